@@ -9,6 +9,7 @@ import (
 	"loxilb/internal/control/servicestate"
 	"loxilb/internal/diagnose/doctor"
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // examinedEndpoints bounds the endpoints to which ways are looked up.
@@ -76,7 +77,7 @@ func (p *daemon) refusedByIPsec() (list []doctor.IPsecRefusal, err error) {
 // found.
 func (p *daemon) down() (list []doctor.Down) {
 	for h := range p.health.Endpoints {
-		if h.State == lb.HealthDown && len(h.Services) > 0 {
+		if h.State == report.HealthDown && len(h.Services) > 0 {
 			list = append(list, doctor.Down{At: netip.AddrPortFrom(h.Addr, h.Probe.Port), Evidence: h.Evidence})
 		}
 	}
@@ -103,7 +104,7 @@ func (p *daemon) unprobed() (list []doctor.Unprobed) {
 }
 
 // unprobedOf returns the endpoints of a service in state unprobed.
-func unprobedOf(s *lb.Service, stats *lb.ServiceStats, drains servicestate.Drains, h servicestate.Health) (list []doctor.Unprobed) {
+func unprobedOf(s *lb.Service, stats *report.ServiceStats, drains servicestate.Drains, h servicestate.Health) (list []doctor.Unprobed) {
 	all := servicestate.Gather(s, stats, drains, h)
 	for n := range min(len(all), len(stats.Endpoints)) {
 		if all[n].State() == servicestate.Unprobed {

@@ -9,7 +9,7 @@ import (
 
 	"loxilb/internal/control/status"
 	"loxilb/internal/event"
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // Pressure is looked for every pressurePeriod, unless there can be none, and is over when it was
@@ -22,7 +22,7 @@ const (
 // pressureWatch tells when pressure on the connection table begins and ends: by an event, in the
 // log, and by a status meanwhile.
 type pressureWatch struct {
-	fullness func() (lb.Pressure, error)
+	fullness func() (report.Pressure, error)
 	calm     func() <-chan struct{} // tells when there can be some; nil: now
 	hub      *event.Hub
 	log      *slog.Logger
@@ -30,7 +30,7 @@ type pressureWatch struct {
 	mu    sync.Mutex
 	began time.Time // zero: there is none
 	seen  time.Time // when there was some last
-	now   lb.Pressure
+	now   report.Pressure
 }
 
 // run watches until ctx ends.
@@ -65,7 +65,7 @@ func (w *pressureWatch) there() bool {
 }
 
 // note notes what there is at a time.
-func (w *pressureWatch) note(p lb.Pressure, now time.Time) {
+func (w *pressureWatch) note(p report.Pressure, now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.now = p
@@ -92,7 +92,7 @@ func (w *pressureWatch) note(p lb.Pressure, now time.Time) {
 // are used, or more of the table than half, from which on closed connections give way, or seven
 // eighths of a pool of source ports. What is left of a flood is a quarter of the share, and stays
 // for a minute: so an end takes less than a beginning.
-func presses(p *lb.Pressure, before bool) bool {
+func presses(p *report.Pressure, before bool) bool {
 	const parts = 16 // of the share of all services
 	least := int64(6)
 	if before {
@@ -102,7 +102,7 @@ func presses(p *lb.Pressure, before bool) bool {
 }
 
 // reason returns how full the table is, in words.
-func reason(p *lb.Pressure) string {
+func reason(p *report.Pressure) string {
 	ports := ""
 	if p.PortsShort {
 		ports = "; source ports are short"

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"loxilb/internal/event"
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // TestPressure checks that pressure that begins, pauses and ends gives one event each, and a status
@@ -16,21 +16,21 @@ func TestPressure(t *testing.T) {
 	w := &pressureWatch{hub: event.NewHub(), log: slog.New(slog.DiscardHandler)}
 	events := w.hub.Subscribe(event.KindPressure)
 	start := time.Now()
-	calm := lb.Pressure{HalfOpenTCP: 49, HalfOpenMax: 160, Entries: 439, EntriesMax: 800}
+	calm := report.Pressure{HalfOpenTCP: 49, HalfOpenMax: 160, Entries: 439, EntriesMax: 800}
 	for _, step := range []struct {
 		at   time.Duration
-		p    lb.Pressure
+		p    report.Pressure
 		want event.Action
 	}{
 		{0, calm, ""},
-		{500 * time.Millisecond, lb.Pressure{HalfOpenTCP: 59, HalfOpenMax: 160, EntriesMax: 800}, ""},
-		{time.Second, lb.Pressure{HalfOpenTCP: 60, HalfOpenMax: 160, EntriesMax: 800}, event.Began},
+		{500 * time.Millisecond, report.Pressure{HalfOpenTCP: 59, HalfOpenMax: 160, EntriesMax: 800}, ""},
+		{time.Second, report.Pressure{HalfOpenTCP: 60, HalfOpenMax: 160, EntriesMax: 800}, event.Began},
 		{2 * time.Second, calm, ""},
-		{3 * time.Second, lb.Pressure{HalfOpenMax: 160, Entries: 440, EntriesMax: 800}, ""},
-		{4 * time.Second, lb.Pressure{HalfOpenOthers: 50, HalfOpenMax: 160, EntriesMax: 800}, ""},
+		{3 * time.Second, report.Pressure{HalfOpenMax: 160, Entries: 440, EntriesMax: 800}, ""},
+		{4 * time.Second, report.Pressure{HalfOpenOthers: 50, HalfOpenMax: 160, EntriesMax: 800}, ""},
 		{6 * time.Second, calm, ""},
 		{7 * time.Second, calm, event.Ended},
-		{20 * time.Second, lb.Pressure{HalfOpenOthers: 60, Entries: 440, EntriesMax: 800}, ""}, // --half-open-max=0
+		{20 * time.Second, report.Pressure{HalfOpenOthers: 60, Entries: 440, EntriesMax: 800}, ""}, // --half-open-max=0
 	} {
 		before := w.hub.Last()
 		w.note(step.p, start.Add(step.at))

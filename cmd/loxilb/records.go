@@ -7,7 +7,7 @@ import (
 
 	"loxilb/internal/control/compile"
 	"loxilb/internal/kernel/netdev"
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 	"loxilb/internal/telemetry/flowlog"
 	"loxilb/internal/telemetry/logs"
 )
@@ -39,7 +39,7 @@ type recordWriter struct {
 	files  *flowlog.Recording
 	seen   uint64            // revision that rules are of
 	rules  map[uint64]string // that record, by identity
-	said   lb.Untold         // of what is left out, by the log
+	said   report.Untold     // of what is left out, by the log
 	saidAt time.Time
 	err    error
 }
@@ -60,8 +60,8 @@ func (w *recordWriter) look() {
 
 // run writes until no rule records any more.
 func (w *recordWriter) run(ctx context.Context) {
-	w.said, w.saidAt, w.err = lb.Untold{}, time.Now(), nil
-	err := w.datapath.RecordRules(ctx, func(list []lb.PacketCopy, untold lb.Untold) bool {
+	w.said, w.saidAt, w.err = report.Untold{}, time.Now(), nil
+	err := w.datapath.RecordRules(ctx, func(list []report.PacketCopy, untold report.Untold) bool {
 		w.tell(untold)
 		w.look()
 		w.err = w.files.Write(w.named(list))
@@ -85,7 +85,7 @@ func (w *recordWriter) run(ctx context.Context) {
 
 // named returns the copies with the names of rules and interfaces. Those of rules that are gone
 // have none.
-func (w *recordWriter) named(list []lb.PacketCopy) []flowlog.RecordedPacket {
+func (w *recordWriter) named(list []report.PacketCopy) []flowlog.RecordedPacket {
 	if len(list) == 0 {
 		return nil
 	}
@@ -107,7 +107,7 @@ func interfaceNames(network *netdev.Net) map[int]string {
 }
 
 // tell says, once in a while, what is left out.
-func (w *recordWriter) tell(untold lb.Untold) {
+func (w *recordWriter) tell(untold report.Untold) {
 	if untold == w.said || time.Since(w.saidAt) < recordNews {
 		return
 	}

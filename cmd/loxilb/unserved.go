@@ -10,6 +10,7 @@ import (
 	"loxilb/internal/control/status"
 	"loxilb/internal/event"
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 const (
@@ -33,7 +34,7 @@ func eachState(state *desired.State, from view, yield func(lb.Key, uint64, *serv
 	for s := range state.Services.EachShared(now) {
 		keys, services = append(keys, s.Key), append(services, s)
 	}
-	from.EachServiceStats(keys, func(place int, stats *lb.ServiceStats) {
+	from.EachServiceStats(keys, func(place int, stats *report.ServiceStats) {
 		s := services[place]
 		of, _ := from.Get(status.ID{Kind: desired.ServiceKind, Key: s.Key.String()})
 		states := servicestate.Of(servicestate.Gather(s, stats, drains, from.Health), servicestate.SyncOf(of))

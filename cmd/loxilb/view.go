@@ -16,6 +16,8 @@ import (
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/kernel/netdev"
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/policy"
+	"loxilb/internal/lb/report"
 	"loxilb/internal/telemetry/metrics"
 )
 
@@ -30,7 +32,7 @@ type view struct {
 }
 
 // Census is without what cannot be read.
-func (v view) Census(keys []lb.Key, yield func(place int, s *lb.ServiceStats)) lb.EndpointStats {
+func (v view) Census(keys []lb.Key, yield func(place int, s *report.ServiceStats)) report.EndpointStats {
 	all, err := v.Datapath.Census(compiled(keys), yield)
 	if err != nil {
 		v.log.Error("counters cannot be read", "error", err)
@@ -39,7 +41,7 @@ func (v view) Census(keys []lb.Key, yield func(place int, s *lb.ServiceStats)) l
 }
 
 // EachServiceStats is without what cannot be read.
-func (v view) EachServiceStats(keys []lb.Key, yield func(place int, s *lb.ServiceStats)) {
+func (v view) EachServiceStats(keys []lb.Key, yield func(place int, s *report.ServiceStats)) {
 	if err := v.Datapath.EachServiceStats(compiled(keys), yield); err != nil {
 		v.log.Error("counters cannot be read", "error", err)
 	}
@@ -55,7 +57,7 @@ func compiled(keys []lb.Key) []bpf.TcServiceKey {
 }
 
 // SourcePorts are without those that cannot be read.
-func (v view) SourcePorts(least, most int) []lb.SourcePorts {
+func (v view) SourcePorts(least, most int) []report.SourcePorts {
 	list, err := v.PortsInUse(least, most)
 	if err != nil {
 		v.log.Error("source ports cannot be counted", "error", err)
@@ -80,7 +82,7 @@ func (v view) Programs() []metrics.Program {
 }
 
 // ServiceStats finds the service by the user's key.
-func (v view) ServiceStats(key lb.Key) (lb.ServiceStats, bool) {
+func (v view) ServiceStats(key lb.Key) (report.ServiceStats, bool) {
 	return v.Datapath.ServiceStats(compile.Key(key))
 }
 
@@ -90,17 +92,17 @@ func (v view) EachEndpointID(key lb.Key, yield func(endpoint int, id uint32)) {
 }
 
 // PolicerStats are without counts that cannot be read.
-func (v view) PolicerStats(name string) lb.PolicerStats {
+func (v view) PolicerStats(name string) policy.PolicerStats {
 	n, err := v.Policed(name)
 	if err != nil {
 		v.log.Error("a policer's counters cannot be read", "policer", name, "error", err)
 	}
-	return lb.PolicerStats{Policed: n, Attached: v.attached.PolicerPlaces(name)}
+	return policy.PolicerStats{Policed: n, Attached: v.attached.PolicerPlaces(name)}
 }
 
 // Sessions lists the sessions that a change could disconnect: at these addresses, or all. Most VIPs
 // are no addresses of this machine, so most changes need no search.
-func (v view) Sessions(at ...netip.Addr) ([]lb.Session, error) {
+func (v view) Sessions(at ...netip.Addr) ([]policy.Session, error) {
 	if own, err := machine.HasAddress(at); err != nil || len(at) > 0 && !own {
 		return nil, err
 	}
@@ -116,21 +118,21 @@ func (v view) Sessions(at ...netip.Addr) ([]lb.Session, error) {
 	if err != nil {
 		return nil, fmt.Errorf("look up the ways of connections: %w", err)
 	}
-	out := make([]lb.Session, len(list))
+	out := make([]policy.Session, len(list))
 	for i, s := range list {
 		r := routes[s.Remote.Addr()]
-		out[i] = lb.Session{Remote: s.Remote, Local: s.Local, Interface: s.Interface, Out: r.Dev, Route: r.Destination, Metric: r.Metric}
+		out[i] = policy.Session{Remote: s.Remote, Local: s.Local, Interface: s.Interface, Out: r.Dev, Route: r.Destination, Metric: r.Metric}
 	}
 	return out, nil
 }
 
 // RuleHits finds the counter by the user's rule.
-func (v view) RuleHits(r *lb.Rule) (lb.Traffic, bool) {
+func (v view) RuleHits(r *policy.Rule) (report.Traffic, bool) {
 	return v.Datapath.RuleHits(compile.RuleIdentity(r))
 }
 
 // MirrorStats are without counts that cannot be read.
-func (v view) MirrorStats(name string) lb.MirrorStats {
+func (v view) MirrorStats(name string) policy.MirrorStats {
 	n, err := v.Mirrored(name)
 	if err != nil {
 		v.log.Error("a mirror's counters cannot be read", "mirror", name, "error", err)
@@ -177,7 +179,7 @@ func (v view) DropBytes() map[string]uint64 {
 }
 
 // Lifetimes are none if they cannot be read.
-func (v view) Lifetimes() []lb.Lifetimes {
+func (v view) Lifetimes() []report.Lifetimes {
 	list, err := v.Datapath.Lifetimes()
 	if err != nil {
 		v.log.Error("lifetimes of connections cannot be read", "error", err)
@@ -186,7 +188,7 @@ func (v view) Lifetimes() []lb.Lifetimes {
 }
 
 // MapUses are none if they cannot be read.
-func (v view) MapUses() []lb.MapUse {
+func (v view) MapUses() []report.MapUse {
 	list, err := v.Datapath.MapUses()
 	if err != nil {
 		v.log.Error("sizes of maps cannot be read", "error", err)
@@ -195,7 +197,7 @@ func (v view) MapUses() []lb.MapUse {
 }
 
 // Pressure is without what cannot be read.
-func (v view) Pressure() lb.Pressure {
+func (v view) Pressure() report.Pressure {
 	p, err := v.Datapath.Pressure()
 	if err != nil {
 		v.log.Error("challenges cannot be read", "error", err)

@@ -1,5 +1,12 @@
 package lb
 
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
 // Algorithm chooses the endpoint of a new connection. The numbers are those of the REST contract,
 // as kube-loxilb sends them; older servers of the contract had n3 as 6 (now n2det).
 type Algorithm uint8
@@ -68,3 +75,132 @@ func (a Algorithm) String() string { return wordOf("algorithm", a, algorithms())
 func ParseAlgorithm(s string) (Algorithm, error) {
 	return parseWordOrNumber(FieldSelect, s, algorithms())
 }
+
+func (s Service) validatePersist() error {
+	const allowed = "0s (the default, 10800s) to 86400s, whole seconds"
+	bits := s.VIP.BitLen()
+	switch {
+	case s.Algorithm != Persist && s.PersistTimeout != 0:
+		return NewFieldError(FieldPersistTimeout, durationText(s.PersistTimeout), "is given, and select is "+s.Algorithm.String(), "0s, or select persist")
+	case s.Algorithm != Persist && s.PersistPrefix != 0:
+		return NewFieldError(FieldPersistPrefix, strconv.Itoa(int(s.PersistPrefix)), "is given, and select is "+s.Algorithm.String(), "0, or select persist")
+	case s.PersistTimeout < 0 || s.PersistTimeout > MaxPersistTimeout:
+		return NewFieldError(FieldPersistTimeout, durationText(s.PersistTimeout), "is out of range", allowed)
+	case s.PersistTimeout%time.Second != 0:
+		return NewFieldError(FieldPersistTimeout, durationText(s.PersistTimeout), "is not whole seconds", allowed)
+	case int(s.PersistPrefix) > bits:
+		return NewFieldError(FieldPersistPrefix, strconv.Itoa(int(s.PersistPrefix)), "is longer than an address of the VIP's family",
+			"0 (the whole address) to "+strconv.Itoa(bits))
+	}
+	return nil
+}
+
+// MaxBackup is the highest level of backups.
+const MaxBackup = 9
+
+// maxPercent is all of a level.
+const maxPercent = 100
+
+// Level returns the last level of endpoints that takes new connections: levels are added from the
+// first one on until they have enough weight. takes has the weights of endpoints for new
+// connections, 0 for those that take none.
+func (s *Service) Level(takes []uint32) (level uint8) {
+	for _, level = range s.levels() {
+		var has, all uint64
+		for i, e := range s.Endpoints {
+			if e.Backup == level {
+				all += uint64(e.Weight)
+				if takes[i] > 0 {
+					has += uint64(e.Weight)
+				}
+			}
+		}
+		if has > 0 && has*maxPercent >= uint64(s.FailoverBelow)*all {
+			break
+		}
+	}
+	return level
+}
+
+// levels returns the service's levels in order.
+func (s *Service) levels() []uint8 {
+	list := make([]uint8, len(s.Endpoints))
+	for i, e := range s.Endpoints {
+		list[i] = e.Backup
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
+// cutBackup cuts @LEVEL from the end of an endpoint's text.
+func cutBackup(text string) (rest string, level uint8, err error) {
+	rest, written, found := strings.Cut(text, "@")
+	if !found {
+		return text, 0, nil
+	}
+	n, err := parseInt(FieldBackup, written, backupAllowed)
+	if err == nil && (n < 0 || n > MaxBackup) {
+		err = NewFieldError(FieldBackup, strconv.Itoa(n), "is out of range", backupAllowed)
+	}
+	return rest, uint8(max(0, min(n, MaxBackup))), err
+}
+
+const backupAllowed = "0 (none) to 9"
+
+// backupFields returns the fields that define when backups take connections.
+func backupFields() []Field[Service] {
+	return []Field[Service]{{
+		Name: FieldFailover, Text: "failover-below", Record: "failoverBelow", Place: 41, Since: closingFormat,
+		Property: "serviceArguments.failoverBelow", Flag: "failover-below",
+		Help:    "add the next level of backups when less than this percentage of a level's weight is up; 0 waits until none is up",
+		Allowed: failoverAllowed,
+		form:    number(func(s *Service) *uint8 { return &s.FailoverBelow }, 255),
+	}}
+}
+
+const failoverAllowed = "0 (none) to 100"
+
+func (s *Service) validateBackups() error {
+	if s.FailoverBelow > maxPercent {
+		return NewFieldError(FieldFailover, strconv.Itoa(int(s.FailoverBelow)), "is out of range", failoverAllowed)
+	}
+	for _, e := range s.Endpoints {
+		if e.Backup > MaxBackup {
+			return NewFieldError(FieldBackup, strconv.Itoa(int(e.Backup)), "is out of range", backupAllowed)
+		}
+	}
+	return nil
+}
+
+// endpointsFormat returns the first record format that can express these endpoints.
+func endpointsFormat(list []Endpoint) int {
+	if slices.ContainsFunc(list, func(e Endpoint) bool { return e.Backup != 0 }) {
+		return closingFormat
+	}
+	return firstRecordFormat
+}
+
+// Limits of the time that a new endpoint takes to reach its full share.
+const (
+	MinSlowStart = time.Second
+	MaxSlowStart = time.Hour
+)
+
+func slowStartFields() []Field[Service] {
+	return []Field[Service]{{
+		Name: FieldSlowStart, Text: "slow-start", Record: "slowStart", Place: 42, Since: closingFormat,
+		Property: "serviceArguments.slowStart", Flag: "slow-start",
+		Help: "ramp up new connections to an added or recovered endpoint over this time, such as 30s (default: at once)",
+		form: period(func(s *Service) *time.Duration { return &s.SlowStart }),
+	}}
+}
+
+func (s *Service) validateSlowStart() error {
+	if d := s.SlowStart; d != 0 && (d < MinSlowStart || d > MaxSlowStart) {
+		return NewFieldError(FieldSlowStart, d.String(), "is out of range", "nothing, or 1s to 1h")
+	}
+	return nil
+}
+
+// HasBackups reports whether the endpoints have several levels.
+func (s *Service) HasBackups() bool { return len(s.levels()) > 1 }

@@ -2,8 +2,10 @@ package lb
 
 import (
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // AddrPort returns where the endpoint listens.
@@ -114,4 +116,167 @@ func endpointOf(host, port, weight string) (e Endpoint, err error) {
 		return Endpoint{}, err
 	}
 	return e, nil
+}
+
+// EndpointFields returns the fields of an endpoint. Text and records write them as one, by
+// Endpoint.String.
+func EndpointFields() []Field[Endpoint] {
+	return []Field[Endpoint]{
+		{
+			Name: FieldEndpointAddress, Property: "endpointIP", Required: true,
+			form: address(func(e *Endpoint) *netip.Addr { return &e.Addr }),
+		},
+		{
+			Name: FieldEndpointPort, Property: "targetPort", Required: true, Allowed: "1 to 65535",
+			form: number(func(e *Endpoint) *uint16 { return &e.Port }, 65535),
+		},
+		{
+			Name: FieldEndpointPortMax, Property: "targetPortMax", Allowed: "0 (one port), or up to 65535",
+			form: number(func(e *Endpoint) *uint16 { return &e.PortMax }, 65535),
+		},
+		{
+			Name: FieldWeight, Property: "weight", Required: true, Allowed: "0 to 65535",
+			form: number(func(e *Endpoint) *uint16 { return &e.Weight }, MaxWeight),
+		},
+		{
+			Name: FieldBackup, Property: "backup", Allowed: backupAllowed,
+			form: number(func(e *Endpoint) *uint8 { return &e.Backup }, MaxBackup),
+		},
+	}
+}
+
+func (s Service) validateEndpoints() error {
+	n := len(s.Endpoints)
+	if n == 0 || n > MaxEndpointsPerService {
+		reason := "is too many"
+		if n == 0 {
+			reason = "is too few"
+		}
+		return NewFieldError(FieldEndpoints, strconv.Itoa(n), reason, "1 to "+strconv.Itoa(MaxEndpointsPerService))
+	}
+	for _, e := range s.Endpoints {
+		if err := s.ValidateEndpoint(e); err != nil {
+			return err
+		}
+	}
+	if at, twice := repeated(s.Endpoints); twice {
+		return NewFieldError(FieldEndpoint, at.String(), "is given twice", "each address and port once")
+	}
+	return nil
+}
+
+// repeated finds an endpoint that is given twice.
+func repeated(list []Endpoint) (at netip.AddrPort, twice bool) {
+	const few = 16 // up to this many, comparing each pair is faster than a map
+	if len(list) <= few {
+		for i, e := range list {
+			for _, o := range list[:i] {
+				if e.Port == o.Port && e.Addr == o.Addr {
+					return e.AddrPort(), true
+				}
+			}
+		}
+		return at, false
+	}
+	seen := make(map[netip.AddrPort]struct{}, len(list))
+	for _, e := range list {
+		at = e.AddrPort()
+		if _, twice = seen[at]; twice {
+			return at, true
+		}
+		seen[at] = struct{}{}
+	}
+	return at, false
+}
+
+// ValidateEndpoint checks whether the service could have this endpoint.
+func (s Service) ValidateEndpoint(e Endpoint) error {
+	if err := CheckRoutable(FieldEndpointAddress, e.Addr); err != nil {
+		return err
+	}
+	if err := s.validateFamily(e); err != nil {
+		return err
+	}
+	if err := s.validateEndpointPorts(e); err != nil {
+		return err
+	}
+	if (e.Addr == s.VIP || slices.Contains(s.Secondary, e.Addr)) && e.Port >= s.Port && e.Port <= max(s.Port, s.PortMax) {
+		return NewFieldError(FieldEndpoint, e.AddrPort().String(), "is the service itself", "another address or port")
+	}
+	return nil
+}
+
+func (s Service) validateEndpointPorts(e Endpoint) error {
+	switch last := int(e.Port) + int(s.PortMax) - int(s.Port); {
+	case !s.Protocol.hasPorts() && (e.Port != 0 || e.PortMax != 0):
+		return NewFieldError(FieldEndpointPort, strconv.Itoa(int(max(e.Port, e.PortMax))),
+			"is given, and "+s.Protocol.String()+" has no ports", "0")
+	case e.Port == 0 && s.Protocol.hasPorts():
+		return NewFieldError(FieldEndpointPort, "0", "is zero", "1 to 65535")
+	case s.Mode == ModeDSR && e.Port != s.Port:
+		return NewFieldError(FieldEndpointPort, strconv.Itoa(int(e.Port)), "is not the service's, and mode dsr keeps ports",
+			strconv.Itoa(int(s.Port)))
+	case s.Mode == ModeDSR && e.PortMax != s.PortMax:
+		return NewFieldError(FieldEndpointPortMax, strconv.Itoa(int(e.PortMax)), "is not the service's, and mode dsr keeps ports",
+			strconv.Itoa(int(s.PortMax)))
+	case e.PortMax == 0:
+		return nil
+	case s.PortMax == 0:
+		return NewFieldError(FieldEndpointPortMax, strconv.Itoa(int(e.PortMax)), "makes a range, and the service has one port", "0")
+	case last > 65535:
+		return NewFieldError(FieldEndpointPort, strconv.Itoa(int(e.Port)), "leaves no room for all ports of the service",
+			"1 to "+strconv.Itoa(65535-int(s.PortMax)+int(s.Port)))
+	case int(e.PortMax) != last:
+		return NewFieldError(FieldEndpointPortMax, strconv.Itoa(int(e.PortMax)), "does not make as many ports as the service has",
+			strconv.Itoa(last)+", or 0 (all go to port "+strconv.Itoa(int(e.Port))+")")
+	}
+	return nil
+}
+
+// EndRateMax is the most connections that may be ended in a second.
+const EndRateMax = 10_000
+
+// Drain stops new connections to an endpoint, of any service. Open connections continue until the
+// deadline.
+type Drain struct {
+	Addr     netip.Addr `json:"addr"`
+	Port     uint16     `json:"port,omitempty"`    // 0: all ports of the address
+	Deadline time.Time  `json:"deadline,omitzero"` // when the remaining connections are ended; zero: never
+	Rate     int        `json:"rate"`              // how many of them are ended per second
+}
+
+// Key names it: IP or IP:PORT.
+func (d Drain) Key() string {
+	if d.Port == 0 {
+		return d.Addr.String()
+	}
+	return netip.AddrPortFrom(d.Addr, d.Port).String()
+}
+
+// ParseDrain reads a key.
+func ParseDrain(text string) (Drain, error) {
+	if a, err := netip.ParseAddrPort(text); err == nil && a.Port() != 0 && a.Addr().Zone() == "" {
+		return Drain{Addr: a.Addr().Unmap(), Port: a.Port()}, nil
+	}
+	a, err := netip.ParseAddr(text)
+	if err != nil || a.Zone() != "" {
+		return Drain{}, &FieldError{Field: FieldEndpoint, Value: text, Reason: "is not an endpoint", Allowed: "IP or IP:PORT, IPv6 in brackets before a port"}
+	}
+	return Drain{Addr: a.Unmap()}, nil
+}
+
+// Validate checks all fields.
+func (d Drain) Validate() error {
+	if !d.Addr.IsValid() {
+		return &FieldError{Field: FieldEndpoint, Reason: "is missing", Allowed: "IP or IP:PORT"}
+	}
+	if d.Rate < 1 || d.Rate > EndRateMax {
+		return &FieldError{Field: FieldRate, Value: strconv.Itoa(d.Rate), Reason: "is out of range", Allowed: "1 to " + strconv.Itoa(EndRateMax)}
+	}
+	return nil
+}
+
+// Has reports whether the drain is for this endpoint.
+func (d *Drain) Has(addr netip.Addr, port uint16) bool {
+	return d.Addr == addr && (d.Port == 0 || d.Port == port)
 }

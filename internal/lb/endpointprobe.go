@@ -1,8 +1,14 @@
 package lb
 
 import (
+	"cmp"
 	"net/netip"
+	"net/url"
+	"strconv"
 	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
 )
 
 // EndpointProbe defines how to probe an address, whether or not it is an endpoint of a service. It
@@ -104,4 +110,207 @@ func ParseHostState(s string) (out bool, err error) {
 		return true, nil
 	}
 	return false, NewFieldError("state", s, "is not known", "green or yellow (its probe decides), red (it takes no new connection)")
+}
+
+// Limits of a probe's members.
+const (
+	maxProbeText     = 1024 // bytes of a request, a response or a file name
+	maxProbeHost     = 253
+	maxProbeStatuses = 16
+	maxProbeCount    = 100
+	minProbeInterval = 100 * time.Millisecond
+	maxProbeInterval = 24 * time.Hour
+	minProbeTimeout  = 10 * time.Millisecond
+
+	probeStatusesAllowed = "100 to 599, alone or as in 200-299, at most 16 of them"
+)
+
+// validateMonitor checks how a service's endpoints are probed, whether or not they are at present.
+func (s Service) validateMonitor() error {
+	if err := wordError(FieldAllDown, s.AllDown, allDowns()); err != nil {
+		return err
+	}
+	p := s.Probe
+	p.Type = s.probeType()
+	if err := p.validate(); err != nil {
+		return err
+	}
+	if !s.asksForProbes() {
+		return nil
+	}
+	for _, e := range s.Endpoints {
+		if err := probeUse(FieldEndpointAddress, e.Addr); err != nil && p.Type != ProbeNone {
+			return err
+		}
+	}
+	if p.Port != 0 || !p.Type.hasPort() {
+		return nil
+	}
+	switch {
+	case !s.Protocol.hasPorts():
+		return NewFieldError(FieldProbePort, "0", "is zero, and "+s.Protocol.String()+" has no ports", "1 to 65535")
+	case s.AllPorts():
+		return NewFieldError(FieldProbePort, "0", "is zero, and the service has all ports: which of them is probed?", "1 to 65535")
+	}
+	return nil
+}
+
+// validate checks a probe by itself; the caller knows the meaning of Port 0.
+func (p Probe) validate() error {
+	if err := wordError(FieldProbeType, p.Type, probeTypes()); err != nil {
+		return err
+	}
+	if p.Port != 0 && !p.Type.hasPort() {
+		return NewFieldError(FieldProbePort, strconv.Itoa(int(p.Port)), "is given, and probe type "+p.Type.String()+" has no port", "0")
+	}
+	for _, check := range []func(Probe) error{Probe.validateTimes, Probe.validateRequest, Probe.validateResponse, Probe.validateHTTP, Probe.validateTLS} {
+		if err := check(p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p Probe) validateTimes() error {
+	for _, c := range [...]struct {
+		field string
+		n     int
+	}{{FieldProbeRetries, p.Fall}, {FieldProbeRise, p.Rise}} {
+		if c.n < 0 || c.n > maxProbeCount {
+			return NewFieldError(c.field, strconv.Itoa(c.n), "is out of range", "0 (the default) to "+strconv.Itoa(maxProbeCount))
+		}
+	}
+	if d := p.Interval; d != 0 && (d < minProbeInterval || d > maxProbeInterval) {
+		return NewFieldError(FieldProbeInterval, d.String(), "is out of range", "100ms to 24h; 0 is the default")
+	}
+	interval := cmp.Or(p.Interval, DefaultProbeInterval)
+	if d := p.Timeout; d != 0 && (d < minProbeTimeout || d > interval) {
+		return NewFieldError(FieldProbeWait, d.String(), "is out of range", "10ms to the probe interval, "+interval.String()+"; 0 is the default")
+	}
+	return nil
+}
+
+func (p Probe) validateRequest() error {
+	refuse := func(reason, allowed string) error {
+		return NewFieldError(FieldProbeRequest, p.Request, reason, allowed)
+	}
+	switch {
+	case len(p.Request) > maxProbeText || !utf8.ValidString(p.Request):
+		return refuse("is too long, or no text", "up to "+strconv.Itoa(maxProbeText)+" bytes of UTF-8")
+	case p.Type == ProbeDNS && !isDomain(p.Request):
+		return refuse("is no name that DNS could be asked for", "a domain name, as in www.example.com")
+	case p.Request == "":
+		return nil
+	case !p.Type.hasPort():
+		return refuse("is given, and probe type "+p.Type.String()+" sends nothing of the kind", "nothing")
+	case p.Type.isHTTP() && !isPath(p.Request):
+		return refuse("is not the path of a URL", "a path, as in /health?full=1, without spaces")
+	case p.Type == ProbeGRPC && !printable7(p.Request):
+		return refuse("is not the name of a service", "printable characters without spaces")
+	}
+	return nil
+}
+
+func (p Probe) validateResponse() error {
+	refuse := func(reason, allowed string) error {
+		return NewFieldError(FieldProbeResponse, p.Response, reason, allowed)
+	}
+	switch {
+	case p.Response == "":
+		return nil
+	case len(p.Response) > maxProbeText || !utf8.ValidString(p.Response):
+		return refuse("is too long, or no text", "up to "+strconv.Itoa(maxProbeText)+" bytes of UTF-8")
+	case !p.Type.hasPort() || p.Type == ProbeGRPC:
+		return refuse("is given, and probe type "+p.Type.String()+" looks for none", "nothing")
+	case p.Type == ProbeDNS:
+		if _, err := netip.ParseAddr(p.Response); err != nil {
+			return refuse("is not an IP address", "an IPv4 or IPv6 address that the name has")
+		}
+	}
+	return nil
+}
+
+func (p Probe) validateHTTP() error {
+	switch {
+	case p.Host != "" && !p.Type.isHTTP() && p.Type != ProbeGRPC:
+		return NewFieldError(FieldProbeHost, p.Host, "is given, and probe type "+p.Type.String()+" asks for no host", "nothing")
+	case len(p.Statuses) > 0 && !p.Type.isHTTP():
+		return NewFieldError(FieldProbeStatus, p.Statuses[0].String(), "is given, and probe type "+p.Type.String()+" has no status", "nothing")
+	}
+	if len(p.Host) > maxProbeHost || strings.ContainsFunc(p.Host, notOfHost) {
+		return NewFieldError(FieldProbeHost, p.Host, "is not a host", "a name or an address, with :PORT if need be")
+	}
+	if n := len(p.Statuses); n > maxProbeStatuses {
+		return NewFieldError(FieldProbeStatuses, strconv.Itoa(n), "is too many", probeStatusesAllowed)
+	}
+	for _, r := range p.Statuses {
+		if r.First < 100 || r.Last > 599 || r.First > r.Last {
+			return NewFieldError(FieldProbeStatus, r.String(), "is no status, or no range of them", probeStatusesAllowed)
+		}
+	}
+	return nil
+}
+
+func (p Probe) validateTLS() error {
+	for _, f := range [...]struct{ field, value string }{
+		{FieldProbeCA, p.CA}, {FieldProbeCertificate, p.Certificate}, {FieldProbeKey, p.Key},
+	} {
+		switch {
+		case f.value == "":
+		case p.Type != ProbeHTTPS && p.Type != ProbeGRPC:
+			return NewFieldError(f.field, f.value, "is given, and probe type "+p.Type.String()+" has no TLS", "nothing")
+		case !strings.HasPrefix(f.value, "/") || len(f.value) > maxProbeText || !prints(f.value):
+			return NewFieldError(f.field, f.value, "is not a file's whole path", "a path from / on, on the load balancer")
+		}
+	}
+	switch {
+	case p.Certificate == "" && p.Key != "":
+		return NewFieldError(FieldProbeCertificate, "", "is missing, and a probe key is given", "both or neither")
+	case p.Certificate != "" && p.Key == "":
+		return NewFieldError(FieldProbeKey, "", "is missing, and a probe certificate is given", "both or neither")
+	}
+	return nil
+}
+
+// isPath reports whether HTTP can request it: a fragment is not sent, and "%" begins the number of
+// a byte.
+func isPath(s string) bool {
+	if strings.Contains(s, "://") || strings.Contains(s, "#") || !printable7(s) {
+		return false
+	}
+	_, err := url.ParseRequestURI("/" + strings.TrimPrefix(s, "/"))
+	return err == nil
+}
+
+// notOfHost reports whether net/http refuses the rune in a host; also "@", which would end the user
+// information.
+func notOfHost(r rune) bool {
+	letter := 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9'
+	return !letter && !strings.ContainsRune("!$%&()*+,-.:;=[]'_~", r)
+}
+
+// printable7 reports whether it has only visible ASCII characters.
+func printable7(s string) bool {
+	return !strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' })
+}
+
+// prints reports whether it prints on one line.
+func prints(s string) bool {
+	return utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) })
+}
+
+// isDomain reports whether it is a valid DNS name: labels of 1 to 63 letters, digits, - and _.
+func isDomain(s string) bool {
+	s = strings.TrimSuffix(s, ".")
+	if len(s) > maxProbeHost {
+		return false
+	}
+	for label := range strings.SplitSeq(s, ".") {
+		if len(label) == 0 || len(label) > 63 || strings.ContainsFunc(label, func(r rune) bool {
+			return r != '-' && r != '_' && (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z')
+		}) {
+			return false
+		}
+	}
+	return true
 }

@@ -119,61 +119,6 @@ func packetFields() []Field[Service] {
 	}
 }
 
-// KeyFields returns the fields of a service's key. Text and records write them as one, by
-// Key.String.
-func KeyFields() []Field[Service] {
-	return []Field[Service]{
-		{
-			Name: FieldVIP, Property: "serviceArguments.externalIP", Required: true,
-			form: address(func(s *Service) *netip.Addr { return &s.VIP }),
-		},
-		{
-			Name: FieldPort, Property: "serviceArguments.port", Required: true, Allowed: "1 to 65535",
-			form: number(func(s *Service) *uint16 { return &s.Port }, 65535),
-		},
-		{
-			Name: FieldPortMax, Also: FieldPorts, Property: "serviceArguments.portMax", Allowed: "0 (one port), or up to 65535",
-			form: number(func(s *Service) *uint16 { return &s.PortMax }, 65535),
-		},
-		{
-			Name: FieldMark, Property: "serviceArguments.block", Flag: "mark", Allowed: "0 (any) to 4294967295",
-			Help: "match only packets with this mark (skb->mark); 0 matches packets that no other service matches",
-			form: mark(func(s *Service) *uint32 { return &s.Mark }),
-		},
-		{
-			Name: FieldProtocol, Property: "serviceArguments.protocol", Required: true,
-			form: wordOrNumber(func(s *Service) *Protocol { return &s.Protocol }, protocols),
-		},
-	}
-}
-
-// EndpointFields returns the fields of an endpoint. Text and records write them as one, by
-// Endpoint.String.
-func EndpointFields() []Field[Endpoint] {
-	return []Field[Endpoint]{
-		{
-			Name: FieldEndpointAddress, Property: "endpointIP", Required: true,
-			form: address(func(e *Endpoint) *netip.Addr { return &e.Addr }),
-		},
-		{
-			Name: FieldEndpointPort, Property: "targetPort", Required: true, Allowed: "1 to 65535",
-			form: number(func(e *Endpoint) *uint16 { return &e.Port }, 65535),
-		},
-		{
-			Name: FieldEndpointPortMax, Property: "targetPortMax", Allowed: "0 (one port), or up to 65535",
-			form: number(func(e *Endpoint) *uint16 { return &e.PortMax }, 65535),
-		},
-		{
-			Name: FieldWeight, Property: "weight", Required: true, Allowed: "0 to 65535",
-			form: number(func(e *Endpoint) *uint16 { return &e.Weight }, MaxWeight),
-		},
-		{
-			Name: FieldBackup, Property: "backup", Allowed: backupAllowed,
-			form: number(func(e *Endpoint) *uint8 { return &e.Backup }, MaxBackup),
-		},
-	}
-}
-
 // Schema is the list of fields, made once to read, write, copy and compare many services. It is
 // safe for concurrent use.
 type Schema struct{ fields []Field[Service] }
@@ -208,3 +153,98 @@ func (s Service) Equal(o Service) bool { return NewSchema().Equal(s, o) }
 
 // Clone is Schema.Clone, for one.
 func (s Service) Clone() Service { return NewSchema().Clone(s) }
+
+// bgpFields has the field that requests BGP.
+func bgpFields() []Field[Service] {
+	return []Field[Service]{{
+		Name: FieldBGP, Text: "bgp", Record: "bgp", Place: 44, Since: contractFormat,
+		Property: "serviceArguments.bgp", Flag: "bgp",
+		Help: "advertise the VIP by BGP (stored, without effect yet)",
+		form: boolean(func(s *Service) *bool { return &s.BGP }),
+	}}
+}
+
+// Condition is something that users should know about a working service.
+type Condition struct {
+	Type    string // the subject, in one word
+	Message string // one sentence
+}
+
+// Conditions returns the conditions that follow from the service's settings.
+func (s *Service) Conditions() (list []Condition) {
+	if s.BGP {
+		list = append(list, Condition{"BGP", "the VIP is to be advertised by BGP, and is not: BGP is not part of this build"})
+	}
+	if s.Egress && !s.GivesSource() {
+		list = append(list, Condition{"Egress", "connections of its endpoints leave with their own addresses, unless a firewall rule gives them a source: the service has no address for that"})
+	}
+	return list
+}
+
+// Ineffective is a setting that changes nothing as the service is.
+type Ineffective struct {
+	Field, Why string
+}
+
+// clientInterval and clientFall are defaults of the contract's clients, which send them with each
+// service.
+const (
+	clientInterval = time.Minute
+	clientFall     = 2
+)
+
+// Ineffective lists settings of a service that change nothing and are not defaults, of loxilb or of
+// the contract's clients.
+func (s *Service) Ineffective() (list []Ineffective) {
+	const notProbed = "are not probed until monitor or probetype says so"
+	probed := s.Monitored() || s.Probe.Type != ProbeAuto
+	for _, c := range [...]struct {
+		is    bool
+		field string
+		why   string
+	}{
+		{!probed && s.Probe.Request != "", FieldProbeRequest, notProbed},
+		{!probed && s.Probe.Response != "", FieldProbeResponse, notProbed},
+		{!probed && s.Probe.Port != 0, FieldProbePort, notProbed},
+		{!probed && s.Probe.Host != "", FieldProbeHost, notProbed},
+		{!probed && len(s.Probe.Statuses) > 0, FieldProbeStatuses, notProbed},
+		{!probed && s.Probe.CA != "", FieldProbeCA, notProbed},
+		{!probed && s.Probe.Certificate != "", FieldProbeCertificate, notProbed},
+		{!probed && given(s.Probe.Interval, DefaultProbeInterval, clientInterval), FieldProbeInterval, notProbed},
+		{!probed && given(s.Probe.Fall, DefaultProbeFall, clientFall), FieldProbeRetries, notProbed},
+		{!probed && given(s.Probe.Rise, DefaultProbeRise), FieldProbeRise, notProbed},
+		{!probed && s.Probe.Timeout != 0, FieldProbeWait, notProbed},
+		{!s.Monitored() && s.OnFail != ClosingKeep, FieldOnFail, notProbed},
+		{!s.Monitored() && !s.TakesOutliersOut() && s.AllDown != AllDownRefuse, FieldAllDown, notProbed},
+		{s.FailoverBelow > 0 && !s.HasBackups(), FieldFailover, "have no backups among them"},
+		{s.SlowStart > 0 && len(s.Endpoints) < 2, FieldSlowStart, "are fewer than two"},
+		{s.Outlier == OutlierOn && !s.TakesOutliersOut(), FieldOutlier, "are fewer than two"},
+		{s.Algorithm.Layout() == LayoutOnce && s.weighsApart(), FieldWeight, "take turns by rr; select priority for weights"},
+	} {
+		if c.is {
+			list = append(list, Ineffective{c.field, "the endpoints of " + s.Key.String() + " " + c.why})
+		}
+	}
+	return list
+}
+
+// given reports whether a value is set, and is none of the defaults.
+func given[T comparable](value T, defaults ...T) bool {
+	var unset T
+	return value != unset && !slices.Contains(defaults, value)
+}
+
+// weighsApart reports whether endpoints that take connections have different weights.
+func (s *Service) weighsApart() bool {
+	first := uint16(0)
+	for _, e := range s.Endpoints {
+		switch {
+		case e.Weight == 0:
+		case first == 0:
+			first = e.Weight
+		case e.Weight != first:
+			return true
+		}
+	}
+	return false
+}

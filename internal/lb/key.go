@@ -103,3 +103,103 @@ func splitHost(s string) (host, rest string, ok bool) {
 	rest, ok = strings.CutPrefix(rest, ":")
 	return host, rest, ok
 }
+
+// KeyFields returns the fields of a service's key. Text and records write them as one, by
+// Key.String.
+func KeyFields() []Field[Service] {
+	return []Field[Service]{
+		{
+			Name: FieldVIP, Property: "serviceArguments.externalIP", Required: true,
+			form: address(func(s *Service) *netip.Addr { return &s.VIP }),
+		},
+		{
+			Name: FieldPort, Property: "serviceArguments.port", Required: true, Allowed: "1 to 65535",
+			form: number(func(s *Service) *uint16 { return &s.Port }, 65535),
+		},
+		{
+			Name: FieldPortMax, Also: FieldPorts, Property: "serviceArguments.portMax", Allowed: "0 (one port), or up to 65535",
+			form: number(func(s *Service) *uint16 { return &s.PortMax }, 65535),
+		},
+		{
+			Name: FieldMark, Property: "serviceArguments.block", Flag: "mark", Allowed: "0 (any) to 4294967295",
+			Help: "match only packets with this mark (skb->mark); 0 matches packets that no other service matches",
+			form: mark(func(s *Service) *uint32 { return &s.Mark }),
+		},
+		{
+			Name: FieldProtocol, Property: "serviceArguments.protocol", Required: true,
+			form: wordOrNumber(func(s *Service) *Protocol { return &s.Protocol }, protocols),
+		},
+	}
+}
+
+// Validate checks a key by itself.
+func (k Key) Validate() error {
+	if err := wordError(FieldProtocol, k.Protocol, protocols()); err != nil {
+		return err
+	}
+	if err := addrForm(FieldVIP, k.VIP); err != nil {
+		return err
+	}
+	if !k.VIP.IsUnspecified() { // Service.Validate checks which mode that needs
+		if err := CheckRoutable(FieldVIP, k.VIP); err != nil {
+			return err
+		}
+	}
+	return k.validatePorts()
+}
+
+func (k Key) validatePorts() error {
+	switch {
+	case !k.Protocol.hasPorts() && (k.Port != 0 || k.PortMax != 0):
+		return NewFieldError(FieldPort, strconv.Itoa(int(max(k.Port, k.PortMax))), "is given, and "+k.Protocol.String()+" has no ports", "0")
+	case k.Port == 0 && k.Protocol.hasPorts():
+		return NewFieldError(FieldPort, "0", "is zero", "1 to 65535")
+	case k.PortMax != 0 && k.PortMax <= k.Port:
+		return NewFieldError(FieldPortMax, strconv.Itoa(int(k.PortMax)), "is not above the first, "+strconv.Itoa(int(k.Port)),
+			"0 (one port), or up to 65535")
+	}
+	return nil
+}
+
+// Protocol is an IP protocol number (IANA).
+type Protocol uint8
+
+// The protocols of the contract.
+const (
+	ICMP Protocol = 1
+	TCP  Protocol = 6
+	UDP  Protocol = 17
+	SCTP Protocol = 132
+
+	// ICMPv6 is the protocol of IPv6 packets of ICMP services; services themselves have protocol
+	// ICMP.
+	ICMPv6 Protocol = 58
+)
+
+func protocols() []choice[Protocol] {
+	return []choice[Protocol]{
+		{value: TCP, word: "tcp"},
+		{value: UDP, word: "udp"},
+		{value: SCTP, word: "sctp", instead: "IPVS (ipvsadm --sctp-service) balances SCTP"},
+		{value: ICMP, word: "icmp", help: "echo requests; there are no ports"},
+	}
+}
+
+// String returns the word of the contract: tcp, udp, sctp or icmp.
+func (p Protocol) String() string {
+	if p == ICMPv6 {
+		return "icmp6"
+	}
+	return wordOf("protocol", p, protocols())
+}
+
+// ParseProtocol parses the word or the IANA number.
+func ParseProtocol(s string) (Protocol, error) {
+	return parseWordOrNumber(FieldProtocol, s, protocols())
+}
+
+// hasPorts reports whether services of this protocol have a port.
+func (p Protocol) hasPorts() bool { return p != ICMP }
+
+// Includes reports whether a service or filter of protocol p means packets of protocol q.
+func (p Protocol) Includes(q Protocol) bool { return p == q || p == ICMP && q == ICMPv6 }

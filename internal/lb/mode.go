@@ -1,5 +1,11 @@
 package lb
 
+import (
+	"net/netip"
+	"slices"
+	"strconv"
+)
+
 // Mode is how packets are translated on their way to an endpoint. The numbers are the REST
 // contract's.
 type Mode uint8
@@ -37,4 +43,168 @@ func (m Mode) String() string { return wordOf("mode", m, modes()) }
 // ParseMode parses the word or the number of the contract; "" means the default.
 func ParseMode(s string) (Mode, error) {
 	return parseWordOrNumber(FieldMode, s, modes())
+}
+
+// Tunnel is the outer header that packets of a service in mode dsr get, so that they reach
+// endpoints behind routers and of the other IP version.
+type Tunnel uint8
+
+// The tunnels.
+const (
+	TunnelNone Tunnel = iota
+	TunnelIPIP
+	TunnelGUE
+)
+
+func tunnels() []choice[Tunnel] {
+	return []choice[Tunnel]{
+		{value: TunnelNone, word: "none", help: "no tunnel: sent to the endpoint's MAC address"},
+		{value: TunnelIPIP, word: "ipip", help: "an outer IPv4 or IPv6 header, following the endpoint's address"},
+		{value: TunnelGUE, word: "gue", help: "an outer IP header and a UDP header to port 6080"},
+	}
+}
+
+// String returns the word of flags, JSON and text.
+func (t Tunnel) String() string { return wordOf("tunnel", t, tunnels()) }
+
+func (s Service) validateTunnel() error {
+	if err := wordError(FieldTunnel, s.Tunnel, tunnels()); err != nil {
+		return err
+	}
+	if s.Tunnel != TunnelNone && s.Mode != ModeDSR {
+		return NewFieldError(FieldTunnel, s.Tunnel.String(), "is given, and mode is "+s.Mode.String(), "none, or mode dsr")
+	}
+	return nil
+}
+
+// validateMode checks the mode's requirements on the rest of the service.
+func (s Service) validateMode() error {
+	host := s.Mode == ModeHostOneArm
+	switch {
+	case host && !s.VIP.IsUnspecified():
+		return NewFieldError(FieldVIP, s.VIP.String(), "is one address, and mode "+s.Mode.String()+" is of every local address", "0.0.0.0 or ::")
+	case !host && s.VIP.IsUnspecified() && !s.egressByRules():
+		return NewFieldError(FieldVIP, s.VIP.String(), "is every local address, which only mode "+ModeHostOneArm.String()+" has, and mode "+
+			ModeDefault.String()+" with egress", "a unicast address that can be routed")
+	}
+	if err := s.validateEgress(); err != nil {
+		return err
+	}
+	return s.validateSNAT()
+}
+
+// egressByRules reports whether the service is the contract's list of endpoints whose outward
+// connections get their source from firewall rules: it has no address of its own that could be the
+// source.
+func (s Service) egressByRules() bool {
+	return s.Egress && s.Mode == ModeDefault && s.VIP.IsUnspecified()
+}
+
+// GivesSource reports whether connections that its endpoints open outwards leave with an address of
+// the service.
+func (s Service) GivesSource() bool { return s.Egress && !(s.egressByRules() && len(s.SNAT) == 0) }
+
+func (s Service) validateEgress() error {
+	switch {
+	case !s.GivesSource():
+		return nil
+	case !s.Protocol.hasPorts():
+		return NewFieldError(FieldEgress, "true", "gives out source ports, and "+s.Protocol.String()+" has none", "false")
+	}
+	for _, e := range s.Endpoints {
+		same := func(a netip.Addr) bool { return a.Is4() == e.Addr.Is4() }
+		if !slices.ContainsFunc(s.SNAT, same) && (s.VIP.IsUnspecified() || !same(s.VIP)) {
+			return NewFieldError(FieldEgress, "true", "has no address for endpoint "+e.Addr.String()+", which is "+IPVersion(e.Addr),
+				"false, or an address of that IP version in "+FieldSNAT)
+		}
+	}
+	return nil
+}
+
+func (s Service) validateSNAT() error {
+	if len(s.SNAT) == 0 {
+		return nil
+	}
+	first := s.SNAT[0].String()
+	if !s.Mode.TranslatesSource() && !s.Egress {
+		return NewFieldError(FieldSNAT, first, "is given, and mode "+s.Mode.String()+" keeps the source", "none, or mode onearm, fullnat or hostonearm, or egress")
+	}
+	if n := len(s.SNAT); n > MaxSNAT {
+		return NewFieldError(FieldSNAT, strconv.Itoa(n), "is too many", "up to "+strconv.Itoa(MaxSNAT)+" addresses")
+	}
+	seen := make(map[netip.Addr]bool, len(s.SNAT))
+	for _, a := range s.SNAT {
+		if err := CheckRoutable(FieldSNAT, a); err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(s.Endpoints, func(e Endpoint) bool { return e.Addr.Is4() == a.Is4() }) {
+			return NewFieldError(FieldSNAT, a.String(), "is "+IPVersion(a)+", and no endpoint is", "addresses of the endpoints' IP version")
+		}
+		if seen[a] {
+			return NewFieldError(FieldSNAT, a.String(), "is given twice", "each address once")
+		}
+		seen[a] = true
+	}
+	return nil
+}
+
+// SecondaryKeys returns the keys of the secondary VIPs.
+func (s Service) SecondaryKeys() []Key {
+	keys := make([]Key, len(s.Secondary))
+	for i, a := range s.Secondary {
+		keys[i] = s.Key
+		keys[i].VIP = a
+	}
+	return keys
+}
+
+func (s Service) validateSecondary() error {
+	if len(s.Secondary) == 0 {
+		return nil
+	}
+	first := s.Secondary[0].String()
+	if n := len(s.Secondary); n > MaxSecondary {
+		return NewFieldError(FieldSecondary, strconv.Itoa(n), "is too many", "up to "+strconv.Itoa(MaxSecondary)+" addresses")
+	}
+	if s.VIP.IsUnspecified() {
+		return NewFieldError(FieldSecondary, first, "is given, and the service is of every local address", "none")
+	}
+	seen := map[netip.Addr]bool{s.VIP: true}
+	for _, a := range s.Secondary {
+		if err := CheckRoutable(FieldSecondary, a); err != nil {
+			return err
+		}
+		if a.Is4() != s.VIP.Is4() {
+			return NewFieldError(FieldSecondary, a.String(), "is "+IPVersion(a)+", and the VIP is "+IPVersion(s.VIP), IPVersion(s.VIP)+" addresses")
+		}
+		if seen[a] {
+			return NewFieldError(FieldSecondary, a.String(), "is given twice", "each address once, and not the VIP")
+		}
+		seen[a] = true
+	}
+	return nil
+}
+
+// Translates reports whether packets between the VIP's clients and an endpoint change the IP
+// version (NAT64, NAT46). Such an endpoint sees an address of the load balancer, whatever the mode.
+func (s Service) Translates(e Endpoint) bool {
+	return e.Addr.Is4() != s.VIP.Is4() && s.Tunnel == TunnelNone
+}
+
+// validateFamily checks that the load balancer has an address of the endpoint's IP version that the
+// endpoint can see as its client.
+func (s Service) validateFamily(e Endpoint) error {
+	sameFamily := func(a netip.Addr) bool { return a.Is4() == e.Addr.Is4() }
+	switch {
+	case len(s.SNAT) > 0 && !slices.ContainsFunc(s.SNAT, sameFamily):
+		return NewFieldError(FieldEndpointAddress, e.Addr.String(), "is "+IPVersion(e.Addr)+", and none of the source addresses is",
+			"endpoints of their IP version, or --snat with an "+IPVersion(e.Addr)+" address")
+	case !s.Translates(e):
+		return nil
+	case s.Mode == ModeDSR:
+		return NewFieldError(FieldEndpointAddress, e.Addr.String(),
+			"is "+IPVersion(e.Addr)+", and the VIP, which it answers as in mode "+s.Mode.String()+", is "+IPVersion(s.VIP),
+			IPVersion(s.VIP)+" addresses, a tunnel, or another mode")
+	}
+	return nil
 }

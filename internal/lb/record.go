@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"unicode/utf8"
 )
 
 // A record is a service as the journal keeps it: a JSON object of words, numbers and lists, so that
@@ -210,3 +211,24 @@ func like(sample, v any) (any, bool) {
 	_, ok := v.(string)
 	return v, ok
 }
+
+// contractFormat is the first record format with two things that clients of the contract need and
+// earlier builds refused: the member bgp, and services that were not allowed.
+const contractFormat = closingFormat + 2
+
+// contractNeeds returns the first record format whose builds accept such a service.
+func (s *Service) contractNeeds() int {
+	later := s.egressByRules() || utf8.RuneCountInString(s.Name) > firstNameLength || s.Mode.TranslatesSource() && !s.Protocol.hasPorts()
+	if s.Mode == ModeFullNAT && len(s.SNAT) == 0 {
+		for _, e := range s.Endpoints {
+			later = later || s.Translates(e)
+		}
+	}
+	if later {
+		return contractFormat
+	}
+	return firstRecordFormat
+}
+
+// firstNameLength is how long names could be before.
+const firstNameLength = 128

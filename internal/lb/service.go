@@ -5,7 +5,12 @@ package lb
 
 import (
 	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 )
 
 // Key identifies a service: the properties of its packets. Two services never share a key, nor do
@@ -66,4 +71,223 @@ type Service struct {
 	OnRemove       Closing       // for open connections of endpoints that are removed from the service
 	OnFail         Closing       // ... of those that are down
 	DrainTime      time.Duration // how long ClosingDrain leaves them, in whole seconds up to 24 h; 0: DefaultDrainTime
+}
+
+// Limits of the desired state. They determine the sizes of the data path's maps.
+const (
+	MaxServices            = 65536
+	MaxEndpointsPerService = 4096
+	MaxEndpoints           = 262144 // of all services together
+	MaxSourcesPerService   = 1000000
+	MaxSources             = 1048576 // of all services together
+	MaxSNAT                = 64      // source addresses of a service
+	MaxSecondary           = 3       // further VIPs of a service, as many as an SCTP association of the contract has
+	MaxWeight              = 65535
+	MaxIdleTimeout         = 24 * time.Hour
+	MaxPersistTimeout      = 24 * time.Hour
+	DefaultPersistTimeout  = 3 * time.Hour
+	MaxNameLength          = 384 // characters: Kubernetes makes it of a namespace (63), a name (253) and an instance
+)
+
+// Validate checks every field of a service to be created or replaced. It returns a *FieldError for
+// the first invalid one. A valid service can be compiled, whatever else exists; checks against
+// other services (owners, totals) are the store's.
+func (s Service) Validate() error {
+	if err := s.Key.Validate(); err != nil {
+		return err
+	}
+	if err := wordError(FieldMode, s.Mode, modes()); err != nil {
+		return err
+	}
+	if err := wordError(FieldSelect, s.Algorithm, algorithms()); err != nil {
+		return err
+	}
+	if err := s.validateMode(); err != nil {
+		return err
+	}
+	if err := s.validateSecondary(); err != nil {
+		return err
+	}
+	if err := ValidateName(s.Name); err != nil {
+		return err
+	}
+	if err := validateIdle(s.IdleTimeout); err != nil {
+		return err
+	}
+	if err := s.validatePersist(); err != nil {
+		return err
+	}
+	if err := s.validateRefusal(); err != nil {
+		return err
+	}
+	if err := s.validateSynProtect(); err != nil {
+		return err
+	}
+	if err := s.validateLimits(); err != nil {
+		return err
+	}
+	if err := s.validateTunnel(); err != nil {
+		return err
+	}
+	if err := s.validateSources(); err != nil {
+		return err
+	}
+	if err := s.validateMonitor(); err != nil {
+		return err
+	}
+	if err := s.validateClosing(); err != nil {
+		return err
+	}
+	if err := s.validateBackups(); err != nil {
+		return err
+	}
+	if err := s.validateSlowStart(); err != nil {
+		return err
+	}
+	if err := s.validateOutlier(); err != nil {
+		return err
+	}
+	return s.validateEndpoints()
+}
+
+// ValidateName checks the name of a service; "" means none. A name is part of URL paths, so it has
+// no slash and is no dot segment, and of tables, so it prints on one line.
+func ValidateName(name string) error {
+	reason := ""
+	switch {
+	case utf8.RuneCountInString(name) > MaxNameLength:
+		reason = "is too long"
+	case !utf8.ValidString(name) || strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }):
+		reason = "does not print"
+	case strings.ContainsAny(name, `/\`):
+		reason = "has a slash"
+	case name == "." || name == "..":
+		reason = "is a path"
+	case name != strings.TrimSpace(name):
+		reason = "begins or ends with a space"
+	default:
+		return nil
+	}
+	return NewFieldError(FieldName, name, reason,
+		"up to "+strconv.Itoa(MaxNameLength)+" printable characters without slashes")
+}
+
+func validateIdle(d time.Duration) error {
+	const allowed = "0s (the default of the protocol) to 86400s, whole seconds"
+	switch {
+	case d < 0 || d > MaxIdleTimeout:
+		return NewFieldError(FieldIdleTimeout, durationText(d), "is out of range", allowed)
+	case d%time.Second != 0:
+		return NewFieldError(FieldIdleTimeout, durationText(d), "is not whole seconds", allowed)
+	}
+	return nil
+}
+
+// Role is the role of a node for the services of an instance, as assigned by keepalived or
+// kube-loxilb. The words are the contract's.
+type Role string
+
+// The roles.
+const (
+	RoleMaster  Role = "MASTER"
+	RoleBackup  Role = "BACKUP"
+	RoleFault   Role = "FAULT"
+	RoleStop    Role = "STOP"
+	RoleUnknown Role = "NOT_DEFINED" // nobody assigns roles: each node acts as if it were alone
+)
+
+// ParseRole parses the word in any case.
+func ParseRole(s string) (Role, error) {
+	all := []string{string(RoleMaster), string(RoleBackup), string(RoleFault), string(RoleStop), string(RoleUnknown)}
+	for _, word := range all {
+		if strings.EqualFold(s, word) {
+			return Role(word), nil
+		}
+	}
+	return "", NewFieldError(FieldRole, s, "is not known", list(all))
+}
+
+// Owns reports whether the node answers for the VIPs.
+func (r Role) Owns() bool { return r == RoleMaster || r == RoleUnknown || r == "" }
+
+// DefaultInstance is the instance of services whose names have none.
+const DefaultInstance = "llb-inst0"
+
+// InstanceKey returns the name of the instance: the contract's examples call the default one
+// "default".
+func InstanceKey(name string) string {
+	if name == "" || name == "default" {
+		return DefaultInstance
+	}
+	return name
+}
+
+// Instance returns the instance of a service: the part of its name after the last colon.
+func (s *Service) Instance() string {
+	if i := strings.LastIndexByte(s.Name, ':'); i >= 0 {
+		return InstanceKey(s.Name[i+1:])
+	}
+	return DefaultInstance
+}
+
+// OwnAddresses lists the addresses that the owner of the service answers for: its VIPs, and its own
+// source addresses.
+func (s *Service) OwnAddresses() []netip.Addr {
+	var out []netip.Addr
+	if s.VIP.IsValid() && !s.VIP.IsUnspecified() {
+		out = append(out, s.VIP)
+	}
+	return append(append(out, s.Secondary...), s.SNAT...)
+}
+
+// Instance is the role of this node for the services of an instance.
+type Instance struct {
+	Name  string     `json:"name"` // as given
+	Role  Role       `json:"role"`
+	VIP   netip.Addr `json:"vip,omitzero"` // the cluster's: the source that endpoints see in mode fullnat in place of services' VIPs; invalid: none
+	Place string     `json:"place"`        // where the role was assigned
+}
+
+// Key names it.
+func (i *Instance) Key() string { return InstanceKey(i.Name) }
+
+// Validate checks all fields.
+func (i *Instance) Validate() error {
+	if err := ValidateName(i.Name); err != nil {
+		fe := *err.(*FieldError) //nolint:errorlint,forcetypeassert // ValidateName makes it
+		fe.Field = FieldInstance
+		return &fe
+	}
+	if strings.Contains(i.Name, ":") {
+		return NewFieldError(FieldInstance, i.Name, "has a colon", "what stands behind the last colon of services' names")
+	}
+	if _, err := ParseRole(string(i.Role)); err != nil {
+		return err
+	}
+	if i.VIP.IsValid() {
+		return CheckRoutable(FieldInstanceVIP, i.VIP)
+	}
+	return nil
+}
+
+// At returns the instance at a place, which is a boot of the machine and a network namespace. A
+// master loses its role elsewhere: while this machine was down another node has become master, and
+// two masters are worse than none until the role is assigned again.
+func (i Instance) At(place string) Instance {
+	if i.Role == RoleMaster && i.Place != place {
+		i.Role = RoleBackup
+	}
+	return i
+}
+
+// Source returns the address that endpoints of a service of the instance see in mode fullnat
+// instead of its VIP; invalid: the VIP.
+func (i *Instance) Source(s *Service) netip.Addr {
+	if !i.VIP.IsValid() || s.Mode != ModeFullNAT || len(s.SNAT) > 0 || i.VIP.Is4() != s.VIP.Is4() {
+		return netip.Addr{}
+	}
+	if slices.ContainsFunc(s.Endpoints, s.Translates) {
+		return netip.Addr{}
+	}
+	return i.VIP
 }

@@ -29,6 +29,8 @@ import (
 	"loxilb/internal/diagnose/rates"
 	"loxilb/internal/lb"
 	"loxilb/internal/lb/netobj"
+	"loxilb/internal/lb/policy"
+	"loxilb/internal/lb/report"
 )
 
 // ErrDataPath is an error of the data path.
@@ -42,52 +44,52 @@ func (noCounters) Jiffy() time.Duration { return time.Millisecond }
 // fake is a data path that holds what a test says.
 type fake struct {
 	*status.Table
-	Stats       map[lb.Key]lb.ServiceStats
-	Hits        map[string]lb.Traffic // of firewall rules
-	Accepted    []lb.Session          // that rules must not cut
+	Stats       map[lb.Key]report.ServiceStats
+	Hits        map[string]report.Traffic // of firewall rules
+	Accepted    []policy.Session          // that rules must not cut
 	SessionsErr error
 	Asking      func()       // called when somebody asks for sessions
 	Asked       atomic.Int32 // how often
-	Conns       []lb.Connection
-	Sought      lb.Sought // by the last request for them
+	Conns       []report.Connection
+	Sought      report.Sought // by the last request for them
 	ApplyErr    error
 	Meanwhile   func() // is called by Wait
 	Waits       bool   // until the table has it
 	ConnErr     error
-	Events      []lb.ConnectionEvent // all at once, and then nothing
-	Untold      lb.Untold
+	Events      []report.ConnectionEvent // all at once, and then nothing
+	Untold      report.Untold
 	WatchErr    error
 	WatchLasts  bool // until its context ends
 	WatchRate   int  // that was asked for
 	EndRate     int  // likewise
-	Health      []*lb.EndpointHealth
+	Health      []*report.EndpointHealth
 	Built       int      // of health, for answers
 	Said        []string // by SetHostState
 	Dropped     map[string]uint64
-	Policed     lb.PolicerStats
-	Mirrored    lb.MirrorStats
+	Policed     policy.PolicerStats
+	Mirrored    policy.MirrorStats
 }
 
 // EndpointVerdict returns that of the first with the endpoint's address and port.
-func (f *fake) EndpointVerdict(s *lb.Service, e lb.Endpoint) (v lb.Verdict) {
+func (f *fake) EndpointVerdict(s *lb.Service, e lb.Endpoint) (v report.Verdict) {
 	for _, h := range f.Health {
 		if s.Monitored() && h.Addr == e.Addr && h.Probe.Port == e.Port {
-			return lb.Verdict{Probe: h.State}
+			return report.Verdict{Probe: h.State}
 		}
 	}
 	return v
 }
 
-func (f *fake) EndpointHealth(s *lb.Service, e lb.Endpoint) (lb.EndpointHealth, bool) {
+func (f *fake) EndpointHealth(s *lb.Service, e lb.Endpoint) (report.EndpointHealth, bool) {
 	for _, h := range f.Health {
 		if s.Monitored() && h.Addr == e.Addr && h.Probe.Port == e.Port {
 			return *h, true
 		}
 	}
-	return lb.EndpointHealth{}, false
+	return report.EndpointHealth{}, false
 }
 
-func (f *fake) EndpointsWhere(chosen func(string, netip.Addr) bool, yield func(*lb.EndpointHealth) bool) {
+func (f *fake) EndpointsWhere(chosen func(string, netip.Addr) bool, yield func(*report.EndpointHealth) bool) {
 	for _, h := range f.Health {
 		if !chosen(h.Key(), h.Addr) {
 			continue
@@ -98,13 +100,13 @@ func (f *fake) EndpointsWhere(chosen func(string, netip.Addr) bool, yield func(*
 	}
 }
 
-func (f *fake) EndpointsNamed(names []string, yield func(*lb.EndpointHealth) bool) {
+func (f *fake) EndpointsNamed(names []string, yield func(*report.EndpointHealth) bool) {
 	f.EndpointsWhere(func(name string, at netip.Addr) bool {
 		return slices.Contains(names, name) || slices.Contains(names, at.String())
 	}, yield)
 }
 
-func (f *fake) EndpointCount() (count lb.HealthCount) {
+func (f *fake) EndpointCount() (count report.HealthCount) {
 	for _, h := range f.Health {
 		count.Add(h)
 	}
@@ -125,12 +127,12 @@ func (f *fake) Occupancy() (connections, limit uint64) { return uint64(len(f.Con
 
 func (f *fake) Drops() map[string]uint64 { return f.Dropped }
 
-func (f *fake) ServiceStats(k lb.Key) (lb.ServiceStats, bool) {
+func (f *fake) ServiceStats(k lb.Key) (report.ServiceStats, bool) {
 	s, ok := f.Stats[k]
 	return s, ok
 }
 
-func (f *fake) EachServiceStats(keys []lb.Key, yield func(int, *lb.ServiceStats)) {
+func (f *fake) EachServiceStats(keys []lb.Key, yield func(int, *report.ServiceStats)) {
 	for i, k := range keys {
 		if s, ok := f.Stats[k]; ok {
 			yield(i, &s)
@@ -138,15 +140,15 @@ func (f *fake) EachServiceStats(keys []lb.Key, yield func(int, *lb.ServiceStats)
 	}
 }
 
-func (f *fake) MirrorStats(string) lb.MirrorStats { return f.Mirrored }
+func (f *fake) MirrorStats(string) policy.MirrorStats { return f.Mirrored }
 
-func (f *fake) PolicerStats(string) lb.PolicerStats { return f.Policed }
+func (f *fake) PolicerStats(string) policy.PolicerStats { return f.Policed }
 
 func (f *fake) OwnSockets() (map[netip.AddrPort]uint64, error) {
 	return map[netip.AddrPort]uint64{netip.MustParseAddrPort("31.31.31.1:5001"): 3, netip.MustParseAddrPort("31.31.31.2:5001"): 4}, nil
 }
 
-func (f *fake) Sessions(...netip.Addr) ([]lb.Session, error) {
+func (f *fake) Sessions(...netip.Addr) ([]policy.Session, error) {
 	f.Asked.Add(1)
 	if f.Asking != nil {
 		f.Asking()
@@ -154,12 +156,12 @@ func (f *fake) Sessions(...netip.Addr) ([]lb.Session, error) {
 	return f.Accepted, f.SessionsErr
 }
 
-func (f *fake) RuleHits(r *lb.Rule) (lb.Traffic, bool) {
+func (f *fake) RuleHits(r *policy.Rule) (report.Traffic, bool) {
 	t, ok := f.Hits[r.Key()]
 	return t, ok
 }
 
-func (f *fake) Connections(_ context.Context, yield func(lb.Connection) bool) error {
+func (f *fake) Connections(_ context.Context, yield func(report.Connection) bool) error {
 	for _, c := range f.Conns {
 		if !yield(c) {
 			return nil
@@ -169,7 +171,7 @@ func (f *fake) Connections(_ context.Context, yield func(lb.Connection) bool) er
 }
 
 // ConnectionsFrom has the index of a connection for a place.
-func (f *fake) ConnectionsFrom(_ context.Context, from int, sought lb.Sought, yield func(lb.Connection) bool) (next int, err error) {
+func (f *fake) ConnectionsFrom(_ context.Context, from int, sought report.Sought, yield func(report.Connection) bool) (next int, err error) {
 	f.Sought = sought
 	for i := from; i < len(f.Conns); i++ {
 		if !yield(f.Conns[i]) {
@@ -181,9 +183,9 @@ func (f *fake) ConnectionsFrom(_ context.Context, from int, sought lb.Sought, yi
 
 // EndConnections ends what matches; the next call, from there on, is for the others when there are
 // more than two.
-func (f *fake) EndConnections(_ context.Context, from, rate int, matches func(*lb.Connection) bool) (done lb.Ended, err error) {
+func (f *fake) EndConnections(_ context.Context, from, rate int, matches func(*report.Connection) bool) (done report.Ended, err error) {
 	f.EndRate = rate
-	f.Conns = slices.DeleteFunc(f.Conns, func(c lb.Connection) bool {
+	f.Conns = slices.DeleteFunc(f.Conns, func(c report.Connection) bool {
 		if c.Reply || !matches(&c) {
 			return false
 		}
@@ -201,7 +203,7 @@ func (f *fake) EndConnections(_ context.Context, from, rate int, matches func(*l
 	return done, errors.Join(err, f.ConnErr)
 }
 
-func (f *fake) WatchConnections(ctx context.Context, rate int, yield func([]lb.ConnectionEvent, lb.Untold) bool) error {
+func (f *fake) WatchConnections(ctx context.Context, rate int, yield func([]report.ConnectionEvent, report.Untold) bool) error {
 	if !f.WatchLasts { // several at once
 		f.WatchRate = rate
 	}
@@ -214,9 +216,9 @@ func (f *fake) WatchConnections(ctx context.Context, rate int, yield func([]lb.C
 	return f.WatchErr
 }
 
-func (f *fake) TracePackets(_ context.Context, _ lb.TraceFilter, yield func([]lb.PacketTrace, lb.Untold) bool) error {
+func (f *fake) TracePackets(_ context.Context, _ report.TraceFilter, yield func([]report.PacketTrace, report.Untold) bool) error {
 	if f.WatchErr == nil {
-		yield(nil, lb.Untold{})
+		yield(nil, report.Untold{})
 	}
 	return f.WatchErr
 }
@@ -254,7 +256,7 @@ func New(t testing.TB, change func(*httpapi.Options)) *Bench {
 			t.Error(err)
 		}
 	})
-	f := &fake{Table: status.NewTable(), Stats: map[lb.Key]lb.ServiceStats{}}
+	f := &fake{Table: status.NewTable(), Stats: map[lb.Key]report.ServiceStats{}}
 	level, err := config.NewLogLevel("info")
 	if err != nil {
 		t.Fatal(err)

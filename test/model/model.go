@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 	"loxilb/internal/pkt"
 )
 
@@ -40,14 +41,14 @@ type service struct {
 	next      int
 	endpoints []*endpoint // as written
 	ending    []*endpoint // removed, but with connections
-	retired   lb.EndpointStats
-	refusals  lb.Refusals
+	retired   report.EndpointStats
+	refusals  report.Refusals
 	short     time.Duration // until when its clients are challenged, as source ports are short; 0: they were not yet
 }
 
 type endpoint struct {
 	addr  netip.AddrPort
-	stats lb.EndpointStats
+	stats report.EndpointStats
 }
 
 // tuple is what a packet is known by.
@@ -90,7 +91,7 @@ type connection struct {
 // side is what is known of one direction.
 type side struct {
 	heard      time.Duration // when the last packet came
-	traffic    lb.Traffic
+	traffic    report.Traffic
 	end, acked uint32 // TCP: the number after the last that was sent; the last acknowledgement sent, or the least that is right
 	reset      bool   // TCP: has sent a RST that counts
 	fin        bool   // TCP: has sent a FIN ...
@@ -430,7 +431,7 @@ func (m *Model) remove(c *connection) {
 // count counts a packet that goes on and says where.
 func (e entry) count(bytes uint64) Verdict {
 	c, s := e.conn, &e.conn.endpoint.stats
-	add := func(t *lb.Traffic) { t.Packets++; t.Bytes += bytes }
+	add := func(t *report.Traffic) { t.Packets++; t.Bytes += bytes }
 	add(&c.sides[e.dir].traffic)
 	if e.dir == fromEndpoint {
 		add(&s.Out)
@@ -473,11 +474,11 @@ func (m *Model) Close() bool {
 }
 
 // Connections lists both directions of each connection, in no order.
-func (m *Model) Connections() []lb.Connection {
-	var all []lb.Connection
+func (m *Model) Connections() []report.Connection {
+	var all []report.Connection
 	for key, e := range m.table {
 		c := e.conn
-		l := lb.Connection{
+		l := report.Connection{
 			Protocol: key.proto, Src: key.src, Dst: key.dst, Reply: e.dir == fromEndpoint, State: c.state(),
 			Traffic: c.sides[e.dir].traffic, NewSrc: c.source, NewDst: c.to,
 		}

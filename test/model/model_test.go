@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 	"loxilb/internal/pkt"
 	"loxilb/test/packet/lab"
 )
@@ -103,7 +104,7 @@ func lane(flood bool, seeds <-chan uint64, failures chan<- string) {
 			if again == nil {
 				again = fmt.Errorf("not again; the first time: %w", err)
 			}
-			failures <- report(l, seed, ops, again)
+			failures <- failureScript(l, seed, ops, again)
 			failed = true
 		}
 	}
@@ -345,17 +346,17 @@ func compareTables(l *lab.Lab, m *Model) error {
 
 // takeHandshakes removes handshakes from counters, as the model has none: scripts of test/packet
 // check them. A service here has the counts of its current and former endpoints.
-func takeHandshakes(s *lb.ServiceStats) error {
-	var sum lb.Handshakes
+func takeHandshakes(s *report.ServiceStats) error {
+	var sum report.Handshakes
 	for i := range s.Endpoints {
 		h := &s.Endpoints[i].Handshakes
 		sum.Add(h)
-		*h = lb.Handshakes{}
+		*h = report.Handshakes{}
 	}
 	if h := &s.Handshakes; h.Opened < sum.Opened || h.AllAnswered() < sum.AllAnswered() || h.Repeated < sum.Repeated || h.Failed() < sum.Failed() {
 		return fmt.Errorf("%+v is less than the endpoints' %+v", *h, sum)
 	}
-	s.Handshakes = lb.Handshakes{}
+	s.Handshakes = report.Handshakes{}
 	return nil
 }
 
@@ -373,8 +374,8 @@ func shrink(l *lab.Lab, flood bool, ops []Op) []Op {
 	return ops
 }
 
-// report returns a failure as a packet script.
-func report(l *lab.Lab, seed uint64, ops []Op, err error) string {
+// failureScript returns a failure as a packet script.
+func failureScript(l *lab.Lab, seed uint64, ops []Op, err error) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "seed %d: %v\nas a script, with what the model says:\n\n", seed, err)
 	m := New()

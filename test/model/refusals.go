@@ -2,6 +2,7 @@ package model
 
 import (
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 	"loxilb/internal/pkt"
 )
 
@@ -13,7 +14,7 @@ func (s *service) drop(reason string) Verdict {
 
 // refuse returns what the service wants of a packet that it has no use for. A RST asks for nothing.
 func (s *service) refuse(p *pkt.Packet, reason string) Verdict {
-	if reason != lb.NoConnection.String() || p.Num(pkt.Flags)&pkt.FlagRST == 0 {
+	if reason != report.NoConnection.String() || p.Num(pkt.Flags)&pkt.FlagRST == 0 {
 		countRefusal(&s.refusals, reason)
 	}
 	switch s.Refuse {
@@ -25,8 +26,8 @@ func (s *service) refuse(p *pkt.Packet, reason string) Verdict {
 	return answered(p, reason)
 }
 
-func countRefusal(r *lb.Refusals, reason string) {
-	for one := range lb.RefusalReasons {
+func countRefusal(r *report.Refusals, reason string) {
+	for one := range report.RefusalReasons {
 		if one.String() == reason {
 			r[one]++
 		}

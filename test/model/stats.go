@@ -4,15 +4,16 @@ import (
 	"fmt"
 
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // Stats returns the counters of a service.
-func (m *Model) Stats(key lb.Key) (lb.ServiceStats, error) {
+func (m *Model) Stats(key lb.Key) (report.ServiceStats, error) {
 	svc, ok := m.services[key]
 	if !ok {
-		return lb.ServiceStats{}, fmt.Errorf("there is no service %s", key)
+		return report.ServiceStats{}, fmt.Errorf("there is no service %s", key)
 	}
-	s := lb.ServiceStats{EndpointStats: svc.retired}
+	s := report.ServiceStats{EndpointStats: svc.retired}
 	for i, e := range svc.endpoints {
 		one := m.statsOf(e)
 		s.EndpointStats = add(s.EndpointStats, one)
@@ -28,18 +29,18 @@ func (m *Model) Stats(key lb.Key) (lb.ServiceStats, error) {
 	return s, nil
 }
 
-func add(a, b lb.EndpointStats) lb.EndpointStats {
-	sum := func(x, y lb.Traffic) lb.Traffic {
-		return lb.Traffic{Packets: x.Packets + y.Packets, Bytes: x.Bytes + y.Bytes}
+func add(a, b report.EndpointStats) report.EndpointStats {
+	sum := func(x, y report.Traffic) report.Traffic {
+		return report.Traffic{Packets: x.Packets + y.Packets, Bytes: x.Bytes + y.Bytes}
 	}
-	return lb.EndpointStats{
+	return report.EndpointStats{
 		Connections: a.Connections + b.Connections, Active: a.Active + b.Active, Inactive: a.Inactive + b.Inactive,
 		In: sum(a.In, b.In), Out: sum(a.Out, b.Out),
 	}
 }
 
 // statsOf returns the counters of an endpoint, with the connections that it has in the table.
-func (m *Model) statsOf(e *endpoint) lb.EndpointStats {
+func (m *Model) statsOf(e *endpoint) report.EndpointStats {
 	s := e.stats
 	for _, row := range m.table {
 		switch {

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/policy"
 	"loxilb/internal/pkt"
 	"loxilb/test/packet/lab"
 )
@@ -24,7 +25,7 @@ const mirrored = "udp 1.1.1.1:4000 > 10.0.0.1:53 len 30 ttl 9"
 // mirrorCase is a mirror, and the bytes that precede its copies of a frame; nil: none, or IPv6.
 type mirrorCase struct {
 	name   string
-	mirror lb.Mirror
+	mirror policy.Mirror
 	before func(frame []byte) []byte
 }
 
@@ -35,12 +36,12 @@ func TestMirrorFrames(t *testing.T) {
 	v4, v6 := netip.MustParseAddr("192.168.1.10"), netip.MustParseAddr("2001:db8:2::10")
 	from4, from6 := netip.MustParseAddr("192.168.1.254"), netip.MustParseAddr("2001:db8:2::fe")
 	cases := []mirrorCase{
-		{"span", lb.Mirror{Port: "server"}, nil},
-		{"rspan", lb.Mirror{Type: lb.RSPAN, Port: "server", VLAN: 7}, nil},
-		{"vxlan", lb.Mirror{Type: lb.VXLANMirror, Remote: v4, Source: from4, TunnelID: 0xabcdef}, func(f []byte) []byte { return outer4(unix.IPPROTO_UDP, vxlan(f), f) }},
-		{"vxlan6", lb.Mirror{Type: lb.VXLANMirror, Remote: v6, Source: from6, TunnelID: 5}, nil},
-		{"erspan", lb.Mirror{Type: lb.ERSPAN, Remote: v4, Source: from4, TunnelID: 1023}, func(f []byte) []byte { return outer4(unix.IPPROTO_GRE, erspan(1023), f) }},
-		{"erspan6", lb.Mirror{Type: lb.ERSPAN, Remote: v6, Source: from6, TunnelID: 3}, nil},
+		{"span", policy.Mirror{Port: "server"}, nil},
+		{"rspan", policy.Mirror{Type: policy.RSPAN, Port: "server", VLAN: 7}, nil},
+		{"vxlan", policy.Mirror{Type: policy.VXLANMirror, Remote: v4, Source: from4, TunnelID: 0xabcdef}, func(f []byte) []byte { return outer4(unix.IPPROTO_UDP, vxlan(f), f) }},
+		{"vxlan6", policy.Mirror{Type: policy.VXLANMirror, Remote: v6, Source: from6, TunnelID: 5}, nil},
+		{"erspan", policy.Mirror{Type: policy.ERSPAN, Remote: v4, Source: from4, TunnelID: 1023}, func(f []byte) []byte { return outer4(unix.IPPROTO_GRE, erspan(1023), f) }},
+		{"erspan6", policy.Mirror{Type: policy.ERSPAN, Remote: v6, Source: from6, TunnelID: 3}, nil},
 	}
 	failed := make(chan error)
 	go func() {
@@ -86,8 +87,8 @@ func mirrorLab() (*lab.Lab, error) {
 
 // copiesOf sends two packets, and compares the copy of the second with the expected one: during the
 // first the neighbour may not be resolved yet.
-func copiesOf(l *lab.Lab, m lb.Mirror, before func([]byte) []byte) error {
-	m.Name, m.Attachment = "m", lb.Attachment{To: lb.AttachService, Name: "10.0.0.1:53/udp"}
+func copiesOf(l *lab.Lab, m policy.Mirror, before func([]byte) []byte) error {
+	m.Name, m.Attachment = "m", policy.Attachment{To: policy.AttachService, Name: "10.0.0.1:53/udp"}
 	if err := l.MirrorTo(m); err != nil {
 		return err
 	}
@@ -119,10 +120,10 @@ func copiesOf(l *lab.Lab, m lb.Mirror, before func([]byte) []byte) error {
 }
 
 // sameCopy compares a copy with the expected one.
-func sameCopy(m lb.Mirror, before func([]byte) []byte, frame, got []byte) error {
+func sameCopy(m policy.Mirror, before func([]byte) []byte, frame, got []byte) error {
 	want := frame
 	switch {
-	case m.Type == lb.RSPAN:
+	case m.Type == policy.RSPAN:
 		want = slices.Concat(frame[:12], []byte{0x81, 0, 0, byte(m.VLAN)}, frame[12:])
 	case before != nil:
 		want = before(frame)
@@ -131,7 +132,7 @@ func sameCopy(m lb.Mirror, before func([]byte) []byte, frame, got []byte) error 
 		}
 		copy(want[18:20], got[18:20]) // the kernel chooses the identification
 		copy(want[24:26], got[24:26])
-		if m.Type == lb.VXLANMirror {
+		if m.Type == policy.VXLANMirror {
 			copy(want[34:36], got[34:36]) // ... and the port, by a hash of the packet
 			copy(want[40:42], got[40:42]) // its checksum is left to the device
 		} else {
@@ -145,13 +146,13 @@ func sameCopy(m lb.Mirror, before func([]byte) []byte, frame, got []byte) error 
 		}
 	case m.Tunneled(): // IPv6: the frame follows Ethernet, IPv6 and the type's header
 		head := 14 + 40 + 16
-		if m.Type == lb.ERSPAN {
+		if m.Type == policy.ERSPAN {
 			head = len(got) - len(frame) // an option with the tunnel's encapsulation limit may precede GRE
 		}
 		if len(got) < head || !bytes.Equal(got[12:14], []byte{0x86, 0xdd}) {
 			return fmt.Errorf("not IPv6: %x", got)
 		}
-		if m.Type == lb.ERSPAN {
+		if m.Type == policy.ERSPAN {
 			own := slices.Clone(got[head-8 : head])
 			own[2] &= 0x1f // kernels take the class of service from the copied packet as if it were IPv6
 			if !bytes.Equal(own, erspanHeader(m.TunnelID)) {

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/policy"
 	"loxilb/internal/pkt"
 	"loxilb/test/packet/lab"
 )
@@ -207,13 +208,13 @@ func (r *runner) command(verb, rest string) error {
 		}
 		return r.lab.Apply(svc)
 	case "rule":
-		rule, err := lb.ParseRule(rest)
+		rule, err := policy.ParseRule(rest)
 		if err != nil {
 			return err
 		}
 		return r.lab.PutRule(rule)
 	case "unrule":
-		rule, err := lb.ParseRuleKey(rest)
+		rule, err := policy.ParseRuleKey(rest)
 		if err != nil {
 			return err
 		}

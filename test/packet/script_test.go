@@ -10,7 +10,7 @@ import (
 //	service KEY FIELDS     create or update a service (lb.ParseService)
 //	delete KEY             delete the service
 //	down ADDR:PORT         set an endpoint down in all services; up ADDR:PORT sets it up again
-//	rule KEY ACTION        create a firewall rule, or change its action (lb.ParseRule)
+//	rule KEY ACTION        create a firewall rule, or change its action (policy.ParseRule)
 //	unrule KEY             delete the rule
 //	in LINK PACKET         a packet arrives ...
 //	in LINK PACKET reason=NAME

@@ -7,11 +7,11 @@ import (
 	"net/netip"
 
 	"loxilb/internal/kernel/datapath/bpf"
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/policy"
 )
 
 // Sets returns n rules of each kind: typical ones, and ones that are hard for trees.
-func Sets(n int, rng *rand.Rand) map[string][]lb.Rule {
+func Sets(n int, rng *rand.Rand) map[string][]policy.Rule {
 	address := func(v6 bool) netip.Addr {
 		if v6 {
 			b := [16]byte{0x20, 0x01, 0x0d, 0xb8}
@@ -26,31 +26,31 @@ func Sets(n int, rng *rand.Rand) map[string][]lb.Rule {
 		a := address(v6)
 		return netip.PrefixFrom(a, least+rng.IntN(a.BitLen()-least+1)).Masked()
 	}
-	ports := func() lb.RulePorts {
+	ports := func() policy.RulePorts {
 		switch rng.IntN(4) {
 		case 0:
-			return lb.RulePorts{}
+			return policy.RulePorts{}
 		case 1:
 			first := uint16(rng.IntN(60000))
-			return lb.RulePorts{Min: first, Max: first + uint16(rng.IntN(5000))}
+			return policy.RulePorts{Min: first, Max: first + uint16(rng.IntN(5000))}
 		}
 		p := uint16(1 + rng.IntN(65534))
-		return lb.RulePorts{Min: p, Max: p}
+		return policy.RulePorts{Min: p, Max: p}
 	}
-	verdict := func() lb.RuleVerdict { return lb.RuleVerdict{Action: lb.RuleAction(rng.IntN(3))} }
-	many := func(one func(i int) lb.Rule) []lb.Rule { return distinct(n, one) }
-	return map[string][]lb.Rule{
-		"hosts": many(func(int) lb.Rule {
+	verdict := func() policy.RuleVerdict { return policy.RuleVerdict{Action: policy.RuleAction(rng.IntN(3))} }
+	many := func(one func(i int) policy.Rule) []policy.Rule { return distinct(n, one) }
+	return map[string][]policy.Rule{
+		"hosts": many(func(int) policy.Rule {
 			a := address(false)
-			return lb.Rule{Source: netip.PrefixFrom(a, 32), RuleVerdict: verdict()}
+			return policy.Rule{Source: netip.PrefixFrom(a, 32), RuleVerdict: verdict()}
 		}),
-		"hosts of one network": many(func(i int) lb.Rule {
-			return lb.Rule{Source: netip.PrefixFrom(netip.AddrFrom4([4]byte{192, 168, byte(i >> 8), byte(i)}), 32), RuleVerdict: verdict()}
+		"hosts of one network": many(func(i int) policy.Rule {
+			return policy.Rule{Source: netip.PrefixFrom(netip.AddrFrom4([4]byte{192, 168, byte(i >> 8), byte(i)}), 32), RuleVerdict: verdict()}
 		}),
-		"hosts of IPv6": many(func(int) lb.Rule {
-			return lb.Rule{Destination: netip.PrefixFrom(address(true), 128), DestinationPorts: ports(), Protocol: 6, RuleVerdict: verdict()}
+		"hosts of IPv6": many(func(int) policy.Rule {
+			return policy.Rule{Destination: netip.PrefixFrom(address(true), 128), DestinationPorts: ports(), Protocol: 6, RuleVerdict: verdict()}
 		}),
-		"mixed": many(func(int) lb.Rule {
+		"mixed": many(func(int) policy.Rule {
 			r := mixed(rng, prefix)
 			r.DestinationPorts, r.RuleVerdict = ports(), verdict()
 			if rng.IntN(4) == 0 {
@@ -58,21 +58,21 @@ func Sets(n int, rng *rand.Rand) map[string][]lb.Rule {
 			}
 			return r
 		}),
-		"ports": many(func(i int) lb.Rule {
-			return lb.Rule{DestinationPorts: lb.RulePorts{Min: uint16(1 + i), Max: uint16(1 + i)}, Protocol: 6, RuleVerdict: verdict()}
+		"ports": many(func(i int) policy.Rule {
+			return policy.Rule{DestinationPorts: policy.RulePorts{Min: uint16(1 + i), Max: uint16(1 + i)}, Protocol: 6, RuleVerdict: verdict()}
 		}),
-		"nested ports": many(func(i int) lb.Rule {
-			return lb.Rule{DestinationPorts: lb.RulePorts{Min: uint16(1 + i), Max: uint16(60000 - i)}, SourcePorts: ports(), Preference: uint16(rng.IntN(65536)), RuleVerdict: verdict()}
+		"nested ports": many(func(i int) policy.Rule {
+			return policy.Rule{DestinationPorts: policy.RulePorts{Min: uint16(1 + i), Max: uint16(60000 - i)}, SourcePorts: ports(), Preference: uint16(rng.IntN(65536)), RuleVerdict: verdict()}
 		}),
-		"wide": many(func(i int) lb.Rule {
-			return lb.Rule{Source: prefix(false, 1), Destination: prefix(false, 1), Preference: uint16(rng.IntN(65536)), SourcePorts: ports(), DestinationPorts: ports(), RuleVerdict: verdict()}
+		"wide": many(func(i int) policy.Rule {
+			return policy.Rule{Source: prefix(false, 1), Destination: prefix(false, 1), Preference: uint16(rng.IntN(65536)), SourcePorts: ports(), DestinationPorts: ports(), RuleVerdict: verdict()}
 		}),
 	}
 }
 
 // Hostile returns n rules of each kind that are as hard to separate as an administrator can make
 // them: each packet is in the ranges of many of them.
-func Hostile(n int, rng *rand.Rand) map[string][]lb.Rule {
+func Hostile(n int, rng *rand.Rand) map[string][]policy.Rule {
 	broad := func(v6 bool) netip.Prefix {
 		if v6 {
 			var b [16]byte
@@ -84,81 +84,81 @@ func Hostile(n int, rng *rand.Rand) map[string][]lb.Rule {
 		b := [4]byte{byte(rng.Uint32()), byte(rng.Uint32()), byte(rng.Uint32()), byte(rng.Uint32())}
 		return netip.PrefixFrom(netip.AddrFrom4(b), rng.IntN(17)).Masked()
 	}
-	ports := func(least int) lb.RulePorts {
+	ports := func(least int) policy.RulePorts {
 		a := 1 + rng.IntN(65535-least)
-		return lb.RulePorts{Min: uint16(a), Max: uint16(a + least + rng.IntN(65536-a-least))}
+		return policy.RulePorts{Min: uint16(a), Max: uint16(a + least + rng.IntN(65536-a-least))}
 	}
-	rule := func(one func(i int) lb.Rule) []lb.Rule {
-		return distinct(n, func(i int) lb.Rule {
+	rule := func(one func(i int) policy.Rule) []policy.Rule {
+		return distinct(n, func(i int) policy.Rule {
 			r := one(i)
 			r.Preference = uint16(rng.IntN(65536))
-			r.Action = lb.RuleAction(rng.IntN(3))
+			r.Action = policy.RuleAction(rng.IntN(3))
 			return r
 		})
 	}
-	return map[string][]lb.Rule{
-		"broad": rule(func(int) lb.Rule {
-			return lb.Rule{Source: broad(false), Destination: broad(false), SourcePorts: ports(1000), DestinationPorts: ports(1000)}
+	return map[string][]policy.Rule{
+		"broad": rule(func(int) policy.Rule {
+			return policy.Rule{Source: broad(false), Destination: broad(false), SourcePorts: ports(1000), DestinationPorts: ports(1000)}
 		}),
-		"broad of IPv6": rule(func(int) lb.Rule {
-			return lb.Rule{Source: broad(true), Destination: broad(true), SourcePorts: ports(1000), DestinationPorts: ports(1000)}
+		"broad of IPv6": rule(func(int) policy.Rule {
+			return policy.Rule{Source: broad(true), Destination: broad(true), SourcePorts: ports(1000), DestinationPorts: ports(1000)}
 		}),
-		"wildcards": rule(func(i int) lb.Rule {
-			return lb.Rule{Protocol: uint8(1 + i%255), Interface: fmt.Sprint("eth", i/255)}
+		"wildcards": rule(func(i int) policy.Rule {
+			return policy.Rule{Protocol: uint8(1 + i%255), Interface: fmt.Sprint("eth", i/255)}
 		}),
-		"nested prefixes": rule(func(i int) lb.Rule {
+		"nested prefixes": rule(func(i int) policy.Rule {
 			at := netip.AddrFrom4([4]byte{10, 11, 12, 13})
-			return lb.Rule{
+			return policy.Rule{
 				Source: netip.PrefixFrom(at, i%33).Masked(), Destination: netip.PrefixFrom(at, i/33%33).Masked(), SourcePorts: ports(30000),
 			}
 		}),
-		"port ranges": rule(func(int) lb.Rule {
-			return lb.Rule{SourcePorts: ports(1), DestinationPorts: ports(1), Protocol: 6}
+		"port ranges": rule(func(int) policy.Rule {
+			return policy.Rule{SourcePorts: ports(1), DestinationPorts: ports(1), Protocol: 6}
 		}),
-		"halves of ports": rule(func(int) lb.Rule {
-			return lb.Rule{SourcePorts: ports(32768), DestinationPorts: ports(32768)}
+		"halves of ports": rule(func(int) policy.Rule {
+			return policy.Rule{SourcePorts: ports(32768), DestinationPorts: ports(32768)}
 		}),
 		"hosts at the places of a sample": misleading(n),
-		"one field each": rule(func(i int) lb.Rule {
+		"one field each": rule(func(i int) policy.Rule {
 			switch i % 4 {
 			case 0:
-				return lb.Rule{Source: broad(false), SourcePorts: ports(40000)}
+				return policy.Rule{Source: broad(false), SourcePorts: ports(40000)}
 			case 1:
-				return lb.Rule{Destination: broad(false), DestinationPorts: ports(40000)}
+				return policy.Rule{Destination: broad(false), DestinationPorts: ports(40000)}
 			case 2:
-				return lb.Rule{SourcePorts: ports(100), Protocol: 17}
+				return policy.Rule{SourcePorts: ports(100), Protocol: 17}
 			}
-			return lb.Rule{DestinationPorts: ports(100), Protocol: 6}
+			return policy.Rule{DestinationPorts: ports(100), Protocol: 6}
 		}),
 	}
 }
 
 // misleading returns rules of which those at even distances, as in a sample, are hosts, and the
 // others one network.
-func misleading(n int) []lb.Rule {
+func misleading(n int) []policy.Rule {
 	sampled := map[int]bool{}
 	for i := range 96 {
 		sampled[i*n/96], sampled[n-1-i*n/96] = true, true // in either order
 	}
-	return distinct(n, func(i int) lb.Rule {
+	return distinct(n, func(i int) policy.Rule {
 		port := uint16(1 + i)
-		r := lb.Rule{
+		r := policy.Rule{
 			Preference: uint16(i), Protocol: 6,
 			Source:           netip.MustParsePrefix("10.1.0.0/16"),
-			DestinationPorts: lb.RulePorts{Min: port, Max: port},
+			DestinationPorts: policy.RulePorts{Min: port, Max: port},
 		}
 		if sampled[i] {
 			r.Source = netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 1, byte(i >> 6), byte(i << 2)}), 32)
-			r.DestinationPorts = lb.RulePorts{}
+			r.DestinationPorts = policy.RulePorts{}
 		}
 		return r
 	})
 }
 
 // distinct calls one until it has made n rules that differ.
-func distinct(n int, one func(i int) lb.Rule) []lb.Rule {
+func distinct(n int, one func(i int) policy.Rule) []policy.Rule {
 	seen := make(map[string]bool, n)
-	list := make([]lb.Rule, 0, n)
+	list := make([]policy.Rule, 0, n)
 	for len(list) < n {
 		r := one(len(list)).Normal()
 		if k := r.Key(); !seen[k] {
@@ -170,9 +170,9 @@ func distinct(n int, one func(i int) lb.Rule) []lb.Rule {
 }
 
 // mixed returns a rule of any addresses, protocols and interfaces.
-func mixed(rng *rand.Rand, prefix func(v6 bool, least int) netip.Prefix) lb.Rule {
+func mixed(rng *rand.Rand, prefix func(v6 bool, least int) netip.Prefix) policy.Rule {
 	v6 := rng.IntN(3) == 0
-	r := lb.Rule{Preference: uint16(rng.IntN(1000))}
+	r := policy.Rule{Preference: uint16(rng.IntN(1000))}
 	switch rng.IntN(10) {
 	case 0:
 		r.Source = prefix(v6, 0)
@@ -193,12 +193,12 @@ func mixed(rng *rand.Rand, prefix func(v6 bool, least int) netip.Prefix) lb.Rule
 }
 
 // Packet returns a packet that a rule may match, or nearly so.
-func Packet(r *lb.Rule, rng *rand.Rand) bpf.RulePacket {
+func Packet(r *policy.Rule, rng *rand.Rand) bpf.RulePacket {
 	v6 := r.Source.IsValid() && r.Source.Addr().Is6() || r.Destination.IsValid() && r.Destination.Addr().Is6()
 	if !r.Source.IsValid() && !r.Destination.IsValid() {
 		v6 = rng.IntN(2) == 0
 	}
-	in := func(p netip.Prefix, ports lb.RulePorts) netip.AddrPort {
+	in := func(p netip.Prefix, ports policy.RulePorts) netip.AddrPort {
 		a := netip.AddrFrom4([4]byte{10, byte(rng.Uint32()), byte(rng.Uint32()), byte(rng.Uint32())})
 		if v6 {
 			a = netip.AddrFrom16([16]byte{0x20, 0x01, 0x0d, 0xb8, byte(rng.Uint32())})
@@ -227,9 +227,9 @@ func Packet(r *lb.Rule, rng *rand.Rand) bpf.RulePacket {
 
 // Matches reports whether a rule matches, by its definition. index returns the number of an
 // interface.
-func Matches(r *lb.Rule, p *bpf.RulePacket, index func(string) (int, bool)) bool {
+func Matches(r *policy.Rule, p *bpf.RulePacket, index func(string) (int, bool)) bool {
 	in := func(want netip.Prefix, a netip.Addr) bool { return !want.IsValid() || want.Contains(a) }
-	port := func(want lb.RulePorts, n uint16) bool {
+	port := func(want policy.RulePorts, n uint16) bool {
 		return want.Any() || p.HasPorts && want.Min <= n && n <= want.Max
 	}
 	if r.Interface != "" {

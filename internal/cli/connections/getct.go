@@ -11,7 +11,7 @@ import (
 
 	v1 "loxilb/api/v1"
 	"loxilb/internal/cli/session"
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // chosen has the filters of get ct.
@@ -100,7 +100,7 @@ func (c *chosen) kind() session.Kind[v1.ConntrackList, v1.ConntrackEntry] {
 			return netJoin(c.SourceIP, c.SourcePort) + ">" + netJoin(c.DestinationIP, c.DestinationPort) + "/" + c.Protocol
 		},
 		Fields: map[string]string{"state": "conntrackState"},
-		Words:  map[string][]string{"conntrackState": lb.ConnectionStates()},
+		Words:  map[string][]string{"conntrackState": report.ConnectionStates()},
 		Draw:   conntrackTable,
 	}
 }

@@ -12,6 +12,7 @@ import (
 	v1 "loxilb/api/v1"
 	"loxilb/internal/api/manifest"
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/policy"
 )
 
 // worded is a property that the REST contract has as a number, and that files write as a word.
@@ -34,11 +35,11 @@ func wordedProperties() []worded {
 		},
 		{
 			kind: manifest.Policy, group: "policyInfo", property: "type",
-			word: func(n int) string { return lb.PolicerTypeWord(n == 1) }, number: policerType,
+			word: func(n int) string { return policy.PolicerTypeWord(n == 1) }, number: policerType,
 		},
 		{
 			kind: manifest.Mirror, group: "mirrorInfo", property: "type",
-			word: func(n int) string { return lb.MirrorType(n).String() }, number: numberBy(lb.ParseMirrorType),
+			word: func(n int) string { return policy.MirrorType(n).String() }, number: numberBy(policy.ParseMirrorType),
 		},
 		attachedTo(manifest.Policy),
 		attachedTo(manifest.Mirror),
@@ -58,19 +59,19 @@ func numberBy[T ~uint8](parse func(string) (T, error)) func(string) (int, error)
 func attachedTo(kind string) worded {
 	return worded{
 		kind: kind, group: "targetObject", property: "attachment",
-		word: func(n int) string { return lb.AttachTo(n).String() }, number: numberBy(lb.ParseAttachTo),
+		word: func(n int) string { return policy.AttachTo(n).String() }, number: numberBy(policy.ParseAttachTo),
 	}
 }
 
 func ruleProtocol(property string) worded {
 	return worded{
 		kind: manifest.Firewall, group: "ruleArguments", property: property,
-		word: func(n int) string { return lb.RuleProtocolWord(uint8(n)) }, number: numberBy(lb.ParseRuleProtocol),
+		word: func(n int) string { return policy.RuleProtocolWord(uint8(n)) }, number: numberBy(policy.ParseRuleProtocol),
 	}
 }
 
 func policerType(word string) (int, error) {
-	oneRate, err := lb.ParsePolicerType(word)
+	oneRate, err := policy.ParsePolicerType(word)
 	if oneRate {
 		return 1, err
 	}

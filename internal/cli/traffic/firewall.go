@@ -13,6 +13,7 @@ import (
 	v1 "loxilb/api/v1"
 	"loxilb/internal/cli/session"
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/policy"
 )
 
 // firewallAliases are the contract's.
@@ -20,7 +21,7 @@ func firewallAliases() []string { return []string{"fw", "firewalls", "Firewall"}
 
 // ruleFlagHelp explains --firewallRule.
 func ruleFlagHelp() string {
-	return "packets to match, as KEY:VALUE,...: " + strings.Join(lb.RuleKeys(), ", ") + "; omitted keys match any packet"
+	return "packets to match, as KEY:VALUE,...: " + strings.Join(policy.RuleKeys(), ", ") + "; omitted keys match any packet"
 }
 
 // firewallFlags are the flags of create firewall.
@@ -101,7 +102,7 @@ func firewallArguments(text string) (args v1.FirewallArguments, err error) {
 	if text == "" {
 		return args, errors.New("no packets selected: use --firewallRule=KEY:VALUE,..., such as sourceIP:1.2.3.0/24; preference:0 alone matches all")
 	}
-	rule, err := lb.ParseRuleKey(text)
+	rule, err := policy.ParseRuleKey(text)
 	if err != nil {
 		return args, err
 	}
@@ -218,17 +219,17 @@ func ruleName(a *v1.FirewallArguments) string {
 			parts = append(parts, name+":"+value)
 		}
 	}
-	add(lb.FieldRuleSource, a.SourceIP)
-	add(lb.FieldRuleDestination, a.DestinationIP)
-	add(lb.FieldRuleMinSourcePort, strconv.Itoa(a.MinSourcePort))
-	add(lb.FieldRuleMaxSourcePort, strconv.Itoa(a.MaxSourcePort))
-	add(lb.FieldRuleMinDestinationPort, strconv.Itoa(a.MinDestinationPort))
-	add(lb.FieldRuleMaxDestinationPort, strconv.Itoa(a.MaxDestinationPort))
-	add(lb.FieldRuleProtocol, strconv.Itoa(a.Protocol))
-	add(lb.FieldRuleProtocolMax, strconv.Itoa(a.MaxProtocol))
-	add(lb.FieldRuleInterface, a.PortName)
+	add(policy.FieldRuleSource, a.SourceIP)
+	add(policy.FieldRuleDestination, a.DestinationIP)
+	add(policy.FieldRuleMinSourcePort, strconv.Itoa(a.MinSourcePort))
+	add(policy.FieldRuleMaxSourcePort, strconv.Itoa(a.MaxSourcePort))
+	add(policy.FieldRuleMinDestinationPort, strconv.Itoa(a.MinDestinationPort))
+	add(policy.FieldRuleMaxDestinationPort, strconv.Itoa(a.MaxDestinationPort))
+	add(policy.FieldRuleProtocol, strconv.Itoa(a.Protocol))
+	add(policy.FieldRuleProtocolMax, strconv.Itoa(a.MaxProtocol))
+	add(policy.FieldRuleInterface, a.PortName)
 	if a.Preference != 0 || len(parts) == 0 {
-		parts = append(parts, lb.FieldRulePreference+":"+strconv.Itoa(a.Preference))
+		parts = append(parts, policy.FieldRulePreference+":"+strconv.Itoa(a.Preference))
 	}
 	return strings.Join(parts, ",")
 }

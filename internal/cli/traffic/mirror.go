@@ -13,7 +13,7 @@ import (
 
 	v1 "loxilb/api/v1"
 	"loxilb/internal/cli/session"
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/policy"
 )
 
 // mirrorAliases are the contract's.
@@ -58,7 +58,7 @@ func mirrorRequest(name string, info, target []string) (body v1.Mirror, err erro
 	body.MirrorIdent = name
 	i, t := &body.MirrorInfo, &body.TargetObject
 	err = setPairs("--mirrorInfo", info, map[string]func(string) error{
-		"type":     func(text string) error { kind, err := lb.ParseMirrorType(text); i.Type = int(kind); return err },
+		"type":     func(text string) error { kind, err := policy.ParseMirrorType(text); i.Type = int(kind); return err },
 		"port":     func(text string) error { i.Port = text; return nil },
 		"vlan":     func(text string) error { return setInt(&i.Vlan, text) },
 		"remoteIP": func(text string) error { i.RemoteIP = text; return nil },
@@ -69,7 +69,7 @@ func mirrorRequest(name string, info, target []string) (body v1.Mirror, err erro
 	if err != nil {
 		return body, err
 	}
-	attach := func(text string) error { to, err := lb.ParseAttachTo(text); t.Attachment = int(to); return err }
+	attach := func(text string) error { to, err := policy.ParseAttachTo(text); t.Attachment = int(to); return err }
 	return body, setPairs("--targetObject", wholeKeys(target), map[string]func(string) error{
 		"attachment": attach, "attachement": attach,
 		"mirrObjName": func(text string) error { t.MirrObjName = text; return nil },
@@ -82,7 +82,7 @@ func wholeKeys(target []string) (out []string) {
 	name := -1
 	for _, pair := range target {
 		key, _, _ := strings.Cut(pair, ":")
-		if name >= 0 && lb.IsRuleKey(key) {
+		if name >= 0 && policy.IsRuleKey(key) {
 			out[name] += "," + pair
 			continue
 		}
@@ -155,7 +155,7 @@ func mirrorTable(list []v1.Mirror, wide bool) *session.Table {
 	for i := range list {
 		m := &list[i]
 		lines := mirrorLines(&m.MirrorInfo)
-		row := []string{m.MirrorIdent, lines[0], lb.AttachTo(m.TargetObject.Attachment).String(), m.TargetObject.MirrObjName}
+		row := []string{m.MirrorIdent, lines[0], policy.AttachTo(m.TargetObject.Attachment).String(), m.TargetObject.MirrObjName}
 		if wide {
 			sync := 0
 			if m.Sync != nil {
@@ -175,7 +175,7 @@ func mirrorTable(list []v1.Mirror, wide bool) *session.Table {
 }
 
 func mirrorLines(info *v1.MirrorInfo) []string {
-	lines := []string{"Type : " + strings.ToUpper(lb.MirrorType(info.Type).String())}
+	lines := []string{"Type : " + strings.ToUpper(policy.MirrorType(info.Type).String())}
 	add := func(title, value string) {
 		if value != "" && value != "0" {
 			lines = append(lines, title+" : "+value)

@@ -11,7 +11,7 @@ import (
 
 	v1 "loxilb/api/v1"
 	"loxilb/internal/cli/session"
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/policy"
 )
 
 // policyAliases are the contract's.
@@ -56,7 +56,7 @@ func createPolicy(o *session.Options) *cobra.Command {
 	fs.StringVar(&f.block, "block-size", "", "bursts as EXCESS:COMMITTED, in bytes (in packets for packet rates); 0 or absent is 100 ms of the rate, at least 15000 bytes")
 	fs.BoolVar(&f.color, "color", false, "treat the color in the DSCP as an upper bound (AFx2 yellow, AFx3 red)")
 	fs.StringVar(&f.kind, "pol-type", "0", "0 or trTCM: two rates (RFC 2698); 1 or srTCM: one rate (RFC 2697)")
-	_ = cmd.RegisterFlagCompletionFunc("pol-type", cobra.FixedCompletions([]string{lb.PolicerTypeWord(false), lb.PolicerTypeWord(true)}, cobra.ShellCompDirectiveNoFileComp)) // the flag is there
+	_ = cmd.RegisterFlagCompletionFunc("pol-type", cobra.FixedCompletions([]string{policy.PolicerTypeWord(false), policy.PolicerTypeWord(true)}, cobra.ShellCompDirectiveNoFileComp)) // the flag is there
 	fs.StringVar(&f.direction, "direction", "", "in (to endpoints, the default), out or both; not for interfaces")
 	_ = cmd.MarkFlagRequired("rate")
 	_ = cmd.MarkFlagRequired("target")
@@ -70,7 +70,7 @@ func (f *policyFlags) request(name string) (body v1.Policy, err error) {
 	}
 	body.PolicyIdent = name
 	info := &body.PolicyInfo
-	oneRate, err := lb.ParsePolicerType(f.kind)
+	oneRate, err := policy.ParsePolicerType(f.kind)
 	if err != nil {
 		return body, err
 	}
@@ -97,7 +97,7 @@ func (f *policyFlags) request(name string) (body v1.Policy, err error) {
 
 // setRate sends a number of Mbit/s in the contract's property, so that any server understands it.
 func setRate(flag, text string, unit *string, megabits *float64) error {
-	r, err := lb.ParseRate(flag, text)
+	r, err := policy.ParseRate(flag, text)
 	if err != nil {
 		return err
 	}
@@ -119,12 +119,12 @@ func numberPair(flag, text string) (first, second int64, err error) {
 }
 
 // splitTarget parses OBJECT:ATTACHMENT; the object may have colons.
-func splitTarget(flag, text string) (name string, to lb.AttachTo, err error) {
+func splitTarget(flag, text string) (name string, to policy.AttachTo, err error) {
 	i := strings.LastIndexByte(text, ':')
 	if i < 0 {
 		return "", 0, fmt.Errorf("%s %q has no attachment: use OBJECT:ATTACHMENT, such as %s=eth0:1", flag, text, flag)
 	}
-	to, err = lb.ParseAttachTo(text[i+1:])
+	to, err = policy.ParseAttachTo(text[i+1:])
 	return text[:i], to, err
 }
 

@@ -4,14 +4,14 @@ import (
 	"fmt"
 
 	"loxilb/internal/kernel/datapath/bpf"
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/policy"
 )
 
 // IPsec compiles the policies of the kernel's IPsec, in its order. The table is empty if none
 // refuses anything.
-func IPsec(list []lb.IPsecPolicy) (t bpf.RuleTable, err error) {
-	if len(list) > lb.MaxRules {
-		return t, fmt.Errorf("%d policies of IPsec are more than %d", len(list), lb.MaxRules)
+func IPsec(list []policy.IPsecPolicy) (t bpf.RuleTable, err error) {
+	if len(list) > policy.MaxRules {
+		return t, fmt.Errorf("%d policies of IPsec are more than %d", len(list), policy.MaxRules)
 	}
 	refuses := false
 	ipv6 := make([]bool, len(list))
@@ -19,7 +19,7 @@ func IPsec(list []lb.IPsecPolicy) (t bpf.RuleTable, err error) {
 	for i := range list {
 		p := &list[i]
 		t.Rules[i] = ipsecRule(p)
-		refuses = refuses || p.Action != lb.IPsecAllow
+		refuses = refuses || p.Action != policy.IPsecAllow
 		ipv6[i] = p.Destination.Addr().Is6()
 	}
 	if !refuses {
@@ -31,8 +31,8 @@ func IPsec(list []lb.IPsecPolicy) (t bpf.RuleTable, err error) {
 
 // ipsecRule returns a policy in the form of a firewall rule: the direction is in place of the
 // interface.
-func ipsecRule(p *lb.IPsecPolicy) bpf.TcRule {
-	row := rule(&lb.Rule{
+func ipsecRule(p *policy.IPsecPolicy) bpf.TcRule {
+	row := rule(&policy.Rule{
 		Source: p.Source, Destination: p.Destination, SourcePorts: p.SourcePorts, DestinationPorts: p.DestinationPorts, Protocol: p.Protocol,
 	}, nil)
 	row.Identity = 0
@@ -41,9 +41,9 @@ func ipsecRule(p *lb.IPsecPolicy) bpf.TcRule {
 		row.First[bpf.TcRuleWordRULE_INTERFACE] = uint32(bpf.TcIpsecDirectionIPSEC_FORWARD)
 	}
 	switch p.Action {
-	case lb.IPsecRefuse:
+	case policy.IPsecRefuse:
 		row.Action = uint8(bpf.TcRuleActionRULE_DROP)
-	case lb.IPsecDecrypt:
+	case policy.IPsecDecrypt:
 		row.Action = uint8(bpf.TcRuleActionRULE_TRAP)
 	}
 	return row

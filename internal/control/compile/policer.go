@@ -4,7 +4,7 @@ import (
 	"math/bits"
 
 	"loxilb/internal/kernel/datapath/bpf"
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/policy"
 )
 
 const (
@@ -13,7 +13,7 @@ const (
 )
 
 // Policer makes the row of a policer: rates become the time per byte or packet.
-func Policer(p *lb.Policer) bpf.TcPolicer {
+func Policer(p *policy.Policer) bpf.TcPolicer {
 	committed, excess := p.Bursts()
 	row := bpf.TcPolicer{Cost: cost(p.Committed)}
 	row.Burst = ticks(committed, row.Cost)
@@ -34,7 +34,7 @@ func Policer(p *lb.Policer) bpf.TcPolicer {
 }
 
 // cost returns the time per byte or packet at a rate.
-func cost(r lb.Rate) uint64 {
+func cost(r policy.Rate) uint64 {
 	second := uint64(1e9) << (tickShift + costShift)
 	if !r.Packets {
 		second *= 8 // of a byte

@@ -7,14 +7,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"loxilb/internal/kernel/datapath/bpf"
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/policy"
 )
 
 // TestPolicerCost checks that the cost of a byte or packet is rounded to the nearest number of
 // ticks. Rounding down would let a fast rate exceed its configured value.
 func TestPolicerCost(t *testing.T) {
 	t.Parallel()
-	for _, r := range []lb.Rate{
+	for _, r := range []policy.Rate{
 		{PerSecond: 8}, {PerSecond: 10_007}, {PerSecond: 1_000_000_007}, {PerSecond: 9_999_999_967},
 		{PerSecond: 400_000_000_000}, {PerSecond: 3, Packets: true}, {PerSecond: 999_983, Packets: true},
 		{PerSecond: 148_809_523, Packets: true},
@@ -46,19 +46,19 @@ func TestPolicerRow(t *testing.T) {
 	packets := row(bpf.TcPolicerFlagPOLICER_ONE_RATE | bpf.TcPolicerFlagPOLICER_PACKETS)
 	packets.Burst, packets.ExcessBurst = second, second/2
 	for name, c := range map[string]struct {
-		policer lb.Policer
+		policer policy.Policer
 		want    bpf.TcPolicer
 	}{
-		"one rate": {lb.Policer{
-			OneRate: true, ColorAware: true, Committed: lb.Rate{PerSecond: mega},
+		"one rate": {policy.Policer{
+			OneRate: true, ColorAware: true, Committed: policy.Rate{PerSecond: mega},
 			CommittedBurst: 1e6, ExcessBurst: 2e6,
 		}, one},
-		"two rates": {lb.Policer{
-			Committed: lb.Rate{PerSecond: mega}, Peak: lb.Rate{PerSecond: 2 * mega},
+		"two rates": {policy.Policer{
+			Committed: policy.Rate{PerSecond: mega}, Peak: policy.Rate{PerSecond: 2 * mega},
 			CommittedBurst: 1e6, ExcessBurst: 2e6,
 		}, two},
-		"packets": {lb.Policer{
-			OneRate: true, Committed: lb.Rate{PerSecond: 1e6, Packets: true},
+		"packets": {policy.Policer{
+			OneRate: true, Committed: policy.Rate{PerSecond: 1e6, Packets: true},
 			CommittedBurst: 1e6, ExcessBurst: 5e5,
 		}, packets},
 	} {

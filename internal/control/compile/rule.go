@@ -9,34 +9,36 @@ import (
 
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/policy"
+	"loxilb/internal/lb/report"
 )
 
 // noInterface is the index of a missing interface, by which no packet arrives.
 const noInterface = ^uint32(0)
 
-// Rules compiles the firewall rules, which have passed lb.Rule.Validate. index returns the number
+// Rules compiles the firewall rules, which have passed policy.Rule.Validate. index returns the number
 // of an interface; false: there is none of that name.
-func Rules(list []lb.Rule, index func(name string) (int, bool)) (bpf.RuleTable, error) {
+func Rules(list []policy.Rule, index func(name string) (int, bool)) (bpf.RuleTable, error) {
 	t, _, err := compileRules(list, index)
 	return t, err
 }
 
 // compileRules also returns the number of steps to build the trees.
-func compileRules(list []lb.Rule, index func(name string) (int, bool)) (t bpf.RuleTable, steps int, err error) {
-	if len(list) > lb.MaxRules {
-		return bpf.RuleTable{}, 0, fmt.Errorf("%d firewall rules are more than %d", len(list), lb.MaxRules)
+func compileRules(list []policy.Rule, index func(name string) (int, bool)) (t bpf.RuleTable, steps int, err error) {
+	if len(list) > policy.MaxRules {
+		return bpf.RuleTable{}, 0, fmt.Errorf("%d firewall rules are more than %d", len(list), policy.MaxRules)
 	}
-	ordered := make([]*lb.Rule, len(list))
+	ordered := make([]*policy.Rule, len(list))
 	for i := range list {
 		ordered[i] = &list[i]
 	}
-	slices.SortFunc(ordered, lb.CompareRules)
+	slices.SortFunc(ordered, policy.CompareRules)
 	t.Rules = make([]bpf.TcRule, len(list))
 	ipv6 := make([]bool, len(list)) // ::/0 alone has the same words as any address of either version
 	for i, r := range ordered {
 		t.Rules[i] = rule(r, index)
 		ipv6[i] = asksForIPv6(r.Source) || asksForIPv6(r.Destination)
-		if r.Action == lb.RuleSNAT {
+		if r.Action == policy.RuleSNAT {
 			t.Rules[i].Target = sourceOf(&t, r.ToSource)
 		}
 	}
@@ -57,13 +59,13 @@ func sourceOf(t *bpf.RuleTable, a netip.Addr) uint32 {
 }
 
 // RuleIdentity identifies a rule in the data path, so that it keeps its counter.
-func RuleIdentity(r *lb.Rule) uint64 {
+func RuleIdentity(r *policy.Rule) uint64 {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(r.Key()))
 	return h.Sum64()
 }
 
-func rule(r *lb.Rule, index func(string) (int, bool)) bpf.TcRule {
+func rule(r *policy.Rule, index func(string) (int, bool)) bpf.TcRule {
 	row := bpf.TcRule{Identity: RuleIdentity(r), Mark: r.Mark, Action: action(&r.RuleVerdict)}
 	if r.Record {
 		row.Action |= uint8(bpf.TcRuleActionRULE_RECORD)
@@ -101,22 +103,22 @@ func rule(r *lb.Rule, index func(string) (int, bool)) bpf.TcRule {
 		}
 		set(uint32(bpf.TcRuleWordRULE_INTERFACE), i, i)
 	}
-	if r.Action == lb.RuleRedirect {
+	if r.Action == policy.RuleRedirect {
 		n, _ := index(r.ToInterface)
 		row.Target = uint32(n)
 	}
 	return row
 }
 
-func action(v *lb.RuleVerdict) uint8 {
+func action(v *policy.RuleVerdict) uint8 {
 	switch v.Action {
-	case lb.RuleDrop:
+	case policy.RuleDrop:
 		return uint8(bpf.TcRuleActionRULE_DROP)
-	case lb.RuleTrap:
+	case policy.RuleTrap:
 		return uint8(bpf.TcRuleActionRULE_TRAP)
-	case lb.RuleRedirect:
+	case policy.RuleRedirect:
 		return uint8(bpf.TcRuleActionRULE_REDIRECT)
-	case lb.RuleSNAT:
+	case policy.RuleSNAT:
 		if v.OnDefault {
 			return uint8(bpf.TcRuleActionRULE_SNAT_DEFAULT)
 		}
@@ -169,7 +171,7 @@ func NewDropper(t bpf.RuleTable) *Dropper {
 
 // Drops reports whether packets of a connection's client are dropped, whatever interface they
 // arrive at: that is not stored.
-func (d *Dropper) Drops(c *lb.Connection) bool {
+func (d *Dropper) Drops(c *report.Connection) bool {
 	p := bpf.RulePacket{Source: c.Src, Destination: c.Dst, Protocol: uint8(c.Protocol), HasPorts: c.Protocol == lb.TCP || c.Protocol == lb.UDP}
 	for _, p.Interface = range d.interfaces {
 		r, _, _ := d.table.Find(&p)

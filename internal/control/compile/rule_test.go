@@ -15,7 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"loxilb/internal/kernel/datapath/bpf"
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/policy"
 	"loxilb/test/ruletest"
 )
 
@@ -40,7 +40,7 @@ func TestRulesFind(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			ordered := map[uint64]*lb.Rule{}
+			ordered := map[uint64]*policy.Rule{}
 			for i := range list {
 				ordered[RuleIdentity(&list[i])] = &list[i]
 			}
@@ -106,8 +106,8 @@ func TestRulesHostile(t *testing.T) {
 		packets     = 2000
 	)
 	rng := rand.New(rand.NewPCG(1, 2))
-	sets := ruletest.Sets(lb.MaxRules, rng)
-	maps.Copy(sets, ruletest.Hostile(lb.MaxRules, rng))
+	sets := ruletest.Sets(policy.MaxRules, rng)
+	maps.Copy(sets, ruletest.Hostile(policy.MaxRules, rng))
 	for name, list := range sets {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
@@ -152,7 +152,7 @@ func TestRulesGoldens(t *testing.T) {
 			t.Fatal(err)
 		}
 		var got strings.Builder
-		var list []lb.Rule
+		var list []policy.Rule
 		for line := range strings.Lines(string(want)) {
 			text, ok := strings.CutPrefix(line, "> ")
 			if ok || strings.HasPrefix(line, "#") {
@@ -161,7 +161,7 @@ func TestRulesGoldens(t *testing.T) {
 			if !ok {
 				continue
 			}
-			r, err := lb.ParseRule(text)
+			r, err := policy.ParseRule(text)
 			if err != nil {
 				t.Fatalf("%s: %v", text, err)
 			}
@@ -200,16 +200,16 @@ func BenchmarkRules(b *testing.B) {
 func TestRulesOfIPv6(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"sourceIP:::/0 drop", "destinationIP:::/1 drop", "sourceIP:::/80 drop"} {
-		r, err := lb.ParseRule(text)
+		r, err := policy.ParseRule(text)
 		if err != nil {
 			t.Fatal(err)
 		}
-		table, err := Rules([]lb.Rule{r}, interfaceIndex)
+		table, err := Rules([]policy.Rule{r}, interfaceIndex)
 		if err != nil {
 			t.Fatal(err)
 		}
 		rng := rand.New(rand.NewPCG(1, 2))
-		four := lb.Rule{Source: netip.MustParsePrefix("10.0.0.0/8"), Destination: netip.MustParsePrefix("20.0.0.0/8")}
+		four := policy.Rule{Source: netip.MustParsePrefix("10.0.0.0/8"), Destination: netip.MustParsePrefix("20.0.0.0/8")}
 		p := ruletest.Packet(&four, rng)
 		if got, _, _ := table.Find(&p); got != nil {
 			t.Errorf("%s meets %+v", text, p)

@@ -6,6 +6,7 @@ import (
 
 	"loxilb/internal/control/store"
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/policy"
 )
 
 // TestWrittenKinds checks the stored form of the other kinds, which later versions must read, too.
@@ -15,7 +16,7 @@ func TestWrittenKinds(t *testing.T) {
 	t.Parallel()
 	dir := stateDir(t)
 	s := open(t, dir)
-	plain, err := lb.ParseRule("sourceIP:10.0.0.0/8 drop")
+	plain, err := policy.ParseRule("sourceIP:10.0.0.0/8 drop")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -26,7 +27,7 @@ func TestWrittenKinds(t *testing.T) {
 		func(tx *store.Tx) error { return s.Rules.Put(tx, plain) },
 		func(tx *store.Tx) error { return s.Rules.Put(tx, recorded) },
 		func(tx *store.Tx) error {
-			return s.Mirrors.Put(tx, lb.Mirror{Name: "m", Port: "eth1", Attachment: lb.Attachment{To: lb.AttachPort, Name: "eth0"}})
+			return s.Mirrors.Put(tx, policy.Mirror{Name: "m", Port: "eth1", Attachment: policy.Attachment{To: policy.AttachPort, Name: "eth0"}})
 		},
 		func(tx *store.Tx) error { return s.Drains.Put(tx, lb.Drain{Addr: endpoint, Port: 80, Rate: 200}) },
 		func(tx *store.Tx) error {

@@ -10,6 +10,7 @@ import (
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/kernel/netdev"
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/policy"
 )
 
 // Attacher is the data path, as far as policers and mirrors are concerned.
@@ -65,7 +66,7 @@ func (a *Attached) apply(now *store.Snapshot) (failed bpf.NotAttached, err error
 }
 
 // mirrorPort returns the interface to which copies are sent.
-func mirrorPort(m *lb.Mirror) string {
+func mirrorPort(m *policy.Mirror) string {
 	if m.Tunneled() {
 		return tapOf(m).Name()
 	}
@@ -73,13 +74,13 @@ func mirrorPort(m *lb.Mirror) string {
 }
 
 // tapOf returns the tunnel of a mirror.
-func tapOf(m *lb.Mirror) netdev.Tap {
-	return netdev.Tap{ERSPAN: m.Type == lb.ERSPAN, Remote: m.Remote, Source: m.Source, ID: m.TunnelID}
+func tapOf(m *policy.Mirror) netdev.Tap {
+	return netdev.Tap{ERSPAN: m.Type == policy.ERSPAN, Remote: m.Remote, Source: m.Source, ID: m.TunnelID}
 }
 
 // attach adds a key to all rows that match an attachment, and returns their number. An attachment
 // to a service by its key precedes one by its name.
-func (a *Attached) attach(all *bpf.Attached, now *store.Snapshot, at lb.Attachment, keys func(*bpf.TcAttachments) *[2]uint64, key uint64) (places int) {
+func (a *Attached) attach(all *bpf.Attached, now *store.Snapshot, at policy.Attachment, keys func(*bpf.TcAttachments) *[2]uint64, key uint64) (places int) {
 	enter := func(row bpf.TcAttachments, first bool) bpf.TcAttachments {
 		list := keys(&row)
 		for i, back := range []bool{false, true} {
@@ -91,22 +92,22 @@ func (a *Attached) attach(all *bpf.Attached, now *store.Snapshot, at lb.Attachme
 		return row
 	}
 	switch at.To {
-	case lb.AttachPort:
+	case policy.AttachPort:
 		for _, l := range a.links() {
 			if l.Name == at.Name {
 				all.Ports[l.Index] = enter(all.Ports[l.Index], true)
 			}
 		}
-	case lb.AttachSource:
+	case policy.AttachSource:
 		if p, err := at.Prefix(); err == nil {
 			all.Sources[p] = enter(all.Sources[p], true)
 		}
-	case lb.AttachRule:
+	case policy.AttachRule:
 		if rule, there := a.desired.Rules.Get(now, at.Name); there {
 			identity := compile.RuleIdentity(&rule)
 			all.Rules[identity] = enter(all.Rules[identity], true)
 		}
-	case lb.AttachService:
+	case policy.AttachService:
 		for _, k := range a.services(now, at) {
 			key := compile.Key(k)
 			all.Services[key] = enter(all.Services[key], at.Name == k.String())
@@ -115,7 +116,7 @@ func (a *Attached) attach(all *bpf.Attached, now *store.Snapshot, at lb.Attachme
 	return places
 }
 
-func (a *Attached) services(now *store.Snapshot, at lb.Attachment) (keys []lb.Key) {
+func (a *Attached) services(now *store.Snapshot, at policy.Attachment) (keys []lb.Key) {
 	name, key, err := at.Service()
 	if err != nil {
 		return nil

@@ -12,6 +12,7 @@ import (
 	"loxilb/internal/control/store"
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // healthArrives is how long a change of an endpoint's health may take to reach the loop of
@@ -29,8 +30,8 @@ type Comparer interface {
 // Audit compiles the services again and compares them with the data path, including slots; with
 // mend, all are applied again. Services that are due anyway, in slow start, or whose endpoints have
 // just become up or down, count as unsettled.
-func (s *Services) Audit(ctx context.Context, data Comparer, mend bool) lb.Compared {
-	out := lb.Compared{Table: "services as desired"}
+func (s *Services) Audit(ctx context.Context, data Comparer, mend bool) report.Compared {
+	out := report.Compared{Table: "services as desired"}
 	have := s.Tables.Services() // before reading the store: any service that is added meanwhile is in the store
 	var keys []lb.Key
 	wanted := map[bpf.TcServiceKey]bool{}
@@ -53,7 +54,7 @@ func (s *Services) Audit(ctx context.Context, data Comparer, mend bool) lb.Compa
 	}
 	for _, row := range have {
 		if !wanted[row] {
-			out.Differences = append(out.Differences, lb.Difference{Table: out.Table, Row: row.String(), What: "is in the data path, and nobody wants it"})
+			out.Differences = append(out.Differences, report.Difference{Table: out.Table, Row: row.String(), What: "is in the data path, and nobody wants it"})
 		}
 	}
 	if mend {
@@ -63,7 +64,7 @@ func (s *Services) Audit(ctx context.Context, data Comparer, mend bool) lb.Compa
 }
 
 // auditOne compares a service. To be called between passes.
-func (s *Services) auditOne(now *store.Snapshot, resolver *compile.Resolver, key lb.Key, data Comparer, out *lb.Compared) {
+func (s *Services) auditOne(now *store.Snapshot, resolver *compile.Resolver, key lb.Key, data Comparer, out *report.Compared) {
 	service, version := s.Desired.Services.Shared(now, key)
 	if service == nil {
 		return // it was deleted meanwhile
@@ -88,13 +89,13 @@ func (s *Services) auditOne(now *store.Snapshot, resolver *compile.Resolver, key
 	}
 	out.Rows++
 	if len(list) > 0 {
-		out.Differences = append(out.Differences, lb.Difference{Table: out.Table, Row: key.String(), What: strings.Join(list, "; ")})
+		out.Differences = append(out.Differences, report.Difference{Table: out.Table, Row: key.String(), What: strings.Join(list, "; ")})
 	}
 }
 
 // AuditStatuses returns which other objects are not applied as users want them.
-func AuditStatuses(statuses *status.Table) lb.Compared {
-	out := lb.Compared{Table: "objects as desired"}
+func AuditStatuses(statuses *status.Table) report.Compared {
+	out := report.Compared{Table: "objects as desired"}
 	for _, kind := range []string{desired.RuleKind, desired.PolicerKind, desired.MirrorKind, InterfaceKind} {
 		for _, st := range statuses.List(kind, false) {
 			switch out.Rows++; st.State() {
@@ -108,6 +109,6 @@ func AuditStatuses(statuses *status.Table) lb.Compared {
 	return out
 }
 
-func failedStatus(table, row string, err error) lb.Difference {
-	return lb.Difference{Table: table, Row: row, What: "is not in the data path as it should be: " + err.Error(), Mend: "what it says; it is tried again by itself"}
+func failedStatus(table, row string, err error) report.Difference {
+	return report.Difference{Table: table, Row: row, What: "is not in the data path as it should be: " + err.Error(), Mend: "what it says; it is tried again by itself"}
 }

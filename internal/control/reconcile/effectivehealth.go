@@ -6,16 +6,18 @@ import (
 
 	"loxilb/internal/control/health"
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/policy"
+	"loxilb/internal/lb/report"
 )
 
 // effectiveHealth is an endpoint's health as one service sees it: probe, agent, outlier and IPsec
 // verdicts combined. It is the single source of truth for "is this endpoint down?".
 type effectiveHealth struct {
-	health.Status                  // of the probe and the agents; ProbeState excludes ejections
-	hasProbe      bool             // Status is valid
-	ejected       bool             // out of rotation because handshakes fail
-	failing       bool             // handshakes fail, whether or not it is ejected
-	refused       *lb.IPsecRefusal // the IPsec policy that refuses its packets or answers; nil: none
+	health.Status                      // of the probe and the agents; ProbeState excludes ejections
+	hasProbe      bool                 // Status is valid
+	ejected       bool                 // out of rotation because handshakes fail
+	failing       bool                 // handshakes fail, whether or not it is ejected
+	refused       *policy.IPsecRefusal // the IPsec policy that refuses its packets or answers; nil: none
 	refusedSince  time.Time
 }
 
@@ -104,7 +106,7 @@ func (p *probes) changedWithin(s *lb.Service, last time.Duration) bool {
 }
 
 // verdict returns what is known about an endpoint by source, as far as a service considers it.
-func (p *probes) verdict(s *lb.Service, e lb.Endpoint) (v lb.Verdict) {
+func (p *probes) verdict(s *lb.Service, e lb.Endpoint) (v report.Verdict) {
 	if r, _, ok := p.policies.refusal(s, e); ok && r.Whole {
 		v.Refused = true
 	}
@@ -126,14 +128,14 @@ func (p *probes) verdict(s *lb.Service, e lb.Endpoint) (v lb.Verdict) {
 		v.Agent = red
 		// A target without a probe shows ejections only: it is no evidence for the endpoint.
 		if s.Probes(e) || asked == health.Down {
-			v.Probe = lb.HealthState(asked)
+			v.Probe = report.HealthState(asked)
 		}
 	}
 	return v
 }
 
 // EndpointVerdict returns what is known about the health of an endpoint of a service.
-func (h *Health) EndpointVerdict(s *lb.Service, e lb.Endpoint) lb.Verdict {
+func (h *Health) EndpointVerdict(s *lb.Service, e lb.Endpoint) report.Verdict {
 	v := h.probes.verdict(s, e)
 	v.NoRoute = h.noRoute(e.Addr) != nil
 	return v
@@ -144,24 +146,24 @@ const ejectedEvidence = "handshakes of clients with it fail"
 
 // EndpointHealth returns the health of an endpoint of a service. It returns false if the service
 // does not consider it, or nothing is known.
-func (h *Health) EndpointHealth(s *lb.Service, e lb.Endpoint) (lb.EndpointHealth, bool) {
+func (h *Health) EndpointHealth(s *lb.Service, e lb.Endpoint) (report.EndpointHealth, bool) {
 	j := h.probes.effectiveHealth(s, e)
-	out := lb.EndpointHealth{State: lb.HealthState(j.ProbeState), Since: j.ProbeSince, Checked: j.Checked, Evidence: j.Evidence, AvgDelay: j.AvgDelay, Failures: j.Failures, Successes: j.Successes}
+	out := report.EndpointHealth{State: report.HealthState(j.ProbeState), Since: j.ProbeSince, Checked: j.Checked, Evidence: j.Evidence, AvgDelay: j.AvgDelay, Failures: j.Failures, Successes: j.Successes}
 	if j.hasProbe {
 		out.Downs, out.Downtime = j.Downs, j.Downtime(time.Now())
 	}
 	if j.failing {
-		out.State = lb.HealthDown
+		out.State = report.HealthDown
 		if !j.probeDown() {
 			out.Evidence = ejectedEvidence
 		}
 	}
 	noRoute := h.noRoute(e.Addr)
 	if noRoute != nil && !j.probeDown() {
-		out.State, out.Evidence = lb.HealthDown, noRoute.Error()
+		out.State, out.Evidence = report.HealthDown, noRoute.Error()
 	}
 	if j.refused != nil {
-		out.State, out.Since, out.Evidence = lb.HealthDown, j.refusedSince, ipsecEvidence(*j.refused)
+		out.State, out.Since, out.Evidence = report.HealthDown, j.refusedSince, ipsecEvidence(*j.refused)
 	}
 	return out, j.hasProbe || j.failing || j.refused != nil || noRoute != nil
 }

@@ -9,6 +9,7 @@ import (
 
 	"loxilb/internal/control/health"
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 var ejected = netip.MustParseAddrPort("192.168.1.1:80")
@@ -34,10 +35,10 @@ func TestEjected(t *testing.T) {
 	}
 	s := service(t, plain)
 	for e, want := range map[lb.Endpoint]health.State{s.Endpoints[0]: health.Down, s.Endpoints[1]: health.Unknown} {
-		if got := r.health.EndpointVerdict(s, e); got.Down() != (want == health.Down) || got.Probe == lb.HealthUp {
+		if got := r.health.EndpointVerdict(s, e); got.Down() != (want == health.Down) || got.Probe == report.HealthUp {
 			t.Errorf("%s is %+v", e, got)
 		}
-		if h, ok := r.health.EndpointHealth(s, e); ok != (want == health.Down) || h.State != lb.HealthState(want) || (h.Evidence != "") != ok {
+		if h, ok := r.health.EndpointHealth(s, e); ok != (want == health.Down) || h.State != report.HealthState(want) || (h.Evidence != "") != ok {
 			t.Errorf("%s is %+v, %t", e, h, ok)
 		}
 	}
@@ -133,7 +134,7 @@ func TestRedAfterEjection(t *testing.T) {
 	if p.up(s)(s.Endpoints[0]) {
 		t.Error("it takes connections though it is red")
 	}
-	if v := h.EndpointVerdict(s, s.Endpoints[0]); v.Probe != lb.HealthDown {
+	if v := h.EndpointVerdict(s, s.Endpoints[0]); v.Probe != report.HealthDown {
 		t.Errorf("it is %+v", v)
 	}
 }
@@ -176,7 +177,7 @@ func TestNoRoute(t *testing.T) {
 		return nil
 	})
 	h, known := r.health.EndpointHealth(s, s.Endpoints[0])
-	if v := r.health.EndpointVerdict(s, s.Endpoints[0]); !known || h.State != lb.HealthDown || h.Evidence != "there is no route" || !v.NoRoute || !v.Down() {
+	if v := r.health.EndpointVerdict(s, s.Endpoints[0]); !known || h.State != report.HealthDown || h.Evidence != "there is no route" || !v.NoRoute || !v.Down() {
 		t.Errorf("without a route: %+v, %+v", h, v)
 	}
 	_, known = r.health.EndpointHealth(s, s.Endpoints[1])
@@ -199,7 +200,7 @@ func TestKept(t *testing.T) {
 		r.applied("put 10.0.0.1:80/tcp")
 		s := service(t, text)
 		h, known := r.health.EndpointHealth(s, s.Endpoints[0])
-		if v := r.health.EndpointVerdict(s, s.Endpoints[0]); !known || h.State != lb.HealthDown || !v.Failing || v.Ejected {
+		if v := r.health.EndpointVerdict(s, s.Endpoints[0]); !known || h.State != report.HealthDown || !v.Failing || v.Ejected {
 			t.Errorf("%s: %+v, %+v", text, h, v)
 		}
 		r.health.markServices(r.health.probes.readmit(ejected))

@@ -12,6 +12,7 @@ import (
 	"loxilb/internal/control/health"
 	"loxilb/internal/event"
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // Health starts probes of endpoints, reports changes of their health, and applies the services that
@@ -196,11 +197,11 @@ func (p *probes) unreported(key string, s *health.Status) (at netip.AddrPort, ne
 }
 
 // EndpointCount counts the probed endpoints by health.
-func (h *Health) EndpointCount() (count lb.HealthCount) {
+func (h *Health) EndpointCount() (count report.HealthCount) {
 	p := h.probes
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var e lb.EndpointHealth
+	var e report.EndpointHealth
 	for key, name := range p.names {
 		state, _, ok := p.prober.State(key)
 		if !ok {
@@ -208,18 +209,18 @@ func (h *Health) EndpointCount() (count lb.HealthCount) {
 		}
 		n := p.groups[name]
 		t := &n.running[key].target
-		e.Addr, e.Probe.Type, e.Probe.Port, e.Object, e.State = t.Addr, t.Probe.Type, t.Probe.Port, n.object != nil, lb.HealthState(state)
+		e.Addr, e.Probe.Type, e.Probe.Port, e.Object, e.State = t.Addr, t.Probe.Type, t.Probe.Port, n.object != nil, report.HealthState(state)
 		count.Add(&e)
 	}
 	return count
 }
 
 // Endpoints yields all probed targets in the order of names.
-func (h *Health) Endpoints(yield func(*lb.EndpointHealth) bool) { h.EndpointsWhere(nil, yield) }
+func (h *Health) Endpoints(yield func(*report.EndpointHealth) bool) { h.EndpointsWhere(nil, yield) }
 
 // EndpointsWhere yields the probed targets that chosen accepts, in the order of names; nil accepts
 // all.
-func (h *Health) EndpointsWhere(chosen func(name string, at netip.Addr) bool, yield func(*lb.EndpointHealth) bool) {
+func (h *Health) EndpointsWhere(chosen func(name string, at netip.Addr) bool, yield func(*report.EndpointHealth) bool) {
 	for _, one := range h.probes.inOrder() {
 		if chosen != nil && !chosen(one.key, one.at) {
 			continue
@@ -247,7 +248,7 @@ func (p *probes) inOrder() []located {
 }
 
 // EndpointsNamed yields the probed targets with these names or addresses, in the order of names.
-func (h *Health) EndpointsNamed(names []string, yield func(*lb.EndpointHealth) bool) {
+func (h *Health) EndpointsNamed(names []string, yield func(*report.EndpointHealth) bool) {
 	p := h.probes
 	var keys []string
 	p.mu.Lock()
@@ -269,7 +270,7 @@ func (h *Health) EndpointsNamed(names []string, yield func(*lb.EndpointHealth) b
 }
 
 // health returns the health of a key.
-func (p *probes) health(key string) (*lb.EndpointHealth, bool) {
+func (p *probes) health(key string) (*report.EndpointHealth, bool) {
 	s, ok := p.prober.Status(key)
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -278,16 +279,16 @@ func (p *probes) health(key string) (*lb.EndpointHealth, bool) {
 		return nil, false
 	}
 	r := n.running[key]
-	e := &lb.EndpointHealth{
+	e := &report.EndpointHealth{
 		EndpointProbe: lb.EndpointProbe{Name: key, Addr: r.target.Addr, Probe: r.target.Probe},
 		Object:        n.object != nil, Services: n.usersOf(key),
-		State: lb.HealthState(s.State), Red: r.red, Since: s.Since, Checked: s.Checked, Evidence: s.Evidence,
+		State: report.HealthState(s.State), Red: r.red, Since: s.Since, Checked: s.Checked, Evidence: s.Evidence,
 		MinDelay: s.MinDelay, AvgDelay: s.AvgDelay, MaxDelay: s.MaxDelay,
 		Failures: s.Failures, Successes: s.Successes, Changes: r.changes, Downs: s.Downs, Downtime: s.Downtime(time.Now()),
 		Failed: s.Failed,
 	}
 	for _, c := range s.History {
-		e.History = append(e.History, lb.HealthChange{At: c.At, From: lb.HealthState(c.From), To: lb.HealthState(c.To), Evidence: c.Evidence})
+		e.History = append(e.History, report.HealthChange{At: c.At, From: report.HealthState(c.From), To: report.HealthState(c.To), Evidence: c.Evidence})
 	}
 	return e, true
 }

@@ -15,6 +15,7 @@ import (
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/kernel/netdev"
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/policy"
 )
 
 // ipsecShare bounds the part of the time that following policies takes, however fast they change.
@@ -83,16 +84,16 @@ func (i *IPsec) apply(context.Context) error {
 }
 
 // refuseEverything is in place of policies that the data path has no room for.
-func refuseEverything(why error) (list []lb.IPsecPolicy) {
+func refuseEverything(why error) (list []policy.IPsecPolicy) {
 	for _, whole := range []string{"0.0.0.0/0", "::/0"} {
 		whole := netip.MustParsePrefix(whole)
-		list = append(list, lb.IPsecPolicy{Source: whole, Destination: whole, Action: lb.IPsecRefuse, Text: why.Error()})
+		list = append(list, policy.IPsecPolicy{Source: whole, Destination: whole, Action: policy.IPsecRefuse, Text: why.Error()})
 	}
 	return list
 }
 
 // publish makes services follow the policies.
-func (i *IPsec) publish(list []lb.IPsecPolicy) {
+func (i *IPsec) publish(list []policy.IPsecPolicy) {
 	now := &policies{list: list, since: time.Now(), local: map[netip.Addr]bool{}}
 	for _, a := range i.reader.Addresses() {
 		now.local[a] = true
@@ -122,30 +123,30 @@ func (i *IPsec) publish(list []lb.IPsecPolicy) {
 // ipsecPolicies converts the kernel's policies to the terms of services. A policy that also matches
 // on an interface, or on ports that are no range, counts as one without: it refuses too much rather
 // than too little. For the same reason, one of these that allows packets is ignored.
-func ipsecPolicies(policies []netdev.IPsecPolicy) (list []lb.IPsecPolicy) {
+func ipsecPolicies(policies []netdev.IPsecPolicy) (list []policy.IPsecPolicy) {
 	for n := range policies {
 		p := &policies[n]
 		if p.Narrow && !p.Refuses() {
 			continue
 		}
-		one := lb.IPsecPolicy{Forward: p.Forward, Source: p.Source, Destination: p.Destination, Protocol: p.Protocol, Text: p.String()}
+		one := policy.IPsecPolicy{Forward: p.Forward, Source: p.Source, Destination: p.Destination, Protocol: p.Protocol, Text: p.String()}
 		first, last, ok := p.SourcePort.Range()
 		if ok && p.SourcePort.Mask != 0 {
-			one.SourcePorts = lb.RulePorts{Min: first, Max: last}
+			one.SourcePorts = policy.RulePorts{Min: first, Max: last}
 		}
 		first, last, ok = p.DestinationPort.Range()
 		if ok && p.DestinationPort.Mask != 0 {
-			one.DestinationPorts = lb.RulePorts{Min: first, Max: last}
+			one.DestinationPorts = policy.RulePorts{Min: first, Max: last}
 		}
 		switch {
 		case p.Protects && p.Forward:
-			one.Action = lb.IPsecDecrypt
+			one.Action = policy.IPsecDecrypt
 		case p.Refuses():
-			one.Action = lb.IPsecRefuse
+			one.Action = policy.IPsecRefuse
 		}
-		if one.Action != lb.IPsecAllow && one.Protocol != uint8(lb.TCP) && one.Protocol != uint8(lb.UDP) && one.Protocol != 0 {
+		if one.Action != policy.IPsecAllow && one.Protocol != uint8(lb.TCP) && one.Protocol != uint8(lb.UDP) && one.Protocol != 0 {
 			// types and codes, which the data path does not match
-			one.SourcePorts, one.DestinationPorts = lb.RulePorts{}, lb.RulePorts{}
+			one.SourcePorts, one.DestinationPorts = policy.RulePorts{}, policy.RulePorts{}
 		}
 		list = append(list, one)
 	}
@@ -154,7 +155,7 @@ func ipsecPolicies(policies []netdev.IPsecPolicy) (list []lb.IPsecPolicy) {
 
 // policies are checked against the endpoints of services.
 type policies struct {
-	list  []lb.IPsecPolicy
+	list  []policy.IPsecPolicy
 	since time.Time
 	local map[netip.Addr]bool // addresses of this machine: packets to these do not leave
 }
@@ -172,17 +173,17 @@ func (f *followedPolicies) any() bool {
 }
 
 // refusals yields the policies that refuse packets of a service to or from an endpoint.
-func (f *followedPolicies) refusals(s *lb.Service, e lb.Endpoint, yield func(lb.IPsecRefusal)) {
+func (f *followedPolicies) refusals(s *lb.Service, e lb.Endpoint, yield func(policy.IPsecRefusal)) {
 	p := f.Load()
 	var source netip.Addr
 	if f.source != nil {
 		source = f.source(e.Addr)
 	}
-	for _, flow := range s.IPsecFlows(e, source) {
+	for _, flow := range policy.IPsecFlows(s, e, source) {
 		if (p.local[e.Addr] || e.Addr.IsLoopback()) && flow.Destination.Contains(e.Addr) && !flow.Arrives {
 			continue
 		}
-		for _, r := range lb.IPsecRefusals(p.list, &flow) {
+		for _, r := range policy.IPsecRefusals(p.list, &flow) {
 			yield(r)
 		}
 	}
@@ -190,11 +191,11 @@ func (f *followedPolicies) refusals(s *lb.Service, e lb.Endpoint, yield func(lb.
 
 // refusal returns the policy that refuses packets of a service to or from an endpoint, and since
 // when. One that refuses all of them is preferred.
-func (f *followedPolicies) refusal(s *lb.Service, e lb.Endpoint) (r lb.IPsecRefusal, since time.Time, ok bool) {
+func (f *followedPolicies) refusal(s *lb.Service, e lb.Endpoint) (r policy.IPsecRefusal, since time.Time, ok bool) {
 	if !f.any() {
 		return r, since, false
 	}
-	f.refusals(s, e, func(found lb.IPsecRefusal) {
+	f.refusals(s, e, func(found policy.IPsecRefusal) {
 		if !ok || found.Whole && !r.Whole {
 			r, ok = found, true
 		}
@@ -207,7 +208,7 @@ func (f *followedPolicies) refusal(s *lb.Service, e lb.Endpoint) (r lb.IPsecRefu
 type IPsecRefused struct {
 	Service  lb.Key
 	Endpoint netip.AddrPort
-	lb.IPsecRefusal
+	policy.IPsecRefusal
 }
 
 // About returns the endpoint's address, or the clients whose packets are refused.
@@ -238,7 +239,7 @@ func (i *IPsec) Refused(most int) (list []IPsecRefused) {
 	if !i.current.any() {
 		return nil
 	}
-	told := map[lb.IPsecRefusal]bool{} // of some clients: once for all services
+	told := map[policy.IPsecRefusal]bool{} // of some clients: once for all services
 	for s := range i.desired.Services.EachShared(i.desired.Snapshot()) {
 		for _, e := range s.Endpoints {
 			for _, r := range i.current.unreported(s, e, told) {
@@ -253,15 +254,15 @@ func (i *IPsec) Refused(most int) (list []IPsecRefused) {
 
 // unreported lists the policies that refuse packets of a service to or from an endpoint: one that
 // refuses all, or else each that refuses some and was not reported yet.
-func (f *followedPolicies) unreported(s *lb.Service, e lb.Endpoint, told map[lb.IPsecRefusal]bool) (list []lb.IPsecRefusal) {
+func (f *followedPolicies) unreported(s *lb.Service, e lb.Endpoint, told map[policy.IPsecRefusal]bool) (list []policy.IPsecRefusal) {
 	r, _, ok := f.refusal(s, e)
 	switch {
 	case !ok:
 		return nil
 	case r.Whole:
-		return []lb.IPsecRefusal{r}
+		return []policy.IPsecRefusal{r}
 	}
-	f.refusals(s, e, func(r lb.IPsecRefusal) {
+	f.refusals(s, e, func(r policy.IPsecRefusal) {
 		if !told[r] {
 			told[r] = true
 			list = append(list, r)
@@ -272,12 +273,12 @@ func (f *followedPolicies) unreported(s *lb.Service, e lb.Endpoint, told map[lb.
 
 // IPsecRefusal returns the policy of IPsec that refuses packets to or from an endpoint of a
 // service.
-func (h *Health) IPsecRefusal(s *lb.Service, e lb.Endpoint) (r lb.IPsecRefusal, ok bool) {
+func (h *Health) IPsecRefusal(s *lb.Service, e lb.Endpoint) (r policy.IPsecRefusal, ok bool) {
 	r, _, ok = h.probes.policies.refusal(s, e)
 	return r, ok
 }
 
 // ipsecEvidence returns the evidence for an endpoint that a policy refuses.
-func ipsecEvidence(r lb.IPsecRefusal) string {
+func ipsecEvidence(r policy.IPsecRefusal) string {
 	return "an IPsec policy covers packets to it or its answers: " + r.Policy
 }

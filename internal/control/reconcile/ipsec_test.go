@@ -6,6 +6,7 @@ import (
 
 	"loxilb/internal/control/store"
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/policy"
 )
 
 // TestIPsecSource checks that a policy for the source address that endpoints see in mode onearm
@@ -16,8 +17,8 @@ func TestIPsecSource(t *testing.T) {
 	here, endpoint := netip.MustParseAddr("31.31.31.254"), netip.MustParseAddr("31.31.31.1")
 	r.health.probes.policies.source = func(netip.Addr) netip.Addr { return here }
 	i := NewIPsec(nil, nil, false, r.state, r.health, Observers{Statuses: r.statuses})
-	i.current.Store(&policies{list: []lb.IPsecPolicy{{
-		Source: netip.PrefixFrom(here, 32), Destination: netip.PrefixFrom(endpoint, 32), Action: lb.IPsecRefuse, Text: "block",
+	i.current.Store(&policies{list: []policy.IPsecPolicy{{
+		Source: netip.PrefixFrom(here, 32), Destination: netip.PrefixFrom(endpoint, 32), Action: policy.IPsecRefuse, Text: "block",
 	}}})
 	_, _, err := r.state.Commit("test", func(tx *store.Tx) error {
 		return r.state.Services.Put(tx, lb.Service{

@@ -9,6 +9,7 @@ import (
 
 	"loxilb/internal/control/health"
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // TestKeysAt checks that keys are found by their addresses after any additions and removals.
@@ -50,7 +51,7 @@ func TestEndpointsFound(t *testing.T) {
 	h := &Health{probes: p}
 	p.setObject("mine", &lb.EndpointProbe{Name: "mine", Addr: netip.MustParseAddr("192.168.1.1"), Probe: lb.Probe{Type: lb.ProbePing}})
 	var found []string
-	add := func(e *lb.EndpointHealth) bool {
+	add := func(e *report.EndpointHealth) bool {
 		found = append(found, e.Key())
 		return true
 	}

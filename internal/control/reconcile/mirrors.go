@@ -5,7 +5,7 @@ import (
 
 	"loxilb/internal/control/desired"
 	"loxilb/internal/kernel/netdev"
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/policy"
 )
 
 // Taps makes tunnels to collectors, and removes unused ones.
@@ -18,7 +18,7 @@ type Taps interface {
 // A mirror whose service or interface is missing counts as applied, not failed, and is attached
 // when it appears.
 type Mirrors struct {
-	attachedLoop[lb.Mirror]
+	attachedLoop[policy.Mirror]
 	attached *Attached
 	taps     Taps
 }
@@ -26,7 +26,7 @@ type Mirrors struct {
 // NewMirrors makes the loop of the mirrors.
 func NewMirrors(s *desired.State, a *Attached, taps Taps, o Observers) *Mirrors {
 	m := &Mirrors{attached: a, taps: taps}
-	m.attachedLoop = newAttachedLoop(desired.MirrorKind, m, s, s.Mirrors.Table, func(m *lb.Mirror) string { return m.Name }, o)
+	m.attachedLoop = newAttachedLoop(desired.MirrorKind, m, s, s.Mirrors.Table, func(m *policy.Mirror) string { return m.Name }, o)
 	return m
 }
 

@@ -13,12 +13,13 @@ import (
 	"loxilb/internal/control/health/outlier"
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // HandshakeReader reads the data path's counts of handshakes.
 type HandshakeReader interface {
 	// Handshakes appends the counters of a service's endpoints.
-	Handshakes(key bpf.TcServiceKey, out []lb.HandshakeRow) ([]lb.HandshakeRow, error)
+	Handshakes(key bpf.TcServiceKey, out []report.HandshakeRow) ([]report.HandshakeRow, error)
 	// HandshakeNews calls yield with each service whose endpoints may have counted something, or
 	// have changed, since the last call.
 	HandshakeNews(yield func(lb.Key))
@@ -46,7 +47,7 @@ type Passive struct {
 	listAgain time.Time       // no sooner
 	due       []lb.Key        // services that are to be read, in the order in which they had news
 	isDue     map[lb.Key]bool // the same
-	rows      []lb.HandshakeRow
+	rows      []report.HandshakeRow
 	failing   bool // the last reading failed
 
 	judgeNext, judgeUntil time.Time // when connections are judged again, and until when any may be watched

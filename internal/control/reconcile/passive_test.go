@@ -14,6 +14,7 @@ import (
 	"loxilb/internal/control/health"
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // rack counts SYNs to endpoints of many services; its dead hosts answer none.
@@ -34,11 +35,11 @@ func (r *rack) TryEndpoint(bpf.TcServiceKey, netip.AddrPort) {}
 
 func (r *rack) Jiffy() time.Duration { return 4 * time.Millisecond }
 
-func (r *rack) Handshakes(key bpf.TcServiceKey, out []lb.HandshakeRow) ([]lb.HandshakeRow, error) {
+func (r *rack) Handshakes(key bpf.TcServiceKey, out []report.HandshakeRow) ([]report.HandshakeRow, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, at := range r.services[key] {
-		row := lb.HandshakeRow{At: at, ID: r.ids[at]}
+		row := report.HandshakeRow{At: at, ID: r.ids[at]}
 		if r.dead[at.Addr()] {
 			row.Count.Opened = 1
 		}

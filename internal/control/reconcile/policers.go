@@ -4,20 +4,20 @@ import (
 	"context"
 
 	"loxilb/internal/control/desired"
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/policy"
 )
 
 // Policers keeps policers attached. A policer whose service or interface is missing counts as
 // applied, not failed, and is attached when it appears.
 type Policers struct {
-	attachedLoop[lb.Policer]
+	attachedLoop[policy.Policer]
 	attached *Attached
 }
 
 // NewPolicers makes the loop of the policers.
 func NewPolicers(s *desired.State, a *Attached, o Observers) *Policers {
 	p := &Policers{attached: a}
-	p.attachedLoop = newAttachedLoop(desired.PolicerKind, p, s, s.Policers.Table, func(p *lb.Policer) string { return p.Name }, o)
+	p.attachedLoop = newAttachedLoop(desired.PolicerKind, p, s, s.Policers.Table, func(p *policy.Policer) string { return p.Name }, o)
 	return p
 }
 

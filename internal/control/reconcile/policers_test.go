@@ -14,6 +14,7 @@ import (
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/kernel/netdev"
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/policy"
 )
 
 // attacherFake records its last call.
@@ -37,11 +38,11 @@ func TestPolicers(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	policer := func(name string, to lb.AttachTo, target string, d lb.Direction) lb.Policer {
-		rate := lb.Rate{PerSecond: 1e6}
-		return lb.Policer{Name: name, Committed: rate, Peak: rate, Attachment: lb.Attachment{To: to, Name: target, Direction: d}}.Normal()
+	policer := func(name string, to policy.AttachTo, target string, d policy.Direction) policy.Policer {
+		rate := policy.Rate{PerSecond: 1e6}
+		return policy.Policer{Name: name, Committed: rate, Peak: rate, Attachment: policy.Attachment{To: to, Name: target, Direction: d}}.Normal()
 	}
-	rule, err := lb.ParseRule("sourceIP:10.0.0.0/8,preference:5 allow")
+	rule, err := policy.ParseRule("sourceIP:10.0.0.0/8,preference:5 allow")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,10 +58,10 @@ func TestPolicers(t *testing.T) {
 				return err
 			}
 		}
-		for _, p := range []lb.Policer{
-			policer("a", lb.AttachService, "10.0.0.1:443/tcp", lb.Towards), policer("b", lb.AttachService, "web", lb.Both),
-			policer("c", lb.AttachPort, "eth1", lb.Towards), policer("d", lb.AttachPort, "eth9", lb.Towards), policer("e", lb.AttachSource, "10.1.2.3/8", lb.Back),
-			policer("f", lb.AttachRule, "preference:5,sourceIP:10.0.0.0/8", lb.Both), policer("g", lb.AttachRule, "preference:6", lb.Both),
+		for _, p := range []policy.Policer{
+			policer("a", policy.AttachService, "10.0.0.1:443/tcp", policy.Towards), policer("b", policy.AttachService, "web", policy.Both),
+			policer("c", policy.AttachPort, "eth1", policy.Towards), policer("d", policy.AttachPort, "eth9", policy.Towards), policer("e", policy.AttachSource, "10.1.2.3/8", policy.Back),
+			policer("f", policy.AttachRule, "preference:5,sourceIP:10.0.0.0/8", policy.Both), policer("g", policy.AttachRule, "preference:6", policy.Both),
 		} {
 			if err := s.Policers.Put(tx, p); err != nil {
 				return err

@@ -14,14 +14,15 @@ import (
 	"loxilb/internal/control/desired"
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/kernel/netdev"
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/policy"
+	"loxilb/internal/lb/report"
 )
 
 // RuleTable is the data path's table of rules.
 type RuleTable interface {
 	SetRules(t bpf.RuleTable) error
 	RuleCount() int // that an earlier process has left, at first
-	EndConnections(ctx context.Context, from, rate int, matches func(*lb.Connection) bool) (lb.Ended, error)
+	EndConnections(ctx context.Context, from, rate int, matches func(*report.Connection) bool) (report.Ended, error)
 }
 
 // ruleEndRate is how many connections per second end after rules begin to drop them. Their packets
@@ -35,7 +36,7 @@ const leftRules = "rules of before"
 // Rules applies the firewall rules. They are compiled together: which rule decides depends on all
 // of them.
 type Rules struct {
-	*objectLoop[lb.Rule]
+	*objectLoop[policy.Rule]
 	table RuleTable
 	links func() []netdev.Link
 	vips  announce.Owner
@@ -59,7 +60,7 @@ type judgement struct {
 // NewRules makes the loop of the rules.
 func NewRules(s *desired.State, t RuleTable, links func() []netdev.Link, vips announce.Owner, o Observers) *Rules {
 	r := &Rules{table: t, links: links, vips: vips, named: map[string]int{}, judged: make(chan judgement, 1), void: func() {}}
-	r.objectLoop = newObjectLoop(desired.RuleKind, r, s, s.Rules.Table, func(r *lb.Rule) string { return r.Key() }, o)
+	r.objectLoop = newObjectLoop(desired.RuleKind, r, s, s.Rules.Table, func(r *policy.Rule) string { return r.Key() }, o)
 	r.applied, r.together = r.keys, true
 	if t.RuleCount() > 0 {
 		r.has = []string{leftRules}
@@ -99,7 +100,7 @@ func (r *Rules) Apply(ctx context.Context, keys []string) []Outcome[string] {
 }
 
 // record records which rules the data path has, and for which interfaces they were compiled.
-func (r *Rules) record(list []lb.Rule, named map[string]int) {
+func (r *Rules) record(list []policy.Rule, named map[string]int) {
 	has := make([]string, len(list))
 	for i := range list {
 		has[i] = list[i].Key()
@@ -157,13 +158,13 @@ func (r *Rules) judge(ctx context.Context, t bpf.RuleTable) {
 
 // Dropper finds the connections that rules would end if they were in force. Rules that cannot be
 // compiled end none.
-func (r *Rules) Dropper(list []lb.Rule) func(*lb.Connection) bool {
+func (r *Rules) Dropper(list []policy.Rule) func(*report.Connection) bool {
 	_, index := r.interfaces()
 	table, err := compile.Rules(list, index)
 	if d := compile.NewDropper(table); err == nil && d != nil {
 		return d.Drops
 	}
-	return func(*lb.Connection) bool { return false }
+	return func(*report.Connection) bool { return false }
 }
 
 // Run applies rules, and ends the connections that they drop, until ctx ends.

@@ -16,7 +16,8 @@ import (
 	"loxilb/internal/event"
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/kernel/netdev"
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/policy"
+	"loxilb/internal/lb/report"
 )
 
 // ruleTable has so many connections to end that it ends them only when the test allows.
@@ -33,14 +34,14 @@ func (f *ruleTable) SetRules(t bpf.RuleTable) error {
 
 func (f *ruleTable) RuleCount() int { return 0 }
 
-func (f *ruleTable) EndConnections(ctx context.Context, _, _ int, _ func(*lb.Connection) bool) (lb.Ended, error) {
+func (f *ruleTable) EndConnections(ctx context.Context, _, _ int, _ func(*report.Connection) bool) (report.Ended, error) {
 	f.begun <- struct{}{}
 	if f.failing != nil {
-		return lb.Ended{}, f.failing
+		return report.Ended{}, f.failing
 	}
 	<-ctx.Done()
 	f.broken <- struct{}{}
-	return lb.Ended{}, ctx.Err()
+	return report.Ended{}, ctx.Err()
 }
 
 // ruleRig is the loop of rules, whose passes the test makes itself.
@@ -79,7 +80,7 @@ func (r *ruleRig) apply(ctx context.Context, rules ...string) error {
 			}
 		}
 		for _, text := range rules {
-			rule, err := lb.ParseRule(text)
+			rule, err := policy.ParseRule(text)
 			if err != nil {
 				return err
 			}

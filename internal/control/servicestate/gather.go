@@ -5,11 +5,12 @@ import (
 
 	"loxilb/internal/control/status"
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // Health returns the health of an endpoint of a service.
 type Health interface {
-	EndpointVerdict(s *lb.Service, e lb.Endpoint) lb.Verdict
+	EndpointVerdict(s *lb.Service, e lb.Endpoint) report.Verdict
 }
 
 // Drains finds out which endpoints are ordered to drain.
@@ -31,7 +32,7 @@ func (d Drains) Has(at netip.AddrPort) bool {
 
 // Gather collects the input for the states of a service's endpoints. stats may have fewer endpoints
 // than the service: the store can be ahead of the data path.
-func Gather(s *lb.Service, stats *lb.ServiceStats, drains Drains, h Health) []Endpoint {
+func Gather(s *lb.Service, stats *report.ServiceStats, drains Drains, h Health) []Endpoint {
 	out := make([]Endpoint, len(s.Endpoints))
 	for i, e := range s.Endpoints {
 		out[i] = Endpoint{Verdict: h.EndpointVerdict(s, e), Weight: e.Weight, Drained: drains.Has(e.AddrPort()), Backup: e.Backup > 0}

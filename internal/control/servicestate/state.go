@@ -2,7 +2,7 @@
 // does: the API, metrics, the command line, the page, explain, doctor, events and logs display it.
 package servicestate
 
-import "loxilb/internal/lb"
+import "loxilb/internal/lb/report"
 
 // State is the word for the state of an endpoint or of a service.
 type State string
@@ -40,7 +40,7 @@ const (
 
 // Endpoint is the input for the state of an endpoint of a service.
 type Endpoint struct {
-	lb.Verdict
+	report.Verdict
 	Weight  uint16
 	Drained bool   // an order to drain exists
 	Backup  bool   // it takes connections only while others are missing
@@ -62,7 +62,7 @@ func (e Endpoint) State() State {
 		return Panic
 	case e.Backup && !e.Takes:
 		return Standby
-	case e.Probe == lb.HealthUp:
+	case e.Probe == report.HealthUp:
 		return Up
 	}
 	return Unprobed

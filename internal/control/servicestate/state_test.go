@@ -6,16 +6,16 @@ import (
 	"strings"
 	"testing"
 
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // combinations calls f with every combination of the inputs of an endpoint's state.
 func combinations(f func(Endpoint)) {
 	bools := []bool{false, true}
-	for _, probe := range []lb.HealthState{lb.HealthUnknown, lb.HealthUp, lb.HealthDown} {
+	for _, probe := range []report.HealthState{report.HealthUnknown, report.HealthUp, report.HealthDown} {
 		for bits := range 1 << 9 {
 			on := func(n int) bool { return bools[bits>>n&1] }
-			e := Endpoint{Verdict: lb.Verdict{Probe: probe, Agent: on(0), Ejected: on(1), Failing: on(2), NoRoute: on(8)}, Weight: 1, Drained: on(3), Backup: on(5), Takes: on(6)}
+			e := Endpoint{Verdict: report.Verdict{Probe: probe, Agent: on(0), Ejected: on(1), Failing: on(2), NoRoute: on(8)}, Weight: 1, Drained: on(3), Backup: on(5), Takes: on(6)}
 			if on(4) {
 				e.Weight = 0
 			}
@@ -41,8 +41,8 @@ func TestEndpointStates(t *testing.T) {
 			Down:     !ordered && e.Down() && (e.Failing || e.NoRoute || !e.Takes),
 			Panic:    !ordered && e.Down() && !e.Failing && !e.NoRoute && e.Takes,
 			Standby:  !ordered && !e.Down() && e.Backup && !e.Takes,
-			Up:       !ordered && !e.Down() && (!e.Backup || e.Takes) && e.Probe == lb.HealthUp,
-			Unprobed: !ordered && !e.Down() && (!e.Backup || e.Takes) && e.Probe == lb.HealthUnknown,
+			Up:       !ordered && !e.Down() && (!e.Backup || e.Takes) && e.Probe == report.HealthUp,
+			Unprobed: !ordered && !e.Down() && (!e.Backup || e.Takes) && e.Probe == report.HealthUnknown,
 		}
 		for state, is := range holds {
 			if is != (state == s) {
@@ -59,10 +59,10 @@ func TestEndpointStates(t *testing.T) {
 
 // one returns an endpoint in a state.
 func one(s State) Endpoint {
-	e := Endpoint{Weight: 1, Takes: true, Verdict: lb.Verdict{Probe: lb.HealthUp}}
+	e := Endpoint{Weight: 1, Takes: true, Verdict: report.Verdict{Probe: report.HealthUp}}
 	switch s {
 	case Unprobed:
-		e.Probe = lb.HealthUnknown
+		e.Probe = report.HealthUnknown
 	case Standby:
 		e.Backup, e.Takes = true, false
 	case Draining:
@@ -72,7 +72,7 @@ func one(s State) Endpoint {
 	case Panic:
 		e.Ejected = true
 	case Down:
-		e.Probe, e.Takes = lb.HealthDown, false
+		e.Probe, e.Takes = report.HealthDown, false
 	}
 	return e
 }
@@ -80,7 +80,7 @@ func one(s State) Endpoint {
 // TestReceiving checks that a service that is down can still give new connections to an endpoint.
 func TestReceiving(t *testing.T) {
 	t.Parallel()
-	kept := Endpoint{Weight: 1, Takes: true, Verdict: lb.Verdict{Failing: true}}
+	kept := Endpoint{Weight: 1, Takes: true, Verdict: report.Verdict{Failing: true}}
 	s := Of([]Endpoint{kept, one(Down)}, Applied)
 	if s.State != Down || s.Serving != 0 || s.Receiving != 1 {
 		t.Errorf("one is kept in rotation: %+v", s)
@@ -103,8 +103,8 @@ func TestServiceStates(t *testing.T) {
 	line("no endpoint", Of(nil, Applied))
 	line("not applied", Of([]Endpoint{one(Up)}, NotYet))
 	line("refused", Of([]Endpoint{one(Up)}, Refused))
-	line("failing, taken", Of([]Endpoint{{Weight: 1, Takes: true, Verdict: lb.Verdict{Failing: true}}}, Applied))
-	line("no route, taken", Of([]Endpoint{{Weight: 1, Takes: true, Verdict: lb.Verdict{NoRoute: true}}}, Applied))
+	line("failing, taken", Of([]Endpoint{{Weight: 1, Takes: true, Verdict: report.Verdict{Failing: true}}}, Applied))
+	line("no route, taken", Of([]Endpoint{{Weight: 1, Takes: true, Verdict: report.Verdict{NoRoute: true}}}, Applied))
 	for i, x := range EndpointStates() {
 		if got := one(x).State(); got != x {
 			t.Errorf("%s is %s", x, got)

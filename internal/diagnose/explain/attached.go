@@ -8,12 +8,13 @@ import (
 	"loxilb/internal/control/compile"
 	"loxilb/internal/kernel/datapath/dryrun"
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/policy"
 )
 
 // place is an object with policers and mirrors to which the packet belongs.
 type place struct {
 	what  string
-	to    lb.AttachTo
+	to    policy.AttachTo
 	names []string // the first one with an attachment counts
 	back  bool     // the packet is an answer
 }
@@ -67,7 +68,7 @@ func (p place) of(find func(name string) (string, bool)) (string, bool) {
 // places returns those of the packet, in the order in which the program checks them
 // (bpf/limit/attached.h).
 func (i *inquiry) places(r *dryrun.Result, s *lb.Service) []place {
-	list := []place{{what: "interface " + i.in.Name, to: lb.AttachPort, names: []string{i.in.Name}}}
+	list := []place{{what: "interface " + i.in.Name, to: policy.AttachPort, names: []string{i.in.Name}}}
 	back := r.Entry != nil && r.Entry.Reply
 	if r.Entry != nil && r.Entry.Attached {
 		client := i.From.Addr()
@@ -75,14 +76,14 @@ func (i *inquiry) places(r *dryrun.Result, s *lb.Service) []place {
 			client = r.Entry.Target.Addr()
 		}
 		if prefix, there := i.prefixOf(client); there {
-			list = append(list, place{"client " + prefix, lb.AttachSource, []string{prefix}, back})
+			list = append(list, place{"client " + prefix, policy.AttachSource, []string{prefix}, back})
 		}
 		if s != nil {
-			list = append(list, place{"service " + s.Key.String(), lb.AttachService, []string{s.Key.String(), s.Name}, back})
+			list = append(list, place{"service " + s.Key.String(), policy.AttachService, []string{s.Key.String(), s.Name}, back})
 		}
 	}
 	if rule, there := i.ruleOf(r); there {
-		list = append(list, place{fmt.Sprintf("rule %q", rule), lb.AttachRule, []string{rule}, back})
+		list = append(list, place{fmt.Sprintf("rule %q", rule), policy.AttachRule, []string{rule}, back})
 	}
 	return list
 }
@@ -92,8 +93,8 @@ func (i *inquiry) prefixOf(client netip.Addr) (string, bool) {
 	for bits := client.BitLen(); bits >= 0; bits-- {
 		name := netip.PrefixFrom(client, bits).Masked().String()
 		for _, back := range []bool{false, true} {
-			_, policed := i.Desired.Policers.At(i.now, lb.AttachSource, name, back)
-			if _, mirrored := i.Desired.Mirrors.At(i.now, lb.AttachSource, name, back); policed || mirrored {
+			_, policed := i.Desired.Policers.At(i.now, policy.AttachSource, name, back)
+			if _, mirrored := i.Desired.Mirrors.At(i.now, policy.AttachSource, name, back); policed || mirrored {
 				return name, true
 			}
 		}

@@ -9,6 +9,7 @@ import (
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/kernel/datapath/dryrun"
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/policy"
 )
 
 // describe explains what the program did, in the order in which the packet meets it.
@@ -105,7 +106,7 @@ func (i *inquiry) addRule(r *dryrun.Result) {
 		for rule := range rules.All(i.now) {
 			if compile.RuleIdentity(&rule) == r.Rule {
 				text = fmt.Sprintf("%q", rule.String())
-				if rule.Action == lb.RuleDrop {
+				if rule.Action == policy.RuleDrop {
 					state = Failed
 				}
 				if rule.Record {

@@ -9,6 +9,7 @@ import (
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/kernel/datapath/dryrun"
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // maxScan is up to how many slots lc compares all of them: SELECT_SCAN of bpf/service/select.h.
@@ -96,18 +97,18 @@ func (i *inquiry) choiceReason(o *dryrun.Opening, at netip.AddrPort) string {
 }
 
 // noEvidence describes a state that no probe explains.
-func noEvidence(state lb.HealthState) string {
-	if state == lb.HealthUnknown {
+func noEvidence(state report.HealthState) string {
+	if state == report.HealthUnknown {
 		return "no probe has been answered yet"
 	}
 	return "it is " + state.String()
 }
 
 // evidence returns what a probe has seen.
-func (i *inquiry) evidence(e lb.Endpoint, state lb.HealthState) (text string) {
+func (i *inquiry) evidence(e lb.Endpoint, state report.HealthState) (text string) {
 	text = noEvidence(state)
-	i.Health.EndpointsNamed([]string{e.Addr.String()}, func(h *lb.EndpointHealth) bool {
-		if h.Addr != e.Addr || h.Probe.Port != 0 && h.Probe.Port != e.Port || h.State == lb.HealthUp {
+	i.Health.EndpointsNamed([]string{e.Addr.String()}, func(h *report.EndpointHealth) bool {
+		if h.Addr != e.Addr || h.Probe.Port != 0 && h.Probe.Port != e.Port || h.State == report.HealthUp {
 			return true
 		}
 		switch {
@@ -216,7 +217,7 @@ func (i *inquiry) recentHandshakes(s *lb.Service, n int) rates.Recent {
 
 // likelyCause returns the likely cause of unanswered handshakes. Events at the endpoint cannot be
 // seen from here.
-func (i *inquiry) likelyCause(r *dryrun.Result, s *lb.Service, e lb.Endpoint, h *lb.Handshakes, lost int64, asymmetric bool) string {
+func (i *inquiry) likelyCause(r *dryrun.Result, s *lb.Service, e lb.Endpoint, h *report.Handshakes, lost int64, asymmetric bool) string {
 	switch {
 	case asymmetric:
 		return i.asymmetryHint("connections of this machine are answered, but recently none of any client")
@@ -225,7 +226,7 @@ func (i *inquiry) likelyCause(r *dryrun.Result, s *lb.Service, e lb.Endpoint, h 
 	case h.Unreachable > uint64(max(lost, 0)):
 		return "a router on the path or the endpoint's firewall sends ICMP errors: find it with tcpdump icmp"
 	}
-	if i.Health.EndpointVerdict(s, e).Probe == lb.HealthUp && !r.Entry.SourceIsOurs {
+	if i.Health.EndpointVerdict(s, e).Probe == report.HealthUp && !r.Entry.SourceIsOurs {
 		return i.asymmetryHint("probes from this machine's own address are answered")
 	}
 	return "the endpoint is stopped, a firewall drops them, or its answers bypass this machine: run tcpdump on the endpoint"

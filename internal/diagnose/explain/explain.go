@@ -17,13 +17,15 @@ import (
 	"loxilb/internal/kernel/datapath/xdp"
 	"loxilb/internal/kernel/netdev"
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/policy"
+	"loxilb/internal/lb/report"
 )
 
 // DataPath is the needed part of the data path.
 type DataPath interface {
 	DryRun() *dryrun.Runner
 	Lookup(protocol lb.Protocol, from, to netip.AddrPort) (*connections.Tracked, error)
-	ServiceStats(key lb.Key) (lb.ServiceStats, bool)
+	ServiceStats(key lb.Key) (report.ServiceStats, bool)
 	Interfaces() []attach.Interface // where its programs are
 	XDPInterfaces() (names []string, mode xdp.Mode)
 }
@@ -31,13 +33,13 @@ type DataPath interface {
 // Health returns the health of endpoints.
 type Health interface {
 	servicestate.Health
-	EndpointsNamed(names []string, yield func(*lb.EndpointHealth) bool)
+	EndpointsNamed(names []string, yield func(*report.EndpointHealth) bool)
 	// HasAsymmetricReply reports whether an endpoint accepts connections of this machine, while no
 	// client's SYN is answered through it.
 	HasAsymmetricReply(at netip.AddrPort) bool
 	// IPsecRefusal returns the policy of IPsec that refuses packets to an endpoint of a service, or
 	// its answers.
-	IPsecRefusal(s *lb.Service, e lb.Endpoint) (lb.IPsecRefusal, bool)
+	IPsecRefusal(s *lb.Service, e lb.Endpoint) (policy.IPsecRefusal, bool)
 }
 
 // Loads is how much endpoints have to do.

@@ -5,6 +5,7 @@ import (
 
 	"loxilb/internal/control/servicestate"
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // states returns the state of a service and of its endpoints, as every view shows it.
@@ -55,8 +56,8 @@ func (i *inquiry) downReason(s *lb.Service, e lb.Endpoint, known servicestate.En
 	if why := i.refusal(s, e); why != "" {
 		return why
 	}
-	why := i.evidence(e, lb.HealthDown)
-	if known.NoRoute && why == noEvidence(lb.HealthDown) {
+	why := i.evidence(e, report.HealthDown)
+	if known.NoRoute && why == noEvidence(report.HealthDown) {
 		why += ": it has no route, or a route that refuses packets (see loxicmd get status --failed)"
 	}
 	return why

@@ -9,20 +9,22 @@ import (
 
 	"loxilb/internal/control/servicestate"
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/policy"
+	"loxilb/internal/lb/report"
 )
 
 // silentHealth knows only what probes have found about one endpoint.
-type silentHealth struct{ probed *lb.EndpointHealth }
+type silentHealth struct{ probed *report.EndpointHealth }
 
-func (silentHealth) EndpointVerdict(*lb.Service, lb.Endpoint) lb.Verdict { return lb.Verdict{} }
-func (h silentHealth) EndpointsNamed(_ []string, yield func(*lb.EndpointHealth) bool) {
+func (silentHealth) EndpointVerdict(*lb.Service, lb.Endpoint) report.Verdict { return report.Verdict{} }
+func (h silentHealth) EndpointsNamed(_ []string, yield func(*report.EndpointHealth) bool) {
 	if h.probed != nil {
 		yield(h.probed)
 	}
 }
 func (silentHealth) HasAsymmetricReply(netip.AddrPort) bool { return false }
-func (silentHealth) IPsecRefusal(*lb.Service, lb.Endpoint) (lb.IPsecRefusal, bool) {
-	return lb.IPsecRefusal{}, false
+func (silentHealth) IPsecRefusal(*lb.Service, lb.Endpoint) (policy.IPsecRefusal, bool) {
+	return policy.IPsecRefusal{}, false
 }
 
 // TestDownReason checks that an endpoint without a probe is down for a reason, too.
@@ -30,12 +32,12 @@ func TestDownReason(t *testing.T) {
 	t.Parallel()
 	e := lb.Endpoint{Addr: netip.MustParseAddr("50.1.1.1"), Port: 80, Weight: 1}
 	s := &lb.Service{Endpoints: []lb.Endpoint{e}}
-	known := servicestate.Endpoint{Weight: 1, Takes: true, Verdict: lb.Verdict{NoRoute: true}}
+	known := servicestate.Endpoint{Weight: 1, Takes: true, Verdict: report.Verdict{NoRoute: true}}
 	i := &inquiry{Explainer: New(Explainer{Health: silentHealth{}})}
 	if got := i.downReason(s, e, known); !strings.Contains(got, "it has no route") {
 		t.Error(got)
 	}
-	probed := &lb.EndpointHealth{State: lb.HealthDown, Evidence: "connection refused"}
+	probed := &report.EndpointHealth{State: report.HealthDown, Evidence: "connection refused"}
 	probed.Addr = e.Addr
 	i.Health = silentHealth{probed}
 	if got := i.downReason(s, e, known); got != "it is down: connection refused" {

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // endpoint is the last reading of a row of the data path.
@@ -32,14 +33,14 @@ type block struct {
 func (b *block) row(id uint32) *endpoint { return &b.rows[id%blockRows] }
 
 // identify distinguishes endpoints that have had the same row.
-func identify(seed maphash.Seed, c *lb.EndpointCount) uint64 {
+func identify(seed maphash.Seed, c *report.EndpointCount) uint64 {
 	return maphash.Comparable(seed, struct {
 		service lb.Key
 		at      netip.AddrPort
 	}{c.Service, c.At})
 }
 
-func countsOf(c *lb.EndpointCount) counts {
+func countsOf(c *report.EndpointCount) counts {
 	h := &c.Handshakes
 	return counts{
 		Connections: c.Connections, PacketsIn: c.In.Packets, PacketsOut: c.Out.Packets, BytesIn: c.In.Bytes, BytesOut: c.Out.Bytes,
@@ -50,7 +51,7 @@ func countsOf(c *lb.EndpointCount) counts {
 // read takes a reading of an endpoint, and returns the counts and the times of handshakes added
 // since the one before. An endpoint that is seen for the first time has added all that it has; but
 // the first reading of all finds what earlier processes have left.
-func (e *endpoint) read(identity uint64, c *lb.EndpointCount, first bool) (added counts, handshakes times) {
+func (e *endpoint) read(identity uint64, c *report.EndpointCount, first bool) (added counts, handshakes times) {
 	now, answered := countsOf(c), timesOf(&c.Handshakes)
 	switch {
 	case e.window > 0 && e.identity == identity:

@@ -3,13 +3,13 @@ package rates
 import (
 	"time"
 
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // times counts handshakes by duration, in the data path's buckets.
-type times [lb.HandshakeBuckets]uint32
+type times [report.HandshakeBuckets]uint32
 
-func timesOf(h *lb.Handshakes) (t times) {
+func timesOf(h *report.Handshakes) (t times) {
 	for i, n := range h.Answered {
 		t[i] = uint32(n) // modulo 2^32: differences are right all the same
 	}
@@ -32,7 +32,7 @@ func (t *times) since(earlier *times) (added times) {
 
 // latest counts the durations of the latest handshakes, latestMost of them at most: quiet endpoints
 // keep theirs for longer.
-type latest [lb.HandshakeBuckets]uint16
+type latest [report.HandshakeBuckets]uint16
 
 const latestMost = 1024
 
@@ -71,7 +71,7 @@ func (t *times) summary(jiffy time.Duration) Times {
 	if count == 0 {
 		return Times{}
 	}
-	return Times{Count: int(count), Median: lb.HandshakeBound(t.bucket(0.5), jiffy), P99: lb.HandshakeBound(t.bucket(0.99), jiffy)}
+	return Times{Count: int(count), Median: report.HandshakeBound(t.bucket(0.5), jiffy), P99: report.HandshakeBound(t.bucket(0.99), jiffy)}
 }
 
 func (t *times) count() (sum uint64) {
@@ -145,7 +145,7 @@ func (t *timeline) fill(s *Series, now, jiffy time.Duration) {
 		if bucket < 0 {
 			return 0
 		}
-		return float32(lb.HandshakeBound(int(bucket), jiffy).Seconds())
+		return float32(report.HandshakeBound(int(bucket), jiffy).Seconds())
 	}
 	for step := first; step <= last; step++ {
 		at := t.at(step)

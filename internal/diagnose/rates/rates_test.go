@@ -11,11 +11,12 @@ import (
 	"unsafe"
 
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // fake is a data path with the counts that a test sets.
 type fake struct {
-	rows       []lb.EndpointCount // in the order of their IDs
+	rows       []report.EndpointCount // in the order of their IDs
 	drops      map[string]uint64
 	challenged uint64
 	refused    map[lb.Key]uint64
@@ -25,7 +26,7 @@ type fake struct {
 	indexed    int // number of rows read by index
 }
 
-func (f *fake) EachCount(wanted func(id uint32, connections, active uint64) bool, yield func(*lb.EndpointCount)) error {
+func (f *fake) EachCount(wanted func(id uint32, connections, active uint64) bool, yield func(*report.EndpointCount)) error {
 	for i := range f.rows {
 		if c := f.rows[i]; wanted(c.ID, c.Connections, c.Active) {
 			f.read++
@@ -56,8 +57,8 @@ func (f *fake) EachRefused(yield func(lb.Key, uint64)) error {
 
 func (f *fake) Drops() map[string]uint64    { return maps.Clone(f.drops) }
 func (f *fake) Occupancy() (uint64, uint64) { return 7, 1000 }
-func (f *fake) Fullness() (lb.Pressure, error) {
-	return lb.Pressure{HalfOpenTCP: 2, HalfOpenOthers: 1}, nil
+func (f *fake) Fullness() (report.Pressure, error) {
+	return report.Pressure{HalfOpenTCP: 2, HalfOpenOthers: 1}, nil
 }
 func (f *fake) Jiffy() time.Duration                { return 4 * time.Millisecond }
 func (f *fake) Challenges() (uint64, uint64, error) { return f.challenged, 0, nil }
@@ -69,7 +70,7 @@ type bench struct {
 	clock time.Time
 }
 
-func newBench(rows ...lb.EndpointCount) *bench {
+func newBench(rows ...report.EndpointCount) *bench {
 	b := &bench{f: &fake{rows: rows, drops: map[string]uint64{}}, clock: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
 	b.Sampler = newSampler(b.f, slog.New(slog.DiscardHandler), func() time.Time { return b.clock })
 	return b
@@ -96,8 +97,8 @@ func key(n int) lb.Key {
 	return lb.Key{VIP: netip.AddrFrom4([4]byte{20, byte(n >> 16), byte(n >> 8), byte(n)}), Port: 80, Protocol: lb.TCP}
 }
 
-func row(id uint32, of int, connections, bytes uint64) lb.EndpointCount {
-	c := lb.EndpointCount{ID: id, Service: key(of), At: netip.AddrPortFrom(netip.AddrFrom4([4]byte{31, 0, byte(id >> 8), byte(id)}), 8080)}
+func row(id uint32, of int, connections, bytes uint64) report.EndpointCount {
+	c := report.EndpointCount{ID: id, Service: key(of), At: netip.AddrPortFrom(netip.AddrFrom4([4]byte{31, 0, byte(id >> 8), byte(id)}), 8080)}
 	c.Connections, c.Active, c.In.Bytes = connections, 1, bytes
 	return c
 }
@@ -114,7 +115,7 @@ func TestRates(t *testing.T) {
 	}
 	b.grow(0, 50, 5000)
 	b.grow(1, 5, 500)
-	b.f.rows[1].Handshakes = lb.Handshakes{Repeated: 10, Refused: 5, Reset: 5, Unreachable: 5}
+	b.f.rows[1].Handshakes = report.Handshakes{Repeated: 10, Refused: 5, Reset: 5, Unreachable: 5}
 	b.f.drops["no-route"] += 20
 	b.f.challenged += 30
 	b.after(5 * time.Second)
@@ -232,7 +233,7 @@ func TestNeverWrong(t *testing.T) {
 // long only when needed.
 func TestIdleIsNotRead(t *testing.T) {
 	t.Parallel()
-	var rows []lb.EndpointCount
+	var rows []report.EndpointCount
 	for i := range 1000 {
 		rows = append(rows, row(uint32(i), i, uint64(i%2), 0))
 		rows[i].Active = 0
@@ -339,7 +340,7 @@ func TestBounded(t *testing.T) {
 		t.Errorf("%d bytes for each endpoint", n)
 	}
 	const services = maxHistories + 500
-	var rows []lb.EndpointCount
+	var rows []report.EndpointCount
 	for i := range services {
 		rows = append(rows, row(uint32(i), i, 0, 0))
 		rows[i].Active = 0
@@ -396,7 +397,7 @@ func TestLately(t *testing.T) {
 		}
 	}
 	e := endpoint{identity: 1, window: 1, recent: Recent{Made: 9}}
-	if e.read(2, &lb.EndpointCount{}, false); e.recent != (Recent{}) {
+	if e.read(2, &report.EndpointCount{}, false); e.recent != (Recent{}) {
 		t.Errorf("another endpoint: %+v", e.recent)
 	}
 }

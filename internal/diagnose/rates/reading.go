@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // reading is one pass over all counters.
@@ -21,7 +22,7 @@ type reading struct {
 }
 
 // count adds the counters of an endpoint.
-func (r *reading) count(c *lb.EndpointCount) {
+func (r *reading) count(c *report.EndpointCount) {
 	b := r.block(c.ID)
 	if b == nil {
 		r.release()

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // How often counters are read, and the cost: the share of one processor is 1/rest.
@@ -27,7 +28,7 @@ const (
 // Source is the source of counters.
 type Source interface {
 	// EachCount calls yield with the counters of each wanted endpoint. Neither may block.
-	EachCount(wanted func(id uint32, connections, tracked uint64) bool, yield func(*lb.EndpointCount)) error
+	EachCount(wanted func(id uint32, connections, tracked uint64) bool, yield func(*report.EndpointCount)) error
 	// EachEndpointID calls yield with the ID of each row of a service, and which of its endpoints
 	// that is of.
 	EachEndpointID(key lb.Key, yield func(endpoint int, id uint32))
@@ -39,7 +40,7 @@ type Source interface {
 	// Occupancy returns how many connections are tracked, and how many can be.
 	Occupancy() (connections, limit uint64)
 	// Fullness returns how many of them are half-open.
-	Fullness() (lb.Pressure, error)
+	Fullness() (report.Pressure, error)
 	// Challenges returns the number of challenged SYNs so far, and of answers.
 	Challenges() (sent, answered uint64, err error)
 	// Jiffy returns the unit of the times of handshakes.

@@ -13,11 +13,11 @@ import (
 	"slices"
 	"time"
 
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // Source compares a part; with repair, it writes differences again.
-type Source func(ctx context.Context, o Options) []lb.Compared
+type Source func(ctx context.Context, o Options) []report.Compared
 
 // Options say what is compared.
 type Options struct {
@@ -57,7 +57,7 @@ type Table struct {
 
 // Finding is a difference, and what became of it.
 type Finding struct {
-	lb.Difference
+	report.Difference
 	Repaired bool // it was there, and is not any more
 }
 
@@ -115,8 +115,8 @@ type place struct{ table, row string }
 // look holds the results of the looks so far: the last one, and how often in a row it had each
 // difference.
 type look struct {
-	compared    []lb.Compared
-	differences map[place]lb.Difference
+	compared    []report.Compared
+	differences map[place]report.Difference
 	seen        map[place]int
 	passed      int
 }
@@ -157,7 +157,7 @@ func (l *look) settled() bool {
 
 // look looks once.
 func (v *Verifier) look(ctx context.Context, o Options) look {
-	l := look{differences: map[place]lb.Difference{}, seen: map[place]int{}}
+	l := look{differences: map[place]report.Difference{}, seen: map[place]int{}}
 	for _, source := range v.sources {
 		l.compared = append(l.compared, source(ctx, o)...)
 	}
@@ -171,7 +171,7 @@ func (v *Verifier) look(ctx context.Context, o Options) look {
 }
 
 // joined merges the results by table.
-func joined(list []lb.Compared) (out []lb.Compared) {
+func joined(list []report.Compared) (out []report.Compared) {
 	at := map[string]int{}
 	for _, c := range list {
 		i, there := at[c.Table]
@@ -205,12 +205,14 @@ func (l *look) unsettled() (n int) {
 	return n
 }
 
-func (l *look) list() []lb.Difference {
-	out := make([]lb.Difference, 0, len(l.differences))
+func (l *look) list() []report.Difference {
+	out := make([]report.Difference, 0, len(l.differences))
 	for _, d := range l.differences {
 		out = append(out, d)
 	}
-	slices.SortFunc(out, func(a, b lb.Difference) int { return cmp.Or(cmp.Compare(a.Table, b.Table), cmp.Compare(a.Row, b.Row)) })
+	slices.SortFunc(out, func(a, b report.Difference) int {
+		return cmp.Or(cmp.Compare(a.Table, b.Table), cmp.Compare(a.Row, b.Row))
+	})
 	return out
 }
 

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // fake returns prepared rows for each pass, the last ones forever. Repair removes them.
@@ -20,19 +20,19 @@ type fake struct {
 	n        int
 }
 
-func (f *fake) look(_ context.Context, o Options) []lb.Compared {
-	c := lb.Compared{Table: "services", Rows: 3, Err: f.err}
+func (f *fake) look(_ context.Context, o Options) []report.Compared {
+	c := report.Compared{Table: "services", Rows: 3, Err: f.err}
 	if f.settling > f.n {
 		c.Unsettled = 1
 	}
 	if i := min(f.n, len(f.looks)-1); i >= 0 && !f.repaired {
 		for _, row := range f.looks[i] {
-			c.Differences = append(c.Differences, lb.Difference{Table: c.Table, Row: row, What: "is missing"})
+			c.Differences = append(c.Differences, report.Difference{Table: c.Table, Row: row, What: "is missing"})
 		}
 	}
 	f.repaired = f.repaired || o.Repair
 	f.n++
-	return []lb.Compared{c, {Table: "vips", Rows: 1}, {Table: "services", Rows: 1}}
+	return []report.Compared{c, {Table: "vips", Rows: 1}, {Table: "services", Rows: 1}}
 }
 
 // TestLooks checks that a difference counts if two passes in a row find it, that changing rows are
@@ -72,11 +72,11 @@ func TestLooks(t *testing.T) {
 func TestSample(t *testing.T) {
 	t.Parallel()
 	var looked []uint64
-	v := New(func(_ context.Context, o Options) []lb.Compared {
+	v := New(func(_ context.Context, o Options) []report.Compared {
 		if !o.Repair {
 			looked = append(looked, o.Sample)
 		}
-		return []lb.Compared{{Table: "connections", Differences: []lb.Difference{{Table: "connections", Row: fmt.Sprint(o.Sample), What: "is missing"}}}}
+		return []report.Compared{{Table: "connections", Differences: []report.Difference{{Table: "connections", Row: fmt.Sprint(o.Sample), What: "is missing"}}}}
 	})
 	v.between = time.Millisecond
 	for range 2 {

@@ -5,12 +5,12 @@ import (
 
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/kernel/datapath/rows"
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // Audit compares all that this process has written into the kernel with its present content; with
 // mend, differences are written again.
-func (d *Datapath) Audit(mend bool) []lb.Compared {
+func (d *Datapath) Audit(mend bool) []report.Compared {
 	out := d.Tables.Audit(mend)
 	out = append(out, d.firewall.Audit(mend)...)
 	out = append(out, d.policies.Audit(mend)...)
@@ -22,7 +22,7 @@ func (d *Datapath) Audit(mend bool) []lb.Compared {
 }
 
 // auditLocal checks whether the packet path knows of endpoints on this machine.
-func (d *Datapath) auditLocal(mend bool) lb.Compared {
+func (d *Datapath) auditLocal(mend bool) report.Compared {
 	d.localMu.Lock()
 	defer d.localMu.Unlock()
 	var want uint32
@@ -33,7 +33,7 @@ func (d *Datapath) auditLocal(mend bool) lb.Compared {
 }
 
 // AuditConnections looks whether connections hang together: the sample of a number, or all.
-func (d *Datapath) AuditConnections(ctx context.Context, sample uint64, whole, mend bool) lb.Compared {
+func (d *Datapath) AuditConnections(ctx context.Context, sample uint64, whole, mend bool) report.Compared {
 	return d.Table.Audit(ctx, sample, whole, mend)
 }
 

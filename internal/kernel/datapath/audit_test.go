@@ -15,7 +15,8 @@ import (
 	"loxilb/internal/control/compile"
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/kernel/datapath/rows"
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/policy"
+	"loxilb/internal/lb/report"
 	"loxilb/test/dptest"
 )
 
@@ -47,11 +48,11 @@ func newAudited(t *testing.T) *audited {
 		a.services = append(a.services, &table)
 		changes = append(changes, Change{Key: table.Key, Table: &table})
 	}
-	rule, err := lb.ParseRule("sourceIP:10.0.0.0/8,preference:5 allow mark=3")
+	rule, err := policy.ParseRule("sourceIP:10.0.0.0/8,preference:5 allow mark=3")
 	if err != nil {
 		t.Fatal(err)
 	}
-	rules, err := compile.Rules([]lb.Rule{rule}, func(string) (int, bool) { return 0, false })
+	rules, err := compile.Rules([]policy.Rule{rule}, func(string) (int, bool) { return 0, false })
 	both := bpf.TcAttachments{Policers: [2]uint64{bpf.NameKey("p")}, Mirrors: [2]uint64{0, bpf.NameKey("m")}}
 	pair := vethPair(t)
 	a.port = pair[0]
@@ -59,7 +60,7 @@ func newAudited(t *testing.T) *audited {
 		a.SetDefaultRoutes([]DefaultRoute{{Gateway: netip.MustParseAddr("192.168.1.254"), Interface: a.port.Index}}),
 		a.SetLocalAddresses([]netip.Addr{netip.MustParseAddr("192.168.1.1")}))
 	_, err = a.SetAttached(&bpf.Attached{
-		Policers: map[string]bpf.TcPolicer{"p": compile.Policer(&lb.Policer{Name: "p", OneRate: true, Committed: lb.Rate{PerSecond: 1e6}})},
+		Policers: map[string]bpf.TcPolicer{"p": compile.Policer(&policy.Policer{Name: "p", OneRate: true, Committed: policy.Rate{PerSecond: 1e6}})},
 		Mirrors:  map[string]bpf.TcMirror{"m": {Ifindex: uint32(pair[1].Index), OneOf: 1}},
 		Services: map[bpf.TcServiceKey]bpf.TcAttachments{a.services[0].Key: both}, Rules: map[uint64]bpf.TcAttachments{compile.RuleIdentity(&rule): both},
 		Sources: map[netip.Prefix]bpf.TcAttachments{netip.MustParsePrefix("1.0.0.0/8"): both}, Ports: map[int]bpf.TcAttachments{a.port.Index: both},
@@ -282,7 +283,7 @@ func (a *audited) connection(t *testing.T, k bpf.TcConnectionKey) bpf.TcConnecti
 	return row
 }
 
-func texts(list []lb.Difference) (out []string) {
+func texts(list []report.Difference) (out []string) {
 	for _, d := range list {
 		out = append(out, d.String())
 	}

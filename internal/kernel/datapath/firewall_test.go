@@ -16,6 +16,8 @@ import (
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/kernel/datapath/testrun"
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/policy"
+	"loxilb/internal/lb/report"
 	"loxilb/internal/pkt"
 	"loxilb/test/packet/lab"
 	"loxilb/test/ruletest"
@@ -67,7 +69,7 @@ func TestRulesByProgram(t *testing.T) {
 			return link.Index, true
 		}
 		for name, list := range ruletest.Sets(400, rng) {
-			slices.SortFunc(list, func(a, b lb.Rule) int { return lb.CompareRules(&a, &b) })
+			slices.SortFunc(list, func(a, b policy.Rule) int { return policy.CompareRules(&a, &b) })
 			if err := l.SetRules(list); err != nil {
 				return err
 			}
@@ -98,12 +100,12 @@ func TestRulesByProgram(t *testing.T) {
 }
 
 // first returns the index of the rule that decides, or -1.
-func first(list []lb.Rule, p *bpf.RulePacket, index func(string) (int, bool)) int {
-	return slices.IndexFunc(list, func(r lb.Rule) bool { return ruletest.Matches(&r, p, index) })
+func first(list []policy.Rule, p *bpf.RulePacket, index func(string) (int, bool)) int {
+	return slices.IndexFunc(list, func(r policy.Rule) bool { return ruletest.Matches(&r, p, index) })
 }
 
 // judged sends a packet and compares the result.
-func judged(l *lab.Lab, link *lab.Link, text string, by int, list []lb.Rule, want []uint64) error {
+func judged(l *lab.Lab, link *lab.Link, text string, by int, list []policy.Rule, want []uint64) error {
 	p, err := pkt.Parse(text)
 	if err != nil {
 		return err
@@ -115,7 +117,7 @@ func judged(l *lab.Lab, link *lab.Link, text string, by int, list []lb.Rule, wan
 	verdict := "pass"
 	if by >= 0 {
 		want[by]++
-		if list[by].Action == lb.RuleDrop {
+		if list[by].Action == policy.RuleDrop {
 			verdict = "drop"
 		}
 	}
@@ -132,7 +134,7 @@ func BenchmarkRules(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			list := ruletest.Sets(10000, rand.New(rand.NewPCG(1, 2)))[name]
 			for i := range list {
-				list[i].Action = lb.RuleAllow
+				list[i].Action = policy.RuleAllow
 			}
 			inEmptyLab(b, func(l *lab.Lab) error {
 				rng := rand.New(rand.NewPCG(5, 6))
@@ -196,7 +198,7 @@ func BenchmarkRules(b *testing.B) {
 func TestRuleRedirects(t *testing.T) {
 	t.Parallel()
 	inEmptyLab(t, func(l *lab.Lab) error {
-		rule, err := lb.ParseRule("sourceIP:7.7.7.7 redirect=server")
+		rule, err := policy.ParseRule("sourceIP:7.7.7.7 redirect=server")
 		if err != nil {
 			return err
 		}
@@ -224,9 +226,9 @@ func TestRuleRedirects(t *testing.T) {
 func TestRuleRecords(t *testing.T) {
 	t.Parallel()
 	inEmptyLab(t, func(l *lab.Lab) error {
-		rules := map[string]lb.RuleAction{}
-		for text, action := range map[string]lb.RuleAction{"sourceIP:7.7.7.7 drop record": lb.RuleDrop, "sourceIP:2001:db8:7::7 trap record": lb.RuleTrap, "sourceIP:7.7.7.8 drop": lb.RuleDrop} {
-			rule, err := lb.ParseRule(text)
+		rules := map[string]policy.RuleAction{}
+		for text, action := range map[string]policy.RuleAction{"sourceIP:7.7.7.7 drop record": policy.RuleDrop, "sourceIP:2001:db8:7::7 trap record": policy.RuleTrap, "sourceIP:7.7.7.8 drop": policy.RuleDrop} {
+			rule, err := policy.ParseRule(text)
 			if err != nil {
 				return err
 			}
@@ -239,9 +241,9 @@ func TestRuleRecords(t *testing.T) {
 		defer cancel()
 		const many = 300
 		var sent [][]byte
-		var copies []lb.PacketCopy
+		var copies []report.PacketCopy
 		begun := false
-		err := l.Datapath.RecordRules(ctx, func(list []lb.PacketCopy, untold lb.Untold) bool {
+		err := l.Datapath.RecordRules(ctx, func(list []report.PacketCopy, untold report.Untold) bool {
 			copies = append(copies, list...)
 			if begun {
 				return len(copies)+int(untold.Sampled+untold.Lost) < many+2

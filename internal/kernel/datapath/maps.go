@@ -4,11 +4,11 @@ import (
 	"fmt"
 
 	"loxilb/internal/kernel/datapath/tables"
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // MapUses returns the use of the data path's maps, by name.
-func (d *Datapath) MapUses() (list []lb.MapUse, err error) {
+func (d *Datapath) MapUses() (list []report.MapUse, err error) {
 	err = d.Tables.Steady(func() error {
 		list, err = d.collection.MapUses()
 		return err

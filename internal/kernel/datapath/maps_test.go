@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"loxilb/internal/kernel/datapath/bpf"
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // TestMapUses checks that rows that packets and users fill are counted, also in hashes that are
@@ -20,7 +20,7 @@ func TestMapUses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	uses := map[string]lb.MapUse{}
+	uses := map[string]report.MapUse{}
 	for _, u := range list {
 		uses[u.Name] = u
 	}

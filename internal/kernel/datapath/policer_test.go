@@ -15,7 +15,7 @@ import (
 	"loxilb/internal/control/compile"
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/kernel/datapath/testrun"
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/policy"
 )
 
 // marker implements RFC 2697 (one rate) and RFC 2698 (two rates) literally: buckets in bytes, or
@@ -27,7 +27,7 @@ type marker struct {
 	tc, te         float64
 }
 
-func newMarker(p *lb.Policer) *marker {
+func newMarker(p *policy.Policer) *marker {
 	committed, excess := p.Bursts()
 	unit := 8.0
 	if p.Committed.Packets {
@@ -82,7 +82,7 @@ func (m *marker) take(size float64, color uint32) {
 }
 
 // policedPort returns a data path with a policer at lo.
-func policedPort(t testing.TB, p lb.Policer) *Datapath {
+func policedPort(t testing.TB, p policy.Policer) *Datapath {
 	t.Helper()
 	d, err := Load(Config{Connections: 1024})
 	if err != nil {
@@ -116,7 +116,7 @@ func datagram(size int, dscp byte) []byte {
 	return frame
 }
 
-func policed(t testing.TB, d *Datapath, name string) lb.Policed {
+func policed(t testing.TB, d *Datapath, name string) policy.Policed {
 	t.Helper()
 	n, err := d.Policed(name)
 	if err != nil {
@@ -129,17 +129,17 @@ func policed(t testing.TB, d *Datapath, name string) lb.Policed {
 // color-aware mode.
 func TestPolicerColors(t *testing.T) {
 	t.Parallel()
-	for name, p := range map[string]lb.Policer{
+	for name, p := range map[string]policy.Policer{
 		"one rate":              {OneRate: true, CommittedBurst: 3000, ExcessBurst: 5000},
 		"one rate, aware":       {OneRate: true, ColorAware: true, CommittedBurst: 3000, ExcessBurst: 5000},
 		"one rate, large burst": {OneRate: true, CommittedBurst: 9000, ExcessBurst: 4000},
-		"two rates":             {Peak: lb.Rate{PerSecond: 1300}, CommittedBurst: 3000, ExcessBurst: 5000},
-		"two rates, aware":      {Peak: lb.Rate{PerSecond: 2500}, ColorAware: true, CommittedBurst: 3000, ExcessBurst: 5000},
-		"two rates, small peak": {Peak: lb.Rate{PerSecond: 1100}, CommittedBurst: 1600, ExcessBurst: 3000},
+		"two rates":             {Peak: policy.Rate{PerSecond: 1300}, CommittedBurst: 3000, ExcessBurst: 5000},
+		"two rates, aware":      {Peak: policy.Rate{PerSecond: 2500}, ColorAware: true, CommittedBurst: 3000, ExcessBurst: 5000},
+		"two rates, small peak": {Peak: policy.Rate{PerSecond: 1100}, CommittedBurst: 1600, ExcessBurst: 3000},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p.Name, p.Committed, p.Attachment = "test", lb.Rate{PerSecond: 1000}, lb.Attachment{To: lb.AttachPort, Name: "lo"}
+			p.Name, p.Committed, p.Attachment = "test", policy.Rate{PerSecond: 1000}, policy.Attachment{To: policy.AttachPort, Name: "lo"}
 			followMarker(t, p)
 		})
 	}
@@ -147,7 +147,7 @@ func TestPolicerColors(t *testing.T) {
 
 // followMarker sends random packets at random times. Where the model's result is too close to call,
 // it accepts the program's: the clock advances while a packet is on its way.
-func followMarker(t *testing.T, p lb.Policer) {
+func followMarker(t *testing.T, p policy.Policer) {
 	const steps, slack = 1500, 40 // slack in bytes: over 0.1 s of the rates
 	d, m, random := policedPort(t, p), newMarker(&p), rand.New(rand.NewPCG(1, 2))
 	dscp := []byte{10, 12, 14, 0, 46} // AF11, AF12, AF13; none; EF
@@ -205,7 +205,7 @@ func age(t *testing.T, d *Datapath, name string, by time.Duration) {
 }
 
 // colorOf returns the one color whose packet count has grown by one.
-func colorOf(t *testing.T, before, after lb.Policed, size int) (color uint32) {
+func colorOf(t *testing.T, before, after policy.Policed, size int) (color uint32) {
 	t.Helper()
 	found := 0
 	for i := range after.Packets {
@@ -224,26 +224,26 @@ func colorOf(t *testing.T, before, after lb.Policed, size int) (color uint32) {
 // P49 A policer passes its rate, exact within 2 %, from 10 kbit/s to 10 Gbit/s, over several CPUs
 func TestPolicerRates(t *testing.T) { // not parallel: it needs all CPUs
 	for _, c := range []struct {
-		rate lb.Rate
+		rate policy.Rate
 		size int
 		time time.Duration
 	}{
-		{lb.Rate{PerSecond: 10_000}, 40, 4 * time.Second},
-		{lb.Rate{PerSecond: 1_000_000}, 100, time.Second / 2},
-		{lb.Rate{PerSecond: 100_000_000}, 500, time.Second / 2},
-		{lb.Rate{PerSecond: 1_000_000_000}, 1500, time.Second / 2},
-		{lb.Rate{PerSecond: 10_000_000_000}, 1500, time.Second / 2},
-		{lb.Rate{PerSecond: 1000, Packets: true}, 100, time.Second / 2},
-		{lb.Rate{PerSecond: 500_000, Packets: true}, 100, time.Second / 2},
+		{policy.Rate{PerSecond: 10_000}, 40, 4 * time.Second},
+		{policy.Rate{PerSecond: 1_000_000}, 100, time.Second / 2},
+		{policy.Rate{PerSecond: 100_000_000}, 500, time.Second / 2},
+		{policy.Rate{PerSecond: 1_000_000_000}, 1500, time.Second / 2},
+		{policy.Rate{PerSecond: 10_000_000_000}, 1500, time.Second / 2},
+		{policy.Rate{PerSecond: 1000, Packets: true}, 100, time.Second / 2},
+		{policy.Rate{PerSecond: 500_000, Packets: true}, 100, time.Second / 2},
 	} {
 		t.Run(c.rate.String(), func(t *testing.T) {
 			second := c.rate.PerSecond // a second's worth makes up for a pause of the machine
 			if !c.rate.Packets {
 				second /= 8
 			}
-			p := lb.Policer{
+			p := policy.Policer{
 				Name: "test", OneRate: true, Committed: c.rate, CommittedBurst: max(second, uint64(c.size)), ExcessBurst: uint64(c.size),
-				Attachment: lb.Attachment{To: lb.AttachPort, Name: "lo"},
+				Attachment: policy.Attachment{To: policy.AttachPort, Name: "lo"},
 			}
 			d := policedPort(t, p)
 			ratio, offered, err := passes(d, &p, datagram(c.size, 0), c.time)
@@ -263,7 +263,7 @@ func TestPolicerRates(t *testing.T) { // not parallel: it needs all CPUs
 
 // passes floods the policer from all CPUs. It returns the ratio of what passes to what the rate
 // allows, and what was offered.
-func passes(d *Datapath, p *lb.Policer, frame []byte, while time.Duration) (ratio, offered float64, err error) {
+func passes(d *Datapath, p *policy.Policer, frame []byte, while time.Duration) (ratio, offered float64, err error) {
 	begin, began, err := untilEmpty(d, p, frame, 0) // uses up the burst
 	if err != nil {
 		return 0, 0, err
@@ -272,7 +272,7 @@ func passes(d *Datapath, p *lb.Policer, frame []byte, while time.Duration) (rati
 	if err != nil {
 		return 0, 0, err
 	}
-	units := func(n *lb.Policed, colors ...int) (sum float64) {
+	units := func(n *policy.Policed, colors ...int) (sum float64) {
 		for _, c := range colors {
 			if p.Committed.Packets {
 				sum += float64(n.Packets[c])
@@ -291,7 +291,7 @@ var errNeverEmpty = errors.New("less comes than the policer lets pass")
 
 // untilEmpty floods the policer for a while, and then until its bucket is empty. It returns the
 // counts, and their time by the bucket's own clock, which is exact even if the machine pauses.
-func untilEmpty(d *Datapath, p *lb.Policer, frame []byte, while time.Duration) (n lb.Policed, at time.Duration, err error) {
+func untilEmpty(d *Datapath, p *policy.Policer, frame []byte, while time.Duration) (n policy.Policed, at time.Duration, err error) {
 	if err := flood(d, frame, while); err != nil {
 		return n, at, err
 	}

@@ -2,7 +2,8 @@ package datapath
 
 import (
 	"loxilb/internal/kernel/datapath/bpf"
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/policy"
+	"loxilb/internal/lb/report"
 )
 
 // SetRules replaces the firewall rules, and has each connection judged again with its next packet.
@@ -20,10 +21,12 @@ func (d *Datapath) SetRules(t bpf.RuleTable) error {
 
 // RuleHits returns the packets that the rule with an identity has decided. false: the data path
 // does not have it.
-func (d *Datapath) RuleHits(identity uint64) (lb.Traffic, bool) { return d.firewall.RuleHits(identity) }
+func (d *Datapath) RuleHits(identity uint64) (report.Traffic, bool) {
+	return d.firewall.RuleHits(identity)
+}
 
 // RuleCost returns the highest cost of a packet to find its rule.
-func (d *Datapath) RuleCost() lb.RuleCost { return d.firewall.RuleCost() }
+func (d *Datapath) RuleCost() policy.RuleCost { return d.firewall.RuleCost() }
 
 // RuleCount returns how many firewall rules packets are judged by.
 func (d *Datapath) RuleCount() int { return d.firewall.Count() }

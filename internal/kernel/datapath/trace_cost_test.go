@@ -10,7 +10,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"loxilb/internal/kernel/datapath/bpf"
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 	"loxilb/test/dptest"
 )
 
@@ -106,7 +106,7 @@ func somebodyTraces(b *testing.B, d *Datapath) (end func()) {
 	ctx, cancel := context.WithCancel(b.Context())
 	begun, ended := make(chan bool, 1), make(chan error, 1)
 	go func() {
-		ended <- d.TracePackets(ctx, lb.TraceFilter{Sample: 0.01}, func([]lb.PacketTrace, lb.Untold) bool {
+		ended <- d.TracePackets(ctx, report.TraceFilter{Sample: 0.01}, func([]report.PacketTrace, report.Untold) bool {
 			select {
 			case begun <- true:
 			default:

@@ -12,6 +12,7 @@ import (
 
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 	"loxilb/test/dptest"
 )
 
@@ -80,7 +81,7 @@ func TestTraceUnread(t *testing.T) {
 	defer p.Close()
 	frame := segment(netip.MustParseAddrPort("198.51.100.1:2000"), netip.MustParseAddrPort("10.0.0.1:80"), tcpSYN, isn, 0)
 	waited := false
-	traced(t, o, lb.TraceFilter{Sample: 1}, func() {
+	traced(t, o, report.TraceFilter{Sample: 1}, func() {
 		if waited {
 			return
 		}
@@ -93,11 +94,11 @@ func TestTraceUnread(t *testing.T) {
 }
 
 // traced runs a frame through a program until it is shown, and returns the first result.
-func traced(t testing.TB, o *opener, f lb.TraceFilter, run func()) (got lb.PacketTrace) {
+func traced(t testing.TB, o *opener, f report.TraceFilter, run func()) (got report.PacketTrace) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	err := o.d.TracePackets(ctx, f, func(list []lb.PacketTrace, _ lb.Untold) bool {
+	err := o.d.TracePackets(ctx, f, func(list []report.PacketTrace, _ report.Untold) bool {
 		if len(list) == 0 {
 			run()
 			return true
@@ -131,15 +132,15 @@ func TestTraceProgram(t *testing.T) {
 			}
 		}
 	}
-	got := traced(t, o, lb.TraceFilter{Sample: 1, VIP: netip.MustParseAddr("10.0.0.1"), VIPPorts: [2]uint16{80, 80}, Protocol: lb.TCP}, send("10.0.0.1:80"))
-	if got.Verdict != lb.TraceDrop || got.Reason != "no-route" && got.Reason != "forwarding-off" || got.In != 1 || got.Point != "ingress" || got.Took <= 0 || len(got.After.Data) > 0 {
+	got := traced(t, o, report.TraceFilter{Sample: 1, VIP: netip.MustParseAddr("10.0.0.1"), VIPPorts: [2]uint16{80, 80}, Protocol: lb.TCP}, send("10.0.0.1:80"))
+	if got.Verdict != report.TraceDrop || got.Reason != "no-route" && got.Reason != "forwarding-off" || got.In != 1 || got.Point != "ingress" || got.Took <= 0 || len(got.After.Data) > 0 {
 		t.Errorf("%+v", got)
 	}
 	if want := segment(client, netip.MustParseAddrPort("10.0.0.1:80"), tcpSYN, isn, 0); string(got.Before.Data) != string(want) || got.Before.Length != len(want) {
 		t.Errorf("before: %x, want %x", got.Before.Data, want)
 	}
-	got = traced(t, o, lb.TraceFilter{Sample: 1, Verdict: lb.TracePass, Host: netip.MustParsePrefix("198.51.100.0/24"), Port: 81}, func() { send("10.0.0.1:80")(); send("10.0.0.1:81")() })
-	if got.Verdict != lb.TracePass || string(got.Before.Data) != string(got.After.Data) {
+	got = traced(t, o, report.TraceFilter{Sample: 1, Verdict: report.TracePass, Host: netip.MustParsePrefix("198.51.100.0/24"), Port: 81}, func() { send("10.0.0.1:80")(); send("10.0.0.1:81")() })
+	if got.Verdict != report.TracePass || string(got.Before.Data) != string(got.After.Data) {
 		t.Errorf("%+v", got)
 	}
 }
@@ -163,7 +164,7 @@ func TestTraceSample(t *testing.T) {
 	for i, share := range []float64{0.02, 0.005} {
 		go func() {
 			n, first := 0, true
-			err := o.d.TracePackets(ctx, lb.TraceFilter{Sample: share}, func(list []lb.PacketTrace, u lb.Untold) bool {
+			err := o.d.TracePackets(ctx, report.TraceFilter{Sample: share}, func(list []report.PacketTrace, u report.Untold) bool {
 				if first {
 					first = false
 					begun <- true

@@ -15,6 +15,7 @@ import (
 	"loxilb/internal/control/compile"
 	"loxilb/internal/kernel/datapath/observe"
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 	"loxilb/test/await"
 	"loxilb/test/dptest"
 )
@@ -22,8 +23,8 @@ import (
 // watcher collects events of connections until done.
 type watcher struct {
 	mu     sync.Mutex
-	events []lb.ConnectionEvent
-	untold lb.Untold
+	events []report.ConnectionEvent
+	untold report.Untold
 	done   func()
 }
 
@@ -38,7 +39,7 @@ func watchConnections(t testing.TB, d *Datapath, rate int) *watcher {
 	t.Cleanup(w.done)
 	go func() {
 		defer close(ended)
-		err := d.WatchConnections(ctx, rate, func(events []lb.ConnectionEvent, untold lb.Untold) bool {
+		err := d.WatchConnections(ctx, rate, func(events []report.ConnectionEvent, untold report.Untold) bool {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			w.events, w.untold = append(w.events, events...), untold
@@ -55,7 +56,7 @@ func watchConnections(t testing.TB, d *Datapath, rate int) *watcher {
 }
 
 // soFar returns the events so far, and the number of lost ones.
-func (w *watcher) soFar() ([]lb.ConnectionEvent, lb.Untold) {
+func (w *watcher) soFar() ([]report.ConnectionEvent, report.Untold) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Clone(w.events), w.untold
@@ -63,7 +64,7 @@ func (w *watcher) soFar() ([]lb.ConnectionEvent, lb.Untold) {
 
 // wait waits for n events, received or lost, and returns the received ones, and the number of lost
 // ones.
-func (w *watcher) wait(t testing.TB, n int) ([]lb.ConnectionEvent, lb.Untold) {
+func (w *watcher) wait(t testing.TB, n int) ([]report.ConnectionEvent, report.Untold) {
 	t.Helper()
 	await.NoError(t, 10*time.Second, func() error {
 		if events, untold := w.soFar(); len(events)+int(untold.Sampled+untold.Lost) < n {
@@ -183,7 +184,7 @@ func TestWatchAll(t *testing.T) {
 	for _, e := range events {
 		seen[e.Client] = e.Act == "opened" && e.OneOf == 1
 	}
-	if untold != (lb.Untold{}) || len(seen) != opened || len(events) != opened || opened < flows/2 {
+	if untold != (report.Untold{}) || len(seen) != opened || len(events) != opened || opened < flows/2 {
 		t.Errorf("%d events of %d connections, %+v not told; %d of %d were opened", len(events), len(seen), untold, opened, flows)
 	}
 }
@@ -213,7 +214,7 @@ func TestWatchers(t *testing.T) {
 	t.Parallel()
 	d := loadWatched(t)
 	all := []*watcher{watchConnections(t, d, 1), watchConnections(t, d, 1), watchConnections(t, d, 1), watchConnections(t, d, 1)}
-	none := func([]lb.ConnectionEvent, lb.Untold) bool { return false }
+	none := func([]report.ConnectionEvent, report.Untold) bool { return false }
 	if err := d.WatchConnections(t.Context(), 1, none); !errors.Is(err, observe.ErrTooManyWatchers) {
 		t.Errorf("the fifth: %v", err)
 	}

@@ -4,7 +4,7 @@ import (
 	"net/netip"
 	"slices"
 
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/policy"
 )
 
 // The following functions report whether a session of this machine would end without an object.
@@ -12,7 +12,7 @@ import (
 // Carries considers that networks disappear with their last address, and secondary IPv4 addresses
 // with the first one of their network. seen has the addresses of all interfaces, in the kernel's
 // order.
-func (a Address) Carries(s *lb.Session, seen []DeviceAddresses) bool {
+func (a Address) Carries(s *policy.Session, seen []DeviceAddresses) bool {
 	if s.Local.Addr() == a.Prefix.Addr() {
 		return true
 	}
@@ -32,7 +32,9 @@ func (a Address) Carries(s *lb.Session, seen []DeviceAddresses) bool {
 }
 
 // Carries is true if answers take the route, also where another one would do.
-func (r Route) Carries(s *lb.Session) bool { return s.Route == r.Destination && s.Metric == r.Metric }
+func (r Route) Carries(s *policy.Session) bool {
+	return s.Route == r.Destination && s.Metric == r.Metric
+}
 
 // DeviceCarries reports the same for an interface.
-func DeviceCarries(name string, s *lb.Session) bool { return s.Interface == name || s.Out == name }
+func DeviceCarries(name string, s *policy.Session) bool { return s.Interface == name || s.Out == name }

@@ -4,7 +4,7 @@ import (
 	"net/netip"
 	"testing"
 
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/policy"
 )
 
 // TestCarries checks which objects a session depends on: its address, the first address of that
@@ -12,7 +12,7 @@ import (
 func TestCarries(t *testing.T) {
 	t.Parallel()
 	prefix := netip.MustParsePrefix
-	s := &lb.Session{
+	s := &policy.Session{
 		Remote: netip.MustParseAddrPort("10.0.0.9:5000"), Local: netip.MustParseAddrPort("10.0.0.2:22"), Interface: "eth0", Out: "eth1", Route: prefix("10.0.0.0/24"),
 	}
 	seen := []DeviceAddresses{{"eth0", []netip.Prefix{prefix("10.0.0.1/24"), prefix("10.0.0.2/24"), prefix("10.0.0.3/24"), prefix("10.0.0.4/25")}}, {"eth1", []netip.Prefix{prefix("10.0.0.5/24"), prefix("10.0.1.1/24")}}}
@@ -50,7 +50,7 @@ func TestCarries(t *testing.T) {
 			t.Errorf("%s carries it: %v, want %v", name, got, want)
 		}
 	}
-	six := &lb.Session{Local: netip.MustParseAddrPort("[2001:db8::2]:22"), Out: "eth0", Route: prefix("2001:db8::/64")}
+	six := &policy.Session{Local: netip.MustParseAddrPort("[2001:db8::2]:22"), Out: "eth0", Route: prefix("2001:db8::/64")}
 	both := []DeviceAddresses{{"eth0", []netip.Prefix{prefix("2001:db8::1/64"), prefix("2001:db8::2/64")}}}
 	if (Address{"eth0", prefix("2001:db8::1/64")}).Carries(six, both) {
 		t.Error("an IPv6 address carries what another one does")

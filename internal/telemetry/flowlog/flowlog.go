@@ -9,18 +9,18 @@ import (
 	"log/slog"
 	"time"
 
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // Source tells of connections.
 type Source interface {
-	WatchConnections(ctx context.Context, rate int, yield func([]lb.ConnectionEvent, lb.Untold) bool) error
+	WatchConnections(ctx context.Context, rate int, yield func([]report.ConnectionEvent, report.Untold) bool) error
 }
 
 // Sink writes events down.
 type Sink interface {
 	// Write writes events, and before them how many were not written so far, if that has changed.
-	Write(now time.Time, events []lb.ConnectionEvent, lost uint64) error
+	Write(now time.Time, events []report.ConnectionEvent, lost uint64) error
 	// Name returns where it writes to, for messages.
 	Name() string
 	Close() error
@@ -60,7 +60,7 @@ func New(source Source, rate int, log *slog.Logger, sinks ...Sink) *Logger {
 func (l *Logger) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		var last uint64
-		err := l.source.WatchConnections(ctx, l.rate, func(events []lb.ConnectionEvent, untold lb.Untold) bool {
+		err := l.source.WatchConnections(ctx, l.rate, func(events []report.ConnectionEvent, untold report.Untold) bool {
 			last = untold.Sampled + untold.Lost
 			l.busy = false
 			l.write(time.Now(), events, l.missed+last)
@@ -84,7 +84,7 @@ func (l *Logger) Run(ctx context.Context) {
 }
 
 // write hands events to all sinks.
-func (l *Logger) write(now time.Time, events []lb.ConnectionEvent, untold uint64) {
+func (l *Logger) write(now time.Time, events []report.ConnectionEvent, untold uint64) {
 	for _, o := range l.outlets {
 		err := o.Write(now, events, untold+o.lost)
 		if err == nil {

@@ -18,10 +18,11 @@ import (
 	"time"
 
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // events returns the opening and the end of one connection of each pair of IP versions.
-func events() (list []lb.ConnectionEvent) {
+func events() (list []report.ConnectionEvent) {
 	four, six := "192.0.2.1:4000", "[2001:db8::1]:4000"
 	for i, families := range [][2]string{{four, "192.168.1.10:8080"}, {six, "[2001:db8:2::10]:8080"}, {six, "192.168.1.10:8080"}, {four, "[2001:db8:2::10]:8080"}} {
 		client, endpoint := netip.MustParseAddrPort(families[0]), netip.MustParseAddrPort(families[1])
@@ -32,12 +33,12 @@ func events() (list []lb.ConnectionEvent) {
 		if endpoint.Addr().Is6() {
 			source = netip.MustParseAddrPort("[2001:db8:2::1]:50000")
 		}
-		opened := lb.ConnectionEvent{
+		opened := report.ConnectionEvent{
 			Time: time.Date(2030, 1, 2, 3, 4, 5, 6e6, time.UTC), Act: "opened", Protocol: lb.TCP, Client: client, VIP: vip, Source: source, Endpoint: endpoint, Service: "web", OneOf: 1,
 		}
 		ended := opened
 		ended.Time, ended.Act, ended.Reason, ended.By = opened.Time.Add(time.Second), "ended", []string{"closed", "silent", "removed", "reset"}[i], "both"
-		ended.In, ended.Out = lb.Traffic{Packets: 3, Bytes: 300}, lb.Traffic{Packets: 5, Bytes: 5000}
+		ended.In, ended.Out = report.Traffic{Packets: 3, Bytes: 300}, report.Traffic{Packets: 5, Bytes: 5000}
 		list = append(list, opened, ended)
 	}
 	return list
@@ -119,7 +120,7 @@ type broken struct {
 	lost  []uint64
 }
 
-func (b *broken) Write(_ time.Time, _ []lb.ConnectionEvent, lost uint64) error {
+func (b *broken) Write(_ time.Time, _ []report.ConnectionEvent, lost uint64) error {
 	if b.until--; b.until >= 0 {
 		return errors.New("no space")
 	}
@@ -132,13 +133,13 @@ func (*broken) Close() error { return nil }
 // untelling is a source that ends a watch after three batches, with some events lost.
 type untelling struct{ watches int }
 
-func (u *untelling) WatchConnections(ctx context.Context, _ int, yield func([]lb.ConnectionEvent, lb.Untold) bool) error {
+func (u *untelling) WatchConnections(ctx context.Context, _ int, yield func([]report.ConnectionEvent, report.Untold) bool) error {
 	if u.watches++; u.watches > 2 {
 		<-ctx.Done()
 		return nil
 	}
 	for i := range uint64(3) {
-		yield(events(), lb.Untold{Sampled: i, Lost: 10 * i})
+		yield(events(), report.Untold{Sampled: i, Lost: 10 * i})
 	}
 	return errors.New("it was broken off")
 }
@@ -172,7 +173,7 @@ func TestIPFIX(t *testing.T) {
 	x := NewIPFIX(server.LocalAddr().String(), 5)
 	defer x.Close()
 	now := time.Now()
-	var many []lb.ConnectionEvent
+	var many []report.ConnectionEvent
 	for range 20 {
 		many = append(many, events()...)
 	}

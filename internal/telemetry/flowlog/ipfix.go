@@ -8,7 +8,7 @@ import (
 	"net/netip"
 	"time"
 
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // Information elements of IANA's registry, as RFC 8158 has NAT events logged by them.
@@ -130,7 +130,7 @@ func (x *IPFIX) Close() error {
 }
 
 // Write sends events.
-func (x *IPFIX) Write(now time.Time, events []lb.ConnectionEvent, lost uint64) error {
+func (x *IPFIX) Write(now time.Time, events []report.ConnectionEvent, lost uint64) error {
 	if x.conn == nil {
 		conn, err := net.Dial("udp", x.collector)
 		if err != nil {
@@ -232,7 +232,7 @@ func (x *IPFIX) tellLost(lost uint64) {
 }
 
 // event appends one that is a matter of NAT, and sends the message before if it is full.
-func (x *IPFIX) event(now time.Time, e *lb.ConnectionEvent) (err error) {
+func (x *IPFIX) event(now time.Time, e *report.ConnectionEvent) (err error) {
 	template := 0
 	switch {
 	case e.Act == "ended":
@@ -260,7 +260,7 @@ func (x *IPFIX) event(now time.Time, e *lb.ConnectionEvent) (err error) {
 	return err
 }
 
-func (x *IPFIX) record(template int, e *lb.ConnectionEvent) {
+func (x *IPFIX) record(template int, e *report.ConnectionEvent) {
 	address := func(a netip.Addr) { x.message = append(x.message, a.Unmap().AsSlice()...) }
 	port := func(p uint16) { x.message = binary.BigEndian.AppendUint16(x.message, p) }
 	x.message = binary.BigEndian.AppendUint64(x.message, uint64(e.Time.UnixMilli()))

@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"time"
 
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // record is a line. Its names are those of the API's events.
@@ -28,7 +28,7 @@ type record struct {
 	Lost       uint64    `json:"lost,omitempty"`  // of untold: events that nobody has written, since the daemon began
 }
 
-func recordOf(e *lb.ConnectionEvent) record {
+func recordOf(e *report.ConnectionEvent) record {
 	r := record{
 		Time: e.Time.UTC(), Act: e.Act, Protocol: e.Protocol.String(), Client: e.Client.String(), VIP: e.VIP.String(), Source: e.Source.String(),
 		Endpoint: e.Endpoint.String(), ServName: e.Service, Reason: e.Reason, ClosedBy: e.By,
@@ -60,7 +60,7 @@ type JSON struct {
 func NewJSON(w Writer) *JSON { return &JSON{Writer: w} }
 
 // Write writes events. What cannot be written is not tried again.
-func (j *JSON) Write(now time.Time, events []lb.ConnectionEvent, lost uint64) error {
+func (j *JSON) Write(now time.Time, events []report.ConnectionEvent, lost uint64) error {
 	j.lines.Reset()
 	lines := json.NewEncoder(&j.lines)
 	lines.SetEscapeHTML(false)

@@ -12,7 +12,8 @@ import (
 	"github.com/gopacket/gopacket/pcapgo"
 	"golang.org/x/sys/unix"
 
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/policy"
+	"loxilb/internal/lb/report"
 )
 
 const (
@@ -24,7 +25,7 @@ const (
 
 // RecordedPacket is a copy with the names of what it is about.
 type RecordedPacket struct {
-	lb.PacketCopy
+	report.PacketCopy
 	Rule      string // as --firewallRule writes it
 	Interface string
 }
@@ -32,7 +33,7 @@ type RecordedPacket struct {
 // origin is what a pcapng file calls an interface: here, where packets came from, and the rule.
 type origin struct {
 	rule, device string
-	action       lb.RuleAction
+	action       policy.RuleAction
 	layer3       bool
 }
 

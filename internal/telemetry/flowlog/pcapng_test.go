@@ -13,12 +13,13 @@ import (
 	"github.com/gopacket/gopacket/pcapgo"
 	"golang.org/x/sys/unix"
 
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/policy"
+	"loxilb/internal/lb/report"
 )
 
 func packet(rule string, n int, layer3 bool) RecordedPacket {
-	return RecordedPacket{Rule: rule, Interface: "eth0", PacketCopy: lb.PacketCopy{
-		Time: time.Unix(1700000000, int64(n)), Action: lb.RuleDrop, Layer3: layer3, Length: 1500, Data: bytes.Repeat([]byte{byte(n)}, 60+n),
+	return RecordedPacket{Rule: rule, Interface: "eth0", PacketCopy: report.PacketCopy{
+		Time: time.Unix(1700000000, int64(n)), Action: policy.RuleDrop, Layer3: layer3, Length: 1500, Data: bytes.Repeat([]byte{byte(n)}, 60+n),
 	}}
 }
 

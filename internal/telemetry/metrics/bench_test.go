@@ -10,6 +10,7 @@ import (
 	"loxilb/internal/control/desired"
 	"loxilb/internal/control/store"
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // BenchmarkScrape measures a scrape of 10,000 services with 10 endpoints that all have traffic,
@@ -54,11 +55,11 @@ func benchmarkScrape(b *testing.B, o Options) {
 
 type manyEndpoints struct{ fake }
 
-func (manyEndpoints) Census(keys []lb.Key, yield func(int, *lb.ServiceStats)) lb.EndpointStats {
-	one := lb.EndpointStats{Connections: 1234, Active: 56, In: lb.Traffic{Packets: 1234567, Bytes: 123456789}, Out: lb.Traffic{Packets: 1234567, Bytes: 1234567890}, Takes: true}
+func (manyEndpoints) Census(keys []lb.Key, yield func(int, *report.ServiceStats)) report.EndpointStats {
+	one := report.EndpointStats{Connections: 1234, Active: 56, In: report.Traffic{Packets: 1234567, Bytes: 123456789}, Out: report.Traffic{Packets: 1234567, Bytes: 1234567890}, Takes: true}
 	one.Handshakes.Opened = 1234
 	for i := range keys {
-		s := lb.ServiceStats{EndpointStats: one}
+		s := report.ServiceStats{EndpointStats: one}
 		for range 10 {
 			s.Endpoints = append(s.Endpoints, one)
 		}
@@ -74,4 +75,6 @@ type counted struct {
 
 func (c *counted) Write(p []byte) (int, error) { c.n += len(p); return len(p), nil }
 
-func (manyEndpoints) EndpointVerdict(*lb.Service, lb.Endpoint) lb.Verdict { return lb.Verdict{} }
+func (manyEndpoints) EndpointVerdict(*lb.Service, lb.Endpoint) report.Verdict {
+	return report.Verdict{}
+}

@@ -1,6 +1,9 @@
 package metrics
 
-import "loxilb/internal/lb"
+import (
+	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
+)
 
 // The contract's metrics, each by its canonical name and by the one of before it, for dashboards
 // that were made for either: with --compat. They are sums of what is counted by packets.
@@ -10,24 +13,24 @@ type sums struct {
 	flows            int // connections of services
 	requests, errors uint64
 	active           map[lb.Protocol]uint64
-	traffic          map[lb.Protocol]lb.Traffic
-	all              lb.Traffic
+	traffic          map[lb.Protocol]report.Traffic
+	all              report.Traffic
 }
 
-func requestsOf(s *lb.ServiceStats) uint64 { return s.Connections }
-func errorsOf(s *lb.ServiceStats) uint64   { return s.Refusals.Sum() }
+func requestsOf(s *report.ServiceStats) uint64 { return s.Connections }
+func errorsOf(s *report.ServiceStats) uint64   { return s.Refusals.Sum() }
 
 func sum(rows []row) *sums {
-	s := &sums{active: map[lb.Protocol]uint64{}, traffic: map[lb.Protocol]lb.Traffic{}}
+	s := &sums{active: map[lb.Protocol]uint64{}, traffic: map[lb.Protocol]report.Traffic{}}
 	for i := range rows {
 		stats, p := &rows[i].stats, rows[i].protocol
 		s.requests += requestsOf(stats)
 		s.errors += errorsOf(stats)
 		s.active[p] += stats.Tracked()
 		s.flows += int(stats.Tracked())
-		t := lb.Traffic{Packets: stats.In.Packets + stats.Out.Packets, Bytes: stats.In.Bytes + stats.Out.Bytes}
-		s.traffic[p] = lb.Traffic{Packets: s.traffic[p].Packets + t.Packets, Bytes: s.traffic[p].Bytes + t.Bytes}
-		s.all = lb.Traffic{Packets: s.all.Packets + t.Packets, Bytes: s.all.Bytes + t.Bytes}
+		t := report.Traffic{Packets: stats.In.Packets + stats.Out.Packets, Bytes: stats.In.Bytes + stats.Out.Bytes}
+		s.traffic[p] = report.Traffic{Packets: s.traffic[p].Packets + t.Packets, Bytes: s.traffic[p].Bytes + t.Bytes}
+		s.all = report.Traffic{Packets: s.all.Packets + t.Packets, Bytes: s.all.Bytes + t.Bytes}
 	}
 	return s
 }
@@ -89,10 +92,10 @@ func contractServices() []family {
 		family{Metric{"endpoint_load_dists_per_service", Gauge, endpoint, "Part of the bytes of the service that the endpoint has had, 0 to 1.", Contract}, ofServices(addEndpointShares)})
 	for _, one := range [...]struct {
 		unit, help string
-		value      func(lb.Traffic) uint64
+		value      func(report.Traffic) uint64
 	}{
-		{"packets", "Packets of the ", func(t lb.Traffic) uint64 { return t.Packets }},
-		{"bytes", "Bytes of IP packets of the ", func(t lb.Traffic) uint64 { return t.Bytes }},
+		{"packets", "Packets of the ", func(t report.Traffic) uint64 { return t.Packets }},
+		{"bytes", "Bytes of IP packets of the ", func(t report.Traffic) uint64 { return t.Bytes }},
 	} {
 		const directions = ", in (from clients) and out (to clients)."
 		list = append(list,
@@ -102,7 +105,7 @@ func contractServices() []family {
 					p.add(float64(one.value(r.stats.Out)), r.key, r.name, "out")
 				})},
 			family{Metric{"loxilb_endpoint_traffic_" + one.unit + "_total", Counter, []string{"service", "name", "endpoint", "direction"}, one.help + "endpoint" + directions, Contract},
-				ofEndpoints(func(r *row, at string, s *lb.EndpointStats, p *page) {
+				ofEndpoints(func(r *row, at string, s *report.EndpointStats, p *page) {
 					p.add(float64(one.value(s.In)), r.key, r.name, at, "in")
 					p.add(float64(one.value(s.Out)), r.key, r.name, at, "out")
 				})})
@@ -128,14 +131,14 @@ func addServiceShares(v *view, p *page) {
 // addEndpointShares adds which part of the service's bytes each endpoint has had.
 func addEndpointShares(r *row, p *page) {
 	whole := 0.0
-	r.each(func(_ string, s *lb.EndpointStats) { whole += bytesOf(s) })
+	r.each(func(_ string, s *report.EndpointStats) { whole += bytesOf(s) })
 	if whole == 0 {
 		return
 	}
-	r.each(func(at string, s *lb.EndpointStats) { p.add(bytesOf(s)/whole, r.key, r.name, at) })
+	r.each(func(at string, s *report.EndpointStats) { p.add(bytesOf(s)/whole, r.key, r.name, at) })
 }
 
-func bytesOf(s *lb.EndpointStats) float64 { return float64(s.In.Bytes + s.Out.Bytes) }
+func bytesOf(s *report.EndpointStats) float64 { return float64(s.In.Bytes + s.Out.Bytes) }
 
 // formerFamilies have names of before that are on the way out.
 func formerFamilies() []family {

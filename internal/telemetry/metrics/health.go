@@ -3,7 +3,7 @@ package metrics
 import (
 	"net/netip"
 
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // downMost bounds how many endpoints that are down have series where others have none.
@@ -13,8 +13,8 @@ const downMost = 1000
 // config/endpoint/all says.
 func healthFamilies() []family {
 	of := []string{"name", "endpoint", "probe"}
-	count := func(value func(e *lb.EndpointHealth) float64) func(*view, *page) {
-		return ofProbes(func(e *lb.EndpointHealth, p *page, labels ...string) { p.add(value(e), labels...) })
+	count := func(value func(e *report.EndpointHealth) float64) func(*view, *page) {
+		return ofProbes(func(e *report.EndpointHealth, p *page, labels ...string) { p.add(value(e), labels...) })
 	}
 	return []family{
 		{Metric{"loxilb_probed_endpoints", Gauge, []string{"state"}, "Endpoints that are probed, by state: up, unknown before the first probe has ended, or down, those included that are out for handshakes of clients.", Always}, func(v *view, p *page) {
@@ -25,25 +25,25 @@ func healthFamilies() []family {
 		{Metric{"loxilb_endpoint_up", Gauge, of, "1 of an endpoint that is up, 0 of one that is down, also if it is kept in rotation; none before its first probe has ended. " +
 			"Without --metrics-detail=endpoint, of the first 1,000 that are down alone.", Always}, addUp},
 		{Metric{"loxilb_endpoint_state_changes_total", Counter, of, "How often the state of the endpoint has become another one, since the daemon began.", OfEndpoint},
-			count(func(e *lb.EndpointHealth) float64 { return float64(e.Changes) })},
+			count(func(e *report.EndpointHealth) float64 { return float64(e.Changes) })},
 		{Metric{"loxilb_endpoint_state_since_timestamp_seconds", Gauge, of, "Since when the endpoint has its state, from 1970 on.", OfEndpoint},
-			ofProbes(func(e *lb.EndpointHealth, p *page, labels ...string) {
+			ofProbes(func(e *report.EndpointHealth, p *page, labels ...string) {
 				if !e.Since.IsZero() {
 					p.add(float64(e.Since.UnixMilli())/1000, labels...)
 				}
 			})},
 		{Metric{"loxilb_endpoint_probe_failures", Gauge, of, "Probes of the endpoint that have failed in a row.", OfEndpoint},
-			count(func(e *lb.EndpointHealth) float64 { return float64(e.Failures) })},
+			count(func(e *report.EndpointHealth) float64 { return float64(e.Failures) })},
 		{
 			Metric{"loxilb_endpoint_failed_probes_total", Counter, of, "Probes of the endpoint that have failed, since it is probed.", OfEndpoint},
-			count(func(e *lb.EndpointHealth) float64 { return float64(e.Failed) }),
+			count(func(e *report.EndpointHealth) float64 { return float64(e.Failed) }),
 		},
 		{
 			Metric{"loxilb_endpoint_downtime_seconds_total", Counter, of, "Time for which the endpoint was down, since it is probed.", OfEndpoint},
-			count(func(e *lb.EndpointHealth) float64 { return e.Downtime.Seconds() }),
+			count(func(e *report.EndpointHealth) float64 { return e.Downtime.Seconds() }),
 		},
 		{Metric{"loxilb_endpoint_probe_delay_seconds", Gauge, of, "How long the last successful probes have waited for their answer, on average.", OfEndpoint},
-			ofProbes(func(e *lb.EndpointHealth, p *page, labels ...string) {
+			ofProbes(func(e *report.EndpointHealth, p *page, labels ...string) {
 				if e.AvgDelay > 0 {
 					p.add(e.AvgDelay.Seconds(), labels...)
 				}
@@ -51,7 +51,7 @@ func healthFamilies() []family {
 	}
 }
 
-func ofProbes(f func(e *lb.EndpointHealth, p *page, labels ...string)) func(*view, *page) {
+func ofProbes(f func(e *report.EndpointHealth, p *page, labels ...string)) func(*view, *page) {
 	return func(v *view, p *page) {
 		for e := range v.src.Endpoints {
 			f(e, p, labelsOf(e)...)
@@ -59,7 +59,7 @@ func ofProbes(f func(e *lb.EndpointHealth, p *page, labels ...string)) func(*vie
 	}
 }
 
-func labelsOf(e *lb.EndpointHealth) []string {
+func labelsOf(e *report.EndpointHealth) []string {
 	at := e.Addr.String()
 	if e.Probe.Port != 0 {
 		at = netip.AddrPortFrom(e.Addr, e.Probe.Port).String()
@@ -74,9 +74,9 @@ func addUp(v *view, p *page) {
 		}
 		return
 	}
-	ofProbes(func(e *lb.EndpointHealth, p *page, labels ...string) {
-		if e.State != lb.HealthUnknown {
-			p.add(truth(e.State == lb.HealthUp), labels...)
+	ofProbes(func(e *report.EndpointHealth, p *page, labels ...string) {
+		if e.State != report.HealthUnknown {
+			p.add(truth(e.State == report.HealthUp), labels...)
 		}
 	})(v, p)
 }

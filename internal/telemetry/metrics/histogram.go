@@ -7,7 +7,7 @@ import (
 
 	dto "github.com/prometheus/client_model/go"
 
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // The data path counts handshakes in buckets, each twice as wide as the one before it. In a classic
@@ -15,19 +15,19 @@ import (
 // each is the one with which it has most in common, and the first one is the bucket of zero.
 
 // handshakeSum estimates how long all handshakes took together: the data path does not add it up.
-func handshakeSum(h *lb.Handshakes, jiffy time.Duration) (sum float64) {
+func handshakeSum(h *report.Handshakes, jiffy time.Duration) (sum float64) {
 	for i, n := range h.Answered {
 		middle := 0.75 // of a bucket that begins at the half of its end
 		if i == 0 {
 			middle = 0.5
 		}
-		sum += float64(n) * middle * lb.HandshakeBound(i, jiffy).Seconds()
+		sum += float64(n) * middle * report.HandshakeBound(i, jiffy).Seconds()
 	}
 	return sum
 }
 
 // addHandshakes writes a histogram of the times of handshakes.
-func (p *page) addHandshakes(h *lb.Handshakes, jiffy time.Duration, labels ...string) {
+func (p *page) addHandshakes(h *report.Handshakes, jiffy time.Duration, labels ...string) {
 	if p.w == nil {
 		p.message(labels).Histogram = handshakeMessage(h, jiffy, p.family.When != Native)
 		return
@@ -37,7 +37,7 @@ func (p *page) addHandshakes(h *lb.Handshakes, jiffy time.Duration, labels ...st
 		count += n
 		bound := "+Inf"
 		if i < len(h.Answered)-1 {
-			bound = strconv.FormatFloat(lb.HandshakeBound(i, jiffy).Seconds(), 'g', -1, 64)
+			bound = strconv.FormatFloat(report.HandshakeBound(i, jiffy).Seconds(), 'g', -1, 64)
 		}
 		p.sample("_bucket", float64(count), bound, labels)
 	}
@@ -46,7 +46,7 @@ func (p *page) addHandshakes(h *lb.Handshakes, jiffy time.Duration, labels ...st
 }
 
 // handshakeMessage has both kinds of buckets, or native ones alone.
-func handshakeMessage(h *lb.Handshakes, jiffy time.Duration, classic bool) *dto.Histogram {
+func handshakeMessage(h *report.Handshakes, jiffy time.Duration, classic bool) *dto.Histogram {
 	count, sum := h.AllAnswered(), handshakeSum(h, jiffy)
 	shift := int32(math.Ceil(math.Log2(jiffy.Seconds()) - 0.5)) // the first bucket is up to 2^shift
 	zero := math.Exp2(float64(shift))
@@ -67,13 +67,13 @@ func handshakeMessage(h *lb.Handshakes, jiffy time.Duration, classic bool) *dto.
 	var below uint64
 	for i, n := range h.Answered[:len(h.Answered)-1] {
 		below += n
-		up, bound := below, lb.HandshakeBound(i, jiffy).Seconds()
+		up, bound := below, report.HandshakeBound(i, jiffy).Seconds()
 		out.Bucket = append(out.Bucket, &dto.Bucket{CumulativeCount: &up, UpperBound: &bound})
 	}
 	return out
 }
 
-// scale says what the buckets of an lb.Histogram are: bucket i ends at 2^(i+exponent). In a native
+// scale says what the buckets of an report.Histogram are: bucket i ends at 2^(i+exponent). In a native
 // histogram they are the same; a classic one has every second of them, from first on.
 type scale struct {
 	exponent    int
@@ -89,7 +89,7 @@ var (
 func (s scale) bound(bucket int) float64 { return math.Ldexp(1, bucket+s.exponent) }
 
 // classic calls f with the classic buckets: where each ends, and how many are below.
-func (s scale) classic(h *lb.Histogram, f func(bound float64, below uint64)) {
+func (s scale) classic(h *report.Histogram, f func(bound float64, below uint64)) {
 	var below uint64
 	for i := 0; i <= s.last; i++ {
 		below += h.Buckets[i]
@@ -100,7 +100,7 @@ func (s scale) classic(h *lb.Histogram, f func(bound float64, below uint64)) {
 }
 
 // addHistogram writes what the data path has counted in powers of two.
-func (p *page) addHistogram(h *lb.Histogram, s scale, labels ...string) {
+func (p *page) addHistogram(h *report.Histogram, s scale, labels ...string) {
 	sum := math.Ldexp(float64(h.Sum), s.exponent)
 	if p.w == nil {
 		p.message(labels).Histogram = histogramMessage(h, s, sum)
@@ -115,7 +115,7 @@ func (p *page) addHistogram(h *lb.Histogram, s scale, labels ...string) {
 	p.sample("_count", count, "", labels)
 }
 
-func histogramMessage(h *lb.Histogram, s scale, sum float64) *dto.Histogram {
+func histogramMessage(h *report.Histogram, s scale, sum float64) *dto.Histogram {
 	count, zero := h.Count(), s.bound(0)
 	offset, spanned := int32(s.exponent)+1, uint32(len(h.Buckets)-1)
 	out := &dto.Histogram{

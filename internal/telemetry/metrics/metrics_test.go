@@ -26,13 +26,15 @@ import (
 	"loxilb/internal/control/status"
 	"loxilb/internal/control/store"
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/policy"
+	"loxilb/internal/lb/report"
 )
 
 type fake struct{}
 
-func (fake) Endpoints(yield func(*lb.EndpointHealth) bool) {
-	for i, state := range []lb.HealthState{lb.HealthUp, lb.HealthDown, lb.HealthUnknown} {
-		e := &lb.EndpointHealth{State: state, Changes: uint64(i), Failures: 2 * i, AvgDelay: time.Duration(2-i) * time.Millisecond, Since: time.Unix(1700000000+int64(i), 0)}
+func (fake) Endpoints(yield func(*report.EndpointHealth) bool) {
+	for i, state := range []report.HealthState{report.HealthUp, report.HealthDown, report.HealthUnknown} {
+		e := &report.EndpointHealth{State: state, Changes: uint64(i), Failures: 2 * i, AvgDelay: time.Duration(2-i) * time.Millisecond, Since: time.Unix(1700000000+int64(i), 0)}
 		e.Addr, e.Probe = netip.AddrFrom4([4]byte{31, 31, 31, byte(1 + i)}), lb.Probe{Type: lb.ProbeTCP, Port: 5001}
 		e.Failed, e.Downtime = uint64(3*i), time.Duration(i)*1500*time.Millisecond
 		e.Services = []lb.Key{{VIP: netip.MustParseAddr("20.20.20.1"), Port: 2020, Protocol: lb.TCP}}
@@ -46,19 +48,19 @@ func (fake) Endpoints(yield func(*lb.EndpointHealth) bool) {
 }
 
 // EndpointVerdict returns the verdict of the endpoint by the suffix of its address.
-func (fake) EndpointVerdict(_ *lb.Service, e lb.Endpoint) (v lb.Verdict) {
-	v.Probe = lb.HealthState(e.Addr.As4()[3] % 3)
+func (fake) EndpointVerdict(_ *lb.Service, e lb.Endpoint) (v report.Verdict) {
+	v.Probe = report.HealthState(e.Addr.As4()[3] % 3)
 	return v
 }
 
-func (f fake) EndpointCount() (count lb.HealthCount) {
+func (f fake) EndpointCount() (count report.HealthCount) {
 	for e := range f.Endpoints {
 		count.Add(e)
 	}
 	return count
 }
 
-func (fake) Census(keys []lb.Key, yield func(int, *lb.ServiceStats)) (all lb.EndpointStats) {
+func (fake) Census(keys []lb.Key, yield func(int, *report.ServiceStats)) (all report.EndpointStats) {
 	for i, k := range keys {
 		if s := countedOf(k); k.Protocol != lb.UDP {
 			yield(i, &s)
@@ -66,51 +68,51 @@ func (fake) Census(keys []lb.Key, yield func(int, *lb.ServiceStats)) (all lb.End
 			all.Handshakes.Add(&s.Handshakes)
 		}
 	}
-	all.In, all.Out = lb.Traffic{Packets: 60, Bytes: 6000}, lb.Traffic{Packets: 40, Bytes: 4000}
+	all.In, all.Out = report.Traffic{Packets: 60, Bytes: 6000}, report.Traffic{Packets: 40, Bytes: 4000}
 	return all
 }
 
-func countedOf(k lb.Key) lb.ServiceStats {
+func countedOf(k lb.Key) report.ServiceStats {
 	if k.Port == 2022 {
-		return lb.ServiceStats{Endpoints: make([]lb.EndpointStats, 1)}
+		return report.ServiceStats{Endpoints: make([]report.EndpointStats, 1)}
 	}
-	shakes := lb.Handshakes{Opened: 7, Answered: [lb.HandshakeBuckets]uint64{3, 1, 10: 1}, Repeated: 4, Refused: 1, Reset: 2, Unreachable: 5}
-	first := lb.EndpointStats{Handshakes: shakes, Connections: 7, Active: 2, Inactive: 1, In: lb.Traffic{Packets: 30, Bytes: 3000}, Out: lb.Traffic{Packets: 20, Bytes: 2000}}
+	shakes := report.Handshakes{Opened: 7, Answered: [report.HandshakeBuckets]uint64{3, 1, 10: 1}, Repeated: 4, Refused: 1, Reset: 2, Unreachable: 5}
+	first := report.EndpointStats{Handshakes: shakes, Connections: 7, Active: 2, Inactive: 1, In: report.Traffic{Packets: 30, Bytes: 3000}, Out: report.Traffic{Packets: 20, Bytes: 2000}}
 	first.Takes, first.Share = true, 0.3
 	all := first
-	all.Refusals[lb.NoEndpoint], all.Refusals[lb.ConntrackFull], all.Refusals[lb.PortsExhausted] = 5, 6, 1
-	first.Refusals[lb.PortsExhausted] = 1
-	return lb.ServiceStats{EndpointStats: all, Endpoints: []lb.EndpointStats{first, {}}}
+	all.Refusals[report.NoEndpoint], all.Refusals[report.ConntrackFull], all.Refusals[report.PortsExhausted] = 5, 6, 1
+	first.Refusals[report.PortsExhausted] = 1
+	return report.ServiceStats{EndpointStats: all, Endpoints: []report.EndpointStats{first, {}}}
 }
-func (fake) RuleCost() lb.RuleCost { return lb.RuleCost{Nodes: 5, Rules: 8} }
+func (fake) RuleCost() policy.RuleCost { return policy.RuleCost{Nodes: 5, Rules: 8} }
 
-func (fake) RuleHits(r *lb.Rule) (lb.Traffic, bool) {
-	return lb.Traffic{Packets: 3 + uint64(r.Preference), Bytes: 300}, r.Preference != 4
+func (fake) RuleHits(r *policy.Rule) (report.Traffic, bool) {
+	return report.Traffic{Packets: 3 + uint64(r.Preference), Bytes: 300}, r.Preference != 4
 }
 func (fake) DropBytes() map[string]uint64 {
 	return map[string]uint64{"no-endpoint": 300, "bad-checksum": 0}
 }
-func (fake) Lifetimes() []lb.Lifetimes {
-	tcp := lb.Lifetimes{Protocol: "tcp"}
-	tcp.Life = lb.Histogram{Sum: 3<<20 + 1<<18, Buckets: [lb.HistogramBuckets]uint64{0: 1, 18: 1, 20: 1, 21: 1}}
-	tcp.In = lb.Histogram{Sum: 700, Buckets: [lb.HistogramBuckets]uint64{6: 3, 9: 1}}
-	tcp.Out = lb.Histogram{Sum: 1 << 41, Buckets: [lb.HistogramBuckets]uint64{0: 1, 41: 1}}
-	return []lb.Lifetimes{tcp, {Protocol: "udp"}}
+func (fake) Lifetimes() []report.Lifetimes {
+	tcp := report.Lifetimes{Protocol: "tcp"}
+	tcp.Life = report.Histogram{Sum: 3<<20 + 1<<18, Buckets: [report.HistogramBuckets]uint64{0: 1, 18: 1, 20: 1, 21: 1}}
+	tcp.In = report.Histogram{Sum: 700, Buckets: [report.HistogramBuckets]uint64{6: 3, 9: 1}}
+	tcp.Out = report.Histogram{Sum: 1 << 41, Buckets: [report.HistogramBuckets]uint64{0: 1, 41: 1}}
+	return []report.Lifetimes{tcp, {Protocol: "udp"}}
 }
-func (fake) MapUses() []lb.MapUse {
-	return []lb.MapUse{{Name: "connections", Entries: 4, Max: 524288, Bytes: 1 << 20}, {Name: "drops", Bytes: 4096}}
+func (fake) MapUses() []report.MapUse {
+	return []report.MapUse{{Name: "connections", Entries: 4, Max: 524288, Bytes: 1 << 20}, {Name: "drops", Bytes: 4096}}
 }
 func (fake) Jiffy() time.Duration                   { return 4 * time.Millisecond }
 func (fake) NextHopsFull() uint64                   { return 5 }
-func (fake) IdleEnds() lb.IdleEnds                  { return lb.IdleEnds{Told: 6, Untold: 7} }
+func (fake) IdleEnds() report.IdleEnds              { return report.IdleEnds{Told: 6, Untold: 7} }
 func (fake) XDP() ([]string, string, uint64)        { return []string{"eth0"}, "native", 12 }
 func (fake) Drops() map[string]uint64               { return map[string]uint64{"no-endpoint": 5, "bad-checksum": 0} }
 func (fake) Occupancy() (connections, limit uint64) { return 2, 262144 }
-func (fake) Pressure() lb.Pressure {
-	return lb.Pressure{HalfOpenTCP: 7, HalfOpenOthers: 2, HalfOpenMax: 65536, PortsShort: true, Challenged: 9, Answered: 3, KnownClients: 4}
+func (fake) Pressure() report.Pressure {
+	return report.Pressure{HalfOpenTCP: 7, HalfOpenOthers: 2, HalfOpenMax: 65536, PortsShort: true, Challenged: 9, Answered: 3, KnownClients: 4}
 }
-func (fake) SourcePorts(least, most int) []lb.SourcePorts {
-	return []lb.SourcePorts{{Source: netip.MustParseAddr("20.20.20.9"), Endpoint: netip.MustParseAddrPort("31.31.31.1:5001"), Protocol: lb.TCP, Used: least + most, Max: 35768}}
+func (fake) SourcePorts(least, most int) []report.SourcePorts {
+	return []report.SourcePorts{{Source: netip.MustParseAddr("20.20.20.9"), Endpoint: netip.MustParseAddrPort("31.31.31.1:5001"), Protocol: lb.TCP, Used: least + most, Max: 35768}}
 }
 func (fake) Sweeps() Sweeps { return Sweeps{Visited: 100, Ended: 50, Last: 1500 * time.Microsecond} }
 func (fake) Programs() []Program {
@@ -149,7 +151,7 @@ func newMetrics(t *testing.T, src Source, o Options) *Metrics {
 			}
 		}
 		for _, line := range []string{"preference:0 drop", "sourceIP:10.0.0.0/8,portName:a\"b,preference:5 allow", "preference:4 drop"} {
-			r, err := lb.ParseRule(line)
+			r, err := policy.ParseRule(line)
 			if err != nil {
 				return err
 			}
@@ -449,7 +451,7 @@ func golden(t *testing.T, path, got string) {
 // the same counts below each bound, and that none is lost.
 func TestScales(t *testing.T) {
 	t.Parallel()
-	h := &lb.Histogram{Sum: 12345}
+	h := &report.Histogram{Sum: 12345}
 	for i := range h.Buckets {
 		h.Buckets[i] = uint64(i*i%7 + 1)
 	}

@@ -3,7 +3,7 @@ package metrics
 import (
 	"net/netip"
 
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // mostFiles bounds how many files of certificates a scrape reads: users of the API name those of
@@ -14,10 +14,10 @@ const mostFiles = 100
 type probed struct {
 	troubles map[troubleOf]trouble // zeros included: an endpoint without failures has not just come
 	files    []CertificateFile
-	down     []*lb.EndpointHealth // at most downMost; none if all endpoints have series
+	down     []*report.EndpointHealth // at most downMost; none if all endpoints have series
 }
 
-func newProbed(all bool, endpoints func(func(*lb.EndpointHealth) bool)) probed {
+func newProbed(all bool, endpoints func(func(*report.EndpointHealth) bool)) probed {
 	p := probed{troubles: map[troubleOf]trouble{}}
 	seen := map[CertificateFile]bool{}
 	for e := range endpoints {
@@ -32,7 +32,7 @@ func newProbed(all bool, endpoints func(func(*lb.EndpointHealth) bool)) probed {
 				p.files = append(p.files, of)
 			}
 		}
-		if !all && e.State == lb.HealthDown && len(p.down) < downMost {
+		if !all && e.State == report.HealthDown && len(p.down) < downMost {
 			p.down = append(p.down, e)
 		}
 	}

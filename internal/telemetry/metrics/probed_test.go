@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"loxilb/internal/control/desired"
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // walked counts iterations over the probed endpoints.
@@ -18,9 +18,9 @@ type walked struct {
 	walks *int
 }
 
-func (w walked) Endpoints(yield func(*lb.EndpointHealth) bool) {
+func (w walked) Endpoints(yield func(*report.EndpointHealth) bool) {
 	*w.walks++
-	w.fake.Endpoints(func(e *lb.EndpointHealth) bool {
+	w.fake.Endpoints(func(e *report.EndpointHealth) bool {
 		e.Probe.CA = "/ca"
 		return yield(e)
 	})

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"loxilb/internal/control/store"
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/policy"
 )
 
 // TestRulesBounded checks that only 1,000 rules have series, and that the first to count packets
@@ -15,7 +15,7 @@ func TestRulesBounded(t *testing.T) {
 	m := newMetrics(t, fake{}, Options{})
 	_, _, err := m.store.Commit("test", func(tx *store.Tx) error {
 		for i := range uint16(maxRules + 500) {
-			if err := m.store.Rules.Put(tx, lb.Rule{Preference: 100 + i, RuleVerdict: lb.RuleVerdict{Action: lb.RuleDrop}}); err != nil {
+			if err := m.store.Rules.Put(tx, policy.Rule{Preference: 100 + i, RuleVerdict: policy.RuleVerdict{Action: policy.RuleDrop}}); err != nil {
 				return err
 			}
 		}

@@ -2,7 +2,7 @@ package metrics
 
 import (
 	"loxilb/internal/control/servicestate"
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // Series of services must stay few: there may be 65,536. So the name of a service is a label of
@@ -98,8 +98,8 @@ func (r *row) addStates(p *page, all bool) {
 // that any service may have.
 func (r *row) addRefusals(p *page, all bool) {
 	for reason, n := range r.stats.Refusals {
-		reason := lb.RefusalReason(reason)
-		if n > 0 || all && (reason == lb.NoEndpoint || reason == lb.ConntrackFull) {
+		reason := report.RefusalReason(reason)
+		if n > 0 || all && (reason == report.NoEndpoint || reason == report.ConntrackFull) {
 			p.add(float64(n), r.key, reason.String())
 		}
 	}
@@ -140,11 +140,11 @@ func ofTroubled(value func(trouble) float64) func(*view, *page) {
 
 // ofUsed calls f for those that ever had a connection.
 func ofUsed(f func(r *row, p *page)) func(*view, *page) {
-	return ofThose(func(s *lb.ServiceStats) bool { return s.Connections > 0 }, f)
+	return ofThose(func(s *report.ServiceStats) bool { return s.Connections > 0 }, f)
 }
 
 // ofThose calls f for those of which that is true, or, if series may be many, for all.
-func ofThose(is func(*lb.ServiceStats) bool, f func(r *row, p *page)) func(*view, *page) {
+func ofThose(is func(*report.ServiceStats) bool, f func(r *row, p *page)) func(*view, *page) {
 	return func(v *view, p *page) {
 		ofServices(func(r *row, p *page) {
 			if v.Endpoints || is(&r.stats) {
@@ -174,29 +174,29 @@ func endpointFamilies() []family {
 			}
 		}},
 		{Metric{"loxilb_endpoint_available", Gauge, of, "1 of an endpoint that takes new connections of the service, 0 of one that is down, drained, of weight 0, or waiting to stand in.", OfEndpoint},
-			ofEndpoints(func(r *row, at string, s *lb.EndpointStats, p *page) { p.add(truth(s.Takes), r.key, at) })},
+			ofEndpoints(func(r *row, at string, s *report.EndpointStats, p *page) { p.add(truth(s.Takes), r.key, at) })},
 		{Metric{"loxilb_endpoint_connections_active", Gauge, of, "Open connections of the endpoint; closed ones that are still tracked are not counted.", OfEndpoint},
-			ofEndpoints(func(r *row, at string, s *lb.EndpointStats, p *page) { p.add(float64(s.Active), r.key, at) })},
+			ofEndpoints(func(r *row, at string, s *report.EndpointStats, p *page) { p.add(float64(s.Active), r.key, at) })},
 		{Metric{"loxilb_endpoint_connections_inactive", Gauge, of, "Closed connections of the endpoint that are still tracked, for late packets.", OfEndpoint},
-			ofEndpoints(func(r *row, at string, s *lb.EndpointStats, p *page) { p.add(float64(s.Inactive), r.key, at) })},
+			ofEndpoints(func(r *row, at string, s *report.EndpointStats, p *page) { p.add(float64(s.Inactive), r.key, at) })},
 		{Metric{"loxilb_endpoint_connections_total", Counter, of, "Connections made to the endpoint.", OfEndpoint},
-			ofEndpoints(func(r *row, at string, s *lb.EndpointStats, p *page) { p.add(float64(s.Connections), r.key, at) })},
+			ofEndpoints(func(r *row, at string, s *report.EndpointStats, p *page) { p.add(float64(s.Connections), r.key, at) })},
 		{Metric{"loxilb_endpoint_refused_packets_total", Counter, []string{"service", "endpoint", "reason"}, "Of loxilb_service_refused_packets_total, those that were refused because of the endpoint: every source port towards it is in use (snat-ports-exhausted), or the client's own one (tuple-in-use).", OfEndpoint},
-			ofEndpoints(func(r *row, at string, s *lb.EndpointStats, p *page) {
-				s.Refusals.Each(func(reason lb.RefusalReason, n uint64) { p.add(float64(n), r.key, at, reason.String()) })
+			ofEndpoints(func(r *row, at string, s *report.EndpointStats, p *page) {
+				s.Refusals.Each(func(reason report.RefusalReason, n uint64) { p.add(float64(n), r.key, at, reason.String()) })
 			})},
 		{Metric{"loxilb_endpoint_packets_total", Counter, directed, "Packets of the endpoint, in (from clients) and out (to clients).", OfEndpoint},
-			ofEndpoints(func(r *row, at string, s *lb.EndpointStats, p *page) {
+			ofEndpoints(func(r *row, at string, s *report.EndpointStats, p *page) {
 				p.add(float64(s.In.Packets), r.key, at, "in")
 				p.add(float64(s.Out.Packets), r.key, at, "out")
 			})},
 		{Metric{"loxilb_endpoint_bytes_total", Counter, directed, "Bytes of IP packets of the endpoint, in (from clients) and out (to clients).", OfEndpoint},
-			ofEndpoints(func(r *row, at string, s *lb.EndpointStats, p *page) {
+			ofEndpoints(func(r *row, at string, s *report.EndpointStats, p *page) {
 				p.add(float64(s.In.Bytes), r.key, at, "in")
 				p.add(float64(s.Out.Bytes), r.key, at, "out")
 			})},
 		{Metric{"loxilb_endpoint_handshakes_total", Counter, []string{"service", "endpoint", "event"}, "TCP handshakes with the endpoint, of one that had any: " + handshakeEvents, OfEndpoint},
-			ofEndpoints(func(r *row, at string, s *lb.EndpointStats, p *page) {
+			ofEndpoints(func(r *row, at string, s *report.EndpointStats, p *page) {
 				if s.Handshakes.Opened > 0 {
 					eachHandshakeEvent(&s.Handshakes, func(event string, n uint64) { p.add(float64(n), r.key, at, event) })
 				}
@@ -204,7 +204,7 @@ func endpointFamilies() []family {
 		{Metric{"loxilb_endpoint_handshake_seconds", Histogram, of, "Time from the first SYN of a connection to the endpoint's SYN+ACK, of one that had any. " + handshakePrecision, OfEndpoint},
 			func(v *view, p *page) {
 				for i := range v.rows {
-					v.rows[i].each(func(at string, s *lb.EndpointStats) {
+					v.rows[i].each(func(at string, s *report.EndpointStats) {
 						if s.Handshakes.Opened > 0 {
 							p.addHandshakes(&s.Handshakes, v.jiffy, v.rows[i].key, at)
 						}
@@ -215,10 +215,10 @@ func endpointFamilies() []family {
 }
 
 // ofEndpoints calls f for each endpoint of each service.
-func ofEndpoints(f func(r *row, at string, s *lb.EndpointStats, p *page)) func(*view, *page) {
+func ofEndpoints(f func(r *row, at string, s *report.EndpointStats, p *page)) func(*view, *page) {
 	return func(v *view, p *page) {
 		for i := range v.rows {
-			v.rows[i].each(func(at string, s *lb.EndpointStats) { f(&v.rows[i], at, s, p) })
+			v.rows[i].each(func(at string, s *report.EndpointStats) { f(&v.rows[i], at, s, p) })
 		}
 	}
 }

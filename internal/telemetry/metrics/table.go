@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // Source ports have series of their own where a pair of addresses has many in use, and there is
@@ -114,7 +115,7 @@ func trafficFamilies() []family {
 // its counters say (a recording rule in deploy/prometheus has it).
 func lifetimeFamilies() []family {
 	const those = " that are over; of TCP, of those whose handshake was complete. sctp and icmp from their first one on."
-	always := func(l *lb.Lifetimes) bool { return l.Protocol == lb.TCP.String() || l.Protocol == lb.UDP.String() }
+	always := func(l *report.Lifetimes) bool { return l.Protocol == lb.TCP.String() || l.Protocol == lb.UDP.String() }
 	return []family{
 		{Metric{"loxilb_connection_duration_seconds", Histogram, []string{"protocol"}, "Time from the first packet to the last one, of connections" + those, Always}, func(v *view, p *page) {
 			for i := range v.lifetimes {
@@ -137,7 +138,7 @@ func lifetimeFamilies() []family {
 // mapFamilies are of the kernel's maps.
 func mapFamilies() []family {
 	of := []string{"map"}
-	fillable := func(value func(*lb.MapUse) uint64) func(*view, *page) {
+	fillable := func(value func(*report.MapUse) uint64) func(*view, *page) {
 		return func(v *view, p *page) {
 			for i := range v.maps {
 				if m := &v.maps[i]; m.Max > 0 {
@@ -147,8 +148,8 @@ func mapFamilies() []family {
 		}
 	}
 	return []family{
-		{Metric{"loxilb_map_entries", Gauge, of, "Rows in use of a map of the data path that packets or users fill (docs/metrics.md says which).", Always}, fillable(func(m *lb.MapUse) uint64 { return m.Entries })},
-		{Metric{"loxilb_map_max_entries", Gauge, of, "Rows that the map can have.", Always}, fillable(func(m *lb.MapUse) uint64 { return m.Max })},
+		{Metric{"loxilb_map_entries", Gauge, of, "Rows in use of a map of the data path that packets or users fill (docs/metrics.md says which).", Always}, fillable(func(m *report.MapUse) uint64 { return m.Entries })},
+		{Metric{"loxilb_map_max_entries", Gauge, of, "Rows that the map can have.", Always}, fillable(func(m *report.MapUse) uint64 { return m.Max })},
 		{Metric{"loxilb_map_bytes", Gauge, of, "Memory of the kernel that the map takes, as far as the kernel says.", Always}, func(v *view, p *page) {
 			for i := range v.maps {
 				p.add(float64(v.maps[i].Bytes), v.maps[i].Name)
@@ -163,7 +164,7 @@ const (
 	handshakePrecision = "To one tick of the kernel's clock; the sum is an estimate from the buckets."
 )
 
-func eachHandshakeEvent(h *lb.Handshakes, f func(event string, n uint64)) {
+func eachHandshakeEvent(h *report.Handshakes, f func(event string, n uint64)) {
 	f("opened", h.Opened)
 	f("answered", h.AllAnswered())
 	f("refused", h.Refused)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // TestTroubles checks that the sums of a service include the counts of its endpoints while they
@@ -14,14 +15,14 @@ import (
 func TestTroubles(t *testing.T) {
 	t.Parallel()
 	web, other := lb.Key{Port: 80}, lb.Key{Port: 81}
-	endpoint := func(last byte, failed uint64, down time.Duration, services ...lb.Key) *lb.EndpointHealth {
-		e := &lb.EndpointHealth{Failed: failed, Downtime: down * time.Second, Services: services}
+	endpoint := func(last byte, failed uint64, down time.Duration, services ...lb.Key) *report.EndpointHealth {
+		e := &report.EndpointHealth{Failed: failed, Downtime: down * time.Second, Services: services}
 		e.Addr, e.Probe.Port = netip.AddrFrom4([4]byte{31, 31, 31, last}), 5001
 		return e
 	}
 	var sums troubles
 	unprobed := map[lb.Key][]lb.Endpoint{}
-	want := func(what string, of lb.Key, failed uint64, down time.Duration, keys []lb.Key, list ...*lb.EndpointHealth) {
+	want := func(what string, of lb.Key, failed uint64, down time.Duration, keys []lb.Key, list ...*report.EndpointHealth) {
 		t.Helper()
 		var services []*lb.Service
 		for _, key := range keys {

@@ -11,18 +11,20 @@ import (
 	"loxilb/internal/control/status"
 	"loxilb/internal/control/store"
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/policy"
+	"loxilb/internal/lb/report"
 )
 
 // Source has the data that a scrape reads.
 type Source interface {
 	// Census yields the counters of those services that the data path has, by their places in the
 	// list, and returns the sums of all present and former endpoints.
-	Census(keys []lb.Key, yield func(place int, s *lb.ServiceStats)) lb.EndpointStats
+	Census(keys []lb.Key, yield func(place int, s *report.ServiceStats)) report.EndpointStats
 	// RuleHits returns the packets that a firewall rule has decided. false: the data path does not
 	// have it (yet).
-	RuleHits(r *lb.Rule) (lb.Traffic, bool)
+	RuleHits(r *policy.Rule) (report.Traffic, bool)
 	// RuleCost returns the highest cost of a packet to find its firewall rule.
-	RuleCost() lb.RuleCost
+	RuleCost() policy.RuleCost
 	// Jiffy returns the length of a tick of the clock that measures handshakes.
 	Jiffy() time.Duration
 	// Drops counts packets dropped, by the name of the reason.
@@ -30,19 +32,19 @@ type Source interface {
 	// DropBytes returns the bytes of their IP packets.
 	DropBytes() map[string]uint64
 	// Lifetimes returns those of ended connections, by protocol.
-	Lifetimes() []lb.Lifetimes
+	Lifetimes() []report.Lifetimes
 	// MapUses returns the use of the data path's maps.
-	MapUses() []lb.MapUse
+	MapUses() []report.MapUse
 	// Occupancy returns how many connections are tracked, and how many can be.
 	Occupancy() (connections, limit uint64)
 	// Pressure returns the defence against forged clients.
-	Pressure() lb.Pressure
+	Pressure() report.Pressure
 	// XDP returns where the XDP program is attached, how, and how many packets it has forwarded.
 	XDP() (interfaces []string, mode string, forwarded uint64)
 	NextHopsFull() uint64 // packets for which the table of next hops had no room
-	IdleEnds() lb.IdleEnds
+	IdleEnds() report.IdleEnds
 	// SourcePorts returns the pairs of source address and endpoint with the most ports in use.
-	SourcePorts(least, most int) []lb.SourcePorts
+	SourcePorts(least, most int) []report.SourcePorts
 	// Sweeps returns the results of the sweeps of the connection table.
 	Sweeps() Sweeps
 	// Programs returns those at the tc hooks.
@@ -53,9 +55,9 @@ type Source interface {
 	LastApplied() time.Time
 	servicestate.Health
 	// Endpoints yields all probed addresses.
-	Endpoints(yield func(*lb.EndpointHealth) bool)
+	Endpoints(yield func(*report.EndpointHealth) bool)
 	// EndpointCount counts them by state.
-	EndpointCount() lb.HealthCount
+	EndpointCount() report.HealthCount
 }
 
 // Sweeps are the results of sweeps of the connection table, and the CPU time of the last one.
@@ -80,20 +82,20 @@ type view struct {
 	snap    *store.Snapshot
 	jiffy   time.Duration
 	rows    []row // of services
-	machine lb.EndpointStats
+	machine report.EndpointStats
 	drops   map[string]uint64
-	maps    []lb.MapUse
+	maps    []report.MapUse
 	tracked uint64 // connections
 	limit   uint64
 	drains  []drain
 	drained map[netip.Addr][]int // their places, by address
-	health  lb.HealthCount       // of probed endpoints
+	health  report.HealthCount   // of probed endpoints
 
 	instances map[string]lb.Instance // that have a role
 	troubles  map[lb.Key]trouble
 	probed    probed
 
-	lifetimes []lb.Lifetimes
+	lifetimes []report.Lifetimes
 }
 
 // row is a service with what it counted, read once for all families.
@@ -105,7 +107,7 @@ type row struct {
 	limit       uint32   // of open connections; 0: none
 	weights     []uint16 // of endpoints; as endpoints, only if there are series of them
 	endpoints   []string
-	stats       lb.ServiceStats
+	stats       report.ServiceStats
 	known       bool // to the data path
 	unavailable int  // endpoints that take no new connections
 	states      servicestate.Service
@@ -150,7 +152,7 @@ func (v *view) lookAtServices() (services []*lb.Service) {
 		keys, services = append(keys, s.Key), append(services, s)
 		v.rows = append(v.rows, row{key: s.Key.String(), of: s.Key, name: s.Name, protocol: s.Protocol, limit: s.MaxConnections})
 	}
-	v.machine = v.src.Census(keys, func(place int, s *lb.ServiceStats) {
+	v.machine = v.src.Census(keys, func(place int, s *report.ServiceStats) {
 		r := &v.rows[place]
 		r.stats, r.known = *s, true
 		r.stats.Endpoints = nil
@@ -187,7 +189,7 @@ func (v *view) countDrained(at netip.AddrPort, active uint64) {
 }
 
 // each calls f for each endpoint whose counters are known.
-func (r *row) each(f func(at string, s *lb.EndpointStats)) {
+func (r *row) each(f func(at string, s *report.EndpointStats)) {
 	for i := range min(len(r.endpoints), len(r.stats.Endpoints)) {
 		f(r.endpoints[i], &r.stats.Endpoints[i])
 	}

@@ -8,14 +8,14 @@ import (
 
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/kernel/datapath/rows"
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // counts are the counters of dropped or challenged packets, of each CPU.
 type counts struct {
 	drops      map[uint32][]uint64
 	challenges []bpf.TcChallengeCounts
-	refused    map[uint32]lb.Refusals // of services that have refused something, by ID
+	refused    map[uint32]report.Refusals // of services that have refused something, by ID
 }
 
 // servicesCounted is how many services of a test may refuse packets.
@@ -47,10 +47,10 @@ func (r *Runner) counts() (c counts, err error) {
 	if err := r.Collection.Maps.Challenges.Lookup(uint32(0), &c.challenges); err != nil {
 		return c, fmt.Errorf("read challenges: %w", err)
 	}
-	c.refused = map[uint32]lb.Refusals{}
+	c.refused = map[uint32]report.Refusals{}
 	err = rows.EachBatch(r.Collection.Maps.ServiceStates, servicesCounted, func(ids []uint32, list []bpf.TcServiceState) {
 		for i := range list {
-			if list[i].Refused != (lb.Refusals{}) {
+			if list[i].Refused != (report.Refusals{}) {
 				c.refused[ids[i]] = list[i].Refused
 			}
 		}
@@ -98,7 +98,7 @@ func (r *Runner) restoreCounts(before, now counts) error {
 	return errors.Join(errs...)
 }
 
-func (r *Runner) restoreRefused(id uint32, before lb.Refusals) error {
+func (r *Runner) restoreRefused(id uint32, before report.Refusals) error {
 	var row bpf.TcServiceState
 	if err := r.Collection.Maps.ServiceStates.Lookup(id, &row); err != nil {
 		return fmt.Errorf("read the state of a service: %w", err)

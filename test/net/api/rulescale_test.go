@@ -15,7 +15,7 @@ import (
 	"time"
 
 	v1 "loxilb/api/v1"
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/policy"
 	"loxilb/test/net/rig"
 	"loxilb/test/netnstest"
 	"loxilb/test/ruletest"
@@ -28,8 +28,8 @@ func TestRulesScale(t *testing.T) {
 	rig.Long(t)
 	rng := rand.New(rand.NewPCG(1, 2))
 	const own = 2 // rules of the test
-	sets := ruletest.Sets(lb.MaxRules-own, rng)
-	maps.Copy(sets, ruletest.Hostile(lb.MaxRules-own, rng))
+	sets := ruletest.Sets(policy.MaxRules-own, rng)
+	maps.Copy(sets, ruletest.Hostile(policy.MaxRules-own, rng))
 	for _, name := range slices.Sorted(maps.Keys(sets)) {
 		t.Run(name, func(t *testing.T) {
 			for i := range sets[name] {
@@ -39,7 +39,7 @@ func TestRulesScale(t *testing.T) {
 			r.ServeSource(r.LB, ":7100", ":7100")
 			a := apiOf(r)
 			const client, here = "100.100.100.1", "100.100.100.254:7100"
-			a.rule(t, lb.Rule{Source: netip.MustParsePrefix(client + "/32"), Preference: 65534})
+			a.rule(t, policy.Rule{Source: netip.MustParsePrefix(client + "/32"), Preference: 65534})
 			idle := peakMemory(r)
 			var took, used [3]time.Duration // of all rules, of one more, of a start
 			measure := func(i int, f func()) {
@@ -52,9 +52,9 @@ func TestRulesScale(t *testing.T) {
 			more := peakMemory(r) - idle
 			r.Sees(r.Client, "tcp", here, client)
 			measure(1, func() {
-				a.rule(t, lb.Rule{
-					Source: netip.MustParsePrefix(client + "/32"), DestinationPorts: lb.RulePorts{Min: 7100, Max: 7100}, Protocol: 6, Preference: 65535,
-					RuleVerdict: lb.RuleVerdict{Action: lb.RuleDrop},
+				a.rule(t, policy.Rule{
+					Source: netip.MustParsePrefix(client + "/32"), DestinationPorts: policy.RulePorts{Min: 7100, Max: 7100}, Protocol: 6, Preference: 65535,
+					RuleVerdict: policy.RuleVerdict{Action: policy.RuleDrop},
 				})
 			})
 			if c, err := dialShortly(t, r.Client, here); err == nil {
@@ -84,9 +84,9 @@ func TestRulesScale(t *testing.T) {
 }
 
 // rule makes a rule.
-func (a *api) rule(t *testing.T, rule lb.Rule) {
+func (a *api) rule(t *testing.T, rule policy.Rule) {
 	t.Helper()
-	e := entriesOf([]lb.Rule{rule.Normal()})[0]
+	e := entriesOf([]policy.Rule{rule.Normal()})[0]
 	a.call("POST", "config/firewall?force=true", encode(t, v1.FirewallRequest{RuleArguments: e.RuleArguments, Opts: e.Opts}))
 }
 
@@ -102,7 +102,7 @@ func dialShortly(t *testing.T, h *netnstest.Host, address string) (hangUp func()
 }
 
 // entriesOf returns rules in the form of the API.
-func entriesOf(rules []lb.Rule) []v1.FirewallRule {
+func entriesOf(rules []policy.Rule) []v1.FirewallRule {
 	out := make([]v1.FirewallRule, len(rules))
 	text := func(p netip.Prefix) string {
 		if !p.IsValid() {
@@ -117,7 +117,7 @@ func entriesOf(rules []lb.Rule) []v1.FirewallRule {
 			MinDestinationPort: int(r.DestinationPorts.Min), MaxDestinationPort: int(r.DestinationPorts.Max), Protocol: int(r.Protocol),
 			MaxProtocol: int(r.ProtocolMax), PortName: r.Interface, Preference: int(r.Preference),
 		}
-		out[i].Opts = v1.FirewallOptions{Allow: r.Action == lb.RuleAllow, Drop: r.Action == lb.RuleDrop, Trap: r.Action == lb.RuleTrap}
+		out[i].Opts = v1.FirewallOptions{Allow: r.Action == policy.RuleAllow, Drop: r.Action == policy.RuleDrop, Trap: r.Action == policy.RuleTrap}
 	}
 	return out
 }

@@ -11,12 +11,12 @@ import (
 
 	"loxilb/internal/control/compile"
 	"loxilb/internal/kernel/datapath/bpf"
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/policy"
 )
 
 // scriptRate is a byte a second, which is nothing within a script, however slow the machine is. The
 // least that users may ask for has filled the bursts of a script after half a second.
-var scriptRate = lb.Rate{PerSecond: 8}
+var scriptRate = policy.Rate{PerSecond: 8}
 
 // Police makes a policer, as scripts write it, or takes it away.
 func (l *Lab) Police(text string) error {
@@ -32,13 +32,13 @@ func (l *Lab) Police(text string) error {
 	if err != nil {
 		return err
 	}
-	to, err := lb.ParseAttachTo(words[3])
+	to, err := policy.ParseAttachTo(words[3])
 	if err != nil {
 		return err
 	}
-	p := lb.Policer{
-		Name: words[0], OneRate: true, Committed: lb.Rate{PerSecond: lb.MinBitRate}, CommittedBurst: burst, ExcessBurst: burst,
-		Attachment: lb.Attachment{To: to, Name: words[4], Direction: lb.Direction(strings.Join(words[5:], ""))},
+	p := policy.Policer{
+		Name: words[0], OneRate: true, Committed: policy.Rate{PerSecond: policy.MinBitRate}, CommittedBurst: burst, ExcessBurst: burst,
+		Attachment: policy.Attachment{To: to, Name: words[4], Direction: policy.Direction(strings.Join(words[5:], ""))},
 	}.Normal()
 	if err := p.Validate(); err != nil {
 		return err
@@ -58,7 +58,7 @@ func (l *Lab) Mirror(text string) error {
 	if len(words) != 5 && len(words) != 6 || words[2] != "to" {
 		return fmt.Errorf("mirror %q is not NAME LINK[:VLAN] to KIND TARGET [DIRECTION]", text)
 	}
-	m := lb.Mirror{Name: words[0]}
+	m := policy.Mirror{Name: words[0]}
 	port, vlan, tagged := strings.Cut(words[1], ":")
 	m.Port = port
 	if tagged {
@@ -66,13 +66,13 @@ func (l *Lab) Mirror(text string) error {
 		if err != nil {
 			return err
 		}
-		m.Type, m.VLAN = lb.RSPAN, uint16(id)
+		m.Type, m.VLAN = policy.RSPAN, uint16(id)
 	}
-	to, err := lb.ParseAttachTo(words[3])
+	to, err := policy.ParseAttachTo(words[3])
 	if err != nil {
 		return err
 	}
-	m.Attachment = lb.Attachment{To: to, Name: words[4], Direction: lb.Direction(strings.Join(words[5:], ""))}
+	m.Attachment = policy.Attachment{To: to, Name: words[4], Direction: policy.Direction(strings.Join(words[5:], ""))}
 	m = m.Normal()
 	if err := m.Validate(); err != nil {
 		return err
@@ -109,7 +109,7 @@ func (l *Lab) attach() error {
 }
 
 // place enters a key where it belongs.
-func (l *Lab) place(all *bpf.Attached, at lb.Attachment, key uint64, keys func(*bpf.TcAttachments) *[2]uint64) error {
+func (l *Lab) place(all *bpf.Attached, at policy.Attachment, key uint64, keys func(*bpf.TcAttachments) *[2]uint64) error {
 	enter := func(row bpf.TcAttachments) bpf.TcAttachments {
 		for i, back := range []bool{false, true} {
 			if at.Direction.Has(back) {
@@ -119,7 +119,7 @@ func (l *Lab) place(all *bpf.Attached, at lb.Attachment, key uint64, keys func(*
 		return row
 	}
 	switch at.To {
-	case lb.AttachPort:
+	case policy.AttachPort:
 		link, err := l.Link(at.Name)
 		if err != nil {
 			return err
@@ -128,20 +128,20 @@ func (l *Lab) place(all *bpf.Attached, at lb.Attachment, key uint64, keys func(*
 		if l.xdp {
 			all.Ports[1] = all.Ports[link.Index] // XDP has frames of a test arrive by lo
 		}
-	case lb.AttachSource:
+	case policy.AttachSource:
 		p, err := at.Prefix()
 		if err != nil {
 			return err
 		}
 		all.Sources[p] = enter(all.Sources[p])
-	case lb.AttachRule:
-		rule, err := lb.ParseRuleKey(at.Name)
+	case policy.AttachRule:
+		rule, err := policy.ParseRuleKey(at.Name)
 		if err != nil {
 			return err
 		}
 		identity := compile.RuleIdentity(&rule)
 		all.Rules[identity] = enter(all.Rules[identity])
-	case lb.AttachService:
+	case policy.AttachService:
 		_, service, err := at.Service()
 		if err != nil {
 			return err

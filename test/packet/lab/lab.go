@@ -16,6 +16,8 @@ import (
 	"loxilb/internal/kernel/datapath"
 	"loxilb/internal/kernel/datapath/testrun"
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/policy"
+	"loxilb/internal/lb/report"
 	"loxilb/test/dptest/programs"
 )
 
@@ -43,11 +45,11 @@ type Lab struct {
 	*Network
 	Datapath *datapath.Datapath
 	services map[lb.Key]lb.Service
-	rules    map[string]lb.Rule
+	rules    map[string]policy.Rule
 	drops    map[string]uint64
-	before   []lb.Lifetimes // what was counted when the script began; nil: nothing
-	policers map[string]lb.Policer
-	mirrors  map[string]lb.Mirror
+	before   []report.Lifetimes // what was counted when the script began; nil: nothing
+	policers map[string]policy.Policer
+	mirrors  map[string]policy.Mirror
 	failed   map[netip.AddrPort]bool // endpoints that are down
 	mark     uint32
 	cpus     unix.CPUSet // where the thread ran before KeepNextHops; empty: it runs there
@@ -68,7 +70,7 @@ func New(cfg Config) (*Lab, error) {
 	if cfg.Connections == 0 {
 		cfg.Connections = 1024
 	}
-	l := &Lab{Network: network, services: map[lb.Key]lb.Service{}, policers: map[string]lb.Policer{}, mirrors: map[string]lb.Mirror{}, rules: map[string]lb.Rule{}, failed: map[netip.AddrPort]bool{}, xdp: cfg.XDP, dry: cfg.Dry}
+	l := &Lab{Network: network, services: map[lb.Key]lb.Service{}, policers: map[string]policy.Policer{}, mirrors: map[string]policy.Mirror{}, rules: map[string]policy.Rule{}, failed: map[netip.AddrPort]bool{}, xdp: cfg.XDP, dry: cfg.Dry}
 	dp := datapath.Config{Connections: cfg.Connections, HalfOpen: cfg.HalfOpen, HashSeed: HashSeed, Hook: datapath.HookAuto, ResetRate: cfg.ResetRate, ForeignFirst: cfg.ForeignFirst, ChallengeFirst: cfg.ChallengeFirst}
 	if cfg.OldKernel {
 		dp.NoKfuncs, dp.Hook = true, datapath.HookClsact
@@ -338,9 +340,9 @@ func (l *Lab) DumpPressure() ([]string, error) {
 }
 
 // Connections reads the table, both directions of every connection.
-func (l *Lab) Connections() ([]lb.Connection, error) {
-	var all []lb.Connection
-	err := l.Datapath.Connections(context.Background(), func(c lb.Connection) bool {
+func (l *Lab) Connections() ([]report.Connection, error) {
+	var all []report.Connection
+	err := l.Datapath.Connections(context.Background(), func(c report.Connection) bool {
 		all = append(all, c)
 		return true
 	})
@@ -359,13 +361,13 @@ func (l *Lab) DumpConnections() ([]string, error) {
 }
 
 // FormatConnection writes one direction of a connection as a line.
-func FormatConnection(c lb.Connection) string {
+func FormatConnection(c report.Connection) string {
 	return fmt.Sprintf("%s %s > %s becomes %s > %s %s packets=%d bytes=%d",
 		c.Protocol, c.Src, c.Dst, c.NewSrc, c.NewDst, c.State, c.Traffic.Packets, c.Traffic.Bytes)
 }
 
 // Stats reads the counters of a service.
-func (l *Lab) Stats(key lb.Key) (lb.ServiceStats, bool) {
+func (l *Lab) Stats(key lb.Key) (report.ServiceStats, bool) {
 	return l.Datapath.ServiceStats(compile.Key(key))
 }
 
@@ -388,12 +390,12 @@ func (l *Lab) DumpHandshakes() ([]string, error) {
 		}
 		for i, e := range l.services[key].Endpoints {
 			h := &s.Endpoints[i].Handshakes
-			if *h == (lb.Handshakes{}) {
+			if *h == (report.Handshakes{}) {
 				continue
 			}
 			var slow uint64
 			for bucket := 1; bucket < len(h.Answered); bucket++ {
-				if lb.HandshakeBound(bucket-1, l.Datapath.Jiffy()) > slowHandshake {
+				if report.HandshakeBound(bucket-1, l.Datapath.Jiffy()) > slowHandshake {
 					slow += h.Answered[bucket]
 				}
 			}
@@ -413,7 +415,7 @@ func (l *Lab) DumpLifetimes() ([]string, error) {
 	}
 	before := l.before
 	if before == nil {
-		before = make([]lb.Lifetimes, len(list))
+		before = make([]report.Lifetimes, len(list))
 	}
 	var lines []string
 	for i := range list {
@@ -422,7 +424,7 @@ func (l *Lab) DumpLifetimes() ([]string, error) {
 			continue
 		}
 		lines = append(lines, fmt.Sprintf("%s lived=%d/%.0f0s in=%d/%d out=%d/%d", one.Protocol,
-			one.Life.Count()-was.Life.Count(), float64(one.Life.Sum-was.Life.Sum)*lb.LifeUnit/10,
+			one.Life.Count()-was.Life.Count(), float64(one.Life.Sum-was.Life.Sum)*report.LifeUnit/10,
 			one.In.Count()-was.In.Count(), one.In.Sum-was.In.Sum, one.Out.Count()-was.Out.Count(), one.Out.Sum-was.Out.Sum))
 	}
 	return lines, nil
@@ -450,17 +452,17 @@ func (l *Lab) DumpStats() ([]string, error) {
 
 // formatRefusals writes what was refused for want of an endpoint, and for each of the other reasons
 // that there were.
-func formatRefusals(r lb.Refusals) string {
-	text := fmt.Sprintf("no-endpoint=%d refused=%d", r[lb.NoEndpoint], r.Sum()-r[lb.NoEndpoint])
-	r.Each(func(reason lb.RefusalReason, n uint64) {
-		if reason != lb.NoEndpoint {
+func formatRefusals(r report.Refusals) string {
+	text := fmt.Sprintf("no-endpoint=%d refused=%d", r[report.NoEndpoint], r.Sum()-r[report.NoEndpoint])
+	r.Each(func(reason report.RefusalReason, n uint64) {
+		if reason != report.NoEndpoint {
 			text += fmt.Sprintf(" %s=%d", reason, n)
 		}
 	})
 	return text
 }
 
-func formatStats(s lb.EndpointStats) string {
+func formatStats(s report.EndpointStats) string {
 	inactive := ""
 	if s.Inactive > 0 {
 		inactive = fmt.Sprintf(" inactive=%d", s.Inactive)

@@ -6,17 +6,17 @@ import (
 	"slices"
 
 	"loxilb/internal/control/compile"
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/policy"
 )
 
 // PutRule makes a firewall rule, or changes what it does.
-func (l *Lab) PutRule(r lb.Rule) error {
+func (l *Lab) PutRule(r policy.Rule) error {
 	l.rules[r.Key()] = r
 	return l.setRules()
 }
 
 // DeleteRule deletes a firewall rule.
-func (l *Lab) DeleteRule(r lb.Rule) error {
+func (l *Lab) DeleteRule(r policy.Rule) error {
 	if _, ok := l.rules[r.Key()]; !ok {
 		return fmt.Errorf("there is no rule %s", r.Key())
 	}
@@ -25,7 +25,7 @@ func (l *Lab) DeleteRule(r lb.Rule) error {
 }
 
 // SetRules makes these the firewall rules.
-func (l *Lab) SetRules(list []lb.Rule) error {
+func (l *Lab) SetRules(list []policy.Rule) error {
 	clear(l.rules)
 	for _, r := range list {
 		l.rules[r.Key()] = r
@@ -50,7 +50,7 @@ func (l *Lab) setRules() error {
 // DumpRules writes the rules in the order in which they count, with what they have decided about.
 func (l *Lab) DumpRules() (lines []string) {
 	list := slices.Collect(maps.Values(l.rules))
-	slices.SortFunc(list, func(a, b lb.Rule) int { return lb.CompareRules(&a, &b) })
+	slices.SortFunc(list, func(a, b policy.Rule) int { return policy.CompareRules(&a, &b) })
 	for i := range list {
 		hits, _ := l.Datapath.RuleHits(compile.RuleIdentity(&list[i]))
 		lines = append(lines, fmt.Sprintf("%s packets=%d bytes=%d", &list[i], hits.Packets, hits.Bytes))

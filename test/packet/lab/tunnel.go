@@ -7,13 +7,13 @@ import (
 
 	kernel "loxilb/internal/kernel/netdev/netlink"
 	"loxilb/internal/kernel/netdev/objects"
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/policy"
 )
 
 // MirrorTo makes a mirror of any type, with its tunnel.
-func (l *Lab) MirrorTo(m lb.Mirror) error {
+func (l *Lab) MirrorTo(m policy.Mirror) error {
 	if m.Tunneled() {
-		tap := objects.Tap{ERSPAN: m.Type == lb.ERSPAN, Remote: m.Remote, Source: m.Source, ID: m.TunnelID}
+		tap := objects.Tap{ERSPAN: m.Type == policy.ERSPAN, Remote: m.Remote, Source: m.Source, ID: m.TunnelID}
 		if err := l.makeTunnel(tap); err != nil {
 			return err
 		}

@@ -9,7 +9,7 @@ import (
 
 	v1 "loxilb/api/v1"
 	"loxilb/internal/api/httpapi/rest"
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // MaxGroups bounds the memory that counting by clients takes: the clients beyond it are counted
@@ -25,8 +25,8 @@ type interaction struct{ service, client, endpoint string }
 // GetInteractions replies with packets and bytes of open connections, by service, client and
 // endpoint.
 func (a *API) GetInteractions(w http.ResponseWriter, r *http.Request) {
-	groups := map[interaction]lb.Traffic{}
-	err := a.DataPath.Connections(r.Context(), func(c lb.Connection) bool {
+	groups := map[interaction]report.Traffic{}
+	err := a.DataPath.Connections(r.Context(), func(c report.Connection) bool {
 		p := interaction{c.Service, c.ClientAddr().Addr().String(), c.Endpoint.Addr().String()}
 		if _, there := groups[p]; !there && len(groups) >= MaxGroups {
 			p.client, p.endpoint = OtherClients, OtherClients
@@ -57,7 +57,7 @@ func (a *API) GetInteractions(w http.ResponseWriter, r *http.Request) {
 // GetClientRequests replies with the number of connections of each client.
 func (a *API) GetClientRequests(w http.ResponseWriter, r *http.Request) {
 	counts := map[string]float64{}
-	err := a.DataPath.Connections(r.Context(), func(c lb.Connection) bool {
+	err := a.DataPath.Connections(r.Context(), func(c report.Connection) bool {
 		if c.Reply {
 			return true
 		}

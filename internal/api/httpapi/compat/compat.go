@@ -12,7 +12,8 @@ import (
 	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/control/desired"
 	"loxilb/internal/control/servicestate"
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/policy"
+	"loxilb/internal/lb/report"
 )
 
 // DataPath is what is counted for the existing loxilb's clients.
@@ -23,17 +24,17 @@ type DataPath interface {
 	// Drops counts packets dropped, by the name of the reason.
 	Drops() map[string]uint64
 	// Connections calls yield for each direction of each connection until it returns false.
-	Connections(ctx context.Context, yield func(lb.Connection) bool) error
+	Connections(ctx context.Context, yield func(report.Connection) bool) error
 	// RuleHits returns the packets that a firewall rule has decided. false: the data path does not
 	// have it (yet).
-	RuleHits(r *lb.Rule) (lb.Traffic, bool)
+	RuleHits(r *policy.Rule) (report.Traffic, bool)
 }
 
 // Health returns the health of endpoints.
 type Health interface {
 	servicestate.Health
 	// EndpointCount counts probed addresses by state.
-	EndpointCount() lb.HealthCount
+	EndpointCount() report.HealthCount
 }
 
 // Options are the parts that the area stands on.

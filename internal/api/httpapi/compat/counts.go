@@ -7,6 +7,8 @@ import (
 	v1 "loxilb/api/v1"
 	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/policy"
+	"loxilb/internal/lb/report"
 )
 
 // The counters of the contract as JSON. Nothing is collected between requests: each reads the store
@@ -16,12 +18,12 @@ import (
 func serviceName(s *lb.Service) string { return cmp.Or(s.Name, s.Key.String()) }
 
 // eachService yields the services with what they have counted.
-func (a *API) eachService(yield func(*lb.Service, *lb.ServiceStats)) {
+func (a *API) eachService(yield func(*lb.Service, *report.ServiceStats)) {
 	var services []*lb.Service
 	for s := range a.Store.Services.EachShared(a.Store.Snapshot()) {
 		services = append(services, s)
 	}
-	rest.EachService(a.DataPath, services, func(place int, stats *lb.ServiceStats) { yield(services[place], stats) })
+	rest.EachService(a.DataPath, services, func(place int, stats *report.ServiceStats) { yield(services[place], stats) })
 }
 
 // GetFlowCount replies with the number of tracked connections.
@@ -29,7 +31,7 @@ func (a *API) GetFlowCount(w http.ResponseWriter, _ *http.Request) {
 	tracked, _ := a.DataPath.Occupancy()
 	out := v1.FlowCount{ActiveConntrackCount: float64(tracked)}
 	var active float64
-	a.eachService(func(s *lb.Service, stats *lb.ServiceStats) {
+	a.eachService(func(s *lb.Service, stats *report.ServiceStats) {
 		n := float64(stats.Active)
 		active += n
 		switch s.Protocol {
@@ -58,27 +60,27 @@ func (a *API) GetRuleCount(w http.ResponseWriter, _ *http.Request) {
 
 // GetNewFlowCount replies with the number of connections opened so far.
 func (a *API) GetNewFlowCount(w http.ResponseWriter, _ *http.Request) {
-	total, _ := a.byService(func(s *lb.ServiceStats) uint64 { return s.Connections })
+	total, _ := a.byService(func(s *report.ServiceStats) uint64 { return s.Connections })
 	rest.JSON(w, v1.NewFlowCount{NewFlowCount: total})
 }
 
 // GetRequestCount replies with the number of connections of each service so far.
 func (a *API) GetRequestCount(w http.ResponseWriter, _ *http.Request) {
-	total, list := a.byService(func(s *lb.ServiceStats) uint64 { return s.Connections })
+	total, list := a.byService(func(s *report.ServiceStats) uint64 { return s.Connections })
 	rest.JSON(w, v1.RequestCount{TotalRequests: total, TotalRequestsPerService: list})
 }
 
 // GetErrorCount replies with the number of packets that each service has refused.
 func (a *API) GetErrorCount(w http.ResponseWriter, _ *http.Request) {
-	total, list := a.byService(func(s *lb.ServiceStats) uint64 { return s.Refusals.Sum() })
+	total, list := a.byService(func(s *report.ServiceStats) uint64 { return s.Refusals.Sum() })
 	rest.JSON(w, v1.ErrorCount{TotalErrors: total, TotalErrorsPerService: list})
 }
 
 // byService counts something of the services, together and by their names.
-func (a *API) byService(count func(*lb.ServiceStats) uint64) (total float64, list []v1.NamedValue) {
+func (a *API) byService(count func(*report.ServiceStats) uint64) (total float64, list []v1.NamedValue) {
 	list = []v1.NamedValue{}
 	at := map[string]int{} // services may share a name
-	a.eachService(func(s *lb.Service, stats *lb.ServiceStats) {
+	a.eachService(func(s *lb.Service, stats *report.ServiceStats) {
 		n, name := float64(count(stats)), serviceName(s)
 		total += n
 		if i, there := at[name]; there {
@@ -94,7 +96,7 @@ func (a *API) byService(count func(*lb.ServiceStats) uint64) (total float64, lis
 // GetProcessedTraffic replies with packets and bytes of both directions.
 func (a *API) GetProcessedTraffic(w http.ResponseWriter, _ *http.Request) {
 	var out v1.ProcessedTraffic
-	a.eachService(func(s *lb.Service, stats *lb.ServiceStats) {
+	a.eachService(func(s *lb.Service, stats *report.ServiceStats) {
 		n := bytesOf(&stats.EndpointStats)
 		out.ProcessedBytes += n
 		out.ProcessedPackets += float64(stats.In.Packets + stats.Out.Packets)
@@ -110,7 +112,7 @@ func (a *API) GetProcessedTraffic(w http.ResponseWriter, _ *http.Request) {
 	rest.JSON(w, out)
 }
 
-func bytesOf(s *lb.EndpointStats) float64 { return float64(s.In.Bytes + s.Out.Bytes) }
+func bytesOf(s *report.EndpointStats) float64 { return float64(s.In.Bytes + s.Out.Bytes) }
 
 // share returns what percentage of a whole a part is.
 func share(part, whole float64) float64 {
@@ -124,7 +126,7 @@ func share(part, whole float64) float64 {
 // service's endpoints.
 func (a *API) GetEndpointShares(w http.ResponseWriter, _ *http.Request) {
 	out := map[string][]v1.EndpointShare{}
-	a.eachService(func(s *lb.Service, stats *lb.ServiceStats) {
+	a.eachService(func(s *lb.Service, stats *report.ServiceStats) {
 		list := out[serviceName(s)]
 		for i := range min(len(s.Endpoints), len(stats.Endpoints)) {
 			list = append(list, v1.EndpointShare{Dip: s.Endpoints[i].AddrPort().String(), Value: bytesOf(&stats.Endpoints[i])})
@@ -147,7 +149,7 @@ func (a *API) GetEndpointShares(w http.ResponseWriter, _ *http.Request) {
 // services.
 func (a *API) GetServiceShares(w http.ResponseWriter, _ *http.Request) {
 	out, whole := map[string]v1.ServiceShare{}, 0.0
-	a.eachService(func(s *lb.Service, stats *lb.ServiceStats) {
+	a.eachService(func(s *lb.Service, stats *report.ServiceStats) {
 		e := out[serviceName(s)]
 		e.Value += bytesOf(&stats.EndpointStats)
 		whole += bytesOf(&stats.EndpointStats)
@@ -166,7 +168,7 @@ func (a *API) GetRuleDrops(w http.ResponseWriter, _ *http.Request) {
 	drops := a.DataPath.Drops()
 	out := v1.RuleDrops{TotalFwDrops: float64(drops["rule"]), TotalFwDropsPerRule: []v1.RuleDrop{}}
 	for rule := range a.Store.Rules.All(a.Store.Snapshot()) {
-		if rule.Action == lb.RuleDrop {
+		if rule.Action == policy.RuleDrop {
 			hits, _ := a.DataPath.RuleHits(&rule)
 			out.TotalFwDropsPerRule = append(out.TotalFwDropsPerRule, v1.RuleDrop{FwRule: rule.Key(), Value: float64(hits.Packets)})
 		}

@@ -12,6 +12,7 @@ import (
 	"loxilb/internal/api/httpapi"
 	"loxilb/internal/api/httpapi/compat"
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 	"loxilb/test/apitest"
 )
 
@@ -21,21 +22,21 @@ func counted(t *testing.T) *apitest.Bench {
 	b := apitest.New(t, nil)
 	b.MustPost(apitest.Demo)
 	b.MustPost(`{"serviceArguments":{"externalIP":"20.20.20.1","port":53,"protocol":"udp","name":"dns"},"endpoints":[{"endpointIP":"31.31.31.1","targetPort":53,"weight":1}]}`)
-	web := lb.ServiceStats{Endpoints: make([]lb.EndpointStats, 2)}
-	web.Refusals[lb.NoEndpoint], web.Refusals[lb.ConntrackFull] = 3, 4
+	web := report.ServiceStats{Endpoints: make([]report.EndpointStats, 2)}
+	web.Refusals[report.NoEndpoint], web.Refusals[report.ConntrackFull] = 3, 4
 	web.Connections, web.Active = 10, 2
-	web.In, web.Out = lb.Traffic{Packets: 20, Bytes: 200}, lb.Traffic{Packets: 10, Bytes: 100}
+	web.In, web.Out = report.Traffic{Packets: 20, Bytes: 200}, report.Traffic{Packets: 10, Bytes: 100}
 	web.Endpoints[0].In.Bytes, web.Endpoints[1].Out.Bytes = 225, 75
 	web.Endpoints[0].Active, web.Endpoints[0].Takes, web.Endpoints[1].Takes = 2, true, true
-	var dns lb.ServiceStats
-	dns.Connections, dns.Active, dns.In = 5, 1, lb.Traffic{Packets: 1, Bytes: 100}
-	dns.Endpoints = []lb.EndpointStats{{Active: 1, In: dns.In}}
+	var dns report.ServiceStats
+	dns.Connections, dns.Active, dns.In = 5, 1, report.Traffic{Packets: 1, Bytes: 100}
+	dns.Endpoints = []report.EndpointStats{{Active: 1, In: dns.In}}
 	b.Fake.Stats[apitest.DemoKey()] = web
 	b.Fake.Stats[lb.Key{VIP: netip.MustParseAddr("20.20.20.1"), Port: 53, Protocol: lb.UDP}] = dns
 	b.Fake.Dropped = map[string]uint64{"source-denied": 7, "no-route": 9, "rule": 3}
-	connection := func(client string, reply bool) lb.Connection {
-		c := lb.Connection{
-			Protocol: lb.TCP, Service: "web", Endpoint: netip.MustParseAddrPort("31.31.31.1:5001"), Traffic: lb.Traffic{Packets: 2, Bytes: 50}, Reply: reply,
+	connection := func(client string, reply bool) report.Connection {
+		c := report.Connection{
+			Protocol: lb.TCP, Service: "web", Endpoint: netip.MustParseAddrPort("31.31.31.1:5001"), Traffic: report.Traffic{Packets: 2, Bytes: 50}, Reply: reply,
 			Src: netip.MustParseAddrPort(client), NewDst: netip.MustParseAddrPort("31.31.31.1:5001"),
 		}
 		if reply {
@@ -43,9 +44,9 @@ func counted(t *testing.T) *apitest.Bench {
 		}
 		return c
 	}
-	b.Fake.Conns = []lb.Connection{connection("10.0.0.1:1", false), connection("10.0.0.1:1", true), connection("10.0.0.1:2", false), connection("10.0.0.2:1", false)}
-	b.Fake.Health = []*lb.EndpointHealth{
-		{State: lb.HealthUp}, {State: lb.HealthDown}, {},
+	b.Fake.Conns = []report.Connection{connection("10.0.0.1:1", false), connection("10.0.0.1:1", true), connection("10.0.0.1:2", false), connection("10.0.0.2:1", false)}
+	b.Fake.Health = []*report.EndpointHealth{
+		{State: report.HealthUp}, {State: report.HealthDown}, {},
 	}
 	return b
 }
@@ -96,7 +97,7 @@ func TestClientsBounded(t *testing.T) {
 	b := apitest.New(t, nil)
 	for i := range compat.MaxGroups + 50 {
 		a := netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)})
-		b.Fake.Conns = append(b.Fake.Conns, lb.Connection{Src: netip.AddrPortFrom(a, 1), Endpoint: netip.MustParseAddrPort("1.1.1.1:1"), Traffic: lb.Traffic{Packets: 1}})
+		b.Fake.Conns = append(b.Fake.Conns, report.Connection{Src: netip.AddrPortFrom(a, 1), Endpoint: netip.MustParseAddrPort("1.1.1.1:1"), Traffic: report.Traffic{Packets: 1}})
 	}
 	clients := apitest.GetAs[map[string]float64](b, "/metrics/reqcountperclient")
 	if len(clients) != compat.MaxGroups+1 || clients[compat.OtherClients] != 50 {

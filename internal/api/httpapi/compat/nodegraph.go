@@ -7,6 +7,7 @@ import (
 	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/control/servicestate"
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // maxGraph is how many services a graph has: nobody reads a larger one, and Grafana does not draw
@@ -35,7 +36,7 @@ func (a *API) graph(wanted func(*lb.Service) bool) v1.NodeGraph {
 	endpoints := map[string]int{} // where their nodes are
 	services := 0
 	drains := servicestate.DrainsOf(a.Store.Drains.All(a.Store.Snapshot()))
-	a.eachService(func(s *lb.Service, stats *lb.ServiceStats) {
+	a.eachService(func(s *lb.Service, stats *report.ServiceStats) {
 		if services == maxGraph || !wanted(s) {
 			return
 		}
@@ -48,7 +49,7 @@ func (a *API) graph(wanted func(*lb.Service) bool) v1.NodeGraph {
 			Secondarystat: bytesOf(&stats.EndpointStats), Color: "gray", Icon: "sitemap", NodeRadius: 40,
 		})
 		for i := range s.Endpoints {
-			var counted lb.EndpointStats
+			var counted report.EndpointStats
 			if i < len(stats.Endpoints) {
 				counted = stats.Endpoints[i]
 			}
@@ -75,7 +76,7 @@ func colorOf(e *servicestate.Endpoint) string {
 }
 
 // addEndpoint adds an edge, and the node at its end unless another service has it already.
-func addEndpoint(g *v1.NodeGraph, nodes map[string]int, service string, e *lb.Endpoint, counted *lb.EndpointStats, color string) {
+func addEndpoint(g *v1.NodeGraph, nodes map[string]int, service string, e *lb.Endpoint, counted *report.EndpointStats, color string) {
 	id := e.AddrPort().String()
 	at, there := nodes[id]
 	if !there {

@@ -4,6 +4,7 @@ import (
 	v1 "loxilb/api/v1"
 	"loxilb/internal/control/servicestate"
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // Results of requests that create what exists already: clients look for these words.
@@ -25,13 +26,13 @@ func EndpointState(s *lb.Service, e *lb.Endpoint, known *servicestate.Endpoint) 
 }
 
 // HostState returns the existing loxilb's word for the health of a probed address.
-func HostState(h *lb.EndpointHealth) string {
+func HostState(h *report.EndpointHealth) string {
 	switch {
 	case h.Red:
 		return "red"
-	case h.State == lb.HealthUp:
+	case h.State == report.HealthUp:
 		return "ok"
-	case h.State == lb.HealthDown:
+	case h.State == report.HealthDown:
 		return "nok"
 	}
 	return "unknown"

@@ -17,8 +17,8 @@ import (
 	"loxilb/internal/api/httpapi"
 	"loxilb/internal/api/httpapi/transport"
 	"loxilb/internal/control/status"
-	"loxilb/internal/lb"
 	"loxilb/internal/lb/netobj"
+	"loxilb/internal/lb/policy"
 	"loxilb/test/apitest"
 )
 
@@ -199,7 +199,7 @@ func TestNetObjectsCut(t *testing.T) {
 	t.Parallel()
 	b := apitest.NewNet(t)
 	b.Made = true
-	b.Fake.Accepted = []lb.Session{{
+	b.Fake.Accepted = []policy.Session{{
 		Remote: netip.MustParseAddrPort("203.0.113.9:5000"), Local: netip.MustParseAddrPort("10.0.0.1:22"), Interface: "eth0", Out: "eth0", Route: netip.MustParsePrefix("203.0.113.0/24"),
 	}}
 	const who = "the ssh session from 203.0.113.9:5000 to 10.0.0.1:22"

@@ -10,6 +10,7 @@ import (
 	"loxilb/internal/api/manifest"
 	"loxilb/internal/control/store"
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // affectedTimeout bounds how long a plan looks through connections. Beyond that, it reports less.
@@ -27,7 +28,7 @@ type affectedService struct {
 // countAffected counts the connections that a change ends. Counters do not know which connections
 // are over, and only the connections show what firewall rules end.
 func (a *API) countAffected(ctx context.Context, out *v1.ApplyResult, before, after *store.Snapshot, l *lockout) {
-	droppedBefore, droppedAfter := func(*lb.Connection) bool { return false }, func(*lb.Connection) bool { return false }
+	droppedBefore, droppedAfter := func(*report.Connection) bool { return false }, func(*report.Connection) bool { return false }
 	if l != nil && l.after != nil && a.Dropper != nil {
 		droppedBefore, droppedAfter = a.Dropper(l.before), a.Dropper(l.after)
 	}
@@ -37,7 +38,7 @@ func (a *API) countAffected(ctx context.Context, out *v1.ApplyResult, before, af
 	}
 	ctx, cancel := context.WithTimeout(ctx, affectedTimeout)
 	defer cancel()
-	err := a.DataPath.Connections(ctx, func(n lb.Connection) bool {
+	err := a.DataPath.Connections(ctx, func(n report.Connection) bool {
 		if n.Reply || n.State == "closed" {
 			return true
 		}
@@ -79,7 +80,7 @@ func (a *API) affectedServices(changes []v1.Change, before, after *store.Snapsho
 }
 
 // count counts a connection of the service, and whether it loses its endpoint.
-func (t *affectedService) count(n *lb.Connection) {
+func (t *affectedService) count(n *report.Connection) {
 	if !n.IsAt(t.key, t.vips) {
 		return
 	}

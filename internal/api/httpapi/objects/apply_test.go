@@ -17,6 +17,7 @@ import (
 	"loxilb/internal/api/httpapi/objects"
 	"loxilb/internal/control/store"
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 	"loxilb/test/apitest"
 )
 
@@ -138,14 +139,14 @@ func TestPlan(t *testing.T) {
 	b.Apply(`{"objects":[` + apitest.Object(1, "", "10.0.0.1", "10.0.0.2") + "," + apitest.Object(2, "", "10.0.0.1") + "," + apitest.Object(3, `,"managed":true`, "10.0.0.1") + "," + apitest.Object(4, "", "10.0.0.1") + `]}`)
 	for n, active := range map[byte]uint64{1: 30, 2: 7, 3: 1, 4: 2} {
 		k := lb.Key{VIP: netip.AddrFrom4([4]byte{20, 20, 20, n}), Port: 80, Protocol: lb.TCP}
-		b.Fake.Stats[k] = lb.ServiceStats{EndpointStats: lb.EndpointStats{Active: active}, Endpoints: []lb.EndpointStats{{Active: 10}, {Active: 20}}}
+		b.Fake.Stats[k] = report.ServiceStats{EndpointStats: report.EndpointStats{Active: active}, Endpoints: []report.EndpointStats{{Active: 10}, {Active: 20}}}
 	}
 	gone := netip.MustParseAddrPort("10.0.0.2:80")
-	at := lb.Connection{Protocol: lb.TCP, Dst: netip.MustParseAddrPort("20.20.20.1:80"), Of: gone, Service: "20.20.20.1:80/tcp", State: "est"}
+	at := report.Connection{Protocol: lb.TCP, Dst: netip.MustParseAddrPort("20.20.20.1:80"), Of: gone, Service: "20.20.20.1:80/tcp", State: "est"}
 	over, kept, reply, other := at, at, at, at
 	over.State = "closed"
 	kept.Of, reply.Reply, other.Dst = netip.MustParseAddrPort("10.0.0.1:80"), true, netip.MustParseAddrPort("20.20.20.9:80")
-	b.Fake.Conns = []lb.Connection{at, at, over, kept, reply, other}
+	b.Fake.Conns = []report.Connection{at, at, over, kept, reply, other}
 	before := b.Store.Snapshot().Revision()
 	_, r, _ := b.Apply(`{"dryRun":true,"prune":["lb"],"objects":[` + apitest.Object(1, `,"sel":1,"name":"web"`, "10.0.0.1", "10.0.0.3") + "," + apitest.Object(4, "", "10.0.0.1") + "," + apitest.Object(5, "", "10.0.0.1") + `]}`)
 	want := "change Loadbalancer 20.20.20.1:80/tcp [endpoints[10.0.0.2 80].endpointIP: 10.0.0.2 -> ] [endpoints[10.0.0.2 80].targetPort: 80 -> ] [endpoints[10.0.0.2 80].weight: 1 -> ]" +

@@ -13,6 +13,7 @@ import (
 	"loxilb/internal/control/store"
 	"loxilb/internal/lb"
 	"loxilb/internal/lb/netobj"
+	"loxilb/internal/lb/policy"
 )
 
 // errNeedsSessions aborts a transaction until the sessions of this machine are known (see lockout).
@@ -21,7 +22,7 @@ var errNeedsSessions = errors.New("this machine's sessions must be known first")
 // lockout describes how a change could disconnect sessions of this machine, such as the caller's
 // SSH.
 type lockout struct {
-	before, after []lb.Rule // firewall rules; nil: none drops or none changes
+	before, after []policy.Rule // firewall rules; nil: none drops or none changes
 	paths         []AccessPath
 	vips          []netip.Addr // not nil: paths are services of these VIPs only
 }
@@ -30,7 +31,7 @@ type lockout struct {
 // to a service.
 type AccessPath struct {
 	change  string // what happens to it, for the error
-	carries func(*lb.Session) bool
+	carries func(*policy.Session) bool
 }
 
 func (l *lockout) same(o *lockout) bool {
@@ -51,7 +52,7 @@ func (a *API) lockoutOf(tx *store.Tx) *lockout {
 		l.before, l.after = slices.Collect(a.Store.Rules.All(tx.Before())), slices.Collect(a.Store.Rules.All(tx))
 		break
 	}
-	if !slices.ContainsFunc(l.after, func(r lb.Rule) bool { return r.Action == lb.RuleDrop }) {
+	if !slices.ContainsFunc(l.after, func(r policy.Rule) bool { return r.Action == policy.RuleDrop }) {
 		l.before, l.after = nil, nil
 	} else {
 		l.vips = nil
@@ -73,7 +74,7 @@ func (a *API) removedPaths(tx *store.Tx) []AccessPath {
 	for _, after := range a.Store.Members.Differences(tx) {
 		if after != nil && !after.Tagged { // its addresses no longer receive packets
 			member := *after
-			list = append(list, AccessPath{"putting " + member.Dev + " into " + member.Bridge(), func(s *lb.Session) bool { return netobj.DeviceCarries(member.Dev, s) }})
+			list = append(list, AccessPath{"putting " + member.Dev + " into " + member.Bridge(), func(s *policy.Session) bool { return netobj.DeviceCarries(member.Dev, s) }})
 		}
 	}
 	return list
@@ -88,7 +89,7 @@ func (a *API) interceptedPaths(tx *store.Tx) (list []AccessPath, vips []netip.Ad
 		}
 		for _, key := range append(after.SecondaryKeys(), after.Key) {
 			if before == nil || key != before.Key && !slices.Contains(before.Secondary, key.VIP) {
-				list, vips = append(list, AccessPath{"service " + key.String(), func(s *lb.Session) bool { return s.At(key) }}), append(vips, key.VIP)
+				list, vips = append(list, AccessPath{"service " + key.String(), func(s *policy.Session) bool { return s.At(key) }}), append(vips, key.VIP)
 			}
 		}
 	}
@@ -114,20 +115,20 @@ func removedPathsOf[T netobj.Object[T]](a *API, tx *store.Tx, t *store.Table[T])
 // AccessPaths returns an object of the kernel's network as a path by which sessions arrive; none
 // for kinds that carry none.
 func (a *API) AccessPaths(verb, kind string, o fmt.Stringer) []AccessPath {
-	var carries func(*lb.Session) bool
+	var carries func(*policy.Session) bool
 	switch o := o.(type) {
 	case netobj.Address:
 		seen := sync.OnceValue(func() []netobj.DeviceAddresses {
 			list, _ := a.Network.Addresses.Seen() // unknown addresses make the check stricter
 			return list
 		})
-		carries = func(s *lb.Session) bool { return o.Carries(s, seen()) }
+		carries = func(s *policy.Session) bool { return o.Carries(s, seen()) }
 	case netobj.Route:
 		carries = o.Carries
 	case netobj.VLAN:
-		carries = func(s *lb.Session) bool { return netobj.DeviceCarries(o.Device(), s) }
+		carries = func(s *policy.Session) bool { return netobj.DeviceCarries(o.Device(), s) }
 	case netobj.VXLAN:
-		carries = func(s *lb.Session) bool { return netobj.DeviceCarries(o.Device(), s) }
+		carries = func(s *policy.Session) bool { return netobj.DeviceCarries(o.Device(), s) }
 	default:
 		return nil
 	}
@@ -190,17 +191,17 @@ func (a *API) lockoutProblem(l *lockout) *rest.Problem {
 	if err != nil {
 		return rest.Refuse(http.StatusServiceUnavailable, "nobody knows whom this cuts off: %v; force=true (loxicmd --force) does it all the same", err)
 	}
-	if lost := lb.Disconnected(l.before, l.after, sessions); len(lost) > 0 {
-		return rest.Refuse(http.StatusConflict, "these rules cut off %s: allow what must go on by a rule of a higher preference, or ask with force=true (loxicmd --force)", lb.SessionNames(lost))
+	if lost := policy.Disconnected(l.before, l.after, sessions); len(lost) > 0 {
+		return rest.Refuse(http.StatusConflict, "these rules cut off %s: allow what must go on by a rule of a higher preference, or ask with force=true (loxicmd --force)", policy.SessionNames(lost))
 	}
 	if lost, causes := l.orphaned(sessions); len(lost) > 0 {
-		return rest.Refuse(http.StatusConflict, "%s cuts off %s: ask with force=true (loxicmd --force) to do it all the same", strings.Join(causes, ", "), lb.SessionNames(lost))
+		return rest.Refuse(http.StatusConflict, "%s cuts off %s: ask with force=true (loxicmd --force) to do it all the same", strings.Join(causes, ", "), policy.SessionNames(lost))
 	}
 	return nil
 }
 
 // orphaned returns the sessions that arrive by removed paths, and what removes these.
-func (l *lockout) orphaned(sessions []lb.Session) (cut []lb.Session, causes []string) {
+func (l *lockout) orphaned(sessions []policy.Session) (cut []policy.Session, causes []string) {
 	for _, t := range l.paths {
 		n := len(cut)
 		for i := range sessions {
@@ -216,7 +217,7 @@ func (l *lockout) orphaned(sessions []lb.Session) (cut []lb.Session, causes []st
 }
 
 // disconnected returns the sessions that a change would disconnect, as far as they are known.
-func (a *API) disconnected(l *lockout) []lb.Session {
+func (a *API) disconnected(l *lockout) []policy.Session {
 	if l == nil {
 		return nil
 	}
@@ -225,5 +226,5 @@ func (a *API) disconnected(l *lockout) []lb.Session {
 		return nil
 	}
 	orphaned, _ := l.orphaned(sessions)
-	return append(lb.Disconnected(l.before, l.after, sessions), orphaned...)
+	return append(policy.Disconnected(l.before, l.after, sessions), orphaned...)
 }

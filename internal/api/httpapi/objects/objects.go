@@ -12,8 +12,9 @@ import (
 	v1 "loxilb/api/v1"
 	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/control/desired"
-	"loxilb/internal/lb"
 	"loxilb/internal/lb/netobj"
+	"loxilb/internal/lb/policy"
+	"loxilb/internal/lb/report"
 )
 
 // Owner is the name under which the store files what comes from here.
@@ -22,13 +23,13 @@ const Owner = "rest"
 // DataPath is what changes need to know of the data path: whom they disconnect.
 type DataPath interface {
 	// Connections calls yield for each direction of each connection until it returns false.
-	Connections(ctx context.Context, yield func(lb.Connection) bool) error
+	Connections(ctx context.Context, yield func(report.Connection) bool) error
 	// Sessions returns the TCP connections that sockets of this machine have accepted from outside.
-	Sessions(at ...netip.Addr) ([]lb.Session, error) // at these addresses; none: at all
+	Sessions(at ...netip.Addr) ([]policy.Session, error) // at these addresses; none: at all
 }
 
 // Dropper tells which connections firewall rules would end.
-type Dropper func([]lb.Rule) func(*lb.Connection) bool
+type Dropper func([]policy.Rule) func(*report.Connection) bool
 
 // Options are the parts that changes stand on. All but Dropper are needed.
 type Options struct {

@@ -17,6 +17,7 @@ import (
 	"loxilb/internal/diagnose/verify"
 	"loxilb/internal/event"
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 	"loxilb/internal/telemetry/logs"
 )
 
@@ -31,7 +32,7 @@ type DataPath interface {
 type Health interface {
 	servicestate.Health
 	// EndpointCount counts probed addresses by state.
-	EndpointCount() lb.HealthCount
+	EndpointCount() report.HealthCount
 }
 
 // Options are the parts that the area stands on. All but Explainer and Ready are needed.

@@ -22,6 +22,7 @@ import (
 	"loxilb/internal/control/store"
 	"loxilb/internal/diagnose/rates"
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // fake provides the rates and health states that a test sets.
@@ -77,14 +78,14 @@ func (f *fake) Wait(ctx context.Context, _ rates.Window) error {
 // health reports all endpoints of these services as down, and all others as up.
 type health map[lb.Key]bool
 
-func (h health) EndpointVerdict(s *lb.Service, _ lb.Endpoint) lb.Verdict {
+func (h health) EndpointVerdict(s *lb.Service, _ lb.Endpoint) report.Verdict {
 	if h[s.Key] {
-		return lb.Verdict{Probe: lb.HealthDown}
+		return report.Verdict{Probe: report.HealthDown}
 	}
-	return lb.Verdict{Probe: lb.HealthUp}
+	return report.Verdict{Probe: report.HealthUp}
 }
 
-func (h health) EndpointCount() lb.HealthCount { return lb.HealthCount{Down: len(h)} }
+func (h health) EndpointCount() report.HealthCount { return report.HealthCount{Down: len(h)} }
 
 func key(n int) lb.Key {
 	return lb.Key{VIP: netip.AddrFrom4([4]byte{20, 0, byte(n >> 8), byte(n)}), Port: 80, Protocol: lb.TCP}
@@ -127,14 +128,14 @@ type counted struct{}
 
 func (counted) Drops() map[string]uint64 { return nil }
 
-func (counted) EachServiceStats(keys []lb.Key, yield func(int, *lb.ServiceStats)) {
-	one := lb.EndpointStats{Connections: 7, In: lb.Traffic{Packets: 8, Bytes: 9}, Handshakes: lb.Handshakes{Repeated: 3, Refused: 1, Reset: 1}}
-	all := lb.EndpointStats{Connections: 70, Handshakes: lb.Handshakes{Repeated: 5, Refused: 4}}
-	one.Refusals[lb.TupleInUse] = 1
-	all.Refusals[lb.NoEndpoint], all.Refusals[lb.TupleInUse] = 4, 1
+func (counted) EachServiceStats(keys []lb.Key, yield func(int, *report.ServiceStats)) {
+	one := report.EndpointStats{Connections: 7, In: report.Traffic{Packets: 8, Bytes: 9}, Handshakes: report.Handshakes{Repeated: 3, Refused: 1, Reset: 1}}
+	all := report.EndpointStats{Connections: 70, Handshakes: report.Handshakes{Repeated: 5, Refused: 4}}
+	one.Refusals[report.TupleInUse] = 1
+	all.Refusals[report.NoEndpoint], all.Refusals[report.TupleInUse] = 4, 1
 	for i, k := range keys {
 		if k != key(1) {
-			yield(i, &lb.ServiceStats{EndpointStats: all, Endpoints: []lb.EndpointStats{one}})
+			yield(i, &report.ServiceStats{EndpointStats: all, Endpoints: []report.EndpointStats{one}})
 		}
 	}
 }

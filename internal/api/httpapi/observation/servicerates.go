@@ -13,6 +13,7 @@ import (
 	"loxilb/internal/control/servicestate"
 	"loxilb/internal/diagnose/rates"
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // rateQuery is which services are asked for, and what of them.
@@ -146,13 +147,13 @@ func (a *API) list(q rateQuery, window rates.Window) v1.ServiceRatesList {
 }
 
 // stats returns what services have counted.
-func (a *API) stats(of []*rateRow) []lb.ServiceStats {
-	out := make([]lb.ServiceStats, len(of))
+func (a *API) stats(of []*rateRow) []report.ServiceStats {
+	out := make([]report.ServiceStats, len(of))
 	keys := make([]lb.Key, len(of))
 	for i, r := range of {
 		keys[i] = r.key
 	}
-	a.DataPath.EachServiceStats(keys, func(place int, s *lb.ServiceStats) { out[place] = *s })
+	a.DataPath.EachServiceStats(keys, func(place int, s *report.ServiceStats) { out[place] = *s })
 	return out
 }
 
@@ -193,11 +194,11 @@ func (a *API) find(q *rateQuery) (found []*rateRow) {
 
 // down counts the endpoints that are down. That does not depend on what the data path has counted.
 func (a *API) down(s *lb.Service, drains servicestate.Drains) int {
-	states := servicestate.Of(servicestate.Gather(s, &lb.ServiceStats{}, drains, a.Health), servicestate.Applied)
+	states := servicestate.Of(servicestate.Gather(s, &report.ServiceStats{}, drains, a.Health), servicestate.Applied)
 	return states.Down
 }
 
-func (a *API) answer(s *lb.Service, load *rates.Load, stats *lb.ServiceStats, states *servicestate.Service, q *rateQuery) v1.ServiceRates {
+func (a *API) answer(s *lb.Service, load *rates.Load, stats *report.ServiceStats, states *servicestate.Service, q *rateQuery) v1.ServiceRates {
 	out := v1.ServiceRates{
 		Service: s.Key.String(), Name: s.Name, Selection: s.Algorithm.String(), EndpointCount: len(s.Endpoints), Active: load.Active, Inactive: stats.Inactive, Refused: stats.Refusals.Sum(), RefusedRate: load.Refused, Rates: ratesOf(&load.Rates),
 		State: string(states.State), EndpointsUp: states.Serving, EndpointsDown: states.Down, EndpointsDrained: states.Drained,
@@ -214,7 +215,7 @@ func (a *API) answer(s *lb.Service, load *rates.Load, stats *lb.ServiceStats, st
 
 // endpoints returns those of a service; of the only one that is asked for, they are in the order
 // that is, and a page of them.
-func (a *API) endpoints(s *lb.Service, stats *lb.ServiceStats, states *servicestate.Service, q *rateQuery) []v1.EndpointRates {
+func (a *API) endpoints(s *lb.Service, stats *report.ServiceStats, states *servicestate.Service, q *rateQuery) []v1.EndpointRates {
 	loads := a.Sampler.Endpoints(s.Key, len(s.Endpoints))
 	places := make([]int, len(s.Endpoints))
 	for i := range places {
@@ -239,7 +240,7 @@ func (a *API) endpoints(s *lb.Service, stats *lb.ServiceStats, states *servicest
 		one := v1.EndpointRates{
 			Endpoint: e.AddrPort().String(), Weight: int(e.Weight), State: string(states.Endpoints[i]), Active: loads[i].Active, Rates: ratesOf(&loads[i].Rates),
 		}
-		var counted lb.EndpointStats
+		var counted report.EndpointStats
 		if i < len(stats.Endpoints) { // the store may be ahead of the data path
 			counted = stats.Endpoints[i]
 		}
@@ -252,7 +253,7 @@ func (a *API) endpoints(s *lb.Service, stats *lb.ServiceStats, states *servicest
 	return out
 }
 
-func countersOf(s *lb.EndpointStats) *v1.Counters {
+func countersOf(s *report.EndpointStats) *v1.Counters {
 	return &v1.Counters{
 		Connections: s.Connections, PacketsIn: s.In.Packets, PacketsOut: s.Out.Packets, BytesIn: s.In.Bytes, BytesOut: s.Out.Bytes,
 		RepeatedSyns: s.Handshakes.Repeated, FailedHandshakes: s.Handshakes.Failed(), Unanswered: s.Handshakes.Unanswered(),

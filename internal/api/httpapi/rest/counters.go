@@ -4,6 +4,7 @@ import (
 	v1 "loxilb/api/v1"
 	"loxilb/internal/diagnose/rates"
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // Handshakes returns how long handshakes took; nil: there were none.
@@ -15,9 +16,9 @@ func Handshakes(t rates.Times) *v1.HandshakeTimes {
 }
 
 // RefusedBy lists what was refused, by reason.
-func RefusedBy(r *lb.Refusals) []v1.RefusedCount {
+func RefusedBy(r *report.Refusals) []v1.RefusedCount {
 	out := []v1.RefusedCount{}
-	r.Each(func(reason lb.RefusalReason, n uint64) {
+	r.Each(func(reason report.RefusalReason, n uint64) {
 		out = append(out, v1.RefusedCount{Reason: reason.String(), Count: n})
 	})
 	return out
@@ -27,12 +28,12 @@ func RefusedBy(r *lb.Refusals) []v1.RefusedCount {
 type ServiceCounters interface {
 	// EachServiceStats yields the counters of those services that the data path has, by their
 	// places in the list, in this order.
-	EachServiceStats(keys []lb.Key, yield func(place int, s *lb.ServiceStats))
+	EachServiceStats(keys []lb.Key, yield func(place int, s *report.ServiceStats))
 }
 
 // EachService calls f with the place and the counters of each service, in their order: zero for
 // those that the data path does not have.
-func EachService(d ServiceCounters, services []*lb.Service, f func(place int, stats *lb.ServiceStats)) {
+func EachService(d ServiceCounters, services []*lb.Service, f func(place int, stats *report.ServiceStats)) {
 	keys := make([]lb.Key, len(services))
 	for i, s := range services {
 		keys[i] = s.Key
@@ -40,10 +41,10 @@ func EachService(d ServiceCounters, services []*lb.Service, f func(place int, st
 	next := 0
 	missing := func(until int) {
 		for ; next < until; next++ {
-			f(next, &lb.ServiceStats{})
+			f(next, &report.ServiceStats{})
 		}
 	}
-	d.EachServiceStats(keys, func(place int, stats *lb.ServiceStats) {
+	d.EachServiceStats(keys, func(place int, stats *report.ServiceStats) {
 		missing(place)
 		f(place, stats)
 		next = place + 1

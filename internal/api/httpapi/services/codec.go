@@ -15,6 +15,7 @@ import (
 	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/control/servicestate"
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // codec turns entries of the API into services and back, by the fields of lb. It has no line for
@@ -195,12 +196,12 @@ const fieldPeriod = "probe period"
 
 // answer returns a service as the contract writes it, so it can be sent back as it is. endpoints
 // are what is known of its endpoints, states what they amount to.
-func (c *codec) answer(s *lb.Service, stats *lb.ServiceStats, endpoints []servicestate.Endpoint, states *servicestate.Service) *v1.LoadbalanceEntry {
+func (c *codec) answer(s *lb.Service, stats *report.ServiceStats, endpoints []servicestate.Endpoint, states *servicestate.Service) *v1.LoadbalanceEntry {
 	e := &v1.LoadbalanceEntry{Endpoints: make([]v1.Endpoint, len(s.Endpoints))}
 	get(e, c.key, s)
 	get(e, c.fields, s)
 	for i := range s.Endpoints {
-		var t lb.EndpointStats
+		var t report.EndpointStats
 		if i < len(stats.Endpoints) {
 			t = stats.Endpoints[i]
 		}

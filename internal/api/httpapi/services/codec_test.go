@@ -17,6 +17,7 @@ import (
 	v1 "loxilb/api/v1"
 	"loxilb/internal/control/servicestate"
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // TestEveryPropertyIsAField checks that every property of the API is a field of lb, is refused as
@@ -208,7 +209,7 @@ func TestShare(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stats := &lb.ServiceStats{Endpoints: []lb.EndpointStats{{Takes: true, Share: 0.3}, {Takes: true, Share: 1}, {}}}
+	stats := &report.ServiceStats{Endpoints: []report.EndpointStats{{Takes: true, Share: 0.3}, {Takes: true, Share: 1}, {}}}
 	endpoints := servicestate.Gather(&s, stats, nil, noHealth{})
 	states := servicestate.Of(endpoints, servicestate.Applied)
 	for i, want := range []int{30, 0, 0} {
@@ -220,15 +221,15 @@ func TestShare(t *testing.T) {
 
 // plainAnswer returns a service as the API writes it, without counts or observed state.
 func plainAnswer(s *lb.Service) *v1.LoadbalanceEntry {
-	endpoints := servicestate.Gather(s, &lb.ServiceStats{}, nil, noHealth{})
+	endpoints := servicestate.Gather(s, &report.ServiceStats{}, nil, noHealth{})
 	states := servicestate.Of(endpoints, servicestate.Applied)
-	return newCodec(false).answer(s, &lb.ServiceStats{}, endpoints, &states)
+	return newCodec(false).answer(s, &report.ServiceStats{}, endpoints, &states)
 }
 
 // noHealth has no health states.
 type noHealth struct{}
 
-func (noHealth) EndpointVerdict(*lb.Service, lb.Endpoint) lb.Verdict { return lb.Verdict{} }
+func (noHealth) EndpointVerdict(*lb.Service, lb.Endpoint) report.Verdict { return report.Verdict{} }
 
 // demo is the service of the README.
 const demo = `{"serviceArguments":{"externalIP":"20.20.20.1","port":2020,"protocol":"tcp"},

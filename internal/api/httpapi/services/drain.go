@@ -17,6 +17,7 @@ import (
 	"loxilb/internal/control/servicestate"
 	"loxilb/internal/control/store"
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 const (
@@ -198,10 +199,10 @@ func (a *API) leftOf(ctx context.Context, drains []lb.Drain) (left, sockets []in
 	if len(drains) == 0 {
 		return left, sockets, nil
 	}
-	sought := lb.Sought{Requests: true, Of: func(_ string, at netip.AddrPort) bool {
+	sought := report.Sought{Requests: true, Of: func(_ string, at netip.AddrPort) bool {
 		return slices.ContainsFunc(drains, func(d lb.Drain) bool { return d.Has(at.Addr(), at.Port()) })
 	}}
-	_, err = a.DataPath.ConnectionsFrom(ctx, 0, sought, func(c lb.Connection) bool {
+	_, err = a.DataPath.ConnectionsFrom(ctx, 0, sought, func(c report.Connection) bool {
 		for i := range drains {
 			if !c.Reply && c.State != "closed" && drains[i].Has(c.Of.Addr(), c.Of.Port()) {
 				left[i]++

@@ -17,6 +17,7 @@ import (
 	"loxilb/internal/control/servicestate"
 	"loxilb/internal/control/store"
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // maxUsersShown bounds the services that an answer lists for an address that is probed.
@@ -88,10 +89,10 @@ func (a *API) GetEndpoints(w http.ResponseWriter, r *http.Request, params v1.Get
 		return
 	}
 	observed := a.NewObservedEndpoints()
-	list := listing.List[*lb.EndpointHealth]{
-		Rows: a.endpointsFor(q), Key: func(h *lb.EndpointHealth) string { return h.Key() }, Order: strings.Compare,
-		Also: func(h *lb.EndpointHealth) []string { return []string{h.Addr.String()} },
-		Values: func(h *lb.EndpointHealth, path string) []string {
+	list := listing.List[*report.EndpointHealth]{
+		Rows: a.endpointsFor(q), Key: func(h *report.EndpointHealth) string { return h.Key() }, Order: strings.Compare,
+		Also: func(h *report.EndpointHealth) []string { return []string{h.Addr.String()} },
+		Values: func(h *report.EndpointHealth, path string) []string {
 			switch path {
 			case "hostName":
 				return []string{h.Addr.String()}
@@ -111,13 +112,13 @@ func (a *API) GetEndpoints(w http.ResponseWriter, r *http.Request, params v1.Get
 			return endpointFields().Values(observed.Answer(h), path)
 		},
 	}
-	rest.WritePage(w, r, "Attr", &list, q, func(h *lb.EndpointHealth) any { return observed.Answer(h) })
+	rest.WritePage(w, r, "Attr", &list, q, func(h *report.EndpointHealth) any { return observed.Answer(h) })
 }
 
 // endpointsFor returns those that a query may be about: of many, it takes long to say how each is.
-func (a *API) endpointsFor(q *listing.Query) iter.Seq[*lb.EndpointHealth] {
+func (a *API) endpointsFor(q *listing.Query) iter.Seq[*report.EndpointHealth] {
 	if names, few := a.endpointNames(q); few {
-		return func(yield func(*lb.EndpointHealth) bool) { a.Health.EndpointsNamed(names, yield) }
+		return func(yield func(*report.EndpointHealth) bool) { a.Health.EndpointsNamed(names, yield) }
 	}
 	after := q.After()
 	chosen := func(name string, at netip.Addr) bool {
@@ -131,7 +132,7 @@ func (a *API) endpointsFor(q *listing.Query) iter.Seq[*lb.EndpointHealth] {
 			return nil, false
 		})
 	}
-	return func(yield func(*lb.EndpointHealth) bool) { a.Health.EndpointsWhere(chosen, yield) }
+	return func(yield func(*report.EndpointHealth) bool) { a.Health.EndpointsWhere(chosen, yield) }
 }
 
 // endpointNames returns names and addresses of all endpoints that may match a query, if it names
@@ -165,7 +166,7 @@ var endpointFields = sync.OnceValue(func() *listing.Fields {
 
 // endpointAnswer returns an address that is probed as the contract writes it, so that it can be
 // sent back as it is.
-func (c *codec) endpointAnswer(h *lb.EndpointHealth) *v1.EndpointProbe {
+func (c *codec) endpointAnswer(h *report.EndpointHealth) *v1.EndpointProbe {
 	e := &v1.EndpointProbe{}
 	get(e, c.probe, &h.EndpointProbe)
 	e.Name = h.Key()
@@ -183,8 +184,8 @@ func (c *codec) endpointAnswer(h *lb.EndpointHealth) *v1.EndpointProbe {
 }
 
 // probeWord returns the word for what a probe found, as states of endpoints have it.
-func probeWord(s lb.HealthState) string {
-	return string(servicestate.Endpoint{Verdict: lb.Verdict{Probe: s}, Weight: 1}.State())
+func probeWord(s report.HealthState) string {
+	return string(servicestate.Endpoint{Verdict: report.Verdict{Probe: s}, Weight: 1}.State())
 }
 
 func delay(d time.Duration) string {

@@ -12,6 +12,7 @@ import (
 
 	"loxilb/internal/api/httpapi"
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 	"loxilb/test/apitest"
 )
 
@@ -143,12 +144,12 @@ func TestDeleteEndpoint(t *testing.T) {
 }
 
 // health returns the health of an endpoint in the fake.
-func health(state lb.HealthState, addr string) *lb.EndpointHealth {
+func health(state report.HealthState, addr string) *report.EndpointHealth {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	h := &lb.EndpointHealth{
+	h := &report.EndpointHealth{
 		State: state, Since: at, Checked: at.Add(time.Second), Evidence: "tcp " + addr + ":5001: connection refused, 3 of 3",
 		MinDelay: 1200 * time.Microsecond, AvgDelay: 1300 * time.Microsecond, MaxDelay: 1234567 * time.Nanosecond,
-		History: []lb.HealthChange{{At: at, From: lb.HealthUp, To: lb.HealthDown, Evidence: "x"}}, Services: []lb.Key{apitest.DemoKey()},
+		History: []report.HealthChange{{At: at, From: report.HealthUp, To: report.HealthDown, Evidence: "x"}}, Services: []lb.Key{apitest.DemoKey()},
 	}
 	h.Addr = netip.MustParseAddr(addr)
 	h.Probe = lb.Probe{Type: lb.ProbeTCP, Port: 5001, Interval: 500 * time.Millisecond, Timeout: 500 * time.Millisecond, Fall: 3, Rise: 2}
@@ -159,9 +160,9 @@ func health(state lb.HealthState, addr string) *lb.EndpointHealth {
 func TestGetEndpoints(t *testing.T) {
 	t.Parallel()
 	b := apitest.New(t, nil)
-	red := health(lb.HealthDown, "17.17.17.1")
+	red := health(report.HealthDown, "17.17.17.1")
 	red.Red = true
-	b.Fake.Health = []*lb.EndpointHealth{health(lb.HealthDown, "31.31.31.1"), health(lb.HealthUp, "32.32.32.1"), health(lb.HealthUnknown, "33.33.33.1"), red}
+	b.Fake.Health = []*report.EndpointHealth{health(report.HealthDown, "31.31.31.1"), health(report.HealthUp, "32.32.32.1"), health(report.HealthUnknown, "33.33.33.1"), red}
 	w := b.Call("GET", endpointsPath, "")
 	var list struct{ Attr []json.RawMessage }
 	if err := json.Unmarshal(w.Body.Bytes(), &list); err != nil || len(list.Attr) != 4 {
@@ -203,7 +204,7 @@ func TestGetEndpoints(t *testing.T) {
 func TestEndpointHostState(t *testing.T) {
 	t.Parallel()
 	b := apitest.New(t, nil)
-	b.Fake.Health = []*lb.EndpointHealth{health(lb.HealthUp, "31.31.31.1")}
+	b.Fake.Health = []*report.EndpointHealth{health(report.HealthUp, "31.31.31.1")}
 	for _, tc := range []struct {
 		body string
 		code int

@@ -11,6 +11,7 @@ import (
 	"loxilb/internal/control/servicestate"
 	"loxilb/internal/control/store"
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // observedEndpoints finds the state of probed addresses in the services that they are endpoints of.
@@ -37,7 +38,7 @@ func (a *API) NewObservedEndpoints() *observedEndpoints {
 
 // Answer returns a probed address as the API shows it. The contract's answers have no observed
 // state.
-func (o *observedEndpoints) Answer(h *lb.EndpointHealth) *v1.EndpointProbe {
+func (o *observedEndpoints) Answer(h *report.EndpointHealth) *v1.EndpointProbe {
 	e := o.api.codec.endpointAnswer(h)
 	if !o.api.Compat {
 		e.ObservedState = string(o.state(h))
@@ -48,7 +49,7 @@ func (o *observedEndpoints) Answer(h *lb.EndpointHealth) *v1.EndpointProbe {
 // state returns the state of a probed address: what needs attention in any of its services comes
 // first, then whether any of them sends it connections. An address of no service has the state of
 // its probe.
-func (o *observedEndpoints) state(h *lb.EndpointHealth) servicestate.State {
+func (o *observedEndpoints) state(h *report.EndpointHealth) servicestate.State {
 	var found []servicestate.State
 	for _, key := range h.Services[:min(len(h.Services), maxUsersShown)] {
 		one := o.of(key)
@@ -69,7 +70,7 @@ func (o *observedEndpoints) state(h *lb.EndpointHealth) servicestate.State {
 			return s
 		}
 	}
-	alone := servicestate.Endpoint{Verdict: lb.Verdict{Probe: h.State, Agent: h.Red}, Weight: 1, Drained: o.drains.Has(netip.AddrPortFrom(h.Addr, h.Probe.Port))}
+	alone := servicestate.Endpoint{Verdict: report.Verdict{Probe: h.State, Agent: h.Red}, Weight: 1, Drained: o.drains.Has(netip.AddrPortFrom(h.Addr, h.Probe.Port))}
 	return alone.State()
 }
 

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"loxilb/internal/api/httpapi"
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 	"loxilb/test/apitest"
 )
 
@@ -15,11 +15,11 @@ import (
 func TestObservedEndpointSteps(t *testing.T) {
 	t.Parallel()
 	const n = 200
-	endpoints, list := []string{}, []*lb.EndpointHealth{}
+	endpoints, list := []string{}, []*report.EndpointHealth{}
 	for i := range n {
 		addr := fmt.Sprintf("31.31.31.%d", i+1)
 		endpoints = append(endpoints, `{"endpointIP":"`+addr+`","targetPort":5001,"weight":1}`)
-		list = append(list, health(lb.HealthUp, addr))
+		list = append(list, health(report.HealthUp, addr))
 	}
 	body := `{"serviceArguments":{"externalIP":"20.20.20.1","port":2020,"protocol":"tcp","monitor":true},` +
 		`"endpoints":[` + strings.Join(endpoints, ",") + `]}`

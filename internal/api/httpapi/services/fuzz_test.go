@@ -10,6 +10,7 @@ import (
 	v1 "loxilb/api/v1"
 	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // FuzzDecode checks that a body is refused with a sentence, or gives valid services that are
@@ -89,7 +90,7 @@ func FuzzEndpoint(f *testing.F) {
 		if again, err := lb.UnmarshalEndpointProbe(data); err != nil || !again.Probe.Equal(&e.Probe) || again.Key() != e.Key() || again.Addr != e.Addr {
 			t.Fatalf("%s came back as %+v, %v", data, again, err)
 		}
-		answer, err := json.Marshal(newCodec(false).endpointAnswer(&lb.EndpointHealth{EndpointProbe: e}))
+		answer, err := json.Marshal(newCodec(false).endpointAnswer(&report.EndpointHealth{EndpointProbe: e}))
 		if err != nil {
 			t.Fatal(err)
 		}

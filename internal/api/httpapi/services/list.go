@@ -15,6 +15,7 @@ import (
 	"loxilb/internal/control/servicestate"
 	"loxilb/internal/control/store"
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // GetLoadbalancers replies with all services, or the requested ones.
@@ -141,6 +142,6 @@ func (a *API) entryIn(now *store.Snapshot, s *lb.Service, drains servicestate.Dr
 }
 
 // counter is packets and bytes of both directions.
-func counter(t lb.EndpointStats) string {
+func counter(t report.EndpointStats) string {
 	return strconv.FormatUint(t.In.Packets+t.Out.Packets, 10) + ":" + strconv.FormatUint(t.In.Bytes+t.Out.Bytes, 10)
 }

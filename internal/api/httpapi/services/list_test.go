@@ -14,6 +14,7 @@ import (
 	"loxilb/internal/api/httpapi"
 	"loxilb/internal/api/httpapi/services"
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 	"loxilb/test/apitest"
 )
 
@@ -24,8 +25,8 @@ func TestList(t *testing.T) {
 		t.Errorf("nothing: %q", got)
 	}
 	b.MustPost(strings.Replace(apitest.Demo, `"protocol"`, `"name":"web","inactiveTimeOut":60,"sel":"priority","protocol"`, 1))
-	b.Fake.Stats[apitest.DemoKey()] = lb.ServiceStats{Endpoints: []lb.EndpointStats{
-		{In: lb.Traffic{Packets: 3, Bytes: 180}, Out: lb.Traffic{Packets: 2, Bytes: 120}},
+	b.Fake.Stats[apitest.DemoKey()] = report.ServiceStats{Endpoints: []report.EndpointStats{
+		{In: report.Traffic{Packets: 3, Bytes: 180}, Out: report.Traffic{Packets: 2, Bytes: 120}},
 	}}
 	w := b.Call("GET", httpapi.BaseURL+"/config/loadbalancer/all", "")
 	want := `{"lbAttr":[{
@@ -141,7 +142,7 @@ func TestConntrackPages(t *testing.T) {
 func TestPages(t *testing.T) {
 	t.Parallel()
 	b := apitest.New(t, nil)
-	b.Fake.Health = []*lb.EndpointHealth{health(lb.HealthDown, "31.31.31.1"), health(lb.HealthUp, "32.32.32.1")}
+	b.Fake.Health = []*report.EndpointHealth{health(report.HealthDown, "31.31.31.1"), health(report.HealthUp, "32.32.32.1")}
 	for i, name := range []string{"web", "a,b", "web", "10", ""} {
 		b.MustPost(strings.NewReplacer("20.20.20.1", "20.20.20."+strconv.Itoa(9+i), `"protocol"`, `"name":"`+name+`","mode":`+strconv.Itoa(i%2*2)+`,"protocol"`, "31.31.31.1", "31.31.31."+strconv.Itoa(i+1)).Replace(apitest.Demo))
 	}
@@ -262,10 +263,10 @@ func TestFewEndpoints(t *testing.T) {
 	var others []string
 	for i := range 100 {
 		at := "31.31.40." + strconv.Itoa(i)
-		b.Fake.Health = append(b.Fake.Health, health(lb.HealthUp, at))
+		b.Fake.Health = append(b.Fake.Health, health(report.HealthUp, at))
 		others = append(others, at)
 	}
-	b.Fake.Health = append(b.Fake.Health, health(lb.HealthDown, "31.31.31.1"), health(lb.HealthUp, "32.32.32.1"))
+	b.Fake.Health = append(b.Fake.Health, health(report.HealthDown, "31.31.31.1"), health(report.HealthUp, "32.32.32.1"))
 	for query, want := range map[string]struct {
 		found []string
 		built int

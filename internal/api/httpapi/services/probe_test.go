@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"loxilb/internal/api/httpapi"
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 	"loxilb/test/apitest"
 )
 
@@ -63,11 +63,11 @@ func TestPanic(t *testing.T) {
 	t.Parallel()
 	b := apitest.New(t, nil)
 	b.MustPost(fmt.Sprintf(probedService, `,"monitor":true,"allDown":"panic"`))
-	down := &lb.EndpointHealth{State: lb.HealthDown}
+	down := &report.EndpointHealth{State: report.HealthDown}
 	down.Addr, down.Probe.Port = netip.MustParseAddr("31.31.31.1"), 5001
-	b.Fake.Health = []*lb.EndpointHealth{down}
+	b.Fake.Health = []*report.EndpointHealth{down}
 	for _, takes := range []bool{false, true} {
-		b.Fake.Stats[apitest.DemoKey()] = lb.ServiceStats{Endpoints: []lb.EndpointStats{{Takes: takes}}}
+		b.Fake.Stats[apitest.DemoKey()] = report.ServiceStats{Endpoints: []report.EndpointStats{{Takes: takes}}}
 		body := b.Call("GET", httpapi.BaseURL+"/config/loadbalancer/all", "").Body.String()
 		if !strings.Contains(body, `"state":"inactive"`) || strings.Contains(body, `"panic":true`) != takes {
 			t.Errorf("takes connections: %t: %s", takes, body)

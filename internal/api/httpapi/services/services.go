@@ -12,17 +12,18 @@ import (
 	"loxilb/internal/control/desired"
 	"loxilb/internal/control/servicestate"
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // DataPath is what the data path knows of services.
 type DataPath interface {
 	// ServiceStats is false for a service that the data path does not have (yet).
-	ServiceStats(key lb.Key) (lb.ServiceStats, bool)
+	ServiceStats(key lb.Key) (report.ServiceStats, bool)
 	rest.ServiceCounters
 	// ConnectionsFrom calls yield for each direction of each connection that is sought, and perhaps
 	// others, from a place on. It returns the place where yield returned false, whose connection is
 	// the next to be yielded; 0: the end.
-	ConnectionsFrom(ctx context.Context, from int, sought lb.Sought, yield func(lb.Connection) bool) (next int, err error)
+	ConnectionsFrom(ctx context.Context, from int, sought report.Sought, yield func(report.Connection) bool) (next int, err error)
 	// OwnSockets returns the number of flows of this machine's own sockets by endpoint, as the
 	// services have them: they are not in the connection table.
 	OwnSockets() (map[netip.AddrPort]uint64, error)
@@ -33,11 +34,11 @@ type Health interface {
 	servicestate.Health
 	// EndpointHealth returns the evidence for it; false: the service does not consider it, or
 	// nothing is known.
-	EndpointHealth(s *lb.Service, e lb.Endpoint) (lb.EndpointHealth, bool)
+	EndpointHealth(s *lb.Service, e lb.Endpoint) (report.EndpointHealth, bool)
 	// EndpointsWhere yields the probed addresses whose name and address are chosen, by name.
-	EndpointsWhere(chosen func(name string, at netip.Addr) bool, yield func(*lb.EndpointHealth) bool)
+	EndpointsWhere(chosen func(name string, at netip.Addr) bool, yield func(*report.EndpointHealth) bool)
 	// EndpointsNamed yields the probed addresses with these names or addresses, by name.
-	EndpointsNamed(names []string, yield func(*lb.EndpointHealth) bool)
+	EndpointsNamed(names []string, yield func(*report.EndpointHealth) bool)
 	// SetHostState takes out the probed endpoints at an address, a port (0: any), and a probe type
 	// (lb.ProbeAuto: any), or leaves them to their probes. It returns their number.
 	SetHostState(a netip.Addr, port uint16, t lb.ProbeType, out bool) (found int)

@@ -10,6 +10,7 @@ import (
 	"loxilb/internal/api/listing"
 	"loxilb/internal/control/servicestate"
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // summaryBounds are those of the part of the list that is answered.
@@ -93,7 +94,7 @@ func (a *API) GetServiceSummaries(w http.ResponseWriter, _ *http.Request, params
 // evidence returns what was seen last of the first endpoint that is down.
 func (a *API) evidence(s *lb.Service) string {
 	for _, e := range s.Endpoints {
-		if h, known := a.Health.EndpointHealth(s, e); known && h.State == lb.HealthDown {
+		if h, known := a.Health.EndpointHealth(s, e); known && h.State == report.HealthDown {
 			return e.AddrPort().String() + ": " + strings.ReplaceAll(h.Evidence, " "+e.AddrPort().String()+":", ":")
 		}
 	}
@@ -105,7 +106,7 @@ func (a *summarizer) summarizeAll(rows []summaryRow) {
 	for i := range rows {
 		services[i] = rows[i].service
 	}
-	rest.EachService(a.DataPath, services, func(place int, stats *lb.ServiceStats) { rows[place].ServiceSummary = a.of(services[place], stats) })
+	rest.EachService(a.DataPath, services, func(place int, stats *report.ServiceStats) { rows[place].ServiceSummary = a.of(services[place], stats) })
 }
 
 // rows returns the services that are found, in order; how they are is told only where that is
@@ -160,7 +161,7 @@ func (a *API) GetServiceStatus(w http.ResponseWriter, _ *http.Request, params v1
 	addRates(&out.Summary, a.Loads.Service(key))
 	loads := a.Loads.Endpoints(key, len(s.Endpoints))
 	for i := range s.Endpoints {
-		var counted lb.EndpointStats
+		var counted report.EndpointStats
 		if i < len(stats.Endpoints) {
 			counted = stats.Endpoints[i]
 		}
@@ -171,7 +172,7 @@ func (a *API) GetServiceStatus(w http.ResponseWriter, _ *http.Request, params v1
 	rest.JSON(w, out)
 }
 
-func (a *summarizer) endpoint(s *lb.Service, e *lb.Endpoint, state servicestate.State, counted *lb.EndpointStats) v1.EndpointStatus {
+func (a *summarizer) endpoint(s *lb.Service, e *lb.Endpoint, state servicestate.State, counted *report.EndpointStats) v1.EndpointStatus {
 	out := v1.EndpointStatus{
 		Endpoint: e.AddrPort().String(), State: string(state), Weight: int(e.Weight), Backup: int(e.Backup),
 		Standby: e.Backup > 0 && !counted.Takes, Drained: a.drains.Has(e.AddrPort()),

@@ -13,6 +13,7 @@ import (
 	"loxilb/internal/control/store"
 	"loxilb/internal/diagnose/rates"
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // Loads are the rates of services, and how many connections they have, as they were read last.
@@ -34,13 +35,13 @@ func (a *API) summarizer(now *store.Snapshot) *summarizer {
 }
 
 // of returns a service in short, with its counters but without rates.
-func (a *summarizer) of(s *lb.Service, stats *lb.ServiceStats) v1.ServiceSummary {
+func (a *summarizer) of(s *lb.Service, stats *report.ServiceStats) v1.ServiceSummary {
 	out, _ := a.summarize(s, stats)
 	return out
 }
 
 // summarize returns a service in short, and the states of its endpoints.
-func (a *summarizer) summarize(s *lb.Service, stats *lb.ServiceStats) (v1.ServiceSummary, []servicestate.State) {
+func (a *summarizer) summarize(s *lb.Service, stats *report.ServiceStats) (v1.ServiceSummary, []servicestate.State) {
 	out := v1.ServiceSummary{
 		Key: s.Key.String(), Name: s.Name, Protocol: s.Protocol.String(), Mode: s.Mode.String(), Algorithm: s.Algorithm.String(), Endpoints: len(s.Endpoints),
 	}

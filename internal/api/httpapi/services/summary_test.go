@@ -17,6 +17,7 @@ import (
 	"loxilb/internal/control/status"
 	"loxilb/internal/diagnose/rates"
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 	"loxilb/test/apitest"
 )
 
@@ -50,19 +51,19 @@ func TestSummaries(t *testing.T) {
 		b.MustPost(fmt.Sprintf(`{"serviceArguments":{"externalIP":"20.20.20.%d","port":80,"protocol":"tcp","name":"web-%d","monitor":true},
 			"endpoints":[{"endpointIP":"31.31.31.%d","targetPort":8080,"weight":1},{"endpointIP":"32.32.32.1","targetPort":%d,"weight":1}]}`, i+1, 5-i, i+1, 9000+i))
 	}
-	health := func(addr string, port uint16, state lb.HealthState) *lb.EndpointHealth {
-		return &lb.EndpointHealth{EndpointProbe: lb.EndpointProbe{Addr: netip.MustParseAddr(addr), Probe: lb.Probe{Port: port}}, State: state, Evidence: "said " + state.String()}
+	health := func(addr string, port uint16, state report.HealthState) *report.EndpointHealth {
+		return &report.EndpointHealth{EndpointProbe: lb.EndpointProbe{Addr: netip.MustParseAddr(addr), Probe: lb.Probe{Port: port}}, State: state, Evidence: "said " + state.String()}
 	}
-	b.Fake.Health = []*lb.EndpointHealth{
-		health("31.31.31.2", 8080, lb.HealthDown), health("32.32.32.1", 9001, lb.HealthDown), // all of service 2
-		health("31.31.31.3", 8080, lb.HealthDown), health("32.32.32.1", 9002, lb.HealthUp), // one of service 3
-		health("31.31.31.4", 8080, lb.HealthUp), health("31.31.31.5", 8080, lb.HealthUp),
+	b.Fake.Health = []*report.EndpointHealth{
+		health("31.31.31.2", 8080, report.HealthDown), health("32.32.32.1", 9001, report.HealthDown), // all of service 2
+		health("31.31.31.3", 8080, report.HealthDown), health("32.32.32.1", 9002, report.HealthUp), // one of service 3
+		health("31.31.31.4", 8080, report.HealthUp), health("31.31.31.5", 8080, report.HealthUp),
 	}
 	first := b.Fake.Health[2]
 	first.Checked, first.Downs, first.Downtime, first.AvgDelay = time.Unix(1e9, 0), 3, 40*time.Second, 5*time.Millisecond
-	both := []lb.EndpointStats{{Takes: true}, {Takes: true}}
-	b.Fake.Stats = map[lb.Key]lb.ServiceStats{key(4): {EndpointStats: lb.EndpointStats{Active: 7, Connections: 9}, Endpoints: both}, key(5): {EndpointStats: lb.EndpointStats{Active: 8}, Endpoints: both},
-		key(1): {Endpoints: both}, key(3): {Endpoints: []lb.EndpointStats{{}, {Takes: true}}}}
+	both := []report.EndpointStats{{Takes: true}, {Takes: true}}
+	b.Fake.Stats = map[lb.Key]report.ServiceStats{key(4): {EndpointStats: report.EndpointStats{Active: 7, Connections: 9}, Endpoints: both}, key(5): {EndpointStats: report.EndpointStats{Active: 8}, Endpoints: both},
+		key(1): {Endpoints: both}, key(3): {Endpoints: []report.EndpointStats{{}, {Takes: true}}}}
 	for n := 2; n <= 5; n++ {
 		b.Fake.Want(status.ID(desired.ServiceID(key(n))), 99)
 		b.Fake.Succeeded(status.ID(desired.ServiceID(key(n))), 99)
@@ -120,8 +121,8 @@ func TestConnectionsAndDrops(t *testing.T) {
 	for i := range 4 {
 		client, vip, endpoint := netip.AddrPortFrom(netip.MustParseAddr("10.0.0.1"), uint16(i+1)), netip.MustParseAddrPort("20.20.20.1:80"), netip.MustParseAddrPort("31.31.31.1:8080")
 		b.Fake.Conns = append(b.Fake.Conns,
-			lb.Connection{Protocol: lb.TCP, Src: client, Dst: vip, NewSrc: client, NewDst: endpoint, Endpoint: endpoint, State: "est", Service: "web"},
-			lb.Connection{Protocol: lb.TCP, Src: endpoint, Dst: client, NewSrc: vip, NewDst: client, Endpoint: endpoint, State: "est", Service: "web", Reply: true})
+			report.Connection{Protocol: lb.TCP, Src: client, Dst: vip, NewSrc: client, NewDst: endpoint, Endpoint: endpoint, State: "est", Service: "web"},
+			report.Connection{Protocol: lb.TCP, Src: endpoint, Dst: client, NewSrc: vip, NewDst: client, Endpoint: endpoint, State: "est", Service: "web", Reply: true})
 	}
 	for query, want := range map[string]string{
 		"?limit=1&offset=2":       `{"connectionAttr":[{"bytesIn":0,"client":"10.0.0.1:3","endpoint":"31.31.31.1:8080","idle":0,"packetsIn":0,"protocol":"tcp","servName":"web","state":"est","vip":"20.20.20.1:80"}],"total":4}`,
@@ -150,9 +151,9 @@ func TestConnectionOrder(t *testing.T) {
 	for i := range 50 {
 		client := netip.AddrPortFrom(netip.MustParseAddr("10.0.0.1"), uint16(i+1))
 		vip := netip.MustParseAddrPort("20.20.20.1:80")
-		b.Fake.Conns = append(b.Fake.Conns, lb.Connection{
+		b.Fake.Conns = append(b.Fake.Conns, report.Connection{
 			Protocol: lb.TCP, Src: client, Dst: vip, Endpoint: vip, State: "est", Age: time.Duration(100-i) * time.Second,
-			Idle: time.Duration(i%7) * time.Second, Traffic: lb.Traffic{Packets: uint64(i * 7 % 50), Bytes: uint64(i)},
+			Idle: time.Duration(i%7) * time.Second, Traffic: report.Traffic{Packets: uint64(i * 7 % 50), Bytes: uint64(i)},
 		})
 	}
 	for query, want := range map[string]string{
@@ -183,10 +184,10 @@ func TestTopClients(t *testing.T) {
 	for client, connections := range map[string]int{"10.0.0.1": 1, "10.0.0.2": 3, "10.0.1.1": 2} {
 		for i := range connections {
 			from := netip.AddrPortFrom(netip.MustParseAddr(client), uint16(i+1))
-			request := lb.Connection{Protocol: lb.TCP, Src: from, Dst: vip, NewSrc: from, NewDst: endpoint, Endpoint: endpoint, Service: "web"}
-			reply := lb.Connection{Protocol: lb.TCP, Src: endpoint, Dst: from, NewSrc: vip, NewDst: from, Endpoint: endpoint, Service: "web"}
-			request.Traffic = lb.Traffic{Packets: 1, Bytes: 100}
-			reply.Reply, reply.Traffic = true, lb.Traffic{Packets: 2, Bytes: 900}
+			request := report.Connection{Protocol: lb.TCP, Src: from, Dst: vip, NewSrc: from, NewDst: endpoint, Endpoint: endpoint, Service: "web"}
+			reply := report.Connection{Protocol: lb.TCP, Src: endpoint, Dst: from, NewSrc: vip, NewDst: from, Endpoint: endpoint, Service: "web"}
+			request.Traffic = report.Traffic{Packets: 1, Bytes: 100}
+			reply.Reply, reply.Traffic = true, report.Traffic{Packets: 2, Bytes: 900}
 			b.Fake.Conns = append(b.Fake.Conns, request, reply)
 		}
 	}

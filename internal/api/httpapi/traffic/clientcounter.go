@@ -5,14 +5,14 @@ import (
 	"net/netip"
 	"slices"
 
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // clientUse is what the connections of a client amount to.
 type clientUse struct {
 	Client      netip.Prefix
 	Connections uint64
-	In, Out     lb.Traffic // from and to the client
+	In, Out     report.Traffic // from and to the client
 }
 
 // clientOrder is what clients are ordered by.
@@ -70,7 +70,7 @@ func newClientCounter(order clientOrder, most, bits4, bits6 int) *clientCounter 
 }
 
 // Add counts a direction of a connection of a client.
-func (c *clientCounter) Add(client netip.Addr, one *lb.Connection) {
+func (c *clientCounter) Add(client netip.Addr, one *report.Connection) {
 	u := clientUse{In: one.Traffic, Connections: 1}
 	if one.Reply {
 		u = clientUse{Out: one.Traffic}

@@ -5,12 +5,12 @@ import (
 	"net/netip"
 	"testing"
 
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
-func connection(in, out uint64) (request, reply lb.Connection) {
-	request.Traffic = lb.Traffic{Packets: in / 100, Bytes: in}
-	reply.Reply, reply.Traffic = true, lb.Traffic{Packets: out / 100, Bytes: out}
+func connection(in, out uint64) (request, reply report.Connection) {
+	request.Traffic = report.Traffic{Packets: in / 100, Bytes: in}
+	reply.Reply, reply.Traffic = true, report.Traffic{Packets: out / 100, Bytes: out}
 	return request, reply
 }
 

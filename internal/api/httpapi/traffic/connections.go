@@ -10,7 +10,7 @@ import (
 	v1 "loxilb/api/v1"
 	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/api/listing"
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // connectionBounds returns those of the part of all connections that a screen shows.
@@ -41,7 +41,7 @@ func (a *API) GetConnections(w http.ResponseWriter, r *http.Request, params v1.G
 	sought.Requests = !sought.All()
 	list := connectionPage{window: part, order: order, down: down}
 	walk := func() error {
-		_, err := a.DataPath.ConnectionsFrom(r.Context(), 0, sought, func(c lb.Connection) bool {
+		_, err := a.DataPath.ConnectionsFrom(r.Context(), 0, sought, func(c report.Connection) bool {
 			if !c.Reply && f.matches(&c) {
 				list.add(&c)
 			}
@@ -59,7 +59,7 @@ func (a *API) GetConnections(w http.ResponseWriter, r *http.Request, params v1.G
 	rest.JSON(w, out)
 }
 
-func listedConnection(c *lb.Connection) v1.Connection {
+func listedConnection(c *report.Connection) v1.Connection {
 	return v1.Connection{
 		Protocol: c.Protocol.String(), Client: c.Src.String(), Vip: c.Dst.String(), Endpoint: c.Endpoint.String(), State: c.State, ServName: c.Service,
 		PacketsIn: c.Traffic.Packets, BytesIn: c.Traffic.Bytes, Age: c.Age.Seconds(), Idle: c.Idle.Seconds(),
@@ -70,13 +70,13 @@ func listedConnection(c *lb.Connection) v1.Connection {
 // to the end of the window.
 type connectionPage struct {
 	window listing.Window
-	order  func(a, b *lb.Connection) int // nil: none
+	order  func(a, b *report.Connection) int // nil: none
 	down   bool
-	rows   []lb.Connection
+	rows   []report.Connection
 	total  int
 }
 
-func (l *connectionPage) add(c *lb.Connection) {
+func (l *connectionPage) add(c *report.Connection) {
 	l.total++
 	if l.order == nil {
 		if l.total > l.window.Offset && len(l.rows) < l.window.Limit {
@@ -91,7 +91,7 @@ func (l *connectionPage) add(c *lb.Connection) {
 
 // trim keeps the first rows of the order, up to the end of the window.
 func (l *connectionPage) trim() {
-	slices.SortStableFunc(l.rows, func(a, b lb.Connection) int {
+	slices.SortStableFunc(l.rows, func(a, b report.Connection) int {
 		by := l.order(&a, &b)
 		if l.down {
 			by = -by
@@ -102,7 +102,7 @@ func (l *connectionPage) trim() {
 }
 
 // page returns what is in the window.
-func (l *connectionPage) page() []lb.Connection {
+func (l *connectionPage) page() []report.Connection {
 	if l.order == nil {
 		return l.rows
 	}
@@ -110,21 +110,21 @@ func (l *connectionPage) page() []lb.Connection {
 	return l.rows[min(l.window.Offset, len(l.rows)):]
 }
 
-func connectionOrders() map[string]func(a, b *lb.Connection) int {
-	return map[string]func(a, b *lb.Connection) int{
-		"client":   func(a, b *lb.Connection) int { return a.Src.Compare(b.Src) },
-		"vip":      func(a, b *lb.Connection) int { return a.Dst.Compare(b.Dst) },
-		"endpoint": func(a, b *lb.Connection) int { return a.Endpoint.Compare(b.Endpoint) },
-		"state":    func(a, b *lb.Connection) int { return cmp.Compare(a.State, b.State) },
-		"age":      func(a, b *lb.Connection) int { return cmp.Compare(a.Age, b.Age) },
-		"idle":     func(a, b *lb.Connection) int { return cmp.Compare(a.Idle, b.Idle) },
-		"packets":  func(a, b *lb.Connection) int { return cmp.Compare(a.Traffic.Packets, b.Traffic.Packets) },
-		"bytes":    func(a, b *lb.Connection) int { return cmp.Compare(a.Traffic.Bytes, b.Traffic.Bytes) },
+func connectionOrders() map[string]func(a, b *report.Connection) int {
+	return map[string]func(a, b *report.Connection) int{
+		"client":   func(a, b *report.Connection) int { return a.Src.Compare(b.Src) },
+		"vip":      func(a, b *report.Connection) int { return a.Dst.Compare(b.Dst) },
+		"endpoint": func(a, b *report.Connection) int { return a.Endpoint.Compare(b.Endpoint) },
+		"state":    func(a, b *report.Connection) int { return cmp.Compare(a.State, b.State) },
+		"age":      func(a, b *report.Connection) int { return cmp.Compare(a.Age, b.Age) },
+		"idle":     func(a, b *report.Connection) int { return cmp.Compare(a.Idle, b.Idle) },
+		"packets":  func(a, b *report.Connection) int { return cmp.Compare(a.Traffic.Packets, b.Traffic.Packets) },
+		"bytes":    func(a, b *report.Connection) int { return cmp.Compare(a.Traffic.Bytes, b.Traffic.Bytes) },
 	}
 }
 
 // connectionOrder returns the one of a word; nil: none.
-func connectionOrder(word string) (order func(a, b *lb.Connection) int, down bool, p *rest.Problem) {
+func connectionOrder(word string) (order func(a, b *report.Connection) int, down bool, p *rest.Problem) {
 	if word == "" {
 		return nil, false, nil
 	}

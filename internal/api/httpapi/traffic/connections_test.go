@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"loxilb/internal/api/listing"
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // TestConnectionPageBounded checks that memory holds at most twice the rows of a page.
@@ -14,7 +14,7 @@ func TestConnectionPageBounded(t *testing.T) {
 	list := connectionPage{window: listing.Window{Offset: 1_000_000, Limit: 100}, order: order, down: down}
 	most := 0
 	for i := range 100_000 {
-		list.add(&lb.Connection{Traffic: lb.Traffic{Bytes: uint64(i)}})
+		list.add(&report.Connection{Traffic: report.Traffic{Bytes: uint64(i)}})
 		most = max(most, len(list.rows))
 	}
 	if most > 2*maxSorted || list.total != 100_000 || len(list.page()) != 0 {

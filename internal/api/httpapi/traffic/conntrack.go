@@ -12,7 +12,7 @@ import (
 	v1 "loxilb/api/v1"
 	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/api/listing"
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // maxSorted bounds the connections that are sorted: so many are held in memory, twice.
@@ -37,7 +37,7 @@ func (a *API) GetConntracks(w http.ResponseWriter, r *http.Request, params v1.Ge
 		p.Write(w)
 		return
 	}
-	matches := func(c *lb.Connection) bool {
+	matches := func(c *report.Connection) bool {
 		if !f.matches(c) {
 			return false
 		}
@@ -53,7 +53,7 @@ func (a *API) GetConntracks(w http.ResponseWriter, r *http.Request, params v1.Ge
 		return
 	}
 	skip := part.Offset
-	next, err := a.DataPath.ConnectionsFrom(r.Context(), from, f.sought(), func(c lb.Connection) bool {
+	next, err := a.DataPath.ConnectionsFrom(r.Context(), from, f.sought(), func(c report.Connection) bool {
 		switch {
 		case !matches(&c):
 		case skip > 0:
@@ -104,7 +104,7 @@ func connectionPlace(params *v1.GetConntracksParams) (from int, p *rest.Problem)
 
 // sortedConntracks returns the first connections by a property. Never more than twice as many are
 // held.
-func (a *API) sortedConntracks(ctx context.Context, w http.ResponseWriter, out *rest.List, q *listing.Query, sought lb.Sought, matches func(*lb.Connection) bool) {
+func (a *API) sortedConntracks(ctx context.Context, w http.ResponseWriter, out *rest.List, q *listing.Query, sought report.Sought, matches func(*report.Connection) bool) {
 	type row struct {
 		value string
 		entry v1.ConntrackEntry
@@ -120,7 +120,7 @@ func (a *API) sortedConntracks(ctx context.Context, w http.ResponseWriter, out *
 		})
 		rows = rows[:min(len(rows), q.Limit)]
 	}
-	_, err := a.DataPath.ConnectionsFrom(ctx, 0, sought, func(c lb.Connection) bool {
+	_, err := a.DataPath.ConnectionsFrom(ctx, 0, sought, func(c report.Connection) bool {
 		if !matches(&c) {
 			return true
 		}
@@ -144,7 +144,7 @@ var connectionFields = sync.OnceValue(func() *listing.Fields {
 	return listing.FieldsOf[v1.ConntrackEntry](map[string]string{"state": "conntrackState"})
 })
 
-func conntrackOf(c *lb.Connection) v1.ConntrackEntry {
+func conntrackOf(c *report.Connection) v1.ConntrackEntry {
 	return v1.ConntrackEntry{
 		DestinationIP: c.Dst.Addr().String(), DestinationPort: c.Dst.Port(),
 		SourceIP: c.Src.Addr().String(), SourcePort: c.Src.Port(),
@@ -156,7 +156,7 @@ func conntrackOf(c *lb.Connection) v1.ConntrackEntry {
 // action returns what is done to the packets of this direction: dnat and snat with the address that
 // is new, or fdnat and fsnat with both, where the endpoint sees an address of the load balancer;
 // ddsr where it answers the client directly. The port is that of the endpoint or of the service.
-func action(c *lb.Connection) string {
+func action(c *report.Connection) string {
 	weight := ":w" + strconv.Itoa(int(c.Weight))
 	switch {
 	case c.Direct:

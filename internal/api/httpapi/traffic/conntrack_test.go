@@ -4,7 +4,7 @@ import (
 	"net/netip"
 	"testing"
 
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // TestAction checks that the translation is described as in the contract: one new address, or both
@@ -14,14 +14,14 @@ func TestAction(t *testing.T) {
 	at := netip.MustParseAddrPort
 	client, vip, ours, endpoint := at("100.100.100.1:4000"), at("20.20.20.1:80"), at("31.31.31.254:4000"), at("31.31.31.1:8080")
 	for _, tc := range []struct {
-		c    lb.Connection
+		c    report.Connection
 		want string
 	}{
-		{lb.Connection{Src: client, Dst: vip, NewSrc: client, NewDst: endpoint, Endpoint: endpoint, Weight: 2}, "dnat-31.31.31.1:8080:w2"},
-		{lb.Connection{Reply: true, Src: endpoint, Dst: client, NewSrc: vip, NewDst: client, Endpoint: endpoint}, "snat-20.20.20.1:80:w0"},
-		{lb.Connection{Src: client, Dst: vip, NewSrc: ours, NewDst: endpoint, Endpoint: endpoint, Weight: 1}, "fdnat-31.31.31.254,31.31.31.1:8080:w1"},
-		{lb.Connection{Reply: true, Src: endpoint, Dst: ours, NewSrc: vip, NewDst: client, Endpoint: endpoint, Weight: 1}, "fsnat-20.20.20.1,100.100.100.1:80:w1"},
-		{lb.Connection{Direct: true, Endpoint: endpoint, Weight: 1}, "ddsr-31.31.31.1:8080:w1"},
+		{report.Connection{Src: client, Dst: vip, NewSrc: client, NewDst: endpoint, Endpoint: endpoint, Weight: 2}, "dnat-31.31.31.1:8080:w2"},
+		{report.Connection{Reply: true, Src: endpoint, Dst: client, NewSrc: vip, NewDst: client, Endpoint: endpoint}, "snat-20.20.20.1:80:w0"},
+		{report.Connection{Src: client, Dst: vip, NewSrc: ours, NewDst: endpoint, Endpoint: endpoint, Weight: 1}, "fdnat-31.31.31.254,31.31.31.1:8080:w1"},
+		{report.Connection{Reply: true, Src: endpoint, Dst: ours, NewSrc: vip, NewDst: client, Endpoint: endpoint, Weight: 1}, "fsnat-20.20.20.1,100.100.100.1:80:w1"},
+		{report.Connection{Direct: true, Endpoint: endpoint, Weight: 1}, "ddsr-31.31.31.1:8080:w1"},
 	} {
 		if got := action(&tc.c); got != tc.want {
 			t.Errorf("%s, want %s", got, tc.want)

@@ -8,6 +8,7 @@ import (
 	v1 "loxilb/api/v1"
 	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // filter chooses connections.
@@ -26,7 +27,7 @@ func (a *API) newFilter(params *v1.GetConntracksParams) (f filter, p *rest.Probl
 	f.name = params.ServName
 	var err error
 	if params.State != "" {
-		if f.state, err = lb.ParseConnectionState(params.State); err != nil {
+		if f.state, err = report.ParseConnectionState(params.State); err != nil {
 			return f, rest.BadRequest(err)
 		}
 	}
@@ -85,7 +86,7 @@ func endpoint(text string) (netip.AddrPort, error) {
 	return netip.AddrPortFrom(d.Addr, d.Port), err
 }
 
-func (f *filter) matches(c *lb.Connection) bool {
+func (f *filter) matches(c *report.Connection) bool {
 	return (f.protocol == 0 || f.protocol.Includes(c.Protocol)) &&
 		(!f.vip.IsValid() || f.vip == c.VIPAddr().Addr()) &&
 		(f.name == "" || f.name == c.Service) &&
@@ -96,8 +97,8 @@ func (f *filter) matches(c *lb.Connection) bool {
 }
 
 // sought returns the filter that the data path can apply.
-func (f *filter) sought() lb.Sought {
-	s := lb.Sought{Client: f.source, VIP: f.vip, Endpoint: f.endpoint.Addr(), State: f.state}
+func (f *filter) sought() report.Sought {
+	s := report.Sought{Client: f.source, VIP: f.vip, Endpoint: f.endpoint.Addr(), State: f.state}
 	if k := f.service; k != nil {
 		if len(f.vips) == 1 && !k.VIP.IsUnspecified() && !f.vip.IsValid() {
 			s.VIP = k.VIP

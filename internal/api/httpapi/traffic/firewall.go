@@ -15,12 +15,14 @@ import (
 	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/control/store"
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/policy"
+	"loxilb/internal/lb/report"
 )
 
 // CreateFirewallRule creates or changes one rule, or the many of fwAttr in one transaction.
 func (a *API) CreateFirewallRule(w http.ResponseWriter, r *http.Request, _ v1.CreateFirewallRuleParams) {
 	var bulk bool
-	list, p := rest.DecodeLenient(a.Reader, w, r, func(data []byte) (list []lb.Rule, p *rest.Problem) {
+	list, p := rest.DecodeLenient(a.Reader, w, r, func(data []byte) (list []policy.Rule, p *rest.Problem) {
 		list, bulk, p = decodeRules(data)
 		return list, p
 	})
@@ -49,7 +51,7 @@ func (a *API) CreateFirewallRule(w http.ResponseWriter, r *http.Request, _ v1.Cr
 }
 
 // decodeRules reads and checks a request without looking at the store.
-func decodeRules(data []byte) (list []lb.Rule, bulk bool, p *rest.Problem) {
+func decodeRules(data []byte) (list []policy.Rule, bulk bool, p *rest.Problem) {
 	req, p := rest.Unmarshal[v1.FirewallRequest](data)
 	if p != nil {
 		return nil, false, p
@@ -59,7 +61,7 @@ func decodeRules(data []byte) (list []lb.Rule, bulk bool, p *rest.Problem) {
 		if err != nil {
 			return nil, false, ruleProblem("", err)
 		}
-		return []lb.Rule{rule}, false, nil
+		return []policy.Rule{rule}, false, nil
 	}
 	if req.RuleArguments != (v1.FirewallArguments{}) || req.Opts != (v1.FirewallOptions{}) {
 		return nil, true, rest.Refuse(http.StatusBadRequest, "fwAttr does not go with another property: write either one rule or fwAttr alone")
@@ -82,7 +84,7 @@ func decodeRules(data []byte) (list []lb.Rule, bulk bool, p *rest.Problem) {
 }
 
 // ruleOf returns the rule that arguments and options describe.
-func ruleOf(args *v1.FirewallArguments, opts *v1.FirewallOptions) (rule lb.Rule, err error) {
+func ruleOf(args *v1.FirewallArguments, opts *v1.FirewallOptions) (rule policy.Rule, err error) {
 	if rule, err = ruleKeyOf(args); err != nil {
 		return rule, err
 	}
@@ -90,14 +92,14 @@ func ruleOf(args *v1.FirewallArguments, opts *v1.FirewallOptions) (rule lb.Rule,
 		return rule, err
 	}
 	if opts.FwMark < 0 || opts.FwMark > 1<<32-1 {
-		return rule, lb.NewFieldError(lb.FieldRuleMark, strconv.FormatInt(opts.FwMark, 10), "is out of range", "0 to 4294967295")
+		return rule, lb.NewFieldError(policy.FieldRuleMark, strconv.FormatInt(opts.FwMark, 10), "is out of range", "0 to 4294967295")
 	}
 	rule.Mark = uint32(opts.FwMark)
 	return rule, rule.Validate()
 }
 
 // ruleKeyOf returns what the arguments say of packets, in its normal form.
-func ruleKeyOf(args *v1.FirewallArguments) (rule lb.Rule, err error) {
+func ruleKeyOf(args *v1.FirewallArguments) (rule policy.Rule, err error) {
 	prefix := func(to *netip.Prefix, field, s string) {
 		if s != "" && err == nil {
 			*to, err = lb.ParsePrefix(field, s)
@@ -110,29 +112,29 @@ func ruleKeyOf(args *v1.FirewallArguments) (rule lb.Rule, err error) {
 		return n
 	}
 	port := func(field string, n int) uint16 { return uint16(number(field, n, 65535)) }
-	prefix(&rule.Source, lb.FieldRuleSource, args.SourceIP)
-	prefix(&rule.Destination, lb.FieldRuleDestination, args.DestinationIP)
-	rule.SourcePorts = lb.RulePorts{Min: port(lb.FieldRuleMinSourcePort, args.MinSourcePort), Max: port(lb.FieldRuleMaxSourcePort, args.MaxSourcePort)}
-	rule.DestinationPorts = lb.RulePorts{
-		Min: port(lb.FieldRuleMinDestinationPort, args.MinDestinationPort), Max: port(lb.FieldRuleMaxDestinationPort, args.MaxDestinationPort),
+	prefix(&rule.Source, policy.FieldRuleSource, args.SourceIP)
+	prefix(&rule.Destination, policy.FieldRuleDestination, args.DestinationIP)
+	rule.SourcePorts = policy.RulePorts{Min: port(policy.FieldRuleMinSourcePort, args.MinSourcePort), Max: port(policy.FieldRuleMaxSourcePort, args.MaxSourcePort)}
+	rule.DestinationPorts = policy.RulePorts{
+		Min: port(policy.FieldRuleMinDestinationPort, args.MinDestinationPort), Max: port(policy.FieldRuleMaxDestinationPort, args.MaxDestinationPort),
 	}
-	rule.Protocol = uint8(number(lb.FieldRuleProtocol, args.Protocol, 255))
-	rule.ProtocolMax = uint8(number(lb.FieldRuleProtocolMax, args.MaxProtocol, 255))
+	rule.Protocol = uint8(number(policy.FieldRuleProtocol, args.Protocol, 255))
+	rule.ProtocolMax = uint8(number(policy.FieldRuleProtocolMax, args.MaxProtocol, 255))
 	rule.Interface = args.PortName
-	rule.Preference = port(lb.FieldRulePreference, args.Preference)
+	rule.Preference = port(policy.FieldRulePreference, args.Preference)
 	return rule.Normal(), err
 }
 
 // verdictOf returns the one action that the options ask for.
-func verdictOf(opts *v1.FirewallOptions) (v lb.RuleVerdict, err error) {
+func verdictOf(opts *v1.FirewallOptions) (v policy.RuleVerdict, err error) {
 	chosen := ""
 	for _, o := range []struct {
 		name   string
 		on     bool
-		action lb.RuleAction
+		action policy.RuleAction
 	}{
-		{"allow", opts.Allow, lb.RuleAllow}, {"drop", opts.Drop, lb.RuleDrop}, {"trap", opts.Trap, lb.RuleTrap},
-		{"redirect", opts.Redirect, lb.RuleRedirect}, {"doSnat", opts.DoSnat, lb.RuleSNAT},
+		{"allow", opts.Allow, policy.RuleAllow}, {"drop", opts.Drop, policy.RuleDrop}, {"trap", opts.Trap, policy.RuleTrap},
+		{"redirect", opts.Redirect, policy.RuleRedirect}, {"doSnat", opts.DoSnat, policy.RuleSNAT},
 	} {
 		if !o.on {
 			continue
@@ -146,11 +148,11 @@ func verdictOf(opts *v1.FirewallOptions) (v lb.RuleVerdict, err error) {
 	switch {
 	case opts.ToPort != 0:
 		return v, lb.NewFieldError("toPort", strconv.Itoa(opts.ToPort), "is a port of our choice: several connections cannot share one", "0")
-	case v.Action == lb.RuleRedirect:
+	case v.Action == policy.RuleRedirect:
 		v.ToInterface = opts.RedirectPortName
-	case v.Action == lb.RuleSNAT:
+	case v.Action == policy.RuleSNAT:
 		v.OnDefault = opts.OnDefault
-		v.ToSource, err = lb.ParseAddr(lb.FieldRuleToSource, opts.ToIP)
+		v.ToSource, err = lb.ParseAddr(policy.FieldRuleToSource, opts.ToIP)
 	}
 	return v, err
 }
@@ -186,17 +188,17 @@ func (a *API) DeleteFirewallRule(w http.ResponseWriter, r *http.Request, params 
 }
 
 // ruleOfQuery returns the key that the parameters of DELETE name.
-func ruleOfQuery(q *v1.DeleteFirewallRuleParams) (rule lb.Rule, err error) {
+func ruleOfQuery(q *v1.DeleteFirewallRuleParams) (rule policy.Rule, err error) {
 	args := v1.FirewallArguments{SourceIP: q.SourceIP, DestinationIP: q.DestinationIP, PortName: q.PortName}
 	for _, n := range []struct {
 		field, value string
 		to           *int
 	}{
-		{lb.FieldRuleMinSourcePort, q.MinSourcePort, &args.MinSourcePort}, {lb.FieldRuleMaxSourcePort, q.MaxSourcePort, &args.MaxSourcePort},
-		{lb.FieldRuleMinDestinationPort, q.MinDestinationPort, &args.MinDestinationPort},
-		{lb.FieldRuleMaxDestinationPort, q.MaxDestinationPort, &args.MaxDestinationPort},
-		{lb.FieldRuleProtocol, q.Protocol, &args.Protocol}, {lb.FieldRuleProtocolMax, q.MaxProtocol, &args.MaxProtocol},
-		{lb.FieldRulePreference, q.Preference, &args.Preference},
+		{policy.FieldRuleMinSourcePort, q.MinSourcePort, &args.MinSourcePort}, {policy.FieldRuleMaxSourcePort, q.MaxSourcePort, &args.MaxSourcePort},
+		{policy.FieldRuleMinDestinationPort, q.MinDestinationPort, &args.MinDestinationPort},
+		{policy.FieldRuleMaxDestinationPort, q.MaxDestinationPort, &args.MaxDestinationPort},
+		{policy.FieldRuleProtocol, q.Protocol, &args.Protocol}, {policy.FieldRuleProtocolMax, q.MaxProtocol, &args.MaxProtocol},
+		{policy.FieldRulePreference, q.Preference, &args.Preference},
 	} {
 		if n.value == "" {
 			continue
@@ -227,7 +229,7 @@ func (a *API) DeleteFirewallRules(w http.ResponseWriter, r *http.Request) {
 // GetFirewallRules replies with all rules, in the order in which they apply.
 func (a *API) GetFirewallRules(w http.ResponseWriter, r *http.Request) {
 	list := slices.Collect(a.Store.Rules.All(a.Store.Snapshot()))
-	slices.SortFunc(list, func(a, b lb.Rule) int { return lb.CompareRules(&a, &b) })
+	slices.SortFunc(list, func(a, b policy.Rule) int { return policy.CompareRules(&a, &b) })
 	out := rest.NewList(w, "fwAttr")
 	for i := range list {
 		hits, _ := a.DataPath.RuleHits(&list[i])
@@ -239,7 +241,7 @@ func (a *API) GetFirewallRules(w http.ResponseWriter, r *http.Request) {
 }
 
 // ruleAnswer returns a rule as the contract writes it, so that it can be sent back as it is.
-func ruleAnswer(r *lb.Rule, hits lb.Traffic) *v1.FirewallRule {
+func ruleAnswer(r *policy.Rule, hits report.Traffic) *v1.FirewallRule {
 	args := v1.FirewallArguments{
 		SourceIP: prefixText(r.Source, r.Destination), DestinationIP: prefixText(r.Destination, r.Source),
 		MinSourcePort: int(r.SourcePorts.Min), MaxSourcePort: int(r.SourcePorts.Max),
@@ -247,11 +249,11 @@ func ruleAnswer(r *lb.Rule, hits lb.Traffic) *v1.FirewallRule {
 		Protocol: int(r.Protocol), MaxProtocol: int(r.ProtocolMax), PortName: r.Interface, Preference: int(r.Preference),
 	}
 	opts := v1.FirewallOptions{
-		Allow: r.Action == lb.RuleAllow, Drop: r.Action == lb.RuleDrop, Trap: r.Action == lb.RuleTrap,
-		Redirect: r.Action == lb.RuleRedirect, RedirectPortName: r.ToInterface, DoSnat: r.Action == lb.RuleSNAT, OnDefault: r.OnDefault, FwMark: int64(r.Mark), Record: r.Record,
+		Allow: r.Action == policy.RuleAllow, Drop: r.Action == policy.RuleDrop, Trap: r.Action == policy.RuleTrap,
+		Redirect: r.Action == policy.RuleRedirect, RedirectPortName: r.ToInterface, DoSnat: r.Action == policy.RuleSNAT, OnDefault: r.OnDefault, FwMark: int64(r.Mark), Record: r.Record,
 		Counter: strconv.FormatUint(hits.Packets, 10) + ":" + strconv.FormatUint(hits.Bytes, 10),
 	}
-	if r.Action == lb.RuleSNAT {
+	if r.Action == policy.RuleSNAT {
 		opts.ToIP = r.ToSource.String()
 	}
 	return &v1.FirewallRule{RuleArguments: args, Opts: opts}
@@ -272,7 +274,7 @@ func prefixText(p, other netip.Prefix) string {
 }
 
 // readRule reads a rule of a list.
-func readRule(spec []byte) (rule lb.Rule, p *rest.Problem) {
+func readRule(spec []byte) (rule policy.Rule, p *rest.Problem) {
 	body, p := rest.UnmarshalStrict[v1.FirewallRule](spec)
 	if p != nil {
 		return rule, p
@@ -291,8 +293,8 @@ func readRule(spec []byte) (rule lb.Rule, p *rest.Problem) {
 }
 
 // showRule returns a rule as POST takes it.
-func showRule(r *lb.Rule) any {
-	out := ruleAnswer(r, lb.Traffic{})
+func showRule(r *policy.Rule) any {
+	out := ruleAnswer(r, report.Traffic{})
 	out.Opts.Counter = ""
 	return out
 }

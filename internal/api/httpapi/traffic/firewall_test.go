@@ -16,6 +16,8 @@ import (
 	"loxilb/internal/api/httpapi/objects"
 	"loxilb/internal/control/store"
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/policy"
+	"loxilb/internal/lb/report"
 	"loxilb/test/apitest"
 )
 
@@ -120,16 +122,16 @@ func TestFirewallRefused(t *testing.T) {
 // end and the former ones do not.
 func TestFirewallEnds(t *testing.T) {
 	t.Parallel()
-	dropper := func(rules []lb.Rule) func(*lb.Connection) bool {
-		return func(c *lb.Connection) bool {
-			return slices.ContainsFunc(rules, func(r lb.Rule) bool { return !r.Source.IsValid() || r.Source.Contains(c.Src.Addr()) })
+	dropper := func(rules []policy.Rule) func(*report.Connection) bool {
+		return func(c *report.Connection) bool {
+			return slices.ContainsFunc(rules, func(r policy.Rule) bool { return !r.Source.IsValid() || r.Source.Contains(c.Src.Addr()) })
 		}
 	}
 	b := apitest.New(t, func(o *httpapi.Options) { o.Dropper = dropper })
-	live := lb.Connection{Protocol: lb.TCP, Src: netip.MustParseAddrPort("203.0.113.9:5000"), Dst: netip.MustParseAddrPort("20.20.20.1:80"), State: "est"}
+	live := report.Connection{Protocol: lb.TCP, Src: netip.MustParseAddrPort("203.0.113.9:5000"), Dst: netip.MustParseAddrPort("20.20.20.1:80"), State: "est"}
 	reply, over, dropped := live, live, live
 	reply.Reply, over.State, dropped.Src = true, "closed", netip.MustParseAddrPort("198.51.100.1:5000")
-	b.Fake.Conns = []lb.Connection{live, live, reply, over, dropped}
+	b.Fake.Conns = []report.Connection{live, live, reply, over, dropped}
 	if code, text := b.PostRule(`{"ruleArguments":{"sourceIP":"198.51.100.0/24","preference":9},"opts":{"drop":true}}`); code != 200 {
 		t.Fatal(code, text)
 	}
@@ -149,7 +151,7 @@ func TestFirewallEnds(t *testing.T) {
 func TestFirewallCuts(t *testing.T) {
 	t.Parallel()
 	b := apitest.New(t, nil)
-	b.Fake.Accepted = []lb.Session{{Remote: netip.MustParseAddrPort("203.0.113.9:5000"), Local: netip.MustParseAddrPort("10.0.0.1:22"), Interface: "eth0"}}
+	b.Fake.Accepted = []policy.Session{{Remote: netip.MustParseAddrPort("203.0.113.9:5000"), Local: netip.MustParseAddrPort("10.0.0.1:22"), Interface: "eth0"}}
 	const all = `{"ruleArguments":{},"opts":{"drop":true}}`
 	if code, text := b.PostRule(all); code != 409 || !strings.Contains(text, "the ssh session from 203.0.113.9:5000 to 10.0.0.1:22") || len(b.Rules()) != 0 {
 		t.Errorf("%d %s %v", code, text, b.Rules())
@@ -187,7 +189,7 @@ func TestFirewallCuts(t *testing.T) {
 func TestFirewallAsks(t *testing.T) {
 	t.Parallel()
 	b := apitest.New(t, nil)
-	b.Fake.Accepted = []lb.Session{{Remote: netip.MustParseAddrPort("203.0.113.9:5000"), Local: netip.MustParseAddrPort("10.0.0.1:22"), Interface: "eth0"}}
+	b.Fake.Accepted = []policy.Session{{Remote: netip.MustParseAddrPort("203.0.113.9:5000"), Local: netip.MustParseAddrPort("10.0.0.1:22"), Interface: "eth0"}}
 	const allow, all = `{"ruleArguments":{"sourceIP":"203.0.113.0/24","preference":9},"opts":{"allow":true}}`, `{"ruleArguments":{},"opts":{"drop":true}}`
 	if code, text := b.PostRule(allow); code != 200 || b.Fake.Asked.Load() != 0 {
 		t.Fatal(code, text, b.Fake.Asked.Load())
@@ -224,7 +226,7 @@ func TestFirewallAsks(t *testing.T) {
 func TestFirewallBulk(t *testing.T) {
 	t.Parallel()
 	b := apitest.New(t, nil)
-	b.Fake.Hits = map[string]lb.Traffic{"preference:0": {Packets: 3, Bytes: 120}}
+	b.Fake.Hits = map[string]report.Traffic{"preference:0": {Packets: 3, Bytes: 120}}
 	const body = `{"fwAttr":[{"ruleArguments":{},"opts":{"drop":true}},{"ruleArguments":{"preference":5},"opts":{"allow":true}}]}`
 	if code, text := b.PostRule(body); code != 200 {
 		t.Fatal(code, text)

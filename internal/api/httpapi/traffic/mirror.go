@@ -10,11 +10,12 @@ import (
 	"loxilb/internal/api/httpapi/objects"
 	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/policy"
 )
 
 // mirrors returns how mirrors are asked about.
-func mirrors() objects.Single[v1.Mirror, lb.Mirror] {
-	return objects.Single[v1.Mirror, lb.Mirror]{Word: "mirror", Parse: mirrorOf, Words: mirrorWord}
+func mirrors() objects.Single[v1.Mirror, policy.Mirror] {
+	return objects.Single[v1.Mirror, policy.Mirror]{Word: "mirror", Parse: mirrorOf, Words: mirrorWord}
 }
 
 // CreateMirror creates or changes a mirror.
@@ -23,16 +24,16 @@ func (a *API) CreateMirror(w http.ResponseWriter, r *http.Request) {
 }
 
 // showMirror returns a mirror as POST takes it.
-func showMirror(m *lb.Mirror) any {
-	out := mirrorAnswer(m, lb.MirrorStats{})
+func showMirror(m *policy.Mirror) any {
+	out := mirrorAnswer(m, policy.MirrorStats{})
 	out.Sync = nil
 	return out
 }
 
-func mirrorOf(body *v1.Mirror) (m lb.Mirror, err error) {
+func mirrorOf(body *v1.Mirror) (m policy.Mirror, err error) {
 	info := &body.MirrorInfo
-	m = lb.Mirror{Name: body.MirrorIdent, Port: info.Port}
-	if m.Type, err = lb.ParseMirrorType(strconv.Itoa(info.Type)); err != nil {
+	m = policy.Mirror{Name: body.MirrorIdent, Port: info.Port}
+	if m.Type, err = policy.ParseMirrorType(strconv.Itoa(info.Type)); err != nil {
 		return m, err
 	}
 	for _, n := range []struct {
@@ -57,8 +58,8 @@ func mirrorOf(body *v1.Mirror) (m lb.Mirror, err error) {
 	}
 	target := &body.TargetObject
 	direction := target.Direction
-	if target.Attachment != int(lb.AttachPort) {
-		direction = cmp.Or(direction, string(lb.Both))
+	if target.Attachment != int(policy.AttachPort) {
+		direction = cmp.Or(direction, string(policy.Both))
 	}
 	m.Attachment, err = attachmentOf(target.Attachment, target.MirrObjName, direction)
 	return m, err
@@ -96,7 +97,7 @@ func (a *API) GetMirrors(w http.ResponseWriter, r *http.Request) {
 }
 
 // mirrorAnswer returns a mirror as the contract writes it, so that it can be sent back as it is.
-func mirrorAnswer(m *lb.Mirror, stats lb.MirrorStats) *v1.Mirror {
+func mirrorAnswer(m *policy.Mirror, stats policy.MirrorStats) *v1.Mirror {
 	sync := 0
 	if stats.Attached == 0 {
 		sync = 1

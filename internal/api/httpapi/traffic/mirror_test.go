@@ -6,7 +6,7 @@ import (
 
 	v1 "loxilb/api/v1"
 	"loxilb/internal/api/httpapi"
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/policy"
 	"loxilb/test/apitest"
 )
 
@@ -15,7 +15,7 @@ import (
 func TestMirrorRequests(t *testing.T) {
 	t.Parallel()
 	b := apitest.New(t, nil)
-	b.Fake.Mirrored = lb.MirrorStats{Packets: 1, Bytes: 2, Lost: 3, Attached: 1}
+	b.Fake.Mirrored = policy.MirrorStats{Packets: 1, Bytes: 2, Lost: 3, Attached: 1}
 	const path = httpapi.BaseURL + "/config/mirror"
 	const target = `"targetObject":{"attachment":1,"mirrObjName":"hs1"}`
 	for body, field := range map[string]string{

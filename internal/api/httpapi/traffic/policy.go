@@ -9,11 +9,12 @@ import (
 	"loxilb/internal/api/httpapi/objects"
 	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/policy"
 )
 
 // policies returns how policers are asked about.
-func policies() objects.Single[v1.Policy, lb.Policer] {
-	return objects.Single[v1.Policy, lb.Policer]{Word: "policer", Parse: policerOf, Words: policyWord}
+func policies() objects.Single[v1.Policy, policy.Policer] {
+	return objects.Single[v1.Policy, policy.Policer]{Word: "policer", Parse: policerOf, Words: policyWord}
 }
 
 // CreatePolicy creates or changes a policer.
@@ -21,7 +22,7 @@ func (a *API) CreatePolicy(w http.ResponseWriter, r *http.Request) {
 	policies().Create(a.Objects, w, r, a.Store.Policers.Table)
 }
 
-func policerOf(body *v1.Policy) (p lb.Policer, err error) {
+func policerOf(body *v1.Policy) (p policy.Policer, err error) {
 	info := &body.PolicyInfo
 	if info.Type != 0 && info.Type != 1 {
 		return p, lb.NewFieldError("type", strconv.Itoa(info.Type), "is not a type of policer", "0 (two rates) or 1 (one rate)")
@@ -29,7 +30,7 @@ func policerOf(body *v1.Policy) (p lb.Policer, err error) {
 	if info.CommittedBlkSize < 0 || info.ExcessBlkSize < 0 {
 		return p, lb.NewFieldError("committedBlkSize", strconv.FormatInt(min(info.CommittedBlkSize, info.ExcessBlkSize), 10), "is negative", "0 or more")
 	}
-	p = lb.Policer{
+	p = policy.Policer{
 		Name: body.PolicyIdent, OneRate: info.Type == 1, ColorAware: info.ColorAware,
 		CommittedBurst: uint64(info.CommittedBlkSize), ExcessBurst: uint64(info.ExcessBlkSize),
 	}
@@ -46,21 +47,21 @@ func policerOf(body *v1.Policy) (p lb.Policer, err error) {
 }
 
 // attachmentOf returns what a policer or mirror is attached to.
-func attachmentOf(to int, name, direction string) (at lb.Attachment, err error) {
-	at = lb.Attachment{Name: name, Direction: lb.Direction(direction)}
-	at.To, err = lb.ParseAttachTo(strconv.Itoa(to))
+func attachmentOf(to int, name, direction string) (at policy.Attachment, err error) {
+	at = policy.Attachment{Name: name, Direction: policy.Direction(direction)}
+	at.To, err = policy.ParseAttachTo(strconv.Itoa(to))
 	return at, err
 }
 
 // rateOf returns a rate by its text, or by the contract's number of Mbit/s.
-func rateOf(field, text string, megabits float64) (lb.Rate, error) {
+func rateOf(field, text string, megabits float64) (policy.Rate, error) {
 	if text != "" {
-		return lb.ParseRate(field, text)
+		return policy.ParseRate(field, text)
 	}
-	if bits := math.Round(megabits * 1e6); bits >= lb.MinBitRate && bits <= lb.MaxBitRate {
-		return lb.Rate{PerSecond: uint64(bits)}, nil
+	if bits := math.Round(megabits * 1e6); bits >= policy.MinBitRate && bits <= policy.MaxBitRate {
+		return policy.Rate{PerSecond: uint64(bits)}, nil
 	}
-	return lb.ParseRate(field, strconv.FormatFloat(megabits, 'f', -1, 64))
+	return policy.ParseRate(field, strconv.FormatFloat(megabits, 'f', -1, 64))
 }
 
 func policyWord(field string) string {
@@ -93,7 +94,7 @@ func (a *API) GetPolicies(w http.ResponseWriter, r *http.Request) {
 }
 
 // policyAnswer returns a policer as the contract writes it, so that it can be sent back as it is.
-func policyAnswer(p *lb.Policer, stats lb.PolicerStats) *v1.Policy {
+func policyAnswer(p *policy.Policer, stats policy.PolicerStats) *v1.Policy {
 	committed, excess := p.Bursts()
 	count := func(color int) *v1.PolicyCount {
 		return &v1.PolicyCount{Packets: stats.Packets[color], Bytes: stats.Bytes[color]}
@@ -120,8 +121,8 @@ func (a *API) DeletePolicy(w http.ResponseWriter, r *http.Request, ident string)
 }
 
 // showPolicy returns a policer as POST takes it.
-func showPolicy(p *lb.Policer) any {
-	out := policyAnswer(p, lb.PolicerStats{})
+func showPolicy(p *policy.Policer) any {
+	out := policyAnswer(p, policy.PolicerStats{})
 	out.Green, out.Yellow, out.Red = nil, nil, nil
 	out.PolicyInfo.CommittedBlkSize, out.PolicyInfo.ExcessBlkSize = int64(p.CommittedBurst), int64(p.ExcessBurst)
 	return out

@@ -7,7 +7,7 @@ import (
 
 	v1 "loxilb/api/v1"
 	"loxilb/internal/api/httpapi"
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/policy"
 	"loxilb/test/apitest"
 )
 
@@ -16,7 +16,7 @@ import (
 func TestPolicyRequests(t *testing.T) {
 	t.Parallel()
 	b := apitest.New(t, nil)
-	b.Fake.Policed = lb.PolicerStats{Policed: lb.Policed{Packets: [3]uint64{1, 2, 3}, Bytes: [3]uint64{10, 20, 30}}, Attached: 1}
+	b.Fake.Policed = policy.PolicerStats{Policed: policy.Policed{Packets: [3]uint64{1, 2, 3}, Bytes: [3]uint64{10, 20, 30}}, Attached: 1}
 	const path = httpapi.BaseURL + "/config/policy"
 	const target = `"targetObject":{"attachment":1,"polObjName":"hs0"}`
 	for body, field := range map[string]string{

@@ -10,7 +10,7 @@ import (
 	v1 "loxilb/api/v1"
 	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/api/listing"
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // WholeWalks is how many requests read the whole connection table at a time for numbers or an
@@ -85,7 +85,7 @@ func (a *API) GetClients(w http.ResponseWriter, r *http.Request, params v1.GetCl
 	}
 	counter := newClientCounter(order, mostClients, bits4, bits6)
 	ok := a.walkAll(w, r, func() error {
-		_, err := a.DataPath.ConnectionsFrom(r.Context(), 0, f.sought(), func(c lb.Connection) bool {
+		_, err := a.DataPath.ConnectionsFrom(r.Context(), 0, f.sought(), func(c report.Connection) bool {
 			if f.matches(&c) {
 				counter.Add(c.ClientAddr().Addr(), &c)
 			}

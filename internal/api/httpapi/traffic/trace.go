@@ -10,6 +10,7 @@ import (
 	v1 "loxilb/api/v1"
 	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 const (
@@ -60,7 +61,7 @@ type packetStream struct {
 }
 
 // send writes packets. It returns false when the client has left, or has the count it asked for.
-func (t *packetStream) send(list []lb.PacketTrace, untold lb.Untold) bool {
+func (t *packetStream) send(list []report.PacketTrace, untold report.Untold) bool {
 	now, wrote := time.Now(), !t.begun
 	t.begun = true
 	for i := range list {
@@ -91,7 +92,7 @@ func (t *packetStream) send(list []lb.PacketTrace, untold lb.Untold) bool {
 	return t.Err() == nil
 }
 
-func (t *packetStream) write(p *lb.PacketTrace) {
+func (t *packetStream) write(p *report.PacketTrace) {
 	out := v1.PacketTrace{
 		Time: p.Time, Took: int(p.Took.Nanoseconds()), Point: p.Point, In: t.name(p.In), Verdict: string(p.Verdict), Reason: p.Reason, Before: t.view(&p.Before),
 	}
@@ -105,7 +106,7 @@ func (t *packetStream) write(p *lb.PacketTrace) {
 	t.Event("packet", out)
 }
 
-func (t *packetStream) view(v *lb.PacketView) v1.PacketView {
+func (t *packetStream) view(v *report.PacketView) v1.PacketView {
 	data := v.Data
 	if !t.query.payload {
 		data = data[:headerLength(data, v.Layer3)]

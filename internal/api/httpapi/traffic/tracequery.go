@@ -13,11 +13,12 @@ import (
 	v1 "loxilb/api/v1"
 	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // traceQuery is what a request to trace packets asks for.
 type traceQuery struct {
-	filter  lb.TraceFilter
+	filter  report.TraceFilter
 	count   int
 	lasts   time.Duration
 	payload bool
@@ -94,12 +95,12 @@ func (q *traceQuery) takeProtocol(params *v1.TracePacketsParams) *rest.Problem {
 }
 
 func (q *traceQuery) takeOutcome(params *v1.TracePacketsParams) *rest.Problem {
-	q.filter.Verdict, q.filter.Reason = lb.TraceVerdict(params.Verdict), params.Reason
+	q.filter.Verdict, q.filter.Reason = report.TraceVerdict(params.Verdict), params.Reason
 	if params.Verdict == "" || q.filter.Verdict.Known() {
 		return nil
 	}
 	var words []string
-	for _, v := range lb.TraceVerdicts() {
+	for _, v := range report.TraceVerdicts() {
 		words = append(words, string(v))
 	}
 	return rest.Invalid("verdict", params.Verdict, "is not known", strings.Join(words, ", "))

@@ -8,7 +8,7 @@ import (
 	v1 "loxilb/api/v1"
 	"loxilb/internal/api/access"
 	"loxilb/internal/api/httpapi/rest"
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 const (
@@ -82,11 +82,11 @@ type watchStream struct {
 	begun    bool
 	last     time.Time // when something was written
 	untoldAt time.Time // when untold was
-	untold   lb.Untold
+	untold   report.Untold
 }
 
 // send writes events. It returns false when the client has left.
-func (s *watchStream) send(events []lb.ConnectionEvent, untold lb.Untold) bool {
+func (s *watchStream) send(events []report.ConnectionEvent, untold report.Untold) bool {
 	now, wrote := time.Now(), !s.begun
 	s.begun = true
 	for i := range events {
@@ -112,11 +112,11 @@ func (s *watchStream) send(events []lb.ConnectionEvent, untold lb.Untold) bool {
 }
 
 // connectionOf returns what the filter knows.
-func connectionOf(e *lb.ConnectionEvent) *lb.Connection {
-	return &lb.Connection{Protocol: e.Protocol, Src: e.Client, Dst: e.VIP, Endpoint: e.Endpoint, Service: e.Service}
+func connectionOf(e *report.ConnectionEvent) *report.Connection {
+	return &report.Connection{Protocol: e.Protocol, Src: e.Client, Dst: e.VIP, Endpoint: e.Endpoint, Service: e.Service}
 }
 
-func conntrackEventOf(e *lb.ConnectionEvent) v1.ConntrackEvent {
+func conntrackEventOf(e *report.ConnectionEvent) v1.ConntrackEvent {
 	out := v1.ConntrackEvent{
 		Time: e.Time, Act: e.Act, Protocol: e.Protocol.String(), Client: e.Client.String(), Vip: e.VIP.String(), Source: e.Source.String(),
 		Endpoint: e.Endpoint.String(), ServName: e.Service, Reason: e.Reason, ClosedBy: e.By,

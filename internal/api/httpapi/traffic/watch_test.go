@@ -13,6 +13,7 @@ import (
 	"loxilb/internal/api/httpapi/traffic"
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 	"loxilb/test/apitest"
 	"loxilb/test/netnstest/labtest"
 )
@@ -23,15 +24,15 @@ func TestWatchConntracks(t *testing.T) {
 	t.Parallel()
 	b := apitest.New(t, nil)
 	at := netip.MustParseAddrPort
-	event := func(act, client, reason, by string) lb.ConnectionEvent {
-		return lb.ConnectionEvent{
+	event := func(act, client, reason, by string) report.ConnectionEvent {
+		return report.ConnectionEvent{
 			Time: time.Date(2020, 1, 2, 3, 4, 5, 6, time.UTC), Act: act, Protocol: lb.TCP, Client: at(client), VIP: at("20.20.20.1:80"), Source: at(client),
-			Endpoint: at("31.31.31.1:8080"), Service: "web", Reason: reason, By: by, In: lb.Traffic{Packets: 5, Bytes: 500}, Out: lb.Traffic{Packets: 4, Bytes: 400}, OneOf: 1,
+			Endpoint: at("31.31.31.1:8080"), Service: "web", Reason: reason, By: by, In: report.Traffic{Packets: 5, Bytes: 500}, Out: report.Traffic{Packets: 4, Bytes: 400}, OneOf: 1,
 		}
 	}
-	b.Fake.Events = []lb.ConnectionEvent{event("opened", "10.0.0.1:1000", "", ""), event("opened", "10.0.1.1:1000", "", ""), event("ended", "10.0.0.1:1000", "closed", "both")}
+	b.Fake.Events = []report.ConnectionEvent{event("opened", "10.0.0.1:1000", "", ""), event("opened", "10.0.1.1:1000", "", ""), event("ended", "10.0.0.1:1000", "closed", "both")}
 	b.Fake.Events[2].OneOf = 16
-	b.Fake.Untold = lb.Untold{Sampled: 3, Lost: 2}
+	b.Fake.Untold = report.Untold{Sampled: 3, Lost: 2}
 	w := b.Call("GET", httpapi.BaseURL+"/config/conntrack/events?source=10.0.0.0/24", "")
 	const want = `event: connection
 data: {"act":"opened","client":"10.0.0.1:1000","endpoint":"31.31.31.1:8080","protocol":"tcp","servName":"web","source":"10.0.0.1:1000","time":"2020-01-02T03:04:05.000000006Z","vip":"20.20.20.1:80"}

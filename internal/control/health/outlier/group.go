@@ -4,7 +4,7 @@ import (
 	"net/netip"
 	"slices"
 
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // group has the endpoints of a service. There may be many: little is kept for healthy ones.
@@ -31,7 +31,7 @@ type place struct {
 type reading struct {
 	id     uint32
 	counts [counted]uint32 // modulo 2^32
-	times  [lb.HandshakeBuckets]uint32
+	times  [report.HandshakeBuckets]uint32
 	active uint32 // the number of the last reading that had news
 	usual  int8   // the bucket that most handshakes are in
 	idle   bool
@@ -56,7 +56,7 @@ const (
 
 const unknownUsual = -1
 
-func countsOf(row *lb.HandshakeRow) [counted]uint32 {
+func countsOf(row *report.HandshakeRow) [counted]uint32 {
 	h := &row.Count
 	return [counted]uint32{
 		opened: uint32(h.Opened), answered: uint32(h.AllAnswered()), repeated: uint32(h.Repeated), refused: uint32(h.Refused),
@@ -66,20 +66,20 @@ func countsOf(row *lb.HandshakeRow) [counted]uint32 {
 	}
 }
 
-func timesOf(h *lb.Handshakes) (times [lb.HandshakeBuckets]uint32) {
+func timesOf(h *report.Handshakes) (times [report.HandshakeBuckets]uint32) {
 	for i, n := range h.Answered {
 		times[i] = uint32(n)
 	}
 	return times
 }
 
-func newReading(r *lb.HandshakeRow) reading {
+func newReading(r *report.HandshakeRow) reading {
 	return reading{id: r.ID, counts: countsOf(r), times: timesOf(&r.Count), usual: unknownUsual, idle: r.Idle}
 }
 
 // update reads the counters again, and returns the difference. clientsChoose: the client's address
 // determines its endpoint.
-func (r *reading) update(row *lb.HandshakeRow, number uint32, clientsChoose bool) (news tally, ok bool) {
+func (r *reading) update(row *report.HandshakeRow, number uint32, clientsChoose bool) (news tally, ok bool) {
 	now := countsOf(row)
 	if now == r.counts {
 		return news, false
@@ -109,7 +109,7 @@ func (r *reading) update(row *lb.HandshakeRow, number uint32, clientsChoose bool
 }
 
 // settle moves the usual bucket by one towards the bucket of most recent handshakes.
-func (r *reading) settle(h *lb.Handshakes) {
+func (r *reading) settle(h *report.Handshakes) {
 	now := timesOf(h)
 	var most int8
 	for i := range now {
@@ -182,7 +182,7 @@ func (g *group) sharesOf(number uint32) shares {
 func isLately(active, number uint32) bool { return number-active < uint32(window/Pace) }
 
 // count counts the endpoints that should take new connections.
-func (g *group) count(rows []lb.HandshakeRow) {
+func (g *group) count(rows []report.HandshakeRow) {
 	g.ineligible = map[netip.AddrPort]bool{}
 	for i := range rows {
 		if rows[i].Idle {
@@ -203,7 +203,7 @@ func (g *group) out() (n int) {
 }
 
 // place records the order in which endpoints take connections, before or in place of others.
-func (g *group) place(rows []lb.HandshakeRow) {
+func (g *group) place(rows []report.HandshakeRow) {
 	g.places = g.places[:0]
 	for i := range rows {
 		if r := &rows[i]; !r.Idle {

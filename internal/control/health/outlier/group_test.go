@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // TestManyFail checks that a client that has all of very many endpoints reset its connections costs
@@ -20,9 +20,9 @@ func TestManyFail(t *testing.T) {
 	const endpoints = 10000
 	d := New(jiffy)
 	d.Watch([]Service{{Key: web, Resets: true}})
-	rows := make([]lb.HandshakeRow, endpoints)
+	rows := make([]report.HandshakeRow, endpoints)
 	for i := range rows {
-		rows[i] = lb.HandshakeRow{At: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), 80), ID: uint32(i)}
+		rows[i] = report.HandshakeRow{At: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), 80), ID: uint32(i)}
 	}
 	now := time.Unix(1000, 0)
 	d.Observe(web, rows)
@@ -124,7 +124,7 @@ func TestOutElsewhere(t *testing.T) {
 	other := web
 	other.Port = 443
 	r.d.Watch([]Service{{Key: web, Resets: true}, {Key: other, Resets: true}})
-	rows := []lb.HandshakeRow{{At: at(0), ID: 10}, {At: at(9), ID: 11}}
+	rows := []report.HandshakeRow{{At: at(0), ID: 10}, {At: at(9), ID: 11}}
 	r.d.Observe(other, rows)
 	rows = slices.Clone(rows)
 	rows[1].Count.Opened, rows[1].Count.Refused = 3, 3

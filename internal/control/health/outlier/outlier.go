@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 const (
@@ -121,7 +122,7 @@ func (d *Detector) Idle() bool { return len(d.targets) == 0 && len(d.due) == 0 }
 
 // part removes a service from the endpoints that are not in its rows, and forgets endpoints without
 // another service.
-func (d *Detector) part(g *group, rows []lb.HandshakeRow) {
+func (d *Detector) part(g *group, rows []report.HandshakeRow) {
 	if len(g.members) == 0 {
 		return
 	}
@@ -149,7 +150,7 @@ func (d *Detector) part(g *group, rows []lb.HandshakeRow) {
 }
 
 // join includes endpoints that are out for other services.
-func (d *Detector) join(g *group, rows []lb.HandshakeRow) {
+func (d *Detector) join(g *group, rows []report.HandshakeRow) {
 	for i := range rows {
 		if t := d.targets[rows[i].At]; t != nil && (t.out || slices.Contains(t.groups, g)) {
 			t.join(g, i)
@@ -158,7 +159,7 @@ func (d *Detector) join(g *group, rows []lb.HandshakeRow) {
 }
 
 // Observe counts the events with the endpoints of a service since the last call.
-func (d *Detector) Observe(key lb.Key, rows []lb.HandshakeRow) {
+func (d *Detector) Observe(key lb.Key, rows []report.HandshakeRow) {
 	g := d.groups[key]
 	if g == nil {
 		return

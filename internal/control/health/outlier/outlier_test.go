@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 const jiffy = 4 * time.Millisecond
@@ -21,7 +22,7 @@ type rig struct {
 	t     *testing.T
 	d     *Detector
 	now   time.Time
-	rows  []lb.HandshakeRow
+	rows  []report.HandshakeRow
 	news  []string
 	asks  map[netip.AddrPort]Action
 	tries int
@@ -33,7 +34,7 @@ func newRig(t *testing.T, endpoints int) *rig {
 	t.Helper()
 	r := &rig{t: t, d: New(jiffy), now: time.Unix(1000, 0), asks: map[netip.AddrPort]Action{}}
 	for i := range endpoints {
-		r.rows = append(r.rows, lb.HandshakeRow{At: at(i), ID: uint32(i)})
+		r.rows = append(r.rows, report.HandshakeRow{At: at(i), ID: uint32(i)})
 	}
 	r.d.Watch([]Service{{Key: web, Resets: true}})
 	r.tick()
@@ -380,7 +381,7 @@ func TestRows(t *testing.T) {
 	r := newRig(t, 2)
 	r.rows[0].ID, r.rows[0].Count.Opened = 7, 1000
 	r.tick()
-	r.rows[0].Count = lb.Handshakes{}
+	r.rows[0].Count = report.Handshakes{}
 	r.tick()
 	for range 20 {
 		r.tick()
@@ -408,13 +409,13 @@ func TestRows(t *testing.T) {
 func BenchmarkTick(b *testing.B) {
 	d := New(jiffy)
 	var services []Service
-	rows := map[lb.Key][]lb.HandshakeRow{}
+	rows := map[lb.Key][]report.HandshakeRow{}
 	for i := range 1000 {
 		key := web
 		key.Port = uint16(i + 1)
 		services = append(services, Service{Key: key})
 		for j := range 10 {
-			rows[key] = append(rows[key], lb.HandshakeRow{At: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte(i), byte(j)}), uint16(i)), ID: uint32(10*i + j)})
+			rows[key] = append(rows[key], report.HandshakeRow{At: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte(i), byte(j)}), uint16(i)), ID: uint32(10*i + j)})
 		}
 	}
 	d.Watch(services)

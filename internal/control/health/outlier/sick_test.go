@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // pass ticks for d. Endpoints accept every connection of our own.
@@ -284,25 +284,25 @@ func TestStallsThatClientsChoose(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		services []Service
-		stall    func(rows, others []lb.HandshakeRow, turn int)
+		stall    func(rows, others []report.HandshakeRow, turn int)
 		out      bool
 	}{
-		{"rr", []Service{{Key: web, Resets: true}}, func(rows, _ []lb.HandshakeRow, _ int) { rows[0].Stalled++ }, true},
-		{"hash, one client", hash, func(rows, _ []lb.HandshakeRow, turn int) { stallOf(rows, 1, turn) }, false},
-		{"hash, four clients", hash, func(rows, _ []lb.HandshakeRow, turn int) { stallOf(rows, 4, turn) }, false},
-		{"hash, eight clients", hash, func(rows, _ []lb.HandshakeRow, turn int) { stallOf(rows, 8, turn) }, true},
-		{"hash, and others are served", hash, func(rows, _ []lb.HandshakeRow, turn int) {
+		{"rr", []Service{{Key: web, Resets: true}}, func(rows, _ []report.HandshakeRow, _ int) { rows[0].Stalled++ }, true},
+		{"hash, one client", hash, func(rows, _ []report.HandshakeRow, turn int) { stallOf(rows, 1, turn) }, false},
+		{"hash, four clients", hash, func(rows, _ []report.HandshakeRow, turn int) { stallOf(rows, 4, turn) }, false},
+		{"hash, eight clients", hash, func(rows, _ []report.HandshakeRow, turn int) { stallOf(rows, 8, turn) }, true},
+		{"hash, and others are served", hash, func(rows, _ []report.HandshakeRow, turn int) {
 			if stallOf(rows, 8, turn); turn%4 == 0 {
 				rows[0].Served++
 			}
 		}, false},
-		{"hash, and rr", both, func(rows, others []lb.HandshakeRow, turn int) {
+		{"hash, and rr", both, func(rows, others []report.HandshakeRow, turn int) {
 			stallOf(rows, 4, turn)
 			others[0].Completed++ // it is an endpoint of the other service, too
 			others[1].Served++
 			others[2].Served++
 		}, false},
-		{"hash, and rr where all stall", both, func(_, others []lb.HandshakeRow, _ int) {
+		{"hash, and rr where all stall", both, func(_, others []report.HandshakeRow, _ int) {
 			for i := range others {
 				others[i].Stalled++
 			}
@@ -335,7 +335,7 @@ func TestStallsThatClientsChoose(t *testing.T) {
 }
 
 // stallOf has a connection of one of several clients stall at the first endpoint.
-func stallOf(rows []lb.HandshakeRow, clients, turn int) {
+func stallOf(rows []report.HandshakeRow, clients, turn int) {
 	rows[0].Stalled++
 	if turn < clients {
 		rows[0].StalledClients++

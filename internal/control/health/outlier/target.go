@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // target is an endpoint, of one or more services.
@@ -107,7 +107,7 @@ func (t *target) patience(jiffy time.Duration) time.Duration {
 	if t.usual == unknownUsual {
 		return unknownPatience
 	}
-	return min(max(usualTimes*lb.HandshakeBound(int(t.usual), jiffy), leastPatience), mostPatience)
+	return min(max(usualTimes*report.HandshakeBound(int(t.usual), jiffy), leastPatience), mostPatience)
 }
 
 // forgettable reports whether there is nothing to decide before the next event, and no state to

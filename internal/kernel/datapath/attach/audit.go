@@ -8,15 +8,15 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
 
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // Audit checks whether the programs are where the process has attached them; with mend, missing
 // ones are attached again.
-func (h *Hooks) Audit(mend bool) lb.Compared {
+func (h *Hooks) Audit(mend bool) report.Compared {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	out := lb.Compared{Table: "attachments"}
+	out := report.Compared{Table: "attachments"}
 	for _, a := range h.attached {
 		for _, at := range []side{ingress, egress} {
 			have := a.on(at)
@@ -26,7 +26,7 @@ func (h *Hooks) Audit(mend bool) lb.Compared {
 			out.Rows++
 			fault, err := h.fault(a, at)
 			if fault != nil {
-				out.Differences = append(out.Differences, lb.Difference{
+				out.Differences = append(out.Differences, report.Difference{
 					Table: out.Table, Row: fmt.Sprintf("the program at %s of %s", at, a.Name), What: fault.Error(),
 				})
 			}

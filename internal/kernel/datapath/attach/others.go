@@ -7,7 +7,7 @@ import (
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // ownPrefix begins the names of our programs.
@@ -25,7 +25,7 @@ func (h *Hooks) Interfaces() (names []string) {
 
 // Others returns other owners' programs at the ingress hooks, and whether they see packets first.
 // Unreadable ones are left out.
-func (h *Hooks) Others() (out []lb.OtherProgram) {
+func (h *Hooks) Others() (out []report.OtherProgram) {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
 	for _, a := range h.attached {
@@ -51,7 +51,7 @@ func (h *Hooks) Others() (out []lb.OtherProgram) {
 }
 
 // othersAtTCX: the kernel lists programs in the order in which they run.
-func othersAtTCX(a *attached) (out []lb.OtherProgram) {
+func othersAtTCX(a *attached) (out []report.OtherProgram) {
 	q, err := link.QueryPrograms(link.QueryOptions{Target: a.Index, Attach: ebpf.AttachTCXIngress})
 	if err != nil {
 		return nil
@@ -67,12 +67,12 @@ func othersAtTCX(a *attached) (out []lb.OtherProgram) {
 	return out
 }
 
-func appendOther(out []lb.OtherProgram, at, hook string, id ebpf.ProgramID, before bool) []lb.OtherProgram {
+func appendOther(out []report.OtherProgram, at, hook string, id ebpf.ProgramID, before bool) []report.OtherProgram {
 	name := programName(id)
 	if strings.HasPrefix(name, ownPrefix) {
 		return out
 	}
-	return append(out, lb.OtherProgram{Interface: at, Hook: hook, Name: name, Before: before})
+	return append(out, report.OtherProgram{Interface: at, Hook: hook, Name: name, Before: before})
 }
 
 func programName(id ebpf.ProgramID) string {

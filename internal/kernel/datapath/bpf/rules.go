@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/policy"
 )
 
 // Sizes of a set of rules.
@@ -125,9 +125,9 @@ func (r *TcRule) matches(w *[16]uint32) bool {
 
 // Cost returns the most that a packet of either IP version can visit: the deepest path and the
 // longest list of each tree.
-func (t *RuleTable) Cost() (most lb.RuleCost) {
+func (t *RuleTable) Cost() (most policy.RuleCost) {
 	for _, trees := range t.Trees {
-		var sum lb.RuleCost
+		var sum policy.RuleCost
 		for _, tree := range trees {
 			c := t.costBelow(tree.Root)
 			sum.Nodes += c.Nodes
@@ -138,10 +138,10 @@ func (t *RuleTable) Cost() (most lb.RuleCost) {
 	return most
 }
 
-func (t *RuleTable) costBelow(i uint32) (most lb.RuleCost) {
+func (t *RuleTable) costBelow(i uint32) (most policy.RuleCost) {
 	n := &t.Nodes[i]
 	if n.Bits == 0 {
-		return lb.RuleCost{Nodes: 1, Rules: int(n.Word)}
+		return policy.RuleCost{Nodes: 1, Rules: int(n.Word)}
 	}
 	for child := range uint32(1) << n.Bits {
 		c := t.costBelow(n.Base + child)

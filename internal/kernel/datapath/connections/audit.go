@@ -6,6 +6,7 @@ import (
 
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 const (
@@ -23,8 +24,8 @@ const (
 // that is known, and their ways are such that there are. It looks at the sample of a number, which
 // is from a place of the table on, or at the whole of it. What it finds, it has looked at twice.
 // With mend, connections end whose client's entry is at fault; others end when they are silent.
-func (t *Table) Audit(ctx context.Context, sample uint64, whole, mend bool) lb.Compared {
-	out := lb.Compared{Table: "connections"}
+func (t *Table) Audit(ctx context.Context, sample uint64, whole, mend bool) report.Compared {
+	out := report.Compared{Table: "connections"}
 	groups, err := t.shared.Conntrack.Groups()
 	if err != nil {
 		out.Err = err
@@ -50,10 +51,10 @@ func (t *Table) Audit(ctx context.Context, sample uint64, whole, mend bool) lb.C
 			return false
 		}
 		if what != "" && mend && r.Flags&uint8(bpf.TcConnectionFlagCONN_REPLY_DIRECTION) == 0 {
-			out.Err = t.endSilently(k, r.Endpoint, wordOf(&r), &lb.Ended{})
+			out.Err = t.endSilently(k, r.Endpoint, wordOf(&r), &report.Ended{})
 		}
 		if what != "" {
-			out.Differences = append(out.Differences, lb.Difference{
+			out.Differences = append(out.Differences, report.Difference{
 				Table: out.Table, Row: connectionName(k), What: what,
 				Mend: "loxicmd verify --repair ends the connection; else it ends when it has been silent for its idle timeout",
 			})

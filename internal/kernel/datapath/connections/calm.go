@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"loxilb/internal/kernel/datapath/conntrack"
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // calmLook is how often the table is checked while it is calm: for changes that no packet reports.
@@ -50,7 +50,7 @@ func (t *Table) Calm() <-chan struct{} { return t.calm.now() }
 // too many come in a second (more). It does not know what CPUs count for themselves (slack). A
 // quarter of what is left until anything is to be done may come before the bell: 160,000 entries a
 // second that begin to come in any moment find room until the table has grown.
-func wakeAt(p lb.Pressure, room, more uint64, slack int64) int64 {
+func wakeAt(p report.Pressure, room, more uint64, slack int64) int64 {
 	least := min(int64(room), p.EntriesMax/4)
 	if p.HalfOpenMax > 0 {
 		least = min(least, p.HalfOpenMax/4) // each half-open connection has an entry

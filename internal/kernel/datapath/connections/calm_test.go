@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"loxilb/internal/kernel/datapath/loader"
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 	"loxilb/test/netnstest/labtest"
 )
 
@@ -15,13 +15,13 @@ import (
 // alarm comes early enough.
 func TestWakeAt(t *testing.T) {
 	t.Parallel()
-	table := lb.Pressure{EntriesMax: 1_000_000, HalfOpenMax: 100_000}
-	with := func(p lb.Pressure, entries int64) lb.Pressure {
+	table := report.Pressure{EntriesMax: 1_000_000, HalfOpenMax: 100_000}
+	with := func(p report.Pressure, entries int64) report.Pressure {
 		p.Entries = entries
 		return p
 	}
 	for name, c := range map[string]struct {
-		p          lb.Pressure
+		p          report.Pressure
 		room, more uint64
 		slack      int64
 		want       int64
@@ -32,8 +32,8 @@ func TestWakeAt(t *testing.T) {
 		"a tenth of it comes in a second": {with(table, 0), 20_000, 2000, 64, 4936},
 		"a quarter comes in a second":     {with(table, 0), 20_000, 5000, 64, 0},
 		"half-open ones are sooner":       {with(table, 0), 200_000, 0, 64, 6186},
-		"half-open ones are not bounded":  {lb.Pressure{EntriesMax: 1_000_000}, 200_000, 0, 64, 49_936},
-		"a quarter of all is sooner":      {lb.Pressure{EntriesMax: 100_000}, 200_000, 0, 64, 6186},
+		"half-open ones are not bounded":  {report.Pressure{EntriesMax: 1_000_000}, 200_000, 0, 64, 49_936},
+		"a quarter of all is sooner":      {report.Pressure{EntriesMax: 100_000}, 200_000, 0, 64, 6186},
 		"CPUs count more by themselves":   {with(table, 0), 20_000, 0, 16_384, 0},
 	} {
 		if got := wakeAt(c.p, c.room, c.more, c.slack); got != c.want {

@@ -7,6 +7,7 @@ import (
 
 	"loxilb/internal/kernel/datapath/tables"
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 const (
@@ -30,7 +31,7 @@ type ending struct {
 	queue []foundEnd // found, and not ended yet
 	pace  *pace      // its own, or a drain's
 	look  time.Time  // when the next walk includes it
-	done  lb.Ended
+	done  report.Ended
 }
 
 // pace is a rate in use: by one endpoint, or by all of a drain.
@@ -122,7 +123,7 @@ func (t *Table) endQueued(e *ending, n int) error {
 	if n > 0 && len(e.queue) == 0 {
 		t.shared.Log.Info("ended connections of an endpoint", "endpoint", e.Addr, "why", e.Why,
 			"reset", e.done.Told, "removed", e.done.Silent)
-		e.queue, e.done = nil, lb.Ended{}
+		e.queue, e.done = nil, report.Ended{}
 		e.look = time.Now().Add(lookAgain)
 	}
 	return nil

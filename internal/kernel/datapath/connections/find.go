@@ -14,6 +14,7 @@ import (
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/kernel/datapath/tables"
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // search finds wanted entries of the table in the kernel. Several searches may run, a slice each in
@@ -32,7 +33,7 @@ type foundRow struct {
 }
 
 // newSearch makes a search. false: nothing can match.
-func (t *Table) newSearch(sought *lb.Sought) (*search, bool, error) {
+func (t *Table) newSearch(sought *report.Sought) (*search, bool, error) {
 	s := &search{Table: t, filter: filterOf(sought)}
 	if sought.Of == nil {
 		return s, true, nil
@@ -44,7 +45,7 @@ func (t *Table) newSearch(sought *lb.Sought) (*search, bool, error) {
 }
 
 // filterOf converts the search to the program's filter, except for the endpoints.
-func filterOf(sought *lb.Sought) (f bpf.SweepFindFilter) {
+func filterOf(sought *report.Sought) (f bpf.SweepFindFilter) {
 	f.Ports = [2]uint16{0, math.MaxUint16}
 	if sought.Ports != [2]uint16{} {
 		f.Ports = sought.Ports
@@ -135,7 +136,7 @@ func (s *search) slice(row uint32) (next uint32, err error) {
 
 // Tracked is one direction of a connection, and where TCP is in it.
 type Tracked struct {
-	lb.Connection
+	report.Connection
 	Seq, Ack uint32 // of the next segment
 }
 

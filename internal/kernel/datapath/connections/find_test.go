@@ -8,7 +8,7 @@ import (
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/kernel/datapath/loader"
 	"loxilb/internal/kernel/datapath/tables"
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 	"loxilb/test/dptest"
 )
 
@@ -61,26 +61,26 @@ func TestFind(t *testing.T) {
 	}
 	network := netip.MustParsePrefix("10.0.0.1/32")
 	for name, c := range map[string]struct {
-		sought lb.Sought
-		is     func(*lb.Connection) bool
+		sought report.Sought
+		is     func(*report.Connection) bool
 		others int // others that are found, too
 	}{
-		"state":         {lb.Sought{State: "fini"}, func(c *lb.Connection) bool { return c.State == "fini" }, 0},
-		"no such state": {lb.Sought{State: "udp-est"}, func(*lb.Connection) bool { return false }, 0},
-		"client": {lb.Sought{Client: network}, func(c *lb.Connection) bool {
+		"state":         {report.Sought{State: "fini"}, func(c *report.Connection) bool { return c.State == "fini" }, 0},
+		"no such state": {report.Sought{State: "udp-est"}, func(*report.Connection) bool { return false }, 0},
+		"client": {report.Sought{Client: network}, func(c *report.Connection) bool {
 			return !c.Reply && network.Contains(c.Src.Addr()) || c.Reply && network.Contains(c.NewDst.Addr())
 		}, 0},
-		"requests":       {lb.Sought{Requests: true, State: "fini"}, func(c *lb.Connection) bool { return !c.Reply && c.State == "fini" }, 0},
-		"other VIP":      {lb.Sought{VIP: netip.MustParseAddr("20.0.0.9")}, func(*lb.Connection) bool { return false }, 0},
-		"all of the VIP": {lb.Sought{VIP: netip.MustParseAddr("20.0.0.1"), Ports: [2]uint16{0x5000, 0x5000}}, func(*lb.Connection) bool { return true }, 0},
-		"other port":     {lb.Sought{Ports: [2]uint16{81, 90}}, func(*lb.Connection) bool { return false }, 0},
-		"endpoint":       {lb.Sought{Endpoint: netip.MustParseAddr("31.0.0.9")}, func(*lb.Connection) bool { return false }, 0},
-		"of an endpoint": {lb.Sought{Of: func(s string, of netip.AddrPort) bool { return s == "web" && of == at.busy }}, func(c *lb.Connection) bool { return c.Of == at.busy }, 0},
-		"of an idle one": {lb.Sought{Of: func(_ string, of netip.AddrPort) bool { return of == at.idle }}, func(*lb.Connection) bool { return false }, 0},
+		"requests":       {report.Sought{Requests: true, State: "fini"}, func(c *report.Connection) bool { return !c.Reply && c.State == "fini" }, 0},
+		"other VIP":      {report.Sought{VIP: netip.MustParseAddr("20.0.0.9")}, func(*report.Connection) bool { return false }, 0},
+		"all of the VIP": {report.Sought{VIP: netip.MustParseAddr("20.0.0.1"), Ports: [2]uint16{0x5000, 0x5000}}, func(*report.Connection) bool { return true }, 0},
+		"other port":     {report.Sought{Ports: [2]uint16{81, 90}}, func(*report.Connection) bool { return false }, 0},
+		"endpoint":       {report.Sought{Endpoint: netip.MustParseAddr("31.0.0.9")}, func(*report.Connection) bool { return false }, 0},
+		"of an endpoint": {report.Sought{Of: func(s string, of netip.AddrPort) bool { return s == "web" && of == at.busy }}, func(c *report.Connection) bool { return c.Of == at.busy }, 0},
+		"of an idle one": {report.Sought{Of: func(_ string, of netip.AddrPort) bool { return of == at.idle }}, func(*report.Connection) bool { return false }, 0},
 	} {
-		want := d.list(t, lb.Sought{}, 1<<20, c.is)
+		want := d.list(t, report.Sought{}, 1<<20, c.is)
 		looked := 0
-		got := d.list(t, c.sought, 997, func(found *lb.Connection) bool {
+		got := d.list(t, c.sought, 997, func(found *report.Connection) bool {
 			looked++
 			return c.is(found)
 		})
@@ -95,11 +95,11 @@ func TestFind(t *testing.T) {
 
 // list returns what pages of a size find, and fails unless that equals the connections for which is
 // returns true. Ages are left out, as they grow from one list to the next.
-func (t *Table) list(tb testing.TB, sought lb.Sought, size int, is func(*lb.Connection) bool) (found []lb.Connection) {
+func (t *Table) list(tb testing.TB, sought report.Sought, size int, is func(*report.Connection) bool) (found []report.Connection) {
 	tb.Helper()
 	for place := 0; ; {
 		left := size
-		next, err := t.ConnectionsFrom(tb.Context(), place, sought, func(c lb.Connection) bool {
+		next, err := t.ConnectionsFrom(tb.Context(), place, sought, func(c report.Connection) bool {
 			if left == 0 {
 				return false
 			}

@@ -7,7 +7,7 @@ import (
 	"github.com/cilium/ebpf/ringbuf"
 
 	"loxilb/internal/kernel/datapath/bpf"
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // tellIdle sends RSTs to both ends of the connections that the last slice of a sweep has handed
@@ -50,11 +50,11 @@ func (t *Table) tellOf(record []byte) (bool, error) {
 }
 
 // IdleEnds counts connections that were established and silent for too long.
-func (t *Table) IdleEnds() lb.IdleEnds {
+func (t *Table) IdleEnds() report.IdleEnds {
 	var r bpf.SweepIdleReport
 	if err := t.programs.idleReports.Lookup(uint32(0), &r); err != nil {
 		t.shared.Log.Error("ends of idle connections cannot be counted", "error", err)
 	}
 	told := min(t.idleTold.Load(), r.Told)
-	return lb.IdleEnds{Told: told, Untold: r.Untold + r.Told - told}
+	return report.IdleEnds{Told: told, Untold: r.Untold + r.Told - told}
 }

@@ -6,7 +6,7 @@ import (
 
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/kernel/datapath/loader"
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 	"loxilb/test/dptest"
 )
 
@@ -63,7 +63,7 @@ func TestIdleEnds(t *testing.T) {
 			if err := d.programs.idleReports.Lookup(uint32(0), &got); err != nil {
 				t.Fatal(err)
 			}
-			if counted := d.IdleEnds(); counted != (lb.IdleEnds{Untold: got.Told + got.Untold}) {
+			if counted := d.IdleEnds(); counted != (report.IdleEnds{Untold: got.Told + got.Untold}) {
 				t.Errorf("%+v, and no interface is there to tell anybody", counted)
 			}
 			if !c.told {

@@ -10,13 +10,14 @@ import (
 
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // EndConnections ends connections that match, rate of them a second, and counts them. Those of TCP
 // whose numbers are known end for both sides, by RSTs; others end here. Those that are closed are
 // left alone. If ctx ends, some may be left: it goes on from the place that it returns, however
 // large the table is; 0 is its beginning.
-func (t *Table) EndConnections(ctx context.Context, from, rate int, matches func(*lb.Connection) bool) (done lb.Ended, err error) {
+func (t *Table) EndConnections(ctx context.Context, from, rate int, matches func(*report.Connection) bool) (done report.Ended, err error) {
 	start, stopped := time.Now(), false
 	next, listed := t.shared.Conntrack.EachFrom(ctx, from, func(k bpf.TcConnectionKey, r bpf.TcConnection) bool {
 		c, ok := t.connection(k, r)
@@ -41,7 +42,7 @@ func (t *Table) EndConnections(ctx context.Context, from, rate int, matches func
 }
 
 // end ends the connection of a client's entry.
-func (t *Table) end(k bpf.TcConnectionKey, r bpf.TcConnection, done *lb.Ended) error {
+func (t *Table) end(k bpf.TcConnectionKey, r bpf.TcConnection, done *report.Ended) error {
 	if k.Protocol == uint8(lb.TCP) {
 		return t.endTCP(foundEnd{k, replyKey(k, &r), r.Endpoint, wordOf(&r)}, done)
 	}
@@ -49,7 +50,7 @@ func (t *Table) end(k bpf.TcConnectionKey, r bpf.TcConnection, done *lb.Ended) e
 }
 
 // endTCP ends a TCP connection: both ends get a RST, if their numbers are known.
-func (t *Table) endTCP(e foundEnd, done *lb.Ended) error {
+func (t *Table) endTCP(e foundEnd, done *report.Ended) error {
 	told, err := t.tell(&e, generation)
 	if err != nil {
 		return err
@@ -62,7 +63,7 @@ func (t *Table) endTCP(e foundEnd, done *lb.Ended) error {
 }
 
 // endSilently ends the connection of a client's entry, if it still has this endpoint and word.
-func (t *Table) endSilently(k bpf.TcConnectionKey, endpoint, word uint32, done *lb.Ended) error {
+func (t *Table) endSilently(k bpf.TcConnectionKey, endpoint, word uint32, done *report.Ended) error {
 	key := (*[unsafe.Sizeof(k)]byte)(unsafe.Pointer(&k))[:]
 	there, err := t.programs.run(endSilently, &ebpf.RunOptions{
 		Data: append(make([]byte, etherBytes), key...), Context: meant(endpoint, word, generation),

@@ -8,6 +8,7 @@ import (
 
 	"loxilb/internal/kernel/datapath/loader"
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 	"loxilb/test/dptest"
 )
 
@@ -21,7 +22,7 @@ func TestEndInPieces(t *testing.T) {
 	ended, calls, next := 0, 0, 0
 	for more := true; more; calls++ {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Nanosecond)
-		done, err := d.EndConnections(ctx, next, lb.EndRateMax, func(*lb.Connection) bool { return true })
+		done, err := d.EndConnections(ctx, next, lb.EndRateMax, func(*report.Connection) bool { return true })
 		cancel()
 		if err != nil && !errors.Is(err, context.DeadlineExceeded) {
 			t.Fatal(err)

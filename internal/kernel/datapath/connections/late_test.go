@@ -12,6 +12,7 @@ import (
 	"loxilb/internal/kernel/datapath/loader"
 	"loxilb/internal/kernel/datapath/tables"
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 	"loxilb/test/dptest"
 )
 
@@ -133,7 +134,7 @@ func TestLateEnd(t *testing.T) {
 			d.sweep()
 			d.dial()
 		}
-		var done lb.Ended
+		var done report.Ended
 		if err := d.endTCP(found[0][0], &done); err != nil {
 			t.Fatal(err)
 		}

@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"loxilb/internal/kernel/datapath/bpf"
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // lifetimeNames are the protocols that are counted separately, by enum lifetime_class.
@@ -17,8 +17,8 @@ var lifetimeNames = map[uint32]string{
 
 // Lifetimes returns how long ended connections lived, and how many bytes they carried, for all
 // protocols.
-func (t *Table) Lifetimes() ([]lb.Lifetimes, error) {
-	list := make([]lb.Lifetimes, len(lifetimeNames))
+func (t *Table) Lifetimes() ([]report.Lifetimes, error) {
+	list := make([]report.Lifetimes, len(lifetimeNames))
 	for class, name := range lifetimeNames {
 		var perCPU []bpf.TcLifetimeCounts
 		if err := t.shared.Maps.Lifetimes.Lookup(class, &perCPU); err != nil {
@@ -35,6 +35,6 @@ func (t *Table) Lifetimes() ([]lb.Lifetimes, error) {
 	return list, nil
 }
 
-func addHistogram(to *lb.Histogram, h *bpf.TcHistogram) {
-	to.Add(&lb.Histogram{Sum: h.Sum, Buckets: h.Buckets})
+func addHistogram(to *report.Histogram, h *bpf.TcHistogram) {
+	to.Add(&report.Histogram{Sum: h.Sum, Buckets: h.Buckets})
 }

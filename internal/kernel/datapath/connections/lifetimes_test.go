@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"loxilb/internal/kernel/datapath/loader"
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 	"loxilb/test/dptest/programs"
 )
 
@@ -65,7 +65,7 @@ func TestLifetimesOfMoved(t *testing.T) {
 			t.Errorf("%s: the endpoint has sent %d bytes", one.Protocol, one.Out.Sum)
 		}
 		// longer by the duration of the test, which is seconds on a busy machine
-		if mean := float64(one.Life.Sum) * lb.LifeUnit / float64(max(want, 1)); want > 0 && (mean < life.Seconds()-0.1 || mean > 3*life.Seconds()) {
+		if mean := float64(one.Life.Sum) * report.LifeUnit / float64(max(want, 1)); want > 0 && (mean < life.Seconds()-0.1 || mean > 3*life.Seconds()) {
 			t.Errorf("a connection lived %.1f s, want %v", mean, life)
 		}
 	}

@@ -9,20 +9,21 @@ import (
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/kernel/datapath/conntrack"
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // Connections calls yield for each direction of each connection, in no order, until it returns
 // false. The table changes meanwhile: a connection that lives throughout is listed, others may or
 // may not be.
-func (t *Table) Connections(ctx context.Context, yield func(lb.Connection) bool) error {
-	_, err := t.ConnectionsFrom(ctx, 0, lb.Sought{}, yield)
+func (t *Table) Connections(ctx context.Context, yield func(report.Connection) bool) error {
+	_, err := t.ConnectionsFrom(ctx, 0, report.Sought{}, yield)
 	return err
 }
 
 // ConnectionsFrom is Connections from a place on, of those that are sought and perhaps others. It
 // returns the place where yield has returned false, to begin with that connection again; 0: it has
 // come to the end. Places are the same whatever is sought.
-func (t *Table) ConnectionsFrom(ctx context.Context, from int, sought lb.Sought, yield func(lb.Connection) bool) (next int, err error) {
+func (t *Table) ConnectionsFrom(ctx context.Context, from int, sought report.Sought, yield func(report.Connection) bool) (next int, err error) {
 	each := t.shared.Conntrack.EachRowFrom
 	if !sought.All() {
 		s, some, err := t.newSearch(&sought)
@@ -46,8 +47,8 @@ func (t *Table) ConnectionsFrom(ctx context.Context, from int, sought lb.Sought,
 }
 
 // connection describes an entry. False: it is expired and waits for the sweep.
-func (t *Table) connection(k bpf.TcConnectionKey, r bpf.TcConnection) (lb.Connection, bool) {
-	c := lb.Connection{
+func (t *Table) connection(k bpf.TcConnectionKey, r bpf.TcConnection) (report.Connection, bool) {
+	c := report.Connection{
 		Protocol: lb.Protocol(k.Protocol),
 		Src:      bpf.AddrPort(k.Saddr, k.Sport),
 		Dst:      bpf.AddrPort(k.Daddr, k.Dport),
@@ -56,7 +57,7 @@ func (t *Table) connection(k bpf.TcConnectionKey, r bpf.TcConnection) (lb.Connec
 		NewDst:   bpf.AddrPort(r.Daddr, r.Dport),
 		Direct:   r.Traits&uint8(bpf.TcConnectionTraitCONN_ONE_WAY) != 0,
 		State:    stateName(k.Protocol, r.Flags),
-		Traffic:  lb.Traffic{Packets: r.Packets, Bytes: r.Bytes},
+		Traffic:  report.Traffic{Packets: r.Packets, Bytes: r.Bytes},
 	}
 	c.Endpoint = c.NewDst
 	if c.Reply {

@@ -8,7 +8,7 @@ import (
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/kernel/datapath/loader"
 	"loxilb/internal/kernel/datapath/tables"
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 	"loxilb/test/dptest"
 	"loxilb/test/dptest/programs"
 )
@@ -46,7 +46,7 @@ func TestPages(t *testing.T) {
 	place, pages := 0, 0
 	for pages == 0 || place != 0 {
 		count := 0
-		next, err := d.ConnectionsFrom(t.Context(), place, lb.Sought{}, func(c lb.Connection) bool {
+		next, err := d.ConnectionsFrom(t.Context(), place, report.Sought{}, func(c report.Connection) bool {
 			if count == pageSize {
 				return false
 			}
@@ -83,9 +83,9 @@ func TestListAge(t *testing.T) {
 		t.Fatal(err)
 	}
 	// No sweep runs meanwhile, so the flow still exists.
-	for name, sought := range map[string]lb.Sought{"read": {}, "search": {State: "udp-uni"}} {
+	for name, sought := range map[string]report.Sought{"read": {}, "search": {State: "udp-uni"}} {
 		found := 0
-		_, err := d.ConnectionsFrom(t.Context(), 0, sought, func(c lb.Connection) bool {
+		_, err := d.ConnectionsFrom(t.Context(), 0, sought, func(c report.Connection) bool {
 			found++
 			if c.Age < age || c.Age > age+time.Minute || !c.Reply && (c.Idle < age || c.Idle > age+time.Minute) {
 				t.Errorf("%s: %s: age %v, idle %v; want %v", name, c.State, c.Age, c.Idle, age)
@@ -105,26 +105,26 @@ func BenchmarkList(b *testing.B) {
 	d := open(b, loader.Settings{Connections: all})
 	dptest.Fill(b, d.shared, all, dptest.Jiffies(b))
 	at := web(b, d, few, all)
-	of := func(e netip.AddrPort) lb.Sought {
-		return lb.Sought{Of: func(_ string, at netip.AddrPort) bool { return at == e }}
+	of := func(e netip.AddrPort) report.Sought {
+		return report.Sought{Of: func(_ string, at netip.AddrPort) bool { return at == e }}
 	}
 	for _, way := range []struct {
 		name   string
-		sought lb.Sought
-		is     func(*lb.Connection) bool
+		sought report.Sought
+		is     func(*report.Connection) bool
 	}{
-		{"read/all", lb.Sought{}, func(c *lb.Connection) bool { return c.State == "est" }},
-		{"read/none", lb.Sought{}, func(c *lb.Connection) bool { return c.State == "fini" }},
-		{"search/all", lb.Sought{State: "est"}, func(c *lb.Connection) bool { return c.State == "est" }},
-		{"search/none", lb.Sought{State: "fini"}, func(c *lb.Connection) bool { return c.State == "fini" }},
-		{"search/few", of(at.busy), func(c *lb.Connection) bool { return c.Of == at.busy }},
-		{"search/idle", of(at.idle), func(c *lb.Connection) bool { return c.Of == at.idle }},
+		{"read/all", report.Sought{}, func(c *report.Connection) bool { return c.State == "est" }},
+		{"read/none", report.Sought{}, func(c *report.Connection) bool { return c.State == "fini" }},
+		{"search/all", report.Sought{State: "est"}, func(c *report.Connection) bool { return c.State == "est" }},
+		{"search/none", report.Sought{State: "fini"}, func(c *report.Connection) bool { return c.State == "fini" }},
+		{"search/few", of(at.busy), func(c *report.Connection) bool { return c.Of == at.busy }},
+		{"search/idle", of(at.idle), func(c *report.Connection) bool { return c.Of == at.idle }},
 	} {
 		b.Run(way.name, func(b *testing.B) {
 			var cpu time.Duration
 			for b.Loop() {
 				start, count := processTime(), 0
-				if _, err := d.ConnectionsFrom(b.Context(), 0, way.sought, func(c lb.Connection) bool {
+				if _, err := d.ConnectionsFrom(b.Context(), 0, way.sought, func(c report.Connection) bool {
 					if way.is(&c) {
 						count++
 					}

@@ -15,7 +15,7 @@ import (
 	"loxilb/internal/kernel/datapath/conntrack"
 	"loxilb/internal/kernel/datapath/loader"
 	"loxilb/internal/kernel/datapath/testrun"
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // SweepStats are the results and the cost of sweeps.
@@ -248,12 +248,12 @@ func (t *Table) sweepPause(period time.Duration) (pause, look time.Duration) {
 }
 
 // pauseAfter is sweepPause for a sweep of this cost and a table this full.
-func pauseAfter(cost time.Duration, p lb.Pressure, period time.Duration) (pause, look time.Duration) {
+func pauseAfter(cost time.Duration, p report.Pressure, period time.Duration) (pause, look time.Duration) {
 	const soon, later = 100 * time.Millisecond, 500 * time.Millisecond
 	switch p.Urgency() {
-	case lb.Pressed:
+	case report.Pressed:
 		return max(cost, soon), soon
-	case lb.NearlyFull:
+	case report.NearlyFull:
 		return max(10*cost, time.Second), soon
 	}
 	if 4*p.Entries > p.EntriesMax || 4*(p.HalfOpenTCP+p.HalfOpenOthers) > p.HalfOpenMax {

@@ -6,7 +6,7 @@ import (
 
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/kernel/datapath/loader"
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 	"loxilb/test/dptest"
 )
 
@@ -46,14 +46,14 @@ func TestSweep(t *testing.T) {
 func TestPauseAfter(t *testing.T) {
 	t.Parallel()
 	const ms, period = time.Millisecond, 5 * time.Second
-	entries := func(n int64) lb.Pressure { return lb.Pressure{Entries: n, EntriesMax: 1000} }
-	halfOpen := func(tcp, others int64) lb.Pressure {
-		return lb.Pressure{EntriesMax: 1000, HalfOpenTCP: tcp, HalfOpenOthers: others, HalfOpenMax: 1000}
+	entries := func(n int64) report.Pressure { return report.Pressure{Entries: n, EntriesMax: 1000} }
+	halfOpen := func(tcp, others int64) report.Pressure {
+		return report.Pressure{EntriesMax: 1000, HalfOpenTCP: tcp, HalfOpenOthers: others, HalfOpenMax: 1000}
 	}
-	pressed := lb.Pressure{PortsShort: true, EntriesMax: 1000, HalfOpenMax: 1000}
+	pressed := report.Pressure{PortsShort: true, EntriesMax: 1000, HalfOpenMax: 1000}
 	for name, c := range map[string]struct {
 		cost        time.Duration
-		p           lb.Pressure
+		p           report.Pressure
 		pause, look time.Duration
 	}{
 		"calm":                    {10 * ms, entries(250), period, 500 * ms},

@@ -9,7 +9,7 @@ import (
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/kernel/datapath/loader"
 	"loxilb/internal/kernel/datapath/tables"
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 	"loxilb/test/dptest"
 )
 
@@ -65,14 +65,14 @@ func walkFinds(t *testing.T, d *Table, endpoint uint32, few int) {
 	if len(found) != 1 || len(found[endpoint]) != few {
 		t.Errorf("%d endpoints with connections, %d of the one; want 1 and %d", len(found), len(found[endpoint]), few)
 	}
-	done := lb.Ended{}
+	done := report.Ended{}
 	for _, p := range found[endpoint] {
 		p.endpoint++
 		if err := d.endTCP(p, &done); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if done != (lb.Ended{}) {
+	if done != (report.Ended{}) {
 		t.Errorf("as connections of another endpoint, %+v ended", done)
 	}
 }
@@ -129,7 +129,7 @@ func BenchmarkEnds(b *testing.B) {
 	}{
 		{"everywhere", walk}, // no sweep has recorded locations
 		{"read", func() error {
-			_, err := d.EndConnections(b.Context(), 0, 1, func(*lb.Connection) bool { return false })
+			_, err := d.EndConnections(b.Context(), 0, 1, func(*report.Connection) bool { return false })
 			return err
 		}},
 		{"none", func() error {

@@ -18,6 +18,7 @@ import (
 	"loxilb/internal/kernel/datapath/dryrun"
 	"loxilb/internal/kernel/datapath/testrun"
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/policy"
 	"loxilb/internal/pkt"
 	"loxilb/test/packet/lab"
 )
@@ -86,7 +87,7 @@ func prepare(l *lab.Lab) ([]string, error) {
 		}
 	}
 	for _, text := range []string{"sourceIP:1.9.0.0/16 drop record", "sourceIP:1.8.0.0/16 allow record"} {
-		r, err := lb.ParseRule(text)
+		r, err := policy.ParseRule(text)
 		if err == nil {
 			err = l.PutRule(r)
 		}

@@ -13,7 +13,7 @@ import (
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/kernel/datapath/loader"
 	"loxilb/internal/kernel/datapath/rows"
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 const (
@@ -136,7 +136,7 @@ func set(row *bpf.TcHostPorts, first, last string) error {
 
 // AuditHostPorts compares the map with what the process has written; with mend, it is written
 // again.
-func (p *Ports) AuditHostPorts(mend bool) lb.Compared {
+func (p *Ports) AuditHostPorts(mend bool) report.Compared {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	sheet := rows.Sheet[uint32, bpf.TcHostPorts]{

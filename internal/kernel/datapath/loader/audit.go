@@ -9,13 +9,13 @@ import (
 
 	"github.com/cilium/ebpf"
 
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // AuditPins checks whether the maps in use are the pinned ones: otherwise the next daemon would
 // start without their content. With mend, they are pinned again.
-func (c *Collection) AuditPins(mend bool) lb.Compared {
-	out := lb.Compared{Table: "pins"}
+func (c *Collection) AuditPins(mend bool) report.Compared {
+	out := report.Compared{Table: "pins"}
 	if !c.Pinned() {
 		return out
 	}
@@ -33,7 +33,7 @@ func (c *Collection) AuditPins(mend bool) lb.Compared {
 		if same {
 			continue
 		}
-		out.Differences = append(out.Differences, lb.Difference{
+		out.Differences = append(out.Differences, report.Difference{
 			Table: out.Table, Row: "the map " + name, What: "is not pinned at " + path + ": the next daemon would begin without it",
 		})
 		if mend {

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"loxilb/internal/kernel/datapath/bpf"
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 const (
@@ -180,12 +180,12 @@ func mapSection(section *ebpf.Map) ([]byte, error) {
 }
 
 // Outcomes returns the outcomes of connections with an endpoint. High ids have none.
-func (b *Bell) Outcomes(endpoint uint32) (out lb.Outcomes) {
+func (b *Bell) Outcomes(endpoint uint32) (out report.Outcomes) {
 	if int(endpoint) >= len(b.outcomes) {
 		return out
 	}
 	row := &b.outcomes[endpoint]
-	return lb.Outcomes{
+	return report.Outcomes{
 		Completed: atomic.LoadUint32(&row.Completed), Clients: atomic.LoadUint32(&row.Clients),
 		Served: atomic.LoadUint32(&row.Served), Stalled: atomic.LoadUint32(&row.Stalled),
 		StalledClients: row.StalledClients,

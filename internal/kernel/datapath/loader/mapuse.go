@@ -11,14 +11,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"loxilb/internal/kernel/datapath/rows"
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // MapUses returns the memory of maps, and for hashes that packets or users fill, the number of
 // rows. By name; no segments must be made meanwhile. Counting 100,000 rows takes some 30 ms.
-func (c *Collection) MapUses() ([]lb.MapUse, error) {
+func (c *Collection) MapUses() ([]report.MapUse, error) {
 	segmented := c.segmented()
-	list := make([]lb.MapUse, 0, len(c.all))
+	list := make([]report.MapUse, 0, len(c.all))
 	for name, m := range c.all {
 		if internalMap(name) {
 			continue
@@ -38,7 +38,7 @@ func (c *Collection) MapUses() ([]lb.MapUse, error) {
 		}
 		list = append(list, use)
 	}
-	slices.SortFunc(list, func(a, b lb.MapUse) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(list, func(a, b report.MapUse) int { return cmp.Compare(a.Name, b.Name) })
 	return list, nil
 }
 
@@ -53,7 +53,7 @@ func (c *Collection) segmented() map[string]*rows.Array {
 }
 
 // mapUse returns the use of a single map.
-func mapUse(m *ebpf.Map) (use lb.MapUse, err error) {
+func mapUse(m *ebpf.Map) (use report.MapUse, err error) {
 	info, err := m.Info()
 	if err != nil {
 		return use, err
@@ -69,7 +69,7 @@ func mapUse(m *ebpf.Map) (use lb.MapUse, err error) {
 
 // segmentUse adds segments, which are all alike, to their outer map. The single segment of a hash
 // determines how full that is.
-func segmentUse(outer lb.MapUse, a *rows.Array) (lb.MapUse, error) {
+func segmentUse(outer report.MapUse, a *rows.Array) (report.MapUse, error) {
 	if len(a.Segments()) == 0 {
 		return outer, nil
 	}
@@ -79,7 +79,7 @@ func segmentUse(outer lb.MapUse, a *rows.Array) (lb.MapUse, error) {
 }
 
 // connectionUse adds the groups of the connection table, most of which are not open.
-func (c *Collection) connectionUse(use *lb.MapUse) error {
+func (c *Collection) connectionUse(use *report.MapUse) error {
 	entries, most, bytes, err := c.Conntrack.Use()
 	if err != nil {
 		return fmt.Errorf("look at map connections: %w", err)

@@ -6,11 +6,12 @@ import (
 
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // describe converts an event to the user's terms.
-func (w *Watchers) describe(e *bpf.TcConnectionEvent, boot time.Time) lb.ConnectionEvent {
-	out := lb.ConnectionEvent{
+func (w *Watchers) describe(e *bpf.TcConnectionEvent, boot time.Time) report.ConnectionEvent {
+	out := report.ConnectionEvent{
 		Time:     boot.Add(time.Duration(e.Time)).Round(0),
 		Act:      act(e.Kind),
 		Protocol: lb.Protocol(e.Protocol),
@@ -18,8 +19,8 @@ func (w *Watchers) describe(e *bpf.TcConnectionEvent, boot time.Time) lb.Connect
 		VIP:      bpf.AddrPort(e.Vip, e.VipPort),
 		Source:   bpf.AddrPort(e.Source, e.SourcePort),
 		Endpoint: bpf.AddrPort(e.Peer, e.PeerPort),
-		In:       lb.Traffic{Packets: e.PacketsIn, Bytes: e.BytesIn},
-		Out:      lb.Traffic{Packets: e.PacketsOut, Bytes: e.BytesOut},
+		In:       report.Traffic{Packets: e.PacketsIn, Bytes: e.BytesIn},
+		Out:      report.Traffic{Packets: e.PacketsOut, Bytes: e.BytesOut},
 		OneOf:    int(e.Sample),
 	}
 	out.Reason, out.By = ending(e)

@@ -9,7 +9,7 @@ import (
 	"loxilb/internal/kernel/datapath/conntrack"
 	"loxilb/internal/kernel/datapath/loader"
 	"loxilb/internal/kernel/datapath/rows"
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // Meter reads how full the connection table is, how many clients the packet path has challenged,
@@ -23,7 +23,7 @@ type Meter struct {
 func NewMeter(c *loader.Collection) *Meter { return &Meter{shared: c} }
 
 // Pressure returns the current numbers of connections, and the challenges so far.
-func (m *Meter) Pressure() (p lb.Pressure, err error) {
+func (m *Meter) Pressure() (p report.Pressure, err error) {
 	if p, err = m.Fullness(); err != nil {
 		return p, err
 	}
@@ -48,7 +48,7 @@ func (m *Meter) Challenges() (sent, answered uint64, err error) {
 }
 
 // Fullness returns the part of Pressure that is read with a few look-ups: how full the table is.
-func (m *Meter) Fullness() (p lb.Pressure, err error) {
+func (m *Meter) Fullness() (p report.Pressure, err error) {
 	var now bpf.TcHalfOpen
 	var kept []bpf.TcHalfOpenKept
 	entries, err1 := m.shared.Conntrack.Len()
@@ -63,7 +63,7 @@ func (m *Meter) Fullness() (p lb.Pressure, err error) {
 			now.Of[class] += k.Of[class]
 		}
 	}
-	return lb.Pressure{
+	return report.Pressure{
 		HalfOpenTCP:    max(0, now.Of[bpf.TcHalfOpenClassHALF_OPEN_TCP]),
 		HalfOpenOthers: max(0, now.Of[bpf.TcHalfOpenClassHALF_OPEN_OTHERS]),
 		HalfOpenMax:    int64(most/conntrack.EntriesPerConnection) * int64(m.shared.HalfOpen) / 100,

@@ -7,7 +7,8 @@ import (
 
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/kernel/datapath/loader"
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/policy"
+	"loxilb/internal/lb/report"
 )
 
 const (
@@ -27,7 +28,7 @@ func NewRecorder(c *loader.Collection) *Recorder { return &Recorder{c} }
 // RecordRules calls yield, often, with copies of the packets that firewall rules record, and with
 // how many there should have been besides since it began, until ctx ends or yield returns false.
 // The copies are valid until yield returns.
-func (rec *Recorder) RecordRules(ctx context.Context, yield func([]lb.PacketCopy, lb.Untold) bool) error {
+func (rec *Recorder) RecordRules(ctx context.Context, yield func([]report.PacketCopy, report.Untold) bool) error {
 	r, err := openRing(rec.shared, "recorder", recordRingBytes)
 	if err != nil {
 		return err
@@ -37,15 +38,15 @@ func (rec *Recorder) RecordRules(ctx context.Context, yield func([]lb.PacketCopy
 		return err
 	}
 	defer r.detach() //nolint:errcheck // nothing reads there any more
-	read := func() ([]lb.PacketCopy, error) {
+	read := func() ([]report.PacketCopy, error) {
 		return readRows(r, nil, recordRingBytes/int(unsafe.Sizeof(bpf.TcPacketRecord{})), copyOf)
 	}
 	return follow(ctx, r, recordPeriod, 0, read, yield)
 }
 
 // copyOf converts a copy to the user's terms.
-func copyOf(r *bpf.TcPacketRecord, boot time.Time) lb.PacketCopy {
-	c := lb.PacketCopy{
+func copyOf(r *bpf.TcPacketRecord, boot time.Time) report.PacketCopy {
+	c := report.PacketCopy{
 		Time: boot.Add(time.Duration(r.Time)).Round(0), Rule: r.Of, Action: actionOf(r.Verdict), Interface: int(r.Ifindex),
 		Layer3: r.Flags&uint8(bpf.TcRecordFlagRECORD_LAYER3) != 0, Length: int(r.Length), Data: r.Data[:min(int(r.Captured), len(r.Data))],
 	}
@@ -58,16 +59,16 @@ func copyOf(r *bpf.TcPacketRecord, boot time.Time) lb.PacketCopy {
 }
 
 // actionOf returns an action in the user's words.
-func actionOf(action uint8) lb.RuleAction {
+func actionOf(action uint8) policy.RuleAction {
 	switch bpf.TcRuleAction(action) {
 	case bpf.TcRuleActionRULE_DROP:
-		return lb.RuleDrop
+		return policy.RuleDrop
 	case bpf.TcRuleActionRULE_TRAP:
-		return lb.RuleTrap
+		return policy.RuleTrap
 	case bpf.TcRuleActionRULE_REDIRECT:
-		return lb.RuleRedirect
+		return policy.RuleRedirect
 	case bpf.TcRuleActionRULE_SNAT, bpf.TcRuleActionRULE_SNAT_DEFAULT:
-		return lb.RuleSNAT
+		return policy.RuleSNAT
 	}
-	return lb.RuleAllow
+	return policy.RuleAllow
 }

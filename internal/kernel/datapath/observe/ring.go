@@ -14,7 +14,7 @@ import (
 
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/kernel/datapath/loader"
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // ring is a ring buffer that the packet path fills under a number. It wakes nobody, so the ring is
@@ -24,7 +24,7 @@ type ring struct {
 	buffer *ebpf.Map
 	reader *ringbuf.Reader
 	number uint32
-	before lb.Untold // of earlier rings with the number
+	before report.Untold // of earlier rings with the number
 }
 
 // openRing makes a ring, which is nobody's until attach.
@@ -42,7 +42,7 @@ func openRing(c *loader.Collection, name string, size uint32) (*ring, error) {
 
 // attach makes the packet path write to the ring.
 func (r *ring) attach(number uint32) (err error) {
-	r.number, r.before = number, lb.Untold{}
+	r.number, r.before = number, report.Untold{}
 	if r.before, err = r.untold(); err != nil {
 		return err
 	}
@@ -61,7 +61,7 @@ func (r *ring) close() {
 }
 
 // untold returns what was left out of the ring or lost since it was attached.
-func (r *ring) untold() (sum lb.Untold, err error) {
+func (r *ring) untold() (sum report.Untold, err error) {
 	var each []bpf.TcUntold
 	if err := r.shared.Maps.UntoldCounts.Lookup(r.number, &each); err != nil {
 		return sum, fmt.Errorf("count the losses of ring %d: %w", r.number, err)
@@ -70,12 +70,12 @@ func (r *ring) untold() (sum lb.Untold, err error) {
 		sum.Sampled += n.Sampled
 		sum.Lost += n.Lost
 	}
-	return lb.Untold{Sampled: sum.Sampled - r.before.Sampled, Lost: sum.Lost - r.before.Lost}, nil
+	return report.Untold{Sampled: sum.Sampled - r.before.Sampled, Lost: sum.Lost - r.before.Lost}, nil
 }
 
 // follow reads in each period, and yields what was read with what was left out or lost, until ctx
 // ends or yield returns false. After full rows it reads on at once; 0: it never does.
-func follow[T any](ctx context.Context, r *ring, period time.Duration, full int, read func() ([]T, error), yield func([]T, lb.Untold) bool) error {
+func follow[T any](ctx context.Context, r *ring, period time.Duration, full int, read func() ([]T, error), yield func([]T, report.Untold) bool) error {
 	tick := time.NewTicker(period)
 	defer tick.Stop()
 	for {

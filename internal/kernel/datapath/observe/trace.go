@@ -10,7 +10,7 @@ import (
 
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/kernel/datapath/loader"
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 const (
@@ -53,7 +53,7 @@ func NewTracer(c *loader.Collection, programs ...TracingPrograms) *Tracer {
 // TracePackets calls yield, often, with packets that the filter takes, and with how many it should
 // have been told of besides since it began, until ctx ends or yield returns false. The packets are
 // valid until yield returns.
-func (t *Tracer) TracePackets(ctx context.Context, f lb.TraceFilter, yield func([]lb.PacketTrace, lb.Untold) bool) (err error) {
+func (t *Tracer) TracePackets(ctx context.Context, f report.TraceFilter, yield func([]report.PacketTrace, report.Untold) bool) (err error) {
 	filter, err := t.filter(&f)
 	if err != nil {
 		return err
@@ -72,9 +72,9 @@ func (t *Tracer) TracePackets(ctx context.Context, f lb.TraceFilter, yield func(
 	defer stop()
 	go t.keepAlive(keeping) // regardless of yield: a client that does not read learns how much it misses
 	in := traceInbox{reasons: t.shared.DropReasons()}
-	read := func() ([]lb.PacketTrace, error) { return readRows(r, nil, traceBatch, in.describe) }
-	return follow(ctx, r, tracePeriod, 0, read, func(list []lb.PacketTrace, untold lb.Untold) bool {
-		return yield(list, lb.Untold{Lost: untold.Lost}) // samples leave out the rest
+	read := func() ([]report.PacketTrace, error) { return readRows(r, nil, traceBatch, in.describe) }
+	return follow(ctx, r, tracePeriod, 0, read, func(list []report.PacketTrace, untold report.Untold) bool {
+		return yield(list, report.Untold{Lost: untold.Lost}) // samples leave out the rest
 	})
 }
 

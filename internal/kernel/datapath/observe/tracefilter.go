@@ -9,10 +9,11 @@ import (
 
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // filter returns one in the packet path's terms.
-func (t *Tracer) filter(f *lb.TraceFilter) (out bpf.TcTraceFilter, err error) {
+func (t *Tracer) filter(f *report.TraceFilter) (out bpf.TcTraceFilter, err error) {
 	out = bpf.TcTraceFilter{
 		On: 1, Ifindex: uint32(f.Interface), Port: bpf.Port(f.Port), Protocol: uint8(f.Protocol),
 		VipPorts: [2]uint16{0, math.MaxUint16}, Verdicts: math.MaxUint8,
@@ -27,7 +28,7 @@ func (t *Tracer) filter(f *lb.TraceFilter) (out bpf.TcTraceFilter, err error) {
 		out.VipPorts = f.VIPPorts
 	}
 	if f.Verdict != "" {
-		out.Verdicts = 1 << slices.Index(lb.TraceVerdicts(), f.Verdict)
+		out.Verdicts = 1 << slices.Index(report.TraceVerdicts(), f.Verdict)
 	}
 	if f.Reason != "" {
 		out.Reason, err = t.reason(f.Reason)

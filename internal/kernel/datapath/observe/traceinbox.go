@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"loxilb/internal/kernel/datapath/bpf"
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // traceInbox describes traces.
@@ -13,10 +13,10 @@ type traceInbox struct {
 }
 
 // describe converts a trace to the user's terms.
-func (in *traceInbox) describe(t *bpf.TcPacketTrace, boot time.Time) lb.PacketTrace {
-	out := lb.PacketTrace{
+func (in *traceInbox) describe(t *bpf.TcPacketTrace, boot time.Time) report.PacketTrace {
+	out := report.PacketTrace{
 		Time: boot.Add(time.Duration(t.Time)).Round(0), Took: time.Duration(t.Took), Point: point(t.Point), In: int(t.In), Out: int(t.Out),
-		Verdict: lb.TraceVerdicts()[min(int(t.Verdict), len(lb.TraceVerdicts())-1)], Reason: in.reasons[uint32(t.Reason)],
+		Verdict: report.TraceVerdicts()[min(int(t.Verdict), len(report.TraceVerdicts())-1)], Reason: in.reasons[uint32(t.Reason)],
 		Before: view(&t.Before), After: view(&t.After),
 	}
 	if t.Pass == uint8(bpf.TcPassReasonPASS_EXTENSION_CHAIN) {
@@ -37,8 +37,8 @@ func point(p uint8) string {
 }
 
 // view reads a copy, and puts its VLAN tag where the frame had it.
-func view(v *bpf.TcPacketView) lb.PacketView {
-	out := lb.PacketView{
+func view(v *bpf.TcPacketView) report.PacketView {
+	out := report.PacketView{
 		Layer3: v.Flags&uint8(bpf.TcTraceFlagTRACE_LAYER3) != 0, Length: int(v.Length), Segment: int(v.Segment), Data: v.Data[:min(int(v.Captured), len(v.Data))],
 	}
 	if v.Flags&uint8(bpf.TcTraceFlagTRACE_TAGGED) != 0 {

@@ -11,7 +11,7 @@ import (
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/kernel/datapath/loader"
 	"loxilb/internal/kernel/datapath/tables"
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 const (
@@ -53,7 +53,7 @@ func NewWatchers(c *loader.Collection, services *tables.Tables) *Watchers {
 //
 // As long as less than rate events a second come, and yield takes as many, all are told. Beyond
 // that, all events of some connections are, and none of others.
-func (w *Watchers) WatchConnections(ctx context.Context, rate int, yield func([]lb.ConnectionEvent, lb.Untold) bool) error {
+func (w *Watchers) WatchConnections(ctx context.Context, rate int, yield func([]report.ConnectionEvent, report.Untold) bool) error {
 	if rate < 1 || rate > WatchRateMax {
 		return fmt.Errorf("a rate of %d events a second is out of range: it is 1 to %d", rate, WatchRateMax)
 	}
@@ -75,8 +75,8 @@ func (w *Watchers) WatchConnections(ctx context.Context, rate int, yield func([]
 		return err
 	}
 	defer w.set(number, false) //nolint:errcheck // nothing listens there any more
-	var events []lb.ConnectionEvent
-	read := func() (list []lb.ConnectionEvent, err error) {
+	var events []report.ConnectionEvent
+	read := func() (list []report.ConnectionEvent, err error) {
 		events, err = readRows(r, events[:0], eventBatch, w.describe)
 		return events, err
 	}

@@ -11,7 +11,7 @@ import (
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/kernel/datapath/loader"
 	"loxilb/internal/kernel/datapath/rows"
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/policy"
 )
 
 // Services is the part of the data path that knows the ids of services.
@@ -217,7 +217,7 @@ func clock() uint64 {
 }
 
 // Policed returns a policer's counts; zero if it does not exist.
-func (a *Attached) Policed(name string) (sum lb.Policed, err error) {
+func (a *Attached) Policed(name string) (sum policy.Policed, err error) {
 	var each []bpf.TcPoliced
 	if err := a.maps.PolicedCounts.Lookup(bpf.NameKey(name), &each); err != nil {
 		if errors.Is(err, ebpf.ErrKeyNotExist) {
@@ -235,7 +235,7 @@ func (a *Attached) Policed(name string) (sum lb.Policed, err error) {
 }
 
 // Mirrored returns a mirror's counts; zero if it does not exist.
-func (a *Attached) Mirrored(name string) (sum lb.MirrorStats, err error) {
+func (a *Attached) Mirrored(name string) (sum policy.MirrorStats, err error) {
 	var each []bpf.TcMirrored
 	if err := a.maps.MirroredCounts.Lookup(bpf.NameKey(name), &each); err != nil {
 		if errors.Is(err, ebpf.ErrKeyNotExist) {

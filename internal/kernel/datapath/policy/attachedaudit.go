@@ -5,12 +5,12 @@ import (
 
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/kernel/datapath/rows"
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // Audit compares the maps with what the process has written; with mend, rows that differ are
 // written again. For policers it compares the settings, not the content of their buckets.
-func (a *Attached) Audit(mend bool) []lb.Compared {
+func (a *Attached) Audit(mend bool) []report.Compared {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	policers := rows.Sheet[uint64, bpf.TcPolicer]{
@@ -36,7 +36,7 @@ func (a *Attached) Audit(mend bool) []lb.Compared {
 	for _, v := range a.counted {
 		variables = append(variables, rows.Variable{Name: "ports_attached", In: v, Want: uint32(len(a.ports))})
 	}
-	return []lb.Compared{policers.Check(mend), mirrors.Check(mend), sources.Check(mend), ports.Check(mend), rows.CheckVariables(mend, variables...)}
+	return []report.Compared{policers.Check(mend), mirrors.Check(mend), sources.Check(mend), ports.Check(mend), rows.CheckVariables(mend, variables...)}
 }
 
 // nameOf returns the name of a policer or a mirror.

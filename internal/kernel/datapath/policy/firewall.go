@@ -15,7 +15,8 @@ import (
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/kernel/datapath/loader"
 	"loxilb/internal/kernel/datapath/rows"
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/policy"
+	"loxilb/internal/lb/report"
 )
 
 // Firewall writes the firewall rules and reads their counters. Methods are safe for concurrent use.
@@ -25,9 +26,9 @@ type Firewall struct {
 
 	mu       sync.Mutex
 	inForce  ruleSet
-	table    bpf.RuleTable // as written
-	cost     lb.RuleCost   // of table
-	known    bool          // table is what this process has written
+	table    bpf.RuleTable   // as written
+	cost     policy.RuleCost // of table
+	known    bool            // table is what this process has written
 	ids      rows.IDs
 	counters map[uint64]uint32 // by rules' identities
 	sources  []uint32          // endpoints that stand for the table's sources
@@ -198,7 +199,7 @@ func (f *Firewall) Count() int {
 }
 
 // RuleCost returns the highest cost of a packet to find its rule. It is zero until SetRules.
-func (f *Firewall) RuleCost() lb.RuleCost {
+func (f *Firewall) RuleCost() policy.RuleCost {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.cost
@@ -213,7 +214,7 @@ func (f *Firewall) Follow(count *ebpf.Variable) error {
 
 // RuleHits returns the packets that a rule has decided. false: there is no such rule in the data
 // path.
-func (f *Firewall) RuleHits(identity uint64) (sum lb.Traffic, ok bool) {
+func (f *Firewall) RuleHits(identity uint64) (sum report.Traffic, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	id, ok := f.counters[identity]

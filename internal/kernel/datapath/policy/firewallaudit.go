@@ -5,22 +5,22 @@ import (
 
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/kernel/datapath/rows"
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // Audit compares the rules in force, and their attachments, with what the process has written; with
 // mend, differences are written again. Rules of an earlier process are not compared: until
 // SetRules, they are unknown.
-func (f *Firewall) Audit(mend bool) []lb.Compared {
+func (f *Firewall) Audit(mend bool) []report.Compared {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	rules := lb.Compared{Table: "rule_sets", Rows: len(f.table.Rules)}
+	rules := report.Compared{Table: "rule_sets", Rows: len(f.table.Rules)}
 	variables := []rows.Variable{{Name: "rules_attached", In: f.shared.Variables.RulesAttached, Want: uint32(len(f.attached.rows))}}
 	if f.known {
 		if what, err := f.unequal(); err != nil {
 			rules.Err = err
 		} else if what != "" {
-			rules.Differences = append(rules.Differences, lb.Difference{Table: rules.Table, Row: "the set of firewall rules", What: what})
+			rules.Differences = append(rules.Differences, report.Difference{Table: rules.Table, Row: "the set of firewall rules", What: what})
 			if mend {
 				rules.Err = f.write(&f.table, f.counters, f.sources)
 			}
@@ -32,7 +32,7 @@ func (f *Firewall) Audit(mend bool) []lb.Compared {
 	attached := rows.Sheet[uint32, bpf.TcAttachments]{
 		Table: "attached_rules", Map: f.shared.Maps.AttachedRules, Want: f.attached.rows, Name: rows.Numbered[uint32]("the rule with counter"),
 	}
-	return []lb.Compared{rules, attached.Check(mend), rows.CheckVariables(mend, variables...)}
+	return []report.Compared{rules, attached.Check(mend), rows.CheckVariables(mend, variables...)}
 }
 
 // unequal returns how the set in force differs from the written one; empty: not at all.

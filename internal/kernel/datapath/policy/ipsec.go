@@ -9,7 +9,7 @@ import (
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/kernel/datapath/loader"
 	"loxilb/internal/kernel/datapath/rows"
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // IPsecPolicies are the policies of the kernel's IPsec, in the form of firewall rules. Methods are
@@ -66,21 +66,21 @@ func (p *IPsecPolicies) Follow(count *ebpf.Variable) error {
 
 // Audit compares the set with the one that this process has written; with mend, a difference is
 // corrected.
-func (p *IPsecPolicies) Audit(mend bool) []lb.Compared {
+func (p *IPsecPolicies) Audit(mend bool) []report.Compared {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	out := lb.Compared{Table: "ipsec_policies", Rows: len(p.table.Rules)}
+	out := report.Compared{Table: "ipsec_policies", Rows: len(p.table.Rules)}
 	if !p.known {
-		return []lb.Compared{out}
+		return []report.Compared{out}
 	}
 	have, err := p.inForce.read()
 	if err != nil {
 		out.Err = fmt.Errorf("read policies of IPsec: %w", err)
-		return []lb.Compared{out}
+		return []report.Compared{out}
 	}
 	empty := len(p.table.Rules) == 0
 	if (have == nil) != empty || have != nil && *have != *p.table.Set() {
-		out.Differences = []lb.Difference{{Table: out.Table, Row: "the set of policies", What: "is another one"}}
+		out.Differences = []report.Difference{{Table: out.Table, Row: "the set of policies", What: "is another one"}}
 		if mend {
 			out.Err = p.write(&p.table)
 		}
@@ -89,7 +89,7 @@ func (p *IPsecPolicies) Audit(mend bool) []lb.Compared {
 	for _, v := range p.inForce.counts {
 		counts = append(counts, rows.Variable{Name: "ipsec_count", In: v, Want: uint32(len(p.table.Rules))})
 	}
-	return []lb.Compared{out, rows.CheckVariables(mend, counts...)}
+	return []report.Compared{out, rows.CheckVariables(mend, counts...)}
 }
 
 func (p *IPsecPolicies) write(t *bpf.RuleTable) error {

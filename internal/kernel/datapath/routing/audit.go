@@ -3,12 +3,12 @@ package routing
 import (
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/kernel/datapath/rows"
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // Audit compares the maps with what the process has written; with mend, rows that differ are
 // written again.
-func (r *Routing) Audit(mend bool) []lb.Compared {
+func (r *Routing) Audit(mend bool) []report.Compared {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	links := rows.Sheet[uint32, uint32]{Table: "links", Map: r.links, Want: r.kinds, Name: rows.Numbered[uint32]("interface")}
@@ -24,5 +24,5 @@ func (r *Routing) Audit(mend bool) []lb.Compared {
 		variables = append(variables, rows.Variable{Name: "hop_generation", In: v.routes, Want: r.epochs.routes},
 			rows.Variable{Name: "neighbour_generation", In: v.neighbours, Want: r.epochs.neighbours})
 	}
-	return []lb.Compared{links.Check(mend), routes.Check(mend), generations.Check(mend), rows.CheckVariables(mend, variables...)}
+	return []report.Compared{links.Check(mend), routes.Check(mend), generations.Check(mend), rows.CheckVariables(mend, variables...)}
 }

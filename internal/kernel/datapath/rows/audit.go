@@ -9,7 +9,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"loxilb/internal/kernel/datapath/bpf"
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // Sheet is a map, and the rows that it should have.
@@ -26,8 +26,8 @@ type Sheet[K, V comparable] struct {
 }
 
 // Check compares the rows; with mend, those that differ are written again.
-func (s *Sheet[K, V]) Check(mend bool) lb.Compared {
-	out := lb.Compared{Table: s.Table, Rows: len(s.Want)}
+func (s *Sheet[K, V]) Check(mend bool) report.Compared {
+	out := report.Compared{Table: s.Table, Rows: len(s.Want)}
 	if s.Map == nil && s.Each == nil && len(s.Want) == 0 {
 		return out
 	}
@@ -37,7 +37,7 @@ func (s *Sheet[K, V]) Check(mend bool) lb.Compared {
 	}
 	stale := map[K]bool{}
 	differ := func(k K, what string) {
-		out.Differences = append(out.Differences, lb.Difference{Table: s.Table, Row: s.Name(k), What: what})
+		out.Differences = append(out.Differences, report.Difference{Table: s.Table, Row: s.Name(k), What: what})
 	}
 	wrong := map[K]bool{} // a hash may list a row twice
 	err := s.each(func(k K, have V) {
@@ -120,8 +120,8 @@ type Variable struct {
 }
 
 // CheckVariables compares them; with mend, those that differ are written again.
-func CheckVariables(mend bool, list ...Variable) lb.Compared {
-	out := lb.Compared{Table: "variables", Rows: len(list)}
+func CheckVariables(mend bool, list ...Variable) report.Compared {
+	out := report.Compared{Table: "variables", Rows: len(list)}
 	for _, v := range list {
 		var have uint32
 		if err := v.In.Get(&have); err != nil {
@@ -131,7 +131,7 @@ func CheckVariables(mend bool, list ...Variable) lb.Compared {
 		if have == v.Want {
 			continue
 		}
-		out.Differences = append(out.Differences, lb.Difference{Table: out.Table, Row: v.Name, What: Unequal(have, v.Want)})
+		out.Differences = append(out.Differences, report.Difference{Table: out.Table, Row: v.Name, What: Unequal(have, v.Want)})
 		if mend {
 			out.Err = errors.Join(out.Err, v.In.Set(v.Want))
 		}

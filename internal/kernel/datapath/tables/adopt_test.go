@@ -11,7 +11,7 @@ import (
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/kernel/datapath/loader"
 	"loxilb/internal/kernel/datapath/rows"
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 	"loxilb/test/dptest"
 )
 
@@ -162,7 +162,7 @@ func TestAdoptCounters(t *testing.T) {
 		if err := d.c.EndpointTraffics.Put(id, traffic); err != nil {
 			t.Fatal(err)
 		}
-		if err := d.c.Maps.ServiceStates.Put(id/3, bpf.TcServiceState{Next: 1, Refused: [lb.RefusalReasons]uint64{lb.NoEndpoint: 2, lb.ConntrackFull: 3}}); err != nil {
+		if err := d.c.Maps.ServiceStates.Put(id/3, bpf.TcServiceState{Next: 1, Refused: [report.RefusalReasons]uint64{report.NoEndpoint: 2, report.ConntrackFull: 3}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -179,7 +179,7 @@ func TestAdoptCounters(t *testing.T) {
 		}
 	}
 	stats, ok := d.ServiceStats(serviceKey(0))
-	if !ok || stats.Connections != 15 || stats.In.Packets != 3 || stats.Out.Bytes != 12 || stats.Refusals[lb.NoEndpoint] != 2 || stats.Refusals[lb.ConntrackFull] != 3 {
+	if !ok || stats.Connections != 15 || stats.In.Packets != 3 || stats.Out.Bytes != 12 || stats.Refusals[report.NoEndpoint] != 2 || stats.Refusals[report.ConntrackFull] != 3 {
 		t.Errorf("service 0 has lost counters: %+v", stats)
 	}
 }

@@ -8,22 +8,22 @@ import (
 
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/kernel/datapath/rows"
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // Audit compares the maps with what the process has written; with mend, rows that differ are
 // written again. Each map is compared under the lock, and between two maps changes continue. The
 // rows of slots are compared by Compare, with a service's table.
-func (t *Tables) Audit(mend bool) (out []lb.Compared) {
-	for _, check := range []func(bool) lb.Compared{
+func (t *Tables) Audit(mend bool) (out []report.Compared) {
+	for _, check := range []func(bool) report.Compared{
 		t.auditServices, t.auditEndpoints, t.auditVIPs, t.auditRanges, t.auditSources, t.auditSNAT, t.auditEgress, t.auditAttached, t.auditLocal,
-		func(mend bool) lb.Compared {
+		func(mend bool) report.Compared {
 			return t.auditNumbers("idle_timeouts", t.maps.IdleTimeouts, func(s *service) uint32 { return s.idle }, mend)
 		},
-		func(mend bool) lb.Compared {
+		func(mend bool) report.Compared {
 			return t.auditNumbers("persist_timeouts", t.maps.PersistTimeouts, func(s *service) uint32 { return s.persist }, mend)
 		},
-		func(mend bool) lb.Compared {
+		func(mend bool) report.Compared {
 			return t.auditNumbers("mss_limits", t.maps.MssLimits, func(s *service) uint32 { return s.mss }, mend)
 		},
 		t.auditFilter, t.auditVariables,
@@ -35,7 +35,7 @@ func (t *Tables) Audit(mend bool) (out []lb.Compared) {
 	return out
 }
 
-func (t *Tables) auditServices(mend bool) lb.Compared {
+func (t *Tables) auditServices(mend bool) report.Compared {
 	want := make(map[bpf.TcServiceKey]bpf.TcService, len(t.services)+len(t.secondary))
 	for key, s := range t.services {
 		want[key] = s.row
@@ -49,7 +49,7 @@ func (t *Tables) auditServices(mend bool) lb.Compared {
 	return sheet.Check(mend)
 }
 
-func (t *Tables) auditEndpoints(mend bool) lb.Compared {
+func (t *Tables) auditEndpoints(mend bool) report.Compared {
 	want := make(map[uint32]bpf.TcEndpoint, len(t.endpoints))
 	for id, e := range t.endpoints {
 		if e == nil || e.service.key == (bpf.TcServiceKey{}) { // of a service that an earlier process has removed: nobody knows its first port
@@ -83,14 +83,14 @@ func (t *Tables) auditEndpoints(mend bool) lb.Compared {
 	return sheet.Check(mend)
 }
 
-func (t *Tables) auditVIPs(mend bool) lb.Compared {
+func (t *Tables) auditVIPs(mend bool) report.Compared {
 	sheet := rows.Sheet[bpf.TcIpAddr, bpf.TcVip]{Table: "vips", Map: t.maps.Vips, Want: t.vips, Name: addrName}
 	return sheet.Check(mend)
 }
 
 func addrName(a bpf.TcIpAddr) string { return a.Netip().String() }
 
-func (t *Tables) auditRanges(mend bool) lb.Compared {
+func (t *Tables) auditRanges(mend bool) report.Compared {
 	sheet := rows.Sheet[bpf.TcRangeKey, uint32]{
 		Table: "service_ranges", Map: t.maps.ServiceRanges, Want: t.wantedRanges(),
 		Name: func(k bpf.TcRangeKey) string {
@@ -100,7 +100,7 @@ func (t *Tables) auditRanges(mend bool) lb.Compared {
 	return sheet.Check(mend)
 }
 
-func (t *Tables) auditSources(mend bool) lb.Compared {
+func (t *Tables) auditSources(mend bool) report.Compared {
 	want := map[bpf.TcSourceKey]uint8{}
 	for _, s := range t.services {
 		for _, l := range []sourceList{allowedSources, deniedSources} {
@@ -120,7 +120,7 @@ func (t *Tables) auditSources(mend bool) lb.Compared {
 	return sheet.Check(mend)
 }
 
-func (t *Tables) auditSNAT(mend bool) lb.Compared {
+func (t *Tables) auditSNAT(mend bool) report.Compared {
 	want := map[bpf.TcSnatSourceKey]bpf.TcIpAddr{}
 	for _, s := range t.services {
 		for place, a := range s.extras().snat {
@@ -136,7 +136,7 @@ func (t *Tables) auditSNAT(mend bool) lb.Compared {
 	return sheet.Check(mend)
 }
 
-func (t *Tables) auditEgress(mend bool) lb.Compared {
+func (t *Tables) auditEgress(mend bool) report.Compared {
 	want := make(map[bpf.TcEgressKey]bpf.TcEgressEndpoint, len(t.egress))
 	for key, list := range t.egress {
 		if len(list) > 0 {
@@ -150,7 +150,7 @@ func (t *Tables) auditEgress(mend bool) lb.Compared {
 	return sheet.Check(mend)
 }
 
-func (t *Tables) auditAttached(mend bool) lb.Compared {
+func (t *Tables) auditAttached(mend bool) report.Compared {
 	sheet := rows.Sheet[uint32, bpf.TcAttachments]{
 		Table: "attached_services", Map: t.maps.AttachedServices, Want: t.attached.rows,
 		Name: func(id uint32) string { return "the row of " + t.serviceName(id) },
@@ -158,7 +158,7 @@ func (t *Tables) auditAttached(mend bool) lb.Compared {
 	return sheet.Check(mend)
 }
 
-func (t *Tables) auditLocal(mend bool) lb.Compared {
+func (t *Tables) auditLocal(mend bool) report.Compared {
 	sheet := rows.Sheet[bpf.TcIpAddr, uint8]{Table: "local_addresses", Map: t.maps.LocalAddresses, Want: t.local, Name: addrName}
 	return sheet.Check(mend)
 }
@@ -175,7 +175,7 @@ func (t *Tables) serviceName(id uint32) string {
 
 // auditNumbers compares an array by service id. Rows of removed services are written when their ids
 // are reused.
-func (t *Tables) auditNumbers(table string, m *ebpf.Map, of func(*service) uint32, mend bool) lb.Compared {
+func (t *Tables) auditNumbers(table string, m *ebpf.Map, of func(*service) uint32, mend bool) report.Compared {
 	want := make(map[uint32]uint32, len(t.services))
 	for _, s := range t.services {
 		want[s.id] = of(s)
@@ -196,14 +196,14 @@ func (t *Tables) auditNumbers(table string, m *ebpf.Map, of func(*service) uint3
 }
 
 // auditFilter finds missing bits: packets without them bypass their service.
-func (t *Tables) auditFilter(mend bool) lb.Compared {
-	out := lb.Compared{Table: "bloom_filter"}
+func (t *Tables) auditFilter(mend bool) report.Compared {
+	out := report.Compared{Table: "bloom_filter"}
 	t.filterKeys(func(k rows.FilterKey) {
 		out.Rows++
 		if t.filter.Has(k) {
 			return
 		}
-		out.Differences = append(out.Differences, lb.Difference{
+		out.Differences = append(out.Differences, report.Difference{
 			Table: out.Table, Row: "the bit of " + k.String(), What: "is missing: its packets are passed to the kernel",
 		})
 		if mend {
@@ -213,7 +213,7 @@ func (t *Tables) auditFilter(mend bool) lb.Compared {
 	return out
 }
 
-func (t *Tables) auditVariables(mend bool) lb.Compared {
+func (t *Tables) auditVariables(mend bool) report.Compared {
 	list := []rows.Variable{
 		{Name: "mss_services", In: t.vars.MssServices, Want: t.counts.clamped},
 		{Name: "egress_count", In: t.vars.EgressCount, Want: t.egressCount},

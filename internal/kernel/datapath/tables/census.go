@@ -3,14 +3,14 @@ package tables
 import (
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/kernel/datapath/rows"
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // Census reads the counters of all endpoints in batches, where ServiceStats makes system calls for
 // each. It calls yield with those of the services that have one of these keys, by the key's place,
 // and returns those of the machine: of every endpoint that there is, or was. yield may not change
 // services, which wait meanwhile: 100,000 endpoints take some 100 ms.
-func (t *Tables) Census(keys []bpf.TcServiceKey, yield func(place int, s *lb.ServiceStats)) (lb.EndpointStats, error) {
+func (t *Tables) Census(keys []bpf.TcServiceKey, yield func(place int, s *report.ServiceStats)) (report.EndpointStats, error) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	type row struct { // as small as may be: there are many
@@ -28,7 +28,7 @@ func (t *Tables) Census(keys []bpf.TcServiceKey, yield func(place int, s *lb.Ser
 		err = r.failure(rows.EachOf(t.arrays.EndpointStates, len(counted), r.segment))
 	}
 	if err != nil {
-		return lb.EndpointStats{}, err
+		return report.EndpointStats{}, err
 	}
 	read := func(id uint32) (c counters, err error) {
 		one := &counted[id]
@@ -48,7 +48,7 @@ func (t *Tables) Census(keys []bpf.TcServiceKey, yield func(place int, s *lb.Ser
 	for id := range counted {
 		c, err := read(uint32(id))
 		if err != nil {
-			return lb.EndpointStats{}, err
+			return report.EndpointStats{}, err
 		}
 		sum.add(c)
 	}
@@ -57,7 +57,7 @@ func (t *Tables) Census(keys []bpf.TcServiceKey, yield func(place int, s *lb.Ser
 
 // EachServiceStats calls yield with the counters of the services that have one of these keys, by
 // the key's place: in batches, where these are many of all. yield may not change services.
-func (t *Tables) EachServiceStats(keys []bpf.TcServiceKey, yield func(place int, s *lb.ServiceStats)) error {
+func (t *Tables) EachServiceStats(keys []bpf.TcServiceKey, yield func(place int, s *report.ServiceStats)) error {
 	t.mu.RLock()
 	many := len(keys)*fewOfASlice > len(t.services)
 	t.mu.RUnlock()

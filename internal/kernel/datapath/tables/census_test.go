@@ -10,15 +10,15 @@ import (
 
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/kernel/datapath/loader"
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 	"loxilb/test/dptest"
 )
 
 // census returns Census's counts of services, by their index, and of the machine.
-func census(t *testing.T, d *world, keys ...bpf.TcServiceKey) (map[int]lb.ServiceStats, lb.EndpointStats) {
+func census(t *testing.T, d *world, keys ...bpf.TcServiceKey) (map[int]report.ServiceStats, report.EndpointStats) {
 	t.Helper()
-	out := map[int]lb.ServiceStats{}
-	all, err := d.Census(keys, func(place int, s *lb.ServiceStats) { out[place] = *s })
+	out := map[int]report.ServiceStats{}
+	all, err := d.Census(keys, func(place int, s *report.ServiceStats) { out[place] = *s })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +47,7 @@ func TestCensus(t *testing.T) {
 			traffic[i] = bpf.TcEndpointTraffic{PacketsIn: uint64(id) + 1, BytesIn: 100, PacketsOut: 1, BytesOut: 50}
 		}
 		err := errors.Join(d.c.EndpointStates.Put(id, bpf.TcEndpointState{Connections: 7}), d.c.EndpointTraffics.Put(id, traffic),
-			d.arrays.Handshakes.Put(id, bpf.TcHandshakeCounts{Opened: 7, Answered: [lb.HandshakeBuckets]uint64{2: 6}, Refused: 1}))
+			d.arrays.Handshakes.Put(id, bpf.TcHandshakeCounts{Opened: 7, Answered: [report.HandshakeBuckets]uint64{2: 6}, Refused: 1}))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -64,7 +64,7 @@ func TestCensus(t *testing.T) {
 	}
 	for name, asked := range map[string][]bpf.TcServiceKey{"few": keys, "many": slices.Repeat(keys, services)} {
 		seen := 0
-		err := d.EachServiceStats(asked, func(place int, got *lb.ServiceStats) {
+		err := d.EachServiceStats(asked, func(place int, got *report.ServiceStats) {
 			seen++
 			if want := before[place%len(keys)]; !cmp.Equal(want, *got) {
 				t.Errorf("%s, service %d: %s", name, place, cmp.Diff(want, *got))
@@ -114,7 +114,7 @@ func BenchmarkCensus(b *testing.B) {
 		keys[n] = serviceKey(n)
 	}
 	for b.Loop() {
-		if _, err := d.Census(keys, func(int, *lb.ServiceStats) {}); err != nil {
+		if _, err := d.Census(keys, func(int, *report.ServiceStats) {}); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -5,7 +5,7 @@ import (
 	"net/netip"
 
 	"loxilb/internal/kernel/datapath/bpf"
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // counters are those of one endpoint, or a sum.
@@ -13,7 +13,7 @@ type counters struct {
 	traffic
 	connections uint64
 	live
-	shakes  lb.Handshakes
+	shakes  report.Handshakes
 	refused refused
 }
 
@@ -23,8 +23,8 @@ type refused struct{ ports, tuple uint64 }
 
 func refusedOf(s *bpf.TcEndpointState) refused { return refused{s.SnatPortsExhausted, s.TupleInUse} }
 
-func (r refused) refusals() (out lb.Refusals) {
-	out[lb.PortsExhausted], out[lb.TupleInUse] = r.ports, r.tuple
+func (r refused) refusals() (out report.Refusals) {
+	out[report.PortsExhausted], out[report.TupleInUse] = r.ports, r.tuple
 	return out
 }
 
@@ -41,7 +41,7 @@ func liveOf(s *bpf.TcEndpointState) live {
 	return live{active: active, inactive: s.Tracked - active}
 }
 
-type traffic struct{ in, out lb.Traffic }
+type traffic struct{ in, out report.Traffic }
 
 func (c *counters) add(o counters) {
 	c.connections += o.connections
@@ -56,8 +56,8 @@ func (c *counters) add(o counters) {
 	c.refused.tuple += o.refused.tuple
 }
 
-func (c *counters) stats() lb.EndpointStats {
-	return lb.EndpointStats{Connections: c.connections, Active: c.active, Inactive: c.inactive, In: c.in, Out: c.out, Handshakes: c.shakes, Refusals: c.refused.refusals()}
+func (c *counters) stats() report.EndpointStats {
+	return report.EndpointStats{Connections: c.connections, Active: c.active, Inactive: c.inactive, In: c.in, Out: c.out, Handshakes: c.shakes, Refusals: c.refused.refusals()}
 }
 
 func (t *Tables) readEndpoint(id uint32) (counters, error) {
@@ -88,18 +88,18 @@ func (c *traffic) addCPUs(perCPU []bpf.TcEndpointTraffic) {
 }
 
 // ServiceStats reads a service's counters. False: the data path does not have the service.
-func (t *Tables) ServiceStats(key bpf.TcServiceKey) (lb.ServiceStats, bool) {
+func (t *Tables) ServiceStats(key bpf.TcServiceKey) (report.ServiceStats, bool) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	s, ok := t.services[key]
 	if !ok {
-		return lb.ServiceStats{}, false
+		return report.ServiceStats{}, false
 	}
 	return t.serviceStats(s, t.readEndpoint), true
 }
 
 // serviceStats adds up the counters of the service's endpoints.
-func (t *Tables) serviceStats(s *service, read func(id uint32) (counters, error)) (stats lb.ServiceStats) {
+func (t *Tables) serviceStats(s *service, read func(id uint32) (counters, error)) (stats report.ServiceStats) {
 	extras := s.extras()
 	sum := extras.removed
 	own := make([]counters, 0, len(s.order))
@@ -119,7 +119,7 @@ func (t *Tables) serviceStats(s *service, read func(id uint32) (counters, error)
 		own[i].add(c)
 		shares[i].add(e)
 	}
-	stats.Endpoints = make([]lb.EndpointStats, len(own))
+	stats.Endpoints = make([]report.EndpointStats, len(own))
 	for i := range own {
 		stats.Endpoints[i] = own[i].stats()
 		stats.Endpoints[i].Takes, stats.Endpoints[i].Share = shares[i].takes > 0, shares[i].of(extras.tenths)

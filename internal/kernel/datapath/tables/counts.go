@@ -8,13 +8,14 @@ import (
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/kernel/datapath/rows"
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // EachCount calls yield with the counters of each wanted endpoint; wanted gets its id, its opened
 // connections and those in the table. Neither may block. Endpoints that are ending are included.
-func (t *Tables) EachCount(wanted func(id uint32, connections, tracked uint64) bool, yield func(*lb.EndpointCount)) error {
+func (t *Tables) EachCount(wanted func(id uint32, connections, tracked uint64) bool, yield func(*report.EndpointCount)) error {
 	var of *service // the service whose key count has
-	var count lb.EndpointCount
+	var count report.EndpointCount
 	asked := func(id uint32, state *bpf.TcEndpointState) bool { return wanted(id, state.Connections, state.Tracked) }
 	r, err := t.newCountReader(asked, func(id uint32, state *bpf.TcEndpointState, moved traffic) (err error) {
 		e := t.endpoint(id)

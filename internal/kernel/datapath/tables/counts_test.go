@@ -8,6 +8,7 @@ import (
 
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // counted sets counts of a service's endpoint on each CPU.
@@ -43,9 +44,9 @@ func TestEachCount(t *testing.T) {
 	}
 	counted(t, d, ids[3], 5, 1)
 	counted(t, d, ids[9], 7, 0)
-	read := func() map[uint32]lb.EndpointCount {
-		out := map[uint32]lb.EndpointCount{}
-		err := d.EachCount(func(_ uint32, connections, _ uint64) bool { return connections > 0 }, func(c *lb.EndpointCount) { out[c.ID] = *c })
+	read := func() map[uint32]report.EndpointCount {
+		out := map[uint32]report.EndpointCount{}
+		err := d.EachCount(func(_ uint32, connections, _ uint64) bool { return connections > 0 }, func(c *report.EndpointCount) { out[c.ID] = *c })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -102,7 +103,7 @@ func BenchmarkEachCount(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if err := d.EachCount(func(uint32, uint64, uint64) bool { return want }, func(*lb.EndpointCount) {}); err != nil {
+				if err := d.EachCount(func(uint32, uint64, uint64) bool { return want }, func(*report.EndpointCount) {}); err != nil {
 					b.Fatal(err)
 				}
 			}

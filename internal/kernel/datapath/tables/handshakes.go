@@ -13,6 +13,7 @@ import (
 	"loxilb/internal/kernel/datapath/loader"
 	"loxilb/internal/kernel/datapath/rows"
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // handshakes reads the counters of handshakes from the packet path's memory, without a system call.
@@ -49,7 +50,7 @@ func (h *handshakes) segment(n int) (*ebpf.Memory, error) {
 }
 
 // read returns the row of an endpoint.
-func (h *handshakes) read(id uint32) (out lb.Handshakes, err error) {
+func (h *handshakes) read(id uint32) (out report.Handshakes, err error) {
 	per := h.array.PerSegment()
 	m, err := h.segment(int(id / per))
 	if err != nil {
@@ -59,14 +60,14 @@ func (h *handshakes) read(id uint32) (out lb.Handshakes, err error) {
 	if _, err := m.ReadAt((*[handshakeBytes]byte)(unsafe.Pointer(&row))[:], int64(id%per)*int64(handshakeBytes)); err != nil {
 		return out, fmt.Errorf("read counters of handshakes: %w", err)
 	}
-	return lb.Handshakes{
+	return report.Handshakes{
 		Opened: row.Opened, Answered: row.Answered, Repeated: row.Repeated, Refused: row.Refused, Reset: row.Reset, Unreachable: row.Unreachable,
 	}, nil
 }
 
 // Handshakes appends the rows of a service's endpoints, as the data path has them: for an endpoint
 // that is a service, the endpoints of that.
-func (t *Tables) Handshakes(key bpf.TcServiceKey, out []lb.HandshakeRow) ([]lb.HandshakeRow, error) {
+func (t *Tables) Handshakes(key bpf.TcServiceKey, out []report.HandshakeRow) ([]report.HandshakeRow, error) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	s := t.services[key]
@@ -78,7 +79,7 @@ func (t *Tables) Handshakes(key bpf.TcServiceKey, out []lb.HandshakeRow) ([]lb.H
 		if err != nil {
 			return out, err
 		}
-		row := lb.HandshakeRow{At: e.at(), ID: e.id, Idle: e.weight == 0, Off: e.takes == 0, Count: count, Outcomes: t.handshakes.bell.Outcomes(e.id)}
+		row := report.HandshakeRow{At: e.at(), ID: e.id, Idle: e.weight == 0, Off: e.takes == 0, Count: count, Outcomes: t.handshakes.bell.Outcomes(e.id)}
 		out = append(out, row)
 	}
 	return out, nil

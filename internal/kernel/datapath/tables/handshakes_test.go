@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"loxilb/internal/kernel/datapath/bpf"
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // TestHandshakes checks that the rows of a service's endpoints are read as the packet path wrote
@@ -19,7 +19,7 @@ func TestHandshakes(t *testing.T) {
 	if err != nil || len(rows) != endpoints || rows[9].ID < d.arrays.Handshakes.PerSegment() {
 		t.Fatalf("%v, %v", rows, err)
 	}
-	want := lb.Handshakes{Opened: 9, Answered: [lb.HandshakeBuckets]uint64{1, 10: 2}, Repeated: 3, Refused: 4, Reset: 5, Unreachable: 6}
+	want := report.Handshakes{Opened: 9, Answered: [report.HandshakeBuckets]uint64{1, 10: 2}, Repeated: 3, Refused: 4, Reset: 5, Unreachable: 6}
 	put := bpf.TcHandshakeCounts{Opened: 9, Answered: want.Answered, Repeated: 3, Refused: 4, Reset: 5, Unreachable: 6}
 	if err := d.arrays.Handshakes.Put(rows[9].ID, put); err != nil {
 		t.Fatal(err)
@@ -34,7 +34,7 @@ func TestHandshakes(t *testing.T) {
 	if err := d.clearEndpoint(rows[9].ID); err != nil {
 		t.Fatal(err)
 	}
-	if rows, err = d.Handshakes(last, rows[:0]); err != nil || rows[9].Count != (lb.Handshakes{}) {
+	if rows, err = d.Handshakes(last, rows[:0]); err != nil || rows[9].Count != (report.Handshakes{}) {
 		t.Errorf("%+v, %v", rows[9], err)
 	}
 	if rows, err = d.Handshakes(serviceKey(services), nil); err != nil || len(rows) != 0 {
@@ -46,7 +46,7 @@ func TestHandshakes(t *testing.T) {
 func BenchmarkHandshakes(b *testing.B) {
 	d := load(b)
 	apply(b, d, puts(0, 1000, 10)...)
-	var rows []lb.HandshakeRow
+	var rows []report.HandshakeRow
 	for b.Loop() {
 		for n := range 1000 {
 			var err error

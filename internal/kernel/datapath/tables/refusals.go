@@ -6,6 +6,7 @@ import (
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/kernel/datapath/rows"
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // Refusal is how many packets a service has refused for a reason of bpf/abi.h, since it was made.
@@ -26,7 +27,7 @@ func (t *Tables) EachRefusal(yield func(Refusal)) error {
 // of services that have refused any.
 func (t *Tables) EachRefused(yield func(key lb.Key, packets uint64)) error {
 	return t.eachRefusing(func(s *service, state *bpf.TcServiceState) {
-		counts := lb.Refusals(state.Refused)
+		counts := report.Refusals(state.Refused)
 		yield(s.userKey(), counts.Sum())
 	})
 }
@@ -39,7 +40,7 @@ func (t *Tables) eachRefusing(yield func(*service, *bpf.TcServiceState)) error {
 	var byID map[uint32]*service
 	err := rows.EachBatch(t.maps.ServiceStates, int(t.serviceIDs.Top()), func(ids []uint32, states []bpf.TcServiceState) {
 		for i := range states {
-			if states[i].Refused == [lb.RefusalReasons]uint64{} {
+			if states[i].Refused == [report.RefusalReasons]uint64{} {
 				continue
 			}
 			if byID == nil {
@@ -65,8 +66,8 @@ func (t *Tables) servicesByID() map[uint32]*service {
 }
 
 func (s *service) refusals(state *bpf.TcServiceState, yield func(Refusal)) {
-	counts := lb.Refusals(state.Refused)
-	counts.Each(func(reason lb.RefusalReason, packets uint64) {
+	counts := report.Refusals(state.Refused)
+	counts.Each(func(reason report.RefusalReason, packets uint64) {
 		yield(Refusal{s.key.String(), s.name, reason.String(), packets})
 	})
 }

@@ -5,6 +5,7 @@ import (
 
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // TestEachRefused checks that EachRefused yields exactly the services with refusals by their keys,
@@ -25,7 +26,7 @@ func TestEachRefused(t *testing.T) {
 	}
 	s := d.services[serviceKey(499)]
 	key := s.userKey()
-	state := bpf.TcServiceState{Refused: [lb.RefusalReasons]uint64{lb.NoEndpoint: 2, lb.ConnectionLimit: 3}}
+	state := bpf.TcServiceState{Refused: [report.RefusalReasons]uint64{report.NoEndpoint: 2, report.ConnectionLimit: 3}}
 	if err := d.maps.ServiceStates.Put(s.id, state); err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +43,7 @@ func BenchmarkEachRefused(b *testing.B) {
 		name := "idle"
 		if refusing {
 			name = "busy"
-			state := bpf.TcServiceState{Refused: [lb.RefusalReasons]uint64{lb.NoEndpoint: 1}}
+			state := bpf.TcServiceState{Refused: [report.RefusalReasons]uint64{report.NoEndpoint: 1}}
 			for id := range uint32(10_000) {
 				if err := d.maps.ServiceStates.Put(id, state); err != nil {
 					b.Fatal(err)

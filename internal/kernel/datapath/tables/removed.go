@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"loxilb/internal/kernel/datapath/rows"
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // removedCounters hold what endpoints that are gone have counted, for their services and all
@@ -27,7 +27,7 @@ const allRemoved = uint32(MaxServices)
 type removedRow struct {
 	Connections, PacketsIn, BytesIn, PacketsOut, BytesOut uint64
 
-	Handshakes lb.Handshakes
+	Handshakes report.Handshakes
 }
 
 // openRemoved opens the map pinned in dir, or makes it.

@@ -12,6 +12,7 @@ import (
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/kernel/datapath/rows"
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // putSNAT writes a service's own source addresses, before the row with their number. Former ones
@@ -92,24 +93,24 @@ func (t *Tables) SNATUsages() *ebpf.Map {
 
 // PortsInUse lists pairs of a source address of ours and an endpoint with at least so many source
 // ports in use or in quarantine: at most so many pairs, those with the most ports first.
-func (t *Tables) PortsInUse(least, most int) ([]lb.SourcePorts, error) {
+func (t *Tables) PortsInUse(least, most int) ([]report.SourcePorts, error) {
 	table := t.SNATUsages()
 	if table == nil {
 		return nil, nil
 	}
-	var list []lb.SourcePorts
+	var list []report.SourcePorts
 	err := rows.EachBatch(table, rows.All, func(keys []bpf.TcSnatPair, used []bpf.TcSnatUsage) {
 		for i, u := range used {
 			if int(u.Count) >= least && u.Count < retired {
 				k := &keys[i]
-				list = append(list, lb.SourcePorts{Source: k.Source.Netip(), Endpoint: bpf.AddrPort(k.Endpoint, k.Port), Protocol: lb.Protocol(k.Protocol), Used: int(u.Count)})
+				list = append(list, report.SourcePorts{Source: k.Source.Netip(), Endpoint: bpf.AddrPort(k.Endpoint, k.Port), Protocol: lb.Protocol(k.Protocol), Used: int(u.Count)})
 			}
 		}
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read source ports: %w", err)
 	}
-	slices.SortFunc(list, func(a, b lb.SourcePorts) int {
+	slices.SortFunc(list, func(a, b report.SourcePorts) int {
 		return cmp.Or(b.Used-a.Used, a.Endpoint.Compare(b.Endpoint), a.Source.Compare(b.Source))
 	})
 	list = list[:min(len(list), most)]

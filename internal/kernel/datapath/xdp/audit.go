@@ -7,12 +7,12 @@ import (
 	"loxilb/internal/kernel/datapath/attach"
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/kernel/datapath/rows"
-	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // Audit compares the XDP program's interfaces and attachments with what the process has written;
 // with mend, differences are written again. Without the program there is nothing to compare.
-func (x *XDP) Audit(mend bool) []lb.Compared {
+func (x *XDP) Audit(mend bool) []report.Compared {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.programs == nil {
@@ -36,13 +36,13 @@ func (x *XDP) Audit(mend bool) []lb.Compared {
 		Others: func(_ uint32, a bpf.XdpLinkAddress) bool { return a == bpf.XdpLinkAddress{} },
 		Put:    func(index uint32, a bpf.XdpLinkAddress) error { return m.Put(index, a) },
 	}
-	return []lb.Compared{sheet.Check(mend), x.auditTargets(targets, mend), x.auditLinks(mend)}
+	return []report.Compared{sheet.Check(mend), x.auditTargets(targets, mend), x.auditLinks(mend)}
 }
 
 // auditTargets checks which interfaces the program redirects to: a map of devices shows no more
 // than that.
-func (x *XDP) auditTargets(want map[uint32]bool, mend bool) lb.Compared {
-	out := lb.Compared{Table: "xdp_targets", Rows: len(want)}
+func (x *XDP) auditTargets(want map[uint32]bool, mend bool) report.Compared {
+	out := report.Compared{Table: "xdp_targets", Rows: len(want)}
 	m := x.programs.Maps["xdp_targets"]
 	for index, wanted := range want {
 		var to uint32
@@ -54,7 +54,7 @@ func (x *XDP) auditTargets(want map[uint32]bool, mend bool) lb.Compared {
 		if there {
 			what = "is there, and should not be"
 		}
-		out.Differences = append(out.Differences, lb.Difference{Table: out.Table, Row: fmt.Sprintf("interface %d", index), What: what})
+		out.Differences = append(out.Differences, report.Difference{Table: out.Table, Row: fmt.Sprintf("interface %d", index), What: what})
 		if mend {
 			out.Err = errors.Join(out.Err, x.describe(x.described[int(index)]))
 		}
@@ -62,8 +62,8 @@ func (x *XDP) auditTargets(want map[uint32]bool, mend bool) lb.Compared {
 	return out
 }
 
-func (x *XDP) auditLinks(mend bool) lb.Compared {
-	out := lb.Compared{Table: "attachments", Rows: len(x.attached)}
+func (x *XDP) auditLinks(mend bool) report.Compared {
+	out := report.Compared{Table: "attachments", Rows: len(x.attached)}
 	prog, err := x.program()
 	if err != nil {
 		out.Err = err
@@ -74,7 +74,7 @@ func (x *XDP) auditLinks(mend bool) lb.Compared {
 		if fault == nil {
 			continue
 		}
-		out.Differences = append(out.Differences, lb.Difference{Table: out.Table, Row: "the XDP program at " + a.name, What: fault.Error()})
+		out.Differences = append(out.Differences, report.Difference{Table: out.Table, Row: "the XDP program at " + a.name, What: fault.Error()})
 		if !mend {
 			continue
 		}

@@ -1,0 +1,190 @@
+package lb
+
+import (
+	"slices"
+	"time"
+)
+
+// Closing is how open TCP connections of an endpoint are handled when it is removed or goes down.
+type Closing uint8
+
+// The choices.
+const (
+	ClosingKeep Closing = iota
+	ClosingDrain
+	ClosingReset
+)
+
+const (
+	// DefaultDrainTime is how long ClosingDrain leaves connections open by default.
+	DefaultDrainTime = time.Minute
+	// MaxDrainTime is the longest.
+	MaxDrainTime = 24 * time.Hour
+)
+
+func closings() []choice[Closing] {
+	return []choice[Closing]{
+		{value: ClosingKeep, word: "keep", help: "they continue until they end on their own"},
+		{value: ClosingDrain, word: "drain", help: "those still open after --drain-time are reset"},
+		{value: ClosingReset, word: "reset", help: "both ends get a RST at once, up to 1,000 connections per second"},
+	}
+}
+
+// String returns the word of flags, JSON and text.
+func (c Closing) String() string { return wordOf("closing", c, closings()) }
+
+// After returns how long connections go on; false: until they end by themselves.
+func (s *Service) After(c Closing) (time.Duration, bool) {
+	switch c {
+	case ClosingDrain:
+		if s.DrainTime == 0 {
+			return DefaultDrainTime, true
+		}
+		return s.DrainTime, true
+	case ClosingReset:
+		return 0, true
+	}
+	return 0, false
+}
+
+// closingFormat is the first record format with Closing.
+const closingFormat = 5
+
+// closingFields returns the fields with a Closing.
+func closingFields() []Field[Service] {
+	const first = 38 // place in a record
+	return []Field[Service]{
+		{
+			Name: FieldOnRemove, Text: "on-remove", Record: "onRemove", Place: first, Since: closingFormat,
+			Property: "serviceArguments.onRemove", Flag: "on-remove",
+			Help: "how to treat TCP connections of an endpoint that is removed from the service",
+			form: wordOfField(func(s *Service) *Closing { return &s.OnRemove }, closings),
+		},
+		{
+			Name: FieldOnFail, Text: "on-fail", Record: "onFail", Place: first + 1, Since: closingFormat,
+			Property: "serviceArguments.onFail", Flag: "on-fail",
+			Help: "how to treat TCP connections of an endpoint that is down",
+			form: wordOfField(func(s *Service) *Closing { return &s.OnFail }, closings),
+		},
+		{
+			Name: FieldDrainTime, Text: "drain-time", Record: "drainTime", Place: first + 2, Since: closingFormat,
+			Property: "serviceArguments.drainTime", Flag: "drain-time",
+			Help:    "seconds that --on-remove=drain and --on-fail=drain keep connections open; 0 is 60",
+			Allowed: "0 (60) to 86400 seconds",
+			form:    seconds(func(s *Service) *time.Duration { return &s.DrainTime }, MaxDrainTime),
+		},
+	}
+}
+
+// validateClosing checks how open connections are to be closed.
+func (s *Service) validateClosing() error {
+	if err := wordError(FieldOnRemove, s.OnRemove, closings()); err != nil {
+		return err
+	}
+	if err := wordError(FieldOnFail, s.OnFail, closings()); err != nil {
+		return err
+	}
+	switch {
+	case s.DrainTime < 0 || s.DrainTime > MaxDrainTime || s.DrainTime%time.Second != 0:
+		return NewFieldError(FieldDrainTime, durationText(s.DrainTime), "is out of range", "0s (60s) to 86400s, whole seconds")
+	case s.DrainTime != 0 && s.OnRemove != ClosingDrain && s.OnFail != ClosingDrain:
+		return NewFieldError(FieldDrainTime, durationText(s.DrainTime), "is given, and nothing is drained", "0s, or on-remove or on-fail drain")
+	case s.Protocol != TCP && s.OnRemove != ClosingKeep:
+		return NewFieldError(FieldOnRemove, s.OnRemove.String(), "is for TCP: flows of "+s.Protocol.String()+" end at once", ClosingKeep.String())
+	case s.Protocol != TCP && s.OnFail != ClosingKeep:
+		return NewFieldError(FieldOnFail, s.OnFail.String(), "is for TCP: flows of "+s.Protocol.String()+" end at once", ClosingKeep.String())
+	}
+	return nil
+}
+
+// AllDown is how new connections are handled while no endpoint of a service is up.
+type AllDown uint8
+
+// The choices.
+const (
+	AllDownRefuse AllDown = iota
+	AllDownPanic
+)
+
+func allDowns() []choice[AllDown] {
+	return []choice[AllDown]{
+		{value: AllDownRefuse, word: "refuse", help: "refuse them as set by --refuse"},
+		{value: AllDownPanic, word: "panic", help: "distribute them to all endpoints as if all were up"},
+	}
+}
+
+// String returns the word of flags, JSON and text.
+func (a AllDown) String() string { return wordOf("all down", a, allDowns()) }
+
+// Outlier controls whether a service takes out endpoints with which clients' handshakes fail, as
+// seen by the data path.
+type Outlier uint8
+
+// The choices.
+const (
+	OutlierAuto Outlier = iota
+	OutlierOn
+	OutlierOff
+)
+
+func outliers() []choice[Outlier] {
+	return []choice[Outlier]{
+		{value: OutlierAuto, word: "auto", help: "for TCP services with two or more endpoints whose answers are seen; with select=hash and persist, resets do not count"},
+		{value: OutlierOn, word: "on", help: "resets count with any algorithm"},
+		{value: OutlierOff, word: "off", help: "never: only probes decide"},
+	}
+}
+
+// String returns the word of flags, JSON and text.
+func (o Outlier) String() string { return wordOf("outlier detection", o, outliers()) }
+
+// outlierFields has the field for it. Place and format are the next ones.
+func outlierFields() []Field[Service] {
+	return []Field[Service]{{
+		Name: FieldOutlier, Text: "outlier", Record: "outlier", Place: 43, Since: closingFormat + 1,
+		Property: "serviceArguments.outlier", Flag: "outlier",
+		Help: "eject endpoints temporarily when client handshakes with them fail, even without probes",
+		form: wordOfField(func(s *Service) *Outlier { return &s.Outlier }, outliers),
+	}}
+}
+
+// seesHandshakes returns why the data path cannot judge endpoints by handshakes; "" if it can.
+func (s *Service) seesHandshakes() (why string) {
+	switch {
+	case s.Protocol != TCP:
+		return s.Protocol.String() + " has no handshakes"
+	case s.Mode == ModeDSR:
+		return "answers are not seen in mode dsr"
+	case s.PortMax != 0:
+		return "a range has ports that nobody listens on"
+	}
+	return ""
+}
+
+// JudgesHandshakes reports whether clients' handshakes count as evidence for the state of the
+// service's endpoints. The only endpoint of a service is judged, too, and stays in rotation.
+func (s *Service) JudgesHandshakes() bool {
+	return s.Outlier != OutlierOff && s.seesHandshakes() == "" && len(s.Endpoints) > 0
+}
+
+// TakesOutliersOut reports whether an endpoint leaves the rotation when clients' handshakes with it
+// fail.
+func (s *Service) TakesOutliersOut() bool { return s.JudgesHandshakes() && len(s.Endpoints) > 1 }
+
+// HeedsResets reports whether each connection that an endpoint resets, or never answers, counts
+// against it. Where the client's address decides which endpoint it gets, one client could have that
+// endpoint taken out: resets do not count, and of connections without an answer, each client counts
+// once.
+func (s *Service) HeedsResets() bool {
+	return s.Outlier == OutlierOn || !slices.Contains([]Algorithm{Hash, Persist}, s.Algorithm)
+}
+
+func (s Service) validateOutlier() error {
+	if err := wordError(FieldOutlier, s.Outlier, outliers()); err != nil {
+		return err
+	}
+	if why := s.seesHandshakes(); s.Outlier == OutlierOn && why != "" {
+		return NewFieldError(FieldOutlier, s.Outlier.String(), "is given, and "+why, "auto or off")
+	}
+	return nil
+}

@@ -1,0 +1,155 @@
+package policy
+
+import (
+	"net/netip"
+	"strings"
+
+	"loxilb/internal/lb"
+)
+
+// AttachTo is the kind of object that a policer or a mirror is attached to, by the contract's
+// numbers; AttachSource and later are not in the contract.
+type AttachTo uint8
+
+// The kinds.
+const (
+	AttachPort    AttachTo = 1 // an interface: all packets that arrive there
+	AttachService AttachTo = 2 // the contract's rule: a service, by its key, or all services of a name
+	AttachSource  AttachTo = 3 // clients, by a prefix of their addresses, of all services
+	AttachRule    AttachTo = 4 // connections and packets that a firewall rule decides, by its key
+)
+
+func attachWords() map[AttachTo]string {
+	return map[AttachTo]string{AttachPort: "port", AttachService: "service", AttachSource: "source", AttachRule: "firewall"}
+}
+
+func (a AttachTo) String() string { return attachWords()[a] }
+
+// ParseAttachTo reads the contract's number or our word.
+func ParseAttachTo(text string) (AttachTo, error) {
+	for a, word := range attachWords() {
+		if text == word || text == string('0'+rune(a)) {
+			return a, nil
+		}
+	}
+	return 0, lb.NewFieldError(lb.FieldAttachment, text, "is nothing to attach to", "1 (port), 2 (service), 3 (source) or 4 (firewall)")
+}
+
+// Direction is of packets of connections.
+type Direction string
+
+// The directions, as clients see them: "" is Towards.
+const (
+	Towards Direction = "in"  // from clients to endpoints
+	Back    Direction = "out" // from endpoints to clients
+	Both    Direction = "both"
+)
+
+// Has reports whether it includes packets of a direction: towards endpoints, or back.
+func (d Direction) Has(back bool) bool {
+	return d == Both || (d == Back) == back
+}
+
+// Attachment is the object that a policer or a mirror is attached to.
+type Attachment struct {
+	To        AttachTo  `json:"to"`
+	Name      string    `json:"name"`
+	Direction Direction `json:"direction,omitempty"`
+}
+
+// Validate checks all fields.
+func (a Attachment) Validate() error {
+	switch a.Direction {
+	case "", Towards, Back, Both:
+	default:
+		return lb.NewFieldError(lb.FieldDirection, string(a.Direction), "is not a direction", "in, out or both")
+	}
+	switch a.To {
+	case AttachPort:
+		if a.Direction == Back || a.Direction == Both {
+			return lb.NewFieldError(lb.FieldDirection, string(a.Direction), "is not for a port: packets are looked at where they arrive", "in")
+		}
+		return validateInterface(a.Name)
+	case AttachService:
+		_, _, err := a.Service()
+		return err
+	case AttachSource:
+		_, err := a.Prefix()
+		return err
+	case AttachRule:
+		_, err := a.Rule()
+		return err
+	}
+	return lb.NewFieldError(lb.FieldAttachment, a.To.String(), "is nothing to attach to", "1 (port), 2 (service), 3 (source) or 4 (firewall)")
+}
+
+// validateInterface refuses names that the kernel accepts for no interface.
+func validateInterface(name string) error {
+	if name == "" || len(name) > 15 || name == "." || name == ".." || strings.ContainsAny(name, "/: \t\n\x00") {
+		return lb.NewFieldError(lb.FieldTarget, name, "is not the name of an interface", "up to 15 bytes without spaces, slashes and colons")
+	}
+	return nil
+}
+
+// Service returns the name of services, or one's key: a name has no slash.
+func (a Attachment) Service() (name string, key lb.Key, err error) {
+	if strings.Contains(a.Name, "/") {
+		key, err = lb.ParseKey(a.Name)
+		return "", key, err
+	}
+	if a.Name == "" {
+		return "", key, lb.NewFieldError(lb.FieldTarget, "", "is missing", "the name of services, or IP:PORT/PROTOCOL")
+	}
+	return a.Name, key, lb.ValidateName(a.Name)
+}
+
+// Prefix returns the prefix of clients; an address is a prefix of full length.
+func (a Attachment) Prefix() (netip.Prefix, error) {
+	p, err := netip.ParsePrefix(a.Name)
+	if err != nil {
+		addr, err := netip.ParseAddr(a.Name)
+		if err != nil || addr.Zone() != "" {
+			return p, lb.NewFieldError(lb.FieldTarget, a.Name, "is not a prefix of addresses", "as in 10.0.0.0/8 or 2001:db8::/32")
+		}
+		addr = addr.Unmap()
+		return netip.PrefixFrom(addr, addr.BitLen()), nil
+	}
+	if p.Addr().Is4In6() {
+		return p, lb.NewFieldError(lb.FieldTarget, a.Name, "is IPv4 in IPv6", "IPv4 as it is, as in 10.0.0.0/8")
+	}
+	return p.Masked(), nil
+}
+
+// Rule returns a firewall rule's key, in its normal form.
+func (a Attachment) Rule() (key string, err error) {
+	rule, err := ParseRuleKey(a.Name)
+	if err == nil {
+		err = rule.Validate()
+	}
+	if err != nil {
+		return "", lb.NewFieldError(lb.FieldTarget, a.Name, "is not the key of a firewall rule: "+err.Error(), "")
+	}
+	return rule.Key(), nil
+}
+
+// Normal returns the attachment in the one form in which it is stored.
+func (a Attachment) Normal() Attachment {
+	if a.Direction == "" {
+		a.Direction = Towards
+	}
+	switch a.To {
+	case AttachSource:
+		if p, err := a.Prefix(); err == nil {
+			a.Name = p.String()
+		}
+	case AttachService:
+		if name, key, err := a.Service(); err == nil && name == "" {
+			a.Name = key.String()
+		}
+	case AttachRule:
+		if key, err := a.Rule(); err == nil {
+			a.Name = key
+		}
+	}
+	return a
+}

@@ -1,0 +1,250 @@
+package lb
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"strconv"
+)
+
+// Refusal is how a service handles a packet that it cannot use: a new connection while no endpoint
+// is available, and a TCP segment without a connection.
+type Refusal uint8
+
+// The refusals.
+const (
+	RefuseReject Refusal = iota
+	RefuseDrop
+	RefusePass
+)
+
+func refusals() []choice[Refusal] {
+	return []choice[Refusal]{
+		{value: RefuseReject, word: "reject", help: "answer with RST or ICMP port unreachable"},
+		{value: RefuseDrop, word: "drop", help: "drop silently"},
+		{value: RefusePass, word: "pass", help: "hand the packet to the kernel, as if there were no service"},
+	}
+}
+
+// String returns the word of flags, JSON and text.
+func (r Refusal) String() string { return wordOf("refusal", r, refusals()) }
+
+// Limits of the largest TCP segment of a service: those of Linux.
+const (
+	minMSS = 88
+	maxMSS = 65495
+)
+
+const mssAllowed = "0 (as the two sides have it), or 88 to 65495"
+
+func (s Service) validateRefusal() error {
+	if err := wordError(FieldRefuse, s.Refuse, refusals()); err != nil {
+		return err
+	}
+	mss := strconv.Itoa(int(s.MSS))
+	switch {
+	case s.MSS == 0:
+		return nil
+	case s.Protocol != TCP:
+		return NewFieldError(FieldMSS, mss, "is given, and "+s.Protocol.String()+" has no segments", "0")
+	case s.MSS < minMSS || s.MSS > maxMSS:
+		return NewFieldError(FieldMSS, mss, "is out of range", mssAllowed)
+	}
+	return nil
+}
+
+// SynProtect is when a service challenges unknown clients before it opens a connection, against SYN
+// floods from forged addresses.
+type SynProtect uint8
+
+// The choices.
+const (
+	SynProtectAuto SynProtect = iota
+	SynProtectAlways
+	SynProtectOff
+)
+
+func synProtects() []choice[SynProtect] {
+	return []choice[SynProtect]{
+		{value: SynProtectAuto, word: "auto", help: "while too many connections are half-open"},
+		{value: SynProtectAlways, word: "always", help: "always"},
+		{value: SynProtectOff, word: "off", help: "never"},
+	}
+}
+
+// String returns the word of flags, JSON and text.
+func (p SynProtect) String() string { return wordOf("SYN protection", p, synProtects()) }
+
+func (s Service) validateSynProtect() error {
+	if err := wordError(FieldSynProtect, s.SynProtect, synProtects()); err != nil {
+		return err
+	}
+	if s.SynProtect != SynProtectAuto && s.Protocol != TCP {
+		return NewFieldError(FieldSynProtect, s.SynProtect.String(), "is given, and "+s.Protocol.String()+" has no SYNs", SynProtectAuto.String())
+	}
+	return nil
+}
+
+// ConnectionLimits limit the connections of a service and of each of its clients; 0 means
+// unlimited. Rates are new connections per second.
+type ConnectionLimits struct {
+	MaxRate, MaxConnections       uint32
+	ClientRate, ClientConnections uint32
+	ClientPrefix                  uint8 // leading bits of an address that make a client; 0: 32 of IPv4, 64 of IPv6
+}
+
+// Limited reports whether anything is.
+func (l ConnectionLimits) Limited() bool {
+	return l.MaxRate|l.MaxConnections|l.ClientRate|l.ClientConnections != 0
+}
+
+// maxRate is the largest rate of which a token bucket holds one second's worth on every kernel.
+const maxRate = 1_000_000
+
+// maxOpen is more than any table holds.
+const maxOpen = 1_000_000_000
+
+func limitFields() []Field[Service] {
+	const rates, counts = "0 (any number) to 1000000", "0 (any number) to 1000000000"
+	return []Field[Service]{
+		{
+			Name: FieldRate, Text: "max-rate", Record: "maxRate", Place: 17, Since: 3, Property: "serviceArguments.maxRate", Flag: "max-rate",
+			Help: "limit the service's new connections per second; 0 is no limit", Allowed: rates,
+			form: number(func(s *Service) *uint32 { return &s.MaxRate }, maxRate),
+		},
+		{
+			Name: FieldConnections, Text: "max-connections", Record: "maxConnections", Place: 18, Since: 3,
+			Property: "serviceArguments.maxConnections", Flag: "max-connections",
+			Help: "limit the service's open connections; 0 is no limit", Allowed: counts,
+			form: number(func(s *Service) *uint32 { return &s.MaxConnections }, maxOpen),
+		},
+		{
+			Name: FieldClientRate, Text: "client-rate", Record: "clientRate", Place: 19, Since: 3,
+			Property: "serviceArguments.clientRate", Flag: "client-rate",
+			Help: "limit each client's new connections per second; 0 is no limit", Allowed: rates,
+			form: number(func(s *Service) *uint32 { return &s.ClientRate }, maxRate),
+		},
+		{
+			Name: FieldClientConnections, Text: "client-connections", Record: "clientConnections", Place: 20, Since: 3,
+			Property: "serviceArguments.clientConnections", Flag: "client-connections",
+			Help: "limit each client's open connections; 0 is no limit", Allowed: counts,
+			form: number(func(s *Service) *uint32 { return &s.ClientConnections }, maxOpen),
+		},
+		{
+			Name: FieldClientPrefix, Text: "client-prefix", Record: "clientPrefix", Place: 21, Since: 3,
+			Property: "serviceArguments.clientPrefix", Flag: "client-prefix",
+			Help:    "leading address bits that identify a client for --client-rate and --client-connections; 0 is 32 for IPv4, 64 for IPv6",
+			Allowed: "0 (32 of IPv4, 64 of IPv6) to 32 for IPv4, 128 for IPv6",
+			form:    number(func(s *Service) *uint8 { return &s.ClientPrefix }, 128),
+		},
+	}
+}
+
+func (s Service) validateLimits() error {
+	l, bits := s.ConnectionLimits, s.VIP.BitLen()
+	atMost := func(field string, value uint32, most int) error {
+		if int64(value) <= int64(most) {
+			return nil
+		}
+		return NewFieldError(field, strconv.Itoa(int(value)), "is out of range", "0 (any number) to "+strconv.Itoa(most))
+	}
+	for _, err := range []error{
+		atMost(FieldRate, l.MaxRate, maxRate), atMost(FieldClientRate, l.ClientRate, maxRate),
+		atMost(FieldConnections, l.MaxConnections, maxOpen), atMost(FieldClientConnections, l.ClientConnections, maxOpen),
+	} {
+		if err != nil {
+			return err
+		}
+	}
+	prefix := strconv.Itoa(int(l.ClientPrefix))
+	switch {
+	case int(l.ClientPrefix) > bits:
+		return NewFieldError(FieldClientPrefix, prefix, "is longer than an address of the VIP's family", "0 (the default) to "+strconv.Itoa(bits))
+	case l.ClientPrefix != 0 && l.ClientRate == 0 && l.ClientConnections == 0:
+		return NewFieldError(FieldClientPrefix, prefix, "is given, and clients are not limited", "0, or a client rate or client connections")
+	}
+	return nil
+}
+
+// parseSources parses prefixes, 10.0.0.0/8 or 2001:db8::/32, and addresses, which are prefixes of
+// full length, and normalizes them by NormalSources. field is the name of one of them.
+func parseSources(field string, list []string) ([]netip.Prefix, error) {
+	out := make([]netip.Prefix, len(list))
+	for i, s := range list {
+		p, err := parseSource(field, s)
+		if err != nil {
+			return nil, err
+		}
+		out[i] = p
+	}
+	return NormalSources(out), nil
+}
+
+func parseSource(field, s string) (netip.Prefix, error) {
+	p, err := netip.ParsePrefix(s)
+	if err != nil {
+		a, addrErr := netip.ParseAddr(s)
+		if addrErr != nil {
+			return p, NewFieldError(field, s, "is not a prefix", "IP/LENGTH or IP")
+		}
+		if err := addrForm(field, a); err != nil { // a prefix has no zone: it would be lost, and a length behind it, too
+			return p, err
+		}
+		p = netip.PrefixFrom(a, a.BitLen())
+	}
+	return p, addrForm(field, p.Addr())
+}
+
+// ParsePrefix reads a prefix, or an address, which is a prefix of all its bits. Bits behind the
+// prefix are left out.
+func ParsePrefix(field, s string) (netip.Prefix, error) {
+	p, err := parseSource(field, s)
+	if err != nil {
+		return netip.Prefix{}, err
+	}
+	return p.Masked(), nil
+}
+
+// NormalSources clears the bits after each prefix, sorts, and removes duplicates. It changes the
+// list.
+func NormalSources(list []netip.Prefix) []netip.Prefix {
+	for i, p := range list {
+		list[i] = p.Masked()
+	}
+	slices.SortFunc(list, ComparePrefix)
+	return slices.Compact(list)
+}
+
+// ComparePrefix orders by address, then by length.
+func ComparePrefix(a, b netip.Prefix) int {
+	return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
+}
+
+func (s Service) validateSources() error {
+	if err := s.validateSourceList(FieldSources, FieldSource, s.Sources); err != nil {
+		return err
+	}
+	return s.validateSourceList(FieldDenied, FieldDeniedSource, s.Denied)
+}
+
+func (s Service) validateSourceList(field, one string, list []netip.Prefix) error {
+	if n := len(list); n > MaxSourcesPerService {
+		return NewFieldError(field, strconv.Itoa(n), "is too many", "0 to "+strconv.Itoa(MaxSourcesPerService))
+	}
+	for i, p := range list {
+		if !p.IsValid() {
+			return NewFieldError(one, p.String(), "is not a prefix", "IP/LENGTH or IP")
+		}
+		if err := addrForm(one, p.Addr()); err != nil {
+			return err
+		}
+		if p.Addr().Is4() != s.VIP.Is4() {
+			return NewFieldError(one, p.String(), "is "+IPVersion(p.Addr())+", and the VIP is "+IPVersion(s.VIP),
+				IPVersion(s.VIP)+" prefixes")
+		}
+		if p != p.Masked() || i > 0 && ComparePrefix(list[i-1], p) >= 0 {
+			return NewFieldError(one, p.String(), "is not in its place or has bits behind its length", "sorted prefixes, each once")
+		}
+	}
+	return nil
+}

@@ -1,0 +1,120 @@
+package report
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"loxilb/internal/lb"
+)
+
+// Connection is one direction of a tracked connection, as `loxicmd get ct` lists it.
+type Connection struct {
+	Protocol lb.Protocol
+	Src, Dst netip.AddrPort // addresses of the packets as they arrive
+	Reply    bool           // endpoint to client
+	Direct   bool           // the endpoint answers the client directly: there is no other direction
+	NewSrc   netip.AddrPort // addresses of the packets as they leave
+	NewDst   netip.AddrPort
+	Endpoint netip.AddrPort
+	Of       netip.AddrPort // the endpoint as its service has it: of a range of ports, the first one
+	Weight   uint16
+	State    string // one of ConnectionStates
+	Traffic  Traffic
+	Service  string        // the service's name, or its key if it has none
+	Age      time.Duration // since its first packet; 0: unknown
+	Idle     time.Duration // since the last packet of this direction
+}
+
+// VIPAddr returns the address that the client talks to: replies carry it once they are translated.
+func (c *Connection) VIPAddr() netip.AddrPort {
+	if c.Reply {
+		return c.NewSrc
+	}
+	return c.Dst
+}
+
+// ClientAddr returns the address that the client talks from: replies go there once they are
+// translated.
+func (c *Connection) ClientAddr() netip.AddrPort {
+	if c.Reply {
+		return c.NewDst
+	}
+	return c.Src
+}
+
+// IsAt reports whether the connection is one to the service with this key and these VIPs. It
+// compares the client's destination, so it also finds connections of endpoints and services that no
+// longer exist.
+func (c *Connection) IsAt(k lb.Key, vips []netip.Addr) bool {
+	at := c.VIPAddr()
+	if !k.Protocol.Includes(c.Protocol) || !k.VIP.IsUnspecified() && !slices.Contains(vips, at.Addr()) {
+		return false
+	}
+	return k.Protocol == lb.ICMP || at.Port() >= k.Port && at.Port() <= max(k.Port, k.PortMax)
+}
+
+// ConnectionStates returns the contract's words for the states of a connection: of TCP, of UDP and
+// other protocols with ports, of echo requests.
+func ConnectionStates() []string {
+	return []string{"sync-sent", "sync-ack", "est", "fini", "closed-wait", "closed", "udp-uni", "udp-est", "req-sent", "bidir"}
+}
+
+// ParseConnectionState parses one of them, or the equivalent word of conntrack, ss or netstat.
+func ParseConnectionState(text string) (string, error) {
+	word := strings.ReplaceAll(strings.ToLower(text), "_", "-")
+	switch word {
+	case "established", "estab":
+		word = "est"
+	case "syn-sent":
+		word = "sync-sent"
+	case "syn-recv", "syn-received":
+		word = "sync-ack"
+	case "close":
+		word = "closed"
+	}
+	if !slices.Contains(ConnectionStates(), word) {
+		return "", lb.NewFieldError("state", text, "is no state of a connection"+lb.DidYouMean(word, ConnectionStates()), strings.Join(ConnectionStates(), ", "))
+	}
+	return word, nil
+}
+
+// ConnectionEvent is an event of a connection, as `loxicmd get ct -w` shows it.
+type ConnectionEvent struct {
+	Time     time.Time
+	Act      string // opened, assured, closing, ended
+	Protocol lb.Protocol
+	Client   netip.AddrPort
+	VIP      netip.AddrPort
+	Source   netip.AddrPort // as the endpoint sees it; the client, unless the mode or the endpoint requires another address
+	Endpoint netip.AddrPort
+	Service  string  // the service's name, or its key if it has none
+	Reason   string  // why it has ended: closed, reset, silent, removed (its endpoint was), replaced
+	By       string  // which side began to close it, or reset it: client, endpoint; both: an end after both have closed
+	In, Out  Traffic // so far; Out is counted at the end alone
+	OneOf    int     // currently, one connection of this many is reported
+}
+
+// Untold counts events that a watcher did not get since it began.
+type Untold struct {
+	Sampled uint64 // events left out by sampling, as the watcher fell behind
+	Lost    uint64 // events for which there was no room at all
+}
+
+// Sought selects connections for a search, as far as the data path can leave out others: the result
+// may include some of those, too. The zero value selects all.
+type Sought struct {
+	Client   netip.Prefix                                 // zero: any
+	VIP      netip.Addr                                   // destination of the client; zero: any
+	Ports    [2]uint16                                    // of the VIP, from and to; zero: any
+	Endpoint netip.Addr                                   // zero: any
+	State    string                                       // one of ConnectionStates; "": any
+	Requests bool                                         // without the replies
+	Of       func(service string, at netip.AddrPort) bool // of which endpoints, as their services have them; nil: any
+}
+
+// All reports whether everything is selected.
+func (s *Sought) All() bool {
+	return s.Client == netip.Prefix{} && s.VIP == netip.Addr{} && s.Ports == [2]uint16{} && s.Endpoint == netip.Addr{} && s.State == "" && !s.Requests && s.Of == nil
+}

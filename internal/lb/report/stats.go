@@ -1,0 +1,208 @@
+// Package report has what the data path and the probes of endpoints report: counters, connections,
+// packets and health.
+package report
+
+import (
+	"net/netip"
+
+	"loxilb/internal/lb"
+)
+
+// Traffic counts packets and bytes. Bytes are of the IP packet, without the link layer; a GSO
+// packet counts as one packet, as it is at the hook.
+type Traffic struct{ Packets, Bytes uint64 }
+
+// EndpointStats are the counters of one endpoint of one service, since it was added.
+type EndpointStats struct {
+	Connections uint64  // made, ever
+	Active      uint64  // open now
+	Inactive    uint64  // closed, but still in the connection table for late packets or a source port in quarantine
+	In          Traffic // client to endpoint
+	Out         Traffic // endpoint to client
+	Takes       bool    // new connections, as its service is applied now
+	Share       float64 // current fraction of its weight for new connections: less than 1 during slow start, 0 if it takes none
+	Handshakes  Handshakes
+	Refusals    Refusals // of an endpoint: packets refused for lack of a source port or tuple there
+}
+
+// Attempts returns the number of opened connections plus refused packets.
+func (s *EndpointStats) Attempts() uint64 { return s.Connections + s.Refusals.Sum() }
+
+// Tracked is the number of connections in the table, active and inactive.
+func (s *EndpointStats) Tracked() uint64 { return s.Active + s.Inactive }
+
+// ServiceStats are the counters of a service. Its sums include endpoints that were removed.
+type ServiceStats struct {
+	EndpointStats
+	Endpoints []EndpointStats // in the order of Service.Endpoints
+}
+
+// EndpointCount is what a row of the data path has counted for an endpoint since it was added to
+// its service. Rows are reused: the same ID with another service or address is another count.
+type EndpointCount struct {
+	ID      uint32
+	Service lb.Key
+	At      netip.AddrPort
+	EndpointStats
+}
+
+// Pressure is how full the connection table is, and how the data path keeps made-up clients out.
+type Pressure struct {
+	HalfOpenTCP    int64 // connections without a complete handshake
+	HalfOpenOthers int64 // ... of other protocols, whose client has not sent again after an answer
+	HalfOpenMax    int64 // limit of each, beyond which unknown clients are challenged or refused; a service may have half of it; 0: unlimited
+	Entries        int64 // of the table: two for each connection, one for a source port at rest
+	EntriesMax     int64
+	PortsShort     bool   // a pool of source ports has less than an eighth free, or had lately
+	Challenged     uint64 // SYNs of unknown clients that were challenged
+	Answered       uint64 // challenges
+	KnownClients   uint64 // addresses, of IPv6 networks of 64 bits
+}
+
+// Urgency is how soon entries of the connection table must give way.
+type Urgency int
+
+// The urgencies.
+const (
+	Calm       Urgency = iota
+	NearlyFull         // more than three quarters of the table are in use
+	Pressed            // half-open or closed connections will expire early
+)
+
+// Urgency is derived from the machine's numbers. A quarter of a service's share may be used up from
+// an eighth of the machine's on.
+func (p *Pressure) Urgency() Urgency {
+	halfOpen := max(p.HalfOpenTCP, p.HalfOpenOthers)
+	switch {
+	case p.HalfOpenMax > 0 && (8*halfOpen >= p.HalfOpenMax || 2*p.Entries >= p.EntriesMax || p.PortsShort):
+		return Pressed
+	case 4*p.Entries > 3*p.EntriesMax:
+		return NearlyFull
+	}
+	return Calm
+}
+
+// MapUse is the use of a map of the data path.
+type MapUse struct {
+	Name    string
+	Entries uint64 // rows in use
+	Max     uint64 // capacity; 0: not a map that packets or users fill
+	Recent  bool   // it is usually full after some time: then the least recently used row is evicted
+	Bytes   uint64 // of the kernel's memory
+}
+
+// Histogram counts values in buckets, each of which ends at the next power of two: bucket i at 1 <<
+// i.
+type Histogram struct {
+	Sum     uint64
+	Buckets [HistogramBuckets]uint64 // the first one has 0 too, the last one all that are larger
+}
+
+// HistogramBuckets is HISTOGRAM_BUCKETS of bpf/abi.h.
+const HistogramBuckets = 48
+
+// Add adds another one's values.
+func (h *Histogram) Add(o *Histogram) {
+	h.Sum += o.Sum
+	for i, n := range o.Buckets {
+		h.Buckets[i] += n
+	}
+}
+
+// Count returns the number of values.
+func (h *Histogram) Count() (n uint64) {
+	for _, one := range h.Buckets {
+		n += one
+	}
+	return n
+}
+
+// LifeUnit is the part of a second that Lifetimes.Life is in: 1 << LIFE_SHIFT of bpf/abi.h are a
+// second.
+const LifeUnit = 1.0 / (1 << 20)
+
+// Lifetimes are of a protocol's connections that have ended; of TCP, only of those with a complete
+// handshake.
+type Lifetimes struct {
+	Protocol string    // tcp, udp, sctp, icmp
+	Life     Histogram // from the first packet to the last one, in LifeUnits
+	In, Out  Histogram // bytes of IP packets from the client, and to it, where answers are seen
+}
+
+// SourcePorts is how many ports of a source address of ours are in use, or in quarantine, towards
+// an endpoint.
+type SourcePorts struct {
+	Source   netip.Addr
+	Endpoint netip.AddrPort
+	Protocol lb.Protocol
+	Used     int
+	Max      int
+}
+
+// RefusalReason is a reason for which a service refuses packets that would open connections.
+type RefusalReason int
+
+// The refusals, in the order of enum refusal of bpf/abi.h.
+const (
+	NoEndpoint RefusalReason = iota
+	ConntrackFull
+	ConnectionLimit
+	RateLimit
+	SourceNotAllowed
+	SourceDenied
+	HalfOpenFull
+	UnknownSource
+	PortsExhausted
+	TupleInUse
+	NoConnection
+	OtherRefusal
+	RefusalReasons // their number
+)
+
+// String returns the reason as drops have it.
+func (r RefusalReason) String() string {
+	return [RefusalReasons]string{
+		"no-endpoint", "conntrack-full", "connection-limit", "rate-limit", "source-not-allowed", "source-denied",
+		"half-open-full", "unknown-source", "snat-ports-exhausted", "tuple-in-use", "no-connection", "other",
+	}[r]
+}
+
+// Refusals count refused packets by reason. A client that repeats its SYN counts each time.
+type Refusals [RefusalReasons]uint64
+
+// Sum returns the number of all.
+func (r *Refusals) Sum() (sum uint64) {
+	for _, n := range r {
+		sum += n
+	}
+	return sum
+}
+
+// Add adds the counts of o.
+func (r *Refusals) Add(o *Refusals) {
+	for i, n := range o {
+		r[i] += n
+	}
+}
+
+// Each calls yield with each reason that something was refused for.
+func (r *Refusals) Each(yield func(reason RefusalReason, n uint64)) {
+	for i, n := range r {
+		if n > 0 {
+			yield(RefusalReason(i), n)
+		}
+	}
+}
+
+// IdleEnds counts TCP connections that were established and silent for too long.
+type IdleEnds struct {
+	Told   uint64 // both ends got a RST
+	Untold uint64 // they ended in silence: too many at once
+}
+
+// Ended counts connections that were ended on demand.
+type Ended struct {
+	Told   int // TCP: both ends got a RST
+	Silent int // all others: the next packet opens another one, or is refused
+	Next   int // where to go on if some may be left
+}

@@ -1,0 +1,26 @@
+package report
+
+// Difference is one deviation of the data path from the expected state, as a sentence.
+type Difference struct {
+	Table string // what was compared: a map, variables, or others
+	Row   string // the row in it
+	What  string // the deviation
+	Mend  string // how to repair it, if applying it again does not; empty: `loxicmd verify --repair`
+}
+
+func (d Difference) String() string { return d.Table + ": " + d.Row + " " + d.What }
+
+// Compared is the result of comparing a table.
+type Compared struct {
+	Table       string
+	Rows        int // that were compared
+	Differences []Difference
+	Unsettled   int   // rows that were just changing
+	Err         error // why the table could not be read
+}
+
+// OtherProgram is another owner's BPF program at an interface.
+type OtherProgram struct {
+	Interface, Hook, Name string
+	Before                bool // it sees packets before ours
+}
