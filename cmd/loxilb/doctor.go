@@ -1,15 +1,24 @@
 package main
 
 import (
+	"context"
+	"errors"
+	"log/slog"
 	"net/netip"
+	"os"
 	"strings"
 	"time"
 
 	"loxilb/internal/control/compile"
+	"loxilb/internal/control/health/probe"
+	"loxilb/internal/control/reconcile"
 	"loxilb/internal/control/servicestate"
+	"loxilb/internal/control/status"
 	"loxilb/internal/diagnose/doctor"
+	"loxilb/internal/diagnose/verify"
 	"loxilb/internal/lb"
 	"loxilb/internal/lb/report"
+	"loxilb/internal/telemetry/metrics"
 )
 
 // examinedEndpoints bounds the endpoints to which ways are looked up.
@@ -128,4 +137,53 @@ func overhead(t lb.Tunnel, to netip.Addr) int {
 		return header + 8
 	}
 	return 0
+}
+
+// verifier compares, from the top down: objects with what the parts of the daemon have of them, and
+// these with the kernel.
+func (p *daemon) verifier(statuses *status.Table) *verify.Verifier {
+	return verify.New(
+		func(context.Context, verify.Options) []report.Compared { return p.starting() },
+		func(ctx context.Context, o verify.Options) []report.Compared {
+			return []report.Compared{p.services.Audit(ctx, p.datapath, o.Repair)}
+		},
+		func(context.Context, verify.Options) []report.Compared {
+			return []report.Compared{reconcile.AuditStatuses(statuses)}
+		},
+		func(_ context.Context, o verify.Options) []report.Compared { return p.datapath.Audit(o.Repair) },
+		func(ctx context.Context, o verify.Options) []report.Compared {
+			return []report.Compared{p.datapath.AuditConnections(ctx, o.Sample, o.Whole, o.Repair)}
+		},
+	)
+}
+
+// starting returns what cannot be told as long as the data path is still being filled.
+func (p *daemon) starting() []report.Compared {
+	ready, why := p.ready()
+	if ready {
+		return nil
+	}
+	return []report.Compared{{Table: "start", Err: errors.New(why)}}
+}
+
+// certificates lists the certificates of the API and of these probes. A file that has changed is
+// read again.
+func (p *daemon) certificates(probes []metrics.CertificateFile) (list []metrics.Certificate) {
+	add := func(of metrics.CertificateFile, end time.Time, err error) {
+		if err == nil { // else the log has it, and a series would be a lie
+			list = append(list, metrics.Certificate{CertificateFile: of, End: end})
+		}
+	}
+	if c := p.config.API; !c.Disabled && c.TLS.IsValid() {
+		if info, err := os.Stat(c.CertFile); err == nil {
+			end, err := p.expiries.Of(c.CertFile, info.ModTime(), info.Size(), func() ([]byte, error) { return os.ReadFile(c.CertFile) })
+			add(metrics.CertificateFile{Use: "api", File: c.CertFile}, end, err)
+		}
+	}
+	files := probe.Files{Dir: p.config.ProbeFiles, Log: slog.New(slog.DiscardHandler)}
+	for _, of := range probes {
+		end, err := files.Expiry(of.File, &p.expiries)
+		add(of, end, err)
+	}
+	return list
 }

@@ -5,7 +5,10 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"log/slog"
+	"net"
 	"os"
 	"os/signal"
 	"runtime"
@@ -16,6 +19,7 @@ import (
 	"loxilb/internal/control/store"
 	"loxilb/internal/host/build"
 	"loxilb/internal/kernel/datapath"
+	"loxilb/internal/kernel/datapath/attach"
 	"loxilb/internal/kernel/datapath/pins"
 	"loxilb/internal/kernel/netdev"
 	"loxilb/internal/telemetry/logs"
@@ -132,4 +136,40 @@ func loading(c *config.Config, dir string, log *slog.Logger) datapath.Config {
 		PinDir: dir, Connections: int(c.CTMax), HalfOpen: c.HalfOpen, IdleResets: idleResets, HashSeed: c.HashSeed, NoRedirectPeer: !c.RedirectPeer, Hook: datapath.Hook(c.Attach),
 		XDP: reconcile.XDPMode(c.XDP), EndConnections: c.End, Log: log,
 	}
+}
+
+// checkUpgrade reports whether this loxilb could take over the pinned programs and maps. It changes
+// nothing, so a daemon may be running.
+func checkUpgrade(c datapath.Config, out io.Writer) error {
+	if err := tryVectors(func() (*datapath.Datapath, error) { return datapath.Trial(c) }); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(out, "loxilb %s can take over: what is pinned has the layout that it reads, the kernel takes its programs, and %d packets came out of them as they should\n",
+		version, len(vectors()))
+	return err
+}
+
+// agent takes outer headers off until ctx ends.
+func agent(ctx context.Context, c *config.Agent) (err error) {
+	log, flush := logs.New(slog.LevelInfo, io.Discard, os.Stderr)
+	defer flush()
+	d, err := attach.LoadDecap(attach.DecapConfig{VIPs: c.VIPs, From: c.From, Port: c.Port})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, d.Close()) }()
+	for _, name := range c.Interfaces {
+		i, err := net.InterfaceByName(name)
+		if err != nil {
+			return fmt.Errorf("find interface %s: %w", name, err)
+		}
+		if err := d.Attach(datapath.Interface{Index: i.Index, Name: name, Layer3: len(i.HardwareAddr) == 0}, datapath.HookAuto); err != nil {
+			return err
+		}
+	}
+	log.Info("outer headers are taken off", "interfaces", c.Interfaces, "vips", c.VIPs, "from", c.From, "gue_port", c.Port)
+	<-ctx.Done()
+	counts, err := d.Counts()
+	log.Info("stopped", "packets", counts)
+	return err
 }

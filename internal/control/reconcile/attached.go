@@ -1,6 +1,8 @@
 package reconcile
 
 import (
+	"cmp"
+	"context"
 	"net/netip"
 	"sync"
 
@@ -145,4 +147,116 @@ func (a *Attached) MirrorPlaces(name string) int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.copied[bpf.NameKey(name)]
+}
+
+// attachedLoop is the loop of a kind of objects that are attached to services, firewall rules and
+// interfaces: it applies them again when those appear or disappear.
+type attachedLoop[T any] struct {
+	*objectLoop[T]
+}
+
+// leftover is a key that makes the loop apply everything, including what an earlier process has
+// left. No object has it as a name.
+const leftover = ""
+
+func newAttachedLoop[T any](kind string, w Worker[string], s *desired.State, table *store.Table[T], key func(*T) string, o Observers) attachedLoop[T] {
+	l := attachedLoop[T]{newObjectLoop(kind, w, s, table, key, o)}
+	l.applied = func() []string { return []string{leftover} }
+	l.Loop.feed = l.feed
+	l.Loop.name = func(key string) string { return cmp.Or(key, "all") }
+	return l
+}
+
+// feed also marks objects that a change of services or firewall rules affects.
+func (l attachedLoop[T]) feed(ctx context.Context) {
+	if _, changed, ok := l.desired.Since(l.seen); ok && l.started {
+		for _, id := range changed {
+			if id.Kind == desired.ServiceKind || id.Kind == desired.RuleKind {
+				l.Mark(leftover)
+				break
+			}
+		}
+	}
+	l.objectLoop.feed(ctx)
+}
+
+// LinksChanged reports that any interface may have changed.
+func (l attachedLoop[T]) LinksChanged() { l.Mark(leftover) }
+
+// Policers keeps policers attached. A policer whose service or interface is missing counts as
+// applied, not failed, and is attached when it appears.
+type Policers struct {
+	attachedLoop[policy.Policer]
+	attached *Attached
+}
+
+// NewPolicers makes the loop of the policers.
+func NewPolicers(s *desired.State, a *Attached, o Observers) *Policers {
+	p := &Policers{attached: a}
+	p.attachedLoop = newAttachedLoop(desired.PolicerKind, p, s, s.Policers.Table, func(p *policy.Policer) string { return p.Name }, o)
+	return p
+}
+
+// Apply applies all of them: that costs little if little has changed.
+func (p *Policers) Apply(_ context.Context, keys []string) (out []Outcome[string]) {
+	now := p.desired.Snapshot()
+	failed, err := p.attached.apply(now)
+	for _, key := range keys {
+		meta, _ := p.desired.Policers.Meta(now, key)
+		o := Outcome[string]{Key: key, Version: meta.Version, Err: err}
+		if failed.Policers[key] != nil {
+			o.Err = failed.Policers[key]
+		}
+		out = append(out, o)
+	}
+	return out
+}
+
+// Taps makes tunnels to collectors, and removes unused ones.
+type Taps interface {
+	MakeTap(netdev.Tap) error
+	KeepTaps(wanted func(name string) bool) error
+}
+
+// Mirrors keeps mirrors attached, with the tunnels that they need: a removed tunnel is made again.
+// A mirror whose service or interface is missing counts as applied, not failed, and is attached
+// when it appears.
+type Mirrors struct {
+	attachedLoop[policy.Mirror]
+	attached *Attached
+	taps     Taps
+}
+
+// NewMirrors makes the loop of the mirrors.
+func NewMirrors(s *desired.State, a *Attached, taps Taps, o Observers) *Mirrors {
+	m := &Mirrors{attached: a, taps: taps}
+	m.attachedLoop = newAttachedLoop(desired.MirrorKind, m, s, s.Mirrors.Table, func(m *policy.Mirror) string { return m.Name }, o)
+	return m
+}
+
+// Apply applies all of them: that costs little if little has changed.
+func (m *Mirrors) Apply(_ context.Context, keys []string) (out []Outcome[string]) {
+	now := m.desired.Snapshot()
+	wanted, tunnels := map[string]bool{}, map[string]error{}
+	for one := range m.desired.Mirrors.All(now) {
+		if one.Tunneled() {
+			wanted[tapOf(&one).Name()] = true
+			tunnels[one.Name] = m.taps.MakeTap(tapOf(&one))
+		}
+	}
+	failed, err := m.attached.apply(now)
+	if err == nil {
+		err = m.taps.KeepTaps(func(name string) bool { return wanted[name] })
+	}
+	for _, key := range keys {
+		meta, _ := m.desired.Mirrors.Meta(now, key)
+		o := Outcome[string]{Key: key, Version: meta.Version, Err: err}
+		for _, own := range []error{failed.Mirrors[key], tunnels[key]} {
+			if own != nil {
+				o.Err = own
+			}
+		}
+		out = append(out, o)
+	}
+	return out
 }

@@ -7,8 +7,10 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"time"
 
 	"loxilb/internal/control/compile"
+	"loxilb/internal/control/status"
 	"loxilb/internal/kernel/netdev"
 	"loxilb/internal/lb"
 )
@@ -145,4 +147,58 @@ func (s *sources) takeChanged() map[netip.Addr]bool {
 	moved := s.changed
 	s.changed = map[netip.Addr]bool{}
 	return moved
+}
+
+// unreachable holds the endpoints that a service cannot reach in its mode, although a route exists.
+// Their services are applied; a status of each endpoint explains why. Hardly any service has one.
+type unreachable struct {
+	mu        sync.Mutex
+	byService map[lb.Key][]status.Status
+}
+
+// record checks the endpoints of a service as it is in the data path; nil means that it was
+// deleted.
+func (m *unreachable) record(key lb.Key, s *lb.Service, path func(netip.Addr) compile.Path) {
+	var list []status.Status
+	if s != nil {
+		for _, e := range s.Endpoints {
+			if err := path(e.Addr).Check(*s, e); err != nil {
+				id := status.ID{Kind: "endpoint", Key: e.Addr.String()}
+				list = append(list, status.Status{ID: id, Desired: 1, Since: time.Now(), Err: err, Attempts: 1})
+			}
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i := range list {
+		for _, old := range m.byService[key] {
+			if old.ID == list[i].ID && old.Err.Error() == list[i].Err.Error() {
+				list[i].Since = old.Since
+			}
+		}
+	}
+	switch {
+	case list == nil:
+		delete(m.byService, key)
+	case m.byService == nil:
+		m.byService = map[lb.Key][]status.Status{key: list}
+	default:
+		m.byService[key] = list
+	}
+}
+
+// statuses returns the statuses of all of them, each endpoint once.
+func (m *unreachable) statuses() (out []status.Status) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	seen := map[status.ID]bool{}
+	for _, list := range m.byService {
+		for _, s := range list {
+			if !seen[s.ID] {
+				seen[s.ID] = true
+				out = append(out, s)
+			}
+		}
+	}
+	return out
 }

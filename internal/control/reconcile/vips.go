@@ -1,14 +1,18 @@
 package reconcile
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
 
 	"loxilb/internal/announce"
 	"loxilb/internal/control/status"
+	"loxilb/internal/control/store"
+	"loxilb/internal/lb"
 )
 
 // vipKind is the kind of the statuses of VIPs that could not be released. If one could not be
@@ -114,5 +118,96 @@ func (v *vips) clear(a netip.Addr) {
 	if _, ok := v.leftover[a]; ok {
 		delete(v.leftover, a)
 		v.Statuses.Forget(status.ID{Kind: vipKind, Key: a.String()})
+	}
+}
+
+// roles are this node's roles for the instances of services. A node that is not the master of an
+// instance owns none of its VIPs: it neither answers for them nor announces them. Its data path
+// stays unchanged, so that connections which reach it continue. Only the loop's goroutine uses it.
+type roles struct {
+	instances map[string]lb.Instance
+	vips      map[netip.Addr]bool // of clusters, that this node owns
+}
+
+// set makes these the roles.
+func (r *roles) set(instances map[string]lb.Instance) {
+	r.instances, r.vips = instances, map[netip.Addr]bool{}
+	for _, one := range instances {
+		if one.VIP.IsValid() && one.Role.Owns() {
+			r.vips[one.VIP] = true
+		}
+	}
+}
+
+func (r *roles) owns(instance string) bool { return r.instances[instance].Role.Owns() }
+
+// sourced sets the cluster's address as a service's source, if its instance has one.
+func (r *roles) sourced(s lb.Service) lb.Service {
+	one, ok := r.instances[s.Instance()]
+	if !ok {
+		return s
+	}
+	if a := one.Source(&s); a.IsValid() {
+		s.SNAT = []netip.Addr{a}
+	}
+	return s
+}
+
+// owned reports whether this node answers for an address: it is a service's, or that of the
+// cluster, and its instance is this node's.
+func (s *Services) owned(a netip.Addr) bool {
+	return s.roles.vips[a] || s.index.owned(a, s.roles.owns)
+}
+
+// allOwned returns the addresses that this node answers for.
+func (s *Services) allOwned() (list []netip.Addr) {
+	for _, a := range s.index.allVIPs() {
+		if s.index.owned(a, s.roles.owns) {
+			list = append(list, a)
+		}
+	}
+	return slices.AppendSeq(list, maps.Keys(s.roles.vips))
+}
+
+// feedRoles acquires and releases VIPs by the roles of a snapshot.
+func (s *Services) feedRoles(ctx context.Context, snapshot *store.Snapshot) {
+	before, now := s.roles.instances, s.Desired.Instances.Here(snapshot)
+	if maps.Equal(before, now) {
+		return
+	}
+	s.roles.set(now)
+	touched := s.index.allVIPs()
+	for _, all := range []map[string]lb.Instance{before, now} {
+		for _, one := range all {
+			if one.VIP.IsValid() {
+				touched = append(touched, one.VIP)
+			}
+		}
+	}
+	for key, one := range now {
+		if was := before[key].Role; was != one.Role {
+			s.Log.Info("role of this node", "instance", key, "role", one.Role, "was", cmp.Or(was, lb.RoleUnknown))
+			s.Role(one)
+		}
+	}
+	for key, one := range before {
+		if _, there := now[key]; !there && one.Role != lb.RoleUnknown {
+			one.Role = lb.RoleUnknown
+			s.Role(one)
+		}
+	}
+	failed := s.vips.settle(ctx, touched, s.owned)
+	for key, i := range s.index.services {
+		was, is := before[i.service.Instance()], now[i.service.Instance()]
+		if was.Source(i.service) != is.Source(i.service) {
+			s.MarkFirst(key)
+			s.dependents.await(key)
+			continue
+		}
+		for _, a := range i.service.OwnAddresses() {
+			if failed[a] != nil { // the owner logs it, and retries
+				s.Mark(key)
+			}
+		}
 	}
 }

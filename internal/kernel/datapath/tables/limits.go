@@ -3,10 +3,12 @@ package tables
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/cilium/ebpf"
 
+	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/kernel/datapath/rows"
 )
 
@@ -120,4 +122,116 @@ func (t *Tables) adoptLimits(byID map[uint32]*service) error {
 		return fmt.Errorf("read limits of services: %w", err)
 	}
 	return t.countClamped(0)
+}
+
+// putLimits writes the connection limits of a service, if it has or had some. Clients are counted
+// from zero if there were none before.
+func (t *Tables) putLimits(s *service, want bpf.Limits, undo *undoLog) error {
+	if !want.Any() && s.row.Flags&serviceLimited == 0 {
+		return nil
+	}
+	for _, a := range []interface{ Make() error }{t.arrays.LimitedClients, t.arrays.ServiceLimits} {
+		if err := a.Make(); err != nil {
+			return err
+		}
+	}
+	m := t.arrays.ServiceLimits.Table()
+	var was bpf.TcServiceLimits
+	if err := m.Lookup(s.id, &was); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		return fmt.Errorf("read limits of connections: %w", err)
+	}
+	row := bpf.TcServiceLimits{
+		Rate: want.Rate, Connections: want.Connections, ClientRate: want.ClientRate, ClientConnections: want.ClientConnections,
+		ClientPrefix: want.ClientPrefix, Generation: was.Generation,
+	}
+	if was.ClientConnections == 0 && row.ClientConnections != 0 || was.ClientPrefix != row.ClientPrefix {
+		row.Generation++
+	}
+	undo.add(func() error { return m.Put(s.id, was) })
+	if err := m.Put(s.id, row); err != nil {
+		return fmt.Errorf("write limits of connections: %w", err)
+	}
+	return nil
+}
+
+// adoptConnectionLimits clears the limits of services that are gone or have none: an earlier
+// process was killed before it did.
+func (t *Tables) adoptConnectionLimits(byID map[uint32]*service) error {
+	m := t.arrays.ServiceLimits.Table()
+	if m == nil {
+		return nil
+	}
+	stale := map[uint32]bpf.TcServiceLimits{}
+	err := rows.EachBatch(m, MaxServices, func(ids []uint32, all []bpf.TcServiceLimits) {
+		for i, row := range all {
+			none := bpf.TcServiceLimits{Generation: row.Generation}
+			s := byID[ids[i]]
+			if row == none || s != nil && !s.deleted && s.row.Flags&serviceLimited != 0 {
+				continue
+			}
+			none.Generation++
+			stale[ids[i]] = none
+		}
+	})
+	for id, row := range stale {
+		err = errors.Join(err, m.Put(id, row))
+	}
+	if err != nil {
+		return fmt.Errorf("clear limits of connections: %w", err)
+	}
+	return nil
+}
+
+// attached has the policers and mirrors of services.
+type attached struct {
+	wanted map[bpf.TcServiceKey]bpf.TcAttachments // including missing services
+	rows   map[uint32]bpf.TcAttachments           // as the map has them
+}
+
+// AttachToServices sets the attachments of services; those of missing services take effect when
+// these appear. It returns whether a service gained its first attachment or lost its last one: then
+// their connections must look up their next hops.
+func (t *Tables) AttachToServices(want map[bpf.TcServiceKey]bpf.TcAttachments) (changed bool, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.attached.wanted = maps.Clone(want)
+	byID := map[uint32]bpf.TcAttachments{}
+	for key, a := range want {
+		if s := t.services[key]; s != nil {
+			byID[s.id] = a
+		}
+	}
+	changed, err = rows.Sync(t.maps.AttachedServices, t.attached.rows, byID)
+	if err != nil {
+		err = fmt.Errorf("attach policers and mirrors to services: %w", full(err))
+	}
+	return changed, err
+}
+
+// putAttachments writes a service's attachments.
+func (t *Tables) putAttachments(id uint32, want bpf.TcAttachments) error {
+	if t.attached.rows[id] == want {
+		return nil
+	}
+	if want == (bpf.TcAttachments{}) {
+		if err := rows.Delete(t.maps.AttachedServices, id); err != nil {
+			return fmt.Errorf("take policers and mirrors from a service: %w", err)
+		}
+		delete(t.attached.rows, id)
+		return nil
+	}
+	if err := t.maps.AttachedServices.Put(id, want); err != nil {
+		return fmt.Errorf("attach policers and mirrors to a service: %w", full(err))
+	}
+	t.attached.rows[id] = want
+	return nil
+}
+
+// adoptAttachments reads the attachments of an earlier process. They stay until AttachToServices.
+func (t *Tables) adoptAttachments() error {
+	var err error
+	if t.attached.rows, err = rows.Read[uint32, bpf.TcAttachments](t.maps.AttachedServices); err != nil {
+		return fmt.Errorf("read policers and mirrors of services: %w", err)
+	}
+	return nil
 }

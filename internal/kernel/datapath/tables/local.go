@@ -1,8 +1,10 @@
 package tables
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/kernel/datapath/rows"
@@ -109,6 +111,113 @@ func (t *Tables) SetLocalAddresses(list []netip.Addr) error {
 	t.recountLocal()
 	if err != nil {
 		return fmt.Errorf("write local addresses: %w", err)
+	}
+	return nil
+}
+
+// putSecondary gives a service's secondary VIPs the same row, and removes it from former ones. They
+// share everything that the row refers to: endpoints, order, counters. Called after the service's
+// own row is written.
+func (t *Tables) putSecondary(s *service, vips []bpf.TcIpAddr, undo *undoLog) error {
+	was := s.furtherVIPs()
+	if len(vips)+len(was) == 0 {
+		return nil
+	}
+	undo.add(func() error { return t.putSecondary(s, was, &undoLog{}) })
+	for _, vip := range was {
+		if !slices.Contains(vips, vip) {
+			if err := t.dropSecondary(s.keyAt(vip), &undoLog{}); err != nil {
+				return err
+			}
+		}
+	}
+	for _, vip := range vips {
+		if err := t.addSecondary(s, vip, undo); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// furtherVIPs returns the service's secondary VIPs.
+func (s *service) furtherVIPs() []bpf.TcIpAddr {
+	further := s.extras().further
+	vips := make([]bpf.TcIpAddr, len(further))
+	for i, o := range further {
+		vips[i] = o.key.Vip
+	}
+	return vips
+}
+
+// keyAt returns the service's key at another VIP.
+func (s *service) keyAt(vip bpf.TcIpAddr) bpf.TcServiceKey {
+	key := s.key
+	key.Vip = vip
+	return key
+}
+
+func (t *Tables) addSecondary(s *service, vip bpf.TcIpAddr, undo *undoLog) error {
+	key := s.keyAt(vip)
+	if t.secondary[key] != s {
+		if err := t.dropSecondary(key, undo); err != nil {
+			return err
+		}
+		if _, ok := t.services[key]; ok { // it goes first, or later in this very pass
+			if err := t.deleteService(key); err != nil {
+				return err
+			}
+		}
+	}
+	row := s.row
+	row.Flags |= serviceSecondary
+	if err := t.maps.Services.Put(key, row); err != nil {
+		return fmt.Errorf("write service: %w", full(err))
+	}
+	extra := s.makeExtras()
+	at := slices.IndexFunc(extra.further, func(o *service) bool { return o.key == key })
+	if at < 0 {
+		at = len(extra.further)
+		t.secondary[key] = s
+		extra.further = append(extra.further, &service{key: key, id: s.id})
+		if err := t.countService(key, 1); err != nil {
+			return err
+		}
+	}
+	return t.putRange(extra.further[at], uint16(row.PortMax), undo)
+}
+
+// dropSecondary removes a secondary VIP from its service, if it has one.
+func (t *Tables) dropSecondary(key bpf.TcServiceKey, undo *undoLog) error {
+	s, ok := t.secondary[key]
+	if !ok {
+		return nil
+	}
+	undo.add(func() error { return t.addSecondary(s, key.Vip, &undoLog{}) })
+	if err := t.deleteRow(key); err != nil {
+		return err
+	}
+	delete(t.secondary, key)
+	extra := s.makeExtras()
+	at := slices.IndexFunc(extra.further, func(o *service) bool { return o.key == key })
+	old := extra.further[at]
+	extra.further = slices.Delete(extra.further, at, at+1)
+	return errors.Join(t.countService(key, -1), t.putRange(old, 0, &undoLog{}))
+}
+
+// adoptSecondary adopts rows of secondary VIPs. Those of deleted services are removed.
+func (t *Tables) adoptSecondary(found map[bpf.TcServiceKey]bpf.TcService, byID map[uint32]*service) error {
+	for key, row := range found {
+		s := byID[row.Id]
+		if s == nil || s.key.Port != key.Port || s.key.Kind != key.Kind || s.key.Protocol != key.Protocol || s.key.Mark != key.Mark {
+			if err := rows.Delete(t.maps.Services, key); err != nil {
+				return fmt.Errorf("delete service: %w", err)
+			}
+			continue
+		}
+		t.secondary[key] = s
+		extra := s.makeExtras()
+		extra.further = append(extra.further, &service{key: key, id: s.id, portMax: uint16(row.PortMax)})
+		t.count(key, 1)
 	}
 	return nil
 }

@@ -7,7 +7,9 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/kernel/datapath/rows"
+	"loxilb/internal/lb"
 	"loxilb/internal/lb/report"
 )
 
@@ -84,4 +86,137 @@ func (r removedCounters) close() {
 	if r.m != nil {
 		_ = r.m.Close() // it stays pinned
 	}
+}
+
+// Census reads the counters of all endpoints in batches, where ServiceStats makes system calls for
+// each. It calls yield with those of the services that have one of these keys, by the key's place,
+// and returns those of the machine: of every endpoint that there is, or was. yield may not change
+// services, which wait meanwhile: 100,000 endpoints take some 100 ms.
+func (t *Tables) Census(keys []bpf.TcServiceKey, yield func(place int, s *report.ServiceStats)) (report.EndpointStats, error) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	type row struct { // as small as may be: there are many
+		traffic
+		connections uint64
+		live
+		refused
+	}
+	counted := make([]row, t.endpointIDs.Top()) // by id
+	r, err := t.newCountReader(hasCounted, func(id uint32, state *bpf.TcEndpointState, moved traffic) error {
+		counted[id] = row{moved, state.Connections, liveOf(state), refusedOf(state)}
+		return nil
+	})
+	if err == nil {
+		err = r.failure(rows.EachOf(t.arrays.EndpointStates, len(counted), r.segment))
+	}
+	if err != nil {
+		return report.EndpointStats{}, err
+	}
+	read := func(id uint32) (c counters, err error) {
+		one := &counted[id]
+		if *one != (row{}) {
+			c = counters{traffic: one.traffic, connections: one.connections, live: one.live, refused: one.refused}
+			c.shakes, err = t.handshakes.read(id) // which takes no system call
+		}
+		return c, err
+	}
+	for i, key := range keys {
+		if s := t.services[key]; s != nil {
+			stats := t.serviceStats(s, read)
+			yield(i, &stats)
+		}
+	}
+	sum := t.gone
+	for id := range counted {
+		c, err := read(uint32(id))
+		if err != nil {
+			return report.EndpointStats{}, err
+		}
+		sum.add(c)
+	}
+	return sum.stats(), nil
+}
+
+// EachServiceStats calls yield with the counters of the services that have one of these keys, by
+// the key's place: in batches, where these are many of all. yield may not change services.
+func (t *Tables) EachServiceStats(keys []bpf.TcServiceKey, yield func(place int, s *report.ServiceStats)) error {
+	t.mu.RLock()
+	many := len(keys)*fewOfASlice > len(t.services)
+	t.mu.RUnlock()
+	if many {
+		_, err := t.Census(keys, yield)
+		return err
+	}
+	for i, key := range keys {
+		if s, ok := t.ServiceStats(key); ok {
+			yield(i, &s)
+		}
+	}
+	return nil
+}
+
+// hasCounted reports whether an endpoint has counted anything.
+func hasCounted(_ uint32, state *bpf.TcEndpointState) bool { return *state != (bpf.TcEndpointState{}) }
+
+// Refusal is how many packets a service has refused for a reason of bpf/abi.h, since it was made.
+type Refusal struct {
+	Service string // its key
+	Name    string // as users call it; may be empty
+	Reason  string
+	Packets uint64
+}
+
+// EachRefusal calls yield with the refusals of each service. It reads all services in a few system
+// calls.
+func (t *Tables) EachRefusal(yield func(Refusal)) error {
+	return t.eachRefusing(func(s *service, state *bpf.TcServiceState) { s.refusals(state, yield) })
+}
+
+// EachRefused calls yield with the number of packets that each service has refused, for any reason,
+// of services that have refused any.
+func (t *Tables) EachRefused(yield func(key lb.Key, packets uint64)) error {
+	return t.eachRefusing(func(s *service, state *bpf.TcServiceState) {
+		counts := report.Refusals(state.Refused)
+		yield(s.userKey(), counts.Sum())
+	})
+}
+
+// eachRefusing calls yield for each service that has refused packets. There are usually few of
+// them, so an index of all services is made only for the first.
+func (t *Tables) eachRefusing(yield func(*service, *bpf.TcServiceState)) error {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	var byID map[uint32]*service
+	err := rows.EachBatch(t.maps.ServiceStates, int(t.serviceIDs.Top()), func(ids []uint32, states []bpf.TcServiceState) {
+		for i := range states {
+			if states[i].Refused == [report.RefusalReasons]uint64{} {
+				continue
+			}
+			if byID == nil {
+				byID = t.servicesByID()
+			}
+			if s := byID[ids[i]]; s != nil {
+				yield(s, &states[i])
+			}
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("read service counters: %w", err)
+	}
+	return nil
+}
+
+func (t *Tables) servicesByID() map[uint32]*service {
+	byID := make(map[uint32]*service, len(t.services))
+	for _, s := range t.services {
+		byID[s.id] = s
+	}
+	return byID
+}
+
+func (s *service) refusals(state *bpf.TcServiceState, yield func(Refusal)) {
+	counts := report.Refusals(state.Refused)
+	counts.Each(func(reason report.RefusalReason, packets uint64) {
+		yield(Refusal{s.key.String(), s.name, reason.String(), packets})
+	})
 }

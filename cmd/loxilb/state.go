@@ -2,12 +2,16 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
+	"os"
+	"strings"
 
 	"loxilb/internal/control/compile"
 	"loxilb/internal/control/desired"
 	"loxilb/internal/control/store"
 	"loxilb/internal/event"
+	"loxilb/internal/host/apisocket"
 	"loxilb/internal/lb"
 )
 
@@ -41,4 +45,17 @@ func (noRoom) Is(target error) bool { return target == store.ErrLimit }
 func (p *daemon) publishRevision(r *store.Revision, outcome desired.Outcome) {
 	action := [...]event.Action{desired.Waiting: event.Began, desired.Resolved: event.Ended, desired.RolledBack: event.Removed}[outcome]
 	p.hub.Publish(event.Revision{Number: r.Number, Action: action, Until: r.Confirm, Doing: r.Doing, Who: r.Who})
+}
+
+// place is this start of the machine, and this network namespace.
+func place() string {
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return "" // no /proc: roles hold then as long as the state directory does
+	}
+	cookie, err := apisocket.Cookie()
+	if err != nil {
+		return strings.TrimSpace(string(boot))
+	}
+	return fmt.Sprintf("%s netns-%d", strings.TrimSpace(string(boot)), cookie)
 }
