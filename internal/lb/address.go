@@ -53,8 +53,8 @@ func CheckRoutable(field string, a netip.Addr) error {
 	return NewFieldError(field, a.String(), reason, "a unicast address that can be routed")
 }
 
-// probeUse refuses the same addresses as CheckRoutable, and the metadata services of clouds: they give
-// secrets to any client on the machine, which a probe with an expected answer could be used to
+// probeUse refuses the same addresses as CheckRoutable, and the metadata services of clouds: they
+// give secrets to any client on the machine, which a probe with an expected answer could be used to
 // guess.
 func probeUse(field string, a netip.Addr) error {
 	if err := CheckRoutable(field, a); err != nil {

@@ -29,7 +29,8 @@ func wordOfField[T any, V enum](at func(*T) *V, all func() []choice[V]) form[T] 
 	return word[T, V]{scalar[T, V]{at}, all, parseWord[V]}
 }
 
-// wordOrNumber is a value of one of the contract's enumerations, which people also write as numbers.
+// wordOrNumber is a value of one of the contract's enumerations, which people also write as
+// numbers.
 func wordOrNumber[T any, V enum](at func(*T) *V, all func() []choice[V]) form[T] {
 	return word[T, V]{scalar[T, V]{at}, all, parseWordOrNumber[V]}
 }

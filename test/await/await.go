@@ -7,18 +7,21 @@ import (
 	"time"
 )
 
-// Pause is the time between two attempts.
-const Pause = 5 * time.Millisecond
+// pause returns the time until the next attempt. It grows with what has passed: many tests wait at
+// the same time, and each attempt of most of them starts a process.
+func pause(passed time.Duration) time.Duration {
+	return min(max(passed/8, 5*time.Millisecond), 100*time.Millisecond)
+}
 
 // NoError calls f until it returns nil. The test fails with f's last error after patience.
 func NoError(t testing.TB, patience time.Duration, f func() error) {
 	t.Helper()
-	for end := time.Now().Add(patience); ; time.Sleep(Pause) {
+	for start := time.Now(); ; time.Sleep(pause(time.Since(start))) {
 		err := f()
 		if err == nil {
 			return
 		}
-		if time.Now().After(end) {
+		if time.Since(start) > patience {
 			t.Fatalf("not after %v: %v", patience, err)
 		}
 	}
@@ -38,7 +41,7 @@ func True(t testing.TB, patience time.Duration, what string, f func() bool) {
 // Steady calls f for a while. The test fails as soon as f returns an error.
 func Steady(t testing.TB, while time.Duration, f func() error) {
 	t.Helper()
-	for end := time.Now().Add(while); time.Now().Before(end); time.Sleep(Pause) {
+	for start := time.Now(); time.Since(start) < while; time.Sleep(pause(time.Since(start))) {
 		if err := f(); err != nil {
 			t.Fatal(err)
 		}

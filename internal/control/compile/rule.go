@@ -16,8 +16,8 @@ import (
 // noInterface is the index of a missing interface, by which no packet arrives.
 const noInterface = ^uint32(0)
 
-// Rules compiles the firewall rules, which have passed policy.Rule.Validate. index returns the number
-// of an interface; false: there is none of that name.
+// Rules compiles the firewall rules, which have passed policy.Rule.Validate. index returns the
+// number of an interface; false: there is none of that name.
 func Rules(list []policy.Rule, index func(name string) (int, bool)) (bpf.RuleTable, error) {
 	t, _, err := compileRules(list, index)
 	return t, err

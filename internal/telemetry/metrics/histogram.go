@@ -73,8 +73,8 @@ func handshakeMessage(h *report.Handshakes, jiffy time.Duration, classic bool) *
 	return out
 }
 
-// scale says what the buckets of an report.Histogram are: bucket i ends at 2^(i+exponent). In a native
-// histogram they are the same; a classic one has every second of them, from first on.
+// scale says what the buckets of an report.Histogram are: bucket i ends at 2^(i+exponent). In a
+// native histogram they are the same; a classic one has every second of them, from first on.
 type scale struct {
 	exponent    int
 	first, last int // of the classic buckets

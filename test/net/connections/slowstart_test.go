@@ -55,8 +55,10 @@ func TestSlowStart(t *testing.T) {
 	r.Restart()
 	atMost("after a restart")
 	labtest.Eventually(t, slow+rig.Patience, func(context.Context) error {
-		if n := share(45); n != 15 {
-			return fmt.Errorf("of 45 connections it has %d", n)
+		for _, n := range []int{9, 45} { // 9 cost less, and are exact only when the weights are
+			if got := share(n); got != n/3 {
+				return fmt.Errorf("of %d connections it has %d", n, got)
+			}
 		}
 		return nil
 	})
