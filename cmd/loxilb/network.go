@@ -98,14 +98,14 @@ type netObjects map[string]interface {
 
 func newNetObjects(s *desired.State, n *netobj.Network, made *objects.Ledger, o reconcile.Observers) netObjects {
 	return netObjects{
-		netobj.AddressKind:    reconcile.NewNetObjects(netobj.AddressKind, s, s.Addresses, n.Addresses, made, o),
-		netobj.RouteKind:      reconcile.NewNetObjects(netobj.RouteKind, s, s.Routes, n.Routes, made, o),
-		netobj.NeighborKind:   reconcile.NewNetObjects(netobj.NeighborKind, s, s.Neighbors, n.Neighbors, made, o),
-		netobj.FDBKind:        reconcile.NewNetObjects(netobj.FDBKind, s, s.FDBs, n.FDBs, made, o),
-		netobj.VLANKind:       reconcile.NewNetObjects(netobj.VLANKind, s, s.VLANs, n.VLANs, made, o),
-		netobj.VLANMemberKind: reconcile.NewNetObjects(netobj.VLANMemberKind, s, s.Members, n.Members, made, o),
-		netobj.VXLANKind:      reconcile.NewNetObjects(netobj.VXLANKind, s, s.VXLANs, n.VXLANs, made, o),
-		netobj.VXLANPeerKind:  reconcile.NewNetObjects(netobj.VXLANPeerKind, s, s.Peers, n.Peers, made, o),
+		netobj.AddressKind:    reconcile.NewNetObjects(s, s.Addresses, n.Addresses, made, o),
+		netobj.RouteKind:      reconcile.NewNetObjects(s, s.Routes, n.Routes, made, o),
+		netobj.NeighborKind:   reconcile.NewNetObjects(s, s.Neighbors, n.Neighbors, made, o),
+		netobj.FDBKind:        reconcile.NewNetObjects(s, s.FDBs, n.FDBs, made, o),
+		netobj.VLANKind:       reconcile.NewNetObjects(s, s.VLANs, n.VLANs, made, o),
+		netobj.VLANMemberKind: reconcile.NewNetObjects(s, s.Members, n.Members, made, o),
+		netobj.VXLANKind:      reconcile.NewNetObjects(s, s.VXLANs, n.VXLANs, made, o),
+		netobj.VXLANPeerKind:  reconcile.NewNetObjects(s, s.Peers, n.Peers, made, o),
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"loxilb/internal/control/servicestate"
 	"loxilb/internal/control/status"
 	"loxilb/internal/event"
+	"loxilb/internal/kinds"
 	"loxilb/internal/lb"
 	"loxilb/internal/lb/report"
 )
@@ -36,7 +37,7 @@ func eachState(state *desired.State, from view, yield func(lb.Key, uint64, *serv
 	}
 	from.EachServiceStats(keys, func(place int, stats *report.ServiceStats) {
 		s := services[place]
-		of, _ := from.Get(status.ID{Kind: desired.ServiceKind, Key: s.Key.String()})
+		of, _ := from.Get(status.ID{Kind: kinds.ServiceName, Key: s.Key.String()})
 		states := servicestate.Of(servicestate.Gather(s, stats, drains, from.Health), servicestate.SyncOf(of))
 		yield(s.Key, of.Desired, &states)
 	})
@@ -127,7 +128,7 @@ func reported(s servicestate.State) servicestate.State {
 }
 
 func (w *unservedWatch) tell(key lb.Key, version uint64, s *servicestate.Service, bad bool, line int) {
-	e := event.Object{ObjectKind: desired.ServiceKind, Key: key.String(), Version: version, Action: event.Solved, Error: "it serves clients again (" + s.Summary() + ")"}
+	e := event.Object{ObjectKind: kinds.ServiceName, Key: key.String(), Version: version, Action: event.Solved, Error: "it serves clients again (" + s.Summary() + ")"}
 	if bad {
 		e.Action, e.Error = event.Failed, "it is "+string(s.State)+" ("+s.Summary()+"): no endpoint that is up takes new connections"
 	}

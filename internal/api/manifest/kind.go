@@ -4,86 +4,55 @@
 // says.
 package manifest
 
-import "strings"
+import (
+	"slices"
+	"strings"
+	"sync"
+
+	"loxilb/internal/kinds"
+)
 
 // APIVersion is that of all documents.
 const APIVersion = "netlox/v1"
 
-// Kind is a row of the table of kinds.
-type Kind struct {
-	Name    string   // as documents have it
-	Aliases []string // other words for it, in lower case
-	List    string   // the member of a JSON file that holds a list of them, as GET answers it
-	Bare    bool     // the metadata of one may say all of it, without a spec
-	Member  string   // what only objects of this kind have, where two kinds share List
-}
-
-// The kinds of object that documents may have. A kind that the server does not serve yet it refuses
-// by name.
+// Kinds of the contract that documents may have, and that the server refuses by name.
 const (
-	Loadbalancer = "Loadbalancer"
-	Endpoint     = "Endpoint"
-	Drain        = "Drain"
-	Firewall     = "Firewall"
-	Policy       = "Policy"
-	Mirror       = "Mirror"
-	IPaddress    = "IPaddress"
-	Neighbor     = "Neighbor"
-	Route        = "Route"
-	FDB          = "FDB"
-	Vlan         = "Vlan"
-	VlanMember   = "VlanMember"
-	Vxlan        = "Vxlan"
-	VxlanPeer    = "VxlanPeer"
-	Session      = "Session"
-	SessionULCL  = "SessionULCL"
-	BFD          = "BFD"
+	Session     = "Session"
+	SessionULCL = "SessionULCL"
+	BFD         = "BFD"
 )
 
-// Kinds returns the table, in the order in which objects are saved and applied: what others stand
-// on comes first.
-func Kinds() []Kind {
-	return []Kind{
-		{Name: Vlan, Bare: true, List: "vlanAttr"},
-		{Name: VlanMember, Aliases: []string{"vlan-member", "vlan_member"}},
-		{Name: Vxlan, List: "vxlanAttr"},
-		{Name: VxlanPeer, Aliases: []string{"vxlan-peer", "vxlan_peer"}},
-		{Name: IPaddress, Aliases: []string{"ipv4address", "ipv4", "ip"}, List: "ipAttr"},
-		{Name: Neighbor, Aliases: []string{"nei", "neigh"}, List: "neighborAttr"},
-		{Name: FDB, List: "fdbAttr"},
-		{Name: Route, List: "routeAttr"},
-		{Name: Endpoint, Aliases: []string{"ep", "endpoints"}, List: "Attr", Member: "hostName"},
-		{Name: Loadbalancer, Aliases: []string{"lb", "lbs", "loadbalancers"}, List: "lbAttr"},
-		{Name: Drain, Aliases: []string{"drains"}, List: "drainAttr"},
-		{Name: Policy, Aliases: []string{"pol", "pols", "policys", "polices"}, List: "polAttr"},
-		{Name: Mirror, Aliases: []string{"mirr", "mirrors"}, List: "mirrAttr"},
-		{Name: Firewall, Aliases: []string{"fw", "firewalls"}, List: "fwAttr"},
-		{Name: Session, Aliases: []string{"sessions"}, List: "sessionAttr"},
-		{Name: SessionULCL, Aliases: []string{"ulcl", "ulcls", "sessionulcls"}, List: "ulclAttr"},
-		{Name: BFD, Aliases: []string{"bfd-session"}, List: "Attr", Member: "remoteIp"},
+// Kinds returns the kinds that documents may have, in the order in which objects are saved and
+// applied.
+var Kinds = sync.OnceValue(func() (list []kinds.Words) {
+	for _, k := range kinds.All() {
+		if words := k.About(); words.Document != "" {
+			list = append(list, words)
+		}
 	}
-}
+	return append(list,
+		kinds.Words{Document: Session, Aliases: []string{"sessions"}, List: "sessionAttr"},
+		kinds.Words{Document: SessionULCL, Aliases: []string{"ulcl", "ulcls", "sessionulcls"}, List: "ulclAttr"},
+		kinds.Words{Document: BFD, Aliases: []string{"bfd-session"}, List: "Attr", Member: "remoteIp"},
+	)
+})
 
 // Find returns the kind of a name or an alias, in any case.
-func Find(word string) (Kind, bool) {
+func Find(word string) (kinds.Words, bool) {
+	same := func(other string) bool { return word != "" && strings.EqualFold(word, other) }
 	for _, k := range Kinds() {
-		if strings.EqualFold(word, k.Name) {
+		if same(k.Document) || same(k.Command) || slices.ContainsFunc(k.Aliases, same) {
 			return k, true
 		}
-		for _, a := range k.Aliases {
-			if strings.EqualFold(word, a) {
-				return k, true
-			}
-		}
 	}
-	return Kind{}, false
+	return kinds.Words{}, false
 }
 
 // names lists all kinds.
 func names() string {
 	var list []string
 	for _, k := range Kinds() {
-		list = append(list, k.Name)
+		list = append(list, k.Document)
 	}
 	return strings.Join(list, ", ")
 }

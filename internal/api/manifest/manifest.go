@@ -7,11 +7,13 @@ import (
 	"iter"
 	"slices"
 	"strings"
+
+	"loxilb/internal/kinds"
 )
 
 // Object is one of a file.
 type Object struct {
-	Kind     string // its Kind.Name
+	Kind     string // its kinds.Words.Document
 	Metadata json.RawMessage
 	Spec     json.RawMessage
 
@@ -205,7 +207,7 @@ func (r *reader) typed(v, kind value) {
 		spec, ok = &lineValue{jsonValue: jsonValue{raw: []byte("{}")}}, true
 	}
 	if !ok || !spec.object() {
-		r.wrong(v, "spec is missing: what POST takes of a %s", k.Name)
+		r.wrong(v, "spec is missing: what POST takes of a %s", k.Document)
 		return
 	}
 	r.add(k, v, spec, metadata)
@@ -241,12 +243,12 @@ func (r *reader) lists(v value) (found bool) {
 }
 
 // other reports whether a list is of another kind that shares its name.
-func (r *reader) other(k Kind, elements []value) bool {
+func (r *reader) other(k kinds.Words, elements []value) bool {
 	if k.Member == "" {
 		return false
 	}
 	if r.assume != "" {
-		return r.assume != k.Name
+		return r.assume != k.Document
 	}
 	if len(elements) == 0 {
 		return false
@@ -256,8 +258,8 @@ func (r *reader) other(k Kind, elements []value) bool {
 }
 
 // needless is what GET endpoint shows only because services have it probed.
-func needless(k Kind, v value) bool {
-	if k.Name != Endpoint {
+func needless(k kinds.Words, v value) bool {
+	if k.Document != kinds.EndpointDocument {
 		return false
 	}
 	services, shown := v.member("services")
@@ -274,20 +276,20 @@ func elementsOf(v value) ([]value, bool) {
 }
 
 // guess returns the kind of an object that stands alone, as POST takes it.
-func (r *reader) guess(v value) (Kind, bool) {
+func (r *reader) guess(v value) (kinds.Words, bool) {
 	if k, ok := Find(r.assume); ok {
 		return k, true
 	}
-	for member, kind := range map[string]string{"serviceArguments": Loadbalancer, "ruleArguments": Firewall, "hostName": Endpoint} {
+	for member, kind := range map[string]string{"serviceArguments": kinds.ServiceDocument, "ruleArguments": kinds.RuleDocument, "hostName": kinds.EndpointDocument} {
 		if _, ok := v.member(member); ok {
 			return Find(kind)
 		}
 	}
-	return Kind{}, false
+	return kinds.Words{}, false
 }
 
-func (r *reader) add(k Kind, whole, spec, metadata value) {
-	o := Object{Kind: k.Name, file: r.file, whole: whole, spec: spec, metadata: metadata}
+func (r *reader) add(k kinds.Words, whole, spec, metadata value) {
+	o := Object{Kind: k.Document, file: r.file, whole: whole, spec: spec, metadata: metadata}
 	before := len(r.errors)
 	o.Spec = spec.json(r)
 	if metadata != nil {

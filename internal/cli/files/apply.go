@@ -15,6 +15,7 @@ import (
 	v1 "loxilb/api/v1"
 	"loxilb/internal/api/manifest"
 	"loxilb/internal/cli/session"
+	"loxilb/internal/kinds"
 )
 
 // fileHelp describes files of objects.
@@ -35,9 +36,9 @@ type applyFlags struct {
 
 // listFlags are the contract's flags for files of one kind.
 var listFlags = []struct{ flag, short, kind, what string }{
-	{"lb", "l", manifest.Loadbalancer, "services"},
-	{"endpoint", "", manifest.Endpoint, "endpoints"},
-	{"firewall", "", manifest.Firewall, "firewall rules"},
+	{"lb", "l", kinds.ServiceDocument, "services"},
+	{"endpoint", "", kinds.EndpointDocument, "endpoints"},
+	{"firewall", "", kinds.RuleDocument, "firewall rules"},
 	{"session", "", manifest.Session, "sessions"},
 	{"ulcl", "", manifest.SessionULCL, "session classifiers"},
 	{"bfd", "", manifest.BFD, "BFD sessions"},

@@ -9,9 +9,9 @@ import (
 	"sigs.k8s.io/yaml"
 
 	v1 "loxilb/api/v1"
-	"loxilb/internal/api/manifest"
 	"loxilb/internal/cli/importer"
 	"loxilb/internal/cli/session"
+	"loxilb/internal/kinds"
 	"loxilb/internal/lb"
 )
 
@@ -88,7 +88,7 @@ func entryOf(s *lb.Service) map[string]any {
 	if err := yaml.Unmarshal(session.Raw(e), &spec); err != nil {
 		panic(err) // it was written by us
 	}
-	addWords(manifest.Loadbalancer, spec)
+	addWords(kinds.ServiceDocument, spec)
 	return spec
 }
 

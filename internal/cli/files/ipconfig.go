@@ -17,6 +17,7 @@ import (
 	v1 "loxilb/api/v1"
 	"loxilb/internal/api/manifest"
 	"loxilb/internal/cli/session"
+	"loxilb/internal/kinds"
 )
 
 // ipconfigFolder is the contract's folder of interface configurations, below that of its files.
@@ -190,8 +191,8 @@ func interfaces(ctx context.Context, o *session.Options) (interfaceConfig, inter
 		}
 	}
 	if err == nil {
-		kinds := []string{manifest.Vlan, manifest.VlanMember, manifest.Vxlan, manifest.VxlanPeer, manifest.Neighbor, manifest.FDB}
-		if answer, err = o.Answer(client.GetObjects(ctx, &v1.GetObjectsParams{Kind: strings.Join(kinds, ",")})); err == nil {
+		list := []string{kinds.VLANDocument, kinds.VLANMemberDocument, kinds.VXLANDocument, kinds.VXLANPeerDocument, kinds.NeighborDocument, kinds.FDBDocument}
+		if answer, err = o.Answer(client.GetObjects(ctx, &v1.GetObjectsParams{Kind: strings.Join(list, ",")})); err == nil {
 			err = session.Decode(answer, &wanted)
 		}
 	}

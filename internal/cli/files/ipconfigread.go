@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"loxilb/internal/api/manifest"
+	"loxilb/internal/kinds"
 )
 
 // interfaceFiles returns those in the folder of an interface, in the order in which they are read.
@@ -179,7 +180,7 @@ func (r *interfaceReader) address(words []string) (*object, error) {
 		return nil, err
 	}
 	r.source(o["dev"], p.Addr())
-	return &object{manifest.IPaddress, nil, map[string]any{"ipAddress": words[0], "dev": o["dev"]}}, nil
+	return &object{kinds.AddressDocument, nil, map[string]any{"ipAddress": words[0], "dev": o["dev"]}}, nil
 }
 
 // source records the source address of a tunnel over an interface: the first IPv4 one, or else the
@@ -227,7 +228,7 @@ func route(words []string) (*object, error) {
 	if o["proto"] != "" {
 		spec["protocol"] = o["proto"]
 	}
-	return &object{manifest.Route, nil, spec}, nil
+	return &object{kinds.RouteDocument, nil, spec}, nil
 }
 
 // neighbor: IP lladdr MAC dev DEV.
@@ -239,7 +240,7 @@ func neighbor(words []string) (*object, error) {
 	if o["nud"] != "" && o["nud"] != "permanent" {
 		return nil, fmt.Errorf("nud %.100q is not supported (allowed: permanent)", o["nud"])
 	}
-	return &object{manifest.Neighbor, nil, map[string]any{"ipAddress": words[0], "macAddress": o["lladdr"], "dev": o["dev"]}}, nil
+	return &object{kinds.NeighborDocument, nil, map[string]any{"ipAddress": words[0], "macAddress": o["lladdr"], "dev": o["dev"]}}, nil
 }
 
 // fdb: MAC dev DEV, or of a tunnel 00:00:00:00:00:00 dst PEER dev DEV.
@@ -252,7 +253,7 @@ func fdb(words []string) (*object, error) {
 	case o["master"] != "" && (o["permanent"] != "" || o["dst"] != ""):
 		return nil, fmt.Errorf("master with permanent or dst is not supported: it is for frames to this machine or of a learned peer")
 	case o["dst"] == "":
-		return &object{manifest.FDB, nil, map[string]any{"macAddress": words[0], "dev": o["dev"]}}, nil
+		return &object{kinds.FDBDocument, nil, map[string]any{"macAddress": words[0], "dev": o["dev"]}}, nil
 	case words[0] != "00:00:00:00:00:00":
 		return nil, fmt.Errorf("tunnel entry for %.100q is not supported (allowed: 00:00:00:00:00:00, for all)", words[0])
 	}
@@ -260,7 +261,7 @@ func fdb(words []string) (*object, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &object{manifest.VxlanPeer, map[string]any{"vxlanID": id}, map[string]any{"peerIP": o["dst"]}}, nil
+	return &object{kinds.VXLANPeerDocument, map[string]any{"vxlanID": id}, map[string]any{"peerIP": o["dst"]}}, nil
 }
 
 // linkAdd parses [link DEV] name NAME type bridge|vlan|vxlan, and the options of the type.
@@ -287,7 +288,7 @@ func (r *interfaceReader) linkAdd(at manifest.Position, words []string) (*object
 		if err != nil {
 			return nil, err
 		}
-		return &object{manifest.Vlan, nil, map[string]any{"vid": vid}}, nil
+		return &object{kinds.VLANDocument, nil, map[string]any{"vid": vid}}, nil
 	case "vxlan":
 		return r.vxlan(at, o)
 	case "vlan":
@@ -332,7 +333,7 @@ func (r *interfaceReader) vxlan(at manifest.Position, o map[string]string) (*obj
 	if text, ok := o["local"]; ok {
 		r.locals = append(r.locals, local{at, o["dev"], text})
 	}
-	return &object{manifest.Vxlan, nil, map[string]any{"vxlanID": id, "epIntf": o["dev"]}}, nil
+	return &object{kinds.VXLANDocument, nil, map[string]any{"vxlanID": id, "epIntf": o["dev"]}}, nil
 }
 
 // linkSet parses DEV master BRIDGE; up requests nothing.
@@ -361,7 +362,7 @@ func (r *interfaceReader) linkSet(words []string) (*object, error) {
 		}
 		spec = map[string]any{"dev": sub.dev, "tagged": true}
 	}
-	return &object{manifest.VlanMember, map[string]any{"vid": vid}, spec}, nil
+	return &object{kinds.VLANMemberDocument, map[string]any{"vid": vid}, spec}, nil
 }
 
 // numberOf returns the number of vlan100 or vxlan78.

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	v1 "loxilb/api/v1"
-	"loxilb/internal/api/manifest"
+	"loxilb/internal/kinds"
 	"loxilb/internal/lb/netobj"
 )
 
@@ -136,26 +136,26 @@ func (c interfaceConfig) object(o *v1.Object) error {
 		}
 	}
 	switch o.Kind {
-	case manifest.Vlan:
+	case kinds.VLANDocument:
 		c.add(fmt.Sprintf("vlan%d", spec.Vid), "type", "ip link add name vlan%d type bridge", spec.Vid)
-	case manifest.VlanMember:
+	case kinds.VLANMemberDocument:
 		dev := spec.Dev
 		if spec.Tagged {
 			dev = fmt.Sprintf("%s.%d", spec.Dev, of.Vid)
 			c.add(spec.Dev, "subintf", "ip link add link %s name %s type vlan id %d", spec.Dev, dev, of.Vid)
 		}
 		c.add(spec.Dev, "master", "ip link set dev %s master vlan%d", dev, of.Vid)
-	case manifest.Vxlan:
+	case kinds.VXLANDocument:
 		c.add(fmt.Sprintf("vxlan%d", spec.VxlanID), "type", "ip link add name vxlan%d type vxlan id %d dev %s dstport 4789", spec.VxlanID, spec.VxlanID, spec.EpIntf)
-	case manifest.VxlanPeer:
+	case kinds.VXLANPeerDocument:
 		c.add(fmt.Sprintf("vxlan%d", of.VxlanID), "vxfdbs", "bridge fdb append 00:00:00:00:00:00 dst %s dev vxlan%d", spec.PeerIP, of.VxlanID)
-	case manifest.Neighbor:
+	case kinds.NeighborDocument:
 		a, err := netip.ParseAddr(spec.IPAddress)
 		if err != nil {
 			return err
 		}
 		c.add(spec.Dev, family(a)+"neigh", "ip neigh add %s lladdr %s dev %s nud permanent", a, spec.MacAddress, spec.Dev)
-	case manifest.FDB:
+	case kinds.FDBDocument:
 		c.add(spec.Dev, "l2fdbs", "bridge fdb add %s dev %s", spec.MacAddress, spec.Dev)
 	}
 	return nil

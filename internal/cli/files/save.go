@@ -15,13 +15,14 @@ import (
 	"loxilb/internal/api/manifest"
 	"loxilb/internal/cli/session"
 	"loxilb/internal/contract"
+	"loxilb/internal/kinds"
 )
 
 // savedFiles are the contract's files, and the list in each.
 var savedFiles = []struct{ flag, short, kind, file, list, what string }{
-	{"lb", "l", manifest.Loadbalancer, "lbconfig.txt", "lbAttr", "services"},
-	{"endpoint", "", manifest.Endpoint, "EPconfig.txt", "Attr", "endpoints"},
-	{"firewall", "", manifest.Firewall, "FWconfig.txt", "fwAttr", "firewall rules"},
+	{"lb", "l", kinds.ServiceDocument, "lbconfig.txt", "lbAttr", "services"},
+	{"endpoint", "", kinds.EndpointDocument, "EPconfig.txt", "Attr", "endpoints"},
+	{"firewall", "", kinds.RuleDocument, "FWconfig.txt", "fwAttr", "firewall rules"},
 }
 
 const defaultConfigPath = "/etc/loxilb/"

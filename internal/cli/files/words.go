@@ -11,6 +11,7 @@ import (
 
 	v1 "loxilb/api/v1"
 	"loxilb/internal/api/manifest"
+	"loxilb/internal/kinds"
 	"loxilb/internal/lb"
 	"loxilb/internal/lb/policy"
 )
@@ -26,23 +27,23 @@ type worded struct {
 func wordedProperties() []worded {
 	return []worded{
 		{
-			kind: manifest.Loadbalancer, group: "serviceArguments", property: "mode",
+			kind: kinds.ServiceDocument, group: "serviceArguments", property: "mode",
 			word: func(n int) string { return lb.Mode(n).String() },
 		},
 		{
-			kind: manifest.Loadbalancer, group: "serviceArguments", property: "sel", renamed: "select",
+			kind: kinds.ServiceDocument, group: "serviceArguments", property: "sel", renamed: "select",
 			word: func(n int) string { return lb.Algorithm(n).String() },
 		},
 		{
-			kind: manifest.Policy, group: "policyInfo", property: "type",
+			kind: kinds.PolicerDocument, group: "policyInfo", property: "type",
 			word: func(n int) string { return policy.PolicerTypeWord(n == 1) }, number: policerType,
 		},
 		{
-			kind: manifest.Mirror, group: "mirrorInfo", property: "type",
+			kind: kinds.MirrorDocument, group: "mirrorInfo", property: "type",
 			word: func(n int) string { return policy.MirrorType(n).String() }, number: numberBy(policy.ParseMirrorType),
 		},
-		attachedTo(manifest.Policy),
-		attachedTo(manifest.Mirror),
+		attachedTo(kinds.PolicerDocument),
+		attachedTo(kinds.MirrorDocument),
 		ruleProtocol("protocol"),
 		ruleProtocol("maxProtocol"),
 	}
@@ -65,7 +66,7 @@ func attachedTo(kind string) worded {
 
 func ruleProtocol(property string) worded {
 	return worded{
-		kind: manifest.Firewall, group: "ruleArguments", property: property,
+		kind: kinds.RuleDocument, group: "ruleArguments", property: property,
 		word: func(n int) string { return policy.RuleProtocolWord(uint8(n)) }, number: numberBy(policy.ParseRuleProtocol),
 	}
 }
@@ -120,7 +121,7 @@ func addWords(kind string, spec map[string]any) {
 		delete(group, w.property)
 		group[cmp.Or(w.renamed, w.property)] = word
 	}
-	if kind == manifest.Loadbalancer {
+	if kind == kinds.ServiceDocument {
 		dropDefaults(spec)
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	v1 "loxilb/api/v1"
 	"loxilb/internal/cli/session"
+	"loxilb/internal/kinds"
 	"loxilb/internal/lb"
 )
 
@@ -43,12 +44,12 @@ func getStatus(o *session.Options) *cobra.Command {
 	return kind.GetWith(o, cmd)
 }
 
-// statusKinds returns the kinds of objects that have a status.
-func statusKinds() []string {
-	return []string{
-		"service", "endpoint", "interface", "network", "vip", "setting", "pressure", "programs", "firewall", "policer", "mirror", "drain", "instance",
-		"ipv4address", "neighbor", "route", "fdb", "vlan", "vlanmember", "vxlan", "vxlanpeer",
+// statusKinds returns the kinds of objects that have a status: of users first, then of the daemon.
+func statusKinds() (list []string) {
+	for _, k := range kinds.All() {
+		list = append(list, k.About().Name)
 	}
+	return append(list, "interface", "network", "vip", "setting", "pressure", "programs")
 }
 
 func checkStatusKind(word string) error {

@@ -1,27 +1,29 @@
-// Package desired is the state that users want: the kinds of objects, one file for each. To add
-// one, write its file, with a function that makes its store.Kind, and give its table to Open.
+// Package desired is the state that users want: a table for each registered kind of objects, and
+// what is asked of several objects together.
 package desired
 
 import (
 	"log/slog"
 
 	"loxilb/internal/control/store"
+	"loxilb/internal/kinds"
 	"loxilb/internal/lb"
 	"loxilb/internal/lb/netobj"
+	"loxilb/internal/lb/policy"
 )
 
 // State is the desired state: the store, and the tables of its kinds.
 type State struct {
 	*store.Store
 	Services  *Services
-	Endpoints *Endpoints
+	Endpoints *store.Table[lb.EndpointProbe]
 	Drains    *Drains
-	Policers  *Policers
-	Mirrors   *Mirrors
+	Policers  *store.Table[policy.Policer]
+	Mirrors   *store.Table[policy.Mirror]
 	Addresses *store.Table[netobj.Address]
 	Routes    *store.Table[netobj.Route]
 	Neighbors *store.Table[netobj.Neighbor]
-	Rules     *Rules
+	Rules     *store.Table[policy.Rule]
 	FDBs      *store.Table[netobj.FDB]
 	VLANs     *store.Table[netobj.VLAN]
 	Members   *store.Table[netobj.VLANMember] // of VLANs
@@ -57,18 +59,24 @@ func Open(dir string, log *slog.Logger, opts ...Option) (*State, error) {
 		opt(&o)
 	}
 	s := &State{
-		Services: newServices(o.admit), Endpoints: newEndpoints(), Drains: newDrains(), Policers: newPolicers(), Mirrors: newMirrors(), Rules: newRules(), Instances: newInstances(o.place),
-		Addresses: newNetObjects[netobj.Address](netobj.AddressKind),
-		Routes:    newNetObjects[netobj.Route](netobj.RouteKind),
-		Neighbors: newNetObjects[netobj.Neighbor](netobj.NeighborKind),
-		FDBs:      newNetObjects[netobj.FDB](netobj.FDBKind),
-		VLANs:     newNetObjects[netobj.VLAN](netobj.VLANKind),
-		Members:   newNetObjects[netobj.VLANMember](netobj.VLANMemberKind),
-		VXLANs:    newNetObjects[netobj.VXLAN](netobj.VXLANKind),
-		Peers:     newNetObjects[netobj.VXLANPeer](netobj.VXLANPeerKind),
+		Services:  newServices(o.admit),
+		Endpoints: tableOf(kinds.Endpoint()),
+		Drains:    &Drains{tableOf(kinds.Drain())},
+		Policers:  tableOf(kinds.Policer()),
+		Mirrors:   tableOf(kinds.Mirror()),
+		Rules:     tableOf(kinds.Rule()),
+		Instances: &Instances{tableOf(kinds.Instance()), o.place},
+		Addresses: tableOf(kinds.Address()),
+		Routes:    tableOf(kinds.Route()),
+		Neighbors: tableOf(kinds.Neighbor()),
+		FDBs:      tableOf(kinds.FDB()),
+		VLANs:     tableOf(kinds.VLAN()),
+		Members:   tableOf(kinds.VLANMember()),
+		VXLANs:    tableOf(kinds.VXLAN()),
+		Peers:     tableOf(kinds.VXLANPeer()),
 	}
 	var err error
-	s.Store, err = store.Open(dir, log, s.Services.Table, s.Endpoints.Table, s.Drains.Table, s.Policers.Table, s.Mirrors.Table, s.Rules.Table, s.Instances.Table,
+	s.Store, err = store.Open(dir, log, s.Services.Table, s.Endpoints, s.Drains.Table, s.Policers, s.Mirrors, s.Rules, s.Instances.Table,
 		s.Addresses, s.Routes, s.Neighbors, s.FDBs, s.VLANs, s.Members, s.VXLANs, s.Peers)
 	if err != nil {
 		return nil, err

@@ -8,11 +8,9 @@ import (
 	"slices"
 
 	"loxilb/internal/control/store"
+	"loxilb/internal/kinds"
 	"loxilb/internal/lb"
 )
-
-// ServiceKind is the name of the kind, as messages and journals have it.
-const ServiceKind = "service"
 
 // The indexes of services.
 const (
@@ -33,61 +31,52 @@ const (
 type Services struct{ *store.Table[lb.Service] }
 
 func newServices(admit Admission) *Services {
-	s, schema := &Services{}, lb.NewSchema()
-	s.Table = store.NewTable(store.Kind[lb.Service]{
-		Name:     ServiceKind,
-		Key:      func(s lb.Service) string { return s.Key.String() },
-		Sort:     sortOfText,
-		Equal:    schema.Equal,
-		Validate: lb.Service.Validate,
-		Clone:    schema.Clone,
-		Format:   schema.RecordFormat(),
-		Encode:   schema.MarshalRecord,
-		Decode:   schema.UnmarshalRecord,
-		Bare:     "service",
-		Indexes: []store.Index[lb.Service]{
-			{Name: byName, Values: func(s lb.Service) []string {
-				if s.Name == "" {
-					return nil
-				}
-				return []string{s.Name}
-			}},
-			{Name: bySecondary, Values: func(s lb.Service) []string {
-				var list []string
-				for _, k := range s.SecondaryKeys() {
-					list = append(list, sortOf(k))
-				}
-				return list
-			}},
-			{Name: byRange, Values: func(s lb.Service) []string {
-				if s.PortMax == 0 {
-					return nil
-				}
-				return []string{sortOfVIP(s.VIP)}
-			}},
-		},
-		Totals: []func(lb.Service) int{
-			endpointTotal:  func(s lb.Service) int { return len(s.Endpoints) },
-			sourceTotal:    func(s lb.Service) int { return len(s.Sources) + len(s.Denied) },
-			secondaryTotal: func(s lb.Service) int { return len(s.Secondary) },
-			rangeTotal:     func(s lb.Service) int { return int(min(s.PortMax, 1)) },
-		},
-		Check: func(before, after *store.Snapshot, changed []store.ID) error {
-			if err := s.check(before, after, changed); err != nil || admit == nil {
-				return err
+	s, kind := &Services{}, storeKind(kinds.Service())
+	kind.Sort = sortOfText
+	kind.Bare = "service"
+	kind.Indexes = []store.Index[lb.Service]{
+		{Name: byName, Values: func(s lb.Service) []string {
+			if s.Name == "" {
+				return nil
 			}
-			return admit(s.At(before), s.At(after), ServiceKeys(changed))
-		},
-	})
+			return []string{s.Name}
+		}},
+		{Name: bySecondary, Values: func(s lb.Service) []string {
+			var list []string
+			for _, k := range s.SecondaryKeys() {
+				list = append(list, sortOf(k))
+			}
+			return list
+		}},
+		{Name: byRange, Values: func(s lb.Service) []string {
+			if s.PortMax == 0 {
+				return nil
+			}
+			return []string{sortOfVIP(s.VIP)}
+		}},
+	}
+	kind.Totals = []func(lb.Service) int{
+		endpointTotal:  func(s lb.Service) int { return len(s.Endpoints) },
+		sourceTotal:    func(s lb.Service) int { return len(s.Sources) + len(s.Denied) },
+		secondaryTotal: func(s lb.Service) int { return len(s.Secondary) },
+		rangeTotal:     func(s lb.Service) int { return int(min(s.PortMax, 1)) },
+	}
+	kind.Check = func(before, after *store.Snapshot, changed []store.ID) error {
+		if err := s.check(before, after, changed); err != nil || admit == nil {
+			return err
+		}
+		return admit(s.At(before), s.At(after), ServiceKeys(changed))
+	}
+	s.Table = store.NewTable(kind)
 	return s
 }
 
 // ServiceID names a service among objects of all kinds.
-func ServiceID(k lb.Key) store.ID { return store.ID{Kind: ServiceKind, Key: k.String()} }
+func ServiceID(k lb.Key) store.ID { return store.ID{Kind: kinds.ServiceName, Key: k.String()} }
 
 // ServiceKey returns the inverse of ServiceID; false: id is none of a service.
 func ServiceKey(id store.ID) (lb.Key, bool) {
-	if id.Kind != ServiceKind {
+	if id.Kind != kinds.ServiceName {
 		return lb.Key{}, false
 	}
 	k, err := lb.ParseKey(id.Key)

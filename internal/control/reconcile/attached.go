@@ -11,6 +11,7 @@ import (
 	"loxilb/internal/control/store"
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/kernel/netdev"
+	"loxilb/internal/kinds"
 	"loxilb/internal/lb"
 	"loxilb/internal/lb/policy"
 )
@@ -159,8 +160,8 @@ type attachedLoop[T any] struct {
 // left. No object has it as a name.
 const leftover = ""
 
-func newAttachedLoop[T any](kind string, w Worker[string], s *desired.State, table *store.Table[T], key func(*T) string, o Observers) attachedLoop[T] {
-	l := attachedLoop[T]{newObjectLoop(kind, w, s, table, key, o)}
+func newAttachedLoop[T any](w Worker[string], s *desired.State, table *store.Table[T], o Observers) attachedLoop[T] {
+	l := attachedLoop[T]{newObjectLoop(w, s, table, o)}
 	l.applied = func() []string { return []string{leftover} }
 	l.Loop.feed = l.feed
 	l.Loop.name = func(key string) string { return cmp.Or(key, "all") }
@@ -171,7 +172,7 @@ func newAttachedLoop[T any](kind string, w Worker[string], s *desired.State, tab
 func (l attachedLoop[T]) feed(ctx context.Context) {
 	if _, changed, ok := l.desired.Since(l.seen); ok && l.started {
 		for _, id := range changed {
-			if id.Kind == desired.ServiceKind || id.Kind == desired.RuleKind {
+			if id.Kind == kinds.ServiceName || id.Kind == kinds.RuleName {
 				l.Mark(leftover)
 				break
 			}
@@ -193,7 +194,7 @@ type Policers struct {
 // NewPolicers makes the loop of the policers.
 func NewPolicers(s *desired.State, a *Attached, o Observers) *Policers {
 	p := &Policers{attached: a}
-	p.attachedLoop = newAttachedLoop(desired.PolicerKind, p, s, s.Policers.Table, func(p *policy.Policer) string { return p.Name }, o)
+	p.attachedLoop = newAttachedLoop(p, s, s.Policers, o)
 	return p
 }
 
@@ -230,7 +231,7 @@ type Mirrors struct {
 // NewMirrors makes the loop of the mirrors.
 func NewMirrors(s *desired.State, a *Attached, taps Taps, o Observers) *Mirrors {
 	m := &Mirrors{attached: a, taps: taps}
-	m.attachedLoop = newAttachedLoop(desired.MirrorKind, m, s, s.Mirrors.Table, func(m *policy.Mirror) string { return m.Name }, o)
+	m.attachedLoop = newAttachedLoop(m, s, s.Mirrors, o)
 	return m
 }
 

@@ -11,6 +11,7 @@ import (
 	"loxilb/internal/control/status"
 	"loxilb/internal/control/store"
 	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/kinds"
 	"loxilb/internal/lb"
 	"loxilb/internal/lb/report"
 )
@@ -96,7 +97,13 @@ func (s *Services) auditOne(now *store.Snapshot, resolver *compile.Resolver, key
 // AuditStatuses returns which other objects are not applied as users want them.
 func AuditStatuses(statuses *status.Table) report.Compared {
 	out := report.Compared{Table: "objects as desired"}
-	for _, kind := range []string{desired.RuleKind, desired.PolicerKind, desired.MirrorKind, InterfaceKind} {
+	var verified []string
+	for _, k := range kinds.All() {
+		if words := k.About(); words.Verified {
+			verified = append(verified, words.Name)
+		}
+	}
+	for _, kind := range append(verified, InterfaceKind) {
 		for _, st := range statuses.List(kind, false) {
 			switch out.Rows++; st.State() {
 			case status.Failed:

@@ -5,10 +5,10 @@ import (
 	"slices"
 	"time"
 
-	"loxilb/internal/control/desired"
 	"loxilb/internal/control/health"
 	"loxilb/internal/control/store"
 	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/kinds"
 	"loxilb/internal/lb"
 )
 
@@ -150,7 +150,7 @@ func (u *pending) schedule(k lb.Key, wait time.Duration) {
 // publishDrains informs the data path of the drained endpoints, also of those that left their
 // services.
 func (s *Services) publishDrains(snapshot *store.Snapshot, changed []store.ID, all bool) {
-	if all || slices.ContainsFunc(changed, func(id store.ID) bool { return id.Kind == desired.DrainKind }) {
+	if all || slices.ContainsFunc(changed, func(id store.ID) bool { return id.Kind == kinds.DrainName }) {
 		s.Tables.SetDrains(slices.Collect(s.Desired.Drains.All(snapshot)))
 		s.Ended()
 	}

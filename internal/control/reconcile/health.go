@@ -340,7 +340,7 @@ type EndpointProbes struct {
 // NewEndpointProbes makes the loop of the objects.
 func NewEndpointProbes(s *desired.State, h *Health, o Observers) *EndpointProbes {
 	p := &EndpointProbes{health: h}
-	p.objectLoop = newObjectLoop(desired.EndpointKind, p, s, s.Endpoints.Table, (*lb.EndpointProbe).Key, o)
+	p.objectLoop = newObjectLoop(p, s, s.Endpoints, o)
 	p.applied = h.probes.objects
 	return p
 }

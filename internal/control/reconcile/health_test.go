@@ -13,11 +13,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"loxilb/internal/control/compile"
-	"loxilb/internal/control/desired"
 	"loxilb/internal/control/health"
 	"loxilb/internal/control/status"
 	"loxilb/internal/control/store"
 	"loxilb/internal/event"
+	"loxilb/internal/kinds"
 	"loxilb/internal/lb"
 )
 
@@ -273,7 +273,7 @@ func TestEndpointObject(t *testing.T) {
 	r.wantAsked("change 192.168.1.1_tcp_80: ping 192.168.1.1:0 every 1s")
 	r.becomes("192.168.1.1_tcp_80", health.Up)
 	r.eventually("it is used again", func() bool { return slices.Contains(r.events, "put 10.0.0.1:443/tcp") })
-	if s := r.status(desired.EndpointKind, "192.168.1.1_tcp_80"); s.Applied == 0 || s.Applied != s.Desired {
+	if s := r.status(kinds.Endpoint().Name, "192.168.1.1_tcp_80"); s.Applied == 0 || s.Applied != s.Desired {
 		t.Errorf("%+v", s)
 	}
 	// An object without a service is probed too.
@@ -303,7 +303,7 @@ func TestEndpointObject(t *testing.T) {
 		return nil
 	}))
 	r.wantAsked("change 192.168.1.1_tcp_80: tcp 192.168.1.1:80 every 2s", "remove 192.168.9.9_tcp_22")
-	if _, ok := r.statuses.Get(status.ID{Kind: desired.EndpointKind, Key: "192.168.9.9_tcp_22"}); ok {
+	if _, ok := r.statuses.Get(status.ID{Kind: kinds.Endpoint().Name, Key: "192.168.9.9_tcp_22"}); ok {
 		t.Error("what is gone has a status")
 	}
 }

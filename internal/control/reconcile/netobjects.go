@@ -51,10 +51,10 @@ type NetObjects[T netobj.Object[T]] struct {
 }
 
 // NewNetObjects makes the loop of a kind.
-func NewNetObjects[T netobj.Object[T]](kind string, s *desired.State, table *store.Table[T], k netobj.Kernel[T], made Ledger, o Observers) *NetObjects[T] {
+func NewNetObjects[T netobj.Object[T]](s *desired.State, table *store.Table[T], k netobj.Kernel[T], made Ledger, o Observers) *NetObjects[T] {
 	n := &NetObjects[T]{kernel: k, ledger: made, changed: map[string]struct{}{}}
-	n.objectLoop = newObjectLoop(kind, n, s, table, func(o *T) string { return (*o).Key() }, o)
-	n.applied = func() []string { return made.Keys(kind) }
+	n.objectLoop = newObjectLoop(n, s, table, o)
+	n.applied = func() []string { return made.Keys(n.kind) }
 	n.Loop.feed = n.feed
 	return n
 }

@@ -166,7 +166,7 @@ func newRouteBench(t *testing.T, prepare func(*routeKernel)) *routeBench {
 	}
 	b := &routeBench{t: t, state: state, statuses: status.NewTable(), routeKernel: &routeKernel{routes: map[string]netobj.Route{}, notes: map[string][]byte{}}}
 	prepare(b.routeKernel)
-	b.loop = NewNetObjects(netobj.RouteKind, state, state.Routes, b.routeKernel, b.routeKernel, Observers{b.statuses, event.NewHub(), log})
+	b.loop = NewNetObjects(state, state.Routes, b.routeKernel, b.routeKernel, Observers{b.statuses, event.NewHub(), log})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { b.loop.Run(ctx); close(done) }()
@@ -355,7 +355,7 @@ func TestNetObjectsIgnored(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = state.Close() })
-	n := NewNetObjects(netobj.RouteKind, state, state.Routes, routes, made, Observers{status.NewTable(), event.NewHub(), log})
+	n := NewNetObjects(state, state.Routes, routes, made, Observers{status.NewTable(), event.NewHub(), log})
 	wanted := route(t, "10.6.0.0/16", "10.1.0.2")
 	apply := func(what string) {
 		t.Helper()

@@ -14,6 +14,7 @@ import (
 	"loxilb/internal/control/store"
 	"loxilb/internal/event"
 	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/kinds"
 	"loxilb/internal/lb"
 )
 
@@ -23,15 +24,14 @@ type objectLoop[T any] struct {
 	Observers
 	desired *desired.State
 	table   *store.Table[T]
-	key     func(*T) string
 	applied func() []string // applied objects, including deleted ones; nil: none outlives its object
 	seen    uint64          // revision up to which changes are marked
 	started bool
 }
 
-func newObjectLoop[T any](kind string, w Worker[string], s *desired.State, table *store.Table[T], key func(*T) string, o Observers) *objectLoop[T] {
-	l := &objectLoop[T]{Observers: o, desired: s, table: table, key: key}
-	l.Loop = newLoop(kind, func(key string) string { return key }, w, o)
+func newObjectLoop[T any](w Worker[string], s *desired.State, table *store.Table[T], o Observers) *objectLoop[T] {
+	l := &objectLoop[T]{Observers: o, desired: s, table: table}
+	l.Loop = newLoop(table.Name(), func(key string) string { return key }, w, o)
 	l.Loop.watch, l.Loop.feed = s.Changed, l.feed
 	return l
 }
@@ -59,7 +59,7 @@ func (l *objectLoop[T]) feed(context.Context) {
 
 func (l *objectLoop[T]) wantAll(w *status.Writer, now *store.Snapshot) {
 	for object := range l.table.All(now) {
-		l.want(w, now, l.key(&object))
+		l.want(w, now, l.table.Key(object))
 	}
 	if l.applied == nil {
 		return
@@ -105,12 +105,12 @@ func (c *dependents) feed(w *status.Writer, d *desired.State, snapshot *store.Sn
 		}
 	}
 	for _, id := range changed {
-		if id.Kind == desired.DrainKind || id.Kind == desired.InstanceKind {
+		if id.Kind == kinds.DrainName || id.Kind == kinds.InstanceName {
 			c.want(w, id)
 		}
 	}
-	w.Seen(desired.DrainKind, snapshot.Revision())
-	w.Seen(desired.InstanceKind, snapshot.Revision())
+	w.Seen(kinds.DrainName, snapshot.Revision())
+	w.Seen(kinds.InstanceName, snapshot.Revision())
 }
 
 func (c *dependents) want(w *status.Writer, id store.ID) {

@@ -8,11 +8,11 @@ import (
 	"testing"
 	"time"
 
-	"loxilb/internal/control/desired"
 	"loxilb/internal/control/status"
 	"loxilb/internal/control/store"
 	"loxilb/internal/kernel/datapath"
 	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/kinds"
 	"loxilb/internal/lb"
 )
 
@@ -147,19 +147,19 @@ func TestDependents(t *testing.T) {
 		edit      func(*store.Tx) error
 	}{
 		{
-			desired.DrainKind, drain.Key(), false,
+			kinds.DrainName, drain.Key(), false,
 			func(c datapath.Change) bool { return c.Table.Endpoints[0].Weight == 0 },
 			func(tx *store.Tx) error { return r.state.Drains.Put(tx, drain) },
 		},
 		{
-			desired.InstanceKind, lb.DefaultInstance, false,
+			kinds.InstanceName, lb.DefaultInstance, false,
 			func(c datapath.Change) bool { return slices.Equal(c.Table.SNAT, []bpf.TcIpAddr{bpf.Addr(clusterVIP)}) },
 			func(tx *store.Tx) error {
 				return r.state.Instances.Put(tx, lb.Instance{Role: lb.RoleMaster, VIP: clusterVIP})
 			},
 		},
 		{
-			desired.DrainKind, drain.Key(), true,
+			kinds.DrainName, drain.Key(), true,
 			func(c datapath.Change) bool { return c.Table.Endpoints[0].Weight > 0 },
 			func(tx *store.Tx) error { return tx.Delete(r.state.Drains.ID(drain.Key())) },
 		},
@@ -189,7 +189,7 @@ func TestDependents(t *testing.T) {
 		}
 		w.mu.Unlock()
 	}
-	if _, known := r.statuses.Get(status.ID{Kind: desired.DrainKind, Key: drain.Key()}); known {
+	if _, known := r.statuses.Get(status.ID{Kind: kinds.DrainName, Key: drain.Key()}); known {
 		t.Error("the drain that is gone has a status")
 	}
 }

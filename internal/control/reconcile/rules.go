@@ -60,7 +60,7 @@ type judgement struct {
 // NewRules makes the loop of the rules.
 func NewRules(s *desired.State, t RuleTable, links func() []netdev.Link, vips announce.Owner, o Observers) *Rules {
 	r := &Rules{table: t, links: links, vips: vips, named: map[string]int{}, judged: make(chan judgement, 1), void: func() {}}
-	r.objectLoop = newObjectLoop(desired.RuleKind, r, s, s.Rules.Table, func(r *policy.Rule) string { return r.Key() }, o)
+	r.objectLoop = newObjectLoop(r, s, s.Rules, o)
 	r.applied, r.together = r.keys, true
 	if t.RuleCount() > 0 {
 		r.has = []string{leftRules}

@@ -17,6 +17,7 @@ import (
 	"loxilb/internal/control/store"
 	"loxilb/internal/kernel/datapath"
 	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/kinds"
 	"loxilb/internal/lb"
 )
 
@@ -75,7 +76,7 @@ type ServicesConfig struct {
 // NewServices makes the loop of the services.
 func NewServices(c ServicesConfig) *Services {
 	s := &Services{ServicesConfig: c, index: newIndex(newNotifier(c.Endpoints), c.Health.probes), dependents: newDependents()}
-	s.Loop = newLoop(desired.ServiceKind, lb.Key.String, s, c.Observers)
+	s.Loop = newLoop(kinds.ServiceName, lb.Key.String, s, c.Observers)
 	s.Loop.watch, s.Loop.feed = c.Desired.Changed, s.feed
 	s.slowStart = newSlowStart(c.Log, s.Mark)
 	s.pending = pending{timers: map[lb.Key]*time.Timer{}, mark: s.Mark}
@@ -115,7 +116,7 @@ func (s *Services) Started() (done bool, applied, total int) {
 		return true, 0, 0
 	default:
 	}
-	counts := s.Statuses.Counts()[desired.ServiceKind]
+	counts := s.Statuses.Counts()[kinds.ServiceName]
 	return false, counts[status.Applied], s.Desired.Services.Len(s.Desired.Snapshot())
 }
 
@@ -141,7 +142,7 @@ func (s *Services) feed(ctx context.Context) {
 			} else {
 				s.feedChanges(w, snapshot, changed)
 			}
-			w.Seen(desired.ServiceKind, s.seen)
+			w.Seen(kinds.ServiceName, s.seen)
 			s.dependents.feed(w, s.Desired, snapshot, changed, all)
 		})
 		s.feedRoles(ctx, snapshot)

@@ -15,11 +15,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"loxilb/internal/control/compile"
-	"loxilb/internal/control/desired"
 	"loxilb/internal/control/status"
 	"loxilb/internal/control/store"
 	"loxilb/internal/kernel/datapath"
 	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/kinds"
 	"loxilb/internal/lb"
 )
 
@@ -51,7 +51,7 @@ func TestOrder(t *testing.T) {
 	r.wantEvents("delete 10.0.0.1:443/tcp", "put 10.0.0.0:53/udp", "give up [10.0.0.1]", "own [10.0.0.0]")
 	want := []string{"service 10.0.0.0:53/udp applied"}
 	var got []string
-	for _, s := range r.statuses.List(desired.ServiceKind, false) {
+	for _, s := range r.statuses.List(kinds.ServiceName, false) {
 		got = append(got, s.String()+" "+string(s.State()))
 	}
 	if !slices.Equal(got, want) {

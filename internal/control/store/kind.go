@@ -55,6 +55,8 @@ type Kind[T any] struct {
 
 	Indexes []Index[T]    // optional
 	Totals  []func(T) int // optional: values that are summed over all objects
+	Most    int           // how many objects there may be; 0: any number
+	Plural  string        // what they are called in the refusal of more
 	// Check refuses the state that a commit would make; changed are all objects, of any kind, that
 	// it would create, change or delete. Files are read without it: an earlier state can be
 	// repaired. Optional.
@@ -67,6 +69,9 @@ type Index[T any] struct {
 	// Values returns what an object is found by, none if it is not in the index. They hold no zero
 	// byte, or all have the same length.
 	Values func(T) []string
+	// Taken refuses an object that has a value of another one, by that one's key. Optional: objects
+	// may share values.
+	Taken func(object T, other string) error
 }
 
 // View is a source of objects: a *Snapshot, or a *Tx, which sees its own changes.
@@ -115,8 +120,8 @@ type AnyTable interface {
 // errNewerFormat is why a record is kept and not served.
 var errNewerFormat = errors.New("its format is newer than what this loxilb knows")
 
-// DecodeStrict decodes JSON into a struct, and refuses unknown members: for Kind.Decode.
-func DecodeStrict(object []byte, into any) error {
+// decodeStrict decodes JSON into a struct, and refuses unknown members.
+func decodeStrict(object []byte, into any) error {
 	d := json.NewDecoder(bytes.NewReader(object))
 	d.DisallowUnknownFields()
 	return d.Decode(into)

@@ -40,7 +40,7 @@ func itemKind() Kind[item] {
 			return 2, b, err
 		},
 		Decode: func(_ int, object []byte) (i item, err error) {
-			err = DecodeStrict(object, &i)
+			err = decodeStrict(object, &i)
 			i.Owner = ""
 			return i, err
 		},

@@ -112,7 +112,7 @@ func decodeLine(line []byte, record any) error {
 	if err != nil {
 		return err
 	}
-	return DecodeStrict(body, record)
+	return decodeStrict(body, record)
 }
 
 // decodeHeader reads a header of any version.

@@ -36,7 +36,7 @@ func ruleKind(format int) Kind[rule] {
 			return needs, b, err
 		},
 		Decode: func(_ int, object []byte) (r rule, err error) {
-			if err = DecodeStrict(object, &r); err == nil && r.Number < 0 {
+			if err = decodeStrict(object, &r); err == nil && r.Number < 0 {
 				err = errors.New("its number is negative")
 			}
 			return r, err

@@ -17,6 +17,9 @@ type Table[T any] struct {
 // NewTable makes the table of a kind.
 func NewTable[T any](kind Kind[T]) *Table[T] { return &Table[T]{kind: kind} }
 
+// Name returns the name of the kind.
+func (t *Table[T]) Name() string { return t.kind.Name }
+
 // ID names the object with a key.
 func (t *Table[T]) ID(key string) ID { return ID{t.kind.Name, key} }
 
@@ -233,8 +236,40 @@ func (t *Table[T]) decode(format int, data []byte) (row, error) {
 }
 
 func (t *Table[T]) check(before, after *Snapshot, changed []ID) error {
+	if n := t.Len(after); t.kind.Most > 0 && n > t.kind.Most && n > t.Len(before) {
+		return fmt.Errorf("a total of %d %s %w of %d", n, t.kind.Plural, ErrLimit, t.kind.Most)
+	}
+	for _, index := range t.kind.Indexes {
+		if index.Taken == nil {
+			continue
+		}
+		if err := t.checkTaken(index, after, changed); err != nil {
+			return err
+		}
+	}
 	if t.kind.Check == nil {
 		return nil
 	}
 	return t.kind.Check(before, after, changed)
+}
+
+// checkTaken refuses changed objects that share a value of an index with others.
+func (t *Table[T]) checkTaken(index Index[T], after *Snapshot, changed []ID) error {
+	for _, id := range changed {
+		if id.Kind != t.kind.Name {
+			continue
+		}
+		one, there := t.Get(after, id.Key)
+		if !there {
+			continue
+		}
+		for _, value := range index.Values(one) {
+			for other := range t.Find(after, index.Name, value) {
+				if key := t.Key(other); key != id.Key {
+					return index.Taken(one, key)
+				}
+			}
+		}
+	}
+	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"loxilb/internal/control/compile"
+	"loxilb/internal/control/desired"
 	"loxilb/internal/kernel/datapath/dryrun"
 	"loxilb/internal/lb"
 	"loxilb/internal/lb/policy"
@@ -24,13 +25,13 @@ func (i *inquiry) addAttached(r *dryrun.Result, s *lb.Service) {
 	var policers, mirrors []string
 	for _, p := range i.places(r, s) {
 		if name, there := p.of(func(name string) (string, bool) {
-			o, there := i.Desired.Policers.At(i.now, p.to, name, p.back)
+			o, there := desired.AttachedAt(i.Desired.Policers, i.now, p.to, name, p.back)
 			return o.Name, there
 		}); there {
 			policers = append(policers, name)
 		}
 		if name, there := p.of(func(name string) (string, bool) {
-			o, there := i.Desired.Mirrors.At(i.now, p.to, name, p.back)
+			o, there := desired.AttachedAt(i.Desired.Mirrors, i.now, p.to, name, p.back)
 			if o.OneOf > 1 {
 				return fmt.Sprintf("%s, one of %d packets", o.Name, o.OneOf), there
 			}
@@ -93,8 +94,8 @@ func (i *inquiry) prefixOf(client netip.Addr) (string, bool) {
 	for bits := client.BitLen(); bits >= 0; bits-- {
 		name := netip.PrefixFrom(client, bits).Masked().String()
 		for _, back := range []bool{false, true} {
-			_, policed := i.Desired.Policers.At(i.now, policy.AttachSource, name, back)
-			if _, mirrored := i.Desired.Mirrors.At(i.now, policy.AttachSource, name, back); policed || mirrored {
+			_, policed := desired.AttachedAt(i.Desired.Policers, i.now, policy.AttachSource, name, back)
+			if _, mirrored := desired.AttachedAt(i.Desired.Mirrors, i.now, policy.AttachSource, name, back); policed || mirrored {
 				return name, true
 			}
 		}

@@ -120,7 +120,7 @@ func (k netKind[T]) metBy(o T, there []T) (bool, *rest.Problem) {
 	case slices.ContainsFunc(there, o.MetBy):
 		return true, nil
 	case len(there) > 0:
-		return false, objects.KernelProblem(&netobj.ForeignError{Kind: k.table.ID("").Kind, Has: there[0].String()})
+		return false, objects.KernelProblem(&netobj.ForeignError{Kind: k.table.Name(), Has: there[0].String()})
 	}
 	return false, nil
 }
@@ -207,7 +207,7 @@ func (k netKind[T]) foreignProblem(a *API, r *http.Request, key string) (p *rest
 	}
 	var paths []objects.AccessPath
 	for _, o := range there {
-		paths = append(paths, a.Objects.AccessPaths("deleting ", k.table.ID("").Kind, o)...)
+		paths = append(paths, a.Objects.AccessPaths("deleting ", k.table.Name(), o)...)
 	}
 	if objects.Forced(r) || len(paths) == 0 {
 		return nil, len(there) == 0

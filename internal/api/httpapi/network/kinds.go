@@ -7,15 +7,15 @@ import (
 	v1 "loxilb/api/v1"
 	"loxilb/internal/api/httpapi/objects"
 	"loxilb/internal/api/httpapi/rest"
-	"loxilb/internal/api/manifest"
 	"loxilb/internal/control/store"
+	"loxilb/internal/kinds"
 	"loxilb/internal/lb/netobj"
 )
 
 // netObjects is the row of a kind of the kernel's network. What the kernel has already, by somebody
 // else, is left to that.
-func netObjects[T netobj.Object[T]](a *API, name string, table *store.Table[T], k func() netKind[T], read func(o *v1.Object) (T, *rest.Problem), show func(*T) any) objects.Kind {
-	row := objects.KindOf(name, table, func(o *v1.Object, _ bool) (T, *rest.Problem) { return read(o) }, show, rest.BadRequest)
+func netObjects[T netobj.Object[T]](a *API, words kinds.Words, table *store.Table[T], k func() netKind[T], read func(o *v1.Object) (T, *rest.Problem), show func(*T) any) objects.Kind {
+	row := objects.KindOf(words, table, func(o *v1.Object, _ bool) (T, *rest.Problem) { return read(o) }, show, rest.BadRequest)
 	row.Kernel = true
 	row.Outside = func(made map[string]bool, list []any) func(w *objects.Wanted) (there bool, p *rest.Problem) {
 		kind := k()
@@ -54,22 +54,22 @@ func netObjects[T netobj.Object[T]](a *API, name string, table *store.Table[T], 
 // ObjectKinds returns the rows of the kinds of the kernel's network.
 func (a *API) ObjectKinds() []objects.Kind {
 	return []objects.Kind{
-		netObjects(a, manifest.IPaddress, a.Store.Addresses, a.addresses, objects.Spec(func(s *v1.DeviceAddress) (netobj.Address, error) {
+		netObjects(a, kinds.Address().Words, a.Store.Addresses, a.addresses, objects.Spec(func(s *v1.DeviceAddress) (netobj.Address, error) {
 			return netobj.ParseAddress(s.Dev, s.IpAddress)
 		}), func(o *netobj.Address) any { return &v1.DeviceAddress{Dev: o.Dev, IpAddress: o.Prefix.String()} }),
-		netObjects(a, manifest.Route, a.Store.Routes, a.routes, objects.Spec(func(s *v1.Route) (netobj.Route, error) {
+		netObjects(a, kinds.Route().Words, a.Store.Routes, a.routes, objects.Spec(func(s *v1.Route) (netobj.Route, error) {
 			return netobj.ParseRoute(s.DestinationIPNet, s.Gateway, s.Protocol)
 		}), showRoute),
-		netObjects(a, manifest.Neighbor, a.Store.Neighbors, a.neighbors, objects.Spec(func(s *v1.Neighbor) (netobj.Neighbor, error) {
+		netObjects(a, kinds.Neighbor().Words, a.Store.Neighbors, a.neighbors, objects.Spec(func(s *v1.Neighbor) (netobj.Neighbor, error) {
 			return netobj.ParseNeighbor(s.IpAddress, s.Dev, s.MacAddress)
 		}), func(o *netobj.Neighbor) any {
 			return &v1.Neighbor{IpAddress: o.Addr.String(), Dev: o.Dev, MacAddress: o.MAC.String()}
 		}),
-		netObjects(a, manifest.FDB, a.Store.FDBs, a.fdbs, objects.Spec(func(s *v1.Fdb) (netobj.FDB, error) {
+		netObjects(a, kinds.FDB().Words, a.Store.FDBs, a.fdbs, objects.Spec(func(s *v1.Fdb) (netobj.FDB, error) {
 			return netobj.ParseFDB(s.MacAddress, s.Dev)
 		}), func(o *netobj.FDB) any { return &v1.Fdb{Dev: o.Dev, MacAddress: o.MAC.String()} }),
-		netObjects(a, manifest.Vlan, a.Store.VLANs, a.vlans, readVLAN, func(o *netobj.VLAN) any { return &v1.Vlan{Vid: o.ID} }),
-		netObjects(a, manifest.Vxlan, a.Store.VXLANs, a.vxlans, objects.Spec(func(s *v1.Vxlan) (netobj.VXLAN, error) {
+		netObjects(a, kinds.VLAN().Words, a.Store.VLANs, a.vlans, readVLAN, func(o *netobj.VLAN) any { return &v1.Vlan{Vid: o.ID} }),
+		netObjects(a, kinds.VXLAN().Words, a.Store.VXLANs, a.vxlans, objects.Spec(func(s *v1.Vxlan) (netobj.VXLAN, error) {
 			o := netobj.VXLAN{ID: s.VxlanID, Dev: s.EpIntf}
 			return o, o.Validate()
 		}), func(o *netobj.VXLAN) any { return &v1.Vxlan{VxlanID: o.ID, EpIntf: o.Dev} }),
@@ -96,7 +96,7 @@ func readVLAN(o *v1.Object) (vlan netobj.VLAN, p *rest.Problem) {
 
 // vlanMemberObjects returns the row of members of VLANs: metadata say of which.
 func (a *API) vlanMemberObjects() objects.Kind {
-	row := netObjects(a, manifest.VlanMember, a.Store.Members, a.vlanMembers, func(o *v1.Object) (m netobj.VLANMember, p *rest.Problem) {
+	row := netObjects(a, kinds.VLANMember().Words, a.Store.Members, a.vlanMembers, func(o *v1.Object) (m netobj.VLANMember, p *rest.Problem) {
 		vid, p := objects.Number(o, "vid")
 		if p != nil {
 			return m, p
@@ -114,7 +114,7 @@ func (a *API) vlanMemberObjects() objects.Kind {
 
 // vxlanPeerObjects returns the row of peers of tunnels: metadata say of which.
 func (a *API) vxlanPeerObjects() objects.Kind {
-	row := netObjects(a, manifest.VxlanPeer, a.Store.Peers, a.vxlanPeers, func(o *v1.Object) (peer netobj.VXLANPeer, p *rest.Problem) {
+	row := netObjects(a, kinds.VXLANPeer().Words, a.Store.Peers, a.vxlanPeers, func(o *v1.Object) (peer netobj.VXLANPeer, p *rest.Problem) {
 		id, p := objects.Number(o, "vxlanID")
 		if p != nil {
 			return peer, p

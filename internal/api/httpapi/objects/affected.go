@@ -7,8 +7,8 @@ import (
 	"time"
 
 	v1 "loxilb/api/v1"
-	"loxilb/internal/api/manifest"
 	"loxilb/internal/control/store"
+	"loxilb/internal/kinds"
 	"loxilb/internal/lb"
 	"loxilb/internal/lb/report"
 )
@@ -67,7 +67,7 @@ func (a *API) affectedServices(changes []v1.Change, before, after *store.Snapsho
 	for i := range changes {
 		c := &changes[i]
 		key, err := lb.ParseKey(c.Name)
-		if c.Kind != manifest.Loadbalancer || c.Connections == 0 || err != nil {
+		if c.Kind != kinds.ServiceDocument || c.Connections == 0 || err != nil {
 			continue
 		}
 		was, _ := a.Store.Services.Get(before, key)

@@ -46,7 +46,7 @@ type listed struct {
 	there bool // besides the store: nothing is to be done
 }
 
-func (o *listed) id() store.ID { return store.ID{Kind: o.kind.Store, Key: o.Key} }
+func (o *listed) id() store.ID { return store.ID{Kind: o.kind.Name, Key: o.Key} }
 
 // ApplyObjects applies a list of objects of any kinds in one transaction.
 func (a *API) ApplyObjects(w http.ResponseWriter, r *http.Request) {
@@ -137,7 +137,7 @@ func (a *API) result(t *transaction, before, after *store.Snapshot, changed []st
 		if k == nil || len(t.named) == 0 {
 			continue
 		}
-		if _, named := t.named[store.ID{Kind: k.Store, Key: c.Name}]; named {
+		if _, named := t.named[store.ID{Kind: k.Name, Key: c.Name}]; named {
 			out.Unchanged--
 		} else {
 			c.Pruned = true
@@ -226,7 +226,7 @@ func (a *API) readObjects(list []v1.Object, keyOnly bool) ([]listed, *rest.Probl
 		}
 		id := out[i].id()
 		if other, twice := first[id]; twice {
-			all.list = append(all.list, v1.ObjectError{Index: i, Other: &other, Message: fmt.Sprintf("%s %s is given twice", out[i].kind.Name, id.Key)})
+			all.list = append(all.list, v1.ObjectError{Index: i, Other: &other, Message: fmt.Sprintf("%s %s is given twice", out[i].kind.Document, id.Key)})
 			continue
 		}
 		first[id] = i
@@ -331,7 +331,7 @@ func (req *application) edit(tx *store.Tx) error {
 // written.
 func prune(tx *store.Tx, k *Kind, named map[store.ID]int) error {
 	for _, key := range slices.Collect(k.Keys(tx)) {
-		id := store.ID{Kind: k.Store, Key: key}
+		id := store.ID{Kind: k.Name, Key: key}
 		if _, there := named[id]; there || k.Managed != nil && k.Managed(tx, key) {
 			continue
 		}

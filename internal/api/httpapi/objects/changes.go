@@ -23,7 +23,7 @@ func (a *API) changes(before, after *store.Snapshot, ids []store.ID, detail bool
 	for i := range a.kinds {
 		k := &a.kinds[i]
 		for _, id := range ids {
-			if id.Kind == k.Store {
+			if id.Kind == k.Name {
 				out = append(out, k.change(before, after, id, detail))
 			}
 		}
@@ -49,7 +49,7 @@ func changeOf(before, after *store.Snapshot, id store.ID) string {
 }
 
 func (k *Kind) change(before, after *store.Snapshot, id store.ID, detail bool) v1.Change {
-	c := v1.Change{Kind: k.Name, Name: id.Key, Action: changeOf(before, after, id)}
+	c := v1.Change{Kind: k.Document, Name: id.Key, Action: changeOf(before, after, id)}
 	if !detail {
 		return c
 	}

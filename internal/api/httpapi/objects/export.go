@@ -16,28 +16,27 @@ import (
 
 	v1 "loxilb/api/v1"
 	"loxilb/internal/api/httpapi/rest"
-	"loxilb/internal/api/manifest"
 	"loxilb/internal/control/store"
 )
 
 // clusterComponent holds the roles of the node, which are exported for people to read.
 const clusterComponent = "cluster"
 
-// components returns the parts of an exported configuration that are kinds of object.
-func components() map[string]string {
-	return map[string]string{
-		"loadbalancer": manifest.Loadbalancer, "endpoint": manifest.Endpoint, "firewall": manifest.Firewall,
-		"mirror": manifest.Mirror, "policy": manifest.Policy,
+// components returns the parts of an exported configuration that are kinds of object, by name.
+func (a *API) components() map[string]*Kind {
+	out := map[string]*Kind{}
+	for i := range a.kinds {
+		if k := &a.kinds[i]; k.Exported {
+			out[strings.ToLower(k.Document)] = k
+		}
 	}
-}
-
-func componentNames() []string {
-	return slices.Sorted(maps.Keys(components()))
+	return out
 }
 
 // ExportConfig replies with the configuration as a file.
 func (a *API) ExportConfig(w http.ResponseWriter, _ *http.Request, params v1.ExportConfigParams) {
-	all := append(componentNames(), clusterComponent)
+	components := a.components()
+	all := append(slices.Sorted(maps.Keys(components)), clusterComponent)
 	wanted := all
 	if params.Components != "" {
 		wanted = slices.Compact(slices.Sorted(strings.SplitSeq(params.Components, ",")))
@@ -55,7 +54,7 @@ func (a *API) ExportConfig(w http.ResponseWriter, _ *http.Request, params v1.Exp
 			if name == clusterComponent {
 				out[name] = a.Roles()
 			} else {
-				out[name] = a.export(now, components()[name])
+				out[name] = components[name].export(now)
 			}
 		}
 		w.Header().Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{"filename": "loxilb-config-" + at.Format("20060102-150405") + ".json"}))
@@ -64,8 +63,8 @@ func (a *API) ExportConfig(w http.ResponseWriter, _ *http.Request, params v1.Exp
 }
 
 // export returns what there is of a kind, but for what a controller manages.
-func (a *API) export(v store.View, kind string) []any {
-	k, list := a.kindOf(kind), []any{}
+func (k *Kind) export(v store.View) []any {
+	list := []any{}
 	for key := range k.Keys(v) {
 		if k.Managed == nil || !k.Managed(v, key) {
 			list = append(list, k.Show(v, key))
@@ -105,7 +104,9 @@ func (a *API) imported(w http.ResponseWriter, r *http.Request) (*application, *r
 	}
 	var body v1.ApplyRequest
 	var places []string // of objects in the file
-	for _, name := range componentNames() {
+	components := a.components()
+	names := slices.Sorted(maps.Keys(components))
+	for _, name := range names {
 		part, there := parts[name]
 		if !there || string(part) == "null" {
 			continue
@@ -114,7 +115,7 @@ func (a *API) imported(w http.ResponseWriter, r *http.Request) (*application, *r
 		if err := json.Unmarshal(part, &specs); err != nil {
 			return nil, rest.RefuseField(http.StatusBadRequest, name, "", "is no list", "a list of objects as POST takes them")
 		}
-		kind := components()[name]
+		kind := components[name].Document
 		for i, spec := range specs {
 			places = append(places, fmt.Sprintf("%s[%d]", name, i))
 			body.Objects = append(body.Objects, v1.Object{Kind: kind, Spec: spec})
@@ -122,7 +123,7 @@ func (a *API) imported(w http.ResponseWriter, r *http.Request) (*application, *r
 		body.Prune = append(body.Prune, kind)
 	}
 	if len(body.Prune) == 0 {
-		return nil, rest.RefuseField(http.StatusBadRequest, "configuration", "", "has no component", strings.Join(componentNames(), ", "))
+		return nil, rest.RefuseField(http.StatusBadRequest, "configuration", "", "has no component", strings.Join(names, ", "))
 	}
 	body.Doing = "import"
 	req, p := a.application(&body)

@@ -13,13 +13,13 @@ import (
 	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/api/manifest"
 	"loxilb/internal/control/store"
+	"loxilb/internal/kinds"
 	"loxilb/internal/lb"
 )
 
 // A Kind is how requests about several kinds of object (apply, plan, save) deal with one of them.
 type Kind struct {
-	manifest.Kind
-	Store string // what the store calls the kind
+	kinds.Words
 	// Read makes something of what a request says, without a look at the store. With keyOnly no
 	// more is needed than what names it.
 	Read     func(o *v1.Object, keyOnly bool) (Wanted, *rest.Problem)
@@ -49,24 +49,22 @@ type Wanted struct {
 	Put   func(tx *store.Tx) error // *rest.Problem, or an error of the store
 }
 
-// Register serves these kinds of object, in the order of manifest.Kinds.
-func (a *API) Register(kinds ...Kind) {
-	a.kinds = append(a.kinds, kinds...)
+// Register serves these kinds of object, in the order of kinds.All.
+func (a *API) Register(list ...Kind) {
+	a.kinds = append(a.kinds, list...)
 	order := map[string]int{}
-	for i, k := range manifest.Kinds() {
-		order[k.Name] = i
+	for i, k := range kinds.All() {
+		order[k.About().Name] = i
 	}
 	slices.SortFunc(a.kinds, func(x, y Kind) int { return order[x.Name] - order[y.Name] })
 }
 
 // KindOf returns the row of a kind whose objects have a table of their own. named puts errors of
 // its validation into the API's words; nil: they are.
-func KindOf[T any](name string, t *store.Table[T], read func(o *v1.Object, keyOnly bool) (T, *rest.Problem), show func(*T) any,
+func KindOf[T any](words kinds.Words, t *store.Table[T], read func(o *v1.Object, keyOnly bool) (T, *rest.Problem), show func(*T) any,
 	named func(error) *rest.Problem) Kind {
-	kind, _ := manifest.Find(name)
 	return Kind{
-		Kind:  kind,
-		Store: t.ID("").Kind,
+		Words: words,
 		Read: func(o *v1.Object, keyOnly bool) (Wanted, *rest.Problem) {
 			value, p := read(o, keyOnly)
 			if p != nil {
@@ -116,7 +114,7 @@ func (a *API) kindOf(word string) *Kind {
 
 // kindOfID returns the row of the kind that the store calls so.
 func (a *API) kindOfID(id store.ID) *Kind {
-	i := slices.IndexFunc(a.kinds, func(o Kind) bool { return o.Store == id.Kind })
+	i := slices.IndexFunc(a.kinds, func(o Kind) bool { return o.Name == id.Kind })
 	if i < 0 {
 		return nil
 	}
@@ -173,20 +171,20 @@ func (a *API) GetObjects(w http.ResponseWriter, r *http.Request, params v1.GetOb
 			rest.RefuseField(http.StatusBadRequest, "kind", word, "is no kind that this loxilb serves", "").Write(w)
 			return
 		}
-		only[k.Name] = true
+		only[k.Document] = true
 	}
 	out := rest.NewList(w, "objects")
 	now := a.Store.Snapshot()
 	for i := range a.kinds {
 		k := &a.kinds[i]
-		if len(only) > 0 && !only[k.Name] {
+		if len(only) > 0 && !only[k.Document] {
 			continue
 		}
 		for key := range k.Keys(now) {
 			if k.Managed != nil && !params.Managed && k.Managed(now, key) {
 				continue
 			}
-			one := objectDocument{APIVersion: manifest.APIVersion, Kind: k.Name, Spec: k.Show(now, key)}
+			one := objectDocument{APIVersion: manifest.APIVersion, Kind: k.Document, Spec: k.Show(now, key)}
 			if k.Metadata != nil {
 				one.Metadata = k.Metadata(now, key)
 			}

@@ -10,8 +10,8 @@ import (
 
 	v1 "loxilb/api/v1"
 	"loxilb/internal/api/httpapi/rest"
-	"loxilb/internal/control/desired"
 	"loxilb/internal/event"
+	"loxilb/internal/kinds"
 )
 
 // GetEvents replies with recent events, or streams events as they happen.
@@ -75,7 +75,7 @@ func (f *eventFilter) matches(e *event.Event) bool {
 		return true
 	}
 	h, is := e.Body.(event.Health)
-	key, service := strings.CutPrefix(f.object, desired.ServiceKind+" ")
+	key, service := strings.CutPrefix(f.object, kinds.ServiceName+" ")
 	return is && service && slices.Contains(h.Services, key)
 }
 

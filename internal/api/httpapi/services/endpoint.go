@@ -35,7 +35,7 @@ func (a *API) CreateEndpoint(w http.ResponseWriter, r *http.Request) {
 		p.Write(w)
 		return
 	}
-	objects.PutOne(a.Objects, w, r, a.Store.Endpoints.Table, "endpoint", e)
+	objects.PutOne(a.Objects, w, r, a.Store.Endpoints, "endpoint", e)
 }
 
 // decodeEndpoint reads and checks an endpoint without looking at the store.

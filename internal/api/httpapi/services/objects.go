@@ -11,16 +11,14 @@ import (
 	v1 "loxilb/api/v1"
 	"loxilb/internal/api/httpapi/objects"
 	"loxilb/internal/api/httpapi/rest"
-	"loxilb/internal/api/manifest"
-	"loxilb/internal/control/desired"
 	"loxilb/internal/control/store"
 	"loxilb/internal/host/monotime"
+	"loxilb/internal/kinds"
 	"loxilb/internal/lb"
 )
 
 // serviceObjects returns the row of services.
 func (a *API) serviceObjects() objects.Kind {
-	kind, _ := manifest.Find(manifest.Loadbalancer)
 	services := a.Store.Services
 	find := func(v store.View, key string) (lb.Service, bool) {
 		k, err := lb.ParseKey(key)
@@ -30,8 +28,7 @@ func (a *API) serviceObjects() objects.Kind {
 		return services.Get(v, k)
 	}
 	return objects.Kind{
-		Kind:  kind,
-		Store: desired.ServiceKind,
+		Words: kinds.Service().Words,
 		Read:  a.readService,
 		Show: func(v store.View, key string) any {
 			s, ok := find(v, key)
@@ -188,7 +185,7 @@ type drainSpec struct {
 
 // drainObjects returns the row of drains.
 func (a *API) drainObjects() objects.Kind {
-	row := objects.KindOf(manifest.Drain, a.Store.Drains.Table, objects.Plain(readDrain), func(d *lb.Drain) any {
+	row := objects.KindOf(kinds.Drain().Words, a.Store.Drains.Table, objects.Plain(readDrain), func(d *lb.Drain) any {
 		out := drainSpec{Endpoint: d.Key(), Rate: d.Rate}
 		if !d.Deadline.IsZero() {
 			at := d.Deadline.UTC().Round(time.Millisecond)

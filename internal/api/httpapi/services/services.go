@@ -8,9 +8,9 @@ import (
 
 	"loxilb/internal/api/httpapi/objects"
 	"loxilb/internal/api/httpapi/rest"
-	"loxilb/internal/api/manifest"
 	"loxilb/internal/control/desired"
 	"loxilb/internal/control/servicestate"
+	"loxilb/internal/kinds"
 	"loxilb/internal/lb"
 	"loxilb/internal/lb/report"
 )
@@ -71,7 +71,7 @@ func New(o Options) *API {
 func (a *API) ObjectKinds() []objects.Kind {
 	return []objects.Kind{
 		a.serviceObjects(),
-		objects.KindOf(manifest.Endpoint, a.Store.Endpoints.Table, objects.Plain(a.readEndpoint), a.codec.showEndpoint, endpointProblem),
+		objects.KindOf(kinds.Endpoint().Words, a.Store.Endpoints, objects.Plain(a.readEndpoint), a.codec.showEndpoint, endpointProblem),
 		a.drainObjects(),
 	}
 }

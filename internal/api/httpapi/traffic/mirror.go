@@ -20,7 +20,7 @@ func mirrors() objects.Single[v1.Mirror, policy.Mirror] {
 
 // CreateMirror creates or changes a mirror.
 func (a *API) CreateMirror(w http.ResponseWriter, r *http.Request) {
-	mirrors().Create(a.Objects, w, r, a.Store.Mirrors.Table)
+	mirrors().Create(a.Objects, w, r, a.Store.Mirrors)
 }
 
 // showMirror returns a mirror as POST takes it.
@@ -115,5 +115,5 @@ func mirrorAnswer(m *policy.Mirror, stats policy.MirrorStats) *v1.Mirror {
 
 // DeleteMirror deletes a mirror.
 func (a *API) DeleteMirror(w http.ResponseWriter, r *http.Request, ident string) {
-	objects.DeleteOne(a.Objects, w, r, a.Store.Mirrors.Table, ident)
+	objects.DeleteOne(a.Objects, w, r, a.Store.Mirrors, ident)
 }

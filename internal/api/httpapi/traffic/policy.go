@@ -19,7 +19,7 @@ func policies() objects.Single[v1.Policy, policy.Policer] {
 
 // CreatePolicy creates or changes a policer.
 func (a *API) CreatePolicy(w http.ResponseWriter, r *http.Request) {
-	policies().Create(a.Objects, w, r, a.Store.Policers.Table)
+	policies().Create(a.Objects, w, r, a.Store.Policers)
 }
 
 func policerOf(body *v1.Policy) (p policy.Policer, err error) {
@@ -117,7 +117,7 @@ func policyAnswer(p *policy.Policer, stats policy.PolicerStats) *v1.Policy {
 
 // DeletePolicy deletes a policer.
 func (a *API) DeletePolicy(w http.ResponseWriter, r *http.Request, ident string) {
-	objects.DeleteOne(a.Objects, w, r, a.Store.Policers.Table, ident)
+	objects.DeleteOne(a.Objects, w, r, a.Store.Policers, ident)
 }
 
 // showPolicy returns a policer as POST takes it.

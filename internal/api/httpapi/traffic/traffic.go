@@ -9,8 +9,8 @@ import (
 
 	"loxilb/internal/api/httpapi/objects"
 	"loxilb/internal/api/httpapi/rest"
-	"loxilb/internal/api/manifest"
 	"loxilb/internal/control/desired"
+	"loxilb/internal/kinds"
 	"loxilb/internal/lb/policy"
 	"loxilb/internal/lb/report"
 )
@@ -71,8 +71,8 @@ func New(o Options) *API {
 // ObjectKinds returns the kinds of object of this area.
 func (a *API) ObjectKinds() []objects.Kind {
 	return []objects.Kind{
-		objects.KindOf(manifest.Policy, a.Store.Policers.Table, objects.Plain(policies().Read), showPolicy, policies().Problem),
-		objects.KindOf(manifest.Mirror, a.Store.Mirrors.Table, objects.Plain(mirrors().Read), showMirror, mirrors().Problem),
-		objects.KindOf(manifest.Firewall, a.Store.Rules.Table, objects.Plain(readRule), showRule, func(err error) *rest.Problem { return ruleProblem("", err) }),
+		objects.KindOf(kinds.Policer().Words, a.Store.Policers, objects.Plain(policies().Read), showPolicy, policies().Problem),
+		objects.KindOf(kinds.Mirror().Words, a.Store.Mirrors, objects.Plain(mirrors().Read), showMirror, mirrors().Problem),
+		objects.KindOf(kinds.Rule().Words, a.Store.Rules, objects.Plain(readRule), showRule, func(err error) *rest.Problem { return ruleProblem("", err) }),
 	}
 }

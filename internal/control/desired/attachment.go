@@ -1,0 +1,16 @@
+package desired
+
+import (
+	"loxilb/internal/control/store"
+	"loxilb/internal/kinds"
+	"loxilb/internal/lb/policy"
+)
+
+// AttachedAt finds the policer or mirror that is attached to a target by name, for packets towards
+// endpoints, or back.
+func AttachedAt[T any](t *store.Table[T], now *store.Snapshot, to policy.AttachTo, name string, back bool) (found T, there bool) {
+	for one := range t.Find(now, byPlace, kinds.TargetOf(to, name, back)) {
+		return one, true
+	}
+	return found, false
+}

@@ -1,0 +1,25 @@
+package desired
+
+import (
+	"loxilb/internal/control/store"
+	"loxilb/internal/kinds"
+)
+
+// byPlace is the index of kinds whose objects must not share a place.
+const byPlace = "place"
+
+// tableOf makes the table of a kind.
+func tableOf[T, B any](k kinds.Kind[T, B]) *store.Table[T] { return store.NewTable(storeKind(k)) }
+
+// storeKind defines the objects of a kind for the store.
+func storeKind[T, B any](k kinds.Kind[T, B]) store.Kind[T] {
+	stored := &k.Stored
+	kind := store.Kind[T]{
+		Name: k.Name, Key: stored.Key, Equal: stored.Equal, Validate: stored.Validate, Clone: stored.Clone,
+		Format: stored.Format, Encode: stored.Encode, Decode: stored.Decode, Most: stored.Most, Plural: stored.Plural,
+	}
+	if stored.Places != nil {
+		kind.Indexes = []store.Index[T]{{Name: byPlace, Values: stored.Places, Taken: stored.Taken}}
+	}
+	return kind
+}

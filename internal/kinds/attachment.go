@@ -1,0 +1,32 @@
+package kinds
+
+import (
+	"fmt"
+
+	"loxilb/internal/lb"
+	"loxilb/internal/lb/policy"
+)
+
+// attached stores objects of which two must not be attached to one target in one direction.
+func attached[T any](stored Stored[T], kind string, at func(T) policy.Attachment) Stored[T] {
+	stored.Plural = kind + "s"
+	stored.Places = func(o T) (list []string) {
+		a := at(o)
+		for _, back := range []bool{false, true} {
+			if a.Direction.Has(back) {
+				list = append(list, TargetOf(a.To, a.Name, back))
+			}
+		}
+		return list
+	}
+	stored.Taken = func(o T, other string) error {
+		return lb.NewFieldError(lb.FieldTarget, at(o).Name, "has "+kind+" "+other+" already", "one "+kind+" for each direction")
+	}
+	return stored
+}
+
+// TargetOf returns the place of objects that are attached to a target by name, for packets towards
+// endpoints, or back.
+func TargetOf(to policy.AttachTo, name string, back bool) string {
+	return fmt.Sprint(to, " ", name, " ", back)
+}

@@ -1,0 +1,80 @@
+// Package kinds registers the kinds of objects: one file for each, with what its objects are called,
+// how they are stored, and how requests, answers and files have them. The store, the API, files and
+// loxicmd go through the registrations, so that a new kind needs no lines of its own there
+// (docs/adr/0083-kinds.md).
+package kinds
+
+// All returns all kinds, in the order in which objects are saved and applied: what others stand on
+// comes first.
+func All() []Any {
+	return []Any{
+		VLAN(), VLANMember(), VXLAN(), VXLANPeer(), Address(), Neighbor(), FDB(), Route(),
+		Endpoint(), Service(), Drain(), Policer(), Mirror(), Rule(), Instance(),
+	}
+}
+
+// What documents call the kinds, for code that reads or writes documents of one kind.
+const (
+	ServiceDocument    = "Loadbalancer"
+	EndpointDocument   = "Endpoint"
+	DrainDocument      = "Drain"
+	RuleDocument       = "Firewall"
+	PolicerDocument    = "Policy"
+	MirrorDocument     = "Mirror"
+	AddressDocument    = "IPaddress"
+	NeighborDocument   = "Neighbor"
+	RouteDocument      = "Route"
+	FDBDocument        = "FDB"
+	VLANDocument       = "Vlan"
+	VLANMemberDocument = "VlanMember"
+	VXLANDocument      = "Vxlan"
+	VXLANPeerDocument  = "VxlanPeer"
+)
+
+// A Kind registers a kind of objects. T is an object as the daemon keeps it, B as requests and
+// answers of the API have it.
+type Kind[T, B any] struct {
+	Words
+	Stored Stored[T]
+}
+
+// Any is a Kind of any types.
+type Any interface {
+	// About returns what the objects are called.
+	About() Words
+}
+
+// About returns what the objects are called.
+func (k Kind[T, B]) About() Words { return k.Words }
+
+// Words are what a kind is called where users meet it.
+type Words struct {
+	Name     string   // in sentences, statuses, events and the journal: "policer"
+	Document string   // in files for apply and plan: "Policy"; "": files have none of them
+	Command  string   // in commands of loxicmd: "policy"
+	Aliases  []string // other words in commands and files
+	List     string   // the member of a JSON file that holds a list of them, as GET answers it: "polAttr"
+	Member   string   // what only objects of this kind have, where two kinds share List
+	Bare     bool     // the metadata of a document may say all of it, without a spec
+	Exported bool     // exported configurations have them
+	Verified bool     // verify reports those that are not applied
+}
+
+// Stored is how the daemon keeps the objects of a kind.
+type Stored[T any] struct {
+	Key      func(T) string // as users write it; two objects of a kind never share one
+	Validate func(T) error  // refuses an object, whatever else exists
+	Equal    func(a, b T) bool
+	Clone    func(T) T                                      // of parts that the caller could change; nil: it has none
+	Format   int                                            // the highest that Decode knows
+	Encode   func(T) (format int, object []byte, err error) // in the lowest format that can express it
+	Decode   func(format int, object []byte) (T, error)
+
+	Most   int    // how many there may be; 0: any number
+	Plural string // what they are called in the refusal of more
+
+	// Places returns what no two objects of the kind may share besides the key, and Taken refuses
+	// an object whose place another one has, by the key of that. Nil: nothing.
+	Places func(T) []string
+	Taken  func(object T, other string) error
+}

@@ -1,0 +1,29 @@
+package kinds
+
+import (
+	"bytes"
+	"encoding/json"
+)
+
+// asJSON stores objects as their JSON, and refuses members that it does not know: they are of a
+// newer build.
+func asJSON[T comparable](key func(T) string, validate func(T) error) Stored[T] {
+	return Stored[T]{
+		Key:      key,
+		Validate: validate,
+		Equal:    func(a, b T) bool { return a == b },
+		Format:   1,
+		Encode:   func(o T) (int, []byte, error) { b, err := json.Marshal(o); return 1, b, err },
+		Decode: func(_ int, object []byte) (o T, err error) {
+			err = decodeStrict(object, &o)
+			return o, err
+		},
+	}
+}
+
+// decodeStrict decodes JSON into a struct, and refuses unknown members.
+func decodeStrict(object []byte, into any) error {
+	d := json.NewDecoder(bytes.NewReader(object))
+	d.DisallowUnknownFields()
+	return d.Decode(into)
+}
