@@ -21,6 +21,7 @@ import (
 	"loxilb/internal/config"
 	"loxilb/internal/control/desired"
 	"loxilb/internal/control/health"
+	"loxilb/internal/control/health/probe"
 	"loxilb/internal/control/reconcile"
 	"loxilb/internal/control/servicestate"
 	"loxilb/internal/control/status"
@@ -29,7 +30,6 @@ import (
 	"loxilb/internal/event"
 	"loxilb/internal/host/apisocket"
 	"loxilb/internal/host/build"
-	"loxilb/internal/host/expiry"
 	"loxilb/internal/kernel/datapath"
 	"loxilb/internal/kernel/datapath/pins"
 	"loxilb/internal/kernel/netdev"
@@ -77,7 +77,7 @@ type daemon struct {
 	pressure   *pressureWatch
 	rates      *rates.Sampler
 	peaks      *peaks
-	expiries   expiry.Cache // of files of certificates
+	expiries   probe.ExpiryCache // of files of certificates
 	exchange   *exchangeWatch
 	unserved   *unservedWatch
 	ends       chan struct{}      // capacity 1: connections are to end

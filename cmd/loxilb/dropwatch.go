@@ -12,8 +12,8 @@ import (
 
 	"loxilb/internal/kernel/datapath/tables"
 	"loxilb/internal/kernel/dropreason"
+	"loxilb/internal/kernel/netdev"
 	"loxilb/internal/kernel/netdev/diagnosis"
-	"loxilb/internal/kernel/netdev/neighbour"
 	"loxilb/internal/telemetry/logs"
 )
 
@@ -186,7 +186,7 @@ func (w *dropWatch) tellServices(reason string, refusals []tables.Refusal) {
 func (w *dropWatch) endpoints() string {
 	var list []string
 	for _, p := range w.problems() {
-		if p.Kind == neighbour.Kind {
+		if p.Kind == netdev.NeighbourKind {
 			list = append(list, p.Key)
 		}
 	}

@@ -9,8 +9,8 @@ import (
 
 	"loxilb/internal/kernel/datapath/tables"
 	"loxilb/internal/kernel/dropreason"
+	"loxilb/internal/kernel/netdev"
 	"loxilb/internal/kernel/netdev/diagnosis"
-	"loxilb/internal/kernel/netdev/neighbour"
 )
 
 // TestOwnDrops checks that each reason that the log warns about exists, and has a hint what to do.
@@ -50,7 +50,7 @@ func newDropBench() *dropBench {
 		},
 		problems: func() (list []diagnosis.Known) {
 			if b.endpoint != "" {
-				list = append(list, diagnosis.Known{Problem: diagnosis.Problem{Kind: neighbour.Kind, Key: b.endpoint}})
+				list = append(list, diagnosis.Known{Problem: diagnosis.Problem{Kind: netdev.NeighbourKind, Key: b.endpoint}})
 			}
 			return list
 		},

@@ -12,7 +12,6 @@ import (
 	"loxilb/internal/control/status"
 	"loxilb/internal/kernel/netdev"
 	"loxilb/internal/kernel/netdev/diagnosis"
-	"loxilb/internal/kernel/netdev/neighbour"
 	"loxilb/internal/kernel/netdev/objects"
 	"loxilb/internal/lb/netobj"
 )
@@ -32,12 +31,12 @@ func unheard(endpoints []netip.AddrPort) []diagnosis.Problem {
 	list := make([]diagnosis.Problem, len(endpoints))
 	for i, at := range endpoints {
 		list[i] = diagnosis.Problem{
-			Kind: neighbour.Kind, Key: at.Addr().String(),
+			Kind: netdev.NeighbourKind, Key: at.Addr().String(),
 			What: fmt.Sprintf("endpoint %s answers connections of this machine, and no client's: its answers to clients do not come back through this machine, or a firewall there refuses clients", at),
 			Hint: fmt.Sprintf("check its route on %s: ip route get CLIENT; it must lead through this machine, or set --mode=onearm or fullnat", at.Addr()),
 		}
 	}
-	return diagnosis.Bounded(list, len(list), neighbour.Kind, "endpoints whose answers to clients do not come back")
+	return diagnosis.Bounded(list, len(list), netdev.NeighbourKind, "endpoints whose answers to clients do not come back")
 }
 
 // coveredByIPsec is part of the text of such problems.
@@ -52,7 +51,7 @@ func refused(i *reconcile.IPsec) (list []diagnosis.Problem) {
 	all := i.Refused(examinedEndpoints)
 	for n := range all {
 		r := &all[n]
-		kind := neighbour.Kind
+		kind := netdev.NeighbourKind
 		if !r.Whole && r.Clients.IsValid() {
 			kind = reconcile.TaskKind
 		}
@@ -61,7 +60,7 @@ func refused(i *reconcile.IPsec) (list []diagnosis.Problem) {
 			Hint: "loxilb would send them in clear text: use an interface that encrypts (xfrm, WireGuard), or allow the packets by a policy of a higher priority",
 		})
 	}
-	return diagnosis.Bounded(list, len(list), neighbour.Kind, "endpoints or clients whose packets IPsec policies refuse")
+	return diagnosis.Bounded(list, len(list), netdev.NeighbourKind, "endpoints or clients whose packets IPsec policies refuse")
 }
 
 // owner has a service fail for a VIP that could not be asked for, not for one that the network

@@ -14,7 +14,7 @@ import (
 	"loxilb/internal/control/compile"
 	"loxilb/internal/kernel/datapath"
 	"loxilb/internal/kernel/datapath/testrun"
-	"loxilb/internal/kernel/netdev/sysctl"
+	"loxilb/internal/kernel/netdev"
 	"loxilb/internal/lb"
 	"loxilb/internal/pkt"
 )
@@ -128,7 +128,7 @@ func trialNetwork() error {
 		return err
 	}
 	for _, version := range []string{"ipv4", "ipv6"} {
-		if err := sysctl.Write(version+"/conf/lo/forwarding", 1); err != nil {
+		if err := netdev.WriteSysctl(version+"/conf/lo/forwarding", 1); err != nil {
 			return err
 		}
 	}

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"loxilb/internal/control/maglev"
+	"loxilb/internal/control/compile"
 	"loxilb/internal/lb"
 	"loxilb/test/packet/lab"
 )
@@ -23,13 +23,13 @@ func places(s lb.Service, endpoints []*endpoint) []*endpoint {
 	if s.Algorithm != lb.Hash && s.Algorithm != lb.Persist {
 		return turns(s, endpoints)
 	}
-	var nodes []maglev.Node
+	var nodes []compile.MaglevNode
 	for _, e := range s.Endpoints {
 		addr := e.Addr.As16()
-		nodes = append(nodes, maglev.Node{Name: string(addr[:]) + string([]byte{byte(e.Port >> 8), byte(e.Port)}), Weight: uint32(e.Weight)})
+		nodes = append(nodes, compile.MaglevNode{Name: string(addr[:]) + string([]byte{byte(e.Port >> 8), byte(e.Port)}), Weight: uint32(e.Weight)})
 	}
 	var table []*endpoint
-	for _, i := range maglev.Table(lab.HashSeed, nodes) {
+	for _, i := range compile.MaglevTable(lab.HashSeed, nodes) {
 		table = append(table, endpoints[i])
 	}
 	return table

@@ -3,7 +3,6 @@ package compile
 import (
 	"math/bits"
 
-	"loxilb/internal/control/maglev"
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/lb"
 )
@@ -53,11 +52,11 @@ func slotCount(s *lb.Service) int {
 	case up == 0:
 		return 0
 	case layout == lb.LayoutConsistent:
-		nodes := make([]maglev.Node, len(weights))
+		nodes := make([]MaglevNode, len(weights))
 		for i, w := range weights {
 			nodes[i].Weight = w
 		}
-		return maglev.Size(nodes)
+		return MaglevSize(nodes)
 	case layout == lb.LayoutWeighted, layout == lb.LayoutCompared && up > scan:
 		_, total := scale(weights)
 		return min(total*fractionFactor(s), maxSlots)

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"time"
 
-	"loxilb/internal/control/maglev"
 	"loxilb/internal/lb"
 )
 
@@ -19,7 +18,7 @@ func places(s lb.Service, w *Weights, seed uint64) []uint32 {
 	layout := s.Algorithm.Layout()
 	switch layout {
 	case lb.LayoutConsistent:
-		return maglev.Table(seed, nodes(s.Endpoints, w))
+		return MaglevTable(seed, nodes(s.Endpoints, w))
 	case lb.LayoutWeighted:
 		return slots(w.scaled(w.Takes))
 	case lb.LayoutCompared:
@@ -40,11 +39,11 @@ func places(s lb.Service, w *Weights, seed uint64) []uint32 {
 // nodes returns the endpoints by their addresses and ports. weights are for new connections: an
 // endpoint that currently takes none is down, and its configured weight still counts for the size
 // of the table.
-func nodes(endpoints []lb.Endpoint, w *Weights) []maglev.Node {
-	nodes := make([]maglev.Node, len(endpoints))
+func nodes(endpoints []lb.Endpoint, w *Weights) []MaglevNode {
+	nodes := make([]MaglevNode, len(endpoints))
 	for i, e := range endpoints {
 		addr := e.Addr.As16()
-		nodes[i] = maglev.Node{
+		nodes[i] = MaglevNode{
 			Name:   string(binary.BigEndian.AppendUint16(addr[:], e.Port)),
 			Weight: uint32(e.Weight),
 			Down:   w.Takes[i] == 0,

@@ -1,10 +1,16 @@
 package netdev
 
 import (
+	"context"
+	"net/netip"
 	"regexp"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
+	"loxilb/internal/host/machine"
 	"loxilb/internal/kernel/netdev/mirror"
+	"loxilb/internal/kernel/netdev/netlink"
 	"loxilb/internal/kernel/netdev/objects"
 )
 
@@ -32,4 +38,54 @@ func Select(links []Link, whitelist, blacklist *regexp.Regexp) []Link {
 		}
 	}
 	return out
+}
+
+// Leading is where packets of this machine to a host are led.
+type Leading struct {
+	Link    Link       // by which they leave
+	Gateway netip.Addr // the router; not valid: the host is a neighbour
+	Here    bool       // the host is this machine itself
+	Silent  bool       // the gateway, or the host, does not answer requests for its MAC address
+	Missing error      // why there is no route; nil: there is one
+}
+
+// Lead queries the kernel for the route to a host, and the state of the neighbour there.
+func (n *Net) Lead(ctx context.Context, host netip.Addr) (l Leading, err error) {
+	s := n.sources
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	err = s.conn.LookUp(ctx, []netip.Addr{host}, func(_ int, rt netlink.Route, missing error) {
+		l = Leading{Link: n.mirror.Link(rt.Link), Gateway: rt.Gateway, Here: rt.Kind == unix.RTN_LOCAL, Missing: missing}
+	})
+	if err != nil || l.Missing != nil || l.Here {
+		return l, err
+	}
+	hop := Hop{Link: l.Link.Index, Via: l.Gateway}
+	if !hop.Via.IsValid() {
+		hop.Via = host
+	}
+	l.Silent = l.Link.Resolves() && n.mirror.Neighbour(hop).Silent
+	return l, nil
+}
+
+// ReversePathFilter returns the rp_filter in force on a link, of IPv4.
+func (n *Net) ReversePathFilter(link string) int { return n.settings.ReversePathFilter(link) }
+
+// HidesTags reports whether a link's driver removes VLAN tags from received frames, so that XDP
+// does not see them. A veth passes the tag in metadata, whatever its offloads say. A driver that
+// cannot be queried is assumed to.
+func (n *Net) HidesTags(l Link) bool {
+	const (
+		getFlags = 0x25   // ETHTOOL_GFLAGS
+		rxVLAN   = 1 << 8 // ETH_FLAG_RXVLAN
+	)
+	if l.Kind == "veth" {
+		return true
+	}
+	var flags uint32
+	err := n.ns.Do(func() (err error) {
+		flags, err = machine.Ethtool(l.Name, getFlags, 0)
+		return err
+	})
+	return err != nil || flags&rxVLAN != 0
 }

@@ -3,10 +3,10 @@
 // network: own a VIP that nobody owns, keep the next hops of endpoints resolved, forward what comes
 // from lo.
 //
-// Other packages import this one only. Its parts are netlink (sockets and messages), mirror (a copy
-// of the kernel's tables), vip (owns VIPs), neighbour (next hops), sysctl (settings) and diagnosis
-// (what is wrong). Everything that they put into the kernel carries netlink.OwnProtocol there, so
-// that a restarted daemon recognises it without a file of its own.
+// VIPs, next hops, settings of /proc/sys/net and policies of IPsec have a file each. The folders
+// below are netlink (sockets and messages), mirror (a copy of the kernel's tables), diagnosis
+// (problems) and objects (what users configure). Everything that they put into the kernel carries
+// netlink.OwnProtocol there, so that a restarted daemon recognises it without a file of its own.
 package netdev
 
 import (
@@ -17,26 +17,19 @@ import (
 	"sync"
 
 	"loxilb/internal/kernel/netdev/diagnosis"
-	"loxilb/internal/kernel/netdev/ipsec"
 	"loxilb/internal/kernel/netdev/mirror"
-	"loxilb/internal/kernel/netdev/neighbour"
 	"loxilb/internal/kernel/netdev/netlink"
 	"loxilb/internal/kernel/netdev/objects"
-	"loxilb/internal/kernel/netdev/sysctl"
-	"loxilb/internal/kernel/netdev/vip"
 )
-
-// IPsecPolicy is a policy of the kernel's IPsec.
-type IPsecPolicy = ipsec.Policy
 
 // Net is the network of one namespace.
 type Net struct {
 	log        *slog.Logger
 	ns         *netlink.Namespace
 	mirror     *mirror.Mirror
-	settings   sysctl.Settings
-	vips       *vip.Owner
-	neighbours *neighbour.Keeper
+	settings   Settings
+	vips       *VIPOwner
+	neighbours *NeighbourKeeper
 	sources    *Sources
 	features   *xdpFeatures // nil: unknown to the kernel
 	doctor     *diagnosis.Doctor
@@ -57,7 +50,7 @@ func OpenAt(path string, log *slog.Logger) (*Net, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &Net{log: log, ns: ns, settings: sysctl.New(ns)}
+	n := &Net{log: log, ns: ns, settings: newSettings(ns)}
 	n.doctor = diagnosis.New(n.look, log)
 	if err := n.open(); err != nil {
 		return nil, errors.Join(err, n.Close())
@@ -72,7 +65,7 @@ func (n *Net) open() (err error) {
 	if n.mirror, err = mirror.Open(n.ns, n.log); err != nil {
 		return err
 	}
-	if n.neighbours, err = neighbour.New(n.ns, n.mirror, n.doctor.Soon, n.log); err != nil {
+	if n.neighbours, err = newNeighbourKeeper(n.ns, n.mirror, n.doctor.Soon, n.log); err != nil {
 		return err
 	}
 	if n.sources, err = openSources(n.ns, n.mirror); err != nil {
@@ -81,7 +74,7 @@ func (n *Net) open() (err error) {
 	if n.objects, err = objects.Open(n.ns); err != nil {
 		return err
 	}
-	n.vips, err = vip.New(n.ns, n.mirror, n.settings, n.doctor.Soon)
+	n.vips, err = newVIPOwner(n.ns, n.mirror, n.settings, n.doctor.Soon)
 	return err
 }
 
@@ -111,10 +104,10 @@ func (n *Net) Remove(ctx context.Context) error {
 }
 
 // VIPs returns the owner of the VIPs that nobody else owns.
-func (n *Net) VIPs() *vip.Owner { return n.vips }
+func (n *Net) VIPs() *VIPOwner { return n.vips }
 
 // Neighbours keeps the next hops of endpoints resolved.
-func (n *Net) Neighbours() *neighbour.Keeper { return n.neighbours }
+func (n *Net) Neighbours() *NeighbourKeeper { return n.neighbours }
 
 // Sources finds the source addresses that packets of this machine have.
 func (n *Net) Sources() *Sources { return n.sources }
@@ -142,11 +135,11 @@ func (n *Net) DefaultRoutes() (list []Hop, known bool) { return n.mirror.Default
 
 // IPsecPolicies queries the kernel for the policies of IPsec (xfrm) that may match balanced
 // packets, in the kernel's order.
-func (n *Net) IPsecPolicies() ([]IPsecPolicy, error) { return ipsec.Read(n.ns) }
+func (n *Net) IPsecPolicies() ([]IPsecPolicy, error) { return readIPsec(n.ns) }
 
 // FollowIPsec calls changed whenever these policies may have changed, until ctx ends, and once at
 // its start.
-func (n *Net) FollowIPsec(ctx context.Context, changed func()) { ipsec.Follow(ctx, n.ns, changed) }
+func (n *Net) FollowIPsec(ctx context.Context, changed func()) { followIPsec(ctx, n.ns, changed) }
 
 // Do calls f on a thread in the namespace: sockets that f opens are the namespace's.
 func (n *Net) Do(f func() error) error { return n.ns.Do(f) }

@@ -11,8 +11,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"loxilb/internal/host/expiry"
 )
 
 // Files is the directory of probes' files. API users name them, and the daemon reads them as root:
@@ -112,7 +110,7 @@ func (e *fileError) Unwrap() []error {
 }
 
 // Expiry returns when the first certificate of a file expires. A cached file is not read again.
-func (f Files) Expiry(name string, c *expiry.Cache) (time.Time, error) {
+func (f Files) Expiry(name string, c *ExpiryCache) (time.Time, error) {
 	s, err := f.stamp(name)
 	if err != nil {
 		return time.Time{}, err

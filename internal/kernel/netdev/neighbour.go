@@ -1,5 +1,4 @@
-// Package neighbour keeps the next hops of endpoints resolved.
-package neighbour
+package netdev
 
 import (
 	"context"
@@ -23,17 +22,17 @@ import (
 
 const (
 	// slice and pause bound how fast neighbours are resolved: each may become an ARP broadcast.
-	slice = 512
-	pause = 50 * time.Millisecond
+	neighbourSlice = 512
+	neighbourPause = 50 * time.Millisecond
 	// check is how often the neighbours in use are compared with the kernel's table.
-	check = 10 * time.Second
+	neighbourCheck = 10 * time.Second
 	// maxManaged bounds the next hops that the kernel keeps resolved: every 5 s it walks all of
 	// them with bottom halves off. Further endpoints are resolved by their first packet.
 	maxManaged = 16384
 )
 
-// path is the route to an endpoint. Endpoints with the same route share it.
-type path struct {
+// neighbourPath is the route to an endpoint. Endpoints with the same route share it.
+type neighbourPath struct {
 	link  int        // outgoing interface, iff err is nil and local is false
 	via   netip.Addr // the gateway; invalid: the endpoint itself is on the link
 	local bool       // the endpoint is an address of this machine
@@ -41,59 +40,59 @@ type path struct {
 }
 
 // hop returns the next hop to an endpoint with this path.
-func (p *path) hop(endpoint netip.Addr) mirror.Hop {
+func (p *neighbourPath) hop(endpoint netip.Addr) mirror.Hop {
 	if p.via.IsValid() {
 		return mirror.Hop{Link: p.link, Via: p.via}
 	}
 	return mirror.Hop{Link: p.link, Via: endpoint}
 }
 
-// kernel is a *netlink.Conn.
-type kernel interface {
+// neighbourKernel is a *netlink.Conn.
+type neighbourKernel interface {
 	LookUp(ctx context.Context, hosts []netip.Addr, each func(i int, rt netlink.Route, err error)) error
 	Batch(ctx context.Context, requests []*netlink.Request, done func(i int, answer []byte, err error)) error
 	Close() error
 }
 
-// Keeper keeps the next hops of endpoints resolved. The kernel never sends to them, the data path
+// NeighbourKeeper keeps the next hops of endpoints resolved. The kernel never sends to them, the data path
 // does, so they would go stale and away. We make them managed neighbours (NTF_EXT_MANAGED), which
 // the kernel resolves and confirms by itself, also after this process ended; NTF_EXT_LEARNED beside
 // it keeps them out of the garbage collector's limits (1,024 neighbours by default). The road not
 // taken, to poke neighbours (NTF_USE) every few seconds, ends with the process. No packet but the
 // kernel's own ARP and neighbour solicitations is sent.
-type Keeper struct {
+type NeighbourKeeper struct {
 	mirror  *mirror.Mirror
 	changed func() // called when the result of Problems may have changed
 	loop    *retry.Loop
 	notify  chan struct{} // capacity 1: there is work
 
 	mu     sync.Mutex
-	paths  map[netip.Addr]*path    // nil: not looked up yet
-	shared map[path]*path          // those of paths
-	lookup map[netip.Addr]struct{} // endpoints to look up now
-	stale  bool                    // routes changed: look all up again soon
-	spoken bool                    // Set or Update was called: unused entries of ours may be removed
-	conn   kernel                  // of Run alone
+	paths  map[netip.Addr]*neighbourPath    // nil: not looked up yet
+	shared map[neighbourPath]*neighbourPath // those of paths
+	lookup map[netip.Addr]struct{}          // endpoints to look up now
+	stale  bool                             // routes changed: look all up again soon
+	spoken bool                             // Set or Update was called: unused entries of ours may be removed
+	conn   neighbourKernel                  // of Run alone
 }
 
-// New makes a keeper without endpoints. changed is called when the result of Problems may have
+// newNeighbourKeeper makes a keeper without endpoints. changed is called when the result of Problems may have
 // changed.
-func New(ns *netlink.Namespace, m *mirror.Mirror, changed func(), log *slog.Logger) (*Keeper, error) {
+func newNeighbourKeeper(ns *netlink.Namespace, m *mirror.Mirror, changed func(), log *slog.Logger) (*NeighbourKeeper, error) {
 	conn, err := ns.Dial()
 	if err != nil {
 		return nil, err
 	}
-	return &Keeper{
+	return &NeighbourKeeper{
 		mirror: m, changed: changed, conn: conn, loop: retry.New("next hops of endpoints are kept resolved", log),
 		notify: make(chan struct{}, 1),
-		paths:  map[netip.Addr]*path{},
-		shared: map[path]*path{},
+		paths:  map[netip.Addr]*neighbourPath{},
+		shared: map[neighbourPath]*neighbourPath{},
 		lookup: map[netip.Addr]struct{}{},
 	}, nil
 }
 
 // Close closes the socket; the kernel continues.
-func (k *Keeper) Close() error {
+func (k *NeighbourKeeper) Close() error {
 	if k == nil {
 		return nil
 	}
@@ -101,7 +100,7 @@ func (k *Keeper) Close() error {
 }
 
 // Set sets the endpoints whose next hops are kept resolved. It returns at once; Run does the work.
-func (k *Keeper) Set(endpoints iter.Seq[netip.Addr]) {
+func (k *NeighbourKeeper) Set(endpoints iter.Seq[netip.Addr]) {
 	wanted := map[netip.Addr]bool{}
 	k.mu.Lock()
 	for a := range k.paths {
@@ -115,7 +114,7 @@ func (k *Keeper) Set(endpoints iter.Seq[netip.Addr]) {
 }
 
 // Update adds endpoints (true) and removes others (false). It returns at once; Run does the work.
-func (k *Keeper) Update(changes map[netip.Addr]bool) {
+func (k *NeighbourKeeper) Update(changes map[netip.Addr]bool) {
 	k.mu.Lock()
 	for a, wanted := range changes {
 		_, have := k.paths[a]
@@ -134,7 +133,7 @@ func (k *Keeper) Update(changes map[netip.Addr]bool) {
 }
 
 // Invalidate reports that the routes to endpoints may have changed.
-func (k *Keeper) Invalidate() {
+func (k *NeighbourKeeper) Invalidate() {
 	k.mu.Lock()
 	k.stale = true
 	k.mu.Unlock()
@@ -142,7 +141,7 @@ func (k *Keeper) Invalidate() {
 }
 
 // Check reports that the kernel may no longer keep a next hop resolved.
-func (k *Keeper) Check() {
+func (k *NeighbourKeeper) Check() {
 	select {
 	case k.notify <- struct{}{}:
 	default:
@@ -152,7 +151,7 @@ func (k *Keeper) Check() {
 // Run does the work until ctx ends. Looking everything up again, which costs about 3 us per
 // endpoint, takes at most a twentieth of the time however fast routes change; new endpoints are
 // looked up at once. Failures are retried.
-func (k *Keeper) Run(ctx context.Context) {
+func (k *NeighbourKeeper) Run(ctx context.Context) {
 	again := time.NewTimer(0)
 	defer again.Stop()
 	var notBefore time.Time
@@ -170,7 +169,7 @@ func (k *Keeper) Run(ctx context.Context) {
 			notBefore = time.Now().Add(max(200*time.Millisecond, 20*time.Since(start)))
 		}
 		k.changed()
-		wait := check
+		wait := neighbourCheck
 		if until := time.Until(notBefore); k.isStale() && until < wait {
 			wait = max(until, 0)
 		}
@@ -188,15 +187,15 @@ func (k *Keeper) Run(ctx context.Context) {
 
 // LastError returns what currently prevents next hops from being kept resolved, and since when;
 // nil: nothing. It may concern only one of them.
-func (k *Keeper) LastError() (since time.Time, err error) { return k.loop.LastError() }
+func (k *NeighbourKeeper) LastError() (since time.Time, err error) { return k.loop.LastError() }
 
-func (k *Keeper) isStale() bool {
+func (k *NeighbourKeeper) isStale() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.stale
 }
 
-func (k *Keeper) takeStale(notBefore time.Time) bool {
+func (k *NeighbourKeeper) takeStale(notBefore time.Time) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if !k.stale || time.Now().Before(notBefore) {
@@ -210,7 +209,7 @@ func (k *Keeper) takeStale(notBefore time.Time) bool {
 	return true
 }
 
-func (k *Keeper) work(ctx context.Context) error {
+func (k *NeighbourKeeper) work(ctx context.Context) error {
 	if err := k.findPaths(ctx); err != nil {
 		return err
 	}
@@ -219,16 +218,16 @@ func (k *Keeper) work(ctx context.Context) error {
 }
 
 // findPaths queries the kernel for the route to each waiting endpoint.
-func (k *Keeper) findPaths(ctx context.Context) error {
+func (k *NeighbourKeeper) findPaths(ctx context.Context) error {
 	k.mu.Lock()
 	todo := slices.Collect(maps.Keys(k.lookup))
 	k.mu.Unlock()
-	for part := range slices.Chunk(todo, slice) {
+	for part := range slices.Chunk(todo, neighbourSlice) {
 		k.mu.Lock()
 		err := k.conn.LookUp(ctx, part, func(i int, rt netlink.Route, err error) {
 			delete(k.lookup, part[i])
 			if _, still := k.paths[part[i]]; still {
-				k.paths[part[i]] = k.share(pathOf(rt, err))
+				k.paths[part[i]] = k.share(neighbourPathOf(rt, err))
 			}
 		})
 		k.mu.Unlock()
@@ -246,7 +245,7 @@ func (k *Keeper) findPaths(ctx context.Context) error {
 
 // share returns an equal path that others use already. There are as many as there are gateways,
 // links and errors.
-func (k *Keeper) share(p path) *path {
+func (k *NeighbourKeeper) share(p neighbourPath) *neighbourPath {
 	if p.err != nil && !errors.As(p.err, new(unix.Errno)) {
 		return &p // errors of other types may not be compared
 	}
@@ -256,27 +255,27 @@ func (k *Keeper) share(p path) *path {
 	return k.shared[p]
 }
 
-func pathOf(rt netlink.Route, err error) path {
+func neighbourPathOf(rt netlink.Route, err error) neighbourPath {
 	switch {
 	case err != nil:
-		return path{err: err}
+		return neighbourPath{err: err}
 	case rt.Kind == unix.RTN_LOCAL:
-		return path{local: true}
+		return neighbourPath{local: true}
 	case rt.Kind != unix.RTN_UNICAST:
-		return path{err: unix.EHOSTUNREACH}
+		return neighbourPath{err: unix.EHOSTUNREACH}
 	}
-	return path{link: rt.Link, via: rt.Gateway}
+	return neighbourPath{link: rt.Link, via: rt.Gateway}
 }
 
 // difference returns which next hops the kernel must begin, and cease, to manage.
-func (k *Keeper) difference() (start, stop []mirror.Hop) {
+func (k *NeighbourKeeper) difference() (start, stop []mirror.Hop) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	resolves := map[int]bool{}
 	for _, l := range k.mirror.Links() {
 		resolves[l.Index] = l.Resolves()
 	}
-	used := choose(func(yield func(mirror.Hop) bool) {
+	used := chooseNeighbours(func(yield func(mirror.Hop) bool) {
 		for a, p := range k.paths {
 			if p != nil && p.err == nil && !p.local && resolves[p.link] && !yield(p.hop(a)) {
 				return
@@ -299,9 +298,9 @@ func (k *Keeper) difference() (start, stop []mirror.Hop) {
 	return start, stop
 }
 
-// choose returns all of the hops, or limit of them if they are more: first those that are managed
+// chooseNeighbours returns all of the hops, or limit of them if they are more: first those that are managed
 // already, since each call would start and stop thousands otherwise.
-func choose(hops iter.Seq[mirror.Hop], limit int, managed func(mirror.Hop) bool) map[mirror.Hop]struct{} {
+func chooseNeighbours(hops iter.Seq[mirror.Hop], limit int, managed func(mirror.Hop) bool) map[mirror.Hop]struct{} {
 	chosen := map[mirror.Hop]struct{}{}
 	for h := range hops {
 		if chosen[h] = struct{}{}; len(chosen) > limit {
@@ -326,13 +325,13 @@ func choose(hops iter.Seq[mirror.Hop], limit int, managed func(mirror.Hop) bool)
 }
 
 // manage makes the kernel keep neighbours resolved, or stop that.
-func (k *Keeper) manage(ctx context.Context, hops []mirror.Hop, on bool) error {
+func (k *NeighbourKeeper) manage(ctx context.Context, hops []mirror.Hop, on bool) error {
 	var first error
 	failures := 0
-	for part := range slices.Chunk(hops, slice) {
+	for part := range slices.Chunk(hops, neighbourSlice) {
 		requests := make([]*netlink.Request, len(part))
 		for i, h := range part {
-			requests[i] = request(h, on)
+			requests[i] = neighbourRequest(h, on)
 		}
 		err := k.conn.Batch(ctx, requests, func(i int, _ []byte, err error) {
 			if err == nil || errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ENETDOWN) {
@@ -345,11 +344,11 @@ func (k *Keeper) manage(ctx context.Context, hops []mirror.Hop, on bool) error {
 		if err != nil {
 			return err
 		}
-		if len(part) == slice {
+		if len(part) == neighbourSlice {
 			select {
 			case <-ctx.Done():
 				return ctx.Err()
-			case <-time.After(pause):
+			case <-time.After(neighbourPause):
 			}
 		}
 	}
@@ -359,7 +358,7 @@ func (k *Keeper) manage(ctx context.Context, hops []mirror.Hop, on bool) error {
 	return first
 }
 
-func request(h mirror.Hop, on bool) *netlink.Request {
+func neighbourRequest(h mirror.Hop, on bool) *netlink.Request {
 	header := netlink.Header(netlink.Family(h.Via), unix.SizeofNdMsg)
 	binary.NativeEndian.PutUint32(header[4:], uint32(h.Link))
 	header[10] = unix.NTF_USE // without the two flags below it takes them away
@@ -374,7 +373,7 @@ func request(h mirror.Hop, on bool) *netlink.Request {
 }
 
 // Clear leaves all next hops to themselves. Not while Run runs.
-func (k *Keeper) Clear(ctx context.Context) error {
+func (k *NeighbourKeeper) Clear(ctx context.Context) error {
 	k.mu.Lock()
 	clear(k.paths)
 	clear(k.lookup)

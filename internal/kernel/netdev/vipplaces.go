@@ -1,10 +1,11 @@
-package vip
+package netdev
 
 import (
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -16,15 +17,15 @@ import (
 	"loxilb/internal/kernel/netdev/netlink"
 )
 
-// step is one change: a VIP and its place.
-type step struct {
+// vipStep is one change: a VIP and its place.
+type vipStep struct {
 	addr netip.Addr
 	place
 }
 
 // put adds each step's VIP to its place, and notes those that fail. One that is there already is
 // ours if it was before. The returned error is about all of them.
-func (o *Owner) put(ctx context.Context, steps []step) error {
+func (o *VIPOwner) put(ctx context.Context, steps []vipStep) error {
 	if len(steps) == 0 {
 		return nil
 	}
@@ -63,7 +64,7 @@ const localPatience = time.Second
 // answer; it asks again after a second. So a VIP must not be announced before. One that never
 // becomes local is not an error here: clients reach it, as the data path sees packets before the
 // kernel does.
-func (o *Owner) awaitLocal(ctx context.Context, addresses []netip.Addr) error {
+func (o *VIPOwner) awaitLocal(ctx context.Context, addresses []netip.Addr) error {
 	for end := time.Now().Add(localPatience); len(addresses) > 0 && time.Now().Before(end); {
 		missing, err := o.unowned(ctx, addresses)
 		if err != nil {
@@ -80,13 +81,13 @@ func (o *Owner) awaitLocal(ctx context.Context, addresses []netip.Addr) error {
 func notAdded(vip netip.Addr, link string, err error) diagnosis.Problem {
 	if errors.Is(err, unix.EACCES) && vip.Is6() {
 		return diagnosis.Problem{
-			Kind: Kind, Key: vip.String(),
+			Kind: VIPKind, Key: vip.String(),
 			What: fmt.Sprintf("VIP %s cannot be added to %s: IPv6 is switched off there", vip, link),
 			Hint: fmt.Sprintf("set net.ipv6.conf.%s.disable_ipv6=0", link),
 		}
 	}
 	return diagnosis.Problem{
-		Kind: Kind, Key: vip.String(),
+		Kind: VIPKind, Key: vip.String(),
 		What: fmt.Sprintf("VIP %s cannot be added to %s: %v", vip, link, err),
 		Hint: fmt.Sprintf("add it by hand: ip address add %s dev %s", vip, link),
 	}
@@ -94,7 +95,7 @@ func notAdded(vip netip.Addr, link string, err error) diagnosis.Problem {
 
 // takeAway removes each step's VIP from its place, and notes those that fail in failed; one that is
 // gone already is fine. The returned error is about all of them.
-func (o *Owner) takeAway(ctx context.Context, steps []step, failed map[netip.Addr]error) error {
+func (o *VIPOwner) takeAway(ctx context.Context, steps []vipStep, failed map[netip.Addr]error) error {
 	requests := make([]*netlink.Request, len(steps))
 	for i, s := range steps {
 		requests[i] = s.request(false)
@@ -110,7 +111,7 @@ func (o *Owner) takeAway(ctx context.Context, steps []step, failed map[netip.Add
 	})
 }
 
-func (o *Owner) recordPlace(s step) {
+func (o *VIPOwner) recordPlace(s vipStep) {
 	if slices.Contains(o.have[s.addr], s.place) {
 		return
 	}
@@ -120,7 +121,7 @@ func (o *Owner) recordPlace(s step) {
 	}
 }
 
-func (o *Owner) forgetPlace(s step) {
+func (o *VIPOwner) forgetPlace(s vipStep) {
 	i := slices.Index(o.have[s.addr], s.place)
 	if i < 0 {
 		return
@@ -133,15 +134,15 @@ func (o *Owner) forgetPlace(s step) {
 	}
 }
 
-func (o *Owner) isLoAddress(p place) bool { return !p.route && o.mirror.Link(p.link).Loopback() }
+func (o *VIPOwner) isLoAddress(p place) bool { return !p.route && o.mirror.Link(p.link).Loopback() }
 
-func (o *Owner) adoptRoutes() error {
+func (o *VIPOwner) adoptRoutes() error {
 	for _, family := range []byte{unix.AF_INET, unix.AF_INET6} {
 		header := netlink.RouteHeader(family, netlink.OwnProtocol)
 		header[4], header[7] = unix.RT_TABLE_LOCAL, unix.RTN_LOCAL
 		err := o.conn.Dump(unix.RTM_GETROUTE, header, func(m netlink.Message) {
 			if rt, ok := netlink.ParseRoute(m.Body); ok && rt.Proto == netlink.OwnProtocol && rt.Dst.IsSingleIP() {
-				o.recordPlace(step{addr: rt.Dst.Addr(), place: place{link: rt.Link, route: true}})
+				o.recordPlace(vipStep{addr: rt.Dst.Addr(), place: place{link: rt.Link, route: true}})
 			}
 		})
 		if err != nil && !errors.Is(err, unix.ENOENT) {
@@ -152,7 +153,7 @@ func (o *Owner) adoptRoutes() error {
 }
 
 // Prepare sets lo up: VIPs live there, and in a new namespace it is down.
-func (o *Owner) Prepare() error {
+func (o *VIPOwner) Prepare() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	_, err := o.loopback()
@@ -160,7 +161,7 @@ func (o *Owner) Prepare() error {
 }
 
 // loopback returns lo, set up.
-func (o *Owner) loopback() (mirror.Link, error) {
+func (o *VIPOwner) loopback() (mirror.Link, error) {
 	lo, ok := o.mirror.Loopback()
 	if !ok {
 		return lo, errors.New("this network namespace has no loopback interface")
@@ -173,7 +174,7 @@ func (o *Owner) loopback() (mirror.Link, error) {
 	return lo, nil
 }
 
-func (o *Owner) setUp(l mirror.Link) error {
+func (o *VIPOwner) setUp(l mirror.Link) error {
 	header := make([]byte, unix.SizeofIfInfomsg)
 	binary.NativeEndian.PutUint32(header[4:], uint32(l.Index))
 	binary.NativeEndian.PutUint32(header[8:], unix.IFF_UP)
@@ -182,7 +183,7 @@ func (o *Owner) setUp(l mirror.Link) error {
 	return err
 }
 
-func (s step) request(add bool) *netlink.Request {
+func (s vipStep) request(add bool) *netlink.Request {
 	if s.route {
 		return s.routeRequest(add)
 	}
@@ -209,7 +210,7 @@ func (s step) request(add bool) *netlink.Request {
 	return r
 }
 
-func (s step) routeRequest(add bool) *netlink.Request {
+func (s vipStep) routeRequest(add bool) *netlink.Request {
 	header := netlink.RouteHeader(netlink.Family(s.addr), netlink.OwnProtocol)
 	header[1] = byte(s.addr.BitLen())
 	header[4], header[7] = unix.RT_TABLE_LOCAL, unix.RTN_LOCAL
@@ -219,4 +220,43 @@ func (s step) routeRequest(add bool) *netlink.Request {
 		typ, flags = unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_EXCL
 	}
 	return netlink.NewRequest(typ, flags, header).Attr(unix.RTA_DST, s.addr.AsSlice()).Attr32(unix.RTA_OIF, uint32(s.link))
+}
+
+// VIPKind is the subject of VIPs' problems.
+const VIPKind = "vip"
+
+// Problems returns what prevents VIPs from being found.
+func (o *VIPOwner) Problems() []diagnosis.Problem {
+	ignores := o.ignores()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	var failed []diagnosis.Problem
+	for a, err := range o.failed {
+		var p diagnosis.Problem
+		if !errors.As(err, &p) {
+			p = diagnosis.Problem{Kind: VIPKind, Key: a.String(), What: fmt.Sprintf("VIP %s is not looked after: %v", a, err), Hint: "it is tried again by itself"}
+		}
+		failed = append(failed, p)
+	}
+	out := diagnosis.Bounded(failed, len(failed), VIPKind, "VIPs that cannot be added")
+	deaf := map[string]netip.Addr{} // links that do not answer ARP for a VIP, and the first one
+	for a := range o.want {
+		if !a.Is4() {
+			continue
+		}
+		for _, l := range o.mirror.OnLink(a) {
+			mode, ours := ignores[l.Name], len(o.have[a]) > 0
+			if first := deaf[l.Name]; (mode == 8 || (mode == 3 && ours)) && (!first.IsValid() || a.Less(first)) {
+				deaf[l.Name] = a
+			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(deaf)) {
+		out = append(out, diagnosis.Problem{
+			Kind: VIPKind, Key: deaf[name].String(),
+			What: fmt.Sprintf("%s does not answer ARP for VIPs such as %s: its arp_ignore is %d", name, deaf[name], ignores[name]),
+			Hint: fmt.Sprintf("set net.ipv4.conf.all.arp_ignore=0 and net.ipv4.conf.%s.arp_ignore=0 (1 and 2 do as well)", name),
+		})
+	}
+	return out
 }

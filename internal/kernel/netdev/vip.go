@@ -1,5 +1,4 @@
-// Package vip owns the VIPs that nobody else owns, so that the kernel answers for them.
-package vip
+package netdev
 
 import (
 	"context"
@@ -8,12 +7,12 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"loxilb/internal/kernel/netdev/mirror"
 	"loxilb/internal/kernel/netdev/netlink"
-	"loxilb/internal/kernel/netdev/sysctl"
 )
 
 // addressesOnLo bounds how many VIPs are addresses of lo; more become local routes to lo, which the
@@ -23,19 +22,19 @@ import (
 // addresses) is an address as long as that is cheap.
 const addressesOnLo = 1024
 
-// Owner puts VIPs into the kernel: as /32 or /128 on lo and, where the kernel would not answer ARP
+// VIPOwner puts VIPs into the kernel: as /32 or /128 on lo and, where the kernel would not answer ARP
 // or neighbour discovery for an address of lo, on the link of the connected network too.
 //
 // A VIP that is local without us is left alone. What is ours carries OwnProtocol in the kernel,
 // stays when the process ends, and is found again by the next one. All methods may be called from
 // any goroutine; the cost is in what changes.
-type Owner struct {
+type VIPOwner struct {
 	mirror   *mirror.Mirror
-	settings sysctl.Settings
+	settings Settings
 	changed  func() // what Problems returns may have changed
 
 	mu     sync.Mutex
-	conn   kernel
+	conn   vipKernel
 	want   map[netip.Addr]struct{}
 	failed map[netip.Addr]error // wanted ones that could not be placed
 	have   map[netip.Addr][]place
@@ -44,8 +43,8 @@ type Owner struct {
 	seen   map[string]int // arp_ignore by link when it was last looked at
 }
 
-// kernel is what is asked: a *netlink.Conn.
-type kernel interface {
+// vipKernel is what is asked: a *netlink.Conn.
+type vipKernel interface {
 	LookUp(ctx context.Context, hosts []netip.Addr, each func(i int, rt netlink.Route, err error)) error
 	Batch(ctx context.Context, requests []*netlink.Request, done func(i int, answer []byte, err error)) error
 	One(*netlink.Request) (answer []byte, err error)
@@ -59,14 +58,14 @@ type place struct {
 	route bool // a local route instead of an address
 }
 
-// New finds the VIPs that an earlier process left. changed is called when what Problems returns may
+// newVIPOwner finds the VIPs that an earlier process left. changed is called when what Problems returns may
 // have changed.
-func New(ns *netlink.Namespace, m *mirror.Mirror, settings sysctl.Settings, changed func()) (*Owner, error) {
+func newVIPOwner(ns *netlink.Namespace, m *mirror.Mirror, settings Settings, changed func()) (*VIPOwner, error) {
 	conn, err := ns.Dial()
 	if err != nil {
 		return nil, err
 	}
-	o := &Owner{
+	o := &VIPOwner{
 		mirror: m, settings: settings, changed: changed, conn: conn,
 		want: map[netip.Addr]struct{}{}, failed: map[netip.Addr]error{}, have: map[netip.Addr][]place{},
 	}
@@ -77,7 +76,7 @@ func New(ns *netlink.Namespace, m *mirror.Mirror, settings sysctl.Settings, chan
 }
 
 // Close closes the socket; the VIPs stay.
-func (o *Owner) Close() error {
+func (o *VIPOwner) Close() error {
 	if o == nil {
 		return nil
 	}
@@ -90,7 +89,7 @@ func (o *Owner) Close() error {
 // are given up. It returns those that failed, and why; nil: none. One that failed is tried again by
 // itself, and by the next Set or Add. Its service may well work without: the data path sees packets
 // before the kernel does.
-func (o *Owner) Set(ctx context.Context, vips []netip.Addr) map[netip.Addr]error {
+func (o *VIPOwner) Set(ctx context.Context, vips []netip.Addr) map[netip.Addr]error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	next := make(map[netip.Addr]struct{}, len(vips))
@@ -114,7 +113,7 @@ func (o *Owner) Set(ctx context.Context, vips []netip.Addr) map[netip.Addr]error
 }
 
 // Add adds VIPs; one that is there already costs a look-up. It returns what Set returns.
-func (o *Owner) Add(ctx context.Context, vips ...netip.Addr) map[netip.Addr]error {
+func (o *VIPOwner) Add(ctx context.Context, vips ...netip.Addr) map[netip.Addr]error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, a := range vips {
@@ -125,7 +124,7 @@ func (o *Owner) Add(ctx context.Context, vips ...netip.Addr) map[netip.Addr]erro
 
 // Remove gives VIPs up, when the last service that uses them is gone. It returns those that are
 // still there, and why.
-func (o *Owner) Remove(ctx context.Context, vips ...netip.Addr) map[netip.Addr]error {
+func (o *VIPOwner) Remove(ctx context.Context, vips ...netip.Addr) map[netip.Addr]error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, a := range vips {
@@ -136,7 +135,7 @@ func (o *Owner) Remove(ctx context.Context, vips ...netip.Addr) map[netip.Addr]e
 }
 
 // Owned returns the VIPs that are in the kernel by us, in order.
-func (o *Owner) Owned() []netip.Addr {
+func (o *VIPOwner) Owned() []netip.Addr {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return slices.SortedFunc(maps.Keys(o.have), netip.Addr.Compare)
@@ -151,7 +150,7 @@ func merged(a, b map[netip.Addr]error) map[netip.Addr]error {
 }
 
 // settle puts each VIP where it belongs and takes it from where it does not belong any more.
-func (o *Owner) settle(ctx context.Context, vips []netip.Addr) map[netip.Addr]error {
+func (o *VIPOwner) settle(ctx context.Context, vips []netip.Addr) map[netip.Addr]error {
 	if len(vips) == 0 {
 		return nil
 	}
@@ -174,19 +173,19 @@ func (o *Owner) settle(ctx context.Context, vips []netip.Addr) map[netip.Addr]er
 }
 
 // trySettle notes what fails for one VIP in failed, and returns what fails for all.
-func (o *Owner) trySettle(ctx context.Context, vips []netip.Addr) error {
+func (o *VIPOwner) trySettle(ctx context.Context, vips []netip.Addr) error {
 	lo, err := o.loopback()
 	if err != nil {
 		return err
 	}
 	o.ignore = map[string]int{}
-	var steps, undo []step
+	var steps, undo []vipStep
 	var unknown []netip.Addr
 	for _, a := range vips {
 		wanted := o.linksNeeded(a)
 		for _, p := range o.have[a] {
 			if p.link != lo.Index && !slices.Contains(wanted, p.link) {
-				undo = append(undo, step{addr: a, place: p})
+				undo = append(undo, vipStep{addr: a, place: p})
 			}
 		}
 		if !slices.ContainsFunc(o.have[a], func(p place) bool { return p.link == lo.Index }) {
@@ -194,7 +193,7 @@ func (o *Owner) trySettle(ctx context.Context, vips []netip.Addr) error {
 		}
 		for _, link := range wanted {
 			if !slices.Contains(o.have[a], place{link: link}) {
-				steps = append(steps, step{addr: a, place: place{link: link}})
+				steps = append(steps, vipStep{addr: a, place: place{link: link}})
 			}
 		}
 	}
@@ -203,7 +202,7 @@ func (o *Owner) trySettle(ctx context.Context, vips []netip.Addr) error {
 		return err
 	}
 	for i, a := range orphans {
-		steps = append(steps, step{addr: a, place: place{link: lo.Index, route: o.onLo+i >= addressesOnLo}})
+		steps = append(steps, vipStep{addr: a, place: place{link: lo.Index, route: o.onLo+i >= addressesOnLo}})
 	}
 	return errors.Join(o.takeAway(ctx, undo, o.failed), o.put(ctx, steps))
 }
@@ -212,7 +211,7 @@ func (o *Owner) trySettle(ctx context.Context, vips []netip.Addr) error {
 // network to find it. IPv6 neighbour discovery answers only for addresses of the queried link, or
 // by proxy entries when that link forwards. ARP answers for any local address unless arp_ignore
 // says otherwise.
-func (o *Owner) linksNeeded(a netip.Addr) []int {
+func (o *VIPOwner) linksNeeded(a netip.Addr) []int {
 	var out []int
 	for _, l := range o.mirror.OnLink(a) {
 		if !l.Up || l.Loopback() || (a.Is4() && !o.ignoresOthers(l.Name)) {
@@ -227,7 +226,7 @@ func (o *Owner) linksNeeded(a netip.Addr) []int {
 
 // ignoresOthers reports whether the link answers ARP only for its own addresses. With 3 and 8 it
 // does not answer for a VIP anywhere, which Problems reports.
-func (o *Owner) ignoresOthers(link string) bool {
+func (o *VIPOwner) ignoresOthers(link string) bool {
 	mode, ok := o.ignore[link]
 	if !ok {
 		mode = o.settings.ARPIgnore(link)
@@ -238,7 +237,7 @@ func (o *Owner) ignoresOthers(link string) bool {
 
 // unowned returns the VIPs that are not local to this namespace. It asks the kernel: our copy of
 // its tables may lag behind.
-func (o *Owner) unowned(ctx context.Context, vips []netip.Addr) ([]netip.Addr, error) {
+func (o *VIPOwner) unowned(ctx context.Context, vips []netip.Addr) ([]netip.Addr, error) {
 	var out []netip.Addr
 	err := o.conn.LookUp(ctx, vips, func(i int, rt netlink.Route, err error) {
 		if err != nil || rt.Kind != unix.RTN_LOCAL {
@@ -248,11 +247,11 @@ func (o *Owner) unowned(ctx context.Context, vips []netip.Addr) ([]netip.Addr, e
 	return out, err
 }
 
-func (o *Owner) giveUp(ctx context.Context, vips []netip.Addr) map[netip.Addr]error {
-	var steps []step
+func (o *VIPOwner) giveUp(ctx context.Context, vips []netip.Addr) map[netip.Addr]error {
+	var steps []vipStep
 	for _, a := range vips {
 		for _, p := range o.have[a] {
-			steps = append(steps, step{addr: a, place: p})
+			steps = append(steps, vipStep{addr: a, place: p})
 		}
 	}
 	if len(steps) == 0 {
@@ -273,7 +272,7 @@ func (o *Owner) giveUp(ctx context.Context, vips []netip.Addr) map[netip.Addr]er
 }
 
 // adopt finds what an earlier process left: addresses that the mirror has read, and local routes.
-func (o *Owner) adopt() error {
+func (o *VIPOwner) adopt() error {
 	for a, link := range o.mirror.Ours() {
 		o.have[a] = append(o.have[a], place{link: link})
 	}
@@ -286,4 +285,115 @@ func (o *Owner) adopt() error {
 	}
 	o.mirror.ReserveRoutes(slices.Collect(maps.Keys(o.have)), 0)
 	return o.adoptRoutes()
+}
+
+// Follow moves VIPs to where they belong after a change of the network.
+func (o *VIPOwner) Follow(ctx context.Context, c mirror.Change) {
+	if len(c.Addresses) == 0 && !c.Places && !c.Loopback {
+		return
+	}
+	o.mu.Lock()
+	o.follow(ctx, c)
+	o.mu.Unlock()
+	o.lookAgain(ctx, c.Addresses, 0)
+}
+
+func (o *VIPOwner) follow(ctx context.Context, c mirror.Change) {
+	look := make([]netip.Addr, 0, len(c.Addresses))
+	if c.Places {
+		look = slices.AppendSeq(look, maps.Keys(o.want))
+	} else {
+		for _, a := range c.Addresses {
+			if _, ok := o.want[a]; ok {
+				look = append(look, a)
+			}
+		}
+	}
+	var back []netip.Addr
+	if c.Loopback {
+		back = slices.Collect(maps.Keys(o.have))
+	} else {
+		back = slices.DeleteFunc(slices.Clone(c.Addresses), func(a netip.Addr) bool { return o.have[a] == nil })
+	}
+	if err := o.restore(ctx, back); err != nil && ctx.Err() == nil {
+		for _, a := range back {
+			if _, ok := o.want[a]; ok {
+				o.failed[a] = err
+			}
+		}
+	}
+	o.settle(ctx, look)
+}
+
+// restore adds addresses again that others removed. Those that disappeared with their link are
+// forgotten: settle determines where they belong now.
+func (o *VIPOwner) restore(ctx context.Context, vips []netip.Addr) error {
+	var steps []vipStep
+	for _, a := range vips {
+		for _, p := range slices.Clone(o.have[a]) {
+			s := vipStep{addr: a, place: p}
+			if o.mirror.Link(p.link).Loopback() || o.mirror.Holds(a, p.link) {
+				steps = append(steps, s)
+			} else {
+				o.forgetPlace(s)
+			}
+		}
+	}
+	return o.put(ctx, steps)
+}
+
+// lookAgain looks again, three times within a second, at VIPs that came out as somebody else's: the
+// kernel tells that an address is gone a moment before it takes the local route away, and answers
+// route requests meanwhile.
+func (o *VIPOwner) lookAgain(ctx context.Context, vips []netip.Addr, looks int) {
+	others := o.notOurs(vips)
+	if len(others) == 0 || looks == 3 {
+		return
+	}
+	time.AfterFunc(30*time.Millisecond<<(2*looks), func() {
+		if ctx.Err() != nil {
+			return
+		}
+		o.mu.Lock()
+		o.follow(ctx, mirror.Change{Addresses: others})
+		o.mu.Unlock()
+		o.lookAgain(ctx, others, looks+1)
+	})
+}
+
+// notOurs returns the addresses that are VIPs but owned by someone else.
+func (o *VIPOwner) notOurs(list []netip.Addr) []netip.Addr {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	var out []netip.Addr
+	for _, a := range list {
+		if _, wanted := o.want[a]; wanted && o.have[a] == nil {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+// Retry retries failures, and work that depends on settings that the kernel does not report.
+func (o *VIPOwner) Retry(ctx context.Context) {
+	now := o.ignores()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	c := mirror.Change{
+		Addresses: slices.Collect(maps.Keys(o.failed)),
+		Places:    o.seen != nil && !maps.Equal(o.seen, now),
+	}
+	o.seen = now
+	if !c.Empty() {
+		o.follow(ctx, c)
+	}
+}
+
+// ignores returns the arp_ignore of every link with a connected IPv4 network.
+func (o *VIPOwner) ignores() map[string]int {
+	out := map[string]int{}
+	for _, l := range o.mirror.IPv4Links() {
+		out[l.Name] = o.settings.ARPIgnore(l.Name)
+	}
+	return out
 }

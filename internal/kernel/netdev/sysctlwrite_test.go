@@ -1,4 +1,4 @@
-package sysctl
+package netdev
 
 import (
 	"errors"
@@ -39,7 +39,7 @@ func writeReadOnly() error {
 		return fmt.Errorf("it is not read-only: %w", err)
 	}
 	for _, want := range []string{"0", "1", "0"} {
-		if err := Write(name, int(want[0]-'0')); err != nil {
+		if err := WriteSysctl(name, int(want[0]-'0')); err != nil {
 			return err
 		}
 		if got, err := os.ReadFile("/proc/sys/net/" + name); err != nil || string(got) != want+"\n" {

@@ -1,4 +1,4 @@
-package expiry_test
+package probe_test
 
 import (
 	"bytes"
@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"loxilb/internal/host/expiry"
+	"loxilb/internal/control/health/probe"
 )
 
 // certificate returns a certificate that ends at a time.
@@ -36,13 +36,13 @@ func TestOf(t *testing.T) {
 	t.Parallel()
 	soon, late := time.Now().Add(time.Hour).Truncate(time.Second), time.Now().Add(time.Hour*24).Truncate(time.Second)
 	key := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: []byte{1}})
-	got, err := expiry.Of(bytes.Join([][]byte{key, certificate(t, late), certificate(t, soon)}, []byte("text\n")))
+	got, err := probe.ExpiryOf(bytes.Join([][]byte{key, certificate(t, late), certificate(t, soon)}, []byte("text\n")))
 	if err != nil || !got.Equal(soon) {
 		t.Errorf("%v, %v, want %v", got, err, soon)
 	}
 	broken := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte{1}})
 	for _, text := range [][]byte{nil, key, broken, []byte("x")} {
-		if _, err := expiry.Of(text); err == nil {
+		if _, err := probe.ExpiryOf(text); err == nil {
 			t.Errorf("%q is taken", text)
 		}
 	}
@@ -51,7 +51,7 @@ func TestOf(t *testing.T) {
 // TestCache checks that a file is read when it is new, has changed, or could not be read before.
 func TestCache(t *testing.T) {
 	t.Parallel()
-	var c expiry.Cache
+	var c probe.ExpiryCache
 	end := time.Now().Add(time.Hour).Truncate(time.Second)
 	text, failure, reads := certificate(t, end), errors.New("no memory"), 0
 	read := func() ([]byte, error) { reads++; return text, failure }

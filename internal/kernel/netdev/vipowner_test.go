@@ -1,4 +1,4 @@
-package vip
+package netdev
 
 import (
 	"context"
@@ -12,22 +12,21 @@ import (
 
 	"loxilb/internal/kernel/netdev/mirror"
 	"loxilb/internal/kernel/netdev/netlink"
-	"loxilb/internal/kernel/netdev/sysctl"
 	"loxilb/test/netnstest/labtest"
 )
 
 // flaky fails completely if broken, and refuses to add or remove one address.
-type flaky struct {
-	kernel
+type flakyVIPs struct {
+	vipKernel
 	broken  bool
 	refused netip.Addr
 }
 
-func (f *flaky) Batch(ctx context.Context, requests []*netlink.Request, done func(int, []byte, error)) error {
+func (f *flakyVIPs) Batch(ctx context.Context, requests []*netlink.Request, done func(int, []byte, error)) error {
 	if f.broken {
 		return errors.New("broken")
 	}
-	return f.kernel.Batch(ctx, requests, func(i int, answer []byte, err error) {
+	return f.vipKernel.Batch(ctx, requests, func(i int, answer []byte, err error) {
 		if f.refused.IsValid() && strings.Contains(string(requests[i].Body()), string(f.refused.AsSlice())) {
 			err = unix.EPERM
 		}
@@ -36,7 +35,7 @@ func (f *flaky) Batch(ctx context.Context, requests []*netlink.Request, done fun
 }
 
 // testOwner returns the owner of VIPs in a namespace.
-func testOwner(t *testing.T, path string) *Owner {
+func testOwner(t *testing.T, path string) *VIPOwner {
 	t.Helper()
 	ns, err := netlink.OpenNamespace(path)
 	if err != nil {
@@ -46,7 +45,7 @@ func testOwner(t *testing.T, path string) *Owner {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o, err := New(ns, m, sysctl.New(ns), func() {})
+	o, err := newVIPOwner(ns, m, newSettings(ns), func() {})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +77,7 @@ func TestFailures(t *testing.T) {
 	t.Parallel()
 	a, _ := labtest.Pair(t)
 	o := testOwner(t, a.Path())
-	f := &flaky{kernel: o.conn}
+	f := &flakyVIPs{vipKernel: o.conn}
 	o.conn = f
 	one, two := netip.MustParseAddr("20.20.20.1"), netip.MustParseAddr("20.20.20.2")
 	has := func(want ...netip.Addr) {

@@ -1,12 +1,60 @@
-package sysctl
+package netdev
 
 import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"loxilb/internal/kernel/netdev/diagnosis"
+	"loxilb/internal/kernel/netdev/netlink"
 )
+
+// Settings are the settings of one namespace.
+type Settings struct {
+	ns *netlink.Namespace
+}
+
+// newSettings returns the settings of a namespace.
+func newSettings(ns *netlink.Namespace) Settings { return Settings{ns: ns} }
+
+// get reads a number. name is a path below /proc/sys/net, whose content depends on the namespace of
+// the thread that opens it.
+func (s Settings) get(name string) (int, error) {
+	var value int
+	err := s.ns.Do(func() error {
+		b, err := os.ReadFile("/proc/sys/net/" + name)
+		if err != nil {
+			return err
+		}
+		value, err = strconv.Atoi(strings.TrimSpace(string(b)))
+		return err
+	})
+	return value, err
+}
+
+func (s Settings) set(name string, value int) error {
+	return s.ns.Do(func() error { return WriteSysctl(name, value) })
+}
+
+// ARPIgnore returns the effective arp_ignore of a link: the larger of its own and that of all.
+func (s Settings) ARPIgnore(link string) int {
+	all, _ := s.get("ipv4/conf/all/arp_ignore")
+	own, _ := s.get("ipv4/conf/" + link + "/arp_ignore")
+	return max(all, own)
+}
+
+// ReversePathFilter returns the effective rp_filter of a link: the larger of its own and that of
+// all.
+func (s Settings) ReversePathFilter(link string) int {
+	all, _ := s.get("ipv4/conf/all/rp_filter")
+	own, _ := s.get("ipv4/conf/" + link + "/rp_filter")
+	return max(all, own)
+}
 
 // Forward sets net.ipv4.conf.lo.forwarding and its IPv6 twin where they are not: the data path
 // looks routes up as if packets came from lo, so that no real interface need forward. That of lo
@@ -83,4 +131,41 @@ func (s Settings) keepingAdvertisedRoutes(advertised func() ([]string, error), f
 		restore()
 	}
 	return err
+}
+
+// WriteSysctl sets a setting of the thread's network namespace. name is a path below /proc/sys/net.
+//
+// In a container that is not privileged /proc/sys is read-only, whatever the daemon may do: it
+// writes through a /proc of its own then, which is mounted nowhere, as CAP_SYS_ADMIN lets it.
+func WriteSysctl(name string, value int) error {
+	text := []byte(strconv.Itoa(value))
+	err := os.WriteFile("/proc/sys/net/"+name, text, 0o644)
+	if !errors.Is(err, unix.EROFS) {
+		return err
+	}
+	proc, own := ownProc()
+	if own != nil {
+		return fmt.Errorf("%w, and there is no other /proc: %w", err, own)
+	}
+	defer unix.Close(proc)
+	fd, own := unix.Openat(proc, "sys/net/"+name, unix.O_WRONLY|unix.O_CLOEXEC, 0)
+	if own != nil {
+		return fmt.Errorf("%w, and in another /proc: %w", err, own)
+	}
+	f := os.NewFile(uintptr(fd), name)
+	_, err = f.Write(text)
+	return errors.Join(err, f.Close())
+}
+
+// ownProc opens a /proc that is mounted nowhere.
+func ownProc() (int, error) {
+	fs, err := unix.Fsopen("proc", unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		return -1, err
+	}
+	defer unix.Close(fs)
+	if err := unix.FsconfigCreate(fs); err != nil {
+		return -1, err
+	}
+	return unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, 0)
 }

@@ -1,16 +1,12 @@
-// Package maglev makes the tables of consistent hashing: a flow's hash, modulo the size of the
-// table, finds its node, and when a node is added or removed, hardly any other place changes. It
-// follows section 3.4 of "Maglev: A Fast and Reliable Software Network Load Balancer" (NSDI 2016),
-// with weights.
-package maglev
+package compile
 
 import (
 	"cmp"
 	"slices"
 )
 
-// Node is a target of flows.
-type Node struct {
+// MaglevNode is a target of flows.
+type MaglevNode struct {
 	Name   string // its name on every machine; no two nodes share one
 	Weight uint32 // its share of the table; 0: none
 	Down   bool   // it has no places now, but still counts for the size of the table
@@ -26,7 +22,7 @@ const (
 	placesOfLightest = 16
 )
 
-// Size returns how many places the table of these nodes has. Sizes are primes, so that every step
+// MaglevSize returns how many places the table of these nodes has. Sizes are primes, so that every step
 // is a walk over all places, and each is about twice the one before: only a change that asks for
 // the next one lays the table out anew, and moves nearly every flow. The largest is the largest
 // prime that fits into a segment of the slots map.
@@ -35,7 +31,7 @@ const (
 // moves no others. What weights ask for goes by the ratio of their sum to the smallest, not by
 // their common divisor: with that, a change from 500:500 to 501:500 would be one from 2 units to
 // 1,001.
-func Size(nodes []Node) int {
+func MaglevSize(nodes []MaglevNode) int {
 	if len(nodes) <= 1 {
 		return len(nodes)
 	}
@@ -61,12 +57,16 @@ func Size(nodes []Node) int {
 	return sizes[len(sizes)-1]
 }
 
-// Table assigns each of Size(nodes) places to a node: the index into nodes. It depends only on the
+// MaglevTable assigns each of MaglevSize(nodes) places to a node: the index into nodes. It depends only on the
 // names, the weights and the seed, not on the order of the nodes. Every node with a weight has a
 // place, as long as there are places; the shares match the weights to within one place each.
 // Without any weight the table is empty.
-func Table(seed uint64, nodes []Node) []uint32 {
-	size := Size(nodes)
+//
+// It is a table of consistent hashing: a flow's hash, modulo the size of the table, finds its node,
+// and when a node is added or removed, hardly any other place changes. It follows section 3.4 of
+// "Maglev: A Fast and Reliable Software Network Load Balancer" (NSDI 2016), with weights.
+func MaglevTable(seed uint64, nodes []MaglevNode) []uint32 {
+	size := MaglevSize(nodes)
 	walks := walksOf(seed, nodes, uint32(size))
 	if len(walks) == 0 {
 		return nil
@@ -102,9 +102,9 @@ func (w *walk) step(size uint32) {
 }
 
 // walksOf returns the walks of the nodes that have places, in the order of their names.
-func walksOf(seed uint64, nodes []Node, size uint32) []walk {
+func walksOf(seed uint64, nodes []MaglevNode, size uint32) []walk {
 	walks := make([]walk, 0, len(nodes))
-	partly := slices.ContainsFunc(nodes, func(n Node) bool { return n.Tenths != 0 })
+	partly := slices.ContainsFunc(nodes, func(n MaglevNode) bool { return n.Tenths != 0 })
 	for i, n := range nodes {
 		if partly {
 			n.Weight *= uint32(n.Tenths)
@@ -138,4 +138,63 @@ func mix(x uint64) uint64 {
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
 	x = (x ^ x>>27) * 0x94d049bb133111eb
 	return x ^ x>>31
+}
+
+// turns say whose turn it is to take a place: turn k of a node comes in round k*heaviest/weight,
+// rounded down. So every node has a turn in round 0, the heaviest has one in each, and the shares
+// are those of the weights all along.
+//
+// Each round has a list, made of the links between nodes, of those whose turn comes in it: what a
+// turn costs depends neither on the number of nodes nor on how far their weights are apart. A heap
+// takes three times as long.
+type turns struct {
+	round       int
+	first, last []int32 // of a round's list; -1: it is empty
+	nodes       []turn
+	heaviest    uint64
+}
+
+type turn struct {
+	k, weight uint64
+	next      int32 // in the list
+}
+
+// turnsOf makes turns for a table of that size, which is the most rounds that it takes.
+func turnsOf(walks []walk, size int) *turns {
+	t := &turns{first: make([]int32, size), last: make([]int32, size), nodes: make([]turn, len(walks))}
+	for i := range t.first {
+		t.first[i] = -1
+	}
+	for i, w := range walks {
+		t.nodes[i].weight = uint64(w.weight)
+		t.heaviest = max(t.heaviest, uint64(w.weight))
+		t.add(0, int32(i))
+	}
+	return t
+}
+
+func (t *turns) add(round int, i int32) {
+	t.nodes[i].next = -1
+	if t.first[round] < 0 {
+		t.first[round] = i
+	} else {
+		t.nodes[t.last[round]].next = i
+	}
+	t.last[round] = i
+}
+
+// next returns the index of the walk whose turn it is. It may be called as often as the table is
+// large.
+func (t *turns) next() int {
+	for t.first[t.round] < 0 {
+		t.round++
+	}
+	i := t.first[t.round]
+	n := &t.nodes[i]
+	t.first[t.round] = n.next
+	n.k++
+	if round := n.k * t.heaviest / n.weight; round < uint64(len(t.first)) {
+		t.add(int(round), i)
+	}
+	return int(i)
 }

@@ -1,4 +1,4 @@
-package neighbour
+package netdev
 
 import (
 	"errors"
@@ -12,12 +12,12 @@ import (
 	"loxilb/internal/kernel/netdev/mirror"
 )
 
-// Kind is the subject of endpoints' problems.
-const Kind = "endpoint"
+// NeighbourKind is the subject of endpoints' problems.
+const NeighbourKind = "endpoint"
 
 // Problems returns what prevents packets from reaching endpoints: each failing next hop once, with
 // the lowest of its endpoints.
-func (k *Keeper) Problems() []diagnosis.Problem {
+func (k *NeighbourKeeper) Problems() []diagnosis.Problem {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	var noWay lowest
@@ -44,14 +44,14 @@ func (k *Keeper) Problems() []diagnosis.Problem {
 	for i, a := range noWay.addrs {
 		without[i] = noRoute(a, k.paths[a].err)
 	}
-	return append(diagnosis.Bounded(without, noWay.total, Kind, "endpoints without a way to them"),
-		diagnosis.Bounded(dead, len(dead), Kind, "next hops that do not work")...)
+	return append(diagnosis.Bounded(without, noWay.total, NeighbourKind, "endpoints without a way to them"),
+		diagnosis.Bounded(dead, len(dead), NeighbourKind, "next hops that do not work")...)
 }
 
 // RouteError returns why there is no route to an endpoint, according to the last lookup: nil if
 // there is one, or if none was looked up yet. The data path drops packets to an endpoint without a
 // route.
-func (k *Keeper) RouteError(a netip.Addr) error {
+func (k *NeighbourKeeper) RouteError(a netip.Addr) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if p := k.paths[a]; p != nil && p.err != nil {
@@ -82,48 +82,48 @@ func noRoute(a netip.Addr, err error) diagnosis.Problem {
 	switch {
 	case err == nil:
 		return diagnosis.Problem{
-			Kind: Kind, Key: a.String(),
+			Kind: NeighbourKind, Key: a.String(),
 			What: fmt.Sprintf("endpoint %s is a VIP of this load balancer, and no service is there", a),
 			Hint: "create that service, or use an endpoint that is not a VIP",
 		}
 	case errors.Is(err, unix.ENETUNREACH):
 		return diagnosis.Problem{
-			Kind: Kind, Key: a.String(),
+			Kind: NeighbourKind, Key: a.String(),
 			What: fmt.Sprintf("there is no route to endpoint %s", a),
 			Hint: fmt.Sprintf("add one (ip route add %s via GATEWAY), or set the interface up that has it", a),
 		}
 	case errors.Is(err, unix.EHOSTUNREACH), errors.Is(err, unix.EACCES), errors.Is(err, unix.EINVAL):
 		return diagnosis.Problem{
-			Kind: Kind, Key: a.String(),
+			Kind: NeighbourKind, Key: a.String(),
 			What: fmt.Sprintf("the route to endpoint %s refuses packets: it is unreachable, prohibit or blackhole", a),
 			Hint: fmt.Sprintf("replace it (see: ip route get %s)", a),
 		}
 	}
 	return diagnosis.Problem{
-		Kind: Kind, Key: a.String(),
+		Kind: NeighbourKind, Key: a.String(),
 		What: fmt.Sprintf("the route to endpoint %s could not be looked up: %v", a, err),
 		Hint: fmt.Sprintf("see: ip route get %s", a),
 	}
 }
 
-func (k *Keeper) hopProblem(h mirror.Hop, a netip.Addr) (diagnosis.Problem, bool) {
+func (k *NeighbourKeeper) hopProblem(h mirror.Hop, a netip.Addr) (diagnosis.Problem, bool) {
 	l := k.mirror.Link(h.Link)
 	switch {
 	case l.Index == 0: // until the kernel has looked up another route
 		return diagnosis.Problem{
-			Kind: Kind, Key: a.String(),
+			Kind: NeighbourKind, Key: a.String(),
 			What: fmt.Sprintf("the interface that led to endpoint %s is gone", a),
 			Hint: fmt.Sprintf("see where packets would go now: ip route get %s", a),
 		}, true
 	case !l.Up:
 		return diagnosis.Problem{
-			Kind: Kind, Key: a.String(),
+			Kind: NeighbourKind, Key: a.String(),
 			What: fmt.Sprintf("interface %s, which leads to endpoint %s, is down", l.Name, a),
 			Hint: fmt.Sprintf("set it up: ip link set %s up", l.Name),
 		}, true
 	case !l.Running():
 		return diagnosis.Problem{
-			Kind: Kind, Key: a.String(),
+			Kind: NeighbourKind, Key: a.String(),
 			What: fmt.Sprintf("interface %s, which leads to endpoint %s, has no carrier", l.Name, a),
 			Hint: "connect it, or set its other end up",
 		}, true
@@ -133,7 +133,7 @@ func (k *Keeper) hopProblem(h mirror.Hop, a netip.Addr) (diagnosis.Problem, bool
 			asked = "neighbour discovery"
 		}
 		return diagnosis.Problem{
-			Kind: Kind, Key: a.String(),
+			Kind: NeighbourKind, Key: a.String(),
 			What: fmt.Sprintf("%s on %s, the next hop to endpoint %s, does not answer %s", h.Via, l.Name, a, asked),
 			Hint: fmt.Sprintf("see that %s is up and in the network of %s", h.Via, l.Name),
 		}, true

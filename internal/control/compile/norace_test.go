@@ -1,5 +1,5 @@
 //go:build !race
 
-package maglev
+package compile
 
 const slowdown = 1

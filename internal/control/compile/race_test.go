@@ -1,6 +1,6 @@
 //go:build race
 
-package maglev
+package compile
 
 // slowdown is the factor by which the race detector slows code down.
 const slowdown = 10

@@ -1,4 +1,4 @@
-package ipsec
+package netdev
 
 import "testing"
 
@@ -6,14 +6,14 @@ import "testing"
 func TestPortRange(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
-		port        Port
+		port        IPsecPort
 		first, last uint16
 		ok          bool
 	}{
-		{Port{}, 0, 65535, true},
-		{Port{80, 0xffff}, 80, 80, true},
-		{Port{0x1234, 0xff00}, 0x1200, 0x12ff, true},
-		{Port{1, 0x0001}, 1, 65535, false},
+		{IPsecPort{}, 0, 65535, true},
+		{IPsecPort{80, 0xffff}, 80, 80, true},
+		{IPsecPort{0x1234, 0xff00}, 0x1200, 0x12ff, true},
+		{IPsecPort{1, 0x0001}, 1, 65535, false},
 	} {
 		first, last, ok := c.port.Range()
 		if first != c.first || last != c.last || ok != c.ok {

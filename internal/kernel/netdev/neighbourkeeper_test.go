@@ -1,4 +1,4 @@
-package neighbour
+package netdev
 
 import (
 	"context"
@@ -19,19 +19,19 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-const patience = 20 * time.Second
+const keeperPatience = 20 * time.Second
 
 // flaky fails while it is broken.
-type flaky struct {
-	kernel
+type flakyNeighbours struct {
+	neighbourKernel
 	broken atomic.Bool
 }
 
-func (f *flaky) LookUp(ctx context.Context, hosts []netip.Addr, each func(i int, rt netlink.Route, err error)) error {
+func (f *flakyNeighbours) LookUp(ctx context.Context, hosts []netip.Addr, each func(i int, rt netlink.Route, err error)) error {
 	if f.broken.Load() {
 		return errors.New("broken")
 	}
-	return f.kernel.LookUp(ctx, hosts, each)
+	return f.neighbourKernel.LookUp(ctx, hosts, each)
 }
 
 // TestChoose checks that if there are more next hops than can be managed, those that already are
@@ -44,7 +44,7 @@ func TestChoose(t *testing.T) {
 	}
 	managed := func(h mirror.Hop) bool { return all[h] }
 	for range 20 {
-		chosen := choose(maps.Keys(all), 10, managed)
+		chosen := chooseNeighbours(maps.Keys(all), 10, managed)
 		kept := 0
 		for h := range chosen {
 			if managed(h) {
@@ -55,7 +55,7 @@ func TestChoose(t *testing.T) {
 			t.Fatalf("%d were chosen, and %d of 9 kept", len(chosen), kept)
 		}
 	}
-	if n := len(choose(maps.Keys(all), 100, managed)); n != 100 {
+	if n := len(chooseNeighbours(maps.Keys(all), 100, managed)); n != 100 {
 		t.Errorf("%d were chosen, want all", n)
 	}
 }
@@ -76,12 +76,12 @@ func TestGoesOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer m.Close()
-	k, err := New(ns, m, func() {}, log)
+	k, err := newNeighbourKeeper(ns, m, func() {}, log)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer k.Close()
-	f := &flaky{kernel: k.conn}
+	f := &flakyNeighbours{neighbourKernel: k.conn}
 	f.broken.Store(true)
 	k.conn = f
 	ctx, cancel := context.WithCancel(t.Context())
@@ -92,14 +92,14 @@ func TestGoesOn(t *testing.T) {
 	running.Go(func() { m.Run(ctx, func(mirror.Change) {}) })
 
 	k.Set(slices.Values([]netip.Addr{netip.MustParseAddr("10.1.0.2")}))
-	labtest.Eventually(t, patience, func(context.Context) error {
+	labtest.Eventually(t, keeperPatience, func(context.Context) error {
 		if since, err := k.LastError(); err == nil || since.IsZero() {
 			return fmt.Errorf("does not say that it fails since a time: %v, %w", since, err)
 		}
 		return nil
 	})
 	f.broken.Store(false)
-	labtest.Eventually(t, patience, func(context.Context) error {
+	labtest.Eventually(t, keeperPatience, func(context.Context) error {
 		if out := labtest.Run(t, a, "ip", "neigh", "show", "10.1.0.2"); !strings.Contains(out, "managed") {
 			return fmt.Errorf("neighbour: %q", out)
 		}
@@ -123,7 +123,7 @@ func TestLinkGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer m.Close()
-	k := &Keeper{mirror: m, paths: map[netip.Addr]*path{netip.MustParseAddr("10.1.0.2"): {link: 4711}}}
+	k := &NeighbourKeeper{mirror: m, paths: map[netip.Addr]*neighbourPath{netip.MustParseAddr("10.1.0.2"): {link: 4711}}}
 	problems := k.Problems()
 	if len(problems) != 1 || problems[0].What != "the interface that led to endpoint 10.1.0.2 is gone" || problems[0].Hint == "" {
 		t.Errorf("problems: %+v", problems)

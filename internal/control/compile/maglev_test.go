@@ -1,4 +1,4 @@
-package maglev
+package compile
 
 import (
 	"fmt"
@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-func named(n int, weight func(i int) uint32) []Node {
-	nodes := make([]Node, n)
+func named(n int, weight func(i int) uint32) []MaglevNode {
+	nodes := make([]MaglevNode, n)
 	for i := range nodes {
-		nodes[i] = Node{Name: fmt.Sprintf("192.0.2.%d:%d", i%250, 8000+i), Weight: weight(i)}
+		nodes[i] = MaglevNode{Name: fmt.Sprintf("192.0.2.%d:%d", i%250, 8000+i), Weight: weight(i)}
 	}
 	return nodes
 }
@@ -29,20 +29,20 @@ func TestPaper(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{2, 3, 10, 41} {
 		nodes := named(n, equal)
-		slices.SortFunc(nodes, func(a, b Node) int { // the paper uses a fixed order
+		slices.SortFunc(nodes, func(a, b MaglevNode) int { // the paper uses a fixed order
 			if a.Name < b.Name {
 				return -1
 			}
 			return 1
 		})
-		if !slices.Equal(Table(7, nodes), paper(Size(nodes), 7, nodes)) {
+		if !slices.Equal(MaglevTable(7, nodes), paper(MaglevSize(nodes), 7, nodes)) {
 			t.Errorf("%d nodes: another table", n)
 		}
 	}
 }
 
 // paper is Pseudocode 1 of the paper.
-func paper(m int, seed uint64, nodes []Node) []uint32 {
+func paper(m int, seed uint64, nodes []MaglevNode) []uint32 {
 	permutation := make([][]int, len(nodes))
 	for i, n := range nodes {
 		offset, skip := int(hash(seed, n.Name)%uint64(m)), int(mix(hash(seed, n.Name))%uint64(m-1))+1
@@ -91,7 +91,7 @@ func TestShares(t *testing.T) {
 	for name, weight := range weights {
 		for _, n := range []int{2, 3, 10, 100, 1000} {
 			nodes := named(n, weight)
-			table := Table(1, nodes)
+			table := MaglevTable(1, nodes)
 			have := make([]float64, n)
 			for _, i := range table {
 				have[i]++
@@ -127,8 +127,8 @@ func TestOrder(t *testing.T) {
 	for _, weight := range []func(int) uint32{equal, mixed} {
 		for _, n := range []int{2, 17, 300} {
 			nodes := named(n, weight)
-			names := func(nodes []Node) (out []string) {
-				for _, i := range Table(1, nodes) {
+			names := func(nodes []MaglevNode) (out []string) {
+				for _, i := range MaglevTable(1, nodes) {
 					out = append(out, nodes[i].Name)
 				}
 				return out
@@ -149,7 +149,7 @@ func TestSeed(t *testing.T) {
 	t.Parallel()
 	nodes := named(10, equal)
 	same := 0
-	a, b := Table(1, nodes), Table(2, nodes)
+	a, b := MaglevTable(1, nodes), MaglevTable(2, nodes)
 	for i := range a {
 		if a[i] == b[i] {
 			same++
@@ -178,7 +178,7 @@ func TestDisruption(t *testing.T) {
 			sum, worst = sum+m, max(worst, m)
 		}
 		t.Logf("%4d nodes of %s weights, %5d places: %.2f %% moved besides, at worst %.2f %%",
-			n, weights, Size(named(n, weight)), 100*sum/seeds, 100*worst)
+			n, weights, MaglevSize(named(n, weight)), 100*sum/seeds, 100*worst)
 		if sum/seeds > 0.02 || worst > 0.08 {
 			t.Errorf("%d nodes of %s weights: %.2f %% moved besides, at worst %.2f %%, want at most 2 and 8 %%", n, weights, 100*sum/seeds, 100*worst)
 		}
@@ -195,12 +195,12 @@ func TestDisruption(t *testing.T) {
 }
 
 // moved returns the share of slots that change their node when one node goes down, besides its own.
-func moved(seed uint64, nodes []Node, gone int) float64 {
-	before := Table(seed, nodes)
+func moved(seed uint64, nodes []MaglevNode, gone int) float64 {
+	before := MaglevTable(seed, nodes)
 	less := slices.Clone(nodes)
 	less[gone].Down = true
 	n := 0
-	for i, node := range Table(seed, less) {
+	for i, node := range MaglevTable(seed, less) {
 		if node != before[i] && before[i] != uint32(gone) {
 			n++
 		}
@@ -213,7 +213,7 @@ func moved(seed uint64, nodes []Node, gone int) float64 {
 func TestSize(t *testing.T) {
 	t.Parallel()
 	of := func(weights ...uint32) int {
-		return Size(named(len(weights), func(i int) uint32 { return weights[i] }))
+		return MaglevSize(named(len(weights), func(i int) uint32 { return weights[i] }))
 	}
 	for want, list := range map[int][][]uint32{
 		0: {{}}, 1: {{7}, {0}},
@@ -232,7 +232,7 @@ func TestSize(t *testing.T) {
 	all := named(4096, equal)
 	for n := 1; n <= len(all); n++ {
 		nodes := all[:n]
-		size := Size(nodes)
+		size := MaglevSize(nodes)
 		if size < last || size > 65536 || size < min(100*n, 65521) && n > 1 {
 			t.Fatalf("%d nodes: %d places, after %d", n, size, last)
 		}
@@ -246,7 +246,7 @@ func TestSize(t *testing.T) {
 		}
 		last = size
 		nodes[0].Down = true
-		if got := Size(nodes); got != size {
+		if got := MaglevSize(nodes); got != size {
 			t.Fatalf("%d nodes, one of them down: %d places, want %d", n, got, size)
 		}
 		nodes[0].Down = false
@@ -258,19 +258,19 @@ func TestSize(t *testing.T) {
 
 func TestEmpty(t *testing.T) {
 	t.Parallel()
-	if got := Table(1, named(3, func(int) uint32 { return 0 })); got != nil {
+	if got := MaglevTable(1, named(3, func(int) uint32 { return 0 })); got != nil {
 		t.Errorf("a table of %d places without a node", len(got))
 	}
 	down := named(2, equal)
 	down[0].Down, down[1].Down = true, true
-	if got := Table(1, down); got != nil {
+	if got := MaglevTable(1, down); got != nil {
 		t.Errorf("a table of %d places without a node that is up", len(got))
 	}
-	if got := Table(1, named(1, equal)); !slices.Equal(got, []uint32{0}) {
+	if got := MaglevTable(1, named(1, equal)); !slices.Equal(got, []uint32{0}) {
 		t.Errorf("one node: %v", got)
 	}
 	down[0].Down = false
-	if got := Table(1, down); len(got) != Size(down) || slices.Max(got) != 0 {
+	if got := MaglevTable(1, down); len(got) != MaglevSize(down) || slices.Max(got) != 0 {
 		t.Errorf("the only one of two that is up does not have all of %d places", len(got))
 	}
 }
@@ -281,7 +281,7 @@ func TestEvenness(t *testing.T) {
 	t.Parallel()
 	worst := 0.0
 	for n := 2; n <= 655; n += 1 + n/20 {
-		table := Table(3, named(n, equal))
+		table := MaglevTable(3, named(n, equal))
 		have := make([]int, n)
 		for _, i := range table {
 			have[i]++
@@ -304,7 +304,7 @@ func TestSpeed(t *testing.T) {
 		best := time.Hour
 		for range 10 { // the best of ten, as other programs run too
 			start := time.Now()
-			Table(1, nodes)
+			MaglevTable(1, nodes)
 			best = min(best, time.Since(start))
 		}
 		t.Logf("1,000 nodes of %s weights: %v", name, best)
@@ -320,7 +320,7 @@ func BenchmarkTable(b *testing.B) {
 			nodes := named(n, weight)
 			b.Run(fmt.Sprintf("%d-%s", n, name), func(b *testing.B) {
 				for b.Loop() {
-					Table(1, nodes)
+					MaglevTable(1, nodes)
 				}
 			})
 		}

@@ -1,0 +1,68 @@
+package probe
+
+import (
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// ExpiryOf returns when the first certificate in a PEM file ends: a chain, or a bundle of authorities, is
+// complete until then.
+func ExpiryOf(text []byte) (first time.Time, err error) {
+	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
+		if block.Type != "CERTIFICATE" {
+			continue
+		}
+		one, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return time.Time{}, fmt.Errorf("read certificate: %w", err)
+		}
+		if first.IsZero() || one.NotAfter.Before(first) {
+			first = one.NotAfter
+		}
+	}
+	if first.IsZero() {
+		return first, errors.New("read certificate: the file has none")
+	}
+	return first, nil
+}
+
+// mostExpiries bounds the number of files in a cache. A full cache is emptied.
+const mostExpiries = 1000
+
+// ExpiryCache remembers when the certificates in files expire, as long as the files do not change.
+type ExpiryCache struct {
+	mu    sync.Mutex
+	known map[string]knownExpiry
+}
+
+// knownExpiry is the result for a file, and the file's state at that time.
+type knownExpiry struct {
+	changed time.Time
+	size    int64
+	end     time.Time
+	err     error
+}
+
+// Of returns the result of ExpiryOf for a file with this time of change and size. The file
+// is read only if either has changed.
+func (c *ExpiryCache) Of(file string, changed time.Time, size int64, read func() ([]byte, error)) (time.Time, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if k, there := c.known[file]; there && k.changed.Equal(changed) && k.size == size {
+		return k.end, k.err
+	}
+	text, err := read()
+	if err != nil {
+		return time.Time{}, err
+	}
+	if c.known == nil || len(c.known) >= mostExpiries {
+		c.known = map[string]knownExpiry{}
+	}
+	end, err := ExpiryOf(text)
+	c.known[file] = knownExpiry{changed, size, end, err}
+	return end, err
+}
