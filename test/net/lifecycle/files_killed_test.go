@@ -126,7 +126,7 @@ func TestKilledFiles(t *testing.T) {
 	if k.recover(done); done != 5 || t.Failed() {
 		t.Fatalf("%d commands were answered", done)
 	}
-	for _, at := range killsOf(t, life.Steps, 8) {
+	for _, at := range killsOf(t, life.Steps, 4) {
 		life, done := k.live(at)
 		k.recover(done)
 		k.blame(at, life)
