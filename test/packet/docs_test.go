@@ -15,20 +15,24 @@ import (
 // TestDocs runs the examples of the documentation: blocks fenced as `packets`.
 func TestDocs(t *testing.T) {
 	t.Parallel()
-	lanes := newLanes(t, lab.Config{})
+	var examples []script
 	for _, page := range []string{"../../docs/packet-path.md", "../../docs/modes.md"} {
 		blocks := fenced(t, page, "packets")
 		if len(blocks) == 0 {
 			t.Fatalf("%s has no example", page)
 		}
 		for _, b := range blocks {
-			r, err := lanes.run(script{page, strings.Split(strings.TrimRight(b, "\n"), "\n")})
-			if err != nil {
-				t.Fatalf("%s: %v", page, err)
-			}
-			for _, f := range r.failures {
-				t.Errorf("%s: %s of the example", page, f)
-			}
+			examples = append(examples, script{page, strings.Split(strings.TrimRight(b, "\n"), "\n")})
+		}
+	}
+	lanes := newLanes(t, lab.Config{}, examples)
+	for _, s := range examples {
+		r, err := lanes.run(s)
+		if err != nil {
+			t.Fatalf("%s: %v", s.name, err)
+		}
+		for _, f := range r.failures {
+			t.Errorf("%s: %s of the example", s.name, f)
 		}
 	}
 }

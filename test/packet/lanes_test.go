@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync/atomic"
 	"testing"
 
@@ -12,11 +13,11 @@ import (
 )
 
 // lanes run scripts concurrently. A lane is a thread in its own namespace with a lab that runs one
-// script after the other; a script that changes the network or the program's configuration gets a
-// new lab.
+// script after the other, and gets a new network after a script that changed it. Scripts with a
+// configuration of their own share a lane of it.
 type lanes struct {
 	cfg    lab.Config
-	jobs   chan job
+	jobs   map[lab.Config]chan job
 	broken atomic.Pointer[error] // why no lab can be created
 }
 
@@ -30,25 +31,47 @@ type result struct {
 	err error
 }
 
-func newLanes(t *testing.T, cfg lab.Config) *lanes {
+func newLanes(t *testing.T, cfg lab.Config, scripts []script) *lanes {
 	t.Helper()
-	l := &lanes{cfg: cfg, jobs: make(chan job)}
-	for range 4 { // lanes mostly wait for the kernel to free maps and namespaces
-		go l.serve()
+	l := &lanes{cfg: cfg, jobs: map[lab.Config]chan job{}}
+	count := map[lab.Config]int{}
+	for _, s := range scripts {
+		cfg, err := s.config(l.cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if count[cfg]++; l.jobs[cfg] == nil {
+			l.jobs[cfg] = make(chan job)
+		}
+		if count[cfg]%scriptsPerLane == 1 {
+			go l.serve(cfg, l.jobs[cfg])
+		}
 	}
-	t.Cleanup(func() { close(l.jobs) })
+	t.Cleanup(func() {
+		for _, jobs := range l.jobs {
+			close(jobs)
+		}
+	})
 	return l
 }
 
+// scriptsPerLane is such that most scripts share four labs: a lab takes the verifier half a second,
+// and lanes mostly wait for the kernel to free maps and namespaces.
+const scriptsPerLane = 25
+
 func (l *lanes) run(s script) (*rewriter, error) {
+	cfg, err := s.config(l.cfg)
+	if err != nil {
+		return nil, err
+	}
 	done := make(chan result)
-	l.jobs <- job{s, done}
+	l.jobs[cfg] <- job{s, done}
 	r := <-done
 	return r.rewriter, r.err
 }
 
 // serve runs a lane. It keeps its thread locked, so the namespace ends with it.
-func (l *lanes) serve() {
+func (l *lanes) serve(cfg lab.Config, jobs <-chan job) {
 	runtime.LockOSThread()
 	var shared *lab.Lab
 	defer func() {
@@ -56,20 +79,23 @@ func (l *lanes) serve() {
 			_ = shared.Close()
 		}
 	}()
-	for j := range l.jobs {
-		if j.script.needsOwnLab() {
-			go l.alone(j)
+	for j := range jobs {
+		if j.script.has("live") {
+			go l.alone(j, cfg)
 			continue
 		}
 		var err error
 		if shared == nil {
-			shared, err = l.newLab(l.cfg)
+			shared, err = l.newLab(cfg)
 		} else {
 			err = shared.Reset()
 		}
 		r := &runner{rewriter: &rewriter{}, s: j.script, lab: shared, vars: pkt.Vars{}}
 		if err == nil {
 			err = r.run()
+		}
+		if err == nil && j.script.has("ip", "sysctl") {
+			err = shared.RenewNetwork()
 		}
 		j.done <- result{r.rewriter, err}
 	}
@@ -88,15 +114,11 @@ func (l *lanes) newLab(cfg lab.Config) (*lab.Lab, error) {
 	return made, err
 }
 
-// alone runs a script in its own lab.
-func (l *lanes) alone(j job) {
+// alone runs a script in its own lab: one that attaches programs to interfaces.
+func (l *lanes) alone(j job, cfg lab.Config) {
 	runtime.LockOSThread()
 	r := &runner{rewriter: &rewriter{}, s: j.script, vars: pkt.Vars{}}
 	err := func() (err error) {
-		cfg, err := j.script.config(l.cfg)
-		if err != nil {
-			return err
-		}
 		if r.lab, err = l.newLab(cfg); err != nil {
 			return err
 		}
@@ -106,15 +128,12 @@ func (l *lanes) alone(j job) {
 	j.done <- result{r.rewriter, err}
 }
 
-// needsOwnLab reports whether the script leaves traces that Reset does not remove.
-func (s script) needsOwnLab() bool {
-	for _, line := range s.lines {
-		switch verb, _ := cutVerb(line); verb {
-		case "ip", "sysctl", "size", "half-open", "live":
-			return true
-		}
-	}
-	return false
+// has reports whether a line of the script begins with one of the verbs.
+func (s script) has(verbs ...string) bool {
+	return slices.ContainsFunc(s.lines, func(line string) bool {
+		verb, _ := cutVerb(line)
+		return slices.Contains(verbs, verb)
+	})
 }
 
 // config adds the settings in the first lines of the script to cfg.

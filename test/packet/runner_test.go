@@ -67,14 +67,16 @@ func TestFloodScriptsWithXDP(t *testing.T) {
 }
 
 func runScripts(t *testing.T, dir string, cfg lab.Config, update bool) {
-	lanes := newLanes(t, cfg)
-	for _, name := range scriptFiles(t, dir) {
+	scripts := readScripts(t, dir)
+	lanes := newLanes(t, cfg, scripts)
+	for _, s := range scripts {
+		name := s.name
 		if _, left := undry()[filepath.Base(name)]; left && cfg.Dry {
 			continue
 		}
 		t.Run(strings.TrimSuffix(filepath.Base(name), ".txt"), func(t *testing.T) {
 			t.Parallel()
-			r, err := lanes.run(readScript(t, name))
+			r, err := lanes.run(s)
 			if err != nil {
 				t.Fatalf("%s: %v", name, err)
 			}
@@ -109,6 +111,15 @@ func scriptFiles(t testing.TB, dir string) []string {
 		t.Fatalf("no scripts in %s: %v", dir, err)
 	}
 	return names
+}
+
+// readScripts reads all scripts of a folder.
+func readScripts(t testing.TB, dir string) (scripts []script) {
+	t.Helper()
+	for _, name := range scriptFiles(t, dir) {
+		scripts = append(scripts, readScript(t, name))
+	}
+	return scripts
 }
 
 func readScript(t testing.TB, name string) script {

@@ -80,18 +80,38 @@ func New(cfg Config) (*Lab, error) {
 		l.drops, err = l.counters()
 	}
 	if err == nil {
-		err = l.readLocalAddresses()
-	}
-	if err == nil {
-		err = errors.Join(l.ShareNextHops(true), l.Datapath.SetDefaultRoutes(network.defaultRoutes()))
-	}
-	if err == nil && cfg.XDP {
-		err = l.setXDP()
+		err = l.readNetwork()
 	}
 	if err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
 	return l, nil
+}
+
+// readNetwork tells the data path which network it serves.
+func (l *Lab) readNetwork() error {
+	if err := l.readLocalAddresses(); err != nil {
+		return err
+	}
+	if err := errors.Join(l.ShareNextHops(true), l.Datapath.SetDefaultRoutes(l.defaultRoutes())); err != nil {
+		return err
+	}
+	if !l.xdp {
+		return nil
+	}
+	return l.setXDP()
+}
+
+// RenewNetwork moves the lab to a network as New made it. Loading the programs anew would take the
+// verifier ten times as long.
+func (l *Lab) RenewNetwork() error {
+	old := l.Network
+	network, err := NewNetwork()
+	if err != nil {
+		return err
+	}
+	l.Network = network
+	return errors.Join(old.Close(), l.readNetwork(), l.BumpNextHops(), l.BumpNeighbours())
 }
 
 // Close unloads the data path and takes the network down.
