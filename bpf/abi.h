@@ -206,6 +206,7 @@ _Static_assert(__builtin_offsetof(struct connection, flags) % 4 == 0, "ABI");
 #define STATE_HOP_SHIFT 8
 #define STATE_TRAITS_SHIFT 16
 #define STATE_GENERATION_SHIFT 24
+#define STATE_TRAIT(trait) ((__u32)(trait) << STATE_TRAITS_SHIFT)
 _Static_assert(__builtin_offsetof(struct connection, hop) ==
 		       __builtin_offsetof(struct connection, flags) + 1,
 	       "ABI");

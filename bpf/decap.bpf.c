@@ -16,7 +16,7 @@
 #include "packet/checksum.h"
 #include "packet/ctx.h"
 #include "packet/packet.h"
-#include "packet/parse.h"
+#include "parse/parse.h"
 
 #define TC_NEXT (-1)
 #define TC_SHOT 2

@@ -20,8 +20,9 @@
 #include "packet/icmp_types.h"
 #include "packet/outer.h"
 #include "packet/packet.h"
-#include "packet/parse.h"
+#include "parse/parse.h"
 #include "probe/probe_answers.h"
+#include "protocol/protocol.h"
 
 #define TC_NEXT (-1)
 #define TC_SHOT 2
@@ -122,13 +123,13 @@ static __noinline bool headers_read(ctx_t *ctx, struct headers *h)
 	l4 = ctx_header(ctx, h->l4, ICMP_HEADER);
 	if (!l4)
 		return false;
-	if (h->protocol == (h->ipv6 ? IPPROTO_ICMPV6 : IPPROTO_ICMP)) {
+	if (h->protocol == icmp_protocol(h->ipv6)) {
 		headers_icmp(h, (const struct echo_header *)l4);
 		return true;
 	}
-	if (h->protocol != IPPROTO_TCP && h->protocol != IPPROTO_UDP)
+	if (!protocol_of(h->protocol).has_ports)
 		return false;
-	h->check = h->l4 + sum_offset(h->protocol);
+	h->check = h->l4 + protocol_of(h->protocol).sum_offset;
 	h->sport = ((__be16 *)l4)[0];
 	h->dport = ((__be16 *)l4)[1];
 	return true;
@@ -142,7 +143,7 @@ static __noinline bool address_write(ctx_t *ctx, const struct headers *h,
 	__u16 delta = sum_fold64(address_sum(new) + address_sum_not(old));
 	__u64 flags = BPF_F_PSEUDO_HDR;
 
-	if (h->protocol == IPPROTO_UDP)
+	if (protocol_of(h->protocol).sum_is_optional)
 		flags |= BPF_F_MARK_MANGLED_0;
 	if (h->check && bpf_l4_csum_replace(ctx, h->check, 0, delta, flags))
 		return false;

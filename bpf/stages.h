@@ -6,7 +6,9 @@
  * this list, and abi.h, maps.h, config.h and shared.h; never those below it. TestStages
  * compares the list with the includes. The programs (*.bpf.c) may include every stage.
  *
- *	packet     reads and writes headers: parse, checksums, access to the context
+ *	packet     access to the packet, checksums, addresses
+ *	protocol   TCP, UDP and ICMP, a file each, and the switches by which stages ask them
+ *	parse      reads Ethernet and IP headers, and lets the protocol read its own
  *	probe      gives answers to the daemon's probes of VIPs back to it
  *	table      the connection table: buckets, rows, growth, states of entries
  *	path       the kernel's routes and local addresses, and a cache of them
@@ -15,7 +17,7 @@
  *	service    finds the service and chooses the endpoint
  *	limit      connection limits, policers, known clients, pressure
  *	conntrack  finds, expires and ends connections
- *	protocol   states and lifetimes of TCP and UDP, handshakes, MSS
+ *	tcp        the state machine of TCP, handshakes, MSS
  *	translate  addresses, ports, IP versions, ICMP errors, tunnels
  *	rules      the tree of firewall rules, and that of IPsec policies
  *	route      next hops, their cache, MTU

@@ -15,6 +15,7 @@
 #include "maps.h"
 #include "conntrack/conntrack.h"
 #include "conntrack/fragment.h"
+#include "conntrack/silence.h"
 #include "filter/foreign.h"
 #include "firewall/firewall.h"
 #include "forward/answer.h"
@@ -24,7 +25,7 @@
 #include "open/open.h"
 #include "packet/ctx.h"
 #include "packet/packet.h"
-#include "packet/parse.h"
+#include "parse/parse.h"
 #include "route/forward.h"
 #include "route/nexthop.h"
 #include "translate/icmp.h"
@@ -64,7 +65,7 @@ connection_update(ctx_t *ctx, struct packet *p, struct connection *c)
 		return VERDICT_MISS;
 	if (p->tuple.protocol == IPPROTO_TCP)
 		return tcp_update(ctx, p, c);
-	return udp_update(p, c);
+	return flow_update(p, c);
 }
 
 /* Finds the connection of a packet and updates its state; VERDICT_MISS if there is

@@ -18,7 +18,7 @@
 #include "abi.h"
 #include "config.h"
 #include "maps.h"
-#include "conntrack/established.h"
+#include "conntrack/silence.h"
 #include "forward/xdp_send.h"
 #include "limit/attached_port.h"
 #include "observe/stats.h"
@@ -26,9 +26,10 @@
 #include "packet/ctx.h"
 #include "packet/ethernet.h"
 #include "packet/packet.h"
-#include "packet/parse.h"
+#include "parse/parse.h"
 #include "path/way.h"
 #include "protect/xdp_syn.h"
+#include "protocol/protocol.h"
 #include "table/table.h"
 #include "translate/nat.h"
 
@@ -47,11 +48,8 @@ static __always_inline bool is_established(const struct packet *p,
 {
 	if (connection_was_silent(p, c))
 		return false;
-	if (p->tuple.protocol == IPPROTO_TCP)
-		return tcp_is_established(c->flags) &&
-		       !(p->tcp_flags & (TCP_SYN | TCP_FIN | TCP_RST));
-	return p->tuple.protocol == IPPROTO_UDP &&
-	       udp_is_settled(state_read(c));
+	return protocol_of(p->tuple.protocol).has_ports &&
+	       protocol_is_settled(p, state_read(c));
 }
 
 /* Forwards a packet of an established connection, and handles SYNs that open
@@ -83,8 +81,7 @@ static __always_inline int forward_frame(ctx_t *ctx, struct packet *p,
 		return XDP_PASS;
 
 	c->seen = p->now;
-	if (p->tuple.protocol == IPPROTO_TCP)
-		tcp_record_sequence(p, c);
+	protocol_record(p, c);
 	/* the tag ends here: the header moves up to the IP header */
 	if (translate(ctx, p, c, l3) != VERDICT_CONTINUE ||
 	    (l3 != ETH_HLEN && bpf_xdp_adjust_head(ctx, l3 - ETH_HLEN)))

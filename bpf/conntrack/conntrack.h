@@ -32,6 +32,7 @@
 #include "observe/event.h"
 #include "packet/address.h"
 #include "packet/packet.h"
+#include "protocol/protocol.h"
 #include "table/rows.h"
 #include "table/state.h"
 #include "table/table.h"
@@ -39,15 +40,6 @@
 
 /* Traits of an entry whose reverse key has no entry, or that of another connection. */
 #define CONN_SINGLE_ENTRY (CONN_RESTING | CONN_ONE_WAY)
-
-/* Returns the protocol in the other IP version: ICMP and ICMPv6 are two
- * protocols. */
-static __always_inline __u8 family_protocol(__u8 protocol)
-{
-	if (protocol == IPPROTO_ICMP)
-		return IPPROTO_ICMPV6;
-	return protocol == IPPROTO_ICMPV6 ? IPPROTO_ICMP : protocol;
-}
 
 /* Reports whether packets of an entry leave with this tuple. */
 static __always_inline bool
@@ -91,20 +83,6 @@ connection_peer(const struct connection *c, __u8 protocol)
 
 	connection_reverse(&key, c, protocol);
 	return entry_find(&key);
-}
-
-static __always_inline bool connection_is_closed(__u8 flags)
-{
-	const __u8 acked = CONN_FIN_CLIENT_ACKED | CONN_FIN_ENDPOINT_ACKED;
-
-	return (flags & CONN_RESET) || (flags & acked) == acked;
-}
-
-/* Reports whether this TCP connection may have closed unseen: an endpoint that
- * answers clients directly closes it out of our sight. */
-static __always_inline bool connection_may_be_closed(__u32 word)
-{
-	return (word & STATE_TRAIT(CONN_ONE_WAY)) && (word & CONN_FIN_CLIENT);
 }
 
 /* Reports whether a connection counts as active, according to its client's entry.
@@ -231,60 +209,6 @@ connection_check_recorded(struct packet *p, const struct connection *c,
 				   VERDICT_AGAIN;
 }
 
-/* Reports whether exactly one side of an established connection has closed. The other
- * may continue to send for as long as it likes (RFC 9293 section 3.6). */
-static __always_inline bool connection_is_half_closed(__u8 flags)
-{
-	const __u8 fins = CONN_FIN_CLIENT | CONN_FIN_ENDPOINT;
-
-	return (flags & CONN_ASSURED) && (flags & fins) &&
-	       (flags & fins) != fins;
-}
-
-/* Returns how long a TCP connection with an idle timeout may be silent. A half-closed
- * one has the same timeout, and under pressure that of closing connections: its
- * client may be gone and wait for no data. */
-static __always_inline __u32 timeout_tcp_idle(__u8 flags, __u32 idle)
-{
-	if (!connection_is_half_closed(flags))
-		return idle;
-	return idle <= timeout_tcp_closing ?
-		       timeout_tcp_closing :
-		       timeout_by_pressure(idle, timeout_tcp_closing);
-}
-
-/* Returns the timeout of a flow that shrinks under pressure: gradually as the table
- * fills, and at once if it has a source port of ours while those are short. */
-static __always_inline __u32 flow_timeout_by_pressure(__u32 word, __u32 usual,
-						      __u32 pressed)
-{
-	if (word & STATE_TRAIT(CONN_SNAT) &&
-	    port_pressure_is_on((__u32)bpf_jiffies64()))
-		return pressed;
-	return timeout_by_pressure(usual, pressed);
-}
-
-/* Returns how long a UDP or ICMP flow may be silent. idle: the service's own timeout,
- * or 0. The long timeout is for UDP flows whose client sent again after an answer. It
- * shrinks as the table fills, since a forger can open as many such flows as endpoints
- * answer; where answers are not seen it shrinks at once, since he needs none. */
-static __always_inline __u32 flow_timeout(__u32 word, __u8 protocol, __u32 idle)
-{
-	const __u32 both = CONN_REPLIED | CONN_ASSURED;
-	bool lasts = protocol == IPPROTO_UDP && (word & both) == both;
-	bool answered = lasts && !(word & STATE_TRAIT(CONN_ONE_WAY));
-	__u32 usual = lasts ? timeout_udp_replied : timeout_udp_unreplied;
-	__u32 pressed =
-		answered ? timeout_udp_unreplied : timeout_half_open_pressed;
-
-	if (idle &&
-	    (idle < usual || (protocol == IPPROTO_UDP && word & CONN_REPLIED)))
-		usual = idle;
-	return pressed < usual ?
-		       flow_timeout_by_pressure(word, usual, pressed) :
-		       usual;
-}
-
 /* Reports whether a connection in this state is half-open and has a source port of ours
  * while those are short. */
 static __always_inline bool port_returns_early(__u32 word)
@@ -293,44 +217,58 @@ static __always_inline bool port_returns_early(__u32 word)
 	       port_pressure_is_on((__u32)bpf_jiffies64());
 }
 
-/* Returns how long a connection in this state may be silent, in jiffies. Global (verifier: globals). */
+/* Returns the service's own timeout, in jiffies; 0: it has none. */
+static __always_inline __u32 idle_timeout_of(__u32 endpoint)
+{
+	const struct endpoint *ep = endpoint_find(endpoint);
+	__u32 service, *idle;
+
+	if (!ep)
+		return 0;
+	service = ep->service;
+	idle = bpf_map_lookup_elem(&idle_timeouts, &service);
+	return idle ? *idle : 0;
+}
+
+/* Applies the service's own timeout. */
+static __always_inline __u32 timeout_of_service(const struct timeout *t,
+						__u32 endpoint)
+{
+	__u32 usual = t->usual, idle;
+
+	if (t->idle == IDLE_IGNORED)
+		return usual;
+	idle = idle_timeout_of(endpoint);
+	if (idle && (t->idle == IDLE_REPLACES || idle < usual))
+		usual = idle;
+	return usual > t->least ? usual : t->least;
+}
+
+/* Returns how long a connection in this state may be silent, in jiffies. A flow's
+ * timeout shrinks gradually as the table fills, and at once if it has a source port of
+ * ours while those are short. Global (verifier: globals). */
 __noinline __maybe_unused __u32 connection_timeout(__u32 endpoint, __u32 word,
 						   __u8 protocol)
 {
-	const __u8 flags = word;
-	bool closed = protocol == IPPROTO_TCP && connection_is_closed(flags);
-	struct endpoint *ep;
-	__u32 *idle = NULL;
+	struct timeout t;
+	__u32 usual;
 
-	if (!(flags & CONN_ASSURED) &&
+	if (!(word & CONN_ASSURED) &&
 	    (pressure_of_half_open(endpoint, protocol) ||
 	     port_returns_early(word)))
-		return closed ? timeout_by_pressure(timeout_half_open_pressed,
-						    timeout_closed_pressed) :
-				timeout_half_open_pressed;
-	if (closed)
-		return timeout_by_pressure(timeout_tcp_closed,
-					   timeout_closed_pressed);
-	if (protocol == IPPROTO_TCP) {
-		if (connection_may_be_closed(word))
-			return timeout_by_pressure(timeout_tcp_closing,
-						   timeout_tcp_closed);
-		if (flags & (CONN_FIN_CLIENT | CONN_FIN_ENDPOINT) &&
-		    !connection_is_half_closed(flags))
-			return timeout_tcp_closing;
-		if (!(flags & CONN_ASSURED))
-			return timeout_tcp_syn;
-	}
-	ep = endpoint_find(endpoint);
-	if (ep) {
-		__u32 service = ep->service;
-
-		idle = bpf_map_lookup_elem(&idle_timeouts, &service);
-	}
-	if (protocol == IPPROTO_TCP)
-		return timeout_tcp_idle(
-			flags, idle && *idle ? *idle : timeout_tcp_established);
-	return flow_timeout(word, protocol, idle ? *idle : 0);
+		return protocol_of(protocol).has_handshake &&
+				       connection_is_closed(word) ?
+			       timeout_by_pressure(timeout_half_open_pressed,
+						   timeout_closed_pressed) :
+			       timeout_half_open_pressed;
+	t = protocol_timeout(protocol, word);
+	usual = timeout_of_service(&t, endpoint);
+	if (t.pressed >= usual)
+		return usual;
+	if (t.by_ports && word & STATE_TRAIT(CONN_SNAT) &&
+	    port_pressure_is_on((__u32)bpf_jiffies64()))
+		return t.pressed;
+	return timeout_by_pressure(usual, t.pressed);
 }
 
 /* Reports whether both directions have been silent for longer than limit. The other

@@ -30,13 +30,8 @@ struct {
 
 static __always_inline bool find_flags(__u8 protocol, __u8 flags)
 {
-	__u64 i = 2 * FIND_FLAGS;
+	__u64 i = protocol_of(protocol).find * FIND_FLAGS + flags / 64;
 
-	if (protocol == IPPROTO_TCP)
-		i = 0;
-	else if (protocol == IPPROTO_ICMP || protocol == IPPROTO_ICMPV6)
-		i = FIND_FLAGS;
-	i += flags / 64;
 	/* verifier: bounds */
 	asm volatile("" : "+r"(i));
 	if (i >= FIND_PROTOCOLS * FIND_FLAGS)

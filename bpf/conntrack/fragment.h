@@ -20,7 +20,7 @@
 #include "conntrack/conntrack.h"
 #include "conntrack/direct.h"
 #include "packet/clock.h"
-#include "packet/parse.h"
+#include "parse/parse.h"
 #include "table/bucket.h"
 
 /* Length of a TCP header without options. A later fragment must not overlap it
@@ -193,9 +193,7 @@ fragment_find_connection(struct packet *p, struct connection **c)
 	struct fragment_key key;
 	struct fragment *f;
 
-	if (p->tuple.protocol != IPPROTO_TCP &&
-	    p->tuple.protocol != IPPROTO_UDP &&
-	    p->tuple.protocol != IPPROTO_ICMP && !p->ipv6)
+	if (!p->ipv6 && !protocol_has_connections(p))
 		return VERDICT_PASS;
 	fragment_make_key(p, &key);
 	f = bpf_map_lookup_elem(&fragments, &key);
@@ -206,8 +204,8 @@ fragment_find_connection(struct packet *p, struct connection **c)
 	p->tuple.protocol = f->protocol;
 	p->tuple.sport = f->sport;
 	p->tuple.dport = f->dport;
-	if (p->tuple.protocol == IPPROTO_TCP &&
-	    (p->fragment & ~FRAGMENT_MORE) < FRAGMENT_TCP_HEADER)
+	if ((p->fragment & ~FRAGMENT_MORE) <
+	    protocol_of(p->tuple.protocol).header)
 		return drop(p, DROP_FRAGMENT_OVERLAP);
 	*c = entry_or_direct_answer(p);
 	if (!*c || connection_is_expired(*c, p->tuple.protocol, p->now, 0))

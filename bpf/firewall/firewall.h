@@ -15,10 +15,10 @@
 #include "observe/record.h"
 #include "observe/trace_note.h"
 #include "packet/ctx.h"
-#include "packet/parse.h"
 #include "path/fib.h"
 #include "path/way.h"
 #include "probe/probe_answers.h"
+#include "protocol/protocol.h"
 #include "rules/rule.h"
 #include "table/rows.h"
 

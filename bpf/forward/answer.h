@@ -15,19 +15,17 @@
 #ifndef LOXILB_ANSWER_H
 #define LOXILB_ANSWER_H
 
+#include "packet/answer_ip.h"
 #include "packet/checksum.h"
 #include "packet/packet_sum.h"
-#include "packet/parse.h"
 #include "path/fib.h"
+#include "protocol/protocol.h"
 #include "route/forward.h"
 #include "route/nexthop.h"
 #include "rules/ipsec.h"
 #include "table/bucket.h"
 #include "translate/icmp.h"
 
-#define ANSWER_TTL 64
-#define ANSWER_ICMP_TOS \
-	0xc0 /* internetwork control (RFC 1812 section 4.3.2.5) */
 #define ICMP_LARGEST 576 /* RFC 1812 section 4.3.2.3 */
 
 #ifndef BPF_FIB_LOOKUP_SRC
@@ -51,83 +49,6 @@ static __noinline bool answer_allowed(const struct packet *p, bool reset)
 	       answer_is_within(LIMIT_RESETS, reset_rate, p->now);
 }
 
-/* Writes the IP header of an answer. */
-static __noinline bool answer_ip(ctx_t *ctx, struct packet *p,
-				 const struct ip_addr *src, __u32 protocol,
-				 __u32 length)
-{
-	struct ipv6hdr ip6 = {};
-	struct iphdr ip = {};
-
-	if (!src)
-		return false;
-	if (p->ipv6) {
-		ip6.version = 6;
-		ip6.payload_len = bpf_htons(length);
-		ip6.nexthdr = protocol;
-		ip6.hop_limit = ANSWER_TTL;
-		__builtin_memcpy(&ip6.saddr, src, sizeof(*src));
-		__builtin_memcpy(&ip6.daddr, &p->tuple.saddr, sizeof(*src));
-		return !bpf_skb_store_bytes(ctx, p->l3, &ip6, sizeof(ip6),
-					    BPF_F_RECOMPUTE_CSUM);
-	}
-	ip.version = 4;
-	ip.ihl = 5;
-	ip.tot_len = bpf_htons(sizeof(ip) + length);
-	ip.tos = protocol == IPPROTO_ICMP ? ANSWER_ICMP_TOS : 0;
-	ip.frag_off = bpf_htons(0x4000);
-	ip.ttl = ANSWER_TTL;
-	ip.protocol = protocol;
-	ip.saddr = src->word[3];
-	ip.daddr = p->tuple.saddr.word[3];
-	ip.check = ipv4_sum(&ip);
-	return !bpf_skb_store_bytes(ctx, p->l3, &ip, sizeof(ip),
-				    BPF_F_RECOMPUTE_CSUM);
-}
-
-/* Rewrites a segment into its answer, without options and payload. The answer's
- * source is the segment's destination. */
-static __noinline bool answer_segment(ctx_t *ctx, struct packet *p, __u8 flags,
-				      __u32 seq, __u32 ack)
-{
-	__u32 l4 = p->l3 +
-		   (p->ipv6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr));
-	struct ip_addr src = p->tuple.daddr;
-	bool partial = checksum_is_partial(ctx, p);
-	struct tcphdr tcp = {
-		.source = p->tuple.dport,
-		.dest = p->tuple.sport,
-		.seq = bpf_htonl(seq),
-		.ack_seq = bpf_htonl(ack),
-		.doff = 5,
-	};
-	__u32 pseudo;
-
-	/* the device would write the checksum to the old place */
-	if (partial && l4 != p->l4)
-		return false;
-	((__u8 *)&tcp)[13] = flags;
-	if (bpf_skb_change_tail(ctx, l4 + sizeof(tcp), 0))
-		return false;
-	pseudo = pseudo_sum(&src, &p->tuple.saddr, IPPROTO_TCP, sizeof(tcp));
-	if (partial)
-		tcp.check = sum_fold(pseudo);
-	else
-		tcp.check = ~sum_fold(bpf_csum_diff(NULL, 0, (void *)&tcp,
-						    sizeof(tcp), pseudo));
-	return !bpf_skb_store_bytes(ctx, l4, &tcp, sizeof(tcp),
-				    BPF_F_RECOMPUTE_CSUM) &&
-	       answer_ip(ctx, p, &src, IPPROTO_TCP, sizeof(tcp));
-}
-
-/* Rewrites a segment into the RST that answers it. */
-static __always_inline bool answer_reset(ctx_t *ctx, struct packet *p)
-{
-	if (p->tcp_flags & TCP_ACK)
-		return answer_segment(ctx, p, TCP_RST, p->ack, 0);
-	return answer_segment(ctx, p, TCP_RST | TCP_ACK, 0, p->seq_end);
-}
-
 /* Fills in type, code and the rest of the ICMP header. */
 static __always_inline void icmp_fill(const struct packet *p,
 				      struct icmp_header *icmp)
@@ -144,8 +65,7 @@ static __always_inline void icmp_fill(const struct packet *p,
 		icmp->info = bpf_htonl(mtu);
 		break;
 	default:
-		if (p->tuple.protocol != IPPROTO_TCP &&
-		    p->tuple.protocol != IPPROTO_UDP) {
+		if (!protocol_of(p->tuple.protocol).has_ports) {
 			icmp->type = p->ipv6 ? ICMPV6_DEST_UNREACH :
 					       ICMP_DEST_UNREACH;
 			icmp->code = p->ipv6 ? ICMPV6_ADDR_UNREACH :
@@ -168,7 +88,8 @@ static __noinline bool answer_icmp(ctx_t *ctx, struct packet *p,
 		     (p->ipv6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr));
 	__u32 limit = (p->ipv6 ? ICMP6_LARGEST : ICMP_LARGEST) - head;
 	__u32 quote = p->length < limit ? p->length : limit, sum;
-	__u8 protocol = p->ipv6 ? IPPROTO_ICMPV6 : IPPROTO_ICMP;
+	__u32 field = p->l4 + protocol_of(p->tuple.protocol).sum_offset;
+	__u8 protocol = icmp_protocol(p->ipv6);
 	__u32 length = sizeof(struct icmp_header) + quote;
 	struct icmp_header icmp = {};
 	__u16 open;
@@ -176,10 +97,9 @@ static __noinline bool answer_icmp(ctx_t *ctx, struct packet *p,
 	if (!src)
 		return false;
 	icmp_fill(p, &icmp);
-	if (checksum_is_partial(ctx, p)) {
-		if (bpf_skb_load_bytes(ctx,
-				       p->l4 + sum_offset(p->tuple.protocol),
-				       &open, sizeof(open)))
+	if (protocol_of(p->tuple.protocol).has_ports &&
+	    ctx_checksum_is_partial(ctx, field)) {
+		if (bpf_skb_load_bytes(ctx, field, &open, sizeof(open)))
 			return false;
 		sum = packet_sum(ctx, p->l3, p->l4 - p->l3) + (__u16)~open;
 	} else {
@@ -277,9 +197,7 @@ answer_send(ctx_t *ctx, struct packet *p, struct bpf_fib_lookup *fib, int code)
 static __noinline bool answer_is_stopped(const struct packet *p,
 					 const struct ip_addr *src, bool reset)
 {
-	__u8 protocol = reset	? IPPROTO_TCP :
-			p->ipv6 ? IPPROTO_ICMPV6 :
-				  IPPROTO_ICMP;
+	__u8 protocol = reset ? p->tuple.protocol : icmp_protocol(p->ipv6);
 
 	return ipsec_ask(src, &p->tuple.saddr,
 			 ipsec_ports(p->tuple.dport, p->tuple.sport), protocol,
@@ -297,9 +215,9 @@ __noinline enum verdict answer(ctx_t *ctx, struct packet *p)
 	if (!p)
 		return VERDICT_DROP;
 	refuse = p->action == ANSWER_REFUSE;
-	reset = refuse && p->tuple.protocol == IPPROTO_TCP;
+	reset = refuse && protocol_of(p->tuple.protocol).has_reset;
 	src = p->tuple.daddr;
-	if ((reset && (p->tcp_flags & TCP_RST)) || !answer_allowed(p, reset))
+	if ((reset && protocol_is_reset(p)) || !answer_allowed(p, reset))
 		return VERDICT_DROP;
 	code = answer_route(ctx, p, &fib, &src);
 	if (!fib_found(code))
@@ -308,7 +226,7 @@ __noinline enum verdict answer(ctx_t *ctx, struct packet *p)
 		src = p->tuple.daddr;
 	if (unlikely(ipsec_count) && answer_is_stopped(p, &src, reset))
 		return drop(p, DROP_IPSEC_POLICY);
-	made = reset ? answer_reset(ctx, p) : answer_icmp(ctx, p, &src);
+	made = reset ? protocol_reset(ctx, p) : answer_icmp(ctx, p, &src);
 	if (!made)
 		return VERDICT_DROP;
 	return answer_send(ctx, p, &fib, code);

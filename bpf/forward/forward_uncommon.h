@@ -8,8 +8,8 @@
 #define LOXILB_FORWARD_UNCOMMON_H
 
 #include "limit/attached.h"
-#include "protocol/mss.h"
 #include "route/forward.h"
+#include "tcp/mss.h"
 #include "translate/encap.h"
 #include "translate/family.h"
 #include "translate/family_error.h"

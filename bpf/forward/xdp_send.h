@@ -12,7 +12,7 @@
 #include "packet/checksum.h"
 #include "packet/ctx.h"
 #include "packet/packet.h"
-#include "packet/parse.h"
+#include "protocol/protocol.h"
 
 /* interface index -> itself, if it can send frames that XDP redirects to it.
  * Written by user. */
@@ -52,7 +52,8 @@ static __always_inline __u16 pseudo_header_sum(const struct packet *p)
  * checksum in 65,535 equals that sum; tc can distinguish them. */
 static __always_inline bool may_be_partial(ctx_t *ctx, const struct packet *p)
 {
-	__u16 *sum = ctx_header(ctx, p->l4 + sum_offset(p->tuple.protocol), 2);
+	__u16 *sum = ctx_header(
+		ctx, p->l4 + protocol_of(p->tuple.protocol).sum_offset, 2);
 
 	return !sum || *sum == pseudo_header_sum(p);
 }

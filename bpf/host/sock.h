@@ -15,7 +15,6 @@
 
 #include <linux/errno.h>
 #include "packet/clock.h"
-#include "packet/parse.h"
 #include "service/persist.h"
 #include "service/select.h"
 #include "service/service.h"

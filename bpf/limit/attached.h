@@ -23,7 +23,7 @@
 #include "packet/address.h"
 #include "packet/ctx.h"
 #include "packet/packet.h"
-#include "packet/parse.h"
+#include "protocol/protocol.h"
 #include "table/rows.h"
 #include "table/state.h"
 
@@ -77,7 +77,7 @@ struct wire_size {
 static __always_inline void wire_size(ctx_t *ctx, const struct packet *p,
 				      struct wire_size *size)
 {
-	__u32 header = p->l4 - p->l3 + sizeof(struct udphdr);
+	__u32 headers;
 
 	size->bytes = p->length;
 	size->packets = ctx->gso_segs;
@@ -87,10 +87,9 @@ static __always_inline void wire_size(ctx_t *ctx, const struct packet *p,
 	}
 	if (size->packets > MAX_SEGMENTS)
 		size->packets = MAX_SEGMENTS;
-	if (p->tuple.protocol == IPPROTO_TCP)
-		header = p->length - (p->seq_end - p->seq);
-	if (header < p->length)
-		size->bytes += (size->packets - 1) * header;
+	headers = p->length - protocol_payload(p);
+	if (headers < p->length)
+		size->bytes += (size->packets - 1) * headers;
 }
 
 /* Returns the client of an entry's packet. */

@@ -26,6 +26,7 @@
 #include "packet/address.h"
 #include "packet/packet.h"
 #include "packet/siphash.h"
+#include "protocol/protocol.h"
 
 static __always_inline struct secret_keys *secrets_get(void)
 {
@@ -113,7 +114,7 @@ __noinline bool source_is_known(struct packet *p)
 		return false;
 	if (known_set_has(set, hash, p->now))
 		return true;
-	if (p->tuple.protocol == IPPROTO_TCP)
+	if (protocol_of(p->tuple.protocol).has_handshake)
 		return false;
 	hash ^= KNOWN_BY_ANSWER;
 	set = known_set_of(hash);
@@ -158,7 +159,7 @@ __noinline bool source_mark_known(struct packet *p)
 	set = known_set_find(p, &hash);
 	if (!set)
 		return false;
-	if (p->tuple.protocol != IPPROTO_TCP) {
+	if (!protocol_of(p->tuple.protocol).has_handshake) {
 		lasts /= 4;
 		hash ^= KNOWN_BY_ANSWER;
 		set = known_set_of(hash);

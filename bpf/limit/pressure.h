@@ -24,6 +24,7 @@
 #include "config.h"
 #include "maps.h"
 #include "packet/packet.h"
+#include "protocol/protocol.h"
 #include "table/rows.h"
 #include "table/table.h"
 
@@ -43,7 +44,8 @@ static __always_inline struct half_open_kept *half_open_kept_get(void)
 
 static __always_inline enum half_open_class half_open_class_of(__u8 protocol)
 {
-	return protocol == IPPROTO_TCP ? HALF_OPEN_TCP : HALF_OPEN_OTHERS;
+	return protocol_of(protocol).has_handshake ? HALF_OPEN_TCP :
+						     HALF_OPEN_OTHERS;
 }
 
 /* Adds to a number, through this CPU's accumulated changes. */

@@ -20,7 +20,6 @@
 #include "observe/trace_note.h"
 #include "packet/ctx.h"
 #include "packet/packet_copy.h"
-#include "packet/parse.h"
 
 /* Copies the packet as it is. */
 static __always_inline void trace_view(ctx_t *ctx, struct packet_view *v,

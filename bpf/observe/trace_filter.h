@@ -16,11 +16,7 @@
 #include "shared.h"
 #include "observe/trace_note.h"
 #include "packet/address.h"
-
-static __always_inline bool trace_has_ports(__u8 protocol)
-{
-	return protocol == IPPROTO_TCP || protocol == IPPROTO_UDP;
-}
+#include "protocol/protocol.h"
 
 /* Reads addresses and ports of an IPv4 packet, of which left bytes were copied. */
 static __always_inline void trace_key4(const __u8 *ip, __u32 left,
@@ -32,7 +28,7 @@ static __always_inline void trace_key4(const __u8 *ip, __u32 left,
 	map_ipv4(&key->saddr, h->saddr);
 	map_ipv4(&key->daddr, h->daddr);
 	key->protocol = h->protocol;
-	if (!trace_has_ports(h->protocol) || left < l4 + 4 ||
+	if (!protocol_of(h->protocol).has_ports || left < l4 + 4 ||
 	    h->frag_off & bpf_htons(0x1fff))
 		return;
 	__builtin_memcpy(&key->sport, ip + l4, 2);
@@ -48,7 +44,7 @@ static __always_inline void trace_key6(const __u8 *ip, __u32 left,
 	__builtin_memcpy(&key->saddr, &h->saddr, 16);
 	__builtin_memcpy(&key->daddr, &h->daddr, 16);
 	key->protocol = h->nexthdr;
-	if (!trace_has_ports(h->nexthdr) || left < sizeof(*h) + 4)
+	if (!protocol_of(h->nexthdr).has_ports || left < sizeof(*h) + 4)
 		return;
 	__builtin_memcpy(&key->sport, ip + sizeof(*h), 2);
 	__builtin_memcpy(&key->dport, ip + sizeof(*h) + 2, 2);

@@ -7,8 +7,8 @@
 
 #include "conntrack/fragment.h"
 #include "limit/limit.h"
-#include "packet/parse.h"
 #include "protect/protect.h"
+#include "protocol/protocol.h"
 #include "service/service.h"
 
 /* Refuses a packet as the service is configured. p->drop has the reason, also for a
@@ -47,8 +47,7 @@ static __always_inline enum verdict admit_packet(struct packet *p,
 	v = packet_check_fault(p);
 	if (v != VERDICT_CONTINUE)
 		return v;
-	if (p->tuple.protocol == IPPROTO_TCP && !is_opening_syn(p) &&
-	    !service_allows_midstream(p, svc))
+	if (!protocol_opens(p) && !service_allows_midstream(p, svc))
 		return service_refuse(p, svc, DROP_NO_CONNECTION);
 	return VERDICT_CONTINUE;
 }

@@ -11,6 +11,7 @@
 #include "open/reopen.h"
 #include "protect/challenge.h"
 #include "protect/syn_flood.h"
+#include "protocol/protocol.h"
 
 /* Challenges the client of a SYN: REDIRECT. Global (verifier: globals). */
 __noinline enum verdict challenge(ctx_t *ctx, struct packet *p)
@@ -28,7 +29,7 @@ __noinline enum verdict challenge(ctx_t *ctx, struct packet *p)
 	ack = challenge_acknowledgement(p);
 	made = challenge_is_plain(p) ?
 		       challenge_turn(ctx, p, ack) :
-		       answer_segment(ctx, p, TCP_SYN | TCP_ACK, p->seq, ack);
+		       tcp_answer(ctx, p, TCP_SYN | TCP_ACK, p->seq, ack);
 	if (!made || (p->l3 && !challenge_macs(ctx)))
 		return drop(p, DROP_NOT_LINEAR);
 	count_challenge(n, p);

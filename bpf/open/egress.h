@@ -15,11 +15,11 @@
 #include "conntrack/conntrack.h"
 #include "conntrack/fragment.h"
 #include "filter/rule_count.h"
-#include "packet/parse.h"
 #include "path/fib.h"
-#include "protocol/handshake.h"
+#include "protocol/protocol.h"
 #include "service/opening.h"
 #include "service/service.h"
+#include "tcp/handshake.h"
 
 /* Reports whether the packet leaves this machine, by any route or by a default route.
  * Compares next hops, so another route to the same router counts as well. */
@@ -104,7 +104,7 @@ static __noinline bool egress_find_rule(const struct packet *p,
 static __noinline bool egress_find_service(ctx_t *ctx, const struct packet *p,
 					   struct opening *o)
 {
-	if (p->tuple.protocol == IPPROTO_TCP && !is_opening_syn(p))
+	if (!protocol_opens(p))
 		return false;
 	if (is_martian_source(p))
 		return false;

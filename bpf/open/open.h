@@ -20,6 +20,7 @@
 #ifndef LOXILB_OPEN_H
 #define LOXILB_OPEN_H
 
+#include "conntrack/flow.h"
 #include "conntrack/reclaim.h"
 #include "firewall/firewall.h"
 #include "forward/forward_uncommon.h"
@@ -32,14 +33,14 @@
 #include "open/reopen.h"
 #include "open/trial.h"
 #include "packet/checksum.h"
-#include "protocol/ct_tcp.h"
-#include "protocol/ct_udp.h"
-#include "protocol/sample.h"
+#include "protocol/protocol.h"
 #include "route/nexthop.h"
 #include "service/opening.h"
 #include "service/persist.h"
 #include "service/select.h"
 #include "service/service.h"
+#include "tcp/sample.h"
+#include "tcp/state.h"
 
 /* How many places of the service's table are tried. The next one is tried when the
  * client's address and port are in use at the endpoint, because the client reached it

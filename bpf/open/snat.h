@@ -25,7 +25,6 @@
 #include "packet/checksum.h"
 #include "packet/ctx.h"
 #include "packet/packet.h"
-#include "packet/parse.h"
 #include "path/fib.h"
 #include "protect/protect.h"
 #include "service/opening.h"

@@ -69,7 +69,8 @@ static __always_inline bool ctx_is_for_us(ctx_t *ctx)
  * nothing where the packet goes. Returns false if there is none. The kernel has moved
  * the tag from the frame to the metadata before the hook. Not inlined, since few
  * packets have one. */
-static __noinline bool ctx_take_priority_tag(ctx_t *ctx, __u8 *tag)
+static __noinline __maybe_unused bool ctx_take_priority_tag(ctx_t *ctx,
+							    __u8 *tag)
 {
 	__u32 tci = ctx->vlan_tci, type = ctx->vlan_proto;
 
@@ -184,6 +185,37 @@ static __always_inline long ctx_sum_replace(ctx_t *ctx, __u32 off, __u64 from,
 					    __u64 to, __u64 flags)
 {
 	return bpf_l4_csum_replace(ctx, off, from, to, flags);
+}
+
+/* Reports whether the checksum at an offset is left to the sending device, on any
+ * kernel: the helper changes the field unless it is. */
+static __noinline __maybe_unused bool ctx_checksum_is_partial(ctx_t *ctx,
+							      __u32 at)
+{
+	enum ctx_checksum state = ctx_checksum_state(ctx);
+	__u16 before, after;
+
+	if (state != CTX_CHECKSUM_UNKNOWN)
+		return state == CTX_CHECKSUM_PARTIAL;
+	if (bpf_skb_load_bytes(ctx, at, &before, sizeof(before)) ||
+	    ctx_sum_replace(ctx, at, 0, 1, 2) ||
+	    bpf_skb_load_bytes(ctx, at, &after, sizeof(after)))
+		return false;
+	bpf_skb_store_bytes(ctx, at, &before, sizeof(before), 0);
+	return before == after;
+}
+
+/* Writes len bytes at an offset. Returns an error if the packet has fewer. */
+static __always_inline long ctx_store(ctx_t *ctx, __u32 off, const void *from,
+				      __u32 len)
+{
+	return bpf_skb_store_bytes(ctx, off, from, len, BPF_F_RECOMPUTE_CSUM);
+}
+
+/* Gives the packet this length. */
+static __always_inline long ctx_resize(ctx_t *ctx, __u32 length)
+{
+	return bpf_skb_change_tail(ctx, length, 0);
 }
 
 #endif

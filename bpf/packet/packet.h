@@ -114,6 +114,19 @@ static __always_inline void packet_clear_ports(struct packet *p)
 	packet_clear_sequence(p);
 }
 
+/* Handles a packet that is too short for its header. A first fragment to a VIP that
+ * hides its header this way is dropped (RFC 3128); other packets are left to the
+ * kernel. */
+static __always_inline enum verdict packet_is_short(struct packet *p)
+{
+	p->tuple.sport = 0;
+	p->tuple.dport = 0;
+	if (!p->fragment)
+		return VERDICT_PASS;
+	p->fault = DROP_MALFORMED;
+	return VERDICT_CONTINUE;
+}
+
 static __always_inline enum verdict drop(struct packet *p, enum drop_reason why)
 {
 	p->drop = why;

@@ -10,31 +10,8 @@
 #include "maps.h"
 #include "packet/checksum.h"
 #include "packet/ctx.h"
-#include "packet/parse.h"
 
 #define ICMP6_LARGEST 1280 /* RFC 4443 section 3.1 */
-
-/* Reports whether the checksum of this TCP or UDP packet is left to the sending
- * device, for kernels that do not show that: the helper changes the field unless it
- * is. */
-static __noinline bool checksum_is_partial(ctx_t *ctx, struct packet *p)
-{
-	enum ctx_checksum state = ctx_checksum_state(ctx);
-	__u32 at = p->l4 + sum_offset(p->tuple.protocol);
-	__u16 before, after;
-
-	if (p->tuple.protocol != IPPROTO_TCP &&
-	    p->tuple.protocol != IPPROTO_UDP)
-		return false;
-	if (state != CTX_CHECKSUM_UNKNOWN)
-		return state == CTX_CHECKSUM_PARTIAL;
-	if (bpf_skb_load_bytes(ctx, at, &before, sizeof(before)) ||
-	    ctx_sum_replace(ctx, at, 0, 1, 2) ||
-	    bpf_skb_load_bytes(ctx, at, &after, sizeof(after)))
-		return false;
-	bpf_skb_store_bytes(ctx, at, &before, sizeof(before), 0);
-	return before == after;
-}
 
 /* Returns the sum of length bytes of the packet, at most ICMP6_LARGEST. The memory
  * beyond them is cleared and added too: every kernel's verifier accepts parts of

@@ -20,8 +20,8 @@
 #include "packet/checksum.h"
 #include "packet/ctx.h"
 #include "packet/ethernet.h"
-#include "packet/parse.h"
 #include "packet/siphash.h"
+#include "protocol/protocol.h"
 
 /* A number is valid for 16,384 jiffies, up to less than twice as long: 16 to 330 s,
  * by CONFIG_HZ. After that, a number seen on a wire is worthless. */

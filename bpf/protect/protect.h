@@ -22,7 +22,7 @@
 #include "limit/port_pressure.h"
 #include "limit/pressure.h"
 #include "packet/packet.h"
-#include "packet/parse.h"
+#include "protocol/protocol.h"
 
 /* Decides when there is no room, or when clients are always challenged. */
 static __noinline enum verdict protect_service(struct packet *p,

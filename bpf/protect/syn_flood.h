@@ -15,9 +15,9 @@
 #include "config.h"
 #include "shared.h"
 #include "filter/rule_count.h"
-#include "packet/parse.h"
 #include "protect/challenge.h"
 #include "protect/protect.h"
+#include "protocol/protocol.h"
 #include "service/service.h"
 
 /* Counts a challenge that was sent. */

@@ -23,6 +23,7 @@
 #include "packet/outer.h"
 #include "packet/packet.h"
 #include "path/fib.h"
+#include "protocol/protocol.h"
 #include "rules/rule.h"
 #include "table/rows.h"
 
@@ -59,11 +60,6 @@ static __always_inline __u32 ipsec_epoch(void)
 	return s ? s->ipsec_epoch : 0;
 }
 
-static __always_inline bool ipsec_has_ports(__u8 protocol)
-{
-	return protocol == IPPROTO_TCP || protocol == IPPROTO_UDP;
-}
-
 /* Returns the action of the first matching policy of a direction: enum rule_action.
  * ports: as in the header, the source's below; RULE_NO_PORT: none. */
 static __noinline __u32 ipsec_ask(const struct ip_addr *from,
@@ -82,7 +78,7 @@ static __noinline __u32 ipsec_ask(const struct ip_addr *from,
 	k->word[RULE_INTERFACE] = direction;
 	k->word[RULE_SPORT] = RULE_NO_PORT;
 	k->word[RULE_DPORT] = RULE_NO_PORT;
-	if (ipsec_has_ports(protocol))
+	if (protocol_of(protocol).has_ports)
 		rule_put_ports(k, ports & 0xffff, ports >> 16);
 	r = rule_find(set, k, !is_mapped_ipv4(to));
 	return r ? rule_action(r) : RULE_ALLOW;
@@ -117,9 +113,9 @@ static __noinline bool ipsec_stops_arrival(ctx_t *ctx, const struct packet *p)
 static __always_inline __u8 ipsec_protocol(const struct packet *p,
 					   const struct connection *c)
 {
-	if (ipsec_has_ports(p->tuple.protocol))
+	if (protocol_of(p->tuple.protocol).has_ports)
 		return p->tuple.protocol;
-	return is_mapped_ipv4(&c->daddr) ? IPPROTO_ICMP : IPPROTO_ICMPV6;
+	return icmp_protocol(!is_mapped_ipv4(&c->daddr));
 }
 
 /* Reports whether a policy forbids that a direction's packets leave after
@@ -228,7 +224,7 @@ __noinline bool ipsec_stops_error(const struct packet *p,
 
 	if (!p || !c) /* verifier: null */
 		return true;
-	protocol = is_mapped_ipv4(&c->daddr) ? IPPROTO_ICMP : IPPROTO_ICMPV6;
+	protocol = icmp_protocol(!is_mapped_ipv4(&c->daddr));
 	return ipsec_ask(&p->tuple.saddr, &c->daddr, 0, protocol, IPSEC_OUT) ==
 		       RULE_DROP ||
 	       ipsec_ask(&c->saddr, &c->daddr, 0, protocol, IPSEC_OUT) ==

@@ -20,6 +20,7 @@
 #include "maps.h"
 #include "filter/rule_count.h"
 #include "packet/packet.h"
+#include "protocol/protocol.h"
 #include "table/table.h"
 
 /* 0 -> 0 -> all firewall rules. Replaced as a whole by user; read, while there are
@@ -266,7 +267,7 @@ rule_of_tuple(const struct connection_key *tuple, __u32 ifindex, bool ipv6)
 	if (!set || !k)
 		return NULL;
 	rule_put_tuple(k, tuple, ifindex);
-	if (tuple->protocol == IPPROTO_TCP || tuple->protocol == IPPROTO_UDP)
+	if (protocol_of(tuple->protocol).has_ports)
 		rule_put_ports(k, tuple->sport, tuple->dport);
 	return rule_find(set, k, ipv6);
 }

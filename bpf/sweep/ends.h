@@ -14,8 +14,8 @@
 #include <linux/ipv6.h>
 #include <linux/tcp.h>
 #include "conntrack/conntrack.h"
-#include "conntrack/established.h"
 #include "path/fib.h"
+#include "protocol/tcp.h"
 #include "table/bucket.h"
 
 /* struct found_end. Written by the sweep; read by user after each slice. */

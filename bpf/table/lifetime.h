@@ -17,6 +17,7 @@
 #include <bpf/bpf_helpers.h>
 #include "config.h"
 #include "maps.h"
+#include "protocol/protocol.h"
 #include "table/state.h"
 #include "table/table.h"
 
@@ -85,10 +86,7 @@ __noinline __maybe_unused int histogram_add(struct histogram *h, __u64 value)
 
 static __always_inline struct lifetime_counts *lifetime_counts_of(__u8 protocol)
 {
-	__u32 class = protocol == IPPROTO_TCP  ? LIFETIME_TCP :
-		      protocol == IPPROTO_UDP  ? LIFETIME_UDP :
-		      protocol == IPPROTO_SCTP ? LIFETIME_SCTP :
-						 LIFETIME_ICMP;
+	__u32 class = protocol_of(protocol).lifetime;
 
 	return bpf_map_lookup_elem(&lifetimes, &class);
 }
@@ -114,7 +112,7 @@ static __always_inline void count_life(struct lifetime_counts *n,
 	histogram_add(&n->life, ((__u64)life << LIFE_SHIFT) / hz);
 }
 
-/* Counts a row's share of its ended connection; for TCP, only if the handshake was
+/* Counts a row's share of its ended connection; with a handshake, only if it was
  * completed, as failed ones are counted in handshake.h. what: as for the row's
  * removal. */
 static __always_inline void row_count_end(const struct table_row *row,
@@ -124,7 +122,8 @@ static __always_inline void row_count_end(const struct table_row *row,
 	const __u8 protocol = row->key.protocol;
 	struct lifetime_counts *n = lifetime_counts_of(protocol);
 
-	if (!n || (protocol == IPPROTO_TCP && !(word & CONN_ASSURED)))
+	if (!n ||
+	    (protocol_of(protocol).has_handshake && !(word & CONN_ASSURED)))
 		return;
 	if (word & CONN_REPLY_DIRECTION) {
 		histogram_add(&n->bytes_out, c->bytes);

@@ -21,7 +21,6 @@
 #include "abi.h"
 #include "packet/packet.h"
 
-#define STATE_TRAIT(trait) ((__u32)(trait) << STATE_TRAITS_SHIFT)
 #define STATE_ENDED STATE_TRAIT(CONN_ENDED)
 /* The connection has ended, and nobody is about to delete the entry
  * (entry_mark_left()). */

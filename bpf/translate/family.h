@@ -18,6 +18,8 @@
 #include "conntrack/conntrack.h"
 #include "packet/checksum.h"
 #include "packet/packet_sum.h"
+#include "parse/parse.h"
+#include "protocol/protocol.h"
 #include "translate/mtu.h"
 #include "translate/nat.h"
 
@@ -147,17 +149,17 @@ static __always_inline __u16 family_udp_sum(ctx_t *ctx, struct packet *p,
 static __always_inline enum verdict family_l4(ctx_t *ctx, struct packet *p,
 					      struct connection *c)
 {
-	bool udp = p->tuple.protocol == IPPROTO_UDP;
-	__u32 at = p->l4 + sum_offset(p->tuple.protocol);
+	const struct protocol facts = protocol_of(p->tuple.protocol);
+	__u32 at = p->l4 + facts.sum_offset;
 	__be16 ports[2] = { c->sport, c->dport };
-	bool partial = checksum_is_partial(ctx, p);
+	bool partial = ctx_checksum_is_partial(ctx, at);
 	__u16 old, sum;
 
 	if (bpf_skb_load_bytes(ctx, at, &old, sizeof(old)) ||
 	    bpf_skb_store_bytes(ctx, p->l4, ports, sizeof(ports),
 				BPF_F_RECOMPUTE_CSUM))
 		return drop(p, DROP_NOT_LINEAR);
-	if (udp && !old) {
+	if (facts.sum_is_optional && !old) {
 		if (p->fragment || ctx->gso_size)
 			return drop(p, DROP_UDP_ZERO_CHECKSUM);
 		sum = family_udp_sum(ctx, p, c);
@@ -165,7 +167,7 @@ static __always_inline enum verdict family_l4(ctx_t *ctx, struct packet *p,
 		sum = partial ? sum_replace_pseudo(old, c->address_sum) :
 				sum_replace(old, c->tuple_sum);
 	}
-	if (udp)
+	if (facts.sum_is_optional)
 		sum = sum_of_udp(sum);
 	return bpf_skb_store_bytes(ctx, at, &sum, sizeof(sum),
 				   BPF_F_RECOMPUTE_CSUM) ?
@@ -302,8 +304,7 @@ __noinline enum verdict family_translate(ctx_t *ctx, struct packet *p,
 	v = family_fits(p);
 	if (v != VERDICT_CONTINUE)
 		return v;
-	if (p->tuple.protocol == IPPROTO_TCP ||
-	    p->tuple.protocol == IPPROTO_UDP) {
+	if (protocol_of(p->tuple.protocol).has_ports) {
 		if (!p->later_fragment)
 			v = family_l4(ctx, p, c);
 	} else {

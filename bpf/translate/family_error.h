@@ -10,6 +10,7 @@
 #ifndef LOXILB_FAMILY_ERROR_H
 #define LOXILB_FAMILY_ERROR_H
 
+#include "protocol/protocol.h"
 #include "translate/family.h"
 #include "translate/icmp.h"
 

@@ -19,9 +19,9 @@
 #include "filter/foreign.h"
 #include "packet/checksum.h"
 #include "packet/icmp_types.h"
-#include "packet/parse.h"
-#include "protocol/handshake.h"
+#include "parse/parse.h"
 #include "service/service.h"
+#include "tcp/handshake.h"
 
 #define ICMP_MIN_MTU 68 /* RFC 791 */
 #define ICMP6_MIN_MTU 1280 /* RFC 8200 section 5 */
@@ -118,8 +118,7 @@ static __always_inline bool quote_echo(ctx_t *ctx, struct quote *q)
 
 static __always_inline bool quote_is_echo(const struct quote *q)
 {
-	return q->p.tuple.protocol ==
-	       (q->p.ipv6 ? IPPROTO_ICMPV6 : IPPROTO_ICMP);
+	return q->p.tuple.protocol == icmp_protocol(q->p.ipv6);
 }
 
 /* Reads the quoted packet's headers. RFC 792 promises 8 bytes after the IP
@@ -130,8 +129,7 @@ __noinline bool quote_read(ctx_t *ctx, struct quote *q)
 		return false;
 	if (quote_is_echo(q))
 		return quote_echo(ctx, q);
-	if (q->p.tuple.protocol != IPPROTO_TCP &&
-	    q->p.tuple.protocol != IPPROTO_UDP)
+	if (!protocol_of(q->p.tuple.protocol).has_ports)
 		return false;
 	if (bpf_skb_load_bytes(ctx, q->p.l4, q->ports, sizeof(q->ports)) ||
 	    ctx_length(ctx) < q->p.l4 + 8U)
@@ -141,34 +139,23 @@ __noinline bool quote_read(ctx_t *ctx, struct quote *q)
 	return true;
 }
 
-/* Returns the offset of the quoted packet's checksum. */
-static __always_inline __u32 quote_sum_offset(const struct quote *q)
-{
-	switch (q->p.tuple.protocol) {
-	case IPPROTO_TCP:
-		return q->p.l4 + TCP_SUM_OFFSET;
-	case IPPROTO_UDP:
-		return q->p.l4 + UDP_SUM_OFFSET;
-	default:
-		return q->p.l4 + __builtin_offsetof(struct echo_header, check);
-	}
-}
-
 /* Corrects the quoted packet's checksum, if it is part of the quote. Returns by how
- * much it changed. ICMPv6's covers the addresses, ICMP's does not. */
+ * much it changed. */
 static __always_inline __u16 quote_fix_sum(ctx_t *ctx, const struct quote *q,
 					   const struct connection *c)
 {
-	bool udp = q->p.tuple.protocol == IPPROTO_UDP;
-	__u32 at = quote_sum_offset(q);
-	__u16 old, new, by = c->tuple_sum;
+	const struct protocol facts = protocol_of(q->p.tuple.protocol);
+	__u32 at = q->p.l4 + facts.sum_offset;
+	__u16 old, new;
 
-	if (bpf_skb_load_bytes(ctx, at, &old, sizeof(old)) || (udp && !old))
+	if (!facts.sum_offset ||
+	    bpf_skb_load_bytes(ctx, at, &old, sizeof(old)) ||
+	    (facts.sum_is_optional && !old))
 		return 0;
-	if (q->p.tuple.protocol == IPPROTO_ICMP)
-		by = connection_ports_sum(c);
-	new = sum_replace(old, by);
-	if (udp)
+	new = sum_replace(old, facts.sum_has_addresses ?
+				       c->tuple_sum :
+				       connection_ports_sum(c));
+	if (facts.sum_is_optional)
 		new = sum_of_udp(new);
 	if (bpf_skb_store_bytes(ctx, at, &new, sizeof(new), 0))
 		return 0;

@@ -9,7 +9,7 @@
 #include "packet/address.h"
 #include "packet/ctx.h"
 #include "packet/packet.h"
-#include "packet/parse.h"
+#include "protocol/protocol.h"
 
 /* An IPv6 header is this much longer than an IPv4 header. */
 #define FAMILY_GROWTH 20
@@ -53,15 +53,11 @@ static __always_inline __u16 mtu_before(const struct connection *c,
  * except perhaps the last. */
 static __always_inline __u32 segment_length(ctx_t *ctx, const struct packet *p)
 {
-	__u32 payload, headers, segment = ctx->gso_size;
+	__u32 headers, segment = ctx->gso_size;
 
 	if (!segment)
 		return p->length;
-	payload = p->tuple.protocol == IPPROTO_TCP ?
-			  p->seq_end - p->seq - !!(p->tcp_flags & TCP_SYN) -
-				  !!(p->tcp_flags & TCP_FIN) :
-			  p->length - (p->l4 - p->l3) - sizeof(struct udphdr);
-	headers = p->length - payload;
+	headers = p->length - protocol_payload(p);
 	if (p->ipv6 && p->length > 0xffff + sizeof(struct ipv6hdr))
 		headers -= JUMBO_HEADER; /* removed by segmentation */
 	return headers + segment;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * parse.h - fills in struct packet from the bytes: Ethernet, IPv4, IPv6 with its
- * extension headers, TCP, UDP, ICMP echo.
+ * parse.h - fills in struct packet from the bytes: Ethernet, IPv4, and IPv6 with its
+ * extension headers. The header behind them is its protocol's (protocol.h).
  *
  * Each function checks its own bounds. PASS: the packet cannot be ours (no IP, another
  * protocol, a header that the kernel will refuse anyway). If it might be ours but must
@@ -16,12 +16,11 @@
 #include <linux/in.h>
 #include <linux/ip.h>
 #include <linux/ipv6.h>
-#include <linux/tcp.h>
-#include <linux/udp.h>
 #include <bpf/bpf_endian.h>
 #include "packet/address.h"
 #include "packet/ctx.h"
 #include "packet/packet.h"
+#include "protocol/protocol.h"
 
 /* A chain of extension headers is walked in runs of a few headers each, so that the verifier
  * follows a run once (verifier: globals and 7). The runs end where the smallest headers reach the
@@ -38,23 +37,6 @@
 
 #define FRAGMENT_MORE 1 /* in packet.fragment */
 
-/* Offset of the checksum in the header. */
-#define TCP_SUM_OFFSET __builtin_offsetof(struct tcphdr, check)
-#define UDP_SUM_OFFSET __builtin_offsetof(struct udphdr, check)
-
-#define TCP_FIN 0x01
-#define TCP_SYN 0x02
-#define TCP_RST 0x04
-#define TCP_ACK 0x10
-
-/* Reports whether a segment opens a connection: a SYN without ACK, RST or FIN. */
-static __always_inline bool is_opening_syn(const struct packet *p)
-{
-	const __u8 opens = TCP_SYN | TCP_ACK | TCP_RST | TCP_FIN;
-
-	return (p->tcp_flags & opens) == TCP_SYN;
-}
-
 struct extension_header {
 	__u8 next;
 	__u8 length; /* in 8 octets, the first 8 not counted */
@@ -70,116 +52,6 @@ struct fragment_header {
 	__be32 id;
 };
 
-/* Returns the offset for either protocol. */
-static __always_inline __u32 sum_offset(__u8 protocol)
-{
-	return protocol == IPPROTO_UDP ? UDP_SUM_OFFSET : TCP_SUM_OFFSET;
-}
-
-/* Handles a packet that is too short for its header. A first fragment to a VIP that
- * hides its header this way is dropped (RFC 3128); other packets are left to the
- * kernel. */
-static __always_inline enum verdict fragment_tiny(struct packet *p)
-{
-	p->tuple.sport = 0;
-	p->tuple.dport = 0;
-	if (!p->fragment)
-		return VERDICT_PASS;
-	p->fault = DROP_MALFORMED;
-	return VERDICT_CONTINUE;
-}
-
-/* ICMP echo, of both IP versions. */
-struct echo_header {
-	__u8 type;
-	__u8 code;
-	__u16 check;
-	__be16 id;
-	__be16 seq;
-};
-
-#define ECHO_REQUEST 8
-#define ECHO_REPLY 0
-#define ECHO6_REQUEST 128
-#define ECHO6_REPLY 129
-
-/* Parses an echo, the only ICMP message with connections. The identifier stands for
- * the port of the requesting side; the replying side has none. Not inlined, since few
- * packets are echoes. */
-static __noinline enum verdict parse_echo(ctx_t *ctx, struct packet *p)
-{
-	struct echo_header *echo = ctx_header(ctx, p->l4, sizeof(*echo));
-
-	if (!echo)
-		return VERDICT_PASS;
-	if (echo->type == (p->ipv6 ? ECHO6_REQUEST : ECHO_REQUEST)) {
-		p->tuple.sport = echo->id;
-		p->tuple.dport = 0;
-		return VERDICT_CONTINUE;
-	}
-	if (echo->type == (p->ipv6 ? ECHO6_REPLY : ECHO_REPLY)) {
-		p->tuple.sport = 0;
-		p->tuple.dport = echo->id;
-		p->echo_reply = 1;
-		return VERDICT_CONTINUE;
-	}
-	p->tuple.sport = 0;
-	p->tuple.dport = 0;
-	return VERDICT_UNCOMMON;
-}
-
-static __always_inline enum verdict parse_tcp(ctx_t *ctx, struct packet *p,
-					      __u32 l4_length)
-{
-	struct tcphdr *tcp = ctx_header(ctx, p->l4, sizeof(*tcp));
-	__u32 header;
-
-	if (!tcp) {
-		packet_clear_sequence(p);
-		return fragment_tiny(p);
-	}
-	p->tuple.sport = tcp->source;
-	p->tuple.dport = tcp->dest;
-	p->tcp_flags = ((__u8 *)tcp)[13];
-	p->seq = bpf_ntohl(tcp->seq);
-	p->ack = bpf_ntohl(tcp->ack_seq);
-	header = tcp->doff * 4;
-	if (unlikely(header < sizeof(*tcp) || header > l4_length)) {
-		p->seq_end = 0;
-		p->fault = DROP_MALFORMED;
-		return VERDICT_CONTINUE;
-	}
-	p->seq_end = p->seq + l4_length - header;
-	if (p->tcp_flags & (TCP_SYN | TCP_FIN))
-		p->seq_end +=
-			!!(p->tcp_flags & TCP_SYN) + !!(p->tcp_flags & TCP_FIN);
-	return VERDICT_CONTINUE;
-}
-
-static __always_inline enum verdict parse_udp(ctx_t *ctx, struct packet *p,
-					      __u32 l4_length)
-{
-	struct udphdr *udp = ctx_header(ctx, p->l4, sizeof(*udp));
-	__u32 length;
-
-	if (!udp)
-		return fragment_tiny(p);
-	p->tuple.sport = udp->source;
-	p->tuple.dport = udp->dest;
-	length = bpf_ntohs(udp->len);
-	/* a fragment is shorter than the length field says */
-	if (unlikely(p->fault)) {
-		if (l4_length < sizeof(*udp))
-			p->fault = DROP_MALFORMED;
-		return VERDICT_CONTINUE;
-	}
-	if (unlikely(length < sizeof(*udp) || length > l4_length))
-		p->fault = DROP_MALFORMED;
-	else if (unlikely(p->ipv6 && !udp->check))
-		p->fault = DROP_UDP_ZERO_CHECKSUM;
-	return VERDICT_CONTINUE;
-}
-
 /* l4_length: from the layer 4 header to the end of the IP packet. */
 static __always_inline enum verdict parse_l4(ctx_t *ctx, struct packet *p,
 					     __u32 l4_length)
@@ -190,19 +62,7 @@ static __always_inline enum verdict parse_l4(ctx_t *ctx, struct packet *p,
 		packet_clear_ports(p);
 		return VERDICT_UNCOMMON;
 	}
-	if (likely(p->tuple.protocol == IPPROTO_TCP))
-		return parse_tcp(ctx, p, l4_length);
-	packet_clear_sequence(p);
-	switch (p->tuple.protocol) {
-	case IPPROTO_UDP:
-		return parse_udp(ctx, p, l4_length);
-	case IPPROTO_ICMP:
-		return p->ipv6 ? VERDICT_OTHER : parse_echo(ctx, p);
-	case IPPROTO_ICMPV6:
-		return p->ipv6 ? parse_echo(ctx, p) : VERDICT_OTHER;
-	default:
-		return VERDICT_OTHER;
-	}
+	return protocol_parse(ctx, p, l4_length);
 }
 
 static __always_inline enum verdict parse_ipv4(ctx_t *ctx, struct packet *p,

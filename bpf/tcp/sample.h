@@ -16,7 +16,7 @@
 #include "maps.h"
 #include "shared.h"
 #include "packet/packet.h"
-#include "protocol/handshake.h"
+#include "tcp/handshake.h"
 
 /* Returns the place for a client's sample of an endpoint. Each client has one place:
  * silent connections of few clients leave places for others. */

@@ -22,11 +22,12 @@
 #include "packet/checksum.h"
 #include "packet/packet.h"
 #include "packet/packet_sum.h"
-#include "protocol/mss.h"
+#include "protocol/tcp.h"
 #include "service/service.h"
 #include "table/rows.h"
 #include "table/state.h"
 #include "table/table.h"
+#include "tcp/mss.h"
 
 /* How long a lost endpoint must have been silent in a connection before a SYN ends
  * it. */
@@ -120,7 +121,7 @@ __noinline bool syn_is_plain(ctx_t *ctx, struct packet *p)
 	    (!p->ipv6 && packet_sum(ctx, p->l3, header) != 0xffff) ||
 	    !syn_options_are_harmless(ctx, p, length))
 		return false;
-	return checksum_is_partial(ctx, p) ||
+	return ctx_checksum_is_partial(ctx, p->l4 + TCP_SUM_OFFSET) ||
 	       sum_fold(pseudo_sum(&p->tuple.saddr, &p->tuple.daddr,
 				   IPPROTO_TCP, length) +
 			packet_sum(ctx, p->l4, length)) == 0xffff;

@@ -11,7 +11,7 @@
 
 #include "conntrack/conntrack.h"
 #include "packet/checksum.h"
-#include "packet/parse.h"
+#include "protocol/protocol.h"
 
 #define TCP_OPTION_END 0
 #define TCP_OPTION_NOP 1

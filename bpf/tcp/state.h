@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * ct_tcp.h - the TCP state of a connection (RFC 9293), as a set of events.
+ * state.h - the TCP state of a connection (RFC 9293), as a set of events.
  *
  *   events                                state (as `loxicmd get ct` shows it)
  *   -                                     sync-sent
@@ -23,17 +23,16 @@
  * seen. What the client acknowledges stands for what the endpoint has sent, and
  * the client's FIN closes the connection here.
  */
-#ifndef LOXILB_CT_TCP_H
-#define LOXILB_CT_TCP_H
+#ifndef LOXILB_TCP_STATE_H
+#define LOXILB_TCP_STATE_H
 
 #include "conntrack/conntrack.h"
-#include "conntrack/established.h"
 #include "limit/known.h"
-#include "packet/parse.h"
-#include "protocol/handshake.h"
-#include "protocol/mss.h"
-#include "protocol/redial.h"
-#include "protocol/sample.h"
+#include "protocol/protocol.h"
+#include "tcp/handshake.h"
+#include "tcp/mss.h"
+#include "tcp/redial.h"
+#include "tcp/sample.h"
 
 /* Reports whether the number is between what the receiver has acknowledged and what
  * the sender has sent. */

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * flow.h - updates the state of a connection of any protocol but TCP: records the
+ * events that its protocol reports (protocol/flow.h).
+ */
+#ifndef LOXILB_CONNTRACK_FLOW_H
+#define LOXILB_CONNTRACK_FLOW_H
+
+#include "conntrack/conntrack.h"
+#include "limit/known.h"
+#include "protocol/protocol.h"
+#include "table/state.h"
+
+/* Handles a packet that may change the state. Returns MISS if the connection has
+ * ended. */
+static __noinline enum verdict flow_transition(struct packet *p,
+					       struct connection *c)
+{
+	__u32 word = state_read(c), peer_word;
+	struct connection_key key;
+	struct connection *peer;
+	__u8 events;
+
+	if (word & CONN_RESET)
+		return VERDICT_MISS;
+	if (word & STATE_TRAIT(CONN_ONE_WAY)) {
+		events = protocol_events(p, word, 0);
+		connection_is_assured_now(
+			p, c, state_change(c, word, 0, events), events);
+		return VERDICT_CONTINUE;
+	}
+	connection_reverse(&key, c, p->tuple.protocol);
+	peer = entry_find(&key);
+	if (!peer)
+		return VERDICT_CONTINUE;
+	peer_word = state_read(peer);
+	if (!connection_is_pair(&p->tuple, word, peer, peer_word))
+		return drop(p, DROP_CONNECTION_RACE);
+	events = protocol_events(p, word, peer_word);
+	if (word & CONN_REPLY_DIRECTION) {
+		connection_record_both(peer, peer_word, c, word, events);
+	} else {
+		word = connection_record_both(c, word, peer, peer_word, events);
+		if (connection_is_assured_now(p, c, word, events))
+			source_mark_known(p);
+	}
+	return connection_check_recorded(p, c, peer, &key);
+}
+
+static __always_inline enum verdict flow_update(struct packet *p,
+						struct connection *c)
+{
+	if (unlikely(!protocol_is_settled(p, state_read(c)))) {
+		enum verdict v = flow_transition(p, c);
+
+		if (v != VERDICT_CONTINUE)
+			return v;
+	}
+	c->seen = p->now;
+	return VERDICT_CONTINUE;
+}
+
+#endif
