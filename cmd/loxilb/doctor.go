@@ -93,13 +93,13 @@ func (p *daemon) down() (list []doctor.Down) {
 	return list
 }
 
-// unprobed are TCP endpoints in state unprobed: nobody has checked them, and no handshake has
+// unprobed are endpoints in state unprobed, of services with handshakes: nobody has checked them, and no handshake has
 // failed.
 func (p *daemon) unprobed() (list []doctor.Unprobed) {
 	now := p.state.Snapshot()
 	drains := servicestate.DrainsOf(p.state.Drains.All(now))
 	for s := range p.state.Services.All(now) {
-		if s.Protocol != lb.TCP || s.Mode == lb.ModeDSR || s.PortMax != 0 || s.Port == 0 {
+		if !s.Protocol.HasHandshake() || s.Mode == lb.ModeDSR || s.PortMax != 0 || s.Port == 0 {
 			continue
 		}
 		if stats, known := p.datapath.ServiceStats(compile.Key(s.Key)); known {

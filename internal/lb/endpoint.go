@@ -208,10 +208,10 @@ func (s Service) ValidateEndpoint(e Endpoint) error {
 
 func (s Service) validateEndpointPorts(e Endpoint) error {
 	switch last := int(e.Port) + int(s.PortMax) - int(s.Port); {
-	case !s.Protocol.hasPorts() && (e.Port != 0 || e.PortMax != 0):
+	case !s.Protocol.HasPorts() && (e.Port != 0 || e.PortMax != 0):
 		return NewFieldError(FieldEndpointPort, strconv.Itoa(int(max(e.Port, e.PortMax))),
 			"is given, and "+s.Protocol.String()+" has no ports", "0")
-	case e.Port == 0 && s.Protocol.hasPorts():
+	case e.Port == 0 && s.Protocol.HasPorts():
 		return NewFieldError(FieldEndpointPort, "0", "is zero", "1 to 65535")
 	case s.Mode == ModeDSR && e.Port != s.Port:
 		return NewFieldError(FieldEndpointPort, strconv.Itoa(int(e.Port)), "is not the service's, and mode dsr keeps ports",

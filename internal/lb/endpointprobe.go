@@ -147,7 +147,7 @@ func (s Service) validateMonitor() error {
 		return nil
 	}
 	switch {
-	case !s.Protocol.hasPorts():
+	case !s.Protocol.HasPorts():
 		return NewFieldError(FieldProbePort, "0", "is zero, and "+s.Protocol.String()+" has no ports", "1 to 65535")
 	case s.AllPorts():
 		return NewFieldError(FieldProbePort, "0", "is zero, and the service has all ports: which of them is probed?", "1 to 65535")

@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+
+	"loxilb/internal/lb/protocol"
 )
 
 // String writes the key as 10.0.0.1:80/tcp, [2001:db8::1]:8080-8090/udp or 10.0.0.1:80/tcp/mark=7.
@@ -150,9 +152,9 @@ func (k Key) Validate() error {
 
 func (k Key) validatePorts() error {
 	switch {
-	case !k.Protocol.hasPorts() && (k.Port != 0 || k.PortMax != 0):
+	case !k.Protocol.HasPorts() && (k.Port != 0 || k.PortMax != 0):
 		return NewFieldError(FieldPort, strconv.Itoa(int(max(k.Port, k.PortMax))), "is given, and "+k.Protocol.String()+" has no ports", "0")
-	case k.Port == 0 && k.Protocol.hasPorts():
+	case k.Port == 0 && k.Protocol.HasPorts():
 		return NewFieldError(FieldPort, "0", "is zero", "1 to 65535")
 	case k.PortMax != 0 && k.PortMax <= k.Port:
 		return NewFieldError(FieldPortMax, strconv.Itoa(int(k.PortMax)), "is not above the first, "+strconv.Itoa(int(k.Port)),
@@ -161,36 +163,30 @@ func (k Key) validatePorts() error {
 	return nil
 }
 
-// Protocol is an IP protocol number (IANA).
-type Protocol uint8
+// Protocol is the IP protocol of a service.
+type Protocol = protocol.Protocol
 
-// The protocols of the contract.
+// The protocols of the contract, and ICMPv6, which packets of ICMP services have in IPv6.
 const (
-	ICMP Protocol = 1
-	TCP  Protocol = 6
-	UDP  Protocol = 17
-	SCTP Protocol = 132
-
-	// ICMPv6 is the protocol of IPv6 packets of ICMP services; services themselves have protocol
-	// ICMP.
-	ICMPv6 Protocol = 58
+	ICMP   = protocol.ICMP
+	TCP    = protocol.TCP
+	UDP    = protocol.UDP
+	SCTP   = protocol.SCTP
+	ICMPv6 = protocol.ICMPv6
 )
 
-func protocols() []choice[Protocol] {
-	return []choice[Protocol]{
-		{value: TCP, word: "tcp"},
-		{value: UDP, word: "udp"},
-		{value: SCTP, word: "sctp", instead: "IPVS (ipvsadm --sctp-service) balances SCTP"},
-		{value: ICMP, word: "icmp", help: "echo requests; there are no ports"},
-	}
-}
+// Protocols returns the protocols that a service may have, supported or not.
+func Protocols() []Protocol { return protocol.All() }
 
-// String returns the word of the contract: tcp, udp, sctp or icmp.
-func (p Protocol) String() string {
-	if p == ICMPv6 {
-		return "icmp6"
+// ConnectionEvents are the events that a connection has seen.
+type ConnectionEvents = protocol.Events
+
+func protocols() (list []choice[Protocol]) {
+	for _, p := range Protocols() {
+		t := p.Traits()
+		list = append(list, choice[Protocol]{value: p, word: t.Word, help: t.Help, instead: t.Instead})
 	}
-	return wordOf("protocol", p, protocols())
+	return list
 }
 
 // ParseProtocol parses the word or the IANA number.
@@ -198,8 +194,5 @@ func ParseProtocol(s string) (Protocol, error) {
 	return parseWordOrNumber(FieldProtocol, s, protocols())
 }
 
-// hasPorts reports whether services of this protocol have a port.
-func (p Protocol) hasPorts() bool { return p != ICMP }
-
-// Includes reports whether a service or filter of protocol p means packets of protocol q.
-func (p Protocol) Includes(q Protocol) bool { return p == q || p == ICMP && q == ICMPv6 }
+// ProtocolWords returns the words of the protocols that this build supports.
+func ProtocolWords() []string { return available(protocols()) }

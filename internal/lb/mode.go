@@ -108,7 +108,7 @@ func (s Service) validateEgress() error {
 	switch {
 	case !s.GivesSource():
 		return nil
-	case !s.Protocol.hasPorts():
+	case !s.Protocol.HasPorts():
 		return NewFieldError(FieldEgress, "true", "gives out source ports, and "+s.Protocol.String()+" has none", "false")
 	}
 	for _, e := range s.Endpoints {

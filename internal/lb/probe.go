@@ -136,15 +136,16 @@ func (s *Service) ProbeOf(e Endpoint) Probe {
 
 // probeType returns the type of the probe, as named or by protocol.
 func (s *Service) probeType() ProbeType {
-	switch {
-	case s.Probe.Type != ProbeAuto:
+	if s.Probe.Type != ProbeAuto {
 		return s.Probe.Type
-	case s.Protocol == UDP:
-		return ProbeUDP
-	case s.Protocol == ICMP:
-		return ProbePing
 	}
-	return ProbeTCP
+	return AutoProbe(s.Protocol)
+}
+
+// AutoProbe returns the type of probe of a service that names none.
+func AutoProbe(p Protocol) ProbeType {
+	t, _ := ParseProbeType(p.Traits().Probe) // a protocol names one that there is
+	return t
 }
 
 // complete returns the probe with every default written out.

@@ -218,7 +218,7 @@ const contractFormat = closingFormat + 2
 
 // contractNeeds returns the first record format whose builds accept such a service.
 func (s *Service) contractNeeds() int {
-	later := s.egressByRules() || utf8.RuneCountInString(s.Name) > firstNameLength || s.Mode.TranslatesSource() && !s.Protocol.hasPorts()
+	later := s.egressByRules() || utf8.RuneCountInString(s.Name) > firstNameLength || s.Mode.TranslatesSource() && !s.Protocol.HasPorts()
 	if s.Mode == ModeFullNAT && len(s.SNAT) == 0 {
 		for _, e := range s.Endpoints {
 			later = later || s.Translates(e)

@@ -5,6 +5,7 @@ import (
 	"github.com/spf13/pflag"
 
 	v1 "loxilb/api/v1"
+	"loxilb/internal/lb"
 	"loxilb/internal/lb/report"
 )
 
@@ -42,7 +43,7 @@ func (f *connectionFilter) watch() v1.WatchConntracksParams {
 
 // completeFilter offers the states, and the protocols.
 func completeFilter(cmd *cobra.Command) {
-	for flag, words := range map[string][]string{"state": report.ConnectionStates(), "proto": {"tcp", "udp", "icmp"}} {
+	for flag, words := range map[string][]string{"state": report.ConnectionStates(), "proto": lb.ProtocolWords()} {
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)) // the flag is there
 	}
 }

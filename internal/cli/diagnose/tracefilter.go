@@ -2,9 +2,11 @@ package diagnose
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 
 	v1 "loxilb/api/v1"
+	"loxilb/internal/lb"
 )
 
 // filter reads words: KEY VALUE, a protocol alone, and `and` between them.
@@ -13,10 +15,10 @@ func filter(words []string) (*v1.TracePacketsParams, error) {
 	said := map[string]bool{}
 	for i := 0; i < len(words); i++ {
 		key, value := words[i], ""
-		switch key {
-		case "and":
+		switch {
+		case key == "and":
 			continue
-		case "tcp", "udp", "icmp":
+		case slices.Contains(lb.ProtocolWords(), key):
 			key, value = "proto", key
 		default:
 			if i++; i < len(words) {

@@ -19,7 +19,7 @@ import (
 // createFlags are the flags of create lb: those of fields, and the rest unparsed.
 type createFlags struct {
 	session.FieldFlags[lb.Service, v1.LoadbalanceEntry]
-	tcp, udp, sctp []string
+	ports          portFlags
 	icmp           bool
 	endpoints      []string
 	backups        []string
@@ -44,7 +44,7 @@ const createExample = `  loxicmd create lb 20.20.20.1 --tcp=2020:5001 --endpoint
   loxicmd create lb 2001:db8::1 --tcp=80:8080 --endpoints=[2001:db8:1::1]:1,[2001:db8:1::2]:1`
 
 func createLB(o *session.Options) *cobra.Command {
-	f := &createFlags{FieldFlags: session.NewFieldFlags[lb.Service, v1.LoadbalanceEntry](append(lb.Fields(), lb.KeyFields()...))}
+	f := &createFlags{ports: portFlags{}, FieldFlags: session.NewFieldFlags[lb.Service, v1.LoadbalanceEntry](append(lb.Fields(), lb.KeyFields()...))}
 	cmd := &cobra.Command{
 		Use:     "lb IP",
 		Aliases: []string{"loadbalancer"},
@@ -77,8 +77,7 @@ func createLB(o *session.Options) *cobra.Command {
 func (f *createFlags) register(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.StringSliceVar(&f.tcp, "tcp", nil, "TCP ports as PORT:ENDPOINTPORT, comma-separated; FIRST-LAST is a range, any is 1-65535")
-	fs.StringSliceVar(&f.udp, "udp", nil, "UDP ports, in the format of --tcp")
+	f.ports.register(fs, " as PORT:ENDPOINTPORT, comma-separated; FIRST-LAST is a range, any is 1-65535")
 	fs.BoolVar(&f.icmp, "icmp", false, "balance echo requests (ping) to the VIP")
 	fs.StringSliceVar(&f.endpoints, "endpoints", nil, "endpoints as IP:WEIGHT or IP:PORT:WEIGHT in round-robin order, IPv6 in brackets; suffix @LEVEL for a backup")
 	fs.StringSliceVar(&f.backups, "backup", nil, "backups of level 1, in the format of --endpoints: used while too few of --endpoints are up")
@@ -87,7 +86,7 @@ func (f *createFlags) register(cmd *cobra.Command) {
 	fs.BoolVar(&f.detach, "detachEP", false, "remove the endpoints from the service, and the service with its last endpoint")
 	fs.BoolVar(&f.force, "force", false, "proceed even if this cuts connections of the machine itself, such as your SSH session")
 	const missing = "not part of this build: "
-	fs.StringSliceVar(&f.sctp, "sctp", nil, missing+"SCTP ports")
+	f.ports.registerMissing(fs)
 	fs.StringVar(&f.security, "security", "", missing+"https or tls, e2ehttps or e2etls")
 	fs.StringVar(&f.host, "host", "", missing+"host to match")
 	fs.BoolVar(&f.ppv2, "ppv2en", false, missing+"send a PROXY protocol header to the endpoint")
@@ -115,20 +114,15 @@ func (f *createFlags) entries(vip string) ([]v1.LoadbalanceEntry, error) {
 		e.Endpoints = endpointsOf(endpoints, p)
 		list = append(list, e)
 	}
-	for _, ports := range [...]struct {
-		protocol lb.Protocol
-		pairs    []string
-	}{{lb.TCP, f.tcp}, {lb.UDP, f.udp}, {lb.SCTP, f.sctp}} {
-		if len(ports.pairs) == 0 {
-			continue
-		}
-		pairs, err := lb.ParsePortPairs(strings.Join(ports.pairs, ","))
-		if err != nil {
-			return nil, fmt.Errorf("--%s: %w", ports.protocol, err)
-		}
+	err = f.ports.each(func(protocol lb.Protocol, texts []string) error {
+		pairs, err := lb.ParsePortPairs(strings.Join(texts, ","))
 		for _, p := range pairs {
-			add(ports.protocol, p)
+			add(protocol, p)
 		}
+		return err
+	})
+	if err != nil {
+		return nil, err
 	}
 	if f.icmp {
 		add(lb.ICMP, lb.PortPair{})

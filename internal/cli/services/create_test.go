@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+
+	"loxilb/internal/lb"
 )
 
 // FuzzCreate checks that flags of create lb never give an unintended request.
@@ -11,7 +13,7 @@ func FuzzCreate(f *testing.F) {
 	f.Add("20.20.20.1", "2020:5001", "31.31.31.1:1", "rr", "default")
 	f.Add("2001:db8::1", "80:80", "[2001:db8::2]:8080:0", "2", "0")
 	f.Fuzz(func(t *testing.T, vip, ports, endpoint, algorithm, mode string) {
-		c := createFlags{tcp: []string{ports}, endpoints: []string{endpoint}}
+		c := createFlags{ports: portFlags{lb.TCP: &[]string{ports}}, endpoints: []string{endpoint}}
 		cmd := &cobra.Command{}
 		c.FieldFlags.Register(cmd)
 		if cmd.Flags().Set("select", algorithm) != nil || cmd.Flags().Set("mode", mode) != nil {

@@ -2,7 +2,6 @@ package services
 
 import (
 	"errors"
-	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
@@ -16,15 +15,15 @@ import (
 
 // deleteFlags are the flags of delete lb, unparsed.
 type deleteFlags struct {
-	tcp, udp, sctp []string
-	icmp, bgp      bool
-	all            session.AllFlags
-	mark           uint32
-	name, host     string
+	ports      portFlags
+	icmp, bgp  bool
+	all        session.AllFlags
+	mark       uint32
+	name, host string
 }
 
 func deleteLB(o *session.Options) *cobra.Command {
-	f := &deleteFlags{}
+	f := &deleteFlags{ports: portFlags{}}
 	cmd := &cobra.Command{
 		Use:     "lb [IP...]",
 		Aliases: []string{"loadbalancer"},
@@ -47,9 +46,8 @@ func deleteLB(o *session.Options) *cobra.Command {
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.StringSliceVar(&f.tcp, "tcp", nil, "TCP ports: PORT, FIRST-LAST or any (1-65535), comma-separated")
-	fs.StringSliceVar(&f.udp, "udp", nil, "UDP ports, in the format of --tcp")
-	fs.StringSliceVar(&f.sctp, "sctp", nil, "SCTP ports (not part of this build)")
+	f.ports.register(fs, ": PORT, FIRST-LAST or any (1-65535), comma-separated")
+	f.ports.registerMissing(fs)
 	fs.BoolVar(&f.icmp, "icmp", false, "the service for echo requests (ping)")
 	fs.StringVar(&f.name, "name", "", "delete all services with this name")
 	f.all.Register(fs, "delete all services; asks first at a terminal")
@@ -60,7 +58,7 @@ func deleteLB(o *session.Options) *cobra.Command {
 }
 
 func (f *deleteFlags) check(args []string) error {
-	ports := len(f.tcp)+len(f.udp)+len(f.sctp) > 0 || f.icmp
+	ports := f.ports.given() || f.icmp
 	switch {
 	case f.all.All && (f.name != "" || ports || len(args) > 0):
 		return errors.New("--all cannot be combined with other selections")
@@ -129,17 +127,18 @@ func (f *deleteFlags) keys(vips []string) (list []lb.Key, err error) {
 		if err != nil {
 			return nil, err
 		}
-		for _, p := range [...]struct {
-			protocol lb.Protocol
-			ports    []string
-		}{{lb.TCP, f.tcp}, {lb.UDP, f.udp}, {lb.SCTP, f.sctp}} {
-			for _, text := range p.ports {
+		err = f.ports.each(func(protocol lb.Protocol, texts []string) error {
+			for _, text := range texts {
 				r, err := lb.ParsePortRange("port", strings.TrimSpace(text))
 				if err != nil {
-					return nil, fmt.Errorf("--%s: %w", p.protocol, err)
+					return err
 				}
-				list = append(list, lb.Key{VIP: a, Port: r.First, PortMax: r.Max(), Protocol: p.protocol, Mark: f.mark})
+				list = append(list, lb.Key{VIP: a, Port: r.First, PortMax: r.Max(), Protocol: protocol, Mark: f.mark})
 			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
 		}
 		if f.icmp {
 			list = append(list, lb.Key{VIP: a, Protocol: lb.ICMP, Mark: f.mark})

@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	"loxilb/internal/kernel/datapath/bpf"
-	"loxilb/internal/lb"
 	"loxilb/internal/lb/policy"
 	"loxilb/internal/lb/report"
 )
@@ -172,7 +171,7 @@ func NewDropper(t bpf.RuleTable) *Dropper {
 // Drops reports whether packets of a connection's client are dropped, whatever interface they
 // arrive at: that is not stored.
 func (d *Dropper) Drops(c *report.Connection) bool {
-	p := bpf.RulePacket{Source: c.Src, Destination: c.Dst, Protocol: uint8(c.Protocol), HasPorts: c.Protocol == lb.TCP || c.Protocol == lb.UDP}
+	p := bpf.RulePacket{Source: c.Src, Destination: c.Dst, Protocol: uint8(c.Protocol), HasPorts: c.Protocol.HasPorts()}
 	for _, p.Interface = range d.interfaces {
 		r, _, _ := d.table.Find(&p)
 		if r == nil || r.Does() != bpf.TcRuleActionRULE_DROP {

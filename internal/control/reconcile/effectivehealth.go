@@ -230,18 +230,14 @@ func (rs agentReports) add(a netip.Addr, r agentReport, there []*health.Target) 
 // portOf returns the target that a report with a port covers, for a service whose probe has no
 // port.
 func portOf(s *lb.Service, e lb.Endpoint) *health.Target {
-	kind := lb.ProbeTCP
-	if s.Protocol != lb.TCP {
-		kind = lb.ProbeUDP
-	}
-	return &health.Target{Addr: e.Addr, Port: e.Port, Probe: lb.Probe{Type: kind}}
+	return &health.Target{Addr: e.Addr, Port: e.Port, Probe: lb.Probe{Type: lb.AutoProbe(s.Protocol)}}
 }
 
 // trackPortless adds a service whose probe has no port, or removes it.
 func (p *probes) trackPortless(c requestChange) {
 	s := c.service
 	switch {
-	case c.by > 0 && s.Monitored() && (s.Protocol == lb.TCP || s.Protocol == lb.UDP) &&
+	case c.by > 0 && s.Monitored() && s.Protocol.HasPorts() &&
 		slices.ContainsFunc(s.Endpoints, func(e lb.Endpoint) bool { return s.ProbeOf(e).Port == 0 }):
 		p.portless[s.Key] = s
 	case c.by < 0 && p.portless[s.Key] == s:

@@ -61,12 +61,12 @@ func (f *endDecision) ends(e lb.Endpoint) (ends bpf.Ends, failed bool) {
 	if j.refused != nil {
 		return bpf.Ends{At: j.refusedSince, Rate: failRate, Why: "IPsec policy"}, true
 	}
-	tcp := f.service.Protocol == lb.TCP
+	handshake := f.service.Protocol.HasHandshake()
 	after, end := f.service.After(f.service.OnFail)
-	if !tcp {
+	if !handshake {
 		after, end = 0, true
 	}
-	failed = j.down() && tcp // moving a handshake costs nothing
+	failed = j.down() && handshake // moving a handshake costs nothing
 	if !j.probeDown() || !end {
 		return ends, failed
 	}

@@ -144,7 +144,7 @@ func ipsecPolicies(policies []netdev.IPsecPolicy) (list []policy.IPsecPolicy) {
 		case p.Refuses():
 			one.Action = policy.IPsecRefuse
 		}
-		if one.Action != policy.IPsecAllow && one.Protocol != uint8(lb.TCP) && one.Protocol != uint8(lb.UDP) && one.Protocol != 0 {
+		if p := lb.Protocol(one.Protocol); one.Action != policy.IPsecAllow && p != 0 && !(p.HasPorts() && p.Supported()) {
 			// types and codes, which the data path does not match
 			one.SourcePorts, one.DestinationPorts = policy.RulePorts{}, policy.RulePorts{}
 		}

@@ -48,10 +48,7 @@ func (i *inquiry) serviceOf(r *dryrun.Result) *lb.Service {
 func (i *inquiry) service(key bpf.TcServiceKey) *lb.Service {
 	if !key.Ranged() {
 		at := bpf.AddrPort(key.Vip, key.Port)
-		s, ok := i.services.Get(lb.Key{VIP: at.Addr(), Port: at.Port(), Protocol: lb.Protocol(key.Protocol), Mark: key.Mark})
-		if !ok && lb.Protocol(key.Protocol) == lb.ICMPv6 {
-			s, ok = i.services.Get(lb.Key{VIP: at.Addr(), Protocol: lb.ICMP, Mark: key.Mark})
-		}
+		s, ok := i.services.Get(lb.Key{VIP: at.Addr(), Port: at.Port(), Protocol: lb.Protocol(key.Protocol).OfService(), Mark: key.Mark})
 		if ok {
 			return &s
 		}

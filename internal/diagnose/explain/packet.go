@@ -50,12 +50,12 @@ func (i *inquiry) packet() (*Answer, error) {
 
 // arrive finds out where the packet arrives, and whether loxilb sees it there.
 func (i *inquiry) arrive() (done bool, err error) {
-	if i.Protocol == lb.ICMP && i.From.Port() == 0 {
+	if !i.Protocol.HasPorts() && i.From.Port() == 0 {
 		i.From = netip.AddrPortFrom(i.From.Addr(), 1)
 	} else if i.From.Port() == 0 {
 		i.From = netip.AddrPortFrom(i.From.Addr(), anyPort)
 	}
-	if i.Protocol != lb.ICMP && i.To.Port() == 0 {
+	if i.Protocol.HasPorts() && i.To.Port() == 0 {
 		return false, lb.NewFieldError("to", i.To.Addr().String(), "has no port", "IP:PORT")
 	}
 	lead, err := i.Network.Lead(i.ctx, i.From.Addr())
@@ -97,8 +97,8 @@ func nameList(links []netdev.Link) string {
 
 // line returns the packet in the words of packet scripts.
 func (i *inquiry) line() string {
-	if i.Protocol == lb.ICMP {
-		return fmt.Sprintf("icmp %s > %s echo", i.From.Addr(), i.To.Addr())
+	if !i.Protocol.HasPorts() {
+		return fmt.Sprintf("%s %s > %s echo", i.Protocol, i.From.Addr(), i.To.Addr())
 	}
 	return fmt.Sprintf("%s %s > %s", i.Protocol, i.From, i.To)
 }
@@ -135,16 +135,13 @@ func (i *inquiry) addArrival(lead *netdev.Leading) bool {
 
 // protocol returns the packet's protocol: ICMP has one for each IP version.
 func (i *inquiry) protocol() lb.Protocol {
-	if i.Protocol == lb.ICMP && i.From.Addr().Is6() {
-		return lb.ICMPv6
-	}
-	return i.Protocol
+	return i.Protocol.Over(i.From.Addr().Is6())
 }
 
 // ends returns the packet's ends in the data path's form: an echo request's identifier is the
 // source port, and there is no other.
 func (i *inquiry) ends() (from, to netip.AddrPort) {
-	if i.Protocol == lb.ICMP {
+	if !i.Protocol.HasPorts() {
 		return i.From, netip.AddrPortFrom(i.To.Addr(), 0)
 	}
 	return i.From, i.To

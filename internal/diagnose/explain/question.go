@@ -102,7 +102,7 @@ func (q *Question) checkLength() error {
 // checkPacket refuses an impossible packet.
 func (q *Question) checkPacket() error {
 	switch {
-	case q.Protocol != lb.TCP && q.Protocol != lb.UDP && q.Protocol != lb.ICMP:
+	case !q.Protocol.Supported():
 		return lb.NewFieldError("proto", q.Protocol.String(), "is not supported", "tcp, udp or icmp")
 	case q.From.Addr().Is4() != q.To.Addr().Is4():
 		return lb.NewFieldError("to", q.To.Addr().String(), "has another IP version than "+q.From.Addr().String(), "two addresses of one version")

@@ -105,7 +105,7 @@ func (i *inquiry) aim(s *lb.Service, e lb.Endpoint) (r *dryrun.Result, tries int
 		if r, err = i.try(e.AddrPort()); err != nil {
 			return nil, tries, err
 		}
-		if r.Opening == nil || !r.Opening.Chosen || r.Opening.Endpoint == e.AddrPort() || tries == maxTries || s.Protocol == lb.ICMP {
+		if r.Opening == nil || !r.Opening.Chosen || r.Opening.Endpoint == e.AddrPort() || tries == maxTries || !s.Protocol.HasPorts() {
 			return r, tries, nil
 		}
 		if !s.Algorithm.VariesByPort() {
@@ -136,7 +136,7 @@ func (i *inquiry) ownSockets() {
 		a.add("service", Warning, "no service for %s/%s", i.To, i.Protocol)
 		a.end(Kernel, "left to the kernel: there is no service")
 		return
-	case !i.LocalSockets || i.Protocol == lb.ICMP:
+	case !i.LocalSockets || !i.Protocol.HasSockets():
 		a.add("service", Warning, "%s; local sockets are not redirected to endpoints (--localsockpolicy is off, or the protocol is ICMP)", s.Key)
 		a.end(Kernel, "left to the kernel: only a program listening on %s on this machine can answer", i.To)
 		return

@@ -180,10 +180,7 @@ func place(s *lb.Service) netip.Prefix {
 }
 
 func protocolOf(s *lb.Service, a netip.Addr) uint8 {
-	if s.Protocol == lb.ICMP && a.Is6() {
-		return uint8(lb.ICMPv6)
-	}
-	return uint8(s.Protocol)
+	return uint8(s.Protocol.Over(a.Is6()))
 }
 
 func portsOf(first, last uint16) RulePorts {

@@ -173,8 +173,8 @@ func (r *Rule) hasPorts() bool {
 	if r.Protocol == 0 {
 		return true
 	}
-	for _, p := range []lb.Protocol{lb.TCP, lb.UDP, lb.SCTP} {
-		if uint8(p) == r.Protocol || uint8(p) > r.Protocol && uint8(p) <= r.ProtocolMax {
+	for _, p := range lb.Protocols() {
+		if p.HasPorts() && (uint8(p) == r.Protocol || uint8(p) > r.Protocol && uint8(p) <= r.ProtocolMax) {
 			return true
 		}
 	}

@@ -85,7 +85,7 @@ func (r *Rule) set(field, value string) (err error) {
 
 // RuleProtocolWord returns the word of a protocol, or its number.
 func RuleProtocolWord(n uint8) string {
-	for _, p := range []lb.Protocol{lb.TCP, lb.UDP, lb.SCTP, lb.ICMP, lb.ICMPv6} {
+	for _, p := range append(lb.Protocols(), lb.ICMPv6) {
 		if n == uint8(p) {
 			return p.String()
 		}
@@ -98,7 +98,7 @@ func ParseRuleProtocol(s string) (uint8, error) { return parseRuleProtocol(Field
 
 // parseRuleProtocol reads a number, or one of the words tcp, udp, sctp, icmp and icmp6.
 func parseRuleProtocol(field, s string) (uint8, error) {
-	for _, p := range []lb.Protocol{lb.TCP, lb.UDP, lb.SCTP, lb.ICMP, lb.ICMPv6} {
+	for _, p := range append(lb.Protocols(), lb.ICMPv6) {
 		if strings.EqualFold(s, p.String()) {
 			return uint8(p), nil
 		}

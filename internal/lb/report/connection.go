@@ -52,13 +52,15 @@ func (c *Connection) IsAt(k lb.Key, vips []netip.Addr) bool {
 	if !k.Protocol.Includes(c.Protocol) || !k.VIP.IsUnspecified() && !slices.Contains(vips, at.Addr()) {
 		return false
 	}
-	return k.Protocol == lb.ICMP || at.Port() >= k.Port && at.Port() <= max(k.Port, k.PortMax)
+	return !k.Protocol.HasPorts() || at.Port() >= k.Port && at.Port() <= max(k.Port, k.PortMax)
 }
 
-// ConnectionStates returns the contract's words for the states of a connection: of TCP, of UDP and
-// other protocols with ports, of echo requests.
-func ConnectionStates() []string {
-	return []string{"sync-sent", "sync-ack", "est", "fini", "closed-wait", "closed", "udp-uni", "udp-est", "req-sent", "bidir"}
+// ConnectionStates returns the contract's words for the states of a connection, by protocol.
+func ConnectionStates() (all []string) {
+	for _, p := range lb.Protocols() {
+		all = append(all, p.Traits().States...)
+	}
+	return all
 }
 
 // ParseConnectionState parses one of them, or the equivalent word of conntrack, ss or netstat.

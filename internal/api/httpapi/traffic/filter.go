@@ -103,7 +103,7 @@ func (f *filter) sought() report.Sought {
 		if len(f.vips) == 1 && !k.VIP.IsUnspecified() && !f.vip.IsValid() {
 			s.VIP = k.VIP
 		}
-		if k.Protocol != lb.ICMP {
+		if k.Protocol.HasPorts() {
 			s.Ports = [2]uint16{k.Port, max(k.Port, k.PortMax)}
 		}
 	}

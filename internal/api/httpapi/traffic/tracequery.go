@@ -141,7 +141,7 @@ func (a *API) takeService(q *traceQuery, word string) *rest.Problem {
 		if !s.VIP.IsUnspecified() {
 			q.filter.VIP = s.VIP
 		}
-		if s.Protocol != lb.ICMP {
+		if s.Protocol.HasPorts() {
 			q.filter.VIPPorts = [2]uint16{s.Port, max(s.Port, s.PortMax)}
 		}
 		return nil

@@ -149,20 +149,11 @@ func writeSlots(b *strings.Builder, slots []uint32) {
 }
 
 func (k TcServiceKey) String() string {
-	proto := fmt.Sprint(k.Protocol)
-	switch k.Protocol {
-	case 1, 58:
-		proto = "icmp"
-	case 6:
-		proto = "tcp"
-	case 17:
-		proto = "udp"
-	}
 	s := AddrPort(k.Vip, k.Port).String()
 	if k.Ranged() {
 		s += " and on"
 	}
-	s += "/" + proto
+	s += "/" + lb.Protocol(k.Protocol).OfService().String()
 	if k.Mark != 0 {
 		s += fmt.Sprintf("/mark=%d", k.Mark)
 	}

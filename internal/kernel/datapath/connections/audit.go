@@ -100,7 +100,7 @@ func (t *Table) faultOf(k bpf.TcConnectionKey, r *bpf.TcConnection) (string, err
 	}
 	other := replyKey(k, r)
 	if r.Hop&hopFamily != 0 {
-		other.Protocol = familyProtocol(other.Protocol)
+		other.Protocol = uint8(lb.Protocol(other.Protocol).Translated())
 	}
 	peer, there, err := t.shared.Conntrack.Lookup(other)
 	switch {
@@ -112,15 +112,4 @@ func (t *Table) faultOf(k bpf.TcConnectionKey, r *bpf.TcConnection) (string, err
 		return fmt.Sprintf("is of endpoint row %d, and its other direction of row %d", r.Endpoint, peer.Endpoint), nil
 	}
 	return "", nil
-}
-
-// familyProtocol is family_protocol of bpf/conntrack/conntrack.h.
-func familyProtocol(p uint8) uint8 {
-	switch lb.Protocol(p) {
-	case lb.ICMP:
-		return uint8(lb.ICMPv6)
-	case lb.ICMPv6:
-		return uint8(lb.ICMP)
-	}
-	return p
 }

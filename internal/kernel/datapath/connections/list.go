@@ -76,33 +76,12 @@ func (t *Table) connection(k bpf.TcConnectionKey, r bpf.TcConnection) (report.Co
 // stateName returns the contract's word for a connection's events.
 func stateName(protocol, flags uint8) string {
 	has := func(f bpf.TcConnectionFlag) bool { return flags&uint8(f) != 0 }
-	replied := has(bpf.TcConnectionFlagCONN_REPLIED)
-	switch {
-	case protocol == uint8(lb.ICMP) || protocol == uint8(lb.ICMPv6):
-		if replied {
-			return "bidir"
-		}
-		return "req-sent"
-	case protocol != uint8(lb.TCP):
-		if replied {
-			return "udp-est"
-		}
-		return "udp-uni"
-	}
-	finClient, finEndpoint := has(bpf.TcConnectionFlagCONN_FIN_CLIENT), has(bpf.TcConnectionFlagCONN_FIN_ENDPOINT)
-	bothAcked := has(bpf.TcConnectionFlagCONN_FIN_CLIENT_ACKED) && has(bpf.TcConnectionFlagCONN_FIN_ENDPOINT_ACKED)
-	switch {
-	case has(bpf.TcConnectionFlagCONN_RESET) || bothAcked:
-		return "closed"
-	case finClient && finEndpoint:
-		return "closed-wait"
-	case finClient || finEndpoint:
-		return "fini"
-	case has(bpf.TcConnectionFlagCONN_ASSURED):
-		return "est"
-	case replied:
-		return "sync-ack"
-	default:
-		return "sync-sent"
-	}
+	return lb.Protocol(protocol).State(lb.ConnectionEvents{
+		Replied:     has(bpf.TcConnectionFlagCONN_REPLIED),
+		Assured:     has(bpf.TcConnectionFlagCONN_ASSURED),
+		Reset:       has(bpf.TcConnectionFlagCONN_RESET),
+		FinClient:   has(bpf.TcConnectionFlagCONN_FIN_CLIENT),
+		FinEndpoint: has(bpf.TcConnectionFlagCONN_FIN_ENDPOINT),
+		FinsAcked:   has(bpf.TcConnectionFlagCONN_FIN_CLIENT_ACKED) && has(bpf.TcConnectionFlagCONN_FIN_ENDPOINT_ACKED),
+	})
 }

@@ -11,6 +11,7 @@ import (
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/kernel/datapath/conntrack"
 	"loxilb/internal/kernel/datapath/rows"
+	"loxilb/internal/lb"
 )
 
 // needs has what a packet has used so far of the data that packets change.
@@ -60,15 +61,9 @@ func (n *needs) has(key bpf.TcConnectionKey) bool {
 // other returns the key of the other direction's entry: connection_reverse() of
 // bpf/conntrack/conntrack.h.
 func other(e *conntrack.Entry) bpf.TcConnectionKey {
-	const icmp, icmp6 = 1, 58
 	key := bpf.TcConnectionKey{Saddr: e.Row.Daddr, Daddr: e.Row.Saddr, Sport: e.Row.Dport, Dport: e.Row.Sport, Protocol: e.Key.Protocol}
 	if e.Row.Hop&hopFamily != 0 {
-		switch e.Key.Protocol {
-		case icmp:
-			key.Protocol = icmp6
-		case icmp6:
-			key.Protocol = icmp
-		}
+		key.Protocol = uint8(lb.Protocol(key.Protocol).Translated())
 	}
 	return key
 }

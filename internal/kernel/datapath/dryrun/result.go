@@ -10,7 +10,6 @@ import (
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/kernel/datapath/conntrack"
 	"loxilb/internal/kernel/datapath/testrun"
-	"loxilb/internal/lb"
 )
 
 // Does is the outcome of a packet.
@@ -105,7 +104,7 @@ func (r *Runner) result(n *needs, did *did) (*Result, error) {
 	}
 	out.Ended = out.Existing && (out.Opening != nil || out.Entry == nil)
 	out.Does = does(n, did, out)
-	d.known.stale = d.known.stale || out.Existing || n.packet.Protocol == lb.TCP && out.Does == Drops // a handshake, or the answer to a challenge, makes the client known
+	d.known.stale = d.known.stale || out.Existing || n.packet.Protocol.HasHandshake() && out.Does == Drops // a handshake, or the answer to a challenge, makes the client known
 	return out, nil
 }
 

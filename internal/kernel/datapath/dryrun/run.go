@@ -56,7 +56,7 @@ func (r *Runner) try(p *Packet) (*Result, error) {
 
 // isEcho reports whether the packet is an ICMP echo, which has an identifier as its source port,
 // and no other port.
-func (p *Packet) isEcho() bool { return p.Protocol == 1 || p.Protocol == 58 }
+func (p *Packet) isEcho() bool { return !p.Protocol.HasPorts() }
 
 // did is the result of a run.
 type did struct {

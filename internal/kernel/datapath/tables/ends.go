@@ -139,7 +139,7 @@ func (t *Tables) noteEnds(list []*endpoint, ends bpf.Ends) error {
 			own.failed = bpf.Ends{} // it may be up by then, and is no longer probed
 		}
 		own.drained = t.drains.ends(e.at())
-		if e.service.key.Protocol != uint8(lb.TCP) {
+		if !lb.Protocol(e.service.key.Protocol).HasHandshake() {
 			own.left = t.endsAtOnce()
 			t.ends[e.id] = own // whoever adopts it knows
 			continue
@@ -185,7 +185,7 @@ func (t *Tables) adoptEnds() error {
 			ends = t.endsNow()
 		case ok && row.Of == e.sum():
 			ends = row.ends()
-		case e.service.key.Protocol != uint8(lb.TCP):
+		case !lb.Protocol(e.service.key.Protocol).HasHandshake():
 			ends = t.endsAtOnce()
 		default:
 			continue

@@ -303,10 +303,7 @@ func (r *countReader) tell(id uint32, state *bpf.TcEndpointState, perCPU []bpf.T
 
 // userKey returns the service's key as users write it.
 func (s *service) userKey() lb.Key {
-	k := lb.Key{VIP: s.key.Vip.Netip(), Port: bpf.Port(s.key.Port), Protocol: lb.Protocol(s.key.Protocol), Mark: s.key.Mark}
-	if k.Protocol == lb.ICMPv6 {
-		k.Protocol = lb.ICMP
-	}
+	k := lb.Key{VIP: s.key.Vip.Netip(), Port: bpf.Port(s.key.Port), Protocol: lb.Protocol(s.key.Protocol).OfService(), Mark: s.key.Mark}
 	if s.key.Ranged() {
 		k.PortMax = s.portMax
 	}
