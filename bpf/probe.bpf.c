@@ -129,7 +129,8 @@ static __noinline bool headers_read(ctx_t *ctx, struct headers *h)
 	}
 	if (!protocol_of(h->protocol).has_ports)
 		return false;
-	h->check = h->l4 + protocol_of(h->protocol).sum_offset;
+	if (protocol_of(h->protocol).sum_has_addresses)
+		h->check = h->l4 + protocol_of(h->protocol).sum_offset;
 	h->sport = ((__be16 *)l4)[0];
 	h->dport = ((__be16 *)l4)[1];
 	return true;

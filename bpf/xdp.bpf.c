@@ -48,7 +48,7 @@ static __always_inline bool is_established(const struct packet *p,
 {
 	if (connection_was_silent(p, c))
 		return false;
-	return protocol_of(p->tuple.protocol).has_ports &&
+	return protocol_of(p->tuple.protocol).is_in_xdp &&
 	       protocol_is_settled(p, state_read(c));
 }
 

@@ -11,8 +11,8 @@
 #include "protocol/protocol.h"
 #include "table/state.h"
 
-/* Handles a packet that may change the state. Returns MISS if the connection has
- * ended. */
+/* Handles a packet that may change the state. Returns MISS if the connection is closed
+ * and the packet opens another one. */
 static __noinline enum verdict flow_transition(struct packet *p,
 					       struct connection *c)
 {
@@ -21,7 +21,7 @@ static __noinline enum verdict flow_transition(struct packet *p,
 	struct connection *peer;
 	__u8 events;
 
-	if (word & CONN_RESET)
+	if (connection_is_closed(word) && protocol_opens(p))
 		return VERDICT_MISS;
 	if (word & STATE_TRAIT(CONN_ONE_WAY)) {
 		events = protocol_events(p, word, 0);

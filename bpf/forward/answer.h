@@ -98,6 +98,7 @@ static __noinline bool answer_icmp(ctx_t *ctx, struct packet *p,
 		return false;
 	icmp_fill(p, &icmp);
 	if (protocol_of(p->tuple.protocol).has_ports &&
+	    protocol_of(p->tuple.protocol).sum_offset &&
 	    ctx_checksum_is_partial(ctx, field)) {
 		if (bpf_skb_load_bytes(ctx, field, &open, sizeof(open)))
 			return false;

@@ -20,6 +20,7 @@ enum find_states {
 struct protocol {
 	bool has_ports; /* its header begins with the ports of source and destination */
 	bool has_handshake; /* which proves that the client exists */
+	bool is_in_xdp; /* XDP forwards packets of its established connections */
 	bool has_reset; /* refuses packets by one of its own (protocol_reset()); the others, by ICMP errors */
 	bool sum_is_optional; /* a checksum of 0 means none */
 	bool sum_has_addresses; /* the checksum covers a pseudo header */

@@ -33,6 +33,7 @@ static __always_inline struct protocol tcp_facts(void)
 	return (struct protocol){
 		.has_ports = true,
 		.has_handshake = true,
+		.is_in_xdp = true,
 		.has_reset = true,
 		.sum_has_addresses = true,
 		.sum_offset = TCP_SUM_OFFSET,

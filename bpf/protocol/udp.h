@@ -19,6 +19,7 @@ static __always_inline struct protocol udp_facts(void)
 {
 	return (struct protocol){
 		.has_ports = true,
+		.is_in_xdp = true,
 		.sum_is_optional = true,
 		.sum_has_addresses = true,
 		.sum_offset = UDP_SUM_OFFSET,

@@ -144,8 +144,8 @@ static __always_inline __u16 family_udp_sum(ctx_t *ctx, struct packet *p,
 	return ~sum_fold(w.sum);
 }
 
-/* Translates TCP and UDP: the pseudo header is the same in both versions,
- * except for the addresses. */
+/* Translates a header whose checksum has a pseudo header: that is the same in both
+ * versions, except for the addresses. */
 static __always_inline enum verdict family_l4(ctx_t *ctx, struct packet *p,
 					      struct connection *c)
 {
@@ -173,6 +173,16 @@ static __always_inline enum verdict family_l4(ctx_t *ctx, struct packet *p,
 				   BPF_F_RECOMPUTE_CSUM) ?
 		       drop(p, DROP_NOT_LINEAR) :
 		       VERDICT_CONTINUE;
+}
+
+/* Translates the header of a protocol with ports. If its checksum has no pseudo header,
+ * it is that of both versions. */
+static __always_inline enum verdict family_ports(ctx_t *ctx, struct packet *p,
+						 struct connection *c)
+{
+	return protocol_of(p->tuple.protocol).sum_has_addresses ?
+		       family_l4(ctx, p, c) :
+		       protocol_translate(ctx, p, c);
 }
 
 /* Translates an echo: the type is another, and only ICMPv6 has a pseudo
@@ -306,7 +316,7 @@ __noinline enum verdict family_translate(ctx_t *ctx, struct packet *p,
 		return v;
 	if (protocol_of(p->tuple.protocol).has_ports) {
 		if (!p->later_fragment)
-			v = family_l4(ctx, p, c);
+			v = family_ports(ctx, p, c);
 	} else {
 		/* ICMPv6's checksum includes the length of the whole datagram, which
 		 * a fragment does not have */
