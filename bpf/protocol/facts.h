@@ -16,16 +16,16 @@ enum find_states {
 	FIND_FLOW_STATES,
 };
 
-/* Members that are left out are 0: a protocol without connections has none of them. */
+/* A protocol without connections has none of these. */
 struct protocol {
-	bool has_ports; /* its header begins with the ports of source and destination */
+	bool has_ports; /* the header begins with those of source and destination */
 	bool has_handshake; /* which proves that the client exists */
+	bool has_reset; /* refuses packets by protocol_reset(), not by ICMP errors */
 	bool is_in_xdp; /* XDP forwards packets of its established connections */
-	bool has_reset; /* refuses packets by one of its own (protocol_reset()); the others, by ICMP errors */
 	bool sum_is_optional; /* a checksum of 0 means none */
 	bool sum_has_addresses; /* the checksum covers a pseudo header */
 	__u8 sum_offset; /* of the Internet checksum in the header; 0: it has none */
-	__u8 header; /* length of the header without options */
+	__u8 header; /* length without options */
 	enum find_states find;
 	enum lifetime_class lifetime;
 };
