@@ -13,7 +13,6 @@ import (
 	"loxilb/internal/kernel/datapath/tables"
 	"loxilb/internal/kernel/dropreason"
 	"loxilb/internal/kernel/netdev"
-	"loxilb/internal/kernel/netdev/diagnosis"
 	"loxilb/internal/telemetry/logs"
 )
 
@@ -39,7 +38,7 @@ func ownDrops() []string {
 type dropWatch struct {
 	drops    func() (map[string]uint64, error)
 	refusals func(yield func(tables.Refusal)) error
-	problems func() []diagnosis.Known
+	problems func() []netdev.Known
 	log      *slog.Logger
 
 	before  map[string]uint64    // dropped packets, by reason

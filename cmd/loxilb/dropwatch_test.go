@@ -10,7 +10,6 @@ import (
 	"loxilb/internal/kernel/datapath/tables"
 	"loxilb/internal/kernel/dropreason"
 	"loxilb/internal/kernel/netdev"
-	"loxilb/internal/kernel/netdev/diagnosis"
 )
 
 // TestOwnDrops checks that each reason that the log warns about exists, and has a hint what to do.
@@ -48,9 +47,9 @@ func newDropBench() *dropBench {
 			}
 			return nil
 		},
-		problems: func() (list []diagnosis.Known) {
+		problems: func() (list []netdev.Known) {
 			if b.endpoint != "" {
-				list = append(list, diagnosis.Known{Problem: diagnosis.Problem{Kind: netdev.NeighbourKind, Key: b.endpoint}})
+				list = append(list, netdev.Known{Problem: netdev.Problem{Kind: netdev.NeighbourKind, Key: b.endpoint}})
 			}
 			return list
 		},

@@ -11,7 +11,6 @@ import (
 	"loxilb/internal/control/reconcile"
 	"loxilb/internal/control/status"
 	"loxilb/internal/kernel/netdev"
-	"loxilb/internal/kernel/netdev/diagnosis"
 	"loxilb/internal/kernel/netdev/objects"
 	"loxilb/internal/lb/netobj"
 )
@@ -27,16 +26,16 @@ func problems(n *netdev.Net) []status.Status {
 }
 
 // unheard are endpoints whose answers to clients do not come back here.
-func unheard(endpoints []netip.AddrPort) []diagnosis.Problem {
-	list := make([]diagnosis.Problem, len(endpoints))
+func unheard(endpoints []netip.AddrPort) []netdev.Problem {
+	list := make([]netdev.Problem, len(endpoints))
 	for i, at := range endpoints {
-		list[i] = diagnosis.Problem{
+		list[i] = netdev.Problem{
 			Kind: netdev.NeighbourKind, Key: at.Addr().String(),
 			What: fmt.Sprintf("endpoint %s answers connections of this machine, and no client's: its answers to clients do not come back through this machine, or a firewall there refuses clients", at),
 			Hint: fmt.Sprintf("check its route on %s: ip route get CLIENT; it must lead through this machine, or set --mode=onearm or fullnat", at.Addr()),
 		}
 	}
-	return diagnosis.Bounded(list, len(list), netdev.NeighbourKind, "endpoints whose answers to clients do not come back")
+	return netdev.BoundedProblems(list, len(list), netdev.NeighbourKind, "endpoints whose answers to clients do not come back")
 }
 
 // coveredByIPsec is part of the text of such problems.
@@ -44,7 +43,7 @@ const coveredByIPsec = ", since an IPsec policy covers them: "
 
 // refused lists the packets that policies of the kernel's IPsec refuse as problems of endpoints, or
 // of the network if they are those of some clients.
-func refused(i *reconcile.IPsec) (list []diagnosis.Problem) {
+func refused(i *reconcile.IPsec) (list []netdev.Problem) {
 	if i.Ignores() {
 		return nil
 	}
@@ -55,12 +54,12 @@ func refused(i *reconcile.IPsec) (list []diagnosis.Problem) {
 		if !r.Whole && r.Clients.IsValid() {
 			kind = reconcile.TaskKind
 		}
-		list = append(list, diagnosis.Problem{
+		list = append(list, netdev.Problem{
 			Kind: kind, Key: r.About(), What: r.Packets() + " are refused" + coveredByIPsec + r.Policy,
 			Hint: "loxilb would send them in clear text: use an interface that encrypts (xfrm, WireGuard), or allow the packets by a policy of a higher priority",
 		})
 	}
-	return diagnosis.Bounded(list, len(list), netdev.NeighbourKind, "endpoints or clients whose packets IPsec policies refuse")
+	return netdev.BoundedProblems(list, len(list), netdev.NeighbourKind, "endpoints or clients whose packets IPsec policies refuse")
 }
 
 // owner has a service fail for a VIP that could not be asked for, not for one that the network
@@ -82,7 +81,7 @@ func (o owner) Remove(ctx context.Context, vips ...netip.Addr) map[netip.Addr]er
 
 func failures(failed map[netip.Addr]error) map[netip.Addr]error {
 	for a, err := range failed {
-		if errors.As(err, new(diagnosis.Problem)) {
+		if errors.As(err, new(netdev.Problem)) {
 			delete(failed, a)
 		}
 	}

@@ -7,7 +7,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"loxilb/internal/cli/connections"
 	"loxilb/internal/cli/diagnose"
 	"loxilb/internal/cli/files"
 	"loxilb/internal/cli/machine"
@@ -24,7 +23,6 @@ import (
 func areas() []func(*session.Options) session.Commands {
 	return []func(*session.Options) session.Commands{
 		services.Commands,
-		connections.Commands,
 		rates.Commands,
 		traffic.Commands,
 		network.Commands,

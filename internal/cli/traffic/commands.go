@@ -1,5 +1,5 @@
-// Package traffic has the commands about handling of packets besides load balancing: firewall
-// rules, policers, mirrors.
+// Package traffic has the commands about connections, and about handling of packets besides load
+// balancing: firewall rules, policers, mirrors.
 package traffic
 
 import "loxilb/internal/cli/session"
@@ -8,8 +8,9 @@ import "loxilb/internal/cli/session"
 func Commands(o *session.Options) session.Commands {
 	return session.Commands{
 		session.Describe: {firewallKind(o).Describe(o), policyKind(o).Describe(o), mirrorKind(o).Describe(o)},
-		session.Get:      {firewallKind(o).Get(o), mirrorKind(o).Get(o), policyKind(o).Get(o)},
+		session.Get:      {getCT(o), firewallKind(o).Get(o), mirrorKind(o).Get(o), policyKind(o).Get(o)},
 		session.Create:   {createFirewall(o), createMirror(o), createPolicy(o)},
+		session.Kill:     {killCT(o)},
 		session.Delete:   {deleteFirewall(o), deleteMirror(o), deletePolicy(o)},
 	}
 }

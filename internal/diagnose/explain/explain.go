@@ -14,7 +14,6 @@ import (
 	"loxilb/internal/kernel/datapath/attach"
 	"loxilb/internal/kernel/datapath/connections"
 	"loxilb/internal/kernel/datapath/dryrun"
-	"loxilb/internal/kernel/datapath/xdp"
 	"loxilb/internal/kernel/netdev"
 	"loxilb/internal/lb"
 	"loxilb/internal/lb/policy"
@@ -27,7 +26,7 @@ type DataPath interface {
 	Lookup(protocol lb.Protocol, from, to netip.AddrPort) (*connections.Tracked, error)
 	ServiceStats(key lb.Key) (report.ServiceStats, bool)
 	Interfaces() []attach.Interface // where its programs are
-	XDPInterfaces() (names []string, mode xdp.Mode)
+	XDPInterfaces() (names []string, mode attach.XDPMode)
 }
 
 // Health returns the health of endpoints.

@@ -25,7 +25,6 @@ import (
 	"loxilb/internal/kernel/datapath/routing"
 	"loxilb/internal/kernel/datapath/tables"
 	"loxilb/internal/kernel/datapath/testrun"
-	"loxilb/internal/kernel/datapath/xdp"
 )
 
 // Config says how to load the data path.
@@ -57,7 +56,7 @@ type Datapath struct {
 	*connections.Table    // listing and sweeping connections
 	*attach.Hooks         // interfaces
 	*routing.Routing      // next hops and default routes
-	*xdp.XDP              // the program in front
+	*attach.XDP           // the program in front
 	*hostsockets.Sockets  // this machine's own sockets
 	*hostsockets.Ports    // their ports
 	*observe.DropCounters // packets dropped
@@ -189,7 +188,7 @@ func (d *Datapath) load(cfg Config) error {
 	if err != nil {
 		return err
 	}
-	d.XDP = xdp.New(d.collection, d.Routing, d.followCounts, cfg.XDP, &d.exchange.Exchange)
+	d.XDP = attach.NewXDP(d.collection, d.Routing, d.followCounts, cfg.XDP, &d.exchange.Exchange)
 	d.Watchers = observe.NewWatchers(d.collection, d.Tables)
 	d.Probes = attach.NewProbes(d.collection, d.Hooks)
 	d.Recorder = observe.NewRecorder(d.collection)

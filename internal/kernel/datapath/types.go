@@ -6,7 +6,6 @@ import (
 	"loxilb/internal/kernel/datapath/loader"
 	"loxilb/internal/kernel/datapath/routing"
 	"loxilb/internal/kernel/datapath/tables"
-	"loxilb/internal/kernel/datapath/xdp"
 )
 
 // Types of the parts that callers use.
@@ -22,9 +21,9 @@ type (
 	// DefaultRoute is a next hop of a default route.
 	DefaultRoute = routing.DefaultRoute
 	// XDPInterface describes an interface for the XDP program.
-	XDPInterface = xdp.Interface
+	XDPInterface = attach.XDPInterface
 	// XDPMode is how the XDP program is attached.
-	XDPMode = xdp.Mode
+	XDPMode = attach.XDPMode
 	// ProbeWay is where the packets of a probe are led.
 	ProbeWay = attach.ProbeWay
 	// SweepStats are the results of sweeps.
@@ -37,8 +36,8 @@ const (
 	HookTCX    = attach.HookTCX
 	HookClsact = attach.HookClsact
 
-	XDPNative  = xdp.Native
-	XDPGeneric = xdp.Generic
+	XDPNative  = attach.XDPNative
+	XDPGeneric = attach.XDPGeneric
 )
 
 // ErrFull reports that a map has no row left. It may be temporary: a removed object releases its

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"loxilb/internal/event"
-	"loxilb/internal/kernel/netdev/diagnosis"
 	"loxilb/test/await"
 )
 
@@ -26,7 +25,7 @@ func TestDiagnose(t *testing.T) {
 		t.Helper()
 		eventually(t, func() error {
 			problems := n.Diagnose()
-			has := slices.ContainsFunc(problems, func(p diagnosis.Problem) bool { return strings.Contains(p.What, words) && p.Hint != "" })
+			has := slices.ContainsFunc(problems, func(p Problem) bool { return strings.Contains(p.What, words) && p.Hint != "" })
 			if has != want {
 				return fmt.Errorf("problem %q: %v, want %v; all: %+v", words, has, want, problems)
 			}
@@ -50,7 +49,7 @@ func TestDiagnose(t *testing.T) {
 	shows(false, "endpoint 10.1.0.1 ")
 	shows(true, "10.1.0.77 on eth0, the next hop to endpoint 10.1.0.77, does not answer ARP")
 	await.Steady(t, time.Second, func() error {
-		if !slices.ContainsFunc(n.Diagnose(), func(p diagnosis.Problem) bool {
+		if !slices.ContainsFunc(n.Diagnose(), func(p Problem) bool {
 			return strings.Contains(p.What, "to endpoint 10.1.0.77, does not answer")
 		}) {
 			return errors.New("the problem goes and comes while the kernel asks again")
@@ -75,7 +74,7 @@ func TestDiagnose(t *testing.T) {
 		}
 	}
 	tells(event.Object{ObjectKind: "endpoint", Key: "10.250.0.1", Action: event.Failed, Error: "ip route add 10.250.0.1 via GATEWAY"})
-	if !slices.ContainsFunc(n.Problems(), func(k diagnosis.Known) bool {
+	if !slices.ContainsFunc(n.Problems(), func(k Known) bool {
 		return k.Kind == "endpoint" && k.Key == "10.250.0.1" && !k.Since.IsZero()
 	}) {
 		t.Errorf("not known: %+v", n.Problems())

@@ -8,7 +8,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"loxilb/internal/kernel/netdev/diagnosis"
 	"loxilb/internal/kernel/netdev/mirror"
 )
 
@@ -17,7 +16,7 @@ const NeighbourKind = "endpoint"
 
 // Problems returns what prevents packets from reaching endpoints: each failing next hop once, with
 // the lowest of its endpoints.
-func (k *NeighbourKeeper) Problems() []diagnosis.Problem {
+func (k *NeighbourKeeper) Problems() []Problem {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	var noWay lowest
@@ -34,18 +33,18 @@ func (k *NeighbourKeeper) Problems() []diagnosis.Problem {
 			}
 		}
 	}
-	var dead []diagnosis.Problem
+	var dead []Problem
 	for h, a := range first {
 		if p, bad := k.hopProblem(h, a); bad {
 			dead = append(dead, p)
 		}
 	}
-	without := make([]diagnosis.Problem, len(noWay.addrs))
+	without := make([]Problem, len(noWay.addrs))
 	for i, a := range noWay.addrs {
 		without[i] = noRoute(a, k.paths[a].err)
 	}
-	return append(diagnosis.Bounded(without, noWay.total, NeighbourKind, "endpoints without a way to them"),
-		diagnosis.Bounded(dead, len(dead), NeighbourKind, "next hops that do not work")...)
+	return append(BoundedProblems(without, noWay.total, NeighbourKind, "endpoints without a way to them"),
+		BoundedProblems(dead, len(dead), NeighbourKind, "next hops that do not work")...)
 }
 
 // RouteError returns why there is no route to an endpoint, according to the last lookup: nil if
@@ -70,59 +69,59 @@ type lowest struct {
 func (l *lowest) add(a netip.Addr) {
 	l.total++
 	i, _ := slices.BinarySearchFunc(l.addrs, a, netip.Addr.Compare)
-	if i == diagnosis.Shown {
+	if i == ProblemsShown {
 		return
 	}
 	l.addrs = slices.Insert(l.addrs, i, a)
-	l.addrs = l.addrs[:min(len(l.addrs), diagnosis.Shown)]
+	l.addrs = l.addrs[:min(len(l.addrs), ProblemsShown)]
 }
 
 // noRoute returns why there is no route to an endpoint; err nil: it is a VIP of ours.
-func noRoute(a netip.Addr, err error) diagnosis.Problem {
+func noRoute(a netip.Addr, err error) Problem {
 	switch {
 	case err == nil:
-		return diagnosis.Problem{
+		return Problem{
 			Kind: NeighbourKind, Key: a.String(),
 			What: fmt.Sprintf("endpoint %s is a VIP of this load balancer, and no service is there", a),
 			Hint: "create that service, or use an endpoint that is not a VIP",
 		}
 	case errors.Is(err, unix.ENETUNREACH):
-		return diagnosis.Problem{
+		return Problem{
 			Kind: NeighbourKind, Key: a.String(),
 			What: fmt.Sprintf("there is no route to endpoint %s", a),
 			Hint: fmt.Sprintf("add one (ip route add %s via GATEWAY), or set the interface up that has it", a),
 		}
 	case errors.Is(err, unix.EHOSTUNREACH), errors.Is(err, unix.EACCES), errors.Is(err, unix.EINVAL):
-		return diagnosis.Problem{
+		return Problem{
 			Kind: NeighbourKind, Key: a.String(),
 			What: fmt.Sprintf("the route to endpoint %s refuses packets: it is unreachable, prohibit or blackhole", a),
 			Hint: fmt.Sprintf("replace it (see: ip route get %s)", a),
 		}
 	}
-	return diagnosis.Problem{
+	return Problem{
 		Kind: NeighbourKind, Key: a.String(),
 		What: fmt.Sprintf("the route to endpoint %s could not be looked up: %v", a, err),
 		Hint: fmt.Sprintf("see: ip route get %s", a),
 	}
 }
 
-func (k *NeighbourKeeper) hopProblem(h mirror.Hop, a netip.Addr) (diagnosis.Problem, bool) {
+func (k *NeighbourKeeper) hopProblem(h mirror.Hop, a netip.Addr) (Problem, bool) {
 	l := k.mirror.Link(h.Link)
 	switch {
 	case l.Index == 0: // until the kernel has looked up another route
-		return diagnosis.Problem{
+		return Problem{
 			Kind: NeighbourKind, Key: a.String(),
 			What: fmt.Sprintf("the interface that led to endpoint %s is gone", a),
 			Hint: fmt.Sprintf("see where packets would go now: ip route get %s", a),
 		}, true
 	case !l.Up:
-		return diagnosis.Problem{
+		return Problem{
 			Kind: NeighbourKind, Key: a.String(),
 			What: fmt.Sprintf("interface %s, which leads to endpoint %s, is down", l.Name, a),
 			Hint: fmt.Sprintf("set it up: ip link set %s up", l.Name),
 		}, true
 	case !l.Running():
-		return diagnosis.Problem{
+		return Problem{
 			Kind: NeighbourKind, Key: a.String(),
 			What: fmt.Sprintf("interface %s, which leads to endpoint %s, has no carrier", l.Name, a),
 			Hint: "connect it, or set its other end up",
@@ -132,11 +131,11 @@ func (k *NeighbourKeeper) hopProblem(h mirror.Hop, a netip.Addr) (diagnosis.Prob
 		if h.Via.Is6() {
 			asked = "neighbour discovery"
 		}
-		return diagnosis.Problem{
+		return Problem{
 			Kind: NeighbourKind, Key: a.String(),
 			What: fmt.Sprintf("%s on %s, the next hop to endpoint %s, does not answer %s", h.Via, l.Name, a, asked),
 			Hint: fmt.Sprintf("see that %s is up and in the network of %s", h.Via, l.Name),
 		}, true
 	}
-	return diagnosis.Problem{}, false
+	return Problem{}, false
 }

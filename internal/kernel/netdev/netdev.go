@@ -3,9 +3,9 @@
 // network: own a VIP that nobody owns, keep the next hops of endpoints resolved, forward what comes
 // from lo.
 //
-// VIPs, next hops, settings of /proc/sys/net and policies of IPsec have a file each. The folders
-// below are netlink (sockets and messages), mirror (a copy of the kernel's tables), diagnosis
-// (problems) and objects (what users configure). Everything that they put into the kernel carries
+// VIPs, next hops, settings of /proc/sys/net, policies of IPsec and problems have a file each. The
+// folders below are netlink (sockets and messages), mirror (a copy of the kernel's tables) and
+// objects (what users configure). Everything that they put into the kernel carries
 // netlink.OwnProtocol there, so that a restarted daemon recognises it without a file of its own.
 package netdev
 
@@ -16,7 +16,6 @@ import (
 	"net/netip"
 	"sync"
 
-	"loxilb/internal/kernel/netdev/diagnosis"
 	"loxilb/internal/kernel/netdev/mirror"
 	"loxilb/internal/kernel/netdev/netlink"
 	"loxilb/internal/kernel/netdev/objects"
@@ -32,12 +31,12 @@ type Net struct {
 	neighbours *NeighbourKeeper
 	sources    *Sources
 	features   *xdpFeatures // nil: unknown to the kernel
-	doctor     *diagnosis.Doctor
+	doctor     *Doctor
 	objects    *objects.Kernel
 
 	mu         sync.Mutex
-	forwarding []diagnosis.Problem
-	more       func() []diagnosis.Problem // nil: none
+	forwarding []Problem
+	more       func() []Problem // nil: none
 }
 
 // Open opens the network namespace of the calling thread: it subscribes, then reads it once, so
@@ -51,7 +50,7 @@ func OpenAt(path string, log *slog.Logger) (*Net, error) {
 		return nil, err
 	}
 	n := &Net{log: log, ns: ns, settings: newSettings(ns)}
-	n.doctor = diagnosis.New(n.look, log)
+	n.doctor = newDoctor(n.look, log)
 	if err := n.open(); err != nil {
 		return nil, errors.Join(err, n.Close())
 	}
@@ -145,9 +144,9 @@ func (n *Net) FollowIPsec(ctx context.Context, changed func()) { followIPsec(ctx
 func (n *Net) Do(f func() error) error { return n.ns.Do(f) }
 
 // Diagnose returns the current problems, as far as they are known.
-func (n *Net) Diagnose() []diagnosis.Problem {
+func (n *Net) Diagnose() []Problem {
 	n.mu.Lock()
-	out := append([]diagnosis.Problem{}, n.forwarding...)
+	out := append([]Problem{}, n.forwarding...)
 	n.mu.Unlock()
 	out = append(append(out, n.vips.Problems()...), n.neighbours.Problems()...)
 	if n.more != nil {
@@ -158,15 +157,15 @@ func (n *Net) Diagnose() []diagnosis.Problem {
 
 // Include includes the problems that f returns; not while Run runs. Call soon to have them looked
 // at.
-func (n *Net) Include(f func() []diagnosis.Problem) (soon func()) {
+func (n *Net) Include(f func() []Problem) (soon func()) {
 	n.more = f
 	return n.doctor.Soon
 }
 
 // Problems returns what was wrong at the last look, and since when.
-func (n *Net) Problems() []diagnosis.Known { return n.doctor.Known() }
+func (n *Net) Problems() []Known { return n.doctor.Known() }
 
-func (n *Net) look(ctx context.Context, regular bool) []diagnosis.Problem {
+func (n *Net) look(ctx context.Context, regular bool) []Problem {
 	if regular {
 		n.vips.Retry(ctx)
 	}

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"loxilb/internal/event"
-	"loxilb/internal/kernel/netdev/diagnosis"
 	"loxilb/internal/kernel/netdev/mirror"
 )
 
@@ -43,7 +42,7 @@ func (n *Net) Run(ctx context.Context, hub *event.Hub) {
 	wg.Go(func() { n.publishRoutes(ctx, routes, hub) })
 	wg.Go(func() { n.followXDP(ctx, hub) })
 	wg.Go(func() { n.keep(ctx, upkeep) })
-	wg.Go(func() { n.doctor.Run(ctx, func(p diagnosis.Problem, gone bool) { hub.Publish(problemEvent(p, gone)) }) })
+	wg.Go(func() { n.doctor.Run(ctx, func(p Problem, gone bool) { hub.Publish(problemEvent(p, gone)) }) })
 	n.mirror.Run(ctx, func(c mirror.Change) {
 		for _, e := range c.Events {
 			hub.Publish(e)
@@ -53,7 +52,7 @@ func (n *Net) Run(ctx context.Context, hub *event.Hub) {
 	})
 }
 
-func problemEvent(p diagnosis.Problem, gone bool) event.Object {
+func problemEvent(p Problem, gone bool) event.Object {
 	if gone {
 		return event.Object{ObjectKind: p.Kind, Key: p.Key, Action: event.Solved, Error: p.What}
 	}

@@ -10,7 +10,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"loxilb/internal/kernel/netdev/diagnosis"
 	"loxilb/internal/kernel/netdev/netlink"
 )
 
@@ -63,14 +62,14 @@ func (s Settings) ReversePathFilter(link string) int {
 //
 // advertised lists the links that have routes by router advertisement. The problems are those that
 // keep it from being so.
-func (s Settings) Forward(advertised func() ([]string, error)) []diagnosis.Problem {
-	var problems []diagnosis.Problem
+func (s Settings) Forward(advertised func() ([]string, error)) []Problem {
+	var problems []Problem
 	for _, family := range []string{"ipv4", "ipv6"} {
 		err := s.forward(family, advertised)
 		if err == nil || (family == "ipv6" && errors.Is(err, fs.ErrNotExist)) { // a kernel without IPv6
 			continue
 		}
-		problems = append(problems, diagnosis.Problem{
+		problems = append(problems, Problem{
 			Kind: "setting", Key: fmt.Sprintf("net.%s.conf.lo.forwarding", family),
 			What: fmt.Sprintf("packets of services are dropped: net.%s.conf.lo.forwarding is not 1 and cannot be set: %v", family, err),
 			Hint: fmt.Sprintf("set net.%s.conf.lo.forwarding=1 in this network namespace, or let loxilb write /proc/sys/net", family),

@@ -12,7 +12,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"loxilb/internal/kernel/netdev/diagnosis"
 	"loxilb/internal/kernel/netdev/mirror"
 	"loxilb/internal/kernel/netdev/netlink"
 )
@@ -78,15 +77,15 @@ func (o *VIPOwner) awaitLocal(ctx context.Context, addresses []netip.Addr) error
 	return nil
 }
 
-func notAdded(vip netip.Addr, link string, err error) diagnosis.Problem {
+func notAdded(vip netip.Addr, link string, err error) Problem {
 	if errors.Is(err, unix.EACCES) && vip.Is6() {
-		return diagnosis.Problem{
+		return Problem{
 			Kind: VIPKind, Key: vip.String(),
 			What: fmt.Sprintf("VIP %s cannot be added to %s: IPv6 is switched off there", vip, link),
 			Hint: fmt.Sprintf("set net.ipv6.conf.%s.disable_ipv6=0", link),
 		}
 	}
-	return diagnosis.Problem{
+	return Problem{
 		Kind: VIPKind, Key: vip.String(),
 		What: fmt.Sprintf("VIP %s cannot be added to %s: %v", vip, link, err),
 		Hint: fmt.Sprintf("add it by hand: ip address add %s dev %s", vip, link),
@@ -226,19 +225,19 @@ func (s vipStep) routeRequest(add bool) *netlink.Request {
 const VIPKind = "vip"
 
 // Problems returns what prevents VIPs from being found.
-func (o *VIPOwner) Problems() []diagnosis.Problem {
+func (o *VIPOwner) Problems() []Problem {
 	ignores := o.ignores()
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	var failed []diagnosis.Problem
+	var failed []Problem
 	for a, err := range o.failed {
-		var p diagnosis.Problem
+		var p Problem
 		if !errors.As(err, &p) {
-			p = diagnosis.Problem{Kind: VIPKind, Key: a.String(), What: fmt.Sprintf("VIP %s is not looked after: %v", a, err), Hint: "it is tried again by itself"}
+			p = Problem{Kind: VIPKind, Key: a.String(), What: fmt.Sprintf("VIP %s is not looked after: %v", a, err), Hint: "it is tried again by itself"}
 		}
 		failed = append(failed, p)
 	}
-	out := diagnosis.Bounded(failed, len(failed), VIPKind, "VIPs that cannot be added")
+	out := BoundedProblems(failed, len(failed), VIPKind, "VIPs that cannot be added")
 	deaf := map[string]netip.Addr{} // links that do not answer ARP for a VIP, and the first one
 	for a := range o.want {
 		if !a.Is4() {
@@ -252,7 +251,7 @@ func (o *VIPOwner) Problems() []diagnosis.Problem {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(deaf)) {
-		out = append(out, diagnosis.Problem{
+		out = append(out, Problem{
 			Kind: VIPKind, Key: deaf[name].String(),
 			What: fmt.Sprintf("%s does not answer ARP for VIPs such as %s: its arp_ignore is %d", name, deaf[name], ignores[name]),
 			Hint: fmt.Sprintf("set net.ipv4.conf.all.arp_ignore=0 and net.ipv4.conf.%s.arp_ignore=0 (1 and 2 do as well)", name),

@@ -9,21 +9,23 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"loxilb/internal/kernel/datapath/attach"
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/kernel/datapath/loader"
 	"loxilb/internal/kernel/datapath/rows"
 	"loxilb/internal/kernel/datapath/testrun"
-	"loxilb/internal/kernel/datapath/xdp"
 )
 
 // Runner runs programs over the maps of a collection, and changes the rows that packets write.
 type Runner struct {
 	testrun.Runner
-	xdp *xdp.XDP
+	xdp *attach.XDP
 }
 
 // New runs the programs of c and of x; nil: XDP is not run.
-func New(c *loader.Collection, x *xdp.XDP) *Runner { return &Runner{testrun.Runner{Collection: c}, x} }
+func New(c *loader.Collection, x *attach.XDP) *Runner {
+	return &Runner{testrun.Runner{Collection: c}, x}
+}
 
 // Age makes every connection look as if it had been silent for longer by this much, so that tests
 // need not wait.

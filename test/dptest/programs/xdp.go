@@ -9,9 +9,9 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"loxilb/internal/kernel/datapath/attach"
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/kernel/datapath/testrun"
-	"loxilb/internal/kernel/datapath/xdp"
 )
 
 // XDP's verdicts.
@@ -152,7 +152,7 @@ func (x xdpRun) sameWay(in testrun.Input, out testrun.Output, after map[bpf.TcCo
 // runXDP replaces the interface by lo, whose frames the kernel passes to the program.
 func (r *Runner) runXDP(in testrun.Input, mac [6]byte) (frame []byte, verdict uint32, err error) {
 	const lo = 1
-	if err := r.xdp.SetXDP(xdp.Interface{Index: lo, Name: "lo", MAC: mac, Target: true}); err != nil {
+	if err := r.xdp.SetXDP(attach.XDPInterface{Index: lo, Name: "lo", MAC: mac, Target: true}); err != nil {
 		return nil, 0, err
 	}
 	program, err := r.xdp.Program()

@@ -1,5 +1,6 @@
 // Package attach attaches programs to interfaces: those of the packet path to tc hooks (Hooks),
-// those that redirect probes (Probes), and the one that removes tunnel headers (Decap).
+// the one in front of tc (XDP), those that redirect probes (Probes), and the one that removes tunnel
+// headers (Decap).
 //
 // Pinned links outlive the process. The next process gives them its own programs in place, so no
 // packet passes without one.

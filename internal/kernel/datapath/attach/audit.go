@@ -8,6 +8,8 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
 
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/kernel/datapath/rows"
 	"loxilb/internal/lb/report"
 )
 
@@ -108,4 +110,84 @@ func (h *Hooks) mend(a *attached, at side, fault error) error {
 	}
 	*have = again
 	return nil
+}
+
+// Audit compares the XDP program's interfaces and attachments with what the process has written;
+// with mend, differences are written again. Without the program there is nothing to compare.
+func (x *XDP) Audit(mend bool) []report.Compared {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.programs == nil {
+		return nil
+	}
+	addresses, targets := map[uint32]bpf.XdpLinkAddress{}, map[uint32]bool{}
+	for index, i := range x.described {
+		addresses[uint32(index)] = bpf.XdpLinkAddress{Mac: i.MAC}
+		targets[uint32(index)] = i.Target
+	}
+	m := x.programs.Maps["xdp_addresses"]
+	sheet := rows.Sheet[uint32, bpf.XdpLinkAddress]{
+		Table: "xdp_addresses", Map: m, Want: addresses, Name: rows.Numbered[uint32]("interface"),
+		Each: func(f func(uint32, bpf.XdpLinkAddress)) error {
+			return rows.EachBatch(m, int(m.MaxEntries()), func(ids []uint32, list []bpf.XdpLinkAddress) {
+				for i, id := range ids {
+					f(id, list[i])
+				}
+			})
+		},
+		Others: func(_ uint32, a bpf.XdpLinkAddress) bool { return a == bpf.XdpLinkAddress{} },
+		Put:    func(index uint32, a bpf.XdpLinkAddress) error { return m.Put(index, a) },
+	}
+	return []report.Compared{sheet.Check(mend), x.auditTargets(targets, mend), x.auditLinks(mend)}
+}
+
+// auditTargets checks which interfaces the program redirects to: a map of devices shows no more
+// than that.
+func (x *XDP) auditTargets(want map[uint32]bool, mend bool) report.Compared {
+	out := report.Compared{Table: "xdp_targets", Rows: len(want)}
+	m := x.programs.Maps["xdp_targets"]
+	for index, wanted := range want {
+		var to uint32
+		there := m.Lookup(index, &to) == nil && to == index
+		if there == wanted {
+			continue
+		}
+		what := "is missing"
+		if there {
+			what = "is there, and should not be"
+		}
+		out.Differences = append(out.Differences, report.Difference{Table: out.Table, Row: fmt.Sprintf("interface %d", index), What: what})
+		if mend {
+			out.Err = errors.Join(out.Err, x.describe(x.described[int(index)]))
+		}
+	}
+	return out
+}
+
+func (x *XDP) auditLinks(mend bool) report.Compared {
+	out := report.Compared{Table: "attachments", Rows: len(x.attached)}
+	prog, err := x.program()
+	if err != nil {
+		out.Err = err
+		return out
+	}
+	for index, a := range x.attached {
+		fault := x.folder(x.mode).Check(index, a.Place, prog)
+		if fault == nil {
+			continue
+		}
+		out.Differences = append(out.Differences, report.Difference{Table: out.Table, Row: "the XDP program at " + a.name, What: fault.Error()})
+		if !mend {
+			continue
+		}
+		if !errors.Is(fault, ErrDetached) {
+			out.Err = errors.Join(out.Err, x.folder(x.mode).Mend(index, a.Place, prog))
+			continue
+		}
+		i := x.described[index]
+		err := x.folder(x.mode).Forget(index, a.Place)
+		delete(x.attached, index)
+		out.Err = errors.Join(out.Err, err, x.attach(i))
+	}
+	return out
 }

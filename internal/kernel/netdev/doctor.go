@@ -1,6 +1,4 @@
-// Package diagnosis reports problems in the network around the load balancer: one sentence about
-// what prevents a service from working, and one about what to do.
-package diagnosis
+package netdev
 
 import (
 	"cmp"
@@ -13,12 +11,12 @@ import (
 )
 
 const (
-	// every and gap bound how often to look for problems: at once after a change, but never twice
+	// doctorEvery and doctorGap bound how often to look for problems: at once after a change, but never twice
 	// within the gap, as it costs a walk over all VIPs and endpoints.
-	every = 10 * time.Second
-	gap   = time.Second
-	// Shown bounds the problems of one sort.
-	Shown = 8
+	doctorEvery = 10 * time.Second
+	doctorGap   = time.Second
+	// ProblemsShown bounds the problems of one sort.
+	ProblemsShown = 8
 )
 
 // Problem is something outside the load balancer that prevents a service from working. It is the
@@ -47,9 +45,9 @@ type Doctor struct {
 	known map[Problem]time.Time // present problems, and since when
 }
 
-// New makes a doctor. look returns the current problems; regular is true every 10 s, whatever
+// newDoctor makes a doctor. look returns the current problems; regular is true every 10 s, whatever
 // happens between.
-func New(look func(ctx context.Context, regular bool) []Problem, log *slog.Logger) *Doctor {
+func newDoctor(look func(ctx context.Context, regular bool) []Problem, log *slog.Logger) *Doctor {
 	return &Doctor{look: look, log: log, soon: make(chan struct{}, 1), known: map[Problem]time.Time{}}
 }
 
@@ -74,7 +72,7 @@ func (d *Doctor) Known() []Known {
 
 // Run looks for problems until ctx ends, and reports each that appears or disappears.
 func (d *Doctor) Run(ctx context.Context, tell func(p Problem, gone bool)) {
-	regular := time.NewTicker(every) // not a new timer for each look: an endlessly queried neighbour would keep it from firing
+	regular := time.NewTicker(doctorEvery) // not a new timer for each look: an endlessly queried neighbour would keep it from firing
 	defer regular.Stop()
 	for {
 		isRegular := false
@@ -97,7 +95,7 @@ func (d *Doctor) Run(ctx context.Context, tell func(p Problem, gone bool)) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(gap):
+		case <-time.After(doctorGap):
 		}
 	}
 }
@@ -126,13 +124,13 @@ func (d *Doctor) compare(now []Problem) (appeared, gone []Problem) {
 	return appeared, gone
 }
 
-// Bounded sorts problems of one sort and truncates them; kind is their subject, and sort names
+// BoundedProblems sorts problems of one sort and truncates them; kind is their subject, and sort names
 // them. total is their number; list has at least the first Shown.
-func Bounded(list []Problem, total int, kind, sort string) []Problem {
+func BoundedProblems(list []Problem, total int, kind, sort string) []Problem {
 	slices.SortFunc(list, func(a, b Problem) int { return cmp.Compare(a.What, b.What) })
-	if total <= Shown {
+	if total <= ProblemsShown {
 		return list
 	}
-	more := Problem{Kind: kind, Key: "others", What: fmt.Sprintf("%d more %s", total-Shown, sort), Hint: "correct those that are named first"}
-	return append(list[:Shown:Shown], more)
+	more := Problem{Kind: kind, Key: "others", What: fmt.Sprintf("%d more %s", total-ProblemsShown, sort), Hint: "correct those that are named first"}
+	return append(list[:ProblemsShown:ProblemsShown], more)
 }

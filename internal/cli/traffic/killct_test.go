@@ -1,4 +1,4 @@
-package connections_test
+package traffic_test
 
 import (
 	"io"

@@ -1,8 +1,4 @@
-// Package xdp attaches the XDP program: it runs before the one at the tc hook, forwards packets of
-// established connections by itself, and challenges or drops the SYNs of a flood. All other
-// packets, and those of interfaces without it, are handled at the tc hook: without it no packet is
-// lost.
-package xdp
+package attach
 
 import (
 	"errors"
@@ -13,33 +9,32 @@ import (
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
-	"loxilb/internal/kernel/datapath/attach"
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/kernel/datapath/loader"
 	"loxilb/internal/kernel/datapath/pins"
 	"loxilb/internal/kernel/datapath/routing"
 )
 
-// Mode is how the XDP program is attached to interfaces: one for all.
-type Mode string
+// XDPMode is how the XDP program is attached to interfaces: one for all.
+type XDPMode string
 
 // The modes.
 const (
-	Native  Mode = "native"  // the driver runs it, before there is an sk_buff
-	Generic Mode = "generic" // the kernel runs it, on sk_buffs: for drivers that cannot
+	XDPNative  XDPMode = "native"  // the driver runs it, before there is an sk_buff
+	XDPGeneric XDPMode = "generic" // the kernel runs it, on sk_buffs: for drivers that cannot
 )
 
-func (m Mode) other() Mode {
-	if m == Generic {
-		return Native
+func (m XDPMode) other() XDPMode {
+	if m == XDPGeneric {
+		return XDPNative
 	}
-	return Generic
+	return XDPGeneric
 }
 
 // pins returns the folder of the pinned links, below the data path's. A link does not reveal its
 // mode.
-func (m Mode) pins() string {
-	if m == Generic {
+func (m XDPMode) pins() string {
+	if m == XDPGeneric {
 		return pins.XDPGeneric
 	}
 	return pins.XDPNative
@@ -49,17 +44,17 @@ func (m Mode) pins() string {
 // large MTU to any other. With such a program, generic mode makes Linux copy an sk_buff without the
 // length of its MAC header, and tc, to which it is passed, looks for the IP header in the wrong
 // place (seen on 6.18).
-func (m Mode) multiBuffer() bool { return m == Native }
+func (m XDPMode) multiBuffer() bool { return m == XDPNative }
 
-func (m Mode) flags() link.XDPAttachFlags {
-	if m == Generic {
+func (m XDPMode) flags() link.XDPAttachFlags {
+	if m == XDPGeneric {
 		return link.XDPGenericMode
 	}
 	return link.XDPDriverMode
 }
 
-// Interface describes an interface for the XDP program.
-type Interface struct {
+// XDPInterface describes an interface for the XDP program.
+type XDPInterface struct {
 	Index  int
 	Name   string
 	MAC    [6]byte // frames to it are for this machine
@@ -67,50 +62,54 @@ type Interface struct {
 	Target bool    // it sends the frames that the program redirects to it
 }
 
-const programName = "loxilb_xdp"
+const xdpProgramName = "loxilb_xdp"
 
 // maxIndex is the highest index of an interface in the program's arrays.
 const maxIndex = 16383
 
-// XDP is the XDP program, loaded when it is first wanted. Its own maps are not pinned: the maps of
-// a link's program stay with it. Methods are safe for concurrent use.
+// XDP is the XDP program: it runs before the one at the tc hook, forwards packets of established
+// connections by itself, and challenges or drops the SYNs of a flood. All other packets, and those
+// of interfaces without it, are handled at the tc hook: without it no packet is lost.
+//
+// It is loaded when it is first wanted. Its own maps are not pinned: the maps of a link's program
+// stay with it. Methods are safe for concurrent use.
 type XDP struct {
 	shared   *loader.Collection
 	routing  *routing.Routing
-	counts   Counts
-	mode     Mode
-	exchange *attach.Exchange
+	counts   XDPCounts
+	mode     XDPMode
+	exchange *Exchange
 
 	mu       sync.RWMutex
-	programs *ebpf.Collection // nil: not in use
-	refused  error            // why it could not be loaded
-	attached map[int]attached // by interface index
-	tracing  bool             // somebody traces
-	traced   *ebpf.Program    // that shows packets; nil: not loaded
+	programs *ebpf.Collection    // nil: not in use
+	refused  error               // why it could not be loaded
+	attached map[int]attachedXDP // by interface index
+	tracing  bool                // somebody traces
+	traced   *ebpf.Program       // that shows packets; nil: not loaded
 
-	described map[int]Interface // as the program has them
+	described map[int]XDPInterface // as the program has them
 }
 
-type attached struct {
-	attach.Place
+type attachedXDP struct {
+	Place
 	name string
 }
 
-// Counts makes an object's variables follow the number of services of rare kinds
+// XDPCounts makes an object's variables follow the number of services of rare kinds
 // (tables.AddCounts).
-type Counts func(variables map[string]*ebpf.Variable) error
+type XDPCounts func(variables map[string]*ebpf.Variable) error
 
-// New loads nothing yet. The program is attached in one mode, everywhere; empty: Native.
-func New(c *loader.Collection, r *routing.Routing, counts Counts, mode Mode, e *attach.Exchange) *XDP {
+// NewXDP loads nothing yet. The program is attached in one mode, everywhere; empty: XDPNative.
+func NewXDP(c *loader.Collection, r *routing.Routing, counts XDPCounts, mode XDPMode, e *Exchange) *XDP {
 	if mode == "" {
-		mode = Native
+		mode = XDPNative
 	}
-	return &XDP{shared: c, routing: r, counts: counts, mode: mode, exchange: e, attached: map[int]attached{}, described: map[int]Interface{}}
+	return &XDP{shared: c, routing: r, counts: counts, mode: mode, exchange: e, attached: map[int]attachedXDP{}, described: map[int]XDPInterface{}}
 }
 
 // SetXDP describes an interface to the XDP program, and attaches or detaches it there. If attaching
 // fails, the rest is done.
-func (x *XDP) SetXDP(i Interface) error {
+func (x *XDP) SetXDP(i XDPInterface) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if err := x.load(); err != nil {
@@ -135,7 +134,7 @@ func (x *XDP) ForgetXDP(index int) error {
 	if x.programs == nil || index > maxIndex {
 		return nil
 	}
-	err := errors.Join(x.describe(Interface{Index: index}), x.detach(index))
+	err := errors.Join(x.describe(XDPInterface{Index: index}), x.detach(index))
 	if err != nil {
 		return fmt.Errorf("take XDP from interface %d: %w", index, err)
 	}
@@ -148,7 +147,7 @@ func (x *XDP) DetachXDPOrphans() error {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	var errs []error
-	for _, mode := range []Mode{Native, Generic} {
+	for _, mode := range []XDPMode{XDPNative, XDPGeneric} {
 		errs = append(errs, x.folder(mode).DropOthers(func(index int) bool {
 			return mode == x.mode && x.attached[index].Place != nil
 		}))
@@ -157,7 +156,7 @@ func (x *XDP) DetachXDPOrphans() error {
 }
 
 // XDPInterfaces returns the names of the interfaces with the XDP program.
-func (x *XDP) XDPInterfaces() (names []string, mode Mode) {
+func (x *XDP) XDPInterfaces() (names []string, mode XDPMode) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	for _, a := range x.attached {
@@ -190,11 +189,11 @@ func (x *XDP) Program() (*ebpf.Program, error) {
 	if err := x.load(); err != nil {
 		return nil, err
 	}
-	return x.programs.Programs[programName], nil
+	return x.programs.Programs[xdpProgramName], nil
 }
 
-func (x *XDP) folder(m Mode) attach.LinkFolder {
-	return attach.LinkFolder{Path: x.shared.PinFolder(m.pins()), Log: x.shared.Log, Exchange: x.exchange}
+func (x *XDP) folder(m XDPMode) LinkFolder {
+	return LinkFolder{Path: x.shared.PinFolder(m.pins()), Log: x.shared.Log, Exchange: x.exchange}
 }
 
 // load loads the program when it is first wanted, or returns again why the kernel refused it.
@@ -226,7 +225,7 @@ func (x *XDP) loadNow() (*ebpf.Collection, error) {
 	}
 	loader.ShareMaps(spec, shared, "xdp_addresses", "xdp_targets", "xdp_forwarded")
 	if x.mode.multiBuffer() {
-		spec.Programs[programName].Flags |= unix.BPF_F_XDP_HAS_FRAGS
+		spec.Programs[xdpProgramName].Flags |= unix.BPF_F_XDP_HAS_FRAGS
 	}
 	if err := x.folder(x.mode).Make(); err != nil {
 		return nil, err
@@ -246,9 +245,9 @@ func (x *XDP) loadNow() (*ebpf.Collection, error) {
 	return programs, nil
 }
 
-func (x *XDP) describe(i Interface) error {
+func (x *XDP) describe(i XDPInterface) error {
 	index := uint32(i.Index)
-	if x.described[i.Index] = i; i == (Interface{Index: i.Index}) {
+	if x.described[i.Index] = i; i == (XDPInterface{Index: i.Index}) {
 		delete(x.described, i.Index)
 	}
 	err := x.programs.Maps["xdp_addresses"].Put(index, bpf.XdpLinkAddress{Mac: i.MAC})
@@ -262,7 +261,7 @@ func (x *XDP) describe(i Interface) error {
 	return err
 }
 
-func (x *XDP) attach(i Interface) error {
+func (x *XDP) attach(i XDPInterface) error {
 	if !i.Attach {
 		if err := x.detach(i.Index); err != nil {
 			return fmt.Errorf("detach XDP from %s: %w", i.Name, err)
@@ -270,7 +269,7 @@ func (x *XDP) attach(i Interface) error {
 		return nil
 	}
 	if a, ok := x.attached[i.Index]; ok {
-		x.attached[i.Index] = attached{a.Place, i.Name}
+		x.attached[i.Index] = attachedXDP{a.Place, i.Name}
 		return nil
 	}
 	if err := x.folder(x.mode.other()).Drop(i.Index); err != nil {
@@ -284,14 +283,14 @@ func (x *XDP) attach(i Interface) error {
 		return link.AttachXDP(link.XDPOptions{Interface: i.Index, Program: prog, Flags: x.mode.flags()})
 	})
 	if err != nil {
-		return fmt.Errorf("attach XDP to %s (%s): %w", i.Name, x.mode, explain(err))
+		return fmt.Errorf("attach XDP to %s (%s): %w", i.Name, x.mode, explainXDP(err))
 	}
-	x.attached[i.Index] = attached{a, i.Name}
+	x.attached[i.Index] = attachedXDP{a, i.Name}
 	return nil
 }
 
-// explain adds the meaning of the kernel's error and a remedy.
-func explain(err error) error {
+// explainXDP adds the meaning of the kernel's error and a remedy.
+func explainXDP(err error) error {
 	switch {
 	case errors.Is(err, unix.EBUSY), errors.Is(err, unix.EEXIST):
 		return fmt.Errorf("another XDP program is there and is left alone: %w", err)
@@ -306,7 +305,7 @@ func (x *XDP) detach(index int) error {
 	if !ok {
 		return nil
 	}
-	if err := attach.Remove(a); err != nil {
+	if err := Remove(a); err != nil {
 		return err
 	}
 	delete(x.attached, index)
@@ -322,7 +321,7 @@ func (x *XDP) Close() error {
 	defer x.mu.Unlock()
 	var errs []error
 	for _, a := range x.attached {
-		errs = append(errs, attach.Release(a, x.shared.Pinned()))
+		errs = append(errs, Release(a, x.shared.Pinned()))
 	}
 	if x.traced != nil {
 		errs = append(errs, x.traced.Close())

@@ -1,4 +1,4 @@
-package diagnosis
+package netdev
 
 import (
 	"context"
@@ -11,7 +11,7 @@ import (
 
 func TestCompare(t *testing.T) {
 	t.Parallel()
-	d := New(nil, nil)
+	d := newDoctor(nil, nil)
 	one, two := Problem{What: "one"}, Problem{What: "two"}
 	appeared, gone := d.compare([]Problem{one})
 	if !slices.Equal(appeared, []Problem{one}) || gone != nil {
@@ -32,7 +32,7 @@ func TestCompare(t *testing.T) {
 	for i := range 20 {
 		many = append(many, Problem{What: fmt.Sprintf("%02d", i)})
 	}
-	if got := Bounded(many, len(many), "thing", "things"); len(got) != Shown+1 || got[Shown] != (Problem{"thing", "others", "12 more things", got[Shown].Hint}) {
+	if got := BoundedProblems(many, len(many), "thing", "things"); len(got) != ProblemsShown+1 || got[ProblemsShown] != (Problem{"thing", "others", "12 more things", got[ProblemsShown].Hint}) {
 		t.Errorf("%+v", got)
 	}
 }
@@ -44,7 +44,7 @@ func TestRegularLook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		looks, regular := 0, 0
 		var d *Doctor
-		d = New(func(_ context.Context, isRegular bool) []Problem {
+		d = newDoctor(func(_ context.Context, isRegular bool) []Problem {
 			looks++
 			if isRegular {
 				regular++
@@ -54,11 +54,11 @@ func TestRegularLook(t *testing.T) {
 		}, nil)
 		ctx, cancel := context.WithCancel(t.Context())
 		go d.Run(ctx, nil)
-		time.Sleep(10*every + gap)
+		time.Sleep(10*doctorEvery + doctorGap)
 		cancel()
 		synctest.Wait()
 		if regular < 5 || looks < 50 {
-			t.Errorf("%d of %d looks in %v were regular", regular, looks, 10*every)
+			t.Errorf("%d of %d looks in %v were regular", regular, looks, 10*doctorEvery)
 		}
 	})
 }
