@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"loxilb/internal/host/monotime"
 	"loxilb/internal/kernel/datapath"
 	"loxilb/internal/kernel/datapath/pins"
 	"loxilb/internal/kernel/netdev"
@@ -30,9 +31,7 @@ func acquirePins(ctx context.Context, dir string) (*pins.Lock, error) {
 		if inUse := (*pins.InUseError)(nil); !errors.As(err, &inUse) {
 			return lock, err
 		}
-		select {
-		case <-time.After(lockRetry):
-		case <-ctx.Done():
+		if !monotime.Sleep(ctx, lockRetry) {
 			return nil, err
 		}
 	}

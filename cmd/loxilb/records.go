@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"loxilb/internal/control/compile"
+	"loxilb/internal/host/monotime"
 	"loxilb/internal/kernel/netdev"
 	"loxilb/internal/lb/report"
 	"loxilb/internal/telemetry/flowlog"
@@ -77,10 +78,7 @@ func (w *recordWriter) run(ctx context.Context) {
 		return
 	}
 	w.log.Error("what firewall rules record is not written; trying again", "error", err)
-	select {
-	case <-ctx.Done():
-	case <-time.After(recordRetry):
-	}
+	monotime.Sleep(ctx, recordRetry)
 }
 
 // named returns the copies with the names of rules and interfaces. Those of rules that are gone

@@ -9,6 +9,7 @@ import (
 	"loxilb/internal/control/servicestate"
 	"loxilb/internal/control/status"
 	"loxilb/internal/event"
+	"loxilb/internal/host/monotime"
 	"loxilb/internal/kinds"
 	"loxilb/internal/lb"
 	"loxilb/internal/lb/report"
@@ -66,10 +67,8 @@ func (w *unservedWatch) run(ctx context.Context) {
 		if time.Now().After(until) && len(w.seen) == 0 && awaitEvent(ctx, events, max(unservedRegular, regularRest*took)) {
 			until = time.Now().Add(unservedAfter)
 		}
-		select {
-		case <-ctx.Done():
+		if !monotime.Sleep(ctx, max(unservedPeriod, unservedRest*took)) {
 			return
-		case <-time.After(max(unservedPeriod, unservedRest*took)):
 		}
 		for _, _, more := events.Poll(); more; _, _, more = events.Poll() {
 			until = time.Now().Add(unservedAfter)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"loxilb/internal/control/store"
+	"loxilb/internal/host/monotime"
 )
 
 // pollInterval is how often the deadline of a pending revision is checked.
@@ -63,10 +64,7 @@ func (s *State) RollBackWhenDue(ctx context.Context, log *slog.Logger, notify fu
 			}
 			wait, pause = pause, min(2*pause, maxRetryPause)
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(wait):
-		}
+		monotime.Sleep(ctx, wait)
 	}
 }
 

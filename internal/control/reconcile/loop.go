@@ -11,6 +11,7 @@ import (
 
 	"loxilb/internal/control/status"
 	"loxilb/internal/event"
+	"loxilb/internal/host/monotime"
 )
 
 const (
@@ -156,7 +157,8 @@ func (l *Loop[K]) Run(ctx context.Context) {
 		if batch := l.take(began); len(batch) > 0 {
 			l.report(ctx, l.worker.Apply(ctx, batch))
 			l.markTried(batch)
-			l.rest(ctx, min(longestRest, time.Duration(l.share)*time.Since(began)))
+			// keys that are marked meanwhile are due afterwards
+			monotime.Sleep(ctx, min(longestRest, time.Duration(l.share)*time.Since(began)))
 			continue
 		}
 		timer := l.timer()
@@ -213,17 +215,6 @@ func (l *Loop[K]) markTried(batch []K) {
 	}
 	if len(l.starting) == 0 {
 		close(l.idle)
-	}
-}
-
-// rest waits; keys that are marked meanwhile are due afterwards.
-func (l *Loop[K]) rest(ctx context.Context, d time.Duration) {
-	if d == 0 {
-		return
-	}
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
 	}
 }
 

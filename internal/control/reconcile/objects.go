@@ -13,6 +13,7 @@ import (
 	"loxilb/internal/control/status"
 	"loxilb/internal/control/store"
 	"loxilb/internal/event"
+	"loxilb/internal/host/monotime"
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/kinds"
 	"loxilb/internal/lb"
@@ -197,10 +198,8 @@ func (a *adopted) await(ctx context.Context, p *probes, items []*item) {
 				a.rows = nil
 				return
 			}
-			select {
-			case <-ctx.Done():
+			if !monotime.Sleep(ctx, probePoll) {
 				return
-			case <-time.After(probePoll):
 			}
 		}
 		delete(a.rows, row) // no longer adopted
@@ -266,10 +265,8 @@ func (n *notifier) run(ctx context.Context) {
 			return
 		case <-n.notify:
 		}
-		select {
-		case <-ctx.Done():
+		if !monotime.Sleep(ctx, wait) {
 			return
-		case <-time.After(wait):
 		}
 		start := time.Now()
 		n.endpoints.Update(n.take())

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"time"
 
+	"loxilb/internal/host/monotime"
 	"loxilb/internal/lb/report"
 )
 
@@ -96,7 +97,7 @@ func (v *Verifier) Run(ctx context.Context, o Options) Report {
 	r := l.report()
 	if o.Repair && len(l.differences) > 0 && ctx.Err() == nil {
 		v.look(ctx, Options{Whole: look.Whole, Sample: look.Sample, Repair: true})
-		v.wait(ctx)
+		monotime.Sleep(ctx, v.between)
 		after := v.settle(ctx, look)
 		r = after.report()
 		for _, d := range l.list() {
@@ -124,7 +125,7 @@ type look struct {
 // settle looks until every difference was found twice in a row, and nothing is unsettled.
 func (v *Verifier) settle(ctx context.Context, o Options) look {
 	now := v.look(ctx, o)
-	for n := 1; n < looks && !now.settled() && v.wait(ctx); n++ {
+	for n := 1; n < looks && !now.settled() && monotime.Sleep(ctx, v.between); n++ {
 		next := v.look(ctx, o)
 		next.passed = now.passed
 		for at, times := range now.seen {
@@ -187,15 +188,6 @@ func joined(list []report.Compared) (out []report.Compared) {
 		o.Err = cmp.Or(o.Err, c.Err)
 	}
 	return out
-}
-
-func (v *Verifier) wait(ctx context.Context) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(v.between):
-		return true
-	}
 }
 
 func (l *look) unsettled() (n int) {

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"loxilb/internal/host/monotime"
 )
 
 const (
@@ -92,10 +94,8 @@ func (d *Doctor) Run(ctx context.Context, tell func(p Problem, gone bool)) {
 			d.log.Info("problem is gone", "what", p.What)
 			tell(p, true)
 		}
-		select {
-		case <-ctx.Done():
+		if !monotime.Sleep(ctx, doctorGap) {
 			return
-		case <-time.After(doctorGap):
 		}
 	}
 }

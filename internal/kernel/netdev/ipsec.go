@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"loxilb/internal/host/monotime"
 	"loxilb/internal/kernel/netdev/netlink"
 )
 
@@ -42,10 +43,7 @@ func followIPsec(ctx context.Context, ns *netlink.Namespace, changed func()) {
 			receivePolicies(ctx, s, changed)
 			_ = s.Close() // nothing is left to be read
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(reopenWait):
-		}
+		monotime.Sleep(ctx, reopenWait)
 	}
 }
 

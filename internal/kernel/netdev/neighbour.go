@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"loxilb/internal/host/monotime"
 	"loxilb/internal/kernel/netdev/mirror"
 	"loxilb/internal/kernel/netdev/netlink"
 	"loxilb/internal/kernel/netdev/retry"
@@ -345,10 +346,8 @@ func (k *NeighbourKeeper) manage(ctx context.Context, hops []mirror.Hop, on bool
 			return err
 		}
 		if len(part) == neighbourSlice {
-			select {
-			case <-ctx.Done():
+			if !monotime.Sleep(ctx, neighbourPause) {
 				return ctx.Err()
-			case <-time.After(neighbourPause):
 			}
 		}
 	}

@@ -6,11 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"loxilb/internal/event"
+	"loxilb/internal/host/monotime"
 	"loxilb/internal/kernel/netdev/netlink"
 	"loxilb/internal/kernel/netdev/retry"
 )
@@ -155,10 +155,7 @@ func (n *Net) followXDP(ctx context.Context, hub *event.Hub) {
 				loop.Worked()
 				break
 			}
-			select {
-			case <-ctx.Done():
-			case <-time.After(loop.Failed(err)):
-			}
+			monotime.Sleep(ctx, loop.Failed(err))
 		}
 		for _, l := range n.mirror.Links() {
 			hub.Publish(l.Event(event.Changed))

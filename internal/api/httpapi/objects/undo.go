@@ -12,6 +12,7 @@ import (
 	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/control/status"
 	"loxilb/internal/control/store"
+	"loxilb/internal/host/monotime"
 	"loxilb/internal/lb/netobj"
 )
 
@@ -86,10 +87,8 @@ func (a *API) waitForAll(ctx context.Context, revision uint64, changed []store.I
 				return err
 			}
 		}
-		select {
-		case <-ctx.Done():
+		if !monotime.Sleep(ctx, lookForDevice) {
 			return err
-		case <-time.After(lookForDevice):
 		}
 	}
 }

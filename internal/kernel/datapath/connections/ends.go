@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"loxilb/internal/host/monotime"
 	"loxilb/internal/kernel/datapath/tables"
 	"loxilb/internal/lb"
 	"loxilb/internal/lb/report"
@@ -92,7 +93,7 @@ func (t *Table) endForATurn(ctx context.Context, kicked bool) (wait time.Duratio
 				return 0, fmt.Errorf("endpoint %s: %w", e.Addr, err)
 			}
 		}
-		sleep(ctx, endTick)
+		monotime.Sleep(ctx, endTick)
 	}
 	return wait, ctx.Err()
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"loxilb/internal/host/monotime"
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/lb"
 	"loxilb/internal/lb/report"
@@ -28,7 +29,7 @@ func (t *Table) EndConnections(ctx context.Context, from, rate int, matches func
 			return false
 		}
 		due := time.Duration(done.Told+done.Silent) * time.Second / time.Duration(rate)
-		stopped = !sleep(ctx, due-time.Since(start))
+		stopped = !monotime.Sleep(ctx, due-time.Since(start))
 		return !stopped
 	})
 	done.Next = next
@@ -85,17 +86,4 @@ func replyKey(k bpf.TcConnectionKey, r *bpf.TcConnection) bpf.TcConnectionKey {
 func isClosed(flags uint8) bool {
 	const both = uint8(bpf.TcConnectionFlagCONN_FIN_CLIENT_ACKED | bpf.TcConnectionFlagCONN_FIN_ENDPOINT_ACKED)
 	return flags&uint8(bpf.TcConnectionFlagCONN_RESET) != 0 || flags&both == both
-}
-
-// sleep returns false if ctx has ended.
-func sleep(ctx context.Context, d time.Duration) bool {
-	if d <= 0 {
-		return ctx.Err() == nil
-	}
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(d):
-		return true
-	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
+	"loxilb/internal/host/monotime"
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/kernel/datapath/conntrack"
 	"loxilb/internal/kernel/datapath/loader"
@@ -121,12 +122,10 @@ func (t *Table) runMarked(program string, mark uint32) (uint32, error) {
 
 // rest lets others have the CPU for a moment.
 func rest(ctx context.Context) error {
-	select {
-	case <-ctx.Done():
+	if !monotime.Sleep(ctx, pause) {
 		return ctx.Err()
-	case <-time.After(pause):
-		return nil
 	}
+	return nil
 }
 
 // sweepMap runs the program on each row of a hash table.

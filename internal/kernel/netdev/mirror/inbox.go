@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"loxilb/internal/host/monotime"
 )
 
 // Inbox merges changes until they are taken. It belongs to one reader.
@@ -50,4 +52,6 @@ func (b *Inbox) Wait(ctx context.Context) bool {
 }
 
 // Pause waits, while changes gather; false: ctx ended.
-func (b *Inbox) Pause(ctx context.Context, pause time.Duration) bool { return sleep(ctx, pause) }
+func (b *Inbox) Pause(ctx context.Context, pause time.Duration) bool {
+	return monotime.Sleep(ctx, pause)
+}

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"loxilb/internal/host/monotime"
 	"loxilb/internal/kernel/netdev/netlink"
 	"loxilb/internal/kernel/netdev/retry"
 )
@@ -112,7 +113,7 @@ func (m *Mirror) Run(ctx context.Context, on func(Change)) {
 			on(c)
 		}
 		if messages < netlink.ReceiveBatch {
-			sleep(ctx, nap)
+			monotime.Sleep(ctx, nap)
 		}
 	}
 }
@@ -126,7 +127,7 @@ func (m *Mirror) LastError() (since time.Time, err error) { return m.loop.LastEr
 func (m *Mirror) recover(ctx context.Context, err error) (c Change) {
 	for ctx.Err() == nil {
 		// Under a storm that overruns every time, a fifth of the time goes into reading everything.
-		if !sleep(ctx, time.Until(m.notBefore)) {
+		if !monotime.Sleep(ctx, time.Until(m.notBefore)) {
 			break
 		}
 		m.log.Warn("reading the whole network state again", "reason", err)
@@ -144,24 +145,11 @@ func (m *Mirror) recover(ctx context.Context, err error) (c Change) {
 			m.loop.Worked()
 			break
 		}
-		if !sleep(ctx, m.loop.Failed(err)) {
+		if !monotime.Sleep(ctx, m.loop.Failed(err)) {
 			break
 		}
 	}
 	return c
-}
-
-// sleep waits; false: ctx ended.
-func sleep(ctx context.Context, wait time.Duration) bool {
-	if wait <= 0 {
-		return ctx.Err() == nil
-	}
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(wait):
-		return true
-	}
 }
 
 // resync reads every table again and returns the differences. Messages that arrive meanwhile wait

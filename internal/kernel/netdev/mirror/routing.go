@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"loxilb/internal/host/monotime"
 	"loxilb/internal/kernel/netdev/netlink"
 	"loxilb/internal/kernel/netdev/retry"
 )
@@ -156,10 +157,8 @@ func (m *Mirror) survey(ctx context.Context, on func(Change)) {
 			loop.Worked()
 			on(c)
 		}
-		select {
-		case <-ctx.Done():
+		if !monotime.Sleep(ctx, rest) {
 			return
-		case <-time.After(rest):
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"loxilb/internal/host/monotime"
 	"loxilb/internal/kernel/netdev/netlink"
 	"loxilb/internal/lb/netobj"
 )
@@ -27,10 +28,7 @@ func (k *Kernel) Follow(ctx context.Context, log *slog.Logger, changed func(kind
 			return
 		}
 		log.Warn("following changes of kernel objects again", "reason", err)
-		select {
-		case <-ctx.Done():
-		case <-time.After(time.Second):
-		}
+		monotime.Sleep(ctx, time.Second)
 	}
 }
 
