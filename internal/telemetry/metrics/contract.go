@@ -71,7 +71,10 @@ func contractFamilies() []family {
 	add(Gauge, "Firewall rules.", func(v *view, _ *sums) float64 { return countRules(v) }, "loxilb_firewall_rules")
 	add(Counter, "Bytes of IP packets of the services that there are, in and out.", func(_ *view, s *sums) float64 { return float64(s.all.Bytes) }, "loxilb_processed_bytes_total", "processed_bytes")
 	add(Counter, "Packets of the services that there are, in and out.", func(_ *view, s *sums) float64 { return float64(s.all.Packets) }, "loxilb_processed_packets_total", "processed_packets")
-	for _, p := range [...]lb.Protocol{lb.TCP, lb.UDP, lb.SCTP} {
+	for _, p := range lb.Protocols() {
+		if !p.HasPorts() {
+			continue
+		}
 		name := p.String()
 		add(Gauge, "Connections of "+name+" services that are tracked now.", func(_ *view, s *sums) float64 { return float64(s.active[p]) }, "loxilb_active_flow_count_"+name, "active_flow_count_"+name)
 		add(Counter, "Bytes of IP packets of "+name+" services, in and out.", func(_ *view, s *sums) float64 { return float64(s.traffic[p].Bytes) }, "loxilb_processed_"+name+"_bytes_total", "processed_"+name+"_bytes")
