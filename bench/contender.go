@@ -4,10 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"slices"
 	"strings"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
 
 	"loxilb/test/netnstest"
 )
@@ -123,4 +128,149 @@ func own(h *netnstest.Host, a netip.Addr) error {
 func (r *rig) file(name, content string) (string, error) {
 	path := r.dir + "/" + name
 	return path, os.WriteFile(path, []byte(content), 0o644)
+}
+
+// service is what a contender is to balance for a work.
+type service struct {
+	name         string
+	protocol     string // tcp or udp
+	port, target int    // of the VIP, of the endpoints
+	udp          int    // port of a UDP service beside it, of the VIP and of the endpoints; 0: none
+	tcp          int    // port of a second TCP service, likewise
+	v6           bool   // over IPv6
+	endpoints    int    // 0: as many as the contender balances over
+	held         int    // connections that it must hold at once, if they are many
+	serve        func(context.Context, *rig, *netnstest.Host) error
+}
+
+// vip returns the address of every service. No interface has it; those contenders that need that
+// put it on lo.
+func (s service) vip() netip.Addr {
+	if s.v6 {
+		return netip.MustParseAddr("2001:db8:20::1")
+	}
+	return netip.MustParseAddr("20.20.20.1")
+}
+
+// address returns the VIP with the service's port.
+func (s service) address() netip.AddrPort { return netip.AddrPortFrom(s.vip(), uint16(s.port)) }
+
+// balancedPort is one that is balanced, of the VIP and of the endpoints.
+type balancedPort struct {
+	protocol     string
+	port, target int
+}
+
+// at returns the port of an endpoint with an address.
+func (p balancedPort) at(a netip.Addr) netip.AddrPort { return netip.AddrPortFrom(a, uint16(p.target)) }
+
+// ports returns all that are balanced, the service's own first.
+func (s service) ports() []balancedPort {
+	out := []balancedPort{{s.protocol, s.port, s.target}}
+	if s.tcp > 0 {
+		out = append(out, balancedPort{"tcp", s.tcp, s.tcp})
+	}
+	if s.udp > 0 {
+		out = append(out, balancedPort{"udp", s.udp, s.udp})
+	}
+	return out
+}
+
+// addressOf returns the address of a host of the topology, in the service's family.
+func (s service) addressOf(h *netnstest.Host) netip.Addr {
+	for _, n := range netnstest.StandardNetworks() {
+		if n.Host == h.Name {
+			if s.v6 {
+				return n.V6.Addr()
+			}
+			return n.V4.Addr()
+		}
+	}
+	return netip.Addr{}
+}
+
+// addresses returns those of the endpoints.
+func (s service) addresses(r *rig) (out []netip.Addr) {
+	for _, h := range r.serving {
+		out = append(out, s.addressOf(h))
+	}
+	return out
+}
+
+// direct returns the address of one end of the link that joins an endpoint to the client.
+func (s service) direct(endpoint int, end byte) netip.Prefix {
+	if s.v6 {
+		return netip.PrefixFrom(netip.AddrFrom16([16]byte{0x20, 0x01, 0x0d, 0xb8, 0, 0x44, 0, byte(endpoint), 15: end}), 64)
+	}
+	return netip.PrefixFrom(netip.AddrFrom4([4]byte{44, 44, byte(endpoint), end}), 24)
+}
+
+// clients returns the networks that clients of many addresses connect from; all addresses of the
+// second are the client's own.
+func (s service) clients() []netip.Prefix {
+	n := netnstest.StandardNetworks()[0]
+	if s.v6 {
+		return []netip.Prefix{n.V6.Masked(), manyV6()}
+	}
+	return []netip.Prefix{n.V4.Masked(), manyV4()}
+}
+
+// bare returns the least that a program at the tc hook can do, and so what no load balancer there
+// can do better: the client speaks to the endpoint itself, and each packet is given the MAC
+// addresses of its next hop, which are known beforehand, and put past the queue of the veth.
+// Nothing is looked up, translated, counted or checked.
+func bare(_ context.Context, r *rig, s service) (netip.AddrPort, error) {
+	endpoint := r.serving[0]
+	for _, way := range [][2]*netnstest.Host{{r.Client, endpoint}, {endpoint, r.Client}} {
+		if err := r.bareWay(way[0], way[1]); err != nil {
+			return netip.AddrPort{}, err
+		}
+	}
+	return netip.AddrPortFrom(endpointAddr(endpoint), uint16(s.target)), nil
+}
+
+// bareWay sends what comes from one host to another.
+func (r *rig) bareWay(from, to *netnstest.Host) error {
+	return r.LB.Do(func() error {
+		in, err := r.LB.Netlink().LinkByName(from.Name)
+		if err != nil {
+			return fmt.Errorf("find the interface to %s: %w", from.Name, err)
+		}
+		out, err := r.LB.Netlink().LinkByName(to.Name)
+		if err != nil {
+			return fmt.Errorf("find the interface to %s: %w", to.Name, err)
+		}
+		dst, err := to.MAC("eth0")
+		if err != nil {
+			return err
+		}
+		p, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+			Type: ebpf.SchedCLS, License: "GPL",
+			Instructions: bareProgram(append(dst, out.Attrs().HardwareAddr...), out.Attrs().Index),
+		})
+		if err != nil {
+			return fmt.Errorf("load the bare program: %w", err)
+		}
+		l, err := link.AttachTCX(link.TCXOptions{Interface: in.Attrs().Index, Program: p, Attach: ebpf.AttachTCXIngress})
+		if err != nil {
+			return errors.Join(fmt.Errorf("attach the bare program: %w", err), p.Close())
+		}
+		r.Cleanup(func() { _ = errors.Join(l.Close(), p.Close()) })
+		return nil
+	})
+}
+
+// bareProgram gives IPv4 packets these addresses, destination first, and hands them to the other
+// end of an interface's veth. All others go on.
+func bareProgram(macs net.HardwareAddr, ifindex int) asm.Instructions {
+	p := append(packetOf(34),
+		asm.LoadMem(asm.R1, asm.R7, 12, asm.Half),
+		asm.JNE.Imm(asm.R1, 0x0008, goesOn), // 0x0800 as a little-endian machine reads it
+	)
+	for i, b := range macs {
+		p = append(p, asm.StoreImm(asm.R7, int16(i), int64(b), asm.Byte))
+	}
+	return append(p,
+		asm.Mov.Imm(asm.R1, int32(ifindex)), asm.Mov.Imm(asm.R2, 0), asm.FnRedirectPeer.Call(), asm.Return(),
+		asm.Mov.Imm(asm.R0, -1).WithSymbol(goesOn), asm.Return()) // TCX_NEXT
 }

@@ -3,7 +3,10 @@ package main
 import (
 	"errors"
 	"fmt"
+	"html"
+	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -139,4 +142,123 @@ func rateTable(b *strings.Builder, r *result, works []work) {
 		}
 		b.WriteString("| " + strings.Join(cells, " | ") + " |\n")
 	}
+}
+
+// The chart's measures, in pixels.
+const (
+	chartMargin  = 16
+	chartWidth   = 2*chartMargin + chartPanels*panelWidth + panelGap
+	panelWidth   = 540
+	panelGap     = 40
+	barHeight    = 16
+	barGap       = 5
+	labelWidth   = 110
+	valueWidth   = 130
+	panelTitle   = 34
+	panelBottom  = 18
+	chartTop     = 92
+	chartBottom  = 16
+	chartPanels  = 2 // beside each other
+	widestRatio  = 3.0
+	textSize     = 12
+	oursColour   = "#1b6ca8"
+	othersColour = "#9aa5b1"
+	baseColour   = "#444c56"
+)
+
+// chart draws a result as SVG: a panel for each work, a bar for each contender, as long as its
+// ratio to plain routing, with a line from the least to the most of the rounds.
+func chart(out io.Writer, r *result) error {
+	var body strings.Builder
+	x, y, row := chartMargin, chartTop, 0
+	for i, w := range drawn(r) {
+		h := panel(&body, r, w, x, y)
+		row = max(row, h)
+		x += panelWidth + panelGap
+		if (i+1)%chartPanels == 0 {
+			x, y, row = chartMargin, y+row, 0
+		}
+	}
+	height := y + row + chartBottom
+	_, err := fmt.Fprintf(out, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="sans-serif" font-size="%d">
+<rect width="100%%" height="100%%" fill="white"/>
+%s%s</svg>
+`, chartWidth, height, textSize, chartHead(r), body.String())
+	return err
+}
+
+// drawn returns the works that have a ratio to show.
+func drawn(r *result) (out []work) {
+	for _, w := range r.works() {
+		if len(r.values(w.name, baseline)) > 0 && !w.less && len(w.columns) == 0 {
+			out = append(out, w)
+		}
+	}
+	return out
+}
+
+func chartHead(r *result) string {
+	m, s := r.Machine, r.Setting
+	return fmt.Sprintf(`<text x="16" y="28" font-size="18" font-weight="bold">Compared with plain routing, without a load balancer (%s)</text>
+<text x="16" y="48">%s</text>
+<text x="16" y="66" fill="#57606a">Bars: medians, lines: the least and the most (rounds: %d); longer is better. Beside them the ratio, and the measured rate.</text>
+`, html.EscapeString(r.Name), html.EscapeString(fmt.Sprintf("%d CPUs, %s; Linux %s; MTU %d, layout %s; commit %s", m.CPUs, m.CPU, m.Kernel, s.MTU, s.Layout, m.Commit)), s.Rounds)
+}
+
+// panel draws a work and returns its height.
+func panel(b *strings.Builder, r *result, w work, x, y int) int {
+	fmt.Fprintf(b, `<g transform="translate(%d,%d)">`+"\n", x, y)
+	fmt.Fprintf(b, `<text x="0" y="16" font-weight="bold">%s</text>`+"\n", html.EscapeString(w.title))
+	names := r.contenders(w.name)
+	most := 1.0
+	for _, c := range names {
+		most = max(most, min(r.ratio(w.name, c, baseline).Max, widestRatio))
+	}
+	scale := float64(panelWidth-labelWidth-valueWidth) / (most * 1.02)
+	at, one := panelTitle, labelWidth+scale
+	end := at + len(names)*(barHeight+barGap)
+	fmt.Fprintf(b, `<line x1="%.1f" x2="%.1f" y1="%d" y2="%d" stroke="#d1242f" stroke-dasharray="3 3"/>`+"\n", one, one, panelTitle-6, end)
+	for _, c := range names {
+		bar(b, r, w, c, at, scale)
+		at += barHeight + barGap
+	}
+	b.WriteString("</g>\n")
+	return at + panelBottom
+}
+
+func bar(b *strings.Builder, r *result, w work, contender string, y int, scale float64) {
+	middle := float64(y) + barHeight/2
+	fmt.Fprintf(b, `<text x="%d" y="%.0f" text-anchor="end">%s</text>`, labelWidth-6, middle+4, html.EscapeString(contender))
+	ratio, value := r.ratio(w.name, contender, baseline), r.of(w.name, contender)
+	if ratio.Rounds == 0 {
+		fmt.Fprintf(b, `<text x="%d" y="%.0f" fill="#57606a">not valid</text>`+"\n", labelWidth+4, middle+4)
+		return
+	}
+	colour := othersColour
+	switch {
+	case contender == baseline:
+		colour = baseColour
+	case strings.HasPrefix(contender, "loxilb"):
+		colour = oursColour
+	}
+	to := func(v float64) float64 { return labelWidth + scale*math.Min(v, widestRatio) }
+	fmt.Fprintf(b, `<rect x="%d" y="%d" width="%.1f" height="%d" fill="%s"/>`, labelWidth, y, to(ratio.Median)-labelWidth, barHeight, colour)
+	if ratio.Max > ratio.Min {
+		fmt.Fprintf(b, `<path d="M%.1f %.1fH%.1f M%.1f %.1fv6 M%.1f %.1fv6" stroke="black" fill="none"/>`,
+			to(ratio.Min), middle, to(ratio.Max), to(ratio.Min), middle-3, to(ratio.Max), middle-3)
+	}
+	label := fmt.Sprintf("%.2f", ratio.Median)
+	if ratio.Median > widestRatio {
+		label += ", off the scale"
+	}
+	fmt.Fprintf(b, `<text x="%.1f" y="%.0f" stroke="white" stroke-width="3" paint-order="stroke"><tspan font-weight="bold">%s</tspan>  <tspan fill="#57606a">%s %s</tspan></text>`+"\n",
+		to(ratio.Max)+6, middle+4, label, human(value.Median), html.EscapeString(shortUnit(w.unit)))
+}
+
+// shortUnit returns a unit as the chart has room for it.
+func shortUnit(unit string) string {
+	if _, per, ok := strings.Cut(unit, "/"); ok && !strings.HasPrefix(unit, "Gbit") {
+		return "/" + per
+	}
+	return unit
 }

@@ -1,6 +1,18 @@
 package main
 
-import "strings"
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"loxilb/test/packet/lab"
+)
 
 // path is a way through the program: a packet, and those before it that bring about the state it
 // meets. In lines, ROUND and PORT make another client in each run, and CLIENT is what the endpoint
@@ -97,4 +109,191 @@ func paths() []path {
 		path{"drop udp-zero-checksum", nil, "client udp " + client6 + " > [2001:db8::1]:53 len 4 csum zero", "drop udp-zero-checksum", false, false},
 		path{"drop routing-header", nil, to(client6, vip6, " S ext rt:0"), "drop routing-header", false, false},
 	)
+}
+
+// lifeName names the row of a whole connection.
+const lifeName = "life of a connection of 10 packets, IPv4"
+
+// life returns a connection from its SYN to the last ACK: a request of 100 bytes and its answer.
+func life() []string {
+	const client, vip, endpoint = client4, "10.0.0.1:80", "192.168.1.10:8080"
+	to, back := "client tcp "+client+" > "+vip, "server tcp "+endpoint+" > "+client
+	return []string{
+		to + " S seq 1000",
+		back + " SA seq 5000 ack 1001",
+		to + " A seq 1001 ack 5001",
+		to + " PA seq 1001 ack 5001 len 100",
+		back + " A seq 5001 ack 1101",
+		back + " PA seq 5001 ack 1101 len 100",
+		to + " A seq 1101 ack 5101",
+		to + " FA seq 1101 ack 5101",
+		back + " FA seq 5101 ack 1102",
+		to + " A seq 1102 ack 5102",
+	}
+}
+
+// measureLife runs connections one after the other, each from its first packet to the last.
+func measureLife(l *lab.Lab, p *programs, round, port int) (pathCost, error) {
+	c := pathCost{Path: lifeName}
+	lines := life()
+	for i, line := range lines {
+		lines[i] = strings.ReplaceAll(line, "ROUND", strconv.Itoa(round))
+	}
+	if err := checkLife(l, lines, port+20_000); err != nil {
+		return c, err
+	}
+	var own, empty []float64
+	for n := range pathRuns + 1 {
+		var sum float64
+		for _, line := range lines {
+			link, frame, err := build(l, line, port+n, "")
+			if err != nil {
+				return c, err
+			}
+			if n == 0 { // the first is counted
+				lookups, helpers, err := p.calls(frame, link.Index)
+				if err != nil {
+					return c, err
+				}
+				c.Lookups, c.Helpers = c.Lookups+lookups, c.Helpers+helpers
+				continue
+			}
+			e, err := took(p.empty, frame, link.Index)
+			if err != nil {
+				return c, err
+			}
+			t, err := took(p.live, frame, link.Index)
+			if err != nil {
+				return c, err
+			}
+			empty, sum = append(empty, e), sum+t
+		}
+		if n > 0 {
+			own = append(own, sum)
+		}
+	}
+	c.Empty = spreadOf(empty).Median * float64(len(lines))
+	for i := range own {
+		own[i] -= c.Empty
+	}
+	c.Own = innerSpread(own)
+	return c, nil
+}
+
+// checkLife runs a connection and fails unless each of its packets goes out.
+func checkLife(l *lab.Lab, lines []string, port int) error {
+	for _, line := range lines {
+		link, frame, err := build(l, line, port, "")
+		if err != nil {
+			return err
+		}
+		res, err := l.Send(link, frame)
+		if err != nil {
+			return err
+		}
+		if res.Verdict != "out" {
+			return fmt.Errorf("%q: %s %s", line, res.Verdict, res.Reason)
+		}
+	}
+	return nil
+}
+
+// cpuRuns is how many connections each CPU opens, cpuRounds how often that is measured.
+const (
+	cpuRuns   = 2000
+	cpuRounds = 9
+)
+
+// measureCPUs opens connections on one CPU and on two at once, to one service and to a service
+// each: what two pay more than one is what they wait for each other's lines of cache. Means of all
+// runs, as the kernel adds up the time of all CPUs.
+func measureCPUs(l *lab.Lab, p *programs) ([]pathCost, error) {
+	const first, second = "10.0.0.1:80", "10.0.0.4:80"
+	cases := []struct {
+		name string
+		vips []string
+	}{
+		{"new connection (SYN), one CPU, mean", []string{first}},
+		{"... two CPUs at once, one service", []string{first, first}},
+		{"... two CPUs at once, a service each", []string{first, second}},
+	}
+	costs := make([]pathCost, len(cases))
+	took := make([][]float64, len(cases))
+	client := 0
+	for range cpuRounds {
+		for i, c := range cases {
+			t, err := openOnCPUs(l, p, c.vips, &client)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", c.name, err)
+			}
+			took[i] = append(took[i], t)
+		}
+	}
+	for i, c := range cases {
+		costs[i] = pathCost{Path: c.name, Services: 1, Connections: 1, Own: spreadOf(took[i])}
+	}
+	return costs, nil
+}
+
+// openOnCPUs has one CPU for each VIP open connections to it, all at once, and returns what one
+// took, in nanoseconds.
+func openOnCPUs(l *lab.Lab, p *programs, vips []string, client *int) (float64, error) {
+	var frames [][][]byte
+	ifindex := 0
+	for _, vip := range vips {
+		var own [][]byte
+		for range cpuRuns {
+			*client++
+			n := *client
+			link, frame, err := build(l, fmt.Sprintf("client tcp 9.%d.%d.%d:%d > %s S seq 1000", n>>16&255, n>>8&255, n&255, 2000+n%50_000, vip), 0, "")
+			if err != nil {
+				return 0, err
+			}
+			own, ifindex = append(own, frame), link.Index
+		}
+		frames = append(frames, own)
+	}
+	before, err := p.live.Stats()
+	if err != nil {
+		return 0, err
+	}
+	space, err := os.Open("/proc/thread-self/ns/net")
+	if err != nil {
+		return 0, err
+	}
+	defer space.Close()
+	var running sync.WaitGroup
+	errs := make([]error, len(frames))
+	for cpu := range frames {
+		running.Go(func() { errs[cpu] = onCPU(cpu, space, func() error { return runAll(p, frames[cpu], ifindex) }) })
+	}
+	running.Wait()
+	after, err := p.live.Stats()
+	if err = errors.Join(append(errs, err)...); err != nil {
+		return 0, err
+	}
+	return float64((after.Runtime - before.Runtime).Nanoseconds()) / float64(after.RunCount-before.RunCount), nil
+}
+
+func runAll(p *programs, frames [][]byte, ifindex int) error {
+	for _, frame := range frames {
+		if err := runOnce(p.live, frame, ifindex); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// onCPU runs something on a CPU and in a network namespace.
+func onCPU(cpu int, space *os.File, run func() error) error {
+	runtime.LockOSThread() // for good: the thread ends with the goroutine
+	if err := unix.Setns(int(space.Fd()), unix.CLONE_NEWNET); err != nil {
+		return fmt.Errorf("enter the namespace: %w", err)
+	}
+	var set unix.CPUSet
+	set.Set(cpu % runtime.NumCPU())
+	if err := unix.SchedSetaffinity(0, &set); err != nil {
+		return fmt.Errorf("stay on CPU %d: %w", cpu, err)
+	}
+	return run()
 }

@@ -2,9 +2,12 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
+	"strings"
 )
 
 // baseline is the contender that all others are compared with.
@@ -127,4 +130,116 @@ func (r *result) invalid(work, contender string) (out []string) {
 		}
 	}
 	return out
+}
+
+// usedAll returns what is wrong when an endpoint answered nothing, or, where each connection has
+// the same work, less than half of what another did.
+func usedAll(counts []uint64, evenly bool) string {
+	if len(counts) == 0 {
+		return ""
+	}
+	if least, most := slices.Min(counts), slices.Max(counts); least == 0 || evenly && least*2 < most {
+		return fmt.Sprintf("the endpoints answered %v", counts)
+	}
+	return ""
+}
+
+// judgeRetransmissions marks samples with more retransmissions, per answer, than plain routing had
+// in its worst round, and some more as the work allows. It needs all rounds; without plain routing
+// there is nothing to judge by.
+func (r *result) judgeRetransmissions() {
+	worst, seen, more := map[string]float64{}, map[string]bool{}, map[string]float64{}
+	for _, w := range works(r.Setting) {
+		more[w.name] = w.again
+	}
+	for _, s := range r.Samples {
+		if s.Contender == baseline && s.Invalid == "" && s.Answers > 0 {
+			worst[s.Work] = max(worst[s.Work], float64(s.Retransmissions)/s.Answers)
+			seen[s.Work] = true
+		}
+	}
+	for i := range r.Samples {
+		s := &r.Samples[i]
+		if !seen[s.Work] || s.Invalid != "" || s.Answers == 0 {
+			continue
+		}
+		if rate := float64(s.Retransmissions) / s.Answers; rate > worst[s.Work]+more[s.Work] {
+			s.Invalid = fmt.Sprintf("%d retransmissions, %.1f in 10,000 answers; plain routing has at most %.1f",
+				s.Retransmissions, rate*1e4, worst[s.Work]*1e4)
+		}
+	}
+}
+
+// errRegression says that a result is worse than an earlier one.
+var errRegression = errors.New("worse than the earlier result")
+
+// regression is a work that a contender of ours does worse than before.
+type regression struct {
+	work, contender string
+	before, now     spread // of the ratio to plain routing
+}
+
+// regressions compares our contenders' ratios to plain routing with an earlier result's, never
+// absolute numbers: those are the machine's. Worse is what the spreads of rounds cannot explain
+// (spread.apart).
+func regressions(earlier, now *result) (out []regression) {
+	for _, w := range now.works() {
+		for _, c := range now.contenders(w.name) {
+			if !strings.HasPrefix(c, "loxilb") {
+				continue
+			}
+			a, b := earlier.ratio(w.name, c, baseline), now.ratio(w.name, c, baseline)
+			if a.Rounds == 0 || b.Rounds == 0 || !a.apart(b) {
+				continue
+			}
+			if worse := b.Median < a.Median; worse != w.less {
+				out = append(out, regression{w.name, c, a, b})
+			}
+		}
+	}
+	return out
+}
+
+// compared returns how many ratios two results have in common.
+func compared(earlier, now *result) (n int) {
+	for _, w := range now.works() {
+		for _, c := range now.contenders(w.name) {
+			if strings.HasPrefix(c, "loxilb") && earlier.ratio(w.name, c, baseline).Rounds > 0 && now.ratio(w.name, c, baseline).Rounds > 0 {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+func reportCheck(out io.Writer, earlier, now *result) error {
+	n := compared(earlier, now)
+	if n == 0 {
+		return fmt.Errorf("nothing to compare: no contender of ours has a ratio to %s in both results", baseline)
+	}
+	worse := regressions(earlier, now)
+	fmt.Fprintf(out, "\ncompared with commit %s: %d ratios to plain routing, %d worse\n", earlier.Machine.Commit, n, len(worse))
+	for _, g := range worse {
+		fmt.Fprintf(out, "  %s %s: %s before, %s now\n", g.work, g.contender, times(g.before, false), times(g.now, false))
+	}
+	if len(worse) > 0 {
+		return errRegression
+	}
+	return nil
+}
+
+// checkMain compares two files: `bench check EARLIER.json NOW.json`.
+func checkMain(args []string) error {
+	if len(args) != 2 {
+		return errors.New("usage: bench check EARLIER.json NOW.json")
+	}
+	earlier, err := readResult(args[0])
+	if err != nil {
+		return err
+	}
+	now, err := readResult(args[1])
+	if err != nil {
+		return err
+	}
+	return reportCheck(os.Stdout, earlier, now)
 }
