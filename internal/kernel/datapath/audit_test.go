@@ -248,7 +248,7 @@ func (a *audited) damageConnections(t *testing.T) {
 			stray = k
 		}
 	}
-	err := a.collection.Conntrack.Change(func(k bpf.TcConnectionKey, r *bpf.TcConnection) bool {
+	err := dptest.ChangeConnections(a.collection.Conntrack, func(k bpf.TcConnectionKey, r *bpf.TcConnection) bool {
 		if k == stray {
 			r.Endpoint = 5000
 		}

@@ -47,7 +47,7 @@ func TestLeftOver(t *testing.T) {
 	run()
 	table := o.d.collection.Conntrack
 	var client []bpf.TcConnectionKey
-	err := table.Change(func(key bpf.TcConnectionKey, row *bpf.TcConnection) bool {
+	err := dptest.ChangeConnections(table, func(key bpf.TcConnectionKey, row *bpf.TcConnection) bool {
 		if row.Flags&uint8(bpf.TcConnectionFlagCONN_REPLY_DIRECTION) == 0 {
 			client = append(client, key)
 		}

@@ -51,7 +51,7 @@ func leaveEntry(t *testing.T, o *opener, held func(*bpf.TcConnection) bool) {
 	}
 	hold := func(on bool, keys []bpf.TcConnectionKey) {
 		t.Helper()
-		err := o.d.collection.Conntrack.Hold(on, func(_, _ int, in []bpf.TcConnectionKey) bool {
+		err := dptest.HoldBuckets(o.d.collection.Conntrack, on, func(_, _ int, in []bpf.TcConnectionKey) bool {
 			return slices.ContainsFunc(in, func(k bpf.TcConnectionKey) bool { return slices.Contains(keys, k) })
 		})
 		if err != nil {

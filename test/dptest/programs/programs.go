@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"time"
 
+	"loxilb/test/dptest"
+
 	"github.com/cilium/ebpf"
 
 	"loxilb/internal/kernel/datapath/attach"
@@ -31,7 +33,7 @@ func New(c *loader.Collection, x *attach.XDP) *Runner {
 // need not wait.
 func (r *Runner) Age(by time.Duration) error {
 	ticks := r.Collection.Jiffies(by)
-	if err := r.Collection.Conntrack.Age(ticks); err != nil {
+	if err := dptest.AgeConnections(r.Collection.Conntrack, ticks); err != nil {
 		return fmt.Errorf("age connections: %w", err)
 	}
 	if err := r.ageReclaim(ticks); err != nil {

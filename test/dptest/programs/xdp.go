@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"maps"
 
+	"loxilb/test/dptest"
+
 	"github.com/cilium/ebpf"
 
 	"loxilb/internal/kernel/datapath/attach"
@@ -192,7 +194,7 @@ func (r *Runner) takeBack(before map[bpf.TcConnectionKey]bpf.TcConnection) (map[
 		}
 		errs = append(errs, r.takeTrafficBack(was, now))
 	}
-	errs = append(errs, r.Collection.Conntrack.Change(func(key bpf.TcConnectionKey, row *bpf.TcConnection) bool {
+	errs = append(errs, dptest.ChangeConnections(r.Collection.Conntrack, func(key bpf.TcConnectionKey, row *bpf.TcConnection) bool {
 		_, ok := changed[key]
 		*row = before[key]
 		return ok

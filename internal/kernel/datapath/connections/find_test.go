@@ -49,7 +49,7 @@ func TestFind(t *testing.T) {
 	dptest.Fill(t, d.shared, all, dptest.Jiffies(t))
 	at := web(t, d, few, all)
 	seen := 0
-	err := d.shared.Conntrack.Change(func(_ bpf.TcConnectionKey, c *bpf.TcConnection) bool {
+	err := dptest.ChangeConnections(d.shared.Conntrack, func(_ bpf.TcConnectionKey, c *bpf.TcConnection) bool {
 		if seen++; seen%1000 != 0 {
 			return false
 		}

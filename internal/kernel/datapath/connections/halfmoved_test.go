@@ -67,7 +67,7 @@ func TestMoveGivenUp(t *testing.T) {
 	const flows = 3000
 	for name, obstruct := range map[string]func(d *Table, on bool, group int) error{
 		"no lock": func(d *Table, on bool, group int) error { return d.holdBucket(on, group, 3) },
-		"no room": func(d *Table, on bool, group int) error { return d.shared.Conntrack.Crowd(on, group) },
+		"no room": func(d *Table, on bool, group int) error { return dptest.CrowdGroup(d.shared.Conntrack, on, group) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -112,7 +112,7 @@ func (t *Table) halfMove(tb testing.TB, bucket int) {
 
 // holdBucket takes or releases the lock of a bucket.
 func (t *Table) holdBucket(on bool, group, bucket int) error {
-	return t.shared.Conntrack.Hold(on, func(g, b int, _ []bpf.TcConnectionKey) bool { return g == group && b == bucket })
+	return dptest.HoldBuckets(t.shared.Conntrack, on, func(g, b int, _ []bpf.TcConnectionKey) bool { return g == group && b == bucket })
 }
 
 // giveUpMove grows the table by a group while obstruct obstructs it.

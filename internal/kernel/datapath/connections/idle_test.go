@@ -47,7 +47,7 @@ func TestIdleEnds(t *testing.T) {
 			t.Parallel()
 			d := open(t, loader.Settings{Connections: 2000, IdleResets: rate})
 			dptest.Fill(t, d.shared, n, dptest.Jiffies(t)-8000*d.shared.Jiffies(time.Second))
-			err := d.shared.Conntrack.Change(func(_ bpf.TcConnectionKey, row *bpf.TcConnection) bool {
+			err := dptest.ChangeConnections(d.shared.Conntrack, func(_ bpf.TcConnectionKey, row *bpf.TcConnection) bool {
 				row.Flags = row.Flags&uint8(bpf.TcConnectionFlagCONN_REPLY_DIRECTION) | c.flags
 				row.Traits |= uint8(c.trait)
 				row.SeqEnd += c.ahead

@@ -80,7 +80,7 @@ func (d *dialer) age() {
 
 func (d *dialer) change(f func(*bpf.TcConnection)) {
 	d.t.Helper()
-	err := d.shared.Conntrack.Change(func(_ bpf.TcConnectionKey, row *bpf.TcConnection) bool {
+	err := dptest.ChangeConnections(d.shared.Conntrack, func(_ bpf.TcConnectionKey, row *bpf.TcConnection) bool {
 		f(row)
 		return true
 	})

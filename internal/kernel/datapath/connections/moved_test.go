@@ -32,7 +32,7 @@ func TestAnswerMeetsMove(t *testing.T) {
 	}
 	mark := func(set, reset uint8) {
 		t.Helper()
-		err := d.shared.Conntrack.Change(func(k bpf.TcConnectionKey, c *bpf.TcConnection) bool {
+		err := dptest.ChangeConnections(d.shared.Conntrack, func(k bpf.TcConnectionKey, c *bpf.TcConnection) bool {
 			if k.Saddr != bpf.Addr(client) {
 				return false
 			}
@@ -101,7 +101,7 @@ func TestSpareGivesUp(t *testing.T) {
 	last := int(buckets/uint32(bpf.TcTableLayoutBUCKETS_PER_GROUP)) - 1
 	lock := func(on bool) {
 		t.Helper()
-		if err := d.shared.Conntrack.Hold(on, func(group, _ int, _ []bpf.TcConnectionKey) bool { return group == last }); err != nil {
+		if err := dptest.HoldBuckets(d.shared.Conntrack, on, func(group, _ int, _ []bpf.TcConnectionKey) bool { return group == last }); err != nil {
 			t.Fatal(err)
 		}
 	}

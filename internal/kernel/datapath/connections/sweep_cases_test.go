@@ -67,7 +67,7 @@ func TestSweepUnderPressure(t *testing.T) {
 		ended  uint64
 	}{{2 * time.Second, 0}, {6 * time.Second, closed}} { // two seconds are added to the timeout
 		dptest.Fill(t, d.shared, closed, dptest.Jiffies(t)-d.shared.Jiffies(c.silent))
-		err := d.shared.Conntrack.Change(func(_ bpf.TcConnectionKey, row *bpf.TcConnection) bool {
+		err := dptest.ChangeConnections(d.shared.Conntrack, func(_ bpf.TcConnectionKey, row *bpf.TcConnection) bool {
 			row.Flags |= uint8(bpf.TcConnectionFlagCONN_RESET)
 			return true
 		})

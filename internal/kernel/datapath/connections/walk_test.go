@@ -17,7 +17,7 @@ import (
 func own(t testing.TB, d *Table, endpoint uint32, n, of int) {
 	t.Helper()
 	seen := 0
-	err := d.shared.Conntrack.Change(func(_ bpf.TcConnectionKey, c *bpf.TcConnection) bool {
+	err := dptest.ChangeConnections(d.shared.Conntrack, func(_ bpf.TcConnectionKey, c *bpf.TcConnection) bool {
 		if c.Flags&uint8(bpf.TcConnectionFlagCONN_REPLY_DIRECTION) != 0 {
 			return false
 		}

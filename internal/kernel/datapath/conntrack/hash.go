@@ -15,7 +15,6 @@ const (
 	rowLive       = uint64(1) << bpf.TcTableLayoutROW_LIVE_BIT
 	// In the last word of tags.
 	spilledOne = uint64(1) << bpf.TcTableLayoutSPILLED_SHIFT
-	locked     = uint64(1) << 63
 )
 
 // seeds are the seeds of the table's hash: random, so that nobody can choose tuples that share a

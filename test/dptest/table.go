@@ -1,0 +1,86 @@
+package dptest
+
+import (
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/kernel/datapath/conntrack"
+)
+
+const (
+	tagBits     = uint32(bpf.TcTableLayoutTAG_BITS)
+	tagsPerWord = uint32(bpf.TcTableLayoutTAGS_PER_WORD)
+	rowLive     = uint64(1) << bpf.TcTableLayoutROW_LIVE_BIT
+	locked      = uint64(1) << 63
+)
+
+// ChangeConnections writes the entries for which edit returns true.
+func ChangeConnections(t *conntrack.Table, edit func(bpf.TcConnectionKey, *bpf.TcConnection) bool) error {
+	return changeRows(t, func(row *bpf.TcTableRow) bool { return edit(row.Key, &row.Connection) })
+}
+
+// AgeConnections makes all connections begin, and be last used, so many jiffies earlier.
+func AgeConnections(t *conntrack.Table, jiffies uint32) error {
+	return changeRows(t, func(row *bpf.TcTableRow) bool {
+		row.Connection.Seen -= jiffies
+		if row.Status&^rowLive > uint64(jiffies) {
+			row.Status -= uint64(jiffies)
+		}
+		return true
+	})
+}
+
+func changeRows(t *conntrack.Table, edit func(*bpf.TcTableRow) bool) error {
+	return t.EditBuckets(func(_, _ int, b *bpf.TcTableBucket) (changed bool) {
+		for r := range b.Rows {
+			if row := &b.Rows[r]; row.Status&rowLive != 0 && edit(row) {
+				changed = true
+			}
+		}
+		return changed
+	})
+}
+
+// HoldBuckets takes the locks of the chosen buckets, or releases them, like a program that holds
+// them for long.
+func HoldBuckets(t *conntrack.Table, on bool, choose func(group, bucket int, keys []bpf.TcConnectionKey) bool) error {
+	return t.EditBuckets(func(group, bucket int, b *bpf.TcTableBucket) bool {
+		if !choose(group, bucket, keysIn(b)) {
+			return false
+		}
+		control := &b.Tags[len(b.Tags)-1]
+		if on {
+			*control |= locked
+		} else {
+			*control &^= locked
+		}
+		return true
+	})
+}
+
+func keysIn(b *bpf.TcTableBucket) (keys []bpf.TcConnectionKey) {
+	for i := range b.Rows {
+		if r := &b.Rows[i]; r.Status&rowLive != 0 {
+			keys = append(keys, r.Key)
+		}
+	}
+	return keys
+}
+
+// CrowdGroup takes the free rows of a group, so it has room for no entry, or releases them.
+func CrowdGroup(t *conntrack.Table, on bool, crowded int) error {
+	return t.EditBuckets(func(group, _ int, b *bpf.TcTableBucket) bool {
+		if group != crowded {
+			return false
+		}
+		for r := range b.Rows {
+			word, shift := &b.Tags[uint32(r)/tagsPerWord], uint32(r)%tagsPerWord*tagBits
+			const mask = 1<<tagBits - 1
+			switch {
+			case on && *word>>shift&mask == 0:
+				*word |= mask << shift
+			case !on && b.Rows[r].Status&rowLive == 0:
+				*word &^= mask << shift
+			}
+		}
+		return true
+	})
+}
