@@ -15,7 +15,7 @@ func Describe(begin []byte, length int, layer3, all bool) (line string, data []b
 	p := Decode(append(slices.Clip(frame), letters(missing)...))
 	data = p.shorten(missing, all)
 	if layer3 {
-		p.unset(From).unset(To)
+		p.Unset(From).Unset(To)
 	}
 	return p.String(), data
 }
@@ -31,31 +31,26 @@ func asFrame(ip []byte) []byte {
 	return append(append(make([]byte, ethernetHeader-2, ethernetHeader+len(ip)), byte(kind>>8), byte(kind)), ip...)
 }
 
-func (p *Packet) unset(f Field) *Packet {
-	delete(p.values, f)
-	return p
-}
-
 // shorten removes rarely wanted fields. missing bytes at the end were made up, so a checksum over
 // them means nothing; it returns the real part of the data.
 func (p *Packet) shorten(missing int, all bool) (part []byte) {
 	if v, stated := p.values[Sum]; missing > 0 || stated && v.Text == "partial" {
-		p.unset(Sum)
+		p.Unset(Sum)
 	}
 	for f := range fields {
 		if v, ok := p.values[f]; ok && v.Num == f.spec().def && f.spec().kind != kindSum && f.optional() && v.Text == "" {
-			p.unset(f)
+			p.Unset(f)
 		}
 	}
 	if data, ok := p.values[Data]; ok && p.Proto != Raw && missing > 0 {
-		p.unset(Data).SetNum(Len, uint64(len(data.Text)))
+		p.Unset(Data).SetNum(Len, uint64(len(data.Text)))
 		part = []byte(data.Text[:max(0, len(data.Text)-missing)])
 	}
 	if p.Num(Flags)&FlagACK == 0 {
-		p.unset(Ack)
+		p.Unset(Ack)
 	}
 	if !all {
-		p.unset(From).unset(To).unset(IPID).unset(Win).unset(TCPOptions).unset(TOS).unset(Flow).unset(Pad).unset(DF)
+		p.Unset(From).Unset(To).Unset(IPID).Unset(Win).Unset(TCPOptions).Unset(TOS).Unset(Flow).Unset(Pad).Unset(DF)
 	}
 	if p.Inner != nil {
 		part = append(part, p.Inner.shorten(missing, all)...)
