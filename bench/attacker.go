@@ -110,8 +110,8 @@ func (a *attacker) target(s service, to netip.AddrPort) (t target, err error) {
 	return t, err
 }
 
-// taken returns how many packets of the attacker the balancer's interface has taken.
-func (a *attacker) taken() (uint64, error) {
+// readTaken returns how many packets of the attacker the balancer's interface has taken.
+func (a *attacker) readTaken() (uint64, error) {
 	link, err := a.rig.LB.Netlink().LinkByName(a.Name)
 	if err != nil {
 		return 0, fmt.Errorf("find the interface to the attacker: %w", err)
@@ -124,7 +124,7 @@ const chunk = 20_000
 
 // flood sends packets for a while, and returns how many were sent and taken a second.
 func (a *attacker) flood(g *generator, d time.Duration) (sent, taken float64, err error) {
-	before, err := a.taken()
+	before, err := a.readTaken()
 	if err != nil {
 		return 0, 0, err
 	}
@@ -136,6 +136,6 @@ func (a *attacker) flood(g *generator, d time.Duration) (sent, taken float64, er
 		frames += chunk
 	}
 	seconds := time.Since(start).Seconds()
-	after, err := a.taken()
+	after, err := a.readTaken()
 	return float64(frames) / seconds, float64(after-before) / seconds, err
 }

@@ -112,11 +112,11 @@ func (c *clients) run(ctx context.Context) error {
 			return nil
 		}
 		c.wg.Go(func() {
-			c.tell(ctx, attemptKnown, func() error { return c.connect(ctx, attemptKnown, n%knownClients) })
+			c.attempt(ctx, attemptKnown, func() error { return c.connect(ctx, attemptKnown, n%knownClients) })
 		})
-		c.wg.Go(func() { c.tell(ctx, attemptFirst, func() error { return c.connect(ctx, attemptFirst, n) }) })
+		c.wg.Go(func() { c.attempt(ctx, attemptFirst, func() error { return c.connect(ctx, attemptFirst, n) }) })
 		if c.udp > 0 {
-			c.wg.Go(func() { c.tell(ctx, attemptLarge, func() error { return c.sendLarge(ctx, n) }) })
+			c.wg.Go(func() { c.attempt(ctx, attemptLarge, func() error { return c.sendLarge(ctx, n) }) })
 		}
 	}
 }
@@ -142,7 +142,7 @@ func (c *clients) hold(ctx context.Context, conn net.Conn, after time.Duration) 
 		case <-ctx.Done():
 			return
 		}
-		if c.tell(ctx, attemptHeld, func() error { return exchangeByte(conn) }) != nil {
+		if c.attempt(ctx, attemptHeld, func() error { return exchangeByte(conn) }) != nil {
 			return
 		}
 	}
@@ -201,9 +201,9 @@ func exchangeByte(conn net.Conn) error {
 	return err
 }
 
-// tell does something and prints how that went. What the end of the program cut short counts as far
+// attempt does something and prints how that went. What the end of the program cut short counts as far
 // as it came.
-func (c *clients) tell(ctx context.Context, kind string, do func() error) error {
+func (c *clients) attempt(ctx context.Context, kind string, do func() error) error {
 	start := time.Now()
 	err := do()
 	a := attempt{Kind: kind, At: start, Took: time.Since(start), Result: resultOf(err)}

@@ -171,7 +171,7 @@ func (r *rig) watch(ctx context.Context, see observe) (*watch, error) {
 	if w.first, w.err = see(ctx, r); w.err != nil {
 		return nil, w.err
 	}
-	w.note(w.first, nil)
+	w.record(w.first, nil)
 	ctx, w.stop = context.WithCancel(ctx)
 	w.done.Go(func() {
 		for tick := time.NewTicker(200 * time.Millisecond); ; {
@@ -183,14 +183,14 @@ func (r *rig) watch(ctx context.Context, see observe) (*watch, error) {
 			}
 			o, err := see(ctx, r)
 			if ctx.Err() == nil {
-				w.note(o, err)
+				w.record(o, err)
 			}
 		}
 	})
 	return w, nil
 }
 
-func (w *watch) note(o observation, err error) {
+func (w *watch) record(o observation, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.err = err

@@ -44,7 +44,7 @@ func measureAll(ctx context.Context, o options, progress io.Writer) (*result, er
 						s.Work = w.name
 					}
 					res.Samples = append(res.Samples, s)
-					tell(progress, o.Rounds, s)
+					printSample(progress, o.Rounds, s)
 				}
 			}
 		}
@@ -109,7 +109,7 @@ func measure(ctx context.Context, o options, c contender, w work, m *machine) []
 	return samples
 }
 
-func tell(w io.Writer, rounds int, s sample) {
+func printSample(w io.Writer, rounds int, s sample) {
 	if s.Invalid != "" {
 		fmt.Fprintf(w, "round %d/%d  %-12s %-16s not valid: %.300s\n", s.Round, rounds, s.Work, s.Contender, s.Invalid)
 		return

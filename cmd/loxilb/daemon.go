@@ -120,7 +120,9 @@ func assemble(c *config.Config, log *slog.Logger, lines *logs.Ring, network *net
 	p.passive = reconcile.NewPassive(p.health, d)
 	p.ipsec = reconcile.NewIPsec(network, d.SetIPsec, c.IPsec == config.IPsecIgnore, state, p.health, o)
 	p.health.FollowRoutes(network.Neighbours().RouteError)
-	look := network.Include(func() []netdev.Problem { return append(unheard(p.health.AsymmetricReplies()), refused(p.ipsec)...) })
+	look := network.Include(func() []netdev.Problem {
+		return append(asymmetricReplies(p.health.AsymmetricReplies()), refused(p.ipsec)...)
+	})
 	p.health.FollowAsymmetricReplies(look)
 	p.ipsec.Changed(look)
 	p.interfaces = reconcile.NewInterfaces(reconcile.InterfacesConfig{

@@ -62,10 +62,10 @@ func (w *dropWatch) run(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
-			w.look()
+			w.check()
 			return
 		case <-tick.C:
-			w.look()
+			w.check()
 		}
 	}
 }
@@ -77,8 +77,8 @@ func (w *dropWatch) begin() {
 	w.newRefusals()
 }
 
-// look logs what was dropped since the last look.
-func (w *dropWatch) look() {
+// check logs what was dropped since the last check.
+func (w *dropWatch) check() {
 	now, err := w.drops()
 	if err != nil {
 		w.log.Error("drops cannot be read", "error", err)
@@ -93,7 +93,7 @@ func (w *dropWatch) look() {
 		if refusals == nil {
 			refusals = w.newRefusals()
 		}
-		w.tell(reason, n, refusals[reason])
+		w.report(reason, n, refusals[reason])
 	}
 	for reason, n := range now {
 		if n -= w.before[reason]; n > 0 && !slices.Contains(ownDrops(), reason) {
@@ -122,11 +122,11 @@ func (w *dropWatch) newRefusals() map[string][]tables.Refusal {
 	return out
 }
 
-// tell logs packets that were dropped for a reason.
-func (w *dropWatch) tell(reason string, packets uint64, refusals []tables.Refusal) {
+// report logs packets that were dropped for a reason.
+func (w *dropWatch) report(reason string, packets uint64, refusals []tables.Refusal) {
 	if len(refusals) > 0 {
 		w.unnamed[reason] = 0
-		w.tellServices(reason, refusals)
+		w.reportServices(reason, refusals)
 		return
 	}
 	log, named := w.log, false
@@ -156,16 +156,16 @@ func warnDropped(log *slog.Logger, reason string, packets uint64) {
 	log.Warn("packets dropped", "reason", reason, "packets", logs.Count(packets), "hint", why.Remedy)
 }
 
-// tellServices logs what services have refused. The first ones have a line each, and go on having
+// reportServices logs what services have refused. The first ones have a line each, and go on having
 // it; the others are counted.
-func (w *dropWatch) tellServices(reason string, refusals []tables.Refusal) {
+func (w *dropWatch) reportServices(reason string, refusals []tables.Refusal) {
 	slices.SortFunc(refusals, func(a, b tables.Refusal) int {
 		return cmp.Or(cmp.Compare(b.Packets, a.Packets), cmp.Compare(a.Service, b.Service))
 	})
 	var others int
 	var packets uint64
 	for _, r := range refusals {
-		if !w.named.take(refusalOf{r.Service, reason}) {
+		if !w.named.admit(refusalOf{r.Service, reason}) {
 			others++
 			packets += r.Packets
 			continue
@@ -199,9 +199,9 @@ func (w *dropWatch) endpoints() string {
 // namedServices are the services that have lines of their own, and when they had one last.
 type namedServices map[refusalOf]time.Time
 
-// take reports whether a service has lines of its own for a reason: few of a reason have, as long
+// admit reports whether a service has lines of its own for a reason: few of a reason have, as long
 // as they need them.
-func (n namedServices) take(of refusalOf) bool {
+func (n namedServices) admit(of refusalOf) bool {
 	now := time.Now()
 	maps.DeleteFunc(n, func(_ refusalOf, last time.Time) bool { return now.Sub(last) > namedFor })
 	if _, has := n[of]; !has {

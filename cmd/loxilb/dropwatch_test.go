@@ -61,7 +61,7 @@ func newDropBench() *dropBench {
 // expect checks once for drops, and compares the log lines without their hints.
 func (b *dropBench) expect(t *testing.T, want ...string) {
 	t.Helper()
-	b.look()
+	b.check()
 	var have []string
 	for line := range strings.Lines(b.out.String()) {
 		_, line, _ = strings.Cut(line, `msg="packets dropped" `)
@@ -114,7 +114,7 @@ func TestManyServicesDrop(t *testing.T) {
 			b.services[i].Packets += 1 + (uint64(i)+50*round)%100
 			b.dropped["no-endpoint"] += 1 + (uint64(i)+50*round)%100
 		}
-		b.look()
+		b.check()
 	}
 	if n := strings.Count(b.out.String(), "\n"); n != 3*(namedDrops+1) || len(b.named) != namedDrops {
 		t.Errorf("%d lines, %d services:\n%s", n, len(b.named), b.out.String())

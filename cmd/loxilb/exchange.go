@@ -101,7 +101,7 @@ func (w *exchangeWatch) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case now := <-tick.C:
-			done, err := w.look(now)
+			done, err := w.check(now)
 			if err != nil {
 				w.log.Error("programs that were replaced", "error", err)
 			}
@@ -112,10 +112,10 @@ func (w *exchangeWatch) run(ctx context.Context) {
 	}
 }
 
-// look does what is due.
-func (w *exchangeWatch) look(now time.Time) (done bool, err error) {
+// check does what is due.
+func (w *exchangeWatch) check(now time.Time) (done bool, err error) {
 	if w.jump != nil {
-		return w.lookBack(now)
+		return w.checkFormer(now)
 	}
 	if now.Sub(w.exchanged.at) > watchedFor {
 		w.log.Info("the programs of this version stay: drops have not jumped")
@@ -132,7 +132,7 @@ func (w *exchangeWatch) look(now time.Time) (done bool, err error) {
 	if err := w.datapath.GoBack(); err != nil {
 		return true, fmt.Errorf("the former programs cannot come back though %v: %w", w.jump, err)
 	}
-	w.tell(now, event.Failed, fmt.Errorf("%v: so the programs of the version before loxilb %s are back, and stay until the next start", w.jump, w.version))
+	w.report(now, event.Failed, fmt.Errorf("%v: so the programs of the version before loxilb %s are back, and stay until the next start", w.jump, w.version))
 	return false, nil
 }
 
@@ -149,8 +149,8 @@ func (w *exchangeWatch) find(now counted) *jump {
 	return most
 }
 
-// lookBack keeps the former programs going, and takes them away if they drop as much.
-func (w *exchangeWatch) lookBack(now time.Time) (done bool, err error) {
+// checkFormer keeps the former programs going, and takes them away if they drop as much.
+func (w *exchangeWatch) checkFormer(now time.Time) (done bool, err error) {
 	if err := w.datapath.FollowFormer(); err != nil || w.back.at.IsZero() || now.Sub(w.back.at) < jumpProof {
 		return false, err
 	}
@@ -166,7 +166,7 @@ func (w *exchangeWatch) lookBack(now time.Time) (done bool, err error) {
 	if err := w.datapath.GoForward(); err != nil {
 		return true, err
 	}
-	w.tell(now, event.Solved, nil)
+	w.report(now, event.Solved, nil)
 	w.log.Info("the programs of this version are there again: those of the version before drop as many", "packets", since.packets, "reason", since.reason)
 	return true, nil
 }
@@ -174,8 +174,8 @@ func (w *exchangeWatch) lookBack(now time.Time) (done bool, err error) {
 // programsID is how the programs are called in statuses and events.
 func programsID() status.ID { return status.ID{Kind: "programs", Key: "exchange"} }
 
-// tell says everywhere why the former programs are back, or that they are not any more.
-func (w *exchangeWatch) tell(now time.Time, what event.Action, why error) {
+// report says everywhere why the former programs are back, or that they are not any more.
+func (w *exchangeWatch) report(now time.Time, what event.Action, why error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	text := why

@@ -71,7 +71,7 @@ func TestGoBack(t *testing.T) {
 				}
 				d.drops["no-connection"] += uint64(rate) * uint64(now.Sub(exchanged)/exchangePeriod%10/9) // once a second
 				var err error
-				if done, err = w.look(now); err != nil {
+				if done, err = w.check(now); err != nil {
 					t.Fatal(err)
 				}
 			}

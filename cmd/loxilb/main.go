@@ -38,11 +38,11 @@ func main() {
 	runtime.LockOSThread()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	os.Exit(config.Main(ctx, tellVersion, os.Args[1:], os.Stdout, os.Stderr, run, config.AgentCommand(agent)))
+	os.Exit(config.Main(ctx, versionText, os.Args[1:], os.Stdout, os.Stderr, run, config.AgentCommand(agent)))
 }
 
-// tellVersion returns what --version prints.
-func tellVersion() (string, error) {
+// versionText returns what --version prints.
+func versionText() (string, error) {
 	abi, err := datapath.ABI()
 	about := build.Of(version, commit, date)
 	about.ObjectABI = abi
@@ -82,7 +82,7 @@ func run(ctx context.Context, c *config.Config) error {
 	if c.Detach {
 		return detach(ctx, network, dir, c.Force)
 	}
-	lock, err := takePins(ctx, dir, log)
+	lock, err := lockPins(ctx, dir, log)
 	if err != nil {
 		return err
 	}
@@ -109,7 +109,7 @@ func run(ctx context.Context, c *config.Config) error {
 		return err
 	}
 	if c.BootFiles != "" {
-		daemon.api.TakeBootFiles(c.BootFiles, unread)
+		daemon.api.LoadBootFiles(c.BootFiles, unread)
 	}
 	return daemon.serve(ctx)
 }

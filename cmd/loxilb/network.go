@@ -25,8 +25,8 @@ func problems(n *netdev.Net) []status.Status {
 	return out
 }
 
-// unheard are endpoints whose answers to clients do not come back here.
-func unheard(endpoints []netip.AddrPort) []netdev.Problem {
+// asymmetricReplies are endpoints whose answers to clients do not come back here.
+func asymmetricReplies(endpoints []netip.AddrPort) []netdev.Problem {
 	list := make([]netdev.Problem, len(endpoints))
 	for i, at := range endpoints {
 		list[i] = netdev.Problem{

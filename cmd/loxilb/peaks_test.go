@@ -31,14 +31,14 @@ func TestPeaks(t *testing.T) {
 	change(func(tx *store.Tx) error { return state.Services.Put(tx, limited) })
 	p := &peaks{state: state}
 	for _, n := range []uint64{3, 9, 5} {
-		p.note(10*n, func(lb.Key) uint64 { return n })
+		p.update(10*n, func(lb.Key) uint64 { return n })
 	}
 	if p.Table() != 90 || p.Service(limited.Key) != 9 || p.Service(lb.Key{}) != 0 {
 		t.Errorf("%d, %d", p.Table(), p.Service(limited.Key))
 	}
 	limited.MaxConnections = 0
 	change(func(tx *store.Tx) error { return state.Services.Put(tx, limited) })
-	p.note(1, func(lb.Key) uint64 { return 50 })
+	p.update(1, func(lb.Key) uint64 { return 50 })
 	if p.Table() != 90 || p.Service(limited.Key) != 0 {
 		t.Errorf("without a limit: %d, %d", p.Table(), p.Service(limited.Key))
 	}

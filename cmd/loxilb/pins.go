@@ -37,9 +37,9 @@ func acquirePins(ctx context.Context, dir string) (*pins.Lock, error) {
 	}
 }
 
-// takePins locks the pin directory for this process, and removes what namespaces that are gone have
+// lockPins locks the pin directory for this process, and removes what namespaces that are gone have
 // left beside it.
-func takePins(ctx context.Context, dir string, log *slog.Logger) (*pins.Lock, error) {
+func lockPins(ctx context.Context, dir string, log *slog.Logger) (*pins.Lock, error) {
 	lock, err := acquirePins(ctx, dir)
 	if inUse := (*pins.InUseError)(nil); errors.As(err, &inUse) {
 		return nil, fmt.Errorf("%w; one daemon serves a network namespace: stop that one first", err)

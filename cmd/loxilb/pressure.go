@@ -41,7 +41,7 @@ func (w *pressureWatch) run(ctx context.Context) {
 	tick := time.NewTicker(pressurePeriod)
 	defer tick.Stop()
 	for {
-		if calm := w.calm(); calm != nil && !w.there() {
+		if calm := w.calm(); calm != nil && !w.active() {
 			tick.Stop()
 			select {
 			case <-ctx.Done():
@@ -55,25 +55,25 @@ func (w *pressureWatch) run(ctx context.Context) {
 			return
 		case now := <-tick.C:
 			if p, err := w.fullness(); err == nil { // the sweep reads the same, and logs what is wrong
-				w.note(p, now)
+				w.update(p, now)
 			}
 		}
 	}
 }
 
-func (w *pressureWatch) there() bool {
+func (w *pressureWatch) active() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return !w.began.IsZero()
 }
 
-// note notes what there is at a time.
-func (w *pressureWatch) note(p report.Pressure, now time.Time) {
+// update notes what there is at a time.
+func (w *pressureWatch) update(p report.Pressure, now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.now = p
 	there := !w.began.IsZero()
-	if presses(&p, there) {
+	if isPressure(&p, there) {
 		w.seen = now
 		if !there {
 			w.began = now
@@ -91,11 +91,11 @@ func (w *pressureWatch) note(p report.Pressure, now time.Time) {
 	}
 }
 
-// presses reports whether there is pressure worth telling: three quarters of the share of a service
+// isPressure reports whether there is pressure worth telling: three quarters of the share of a service
 // are used, or more of the table than half, from which on closed connections give way, or seven
 // eighths of a pool of source ports. What is left of a flood is a quarter of the share, and stays
 // for a minute: so an end takes less than a beginning.
-func presses(p *report.Pressure, before bool) bool {
+func isPressure(p *report.Pressure, before bool) bool {
 	const parts = 16 // of the share of all services
 	least := int64(6)
 	if before {
@@ -147,12 +147,12 @@ func (p *peaks) run(ctx context.Context) {
 	for p.rates.Wait(ctx, seen) == nil {
 		var totals rates.Totals
 		totals, seen = p.rates.Now()
-		p.note(totals.Tracked, func(key lb.Key) uint64 { return p.rates.Service(key).Active })
+		p.update(totals.Tracked, func(key lb.Key) uint64 { return p.rates.Service(key).Active })
 	}
 }
 
-// note adds a reading.
-func (p *peaks) note(tracked uint64, active func(lb.Key) uint64) {
+// update adds a reading.
+func (p *peaks) update(tracked uint64, active func(lb.Key) uint64) {
 	p.find()
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -33,7 +33,7 @@ func TestPressure(t *testing.T) {
 		{20 * time.Second, report.Pressure{HalfOpenOthers: 60, Entries: 440, EntriesMax: 800}, ""}, // --half-open-max=0
 	} {
 		before := w.hub.Last()
-		w.note(step.p, start.Add(step.at))
+		w.update(step.p, start.Add(step.at))
 		var got event.Action
 		if w.hub.Last() > before {
 			e, _, err := events.Next(context.Background())

@@ -23,7 +23,7 @@ func (p *daemon) record(ctx context.Context) {
 	w := &recordWriter{daemon: p, files: flowlog.RecordIn(filepath.Join(p.config.StateDir, "records"))}
 	for ctx.Err() == nil {
 		changed := p.state.Changed()
-		if w.look(); len(w.rules) > 0 {
+		if w.findRules(); len(w.rules) > 0 {
 			w.run(ctx)
 			continue
 		}
@@ -37,16 +37,16 @@ func (p *daemon) record(ctx context.Context) {
 // recordWriter writes while rules record.
 type recordWriter struct {
 	*daemon
-	files  *flowlog.Recording
-	seen   uint64            // revision that rules are of
-	rules  map[uint64]string // that record, by identity
-	said   report.Untold     // of what is left out, by the log
-	saidAt time.Time
-	err    error
+	files    *flowlog.Recording
+	seen     uint64            // revision that rules are of
+	rules    map[uint64]string // that record, by identity
+	logged   report.Omitted    // of what is left out, by the log
+	loggedAt time.Time
+	err      error
 }
 
-// look finds the rules that record.
-func (w *recordWriter) look() {
+// findRules finds the rules that record.
+func (w *recordWriter) findRules() {
 	now := w.state.Snapshot()
 	if w.rules != nil && now.Revision() == w.seen {
 		return
@@ -61,10 +61,10 @@ func (w *recordWriter) look() {
 
 // run writes until no rule records any more.
 func (w *recordWriter) run(ctx context.Context) {
-	w.said, w.saidAt, w.err = report.Untold{}, time.Now(), nil
-	err := w.datapath.RecordRules(ctx, func(list []report.PacketCopy, untold report.Untold) bool {
-		w.tell(untold)
-		w.look()
+	w.logged, w.loggedAt, w.err = report.Omitted{}, time.Now(), nil
+	err := w.datapath.RecordRules(ctx, func(list []report.PacketCopy, omitted report.Omitted) bool {
+		w.reportOmitted(omitted)
+		w.findRules()
 		w.err = w.files.Write(w.named(list))
 		return w.err == nil && len(w.rules) > 0
 	})
@@ -104,11 +104,11 @@ func interfaceNames(network *netdev.Net) map[int]string {
 	return names
 }
 
-// tell says, once in a while, what is left out.
-func (w *recordWriter) tell(untold report.Untold) {
-	if untold == w.said || time.Since(w.saidAt) < recordNews {
+// reportOmitted says, once in a while, what is left out.
+func (w *recordWriter) reportOmitted(omitted report.Omitted) {
+	if omitted == w.logged || time.Since(w.loggedAt) < recordNews {
 		return
 	}
-	w.log.Warn("packets of firewall rules were not recorded", "beyond_rate", logs.Count(untold.Sampled-w.said.Sampled), "no_room", logs.Count(untold.Lost-w.said.Lost))
-	w.said, w.saidAt = untold, time.Now()
+	w.log.Warn("packets of firewall rules were not recorded", "beyond_rate", logs.Count(omitted.Sampled-w.logged.Sampled), "no_room", logs.Count(omitted.Lost-w.logged.Lost))
+	w.logged, w.loggedAt = omitted, time.Now()
 }

@@ -50,12 +50,12 @@ type unservedWatch struct {
 	hub  *event.Hub
 	log  *slog.Logger
 
-	told map[lb.Key]servicestate.State // services that serve nobody, as reported last
-	seen map[lb.Key]servicestate.State // states of the last look that differ from told
+	reported map[lb.Key]servicestate.State // services that serve nobody, as reported last
+	seen     map[lb.Key]servicestate.State // states of the last look that differ from told
 }
 
 func newUnservedWatch(each func(func(lb.Key, uint64, *servicestate.Service)), hub *event.Hub, log *slog.Logger) *unservedWatch {
-	return &unservedWatch{each: each, hub: hub, log: log, told: map[lb.Key]servicestate.State{}, seen: map[lb.Key]servicestate.State{}}
+	return &unservedWatch{each: each, hub: hub, log: log, reported: map[lb.Key]servicestate.State{}, seen: map[lb.Key]servicestate.State{}}
 }
 
 // run watches until ctx ends. To compute the states of 10,000 services takes a tenth of a second,
@@ -74,7 +74,7 @@ func (w *unservedWatch) run(ctx context.Context) {
 			until = time.Now().Add(unservedAfter)
 		}
 		began := time.Now()
-		w.look()
+		w.check()
 		took = time.Since(began)
 	}
 }
@@ -87,36 +87,36 @@ func awaitEvent(ctx context.Context, events *event.Subscription, most time.Durat
 	return err == nil
 }
 
-// look reports changes that two looks in a row have found: a state that lasts for less is noise.
-func (w *unservedWatch) look() {
-	told, seen, lines := map[lb.Key]servicestate.State{}, map[lb.Key]servicestate.State{}, 0
+// check reports changes that two checks in a row have found: a state that lasts for less is noise.
+func (w *unservedWatch) check() {
+	reported, seen, lines := map[lb.Key]servicestate.State{}, map[lb.Key]servicestate.State{}, 0
 	w.each(func(key lb.Key, version uint64, s *servicestate.Service) {
-		before, now := w.told[key], reported(s.State)
+		before, now := w.reported[key], reportedState(s.State)
 		if s.State == servicestate.Pending || s.State == servicestate.Failed {
 			now = before // the status reports these
 		}
 		if before != now {
 			if last, there := w.seen[key]; there && last == now {
 				lines++
-				w.tell(key, version, s, now != "", lines)
+				w.report(key, version, s, now != "", lines)
 				before = now
 			} else {
 				seen[key] = now
 			}
 		}
 		if before != "" {
-			told[key] = before
+			reported[key] = before
 		}
 	})
 	if more := lines - unservedLines; more > 0 {
 		w.log.Warn("more services have stopped serving clients, or serve again", "changes", more, "hint", "loxicmd get lb")
 	}
-	w.told, w.seen = told, seen
+	w.reported, w.seen = reported, seen
 }
 
-// reported returns the state as it is reported: empty if the service serves clients. Connections
+// reportedState returns the state as it is reported: empty if the service serves clients. Connections
 // that end make a draining service drained: no news.
-func reported(s servicestate.State) servicestate.State {
+func reportedState(s servicestate.State) servicestate.State {
 	switch {
 	case s.Serves():
 		return ""
@@ -126,7 +126,7 @@ func reported(s servicestate.State) servicestate.State {
 	return s
 }
 
-func (w *unservedWatch) tell(key lb.Key, version uint64, s *servicestate.Service, bad bool, line int) {
+func (w *unservedWatch) report(key lb.Key, version uint64, s *servicestate.Service, bad bool, line int) {
 	e := event.Object{ObjectKind: kinds.ServiceName, Key: key.String(), Version: version, Action: event.Solved, Error: "it serves clients again (" + s.Summary() + ")"}
 	if bad {
 		e.Action, e.Error = event.Failed, "it is "+string(s.State)+" ("+s.Summary()+"): no endpoint that is up takes new connections"

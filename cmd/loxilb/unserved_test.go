@@ -46,7 +46,7 @@ func TestUnserved(t *testing.T) {
 		log.Reset()
 		for state := range strings.FieldsSeq(step.states) {
 			now = servicestate.State(state)
-			w.look()
+			w.check()
 		}
 		lines := slices.DeleteFunc(strings.Split(log.String(), "\n"), func(s string) bool { return s == "" })
 		ok := len(lines) == len(step.lines)
@@ -62,8 +62,8 @@ func TestUnserved(t *testing.T) {
 	}
 	now = "" // deleted: nothing is kept or logged
 	log.Reset()
-	if w.look(); log.Len() > 0 || len(w.told)+len(w.seen) > 0 {
-		t.Error(log.String(), w.told, w.seen)
+	if w.check(); log.Len() > 0 || len(w.reported)+len(w.seen) > 0 {
+		t.Error(log.String(), w.reported, w.seen)
 	}
 }
 

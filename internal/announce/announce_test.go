@@ -138,7 +138,7 @@ func (l *lab) capture(t *testing.T) {
 			if err != nil {
 				return
 			}
-			if vip, mac, ok := told(buf[:n]); ok {
+			if vip, mac, ok := announced(buf[:n]); ok {
 				l.frames <- vip.String() + " " + mac.String()
 			}
 		}
@@ -149,8 +149,8 @@ func (l *lab) capture(t *testing.T) {
 	})
 }
 
-// told parses an announcement, and reports whether the frame is one.
-func told(f []byte) (netip.Addr, net.HardwareAddr, bool) {
+// announced parses an announcement, and reports whether the frame is one.
+func announced(f []byte) (netip.Addr, net.HardwareAddr, bool) {
 	mac := net.HardwareAddr(append([]byte(nil), f[6:12]...))
 	switch {
 	case len(f) >= 42 && f[12] == 8 && f[13] == 6 && string(f[28:32]) == string(f[38:42]):

@@ -4,7 +4,7 @@ import "slices"
 
 // Flags returns those of the daemon.
 func Flags() []Section[Flag] {
-	return slices.Concat(listening(), packets(), others(), oursOnly())
+	return slices.Concat(listening(), packets(), otherFlags(), oursOnly())
 }
 
 func listening() []Section[Flag] {
@@ -75,7 +75,7 @@ func packets() []Section[Flag] {
 	}
 }
 
-func others() []Section[Flag] {
+func otherFlags() []Section[Flag] {
 	return []Section[Flag]{
 		{"Boot configuration", []Flag{
 			{Name: "config-path", Default: "/etc/loxilb/", State: Differs, Inert: true, Compat: true, Note: "files there are read with --compat only: the services are kept in --state-dir"},

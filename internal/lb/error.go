@@ -131,7 +131,7 @@ func Printable(s string) string { return printable(s) }
 
 // printable cuts a value at maxShown and escapes unprintable characters, and quotes.
 func printable(s string) string {
-	kept := shortened(s)
+	kept := truncated(s)
 	cut := ""
 	if kept != s {
 		kept, cut = strings.TrimSuffix(kept, "..."), "..."
@@ -140,8 +140,8 @@ func printable(s string) string {
 	return q[1:len(q)-1] + cut
 }
 
-// shortened cuts a value at maxShown, between characters.
-func shortened(s string) string {
+// truncated cuts a value at maxShown, between characters.
+func truncated(s string) string {
 	if len(s) <= maxShown {
 		return s
 	}

@@ -171,11 +171,11 @@ func (s *Service) JudgesHandshakes() bool {
 // fail.
 func (s *Service) TakesOutliersOut() bool { return s.JudgesHandshakes() && len(s.Endpoints) > 1 }
 
-// HeedsResets reports whether each connection that an endpoint resets, or never answers, counts
+// ConsidersResets reports whether each connection that an endpoint resets, or never answers, counts
 // against it. Where the client's address decides which endpoint it gets, one client could have that
 // endpoint taken out: resets do not count, and of connections without an answer, each client counts
 // once.
-func (s *Service) HeedsResets() bool {
+func (s *Service) ConsidersResets() bool {
 	return s.Outlier == OutlierOn || !slices.Contains([]Algorithm{Hash, Persist}, s.Algorithm)
 }
 

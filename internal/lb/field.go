@@ -52,7 +52,7 @@ func (f *Field[T]) Copy(to, from *T) { f.form.copy(to, from) }
 // Show returns the value for people: as text, shortened if it is long, and "none" if it is empty.
 func (f *Field[T]) Show(t *T) string {
 	if s := f.form.text(t); s != "" {
-		return shortened(s)
+		return truncated(s)
 	}
 	return "none"
 }

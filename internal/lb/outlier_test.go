@@ -39,8 +39,8 @@ func TestOutlier(t *testing.T) {
 			}
 			continue
 		}
-		if err != nil || s.TakesOutliersOut() != c.out || s.HeedsResets() != c.resets {
-			t.Errorf("%s: %t, resets %t, %v", c.service, s.TakesOutliersOut(), s.HeedsResets(), err)
+		if err != nil || s.TakesOutliersOut() != c.out || s.ConsidersResets() != c.resets {
+			t.Errorf("%s: %t, resets %t, %v", c.service, s.TakesOutliersOut(), s.ConsidersResets(), err)
 		}
 	}
 }

@@ -163,7 +163,7 @@ func setMembers[T any](t *T, fields []Field[T], members map[string]any, others .
 			continue
 		}
 		left--
-		value, ok := like(f.form.get(t), v)
+		value, ok := convert(f.form.get(t), v)
 		if !ok {
 			return fmt.Errorf("%s is of the wrong type", f.Record)
 		}
@@ -189,8 +189,8 @@ func unknownMembers[T any](members map[string]any, fields []Field[T], others []s
 	return names
 }
 
-// like makes of a decoded JSON value one of the type that sample has.
-func like(sample, v any) (any, bool) {
+// convert makes of a decoded JSON value one of the type that sample has.
+func convert(sample, v any) (any, bool) {
 	switch sample.(type) {
 	case int:
 		n, ok := v.(float64)

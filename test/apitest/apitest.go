@@ -51,13 +51,13 @@ type fake struct {
 	Asking      func()       // called when somebody asks for sessions
 	Asked       atomic.Int32 // how often
 	Conns       []report.Connection
-	Sought      report.Sought // by the last request for them
+	Sought      report.ConnectionQuery // by the last request for them
 	ApplyErr    error
 	Meanwhile   func() // is called by Wait
 	Waits       bool   // until the table has it
 	ConnErr     error
 	Events      []report.ConnectionEvent // all at once, and then nothing
-	Untold      report.Untold
+	Untold      report.Omitted
 	WatchErr    error
 	WatchLasts  bool // until its context ends
 	WatchRate   int  // that was asked for
@@ -171,7 +171,7 @@ func (f *fake) Connections(_ context.Context, yield func(report.Connection) bool
 }
 
 // ConnectionsFrom has the index of a connection for a place.
-func (f *fake) ConnectionsFrom(_ context.Context, from int, sought report.Sought, yield func(report.Connection) bool) (next int, err error) {
+func (f *fake) ConnectionsFrom(_ context.Context, from int, sought report.ConnectionQuery, yield func(report.Connection) bool) (next int, err error) {
 	f.Sought = sought
 	for i := from; i < len(f.Conns); i++ {
 		if !yield(f.Conns[i]) {
@@ -203,7 +203,7 @@ func (f *fake) EndConnections(_ context.Context, from, rate int, matches func(*r
 	return done, errors.Join(err, f.ConnErr)
 }
 
-func (f *fake) WatchConnections(ctx context.Context, rate int, yield func([]report.ConnectionEvent, report.Untold) bool) error {
+func (f *fake) WatchConnections(ctx context.Context, rate int, yield func([]report.ConnectionEvent, report.Omitted) bool) error {
 	if !f.WatchLasts { // several at once
 		f.WatchRate = rate
 	}
@@ -216,9 +216,9 @@ func (f *fake) WatchConnections(ctx context.Context, rate int, yield func([]repo
 	return f.WatchErr
 }
 
-func (f *fake) TracePackets(_ context.Context, _ report.TraceFilter, yield func([]report.PacketTrace, report.Untold) bool) error {
+func (f *fake) TracePackets(_ context.Context, _ report.TraceFilter, yield func([]report.PacketTrace, report.Omitted) bool) error {
 	if f.WatchErr == nil {
-		yield(nil, report.Untold{})
+		yield(nil, report.Omitted{})
 	}
 	return f.WatchErr
 }

@@ -71,7 +71,7 @@ func run(ctx context.Context, args []string) error {
 	}
 	err = d.play(ctx)
 	if err == nil && *keep {
-		d.tellHowToPlay()
+		d.printHowToPlay()
 		return nil
 	}
 	return errors.Join(err, d.close())

@@ -34,7 +34,7 @@ func (d *demo) play(ctx context.Context) error {
 		return err
 	}
 	say("Requests of the client to http://%s/", vip)
-	if err := d.ask(ctx); err != nil {
+	if err := d.request(ctx); err != nil {
 		return errors.Join(err, d.logged())
 	}
 	say("What the balancer says")
@@ -102,9 +102,9 @@ func (d *demo) loxicmd(args ...string) error {
 	return nil
 }
 
-// ask sends requests, shows who answered each, and fails unless that is the order written, without
+// request sends requests, shows who answered each, and fails unless that is the order written, without
 // exception.
-func (d *demo) ask(ctx context.Context) error {
+func (d *demo) request(ctx context.Context) error {
 	var want []string
 	for _, e := range strings.Split(endpoints, ",") {
 		want = append(want, strings.TrimSuffix(e, ":1"))
@@ -133,7 +133,7 @@ func (d *demo) logged() error {
 	return fmt.Errorf("the balancer's log:\n%s", d.daemon.Log())
 }
 
-func (d *demo) tellHowToPlay() {
+func (d *demo) printHowToPlay() {
 	say("It goes on running. Play with it, as root:")
 	for _, line := range []string{
 		"ip netns exec " + d.Client.Namespace + " curl http://" + vip + "/",

@@ -177,7 +177,7 @@ func findSum(frame []byte) (s sum, ok bool) {
 		return s, false
 	}
 	for at := ethernet; ; {
-		if s, ok = addressed(frame, at); !ok {
+		if s, ok = parseIP(frame, at); !ok {
 			return s, false
 		}
 		switch {
@@ -191,8 +191,8 @@ func findSum(frame []byte) (s sum, ok bool) {
 	}
 }
 
-// addressed parses the IP header at an offset.
-func addressed(frame []byte, at int) (s sum, ok bool) {
+// parseIP parses the IP header at an offset.
+func parseIP(frame []byte, at int) (s sum, ok bool) {
 	const shortest = 20 + 8
 	if len(frame) < at+shortest {
 		return s, false

@@ -18,7 +18,7 @@ const knownTime = 10 * time.Minute
 // protocols than TCP.
 const answeredTime = knownTime / 4
 
-// client is what is known of an address: of IPv6 its network.
+// clientOf returns the prefix that counts as one client: an IPv4 address, or an IPv6 network.
 func clientOf(a netip.Addr) netip.Prefix {
 	bits := 32
 	if a.Is6() {

@@ -108,7 +108,7 @@ func (a *Audit) Write(e Entry) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	e.Time = a.now().UTC()
-	if !a.mayTell(&e) {
+	if !a.mayLog(&e) {
 		a.suppressed++
 		return nil
 	}
@@ -118,7 +118,7 @@ func (a *Audit) Write(e Entry) error {
 		return err
 	}
 	line = append(line, '\n')
-	if a.file != nil && !a.there() {
+	if a.file != nil && !a.isCurrent() {
 		_ = a.file.Close() // of a file that has no name any more
 		a.file = nil
 	}
@@ -135,16 +135,16 @@ func (a *Audit) Write(e Entry) error {
 	// One call, so that a process that dies leaves a whole line or none.
 	n, err := a.file.Write(line)
 	if err != nil {
-		return fmt.Errorf("write the audit log: %w", errors.Join(err, a.takeBack(n)))
+		return fmt.Errorf("write the audit log: %w", errors.Join(err, a.truncate(n)))
 	}
 	a.size += int64(n)
 	a.suppressed = 0
 	return nil
 }
 
-// takeBack removes the last n bytes of a line that a full disk has cut: the next line would become
+// truncate removes the last n bytes of a line that a full disk has cut: the next line would become
 // part of it. If that fails, the next request opens the file again, which ends the line.
-func (a *Audit) takeBack(n int) error {
+func (a *Audit) truncate(n int) error {
 	if n <= 0 || a.file.Truncate(a.size) == nil {
 		return nil
 	}
@@ -153,14 +153,14 @@ func (a *Audit) takeBack(n int) error {
 	return err
 }
 
-// there reports whether the file still has its name: somebody may have moved or deleted it.
-func (a *Audit) there() bool {
+// isCurrent reports whether the file still has its name: somebody may have moved or deleted it.
+func (a *Audit) isCurrent() bool {
 	named, err1 := os.Stat(filepath.Join(a.dir, auditName))
 	open, err2 := a.file.Stat()
 	return err1 == nil && err2 == nil && os.SameFile(named, open)
 }
 
-func (a *Audit) mayTell(e *Entry) bool {
+func (a *Audit) mayLog(e *Entry) bool {
 	who := "viewer " + e.Who
 	switch {
 	case e.Stranger:

@@ -37,8 +37,8 @@ func newHasher() *hasher { return &hasher{make(chan struct{}, 1), make(chan stru
 // errBusy reports that others' passwords are being checked.
 var errBusy = errors.New("other passwords are being checked: try again")
 
-// take waits for a turn, and returns a function that ends it.
-func (h *hasher) take(ctx context.Context, known bool) (done func(), err error) {
+// acquire waits for a turn, and returns a function that ends it.
+func (h *hasher) acquire(ctx context.Context, known bool) (done func(), err error) {
 	var ofKnown chan struct{} // nil is never ready
 	if known {
 		ofKnown = h.ofKnown
@@ -55,7 +55,7 @@ func (h *hasher) take(ctx context.Context, known bool) (done func(), err error) 
 
 // hash makes the text that is kept, in the form of the reference implementation.
 func (h *hasher) hash(ctx context.Context, password string) (string, error) {
-	done, err := h.take(ctx, true) // those who set passwords have logged in
+	done, err := h.acquire(ctx, true) // those who set passwords have logged in
 	if err != nil {
 		return "", err
 	}
@@ -70,7 +70,7 @@ func (h *hasher) hash(ctx context.Context, password string) (string, error) {
 // matches compares a password with the text that was kept. For a text that is none it takes as
 // long, and is false: how long an answer takes does not tell whether there is a user.
 func (h *hasher) matches(ctx context.Context, kept, password string, known bool) (bool, error) {
-	done, err := h.take(ctx, known)
+	done, err := h.acquire(ctx, known)
 	if err != nil {
 		return false, err
 	}

@@ -73,12 +73,12 @@ func (u *Users) List() []User {
 	c := u.content.Load()
 	out := make([]User, len(c.Users))
 	for i, one := range c.Users {
-		out[i] = one.shown()
+		out[i] = one.public()
 	}
 	return out
 }
 
-func (u *user) shown() User {
+func (u *user) public() User {
 	role, _ := ParseRole(u.Role) // read and Add have checked it
 	return User{u.ID, u.Name, role, u.Created}
 }
@@ -106,7 +106,7 @@ func (u *Users) Add(ctx context.Context, name, password string, role Role) (User
 		one := &user{ID: c.NextID, Name: name, Role: role.String(), Password: hash, Created: u.now().UTC().Truncate(time.Second)}
 		c.NextID++
 		c.Users = append(c.Users, one)
-		added = one.shown()
+		added = one.public()
 		return nil
 	})
 	return added, err
@@ -168,7 +168,7 @@ func (u *Users) Delete(id int64) error {
 func (u *Users) Login(ctx context.Context, name, password string, known bool) (token string, who User, err error) {
 	kept := ""
 	if one := u.content.Load().byName(name); one != nil {
-		kept, who = one.Password, one.shown()
+		kept, who = one.Password, one.public()
 	}
 	if len(password) > maxPassword {
 		return "", who, ErrLogin
@@ -212,7 +212,7 @@ func (u *Users) Who(token string) (User, bool) {
 	c := u.content.Load()
 	if s := c.session(digest(token)); s != nil && u.now().Before(s.Expires) {
 		if one := c.byID(s.User); one != nil {
-			return one.shown(), true
+			return one.public(), true
 		}
 	}
 	return User{}, false

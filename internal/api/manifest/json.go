@@ -127,7 +127,7 @@ func (v *jsonValue) elements() (list []value, ok bool) {
 }
 
 func (v *jsonValue) json(r *reader) json.RawMessage {
-	if name, offset := twice(v.raw); offset >= 0 {
+	if name, offset := duplicateKey(v.raw); offset >= 0 {
 		line, column := placeOf(v.file, v.start+offset)
 		r.failed(line, column, "%s is given twice", name)
 	}
@@ -147,9 +147,9 @@ func fold(name string) string {
 	}, name)
 }
 
-// twice finds a property that an object has twice, and where the second one ends; -1: there is
+// duplicateKey finds a property that an object has twice, and where the second one ends; -1: there is
 // none. Of two the decoder would take the last, and the other would be lost.
-func twice(raw []byte) (name string, offset int) {
+func duplicateKey(raw []byte) (name string, offset int) {
 	type open struct {
 		names map[string]bool // nil: a list
 		value bool            // of a name, comes next

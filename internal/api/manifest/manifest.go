@@ -66,7 +66,7 @@ const (
 func Read(file string, data []byte, assume string) ([]Object, Errors) {
 	r := &reader{file: file, assume: assume}
 	for doc := range documents(data, r) {
-		if r.document(doc, true); r.enough() {
+		if r.document(doc, true); r.full() {
 			break
 		}
 	}
@@ -108,7 +108,7 @@ type reader struct {
 }
 
 func (r *reader) failed(line, column int, format string, args ...any) {
-	if r.enough() {
+	if r.full() {
 		return
 	}
 	text := fmt.Sprintf(format, args...)
@@ -118,8 +118,8 @@ func (r *reader) failed(line, column int, format string, args ...any) {
 	r.errors = append(r.errors, Error{Position{r.file, line, column}, text})
 }
 
-// enough is true when no more is looked for.
-func (r *reader) enough() bool { return len(r.errors) >= maxErrors }
+// full reports whether no further errors are collected.
+func (r *reader) full() bool { return len(r.errors) >= maxErrors }
 
 func (r *reader) wrong(v value, format string, args ...any) {
 	line, column := v.place()
@@ -146,7 +146,7 @@ func (r *reader) document(v value, top bool) {
 	if r.lists(v) {
 		return
 	}
-	if kind, ok := r.guess(v); ok {
+	if kind, ok := r.guessKind(v); ok {
 		r.add(kind, v, v, nil)
 		return
 	}
@@ -155,7 +155,7 @@ func (r *reader) document(v value, top bool) {
 
 func (r *reader) list(elements []value) {
 	for _, e := range elements {
-		if r.document(e, false); r.enough() {
+		if r.document(e, false); r.full() {
 			return
 		}
 	}
@@ -188,7 +188,7 @@ func (r *reader) typed(v, kind value) {
 	}
 	seen := map[string]bool{}
 	for _, name := range v.names() {
-		if r.enough() {
+		if r.full() {
 			return
 		}
 		if seen[fold(name)] {
@@ -222,17 +222,17 @@ func (r *reader) lists(v value) (found bool) {
 			}
 			list, _ := v.member(name)
 			elements, ok := list.elements()
-			if !ok && !list.null() || r.other(k, elements) {
+			if !ok && !list.null() || r.isOtherKind(k, elements) {
 				continue
 			}
 			found = true
 			for _, e := range elements {
-				if r.enough() {
+				if r.full() {
 					break
 				}
 				if !e.object() {
 					r.wrong(e, "a member of %s is no object", name)
-				} else if !needless(k, e) {
+				} else if !isDerived(k, e) {
 					r.add(k, e, e, nil)
 				}
 			}
@@ -242,8 +242,8 @@ func (r *reader) lists(v value) (found bool) {
 	return found
 }
 
-// other reports whether a list is of another kind that shares its name.
-func (r *reader) other(k kinds.Words, elements []value) bool {
+// isOtherKind reports whether a list is of another kind that shares its name.
+func (r *reader) isOtherKind(k kinds.Words, elements []value) bool {
 	if k.Member == "" {
 		return false
 	}
@@ -257,8 +257,8 @@ func (r *reader) other(k kinds.Words, elements []value) bool {
 	return !has
 }
 
-// needless is what GET endpoint shows only because services have it probed.
-func needless(k kinds.Words, v value) bool {
+// isDerived is what GET endpoint shows only because services have it probed.
+func isDerived(k kinds.Words, v value) bool {
 	if k.Document != kinds.EndpointDocument {
 		return false
 	}
@@ -275,8 +275,8 @@ func elementsOf(v value) ([]value, bool) {
 	return v.elements()
 }
 
-// guess returns the kind of an object that stands alone, as POST takes it.
-func (r *reader) guess(v value) (kinds.Words, bool) {
+// guessKind returns the kind of an object that stands alone, as POST takes it.
+func (r *reader) guessKind(v value) (kinds.Words, bool) {
 	if k, ok := Find(r.assume); ok {
 		return k, true
 	}

@@ -37,7 +37,7 @@ func yamlDocuments(data []byte, r *reader) iter.Seq[value] {
 			if err := yaml.Unmarshal(part.text, &doc); err != nil {
 				line, text := syntaxOf(err)
 				r.failed(part.above+line, columnOf(part.text, line), "it is not YAML: %s", text)
-				if r.enough() {
+				if r.full() {
 					return
 				}
 				continue

@@ -97,20 +97,20 @@ func verifiedText(r v1.Verified, all bool) string {
 		}
 		b.WriteString(t.String())
 	}
-	rows, unsettled, told := 0, 0, map[string]int{}
+	rows, unsettled, listed := 0, 0, map[string]int{}
 	for _, d := range r.Differences {
 		fmt.Fprintf(&b, "%s: %s %s\n", d.Table, d.Row, d.What)
 		if d.Repaired {
 			b.WriteString("  repaired\n")
 		} else {
 			fmt.Fprintf(&b, "  fix: %s\n", d.Mend)
-			told[d.Table]++
+			listed[d.Table]++
 		}
 	}
 	for _, t := range r.Tables {
 		rows += t.Rows
 		unsettled += t.Unsettled
-		if more := t.Differences - told[t.Name]; more > 0 {
+		if more := t.Differences - listed[t.Name]; more > 0 {
 			fmt.Fprintf(&b, "%s: %d more rows differ\n", t.Name, more)
 		}
 		if t.Error != "" {

@@ -133,7 +133,7 @@ func (a *asker) doctor(ctx context.Context) ([]byte, error) {
 	if body, err := a.get(ctx, "/doctor"); err == nil {
 		return body, nil
 	}
-	return json.MarshalIndent(doctor.ToAPI(doctor.Here(doctor.Facts{}).Look()), "", " ")
+	return json.MarshalIndent(doctor.ToAPI(doctor.Here(doctor.Facts{}).Examine()), "", " ")
 }
 
 // ownAddresses returns the addresses of this machine, of services and of endpoints: they are not

@@ -48,18 +48,18 @@ func doctorCommand(o *session.Options) *cobra.Command {
 
 // patientOf returns a diagnosis: the daemon's, or one made from here.
 type patientOf interface {
-	look(context.Context) (v1.Diagnosis, error)
-	mend(ctx context.Context, id string) ([]string, error)
+	check(context.Context) (v1.Diagnosis, error)
+	fix(ctx context.Context, id string) ([]string, error)
 }
 
 func examine(ctx context.Context, o *session.Options, fix, yes bool) error {
 	var who patientOf = &remote{o}
-	d, err := who.look(ctx)
+	d, err := who.check(ctx)
 	var failed *session.Failure
 	if errors.As(err, &failed) && failed.Code == session.ExitUnreachable && !o.Elsewhere() {
 		fmt.Fprintln(o.Env.Stderr, "No daemon answers in this network namespace: services, endpoints and VIPs are not checked.")
 		who = local{}
-		d, err = who.look(ctx)
+		d, err = who.check(ctx)
 	}
 	if err != nil {
 		return err
@@ -106,7 +106,7 @@ func mendAll(ctx context.Context, o *session.Options, who patientOf, d v1.Diagno
 				continue
 			}
 		}
-		done, err := who.mend(ctx, f.Id)
+		done, err := who.fix(ctx, f.Id)
 		if err != nil {
 			return d, err
 		}
@@ -114,13 +114,13 @@ func mendAll(ctx context.Context, o *session.Options, who patientOf, d v1.Diagno
 			return d, err
 		}
 	}
-	return who.look(ctx)
+	return who.check(ctx)
 }
 
 // remote is the daemon's.
 type remote struct{ o *session.Options }
 
-func (r *remote) look(ctx context.Context) (d v1.Diagnosis, err error) {
+func (r *remote) check(ctx context.Context) (d v1.Diagnosis, err error) {
 	client, err := r.o.Client()
 	if err != nil {
 		return d, err
@@ -128,7 +128,7 @@ func (r *remote) look(ctx context.Context) (d v1.Diagnosis, err error) {
 	return session.As[v1.Diagnosis](r.o.Answer(client.GetDoctor(ctx)))
 }
 
-func (r *remote) mend(ctx context.Context, id string) ([]string, error) {
+func (r *remote) fix(ctx context.Context, id string) ([]string, error) {
 	client, err := r.o.Client()
 	if err != nil {
 		return nil, err
@@ -140,11 +140,11 @@ func (r *remote) mend(ctx context.Context, id string) ([]string, error) {
 // local runs the checks itself.
 type local struct{}
 
-func (local) look(context.Context) (v1.Diagnosis, error) {
-	return doctor.ToAPI(doctor.Here(doctor.Facts{}).Look()), nil
+func (local) check(context.Context) (v1.Diagnosis, error) {
+	return doctor.ToAPI(doctor.Here(doctor.Facts{}).Examine()), nil
 }
 
-func (local) mend(_ context.Context, id string) ([]string, error) {
+func (local) fix(_ context.Context, id string) ([]string, error) {
 	if os.Geteuid() != 0 {
 		return nil, session.Refused("only root can apply fixes")
 	}

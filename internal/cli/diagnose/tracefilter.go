@@ -29,14 +29,14 @@ func filter(words []string) (*v1.TracePacketsParams, error) {
 			return nil, fmt.Errorf("filter keyword %q is given twice", key)
 		}
 		said[key] = true
-		if err := take(params, key, value); err != nil {
+		if err := setFilter(params, key, value); err != nil {
 			return nil, err
 		}
 	}
 	return params, nil
 }
 
-func take(params *v1.TracePacketsParams, key, value string) error {
+func setFilter(params *v1.TracePacketsParams, key, value string) error {
 	members := map[string]*string{
 		"host": &params.Host, "proto": &params.Protocol, "vip": &params.Vip, "service": &params.Service, "interface": &params.Interface, "verdict": &params.Verdict,
 		"reason": &params.Reason,

@@ -38,12 +38,12 @@ func lines(p *v1.PacketTrace, wide bool) string {
 	if after == data {
 		after = ""
 	}
-	fmt.Fprintf(&b, "%s\nout %s %s  # %s%s%s\n", data, leaves(p), line, p.Verdict, took, after)
+	fmt.Fprintf(&b, "%s\nout %s %s  # %s%s%s\n", data, outgoing(p), line, p.Verdict, took, after)
 	return b.String()
 }
 
-// leaves returns the outgoing interface.
-func leaves(p *v1.PacketTrace) string {
+// outgoing returns the outgoing interface.
+func outgoing(p *v1.PacketTrace) string {
 	if p.Out == "" {
 		return "kernel"
 	}

@@ -61,7 +61,7 @@ func applyCommand(o *session.Options) *cobra.Command {
 			if f.confirm != 0 && (f.confirm < time.Second || f.confirm > 24*time.Hour || f.confirm%time.Second != 0) {
 				return fmt.Errorf("--confirm %s is out of range (allowed: whole seconds, 1s to 24h)", f.confirm)
 			}
-			return f.run(cmd.Context(), o, v1.ApplyRequest{Force: f.force, Confirm: v1.Seconds(f.confirm / time.Second), Doing: doing("apply", f.all())})
+			return f.run(cmd.Context(), o, v1.ApplyRequest{Force: f.force, Confirm: v1.Seconds(f.confirm / time.Second), Doing: describeSources("apply", f.all())})
 		},
 	}
 	f.register(cmd)
@@ -173,12 +173,12 @@ func FileFlag(o *session.Options, cmd *cobra.Command, remove bool) func(*cobra.C
 		if err != nil {
 			return err
 		}
-		return sendObjects(cmd.Context(), o, objects, v1.ApplyRequest{Remove: remove, Doing: doing(cmd.Name(), list)})
+		return sendObjects(cmd.Context(), o, objects, v1.ApplyRequest{Remove: remove, Doing: describeSources(cmd.Name(), list)})
 	}
 }
 
-// doing returns the revision's description.
-func doing(verb string, list []source) string {
+// describeSources returns the revision's description.
+func describeSources(verb string, list []source) string {
 	names := make([]string, len(list))
 	for i, s := range list {
 		names[i] = s.path
@@ -263,7 +263,7 @@ func printResult(o *session.Options, answer []byte, plan bool) error {
 	if len(r.Changes) == 0 {
 		return o.Print("unchanged\n")
 	}
-	text := fmt.Sprintf("success: revision %d: %s\n", r.Revision, tally(&r, "added", "changed", "removed"))
+	text := fmt.Sprintf("success: revision %d: %s\n", r.Revision, countChanges(&r, "added", "changed", "removed"))
 	for _, k := range r.Kept {
 		text += "left as it is, as a controller manages it: " + k + "\n"
 	}
@@ -273,8 +273,8 @@ func printResult(o *session.Options, answer []byte, plan bool) error {
 	return o.Print(text)
 }
 
-// tally counts the changes in words.
-func tally(r *v1.ApplyResult, add, change, remove string) string {
+// countChanges counts the changes in words.
+func countChanges(r *v1.ApplyResult, add, change, remove string) string {
 	count := map[string]int{}
 	for _, c := range r.Changes {
 		count[c.Action]++
@@ -339,7 +339,7 @@ func planText(r *v1.ApplyResult) string {
 	if len(r.Changes) == 0 {
 		return b.String() + "nothing to do\n"
 	}
-	b.WriteString(tally(r, "to add", "to change", "to remove"))
+	b.WriteString(countChanges(r, "to add", "to change", "to remove"))
 	switch cut {
 	case 0:
 		b.WriteString("; cuts no live connection")

@@ -283,7 +283,7 @@ func (r *interfaceReader) linkAdd(at manifest.Position, words []string) (*object
 	case "bridge":
 		vid, err := numberOf(o["name"], "vlan")
 		if err == nil {
-			err = none(o, "link", "id", "dev", "dstport", "protocol", "local")
+			err = refuseOptions(o, "link", "id", "dev", "dstport", "protocol", "local")
 		}
 		if err != nil {
 			return nil, err
@@ -296,7 +296,7 @@ func (r *interfaceReader) linkAdd(at manifest.Position, words []string) (*object
 		if err != nil || o["link"] == "" || o["name"] == "" {
 			return nil, fmt.Errorf("a VLAN interface is created by: ip link add link DEV name DEV.ID type vlan id ID")
 		}
-		if err := none(o, "dev", "dstport", "local"); err != nil {
+		if err := refuseOptions(o, "dev", "dstport", "local"); err != nil {
 			return nil, err
 		}
 		if r.tagged == nil {
@@ -308,8 +308,8 @@ func (r *interfaceReader) linkAdd(at manifest.Position, words []string) (*object
 	return nil, fmt.Errorf("type %.100q is not supported (allowed: bridge (of a VLAN), vlan, vxlan)", o["type"])
 }
 
-// none refuses options of other types.
-func none(o map[string]string, names ...string) error {
+// refuseOptions refuses options of other types.
+func refuseOptions(o map[string]string, names ...string) error {
 	for _, name := range names {
 		if _, ok := o[name]; ok {
 			return fmt.Errorf("%s is not supported for type %s", name, o["type"])
@@ -325,7 +325,7 @@ func (r *interfaceReader) vxlan(at manifest.Position, o map[string]string) (*obj
 		err = fmt.Errorf("%s has id %.100q: the name of a tunnel must contain its id", o["name"], o["id"])
 	}
 	if err == nil {
-		err = none(o, "link", "protocol")
+		err = refuseOptions(o, "link", "protocol")
 	}
 	if err != nil {
 		return nil, err

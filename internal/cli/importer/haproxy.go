@@ -98,7 +98,7 @@ func (r *haproxyReader) keyword(number int, s *haproxySection, words []string) {
 	case "bind":
 		for _, w := range words[min(2, len(words)):] {
 			if w == "ssl" || w == "accept-proxy" {
-				r.note(number, "bind %s is skipped: it has %s, but loxilb forwards connections unchanged", argument, w)
+				r.addNote(number, "bind %s is skipped: it has %s, but loxilb forwards connections unchanged", argument, w)
 				return
 			}
 		}
@@ -118,9 +118,9 @@ func (r *haproxyReader) keyword(number int, s *haproxySection, words []string) {
 	case "option":
 		r.option(number, s, words[1:])
 	case "source":
-		r.note(number, "source is ignored: set source addresses with --snat")
+		r.addNote(number, "source is ignored: set source addresses with --snat")
 	default:
-		r.note(number, "%s is ignored: not supported by loxilb", strings.Join(words[:min(2, len(words))], " "))
+		r.addNote(number, "%s is ignored: not supported by loxilb", strings.Join(words[:min(2, len(words))], " "))
 	}
 }
 
@@ -135,7 +135,7 @@ func (r *haproxyReader) balance(number int, s *haproxySection, name string) {
 	case "source":
 		s.pool.Algorithm = lb.Persist
 	default:
-		r.note(number, "balance %s: not supported by loxilb, weighted round robin is used", name)
+		r.addNote(number, "balance %s: not supported by loxilb, weighted round robin is used", name)
 		s.pool.Algorithm = lb.Priority
 	}
 }
@@ -146,7 +146,7 @@ func (r *haproxyReader) timeout(number int, s *haproxySection, words []string) {
 	}
 	d, err := haproxyTime(words[2])
 	if err != nil {
-		r.note(number, "timeout %q is not a duration", words[2])
+		r.addNote(number, "timeout %q is not a duration", words[2])
 		return
 	}
 	if d = min(max(d.Round(time.Second), time.Second), 24*time.Hour); s.pool.IdleTimeout == 0 || d < s.pool.IdleTimeout {
@@ -183,16 +183,16 @@ func (r *haproxyReader) option(number int, s *haproxySection, words []string) {
 			s.pool.Probe.Request = words[1]
 		}
 		if len(words) > 2 && words[1] != "GET" {
-			r.note(number, "option httpchk uses %s, but loxilb probes with GET", words[1])
+			r.addNote(number, "option httpchk uses %s, but loxilb probes with GET", words[1])
 		}
 	default:
-		r.note(number, "option %s is ignored: not supported by loxilb", words[0])
+		r.addNote(number, "option %s is ignored: not supported by loxilb", words[0])
 	}
 }
 
 func (r *haproxyReader) server(number int, s *haproxySection, words []string) {
 	if len(words) < 3 {
-		r.note(number, "a server needs a name and an address")
+		r.addNote(number, "a server needs a name and an address")
 		return
 	}
 	e := lb.Endpoint{Weight: 1}
@@ -205,11 +205,11 @@ func (r *haproxyReader) server(number int, s *haproxySection, words []string) {
 		e.Port, err = portOf(port, "tcp")
 	}
 	if err != nil {
-		r.note(number, "server %s is skipped: %v", words[1], err)
+		r.addNote(number, "server %s is skipped: %v", words[1], err)
 		return
 	}
 	if e.Backup, err = r.serverWords(number, s, &e, append(slices.Clone(s.server), words[3:]...)); err != nil {
-		r.note(number, "server %s is skipped: %v", words[1], err)
+		r.addNote(number, "server %s is skipped: %v", words[1], err)
 		return
 	}
 	s.pool.Endpoints = append(s.pool.Endpoints, e)
@@ -233,7 +233,7 @@ func (r *haproxyReader) serverWords(number int, s *haproxySection, e *lb.Endpoin
 				next(&i)
 			}
 			if word == "cookie" {
-				r.note(number, "cookie is ignored: loxilb does not inspect connections")
+				r.addNote(number, "cookie is ignored: loxilb does not inspect connections")
 			}
 		case "ssl", "send-proxy", "send-proxy-v2", "send-proxy-v2-ssl", "send-proxy-v2-ssl-cn":
 			return backup, fmt.Errorf("it needs %s, but loxilb forwards connections unchanged", word)
@@ -263,9 +263,9 @@ func (r *haproxyReader) serverWords(number int, s *haproxySection, e *lb.Endpoin
 				s.pool.SlowStart = min(d.Round(time.Second), time.Hour)
 				continue
 			}
-			r.note(number, "%s is ignored: loxilb limits connections per service and client, not per server", word)
+			r.addNote(number, "%s is ignored: loxilb limits connections per service and client, not per server", word)
 		default:
-			r.note(number, "%s of a server is ignored: not supported by loxilb", word)
+			r.addNote(number, "%s of a server is ignored: not supported by loxilb", word)
 		}
 	}
 	return backup, nil
@@ -279,12 +279,12 @@ func (r *haproxyReader) services(s *haproxySection) {
 	pool := s
 	if s.backend != "" {
 		if pool = r.backends[s.backend]; pool == nil {
-			r.note(s.line, "%s %s has no backend %s", s.kind, s.name, s.backend)
+			r.addNote(s.line, "%s %s has no backend %s", s.kind, s.name, s.backend)
 			return
 		}
 	}
 	if s.mode == "http" || pool.mode == "http" {
-		r.note(s.line, "%s %s is skipped: loxilb supports mode tcp, not http", s.kind, s.name)
+		r.addNote(s.line, "%s %s is skipped: loxilb supports mode tcp, not http", s.kind, s.name)
 		return
 	}
 	for _, b := range s.binds {
@@ -313,7 +313,7 @@ func (r *haproxyReader) bind(b *haproxyBind, s *lb.Service) bool {
 	at := strings.TrimPrefix(strings.TrimPrefix(b.at, "ipv4@"), "ipv6@")
 	i := strings.LastIndexByte(at, ':')
 	if i < 0 || strings.HasPrefix(at, "/") || strings.Contains(at, "@") {
-		r.note(b.line, "bind %s is skipped: it is not ADDRESS:PORT", b.at)
+		r.addNote(b.line, "bind %s is skipped: it is not ADDRESS:PORT", b.at)
 		return false
 	}
 	host, ports := at[:i], at[i+1:]
@@ -334,7 +334,7 @@ func (r *haproxyReader) bind(b *haproxyBind, s *lb.Service) bool {
 		s.PortMax, err = portOf(last, "tcp")
 	}
 	if err != nil {
-		r.note(b.line, "bind %s is skipped: %v", b.at, err)
+		r.addNote(b.line, "bind %s is skipped: %v", b.at, err)
 		return false
 	}
 	return true

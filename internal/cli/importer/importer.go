@@ -58,7 +58,7 @@ type found struct {
 	line int
 }
 
-func (c *collector) note(line int, format string, args ...any) {
+func (c *collector) addNote(line int, format string, args ...any) {
 	c.notes = append(c.notes, Note{line, fmt.Sprintf(format, args...)})
 }
 
@@ -77,11 +77,11 @@ func (c *collector) result() *Result {
 		err := f.Validate()
 		switch {
 		case len(f.Endpoints) == 0:
-			c.note(f.line, "service %s is skipped: no server of it can be converted", f.Key)
+			c.addNote(f.line, "service %s is skipped: no server of it can be converted", f.Key)
 		case err != nil:
-			c.note(f.line, "service %s is skipped: %v", f.Key, err)
+			c.addNote(f.line, "service %s is skipped: %v", f.Key, err)
 		case twice:
-			c.note(f.line, "service %s is skipped: already defined in line %d", f.Key, other)
+			c.addNote(f.line, "service %s is skipped: already defined in line %d", f.Key, other)
 		default:
 			first[f.Key] = f.line
 			r.Services = append(r.Services, f.Service)

@@ -52,7 +52,7 @@ func (r *ipvsReader) options(number int, words []string) map[string]string {
 				value = words[i]
 			}
 		default:
-			r.note(number, "unknown option %s is ignored", words[i])
+			r.addNote(number, "unknown option %s is ignored", words[i])
 			continue
 		}
 		opts[name] = value
@@ -71,12 +71,12 @@ func (r *ipvsReader) line(number int, words []string) {
 		return
 	}
 	if _, server := opts["-a"]; !server {
-		r.note(number, "this is neither -A nor -a: only output of ipvsadm -S is supported")
+		r.addNote(number, "this is neither -A nor -a: only output of ipvsadm -S is supported")
 		return
 	}
 	f := r.services[name]
 	if f == nil {
-		r.note(number, "the service %s of this server is not defined before it", name)
+		r.addNote(number, "the service %s of this server is not defined before it", name)
 		return
 	}
 	r.server(number, f, opts)
@@ -86,10 +86,10 @@ func (r *ipvsReader) line(number int, words []string) {
 func (r *ipvsReader) key(number int, opts map[string]string) (key lb.Key, name string, ok bool) {
 	if mark, fw := opts["-f"]; fw {
 		if !r.skipped[mark] {
-			r.note(number, "a service of the firewall mark %s has no address: create one for each VIP, with --mark", mark)
+			r.addNote(number, "a service of the firewall mark %s has no address: create one for each VIP, with --mark", mark)
 			r.skipped[mark] = true
 		} else {
-			r.note(number, "this belongs to firewall mark %s, which is skipped", mark)
+			r.addNote(number, "this belongs to firewall mark %s, which is skipped", mark)
 		}
 		return key, "", false
 	}
@@ -98,13 +98,13 @@ func (r *ipvsReader) key(number int, opts map[string]string) (key lb.Key, name s
 			var err error
 			key.Protocol = protocol
 			if key.VIP, key.Port, err = hostPort(at, protocol.String()); err != nil {
-				r.note(number, "%v; ipvsadm -S -n prints numbers", err)
+				r.addNote(number, "%v; ipvsadm -S -n prints numbers", err)
 				return key, "", false
 			}
 			return key, flag + " " + at, true
 		}
 	}
-	r.note(number, "no service given (-t, -u, -f or --sctp-service)")
+	r.addNote(number, "no service given (-t, -u, -f or --sctp-service)")
 	return key, "", false
 }
 
@@ -115,7 +115,7 @@ func (r *ipvsReader) service(number int, key lb.Key, name string, opts map[strin
 	}
 	var why string
 	if s.Algorithm, why = scheduler(opts["-s"]); why != "" {
-		r.note(number, "scheduler %s: %s", opts["-s"], why)
+		r.addNote(number, "scheduler %s: %s", opts["-s"], why)
 	}
 	if timeout, persistent := opts["-p"]; persistent {
 		seconds, err := strconv.Atoi(timeout)
@@ -124,7 +124,7 @@ func (r *ipvsReader) service(number int, key lb.Key, name string, opts map[strin
 		}
 		s.Algorithm, s.PersistTimeout = lb.Persist, time.Duration(seconds)*time.Second
 		if s := opts["-s"]; s != "rr" && s != "wrr" {
-			r.note(number, "a client's first server is chosen by weight, not by %s", opts["-s"])
+			r.addNote(number, "a client's first server is chosen by weight, not by %s", opts["-s"])
 		}
 	}
 	if mask := opts["-M"]; mask != "" {
@@ -132,7 +132,7 @@ func (r *ipvsReader) service(number int, key lb.Key, name string, opts map[strin
 	}
 	for _, flag := range []string{"-o", "-b", "--pe"} {
 		if value, there := opts[flag]; there {
-			r.note(number, "%s is ignored: not supported by loxilb", strings.TrimSpace(flag+" "+value))
+			r.addNote(number, "%s is ignored: not supported by loxilb", strings.TrimSpace(flag+" "+value))
 		}
 	}
 	r.services[name] = r.add(number, s)
@@ -157,12 +157,12 @@ func (r *ipvsReader) server(number int, f *found, opts map[string]string) {
 	e := lb.Endpoint{Weight: 1}
 	var err error
 	if e.Addr, e.Port, err = hostPort(opts["-r"], f.Protocol.String()); err != nil {
-		r.note(number, "%v", err)
+		r.addNote(number, "%v", err)
 		return
 	}
 	if w, given := opts["-w"]; given {
 		if e.Weight, err = weight(w); err != nil {
-			r.note(number, "%v", err)
+			r.addNote(number, "%v", err)
 			return
 		}
 	}
@@ -175,21 +175,21 @@ func (r *ipvsReader) server(number int, f *found, opts map[string]string) {
 		case "gue":
 			tunnel = lb.TunnelGUE
 			if p := opts["--tun-port"]; p != "6080" {
-				r.note(number, "GUE uses port 6080, not %s: let the server listen on 6080", p)
+				r.addNote(number, "GUE uses port 6080, not %s: let the server listen on 6080", p)
 			}
 		default:
-			r.note(number, "a server behind a tunnel of type %s is skipped: loxilb supports ipip and gue", opts["--tun-type"])
+			r.addNote(number, "a server behind a tunnel of type %s is skipped: loxilb supports ipip and gue", opts["--tun-type"])
 			return
 		}
 	}
 	if len(f.Endpoints) > 0 && (f.Mode != mode || f.Tunnel != tunnel) {
-		r.note(number, "server %s is skipped: its forwarding method differs from earlier servers, and a service has one mode", opts["-r"])
+		r.addNote(number, "server %s is skipped: its forwarding method differs from earlier servers, and a service has one mode", opts["-r"])
 		return
 	}
 	f.Mode, f.Tunnel = mode, tunnel
 	for _, flag := range []string{"-x", "-y"} {
 		if n := opts[flag]; n != "" && n != "0" {
-			r.note(number, "%s %s is ignored: loxilb limits connections per service and client, not per server", flag, n)
+			r.addNote(number, "%s %s is ignored: loxilb limits connections per service and client, not per server", flag, n)
 		}
 	}
 	if f.PortMax != 0 && e.Port == 0 { // the client's own port

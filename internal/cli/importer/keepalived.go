@@ -48,7 +48,7 @@ func blocks(c *collector, text string) []*block {
 				if b = (&block{line: number}); len(stack) > 1 {
 					stack = stack[:len(stack)-1]
 				} else {
-					c.note(number, "a brace is closed that was not opened")
+					c.addNote(number, "a brace is closed that was not opened")
 				}
 			default:
 				b.words = append(b.words, strings.Trim(word, `"`))
@@ -60,7 +60,7 @@ func blocks(c *collector, text string) []*block {
 		}
 	}
 	if len(stack) > 1 {
-		c.note(stack[len(stack)-1].line, "a brace is not closed")
+		c.addNote(stack[len(stack)-1].line, "a brace is not closed")
 	}
 	return stack[0].lines
 }
@@ -88,7 +88,7 @@ func readKeepalived(c *collector, text string) {
 			v.read(groups)
 		case "virtual_server_group", "global_defs":
 		default:
-			c.note(b.line, "%s is skipped: only virtual servers are converted", b.words[0])
+			c.addNote(b.line, "%s is skipped: only virtual servers are converted", b.words[0])
 		}
 	}
 }
@@ -117,11 +117,11 @@ func (v *virtualServer) read(groups map[string]*block) {
 	case "TUN":
 		v.service.Mode, v.service.Tunnel = lb.ModeDSR, lb.TunnelIPIP
 	default:
-		v.note(v.line, "lb_kind %s is unknown: NAT is used", v.kind)
+		v.addNote(v.line, "lb_kind %s is unknown: NAT is used", v.kind)
 	}
 	if v.sorry != nil {
 		if e, err := v.endpoint(v.sorry); err != nil {
-			v.note(v.sorry.line, "sorry_server is skipped: %v", err)
+			v.addNote(v.sorry.line, "sorry_server is skipped: %v", err)
 		} else {
 			e.Backup = 1
 			v.service.Endpoints = append(v.service.Endpoints, e)
@@ -138,12 +138,12 @@ func (v *virtualServer) addresses(groups map[string]*block) {
 	case "group":
 		g := groups[v.argument(2)]
 		if g == nil {
-			v.note(v.line, "virtual_server_group %s not found", v.argument(2))
+			v.addNote(v.line, "virtual_server_group %s not found", v.argument(2))
 			return
 		}
 		list = g.lines
 	case "fwmark":
-		v.note(v.line, "a virtual server of a firewall mark has no address: create a service for each VIP, with --mark")
+		v.addNote(v.line, "a virtual server of a firewall mark has no address: create a service for each VIP, with --mark")
 		return
 	}
 	for _, b := range list {
@@ -157,7 +157,7 @@ func (v *virtualServer) addresses(groups map[string]*block) {
 			}
 		}
 		if err != nil {
-			v.note(b.line, "virtual server %s is skipped: %v", strings.Join(b.words, " "), err)
+			v.addNote(b.line, "virtual server %s is skipped: %v", strings.Join(b.words, " "), err)
 			continue
 		}
 		v.add(b.line, s)
@@ -174,14 +174,14 @@ func (v *virtualServer) option(b *block) {
 	case "lb_algo", "lvs_sched":
 		var why string
 		if v.service.Algorithm, why = scheduler(value); why != "" {
-			v.note(b.line, "%s %s: %s", b.words[0], value, why)
+			v.addNote(b.line, "%s %s: %s", b.words[0], value, why)
 		}
 	case "lb_kind", "lvs_method":
 		v.kind = value
 	case "protocol":
 		p, err := lb.ParseProtocol(strings.ToLower(value))
 		if err != nil {
-			v.note(b.line, "%v", err)
+			v.addNote(b.line, "%v", err)
 		}
 		v.service.Protocol = p
 	case "persistence_timeout":
@@ -200,7 +200,7 @@ func (v *virtualServer) option(b *block) {
 		v.server(b)
 	case "alpha", "retry", "delay_before_retry", "inhibit_on_failure", "warmup", "connect_timeout", "sorry_server_inhibit", "no_alpha":
 	default:
-		v.note(b.line, "%s is ignored: not supported by loxilb", b.words[0])
+		v.addNote(b.line, "%s is ignored: not supported by loxilb", b.words[0])
 	}
 }
 
@@ -217,7 +217,7 @@ func (v *virtualServer) endpoint(b *block) (e lb.Endpoint, err error) {
 func (v *virtualServer) server(b *block) {
 	e, err := v.endpoint(b)
 	if err != nil {
-		v.note(b.line, "real_server %s is skipped: %v", b.argument(1), err)
+		v.addNote(b.line, "real_server %s is skipped: %v", b.argument(1), err)
 		return
 	}
 	check := lb.Probe{Type: lb.ProbeNone}
@@ -226,21 +226,21 @@ func (v *virtualServer) server(b *block) {
 		case "weight":
 			w, err := weight(o.argument(1))
 			if err != nil {
-				v.note(o.line, "%v", err)
+				v.addNote(o.line, "%v", err)
 			}
 			e.Weight = w
 		case "inhibit_on_failure", "alpha", "delay_loop", "retry", "delay_before_retry", "notify_up", "notify_down":
 			if strings.HasPrefix(name, "notify") {
-				v.note(o.line, "%s is ignored: follow events with loxicmd get events -w", name)
+				v.addNote(o.line, "%s is ignored: follow events with loxicmd get events -w", name)
 			}
 		case "TCP_CHECK", "HTTP_GET", "SSL_GET", "UDP_CHECK", "PING_CHECK", "DNS_CHECK":
 			if check.Type != lb.ProbeNone {
-				v.note(o.line, "%s is ignored: an endpoint has one probe", name)
+				v.addNote(o.line, "%s is ignored: an endpoint has one probe", name)
 				continue
 			}
 			check = v.check(o)
 		default:
-			v.note(o.line, "%s of a server is ignored: not supported by loxilb", name)
+			v.addNote(o.line, "%s of a server is ignored: not supported by loxilb", name)
 		}
 	}
 	v.service.Endpoints = append(v.service.Endpoints, e)
@@ -258,7 +258,7 @@ func (v *virtualServer) check(b *block) lb.Probe {
 		case "connect_port":
 			var err error
 			if p.Port, err = portOf(value, "tcp"); err != nil {
-				v.note(o.line, "%v", err)
+				v.addNote(o.line, "%v", err)
 			}
 		case "connect_timeout":
 			if n, err := strconv.ParseFloat(value, 32); err == nil {
@@ -276,7 +276,7 @@ func (v *virtualServer) check(b *block) lb.Probe {
 			v.url(o, &p)
 		case "delay_before_retry", "delay_loop", "warmup", "alpha":
 		default:
-			v.note(o.line, "%s of %s is ignored: not supported by loxilb", o.words[0], b.words[0])
+			v.addNote(o.line, "%s of %s is ignored: not supported by loxilb", o.words[0], b.words[0])
 		}
 	}
 	return p
@@ -284,7 +284,7 @@ func (v *virtualServer) check(b *block) lb.Probe {
 
 func (v *virtualServer) url(b *block, p *lb.Probe) {
 	if p.Request != "" {
-		v.note(b.line, "a second url is ignored: a probe requests one")
+		v.addNote(b.line, "a second url is ignored: a probe requests one")
 		return
 	}
 	for _, o := range b.lines {
@@ -297,7 +297,7 @@ func (v *virtualServer) url(b *block, p *lb.Probe) {
 			for _, word := range o.words[1:] {
 				var s lb.StatusRange
 				if n, _ := fmt.Sscanf(word, "%d-%d", &s.First, &s.Last); n == 0 {
-					v.note(o.line, "status_code %q is not a status", word)
+					v.addNote(o.line, "status_code %q is not a status", word)
 					continue
 				} else if n == 1 {
 					s.Last = s.First
@@ -305,7 +305,7 @@ func (v *virtualServer) url(b *block, p *lb.Probe) {
 				p.Statuses = append(p.Statuses, s)
 			}
 		default:
-			v.note(o.line, "%s of a url is ignored: loxilb checks the status, and a text by probeResp", o.words[0])
+			v.addNote(o.line, "%s of a url is ignored: loxilb checks the status, and a text by probeResp", o.words[0])
 		}
 	}
 }
@@ -318,7 +318,7 @@ func (v *virtualServer) probe() {
 	host := v.service.Probe.Host
 	for i := range v.checks[1:] {
 		if !sameProbe(&v.checks[0], &v.checks[1+i]) {
-			v.note(v.line, "servers have different checks: the first one is used for all")
+			v.addNote(v.line, "servers have different checks: the first one is used for all")
 			break
 		}
 	}

@@ -72,7 +72,7 @@ func nftStatements(c *collector, text string) (list []nftStatement) {
 			case word == "}":
 				flush()
 				if len(blocks) == 0 {
-					c.note(number, "a brace is closed that was not opened")
+					c.addNote(number, "a brace is closed that was not opened")
 					continue
 				}
 				blocks = blocks[:len(blocks)-1]
@@ -181,7 +181,7 @@ func (r *nftReader) rule(s *nftStatement) {
 	case !inChain, words[0] == "type", words[0] == "policy", words[0] == "comment":
 		return
 	case at < 0:
-		r.note(s.line, "this rule is skipped: it is not dnat")
+		r.addNote(s.line, "this rule is skipped: it is not dnat")
 		return
 	}
 	m, why := r.match(words[:at])
@@ -189,7 +189,7 @@ func (r *nftReader) rule(s *nftStatement) {
 		why = r.target(s.line, m, words[at+1:])
 	}
 	if why != "" {
-		r.note(s.line, "this rule is skipped: %s", why)
+		r.addNote(s.line, "this rule is skipped: %s", why)
 	}
 }
 
@@ -366,7 +366,7 @@ func (r *nftReader) chosen(line int, m nftMatch, algorithm lb.Algorithm, mod int
 		}
 	}
 	if total != mod {
-		r.note(line, "of %d numbers only %d have an endpoint; here all traffic goes to those", mod, total)
+		r.addNote(line, "of %d numbers only %d have an endpoint; here all traffic goes to those", mod, total)
 	}
 	for _, e := range endpoints {
 		equal = equal && e.Weight == endpoints[0].Weight
@@ -381,7 +381,7 @@ func (r *nftReader) chosen(line int, m nftMatch, algorithm lb.Algorithm, mod int
 func (r *nftReader) mapped(m nftMatch, key []string, elements []nftElement) (why string) {
 	for _, el := range elements {
 		if len(el.key) != len(key) {
-			r.note(el.line, "element %s is skipped: it does not match the map's key, %s", strings.Join(el.key, " . "), strings.Join(key, " . "))
+			r.addNote(el.line, "element %s is skipped: it does not match the map's key, %s", strings.Join(el.key, " . "), strings.Join(key, " . "))
 			continue
 		}
 		one := m
@@ -411,7 +411,7 @@ func (r *nftReader) mapped(m nftMatch, key []string, elements []nftElement) (why
 			}
 		}
 		if err != nil {
-			r.note(el.line, "element %s is skipped: %v", strings.Join(el.key, " . "), err)
+			r.addNote(el.line, "element %s is skipped: %v", strings.Join(el.key, " . "), err)
 		}
 	}
 	return ""

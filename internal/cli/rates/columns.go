@@ -84,9 +84,9 @@ func refusedColumn() column {
 	return column{title: "REFUSED", width: 7, value: func(l *line) string { return short(float64(l.refused)) }}
 }
 
-// shown returns the columns for the last update: refused clients only if there were any. On a
+// visibleColumns returns the columns for the last update: refused clients only if there were any. On a
 // narrow screen they replace repeated SYNs.
-func (v *view) shown() []column {
+func (v *view) visibleColumns() []column {
 	all := columns()
 	if !v.refusing {
 		return all
@@ -135,7 +135,7 @@ func (v *view) heading(l layout) string {
 	if l.name > 0 {
 		b.WriteString(" " + v.fit("NAME", l.name))
 	}
-	for _, c := range v.shown() {
+	for _, c := range v.visibleColumns() {
 		title := c.title
 		if c.order == "down" && v.service != "" {
 			title = "STATE"
@@ -163,11 +163,11 @@ func (v *view) row(l layout, one *line, chosen bool) string {
 	if l.name > 0 {
 		b.WriteString(" " + v.fit(one.name, l.name))
 	}
-	for _, c := range v.shown() {
+	for _, c := range v.visibleColumns() {
 		b.WriteString(fmt.Sprintf(" %*s", c.width, c.value(one)))
 	}
 	if l.trend > 0 {
-		b.WriteString(" " + v.glyphs.spark(v.trends[one.key], l.trend))
+		b.WriteString(" " + v.glyphs.sparkline(v.trends[one.key], l.trend))
 	}
 	switch {
 	case chosen:

@@ -29,8 +29,8 @@ type news struct {
 	err    error
 }
 
-// ask starts a query, and cancels the one before. It reconnects when the server comes back.
-func (f *feed) ask(params v1.WatchRatesParams, tell func(news)) {
+// request starts a query, and cancels the one before. It reconnects when the server comes back.
+func (f *feed) request(params v1.WatchRatesParams, tell func(news)) {
 	if f.cancel != nil {
 		f.cancel()
 	}

@@ -56,7 +56,7 @@ func (m *model) typeFilter(word, text string) {
 		m.typing = false
 		if m.match != m.typed {
 			m.match, m.offset, m.cursor = m.typed, 0, 0
-			m.ask()
+			m.request()
 		}
 	case "esc":
 		m.typing = false
@@ -85,15 +85,15 @@ func (m *model) enter() {
 func (m *model) back() {
 	switch {
 	case m.service != "":
-		m.leave()
+		m.closeService()
 	case m.match != "":
 		m.match, m.offset, m.cursor = "", 0, 0
-		m.ask()
+		m.request()
 	}
 }
 
-// leave returns to the services, at the former position.
-func (m *model) leave() {
+// closeService returns to the services, at the former position.
+func (m *model) closeService() {
 	m.service = ""
 	m.sort, m.offset, m.cursor = m.above.sort, m.above.offset, m.above.cursor
 	m.begin()
@@ -103,11 +103,11 @@ func (m *model) leave() {
 func (m *model) begin() {
 	m.trends, m.lost = nil, nil
 	if m.lastUpdate != nil {
-		told := *m.lastUpdate
-		told.List.Services = nil
-		m.lastUpdate = &told
+		rest := *m.lastUpdate
+		rest.List.Services = nil
+		m.lastUpdate = &rest
 	}
-	m.ask()
+	m.request()
 }
 
 func (m *model) sortBy(order string) {
@@ -115,7 +115,7 @@ func (m *model) sortBy(order string) {
 		return // endpoints have none
 	}
 	m.sort, m.offset, m.cursor = order, 0, 0
-	m.ask()
+	m.request()
 }
 
 // sortBeside sorts by the column to the right or the left.
@@ -163,7 +163,7 @@ func (m *model) move(word string) {
 	m.cursor = at - offset
 	if offset != m.offset {
 		m.offset = offset
-		m.ask()
+		m.request()
 	}
 }
 

@@ -44,21 +44,21 @@ func newModel(f *feed, sort, match string, g glyphs) *model {
 
 // Init requests the first page.
 func (m *model) Init() tea.Cmd {
-	m.ask()
+	m.request()
 	return nil
 }
 
 // rows returns how many lines of the list fit.
 func (m *model) rows() int { return max(1, m.height-8) }
 
-// ask requests what is to be shown now.
-func (m *model) ask() {
+// request requests what is to be shown now.
+func (m *model) request() {
 	params := v1.WatchRatesParams{Sort: m.sort, Match: m.match, Limit: m.rows(), Offset: m.offset}
 	if m.service != "" {
 		params.Service, params.Match, params.Endpoints = m.service, "", true
 	}
 	m.waiting = true
-	m.feed.ask(params, m.send)
+	m.feed.request(params, m.send)
 }
 
 // Update handles keys, and the server's updates.
@@ -68,7 +68,7 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		if rows := m.rows(); msg.Width != m.width || msg.Height != m.height {
 			m.width, m.height = msg.Width, msg.Height
 			if m.rows() != rows {
-				m.ask()
+				m.request()
 			}
 		}
 	case news:
@@ -93,7 +93,7 @@ func (m *model) update(n news) tea.Cmd {
 		m.failed = n.err
 		return tea.Quit
 	case refusal(n.err):
-		m.leave() // the service is gone
+		m.closeService() // the service is gone
 	case n.err != nil:
 		m.lost = n.err
 	case !m.paused || m.waiting:
@@ -102,7 +102,7 @@ func (m *model) update(n news) tea.Cmd {
 		m.remember(n.update)
 		if total := m.total(); m.offset > 0 && m.offset >= total {
 			m.offset = max(0, total-m.rows())
-			m.ask()
+			m.request()
 		}
 		m.cursor = max(0, min(m.cursor, len(lines(m.lastUpdate, m.service))-1))
 	}
@@ -144,7 +144,7 @@ func (m *model) screen() []string {
 		return []string{"asking the daemon ..."}
 	}
 	out := append(m.heads(m.lastUpdate), m.status())
-	l := newLayout(m.width, m.shown())
+	l := newLayout(m.width, m.visibleColumns())
 	out = append(out, m.heading(l))
 	for i, one := range lines(m.lastUpdate, m.service) {
 		if i == m.rows() {
@@ -170,7 +170,7 @@ func (m *model) status() string {
 	case m.lost != nil:
 		text = m.style(red, "NO NEWS: "+oneWord(m.lost.Error())+"; trying again")
 	case m.service != "":
-		text = m.of(m.lastUpdate)
+		text = m.serviceLine(m.lastUpdate)
 	}
 	if text == "" {
 		n := len(lines(m.lastUpdate, ""))

@@ -22,8 +22,8 @@ func asciiGlyphs() glyphs {
 	return glyphs{bars: []rune(" ._-=+*#@"), cut: ".", up: "up", down: "dn", enter: "enter"}
 }
 
-// spark draws the last values as bars, the largest as high as a line is.
-func (g *glyphs) spark(values []float32, width int) string {
+// sparkline draws the last values as bars, the largest as high as a line is.
+func (g *glyphs) sparkline(values []float32, width int) string {
 	values = values[max(0, len(values)-width):]
 	var most float32
 	for _, v := range values {

@@ -141,7 +141,7 @@ func (t *topOptions) printOne(v *view, u *v1.RatesUpdate, printed int) error {
 	if printed > 0 {
 		b.WriteByte('\n')
 	}
-	l := newLayout(v.width, v.shown())
+	l := newLayout(v.width, v.visibleColumns())
 	list := lines(u, "")
 	for _, one := range list {
 		l.key = max(l.key, len(one.key))

@@ -286,7 +286,7 @@ func TestTopLosesDaemon(t *testing.T) {
 	refused := newScreen(t, d, asciiGlyphs())
 	refused.hears()
 	refused.sort = "speed"
-	refused.ask()
+	refused.request()
 	if refused.hears(); !refusal(refused.failed) {
 		t.Errorf("a question that is refused: %v", refused.failed)
 	}
@@ -383,10 +383,10 @@ func TestShort(t *testing.T) {
 		}
 	}
 	g := utf8Glyphs()
-	if got := g.spark([]float32{9, 0, 1, 4, 8}, 4); got != " ▂▅█" {
+	if got := g.sparkline([]float32{9, 0, 1, 4, 8}, 4); got != " ▂▅█" {
 		t.Errorf("%q", got)
 	}
-	if got := g.spark([]float32{0, 0}, 4); got != "    " {
+	if got := g.sparkline([]float32{0, 0}, 4); got != "    " {
 		t.Errorf("%q", got)
 	}
 }

@@ -91,7 +91,7 @@ func (v *view) heads(u *v1.RatesUpdate) []string {
 			if n := len(v.totals[i]); n > 0 {
 				now = v.totals[i][n-1]
 			}
-			return fmt.Sprintf("%-8s %5s  ", title, short(float64(now))) + v.glyphs.spark(v.totals[i], half)
+			return fmt.Sprintf("%-8s %5s  ", title, short(float64(now))) + v.glyphs.sparkline(v.totals[i], half)
 		}
 		return part(left, a) + "  " + part(right, b)
 	}
@@ -124,8 +124,8 @@ func drops(t *v1.TotalRates) string {
 	return "drops 0/s"
 }
 
-// of returns a line about the chosen service.
-func (v *view) of(u *v1.RatesUpdate) string {
+// serviceLine returns a line about the chosen service.
+func (v *view) serviceLine(u *v1.RatesUpdate) string {
 	for _, s := range u.List.Services {
 		if s.Service == v.service {
 			text := s.Service

@@ -55,7 +55,7 @@ func ForceFlag(cmd *cobra.Command, force *bool) {
 // Created prints the answer to a request that creates. An existing identical object is no failure.
 func (o *Options) Created(body []byte, err error) error {
 	if existsAlready(body) {
-		return o.answered(body, "unchanged")
+		return o.printResult(body, "unchanged")
 	}
 	if err != nil {
 		return err

@@ -95,7 +95,7 @@ func (o *Options) dial(ctx context.Context, network, addr string) (net.Conn, err
 // Elsewhere reports whether flags or a context name a server, instead of the one of this network
 // namespace.
 func (o *Options) Elsewhere() bool {
-	return o.named || o.socket != "" || o.asked() || o.protocol != "http"
+	return o.named || o.socket != "" || o.namesServer() || o.protocol != "http"
 }
 
 func (o *Options) connect(ctx context.Context, d *net.Dialer, network, addr string) (net.Conn, error) {
@@ -227,7 +227,7 @@ func (o *Options) Done(body []byte) error {
 	if json.Unmarshal(body, &r) == nil && r.Message != "" {
 		word = OneLine(r.Message)
 	}
-	return o.answered(body, word)
+	return o.printResult(body, word)
 }
 
 // Deleted is Done with the number of deleted objects. A negative number is unknown.
@@ -235,11 +235,11 @@ func (o *Options) Deleted(body []byte, count int, what string) error {
 	if count < 0 {
 		return o.Done(body)
 	}
-	return o.answered(body, "success: "+Count(count, what)+" deleted")
+	return o.printResult(body, "success: "+Count(count, what)+" deleted")
 }
 
-// answered prints one word, or the answer unchanged.
-func (o *Options) answered(body []byte, word string) error {
+// printResult prints one word, or the answer unchanged.
+func (o *Options) printResult(body []byte, word string) error {
 	if o.AsIs() {
 		return o.PrintRaw(body)
 	}

@@ -192,7 +192,7 @@ func (o *Options) ServerOf() string {
 		return o.server
 	case o.socket != "":
 		return "unix:" + o.socket
-	case o.asked():
+	case o.namesServer():
 		return o.protocol + "://" + net.JoinHostPort(strings.Trim(o.apiserver, "[]"), strconv.Itoa(int(o.port)))
 	}
 	return ""
@@ -204,8 +204,8 @@ func (o *Options) Given() (c Context, cacert, insecure, token bool) {
 	return c, o.flags.Changed("cacert"), o.flags.Changed("insecure"), o.flags.Changed("token")
 }
 
-// asked reports whether a flag of the contract names a server.
-func (o *Options) asked() bool {
+// namesServer reports whether a flag of the contract names a server.
+func (o *Options) namesServer() bool {
 	return o.flags.Changed("apiserver") || o.flags.Changed("port") || o.flags.Changed("protocol")
 }
 
@@ -215,7 +215,7 @@ func (o *Options) resolve() error {
 		return nil
 	}
 	o.resolved = true
-	byFlags := o.server != "" || o.socket != "" || o.asked()
+	byFlags := o.server != "" || o.socket != "" || o.namesServer()
 	if o.context == "" && byFlags {
 		return o.enter(o.server, "--server")
 	}

@@ -44,7 +44,7 @@ func (k Kind[L, T]) Describe(o *Options) *cobra.Command {
 			return err
 		}
 		if o.AsIs() {
-			return o.PrintRaw(k.whole(&p))
+			return o.PrintRaw(k.completeOutput(&p))
 		}
 		full := k.Full
 		if full == nil {

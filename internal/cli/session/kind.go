@@ -202,7 +202,7 @@ func (k *Kind[L, T]) fetch(ctx context.Context, o *Options, q *listing.Query) (p
 	}
 	var edit []v1.RequestEditorFn
 	if k.Served && !(k.Unsorted && q.Sort != "") {
-		edit = append(edit, asking(q))
+		edit = append(edit, withQuery(q))
 	}
 	if p.whole, err = o.Answer(k.Ask(client, ctx, edit...)); err != nil {
 		return p, err
@@ -282,8 +282,8 @@ func (k *Kind[L, T]) called(t *T, name string) bool {
 	return k.Name(t) == name || k.Also != nil && slices.Contains(k.Also(t), name)
 }
 
-// asking adds a query to a request.
-func asking(q *listing.Query) v1.RequestEditorFn {
+// withQuery adds a query to a request.
+func withQuery(q *listing.Query) v1.RequestEditorFn {
 	return func(_ context.Context, r *http.Request) error {
 		v := r.URL.Query()
 		for name, value := range map[string]string{"name": listing.JoinNames(q.Names), "selector": q.Where.String(), "sortBy": q.Sort, "continue": q.Continue} {
@@ -346,7 +346,7 @@ func (o *Options) more(next string) {
 func (k *Kind[L, T]) print(o *Options, f *listFlags, p *page[T]) error {
 	switch o.format.word {
 	case "json", "yaml":
-		return o.PrintRaw(k.whole(p))
+		return o.PrintRaw(k.completeOutput(p))
 	case "name":
 		var b strings.Builder
 		for i := range p.list {
@@ -354,7 +354,7 @@ func (k *Kind[L, T]) print(o *Options, f *listFlags, p *page[T]) error {
 		}
 		return o.Print(b.String())
 	case "jsonpath":
-		document, err := documentOf(k.whole(p))
+		document, err := documentOf(k.completeOutput(p))
 		if err != nil {
 			return err
 		}
@@ -388,8 +388,8 @@ func (f *listFlags) cut(t *Table) *Table {
 	return t
 }
 
-// whole returns the answer with the selected objects.
-func (k *Kind[L, T]) whole(p *page[T]) []byte {
+// completeOutput returns the answer with the selected objects.
+func (k *Kind[L, T]) completeOutput(p *page[T]) []byte {
 	if p.all && p.next == "" {
 		return p.whole
 	}
@@ -411,7 +411,7 @@ func (k *Kind[L, T]) complete(o *Options) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, begin string) ([]string, cobra.ShellCompDirective) {
 		var names []string
 		var list []T
-		for _, q := range k.beginning(begin) {
+		for _, q := range k.prefixQueries(begin) {
 			p, err := k.fetch(cmd.Context(), o, q)
 			if err != nil {
 				return nil, cobra.ShellCompDirectiveNoFileComp
@@ -437,8 +437,8 @@ func (k *Kind[L, T]) complete(o *Options) cobra.CompletionFunc {
 // completed is how many names a shell is offered of a list that may be large.
 const completed = 200
 
-// beginning returns queries for the objects whose names have a prefix.
-func (k *Kind[L, T]) beginning(begin string) (list []*listing.Query) {
+// prefixQueries returns queries for the objects whose names have a prefix.
+func (k *Kind[L, T]) prefixQueries(begin string) (list []*listing.Query) {
 	if !k.Served {
 		return []*listing.Query{{}}
 	}

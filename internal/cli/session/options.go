@@ -70,7 +70,7 @@ func (o *Options) Check(cmd *cobra.Command) error {
 		if _, err := parseServer(o.server); err != nil {
 			return fmt.Errorf("--server %w", err)
 		}
-		if o.socket != "" || o.asked() {
+		if o.socket != "" || o.namesServer() {
 			return errors.New("--server cannot be combined with another flag that names a server")
 		}
 	}

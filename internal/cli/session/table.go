@@ -77,7 +77,7 @@ func (t *Table) compact(empty bool) {
 	var keep []int
 	for i, h := range t.header {
 		values, optional := t.optional[h]
-		if optional && len(values) == 0 || (optional || empty) && !t.says(i, values) {
+		if optional && len(values) == 0 || (optional || empty) && !t.hasOther(i, values) {
 			continue
 		}
 		keep = append(keep, i)
@@ -100,8 +100,8 @@ func (t *Table) compact(empty bool) {
 	}
 }
 
-// says reports whether a cell of a column has another value than these.
-func (t *Table) says(column int, values []string) bool {
+// hasOther reports whether a cell of a column has another value than these.
+func (t *Table) hasOther(column int, values []string) bool {
 	return slices.ContainsFunc(t.rows, func(row []string) bool {
 		return column < len(row) && row[column] != "" && !slices.Contains(values, row[column])
 	})

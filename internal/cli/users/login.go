@@ -48,7 +48,7 @@ func setLogin(o *session.Options) *cobra.Command {
 			if name == "" {
 				fmt.Fprint(o.Env.Stderr, "Enter ID: ")
 				var err error
-				if name, err = ask(o); err != nil {
+				if name, err = readLine(o); err != nil {
 					return err
 				}
 			}

@@ -222,7 +222,7 @@ func askSecret(o *session.Options, question string) (string, error) {
 	fmt.Fprint(o.Env.Stderr, question)
 	f, ok := o.Env.Stdin.(*os.File)
 	if !ok || !term.IsTerminal(int(f.Fd())) {
-		return ask(o)
+		return readLine(o)
 	}
 	secret, err := term.ReadPassword(int(f.Fd()))
 	fmt.Fprintln(o.Env.Stderr)
@@ -235,8 +235,8 @@ func askSecret(o *session.Options, question string) (string, error) {
 	return string(secret), nil
 }
 
-// ask reads a line, and not a byte more: the next question reads the rest.
-func ask(o *session.Options) (string, error) {
+// readLine reads a line, and not a byte more: the next question reads the rest.
+func readLine(o *session.Options) (string, error) {
 	var line []byte
 	for one := make([]byte, 1); len(line) < 64<<10; {
 		n, err := o.Env.Stdin.Read(one)

@@ -65,7 +65,7 @@ func (a *Admission) Check(before, after Snapshot, changed []lb.Key) error {
 	if a.snapshot != before {
 		a.Load(before)
 	}
-	fresh := a.users.appeared(before, after, changed)
+	fresh := a.users.newVIPUsers(before, after, changed)
 	keys := a.users.affected(before, after, changed, fresh)
 	total := a.total
 	was, is := NewResolver(before), NewResolver(after)
@@ -93,7 +93,7 @@ func (a *Admission) Check(before, after Snapshot, changed []lb.Key) error {
 			return l.refuse(after, n, now)
 		}
 	}
-	a.users.move(before, after, changed, fresh)
+	a.users.update(before, after, changed, fresh)
 	a.snapshot, a.total = after, total
 	return nil
 }

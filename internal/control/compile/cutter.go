@@ -62,12 +62,12 @@ type cutter struct {
 // choose finds how to split a list. The first cut by ports separates packets without ports: their
 // value would keep any range of ports from matching a whole region.
 func (k *cutter) choose(ids []uint16, at *regions) cut {
-	k.takeSample(ids)
+	k.pickSample(ids)
 	c, ok := k.divide(ids, at)
-	if ok && k.spreads(ids, c, at) { // the sample misleads
+	if ok && k.exceedsSpread(ids, c, at) { // the sample misleads
 		k.sampleWide(ids, c, at)
 		c, ok = k.divide(ids, at)
-		ok = ok && !k.spreads(ids, c, at)
+		ok = ok && !k.exceedsSpread(ids, c, at)
 	}
 	if !ok {
 		c = k.decide(ids, at)
@@ -105,8 +105,8 @@ func (k *cutter) divide(ids []uint16, at *regions) (best cut, ok bool) {
 	return best, ok
 }
 
-// takeSample picks rules of a list, evenly.
-func (k *cutter) takeSample(ids []uint16) {
+// pickSample picks rules of a list, evenly.
+func (k *cutter) pickSample(ids []uint16) {
 	k.sample = k.sample[:0]
 	n := min(len(ids), sampleSize)
 	for i := range n {
@@ -129,8 +129,8 @@ func (k *cutter) sampleWide(ids []uint16, c cut, at *regions) {
 	k.steps += len(ids)
 }
 
-// spreads reports whether a cut puts rules in more children than it may, by all rules of a list.
-func (k *cutter) spreads(ids []uint16, c cut, at *regions) bool {
+// exceedsSpread reports whether a cut puts rules in more children than it may, by all rules of a list.
+func (k *cutter) exceedsSpread(ids []uint16, c cut, at *regions) bool {
 	k.clipAll(ids, c.word, at[c.word])
 	all, _ := k.weigh(c, 1)
 	return all > spread*float64(len(ids))
@@ -171,7 +171,7 @@ func (k *cutter) decide(ids []uint16, at *regions) (c cut) {
 	if same := top - 1 - k.differ(head, c.word, at[c.word]); same > fewBits {
 		guard := cut{word: c.word, bits: min(same, guardBits)}
 		guard.shift = top - guard.bits
-		if !k.spreads(ids, guard, at) {
+		if !k.exceedsSpread(ids, guard, at) {
 			return guard
 		}
 	}
@@ -259,7 +259,7 @@ func (k *cutter) split(ids []uint16, c cut, at *regions) [][]uint16 {
 			}
 			in := c.child(at[c.word], child)
 			from, to := r.First[c.word], r.First[c.word]+r.Span[c.word]
-			if from > in.most() || to < in.least() || ports && child == 1 && !meets(r, &portless) {
+			if from > in.most() || to < in.least() || ports && child == 1 && !overlaps(r, &portless) {
 				continue
 			}
 			lists[child] = append(lists[child], id)

@@ -85,16 +85,16 @@ func (n *node) groups() (groups []group, whole bool) {
 		case len(inner.resolved.Endpoints) > left:
 			return groups, false
 		default:
-			n.through(g, inner, e)
+			n.addInner(g, inner, e)
 		}
 		left -= len(g.endpoints)
 	}
 	return groups, true
 }
 
-// through adds the endpoints of an inner service, as packets to e reach them, except those that the
+// addInner adds the endpoints of an inner service, as packets to e reach them, except those that the
 // service could not have itself.
-func (n *node) through(g *group, inner *node, e lb.Endpoint) {
+func (n *node) addInner(g *group, inner *node, e lb.Endpoint) {
 	for _, b := range inner.resolved.Endpoints {
 		share := unit(&inner.resolved, b)
 		if b.PortMax != 0 {

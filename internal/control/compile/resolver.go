@@ -161,7 +161,7 @@ func (r *Resolver) close(open []*node, first *node) []*node {
 		n.component = r.components
 	}
 	for _, n := range open[i:] {
-		n.settle()
+		n.finish()
 	}
 	return open[:i]
 }
@@ -186,9 +186,9 @@ func (r *Resolver) expand(n *node) {
 	}
 }
 
-// settle resolves a service whose inner services are resolved, except for those that lead back to
+// finish resolves a service whose inner services are resolved, except for those that lead back to
 // it.
-func (n *node) settle() {
+func (n *node) finish() {
 	n.done = true
 	n.resolved = n.service
 	if n.inner == nil {

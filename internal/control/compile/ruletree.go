@@ -63,7 +63,7 @@ func groupsOf(t *bpf.RuleTable, version int, ipv6 []bool) (groups [bpf.TcRuleLim
 	word := [2]int{3, 1}[version] // a narrow prefix has bits beyond the first half of it, /16 or /48
 	for i := range t.Rules {
 		r := &t.Rules[i]
-		if !meets(r, &all) || r.First[bpf.TcRuleWordRULE_INTERFACE] == noInterface || version == 1 && isIPv4(r) || version == 0 && ipv6[i] {
+		if !overlaps(r, &all) || r.First[bpf.TcRuleWordRULE_INTERFACE] == noInterface || version == 1 && isIPv4(r) || version == 0 && ipv6[i] {
 			continue
 		}
 		narrow := func(word int) bool { return r.Span[word] <= 0xffff }
@@ -94,8 +94,8 @@ func isIPv4(r *bpf.TcRule) bool {
 	return false
 }
 
-// meets reports whether a rule may match a packet of a region.
-func meets(r *bpf.TcRule, at *regions) bool {
+// overlaps reports whether a rule may match a packet of a region.
+func overlaps(r *bpf.TcRule, at *regions) bool {
 	for w := range at {
 		if r.First[w] > at[w].most() || r.First[w]+r.Span[w] < at[w].least() {
 			return false

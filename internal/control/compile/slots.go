@@ -60,12 +60,12 @@ func scale(weights []uint32) ([]uint32, int) {
 	if sum <= maxSlots {
 		return out, int(sum)
 	}
-	return shrink(out, sum), maxSlots
+	return scaleToSlots(out, sum), maxSlots
 }
 
-// shrink gives each weight its share of maxSlots places: at least one if it is not zero, the rest
+// scaleToSlots gives each weight its share of maxSlots places: at least one if it is not zero, the rest
 // by the largest remainder.
-func shrink(weights []uint32, sum uint64) []uint32 {
+func scaleToSlots(weights []uint32, sum uint64) []uint32 {
 	out := make([]uint32, len(weights))
 	left := maxSlots
 	for i, w := range weights {
@@ -76,7 +76,7 @@ func shrink(weights []uint32, sum uint64) []uint32 {
 		left -= int(out[i])
 	}
 	for ; left != 0; left -= step(left) {
-		out[farthest(weights, out, sum, left > 0)] += uint32(step(left)) // wraps for -1: subtracts
+		out[largestGap(weights, out, sum, left > 0)] += uint32(step(left)) // wraps for -1: subtracts
 	}
 	return out
 }
@@ -88,8 +88,8 @@ func step(left int) int {
 	return -1
 }
 
-// farthest returns the endpoint whose places fall shortest of its share (short), or exceed it most.
-func farthest(weights, have []uint32, sum uint64, short bool) int {
+// largestGap returns the endpoint whose places fall shortest of its share (short), or exceed it most.
+func largestGap(weights, have []uint32, sum uint64, short bool) int {
 	best, bestGap := -1, int64(0)
 	for i, w := range weights {
 		if w == 0 || (!short && have[i] == 1) {

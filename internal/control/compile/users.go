@@ -62,9 +62,9 @@ func (u *users) remove(service *lb.Service) {
 	}
 }
 
-// appeared lists, for VIPs that a change adds, the services that had them as endpoints already. It
+// newVIPUsers lists, for VIPs that a change adds, the services that had them as endpoints already. It
 // costs a walk over all services if an endpoint has such an address.
-func (u *users) appeared(before, after Snapshot, changed []lb.Key) map[netip.Addr][]lb.Key {
+func (u *users) newVIPUsers(before, after Snapshot, changed []lb.Key) map[netip.Addr][]lb.Key {
 	var fresh map[netip.Addr][]lb.Key
 	for _, k := range changed {
 		s, ok := after.Get(k)
@@ -131,8 +131,8 @@ func (u *users) affected(before, after Snapshot, changed []lb.Key, fresh map[net
 	return keys
 }
 
-// move updates the users from before to after.
-func (u *users) move(before, after Snapshot, changed []lb.Key, fresh map[netip.Addr][]lb.Key) {
+// update updates the users from before to after.
+func (u *users) update(before, after Snapshot, changed []lb.Key, fresh map[netip.Addr][]lb.Key) {
 	for vip, list := range fresh {
 		for _, k := range list {
 			u.addVIP(vip, k)

@@ -17,21 +17,21 @@ func (s *Services) Reach(v store.View, k lb.Key) (found lb.Service, ok bool) {
 		for _, mark := range [...]uint32{k.Mark, 0} {
 			exact := lb.Key{VIP: k.VIP, Port: k.Port, Protocol: k.Protocol, Mark: mark}
 			if one, there := s.exactly(v, exact); there {
-				found, ok, rank = one, true, reaches(exact, k)
+				found, ok, rank = one, true, matchRank(exact, k)
 				break
 			}
 		}
 	}
 	for at, one := range s.ranges(v, k.VIP) {
-		if n := reaches(at, k); n > rank {
+		if n := matchRank(at, k); n > rank {
 			found, ok, rank = one, true, n
 		}
 	}
 	return found, ok
 }
 
-// reaches ranks how well a service fits a packet's destination; 0: not at all.
-func reaches(s, k lb.Key) int {
+// matchRank ranks how well a service fits a packet's destination; 0: not at all.
+func matchRank(s, k lb.Key) int {
 	if s.Protocol != k.Protocol || (s.Mark != 0 && s.Mark != k.Mark) ||
 		k.Port < s.Port || max(k.Port, k.PortMax) > max(s.Port, s.PortMax) {
 		return 0
@@ -54,7 +54,7 @@ func (s *Services) HasVIP(v store.View, a netip.Addr) bool {
 	if _, ok := s.First(v, sortOfVIP(a)); ok {
 		return true
 	}
-	if s.lacks(v, secondaryTotal) {
+	if s.isUnused(v, secondaryTotal) {
 		return false
 	}
 	for range s.FindPrefix(v, bySecondary, sortOfVIP(a)) {

@@ -30,11 +30,11 @@ func (s *Services) checkSecondary(v store.View, service *lb.Service) error {
 		if _, ok := s.Get(v, k); ok {
 			return secondaryTaken(k, k)
 		}
-		if other, ok := s.taken(v, k, service.Key); ok {
+		if other, ok := s.conflict(v, k, service.Key); ok {
 			return secondaryTaken(k, other)
 		}
 	}
-	if other, ok := s.taken(v, service.Key, service.Key); ok {
+	if other, ok := s.conflict(v, service.Key, service.Key); ok {
 		return lb.NewFieldError(lb.FieldVIP, service.VIP.String(), "is a secondary VIP of service "+other.String()+", with the same ports",
 			"another VIP, or other ports")
 	}
@@ -46,10 +46,10 @@ func secondaryTaken(k, other lb.Key) error {
 		"an address on which no other service has these ports, protocol and mark")
 }
 
-// taken finds another service than self that has k at a secondary VIP, or a range that overlaps k's
+// conflict finds another service than self that has k at a secondary VIP, or a range that overlaps k's
 // ports at any VIP.
-func (s *Services) taken(v store.View, k, self lb.Key) (lb.Key, bool) {
-	if k.PortMax == 0 && s.lacks(v, secondaryTotal) {
+func (s *Services) conflict(v store.View, k, self lb.Key) (lb.Key, bool) {
+	if k.PortMax == 0 && s.isUnused(v, secondaryTotal) {
 		return lb.Key{}, false
 	}
 	for one := range s.Find(v, bySecondary, sortOf(k)) {

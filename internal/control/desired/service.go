@@ -216,7 +216,7 @@ func (t *total) check() error {
 // with the key that it has there.
 func (s *Services) ranges(v store.View, vip netip.Addr) iter.Seq2[lb.Key, lb.Service] {
 	return func(yield func(lb.Key, lb.Service) bool) {
-		if s.lacks(v, rangeTotal) {
+		if s.isUnused(v, rangeTotal) {
 			return
 		}
 		for one := range s.Find(v, byRange, sortOfVIP(vip)) {
@@ -224,7 +224,7 @@ func (s *Services) ranges(v store.View, vip netip.Addr) iter.Seq2[lb.Key, lb.Ser
 				return
 			}
 		}
-		if s.lacks(v, secondaryTotal) {
+		if s.isUnused(v, secondaryTotal) {
 			return
 		}
 		for one := range s.FindPrefix(v, bySecondary, sortOfVIP(vip)) {
@@ -242,7 +242,7 @@ func (s *Services) exactly(v store.View, k lb.Key) (lb.Service, bool) {
 	if one, ok := s.Get(v, k); ok {
 		return one, true
 	}
-	if s.lacks(v, secondaryTotal) {
+	if s.isUnused(v, secondaryTotal) {
 		return lb.Service{}, false
 	}
 	for one := range s.Find(v, bySecondary, sortOf(k)) {
@@ -251,9 +251,9 @@ func (s *Services) exactly(v store.View, k lb.Key) (lb.Service, bool) {
 	return lb.Service{}, false
 }
 
-// lacks reports whether a total of a snapshot is 0, which saves lookups for unused features. For a
+// isUnused reports whether a total of a snapshot is 0, which saves lookups for unused features. For a
 // transaction it is unknown.
-func (s *Services) lacks(v store.View, total int) bool {
+func (s *Services) isUnused(v store.View, total int) bool {
 	at, ok := v.(*store.Snapshot)
 	return ok && s.Total(at, total) == 0
 }

@@ -23,12 +23,12 @@ func TestMain(m *testing.M) { os.Exit(labtest.OwnNetwork(m)) }
 
 const patience = 20 * time.Second
 
-// told counts notifications of changes.
-type told struct{ n atomic.Int32 }
+// notifications counts notifications of changes.
+type notifications struct{ n atomic.Int32 }
 
-func (c *told) changed(string) { c.n.Add(1) }
+func (c *notifications) changed(string) { c.n.Add(1) }
 
-func (c *told) count() int { return int(c.n.Load()) }
+func (c *notifications) count() int { return int(c.n.Load()) }
 
 // output is a log that can be read while it is written.
 type output struct {

@@ -67,7 +67,7 @@ func TestFallRise(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var s script
-		var changes told
+		var changes notifications
 		m := start(t, Config{Prober: scripted(s.ask).prober, Changed: changes.changed})
 		m.Set("a", at(one, every(3, 2)))
 		known, _ := m.Status("a")
@@ -242,7 +242,7 @@ func TestEjectedAndDown(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var s script
-		var changes told
+		var changes notifications
 		m := start(t, Config{Prober: scripted(s.ask).prober, Changed: changes.changed})
 		m.Set("a", at(one, every(2, 1)))
 		s.next(t, m)
@@ -270,7 +270,7 @@ func TestInPlace(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var s script
-		var changes told
+		var changes notifications
 		m := start(t, Config{Prober: scripted(s.ask).prober, Changed: changes.changed})
 		m.Set("a", at(one, every(2, 2)))
 		s.next(t, m)

@@ -41,7 +41,7 @@ func (s *Services) Audit(ctx context.Context, data Comparer, mend bool) report.C
 		wanted[compile.Key(service.Key)] = true
 	}
 	for part := range slices.Chunk(keys, auditBatch) {
-		err := s.between(ctx, func() {
+		err := s.betweenPasses(ctx, func() {
 			now := s.Desired.Snapshot()
 			resolver := compile.NewResolver(s.Desired.Services.At(now))
 			for _, key := range part {

@@ -28,7 +28,7 @@ func TestServiceAsEndpoint(t *testing.T) {
 	for _, start := range [][]string{nil, {middle, outer, other}} { // in steps, and at a start
 		r := newRig(t, newWorld(), start...)
 		r.wait(r.put(middle, outer, other))
-		r.took()
+		r.drainEvents()
 		hosts(r, "10.0.0.3", "192.168.1.2", "192.168.1.3")
 		r.wait(r.put(inner))
 		r.wantEvents("put 10.0.0.1:80/tcp", "put 10.0.0.2:80/tcp", "put 10.0.0.3:80/tcp", "own [10.0.0.3]")

@@ -31,7 +31,7 @@ func (j *effectiveHealth) probeDown() bool { return j.hasProbe && j.ProbeState =
 func (p *probes) effectiveHealth(s *lb.Service, e lb.Endpoint) (j effectiveHealth) {
 	p.mu.Lock()
 	key := p.keyAt(s, e)
-	j.ejected = p.ejections.out(s, e)
+	j.ejected = p.ejections.isOut(s, e)
 	j.failing, _ = p.ejections.failing(s, e)
 	since, red := p.reportedDown(s, e)
 	p.mu.Unlock()
@@ -116,7 +116,7 @@ func (p *probes) verdict(s *lb.Service, e lb.Endpoint) (v report.Verdict) {
 	if s.Monitored() || len(p.ejections.shown) > 0 {
 		key = p.keyAt(s, e)
 	}
-	v.Ejected = p.ejections.out(s, e)
+	v.Ejected = p.ejections.isOut(s, e)
 	_, v.Failing = p.ejections.failing(s, e) // it stays in rotation, and no other source reports it
 	if key != "" {
 		_, red = p.reportedDown(s, e)
@@ -189,8 +189,8 @@ func (r agentReport) covers(port uint16, t lb.ProbeType) bool {
 	return (r.port == 0 || r.port == port) && (r.probe == lb.ProbeAuto || r.probe == t || r.probe == t.Transport())
 }
 
-// red reports whether agents have taken a target out, and since when.
-func (rs agentReports) red(t *health.Target) (since time.Time, red bool) {
+// reportedDown reports whether agents have taken a target out, and since when.
+func (rs agentReports) reportedDown(t *health.Target) (since time.Time, reportedDown bool) {
 	for _, r := range slices.Backward(rs[t.Addr]) {
 		if r.covers(t.Port, t.Probe.Type) {
 			return r.since, r.red
@@ -251,7 +251,7 @@ func (p *probes) reportedDown(s *lb.Service, e lb.Endpoint) (since time.Time, re
 	if p.portless[s.Key] == nil {
 		return since, false
 	}
-	return p.reports.red(portOf(s, e))
+	return p.reports.reportedDown(portOf(s, e))
 }
 
 // byPort returns the services without ports in their probes that have endpoints covered by a

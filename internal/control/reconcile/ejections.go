@@ -53,8 +53,8 @@ func (e *ejections) watch(c requestChange) {
 	}
 }
 
-// out reports whether an endpoint is out of a service's rotation.
-func (e *ejections) out(s *lb.Service, at lb.Endpoint) bool {
+// isOut reports whether an endpoint is out of a service's rotation.
+func (e *ejections) isOut(s *lb.Service, at lb.Endpoint) bool {
 	failing, kept := e.failing(s, at)
 	return failing && !kept && s.TakesOutliersOut()
 }
@@ -74,7 +74,7 @@ func (p *probes) outliers() (list []outlier.Service) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for key, s := range p.ejections.watched {
-		list = append(list, outlier.Service{Key: key, Resets: s.HeedsResets(), Levels: levelsOf(s)})
+		list = append(list, outlier.Service{Key: key, Resets: s.ConsidersResets(), Levels: levelsOf(s)})
 	}
 	return list
 }
@@ -122,7 +122,7 @@ func (p *probes) foundWell(key string, port uint16, since time.Time) bool {
 func (p *probes) eject(at netip.AddrPort, evidence string, kept bool) []lb.Key {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.settleAll() // so that requests match the watched services
+	p.applyAll() // so that requests match the watched services
 	e := p.ejections.now[at]
 	if e == nil {
 		e = &ejection{since: time.Now()}

@@ -24,8 +24,8 @@ func TestEjected(t *testing.T) {
 		off    = "10.0.0.2:80/tcp endpoints=192.168.1.1:80,192.168.1.2:80 probetype=tcp outlier=off"
 	)
 	r := newRig(t, newWorld(), plain, probed, off)
-	r.prober.took()
-	r.took()
+	r.prober.calls()
+	r.drainEvents()
 	r.health.markServices(r.health.probes.eject(ejected, "passive: seen", false))
 	r.applied("put 10.0.0.1:80/tcp without 192.168.1.1", "put 10.0.0.1:443/tcp without 192.168.1.1")
 	r.wantAsked("eject 192.168.1.1_none_80: passive: seen", "eject 192.168.1.1_none_80: passive: seen",
@@ -49,10 +49,10 @@ func TestEjected(t *testing.T) {
 	r.wait(r.put(plain+" mss=1400", "10.0.0.9:80/tcp endpoints=192.168.1.1:80,192.168.1.2:80"))
 	r.wantEvents("put 10.0.0.1:80/tcp without 192.168.1.1", "put 10.0.0.9:80/tcp without 192.168.1.1", "own [10.0.0.9]")
 	r.wait(r.delete("10.0.0.9:80/tcp"))
-	r.took()
+	r.drainEvents()
 	r.health.markServices(r.health.probes.readmit(ejected))
 	r.applied("put 10.0.0.1:80/tcp", "put 10.0.0.1:443/tcp")
-	r.prober.took()
+	r.prober.calls()
 	r.wait(r.delete("10.0.0.1:80/tcp"))
 	r.wantAsked()
 	r.wait(r.delete("10.0.0.1:443/tcp"))
@@ -67,7 +67,7 @@ func TestEjected(t *testing.T) {
 func TestPanic(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, newWorld(), "10.0.0.1:80/tcp endpoints=192.168.1.1:80,192.168.1.2:80,192.168.1.3:80,192.168.1.4:80:0 probetype=tcp")
-	r.took()
+	r.drainEvents()
 	r.health.markServices(r.health.probes.eject(ejected, "passive: seen", false))
 	r.applied("put 10.0.0.1:80/tcp without 192.168.1.1")
 	r.becomes("192.168.1.2_tcp_80", health.Down)
@@ -144,8 +144,8 @@ func TestRedAfterEjection(t *testing.T) {
 func TestSharedProbe(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, newWorld(), "10.0.0.1:80/tcp endpoints=192.168.1.1:80,192.168.1.1:81,192.168.1.1:82,192.168.1.1:83 probetype=ping")
-	r.took()
-	r.prober.took()
+	r.drainEvents()
+	r.prober.calls()
 	other := netip.AddrPortFrom(ejected.Addr(), 81)
 	r.health.probes.eject(ejected, "one", false)
 	r.health.probes.eject(other, "two", false)
@@ -155,7 +155,7 @@ func TestSharedProbe(t *testing.T) {
 		t.Errorf("one is down: %t, the other one, too: %t", one.down(), two.down())
 	}
 	r.health.probes.readmit(ejected)
-	if got := r.prober.took(); !slices.Equal(got, []string{
+	if got := r.prober.calls(); !slices.Equal(got, []string{
 		"eject 192.168.1.1_none_80: ", "eject 192.168.1.1_none_80: one", "eject 192.168.1.1_none_80: one",
 		"eject 192.168.1.1_none_81: ", "eject 192.168.1.1_none_81: two", "eject 192.168.1.1_none_81: two",
 		"set 192.168.1.1_none_80: none 192.168.1.1:80 every 2s", "set 192.168.1.1_none_81: none 192.168.1.1:81 every 2s",
@@ -195,7 +195,7 @@ func TestKept(t *testing.T) {
 		"10.0.0.1:80/tcp endpoints=192.168.1.1:80,192.168.1.2:80 probetype=tcp",
 	} {
 		r := newRig(t, newWorld(), text)
-		r.took()
+		r.drainEvents()
 		r.health.markServices(r.health.probes.eject(ejected, "passive: seen", true))
 		r.applied("put 10.0.0.1:80/tcp")
 		s := service(t, text)
@@ -217,7 +217,7 @@ func TestUnheardStaysUp(t *testing.T) {
 	t.Parallel()
 	text := "10.0.0.1:80/tcp endpoints=192.168.1.1:80"
 	r := newRig(t, newWorld(), text)
-	r.took()
+	r.drainEvents()
 	r.health.recordReply(ejected, false)
 	s := service(t, text)
 	if v := r.health.EndpointVerdict(s, s.Endpoints[0]); v.Down() || !r.health.HasAsymmetricReply(ejected) {

@@ -32,7 +32,7 @@ func newOutage(t *testing.T, text string) *outage {
 	t.Cleanup(func() { cancel(); <-done })
 	o.probes = newProbes(m)
 	o.probes.add(o.service)
-	o.probes.settle()
+	o.probes.applyRequests()
 	return o
 }
 

@@ -16,7 +16,7 @@ import (
 func TestFailedChangeKeepsAddresses(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, newWorld(), "10.0.0.1:80/tcp secips=10.0.0.8 endpoints=192.168.1.1:80")
-	r.took()
+	r.drainEvents()
 	r.breaks("put 10.0.0.1:80/tcp", errBroken)
 	if err := r.try(r.put("10.0.0.1:80/tcp secips=10.0.0.9 endpoints=192.168.1.1:80")); err == nil {
 		t.Error("no error")
@@ -60,7 +60,7 @@ func TestFailedRange(t *testing.T) {
 	if row != compile.Key(key(t, "10.0.0.1:80-99/tcp")) {
 		t.Fatal("they share no row")
 	}
-	r.took()
+	r.drainEvents()
 	r.breaks("put "+row.String(), errBroken)
 	c := r.commit(func(tx *store.Tx) error {
 		s, err := lb.ParseService(wide)
@@ -90,7 +90,7 @@ func TestAddressOfDeletedService(t *testing.T) {
 		t.Error("no error")
 	}
 	r.wait(r.delete("10.0.0.1:80/tcp"))
-	if events := r.took(); !slices.Contains(events, "give up [10.0.0.1]") {
+	if events := r.drainEvents(); !slices.Contains(events, "give up [10.0.0.1]") {
 		t.Errorf("%q", events)
 	}
 }
@@ -103,7 +103,7 @@ func TestAddressIsWantedAgain(t *testing.T) {
 	r.breaks("give up [10.0.0.1]", errBroken)
 	r.wait(r.delete("10.0.0.1:80/tcp"))
 	r.eventually("its status says so", func() bool { s := r.status(vipKind, "10.0.0.1"); return s.State() == status.Failed })
-	r.took()
+	r.drainEvents()
 	r.wait(r.put(web))
 	r.eventually("owned again", func() bool { return slices.Contains(r.events, "own [10.0.0.1]") })
 	if list := r.statuses.List(vipKind, false); len(list) > 0 {

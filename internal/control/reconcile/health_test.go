@@ -80,8 +80,8 @@ func (p *prober) Eject(key, evidence string) {
 	p.news = append(p.news, fmt.Sprintf("eject %s: %s", key, evidence))
 }
 
-// took returns the calls of the prober since the last call, sorted by key.
-func (p *prober) took() []string {
+// calls returns the calls of the prober since the last call, sorted by key.
+func (p *prober) calls() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	out := p.news
@@ -109,7 +109,7 @@ func (r *rig) becomes(key string, state health.State) {
 
 func (r *rig) wantAsked(want ...string) {
 	r.t.Helper()
-	if diff := cmp.Diff(strings.Join(want, "\n"), strings.Join(r.prober.took(), "\n")); diff != "" {
+	if diff := cmp.Diff(strings.Join(want, "\n"), strings.Join(r.prober.calls(), "\n")); diff != "" {
 		r.t.Errorf("what was asked of the prober: -want +got\n%s", diff)
 	}
 }
@@ -120,7 +120,7 @@ func (r *rig) applied(want ...string) {
 	r.eventually("what was applied is "+strings.Join(want, ", "), func() bool {
 		return slices.Equal(r.events, want)
 	})
-	r.took()
+	r.drainEvents()
 }
 
 const (
@@ -152,7 +152,7 @@ func TestHealth(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, newWorld(), monitored, monitored2, "10.0.0.2:80/tcp endpoints=192.168.1.1:80")
 	r.wantAsked("set 192.168.1.1_tcp_80: tcp 192.168.1.1:80 every 2s", "set 192.168.1.2_tcp_80: tcp 192.168.1.2:80 every 2s")
-	r.took()
+	r.drainEvents()
 	news := r.hub.Subscribe(event.KindHealth)
 	r.becomes("192.168.1.1_tcp_80", health.Up)
 	r.applied("put 10.0.0.1:80/tcp", "put 10.0.0.1:443/tcp")
@@ -198,7 +198,7 @@ func TestMonitorInPlace(t *testing.T) {
 	r.wantAsked()
 	r.wait(r.put(off + " monitor=true"))
 	r.wantAsked("set 192.168.1.1_tcp_80: tcp 192.168.1.1:80 every 2s")
-	r.took()
+	r.drainEvents()
 	r.becomes("192.168.1.1_tcp_80", health.Down)
 	r.applied("put 10.0.0.1:80/tcp without 192.168.1.1")
 	r.wait(r.put(off + " monitor=true probe-interval=500ms"))
@@ -218,7 +218,7 @@ func TestTwoQuestions(t *testing.T) {
 	b := "10.0.0.2:80/tcp endpoints=192.168.1.1:80 probetype=http probereq=/b"
 	r := newRig(t, newWorld(), a, b)
 	r.wantAsked("set 192.168.1.1_http_80/2: http 192.168.1.1:80 every 2s", "set 192.168.1.1_http_80: http 192.168.1.1:80 every 2s")
-	r.took()
+	r.drainEvents()
 	r.becomes("192.168.1.1_http_80/2", health.Down)
 	r.applied("put 10.0.0.2:80/tcp without 192.168.1.1")
 	// With the same settings again, they share a probe.
@@ -233,7 +233,7 @@ func TestFailedServiceIsProbedAsBefore(t *testing.T) {
 	t.Parallel()
 	const before = "10.0.0.1:80/tcp endpoints=192.168.1.1:80 monitor=true"
 	r := newRig(t, newWorld(), before)
-	r.prober.took()
+	r.prober.calls()
 	r.breaks("put 10.0.0.1:80/tcp", errBroken)
 	if err := r.try(r.put(strings.Replace(before, "192.168.1.1", "192.168.1.2", 1))); err == nil {
 		t.Fatal("it was applied")
@@ -252,7 +252,7 @@ func TestFailedServiceIsProbedAsBefore(t *testing.T) {
 func TestEndpointObject(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, newWorld(), monitored, monitored2)
-	r.prober.took()
+	r.prober.calls()
 	objects := NewEndpointProbes(r.state, r.health, r.services.Observers)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
@@ -264,7 +264,7 @@ func TestEndpointObject(t *testing.T) {
 	}
 	r.becomes("192.168.1.1_tcp_80", health.Down)
 	r.eventually("it is avoided", func() bool { return len(r.events) >= 2 })
-	r.took()
+	r.drainEvents()
 	e := lb.EndpointProbe{Name: "192.168.1.1_tcp_80", Addr: netip.MustParseAddr("192.168.1.1"), Probe: lb.Probe{Type: lb.ProbePing}}
 	put(e)
 	r.wantAsked("change 192.168.1.1_tcp_80: ping 192.168.1.1:0 every 2s")
@@ -319,7 +319,7 @@ func TestObjectMovesServices(t *testing.T) {
 	)
 	r := newRig(t, newWorld(), a)
 	r.wait(r.put(b)) // later, so it has the second probe
-	r.took()
+	r.drainEvents()
 	objects := NewEndpointProbes(r.state, r.health, r.services.Observers)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
@@ -345,12 +345,12 @@ func TestAdoptedAvoidsWhatWasDown(t *testing.T) {
 	r.start()
 	const probe = "192.168.1.1_tcp_80"
 	r.eventually("it is probed", func() bool { _, ok := r.prober.Status(probe); return ok })
-	if events := r.took(); len(events) > 0 {
+	if events := r.drainEvents(); len(events) > 0 {
 		t.Errorf("%q, and nothing is known yet", events)
 	}
 	r.becomes(probe, health.Down)
 	r.wait(c)
-	if events := r.took(); !slices.Equal(events[:1], []string{"put 10.0.0.1:443/tcp without 192.168.1.1"}) {
+	if events := r.drainEvents(); !slices.Equal(events[:1], []string{"put 10.0.0.1:443/tcp without 192.168.1.1"}) {
 		t.Errorf("%q", events)
 	}
 	// Later, and without an earlier data path, a service does not wait.

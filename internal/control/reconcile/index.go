@@ -188,7 +188,7 @@ func (x *index) dependents(snapshot *store.Snapshot, services *desired.Services,
 		in[k] = true
 	}
 	for fresh := keys; len(fresh) > 0; {
-		vips := x.reached(snapshot, services, fresh)
+		vips := x.endpointVIPs(snapshot, services, fresh)
 		fresh = nil
 		if len(vips) == 0 {
 			break
@@ -204,9 +204,9 @@ func (x *index) dependents(snapshot *store.Snapshot, services *desired.Services,
 	return more
 }
 
-// reached returns the VIPs that the services of these keys have or had, and that are an endpoint of
+// endpointVIPs returns the VIPs that the services of these keys have or had, and that are an endpoint of
 // some service.
-func (x *index) reached(snapshot *store.Snapshot, services *desired.Services, keys []lb.Key) map[netip.Addr]bool {
+func (x *index) endpointVIPs(snapshot *store.Snapshot, services *desired.Services, keys []lb.Key) map[netip.Addr]bool {
 	vips := map[netip.Addr]bool{}
 	add := func(list ...netip.Addr) {
 		for _, a := range list {

@@ -239,10 +239,10 @@ func (i *IPsec) Refused(most int) (list []IPsecRefused) {
 	if !i.current.any() {
 		return nil
 	}
-	told := map[policy.IPsecRefusal]bool{} // of some clients: once for all services
+	reported := map[policy.IPsecRefusal]bool{} // of some clients: once for all services
 	for s := range i.desired.Services.EachShared(i.desired.Snapshot()) {
 		for _, e := range s.Endpoints {
-			for _, r := range i.current.unreported(s, e, told) {
+			for _, r := range i.current.unreported(s, e, reported) {
 				if list = append(list, IPsecRefused{s.Key, e.AddrPort(), r}); len(list) == most {
 					return list
 				}
@@ -254,7 +254,7 @@ func (i *IPsec) Refused(most int) (list []IPsecRefused) {
 
 // unreported lists the policies that refuse packets of a service to or from an endpoint: one that
 // refuses all, or else each that refuses some and was not reported yet.
-func (f *followedPolicies) unreported(s *lb.Service, e lb.Endpoint, told map[policy.IPsecRefusal]bool) (list []policy.IPsecRefusal) {
+func (f *followedPolicies) unreported(s *lb.Service, e lb.Endpoint, reported map[policy.IPsecRefusal]bool) (list []policy.IPsecRefusal) {
 	r, _, ok := f.refusal(s, e)
 	switch {
 	case !ok:
@@ -263,8 +263,8 @@ func (f *followedPolicies) unreported(s *lb.Service, e lb.Endpoint, told map[pol
 		return []policy.IPsecRefusal{r}
 	}
 	f.refusals(s, e, func(r policy.IPsecRefusal) {
-		if !told[r] {
-			told[r] = true
+		if !reported[r] {
+			reported[r] = true
 			list = append(list, r)
 		}
 	})

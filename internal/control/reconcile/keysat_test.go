@@ -76,7 +76,7 @@ func TestEndpointsFound(t *testing.T) {
 	}
 	p.setObject("mine", &lb.EndpointProbe{Name: "mine", Addr: netip.MustParseAddr("192.168.1.9"), Probe: lb.Probe{Type: lb.ProbePing}})
 	p.remove(web)
-	p.settle()
+	p.applyRequests()
 	h.EndpointsNamed([]string{"192.168.1.1", "192.168.1.9"}, add)
 	check("moved", "mine")
 	h.Endpoints(add)

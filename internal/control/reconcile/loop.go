@@ -154,7 +154,7 @@ func (l *Loop[K]) Run(ctx context.Context) {
 		default:
 		}
 		began := time.Now()
-		if batch := l.take(began); len(batch) > 0 {
+		if batch := l.nextBatch(began); len(batch) > 0 {
 			l.report(ctx, l.worker.Apply(ctx, batch))
 			l.markTried(batch)
 			// keys that are marked meanwhile are due afterwards
@@ -173,9 +173,9 @@ func (l *Loop[K]) Run(ctx context.Context) {
 	}
 }
 
-// between calls f between two passes, when nothing is half done: f may read all that Apply writes.
+// betweenPasses calls f between two passes, when nothing is half done: f may read all that Apply writes.
 // An error: ctx has ended before.
-func (l *Loop[K]) between(ctx context.Context, f func()) error {
+func (l *Loop[K]) betweenPasses(ctx context.Context, f func()) error {
 	done := make(chan struct{})
 	select {
 	case l.calls <- func() { f(); close(done) }:
@@ -218,8 +218,8 @@ func (l *Loop[K]) markTried(batch []K) {
 	}
 }
 
-// take removes a batch of due keys: those that were marked, then those whose retry is due.
-func (l *Loop[K]) take(now time.Time) []K {
+// nextBatch removes a batch of due keys: those that were marked, then those whose retry is due.
+func (l *Loop[K]) nextBatch(now time.Time) []K {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	batch := l.drain(&l.queue, l.drain(&l.first, nil))

@@ -95,11 +95,11 @@ func (n *NetObjects[T]) feed(ctx context.Context) {
 	all, keys := n.allChanged, n.changed
 	n.allChanged, n.changed = false, map[string]struct{}{}
 	n.mu.Unlock()
-	n.look(all, keys)
+	n.markMissing(all, keys)
 }
 
-// look marks wanted objects that are missing: of the keys, or all.
-func (n *NetObjects[T]) look(all bool, keys map[string]struct{}) {
+// markMissing marks wanted objects that are missing: of the keys, or all.
+func (n *NetObjects[T]) markMissing(all bool, keys map[string]struct{}) {
 	now := n.desired.Snapshot()
 	var wanted []T
 	if all {
@@ -189,7 +189,7 @@ func (p *pass[T]) plan(now *store.Snapshot, key string) error {
 	want, wanted := p.table.Get(now, key)
 	meta, _ := p.table.Meta(now, key)
 	p.outcomes[key].Version = meta.Version
-	made, ours, err := p.made(key)
+	made, ours, err := p.recorded(key)
 	if err != nil {
 		return err
 	}
@@ -225,8 +225,8 @@ func (p *pass[T]) find(want T, ours bool) (have []T, err error) {
 	return p.reader.find(want, ours)
 }
 
-// made returns the object that was made here by a key.
-func (p *pass[T]) made(key string) (o T, ours bool, err error) {
+// recorded returns the object that was made here by a key.
+func (p *pass[T]) recorded(key string) (o T, ours bool, err error) {
 	data := p.ledger.Has(p.kind, key)
 	if data == nil {
 		return o, false, nil

@@ -89,7 +89,7 @@ func TestRack(t *testing.T) {
 			h.probes.add(s)
 			r.keys = append(r.keys, s.Key)
 		}
-		h.probes.settle()
+		h.probes.applyRequests()
 		p := NewPassive(h, r)
 		p.suspects.most = 1000 // independent of this machine
 		p.connect = func(_ context.Context, at netip.AddrPort, timeout, _ time.Duration) (string, bool) {
@@ -142,7 +142,7 @@ func TestPassiveSleeps(t *testing.T) {
 			h.probes.add(s)
 			r.keys = append(r.keys, s.Key)
 		}
-		h.probes.settle()
+		h.probes.applyRequests()
 		p := NewPassive(h, r)
 		p.connect = func(context.Context, netip.AddrPort, time.Duration, time.Duration) (string, bool) {
 			return "no answer", false

@@ -168,15 +168,15 @@ func (p *probes) setObject(name string, e *lb.EndpointProbe) []lb.Key {
 	return moved
 }
 
-// settle applies the requested probes to the prober atomically. What a pass removes and adds again
+// applyRequests applies the requested probes to the prober atomically. What a pass removes and adds again
 // does not change, and no reader sees an endpoint without its service.
-func (p *probes) settle() {
+func (p *probes) applyRequests() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.settleAll()
+	p.applyAll()
 }
 
-func (p *probes) settleAll() {
+func (p *probes) applyAll() {
 	names := map[string]struct{}{}
 	for _, c := range p.changes {
 		p.enter(c, names)
@@ -200,7 +200,7 @@ func (p *probes) forgetReports() {
 // returns the users of requests whose key has changed.
 func (p *probes) settleName(name string, n *probeGroup) (moved []lb.Key) {
 	n.requests = slices.DeleteFunc(n.requests, func(w *probeRequest) bool { return len(w.users) == 0 })
-	want := n.wanted()
+	want := n.targets()
 	free := make(map[string]bool, len(n.running))
 	for key := range n.running {
 		free[key] = true
@@ -262,13 +262,13 @@ func (p *probes) startProbe(name string, n *probeGroup, w *probeRequest) {
 	p.byAddr.remove(before, w.key) // without effect if there was none
 	p.byAddr.add(w.target.Addr, w.key)
 	p.sorted = nil
-	if _, red := p.reports.red(&w.target); red != r.red {
+	if _, red := p.reports.reportedDown(&w.target); red != r.red {
 		p.setRed(w.key, r, red)
 	}
 }
 
-// wanted returns the requested targets.
-func (n *probeGroup) wanted() []*probeRequest {
+// targets returns the requested targets.
+func (n *probeGroup) targets() []*probeRequest {
 	if n.object != nil {
 		return []*probeRequest{n.object}
 	}

@@ -20,8 +20,8 @@ func asked(t *testing.T, services ...*lb.Service) (*probes, *prober) {
 	for _, s := range services {
 		p.add(s)
 	}
-	p.settle()
-	fake.took()
+	p.applyRequests()
+	fake.calls()
 	return p, fake
 }
 
@@ -59,9 +59,9 @@ func TestObjectMeetsPass(t *testing.T) {
 		p.remove(a)
 		p.setObject(tc.name, tc.after)
 		p.add(b)
-		p.settle()
+		p.applyRequests()
 		if p.up(b)(b.Endpoints[0]) {
-			t.Errorf("%s, %v to %v: the endpoint is not known to be down any more: %q", tc.name, tc.before, tc.after, fake.took())
+			t.Errorf("%s, %v to %v: the endpoint is not known to be down any more: %q", tc.name, tc.before, tc.after, fake.calls())
 		}
 	}
 }
@@ -106,12 +106,12 @@ func TestWordLasts(t *testing.T) {
 		if come != nil {
 			p.add(come)
 		}
-		p.settle()
+		p.applyRequests()
 	}
 	want := func(what string, want ...string) {
 		t.Helper()
 		var got []string
-		for _, line := range fake.took() {
+		for _, line := range fake.calls() {
 			if word, is := strings.CutPrefix(line, "override 192.168.1."); is {
 				got = append(got, word)
 			}
@@ -148,7 +148,7 @@ func TestWordsAreBounded(t *testing.T) {
 	host := netip.MustParseAddr("192.168.1.1")
 	there := []*health.Target{{Addr: host, Port: 80, Probe: lb.Probe{Type: lb.ProbeTCP}}}
 	ws := agentReports{}
-	isRed := func() bool { _, red := ws.red(there[0]); return red }
+	isRed := func() bool { _, red := ws.reportedDown(there[0]); return red }
 	ws.add(host, agentReport{port: 80, red: true}, there)
 	for port := range uint16(1000) {
 		ws.add(host, agentReport{port: 1000 + port, red: true}, there)
@@ -199,7 +199,7 @@ func TestWordByPort(t *testing.T) {
 			}
 		}
 		p.remove(s)
-		p.settle()
+		p.applyRequests()
 		if len(p.portless) != 1 {
 			t.Errorf("%d services are left", len(p.portless))
 		}

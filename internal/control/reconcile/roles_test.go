@@ -45,7 +45,7 @@ func TestRoles(t *testing.T) {
 		}
 	}
 	want(true, true)
-	r.took()
+	r.drainEvents()
 	r.role(lb.DefaultInstance, lb.RoleBackup)
 	want(false, true)
 	r.role("one", lb.RoleBackup)
@@ -68,7 +68,7 @@ func TestRoles(t *testing.T) {
 	if want := "llb-inst0 BACKUP, one BACKUP, two STOP, one MASTER, two NOT_DEFINED, llb-inst0 MASTER"; told != want {
 		t.Errorf("told of roles: %s\nwant %s", told, want)
 	}
-	for _, e := range r.took() {
+	for _, e := range r.drainEvents() {
 		if strings.HasPrefix(e, "put 10.0.0.1:80") {
 			t.Errorf("the service was written again: %s", e)
 		}

@@ -205,9 +205,9 @@ func TestRulesWithoutAddress(t *testing.T) {
 		t.Error("connections are not judged by the new rules")
 	}
 	r.links = []netdev.Link{{Index: 7, Name: "later"}}
-	r.take(time.Now())
+	r.nextBatch(time.Now())
 	r.LinksChanged()
-	if due := r.take(time.Now()); len(due) == 0 {
+	if due := r.nextBatch(time.Now()); len(due) == 0 {
 		t.Error("an interface that has come is not heeded")
 	}
 	for _, err := range []error{refused, nil} {

@@ -148,7 +148,7 @@ func (s *Services) feed(ctx context.Context) {
 		s.feedRoles(ctx, snapshot)
 	}
 	s.dependents.settle(s.Observers)
-	s.Mark(s.index.usersOf(s.sources.takeChanged())...)
+	s.Mark(s.index.usersOf(s.sources.drainChanged())...)
 	s.removeOrphans(snapshot)
 	if s.initialized.CompareAndSwap(true, false) {
 		s.giveUpOthers(ctx, snapshot)
@@ -239,7 +239,7 @@ func (s *Services) Apply(ctx context.Context, keys []lb.Key) []Outcome[lb.Key] {
 	items := s.read(keys)
 	s.findSources(ctx, items)
 	touched, ended := s.write(ctx, items)
-	s.Health.probes.settle() // services that could not be written are probed as before
+	s.Health.probes.applyRequests() // services that could not be written are probed as before
 	s.ownVIPs(ctx, items, touched)
 	s.ended = s.ended || ended
 	s.dependents.applied(keys)
@@ -307,7 +307,7 @@ func (s *Services) write(ctx context.Context, items []item) (touched []netip.Add
 		s.index.add(i.indexed())
 		put = append(put, i)
 	}
-	s.Health.probes.settle() // a state that is handed on is heeded below
+	s.Health.probes.applyRequests() // a state that is handed on is heeded below
 	s.adopted.await(ctx, s.Health.probes, put)
 	// A port range with a new end reuses the row of the one that it replaces, unless that fails.
 	replaced := func(i *item) bool { return s.index.hasRow(compile.Key(i.Key)) }
@@ -402,7 +402,7 @@ func (i *item) indexed() indexed {
 // ownVIPs acquires or releases VIPs: it acquires one only once a service exists that has it, and
 // releases it only after the last one is gone.
 func (s *Services) ownVIPs(ctx context.Context, items []item, touched []netip.Addr) {
-	failed := s.vips.settle(ctx, touched, s.owned)
+	failed := s.vips.apply(ctx, touched, s.owned)
 	if len(failed) == 0 {
 		return
 	}

@@ -66,7 +66,7 @@ func TestDeletionsFirst(t *testing.T) {
 	r := newRig(t, newWorld())
 	const first, last = "10.0.0.1:80/tcp", "10.9.0.1:80/tcp"
 	r.wait(r.put(first+" endpoints=192.168.1.1:80", last+" endpoints=192.168.1.1:80"))
-	r.took()
+	r.drainEvents()
 	r.wait(r.commit(func(tx *store.Tx) error {
 		for n := range batchSize {
 			s, err := lb.ParseService(fmt.Sprintf("10.1.%d.%d:80/tcp endpoints=192.168.1.1:80", n/200, n%200))
@@ -77,7 +77,7 @@ func TestDeletionsFirst(t *testing.T) {
 		return errors.Join(r.state.Services.Delete(tx, key(t, last)), r.state.Services.Delete(tx, key(t, first)))
 	}))
 	want := []string{"delete " + first, "delete " + last}
-	if got := r.took()[:2]; !slices.Equal(got, want) {
+	if got := r.drainEvents()[:2]; !slices.Equal(got, want) {
 		t.Errorf("%q before all others, want %q", got, want)
 	}
 }
@@ -137,11 +137,11 @@ func TestBadServiceDisturbsNobody(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	r.wait(commit{both.revision, []status.ID{{Kind: "service", Key: "10.0.0.2:53/udp"}}})
-	r.took()
+	r.drainEvents()
 	for n := range 20 {
 		r.wait(r.put(fmt.Sprintf("10.0.2.%d:80/tcp endpoints=192.168.1.1:80", n)))
 	}
-	for _, e := range r.took() {
+	for _, e := range r.drainEvents() {
 		if strings.HasSuffix(e, "10.0.0.2:53/udp") {
 			t.Errorf("what was applied is applied again: %s", e)
 		}
@@ -172,7 +172,7 @@ func TestRetry(t *testing.T) {
 		r.breaks("", nil)
 		r.eventually("applied", func() bool { s := r.status("service", "10.0.0.2:53/udp"); return s.State() == status.Applied })
 		n := 0
-		for _, e := range r.took() {
+		for _, e := range r.drainEvents() {
 			if e == "put 10.0.0.1:80/tcp" {
 				n++
 			}

@@ -137,8 +137,8 @@ func (s *sources) refresh(ctx context.Context) error {
 	return nil
 }
 
-// takeChanged returns the endpoints whose path changed since the last call.
-func (s *sources) takeChanged() map[netip.Addr]bool {
+// drainChanged returns the endpoints whose path changed since the last call.
+func (s *sources) drainChanged() map[netip.Addr]bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.changed) == 0 {

@@ -36,9 +36,9 @@ func newVIPs(owner announce.Owner, o Observers, wake func()) *vips {
 	return &vips{Observers: o, owner: owner, wake: wake, owned: map[netip.Addr]bool{}, leftover: map[netip.Addr]time.Time{}}
 }
 
-// settle acquires or releases these addresses, as wanted reports, and returns those that could not
+// apply acquires or releases these addresses, as wanted reports, and returns those that could not
 // be acquired.
-func (v *vips) settle(ctx context.Context, touched []netip.Addr, wanted func(netip.Addr) bool) map[netip.Addr]error {
+func (v *vips) apply(ctx context.Context, touched []netip.Addr, wanted func(netip.Addr) bool) map[netip.Addr]error {
 	var add, remove []netip.Addr
 	slices.SortFunc(touched, netip.Addr.Compare)
 	for _, a := range slices.Compact(touched) {
@@ -92,7 +92,7 @@ func (v *vips) retry(ctx context.Context, wanted func(netip.Addr) bool) {
 		}
 	}
 	if len(due) > 0 {
-		v.settle(ctx, due, wanted)
+		v.apply(ctx, due, wanted)
 	}
 }
 
@@ -196,7 +196,7 @@ func (s *Services) feedRoles(ctx context.Context, snapshot *store.Snapshot) {
 			s.Role(one)
 		}
 	}
-	failed := s.vips.settle(ctx, touched, s.owned)
+	failed := s.vips.apply(ctx, touched, s.owned)
 	for key, i := range s.index.services {
 		was, is := before[i.service.Instance()], now[i.service.Instance()]
 		if was.Source(i.service) != is.Source(i.service) {

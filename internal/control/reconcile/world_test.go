@@ -347,8 +347,8 @@ func (r *rig) eventually(what string, holds func() bool) {
 	})
 }
 
-// took returns the events since the last call.
-func (r *rig) took() []string {
+// drainEvents returns the events since the last call.
+func (r *rig) drainEvents() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	out := r.events
@@ -358,7 +358,7 @@ func (r *rig) took() []string {
 
 func (r *rig) wantEvents(want ...string) {
 	r.t.Helper()
-	if diff := cmp.Diff(strings.Join(want, "\n"), strings.Join(r.took(), "\n")); diff != "" {
+	if diff := cmp.Diff(strings.Join(want, "\n"), strings.Join(r.drainEvents(), "\n")); diff != "" {
 		r.t.Errorf("what happened: -want +got\n%s", diff)
 	}
 }

@@ -215,11 +215,11 @@ func (t *Table) Counts() map[string]map[State]int {
 type Error struct{ Failures []Status }
 
 func (e *Error) Error() string {
-	const told = 3
+	const shown = 3
 	var text string
 	for i, s := range e.Failures {
-		if i == told {
-			return fmt.Sprintf("%s; and %d more", text, len(e.Failures)-told)
+		if i == shown {
+			return fmt.Sprintf("%s; and %d more", text, len(e.Failures)-shown)
 		}
 		if i > 0 {
 			text += "; "

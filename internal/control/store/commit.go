@@ -187,7 +187,7 @@ func (s *Store) persist(before *Snapshot, changes []*change) error {
 	}
 	if err != nil {
 		if s.past != nil {
-			s.past.unwrite()
+			s.past.revert()
 		}
 		return fmt.Errorf("write the state, which stays at revision %d: %w", before.revision, err)
 	}

@@ -81,7 +81,7 @@ func (s *Snapshot) writeTo(f file, version int) error {
 		if err != nil {
 			return err
 		}
-		if version < latestVersion && !s.bare(&r) {
+		if version < latestVersion && !s.fitsVersion2(&r) {
 			return errNotBare
 		}
 		line = appendLine(line[:0], func(b []byte) []byte {

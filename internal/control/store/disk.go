@@ -114,7 +114,7 @@ func journalName(revision uint64) string {
 // write do no harm.
 func (d *disk) append(revision uint64, commits []*commitRecord) error {
 	if d.pendingTidy != nil {
-		if err := d.tidy(d.pendingTidy); err != nil {
+		if err := d.clean(d.pendingTidy); err != nil {
 			return err
 		}
 		d.pendingTidy = nil

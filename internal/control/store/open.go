@@ -21,7 +21,7 @@ func openDisk(files fileSystem, path string, empty *Snapshot, log *slog.Logger) 
 	if err := l.load(empty); err != nil {
 		return nil, nil, errors.Join(fmt.Errorf("read the state: %w", err), d.close())
 	}
-	if err := d.tidy(l); err != nil {
+	if err := d.clean(l); err != nil {
 		if l.head.revision == 0 {
 			return nil, nil, errors.Join(fmt.Errorf("write the state in %s: %w", path, err), d.close())
 		}
@@ -32,9 +32,9 @@ func openDisk(files fileSystem, path string, empty *Snapshot, log *slog.Logger) 
 	return d, l.head, nil
 }
 
-// tidy makes a clean directory of what was loaded. After every step the directory loads the same:
+// clean makes a clean directory of what was loaded. After every step the directory loads the same:
 // copies are set aside first, and journals are removed last.
-func (d *disk) tidy(l *loader) error {
+func (d *disk) clean(l *loader) error {
 	if err := d.setAside(l); err != nil {
 		return err
 	}

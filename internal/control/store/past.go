@@ -204,8 +204,8 @@ func (p *past) write() (wait func() error, err error) {
 	return func() error { return <-done }, nil
 }
 
-// unwrite removes what write has written: the journal has not accepted its commits.
-func (p *past) unwrite() {
+// revert removes what write has written: the journal has not accepted its commits.
+func (p *past) revert() {
 	if p.file == nil {
 		return
 	}
@@ -263,8 +263,8 @@ func (p *past) append(list ...*Revision) error {
 	return nil
 }
 
-// made is called when the batch's commits are on disk; the caller holds Store.view.
-func (p *past) made() {
+// committed is called when the batch's commits are on disk; the caller holds Store.view.
+func (p *past) committed() {
 	for _, r := range p.pending {
 		clearDeadline(p.list, r.Resolves, false)
 		p.list = append(p.list, r)

@@ -158,7 +158,7 @@ func recordOf(l *layout, c *change) (*commitRecord, error) {
 // version returns the lowest that a file with this commit can have.
 func (r *commitRecord) version(l *layout) int {
 	for i := range r.Put {
-		if !l.bare(&r.Put[i]) || r.Put[i].Owner != "" {
+		if !l.fitsVersion2(&r.Put[i]) || r.Put[i].Owner != "" {
 			return latestVersion
 		}
 	}
@@ -177,8 +177,8 @@ func (r *commitRecord) size() int {
 	return n
 }
 
-// bare reports whether a file of version 2 can have the record.
-func (l *layout) bare(r *record) bool { return r.Kind == l.bareKind && r.Format <= bareFormat }
+// fitsVersion2 reports whether a file of version 2 can have the record.
+func (l *layout) fitsVersion2(r *record) bool { return r.Kind == l.bareKind && r.Format <= bareFormat }
 
 // appendTo appends the commit's line for a journal of a version. Objects are written unchanged:
 // json.Marshal would alter kept records.

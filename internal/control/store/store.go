@@ -115,7 +115,7 @@ func (s *Store) publish(head *Snapshot, changes []*change) {
 	defer s.view.Unlock()
 	s.head = head
 	if s.past != nil {
-		s.past.made()
+		s.past.committed()
 	}
 	for _, c := range changes {
 		s.history.add(c.revision, c.ids)

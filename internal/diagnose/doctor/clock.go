@@ -18,7 +18,7 @@ func clock(m *Machine) (out []Finding, err error) {
 	}
 	if !m.Facts.Started.IsZero() {
 		now := time.Now()
-		out = append(out, jumped(now.Round(0).Sub(m.Facts.Started.Round(0))-now.Sub(m.Facts.Started))...)
+		out = append(out, clockJump(now.Round(0).Sub(m.Facts.Started.Round(0))-now.Sub(m.Facts.Started))...)
 	}
 	return out, nil
 }
@@ -33,8 +33,8 @@ func unsynchronised(is bool) []Finding {
 	}}
 }
 
-// jumped reports how far the wall clock is from a monotonic one since the daemon's start.
-func jumped(by time.Duration) []Finding {
+// clockJump reports how far the wall clock is from a monotonic one since the daemon's start.
+func clockJump(by time.Duration) []Finding {
 	if by.Abs() < 2*time.Second {
 		return nil
 	}

@@ -138,13 +138,13 @@ func checks() []check {
 		{"redirects", redirects}, {"offloads", offloads}, {"next-hops", nextHops}, {"neighbour-table", neighbourTable}, {"mtu", mtu}, {"path-mtu", pathMTU},
 		{"services", services}, {"endpoints", endpoints}, {"unprobed", unprobed}, {"other-programs", otherPrograms}, {"ipsec", ipsec},
 		{"vlan-tags", hiddenTags},
-		{"vips", vips}, {"clock", clock}, {"cgroup", cgroup}, {"memory", memory}, {"descriptors", descriptors}, {"disk", disk}, {"netfilter", netfilter},
+		{"vips", duplicateVIPs}, {"clock", clock}, {"cgroup", cgroup}, {"memory", memory}, {"descriptors", descriptors}, {"disk", disk}, {"netfilter", netfilter},
 		{"ports", ports}, {"queues", queues}, {"interrupts", interrupts}, {"governor", governor},
 	}
 }
 
-// Look runs all checks. The surest findings come first.
-func (m *Machine) Look() (findings []Finding, made []Examined) {
+// Examine runs all checks. The surest findings come first.
+func (m *Machine) Examine() (findings []Finding, made []Examined) {
 	for _, c := range checks() {
 		list, err := c.look(m)
 		for i := range list {
@@ -159,7 +159,7 @@ func (m *Machine) Look() (findings []Finding, made []Examined) {
 
 // Mend repairs the finding of an id, if it still exists, and returns what it has done.
 func (m *Machine) Mend(id string) ([]string, error) {
-	findings, _ := m.Look()
+	findings, _ := m.Examine()
 	for i := range findings {
 		f := &findings[i]
 		if f.ID() != id {

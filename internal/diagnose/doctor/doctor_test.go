@@ -102,8 +102,8 @@ func (m *Machine) at(t *testing.T, files map[string]string) {
 	}
 }
 
-// wrongs returns machines with one fault each.
-func wrongs() map[string]struct {
+// faults returns machines with one fault each.
+func faults() map[string]struct {
 	files map[string]string // replaces files of the healthy machine; empty text: no such file
 	edit  func(*Machine, *fakeNetwork)
 	id    string
@@ -208,7 +208,7 @@ func TestSmallerSegments(t *testing.T) {
 // found again, and that a healthy machine has no findings.
 func TestChecks(t *testing.T) {
 	t.Parallel()
-	cases := wrongs()
+	cases := faults()
 	cases["nothing"] = cases["clock"]
 	seen := map[string]bool{}
 	for name, c := range cases {
@@ -219,7 +219,7 @@ func TestChecks(t *testing.T) {
 			c.edit(m, m.Network.(*fakeNetwork))
 		}
 		m.at(t, files)
-		findings, made := m.Look()
+		findings, made := m.Examine()
 		if len(made) != len(checks()) {
 			t.Errorf("%s: %d checks were made", name, len(made))
 		}
@@ -247,7 +247,7 @@ func TestChecks(t *testing.T) {
 			continue
 		}
 		done, err := m.Mend(c.id)
-		left, _ := m.Look()
+		left, _ := m.Examine()
 		if err != nil || len(done) != 1 || len(left) > 0 {
 			t.Errorf("%s: mended %v, %v; left is %+v", name, done, err, left)
 		}
@@ -257,7 +257,7 @@ func TestChecks(t *testing.T) {
 			t.Errorf("no case is about %s", c.name)
 		}
 	}
-	if len(jumped(-3*time.Second)) != 1 || len(jumped(time.Second)) != 0 || len(unsynchronised(true)) != 1 {
+	if len(clockJump(-3*time.Second)) != 1 || len(clockJump(time.Second)) != 0 || len(unsynchronised(true)) != 1 {
 		t.Error("a clock that jumps, or that nobody keeps, is not told, or a good one is")
 	}
 	if len(diskFindings("/", 1<<20, 1<<30, 5, 1000)) != 2 || len(diskFindings("/", 1<<30, 1<<40, 0, 0)) != 0 {
@@ -409,7 +409,7 @@ func inNamespace(t *testing.T) error {
 	if err != nil || len(links) != 3 {
 		t.Errorf("%v, %v", links, err)
 	}
-	list, err := vips(m)
+	list, err := duplicateVIPs(m)
 	if err != nil || len(list) != 1 || list[0].About != "20.20.20.1" {
 		t.Errorf("%+v, %v", list, err)
 	}

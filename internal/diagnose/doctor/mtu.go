@@ -118,7 +118,7 @@ func mtu(m *Machine) (out []Finding, err error) {
 			largest = l
 		}
 	}
-	told := map[string]bool{}
+	seen := map[string]bool{}
 	for _, e := range m.Facts.Endpoints {
 		way, err := m.Network.Route(e.Addr)
 		if err != nil {
@@ -128,10 +128,10 @@ func mtu(m *Machine) (out []Finding, err error) {
 		if way.MTU > 0 {
 			room = min(room, way.MTU)
 		}
-		if room -= e.Overhead; by[way.Link].Loopback || room >= largest.MTU || e.mss() > 0 && e.mss()+60 <= room || told[way.Link] {
+		if room -= e.Overhead; by[way.Link].Loopback || room >= largest.MTU || e.mss() > 0 && e.mss()+60 <= room || seen[way.Link] {
 			continue
 		}
-		told[way.Link] = true
+		seen[way.Link] = true
 		out = append(out, Finding{
 			About: way.Link, Sure: Likely,
 			What:    fmt.Sprintf("%[2]s receives packets of up to %[1]d bytes, but only %[3]d bytes fit towards endpoint %[4]s through %[5]s", largest.MTU, largest.Name, room, e.Addr, way.Link),

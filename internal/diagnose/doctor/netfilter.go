@@ -60,12 +60,12 @@ type IPsecRefusal struct {
 // ipsec reports endpoints, and networks of clients, whose packets the kernel's IPsec policies
 // cover.
 func ipsec(m *Machine) (out []Finding, err error) {
-	told := map[string]bool{}
+	seen := map[string]bool{}
 	for _, r := range m.Facts.IPsec {
-		if told[r.About] {
+		if seen[r.About] {
 			continue
 		}
-		told[r.About] = true
+		seen[r.About] = true
 		f := Finding{
 			About: r.About, Sure: Certain,
 			What:    fmt.Sprintf("%s are refused: an IPsec policy covers them (%s)", r.Packets, r.Policy),

@@ -18,8 +18,8 @@ func otherPrograms(m *Machine) (out []Finding, err error) {
 	return out, nil
 }
 
-// vips checks whether another host has a VIP.
-func vips(m *Machine) (out []Finding, err error) {
+// duplicateVIPs checks whether another host has a VIP.
+func duplicateVIPs(m *Machine) (out []Finding, err error) {
 	links, err := m.Network.Links()
 	if err != nil {
 		return nil, err

@@ -24,13 +24,13 @@ type place struct {
 func (i *inquiry) addAttached(r *dryrun.Result, s *lb.Service) {
 	var policers, mirrors []string
 	for _, p := range i.places(r, s) {
-		if name, there := p.of(func(name string) (string, bool) {
+		if name, there := p.lookup(func(name string) (string, bool) {
 			o, there := desired.AttachedAt(i.Desired.Policers, i.now, p.to, name, p.back)
 			return o.Name, there
 		}); there {
 			policers = append(policers, name)
 		}
-		if name, there := p.of(func(name string) (string, bool) {
+		if name, there := p.lookup(func(name string) (string, bool) {
 			o, there := desired.AttachedAt(i.Desired.Mirrors, i.now, p.to, name, p.back)
 			if o.OneOf > 1 {
 				return fmt.Sprintf("%s, one of %d packets", o.Name, o.OneOf), there
@@ -56,8 +56,8 @@ func (i *inquiry) addPolicers(r *dryrun.Result, policers []string) {
 	}
 }
 
-// of returns the attachment of a place, and where it was found.
-func (p place) of(find func(name string) (string, bool)) (string, bool) {
+// lookup returns the attachment of a place, and where it was found.
+func (p place) lookup(find func(name string) (string, bool)) (string, bool) {
 	for _, name := range p.names {
 		if found, there := find(name); there {
 			return fmt.Sprintf("%s (of %s)", found, p.what), true

@@ -37,7 +37,7 @@ func (i *inquiry) packet() (*Answer, error) {
 	if err := i.checkPacket(); err != nil {
 		return nil, err
 	}
-	done, err := i.arrive()
+	done, err := i.findArrival()
 	if done || err != nil {
 		return &i.answer, err
 	}
@@ -48,8 +48,8 @@ func (i *inquiry) packet() (*Answer, error) {
 	return i.describe(r)
 }
 
-// arrive finds out where the packet arrives, and whether loxilb sees it there.
-func (i *inquiry) arrive() (done bool, err error) {
+// findArrival finds out where the packet arrives, and whether loxilb sees it there.
+func (i *inquiry) findArrival() (done bool, err error) {
 	if !i.Protocol.HasPorts() && i.From.Port() == 0 {
 		i.From = netip.AddrPortFrom(i.From.Addr(), 1)
 	} else if i.From.Port() == 0 {

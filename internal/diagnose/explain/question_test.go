@@ -65,7 +65,7 @@ func TestAim(t *testing.T) {
 	t.Parallel()
 	gone, leave := context.WithCancel(t.Context())
 	leave()
-	if _, _, err := (&inquiry{ctx: gone}).aim(&lb.Service{}, lb.Endpoint{}); !errors.Is(err, context.Canceled) {
+	if _, _, err := (&inquiry{ctx: gone}).findPort(&lb.Service{}, lb.Endpoint{}); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
 	for places, want := range map[int]uint16{0: 65000, 535: 65535, 536: 1024, 537: 1025} {

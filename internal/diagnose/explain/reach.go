@@ -63,7 +63,7 @@ func (i *inquiry) path(s lb.Service, e lb.Endpoint) (*Answer, error) {
 	one := &inquiry{Explainer: i.Explainer, ctx: i.ctx, now: i.now, services: i.services, Question: Question{
 		From: i.From, To: netip.AddrPortFrom(s.VIP, s.Port), Protocol: s.Protocol, Interface: i.Interface, Mark: s.Mark, Length: i.Length,
 	}}
-	if done, err := one.arrive(); done || err != nil {
+	if done, err := one.findArrival(); done || err != nil {
 		return &one.answer, err
 	}
 	a := &one.answer
@@ -77,7 +77,7 @@ func (i *inquiry) path(s lb.Service, e lb.Endpoint) (*Answer, error) {
 			return a.end(Dropped, "does not arrive: %s is not available: %s", e.AddrPort(), why), nil
 		}
 	}
-	r, tries, err := one.aim(&s, e)
+	r, tries, err := one.findPort(&s, e)
 	if err != nil {
 		return nil, err
 	}
@@ -94,9 +94,9 @@ func (i *inquiry) path(s lb.Service, e lb.Endpoint) (*Answer, error) {
 	return got, nil
 }
 
-// aim tries packets of the client until one reaches the endpoint, or none does. The time is
+// findPort tries packets of the client until one reaches the endpoint, or none does. The time is
 // bounded.
-func (i *inquiry) aim(s *lb.Service, e lb.Endpoint) (r *dryrun.Result, tries int, err error) {
+func (i *inquiry) findPort(s *lb.Service, e lb.Endpoint) (r *dryrun.Result, tries int, err error) {
 	first := i.From.Port()
 	for tries = 1; ; tries++ {
 		if err := i.ctx.Err(); err != nil {

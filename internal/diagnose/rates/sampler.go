@@ -153,7 +153,7 @@ func (s *Sampler) sample(at time.Time) {
 	if !s.whole {
 		r.length = 0
 	}
-	err := s.src.EachCount(s.wanted, r.count)
+	err := s.src.EachCount(s.mayHaveCounted, r.count)
 	r.release()
 	if err == nil {
 		err = r.rest()
@@ -170,8 +170,8 @@ func (s *Sampler) sample(at time.Time) {
 	s.prune()
 }
 
-// wanted reports whether an endpoint may have counted anything since the last window.
-func (s *Sampler) wanted(id uint32, connections, tracked uint64) bool {
+// mayHaveCounted reports whether an endpoint may have counted anything since the last window.
+func (s *Sampler) mayHaveCounted(id uint32, connections, tracked uint64) bool {
 	e := s.endpoint(id)
 	if e == nil || e.window == 0 {
 		return connections > 0

@@ -1,8 +1,8 @@
 // Package verify compares what users want with what the kernel has, on a running system.
 //
 // Rows that user space writes are compared under the lock under which they are written. All the
-// same, a difference counts only if it is there at a second look, after what was under way has had
-// the time to arrive: of two looks at a system that changes, each may find something else half
+// same, a difference counts only if it is there at a second pass, after what was under way has had
+// the time to arrive: of two maxPasses at a system that changes, each may find something else half
 // done, and none the same.
 package verify
 
@@ -23,16 +23,16 @@ type Source func(ctx context.Context, o Options) []report.Compared
 // Options say what is compared.
 type Options struct {
 	Whole  bool   // all connections, not a sample
-	Sample uint64 // which sample: a number that all looks of a run have in common, or none would find what another has found
+	Sample uint64 // which sample: a number that all maxPasses of a run have in common, or none would find what another has found
 	Repair bool   // what differs is applied again
 }
 
 const (
-	// between is how long what is under way has to arrive before the next look. No less than what a
+	// between is how long what is under way has to arrive before the next pass. No less than what a
 	// pass of a loop takes under load.
 	between = 500 * time.Millisecond
-	// looks bounds how often what is unsettled is looked at.
-	looks = 4
+	// maxPasses bounds how often unsettled rows are compared.
+	maxPasses = 4
 	// Shown bounds the differences of a table that are told.
 	Shown = 100
 )
@@ -50,9 +50,9 @@ const (
 // Table is what there is to say of a table.
 type Table struct {
 	Name        string
-	Rows        int // compared at the last look
-	Differences int // that outlived a second look
-	Unsettled   int // rows that were about to change at each look
+	Rows        int // compared in the last pass
+	Differences int // that a second pass has confirmed
+	Unsettled   int // rows that were about to change in each pass
 	Err         error
 }
 
@@ -67,7 +67,7 @@ type Report struct {
 	Verdict  Verdict
 	Tables   []Table
 	Findings []Finding
-	Passed   int // differences that were there at one look and not at the next
+	Passed   int // differences that were there in one pass and not in the next
 	Took     time.Duration
 }
 
@@ -92,13 +92,13 @@ func (v *Verifier) Run(ctx context.Context, o Options) Report {
 	case <-ctx.Done():
 		return Report{Verdict: Unknown, Tables: []Table{{Name: "turn", Err: ctx.Err()}}, Took: time.Since(began)}
 	}
-	look := Options{Whole: o.Whole, Sample: rand.Uint64()}
-	l := v.settle(ctx, look)
+	options := Options{Whole: o.Whole, Sample: rand.Uint64()}
+	l := v.runPasses(ctx, options)
 	r := l.report()
 	if o.Repair && len(l.differences) > 0 && ctx.Err() == nil {
-		v.look(ctx, Options{Whole: look.Whole, Sample: look.Sample, Repair: true})
+		v.pass(ctx, Options{Whole: options.Whole, Sample: options.Sample, Repair: true})
 		monotime.Sleep(ctx, v.between)
-		after := v.settle(ctx, look)
+		after := v.runPasses(ctx, options)
 		r = after.report()
 		for _, d := range l.list() {
 			if _, left := after.differences[place{d.Table, d.Row}]; !left {
@@ -110,23 +110,23 @@ func (v *Verifier) Run(ctx context.Context, o Options) Report {
 	return r
 }
 
-// place identifies a difference. Its description may change from look to look.
+// place identifies a difference. Its description may change from pass to pass.
 type place struct{ table, row string }
 
-// look holds the results of the looks so far: the last one, and how often in a row it had each
+// pass holds the results of the passes so far: the last one, and how often in a row it had each
 // difference.
-type look struct {
+type pass struct {
 	compared    []report.Compared
 	differences map[place]report.Difference
 	seen        map[place]int
 	passed      int
 }
 
-// settle looks until every difference was found twice in a row, and nothing is unsettled.
-func (v *Verifier) settle(ctx context.Context, o Options) look {
-	now := v.look(ctx, o)
-	for n := 1; n < looks && !now.settled() && monotime.Sleep(ctx, v.between); n++ {
-		next := v.look(ctx, o)
+// runPasses compares until every difference was found twice in a row, and nothing is unsettled.
+func (v *Verifier) runPasses(ctx context.Context, o Options) pass {
+	now := v.pass(ctx, o)
+	for n := 1; n < maxPasses && !now.isStable() && monotime.Sleep(ctx, v.between); n++ {
+		next := v.pass(ctx, o)
 		next.passed = now.passed
 		for at, times := range now.seen {
 			if next.seen[at] == 0 {
@@ -146,8 +146,8 @@ func (v *Verifier) settle(ctx context.Context, o Options) look {
 	return now
 }
 
-// settled reports whether another look would show nothing else.
-func (l *look) settled() bool {
+// isStable reports whether another pass would show nothing else.
+func (l *pass) isStable() bool {
 	for _, times := range l.seen {
 		if times < 2 {
 			return false
@@ -156,9 +156,9 @@ func (l *look) settled() bool {
 	return l.unsettled() == 0
 }
 
-// look looks once.
-func (v *Verifier) look(ctx context.Context, o Options) look {
-	l := look{differences: map[place]report.Difference{}, seen: map[place]int{}}
+// pass compares all tables once.
+func (v *Verifier) pass(ctx context.Context, o Options) pass {
+	l := pass{differences: map[place]report.Difference{}, seen: map[place]int{}}
 	for _, source := range v.sources {
 		l.compared = append(l.compared, source(ctx, o)...)
 	}
@@ -190,14 +190,14 @@ func joined(list []report.Compared) (out []report.Compared) {
 	return out
 }
 
-func (l *look) unsettled() (n int) {
+func (l *pass) unsettled() (n int) {
 	for _, c := range l.compared {
 		n += c.Unsettled
 	}
 	return n
 }
 
-func (l *look) list() []report.Difference {
+func (l *pass) list() []report.Difference {
 	out := make([]report.Difference, 0, len(l.differences))
 	for _, d := range l.differences {
 		out = append(out, d)
@@ -208,7 +208,7 @@ func (l *look) list() []report.Difference {
 	return out
 }
 
-func (l *look) report() Report {
+func (l *pass) report() Report {
 	r := Report{Verdict: Same, Passed: l.passed}
 	byTable := map[string]int{}
 	for _, d := range l.list() {

@@ -243,7 +243,7 @@ func TestRuleRecords(t *testing.T) {
 		var sent [][]byte
 		var copies []report.PacketCopy
 		begun := false
-		err := l.Datapath.RecordRules(ctx, func(list []report.PacketCopy, untold report.Untold) bool {
+		err := l.Datapath.RecordRules(ctx, func(list []report.PacketCopy, untold report.Omitted) bool {
 			copies = append(copies, list...)
 			if begun {
 				return len(copies)+int(untold.Sampled+untold.Lost) < many+2

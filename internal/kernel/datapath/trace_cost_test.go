@@ -106,7 +106,7 @@ func somebodyTraces(b *testing.B, d *Datapath) (end func()) {
 	ctx, cancel := context.WithCancel(b.Context())
 	begun, ended := make(chan bool, 1), make(chan error, 1)
 	go func() {
-		ended <- d.TracePackets(ctx, report.TraceFilter{Sample: 0.01}, func([]report.PacketTrace, report.Untold) bool {
+		ended <- d.TracePackets(ctx, report.TraceFilter{Sample: 0.01}, func([]report.PacketTrace, report.Omitted) bool {
 			select {
 			case begun <- true:
 			default:

@@ -98,7 +98,7 @@ func traced(t testing.TB, o *opener, f report.TraceFilter, run func()) (got repo
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	err := o.d.TracePackets(ctx, f, func(list []report.PacketTrace, _ report.Untold) bool {
+	err := o.d.TracePackets(ctx, f, func(list []report.PacketTrace, _ report.Omitted) bool {
 		if len(list) == 0 {
 			run()
 			return true
@@ -164,7 +164,7 @@ func TestTraceSample(t *testing.T) {
 	for i, share := range []float64{0.02, 0.005} {
 		go func() {
 			n, first := 0, true
-			err := o.d.TracePackets(ctx, report.TraceFilter{Sample: share}, func(list []report.PacketTrace, u report.Untold) bool {
+			err := o.d.TracePackets(ctx, report.TraceFilter{Sample: share}, func(list []report.PacketTrace, u report.Omitted) bool {
 				if first {
 					first = false
 					begun <- true

@@ -24,7 +24,7 @@ import (
 type watcher struct {
 	mu     sync.Mutex
 	events []report.ConnectionEvent
-	untold report.Untold
+	untold report.Omitted
 	done   func()
 }
 
@@ -39,7 +39,7 @@ func watchConnections(t testing.TB, d *Datapath, rate int) *watcher {
 	t.Cleanup(w.done)
 	go func() {
 		defer close(ended)
-		err := d.WatchConnections(ctx, rate, func(events []report.ConnectionEvent, untold report.Untold) bool {
+		err := d.WatchConnections(ctx, rate, func(events []report.ConnectionEvent, untold report.Omitted) bool {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			w.events, w.untold = append(w.events, events...), untold
@@ -56,7 +56,7 @@ func watchConnections(t testing.TB, d *Datapath, rate int) *watcher {
 }
 
 // soFar returns the events so far, and the number of lost ones.
-func (w *watcher) soFar() ([]report.ConnectionEvent, report.Untold) {
+func (w *watcher) soFar() ([]report.ConnectionEvent, report.Omitted) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Clone(w.events), w.untold
@@ -64,7 +64,7 @@ func (w *watcher) soFar() ([]report.ConnectionEvent, report.Untold) {
 
 // wait waits for n events, received or lost, and returns the received ones, and the number of lost
 // ones.
-func (w *watcher) wait(t testing.TB, n int) ([]report.ConnectionEvent, report.Untold) {
+func (w *watcher) wait(t testing.TB, n int) ([]report.ConnectionEvent, report.Omitted) {
 	t.Helper()
 	await.NoError(t, 10*time.Second, func() error {
 		if events, untold := w.soFar(); len(events)+int(untold.Sampled+untold.Lost) < n {
@@ -184,7 +184,7 @@ func TestWatchAll(t *testing.T) {
 	for _, e := range events {
 		seen[e.Client] = e.Act == "opened" && e.OneOf == 1
 	}
-	if untold != (report.Untold{}) || len(seen) != opened || len(events) != opened || opened < flows/2 {
+	if untold != (report.Omitted{}) || len(seen) != opened || len(events) != opened || opened < flows/2 {
 		t.Errorf("%d events of %d connections, %+v not told; %d of %d were opened", len(events), len(seen), untold, opened, flows)
 	}
 }
@@ -214,7 +214,7 @@ func TestWatchers(t *testing.T) {
 	t.Parallel()
 	d := loadWatched(t)
 	all := []*watcher{watchConnections(t, d, 1), watchConnections(t, d, 1), watchConnections(t, d, 1), watchConnections(t, d, 1)}
-	none := func([]report.ConnectionEvent, report.Untold) bool { return false }
+	none := func([]report.ConnectionEvent, report.Omitted) bool { return false }
 	if err := d.WatchConnections(t.Context(), 1, none); !errors.Is(err, observe.ErrTooManyWatchers) {
 		t.Errorf("the fifth: %v", err)
 	}

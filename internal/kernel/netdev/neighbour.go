@@ -163,9 +163,9 @@ func (k *NeighbourKeeper) Run(ctx context.Context) {
 		case <-k.notify:
 		case <-again.C:
 		}
-		full := k.takeStale(notBefore)
+		full := k.clearStale(notBefore)
 		start := time.Now()
-		err := k.work(ctx)
+		err := k.update(ctx)
 		if full {
 			notBefore = time.Now().Add(max(200*time.Millisecond, 20*time.Since(start)))
 		}
@@ -196,7 +196,7 @@ func (k *NeighbourKeeper) isStale() bool {
 	return k.stale
 }
 
-func (k *NeighbourKeeper) takeStale(notBefore time.Time) bool {
+func (k *NeighbourKeeper) clearStale(notBefore time.Time) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if !k.stale || time.Now().Before(notBefore) {
@@ -210,7 +210,7 @@ func (k *NeighbourKeeper) takeStale(notBefore time.Time) bool {
 	return true
 }
 
-func (k *NeighbourKeeper) work(ctx context.Context) error {
+func (k *NeighbourKeeper) update(ctx context.Context) error {
 	if err := k.findPaths(ctx); err != nil {
 		return err
 	}
@@ -378,7 +378,7 @@ func (k *NeighbourKeeper) Clear(ctx context.Context) error {
 	clear(k.lookup)
 	k.spoken = true
 	k.mu.Unlock()
-	if err := k.work(ctx); err != nil {
+	if err := k.update(ctx); err != nil {
 		return fmt.Errorf("leave neighbours to themselves: %w", err)
 	}
 	return nil

@@ -50,7 +50,7 @@ func OpenAt(path string, log *slog.Logger) (*Net, error) {
 		return nil, err
 	}
 	n := &Net{log: log, ns: ns, settings: newSettings(ns)}
-	n.doctor = newDoctor(n.look, log)
+	n.doctor = newDoctor(n.check, log)
 	if err := n.open(); err != nil {
 		return nil, errors.Join(err, n.Close())
 	}
@@ -165,7 +165,7 @@ func (n *Net) Include(f func() []Problem) (soon func()) {
 // Problems returns what was wrong at the last look, and since when.
 func (n *Net) Problems() []Known { return n.doctor.Known() }
 
-func (n *Net) look(ctx context.Context, regular bool) []Problem {
+func (n *Net) check(ctx context.Context, regular bool) []Problem {
 	if regular {
 		n.vips.Retry(ctx)
 	}

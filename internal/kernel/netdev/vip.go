@@ -109,7 +109,7 @@ func (o *VIPOwner) Set(ctx context.Context, vips []netip.Addr) map[netip.Addr]er
 			gone = append(gone, a)
 		}
 	}
-	return merged(o.giveUp(ctx, gone), o.settle(ctx, added))
+	return merged(o.giveUp(ctx, gone), o.place(ctx, added))
 }
 
 // Add adds VIPs; one that is there already costs a look-up. It returns what Set returns.
@@ -119,7 +119,7 @@ func (o *VIPOwner) Add(ctx context.Context, vips ...netip.Addr) map[netip.Addr]e
 	for _, a := range vips {
 		o.want[a] = struct{}{}
 	}
-	return o.settle(ctx, vips)
+	return o.place(ctx, vips)
 }
 
 // Remove gives VIPs up, when the last service that uses them is gone. It returns those that are
@@ -149,15 +149,15 @@ func merged(a, b map[netip.Addr]error) map[netip.Addr]error {
 	return a
 }
 
-// settle puts each VIP where it belongs and takes it from where it does not belong any more.
-func (o *VIPOwner) settle(ctx context.Context, vips []netip.Addr) map[netip.Addr]error {
+// place puts each VIP where it belongs and takes it from where it does not belong any more.
+func (o *VIPOwner) place(ctx context.Context, vips []netip.Addr) map[netip.Addr]error {
 	if len(vips) == 0 {
 		return nil
 	}
 	for _, a := range vips {
 		delete(o.failed, a)
 	}
-	if err := o.trySettle(ctx, vips); err != nil {
+	if err := o.tryPlace(ctx, vips); err != nil {
 		for _, a := range vips { // which of them are done is not known
 			o.failed[a] = err
 		}
@@ -172,8 +172,8 @@ func (o *VIPOwner) settle(ctx context.Context, vips []netip.Addr) map[netip.Addr
 	return failed
 }
 
-// trySettle notes what fails for one VIP in failed, and returns what fails for all.
-func (o *VIPOwner) trySettle(ctx context.Context, vips []netip.Addr) error {
+// tryPlace notes what fails for one VIP in failed, and returns what fails for all.
+func (o *VIPOwner) tryPlace(ctx context.Context, vips []netip.Addr) error {
 	lo, err := o.loopback()
 	if err != nil {
 		return err
@@ -204,7 +204,7 @@ func (o *VIPOwner) trySettle(ctx context.Context, vips []netip.Addr) error {
 	for i, a := range orphans {
 		steps = append(steps, vipStep{addr: a, place: place{link: lo.Index, route: o.onLo+i >= addressesOnLo}})
 	}
-	return errors.Join(o.takeAway(ctx, undo, o.failed), o.put(ctx, steps))
+	return errors.Join(o.removeAll(ctx, undo, o.failed), o.put(ctx, steps))
 }
 
 // linksNeeded returns the links, other than lo, that must have the VIP as an address for its
@@ -258,7 +258,7 @@ func (o *VIPOwner) giveUp(ctx context.Context, vips []netip.Addr) map[netip.Addr
 		return nil
 	}
 	failed := map[netip.Addr]error{}
-	if err := o.takeAway(ctx, steps, failed); err != nil {
+	if err := o.removeAll(ctx, steps, failed); err != nil {
 		for _, a := range vips {
 			if o.have[a] != nil {
 				failed[a] = err
@@ -322,7 +322,7 @@ func (o *VIPOwner) follow(ctx context.Context, c mirror.Change) {
 			}
 		}
 	}
-	o.settle(ctx, look)
+	o.place(ctx, look)
 }
 
 // restore adds addresses again that others removed. Those that disappeared with their link are

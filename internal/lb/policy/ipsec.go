@@ -68,7 +68,7 @@ func refusalsOf(list []IPsecPolicy, f *IPsecFlow, forward bool) (out []IPsecRefu
 	exempt := false // some packets of the flow may leave
 	for i := range list {
 		p := &list[i]
-		if p.Forward != forward || !p.meets(f) || p.isShadowed(list[:i]) {
+		if p.Forward != forward || !p.overlaps(f) || p.isShadowed(list[:i]) {
 			continue
 		}
 		whole := p.covers(f)
@@ -110,8 +110,8 @@ func (p *IPsecPolicy) isShadowed(earlier []IPsecPolicy) bool {
 	})
 }
 
-// meets reports whether the policy is about packets of a flow.
-func (p *IPsecPolicy) meets(f *IPsecFlow) bool {
+// overlaps reports whether the policy is about packets of a flow.
+func (p *IPsecPolicy) overlaps(f *IPsecFlow) bool {
 	return p.Source.Overlaps(f.Source) && p.Destination.Overlaps(f.Destination) && (p.Protocol == 0 || p.Protocol == f.Protocol) &&
 		p.SourcePorts.overlaps(f.SourcePorts) && p.DestinationPorts.overlaps(f.DestinationPorts)
 }
@@ -136,10 +136,10 @@ func (p RulePorts) contain(o RulePorts) bool {
 // this machine that the endpoint sees, if the mode translates it; not valid: unknown.
 func IPsecFlows(s *lb.Service, e lb.Endpoint, source netip.Addr) (flows []IPsecFlow) {
 	endpoint := IPsecFlow{
-		Destination: one(e.Addr), DestinationPorts: portsOf(e.Port, e.PortMax), Protocol: protocolOf(s, e.Addr), Source: all(e.Addr), Clients: IPsecSource,
+		Destination: one(e.Addr), DestinationPorts: portsOf(e.Port, e.PortMax), Protocol: protocolOf(s, e.Addr), Source: anyOf(e.Addr), Clients: IPsecSource,
 	}
-	arriving := IPsecFlow{Source: all(s.VIP), Destination: place(s), DestinationPorts: portsOf(s.Port, s.PortMax), Protocol: protocolOf(s, s.VIP), Arrives: true, Clients: IPsecSource}
-	answer := IPsecFlow{Source: arriving.Destination, SourcePorts: arriving.DestinationPorts, Destination: all(s.VIP), Protocol: arriving.Protocol, Clients: IPsecDestination}
+	arriving := IPsecFlow{Source: anyOf(s.VIP), Destination: place(s), DestinationPorts: portsOf(s.Port, s.PortMax), Protocol: protocolOf(s, s.VIP), Arrives: true, Clients: IPsecSource}
+	answer := IPsecFlow{Source: arriving.Destination, SourcePorts: arriving.DestinationPorts, Destination: anyOf(s.VIP), Protocol: arriving.Protocol, Clients: IPsecDestination}
 	switch {
 	case s.Mode == lb.ModeDSR:
 		direct := arriving
@@ -156,7 +156,7 @@ func IPsecFlows(s *lb.Service, e lb.Endpoint, source netip.Addr) (flows []IPsecF
 // outerFlows returns the outer headers of packets to an endpoint.
 func outerFlows(s *lb.Service, e lb.Endpoint, source netip.Addr) []IPsecFlow {
 	const udp, ipip, ipv6, gue = 17, 4, 41, 6080
-	outer := IPsecFlow{Source: all(e.Addr), Destination: one(e.Addr), Protocol: ipip}
+	outer := IPsecFlow{Source: anyOf(e.Addr), Destination: one(e.Addr), Protocol: ipip}
 	switch {
 	case s.Tunnel == lb.TunnelNone:
 		return nil
@@ -174,7 +174,7 @@ func outerFlows(s *lb.Service, e lb.Endpoint, source netip.Addr) []IPsecFlow {
 // place returns where clients send packets of the service to.
 func place(s *lb.Service) netip.Prefix {
 	if s.VIP.IsUnspecified() {
-		return all(s.VIP)
+		return anyOf(s.VIP)
 	}
 	return one(s.VIP)
 }
@@ -192,4 +192,4 @@ func portsOf(first, last uint16) RulePorts {
 
 func one(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
 
-func all(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, 0).Masked() }
+func anyOf(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, 0).Masked() }

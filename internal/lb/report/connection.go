@@ -98,15 +98,15 @@ type ConnectionEvent struct {
 	OneOf    int     // currently, one connection of this many is reported
 }
 
-// Untold counts events that a watcher did not get since it began.
-type Untold struct {
+// Omitted counts events that a watcher did not get since it began.
+type Omitted struct {
 	Sampled uint64 // events left out by sampling, as the watcher fell behind
 	Lost    uint64 // events for which there was no room at all
 }
 
-// Sought selects connections for a search, as far as the data path can leave out others: the result
+// ConnectionQuery selects connections for a search, as far as the data path can leave out others: the result
 // may include some of those, too. The zero value selects all.
-type Sought struct {
+type ConnectionQuery struct {
 	Client   netip.Prefix                                 // zero: any
 	VIP      netip.Addr                                   // destination of the client; zero: any
 	Ports    [2]uint16                                    // of the VIP, from and to; zero: any
@@ -117,6 +117,6 @@ type Sought struct {
 }
 
 // All reports whether everything is selected.
-func (s *Sought) All() bool {
+func (s *ConnectionQuery) All() bool {
 	return s.Client == netip.Prefix{} && s.VIP == netip.Addr{} && s.Ports == [2]uint16{} && s.Endpoint == netip.Addr{} && s.State == "" && !s.Requests && s.Of == nil
 }

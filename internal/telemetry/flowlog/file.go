@@ -53,7 +53,7 @@ func (f *File) open() error {
 
 // Write writes whole lines. What was written in part is taken back.
 func (f *File) Write(lines []byte) (int, error) {
-	if err := f.look(); err != nil {
+	if err := f.ensureOpen(); err != nil {
 		return 0, err
 	}
 	if f.size > 0 && f.size+int64(len(lines)) > f.most {
@@ -72,8 +72,8 @@ func (f *File) Write(lines []byte) (int, error) {
 	return 0, err
 }
 
-// look opens the file if there is none, or if its name is another's.
-func (f *File) look() error {
+// ensureOpen opens the file if there is none, or if its name is another's.
+func (f *File) ensureOpen() error {
 	if f.file == nil {
 		return f.open()
 	}

@@ -14,7 +14,7 @@ import (
 
 // Source tells of connections.
 type Source interface {
-	WatchConnections(ctx context.Context, rate int, yield func([]report.ConnectionEvent, report.Untold) bool) error
+	WatchConnections(ctx context.Context, rate int, yield func([]report.ConnectionEvent, report.Omitted) bool) error
 }
 
 // Sink writes events down.
@@ -60,7 +60,7 @@ func New(source Source, rate int, log *slog.Logger, sinks ...Sink) *Logger {
 func (l *Logger) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		var last uint64
-		err := l.source.WatchConnections(ctx, l.rate, func(events []report.ConnectionEvent, untold report.Untold) bool {
+		err := l.source.WatchConnections(ctx, l.rate, func(events []report.ConnectionEvent, untold report.Omitted) bool {
 			last = untold.Sampled + untold.Lost
 			l.busy = false
 			l.write(time.Now(), events, l.missed+last)

@@ -130,16 +130,16 @@ func (b *broken) Write(_ time.Time, _ []report.ConnectionEvent, lost uint64) err
 func (*broken) Name() string { return "broken" }
 func (*broken) Close() error { return nil }
 
-// untelling is a source that ends a watch after three batches, with some events lost.
-type untelling struct{ watches int }
+// lossySource is a source that ends a watch after three batches, with some events lost.
+type lossySource struct{ watches int }
 
-func (u *untelling) WatchConnections(ctx context.Context, _ int, yield func([]report.ConnectionEvent, report.Untold) bool) error {
+func (u *lossySource) WatchConnections(ctx context.Context, _ int, yield func([]report.ConnectionEvent, report.Omitted) bool) error {
 	if u.watches++; u.watches > 2 {
 		<-ctx.Done()
 		return nil
 	}
 	for i := range uint64(3) {
-		yield(events(), report.Untold{Sampled: i, Lost: 10 * i})
+		yield(events(), report.Omitted{Sampled: i, Lost: 10 * i})
 	}
 	return errors.New("it was broken off")
 }
@@ -148,7 +148,7 @@ func (u *untelling) WatchConnections(ctx context.Context, _ int, yield func([]re
 // over all watches, separately for each sink.
 func TestLost(t *testing.T) {
 	t.Parallel()
-	bad, good, source := &broken{until: 2}, &broken{}, &untelling{}
+	bad, good, source := &broken{until: 2}, &broken{}, &lossySource{}
 	l := New(source, 1, slog.New(slog.DiscardHandler), bad, good)
 	ctx, cancel := context.WithTimeout(t.Context(), 2500*time.Millisecond)
 	defer cancel()

@@ -144,7 +144,7 @@ func (x *IPFIX) Write(now time.Time, events []report.ConnectionEvent, lost uint6
 		x.described = now
 	}
 	if lost != x.reportedLoss && now.Sub(x.lossReportedAt) >= lossEvery {
-		x.tellLost(lost)
+		x.appendLost(lost)
 		x.reportedLoss, x.lossReportedAt = lost, now
 	}
 	var errs []error
@@ -223,8 +223,8 @@ func (x *IPFIX) describe() {
 	put(lossTemplate, 2, 1, ieExportingID, 4, ieNotSentFlows, 8)
 }
 
-// tellLost appends how many events were not sent.
-func (x *IPFIX) tellLost(lost uint64) {
+// appendLost appends how many events were not sent.
+func (x *IPFIX) appendLost(lost uint64) {
 	x.beginSet(lossTemplate)
 	x.message = binary.BigEndian.AppendUint32(x.message, 0)
 	x.message = binary.BigEndian.AppendUint64(x.message, lost)

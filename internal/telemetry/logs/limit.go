@@ -56,7 +56,7 @@ func newLimit(h slog.Handler) *limit {
 
 // Handle writes a line, or counts it.
 func (l *limit) Handle(ctx context.Context, r slog.Record) error {
-	if r.Level >= slog.LevelInfo && !l.shared.take(r.Message, r.Level) {
+	if r.Level >= slog.LevelInfo && !l.shared.admit(r.Message, r.Level) {
 		return nil
 	}
 	return l.Handler.Handle(ctx, r)
@@ -79,8 +79,8 @@ func (l *limit) flush() {
 	}
 }
 
-// take reports whether a line has room.
-func (c *counts) take(message string, level slog.Level) bool {
+// admit reports whether a line has room.
+func (c *counts) admit(message string, level slog.Level) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := c.now()

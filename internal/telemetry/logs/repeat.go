@@ -94,7 +94,7 @@ func newRepeats(h slog.Handler) *repeats {
 
 // Handle writes a line, or keeps it for the summary.
 func (r *repeats) Handle(ctx context.Context, line slog.Record) error {
-	if line.Level >= slog.LevelWarn && !r.shared.take(r.key(&line), &line, r.Handler) {
+	if line.Level >= slog.LevelWarn && !r.shared.admit(r.key(&line), &line, r.Handler) {
 		return nil
 	}
 	return r.Handler.Handle(ctx, line)
@@ -132,13 +132,13 @@ func (s *subjects) add(key uint64, a slog.Attr) uint64 {
 	return key ^ maphash.String(s.seed, a.Key+"\x00"+textOf(a.Value.Resolve()))
 }
 
-// take reports whether a line is to be written now. It becomes the summary if one is overdue.
-func (s *subjects) take(key uint64, line *slog.Record, h slog.Handler) bool {
+// admit reports whether a line is to be written now. It becomes the summary if one is overdue.
+func (s *subjects) admit(key uint64, line *slog.Record, h slog.Handler) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	one := s.known[key]
 	if one == nil || one.timer == nil && line.Time.Sub(one.seen) >= newsAfter {
-		s.learn(key, line.Time)
+		s.addSubject(key, line.Time)
 		return true
 	}
 	one.seen = line.Time
@@ -159,8 +159,8 @@ func (s *subjects) take(key uint64, line *slog.Record, h slog.Handler) bool {
 	return true
 }
 
-// learn notes the first line about a subject. Old subjects make room for new ones.
-func (s *subjects) learn(key uint64, now time.Time) {
+// addSubject notes the first line about a subject. Old subjects make room for new ones.
+func (s *subjects) addSubject(key uint64, now time.Time) {
 	if len(s.known) >= maxSubjects {
 		maps.DeleteFunc(s.known, func(_ uint64, one *subject) bool { return one.timer == nil && now.Sub(one.seen) >= newsAfter })
 	}

@@ -56,8 +56,8 @@ func families() []family {
 		healthFamilies(), drainFamilies(), ruleFamilies(), contractFamilies(), formerFamilies())
 }
 
-// wanted reports whether a page shows a metric.
-func (o Options) wanted(m *Metric, text bool) bool {
+// includes reports whether a page shows a metric.
+func (o Options) includes(m *Metric, text bool) bool {
 	switch m.When {
 	case OfEndpoint:
 		return o.Endpoints

@@ -19,7 +19,7 @@ func daemonFamilies() []family {
 		{Metric{"loxilb_build_info", Gauge, []string{"version", "kernel", "hook"}, "Version of the daemon, kernel it runs on and hook its programs are attached to.", Always},
 			func(v *view, p *page) { p.add(1, v.Build.Version, v.Build.Kernel, v.Build.Hook) }},
 		{Metric{"loxilb_up", Gauge, nil, "1 while packets are balanced as they should be (as /readyz says), 0 during the start and when the data path was taken away.", Always},
-			func(v *view, p *page) { p.add(truth(v.Ready == nil || v.Ready())) }},
+			func(v *view, p *page) { p.add(boolValue(v.Ready == nil || v.Ready())) }},
 		{Metric{"loxilb_config_revision", Gauge, nil, "Revision of the desired state.", Always},
 			func(v *view, p *page) { p.add(float64(v.snap.Revision())) }},
 		{Metric{"loxilb_config_last_apply_success", Gauge, nil, "1 when no object is in state failed.", Always}, addSuccess},
@@ -105,7 +105,7 @@ func machineFamilies() []family {
 	}
 }
 
-func truth(b bool) float64 {
+func boolValue(b bool) float64 {
 	if b {
 		return 1
 	}

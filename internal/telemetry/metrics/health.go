@@ -76,7 +76,7 @@ func addUp(v *view, p *page) {
 	}
 	ofProbes(func(e *report.EndpointHealth, p *page, labels ...string) {
 		if e.State != report.HealthUnknown {
-			p.add(truth(e.State == report.HealthUp), labels...)
+			p.add(boolValue(e.State == report.HealthUp), labels...)
 		}
 	})(v, p)
 }

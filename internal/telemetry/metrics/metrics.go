@@ -108,18 +108,18 @@ func (m *Metrics) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
 		w.Header().Set("Content-Encoding", "gzip")
 		zip, _ := gzip.NewWriterLevel(w, gzip.BestSpeed) // fails for an unknown level only
-		defer func() { m.note(zip.Close()) }()
+		defer func() { m.logError(zip.Close()) }()
 		out = zip
 	}
 	buf := bufio.NewWriterSize(out, 64<<10)
-	m.note(m.write(buf, format))
-	m.note(buf.Flush())
+	m.logError(m.write(buf, format))
+	m.logError(buf.Flush())
 }
 
 func (m *Metrics) write(w *bufio.Writer, format expfmt.Format) error {
 	text := format.FormatType() == expfmt.TypeTextPlain
 	families, err := m.registry.Gather()
-	m.note(err) // one wrong counter must not take the others away
+	m.logError(err) // one wrong counter must not take the others away
 	if !text {
 		families = append(families, m.messages()...)
 	}
@@ -151,12 +151,12 @@ func (m *Metrics) messages() []*dto.MetricFamily {
 
 // fill writes all families that are wanted.
 func (m *Metrics) fill(p *page) {
-	v := look(m.options, m.store, m.src)
+	v := newView(m.options, m.store, m.src)
 	for _, f := range families() {
 		if p.err != nil {
 			return
 		}
-		if m.options.wanted(&f.Metric, p.w != nil) {
+		if m.options.includes(&f.Metric, p.w != nil) {
 			p.begin(&f.Metric)
 			f.series(v, p)
 			p.end()
@@ -164,8 +164,8 @@ func (m *Metrics) fill(p *page) {
 	}
 }
 
-// note is for what goes wrong when the answer has begun.
-func (m *Metrics) note(err error) {
+// logError is for what goes wrong when the answer has begun.
+func (m *Metrics) logError(err error) {
 	if err != nil {
 		m.log.Debug("a scrape failed", "error", err)
 	}

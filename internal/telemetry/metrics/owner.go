@@ -63,6 +63,6 @@ func addOwners(v *view, p *page) {
 		list = list[:min(len(list), vipMost)]
 	}
 	for _, a := range list {
-		p.add(truth(owned[a]), a.String())
+		p.add(boolValue(owned[a]), a.String())
 	}
 }

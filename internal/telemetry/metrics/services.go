@@ -19,7 +19,7 @@ func serviceFamilies() []family {
 			func(v *view, p *page) {
 				for i := range v.rows {
 					r := &v.rows[i]
-					p.add(truth(r.up()), r.key, r.name)
+					p.add(boolValue(r.up()), r.key, r.name)
 				}
 			}},
 		{Metric{"loxilb_service_endpoints_unavailable", Gauge, of, "Endpoints of the service that take no new connections now: down, drained, of weight 0, or waiting to stand in; no series: none.", OfService},
@@ -174,7 +174,7 @@ func endpointFamilies() []family {
 			}
 		}},
 		{Metric{"loxilb_endpoint_available", Gauge, of, "1 of an endpoint that takes new connections of the service, 0 of one that is down, drained, of weight 0, or waiting to stand in.", OfEndpoint},
-			ofEndpoints(func(r *row, at string, s *report.EndpointStats, p *page) { p.add(truth(s.Takes), r.key, at) })},
+			ofEndpoints(func(r *row, at string, s *report.EndpointStats, p *page) { p.add(boolValue(s.Takes), r.key, at) })},
 		{Metric{"loxilb_endpoint_connections_active", Gauge, of, "Open connections of the endpoint; closed ones that are still tracked are not counted.", OfEndpoint},
 			ofEndpoints(func(r *row, at string, s *report.EndpointStats, p *page) { p.add(float64(s.Active), r.key, at) })},
 		{Metric{"loxilb_endpoint_connections_inactive", Gauge, of, "Closed connections of the endpoint that are still tracked, for late packets.", OfEndpoint},

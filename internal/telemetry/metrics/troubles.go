@@ -31,9 +31,9 @@ type troubles struct {
 	total    map[lb.Key]trouble     // that are not zero
 }
 
-// look takes what endpoints have counted by now, and returns the sums of the services that there
+// update takes what endpoints have counted by now, and returns the sums of the services that there
 // are.
-func (t *troubles) look(services []*lb.Service, now map[troubleOf]trouble) map[lb.Key]trouble {
+func (t *troubles) update(services []*lb.Service, now map[troubleOf]trouble) map[lb.Key]trouble {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	total, current := map[lb.Key]trouble{}, make(map[lb.Key]*lb.Service, len(services))

@@ -34,7 +34,7 @@ func TestTroubles(t *testing.T) {
 			}
 			services = append(services, s)
 		}
-		have := sums.look(services, newProbed(false, slices.Values(list)).troubles)
+		have := sums.update(services, newProbed(false, slices.Values(list)).troubles)
 		if have[of] != (trouble{failed, down * time.Second}) {
 			t.Errorf("%s: %+v", what, have[of])
 		}

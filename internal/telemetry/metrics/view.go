@@ -122,8 +122,8 @@ type drain struct {
 	connections uint64
 }
 
-// look reads the store and the data path as they are.
-func look(o Options, st *desired.State, src Source) *view {
+// newView reads the store and the data path as they are.
+func newView(o Options, st *desired.State, src Source) *view {
 	v := &view{Options: o, store: st, src: src, snap: st.Snapshot(), jiffy: src.Jiffy(), drops: src.Drops(), maps: src.MapUses(), lifetimes: src.Lifetimes()}
 	v.tracked, v.limit = src.Occupancy()
 	for d := range st.Drains.All(v.snap) {
@@ -138,7 +138,7 @@ func look(o Options, st *desired.State, src Source) *view {
 	v.health = src.EndpointCount()
 	v.instances = st.Instances.Here(v.snap)
 	v.probed = newProbed(o.Endpoints, src.Endpoints)
-	v.troubles = o.troubles.look(services, v.probed.troubles)
+	v.troubles = o.troubles.update(services, v.probed.troubles)
 	return v
 }
 

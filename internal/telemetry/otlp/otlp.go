@@ -64,7 +64,7 @@ func New(c Config, metrics prometheus.Gatherer, hub *event.Hub, log *slog.Logger
 // LastError says with which error it fails, and since when; nil: it works.
 func (e *Exporter) LastError() (since time.Time, err error) {
 	for _, t := range e.trouble {
-		if since, err := t.last(); err != nil {
+		if since, err := t.current(); err != nil {
 			return since, err
 		}
 	}
@@ -77,12 +77,12 @@ func (e *Exporter) Run(ctx context.Context) {
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { e.log.Debug("OpenTelemetry", "error", err) }))
 	metrics, err := e.meter(ctx)
 	if err != nil {
-		e.trouble[0].note(err)
+		e.trouble[0].record(err)
 		return
 	}
 	logs, err := e.logger(ctx)
 	if err != nil {
-		e.trouble[1].note(err)
+		e.trouble[1].record(err)
 		return
 	}
 	e.follow(ctx, logs.Logger("loxilb"))
@@ -135,7 +135,7 @@ type metricExporter struct {
 
 // Export has said of a failure what there is to say.
 func (m metricExporter) Export(ctx context.Context, data *metricdata.ResourceMetrics) error {
-	m.trouble.note(m.Exporter.Export(ctx, data))
+	m.trouble.record(m.Exporter.Export(ctx, data))
 	return nil
 }
 
@@ -147,6 +147,6 @@ type logExporter struct {
 
 // Export has said of a failure what there is to say.
 func (l logExporter) Export(ctx context.Context, records []sdklog.Record) error {
-	l.trouble.note(l.Exporter.Export(ctx, records))
+	l.trouble.record(l.Exporter.Export(ctx, records))
 	return nil
 }

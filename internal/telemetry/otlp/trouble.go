@@ -24,8 +24,8 @@ type trouble struct {
 // says.
 const maxText = 300
 
-// shortened returns an error that is one printable line.
-func shortened(err error) error {
+// oneLine returns an error that is one printable line.
+func oneLine(err error) error {
 	if err == nil {
 		return nil
 	}
@@ -41,8 +41,8 @@ func shortened(err error) error {
 	return errors.New(text)
 }
 
-func (t *trouble) note(err error) {
-	err = shortened(err)
+func (t *trouble) record(err error) {
+	err = oneLine(err)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
@@ -55,7 +55,7 @@ func (t *trouble) note(err error) {
 	t.err = err
 }
 
-func (t *trouble) last() (since time.Time, err error) {
+func (t *trouble) current() (since time.Time, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.err == nil {

@@ -28,12 +28,12 @@ func trace(t testing.TB, r *rig.Rig, words string) *netnstest.Process {
 		t.Fatal(err)
 	}
 	t.Cleanup(p.Stop)
-	says(t, p, "tracing")
+	prints(t, p, "tracing")
 	return p
 }
 
-// says waits until the output of a process matches all patterns.
-func says(t testing.TB, p *netnstest.Process, patterns ...string) {
+// prints waits until the output of a process matches all patterns.
+func prints(t testing.TB, p *netnstest.Process, patterns ...string) {
 	t.Helper()
 	for _, pattern := range patterns {
 		labtest.Eventually(t, 2*rig.Patience, func(context.Context) error {
@@ -135,12 +135,12 @@ func TestTrace(t *testing.T) {
 			}
 			ask(r)
 			refused(r)
-			says(t, web,
+			prints(t, web,
 				`^in client tcp `+client+` > `+vip+`:80 S seq \d+ ttl 64  # [0-9:.]+\n`+
 					`out ep1 tcp `+client+` > `+endpoint+` S seq \d+ ttl 63  # forward \d`,
 				`^in ep1 tcp `+endpoint+` > `+client+` SA .*\n`+`out client tcp `+vip+`:80 > `+client+` SA .*  # forward`,
 				`^in client tcp `+client+` > `+vip+`:80 PA .* len 10  # [0-9:.]+`+c.at+`\n`+`out ep1 tcp `+client+` > `+endpoint+` PA .* len 10  # forward`)
-			says(t, drops, `^in client tcp `+client+` > `+vip+`:81 S seq \d+ ttl 64 reason=no-endpoint  # [0-9:.]+\n`+
+			prints(t, drops, `^in client tcp `+client+` > `+vip+`:81 S seq \d+ ttl 64 reason=no-endpoint  # [0-9:.]+\n`+
 				`out client tcp `+vip+`:81 > `+client+` RA .*  # answer`)
 			for _, other := range []struct {
 				p    *netnstest.Process
@@ -215,7 +215,7 @@ func TestTraceBounds(t *testing.T) {
 	if err := counted.Wait(); err != nil || strings.Count(counted.Output(), "\nin ") != 2 {
 		t.Errorf("%v: %s", err, counted.Output())
 	}
-	says(t, four[2], "^out ")
+	prints(t, four[2], "^out ")
 	during := attached(t, r)
 	if slices.Equal(tags(t, during), plain) {
 		t.Error("programs that trace are those that do not")
@@ -239,7 +239,7 @@ func TestTraceBounds(t *testing.T) {
 	})
 	again := trace(t, r, "service web --for=1s")
 	ask(r)
-	says(t, again, "^out ")
+	prints(t, again, "^out ")
 	if err := again.Wait(); err != nil {
 		t.Errorf("%v: %s", err, again.Output())
 	}
@@ -265,7 +265,7 @@ func TestTraceLoss(t *testing.T) {
 		}
 	}
 	p.Signal(syscall.SIGCONT)
-	says(t, p, `\d{4,} events lost`)
+	prints(t, p, `\d{4,} events lost`)
 	r.WantNoDrops()
 }
 

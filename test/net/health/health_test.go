@@ -92,12 +92,12 @@ func greet(r *rig.Rig, address string) (net.Conn, string, error) {
 		return nil, "", err
 	}
 	r.Lab.Cleanup(func() { _ = c.Close() })
-	who, err := says(c)
+	who, err := serverOf(c)
 	return c, who, err
 }
 
-// says asks the server of a connection for its name.
-func says(c net.Conn) (string, error) {
+// serverOf asks the server of a connection for its name.
+func serverOf(c net.Conn) (string, error) {
 	if err := c.SetDeadline(time.Now().Add(2 * time.Second)); err != nil {
 		return "", err
 	}
@@ -174,7 +174,7 @@ func TestHealth(t *testing.T) {
 		t.Errorf("it took %s", d)
 	}
 	wantServers(r, address, "ep1", "ep3")
-	if who, err := says(kept); err != nil || who != "ep2" {
+	if who, err := serverOf(kept); err != nil || who != "ep2" {
 		t.Errorf("the connection that it had is with %q, %v", who, err)
 	}
 	for line, words := range map[string][]string{

@@ -51,7 +51,7 @@ func knock(r *rig.Rig, address string, every time.Duration) (stop func() (failed
 				defer cancel()
 				c, err := r.Client.DialContext(ctx, "tcp", address)
 				if err == nil {
-					if _, err = says(c); err == nil {
+					if _, err = serverOf(c); err == nil {
 						_ = c.Close()
 						return
 					}

@@ -37,13 +37,13 @@ func newHolder(h *netnstest.Host, name string, mtu int) (*holder, error) {
 	}
 	held := &holder{name: name, tap: tap}
 	queue := make(chan heldFrame, mostHeld)
-	go held.take(queue)
+	go held.queueFrames(queue)
 	go held.giveBack(queue)
 	return held, nil
 }
 
-// take reads frames until the interface is closed.
-func (h *holder) take(queue chan<- heldFrame) {
+// queueFrames reads frames until the interface is closed.
+func (h *holder) queueFrames(queue chan<- heldFrame) {
 	defer close(queue)
 	buf := make([]byte, 65536)
 	for {

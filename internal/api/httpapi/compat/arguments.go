@@ -10,9 +10,9 @@ import (
 // maxIdle is the longest idle timeout that the contract has, in seconds.
 const maxIdle = 86400
 
-// TakeLiberties replaces arguments that mean nothing with their defaults, as the existing loxilb
+// NormalizeArguments replaces arguments that mean nothing with their defaults, as the existing loxilb
 // does; with compat, more of them.
-func TakeLiberties(compat bool, at string, a *v1.ServiceArguments, notes *rest.Warnings) {
+func NormalizeArguments(compat bool, at string, a *v1.ServiceArguments, notes *rest.Warnings) {
 	if a.PortMax > 0 && a.PortMax < a.Port {
 		notes.Add("%sserviceArguments.portMax %d is below port %d: the service has the one port", at, a.PortMax, a.Port)
 		a.PortMax = 0

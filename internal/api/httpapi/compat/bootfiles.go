@@ -45,12 +45,12 @@ type bootObject struct {
 	put      objects.Edit
 }
 
-// TakeBootFiles puts the objects of a directory's files into the store, before anything else runs.
+// LoadBootFiles puts the objects of a directory's files into the store, before anything else runs.
 // A file counts if it was changed after the state was last stored or opened, or if nothing was ever
 // stored: else what was changed since would come undone with each start. What cannot be taken is
 // named in the log, and keeps nothing else away. What nobody could store counts again at the next
 // start.
-func (a *API) TakeBootFiles(dir string, unread *store.Unread) {
+func (a *API) LoadBootFiles(dir string, unread *store.Unread) {
 	var err error
 	if a.Store.Snapshot().Revision() == 0 {
 		err = unread.All()
@@ -118,7 +118,7 @@ func (a *API) bootObjects(path string, f bootFile, data []byte) (list []bootObje
 	}
 	read := a.Read[f.Create]
 	if read == nil {
-		return nil, errors.New(missing(f.Create))
+		return nil, errors.New(missingReason(f.Create))
 	}
 	for i, entry := range entries {
 		at := fmt.Sprintf("%s[%d]", f.list, i)
@@ -150,8 +150,8 @@ func bootEntries(data []byte, name string) (entries []json.RawMessage, err error
 	return nil, fmt.Errorf("there is no property %q in it", name)
 }
 
-// missing returns why an operation is not there.
-func missing(path string) string {
+// missingReason returns why an operation is not there.
+func missingReason(path string) string {
 	all := contract.AllOperations()
 	return all[slices.IndexFunc(all, func(o contract.Operation) bool { return o.Path == path && o.Method == http.MethodPost })].Note
 }

@@ -71,7 +71,7 @@ func unread(t *testing.T, since time.Time) *store.Unread {
 func TestBootFiles(t *testing.T) {
 	t.Parallel()
 	b, log := logged(t)
-	b.API.TakeBootFiles(bootDir(t, "lbconfig.txt", savedLB, "EPconfig.txt", savedEP, "FWconfig.txt", savedFW,
+	b.API.LoadBootFiles(bootDir(t, "lbconfig.txt", savedLB, "EPconfig.txt", savedEP, "FWconfig.txt", savedFW,
 		"sessionconfig.txt", `{"sessionAttr":null}`, "BFDconfig.txt", `{"Attr":[{"remoteIp":"10.0.0.2"}]}`), unread(t, time.Time{}))
 	if got := b.Counts(); got != "2 1 2 revision 1" {
 		t.Errorf("services, endpoints, rules: %s\n%s", got, log)
@@ -109,7 +109,7 @@ func TestBootFilesWrong(t *testing.T) {
 		strings.Repeat(" ", 99) + `{"x":0}`: `there is no property \"lbAttr\"`,
 	} {
 		b, log := logged(t)
-		b.API.TakeBootFiles(bootDir(t, "lbconfig.txt", text, "FWconfig.txt", savedFW), unread(t, time.Time{}))
+		b.API.LoadBootFiles(bootDir(t, "lbconfig.txt", text, "FWconfig.txt", savedFW), unread(t, time.Time{}))
 		if got := b.Counts(); got != "0 0 2 revision 1" {
 			t.Errorf("%.40s: %s", text, got)
 		}
@@ -122,8 +122,8 @@ func TestBootFilesWrong(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(dir, "lbconfig.txt"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	b.API.TakeBootFiles(dir, unread(t, time.Time{}))
-	b.API.TakeBootFiles(filepath.Join(dir, "none"), unread(t, time.Time{}))
+	b.API.LoadBootFiles(dir, unread(t, time.Time{}))
+	b.API.LoadBootFiles(filepath.Join(dir, "none"), unread(t, time.Time{}))
 	if n := strings.Count(log.String(), "level="); n != 1 || !strings.Contains(log.String(), "not a regular file") {
 		t.Error(log)
 	}
@@ -150,7 +150,7 @@ func TestBootFilesRefusedByStore(t *testing.T) {
 	for port := 1; port <= 100; port++ {
 		list = append(list, fmt.Sprintf(`{"serviceArguments":{"externalIP":"20.20.20.1","port":%d,"protocol":"tcp"},"endpoints":[{"endpointIP":"31.31.31.1","targetPort":80,"weight":1}]}`, port))
 	}
-	b.API.TakeBootFiles(bootDir(t, "lbconfig.txt", `{"lbAttr":[`+strings.Join(list, ",")+`]}`), unread(t, time.Time{}))
+	b.API.LoadBootFiles(bootDir(t, "lbconfig.txt", `{"lbAttr":[`+strings.Join(list, ",")+`]}`), unread(t, time.Time{}))
 	if n := full.Services.Len(full.Snapshot()); n != 99 {
 		t.Errorf("%d services", n)
 	}
@@ -169,18 +169,18 @@ func TestBootFilesAge(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.API.TakeBootFiles(dir, unread(t, info.ModTime().Add(time.Hour))) // opens the directory once, without a file to read
+	b.API.LoadBootFiles(dir, unread(t, info.ModTime().Add(time.Hour))) // opens the directory once, without a file to read
 	if got := b.Counts(); got != "0 0 2 revision 1" {
 		t.Fatal(got)
 	}
 	if w := b.Call("DELETE", httpapi.BaseURL+"/config/firewall?sourceIP=192.0.2.0/24", ""); w.Code != 200 {
 		t.Fatal(w.Body)
 	}
-	b.API.TakeBootFiles(dir, unread(t, info.ModTime()))
+	b.API.LoadBootFiles(dir, unread(t, info.ModTime()))
 	if got := b.Counts(); got != "0 0 1 revision 2" || !strings.Contains(log.String(), "older than what is stored") {
 		t.Errorf("what was deleted after the file was written is back: %s %s", got, log)
 	}
-	b.API.TakeBootFiles(dir, unread(t, info.ModTime().Add(-time.Second)))
+	b.API.LoadBootFiles(dir, unread(t, info.ModTime().Add(-time.Second)))
 	if got := b.Counts(); got != "0 0 2 revision 3" {
 		t.Errorf("a newer file does not count: %s", got)
 	}
@@ -204,7 +204,7 @@ func TestBootFilesOfOurs(t *testing.T) {
 	dir := bootDir(t, "lbconfig.txt", get("/config/loadbalancer/all"), "FWconfig.txt", get("/config/firewall/all"),
 		"EPconfig.txt", `{"Attr":[{"hostName":"31.31.31.1","name":"31.31.31.1_tcp_80","probeType":"tcp","probePort":80,"currState":"ok","minDelay":"1ms"}]}`)
 	again, log := logged(t)
-	again.API.TakeBootFiles(dir, unread(t, time.Time{}))
+	again.API.LoadBootFiles(dir, unread(t, time.Time{}))
 	if got := again.Counts(); got != "2 1 1 revision 1" || strings.Contains(log.String(), "ERROR") {
 		t.Errorf("%s %s", got, log)
 	}
@@ -238,7 +238,7 @@ func TestBootFilesTolerant(t *testing.T) {
 	t.Parallel()
 	b, log := logged(t)
 	text := strings.NewReplacer(`"name":"web"`, `"name":"web","newer":true`, `"inactiveTimeOut":240`, `"inactiveTimeOut":99999`).Replace(savedLB)
-	b.API.TakeBootFiles(bootDir(t, "lbconfig.txt", text), unread(t, time.Time{}))
+	b.API.LoadBootFiles(bootDir(t, "lbconfig.txt", text), unread(t, time.Time{}))
 	s, there := b.Store.Services.Get(b.Store.Snapshot(), lb.Key{VIP: netip.MustParseAddr("20.20.20.1"), Port: 80, Protocol: lb.TCP})
 	if !there || s.IdleTimeout != 0 {
 		t.Errorf("%v: %s", there, &s)

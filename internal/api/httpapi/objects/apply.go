@@ -214,7 +214,7 @@ func (a *API) readObjects(list []v1.Object, keyOnly bool) ([]listed, *rest.Probl
 	var all objectErrors
 	first := make(map[store.ID]int, len(out))
 	for i, p := range problems {
-		if all.enough() {
+		if all.full() {
 			break
 		}
 		if p != nil {
@@ -246,7 +246,7 @@ func (a *API) lookOutside(list []listed, all *objectErrors) {
 	asks := map[*Kind]func(*Wanted) (bool, *rest.Problem){}
 	for i := range list {
 		o := &list[i]
-		if all.enough() {
+		if all.full() {
 			return
 		}
 		if o.kind.Outside == nil {
@@ -295,7 +295,7 @@ func (a *API) readObject(o *v1.Object, keyOnly bool) (listed, *rest.Problem) {
 func (req *application) edit(tx *store.Tx) error {
 	var all objectErrors
 	for i := range req.objects {
-		if all.enough() {
+		if all.full() {
 			break
 		}
 		o := &req.objects[i]
@@ -317,7 +317,7 @@ func (req *application) edit(tx *store.Tx) error {
 		}
 	}
 	for i := range req.objects {
-		if o := &req.objects[i]; o.kind.Check != nil && !req.remove && !all.enough() {
+		if o := &req.objects[i]; o.kind.Check != nil && !req.remove && !all.full() {
 			all.addError(i, o.kind.Check(tx, &o.Wanted))
 		}
 	}

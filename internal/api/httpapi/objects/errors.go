@@ -39,8 +39,8 @@ func (e *objectErrors) addError(index int, err error) {
 	e.add(index, p)
 }
 
-// enough is true when no more is looked for.
-func (e *objectErrors) enough() bool { return len(e.list) >= maxErrors }
+// full reports whether no further errors are collected.
+func (e *objectErrors) full() bool { return len(e.list) >= maxErrors }
 
 // problem returns nil when nothing is wrong.
 func (e *objectErrors) problem(of int) *rest.Problem {
@@ -50,7 +50,7 @@ func (e *objectErrors) problem(of int) *rest.Problem {
 	p := rest.Refuse(http.StatusBadRequest, "nothing was changed: %s", e.first())
 	if n := len(e.list); n > 1 {
 		count := strconv.Itoa(n)
-		if e.enough() {
+		if e.full() {
 			count = strconv.Itoa(maxErrors) + " or more"
 		}
 		objects := "1 object"

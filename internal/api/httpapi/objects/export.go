@@ -85,7 +85,7 @@ func (a *API) ImportConfig(w http.ResponseWriter, r *http.Request, _ v1.ImportCo
 
 // imported reads the file of a request.
 func (a *API) imported(w http.ResponseWriter, r *http.Request) (*application, *rest.Problem) {
-	turn, p := a.Reader.TakeBody(r.Context())
+	turn, p := a.Reader.AcquireBody(r.Context())
 	if p != nil {
 		return nil, p
 	}

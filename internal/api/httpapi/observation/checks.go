@@ -50,7 +50,7 @@ func verified(r verify.Report) v1.Verified {
 
 // GetDoctor checks the machine for problems.
 func (a *API) GetDoctor(w http.ResponseWriter, _ *http.Request) {
-	rest.JSON(w, doctor.ToAPI(a.Doctor().Look()))
+	rest.JSON(w, doctor.ToAPI(a.Doctor().Examine()))
 }
 
 // FixFinding fixes a finding.

@@ -63,16 +63,16 @@ type BodyTurn struct {
 	place  chan struct{} // where it has a place; nil: nowhere
 }
 
-// TakeBody waits until the request may be read.
-func (rd *Reader) TakeBody(ctx context.Context) (*BodyTurn, *Problem) {
+// AcquireBody waits until the request may be read.
+func (rd *Reader) AcquireBody(ctx context.Context) (*BodyTurn, *Problem) {
 	t := &BodyTurn{reader: rd, ctx: ctx}
-	if !t.take(rd.bodies) {
+	if !t.acquire(rd.bodies) {
 		return nil, Refuse(http.StatusServiceUnavailable, "%d other requests with a body are being read: try again", MaxBodies)
 	}
 	return t, nil
 }
 
-func (t *BodyTurn) take(places chan struct{}) bool {
+func (t *BodyTurn) acquire(places chan struct{}) bool {
 	wait := time.NewTimer(t.reader.wait)
 	defer wait.Stop()
 	select {
@@ -85,10 +85,10 @@ func (t *BodyTurn) take(places chan struct{}) bool {
 	return false
 }
 
-// takeLarge waits until no other large body is read. Its place among all is another one's
+// acquireLarge waits until no other large body is read. Its place among all is another one's
 // meanwhile, so that small bodies do not wait for large ones. So many wait at most, as what has
 // come of each is in memory.
-func (t *BodyTurn) takeLarge() *Problem {
+func (t *BodyTurn) acquireLarge() *Problem {
 	if t == nil { // it has a bound of its own
 		return nil
 	}
@@ -100,7 +100,7 @@ func (t *BodyTurn) takeLarge() *Problem {
 		return refused
 	}
 	t.Done()
-	if !t.take(t.reader.largeBodies) {
+	if !t.acquire(t.reader.largeBodies) {
 		return refused
 	}
 	return nil
@@ -117,7 +117,7 @@ func (t *BodyTurn) Done() {
 // Decode reads the body of a request and makes something of it. It is done with the body when it
 // returns: a request that waits for the data path holds up no other one.
 func Decode[T any](rd *Reader, w http.ResponseWriter, r *http.Request, decode func([]byte) (T, *Problem)) (out T, p *Problem) {
-	turn, p := rd.TakeBody(r.Context())
+	turn, p := rd.AcquireBody(r.Context())
 	if p != nil {
 		return out, p
 	}
@@ -148,7 +148,7 @@ func ReadAll(w http.ResponseWriter, r *http.Request, turn *BodyTurn) ([]byte, *P
 	body := http.MaxBytesReader(w, r.Body, MaxBody)
 	_, err := buf.ReadFrom(io.LimitReader(body, MaxSmall))
 	if err == nil && buf.Len() == MaxSmall {
-		if p := turn.takeLarge(); p != nil {
+		if p := turn.acquireLarge(); p != nil {
 			return nil, p
 		}
 		_, err = buf.ReadFrom(body)

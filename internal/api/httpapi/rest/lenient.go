@@ -133,7 +133,7 @@ func blank(text []byte) {
 func saysSomething(value []byte) bool {
 	w := &unknownWalk{dec: json.NewDecoder(bytes.NewReader(value))}
 	w.dec.UseNumber()
-	return w.says()
+	return w.hasContent()
 }
 
 // A property that this version does not know may be a typing error, or a newer client's. Where it
@@ -163,7 +163,7 @@ func (w *unknownWalk) known(t reflect.Type) {
 		t = t.Elem()
 	}
 	if reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]()) || t.Kind() != reflect.Struct && t.Kind() != reflect.Slice {
-		w.says()
+		w.hasContent()
 		return
 	}
 	token, err := w.dec.Token()
@@ -190,13 +190,13 @@ func (w *unknownWalk) member(t reflect.Type, name string) {
 			return
 		}
 	}
-	if w.says() && w.found == "" {
+	if w.hasContent() && w.found == "" {
 		w.found = name
 	}
 }
 
-// says reads a value that nothing is known of, and reports whether it says something.
-func (w *unknownWalk) says() (something bool) {
+// hasContent reads a value that nothing is known of, and reports whether it says something.
+func (w *unknownWalk) hasContent() (something bool) {
 	token, err := w.dec.Token()
 	if err != nil {
 		return false
@@ -207,7 +207,7 @@ func (w *unknownWalk) says() (something bool) {
 			if token == '{' {
 				_, _ = w.dec.Token() // the name
 			}
-			something = w.says() || something
+			something = w.hasContent() || something
 		}
 		_, _ = w.dec.Token()
 	case bool:

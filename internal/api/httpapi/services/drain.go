@@ -199,7 +199,7 @@ func (a *API) leftOf(ctx context.Context, drains []lb.Drain) (left, sockets []in
 	if len(drains) == 0 {
 		return left, sockets, nil
 	}
-	sought := report.Sought{Requests: true, Of: func(_ string, at netip.AddrPort) bool {
+	sought := report.ConnectionQuery{Requests: true, Of: func(_ string, at netip.AddrPort) bool {
 		return slices.ContainsFunc(drains, func(d lb.Drain) bool { return d.Has(at.Addr(), at.Port()) })
 	}}
 	_, err = a.DataPath.ConnectionsFrom(ctx, 0, sought, func(c report.Connection) bool {

@@ -58,7 +58,7 @@ const notInList = -1
 // posted is request for POST and boot files, which have the contract's liberties.
 func (c *codec) posted(place int, e *v1.LoadbalanceEntry) (request, *rest.Problem) {
 	var notes rest.Warnings
-	compat.TakeLiberties(c.hideNative, placeOf(place), &e.ServiceArguments, &notes)
+	compat.NormalizeArguments(c.hideNative, placeOf(place), &e.ServiceArguments, &notes)
 	r, p := c.request(place, e)
 	r.notes = notes
 	return r, p

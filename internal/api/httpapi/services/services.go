@@ -23,7 +23,7 @@ type DataPath interface {
 	// ConnectionsFrom calls yield for each direction of each connection that is sought, and perhaps
 	// others, from a place on. It returns the place where yield returned false, whose connection is
 	// the next to be yielded; 0: the end.
-	ConnectionsFrom(ctx context.Context, from int, sought report.Sought, yield func(report.Connection) bool) (next int, err error)
+	ConnectionsFrom(ctx context.Context, from int, sought report.ConnectionQuery, yield func(report.Connection) bool) (next int, err error)
 	// OwnSockets returns the number of flows of this machine's own sockets by endpoint, as the
 	// services have them: they are not in the connection table.
 	OwnSockets() (map[netip.AddrPort]uint64, error)

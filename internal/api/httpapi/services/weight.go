@@ -48,7 +48,7 @@ func (a *API) SetEndpointWeight(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 		if !found {
-			return rest.RefuseField(http.StatusNotFound, "endpoint", c.endpoint.Key(), "is no endpoint of "+c.whose(), "")
+			return rest.RefuseField(http.StatusNotFound, "endpoint", c.endpoint.Key(), "is no endpoint of "+c.scope(), "")
 		}
 		return nil
 	})
@@ -89,7 +89,7 @@ func (c *weightChange) isFor(s *lb.Service) bool {
 		slices.ContainsFunc(s.Endpoints, func(e lb.Endpoint) bool { return c.endpoint.Has(e.Addr, e.Port) })
 }
 
-func (c *weightChange) whose() string {
+func (c *weightChange) scope() string {
 	switch {
 	case c.service != nil:
 		return "service " + c.service.String()

@@ -37,11 +37,11 @@ func (a *API) GetConnections(w http.ResponseWriter, r *http.Request, params v1.G
 		p.Write(w)
 		return
 	}
-	sought := f.sought()
-	sought.Requests = !sought.All()
+	query := f.query()
+	query.Requests = !query.All()
 	list := connectionPage{window: part, order: order, down: down}
 	walk := func() error {
-		_, err := a.DataPath.ConnectionsFrom(r.Context(), 0, sought, func(c report.Connection) bool {
+		_, err := a.DataPath.ConnectionsFrom(r.Context(), 0, query, func(c report.Connection) bool {
 			if !c.Reply && f.matches(&c) {
 				list.add(&c)
 			}

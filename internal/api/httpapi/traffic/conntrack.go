@@ -49,11 +49,11 @@ func (a *API) GetConntracks(w http.ResponseWriter, r *http.Request, params v1.Ge
 	}
 	out := rest.NewList(w, "ctAttr")
 	if q.Sort != "" {
-		a.sortedConntracks(r.Context(), w, out, q, f.sought(), matches)
+		a.sortedConntracks(r.Context(), w, out, q, f.query(), matches)
 		return
 	}
 	skip := part.Offset
-	next, err := a.DataPath.ConnectionsFrom(r.Context(), from, f.sought(), func(c report.Connection) bool {
+	next, err := a.DataPath.ConnectionsFrom(r.Context(), from, f.query(), func(c report.Connection) bool {
 		switch {
 		case !matches(&c):
 		case skip > 0:
@@ -104,7 +104,7 @@ func connectionPlace(params *v1.GetConntracksParams) (from int, p *rest.Problem)
 
 // sortedConntracks returns the first connections by a property. Never more than twice as many are
 // held.
-func (a *API) sortedConntracks(ctx context.Context, w http.ResponseWriter, out *rest.List, q *listing.Query, sought report.Sought, matches func(*report.Connection) bool) {
+func (a *API) sortedConntracks(ctx context.Context, w http.ResponseWriter, out *rest.List, q *listing.Query, query report.ConnectionQuery, matches func(*report.Connection) bool) {
 	type row struct {
 		value string
 		entry v1.ConntrackEntry
@@ -120,7 +120,7 @@ func (a *API) sortedConntracks(ctx context.Context, w http.ResponseWriter, out *
 		})
 		rows = rows[:min(len(rows), q.Limit)]
 	}
-	_, err := a.DataPath.ConnectionsFrom(ctx, 0, sought, func(c report.Connection) bool {
+	_, err := a.DataPath.ConnectionsFrom(ctx, 0, query, func(c report.Connection) bool {
 		if !matches(&c) {
 			return true
 		}

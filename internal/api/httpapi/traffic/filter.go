@@ -96,9 +96,9 @@ func (f *filter) matches(c *report.Connection) bool {
 		(f.service == nil || c.IsAt(*f.service, f.vips))
 }
 
-// sought returns the filter that the data path can apply.
-func (f *filter) sought() report.Sought {
-	s := report.Sought{Client: f.source, VIP: f.vip, Endpoint: f.endpoint.Addr(), State: f.state}
+// query returns the filter that the data path can apply.
+func (f *filter) query() report.ConnectionQuery {
+	s := report.ConnectionQuery{Client: f.source, VIP: f.vip, Endpoint: f.endpoint.Addr(), State: f.state}
 	if k := f.service; k != nil {
 		if len(f.vips) == 1 && !k.VIP.IsUnspecified() && !f.vip.IsValid() {
 			s.VIP = k.VIP

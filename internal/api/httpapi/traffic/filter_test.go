@@ -21,7 +21,7 @@ func TestSought(t *testing.T) {
 	b.MustPost(strings.Replace(apitest.Demo, `"protocol"`, `"name":"web","protocol"`, 1))
 	b.MustPost(strings.Replace(strings.Replace(apitest.Demo, "20.20.20.1", "20.20.20.2", 1), `"endpoints"`, `"secondaryIPs":[{"secondaryIP":"20.20.20.3"}],"endpoints"`, 1))
 	vip, ports := netip.MustParseAddr("20.20.20.1"), [2]uint16{2020, 2020}
-	for query, want := range map[string]report.Sought{
+	for query, want := range map[string]report.ConnectionQuery{
 		"":                             {},
 		"limit=20":                     {},
 		"selector=state=est":           {},

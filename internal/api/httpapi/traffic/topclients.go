@@ -85,7 +85,7 @@ func (a *API) GetClients(w http.ResponseWriter, r *http.Request, params v1.GetCl
 	}
 	counter := newClientCounter(order, mostClients, bits4, bits6)
 	ok := a.walkAll(w, r, func() error {
-		_, err := a.DataPath.ConnectionsFrom(r.Context(), 0, f.sought(), func(c report.Connection) bool {
+		_, err := a.DataPath.ConnectionsFrom(r.Context(), 0, f.query(), func(c report.Connection) bool {
 			if f.matches(&c) {
 				counter.Add(c.ClientAddr().Addr(), &c)
 			}

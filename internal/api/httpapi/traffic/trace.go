@@ -61,7 +61,7 @@ type packetStream struct {
 }
 
 // send writes packets. It returns false when the client has left, or has the count it asked for.
-func (t *packetStream) send(list []report.PacketTrace, untold report.Untold) bool {
+func (t *packetStream) send(list []report.PacketTrace, omitted report.Omitted) bool {
 	now, wrote := time.Now(), !t.begun
 	t.begun = true
 	for i := range list {
@@ -73,9 +73,9 @@ func (t *packetStream) send(list []report.PacketTrace, untold report.Untold) boo
 		wrote = true
 	}
 	full := t.count == t.query.count
-	if untold.Lost != t.lost && (full || now.Sub(t.lostReportedAt) >= lostEvery) {
-		t.Lost(untold.Lost - t.lost)
-		t.lost, t.lostReportedAt, wrote = untold.Lost, now, true
+	if omitted.Lost != t.lost && (full || now.Sub(t.lostReportedAt) >= lostEvery) {
+		t.Lost(omitted.Lost - t.lost)
+		t.lost, t.lostReportedAt, wrote = omitted.Lost, now, true
 	}
 	if full {
 		t.End("that many packets were shown: \"count\" asks for more")

@@ -26,21 +26,21 @@ type traceQuery struct {
 
 func (a *API) newTraceQuery(params *v1.TracePacketsParams) (*traceQuery, *rest.Problem) {
 	q := &traceQuery{payload: params.Payload}
-	for _, take := range []func(*v1.TracePacketsParams) *rest.Problem{q.takeHost, q.takeVIP, q.takeProtocol, q.takeOutcome, q.takeBounds} {
+	for _, take := range []func(*v1.TracePacketsParams) *rest.Problem{q.setHost, q.setVIP, q.setProtocol, q.setOutcome, q.setBounds} {
 		if no := take(params); no != nil {
 			return nil, no
 		}
 	}
-	if no := a.takeService(q, params.Service); no != nil {
+	if no := a.setService(q, params.Service); no != nil {
 		return nil, no
 	}
-	if no := a.takeInterface(q, params.Interface); no != nil {
+	if no := a.setInterface(q, params.Interface); no != nil {
 		return nil, no
 	}
 	return q, nil
 }
 
-func (q *traceQuery) takeHost(params *v1.TracePacketsParams) *rest.Problem {
+func (q *traceQuery) setHost(params *v1.TracePacketsParams) *rest.Problem {
 	if params.Host != "" {
 		p, err := netip.ParsePrefix(params.Host)
 		if err != nil {
@@ -60,8 +60,8 @@ func (q *traceQuery) takeHost(params *v1.TracePacketsParams) *rest.Problem {
 	return nil
 }
 
-// takeVIP takes IP or IP:PORT.
-func (q *traceQuery) takeVIP(params *v1.TracePacketsParams) *rest.Problem {
+// setVIP takes IP or IP:PORT.
+func (q *traceQuery) setVIP(params *v1.TracePacketsParams) *rest.Problem {
 	if params.Vip == "" {
 		return nil
 	}
@@ -79,7 +79,7 @@ func (q *traceQuery) takeVIP(params *v1.TracePacketsParams) *rest.Problem {
 	return nil
 }
 
-func (q *traceQuery) takeProtocol(params *v1.TracePacketsParams) *rest.Problem {
+func (q *traceQuery) setProtocol(params *v1.TracePacketsParams) *rest.Problem {
 	if params.Protocol == "" {
 		return nil
 	}
@@ -94,7 +94,7 @@ func (q *traceQuery) takeProtocol(params *v1.TracePacketsParams) *rest.Problem {
 	return nil
 }
 
-func (q *traceQuery) takeOutcome(params *v1.TracePacketsParams) *rest.Problem {
+func (q *traceQuery) setOutcome(params *v1.TracePacketsParams) *rest.Problem {
 	q.filter.Verdict, q.filter.Reason = report.TraceVerdict(params.Verdict), params.Reason
 	if params.Verdict == "" || q.filter.Verdict.Known() {
 		return nil
@@ -106,7 +106,7 @@ func (q *traceQuery) takeOutcome(params *v1.TracePacketsParams) *rest.Problem {
 	return rest.Invalid("verdict", params.Verdict, "is not known", strings.Join(words, ", "))
 }
 
-func (q *traceQuery) takeBounds(params *v1.TracePacketsParams) *rest.Problem {
+func (q *traceQuery) setBounds(params *v1.TracePacketsParams) *rest.Problem {
 	percent := float64(cmp.Or(params.Sample, 100))
 	if !(percent >= 1e-5 && percent <= 100) { // NaN, too
 		return rest.Invalid("sample", strconv.FormatFloat(float64(params.Sample), 'g', -1, 32), "is out of range", "0.00001 to 100 percent of the packets")
@@ -124,8 +124,8 @@ func (q *traceQuery) takeBounds(params *v1.TracePacketsParams) *rest.Problem {
 	return nil
 }
 
-// takeService takes the key of a service, or its name.
-func (a *API) takeService(q *traceQuery, word string) *rest.Problem {
+// setService takes the key of a service, or its name.
+func (a *API) setService(q *traceQuery, word string) *rest.Problem {
 	if word == "" {
 		return nil
 	}
@@ -149,7 +149,7 @@ func (a *API) takeService(q *traceQuery, word string) *rest.Problem {
 	return rest.Missing("service", word, "the name or the key of a service, as loxicmd get lb lists them")
 }
 
-func (a *API) takeInterface(q *traceQuery, name string) *rest.Problem {
+func (a *API) setInterface(q *traceQuery, name string) *rest.Problem {
 	if name == "" {
 		return nil
 	}

@@ -20,17 +20,17 @@ type DataPath interface {
 	// ConnectionsFrom calls yield for each direction of each connection that is sought, and perhaps
 	// others, from a place on. It returns the place where yield returned false, whose connection is
 	// the next to be yielded; 0: the end.
-	ConnectionsFrom(ctx context.Context, from int, sought report.Sought, yield func(report.Connection) bool) (next int, err error)
+	ConnectionsFrom(ctx context.Context, from int, sought report.ConnectionQuery, yield func(report.Connection) bool) (next int, err error)
 	// EndConnections ends matching connections, at most rate per second, from a place on. Some may
 	// be left when ctx ends.
 	EndConnections(ctx context.Context, from, rate int, matches func(*report.Connection) bool) (report.Ended, error)
 	// WatchConnections calls yield frequently with events of connections, and the number left out
 	// so far, until ctx ends or yield returns false. rate is the wanted maximum of events per
 	// second.
-	WatchConnections(ctx context.Context, rate int, yield func([]report.ConnectionEvent, report.Untold) bool) error
+	WatchConnections(ctx context.Context, rate int, yield func([]report.ConnectionEvent, report.Omitted) bool) error
 	// TracePackets calls yield, often, with packets that the filter takes, and with how many it
 	// should have been told of besides since it began, until ctx ends or yield returns false.
-	TracePackets(ctx context.Context, f report.TraceFilter, yield func([]report.PacketTrace, report.Untold) bool) error
+	TracePackets(ctx context.Context, f report.TraceFilter, yield func([]report.PacketTrace, report.Omitted) bool) error
 	// RuleHits returns the packets that a firewall rule has decided. false: the data path does not
 	// have it (yet).
 	RuleHits(r *policy.Rule) (report.Traffic, bool)

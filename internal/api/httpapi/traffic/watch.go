@@ -78,15 +78,15 @@ func checkWatchRate(rate int, who *rest.Principal) *rest.Problem {
 // watchStream writes events of connections.
 type watchStream struct {
 	*rest.EventStream
-	filter   filter
-	begun    bool
-	last     time.Time // when something was written
-	untoldAt time.Time // when untold was
-	untold   report.Untold
+	filter    filter
+	begun     bool
+	last      time.Time // when something was written
+	omittedAt time.Time // when untold was
+	omitted   report.Omitted
 }
 
 // send writes events. It returns false when the client has left.
-func (s *watchStream) send(events []report.ConnectionEvent, untold report.Untold) bool {
+func (s *watchStream) send(events []report.ConnectionEvent, omitted report.Omitted) bool {
 	now, wrote := time.Now(), !s.begun
 	s.begun = true
 	for i := range events {
@@ -95,9 +95,9 @@ func (s *watchStream) send(events []report.ConnectionEvent, untold report.Untold
 			wrote = true
 		}
 	}
-	if untold != s.untold && now.Sub(s.untoldAt) >= untoldEvery {
-		s.Print("event: untold\ndata: {\"sampled\":%d,\"lost\":%d}\n\n", untold.Sampled-s.untold.Sampled, untold.Lost-s.untold.Lost)
-		s.untold, s.untoldAt = untold, now
+	if omitted != s.omitted && now.Sub(s.omittedAt) >= untoldEvery {
+		s.Print("event: untold\ndata: {\"sampled\":%d,\"lost\":%d}\n\n", omitted.Sampled-s.omitted.Sampled, omitted.Lost-s.omitted.Lost)
+		s.omitted, s.omittedAt = omitted, now
 		wrote = true
 	}
 	if !wrote && now.Sub(s.last) >= rest.Heartbeat {

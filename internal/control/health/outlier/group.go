@@ -102,14 +102,14 @@ func (r *reading) update(row *report.HandshakeRow, number uint32, clientsChoose 
 		news.reset, news.stalled = uint64(now[reset]-was[reset]), silent
 	}
 	if news.answered > 0 {
-		r.settle(&row.Count)
+		r.updateUsual(&row.Count)
 	}
 	r.answers.add(news.served, silent, number)
 	return news, true
 }
 
-// settle moves the usual bucket by one towards the bucket of most recent handshakes.
-func (r *reading) settle(h *report.Handshakes) {
+// updateUsual moves the usual bucket by one towards the bucket of most recent handshakes.
+func (r *reading) updateUsual(h *report.Handshakes) {
 	now := timesOf(h)
 	var most int8
 	for i := range now {
@@ -192,8 +192,8 @@ func (g *group) count(rows []report.HandshakeRow) {
 	g.eligible = len(rows) - len(g.ineligible)
 }
 
-// out returns how many of the eligible endpoints are out.
-func (g *group) out() (n int) {
+// countOut returns how many of the eligible endpoints are out.
+func (g *group) countOut() (n int) {
 	for _, t := range g.members {
 		if t.out && !g.ineligible[t.at] {
 			n++
@@ -212,9 +212,9 @@ func (g *group) place(rows []report.HandshakeRow) {
 	}
 }
 
-// relieved reports whether backups stand by for an endpoint whose whole level is lost: all of it is
+// hasReadyBackups reports whether backups stand by for an endpoint whose whole level is lost: all of it is
 // convicted, or takes nothing.
-func (g *group) relieved(t *target) bool {
+func (g *group) hasReadyBackups(t *target) bool {
 	if g.Levels == nil {
 		return false
 	}

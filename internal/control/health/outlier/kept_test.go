@@ -126,7 +126,7 @@ func TestUnserved(t *testing.T) {
 			if c.siblings {
 				silent = r.rows[:1]
 			}
-			r.pass(5*time.Second, func(turn int) {
+			r.tickFor(5*time.Second, func(turn int) {
 				for i := range silent {
 					if turn%5 == 0 {
 						silent[i].Count.Opened++
@@ -218,24 +218,24 @@ func TestUnservedExpires(t *testing.T) {
 		}
 		return n
 	}
-	r.pass(8*time.Second, attempt(500*time.Millisecond))
+	r.tickFor(8*time.Second, attempt(500*time.Millisecond))
 	if count("kept") != 2 || count("unheard") != 2 {
 		t.Fatalf("%q", r.news)
 	}
 	r.news = nil
-	r.pass(5*time.Minute, attempt(attemptMemory/2))
+	r.tickFor(5*time.Minute, attempt(attemptMemory/2))
 	if len(r.news) > 0 {
 		t.Errorf("while attempts come: %q", r.news)
 	}
-	r.pass(attemptMemory/2, attempt(0))
+	r.tickFor(attemptMemory/2, attempt(0))
 	if len(r.news) > 0 {
 		t.Errorf("shortly after the last attempt: %q", r.news)
 	}
-	r.pass(attemptMemory, attempt(0))
+	r.tickFor(attemptMemory, attempt(0))
 	if count("back") != 2 || count("heard") != 2 || len(r.news) != 4 {
 		t.Errorf("long after the last attempt: %q", r.news)
 	}
-	r.pass(time.Minute, attempt(0)) // shares of failures halve
+	r.tickFor(time.Minute, attempt(0)) // shares of failures halve
 	if !r.d.Idle() {
 		t.Error("there is something left to do")
 	}

@@ -214,7 +214,7 @@ func (d *Detector) Decide(now time.Time) []Action {
 	d.due = nil
 	d.reading++
 	for _, t := range d.targets {
-		t.take(now) // of all first: shares are compared
+		t.addCounts(now) // of all first: shares are compared
 	}
 	for _, t := range d.targets {
 		if a, ok := t.decide(now, d.jiffy, d.reading); ok {
@@ -229,7 +229,7 @@ func (d *Detector) Decide(now time.Time) []Action {
 func (d *Detector) forget(now time.Time) {
 	of := map[*group]bool{}
 	for at, t := range d.targets {
-		if !t.forgettable(now) {
+		if !t.isIdle(now) {
 			continue
 		}
 		delete(d.targets, at)

@@ -32,7 +32,7 @@ func (q *Queue) Failed(at netip.AddrPort) {
 // Pop returns the next endpoint.
 func (q *Queue) Pop() (a Action, ok bool) {
 	for len(q.first) > 0 {
-		if a, ok = q.take(q.first[0]); ok {
+		if a, ok = q.dequeue(q.first[0]); ok {
 			return a, true
 		}
 		q.first = q.first[1:]
@@ -40,7 +40,7 @@ func (q *Queue) Pop() (a Action, ok bool) {
 	for len(q.others) > 0 {
 		addr := q.others[0]
 		q.others = q.others[1:]
-		if a, ok = q.take(addr); ok {
+		if a, ok = q.dequeue(addr); ok {
 			if len(q.waiting[addr]) > 0 {
 				q.others = append(q.others, addr)
 			}
@@ -50,7 +50,7 @@ func (q *Queue) Pop() (a Action, ok bool) {
 	return a, false
 }
 
-func (q *Queue) take(addr netip.Addr) (a Action, ok bool) {
+func (q *Queue) dequeue(addr netip.Addr) (a Action, ok bool) {
 	list := q.waiting[addr]
 	switch len(list) {
 	case 0:

@@ -110,9 +110,9 @@ func (t *target) patience(jiffy time.Duration) time.Duration {
 	return min(max(usualTimes*report.HandshakeBound(int(t.usual), jiffy), leastPatience), mostPatience)
 }
 
-// forgettable reports whether there is nothing to decide before the next event, and no state to
+// isIdle reports whether there is nothing to decide before the next event, and no state to
 // keep.
-func (t *target) forgettable(now time.Time) bool {
+func (t *target) isIdle(now time.Time) bool {
 	return t.streak == 0 && t.stalls+t.chosen == 0 && !t.out && !t.kept && !t.pending && t.recent.failures() == 0 && (t.level == 0 || t.calmedDown(now)) &&
 		(t.unansweredSYNs == 0 || !t.asymmetricReported && now.Sub(t.unansweredSince) > 8*window)
 }
@@ -122,8 +122,8 @@ func (t *target) calmedDown(now time.Time) bool {
 	return now.Sub(t.readmittedAt) > max(calm, 2*backOff(t.level))
 }
 
-// take adds the new counts.
-func (t *target) take(now time.Time) {
+// addCounts adds the new counts.
+func (t *target) addCounts(now time.Time) {
 	t.age(now)
 	t.recent.add(&t.news)
 	t.follow(now)
@@ -144,18 +144,18 @@ func (t *target) decide(now time.Time, jiffy time.Duration, number uint32) (a Ac
 		return t.readmit(now), true
 	case t.pending:
 		return a, false
-	case t.hangs(number):
+	case t.isHanging(number):
 		return t.eject(t.stallReason, neverAnswers, now)
 	case t.held != "" && t.canTakeOut():
-		return t.takeOut(t.held, refusesUs, now), true
+		return t.markOut(t.held, refusesUs, now), true
 	case now.Before(t.nextAsk):
 		return a, false
 	case t.out:
 		return t.retry(now)
-	case t.held != "", t.silent(now, jiffy), t.sick(number, func(r *tally) uint64 { return r.repeated + r.refused + r.unreachable }):
+	case t.held != "", t.isUnresponsive(now, jiffy), t.failsTooOften(number, func(r *tally) uint64 { return r.repeated + r.refused + r.unreachable }):
 		t.pending = true
 		return Action{Kind: Ask, At: t.at, Timeout: max(suspectAnswer, t.patience(jiffy))}, true
-	case t.sick(number, func(r *tally) uint64 { return r.reset }):
+	case t.failsTooOften(number, func(r *tally) uint64 { return r.reset }):
 		return t.eject(fmt.Sprintf("%d of %d client connections reset before an answer", t.recent.reset, t.recent.opened), resetsClients, now)
 	}
 	return a, false
@@ -191,15 +191,15 @@ func (t *target) follow(now time.Time) {
 	t.refused += bad
 }
 
-// silent reports whether SYNs have been unsuccessful for so long that the endpoint must be checked.
-func (t *target) silent(now time.Time, jiffy time.Duration) bool {
+// isUnresponsive reports whether SYNs have been unsuccessful for so long that the endpoint must be checked.
+func (t *target) isUnresponsive(now time.Time, jiffy time.Duration) bool {
 	took, patience := now.Sub(t.since), t.patience(jiffy)
 	return t.streak > 0 && (t.refused >= streakLength || t.streak >= streakLength && took >= patience || took >= max(late, patience))
 }
 
-// sick reports whether the failure rate of a kind is high, and higher than that of most others of a
+// failsTooOften reports whether the failure rate of a kind is high, and higher than that of most others of a
 // service.
-func (t *target) sick(number uint32, kind func(*tally) uint64) bool {
+func (t *target) failsTooOften(number uint32, kind func(*tally) uint64) bool {
 	r := &t.recent
 	if n := kind(r); n < leastFailures || float64(n) < mostShare*float64(r.opened) {
 		return false
@@ -292,10 +292,10 @@ func (t *target) eject(reason string, why cause, now time.Time) (a Action, ok bo
 		t.nextAsk = now.Add(askAgain)
 		return a, false
 	}
-	return t.takeOut(reason, why, now), true
+	return t.markOut(reason, why, now), true
 }
 
-func (t *target) takeOut(reason string, why cause, now time.Time) Action {
+func (t *target) markOut(reason string, why cause, now time.Time) Action {
 	if t.level > 0 && t.calmedDown(now) {
 		t.level = 0
 	}
@@ -313,7 +313,7 @@ func (t *target) canTakeOut() (may bool) {
 	for _, g := range t.groups {
 		switch {
 		case g.eligible < 2 || g.ineligible[t.at]:
-		case 2*(g.out()+1) > g.eligible && !g.relieved(t):
+		case 2*(g.countOut()+1) > g.eligible && !g.hasReadyBackups(t):
 			return false
 		default:
 			may = true

@@ -212,7 +212,7 @@ func (c *Connector) Collect() {
 			continue
 		}
 		for _, e := range events[:max(0, n)] {
-			c.answered(e)
+			c.handleEvent(e)
 		}
 		if n < len(events) {
 			break
@@ -229,11 +229,11 @@ func (c *Connector) Collect() {
 		if !ok {
 			return
 		}
-		a.done(Answer{}, late(a.question))
+		a.done(Answer{}, timeoutError(a.question))
 	}
 }
 
-func (c *Connector) answered(e unix.EpollEvent) {
+func (c *Connector) handleEvent(e unix.EpollEvent) {
 	c.mu.Lock()
 	a := c.open[e.Fd]
 	if a == nil {

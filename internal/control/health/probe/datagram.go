@@ -61,7 +61,7 @@ func (d *datagram) Probe(ctx context.Context) (Answer, error) {
 			if unconfirmed {
 				return Answer{}, errUnconfirmed
 			}
-			return d.silent()
+			return d.timeoutResult()
 		case !over:
 			return d.unreachable(err)
 		default:
@@ -112,8 +112,8 @@ func (d *datagram) retry(ctx context.Context, wait time.Duration) (proof, hint b
 	return i.proof != nil, errors.Is(err, errHint) && i.hints == 1
 }
 
-// silent returns the result of a probe without any answer.
-func (d *datagram) silent() (Answer, error) {
+// timeoutResult returns the result of a probe without any answer.
+func (d *datagram) timeoutResult() (Answer, error) {
 	p := d.q.Probe
 	if wait, refused := max(time.Duration(p.Rise)*p.Interval, doubt), d.refused.Load(); refused != nil && time.Since(*refused) < wait {
 		return Answer{}, fmt.Errorf("nothing came back for %v, which %w: less than %v ago it was unreachable", p.Timeout, ErrUndecided, wait)

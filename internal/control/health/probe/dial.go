@@ -85,7 +85,7 @@ func options(fd int, q Question) error {
 		return err
 	}
 	if q.Lead != nil {
-		if err := lead(fd, kind, q); err != nil {
+		if err := redirectToVIP(fd, kind, q); err != nil {
 			return err
 		}
 	}
@@ -98,9 +98,9 @@ func options(fd int, q Question) error {
 // ledSegment is the largest segment that fits any link (RFC 8200) with two outer headers.
 const ledSegment = 1280 - 2*(20+40)
 
-// lead redirects a socket's packets to a VIP. No other socket has its port: answers from the VIP
+// redirectToVIP redirects a socket's packets to a VIP. No other socket has its port: answers from the VIP
 // are recognized by that alone.
-func lead(fd, kind int, q Question) error {
+func redirectToVIP(fd, kind int, q Question) error {
 	if err := q.Lead(fd); err != nil {
 		return fmt.Errorf("%w: %w", ErrNotAsked, err)
 	}

@@ -30,8 +30,8 @@ type stamp struct {
 	size    int64
 }
 
-// holds reports whether a name is one of a file below the directory.
-func (f Files) holds(name string) bool {
+// contains reports whether a name is one of a file below the directory.
+func (f Files) contains(name string) bool {
 	_, ok := f.inside(name)
 	return ok
 }

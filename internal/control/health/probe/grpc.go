@@ -78,9 +78,9 @@ func (c call) failed(dialed *error, err error) error {
 	switch s.Code() {
 	case codes.DeadlineExceeded:
 		if dialed == nil {
-			return late(c.q)
+			return timeoutError(c.q)
 		}
-		return fmt.Errorf("connected, but %w", late(c.q))
+		return fmt.Errorf("connected, but %w", timeoutError(c.q))
 	case codes.NotFound:
 		return fmt.Errorf("service %q is not known there", c.q.Probe.Request)
 	case codes.Unimplemented:

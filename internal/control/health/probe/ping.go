@@ -35,7 +35,7 @@ func (p ping) Probe(ctx context.Context) (Answer, error) {
 	if err != nil {
 		return Answer{}, fmt.Errorf("%w: %w", ErrNotAsked, err)
 	}
-	delay, err := e.ask(ctx, p.q)
+	delay, err := e.exchange(ctx, p.q)
 	if err != nil {
 		return Answer{}, plain(p.q, errors.Join(notOurs(p.q.From, err), err))
 	}
@@ -147,14 +147,14 @@ func (e *echoer) filter() error {
 	return errors.Join(e.v4.SetICMPFilter(&replies), e.v4.SetBPF(program))
 }
 
-// ask sends a request, and waits for its reply.
-func (e *echoer) ask(ctx context.Context, q Question) (time.Duration, error) {
+// exchange sends a request, and waits for its reply.
+func (e *echoer) exchange(ctx context.Context, q Question) (time.Duration, error) {
 	w := &echo{to: q.target().Addr(), token: rand.Uint64(), received: make(chan time.Time, 1)}
-	number, err := e.enter(w)
+	number, err := e.register(w)
 	if err != nil {
 		return 0, err
 	}
-	defer e.leave(number)
+	defer e.unregister(number)
 	start := time.Now()
 	if err := e.send(q, number, w.token); err != nil {
 		return 0, err
@@ -167,8 +167,8 @@ func (e *echoer) ask(ctx context.Context, q Question) (time.Duration, error) {
 	}
 }
 
-// enter assigns a request a unique number.
-func (e *echoer) enter(w *echo) (number uint16, err error) {
+// register assigns a request a unique number.
+func (e *echoer) register(w *echo) (number uint16, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for range 1 << 16 {
@@ -181,7 +181,7 @@ func (e *echoer) enter(w *echo) (number uint16, err error) {
 	return 0, fmt.Errorf("%w: %d others wait for an answer", ErrNotAsked, len(e.waiting))
 }
 
-func (e *echoer) leave(number uint16) {
+func (e *echoer) unregister(number uint16) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	delete(e.waiting, number)

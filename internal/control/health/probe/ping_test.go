@@ -98,7 +98,7 @@ func TestPingStrangers(t *testing.T) {
 		fromHere := &echo{to: loopback, token: 7, received: make(chan time.Time, 1)}
 		last := &echo{to: loopback, token: 7, received: make(chan time.Time, 1)}
 		for _, w := range []*echo{fromOther, fromHere, last} {
-			if _, err := e.enter(w); err != nil {
+			if _, err := e.register(w); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -32,7 +32,7 @@ func (q *Queue[T]) Push(t T, at time.Time) {
 		i = len(q.entries)
 		q.entries = append(q.entries, entry[T]{})
 	}
-	q.settle(i, entry[T]{at, t})
+	q.place(i, entry[T]{at, t})
 }
 
 // Remove removes a value if it is in the queue.
@@ -47,7 +47,7 @@ func (q *Queue[T]) Remove(t T) {
 	q.entries[end] = entry[T]{}
 	q.entries = q.entries[:end]
 	if i < end {
-		q.settle(i, last)
+		q.place(i, last)
 	}
 }
 
@@ -69,8 +69,8 @@ func (q *Queue[T]) Pop(now time.Time) (t T, ok bool) {
 	return t, true
 }
 
-// settle puts an entry where it belongs, replacing the one at i.
-func (q *Queue[T]) settle(i int, e entry[T]) {
+// place puts an entry where it belongs, replacing the one at i.
+func (q *Queue[T]) place(i int, e entry[T]) {
 	for i > 0 {
 		parent := (i - 1) / branches
 		if !e.at.Before(q.entries[parent].at) {

@@ -37,7 +37,7 @@ func (s *secrets) current() (*tls.Config, error) {
 		if f.name == "" {
 			continue
 		}
-		if !s.files.holds(f.name) {
+		if !s.files.contains(f.name) {
 			return nil, &fileError{"the file of the probe " + f.what + " is not below " + s.files.Dir, f.name, nil}
 		}
 		var err error

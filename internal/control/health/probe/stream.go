@@ -29,7 +29,7 @@ func (s stream) Probe(ctx context.Context) (Answer, error) {
 	if _, err := io.WriteString(c, s.q.Probe.Request); err != nil {
 		return Answer{}, plain(s.q, err)
 	}
-	if err := look(s.q, c, s.q.Probe.Response); err != nil {
+	if err := readUntil(s.q, c, s.q.Probe.Response); err != nil {
 		return Answer{}, err
 	}
 	return Answer{What: "answered", Delay: time.Since(start)}, nil
@@ -45,8 +45,8 @@ const (
 	chunk = 4 << 10
 )
 
-// look reads an answer until it contains want; an empty want: until anything arrives.
-func look(q Question, r io.Reader, want string) error {
+// readUntil reads an answer until it contains want; an empty want: until anything arrives.
+func readUntil(q Question, r io.Reader, want string) error {
 	buf := make([]byte, chunk+len(want))
 	kept, total := 0, 0 // kept: bytes at the beginning that may be part of want
 	for {
@@ -79,7 +79,7 @@ func Handshake(ctx context.Context, to netip.AddrPort, timeout, hold time.Durati
 	defer cancel()
 	const attempts = 2
 	ended := make(chan error, attempts)
-	try := func() { ended <- plain(q, shake(ctx, q, hold)) }
+	try := func() { ended <- plain(q, connectAndHold(ctx, q, hold)) }
 	go try()
 	half := time.NewTimer(timeout / attempts)
 	defer half.Stop()
@@ -97,7 +97,7 @@ func Handshake(ctx context.Context, to netip.AddrPort, timeout, hold time.Durati
 	return err
 }
 
-func shake(ctx context.Context, q Question, hold time.Duration) error {
+func connectAndHold(ctx context.Context, q Question, hold time.Duration) error {
 	c, err := dial(ctx, "tcp", q)
 	if hold == 0 && errors.Is(err, syscall.ECONNRESET) {
 		return nil // it accepted the connection before

@@ -56,11 +56,11 @@ func (w *web) Probe(ctx context.Context) (Answer, error) {
 	}
 	defer response.Body.Close()
 	a := Answer{What: fmt.Sprintf("status %d", response.StatusCode), Delay: time.Since(start)}
-	if !w.good(response.StatusCode) {
+	if !w.isExpected(response.StatusCode) {
 		return Answer{}, fmt.Errorf("%s", a.What)
 	}
 	if want := w.q.Probe.Response; want != "" {
-		if err := look(w.q, response.Body, want); err != nil {
+		if err := readUntil(w.q, response.Body, want); err != nil {
 			return Answer{}, fmt.Errorf("%s, but %w", a.What, err)
 		}
 	}
@@ -122,8 +122,8 @@ func (w *web) failed(stage int32, err error) error {
 	return fmt.Errorf("connected, but %w", err)
 }
 
-// good reports whether the status is an expected one.
-func (w *web) good(status int) bool {
+// isExpected reports whether the status is an expected one.
+func (w *web) isExpected(status int) bool {
 	if len(w.q.Probe.Statuses) == 0 {
 		return status == http.StatusOK
 	}

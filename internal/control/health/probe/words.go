@@ -30,7 +30,7 @@ func plain(q Question, err error) error {
 	case errors.As(err, &errno):
 		return errnoError(q, errno)
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
-		return late(q)
+		return timeoutError(q)
 	case errors.As(err, &trust):
 		return untrusted(trust.Err, time.Now())
 	case errors.As(err, &wrapped):
@@ -58,7 +58,7 @@ func untrusted(err error, now time.Time) error {
 // errLate is wrapped by errors of a timeout.
 var errLate = errors.New("no answer")
 
-func late(q Question) error {
+func timeoutError(q Question) error {
 	if q.Lead != nil {
 		return fmt.Errorf("%w within %v: in mode dsr the endpoint has to have %s itself", errLate, q.Probe.Timeout, q.To.Addr())
 	}
@@ -75,7 +75,7 @@ func errnoError(q Question, errno syscall.Errno) error {
 		syscall.EINVAL, syscall.EAFNOSUPPORT: // a source of the other IP version; IPv6 is switched off
 		return fmt.Errorf("%w: %w", ErrNotAsked, errno)
 	case syscall.ETIMEDOUT:
-		return late(q)
+		return timeoutError(q)
 	}
 	return errno
 }

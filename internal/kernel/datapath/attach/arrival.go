@@ -16,8 +16,8 @@ type arrivals struct {
 
 const arrivalsAge = time.Second
 
-// of returns the addresses, at most arrivalsAge old.
-func (a *arrivals) of(now time.Time) map[int]net.HardwareAddr {
+// addresses returns the addresses, at most arrivalsAge old.
+func (a *arrivals) addresses(now time.Time) map[int]net.HardwareAddr {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.macs != nil && now.Sub(a.at) < arrivalsAge {
@@ -39,7 +39,7 @@ func (a *arrivals) of(now time.Time) map[int]net.HardwareAddr {
 // Arrival returns the hook at which a packet may seem to arrive: that of the wanted interface, or
 // another one if there is none. mac is the interface's own.
 func (h *Hooks) Arrival(wanted int) (ifindex int, mac net.HardwareAddr, ok bool) {
-	up := h.arrivals.of(time.Now())
+	up := h.arrivals.addresses(time.Now())
 	h.mu.RLock()
 	defer h.mu.RUnlock()
 	if mac, ok = up[wanted]; ok && h.attached[wanted] != nil {

@@ -11,11 +11,11 @@ func TestArrivals(t *testing.T) {
 	const none = -1
 	var a arrivals
 	now := time.Now()
-	a.of(now)[none] = nil // marks the listed result
+	a.addresses(now)[none] = nil // marks the listed result
 	for after, kept := range map[time.Duration]bool{0: true, arrivalsAge - 1: true, arrivalsAge: false} {
 		var again arrivals
 		again.at, again.macs = a.at, a.macs
-		if _, ok := again.of(now.Add(after))[none]; ok != kept {
+		if _, ok := again.addresses(now.Add(after))[none]; ok != kept {
 			t.Errorf("after %v: the list is kept: %t; want %t", after, ok, kept)
 		}
 	}

@@ -33,7 +33,7 @@ func (h *Hooks) Audit(mend bool) report.Compared {
 				})
 			}
 			if fault != nil && mend {
-				err = errors.Join(err, h.mend(a, at, fault))
+				err = errors.Join(err, h.repair(a, at, fault))
 			}
 			out.Err = errors.Join(out.Err, err)
 		}
@@ -90,7 +90,7 @@ func (h *Hooks) fault(a *attached, at side) (fault, err error) {
 	return nil, nil
 }
 
-func (h *Hooks) mend(a *attached, at side, fault error) error {
+func (h *Hooks) repair(a *attached, at side, fault error) error {
 	prog, err := h.program(a.Layer3, at)
 	if err != nil {
 		return err

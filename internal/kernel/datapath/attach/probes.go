@@ -171,12 +171,12 @@ func (p *Probes) KeepProbes(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case now := <-every.C:
-			p.tidy(now)
+			p.detachUnused(now)
 		}
 	}
 }
 
-func (p *Probes) tidy(now time.Time) {
+func (p *Probes) detachUnused(now time.Time) {
 	all, err := net.Interfaces() // at once, and first: meanwhile no probe could start
 	p.mu.Lock()
 	defer p.mu.Unlock()

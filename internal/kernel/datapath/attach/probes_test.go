@@ -100,7 +100,7 @@ func TestAnswersEnd(t *testing.T) {
 			t.Errorf("a stranger's packet comes from %s", from)
 		}
 	}
-	p.tidy(time.Now().Add(unused))
+	p.detachUnused(time.Now().Add(unused))
 	if err := p.shared.Maps.ProbeAnswers.Lookup(uint32(0), &rows); !errors.Is(err, ebpf.ErrKeyNotExist) {
 		t.Errorf("answers are known without probes: %v", err)
 	}
@@ -133,9 +133,9 @@ func TestAttachedWhileProbing(t *testing.T) {
 			}
 		}
 		probed(2)
-		p.tidy(time.Now().Add(time.Hour + unused - time.Second))
+		p.detachUnused(time.Now().Add(time.Hour + unused - time.Second))
 		probed(2)
-		p.tidy(time.Now().Add(time.Hour + unused))
+		p.detachUnused(time.Now().Add(time.Hour + unused))
 		none("a minute after the last probe has ended")
 		probed(2)
 		if hook == HookClsact {

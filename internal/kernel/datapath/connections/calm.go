@@ -35,8 +35,8 @@ func (c *calm) end() {
 	}
 }
 
-// now returns nil if the table must be checked, otherwise a channel that signals when it must.
-func (c *calm) now() <-chan struct{} {
+// wake returns nil if the table must be checked, otherwise a channel that signals when it must.
+func (c *calm) wake() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.over
@@ -44,7 +44,7 @@ func (c *calm) now() <-chan struct{} {
 
 // Calm returns a channel that signals when the table must be checked again: before that, its size
 // and its half-open connections are uncritical. nil: check it periodically.
-func (t *Table) Calm() <-chan struct{} { return t.calm.now() }
+func (t *Table) Calm() <-chan struct{} { return t.calm.wake() }
 
 // wakeAt returns how many entries the packet path is to ring at. 0: there are too many to sleep, or
 // too many come in a second (more). It does not know what CPUs count for themselves (slack). A

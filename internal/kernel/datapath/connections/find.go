@@ -33,40 +33,40 @@ type foundRow struct {
 }
 
 // newSearch makes a search. false: nothing can match.
-func (t *Table) newSearch(sought *report.Sought) (*search, bool, error) {
-	s := &search{Table: t, filter: filterOf(sought)}
-	if sought.Of == nil {
+func (t *Table) newSearch(query *report.ConnectionQuery) (*search, bool, error) {
+	s := &search{Table: t, filter: filterOf(query)}
+	if query.Of == nil {
 		return s, true, nil
 	}
 	s.filter.ByEndpoint = 1
 	var err error
-	s.endpoints, err = t.tables.WithConnections(func(o *tables.Owner) bool { return sought.Of(o.Service, o.Endpoint) })
+	s.endpoints, err = t.tables.WithConnections(func(o *tables.Owner) bool { return query.Of(o.Service, o.Endpoint) })
 	return s, s.endpoints != nil, err
 }
 
 // filterOf converts the search to the program's filter, except for the endpoints.
-func filterOf(sought *report.Sought) (f bpf.SweepFindFilter) {
+func filterOf(query *report.ConnectionQuery) (f bpf.SweepFindFilter) {
 	f.Ports = [2]uint16{0, math.MaxUint16}
-	if sought.Ports != [2]uint16{} {
-		f.Ports = sought.Ports
+	if query.Ports != [2]uint16{} {
+		f.Ports = query.Ports
 	}
-	if sought.Client.IsValid() {
-		f.Client, f.ClientMask = bpf.Addr(sought.Client.Addr()), bpf.Mask(sought.Client)
+	if query.Client.IsValid() {
+		f.Client, f.ClientMask = bpf.Addr(query.Client.Addr()), bpf.Mask(query.Client)
 	}
-	if sought.VIP.IsValid() {
-		f.Vip, f.VipMask = bpf.Addr(sought.VIP), bpf.Mask(netip.PrefixFrom(sought.VIP, sought.VIP.BitLen()))
+	if query.VIP.IsValid() {
+		f.Vip, f.VipMask = bpf.Addr(query.VIP), bpf.Mask(netip.PrefixFrom(query.VIP, query.VIP.BitLen()))
 	}
-	if sought.Endpoint.IsValid() {
-		f.Endpoint, f.EndpointMask = bpf.Addr(sought.Endpoint), bpf.Mask(netip.PrefixFrom(sought.Endpoint, sought.Endpoint.BitLen()))
+	if query.Endpoint.IsValid() {
+		f.Endpoint, f.EndpointMask = bpf.Addr(query.Endpoint), bpf.Mask(netip.PrefixFrom(query.Endpoint, query.Endpoint.BitLen()))
 	}
 	kinds := [...]lb.Protocol{lb.TCP, lb.ICMP, lb.UDP} // as FIND_PROTOCOLS has them
 	words := len(f.Flags) / len(kinds)
 	for kind, protocol := range kinds {
 		for flags := range math.MaxUint8 + 1 {
-			if sought.Requests && flags&int(bpf.TcConnectionFlagCONN_REPLY_DIRECTION) != 0 {
+			if query.Requests && flags&int(bpf.TcConnectionFlagCONN_REPLY_DIRECTION) != 0 {
 				continue
 			}
-			if sought.State == "" || sought.State == stateName(uint8(protocol), uint8(flags)) {
+			if query.State == "" || query.State == stateName(uint8(protocol), uint8(flags)) {
 				f.Flags[kind*words+flags/64] |= 1 << (flags % 64)
 			}
 		}

@@ -45,7 +45,7 @@ func TestFind(t *testing.T) {
 	t.Parallel()
 	const all, few = 20_000, 100
 	d := open(t, loader.Settings{Connections: 2 * all})
-	d.still()
+	d.stopGrowth()
 	dptest.Fill(t, d.shared, all, dptest.Jiffies(t))
 	at := web(t, d, few, all)
 	seen := 0
@@ -61,24 +61,24 @@ func TestFind(t *testing.T) {
 	}
 	network := netip.MustParsePrefix("10.0.0.1/32")
 	for name, c := range map[string]struct {
-		sought report.Sought
+		sought report.ConnectionQuery
 		is     func(*report.Connection) bool
 		others int // others that are found, too
 	}{
-		"state":         {report.Sought{State: "fini"}, func(c *report.Connection) bool { return c.State == "fini" }, 0},
-		"no such state": {report.Sought{State: "udp-est"}, func(*report.Connection) bool { return false }, 0},
-		"client": {report.Sought{Client: network}, func(c *report.Connection) bool {
+		"state":         {report.ConnectionQuery{State: "fini"}, func(c *report.Connection) bool { return c.State == "fini" }, 0},
+		"no such state": {report.ConnectionQuery{State: "udp-est"}, func(*report.Connection) bool { return false }, 0},
+		"client": {report.ConnectionQuery{Client: network}, func(c *report.Connection) bool {
 			return !c.Reply && network.Contains(c.Src.Addr()) || c.Reply && network.Contains(c.NewDst.Addr())
 		}, 0},
-		"requests":       {report.Sought{Requests: true, State: "fini"}, func(c *report.Connection) bool { return !c.Reply && c.State == "fini" }, 0},
-		"other VIP":      {report.Sought{VIP: netip.MustParseAddr("20.0.0.9")}, func(*report.Connection) bool { return false }, 0},
-		"all of the VIP": {report.Sought{VIP: netip.MustParseAddr("20.0.0.1"), Ports: [2]uint16{0x5000, 0x5000}}, func(*report.Connection) bool { return true }, 0},
-		"other port":     {report.Sought{Ports: [2]uint16{81, 90}}, func(*report.Connection) bool { return false }, 0},
-		"endpoint":       {report.Sought{Endpoint: netip.MustParseAddr("31.0.0.9")}, func(*report.Connection) bool { return false }, 0},
-		"of an endpoint": {report.Sought{Of: func(s string, of netip.AddrPort) bool { return s == "web" && of == at.busy }}, func(c *report.Connection) bool { return c.Of == at.busy }, 0},
-		"of an idle one": {report.Sought{Of: func(_ string, of netip.AddrPort) bool { return of == at.idle }}, func(*report.Connection) bool { return false }, 0},
+		"requests":       {report.ConnectionQuery{Requests: true, State: "fini"}, func(c *report.Connection) bool { return !c.Reply && c.State == "fini" }, 0},
+		"other VIP":      {report.ConnectionQuery{VIP: netip.MustParseAddr("20.0.0.9")}, func(*report.Connection) bool { return false }, 0},
+		"all of the VIP": {report.ConnectionQuery{VIP: netip.MustParseAddr("20.0.0.1"), Ports: [2]uint16{0x5000, 0x5000}}, func(*report.Connection) bool { return true }, 0},
+		"other port":     {report.ConnectionQuery{Ports: [2]uint16{81, 90}}, func(*report.Connection) bool { return false }, 0},
+		"endpoint":       {report.ConnectionQuery{Endpoint: netip.MustParseAddr("31.0.0.9")}, func(*report.Connection) bool { return false }, 0},
+		"of an endpoint": {report.ConnectionQuery{Of: func(s string, of netip.AddrPort) bool { return s == "web" && of == at.busy }}, func(c *report.Connection) bool { return c.Of == at.busy }, 0},
+		"of an idle one": {report.ConnectionQuery{Of: func(_ string, of netip.AddrPort) bool { return of == at.idle }}, func(*report.Connection) bool { return false }, 0},
 	} {
-		want := d.list(t, report.Sought{}, 1<<20, c.is)
+		want := d.list(t, report.ConnectionQuery{}, 1<<20, c.is)
 		looked := 0
 		got := d.list(t, c.sought, 997, func(found *report.Connection) bool {
 			looked++
@@ -95,7 +95,7 @@ func TestFind(t *testing.T) {
 
 // list returns what pages of a size find, and fails unless that equals the connections for which is
 // returns true. Ages are left out, as they grow from one list to the next.
-func (t *Table) list(tb testing.TB, sought report.Sought, size int, is func(*report.Connection) bool) (found []report.Connection) {
+func (t *Table) list(tb testing.TB, sought report.ConnectionQuery, size int, is func(*report.Connection) bool) (found []report.Connection) {
 	tb.Helper()
 	for place := 0; ; {
 		left := size

@@ -57,7 +57,7 @@ func (t *Table) growEvery(ctx context.Context) {
 			wait = growRest
 		}
 		if !woken { // otherwise they arrived in an unknown part of the time
-			more = coming(before, entries, now.Sub(at))
+			more = expectedGrowth(before, entries, now.Sub(at))
 		}
 		if err == nil {
 			err = t.grow(ctx, entries+more)
@@ -82,8 +82,8 @@ func (t *Table) growEvery(ctx context.Context) {
 	}
 }
 
-// coming returns the number of entries to prepare for: those within growAhead, at the recent rate.
-func coming(before, now uint64, since time.Duration) uint64 {
+// expectedGrowth returns the number of entries to prepare for: those within growAhead, at the recent rate.
+func expectedGrowth(before, now uint64, since time.Duration) uint64 {
 	if now <= before || since <= 0 {
 		return 0
 	}

@@ -100,7 +100,7 @@ func TestMoveGivenUp(t *testing.T) {
 
 // die stops the process's work on the table, except for what the test calls.
 func (t *Table) die() {
-	t.still()
+	t.stopGrowth()
 }
 
 // halfMove grows the table by a group, and stops in the middle because the lock of this bucket is

@@ -10,9 +10,9 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// tellIdle sends RSTs to both ends of the connections that the last slice of a sweep has handed
+// resetIdle sends RSTs to both ends of the connections that the last slice of a sweep has handed
 // over. Failures are logged: these connections end all the same, silently.
-func (t *Table) tellIdle() {
+func (t *Table) resetIdle() {
 	if t.shared.IdleResets == 0 {
 		return
 	}
@@ -33,20 +33,20 @@ func (t *Table) tellIdle() {
 			fail(err)
 			return
 		}
-		told, err := t.tellOf(record.RawSample)
-		if told {
+		notified, err := t.resetRecord(record.RawSample)
+		if notified {
 			t.idleTold.Add(1)
 		}
 		fail(err)
 	}
 }
 
-func (t *Table) tellOf(record []byte) (bool, error) {
+func (t *Table) resetRecord(record []byte) (bool, error) {
 	e, err := readEnd(record)
 	if err != nil {
 		return false, err
 	}
-	return t.tell(&e, generation|closed) // another one with its generation, which is so once in 256, is open
+	return t.resetBoth(&e, generation|closed) // another one with its generation, which is so once in 256, is open
 }
 
 // IdleEnds counts connections that were established and silent for too long.
@@ -55,6 +55,6 @@ func (t *Table) IdleEnds() report.IdleEnds {
 	if err := t.programs.idleReports.Lookup(uint32(0), &r); err != nil {
 		t.shared.Log.Error("ends of idle connections cannot be counted", "error", err)
 	}
-	told := min(t.idleTold.Load(), r.Told)
-	return report.IdleEnds{Told: told, Untold: r.Untold + r.Told - told}
+	notified := min(t.idleTold.Load(), r.Told)
+	return report.IdleEnds{Told: notified, Untold: r.Untold + r.Told - notified}
 }

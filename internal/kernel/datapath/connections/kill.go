@@ -52,11 +52,11 @@ func (t *Table) end(k bpf.TcConnectionKey, r bpf.TcConnection, done *report.Ende
 
 // endTCP ends a TCP connection: both ends get a RST, if their numbers are known.
 func (t *Table) endTCP(e foundEnd, done *report.Ended) error {
-	told, err := t.tell(&e, generation)
+	sent, err := t.resetBoth(&e, generation)
 	if err != nil {
 		return err
 	}
-	if told {
+	if sent {
 		done.Told++
 		return nil
 	}
@@ -67,7 +67,7 @@ func (t *Table) endTCP(e foundEnd, done *report.Ended) error {
 func (t *Table) endSilently(k bpf.TcConnectionKey, endpoint, word uint32, done *report.Ended) error {
 	key := (*[unsafe.Sizeof(k)]byte)(unsafe.Pointer(&k))[:]
 	there, err := t.programs.run(endSilently, &ebpf.RunOptions{
-		Data: append(make([]byte, etherBytes), key...), Context: meant(endpoint, word, generation),
+		Data: append(make([]byte, etherBytes), key...), Context: endTarget(endpoint, word, generation),
 	})
 	if err != nil {
 		return fmt.Errorf("end a connection: %w", err)

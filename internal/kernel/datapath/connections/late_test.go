@@ -16,13 +16,13 @@ import (
 	"loxilb/test/dptest"
 )
 
-// askedHooks counts RSTs that are about to be sent, and has no interface for them.
-type askedHooks struct {
+// countingHooks counts RSTs that are about to be sent, and has no interface for them.
+type countingHooks struct {
 	noHooks
 	asked int
 }
 
-func (h *askedHooks) Arrival(wanted int) (int, net.HardwareAddr, bool) {
+func (h *countingHooks) Arrival(wanted int) (int, net.HardwareAddr, bool) {
 	if wanted != resetNot {
 		h.asked++
 	}
@@ -33,7 +33,7 @@ func (h *askedHooks) Arrival(wanted int) (int, net.HardwareAddr, bool) {
 type dialer struct {
 	*Table
 	t                     *testing.T
-	hooks                 *askedHooks
+	hooks                 *countingHooks
 	program               *ebpf.Program
 	client, vip, endpoint netip.AddrPort
 	began                 uint32 // the sequence number of its SYN
@@ -41,7 +41,7 @@ type dialer struct {
 
 func newDialer(t *testing.T) *dialer {
 	d := &dialer{
-		Table: open(t, loader.Settings{Connections: 1024, IdleResets: 100}), t: t, hooks: &askedHooks{},
+		Table: open(t, loader.Settings{Connections: 1024, IdleResets: 100}), t: t, hooks: &countingHooks{},
 		client: netip.MustParseAddrPort("198.51.100.1:2000"), vip: netip.MustParseAddrPort("10.0.0.1:80"), endpoint: netip.MustParseAddrPort("10.1.0.1:80"),
 	}
 	d.Table.hooks, d.program = d.hooks, d.Table.program(t)
@@ -112,7 +112,7 @@ func TestLateIdleEnd(t *testing.T) {
 		if again {
 			d.dial()
 		}
-		d.tellIdle()
+		d.resetIdle()
 		if told := d.hooks.asked > 0; told == again {
 			t.Errorf("dialled again: %t; a RST was to be sent: %t", again, told)
 		}

@@ -15,7 +15,7 @@ func TestLifetimesOfMoved(t *testing.T) {
 	t.Parallel()
 	const flows, half, life = 60_000, 10_000, 20 * time.Second
 	d := open(t, loader.Settings{Connections: flows})
-	d.still()
+	d.stopGrowth()
 	send := d.newFlows(t)
 	sendAll := func(n int) {
 		t.Helper()

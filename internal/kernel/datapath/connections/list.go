@@ -16,17 +16,17 @@ import (
 // false. The table changes meanwhile: a connection that lives throughout is listed, others may or
 // may not be.
 func (t *Table) Connections(ctx context.Context, yield func(report.Connection) bool) error {
-	_, err := t.ConnectionsFrom(ctx, 0, report.Sought{}, yield)
+	_, err := t.ConnectionsFrom(ctx, 0, report.ConnectionQuery{}, yield)
 	return err
 }
 
 // ConnectionsFrom is Connections from a place on, of those that are sought and perhaps others. It
 // returns the place where yield has returned false, to begin with that connection again; 0: it has
 // come to the end. Places are the same whatever is sought.
-func (t *Table) ConnectionsFrom(ctx context.Context, from int, sought report.Sought, yield func(report.Connection) bool) (next int, err error) {
+func (t *Table) ConnectionsFrom(ctx context.Context, from int, query report.ConnectionQuery, yield func(report.Connection) bool) (next int, err error) {
 	each := t.shared.Conntrack.EachRowFrom
-	if !sought.All() {
-		s, some, err := t.newSearch(&sought)
+	if !query.All() {
+		s, some, err := t.newSearch(&query)
 		if err != nil || !some {
 			return 0, err
 		}

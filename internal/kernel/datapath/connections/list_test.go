@@ -40,13 +40,13 @@ func TestPages(t *testing.T) {
 	t.Parallel()
 	const n, pageSize = 5000, 997
 	d := open(t, loader.Settings{Connections: 2 * n})
-	d.still()
+	d.stopGrowth()
 	dptest.Fill(t, d.shared, n, dptest.Jiffies(t))
 	shown := map[[2]netip.AddrPort]int{}
 	place, pages := 0, 0
 	for pages == 0 || place != 0 {
 		count := 0
-		next, err := d.ConnectionsFrom(t.Context(), place, report.Sought{}, func(c report.Connection) bool {
+		next, err := d.ConnectionsFrom(t.Context(), place, report.ConnectionQuery{}, func(c report.Connection) bool {
 			if count == pageSize {
 				return false
 			}
@@ -75,7 +75,7 @@ func TestListAge(t *testing.T) {
 	t.Parallel()
 	const age = 100 * time.Hour
 	d := open(t, loader.Settings{Connections: 1024})
-	d.still()
+	d.stopGrowth()
 	if err := d.newFlows(t)(0); err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +83,7 @@ func TestListAge(t *testing.T) {
 		t.Fatal(err)
 	}
 	// No sweep runs meanwhile, so the flow still exists.
-	for name, sought := range map[string]report.Sought{"read": {}, "search": {State: "udp-uni"}} {
+	for name, sought := range map[string]report.ConnectionQuery{"read": {}, "search": {State: "udp-uni"}} {
 		found := 0
 		_, err := d.ConnectionsFrom(t.Context(), 0, sought, func(c report.Connection) bool {
 			found++
@@ -105,18 +105,18 @@ func BenchmarkList(b *testing.B) {
 	d := open(b, loader.Settings{Connections: all})
 	dptest.Fill(b, d.shared, all, dptest.Jiffies(b))
 	at := web(b, d, few, all)
-	of := func(e netip.AddrPort) report.Sought {
-		return report.Sought{Of: func(_ string, at netip.AddrPort) bool { return at == e }}
+	of := func(e netip.AddrPort) report.ConnectionQuery {
+		return report.ConnectionQuery{Of: func(_ string, at netip.AddrPort) bool { return at == e }}
 	}
 	for _, way := range []struct {
 		name   string
-		sought report.Sought
+		sought report.ConnectionQuery
 		is     func(*report.Connection) bool
 	}{
-		{"read/all", report.Sought{}, func(c *report.Connection) bool { return c.State == "est" }},
-		{"read/none", report.Sought{}, func(c *report.Connection) bool { return c.State == "fini" }},
-		{"search/all", report.Sought{State: "est"}, func(c *report.Connection) bool { return c.State == "est" }},
-		{"search/none", report.Sought{State: "fini"}, func(c *report.Connection) bool { return c.State == "fini" }},
+		{"read/all", report.ConnectionQuery{}, func(c *report.Connection) bool { return c.State == "est" }},
+		{"read/none", report.ConnectionQuery{}, func(c *report.Connection) bool { return c.State == "fini" }},
+		{"search/all", report.ConnectionQuery{State: "est"}, func(c *report.Connection) bool { return c.State == "est" }},
+		{"search/none", report.ConnectionQuery{State: "fini"}, func(c *report.Connection) bool { return c.State == "fini" }},
 		{"search/few", of(at.busy), func(c *report.Connection) bool { return c.Of == at.busy }},
 		{"search/idle", of(at.idle), func(c *report.Connection) bool { return c.Of == at.idle }},
 	} {

@@ -46,9 +46,9 @@ func open(t testing.TB, s loader.Settings) *Table {
 	return table
 }
 
-// still stops the automatic growth of the table: rows that move must not be written by the test,
+// stopGrowth stops the automatic growth of the table: rows that move must not be written by the test,
 // and would be listed twice.
-func (t *Table) still() {
+func (t *Table) stopGrowth() {
 	t.stop()
 	t.stopped.Wait()
 }

@@ -32,18 +32,18 @@ const (
 // wordOf returns the relevant part of an entry's word.
 func wordOf(r *bpf.TcConnection) uint32 { return uint32(r.Generation) << 24 }
 
-// meant passes a program the connection to end (struct end_target of bpf/sweep/ends.h): the keys
+// endTarget passes a program the connection to end (struct end_target of bpf/sweep/ends.h): the keys
 // may belong to another one by now. mask has the bits of its word that are unchanged if they do
 // not.
-func meant(endpoint, word, mask uint32) testrun.SKB {
+func endTarget(endpoint, word, mask uint32) testrun.SKB {
 	return testrun.SKB{CB: [5]uint32{endpoint, word, mask}}
 }
 
-// tell sends both ends of a connection a RST that appears to come from the other, and reports
+// resetBoth sends both ends of a connection a RST that appears to come from the other, and reports
 // whether both were sent.
-func (t *Table) tell(e *foundEnd, mask uint32) (bool, error) {
+func (t *Table) resetBoth(e *foundEnd, mask uint32) (bool, error) {
 	for _, key := range [...]bpf.TcConnectionKey{e.client, e.reply} {
-		if told, err := t.reset(key, meant(e.endpoint, e.word, mask)); err != nil || !told {
+		if sent, err := t.reset(key, endTarget(e.endpoint, e.word, mask)); err != nil || !sent {
 			return false, err
 		}
 	}

@@ -59,7 +59,7 @@ func (t *Table) sweep(ctx context.Context) error {
 		return fmt.Errorf("sweep connections: %w", err)
 	}
 	t.tables.EndSweep()
-	if err := t.shared.Whereabouts.Turn(); err != nil {
+	if err := t.shared.Locations.Turn(); err != nil {
 		return err
 	}
 	if usages := t.tables.SNATUsages(); usages != nil {
@@ -108,7 +108,7 @@ func (t *Table) sweepTable(ctx context.Context) (total, longest time.Duration, e
 		if err != nil {
 			return total, longest, err
 		}
-		t.tellIdle()
+		t.resetIdle()
 		if err := rest(ctx); err != nil {
 			return total, longest, err
 		}

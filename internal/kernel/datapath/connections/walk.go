@@ -51,14 +51,14 @@ func (t *Table) walk(ctx context.Context, of []tables.End) (map[uint32][]foundEn
 	if err := t.programs.endingEndpoints.Set(ending); err != nil {
 		return nil, fmt.Errorf("say whose connections end: %w", err)
 	}
-	groups, err := t.shared.Whereabouts.Groups(ids)
+	groups, err := t.shared.Locations.Groups(ids)
 	if err != nil {
 		return nil, err
 	}
 	if err := w.groups(ctx, groups); err != nil || w.met >= w.all {
 		return w.found, err
 	}
-	return w.found, w.everywhere(ctx)
+	return w.found, w.walkAll(ctx)
 }
 
 // begin resets the results of the walk before.
@@ -89,8 +89,8 @@ func (w *walk) groups(ctx context.Context, list []uint32) error {
 	return nil
 }
 
-// everywhere walks through the whole table.
-func (w *walk) everywhere(ctx context.Context) error {
+// walkAll walks through the whole table.
+func (w *walk) walkAll(ctx context.Context) error {
 	if err := w.begin(); err != nil {
 		return err
 	}

@@ -48,7 +48,7 @@ func TestWalk(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		groups, err := d.shared.Whereabouts.Groups([]uint32{endpoint})
+		groups, err := d.shared.Locations.Groups([]uint32{endpoint})
 		if err != nil || (len(groups) > 0) != known || len(groups) > 2*few { // a row that was moved is recorded in both groups
 			t.Errorf("its connections are known to be in %d groups (%v); want some: %t", len(groups), err, known)
 		}
@@ -83,7 +83,7 @@ func TestWalkPastSockets(t *testing.T) {
 	t.Parallel()
 	const all, few, sockets, endpoint = 2_000, 20, 5, 7
 	d := open(t, loader.Settings{Connections: 2 * all})
-	d.still()
+	d.stopGrowth()
 	dptest.Fill(t, d.shared, all, dptest.Jiffies(t))
 	own(t, d, endpoint, few, all)
 	d.sockets = ownSockets{endpoint: sockets}

@@ -61,7 +61,7 @@ func (t *Table) write(entries []Entry) error {
 	if err != nil {
 		return err
 	}
-	groups := wanted(s.groups(), uint64(len(entries)), uint32(t.groups.MaxSegments()))
+	groups := targetGroups(s.groups(), uint64(len(entries)), uint32(t.groups.MaxSegments()))
 	if err := t.Extend(groups); err != nil {
 		return err
 	}

@@ -189,12 +189,12 @@ func (t *Table) Goal(entries uint64) (goal uint32, growing bool, err error) {
 	if s.goal() != s.groups() {
 		return s.goal(), true, nil
 	}
-	goal = wanted(s.groups(), entries, uint32(t.groups.MaxSegments()))
+	goal = targetGroups(s.groups(), entries, uint32(t.groups.MaxSegments()))
 	return goal, goal > s.groups(), nil
 }
 
-// wanted returns how many groups a table should have.
-func wanted(groups uint32, entries uint64, most uint32) uint32 {
+// targetGroups returns how many groups a table should have.
+func targetGroups(groups uint32, entries uint64, most uint32) uint32 {
 	if 100*entries < fullPercent*uint64(groups)*rowsPerGroup {
 		return groups
 	}

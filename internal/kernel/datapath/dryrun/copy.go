@@ -25,8 +25,8 @@ type needs struct {
 	now     uint32 // jiffies, when the last run looked for an endpoint
 }
 
-// meet finds the entries of the packet's own connection, and of the one that it answers.
-func (d *double) meet(n *needs) error {
+// copyConnection finds the entries of the packet's own connection, and of the one that it answers.
+func (d *double) copyConnection(n *needs) error {
 	reversed := bpf.TcConnectionKey{Saddr: n.key.Daddr, Daddr: n.key.Saddr, Sport: n.key.Dport, Dport: n.key.Sport, Protocol: n.key.Protocol}
 	for _, key := range []bpf.TcConnectionKey{n.key, reversed} {
 		if _, err := d.add(n, key); err != nil {
@@ -50,7 +50,7 @@ func (d *double) add(n *needs, key bpf.TcConnectionKey) (bool, error) {
 	if err := d.copyWay(c.Way); err != nil {
 		return false, err
 	}
-	_, err = d.add(n, other(&n.entries[len(n.entries)-1]))
+	_, err = d.add(n, reverseKey(&n.entries[len(n.entries)-1]))
 	return true, err
 }
 
@@ -58,9 +58,9 @@ func (n *needs) has(key bpf.TcConnectionKey) bool {
 	return slices.ContainsFunc(n.entries, func(e conntrack.Entry) bool { return e.Key == key })
 }
 
-// other returns the key of the other direction's entry: connection_reverse() of
+// reverseKey returns the key of the other direction's entry: connection_reverse() of
 // bpf/conntrack/conntrack.h.
-func other(e *conntrack.Entry) bpf.TcConnectionKey {
+func reverseKey(e *conntrack.Entry) bpf.TcConnectionKey {
 	key := bpf.TcConnectionKey{Saddr: e.Row.Daddr, Daddr: e.Row.Saddr, Sport: e.Row.Dport, Dport: e.Row.Sport, Protocol: e.Key.Protocol}
 	if e.Row.Hop&hopFamily != 0 {
 		key.Protocol = uint8(lb.Protocol(key.Protocol).Translated())
@@ -91,7 +91,7 @@ func (d *double) fill(n *needs) error {
 	}
 	err := errors.Join(d.copyClient(n), d.copyPersist(n), d.copyPairs(n), d.copyLoads(n))
 	if err == nil {
-		err = d.aim(n, &state)
+		err = d.steer(n, &state)
 	}
 	return errors.Join(err, d.Maps.ServiceStates.Put(id, state))
 }
@@ -170,9 +170,9 @@ func (d *double) copyLoads(n *needs) error {
 	return nil
 }
 
-// aim makes the service's algorithm choose the requested endpoint, if it depends on data that
+// steer makes the service's algorithm choose the requested endpoint, if it depends on data that
 // packets change.
-func (d *double) aim(n *needs, state *bpf.TcServiceState) error {
+func (d *double) steer(n *needs, state *bpf.TcServiceState) error {
 	if !n.packet.Aim.IsValid() {
 		return nil
 	}

@@ -17,10 +17,10 @@ type counts struct {
 }
 
 func (d *double) counts() (c counts, err error) {
-	if c.drops, err = sums(d.Maps.Drops); err != nil {
+	if c.drops, err = totals(d.Maps.Drops); err != nil {
 		return c, err
 	}
-	if c.passes, err = sums(d.Maps.Passes); err != nil {
+	if c.passes, err = totals(d.Maps.Passes); err != nil {
 		return c, err
 	}
 	var each []bpf.TcChallengeCounts
@@ -60,7 +60,7 @@ func eachOfAllCPUs[V any](m *ebpf.Map, cpus int, f func(row uint32, values []V))
 	return nil
 }
 
-func sums(m *ebpf.Map) (map[uint32]uint64, error) {
+func totals(m *ebpf.Map) (map[uint32]uint64, error) {
 	all := map[uint32]uint64{}
 	cpus, err := ebpf.PossibleCPU()
 	if err == nil {

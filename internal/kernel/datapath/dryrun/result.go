@@ -96,7 +96,7 @@ func (r *Runner) result(n *needs, did *did) (*Result, error) {
 	out.Existing = n.has(n.key)
 	for i := range entries {
 		if entries[i].Key == n.key {
-			out.Silent = r.silent(n, &entries[i])
+			out.Silent = r.idleBefore(n, &entries[i])
 			if err := r.entered(&entries[i], out); err != nil {
 				return nil, err
 			}
@@ -108,8 +108,8 @@ func (r *Runner) result(n *needs, did *did) (*Result, error) {
 	return out, nil
 }
 
-// silent returns how long an entry had seen no packet before this one.
-func (r *Runner) silent(n *needs, e *conntrack.Entry) time.Duration {
+// idleBefore returns how long an entry had seen no packet before this one.
+func (r *Runner) idleBefore(n *needs, e *conntrack.Entry) time.Duration {
 	for i := range n.entries {
 		if n.entries[i].Key == e.Key {
 			return time.Duration(e.Row.Seen-n.entries[i].Row.Seen) * r.live.Jiffy()

@@ -24,7 +24,7 @@ func (r *Runner) try(p *Packet) (*Result, error) {
 	if p.isEcho() {
 		n.key.Dport = 0
 	}
-	if err := d.meet(n); err != nil {
+	if err := d.copyConnection(n); err != nil {
 		return nil, err
 	}
 	if d.known.stale {

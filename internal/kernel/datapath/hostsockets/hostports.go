@@ -34,8 +34,8 @@ const (
 type Ports struct {
 	shared *loader.Collection
 
-	mu   sync.Mutex
-	told bpf.TcHostPorts
+	mu      sync.Mutex
+	written bpf.TcHostPorts
 }
 
 // NewPorts returns Ports that have reported nothing yet.
@@ -76,11 +76,11 @@ func (p *Ports) follow() error {
 	row, problem := kept(string(ranges), string(reserved))
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if row != p.told {
+	if row != p.written {
 		if err := p.shared.Maps.KeptPorts.Put(uint32(0), row); err != nil {
 			return fmt.Errorf("write the ports of this machine: %w", err)
 		}
-		p.told = row
+		p.written = row
 	}
 	return problem
 }
@@ -140,7 +140,7 @@ func (p *Ports) AuditHostPorts(mend bool) report.Compared {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	sheet := rows.Sheet[uint32, bpf.TcHostPorts]{
-		Table: "kept_ports", Map: p.shared.Maps.KeptPorts, Want: map[uint32]bpf.TcHostPorts{0: p.told}, Name: rows.Numbered[uint32]("row"),
+		Table: "kept_ports", Map: p.shared.Maps.KeptPorts, Want: map[uint32]bpf.TcHostPorts{0: p.written}, Name: rows.Numbered[uint32]("row"),
 	}
 	return sheet.Check(mend)
 }

@@ -118,8 +118,8 @@ func ring(c chan struct{}) {
 	}
 }
 
-// quiet discards an earlier ring.
-func quiet(c chan struct{}) {
+// drain discards an earlier ring.
+func drain(c chan struct{}) {
 	select {
 	case <-c:
 	default:
@@ -160,7 +160,7 @@ func (b *Bell) AwaitHandshake(limit int) <-chan struct{} {
 	if b.Deaf() {
 		return nil
 	}
-	quiet(b.handshake)
+	drain(b.handshake)
 	atomic.StoreUint32(&b.row.Handshake, 1)
 	for i := range b.words(limit) {
 		if atomic.LoadUint64(&b.row.Handshakes[i]) != 0 {
@@ -212,7 +212,7 @@ func (b *Bell) AwaitEntries(n int64) <-chan struct{} {
 	if b.Deaf() {
 		return nil
 	}
-	quiet(b.entries)
+	drain(b.entries)
 	atomic.StoreInt64(&b.row.Entries, n)
 	return b.entries
 }

@@ -24,7 +24,7 @@ type Collection struct {
 	// Growing arrays: blocks of slots, and rows by endpoint id.
 	Slots, Endpoints, EndpointStates, EndpointTraffics, Handshakes *rows.Array
 	Conntrack                                                      *conntrack.Table // the connection table
-	Whereabouts                                                    *conntrack.Whereabouts
+	Locations                                                      *conntrack.LocationMap
 	Bell                                                           *Bell // wakes us from the packet path
 	// Hashes that are made when they are needed.
 	SNATUsages, EgressEndpoints, Persists *rows.Array
@@ -54,7 +54,7 @@ func Open(s Settings) (*Collection, error) {
 	c := &Collection{Settings: s, programs: map[string]*ebpf.Program{}}
 	if err := c.open(); err != nil {
 		if errors.Is(err, pins.ErrLayout) {
-			err = c.tellLoss(err)
+			err = c.explainLoss(err)
 		}
 		return nil, errors.Join(err, c.Close())
 	}
@@ -72,14 +72,14 @@ func (c *Collection) open() error {
 	if err := c.Configure(spec); err != nil {
 		return err
 	}
-	c.spec, c.ABI = spec, pins.Hash(lasting(spec))
+	c.spec, c.ABI = spec, pins.Hash(persistentMaps(spec))
 	opts := ebpf.CollectionOptions{}
 	if c.Pinned() {
 		if opts.Maps.PinPath, err = c.preparePins(spec); err != nil {
 			return err
 		}
 	}
-	spec.Maps["whereabouts"].MaxEntries = conntrack.WhereaboutsWords(spec.Maps["connections"].MaxEntries)
+	spec.Maps["whereabouts"].MaxEntries = conntrack.LocationMapWords(spec.Maps["connections"].MaxEntries)
 	collection, err := MakeMaps(spec, opts)
 	if errors.Is(err, ebpf.ErrMapIncompatible) {
 		err = pins.Refuse(err)
@@ -91,7 +91,7 @@ func (c *Collection) open() error {
 	if err := errors.Join(collection.Assign(&c.Maps), collection.Assign(&c.Variables)); err != nil {
 		return err
 	}
-	if c.Whereabouts, err = conntrack.OpenWhereabouts(c.Maps.Whereabouts); err != nil {
+	if c.Locations, err = conntrack.OpenLocationMap(c.Maps.Whereabouts); err != nil {
 		return fmt.Errorf("load data path: %w", err)
 	}
 	if c.Bell, err = OpenBell(c.sections(spec), c.Maps.Watchers); err != nil {
@@ -135,7 +135,7 @@ func (c *Collection) openArrays(spec *ebpf.CollectionSpec) error {
 		if c.Conntrack, err = conntrack.Make(connections, c.Maps.TableStates, c.Maps.TableCounts, c.Connections); err != nil || !c.Pinned() {
 			return err
 		}
-		return c.tellSize()
+		return c.warnSize()
 	}
 	var errs []error
 	for _, a := range c.arrays() {
@@ -152,11 +152,11 @@ func (c *Collection) openArrays(spec *ebpf.CollectionSpec) error {
 	if c.Conntrack, err = conntrack.Adopt(connections, c.Maps.TableStates, c.Maps.TableCounts); err != nil {
 		return err
 	}
-	return c.tellSize()
+	return c.warnSize()
 }
 
-// tellSize logs that an adopted connection table has another size than requested.
-func (c *Collection) tellSize() error {
+// warnSize logs that an adopted connection table has another size than requested.
+func (c *Collection) warnSize() error {
 	entries, err := c.Conntrack.Max()
 	if err != nil {
 		return err

@@ -16,9 +16,9 @@ import (
 	"loxilb/internal/kernel/datapath/rows"
 )
 
-// tellLoss adds to the reason why the pinned maps cannot be adopted the cost of a start without
+// explainLoss adds to the reason why the pinned maps cannot be adopted the cost of a start without
 // them.
-func (c *Collection) tellLoss(reason error) error {
+func (c *Collection) explainLoss(reason error) error {
 	connections := "the connections that are tracked end"
 	if n, err := c.pinnedConnections(); err == nil {
 		connections = fmt.Sprintf("the %d connections that are tracked end", n)
@@ -121,12 +121,12 @@ func listActive(active map[string]uint64) string {
 		list = append(list, name)
 	}
 	slices.SortFunc(list, func(a, b string) int { return cmp.Or(cmp.Compare(active[b], active[a]), cmp.Compare(a, b)) })
-	var told []string
+	var named []string
 	for _, name := range list[:min(len(list), lossTold)] {
-		told = append(told, fmt.Sprintf("%s (%d)", name, active[name]))
+		named = append(named, fmt.Sprintf("%s (%d)", name, active[name]))
 	}
 	if more := len(list) - lossTold; more > 0 {
-		told = append(told, fmt.Sprintf("and %d services more", more))
+		named = append(named, fmt.Sprintf("and %d services more", more))
 	}
-	return strings.Join(told, ", ")
+	return strings.Join(named, ", ")
 }

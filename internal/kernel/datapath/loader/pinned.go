@@ -57,7 +57,7 @@ func (c *Collection) dropScratch() error {
 
 // markPinned refuses maps that cannot be adopted before any is made.
 func (c *Collection) markPinned(spec *ebpf.CollectionSpec) error {
-	for _, m := range lasting(spec) {
+	for _, m := range persistentMaps(spec) {
 		m.Pinning = ebpf.PinByName
 	}
 	if err := pins.KeepSize(c.PinDir, "connections", spec.Maps["connections"]); err != nil {
@@ -74,8 +74,8 @@ func (c *Collection) markPinned(spec *ebpf.CollectionSpec) error {
 	return nil
 }
 
-// lasting returns the maps that outlive a process, if anything is pinned.
-func lasting(spec *ebpf.CollectionSpec) map[string]*ebpf.MapSpec {
+// persistentMaps returns the maps that outlive a process, if anything is pinned.
+func persistentMaps(spec *ebpf.CollectionSpec) map[string]*ebpf.MapSpec {
 	list := maps.Clone(spec.Maps)
 	maps.DeleteFunc(list, func(name string, _ *ebpf.MapSpec) bool {
 		return internalMap(name) || slices.Contains(scratchMaps(), name)
@@ -90,7 +90,7 @@ func ABI() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("read data path object: %w", err)
 	}
-	return pins.Hash(lasting(spec)), nil
+	return pins.Hash(persistentMaps(spec)), nil
 }
 
 // CheckPins checks whether Open could adopt the pinned maps, and changes nothing.
@@ -108,7 +108,7 @@ func CheckPins(s Settings) error {
 	}
 	err = c.markPinned(spec)
 	if errors.Is(err, pins.ErrLayout) {
-		return c.tellLoss(err)
+		return c.explainLoss(err)
 	}
 	return err
 }

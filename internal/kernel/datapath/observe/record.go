@@ -28,7 +28,7 @@ func NewRecorder(c *loader.Collection) *Recorder { return &Recorder{c} }
 // RecordRules calls yield, often, with copies of the packets that firewall rules record, and with
 // how many there should have been besides since it began, until ctx ends or yield returns false.
 // The copies are valid until yield returns.
-func (rec *Recorder) RecordRules(ctx context.Context, yield func([]report.PacketCopy, report.Untold) bool) error {
+func (rec *Recorder) RecordRules(ctx context.Context, yield func([]report.PacketCopy, report.Omitted) bool) error {
 	r, err := openRing(rec.shared, "recorder", recordRingBytes)
 	if err != nil {
 		return err

@@ -24,7 +24,7 @@ type ring struct {
 	buffer *ebpf.Map
 	reader *ringbuf.Reader
 	number uint32
-	before report.Untold // of earlier rings with the number
+	before report.Omitted // of earlier rings with the number
 }
 
 // openRing makes a ring, which is nobody's until attach.
@@ -42,8 +42,8 @@ func openRing(c *loader.Collection, name string, size uint32) (*ring, error) {
 
 // attach makes the packet path write to the ring.
 func (r *ring) attach(number uint32) (err error) {
-	r.number, r.before = number, report.Untold{}
-	if r.before, err = r.untold(); err != nil {
+	r.number, r.before = number, report.Omitted{}
+	if r.before, err = r.omitted(); err != nil {
 		return err
 	}
 	if err := r.shared.Maps.Watchers.Put(number, r.buffer); err != nil {
@@ -60,8 +60,8 @@ func (r *ring) close() {
 	r.buffer.Close()
 }
 
-// untold returns what was left out of the ring or lost since it was attached.
-func (r *ring) untold() (sum report.Untold, err error) {
+// omitted returns what was left out of the ring or lost since it was attached.
+func (r *ring) omitted() (sum report.Omitted, err error) {
 	var each []bpf.TcUntold
 	if err := r.shared.Maps.UntoldCounts.Lookup(r.number, &each); err != nil {
 		return sum, fmt.Errorf("count the losses of ring %d: %w", r.number, err)
@@ -70,12 +70,12 @@ func (r *ring) untold() (sum report.Untold, err error) {
 		sum.Sampled += n.Sampled
 		sum.Lost += n.Lost
 	}
-	return report.Untold{Sampled: sum.Sampled - r.before.Sampled, Lost: sum.Lost - r.before.Lost}, nil
+	return report.Omitted{Sampled: sum.Sampled - r.before.Sampled, Lost: sum.Lost - r.before.Lost}, nil
 }
 
 // follow reads in each period, and yields what was read with what was left out or lost, until ctx
 // ends or yield returns false. After full rows it reads on at once; 0: it never does.
-func follow[T any](ctx context.Context, r *ring, period time.Duration, full int, read func() ([]T, error), yield func([]T, report.Untold) bool) error {
+func follow[T any](ctx context.Context, r *ring, period time.Duration, full int, read func() ([]T, error), yield func([]T, report.Omitted) bool) error {
 	tick := time.NewTicker(period)
 	defer tick.Stop()
 	for {
@@ -89,11 +89,11 @@ func follow[T any](ctx context.Context, r *ring, period time.Duration, full int,
 			if err != nil {
 				return err
 			}
-			untold, err := r.untold()
+			omitted, err := r.omitted()
 			if err != nil {
 				return err
 			}
-			if !yield(list, untold) {
+			if !yield(list, omitted) {
 				return nil
 			}
 			more = full > 0 && len(list) == full && ctx.Err() == nil

@@ -53,7 +53,7 @@ func NewTracer(c *loader.Collection, programs ...TracingPrograms) *Tracer {
 // TracePackets calls yield, often, with packets that the filter takes, and with how many it should
 // have been told of besides since it began, until ctx ends or yield returns false. The packets are
 // valid until yield returns.
-func (t *Tracer) TracePackets(ctx context.Context, f report.TraceFilter, yield func([]report.PacketTrace, report.Untold) bool) (err error) {
+func (t *Tracer) TracePackets(ctx context.Context, f report.TraceFilter, yield func([]report.PacketTrace, report.Omitted) bool) (err error) {
 	filter, err := t.filter(&f)
 	if err != nil {
 		return err
@@ -73,8 +73,8 @@ func (t *Tracer) TracePackets(ctx context.Context, f report.TraceFilter, yield f
 	go t.keepAlive(keeping) // regardless of yield: a client that does not read learns how much it misses
 	in := traceInbox{reasons: t.shared.DropReasons()}
 	read := func() ([]report.PacketTrace, error) { return readRows(r, nil, traceBatch, in.describe) }
-	return follow(ctx, r, tracePeriod, 0, read, func(list []report.PacketTrace, untold report.Untold) bool {
-		return yield(list, report.Untold{Lost: untold.Lost}) // samples leave out the rest
+	return follow(ctx, r, tracePeriod, 0, read, func(list []report.PacketTrace, omitted report.Omitted) bool {
+		return yield(list, report.Omitted{Lost: omitted.Lost}) // samples leave out the rest
 	})
 }
 

@@ -53,7 +53,7 @@ func NewWatchers(c *loader.Collection, services *tables.Tables) *Watchers {
 //
 // As long as less than rate events a second come, and yield takes as many, all are told. Beyond
 // that, all events of some connections are, and none of others.
-func (w *Watchers) WatchConnections(ctx context.Context, rate int, yield func([]report.ConnectionEvent, report.Untold) bool) error {
+func (w *Watchers) WatchConnections(ctx context.Context, rate int, yield func([]report.ConnectionEvent, report.Omitted) bool) error {
 	if rate < 1 || rate > WatchRateMax {
 		return fmt.Errorf("a rate of %d events a second is out of range: it is 1 to %d", rate, WatchRateMax)
 	}
@@ -112,18 +112,18 @@ func (w *Watchers) giveBack(number uint32) {
 func (w *Watchers) set(number uint32, on bool) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	var told uint32
-	if err := w.shared.Maps.WatchersNow.Lookup(uint32(0), &told); err != nil {
+	var watching uint32
+	if err := w.shared.Maps.WatchersNow.Lookup(uint32(0), &watching); err != nil {
 		return fmt.Errorf("read who watches: %w", err)
 	}
-	told &^= 1 << number
+	watching &^= 1 << number
 	if on {
-		told |= 1 << number
+		watching |= 1 << number
 	}
-	if err := w.shared.Maps.WatchersNow.Put(uint32(0), told); err != nil {
+	if err := w.shared.Maps.WatchersNow.Put(uint32(0), watching); err != nil {
 		return fmt.Errorf("note who watches: %w", err)
 	}
-	if err := w.shared.Variables.Watching.Set(told); err != nil {
+	if err := w.shared.Variables.Watching.Set(watching); err != nil {
 		return fmt.Errorf("note that somebody watches: %w", err)
 	}
 	return nil

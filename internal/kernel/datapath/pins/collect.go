@@ -42,7 +42,7 @@ func (c *collector) collect(dir string) (Collected, error) {
 		if !e.IsDir() || path == dir {
 			continue
 		}
-		gone, err := c.gone(path)
+		gone, err := c.isOrphan(path)
 		if err == nil && gone {
 			err = c.remove(path, &done)
 		}
@@ -61,8 +61,8 @@ type collector struct {
 	err     error
 }
 
-// gone reports whether it is a pin directory whose namespace no longer exists.
-func (c *collector) gone(dir string) (bool, error) {
+// isOrphan reports whether it is a pin directory whose namespace no longer exists.
+func (c *collector) isOrphan(dir string) (bool, error) {
 	lives, err := askWitness(dir)
 	if !errors.Is(err, os.ErrNotExist) {
 		return err == nil && !lives, err
@@ -100,7 +100,7 @@ func (c *collector) remove(dir string, done *Collected) error {
 		return err
 	}
 	defer func() { _ = lock.Release() }()
-	if gone, err := c.gone(dir); err != nil || !gone {
+	if gone, err := c.isOrphan(dir); err != nil || !gone {
 		return err
 	}
 	had := count(dir)

@@ -15,7 +15,7 @@ import (
 func sourceRows(want map[netip.Prefix]bpf.TcAttachments) map[bpf.TcAttachedSource]bpf.TcAttachments {
 	full := map[netip.Prefix]bpf.TcAttachments{}
 	for _, p := range slices.SortedFunc(maps.Keys(want), func(a, b netip.Prefix) int { return cmp.Compare(a.Bits(), b.Bits()) }) {
-		full[p] = inherit(want[p], full[shorter(full, p)])
+		full[p] = inherit(want[p], full[enclosing(full, p)])
 	}
 	out := map[bpf.TcAttachedSource]bpf.TcAttachments{}
 	for p, row := range full {
@@ -49,8 +49,8 @@ func endIPv6(out map[bpf.TcAttachedSource]bpf.TcAttachments) {
 	}
 }
 
-// shorter returns the longest of the prefixes in which p is.
-func shorter(rows map[netip.Prefix]bpf.TcAttachments, p netip.Prefix) netip.Prefix {
+// enclosing returns the longest of the prefixes in which p is.
+func enclosing(rows map[netip.Prefix]bpf.TcAttachments, p netip.Prefix) netip.Prefix {
 	for bits := p.Bits() - 1; bits >= 0; bits-- {
 		q := netip.PrefixFrom(p.Addr(), bits).Masked()
 		if _, there := rows[q]; there {

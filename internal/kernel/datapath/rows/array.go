@@ -88,7 +88,7 @@ func Grow(n int, arrays ...*Array) error {
 	growing.Wait()
 	var failed error
 	for i, a := range arrays {
-		failed = errors.Join(failed, a.take(runs[i]))
+		failed = errors.Join(failed, a.appendRuns(runs[i]))
 	}
 	return failed
 }
@@ -135,9 +135,9 @@ func (r *run) add() {
 	r.made = r.made[:added]
 }
 
-// take appends the added segments up to the first gap. Later ones are made again by the next
+// appendRuns appends the added segments up to the first gap. Later ones are made again by the next
 // attempt.
-func (a *Array) take(runs []*run) (failed error) {
+func (a *Array) appendRuns(runs []*run) (failed error) {
 	for _, r := range runs {
 		if failed == nil {
 			a.segments = append(a.segments, r.made...)

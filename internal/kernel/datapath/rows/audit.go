@@ -61,7 +61,7 @@ func (s *Sheet[K, V]) Check(mend bool) report.Compared {
 		differ(k, "is missing")
 	}
 	if mend {
-		out.Err = s.mend(wrong, stale)
+		out.Err = s.repair(wrong, stale)
 	}
 	return out
 }
@@ -89,7 +89,7 @@ func (s *Sheet[K, V]) each(f func(K, V)) error {
 	return Each(s.Map, f)
 }
 
-func (s *Sheet[K, V]) mend(wrong, stale map[K]bool) error {
+func (s *Sheet[K, V]) repair(wrong, stale map[K]bool) error {
 	var errs []error
 	put := s.Put
 	if put == nil {

@@ -188,7 +188,7 @@ func (f *Filter) exceeds(other filterSet) bool {
 
 func (f *Filter) read(at int64) []uint64 {
 	b := make([]byte, words*8)
-	f.must(f.memory.ReadAt(b, at))
+	f.check(f.memory.ReadAt(b, at))
 	out := make([]uint64, words)
 	for i := range out {
 		out[i] = binary.NativeEndian.Uint64(b[8*i:])
@@ -201,22 +201,22 @@ func (f *Filter) write(at int64, list []uint64) {
 	for _, word := range list {
 		b = binary.NativeEndian.AppendUint64(b, word)
 	}
-	f.must(f.memory.WriteAt(b, at))
+	f.check(f.memory.WriteAt(b, at))
 }
 
 func (f *Filter) word(at int64) uint64 {
 	var b [8]byte
-	f.must(f.memory.ReadAt(b[:], at))
+	f.check(f.memory.ReadAt(b[:], at))
 	return binary.NativeEndian.Uint64(b[:])
 }
 
 func (f *Filter) setWord(at int64, word uint64) {
-	f.must(f.memory.WriteAt(binary.NativeEndian.AppendUint64(nil, word), at))
+	f.check(f.memory.WriteAt(binary.NativeEndian.AppendUint64(nil, word), at))
 }
 
 func (f *Filter) flag(at int64) bool {
 	var b [4]byte
-	f.must(f.memory.ReadAt(b[:], at))
+	f.check(f.memory.ReadAt(b[:], at))
 	return binary.NativeEndian.Uint32(b[:]) != 0
 }
 
@@ -225,11 +225,11 @@ func (f *Filter) setFlag(at int64, on bool) {
 	if on {
 		n = 1
 	}
-	f.must(f.memory.WriteAt(binary.NativeEndian.AppendUint32(nil, n), at))
+	f.check(f.memory.WriteAt(binary.NativeEndian.AppendUint32(nil, n), at))
 }
 
 // must: memory within the map can be read and written.
-func (f *Filter) must(_ int, err error) {
+func (f *Filter) check(_ int, err error) {
 	if err != nil {
 		panic(fmt.Sprintf("the filter of addresses: %v", err))
 	}

@@ -46,7 +46,7 @@ func (s *Slots) Adopt(used []Range) error {
 	whole := make([]Range, len(used))
 	bySegment := map[uint32][]Range{}
 	for i, r := range used {
-		whole[i] = r.whole()
+		whole[i] = r.roundUp()
 		bySegment[r.Segment] = append(bySegment[r.Segment], r)
 	}
 	s.free.adopt(len(s.blocks.Segments()), whole)
@@ -85,8 +85,8 @@ func (s *Slots) sumOf(ids []uint32) uint64 {
 	return h.Sum64()
 }
 
-// whole returns the range with the rest of its last block.
-func (r Range) whole() Range {
+// roundUp returns the range with the rest of its last block.
+func (r Range) roundUp() Range {
 	r.Count = (r.Count + slotsPerBlock - 1) / slotsPerBlock * slotsPerBlock
 	return r
 }
@@ -101,7 +101,7 @@ func (s *Slots) Write(endpoints []uint32, have Range) (Range, error) {
 	for i := range blocks {
 		copy(blocks[i].Endpoints[:], endpoints[i*int(slotsPerBlock):])
 	}
-	if int(have.Count) == len(endpoints) && s.holds(have, endpoints, blocks) {
+	if int(have.Count) == len(endpoints) && s.hasIDs(have, endpoints, blocks) {
 		return have, nil
 	}
 	r, err := s.get(uint32(len(endpoints)))
@@ -124,8 +124,8 @@ func (r Range) keys(blocks int) []uint32 {
 	return keys
 }
 
-// holds reports whether a range has exactly these ids.
-func (s *Slots) holds(r Range, ids []uint32, blocks []bpf.TcSlotBlock) bool {
+// hasIDs reports whether a range has exactly these ids.
+func (s *Slots) hasIDs(r Range, ids []uint32, blocks []bpf.TcSlotBlock) bool {
 	if sum, ok := s.adopted[r]; ok { // good until the range may be written
 		delete(s.adopted, r)
 		return sum == s.sumOf(ids)
@@ -144,9 +144,9 @@ func (s *Slots) Read(r Range) ([]uint32, error) {
 	if r.Count == 0 {
 		return nil, nil
 	}
-	ids := make([]uint32, 0, r.whole().Count)
+	ids := make([]uint32, 0, r.roundUp().Count)
 	var block bpf.TcSlotBlock
-	for _, key := range r.keys(int(r.whole().Count / slotsPerBlock)) {
+	for _, key := range r.keys(int(r.roundUp().Count / slotsPerBlock)) {
 		if err := s.blocks.Segments()[r.Segment].Lookup(key, &block); err != nil {
 			return nil, fmt.Errorf("read slots: %w", err)
 		}
@@ -157,7 +157,7 @@ func (s *Slots) Read(r Range) ([]uint32, error) {
 
 func (s *Slots) get(count uint32) (Range, error) {
 	s.reclaim()
-	want := Range{Count: count}.whole().Count
+	want := Range{Count: count}.roundUp().Count
 	r, ok := s.free.allocate(want)
 	if !ok {
 		if err := s.grow(); err != nil {
@@ -206,7 +206,7 @@ func (s *Slots) Lacking(services, endpoints int) int {
 func (s *Slots) Put(r Range) {
 	if r.Count > 0 {
 		delete(s.adopted, r)
-		s.quarantined = append(s.quarantined, quarantinedRange{r.whole(), s.now()})
+		s.quarantined = append(s.quarantined, quarantinedRange{r.roundUp(), s.now()})
 	}
 }
 

@@ -105,7 +105,7 @@ func (t *Tables) auditSources(mend bool) report.Compared {
 	for _, s := range t.services {
 		for _, l := range []sourceList{allowedSources, deniedSources} {
 			extra := s.extras()
-			for _, k := range sourceKeys(s.id, l, *l.of(&extra)) {
+			for _, k := range sourceKeys(s.id, l, *l.listOf(&extra)) {
 				want[k] = 1
 			}
 		}

@@ -122,7 +122,7 @@ func (t *Tables) serviceStats(s *service, read func(id uint32) (counters, error)
 	stats.Endpoints = make([]report.EndpointStats, len(own))
 	for i := range own {
 		stats.Endpoints[i] = own[i].stats()
-		stats.Endpoints[i].Takes, stats.Endpoints[i].Share = shares[i].takes > 0, shares[i].of(extras.tenths)
+		stats.Endpoints[i].Takes, stats.Endpoints[i].Share = shares[i].takes > 0, shares[i].fraction(extras.tenths)
 	}
 	for _, e := range s.ending {
 		if c, err := read(e.id); err == nil {
@@ -146,9 +146,9 @@ func (s *share) add(e *endpoint) {
 	s.weight += uint64(e.weight)
 }
 
-// of is 1 where all is had, and where an earlier process has written the rows, and the service is
+// fraction is 1 where all is had, and where an earlier process has written the rows, and the service is
 // not applied yet.
-func (s *share) of(tenths bool) float64 {
+func (s *share) fraction(tenths bool) float64 {
 	switch {
 	case s.takes == 0:
 		return 0

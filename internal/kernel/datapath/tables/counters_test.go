@@ -22,7 +22,7 @@ func TestShareOfWeight(t *testing.T) {
 		for i := range c.rows {
 			s.add(&c.rows[i])
 		}
-		if got := s.of(c.tenths); got != c.want {
+		if got := s.fraction(c.tenths); got != c.want {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
 	}

@@ -69,7 +69,7 @@ func (t *Tables) roomFor(s *service, want *bpf.ServiceTable, have map[netip.Addr
 func (t *Tables) addEndpoint(s *service, at netip.AddrPort, row bpf.EndpointTable) (*endpoint, error) {
 	if e, ok := s.ending[at]; ok {
 		e.takes = row.Takes
-		e.lead(row)
+		e.setTarget(row)
 		delete(s.ending, at)
 		delete(t.ending, e.id)
 		return e, nil
@@ -89,7 +89,7 @@ func (t *Tables) addEndpoint(s *service, at netip.AddrPort, row bpf.EndpointTabl
 		}
 	}
 	e := &endpoint{id: id, addr: row.Addr, port: row.Port, takes: row.Takes, service: s}
-	e.lead(row)
+	e.setTarget(row)
 	t.enterEndpoint(e)
 	t.countLocal(e, 1)
 	return e, nil
@@ -123,7 +123,7 @@ func (t *Tables) endpointRows() []*rows.Array {
 // ports, or one for all) and where they come from. Existing ones are unchanged.
 func (t *Tables) updateEndpoint(e *endpoint, row bpf.EndpointTable, undo *undoLog) error {
 	was := *e
-	if e.lead(row); *e == was {
+	if e.setTarget(row); *e == was {
 		return nil
 	}
 	undo.add(func() error {
@@ -133,8 +133,8 @@ func (t *Tables) updateEndpoint(e *endpoint, row bpf.EndpointTable, undo *undoLo
 	return t.writeEndpoint(e)
 }
 
-// lead sets where the endpoint's new connections go and come from.
-func (e *endpoint) lead(row bpf.EndpointTable) {
+// setTarget sets where the endpoint's new connections go and come from.
+func (e *endpoint) setTarget(row bpf.EndpointTable) {
 	e.shift, e.failed, e.source, e.sourceBits, e.addrBits = row.Shift, row.Failed, row.Source, row.SourceBits, row.AddrBits
 }
 

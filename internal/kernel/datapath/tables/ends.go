@@ -40,12 +40,12 @@ type endings struct {
 	drained bpf.Ends
 }
 
-func (e endings) soonest() bpf.Ends { return sooner(e.stored(), e.drained) }
+func (e endings) earliest() bpf.Ends { return earlier(e.stored(), e.drained) }
 
 // stored returns the end without drains, which are stored separately.
-func (e endings) stored() bpf.Ends { return sooner(e.left, e.failed) }
+func (e endings) stored() bpf.Ends { return earlier(e.left, e.failed) }
 
-func sooner(a, b bpf.Ends) bpf.Ends {
+func earlier(a, b bpf.Ends) bpf.Ends {
 	if a.At.IsZero() || !b.At.IsZero() && b.At.Before(a.At) {
 		return b
 	}
@@ -54,7 +54,7 @@ func sooner(a, b bpf.Ends) bpf.Ends {
 
 // setEnds stores the ends that are set.
 func (t *Tables) setEnds(id uint32, e endings) {
-	if e.soonest().At.IsZero() {
+	if e.earliest().At.IsZero() {
 		delete(t.ends, id)
 	} else {
 		t.ends[id] = e
@@ -99,7 +99,7 @@ func (t *Tables) endsPassed() (passed map[uint32]End, next time.Time) {
 	now := t.now()
 	passed = map[uint32]End{}
 	for id, e := range t.ends {
-		ends := e.soonest()
+		ends := e.earliest()
 		if !ends.At.After(now) {
 			passed[id] = End{Ends: ends, ID: id, Addr: t.endpoint(id).at()}
 		} else if next.IsZero() || ends.At.Before(next) {
@@ -144,7 +144,7 @@ func (t *Tables) noteEnds(list []*endpoint, ends bpf.Ends) error {
 			t.ends[e.id] = own // whoever adopts it knows
 			continue
 		}
-		own.left = sooner(own.left, ends)
+		own.left = earlier(own.left, ends)
 		t.setEnds(e.id, own)
 		if stored := own.stored(); !stored.At.IsZero() {
 			if err := t.endTimes.put(e, stored); err != nil {
@@ -296,7 +296,7 @@ type drains map[netip.Addr][]lb.Drain
 func (d drains) ends(at netip.AddrPort) (soonest bpf.Ends) {
 	for _, drain := range d[at.Addr()] {
 		if drain.Has(at.Addr(), at.Port()) && !drain.Deadline.IsZero() {
-			soonest = sooner(soonest, bpf.Ends{At: drain.Deadline, Rate: drain.Rate, Why: "endpoint drained", Drain: drain.Key()})
+			soonest = earlier(soonest, bpf.Ends{At: drain.Deadline, Rate: drain.Rate, Why: "endpoint drained", Drain: drain.Key()})
 		}
 	}
 	return soonest

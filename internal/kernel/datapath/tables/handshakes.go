@@ -23,10 +23,10 @@ type handshakes struct {
 
 	bell *loader.Bell
 
-	mu      sync.Mutex
-	mapped  []*ebpf.Memory      // segments
-	told    bool                // each service was news once
-	changed map[lb.Key]struct{} // services that were written since the last call for news
+	mu       sync.Mutex
+	mapped   []*ebpf.Memory      // segments
+	reported bool                // each service was news once
+	changed  map[lb.Key]struct{} // services that were written since the last call for news
 }
 
 const handshakeBytes = int(unsafe.Sizeof(bpf.TcHandshakeCounts{}))
@@ -85,8 +85,8 @@ func (t *Tables) Handshakes(key bpf.TcServiceKey, out []report.HandshakeRow) ([]
 	return out, nil
 }
 
-// note marks a service as news, as its endpoints may have changed.
-func (h *handshakes) note(key lb.Key) {
+// mark marks a service as news, as its endpoints may have changed.
+func (h *handshakes) mark(key lb.Key) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.changed == nil {
@@ -96,13 +96,13 @@ func (h *handshakes) note(key lb.Key) {
 	h.bell.RingHandshake()
 }
 
-// take returns the marked services since the last call. all: each service is news, as it is the
+// drain returns the marked services since the last call. all: each service is news, as it is the
 // first call, or the packet path does not report.
-func (h *handshakes) take() (changed map[lb.Key]struct{}, all bool) {
+func (h *handshakes) drain() (changed map[lb.Key]struct{}, all bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	changed, all = h.changed, !h.told || h.bell.Deaf()
-	h.changed, h.told = nil, true
+	changed, all = h.changed, !h.reported || h.bell.Deaf()
+	h.changed, h.reported = nil, true
 	return changed, all
 }
 
@@ -110,7 +110,7 @@ func (h *handshakes) take() (changed map[lb.Key]struct{}, all bool) {
 // changed, since the last call, some of them more than once. The cost depends on them, and hardly
 // on the number of services.
 func (t *Tables) HandshakeNews(yield func(lb.Key)) {
-	changed, all := t.handshakes.take()
+	changed, all := t.handshakes.drain()
 	for key := range changed {
 		yield(key)
 	}
@@ -152,7 +152,7 @@ func (t *Tables) NoteJudged(ids []uint64) {
 	for i, word := range ids {
 		for ; word != 0; word &= word - 1 {
 			if e := t.endpoints[uint32(i*64+bits.TrailingZeros64(word))]; e != nil {
-				t.handshakes.note(e.service.userKey())
+				t.handshakes.mark(e.service.userKey())
 			}
 		}
 	}

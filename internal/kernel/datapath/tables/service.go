@@ -47,7 +47,7 @@ func (t *Tables) applyOne(c Change) error {
 	t.addToFilter(c.Table)
 	err := t.putService(c.Table)
 	if s := t.services[c.Key]; s != nil {
-		t.handshakes.note(s.userKey())
+		t.handshakes.mark(s.userKey())
 	}
 	return err
 }

@@ -46,8 +46,8 @@ func (l sourceList) flag() uint16 {
 	return serviceSources
 }
 
-// of returns the process's copy of the list.
-func (l sourceList) of(e *extras) *[]netip.Prefix {
+// listOf returns the process's copy of the list.
+func (l sourceList) listOf(e *extras) *[]netip.Prefix {
 	if l == deniedSources {
 		return &e.denied
 	}
@@ -57,13 +57,13 @@ func (l sourceList) of(e *extras) *[]netip.Prefix {
 // addSources adds the prefixes that the service's list does not have yet.
 func (t *Tables) addSources(s *service, l sourceList, list []netip.Prefix, undo *undoLog) error {
 	extra := s.extras()
-	was := *l.of(&extra)
-	fresh := without(list, was)
+	was := *l.listOf(&extra)
+	fresh := difference(list, was)
 	if len(fresh) == 0 {
 		return nil
 	}
 	undo.add(func() error { return t.keepSources(s, l, was) })
-	*l.of(s.makeExtras()) = union(was, fresh)
+	*l.listOf(s.makeExtras()) = union(was, fresh)
 	for len(fresh) > 0 {
 		n := min(len(fresh), sourcesAtOnce)
 		ones := make([]uint8, n)
@@ -83,14 +83,14 @@ func (t *Tables) putSources(s *service, want *bpf.ServiceTable, undo *undoLog) e
 	if err := t.addSources(s, deniedSources, want.Denied, undo); err != nil {
 		return err
 	}
-	if err := t.heedDenied(s, undo); err != nil {
+	if err := t.enableDenied(s, undo); err != nil {
 		return err
 	}
 	return t.addSources(s, allowedSources, want.Sources, undo)
 }
 
-// heedDenied enables the list of denied sources of an existing service, if it is new.
-func (t *Tables) heedDenied(s *service, undo *undoLog) error {
+// enableDenied enables the list of denied sources of an existing service, if it is new.
+func (t *Tables) enableDenied(s *service, undo *undoLog) error {
 	if t.services[s.key] != s || s.row.Flags&serviceDenies != 0 || len(s.extras().denied) == 0 {
 		return nil
 	}
@@ -127,8 +127,8 @@ func (t *Tables) keepSources(s *service, l sourceList, list []netip.Prefix) erro
 	if s.extra == nil {
 		return nil
 	}
-	known := l.of(s.extra)
-	if err := t.deleteSources(sourceKeys(s.id, l, without(*known, list))); err != nil {
+	known := l.listOf(s.extra)
+	if err := t.deleteSources(sourceKeys(s.id, l, difference(*known, list))); err != nil {
 		return err
 	}
 	*known = list
@@ -189,7 +189,7 @@ func (t *Tables) adoptSources() error {
 	err := rows.Each(t.maps.AllowedSources, func(k bpf.TcSourceKey, _ uint8) {
 		id, l := listOf(k)
 		if s, ok := byID[id]; ok && s.row.Flags&l.flag() != 0 {
-			list := l.of(s.makeExtras())
+			list := l.listOf(s.makeExtras())
 			*list = append(*list, prefixOf(k))
 		} else {
 			stale = append(stale, k)
@@ -206,8 +206,8 @@ func (t *Tables) adoptSources() error {
 	return t.deleteSources(stale)
 }
 
-// without returns the prefixes of a that b does not have; all lists are sorted.
-func without(a, b []netip.Prefix) []netip.Prefix {
+// difference returns the prefixes of a that b does not have; all lists are sorted.
+func difference(a, b []netip.Prefix) []netip.Prefix {
 	var out []netip.Prefix
 	for _, p := range a {
 		for len(b) > 0 && lb.ComparePrefix(b[0], p) < 0 {

@@ -8,8 +8,8 @@ import (
 	"loxilb/internal/event"
 )
 
-// takeLinks adopts the links of the fresh tables, and returns the differences.
-func (t *tables) takeLinks(fresh *tables) (events []event.Body) {
+// adoptLinks adopts the links of the fresh tables, and returns the differences.
+func (t *tables) adoptLinks(fresh *tables) (events []event.Body) {
 	for i, old := range t.links {
 		if _, ok := fresh.links[i]; !ok {
 			events = append(events, linkEvent(old, event.Removed)...)

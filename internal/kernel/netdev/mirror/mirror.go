@@ -164,7 +164,7 @@ func (m *Mirror) resync() (Change, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	c := Change{NextHops: true, Places: true, Loopback: true, Settings: true}
-	c.Events = append(t.takeLinks(fresh), t.compareAddresses(fresh)...)
+	c.Events = append(t.adoptLinks(fresh), t.compareAddresses(fresh)...)
 	for ip := range t.addresses {
 		if len(fresh.addresses[ip]) != len(t.addresses[ip]) {
 			c.Addresses = append(c.Addresses, ip)
@@ -172,7 +172,7 @@ func (m *Mirror) resync() (Change, error) {
 	}
 	t.addresses, t.networks = fresh.addresses, fresh.networks
 	t.neighbours, t.gone = fresh.neighbours, 0
-	t.routing.lose()
+	t.routing.markLost()
 	return c, nil
 }
 

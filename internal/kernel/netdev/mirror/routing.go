@@ -51,8 +51,8 @@ type routing struct {
 
 func newRouting() routing { return routing{defaults: defaults{objects: map[uint32]object{}}} }
 
-// lose records that messages were lost, so that all must be read again.
-func (r *routing) lose() {
+// markLost records that messages were lost, so that all must be read again.
+func (r *routing) markLost() {
 	r.surveyed = false
 	r.losses++
 }
@@ -64,7 +64,7 @@ func (r *routing) markDirty() {
 
 // apply applies a message about a route, a rule or a next hop.
 func (r *routing) apply(m netlink.Message) {
-	r.look(m)
+	r.check(m)
 	if !aboutDefaults(m) {
 		return
 	}
@@ -89,9 +89,9 @@ func (r *routing) change(f func(*defaults) (uncertain bool)) {
 	}
 }
 
-// look checks whether a message makes routes depend on the source. Rules by mark or by interface do
+// check checks whether a message makes routes depend on the source. Rules by mark or by interface do
 // not count: the data path looks up all packets without a mark, and as from lo.
-func (r *routing) look(m netlink.Message) {
+func (r *routing) check(m netlink.Message) {
 	switch m.Type {
 	case unix.RTM_NEWROUTE:
 		r.sourceDependent = r.sourceDependent || len(m.Body) > 2 && m.Body[2] != 0 ||

@@ -294,7 +294,7 @@ func (t *tables) applyRoute(m netlink.Message) Change {
 		return Change{}
 	}
 	if rt.Kind == unix.RTN_LOCAL {
-		t.routing.look(m)
+		t.routing.check(m)
 		var c Change
 		_, ours := t.reserved[rt.Dst.Addr()]
 		c.NextHops = !ours || !rt.Dst.IsSingleIP()

@@ -199,7 +199,7 @@ func (k VLANMembers) Remove(m netobj.VLANMember) error {
 	if m.Tagged {
 		err = k.removeLink(m.Port(), "vlan")
 	} else {
-		err = k.takeOut(m)
+		err = k.remove(m)
 	}
 	if err != nil {
 		return fmt.Errorf("take %s out of VLAN %d: %w", m.Dev, m.VLAN, err)
@@ -207,7 +207,7 @@ func (k VLANMembers) Remove(m netobj.VLANMember) error {
 	return nil
 }
 
-func (k VLANMembers) takeOut(m netobj.VLANMember) error {
+func (k VLANMembers) remove(m netobj.VLANMember) error {
 	bridge, err := k.index(m.Bridge())
 	if err != nil {
 		return absent(err)

@@ -39,15 +39,15 @@ func clientGroups(t *testing.T, d *Datapath) map[uint32][]uint32 {
 	return sorted
 }
 
-// TestWhereabouts checks that the location map knows an endpoint's connections as soon as they
+// TestLocationMap checks that the location map knows an endpoint's connections as soon as they
 // open, while the table grows, and after sweeps; two sweeps after the last one has ended a location
 // is removed.
-func TestWhereabouts(t *testing.T) {
+func TestLocationMap(t *testing.T) {
 	s := newStress(t)
 	known := func(when string, exactly bool) {
 		t.Helper()
 		for id, want := range clientGroups(t, s.d) {
-			got, err := s.d.collection.Whereabouts.Groups([]uint32{id})
+			got, err := s.d.collection.Locations.Groups([]uint32{id})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -90,7 +90,7 @@ func (t *target) answersElsewhere(now time.Time) (reason string) {
 	}
 	for _, g := range t.groups {
 		base, known := u.siblings[g]
-		siblings, completed := g.eligible-g.out()-1, g.completed-base
+		siblings, completed := g.eligible-g.countOut()-1, g.completed-base
 		if known && siblings > 0 && completed >= uint64(leastCompleted*siblings) && 2*completed >= u.attempts {
 			return fmt.Sprintf("none of %d handshakes of several clients completed in %.1f s, and %d with other endpoints; it accepts our own connections: its answers take another way",
 				u.attempts, now.Sub(u.begun).Seconds(), completed)
@@ -153,7 +153,7 @@ func (a *answers) add(served, stalled uint64, number uint32) {
 	if served+stalled == 0 {
 		return
 	}
-	*a = a.since(number)
+	*a = a.decayed(number)
 	a.good += float32(served)
 	a.bad += float32(stalled)
 	if served > 0 {
@@ -161,8 +161,8 @@ func (a *answers) add(served, stalled uint64, number uint32) {
 	}
 }
 
-// since returns a at a later reading.
-func (a *answers) since(number uint32) answers {
+// decayed returns a at a later reading.
+func (a *answers) decayed(number uint32) answers {
 	out := *a
 	if n := (number - a.at) / answersHalve; n > 0 {
 		factor := float32(math.Pow(0.5, float64(min(n, 64))))
@@ -184,9 +184,9 @@ func (s *stall) run(g *group) (counted, all uint64, what string) {
 	return s.chosenClients, s.chosen, "clients in a row had connections"
 }
 
-// hangs reports whether so many connections in a row stalled that chance cannot explain it, while
+// isHanging reports whether so many connections in a row stalled that chance cannot explain it, while
 // most siblings answer.
-func (t *target) hangs(number uint32) bool {
+func (t *target) isHanging(number uint32) bool {
 	if t.out || t.stalls+t.chosenClients < leastStalls {
 		return false
 	}
@@ -221,7 +221,7 @@ func (g *group) answersCompared(t *target, number uint32) (own, others answers, 
 	}
 	judged, lately := 0, 0
 	for i := range g.last {
-		a := g.last[i].answers.since(number)
+		a := g.last[i].answers.decayed(number)
 		switch {
 		case i == t.rows[g]:
 			own = a

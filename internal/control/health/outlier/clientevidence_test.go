@@ -10,8 +10,8 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// pass ticks for d. Endpoints accept every connection of our own.
-func (r *rig) pass(d time.Duration, each func(turn int)) {
+// tickFor ticks for d. Endpoints accept every connection of our own.
+func (r *rig) tickFor(d time.Duration, each func(turn int)) {
 	for turn := range int(d / Pace) {
 		each(turn)
 		for i := range r.rows {
@@ -110,12 +110,12 @@ func TestAnswersElsewhere(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, c.endpoints)
 			begun := r.now
-			r.pass(3*time.Second, func(turn int) { c.each(r, turn) })
+			r.tickFor(3*time.Second, func(turn int) { c.each(r, turn) })
 			if r.ejected("its answers take another way") != c.out {
 				t.Errorf("after %s: %q", r.now.Sub(begun), r.news)
 			}
 			if !c.out {
-				r.pass(10*time.Minute, func(turn int) { c.each(r, turn) })
+				r.tickFor(10*time.Minute, func(turn int) { c.each(r, turn) })
 				if r.ejected("") {
 					t.Errorf("%q", r.news)
 				}
@@ -129,7 +129,7 @@ func TestAnswersElsewhere(t *testing.T) {
 func TestTrial(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 3)
-	r.pass(3*time.Second, func(int) {
+	r.tickFor(3*time.Second, func(int) {
 		r.rows[0].Count.Opened++
 		r.rows[0].Clients++
 		r.serve(1, 1)
@@ -139,7 +139,7 @@ func TestTrial(t *testing.T) {
 		t.Fatalf("%q", r.news)
 	}
 	r.news, r.tries = nil, 0
-	r.pass(time.Minute, func(int) {
+	r.tickFor(time.Minute, func(int) {
 		r.take(r.d.Well(at(0), r.now))
 		r.serve(1, 1)
 		r.serve(2, 1)
@@ -228,17 +228,17 @@ func TestHangs(t *testing.T) {
 			}
 			s.judge(turn)
 		}
-		s.pass(30*time.Second, each)
+		s.tickFor(30*time.Second, each)
 		if len(s.news) > 0 {
 			t.Fatalf("%d endpoints: %q", endpoints, s.news)
 		}
 		hang = true
-		s.pass(6*time.Second, each)
+		s.tickFor(6*time.Second, each)
 		if !s.ejected("without an answer for 3 s") {
 			t.Errorf("%d endpoints: %q, %d stalled", endpoints, s.news, s.rows[0].Stalled)
 		}
 		s.news = nil
-		s.pass(time.Minute, func(turn int) { // the endpoint gets only trials
+		s.tickFor(time.Minute, func(turn int) { // the endpoint gets only trials
 			s.connect(1, 0, 0)
 			s.judge(turn)
 		})
@@ -256,7 +256,7 @@ func TestAllHang(t *testing.T) {
 	t.Parallel()
 	s := newSampled(t, 4, 3)
 	begun := s.now
-	s.pass(5*time.Minute, func(turn int) {
+	s.tickFor(5*time.Minute, func(turn int) {
 		answer := 10 * time.Millisecond
 		if s.now.Sub(begun) > time.Minute {
 			answer = -1
@@ -313,7 +313,7 @@ func TestStallsThatClientsChoose(t *testing.T) {
 			r := newRig(t, 3)
 			r.d.Watch(c.services)
 			others := slices.Clone(r.rows)
-			r.pass(time.Minute, func(turn int) {
+			r.tickFor(time.Minute, func(turn int) {
 				for i := range r.rows {
 					r.serve(i, 1)
 					if i > 0 || turn <= 100 {
@@ -374,7 +374,7 @@ func TestHourOfSilence(t *testing.T) {
 					t.Parallel()
 					s := newSampled(t, endpoints, 11)
 					next := 0
-					s.pass(time.Hour, func(turn int) {
+					s.tickFor(time.Hour, func(turn int) {
 						for range 3 {
 							if turn%every == 0 {
 								asks, answers := connection(s)

@@ -19,9 +19,9 @@ const (
 	groupsPerWord = 64
 )
 
-// Whereabouts is the location map: which groups of the table have connections of which endpoints
+// LocationMap is the location map: which groups of the table have connections of which endpoints
 // (bpf/table/whereabouts.h). Methods are safe for concurrent use.
-type Whereabouts struct {
+type LocationMap struct {
 	memory *ebpf.Memory
 	words  uint32 // of an endpoint, in one edition
 
@@ -29,29 +29,29 @@ type Whereabouts struct {
 	present uint32 // the first word of the edition that is written
 }
 
-// WhereaboutsWords returns the map's number of words for a table of so many groups.
-func WhereaboutsWords(groups uint32) uint32 { return firstWord + 2*endpointRows*wordsFor(groups) }
+// LocationMapWords returns the map's number of words for a table of so many groups.
+func LocationMapWords(groups uint32) uint32 { return firstWord + 2*endpointRows*wordsFor(groups) }
 
 func wordsFor(groups uint32) uint32 { return (groups + groupsPerWord - 1) / groupsPerWord }
 
-// OpenWhereabouts begins with none.
-func OpenWhereabouts(m *ebpf.Map) (*Whereabouts, error) {
+// OpenLocationMap begins with none.
+func OpenLocationMap(m *ebpf.Map) (*LocationMap, error) {
 	memory, err := m.Memory()
 	if err != nil {
 		return nil, fmt.Errorf("map where connections of endpoints are: %w", err)
 	}
-	w := &Whereabouts{memory: memory, words: (m.MaxEntries() - firstWord) / (2 * endpointRows), present: firstWord}
-	return w, w.show()
+	w := &LocationMap{memory: memory, words: (m.MaxEntries() - firstWord) / (2 * endpointRows), present: firstWord}
+	return w, w.publish()
 }
 
-// show sets the packet path's current edition.
-func (w *Whereabouts) show() error {
+// publish sets the packet path's current edition.
+func (w *LocationMap) publish() error {
 	var present [wordBytes]byte
 	binary.NativeEndian.PutUint64(present[:], uint64(w.present)<<32|uint64(w.words))
 	return w.write(presentWord, present[:])
 }
 
-func (w *Whereabouts) write(word uint32, b []byte) error {
+func (w *LocationMap) write(word uint32, b []byte) error {
 	if _, err := w.memory.WriteAt(b, int64(word)*wordBytes); err != nil {
 		return fmt.Errorf("write where connections of endpoints are: %w", err)
 	}
@@ -61,10 +61,10 @@ func (w *Whereabouts) write(word uint32, b []byte) error {
 // Turn must be called when the sweep has visited the whole table. The current edition has all
 // connections by then: those that existed, and those that were opened meanwhile. The other one is
 // cleared and becomes current.
-func (w *Whereabouts) Turn() error {
+func (w *LocationMap) Turn() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	next := w.other()
+	next := w.otherEdition()
 	empty := make([]byte, w.words*wordBytes)
 	for row := range endpointRows {
 		if err := w.write(next+row*w.words, empty); err != nil {
@@ -72,21 +72,21 @@ func (w *Whereabouts) Turn() error {
 		}
 	}
 	w.present = next
-	return w.show()
+	return w.publish()
 }
 
-// other is the edition that is not written.
-func (w *Whereabouts) other() uint32 { return 2*firstWord + endpointRows*w.words - w.present }
+// otherEdition is the edition that is not written.
+func (w *LocationMap) otherEdition() uint32 { return 2*firstWord + endpointRows*w.words - w.present }
 
 // Groups returns the groups that may have connections of these endpoints, in order: in no other
 // group was one opened, or met by the sweep, during its last two passes.
-func (w *Whereabouts) Groups(endpoints []uint32) (groups []uint32, err error) {
+func (w *LocationMap) Groups(endpoints []uint32) (groups []uint32, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	all := make([]uint64, w.words)
 	row := make([]byte, w.words*wordBytes)
 	for _, id := range endpoints {
-		for _, edition := range []uint32{w.present, w.other()} {
+		for _, edition := range []uint32{w.present, w.otherEdition()} {
 			at := edition + id%endpointRows*w.words
 			if _, err := w.memory.ReadAt(row, int64(at)*wordBytes); err != nil {
 				return nil, fmt.Errorf("read where connections of endpoints are: %w", err)
