@@ -3166,17 +3166,11 @@ type DeleteLoadbalancerListJSONRequestBody = ServiceKeyList
 // CreateLoadbalancerJSONRequestBody defines body for CreateLoadbalancer for application/json ContentType.
 type CreateLoadbalancerJSONRequestBody = LoadbalanceRequest
 
-// CreateMirrorJSONRequestBody defines body for CreateMirror for application/json ContentType.
-type CreateMirrorJSONRequestBody = Mirror
-
 // CreateNeighborJSONRequestBody defines body for CreateNeighbor for application/json ContentType.
 type CreateNeighborJSONRequestBody = Neighbor
 
 // SetParamsJSONRequestBody defines body for SetParams for application/json ContentType.
 type SetParamsJSONRequestBody = Params
-
-// CreatePolicyJSONRequestBody defines body for CreatePolicy for application/json ContentType.
-type CreatePolicyJSONRequestBody = Policy
 
 // RollBackJSONRequestBody defines body for RollBack for application/json ContentType.
 type RollBackJSONRequestBody = RollbackRequest
@@ -3796,36 +3790,6 @@ type ClientInterface interface {
 	// Corresponds with POST /config/metrics (the `EnableMetrics` operationId).
 	EnableMetrics(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// CreateMirrorWithBody Have packets copied, or change what is
-	//
-	// Packets of a service, of clients, or that arrive by an interface are copied as they arrive, dropped later or not. A copy that is lost never costs the
-	// original. One of the same name is updated; with the same content it is refused with 409.
-	//
-	// Takes any type of body and a specified content type.
-	//
-	// Corresponds with POST /config/mirror (the `CreateMirror` operationId).
-	CreateMirrorWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
-
-	// CreateMirror Have packets copied, or change what is
-	//
-	// Packets of a service, of clients, or that arrive by an interface are copied as they arrive, dropped later or not. A copy that is lost never costs the
-	// original. One of the same name is updated; with the same content it is refused with 409.
-	//
-	// Takes a body of the `application/json` content type.
-	//
-	// Corresponds with POST /config/mirror (the `CreateMirror` operationId).
-	CreateMirror(ctx context.Context, body CreateMirrorJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
-
-	// GetMirrors Mirrors, and what they have copied
-	//
-	// Corresponds with GET /config/mirror/all (the `GetMirrors` operationId).
-	GetMirrors(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
-
-	// DeleteMirror Take a mirror away
-	//
-	// Corresponds with DELETE /config/mirror/ident/{ident} (the `DeleteMirror` operationId).
-	DeleteMirror(ctx context.Context, ident string, reqEditors ...RequestEditorFn) (*http.Response, error)
-
 	// CreateNeighborWithBody Say which MAC address a host on a link has
 	//
 	// It is not asked for any more, over restarts too. Again, with another MAC address, it is changed.
@@ -3885,36 +3849,6 @@ type ClientInterface interface {
 	//
 	// Corresponds with POST /config/params (the `SetParams` operationId).
 	SetParams(ctx context.Context, body SetParamsJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
-
-	// CreatePolicyWithBody Bound a rate, or change its bound
-	//
-	// Packets of a service, of clients, or that arrive by an interface are green, yellow or red, by RFC 2698 or RFC 2697; red ones
-	// are dropped. One of the same name is updated, for established connections too; with the same content it is refused with 409.
-	//
-	// Takes any type of body and a specified content type.
-	//
-	// Corresponds with POST /config/policy (the `CreatePolicy` operationId).
-	CreatePolicyWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
-
-	// CreatePolicy Bound a rate, or change its bound
-	//
-	// Packets of a service, of clients, or that arrive by an interface are green, yellow or red, by RFC 2698 or RFC 2697; red ones
-	// are dropped. One of the same name is updated, for established connections too; with the same content it is refused with 409.
-	//
-	// Takes a body of the `application/json` content type.
-	//
-	// Corresponds with POST /config/policy (the `CreatePolicy` operationId).
-	CreatePolicy(ctx context.Context, body CreatePolicyJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
-
-	// GetPolicies Policers, and what they have said
-	//
-	// Corresponds with GET /config/policy/all (the `GetPolicies` operationId).
-	GetPolicies(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
-
-	// DeletePolicy Take a policer away
-	//
-	// Corresponds with DELETE /config/policy/ident/{ident} (the `DeletePolicy` operationId).
-	DeletePolicy(ctx context.Context, ident string, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetPorts The interfaces of this network namespace
 	//
@@ -5541,76 +5475,6 @@ func (c *Client) EnableMetrics(ctx context.Context, reqEditors ...RequestEditorF
 	return c.Client.Do(req)
 }
 
-// CreateMirrorWithBody Have packets copied, or change what is
-//
-// Packets of a service, of clients, or that arrive by an interface are copied as they arrive, dropped later or not. A copy that is lost never costs the
-// original. One of the same name is updated; with the same content it is refused with 409.
-//
-// Takes any type of body and a specified content type.
-//
-// Corresponds with POST /config/mirror (the `CreateMirror` operationId).
-func (c *Client) CreateMirrorWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewCreateMirrorRequestWithBody(c.Server, contentType, body)
-	if err != nil {
-		return nil, err
-	}
-	req = req.WithContext(ctx)
-	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
-		return nil, err
-	}
-	return c.Client.Do(req)
-}
-
-// CreateMirror Have packets copied, or change what is
-//
-// Packets of a service, of clients, or that arrive by an interface are copied as they arrive, dropped later or not. A copy that is lost never costs the
-// original. One of the same name is updated; with the same content it is refused with 409.
-//
-// Takes a body of the `application/json` content type.
-//
-// Corresponds with POST /config/mirror (the `CreateMirror` operationId).
-func (c *Client) CreateMirror(ctx context.Context, body CreateMirrorJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewCreateMirrorRequest(c.Server, body)
-	if err != nil {
-		return nil, err
-	}
-	req = req.WithContext(ctx)
-	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
-		return nil, err
-	}
-	return c.Client.Do(req)
-}
-
-// GetMirrors Mirrors, and what they have copied
-//
-// Corresponds with GET /config/mirror/all (the `GetMirrors` operationId).
-func (c *Client) GetMirrors(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewGetMirrorsRequest(c.Server)
-	if err != nil {
-		return nil, err
-	}
-	req = req.WithContext(ctx)
-	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
-		return nil, err
-	}
-	return c.Client.Do(req)
-}
-
-// DeleteMirror Take a mirror away
-//
-// Corresponds with DELETE /config/mirror/ident/{ident} (the `DeleteMirror` operationId).
-func (c *Client) DeleteMirror(ctx context.Context, ident string, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewDeleteMirrorRequest(c.Server, ident)
-	if err != nil {
-		return nil, err
-	}
-	req = req.WithContext(ctx)
-	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
-		return nil, err
-	}
-	return c.Client.Do(req)
-}
-
 // CreateNeighborWithBody Say which MAC address a host on a link has
 //
 // It is not asked for any more, over restarts too. Again, with another MAC address, it is changed.
@@ -5741,76 +5605,6 @@ func (c *Client) SetParamsWithBody(ctx context.Context, contentType string, body
 // Corresponds with POST /config/params (the `SetParams` operationId).
 func (c *Client) SetParams(ctx context.Context, body SetParamsJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewSetParamsRequest(c.Server, body)
-	if err != nil {
-		return nil, err
-	}
-	req = req.WithContext(ctx)
-	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
-		return nil, err
-	}
-	return c.Client.Do(req)
-}
-
-// CreatePolicyWithBody Bound a rate, or change its bound
-//
-// Packets of a service, of clients, or that arrive by an interface are green, yellow or red, by RFC 2698 or RFC 2697; red ones
-// are dropped. One of the same name is updated, for established connections too; with the same content it is refused with 409.
-//
-// Takes any type of body and a specified content type.
-//
-// Corresponds with POST /config/policy (the `CreatePolicy` operationId).
-func (c *Client) CreatePolicyWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewCreatePolicyRequestWithBody(c.Server, contentType, body)
-	if err != nil {
-		return nil, err
-	}
-	req = req.WithContext(ctx)
-	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
-		return nil, err
-	}
-	return c.Client.Do(req)
-}
-
-// CreatePolicy Bound a rate, or change its bound
-//
-// Packets of a service, of clients, or that arrive by an interface are green, yellow or red, by RFC 2698 or RFC 2697; red ones
-// are dropped. One of the same name is updated, for established connections too; with the same content it is refused with 409.
-//
-// Takes a body of the `application/json` content type.
-//
-// Corresponds with POST /config/policy (the `CreatePolicy` operationId).
-func (c *Client) CreatePolicy(ctx context.Context, body CreatePolicyJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewCreatePolicyRequest(c.Server, body)
-	if err != nil {
-		return nil, err
-	}
-	req = req.WithContext(ctx)
-	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
-		return nil, err
-	}
-	return c.Client.Do(req)
-}
-
-// GetPolicies Policers, and what they have said
-//
-// Corresponds with GET /config/policy/all (the `GetPolicies` operationId).
-func (c *Client) GetPolicies(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewGetPoliciesRequest(c.Server)
-	if err != nil {
-		return nil, err
-	}
-	req = req.WithContext(ctx)
-	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
-		return nil, err
-	}
-	return c.Client.Do(req)
-}
-
-// DeletePolicy Take a policer away
-//
-// Corresponds with DELETE /config/policy/ident/{ident} (the `DeletePolicy` operationId).
-func (c *Client) DeletePolicy(ctx context.Context, ident string, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewDeletePolicyRequest(c.Server, ident)
 	if err != nil {
 		return nil, err
 	}
@@ -9468,107 +9262,6 @@ func NewEnableMetricsRequest(server string) (*http.Request, error) {
 	return req, nil
 }
 
-// NewCreateMirrorRequest calls the generic CreateMirror builder with application/json body
-func NewCreateMirrorRequest(server string, body CreateMirrorJSONRequestBody) (*http.Request, error) {
-	var bodyReader io.Reader
-	buf, err := json.Marshal(body)
-	if err != nil {
-		return nil, err
-	}
-	bodyReader = bytes.NewReader(buf)
-	return NewCreateMirrorRequestWithBody(server, "application/json", bodyReader)
-}
-
-// NewCreateMirrorRequestWithBody constructs an http.Request for the CreateMirror method, with any body, and a specified content type
-func NewCreateMirrorRequestWithBody(server string, contentType string, body io.Reader) (*http.Request, error) {
-	var err error
-
-	serverURL, err := url.Parse(server)
-	if err != nil {
-		return nil, err
-	}
-
-	operationPath := fmt.Sprintf("/config/mirror")
-	if operationPath[0] == '/' {
-		operationPath = "." + operationPath
-	}
-
-	queryURL, err := serverURL.Parse(operationPath)
-	if err != nil {
-		return nil, err
-	}
-
-	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
-	if err != nil {
-		return nil, err
-	}
-
-	req.Header.Add("Content-Type", contentType)
-
-	return req, nil
-}
-
-// NewGetMirrorsRequest constructs an http.Request for the GetMirrors method
-func NewGetMirrorsRequest(server string) (*http.Request, error) {
-	var err error
-
-	serverURL, err := url.Parse(server)
-	if err != nil {
-		return nil, err
-	}
-
-	operationPath := fmt.Sprintf("/config/mirror/all")
-	if operationPath[0] == '/' {
-		operationPath = "." + operationPath
-	}
-
-	queryURL, err := serverURL.Parse(operationPath)
-	if err != nil {
-		return nil, err
-	}
-
-	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
-	if err != nil {
-		return nil, err
-	}
-
-	return req, nil
-}
-
-// NewDeleteMirrorRequest constructs an http.Request for the DeleteMirror method
-func NewDeleteMirrorRequest(server string, ident string) (*http.Request, error) {
-	var err error
-
-	var pathParam0 string
-
-	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "ident", ident, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
-	if err != nil {
-		return nil, err
-	}
-
-	serverURL, err := url.Parse(server)
-	if err != nil {
-		return nil, err
-	}
-
-	operationPath := fmt.Sprintf("/config/mirror/ident/%s", pathParam0)
-	if operationPath[0] == '/' {
-		operationPath = "." + operationPath
-	}
-
-	queryURL, err := serverURL.Parse(operationPath)
-	if err != nil {
-		return nil, err
-	}
-
-	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
-	if err != nil {
-		return nil, err
-	}
-
-	return req, nil
-}
-
 // NewCreateNeighborRequest calls the generic CreateNeighbor builder with application/json body
 func NewCreateNeighborRequest(server string, body CreateNeighborJSONRequestBody) (*http.Request, error) {
 	var bodyReader io.Reader
@@ -9798,107 +9491,6 @@ func NewSetParamsRequestWithBody(server string, contentType string, body io.Read
 	}
 
 	req.Header.Add("Content-Type", contentType)
-
-	return req, nil
-}
-
-// NewCreatePolicyRequest calls the generic CreatePolicy builder with application/json body
-func NewCreatePolicyRequest(server string, body CreatePolicyJSONRequestBody) (*http.Request, error) {
-	var bodyReader io.Reader
-	buf, err := json.Marshal(body)
-	if err != nil {
-		return nil, err
-	}
-	bodyReader = bytes.NewReader(buf)
-	return NewCreatePolicyRequestWithBody(server, "application/json", bodyReader)
-}
-
-// NewCreatePolicyRequestWithBody constructs an http.Request for the CreatePolicy method, with any body, and a specified content type
-func NewCreatePolicyRequestWithBody(server string, contentType string, body io.Reader) (*http.Request, error) {
-	var err error
-
-	serverURL, err := url.Parse(server)
-	if err != nil {
-		return nil, err
-	}
-
-	operationPath := fmt.Sprintf("/config/policy")
-	if operationPath[0] == '/' {
-		operationPath = "." + operationPath
-	}
-
-	queryURL, err := serverURL.Parse(operationPath)
-	if err != nil {
-		return nil, err
-	}
-
-	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
-	if err != nil {
-		return nil, err
-	}
-
-	req.Header.Add("Content-Type", contentType)
-
-	return req, nil
-}
-
-// NewGetPoliciesRequest constructs an http.Request for the GetPolicies method
-func NewGetPoliciesRequest(server string) (*http.Request, error) {
-	var err error
-
-	serverURL, err := url.Parse(server)
-	if err != nil {
-		return nil, err
-	}
-
-	operationPath := fmt.Sprintf("/config/policy/all")
-	if operationPath[0] == '/' {
-		operationPath = "." + operationPath
-	}
-
-	queryURL, err := serverURL.Parse(operationPath)
-	if err != nil {
-		return nil, err
-	}
-
-	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
-	if err != nil {
-		return nil, err
-	}
-
-	return req, nil
-}
-
-// NewDeletePolicyRequest constructs an http.Request for the DeletePolicy method
-func NewDeletePolicyRequest(server string, ident string) (*http.Request, error) {
-	var err error
-
-	var pathParam0 string
-
-	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "ident", ident, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
-	if err != nil {
-		return nil, err
-	}
-
-	serverURL, err := url.Parse(server)
-	if err != nil {
-		return nil, err
-	}
-
-	operationPath := fmt.Sprintf("/config/policy/ident/%s", pathParam0)
-	if operationPath[0] == '/' {
-		operationPath = "." + operationPath
-	}
-
-	queryURL, err := serverURL.Parse(operationPath)
-	if err != nil {
-		return nil, err
-	}
-
-	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
-	if err != nil {
-		return nil, err
-	}
 
 	return req, nil
 }
@@ -12773,15 +12365,6 @@ type ServerInterface interface {
 	// EnableMetrics Serve metrics, as at the start
 	// (POST /config/metrics)
 	EnableMetrics(w http.ResponseWriter, r *http.Request)
-	// CreateMirror Have packets copied, or change what is
-	// (POST /config/mirror)
-	CreateMirror(w http.ResponseWriter, r *http.Request)
-	// GetMirrors Mirrors, and what they have copied
-	// (GET /config/mirror/all)
-	GetMirrors(w http.ResponseWriter, r *http.Request)
-	// DeleteMirror Take a mirror away
-	// (DELETE /config/mirror/ident/{ident})
-	DeleteMirror(w http.ResponseWriter, r *http.Request, ident string)
 	// CreateNeighbor Say which MAC address a host on a link has
 	// (POST /config/neighbor)
 	CreateNeighbor(w http.ResponseWriter, r *http.Request)
@@ -12800,15 +12383,6 @@ type ServerInterface interface {
 	// SetParams Change parameters, until the daemon ends
 	// (POST /config/params)
 	SetParams(w http.ResponseWriter, r *http.Request)
-	// CreatePolicy Bound a rate, or change its bound
-	// (POST /config/policy)
-	CreatePolicy(w http.ResponseWriter, r *http.Request)
-	// GetPolicies Policers, and what they have said
-	// (GET /config/policy/all)
-	GetPolicies(w http.ResponseWriter, r *http.Request)
-	// DeletePolicy Take a policer away
-	// (DELETE /config/policy/ident/{ident})
-	DeletePolicy(w http.ResponseWriter, r *http.Request, ident string)
 	// GetPorts The interfaces of this network namespace
 	// (GET /config/port/all)
 	GetPorts(w http.ResponseWriter, r *http.Request)
@@ -14951,60 +14525,6 @@ func (siw *ServerInterfaceWrapper) EnableMetrics(w http.ResponseWriter, r *http.
 	handler.ServeHTTP(w, r)
 }
 
-// CreateMirror operation middleware
-func (siw *ServerInterfaceWrapper) CreateMirror(w http.ResponseWriter, r *http.Request) {
-
-	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.CreateMirror(w, r)
-	}))
-
-	for _, middleware := range siw.HandlerMiddlewares {
-		handler = middleware(handler)
-	}
-
-	handler.ServeHTTP(w, r)
-}
-
-// GetMirrors operation middleware
-func (siw *ServerInterfaceWrapper) GetMirrors(w http.ResponseWriter, r *http.Request) {
-
-	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.GetMirrors(w, r)
-	}))
-
-	for _, middleware := range siw.HandlerMiddlewares {
-		handler = middleware(handler)
-	}
-
-	handler.ServeHTTP(w, r)
-}
-
-// DeleteMirror operation middleware
-func (siw *ServerInterfaceWrapper) DeleteMirror(w http.ResponseWriter, r *http.Request) {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "ident" -------------
-	var ident string
-
-	err = runtime.BindStyledParameterWithOptions("simple", "ident", r.PathValue("ident"), &ident, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
-	if err != nil {
-		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "ident", Err: err})
-		return
-	}
-
-	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.DeleteMirror(w, r, ident)
-	}))
-
-	for _, middleware := range siw.HandlerMiddlewares {
-		handler = middleware(handler)
-	}
-
-	handler.ServeHTTP(w, r)
-}
-
 // CreateNeighbor operation middleware
 func (siw *ServerInterfaceWrapper) CreateNeighbor(w http.ResponseWriter, r *http.Request) {
 
@@ -15133,60 +14653,6 @@ func (siw *ServerInterfaceWrapper) SetParams(w http.ResponseWriter, r *http.Requ
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.SetParams(w, r)
-	}))
-
-	for _, middleware := range siw.HandlerMiddlewares {
-		handler = middleware(handler)
-	}
-
-	handler.ServeHTTP(w, r)
-}
-
-// CreatePolicy operation middleware
-func (siw *ServerInterfaceWrapper) CreatePolicy(w http.ResponseWriter, r *http.Request) {
-
-	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.CreatePolicy(w, r)
-	}))
-
-	for _, middleware := range siw.HandlerMiddlewares {
-		handler = middleware(handler)
-	}
-
-	handler.ServeHTTP(w, r)
-}
-
-// GetPolicies operation middleware
-func (siw *ServerInterfaceWrapper) GetPolicies(w http.ResponseWriter, r *http.Request) {
-
-	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.GetPolicies(w, r)
-	}))
-
-	for _, middleware := range siw.HandlerMiddlewares {
-		handler = middleware(handler)
-	}
-
-	handler.ServeHTTP(w, r)
-}
-
-// DeletePolicy operation middleware
-func (siw *ServerInterfaceWrapper) DeletePolicy(w http.ResponseWriter, r *http.Request) {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "ident" -------------
-	var ident string
-
-	err = runtime.BindStyledParameterWithOptions("simple", "ident", r.PathValue("ident"), &ident, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
-	if err != nil {
-		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "ident", Err: err})
-		return
-	}
-
-	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.DeletePolicy(w, r, ident)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -17524,16 +16990,10 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/config/ipv4address", wrapper.CreateAddress)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/config/ipv4address/all", wrapper.GetAddresses)
 	m.HandleFunc(http.MethodDelete+" "+options.BaseURL+"/config/ipv4address/{ip_address}/{mask}/dev/{if_name}", wrapper.DeleteAddress)
-	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/config/policy", wrapper.CreatePolicy)
-	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/config/policy/all", wrapper.GetPolicies)
-	m.HandleFunc(http.MethodDelete+" "+options.BaseURL+"/config/policy/ident/{ident}", wrapper.DeletePolicy)
 	m.HandleFunc(http.MethodDelete+" "+options.BaseURL+"/config/firewall", wrapper.DeleteFirewallRule)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/config/firewall", wrapper.CreateFirewallRule)
 	m.HandleFunc(http.MethodDelete+" "+options.BaseURL+"/config/firewall/all", wrapper.DeleteFirewallRules)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/config/firewall/all", wrapper.GetFirewallRules)
-	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/config/mirror", wrapper.CreateMirror)
-	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/config/mirror/all", wrapper.GetMirrors)
-	m.HandleFunc(http.MethodDelete+" "+options.BaseURL+"/config/mirror/ident/{ident}", wrapper.DeleteMirror)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/config/conntrack/all", wrapper.GetConntracks)
 	m.HandleFunc(http.MethodDelete+" "+options.BaseURL+"/config/conntrack", wrapper.EndConntracks)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/config/conntrack/events", wrapper.WatchConntracks)

@@ -19,9 +19,11 @@ import (
 	"loxilb/internal/contract"
 )
 
-// areas returns the areas of commands, each a folder of this package.
+// areas returns the areas of commands, each a folder of this package, and the commands of
+// registered kinds.
 func areas() []func(*session.Options) session.Commands {
 	return []func(*session.Options) session.Commands{
+		session.RegisteredCommands,
 		services.Commands,
 		rates.Commands,
 		traffic.Commands,

@@ -2,6 +2,7 @@ package kinds
 
 import (
 	"fmt"
+	"strconv"
 
 	"loxilb/internal/lb"
 	"loxilb/internal/lb/policy"
@@ -29,4 +30,11 @@ func attached[T any](stored Stored[T], kind string, at func(T) policy.Attachment
 // endpoints, or back.
 func TargetOf(to policy.AttachTo, name string, back bool) string {
 	return fmt.Sprint(to, " ", name, " ", back)
+}
+
+// attachmentOf returns what a policer or mirror is attached to.
+func attachmentOf(to int, name, direction string) (at policy.Attachment, err error) {
+	at = policy.Attachment{Name: name, Direction: policy.Direction(direction)}
+	at.To, err = policy.ParseAttachTo(strconv.Itoa(to))
+	return at, err
 }

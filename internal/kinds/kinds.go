@@ -1,6 +1,6 @@
-// Package kinds registers the kinds of objects: one file for each, with what its objects are called,
-// how they are stored, and how requests, answers and files have them. The store, the API, files and
-// loxicmd go through the registrations, so that a new kind needs no lines of its own there
+// Package kinds registers the kinds of objects: one file for each, with the names of its objects,
+// how they are stored, and how requests, answers, files and commands have them. The store, the API,
+// files and loxicmd go through the registrations, so a new kind needs no lines of its own there
 // (docs/adr/0083-kinds.md).
 package kinds
 
@@ -36,16 +36,27 @@ const (
 type Kind[T, B any] struct {
 	Words
 	Stored Stored[T]
+	API    API[T, B] // without a Path, requests about the kind have code of their own
+	CLI    CLI[B]    // without a Singular, so have the commands
 }
 
-// Any is a Kind of any types.
+// Any is a Kind of any types: objects are T, bodies are *B.
 type Any interface {
 	// About returns what the objects are called.
 	About() Words
+	// Paths returns the paths of requests: of all objects, and what follows it for one of them.
+	Paths() (all, one string)
+	// NewBody returns a body to decode JSON into.
+	NewBody() any
+	// Read returns the object that a body describes, or a *lb.FieldError in the words of the API.
+	Read(body any) (object any, err error)
+	// Show returns the body that creates an object.
+	Show(object any) (body any)
+	// Rename puts the field of a *lb.FieldError into the words of the API.
+	Rename(err error) error
+	// Commands returns what commands say of the objects; nil: the commands have code of their own.
+	Commands() *Commands
 }
-
-// About returns what the objects are called.
-func (k Kind[T, B]) About() Words { return k.Words }
 
 // Words are what a kind is called where users meet it.
 type Words struct {

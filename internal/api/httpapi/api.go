@@ -201,6 +201,7 @@ func (a *API) handleOperations() {
 		BaseRouter:       a.mux,
 		ErrorHandlerFunc: func(w http.ResponseWriter, _ *http.Request, err error) { rest.ParameterProblem(err).Write(w) },
 	})
+	a.HandleRegistered(a.mux)
 	compat.RegisterNotBuilt(a.mux)
 	if !a.o.NoPage {
 		page.New().Register(a.mux)

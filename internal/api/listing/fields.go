@@ -24,9 +24,16 @@ type field struct {
 
 // FieldsOf lists the fields of T. words are names of some besides their paths and what these end
 // with.
-func FieldsOf[T any](words map[string]string) *Fields {
+func FieldsOf[T any](words map[string]string) *Fields { return fieldsOf(reflect.TypeFor[T](), words) }
+
+// FieldsOfObject is FieldsOf for the type of an object.
+func FieldsOfObject(object any, words map[string]string) *Fields {
+	return fieldsOf(reflect.TypeOf(object), words)
+}
+
+func fieldsOf(t reflect.Type, words map[string]string) *Fields {
 	f := &Fields{words: words}
-	f.add("", nil, reflect.TypeFor[T]())
+	f.add("", nil, t)
 	return f
 }
 

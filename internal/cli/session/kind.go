@@ -25,6 +25,7 @@ type Kind[L, T any] struct {
 	Describes Help   // of describe
 	Key       string // of the list in the answer; "": the answer is the list
 	Ask       func(*v1.Client, context.Context, ...v1.RequestEditorFn) (*http.Response, error)
+	New       func() T // an object to decode into; nil: the zero value
 	Items     func(*L) *[]T
 	Name      func(*T) string   // for get; unique in the kind
 	Also      func(*T) []string // other names for get; nil: none
@@ -138,7 +139,12 @@ func (f *listFlags) register(cmd *cobra.Command) {
 	}
 }
 
-func (k *Kind[L, T]) fields() *listing.Fields { return listing.FieldsOf[T](k.Fields) }
+func (k *Kind[L, T]) fields() *listing.Fields {
+	if k.New != nil {
+		return listing.FieldsOfObject(k.New(), k.Fields)
+	}
+	return listing.FieldsOf[T](k.Fields)
+}
 
 // query returns the query of flags and arguments.
 func (k *Kind[L, T]) query(f *listFlags, names []string) (*listing.Query, error) {
@@ -214,6 +220,9 @@ func (k *Kind[L, T]) fetch(ctx context.Context, o *Options, q *listing.Query) (p
 	list := make([]T, len(items))
 	index := make(map[string]int, len(items))
 	for i := range items {
+		if k.New != nil {
+			list[i] = k.New()
+		}
 		if err := Decode(items[i], &list[i]); err != nil {
 			return p, err
 		}

@@ -7,10 +7,10 @@ import "loxilb/internal/cli/session"
 // Commands returns the commands of this area, by verb.
 func Commands(o *session.Options) session.Commands {
 	return session.Commands{
-		session.Describe: {firewallKind(o).Describe(o), policyKind(o).Describe(o), mirrorKind(o).Describe(o)},
-		session.Get:      {getCT(o), firewallKind(o).Get(o), mirrorKind(o).Get(o), policyKind(o).Get(o)},
+		session.Describe: {firewallKind(o).Describe(o)},
+		session.Get:      {getCT(o), firewallKind(o).Get(o)},
 		session.Create:   {createFirewall(o), createMirror(o), createPolicy(o)},
 		session.Kill:     {killCT(o)},
-		session.Delete:   {deleteFirewall(o), deleteMirror(o), deletePolicy(o)},
+		session.Delete:   {deleteFirewall(o)},
 	}
 }

@@ -1,10 +1,8 @@
 package traffic
 
 import (
-	"context"
 	"fmt"
 	"maps"
-	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,17 +11,15 @@ import (
 
 	v1 "loxilb/api/v1"
 	"loxilb/internal/cli/session"
+	"loxilb/internal/kinds"
 	"loxilb/internal/lb/policy"
 )
-
-// mirrorAliases are the contract's.
-func mirrorAliases() []string { return []string{"mirr", "mirrors"} }
 
 func createMirror(o *session.Options) *cobra.Command {
 	var info, target []string
 	cmd := &cobra.Command{
 		Use:     "mirror IDENT",
-		Aliases: mirrorAliases(),
+		Aliases: kinds.Mirror().Aliases,
 		Short:   "Mirror packets of an interface, service, client or firewall rule",
 		Long: "Copies arriving packets to an interface or a collector. A lost copy never delays or drops the\n" +
 			"original.\n\n" +
@@ -40,9 +36,7 @@ func createMirror(o *session.Options) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return o.Create(cmd.Context(), func(ctx context.Context, c *v1.Client) (*http.Response, error) {
-				return c.CreateMirror(ctx, body)
-			})
+			return o.CreateAt(cmd.Context(), kinds.Mirror(), &body)
 		},
 	}
 	fs := cmd.Flags()
@@ -114,78 +108,4 @@ func setInt(n *int, text string) (err error) {
 		err = fmt.Errorf("%q is not a number", text)
 	}
 	return err
-}
-
-func deleteMirror(o *session.Options) *cobra.Command {
-	return &cobra.Command{
-		Use:     "mirror IDENT",
-		Aliases: mirrorAliases(),
-		Short:   "Delete a mirror",
-		Example: "  loxicmd delete mirror mirr-1",
-		Args:    session.Exactly("its name, as in: loxicmd delete mirror mirr-1"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return o.Change(cmd.Context(), func(ctx context.Context, c *v1.Client) (*http.Response, error) {
-				return c.DeleteMirror(ctx, args[0])
-			})
-		},
-	}
-}
-
-func mirrorKind(o *session.Options) session.Kind[v1.MirrorList, v1.Mirror] {
-	return session.Kind[v1.MirrorList, v1.Mirror]{
-		Word: "mirror", Aliases: mirrorAliases(),
-		Shows:     session.Help{Short: "Show mirrors; -o wide shows their counters", Example: "  loxicmd get mirror -o wide"},
-		Describes: session.Help{Short: "Show a mirror in full, with its status and events", Example: "  loxicmd describe mirror"},
-		Key:       "mirrAttr", Object: "mirror", Ask: (*v1.Client).GetMirrors,
-		Items: func(l *v1.MirrorList) *[]v1.Mirror { return &l.MirrAttr },
-		Name:  func(d *v1.Mirror) string { return d.MirrorIdent },
-		Draw: func(list *v1.MirrorList) *session.Table {
-			return mirrorTable(list.MirrAttr, o.Output == "wide")
-		},
-	}
-}
-
-// mirrorTable has a mirror's properties on separate lines, like the contract's.
-func mirrorTable(list []v1.Mirror, wide bool) *session.Table {
-	header := []string{"Mirror Name", "Mirror Info", "Attachment", "Object Name"}
-	if wide {
-		header = append(header, "Sync", "Direction", "Attached", "Packets", "Bytes", "Lost")
-	}
-	t := session.NewTable(header...)
-	for i := range list {
-		m := &list[i]
-		lines := mirrorLines(&m.MirrorInfo)
-		row := []string{m.MirrorIdent, lines[0], policy.AttachTo(m.TargetObject.Attachment).String(), m.TargetObject.MirrObjName}
-		if wide {
-			sync := 0
-			if m.Sync != nil {
-				sync = *m.Sync
-			}
-			row = append(row, strconv.Itoa(sync), m.TargetObject.Direction, strconv.Itoa(m.Attached),
-				strconv.FormatUint(m.Packets, 10), strconv.FormatUint(m.Bytes, 10), strconv.FormatUint(m.Lost, 10))
-		}
-		t.Add(row...)
-		for _, line := range lines[1:] {
-			row := make([]string, len(header))
-			row[1] = line
-			t.Add(row...)
-		}
-	}
-	return t
-}
-
-func mirrorLines(info *v1.MirrorInfo) []string {
-	lines := []string{"Type : " + strings.ToUpper(policy.MirrorType(info.Type).String())}
-	add := func(title, value string) {
-		if value != "" && value != "0" {
-			lines = append(lines, title+" : "+value)
-		}
-	}
-	add("Port", info.Port)
-	add("Remote IP", info.RemoteIP)
-	add("Source IP", info.SourceIP)
-	add("Tunnel ID", strconv.Itoa(info.TunnelID))
-	add("Vlan ID", strconv.Itoa(info.Vlan))
-	add("One of", strconv.Itoa(info.Sample))
-	return lines
 }

@@ -41,18 +41,3 @@ func TestMirrorFlags(t *testing.T) {
 		}
 	}
 }
-
-// TestMirrorTable checks that a mirror's properties are on lines of their own.
-func TestMirrorTable(t *testing.T) {
-	t.Parallel()
-	list := []v1.Mirror{{MirrorIdent: "m", MirrorInfo: v1.MirrorInfo{Type: 1, Port: "hs0", Vlan: 7}, TargetObject: v1.MirrorTarget{Attachment: 1, MirrObjName: "hs1"}}}
-	const want = "" +
-		"| MIRROR NAME | MIRROR INFO  | ATTACHMENT | OBJECT NAME |\n" +
-		"|-------------|--------------|------------|-------------|\n" +
-		"| m           | Type : RSPAN | port       | hs1         |\n" +
-		"|             | Port : hs0   |            |             |\n" +
-		"|             | Vlan ID : 7  |            |             |\n"
-	if got := mirrorTable(list, false).String(); got != want {
-		t.Errorf("got\n%swant\n%s", got, want)
-	}
-}

@@ -1,9 +1,7 @@
 package traffic
 
 import (
-	"context"
 	"fmt"
-	"net/http"
 	"strconv"
 	"strings"
 
@@ -11,11 +9,9 @@ import (
 
 	v1 "loxilb/api/v1"
 	"loxilb/internal/cli/session"
+	"loxilb/internal/kinds"
 	"loxilb/internal/lb/policy"
 )
-
-// policyAliases are the contract's.
-func policyAliases() []string { return []string{"pol", "policys", "pols", "polices"} }
 
 // policyFlags are those of create policy.
 type policyFlags struct {
@@ -28,7 +24,7 @@ func createPolicy(o *session.Options) *cobra.Command {
 	f := &policyFlags{}
 	cmd := &cobra.Command{
 		Use:     "policy IDENT",
-		Aliases: policyAliases(),
+		Aliases: kinds.Policer().Aliases,
 		Short:   "Limit the rate of an interface, service, client or firewall rule",
 		Long: "Drops packets beyond a rate, also of existing connections. Rates are in Mbit/s, or have a unit:\n" +
 			"bit, kbit, mbit, gbit, pps, kpps, mpps. A two-rate policer (RFC 2698) drops packets beyond the\n" +
@@ -44,9 +40,7 @@ func createPolicy(o *session.Options) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return o.Create(cmd.Context(), func(ctx context.Context, c *v1.Client) (*http.Response, error) {
-				return c.CreatePolicy(ctx, body)
-			})
+			return o.CreateAt(cmd.Context(), kinds.Policer(), &body)
 		},
 	}
 	fs := cmd.Flags()
@@ -126,70 +120,4 @@ func splitTarget(flag, text string) (name string, to policy.AttachTo, err error)
 	}
 	to, err = policy.ParseAttachTo(text[i+1:])
 	return text[:i], to, err
-}
-
-func deletePolicy(o *session.Options) *cobra.Command {
-	return &cobra.Command{
-		Use:     "policy IDENT",
-		Aliases: policyAliases(),
-		Short:   "Delete a policer",
-		Example: "  loxicmd delete policy pol-hs0",
-		Args:    session.Exactly("its name, as in: loxicmd delete policy pol-hs0"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return o.Change(cmd.Context(), func(ctx context.Context, c *v1.Client) (*http.Response, error) {
-				return c.DeletePolicy(ctx, args[0])
-			})
-		},
-	}
-}
-
-func policyKind(o *session.Options) session.Kind[v1.PolicyList, v1.Policy] {
-	return session.Kind[v1.PolicyList, v1.Policy]{
-		Word: "policy", Aliases: policyAliases(),
-		Shows:     session.Help{Short: "Show policers; -o wide shows their counters", Example: "  loxicmd get policy -o wide"},
-		Describes: session.Help{Short: "Show a policer in full, with its status and events", Example: "  loxicmd describe policy"},
-		Key:       "polAttr", Object: "policer", Ask: (*v1.Client).GetPolicies,
-		Items: func(l *v1.PolicyList) *[]v1.Policy { return &l.PolAttr },
-		Name:  func(d *v1.Policy) string { return d.PolicyIdent },
-		Draw: func(list *v1.PolicyList) *session.Table {
-			return policyTable(list.PolAttr, o.Output == "wide")
-		},
-	}
-}
-
-// policyTable has the contract's columns; wide, followed by counts of packets by color.
-func policyTable(list []v1.Policy, wide bool) *session.Table {
-	header := []string{"Ident", "peakInfoRate", "committedInfoRate"}
-	if wide {
-		header = append(header, "excessBlkSize", "committedBlkSize", "policyType", "ColorAware", "polObjName", "attachment", "Direction", "Attached", "Green", "Yellow", "Red")
-	}
-	t := session.NewTable(header...)
-	for i := range list {
-		p := &list[i]
-		row := []string{p.PolicyIdent, rateCell(p.PolicyInfo.PeakRate, p.PolicyInfo.PeakInfoRate), rateCell(p.PolicyInfo.CommittedRate, p.PolicyInfo.CommittedInfoRate)}
-		if wide {
-			row = append(row, strconv.FormatInt(p.PolicyInfo.ExcessBlkSize, 10), strconv.FormatInt(p.PolicyInfo.CommittedBlkSize, 10),
-				strconv.Itoa(p.PolicyInfo.Type), strconv.FormatBool(p.PolicyInfo.ColorAware), p.TargetObject.PolObjName,
-				strconv.Itoa(p.TargetObject.Attachment), p.TargetObject.Direction, strconv.Itoa(p.Attached),
-				countCell(p.Green), countCell(p.Yellow), countCell(p.Red))
-		}
-		t.Add(row...)
-	}
-	return t
-}
-
-// rateCell returns a number of Mbit/s where that is whole, as in the contract.
-func rateCell(text string, megabits float64) string {
-	if megabits == float64(int64(megabits)) && (megabits > 0 || text == "") {
-		return strconv.FormatInt(int64(megabits), 10)
-	}
-	return text
-}
-
-// countCell is packets:bytes.
-func countCell(c *v1.PolicyCount) string {
-	if c == nil {
-		return "-"
-	}
-	return strconv.FormatUint(c.Packets, 10) + ":" + strconv.FormatUint(c.Bytes, 10)
 }

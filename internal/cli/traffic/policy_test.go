@@ -49,22 +49,3 @@ func TestPolicyFlags(t *testing.T) {
 		}
 	}
 }
-
-// TestPolicyTable checks the contract's columns, in its unit for whole numbers.
-func TestPolicyTable(t *testing.T) {
-	t.Parallel()
-	list := []v1.Policy{
-		{PolicyIdent: "a", PolicyInfo: v1.PolicyInfo{PeakInfoRate: 200, CommittedInfoRate: 100, PeakRate: "200mbit", CommittedRate: "100mbit"}},
-		{PolicyIdent: "b", PolicyInfo: v1.PolicyInfo{Type: 1, CommittedInfoRate: 0.01, CommittedRate: "10kbit"}},
-		{PolicyIdent: "c", PolicyInfo: v1.PolicyInfo{PeakRate: "2kpps", CommittedRate: "1kpps"}},
-	}
-	const want = "" +
-		"| IDENT | PEAKINFORATE | COMMITTEDINFORATE |\n" +
-		"|-------|--------------|-------------------|\n" +
-		"| a     |          200 |               100 |\n" +
-		"| b     |            0 | 10kbit            |\n" +
-		"| c     | 2kpps        | 1kpps             |\n"
-	if got := policyTable(list, false).String(); got != want {
-		t.Errorf("got\n%swant\n%s", got, want)
-	}
-}

@@ -30,7 +30,13 @@ type State struct {
 	VXLANs    *store.Table[netobj.VXLAN]
 	Peers     *store.Table[netobj.VXLANPeer]
 	Instances *Instances
+
+	tables  []store.AnyTable
+	objects []Objects
 }
+
+// Objects returns the objects of each kind.
+func (s *State) Objects() []Objects { return s.objects }
 
 // Admission refuses a commit if the data path could not hold the resulting services. An error for
 // lack of room is store.ErrLimit. It is called for each commit, one after the other, whatever the
@@ -58,26 +64,24 @@ func Open(dir string, log *slog.Logger, opts ...Option) (*State, error) {
 	for _, opt := range opts {
 		opt(&o)
 	}
-	s := &State{
-		Services:  newServices(o.admit),
-		Endpoints: tableOf(kinds.Endpoint()),
-		Drains:    &Drains{tableOf(kinds.Drain())},
-		Policers:  tableOf(kinds.Policer()),
-		Mirrors:   tableOf(kinds.Mirror()),
-		Rules:     tableOf(kinds.Rule()),
-		Instances: &Instances{tableOf(kinds.Instance()), o.place},
-		Addresses: tableOf(kinds.Address()),
-		Routes:    tableOf(kinds.Route()),
-		Neighbors: tableOf(kinds.Neighbor()),
-		FDBs:      tableOf(kinds.FDB()),
-		VLANs:     tableOf(kinds.VLAN()),
-		Members:   tableOf(kinds.VLANMember()),
-		VXLANs:    tableOf(kinds.VXLAN()),
-		Peers:     tableOf(kinds.VXLANPeer()),
-	}
+	s := &State{Services: newServices(o.admit)}
+	addTable(s, kinds.Service(), s.Services.Table)
+	s.Endpoints = add(s, kinds.Endpoint())
+	s.Drains = &Drains{add(s, kinds.Drain())}
+	s.Policers = add(s, kinds.Policer())
+	s.Mirrors = add(s, kinds.Mirror())
+	s.Rules = add(s, kinds.Rule())
+	s.Instances = &Instances{add(s, kinds.Instance()), o.place}
+	s.Addresses = add(s, kinds.Address())
+	s.Routes = add(s, kinds.Route())
+	s.Neighbors = add(s, kinds.Neighbor())
+	s.FDBs = add(s, kinds.FDB())
+	s.VLANs = add(s, kinds.VLAN())
+	s.Members = add(s, kinds.VLANMember())
+	s.VXLANs = add(s, kinds.VXLAN())
+	s.Peers = add(s, kinds.VXLANPeer())
 	var err error
-	s.Store, err = store.Open(dir, log, s.Services.Table, s.Endpoints, s.Drains.Table, s.Policers, s.Mirrors, s.Rules, s.Instances.Table,
-		s.Addresses, s.Routes, s.Neighbors, s.FDBs, s.VLANs, s.Members, s.VXLANs, s.Peers)
+	s.Store, err = store.Open(dir, log, s.tables...)
 	if err != nil {
 		return nil, err
 	}

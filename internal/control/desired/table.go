@@ -8,8 +8,16 @@ import (
 // byPlace is the index of kinds whose objects must not share a place.
 const byPlace = "place"
 
-// tableOf makes the table of a kind.
-func tableOf[T, B any](k kinds.Kind[T, B]) *store.Table[T] { return store.NewTable(storeKind(k)) }
+// add adds the table of a kind.
+func add[T, B any](s *State, k kinds.Kind[T, B]) *store.Table[T] {
+	return addTable(s, k, store.NewTable(storeKind(k)))
+}
+
+func addTable[T, B any](s *State, k kinds.Kind[T, B], t *store.Table[T]) *store.Table[T] {
+	s.tables = append(s.tables, t)
+	s.objects = append(s.objects, objectsOf[T, B]{k, t})
+	return t
+}
 
 // storeKind defines the objects of a kind for the store.
 func storeKind[T, B any](k kinds.Kind[T, B]) store.Kind[T] {

@@ -51,8 +51,14 @@ type Options struct {
 // API changes objects of any kind, and answers requests about several kinds.
 type API struct {
 	Options
-	kinds []Kind
+	kinds      []Kind
+	registered map[string]*registered // by name
 }
 
-// New makes the area; Register adds the kinds of object that it serves.
-func New(o Options) *API { return &API{Options: o} }
+// New makes the area, which serves the registered kinds. Register adds those that have code of
+// their own.
+func New(o Options) *API {
+	a := &API{Options: o}
+	a.registerAll()
+	return a
+}

@@ -25,13 +25,31 @@ func Unmarshal[T any](data []byte) (*T, *Problem) {
 
 // UnmarshalObject is decodeBody for who has looked at the outline.
 func UnmarshalObject[T any](data []byte) (*T, *Problem) {
-	req, dec, err := decodeJSON[T](data, true)
+	object, p := unmarshalNew(data, func() any { return new(T) })
+	if p != nil {
+		return nil, p
+	}
+	return object.(*T), nil
+}
+
+// UnmarshalNew is Unmarshal for a type that only its pointers are known of.
+func UnmarshalNew(data []byte, fresh func() any) (any, *Problem) {
+	o := OutlineOf(data, PartSize)
+	if p := o.TooMany(); p != nil {
+		return nil, p
+	}
+	return unmarshalNew(data, fresh)
+}
+
+func unmarshalNew(data []byte, fresh func() any) (any, *Problem) {
+	req := fresh()
+	dec, err := decodeJSON(data, req, true)
 	if err != nil && len(data) <= MaxUnknown && strings.HasPrefix(err.Error(), unknownField) {
-		var loose *T
-		if loose, dec, err = decodeJSON[T](data, false); err == nil {
-			if name := unknownSaid[T](data); name != "" {
+		loose, t := fresh(), reflect.TypeOf(req).Elem()
+		if dec, err = decodeJSON(data, loose, false); err == nil {
+			if name := unknownSaid(data, t); name != "" {
 				p := unknownProblem(name)
-				p.known = knownOnly[T]
+				p.known = func(data []byte) ([]byte, []string) { return knownOnly(data, t) }
 				return nil, p
 			}
 			req = loose
@@ -75,12 +93,12 @@ const MaxUnknown = 1 << 20
 const unknownField = "json: unknown field "
 
 // decodeJSON decodes the first value of data.
-func decodeJSON[T any](data []byte, strict bool) (*T, *json.Decoder, error) {
-	req, dec := new(T), json.NewDecoder(bytes.NewReader(data))
+func decodeJSON(data []byte, into any, strict bool) (*json.Decoder, error) {
+	dec := json.NewDecoder(bytes.NewReader(data))
 	if strict {
 		dec.DisallowUnknownFields()
 	}
-	return req, dec, dec.Decode(req)
+	return dec, dec.Decode(into)
 }
 
 func unknownProblem(name string) *Problem {

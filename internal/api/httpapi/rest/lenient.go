@@ -74,12 +74,12 @@ func Lenient[T any](rd *Reader, data []byte, notes *Warnings, decode func([]byte
 	return out, nil
 }
 
-// knownOnly returns a body with blanks for the properties that T does not have, which leave all
+// knownOnly returns a body with blanks for the properties that t does not have, which leave all
 // others where they are, and the names of those of them that say something. The body has been
-// decoded as a T before.
-func knownOnly[T any](data []byte) (known []byte, names []string) {
+// decoded as a t before.
+func knownOnly(data []byte, t reflect.Type) (known []byte, names []string) {
 	known = bytes.Clone(data)
-	blankUnknown(data, known, reflect.TypeFor[T](), "", &names)
+	blankUnknown(data, known, t, "", &names)
 	return known, names
 }
 
@@ -142,12 +142,12 @@ func saysSomething(value []byte) bool {
 // not. Where it says nothing it is passed over: so a client that writes all properties that it
 // knows may be newer than the server.
 
-// unknownSaid finds the first property of a body that T does not have and that says something; "":
-// there is none. The body has been decoded as a T before.
-func unknownSaid[T any](data []byte) string {
+// unknownSaid finds the first property of a body that t does not have and that says something; "":
+// there is none. The body has been decoded as a t before.
+func unknownSaid(data []byte, t reflect.Type) string {
 	w := &unknownWalk{dec: json.NewDecoder(bytes.NewReader(data))}
 	w.dec.UseNumber()
-	w.known(reflect.TypeFor[T]())
+	w.known(t)
 	return w.found
 }
 

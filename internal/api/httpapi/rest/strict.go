@@ -17,30 +17,38 @@ import (
 // something else. Properties that are not known are all named.
 func UnmarshalStrict[T any](spec []byte) (*T, *Problem) {
 	object := new(T)
+	if p := UnmarshalSpec(spec, object); p != nil {
+		return nil, p
+	}
+	return object, nil
+}
+
+// UnmarshalSpec is UnmarshalStrict into an object.
+func UnmarshalSpec(spec []byte, object any) *Problem {
 	if len(spec) == 0 || spec[0] != '{' {
-		return nil, RefuseField(http.StatusBadRequest, "spec", "", "is missing", "an object: what POST takes")
+		return RefuseField(http.StatusBadRequest, "spec", "", "is missing", "an object: what POST takes")
 	}
 	dec := json.NewDecoder(bytes.NewReader(spec))
 	dec.DisallowUnknownFields()
 	err := dec.Decode(object)
 	if err == nil {
-		return object, nil
+		return nil
 	}
 	var kind *json.UnmarshalTypeError
 	if errors.As(err, &kind) {
 		path := pathAt(spec, int(kind.Offset))
-		return nil, RefuseField(http.StatusBadRequest, path, kind.Value, "is of the wrong type", kindName(kind))
+		return RefuseField(http.StatusBadRequest, path, kind.Value, "is of the wrong type", kindName(kind))
 	}
-	names := unknownIn(spec, reflect.TypeFor[T](), "", maxNames)
+	names := unknownIn(spec, reflect.TypeOf(object).Elem(), "", maxNames)
 	if len(names) == 0 {
-		return nil, DecodeProblem(spec, err)
+		return DecodeProblem(spec, err)
 	}
 	p := Refuse(http.StatusBadRequest, "there is no property %q", names[0])
 	p.Body.Field, p.Body.Reason = names[0], "is not a property of the API"
 	for _, name := range names {
 		p.Body.Errors = append(p.Body.Errors, v1.ObjectError{Field: name, Message: fmt.Sprintf("there is no property %q", name)})
 	}
-	return nil, p
+	return p
 }
 
 // maxNames is how many unknown properties of an object are named.

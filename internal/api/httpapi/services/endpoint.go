@@ -35,7 +35,18 @@ func (a *API) CreateEndpoint(w http.ResponseWriter, r *http.Request) {
 		p.Write(w)
 		return
 	}
-	objects.PutOne(a.Objects, w, r, a.Store.Endpoints, "endpoint", e)
+	a.Objects.Commit(w, r, true, func(tx *store.Tx, pre *objects.Precondition) error {
+		if err := pre.Check(tx, a.Store.Endpoints, e.Key()); err != nil {
+			return err
+		}
+		if err := a.Store.Endpoints.Put(tx, e); err != nil {
+			return err
+		}
+		if !tx.Changed() {
+			return a.Objects.Exists("endpoint", a.Store.Endpoints.ID(e.Key()))
+		}
+		return nil
+	})
 }
 
 // decodeEndpoint reads and checks an endpoint without looking at the store.

@@ -62,17 +62,17 @@ type API struct {
 
 // New makes the area.
 func New(o Options) *API {
-	return &API{
+	a := &API{
 		Options: o, Walks: make(chan struct{}, WholeWalks), WalkWait: WalkWait,
 		Walkers: rest.NewShares(WholeWalkers()), Watchers: rest.NewShares(watches()),
 	}
+	a.count()
+	return a
 }
 
 // ObjectKinds returns the kinds of object of this area.
 func (a *API) ObjectKinds() []objects.Kind {
 	return []objects.Kind{
-		objects.KindOf(kinds.Policer().Words, a.Store.Policers, objects.Plain(policies().Read), showPolicy, policies().Problem),
-		objects.KindOf(kinds.Mirror().Words, a.Store.Mirrors, objects.Plain(mirrors().Read), showMirror, mirrors().Problem),
 		objects.KindOf(kinds.Rule().Words, a.Store.Rules, objects.Plain(readRule), showRule, func(err error) *rest.Problem { return ruleProblem("", err) }),
 	}
 }

@@ -1,0 +1,152 @@
+package objects
+
+import (
+	"errors"
+	"iter"
+	"net/http"
+	"strings"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/api/httpapi/rest"
+	"loxilb/internal/control/desired"
+	"loxilb/internal/control/store"
+	"loxilb/internal/lb"
+)
+
+// registered handles the objects of a kind whose requests its registration describes.
+type registered struct {
+	desired.Objects
+	api   *API
+	count func(object, body any) // adds counters to what GET returns; nil: there are none
+}
+
+// Count makes GET of a registered kind add counters to the body of each object.
+func (a *API) Count(kind string, add func(object, body any)) {
+	a.registered[kind].count = add
+}
+
+// registerAll serves the kinds whose requests their registrations describe.
+func (a *API) registerAll() {
+	a.registered = map[string]*registered{}
+	for _, o := range a.Store.Objects() {
+		if path, _ := o.Paths(); path != "" {
+			r := &registered{Objects: o, api: a}
+			a.registered[o.About().Name] = r
+			a.Register(r.kind())
+		}
+	}
+}
+
+// HandleRegistered tells the router which requests about registered kinds there are.
+func (a *API) HandleRegistered(mux *http.ServeMux) {
+	for _, r := range a.registered {
+		path, one := r.Paths()
+		_, parameter, _ := strings.Cut(strings.TrimSuffix(one, "}"), "{")
+		mux.HandleFunc("POST "+rest.BaseURL+path, r.create)
+		mux.HandleFunc("GET "+rest.BaseURL+path+"/all", r.list)
+		mux.HandleFunc("DELETE "+rest.BaseURL+path+one, func(w http.ResponseWriter, req *http.Request) {
+			r.remove(w, req, req.PathValue(parameter))
+		})
+	}
+}
+
+// kind returns how requests about several kinds handle this one.
+func (r *registered) kind() Kind {
+	return Kind{
+		Words: r.About(),
+		Read: func(o *v1.Object, _ bool) (Wanted, *rest.Problem) {
+			body := r.NewBody()
+			if p := rest.UnmarshalSpec(o.Spec, body); p != nil {
+				return Wanted{}, p
+			}
+			object, err := r.Read(body)
+			if err != nil {
+				return Wanted{}, rest.BadRequest(err)
+			}
+			return Wanted{r.Key(object), object, func(tx *store.Tx) error { return r.put(tx, object) }}, nil
+		},
+		Show: func(v store.View, key string) any {
+			if object := r.Find(v, key); object != nil {
+				return r.Show(object)
+			}
+			return nil
+		},
+		Keys: func(v store.View) iter.Seq[string] {
+			return func(yield func(string) bool) {
+				for object := range r.All(v) {
+					if !yield(r.Key(object)) {
+						return
+					}
+				}
+			}
+		},
+	}
+}
+
+// put puts an object, and returns errors about it in the words of the API.
+func (r *registered) put(tx *store.Tx, object any) error {
+	err := r.Put(tx, object)
+	if fe := (*lb.FieldError)(nil); errors.As(err, &fe) {
+		return rest.BadRequest(r.Rename(err))
+	}
+	return err
+}
+
+// create creates or changes an object. A request that changes nothing is a conflict.
+func (r *registered) create(w http.ResponseWriter, req *http.Request) {
+	object, p := rest.DecodeLenient(r.api.Reader, w, req, func(data []byte) (any, *rest.Problem) {
+		body, p := rest.UnmarshalNew(data, r.NewBody)
+		if p != nil {
+			return nil, p
+		}
+		object, err := r.Read(body)
+		if err != nil {
+			return nil, rest.BadRequest(err)
+		}
+		return object, nil
+	})
+	if p != nil {
+		p.Write(w)
+		return
+	}
+	key := r.Key(object)
+	r.api.Commit(w, req, true, func(tx *store.Tx, pre *Precondition) error {
+		if err := pre.Check(tx, r, key); err != nil {
+			return err
+		}
+		if err := r.Put(tx, object); err != nil {
+			return err
+		}
+		if !tx.Changed() {
+			return r.api.Exists(r.About().Name, r.ID(key))
+		}
+		return nil
+	})
+}
+
+// list replies with all objects.
+func (r *registered) list(w http.ResponseWriter, req *http.Request) {
+	out := rest.NewList(w, r.About().List)
+	for object := range r.All(r.api.Store.Snapshot()) {
+		body := r.Show(object)
+		if r.count != nil {
+			r.count(object, body)
+		}
+		if req.Context().Err() != nil || !out.Item(body) {
+			return
+		}
+	}
+	out.End()
+}
+
+// remove deletes an object, or warns that it does not exist.
+func (r *registered) remove(w http.ResponseWriter, req *http.Request, key string) {
+	r.api.Commit(w, req, true, func(tx *store.Tx, pre *Precondition) error {
+		if err := pre.Check(tx, r, key); err != nil {
+			return err
+		}
+		var notes rest.Warnings
+		defer func() { notes.Write(w) }()
+		return DeleteObject(tx, r.ID(key), &notes)
+	})
+}

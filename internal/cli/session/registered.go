@@ -1,0 +1,170 @@
+package session
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/kinds"
+)
+
+// RegisteredCommands returns the commands of the kinds whose registration describes them.
+func RegisteredCommands(o *Options) Commands {
+	commands := Commands{}
+	for _, k := range kinds.All() {
+		r := registeredOf(k)
+		if r.about == nil {
+			continue
+		}
+		commands[Get] = append(commands[Get], r.kind(o).Get(o))
+		commands[Describe] = append(commands[Describe], r.kind(o).Describe(o))
+		commands[Delete] = append(commands[Delete], r.delete(o))
+		if r.about.Set != nil {
+			commands[Create] = append(commands[Create], r.create(o))
+		}
+	}
+	return commands
+}
+
+// registered makes the commands of a kind.
+type registered struct {
+	kinds.Any
+	words kinds.Words
+	about *kinds.Commands // nil: the commands have code of their own
+}
+
+func registeredOf(k kinds.Any) registered { return registered{k, k.About(), k.Commands()} }
+
+func (r registered) kind(o *Options) Kind[[]any, any] {
+	path, _ := r.Paths()
+	return Kind[[]any, any]{
+		Shows: r.shows(), Describes: r.describes(),
+		Word: r.words.Command, Aliases: r.words.Aliases, Key: r.words.List, Object: r.words.Name,
+		Ask: func(c *v1.Client, ctx context.Context, edit ...v1.RequestEditorFn) (*http.Response, error) {
+			return send(ctx, c, http.MethodGet, path+"/all", nil, edit...)
+		},
+		New:   r.NewBody,
+		Items: func(list *[]any) *[]any { return list },
+		Name:  func(body *any) string { return r.about.Name(*body) },
+		Draw:  func(list *[]any) *Table { return r.table(*list, o.Output == "wide") },
+	}
+}
+
+// table has a row for each object, or more where a cell has several lines.
+func (r registered) table(list []any, wide bool) *Table {
+	var columns []kinds.Column[any]
+	var header []string
+	for _, c := range r.about.Columns {
+		if wide || !c.Wide {
+			columns, header = append(columns, c), append(header, c.Header)
+		}
+	}
+	t := NewTable(header...)
+	for _, body := range list {
+		cells := make([][]string, len(columns))
+		for i, c := range columns {
+			cells[i] = strings.Split(c.Cell(body), "\n")
+		}
+		t.AddLines(cells...)
+	}
+	return t
+}
+
+// shows returns the help of get.
+func (r registered) shows() Help {
+	h := Help{Short: "Show " + r.about.Plural, Example: "  loxicmd get " + r.words.Command}
+	if r.about.Details != "" {
+		h.Short += "; -o wide shows their " + r.about.Details
+		h.Example += " -o wide"
+	}
+	return h
+}
+
+// describes returns the help of describe.
+func (r registered) describes() Help {
+	return Help{
+		Short:   "Show " + r.about.Singular + " in full, with its status and events",
+		Example: "  loxicmd describe " + r.words.Command,
+	}
+}
+
+// command returns a command about one object, which its argument names.
+func (r registered) command(verb Verb) *cobra.Command {
+	example := "loxicmd " + string(verb) + " " + r.words.Command + " " + r.about.Sample
+	return &cobra.Command{
+		Use:     r.words.Command + " " + r.about.Argument,
+		Aliases: r.words.Aliases,
+		Example: "  " + example,
+		Args:    Exactly("its name, as in: " + example),
+	}
+}
+
+func (r registered) delete(o *Options) *cobra.Command {
+	cmd := r.command(Delete)
+	cmd.Short = "Delete " + r.about.Singular
+	path, one := r.Paths()
+	before, _, _ := strings.Cut(one, "{")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return o.Change(cmd.Context(), func(ctx context.Context, c *v1.Client) (*http.Response, error) {
+			return send(ctx, c, http.MethodDelete, path+before+url.PathEscape(args[0]), nil)
+		})
+	}
+	return cmd
+}
+
+func (r registered) create(o *Options) *cobra.Command {
+	cmd := r.command(Create)
+	cmd.Short = "Create or change " + r.about.Singular
+	body := r.NewBody()
+	cmd.Flags().SortFlags = false
+	for _, f := range r.about.Flags {
+		cmd.Flags().Func(f.Name, f.Usage, func(value string) error { return f.Set(body, value) })
+		if f.Required {
+			_ = cmd.MarkFlagRequired(f.Name) // the flag is there
+		}
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		r.about.Set(body, args[0])
+		return o.CreateAt(cmd.Context(), r.Any, body)
+	}
+	return cmd
+}
+
+// CreateAt sends the body of an object of a registered kind.
+func (o *Options) CreateAt(ctx context.Context, k kinds.Any, body any) error {
+	path, _ := k.Paths()
+	return o.Create(ctx, func(ctx context.Context, c *v1.Client) (*http.Response, error) {
+		return send(ctx, c, http.MethodPost, path, body)
+	})
+}
+
+// send sends a request about a registered kind, for which the client has no method. A body of nil
+// is none.
+func send(ctx context.Context, c *v1.Client, method, path string, body any, edit ...v1.RequestEditorFn) (*http.Response, error) {
+	var data bytes.Buffer
+	if body != nil {
+		encoder := json.NewEncoder(&data)
+		if err := encoder.Encode(body); err != nil {
+			return nil, err
+		}
+	}
+	r, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(c.Server, "/")+path, &data)
+	if err != nil {
+		return nil, err
+	}
+	if body != nil {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	for _, f := range append(c.RequestEditors, edit...) {
+		if err := f(ctx, r); err != nil {
+			return nil, err
+		}
+	}
+	return c.Client.Do(r)
+}

@@ -1,0 +1,59 @@
+package desired
+
+import (
+	"iter"
+
+	"loxilb/internal/control/store"
+	"loxilb/internal/kinds"
+)
+
+// Objects are the objects of a kind, for code that handles all kinds alike.
+type Objects interface {
+	kinds.Any
+	// ID names the object with a key.
+	ID(key string) store.ID
+	// Key returns the key of an object.
+	Key(object any) string
+	// Meta returns who wrote an object, and its version.
+	Meta(v store.View, key string) (store.Meta, bool)
+	// Find returns the object with a key; nil: there is none.
+	Find(v store.View, key string) any
+	// All yields the objects in the order of their keys.
+	All(v store.View) iter.Seq[any]
+	// Put creates an object, or replaces the one with its key.
+	Put(tx *store.Tx, object any) error
+}
+
+// objectsOf are the objects of a kind in its table.
+type objectsOf[T, B any] struct {
+	kinds.Kind[T, B]
+	table *store.Table[T]
+}
+
+func (o objectsOf[T, B]) ID(key string) store.ID { return o.table.ID(key) }
+
+func (o objectsOf[T, B]) Key(object any) string { return o.table.Key(object.(T)) }
+
+func (o objectsOf[T, B]) Meta(v store.View, key string) (store.Meta, bool) {
+	return o.table.Meta(v, key)
+}
+
+func (o objectsOf[T, B]) Find(v store.View, key string) any {
+	object, there := o.table.Get(v, key)
+	if !there {
+		return nil
+	}
+	return object
+}
+
+func (o objectsOf[T, B]) All(v store.View) iter.Seq[any] {
+	return func(yield func(any) bool) {
+		for object := range o.table.All(v) {
+			if !yield(object) {
+				return
+			}
+		}
+	}
+}
+
+func (o objectsOf[T, B]) Put(tx *store.Tx, object any) error { return o.table.Put(tx, object.(T)) }

@@ -1,0 +1,63 @@
+package kinds
+
+// CLI is what commands say of the objects of a kind: get and describe show them, delete deletes
+// one by its name, and create, if there is Set, creates one.
+type CLI[B any] struct {
+	Texts
+	Name    func(*B) string         // of an object
+	Set     func(b *B, name string) // names a new object; nil: create has code of its own
+	Flags   []Flag[*B]              // of create
+	Columns []Column[*B]            // of get
+}
+
+// Texts are what help says of the objects of a kind.
+type Texts struct {
+	Singular string // "a policer"
+	Plural   string // "policers"
+	Details  string // what only -o wide shows: "counters"; "": nothing
+	Argument string // what names an object in commands: "IDENT"
+	Sample   string // a name in examples: "pol-hs0"
+}
+
+// A Flag sets a property of a new object.
+type Flag[B any] struct {
+	Name, Usage string
+	Required    bool
+	Set         func(b B, value string) error
+}
+
+// A Column shows a property of an object.
+type Column[B any] struct {
+	Header string
+	Wide   bool             // only -o wide shows it
+	Cell   func(b B) string // lines, if there are several
+}
+
+// Commands are a CLI for bodies of any type.
+type Commands struct {
+	Texts
+	Name    func(body any) string
+	Set     func(body any, name string) // nil: create has code of its own
+	Flags   []Flag[any]
+	Columns []Column[any]
+}
+
+// Commands returns what commands say of the objects; nil: the commands have code of their own.
+func (k Kind[T, B]) Commands() *Commands {
+	if k.CLI.Singular == "" {
+		return nil
+	}
+	c := &Commands{Texts: k.CLI.Texts, Name: func(body any) string { return k.CLI.Name(body.(*B)) }}
+	if k.CLI.Set != nil {
+		c.Set = func(body any, name string) { k.CLI.Set(body.(*B), name) }
+	}
+	for _, f := range k.CLI.Flags {
+		set := func(body any, value string) error { return f.Set(body.(*B), value) }
+		c.Flags = append(c.Flags, Flag[any]{f.Name, f.Usage, f.Required, set})
+	}
+	for _, column := range k.CLI.Columns {
+		cell := func(body any) string { return column.Cell(body.(*B)) }
+		c.Columns = append(c.Columns, Column[any]{column.Header, column.Wide, cell})
+	}
+	return c
+}
