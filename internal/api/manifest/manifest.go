@@ -48,7 +48,7 @@ func (e Errors) Error() string {
 		lines[i] = e[i].Error()
 	}
 	if len(e) >= maxErrors {
-		lines = append(lines, fmt.Sprintf("there may be more: the first %d are told", maxErrors))
+		lines = append(lines, fmt.Sprintf("there may be more: the first %d are listed", maxErrors))
 	}
 	return strings.Join(lines, "\n")
 }

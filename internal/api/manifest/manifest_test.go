@@ -106,9 +106,9 @@ func TestBounds(t *testing.T) {
 		"brackets":  {document + strings.Repeat("[", maxNodes), "more than the 4194304 that YAML may have"},
 		"JSON":      {"[" + strings.Repeat("{},", maxValues/2) + "{}]", "x:1:1: it has about 8388610 values, more than the 8388608 that there may be: split it"},
 		"aliases":   {strings.Repeat("---\n"+anchors, 40), "it is too large, or too deep"},
-		"documents": {strings.Repeat("--- a\n", 10_000), "there may be more: the first 1000 are told"},
-		"not YAML":  {strings.Repeat("---\n[\n", 10_000), "there may be more: the first 1000 are told"},
-		"list":      {"[" + strings.Repeat("1,", 10_000) + "1]", "there may be more: the first 1000 are told"},
+		"documents": {strings.Repeat("--- a\n", 10_000), "there may be more: the first 1000 are listed"},
+		"not YAML":  {strings.Repeat("---\n[\n", 10_000), "there may be more: the first 1000 are listed"},
+		"list":      {"[" + strings.Repeat("1,", 10_000) + "1]", "there may be more: the first 1000 are listed"},
 		"long":      {"kind: " + strings.Repeat("x", 1<<20) + "\napiVersion: netlox/v1\n", "xxx..."},
 	} {
 		objects, errs := Read("x", []byte(tc.text), "")

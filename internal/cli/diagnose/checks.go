@@ -132,5 +132,5 @@ func verdictText(v string) string {
 	case "differs":
 		return "The kernel differs from what was asked for"
 	}
-	return "It could not be told whether the kernel has what was asked for"
+	return "Could not compare the kernel with the configuration"
 }

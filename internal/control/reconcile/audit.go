@@ -55,7 +55,7 @@ func (s *Services) Audit(ctx context.Context, data Comparer, mend bool) report.C
 	}
 	for _, row := range have {
 		if !wanted[row] {
-			out.Differences = append(out.Differences, report.Difference{Table: out.Table, Row: row.String(), What: "is in the data path, and nobody wants it"})
+			out.Differences = append(out.Differences, report.Difference{Table: out.Table, Row: row.String(), What: "is in the data path, but not configured"})
 		}
 	}
 	if mend {

@@ -238,7 +238,7 @@ func isTemporary(err error) bool {
 }
 
 // ErrWaiting says that a wait ended before the objects were tried.
-var ErrWaiting = errors.New("it is still at work on it")
+var ErrWaiting = errors.New("the data path is still processing it")
 
 // Wait blocks until each of the objects was applied in this version or a later one, or was removed
 // if it is deleted; *Error reports which of them failed. An error that is expected to pass

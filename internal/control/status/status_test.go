@@ -174,7 +174,7 @@ func TestWait(t *testing.T) {
 		time.Sleep(9 * time.Second)
 		ended("it did not pass", "service c: no row is left")
 		wait(11, "d")
-		ended("too late", "it is still at work on it (context deadline exceeded)")
+		ended("too late", "the data path is still processing it (context deadline exceeded)")
 	})
 }
 

@@ -64,7 +64,7 @@ func (a *API) Exists(what string, id store.ID) *rest.Problem {
 	if s, ok := a.Statuses.Get(status.ID(id)); ok && s.Err != nil {
 		sentence += fmt.Sprintf(", and is not applied yet: %v", s.Err)
 	} else if ok && s.State() != status.Applied {
-		sentence += ", and is not applied yet: the data path is still at work on it"
+		sentence += ", and is not applied yet: the data path is still processing it"
 	}
 	return rest.Refuse(http.StatusConflict, "%s", sentence)
 }

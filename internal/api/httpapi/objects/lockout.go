@@ -189,7 +189,7 @@ func (a *API) lockoutProblem(l *lockout) *rest.Problem {
 		return nil // services must work without the permission to list the machine's connections
 	}
 	if err != nil {
-		return rest.Refuse(http.StatusServiceUnavailable, "nobody knows whom this cuts off: %v; force=true (loxicmd --force) does it all the same", err)
+		return rest.Refuse(http.StatusServiceUnavailable, "cannot check which sessions this disconnects: %v; force=true (loxicmd --force) applies it nevertheless", err)
 	}
 	if lost := policy.Disconnected(l.before, l.after, sessions); len(lost) > 0 {
 		return rest.Refuse(http.StatusConflict, "these rules cut off %s: allow what must go on by a rule of a higher preference, or ask with force=true (loxicmd --force)", policy.SessionNames(lost))

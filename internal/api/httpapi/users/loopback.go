@@ -25,7 +25,7 @@ func (u *Loopback) admit(r *http.Request) (name string, p *rest.Problem) {
 		return accountName(uid, err), nil
 	}
 	if err != nil {
-		return "", rest.Refuse(http.StatusForbidden, "the user of this connection can't be told (%v): connect again, or use the UNIX socket", err)
+		return "", rest.Refuse(http.StatusForbidden, "the user of this connection can't be determined (%v): connect again, or use the UNIX socket", err)
 	}
 	if uid == 0 || slices.Contains(u.UIDs, uid) {
 		return accountName(uid, nil), nil

@@ -13,7 +13,7 @@ import (
 
 // Faults of an attachment by a link, as Check returns them.
 var (
-	ErrDetached = errors.New("was detached by somebody else: packets pass without it")
+	ErrDetached = errors.New("was detached by another program: packets pass without it")
 	ErrReplaced = errors.New("runs another program than this daemon's")
 	ErrUnpinned = errors.New("is not pinned: it would end with the daemon")
 )

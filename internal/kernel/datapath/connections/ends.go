@@ -138,7 +138,7 @@ func (t *Table) findDue(ctx context.Context, kicked bool) (wait time.Duration, e
 	}
 	due, next, err := t.tables.EndsDue()
 	if err != nil {
-		return 0, fmt.Errorf("find whose connections end: %w", err)
+		return 0, fmt.Errorf("find endpoints with connections to end: %w", err)
 	}
 	if walk := t.enterDue(due); len(walk) > 0 {
 		found, err := t.walk(ctx, walk)

@@ -49,7 +49,7 @@ func (t *Table) walk(ctx context.Context, of []tables.End) (map[uint32][]foundEn
 		w.all += e.Tracked - min(e.Tracked, sockets[e.ID])
 	}
 	if err := t.programs.endingEndpoints.Set(ending); err != nil {
-		return nil, fmt.Errorf("say whose connections end: %w", err)
+		return nil, fmt.Errorf("select endpoints with connections to end: %w", err)
 	}
 	groups, err := t.shared.Locations.Groups(ids)
 	if err != nil {

@@ -53,7 +53,7 @@ func (c *Collection) Beside(shared []string, rows, inner map[string]uint32) (*Be
 	b := &Beside{spec: spec, programs: map[string]*ebpf.Program{}, section: map[string]*ebpf.Map{}}
 	collection, err := MakeMaps(spec, ebpf.CollectionOptions{MapReplacements: have})
 	if err != nil {
-		return nil, fmt.Errorf("make maps beside those of the data path: %w", err)
+		return nil, fmt.Errorf("make separate maps: %w", err)
 	}
 	b.all = maps.Clone(collection.Maps)
 	for name, m := range b.all {
@@ -95,7 +95,7 @@ func (b *Beside) Program(layer3 bool) (*ebpf.Program, error) {
 	}
 	p, err := LoadProgram(b.spec, b.all, nil, name)
 	if err != nil {
-		return nil, fmt.Errorf("load the program beside: %w", err)
+		return nil, fmt.Errorf("load the separate program: %w", err)
 	}
 	b.programs[name] = p
 	return p, nil

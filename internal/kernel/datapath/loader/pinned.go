@@ -49,7 +49,7 @@ func (c *Collection) preparePins(spec *ebpf.CollectionSpec) (string, error) {
 func (c *Collection) dropScratch() error {
 	for _, name := range scratchMaps() {
 		if err := os.Remove(filepath.Join(c.MapFolder(), name)); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return fmt.Errorf("remove the pin of a map that is made anew: %w", err)
+			return fmt.Errorf("remove the pin of a map that is made again: %w", err)
 		}
 	}
 	return nil

@@ -124,7 +124,7 @@ func (w *Watchers) set(number uint32, on bool) error {
 		return fmt.Errorf("note who watches: %w", err)
 	}
 	if err := w.shared.Variables.Watching.Set(watching); err != nil {
-		return fmt.Errorf("note that somebody watches: %w", err)
+		return fmt.Errorf("enable events for a watcher: %w", err)
 	}
 	return nil
 }

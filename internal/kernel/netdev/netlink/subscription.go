@@ -136,7 +136,7 @@ func (s *Subscription) check() error {
 		}
 		for _, g := range s.groups {
 			if at := g - 1; member[at/32]>>(at%32)&1 == 0 {
-				failed = fmt.Errorf("the kernel no longer tells of group %d", g)
+				failed = fmt.Errorf("the kernel no longer reports group %d", g)
 			}
 		}
 	})
