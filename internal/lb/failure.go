@@ -138,7 +138,7 @@ func outliers() []choice[Outlier] {
 // String returns the word of flags, JSON and text.
 func (o Outlier) String() string { return wordOf("outlier detection", o, outliers()) }
 
-// outlierFields has the field for it. Place and format are the next ones.
+// outlierFields returns the field with an Outlier.
 func outlierFields() []Field[Service] {
 	return []Field[Service]{{
 		Name: FieldOutlier, Text: "outlier", Record: "outlier", Place: 43, Since: closingFormat + 1,

@@ -64,7 +64,7 @@ type cutter struct {
 func (k *cutter) choose(ids []uint16, at *regions) cut {
 	k.pickSample(ids)
 	c, ok := k.divide(ids, at)
-	if ok && k.exceedsSpread(ids, c, at) { // the sample misleads
+	if ok && k.exceedsSpread(ids, c, at) { // the sample is not representative
 		k.sampleWide(ids, c, at)
 		c, ok = k.divide(ids, at)
 		ok = ok && !k.exceedsSpread(ids, c, at)
@@ -114,7 +114,7 @@ func (k *cutter) pickSample(ids []uint16) {
 	}
 }
 
-// sampleWide replaces half of the sample by rules that a cut puts in many children, evenly.
+// sampleWide replaces half of the sample by rules that a cut copies to many children, evenly.
 func (k *cutter) sampleWide(ids []uint16, c cut, at *regions) {
 	var wide []uint16
 	for _, id := range ids {

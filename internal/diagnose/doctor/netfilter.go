@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// netfilter looks for rules that keep the kernel from getting its packets: probes, ssh, packets
-// that are passed on. Balanced packets do not pass it.
+// netfilter checks for rules that drop packets of the kernel: probes, ssh, and forwarded packets.
+// Balanced packets do not pass netfilter.
 func netfilter(m *Machine) (out []Finding, err error) {
 	count, ok1 := m.setting("net/netfilter/nf_conntrack_count")
 	limit, ok2 := m.setting("net/netfilter/nf_conntrack_max")
@@ -22,7 +22,7 @@ func netfilter(m *Machine) (out []Finding, err error) {
 	return out, nil
 }
 
-// ports checks whether enough are left for connections whose source is an address of this machine.
+// ports checks whether enough source ports are left for connections from addresses of this machine.
 func ports(m *Machine) ([]Finding, error) {
 	text, ok := m.read("proc/sys/net/ipv4/ip_local_port_range")
 	words := strings.Fields(text)

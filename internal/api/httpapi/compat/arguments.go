@@ -10,8 +10,8 @@ import (
 // maxIdle is the longest idle timeout that the contract has, in seconds.
 const maxIdle = 86400
 
-// NormalizeArguments replaces arguments that mean nothing with their defaults, as the existing loxilb
-// does; with compat, more of them.
+// NormalizeArguments replaces meaningless arguments by their defaults, as the existing loxilb does.
+// With compat, it replaces more of them.
 func NormalizeArguments(compat bool, at string, a *v1.ServiceArguments, notes *rest.Warnings) {
 	if a.PortMax > 0 && a.PortMax < a.Port {
 		notes.Add("%sserviceArguments.portMax %d is below port %d: the service has the one port", at, a.PortMax, a.Port)
@@ -34,10 +34,10 @@ type unavailable struct {
 // noHosts is what to do about services that are chosen by the header Host.
 const noHosts = "HTTP is not read here, so let HAProxy or Envoy at the endpoints choose by host"
 
-// Unavailable are all such arguments.
+// Unavailable returns all such arguments.
 type Unavailable []unavailable
 
-// NewUnavailable finds them in the properties of a service.
+// NewUnavailable finds them among the properties of a service.
 func NewUnavailable(entry v1.Properties[v1.LoadbalanceEntry]) Unavailable {
 	list := []unavailable{
 		{Name: "security", instead: "TLS is not ended here, so let the endpoints end it", allowed: "0"},

@@ -16,7 +16,7 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// rateQuery is which services are asked for, and what of them.
+// rateQuery selects services, their order, and what is returned of them.
 type rateQuery struct {
 	service             *lb.Key // nil: any
 	match               string
@@ -25,7 +25,7 @@ type rateQuery struct {
 	endpoints, counters bool
 }
 
-// rateOrder is one that services can be in.
+// rateOrder is an order of services.
 type rateOrder struct {
 	word   string
 	value  func(l *rates.Load, down int) float32 // the largest first; nil: by key, or name
@@ -49,7 +49,7 @@ func rateOrders() []rateOrder {
 	}
 }
 
-// rateOrderOf returns the one with a word; nothing is key.
+// rateOrderOf returns the order with a name; the default is by key.
 func rateOrderOf(word string) (rateOrder, *rest.Problem) {
 	var words []string
 	for _, o := range rateOrders() {
@@ -94,13 +94,13 @@ type rateRow struct {
 // endpoints each is 20 MB, until its client has read it.
 const manyAtOnce = 4
 
-// isMany reports whether an answer may be large.
+// isMany reports whether a response may be large.
 func (q *rateQuery) isMany() bool {
 	const few = 100
 	return q.service == nil && (q.window.Limit == 0 || q.window.Limit > few)
 }
 
-// errMany refuses another one.
+// errMany is the refusal of a further large response.
 var errMany = fmt.Errorf("%d long answers of this kind are being read, which is the limit: try again later, or with limit", manyAtOnce)
 
 // GetServiceRates replies with the rates of services.
@@ -125,7 +125,7 @@ func (a *API) GetServiceRates(w http.ResponseWriter, _ *http.Request, params v1.
 	rest.JSON(w, list)
 }
 
-// list returns the services that are asked for, each with what is known of it in the last window.
+// list returns the requested services, each with its rates in the last window.
 func (a *API) list(q rateQuery, window rates.Window) v1.ServiceRatesList {
 	found := a.find(&q)
 	out := v1.ServiceRatesList{Time: window.End, Seconds: window.Length.Seconds(), Matched: len(found)}
@@ -146,7 +146,7 @@ func (a *API) list(q rateQuery, window rates.Window) v1.ServiceRatesList {
 	return out
 }
 
-// stats returns what services have counted.
+// stats returns the counts of services.
 func (a *API) stats(of []*rateRow) []report.ServiceStats {
 	out := make([]report.ServiceStats, len(of))
 	keys := make([]lb.Key, len(of))
@@ -157,7 +157,7 @@ func (a *API) stats(of []*rateRow) []report.ServiceStats {
 	return out
 }
 
-// find returns the services that are asked for, in order.
+// find returns the requested services in order.
 func (a *API) find(q *rateQuery) (found []*rateRow) {
 	now := a.Store.Snapshot()
 	drains := servicestate.DrainsOf(a.Store.Drains.All(now))
