@@ -8,14 +8,13 @@ import (
 
 	v1 "loxilb/api/v1"
 	"loxilb/internal/cli/session"
+	"loxilb/internal/kinds"
 	"loxilb/internal/lb"
 )
 
-func hastateAliases() []string { return []string{"ha", "HAstate"} }
-
 func hastateKind() session.Kind[v1.InstanceStateList, v1.InstanceState] {
 	return session.Kind[v1.InstanceStateList, v1.InstanceState]{
-		Word: "hastate", Aliases: hastateAliases(),
+		Word: "hastate", Aliases: kinds.Instance().Aliases,
 		Shows:     session.Help{Short: "Show the role of this node in each instance: MASTER, BACKUP, ...", Example: "  loxicmd get hastate"},
 		Describes: session.Help{Short: "Show the role of this node in an instance in full, with its status and events", Example: "  loxicmd describe hastate"},
 		Key:       "Attr", Object: "instance", Ask: (*v1.Client).GetInstanceStates,
@@ -35,7 +34,7 @@ func setHastate(o *session.Options) *cobra.Command {
 	var state v1.InstanceState
 	cmd := &cobra.Command{
 		Use:     "hastate STATE",
-		Aliases: hastateAliases(),
+		Aliases: kinds.Instance().Aliases,
 		Short:   "Set the role of this node in an instance: MASTER, BACKUP, FAULT, STOP or NOT_DEFINED",
 		Long: "Sets the role of this node for the services of an instance, like a notify script of keepalived.\n" +
 			"A MASTER or NOT_DEFINED node answers for the VIPs and announces them. A BACKUP, FAULT or STOP\n" +

@@ -9,16 +9,14 @@ import (
 
 	v1 "loxilb/api/v1"
 	"loxilb/internal/cli/session"
+	"loxilb/internal/kinds"
 	"loxilb/internal/lb/netobj"
 )
-
-// addressAliases are the contract's.
-func addressAliases() []string { return []string{"ipv4address", "ipv4", "ipaddress"} }
 
 func createAddress(o *session.Options) *cobra.Command {
 	return &cobra.Command{
 		Use:     "ip IP/LENGTH INTERFACE",
-		Aliases: addressAliases(),
+		Aliases: kinds.Address().Aliases,
 		Short:   "Add an IPv4 or IPv6 address to an interface",
 		Long: "Adds an address to an interface, and restores it when the machine starts or the interface\n" +
 			"reappears.",
@@ -39,7 +37,7 @@ func deleteAddress(o *session.Options) *cobra.Command {
 	var force bool
 	cmd := &cobra.Command{
 		Use:     "ip IP/LENGTH INTERFACE",
-		Aliases: addressAliases(),
+		Aliases: kinds.Address().Aliases,
 		Short:   "Delete an address of an interface, of any origin",
 		Example: "  loxicmd delete ip 10.0.0.1/24 eth0",
 		Args:    session.Arguments("IP/LENGTH", "INTERFACE"),
@@ -61,7 +59,7 @@ func deleteAddress(o *session.Options) *cobra.Command {
 
 func addressKind(o *session.Options) session.Kind[v1.AddressList, v1.DeviceAddresses] {
 	return session.Kind[v1.AddressList, v1.DeviceAddresses]{
-		Word: "ip", Aliases: addressAliases(),
+		Word: "ip", Aliases: kinds.Address().Aliases,
 		Shows:     session.Help{Short: "Show addresses of all interfaces", Example: "  loxicmd get ip"},
 		Describes: session.Help{Short: "Show addresses of an interface in full, with status and events", Example: "  loxicmd describe ip"},
 		Key:       "ipAttr", Object: "ipv4address", Ask: (*v1.Client).GetAddresses,

@@ -9,17 +9,15 @@ import (
 
 	v1 "loxilb/api/v1"
 	"loxilb/internal/cli/session"
+	"loxilb/internal/kinds"
 	"loxilb/internal/lb/netobj"
 )
-
-// neighborAliases are the contract's.
-func neighborAliases() []string { return []string{"nei", "neigh"} }
 
 func createNeighbor(o *session.Options) *cobra.Command {
 	var mac string
 	cmd := &cobra.Command{
 		Use:     "neighbor IP INTERFACE",
-		Aliases: neighborAliases(),
+		Aliases: kinds.Neighbor().Aliases,
 		Short:   "Add a neighbor: the MAC address of a host on a link",
 		Long: "Sets the MAC address of a host on a link permanently, also across restarts. The kernel no longer\n" +
 			"resolves it.",
@@ -44,7 +42,7 @@ func createNeighbor(o *session.Options) *cobra.Command {
 func deleteNeighbor(o *session.Options) *cobra.Command {
 	return &cobra.Command{
 		Use:     "neighbor IP INTERFACE",
-		Aliases: neighborAliases(),
+		Aliases: kinds.Neighbor().Aliases,
 		Short:   "Delete a neighbor of any origin; the kernel resolves it again",
 		Example: "  loxicmd delete neighbor 10.0.0.5 eth0",
 		Args:    session.Arguments("IP", "INTERFACE"),
@@ -61,7 +59,7 @@ func deleteNeighbor(o *session.Options) *cobra.Command {
 
 func neighborKind() session.Kind[v1.NeighborList, v1.Neighbor] {
 	return session.Kind[v1.NeighborList, v1.Neighbor]{
-		Word: "neighbor", Aliases: neighborAliases(),
+		Word: "neighbor", Aliases: kinds.Neighbor().Aliases,
 		Shows:     session.Help{Short: "Show neighbors with a known MAC address, configured or resolved", Example: "  loxicmd get neighbor"},
 		Describes: session.Help{Short: "Show a neighbor in full, with its status and events", Example: "  loxicmd describe neighbor"},
 		Key:       "neighborAttr", Object: "neighbor", Ask: (*v1.Client).GetNeighbors,

@@ -10,11 +10,9 @@ import (
 
 	v1 "loxilb/api/v1"
 	"loxilb/internal/cli/session"
+	"loxilb/internal/kinds"
 	"loxilb/internal/lb/netobj"
 )
-
-// vlanMemberAliases are the contract's.
-func vlanMemberAliases() []string { return []string{"vlanMember", "vlan-member", "vlan_member"} }
 
 func createVLAN(o *session.Options) *cobra.Command {
 	return &cobra.Command{
@@ -63,7 +61,7 @@ func createVLANMember(o *session.Options) *cobra.Command {
 	var tagged, force bool
 	cmd := &cobra.Command{
 		Use:     "vlanmember VID INTERFACE",
-		Aliases: vlanMemberAliases(),
+		Aliases: kinds.VLANMember().Aliases,
 		Short:   "Add an interface to a VLAN",
 		Long: "Adds an interface to the bridge of a VLAN: untagged, or with --tagged the frames that carry the\n" +
 			"VLAN's tag. Tagged members use an interface eth0.100 on top, which needs the kernel module\n" +
@@ -89,7 +87,7 @@ func deleteVLANMember(o *session.Options) *cobra.Command {
 	var tagged bool
 	cmd := &cobra.Command{
 		Use:     "vlanmember VID INTERFACE",
-		Aliases: vlanMemberAliases(),
+		Aliases: kinds.VLANMember().Aliases,
 		Short:   "Remove an interface from a VLAN",
 		Example: "  loxicmd delete vlanmember 100 eth0 --tagged",
 		Args:    session.Arguments("VID", "INTERFACE"),

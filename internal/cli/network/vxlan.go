@@ -9,11 +9,9 @@ import (
 
 	v1 "loxilb/api/v1"
 	"loxilb/internal/cli/session"
+	"loxilb/internal/kinds"
 	"loxilb/internal/lb/netobj"
 )
-
-// vxlanPeerAliases are the contract's.
-func vxlanPeerAliases() []string { return []string{"vxlanPeer", "vxlan-peer", "vxlan_peer"} }
 
 func createVXLAN(o *session.Options) *cobra.Command {
 	return &cobra.Command{
@@ -63,7 +61,7 @@ func deleteVXLAN(o *session.Options) *cobra.Command {
 func createVXLANPeer(o *session.Options) *cobra.Command {
 	return &cobra.Command{
 		Use:     "vxlanpeer VNI IP",
-		Aliases: vxlanPeerAliases(),
+		Aliases: kinds.VXLANPeer().Aliases,
 		Short:   "Add a peer to a VXLAN tunnel",
 		Long:    "Adds a peer that receives the tunnel's broadcast, multicast and unknown unicast frames.",
 		Example: "  loxicmd create vxlanpeer 78 192.168.0.2",
@@ -83,7 +81,7 @@ func createVXLANPeer(o *session.Options) *cobra.Command {
 func deleteVXLANPeer(o *session.Options) *cobra.Command {
 	return &cobra.Command{
 		Use:     "vxlanpeer VNI IP",
-		Aliases: vxlanPeerAliases(),
+		Aliases: kinds.VXLANPeer().Aliases,
 		Short:   "Remove a peer from a VXLAN tunnel",
 		Example: "  loxicmd delete vxlanpeer 78 192.168.0.2",
 		Args:    session.Arguments("VNI", "IP"),

@@ -11,6 +11,7 @@ import (
 
 	v1 "loxilb/api/v1"
 	"loxilb/internal/cli/session"
+	"loxilb/internal/kinds"
 	"loxilb/internal/lb"
 )
 
@@ -19,7 +20,7 @@ func drainEndpoint(o *session.Options) *cobra.Command {
 	var rate int
 	cmd := &cobra.Command{
 		Use:     "endpoint IP[:PORT]",
-		Aliases: endpointAliases(),
+		Aliases: kinds.Endpoint().Aliases,
 		Short:   "Drain an endpoint: stop sending it new connections of any service",
 		Long: "Stops sending new connections of any service to an endpoint, or to all ports of an address.\n" +
 			"Existing connections continue. At the deadline, remaining connections are reset gradually on\n" +
@@ -52,7 +53,7 @@ func drainEndpoint(o *session.Options) *cobra.Command {
 func undrainEndpoint(o *session.Options) *cobra.Command {
 	return &cobra.Command{
 		Use:     "endpoint IP[:PORT]",
-		Aliases: endpointAliases(),
+		Aliases: kinds.Endpoint().Aliases,
 		Short:   "Send new connections to a drained endpoint again",
 		Example: "  loxicmd undrain endpoint 31.31.31.1:5001",
 		Args:    session.Exactly("the endpoint as it was drained, as in: loxicmd undrain endpoint 31.31.31.1:5001"),

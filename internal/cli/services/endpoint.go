@@ -14,11 +14,9 @@ import (
 
 	v1 "loxilb/api/v1"
 	"loxilb/internal/cli/session"
+	"loxilb/internal/kinds"
 	"loxilb/internal/lb"
 )
-
-// endpointAliases are the contract's.
-func endpointAliases() []string { return []string{"ep", "Endpoint", "endpoints"} }
 
 // endpointFlags are the flags of create endpoint.
 type endpointFlags struct {
@@ -32,7 +30,7 @@ func createEndpoint(o *session.Options) *cobra.Command {
 	f := &endpointFlags{FieldFlags: session.NewFieldFlags[lb.EndpointProbe, v1.EndpointProbe](lb.EndpointProbeFields())}
 	cmd := &cobra.Command{
 		Use:     "endpoint IP",
-		Aliases: endpointAliases(),
+		Aliases: kinds.Endpoint().Aliases,
 		Short:   "Probe an address, or report the state of a service's endpoint",
 		Long: "Probes an address, whether or not it is an endpoint of a service. If a monitored service has a\n" +
 			"probe of the same name, such as 10.0.0.1_tcp_8080, this probe replaces it. The default probe is\n" +
@@ -87,7 +85,7 @@ func deleteEndpoint(o *session.Options) *cobra.Command {
 	var port uint16
 	cmd := &cobra.Command{
 		Use:     "endpoint IP",
-		Aliases: endpointAliases(),
+		Aliases: kinds.Endpoint().Aliases,
 		Short:   "Delete a probe made by create endpoint",
 		Long: "Deletes a probe made by create endpoint. Endpoints of a monitored service are still probed as\n" +
 			"the service configures it.",
@@ -114,7 +112,7 @@ func deleteEndpoint(o *session.Options) *cobra.Command {
 
 func endpointKind(o *session.Options) session.Kind[v1.EndpointProbeList, v1.EndpointProbe] {
 	return session.Kind[v1.EndpointProbeList, v1.EndpointProbe]{
-		Word: "endpoint", Aliases: endpointAliases(),
+		Word: "endpoint", Aliases: kinds.Endpoint().Aliases,
 		Describes: session.Help{Short: "Show an endpoint in full, with its probe, services, status and events", Example: "  loxicmd describe endpoint 10.0.0.1"},
 		Key:       "Attr", Hint: ": give its address, or its name such as 10.0.0.1_tcp_8080",
 		Served: true, Named: []string{"name", "hostName"},

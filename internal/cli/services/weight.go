@@ -9,6 +9,7 @@ import (
 
 	v1 "loxilb/api/v1"
 	"loxilb/internal/cli/session"
+	"loxilb/internal/kinds"
 	"loxilb/internal/lb"
 )
 
@@ -17,7 +18,7 @@ func setEndpoint(o *session.Options) *cobra.Command {
 	body := v1.EndpointWeight{}
 	cmd := &cobra.Command{
 		Use:     "endpoint IP[:PORT]",
-		Aliases: endpointAliases(),
+		Aliases: kinds.Endpoint().Aliases,
 		Short:   "Change the weight of an endpoint in all its services",
 		Long: "Changes the weight of an endpoint, or of all ports of an address: in all services that contain\n" +
 			"it, in services with one name, or in one service. Connections are not disturbed.",

@@ -12,12 +12,10 @@ import (
 
 	v1 "loxilb/api/v1"
 	"loxilb/internal/cli/session"
+	"loxilb/internal/kinds"
 	"loxilb/internal/lb"
 	"loxilb/internal/lb/policy"
 )
-
-// firewallAliases are the contract's.
-func firewallAliases() []string { return []string{"fw", "firewalls", "Firewall"} }
 
 // ruleFlagHelp explains --firewallRule.
 func ruleFlagHelp() string {
@@ -38,7 +36,7 @@ func createFirewall(o *session.Options) *cobra.Command {
 	f := &firewallFlags{}
 	cmd := &cobra.Command{
 		Use:     "firewall",
-		Aliases: firewallAliases(),
+		Aliases: kinds.Rule().Aliases,
 		Short:   "Create a firewall rule: allow, drop, trap, redirect, mark or SNAT packets",
 		Long: "Creates a firewall rule, or changes the action of the rule with these keys. New connections are\n" +
 			"decided by the matching rule with the highest preference. At equal preference, the more specific\n" +
@@ -126,7 +124,7 @@ func deleteFirewall(o *session.Options) *cobra.Command {
 	var force bool
 	cmd := &cobra.Command{
 		Use:     "firewall",
-		Aliases: firewallAliases(),
+		Aliases: kinds.Rule().Aliases,
 		Short:   "Delete a firewall rule, or all of them",
 		Example: "  loxicmd delete firewall --firewallRule=sourceIP:1.2.3.0/24,preference:200\n  loxicmd delete fw --all",
 		Args:    cobra.NoArgs,
@@ -198,7 +196,7 @@ func deleteFirewallParams(a *v1.FirewallArguments) *v1.DeleteFirewallRuleParams 
 
 func firewallKind(o *session.Options) session.Kind[v1.FirewallList, v1.FirewallRule] {
 	return session.Kind[v1.FirewallList, v1.FirewallRule]{
-		Word: "firewall", Aliases: firewallAliases(),
+		Word: "firewall", Aliases: kinds.Rule().Aliases,
 		Shows:     session.Help{Short: "Show firewall rules in order of evaluation; -o wide shows their counters", Example: "  loxicmd get firewall\n  loxicmd get fw -o wide"},
 		Describes: session.Help{Short: "Show a firewall rule in full, with its status and events", Example: "  loxicmd describe firewall"},
 		Key:       "fwAttr", Object: "firewall", Ask: (*v1.Client).GetFirewallRules,

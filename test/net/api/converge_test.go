@@ -45,12 +45,12 @@ func TestSavedIsNoChange(t *testing.T) {
 	}
 	saved := save()
 	for _, k := range manifest.Kinds() {
-		switch k.Name {
+		switch k.Document {
 		case manifest.Session, manifest.SessionULCL, manifest.BFD: // not supported: answered by 501
 			continue
 		}
-		if !strings.Contains(saved, "kind: "+k.Name+"\n") {
-			t.Errorf("no object of the kind %s was saved:\n%s", k.Name, saved)
+		if !strings.Contains(saved, "kind: "+k.Document+"\n") {
+			t.Errorf("no object of the kind %s was saved:\n%s", k.Document, saved)
 		}
 	}
 	for _, words := range []string{"mode: default", "select: hash", "attachment: service", "type: span", "type: trTCM"} {
