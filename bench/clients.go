@@ -201,8 +201,8 @@ func exchangeByte(conn net.Conn) error {
 	return err
 }
 
-// attempt does something and prints how that went. What the end of the program cut short counts as far
-// as it came.
+// attempt does something and prints how that went. What the end of the program cut short counts as
+// far as it came.
 func (c *clients) attempt(ctx context.Context, kind string, do func() error) error {
 	start := time.Now()
 	err := do()

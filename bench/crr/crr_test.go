@@ -39,8 +39,8 @@ func TestExchange(t *testing.T) {
 		if r.Errors > 0 || r.Exchanges == 0 || uint64(r.Exchanges) != exchanges {
 			t.Errorf("keep %v: %+v, the server answered %d", keep, r, exchanges)
 		}
-		// The connection that tests whether the server is up may be accepted late. On a busy machine, a
-		// stream may begin only after the end of the measurement.
+		// The connection that tests whether the server is up may be accepted late. On a busy
+		// machine, a stream may begin only after the end of the measurement.
 		fewest, most := exchanges, exchanges+1
 		if keep {
 			fewest, most = 1, 3+1

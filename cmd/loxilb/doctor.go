@@ -93,8 +93,8 @@ func (p *daemon) down() (list []doctor.Down) {
 	return list
 }
 
-// unprobed are endpoints in state unprobed, of services with handshakes: nobody has checked them, and no handshake has
-// failed.
+// unprobed are endpoints in state unprobed, of services with handshakes: nobody has checked them,
+// and no handshake has failed.
 func (p *daemon) unprobed() (list []doctor.Unprobed) {
 	now := p.state.Snapshot()
 	drains := servicestate.DrainsOf(p.state.Drains.All(now))

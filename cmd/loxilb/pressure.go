@@ -91,10 +91,10 @@ func (w *pressureWatch) update(p report.Pressure, now time.Time) {
 	}
 }
 
-// isPressure reports whether there is pressure worth telling: three quarters of the share of a service
-// are used, or more of the table than half, from which on closed connections give way, or seven
-// eighths of a pool of source ports. What is left of a flood is a quarter of the share, and stays
-// for a minute: so an end takes less than a beginning.
+// isPressure reports whether there is pressure worth telling: three quarters of the share of a
+// service are used, or more of the table than half, from which on closed connections give way, or
+// seven eighths of a pool of source ports. What is left of a flood is a quarter of the share, and
+// stays for a minute: so an end takes less than a beginning.
 func isPressure(p *report.Pressure, before bool) bool {
 	const parts = 16 // of the share of all services
 	least := int64(6)

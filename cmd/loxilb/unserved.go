@@ -114,8 +114,8 @@ func (w *unservedWatch) check() {
 	w.reported, w.seen = reported, seen
 }
 
-// reportedState returns the state as it is reported: empty if the service serves clients. Connections
-// that end make a draining service drained: no news.
+// reportedState returns the state as it is reported: empty if the service serves clients.
+// Connections that end make a draining service drained: no news.
 func reportedState(s servicestate.State) servicestate.State {
 	switch {
 	case s.Serves():

@@ -31,8 +31,8 @@ type Network interface {
 	Do(func() error) error
 }
 
-// Owner adds VIPs to the kernel: a *netdev.VIPOwner. All methods are idempotent, and return the VIPs
-// that failed.
+// Owner adds VIPs to the kernel: a *netdev.VIPOwner. All methods are idempotent, and return the
+// VIPs that failed.
 type Owner interface {
 	Set(ctx context.Context, vips []netip.Addr) map[netip.Addr]error
 	Add(ctx context.Context, vips ...netip.Addr) map[netip.Addr]error

@@ -215,7 +215,8 @@ func TestAnnounce(t *testing.T) {
 		})
 	}
 
-	// Three times each, and only on the link. The last VIP marks the end, as frames keep their order.
+	// Three times each, and only on the link. The last VIP marks the end, as frames keep their
+	// order.
 	if failed := l.announce.Add(t.Context(), vips("10.1.0.51", "10.1.0.50")...); failed != nil {
 		t.Fatal(failed)
 	}

@@ -41,8 +41,8 @@ func boot(t testing.TB, base string, host *netnstest.Host) *machine {
 	m.overlay(base)
 	nspawn := exec.Command("systemd-nspawn", "--quiet", "--directory="+m.root, "--boot", "--register=no", "--keep-unit", "--console=pipe", "--machine="+host.Namespace,
 		"--network-namespace-path="+host.Path(), "--capability=all", "--system-call-filter=bpf perf_event_open", "--bind=/sys/fs/bpf", "--bind-ro="+packages())
-	// systemd of Debian 13 boots with cgroup v2 only; sysctls of the network are as writable as on a
-	// real machine
+	// systemd of Debian 13 boots with cgroup v2 only; sysctls of the network are as writable as on
+	// a real machine
 	nspawn.Env = append(os.Environ(), "SYSTEMD_NSPAWN_UNIFIED_HIERARCHY=1", "SYSTEMD_NSPAWN_API_VFS_WRITABLE=network")
 	nspawn.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 	var console bytes.Buffer

@@ -54,7 +54,8 @@ func TestKubeServices(t *testing.T) {
 			if w := call("POST", httpapi.BaseURL+"/config/loadbalancer", tc.body); !apitest.KubeChanged(w) {
 				t.Fatalf("POST %s: %d %s", tc.body, w.Code, w.Body)
 			}
-			// The same requests after a restart of kube-loxilb: an error with the word "exist" is success.
+			// The same requests after a restart of kube-loxilb: an error with the word "exist" is
+			// success.
 			if w := call("POST", httpapi.BaseURL+"/config/loadbalancer", tc.body); !apitest.KubeChanged(w) && !strings.Contains(w.Body.String(), "exist") {
 				t.Errorf("POST again: %d %s", w.Code, w.Body)
 			}

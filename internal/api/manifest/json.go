@@ -147,8 +147,8 @@ func fold(name string) string {
 	}, name)
 }
 
-// duplicateKey finds a property that an object has twice, and where the second one ends; -1: there is
-// none. Of two the decoder would take the last, and the other would be lost.
+// duplicateKey finds a property that an object has twice, and where the second one ends; -1: there
+// is none. Of two the decoder would take the last, and the other would be lost.
 func duplicateKey(raw []byte) (name string, offset int) {
 	type open struct {
 		names map[string]bool // nil: a list

@@ -84,8 +84,8 @@ func refusedColumn() column {
 	return column{title: "REFUSED", width: 7, value: func(l *line) string { return short(float64(l.refused)) }}
 }
 
-// visibleColumns returns the columns for the last update: refused clients only if there were any. On a
-// narrow screen they replace repeated SYNs.
+// visibleColumns returns the columns for the last update: refused clients only if there were any.
+// On a narrow screen they replace repeated SYNs.
 func (v *view) visibleColumns() []column {
 	all := columns()
 	if !v.refusing {

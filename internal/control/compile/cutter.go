@@ -129,7 +129,8 @@ func (k *cutter) sampleWide(ids []uint16, c cut, at *regions) {
 	k.steps += len(ids)
 }
 
-// exceedsSpread reports whether a cut puts rules in more children than it may, by all rules of a list.
+// exceedsSpread reports whether a cut puts rules in more children than it may, by all rules of a
+// list.
 func (k *cutter) exceedsSpread(ids []uint16, c cut, at *regions) bool {
 	k.clipAll(ids, c.word, at[c.word])
 	all, _ := k.weigh(c, 1)

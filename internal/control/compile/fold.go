@@ -92,8 +92,8 @@ func (n *node) groups() (groups []group, whole bool) {
 	return groups, true
 }
 
-// addInner adds the endpoints of an inner service, as packets to e reach them, except those that the
-// service could not have itself.
+// addInner adds the endpoints of an inner service, as packets to e reach them, except those that
+// the service could not have itself.
 func (n *node) addInner(g *group, inner *node, e lb.Endpoint) {
 	for _, b := range inner.resolved.Endpoints {
 		share := unit(&inner.resolved, b)

@@ -22,9 +22,9 @@ const (
 	placesOfLightest = 16
 )
 
-// MaglevSize returns how many places the table of these nodes has. Sizes are primes, so that every step
-// is a walk over all places, and each is about twice the one before: only a change that asks for
-// the next one lays the table out anew, and moves nearly every flow. The largest is the largest
+// MaglevSize returns how many places the table of these nodes has. Sizes are primes, so that every
+// step is a walk over all places, and each is about twice the one before: only a change that asks
+// for the next one lays the table out anew, and moves nearly every flow. The largest is the largest
 // prime that fits into a segment of the slots map.
 //
 // A single node has one place. Nodes without weight count as nodes, so that a node that is emptied
@@ -57,10 +57,10 @@ func MaglevSize(nodes []MaglevNode) int {
 	return sizes[len(sizes)-1]
 }
 
-// MaglevTable assigns each of MaglevSize(nodes) places to a node: the index into nodes. It depends only on the
-// names, the weights and the seed, not on the order of the nodes. Every node with a weight has a
-// place, as long as there are places; the shares match the weights to within one place each.
-// Without any weight the table is empty.
+// MaglevTable assigns each of MaglevSize(nodes) places to a node: the index into nodes. It depends
+// only on the names, the weights and the seed, not on the order of the nodes. Every node with a
+// weight has a place, as long as there are places; the shares match the weights to within one place
+// each. Without any weight the table is empty.
 //
 // It is a table of consistent hashing: a flow's hash, modulo the size of the table, finds its node,
 // and when a node is added or removed, hardly any other place changes. It follows section 3.4 of

@@ -63,8 +63,8 @@ func scale(weights []uint32) ([]uint32, int) {
 	return scaleToSlots(out, sum), maxSlots
 }
 
-// scaleToSlots gives each weight its share of maxSlots places: at least one if it is not zero, the rest
-// by the largest remainder.
+// scaleToSlots gives each weight its share of maxSlots places: at least one if it is not zero, the
+// rest by the largest remainder.
 func scaleToSlots(weights []uint32, sum uint64) []uint32 {
 	out := make([]uint32, len(weights))
 	left := maxSlots
@@ -88,7 +88,8 @@ func step(left int) int {
 	return -1
 }
 
-// largestGap returns the endpoint whose places fall shortest of its share (short), or exceed it most.
+// largestGap returns the endpoint whose places fall shortest of its share (short), or exceed it
+// most.
 func largestGap(weights, have []uint32, sum uint64, short bool) int {
 	best, bestGap := -1, int64(0)
 	for i, w := range weights {

@@ -62,8 +62,8 @@ func (u *users) remove(service *lb.Service) {
 	}
 }
 
-// newVIPUsers lists, for VIPs that a change adds, the services that had them as endpoints already. It
-// costs a walk over all services if an endpoint has such an address.
+// newVIPUsers lists, for VIPs that a change adds, the services that had them as endpoints already.
+// It costs a walk over all services if an endpoint has such an address.
 func (u *users) newVIPUsers(before, after Snapshot, changed []lb.Key) map[netip.Addr][]lb.Key {
 	var fresh map[netip.Addr][]lb.Key
 	for _, k := range changed {

@@ -46,8 +46,8 @@ func secondaryTaken(k, other lb.Key) error {
 		"an address on which no other service has these ports, protocol and mark")
 }
 
-// conflict finds another service than self that has k at a secondary VIP, or a range that overlaps k's
-// ports at any VIP.
+// conflict finds another service than self that has k at a secondary VIP, or a range that overlaps
+// k's ports at any VIP.
 func (s *Services) conflict(v store.View, k, self lb.Key) (lb.Key, bool) {
 	if k.PortMax == 0 && s.isUnused(v, secondaryTotal) {
 		return lb.Key{}, false

@@ -251,8 +251,8 @@ func (s *Services) exactly(v store.View, k lb.Key) (lb.Service, bool) {
 	return lb.Service{}, false
 }
 
-// isUnused reports whether a total of a snapshot is 0, which saves lookups for unused features. For a
-// transaction it is unknown.
+// isUnused reports whether a total of a snapshot is 0, which saves lookups for unused features. For
+// a transaction it is unknown.
 func (s *Services) isUnused(v store.View, total int) bool {
 	at, ok := v.(*store.Snapshot)
 	return ok && s.Total(at, total) == 0

@@ -204,8 +204,8 @@ func (x *index) dependents(snapshot *store.Snapshot, services *desired.Services,
 	return more
 }
 
-// endpointVIPs returns the VIPs that the services of these keys have or had, and that are an endpoint of
-// some service.
+// endpointVIPs returns the VIPs that the services of these keys have or had, and that are an
+// endpoint of some service.
 func (x *index) endpointVIPs(snapshot *store.Snapshot, services *desired.Services, keys []lb.Key) map[netip.Addr]bool {
 	vips := map[netip.Addr]bool{}
 	add := func(list ...netip.Addr) {

@@ -173,8 +173,8 @@ func (l *Loop[K]) Run(ctx context.Context) {
 	}
 }
 
-// betweenPasses calls f between two passes, when nothing is half done: f may read all that Apply writes.
-// An error: ctx has ended before.
+// betweenPasses calls f between two passes, when nothing is half done: f may read all that Apply
+// writes. An error: ctx has ended before.
 func (l *Loop[K]) betweenPasses(ctx context.Context, f func()) error {
 	done := make(chan struct{})
 	select {

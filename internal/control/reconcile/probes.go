@@ -168,8 +168,8 @@ func (p *probes) setObject(name string, e *lb.EndpointProbe) []lb.Key {
 	return moved
 }
 
-// applyRequests applies the requested probes to the prober atomically. What a pass removes and adds again
-// does not change, and no reader sees an endpoint without its service.
+// applyRequests applies the requested probes to the prober atomically. What a pass removes and adds
+// again does not change, and no reader sees an endpoint without its service.
 func (p *probes) applyRequests() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

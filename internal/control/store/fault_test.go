@@ -27,8 +27,8 @@ type trial struct {
 	t     *testing.T
 	files *memFiles
 	store *Store
-	// confirmed is the state that is certainly on disk. A commit that failed may be there too, until
-	// another is confirmed: then the state is one of attempts.
+	// confirmed is the state that is certainly on disk. A commit that failed may be there too,
+	// until another is confirmed: then the state is one of attempts.
 	confirmed string
 	attempts  []string
 	losses    int

@@ -61,8 +61,8 @@ func TestLockOfSharedDirectory(t *testing.T) {
 		if err := other.Close(); err != nil {
 			t.Error(err)
 		}
-		// A second daemon could find the directory closed, or without files of others, and is refused
-		// nevertheless.
+		// A second daemon could find the directory closed, or without files of others, and is
+		// refused nevertheless.
 		for _, name := range names {
 			if err := os.Remove(filepath.Join(dir, name)); err != nil {
 				t.Fatal(err)

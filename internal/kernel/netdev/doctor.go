@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// doctorEvery and doctorGap bound how often to look for problems: at once after a change, but never twice
-	// within the gap, as it costs a walk over all VIPs and endpoints.
+	// doctorEvery and doctorGap bound how often to look for problems: at once after a change, but
+	// never twice within the gap, as it costs a walk over all VIPs and endpoints.
 	doctorEvery = 10 * time.Second
 	doctorGap   = time.Second
 	// ProblemsShown bounds the problems of one sort.
@@ -124,8 +124,8 @@ func (d *Doctor) compare(now []Problem) (appeared, gone []Problem) {
 	return appeared, gone
 }
 
-// BoundedProblems sorts problems of one sort and truncates them; kind is their subject, and sort names
-// them. total is their number; list has at least the first Shown.
+// BoundedProblems sorts problems of one sort and truncates them; kind is their subject, and sort
+// names them. total is their number; list has at least the first Shown.
 func BoundedProblems(list []Problem, total int, kind, sort string) []Problem {
 	slices.SortFunc(list, func(a, b Problem) int { return cmp.Compare(a.What, b.What) })
 	if total <= ProblemsShown {

@@ -30,8 +30,8 @@ const (
 	reopenWait = time.Second
 )
 
-// followIPsec calls changed whenever policies of a namespace may have changed, until ctx ends, and once
-// at its start. It returns at once if the kernel has no IPsec.
+// followIPsec calls changed whenever policies of a namespace may have changed, until ctx ends, and
+// once at its start. It returns at once if the kernel has no IPsec.
 func followIPsec(ctx context.Context, ns *netlink.Namespace, changed func()) {
 	for ctx.Err() == nil {
 		s, err := ns.SubscribeIPsec(followBuffer, groupExpire, groupPolicy)
@@ -66,8 +66,8 @@ func receivePolicies(ctx context.Context, s *netlink.Subscription, changed func(
 	}
 }
 
-// readIPsec lists the policies of a namespace that may match balanced packets, in the kernel's order. A
-// kernel without IPsec has none.
+// readIPsec lists the policies of a namespace that may match balanced packets, in the kernel's
+// order. A kernel without IPsec has none.
 func readIPsec(ns *netlink.Namespace) ([]IPsecPolicy, error) {
 	conn, err := ns.DialIPsec()
 	if errors.Is(err, unix.EPROTONOSUPPORT) {
@@ -204,9 +204,9 @@ func allAddresses(forward bool) []IPsecPolicy {
 	return out
 }
 
-// parsePolicy parses a policy. Not ok: it matches no balanced packet. A policy by mark is for packets
-// with that mark, and balanced packets are looked up without one; a policy with an interface id is
-// for packets that leave by an xfrm interface.
+// parsePolicy parses a policy. Not ok: it matches no balanced packet. A policy by mark is for
+// packets with that mark, and balanced packets are looked up without one; a policy with an
+// interface id is for packets that leave by an xfrm interface.
 func parsePolicy(body []byte) (p IPsecPolicy, ok bool) {
 	if len(body) < policyBytes {
 		return IPsecPolicy{}, false

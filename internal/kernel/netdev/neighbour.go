@@ -55,12 +55,12 @@ type neighbourKernel interface {
 	Close() error
 }
 
-// NeighbourKeeper keeps the next hops of endpoints resolved. The kernel never sends to them, the data path
-// does, so they would go stale and away. We make them managed neighbours (NTF_EXT_MANAGED), which
-// the kernel resolves and confirms by itself, also after this process ended; NTF_EXT_LEARNED beside
-// it keeps them out of the garbage collector's limits (1,024 neighbours by default). The road not
-// taken, to poke neighbours (NTF_USE) every few seconds, ends with the process. No packet but the
-// kernel's own ARP and neighbour solicitations is sent.
+// NeighbourKeeper keeps the next hops of endpoints resolved. The kernel never sends to them, the
+// data path does, so they would go stale and away. We make them managed neighbours
+// (NTF_EXT_MANAGED), which the kernel resolves and confirms by itself, also after this process
+// ended; NTF_EXT_LEARNED beside it keeps them out of the garbage collector's limits (1,024
+// neighbours by default). The road not taken, to poke neighbours (NTF_USE) every few seconds, ends
+// with the process. No packet but the kernel's own ARP and neighbour solicitations is sent.
 type NeighbourKeeper struct {
 	mirror  *mirror.Mirror
 	changed func() // called when the result of Problems may have changed
@@ -76,8 +76,8 @@ type NeighbourKeeper struct {
 	conn   neighbourKernel                  // of Run alone
 }
 
-// newNeighbourKeeper makes a keeper without endpoints. changed is called when the result of Problems may have
-// changed.
+// newNeighbourKeeper makes a keeper without endpoints. changed is called when the result of
+// Problems may have changed.
 func newNeighbourKeeper(ns *netlink.Namespace, m *mirror.Mirror, changed func(), log *slog.Logger) (*NeighbourKeeper, error) {
 	conn, err := ns.Dial()
 	if err != nil {
@@ -299,8 +299,8 @@ func (k *NeighbourKeeper) difference() (start, stop []mirror.Hop) {
 	return start, stop
 }
 
-// chooseNeighbours returns all of the hops, or limit of them if they are more: first those that are managed
-// already, since each call would start and stop thousands otherwise.
+// chooseNeighbours returns all of the hops, or limit of them if they are more: first those that are
+// managed already, since each call would start and stop thousands otherwise.
 func chooseNeighbours(hops iter.Seq[mirror.Hop], limit int, managed func(mirror.Hop) bool) map[mirror.Hop]struct{} {
 	chosen := map[mirror.Hop]struct{}{}
 	for h := range hops {

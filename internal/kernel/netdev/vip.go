@@ -22,8 +22,8 @@ import (
 // addresses) is an address as long as that is cheap.
 const addressesOnLo = 1024
 
-// VIPOwner puts VIPs into the kernel: as /32 or /128 on lo and, where the kernel would not answer ARP
-// or neighbour discovery for an address of lo, on the link of the connected network too.
+// VIPOwner puts VIPs into the kernel: as /32 or /128 on lo and, where the kernel would not answer
+// ARP or neighbour discovery for an address of lo, on the link of the connected network too.
 //
 // A VIP that is local without us is left alone. What is ours carries OwnProtocol in the kernel,
 // stays when the process ends, and is found again by the next one. All methods may be called from
@@ -58,8 +58,8 @@ type place struct {
 	route bool // a local route instead of an address
 }
 
-// newVIPOwner finds the VIPs that an earlier process left. changed is called when what Problems returns may
-// have changed.
+// newVIPOwner finds the VIPs that an earlier process left. changed is called when what Problems
+// returns may have changed.
 func newVIPOwner(ns *netlink.Namespace, m *mirror.Mirror, settings Settings, changed func()) (*VIPOwner, error) {
 	conn, err := ns.Dial()
 	if err != nil {

@@ -92,8 +92,8 @@ func notAdded(vip netip.Addr, link string, err error) Problem {
 	}
 }
 
-// removeAll removes each step's VIP from its place, and notes those that fail in failed; one that is
-// gone already is fine. The returned error is about all of them.
+// removeAll removes each step's VIP from its place, and notes those that fail in failed; one that
+// is gone already is fine. The returned error is about all of them.
 func (o *VIPOwner) removeAll(ctx context.Context, steps []vipStep, failed map[netip.Addr]error) error {
 	requests := make([]*netlink.Request, len(steps))
 	for i, s := range steps {

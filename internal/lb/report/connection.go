@@ -104,8 +104,8 @@ type Omitted struct {
 	Lost    uint64 // events for which there was no room at all
 }
 
-// ConnectionQuery selects connections for a search, as far as the data path can leave out others: the result
-// may include some of those, too. The zero value selects all.
+// ConnectionQuery selects connections for a search, as far as the data path can leave out others:
+// the result may include some of those, too. The zero value selects all.
 type ConnectionQuery struct {
 	Client   netip.Prefix                                 // zero: any
 	VIP      netip.Addr                                   // destination of the client; zero: any

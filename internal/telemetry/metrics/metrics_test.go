@@ -295,8 +295,8 @@ func TestNativeHistograms(t *testing.T) {
 			if h.GetSchema() != 0 || count != h.GetSampleCount() || count%5 != 0 || int(h.GetPositiveSpan()[0].GetLength()) != len(h.GetPositiveDelta()) {
 				t.Errorf("%s: %v", f.GetName(), h)
 			}
-			// a tick is 4 ms: less than one is below 2^-8 s, and one or more but less than two is below 2^-7
-			// s
+			// a tick is 4 ms: less than one is below 2^-8 s, and one or more but less than two is
+			// below 2^-7 s
 			if h.GetZeroThreshold() != 1.0/256 || h.GetPositiveSpan()[0].GetOffset() != -7 || h.GetPositiveDelta()[0] != int64(h.GetZeroCount()/3) {
 				t.Errorf("%s: %v", f.GetName(), h)
 			}

@@ -22,8 +22,8 @@ func TestRoom(t *testing.T) {
 	r.ServeNames()
 	a := apiOf(r)
 	// 33.5 MB with two CPUs: 4 for the services' counters of refused clients (adr/0081), 4 for the
-	// empty table of the times when connections of removed endpoints end, and 1 for the outcomes and
-	// samples by which endpoints are judged. Little of it is per CPU.
+	// empty table of the times when connections of removed endpoints end, and 1 for the outcomes
+	// and samples by which endpoints are judged. Little of it is per CPU.
 	if size := mapMemory(r); size > 35<<10 {
 		t.Errorf("the maps of an idle daemon take %d kB in the kernel, want at most 35 MB", size)
 	}

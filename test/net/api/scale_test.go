@@ -277,8 +277,8 @@ func restartBig(t *testing.T, r *rig.Rig) {
 			default:
 			}
 			asked++
-			// its own port: one that a connection to another service has just closed may still be taken at
-			// ep1, and the next endpoint does not exist
+			// its own port: one that a connection to another service has just closed may still be
+			// taken at ep1, and the next endpoint does not exist
 			if who, err := askFrom(r, 10000+n, rig.Join(bigVIP(n).String(), 80)); err != nil || !strings.HasPrefix(who, "ep1") {
 				t.Errorf("request %d while the daemon restarts: %q, %v", asked, who, err)
 				return

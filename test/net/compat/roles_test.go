@@ -214,7 +214,8 @@ func TestKeepalived(t *testing.T) {
 		t.Errorf("two backups, and .%s answers for %s", own, pairVIP4)
 	}
 
-	// One node gets its role by the command line, the other as the contract's documentation describes.
+	// One node gets its role by the command line, the other as the contract's documentation
+	// describes.
 	keeper := a.keepalived(150, rig.Program("loxicmd")+` set hastate "$3"`)
 	b.keepalived(100, `curl -sS -X POST http://127.0.0.1:11111/netlox/v1/config/cistate -H "Content-Type: application/json" `+
 		`-d "{\"instance\":\"default\",\"state\":\"$3\",\"vip\":\"0.0.0.0\"}"`)

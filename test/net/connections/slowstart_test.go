@@ -42,7 +42,8 @@ func TestSlowStart(t *testing.T) {
 	})
 	r.Loxicmd("undrain endpoint 31.31.31.1")
 	start := time.Now()
-	// atMost holds on a busy machine too: the weight grows with time, compared with two full weights.
+	// atMost holds on a busy machine too: the weight grows with time, compared with two full
+	// weights.
 	atMost := func(when string) {
 		t.Helper()
 		n, grown := share(21), min(1, max(0.1, time.Since(start).Seconds()/slow.Seconds()))

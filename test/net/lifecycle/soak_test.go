@@ -26,8 +26,8 @@ const (
 	soakFlag = "soak"
 	// churnedPorts is the number of ports of services that come and go, from firstChurned on.
 	firstChurned, churnedPorts = 1000, 20
-	// memoryGrowth is how much more memory a daemon may use after the churn: the events and versions
-	// that it keeps are bounded.
+	// memoryGrowth is how much more memory a daemon may use after the churn: the events and
+	// versions that it keeps are bounded.
 	memoryGrowth = 24 << 20
 	// settling is how long it may take until connections time out and memory returns to the kernel.
 	settling = time.Minute

@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// heldThrough is the number of connections through the changed service, heldBeside the number of
-	// routed connections to each endpoint.
+	// heldThrough is the number of connections through the changed service, heldBeside the number
+	// of routed connections to each endpoint.
 	heldThrough, heldBeside = 100, 33
 	besidePort              = 8
 	// longestGap is the longest time that a byte may take.

@@ -123,7 +123,8 @@ func TestEchoModes(t *testing.T) {
 		{rig.VIP4, "0.0.0.0", "100.100.100.254", "31.31.31.1"}, {rig.VIP6, "::", "2001:db8:100::fe", "[2001:db8:31::1]"},
 	} {
 		for _, to := range []struct{ vip, mode, pinged, identifier string }{
-			// Another identifier avoids connections of the previous service that have not ended yet.
+			// Another identifier avoids connections of the previous service that have not ended
+			// yet.
 			{f.vip, "onearm", f.vip, "4000"}, {f.vip, "fullnat", f.vip, "4001"}, {f.any, "hostonearm", f.host, "4002"},
 		} {
 			r.Loxicmd("create lb %s --icmp --endpoints=%s:1 --mode=%s", to.vip, f.endpoint, to.mode)

@@ -85,8 +85,8 @@ func TestStreamEvents(t *testing.T) {
 	if got := objects.Next(t); got != "id: 4 event: object service mine" {
 		t.Errorf("%q", got)
 	}
-	// A client that reconnects gets the events that it missed; one with a number of an earlier daemon
-	// gets all.
+	// A client that reconnects gets the events that it missed; one with a number of an earlier
+	// daemon gets all.
 	for id, want := range map[string]string{"2": "id: 3 event: object service other", "0": "id: 1 event: object service before", "99": "id: 1 event: object service before"} {
 		if got := b.Events(server, "", id).Next(t); got != want {
 			t.Errorf("after %s: %q, want %q", id, got, want)

@@ -132,7 +132,8 @@ func TestAttachKeepsToEndpoints(t *testing.T) {
 			two := full.Clone() // leaves one
 			two.Endpoints = append(two.Endpoints, lb.Endpoint{Addr: netip.MustParseAddr("10.0.0.2"), Port: 80, Weight: 3})
 			b.MustPost(b.AsRequest(&two, 0))
-			// The fields besides the endpoints first have their defaults, then the service's values.
+			// The fields besides the endpoints first have their defaults, then the service's
+			// values.
 			last := lb.Service{Key: full.Key, Endpoints: two.Endpoints[1:]}
 			b.MustPost(b.AsRequest(&last, 2))
 			last = full.Clone()

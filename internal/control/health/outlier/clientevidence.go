@@ -184,8 +184,8 @@ func (s *stall) run(g *group) (counted, all uint64, what string) {
 	return s.chosenClients, s.chosen, "clients in a row had connections"
 }
 
-// isHanging reports whether so many connections in a row stalled that chance cannot explain it, while
-// most siblings answer.
+// isHanging reports whether so many connections in a row stalled that chance cannot explain it,
+// while most siblings answer.
 func (t *target) isHanging(number uint32) bool {
 	if t.out || t.stalls+t.chosenClients < leastStalls {
 		return false

@@ -212,8 +212,8 @@ func (g *group) place(rows []report.HandshakeRow) {
 	}
 }
 
-// hasReadyBackups reports whether backups stand by for an endpoint whose whole level is lost: all of it is
-// convicted, or takes nothing.
+// hasReadyBackups reports whether backups stand by for an endpoint whose whole level is lost: all
+// of it is convicted, or takes nothing.
 func (g *group) hasReadyBackups(t *target) bool {
 	if g.Levels == nil {
 		return false

@@ -191,14 +191,15 @@ func (t *target) follow(now time.Time) {
 	t.refused += bad
 }
 
-// isUnresponsive reports whether SYNs have been unsuccessful for so long that the endpoint must be checked.
+// isUnresponsive reports whether SYNs have been unsuccessful for so long that the endpoint must be
+// checked.
 func (t *target) isUnresponsive(now time.Time, jiffy time.Duration) bool {
 	took, patience := now.Sub(t.since), t.patience(jiffy)
 	return t.streak > 0 && (t.refused >= streakLength || t.streak >= streakLength && took >= patience || took >= max(late, patience))
 }
 
-// failsTooOften reports whether the failure rate of a kind is high, and higher than that of most others of a
-// service.
+// failsTooOften reports whether the failure rate of a kind is high, and higher than that of most
+// others of a service.
 func (t *target) failsTooOften(number uint32, kind func(*tally) uint64) bool {
 	r := &t.recent
 	if n := kind(r); n < leastFailures || float64(n) < mostShare*float64(r.opened) {

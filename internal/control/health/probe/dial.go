@@ -98,8 +98,8 @@ func options(fd int, q Question) error {
 // ledSegment is the largest segment that fits any link (RFC 8200) with two outer headers.
 const ledSegment = 1280 - 2*(20+40)
 
-// redirectToVIP redirects a socket's packets to a VIP. No other socket has its port: answers from the VIP
-// are recognized by that alone.
+// redirectToVIP redirects a socket's packets to a VIP. No other socket has its port: answers from
+// the VIP are recognized by that alone.
 func redirectToVIP(fd, kind int, q Question) error {
 	if err := q.Lead(fd); err != nil {
 		return fmt.Errorf("%w: %w", ErrNotAsked, err)

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// ExpiryOf returns when the first certificate in a PEM file ends: a chain, or a bundle of authorities, is
-// complete until then.
+// ExpiryOf returns when the first certificate in a PEM file ends: a chain, or a bundle of
+// authorities, is complete until then.
 func ExpiryOf(text []byte) (first time.Time, err error) {
 	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
 		if block.Type != "CERTIFICATE" {

@@ -1,5 +1,5 @@
-// Package attach attaches programs to interfaces: those of the packet path to tc hooks (Hooks),
-// the one in front of tc (XDP), those that redirect probes (Probes), and the one that removes tunnel
+// Package attach attaches programs to interfaces: those of the packet path to tc hooks (Hooks), the
+// one in front of tc (XDP), those that redirect probes (Probes), and the one that removes tunnel
 // headers (Decap).
 //
 // Pinned links outlive the process. The next process gives them its own programs in place, so no

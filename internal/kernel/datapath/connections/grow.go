@@ -82,7 +82,8 @@ func (t *Table) growEvery(ctx context.Context) {
 	}
 }
 
-// expectedGrowth returns the number of entries to prepare for: those within growAhead, at the recent rate.
+// expectedGrowth returns the number of entries to prepare for: those within growAhead, at the
+// recent rate.
 func expectedGrowth(before, now uint64, since time.Duration) uint64 {
 	if now <= before || since <= 0 {
 		return 0

@@ -46,8 +46,8 @@ func open(t testing.TB, s loader.Settings) *Table {
 	return table
 }
 
-// stopGrowth stops the automatic growth of the table: rows that move must not be written by the test,
-// and would be listed twice.
+// stopGrowth stops the automatic growth of the table: rows that move must not be written by the
+// test, and would be listed twice.
 func (t *Table) stopGrowth() {
 	t.stop()
 	t.stopped.Wait()

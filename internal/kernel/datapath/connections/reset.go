@@ -32,9 +32,9 @@ const (
 // wordOf returns the relevant part of an entry's word.
 func wordOf(r *bpf.TcConnection) uint32 { return uint32(r.Generation) << 24 }
 
-// endTarget passes a program the connection to end (struct end_target of bpf/sweep/ends.h): the keys
-// may belong to another one by now. mask has the bits of its word that are unchanged if they do
-// not.
+// endTarget passes a program the connection to end (struct end_target of bpf/sweep/ends.h): the
+// keys may belong to another one by now. mask has the bits of its word that are unchanged if they
+// do not.
 func endTarget(endpoint, word, mask uint32) testrun.SKB {
 	return testrun.SKB{CB: [5]uint32{endpoint, word, mask}}
 }

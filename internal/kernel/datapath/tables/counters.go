@@ -146,8 +146,8 @@ func (s *share) add(e *endpoint) {
 	s.weight += uint64(e.weight)
 }
 
-// fraction is 1 where all is had, and where an earlier process has written the rows, and the service is
-// not applied yet.
+// fraction is 1 where all is had, and where an earlier process has written the rows, and the
+// service is not applied yet.
 func (s *share) fraction(tenths bool) float64 {
 	switch {
 	case s.takes == 0:

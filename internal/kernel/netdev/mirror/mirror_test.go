@@ -375,8 +375,8 @@ func TestDefaultRoutes(t *testing.T) {
 			a, _ := labtest.Pair(t)
 			commands(t, a, "link add x type veth peer name x2")
 			if !strings.Contains(strings.Join(append(c.before, c.change...), " "), "-6") {
-				// The kernel reports that IPv6 addresses are removed with their link, which would hide that it
-				// does not report routes.
+				// The kernel reports that IPv6 addresses are removed with their link, which would
+				// hide that it does not report routes.
 				labtest.Run(t, a, "sysctl", "-w", "net.ipv6.conf.x.disable_ipv6=1")
 			}
 			commands(t, a, append([]string{"link set x2 up", "link set x up", "addr add 10.7.0.1/24 dev x"}, c.before...)...)

@@ -89,8 +89,8 @@ func (r *routing) change(f func(*defaults) (uncertain bool)) {
 	}
 }
 
-// check checks whether a message makes routes depend on the source. Rules by mark or by interface do
-// not count: the data path looks up all packets without a mark, and as from lo.
+// check checks whether a message makes routes depend on the source. Rules by mark or by interface
+// do not count: the data path looks up all packets without a mark, and as from lo.
 func (r *routing) check(m netlink.Message) {
 	switch m.Type {
 	case unix.RTM_NEWROUTE:
