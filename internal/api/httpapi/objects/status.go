@@ -159,9 +159,9 @@ func notApplied(version uint64, err error) *rest.Problem {
 		}
 		p = rest.Refuse(http.StatusServiceUnavailable, "%s", text)
 	case errors.Is(err, status.ErrWaiting), errors.Is(err, context.DeadlineExceeded):
-		p = rest.Refuse(http.StatusServiceUnavailable, "saved as version %d, not applied yet: the data path is still processing it", version)
+		p = rest.Refuse(http.StatusServiceUnavailable, "stored as version %d, but not applied yet: the data path is still processing it", version)
 	default:
-		p = rest.Refuse(http.StatusServiceUnavailable, "saved as version %d, not applied yet: %v", version, err)
+		p = rest.Refuse(http.StatusServiceUnavailable, "stored as version %d, but not applied yet: %v", version, err)
 	}
 	if failed != nil {
 		p.Cause = &Unapplied{version, failed}

@@ -38,7 +38,7 @@ func TestStillAtWork(t *testing.T) {
 	b := apitest.New(t, func(o *httpapi.Options) { o.ApplyWait = 20 * time.Millisecond })
 	b.Fake.Waits = true
 	w := b.Post(apitest.Demo)
-	if e := apitest.ProblemOf(t, w); w.Code != 503 || e.Message != "saved as version 1, not applied yet: the data path is still processing it" {
+	if e := apitest.ProblemOf(t, w); w.Code != 503 || e.Message != "stored as version 1, but not applied yet: the data path is still processing it" {
 		t.Errorf("%d %+v", w.Code, e)
 	}
 }
