@@ -91,7 +91,7 @@ bench-docs: ## the numbers in docs/performance.md, from bench/results
 
 build-bench: build
 	@tools/setup bench
-	@$(GO) build -trimpath -o bin/ ./bench
+	@$(GO) build -o bin/ ./bench
 
 RUN_BENCH = bin/bench -works '$(BENCH)' -contenders '$(CONTENDERS)' -rounds $(ROUNDS) -seconds $(SECONDS) \
 	-mtu $(MTU) -layout $(LAYOUT) -wrk '$(WRK)' -table $(TABLE) -name '$(NAME)' -out '$(OUT)'
@@ -111,7 +111,7 @@ fmt: ## format Go and C
 
 generate: ## remake what is generated: BPF objects, their Go types, the REST API, docs/drop-reasons.md, docs/promises.md, docs/compatibility.md, docs/metrics.md, docs/fields.md, docs/events.md
 	@tools/setup build lint
-	$(GO) generate ./tools/dropdoc ./... # a drop reason that no document explains is told at once
+	$(GO) generate ./tools/dropdoc ./... # a drop reason that no document explains is reported first
 
 check-generated: generate ## fail if the committed generated files, or go.mod, are not what they are made to be
 	$(GO) mod tidy -diff

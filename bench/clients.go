@@ -261,7 +261,7 @@ func honestColumns() []column {
 // up for 30 s.
 const honestTimes = 2
 
-// honest measures the rate, and counts whom the balancer refused.
+// honest measures the rate, and counts the clients that the balancer refused.
 func honest(ctx context.Context, r *rig, s setting, to netip.AddrPort) ([]sample, error) {
 	w, err := r.watch(ctx, r.observe)
 	if err != nil {

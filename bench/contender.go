@@ -136,7 +136,7 @@ type service struct {
 	protocol     string // tcp or udp
 	port, target int    // of the VIP, of the endpoints
 	udp          int    // port of a UDP service beside it, of the VIP and of the endpoints; 0: none
-	tcp          int    // port of a second TCP service, likewise
+	tcp          int    // port of a second TCP service, of the VIP and of the endpoints; 0: none
 	v6           bool   // over IPv6
 	endpoints    int    // 0: as many as the contender balances over
 	held         int    // connections that it must hold at once, if they are many
@@ -155,7 +155,7 @@ func (s service) vip() netip.Addr {
 // address returns the VIP with the service's port.
 func (s service) address() netip.AddrPort { return netip.AddrPortFrom(s.vip(), uint16(s.port)) }
 
-// balancedPort is one that is balanced, of the VIP and of the endpoints.
+// balancedPort is a port of the VIP that is balanced, and that of the endpoints.
 type balancedPort struct {
 	protocol     string
 	port, target int

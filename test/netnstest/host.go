@@ -113,9 +113,13 @@ func (h *Host) ListenPacket(network, address string) (net.PacketConn, error) {
 // DialContext opens a connection from the host. The address is literal: a name would be resolved on
 // other threads, outside the namespace.
 func (h *Host) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	return h.dial(ctx, &net.Dialer{}, network, address)
+}
+
+func (h *Host) dial(ctx context.Context, d *net.Dialer, network, address string) (net.Conn, error) {
 	var c net.Conn
 	err := h.Do(func() (err error) {
-		c, err = new(net.Dialer).DialContext(ctx, network, address)
+		c, err = d.DialContext(ctx, network, address)
 		return err
 	})
 	return c, err

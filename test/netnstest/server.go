@@ -97,11 +97,22 @@ func (h *Host) HTTPClient(timeout time.Duration) *http.Client {
 // Get asks for http://ADDRESS/ from the host by a new connection and returns the body without the
 // space around it.
 func (h *Host) Get(ctx context.Context, address string) (string, error) {
+	return get(ctx, h.HTTPClient(0), address)
+}
+
+// GetFrom does the same from a TCP port of the host.
+func (h *Host) GetFrom(ctx context.Context, port int, address string) (string, error) {
+	dial := func(ctx context.Context, network, to string) (net.Conn, error) {
+		return h.dial(ctx, &net.Dialer{LocalAddr: &net.TCPAddr{Port: port}}, network, to)
+	}
+	return get(ctx, &http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}, address)
+}
+
+func get(ctx context.Context, client *http.Client, address string) (string, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/", nil)
 	if err != nil {
 		return "", err
 	}
-	client := h.HTTPClient(0)
 	defer client.CloseIdleConnections()
 	resp, err := client.Do(req)
 	if err != nil {

@@ -94,8 +94,8 @@ func (l *lanes) serve(cfg lab.Config, jobs <-chan job) {
 		if err == nil {
 			err = r.run()
 		}
-		if err == nil && j.script.has("ip", "sysctl") {
-			err = shared.RenewNetwork()
+		if shared != nil && j.script.has("ip", "sysctl") { // after a failure, too: other scripts follow
+			err = errors.Join(err, shared.RenewNetwork())
 		}
 		j.done <- result{r.rewriter, err}
 	}

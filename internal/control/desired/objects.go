@@ -39,8 +39,8 @@ func (o objectsOf[T, B]) Meta(v store.View, key string) (store.Meta, bool) {
 }
 
 func (o objectsOf[T, B]) Find(v store.View, key string) any {
-	object, there := o.table.Get(v, key)
-	if !there {
+	object, ok := o.table.Get(v, key)
+	if !ok {
 		return nil
 	}
 	return object

@@ -243,26 +243,6 @@ func oneByOne(t *testing.T, a *api) {
 	t.Logf("%d POSTs one after the other: %v; median of the first %d %v, of the last %v", big, total, part, first[part/2], last[part/2])
 }
 
-// askFrom returns who answers a request from a port of the client.
-func askFrom(r *rig.Rig, port int, address string) (string, error) {
-	dial := func(ctx context.Context, network, to string) (c net.Conn, err error) {
-		err = r.Client.Do(func() (err error) {
-			c, err = (&net.Dialer{LocalAddr: &net.TCPAddr{Port: port}}).DialContext(ctx, network, to)
-			return err
-		})
-		return c, err
-	}
-	client := http.Client{Timeout: rig.Patience, Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}
-	defer client.CloseIdleConnections()
-	resp, err := client.Get("http://" + address + "/")
-	if err != nil {
-		return "", err
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	return string(body), err
-}
-
 // restartBig restarts the daemon during requests, each of which goes to another service.
 func restartBig(t *testing.T, r *rig.Rig) {
 	t.Helper()
@@ -279,7 +259,7 @@ func restartBig(t *testing.T, r *rig.Rig) {
 			asked++
 			// its own port: one that a connection to another service has just closed may still be
 			// taken at ep1, and the next endpoint does not exist
-			if who, err := askFrom(r, 10000+n, rig.Join(bigVIP(n).String(), 80)); err != nil || !strings.HasPrefix(who, "ep1") {
+			if who, err := r.AskFrom(10000+n, rig.Join(bigVIP(n).String(), 80)); err != nil || !strings.HasPrefix(who, "ep1") {
 				t.Errorf("request %d while the daemon restarts: %q, %v", asked, who, err)
 				return
 			}

@@ -56,7 +56,7 @@ func TestSlowStart(t *testing.T) {
 	r.Restart()
 	atMost("after a restart")
 	labtest.Eventually(t, slow+rig.Patience, func(context.Context) error {
-		for _, n := range []int{9, 45} { // 9 cost less, and are exact only when the weights are
+		for _, n := range []int{9, 45} { // most attempts end with the 9, which cost less
 			if got := share(n); got != n/3 {
 				return fmt.Errorf("of %d connections it has %d", n, got)
 			}

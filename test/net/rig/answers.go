@@ -36,6 +36,13 @@ func (r *Rig) Ask(address string) (string, error) {
 	return r.Client.Get(ctx, address)
 }
 
+// AskFrom does the same from a port of the client.
+func (r *Rig) AskFrom(port int, address string) (string, error) {
+	ctx, cancel := context.WithTimeout(r.T.Context(), 5*time.Second)
+	defer cancel()
+	return r.Client.GetFrom(ctx, port, address)
+}
+
 // WantAnswers fails the test unless the next requests are answered by these endpoints, in this
 // order.
 func (r *Rig) WantAnswers(address string, want ...string) {

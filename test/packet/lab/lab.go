@@ -162,7 +162,7 @@ func (l *Lab) Delete(key lb.Key) error {
 }
 
 // Reset brings the lab back to how New made it, but for what scripts did to the network: a new lab
-// takes half a second, nearly all of it to make the endpoint map.
+// takes the verifier half a second.
 func (l *Lab) Reset() error {
 	l.Mark(0)
 	if err := l.release(); err != nil {

@@ -193,8 +193,8 @@ func TestOwnAddress(t *testing.T) {
 }
 
 // TestNetObjectsCut checks that objects that carry connections of this machine itself are not
-// deleted unless forced, by their own path or in a list, whoever created them. The error and a plan
-// name the connections.
+// deleted unless forced, by their own path or in a list, also if others created them. The error and
+// a plan name the connections.
 func TestNetObjectsCut(t *testing.T) {
 	t.Parallel()
 	b := apitest.NewNet(t)

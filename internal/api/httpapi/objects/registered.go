@@ -1,7 +1,6 @@
 package objects
 
 import (
-	"errors"
 	"iter"
 	"net/http"
 	"strings"
@@ -10,7 +9,6 @@ import (
 	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/control/desired"
 	"loxilb/internal/control/store"
-	"loxilb/internal/lb"
 )
 
 // registered handles the objects of a kind whose requests its registration describes.
@@ -63,7 +61,7 @@ func (r *registered) kind() Kind {
 			if err != nil {
 				return Wanted{}, rest.BadRequest(err)
 			}
-			return Wanted{r.Key(object), object, func(tx *store.Tx) error { return r.put(tx, object) }}, nil
+			return Wanted{r.Key(object), object, func(tx *store.Tx) error { return r.Put(tx, object) }}, nil
 		},
 		Show: func(v store.View, key string) any {
 			if object := r.Find(v, key); object != nil {
@@ -81,15 +79,6 @@ func (r *registered) kind() Kind {
 			}
 		},
 	}
-}
-
-// put puts an object, and returns errors about it in the words of the API.
-func (r *registered) put(tx *store.Tx, object any) error {
-	err := r.Put(tx, object)
-	if fe := (*lb.FieldError)(nil); errors.As(err, &fe) {
-		return rest.BadRequest(r.Rename(err))
-	}
-	return err
 }
 
 // create creates or changes an object. A request that changes nothing is a conflict.
