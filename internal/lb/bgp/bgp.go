@@ -26,7 +26,7 @@ type Neighbor struct {
 	Addr      netip.Addr    `json:"addr,omitzero"`
 	Interface string        `json:"interface,omitempty"` // without an address: the neighbor is the router on this link (RFC 5549)
 	ASN       uint32        `json:"asn"`
-	Port      uint16        `json:"port,omitempty"`      // 0: DefaultPort
+	Port      uint16        `json:"port,omitempty"`      // that it listens at; 0: DefaultPort
 	Source    netip.Addr    `json:"source,omitzero"`     // of the session; zero: the kernel selects it
 	Multihop  uint8         `json:"multihop,omitempty"`  // TTL of sessions to a neighbor on no connected network; 0: off
 	Password  string        `json:"password,omitempty"`  // TCP MD5 signature (RFC 2385)

@@ -1,32 +1,14 @@
 package bgp
 
-// A DefinedSet is a named list that conditions of policies refer to, as in OpenConfig's routing
-// policy.
-type DefinedSet struct {
-	Type     SetType      `json:"type"`
-	Name     string       `json:"name"`               // unique among sets of its type
-	Members  []string     `json:"members,omitempty"`  // of all types but prefix: addresses or patterns
-	Prefixes []PrefixRule `json:"prefixes,omitempty"` // of type prefix
-}
+import (
+	"errors"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
 
-// SetType is the type of a DefinedSet, in the contract's words.
-type SetType string
-
-// The types of sets.
-const (
-	PrefixSet         SetType = "prefix"
-	NeighborSet       SetType = "neighbor"
-	CommunitySet      SetType = "community"
-	ExtCommunitySet   SetType = "extcommunity"
-	ASPathSet         SetType = "aspath"
-	LargeCommunitySet SetType = "largecommunity"
+	"loxilb/internal/lb"
 )
-
-// PrefixRule matches prefixes within Prefix whose length is in a range such as "24..32".
-type PrefixRule struct {
-	Prefix  string `json:"ipPrefix"`
-	Lengths string `json:"masklengthRange,omitempty"` // "": exactly the length of Prefix
-}
 
 // A Policy is a list of statements; the first whose conditions match decides about a route.
 type Policy struct {
@@ -92,10 +74,233 @@ type Prepend struct {
 	Repeat uint8  `json:"repeat,omitempty"`
 }
 
-// An Application applies policies to the routes from or to a neighbor, in order.
-type Application struct {
-	Neighbor string   `json:"neighbor"`         // its address; "global": all neighbors
-	Import   bool     `json:"import,omitempty"` // otherwise export
-	Policies []string `json:"policies,omitempty"`
-	Reject   bool     `json:"reject,omitempty"` // routes that no policy decides about
+// What fields are called in errors, as in the API. Those of a statement follow its place:
+// "statements[0].conditions.matchPrefixSet".
+const (
+	FieldStatements = "statements"
+	fieldPolicyName = "name"
+)
+
+// Words of statements, in the contract's spelling.
+const (
+	MatchAny    = "any"
+	MatchAll    = "all"
+	MatchInvert = "invert"
+
+	Accept = "accept-route"
+	Reject = "reject-route"
+
+	Add     = "add"
+	Remove  = "remove"
+	Replace = "replace"
+)
+
+const (
+	lastAS        = "last-as" // prepends the AS that the path begins with
+	maxStatements = 1024
+)
+
+// Key returns the name.
+func (p Policy) Key() string { return p.Name }
+
+// Validate checks all fields. The sets that statements refer to need not exist yet.
+func (p Policy) Validate() error {
+	if err := validateName(fieldPolicyName, p.Name); err != nil {
+		return err
+	}
+	if len(p.Statements) > maxStatements {
+		return lb.NewFieldError(FieldStatements, strconv.Itoa(len(p.Statements)), "is too many", "up to "+strconv.Itoa(maxStatements))
+	}
+	names := map[string]bool{}
+	for i := range p.Statements {
+		s := &p.Statements[i]
+		at := FieldStatements + "[" + strconv.Itoa(i) + "]."
+		if err := validateName(at+"name", s.Name); err != nil {
+			return err
+		}
+		if names[s.Name] {
+			return lb.NewFieldError(at+"name", s.Name, "is the name of another statement", "a name of its own for each")
+		}
+		names[s.Name] = true
+		if err := s.Conditions.validate(at + "conditions."); err != nil {
+			return err
+		}
+		if err := s.Actions.validate(at + "actions."); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// A SetRef refers to a DefinedSet by its type and name.
+type SetRef struct {
+	Type SetType
+	Name string
+}
+
+// Key returns the key of the set.
+func (r SetRef) Key() string { return DefinedSet{Type: r.Type, Name: r.Name}.Key() }
+
+// Sets returns the sets that the policy refers to, in the order of its statements.
+func (p Policy) Sets() (refs []SetRef) {
+	for i := range p.Statements {
+		for _, m := range p.Statements[i].Conditions.matches() {
+			if m.Set != "" {
+				refs = append(refs, SetRef{m.kind, m.Set})
+			}
+		}
+	}
+	return refs
+}
+
+// match is a condition by a set.
+type match struct {
+	SetMatch
+	kind  SetType
+	field string
+	all   bool // "all" is possible: a route has several of them
+}
+
+func (c *Conditions) matches() []match {
+	return []match{
+		{c.Prefix, PrefixSet, "matchPrefixSet", false},
+		{c.Neighbor, NeighborSet, "matchNeighborSet", false},
+		{c.ASPath, ASPathSet, "bgpConditions.matchAsPathSet", true},
+		{c.Community, CommunitySet, "bgpConditions.matchCommunitySet", true},
+		{c.ExtCommunity, ExtCommunitySet, "bgpConditions.matchExtCommunitySet", true},
+		{c.LargeCommunity, LargeCommunitySet, "bgpConditions.matchLargeCommunitySet", true},
+	}
+}
+
+func (c *Conditions) validate(at string) error {
+	for _, m := range c.matches() {
+		words := []string{MatchAny, MatchInvert}
+		if m.all {
+			words = []string{MatchAny, MatchAll, MatchInvert}
+		}
+		switch {
+		case m.Set == "" && m.Match != "":
+			return lb.NewFieldError(at+m.field, m.Match, "has no set", "the name of a set of type "+string(m.kind))
+		case m.Set == "":
+		case m.Match != "" && !slices.Contains(words, m.Match):
+			return lb.NewFieldError(at+m.field, m.Match, "is not a way to match"+lb.DidYouMean(m.Match, words), strings.Join(words, ", "))
+		}
+		if m.Set != "" {
+			if err := validateName(at+m.field, m.Set); err != nil {
+				return err
+			}
+		}
+	}
+	if err := oneOf(at+"bgpConditions.afiSafiIn", c.Families, "ipv4-unicast", "ipv6-unicast"); err != nil {
+		return err
+	}
+	for _, hop := range c.NextHops {
+		if _, err := netip.ParseAddr(hop); err != nil {
+			if _, err := netip.ParsePrefix(hop); err != nil {
+				return lb.NewFieldError(at+"bgpConditions.nextHopInList", hop, "is not an address or prefix", "IPv4 or IPv6 addresses and prefixes")
+			}
+		}
+	}
+	if l := c.ASPathLength; l != (Length{}) {
+		if err := oneOf(at+"bgpConditions.asPathLength.operator", []string{l.Operator}, "eq", "ge", "le"); err != nil {
+			return err
+		}
+	}
+	if err := oneOf(at+"bgpConditions.rpki", given(c.RPKI), "valid", "invalid", "not-found"); err != nil {
+		return err
+	}
+	return oneOf(at+"bgpConditions.routeType", given(c.RouteType), "internal", "external", "local")
+}
+
+func (a *Actions) validate(at string) error {
+	if err := oneOf(at+"routeDisposition", given(a.Disposition), Accept, Reject); err != nil {
+		return err
+	}
+	at += "bgpActions."
+	if a.MED != "" {
+		if _, err := strconv.ParseUint(strings.TrimPrefix(strings.TrimPrefix(a.MED, "+"), "-"), 10, 32); err != nil {
+			return lb.NewFieldError(at+"setMed", a.MED, "is not a metric", "0 to 4294967295, +N or -N")
+		}
+	}
+	if a.NextHop != "" && a.NextHop != "self" && a.NextHop != "unchanged" && a.NextHop != "peer-address" {
+		if _, err := netip.ParseAddr(a.NextHop); err != nil {
+			return lb.NewFieldError(at+"setNextHop", a.NextHop, "is not a next hop", "an IP address, self, unchanged or peer-address")
+		}
+	}
+	for _, c := range []struct {
+		field string
+		set   SetCommunity
+		kind  SetType
+	}{
+		{"setCommunity", a.Community, CommunitySet}, {"setExtCommunity", a.ExtCommunity, ExtCommunitySet},
+		{"setLargeCommunity", a.LargeCommunity, LargeCommunitySet},
+	} {
+		if err := c.set.validate(at+c.field, c.kind); err != nil {
+			return err
+		}
+	}
+	return a.Prepend.validate(at + "setAsPathPrepend.")
+}
+
+func (s *SetCommunity) validate(at string, kind SetType) error {
+	if s.Option == "" && len(s.Values) == 0 {
+		return nil
+	}
+	if err := oneOf(at+".options", []string{s.Option}, Add, Remove, Replace); err != nil {
+		return err
+	}
+	for _, value := range s.Values {
+		if err := validateMember(at+".setCommunityMethod", kind, value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *Prepend) validate(at string) error {
+	switch {
+	case p.AS == "" && p.Repeat == 0:
+		return nil
+	case p.Repeat == 0:
+		return lb.NewFieldError(at+"repeatN", "0", "repeats nothing", "1 to 255")
+	case p.AS == lastAS:
+		return nil
+	}
+	if n, err := strconv.ParseUint(p.AS, 10, 32); err != nil || n == 0 {
+		return lb.NewFieldError(at+"as", p.AS, "is not an AS number", "1 to 4294967295, or "+lastAS)
+	}
+	return nil
+}
+
+// oneOf refuses values that are none of these words.
+func oneOf(field string, values []string, words ...string) error {
+	for _, value := range values {
+		if !slices.Contains(words, value) {
+			return lb.NewFieldError(field, value, "is not known"+lb.DidYouMean(value, words), strings.Join(words, ", "))
+		}
+	}
+	return nil
+}
+
+// given returns a value unless it is empty.
+func given(value string) []string {
+	if value == "" {
+		return nil
+	}
+	return []string{value}
+}
+
+// validateName checks a name that paths of the API contain.
+func validateName(field, name string) error {
+	if name == "" {
+		return lb.NewFieldError(field, "", "is missing", "a name")
+	}
+	err := lb.ValidateName(name)
+	var fe *lb.FieldError
+	if errors.As(err, &fe) {
+		named := *fe
+		named.Field = field
+		return &named
+	}
+	return err
 }
