@@ -16,7 +16,14 @@ type Speaker struct {
 	// GracefulRestart is how long neighbors keep routes of a node whose daemon restarts (RFC 4724);
 	// 0: they withdraw them at once. At most 4,095 s.
 	GracefulRestart time.Duration `json:"gracefulRestart,omitempty"`
+	// Install adds routes that neighbors announce to the kernel's main table, as protocol bgp.
+	Install bool `json:"install,omitempty"`
+	// MaxPrefixes ends the session with a neighbor that announces more; 0: DefaultMaxPrefixes.
+	MaxPrefixes uint32 `json:"maxPrefixes,omitempty"`
 }
+
+// DefaultMaxPrefixes is how many prefixes of each IP version a neighbor may announce.
+const DefaultMaxPrefixes = 50_000
 
 // DefaultPort is the port of BGP.
 const DefaultPort = 179

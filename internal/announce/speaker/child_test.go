@@ -1,0 +1,177 @@
+package speaker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/rpc"
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+	"time"
+
+	"loxilb/internal/lb/bgp"
+	"loxilb/test/await"
+	"loxilb/test/netnstest"
+)
+
+// childSocket is set in the environment of a process that runs a speaker in a network of its own:
+// the socket at which it serves Remote. Sockets of gobgp open on any thread, so a test cannot run
+// a speaker in another namespace itself.
+const childSocket = "SPEAKER_TEST_SOCKET"
+
+func TestMain(m *testing.M) {
+	if path := os.Getenv(childSocket); path != "" {
+		serveChild(path)
+	}
+	os.Exit(m.Run())
+}
+
+func serveChild(path string) {
+	log := slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	server := rpc.NewServer()
+	l, err := net.Listen("unix", path)
+	if err == nil {
+		err = server.RegisterName("Speaker", &Remote{New(log)})
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	server.Accept(l)
+}
+
+// Remote is a speaker as net/rpc offers it.
+type Remote struct{ s *Speaker }
+
+// Policies are the arguments of SetPolicies.
+type Policies struct {
+	Sets     []bgp.DefinedSet
+	Policies []bgp.Policy
+	Apps     []bgp.Application
+}
+
+func (r *Remote) Start(g bgp.Speaker, _ *struct{}) error { return r.s.Start(context.Background(), g) }
+
+func (r *Remote) Stop(reason string, _ *struct{}) error {
+	return r.s.Stop(context.Background(), reason)
+}
+
+func (r *Remote) SetNeighbor(n bgp.Neighbor, _ *struct{}) error {
+	return r.s.SetNeighbor(context.Background(), n)
+}
+
+func (r *Remote) DeleteNeighbor(key string, _ *struct{}) error {
+	return r.s.DeleteNeighbor(context.Background(), key)
+}
+
+func (r *Remote) SetRoutes(routes []bgp.Route, _ *struct{}) error {
+	return r.s.SetRoutes(context.Background(), routes)
+}
+
+func (r *Remote) SetPolicies(p Policies, _ *struct{}) error {
+	return r.s.SetPolicies(context.Background(), p.Sets, p.Policies, p.Apps)
+}
+
+func (r *Remote) Sessions(_ struct{}, sessions *[]Session) error {
+	*sessions = r.s.Sessions()
+	return nil
+}
+
+// Usage is what a speaker's process uses.
+type Usage struct {
+	Goroutines int
+	Heap       uint64
+}
+
+func (r *Remote) Usage(_ struct{}, u *Usage) error {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	*u = Usage{Goroutines: runtime.NumGoroutine(), Heap: m.HeapAlloc}
+	return nil
+}
+
+// child is a speaker in a host.
+type child struct {
+	t       testing.TB
+	process *netnstest.Process
+	client  *rpc.Client
+}
+
+func startChild(t testing.TB, h *netnstest.Host) *child {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "s")
+	p, err := h.Start(netnstest.Command{Args: []string{"/proc/self/exe"}, Env: []string{childSocket + "=" + path}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &child{t: t, process: p}
+	await.NoError(t, patience, func() error {
+		c.client, err = rpc.Dial("unix", path)
+		return err
+	})
+	t.Cleanup(func() {
+		c.client.Close() //nolint:errcheck // the process ends
+		if t.Failed() {
+			t.Logf("speaker in %s:\n%s", h.Name, p.Output())
+		}
+	})
+	return c
+}
+
+func (c *child) try(method string, args any) error {
+	return c.client.Call("Speaker."+method, args, &struct{}{})
+}
+
+func (c *child) call(method string, args any) {
+	c.t.Helper()
+	if err := c.try(method, args); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+func (c *child) sessions() []Session {
+	c.t.Helper()
+	var s []Session
+	if err := c.client.Call("Speaker.Sessions", struct{}{}, &s); err != nil {
+		c.t.Fatal(err)
+	}
+	return s
+}
+
+func (c *child) usage() Usage {
+	c.t.Helper()
+	var u Usage
+	if err := c.client.Call("Speaker.Usage", struct{}{}, &u); err != nil {
+		c.t.Fatal(err)
+	}
+	return u
+}
+
+// session returns the session with a neighbor.
+func (c *child) session(key string) (Session, error) {
+	for _, s := range c.sessions() {
+		if s.Key == key {
+			return s, nil
+		}
+	}
+	return Session{}, errors.New("no session with " + key)
+}
+
+// established waits for a session.
+func (c *child) established(key string) {
+	c.t.Helper()
+	await.NoError(c.t, patience, func() error {
+		s, err := c.session(key)
+		if err == nil && s.State != Established {
+			err = fmt.Errorf("session with %s is %+v", key, s)
+		}
+		return err
+	})
+}
+
+const patience = 30 * time.Second

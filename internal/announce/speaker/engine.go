@@ -1,0 +1,178 @@
+package speaker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/osrg/gobgp/v4/api"
+	"github.com/osrg/gobgp/v4/pkg/server"
+
+	"loxilb/internal/lb/bgp"
+)
+
+// ceaseTime limits how long Stop waits until neighbors were sent their Cease.
+const ceaseTime = time.Second
+
+// engine is a running gobgp and what it was given.
+type engine struct {
+	log     *slog.Logger
+	owner   *Speaker
+	config  bgp.Speaker
+	server  *server.BgpServer
+	unwatch context.CancelFunc
+
+	peers   map[string]*peer  // by key of the neighbor
+	refused map[string]string // by key: why gobgp does not take a neighbor
+	routes  map[netip.Prefix]bgp.Attributes
+	policy  policy
+}
+
+// startEngine starts gobgp, listening. The caller holds s.mu.
+func startEngine(s *Speaker) (*engine, error) {
+	config := s.wanted.speaker
+	if config.Port == 0 {
+		config.Port = bgp.DefaultPort
+	}
+	if err := portFree(config.Port); err != nil {
+		return nil, err
+	}
+	id, err := routerID(config)
+	if err != nil {
+		return nil, err
+	}
+	e := &engine{
+		log:     s.log,
+		owner:   s,
+		config:  config,
+		refused: map[string]string{},
+		server:  server.NewBgpServer(server.LoggerOption(libraryLog(s.log), nil)),
+		peers:   map[string]*peer{},
+		routes:  map[netip.Prefix]bgp.Attributes{},
+	}
+	go e.server.Serve()
+	if err := e.begin(id); err != nil {
+		e.server.Stop()
+		return nil, err
+	}
+	s.log.Info("BGP speaker started", "as", config.ASN, "routerID", id, "port", config.Port)
+	return e, nil
+}
+
+func (e *engine) begin(id netip.Addr) error {
+	err := e.server.StartBgp(context.Background(), &api.StartBgpRequest{Global: &api.Global{
+		Asn:        e.config.ASN,
+		RouterId:   id.String(),
+		ListenPort: int32(e.config.Port),
+	}})
+	if err != nil {
+		return fmt.Errorf("start gobgp: %w", err)
+	}
+	if err := e.assignPolicies(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	e.unwatch = cancel
+	err = e.server.WatchEvent(ctx, server.WatchEventMessageCallbacks{OnPeerUpdate: e.peerEvent}, server.WatchPeer())
+	if err != nil {
+		cancel()
+		return fmt.Errorf("watch sessions of gobgp: %w", err)
+	}
+	return nil
+}
+
+// apply makes gobgp equal to what is wanted. Routes come before neighbors, so a new session begins
+// with all of them.
+func (e *engine) apply(w *wanted) error {
+	return errors.Join(e.applyPolicy(w.policy), e.applyRoutes(w.routes), e.applyPeers(w.neighbors))
+}
+
+// stop ends all sessions and gobgp. The caller holds owner.mu.
+func (e *engine) stop(reason string) {
+	for _, p := range e.peers {
+		e.disableBFD(p)
+	}
+	if reason != "" {
+		e.cease(reason)
+	}
+	e.unwatch()
+	if err := e.server.StopBgp(context.Background(), &api.StopBgpRequest{AllowGracefulRestart: reason == ""}); err != nil {
+		e.log.Error("BGP speaker does not stop", "error", err)
+	}
+	e.server.Stop()
+	e.log.Info("BGP speaker stopped", "reason", reason)
+}
+
+// cease tells all neighbors why their sessions end, and waits until that was sent.
+func (e *engine) cease(reason string) {
+	for _, p := range e.peers {
+		r := &api.DisablePeerRequest{Address: p.addr, Communication: reason}
+		if err := e.server.DisablePeer(context.Background(), r); err != nil {
+			e.log.Warn("neighbor not told why its session ends", "neighbor", p.key, "error", err)
+		}
+	}
+	for deadline := time.Now().Add(ceaseTime); time.Now().Before(deadline) && e.anyEstablished(); {
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func (e *engine) anyEstablished() (found bool) {
+	e.list(func(p *api.Peer) {
+		found = found || p.GetState().GetSessionState() == api.PeerState_SESSION_STATE_ESTABLISHED
+	})
+	return found
+}
+
+// list calls f for each peer of gobgp.
+func (e *engine) list(f func(*api.Peer)) {
+	if err := e.server.ListPeer(context.Background(), &api.ListPeerRequest{}, f); err != nil {
+		e.log.Error("BGP sessions cannot be listed", "error", err)
+	}
+}
+
+// portFree reports whether both IP versions can listen at a port: gobgp's error does not name it,
+// and leaves a socket open.
+func portFree(port uint16) error {
+	for _, network := range []string{"tcp4", "tcp6"} {
+		l, err := new(net.ListenConfig).Listen(context.Background(), network, ":"+strconv.Itoa(int(port)))
+		switch {
+		case errors.Is(err, syscall.EAFNOSUPPORT):
+		case errors.Is(err, syscall.EADDRINUSE):
+			return fmt.Errorf("port %d is in use: stop the other BGP speaker of this machine, or use another port", port)
+		case err != nil:
+			return fmt.Errorf("listen at port %d: %w", port, err)
+		default:
+			l.Close() //nolint:errcheck // it was only a question
+		}
+	}
+	return nil
+}
+
+// routerID returns the wanted router id, or the lowest global IPv4 address of this node.
+func routerID(g bgp.Speaker) (netip.Addr, error) {
+	if g.RouterID.IsValid() {
+		return g.RouterID, nil
+	}
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		return netip.Addr{}, fmt.Errorf("select a router id: %w", err)
+	}
+	var candidates []netip.Addr
+	for _, a := range addrs {
+		p, err := netip.ParsePrefix(a.String())
+		if err == nil && p.Addr().Is4() && p.Addr().IsGlobalUnicast() {
+			candidates = append(candidates, p.Addr())
+		}
+	}
+	if len(candidates) == 0 {
+		return netip.Addr{}, errors.New("select a router id: this node has no IPv4 address; set the router id")
+	}
+	return slices.MinFunc(candidates, netip.Addr.Compare), nil
+}

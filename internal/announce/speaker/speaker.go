@@ -1,0 +1,228 @@
+// Package speaker is the BGP speaker of a node (RFC 4271): it keeps sessions with neighbors and
+// announces routes to them, with gobgp as a library.
+//
+// Callers set what they want; the speaker compares it with what runs, and repeats what the machine
+// refuses, such as a port in use. Sessions reports both.
+package speaker
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"sync"
+	"time"
+
+	"loxilb/internal/lb/bgp"
+)
+
+// retryTime is how long after a failure the speaker tries again.
+const retryTime = time.Second
+
+// Speaker keeps BGP sessions. Its methods may be called from any goroutine.
+type Speaker struct {
+	log     *slog.Logger
+	changed chan struct{}
+	retry   chan struct{} // something is to be tried again
+
+	mu       sync.Mutex
+	wanted   wanted
+	engine   *engine         // nil: not running
+	problem  string          // why it does not run although it should
+	stopLoop func()          // ends loop; nil: not started
+	loopDone <-chan struct{} // closed when loop has ended
+}
+
+// wanted is what callers have set.
+type wanted struct {
+	speaker   bgp.Speaker
+	neighbors map[string]bgp.Neighbor
+	routes    map[netip.Prefix]bgp.Attributes
+	hasRoutes bool // SetRoutes was called
+	policy    policy
+}
+
+// New makes a speaker that does nothing before Start.
+func New(log *slog.Logger) *Speaker {
+	return &Speaker{
+		log:     log,
+		changed: make(chan struct{}, 1),
+		retry:   make(chan struct{}, 1),
+		wanted:  wanted{neighbors: map[string]bgp.Neighbor{}},
+	}
+}
+
+// Start starts the speaker, or changes how it runs: another AS number, router id or port restarts
+// all sessions. It listens once there is a neighbor. With graceful restart, sessions also wait for
+// the first SetRoutes: neighbors would drop routes that this node announced before its restart and
+// does not announce again.
+func (s *Speaker) Start(_ context.Context, g bgp.Speaker) error {
+	if g.ASN == 0 {
+		return fmt.Errorf("start BGP: the AS number is missing")
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.engine != nil && s.wanted.speaker != g {
+		s.stopEngine("configuration change")
+	}
+	s.wanted.speaker = g
+	if s.stopLoop == nil {
+		ctx, cancel := context.WithCancel(context.Background())
+		done := make(chan struct{})
+		s.stopLoop, s.loopDone = cancel, done
+		go func() {
+			defer close(done)
+			s.loop(ctx)
+		}()
+	}
+	s.apply()
+	return nil
+}
+
+// Stop ends all sessions. Neighbors receive a Cease with the reason (RFC 9003) and drop the routes.
+// Without a reason, the daemon restarts: neighbors with graceful restart keep the routes. Neighbors
+// and routes stay set for the next Start.
+func (s *Speaker) Stop(_ context.Context, reason string) error {
+	s.mu.Lock()
+	stop, done := s.stopLoop, s.loopDone
+	s.stopLoop = nil
+	s.wanted.speaker = bgp.Speaker{}
+	s.problem = ""
+	if s.engine != nil {
+		s.stopEngine(reason)
+	}
+	s.mu.Unlock()
+	if stop != nil {
+		stop()
+		<-done
+	}
+	s.notify()
+	return nil
+}
+
+// SetNeighbor adds a neighbor, or changes it: its session restarts if the change affects it.
+func (s *Speaker) SetNeighbor(_ context.Context, n bgp.Neighbor) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.wanted.neighbors[key(n)] = n
+	s.apply()
+	return nil
+}
+
+// DeleteNeighbor ends the session with a neighbor. Deleting a missing neighbor succeeds.
+func (s *Speaker) DeleteNeighbor(_ context.Context, key string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.wanted.neighbors, key)
+	s.apply()
+	return nil
+}
+
+// SetRoutes replaces the announced routes. Neighbors hear only of those that differ.
+func (s *Speaker) SetRoutes(_ context.Context, routes []bgp.Route) error {
+	want := make(map[netip.Prefix]bgp.Attributes, len(routes))
+	for _, r := range routes {
+		if !r.Prefix.IsValid() {
+			return fmt.Errorf("announce routes: prefix %v is not valid", r.Prefix)
+		}
+		want[r.Prefix.Masked()] = r.Attributes
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.wanted.routes, s.wanted.hasRoutes = want, true
+	s.apply()
+	return nil
+}
+
+// SetPolicies replaces sets, policies and where they apply, and applies them to all routes.
+func (s *Speaker) SetPolicies(_ context.Context, sets []bgp.DefinedSet, policies []bgp.Policy, apps []bgp.Application) error {
+	p, err := compilePolicy(sets, policies, apps)
+	if err != nil {
+		return fmt.Errorf("set BGP policies: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.wanted.policy = p
+	s.apply()
+	return nil
+}
+
+// Changed returns a channel that has an element after a session has changed.
+func (s *Speaker) Changed() <-chan struct{} { return s.changed }
+
+func (s *Speaker) notify() {
+	select {
+	case s.changed <- struct{}{}:
+	default:
+	}
+}
+
+// loop tries again what failed, until ctx ends.
+func (s *Speaker) loop(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.retry:
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(retryTime):
+		}
+		s.mu.Lock()
+		if s.stopLoop != nil {
+			s.apply()
+		}
+		s.mu.Unlock()
+	}
+}
+
+func (s *Speaker) again() {
+	select {
+	case s.retry <- struct{}{}:
+	default:
+	}
+}
+
+// ready reports whether there is something to speak about.
+func (w *wanted) ready() bool {
+	return w.speaker.ASN != 0 && len(w.neighbors) > 0 && (w.hasRoutes || w.speaker.GracefulRestart == 0)
+}
+
+// apply makes what runs equal to what is wanted. The caller holds s.mu.
+func (s *Speaker) apply() {
+	if !s.wanted.ready() {
+		if s.engine != nil && len(s.wanted.neighbors) == 0 {
+			s.stopEngine("no neighbors")
+		}
+		return
+	}
+	if s.engine == nil {
+		e, err := startEngine(s)
+		if err != nil {
+			s.fail(err)
+			return
+		}
+		s.engine, s.problem = e, ""
+	}
+	if err := s.engine.apply(&s.wanted); err != nil {
+		s.again()
+	}
+}
+
+// fail records why the speaker does not run, logs it once, and tries again later.
+func (s *Speaker) fail(err error) {
+	if s.problem != err.Error() {
+		s.problem = err.Error()
+		s.log.Error("BGP speaker does not start; trying again", "error", err)
+		s.notify()
+	}
+	s.again()
+}
+
+func (s *Speaker) stopEngine(reason string) {
+	s.engine.stop(reason)
+	s.engine = nil
+	s.notify()
+}
