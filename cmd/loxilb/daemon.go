@@ -116,7 +116,11 @@ func assemble(c *config.Config, log *slog.Logger, lines *logs.Ring, network *net
 	p.attached = reconcile.NewAttached(state, d, network.Links)
 	p.policers = reconcile.NewPolicers(state, p.attached, o)
 	p.mirrors = reconcile.NewMirrors(state, p.attached, network.Objects(), o)
-	p.rules = reconcile.NewRules(state, d, network.Links, vips.Part(), o)
+	gateways, err := openGateways(network, c.ClusterInterface)
+	if err != nil {
+		return nil, err
+	}
+	p.rules = reconcile.NewRules(state, d, network.Links, vips.Part(), gateways, o)
 	p.passive = reconcile.NewPassive(p.health, d)
 	p.ipsec = reconcile.NewIPsec(network, d.SetIPsec, c.IPsec == config.IPsecIgnore, state, p.health, o)
 	p.health.FollowRoutes(network.Neighbours().RouteError)
@@ -375,6 +379,7 @@ func (p *daemon) roleChanged(one lb.Instance) {
 	if one.VIP.IsValid() {
 		vip = one.VIP.String()
 	}
+	p.rules.RolesChanged()
 	p.roleHook.Changed(announce.RoleChange{Instance: one.Name, State: string(one.Role), VIP: vip})
 }
 

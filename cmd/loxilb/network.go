@@ -114,3 +114,14 @@ func (n netObjects) changed(kind string, keys []string) {
 		loop.KernelChanged(keys)
 	}
 }
+
+// openGateways returns the egress gateways of a cluster whose nodes reach each other by an
+// interface; nil: there is none, and tunnels of an earlier start are removed.
+func openGateways(n *netdev.Net, below string) (reconcile.Gateways, error) {
+	g, err := n.Gateways(below)
+	if err != nil || below != "" {
+		return g, err
+	}
+	defer g.Close()
+	return nil, g.Set(nil)
+}
