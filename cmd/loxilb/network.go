@@ -115,13 +115,17 @@ func (n netObjects) changed(kind string, keys []string) {
 	}
 }
 
-// openGateways returns the egress gateways of a cluster whose nodes reach each other by an
-// interface; nil: there is none, and tunnels of an earlier start are removed.
-func openGateways(n *netdev.Net, below string) (reconcile.Gateways, error) {
-	g, err := n.Gateways(below)
-	if err != nil || below != "" {
-		return g, err
+// newRules makes the loop of the firewall rules. Without a cluster's interface there are no egress
+// gateways, and tunnels of an earlier start are removed.
+func (p *daemon) newRules(vips announce.Owner, o reconcile.Observers) (*reconcile.Rules, error) {
+	below := p.config.ClusterInterface
+	g, err := p.network.Gateways(below)
+	if err != nil {
+		return nil, err
+	}
+	if below != "" {
+		return reconcile.NewRules(p.state, p.datapath, p.network.Links, vips, g, o), nil
 	}
 	defer g.Close()
-	return nil, g.Set(nil)
+	return reconcile.NewRules(p.state, p.datapath, p.network.Links, vips, nil, o), g.Set(nil)
 }

@@ -4,7 +4,7 @@ import (
 	"net/netip"
 	"slices"
 
-	"loxilb/internal/kernel/netdev/egress"
+	"loxilb/internal/kernel/netdev"
 	"loxilb/internal/lb"
 	"loxilb/internal/lb/policy"
 	"loxilb/internal/lb/report"
@@ -13,13 +13,13 @@ import (
 // Gateways lead packets to the node that owns the source address of their rule: an
 // *egress.Gateways. Nil: each node translates them itself.
 type Gateways interface {
-	Set([]egress.Gateway) error
+	Set([]netdev.Gateway) error
 }
 
 // egressRules are the rules of one node of a cluster.
 type egressRules struct {
 	rules    []policy.Rule
-	gateways []egress.Gateway // sorted by address
+	gateways []netdev.Gateway // sorted by address
 }
 
 // firstGatewayMark begins the marks of packets for gateways. Bits 14 and 15 are kube-proxy's.
@@ -38,11 +38,11 @@ func egressOf(list []policy.Rule, instances map[string]lb.Instance) egressRules 
 	}
 	slices.SortFunc(sources, netip.Addr.Compare)
 	for n, a := range slices.Compact(sources) {
-		out.gateways = append(out.gateways, egress.Gateway{Addr: a, Mark: firstGatewayMark + 1 + uint32(n), Owned: ownsSource(a, instances)})
+		out.gateways = append(out.gateways, netdev.Gateway{Addr: a, Mark: firstGatewayMark + 1 + uint32(n), Owned: ownsSource(a, instances)})
 	}
 	for i := range out.rules {
 		r := &out.rules[i]
-		n := slices.IndexFunc(out.gateways, func(g egress.Gateway) bool { return g.Addr == r.ToSource })
+		n := slices.IndexFunc(out.gateways, func(g netdev.Gateway) bool { return g.Addr == r.ToSource })
 		if r.Action == policy.RuleSNAT && r.OnDefault && !out.gateways[n].Owned {
 			r.RuleVerdict = policy.RuleVerdict{Action: policy.RuleAllow, Mark: out.gateways[n].Mark, Record: r.Record}
 		}

@@ -93,8 +93,8 @@ func (n *Net) Prepare() error {
 }
 
 // Remove removes everything that this package added to the kernel, in this process or an earlier
-// one: VIPs, managed neighbours, tunnels to egress gateways, and the forwarding of lo, which becomes that of all interfaces
-// again. Not while Run runs.
+// one: VIPs, managed neighbours, tunnels to egress gateways, and the forwarding of lo, which
+// becomes that of all interfaces again. Not while Run runs.
 func (n *Net) Remove(ctx context.Context) error {
 	var errs []error
 	for _, err := range n.vips.Set(ctx, nil) {
@@ -123,6 +123,9 @@ func (n *Net) Sources() *Sources { return n.sources }
 
 // Objects returns the users' objects of the network besides services.
 func (n *Net) Objects() *objects.Kernel { return n.objects }
+
+// Gateway is an egress gateway of a cluster.
+type Gateway = egress.Gateway
 
 // Gateways opens the egress gateways of a cluster whose nodes reach each other by an interface.
 func (n *Net) Gateways(below string) (*egress.Gateways, error) { return egress.Open(n.ns, below) }

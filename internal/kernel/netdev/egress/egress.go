@@ -31,7 +31,8 @@ const (
 	port = 4789
 	// namePrefix begins the name of each tunnel's interface; its number follows.
 	namePrefix = "egr"
-	// preference is that of the first of three rules for a mark; the kernel's own begin with 32,766.
+	// preference is that of the first of three rules for a mark; the kernel's own begin with
+	// 32,766.
 	preference = 9990
 )
 
