@@ -31,6 +31,18 @@ type AllowedSource struct {
 	Prefix string `json:"prefix"`
 }
 
+// Announcement defines model for Announcement.
+type Announcement struct {
+	Announced bool `json:"announced"`
+
+	// Prefix A VIP, as 20.20.20.1/32, or the aggregate in its place.
+	Prefix string `json:"prefix"`
+
+	// Reason Why, as: no endpoint takes connections.
+	Reason string    `json:"reason"`
+	Since  time.Time `json:"since,omitempty,omitzero"`
+}
+
 // ApplyRequest defines model for ApplyRequest.
 type ApplyRequest struct {
 	// Confirm 1 to 86400 seconds, or a duration as 60s or 1m, after which the change is rolled back unless POST config/confirm has come. 0: it stays.
@@ -1829,8 +1841,28 @@ type ServiceArguments struct {
 	// all were up (panic).
 	AllDown string `json:"allDown,omitempty"`
 
-	// Bgp Have the VIP advertised by BGP. It is kept, and a condition of the status says that it has no effect yet.
+	// Bgp Announce the VIPs by BGP (docs/ha.md).
 	Bgp bool `json:"bgp"`
+
+	// BgpAggregate With bgp: a prefix that contains the VIP, announced instead of the VIPs that it contains.
+	BgpAggregate string `json:"bgpAggregate,omitempty"`
+
+	// BgpAnnounce With bgp: announce the VIPs while an endpoint that is not known to be down takes new connections (serving, the default),
+	// or always.
+	BgpAnnounce string `json:"bgpAnnounce,omitempty"`
+
+	// BgpCommunities With bgp: up to 32 communities of the routes, as 65000:100, or by their names: graceful-shutdown, blackhole, no-export,
+	// no-advertise, no-export-subconfed, no-peer.
+	BgpCommunities []string `json:"bgpCommunities,omitempty"`
+
+	// BgpLocalPref With bgp: local preference for iBGP neighbors, 0 to 4294967295; 0 is by the role of this node. A BACKUP announces at most 100.
+	BgpLocalPref int `json:"bgpLocalPref,omitempty"`
+
+	// BgpMed With bgp: MED of the routes, 0 to 4294967295; 0 is by the role of this node. A BACKUP adds 10.
+	BgpMed int `json:"bgpMed,omitempty"`
+
+	// BgpPrepend With bgp: how many more times the AS path begins with this node's AS, 0 to 16.
+	BgpPrepend int `json:"bgpPrepend,omitempty"`
 
 	// Block The mark (skb->mark) of the service's packets; 0: those of any mark, or none, that no other service wants.
 	Block int `json:"block"`
@@ -2204,6 +2236,9 @@ type ServiceSummaryList struct {
 
 // Status defines model for Status.
 type Status struct {
+	// Announcements Of a service with bgp, while the daemon speaks it. Whether its VIPs are announced.
+	Announcements []Announcement `json:"announcements,omitempty"`
+
 	// Applied Version that the data path has; 0: none.
 	Applied uint64 `json:"applied"`
 

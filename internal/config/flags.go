@@ -14,49 +14,48 @@ const socketAuto = "auto"
 
 // flags holds the flags as given, before they are checked.
 type flags struct {
-	host, tlsHost    string
-	port, tlsPort    string // text, so that we report errors, and the environment shares the parser
-	socket           string
-	apiUsers         []string
-	apiHosts         []string
-	tls, insecure    bool
-	cert, key        string
-	manualToken      bool
-	manualTokenFile  string
-	userService      bool
-	noAPI            bool
-	page             bool
-	attach           string
-	xdp              string
-	redirectPeer     bool
-	ipsec            string
-	localSockets     bool
-	cgroup           string
-	whitelist        string
-	blacklist        string
-	ctMax            uint32
-	halfOpen         int
-	idleRST          bool
-	hashSeed         uint64
-	pinPath          string
-	stateDir         string
-	probeFiles       string
-	flowLog          FlowLog
-	flowLogMB        int
-	metricsDetail    string
-	otlp             otlpFlags
-	vipAdvRepeat     int
-	clusterInterface string
-	roleHook         string
-	detach, force    bool
-	endConnections   bool
-	checkUpgrade     bool
-	logLevel         string
-	compat           bool
-	bootFiles        string // --config-path
-	metrics          bool   // --prometheus
-	aside            bool   // --peer or --proxyonlymode: without a data path
-	cpuProfile       string
+	host, tlsHost   string
+	port, tlsPort   string // text, so that we report errors, and the environment shares the parser
+	socket          string
+	apiUsers        []string
+	apiHosts        []string
+	tls, insecure   bool
+	cert, key       string
+	manualToken     bool
+	manualTokenFile string
+	userService     bool
+	noAPI           bool
+	page            bool
+	attach          string
+	xdp             string
+	redirectPeer    bool
+	ipsec           string
+	localSockets    bool
+	cgroup          string
+	whitelist       string
+	blacklist       string
+	ctMax           uint32
+	halfOpen        int
+	idleRST         bool
+	hashSeed        uint64
+	pinPath         string
+	stateDir        string
+	probeFiles      string
+	flowLog         FlowLog
+	flowLogMB       int
+	metricsDetail   string
+	otlp            otlpFlags
+	vipAdvRepeat    int
+	roleHook        string
+	detach, force   bool
+	endConnections  bool
+	checkUpgrade    bool
+	logLevel        string
+	compat          bool
+	bootFiles       string // --config-path
+	metrics         bool   // --prometheus
+	aside           bool   // --peer or --proxyonlymode: without a data path
+	cpuProfile      string
 }
 
 func (f *flags) register(fs *pflag.FlagSet) {
@@ -92,7 +91,6 @@ func (f *flags) register(fs *pflag.FlagSet) {
 	fs.StringVar(&f.pinPath, "pin-path", "", "directory in a BPF file system to pin maps and links (default: one per network namespace)")
 	fs.StringVar(&f.stateDir, "state-dir", "/var/lib/loxilb", "directory to store the desired state")
 	fs.IntVar(&f.vipAdvRepeat, "vip-adv-repeat", 3, "number of announcements when this node takes over a VIP: at once, after 1 s and 3 s, then every 2 s; 1 to 30")
-	fs.StringVar(&f.clusterInterface, "clusterinterface", "", "lead outgoing connections of firewall rules with --snat --egress to the node that owns their source address, through VXLAN over this interface")
 	fs.StringVar(&f.roleHook, "role-hook", "", "run this program as root when the role of this node changes, with instance, state and VIP as arguments")
 	fs.StringVar(&f.probeFiles, "probe-files", "/etc/loxilb/probes", "directory of CAs, certificates and keys for probes")
 	fs.StringVar(&f.flowLog.File, "flow-log", "", "log connections to this file, as lines of JSON; - is standard output")

@@ -27,6 +27,8 @@ func TestIneffective(t *testing.T) {
 		"failover-below=50":                    FieldFailover,
 		"failover-below=50 endpoints=10.0.0.1:80,10.0.0.2:80@1": "",
 		"outlier=on":                                          "",
+		"bgp-med=5 bgp-prepend=2":                             FieldMED + "," + FieldPrepend,
+		"bgp=true bgp-med=5 bgp-prepend=2":                    "",
 		"outlier=on endpoints=10.0.0.1:80":                    FieldOutlier,
 		"endpoints=10.0.0.1:80,10.0.0.2:80:5":                 FieldWeight,
 		"endpoints=10.0.0.1:80:5,10.0.0.2:80:5,10.0.0.3:80:0": "",

@@ -154,16 +154,6 @@ func (s Service) Equal(o Service) bool { return NewSchema().Equal(s, o) }
 // Clone is Schema.Clone, for one.
 func (s Service) Clone() Service { return NewSchema().Clone(s) }
 
-// bgpFields has the field that requests BGP.
-func bgpFields() []Field[Service] {
-	return []Field[Service]{{
-		Name: FieldBGP, Text: "bgp", Record: "bgp", Place: 44, Since: contractFormat,
-		Property: "serviceArguments.bgp", Flag: "bgp",
-		Help: "advertise the VIP by BGP (stored, without effect yet)",
-		form: boolean(func(s *Service) *bool { return &s.BGP }),
-	}}
-}
-
 // Condition is something that users should know about a working service.
 type Condition struct {
 	Type    string // the subject, in one word
@@ -172,9 +162,6 @@ type Condition struct {
 
 // Conditions returns the conditions that follow from the service's settings.
 func (s *Service) Conditions() (list []Condition) {
-	if s.BGP {
-		list = append(list, Condition{"BGP", "the VIP is to be advertised by BGP, and is not: BGP is not part of this build"})
-	}
 	if s.Egress && !s.GivesSource() {
 		list = append(list, Condition{"Egress", "connections of its endpoints leave with their own addresses, unless a firewall rule gives them a source: the service has no address for that"})
 	}
@@ -197,6 +184,7 @@ const (
 // the contract's clients.
 func (s *Service) Ineffective() (list []Ineffective) {
 	const notProbed = "are not probed until monitor or probetype says so"
+	list = s.ineffectiveAnnouncement()
 	probed := s.Monitored() || s.Probe.Type != ProbeAuto
 	for _, c := range [...]struct {
 		is    bool

@@ -158,6 +158,8 @@ func randomService(r *rand.Rand) Service {
 					v = r.IntN(129)
 				case FieldProbeRetries, FieldProbeRise:
 					v = r.IntN(maxProbeCount + 1)
+				case FieldPrepend:
+					v = r.IntN(MaxPrepend + 1)
 				}
 			case []string:
 				list := old[:0]
@@ -167,6 +169,8 @@ func randomService(r *rand.Rand) Service {
 						list = append(list, pick("10.1.0.1:80", "[2001:db8::2]:8080-8090:0", "10.1.0.2:443:65535"))
 					case FieldProbeStatuses:
 						list = append(list, pick("200", "200-299", "404"))
+					case FieldCommunities:
+						list = append(list, pick("no-export", "65000:100", "65535:0"))
 					case FieldSources, FieldDenied:
 						list = append(list, pick("10.0.0.0/8", "10.1.2.3", "2001:db8::/32"))
 					default:
@@ -179,6 +183,8 @@ func randomService(r *rand.Rand) Service {
 				switch f.Name {
 				case FieldVIP:
 					v = addr()
+				case FieldAggregate:
+					v = pick("", "10.0.0.0/8", "2001:db8::/32")
 				case FieldProbeInterval, FieldProbeWait, FieldSlowStart:
 					v = pick("", "500ms", "2s", "1h0m0s")
 				}

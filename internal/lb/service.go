@@ -41,6 +41,7 @@ type Endpoint struct {
 type Service struct {
 	Key
 	ConnectionLimits
+	Announcement
 	Name        string // free text, may be empty; services may share it
 	Mode        Mode
 	Algorithm   Algorithm
@@ -145,6 +146,9 @@ func (s Service) Validate() error {
 		return err
 	}
 	if err := s.validateOutlier(); err != nil {
+		return err
+	}
+	if err := s.validateAnnouncement(); err != nil {
 		return err
 	}
 	return s.validateEndpoints()

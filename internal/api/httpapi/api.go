@@ -29,6 +29,7 @@ import (
 	"loxilb/internal/event"
 	"loxilb/internal/lb"
 	"loxilb/internal/lb/netobj"
+	"loxilb/internal/lb/report"
 	"loxilb/internal/telemetry/logs"
 )
 
@@ -89,6 +90,10 @@ type Options struct {
 	Doctor     func() *doctor.Machine // what is looked at for what is wrong; nil: the machine, without what a daemon knows
 	ApplyWait  time.Duration          // how long a change waits for the data path; 0: 8 s
 	BodyWait   time.Duration          // how long a request with a body waits for its turn; 0: 10 s
+
+	// Announcements returns whether the VIPs of a service are announced by BGP; nil: the daemon
+	// does not speak it.
+	Announcements func(*lb.Service) []report.Announcement
 }
 
 // API embeds its areas by these names.
@@ -157,7 +162,8 @@ func New(o Options) *API {
 	reader, whole := rest.NewReader(o.BodyWait, unknown), rest.NewWholeAnswers()
 	a.Objects = objects.New(objects.Options{
 		Store: o.Store, Statuses: o.Statuses, DataPath: o.DataPath, Network: o.Network, Reader: reader, Whole: whole, Log: o.Log,
-		Dropper: o.Dropper, ApplyWait: o.ApplyWait, AnyVIP: o.Compat, Version: o.Version.Version,
+		Announcements: o.Announcements,
+		Dropper:       o.Dropper, ApplyWait: o.ApplyWait, AnyVIP: o.Compat, Version: o.Version.Version,
 		Property: func(field string) string { return services.PropertyOf(field, -1) },
 		Roles:    func() []v1.InstanceState { return a.InstanceStates() },
 	})

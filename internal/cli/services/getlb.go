@@ -94,12 +94,13 @@ func wideLB(list []v1.LoadbalanceEntry, compat bool) *session.Table {
 		"Endpoint", "EPort", "Weight", "State", "Counters", "Status",
 	}
 	if !compat {
-		header = append(header, "Active:Inact", "Refused")
+		header = append(header, "Active:Inact", "Refused", "BGP")
 	}
 	t := session.NewTable(header...)
 	t.LeaveOut("Mark", "0")
 	t.LeaveOut("Active:Inact", "0:0")
 	t.LeaveOut("Refused", "0")
+	t.LeaveOut("BGP", "-", "")
 	t.Rename("Counters", "Packets:Bytes")
 	for i := range list {
 		e := &list[i]
@@ -130,7 +131,8 @@ func wideLB(list []v1.LoadbalanceEntry, compat bool) *session.Table {
 }
 
 // connectionCells adds the open and closed connections of a line's endpoint, and refused clients:
-// on the first line by the service, for any reason, on others because of the endpoint.
+// on the first line by the service, for any reason, on others because of the endpoint. The first
+// line also has whether the VIPs are announced.
 func connectionCells(row []string, e *v1.LoadbalanceEntry, line int) {
 	if line < len(e.Endpoints) {
 		p := &e.Endpoints[line]
@@ -138,7 +140,7 @@ func connectionCells(row []string, e *v1.LoadbalanceEntry, line int) {
 		row[1] = strconv.FormatUint(p.Refused, 10)
 	}
 	if line == 0 {
-		row[1] = strconv.FormatUint(e.Refused, 10)
+		row[1], row[2] = strconv.FormatUint(e.Refused, 10), session.AnnouncementCell(e.Status)
 	}
 }
 

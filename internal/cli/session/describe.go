@@ -204,6 +204,29 @@ func UnlessRefused(err error) error {
 	return err
 }
 
+// announcementText returns whether a prefix is announced, and why.
+func announcementText(a *v1.Announcement) string {
+	if a.Announced {
+		return "announced: " + a.Reason
+	}
+	return "withdrawn: " + a.Reason
+}
+
+// AnnouncementCell returns whether the VIPs of an object are announced by BGP, and why not.
+func AnnouncementCell(s *v1.Status) string {
+	cell := "-"
+	if s == nil {
+		return cell
+	}
+	for i := range s.Announcements {
+		if a := &s.Announcements[i]; !a.Announced {
+			return announcementText(a)
+		}
+		cell = "announced"
+	}
+	return cell
+}
+
 // DescribeStatus writes the status of an object in the data path, and the error.
 func DescribeStatus(line Line, s *v1.Status) {
 	if s == nil {
@@ -214,7 +237,13 @@ func DescribeStatus(line Line, s *v1.Status) {
 	if !s.Since.IsZero() {
 		line("Since", Clock(s.Since))
 	}
+	for _, a := range s.Announcements {
+		line("BGP "+a.Prefix, announcementText(&a)+", since "+Clock(a.Since))
+	}
 	for _, c := range s.Conditions {
+		if c.Type == "BGP" && len(s.Announcements) > 0 {
+			continue // the lines before say it
+		}
 		line("Condition "+c.Type, c.Message)
 	}
 	if s.Error == "" {

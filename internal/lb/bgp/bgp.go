@@ -5,6 +5,8 @@ package bgp
 import (
 	"net/netip"
 	"time"
+
+	"loxilb/internal/lb"
 )
 
 // Speaker is this node as a BGP speaker. A node has at most one.
@@ -42,8 +44,8 @@ type Neighbor struct {
 	Retry     time.Duration `json:"retry,omitempty"`     // between attempts to connect; 0: a default of seconds
 	Passive   bool          `json:"passive,omitempty"`   // only the neighbor connects
 	BFD       BFD           `json:"bfd,omitzero"`
-	// NoGracefulRestart has this neighbor drop routes as soon as the session ends. BFD implies it:
-	// a node whose failure BFD detects must not keep its routes.
+	// NoGracefulRestart has this neighbor drop routes as soon as the session ends. BFD implies it: a
+	// node whose failure BFD detects must not keep its routes.
 	NoGracefulRestart bool `json:"noGracefulRestart,omitempty"`
 }
 
@@ -68,7 +70,7 @@ type Attributes struct {
 }
 
 // Community is a BGP community (RFC 1997): AS number and value, 16 bits each.
-type Community uint32
+type Community = lb.Community
 
 // GracefulShutdown asks routers to prefer all other paths (RFC 8326).
 const GracefulShutdown Community = 0xffff0000

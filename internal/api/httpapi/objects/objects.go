@@ -12,6 +12,7 @@ import (
 	v1 "loxilb/api/v1"
 	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/control/desired"
+	"loxilb/internal/lb"
 	"loxilb/internal/lb/netobj"
 	"loxilb/internal/lb/policy"
 	"loxilb/internal/lb/report"
@@ -46,6 +47,10 @@ type Options struct {
 	Version   string                    // of the daemon, for exported files
 	Roles     func() []v1.InstanceState // of this node, likewise
 	Property  func(field string) string // what the API calls a field of a service
+
+	// Announcements returns whether the VIPs of a service are announced by BGP; nil: the daemon
+	// does not speak it.
+	Announcements func(*lb.Service) []report.Announcement
 }
 
 // API changes objects of any kind, and answers requests about several kinds.

@@ -109,12 +109,32 @@ func (a *API) statusIn(now *store.Snapshot, s *status.Status) *v1.Status {
 	out := statusOf(s)
 	if key, ok := desired.ServiceKey(store.ID(s.ID)); ok {
 		if service, _ := a.Store.Services.Shared(now, key); service != nil {
+			a.announcements(out, service)
 			for _, c := range service.Conditions() {
 				out.Conditions = append(out.Conditions, v1.Condition{Type: c.Type, Message: c.Message})
 			}
 		}
 	}
 	return out
+}
+
+// announcements adds whether the VIPs of a service are announced by BGP, where it asks for that.
+func (a *API) announcements(out *v1.Status, service *lb.Service) {
+	if !service.BGP {
+		return
+	}
+	if a.Announcements == nil {
+		out.Conditions = append(out.Conditions, v1.Condition{Type: "BGP", Message: "the VIPs are not announced: loxilb was started without --bgp"})
+		return
+	}
+	for _, one := range a.Announcements(service) {
+		out.Announcements = append(out.Announcements, v1.Announcement{
+			Prefix: one.Prefix.String(), Announced: one.Announced, Reason: one.Why, Since: one.Since,
+		})
+		if !one.Announced {
+			out.Conditions = append(out.Conditions, v1.Condition{Type: "BGP", Message: one.Prefix.String() + " is not announced: " + one.Why})
+		}
+	}
 }
 
 func statusIDs(ids []store.ID) []status.ID {

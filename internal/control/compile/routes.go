@@ -1,0 +1,148 @@
+package compile
+
+import (
+	"cmp"
+	"math"
+	"net/netip"
+	"slices"
+
+	"loxilb/internal/lb"
+	"loxilb/internal/lb/bgp"
+)
+
+// The attributes of routes by role are those of the existing loxilb, so nodes of both may stand by
+// for each other.
+const (
+	masterPref, masterMED = 5000, 10
+	backupPref, backupMED = 100, 20
+	// drainMED is added while the node drains: routers that ignore the community leave it too.
+	drainMED = 100
+	// drainPref is for iBGP neighbors, which do not translate the community (RFC 8326, section
+	// 4.2). 0 would mean that the attribute is not set.
+	drainPref = 1
+	// defaultPref is the local preference of routes without one.
+	defaultPref = 100
+)
+
+// A Claim is what one service asks of a prefix, and whether this node can serve it.
+type Claim struct {
+	lb.Announcement
+	Instance string
+	Role     lb.Role // of this node for the instance
+	InPlace  bool    // the data path has the service
+	Serving  bool    // an endpoint that is not known to be down takes new connections
+}
+
+// A Decision is whether a prefix is announced, and why.
+type Decision struct {
+	Announced bool
+	Why       string
+	bgp.Attributes
+}
+
+// Decide merges the claims of services on a prefix. It is announced while one of them is met, with
+// the best of each attribute of those that are met, and all of their communities.
+func Decide(claims []Claim, stage lb.Stage) Decision {
+	var d Decision
+	if stage == lb.Drained {
+		d.Why = "the node is drained"
+		return d
+	}
+	for i := range claims {
+		c := &claims[i]
+		why, met := c.met()
+		switch {
+		case !met && !d.Announced:
+			d.Why = cmp.Or(d.Why, why)
+		case met && !d.Announced:
+			d = Decision{Announced: true, Why: why, Attributes: c.attributes()}
+		case met:
+			d.Why = better(d.Why, why)
+			d.Attributes = merged(d.Attributes, c.attributes())
+		}
+	}
+	if d.Announced && stage == lb.Draining {
+		d.Why, d.Attributes = "the node drains: routers are asked to prefer others", draining(d.Attributes)
+	}
+	return d
+}
+
+// Reasons to announce a prefix, and not to.
+const (
+	whyServing = "an endpoint takes connections"
+	whyAlways  = "always, though no endpoint takes connections"
+)
+
+// better returns the reason that says more of a prefix that several services have announced.
+func better(a, b string) string {
+	if b == whyServing {
+		return b
+	}
+	return a
+}
+
+// met reports whether the prefix is announced for the service, and why.
+func (c *Claim) met() (why string, met bool) {
+	switch {
+	case c.Role == lb.RoleFault || c.Role == lb.RoleStop:
+		return "the role of this node for " + c.Instance + " is " + string(c.Role), false
+	case !c.InPlace:
+		return "the service is not in the data path", false
+	case c.Serving:
+		return whyServing, true
+	case c.Announce == lb.AnnounceAlways:
+		return whyAlways, true
+	}
+	return "no endpoint takes connections", false
+}
+
+// attributes returns the attributes of the route of one service. Values of the service are those
+// of a MASTER, and a BACKUP stays less preferred.
+func (c *Claim) attributes() bgp.Attributes {
+	a := bgp.Attributes{MED: c.MED, LocalPref: c.LocalPref, Prepend: c.Prepend, Communities: sorted(c.Communities)}
+	switch c.Role {
+	case lb.RoleMaster:
+		a.MED, a.LocalPref = cmp.Or(a.MED, masterMED), cmp.Or(a.LocalPref, masterPref)
+	case lb.RoleBackup:
+		a.MED = added(cmp.Or(a.MED, masterMED), backupMED-masterMED)
+		a.LocalPref = max(1, min(cmp.Or(a.LocalPref, masterPref)-1, backupPref))
+	}
+	return a
+}
+
+// merged returns the best of each attribute, and all communities.
+func merged(a, b bgp.Attributes) bgp.Attributes {
+	pref := max(cmp.Or(a.LocalPref, defaultPref), cmp.Or(b.LocalPref, defaultPref))
+	if pref == defaultPref {
+		pref = 0
+	}
+	return bgp.Attributes{
+		MED: min(a.MED, b.MED), LocalPref: pref, Prepend: min(a.Prepend, b.Prepend),
+		Communities: sorted(slices.Concat(a.Communities, b.Communities)),
+	}
+}
+
+// draining returns the attributes while the node drains.
+func draining(a bgp.Attributes) bgp.Attributes {
+	a.MED, a.LocalPref = added(a.MED, drainMED), drainPref
+	a.Communities = sorted(append(slices.Clone(a.Communities), bgp.GracefulShutdown))
+	return a
+}
+
+// added adds without overflow.
+func added(a, b uint32) uint32 { return a + min(b, math.MaxUint32-a) }
+
+// sorted returns the communities in ascending order, each once.
+func sorted(list []bgp.Community) []bgp.Community {
+	if len(list) == 0 {
+		return nil
+	}
+	out := slices.Clone(list)
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// RouteOf returns the route of a prefix that is announced.
+func (d *Decision) RouteOf(p netip.Prefix) bgp.Route {
+	return bgp.Route{Prefix: p, Attributes: d.Attributes}
+}

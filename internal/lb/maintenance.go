@@ -1,0 +1,33 @@
+package lb
+
+import "time"
+
+// Maintenance takes this node out of service: neighbors are asked to prefer other nodes, and once
+// packets have ceased, or at the deadline, nothing is announced any more.
+type Maintenance struct {
+	Since    time.Time `json:"since"`
+	Deadline time.Time `json:"deadline,omitzero"` // zero: none
+	Exit     bool      `json:"exit,omitempty"`    // the daemon exits once the node is drained
+	Drained  bool      `json:"drained,omitempty"` // nothing is announced any more
+}
+
+// Stage is how far maintenance is.
+type Stage string
+
+// The stages.
+const (
+	InService Stage = "in service"
+	Draining  Stage = "draining"
+	Drained   Stage = "drained"
+)
+
+// Stage returns the stage; nil: there is no maintenance.
+func (m *Maintenance) Stage() Stage {
+	switch {
+	case m == nil:
+		return InService
+	case m.Drained:
+		return Drained
+	}
+	return Draining
+}
