@@ -201,6 +201,9 @@ func (r *Runner) takeBack(before map[bpf.TcConnectionKey]bpf.TcConnection) (map[
 		return nil, err
 	}
 	maps.DeleteFunc(changed, func(key bpf.TcConnectionKey, row bpf.TcConnection) bool { return before[key] == row })
+	if len(changed) == 0 { // the pass below reads each bucket of the table
+		return nil, nil
+	}
 	var errs []error
 	for key, now := range changed {
 		was, ok := before[key]
