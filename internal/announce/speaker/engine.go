@@ -29,10 +29,14 @@ type engine struct {
 	server  *server.BgpServer
 	unwatch context.CancelFunc
 
-	peers   map[string]*peer  // by key of the neighbor
-	refused map[string]string // by key: why gobgp does not take a neighbor
-	routes  map[netip.Prefix]bgp.Attributes
-	policy  policy
+	peers     map[string]*peer  // by key of the neighbor
+	refused   map[string]string // by key: why gobgp does not take a neighbor
+	complaint string            // the last error that was logged
+	routes    map[netip.Prefix]bgp.Attributes
+
+	rules    *rules // nil: none yet
+	rulesOf  ruleContext
+	policyOf policy
 }
 
 // startEngine starts gobgp, listening. The caller holds s.mu.
@@ -75,9 +79,6 @@ func (e *engine) begin(id netip.Addr) error {
 	if err != nil {
 		return fmt.Errorf("start gobgp: %w", err)
 	}
-	if err := e.assignPolicies(); err != nil {
-		return err
-	}
 	ctx, cancel := context.WithCancel(context.Background())
 	e.unwatch = cancel
 	err = e.server.WatchEvent(ctx, server.WatchEventMessageCallbacks{OnPeerUpdate: e.peerEvent}, server.WatchPeer())
@@ -88,10 +89,26 @@ func (e *engine) begin(id netip.Addr) error {
 	return nil
 }
 
-// apply makes gobgp equal to what is wanted. Routes come before neighbors, so a new session begins
-// with all of them.
+// apply makes gobgp equal to what is wanted. Policies and routes come before neighbors, so a new
+// session begins with all of them.
 func (e *engine) apply(w *wanted) error {
-	return errors.Join(e.applyPolicy(w.policy), e.applyRoutes(w.routes), e.applyPeers(w.neighbors))
+	if err := e.applyPolicy(w); err != nil {
+		return e.complain(err)
+	}
+	return errors.Join(e.complain(e.applyRoutes(w.routes)), e.applyPeers(w.neighbors))
+}
+
+// complain logs an error of gobgp that is tried again, once.
+func (e *engine) complain(err error) error {
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	if text != e.complaint && text != "" {
+		e.log.Error("BGP speaker cannot be changed; trying again", "error", err)
+	}
+	e.complaint = text
+	return err
 }
 
 // stop ends all sessions and gobgp. The caller holds owner.mu.

@@ -22,7 +22,7 @@ func (e *engine) applyRoutes(want map[netip.Prefix]bgp.Attributes) error {
 		if _, stays := want[prefix]; stays {
 			continue
 		}
-		p, err := path(prefix, bgp.Attributes{})
+		p, err := e.path(prefix, bgp.Attributes{})
 		if err != nil {
 			return err
 		}
@@ -32,7 +32,7 @@ func (e *engine) applyRoutes(want map[netip.Prefix]bgp.Attributes) error {
 		if before, is := e.routes[prefix]; is && sameAttributes(before, a) {
 			continue
 		}
-		p, err := path(prefix, a)
+		p, err := e.path(prefix, a)
 		if err != nil {
 			return err
 		}
@@ -54,7 +54,7 @@ func (e *engine) applyRoutes(want map[netip.Prefix]bgp.Attributes) error {
 
 // path returns a route as gobgp takes it. Its next hop is unspecified: gobgp sends the local
 // address of each session instead.
-func path(prefix netip.Prefix, a bgp.Attributes) (*apiutil.Path, error) {
+func (e *engine) path(prefix netip.Prefix, a bgp.Attributes) (*apiutil.Path, error) {
 	nlri, err := gobgp.NewIPAddrPrefix(prefix)
 	if err != nil {
 		return nil, fmt.Errorf("prefix %v: %w", prefix, err)
@@ -85,6 +85,10 @@ func path(prefix netip.Prefix, a bgp.Attributes) (*apiutil.Path, error) {
 			values[i] = uint32(c)
 		}
 		attributes = append(attributes, gobgp.NewPathAttributeCommunities(values))
+	}
+	if a.Prepend > 0 {
+		mark := &gobgp.LargeCommunity{ASN: e.config.ASN, LocalData2: uint32(a.Prepend)}
+		attributes = append(attributes, gobgp.NewPathAttributeLargeCommunities([]*gobgp.LargeCommunity{mark}))
 	}
 	return &apiutil.Path{Family: family, Nlri: nlri, Attrs: attributes}, nil
 }

@@ -134,10 +134,11 @@ func (s *Speaker) SetRoutes(_ context.Context, routes []bgp.Route) error {
 	return nil
 }
 
-// SetPolicies replaces sets, policies and where they apply, and applies them to all routes.
+// SetPolicies replaces sets, policies and where they apply, and applies them to all routes. An error
+// changes nothing.
 func (s *Speaker) SetPolicies(_ context.Context, sets []bgp.DefinedSet, policies []bgp.Policy, apps []bgp.Application) error {
-	p, err := compilePolicy(sets, policies, apps)
-	if err != nil {
+	p := policy{sets, policies, apps}
+	if err := p.check(); err != nil {
 		return fmt.Errorf("set BGP policies: %w", err)
 	}
 	s.mu.Lock()
