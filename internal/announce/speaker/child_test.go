@@ -175,3 +175,8 @@ func (c *child) established(key string) {
 }
 
 const patience = 30 * time.Second
+
+// monitor prints changes of routes.
+func monitor() netnstest.Command {
+	return netnstest.Command{Args: []string{"ip", "-o", "monitor", "route"}}
+}

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"sync"
 	"syscall"
 	"time"
 
@@ -28,6 +29,7 @@ type engine struct {
 	config  bgp.Speaker
 	server  *server.BgpServer
 	unwatch context.CancelFunc
+	tasks   sync.WaitGroup // that run until unwatch
 
 	peers     map[string]*peer  // by key of the neighbor
 	refused   map[string]string // by key: why gobgp does not take a neighbor
@@ -66,7 +68,7 @@ func startEngine(s *Speaker) (*engine, error) {
 		e.server.Stop()
 		return nil, err
 	}
-	s.log.Info("BGP speaker started", "as", config.ASN, "routerID", id, "port", config.Port)
+	s.log.Info("BGP speaker started", "as", config.ASN, "router_id", id, "port", config.Port)
 	return e, nil
 }
 
@@ -86,6 +88,7 @@ func (e *engine) begin(id netip.Addr) error {
 		cancel()
 		return fmt.Errorf("watch sessions of gobgp: %w", err)
 	}
+	e.tasks.Go(func() { e.watchLinks(ctx) })
 	return nil
 }
 

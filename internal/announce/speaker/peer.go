@@ -27,6 +27,7 @@ type peer struct {
 	addr   string // gobgp's name of it
 	config bgp.Neighbor
 	hasBFD bool // BFD is enabled in gobgp
+	link   int  // index of the interface that leads to it, while established; 0: several hops
 	status status
 }
 

@@ -129,6 +129,7 @@ func (e *engine) sessionChanged(p *peer, state *apiutil.PeerState) {
 	p.status.established, p.status.since = established, time.Now()
 	if established {
 		p.status.lastError = ""
+		p.link = linkTo(p.addr, p.config.Multihop)
 		e.log.Info("BGP session established", "neighbor", p.key)
 		e.enableBFD(p)
 	} else {

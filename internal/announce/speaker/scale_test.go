@@ -1,0 +1,60 @@
+package speaker
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"loxilb/internal/lb/bgp"
+	"loxilb/test/netnstest/routers"
+)
+
+// many returns routes to n addresses.
+func many(n int) []bgp.Route {
+	routes := make([]bgp.Route, n)
+	a := netip.MustParseAddr("100.64.0.1")
+	for i := range routes {
+		routes[i].Prefix = netip.PrefixFrom(a, 32)
+		a = a.Next()
+	}
+	return routes
+}
+
+// TestManyRoutes checks how fast FRR has 10,000 routes, and that a change of one of them costs
+// little.
+//
+// P A router has 10,000 VIPs within 5 s after they are announced.
+func TestManyRoutes(t *testing.T) {
+	l := newLink(t)
+	f := l.frr(t, nodeASN)
+	c := startChild(t, l.node)
+	c.call("SetNeighbor", neighbor("10.0.0.2"))
+	c.call("Start", bgp.Speaker{ASN: nodeASN})
+	c.established("10.0.0.2")
+	routes := many(10_000)
+	count := func(n int) func(map[netip.Prefix][]routers.Path) bool {
+		return func(r map[netip.Prefix][]routers.Path) bool { return len(r) == n }
+	}
+	var all, one, calls []time.Duration
+	for range rounds {
+		start := time.Now()
+		c.call("SetRoutes", routes)
+		all = append(all, until(t, f, start, "all routes", count(len(routes))))
+		if s, err := c.session("10.0.0.2"); err != nil || s.Sent != len(routes) {
+			t.Errorf("session: %+v, %v", s, err)
+		}
+		routes[17].MED = 5
+		start = time.Now()
+		c.call("SetRoutes", routes)
+		calls = append(calls, time.Since(start))
+		one = append(one, until(t, f, start, "the change", func(r map[netip.Prefix][]routers.Path) bool {
+			return r[routes[17].Prefix][0].MED == 5
+		}))
+		routes[17].MED = 0
+		c.call("SetRoutes", []bgp.Route{})
+		until(t, f, time.Now(), "no routes", count(0))
+	}
+	median(t, "10,000 routes", 5*time.Second, all)
+	median(t, "one of them", time.Second, one)
+	median(t, "SetRoutes that changes one of them", 200*ms, calls)
+}
