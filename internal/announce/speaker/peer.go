@@ -31,13 +31,6 @@ type peer struct {
 	status status
 }
 
-func key(n bgp.Neighbor) string {
-	if n.Addr.IsValid() {
-		return n.Addr.String()
-	}
-	return n.Interface
-}
-
 // applyPeers gives gobgp the neighbors that differ.
 func (e *engine) applyPeers(want map[string]bgp.Neighbor) error {
 	var errs []error

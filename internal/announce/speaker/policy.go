@@ -179,7 +179,7 @@ func (b *ruleBuilder) users(imports bool) ([]*api.Statement, error) {
 		if err != nil {
 			return nil, err
 		}
-		if a.Neighbor == "" || a.Neighbor == allNeighbors {
+		if a.Neighbor == "" || a.Neighbor == bgp.AllNeighbors {
 			all = append(all, statements...)
 		} else {
 			single = append(single, statements...)
@@ -188,14 +188,11 @@ func (b *ruleBuilder) users(imports bool) ([]*api.Statement, error) {
 	return append(single, all...), nil
 }
 
-// allNeighbors is the neighbor of applications to all of them.
-const allNeighbors = "global"
-
 // application returns the statements of an application: those of its policies, and one that decides
 // about the remaining routes.
 func (b *ruleBuilder) application(a bgp.Application) ([]*api.Statement, error) {
 	var of *neighborSet
-	if a.Neighbor != "" && a.Neighbor != allNeighbors {
+	if a.Neighbor != "" && a.Neighbor != bgp.AllNeighbors {
 		addr, known := b.neighborAddr(a.Neighbor)
 		if !known {
 			return nil, nil // added with the neighbor

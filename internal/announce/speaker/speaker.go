@@ -104,7 +104,7 @@ func (s *Speaker) Stop(_ context.Context, reason string) error {
 func (s *Speaker) SetNeighbor(_ context.Context, n bgp.Neighbor) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.wanted.neighbors[key(n)] = n
+	s.wanted.neighbors[n.Key()] = n
 	s.apply()
 	return nil
 }
