@@ -1,0 +1,152 @@
+package bfd
+
+import (
+	"math/rand/v2"
+	"time"
+)
+
+// slowStart is the least interval of sent packets until a session is up (RFC 5880, 6.8.3).
+const slowStart = time.Second
+
+// session is the state machine of RFC 5880 in asynchronous mode, without sockets and clocks. Its
+// names are those of section 6.8.1.
+type session struct {
+	intervals            // as configured
+	before     intervals // until the peer has confirmed a change; zero: it has
+	multiplier uint8
+
+	state       State
+	diagnostic  Diagnostic
+	localDiscr  uint32
+	remoteDiscr uint32
+	remote      Packet        // the last accepted one, without Extra
+	polling     bool          // the peer has not confirmed our intervals yet
+	detection   time.Duration // time without a packet after which the peer is down
+	deadline    time.Time     // end of the detection time; zero: no packet is expected
+	reply       bool          // a packet with the final bit is due
+}
+
+// intervals are the least intervals of packets that a session sends and accepts.
+type intervals struct{ minTx, minRx time.Duration }
+
+func newSession(interval time.Duration, multiplier uint8) *session {
+	return &session{
+		intervals: intervals{interval, interval}, multiplier: multiplier,
+		state: Down, localDiscr: rand.Uint32N(1<<32-1) + 1,
+	}
+}
+
+// receive handles a packet of the peer, and reports whether it belongs to the session. A packet
+// that ends a session must know one of its discriminators: a stranger that only knows the addresses
+// cannot.
+func (s *session) receive(p *Packet, now time.Time) bool {
+	switch {
+	case p.Your != 0 && p.Your != s.localDiscr:
+		return false
+	case p.Your == 0 && s.state >= Init && p.My != s.remoteDiscr:
+		return false // a restarted peer waits until the detection time has passed
+	}
+	s.remote = *p
+	s.remote.Extra = nil
+	s.remoteDiscr = p.My
+	if p.Final {
+		s.polling, s.before = false, intervals{}
+	}
+	s.detection = time.Duration(p.Multiplier) * max(s.minRx, s.before.minRx, p.MinTx)
+	s.deadline = now.Add(s.detection)
+	s.reply = s.reply || p.Poll
+	if s.state == AdminDown {
+		return true
+	}
+	switch {
+	case p.State == AdminDown:
+		if s.state != Down {
+			s.become(Down, NeighborDown)
+		}
+	case s.state == Down && p.State == Down:
+		s.become(Init, NoDiagnostic)
+	case s.state == Down && p.State == Init, s.state == Init && p.State >= Init:
+		s.become(Up, NoDiagnostic)
+		s.polling = true // the interval changes from the slow one
+	case s.state == Up && p.State == Down:
+		s.become(Down, NeighborDown)
+	}
+	return true
+}
+
+// expire ends the session if its detection time has passed.
+func (s *session) expire(now time.Time) {
+	if s.deadline.IsZero() || now.Before(s.deadline) {
+		return
+	}
+	s.deadline, s.remoteDiscr = time.Time{}, 0
+	if s.state == Init || s.state == Up {
+		s.become(Down, TimeExpired)
+	}
+}
+
+func (s *session) become(state State, why Diagnostic) {
+	s.state, s.polling, s.before = state, false, intervals{}
+	if state != Init { // which does not explain why the session was down
+		s.diagnostic = why
+	}
+}
+
+// configure changes the intervals. While the session is up, faster packets are not expected, and
+// slower ones not sent, before the peer has confirmed the change (RFC 5880, 6.8.3).
+func (s *session) configure(interval time.Duration, multiplier uint8) {
+	if s.state == Up && s.minTx != interval {
+		s.before, s.polling = s.intervals, true
+	}
+	s.intervals, s.multiplier = intervals{interval, interval}, multiplier
+}
+
+// announcedMinTx returns the interval that the session announces for its packets.
+func (s *session) announcedMinTx() time.Duration {
+	if s.state == Up {
+		return s.minTx
+	}
+	return max(s.minTx, slowStart)
+}
+
+// interval returns the time between two packets to the peer, before jitter; 0: the peer wants none.
+func (s *session) interval() time.Duration {
+	least := s.announcedMinTx()
+	if s.before.minTx != 0 {
+		least = min(least, s.before.minTx)
+	}
+	switch {
+	case s.remoteDiscr == 0:
+		return least
+	case s.remote.MinRx == 0:
+		return 0
+	}
+	return max(least, s.remote.MinRx)
+}
+
+// jittered reduces an interval by up to a quarter, so that sessions do not synchronize (RFC 5880,
+// 6.8.7). With a multiplier of 1 it is at most 90%, so one late packet does not end the session.
+func (s *session) jittered(d time.Duration) time.Duration {
+	if s.multiplier == 1 {
+		return d*3/4 + rand.N(d*15/100+1)
+	}
+	return d*3/4 + rand.N(d/4+1)
+}
+
+// peerDetection returns the time without a packet after which the peer detects a failure.
+func (s *session) peerDetection() time.Duration {
+	return time.Duration(s.multiplier) * max(s.announcedMinTx(), s.remote.MinRx)
+}
+
+// packet returns the next packet to send.
+func (s *session) packet() Packet {
+	p := Packet{
+		State: s.state, Diagnostic: s.diagnostic, Multiplier: s.multiplier, My: s.localDiscr, Your: s.remoteDiscr,
+		MinTx: s.announcedMinTx(), MinRx: s.minRx, Poll: s.polling, Final: s.reply,
+	}
+	if p.Final {
+		p.Poll = false // RFC 5880, 6.5: never both
+	}
+	s.reply = false
+	return p
+}

@@ -1,0 +1,166 @@
+package bfd
+
+import (
+	"bytes"
+	"encoding/hex"
+	"testing"
+	"time"
+)
+
+const ms = time.Millisecond
+
+// TestPacket checks the layout of RFC 5880, 4.1, and that invalid packets are refused.
+func TestPacket(t *testing.T) {
+	t.Parallel()
+	p := Packet{
+		State: Up, Diagnostic: TimeExpired, Poll: true, Multiplier: 3, My: 0x01020304, Your: 0x05060708,
+		MinTx: 100 * ms, MinRx: 200 * ms, Extra: []byte("more"),
+	}
+	const want = "21e00318" + "01020304" + "05060708" + "000186a0" + "00030d40" + "00000000" + "6d6f7265"
+	data := p.Append(nil)
+	if got := hex.EncodeToString(data); got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	got, err := Parse(data)
+	if err != nil || !bytes.Equal(got.Extra, p.Extra) || got.My != p.My || got.MinRx != p.MinRx || !got.Poll || got.Final {
+		t.Errorf("%+v, %v", got, err)
+	}
+	for name, change := range map[string]func(b []byte) []byte{
+		"short": func(b []byte) []byte { return b[:23] }, "length": func(b []byte) []byte { b[3] = 29; return b },
+		"version": func(b []byte) []byte { b[0] = 0x41; return b }, "authenticated": func(b []byte) []byte { b[1] |= 4; return b },
+		"multipoint": func(b []byte) []byte { b[1] |= 1; return b }, "multiplier": func(b []byte) []byte { b[2] = 0; return b },
+		"my": func(b []byte) []byte { copy(b[4:8], make([]byte, 4)); return b }, "your": func(b []byte) []byte { copy(b[8:12], make([]byte, 4)); return b },
+	} {
+		if _, err := Parse(change(bytes.Clone(data))); err == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+}
+
+// pairUp returns two sessions that are up.
+func pairUp(t *testing.T, now time.Time) (a, b *session) {
+	t.Helper()
+	a, b = newSession(100*ms, 3), newSession(100*ms, 3)
+	for range 4 {
+		for _, x := range [][2]*session{{a, b}, {b, a}} {
+			p := x[0].packet()
+			if !x[1].receive(&p, now) {
+				t.Fatalf("refused: %+v", p)
+			}
+		}
+	}
+	if a.state != Up || b.state != Up || a.polling || b.polling {
+		t.Fatalf("%v %t, %v %t", a.state, a.polling, b.state, b.polling)
+	}
+	return a, b
+}
+
+// TestHandshake checks the states, intervals and detection time of a session.
+func TestHandshake(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	a, b := newSession(100*ms, 3), newSession(50*ms, 5)
+	if a.interval() != time.Second {
+		t.Errorf("a session that is down sends every %s", a.interval())
+	}
+	p := a.packet()
+	b.receive(&p, now)
+	if b.state != Init {
+		t.Error(b.state)
+	}
+	p = b.packet()
+	a.receive(&p, now)
+	if a.state != Up || a.detection != 5*time.Second { // b is slow until it is up
+		t.Errorf("%v, %s", a.state, a.detection)
+	}
+	p = a.packet()
+	if !p.Poll || p.MinTx != 100*ms {
+		t.Errorf("%+v", p)
+	}
+	b.receive(&p, now)
+	if b.state != Up || !b.reply || b.detection != 300*ms {
+		t.Errorf("%v, %s", b.state, b.detection)
+	}
+	p = b.packet()
+	if !p.Final || p.Poll {
+		t.Errorf("%+v", p)
+	}
+	a.receive(&p, now)
+	if a.polling || a.detection != 500*ms || a.interval() != 100*ms || b.interval() != 100*ms {
+		t.Errorf("%+v", a)
+	}
+	a.expire(now.Add(499 * ms))
+	if a.state != Up {
+		t.Error("it ended too early")
+	}
+	a.expire(now.Add(500 * ms))
+	if a.state != Down || a.diagnostic != TimeExpired || a.remoteDiscr != 0 {
+		t.Errorf("%+v", a)
+	}
+	p = a.packet()
+	b.receive(&p, now) // its discriminator is that of the session
+	if b.state != Down || b.diagnostic != NeighborDown {
+		t.Errorf("%+v", b)
+	}
+}
+
+// TestForged checks that a packet ends a session only if its sender knows a discriminator.
+func TestForged(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	a, b := pairUp(t, now)
+	for _, p := range []Packet{
+		{State: Down, Multiplier: 3, My: 1, MinTx: ms, MinRx: ms},
+		{State: AdminDown, Multiplier: 3, My: 1, MinTx: ms, MinRx: ms},
+		{State: Down, Multiplier: 3, My: b.localDiscr, Your: a.localDiscr + 1, MinTx: ms, MinRx: ms},
+	} {
+		if a.receive(&p, now) || a.state != Up {
+			t.Errorf("%+v: %v", p, a.state)
+		}
+	}
+	b.become(AdminDown, AdminDownDiagn)
+	p := b.packet()
+	if !a.receive(&p, now) || a.state != Down || a.diagnostic != NeighborDown {
+		t.Errorf("%+v", a)
+	}
+}
+
+// TestConfigure checks that a change of intervals waits for the peer (RFC 5880, 6.8.3).
+func TestConfigure(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	a, b := pairUp(t, now)
+	a.configure(400*ms, 3)
+	if a.interval() != 100*ms {
+		t.Errorf("sends every %s before the peer knows", a.interval())
+	}
+	p := a.packet()
+	b.receive(&p, now)
+	p = b.packet()
+	a.receive(&p, now)
+	if a.interval() != 400*ms || b.detection != 1200*ms || b.interval() != 400*ms {
+		t.Errorf("%s, %s, %s", a.interval(), b.detection, b.interval())
+	}
+	a.configure(100*ms, 3)
+	p = b.packet()
+	a.receive(&p, now)
+	if a.detection != 1200*ms {
+		t.Errorf("expects packets within %s before the peer knows", a.detection)
+	}
+}
+
+// TestJitter checks the bounds of RFC 5880, 6.8.7.
+func TestJitter(t *testing.T) {
+	t.Parallel()
+	for multiplier, most := range map[uint8]time.Duration{3: 100 * ms, 1: 90 * ms} {
+		s := newSession(100*ms, multiplier)
+		low, high := time.Hour, time.Duration(0)
+		for range 10000 {
+			d := s.jittered(100 * ms)
+			low, high = min(low, d), max(high, d)
+		}
+		if low < 75*ms || high > most || high-low < 10*ms {
+			t.Errorf("multiplier %d: %s to %s", multiplier, low, high)
+		}
+	}
+}

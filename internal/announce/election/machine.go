@@ -1,0 +1,234 @@
+// Package election decides which of two nodes owns the VIPs of an instance: each node claims a role
+// in its BFD packets, and takes over when the other one is silent (docs/adr/0086-roles-by-bfd.md).
+package election
+
+import (
+	"time"
+
+	"loxilb/internal/lb"
+)
+
+// StartWait is how long a node that starts listens for its peer before it becomes MASTER alone.
+// Packets of a session that is down leave every second, so the peer has sent three by then.
+const StartWait = 3 * time.Second
+
+// Rank decides between two nodes: the higher priority, then the higher address.
+type Rank struct {
+	Priority uint8
+	Higher   bool // this node's address is higher than its peer's
+	Preempt  bool // take over from a node that it outranks
+}
+
+// Machine is the election of one instance on one node, without clocks and sockets.
+type Machine struct {
+	rank  Rank
+	role  lb.Role
+	why   string    // the reason of the role, in words
+	order bool      // an operator chose the role; it holds until the next transition
+	wait  time.Time // this node does not become MASTER alone before
+	lease time.Time // the peer takes over then unless it hears this node; zero: it does not see it
+	peer  peer
+}
+
+// peer is what is known of the other node.
+type peer struct {
+	up      bool // the session
+	heard   bool // a packet came within the detection time
+	speaks  bool // it makes claims
+	entry   Entry
+	hold    time.Time     // end of its restart
+	yields  time.Time     // when a MASTER yields that hears it, but is not heard
+	timeout time.Duration // detection time
+}
+
+// NewMachine makes the election of a node that starts with a stored role. leased means that the
+// peer cannot have taken over meanwhile.
+func NewMachine(r Rank, stored lb.Role, leased bool, now time.Time) *Machine {
+	m := &Machine{rank: r, role: lb.RoleBackup, why: "listening for the peer", wait: now.Add(StartWait)}
+	switch {
+	case stored == lb.RoleFault || stored == lb.RoleStop:
+		m.role, m.why = stored, "set before the start"
+	case stored == lb.RoleMaster && leased:
+		m.role, m.why = stored, "continues after a restart"
+	}
+	return m
+}
+
+// Role returns the role of this node, and why it has it.
+func (m *Machine) Role() (lb.Role, string) { return m.role, m.why }
+
+// SetRank changes the rank.
+func (m *Machine) SetRank(r Rank, now time.Time) {
+	m.rank = r
+	m.Tick(now)
+}
+
+// Operate records a role that an operator has set.
+func (m *Machine) Operate(role lb.Role, now time.Time) {
+	m.order = role == lb.RoleMaster || role == lb.RoleBackup
+	m.role, m.why = role, "set by an operator"
+	if role == lb.RoleUnknown { // the election decides again
+		m.role, m.why = lb.RoleBackup, "left to the election"
+	}
+	if role != lb.RoleBackup {
+		m.wait = time.Time{}
+	}
+	m.Tick(now)
+}
+
+// Sent records that the peer was sent a packet while the session is up: it detects no failure
+// before the lease ends.
+func (m *Machine) Sent(lease time.Time) { m.lease = lease }
+
+// Heard records a packet of the peer. speaks means that it makes claims; restart is the time that
+// it asks for to restart, 0 if it does not.
+func (m *Machine) Heard(up, speaks bool, e Entry, restart, timeout time.Duration, now time.Time) {
+	m.checkLease(now)
+	before := m.peer
+	m.peer = peer{up: up, heard: true, speaks: speaks, entry: e, yields: before.yields, timeout: timeout}
+	if restart > 0 {
+		m.peer.hold = now.Add(restart)
+	}
+	if up && !before.up {
+		m.wait = time.Time{}
+	}
+	if up || e.Claim < Master {
+		m.peer.yields = time.Time{}
+	} else if m.peer.yields.IsZero() {
+		m.peer.yields = now.Add(timeout)
+	}
+	if up && before.up && e.Claim == Ordered && before.entry.Claim < Ordered && m.role == lb.RoleMaster {
+		m.become(lb.RoleBackup, "an operator made the peer MASTER") // also if one made this node MASTER before
+	}
+	m.decide(now)
+}
+
+// Lost records that the peer was silent for the detection time, or has left.
+func (m *Machine) Lost(now time.Time) {
+	m.checkLease(now)
+	if m.peer.up {
+		m.order = false
+	}
+	m.peer = peer{hold: m.peer.hold, entry: Entry{Priority: m.peer.entry.Priority}}
+	m.lease = time.Time{}
+	m.decide(now)
+}
+
+// Tick decides again, as time has passed.
+func (m *Machine) Tick(now time.Time) {
+	m.checkLease(now)
+	m.decide(now)
+}
+
+// checkLease makes a MASTER give up that could not send for so long that its peer has taken over.
+func (m *Machine) checkLease(now time.Time) {
+	if m.lease.IsZero() || now.Before(m.lease) {
+		return
+	}
+	m.lease = time.Time{}
+	if m.role == lb.RoleMaster && m.peer.up {
+		m.become(lb.RoleBackup, "this node was silent for the detection time")
+		m.wait = now.Add(StartWait)
+		m.peer.up = false // until a packet tells what the peer has become
+	}
+}
+
+// Next returns when Tick is due; zero: no time changes anything.
+func (m *Machine) Next() time.Time {
+	var next time.Time
+	for _, t := range [...]time.Time{m.wait, m.peer.hold, m.peer.yields} {
+		if !t.IsZero() && (next.IsZero() || t.Before(next)) {
+			next = t
+		}
+	}
+	return next
+}
+
+// Claim returns what this node claims.
+func (m *Machine) Claim(now time.Time) Entry {
+	e := Entry{Claim: Declines, Priority: m.rank.Priority, Grants: now.Before(m.peer.hold) && m.role != lb.RoleMaster}
+	switch {
+	case m.role == lb.RoleMaster && m.order:
+		e.Claim = Ordered
+	case m.role == lb.RoleMaster:
+		e.Claim = Master
+	case m.role == lb.RoleBackup && m.preempts():
+		e.Claim = Demands
+	case m.role == lb.RoleBackup && !m.order:
+		e.Claim = Backup
+	}
+	return e
+}
+
+// Granted reports whether the peer waits for the restart of this node.
+func (m *Machine) Granted() bool { return m.peer.entry.Grants }
+
+func (m *Machine) preempts() bool {
+	return m.rank.Preempt && !m.order && m.peer.up && m.peer.entry.Claim == Master && m.outranks()
+}
+
+func (m *Machine) outranks() bool {
+	if m.rank.Priority != m.peer.entry.Priority {
+		return m.rank.Priority > m.peer.entry.Priority
+	}
+	return m.rank.Higher
+}
+
+func (m *Machine) become(role lb.Role, why string) {
+	if m.role != role {
+		m.role, m.why, m.order = role, why, false
+	}
+}
+
+func (m *Machine) decide(now time.Time) {
+	for _, t := range [...]*time.Time{&m.wait, &m.peer.hold} {
+		if !now.Before(*t) {
+			*t = time.Time{}
+		}
+	}
+	if m.role != lb.RoleMaster && m.role != lb.RoleBackup {
+		return // FAULT and STOP hold until an operator sets another role
+	}
+	switch {
+	case m.peer.up && m.peer.speaks:
+		m.negotiate(now)
+	case m.peer.up:
+		m.why = "the peer makes no claims: it neither gives nor takes roles"
+	case m.peer.heard && m.peer.entry.Claim >= Master:
+		m.yieldUnheard(now)
+	case m.peer.heard && m.peer.speaks:
+		// The session is about to be up.
+	case m.wait.IsZero() && m.peer.hold.IsZero() && !m.order:
+		m.become(lb.RoleMaster, "the peer is silent")
+	}
+}
+
+// yieldUnheard handles a MASTER that this node hears while the session is not up. Either it is
+// about to be, as after a partition, or the peer does not hear this node.
+func (m *Machine) yieldUnheard(now time.Time) {
+	m.wait = time.Time{}
+	if m.role != lb.RoleMaster {
+		return
+	}
+	if !m.outranks() || !m.peer.yields.IsZero() && !now.Before(m.peer.yields) {
+		m.become(lb.RoleBackup, "the peer is MASTER, and does not hear this node")
+	}
+}
+
+// negotiate decides while both nodes hear each other.
+func (m *Machine) negotiate(now time.Time) {
+	mine, theirs := m.Claim(now).Claim, m.peer.entry.Claim
+	if m.role == lb.RoleMaster {
+		if theirs >= Master && (theirs > mine || theirs == mine && !m.outranks()) {
+			m.become(lb.RoleBackup, "the peer is MASTER")
+		}
+		return
+	}
+	switch {
+	case m.order || theirs >= Master:
+	case theirs == Declines:
+		m.become(lb.RoleMaster, "the peer declines")
+	case theirs == Backup && m.outranks():
+		m.become(lb.RoleMaster, "this node has the higher rank")
+	}
+}

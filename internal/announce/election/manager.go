@@ -1,0 +1,370 @@
+package election
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"loxilb/internal/announce/bfd"
+	"loxilb/internal/lb"
+)
+
+const (
+	// RestartTime is how long a peer waits for a node that restarts. Its kernel answers for the
+	// VIPs and forwards meanwhile.
+	RestartTime = 10 * time.Second
+	// grantTime is how long a node that stops waits for its peer to agree to that.
+	grantTime = 300 * time.Millisecond
+	grantPoll = 10 * time.Millisecond
+)
+
+// Session is a BFD session, and the election of one instance.
+type Session struct {
+	Key      string // of the object
+	Instance string // lb.InstanceKey
+	Path     bfd.Config
+	Priority uint8
+	Preempt  bool
+}
+
+// Guard is the kernel's side of a role: it stops answering for VIPs when a lease ends that a dead
+// or stopped process does not renew.
+type Guard interface {
+	// Renew sets the end of the lease; zero: there is none, and the kernel answers.
+	Renew(until time.Time)
+	// Lease returns the end that an earlier process has set; zero: none.
+	Lease() time.Time
+}
+
+// Status is a session and its election.
+type Status struct {
+	Session
+	BFD     bfd.Status
+	Role    lb.Role
+	Why     string
+	Since   time.Time // of the role
+	Speaks  bool      // the peer makes claims
+	Claim   Claim     // the peer's
+	Changes uint64    // of the role
+}
+
+// Manager runs the sessions and elections of this node.
+type Manager struct {
+	guard    Guard
+	do       func(func() error) error
+	restarts func() bool
+	notify   chan struct{} // capacity 1: roles, or leased instances, may have changed
+	timer    chan struct{} // capacity 1: Next may have changed
+
+	mu        sync.Mutex
+	ctx       context.Context //nolint:containedctx // of Run: sessions that are set later run in it
+	running   sync.WaitGroup
+	paths     map[pathKey]*path
+	elections map[string]*election // by the instance's key
+	quiet     bool                 // sessions end without a word: the daemon restarts
+	left      bool                 // the lease is that of the next process
+	restart   time.Duration        // announced to peers
+}
+
+// pathKey is what a session's packets have in common.
+type pathKey struct {
+	remote, source netip.Addr
+	multihop       bool
+}
+
+func keyOf(c *bfd.Config) pathKey { return pathKey{c.Remote, c.Source, c.Multihop} }
+
+// path is a BFD session; instances with the same peer share it.
+type path struct {
+	manager *Manager
+	key     pathKey
+	peer    *bfd.Peer
+	cancel  context.CancelFunc
+	state   bfd.State
+	lease   time.Time // of the last packet while the session was up; zero: it is not
+}
+
+// election is that of an instance.
+type election struct {
+	Session
+	machine *Machine
+	path    *path
+	since   time.Time
+	changes uint64
+	last    lb.Role
+	speaks  bool
+	claim   Claim
+}
+
+// NewManager makes a manager without sessions. do runs a function in the network namespace. restarts
+// reports, when Run ends, whether another process continues soon.
+func NewManager(g Guard, do func(func() error) error, restarts func() bool) *Manager {
+	return &Manager{
+		guard: g, do: do, restarts: restarts, notify: make(chan struct{}, 1), timer: make(chan struct{}, 1),
+		paths: map[pathKey]*path{}, elections: map[string]*election{},
+	}
+}
+
+// Changed receives when roles or the state of sessions may have changed.
+func (m *Manager) Changed() <-chan struct{} { return m.notify }
+
+// Run runs the sessions until ctx ends, and tells the peers whether this node restarts.
+func (m *Manager) Run(ctx context.Context) {
+	paths, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	m.mu.Lock()
+	m.ctx = paths
+	for _, p := range m.paths {
+		m.start(p)
+	}
+	m.mu.Unlock()
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for ctx.Err() == nil {
+		timer.Reset(m.tick())
+		select {
+		case <-ctx.Done():
+		case <-timer.C:
+		case <-m.timer:
+		}
+	}
+	m.leave()
+	cancel()
+	m.running.Wait()
+}
+
+// leave hands over to the peers, or asks them to wait for a restart. The kernel answers for the VIPs
+// as long as they do.
+func (m *Manager) leave() {
+	if !m.restarts() {
+		m.guard.Renew(time.Now()) // before peers take over
+		return
+	}
+	m.mu.Lock()
+	m.quiet, m.restart = true, RestartTime
+	m.mu.Unlock()
+	asked := time.Now()
+	for m.waitsForGrant() && time.Since(asked) < grantTime {
+		m.mu.Lock()
+		for _, p := range m.paths {
+			p.peer.Send()
+		}
+		m.mu.Unlock()
+		time.Sleep(grantPoll)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, e := range m.elections {
+		if e.leased() && e.machine.Granted() {
+			e.path.lease = asked.Add(RestartTime)
+		}
+	}
+	m.renew()
+	m.left = true
+}
+
+// waitsForGrant reports whether a peer has not agreed to wait yet.
+func (m *Manager) waitsForGrant() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, e := range m.elections {
+		if e.leased() && e.speaks && !e.machine.Granted() {
+			return true
+		}
+	}
+	return false
+}
+
+// tick lets elections decide whose time has come, and returns how long to wait for the next.
+func (m *Manager) tick() time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := time.Now()
+	next := now.Add(time.Hour)
+	for _, e := range m.elections {
+		if at := e.machine.Next(); !at.IsZero() && !now.Before(at) {
+			m.update(e, func() { e.machine.Tick(now) })
+		}
+		if at := e.machine.Next(); !at.IsZero() && at.Before(next) {
+			next = at
+		}
+	}
+	return time.Until(next)
+}
+
+// Set makes these the sessions. roles are the stored roles of instances, for new elections.
+func (m *Manager) Set(list []Session, roles map[string]lb.Role) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	wanted := map[pathKey]bfd.Config{}
+	keep := map[string]bool{}
+	for _, s := range list {
+		key := keyOf(&s.Path)
+		keep[s.Instance] = true
+		if c, shared := wanted[key]; !shared || s.Path.Interval*time.Duration(s.Path.Multiplier) < c.Interval*time.Duration(c.Multiplier) {
+			wanted[key] = s.Path // the fastest of those that share the path
+		}
+	}
+	for key, p := range m.paths {
+		if _, ok := wanted[key]; !ok {
+			p.cancel()
+			delete(m.paths, key)
+		}
+	}
+	for key, c := range wanted {
+		p := m.paths[key]
+		if p == nil {
+			p = &path{manager: m, key: key, cancel: func() {}}
+			p.peer = bfd.NewPeer(c, p, m.do)
+			m.paths[key] = p
+			if m.ctx != nil {
+				m.start(p)
+			}
+		}
+		p.peer.Configure(c)
+	}
+	for instance := range m.elections {
+		if !keep[instance] {
+			delete(m.elections, instance)
+		}
+	}
+	for _, s := range list {
+		m.setElection(s, roles[s.Instance])
+	}
+	m.renew()
+	m.signal()
+}
+
+// setElection makes or changes the election of a session's instance. A new path is a new election:
+// the peer may be another node.
+func (m *Manager) setElection(s Session, role lb.Role) {
+	e, p, now := m.elections[s.Instance], m.paths[keyOf(&s.Path)], time.Now()
+	if e == nil || e.path != p {
+		lease := m.guard.Lease()
+		e = &election{path: p, since: now, machine: NewMachine(s.rank(netip.Addr{}), role, lease.IsZero() || now.Before(lease), now)}
+		e.last, _ = e.machine.Role()
+		m.elections[s.Instance] = e
+	}
+	changed := e.Priority != s.Priority || e.Preempt != s.Preempt
+	e.Session = s
+	if changed {
+		m.update(e, func() { e.machine.SetRank(s.rank(p.peer.Status().Local), now) })
+	}
+	p.peer.Send()
+}
+
+func (s *Session) rank(local netip.Addr) Rank {
+	return Rank{Priority: s.Priority, Preempt: s.Preempt, Higher: local.Compare(s.Path.Remote) > 0}
+}
+
+// start runs a path. The caller holds the lock.
+func (m *Manager) start(p *path) {
+	ctx, cancel := context.WithCancel(m.ctx)
+	p.cancel = cancel
+	m.running.Go(func() { p.peer.Run(ctx, m.endsQuietly) })
+}
+
+func (m *Manager) endsQuietly() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.quiet
+}
+
+// Operate records a role that an operator has set.
+func (m *Manager) Operate(instance string, role lb.Role) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if e := m.elections[instance]; e != nil {
+		m.update(e, func() { e.machine.Operate(role, time.Now()) })
+	}
+}
+
+// update changes an election, tells the peer a new claim at once, and others a new role. The caller
+// holds the lock.
+func (m *Manager) update(e *election, change func()) {
+	now := time.Now()
+	before := e.machine.Claim(now)
+	change()
+	if e.machine.Claim(now) != before {
+		e.path.peer.Send()
+	}
+	if role, _ := e.machine.Role(); role != e.last {
+		e.last, e.since = role, now
+		e.changes++
+		m.renew()
+		m.signal()
+	}
+	wake(m.timer)
+}
+
+func (m *Manager) signal() { wake(m.notify) }
+
+func wake(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// renew sets the lease: the earliest time at which a peer takes over from this node. A node that
+// yields leaves the lease as it is, since its VIPs are only about to be removed. The caller holds the
+// lock.
+func (m *Manager) renew() {
+	var until time.Time
+	alone := false
+	for _, e := range m.elections {
+		role, _ := e.machine.Role()
+		alone = alone || role == lb.RoleMaster && e.path.lease.IsZero()
+		if t := e.path.lease; e.leased() && (until.IsZero() || t.Before(until)) {
+			until = t
+		}
+	}
+	if !m.left && (alone || !until.IsZero()) {
+		m.guard.Renew(until)
+	}
+}
+
+// leased reports whether the peer takes over if this node falls silent.
+func (e *election) leased() bool {
+	role, _ := e.machine.Role()
+	return role == lb.RoleMaster && !e.path.lease.IsZero()
+}
+
+// Leased returns the instances that this node must not own once the lease has ended.
+func (m *Manager) Leased() map[string]bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	list := map[string]bool{}
+	for key, e := range m.elections {
+		if e.leased() {
+			list[key] = true
+		}
+	}
+	return list
+}
+
+// Roles returns the roles by instance, and why.
+func (m *Manager) Roles() map[string]Status {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	list := map[string]Status{}
+	for key, e := range m.elections {
+		list[key] = e.status()
+	}
+	return list
+}
+
+// Statuses returns all sessions, in the order of their keys.
+func (m *Manager) Statuses() []Status {
+	return slices.SortedFunc(maps.Values(m.Roles()), func(a, b Status) int { return cmp.Compare(a.Key, b.Key) })
+}
+
+func (e *election) status() Status {
+	s := Status{Session: e.Session, BFD: e.path.peer.Status(), Since: e.since, Changes: e.changes, Speaks: e.speaks, Claim: e.claim}
+	s.Role, s.Why = e.machine.Role()
+	return s
+}

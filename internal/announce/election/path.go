@@ -1,0 +1,103 @@
+package election
+
+import (
+	"time"
+
+	"loxilb/internal/announce/bfd"
+)
+
+// Extra returns the claims of the instances of a path.
+func (p *path) Extra() []byte {
+	m := p.manager
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now, message := time.Now(), Message{Restart: m.restart}
+	for instance, e := range m.elections {
+		if e.path == p && len(message.Entries) < MaxEntries {
+			m.update(e, func() { e.machine.checkLease(now) })
+			entry := e.machine.Claim(now)
+			entry.Instance = InstanceHash(instance)
+			message.Entries = append(message.Entries, entry)
+		}
+	}
+	return message.Append(nil)
+}
+
+// Heard lets the elections of a path decide by the peer's claims.
+func (p *path) Heard(s bfd.Status, extra []byte) {
+	m := p.manager
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if s.State != bfd.Up {
+		p.lease = time.Time{}
+	}
+	message, _ := Parse(extra)
+	claims := map[uint32]Entry{}
+	for _, entry := range message.Entries {
+		claims[entry.Instance] = entry
+	}
+	now := time.Now()
+	for instance, e := range m.elections {
+		if e.path != p {
+			continue
+		}
+		entry, speaks := claims[InstanceHash(instance)]
+		e.speaks, e.claim = speaks, entry.Claim
+		timeout := e.Path.Interval * time.Duration(e.Path.Multiplier)
+		m.update(e, func() {
+			e.machine.rank = e.rank(s.Local)
+			if s.Remote == bfd.AdminDown {
+				e.machine.Lost(now)
+				return
+			}
+			e.machine.Heard(s.State == bfd.Up, speaks, entry, message.Restart, timeout, now)
+		})
+	}
+	p.changed(s)
+}
+
+// Lost lets the elections decide without the peer.
+func (p *path) Lost(s bfd.Status) {
+	m := p.manager
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p.lease = time.Time{}
+	for _, e := range m.elections {
+		if e.path == p {
+			e.speaks, e.claim = false, 0
+			m.update(e, func() { e.machine.Lost(time.Now()) })
+		}
+	}
+	p.changed(s)
+}
+
+// changed signals a change of the session's state, which others show, and which leases depend on.
+// The caller holds the lock.
+func (p *path) changed(s bfd.Status) {
+	if s.State != p.state {
+		p.state = s.State
+		p.manager.renew()
+		p.manager.signal()
+	}
+}
+
+// Sent extends the lease of this node: the peer has heard it, or takes over after that.
+func (p *path) Sent(_, detected time.Time, state bfd.State) {
+	m := p.manager
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if state != bfd.Up {
+		return
+	}
+	now := time.Now()
+	for _, e := range m.elections {
+		if e.path == p {
+			m.update(e, func() {
+				e.machine.checkLease(now)
+				e.machine.Sent(detected)
+			})
+		}
+	}
+	p.lease = detected
+	m.renew()
+}

@@ -1,0 +1,147 @@
+// Package bfd has the BFD sessions between nodes as users configure them (RFC 5880): each elects
+// which of two nodes owns the VIPs of an instance.
+package bfd
+
+import (
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+
+	"loxilb/internal/lb"
+)
+
+// Defaults and limits. The existing loxilb has the same defaults.
+const (
+	DefaultInterval = 200 * time.Millisecond
+	MinInterval     = 100 * time.Millisecond
+	MaxInterval     = time.Minute
+	DefaultRetry    = 3
+	DefaultPriority = 100
+)
+
+// Session is a BFD session with another node.
+type Session struct {
+	Remote   netip.Addr    `json:"remote"`
+	Source   netip.Addr    `json:"source,omitzero"`    // zero: the kernel selects it
+	Instance string        `json:"instance,omitempty"` // as given
+	Interval time.Duration `json:"interval"`           // of sent and expected packets
+	Retry    uint8         `json:"retry"`              // packets that may be missing
+	Multihop bool          `json:"multihop,omitempty"` // over routers (RFC 5883)
+	Priority uint8         `json:"priority"`           // of this node; the higher one is MASTER
+	Preempt  bool          `json:"preempt,omitempty"`  // take over from a node of lower rank
+}
+
+// Key returns the key of the session: REMOTE, or REMOTE@INSTANCE if that is not the default one.
+func (s *Session) Key() string { return Key(s.Remote, s.Instance) }
+
+// Key returns the key of the session with a remote address in an instance.
+func Key(remote netip.Addr, instance string) string {
+	if key := lb.InstanceKey(instance); key != lb.DefaultInstance {
+		return remote.String() + "@" + key
+	}
+	return remote.String()
+}
+
+// Normal returns the session with defaults in place of zero values.
+func (s Session) Normal() Session {
+	if s.Interval == 0 {
+		s.Interval = DefaultInterval
+	}
+	if s.Retry == 0 {
+		s.Retry = DefaultRetry
+	}
+	if s.Priority == 0 {
+		s.Priority = DefaultPriority
+	}
+	return s
+}
+
+// Validate checks all fields.
+func (s *Session) Validate() error {
+	instance := lb.Instance{Name: lb.InstanceKey(s.Instance), Role: lb.RoleBackup}
+	if err := instance.Validate(); err != nil {
+		return err
+	}
+	if strings.Contains(s.Instance, "@") {
+		return lb.NewFieldError(lb.FieldInstance, s.Instance, "has an @", "what stands behind the last colon of services' names")
+	}
+	if err := routable(lb.FieldRemote, s.Remote); err != nil {
+		return err
+	}
+	if s.Source.IsValid() {
+		if err := routable(lb.FieldSource, s.Source); err != nil {
+			return err
+		}
+		if s.Source.Is4() != s.Remote.Is4() {
+			return lb.NewFieldError(lb.FieldSource, s.Source.String(), "is of another IP version than "+s.Remote.String(), "")
+		}
+		if s.Source == s.Remote {
+			return lb.NewFieldError(lb.FieldSource, s.Source.String(), "is the remote address", "an address of this node")
+		}
+	}
+	if s.Interval < MinInterval || s.Interval > MaxInterval {
+		return lb.NewFieldError(FieldInterval, strconv.FormatInt(s.Interval.Microseconds(), 10), "is out of range",
+			fmt.Sprintf("%d to %d microseconds", MinInterval.Microseconds(), MaxInterval.Microseconds()))
+	}
+	return nil
+}
+
+// The fields that only sessions have.
+const (
+	FieldInterval = "interval"
+	FieldRetry    = "retry count"
+	FieldPriority = "priority"
+)
+
+// routable accepts link-local IPv6 addresses with a zone, besides those of CheckRoutable.
+func routable(field string, a netip.Addr) error {
+	if a.Is6() && a.IsLinkLocalUnicast() {
+		if a.Zone() == "" {
+			return lb.NewFieldError(field, a.String(), "is link-local and has no zone", "ADDRESS%INTERFACE")
+		}
+		return nil
+	}
+	if a.IsValid() && a.Zone() != "" {
+		return lb.NewFieldError(field, a.String(), "has a zone", "")
+	}
+	return lb.CheckRoutable(field, a)
+}
+
+// ParseKeepalive reads the value of the flag --ka: REMOTE:SOURCE:INTERVAL in microseconds, of which
+// the last part, or the last two, may be missing. IPv6 addresses are in brackets.
+func ParseKeepalive(text string) (s Session, err error) {
+	rest := text
+	next := func() (part string) {
+		if strings.HasPrefix(rest, "[") {
+			if end := strings.Index(rest, "]"); end > 0 {
+				part, rest = rest[1:end], rest[end+1:]
+				rest = strings.TrimPrefix(rest, ":")
+				return part
+			}
+		}
+		part, rest, _ = strings.Cut(rest, ":")
+		return part
+	}
+	if s.Remote, err = lb.ParseAddr(lb.FieldRemote, next()); err != nil {
+		return s, err
+	}
+	if part := next(); part != "" {
+		if s.Source, err = lb.ParseAddr(lb.FieldSource, part); err != nil {
+			return s, err
+		}
+	}
+	if part := next(); part != "" {
+		micros, err := strconv.ParseUint(part, 10, 32)
+		if err != nil {
+			return s, lb.NewFieldError(FieldInterval, part, "is not a number", "microseconds")
+		}
+		s.Interval = time.Duration(micros) * time.Microsecond
+	}
+	if rest != "" {
+		return s, lb.NewFieldError("--ka", text, "has too many parts", "REMOTE:SOURCE:INTERVAL, with IPv6 addresses in brackets")
+	}
+	s = s.Normal()
+	return s, s.Validate()
+}
