@@ -126,6 +126,303 @@ type AuditList struct {
 	AuditAttr []AuditEntry `json:"auditAttr"`
 }
 
+// BgpActions defines model for BgpActions.
+type BgpActions struct {
+	BgpActions *BgpRouteActions `json:"bgpActions,omitempty"`
+
+	// RouteDisposition accept-route or reject-route. Absent: the next statement decides.
+	RouteDisposition string `json:"routeDisposition,omitempty"`
+}
+
+// BgpAsPathMatch defines model for BgpAsPathMatch.
+type BgpAsPathMatch struct {
+	// AsPathSet The name of a set of type aspath.
+	AsPathSet string `json:"asPathSet,omitempty"`
+
+	// MatchSetOptions any (the default), all or invert.
+	MatchSetOptions string `json:"matchSetOptions,omitempty"`
+}
+
+// BgpBfd defines model for BgpBfd.
+type BgpBfd struct {
+	// Interval Time between packets, sent and expected: 10ms to 1m, as 100ms.
+	Interval Duration `json:"interval"`
+
+	// Multiplier How many missing packets mean that the neighbor is gone. Absent: 3.
+	Multiplier int `json:"multiplier,omitempty"`
+}
+
+// BgpCommunityMatch defines model for BgpCommunityMatch.
+type BgpCommunityMatch struct {
+	// CommunitySet The name of a set of the type that the condition compares.
+	CommunitySet string `json:"communitySet,omitempty"`
+
+	// MatchSetOptions any (the default), all or invert.
+	MatchSetOptions string `json:"matchSetOptions,omitempty"`
+}
+
+// BgpConditions A route must meet all of them.
+type BgpConditions struct {
+	BgpConditions    *BgpRouteConditions `json:"bgpConditions,omitempty"`
+	MatchNeighborSet *BgpNeighborMatch   `json:"matchNeighborSet,omitempty"`
+	MatchPrefixSet   *BgpPrefixMatch     `json:"matchPrefixSet,omitempty"`
+}
+
+// BgpDefinedSet defines model for BgpDefinedSet.
+type BgpDefinedSet struct {
+	// List Members of all types but prefix: addresses and prefixes of neighbors, or values and regular expressions.
+	List []string `json:"List,omitempty"`
+
+	// DefinedType prefix, neighbor, community, extcommunity, aspath or largecommunity.
+	DefinedType string `json:"definedType,omitempty"`
+
+	// Name Unique among sets of its type.
+	Name string `json:"name"`
+
+	// PrefixList Members of type prefix, of one IP version.
+	PrefixList []BgpPrefix `json:"prefixList,omitempty"`
+}
+
+// BgpDefinedSetList defines model for BgpDefinedSetList.
+type BgpDefinedSetList struct {
+	DefinedsetsAttr []BgpDefinedSet `json:"definedsetsAttr"`
+}
+
+// BgpLength defines model for BgpLength.
+type BgpLength struct {
+	// Operator eq, ge or le.
+	Operator string `json:"operator,omitempty"`
+
+	// Value ASes in the path.
+	Value int64 `json:"value,omitempty"`
+}
+
+// BgpNeighbor defines model for BgpNeighbor.
+type BgpNeighbor struct {
+	Bfd *BgpBfd `json:"bfd,omitempty"`
+
+	// BfdState Of BFD with the neighbor: Down, Init, Up, AdminDown. Absent: there is none.
+	BfdState string `json:"bfdState,omitempty"`
+
+	// ConnectRetry Time between attempts to connect. Absent: some seconds.
+	ConnectRetry Duration `json:"connectRetry,omitempty"`
+
+	// Flaps Sessions that ended since the daemon started.
+	Flaps uint64 `json:"flaps,omitempty"`
+
+	// HoldTime After this time without a message the session ends, as 90s or a number of seconds: 3 to 65535. Absent: 90s.
+	HoldTime Duration `json:"holdTime,omitempty"`
+
+	// Interface In place of ipAddress: the neighbor is the router on this interface, found by its IPv6 advertisements (RFC 5549).
+	Interface string `json:"interface,omitempty"`
+
+	// IpAddress Address of the neighbor; a link-local one with its interface, as in fe80::1%eth0.
+	IpAddress string `json:"ipAddress"`
+
+	// KeepaliveTime Time between keepalive messages. Absent: a third of holdTime.
+	KeepaliveTime Duration `json:"keepaliveTime,omitempty"`
+
+	// LastError Why the last session ended, or why there is none.
+	LastError string `json:"lastError,omitempty"`
+
+	// MultihopTTL TTL of packets to a neighbor with setMultiHop, 1 to 255. Absent: 8.
+	MultihopTTL int `json:"multihopTTL,omitempty"`
+
+	// NoGracefulRestart The neighbor drops routes of this node as soon as the session ends. BFD implies it.
+	NoGracefulRestart bool `json:"noGracefulRestart,omitempty"`
+
+	// Passive Only the neighbor connects.
+	Passive bool `json:"passive,omitempty"`
+
+	// Password Of TCP MD5 signatures (RFC 2385), up to 80 characters. Answers have ******** instead, which stands for the stored password in requests.
+	Password string `json:"password,omitempty"`
+
+	// PrefixesReceived Prefixes that the neighbor announces, before policies.
+	PrefixesReceived int `json:"prefixesReceived,omitempty"`
+
+	// PrefixesSent Prefixes announced to the neighbor.
+	PrefixesSent int `json:"prefixesSent,omitempty"`
+
+	// RemoteAs AS number of the neighbor, up to 4 bytes.
+	RemoteAs int64 `json:"remoteAs"`
+
+	// RemotePort TCP port at which the neighbor listens. 0: 179.
+	RemotePort int `json:"remotePort,omitempty"`
+
+	// SetMultiHop The neighbor is on no connected network: packets have multihopTTL.
+	SetMultiHop bool `json:"setMultiHop,omitempty"`
+
+	// Since Since when it has been up or down.
+	Since time.Time `json:"since,omitempty,omitzero"`
+
+	// Source Address of this node that the session has. Absent: the kernel selects it.
+	Source string `json:"source,omitempty"`
+
+	// State Of the session: Idle, Connect, Active, OpenSent, OpenConfirm, Established.
+	State string `json:"state,omitempty"`
+
+	// Updowntime How long the session has been up, or down, as 1h2m3s; never if it has not been up.
+	Updowntime string `json:"updowntime,omitempty"`
+}
+
+// BgpNeighborList defines model for BgpNeighborList.
+type BgpNeighborList struct {
+	BgpNeiAttr []BgpNeighbor `json:"bgpNeiAttr"`
+}
+
+// BgpNeighborMatch defines model for BgpNeighborMatch.
+type BgpNeighborMatch struct {
+	// MatchSetOption any (the default) or invert.
+	MatchSetOption string `json:"matchSetOption,omitempty"`
+
+	// NeighborSet The name of a set of type neighbor.
+	NeighborSet string `json:"neighborSet,omitempty"`
+}
+
+// BgpPolicy defines model for BgpPolicy.
+type BgpPolicy struct {
+	// Name Its name.
+	Name string `json:"name"`
+
+	// Statement Another name of statements, in requests.
+	Statement []BgpStatement `json:"statement,omitempty"`
+
+	// Statements The first that accepts or rejects a route decides.
+	Statements []BgpStatement `json:"statements"`
+}
+
+// BgpPolicyApplication defines model for BgpPolicyApplication.
+type BgpPolicyApplication struct {
+	// IpAddress The address of a neighbor, or global for all.
+	IpAddress string `json:"ipAddress"`
+
+	// Policies Names, in order.
+	Policies []string `json:"policies,omitempty"`
+
+	// PolicyType import (routes from the neighbor) or export (routes to it).
+	PolicyType string `json:"policyType"`
+
+	// RouteAction accept (the default) or reject, for routes that no policy decides about.
+	RouteAction string `json:"routeAction,omitempty"`
+}
+
+// BgpPolicyApplicationList defines model for BgpPolicyApplicationList.
+type BgpPolicyApplicationList struct {
+	BgpPolicyApplyAttr []BgpPolicyApplication `json:"bgpPolicyApplyAttr"`
+}
+
+// BgpPolicyList defines model for BgpPolicyList.
+type BgpPolicyList struct {
+	BgpPolicyAttr []BgpPolicy `json:"bgpPolicyAttr"`
+}
+
+// BgpPrefix defines model for BgpPrefix.
+type BgpPrefix struct {
+	// IpPrefix As 10.0.0.0/8.
+	IpPrefix string `json:"ipPrefix"`
+
+	// MasklengthRange Lengths of the prefixes within ipPrefix that match, as 24..32. Absent: its own.
+	MasklengthRange string `json:"masklengthRange,omitempty"`
+}
+
+// BgpPrefixMatch defines model for BgpPrefixMatch.
+type BgpPrefixMatch struct {
+	// MatchSetOption any (the default) or invert.
+	MatchSetOption string `json:"matchSetOption,omitempty"`
+
+	// PrefixSet The name of a set of type prefix.
+	PrefixSet string `json:"prefixSet,omitempty"`
+}
+
+// BgpPrepend defines model for BgpPrepend.
+type BgpPrepend struct {
+	// As An AS number, or last-as.
+	As string `json:"as,omitempty"`
+
+	// RepeatN How many times, 1 to 255.
+	RepeatN int `json:"repeatN,omitempty"`
+}
+
+// BgpRouteActions defines model for BgpRouteActions.
+type BgpRouteActions struct {
+	SetAsPathPrepend  *BgpPrepend      `json:"setAsPathPrepend,omitempty"`
+	SetCommunity      *BgpSetCommunity `json:"setCommunity,omitempty"`
+	SetExtCommunity   *BgpSetCommunity `json:"setExtCommunity,omitempty"`
+	SetLargeCommunity *BgpSetCommunity `json:"setLargeCommunity,omitempty"`
+
+	// SetLocalPerf Local preference; the contract spells it so.
+	SetLocalPerf int64 `json:"setLocalPerf,omitempty"`
+
+	// SetMed 100, or a difference as +50 or -50.
+	SetMed string `json:"setMed,omitempty"`
+
+	// SetNextHop An address, self, unchanged or peer-address.
+	SetNextHop string `json:"setNextHop,omitempty"`
+}
+
+// BgpRouteConditions defines model for BgpRouteConditions.
+type BgpRouteConditions struct {
+	// AfiSafiIn ipv4-unicast, ipv6-unicast.
+	AfiSafiIn              []string           `json:"afiSafiIn,omitempty"`
+	AsPathLength           *BgpLength         `json:"asPathLength,omitempty"`
+	MatchAsPathSet         *BgpAsPathMatch    `json:"matchAsPathSet,omitempty"`
+	MatchCommunitySet      *BgpCommunityMatch `json:"matchCommunitySet,omitempty"`
+	MatchExtCommunitySet   *BgpCommunityMatch `json:"matchExtCommunitySet,omitempty"`
+	MatchLargeCommunitySet *BgpCommunityMatch `json:"matchLargeCommunitySet,omitempty"`
+
+	// NextHopInList Addresses and prefixes.
+	NextHopInList []string `json:"nextHopInList,omitempty"`
+
+	// RouteType internal, external or local.
+	RouteType string `json:"routeType,omitempty"`
+
+	// Rpki valid, invalid or not-found.
+	Rpki string `json:"rpki,omitempty"`
+}
+
+// BgpSetCommunity defines model for BgpSetCommunity.
+type BgpSetCommunity struct {
+	// Options add, remove or replace.
+	Options string `json:"options,omitempty"`
+
+	// SetCommunityMethod Communities, as 65000:100.
+	SetCommunityMethod []string `json:"setCommunityMethod,omitempty"`
+}
+
+// BgpSpeaker defines model for BgpSpeaker.
+type BgpSpeaker struct {
+	// SetNextHopSelf Routes that are passed on to neighbors of the same AS have this node as next hop.
+	SetNextHopSelf bool `json:"SetNextHopSelf,omitempty"`
+
+	// GracefulRestart How long neighbors keep routes of this node while its daemon restarts (RFC 4724), as 120s or a number of seconds, up to 4095. Absent: they drop them at once.
+	GracefulRestart Duration `json:"gracefulRestart,omitempty"`
+
+	// ListenPort TCP port to listen at. 0: 179.
+	ListenPort int `json:"listenPort,omitempty"`
+
+	// LocalAs AS number of this node, up to 4 bytes.
+	LocalAs int64 `json:"localAs"`
+
+	// RouterId An IPv4 address that no other speaker has as its ID. Empty: an address of this node.
+	RouterId string `json:"routerId"`
+}
+
+// BgpSpeakerList defines model for BgpSpeakerList.
+type BgpSpeakerList struct {
+	BgpGlobalAttr []BgpSpeaker `json:"bgpGlobalAttr"`
+}
+
+// BgpStatement defines model for BgpStatement.
+type BgpStatement struct {
+	Actions *BgpActions `json:"actions,omitempty"`
+
+	// Conditions A route must meet all of them.
+	Conditions *BgpConditions `json:"conditions,omitempty"`
+
+	// Name Unique in the policy.
+	Name string `json:"name"`
+}
+
 // Change defines model for Change.
 type Change struct {
 	// Action add, change or remove.
@@ -3162,6 +3459,12 @@ type UpdateUserJSONRequestBody = User
 // ApplyObjectsJSONRequestBody defines body for ApplyObjects for application/json ContentType.
 type ApplyObjectsJSONRequestBody = ApplyRequest
 
+// RemoveBgpPoliciesJSONRequestBody defines body for RemoveBgpPolicies for application/json ContentType.
+type RemoveBgpPoliciesJSONRequestBody = BgpPolicyApplication
+
+// CreateBgpDefinedSetOfTypeJSONRequestBody defines body for CreateBgpDefinedSetOfType for application/json ContentType.
+type CreateBgpDefinedSetOfTypeJSONRequestBody = BgpDefinedSet
+
 // SetInstanceStateJSONRequestBody defines body for SetInstanceState for application/json ContentType.
 type SetInstanceStateJSONRequestBody = InstanceState
 
@@ -3401,6 +3704,47 @@ type ClientInterface interface {
 	//
 	// Corresponds with POST /config/apply (the `ApplyObjects` operationId).
 	ApplyObjects(ctx context.Context, body ApplyObjectsJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// RemoveBgpPoliciesWithBody Stop applying policies to routes from or to a neighbor
+	//
+	// Those in policies; all of them if there are none.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with DELETE /config/bgp/policy/apply (the `RemoveBgpPolicies` operationId).
+	RemoveBgpPoliciesWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// RemoveBgpPolicies Stop applying policies to routes from or to a neighbor
+	//
+	// Those in policies; all of them if there are none.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with DELETE /config/bgp/policy/apply (the `RemoveBgpPolicies` operationId).
+	RemoveBgpPolicies(ctx context.Context, body RemoveBgpPoliciesJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateBgpDefinedSetOfTypeWithBody The same, with the type in the path
+	//
+	// definedType may be absent.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /config/bgp/policy/definedsets/{defineset_type} (the `CreateBgpDefinedSetOfType` operationId).
+	CreateBgpDefinedSetOfTypeWithBody(ctx context.Context, definesetType string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateBgpDefinedSetOfType The same, with the type in the path
+	//
+	// definedType may be absent.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /config/bgp/policy/definedsets/{defineset_type} (the `CreateBgpDefinedSetOfType` operationId).
+	CreateBgpDefinedSetOfType(ctx context.Context, definesetType string, body CreateBgpDefinedSetOfTypeJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetBgpDefinedSet One set, or with the name all each set of the type
+	//
+	// Corresponds with GET /config/bgp/policy/definedsets/{defineset_type}/{type_name} (the `GetBgpDefinedSet` operationId).
+	GetBgpDefinedSet(ctx context.Context, definesetType string, typeName string, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// SetInstanceStateWithBody Say what this node is for the services of an instance
 	//
@@ -4547,6 +4891,97 @@ func (c *Client) ApplyObjectsWithBody(ctx context.Context, contentType string, b
 // Corresponds with POST /config/apply (the `ApplyObjects` operationId).
 func (c *Client) ApplyObjects(ctx context.Context, body ApplyObjectsJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewApplyObjectsRequest(c.Server, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// RemoveBgpPoliciesWithBody Stop applying policies to routes from or to a neighbor
+//
+// Those in policies; all of them if there are none.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with DELETE /config/bgp/policy/apply (the `RemoveBgpPolicies` operationId).
+func (c *Client) RemoveBgpPoliciesWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRemoveBgpPoliciesRequestWithBody(c.Server, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// RemoveBgpPolicies Stop applying policies to routes from or to a neighbor
+//
+// Those in policies; all of them if there are none.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with DELETE /config/bgp/policy/apply (the `RemoveBgpPolicies` operationId).
+func (c *Client) RemoveBgpPolicies(ctx context.Context, body RemoveBgpPoliciesJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRemoveBgpPoliciesRequest(c.Server, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateBgpDefinedSetOfTypeWithBody The same, with the type in the path
+//
+// definedType may be absent.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /config/bgp/policy/definedsets/{defineset_type} (the `CreateBgpDefinedSetOfType` operationId).
+func (c *Client) CreateBgpDefinedSetOfTypeWithBody(ctx context.Context, definesetType string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateBgpDefinedSetOfTypeRequestWithBody(c.Server, definesetType, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateBgpDefinedSetOfType The same, with the type in the path
+//
+// definedType may be absent.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /config/bgp/policy/definedsets/{defineset_type} (the `CreateBgpDefinedSetOfType` operationId).
+func (c *Client) CreateBgpDefinedSetOfType(ctx context.Context, definesetType string, body CreateBgpDefinedSetOfTypeJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateBgpDefinedSetOfTypeRequest(c.Server, definesetType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetBgpDefinedSet One set, or with the name all each set of the type
+//
+// Corresponds with GET /config/bgp/policy/definedsets/{defineset_type}/{type_name} (the `GetBgpDefinedSet` operationId).
+func (c *Client) GetBgpDefinedSet(ctx context.Context, definesetType string, typeName string, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetBgpDefinedSetRequest(c.Server, definesetType, typeName)
 	if err != nil {
 		return nil, err
 	}
@@ -7046,6 +7481,134 @@ func NewApplyObjectsRequestWithBody(server string, contentType string, body io.R
 	}
 
 	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewRemoveBgpPoliciesRequest calls the generic RemoveBgpPolicies builder with application/json body
+func NewRemoveBgpPoliciesRequest(server string, body RemoveBgpPoliciesJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewRemoveBgpPoliciesRequestWithBody(server, "application/json", bodyReader)
+}
+
+// NewRemoveBgpPoliciesRequestWithBody constructs an http.Request for the RemoveBgpPolicies method, with any body, and a specified content type
+func NewRemoveBgpPoliciesRequestWithBody(server string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/config/bgp/policy/apply")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewCreateBgpDefinedSetOfTypeRequest calls the generic CreateBgpDefinedSetOfType builder with application/json body
+func NewCreateBgpDefinedSetOfTypeRequest(server string, definesetType string, body CreateBgpDefinedSetOfTypeJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewCreateBgpDefinedSetOfTypeRequestWithBody(server, definesetType, "application/json", bodyReader)
+}
+
+// NewCreateBgpDefinedSetOfTypeRequestWithBody constructs an http.Request for the CreateBgpDefinedSetOfType method, with any body, and a specified content type
+func NewCreateBgpDefinedSetOfTypeRequestWithBody(server string, definesetType string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "defineset_type", definesetType, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/config/bgp/policy/definedsets/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewGetBgpDefinedSetRequest constructs an http.Request for the GetBgpDefinedSet method
+func NewGetBgpDefinedSetRequest(server string, definesetType string, typeName string) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "defineset_type", definesetType, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "type_name", typeName, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/config/bgp/policy/definedsets/%s/%s", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
 
 	return req, nil
 }
@@ -12277,6 +12840,15 @@ type ServerInterface interface {
 	// ApplyObjects Make objects of any kinds what a list says
 	// (POST /config/apply)
 	ApplyObjects(w http.ResponseWriter, r *http.Request)
+	// RemoveBgpPolicies Stop applying policies to routes from or to a neighbor
+	// (DELETE /config/bgp/policy/apply)
+	RemoveBgpPolicies(w http.ResponseWriter, r *http.Request)
+	// CreateBgpDefinedSetOfType The same, with the type in the path
+	// (POST /config/bgp/policy/definedsets/{defineset_type})
+	CreateBgpDefinedSetOfType(w http.ResponseWriter, r *http.Request, definesetType string)
+	// GetBgpDefinedSet One set, or with the name all each set of the type
+	// (GET /config/bgp/policy/definedsets/{defineset_type}/{type_name})
+	GetBgpDefinedSet(w http.ResponseWriter, r *http.Request, definesetType string, typeName string)
 	// SetInstanceState Say what this node is for the services of an instance
 	// (POST /config/cistate)
 	SetInstanceState(w http.ResponseWriter, r *http.Request)
@@ -12760,6 +13332,81 @@ func (siw *ServerInterfaceWrapper) ApplyObjects(w http.ResponseWriter, r *http.R
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.ApplyObjects(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// RemoveBgpPolicies operation middleware
+func (siw *ServerInterfaceWrapper) RemoveBgpPolicies(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.RemoveBgpPolicies(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// CreateBgpDefinedSetOfType operation middleware
+func (siw *ServerInterfaceWrapper) CreateBgpDefinedSetOfType(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "defineset_type" -------------
+	var definesetType string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "defineset_type", r.PathValue("defineset_type"), &definesetType, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "defineset_type", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.CreateBgpDefinedSetOfType(w, r, definesetType)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetBgpDefinedSet operation middleware
+func (siw *ServerInterfaceWrapper) GetBgpDefinedSet(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "defineset_type" -------------
+	var definesetType string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "defineset_type", r.PathValue("defineset_type"), &definesetType, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "defineset_type", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "type_name" -------------
+	var typeName string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "type_name", r.PathValue("type_name"), &typeName, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "type_name", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetBgpDefinedSet(w, r, definesetType, typeName)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -17025,6 +17672,9 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/config/ipv4address", wrapper.CreateAddress)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/config/ipv4address/all", wrapper.GetAddresses)
 	m.HandleFunc(http.MethodDelete+" "+options.BaseURL+"/config/ipv4address/{ip_address}/{mask}/dev/{if_name}", wrapper.DeleteAddress)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/config/bgp/policy/definedsets/{defineset_type}", wrapper.CreateBgpDefinedSetOfType)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/config/bgp/policy/definedsets/{defineset_type}/{type_name}", wrapper.GetBgpDefinedSet)
+	m.HandleFunc(http.MethodDelete+" "+options.BaseURL+"/config/bgp/policy/apply", wrapper.RemoveBgpPolicies)
 	m.HandleFunc(http.MethodDelete+" "+options.BaseURL+"/config/firewall", wrapper.DeleteFirewallRule)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/config/firewall", wrapper.CreateFirewallRule)
 	m.HandleFunc(http.MethodDelete+" "+options.BaseURL+"/config/firewall/all", wrapper.DeleteFirewallRules)

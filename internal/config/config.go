@@ -26,6 +26,7 @@ type Config struct {
 	HashSeed      uint64         // key of the flow hash
 	PinPath       string         // directory of pinned maps and links; empty: chosen by the daemon
 	StateDir      string         // desired state
+	BGP           bool           // announce VIPs by BGP
 	Announcements int            // of a VIP, when this node begins to own it
 	RoleHook      string         // program that is run when the role of this node changes; empty: none
 	ProbeFiles    string         // directory of the CAs, certificates and keys of probes

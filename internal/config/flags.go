@@ -31,6 +31,8 @@ type flags struct {
 	redirectPeer    bool
 	ipsec           string
 	localSockets    bool
+	bgp             bool
+	peer            bool
 	cgroup          string
 	whitelist       string
 	blacklist       string
@@ -91,6 +93,8 @@ func (f *flags) register(fs *pflag.FlagSet) {
 	fs.StringVar(&f.pinPath, "pin-path", "", "directory in a BPF file system to pin maps and links (default: one per network namespace)")
 	fs.StringVar(&f.stateDir, "state-dir", "/var/lib/loxilb", "directory to store the desired state")
 	fs.IntVar(&f.vipAdvRepeat, "vip-adv-repeat", 3, "number of announcements when this node takes over a VIP: at once, after 1 s and 3 s, then every 2 s; 1 to 30")
+	fs.BoolVarP(&f.bgp, "bgp", "b", false, "announce VIPs by BGP: serve the objects of loxicmd set bgp and create bgpneighbor")
+	fs.BoolVarP(&f.peer, "peer", "r", false, "speak BGP only: --bgp, without programs at interfaces")
 	fs.StringVar(&f.roleHook, "role-hook", "", "run this program as root when the role of this node changes, with instance, state and VIP as arguments")
 	fs.StringVar(&f.probeFiles, "probe-files", "/etc/loxilb/probes", "directory of CAs, certificates and keys for probes")
 	fs.StringVar(&f.flowLog.File, "flow-log", "", "log connections to this file, as lines of JSON; - is standard output")

@@ -90,8 +90,8 @@ func otherFlags() []Section[Flag] {
 			{Name: "vip-adv-repeat", Default: "3"},
 		}},
 		{"BGP and BFD", []Flag{
-			{Name: "bgp", Short: "b", Default: "false", State: NotThere, Note: noBGP},
-			{Name: "peer", Short: "r", Default: "false", State: NotThere, Note: noBGP},
+			{Name: "bgp", Short: "b", Default: "false", State: Better, Note: "the speaker is part of the daemon: there is no gobgpd"},
+			{Name: "peer", Short: "r", Default: "false", State: Better, Note: "implies --bgp, and attaches no program"},
 			{Name: "ka", Short: "k", Default: "none", State: NotThere, Note: NoBFD},
 		}},
 		{"Clouds", []Flag{

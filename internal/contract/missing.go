@@ -3,7 +3,6 @@ package contract
 // Notes for whole families of missing rows: their name, that they are missing, and what to use
 // instead.
 const (
-	noBGP      = "BGP is not part of this build: let FRR or BIRD on this machine announce the VIPs"
 	NoBFD      = "BFD is not part of this build: let keepalived, FRR or whoever chooses the active node tell"
 	NoSessions = "GTP-U sessions are not part of this build, which balances by addresses and ports: leave them to the user plane function"
 	noK8sMeta  = "pods of Kubernetes are not told apart in get ct: start kube-loxilb without --enableK8sMetadata"

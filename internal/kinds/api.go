@@ -2,6 +2,7 @@ package kinds
 
 import (
 	"errors"
+	"net/url"
 
 	"loxilb/internal/lb"
 )
@@ -11,10 +12,16 @@ import (
 // openapi.yaml have the tag "registered", as no method answers them.
 type API[T, B any] struct {
 	Path   string              // "/config/policy"
-	One    string              // what follows Path for one object, by its key: "/ident/{ident}"
+	One    string              // what follows Path for one object: "/ident/{ident}"; the parts of its key have slashes between
+	Only   string              // the key of the only object, where One is empty
 	Read   func(*B) (T, error) // without its checks
 	Show   func(*T) *B         // as POST takes it
 	Fields map[string]string   // what B calls the fields of errors, where that differs
+
+	// Add returns what POST makes of a stored object; nil: the posted one replaces it.
+	Add func(stored, posted T) T
+	// Spare returns why a DELETE with these parameters leaves an object as it is; nil: none does.
+	Spare func(object T, parameters url.Values) string
 }
 
 // About returns what the objects are called.
@@ -22,6 +29,9 @@ func (k Kind[T, B]) About() Words { return k.Words }
 
 // Paths returns the paths of requests.
 func (k Kind[T, B]) Paths() (all, one string) { return k.API.Path, k.API.One }
+
+// Only returns the key of the only object; "": there may be many.
+func (k Kind[T, B]) Only() string { return k.API.Only }
 
 // NewBody returns a body to decode JSON into.
 func (k Kind[T, B]) NewBody() any { return new(B) }
@@ -39,6 +49,22 @@ func (k Kind[T, B]) Read(body any) (any, error) {
 func (k Kind[T, B]) Show(object any) any {
 	one := object.(T)
 	return k.API.Show(&one)
+}
+
+// Add returns what POST makes of a stored object.
+func (k Kind[T, B]) Add(stored, posted any) any {
+	if k.API.Add == nil {
+		return posted
+	}
+	return k.API.Add(stored.(T), posted.(T))
+}
+
+// Spare returns why a DELETE with these parameters leaves an object as it is.
+func (k Kind[T, B]) Spare(object any, parameters url.Values) string {
+	if k.API.Spare == nil {
+		return ""
+	}
+	return k.API.Spare(object.(T), parameters)
 }
 
 // Rename puts the field of an error into the words of the API.

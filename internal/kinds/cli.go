@@ -8,6 +8,8 @@ type CLI[B any] struct {
 	Set     func(b *B, name string) // names a new object; nil: create has code of its own
 	Flags   []Flag[*B]              // of create
 	Columns []Column[*B]            // of get
+
+	OwnDelete bool // delete has code of its own
 }
 
 // Texts are what help says of the objects of a kind.
@@ -17,12 +19,14 @@ type Texts struct {
 	Details  string // what only -o wide shows: "counters"; "": nothing
 	Argument string // what names an object in commands: "IDENT"
 	Sample   string // a name in examples: "pol-hs0"
+	Create   string // flags of the example of create, with a space before
 }
 
 // A Flag sets a property of a new object.
 type Flag[B any] struct {
 	Name, Usage string
 	Required    bool
+	Switch      bool // without a value it is true
 	Set         func(b B, value string) error
 }
 
@@ -40,6 +44,8 @@ type Commands struct {
 	Set     func(body any, name string) // nil: create has code of its own
 	Flags   []Flag[any]
 	Columns []Column[any]
+
+	OwnDelete bool // delete has code of its own
 }
 
 // Commands returns what commands say of the objects; nil: the commands have code of their own.
@@ -47,13 +53,13 @@ func (k Kind[T, B]) Commands() *Commands {
 	if k.CLI.Singular == "" {
 		return nil
 	}
-	c := &Commands{Texts: k.CLI.Texts, Name: func(body any) string { return k.CLI.Name(body.(*B)) }}
+	c := &Commands{Texts: k.CLI.Texts, Name: func(body any) string { return k.CLI.Name(body.(*B)) }, OwnDelete: k.CLI.OwnDelete}
 	if k.CLI.Set != nil {
 		c.Set = func(body any, name string) { k.CLI.Set(body.(*B), name) }
 	}
 	for _, f := range k.CLI.Flags {
 		set := func(body any, value string) error { return f.Set(body.(*B), value) }
-		c.Flags = append(c.Flags, Flag[any]{f.Name, f.Usage, f.Required, set})
+		c.Flags = append(c.Flags, Flag[any]{f.Name, f.Usage, f.Required, f.Switch, set})
 	}
 	for _, column := range k.CLI.Columns {
 		cell := func(body any) string { return column.Cell(body.(*B)) }

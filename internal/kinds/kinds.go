@@ -4,12 +4,15 @@
 // (docs/adr/0083-kinds.md).
 package kinds
 
+import "net/url"
+
 // All returns all kinds, in the order in which objects are saved and applied: what others stand on
 // comes first.
 func All() []Any {
 	return []Any{
 		VLAN(), VLANMember(), VXLAN(), VXLANPeer(), Address(), Neighbor(), FDB(), Route(),
 		Endpoint(), Service(), Drain(), Policer(), Mirror(), Rule(), Instance(),
+		BGPSpeaker(), BGPSet(), BGPPolicy(), BGPApplication(), BGPNeighbor(),
 	}
 }
 
@@ -46,12 +49,18 @@ type Any interface {
 	About() Words
 	// Paths returns the paths of requests: of all objects, and what follows it for one of them.
 	Paths() (all, one string)
+	// Only returns the key of the only object of a kind that has at most one; "": it may have many.
+	Only() string
 	// NewBody returns a body to decode JSON into.
 	NewBody() any
 	// Read returns the object that a body describes, or a *lb.FieldError in the words of the API.
 	Read(body any) (object any, err error)
 	// Show returns the body that creates an object.
 	Show(object any) (body any)
+	// Add returns what POST makes of an object that exists; stored is that object.
+	Add(stored, posted any) (object any)
+	// Spare returns why a DELETE with these parameters leaves an object as it is; "": it does not.
+	Spare(object any, parameters url.Values) (why string)
 	// Rename puts the field of a *lb.FieldError into the words of the API.
 	Rename(err error) error
 	// Commands returns what commands say of the objects; nil: the commands have code of their own.
@@ -80,6 +89,10 @@ type Stored[T any] struct {
 	Format   int                                            // the highest that Decode knows
 	Encode   func(T) (format int, object []byte, err error) // in the lowest format that can express it
 	Decode   func(format int, object []byte) (T, error)
+
+	// Keep fills in what Show hides, from the object as it is stored; nil: nothing is hidden. The
+	// zero value stands for no object.
+	Keep func(wanted, stored T) (T, error)
 
 	Most   int    // how many there may be; 0: any number
 	Plural string // what they are called in the refusal of more

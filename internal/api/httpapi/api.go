@@ -12,6 +12,7 @@ import (
 
 	v1 "loxilb/api/v1"
 	"loxilb/internal/api/access"
+	"loxilb/internal/api/httpapi/bgp"
 	"loxilb/internal/api/httpapi/compat"
 	"loxilb/internal/api/httpapi/network"
 	"loxilb/internal/api/httpapi/objects"
@@ -27,7 +28,9 @@ import (
 	"loxilb/internal/diagnose/doctor"
 	"loxilb/internal/diagnose/verify"
 	"loxilb/internal/event"
+	"loxilb/internal/kinds"
 	"loxilb/internal/lb"
+	lbbgp "loxilb/internal/lb/bgp"
 	"loxilb/internal/lb/netobj"
 	"loxilb/internal/lb/report"
 	"loxilb/internal/telemetry/logs"
@@ -88,6 +91,7 @@ type Options struct {
 	ProbeFiles string                 // the directory that files of probes are below; empty: any
 	Verifier   *verify.Verifier       // compares what users want with what the kernel has
 	Doctor     func() *doctor.Machine // what is looked at for what is wrong; nil: the machine, without what a daemon knows
+	BGP        func() []lbbgp.Session // sessions with all BGP neighbors; nil: objects of BGP cannot be created or changed
 	ApplyWait  time.Duration          // how long a change waits for the data path; 0: 8 s
 	BodyWait   time.Duration          // how long a request with a body waits for its turn; 0: 10 s
 
@@ -106,6 +110,8 @@ type (
 	Network = network.API
 	// Traffic is rules, policers, mirrors and connections.
 	Traffic = traffic.API
+	// BGP is the speaker, its neighbors and policies.
+	BGP = bgp.API
 	// Users is users and their rights.
 	Users = users.API
 	// Observation is what the daemon and its machine do.
@@ -121,6 +127,7 @@ type API struct {
 	*Services
 	*Network
 	*Traffic
+	*BGP
 	*Users
 	*Observation
 	*Compat
@@ -151,6 +158,17 @@ func (o *Options) withDefaults() {
 	o.Verifier = cmp.Or(o.Verifier, verify.New())
 }
 
+// off returns why objects of a kind cannot be created or changed; "": they can.
+func (o *Options) off(kind string) string {
+	switch kind {
+	case kinds.BGPSpeakerName, kinds.BGPNeighborName, kinds.BGPSetName, kinds.BGPPolicyName, kinds.BGPApplicationName:
+		if o.BGP == nil {
+			return "BGP is off: start loxilb with --bgp"
+		}
+	}
+	return ""
+}
+
 // New makes an API; Handler and Serve let it answer.
 func New(o Options) *API {
 	o.withDefaults()
@@ -166,6 +184,7 @@ func New(o Options) *API {
 		Dropper:       o.Dropper, ApplyWait: o.ApplyWait, AnyVIP: o.Compat, Version: o.Version.Version,
 		Property: func(field string) string { return services.PropertyOf(field, -1) },
 		Roles:    func() []v1.InstanceState { return a.InstanceStates() },
+		Off:      o.off,
 	})
 	a.Services = services.New(services.Options{
 		Objects: a.Objects, Store: o.Store, DataPath: o.DataPath, Health: o.Health, Loads: o.Sampler, Reader: reader, ProbeFiles: o.ProbeFiles, Compat: o.Compat,
@@ -177,6 +196,7 @@ func New(o Options) *API {
 		Objects: a.Objects, Store: o.Store, DataPath: o.DataPath, Interfaces: o.Interfaces, Reader: reader, Streams: a.streams, Log: o.Log,
 	})
 	a.Register(slices.Concat(a.Services.ObjectKinds(), a.Traffic.ObjectKinds(), a.Network.ObjectKinds())...)
+	a.BGP = bgp.New(bgp.Options{Objects: a.Objects, Store: o.Store, Sessions: o.BGP, Reader: reader})
 	a.Users = users.New(users.Options{
 		Access: o.Access, Audit: o.Audit, Loopback: o.Users, Token: o.Token, AskTokens: o.AskTokens, Hosts: o.Hosts,
 		Open: []string{observation.HealthPath, observation.ReadyPath}, Pattern: a.pattern, Reader: reader, Log: o.Log,

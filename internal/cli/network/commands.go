@@ -1,5 +1,5 @@
 // Package network has the commands about the kernel's network: addresses, routes, VLANs, tunnels,
-// interfaces.
+// interfaces, and BGP neighbors.
 package network
 
 import "loxilb/internal/cli/session"
@@ -27,6 +27,7 @@ func Commands(o *session.Options) session.Commands {
 		},
 		session.Create: {
 			createAddress(o),
+			createBGPNeighbor(o),
 			createFDB(o),
 			createNeighbor(o),
 			createRoute(o),
@@ -37,6 +38,7 @@ func Commands(o *session.Options) session.Commands {
 		},
 		session.Delete: {
 			deleteAddress(o),
+			deleteBGPNeighbor(o),
 			deleteFDB(o),
 			deleteNeighbor(o),
 			deleteRoute(o),

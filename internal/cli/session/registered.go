@@ -24,9 +24,11 @@ func RegisteredCommands(o *Options) Commands {
 		}
 		commands[Get] = append(commands[Get], r.kind(o).Get(o))
 		commands[Describe] = append(commands[Describe], r.kind(o).Describe(o))
-		commands[Delete] = append(commands[Delete], r.delete(o))
+		if !r.about.OwnDelete {
+			commands[Delete] = append(commands[Delete], r.delete(o))
+		}
 		if r.about.Set != nil {
-			commands[Create] = append(commands[Create], r.create(o))
+			commands[r.creates()] = append(commands[r.creates()], r.create(o))
 		}
 	}
 	return commands
@@ -40,6 +42,14 @@ type registered struct {
 }
 
 func registeredOf(k kinds.Any) registered { return registered{k, k.About(), k.Commands()} }
+
+// creates returns the verb that creates or changes an object: the only one of a kind is set.
+func (r registered) creates() Verb {
+	if r.Only() != "" {
+		return Set
+	}
+	return Create
+}
 
 func (r registered) kind(o *Options) Kind[[]any, any] {
 	path, _ := r.Paths()
@@ -94,9 +104,13 @@ func (r registered) describes() Help {
 	}
 }
 
-// command returns a command about one object, which its argument names.
+// command returns a command about one object, which its argument names unless it is the only one.
 func (r registered) command(verb Verb) *cobra.Command {
-	example := "loxicmd " + string(verb) + " " + r.words.Command + " " + r.about.Sample
+	example := "loxicmd " + string(verb) + " " + r.words.Command
+	if r.Only() != "" {
+		return &cobra.Command{Use: r.words.Command, Aliases: r.words.Aliases, Example: "  " + example, Args: cobra.NoArgs}
+	}
+	example += " " + r.about.Sample
 	return &cobra.Command{
 		Use:     r.words.Command + " " + r.about.Argument,
 		Aliases: r.words.Aliases,
@@ -108,29 +122,36 @@ func (r registered) command(verb Verb) *cobra.Command {
 func (r registered) delete(o *Options) *cobra.Command {
 	cmd := r.command(Delete)
 	cmd.Short = "Delete " + r.about.Singular
-	path, one := r.Paths()
-	before, _, _ := strings.Cut(one, "{")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return o.Change(cmd.Context(), func(ctx context.Context, c *v1.Client) (*http.Response, error) {
-			return send(ctx, c, http.MethodDelete, path+before+url.PathEscape(args[0]), nil)
+			return DeleteAt(ctx, c, r.Any, strings.Join(args, ""), nil)
 		})
 	}
 	return cmd
 }
 
 func (r registered) create(o *Options) *cobra.Command {
-	cmd := r.command(Create)
+	cmd := r.command(r.creates())
 	cmd.Short = "Create or change " + r.about.Singular
+	if r.Only() != "" {
+		cmd.Short = "Set up " + r.about.Singular
+	}
 	body := r.NewBody()
+	cmd.Example += r.about.Create
 	cmd.Flags().SortFlags = false
 	for _, f := range r.about.Flags {
-		cmd.Flags().Func(f.Name, f.Usage, func(value string) error { return f.Set(body, value) })
+		set := func(value string) error { return f.Set(body, value) }
+		if f.Switch {
+			cmd.Flags().BoolFunc(f.Name, f.Usage, set)
+		} else {
+			cmd.Flags().Func(f.Name, f.Usage, set)
+		}
 		if f.Required {
 			_ = cmd.MarkFlagRequired(f.Name) // the flag is there
 		}
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		r.about.Set(body, args[0])
+		r.about.Set(body, strings.Join(args, "")) // one, or none
 		return o.CreateAt(cmd.Context(), r.Any, body)
 	}
 	return cmd
@@ -142,6 +163,21 @@ func (o *Options) CreateAt(ctx context.Context, k kinds.Any, body any) error {
 	return o.Create(ctx, func(ctx context.Context, c *v1.Client) (*http.Response, error) {
 		return send(ctx, c, http.MethodPost, path, body)
 	})
+}
+
+// DeleteAt deletes an object of a registered kind by its key.
+func DeleteAt(ctx context.Context, c *v1.Client, k kinds.Any, key string, query url.Values) (*http.Response, error) {
+	path, one := k.Paths()
+	before, _, _ := strings.Cut(one, "{")
+	name := url.PathEscape(key)
+	if strings.Count(one, "{") > 1 {
+		name = strings.ReplaceAll(name, "%2F", "/") // parts of the key
+	}
+	path += before + name
+	if len(query) > 0 {
+		path += "?" + query.Encode()
+	}
+	return send(ctx, c, http.MethodDelete, path, nil)
 }
 
 // send sends a request about a registered kind, for which the client has no method. A body of nil

@@ -78,7 +78,7 @@ func setLogin(o *session.Options) *cobra.Command {
 
 func passwordOf(o *session.Options, file string) (string, error) {
 	if file != "" {
-		return secretOf(o, file)
+		return o.ReadSecret(file)
 	}
 	return askSecret(o, "Enter Password: ")
 }

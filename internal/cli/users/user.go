@@ -1,7 +1,6 @@
 package users
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -163,7 +162,7 @@ func asksCurrentPassword(body []byte) bool {
 
 func passwordFrom(o *session.Options, file, question string) (string, error) {
 	if file != "" {
-		return secretOf(o, file)
+		return o.ReadSecret(file)
 	}
 	return askSecret(o, question)
 }
@@ -171,7 +170,7 @@ func passwordFrom(o *session.Options, file, question string) (string, error) {
 // newPassword reads the password from a file, or asks for it, twice at a terminal.
 func newPassword(o *session.Options, file string) (string, error) {
 	if file != "" {
-		return secretOf(o, file)
+		return o.ReadSecret(file)
 	}
 	password, err := askSecret(o, "Password: ")
 	if err != nil {
@@ -185,31 +184,6 @@ func newPassword(o *session.Options, file string) (string, error) {
 		err = errors.New("the passwords do not match")
 	}
 	return password, err
-}
-
-// secretOf returns the first line of a file.
-func secretOf(o *session.Options, path string) (string, error) {
-	in := o.Env.Stdin
-	if path != "-" {
-		f, err := os.Open(path)
-		if err != nil {
-			return "", err
-		}
-		defer f.Close() //nolint:errcheck // it is only read
-		in = f
-	}
-	return firstLine(in)
-}
-
-func firstLine(in io.Reader) (string, error) {
-	line, err := bufio.NewReader(io.LimitReader(in, 64<<10)).ReadString('\n')
-	if err != nil && !errors.Is(err, io.EOF) {
-		return "", err
-	}
-	if line = strings.TrimRight(line, "\r\n"); line == "" {
-		return "", errors.New("its first line is empty")
-	}
-	return line, nil
 }
 
 func atTerminal(o *session.Options) bool {

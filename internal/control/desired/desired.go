@@ -8,6 +8,7 @@ import (
 	"loxilb/internal/control/store"
 	"loxilb/internal/kinds"
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/bgp"
 	"loxilb/internal/lb/netobj"
 	"loxilb/internal/lb/policy"
 )
@@ -30,6 +31,12 @@ type State struct {
 	VXLANs    *store.Table[netobj.VXLAN]
 	Peers     *store.Table[netobj.VXLANPeer]
 	Instances *Instances
+
+	Speakers     *store.Table[bgp.Speaker] // of BGP: at most one
+	BGPNeighbors *store.Table[bgp.Neighbor]
+	BGPSets      *store.Table[bgp.DefinedSet]
+	BGPPolicies  *store.Table[bgp.Policy]
+	Applications *store.Table[bgp.Application] // of policies
 
 	tables  []store.AnyTable
 	objects []Objects
@@ -80,6 +87,11 @@ func Open(dir string, log *slog.Logger, opts ...Option) (*State, error) {
 	s.Members = add(s, kinds.VLANMember())
 	s.VXLANs = add(s, kinds.VXLAN())
 	s.Peers = add(s, kinds.VXLANPeer())
+	s.Speakers = add(s, kinds.BGPSpeaker())
+	s.BGPNeighbors = add(s, kinds.BGPNeighbor())
+	s.BGPSets = add(s, kinds.BGPSet())
+	s.BGPPolicies = add(s, kinds.BGPPolicy())
+	s.Applications = add(s, kinds.BGPApplication())
 	var err error
 	s.Store, err = store.Open(dir, log, s.tables...)
 	if err != nil {

@@ -56,4 +56,15 @@ func (o objectsOf[T, B]) All(v store.View) iter.Seq[any] {
 	}
 }
 
-func (o objectsOf[T, B]) Put(tx *store.Tx, object any) error { return o.table.Put(tx, object.(T)) }
+func (o objectsOf[T, B]) Put(tx *store.Tx, object any) error {
+	wanted := object.(T)
+	if keep := o.Stored.Keep; keep != nil {
+		stored, _ := o.table.Get(tx, o.table.Key(wanted))
+		kept, err := keep(wanted, stored)
+		if err != nil {
+			return o.Rename(err)
+		}
+		wanted = kept
+	}
+	return o.table.Put(tx, wanted)
+}

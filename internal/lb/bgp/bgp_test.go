@@ -75,7 +75,6 @@ func TestNeighbor(t *testing.T) {
 		{bgp.Neighbor{Interface: "eth0", ASN: 1, Multihop: 2}, `multihopTTL "2" does not go with a neighbor on a link (allowed: 0)`},
 		{bgp.Neighbor{Addr: peer, ASN: 1, Password: strings.Repeat("x", 81)}, `password "(hidden)" has 81 bytes (allowed: up to 80 printable ASCII characters, other than ********)`},
 		{bgp.Neighbor{Addr: peer, ASN: 1, Password: "pässword"}, `password "(hidden)" has characters that other routers may not take (allowed: up to 80 printable ASCII characters, other than ********)`},
-		{bgp.Neighbor{Addr: peer, ASN: 1, Password: bgp.HiddenPassword}, `password "********" stands for a stored password, and none is stored (allowed: up to 80 printable ASCII characters, other than ********)`},
 		{bgp.Neighbor{Addr: peer, ASN: 1, Hold: 2 * second}, `holdTime "2s" is out of range (allowed: 3s to 65535s, whole seconds, or 0s for 90s)`},
 		{bgp.Neighbor{Addr: peer, ASN: 1, Hold: 3500 * time.Millisecond}, `holdTime "3.5s" is not whole seconds (allowed: 3s to 65535s, whole seconds, or 0s for 90s)`},
 		{bgp.Neighbor{Addr: peer, ASN: 1, Keepalive: 90 * second}, `keepaliveTime "1m30s" is not less than holdTime 1m30s (allowed: a third of holdTime)`},
@@ -98,11 +97,18 @@ func TestNeighbor(t *testing.T) {
 func TestKeepPassword(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ wanted, stored, want string }{
-		{"new", "old", "new"}, {"", "old", ""}, {bgp.HiddenPassword, "old", "old"}, {bgp.HiddenPassword, "", bgp.HiddenPassword},
+		{"new", "old", "new"}, {"", "old", ""}, {bgp.HiddenPassword, "old", "old"},
 	} {
-		if got := (bgp.Neighbor{Password: c.wanted}).KeepPassword(bgp.Neighbor{Password: c.stored}); got.Password != c.want {
-			t.Errorf("%+v: %q", c, got.Password)
+		got, err := bgp.Neighbor{Password: c.wanted}.KeepPassword(bgp.Neighbor{Password: c.stored})
+		if got.Password != c.want || err != nil {
+			t.Errorf("%+v: %q, %v", c, got.Password, err)
 		}
+	}
+	_, err := bgp.Neighbor{Addr: addr("10.0.0.2"), Password: bgp.HiddenPassword}.KeepPassword(bgp.Neighbor{})
+	const want = `password "********" stands for a stored password, and neighbor 10.0.0.2 has none ` +
+		`(allowed: up to 80 printable ASCII characters, other than ********)`
+	if err == nil || err.Error() != want {
+		t.Error(err)
 	}
 }
 

@@ -44,6 +44,8 @@ const (
 // HiddenPassword stands for a stored password where passwords are not shown.
 const HiddenPassword = "********"
 
+const allowedPassword = "up to 80 printable ASCII characters, other than " + HiddenPassword
+
 // ParseNeighborAddr reads the address of a neighbor. A link-local one names its interface:
 // fe80::1%eth0.
 func ParseNeighborAddr(text string) (netip.Addr, error) {
@@ -124,24 +126,27 @@ func (n Neighbor) validatePath() error {
 }
 
 func validatePassword(password string) error {
-	const allowed = "up to 80 printable ASCII characters, other than " + HiddenPassword
 	switch {
 	case len(password) > maxPassword:
-		return lb.NewFieldError(FieldPassword, "(hidden)", "has "+strconv.Itoa(len(password))+" bytes", allowed)
+		return lb.NewFieldError(FieldPassword, "(hidden)", "has "+strconv.Itoa(len(password))+" bytes", allowedPassword)
 	case strings.ContainsFunc(password, func(r rune) bool { return r < ' ' || r > '~' }):
-		return lb.NewFieldError(FieldPassword, "(hidden)", "has characters that other routers may not take", allowed)
-	case password == HiddenPassword:
-		return lb.NewFieldError(FieldPassword, password, "stands for a stored password, and none is stored", allowed)
+		return lb.NewFieldError(FieldPassword, "(hidden)", "has characters that other routers may not take", allowedPassword)
 	}
 	return nil
 }
 
-// KeepPassword replaces the text that stands for a stored password by that password.
-func (n Neighbor) KeepPassword(stored Neighbor) Neighbor {
-	if n.Password == HiddenPassword && stored.Password != "" {
-		n.Password = stored.Password
+// KeepPassword replaces the text that stands for a stored password by that password, of the
+// neighbor as it is stored; zero: it is not.
+func (n Neighbor) KeepPassword(stored Neighbor) (Neighbor, error) {
+	if n.Password != HiddenPassword {
+		return n, nil
 	}
-	return n
+	if stored.Password == "" {
+		return n, lb.NewFieldError(FieldPassword, n.Password,
+			"stands for a stored password, and neighbor "+n.Key()+" has none", allowedPassword)
+	}
+	n.Password = stored.Password
+	return n, nil
 }
 
 func (n Neighbor) validateTimes() error {

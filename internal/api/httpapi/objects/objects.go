@@ -32,7 +32,7 @@ type DataPath interface {
 // Dropper tells which connections firewall rules would end.
 type Dropper func([]policy.Rule) func(*report.Connection) bool
 
-// Options are the parts that changes stand on. All but Dropper are needed.
+// Options are the parts that changes stand on. All but Dropper and Off are needed.
 type Options struct {
 	Store     *desired.State
 	Statuses  Statuses
@@ -47,6 +47,7 @@ type Options struct {
 	Version   string                    // of the daemon, for exported files
 	Roles     func() []v1.InstanceState // of this node, likewise
 	Property  func(field string) string // what the API calls a field of a service
+	Off       func(kind string) string  // why objects of a registered kind cannot be created or changed; "", and nil: they can
 
 	// Announcements returns whether the VIPs of a service are announced by BGP; nil: the daemon
 	// does not speak it.

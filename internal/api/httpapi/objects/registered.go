@@ -1,6 +1,7 @@
 package objects
 
 import (
+	"cmp"
 	"iter"
 	"net/http"
 	"strings"
@@ -15,12 +16,17 @@ import (
 type registered struct {
 	desired.Objects
 	api   *API
-	count func(object, body any) // adds counters to what GET returns; nil: there are none
+	count func() func(object, body any) // returns what adds counters to what GET returns; nil: there are none
 }
 
 // Count makes GET of a registered kind add counters to the body of each object.
 func (a *API) Count(kind string, add func(object, body any)) {
-	a.registered[kind].count = add
+	a.CountAll(kind, func() func(object, body any) { return add })
+}
+
+// CountAll is Count for counters that are read once for each GET.
+func (a *API) CountAll(kind string, read func() func(object, body any)) {
+	a.registered[kind].count = read
 }
 
 // registerAll serves the kinds whose requests their registrations describe.
@@ -39,13 +45,24 @@ func (a *API) registerAll() {
 func (a *API) HandleRegistered(mux *http.ServeMux) {
 	for _, r := range a.registered {
 		path, one := r.Paths()
-		_, parameter, _ := strings.Cut(strings.TrimSuffix(one, "}"), "{")
 		mux.HandleFunc("POST "+rest.BaseURL+path, r.create)
 		mux.HandleFunc("GET "+rest.BaseURL+path+"/all", r.list)
 		mux.HandleFunc("DELETE "+rest.BaseURL+path+one, func(w http.ResponseWriter, req *http.Request) {
-			r.remove(w, req, req.PathValue(parameter))
+			r.remove(w, req, cmp.Or(r.Only(), keyIn(req, one)))
 		})
 	}
+}
+
+// keyIn returns the key in the path of a request: the values of its parameters, with slashes
+// between.
+func keyIn(r *http.Request, path string) string {
+	var parts []string
+	for part := range strings.SplitSeq(path, "/") {
+		if name, is := strings.CutPrefix(part, "{"); is {
+			parts = append(parts, r.PathValue(strings.TrimSuffix(name, "}")))
+		}
+	}
+	return strings.Join(parts, "/")
 }
 
 // kind returns how requests about several kinds handle this one.
@@ -61,7 +78,7 @@ func (r *registered) kind() Kind {
 			if err != nil {
 				return Wanted{}, rest.BadRequest(err)
 			}
-			return Wanted{r.Key(object), object, func(tx *store.Tx) error { return r.Put(tx, object) }}, nil
+			return Wanted{r.Key(object), object, func(tx *store.Tx) error { return r.put(tx, object) }}, nil
 		},
 		Show: func(v store.View, key string) any {
 			if object := r.Find(v, key); object != nil {
@@ -81,14 +98,51 @@ func (r *registered) kind() Kind {
 	}
 }
 
+// put creates or changes an object of a kind that this daemon serves. An object that stays as it is
+// is put in any case, so a saved configuration can be applied.
+func (r *registered) put(tx *store.Tx, object any) error {
+	key := r.Key(object)
+	before, _ := r.Meta(tx, key)
+	if err := r.Put(tx, object); err != nil {
+		return err
+	}
+	if why := r.api.off(r.About().Name); why != "" {
+		if after, _ := r.Meta(tx, key); after != before {
+			return rest.Refuse(http.StatusNotImplemented, "%s", why)
+		}
+	}
+	return nil
+}
+
+// off returns why objects of a kind cannot be created or changed; "": they can.
+func (a *API) off(kind string) string {
+	if a.Off == nil {
+		return ""
+	}
+	return a.Off(kind)
+}
+
+// CreateOf is POST of a registered kind whose body is completed by the path of the request.
+func (a *API) CreateOf(kind string, w http.ResponseWriter, r *http.Request, complete func(body any) error) {
+	a.registered[kind].createFrom(w, r, complete)
+}
+
 // create creates or changes an object. A request that changes nothing is a conflict.
 func (r *registered) create(w http.ResponseWriter, req *http.Request) {
+	r.createFrom(w, req, func(any) error { return nil })
+}
+
+func (r *registered) createFrom(w http.ResponseWriter, req *http.Request, complete func(body any) error) {
 	object, p := rest.DecodeLenient(r.api.Reader, w, req, func(data []byte) (any, *rest.Problem) {
 		body, p := rest.UnmarshalNew(data, r.NewBody)
 		if p != nil {
 			return nil, p
 		}
-		object, err := r.Read(body)
+		var object any
+		err := complete(body)
+		if err == nil {
+			object, err = r.Read(body)
+		}
 		if err != nil {
 			return nil, rest.BadRequest(err)
 		}
@@ -103,7 +157,11 @@ func (r *registered) create(w http.ResponseWriter, req *http.Request) {
 		if err := pre.Check(tx, r, key); err != nil {
 			return err
 		}
-		if err := r.Put(tx, object); err != nil {
+		wanted := object
+		if stored := r.Find(tx, key); stored != nil {
+			wanted = r.Add(stored, object)
+		}
+		if err := r.put(tx, wanted); err != nil {
 			return err
 		}
 		if !tx.Changed() {
@@ -115,12 +173,14 @@ func (r *registered) create(w http.ResponseWriter, req *http.Request) {
 
 // list replies with all objects.
 func (r *registered) list(w http.ResponseWriter, req *http.Request) {
+	add := func(object, body any) {}
+	if r.count != nil {
+		add = r.count()
+	}
 	out := rest.NewList(w, r.About().List)
 	for object := range r.All(r.api.Store.Snapshot()) {
 		body := r.Show(object)
-		if r.count != nil {
-			r.count(object, body)
-		}
+		add(object, body)
 		if req.Context().Err() != nil || !out.Item(body) {
 			return
 		}
@@ -136,6 +196,12 @@ func (r *registered) remove(w http.ResponseWriter, req *http.Request, key string
 		}
 		var notes rest.Warnings
 		defer func() { notes.Write(w) }()
+		if stored := r.Find(tx, key); stored != nil {
+			if why := r.Spare(stored, req.URL.Query()); why != "" {
+				notes.Add("%s %s is not deleted: %s", r.About().Name, key, why)
+				return nil
+			}
+		}
 		return DeleteObject(tx, r.ID(key), &notes)
 	})
 }
