@@ -192,7 +192,6 @@ func TestRefused(t *testing.T) {
 		{"", "--ct-max=100000001", "--ct-max \"100000001\" is out of range (allowed: 0 to 100000000)"},
 		{"", "--half-open-max=34", "--half-open-max \"34\" is out of range (allowed: 0, which is no limit, to 33 percent)"},
 		{"", "--half-open-max=-1", "--half-open-max \"-1\" is out of range (allowed: 0, which is no limit, to 33 percent)"},
-		{"", "--bgp", "--bgp \"true\" is refused: BGP is not part of this build: let FRR or BIRD"},
 		{"", "-k 1.1.1.1:2.2.2.2:200000", "--ka \"1.1.1.1:2.2.2.2:200000\" is refused: BFD is not part of this build"},
 		{"", "--cluster=1.1.1.1", "--cluster \"1.1.1.1\" is refused: connections are not synchronised between nodes"},
 		{"", "--proxyonlymode", "--proxyonlymode \"true\" is refused: this build has no proxy in user space"},

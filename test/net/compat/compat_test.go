@@ -36,7 +36,7 @@ func TestCompat(t *testing.T) {
 		t.Fatal("another machine does not reach the API: ", err, resp)
 	}
 	_ = resp.Body.Close()
-	for _, want := range []string{"level=WARN msg=\"the API is open because of --compat\" note=\"anyone who can reach 0.0.0.0:11111", "--bgp has no effect", "objects=1\n"} {
+	for _, want := range []string{"level=WARN msg=\"the API is open because of --compat\" note=\"anyone who can reach 0.0.0.0:11111", "--egr-hooks has no effect", "objects=1\n"} {
 		if !strings.Contains(r.Log(), want) {
 			t.Errorf("the log has no %s", want)
 		}
