@@ -13,17 +13,17 @@ import (
 
 const vip = "100.64.0.1/32"
 
-// best waits until FRR's path to a prefix is as it should be.
-func best(t testing.TB, f *routers.FRR, prefix string, what string, is func(routers.Path, string) bool) {
+// best waits until FRR's path to the VIP is as it should be.
+func best(t testing.TB, f *routers.FRR, what string, is func(routers.Path, string) bool) {
 	t.Helper()
-	p := netip.MustParsePrefix(prefix)
+	p := netip.MustParsePrefix(vip)
 	await.NoError(t, patience, func() error {
 		routes, err := f.Routes()
 		if err != nil {
 			return err
 		}
 		if len(routes[p]) == 0 {
-			return fmt.Errorf("no path to %s", prefix)
+			return fmt.Errorf("no path to %s", vip)
 		}
 		communities, err := f.Communities(p)
 		if err == nil && !is(routes[p][0], communities) {
@@ -51,7 +51,7 @@ func TestAttributes(t *testing.T) {
 			if asn == routerASN {
 				path, pref = "", 5000
 			}
-			best(t, f, vip, "as announced", func(p routers.Path, communities string) bool {
+			best(t, f, "as announced", func(p routers.Path, communities string) bool {
 				return p.Valid && p.MED == 20 && p.LocalPref == pref && p.ASPath == path && communities == "65001:7" && p.NextHops[0] == "10.0.0.1"
 			})
 			text, err := f.Ask("bgpd", "show bgp ipv4 unicast "+vip)
@@ -62,7 +62,7 @@ func TestAttributes(t *testing.T) {
 			c.call("SetRoutes", []bgp.Route{{Prefix: netip.MustParsePrefix(vip), Attributes: bgp.Attributes{
 				MED: 120, Communities: []bgp.Community{bgp.GracefulShutdown},
 			}}})
-			best(t, f, vip, "shutting down", func(p routers.Path, communities string) bool {
+			best(t, f, "shutting down", func(p routers.Path, communities string) bool {
 				return p.MED == 120 && communities == "graceful-shutdown" && strings.Count(p.ASPath, fmt.Sprint(nodeASN)) <= 1
 			})
 		})
@@ -106,7 +106,7 @@ func TestPolicies(t *testing.T) {
 	}
 	c.call("SetPolicies", p)
 	seen(t, f, vip)
-	best(t, f, vip, "changed by the policy", func(p routers.Path, communities string) bool {
+	best(t, f, "changed by the policy", func(p routers.Path, communities string) bool {
 		return p.MED == 80 && communities == "65001:7" && p.ASPath == fmt.Sprintf("65009 65009 %d", nodeASN)
 	})
 
@@ -128,5 +128,5 @@ func TestPolicies(t *testing.T) {
 	seen(t, f, vip)
 	c.call("SetPolicies", Policies{})
 	seen(t, f, vip, "100.64.1.0/24", "2001:db8:1::1/128")
-	best(t, f, vip, "as announced", func(p routers.Path, communities string) bool { return p.MED == 0 && communities == "" })
+	best(t, f, "as announced", func(p routers.Path, communities string) bool { return p.MED == 0 && communities == "" })
 }

@@ -7,6 +7,9 @@ import (
 	"github.com/osrg/gobgp/v4/api"
 )
 
+// bfdTime limits how long a change of BFD may take.
+const bfdTime = time.Second
+
 // enableBFD starts BFD with a neighbor whose session is established. A BFD session that ends while
 // there is no BGP session would have gobgp v4.8.0 end the next one (its issue 3561), so BFD runs
 // only while there is one.
@@ -22,19 +25,36 @@ func (e *engine) disableBFD(p *peer) {
 	}
 }
 
+// setBFD changes BFD, and waits until it has taken effect: gobgp hangs if several changes meet a
+// BFD session that ends.
 func (e *engine) setBFD(p *peer, enable bool) {
-	update := e.apiPeer(p.config)
-	update.Bfd = &api.BfdPeerConfig{
-		Enabled:                  enable,
-		DesiredMinimumTxInterval: uint32(p.config.BFD.Interval / time.Microsecond),
-		RequiredMinimumReceive:   uint32(p.config.BFD.Interval / time.Microsecond),
-		DetectionMultiplier:      uint32(p.config.BFD.Multiplier),
-	}
-	if _, err := e.server.UpdatePeer(context.Background(), &api.UpdatePeerRequest{Peer: update}); err != nil {
+	p.hasBFD = enable
+	if err := e.update(p); err != nil {
 		e.log.Error("BFD of a BGP neighbor cannot be changed", "neighbor", p.key, "enable", enable, "error", err)
+		p.hasBFD = !enable
 		return
 	}
-	p.hasBFD = enable
+	for deadline := time.Now().Add(bfdTime); time.Now().Before(deadline) && e.runsBFD(p) != enable; {
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// runsBFD reports whether gobgp has a BFD session with a neighbor.
+func (e *engine) runsBFD(p *peer) (runs bool) {
+	e.server.ListBfdPeer(context.Background(), func(addr string, _ *api.BfdPeerState) {
+		runs = runs || addr == p.addr
+	})
+	return runs
+}
+
+func apiBFD(p *peer) *api.BfdPeerConfig {
+	interval := uint32(p.config.BFD.Interval / time.Microsecond)
+	return &api.BfdPeerConfig{
+		Enabled:                  p.hasBFD,
+		DesiredMinimumTxInterval: interval,
+		RequiredMinimumReceive:   interval,
+		DetectionMultiplier:      uint32(p.config.BFD.Multiplier),
+	}
 }
 
 func bfdWord(s api.BfdSessionState, runs bool) string {

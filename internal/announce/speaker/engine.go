@@ -9,11 +9,11 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
-	"sync"
 	"syscall"
 	"time"
 
 	"github.com/osrg/gobgp/v4/api"
+	"github.com/osrg/gobgp/v4/pkg/apiutil"
 	"github.com/osrg/gobgp/v4/pkg/server"
 
 	"loxilb/internal/lb/bgp"
@@ -29,12 +29,13 @@ type engine struct {
 	config  bgp.Speaker
 	server  *server.BgpServer
 	unwatch context.CancelFunc
-	tasks   sync.WaitGroup // that run until unwatch
 
 	peers     map[string]*peer  // by key of the neighbor
 	refused   map[string]string // by key: why gobgp does not take a neighbor
 	complaint string            // the last error that was logged
 	routes    map[netip.Prefix]bgp.Attributes
+	learned   *learned
+	problems  *problems
 
 	rules    *rules // nil: none yet
 	rulesOf  ruleContext
@@ -54,14 +55,20 @@ func startEngine(s *Speaker) (*engine, error) {
 	if err != nil {
 		return nil, err
 	}
+	known := &problems{last: map[string]string{}}
 	e := &engine{
-		log:     s.log,
-		owner:   s,
-		config:  config,
-		refused: map[string]string{},
-		server:  server.NewBgpServer(server.LoggerOption(libraryLog(s.log), nil)),
-		peers:   map[string]*peer{},
-		routes:  map[netip.Prefix]bgp.Attributes{},
+		problems: known,
+		log:      s.log,
+		owner:    s,
+		config:   config,
+		refused:  map[string]string{},
+		server:   server.NewBgpServer(server.LoggerOption(libraryLog(s.log, known), nil)),
+		peers:    map[string]*peer{},
+		routes:   map[netip.Prefix]bgp.Attributes{},
+		learned:  newLearned(s.log),
+	}
+	if n, err := removeLeftovers(); err != nil || n > 0 {
+		s.log.Info("routes that an earlier process learned were removed", "routes", n, "error", err)
 	}
 	go e.server.Serve()
 	if err := e.begin(id); err != nil {
@@ -83,22 +90,43 @@ func (e *engine) begin(id netip.Addr) error {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	e.unwatch = cancel
-	err = e.server.WatchEvent(ctx, server.WatchEventMessageCallbacks{OnPeerUpdate: e.peerEvent}, server.WatchPeer())
+	e.learned.enable(e.config.Install)
+	err = e.server.WatchEvent(ctx, server.WatchEventMessageCallbacks{
+		OnPeerUpdate: e.peerEvent,
+		OnBestPath:   func(paths []*apiutil.Path, _ time.Time) { e.learned.changed(paths) },
+	}, server.WatchPeer(), server.WatchBestPath(false))
 	if err != nil {
 		cancel()
 		return fmt.Errorf("watch sessions of gobgp: %w", err)
 	}
-	e.tasks.Go(func() { e.watchLinks(ctx) })
+	e.owner.tasks.Go(func() { e.watchLinks(ctx) })
+	e.owner.tasks.Go(func() { e.findRouters(ctx) })
 	return nil
 }
 
 // apply makes gobgp equal to what is wanted. Policies and routes come before neighbors, so a new
 // session begins with all of them.
 func (e *engine) apply(w *wanted) error {
+	e.applyConfig(w.speaker)
 	if err := e.applyPolicy(w); err != nil {
 		return e.complain(err)
 	}
 	return errors.Join(e.complain(e.applyRoutes(w.routes)), e.applyPeers(w.neighbors))
+}
+
+// applyConfig applies the changes of the speaker that do not restart it.
+func (e *engine) applyConfig(g bgp.Speaker) {
+	limit := g.MaxPrefixes != e.config.MaxPrefixes
+	e.config.Install, e.config.MaxPrefixes = g.Install, g.MaxPrefixes
+	e.learned.enable(g.Install)
+	for _, p := range e.peers {
+		if !limit {
+			break
+		}
+		if err := e.update(p); err != nil {
+			e.log.Error("limit of prefixes cannot be changed", "neighbor", p.key, "error", err)
+		}
+	}
 }
 
 // complain logs an error of gobgp that is tried again, once.
@@ -118,11 +146,13 @@ func (e *engine) complain(err error) error {
 func (e *engine) stop(reason string) {
 	for _, p := range e.peers {
 		e.disableBFD(p)
+		p.stopPause()
 	}
 	if reason != "" {
 		e.cease(reason)
 	}
 	e.unwatch()
+	e.learned.close(reason == "")
 	if err := e.server.StopBgp(context.Background(), &api.StopBgpRequest{AllowGracefulRestart: reason == ""}); err != nil {
 		e.log.Error("BGP speaker does not stop", "error", err)
 	}

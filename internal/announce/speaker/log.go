@@ -3,15 +3,25 @@ package speaker
 import (
 	"context"
 	"log/slog"
+	"sync"
+
+	gobgp "github.com/osrg/gobgp/v4/pkg/packet/bgp"
 )
 
-// libraryLog returns a logger for gobgp. The speaker itself logs sessions that begin and end, so
+// libraryHandler logs what gobgp logs. The speaker itself logs sessions that begin and end, so
 // gobgp's records are one level lower: its information is debug output.
-func libraryLog(log *slog.Logger) *slog.Logger {
-	return slog.New(libraryHandler{log.Handler()})
+//
+// gobgp reports why a session does not come up only in its log, so records about a neighbor are
+// read as well, whatever the level.
+type libraryHandler struct {
+	slog.Handler
+	problems *problems
+	neighbor string // that all records are about
 }
 
-type libraryHandler struct{ slog.Handler }
+func libraryLog(log *slog.Logger, p *problems) *slog.Logger {
+	return slog.New(libraryHandler{Handler: log.Handler(), problems: p})
+}
 
 // lowered returns the level at which a record of gobgp is logged. Its warnings are mostly refused
 // connections, which are information to an operator.
@@ -26,12 +36,28 @@ func lowered(level slog.Level) slog.Level {
 	}
 }
 
+// closedConnection is what gobgp logs for each attempt of a neighbor to connect to a session that
+// pauses for 5 s after its end.
+const closedConnection = "Closed an accepted connection"
+
 func (h libraryHandler) Enabled(ctx context.Context, level slog.Level) bool {
-	return h.Handler.Enabled(ctx, lowered(level))
+	return h.neighbor != "" || h.Handler.Enabled(ctx, lowered(level))
 }
 
 func (h libraryHandler) Handle(ctx context.Context, r slog.Record) error {
-	record := slog.NewRecord(r.Time, lowered(r.Level), "gobgp: "+r.Message, r.PC)
+	if h.neighbor != "" {
+		if problem := problemOf(&r); problem != "" {
+			h.problems.set(h.neighbor, problem)
+		}
+	}
+	level := lowered(r.Level)
+	if r.Message == closedConnection {
+		level = slog.LevelDebug
+	}
+	if !h.Handler.Enabled(ctx, level) {
+		return nil
+	}
+	record := slog.NewRecord(r.Time, level, "gobgp: "+r.Message, r.PC)
 	r.Attrs(func(a slog.Attr) bool {
 		record.AddAttrs(a)
 		return true
@@ -40,9 +66,89 @@ func (h libraryHandler) Handle(ctx context.Context, r slog.Record) error {
 }
 
 func (h libraryHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return libraryHandler{h.Handler.WithAttrs(attrs)}
+	with := h
+	with.Handler = h.Handler.WithAttrs(attrs)
+	for _, a := range attrs {
+		if a.Key == "Key" {
+			with.neighbor = a.Value.String()
+		}
+	}
+	return with
 }
 
 func (h libraryHandler) WithGroup(name string) slog.Handler {
-	return libraryHandler{h.Handler.WithGroup(name)}
+	with := h
+	with.Handler = h.Handler.WithGroup(name)
+	return with
+}
+
+// problemOf returns why a session does not come up or ends, if a record of gobgp says so.
+func problemOf(r *slog.Record) string {
+	switch r.Message {
+	case "failed to connect":
+		return attr(r, "Error").String()
+	case "sent notification":
+		return "sent " + notification(r)
+	case "received notification":
+		return "received " + notification(r)
+	case "outgoing connection IO error":
+		return "connection closed: " + attr(r, "reason").String()
+	}
+	return ""
+}
+
+// notification describes a notification of RFC 4271 with the reason of RFC 9003.
+func notification(r *slog.Record) string {
+	code, sub := number(attr(r, "Code")), number(attr(r, "Subcode"))
+	text := "notification " + gobgp.NewNotificationErrorCode(code, sub).String()
+	if reason := attr(r, "Communicated-Reason").String(); reason != "" && reason != "<nil>" {
+		text += ": " + reason
+	}
+	return text
+}
+
+func number(v slog.Value) uint8 {
+	if v.Kind() != slog.KindInt64 {
+		return 0
+	}
+	return uint8(v.Int64())
+}
+
+func attr(r *slog.Record, key string) (value slog.Value) {
+	r.Attrs(func(a slog.Attr) bool {
+		if a.Key == key {
+			value = a.Value
+			return false
+		}
+		return true
+	})
+	return value
+}
+
+// problems has the last problem of each neighbor, by address. It has a lock of its own: gobgp logs
+// while the speaker waits for it.
+type problems struct {
+	mu   sync.Mutex
+	last map[string]string
+}
+
+func (p *problems) set(addr, problem string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.last[addr] = problem
+}
+
+// take returns the problem of a neighbor and forgets it.
+func (p *problems) take(addr string) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	problem := p.last[addr]
+	delete(p.last, addr)
+	return problem
+}
+
+func (p *problems) get(addr string) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.last[addr]
 }

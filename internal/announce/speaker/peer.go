@@ -17,6 +17,8 @@ const (
 	// deferral is how long a restarting speaker waits for routes of its neighbors before it sends
 	// its own (RFC 4724, section 4.1). It depends on none of them, so the shortest that gobgp has.
 	deferral = time.Second
+	// prefixPause is how long a session stays down after the neighbor announced too many prefixes.
+	prefixPause = 5 * time.Minute
 	// warnPercent is the part of the allowed prefixes from which on gobgp warns.
 	warnPercent = 80
 )
@@ -24,10 +26,11 @@ const (
 // peer is a neighbor that gobgp has.
 type peer struct {
 	key    string
-	addr   string // gobgp's name of it
+	addr   string // without an address: of the router on its link
 	config bgp.Neighbor
-	hasBFD bool // BFD is enabled in gobgp
-	link   int  // index of the interface that leads to it, while established; 0: several hops
+	hasBFD bool        // BFD is enabled in gobgp
+	link   int         // index of the interface that leads to it, while established; 0: several hops
+	pause  *time.Timer // until a session that received too many prefixes begins again
 	status status
 }
 
@@ -53,8 +56,16 @@ func (e *engine) applyPeers(want map[string]bgp.Neighbor) error {
 }
 
 func (e *engine) addPeer(k string, n bgp.Neighbor) error {
-	p := &peer{key: k, addr: n.Addr.String(), config: n}
-	if err := e.server.AddPeer(context.Background(), &api.AddPeerRequest{Peer: e.apiPeer(n)}); err != nil {
+	addr := n.Addr
+	if !addr.IsValid() {
+		var err error
+		if addr, err = router(n.Interface); err != nil {
+			return e.refuse(k, err)
+		}
+		e.owner.again() // policies may name the neighbor
+	}
+	p := &peer{key: k, addr: addr.String(), config: n}
+	if err := e.server.AddPeer(context.Background(), &api.AddPeerRequest{Peer: e.apiPeer(p)}); err != nil {
 		return e.refuse(k, err)
 	}
 	delete(e.refused, k)
@@ -74,18 +85,42 @@ func (e *engine) refuse(k string, err error) error {
 
 func (e *engine) deletePeer(p *peer) error {
 	e.disableBFD(p)
+	p.stopPause()
 	delete(e.peers, p.key)
+	defer e.problems.take(p.addr)
+	if err := e.removePassword(p); err != nil {
+		return fmt.Errorf("delete BGP neighbor %s: %w", p.key, err)
+	}
 	if err := e.server.DeletePeer(context.Background(), &api.DeletePeerRequest{Address: p.addr}); err != nil {
 		return fmt.Errorf("delete BGP neighbor %s: %w", p.key, err)
 	}
 	return nil
 }
 
-// apiPeer returns a neighbor as gobgp takes it, without BFD.
-func (e *engine) apiPeer(n bgp.Neighbor) *api.Peer {
+// removePassword removes the password of a neighbor from the listening sockets. DeletePeer of
+// gobgp v4.8.0 leaves it there, and connections of a later neighbor without one would fail.
+func (e *engine) removePassword(p *peer) error {
+	if p.config.Password == "" {
+		return nil
+	}
+	without := e.apiPeer(p)
+	without.Conf.AuthPassword, without.Conf.AdminDown = "", true
+	_, err := e.server.UpdatePeer(context.Background(), &api.UpdatePeerRequest{Peer: without})
+	return err
+}
+
+// update gives gobgp a neighbor again. Timers, limits and BFD change without a new session.
+func (e *engine) update(p *peer) error {
+	_, err := e.server.UpdatePeer(context.Background(), &api.UpdatePeerRequest{Peer: e.apiPeer(p)})
+	return err
+}
+
+// apiPeer returns a neighbor as gobgp takes it.
+func (e *engine) apiPeer(p *peer) *api.Peer {
+	n := p.config
 	hold := orDefault(n.Hold, defaultHold)
-	p := &api.Peer{
-		Conf: &api.PeerConf{PeerAsn: n.ASN, AuthPassword: n.Password},
+	a := &api.Peer{
+		Conf: &api.PeerConf{NeighborAddress: p.addr, PeerAsn: n.ASN, AuthPassword: n.Password},
 		Timers: &api.Timers{Config: &api.TimersConfig{
 			HoldTime:               seconds(hold),
 			KeepaliveInterval:      seconds(orDefault(n.Keepalive, hold/3)),
@@ -93,21 +128,17 @@ func (e *engine) apiPeer(n bgp.Neighbor) *api.Peer {
 			IdleHoldTimeAfterReset: 1,
 		}},
 		Transport: &api.Transport{PassiveMode: n.Passive, RemotePort: uint32(n.Port)},
-	}
-	if n.Addr.IsValid() {
-		p.Conf.NeighborAddress = n.Addr.String()
-	} else {
-		p.Conf.NeighborInterface = n.Interface
+		Bfd:       apiBFD(p),
 	}
 	if n.Source.IsValid() {
-		p.Transport.LocalAddress = n.Source.String()
+		a.Transport.LocalAddress = n.Source.String()
 	}
 	if n.Multihop > 0 {
-		p.EbgpMultihop = &api.EbgpMultihop{Enabled: true, MultihopTtl: uint32(n.Multihop)}
+		a.EbgpMultihop = &api.EbgpMultihop{Enabled: true, MultihopTtl: uint32(n.Multihop)}
 	}
 	restart := e.restartTime(n)
 	if restart > 0 {
-		p.GracefulRestart = &api.GracefulRestart{
+		a.GracefulRestart = &api.GracefulRestart{
 			Enabled:         true,
 			RestartTime:     uint32(restart / time.Second),
 			DeferralTime:    uint32(deferral / time.Second),
@@ -115,9 +146,9 @@ func (e *engine) apiPeer(n bgp.Neighbor) *api.Peer {
 		}
 	}
 	for _, f := range families(n) {
-		p.AfiSafis = append(p.AfiSafis, e.apiFamily(f, restart > 0))
+		a.AfiSafis = append(a.AfiSafis, e.apiFamily(f, restart > 0))
 	}
-	return p
+	return a
 }
 
 // restartTime returns how long a neighbor keeps this node's routes; 0: it drops them at once.
@@ -143,15 +174,18 @@ func families(n bgp.Neighbor) []api.Family_Afi {
 
 func (e *engine) apiFamily(f api.Family_Afi, restart bool) *api.AfiSafi {
 	family := &api.Family{Afi: f, Safi: api.Family_SAFI_UNICAST}
-	limit := e.config.MaxPrefixes
-	if limit == 0 {
-		limit = bgp.DefaultMaxPrefixes
-	}
 	return &api.AfiSafi{
 		Config:            &api.AfiSafiConfig{Family: family, Enabled: true},
 		MpGracefulRestart: &api.MpGracefulRestart{Config: &api.MpGracefulRestartConfig{Enabled: restart}},
-		PrefixLimits:      &api.PrefixLimit{Family: family, MaxPrefixes: limit, ShutdownThresholdPct: warnPercent},
+		PrefixLimits:      &api.PrefixLimit{Family: family, MaxPrefixes: e.maxPrefixes(), ShutdownThresholdPct: warnPercent},
 	}
+}
+
+func (e *engine) maxPrefixes() uint32 {
+	if e.config.MaxPrefixes == 0 {
+		return bgp.DefaultMaxPrefixes
+	}
+	return e.config.MaxPrefixes
 }
 
 func orDefault(d, otherwise time.Duration) time.Duration {
@@ -163,4 +197,25 @@ func orDefault(d, otherwise time.Duration) time.Duration {
 
 func seconds(d time.Duration) uint64 {
 	return uint64(max(d.Round(time.Second), time.Second) / time.Second)
+}
+
+// tooManyPrefixes has the session of a neighbor begin again after a pause: gobgp keeps it down.
+func (e *engine) tooManyPrefixes(p *peer) {
+	p.stopPause()
+	p.pause = time.AfterFunc(prefixPause, func() {
+		e.owner.mu.Lock()
+		defer e.owner.mu.Unlock()
+		if e.owner.engine != e || e.peers[p.key] != p {
+			return
+		}
+		if err := e.server.EnablePeer(context.Background(), &api.EnablePeerRequest{Address: p.addr}); err != nil {
+			e.log.Error("BGP session does not begin again", "neighbor", p.key, "error", err)
+		}
+	})
+}
+
+func (p *peer) stopPause() {
+	if p.pause != nil {
+		p.pause.Stop()
+	}
 }

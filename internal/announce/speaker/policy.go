@@ -284,9 +284,10 @@ func (e *engine) applyPolicy(w *wanted) error {
 	if err := e.server.SetPolicies(context.Background(), r.request); err != nil {
 		return fmt.Errorf("set BGP policies: %w", err)
 	}
-	if first {
+	if first || r.importReject != e.rules.importReject {
 		err = e.assignPolicies(r)
-	} else {
+	}
+	if err == nil && !first {
 		err = e.refresh()
 	}
 	if err == nil {

@@ -1,6 +1,7 @@
 package speaker
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -66,6 +67,9 @@ func (e *engine) describe(x *Session, running map[string]*api.Peer) {
 	for _, f := range from.GetAfiSafis() {
 		x.Received += int(f.GetState().GetReceived())
 	}
+	if problem := e.problems.get(p.addr); problem != "" && x.State != Established {
+		x.LastError = problem
+	}
 	if x.State == Established {
 		x.Sent = e.countSent(p)
 	}
@@ -129,12 +133,20 @@ func (e *engine) sessionChanged(p *peer, state *apiutil.PeerState) {
 	p.status.established, p.status.since = established, time.Now()
 	if established {
 		p.status.lastError = ""
+		e.problems.take(p.addr)
 		p.link = linkTo(p.addr, p.config.Multihop)
 		e.log.Info("BGP session established", "neighbor", p.key)
 		e.enableBFD(p)
 	} else {
 		p.status.lastError = state.DisconnectMessage
-		e.log.Warn("BGP session ended", "neighbor", p.key, "reason", state.DisconnectMessage)
+		if problem := e.problems.take(p.addr); problem != "" {
+			p.status.lastError = problem
+		}
+		if state.AdminState == api.PeerState_ADMIN_STATE_PFX_CT {
+			p.status.lastError = fmt.Sprintf("the neighbor announces more than %d prefixes; next attempt in %v", e.maxPrefixes(), prefixPause)
+			e.tooManyPrefixes(p)
+		}
+		e.log.Warn("BGP session ended", "neighbor", p.key, "reason", p.status.lastError)
 		e.disableBFD(p)
 	}
 	e.owner.notify()

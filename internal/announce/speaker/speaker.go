@@ -31,6 +31,8 @@ type Speaker struct {
 	problem  string          // why it does not run although it should
 	stopLoop func()          // ends loop; nil: not started
 	loopDone <-chan struct{} // closed when loop has ended
+
+	tasks sync.WaitGroup // of engines
 }
 
 // wanted is what callers have set.
@@ -62,7 +64,7 @@ func (s *Speaker) Start(_ context.Context, g bgp.Speaker) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.engine != nil && s.wanted.speaker != g {
+	if s.engine != nil && mustRestart(s.wanted.speaker, g) {
 		s.stopEngine("configuration change")
 	}
 	s.wanted.speaker = g
@@ -77,6 +79,11 @@ func (s *Speaker) Start(_ context.Context, g bgp.Speaker) error {
 	}
 	s.apply()
 	return nil
+}
+
+// mustRestart reports whether a change restarts all sessions.
+func mustRestart(before, after bgp.Speaker) bool {
+	return before.ASN != after.ASN || before.RouterID != after.RouterID || before.Port != after.Port || before.GracefulRestart != after.GracefulRestart
 }
 
 // Stop ends all sessions. Neighbors receive a Cease with the reason (RFC 9003) and drop the routes.
@@ -96,6 +103,7 @@ func (s *Speaker) Stop(_ context.Context, reason string) error {
 		stop()
 		<-done
 	}
+	s.tasks.Wait()
 	s.notify()
 	return nil
 }

@@ -125,3 +125,24 @@ func TestAnnounce(t *testing.T) {
 		t.Errorf("sessions after Stop: %+v", s)
 	}
 }
+
+// joinRouter links another host to the node, as 10.0.1.2, and starts FRR there.
+func joinRouter(t testing.TB, l *link, h *netnstest.Host) *routers.FRR {
+	t.Helper()
+	err := l.lab.Link(
+		netnstest.End{Host: l.node, Interface: "eth1", Addresses: []netip.Prefix{netip.MustParsePrefix("10.0.1.1/24")}},
+		netnstest.End{Host: h, Interface: "eth0", Addresses: []netip.Prefix{netip.MustParsePrefix("10.0.1.2/24")}}, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := routers.StartFRR(l.lab, h, fmt.Sprintf(`router bgp %d
+ bgp router-id 10.0.1.2
+ no bgp ebgp-requires-policy
+ neighbor 10.0.1.1 remote-as %d
+ neighbor 10.0.1.1 timers connect 1
+`, routerASN, nodeASN))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}

@@ -43,9 +43,7 @@ func has(prefix string) func(map[netip.Prefix][]routers.Path) bool {
 	return func(r map[netip.Prefix][]routers.Path) bool { return len(r[netip.MustParsePrefix(prefix)]) > 0 }
 }
 
-func hasNot(prefix string) func(map[netip.Prefix][]routers.Path) bool {
-	return func(r map[netip.Prefix][]routers.Path) bool { return len(r[netip.MustParsePrefix(prefix)]) == 0 }
-}
+func gone(r map[netip.Prefix][]routers.Path) bool { return len(r[netip.MustParsePrefix(vip)]) == 0 }
 
 // median logs what was measured, and checks it against the goal.
 func median(t testing.TB, what string, goal time.Duration, measured []time.Duration) {
@@ -90,7 +88,7 @@ func TestTimes(t *testing.T) {
 		// FRR sets the local preference of such paths to 0, which its JSON leaves out.
 		measure(&shutdown, vipWith(bgp.Attributes{MED: 1, Communities: []bgp.Community{bgp.GracefulShutdown}}), "a shutdown",
 			path(func(p routers.Path) bool { return p.MED == 1 }))
-		measure(&withdraw, nil, "no route", hasNot(vip))
+		measure(&withdraw, nil, "no route", gone)
 	}
 	for what, m := range map[string][]time.Duration{
 		"announce": announce, "another MED": med, "GRACEFUL_SHUTDOWN": shutdown, "withdraw": withdraw,
@@ -130,7 +128,7 @@ func TestFailures(t *testing.T) {
 	for range rounds {
 		before := up(c)
 		labtest.Run(t, l.node, "ip", "link", "set", "eth0", "down")
-		down = append(down, until(t, f, time.Now(), "no route", hasNot(vip)))
+		down = append(down, until(t, f, time.Now(), "no route", gone))
 		labtest.Run(t, l.node, "ip", "link", "set", "eth0", "up")
 		back = append(back, until(t, f, time.Now(), "the route", has(vip)))
 		after := up(c)
@@ -141,13 +139,13 @@ func TestFailures(t *testing.T) {
 	for range rounds {
 		up(c)
 		c.process.Signal(syscall.SIGSTOP)
-		silent = append(silent, until(t, f, time.Now(), "no route", hasNot(vip)))
+		silent = append(silent, until(t, f, time.Now(), "no route", gone))
 		c.process.Signal(syscall.SIGCONT)
 	}
 	for range rounds {
 		up(c)
 		c.process.Signal(syscall.SIGKILL)
-		killed = append(killed, until(t, f, time.Now(), "no route", hasNot(vip)))
+		killed = append(killed, until(t, f, time.Now(), "no route", gone))
 		c = begin()
 	}
 	median(t, "link down", 200*ms, down)
@@ -204,7 +202,12 @@ func TestGracefulRestart(t *testing.T) {
 				return err
 			})
 			c = begin()
-			time.Sleep(3 * time.Second) // routes are not known yet: nothing may be withdrawn
+			await.Steady(t, 3*time.Second, func() error { // routes are not known yet: nothing is withdrawn
+				if r, err := f.Routes(); err != nil || len(r) != len(routes) {
+					return fmt.Errorf("FRR has %v, %w", r, err)
+				}
+				return nil
+			})
 			c.call("SetRoutes", routes)
 			c.established("10.0.0.2")
 			c.established("2001:db8::2")

@@ -1,0 +1,156 @@
+package speaker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/net/ipv6"
+	"golang.org/x/sys/unix"
+)
+
+// Types of ICMPv6 (RFC 4861).
+const (
+	routerSolicitation  = 133
+	routerAdvertisement = 134
+	sourceLinkLayer     = 1 // option
+)
+
+// solicitTime is the time between messages on links with unnumbered neighbors.
+const solicitTime = time.Second
+
+// advertiseTime is the same once the session is established: FRR looks up its neighbors by router
+// advertisements.
+const advertiseTime = 10 * time.Second
+
+// router returns the link-local address of the router on a link, from the kernel's neighbors.
+func router(link string) (netip.Addr, error) {
+	i, err := net.InterfaceByName(link)
+	if err != nil {
+		return netip.Addr{}, fmt.Errorf("interface %s: %w", link, err)
+	}
+	neighbors, err := netlink.NeighList(i.Index, unix.AF_INET6)
+	if err != nil {
+		return netip.Addr{}, fmt.Errorf("neighbors on %s: %w", link, err)
+	}
+	var found []netip.Addr
+	for i := range neighbors {
+		n := &neighbors[i]
+		a, ok := netip.AddrFromSlice(n.IP)
+		if ok && a.IsLinkLocalUnicast() && n.Flags&netlink.NTF_ROUTER != 0 && n.State&(netlink.NUD_FAILED|netlink.NUD_INCOMPLETE) == 0 {
+			found = append(found, a.WithZone(link))
+		}
+	}
+	switch len(found) {
+	case 0:
+		return netip.Addr{}, fmt.Errorf("no router has been seen on %s; it must send router advertisements", link)
+	case 1:
+		return found[0], nil
+	}
+	return netip.Addr{}, fmt.Errorf("several routers are on %s: %v; use their addresses", link, found)
+}
+
+// solicit makes this node and the routers on a link known to each other: it solicits their
+// advertisements, and sends one that offers nothing.
+func solicit(link string) error {
+	i, err := net.InterfaceByName(link)
+	if err != nil {
+		return fmt.Errorf("interface %s: %w", link, err)
+	}
+	source, err := linkLocal(i)
+	if err != nil {
+		return err
+	}
+	c, err := new(net.ListenConfig).ListenPacket(context.Background(), "ip6:ipv6-icmp", source.String())
+	if err != nil {
+		return fmt.Errorf("open an ICMPv6 socket on %s: %w", link, err)
+	}
+	defer c.Close() //nolint:errcheck // nothing is buffered
+	p := ipv6.NewPacketConn(c)
+	option := append([]byte{sourceLinkLayer, 1}, i.HardwareAddr...)
+	if len(i.HardwareAddr) != 6 {
+		option = nil
+	}
+	solicitation := append([]byte{routerSolicitation, 0, 0, 0, 0, 0, 0, 0}, option...)
+	// A lifetime of 0: this node is no default router.
+	advertisement := append([]byte{routerAdvertisement, 15: 0}, option...)
+	advertisement[4] = 64 // hop limit that hosts may use
+	return errors.Join(
+		p.SetMulticastHopLimit(255),
+		p.SetMulticastInterface(i),
+		p.SetMulticastLoopback(false), // the kernel would take this node for a router on the link
+		send(p, i, netip.IPv6LinkLocalAllRouters(), solicitation),
+		send(p, i, netip.IPv6LinkLocalAllNodes(), advertisement))
+}
+
+func send(p *ipv6.PacketConn, i *net.Interface, to netip.Addr, message []byte) error {
+	_, err := p.WriteTo(message, nil, &net.IPAddr{IP: to.AsSlice(), Zone: i.Name})
+	return err
+}
+
+// linkLocal returns the link-local address of an interface.
+func linkLocal(i *net.Interface) (netip.Addr, error) {
+	addrs, err := i.Addrs()
+	if err != nil {
+		return netip.Addr{}, fmt.Errorf("addresses of %s: %w", i.Name, err)
+	}
+	for _, a := range addrs {
+		p, err := netip.ParsePrefix(a.String())
+		if err == nil && p.Addr().Is6() && p.Addr().IsLinkLocalUnicast() {
+			return p.Addr().WithZone(i.Name), nil
+		}
+	}
+	return netip.Addr{}, fmt.Errorf("%s has no link-local address; is IPv6 off?", i.Name)
+}
+
+// findRouters keeps unnumbered neighbors known, until ctx ends.
+func (e *engine) findRouters(ctx context.Context) {
+	advertised := map[string]time.Time{}
+	for ctx.Err() == nil {
+		for link, established := range e.unnumbered() {
+			if established && time.Since(advertised[link]) < advertiseTime {
+				continue
+			}
+			advertised[link] = time.Now()
+			if err := solicit(link); err != nil {
+				e.log.Debug("router on a link cannot be solicited", "link", link, "error", err)
+			}
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(solicitTime):
+		}
+	}
+}
+
+// unnumbered returns the links of unnumbered neighbors, and whether their sessions are established.
+// A neighbor whose address has changed meanwhile is added again.
+func (e *engine) unnumbered() map[string]bool {
+	e.owner.mu.Lock()
+	defer e.owner.mu.Unlock()
+	links := map[string]bool{}
+	if e.owner.engine != e {
+		return links
+	}
+	for k, n := range e.owner.wanted.neighbors {
+		if n.Addr.IsValid() {
+			continue
+		}
+		p := e.peers[k]
+		links[n.Interface] = p != nil && p.status.established
+		if p == nil || p.status.established {
+			continue
+		}
+		if a, err := router(n.Interface); err == nil && a.String() != p.addr {
+			if err := e.deletePeer(p); err != nil {
+				e.log.Warn("BGP neighbor with a changed address cannot be removed", "neighbor", k, "error", err)
+			}
+			e.owner.again()
+		}
+	}
+	return links
+}
