@@ -1,0 +1,272 @@
+package packet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/lb"
+	"loxilb/internal/pkt"
+	"loxilb/test/packet/lab"
+)
+
+const sharedPage = "../../docs/shared-writes.md"
+
+// sharedCases are the services whose connections the page describes.
+func sharedCases() []string {
+	const tcp, udp, two = "10.0.0.1:80/tcp", "10.0.0.1:53/udp", " endpoints=192.168.1.10:8080,192.168.1.11:8080"
+	return []string{
+		tcp + two,
+		tcp + " select=hash" + two,
+		tcp + " select=priority" + two,
+		tcp + " select=persist" + two,
+		tcp + " select=lc" + two,
+		tcp + " select=random" + two,
+		tcp + " mode=onearm" + two,
+		tcp + " mode=fullnat" + two,
+		tcp + " mode=dsr endpoints=192.168.1.10:80,192.168.1.11:80",
+		udp + two,
+		udp + " select=hash" + two,
+		udp + " mode=fullnat" + two,
+		// from here on there is a table of limits
+		tcp + " max-rate=1000 max-connections=1000" + two,
+		tcp + " client-rate=1000 client-connections=1000" + two,
+		udp + two,
+	}
+}
+
+// TestSharedWrites checks that the page lists each word that CPUs share and a connection's packets
+// write, step by step. Words are compared, so a word that two packets' work leaves as it was would
+// not show; no counter is such a word. The sizes of the tables are those of a machine, as what CPUs
+// add up in batches depends on them.
+func TestSharedWrites(t *testing.T) {
+	if !updating() {
+		t.Parallel()
+	}
+	page, err := os.ReadFile(sharedPage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := fenced(t, sharedPage, "writes")
+	if len(blocks) != 1 {
+		t.Fatalf("%s has %d blocks of writes, want 1", sharedPage, len(blocks))
+	}
+	var got strings.Builder
+	err = inLab(lab.Config{Connections: 262144, HalfOpen: 25}, func(l *lab.Lab) error {
+		for _, service := range sharedCases() {
+			if err := describeWrites(&got, l, service); err != nil {
+				return fmt.Errorf("%s: %w", service, err)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if updating() {
+		text := strings.Replace(string(page), blocks[0], got.String(), 1)
+		if err := os.WriteFile(sharedPage, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if diff := cmp.Diff(strings.Split(blocks[0], "\n"), strings.Split(got.String(), "\n")); diff != "" {
+		t.Errorf("packets write other shared words than %s lists (-page, +packets; -update writes the page):\n%s", sharedPage, diff)
+	}
+}
+
+// describeWrites appends the writes of a connection of a service that has two others, one for each
+// endpoint: they have made the rows that stay.
+func describeWrites(out *strings.Builder, l *lab.Lab, service string) error {
+	s, err := lb.ParseService(service)
+	if err == nil {
+		err = l.Apply(s)
+	}
+	if err != nil {
+		return err
+	}
+	others := []*life{newLife(l, s, 1), newLife(l, s, 2)}
+	for _, other := range others {
+		if err := other.begin(); err != nil {
+			return err
+		}
+	}
+	free := [bpf.TcSampleLayoutSAMPLES]bpf.TcConnectionSample{}
+	if err := l.Datapath.TestRun().Collection.Variables.Samples.Set(free); err != nil {
+		return err
+	}
+	measured := newLife(l, s, 3)
+	measured.measures = true
+	if err := errors.Join(measured.begin(), measured.end(others)); err != nil {
+		return err
+	}
+	if out.Len() > 0 {
+		out.WriteString("\n")
+	}
+	fmt.Fprintf(out, "%s: %d\n", shortened(service), measured.writes())
+	for _, step := range measured.steps {
+		fmt.Fprintf(out, "%s\n", strings.TrimRight(fmt.Sprintf("  %-9s %d  %s", step.name, len(step.written), strings.Join(step.written, ", ")), " "))
+	}
+	return l.Reset()
+}
+
+// shortened leaves out the endpoints of a service.
+func shortened(service string) string {
+	before, _, _ := strings.Cut(service, " endpoints=")
+	_, key, _ := strings.Cut(before, "/")
+	return key
+}
+
+// life is a connection from its first packet until it is swept.
+type life struct {
+	lab      *lab.Lab
+	service  lb.Service
+	client   netip.AddrPort
+	reply    netip.AddrPort // of the endpoint
+	source   netip.AddrPort // as the endpoint sees the client
+	measures bool
+	steps    []lifeStep
+}
+
+// lifeStep is a packet or a sweep, and the shared words that it has written.
+type lifeStep struct {
+	name    string
+	written []string
+}
+
+func newLife(l *lab.Lab, s lb.Service, client byte) *life {
+	return &life{lab: l, service: s, client: netip.AddrPortFrom(netip.AddrFrom4([4]byte{1, 1, client, 1}), 4000)}
+}
+
+func (l *life) writes() (sum int) {
+	for _, step := range l.steps {
+		sum += len(step.written)
+	}
+	return sum
+}
+
+// begin opens the connection and carries data.
+func (l *life) begin() error {
+	if l.service.Protocol == lb.UDP {
+		return l.send("udp", []lifePacket{{"first", false, "len 30"}, {"answer", true, "len 30"}, {"second", false, "len 30"}, {"third", false, "len 30"}, {"answer", true, "len 30"}})
+	}
+	return l.send("tcp", []lifePacket{
+		{"SYN", false, "S seq 1000"}, {"SYN+ACK", true, "SA seq 5000 ack 1001"}, {"ACK", false, "A seq 1001 ack 5001"},
+		{"data", false, "PA seq 1001 ack 5001 len 100"}, {"answer", true, "PA seq 5001 ack 1101 len 100"},
+	})
+}
+
+// end closes the connection, and sweeps it when it is over, while others go on.
+func (l *life) end(others []*life) error {
+	if l.service.Protocol == lb.TCP {
+		if err := l.send("tcp", []lifePacket{
+			{"FIN", false, "FA seq 1101 ack 5101"}, {"FIN+ACK", true, "FA seq 5101 ack 1102"}, {"last ACK", false, "A seq 1102 ack 5102"},
+		}); err != nil {
+			return err
+		}
+	}
+	const half = 200 * time.Second // of the time after which the quietest connection is over
+	if err := l.lab.Advance(half); err != nil {
+		return err
+	}
+	for _, other := range others {
+		if err := other.continues(); err != nil {
+			return err
+		}
+	}
+	if err := l.lab.Advance(half); err != nil {
+		return err
+	}
+	return l.step("sweep", func() error { return l.lab.Datapath.Sweep(context.Background()) })
+}
+
+func (l *life) continues() error {
+	if l.service.Protocol == lb.UDP {
+		return l.send("udp", []lifePacket{{"again", false, "len 30"}})
+	}
+	return l.send("tcp", []lifePacket{{"again", false, "PA seq 1101 ack 5101 len 100"}})
+}
+
+// lifePacket is a packet of a client, or of the endpoint.
+type lifePacket struct {
+	name     string
+	endpoint bool
+	rest     string
+}
+
+func (l *life) send(protocol string, list []lifePacket) error {
+	vip := netip.AddrPortFrom(l.service.VIP, l.service.Port)
+	for _, p := range list {
+		from, to, link := l.client, vip, l.lab.Client
+		if p.endpoint {
+			if l.service.Mode == lb.ModeDSR {
+				continue
+			}
+			from, to, link = l.reply, l.source, l.lab.Server
+		}
+		packet, err := pkt.Parse(fmt.Sprintf("%s %s > %s %s", protocol, from, to, p.rest))
+		if err != nil {
+			return err
+		}
+		if err := l.step(p.name, func() error { return l.forward(link, packet, p.endpoint) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// forward sends a packet, and notes how the endpoint sees the client.
+func (l *life) forward(link *lab.Link, p *pkt.Packet, endpoint bool) error {
+	res, err := l.lab.Send(link, l.lab.Arriving(link, p).Build())
+	if err != nil || res.Verdict != "out" {
+		return fmt.Errorf("%s: %s %s %w", p, res.Verdict, res.Reason, err)
+	}
+	if !endpoint {
+		left := pkt.Decode(res.Frame)
+		l.source, l.reply = left.SrcAddr(), left.DstAddr()
+	}
+	return nil
+}
+
+// step does something and appends the shared words that it has written.
+func (l *life) step(name string, do func() error) error {
+	if !l.measures {
+		return do()
+	}
+	c := l.lab.Datapath.TestRun().Collection
+	before, err := readShared(c)
+	if err == nil {
+		err = do()
+	}
+	if err != nil {
+		return err
+	}
+	after, err := readShared(c)
+	l.steps = append(l.steps, lifeStep{name, after.writtenSince(before)})
+	return err
+}
+
+// inLab runs f in a lab of its own.
+func inLab(cfg lab.Config, f func(*lab.Lab) error) error {
+	failed := make(chan error)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the namespace ends with the thread
+		failed <- func() error {
+			l, err := lab.New(cfg)
+			if err != nil {
+				return err
+			}
+			return errors.Join(f(l), l.Close())
+		}()
+	}()
+	return <-failed
+}
