@@ -116,7 +116,9 @@ func assemble(c *config.Config, log *slog.Logger, lines *logs.Ring, network *net
 	p.attached = reconcile.NewAttached(state, d, network.Links)
 	p.policers = reconcile.NewPolicers(state, p.attached, o)
 	p.mirrors = reconcile.NewMirrors(state, p.attached, network.Objects(), o)
-	p.rules = reconcile.NewRules(state, d, network.Links, vips.Part(), o)
+	if p.rules, err = p.newRules(vips.Part(), o); err != nil {
+		return nil, err
+	}
 	p.passive = reconcile.NewPassive(p.health, d)
 	p.ipsec = reconcile.NewIPsec(network, d.SetIPsec, c.IPsec == config.IPsecIgnore, state, p.health, o)
 	p.health.FollowRoutes(network.Neighbours().RouteError)
@@ -149,12 +151,7 @@ func assemble(c *config.Config, log *slog.Logger, lines *logs.Ring, network *net
 	if err != nil {
 		return nil, err
 	}
-	if c.OTLP.Endpoint != "" {
-		p.otlp = otlp.New(otlp.Config{
-			Endpoint: c.OTLP.Endpoint, Headers: c.OTLP.Headers, TLS: c.OTLP.TLS, Interval: c.OTLP.Interval, Version: version, Host: hostname(),
-		}, measured, p.hub, log)
-		statuses.Follow(status.ID{Kind: reconcile.TaskKind, Key: "otlp"}, p.otlp.LastError)
-	}
+	p.otlp = p.newExporter(measured, statuses)
 	p.api = httpapi.New(httpapi.Options{
 		Store: state, Statuses: statuses, Events: p.hub, DataPath: source, Health: p.health, Network: objects,
 		Explainer: explain.New(explain.Explainer{Desired: state, DataPath: source, Health: p.health, Network: network, Loads: p.rates, LocalSockets: c.LocalSockets}),
@@ -166,6 +163,19 @@ func assemble(c *config.Config, log *slog.Logger, lines *logs.Ring, network *net
 		Verifier: p.verifier(statuses), Doctor: p.doctor(start), NoPage: !c.Page,
 	})
 	return p, nil
+}
+
+// newExporter makes the exporter of metrics and events; nil: the configuration has none.
+func (p *daemon) newExporter(measured *metrics.Metrics, statuses *status.Table) *otlp.Exporter {
+	c := p.config.OTLP
+	if c.Endpoint == "" {
+		return nil
+	}
+	e := otlp.New(otlp.Config{
+		Endpoint: c.Endpoint, Headers: c.Headers, TLS: c.TLS, Interval: c.Interval, Version: version, Host: hostname(),
+	}, measured, p.hub, p.log)
+	statuses.Follow(status.ID{Kind: reconcile.TaskKind, Key: "otlp"}, e.LastError)
+	return e
 }
 
 // apiVersion returns what the API says of the build and the namespace.
@@ -375,6 +385,7 @@ func (p *daemon) roleChanged(one lb.Instance) {
 	if one.VIP.IsValid() {
 		vip = one.VIP.String()
 	}
+	p.rules.RolesChanged()
 	p.roleHook.Changed(announce.RoleChange{Instance: one.Name, State: string(one.Role), VIP: vip})
 }
 

@@ -114,3 +114,18 @@ func (n netObjects) changed(kind string, keys []string) {
 		loop.KernelChanged(keys)
 	}
 }
+
+// newRules makes the loop of the firewall rules. Without a cluster's interface there are no egress
+// gateways, and tunnels of an earlier start are removed.
+func (p *daemon) newRules(vips announce.Owner, o reconcile.Observers) (*reconcile.Rules, error) {
+	below := p.config.ClusterInterface
+	g, err := p.network.Gateways(below)
+	if err != nil {
+		return nil, err
+	}
+	if below != "" {
+		return reconcile.NewRules(p.state, p.datapath, p.network.Links, vips, g, o), nil
+	}
+	defer g.Close()
+	return reconcile.NewRules(p.state, p.datapath, p.network.Links, vips, nil, o), g.Set(nil)
+}

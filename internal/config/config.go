@@ -11,34 +11,35 @@ import (
 type Config struct {
 	API API
 
-	Attach        Attach
-	XDP           XDP
-	IPsec         IPsec
-	RedirectPeer  bool           // send straight into the peer namespace of a veth
-	LocalSockets  bool           // this machine's own sockets reach VIPs
-	Cgroup        string         // of their processes; empty: all
-	Whitelist     *regexp.Regexp // nil: every interface
-	Blacklist     *regexp.Regexp // nil: none; Whitelist overrides it
-	CTMax         uint32         // connections; 0: by the memory of the machine
-	HalfOpen      int            // percentage of the table for half-open connections; 0: unlimited
-	Page          bool           // is shown to browsers
-	IdleRST       bool           // both ends of an idle TCP connection get a RST
-	HashSeed      uint64         // key of the flow hash
-	PinPath       string         // directory of pinned maps and links; empty: chosen by the daemon
-	StateDir      string         // desired state
-	BGP           bool           // announce VIPs by BGP
-	Announcements int            // of a VIP, when this node begins to own it
-	RoleHook      string         // program that is run when the role of this node changes; empty: none
-	ProbeFiles    string         // directory of the CAs, certificates and keys of probes
-	Metrics       Metrics        // of Prometheus
-	OTLP          OTLP           // collector of metrics and events
-	FlowLog       FlowLog        // logs of connections
-	Detach        bool           // remove everything and exit
-	Force         bool           // Detach while a daemon runs, too
-	End           bool           // start without pinned maps of another layout
-	CheckUpgrade  bool           // only check whether a start could take over
-	LogLevel      *LogLevel
-	CPUProfile    string // file of a profile; empty: none
+	Attach           Attach
+	XDP              XDP
+	IPsec            IPsec
+	RedirectPeer     bool           // send straight into the peer namespace of a veth
+	LocalSockets     bool           // this machine's own sockets reach VIPs
+	Cgroup           string         // of their processes; empty: all
+	Whitelist        *regexp.Regexp // nil: every interface
+	Blacklist        *regexp.Regexp // nil: none; Whitelist overrides it
+	CTMax            uint32         // connections; 0: by the memory of the machine
+	HalfOpen         int            // percentage of the table for half-open connections; 0: unlimited
+	Page             bool           // is shown to browsers
+	IdleRST          bool           // both ends of an idle TCP connection get a RST
+	HashSeed         uint64         // key of the flow hash
+	PinPath          string         // directory of pinned maps and links; empty: chosen by the daemon
+	StateDir         string         // desired state
+	BGP              bool           // announce VIPs by BGP
+	Announcements    int            // of a VIP, when this node begins to own it
+	ClusterInterface string         // that leads to other nodes, for egress gateways; empty: none
+	RoleHook         string         // program that is run when the role of this node changes; empty: none
+	ProbeFiles       string         // directory of the CAs, certificates and keys of probes
+	Metrics          Metrics        // of Prometheus
+	OTLP             OTLP           // collector of metrics and events
+	FlowLog          FlowLog        // logs of connections
+	Detach           bool           // remove everything and exit
+	Force            bool           // Detach while a daemon runs, too
+	End              bool           // start without pinned maps of another layout
+	CheckUpgrade     bool           // only check whether a start could take over
+	LogLevel         *LogLevel
+	CPUProfile       string // file of a profile; empty: none
 
 	BootFiles        string // directory of lbconfig.txt and similar files; empty: none are read
 	Compat           bool   // behave as the existing loxilb, including what it ignores

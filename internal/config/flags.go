@@ -14,50 +14,51 @@ const socketAuto = "auto"
 
 // flags holds the flags as given, before they are checked.
 type flags struct {
-	host, tlsHost   string
-	port, tlsPort   string // text, so that we report errors, and the environment shares the parser
-	socket          string
-	apiUsers        []string
-	apiHosts        []string
-	tls, insecure   bool
-	cert, key       string
-	manualToken     bool
-	manualTokenFile string
-	userService     bool
-	noAPI           bool
-	page            bool
-	attach          string
-	xdp             string
-	redirectPeer    bool
-	ipsec           string
-	localSockets    bool
-	bgp             bool
-	peer            bool
-	cgroup          string
-	whitelist       string
-	blacklist       string
-	ctMax           uint32
-	halfOpen        int
-	idleRST         bool
-	hashSeed        uint64
-	pinPath         string
-	stateDir        string
-	probeFiles      string
-	flowLog         FlowLog
-	flowLogMB       int
-	metricsDetail   string
-	otlp            otlpFlags
-	vipAdvRepeat    int
-	roleHook        string
-	detach, force   bool
-	endConnections  bool
-	checkUpgrade    bool
-	logLevel        string
-	compat          bool
-	bootFiles       string // --config-path
-	metrics         bool   // --prometheus
-	aside           bool   // --peer or --proxyonlymode: without a data path
-	cpuProfile      string
+	host, tlsHost    string
+	port, tlsPort    string // text, so that we report errors, and the environment shares the parser
+	socket           string
+	apiUsers         []string
+	apiHosts         []string
+	tls, insecure    bool
+	cert, key        string
+	manualToken      bool
+	manualTokenFile  string
+	userService      bool
+	noAPI            bool
+	page             bool
+	attach           string
+	xdp              string
+	redirectPeer     bool
+	ipsec            string
+	localSockets     bool
+	bgp              bool
+	peer             bool
+	cgroup           string
+	whitelist        string
+	blacklist        string
+	ctMax            uint32
+	halfOpen         int
+	idleRST          bool
+	hashSeed         uint64
+	pinPath          string
+	stateDir         string
+	probeFiles       string
+	flowLog          FlowLog
+	flowLogMB        int
+	metricsDetail    string
+	otlp             otlpFlags
+	vipAdvRepeat     int
+	clusterInterface string
+	roleHook         string
+	detach, force    bool
+	endConnections   bool
+	checkUpgrade     bool
+	logLevel         string
+	compat           bool
+	bootFiles        string // --config-path
+	metrics          bool   // --prometheus
+	aside            bool   // --peer or --proxyonlymode: without a data path
+	cpuProfile       string
 }
 
 func (f *flags) register(fs *pflag.FlagSet) {
@@ -95,6 +96,7 @@ func (f *flags) register(fs *pflag.FlagSet) {
 	fs.IntVar(&f.vipAdvRepeat, "vip-adv-repeat", 3, "number of announcements when this node takes over a VIP: at once, after 1 s and 3 s, then every 2 s; 1 to 30")
 	fs.BoolVarP(&f.bgp, "bgp", "b", false, "announce VIPs by BGP: serve the objects of loxicmd set bgp and create bgpneighbor")
 	fs.BoolVarP(&f.peer, "peer", "r", false, "speak BGP only: --bgp, without programs at interfaces")
+	fs.StringVar(&f.clusterInterface, "clusterinterface", "", "lead outgoing connections of firewall rules with --snat --egress to the node that owns their source address, through VXLAN over this interface")
 	fs.StringVar(&f.roleHook, "role-hook", "", "run this program as root when the role of this node changes, with instance, state and VIP as arguments")
 	fs.StringVar(&f.probeFiles, "probe-files", "/etc/loxilb/probes", "directory of CAs, certificates and keys for probes")
 	fs.StringVar(&f.flowLog.File, "flow-log", "", "log connections to this file, as lines of JSON; - is standard output")

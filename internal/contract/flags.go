@@ -86,7 +86,7 @@ func otherFlags() []Section[Flag] {
 			{Name: "self", Default: "0", State: Differs, Inert: true, Note: "it numbers this node in a cluster, and there is no cluster"},
 			{Name: "rpc", Default: "netrpc", State: Differs, Inert: true, Note: "it chooses a transport between the nodes of a cluster, and there is no cluster"},
 			{Name: "k8s-api", Default: "none", State: NotThere, Note: "no Kubernetes API is watched by this build: kube-loxilb tells it what it needs"},
-			{Name: "clusterinterface", State: NotThere, Note: "there is no overlay for egress in this build: let routes of the cluster's network lead to the node"},
+			{Name: "clusterinterface", State: Differs, Note: "one VXLAN tunnel for each source address of rules with --snat --egress, instead of vxlan999; nodes need no addresses in it and no list of each other"},
 			{Name: "vip-adv-repeat", Default: "3"},
 		}},
 		{"BGP and BFD", []Flag{

@@ -37,29 +37,31 @@ const leftRules = "rules of before"
 // of them.
 type Rules struct {
 	*objectLoop[policy.Rule]
-	table RuleTable
-	links func() []netdev.Link
-	vips  announce.Owner
+	table    RuleTable
+	links    func() []netdev.Link
+	vips     announce.Owner
+	gateways Gateways // nil: none
 
 	mu    sync.Mutex
 	named map[string]int // interfaces that rules name, and the indices that were compiled; 0: missing
 	has   []string       // keys of the rules in the data path
 
-	judged chan judgement     // capacity 1: the rules to judge all connections by
+	judged chan judgement     // capacity 1: the connections to end
 	last   bpf.RuleTable      // used by Apply only, like those below
 	void   context.CancelFunc // cancels the judgement by these rules, when others arrive
 	owned  []netip.Addr       // source addresses that were acquired from the owner, and not released
 }
 
-// judgement ends the connections that rules drop, as long as these are in force.
+// judgement ends the connections that rules drop, or that another node translates now, as long as
+// these rules are in force.
 type judgement struct {
-	by    *compile.Dropper
+	ends  func(*report.Connection) bool
 	valid context.Context
 }
 
 // NewRules makes the loop of the rules.
-func NewRules(s *desired.State, t RuleTable, links func() []netdev.Link, vips announce.Owner, o Observers) *Rules {
-	r := &Rules{table: t, links: links, vips: vips, named: map[string]int{}, judged: make(chan judgement, 1), void: func() {}}
+func NewRules(s *desired.State, t RuleTable, links func() []netdev.Link, vips announce.Owner, g Gateways, o Observers) *Rules {
+	r := &Rules{table: t, links: links, vips: vips, gateways: g, named: map[string]int{}, judged: make(chan judgement, 1), void: func() {}}
 	r.objectLoop = newObjectLoop(r, s, s.Rules, o)
 	r.applied, r.together = r.keys, true
 	if t.RuleCount() > 0 {
@@ -79,17 +81,23 @@ func (r *Rules) keys() []string {
 // does.
 func (r *Rules) Apply(ctx context.Context, keys []string) []Outcome[string] {
 	now := r.desired.Snapshot()
-	list := slices.Collect(r.desired.Rules.All(now))
+	list, tunnels := slices.Collect(r.desired.Rules.All(now)), error(nil)
+	instances := r.desired.Instances.Here(now)
+	var elsewhere []string
+	if r.gateways != nil {
+		here := egressOf(list, instances)
+		list, elsewhere, tunnels = here.rules, here.elsewhere(), r.gateways.Set(here.gateways)
+	}
 	named, index := r.interfaces()
 	table, err := compile.Rules(list, index)
 	if err == nil {
 		r.supersede(table)
 		err = r.table.SetRules(table)
 	}
-	if err == nil { // the rules are in force, whatever happens to addresses
+	if err == nil { // the rules are in force, whatever happens to addresses and tunnels
 		r.record(list, named)
-		r.judge(ctx, table)
-		err = r.own(ctx, table.Sources)
+		r.judge(ctx, table, elsewhere)
+		err = errors.Join(tunnels, r.own(ctx, ownedSources(table.Sources, instances)))
 	}
 	out := make([]Outcome[string], len(keys))
 	for i, key := range keys {
@@ -139,8 +147,9 @@ func (r *Rules) supersede(t bpf.RuleTable) {
 	}
 }
 
-// judge ends connections that the new rules drop.
-func (r *Rules) judge(ctx context.Context, t bpf.RuleTable) {
+// judge ends connections that the new rules drop, and those of source addresses that other nodes
+// own: their answers no longer arrive here. elsewhere: names of such sources.
+func (r *Rules) judge(ctx context.Context, t bpf.RuleTable, elsewhere []string) {
 	if t.Equal(&r.last) {
 		return
 	}
@@ -149,11 +158,15 @@ func (r *Rules) judge(ctx context.Context, t bpf.RuleTable) {
 	case <-r.judged: // what is not begun is left
 	default:
 	}
-	if d := compile.NewDropper(t); d != nil {
-		j := judgement{by: d}
-		j.valid, r.void = context.WithCancel(ctx)
-		r.judged <- j
+	d := compile.NewDropper(t)
+	if d == nil && len(elsewhere) == 0 {
+		return
 	}
+	j := judgement{ends: func(c *report.Connection) bool {
+		return d != nil && d.Drops(c) || slices.Contains(elsewhere, c.Service)
+	}}
+	j.valid, r.void = context.WithCancel(ctx)
+	r.judged <- j
 }
 
 // Dropper finds the connections that rules would end if they were in force. Rules that cannot be
@@ -182,7 +195,7 @@ func (r *Rules) endDropped(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case j := <-r.judged:
-			done, err := r.table.EndConnections(j.valid, 0, ruleEndRate, j.by.Drops)
+			done, err := r.table.EndConnections(j.valid, 0, ruleEndRate, j.ends)
 			if n := done.Told + done.Silent; n > 0 {
 				r.Log.Info("firewall rules have ended connections", "connections", n, "reset", done.Told)
 			}
@@ -204,6 +217,15 @@ func (r *Rules) interfaces() (named map[string]int, index func(string) (int, boo
 	return named, func(name string) (int, bool) {
 		named[name] = all[name]
 		return all[name], all[name] != 0
+	}
+}
+
+// RolesChanged compiles the rules again: another node may own their source addresses.
+func (r *Rules) RolesChanged() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.has) > 0 {
+		r.MarkFirst(r.has[0]) // this compiles all of them
 	}
 }
 

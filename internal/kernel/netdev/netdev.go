@@ -16,6 +16,7 @@ import (
 	"net/netip"
 	"sync"
 
+	"loxilb/internal/kernel/netdev/egress"
 	"loxilb/internal/kernel/netdev/mirror"
 	"loxilb/internal/kernel/netdev/netlink"
 	"loxilb/internal/kernel/netdev/objects"
@@ -92,14 +93,23 @@ func (n *Net) Prepare() error {
 }
 
 // Remove removes everything that this package added to the kernel, in this process or an earlier
-// one: VIPs, managed neighbours, and the forwarding of lo, which becomes that of all interfaces
-// again. Not while Run runs.
+// one: VIPs, managed neighbours, tunnels to egress gateways, and the forwarding of lo, which
+// becomes that of all interfaces again. Not while Run runs.
 func (n *Net) Remove(ctx context.Context) error {
 	var errs []error
 	for _, err := range n.vips.Set(ctx, nil) {
 		errs = append(errs, err)
 	}
-	return errors.Join(append(errs, n.neighbours.Clear(ctx), n.settings.StopForwarding())...)
+	return errors.Join(append(errs, n.removeGateways(), n.neighbours.Clear(ctx), n.settings.StopForwarding())...)
+}
+
+func (n *Net) removeGateways() error {
+	g, err := n.Gateways("")
+	if err != nil {
+		return err
+	}
+	defer g.Close()
+	return g.Set(nil)
 }
 
 // VIPs returns the owner of the VIPs that nobody else owns.
@@ -113,6 +123,12 @@ func (n *Net) Sources() *Sources { return n.sources }
 
 // Objects returns the users' objects of the network besides services.
 func (n *Net) Objects() *objects.Kernel { return n.objects }
+
+// Gateway is an egress gateway of a cluster.
+type Gateway = egress.Gateway
+
+// Gateways opens the egress gateways of a cluster whose nodes reach each other by an interface.
+func (n *Net) Gateways(below string) (*egress.Gateways, error) { return egress.Open(n.ns, below) }
 
 // Links returns all links by index.
 func (n *Net) Links() []Link { return n.mirror.Links() }

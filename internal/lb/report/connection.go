@@ -27,6 +27,9 @@ type Connection struct {
 	Idle     time.Duration // since the last packet of this direction
 }
 
+// SourceName returns the Service of connections to which a firewall rule gives a source address.
+func SourceName(a netip.Addr) string { return "snat " + a.String() }
+
 // VIPAddr returns the address that the client talks to: replies carry it once they are translated.
 func (c *Connection) VIPAddr() netip.AddrPort {
 	if c.Reply {

@@ -11,6 +11,7 @@ import (
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/kernel/datapath/rows"
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 const (
@@ -243,7 +244,7 @@ func (t *Tables) PutRuleSources(list []netip.Addr) (endpoints []uint32, err erro
 	for _, a := range list {
 		key := ruleSourceKey(a)
 		table := bpf.ServiceTable{
-			Key: key, Name: "snat " + a.String(), Mode: uint8(bpf.TcServiceModeMODE_ONEARM),
+			Key: key, Name: report.SourceName(a), Mode: uint8(bpf.TcServiceModeMODE_ONEARM),
 			Endpoints: []bpf.EndpointTable{{Addr: bpf.Addr(netip.IPv4Unspecified()), Source: bpf.Addr(a)}},
 		}
 		if err := t.applyOne(Change{Key: key, Table: &table}); err != nil {

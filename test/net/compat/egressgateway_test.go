@@ -1,0 +1,156 @@
+package compat_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"loxilb/test/net/rig"
+	"loxilb/test/netnstest"
+	"loxilb/test/netnstest/labtest"
+)
+
+// egressPair is a pair of nodes that lead what the server opens outwards through the master. The
+// server's default route leads to one node, whatever its role.
+type egressPair struct{ *pair }
+
+// Addresses outside, that only default routes lead to, and those that connections leave with.
+const (
+	outside4 = "198.51.100.1"
+	outside6 = "2001:db8:ffff::1"
+	egress4  = "100.100.100.201"
+	egress6  = "2001:db8:100::201"
+)
+
+func newEgressPair(t *testing.T) *egressPair {
+	t.Helper()
+	p := &egressPair{newPair(t, "--clusterinterface=eth0")}
+	for _, a := range []string{outside4 + "/32", outside6 + "/128"} {
+		if err := p.router.AddAddress("lo", rig.Prefix(a)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, n := range p.nodes {
+		rig.MustRun(t, n.LB, "sysctl", "-qw", "net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1")
+		rig.MustRun(t, n.LB, "ip", "route", "add", "default", "via", "100.100.100.2")
+		rig.MustRun(t, n.LB, "ip", "route", "add", "default", "via", "2001:db8:100::2")
+		n.Loxicmd("create lb 0.0.0.0 --tcp=9999:9999 --endpoints=100.100.100.253:1,100.100.100.252:1 --egress")
+		n.Loxicmd("create firewall --firewallRule=sourceIP:31.31.31.1/32 --snat=%s --egress", egress4)
+		n.Loxicmd("create firewall --firewallRule=sourceIP:2001:db8:31::1/128 --snat=%s --egress", egress6)
+	}
+	rig.MustRun(t, p.server, "ip", "route", "add", "default", "via", "31.31.31.253")
+	rig.MustRun(t, p.server, "ip", "route", "add", "default", "via", "2001:db8:31::253")
+	(&rig.Rig{T: t, Standard: &netnstest.Standard{Lab: p.Lab}}).ServeSource(p.router, ":7000", rig.Join(outside4, 7000), rig.Join(outside6, 7000))
+	return p
+}
+
+// leavesThrough checks that a new connection of the server leaves through a node within a while,
+// with the shared address.
+func (p *egressPair) leavesThrough(n *node, within time.Duration) {
+	p.t.Helper()
+	for _, network := range []string{"tcp", "udp"} {
+		for _, to := range []struct{ address, source string }{{outside4, egress4}, {outside6, egress6}} {
+			labtest.Eventually(p.t, within, func(ctx context.Context) error {
+				short, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
+				defer cancel()
+				c, err := p.server.DialContext(short, network, rig.Join(to.address, 7000))
+				if err != nil {
+					return err
+				}
+				defer c.Close()
+				_ = c.SetDeadline(time.Now().Add(300 * time.Millisecond))
+				if got, err := rig.Whoami(c); err != nil || got != to.source {
+					return fmt.Errorf("%s to %s: seen as %q, want %s: %w", network, to.address, got, to.source, err)
+				}
+				return n.translates(c)
+			})
+		}
+	}
+}
+
+// translates reports whether a node translates the connection.
+func (n *node) translates(c net.Conn) error {
+	_, port, _ := net.SplitHostPort(c.LocalAddr().String())
+	out, err := n.Command("get", "ct", "-o", "json")
+	if err == nil && !strings.Contains(out, `"sourcePort": `+port) {
+		err = fmt.Errorf("node .%s does not translate port %s:\n%s", n.own, port, out)
+	}
+	return err
+}
+
+// TestEgressGateway checks that connections outwards leave through the current master with the
+// shared address, whichever node the server sends them to, and follow a change of roles; and that
+// a node without the role leaves no packet with the server's own address.
+func TestEgressGateway(t *testing.T) {
+	t.Parallel()
+	p := newEgressPair(t)
+	a, b := p.nodes[0], p.nodes[1]
+	for _, master := range []*node{b, a, b} {
+		other := a
+		if master == a {
+			other = b
+		}
+		other.Loxicmd("set hastate BACKUP --instance=default")
+		master.Loxicmd("set hastate MASTER --instance=default")
+		begun := time.Now()
+		p.leavesThrough(master, rig.Patience)
+		t.Logf("connections leave through .%s after %v", master.own, time.Since(begun).Round(time.Millisecond))
+	}
+	b.Loxicmd("set hastate BACKUP --instance=default") // there is no master now
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	if c, err := p.server.DialContext(ctx, "tcp", net.JoinHostPort(outside4, "7000")); err == nil {
+		who, _ := rig.Whoami(c)
+		t.Errorf("without a master, a connection leaves as %s", who)
+	}
+}
+
+// TestEgressGatewayEnds checks that rules, the tunnels and the flag end without leftovers.
+func TestEgressGatewayEnds(t *testing.T) {
+	t.Parallel()
+	p := newEgressPair(t)
+	a := p.nodes[0]
+	left := func() string {
+		out, _ := a.LB.Run("sh", "-c", "ip -o link show type vxlan; ip rule show pref 9990; ip -6 rule show pref 9991; ip rule show pref 9992")
+		return out
+	}
+	if left() == "" {
+		t.Fatal("there is no tunnel")
+	}
+	a.Stop()
+	a.SetArgs()
+	a.Restart()
+	labtest.Eventually(t, rig.Patience, func(context.Context) error {
+		if out := left(); out != "" {
+			return fmt.Errorf("without --clusterinterface there is still: %s", out)
+		}
+		return nil
+	})
+}
+
+// TestEgressGatewayHandsOver checks that a node that loses the role ends connections that it
+// translated: their answers go to the new master, and the client learns it by a reset.
+func TestEgressGatewayHandsOver(t *testing.T) {
+	t.Parallel()
+	p := newEgressPair(t)
+	a, b := p.nodes[0], p.nodes[1]
+	a.Loxicmd("set hastate MASTER --instance=default")
+	p.leavesThrough(a, rig.Patience)
+	c, err := p.server.DialContext(t.Context(), "tcp", rig.Join(outside4, 7000))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	a.Loxicmd("set hastate BACKUP --instance=default")
+	b.Loxicmd("set hastate MASTER --instance=default")
+	_ = c.SetReadDeadline(time.Now().Add(rig.Patience))
+	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("the connection does not end by a reset: %v", err)
+	}
+	p.leavesThrough(b, rig.Patience)
+}
