@@ -106,6 +106,9 @@ func TestPolicies(t *testing.T) {
 	}
 	c.call("SetPolicies", p)
 	seen(t, f, vip)
+	if s, err := c.session("10.0.0.2"); err != nil || s.Sent != 1 {
+		t.Errorf("session: %+v, %v", s, err)
+	}
 	best(t, f, "changed by the policy", func(p routers.Path, communities string) bool {
 		return p.MED == 80 && communities == "65001:7" && p.ASPath == fmt.Sprintf("65009 65009 %d", nodeASN)
 	})

@@ -7,8 +7,12 @@ import (
 	"github.com/osrg/gobgp/v4/api"
 )
 
-// bfdTime limits how long a change of BFD may take.
-const bfdTime = time.Second
+const (
+	bfdTime = time.Second // limits how long a change of BFD may take
+	// bfdPause is enough for a BFD session that was just removed to finish what it was doing. gobgp
+	// would wait for it forever if it stopped meanwhile.
+	bfdPause = 5 * time.Millisecond
+)
 
 // enableBFD starts BFD with a neighbor whose session is established. A BFD session that ends while
 // there is no BGP session would have gobgp v4.8.0 end the next one (its issue 3561), so BFD runs

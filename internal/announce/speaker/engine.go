@@ -19,8 +19,10 @@ import (
 	"loxilb/internal/lb/bgp"
 )
 
-// ceaseTime limits how long Stop waits until neighbors were sent their Cease.
-const ceaseTime = time.Second
+const (
+	ceaseTime = time.Second     // limits how long Stop waits until neighbors were sent their Cease
+	stopTime  = 5 * time.Second // limits how long gobgp may take to stop
+)
 
 // engine is a running gobgp and what it was given.
 type engine struct {
@@ -55,7 +57,7 @@ func startEngine(s *Speaker) (*engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	known := &problems{last: map[string]string{}}
+	known := &problems{changed: s.notify, last: map[string]string{}}
 	e := &engine{
 		problems: known,
 		log:      s.log,
@@ -145,18 +147,33 @@ func (e *engine) complain(err error) error {
 // stop ends all sessions and gobgp. The caller holds owner.mu.
 func (e *engine) stop(reason string) {
 	for _, p := range e.peers {
-		e.disableBFD(p)
 		p.stopPause()
+		if p.hasBFD {
+			e.disableBFD(p)
+			time.Sleep(bfdPause)
+		}
 	}
 	if reason != "" {
 		e.cease(reason)
 	}
 	e.unwatch()
 	e.learned.close(reason == "")
-	if err := e.server.StopBgp(context.Background(), &api.StopBgpRequest{AllowGracefulRestart: reason == ""}); err != nil {
-		e.log.Error("BGP speaker does not stop", "error", err)
+	done := make(chan error, 1)
+	go func() {
+		err := e.server.StopBgp(context.Background(), &api.StopBgpRequest{AllowGracefulRestart: reason == ""})
+		e.server.Stop()
+		done <- err
+	}()
+	var err error
+	select {
+	case err = <-done:
+	case <-time.After(stopTime):
+		err = fmt.Errorf("gobgp does not answer within %v", stopTime)
 	}
-	e.server.Stop()
+	if err != nil {
+		e.log.Error("BGP speaker does not stop", "error", err)
+		return
+	}
 	e.log.Info("BGP speaker stopped", "reason", reason)
 }
 
@@ -180,9 +197,11 @@ func (e *engine) anyEstablished() (found bool) {
 	return found
 }
 
-// list calls f for each peer of gobgp.
+// list calls f for each peer of gobgp. It counts announced routes only if policies may reject some:
+// gobgp applies them to all routes for that.
 func (e *engine) list(f func(*api.Peer)) {
-	if err := e.server.ListPeer(context.Background(), &api.ListPeerRequest{}, f); err != nil {
+	r := &api.ListPeerRequest{EnableAdvertised: len(e.policyOf.apps) > 0}
+	if err := e.server.ListPeer(context.Background(), r, f); err != nil {
 		e.log.Error("BGP sessions cannot be listed", "error", err)
 	}
 }

@@ -128,6 +128,8 @@ func attr(r *slog.Record, key string) (value slog.Value) {
 // problems has the last problem of each neighbor, by address. It has a lock of its own: gobgp logs
 // while the speaker waits for it.
 type problems struct {
+	changed func()
+
 	mu   sync.Mutex
 	last map[string]string
 }
@@ -135,7 +137,10 @@ type problems struct {
 func (p *problems) set(addr, problem string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.last[addr] = problem
+	if p.last[addr] != problem {
+		p.last[addr] = problem
+		p.changed()
+	}
 }
 
 // take returns the problem of a neighbor and forgets it.

@@ -64,7 +64,7 @@ func (e *engine) addPeer(k string, n bgp.Neighbor) error {
 		}
 		e.owner.again() // policies may name the neighbor
 	}
-	p := &peer{key: k, addr: addr.String(), config: n}
+	p := &peer{key: k, addr: addr.String(), config: n, status: status{since: time.Now()}}
 	if err := e.server.AddPeer(context.Background(), &api.AddPeerRequest{Peer: e.apiPeer(p)}); err != nil {
 		return e.refuse(k, err)
 	}

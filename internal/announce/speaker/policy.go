@@ -252,6 +252,7 @@ func (b *ruleBuilder) neighborAddr(key string) (netip.Addr, bool) {
 // ruleContext returns what rules depend on now.
 func (e *engine) ruleContext(w *wanted) ruleContext {
 	c := ruleContext{asn: e.config.ASN, install: e.config.Install, addrs: map[string]netip.Addr{}}
+	c.prepends = slices.Clone(e.rulesOf.prepends) // of earlier routes, too: gobgp may still have them
 	for _, a := range w.routes {
 		if a.Prepend > 0 && !slices.Contains(c.prepends, a.Prepend) {
 			c.prepends = append(c.prepends, a.Prepend)
@@ -287,7 +288,9 @@ func (e *engine) applyPolicy(w *wanted) error {
 	if first || r.importReject != e.rules.importReject {
 		err = e.assignPolicies(r)
 	}
-	if err == nil && !first {
+	before := e.rulesOf
+	before.prepends = c.prepends // routes with new values follow
+	if err == nil && !first && (!reflect.DeepEqual(before, c) || !reflect.DeepEqual(w.policy, e.policyOf)) {
 		err = e.refresh()
 	}
 	if err == nil {

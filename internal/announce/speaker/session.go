@@ -15,7 +15,7 @@ import (
 type Session struct {
 	Key       string    // of the neighbor
 	State     string    // of RFC 4271, section 8.2.2: "Idle", "Connect", "Active", "OpenSent", "OpenConfirm", "Established"
-	Since     time.Time // of State, as far as it is established or not
+	Since     time.Time // it is established, or is not
 	LastError string    // why the last session ended, or there is none
 	Sent      int       // prefixes
 	Received  int       // prefixes, before policies
@@ -71,7 +71,7 @@ func (e *engine) describe(x *Session, running map[string]*api.Peer) {
 		x.LastError = problem
 	}
 	if x.State == Established {
-		x.Sent = e.countSent(p)
+		x.Sent = e.countSent(p, from)
 	}
 	if p.config.BFD.Interval > 0 {
 		x.BFD = bfdWord(from.GetState().GetBfdState().GetSessionState(), p.hasBFD)
@@ -79,7 +79,13 @@ func (e *engine) describe(x *Session, running map[string]*api.Peer) {
 }
 
 // countSent returns how many routes a neighbor has been announced.
-func (e *engine) countSent(p *peer) (n int) {
+func (e *engine) countSent(p *peer, from *api.Peer) (n int) {
+	if len(e.policyOf.apps) > 0 {
+		for _, f := range from.GetAfiSafis() {
+			n += int(f.GetState().GetAdvertised())
+		}
+		return n
+	}
 	for _, f := range families(p.config) {
 		for prefix := range e.routes {
 			if prefix.Addr().Is4() == (f == api.Family_AFI_IP) {

@@ -156,7 +156,8 @@ func (s *Speaker) SetPolicies(_ context.Context, sets []bgp.DefinedSet, policies
 	return nil
 }
 
-// Changed returns a channel that has an element after a session has changed.
+// Changed returns a channel that has an element after a session was established or has ended, or
+// another error keeps it down. Counters and BFD change without.
 func (s *Speaker) Changed() <-chan struct{} { return s.changed }
 
 func (s *Speaker) notify() {
