@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -116,6 +117,11 @@ func startChild(t testing.TB, h *netnstest.Host) *child {
 	})
 	t.Cleanup(func() {
 		c.client.Close() //nolint:errcheck // the process ends
+		for _, bad := range []string{"WARNING: DATA RACE", "panic:", "fatal error:"} {
+			if strings.Contains(p.Output(), bad) {
+				t.Errorf("the speaker has had a %s", bad)
+			}
+		}
 		if t.Failed() {
 			t.Logf("speaker in %s:\n%s", h.Name, p.Output())
 		}

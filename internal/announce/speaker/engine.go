@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"sync"
 	"syscall"
 	"time"
 
@@ -31,6 +32,7 @@ type engine struct {
 	config  bgp.Speaker
 	server  *server.BgpServer
 	unwatch context.CancelFunc
+	tasks   sync.WaitGroup // that end with unwatch; they take owner.mu
 
 	peers     map[string]*peer  // by key of the neighbor
 	refused   map[string]string // by key: why gobgp does not take a neighbor
@@ -101,8 +103,8 @@ func (e *engine) begin(id netip.Addr) error {
 		cancel()
 		return fmt.Errorf("watch sessions of gobgp: %w", err)
 	}
-	e.owner.tasks.Go(func() { e.watchLinks(ctx) })
-	e.owner.tasks.Go(func() { e.findRouters(ctx) })
+	e.tasks.Go(func() { e.watchLinks(ctx) })
+	e.tasks.Go(func() { e.findRouters(ctx) })
 	return nil
 }
 

@@ -36,9 +36,11 @@ func lowered(level slog.Level) slog.Level {
 	}
 }
 
-// closedConnection is what gobgp logs for each attempt of a neighbor to connect to a session that
-// pauses for 5 s after its end.
-const closedConnection = "Closed an accepted connection"
+// Messages of gobgp that are no problems.
+const (
+	closedConnection = "Closed an accepted connection" // of a neighbor whose session pauses for 5 s after its end
+	stoppedTwice     = "failed to stop BGP server"     // engine.stop has done so
+)
 
 func (h libraryHandler) Enabled(ctx context.Context, level slog.Level) bool {
 	return h.neighbor != "" || h.Handler.Enabled(ctx, lowered(level))
@@ -51,7 +53,7 @@ func (h libraryHandler) Handle(ctx context.Context, r slog.Record) error {
 		}
 	}
 	level := lowered(r.Level)
-	if r.Message == closedConnection {
+	if r.Message == closedConnection || r.Message == stoppedTwice {
 		level = slog.LevelDebug
 	}
 	if !h.Handler.Enabled(ctx, level) {

@@ -31,8 +31,6 @@ type Speaker struct {
 	problem  string          // why it does not run although it should
 	stopLoop func()          // ends loop; nil: not started
 	loopDone <-chan struct{} // closed when loop has ended
-
-	tasks sync.WaitGroup // of engines
 }
 
 // wanted is what callers have set.
@@ -95,7 +93,8 @@ func (s *Speaker) Stop(_ context.Context, reason string) error {
 	s.stopLoop = nil
 	s.wanted.speaker = bgp.Speaker{}
 	s.problem = ""
-	if s.engine != nil {
+	e := s.engine
+	if e != nil {
 		s.stopEngine(reason)
 	}
 	s.mu.Unlock()
@@ -103,7 +102,9 @@ func (s *Speaker) Stop(_ context.Context, reason string) error {
 		stop()
 		<-done
 	}
-	s.tasks.Wait()
+	if e != nil {
+		e.tasks.Wait()
+	}
 	s.notify()
 	return nil
 }
