@@ -101,7 +101,8 @@ func TestIntervals(t *testing.T) {
 			c.call("Start", bgp.Speaker{ASN: nodeASN})
 			bfdUp(t, c, "10.0.0.2")
 			ours, theirs := gaps(t, l.router)
-			t.Logf("gobgp sends every %v to %v, %s every %v to %v", ours[0], ours[len(ours)-1], router, theirs[0], theirs[len(theirs)-1])
+			t.Logf("gobgp sends every %v to %v", ours[0], ours[len(ours)-1])
+			t.Logf("%s sends every %v to %v", router, theirs[0], theirs[len(theirs)-1])
 			await.Steady(t, 3*time.Second, func() error {
 				s, err := c.session("10.0.0.2")
 				if err == nil && s.BFD != "Up" {
@@ -116,7 +117,8 @@ func TestIntervals(t *testing.T) {
 // gaps returns the times between BFD packets of the node and of the router, ascending.
 func gaps(t testing.TB, h *netnstest.Host) (node, router []time.Duration) {
 	t.Helper()
-	out := labtest.Run(t, h, "timeout", "--preserve-status", "4", "tcpdump", "-ni", "eth0", "-tt", "-l", "udp port 3784 and ip")
+	capture := []string{"tcpdump", "-ni", "eth0", "-tt", "-l", "udp port 3784 and ip"}
+	out := labtest.Run(t, h, append([]string{"timeout", "--preserve-status", "4"}, capture...)...)
 	var last [2]float64
 	var list [2][]time.Duration
 	for _, line := range strings.Split(out, "\n") {

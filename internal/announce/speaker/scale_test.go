@@ -23,7 +23,7 @@ func many(n int) []bgp.Route {
 // TestManyRoutes checks how fast FRR has 10,000 routes, and that a change of one of them costs
 // little.
 //
-// P83 A router has 10,000 VIPs within 5 s after they are announced.
+// P80 A router has 10,000 VIPs within 5 s after they are announced.
 func TestManyRoutes(t *testing.T) {
 	l := newLink(t)
 	f := l.frr(t, nodeASN)

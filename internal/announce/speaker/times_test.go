@@ -58,7 +58,7 @@ func median(t testing.TB, what string, goal time.Duration, measured []time.Durat
 
 // TestTimes checks how fast FRR sees changes of routes.
 //
-// P80 Routers see within 200 ms that a VIP is withdrawn, or announced with another MED or community.
+// P77 Routers see within 200 ms that a VIP is withdrawn, or announced with another MED or community.
 func TestTimes(t *testing.T) {
 	l := newLink(t)
 	f := l.frr(t, nodeASN)
@@ -99,7 +99,7 @@ func TestTimes(t *testing.T) {
 
 // TestFailures checks how fast FRR drops the routes of a node that fails, and has them again.
 //
-// P81 Routers drop the routes of a node within 200 ms after its link or process ends, and within
+// P78 Routers drop the routes of a node within 200 ms after its link or process ends, and within
 // 500 ms after it falls silent, by BFD at 3 x 100 ms.
 func TestFailures(t *testing.T) {
 	l := newLink(t)
@@ -168,7 +168,7 @@ func bfdUp(t testing.TB, c *child, key string) {
 
 // TestGracefulRestart checks that FRR keeps routes while the daemon restarts.
 //
-// P82 With graceful restart, routers change no route while the daemon restarts or after it is killed.
+// P79 With graceful restart, routers change no route while the daemon restarts or after it is killed.
 func TestGracefulRestart(t *testing.T) {
 	for _, killed := range []bool{true, false} {
 		t.Run(fmt.Sprintf("killed=%t", killed), func(t *testing.T) {
