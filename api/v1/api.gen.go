@@ -1641,6 +1641,9 @@ type Node struct {
 	// MachineUptime Of the machine, in seconds.
 	MachineUptime float64 `json:"machineUptime"`
 
+	// Maintenance While the node is out of service or about to be.
+	Maintenance *NodeMaintenance `json:"maintenance,omitempty"`
+
 	// Namespace As GET /version has it.
 	Namespace string `json:"namespace,omitempty"`
 
@@ -1654,6 +1657,15 @@ type Node struct {
 	Version string `json:"version"`
 }
 
+// NodeDrainRequest defines model for NodeDrainRequest.
+type NodeDrainRequest struct {
+	// Exit The daemon exits once the node is drained.
+	Exit bool `json:"exit,omitempty"`
+
+	// Within Seconds until the node is drained whatever packets arrive, or a duration as 90s; 0 is no deadline.
+	Within Seconds `json:"within,omitempty"`
+}
+
 // NodeGraph defines model for NodeGraph.
 type NodeGraph struct {
 	Edges         []GraphEdge   `json:"edges"`
@@ -1665,6 +1677,30 @@ type NodeGraph struct {
 // NodeGraphMeta defines model for NodeGraphMeta.
 type NodeGraphMeta struct {
 	PreferredVisualisationType string `json:"preferredVisualisationType"`
+}
+
+// NodeMaintenance defines model for NodeMaintenance.
+type NodeMaintenance struct {
+	// Connections Open connections of services.
+	Connections int `json:"connections,omitempty"`
+
+	// Deadline When the node is drained whatever packets arrive; absent: never.
+	Deadline time.Time `json:"deadline,omitempty,omitzero"`
+
+	// Exit The daemon exits once the node is drained.
+	Exit bool `json:"exit,omitempty"`
+
+	// Idle Seconds without packets of services.
+	Idle float64 `json:"idle,omitempty"`
+
+	// PacketRate Packets of services per second.
+	PacketRate float64 `json:"packetRate,omitempty"`
+
+	// Since When the drain was requested.
+	Since time.Time `json:"since"`
+
+	// Stage draining, or drained: nothing is announced.
+	Stage string `json:"stage"`
 }
 
 // Object defines model for Object.
@@ -3507,6 +3543,9 @@ type CreateLoadbalancerJSONRequestBody = LoadbalanceRequest
 // CreateNeighborJSONRequestBody defines body for CreateNeighbor for application/json ContentType.
 type CreateNeighborJSONRequestBody = Neighbor
 
+// DrainNodeJSONRequestBody defines body for DrainNode for application/json ContentType.
+type DrainNodeJSONRequestBody = NodeDrainRequest
+
 // SetParamsJSONRequestBody defines body for SetParams for application/json ContentType.
 type SetParamsJSONRequestBody = Params
 
@@ -4202,6 +4241,35 @@ type ClientInterface interface {
 	//
 	// Corresponds with DELETE /config/neighbor/{ip_address}/dev/{if_name} (the `DeleteNeighbor` operationId).
 	DeleteNeighbor(ctx context.Context, ipAddress string, ifName string, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DrainNodeWithBody Take this node out of service
+	//
+	// Routers are asked to prefer other nodes (graceful shutdown, RFC 8326, and a worse MED). After two seconds without packets of
+	// services, or at the deadline, all VIPs are withdrawn, BGP sessions end, and this node is MASTER of no instance. It holds until
+	// /config/node/resume, over restarts too. Again, it changes the deadline. Not of the contract.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /config/node/drain (the `DrainNode` operationId).
+	DrainNodeWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DrainNode Take this node out of service
+	//
+	// Routers are asked to prefer other nodes (graceful shutdown, RFC 8326, and a worse MED). After two seconds without packets of
+	// services, or at the deadline, all VIPs are withdrawn, BGP sessions end, and this node is MASTER of no instance. It holds until
+	// /config/node/resume, over restarts too. Again, it changes the deadline. Not of the contract.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /config/node/drain (the `DrainNode` operationId).
+	DrainNode(ctx context.Context, body DrainNodeJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ResumeNode Put this node into service again
+	//
+	// It succeeds if the node is in service already. Not of the contract.
+	//
+	// Corresponds with POST /config/node/resume (the `ResumeNode` operationId).
+	ResumeNode(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetObjects All that is wanted, as apply takes it
 	//
@@ -6009,6 +6077,65 @@ func (c *Client) GetNeighbors(ctx context.Context, reqEditors ...RequestEditorFn
 // Corresponds with DELETE /config/neighbor/{ip_address}/dev/{if_name} (the `DeleteNeighbor` operationId).
 func (c *Client) DeleteNeighbor(ctx context.Context, ipAddress string, ifName string, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewDeleteNeighborRequest(c.Server, ipAddress, ifName)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DrainNodeWithBody Take this node out of service
+//
+// Routers are asked to prefer other nodes (graceful shutdown, RFC 8326, and a worse MED). After two seconds without packets of
+// services, or at the deadline, all VIPs are withdrawn, BGP sessions end, and this node is MASTER of no instance. It holds until
+// /config/node/resume, over restarts too. Again, it changes the deadline. Not of the contract.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /config/node/drain (the `DrainNode` operationId).
+func (c *Client) DrainNodeWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDrainNodeRequestWithBody(c.Server, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DrainNode Take this node out of service
+//
+// Routers are asked to prefer other nodes (graceful shutdown, RFC 8326, and a worse MED). After two seconds without packets of
+// services, or at the deadline, all VIPs are withdrawn, BGP sessions end, and this node is MASTER of no instance. It holds until
+// /config/node/resume, over restarts too. Again, it changes the deadline. Not of the contract.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /config/node/drain (the `DrainNode` operationId).
+func (c *Client) DrainNode(ctx context.Context, body DrainNodeJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDrainNodeRequest(c.Server, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ResumeNode Put this node into service again
+//
+// It succeeds if the node is in service already. Not of the contract.
+//
+// Corresponds with POST /config/node/resume (the `ResumeNode` operationId).
+func (c *Client) ResumeNode(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewResumeNodeRequest(c.Server)
 	if err != nil {
 		return nil, err
 	}
@@ -9968,6 +10095,73 @@ func NewDeleteNeighborRequest(server string, ipAddress string, ifName string) (*
 	return req, nil
 }
 
+// NewDrainNodeRequest calls the generic DrainNode builder with application/json body
+func NewDrainNodeRequest(server string, body DrainNodeJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewDrainNodeRequestWithBody(server, "application/json", bodyReader)
+}
+
+// NewDrainNodeRequestWithBody constructs an http.Request for the DrainNode method, with any body, and a specified content type
+func NewDrainNodeRequestWithBody(server string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/config/node/drain")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewResumeNodeRequest constructs an http.Request for the ResumeNode method
+func NewResumeNodeRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/config/node/resume")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewGetObjectsRequest constructs an http.Request for the GetObjects method
 func NewGetObjectsRequest(server string, params *GetObjectsParams) (*http.Request, error) {
 	var err error
@@ -12981,6 +13175,12 @@ type ServerInterface interface {
 	// DeleteNeighbor Leave a neighbour to be found by asking
 	// (DELETE /config/neighbor/{ip_address}/dev/{if_name})
 	DeleteNeighbor(w http.ResponseWriter, r *http.Request, ipAddress string, ifName string)
+	// DrainNode Take this node out of service
+	// (POST /config/node/drain)
+	DrainNode(w http.ResponseWriter, r *http.Request)
+	// ResumeNode Put this node into service again
+	// (POST /config/node/resume)
+	ResumeNode(w http.ResponseWriter, r *http.Request)
 	// GetObjects All that is wanted, as apply takes it
 	// (GET /config/objects)
 	GetObjects(w http.ResponseWriter, r *http.Request, params GetObjectsParams)
@@ -15261,6 +15461,34 @@ func (siw *ServerInterfaceWrapper) DeleteNeighbor(w http.ResponseWriter, r *http
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.DeleteNeighbor(w, r, ipAddress, ifName)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// DrainNode operation middleware
+func (siw *ServerInterfaceWrapper) DrainNode(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.DrainNode(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// ResumeNode operation middleware
+func (siw *ServerInterfaceWrapper) ResumeNode(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ResumeNode(w, r)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -17639,6 +17867,8 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodDelete+" "+options.BaseURL+"/config/endpoint/epipaddress/{ip_address}", wrapper.DeleteEndpoint)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/config/endpointhoststate", wrapper.SetEndpointHostState)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/config/endpointweight", wrapper.SetEndpointWeight)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/config/node/drain", wrapper.DrainNode)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/config/node/resume", wrapper.ResumeNode)
 	m.HandleFunc(http.MethodDelete+" "+options.BaseURL+"/config/drain", wrapper.UndrainEndpoint)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/config/drain", wrapper.DrainEndpoint)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/config/drain/all", wrapper.GetDrains)

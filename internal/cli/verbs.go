@@ -88,6 +88,10 @@ func verbs() map[session.Verb]*cobra.Command {
 			Short:   "Undrain endpoints: send them new connections again",
 			Example: "  loxicmd undrain endpoint 31.31.31.1:5001",
 		},
+		session.Node: {
+			Short:   "Take this node out of service for maintenance, and put it back",
+			Example: "  loxicmd node drain --deadline=5m --wait\n  loxicmd node resume",
+		},
 	}
 }
 

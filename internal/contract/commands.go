@@ -77,6 +77,9 @@ func balancingCommands() []Section[Command] {
 			{Path: "set endpoint", State: Ours},
 			{Path: "drain endpoint", State: Ours},
 			{Path: "undrain endpoint", State: Ours},
+			{Path: "node drain", State: Ours},
+			{Path: "node resume", State: Ours},
+			{Path: "get node", State: Ours},
 			{Path: "get drain", State: Ours},
 		}},
 		{"Connections", []Command{

@@ -118,6 +118,8 @@ func clustering() []Section[Operation] {
 	return []Section[Operation]{
 		{"Roles", []Operation{
 			{"GET", "/config/cistate/all", Same, ""},
+			{"POST", "/config/node/drain", Ours, "takes this node out of service for maintenance"},
+			{"POST", "/config/node/resume", Ours, ""},
 			{"POST", "/config/k8smeta", NotThere, noK8sMeta},
 			{"POST", "/config/cistate", Better, "the role survives a restart of the daemon; NOT_DEFINED removes it; --role-hook (with --compat /opt/loxilb/ka_hook.sh) may run for 10 s"},
 		}},

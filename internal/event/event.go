@@ -22,11 +22,13 @@ const (
 	KindObject    Kind = "object"
 	KindPressure  Kind = "pressure"
 	KindRevision  Kind = "revision"
+	KindVIP       Kind = "vip"
+	KindNode      Kind = "node"
 )
 
 // Kinds lists all of them, for messages and completion.
 func Kinds() []Kind {
-	return []Kind{KindLink, KindAddress, KindRoute, KindNeighbour, KindHealth, KindObject, KindPressure, KindRevision}
+	return []Kind{KindLink, KindAddress, KindRoute, KindNeighbour, KindHealth, KindObject, KindPressure, KindRevision, KindVIP, KindNode}
 }
 
 // Action is what happened.
@@ -42,6 +44,9 @@ const (
 	Solved  Action = "solved"  // the problem that Failed reported is over
 	Began   Action = "began"
 	Ended   Action = "ended"
+
+	Announced Action = "announced"
+	Withdrawn Action = "withdrawn"
 )
 
 // Body is the content of an event: one of the types below.
@@ -261,3 +266,38 @@ func (r Revision) String() string {
 	}
 	return fmt.Sprintf("revision %d confirmed", r.Number)
 }
+
+// VIP is a VIP, or an aggregate in the place of VIPs, that BGP neighbors learn or lose.
+type VIP struct {
+	Prefix netip.Prefix
+	Action Action // Announced or Withdrawn
+	Why    string
+}
+
+// Kind is KindVIP.
+func (VIP) Kind() Kind { return KindVIP }
+
+// Object returns the prefix.
+func (v VIP) Object() string { return v.Prefix.String() }
+
+// Act is Announced or Withdrawn.
+func (v VIP) Act() Action { return v.Action }
+
+func (v VIP) String() string { return fmt.Sprintf("VIP %s %s: %s", v.Prefix, v.Action, v.Why) }
+
+// Node reports that this node drains, is drained, or is in service again.
+type Node struct {
+	Action Action // Began, Changed or Ended
+	What   string // one sentence
+}
+
+// Kind is KindNode.
+func (Node) Kind() Kind { return KindNode }
+
+// Object is the same for all.
+func (Node) Object() string { return "node" }
+
+// Act is Began, Changed or Ended.
+func (n Node) Act() Action { return n.Action }
+
+func (n Node) String() string { return n.What }

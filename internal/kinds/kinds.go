@@ -11,7 +11,7 @@ import "net/url"
 func All() []Any {
 	return []Any{
 		VLAN(), VLANMember(), VXLAN(), VXLANPeer(), Address(), Neighbor(), FDB(), Route(),
-		Endpoint(), Service(), Drain(), Policer(), Mirror(), Rule(), Instance(),
+		Endpoint(), Service(), Drain(), Policer(), Mirror(), Rule(), Instance(), Maintenance(),
 		BGPSpeaker(), BGPSet(), BGPPolicy(), BGPApplication(), BGPNeighbor(),
 	}
 }

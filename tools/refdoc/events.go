@@ -37,6 +37,8 @@ func samples() []event.Body {
 		event.Object{ObjectKind: "service", Key: "20.20.20.1:80/tcp", Action: event.Applied},
 		event.Pressure{Action: event.Began, Reason: "60000 of 65536 half-open"},
 		event.Revision{Number: 41, Action: event.Removed},
+		event.VIP{Prefix: netip.MustParsePrefix("20.20.20.1/32"), Action: event.Withdrawn, Why: "no endpoint takes connections"},
+		event.Node{Action: event.Began, What: "the node drains: it waits until packets cease"},
 	}
 }
 

@@ -98,6 +98,9 @@ type Options struct {
 	// Announcements returns whether the VIPs of a service are announced by BGP; nil: the daemon
 	// does not speak it.
 	Announcements func(*lb.Service) []report.Announcement
+
+	// Drain returns how far the drain of this node is; nil: nobody counts.
+	Drain func() report.DrainProgress
 }
 
 // API embeds its areas by these names.
@@ -207,7 +210,7 @@ func New(o Options) *API {
 			return servicestate.SyncOf(a.AppliedOf(now, key))
 		},
 		Explainer: o.Explainer, Verifier: o.Verifier, Doctor: o.Doctor,
-		Events: o.Events, Metrics: o.Metrics, MetricsOff: o.MetricsOff, Ready: o.Ready, Version: o.Version, Roles: a.InstanceStates,
+		Events: o.Events, Metrics: o.Metrics, MetricsOff: o.MetricsOff, Ready: o.Ready, Version: o.Version, Roles: a.InstanceStates, Drain: o.Drain,
 		Log: o.Log, LogLevel: o.LogLevel, Lines: o.Lines, Reader: reader, Streams: a.streams,
 	})
 	a.Compat = compat.New(compat.Options{

@@ -14,10 +14,12 @@ func Commands(o *session.Options) session.Commands {
 			getLogLevel(o),
 			processKind().Get(o),
 			getDevice(o),
+			getNode(o),
 			filesystemKind().Get(o),
 			getStatus(o),
 			getVersion(o),
 		},
+		session.Node: {drainNode(o), resumeNode(o)},
 		session.Set:  {setHastate(o), setLogLevel(o)},
 		session.Root: {versionCommand(o)},
 	}

@@ -24,7 +24,8 @@ const (
 	Kill     Verb = "kill"
 	Drain    Verb = "drain"
 	Undrain  Verb = "undrain"
-	Root     Verb = "" // of commands that are a verb themselves
+	Node     Verb = "node" // its commands concern this node as a whole
+	Root     Verb = ""     // of commands that are a verb themselves
 )
 
 // Commands are the commands of an area, by verb.

@@ -31,6 +31,7 @@ type Claim struct {
 	Role     lb.Role // of this node for the instance
 	InPlace  bool    // the data path has the service
 	Serving  bool    // an endpoint that is not known to be down takes new connections
+	Unprobed bool    // none serves, and some that would were not probed yet
 }
 
 // A Decision is whether a prefix is announced, and why.
@@ -92,6 +93,8 @@ func (c *Claim) met() (why string, met bool) {
 		return whyServing, true
 	case c.Announce == lb.AnnounceAlways:
 		return whyAlways, true
+	case c.Unprobed:
+		return "the endpoints were not probed yet", false
 	}
 	return "no endpoint takes connections", false
 }
@@ -112,9 +115,9 @@ func (c *Claim) attributes() bgp.Attributes {
 
 // merged returns the best of each attribute, and all communities.
 func merged(a, b bgp.Attributes) bgp.Attributes {
-	pref := max(cmp.Or(a.LocalPref, defaultPref), cmp.Or(b.LocalPref, defaultPref))
-	if pref == defaultPref {
-		pref = 0
+	pref := uint32(0)
+	if a.LocalPref != 0 || b.LocalPref != 0 {
+		pref = max(cmp.Or(a.LocalPref, defaultPref), cmp.Or(b.LocalPref, defaultPref))
 	}
 	return bgp.Attributes{
 		MED: min(a.MED, b.MED), LocalPref: pref, Prepend: min(a.Prepend, b.Prepend),

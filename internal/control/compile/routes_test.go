@@ -54,7 +54,7 @@ func parseClaims(t *testing.T, text string) (list []Claim) {
 			t.Fatal(err)
 		}
 		list = append(list, Claim{
-			Announcement: s.Announcement, Instance: s.Instance(), Role: lb.Role(words[0]), InPlace: words[1] != "absent", Serving: words[1] == "serving",
+			Announcement: s.Announcement, Instance: s.Instance(), Role: lb.Role(words[0]), InPlace: words[1] != "absent", Serving: words[1] == "serving", Unprobed: words[1] == "unprobed",
 		})
 	}
 	return list

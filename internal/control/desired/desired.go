@@ -38,6 +38,8 @@ type State struct {
 	BGPPolicies  *store.Table[bgp.Policy]
 	Applications *store.Table[bgp.Application] // of policies
 
+	Maintenance *Maintenance
+
 	tables  []store.AnyTable
 	objects []Objects
 }
@@ -78,7 +80,8 @@ func Open(dir string, log *slog.Logger, opts ...Option) (*State, error) {
 	s.Policers = add(s, kinds.Policer())
 	s.Mirrors = add(s, kinds.Mirror())
 	s.Rules = add(s, kinds.Rule())
-	s.Instances = &Instances{add(s, kinds.Instance()), o.place}
+	s.Maintenance = &Maintenance{add(s, kinds.Maintenance())}
+	s.Instances = &Instances{add(s, kinds.Instance()), o.place, s.Maintenance}
 	s.Addresses = add(s, kinds.Address())
 	s.Routes = add(s, kinds.Route())
 	s.Neighbors = add(s, kinds.Neighbor())

@@ -9,6 +9,7 @@ import (
 type Instances struct {
 	*store.Table[lb.Instance]
 	place string // where this process is
+	node  *Maintenance
 }
 
 // Put notes the role of an instance, as of here.
@@ -17,11 +18,17 @@ func (i *Instances) Put(tx *store.Tx, one lb.Instance) error {
 	return i.Table.Put(tx, one)
 }
 
-// Here returns the instances by key, as they are at this place.
+// Here returns the instances by key, as they are at this place. A drained node is master of none:
+// it keeps its VIPs while it drains, until another node is master or packets have ceased.
 func (i *Instances) Here(v store.View) map[string]lb.Instance {
 	here := make(map[string]lb.Instance)
+	drained := i.node.Here(v).Stage() == lb.Drained
 	for one := range i.All(v) {
-		here[one.Key()] = one.At(i.place)
+		one = one.At(i.place)
+		if drained && one.Role == lb.RoleMaster {
+			one.Role = lb.RoleBackup
+		}
+		here[one.Key()] = one
 	}
 	return here
 }

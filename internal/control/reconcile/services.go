@@ -57,7 +57,12 @@ type Services struct {
 	roles       roles
 
 	dependents dependents
+	afterPass  func(...lb.Key) // nil: nobody follows
 }
+
+// FollowPasses sets the function that is called with the services of each pass, once the data path
+// has them. It must be called before Run.
+func (s *Services) FollowPasses(f func(...lb.Key)) { s.afterPass = f }
 
 // ServicesConfig has the dependencies of Services. All members are needed.
 type ServicesConfig struct {
@@ -243,6 +248,9 @@ func (s *Services) Apply(ctx context.Context, keys []lb.Key) []Outcome[lb.Key] {
 	s.ownVIPs(ctx, items, touched)
 	s.ended = s.ended || ended
 	s.dependents.applied(keys)
+	if s.afterPass != nil {
+		s.afterPass(keys...)
+	}
 	out := make([]Outcome[lb.Key], len(items))
 	for n := range items {
 		if items[n].Err == nil {

@@ -148,6 +148,7 @@ func state() []message {
 		{"state record kept without being understood: it is not served until a loxilb runs that knows it", "A newer version wrote it.", "run the newer loxilb that wrote it, or put or delete the object to replace it"},
 		{"new state journal failed, the old one goes on", "Nothing is lost; the journal grows.", "free space on dir"},
 		{"state snapshot failed, the journals keep everything", "Nothing is lost; a start takes longer.", "free space on dir"},
+		{"the node is drained, and this cannot be stored; trying again", "Its VIPs stay announced, with the lowest preference.", "free space on the state directory, or fix its permissions"},
 		{"edit panicked", "A bug in loxilb: the change was refused, everything else continues.", "report it with the line's stack"},
 		{"commit failed", "A change could not be stored and was refused.", "see error; check free disk space"},
 		{"earlier revisions cannot be read: rollback to them is not possible", "The file of revisions is damaged.", "keep your own copies of the configuration (loxicmd save)"},

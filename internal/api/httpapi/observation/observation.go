@@ -51,7 +51,8 @@ type Options struct {
 	MetricsOff bool         // until a request switches them on
 	Ready      func() (bool, string)
 	Version    v1.Version
-	Roles      func() []v1.InstanceState // of this node
+	Roles      func() []v1.InstanceState   // of this node
+	Drain      func() report.DrainProgress // of this node; nil: nobody counts
 	Log        *slog.Logger
 	LogLevel   LogLevel
 	Lines      *logs.Ring // of the log

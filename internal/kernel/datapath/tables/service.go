@@ -100,6 +100,29 @@ func (t *Tables) Takes(key bpf.TcServiceKey) map[netip.AddrPort]uint32 {
 	return takes
 }
 
+// Receiving returns which endpoints of a service get new connections, in the user's order; false:
+// there is no such service. It reads no counters.
+func (t *Tables) Receiving(key bpf.TcServiceKey) (receiving []bool, ok bool) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	s := t.services[key]
+	if s == nil {
+		return nil, false
+	}
+	parents := s.extras().parents
+	receiving = make([]bool, 0, len(s.order))
+	for i, e := range s.order {
+		if parents != nil {
+			i = int(parents[i])
+		}
+		for i >= len(receiving) {
+			receiving = append(receiving, false)
+		}
+		receiving[i] = receiving[i] || e.takes > 0
+	}
+	return receiving, true
+}
+
 // undoLog has the functions that undo a failed change. A step adds its undo before it is done, for
 // it may fail halfway.
 type undoLog []func() error

@@ -4,7 +4,7 @@ import { clock, el } from "../dom.js";
 
 export const title = "Events";
 
-const kinds = ["", "health", "object", "pressure", "link", "address", "route", "neighbour", "revision"];
+const kinds = ["", "health", "object", "pressure", "link", "address", "route", "neighbour", "revision", "vip", "node"];
 const most = 500; // that are shown
 
 export function show(root, { signal }) {

@@ -1,0 +1,130 @@
+package machine
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/cli/session"
+)
+
+func getNode(o *session.Options) *cobra.Command {
+	return &cobra.Command{
+		Use:     "node",
+		Short:   "Show this node: name, version, roles, and whether it is drained",
+		Example: "  loxicmd get node",
+		Args:    cobra.NoArgs,
+		RunE: session.Show(o, (*v1.Client).GetNode, func(n *v1.Node) *session.Table {
+			t := session.NewTable("Name", "Version", "Uptime", "Roles", "Maintenance")
+			roles := make([]string, len(n.Instances))
+			for i, one := range n.Instances {
+				roles[i] = one.Instance + " " + one.State
+			}
+			t.AddLines([]string{n.HostName}, []string{n.Version}, []string{(time.Duration(n.Uptime) * time.Second).String()}, roles, []string{maintenanceText(n.Maintenance)})
+			return t
+		}),
+	}
+}
+
+// maintenanceText returns the stage of a node, and the progress of its drain.
+func maintenanceText(m *v1.NodeMaintenance) string {
+	switch {
+	case m == nil:
+		return "in service"
+	case m.Stage != "draining":
+		return m.Stage + " since " + session.Clock(m.Since)
+	}
+	text := fmt.Sprintf("draining: %d connections, %.0f packets/s", m.Connections, m.PacketRate)
+	if m.Idle >= 0.5 {
+		text += fmt.Sprintf(", none for %.1f s", m.Idle)
+	}
+	if !m.Deadline.IsZero() {
+		text += ", until " + session.Clock(m.Deadline)
+	}
+	return text
+}
+
+func drainNode(o *session.Options) *cobra.Command {
+	var (
+		deadline   time.Duration
+		exit, wait bool
+	)
+	cmd := &cobra.Command{
+		Use:   "drain",
+		Short: "Take this node out of service: other nodes get its connections",
+		Long: "Asks routers to prefer other nodes (graceful shutdown, a worse MED), waits until two seconds pass\n" +
+			"without packets of services, or until the deadline, and then withdraws all VIPs, ends BGP sessions\n" +
+			"and gives up the role MASTER. The node stays drained until resume, also across restarts.\n" +
+			"Endpoints are drained by: loxicmd drain endpoint.",
+		Example: "  loxicmd node drain --deadline=5m --wait\n  loxicmd node drain --deadline=5m --exit --wait",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if cmd.Flags().Changed("deadline") && deadline < time.Second {
+				return fmt.Errorf("--deadline %v is out of range (allowed: 1s or more)", deadline)
+			}
+			err := o.Change(cmd.Context(), func(ctx context.Context, c *v1.Client) (*http.Response, error) {
+				return c.DrainNode(ctx, v1.NodeDrainRequest{Within: v1.Seconds(deadline / time.Second), Exit: exit})
+			})
+			if err != nil || !wait {
+				return err
+			}
+			return waitDrained(cmd, o, exit)
+		},
+	}
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	session.DurationVar(fs, &deadline, "deadline", "", 0, "withdraw after this time whatever packets arrive, such as 90s or 5m; 0 never does")
+	fs.BoolVar(&wait, "wait", false, "wait until the node is drained, and show the progress")
+	fs.BoolVar(&exit, "exit", false, "the daemon exits once the node is drained; the data path stays attached")
+	return cmd
+}
+
+// progressEvery is how often the progress of a drain is shown.
+const progressEvery = time.Second
+
+// waitDrained shows the progress until the node is drained. A daemon that exits is drained as well.
+func waitDrained(cmd *cobra.Command, o *session.Options, exit bool) error {
+	for {
+		c, err := o.Client()
+		if err != nil {
+			return err
+		}
+		node, err := session.As[v1.Node](o.Answer(c.GetNode(cmd.Context())))
+		switch {
+		case err != nil && exit && cmd.Context().Err() == nil:
+			fmt.Fprintln(cmd.OutOrStdout(), "drained; the daemon has exited")
+			return nil
+		case err != nil:
+			return err
+		case node.Maintenance == nil:
+			return fmt.Errorf("the node was put into service meanwhile")
+		}
+		fmt.Fprintln(cmd.OutOrStdout(), maintenanceText(node.Maintenance))
+		if node.Maintenance.Stage == "drained" && !exit {
+			return nil
+		}
+		select {
+		case <-cmd.Context().Done():
+			return cmd.Context().Err()
+		case <-time.After(progressEvery):
+		}
+	}
+}
+
+func resumeNode(o *session.Options) *cobra.Command {
+	return &cobra.Command{
+		Use:     "resume",
+		Short:   "Put this node into service again",
+		Example: "  loxicmd node resume",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return o.Change(cmd.Context(), func(ctx context.Context, c *v1.Client) (*http.Response, error) {
+				return c.ResumeNode(ctx)
+			})
+		},
+	}
+}

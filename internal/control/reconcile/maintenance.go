@@ -1,0 +1,257 @@
+package reconcile
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"loxilb/internal/control/desired"
+	"loxilb/internal/control/store"
+	"loxilb/internal/event"
+	"loxilb/internal/host/monotime"
+	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
+)
+
+const (
+	// idleTime is how long no packets of services arrive before a node counts as drained: longer
+	// than routers take to change their routes, and than clients wait before they send again.
+	idleTime = 2 * time.Second
+	// drainLook is how often packets are counted, and drainRest bounds the share of a CPU that it
+	// takes: the next look is at least so many times later as the look took.
+	drainLook, drainRest = 250 * time.Millisecond, 10
+	// withdrawTime is how long sessions stay up for withdrawals before they end.
+	withdrawTime = time.Second
+	// drainedRetry is the wait before a refused change of the store is tried again.
+	drainedRetry = time.Second
+)
+
+// Sessions are the BGP sessions of this node.
+type Sessions interface {
+	Pause(ctx context.Context, reason string) error // ends them until Resume
+	Resume(ctx context.Context) error
+}
+
+// MaintenanceConfig has the dependencies of Maintenance.
+type MaintenanceConfig struct {
+	Observers
+	Desired  *desired.State
+	Owner    string                               // under which the object is stored
+	Traffic  func() (packets, connections uint64) // of all services
+	Sessions Sessions                             // nil: the daemon does not speak BGP
+	Applied  func() lb.Stage                      // that neighbors know
+	Exit     func()                               // ends the daemon
+}
+
+// Maintenance takes this node out of service, and puts it back.
+type Maintenance struct {
+	*objectLoop[lb.Maintenance]
+	config MaintenanceConfig
+	drains chan struct{} // capacity 1: a drain began
+
+	mu       sync.Mutex
+	progress report.DrainProgress
+
+	stage lb.Stage // used by Apply only
+}
+
+// NewMaintenance makes the loop of the object.
+func NewMaintenance(c MaintenanceConfig) *Maintenance {
+	m := &Maintenance{config: c, drains: make(chan struct{}, 1)}
+	m.objectLoop = newObjectLoop(m, c.Desired, c.Desired.Maintenance.Table, c.Observers)
+	return m
+}
+
+// Stage returns the stage that users want.
+func (m *Maintenance) Stage() lb.Stage {
+	return m.desired.Maintenance.Here(m.desired.Snapshot()).Stage()
+}
+
+// Progress returns how far the drain is.
+func (m *Maintenance) Progress() report.DrainProgress {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.progress
+}
+
+// Run follows the object until ctx ends.
+func (m *Maintenance) Run(ctx context.Context) {
+	var helper sync.WaitGroup
+	defer helper.Wait()
+	helper.Go(func() { m.watch(ctx) })
+	m.objectLoop.Run(ctx)
+}
+
+// Apply starts the drain, ends it, or puts the node into service again.
+func (m *Maintenance) Apply(ctx context.Context, keys []string) []Outcome[string] {
+	now := m.desired.Snapshot()
+	one := m.desired.Maintenance.Here(now)
+	before, stage := m.stage, one.Stage()
+	out := make([]Outcome[string], len(keys))
+	err := m.enter(ctx, before, one)
+	for i, key := range keys {
+		meta, _ := m.table.Meta(now, key)
+		out[i] = Outcome[string]{Key: key, Version: meta.Version, Err: err}
+	}
+	if err == nil {
+		m.stage = stage
+	}
+	return out
+}
+
+// enter does what a stage needs. Routes, roles and readiness follow the object by themselves.
+func (m *Maintenance) enter(ctx context.Context, before lb.Stage, one *lb.Maintenance) error {
+	stage := one.Stage()
+	switch stage {
+	case lb.Draining:
+		if before == lb.Drained {
+			if err := m.resume(ctx); err != nil {
+				return err
+			}
+		}
+		select {
+		case m.drains <- struct{}{}:
+		default:
+		}
+	case lb.Drained:
+		if before == stage {
+			return nil
+		}
+		if err := m.pause(ctx); err != nil {
+			return err
+		}
+	case lb.InService:
+		if before == lb.Drained {
+			if err := m.resume(ctx); err != nil {
+				return err
+			}
+		}
+	}
+	m.publish(before, one)
+	if stage == lb.Drained && before == lb.Draining && one.Exit { // not at the start of a drained node
+		m.Log.Info("the node is drained; the daemon exits as requested", "hint", "it stays drained until: loxicmd node resume")
+		m.config.Exit()
+	}
+	return nil
+}
+
+// publish reports a new stage.
+func (m *Maintenance) publish(before lb.Stage, one *lb.Maintenance) {
+	stage := one.Stage()
+	if before == stage || before == "" && stage == lb.InService {
+		return
+	}
+	e := event.Node{Action: event.Ended, What: "the node is in service again"}
+	switch stage {
+	case lb.Draining:
+		e = event.Node{Action: event.Began, What: "the node drains: " + deadlineText(one)}
+	case lb.Drained:
+		e = event.Node{Action: event.Changed, What: "the node is drained: its VIPs are withdrawn until loxicmd node resume"}
+	}
+	m.Events.Publish(e)
+	m.Log.Info(e.What)
+}
+
+func deadlineText(one *lb.Maintenance) string {
+	if one.Deadline.IsZero() {
+		return "it waits until packets cease"
+	}
+	return "it waits until packets cease, or until " + one.Deadline.Local().Format(time.RFC3339)
+}
+
+// pause ends the sessions once the withdrawals are out.
+func (m *Maintenance) pause(ctx context.Context) error {
+	if m.config.Sessions == nil {
+		return nil
+	}
+	for end := time.Now().Add(withdrawTime); m.config.Applied() != lb.Drained && time.Now().Before(end); {
+		if !monotime.Sleep(ctx, 10*time.Millisecond) {
+			return ctx.Err()
+		}
+	}
+	if err := m.config.Sessions.Pause(ctx, "maintenance"); err != nil {
+		return fmt.Errorf("end BGP sessions: %w", err)
+	}
+	return nil
+}
+
+func (m *Maintenance) resume(ctx context.Context) error {
+	if m.config.Sessions == nil {
+		return nil
+	}
+	if err := m.config.Sessions.Resume(ctx); err != nil {
+		return fmt.Errorf("start BGP sessions: %w", err)
+	}
+	return nil
+}
+
+// watch counts packets while the node drains.
+func (m *Maintenance) watch(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-m.drains:
+			m.drain(ctx)
+		}
+	}
+}
+
+// drain waits until packets have ceased or the deadline is over, and notes that the node is
+// drained. It returns early if the node is put into service.
+func (m *Maintenance) drain(ctx context.Context) {
+	began := time.Now()
+	packets, connections := m.config.Traffic()
+	last, quiet := began, began // the look before, and since when there are no packets
+	m.setProgress(report.DrainProgress{Connections: connections})
+	wait := drainLook
+	for monotime.Sleep(ctx, wait) {
+		one := m.desired.Maintenance.Here(m.desired.Snapshot())
+		if one.Stage() != lb.Draining {
+			return
+		}
+		look := time.Now()
+		before := packets
+		packets, connections = m.config.Traffic()
+		wait = max(drainLook, drainRest*time.Since(look))
+		if packets != before {
+			quiet = look
+		}
+		m.setProgress(report.DrainProgress{
+			Connections: connections, PacketRate: float64(packets-min(before, packets)) / look.Sub(last).Seconds(), Idle: look.Sub(quiet),
+		})
+		last = look
+		late := !one.Deadline.IsZero() && !look.Before(one.Deadline)
+		if look.Sub(quiet) < idleTime && !late {
+			continue
+		}
+		if m.noteDrained() {
+			return
+		}
+		wait = drainedRetry
+	}
+}
+
+func (m *Maintenance) setProgress(p report.DrainProgress) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.progress = p
+}
+
+// noteDrained stores that the node is drained. It returns false if it must be tried again.
+func (m *Maintenance) noteDrained() bool {
+	by := store.By{Owner: m.config.Owner, Author: store.Author{Who: "loxilb", Doing: "node drained"}}
+	_, _, err := m.desired.CommitBy(by, func(tx *store.Tx) error {
+		one := m.desired.Maintenance.Here(tx)
+		if one.Stage() != lb.Draining {
+			return nil
+		}
+		one.Drained = true
+		return m.desired.Maintenance.Put(tx, *one)
+	})
+	if err != nil {
+		m.Log.Error("the node is drained, and this cannot be stored; trying again", "error", err)
+	}
+	return err == nil
+}

@@ -1,0 +1,373 @@
+package reconcile
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"loxilb/internal/control/compile"
+	"loxilb/internal/control/health"
+	"loxilb/internal/control/store"
+	"loxilb/internal/event"
+	"loxilb/internal/kernel/datapath"
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/kinds"
+	"loxilb/internal/lb"
+	"loxilb/internal/lb/bgp"
+	"loxilb/test/await"
+)
+
+// routers are the neighbors: they have the routes that were set last.
+type routers struct {
+	mu     sync.Mutex
+	routes map[netip.Prefix]bgp.Attributes
+	calls  int
+	fail   error
+}
+
+func (r *routers) SetRoutes(_ context.Context, routes []bgp.Route) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.calls++
+	if r.fail != nil {
+		return r.fail
+	}
+	r.routes = map[netip.Prefix]bgp.Attributes{}
+	for _, one := range routes {
+		r.routes[one.Prefix] = one.Attributes
+	}
+	return nil
+}
+
+// text returns the routes: "10.0.0.1/32 MED 10 LP 5000 [1:2]".
+func (r *routers) text() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var list []string
+	for p, a := range r.routes {
+		s := p.String()
+		if a.MED > 0 {
+			s += fmt.Sprintf(" MED %d", a.MED)
+		}
+		if a.LocalPref > 0 {
+			s += fmt.Sprintf(" LP %d", a.LocalPref)
+		}
+		for _, c := range a.Communities {
+			s += " " + c.String()
+		}
+		list = append(list, s)
+	}
+	slices.Sort(list)
+	return strings.Join(list, ", ")
+}
+
+// taken is what the data path gives new connections to, as tables were written.
+type taken struct {
+	mu       sync.Mutex
+	services map[bpf.TcServiceKey][]bool
+}
+
+func (k *taken) wrote(c datapath.Change) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	takes := make([]bool, len(c.Table.Endpoints))
+	for i, e := range c.Table.Endpoints {
+		takes[i] = e.Takes > 0
+	}
+	k.services[c.Key] = takes
+}
+
+// routeRig is a rig whose routes are announced to routers.
+type routeRig struct {
+	*rig
+	routes  *Routes
+	routers *routers
+}
+
+func newRouteRig(t testing.TB, services ...string) *routeRig {
+	t.Helper()
+	w, k := newWorld(), &taken{services: map[bpf.TcServiceKey][]bool{}}
+	w.wrote = k.wrote
+	r := &routeRig{rig: makeRig(t, w), routers: &routers{}}
+	r.routes = NewRoutes(RoutesConfig{
+		Observers: r.services.Observers, Desired: r.state, Announcer: r.routers, Health: r.health,
+		Receiving: func(key lb.Key) ([]bool, bool) {
+			row := compile.Key(key)
+			w.mu.Lock()
+			there := w.services[row]
+			w.mu.Unlock()
+			k.mu.Lock()
+			defer k.mu.Unlock()
+			return k.services[row], there
+		},
+	})
+	r.services.FollowPasses(r.routes.Mark)
+	c := r.put(services...)
+	r.start()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { r.routes.Run(ctx); close(done) }()
+	t.Cleanup(func() { cancel(); <-done })
+	r.wait(c)
+	return r
+}
+
+func (r *routeRig) want(want string) {
+	r.t.Helper()
+	var got string
+	defer func() {
+		if got != want {
+			r.t.Errorf("routes are %s, want %s", got, want)
+		}
+	}()
+	await.True(r.t, 10*time.Second, "routes "+want, func() bool { got = r.routers.text(); return got == want })
+}
+
+func (r *routeRig) why(service string) string {
+	r.t.Helper()
+	s, err := lb.ParseService(service)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	var list []string
+	for _, a := range r.routes.Announcements(&s) {
+		list = append(list, fmt.Sprintf("%s %t: %s", a.Prefix, a.Announced, a.Why))
+	}
+	return strings.Join(list, ", ")
+}
+
+func (r *routeRig) maintain(one *lb.Maintenance) {
+	r.t.Helper()
+	r.commit(func(tx *store.Tx) error {
+		if one == nil && r.state.Maintenance.Here(tx) == nil {
+			return nil
+		}
+		if one == nil {
+			return tx.Delete(r.state.Maintenance.ID(kinds.MaintenanceKey))
+		}
+		return r.state.Maintenance.Put(tx, *one)
+	})
+}
+
+const (
+	routed    = "10.0.0.1:80/tcp endpoints=192.168.1.1:80,192.168.1.2:80 monitor=true bgp=true"
+	routed443 = "10.0.0.1:443/tcp endpoints=192.168.1.3:80 bgp=true bgp-communities=1:2"
+	unrouted  = "10.0.0.9:80/tcp endpoints=192.168.1.1:80"
+)
+
+// TestRoutes checks that a VIP is announced while one of its services can serve, with the
+// attributes of roles and of maintenance.
+func TestRoutes(t *testing.T) {
+	t.Parallel()
+	r := newRouteRig(t, routed, unrouted)
+	await.True(t, 10*time.Second, "the reason", func() bool { return r.why(routed) == "10.0.0.1/32 false: the data path is starting" })
+	r.routes.Open()
+	r.becomes("192.168.1.1_tcp_80", health.Up)
+	r.becomes("192.168.1.2_tcp_80", health.Up)
+	r.want("10.0.0.1/32")
+	<-r.routes.Current()
+	events := r.hub.Subscribe(event.KindVIP)
+	r.becomes("192.168.1.1_tcp_80", health.Down)
+	r.becomes("192.168.1.2_tcp_80", health.Down)
+	r.want("")
+	if got := r.why(routed); got != "10.0.0.1/32 false: no endpoint takes connections" {
+		t.Error(got)
+	}
+	r.wait(r.put(routed443))
+	r.want("10.0.0.1/32 1:2")
+	r.becomes("192.168.1.2_tcp_80", health.Up)
+	r.role(lb.DefaultInstance, lb.RoleMaster)
+	r.want("10.0.0.1/32 MED 10 LP 5000 1:2")
+	r.role(lb.DefaultInstance, lb.RoleBackup)
+	r.want("10.0.0.1/32 MED 20 LP 100 1:2")
+	r.role(lb.DefaultInstance, lb.RoleFault)
+	r.want("")
+	r.role(lb.DefaultInstance, lb.RoleUnknown)
+	r.maintain(&lb.Maintenance{})
+	r.want("10.0.0.1/32 MED 100 LP 1 1:2 graceful-shutdown")
+	r.maintain(&lb.Maintenance{Drained: true})
+	r.want("")
+	if got := r.routes.Applied(); got != lb.Drained {
+		t.Errorf("neighbors know %s", got)
+	}
+	r.maintain(nil)
+	r.want("10.0.0.1/32 1:2")
+	r.wait(r.delete("10.0.0.1:80/tcp", "10.0.0.1:443/tcp"))
+	r.want("")
+	var got []string
+	for e, _, more := events.Poll(); more; e, _, more = events.Poll() {
+		got = append(got, e.String())
+	}
+	want := []string{
+		"VIP 10.0.0.1/32 withdrawn: no endpoint takes connections", "VIP 10.0.0.1/32 announced: an endpoint takes connections",
+		"VIP 10.0.0.1/32 withdrawn: the role of this node for llb-inst0 is FAULT", "VIP 10.0.0.1/32 announced: an endpoint takes connections",
+		"VIP 10.0.0.1/32 withdrawn: the node is drained", "VIP 10.0.0.1/32 announced: an endpoint takes connections",
+		"VIP 10.0.0.1/32 withdrawn: no service has it",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("events: -want +got\n%s", diff)
+	}
+}
+
+// TestRoutesOfUnprobed checks that a VIP waits for the first probe of its endpoints, and is not
+// withdrawn when they are probed in another way.
+func TestRoutesOfUnprobed(t *testing.T) {
+	t.Parallel()
+	r := newRouteRig(t, routed443)
+	r.routes.Open()
+	r.want("10.0.0.1/32 1:2")
+	const slow = "10.0.0.2:80/tcp endpoints=192.168.1.4:80 monitor=true bgp=true"
+	r.wait(r.put(slow))
+	await.True(t, 10*time.Second, "the reason", func() bool {
+		return r.why(slow) == "10.0.0.2/32 false: the endpoints were not probed yet"
+	})
+	r.becomes("192.168.1.4_tcp_80", health.Up)
+	r.want("10.0.0.1/32 1:2, 10.0.0.2/32")
+	r.becomes("192.168.1.4_tcp_80", health.Unknown)
+	r.wait(r.put("10.0.0.3:80/tcp endpoints=192.168.1.5:80 bgp=true"))
+	r.want("10.0.0.1/32 1:2, 10.0.0.2/32, 10.0.0.3/32")
+}
+
+// TestRoutesRetry checks that routes that could not be set are set later, with their events.
+func TestRoutesRetry(t *testing.T) {
+	t.Parallel()
+	r := newRouteRig(t, routed443)
+	r.routers.fail = fmt.Errorf("no memory")
+	events := r.hub.Subscribe(event.KindVIP)
+	r.routes.Open()
+	await.True(t, 10*time.Second, "a status", func() bool { return r.status(TaskKind, "routes").Err != nil })
+	r.routers.mu.Lock()
+	r.routers.fail = nil
+	r.routers.mu.Unlock()
+	r.want("10.0.0.1/32 1:2")
+	await.True(t, 10*time.Second, "an event", func() bool { _, _, ok := events.Poll(); return ok })
+}
+
+// TestRandomRoutes changes services, endpoints, roles and maintenance at random, and compares the
+// routes with those of all services decided at once.
+func TestRandomRoutes(t *testing.T) {
+	t.Parallel()
+	r := newRouteRig(t)
+	r.routes.Open()
+	random := rand.New(rand.NewPCG(3, 4))
+	roles := []lb.Role{lb.RoleMaster, lb.RoleBackup, lb.RoleFault, lb.RoleUnknown}
+	present := map[string]bool{}
+	for range 1000 {
+		n := random.IntN(8)
+		key := fmt.Sprintf("10.0.0.%d:%d/tcp", 1+n/2, 80+n%2)
+		switch random.IntN(10) {
+		case 0, 1, 2:
+			r.put(fmt.Sprintf("%s endpoints=192.168.1.%d:80:%d bgp=true bgp-med=%d name=x:%d", key, n, random.IntN(2), random.IntN(3), random.IntN(3)))
+			present[key] = true
+		case 3:
+			if present[key] {
+				r.delete(key)
+				delete(present, key)
+			}
+		case 4, 5:
+			instance := fmt.Sprint(random.IntN(3))
+			role := roles[random.IntN(len(roles))]
+			r.commit(func(tx *store.Tx) error { return r.state.Instances.Put(tx, lb.Instance{Name: instance, Role: role}) })
+		case 6:
+			at := netip.AddrFrom4([4]byte{192, 168, 1, byte(n)})
+			r.commit(func(tx *store.Tx) error {
+				if _, there := r.state.Drains.Get(tx, at.String()); there {
+					return tx.Delete(r.state.Drains.ID(at.String()))
+				}
+				return r.state.Drains.Put(tx, lb.Drain{Addr: at, Rate: 1})
+			})
+		case 7:
+			r.maintain(&lb.Maintenance{Drained: random.IntN(4) == 0})
+		case 8:
+			r.maintain(nil)
+		}
+	}
+	r.maintain(&lb.Maintenance{})
+	r.want(r.desiredRoutes())
+}
+
+// desiredRoutes returns the routes of all services, decided at once.
+func (r *routeRig) desiredRoutes() string {
+	now := r.state.Snapshot()
+	claims := map[netip.Prefix][]compile.Claim{}
+	roles := r.state.Instances.Here(now)
+	for s := range r.state.Services.All(now) {
+		weighed := r.state.Drains.Weigh(now, s)
+		for _, p := range s.Announced() {
+			claims[p] = append(claims[p], compile.Claim{
+				Announcement: s.Announcement, Role: roles[s.Instance()].Role, InPlace: true, Serving: weighed.Endpoints[0].Weight > 0,
+			})
+		}
+	}
+	all := &routers{routes: map[netip.Prefix]bgp.Attributes{}}
+	for p, list := range claims {
+		if d := compile.Decide(list, r.state.Maintenance.Here(now).Stage()); d.Announced {
+			all.routes[p] = d.Attributes
+		}
+	}
+	return all.text()
+}
+
+// BenchmarkRoutes measures the reaction to the failure of one endpoint among 10,000 services.
+func BenchmarkRoutes(b *testing.B) {
+	const services = 10_000
+	r := &listed{}
+	routes, receiving := manyRoutes(b, services, r)
+	key := lb.Key{VIP: vipOf(17), Port: 80, Protocol: lb.TCP}
+	for b.Loop() {
+		receiving[key] = !receiving[key]
+		routes.dirty[key] = struct{}{}
+		if err := routes.apply(b.Context()); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(r.routes), "routes")
+}
+
+// listed counts routes: what a speaker does with them costs as much again.
+type listed struct{ routes int }
+
+func (l *listed) SetRoutes(_ context.Context, routes []bgp.Route) error {
+	l.routes = len(routes)
+	return nil
+}
+
+func vipOf(n int) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, byte(n >> 8), byte(n)}) }
+
+// manyRoutes has so many VIPs announced. The map says which services have an endpoint.
+func manyRoutes(t testing.TB, services int, to Announcer) (*Routes, map[lb.Key]bool) {
+	t.Helper()
+	rig := makeRig(t, newWorld())
+	receiving := map[lb.Key]bool{}
+	rig.commit(func(tx *store.Tx) error {
+		for n := range services {
+			key := lb.Key{VIP: vipOf(n), Port: 80, Protocol: lb.TCP}
+			receiving[key] = true
+			s := lb.Service{Key: key, BGP: true, Endpoints: []lb.Endpoint{{Addr: netip.MustParseAddr("192.168.1.1"), Port: 80, Weight: 1}}}
+			if err := rig.state.Services.Put(tx, s); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	o := rig.services.Observers
+	o.Log = slog.New(slog.DiscardHandler)
+	routes := NewRoutes(RoutesConfig{
+		Observers: o, Desired: rig.state, Announcer: to, Health: rig.health,
+		Receiving: func(key lb.Key) ([]bool, bool) { return []bool{receiving[key]}, true },
+	})
+	routes.Open()
+	if err := routes.apply(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return routes, receiving
+}

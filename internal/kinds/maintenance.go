@@ -1,0 +1,25 @@
+package kinds
+
+import (
+	v1 "loxilb/api/v1"
+	"loxilb/internal/lb"
+)
+
+// MaintenanceName is the name of the kind in messages and journals.
+const MaintenanceName = "maintenance"
+
+// MaintenanceKey is the key of the only object: this node's.
+const MaintenanceKey = "node"
+
+// Maintenance registers that this node is taken out of service. Files have none: a node that is
+// set up like another one is not drained with it.
+func Maintenance() Kind[lb.Maintenance, v1.NodeMaintenance] {
+	stored := asJSON(func(lb.Maintenance) string { return MaintenanceKey }, func(lb.Maintenance) error { return nil })
+	stored.Equal = func(a, b lb.Maintenance) bool {
+		return a.Since.Equal(b.Since) && sameDeadline(a.Deadline, b.Deadline) && a.Exit == b.Exit && a.Drained == b.Drained
+	}
+	return Kind[lb.Maintenance, v1.NodeMaintenance]{
+		Words:  Words{Name: MaintenanceName, Command: "maintenance", List: "maintenanceAttr"},
+		Stored: stored,
+	}
+}
