@@ -82,6 +82,8 @@ type daemon struct {
 	ends       chan struct{}      // capacity 1: connections are to end
 	roleHook   *announce.RoleHook // nil: none
 	otlp       *otlp.Exporter     // nil: none
+	bgp        *reconcile.BGP
+	sessions   *bgpSessions // of BGP; nil: it is off
 }
 
 // assemble makes the parts. Nothing runs yet.
@@ -97,6 +99,9 @@ func assemble(c *config.Config, log *slog.Logger, lines *logs.Ring, network *net
 	p.pressure = &pressureWatch{fullness: d.Fullness, calm: d.Calm, hub: p.hub, log: log}
 	p.exchange = &exchangeWatch{datapath: d, version: version, hub: p.hub, log: log}
 	users, start := access.Open(c.StateDir), time.Now()
+	if c.BGP {
+		p.sessions = newBGPSessions(log, p.hub)
+	}
 	statuses := p.newStatuses(users, start)
 	o := reconcile.Observers{Statuses: statuses, Events: p.hub, Log: log}
 	p.monitor = health.New(health.Config{Log: log, Files: c.ProbeFiles, Lead: p.leadProbe, Changed: func(key string) { p.health.Changed(key) }})
@@ -119,6 +124,7 @@ func assemble(c *config.Config, log *slog.Logger, lines *logs.Ring, network *net
 	if p.rules, err = p.newRules(vips.Part(), o); err != nil {
 		return nil, err
 	}
+	p.bgp = p.newBGP(o)
 	p.passive = reconcile.NewPassive(p.health, d)
 	p.ipsec = reconcile.NewIPsec(network, d.SetIPsec, c.IPsec == config.IPsecIgnore, state, p.health, o)
 	p.health.FollowRoutes(network.Neighbours().RouteError)
@@ -143,11 +149,7 @@ func assemble(c *config.Config, log *slog.Logger, lines *logs.Ring, network *net
 	p.rates = rates.New(source, log)
 	p.unserved = newUnservedWatch(func(yield func(lb.Key, uint64, *servicestate.Service)) { eachState(state, source, yield) }, p.hub, log)
 	p.peaks = &peaks{state: state, rates: p.rates}
-	measured, err := metrics.New(state, source, metrics.Options{
-		Build: metrics.Build{Version: version, Kernel: kernel(), Hook: string(d.Hook())}, Endpoints: c.Metrics.Endpoints, Compat: c.Compat,
-		Ready: func() bool { ready, _ := p.ready(); return ready },
-		Peaks: p.peaks, Certificates: p.certificates,
-	}, log)
+	measured, err := p.newMetrics(source)
 	if err != nil {
 		return nil, err
 	}
@@ -160,7 +162,7 @@ func assemble(c *config.Config, log *slog.Logger, lines *logs.Ring, network *net
 		Hosts:     append(c.API.Hosts, strings.ToLower(hostname())),
 		AskTokens: c.API.Users, Access: users, Audit: access.NewAudit(c.StateDir), Ready: p.ready,
 		Version: apiVersion(d.ABI()), Log: log, LogLevel: c.LogLevel, Lines: lines, ProbeFiles: c.ProbeFiles, MetricsOff: c.MetricsOff, Compat: c.Compat,
-		Verifier: p.verifier(statuses), Doctor: p.doctor(start), NoPage: !c.Page,
+		BGP: p.bgpNow(), Verifier: p.verifier(statuses), Doctor: p.doctor(start), NoPage: !c.Page,
 	})
 	return p, nil
 }
@@ -176,6 +178,14 @@ func (p *daemon) newExporter(measured *metrics.Metrics, statuses *status.Table) 
 	}, measured, p.hub, p.log)
 	statuses.Follow(status.ID{Kind: reconcile.TaskKind, Key: "otlp"}, e.LastError)
 	return e
+}
+
+func (p *daemon) newMetrics(source view) (*metrics.Metrics, error) {
+	return metrics.New(p.state, source, metrics.Options{
+		Build: metrics.Build{Version: version, Kernel: kernel(), Hook: string(p.datapath.Hook())}, Endpoints: p.config.Metrics.Endpoints, Compat: p.config.Compat,
+		Ready: func() bool { ready, _ := p.ready(); return ready },
+		Peaks: p.peaks, Certificates: p.certificates, Sessions: p.bgpNow(),
+	}, p.log)
 }
 
 // apiVersion returns what the API says of the build and the namespace.
@@ -204,6 +214,9 @@ func (p *daemon) newStatuses(users *access.Users, start time.Time) *status.Table
 	statuses.Include(func() []status.Status { return problems(p.network) })
 	statuses.Include(p.pressure.statuses)
 	statuses.Include(p.exchange.statuses)
+	if p.sessions != nil {
+		statuses.Include(p.sessions.statuses)
+	}
 	return statuses
 }
 
@@ -238,6 +251,10 @@ func (p *daemon) serve(ctx context.Context) error {
 	run(p.policers.Run)
 	run(p.mirrors.Run)
 	run(p.rules.Run)
+	run(p.bgp.Run)
+	if p.sessions != nil {
+		run(p.sessions.run)
+	}
 	run(p.flows)
 	run(p.record)
 	run(func(ctx context.Context) { p.state.RollBackWhenDue(ctx, p.log, p.publishRevision) })

@@ -64,6 +64,9 @@ func (p *daemon) doctor(started time.Time) func() *doctor.Machine {
 			}
 			f.Problems = append(f.Problems, doctor.Problem{About: known.Key, What: known.What, Hint: known.Hint})
 		}
+		if p.sessions != nil {
+			f.BGPSessions = p.sessions.problems()
+		}
 		for _, h := range p.hiddenTags() {
 			f.HiddenTags = append(f.HiddenTags, doctor.HiddenTags(h))
 		}

@@ -49,7 +49,7 @@ func statusKinds() (list []string) {
 	for _, k := range kinds.All() {
 		list = append(list, k.About().Name)
 	}
-	return append(list, "interface", "network", "vip", "setting", "pressure", "programs")
+	return append(list, "interface", "network", "vip", "setting", "pressure", "programs", "bgpsession")
 }
 
 func checkStatusKind(word string) error {

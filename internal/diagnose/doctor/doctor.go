@@ -68,6 +68,8 @@ type Facts struct {
 	HiddenTags []HiddenTags
 	StateDir   string
 	Started    time.Time // of the daemon, with the clock that never jumps
+
+	BGPSessions []BGPSession // that are down
 }
 
 // Endpoint is where packets go.
@@ -137,7 +139,7 @@ func checks() []check {
 		{"kernel", kernel}, {"jit", jit}, {"bpffs", bpffs}, {"program-statistics", statistics}, {"forwarding", forwarding}, {"reverse-path", reversePath},
 		{"redirects", redirects}, {"offloads", offloads}, {"next-hops", nextHops}, {"neighbour-table", neighbourTable}, {"mtu", mtu}, {"path-mtu", pathMTU},
 		{"services", services}, {"endpoints", endpoints}, {"unprobed", unprobed}, {"other-programs", otherPrograms}, {"ipsec", ipsec},
-		{"vlan-tags", hiddenTags},
+		{"vlan-tags", hiddenTags}, {"bgp", bgpSessions},
 		{"vips", duplicateVIPs}, {"clock", clock}, {"cgroup", cgroup}, {"memory", memory}, {"descriptors", descriptors}, {"disk", disk}, {"netfilter", netfilter},
 		{"ports", ports}, {"queues", queues}, {"interrupts", interrupts}, {"governor", governor},
 	}

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/bgp"
 )
 
 // full returns options that show everything.
@@ -12,6 +13,9 @@ func full() Options {
 		Build: Build{Version: "v1", Kernel: "6.18.5", Hook: "tcx"}, Endpoints: true, Compat: true, Peaks: fakePeaks{},
 		Certificates: func([]CertificateFile) []Certificate {
 			return []Certificate{{CertificateFile{"api", "/etc/loxilb/tls.crt"}, time.Unix(1800000000, 0)}}
+		},
+		Sessions: func() []bgp.Session {
+			return []bgp.Session{{Neighbor: "10.0.0.2", State: bgp.Established, Flaps: 1, Sent: 2, Received: 3}, {Neighbor: "eth0", State: "Active"}}
 		},
 	}
 }

@@ -19,6 +19,7 @@ import (
 
 	"loxilb/internal/control/desired"
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/bgp"
 )
 
 const (
@@ -35,6 +36,7 @@ type Options struct {
 	Peaks     Peaks       // nil: they are not followed
 	// Certificates are those in use, of these files of probes and others. nil: there are none.
 	Certificates func(probes []CertificateFile) []Certificate
+	Sessions     func() []bgp.Session // with BGP neighbors; nil: BGP is off
 
 	cpu      *cpu
 	troubles *troubles

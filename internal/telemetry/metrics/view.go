@@ -11,6 +11,7 @@ import (
 	"loxilb/internal/control/status"
 	"loxilb/internal/control/store"
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/bgp"
 	"loxilb/internal/lb/policy"
 	"loxilb/internal/lb/report"
 )
@@ -96,6 +97,7 @@ type view struct {
 	probed    probed
 
 	lifetimes []report.Lifetimes
+	sessions  []bgp.Session
 }
 
 // row is a service with what it counted, read once for all families.
@@ -125,6 +127,9 @@ type drain struct {
 // newView reads the store and the data path as they are.
 func newView(o Options, st *desired.State, src Source) *view {
 	v := &view{Options: o, store: st, src: src, snap: st.Snapshot(), jiffy: src.Jiffy(), drops: src.Drops(), maps: src.MapUses(), lifetimes: src.Lifetimes()}
+	if o.Sessions != nil {
+		v.sessions = o.Sessions()
+	}
 	v.tracked, v.limit = src.Occupancy()
 	for d := range st.Drains.All(v.snap) {
 		v.drains = append(v.drains, drain{Drain: d})

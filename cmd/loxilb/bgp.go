@@ -1,0 +1,148 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"loxilb/internal/announce/speaker"
+	"loxilb/internal/control/reconcile"
+	"loxilb/internal/control/status"
+	"loxilb/internal/diagnose/doctor"
+	"loxilb/internal/event"
+	"loxilb/internal/kinds"
+	"loxilb/internal/lb/bgp"
+)
+
+// bgpSessionKind is the kind of the statuses of BGP sessions.
+const bgpSessionKind = "bgpsession"
+
+// bgpGrace is how long a session may take to be established before it is a problem.
+const bgpGrace = 15 * time.Second
+
+// bgpSessions follows the sessions of the speaker: it counts those that end, and publishes events.
+type bgpSessions struct {
+	speaker *speaker.Speaker
+	hub     *event.Hub
+	started time.Time
+
+	mu   sync.Mutex
+	last map[string]bgp.Session // by neighbor
+}
+
+func newBGPSessions(log *slog.Logger, hub *event.Hub) *bgpSessions {
+	return &bgpSessions{speaker: speaker.New(log), hub: hub, started: time.Now(), last: map[string]bgp.Session{}}
+}
+
+// run follows until ctx ends.
+func (b *bgpSessions) run(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-b.speaker.Changed():
+			b.all()
+		}
+	}
+}
+
+// all returns the sessions with all neighbors.
+func (b *bgpSessions) all() []bgp.Session {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	list := b.speaker.Sessions()
+	out := make([]bgp.Session, len(list))
+	known := make(map[string]bgp.Session, len(list))
+	for i, s := range list {
+		out[i] = bgp.Session{
+			Neighbor: s.Key, State: s.State, Since: s.Since, LastError: s.LastError, Sent: s.Sent, Received: s.Received, BFD: s.BFD,
+		}
+		b.follow(&out[i])
+		known[s.Key] = out[i]
+	}
+	b.last = known
+	return out
+}
+
+// follow compares a session with what it was before.
+func (b *bgpSessions) follow(s *bgp.Session) {
+	before := b.last[s.Neighbor]
+	s.Flaps = before.Flaps
+	ended := before.Up() && (!s.Up() || !s.Since.Equal(before.Since))
+	began := s.Up() && (ended || !before.Up())
+	e := event.Object{ObjectKind: kinds.BGPNeighborName, Key: s.Neighbor}
+	if ended {
+		s.Flaps++
+		e.Action, e.Error = event.Failed, "the session is down"
+		if s.LastError != "" {
+			e.Error += ": " + s.LastError
+		}
+		b.hub.Publish(e)
+	}
+	if began {
+		e.Action, e.Error = event.Solved, "the session is established"
+		b.hub.Publish(e)
+	}
+}
+
+// down returns the sessions that are not established though they had the time.
+func (b *bgpSessions) down() (list []bgp.Session) {
+	for _, s := range b.all() {
+		since := s.Since
+		if since.IsZero() {
+			since = b.started
+		}
+		if !s.Up() && time.Since(since) > bgpGrace {
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
+// why returns why a session is down, in a sentence.
+func why(s *bgp.Session) string {
+	if s.LastError == "" {
+		return "the session is down (" + s.State + ")"
+	}
+	return fmt.Sprintf("the session is down (%s): %s", s.State, s.LastError)
+}
+
+// statuses has each session that is down be a status.
+func (b *bgpSessions) statuses() (list []status.Status) {
+	for _, s := range b.down() {
+		since := s.Since
+		if since.IsZero() {
+			since = b.started
+		}
+		list = append(list, status.Status{
+			ID: status.ID{Kind: bgpSessionKind, Key: s.Neighbor}, Desired: 1, Since: since, Err: fmt.Errorf("%s", why(&s)), Attempts: 1,
+		})
+	}
+	return list
+}
+
+// problems has each session that is down be a finding of the doctor.
+func (b *bgpSessions) problems() (list []doctor.BGPSession) {
+	for _, s := range b.down() {
+		list = append(list, doctor.BGPSession{Neighbor: s.Neighbor, Why: why(&s)})
+	}
+	return list
+}
+
+// newBGP makes the loops of the objects of BGP.
+func (p *daemon) newBGP(o reconcile.Observers) *reconcile.BGP {
+	if p.sessions == nil {
+		return reconcile.NewBGP(p.state, nil, o)
+	}
+	return reconcile.NewBGP(p.state, p.sessions.speaker, o)
+}
+
+// bgpNow returns what tells the sessions with all neighbors; nil: BGP is off.
+func (p *daemon) bgpNow() func() []bgp.Session {
+	if p.sessions == nil {
+		return nil
+	}
+	return p.sessions.all
+}

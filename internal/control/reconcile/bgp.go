@@ -1,0 +1,215 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"loxilb/internal/control/desired"
+	"loxilb/internal/control/store"
+	"loxilb/internal/kinds"
+	"loxilb/internal/lb/bgp"
+)
+
+// BGPSpeaker keeps sessions with neighbors. It accepts neighbors and policies before it is started,
+// and repeats what the machine refuses.
+type BGPSpeaker interface {
+	Start(context.Context, bgp.Speaker) error
+	// Stop ends all sessions with a reason; "": this process restarts.
+	Stop(ctx context.Context, reason string) error
+	SetNeighbor(context.Context, bgp.Neighbor) error
+	DeleteNeighbor(ctx context.Context, key string) error
+	SetPolicies(context.Context, []bgp.DefinedSet, []bgp.Policy, []bgp.Application) error
+}
+
+var errBGPOff = errors.New("BGP is off: start loxilb with --bgp, or delete the object")
+
+// BGP gives the speaker what users want. Each kind of objects has a loop, as statuses are those of
+// kinds; the three loops of policies share one function, as gobgp checks sets, policies and their
+// applications together.
+type BGP struct {
+	speaker      BGPSpeaker // nil: BGP is off
+	speakers     *objectLoop[bgp.Speaker]
+	neighbors    *objectLoop[bgp.Neighbor]
+	sets         policyLoop[bgp.DefinedSet]
+	policies     policyLoop[bgp.Policy]
+	applications policyLoop[bgp.Application]
+	known        map[string]bool // neighbors of the speaker; only the loop of neighbors uses it
+
+	mu sync.Mutex // one call of SetPolicies at a time, in the order of snapshots
+}
+
+// NewBGP makes the loops. Without a speaker, BGP is off: objects are kept, and their statuses say
+// that.
+func NewBGP(s *desired.State, speaker BGPSpeaker, o Observers) *BGP {
+	b := &BGP{speaker: speaker, known: map[string]bool{}}
+	b.speakers = newObjectLoop(bgpWorker(b.applySpeaker), s, s.Speakers, o)
+	b.neighbors = newObjectLoop(bgpWorker(b.applyNeighbors), s, s.BGPNeighbors, o)
+	b.neighbors.applied = func() []string { return slices.Collect(maps.Keys(b.known)) }
+	b.sets = newPolicyLoop(bgpWorker(b.applySets), s, s.BGPSets, o)
+	b.policies = newPolicyLoop(bgpWorker(b.applyPolicies), s, s.BGPPolicies, o)
+	b.applications = newPolicyLoop(bgpWorker(b.applyApplications), s, s.Applications, o)
+	return b
+}
+
+// Run applies until ctx ends; then sessions end like those of a process that restarts.
+func (b *BGP) Run(ctx context.Context) {
+	var running sync.WaitGroup
+	for _, run := range []func(context.Context){b.speakers.Run, b.neighbors.Run, b.sets.Run, b.policies.Run, b.applications.Run} {
+		running.Go(func() { run(ctx) })
+	}
+	running.Wait()
+	if b.speaker != nil {
+		_ = b.speaker.Stop(context.WithoutCancel(ctx), "") // the process ends in any case
+	}
+}
+
+type bgpWorker func(ctx context.Context, keys []string) []Outcome[string]
+
+func (f bgpWorker) Apply(ctx context.Context, keys []string) []Outcome[string] { return f(ctx, keys) }
+
+// applyEach applies objects one by one.
+func applyEach[T any](l *objectLoop[T], keys []string, apply func(object T, there bool, key string) error) (out []Outcome[string]) {
+	now := l.desired.Snapshot()
+	for _, key := range keys {
+		object, there := l.table.Get(now, key)
+		meta, _ := l.table.Meta(now, key)
+		out = append(out, Outcome[string]{Key: key, Version: meta.Version, Err: apply(object, there, key)})
+	}
+	return out
+}
+
+// offFor returns the error of an object while BGP is off.
+func (b *BGP) offFor(there bool) error {
+	if b.speaker == nil && there {
+		return errBGPOff
+	}
+	return nil
+}
+
+func (b *BGP) applySpeaker(ctx context.Context, keys []string) []Outcome[string] {
+	return applyEach(b.speakers, keys, func(g bgp.Speaker, there bool, _ string) error {
+		switch {
+		case b.speaker == nil:
+			return b.offFor(there)
+		case there:
+			return b.speaker.Start(ctx, g)
+		}
+		return b.speaker.Stop(ctx, "BGP is switched off")
+	})
+}
+
+func (b *BGP) applyNeighbors(ctx context.Context, keys []string) []Outcome[string] {
+	return applyEach(b.neighbors, keys, func(n bgp.Neighbor, there bool, key string) error {
+		switch {
+		case b.speaker == nil:
+			return b.offFor(there)
+		case there:
+			b.known[key] = true
+			return b.speaker.SetNeighbor(ctx, n)
+		}
+		delete(b.known, key)
+		return b.speaker.DeleteNeighbor(ctx, key)
+	})
+}
+
+func (b *BGP) applySets(ctx context.Context, keys []string) []Outcome[string] {
+	err := b.setPolicies(ctx, b.sets.desired)
+	return applyEach(b.sets.objectLoop, keys, func(_ bgp.DefinedSet, there bool, _ string) error {
+		return errors.Join(err, b.offFor(there))
+	})
+}
+
+func (b *BGP) applyPolicies(ctx context.Context, keys []string) []Outcome[string] {
+	err := b.setPolicies(ctx, b.policies.desired)
+	now := b.policies.desired.Snapshot()
+	return applyEach(b.policies.objectLoop, keys, func(p bgp.Policy, there bool, _ string) error {
+		return errors.Join(err, b.offFor(there), missingSet(b.policies.desired, now, &p))
+	})
+}
+
+func (b *BGP) applyApplications(ctx context.Context, keys []string) []Outcome[string] {
+	err := b.setPolicies(ctx, b.applications.desired)
+	now := b.applications.desired.Snapshot()
+	return applyEach(b.applications.objectLoop, keys, func(a bgp.Application, there bool, _ string) error {
+		return errors.Join(err, b.offFor(there), missingPolicy(b.applications.desired, now, &a))
+	})
+}
+
+// setPolicies gives the speaker all policies whose sets exist, and all applications of these.
+func (b *BGP) setPolicies(ctx context.Context, s *desired.State) error {
+	if b.speaker == nil {
+		return nil
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := s.Snapshot()
+	var policies []bgp.Policy
+	for p := range s.BGPPolicies.All(now) {
+		if missingSet(s, now, &p) == nil {
+			policies = append(policies, p)
+		}
+	}
+	var applications []bgp.Application
+	for a := range s.Applications.All(now) {
+		if missingPolicy(s, now, &a) == nil {
+			applications = append(applications, a)
+		}
+	}
+	return b.speaker.SetPolicies(ctx, slices.Collect(s.BGPSets.All(now)), policies, applications)
+}
+
+// missingSet returns an error if a set does not exist that a policy refers to.
+func missingSet(s *desired.State, now *store.Snapshot, p *bgp.Policy) error {
+	for _, ref := range p.Sets() {
+		if _, there := s.BGPSets.Get(now, ref.Key()); !there {
+			return fmt.Errorf("set %s does not exist: create it, or change the policy", ref.Key())
+		}
+	}
+	return nil
+}
+
+// missingPolicy returns an error if a policy is missing, or waits for a set. Nothing of the
+// application is in effect then: a part of a filter would let routes through.
+func missingPolicy(s *desired.State, now *store.Snapshot, a *bgp.Application) error {
+	for _, name := range a.Policies {
+		p, there := s.BGPPolicies.Get(now, name)
+		if !there {
+			return fmt.Errorf("policy %s does not exist: create it, or delete it here", name)
+		}
+		if err := missingSet(s, now, &p); err != nil {
+			return fmt.Errorf("policy %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// policyLoop is the loop of a kind of objects of policies. A change of one of these kinds affects
+// objects of the others.
+type policyLoop[T any] struct {
+	*objectLoop[T]
+}
+
+func newPolicyLoop[T any](w Worker[string], s *desired.State, table *store.Table[T], o Observers) policyLoop[T] {
+	l := policyLoop[T]{newObjectLoop(w, s, table, o)}
+	l.Loop.feed = l.feed
+	return l
+}
+
+// feed also marks the objects that a change of another kind may affect.
+func (l policyLoop[T]) feed(ctx context.Context) {
+	now, changed, ok := l.desired.Since(l.seen)
+	others := ok && l.started && slices.ContainsFunc(changed, func(id store.ID) bool {
+		return id.Kind != l.kind && slices.Contains([]string{kinds.BGPSetName, kinds.BGPPolicyName, kinds.BGPApplicationName}, id.Kind)
+	})
+	l.objectLoop.feed(ctx)
+	if !others {
+		return
+	}
+	for object := range l.table.All(now) {
+		l.Mark(l.table.Key(object))
+	}
+}

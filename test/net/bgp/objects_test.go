@@ -1,0 +1,175 @@
+package bgp_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "loxilb/api/v1"
+	"loxilb/test/await"
+	"loxilb/test/net/rig"
+	"loxilb/test/netnstest"
+	"loxilb/test/netnstest/routers"
+)
+
+const (
+	nodeASN   = "4200000000"
+	routerASN = "4200000001"
+	secret    = "a secret of routers"
+	patience  = 30 * time.Second
+)
+
+// frrConfig is that of the router, at the client of the standard topology.
+func frrConfig(password string) string {
+	return fmt.Sprintf(`router bgp %s
+ bgp router-id 100.100.100.1
+ no bgp ebgp-requires-policy
+ neighbor %s remote-as %s
+ neighbor %s password %s
+`, routerASN, node(), nodeASN, node(), password)
+}
+
+// node is the address of the balancer towards the router, and router that of the router.
+func node() string   { return netnstest.StandardNetworks()[0].GW4.String() }
+func router() string { return netnstest.StandardNetworks()[0].V4.Addr().String() }
+
+// neighbors returns those of GET.
+func neighbors(t *testing.T, r *rig.Rig) (list v1.BgpNeighborList) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(r.Loxicmd("get bgpneighbor -o json")), &list); err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+func awaitState(t *testing.T, r *rig.Rig, up bool) v1.BgpNeighbor {
+	t.Helper()
+	var got v1.BgpNeighbor
+	await.NoError(t, patience, func() error {
+		list := neighbors(t, r).BgpNeiAttr
+		if len(list) != 1 || (list[0].State == "Established") != up {
+			return fmt.Errorf("up should be %t: %+v", up, list)
+		}
+		got = list[0]
+		return nil
+	})
+	return got
+}
+
+// TestObjects checks that commands set up a session with a real router, that files keep it, also
+// with its password, which nobody sees, and that its state is told everywhere.
+func TestObjects(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.Options{Args: []string{"--bgp"}})
+	frr, err := routers.StartFRR(r.Lab, r.Client, frrConfig(strings.ReplaceAll(secret, " ", "_")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	password := filepath.Join(dir, "password")
+	if err := os.WriteFile(password, []byte(strings.ReplaceAll(secret, " ", "_")+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r.Loxicmd("create bgpneighbor %s %s --password-file=%s --hold-time=9", router(), routerASN, password)
+	r.Loxicmd("set bgp --asn=%s --router-id=%s", nodeASN, node())
+	got := awaitState(t, r, true)
+	if got.Password != "********" || got.Updowntime == "never" || got.RemoteAs != 4200000001 || got.HoldTime != "9s" {
+		t.Errorf("%+v", got)
+	}
+	if out := r.Loxicmd("get bgpnei"); !strings.Contains(out, "| "+router()) || !strings.Contains(out, "Established |") {
+		t.Error(out)
+	}
+	r.EventuallyMetric(1, "bgp_session_up", "neighbor="+router())
+
+	// a saved configuration keeps the session, and has no password
+	saved := filepath.Join(dir, "saved.yaml")
+	text := r.Loxicmd("save -f -")
+	if err := os.WriteFile(saved, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(text, "kind: BGPNeighbor") || strings.Contains(text, "secret") || !strings.Contains(text, "********") {
+		t.Error(text)
+	}
+	if out := r.Loxicmd("apply -f %s", saved); !strings.Contains(out, "unchanged") {
+		t.Error(out)
+	}
+	if again := awaitState(t, r, true); again.Flaps != 0 || !again.Since.Equal(got.Since) {
+		t.Errorf("the session was restarted: %+v", again)
+	}
+
+	// the router goes, and comes back
+	if err := frr.Configure("router bgp "+routerASN, "neighbor "+node()+" shutdown"); err != nil {
+		t.Fatal(err)
+	}
+	down := awaitState(t, r, false)
+	if down.Flaps != 1 || down.LastError == "" {
+		t.Errorf("%+v", down)
+	}
+	out := r.Loxicmd("describe bgpneighbor %s", router())
+	if !strings.Contains(out, "the session is down") || !strings.Contains(out, "the session is established") {
+		t.Error(out)
+	}
+	await.NoError(t, patience, func() error {
+		if out := r.Loxicmd("get status --failed"); !strings.Contains(out, "bgpsession") {
+			return fmt.Errorf("status: %s", out)
+		}
+		return nil
+	})
+	if out, _ := r.Command("doctor"); !strings.Contains(out, "BGP neighbor "+router()) {
+		t.Error(out)
+	}
+	if err := frr.Configure("router bgp "+routerASN, "no neighbor "+node()+" shutdown"); err != nil {
+		t.Fatal(err)
+	}
+	awaitState(t, r, true)
+
+	// deleting the speaker ends the session with a reason
+	r.Loxicmd("delete bgp")
+	awaitState(t, r, false)
+	await.NoError(t, patience, func() error {
+		n, err := frr.Neighbor(node())
+		if err == nil && !strings.Contains(n.LastMessage, "switched off") {
+			err = fmt.Errorf("%+v", n)
+		}
+		return err
+	})
+	r.Loxicmd("delete bgpneighbor %s %s", router(), routerASN)
+	if list := neighbors(t, r).BgpNeiAttr; len(list) != 0 {
+		t.Errorf("%+v", list)
+	}
+
+	withoutFlag(t, r)
+}
+
+// withoutFlag checks a daemon without --bgp: it keeps stored objects, its statuses report them, and
+// it takes no others.
+func withoutFlag(t *testing.T, r *rig.Rig) {
+	t.Helper()
+	r.Loxicmd("create bgpneighbor %s %s", router(), routerASN)
+	r.Loxicmd("create bgpset prefix/vips --prefix=20.20.20.0/24:32..32")
+	r.Loxicmd("create bgpset community/low --member=%s", "65000:100")
+	r.Stop()
+	r.SetArgs()
+	r.Restart()
+	const off = "BGP is off: start loxilb with --bgp"
+	if out := r.Loxicmd("get status --failed -o wide"); strings.Count(out, off) != 3 {
+		t.Error(out)
+	}
+	if out, err := r.Command("create", "bgpneighbor", "10.0.0.9", routerASN); err == nil || !strings.Contains(err.Error(), off) {
+		t.Error(out, err)
+	}
+	if list := neighbors(t, r).BgpNeiAttr; len(list) != 1 || list[0].State != "" {
+		t.Errorf("%+v", list)
+	}
+	r.Loxicmd("delete bgpset community/low")
+	r.Stop()
+	r.SetArgs("--bgp")
+	r.Restart()
+	if out := r.Loxicmd("get bgpset"); !strings.Contains(out, "20.20.20.0/24 32..32") || strings.Contains(out, "low") {
+		t.Error(out)
+	}
+}
