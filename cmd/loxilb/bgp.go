@@ -13,6 +13,7 @@ import (
 	"loxilb/internal/diagnose/doctor"
 	"loxilb/internal/event"
 	"loxilb/internal/kinds"
+	"loxilb/internal/lb"
 	"loxilb/internal/lb/bgp"
 )
 
@@ -136,7 +137,9 @@ func (p *daemon) newBGP(o reconcile.Observers) *reconcile.BGP {
 	if p.sessions == nil {
 		return reconcile.NewBGP(p.state, nil, o)
 	}
-	return reconcile.NewBGP(p.state, p.sessions.speaker, o)
+	drained := p.state.Maintenance.Here(p.state.Snapshot()).Stage() == lb.Drained
+	p.pausable = reconcile.NewPausableSpeaker(p.sessions.speaker, drained)
+	return reconcile.NewBGP(p.state, p.pausable, o)
 }
 
 // bgpNow returns what tells the sessions with all neighbors; nil: BGP is off.

@@ -47,43 +47,47 @@ const sweepEvery = 5 * time.Second
 // daemon is the parts of the load balancer. They know each other by the interfaces that they
 // declare; none but assemble knows who is behind them.
 type daemon struct {
-	config     *config.Config
-	log        *slog.Logger
-	network    *netdev.Net
-	state      *desired.State
-	datapath   *datapath.Datapath
-	hub        *event.Hub
-	announcer  *announce.Announcer
-	monitor    *health.Monitor
-	health     *reconcile.Health
-	services   *reconcile.Services
-	endpoints  *reconcile.EndpointProbes
-	netObjects netObjects
-	attached   *reconcile.Attached
-	policers   *reconcile.Policers
-	mirrors    *reconcile.Mirrors
-	rules      *reconcile.Rules
-	passive    *reconcile.Passive
-	interfaces *reconcile.Interfaces
-	xdp        *reconcile.Task
-	hiddenTags func() []reconcile.HiddenTags
-	xdpReports func() map[string]string
-	sockets    *reconcile.Task
-	follower   *reconcile.Network
-	ipsec      *reconcile.IPsec
-	api        *httpapi.API
-	pins       *pinWatch
-	pressure   *pressureWatch
-	rates      *rates.Sampler
-	peaks      *peaks
-	expiries   probe.ExpiryCache // of files of certificates
-	exchange   *exchangeWatch
-	unserved   *unservedWatch
-	ends       chan struct{}      // capacity 1: connections are to end
-	roleHook   *announce.RoleHook // nil: none
-	otlp       *otlp.Exporter     // nil: none
-	bgp        *reconcile.BGP
-	sessions   *bgpSessions // of BGP; nil: it is off
+	config      *config.Config
+	log         *slog.Logger
+	network     *netdev.Net
+	state       *desired.State
+	datapath    *datapath.Datapath
+	hub         *event.Hub
+	announcer   *announce.Announcer
+	monitor     *health.Monitor
+	health      *reconcile.Health
+	services    *reconcile.Services
+	endpoints   *reconcile.EndpointProbes
+	netObjects  netObjects
+	attached    *reconcile.Attached
+	policers    *reconcile.Policers
+	mirrors     *reconcile.Mirrors
+	rules       *reconcile.Rules
+	passive     *reconcile.Passive
+	interfaces  *reconcile.Interfaces
+	xdp         *reconcile.Task
+	hiddenTags  func() []reconcile.HiddenTags
+	xdpReports  func() map[string]string
+	sockets     *reconcile.Task
+	follower    *reconcile.Network
+	ipsec       *reconcile.IPsec
+	api         *httpapi.API
+	pins        *pinWatch
+	pressure    *pressureWatch
+	rates       *rates.Sampler
+	peaks       *peaks
+	expiries    probe.ExpiryCache // of files of certificates
+	exchange    *exchangeWatch
+	unserved    *unservedWatch
+	ends        chan struct{}      // capacity 1: connections are to end
+	roleHook    *announce.RoleHook // nil: none
+	otlp        *otlp.Exporter     // nil: none
+	bgp         *reconcile.BGP
+	sessions    *bgpSessions               // of BGP; nil: it is off
+	pausable    *reconcile.PausableSpeaker // sessions' speaker, while the node is in service
+	routes      *reconcile.Routes          // nil: BGP is off
+	maintenance *reconcile.Maintenance
+	exit        context.CancelFunc // ends the daemon
 }
 
 // assemble makes the parts. Nothing runs yet.
@@ -146,6 +150,7 @@ func assemble(c *config.Config, log *slog.Logger, lines *logs.Ring, network *net
 	p.follower = reconcile.NewNetwork(d, network, o, p.networkChanged)
 
 	source := view{d, statuses, p.health, p.attached, log, network.Sources()}
+	p.followMaintenance(source, o)
 	p.rates = rates.New(source, log)
 	p.unserved = newUnservedWatch(func(yield func(lb.Key, uint64, *servicestate.Service)) { eachState(state, source, yield) }, p.hub, log)
 	p.peaks = &peaks{state: state, rates: p.rates}
@@ -162,7 +167,7 @@ func assemble(c *config.Config, log *slog.Logger, lines *logs.Ring, network *net
 		Hosts:     append(c.API.Hosts, strings.ToLower(hostname())),
 		AskTokens: c.API.Users, Access: users, Audit: access.NewAudit(c.StateDir), Ready: p.ready,
 		Version: apiVersion(d.ABI()), Log: log, LogLevel: c.LogLevel, Lines: lines, ProbeFiles: c.ProbeFiles, MetricsOff: c.MetricsOff, Compat: c.Compat,
-		BGP: p.bgpNow(), Verifier: p.verifier(statuses), Doctor: p.doctor(start), NoPage: !c.Page,
+		BGP: p.bgpNow(), Announcements: p.announcements(), Drain: p.maintenance.Progress, Verifier: p.verifier(statuses), Doctor: p.doctor(start), NoPage: !c.Page,
 	})
 	return p, nil
 }
@@ -223,6 +228,8 @@ func (p *daemon) newStatuses(users *access.Users, start time.Time) *status.Table
 // serve runs the parts until ctx ends or the API fails; the rest is tried again. The API answers
 // from the start, so that a user can delete what is in the way.
 func (p *daemon) serve(ctx context.Context) error {
+	ctx, p.exit = context.WithCancel(ctx)
+	defer p.exit()
 	listener, err := p.listen(ctx)
 	if err != nil {
 		return err
@@ -252,6 +259,7 @@ func (p *daemon) serve(ctx context.Context) error {
 	run(p.mirrors.Run)
 	run(p.rules.Run)
 	run(p.bgp.Run)
+	p.runMaintenance(run)
 	if p.sessions != nil {
 		run(p.sessions.run)
 	}
@@ -309,6 +317,7 @@ func (p *daemon) attach(ctx context.Context) {
 		case <-idle:
 		}
 	}
+	p.openRoutes()
 	p.log.Info("ready", "version", version, "namespace", apisocket.Namespace(), "services", p.state.Services.Len(p.state.Snapshot()),
 		"hook", p.datapath.Hook())
 	running.Go(func() { p.manager().started(ctx) })

@@ -86,6 +86,9 @@ func (v view) ServiceStats(key lb.Key) (report.ServiceStats, bool) {
 	return v.Datapath.ServiceStats(compile.Key(key))
 }
 
+// Receiving finds the service by the user's key.
+func (v view) Receiving(key lb.Key) ([]bool, bool) { return v.Datapath.Receiving(compile.Key(key)) }
+
 // EachEndpointID finds the service by the user's key.
 func (v view) EachEndpointID(key lb.Key, yield func(endpoint int, id uint32)) {
 	v.Datapath.EachEndpointID(compile.Key(key), yield)

@@ -1,0 +1,63 @@
+package main
+
+import (
+	"context"
+
+	"loxilb/internal/api/httpapi/objects"
+	"loxilb/internal/control/reconcile"
+	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
+)
+
+// followMaintenance makes the parts that announce VIPs, and take this node out of service.
+func (p *daemon) followMaintenance(source view, o reconcile.Observers) {
+	c := reconcile.MaintenanceConfig{
+		Observers: o, Desired: p.state, Owner: objects.Owner, Traffic: func() (packets, connections uint64) { return p.traffic(source) },
+		Exit: func() { p.exit() },
+	}
+	if p.sessions != nil {
+		p.routes = reconcile.NewRoutes(reconcile.RoutesConfig{
+			Observers: o, Desired: p.state, Announcer: p.sessions.speaker, Health: p.health, Receiving: source.Receiving,
+		})
+		p.services.FollowPasses(p.routes.Mark)
+		c.Sessions, c.Applied = p.pausable, p.routes.Applied
+	}
+	p.maintenance = reconcile.NewMaintenance(c)
+}
+
+// traffic returns the packets that services have had, in both directions, and their open
+// connections.
+func (p *daemon) traffic(source view) (packets, connections uint64) {
+	var keys []lb.Key
+	for s := range p.state.Services.EachShared(p.state.Snapshot()) {
+		keys = append(keys, s.Key)
+	}
+	source.EachServiceStats(keys, func(_ int, s *report.ServiceStats) {
+		packets += s.In.Packets + s.Out.Packets
+		connections += s.Active
+	})
+	return packets, connections
+}
+
+// announcements returns what tells whether VIPs are announced; nil: BGP is off.
+func (p *daemon) announcements() func(*lb.Service) []report.Announcement {
+	if p.routes == nil {
+		return nil
+	}
+	return p.routes.Announcements
+}
+
+// openRoutes has VIPs announced once the data path serves them.
+func (p *daemon) openRoutes() {
+	if p.routes != nil {
+		p.routes.Open()
+	}
+}
+
+// runMaintenance runs them until ctx ends.
+func (p *daemon) runMaintenance(run func(func(context.Context))) {
+	if p.routes != nil {
+		run(p.routes.Run)
+	}
+	run(p.maintenance.Run)
+}

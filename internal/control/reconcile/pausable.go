@@ -1,0 +1,69 @@
+package reconcile
+
+import (
+	"context"
+	"sync"
+
+	"loxilb/internal/lb/bgp"
+)
+
+// PausableSpeaker is a speaker whose sessions maintenance ends and starts again, whatever users
+// want of it meanwhile.
+type PausableSpeaker struct {
+	BGPSpeaker
+
+	mu     sync.Mutex
+	paused bool
+	wanted *bgp.Speaker // that runs, or is to run after the pause; nil: none
+}
+
+// NewPausableSpeaker makes a speaker that pauses until Resume, or does not.
+func NewPausableSpeaker(s BGPSpeaker, paused bool) *PausableSpeaker {
+	return &PausableSpeaker{BGPSpeaker: s, paused: paused}
+}
+
+// Start starts the speaker, or does so after the pause.
+func (p *PausableSpeaker) Start(ctx context.Context, g bgp.Speaker) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.wanted = &g
+	if p.paused {
+		return nil
+	}
+	return p.BGPSpeaker.Start(ctx, g)
+}
+
+// Stop ends the speaker.
+func (p *PausableSpeaker) Stop(ctx context.Context, reason string) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.wanted = nil
+	return p.BGPSpeaker.Stop(ctx, reason)
+}
+
+// Pause ends all sessions with a reason, until Resume.
+func (p *PausableSpeaker) Pause(ctx context.Context, reason string) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.paused {
+		return nil
+	}
+	if err := p.BGPSpeaker.Stop(ctx, reason); err != nil {
+		return err
+	}
+	p.paused = true
+	return nil
+}
+
+// Resume starts what users want.
+func (p *PausableSpeaker) Resume(ctx context.Context) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.wanted != nil {
+		if err := p.BGPSpeaker.Start(ctx, *p.wanted); err != nil {
+			return err
+		}
+	}
+	p.paused = false
+	return nil
+}
