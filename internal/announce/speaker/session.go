@@ -134,6 +134,9 @@ func (e *engine) peerEvent(ev *apiutil.WatchEventMessage_PeerEvent, _ time.Time)
 func (e *engine) sessionChanged(p *peer, state *apiutil.PeerState) {
 	established := state.SessionState == gobgp.BGP_FSM_ESTABLISHED
 	if established == p.status.established {
+		if state.SessionState == gobgp.BGP_FSM_IDLE {
+			e.collided(p)
+		}
 		return
 	}
 	p.status.established, p.status.since = established, time.Now()
