@@ -30,6 +30,7 @@ type path struct {
 func pathServices() []string {
 	return []string{
 		"10.0.0.1:80/tcp endpoints=192.168.1.10:8080",
+		"10.0.0.20:80/tcp endpoints=192.168.1.11:8080",
 		"10.0.0.1:53/udp endpoints=192.168.1.10:5353",
 		"[2001:db8::1]:80/tcp endpoints=[2001:db8:2::10]:8080",
 		"[2001:db8::1]:53/udp endpoints=[2001:db8:2::10]:5353",
@@ -208,7 +209,7 @@ const (
 // each: what two pay more than one is what they wait for each other's lines of cache. Means of all
 // runs, as the kernel adds up the time of all CPUs.
 func measureCPUs(l *lab.Lab, p *programs) ([]pathCost, error) {
-	const first, second = "10.0.0.1:80", "10.0.0.4:80"
+	const first, second = "10.0.0.1:80", "10.0.0.20:80"
 	cases := []struct {
 		name string
 		vips []string

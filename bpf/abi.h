@@ -1046,11 +1046,12 @@ enum packet_scratch_use {
 	SCRATCH_QUOTE, /* what an ICMP error quotes */
 	SCRATCH_QUOTED, /* the headers of what it quotes, as they are read (icmp.h) */
 	SCRATCH_TRACE, /* struct packet_trace and the reasons for choosing it */
+	SCRATCH_RULES, /* struct rule_scratch (rule.h) */
 	SCRATCHES
 };
 
 struct packet_scratch {
-	__u64 words[160];
+	__u64 words[272];
 };
 
 /*

@@ -121,16 +121,20 @@ __noinline bool source_is_known(struct packet *p)
 	return set && known_set_has(set, hash, p->now);
 }
 
-/* Stores a row in the set for this many jiffies. */
+/* Stores a row in the set for this many jiffies. Within a tick, a client with many
+ * connections finds its row as it would be written: CPUs then share it by reading. */
 static __always_inline void known_set_put(struct known_set *set, __u64 hash,
 					  __u32 now, __u32 lasts)
 {
+	const __u64 own = (hash >> 32) << 32 | (__u32)(now + lasts);
 	__u32 least = ~0U, place = 0;
 
 	for (int i = 0; i < KNOWN_WAYS; i++) {
 		__u64 row = set->rows[i];
 		__u32 left = known_row_remaining(row, now);
 
+		if (row == own)
+			return;
 		if (known_row_is(row, hash))
 			left = 0;
 		if (left < least) {
@@ -141,8 +145,7 @@ static __always_inline void known_set_put(struct known_set *set, __u64 hash,
 			break;
 	}
 	if (least <= lasts) /* otherwise all other rows last longer */
-		set->rows[place % KNOWN_WAYS] =
-			(hash >> 32) << 32 | (__u32)(now + lasts);
+		set->rows[place % KNOWN_WAYS] = own;
 }
 
 /* Marks the packet's source as a known client, after a handshake or a challenge, or,

@@ -78,13 +78,16 @@ static __always_inline void port_pressure_begin(const struct packet *p,
 	/* odd, as 0 is none, and within the limit of port_pressure_lasts() */
 	const __u32 until = (p->now + PORT_PRESSURE_SECONDS * hz - 1) | 1;
 	const __u32 id = o->service.id;
+	volatile __u64 *own = &port_pressures[id & (PORT_PRESSURES - 1)];
+	const __u64 pressure = (__u64)id << 32 | until;
 
 	if (!port_pressure_is_on(p->now))
 		wake_for_table();
-	port_pressure_until = until;
-	if (!o->outward.is)
-		port_pressures[id & (PORT_PRESSURES - 1)] =
-			(__u64)id << 32 | until;
+	/* CPUs share them by reading for the rest of the tick */
+	if (port_pressure_until != until)
+		port_pressure_until = until;
+	if (!o->outward.is && *own != pressure)
+		*own = pressure;
 }
 
 /* Decides about a connection that would get one of a pool's reserved ports. CONTINUE:

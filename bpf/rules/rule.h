@@ -74,19 +74,14 @@ struct rule_scratch {
 	__u32 ipsec_epoch; /* in which IPsec policies were checked for a packet */
 };
 
-/* 0 -> scratch memory, per CPU. */
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct rule_scratch);
-} rule_scratches SEC(".maps");
+_Static_assert(sizeof(struct rule_scratch) <= sizeof(struct packet_scratch),
+	       "rule_scratch_get()");
 
 static __always_inline struct rule_scratch *rule_scratch_get(void)
 {
-	__u32 zero = 0;
+	__u32 use = SCRATCH_RULES;
 
-	return bpf_map_lookup_elem(&rule_scratches, &zero);
+	return bpf_map_lookup_elem(&packet_scratches, &use);
 }
 
 static __always_inline struct rule_packet *rule_packet_get(void)

@@ -71,7 +71,8 @@ static __noinline __maybe_unused bool persist_lookup(struct opening *o,
 	entry = *old;
 	if (!persist_is_valid(&entry, o->service.id, p->now))
 		return false;
-	old->seen = p->now;
+	if (entry.seen != p->now) /* otherwise CPUs share it by reading */
+		old->seen = p->now;
 	o->choice.endpoint = entry.endpoint;
 	return true;
 }

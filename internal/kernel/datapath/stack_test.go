@@ -112,3 +112,29 @@ func (g callGraph) deepest(name string) chain {
 	own := (max(g[name].stack, 1) + stackStep - 1) / stackStep * stackStep
 	return chain{own + worst.stack, 1 + worst.frames, fmt.Sprintf(" %s %d%s", name, g[name].stack, worst.path)}
 }
+
+// mostMaps is how many maps a program may use: the kernel allows 64, and bench adds one that counts
+// calls.
+const mostMaps = 63
+
+// TestMapsOfPrograms checks that no program uses more maps.
+func TestMapsOfPrograms(t *testing.T) {
+	t.Parallel()
+	for _, read := range []func() (*ebpf.CollectionSpec, error){bpf.LoadTc, bpf.LoadTcTrace, bpf.LoadSweep, bpf.LoadSock, bpf.LoadDecap, bpf.LoadXdp, bpf.LoadXdpTrace} {
+		spec, err := read()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, p := range spec.Programs {
+			used := map[string]bool{}
+			for _, ins := range p.Instructions {
+				if ins.IsLoadFromMap() {
+					used[ins.Reference()] = true
+				}
+			}
+			if len(used) > mostMaps {
+				t.Errorf("%s uses %d maps, %d are allowed", name, len(used), mostMaps)
+			}
+		}
+	}
+}

@@ -314,7 +314,7 @@ type SockOpening struct {
 
 type SockPacketScratch struct {
 	_     structs.HostLayout
-	Words [160]uint64
+	Words [272]uint64
 }
 
 type SockPoliced struct {

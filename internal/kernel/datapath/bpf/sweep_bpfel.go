@@ -354,7 +354,7 @@ type SweepOpening struct {
 
 type SweepPacketScratch struct {
 	_     structs.HostLayout
-	Words [160]uint64
+	Words [272]uint64
 }
 
 type SweepPoliced struct {

@@ -598,7 +598,7 @@ type TcPacketRecord struct {
 
 type TcPacketScratch struct {
 	_     structs.HostLayout
-	Words [160]uint64
+	Words [272]uint64
 }
 
 type TcPacketTrace struct {
@@ -800,20 +800,6 @@ type TcRuleNode struct {
 	Shift uint8
 	Bits  uint8
 	Word  uint16
-}
-
-type TcRuleScratch struct {
-	_      structs.HostLayout
-	Packet struct {
-		_    structs.HostLayout
-		Word [16]uint32
-	}
-	Budgets [256]struct {
-		_      structs.HostLayout
-		Second uint32
-		Taken  uint32
-	}
-	IpsecEpoch uint32
 }
 
 type TcRuleSet struct {
@@ -1226,7 +1212,6 @@ const (
 	TcMapPolicers               = "policers"
 	TcMapProbeAnswers           = "probe_answers"
 	TcMapRuleHits               = "rule_hits"
-	TcMapRuleScratches          = "rule_scratches"
 	TcMapRuleSets               = "rule_sets"
 	TcMapSecrets                = "secrets"
 	TcMapServiceRanges          = "service_ranges"
@@ -1407,7 +1392,6 @@ type TcMapSpecs struct {
 	Policers         *ebpf.MapSpec `ebpf:"policers"`
 	ProbeAnswers     *ebpf.MapSpec `ebpf:"probe_answers"`
 	RuleHits         *ebpf.MapSpec `ebpf:"rule_hits"`
-	RuleScratches    *ebpf.MapSpec `ebpf:"rule_scratches"`
 	RuleSets         *ebpf.MapSpec `ebpf:"rule_sets"`
 	Secrets          *ebpf.MapSpec `ebpf:"secrets"`
 	ServiceRanges    *ebpf.MapSpec `ebpf:"service_ranges"`
@@ -1558,7 +1542,6 @@ type TcMaps struct {
 	Policers         *ebpf.Map `ebpf:"policers"`
 	ProbeAnswers     *ebpf.Map `ebpf:"probe_answers"`
 	RuleHits         *ebpf.Map `ebpf:"rule_hits"`
-	RuleScratches    *ebpf.Map `ebpf:"rule_scratches"`
 	RuleSets         *ebpf.Map `ebpf:"rule_sets"`
 	Secrets          *ebpf.Map `ebpf:"secrets"`
 	ServiceRanges    *ebpf.Map `ebpf:"service_ranges"`
@@ -1625,7 +1608,6 @@ func (m *TcMaps) Close() error {
 		m.Policers,
 		m.ProbeAnswers,
 		m.RuleHits,
-		m.RuleScratches,
 		m.RuleSets,
 		m.Secrets,
 		m.ServiceRanges,

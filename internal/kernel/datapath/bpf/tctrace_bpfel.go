@@ -314,7 +314,7 @@ type TcTraceOpening struct {
 
 type TcTracePacketScratch struct {
 	_     structs.HostLayout
-	Words [160]uint64
+	Words [272]uint64
 }
 
 type TcTracePoliced struct {
@@ -350,20 +350,6 @@ type TcTraceReclaimPass struct {
 	Next  uint32
 	Began uint32
 	Last  uint32
-}
-
-type TcTraceRuleScratch struct {
-	_      structs.HostLayout
-	Packet struct {
-		_    structs.HostLayout
-		Word [16]uint32
-	}
-	Budgets [256]struct {
-		_      structs.HostLayout
-		Second uint32
-		Taken  uint32
-	}
-	IpsecEpoch uint32
 }
 
 type TcTraceSecretKeys struct {
@@ -581,7 +567,6 @@ const (
 	TcTraceMapPolicers               = "policers"
 	TcTraceMapProbeAnswers           = "probe_answers"
 	TcTraceMapRuleHits               = "rule_hits"
-	TcTraceMapRuleScratches          = "rule_scratches"
 	TcTraceMapRuleSets               = "rule_sets"
 	TcTraceMapSecrets                = "secrets"
 	TcTraceMapServiceRanges          = "service_ranges"
@@ -762,7 +747,6 @@ type TcTraceMapSpecs struct {
 	Policers         *ebpf.MapSpec `ebpf:"policers"`
 	ProbeAnswers     *ebpf.MapSpec `ebpf:"probe_answers"`
 	RuleHits         *ebpf.MapSpec `ebpf:"rule_hits"`
-	RuleScratches    *ebpf.MapSpec `ebpf:"rule_scratches"`
 	RuleSets         *ebpf.MapSpec `ebpf:"rule_sets"`
 	Secrets          *ebpf.MapSpec `ebpf:"secrets"`
 	ServiceRanges    *ebpf.MapSpec `ebpf:"service_ranges"`
@@ -913,7 +897,6 @@ type TcTraceMaps struct {
 	Policers         *ebpf.Map `ebpf:"policers"`
 	ProbeAnswers     *ebpf.Map `ebpf:"probe_answers"`
 	RuleHits         *ebpf.Map `ebpf:"rule_hits"`
-	RuleScratches    *ebpf.Map `ebpf:"rule_scratches"`
 	RuleSets         *ebpf.Map `ebpf:"rule_sets"`
 	Secrets          *ebpf.Map `ebpf:"secrets"`
 	ServiceRanges    *ebpf.Map `ebpf:"service_ranges"`
@@ -980,7 +963,6 @@ func (m *TcTraceMaps) Close() error {
 		m.Policers,
 		m.ProbeAnswers,
 		m.RuleHits,
-		m.RuleScratches,
 		m.RuleSets,
 		m.Secrets,
 		m.ServiceRanges,

@@ -192,7 +192,7 @@ type XdpNextHop struct {
 
 type XdpPacketScratch struct {
 	_     structs.HostLayout
-	Words [160]uint64
+	Words [272]uint64
 }
 
 type XdpPoliced struct {

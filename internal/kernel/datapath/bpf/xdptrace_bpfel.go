@@ -192,7 +192,7 @@ type XdpTraceNextHop struct {
 
 type XdpTracePacketScratch struct {
 	_     structs.HostLayout
-	Words [160]uint64
+	Words [272]uint64
 }
 
 type XdpTracePoliced struct {
