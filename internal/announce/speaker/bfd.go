@@ -2,6 +2,7 @@ package speaker
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/osrg/gobgp/v4/api"
@@ -34,7 +35,7 @@ func (e *engine) disableBFD(p *peer) {
 func (e *engine) setBFD(p *peer, enable bool) {
 	p.hasBFD = enable
 	if err := e.update(p); err != nil {
-		e.log.Error("BFD of a BGP neighbor cannot be changed", "neighbor", p.key, "enable", enable, "error", err)
+		e.unchanged(p, fmt.Errorf("change BFD: %w", err))
 		p.hasBFD = !enable
 		return
 	}

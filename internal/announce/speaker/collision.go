@@ -22,9 +22,7 @@ func (e *engine) collided(p *peer) {
 		return
 	}
 	e.log.Info("BGP connections have collided; the session begins again", "neighbor", p.key)
-	if err := e.deletePeer(p); err != nil {
-		e.log.Warn("BGP neighbor cannot be removed", "neighbor", p.key, "error", err)
-	}
+	e.unchanged(p, e.deletePeer(p))
 	e.addAgain(p.key, p.config)
 }
 

@@ -127,9 +127,7 @@ func (e *engine) applyConfig(g bgp.Speaker) {
 		if !limit {
 			break
 		}
-		if err := e.update(p); err != nil {
-			e.log.Error("limit of prefixes cannot be changed", "neighbor", p.key, "error", err)
-		}
+		e.unchanged(p, e.update(p))
 	}
 }
 
@@ -183,9 +181,7 @@ func (e *engine) stop(reason string) {
 func (e *engine) cease(reason string) {
 	for _, p := range e.peers {
 		r := &api.DisablePeerRequest{Address: p.addr, Communication: reason}
-		if err := e.server.DisablePeer(context.Background(), r); err != nil {
-			e.log.Warn("neighbor not told why its session ends", "neighbor", p.key, "error", err)
-		}
+		e.unchanged(p, e.server.DisablePeer(context.Background(), r))
 	}
 	for deadline := time.Now().Add(ceaseTime); time.Now().Before(deadline) && e.anyEstablished(); {
 		time.Sleep(time.Millisecond)
@@ -203,8 +199,8 @@ func (e *engine) anyEstablished() (found bool) {
 // gobgp applies them to all routes for that.
 func (e *engine) list(f func(*api.Peer)) {
 	r := &api.ListPeerRequest{EnableAdvertised: len(e.policyOf.apps) > 0}
-	if err := e.server.ListPeer(context.Background(), r, f); err != nil {
-		e.log.Error("BGP sessions cannot be listed", "error", err)
+	if err := e.server.ListPeer(context.Background(), r, f); err != nil { // it has been stopped
+		e.log.Debug("BGP sessions cannot be listed", "error", err)
 	}
 }
 

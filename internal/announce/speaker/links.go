@@ -75,12 +75,10 @@ func (e *engine) linkDown(index int) {
 
 // reset ends a session, which then begins again.
 func (e *engine) reset(p *peer, reason string) {
-	e.log.Warn("BGP session is reset", "neighbor", p.key, "reason", reason)
+	e.log.Info("BGP session is reset", "neighbor", p.key, "reason", reason)
 	e.disableBFD(p)
 	r := &api.ResetPeerRequest{Address: p.addr, Communication: reason}
-	if err := e.server.ResetPeer(context.Background(), r); err != nil {
-		e.log.Error("BGP session cannot be reset", "neighbor", p.key, "error", err)
-	}
+	e.unchanged(p, e.server.ResetPeer(context.Background(), r))
 }
 
 // linkTo returns the index of the link to a neighbor on a connected network; 0: none.

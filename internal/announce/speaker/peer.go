@@ -97,6 +97,13 @@ func (e *engine) deletePeer(p *peer) error {
 	return nil
 }
 
+// unchanged logs that gobgp does not change a neighbor, if err is not nil.
+func (e *engine) unchanged(p *peer, err error) {
+	if err != nil {
+		e.log.Error("BGP neighbor cannot be changed", "neighbor", p.key, "error", err)
+	}
+}
+
 // removePassword removes the password of a neighbor from the listening sockets. DeletePeer of
 // gobgp v4.8.0 leaves it there, and connections of a later neighbor without one would fail.
 func (e *engine) removePassword(p *peer) error {
@@ -208,9 +215,7 @@ func (e *engine) tooManyPrefixes(p *peer) {
 		if e.owner.engine != e || e.peers[p.key] != p {
 			return
 		}
-		if err := e.server.EnablePeer(context.Background(), &api.EnablePeerRequest{Address: p.addr}); err != nil {
-			e.log.Error("BGP session does not begin again", "neighbor", p.key, "error", err)
-		}
+		e.unchanged(p, e.server.EnablePeer(context.Background(), &api.EnablePeerRequest{Address: p.addr}))
 	})
 }
 

@@ -146,9 +146,7 @@ func (e *engine) unnumbered() map[string]bool {
 			continue
 		}
 		if a, err := router(n.Interface); err == nil && a.String() != p.addr {
-			if err := e.deletePeer(p); err != nil {
-				e.log.Warn("BGP neighbor with a changed address cannot be removed", "neighbor", k, "error", err)
-			}
+			e.unchanged(p, e.deletePeer(p))
 			e.owner.again()
 		}
 	}

@@ -34,6 +34,7 @@ func areas() []area {
 		{"Endpoints and services", services()},
 		{"Connections and packets", packets()},
 		{"The network of this machine", network()},
+		{"BGP", routing()},
 		{"The start, upgrades and the data path", dataPath()},
 		{"The stored state", state()},
 		{"The API and its files", api()},
@@ -68,6 +69,19 @@ func services() []message {
 		{"role hook is not run", "The file of --role-hook is missing, or users other than root can change it.", "make it owned by root, executable, and not writable by others"},
 		{"role hook killed: it took too long", "The hook and all processes that it started were killed.", "move long work into a separate service"},
 		{"role hook failed", "The hook exited with an error.", "run it by hand with the arguments of docs/operations.md"},
+	}
+}
+
+func routing() []message {
+	return []message{
+		{"BGP speaker does not start; trying again", "No session can begin; `error` is the reason, such as a port in use.", "fix what error names"},
+		{"BGP speaker cannot be changed; trying again", "Routes or policies are as they were before.", "loxicmd get status --failed; fix what error names"},
+		{"BGP speaker does not stop", "Sessions may stay until the process ends.", "restart loxilb: connections stay"},
+		{"BGP neighbor cannot be added; trying again", "No session with it can begin; `error` is the reason, such as no router on the link.", "fix what error names"},
+		{"BGP neighbor cannot be changed", "A setting of the neighbor is as it was before.", "delete the neighbor and create it again"},
+		{"BGP session ended", "The neighbor has lost the routes of this node, unless graceful restart keeps them; `reason` is why.", "check the neighbor and the link to it; the session begins again automatically"},
+		{"route of a BGP neighbor is not in the kernel as it should be", "The kernel refused it, for instance because the next hop is not reachable.", "add a route to the next hop, or have the neighbor set itself as the next hop"},
+		{"link changes cannot be followed; trying again", "A session whose link goes down ends only after its hold time.", ifItGoesOn},
 	}
 }
 

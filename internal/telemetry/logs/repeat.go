@@ -30,7 +30,8 @@ func periods() []time.Duration { return []time.Duration{time.Minute, 10 * time.M
 func subjectKeys() []string {
 	return []string{
 		"aside", "at", "dir", "endpoint", "file", "ifindex", "instance", "interface", "key", "kind", "line",
-		"method", "mirror", "name", "note", "owner", "path", "policer", "property", "reason", "result",
+		"method", "mirror", "name", "neighbor", "note", "owner", "path", "policer", "prefix", "property",
+		"reason", "result",
 		"revision", "service", "to", "vip", "what", "who",
 	}
 }
@@ -47,6 +48,7 @@ func changes() []string {
 		"problem",
 		"a request could not be written to the audit log",
 		"the level of the log was changed",
+		"BGP session ended",
 	}
 }
 
