@@ -126,6 +126,74 @@ type AuditList struct {
 	AuditAttr []AuditEntry `json:"auditAttr"`
 }
 
+// BfdSession defines model for BfdSession.
+type BfdSession struct {
+	// Discarded Packets that were invalid, or not of the session.
+	Discarded uint64 `json:"discarded,omitempty"`
+
+	// Failures How often the session has ended.
+	Failures uint64 `json:"failures,omitempty"`
+
+	// Instance The instance whose MASTER both nodes elect; none: default.
+	Instance string `json:"instance,omitempty"`
+
+	// Interval Microseconds between packets: 100000 to 60000000; 0: 200000.
+	Interval int64 `json:"interval,omitempty"`
+
+	// LastError Why the session is not up.
+	LastError string `json:"lastError,omitempty"`
+
+	// Multihop The peer is behind routers (RFC 5883).
+	Multihop bool `json:"multihop,omitempty"`
+
+	// PeerClaim What the peer claims to be; empty: it makes no claims.
+	PeerClaim string `json:"peerClaim,omitempty"`
+
+	// Port UDP port of BFD.
+	Port int `json:"port,omitempty"`
+
+	// Preempt Take over from a MASTER of lower priority or address.
+	Preempt bool `json:"preempt,omitempty"`
+
+	// Priority 1 to 255; 0: 100. Of two nodes that start together, the one of higher priority becomes MASTER, or else that of the higher address.
+	Priority int `json:"priority,omitempty"`
+
+	// Reason Why the node has this role.
+	Reason string `json:"reason,omitempty"`
+
+	// Received Packets.
+	Received uint64 `json:"received,omitempty"`
+
+	// RemoteIp Address of the other node.
+	RemoteIp string `json:"remoteIp"`
+
+	// RetryCount Packets that may be missing before the peer is down: 1 to 255; 0: 3.
+	RetryCount int `json:"retryCount,omitempty"`
+
+	// Role Of this node in the instance.
+	Role string `json:"role,omitempty"`
+
+	// Sent Packets.
+	Sent uint64 `json:"sent,omitempty"`
+
+	// Since When the session got its state.
+	Since string `json:"since,omitempty"`
+
+	// SourceIP Address of this node, as it is used.
+	SourceIP string `json:"sourceIP,omitempty"`
+
+	// SourceIp Address of this node; none: as routes say. GET writes it as sourceIP.
+	SourceIp string `json:"sourceIp,omitempty"`
+
+	// State BFDUp, BFDInit, BFDDown or BFDAdminDown.
+	State string `json:"state,omitempty"`
+}
+
+// BfdSessionList defines model for BfdSessionList.
+type BfdSessionList struct {
+	Attr []BfdSession `json:"Attr"`
+}
+
 // BgpActions defines model for BgpActions.
 type BgpActions struct {
 	BgpActions *BgpRouteActions `json:"bgpActions,omitempty"`

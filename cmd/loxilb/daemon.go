@@ -15,6 +15,7 @@ import (
 
 	v1 "loxilb/api/v1"
 	"loxilb/internal/announce"
+	"loxilb/internal/announce/election"
 	"loxilb/internal/api/access"
 	"loxilb/internal/api/httpapi"
 	"loxilb/internal/api/httpapi/transport"
@@ -33,6 +34,7 @@ import (
 	"loxilb/internal/kernel/datapath"
 	"loxilb/internal/kernel/datapath/pins"
 	"loxilb/internal/kernel/netdev"
+	"loxilb/internal/kinds"
 	"loxilb/internal/lb"
 	"loxilb/internal/telemetry/flowlog"
 	"loxilb/internal/telemetry/logs"
@@ -88,6 +90,8 @@ type daemon struct {
 	routes      *reconcile.Routes          // nil: BGP is off
 	maintenance *reconcile.Maintenance
 	exit        context.CancelFunc // ends the daemon
+	pairs       *election.Manager  // BFD sessions with other nodes
+	elections   *reconcile.Elections
 }
 
 // assemble makes the parts. Nothing runs yet.
@@ -129,6 +133,7 @@ func assemble(c *config.Config, log *slog.Logger, lines *logs.Ring, network *net
 		return nil, err
 	}
 	p.bgp = p.newBGP(o)
+	p.newElections(o)
 	p.passive = reconcile.NewPassive(p.health, d)
 	p.ipsec = reconcile.NewIPsec(network, d.SetIPsec, c.IPsec == config.IPsecIgnore, state, p.health, o)
 	p.health.FollowRoutes(network.Neighbours().RouteError)
@@ -169,6 +174,7 @@ func assemble(c *config.Config, log *slog.Logger, lines *logs.Ring, network *net
 		Version: apiVersion(d.ABI()), Log: log, LogLevel: c.LogLevel, Lines: lines, ProbeFiles: c.ProbeFiles, MetricsOff: c.MetricsOff, Compat: c.Compat,
 		BGP: p.bgpNow(), Announcements: p.announcements(), Drain: p.maintenance.Progress, Verifier: p.verifier(statuses), Doctor: p.doctor(start), NoPage: !c.Page,
 	})
+	p.api.CountAll(kinds.BFDName, p.readBFD)
 	return p, nil
 }
 
@@ -243,6 +249,9 @@ func (p *daemon) serve(ctx context.Context) error {
 	}
 	run(func(ctx context.Context) { p.network.Run(ctx, p.hub) })
 	run(func(ctx context.Context) { p.announcer.Run(ctx, p.hub) })
+	p.beginElections() // before VIPs are owned
+	run(p.elections.Run)
+	run(p.elections.Follow)
 	run(p.services.Run)
 	if p.roleHook != nil {
 		run(p.roleHook.Run)

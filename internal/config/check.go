@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"loxilb/internal/host/apisocket"
+	"loxilb/internal/lb/bfd"
 )
 
 // maxHalfOpen is the largest percentage at which half-open connections of both kinds, plus half as
@@ -94,6 +95,9 @@ func (f *flags) check(name func(flag string) string) (*Config, error) {
 	}
 	if f.checkUpgrade && f.detach {
 		return nil, &Error{"--check-upgrade", "", "cannot be combined with --detach"}
+	}
+	if c.Keepalive, err = f.keepalive(); err != nil {
+		return nil, err
 	}
 	f.existing(c)
 	if f.noAPI || f.detach || f.checkUpgrade {
@@ -224,4 +228,20 @@ func cause(err error) string {
 		return pe.Err.Error()
 	}
 	return err.Error()
+}
+
+// keepalive returns the BFD session of --ka and --preempt; nil: none.
+func (f *flags) keepalive() (*bfd.Session, error) {
+	if f.ka == "none" || f.ka == "" {
+		if f.preempt {
+			return nil, &Error{"--preempt", "", "needs --ka (for other sessions: loxicmd set bfd REMOTE --preempt)"}
+		}
+		return nil, nil
+	}
+	s, err := bfd.ParseKeepalive(f.ka)
+	if err != nil {
+		return nil, &Error{"--ka", f.ka, "is wrong: " + err.Error()}
+	}
+	s.Preempt = f.preempt
+	return &s, nil
 }

@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"regexp"
 	"strconv"
+
+	"loxilb/internal/lb/bfd"
 )
 
 // Config holds the daemon's options, all of them checked.
@@ -45,6 +47,8 @@ type Config struct {
 	Compat           bool   // behave as the existing loxilb, including what it ignores
 	RoleHookOptional bool   // RoleHook need not be there
 	MetricsOff       bool   // until a request switches them on
+
+	Keepalive *bfd.Session // elects the MASTER with another node; nil: none
 
 	Notes []string // flags without effect, one sentence each: log them at start
 	Open  string   // permissions that --compat leaves open, a sentence: log it as a warning; empty: none

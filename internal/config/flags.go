@@ -32,6 +32,8 @@ type flags struct {
 	ipsec            string
 	localSockets     bool
 	bgp              bool
+	ka               string
+	preempt          bool
 	peer             bool
 	cgroup           string
 	whitelist        string
@@ -95,6 +97,8 @@ func (f *flags) register(fs *pflag.FlagSet) {
 	fs.StringVar(&f.stateDir, "state-dir", "/var/lib/loxilb", "directory to store the desired state")
 	fs.IntVar(&f.vipAdvRepeat, "vip-adv-repeat", 3, "number of announcements when this node takes over a VIP: at once, after 1 s and 3 s, then every 2 s; 1 to 30")
 	fs.BoolVarP(&f.bgp, "bgp", "b", false, "announce VIPs by BGP: serve the objects of loxicmd set bgp and create bgpneighbor")
+	fs.StringVarP(&f.ka, "ka", "k", "none", "elect the MASTER with another node by BFD, as by loxicmd create bfd: REMOTE:SOURCE:INTERVAL, in microseconds")
+	fs.BoolVar(&f.preempt, "preempt", false, "with --ka, take over from a MASTER whose address is lower")
 	fs.BoolVarP(&f.peer, "peer", "r", false, "speak BGP only: --bgp, without programs at interfaces")
 	fs.StringVar(&f.clusterInterface, "clusterinterface", "", "lead outgoing connections of firewall rules with --snat --egress to the node that owns their source address, through VXLAN over this interface")
 	fs.StringVar(&f.roleHook, "role-hook", "", "run this program as root when the role of this node changes, with instance, state and VIP as arguments")

@@ -46,7 +46,7 @@ func general() []Section[Command] {
 		}},
 		{"Files", []Command{
 			{Path: "apply", Flags: "ip,i per-intf ipv4route,r config-path,c lb,l session ulcl firewall bfd file,f", State: Differs, Note: "all files or nothing; several documents, folders, standard input; errors have line and column; keeps every property of services; no shell reads lines of --ip and --per-intf, and their objects are kept; --prune, --confirm"},
-			{Path: "save", Flags: "all,a ip,i lb,l session ulcl firewall endpoint bfd config-path,c", State: Differs, Note: "services keep all fields; files are replaced atomically, and the folder is created; probeInterval is exact, next to probeDuration; --ip writes ipconfig/ with IPv6, without mtu, mode, real, info and members, and reports routes that apply would refuse; --session, --ulcl and --bfd are refused; -f writes everything as YAML"},
+			{Path: "save", Flags: "all,a ip,i lb,l session ulcl firewall endpoint bfd config-path,c", State: Differs, Note: "services keep all fields; files are replaced atomically, and the folder is created; probeInterval is exact, next to probeDuration; --ip writes ipconfig/ with IPv6, without mtu, mode, real, info and members, and reports routes that apply would refuse; --session and --ulcl are refused; -f writes everything as YAML"},
 			{Path: "import", State: Ours},
 			{Path: "export", State: Ours},
 			{Path: "create", Flags: "", State: Better, Note: "-f takes a file, as apply does"},
@@ -172,10 +172,11 @@ func clusteringCommands() []Section[Command] {
 			{Path: "set hastate", State: Ours},
 		}},
 		{"BFD", []Command{
-			{Path: "create bfd", Aliases: "bfd-session", Flags: "instance sourceIP interval retryCount", State: NotThere, Note: NoBFD},
-			{Path: "get bfd", Columns: "Instance,RemoteIP,State", Wide: "Instance,RemoteIP,SourceIP,Port,Interval,Retry Count,State", State: NotThere, Note: NoBFD},
-			{Path: "set bfd", Flags: "instance interval retryCount", State: NotThere, Note: NoBFD},
-			{Path: "delete bfd", Flags: "instance", State: NotThere, Note: NoBFD},
+			{Path: "create bfd", Aliases: "bfd-session", Flags: "instance sourceIP interval retryCount", State: Better, Note: "IPv6, --priority, --preempt, --multihop"},
+			{Path: "get bfd", Columns: "Instance,RemoteIP,State", Wide: "Instance,RemoteIP,SourceIP,Port,Interval,Retry Count,State", State: Better, Note: "-o wide also shows the role and why this node has it"},
+			{Path: "set bfd", Flags: "instance interval retryCount", State: Better, Note: "--priority, --preempt"},
+			{Path: "delete bfd", Flags: "instance"},
+			{Path: "describe bfd", State: Ours},
 		}},
 		{"BGP", []Command{
 			{Path: "create bgpneighbor", Aliases: "bgpnei bgpneigh", Flags: "remotePort setMultiHtop", State: Better, Note: "ports above 255; also times, BFD, a password and others"},

@@ -92,7 +92,8 @@ func otherFlags() []Section[Flag] {
 		{"BGP and BFD", []Flag{
 			{Name: "bgp", Short: "b", Default: "false", State: Better, Note: "the speaker is part of the daemon: there is no gobgpd"},
 			{Name: "peer", Short: "r", Default: "false", State: Better, Note: "implies --bgp, and attaches no program"},
-			{Name: "ka", Short: "k", Default: "none", State: NotThere, Note: NoBFD},
+			{Name: "ka", Short: "k", Default: "none", State: Better, Note: "IPv6 in brackets; the session is stored, as by create bfd"},
+			{Name: "preempt", State: Ours},
 		}},
 		{"Clouds", []Flag{
 			{Name: "cloud", Default: "on-prem", State: NotThere, Note: noCloud},

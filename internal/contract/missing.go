@@ -3,7 +3,6 @@ package contract
 // Notes for whole families of missing rows: their name, that they are missing, and what to use
 // instead.
 const (
-	NoBFD      = "BFD is not part of this build: let keepalived, FRR or whoever chooses the active node tell"
 	NoSessions = "GTP-U sessions are not part of this build, which balances by addresses and ports: leave them to the user plane function"
 	noK8sMeta  = "pods of Kubernetes are not told apart in get ct: start kube-loxilb without --enableK8sMetadata"
 	noOAuth    = "OAuth2 is not part of this build: use the token of --manualtoken, or the UNIX socket"

@@ -124,9 +124,9 @@ func clustering() []Section[Operation] {
 			{"POST", "/config/cistate", Better, "the role survives a restart of the daemon; NOT_DEFINED removes it; --role-hook (with --compat /opt/loxilb/ka_hook.sh) may run for 10 s"},
 		}},
 		{"BFD", []Operation{
-			{"GET", "/config/bfd/all", NotThere, NoBFD},
-			{"POST", "/config/bfd", NotThere, NoBFD},
-			{"DELETE", "/config/bfd/remoteIP/{remote_ip}", NotThere, NoBFD},
+			{"GET", "/config/bfd/all", Better, "also the role, why, the last error, and counters"},
+			{"POST", "/config/bfd", Better, "IPv6; also priority, preempt and multihop; several instances with one peer; no existing loxilb can be the peer"},
+			{"DELETE", "/config/bfd/remoteIP/{remote_ip}", Better, gone},
 		}},
 		{"BGP", []Operation{
 			{"GET", "/config/bgp/neigh/all", Better, "also options, prefixes sent and received, flaps and the last error"},

@@ -13,6 +13,7 @@ func All() []Any {
 		VLAN(), VLANMember(), VXLAN(), VXLANPeer(), Address(), Neighbor(), FDB(), Route(),
 		Endpoint(), Service(), Drain(), Policer(), Mirror(), Rule(), Instance(), Maintenance(),
 		BGPSpeaker(), BGPSet(), BGPPolicy(), BGPApplication(), BGPNeighbor(),
+		BFD(),
 	}
 }
 
@@ -32,6 +33,7 @@ const (
 	VLANMemberDocument = "VlanMember"
 	VXLANDocument      = "Vxlan"
 	VXLANPeerDocument  = "VxlanPeer"
+	BFDDocument        = "BFD"
 )
 
 // A Kind registers a kind of objects. T is an object as the daemon keeps it, B as requests and
@@ -59,6 +61,8 @@ type Any interface {
 	Show(object any) (body any)
 	// Add returns what POST makes of an object that exists; stored is that object.
 	Add(stored, posted any) (object any)
+	// DeletedKey returns the key of the object that a DELETE names by its path and parameters.
+	DeletedKey(name string, parameters url.Values) string
 	// Spare returns why a DELETE with these parameters leaves an object as it is; "": it does not.
 	Spare(object any, parameters url.Values) (why string)
 	// Rename puts the field of a *lb.FieldError into the words of the API.

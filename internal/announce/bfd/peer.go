@@ -33,8 +33,11 @@ type Config struct {
 	Multihop   bool
 }
 
-func (c *Config) port() uint16 {
-	if c.Multihop {
+func (c *Config) port() uint16 { return uint16(Port(c.Multihop)) }
+
+// Port returns the UDP port at which sessions receive.
+func Port(multihop bool) int {
+	if multihop {
 		return multihopPort
 	}
 	return singleHopPort

@@ -28,6 +28,8 @@ type Machine struct {
 	wait  time.Time // this node does not become MASTER alone before
 	lease time.Time // the peer takes over then unless it hears this node; zero: it does not see it
 	peer  peer
+
+	declines bool // for maintenance: it hands over to a peer, and does not take over
 }
 
 // peer is what is known of the other node.
@@ -73,6 +75,12 @@ func (m *Machine) Operate(role lb.Role, now time.Time) {
 	if role != lb.RoleBackup {
 		m.wait = time.Time{}
 	}
+	m.Tick(now)
+}
+
+// Decline makes this node hand over to its peer, or no longer. A MASTER without a peer stays MASTER.
+func (m *Machine) Decline(on bool, now time.Time) {
+	m.declines = on
 	m.Tick(now)
 }
 
@@ -148,6 +156,7 @@ func (m *Machine) Next() time.Time {
 func (m *Machine) Claim(now time.Time) Entry {
 	e := Entry{Claim: Declines, Priority: m.rank.Priority, Grants: now.Before(m.peer.hold) && m.role != lb.RoleMaster}
 	switch {
+	case m.declines:
 	case m.role == lb.RoleMaster && m.order:
 		e.Claim = Ordered
 	case m.role == lb.RoleMaster:
@@ -198,7 +207,7 @@ func (m *Machine) decide(now time.Time) {
 		m.yieldUnheard(now)
 	case m.peer.heard && m.peer.speaks:
 		// The session is about to be up.
-	case m.wait.IsZero() && m.peer.hold.IsZero() && !m.order:
+	case m.wait.IsZero() && m.peer.hold.IsZero() && !m.order && !m.declines:
 		m.become(lb.RoleMaster, "the peer is silent")
 	}
 }
@@ -225,7 +234,7 @@ func (m *Machine) negotiate(now time.Time) {
 		return
 	}
 	switch {
-	case m.order || theirs >= Master:
+	case m.order || m.declines || theirs >= Master:
 	case theirs == Declines:
 		m.become(lb.RoleMaster, "the peer declines")
 	case theirs == Backup && m.outranks():

@@ -325,6 +325,23 @@ func TestOperate(t *testing.T) {
 	w.settled(0)
 }
 
+// TestMaintenance checks that a node in maintenance hands over, and does not take over before it is
+// resumed.
+func TestMaintenance(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, high, low)
+	w.advance(time.Second)
+	w.nodes[0].Decline(true, w.now)
+	w.advance(100 * time.Millisecond)
+	w.settled(1)
+	w.nodes[0].Decline(false, w.now)
+	w.advance(time.Second)
+	w.settled(1)
+	w.kill(1)
+	w.advance(time.Second)
+	w.settled(0)
+}
+
 // TestRestart checks that the peer waits for a node that announced its restart.
 func TestRestart(t *testing.T) {
 	t.Parallel()

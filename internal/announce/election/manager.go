@@ -65,6 +65,7 @@ type Manager struct {
 	running   sync.WaitGroup
 	paths     map[pathKey]*path
 	elections map[string]*election // by the instance's key
+	declines  bool                 // for maintenance
 	quiet     bool                 // sessions end without a word: the daemon restarts
 	left      bool                 // the lease is that of the next process
 	restart   time.Duration        // announced to peers
@@ -245,7 +246,12 @@ func (m *Manager) setElection(s Session, role lb.Role) {
 	e, p, now := m.elections[s.Instance], m.paths[keyOf(&s.Path)], time.Now()
 	if e == nil || e.path != p {
 		lease := m.guard.Lease()
-		e = &election{path: p, since: now, machine: NewMachine(s.rank(netip.Addr{}), role, lease.IsZero() || now.Before(lease), now)}
+		leased := lease.IsZero() || now.Before(lease)
+		if m.ctx != nil && (role == lb.RoleUnknown || role == "") {
+			role, leased = lb.RoleMaster, true // this node owned the VIPs until now
+		}
+		e = &election{path: p, since: now, machine: NewMachine(s.rank(netip.Addr{}), role, leased, now)}
+		e.machine.declines = m.declines
 		e.last, _ = e.machine.Role()
 		m.elections[s.Instance] = e
 	}
@@ -280,6 +286,18 @@ func (m *Manager) Operate(instance string, role lb.Role) {
 	defer m.mu.Unlock()
 	if e := m.elections[instance]; e != nil {
 		m.update(e, func() { e.machine.Operate(role, time.Now()) })
+	}
+}
+
+// Decline makes this node hand over to its peers, or no longer, because of maintenance.
+func (m *Manager) Decline(on bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.declines = on
+	for _, e := range m.elections {
+		if e.machine.declines != on {
+			m.update(e, func() { e.machine.Decline(on, time.Now()) })
+		}
 	}
 }
 

@@ -19,7 +19,6 @@ const APIVersion = "netlox/v1"
 const (
 	Session     = "Session"
 	SessionULCL = "SessionULCL"
-	BFD         = "BFD"
 )
 
 // Kinds returns the kinds that documents may have, in the order in which objects are saved and
@@ -33,7 +32,6 @@ var Kinds = sync.OnceValue(func() (list []kinds.Words) {
 	return append(list,
 		kinds.Words{Document: Session, Aliases: []string{"sessions"}, List: "sessionAttr"},
 		kinds.Words{Document: SessionULCL, Aliases: []string{"ulcl", "ulcls", "sessionulcls"}, List: "ulclAttr"},
-		kinds.Words{Document: BFD, Aliases: []string{"bfd-session"}, List: "Attr", Member: "remoteIp"},
 	)
 })
 

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"loxilb/internal/kinds"
 )
 
 func read(file, assume string) string {
@@ -49,7 +51,7 @@ func TestRead(t *testing.T) {
 			t.Errorf("%s\n%s", file, diff)
 		}
 	}
-	if got := read(`{"Attr":[{"x":1}]}`, BFD); got != "BFD  {\"x\":1}\n" {
+	if got := read(`{"Attr":[{"x":1}]}`, kinds.BFDDocument); got != "BFD  {\"x\":1}\n" {
 		t.Error(got)
 	}
 	if got := read(`{"x":1}`, Session); got != "Session  {\"x\":1}\n" {

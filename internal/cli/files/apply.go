@@ -41,7 +41,7 @@ var listFlags = []struct{ flag, short, kind, what string }{
 	{"firewall", "", kinds.RuleDocument, "firewall rules"},
 	{"session", "", manifest.Session, "sessions"},
 	{"ulcl", "", manifest.SessionULCL, "session classifiers"},
-	{"bfd", "", manifest.BFD, "BFD sessions"},
+	{"bfd", "", kinds.BFDDocument, "BFD sessions"},
 }
 
 func applyCommand(o *session.Options) *cobra.Command {

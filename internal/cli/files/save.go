@@ -23,13 +23,14 @@ var savedFiles = []struct{ flag, short, kind, file, list, what string }{
 	{"lb", "l", kinds.ServiceDocument, "lbconfig.txt", "lbAttr", "services"},
 	{"endpoint", "", kinds.EndpointDocument, "EPconfig.txt", "Attr", "endpoints"},
 	{"firewall", "", kinds.RuleDocument, "FWconfig.txt", "fwAttr", "firewall rules"},
+	{"bfd", "", kinds.BFDDocument, "BFDconfig.txt", "Attr", "BFD sessions"},
 }
 
 const defaultConfigPath = "/etc/loxilb/"
 
 func saveCommand(o *session.Options) *cobra.Command {
 	var file, folder string
-	var all, ip, sessions, ulcl, bfd bool
+	var all, ip, sessions, ulcl bool
 	chosen := make([]bool, len(savedFiles))
 	cmd := &cobra.Command{
 		Use:   "save",
@@ -43,8 +44,6 @@ func saveCommand(o *session.Options) *cobra.Command {
 			switch {
 			case sessions || ulcl:
 				return session.Refused("%s", contract.NoSessions)
-			case bfd:
-				return session.Refused("%s", contract.NoBFD)
 			case file != "":
 				return saveYAML(o, cmd, file)
 			}
@@ -75,9 +74,8 @@ func saveCommand(o *session.Options) *cobra.Command {
 	}
 	fl.BoolVar(&sessions, "session", false, "write sessions (not part of this build)")
 	fl.BoolVar(&ulcl, "ulcl", false, "write session classifiers (not part of this build)")
-	fl.BoolVar(&bfd, "bfd", false, "write BFD sessions (not part of this build)")
 	fl.BoolVarP(&ip, "ip", "i", false, "write addresses, routes, neighbors, VLANs and tunnels to "+ipconfigFolder+"/INTERFACE/")
-	selectors = append(selectors, "ip", "session", "ulcl", "bfd")
+	selectors = append(selectors, "ip", "session", "ulcl")
 	fl.StringVarP(&folder, "config-path", "c", defaultConfigPath, "folder of the files")
 	cmd.MarkFlagsMutuallyExclusive(selectors...)
 	cmd.MarkFlagsOneRequired(selectors...)

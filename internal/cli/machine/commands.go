@@ -19,8 +19,9 @@ func Commands(o *session.Options) session.Commands {
 			getStatus(o),
 			getVersion(o),
 		},
-		session.Node: {drainNode(o), resumeNode(o)},
-		session.Set:  {setHastate(o), setLogLevel(o)},
-		session.Root: {versionCommand(o)},
+		session.Node:   {drainNode(o), resumeNode(o)},
+		session.Set:    {setBFD(o), setHastate(o), setLogLevel(o)},
+		session.Root:   {versionCommand(o)},
+		session.Delete: {deleteBFD(o)},
 	}
 }

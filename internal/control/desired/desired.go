@@ -8,6 +8,7 @@ import (
 	"loxilb/internal/control/store"
 	"loxilb/internal/kinds"
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/bfd"
 	"loxilb/internal/lb/bgp"
 	"loxilb/internal/lb/netobj"
 	"loxilb/internal/lb/policy"
@@ -37,6 +38,7 @@ type State struct {
 	BGPSets      *store.Table[bgp.DefinedSet]
 	BGPPolicies  *store.Table[bgp.Policy]
 	Applications *store.Table[bgp.Application] // of policies
+	BFD          *store.Table[bfd.Session]     // with other nodes
 
 	Maintenance *Maintenance
 
@@ -95,6 +97,7 @@ func Open(dir string, log *slog.Logger, opts ...Option) (*State, error) {
 	s.BGPSets = add(s, kinds.BGPSet())
 	s.BGPPolicies = add(s, kinds.BGPPolicy())
 	s.Applications = add(s, kinds.BGPApplication())
+	s.BFD = add(s, kinds.BFD())
 	var err error
 	s.Store, err = store.Open(dir, log, s.tables...)
 	if err != nil {

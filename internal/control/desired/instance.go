@@ -21,14 +21,24 @@ func (i *Instances) Put(tx *store.Tx, one lb.Instance) error {
 // Here returns the instances by key, as they are at this place. A drained node is master of none:
 // it keeps its VIPs while it drains, until another node is master or packets have ceased.
 func (i *Instances) Here(v store.View) map[string]lb.Instance {
-	here := make(map[string]lb.Instance)
-	drained := i.node.Here(v).Stage() == lb.Drained
-	for one := range i.All(v) {
-		one = one.At(i.place)
-		if drained && one.Role == lb.RoleMaster {
-			one.Role = lb.RoleBackup
+	here := i.Set(v)
+	if i.node.Here(v).Stage() == lb.Drained {
+		for key, one := range here {
+			if one.Role == lb.RoleMaster {
+				one.Role = lb.RoleBackup
+				here[key] = one
+			}
 		}
-		here[one.Key()] = one
 	}
 	return here
+}
+
+// Set returns the instances by key, with the roles that were set at this place.
+func (i *Instances) Set(v store.View) map[string]lb.Instance {
+	set := make(map[string]lb.Instance)
+	for one := range i.All(v) {
+		one = one.At(i.place)
+		set[one.Key()] = one
+	}
+	return set
 }

@@ -109,6 +109,14 @@ func routable(field string, a netip.Addr) error {
 	return lb.CheckRoutable(field, a)
 }
 
+// ParseAddr reads an address; that of a link has a zone.
+func ParseAddr(field, text string) (netip.Addr, error) {
+	if a, err := netip.ParseAddr(text); err == nil && a.Zone() != "" {
+		return a, nil // Validate refuses zones of others
+	}
+	return lb.ParseAddr(field, text)
+}
+
 // ParseKeepalive reads the value of the flag --ka: REMOTE:SOURCE:INTERVAL in microseconds, of which
 // the last part, or the last two, may be missing. IPv6 addresses are in brackets.
 func ParseKeepalive(text string) (s Session, err error) {
@@ -124,11 +132,11 @@ func ParseKeepalive(text string) (s Session, err error) {
 		part, rest, _ = strings.Cut(rest, ":")
 		return part
 	}
-	if s.Remote, err = lb.ParseAddr(lb.FieldRemote, next()); err != nil {
+	if s.Remote, err = ParseAddr(lb.FieldRemote, next()); err != nil {
 		return s, err
 	}
 	if part := next(); part != "" {
-		if s.Source, err = lb.ParseAddr(lb.FieldSource, part); err != nil {
+		if s.Source, err = ParseAddr(lb.FieldSource, part); err != nil {
 			return s, err
 		}
 	}

@@ -72,17 +72,20 @@ func TestBootFiles(t *testing.T) {
 	t.Parallel()
 	b, log := logged(t)
 	b.API.LoadBootFiles(bootDir(t, "lbconfig.txt", savedLB, "EPconfig.txt", savedEP, "FWconfig.txt", savedFW,
-		"sessionconfig.txt", `{"sessionAttr":null}`, "BFDconfig.txt", `{"Attr":[{"remoteIp":"10.0.0.2"}]}`), unread(t, time.Time{}))
+		"sessionconfig.txt", `{"sessionAttr":null}`, "BFDconfig.txt", `{"Attr":[{"instance":"default","remoteIp":"10.0.0.2","sourceIP":"10.0.0.1","port":3784,"interval":200000,"retryCount":3,"state":"BFDUp"},{"remoteIp":"x"}]}`), unread(t, time.Time{}))
 	if got := b.Counts(); got != "2 1 2 revision 1" {
 		t.Errorf("services, endpoints, rules: %s\n%s", got, log)
 	}
-	for _, want := range []string{`lbconfig.txt at=lbAttr[1] error="serviceArguments.protocol \"sctp\" is not part of this build`, `BFDconfig.txt error="BFD is not part of this build`, "objects=5\n"} {
+	for _, want := range []string{`lbconfig.txt at=lbAttr[1] error="serviceArguments.protocol \"sctp\" is not part of this build`, `BFDconfig.txt at=Attr[1] error="remoteIp \"x\" is not an IP address`, "objects=6\n"} {
 		if !strings.Contains(log.String(), want) {
 			t.Errorf("the log has no %s:\n%s", want, log)
 		}
 	}
 	if n := strings.Count(log.String(), "level=ERROR"); n != 2 {
 		t.Errorf("%d errors:\n%s", n, log)
+	}
+	if one, ok := b.Store.BFD.Get(b.Store.Snapshot(), "10.0.0.2"); !ok || one.Source.String() != "10.0.0.1" {
+		t.Errorf("%+v, %t", one, ok)
 	}
 	s, ok := b.Store.Services.Get(b.Store.Snapshot(), lb.Key{VIP: apitest.DemoKey().VIP, Port: 80, Protocol: lb.TCP})
 	if want := "20.20.20.1:80/tcp mode=default select=rr"; !ok || !strings.HasPrefix(s.String(), want) || !s.Monitored() || s.Name != "web" {

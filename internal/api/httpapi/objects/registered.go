@@ -48,7 +48,7 @@ func (a *API) HandleRegistered(mux *http.ServeMux) {
 		mux.HandleFunc("POST "+rest.BaseURL+path, r.create)
 		mux.HandleFunc("GET "+rest.BaseURL+path+"/all", r.list)
 		mux.HandleFunc("DELETE "+rest.BaseURL+path+one, func(w http.ResponseWriter, req *http.Request) {
-			r.remove(w, req, cmp.Or(r.Only(), keyIn(req, one)))
+			r.remove(w, req, cmp.Or(r.Only(), r.DeletedKey(keyIn(req, one), req.URL.Query())))
 		})
 	}
 }
@@ -204,4 +204,20 @@ func (r *registered) remove(w http.ResponseWriter, req *http.Request, key string
 		}
 		return DeleteObject(tx, r.ID(key), &notes)
 	})
+}
+
+// ReadBoot returns what reads an object of a registered kind in a boot file.
+func (a *API) ReadBoot(kind string) func(data []byte) (Edit, *rest.Problem) {
+	r := a.registered[kind]
+	return func(data []byte) (Edit, *rest.Problem) {
+		body, p := rest.UnmarshalNew(data, r.NewBody)
+		if p != nil {
+			return nil, p
+		}
+		object, err := r.Read(body)
+		if err != nil {
+			return nil, rest.BadRequest(err)
+		}
+		return func(tx *store.Tx, _ *rest.Warnings) error { return r.put(tx, object) }, nil
+	}
 }

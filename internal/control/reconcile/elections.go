@@ -1,0 +1,173 @@
+package reconcile
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"time"
+
+	"loxilb/internal/announce/bfd"
+	"loxilb/internal/announce/election"
+	"loxilb/internal/control/desired"
+	"loxilb/internal/control/store"
+	"loxilb/internal/event"
+	"loxilb/internal/lb"
+	lbbfd "loxilb/internal/lb/bfd"
+)
+
+// roleRetry is the wait before a role that could not be stored is stored again.
+const roleRetry = time.Second
+
+// errOvertaken abandons the commit of a role because an operator has set one meanwhile.
+var errOvertaken = errors.New("the role was set meanwhile")
+
+// Elections runs the BFD sessions of the store, and stores the roles that they elect, as a request
+// would. The loops of services and routes follow the stored roles.
+type Elections struct {
+	*objectLoop[lbbfd.Session]
+	manager *election.Manager
+	owner   string // of stored roles
+	leased  func(map[string]bool)
+
+	expected map[string]lb.Role   // last stored role of each elected instance
+	states   map[string]bfd.State // of sessions, by key
+}
+
+// NewElections makes the loop. Roles are stored in the name of owner, which is that of requests.
+// leased is called with the instances that this node must not own once its lease has ended.
+func NewElections(m *election.Manager, d *desired.State, owner string, leased func(map[string]bool), o Observers) *Elections {
+	e := &Elections{manager: m, owner: owner, leased: leased, expected: map[string]lb.Role{}, states: map[string]bfd.State{}}
+	e.objectLoop = newObjectLoop(e, d, d.BFD, o)
+	return e
+}
+
+// Begin stores the roles with which this process starts, before VIPs are owned by older ones.
+func (e *Elections) Begin() {
+	e.set(e.desired.Snapshot())
+	e.follow()
+}
+
+// Run runs sessions and elections until ctx ends.
+func (e *Elections) Run(ctx context.Context) {
+	done := make(chan struct{})
+	go func() { defer close(done); e.manager.Run(ctx) }()
+	e.objectLoop.Run(ctx)
+	<-done
+}
+
+// Follow stores roles and reports changes of sessions until ctx ends.
+func (e *Elections) Follow(ctx context.Context) {
+	var retry <-chan time.Time
+	for {
+		changed := e.desired.Changed()
+		if err := e.follow(); err != nil {
+			e.Log.Error("role cannot be stored; trying again", "error", err)
+			retry = time.After(roleRetry)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
+		case <-e.manager.Changed():
+		case <-retry:
+		}
+	}
+}
+
+// Apply passes all sessions to the manager.
+func (e *Elections) Apply(_ context.Context, keys []string) (out []Outcome[string]) {
+	now := e.desired.Snapshot()
+	e.set(now)
+	for _, key := range keys {
+		meta, _ := e.table.Meta(now, key)
+		out = append(out, Outcome[string]{Key: key, Version: meta.Version})
+	}
+	return out
+}
+
+func (e *Elections) set(now *store.Snapshot) {
+	var list []election.Session
+	for s := range e.table.All(now) {
+		list = append(list, election.Session{
+			Key: s.Key(), Instance: lb.InstanceKey(s.Instance), Priority: s.Priority, Preempt: s.Preempt,
+			Path: bfd.Config{Remote: s.Remote, Source: s.Source, Interval: s.Interval, Multiplier: s.Retry, Multihop: s.Multihop},
+		})
+	}
+	roles := map[string]lb.Role{}
+	for key, one := range e.desired.Instances.Set(now) {
+		roles[key] = one.Role
+	}
+	e.manager.Set(list, roles)
+}
+
+// follow passes roles that operators have set to the elections, and stores those that these decide.
+func (e *Elections) follow() error {
+	now := e.desired.Snapshot()
+	here := e.desired.Instances.Set(now)
+	e.manager.Decline(e.desired.Maintenance.Here(now) != nil)
+	all := e.manager.Roles()
+	for instance := range e.expected {
+		if _, elected := all[instance]; !elected {
+			delete(e.expected, instance)
+		}
+	}
+	var failed error
+	for instance, s := range all {
+		stored := cmp.Or(here[instance].Role, lb.RoleUnknown)
+		expected, known := e.expected[instance]
+		if known && stored != expected {
+			e.manager.Operate(instance, stored)
+			s = e.manager.Roles()[instance]
+		}
+		e.expected[instance] = stored
+		if s.Role != stored && s.Role != "" {
+			failed = errors.Join(failed, e.store(instance, stored, &s))
+		}
+		e.report(&s)
+	}
+	e.leased(e.manager.Leased())
+	return failed
+}
+
+// store stores an elected role, unless an operator has changed it since it was read.
+func (e *Elections) store(instance string, before lb.Role, s *election.Status) error {
+	instances := e.desired.Instances
+	by := store.By{Owner: e.owner, Author: store.Author{Who: "loxilb", From: "BFD session " + s.Key, Doing: "role of " + instance + ": " + s.Why}}
+	_, _, err := e.desired.CommitBy(by, func(tx *store.Tx) error {
+		one, there := instances.Set(tx)[instance]
+		if cmp.Or(one.Role, lb.RoleUnknown) != before {
+			return errOvertaken
+		}
+		if !there {
+			one.Name = instance
+		}
+		one.Role = s.Role
+		return instances.Put(tx, one)
+	})
+	switch {
+	case errors.Is(err, errOvertaken):
+		return nil // the store has changed, so Follow looks again
+	case err == nil:
+		e.expected[instance] = s.Role
+		e.Log.Info("role elected", "instance", instance, "role", s.Role, "was", before, "why", s.Why, "peer", s.Path.Remote)
+	}
+	return err
+}
+
+// report logs and publishes a change of a session's state.
+func (e *Elections) report(s *election.Status) {
+	before, known := e.states[s.Key]
+	e.states[s.Key] = s.BFD.State
+	if before == s.BFD.State || !known && s.BFD.State != bfd.Up || before != bfd.Up && s.BFD.State != bfd.Up {
+		return
+	}
+	o := event.Object{ObjectKind: e.table.Name(), Key: s.Key, Action: event.Solved, Error: "the session is up"}
+	log := e.Log.Info
+	if s.BFD.State != bfd.Up {
+		o.Action, o.Error, log = event.Failed, s.BFD.Reason, e.Log.Warn
+	}
+	meta, _ := e.table.Meta(e.desired.Snapshot(), s.Key)
+	o.Version = meta.Version
+	log("BFD session changes", "session", s.Key, "state", s.BFD.State, "reason", s.BFD.Reason)
+	e.Events.Publish(o)
+}

@@ -1,0 +1,158 @@
+package kinds
+
+import (
+	"math"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"time"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/lb"
+	"loxilb/internal/lb/bfd"
+)
+
+// BFDName is the name of the kind in messages and journals.
+const BFDName = "bfd"
+
+// BFD registers BFD sessions between nodes.
+func BFD() Kind[bfd.Session, v1.BfdSession] {
+	stored := asJSON(func(s bfd.Session) string { return s.Key() }, func(s bfd.Session) error { return s.Validate() })
+	stored.Most, stored.Plural = 32, "BFD sessions" // as many claims fit into a packet
+	stored.Places = func(s bfd.Session) []string { return []string{lb.InstanceKey(s.Instance)} }
+	stored.Taken = func(s bfd.Session, other string) error {
+		return lb.NewFieldError(lb.FieldInstance, lb.InstanceKey(s.Instance), "has BFD session "+other+" already", "one for each instance")
+	}
+	return Kind[bfd.Session, v1.BfdSession]{
+		Words: Words{
+			Name: BFDName, Document: BFDDocument, Command: "bfd", Aliases: []string{"bfd-session"}, List: "Attr", Member: "remoteIp",
+			Exported: true, Verified: true,
+		},
+		Stored: stored,
+		API: API[bfd.Session, v1.BfdSession]{
+			Path: "/config/bfd", One: "/remoteIP/{remote_ip}", Key: bfdKey, Read: readBFD, Show: showBFD,
+			Fields: map[string]string{
+				lb.FieldRemote: "remoteIp", lb.FieldSource: "sourceIp", bfd.FieldRetry: "retryCount",
+			},
+		},
+		CLI: CLI[v1.BfdSession]{
+			Texts:     Texts{Singular: "a BFD session with another node", Plural: "BFD sessions with other nodes", Details: "properties", Argument: "REMOTE", Sample: "10.0.0.2"},
+			Name:      func(s *v1.BfdSession) string { return bfdName(s.RemoteIp, s.Instance) },
+			Set:       func(s *v1.BfdSession, name string) { s.RemoteIp = name },
+			Flags:     bfdFlags(),
+			OwnDelete: true, // with the instance
+			Columns:   bfdColumns(),
+		},
+	}
+}
+
+// bfdKey completes the key of a DELETE by the instance.
+func bfdKey(name string, parameters url.Values) string {
+	return bfdName(name, parameters.Get("instance"))
+}
+
+func bfdName(remote, instance string) string {
+	a, err := netip.ParseAddr(remote)
+	if err != nil {
+		return remote // no session has it
+	}
+	return bfd.Key(a, instance)
+}
+
+func readBFD(body *v1.BfdSession) (s bfd.Session, err error) {
+	s = bfd.Session{Instance: body.Instance, Multihop: body.Multihop, Preempt: body.Preempt}
+	if s.Remote, err = bfd.ParseAddr(lb.FieldRemote, body.RemoteIp); err != nil {
+		return s, err
+	}
+	source := body.SourceIp
+	if source == "" {
+		source = body.SourceIP // as in answers
+	}
+	if source != "" && source != "0.0.0.0" {
+		if s.Source, err = bfd.ParseAddr(lb.FieldSource, source); err != nil {
+			return s, err
+		}
+	}
+	if s.Retry, err = small(bfd.FieldRetry, body.RetryCount); err != nil {
+		return s, err
+	}
+	if s.Priority, err = small(bfd.FieldPriority, body.Priority); err != nil {
+		return s, err
+	}
+	if body.Interval < 0 || body.Interval > math.MaxUint32 {
+		return s, lb.NewFieldError(bfd.FieldInterval, strconv.FormatInt(body.Interval, 10), "is out of range", "100000 to 60000000 microseconds")
+	}
+	s.Interval = time.Duration(body.Interval) * time.Microsecond
+	return s.Normal(), nil
+}
+
+// small returns a number of the API that is a byte; 0 stands for the default.
+func small(field string, n int) (uint8, error) {
+	if n < 0 || n > math.MaxUint8 {
+		return 0, lb.NewFieldError(field, strconv.Itoa(n), "is out of range", "1 to 255")
+	}
+	return uint8(n), nil
+}
+
+func showBFD(s *bfd.Session) *v1.BfdSession {
+	out := &v1.BfdSession{
+		Instance: s.Instance, RemoteIp: s.Remote.String(), Interval: s.Interval.Microseconds(), RetryCount: int(s.Retry),
+		Multihop: s.Multihop, Priority: int(s.Priority), Preempt: s.Preempt,
+	}
+	if out.Instance == "" {
+		out.Instance = "default"
+	}
+	if s.Source.IsValid() {
+		out.SourceIp = s.Source.String()
+	}
+	return out
+}
+
+func bfdFlags() []Flag[*v1.BfdSession] {
+	number := func(name, usage string, set func(s *v1.BfdSession, n int)) Flag[*v1.BfdSession] {
+		return Flag[*v1.BfdSession]{Name: name, Usage: usage, Set: func(s *v1.BfdSession, value string) error {
+			n, err := strconv.Atoi(value)
+			set(s, n)
+			return err
+		}}
+	}
+	return []Flag[*v1.BfdSession]{
+		{Name: "instance", Usage: "instance whose MASTER the two nodes elect (default default)", Set: func(s *v1.BfdSession, value string) error {
+			s.Instance = value
+			return nil
+		}},
+		{Name: "sourceIP", Usage: "address of this node (default: as routes say)", Set: func(s *v1.BfdSession, value string) error {
+			s.SourceIp = value
+			return nil
+		}},
+		number("interval", "microseconds between packets, at least 100000 (default 200000)", func(s *v1.BfdSession, n int) { s.Interval = int64(n) }),
+		number("retryCount", "packets that may be missing before the peer is down (default 3)", func(s *v1.BfdSession, n int) { s.RetryCount = n }),
+		number("priority", "1 to 255: of two nodes that start together, the higher one becomes MASTER (default 100)", func(s *v1.BfdSession, n int) { s.Priority = n }),
+		boolean("preempt", "take over from a MASTER of lower priority", func(s *v1.BfdSession, on bool) { s.Preempt = on }),
+		boolean("multihop", "the peer is behind routers", func(s *v1.BfdSession, on bool) { s.Multihop = on }),
+	}
+}
+
+func boolean[B any](name, usage string, set func(b *B, on bool)) Flag[*B] {
+	return Flag[*B]{Name: name, Usage: usage, Switch: true, Set: func(b *B, value string) error {
+		on, err := strconv.ParseBool(value)
+		set(b, on)
+		return err
+	}}
+}
+
+// bfdColumns are the contract's, and after them what the election says.
+func bfdColumns() []Column[*v1.BfdSession] {
+	return []Column[*v1.BfdSession]{
+		{Header: "Instance", Cell: func(s *v1.BfdSession) string { return s.Instance }},
+		{Header: "RemoteIP", Cell: func(s *v1.BfdSession) string { return s.RemoteIp }},
+		{Header: "SourceIP", Wide: true, Cell: func(s *v1.BfdSession) string { return s.SourceIP }},
+		{Header: "Port", Wide: true, Cell: func(s *v1.BfdSession) string { return strconv.Itoa(s.Port) }},
+		{Header: "Interval", Wide: true, Cell: func(s *v1.BfdSession) string { return strconv.FormatInt(s.Interval, 10) + " us" }},
+		{Header: "Retry Count", Wide: true, Cell: func(s *v1.BfdSession) string { return strconv.Itoa(s.RetryCount) }},
+		{Header: "State", Cell: func(s *v1.BfdSession) string { return s.State }},
+		{Header: "Priority", Wide: true, Cell: func(s *v1.BfdSession) string { return strconv.Itoa(s.Priority) }},
+		{Header: "Role", Wide: true, Cell: func(s *v1.BfdSession) string { return s.Role }},
+		{Header: "Reason", Wide: true, Cell: func(s *v1.BfdSession) string { return s.Reason }},
+	}
+}
