@@ -38,7 +38,7 @@ func (f *flags) existing(c *Config) {
 	}
 	c.Compat, c.BootFiles, c.MetricsOff = f.compat, f.bootFiles, f.compat && !f.metrics
 	if f.aside || f.peer {
-		c.Whitelist, c.LocalSockets = regexp.MustCompile("^$"), false
+		c.Whitelist, c.LocalSockets, c.ClusterInterface = regexp.MustCompile("^$"), false, ""
 	}
 }
 

@@ -214,6 +214,17 @@ func ParseRole(s string) (Role, error) {
 // Owns reports whether the node answers for the VIPs.
 func (r Role) Owns() bool { return r == RoleMaster || r == RoleUnknown || r == "" }
 
+// OwnsSource reports whether this node owns a source address of firewall rules: it has the role of
+// the instance with that VIP, otherwise of the default one.
+func OwnsSource(a netip.Addr, instances map[string]Instance) bool {
+	for _, one := range instances {
+		if one.VIP == a {
+			return one.Role.Owns()
+		}
+	}
+	return instances[DefaultInstance].Role.Owns()
+}
+
 // DefaultInstance is the instance of services whose names have none.
 const DefaultInstance = "llb-inst0"
 

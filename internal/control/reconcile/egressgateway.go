@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"hash/fnv"
 	"net/netip"
 	"slices"
 
@@ -13,7 +14,12 @@ import (
 // Gateways lead packets to the node that owns the source address of their rule: an
 // *egress.Gateways. Nil: each node translates them itself.
 type Gateways interface {
+	// Set is idempotent, and repairs what others have removed.
 	Set([]netdev.Gateway) error
+	// Uses reports whether Set depends on the interface of this name.
+	Uses(link string) bool
+	// RulesMissing reports whether others have removed rules of routing that Set has made.
+	RulesMissing() bool
 }
 
 // egressRules are the rules of one node of a cluster.
@@ -21,9 +27,6 @@ type egressRules struct {
 	rules    []policy.Rule
 	gateways []netdev.Gateway // sorted by address
 }
-
-// firstGatewayMark begins the marks of packets for gateways. Bits 14 and 15 are kube-proxy's.
-const firstGatewayMark = 0x1b0000
 
 // egressOf returns the rules as this node applies them, given the roles of its instances. A rule
 // for default routes whose source address belongs to another node marks packets instead of
@@ -37,8 +40,10 @@ func egressOf(list []policy.Rule, instances map[string]lb.Instance) egressRules 
 		}
 	}
 	slices.SortFunc(sources, netip.Addr.Compare)
-	for n, a := range slices.Compact(sources) {
-		out.gateways = append(out.gateways, netdev.Gateway{Addr: a, Mark: firstGatewayMark + 1 + uint32(n), Owned: ownsSource(a, instances)})
+	sources = slices.Compact(sources)
+	marks := gatewayMarks(sources)
+	for n, a := range sources {
+		out.gateways = append(out.gateways, netdev.Gateway{Addr: a, Mark: marks[n], Owned: lb.OwnsSource(a, instances)})
 	}
 	for i := range out.rules {
 		r := &out.rules[i]
@@ -48,6 +53,22 @@ func egressOf(list []policy.Rule, instances map[string]lb.Instance) egressRules 
 		}
 	}
 	return out
+}
+
+// gatewayMarks returns a mark for each address. It derives from the address: if marks shifted with
+// each new one, packets would take the tunnel of another address until all parts know it.
+func gatewayMarks(sources []netip.Addr) []uint32 {
+	marks, taken := make([]uint32, len(sources)), make(map[uint32]bool, len(sources))
+	for i, a := range sources {
+		h := fnv.New32a()
+		h.Write(a.AsSlice()) // it returns no error
+		n := h.Sum32() % netdev.GatewayMarks
+		for taken[n] && len(taken) < netdev.GatewayMarks {
+			n = (n + 1) % netdev.GatewayMarks
+		}
+		taken[n], marks[i] = true, netdev.FirstGatewayMark+n
+	}
+	return marks
 }
 
 // elsewhere returns the services of connections that other nodes translate.
@@ -60,18 +81,7 @@ func (e *egressRules) elsewhere() (list []string) {
 	return list
 }
 
-// ownsSource reports whether this node owns a source address of rules: it has the role of the
-// instance with that VIP, otherwise of the default one.
-func ownsSource(a netip.Addr, instances map[string]lb.Instance) bool {
-	for _, one := range instances {
-		if one.VIP == a {
-			return one.Role.Owns()
-		}
-	}
-	return instances[lb.DefaultInstance].Role.Owns()
-}
-
 // ownedSources returns the source addresses of rules that this node owns.
 func ownedSources(sources []netip.Addr, instances map[string]lb.Instance) []netip.Addr {
-	return slices.DeleteFunc(slices.Clone(sources), func(a netip.Addr) bool { return !ownsSource(a, instances) })
+	return slices.DeleteFunc(slices.Clone(sources), func(a netip.Addr) bool { return !lb.OwnsSource(a, instances) })
 }

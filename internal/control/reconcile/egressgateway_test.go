@@ -17,6 +17,7 @@ func TestEgressOf(t *testing.T) {
 	t.Parallel()
 	addr := netip.MustParseAddr
 	own, named := addr("192.0.2.40"), addr("192.0.2.41")
+	marks := gatewayMarks([]netip.Addr{own, named})
 	snat := func(a netip.Addr, onDefault bool) policy.Rule {
 		return policy.Rule{RuleVerdict: policy.RuleVerdict{Action: policy.RuleSNAT, ToSource: a, OnDefault: onDefault, Record: true}}
 	}
@@ -31,16 +32,36 @@ func TestEgressOf(t *testing.T) {
 		first, then policy.Rule
 	}{
 		"no roles":       {nil, true, true, rules[0], rules[1]},
-		"backup":         {map[string]lb.Instance{lb.DefaultInstance: backup}, false, false, marked(0x1b0002), marked(0x1b0001)},
-		"named instance": {map[string]lb.Instance{lb.DefaultInstance: backup, "e": {Name: "e", Role: lb.RoleMaster, VIP: named}}, false, true, rules[0], marked(0x1b0001)},
+		"backup":         {map[string]lb.Instance{lb.DefaultInstance: backup}, false, false, marked(marks[1]), marked(marks[0])},
+		"named instance": {map[string]lb.Instance{lb.DefaultInstance: backup, "e": {Name: "e", Role: lb.RoleMaster, VIP: named}}, false, true, rules[0], marked(marks[0])},
 	} {
 		got := egressOf(rules, c.instances)
 		want := egressRules{
 			rules:    []policy.Rule{c.first, c.then, rules[2], rules[3]},
-			gateways: []netdev.Gateway{{Addr: own, Mark: 0x1b0001, Owned: c.own}, {Addr: named, Mark: 0x1b0002, Owned: c.named}},
+			gateways: []netdev.Gateway{{Addr: own, Mark: marks[0], Owned: c.own}, {Addr: named, Mark: marks[1], Owned: c.named}},
 		}
-		if d := cmp.Diff(want, got, cmp.AllowUnexported(egressRules{}), cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); d != "" {
+		if d := cmp.Diff(want, got, cmp.AllowUnexported(egressRules{}, netdev.Gateway{}), cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); d != "" {
 			t.Errorf("%s: %s", name, d)
 		}
+	}
+}
+
+// TestGatewayMarks checks that marks are distinct, have no bits of others, and stay when another
+// address begins or ends.
+func TestGatewayMarks(t *testing.T) {
+	t.Parallel()
+	var all []netip.Addr
+	for a := netip.MustParseAddr("192.0.2.0"); len(all) < 200; a = a.Next() {
+		all = append(all, a)
+	}
+	marks, seen := gatewayMarks(all), map[uint32]bool{}
+	for i, mark := range marks {
+		if seen[mark] || mark&^netdev.GatewayMarkMask != 0 || mark < netdev.FirstGatewayMark {
+			t.Errorf("%s has mark %#x", all[i], mark)
+		}
+		seen[mark] = true
+	}
+	if d := cmp.Diff(marks[1:], gatewayMarks(all[1:])); d != "" {
+		t.Error("without the first address: ", d)
 	}
 }

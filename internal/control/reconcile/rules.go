@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 
 	"loxilb/internal/announce"
@@ -44,6 +45,7 @@ type Rules struct {
 
 	mu    sync.Mutex
 	named map[string]int // interfaces that rules name, and the indices that were compiled; 0: missing
+	below string         // the interfaces that gateways use, when they were set
 	has   []string       // keys of the rules in the data path
 
 	judged chan judgement     // capacity 1: the connections to end
@@ -85,6 +87,9 @@ func (r *Rules) Apply(ctx context.Context, keys []string) []Outcome[string] {
 	instances := r.desired.Instances.Here(now)
 	var elsewhere []string
 	if r.gateways != nil {
+		r.mu.Lock()
+		r.below = r.gatewayLinks() // before they are set: a change meanwhile is one to follow
+		r.mu.Unlock()
 		here := egressOf(list, instances)
 		list, elsewhere, tunnels = here.rules, here.elsewhere(), r.gateways.Set(here.gateways)
 	}
@@ -230,17 +235,45 @@ func (r *Rules) RolesChanged() {
 }
 
 // LinksChanged compiles the rules again if an interface that one of them names appeared, vanished
-// or was renumbered.
+// or was renumbered, or if one changed that gateways use.
 func (r *Rules) LinksChanged() {
 	_, index := r.interfaces()
+	links := r.gatewayLinks()
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	changed := links != r.below
 	for name, was := range r.named {
-		if now, _ := index(name); now != was {
-			if len(r.has) > 0 {
-				r.Mark(r.has[0]) // this compiles all of them
-			}
-			return
+		now, _ := index(name)
+		changed = changed || now != was
+	}
+	if changed && len(r.has) > 0 {
+		r.Mark(r.has[0]) // this compiles all of them
+	}
+}
+
+// RoutesChanged compiles the rules again if others have removed what leads packets to gateways.
+func (r *Rules) RoutesChanged() {
+	if r.gateways == nil || !r.gateways.RulesMissing() {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.has) > 0 {
+		r.Mark(r.has[0])
+	}
+}
+
+// gatewayLinks describes the interfaces that gateways use.
+func (r *Rules) gatewayLinks() string {
+	if r.gateways == nil {
+		return ""
+	}
+	var list []string
+	for _, l := range r.links() {
+		if r.gateways.Uses(l.Name) {
+			list = append(list, fmt.Sprint(l.Name, l.Index, l.Generation, l.Up, l.MTU, l.MAC))
 		}
 	}
+	slices.Sort(list)
+	return strings.Join(list, "\n")
 }

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"loxilb/internal/host/machine"
+	"loxilb/internal/kernel/netdev/egress"
 	"loxilb/internal/kernel/netdev/mirror"
 	"loxilb/internal/kernel/netdev/netlink"
 	"loxilb/internal/kernel/netdev/objects"
@@ -24,13 +25,16 @@ type Tap = objects.Tap
 type Hop = mirror.Hop
 
 // Select returns the links to attach to: those whose name whitelist matches if there is one, else
-// all that blacklist (if there is one) does not match; never loopback.
+// all that blacklist (if there is one) does not match; never loopback. Tunnels of egress gateways are
+// chosen, whatever the lists say: without programs there, packets would leave untranslated.
 func Select(links []Link, whitelist, blacklist *regexp.Regexp) []Link {
 	var out []Link
 	for _, l := range links {
 		switch {
 		case l.Loopback():
 		case strings.HasPrefix(l.Name, objects.TapPrefix): // copies leave there, and nothing arrives
+		case egress.IsTunnel(l.Name):
+			out = append(out, l)
 		case whitelist != nil && !whitelist.MatchString(l.Name):
 		case whitelist == nil && blacklist != nil && blacklist.MatchString(l.Name):
 		default:

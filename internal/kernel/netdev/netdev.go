@@ -127,6 +127,13 @@ func (n *Net) Objects() *objects.Kernel { return n.objects }
 // Gateway is an egress gateway of a cluster.
 type Gateway = egress.Gateway
 
+// Marks of packets for egress gateways.
+const (
+	FirstGatewayMark = egress.FirstMark
+	GatewayMarkMask  = egress.MarkMask
+	GatewayMarks     = egress.Marks // how many there are
+)
+
 // Gateways opens the egress gateways of a cluster whose nodes reach each other by an interface.
 func (n *Net) Gateways(below string) (*egress.Gateways, error) { return egress.Open(n.ns, below) }
 

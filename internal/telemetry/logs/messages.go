@@ -130,6 +130,7 @@ func network() []message {
 		{"reading the whole network state again", "The kernel sent more changes than the buffer holds; nothing is lost.", ""},
 		{"following changes of kernel objects again", "The same, of interfaces and addresses that loxilb has made.", ""},
 		{"an interface does not follow endpoints on this machine", "Answers of endpoints on this machine are not handled on it.", "see error; the interface is tried again when it changes"},
+		{"tunnels of egress gateways are left", "A start without --clusterinterface could not remove an earlier start's tunnels and rules of routing.", "see error; restart loxilb, or: ip rule del, ip link del"},
 		{"interfaces that are no longer chosen are still attached; trying again", "Programs remain on interfaces that --whitelist or --blacklist now exclude.", ifItGoesOn},
 	}
 }

@@ -27,9 +27,9 @@ const (
 	egress6  = "2001:db8:100::201"
 )
 
-func newEgressPair(t *testing.T) *egressPair {
+func newEgressPair(t *testing.T, args ...string) *egressPair {
 	t.Helper()
-	p := &egressPair{newPair(t, "--clusterinterface=eth0")}
+	p := &egressPair{newPair(t, append(args, "--clusterinterface=eth0")...)}
 	for _, a := range []string{outside4 + "/32", outside6 + "/128"} {
 		if err := p.router.AddAddress("lo", rig.Prefix(a)); err != nil {
 			t.Fatal(err)
@@ -110,13 +110,42 @@ func TestEgressGateway(t *testing.T) {
 	}
 }
 
+// TestEgressGatewayRepairs checks that a node leads packets again after others have removed its
+// tunnels or rules, after its interface was renamed, and whatever interfaces --whitelist names.
+func TestEgressGatewayRepairs(t *testing.T) {
+	t.Parallel()
+	p := newEgressPair(t, "--whitelist=^eth")
+	a, b := p.nodes[0], p.nodes[1]
+	b.Loxicmd("set hastate MASTER --instance=default")
+	p.leavesThrough(b, rig.Patience)
+	tunnels := "for i in $(ip -o link show type vxlan | cut -d: -f2); do ip link "
+	for what, command := range map[string]string{
+		"tunnels are removed":  tunnels + "del $i; done",
+		"tunnels are down":     tunnels + "set $i down; done",
+		"rules are removed":    "ip rule flush proto 108; ip -6 rule flush proto 108",
+		"the interface is new": "ip link set eth0 down; ip link set eth0 name was; ip link set was name eth0; ip link set eth0 up; ip route replace default via 100.100.100.2; ip -6 address replace 2001:db8:100::253/64 dev eth0 nodad; ip route replace default via 2001:db8:100::2",
+		"its MTU is lower":     "ip link set eth0 mtu 1400",
+	} {
+		t.Log(what)
+		rig.MustRun(t, a.LB, "sh", "-c", command)
+		p.leavesThrough(b, rig.Patience)
+	}
+	labtest.Eventually(t, rig.Patience, func(context.Context) error {
+		out, err := a.LB.Run("ip", "-o", "link", "show", "type", "vxlan")
+		if err == nil && (!strings.Contains(out, "mtu 1350") || !strings.Contains(out, "mtu 1330")) {
+			err = fmt.Errorf("tunnels over MTU 1400:\n%s", out)
+		}
+		return err
+	})
+}
+
 // TestEgressGatewayEnds checks that rules, the tunnels and the flag end without leftovers.
 func TestEgressGatewayEnds(t *testing.T) {
 	t.Parallel()
 	p := newEgressPair(t)
 	a := p.nodes[0]
 	left := func() string {
-		out, _ := a.LB.Run("sh", "-c", "ip -o link show type vxlan; ip rule show pref 9990; ip -6 rule show pref 9991; ip rule show pref 9992")
+		out, _ := a.LB.Run("sh", "-c", "ip -o link show type vxlan; ip rule show pref 9990; ip -6 rule show pref 9991; ip rule show pref 9993")
 		return out
 	}
 	if left() == "" {
