@@ -465,11 +465,17 @@ type BgpSpeaker struct {
 	// GracefulRestart How long neighbors keep routes of this node while its daemon restarts (RFC 4724), as 120s or a number of seconds, up to 4095. Absent: they drop them at once.
 	GracefulRestart Duration `json:"gracefulRestart,omitempty"`
 
+	// Install Routes that neighbors announce are added to the kernel's main table, as protocol bgp.
+	Install bool `json:"install,omitempty"`
+
 	// ListenPort TCP port to listen at. 0: 179.
 	ListenPort int `json:"listenPort,omitempty"`
 
 	// LocalAs AS number of this node, up to 4 bytes.
 	LocalAs int64 `json:"localAs"`
+
+	// MaxPrefixes A session ends when the neighbor announces more prefixes of an IP version. 0: 50,000.
+	MaxPrefixes int64 `json:"maxPrefixes,omitempty"`
 
 	// RouterId An IPv4 address that no other speaker has as its ID. Empty: an address of this node.
 	RouterId string `json:"routerId"`

@@ -1,6 +1,7 @@
 package kinds
 
 import (
+	"cmp"
 	"math"
 	"strconv"
 	"time"
@@ -50,6 +51,14 @@ func BGPSpeaker() Kind[bgp.Speaker, v1.BgpSpeaker] {
 					b.GracefulRestart = v1.Duration(value)
 					return nil
 				}},
+				{Name: "install", Usage: "add routes that neighbors announce to the kernel's main table", Switch: true, Set: func(b *v1.BgpSpeaker, value string) (err error) {
+					b.Install, err = strconv.ParseBool(value)
+					return err
+				}},
+				{Name: "max-prefixes", Usage: "end the session with a neighbor that announces more prefixes of an IP version; 0 is 50000", Set: func(b *v1.BgpSpeaker, value string) (err error) {
+					b.MaxPrefixes, err = strconv.ParseInt(value, 10, 64)
+					return err
+				}},
 				{Name: "next-hop-self", Usage: "pass on routes to neighbors of the same AS with this node as next hop", Switch: true, Set: func(b *v1.BgpSpeaker, value string) (err error) {
 					b.SetNextHopSelf, err = strconv.ParseBool(value)
 					return err
@@ -58,8 +67,9 @@ func BGPSpeaker() Kind[bgp.Speaker, v1.BgpSpeaker] {
 			Columns: []Column[*v1.BgpSpeaker]{
 				{Header: "AS", Cell: func(b *v1.BgpSpeaker) string { return strconv.FormatInt(b.LocalAs, 10) }},
 				{Header: "Router ID", Cell: func(b *v1.BgpSpeaker) string { return orDash(b.RouterId) }},
-				{Header: "Port", Cell: func(b *v1.BgpSpeaker) string { return strconv.Itoa(b.ListenPort) }},
+				{Header: "Port", Cell: func(b *v1.BgpSpeaker) string { return strconv.Itoa(cmp.Or(b.ListenPort, bgp.DefaultPort)) }},
 				{Header: "Graceful Restart", Wide: true, Cell: func(b *v1.BgpSpeaker) string { return orDash(string(b.GracefulRestart)) }},
+				{Header: "Installs Routes", Wide: true, Cell: func(b *v1.BgpSpeaker) string { return strconv.FormatBool(b.Install) }},
 				{Header: "Next Hop Self", Wide: true, Cell: func(b *v1.BgpSpeaker) string { return strconv.FormatBool(b.SetNextHopSelf) }},
 			},
 		},
@@ -67,7 +77,7 @@ func BGPSpeaker() Kind[bgp.Speaker, v1.BgpSpeaker] {
 }
 
 func readSpeaker(body *v1.BgpSpeaker) (s bgp.Speaker, err error) {
-	s.NextHopSelf = body.SetNextHopSelf
+	s.NextHopSelf, s.Install = body.SetNextHopSelf, body.Install
 	if s.ASN, err = asnOf(bgp.FieldASN, body.LocalAs); err != nil {
 		return s, err
 	}
@@ -79,6 +89,12 @@ func readSpeaker(body *v1.BgpSpeaker) (s bgp.Speaker, err error) {
 	if s.Port, err = bgpPort("listenPort", body.ListenPort); err != nil {
 		return s, err
 	}
+	if s.MaxPrefixes, err = wordOf("maxPrefixes", body.MaxPrefixes); err != nil {
+		return s, err
+	}
+	if s.MaxPrefixes == bgp.DefaultMaxPrefixes {
+		s.MaxPrefixes = 0
+	}
 	s.GracefulRestart, err = timeOf(bgp.FieldGracefulRestart, body.GracefulRestart)
 	return s, err
 }
@@ -86,6 +102,7 @@ func readSpeaker(body *v1.BgpSpeaker) (s bgp.Speaker, err error) {
 func showSpeaker(s *bgp.Speaker) *v1.BgpSpeaker {
 	out := &v1.BgpSpeaker{
 		LocalAs: int64(s.ASN), SetNextHopSelf: s.NextHopSelf, ListenPort: int(s.Port), GracefulRestart: TimeText(s.GracefulRestart),
+		Install: s.Install, MaxPrefixes: int64(s.MaxPrefixes),
 	}
 	if s.RouterID.IsValid() {
 		out.RouterId = s.RouterID.String()

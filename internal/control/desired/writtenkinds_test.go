@@ -3,9 +3,11 @@ package desired
 import (
 	"net/netip"
 	"testing"
+	"time"
 
 	"loxilb/internal/control/store"
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/bgp"
 	"loxilb/internal/lb/policy"
 )
 
@@ -32,6 +34,23 @@ func TestWrittenKinds(t *testing.T) {
 		func(tx *store.Tx) error { return s.Drains.Put(tx, lb.Drain{Addr: endpoint, Port: 80, Rate: 200}) },
 		func(tx *store.Tx) error {
 			return s.Endpoints.Put(tx, lb.EndpointProbe{Addr: endpoint, Probe: lb.Probe{Type: lb.ProbePing}})
+		},
+		func(tx *store.Tx) error {
+			return s.Speakers.Put(tx, bgp.Speaker{ASN: 4200000000, RouterID: endpoint, GracefulRestart: 120 * time.Second})
+		},
+		func(tx *store.Tx) error {
+			return s.BGPNeighbors.Put(tx, bgp.Neighbor{Addr: endpoint, ASN: 65001, Password: "secret", BFD: bgp.BFD{Interval: 100 * time.Millisecond}})
+		},
+		func(tx *store.Tx) error {
+			return s.BGPSets.Put(tx, bgp.DefinedSet{Type: bgp.PrefixSet, Name: "vips", Prefixes: []bgp.PrefixRule{{Prefix: "20.20.20.0/24", Lengths: "32..32"}}})
+		},
+		func(tx *store.Tx) error {
+			return s.BGPPolicies.Put(tx, bgp.Policy{Name: "low", Statements: []bgp.Statement{{
+				Name: "vips", Conditions: bgp.Conditions{Prefix: bgp.SetMatch{Set: "vips"}}, Actions: bgp.Actions{Disposition: bgp.Accept, MED: "+50"},
+			}}})
+		},
+		func(tx *store.Tx) error {
+			return s.Applications.Put(tx, bgp.Application{Neighbor: bgp.AllNeighbors, Policies: []string{"low"}})
 		},
 	} {
 		mustCommit(t, s, "rest", edit)
