@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -142,4 +143,41 @@ func gaps(t testing.TB, h *netnstest.Host) (node, router []time.Duration) {
 		slices.Sort(l)
 	}
 	return list[0], list[1]
+}
+
+// TestNeighborRestarts checks that sessions come back after the neighbor was killed, was silent for
+// a while, or ends the session itself.
+func TestNeighborRestarts(t *testing.T) {
+	t.Parallel()
+	l := newLink(t)
+	b := l.bird(t, "bfd on;")
+	c := startChild(t, l.node)
+	c.call("SetRoutes", []bgp.Route{route(vip)})
+	n := neighbor("10.0.0.2")
+	n.BFD = bgp.BFD{Interval: 100 * ms}
+	c.call("SetNeighbor", n)
+	c.call("Start", bgp.Speaker{ASN: nodeASN})
+	back := func(how string) {
+		t.Helper()
+		start := time.Now()
+		birdHas(t, b, vip)
+		t.Logf("%s: the route is back after %v", how, time.Since(start).Round(ms))
+		bfdUp(t, c, "10.0.0.2")
+	}
+	back("start")
+	b.Process().Kill()
+	lastError(t, c, "10.0.0.2", "")
+	b = l.bird(t, "bfd on;")
+	back("killed")
+
+	b.Process().Signal(syscall.SIGSTOP)
+	lastError(t, c, "10.0.0.2", "BFD is down")
+	b.Process().Signal(syscall.SIGCONT)
+	back("silent")
+
+	if _, err := b.Birdc("restart", "four"); err != nil {
+		t.Fatal(err)
+	}
+	lastError(t, c, "10.0.0.2", "")
+	back("restarted")
 }

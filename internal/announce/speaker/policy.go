@@ -118,18 +118,16 @@ func (b *ruleBuilder) addSet(s *api.DefinedSet) {
 
 // noTransit rejects routes that neighbors have announced.
 func noTransit() []*api.Statement {
-	var statements []*api.Statement
-	for name, t := range map[string]api.Conditions_RouteType{
-		"internal": api.Conditions_ROUTE_TYPE_INTERNAL, "external": api.Conditions_ROUTE_TYPE_EXTERNAL,
-	} {
-		statements = append(statements, &api.Statement{
+	reject := func(name string, t api.Conditions_RouteType) *api.Statement {
+		return &api.Statement{
 			Name:       ownPrefix + name,
 			Conditions: &api.Conditions{RouteType: t},
 			Actions:    &api.Actions{RouteAction: api.RouteAction_ROUTE_ACTION_REJECT},
-		})
+		}
 	}
-	slices.SortFunc(statements, func(a, b *api.Statement) int { return len(a.Name) - len(b.Name) })
-	return statements
+	return []*api.Statement{
+		reject("internal", api.Conditions_ROUTE_TYPE_INTERNAL), reject("external", api.Conditions_ROUTE_TYPE_EXTERNAL),
+	}
 }
 
 // prependCommunity marks routes whose AS path is to begin with this AS n more times. The path
