@@ -192,6 +192,7 @@ func TestRoutes(t *testing.T) {
 	r.role(lb.DefaultInstance, lb.RoleFault)
 	r.want("")
 	r.role(lb.DefaultInstance, lb.RoleUnknown)
+	r.want("10.0.0.1/32 1:2")
 	r.maintain(&lb.Maintenance{})
 	r.want("10.0.0.1/32 MED 100 LP 1 1:2 graceful-shutdown")
 	r.maintain(&lb.Maintenance{Drained: true})

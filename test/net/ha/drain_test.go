@@ -1,0 +1,209 @@
+package ha_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"loxilb/test/await"
+	"loxilb/test/netnstest"
+)
+
+// requestRate is how many connections per second are opened during a drain, each for a request.
+const requestRate = 1000
+
+// TestDrainUnderLoad drains a node under requests, and restores it.
+//
+// P82 The drain of a node behind an ECMP router fails no request in mode dsr with hash.
+func TestDrainUnderLoad(t *testing.T) {
+	p := newPair(t)
+	for _, h := range p.servers {
+		must(t, h.ServeTCP(":81", answerLines))
+	}
+	onearm := strings.TrimSuffix(vip, "1") + "2"
+	for _, n := range p.nodes {
+		n.loxicmd("create lb %s --tcp=81:81 --endpoints=%s:1,%s:1 --mode=dsr --select=hash --bgp", vip, endpointAddr(0), endpointAddr(1))
+		n.loxicmd("create lb %s --tcp=81:81 --endpoints=%s:1,%s:1 --mode=onearm --bgp", onearm, endpointAddr(0), endpointAddr(1))
+	}
+	p.awaitHops(vip, 2)
+	p.awaitHops(onearm, 2)
+
+	direct := hold(t, p.client, vip+":81", 100)
+	translated := hold(t, p.client, onearm+":81", 100)
+	crowd := startCrowd(p.client, vip+":81")
+	await.True(t, patience, "requests", func() bool { return crowd.done.Load() > requestRate })
+	n := p.nodes[0]
+	open := n.connections(onearm)
+	n.loxicmd("node drain")
+	began := time.Now()
+	for !strings.Contains(n.loxicmd("get node"), "drained") {
+		if time.Since(began) > patience {
+			t.Fatalf("it is not drained: %s", n.loxicmd("get node"))
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	t.Logf("drained after %v, %d of %d requests failed: %v", time.Since(began).Round(time.Millisecond), crowd.failed.Load(), crowd.done.Load(), crowd.first())
+	if hops := p.nextHops(vip); len(hops) != 1 || hops[0] != p.nodes[1].addr {
+		t.Errorf("the VIP is reached through %v", hops)
+	}
+	if s, err := p.frr.Neighbor(n.addr); err != nil || s.State == "Established" {
+		t.Errorf("the session is %s, %v", s.State, err)
+	}
+	if broken := broken(direct); broken != 0 {
+		t.Errorf("dsr: %d of %d held connections are broken", broken, len(direct))
+	}
+	broken := broken(translated)
+	t.Logf("onearm: %d of %d held connections are broken; the node had %d", broken, len(translated), open)
+	if broken > open {
+		t.Errorf("onearm: more connections are broken than the node had")
+	}
+	n.loxicmd("node resume")
+	p.awaitHops(vip, 2)
+	crowd.stop()
+	if crowd.failed.Load() > 0 {
+		t.Errorf("%d of %d requests failed: %v", crowd.failed.Load(), crowd.done.Load(), crowd.first())
+	}
+	t.Logf("%d requests", crowd.done.Load())
+}
+
+// connections returns how many connections of a VIP a node has. Each has two lines.
+func (n *node) connections(vip string) (count int) {
+	for line := range strings.Lines(n.loxicmd("get ct")) {
+		if strings.Contains(line, vip) {
+			count++
+		}
+	}
+	return count / 2
+}
+
+// answerLines answers each line with it.
+func answerLines(c *net.TCPConn) {
+	r := bufio.NewReader(c)
+	for {
+		line, err := r.ReadString('\n')
+		if err != nil {
+			return
+		}
+		if _, err := io.WriteString(c, line); err != nil {
+			return
+		}
+	}
+}
+
+// hold opens connections.
+func hold(t *testing.T, from *netnstest.Host, address string, count int) (list []net.Conn) {
+	t.Helper()
+	for range count {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		c, err := from.DialContext(ctx, "tcp", address)
+		cancel()
+		must(t, err)
+		t.Cleanup(func() { c.Close() }) //nolint:errcheck // of a test
+		must(t, exchange(c, time.Now().Add(patience)))
+		list = append(list, c)
+	}
+	return list
+}
+
+// broken counts the connections that no longer answer.
+func broken(list []net.Conn) int {
+	var failed atomic.Int64
+	var all sync.WaitGroup
+	until := time.Now().Add(5 * time.Second)
+	for _, c := range list {
+		all.Go(func() {
+			if exchange(c, until) != nil {
+				failed.Add(1)
+			}
+		})
+	}
+	all.Wait()
+	return int(failed.Load())
+}
+
+// exchange sends a line and reads it back.
+func exchange(c net.Conn, until time.Time) error {
+	if err := c.SetDeadline(until); err != nil {
+		return err
+	}
+	if _, err := io.WriteString(c, "hello\n"); err != nil {
+		return err
+	}
+	line, err := bufio.NewReader(c).ReadString('\n')
+	if err == nil && line != "hello\n" {
+		err = fmt.Errorf("it answers %q", line)
+	}
+	return err
+}
+
+// crowd opens connections at a rate, each for one request.
+type crowd struct {
+	done, failed atomic.Int64
+	cancel       context.CancelFunc
+	all          sync.WaitGroup
+
+	mu   sync.Mutex
+	errs []string
+}
+
+// startCrowd starts clients of a host. They share threads in its namespace: a thread for each
+// connection would cost more than the connection.
+func startCrowd(from *netnstest.Host, address string) *crowd {
+	c := &crowd{}
+	ctx, cancel := context.WithCancel(context.Background())
+	c.cancel = cancel
+	const threads = 20
+	for range threads {
+		c.all.Go(func() {
+			tick := time.NewTicker(threads * time.Second / requestRate)
+			defer tick.Stop()
+			_ = from.Do(func() error {
+				for {
+					select {
+					case <-ctx.Done():
+						return nil
+					case <-tick.C:
+						c.request(address)
+					}
+				}
+			})
+		})
+	}
+	return c
+}
+
+func (c *crowd) request(address string) {
+	began := time.Now()
+	conn, err := net.DialTimeout("tcp", address, patience)
+	if err == nil {
+		err = exchange(conn, began.Add(patience))
+		conn.Close() //nolint:errcheck // of a test
+	}
+	c.done.Add(1)
+	if err != nil {
+		c.failed.Add(1)
+		c.mu.Lock()
+		c.errs = append(c.errs, err.Error())
+		c.mu.Unlock()
+	}
+}
+
+// first returns the first errors.
+func (c *crowd) first() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.errs[:min(len(c.errs), 3)])
+}
+
+func (c *crowd) stop() {
+	c.cancel()
+	c.all.Wait()
+}

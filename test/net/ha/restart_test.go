@@ -1,0 +1,59 @@
+package ha_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"loxilb/test/await"
+)
+
+// TestRestartKeepsRoutes restarts a daemon with SIGTERM: the router keeps its route throughout. A
+// node that is drained stays so over restarts.
+func TestRestartKeepsRoutes(t *testing.T) {
+	p := newPair(t)
+	n := p.nodes[0]
+	n.loxicmd("create lb %s --tcp=80:80 --endpoints=%s:1 --mode=onearm --monitor --bgp", vip, endpointAddr(0))
+	p.awaitHops(vip, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	lost := make(chan string, 1)
+	go func() {
+		for ctx.Err() == nil {
+			if hops := p.nextHops(vip); len(hops) != 1 {
+				lost <- fmt.Sprint(hops)
+				return
+			}
+			time.Sleep(time.Millisecond)
+		}
+		lost <- ""
+	}()
+	n.Stop()
+	must(t, n.Start(t.Context()))
+	await.NoError(t, patience, func() error {
+		if s, err := p.frr.Neighbor(n.addr); err != nil || s.State != "Established" || s.Established < 2 {
+			return fmt.Errorf("%+v, %w", s, err)
+		}
+		return nil
+	})
+	time.Sleep(time.Second) // routes that are stale go with End-of-RIB
+	cancel()
+	if hops := <-lost; hops != "" {
+		t.Errorf("during the restart, the router had the next hops %s", hops)
+	}
+
+	n.loxicmd("node drain --deadline=1s")
+	p.awaitHops(vip, 0)
+	n.Stop()
+	short, end := context.WithTimeout(t.Context(), 5*time.Second)
+	defer end()
+	if err := n.Start(short); err == nil || !strings.Contains(err.Error(), "the node is drained until: loxicmd node resume") {
+		t.Errorf("a drained node is ready: %v", err)
+	}
+	if s, err := p.frr.Neighbor(n.addr); err != nil || s.State == "Established" {
+		t.Errorf("the session of a drained node is %s, %v", s.State, err)
+	}
+	n.loxicmd("node resume")
+	p.awaitHops(vip, 1)
+}
