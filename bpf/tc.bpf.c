@@ -255,6 +255,9 @@ __noinline enum verdict forward_related(ctx_t *ctx, struct packet *p)
 	if (!p)
 		return VERDICT_DROP;
 	v = related_find_connection(ctx, p, &c);
+	if (unlikely(rule_count) && v == VERDICT_PASS && p->later_fragment &&
+	    p->tuple.dport)
+		return firewall_mark_fragment(ctx, p);
 	if (v != VERDICT_CONTINUE || !c)
 		return v;
 	return related_forward(ctx, p, c);

@@ -186,7 +186,8 @@ static __noinline bool is_to_vip(const struct packet *p)
 	return bpf_map_lookup_elem(&vips, &daddr);
 }
 
-/* Finds the connection of a later fragment, and returns CONTINUE with *c. */
+/* Finds the connection of a later fragment, and returns CONTINUE with *c. PASS: it is
+ * the kernel's, and has its ports if the first fragment was recorded. */
 static __noinline __maybe_unused enum verdict
 fragment_find_connection(struct packet *p, struct connection **c)
 {
@@ -199,11 +200,13 @@ fragment_find_connection(struct packet *p, struct connection **c)
 	f = bpf_map_lookup_elem(&fragments, &key);
 	if (!f || fragment_expired(f, p->now))
 		return is_to_vip(p) ? drop(p, p->fault) : VERDICT_PASS;
-	if (f->foreign)
-		return VERDICT_PASS;
 	p->tuple.protocol = f->protocol;
 	p->tuple.sport = f->sport;
 	p->tuple.dport = f->dport;
+	if (f->foreign) {
+		fragment_count_bytes(p, &key, f);
+		return VERDICT_PASS;
+	}
 	if ((p->fragment & ~FRAGMENT_MORE) <
 	    protocol_of(p->tuple.protocol).header)
 		return drop(p, DROP_FRAGMENT_OVERLAP);

@@ -229,6 +229,20 @@ __noinline enum verdict firewall_judge(ctx_t *ctx, struct packet *p)
 	return r ? firewall_apply(ctx, p, r) : VERDICT_CONTINUE;
 }
 
+/* Marks a later fragment for the kernel as its first one was: both must take the same
+ * route. Global (verifier: globals). */
+__noinline enum verdict firewall_mark_fragment(ctx_t *ctx, struct packet *p)
+{
+	const struct rule *r;
+
+	if (!p) /* verifier: null */
+		return VERDICT_DROP;
+	r = rule_of_tuple(&p->tuple, ctx_interface(ctx), p->ipv6);
+	if (r && r->mark)
+		ctx_set_mark(ctx, r->mark);
+	return VERDICT_PASS;
+}
+
 /* Applies the rules, if there are any, to a packet for the kernel. */
 static __always_inline enum verdict firewall_judge_foreign(ctx_t *ctx,
 							   struct packet *p)

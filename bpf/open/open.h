@@ -49,12 +49,14 @@
 #define OPEN_ATTEMPTS 4
 
 /* Leaves a packet without service to the kernel. If it is the first fragment to
- * a VIP, the later ones, which have no ports, go to the kernel too. */
-static __noinline enum verdict pass_without_service(struct packet *p)
+ * a VIP, the later ones, which have no ports, go to the kernel too. If it has a mark,
+ * they get the mark of its rule. */
+static __noinline enum verdict pass_without_service(struct packet *p,
+						    __u32 mark)
 {
 	if (likely(!p->fault))
 		return VERDICT_PASS;
-	if (p->fault == DROP_FRAGMENT && is_to_vip(p))
+	if (p->fault == DROP_FRAGMENT && (mark || is_to_vip(p)))
 		fragment_record(p, true);
 	return p->fault == DROP_MALFORMED && p->fragment && is_to_vip(p) ?
 		       drop(p, DROP_MALFORMED) :
@@ -85,7 +87,7 @@ static __always_inline enum verdict find_service(ctx_t *ctx, struct packet *p,
 	if (unlikely(egress_count || snat_rules) &&
 	    egress_find_service(ctx, p, o))
 		return VERDICT_CONTINUE;
-	return pass_without_service(p);
+	return pass_without_service(p, rule_count ? ctx_mark(ctx) : 0);
 }
 
 /* Checks whether the packet may open a connection of the service. Its client may have

@@ -73,6 +73,31 @@ func (p *egressPair) leavesThrough(n *node, within time.Duration) {
 	}
 }
 
+// carriesFragments checks that datagrams in fragments leave with the shared address: only the first
+// fragment has the ports that a rule is found by.
+func (p *egressPair) carriesFragments() {
+	p.t.Helper()
+	for _, to := range []struct{ address, source string }{{outside4, egress4}, {outside6, egress6}} {
+		c, err := p.server.DialContext(p.t.Context(), "udp", rig.Join(to.address, 7000))
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		defer c.Close()
+		labtest.Eventually(p.t, rig.Patience, func(context.Context) error {
+			_ = c.SetDeadline(time.Now().Add(300 * time.Millisecond))
+			if _, err := c.Write(make([]byte, 4000)); err != nil {
+				return err
+			}
+			answer := make([]byte, 100)
+			n, err := c.Read(answer)
+			if err == nil && !strings.Contains(string(answer[:n]), to.source) {
+				err = fmt.Errorf("4,000 bytes to %s: seen as %q, want %s", to.address, answer[:n], to.source)
+			}
+			return err
+		})
+	}
+}
+
 // translates reports whether a node translates the connection.
 func (n *node) translates(c net.Conn) error {
 	_, port, _ := net.SplitHostPort(c.LocalAddr().String())
@@ -118,6 +143,7 @@ func TestEgressGatewayRepairs(t *testing.T) {
 	a, b := p.nodes[0], p.nodes[1]
 	b.Loxicmd("set hastate MASTER --instance=default")
 	p.leavesThrough(b, rig.Patience)
+	p.carriesFragments()
 	tunnels := "for i in $(ip -o link show type vxlan | cut -d: -f2); do ip link "
 	for what, command := range map[string]string{
 		"tunnels are removed":  tunnels + "del $i; done",
