@@ -1,6 +1,7 @@
 package speaker
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -45,13 +46,13 @@ func TestEndConnections(t *testing.T) {
 	if !endConnections(port, netip.MustParseAddr("127.0.0.1")) {
 		t.Error("no connection was ended")
 	}
-	if _, err := ends["ours"].Read(make([]byte, 1)); err != io.EOF {
+	if _, err := ends["ours"].Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 		t.Errorf("the connection is open: %v", err)
 	}
 	if err := ends["other port"].SetReadDeadline(time.Now().Add(50 * ms)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ends["other port"].Read(make([]byte, 1)); err == io.EOF {
+	if _, err := ends["other port"].Read(make([]byte, 1)); errors.Is(err, io.EOF) {
 		t.Error("a connection to another port was ended")
 	}
 }
