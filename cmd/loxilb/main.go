@@ -14,6 +14,7 @@ import (
 	"runtime"
 	"syscall"
 
+	"loxilb/internal/announce/gobgpfile"
 	"loxilb/internal/config"
 	"loxilb/internal/control/reconcile"
 	"loxilb/internal/control/store"
@@ -110,6 +111,9 @@ func run(ctx context.Context, c *config.Config) error {
 	}
 	if c.BootFiles != "" {
 		daemon.api.LoadBootFiles(c.BootFiles, unread)
+	}
+	if c.Compat && c.BGP {
+		loadGobgpFile(state, gobgpfile.Dir, os.Getenv("HOSTNAME"), log)
 	}
 	return daemon.serve(ctx)
 }

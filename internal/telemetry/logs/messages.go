@@ -74,6 +74,9 @@ func services() []message {
 
 func routing() []message {
 	return []message{
+		{"file of gobgpd", "A part of the file in /etc/gobgp has no counterpart; `note` names it.", ""},
+		{"file of gobgpd cannot be read", "With --compat and --bgp, the file in /etc/gobgp configures BGP at the first start.", "see error; or configure BGP with loxicmd set bgp"},
+		{"file of gobgpd: an object is refused", "The others are stored; `key` names it.", "see error; create it with loxicmd"},
 		{"BGP speaker does not start; trying again", "No session can begin; `error` is the reason, such as a port in use.", "fix what error names"},
 		{"BGP speaker cannot be changed; trying again", "Routes or policies are as they were before.", "loxicmd get status --failed; fix what error names"},
 		{"BGP speaker does not stop", "Sessions may stay until the process ends.", "restart loxilb: connections stay"},
