@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 }
 
 func serveChild(path string) {
-	log := slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	log := slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{Level: slog.LevelInfo}))
 	server := rpc.NewServer()
 	l, err := net.Listen("unix", path)
 	if err == nil {

@@ -5,12 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/netip"
-	"slices"
-	"strconv"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/osrg/gobgp/v4/api"
@@ -43,7 +39,7 @@ type engine struct {
 
 	rules    *rules // nil: none yet
 	rulesOf  ruleContext
-	policyOf policy
+	policyOf *policy
 }
 
 // startEngine starts gobgp, listening. The caller holds s.mu.
@@ -52,10 +48,11 @@ func startEngine(s *Speaker) (*engine, error) {
 	if config.Port == 0 {
 		config.Port = bgp.DefaultPort
 	}
-	if err := portFree(config.Port); err != nil {
+	listen, err := listenAddrs(config.Port)
+	if err != nil {
 		return nil, err
 	}
-	id, err := routerID(config)
+	id, err := routerID(&s.wanted)
 	if err != nil {
 		return nil, err
 	}
@@ -75,7 +72,7 @@ func startEngine(s *Speaker) (*engine, error) {
 		s.log.Info("routes that an earlier process learned were removed", "routes", n, "error", err)
 	}
 	go e.server.Serve()
-	if err := e.begin(id); err != nil {
+	if err := e.begin(id, listen); err != nil {
 		e.server.Stop()
 		return nil, err
 	}
@@ -83,11 +80,12 @@ func startEngine(s *Speaker) (*engine, error) {
 	return e, nil
 }
 
-func (e *engine) begin(id netip.Addr) error {
+func (e *engine) begin(id netip.Addr, listen []string) error {
 	err := e.server.StartBgp(context.Background(), &api.StartBgpRequest{Global: &api.Global{
-		Asn:        e.config.ASN,
-		RouterId:   id.String(),
-		ListenPort: int32(e.config.Port),
+		Asn:             e.config.ASN,
+		RouterId:        id.String(),
+		ListenPort:      int32(e.config.Port),
+		ListenAddresses: listen,
 	}})
 	if err != nil {
 		return fmt.Errorf("start gobgp: %w", err)
@@ -189,57 +187,16 @@ func (e *engine) cease(reason string) {
 }
 
 func (e *engine) anyEstablished() (found bool) {
-	e.list(func(p *api.Peer) {
+	e.list(false, func(p *api.Peer) {
 		found = found || p.GetState().GetSessionState() == api.PeerState_SESSION_STATE_ESTABLISHED
 	})
 	return found
 }
 
-// list calls f for each peer of gobgp. It counts announced routes only if policies may reject some:
-// gobgp applies them to all routes for that.
-func (e *engine) list(f func(*api.Peer)) {
-	r := &api.ListPeerRequest{EnableAdvertised: len(e.policyOf.apps) > 0}
+// list calls f for each peer of gobgp. Counting announced routes applies the policies to all routes.
+func (e *engine) list(countAnnounced bool, f func(*api.Peer)) {
+	r := &api.ListPeerRequest{EnableAdvertised: countAnnounced}
 	if err := e.server.ListPeer(context.Background(), r, f); err != nil { // it has been stopped
 		e.log.Debug("BGP sessions cannot be listed", "error", err)
 	}
-}
-
-// portFree reports whether both IP versions can listen at a port: gobgp's error does not name it,
-// and leaves a socket open.
-func portFree(port uint16) error {
-	for _, network := range []string{"tcp4", "tcp6"} {
-		l, err := new(net.ListenConfig).Listen(context.Background(), network, ":"+strconv.Itoa(int(port)))
-		switch {
-		case errors.Is(err, syscall.EAFNOSUPPORT):
-		case errors.Is(err, syscall.EADDRINUSE):
-			return fmt.Errorf("port %d is in use: stop the other BGP speaker of this machine, or use another port", port)
-		case err != nil:
-			return fmt.Errorf("listen at port %d: %w", port, err)
-		default:
-			l.Close() //nolint:errcheck // it was only a question
-		}
-	}
-	return nil
-}
-
-// routerID returns the wanted router id, or the lowest global IPv4 address of this node.
-func routerID(g bgp.Speaker) (netip.Addr, error) {
-	if g.RouterID.IsValid() {
-		return g.RouterID, nil
-	}
-	addrs, err := net.InterfaceAddrs()
-	if err != nil {
-		return netip.Addr{}, fmt.Errorf("select a router id: %w", err)
-	}
-	var candidates []netip.Addr
-	for _, a := range addrs {
-		p, err := netip.ParsePrefix(a.String())
-		if err == nil && p.Addr().Is4() && p.Addr().IsGlobalUnicast() {
-			candidates = append(candidates, p.Addr())
-		}
-	}
-	if len(candidates) == 0 {
-		return netip.Addr{}, errors.New("select a router id: this node has no IPv4 address; set the router id")
-	}
-	return slices.MinFunc(candidates, netip.Addr.Compare), nil
 }

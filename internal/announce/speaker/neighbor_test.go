@@ -248,3 +248,41 @@ func TestUnnumbered(t *testing.T) {
 	c.call("DeleteNeighbor", "eth0")
 	seen(t, f)
 }
+
+// TestRouterID checks that a node does not select a VIP as its router id: others may have it, too.
+func TestRouterID(t *testing.T) {
+	t.Parallel()
+	for n, node := range map[string]string{"10.0.0.2": "10.0.0.1", "2001:db8::2": "2001:db8::1"} {
+		t.Run(n, func(t *testing.T) {
+			t.Parallel()
+			l := newLink(t)
+			f := l.frr(t, nodeASN)
+			labtest.Run(t, l.node, "ip", "addr", "add", "1.2.3.4/32", "dev", "lo")
+			labtest.Run(t, l.node, "ip", "addr", "add", "1.2.3.5/24", "dev", "eth0")
+			c := startChild(t, l.node)
+			c.call("SetRoutes", []bgp.Route{route("1.2.3.5/32")})
+			c.call("SetNeighbor", neighbor(n))
+			c.call("Start", bgp.Speaker{ASN: nodeASN})
+			c.established(n)
+			text, err := f.Ask("bgpd", "show bgp neighbors "+node)
+			if err != nil || !strings.Contains(text, "remote router ID 10.0.0.1,") {
+				t.Errorf("%v: %s", err, text)
+			}
+		})
+	}
+}
+
+// TestNoIPv6 checks that a machine without IPv6 speaks by IPv4.
+func TestNoIPv6(t *testing.T) {
+	t.Parallel()
+	l := newLink(t)
+	f := l.frr(t, nodeASN)
+	if err := l.node.Sysctl("net/ipv6/conf/all/disable_ipv6", "1"); err != nil {
+		t.Fatal(err)
+	}
+	c := startChild(t, l.node)
+	c.call("SetRoutes", []bgp.Route{route(vip)})
+	c.call("SetNeighbor", neighbor("10.0.0.2"))
+	c.call("Start", bgp.Speaker{ASN: nodeASN})
+	seen(t, f, vip)
+}

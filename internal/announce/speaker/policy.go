@@ -23,6 +23,14 @@ type policy struct {
 	apps     []bgp.Application
 }
 
+// mayReject reports whether some routes may not be announced.
+func (p *policy) mayReject() bool { return len(p.apps) > 0 }
+
+// same reports whether two policies are equal.
+func (p *policy) same(o *policy) bool {
+	return reflect.DeepEqual(p, o)
+}
+
 // gobgp has policies for single neighbors only if they are clients of a route server. So all that
 // applies is compiled to the statements of two policies, which decide about all routes. They also
 // change atomically.
@@ -258,7 +266,7 @@ func (e *engine) ruleContext(w *wanted) ruleContext {
 	}
 	slices.Sort(c.prepends)
 	for k, p := range e.peers {
-		if addr, err := netip.ParseAddr(p.addr); err == nil {
+		if addr, err := netip.ParseAddr(p.addr); err == nil && !p.config.Addr.IsValid() {
 			c.addrs[k] = addr
 		}
 	}
@@ -268,7 +276,7 @@ func (e *engine) ruleContext(w *wanted) ruleContext {
 // applyPolicy gives gobgp the rules if they differ, and applies them to all routes.
 func (e *engine) applyPolicy(w *wanted) error {
 	c := e.ruleContext(w)
-	if e.rules != nil && reflect.DeepEqual(c, e.rulesOf) && reflect.DeepEqual(w.policy, e.policyOf) {
+	if e.rules != nil && reflect.DeepEqual(c, e.rulesOf) && w.policy == e.policyOf {
 		return nil
 	}
 	r, err := w.policy.compile(c)
@@ -288,7 +296,7 @@ func (e *engine) applyPolicy(w *wanted) error {
 	}
 	before := e.rulesOf
 	before.prepends = c.prepends // routes with new values follow
-	if err == nil && !first && (!reflect.DeepEqual(before, c) || !reflect.DeepEqual(w.policy, e.policyOf)) {
+	if err == nil && !first && (!reflect.DeepEqual(before, c) || w.policy != e.policyOf) {
 		err = e.refresh()
 	}
 	if err == nil {

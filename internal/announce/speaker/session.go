@@ -41,7 +41,7 @@ func (s *Speaker) Sessions() []Session {
 	sessions := make([]Session, 0, len(s.wanted.neighbors))
 	running := map[string]*api.Peer{}
 	if s.engine != nil {
-		s.engine.list(func(p *api.Peer) { running[p.GetState().GetNeighborAddress()] = p })
+		s.engine.list(s.wanted.policy.mayReject(), func(p *api.Peer) { running[p.GetState().GetNeighborAddress()] = p })
 	}
 	for k := range s.wanted.neighbors {
 		x := Session{Key: k, State: idle, LastError: s.problem}
@@ -80,7 +80,7 @@ func (e *engine) describe(x *Session, running map[string]*api.Peer) {
 
 // countSent returns how many routes a neighbor has been announced.
 func (e *engine) countSent(p *peer, from *api.Peer) (n int) {
-	if len(e.policyOf.apps) > 0 {
+	if e.policyOf.mayReject() {
 		for _, f := range from.GetAfiSafis() {
 			n += int(f.GetState().GetAdvertised())
 		}

@@ -39,7 +39,7 @@ type wanted struct {
 	neighbors map[string]bgp.Neighbor
 	routes    map[netip.Prefix]bgp.Attributes
 	hasRoutes bool // SetRoutes was called
-	policy    policy
+	policy    *policy
 }
 
 // New makes a speaker that does nothing before Start.
@@ -48,7 +48,7 @@ func New(log *slog.Logger) *Speaker {
 		log:     log,
 		changed: make(chan struct{}, 1),
 		retry:   make(chan struct{}, 1),
-		wanted:  wanted{neighbors: map[string]bgp.Neighbor{}},
+		wanted:  wanted{neighbors: map[string]bgp.Neighbor{}, policy: &policy{}},
 	}
 }
 
@@ -146,12 +146,15 @@ func (s *Speaker) SetRoutes(_ context.Context, routes []bgp.Route) error {
 // SetPolicies replaces sets, policies and where they apply, and applies them to all routes. An error
 // changes nothing.
 func (s *Speaker) SetPolicies(_ context.Context, sets []bgp.DefinedSet, policies []bgp.Policy, apps []bgp.Application) error {
-	p := policy{sets, policies, apps}
+	p := &policy{sets, policies, apps}
 	if err := p.check(); err != nil {
 		return fmt.Errorf("set BGP policies: %w", err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if p.same(s.wanted.policy) {
+		return nil
+	}
 	s.wanted.policy = p
 	s.apply()
 	return nil
