@@ -3154,7 +3154,7 @@ type DeleteAddressParams struct {
 
 // DeleteLoadbalancerListParams defines parameters for DeleteLoadbalancerList.
 type DeleteLoadbalancerListParams struct {
-	// Bgp Withdraw the VIP from BGP, true or false; without effect.
+	// Bgp Without effect: a VIP is withdrawn with the last service that has it announced.
 	Bgp BGP `form:"bgp,omitempty" json:"bgp,omitempty"`
 }
 
@@ -3186,7 +3186,7 @@ type GetLoadbalancersParams struct {
 
 // DeleteLoadbalancerRangeParams defines parameters for DeleteLoadbalancerRange.
 type DeleteLoadbalancerRangeParams struct {
-	// Bgp Withdraw the VIP from BGP, true or false; without effect.
+	// Bgp Without effect: a VIP is withdrawn with the last service that has it announced.
 	Bgp BGP `form:"bgp,omitempty" json:"bgp,omitempty"`
 
 	// Block The mark of the service; 0, or nothing, is one without.
@@ -3195,7 +3195,7 @@ type DeleteLoadbalancerRangeParams struct {
 
 // DeleteLoadbalancerParams defines parameters for DeleteLoadbalancer.
 type DeleteLoadbalancerParams struct {
-	// Bgp Withdraw the VIP from BGP, true or false; without effect.
+	// Bgp Without effect: a VIP is withdrawn with the last service that has it announced.
 	Bgp BGP `form:"bgp,omitempty" json:"bgp,omitempty"`
 
 	// Block The mark of the service; 0, or nothing, is one without.
@@ -3204,7 +3204,7 @@ type DeleteLoadbalancerParams struct {
 
 // DeleteLoadbalancerHostRangeParams defines parameters for DeleteLoadbalancerHostRange.
 type DeleteLoadbalancerHostRangeParams struct {
-	// Bgp Withdraw the VIP from BGP, true or false; without effect.
+	// Bgp Without effect: a VIP is withdrawn with the last service that has it announced.
 	Bgp BGP `form:"bgp,omitempty" json:"bgp,omitempty"`
 
 	// Block The mark of the service; 0, or nothing, is one without.
@@ -3213,7 +3213,7 @@ type DeleteLoadbalancerHostRangeParams struct {
 
 // DeleteLoadbalancerHostParams defines parameters for DeleteLoadbalancerHost.
 type DeleteLoadbalancerHostParams struct {
-	// Bgp Withdraw the VIP from BGP, true or false; without effect.
+	// Bgp Without effect: a VIP is withdrawn with the last service that has it announced.
 	Bgp BGP `form:"bgp,omitempty" json:"bgp,omitempty"`
 
 	// Block The mark of the service; 0, or nothing, is one without.

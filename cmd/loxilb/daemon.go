@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -89,8 +90,8 @@ type daemon struct {
 	pausable    *reconcile.PausableSpeaker // sessions' speaker, while the node is in service
 	routes      *reconcile.Routes          // nil: BGP is off
 	maintenance *reconcile.Maintenance
-	exit        context.CancelFunc // ends the daemon
-	pairs       *election.Manager  // BFD sessions with other nodes
+	exit        context.CancelCauseFunc // ends the daemon
+	pairs       *election.Manager       // BFD sessions with other nodes
 	elections   *reconcile.Elections
 }
 
@@ -234,8 +235,9 @@ func (p *daemon) newStatuses(users *access.Users, start time.Time) *status.Table
 // serve runs the parts until ctx ends or the API fails; the rest is tried again. The API answers
 // from the start, so that a user can delete what is in the way.
 func (p *daemon) serve(ctx context.Context) error {
-	ctx, p.exit = context.WithCancel(ctx)
-	defer p.exit()
+	ctx, exit := context.WithCancelCause(ctx)
+	defer exit(nil)
+	p.exit = exit
 	listener, err := p.listen(ctx)
 	if err != nil {
 		return err
@@ -292,7 +294,10 @@ func (p *daemon) serve(ctx context.Context) error {
 	err = group.Wait()
 	p.manager().stopping()
 	p.log.Info("stopping; the data path stays attached (loxilb --detach removes it)")
-	if ctx.Err() != nil {
+	switch {
+	case errors.Is(context.Cause(ctx), config.ErrDrained):
+		return config.ErrDrained
+	case ctx.Err() != nil:
 		return nil // it was asked to
 	}
 	return err

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"loxilb/internal/api/httpapi/objects"
+	"loxilb/internal/config"
 	"loxilb/internal/control/reconcile"
 	"loxilb/internal/lb"
 	"loxilb/internal/lb/report"
@@ -13,7 +14,7 @@ import (
 func (p *daemon) followMaintenance(source view, o reconcile.Observers) {
 	c := reconcile.MaintenanceConfig{
 		Observers: o, Desired: p.state, Owner: objects.Owner, Traffic: func() (packets, connections uint64) { return p.traffic(source) },
-		Exit: func() { p.exit() },
+		Decline: p.pairs.Decline, Exit: func() { p.exit(config.ErrDrained) },
 	}
 	if p.sessions != nil {
 		p.routes = reconcile.NewRoutes(reconcile.RoutesConfig{
@@ -45,6 +46,14 @@ func (p *daemon) announcements() func(*lb.Service) []report.Announcement {
 		return nil
 	}
 	return p.routes.Announcements
+}
+
+// allAnnouncements returns what tells of all VIPs; nil: BGP is off.
+func (p *daemon) allAnnouncements() func() []report.Announcement {
+	if p.routes == nil {
+		return nil
+	}
+	return p.routes.All
 }
 
 // openRoutes has VIPs announced once the data path serves them.

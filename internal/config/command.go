@@ -15,11 +15,17 @@ const (
 	ExitOK     = 0
 	ExitFailed = 1
 	ExitUsage  = 2
+	// ExitDrained is the exit code after a drain with --exit: service managers do not start the
+	// daemon again (RestartPreventExitStatus of systemd).
+	ExitDrained = 75
 )
 
 const long = `loxilb balances TCP and UDP connections in the kernel, by eBPF programs at the tc hook. It is
 controlled through a REST API, for which loxicmd is the command line. The programs stay and go on
 balancing when the daemon exits; loxilb --detach takes everything away.`
+
+// ErrDrained is the result of a run that ends because the node was drained.
+var ErrDrained = errors.New("the node is drained")
 
 // failedError marks a failure, as opposed to a wrong command line, which is the only thing that
 // cobra refuses.
@@ -122,6 +128,9 @@ func execute(ctx context.Context, cmd *cobra.Command, args []string, stdout, std
 	err := cmd.ExecuteContext(ctx)
 	if err == nil {
 		return ExitOK
+	}
+	if errors.Is(err, ErrDrained) {
+		return ExitDrained
 	}
 	fmt.Fprintln(stderr, "loxilb: "+err.Error())
 	if failed := (failedError{}); errors.As(err, &failed) {

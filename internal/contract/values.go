@@ -39,7 +39,7 @@ func serviceValues() []Section[Value] {
 			{`"inactiveTimeOut":0`, Differs, "0 means the protocol's default, and GET returns 0"},
 			{`"privateIP":"20.20.20.9"`, Differs, "GET returns it among secondaryIPs: it receives packets"},
 			{`"portMax":1`, Better, "a value below port means no range in POST and files, with a header Warning or a log line; delete and apply refuse it"},
-			{`"BGP":true`, Differs, "kept without effect; a condition of the service reports it"},
+			{`"BGP":true`, Better, "withdrawn while no endpoint serves; without --bgp, a condition of the service reports that"},
 		}},
 	}
 }

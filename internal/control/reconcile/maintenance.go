@@ -41,6 +41,7 @@ type MaintenanceConfig struct {
 	Traffic  func() (packets, connections uint64) // of all services
 	Sessions Sessions                             // nil: the daemon does not speak BGP
 	Applied  func() lb.Stage                      // that neighbors know
+	Decline  func(bool)                           // hands roles over to peers of elections, or no longer
 	Exit     func()                               // ends the daemon
 }
 
@@ -103,6 +104,7 @@ func (m *Maintenance) Apply(ctx context.Context, keys []string) []Outcome[string
 // enter does what a stage needs. Routes, roles and readiness follow the object by themselves.
 func (m *Maintenance) enter(ctx context.Context, before lb.Stage, one *lb.Maintenance) error {
 	stage := one.Stage()
+	m.config.Decline(stage != lb.InService)
 	switch stage {
 	case lb.Draining:
 		if before == lb.Drained {

@@ -29,5 +29,13 @@ func bgpFamilies() []family {
 			Metric{"loxilb_bgp_prefixes_received", Gauge, of, "Prefixes that the BGP neighbor announces, before policies.", Always},
 			each(func(s *bgp.Session) float64 { return float64(s.Received) }),
 		},
+		{
+			Metric{"loxilb_vip_announced", Gauge, []string{"prefix"}, "1 if the VIP, or the aggregate in its place, is announced by BGP, else 0.", Always},
+			func(v *view, p *page) {
+				for _, a := range v.announcements {
+					p.add(boolValue(a.Announced), a.Prefix.String())
+				}
+			},
+		},
 	}
 }

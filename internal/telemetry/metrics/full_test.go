@@ -1,10 +1,12 @@
 package metrics
 
 import (
+	"net/netip"
 	"time"
 
 	"loxilb/internal/lb"
 	"loxilb/internal/lb/bgp"
+	"loxilb/internal/lb/report"
 )
 
 // full returns options that show everything.
@@ -16,6 +18,9 @@ func full() Options {
 		},
 		Sessions: func() []bgp.Session {
 			return []bgp.Session{{Neighbor: "10.0.0.2", State: bgp.Established, Flaps: 1, Sent: 2, Received: 3}, {Neighbor: "eth0", State: "Active"}}
+		},
+		Announcements: func() []report.Announcement {
+			return []report.Announcement{{Prefix: netip.MustParsePrefix("20.20.20.1/32"), Announced: true}}
 		},
 	}
 }

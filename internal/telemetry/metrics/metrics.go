@@ -20,6 +20,7 @@ import (
 	"loxilb/internal/control/desired"
 	"loxilb/internal/lb"
 	"loxilb/internal/lb/bgp"
+	"loxilb/internal/lb/report"
 )
 
 const (
@@ -37,6 +38,8 @@ type Options struct {
 	// Certificates are those in use, of these files of probes and others. nil: there are none.
 	Certificates func(probes []CertificateFile) []Certificate
 	Sessions     func() []bgp.Session // with BGP neighbors; nil: BGP is off
+
+	Announcements func() []report.Announcement // of VIPs; nil: BGP is off
 
 	cpu      *cpu
 	troubles *troubles

@@ -98,6 +98,8 @@ type view struct {
 
 	lifetimes []report.Lifetimes
 	sessions  []bgp.Session
+
+	announcements []report.Announcement
 }
 
 // row is a service with what it counted, read once for all families.
@@ -129,6 +131,9 @@ func newView(o Options, st *desired.State, src Source) *view {
 	v := &view{Options: o, store: st, src: src, snap: st.Snapshot(), jiffy: src.Jiffy(), drops: src.Drops(), maps: src.MapUses(), lifetimes: src.Lifetimes()}
 	if o.Sessions != nil {
 		v.sessions = o.Sessions()
+	}
+	if o.Announcements != nil {
+		v.announcements = o.Announcements()
 	}
 	v.tracked, v.limit = src.Occupancy()
 	for d := range st.Drains.All(v.snap) {
