@@ -1,0 +1,195 @@
+package reconcile
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"loxilb/internal/control/desired"
+	"loxilb/internal/control/status"
+	"loxilb/internal/control/store"
+	"loxilb/internal/event"
+	"loxilb/internal/kinds"
+	"loxilb/internal/lb/bgp"
+	"loxilb/test/await"
+)
+
+// fakeSpeaker has what it was given.
+type fakeSpeaker struct {
+	mu        sync.Mutex
+	speaker   bgp.Speaker
+	neighbors map[string]bgp.Neighbor
+	policies  string
+	stops     []string
+}
+
+func (f *fakeSpeaker) Start(_ context.Context, g bgp.Speaker) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.speaker = g
+	return nil
+}
+
+func (f *fakeSpeaker) Stop(_ context.Context, reason string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.speaker, f.stops = bgp.Speaker{}, append(f.stops, reason)
+	return nil
+}
+
+func (f *fakeSpeaker) SetNeighbor(_ context.Context, n bgp.Neighbor) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.neighbors[n.Key()] = n
+	return nil
+}
+
+func (f *fakeSpeaker) DeleteNeighbor(_ context.Context, key string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.neighbors, key)
+	return nil
+}
+
+func (f *fakeSpeaker) SetPolicies(_ context.Context, sets []bgp.DefinedSet, policies []bgp.Policy, apps []bgp.Application) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.policies = ""
+	for _, s := range sets {
+		f.policies += " " + s.Key()
+	}
+	for _, p := range policies {
+		f.policies += " " + p.Name
+	}
+	for _, a := range apps {
+		f.policies += " " + a.Key()
+	}
+	return nil
+}
+
+func (f *fakeSpeaker) String() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return fmt.Sprint(f.speaker.ASN, " ", len(f.neighbors), f.policies)
+}
+
+// bgpRig is a store, with loops of BGP.
+type bgpRig struct {
+	*desired.State
+	t        *testing.T
+	statuses *status.Table
+	stop     func()
+}
+
+func newBGPRig(t *testing.T, speaker BGPSpeaker) *bgpRig {
+	t.Helper()
+	log := slog.New(slog.DiscardHandler)
+	state, err := desired.Open(t.TempDir(), log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = state.Close() })
+	r := &bgpRig{State: state, t: t, statuses: status.NewTable()}
+	b := NewBGP(state, speaker, Observers{Statuses: r.statuses, Events: event.NewHub(), Log: log})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); b.Run(ctx) }()
+	r.stop = func() { cancel(); <-done }
+	t.Cleanup(r.stop)
+	return r
+}
+
+func (r *bgpRig) commit(edit func(tx *store.Tx) error) {
+	r.t.Helper()
+	if _, _, err := r.CommitBy(store.By{Owner: "test"}, edit); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// want waits until an object has this status: "" is applied, "none" that it has none.
+func (r *bgpRig) want(kind, key, problem string) {
+	r.t.Helper()
+	await.NoError(r.t, 10*time.Second, func() error {
+		s, known := r.statuses.Get(status.ID{Kind: kind, Key: key})
+		got := "none"
+		if known {
+			got = ""
+			if s.Err != nil {
+				got = s.Err.Error()
+			} else if s.State() != status.Applied {
+				got = string(s.State())
+			}
+		}
+		if problem == "" && got != "" || !strings.Contains(got, problem) {
+			return fmt.Errorf("%s %s: %q, want %q", kind, key, got, problem)
+		}
+		return nil
+	})
+}
+
+// TestBGP checks that the speaker gets what is wanted, that policies wait for their sets and
+// applications for their policies, and that the end of the process is no reason for neighbors.
+func TestBGP(t *testing.T) {
+	t.Parallel()
+	f := &fakeSpeaker{neighbors: map[string]bgp.Neighbor{}}
+	r := newBGPRig(t, f)
+	r.commit(func(tx *store.Tx) error {
+		if err := r.Speakers.Put(tx, bgp.Speaker{ASN: 65000}); err != nil {
+			return err
+		}
+		return r.BGPNeighbors.Put(tx, bgp.Neighbor{Addr: netip.MustParseAddr("10.0.0.2"), ASN: 65001})
+	})
+	r.want(kinds.BGPSpeakerName, bgp.SpeakerKey, "")
+	r.want(kinds.BGPNeighborName, "10.0.0.2", "")
+	r.commit(func(tx *store.Tx) error {
+		return r.Applications.Put(tx, bgp.Application{Neighbor: bgp.AllNeighbors, Policies: []string{"low"}})
+	})
+	r.want(kinds.BGPApplicationName, "global/export", "policy low does not exist")
+	r.commit(func(tx *store.Tx) error {
+		return r.BGPPolicies.Put(tx, bgp.Policy{Name: "low", Statements: []bgp.Statement{{Name: "s", Conditions: bgp.Conditions{Prefix: bgp.SetMatch{Set: "vips"}}}}})
+	})
+	r.want(kinds.BGPPolicyName, "low", "set prefix/vips does not exist")
+	r.want(kinds.BGPApplicationName, "global/export", "policy low: set prefix/vips does not exist")
+	if got := f.String(); got != "65000 1" {
+		t.Error(got)
+	}
+	r.commit(func(tx *store.Tx) error {
+		return r.BGPSets.Put(tx, bgp.DefinedSet{Type: bgp.PrefixSet, Name: "vips", Prefixes: []bgp.PrefixRule{{Prefix: "20.20.20.0/24"}}})
+	})
+	r.want(kinds.BGPSetName, "prefix/vips", "")
+	r.want(kinds.BGPPolicyName, "low", "")
+	r.want(kinds.BGPApplicationName, "global/export", "")
+	if got := f.String(); got != "65000 1 prefix/vips low global/export" {
+		t.Error(got)
+	}
+	r.commit(func(tx *store.Tx) error {
+		if err := r.Speakers.Delete(tx, bgp.SpeakerKey); err != nil {
+			return err
+		}
+		return r.BGPNeighbors.Delete(tx, "10.0.0.2")
+	})
+	r.want(kinds.BGPSpeakerName, bgp.SpeakerKey, "none")
+	r.want(kinds.BGPNeighborName, "10.0.0.2", "none")
+	r.stop()
+	if got := f.String(); !strings.HasPrefix(got, "0 0") || strings.Join(f.stops, ", ") != "BGP is switched off, " {
+		t.Errorf("%s, %q", got, f.stops)
+	}
+}
+
+// TestBGPOff checks that without a speaker statuses say that BGP is off, and that objects can be
+// deleted.
+func TestBGPOff(t *testing.T) {
+	t.Parallel()
+	r := newBGPRig(t, nil)
+	r.commit(func(tx *store.Tx) error {
+		return r.BGPNeighbors.Put(tx, bgp.Neighbor{Interface: "eth0", ASN: 65001})
+	})
+	r.want(kinds.BGPNeighborName, "eth0", "BGP is off: start loxilb with --bgp")
+	r.commit(func(tx *store.Tx) error { return r.BGPNeighbors.Delete(tx, "eth0") })
+	r.want(kinds.BGPNeighborName, "eth0", "none")
+}
