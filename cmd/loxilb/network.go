@@ -127,7 +127,7 @@ func (p *daemon) newRules(vips announce.Owner, o reconcile.Observers) (*reconcil
 		return reconcile.NewRules(p.state, p.datapath, p.network.Links, vips, g, o), nil
 	}
 	defer g.Close()
-	if err := g.Set(nil); err != nil { // no reason to balance nothing
+	if _, err := g.Set(nil); err != nil { // no reason to balance nothing
 		p.log.Warn("tunnels of egress gateways are left", "error", err)
 	}
 	return reconcile.NewRules(p.state, p.datapath, p.network.Links, vips, nil, o), nil

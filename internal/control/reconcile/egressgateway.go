@@ -1,6 +1,8 @@
 package reconcile
 
 import (
+	"cmp"
+	"fmt"
 	"hash/fnv"
 	"net/netip"
 	"slices"
@@ -14,8 +16,9 @@ import (
 // Gateways lead packets to the node that owns the source address of their rule: an
 // *egress.Gateways. Nil: each node translates them itself.
 type Gateways interface {
-	// Set is idempotent, and repairs what others have removed.
-	Set([]netdev.Gateway) error
+	// Set is idempotent, and repairs what others have removed. It returns which gateways fail; err
+	// concerns all of them.
+	Set([]netdev.Gateway) (failed map[netip.Addr]error, err error)
 	// Uses reports whether Set depends on the interface of this name.
 	Uses(link string) bool
 	// RulesMissing reports whether others have removed rules of routing that Set has made.
@@ -53,6 +56,26 @@ func egressOf(list []policy.Rule, instances map[string]lb.Instance) egressRules 
 		}
 	}
 	return out
+}
+
+// setGateways sets them, and returns the errors of the rules that need them, by key: nil if there is
+// none. Other rules have no key here.
+func (r *Rules) setGateways(rules []policy.Rule, gateways []netdev.Gateway) map[string]error {
+	r.mu.Lock()
+	r.below = r.gatewayLinks() // before they are set: a change meanwhile is one to follow
+	r.mu.Unlock()
+	failed, all := r.gateways.Set(gateways)
+	errs := map[string]error{}
+	for i := range rules {
+		if one := &rules[i]; one.Action == policy.RuleSNAT && one.OnDefault {
+			err := cmp.Or(failed[one.ToSource], all)
+			if err != nil {
+				err = fmt.Errorf("egress gateway %s: %w", one.ToSource, err)
+			}
+			errs[one.Key()] = err
+		}
+	}
+	return errs
 }
 
 // gatewayMarks returns a mark for each address. It derives from the address: if marks shifted with

@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"errors"
 	"net/netip"
 	"testing"
 
@@ -63,5 +64,51 @@ func TestGatewayMarks(t *testing.T) {
 	}
 	if d := cmp.Diff(marks[1:], gatewayMarks(all[1:])); d != "" {
 		t.Error("without the first address: ", d)
+	}
+}
+
+// brokenGateways cannot make the tunnel to one address.
+type brokenGateways struct{ broken netip.Addr }
+
+func (b brokenGateways) Set([]netdev.Gateway) (map[netip.Addr]error, error) {
+	return map[netip.Addr]error{b.broken: errors.New("no tunnel")}, nil
+}
+
+func (brokenGateways) Uses(link string) bool { return link == "eth0" }
+func (brokenGateways) RulesMissing() bool    { return false }
+
+// TestGatewayFails checks that a gateway that fails concerns its own rules, whichever rule is due,
+// and that a change of an interface that gateways use has rules applied again.
+func TestGatewayFails(t *testing.T) {
+	t.Parallel()
+	r := newRuleRig(t)
+	r.gateways = brokenGateways{netip.MustParseAddr("192.0.2.40")}
+	if err := r.apply(t.Context(), "sourceIP:10.0.0.0/8 snat=192.0.2.40 default", "sourceIP:11.0.0.0/8 snat=192.0.2.41 default", "sourceIP:12.0.0.0/8 allow"); err != nil {
+		t.Errorf("a rule without a gateway: %v", err)
+	}
+	failed := map[string]bool{}
+	for _, o := range r.Apply(t.Context(), []string{"sourceIP:12.0.0.0/8"}) {
+		failed[o.Key] = o.Err != nil
+	}
+	want := map[string]bool{"sourceIP:10.0.0.0/8": true, "sourceIP:11.0.0.0/8": false, "sourceIP:12.0.0.0/8": false}
+	if d := cmp.Diff(want, failed); d != "" {
+		t.Error("which rules fail: ", d)
+	}
+	due := func() int {
+		r.Loop.mu.Lock()
+		defer r.Loop.mu.Unlock()
+		n := len(r.dirty)
+		clear(r.dirty)
+		return n
+	}
+	for _, step := range []struct {
+		links []netdev.Link
+		want  int
+	}{{nil, 0}, {[]netdev.Link{{Name: "eth1", Index: 2}}, 0}, {[]netdev.Link{{Name: "eth0", Index: 3}}, 1}} {
+		r.links = step.links
+		r.LinksChanged()
+		if n := due(); n != step.want {
+			t.Errorf("%d rules are due with %v, want %d", n, step.links, step.want)
+		}
 	}
 }

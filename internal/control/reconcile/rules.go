@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -83,15 +84,14 @@ func (r *Rules) keys() []string {
 // does.
 func (r *Rules) Apply(ctx context.Context, keys []string) []Outcome[string] {
 	now := r.desired.Snapshot()
-	list, tunnels := slices.Collect(r.desired.Rules.All(now)), error(nil)
+	list := slices.Collect(r.desired.Rules.All(now))
 	instances := r.desired.Instances.Here(now)
 	var elsewhere []string
+	var tunnels map[string]error // by key
 	if r.gateways != nil {
-		r.mu.Lock()
-		r.below = r.gatewayLinks() // before they are set: a change meanwhile is one to follow
-		r.mu.Unlock()
 		here := egressOf(list, instances)
-		list, elsewhere, tunnels = here.rules, here.elsewhere(), r.gateways.Set(here.gateways)
+		tunnels = r.setGateways(list, here.gateways)
+		list, elsewhere = here.rules, here.elsewhere()
 	}
 	named, index := r.interfaces()
 	table, err := compile.Rules(list, index)
@@ -102,12 +102,13 @@ func (r *Rules) Apply(ctx context.Context, keys []string) []Outcome[string] {
 	if err == nil { // the rules are in force, whatever happens to addresses and tunnels
 		r.record(list, named)
 		r.judge(ctx, table, elsewhere)
-		err = errors.Join(tunnels, r.own(ctx, ownedSources(table.Sources, instances)))
+		err = r.own(ctx, ownedSources(table.Sources, instances))
 	}
-	out := make([]Outcome[string], len(keys))
-	for i, key := range keys {
+	due := unique(slices.AppendSeq(slices.Clone(keys), maps.Keys(tunnels))) // a change of an interface marks any rule
+	out := make([]Outcome[string], len(due))
+	for i, key := range due {
 		meta, _ := r.desired.Rules.Meta(now, key)
-		out[i] = Outcome[string]{Key: key, Version: meta.Version, Err: err}
+		out[i] = Outcome[string]{Key: key, Version: meta.Version, Err: cmp.Or(err, tunnels[key])}
 	}
 	return out
 }

@@ -109,7 +109,8 @@ func (n *Net) removeGateways() error {
 		return err
 	}
 	defer g.Close()
-	return g.Set(nil)
+	_, err = g.Set(nil)
+	return err
 }
 
 // VIPs returns the owner of the VIPs that nobody else owns.

@@ -7,6 +7,7 @@ package egress
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"strings"
 	"sync"
@@ -44,36 +45,40 @@ func Open(ns *netlink.Namespace, below string) (*Gateways, error) {
 func (g *Gateways) Close() { g.nl.Close() }
 
 // Set has the kernel lead marked packets to these gateways, and to no others. It is idempotent, and
-// repairs what others have removed.
-func (g *Gateways) Set(list []Gateway) error {
+// repairs what others have removed. It returns which gateways fail; err concerns all of them.
+func (g *Gateways) Set(list []Gateway) (failed map[netip.Addr]error, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.set = withCollisions(list)
-	return errors.Join(g.keepTunnels(g.set), g.keepRules(g.set), g.forwards(g.set))
+	failed, err = g.keepTunnels(g.set)
+	err = errors.Join(err, g.keepRules(g.set))
+	for _, one := range g.set {
+		if failed[one.Addr] == nil && !one.Owned {
+			failed[one.Addr] = g.forwards(one.Addr.Is6())
+		}
+	}
+	return failed, err
 }
 
 // Uses reports whether Set depends on the interface of this name.
 func (g *Gateways) Uses(link string) bool { return link == g.below || IsTunnel(link) }
 
-// forwards returns an error if packets need a gateway of another node, and the kernel does not
-// forward them.
-func (g *Gateways) forwards(list []Gateway) error {
-	for _, one := range list {
-		name := "ipv4/ip_forward"
-		if one.Addr.Is6() {
-			name = "ipv6/conf/all/forwarding"
-		}
-		on := true
-		err := g.ns.Do(func() error { // the file's content depends on the thread's namespace
-			b, err := os.ReadFile("/proc/sys/net/" + name)
-			on = strings.TrimSpace(string(b)) != "0"
-			return err
-		})
-		if err == nil && !on && !one.Owned {
-			return fmt.Errorf("this node does not forward packets to egress gateway %s; run: sysctl -w net.%s=1", one.Addr, strings.ReplaceAll(name, "/", "."))
-		}
+// forwards returns an error if the kernel does not forward packets of an IP version.
+func (g *Gateways) forwards(six bool) error {
+	name := "ipv4/ip_forward"
+	if six {
+		name = "ipv6/conf/all/forwarding"
 	}
-	return nil
+	on := true
+	err := g.ns.Do(func() error { // the file's content depends on the thread's namespace
+		b, err := os.ReadFile("/proc/sys/net/" + name)
+		on = strings.TrimSpace(string(b)) != "0"
+		return err
+	})
+	if err != nil || on {
+		return nil
+	}
+	return fmt.Errorf("this node does not forward packets to it; run: sysctl -w net.%s=1", strings.ReplaceAll(name, "/", "."))
 }
 
 // dumpAttempts is how often a list of kernel objects is read that changes meanwhile.

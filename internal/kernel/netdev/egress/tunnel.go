@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/netip"
 	"os"
 
 	nl "github.com/vishvananda/netlink"
@@ -15,11 +16,13 @@ import (
 // port is VXLAN's.
 const port = 4789
 
-// keepTunnels makes the tunnels to gateways, and removes those to other addresses.
-func (g *Gateways) keepTunnels(list []Gateway) error {
+// keepTunnels makes the tunnels to gateways, and removes those to other addresses. It returns which
+// gateways fail; err concerns all of them.
+func (g *Gateways) keepTunnels(list []Gateway) (failed map[netip.Addr]error, err error) {
+	failed = map[netip.Addr]error{}
 	all, err := dump(g.nl.LinkList)
 	if err != nil {
-		return fmt.Errorf("list interfaces: %w", err)
+		return failed, fmt.Errorf("list interfaces: %w", err)
 	}
 	links := make(map[string]nl.Link, len(all))
 	for _, l := range all {
@@ -30,12 +33,12 @@ func (g *Gateways) keepTunnels(list []Gateway) error {
 	for _, one := range list {
 		name := one.device()
 		if one.collides {
-			errs = append(errs, fmt.Errorf("egress gateway %s: another gateway has the same tunnel, %s; choose another address", one.Addr, name))
+			failed[one.Addr] = fmt.Errorf("another gateway has the same tunnel, %s; choose another address", name)
 			continue
 		}
 		wanted[name] = true
 		if err := g.keepTunnel(one, links[g.below], links[name]); err != nil {
-			errs = append(errs, fmt.Errorf("egress gateway %s: %w", one.Addr, err))
+			failed[one.Addr] = err
 		}
 	}
 	for _, l := range all {
@@ -46,7 +49,7 @@ func (g *Gateways) keepTunnels(list []Gateway) error {
 			}
 		}
 	}
-	return errors.Join(errs...)
+	return failed, errors.Join(errs...)
 }
 
 // keepTunnel makes the tunnel to a gateway over the interface below. have is the interface of its
