@@ -55,22 +55,28 @@ func (p *egressPair) leavesThrough(n *node, within time.Duration) {
 	p.t.Helper()
 	for _, network := range []string{"tcp", "udp"} {
 		for _, to := range []struct{ address, source string }{{outside4, egress4}, {outside6, egress6}} {
-			labtest.Eventually(p.t, within, func(ctx context.Context) error {
-				short, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
-				defer cancel()
-				c, err := p.server.DialContext(short, network, rig.Join(to.address, 7000))
-				if err != nil {
-					return err
-				}
-				defer c.Close()
-				_ = c.SetDeadline(time.Now().Add(300 * time.Millisecond))
-				if got, err := rig.Whoami(c); err != nil || got != to.source {
-					return fmt.Errorf("%s to %s: seen as %q, want %s: %w", network, to.address, got, to.source, err)
-				}
-				return n.translates(c)
-			})
+			p.leavesAs(n, network, to.address, to.source, within)
 		}
 	}
+}
+
+// leavesAs checks that of one network, address and source.
+func (p *egressPair) leavesAs(n *node, network, address, source string, within time.Duration) {
+	p.t.Helper()
+	labtest.Eventually(p.t, within, func(ctx context.Context) error {
+		short, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
+		defer cancel()
+		c, err := p.server.DialContext(short, network, rig.Join(address, 7000))
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		_ = c.SetDeadline(time.Now().Add(300 * time.Millisecond))
+		if got, err := rig.Whoami(c); err != nil || got != source {
+			return fmt.Errorf("%s to %s: seen as %q, want %s: %w", network, address, got, source, err)
+		}
+		return n.translates(c)
+	})
 }
 
 // carriesFragments checks that datagrams in fragments leave with the shared address: only the first
@@ -136,7 +142,8 @@ func TestEgressGateway(t *testing.T) {
 }
 
 // TestEgressGatewayRepairs checks that a node leads packets again after others have removed its
-// tunnels or rules, after its interface was renamed, and whatever interfaces --whitelist names.
+// tunnels or rules, after its interface was renamed, whatever interfaces --whitelist names, and to
+// an owner behind a router.
 func TestEgressGatewayRepairs(t *testing.T) {
 	t.Parallel()
 	p := newEgressPair(t, "--whitelist=^eth")
@@ -156,6 +163,13 @@ func TestEgressGatewayRepairs(t *testing.T) {
 		rig.MustRun(t, a.LB, "sh", "-c", command)
 		p.leavesThrough(b, rig.Patience)
 	}
+	// an owner that only the default route leads to
+	for _, n := range p.nodes {
+		n.Loxicmd("create firewall --firewallRule=sourceIP:31.31.31.1/32,preference:7 --snat=192.0.2.77 --egress")
+	}
+	rig.MustRun(t, p.router, "sysctl", "-qw", "net.ipv4.ip_forward=1")
+	rig.MustRun(t, p.router, "ip", "route", "add", "192.0.2.77", "via", "100.100.100.252")
+	p.leavesAs(b, "tcp", outside4, "192.0.2.77", rig.Patience)
 	labtest.Eventually(t, rig.Patience, func(context.Context) error {
 		out, err := a.LB.Run("ip", "-o", "link", "show", "type", "vxlan")
 		if err == nil && (!strings.Contains(out, "mtu 1350") || !strings.Contains(out, "mtu 1330")) {
