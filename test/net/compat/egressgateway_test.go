@@ -49,21 +49,21 @@ func newEgressPair(t *testing.T, args ...string) *egressPair {
 	return p
 }
 
-// leavesThrough checks that a new connection of the server leaves through a node within a while,
+// leavesThrough checks that a new connection of the server soon leaves through a node,
 // with the shared address.
-func (p *egressPair) leavesThrough(n *node, within time.Duration) {
+func (p *egressPair) leavesThrough(n *node) {
 	p.t.Helper()
 	for _, network := range []string{"tcp", "udp"} {
 		for _, to := range []struct{ address, source string }{{outside4, egress4}, {outside6, egress6}} {
-			p.leavesAs(n, network, to.address, to.source, within)
+			p.leavesAs(n, network, to.address, to.source)
 		}
 	}
 }
 
 // leavesAs checks that of one network, address and source.
-func (p *egressPair) leavesAs(n *node, network, address, source string, within time.Duration) {
+func (p *egressPair) leavesAs(n *node, network, address, source string) {
 	p.t.Helper()
-	labtest.Eventually(p.t, within, func(ctx context.Context) error {
+	labtest.Eventually(p.t, rig.Patience, func(ctx context.Context) error {
 		short, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
 		defer cancel()
 		c, err := p.server.DialContext(short, network, rig.Join(address, 7000))
@@ -129,7 +129,7 @@ func TestEgressGateway(t *testing.T) {
 		other.Loxicmd("set hastate BACKUP --instance=default")
 		master.Loxicmd("set hastate MASTER --instance=default")
 		begun := time.Now()
-		p.leavesThrough(master, rig.Patience)
+		p.leavesThrough(master)
 		t.Logf("connections leave through .%s after %v", master.own, time.Since(begun).Round(time.Millisecond))
 	}
 	b.Loxicmd("set hastate BACKUP --instance=default") // there is no master now
@@ -149,7 +149,7 @@ func TestEgressGatewayRepairs(t *testing.T) {
 	p := newEgressPair(t, "--whitelist=^eth")
 	a, b := p.nodes[0], p.nodes[1]
 	b.Loxicmd("set hastate MASTER --instance=default")
-	p.leavesThrough(b, rig.Patience)
+	p.leavesThrough(b)
 	p.carriesFragments()
 	tunnels := "for i in $(ip -o link show type vxlan | cut -d: -f2); do ip link "
 	for what, command := range map[string]string{
@@ -161,7 +161,7 @@ func TestEgressGatewayRepairs(t *testing.T) {
 	} {
 		t.Log(what)
 		rig.MustRun(t, a.LB, "sh", "-c", command)
-		p.leavesThrough(b, rig.Patience)
+		p.leavesThrough(b)
 	}
 	// an owner that only the default route leads to
 	for _, n := range p.nodes {
@@ -169,7 +169,7 @@ func TestEgressGatewayRepairs(t *testing.T) {
 	}
 	rig.MustRun(t, p.router, "sysctl", "-qw", "net.ipv4.ip_forward=1")
 	rig.MustRun(t, p.router, "ip", "route", "add", "192.0.2.77", "via", "100.100.100.252")
-	p.leavesAs(b, "tcp", outside4, "192.0.2.77", rig.Patience)
+	p.leavesAs(b, "tcp", outside4, "192.0.2.77")
 	labtest.Eventually(t, rig.Patience, func(context.Context) error {
 		out, err := a.LB.Run("ip", "-o", "link", "show", "type", "vxlan")
 		if err == nil && (!strings.Contains(out, "mtu 1350") || !strings.Contains(out, "mtu 1330")) {
@@ -209,7 +209,7 @@ func TestEgressGatewayHandsOver(t *testing.T) {
 	p := newEgressPair(t)
 	a, b := p.nodes[0], p.nodes[1]
 	a.Loxicmd("set hastate MASTER --instance=default")
-	p.leavesThrough(a, rig.Patience)
+	p.leavesThrough(a)
 	c, err := p.server.DialContext(t.Context(), "tcp", rig.Join(outside4, 7000))
 	if err != nil {
 		t.Fatal(err)
@@ -221,5 +221,5 @@ func TestEgressGatewayHandsOver(t *testing.T) {
 	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("the connection does not end by a reset: %v", err)
 	}
-	p.leavesThrough(b, rig.Patience)
+	p.leavesThrough(b)
 }

@@ -21,8 +21,8 @@ const (
 
 // rules returns the rules for marked packets: routes of the main table but its default routes, then
 // the tunnel. Without a tunnel the destination is unreachable, so no packet leaves with the source
-// address that the gateway is to hide. The tunnel's own packets carry the mark, too, and may need a
-// default route to the owner.
+// address that the gateway is to hide. The tunnel's own packets carry the mark, too, by which older
+// kernels (6.1, not 6.18) look up their route: they may need a default route to the owner.
 func (one Gateway) rules() []*nl.Rule {
 	owner, networks, tunnel, nowhere := nl.NewRule(), nl.NewRule(), nl.NewRule(), nl.NewRule()
 	bits := one.Addr.BitLen()
