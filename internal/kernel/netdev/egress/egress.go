@@ -52,9 +52,10 @@ func (g *Gateways) Set(list []Gateway) (failed map[netip.Addr]error, err error) 
 	g.set = withCollisions(list)
 	failed, err = g.keepTunnels(g.set)
 	err = errors.Join(err, g.keepRules(g.set))
+	forwards := map[bool]error{false: g.forwards(false), true: g.forwards(true)}
 	for _, one := range g.set {
 		if failed[one.Addr] == nil && !one.Owned {
-			failed[one.Addr] = g.forwards(one.Addr.Is6())
+			failed[one.Addr] = forwards[one.Addr.Is6()]
 		}
 	}
 	return failed, err

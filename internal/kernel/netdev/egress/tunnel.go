@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"net/netip"
 	"os"
 
@@ -76,8 +77,10 @@ func (g *Gateways) keepTunnel(one Gateway, below, have nl.Link) error {
 	} else if err := g.changeTunnel(have, wanted); err != nil {
 		return fmt.Errorf("change tunnel %s: %w", wanted.Name, err)
 	}
-	if err := g.nl.LinkSetUp(have); err != nil {
-		return fmt.Errorf("set tunnel %s up: %w", wanted.Name, err)
+	if have.Attrs().Flags&net.FlagUp == 0 {
+		if err := g.nl.LinkSetUp(have); err != nil {
+			return fmt.Errorf("set tunnel %s up: %w", wanted.Name, err)
+		}
 	}
 	return g.lead(one, have.Attrs().Index)
 }
