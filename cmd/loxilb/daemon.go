@@ -93,6 +93,7 @@ type daemon struct {
 	exit        context.CancelCauseFunc // ends the daemon
 	pairs       *election.Manager       // BFD sessions with other nodes
 	elections   *reconcile.Elections
+	restarting  func() bool // another process follows this one soon
 }
 
 // assemble makes the parts. Nothing runs yet.
@@ -134,7 +135,9 @@ func assemble(c *config.Config, log *slog.Logger, lines *logs.Ring, network *net
 		return nil, err
 	}
 	p.bgp = p.newBGP(o)
-	p.newElections(o)
+	if err := p.newElections(o); err != nil {
+		return nil, err
+	}
 	p.passive = reconcile.NewPassive(p.health, d)
 	p.ipsec = reconcile.NewIPsec(network, d.SetIPsec, c.IPsec == config.IPsecIgnore, state, p.health, o)
 	p.health.FollowRoutes(network.Neighbours().RouteError)
@@ -235,9 +238,11 @@ func (p *daemon) newStatuses(users *access.Users, start time.Time) *status.Table
 // serve runs the parts until ctx ends or the API fails; the rest is tried again. The API answers
 // from the start, so that a user can delete what is in the way.
 func (p *daemon) serve(ctx context.Context) error {
-	ctx, exit := context.WithCancelCause(ctx)
+	asked, exit := context.WithCancelCause(ctx)
 	defer exit(nil)
 	p.exit = exit
+	ctx, cancel := p.untilHandedOver(asked)
+	defer cancel()
 	listener, err := p.listen(ctx)
 	if err != nil {
 		return err
@@ -295,7 +300,7 @@ func (p *daemon) serve(ctx context.Context) error {
 	p.manager().stopping()
 	p.log.Info("stopping; the data path stays attached (loxilb --detach removes it)")
 	switch {
-	case errors.Is(context.Cause(ctx), config.ErrDrained):
+	case errors.Is(context.Cause(asked), config.ErrDrained):
 		return config.ErrDrained
 	case ctx.Err() != nil:
 		return nil // it was asked to

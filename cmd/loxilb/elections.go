@@ -2,8 +2,12 @@ package main
 
 import (
 	"context"
+	"log/slog"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	v1 "loxilb/api/v1"
@@ -15,13 +19,23 @@ import (
 	lbbfd "loxilb/internal/lb/bfd"
 )
 
-// shutdownPatience limits how long the service manager is asked whether the machine stops.
-const shutdownPatience = time.Second
+const (
+	jobPatience      = time.Second // of the question whether the service manager restarts the daemon
+	handOverPatience = 2 * time.Second
+	handOverPoll     = 5 * time.Millisecond
+	releaseTime      = 100 * time.Millisecond // of VIPs by the kernel, after their role is stored
+)
 
 // newElections makes the loop of the BFD sessions with other nodes, with that of --ka.
-func (p *daemon) newElections(o reconcile.Observers) {
-	p.pairs = election.NewManager(noGuard{}, p.network.Do, restarts)
-	p.elections = reconcile.NewElections(p.pairs, p.state, objects.Owner, func(map[string]bool) {}, o)
+func (p *daemon) newElections(o reconcile.Observers) error {
+	lease, err := openLease(filepath.Join(p.config.StateDir, "lease"))
+	if err != nil {
+		return err
+	}
+	p.restarting = sync.OnceValue(func() bool { return restartsSoon(p.log) })
+	p.pairs = election.NewManager(lease, p.network.Do, p.restarting)
+	p.elections = reconcile.NewElections(p.pairs, p.state, objects.Owner, o)
+	return nil
 }
 
 // beginElections stores the session of --ka, and the roles with which this process starts.
@@ -35,13 +49,52 @@ func (p *daemon) beginElections() {
 	p.elections.Begin()
 }
 
-// restarts reports whether a process that was asked to end is likely to be followed by another one:
-// its machine is not shutting down.
-func restarts() bool {
-	ctx, cancel := context.WithTimeout(context.Background(), shutdownPatience)
+// restartsSoon reports whether the service manager starts this daemon again once it has ended. Nobody
+// knows that of a daemon without a service manager.
+func restartsSoon(log *slog.Logger) bool {
+	if os.Getenv("INVOCATION_ID") == "" {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), jobPatience)
 	defer cancel()
-	out, _ := exec.CommandContext(ctx, "systemctl", "is-system-running").Output() // fails in most states, too
-	return strings.TrimSpace(string(out)) != "stopping"
+	out, err := exec.CommandContext(ctx, "systemctl", "list-jobs", "--no-legend", "--plain").Output()
+	if err != nil {
+		log.Warn("service manager does not say whether it restarts this daemon", "error", err)
+	}
+	return restartJob(string(out))
+}
+
+// restartJob reports whether a list of jobs has a restart of the daemon.
+func restartJob(jobs string) bool {
+	for line := range strings.Lines(jobs) {
+		if f := strings.Fields(line); len(f) > 2 && f[1] == "loxilb.service" {
+			return f[2] == "restart"
+		}
+	}
+	return false
+}
+
+// untilHandedOver returns a context that ends after ctx, once another node owns the VIPs, unless
+// this daemon restarts.
+func (p *daemon) untilHandedOver(ctx context.Context) (context.Context, context.CancelFunc) {
+	later, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	go func() {
+		defer cancel()
+		select {
+		case <-later.Done():
+			return
+		case <-ctx.Done():
+		}
+		if p.restarting() {
+			return
+		}
+		p.pairs.Decline(true)
+		for end := time.Now().Add(handOverPatience); p.elections.Owning() && time.Now().Before(end); {
+			time.Sleep(handOverPoll)
+		}
+		time.Sleep(releaseTime)
+	}()
+	return later, cancel
 }
 
 // readBFD returns a function that adds sessions and elections, as they are now, to what GET returns.
@@ -69,9 +122,3 @@ func (p *daemon) readBFD() func(object, body any) {
 		}
 	}
 }
-
-// noGuard is no guard: the kernel answers for VIPs while no process does.
-type noGuard struct{}
-
-func (noGuard) Renew(time.Time)  {}
-func (noGuard) Lease() time.Time { return time.Time{} }

@@ -31,10 +31,9 @@ type Session struct {
 	Preempt  bool
 }
 
-// Guard is the kernel's side of a role: it stops answering for VIPs when a lease ends that a dead
-// or stopped process does not renew.
+// Guard keeps, for a process that follows this one, how long no peer takes over.
 type Guard interface {
-	// Renew sets the end of the lease; zero: there is none, and the kernel answers.
+	// Renew sets the end of the lease; zero: there is none, as no peer sees this node.
 	Renew(until time.Time)
 	// Lease returns the end that an earlier process has set; zero: none.
 	Lease() time.Time
@@ -57,7 +56,7 @@ type Manager struct {
 	guard    Guard
 	do       func(func() error) error
 	restarts func() bool
-	notify   chan struct{} // capacity 1: roles, or leased instances, may have changed
+	notify   chan struct{} // capacity 1: roles may have changed
 	timer    chan struct{} // capacity 1: Next may have changed
 
 	mu        sync.Mutex
@@ -350,19 +349,6 @@ func (m *Manager) renew() {
 func (e *election) leased() bool {
 	role, _ := e.machine.Role()
 	return role == lb.RoleMaster && !e.path.lease.IsZero()
-}
-
-// Leased returns the instances that this node must not own once the lease has ended.
-func (m *Manager) Leased() map[string]bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	list := map[string]bool{}
-	for key, e := range m.elections {
-		if e.leased() {
-			list[key] = true
-		}
-	}
-	return list
 }
 
 // Roles returns the roles by instance, and why.

@@ -27,16 +27,16 @@ type Elections struct {
 	*objectLoop[lbbfd.Session]
 	manager *election.Manager
 	owner   string // of stored roles
-	leased  func(map[string]bool)
 
 	expected map[string]lb.Role   // last stored role of each elected instance
 	states   map[string]bfd.State // of sessions, by key
+
+	maintained bool
 }
 
 // NewElections makes the loop. Roles are stored in the name of owner, which is that of requests.
-// leased is called with the instances that this node must not own once its lease has ended.
-func NewElections(m *election.Manager, d *desired.State, owner string, leased func(map[string]bool), o Observers) *Elections {
-	e := &Elections{manager: m, owner: owner, leased: leased, expected: map[string]lb.Role{}, states: map[string]bfd.State{}}
+func NewElections(m *election.Manager, d *desired.State, owner string, o Observers) *Elections {
+	e := &Elections{manager: m, owner: owner, expected: map[string]lb.Role{}, states: map[string]bfd.State{}}
 	e.objectLoop = newObjectLoop(e, d, d.BFD, o)
 	return e
 }
@@ -74,6 +74,19 @@ func (e *Elections) Follow(ctx context.Context) {
 	}
 }
 
+// Owning reports whether this node owns VIPs that a peer could own, as far as stored roles and
+// applied ones say.
+func (e *Elections) Owning() bool {
+	now := e.desired.Snapshot()
+	stored := e.desired.Instances.Set(now)
+	for instance, s := range e.manager.Roles() {
+		if s.BFD.State == bfd.Up && s.Speaks && (s.Role == lb.RoleMaster || stored[instance].Role.Owns()) {
+			return true
+		}
+	}
+	return false
+}
+
 // Apply passes all sessions to the manager.
 func (e *Elections) Apply(_ context.Context, keys []string) (out []Outcome[string]) {
 	now := e.desired.Snapshot()
@@ -104,7 +117,10 @@ func (e *Elections) set(now *store.Snapshot) {
 func (e *Elections) follow() error {
 	now := e.desired.Snapshot()
 	here := e.desired.Instances.Set(now)
-	e.manager.Decline(e.desired.Maintenance.Here(now) != nil)
+	if maintenance := e.desired.Maintenance.Here(now) != nil; maintenance != e.maintained {
+		e.maintained = maintenance
+		e.manager.Decline(maintenance)
+	}
 	all := e.manager.Roles()
 	for instance := range e.expected {
 		if _, elected := all[instance]; !elected {
@@ -125,7 +141,6 @@ func (e *Elections) follow() error {
 		}
 		e.report(&s)
 	}
-	e.leased(e.manager.Leased())
 	return failed
 }
 

@@ -1,27 +1,173 @@
 package roles_test
 
 import (
+	"context"
+	"fmt"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
+
+	"loxilb/test/net/rig"
+	"loxilb/test/netnstest/labtest"
 )
 
 // slack is what a busy machine adds to detection times.
 const slack = 700 * time.Millisecond
 
-// TestBFDSilent checks that the survivor takes over, and that nobody sees two owners.
-func TestBFDSilent(t *testing.T) {
+// during observes the VIP while something happens, and until both nodes agree on the next MASTER.
+func (p *pair) during(next *node, what func()) view {
+	p.t.Helper()
+	o := p.observe()
+	labtest.Eventually(p.t, patience, func(context.Context) error {
+		if o.count.Load() < 10 {
+			return fmt.Errorf("nobody answers for %s", vip)
+		}
+		return nil
+	})
+	began := time.Now()
+	what()
+	p.settled(next)
+	v := o.end(began)
+	p.t.Logf("%+v", v)
+	return v
+}
+
+// P90 Of two nodes with a BFD session the survivor owns the VIPs within the detection time, and the
+// other one stays BACKUP when it returns
+func TestBFDLink(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)
 	a, b := p.elected()
+	higher := p.nodes[1] // of two masters, it stays
+	v := p.during(higher, func() {
+		rig.MustRun(t, p.lan, "ip", "link", "set", "to-"+a.name, "down")
+		b.becomes("MASTER")
+		a.becomes("MASTER") // nobody hears it
+		rig.MustRun(t, p.lan, "ip", "link", "set", "to-"+a.name, "up")
+	})
+	if v.took > detection+slack {
+		t.Errorf("took over after %s", v.took)
+	}
+}
+
+// TestBFDKilled checks that a node whose daemon was killed is BACKUP when it starts again.
+func TestBFDKilled(t *testing.T) {
+	t.Parallel()
+	p := newPair(t)
+	a, b := p.elected()
+	v := p.during(b, func() {
+		a.Kill()
+		b.becomes("MASTER")
+		a.start()
+	})
+	if v.took > detection+slack || v.last != b.mac {
+		t.Errorf("%+v", v)
+	}
+}
+
+// TestBFDStopped checks that a node whose daemon was stopped is BACKUP when it continues.
+func TestBFDStopped(t *testing.T) {
+	t.Parallel()
+	p := newPair(t)
+	a, b := p.elected()
+	v := p.during(b, func() {
+		a.Signal(syscall.SIGSTOP)
+		b.becomes("MASTER")
+		a.Signal(syscall.SIGCONT)
+	})
+	if v.took > detection+slack || v.last != b.mac {
+		t.Errorf("%+v", v)
+	}
+}
+
+// TestBFDTogether checks that two daemons that are killed and started together agree on one MASTER.
+func TestBFDTogether(t *testing.T) {
+	t.Parallel()
+	p := newPair(t)
+	p.elected()
+	for _, n := range p.nodes {
+		n.Kill()
+	}
 	o := p.observe()
-	time.Sleep(200 * time.Millisecond)
 	began := time.Now()
-	a.Signal(syscall.SIGSTOP)
+	done := make(chan struct{}, 2)
+	for _, n := range p.nodes {
+		go func() { n.start(); done <- struct{}{} }()
+	}
+	<-done
+	<-done
+	master, _ := p.elected()
+	if v := o.end(began); v.last != master.mac || v.both > detection+slack {
+		t.Errorf("%+v", v)
+	}
+}
+
+// TestBFDPartition checks that one of two masters yields when they hear each other again: sessions
+// that are down send every second.
+func TestBFDPartition(t *testing.T) {
+	t.Parallel()
+	p := newPair(t)
+	a, b := p.elected()
+	p.partition(true)
+	a.becomes("MASTER")
 	b.becomes("MASTER")
-	time.Sleep(time.Second)
-	a.Signal(syscall.SIGCONT)
-	p.settled(b)
-	v := o.end(began)
-	t.Logf("%+v", v)
+	higher := p.nodes[1]
+	v := p.during(higher, func() { p.partition(false) })
+	if v.both > time.Second+detection+slack || v.last != higher.mac {
+		t.Errorf("%+v", v)
+	}
+}
+
+// TestBFDHandOver checks that a node that ends on purpose hands over at once, and that one that
+// preempts takes its role back.
+func TestBFDHandOver(t *testing.T) {
+	t.Parallel()
+	p := newPair(t, "--preempt")
+	a, b := p.nodes[1], p.nodes[0]
+	p.settled(a)
+	v := p.during(a, func() {
+		a.Stop()
+		b.becomes("MASTER")
+		a.start()
+	})
+	if v.both > detection || v.silent > detection+slack || v.last != a.mac {
+		t.Errorf("%+v", v)
+	}
+}
+
+// TestBFDOperator checks that an operator's role moves the VIPs.
+func TestBFDOperator(t *testing.T) {
+	t.Parallel()
+	p := newPair(t)
+	a, b := p.elected()
+	for range 2 {
+		v := p.during(b, func() { b.Loxicmd("set hastate MASTER") })
+		if v.both > detection+slack || v.last != b.mac {
+			t.Errorf("%+v", v)
+		}
+		a, b = b, a
+	}
+	p.during(b, func() { a.Loxicmd("set hastate BACKUP") })
+}
+
+// TestBFDTimes measures the time until the survivor answers, when the other node falls silent. Its
+// daemon is stopped, and its link goes down.
+func TestBFDTimes(t *testing.T) {
+	p := newPair(t)
+	var times []time.Duration
+	for range 5 {
+		a, b := p.elected()
+		v := p.during(b, func() {
+			a.Signal(syscall.SIGSTOP)
+			b.becomes("MASTER")
+			a.Signal(syscall.SIGCONT)
+		})
+		times = append(times, v.took)
+	}
+	slices.Sort(times)
+	t.Logf("silent node, BFD 3 x %s: median %s of %v", interval, times[2], times)
+	if times[2] > 500*time.Millisecond+slack {
+		t.Errorf("median %s", times[2])
+	}
 }

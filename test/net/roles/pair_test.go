@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -25,11 +26,10 @@ const (
 // pair is two nodes and a client at a switch: a .1, b .2, client .9 of 10.0.0.0/24.
 type pair struct {
 	*netnstest.Lab
-	t         testing.TB
-	lan       *netnstest.Host
-	client    *netnstest.Host
-	nodes     [2]*node
-	observers int
+	t      testing.TB
+	lan    *netnstest.Host
+	client *netnstest.Host
+	nodes  [2]*node
 }
 
 // node is one of the two balancers.
@@ -188,6 +188,7 @@ type observer struct {
 	fd     int
 	done   chan struct{}
 	answer chan []sighting
+	count  atomic.Int64 // answers
 }
 
 const askEvery = 5 * time.Millisecond
@@ -240,6 +241,7 @@ func (o *observer) run(mac net.HardwareAddr) {
 					break
 				}
 				if f := buffer[:n]; n >= 42 && f[21] == 2 && [4]byte(f[28:32]) == target && string(f[0:6]) == string(mac) {
+					o.count.Add(1)
 					seen = append(seen, sighting{time.Now(), net.HardwareAddr(append([]byte(nil), f[22:28]...)).String()})
 				}
 			}
