@@ -35,7 +35,6 @@ import (
 	"loxilb/internal/kernel/datapath"
 	"loxilb/internal/kernel/datapath/pins"
 	"loxilb/internal/kernel/netdev"
-	"loxilb/internal/kinds"
 	"loxilb/internal/lb"
 	"loxilb/internal/telemetry/flowlog"
 	"loxilb/internal/telemetry/logs"
@@ -135,9 +134,7 @@ func assemble(c *config.Config, log *slog.Logger, lines *logs.Ring, network *net
 		return nil, err
 	}
 	p.bgp = p.newBGP(o)
-	if err := p.newElections(o); err != nil {
-		return nil, err
-	}
+	p.newElections(o)
 	p.passive = reconcile.NewPassive(p.health, d)
 	p.ipsec = reconcile.NewIPsec(network, d.SetIPsec, c.IPsec == config.IPsecIgnore, state, p.health, o)
 	p.health.FollowRoutes(network.Neighbours().RouteError)
@@ -178,7 +175,6 @@ func assemble(c *config.Config, log *slog.Logger, lines *logs.Ring, network *net
 		Version: apiVersion(d.ABI()), Log: log, LogLevel: c.LogLevel, Lines: lines, ProbeFiles: c.ProbeFiles, MetricsOff: c.MetricsOff, Compat: c.Compat,
 		BGP: p.bgpNow(), Announcements: p.announcements(), Drain: p.maintenance.Progress, Verifier: p.verifier(statuses), Doctor: p.doctor(start), NoPage: !c.Page,
 	})
-	p.api.CountAll(kinds.BFDName, p.readBFD)
 	return p, nil
 }
 
@@ -199,7 +195,7 @@ func (p *daemon) newMetrics(source view) (*metrics.Metrics, error) {
 	return metrics.New(p.state, source, metrics.Options{
 		Build: metrics.Build{Version: version, Kernel: kernel(), Hook: string(p.datapath.Hook())}, Endpoints: p.config.Metrics.Endpoints, Compat: p.config.Compat,
 		Ready: func() bool { ready, _ := p.ready(); return ready },
-		Peaks: p.peaks, Certificates: p.certificates, Sessions: p.bgpNow(),
+		Peaks: p.peaks, Certificates: p.certificates, Sessions: p.bgpNow(), Pairs: p.countPairs,
 	}, p.log)
 }
 

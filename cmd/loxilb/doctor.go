@@ -67,6 +67,7 @@ func (p *daemon) doctor(started time.Time) func() *doctor.Machine {
 		if p.sessions != nil {
 			f.BGPSessions = p.sessions.problems()
 		}
+		f.BFDSessions = p.unprotected()
 		for _, h := range p.hiddenTags() {
 			f.HiddenTags = append(f.HiddenTags, doctor.HiddenTags(h))
 		}

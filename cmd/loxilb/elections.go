@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"os"
@@ -16,6 +17,8 @@ import (
 	"loxilb/internal/api/httpapi/objects"
 	"loxilb/internal/control/reconcile"
 	"loxilb/internal/control/store"
+	"loxilb/internal/diagnose/doctor"
+	"loxilb/internal/kinds"
 	lbbfd "loxilb/internal/lb/bfd"
 )
 
@@ -27,19 +30,19 @@ const (
 )
 
 // newElections makes the loop of the BFD sessions with other nodes, with that of --ka.
-func (p *daemon) newElections(o reconcile.Observers) error {
+func (p *daemon) newElections(o reconcile.Observers) {
 	lease, err := openLease(filepath.Join(p.config.StateDir, "lease"))
 	if err != nil {
-		return err
+		p.log.Error("a MASTER that was killed might stay MASTER at its next start", "error", err)
 	}
 	p.restarting = sync.OnceValue(func() bool { return restartsSoon(p.log) })
 	p.pairs = election.NewManager(lease, p.network.Do, p.restarting)
 	p.elections = reconcile.NewElections(p.pairs, p.state, objects.Owner, o)
-	return nil
 }
 
 // beginElections stores the session of --ka, and the roles with which this process starts.
 func (p *daemon) beginElections() {
+	p.api.CountAll(kinds.BFDName, p.readBFD)
 	if ka := p.config.Keepalive; ka != nil {
 		by := store.By{Owner: objects.Owner, Author: store.Author{Who: "loxilb", Doing: "--ka"}}
 		if _, _, err := p.state.CommitBy(by, func(tx *store.Tx) error { return p.state.BFD.Put(tx, *ka) }); err != nil {
@@ -85,7 +88,7 @@ func (p *daemon) untilHandedOver(ctx context.Context) (context.Context, context.
 			return
 		case <-ctx.Done():
 		}
-		if p.restarting() {
+		if !p.elections.Owning() || p.restarting() {
 			return
 		}
 		p.pairs.Decline(true)
@@ -121,4 +124,25 @@ func (p *daemon) readBFD() func(object, body any) {
 			out.PeerClaim = s.Claim.String()
 		}
 	}
+}
+
+// unprotected returns the sessions by which no other node takes over.
+func (p *daemon) unprotected() (list []doctor.BFDSession) {
+	for _, s := range p.pairs.Statuses() {
+		switch {
+		case s.BFD.State != bfd.Up:
+			list = append(list, doctor.BFDSession{Key: s.Key, Why: cmp.Or(s.BFD.Reason, "the session is down")})
+		case !s.Speaks:
+			list = append(list, doctor.BFDSession{Key: s.Key, Why: "the peer makes no claims", Silent: true})
+		}
+	}
+	return list
+}
+
+// countPairs returns what metrics have of sessions.
+func (p *daemon) countPairs() (list []lbbfd.Count) {
+	for _, s := range p.pairs.Statuses() {
+		list = append(list, lbbfd.Count{Session: s.Key, Up: s.BFD.State == bfd.Up, Failures: s.BFD.Failures, Changes: s.Changes})
+	}
+	return list
 }

@@ -17,20 +17,23 @@ type lease struct{ memory []byte }
 
 const leaseSize = 8
 
+// openLease opens the lease in a file. If it fails, the lease ends with the process.
 func openLease(path string) (*lease, error) {
+	l := &lease{make([]byte, leaseSize)}
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("open the lease of roles: %w", err)
+		return l, fmt.Errorf("open the lease of roles: %w", err)
 	}
 	defer f.Close() //nolint:errcheck // the mapping stays
 	if err := f.Truncate(leaseSize); err != nil {
-		return nil, fmt.Errorf("make the lease of roles: %w", err)
+		return l, fmt.Errorf("make the lease of roles: %w", err)
 	}
 	memory, err := unix.Mmap(int(f.Fd()), 0, leaseSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
-		return nil, fmt.Errorf("map the lease of roles: %w", err)
+		return l, fmt.Errorf("map the lease of roles: %w", err)
 	}
-	return &lease{memory}, nil
+	l.memory = memory
+	return l, nil
 }
 
 // Renew sets the end of the lease; zero: there is none.

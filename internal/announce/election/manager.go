@@ -140,6 +140,9 @@ func (m *Manager) Run(ctx context.Context) {
 // leave hands over to the peers, or asks them to wait for a restart. The kernel answers for the VIPs
 // as long as they do.
 func (m *Manager) leave() {
+	if len(m.Roles()) == 0 {
+		return
+	}
 	if !m.restarts() {
 		m.guard.Renew(time.Now()) // before peers take over
 		return

@@ -70,6 +70,7 @@ type Facts struct {
 	Started    time.Time // of the daemon, with the clock that never jumps
 
 	BGPSessions []BGPSession // that are down
+	BFDSessions []BFDSession // that are down, or make no claims
 }
 
 // Endpoint is where packets go.
@@ -139,7 +140,7 @@ func checks() []check {
 		{"kernel", kernel}, {"jit", jit}, {"bpffs", bpffs}, {"program-statistics", statistics}, {"forwarding", forwarding}, {"reverse-path", reversePath},
 		{"redirects", redirects}, {"offloads", offloads}, {"next-hops", nextHops}, {"neighbour-table", neighbourTable}, {"mtu", mtu}, {"path-mtu", pathMTU},
 		{"services", services}, {"endpoints", endpoints}, {"unprobed", unprobed}, {"other-programs", otherPrograms}, {"ipsec", ipsec},
-		{"vlan-tags", hiddenTags}, {"bgp", bgpSessions},
+		{"vlan-tags", hiddenTags}, {"bgp", bgpSessions}, {"bfd", bfdSessions},
 		{"vips", duplicateVIPs}, {"clock", clock}, {"cgroup", cgroup}, {"memory", memory}, {"descriptors", descriptors}, {"disk", disk}, {"netfilter", netfilter},
 		{"ports", ports}, {"queues", queues}, {"interrupts", interrupts}, {"governor", governor},
 	}

@@ -140,6 +140,9 @@ func faults() map[string]struct {
 		"BGP": {edit: func(m *Machine, _ *fakeNetwork) {
 			m.Facts.BGPSessions = []BGPSession{{"10.0.0.2", "the session is down (Active)"}}
 		}, id: "bgp:10.0.0.2", sure: Certain},
+		"BFD": {edit: func(m *Machine, _ *fakeNetwork) {
+			m.Facts.BFDSessions = []BFDSession{{Key: "10.0.0.2", Why: "no packet from 10.0.0.2 for 300ms"}}
+		}, id: "bfd:10.0.0.2", sure: Certain},
 		"no next hop":     {edit: func(m *Machine, _ *fakeNetwork) { m.Facts.Problems = []Problem{{"31.31.31.1", "it is silent", "see"}} }, id: "next-hops:31.31.31.1", sure: Certain},
 		"neighbours":      {files: file("proc/net/stat/arp_cache", "entries allocs\n00000400 1"), id: "neighbour-table:ipv4", sure: Certain, mends: true},
 		"many neighbours": {files: file("proc/net/stat/arp_cache", "entries allocs\n000003f0 1"), id: "neighbour-table:ipv4", sure: Likely, mends: true},

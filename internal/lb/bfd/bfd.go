@@ -33,6 +33,14 @@ type Session struct {
 	Preempt  bool          `json:"preempt,omitempty"`  // take over from a node of lower rank
 }
 
+// Count is what a session and its election have done since the daemon started.
+type Count struct {
+	Session  string // its key
+	Up       bool
+	Failures uint64 // sessions that ended
+	Changes  uint64 // of the role of this node
+}
+
 // Key returns the key of the session: REMOTE, or REMOTE@INSTANCE if that is not the default one.
 func (s *Session) Key() string { return Key(s.Remote, s.Instance) }
 

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/bfd"
 	"loxilb/internal/lb/bgp"
 	"loxilb/internal/lb/report"
 )
@@ -21,6 +22,9 @@ func full() Options {
 		},
 		Announcements: func() []report.Announcement {
 			return []report.Announcement{{Prefix: netip.MustParsePrefix("20.20.20.1/32"), Announced: true}}
+		},
+		Pairs: func() []bfd.Count {
+			return []bfd.Count{{Session: "10.0.0.2", Up: true, Failures: 2, Changes: 3}}
 		},
 	}
 }

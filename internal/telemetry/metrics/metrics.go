@@ -19,6 +19,7 @@ import (
 
 	"loxilb/internal/control/desired"
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/bfd"
 	"loxilb/internal/lb/bgp"
 	"loxilb/internal/lb/report"
 )
@@ -38,6 +39,7 @@ type Options struct {
 	// Certificates are those in use, of these files of probes and others. nil: there are none.
 	Certificates func(probes []CertificateFile) []Certificate
 	Sessions     func() []bgp.Session // with BGP neighbors; nil: BGP is off
+	Pairs        func() []bfd.Count   // BFD sessions with other nodes; nil: there are none
 
 	Announcements func() []report.Announcement // of VIPs; nil: BGP is off
 

@@ -11,6 +11,7 @@ import (
 	"loxilb/internal/control/status"
 	"loxilb/internal/control/store"
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/bfd"
 	"loxilb/internal/lb/bgp"
 	"loxilb/internal/lb/policy"
 	"loxilb/internal/lb/report"
@@ -98,6 +99,7 @@ type view struct {
 
 	lifetimes []report.Lifetimes
 	sessions  []bgp.Session
+	pairs     []bfd.Count
 
 	announcements []report.Announcement
 }
@@ -134,6 +136,9 @@ func newView(o Options, st *desired.State, src Source) *view {
 	}
 	if o.Announcements != nil {
 		v.announcements = o.Announcements()
+	}
+	if o.Pairs != nil {
+		v.pairs = o.Pairs()
 	}
 	v.tracked, v.limit = src.Occupancy()
 	for d := range st.Drains.All(v.snap) {

@@ -33,7 +33,7 @@ func (p *pair) during(next *node, what func()) view {
 	return v
 }
 
-// P90 Of two nodes with a BFD session the survivor owns the VIPs within the detection time, and the
+// P84 Of two nodes with a BFD session the survivor owns the VIPs within the detection time, and the
 // other one stays BACKUP when it returns
 func TestBFDLink(t *testing.T) {
 	t.Parallel()

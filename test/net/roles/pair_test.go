@@ -2,6 +2,7 @@ package roles_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -133,8 +134,11 @@ func (p *pair) settled(master *node) {
 	labtest.Eventually(p.t, patience, func(context.Context) error {
 		for _, n := range p.nodes {
 			out, err := n.Command("get", "bfd")
-			if err != nil || !strings.Contains(out, "BFDUp") {
-				return fmt.Errorf("%s: %v:\n%s", n.name, err, out)
+			if err == nil && !strings.Contains(out, "BFDUp") {
+				err = errors.New(out)
+			}
+			if err != nil {
+				return fmt.Errorf("%s: %w", n.name, err)
 			}
 		}
 		return nil
