@@ -1,6 +1,8 @@
 package bgp_test
 
 import (
+	"bytes"
+	"mime/multipart"
 	"net/http"
 	"slices"
 	"strings"
@@ -135,5 +137,29 @@ func TestOff(t *testing.T) {
 	run(t, off, []exchange{{"POST", "/neigh", `{"ipAddress":"10.0.0.2","remoteAs":1}`, 501, "BGP is off: start loxilb with --bgp"}})
 	if len(n) != 1 || len(slices.Collect(off.Store.BGPNeighbors.All(off.Store.Snapshot()))) != 0 {
 		t.Errorf("%+v", n)
+	}
+}
+
+// TestExport checks that an exported configuration can be imported again, with the password.
+func TestExport(t *testing.T) {
+	t.Parallel()
+	b := bench(t)
+	run(t, b, []exchange{{"POST", "/neigh", `{"ipAddress":"10.0.0.2","remoteAs":1,"password":"secret"}`, 200, ""}})
+	w := b.Call("GET", httpapi.BaseURL+"/config/export", "")
+	if !strings.Contains(w.Body.String(), "********") || strings.Contains(w.Body.String(), "secret") {
+		t.Error(w.Body)
+	}
+	var form bytes.Buffer
+	m := multipart.NewWriter(&form)
+	part, err := m.CreateFormFile("configuration", "c.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = part.Write(w.Body.Bytes()) // into memory
+	_ = m.Close()
+	w = b.Call("POST", httpapi.BaseURL+"/config/import", form.String(), "Content-Type", m.FormDataContentType())
+	n, _ := b.Store.BGPNeighbors.Get(b.Store.Snapshot(), "10.0.0.2")
+	if w.Code != http.StatusOK || n.Password != "secret" {
+		t.Errorf("%d %s, %+v", w.Code, w.Body, n)
 	}
 }
