@@ -1,0 +1,171 @@
+package reconcile
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"loxilb/internal/control/store"
+	"loxilb/internal/event"
+	"loxilb/internal/lb"
+	"loxilb/internal/lb/bgp"
+	"loxilb/test/await"
+)
+
+// drainBench is the loop of maintenance among parts that record what it asks of them.
+type drainBench struct {
+	*rig
+	m       *Maintenance
+	packets atomic.Uint64
+
+	mu    sync.Mutex
+	calls []string
+}
+
+func (b *drainBench) note(format string, args ...any) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.calls = append(b.calls, fmt.Sprintf(format, args...))
+}
+
+func (b *drainBench) called(want ...string) {
+	b.t.Helper()
+	await.True(b.t, 10*time.Second, fmt.Sprint(want), func() bool {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return slices.Equal(b.calls, want)
+	})
+}
+
+func (b *drainBench) Pause(_ context.Context, reason string) error {
+	b.note("pause: %s", reason)
+	return nil
+}
+
+func (b *drainBench) Resume(context.Context) error { b.note("resume"); return nil }
+
+func (b *drainBench) put(one lb.Maintenance) {
+	b.t.Helper()
+	b.wait(b.commit(func(tx *store.Tx) error { return b.state.Maintenance.Put(tx, one) }))
+}
+
+func newDrainBench(t *testing.T) *drainBench {
+	t.Helper()
+	b := &drainBench{rig: makeRig(t, newWorld())}
+	b.m = NewMaintenance(MaintenanceConfig{
+		Observers: b.services.Observers, Desired: b.state, Owner: "rest", Sessions: b, Applied: func() lb.Stage { return lb.Drained },
+		Traffic: func() (packets, connections uint64) { return b.packets.Load(), 3 },
+		Decline: func(on bool) { b.note("decline %t", on) }, Exit: func() { b.note("exit") },
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { b.m.Run(ctx); close(done) }()
+	t.Cleanup(func() { cancel(); <-done })
+	return b
+}
+
+// TestDrainUntilIdle checks that a node drains until packets cease, exits if requested, and is put
+// into service again.
+func TestDrainUntilIdle(t *testing.T) {
+	t.Parallel()
+	b := newDrainBench(t)
+	busy := time.Now().Add(idleTime + time.Second)
+	stop := time.AfterFunc(0, func() {
+		for time.Now().Before(busy) {
+			b.packets.Add(10)
+			time.Sleep(10 * time.Millisecond)
+		}
+	})
+	defer stop.Stop()
+	events := b.hub.Subscribe(event.KindNode)
+	b.put(lb.Maintenance{Since: time.Now(), Exit: true})
+	await.True(t, 10*time.Second, "progress", func() bool {
+		p := b.m.Progress()
+		return p.Connections == 3 && p.PacketRate > 100 && p.Idle < idleTime
+	})
+	b.called("decline true", "decline true", "pause: maintenance", "exit")
+	if time.Now().Before(busy) {
+		t.Error("it is drained, and packets arrive")
+	}
+	if got := b.m.Stage(); got != lb.Drained {
+		t.Error(got)
+	}
+	b.maintainNone()
+	b.called("decline true", "decline true", "pause: maintenance", "exit", "decline false", "resume")
+	var acts []event.Action
+	for e, _, more := events.Poll(); more; e, _, more = events.Poll() {
+		acts = append(acts, e.Act())
+	}
+	if !slices.Equal(acts, []event.Action{event.Began, event.Changed, event.Ended}) {
+		t.Errorf("events: %v", acts)
+	}
+}
+
+func (b *drainBench) maintainNone() {
+	b.t.Helper()
+	b.wait(b.commit(func(tx *store.Tx) error { return tx.Delete(b.state.Maintenance.ID("node")) }))
+}
+
+// TestDrainDeadline checks that a node is drained at the deadline although packets arrive, and that
+// a drained node does not exit when its daemon starts.
+func TestDrainDeadline(t *testing.T) {
+	t.Parallel()
+	b := newDrainBench(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go func() {
+		for ctx.Err() == nil {
+			b.packets.Add(10)
+			time.Sleep(10 * time.Millisecond)
+		}
+	}()
+	began := time.Now()
+	b.put(lb.Maintenance{Since: began, Deadline: began.Add(time.Second)})
+	b.called("decline true", "decline true", "pause: maintenance")
+	if took := time.Since(began); took < time.Second {
+		t.Errorf("it is drained after %v", took)
+	}
+	b.put(lb.Maintenance{Since: began, Deadline: began.Add(time.Second), Exit: true, Drained: true})
+	b.maintainNone()
+	b.called("decline true", "decline true", "pause: maintenance", "decline true", "decline false", "resume")
+}
+
+// speakerCalls records the calls of a speaker.
+type speakerCalls struct {
+	BGPSpeaker
+	calls []string
+}
+
+func (s *speakerCalls) Start(_ context.Context, g bgp.Speaker) error {
+	s.calls = append(s.calls, fmt.Sprintf("start %d", g.ASN))
+	return nil
+}
+
+func (s *speakerCalls) Stop(_ context.Context, reason string) error {
+	s.calls = append(s.calls, "stop: "+reason)
+	return nil
+}
+
+// TestPausableSpeaker checks that a paused speaker starts with what users want at the end of the
+// pause.
+func TestPausableSpeaker(t *testing.T) {
+	t.Parallel()
+	s := &speakerCalls{}
+	p := NewPausableSpeaker(s, true)
+	ctx := t.Context()
+	for _, err := range []error{
+		p.Start(ctx, bgp.Speaker{ASN: 1}), p.Start(ctx, bgp.Speaker{ASN: 2}), p.Resume(ctx), p.Pause(ctx, "maintenance"),
+		p.Pause(ctx, "again"), p.Start(ctx, bgp.Speaker{ASN: 3}), p.Resume(ctx), p.Pause(ctx, "maintenance"), p.Stop(ctx, "off"), p.Resume(ctx),
+	} {
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	if want := []string{"start 2", "stop: maintenance", "start 3", "stop: maintenance", "stop: off"}; !slices.Equal(s.calls, want) {
+		t.Errorf("%q, want %q", s.calls, want)
+	}
+}
