@@ -40,7 +40,7 @@ func (p *daemon) traffic(source view) (packets, connections uint64) {
 	return packets, connections
 }
 
-// announcements returns what tells whether VIPs are announced; nil: BGP is off.
+// announcements returns the function that reports whether VIPs are announced; nil: BGP is off.
 func (p *daemon) announcements() func(*lb.Service) []report.Announcement {
 	if p.routes == nil {
 		return nil
@@ -48,7 +48,7 @@ func (p *daemon) announcements() func(*lb.Service) []report.Announcement {
 	return p.routes.Announcements
 }
 
-// allAnnouncements returns what tells of all VIPs; nil: BGP is off.
+// allAnnouncements returns the function that reports on all VIPs; nil: BGP is off.
 func (p *daemon) allAnnouncements() func() []report.Announcement {
 	if p.routes == nil {
 		return nil

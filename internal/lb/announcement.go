@@ -122,14 +122,14 @@ func bgpFields() []Field[Service] {
 		{
 			Name: FieldMED, Text: "bgp-med", Record: "bgpMed", Place: first + 1, Since: announcementFormat,
 			Property: "serviceArguments.bgpMed", Flag: "bgp-med",
-			Help:    "with --bgp: MED of the routes, of which routers prefer the lowest; a BACKUP adds 10; 0 is by the role",
+			Help:    "with --bgp: MED of the routes: routers prefer the lowest; a BACKUP adds 10; 0 is by the role",
 			Allowed: "0 (by the role) to 4294967295",
 			form:    number(func(s *Service) *uint32 { return &s.MED }, 1<<32-1),
 		},
 		{
 			Name: FieldLocalPref, Text: "bgp-local-pref", Record: "bgpLocalPref", Place: first + 2, Since: announcementFormat,
 			Property: "serviceArguments.bgpLocalPref", Flag: "bgp-local-pref",
-			Help:    "with --bgp: local preference, of which iBGP routers prefer the highest; a BACKUP announces at most 100; 0 is by the role",
+			Help:    "with --bgp: local preference: iBGP routers prefer the highest; a BACKUP announces at most 100; 0 is by the role",
 			Allowed: "0 (by the role) to 4294967295",
 			form:    number(func(s *Service) *uint32 { return &s.LocalPref }, 1<<32-1),
 		},

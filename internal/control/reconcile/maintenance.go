@@ -152,7 +152,7 @@ func (m *Maintenance) publish(before lb.Stage, one *lb.Maintenance) {
 		e = event.Node{Action: event.Changed, What: "the node is drained: its VIPs are withdrawn until loxicmd node resume"}
 	}
 	m.Events.Publish(e)
-	m.Log.Info(e.What)
+	m.Log.Info("maintenance of this node", "stage", stage, "what", e.What)
 }
 
 func deadlineText(one *lb.Maintenance) string {

@@ -412,7 +412,7 @@ func (r *Routes) publish(events []event.Body) {
 	r.Events.Publish(events...)
 	for _, e := range events[:min(len(events), loggedOutcomes)] {
 		v := e.(event.VIP)
-		r.Log.Info("VIP "+string(v.Action), "prefix", v.Prefix, "reason", v.Why)
+		r.Log.Info("announcement of a VIP", "prefix", v.Prefix, "action", v.Action, "reason", v.Why)
 	}
 	if more := len(events) - loggedOutcomes; more > 0 {
 		r.Log.Info("more VIPs were announced or withdrawn", "count", more, "hint", "loxicmd get events --kind=vip")

@@ -169,9 +169,8 @@ func (p *pair) nextHops(vip string) (list []string) {
 	return list
 }
 
-// awaitHops waits until the router reaches the VIP through so many nodes, and returns how long that
-// took.
-func (p *pair) awaitHops(vip string, hops int) time.Duration {
+// awaitHops waits until the router reaches the VIP through so many nodes.
+func (p *pair) awaitHops(vip string, hops int) {
 	p.t.Helper()
 	began := time.Now()
 	for len(p.nextHops(vip)) != hops {
@@ -180,7 +179,6 @@ func (p *pair) awaitHops(vip string, hops int) time.Duration {
 		}
 		time.Sleep(time.Millisecond)
 	}
-	return time.Since(began)
 }
 
 // hostState reports the state of an endpoint, as an agent does.
