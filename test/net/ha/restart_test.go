@@ -48,12 +48,21 @@ func TestRestartKeepsRoutes(t *testing.T) {
 	n.Stop()
 	short, end := context.WithTimeout(t.Context(), 5*time.Second)
 	defer end()
-	if err := n.Start(short); err == nil || !strings.Contains(err.Error(), "the node is drained until: loxicmd node resume") {
-		t.Errorf("a drained node is ready: %v", err)
+	if err := n.Start(short); err == nil {
+		t.Error("a drained node is ready")
+	}
+	if out := n.loxicmd("get node"); !strings.Contains(out, "drained since") {
+		t.Errorf("get node says:\n%s", out)
 	}
 	if s, err := p.frr.Neighbor(n.addr); err != nil || s.State == "Established" {
 		t.Errorf("the session of a drained node is %s, %v", s.State, err)
 	}
 	n.loxicmd("node resume")
 	p.awaitHops(vip, 1)
+	if out := n.loxicmd("node drain --deadline=1s --exit --wait"); !strings.Contains(out, "drained; the daemon has exited") {
+		t.Errorf("node drain --wait says:\n%s", out)
+	}
+	if err := n.Wait(); err == nil || !strings.Contains(err.Error(), "exit status 75") {
+		t.Errorf("the daemon ended with %v", err)
+	}
 }
