@@ -1,0 +1,31 @@
+package roles_test
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestBFDCommands checks the commands about a session, and the contract's names in answers.
+func TestBFDCommands(t *testing.T) {
+	t.Parallel()
+	p := newPair(t)
+	a, b := p.elected()
+	a.Loxicmd("set bfd %s --interval=150000 --retryCount=4", b.address)
+	p.settled(a)
+	out := a.Loxicmd("get bfd -o json")
+	for _, want := range []string{`"instance": "default"`, `"remoteIp": "` + b.address, `"sourceIP": "` + a.address, `"port": 3784`, `"interval": 150000`, `"retryCount": 4`, `"state": "BFDUp"`} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %s in\n%s", want, out)
+		}
+	}
+	if strings.Contains(out, "sourceIp") {
+		t.Error(out)
+	}
+	a.Loxicmd("create bfd 2001:db8::7 --instance=blue")
+	a.Loxicmd("delete bfd 2001:db8::7 --instance=blue")
+	if out := a.Loxicmd("get bfd -o wide"); strings.Contains(out, "blue") || !strings.Contains(out, "150000 us") {
+		t.Error(out)
+	}
+	a.Loxicmd("delete bfd %s", b.address)
+	b.becomes("MASTER")
+}
