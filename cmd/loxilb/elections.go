@@ -52,8 +52,8 @@ func (p *daemon) beginElections() {
 	p.elections.Begin()
 }
 
-// restartsSoon reports whether the service manager starts this daemon again once it has ended. Nobody
-// knows that of a daemon without a service manager.
+// restartsSoon reports whether the service manager starts this daemon again once it has ended.
+// Nobody knows that of a daemon without a service manager.
 func restartsSoon(log *slog.Logger) bool {
 	if os.Getenv("INVOCATION_ID") == "" {
 		return false
@@ -100,7 +100,8 @@ func (p *daemon) untilHandedOver(ctx context.Context) (context.Context, context.
 	return later, cancel
 }
 
-// readBFD returns a function that adds sessions and elections, as they are now, to what GET returns.
+// readBFD returns a function that adds sessions and elections, as they are now, to what GET
+// returns.
 func (p *daemon) readBFD() func(object, body any) {
 	known := map[string]election.Status{}
 	for _, s := range p.pairs.Statuses() {

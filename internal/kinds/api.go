@@ -20,8 +20,8 @@ type API[T, B any] struct {
 
 	// Add returns what POST makes of a stored object; nil: the posted one replaces it.
 	Add func(stored, posted T) T
-	// Key returns the key of the object that a DELETE names by its path and parameters; nil: the path
-	// has it.
+	// Key returns the key of the object that a DELETE names by its path and parameters; nil: the
+	// path has it.
 	Key func(name string, parameters url.Values) string
 	// Spare returns why a DELETE with these parameters leaves an object as it is; nil: none does.
 	Spare func(object T, parameters url.Values) string

@@ -47,8 +47,8 @@ func Port(multihop bool) int {
 type Watcher interface {
 	// Extra returns what follows the control section of the next packet.
 	Extra() []byte
-	// Heard reports each packet of the peer, after it changed the session; extra is valid during the
-	// call.
+	// Heard reports each packet of the peer, after it changed the session; extra is valid during
+	// the call.
 	Heard(s Status, extra []byte)
 	// Lost reports that the detection time has passed.
 	Lost(s Status)
@@ -321,8 +321,8 @@ func (p *Peer) read(s *session) error {
 	return nil
 }
 
-// drain handles the packets that wait, and reports whether the detection time continues. Without it,
-// a process that was stopped for a while would end sessions whose packets it has not read yet.
+// drain handles the packets that wait, and reports whether the detection time continues. Without
+// it, a process that was stopped for a while would end sessions whose packets it has not read yet.
 func (p *Peer) drain(s *session) bool {
 	for p.sockets.readable() {
 		if p.sockets.in.SetReadDeadline(time.Now().Add(drainTime)) != nil || p.read(s) != nil {

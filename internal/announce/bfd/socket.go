@@ -36,8 +36,8 @@ type sockets struct {
 //
 // Sessions share the port with each other and with other speakers on this machine: gobgp listens on
 // all addresses. The receiving socket is bound to the local address and connected to the peer's
-// address, without a port. The kernel prefers the most specific socket, so this one gets the packets
-// of this peer, and other speakers get all others.
+// address, without a port. The kernel prefers the most specific socket, so this one gets the
+// packets of this peer, and other speakers get all others.
 func open(c *Config) (*sockets, error) {
 	local := c.Source
 	if !local.IsValid() {

@@ -78,7 +78,8 @@ func (m *Machine) Operate(role lb.Role, now time.Time) {
 	m.Tick(now)
 }
 
-// Decline makes this node hand over to its peer, or no longer. A MASTER without a peer stays MASTER.
+// Decline makes this node hand over to its peer, or no longer. A MASTER without a peer stays
+// MASTER.
 func (m *Machine) Decline(on bool, now time.Time) {
 	m.declines = on
 	m.Tick(now)

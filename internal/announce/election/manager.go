@@ -100,8 +100,8 @@ type election struct {
 	claim   Claim
 }
 
-// NewManager makes a manager without sessions. do runs a function in the network namespace. restarts
-// reports, when Run ends, whether another process continues soon.
+// NewManager makes a manager without sessions. do runs a function in the network namespace.
+// restarts reports, when Run ends, whether another process continues soon.
 func NewManager(g Guard, do func(func() error) error, restarts func() bool) *Manager {
 	return &Manager{
 		guard: g, do: do, restarts: restarts, notify: make(chan struct{}, 1), timer: make(chan struct{}, 1),
@@ -137,8 +137,8 @@ func (m *Manager) Run(ctx context.Context) {
 	m.running.Wait()
 }
 
-// leave hands over to the peers, or asks them to wait for a restart. The kernel answers for the VIPs
-// as long as they do.
+// leave hands over to the peers, or asks them to wait for a restart. The kernel answers for the
+// VIPs as long as they do.
 func (m *Manager) leave() {
 	if len(m.Roles()) == 0 {
 		return
@@ -331,8 +331,8 @@ func wake(c chan struct{}) {
 }
 
 // renew sets the lease: the earliest time at which a peer takes over from this node. A node that
-// yields leaves the lease as it is, since its VIPs are only about to be removed. The caller holds the
-// lock.
+// yields leaves the lease as it is, since its VIPs are only about to be removed. The caller holds
+// the lock.
 func (m *Manager) renew() {
 	var until time.Time
 	alone := false

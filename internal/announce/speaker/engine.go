@@ -193,7 +193,8 @@ func (e *engine) anyEstablished() (found bool) {
 	return found
 }
 
-// list calls f for each peer of gobgp. Counting announced routes applies the policies to all routes.
+// list calls f for each peer of gobgp. Counting announced routes applies the policies to all
+// routes.
 func (e *engine) list(countAnnounced bool, f func(*api.Peer)) {
 	r := &api.ListPeerRequest{EnableAdvertised: countAnnounced}
 	if err := e.server.ListPeer(context.Background(), r, f); err != nil { // it has been stopped

@@ -143,8 +143,8 @@ func (s *Speaker) SetRoutes(_ context.Context, routes []bgp.Route) error {
 	return nil
 }
 
-// SetPolicies replaces sets, policies and where they apply, and applies them to all routes. An error
-// changes nothing.
+// SetPolicies replaces sets, policies and where they apply, and applies them to all routes. An
+// error changes nothing.
 func (s *Speaker) SetPolicies(_ context.Context, sets []bgp.DefinedSet, policies []bgp.Policy, apps []bgp.Application) error {
 	p := &policy{sets, policies, apps}
 	if err := p.check(); err != nil {

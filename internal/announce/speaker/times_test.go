@@ -55,7 +55,8 @@ func median(t testing.TB, what string, goal time.Duration, measured []time.Durat
 
 // TestTimes checks how fast FRR sees changes of routes.
 //
-// P77 Routers see within 200 ms that a VIP is withdrawn, or announced with another MED or community.
+// P77 Routers see within 200 ms that a VIP is withdrawn, or announced with another MED or
+// community.
 func TestTimes(t *testing.T) {
 	l := newLink(t)
 	f := l.frr(t, nodeASN)
@@ -165,7 +166,8 @@ func bfdUp(t testing.TB, c *child, key string) {
 
 // TestGracefulRestart checks that FRR keeps routes while the daemon restarts.
 //
-// P79 With graceful restart, routers change no route while the daemon restarts or after it is killed.
+// P79 With graceful restart, routers change no route while the daemon restarts or after it is
+// killed.
 func TestGracefulRestart(t *testing.T) {
 	for _, killed := range []bool{true, false} {
 		t.Run(fmt.Sprintf("killed=%t", killed), func(t *testing.T) {

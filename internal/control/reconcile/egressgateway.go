@@ -58,8 +58,8 @@ func egressOf(list []policy.Rule, instances map[string]lb.Instance) egressRules 
 	return out
 }
 
-// setGateways sets them, and returns the errors of the rules that need them, by key: nil if there is
-// none. Other rules have no key here.
+// setGateways sets them, and returns the errors of the rules that need them, by key: nil if there
+// is none. Other rules have no key here.
 func (r *Rules) setGateways(rules []policy.Rule, gateways []netdev.Gateway) map[string]error {
 	r.mu.Lock()
 	r.below = r.gatewayLinks() // before they are set: a change meanwhile is one to follow

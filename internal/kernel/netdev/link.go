@@ -25,8 +25,8 @@ type Tap = objects.Tap
 type Hop = mirror.Hop
 
 // Select returns the links to attach to: those whose name whitelist matches if there is one, else
-// all that blacklist (if there is one) does not match; never loopback. Tunnels of egress gateways are
-// chosen, whatever the lists say: without programs there, packets would leave untranslated.
+// all that blacklist (if there is one) does not match; never loopback. Tunnels of egress gateways
+// are chosen, whatever the lists say: without programs there, packets would leave untranslated.
 func Select(links []Link, whitelist, blacklist *regexp.Regexp) []Link {
 	var out []Link
 	for _, l := range links {

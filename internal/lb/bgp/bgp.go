@@ -44,8 +44,8 @@ type Neighbor struct {
 	Retry     time.Duration `json:"retry,omitempty"`     // between attempts to connect; 0: a default of seconds
 	Passive   bool          `json:"passive,omitempty"`   // only the neighbor connects
 	BFD       BFD           `json:"bfd,omitzero"`
-	// NoGracefulRestart has this neighbor drop routes as soon as the session ends. BFD implies it: a
-	// node whose failure BFD detects must not keep its routes.
+	// NoGracefulRestart has this neighbor drop routes as soon as the session ends. BFD implies it:
+	// a node whose failure BFD detects must not keep its routes.
 	NoGracefulRestart bool `json:"noGracefulRestart,omitempty"`
 }
 

@@ -1,4 +1,5 @@
-// Package roles_test tests which of two nodes owns VIPs: elections by BFD, as the network sees them.
+// Package roles_test tests which of two nodes owns VIPs: elections by BFD, as the network sees
+// them.
 package roles_test
 
 import (
