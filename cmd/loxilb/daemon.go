@@ -56,6 +56,7 @@ type daemon struct {
 	datapath    *datapath.Datapath
 	hub         *event.Hub
 	announcer   *announce.Announcer
+	duplicates  *announce.Duplicates
 	monitor     *health.Monitor
 	health      *reconcile.Health
 	services    *reconcile.Services
@@ -138,11 +139,7 @@ func assemble(c *config.Config, log *slog.Logger, lines *logs.Ring, network *net
 	p.passive = reconcile.NewPassive(p.health, d)
 	p.ipsec = reconcile.NewIPsec(network, d.SetIPsec, c.IPsec == config.IPsecIgnore, state, p.health, o)
 	p.health.FollowRoutes(network.Neighbours().RouteError)
-	look := network.Include(func() []netdev.Problem {
-		return append(asymmetricReplies(p.health.AsymmetricReplies()), refused(p.ipsec)...)
-	})
-	p.health.FollowAsymmetricReplies(look)
-	p.ipsec.Changed(look)
+	p.followProblems()
 	p.interfaces = reconcile.NewInterfaces(reconcile.InterfacesConfig{
 		Observers: o, Hooks: d, Links: network.Links, Whitelist: c.Whitelist, Blacklist: c.Blacklist,
 	})
@@ -252,6 +249,7 @@ func (p *daemon) serve(ctx context.Context) error {
 	}
 	run(func(ctx context.Context) { p.network.Run(ctx, p.hub) })
 	run(func(ctx context.Context) { p.announcer.Run(ctx, p.hub) })
+	run(p.duplicates.Run)
 	p.beginElections() // before VIPs are owned
 	run(p.elections.Run)
 	run(p.elections.Follow)

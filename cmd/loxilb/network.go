@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"loxilb/internal/announce"
 	"loxilb/internal/control/desired"
@@ -23,6 +24,16 @@ func problems(n *netdev.Net) []status.Status {
 		out[i] = status.Status{ID: status.ID{Kind: p.Kind, Key: p.Key}, Desired: 1, Since: p.Since, Err: p.Problem, Attempts: 1}
 	}
 	return out
+}
+
+// followProblems has problems that other parts find be problems of the network.
+func (p *daemon) followProblems() {
+	look := p.network.Include(func() []netdev.Problem {
+		return slices.Concat(asymmetricReplies(p.health.AsymmetricReplies()), refused(p.ipsec), p.duplicates.Problems())
+	})
+	p.duplicates = announce.NewDuplicates(p.network, p.announcer, look, p.log)
+	p.health.FollowAsymmetricReplies(look)
+	p.ipsec.Changed(look)
 }
 
 // asymmetricReplies are endpoints whose answers to clients do not come back here.

@@ -7,7 +7,9 @@ package announce
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -48,6 +50,8 @@ type Announcer struct {
 	loop    *retry.Loop
 	delays  []time.Duration // from the first announcement; ascending
 	notify  chan struct{}   // capacity 1
+
+	duplicates *Duplicates // nil: other owners are not looked for
 
 	mu        sync.Mutex
 	vips      map[netip.Addr]struct{}
@@ -299,6 +303,9 @@ func (a *Announcer) sendDue(ctx context.Context, s *socket, rounds [][]pendingAn
 				a.forget(p)
 				continue
 			}
+			if i == 0 {
+				a.duplicates.suspect(p.vipLink)
+			}
 			if i+1 < len(rounds) {
 				p.due = time.Now().Add(a.delays[i+1] - a.delays[i])
 				rounds[i+1] = append(rounds[i+1], p)
@@ -321,4 +328,19 @@ func (a *Announcer) current(p pendingAnnouncement) bool {
 	defer a.mu.Unlock()
 	_, wanted := a.vips[p.vip]
 	return wanted && a.announced[p.vipLink] == p.mac
+}
+
+// owns reports whether this node answers for an address.
+func (a *Announcer) owns(vip netip.Addr) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	_, owns := a.vips[vip]
+	return owns
+}
+
+// owned returns the addresses that this node answers for.
+func (a *Announcer) owned() []netip.Addr {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Collect(maps.Keys(a.vips))
 }

@@ -54,14 +54,19 @@ func unsolicitedNA(a [16]byte, mac net.HardwareAddr) []byte {
 	copy(f[icmp+8:], a[:])
 	f[icmp+24], f[icmp+25] = 2, 1 // option: target's link-layer address, 8 bytes
 	copy(f[icmp+26:], mac)
+	setICMPv6Checksum(f)
+	return f
+}
 
-	sum := uint32(length + unix.IPPROTO_ICMPV6) // the pseudo-header's
-	for i := 22; i < len(f); i += 2 {
+// setICMPv6Checksum sets the checksum of an Ethernet frame with an ICMPv6 message.
+func setICMPv6Checksum(f []byte) {
+	const ip, icmp = 14, 14 + 40
+	sum := uint32(len(f)-icmp) + unix.IPPROTO_ICMPV6 // the pseudo-header's
+	for i := ip + 8; i < len(f); i += 2 {            // from the addresses on
 		sum += uint32(binary.BigEndian.Uint16(f[i:]))
 	}
 	for sum > 0xffff {
 		sum = sum>>16 + sum&0xffff
 	}
 	binary.BigEndian.PutUint16(f[icmp+2:], ^uint16(sum))
-	return f
 }

@@ -40,10 +40,15 @@ func (s *socket) close() {
 // send sends an announcement. A link that is down or gone is no error: its VIPs are announced when
 // it comes up again.
 func (s *socket) send(p pendingAnnouncement) error {
+	return s.sendFrame(p.vipLink, frame(p.vip, net.HardwareAddr(p.mac)))
+}
+
+// sendFrame sends a frame that is about a VIP on a link.
+func (s *socket) sendFrame(p vipLink, frame []byte) error {
 	if err := s.open(); err != nil {
 		return err
 	}
-	err := unix.Sendto(s.fd, frame(p.vip, net.HardwareAddr(p.mac)), 0, &unix.SockaddrLinklayer{Ifindex: p.link, Halen: 6})
+	err := unix.Sendto(s.fd, frame, 0, &unix.SockaddrLinklayer{Ifindex: p.link, Halen: 6})
 	if err == nil || errors.Is(err, unix.ENETDOWN) || errors.Is(err, unix.ENXIO) || errors.Is(err, unix.ENODEV) {
 		return nil
 	}

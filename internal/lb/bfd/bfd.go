@@ -52,8 +52,12 @@ func Key(remote netip.Addr, instance string) string {
 	return remote.String()
 }
 
-// Normal returns the session with defaults in place of zero values.
+// Normal returns the session with defaults in place of zero values, and one name for the default
+// instance, so that a session equals what files and requests have of it.
 func (s Session) Normal() Session {
+	if lb.InstanceKey(s.Instance) == lb.DefaultInstance {
+		s.Instance = ""
+	}
 	if s.Interval == 0 {
 		s.Interval = DefaultInterval
 	}

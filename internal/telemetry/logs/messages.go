@@ -166,6 +166,7 @@ func state() []message {
 		{"state record kept without being understood: it is not served until a loxilb runs that knows it", "A newer version wrote it.", "run the newer loxilb that wrote it, or put or delete the object to replace it"},
 		{"new state journal failed, the old one goes on", "Nothing is lost; the journal grows.", "free space on dir"},
 		{"state snapshot failed, the journals keep everything", "Nothing is lost; a start takes longer.", "free space on dir"},
+		{"duplicate VIPs are not found", "The socket that hears other hosts could not be opened; all else works.", "see error, and restart loxilb"},
 		{"role cannot be stored; trying again", "Routes, VIPs and peers still follow the former role.", "free space on the state directory, or fix its permissions"},
 		{"the session of --ka cannot be stored", "This node neither speaks BFD with its peer nor changes roles.", "see error; fix --ka or the state directory, and restart loxilb"},
 		{"a MASTER that was killed might stay MASTER at its next start", "The file of leases cannot be opened, so the next start cannot tell how long it was away.", "free space on the state directory, or fix its permissions"},

@@ -1,0 +1,263 @@
+package announce
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"loxilb/internal/kernel/netdev"
+)
+
+const (
+	// settle is how long a former owner of a VIP may still answer: roles change in less.
+	settle = time.Second
+	// roundEvery is how often all VIPs are probed.
+	roundEvery = time.Minute
+	// recheckEvery is how often a VIP with a second owner is probed, and lastUnanswered how many of
+	// these probes in a row nobody answers once the other owner is gone.
+	recheckEvery   = 2 * time.Second
+	lastUnanswered = 2
+)
+
+// LinkNetwork is where duplicates are looked for: a *netdev.Net.
+type LinkNetwork interface {
+	Network
+	Links() []netdev.Link
+}
+
+// Duplicates finds other hosts that answer for VIPs of this node, by address probes (RFC 5227, RFC
+// 4862): when this node begins to own a VIP, when another host announces it, and once a minute. It
+// only reports them. Giving up a VIP because a stranger claims it would let any host on the link
+// take a service off the network.
+type Duplicates struct {
+	network  LinkNetwork
+	owns     func(netip.Addr) bool
+	owned    func() []netip.Addr
+	changed  func() // the duplicates are others now
+	log      *slog.Logger
+	suspects chan vipLink  // VIPs that are new on a link
+	seen     chan sighting // of other hosts
+
+	mu    sync.Mutex
+	found map[vipLink]Duplicate
+}
+
+// Duplicate is another host that answers for a VIP of this node.
+type Duplicate struct {
+	VIP  netip.Addr
+	Link string
+	MAC  net.HardwareAddr
+}
+
+// sighting is a host that says it has an address.
+type sighting struct {
+	vipLink
+	mac [6]byte
+}
+
+// probing is the state of probes for one VIP on a link.
+type probing struct {
+	due        time.Time
+	sent       time.Time // of the last probe; zero: none
+	unanswered int       // probes since the last answer
+}
+
+// NewDuplicates makes the search for the VIPs of an announcer. It calls changed when the duplicates
+// are others than before.
+func NewDuplicates(n LinkNetwork, a *Announcer, changed func(), log *slog.Logger) *Duplicates {
+	d := &Duplicates{
+		network: n, owns: a.owns, owned: a.owned, changed: changed, log: log,
+		suspects: make(chan vipLink, 4096), seen: make(chan sighting, 256), found: map[vipLink]Duplicate{},
+	}
+	a.duplicates = d
+	return d
+}
+
+// Found returns the duplicates, in order.
+func (d *Duplicates) Found() []Duplicate {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	list := make([]Duplicate, 0, len(d.found))
+	for _, one := range d.found {
+		list = append(list, one)
+	}
+	slices.SortFunc(list, func(a, b Duplicate) int { return a.VIP.Compare(b.VIP) })
+	return list
+}
+
+// Problems returns the duplicates as problems of VIPs.
+func (d *Duplicates) Problems() []netdev.Problem {
+	found := d.Found()
+	list := make([]netdev.Problem, len(found))
+	for i, one := range found {
+		list[i] = netdev.Problem{
+			Kind: "vip", Key: one.VIP.String(),
+			What: fmt.Sprintf("another host, %s on %s, answers for VIP %s, so clients may reach either", one.MAC, one.Link, one.VIP),
+			Hint: "remove the address there, or make one of the nodes BACKUP: loxicmd set hastate",
+		}
+	}
+	return netdev.BoundedProblems(list, len(list), "vip", "VIPs that other hosts answer for")
+}
+
+// suspect has a VIP probed soon. A full queue drops it: the next round finds it.
+func (d *Duplicates) suspect(at vipLink) {
+	if d == nil {
+		return
+	}
+	select {
+	case d.suspects <- at:
+	default:
+	}
+}
+
+// Run probes until ctx ends.
+func (d *Duplicates) Run(ctx context.Context) {
+	var listening sync.WaitGroup
+	defer listening.Wait()
+	for _, protocol := range []listener{arpListener(), ndListener()} {
+		listening.Go(func() { d.listen(ctx, protocol) })
+	}
+	socket := &socket{network: d.network, fd: -1}
+	defer socket.close()
+	states := map[vipLink]*probing{}
+	nextRound := time.Now().Add(roundEvery)
+	timer := time.NewTimer(roundEvery)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case at := <-d.suspects:
+			expect(states, at, time.Now().Add(settle))
+		case s := <-d.seen:
+			d.handle(states, s, time.Now())
+		case <-timer.C:
+		}
+		now := time.Now()
+		if !now.Before(nextRound) {
+			nextRound = now.Add(roundEvery)
+			d.expectAll(states, now)
+		}
+		timer.Reset(min(d.probe(ctx, socket, states, now), time.Until(nextRound)))
+	}
+}
+
+// expect has a VIP probed at a time, unless it is probed earlier.
+func expect(states map[vipLink]*probing, at vipLink, due time.Time) {
+	p := states[at]
+	if p == nil {
+		p = &probing{}
+		states[at] = p
+	}
+	if p.due.IsZero() || due.Before(p.due) {
+		p.due = due
+	}
+}
+
+// expectAll has all VIPs probed.
+func (d *Duplicates) expectAll(states map[vipLink]*probing, now time.Time) {
+	for _, vip := range d.owned() {
+		for _, l := range d.network.OnLink(vip) {
+			if l.Running() && l.Ethernet() && !l.Loopback() {
+				expect(states, vipLink{vip, l.Index}, now)
+			}
+		}
+	}
+}
+
+// handle considers a host that says it has a VIP. Only the answer to a probe proves that: a former
+// owner may have announced it just before it gave it up.
+func (d *Duplicates) handle(states map[vipLink]*probing, s sighting, now time.Time) {
+	p := states[s.vipLink]
+	if p == nil || p.sent.IsZero() || now.Sub(p.sent) > settle {
+		expect(states, s.vipLink, now.Add(settle))
+		return
+	}
+	p.unanswered = 0
+	d.set(s.vipLink, &Duplicate{VIP: s.vip, Link: d.nameOf(s.link), MAC: s.mac[:]})
+	expect(states, s.vipLink, now.Add(recheckEvery))
+}
+
+// probe sends the probes that are due, at most burst of them, and returns how long to wait.
+func (d *Duplicates) probe(ctx context.Context, socket *socket, states map[vipLink]*probing, now time.Time) time.Duration {
+	wait, sent := roundEvery, 0
+	for at, p := range states {
+		switch {
+		case !d.owns(at.vip):
+			d.set(at, nil)
+			delete(states, at)
+		case p.due.IsZero():
+			if now.Sub(p.sent) > settle && !d.has(at) {
+				delete(states, at) // nobody answered
+			} else {
+				wait = min(wait, settle)
+			}
+		case now.Before(p.due):
+			wait = min(wait, p.due.Sub(now))
+		case sent == burst || ctx.Err() != nil:
+			wait = pause
+		default:
+			sent++
+			d.send(socket, at, p, now)
+			wait = min(wait, settle)
+		}
+	}
+	return wait
+}
+
+// send probes a VIP. Failures are the announcer's to report: it uses the same kind of socket.
+func (d *Duplicates) send(socket *socket, at vipLink, p *probing, now time.Time) {
+	p.due, p.sent = time.Time{}, now
+	if p.unanswered++; p.unanswered > lastUnanswered {
+		d.set(at, nil)
+	}
+	if d.has(at) {
+		p.due = now.Add(recheckEvery)
+	}
+	for _, l := range d.network.OnLink(at.vip) {
+		if l.Index == at.link {
+			_ = socket.sendFrame(at, probeFrame(at.vip, l.MAC))
+		}
+	}
+}
+
+func (d *Duplicates) has(at vipLink) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	_, has := d.found[at]
+	return has
+}
+
+// set records the duplicate of a VIP; nil: there is none.
+func (d *Duplicates) set(at vipLink, one *Duplicate) {
+	d.mu.Lock()
+	before, had := d.found[at]
+	if one == nil {
+		delete(d.found, at)
+	} else {
+		d.found[at] = *one
+	}
+	d.mu.Unlock()
+	if had != (one != nil) || one != nil && before.MAC.String() != one.MAC.String() {
+		d.changed()
+	}
+}
+
+func (d *Duplicates) nameOf(index int) string {
+	for _, l := range d.network.Links() {
+		if l.Index == index {
+			return l.Name
+		}
+	}
+	return fmt.Sprint(index)
+}
+
+// isOurs reports whether a MAC address belongs to an interface of this machine.
+func (d *Duplicates) isOurs(mac []byte) bool {
+	return slices.ContainsFunc(d.network.Links(), func(l netdev.Link) bool { return slices.Equal(l.MAC, net.HardwareAddr(mac)) })
+}

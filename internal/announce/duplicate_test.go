@@ -1,0 +1,82 @@
+package announce
+
+import (
+	"encoding/hex"
+	"log/slog"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"loxilb/internal/kernel/netdev"
+)
+
+func TestProbeFrames(t *testing.T) {
+	t.Parallel()
+	mac := net.HardwareAddr{2, 0, 0, 0, 0, 1}
+	for vip, want := range map[string]string{
+		"10.1.0.50": "ffffffffffff 020000000001 0806 0001 0800 06 04 0001 020000000001 00000000 000000000000 0a010032",
+		"2001:db8:1::50": "3333ff000050 020000000001 86dd 60000000 0018 3a ff" +
+			"00000000000000000000000000000000 ff0200000000000000000001ff000050" +
+			"87 00 4c4e 00000000 20010db8000100000000000000000050",
+	} {
+		if got := hex.EncodeToString(probeFrame(netip.MustParseAddr(vip), mac)); got != strings.ReplaceAll(want, " ", "") {
+			t.Errorf("%s: %s", vip, got)
+		}
+	}
+}
+
+// oneLink is a network of one interface.
+type oneLink struct{ LinkNetwork }
+
+func (oneLink) OnLink(netip.Addr) []netdev.Link { return nil }
+
+func (oneLink) Links() []netdev.Link { return nil }
+
+// TestDuplicateStates checks what proves a duplicate, and its end: the answer to a probe, and three
+// probes in a row that nobody answers.
+func TestDuplicateStates(t *testing.T) {
+	t.Parallel()
+	vip := netip.MustParseAddr("10.1.0.50")
+	mine, changes := true, 0
+	d := &Duplicates{
+		network: oneLink{}, owns: func(netip.Addr) bool { return mine }, changed: func() { changes++ },
+		log: slog.New(slog.DiscardHandler), found: map[vipLink]Duplicate{},
+	}
+	states := map[vipLink]*probing{}
+	at, now := vipLink{vip, 2}, time.Now()
+	seen := sighting{at, [6]byte{2, 0, 0, 0, 0, 9}}
+	probe := func(after time.Duration) { now = now.Add(after); d.probe(t.Context(), &socket{fd: -1}, states, now) }
+	check := func(what string, duplicates, changed int) {
+		t.Helper()
+		if got := len(d.Found()); got != duplicates || changes != changed {
+			t.Fatalf("%s: %d duplicates, %d changes; want %d, %d", what, got, changes, duplicates, changed)
+		}
+	}
+	d.handle(states, seen, now)
+	check("a host announces the VIP", 0, 0)
+	probe(settle)
+	d.handle(states, seen, now)
+	check("it answers the probe", 1, 1)
+	for range lastUnanswered {
+		probe(recheckEvery)
+		check("it is silent for a while", 1, 1)
+	}
+	d.handle(states, seen, now)
+	probe(recheckEvery)
+	probe(recheckEvery)
+	check("it has answered again", 1, 1)
+	probe(recheckEvery)
+	check("it is gone", 0, 2)
+	probe(2 * settle)
+	if len(states) != 0 {
+		t.Errorf("%d states are left", len(states))
+	}
+	d.handle(states, seen, now)
+	probe(settle)
+	d.handle(states, seen, now)
+	mine = false
+	probe(recheckEvery)
+	check("the node gave up the VIP", 0, 4)
+}
