@@ -1,10 +1,8 @@
 package compile
 
 import (
-	"bytes"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -14,34 +12,12 @@ import (
 	"loxilb/internal/lb"
 )
 
-// TestDecisions compares decisions about prefixes with a golden file. UPDATE=1 rewrites it.
+// TestDecisions compares decisions about prefixes with a golden file.
 func TestDecisions(t *testing.T) {
-	const file = "testdata/routes/decisions.txt"
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var got bytes.Buffer
-	for line := range strings.Lines(string(want)) {
-		if strings.HasPrefix(line, "#") {
-			got.WriteString(line)
-		}
-		text, ok := strings.CutPrefix(line, "> ")
-		if !ok {
-			continue
-		}
-		stage, claims, _ := strings.Cut(strings.TrimSpace(text), ": ")
-		fmt.Fprintf(&got, "%s%s\n", line, decisionText(Decide(parseClaims(t, claims), lb.Stage(stage))))
-	}
-	if os.Getenv("UPDATE") != "" {
-		if err := os.WriteFile(file, got.Bytes(), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	if diff := cmp.Diff(string(want), got.String()); diff != "" {
-		t.Errorf("-want +got:\n%s", diff)
-	}
+	golden(t, "testdata/routes/decisions.txt", func(text string) string {
+		stage, claims, _ := strings.Cut(text, ": ")
+		return decisionText(Decide(parseClaims(t, claims), lb.Stage(stage))) + "\n"
+	})
 }
 
 // parseClaims reads claims: "MASTER serving bgp-med=5; BACKUP down".

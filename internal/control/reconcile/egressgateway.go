@@ -45,14 +45,18 @@ func egressOf(list []policy.Rule, instances map[string]lb.Instance) egressRules 
 	slices.SortFunc(sources, netip.Addr.Compare)
 	sources = slices.Compact(sources)
 	marks := gatewayMarks(sources)
+	elsewhere := map[netip.Addr]uint32{} // marks by address
 	for n, a := range sources {
-		out.gateways = append(out.gateways, netdev.Gateway{Addr: a, Mark: marks[n], Owned: lb.OwnsSource(a, instances)})
+		g := netdev.Gateway{Addr: a, Mark: marks[n], Owned: lb.OwnsSource(a, instances)}
+		out.gateways = append(out.gateways, g)
+		if !g.Owned {
+			elsewhere[a] = g.Mark
+		}
 	}
 	for i := range out.rules {
 		r := &out.rules[i]
-		n := slices.IndexFunc(out.gateways, func(g netdev.Gateway) bool { return g.Addr == r.ToSource })
-		if r.Action == policy.RuleSNAT && r.OnDefault && !out.gateways[n].Owned {
-			r.RuleVerdict = policy.RuleVerdict{Action: policy.RuleAllow, Mark: out.gateways[n].Mark, Record: r.Record}
+		if mark, is := elsewhere[r.ToSource]; is && r.Action == policy.RuleSNAT && r.OnDefault {
+			r.RuleVerdict = policy.RuleVerdict{Action: policy.RuleAllow, Mark: mark, Record: r.Record}
 		}
 	}
 	return out

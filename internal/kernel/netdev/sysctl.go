@@ -4,11 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
-	"strconv"
-	"strings"
-
-	"golang.org/x/sys/unix"
 
 	"loxilb/internal/kernel/netdev/netlink"
 )
@@ -21,24 +16,9 @@ type Settings struct {
 // newSettings returns the settings of a namespace.
 func newSettings(ns *netlink.Namespace) Settings { return Settings{ns: ns} }
 
-// get reads a number. name is a path below /proc/sys/net, whose content depends on the namespace of
-// the thread that opens it.
-func (s Settings) get(name string) (int, error) {
-	var value int
-	err := s.ns.Do(func() error {
-		b, err := os.ReadFile("/proc/sys/net/" + name)
-		if err != nil {
-			return err
-		}
-		value, err = strconv.Atoi(strings.TrimSpace(string(b)))
-		return err
-	})
-	return value, err
-}
+func (s Settings) get(name string) (int, error) { return s.ns.Sysctl(name) }
 
-func (s Settings) set(name string, value int) error {
-	return s.ns.Do(func() error { return WriteSysctl(name, value) })
-}
+func (s Settings) set(name string, value int) error { return s.ns.SetSysctl(name, value) }
 
 // ARPIgnore returns the effective arp_ignore of a link: the larger of its own and that of all.
 func (s Settings) ARPIgnore(link string) int {
@@ -133,38 +113,4 @@ func (s Settings) keepingAdvertisedRoutes(advertised func() ([]string, error), f
 }
 
 // WriteSysctl sets a setting of the thread's network namespace. name is a path below /proc/sys/net.
-//
-// In a container that is not privileged /proc/sys is read-only, whatever the daemon may do: it
-// writes through a /proc of its own then, which is mounted nowhere, as CAP_SYS_ADMIN lets it.
-func WriteSysctl(name string, value int) error {
-	text := []byte(strconv.Itoa(value))
-	err := os.WriteFile("/proc/sys/net/"+name, text, 0o644)
-	if !errors.Is(err, unix.EROFS) {
-		return err
-	}
-	proc, own := ownProc()
-	if own != nil {
-		return fmt.Errorf("%w, and there is no other /proc: %w", err, own)
-	}
-	defer unix.Close(proc)
-	fd, own := unix.Openat(proc, "sys/net/"+name, unix.O_WRONLY|unix.O_CLOEXEC, 0)
-	if own != nil {
-		return fmt.Errorf("%w, and in another /proc: %w", err, own)
-	}
-	f := os.NewFile(uintptr(fd), name)
-	_, err = f.Write(text)
-	return errors.Join(err, f.Close())
-}
-
-// ownProc opens a /proc that is mounted nowhere.
-func ownProc() (int, error) {
-	fs, err := unix.Fsopen("proc", unix.FSOPEN_CLOEXEC)
-	if err != nil {
-		return -1, err
-	}
-	defer unix.Close(fs)
-	if err := unix.FsconfigCreate(fs); err != nil {
-		return -1, err
-	}
-	return unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, 0)
-}
+func WriteSysctl(name string, value int) error { return netlink.WriteSysctl(name, value) }

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
 	"strings"
 	"sync"
 
@@ -70,13 +69,7 @@ func (g *Gateways) forwards(six bool) error {
 	if six {
 		name = "ipv6/conf/all/forwarding"
 	}
-	on := true
-	err := g.ns.Do(func() error { // the file's content depends on the thread's namespace
-		b, err := os.ReadFile("/proc/sys/net/" + name)
-		on = strings.TrimSpace(string(b)) != "0"
-		return err
-	})
-	if err != nil || on {
+	if on, err := g.ns.Sysctl(name); err != nil || on != 0 {
 		return nil
 	}
 	return fmt.Errorf("this node does not forward packets to it; run: sysctl -w net.%s=1", strings.ReplaceAll(name, "/", "."))

@@ -2,6 +2,7 @@ package egress
 
 import (
 	"fmt"
+	"hash/fnv"
 	"net"
 	"net/netip"
 	"slices"
@@ -36,10 +37,9 @@ const firstNumber = 1 << 23
 // number returns the tunnel's number, and that of its routing table: the same on all nodes, 24
 // bits.
 func (one Gateway) number() uint32 {
-	n := uint32(2166136261) // FNV-1a, 32 bits
-	for _, b := range one.Addr.AsSlice() {
-		n = (n ^ uint32(b)) * 16777619
-	}
+	h := fnv.New32a()
+	h.Write(one.Addr.AsSlice()) // it returns no error
+	n := h.Sum32()
 	return firstNumber | (n^n>>23)&(firstNumber-1)
 }
 

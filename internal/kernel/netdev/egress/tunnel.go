@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"net"
 	"net/netip"
-	"os"
 
 	nl "github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -91,31 +90,36 @@ func sameTunnel(wanted *nl.Vxlan, have nl.Link) bool {
 	return is && t.VxlanId == wanted.VxlanId && t.VtepDevIndex == wanted.VtepDevIndex && t.Port == wanted.Port && t.Group.Equal(wanted.Group)
 }
 
-// makeTunnel makes the tunnel's interface, whose index wanted gets. Frames of anyone arrive there:
-// they must neither give this node IPv6 addresses and routes, nor reach it by IPv6 at a gateway of
-// IPv4.
+// makeTunnel makes the tunnel's interface, whose index wanted gets, or leaves none.
 func (g *Gateways) makeTunnel(one Gateway, wanted *nl.Vxlan) error {
 	if err := g.nl.LinkAdd(wanted); err != nil {
 		return err
-	}
-	settings := map[string]string{"disable_ipv6": "1"}
-	if one.Addr.Is6() {
-		settings = map[string]string{"accept_ra": "0", "addr_gen_mode": "1"}
 	}
 	link, err := g.nl.LinkByName(wanted.Name)
 	if err != nil {
 		return err
 	}
 	wanted.Index = link.Attrs().Index
-	return g.ns.Do(func() error {
-		for name, value := range settings {
-			err := os.WriteFile("/proc/sys/net/ipv6/conf/"+wanted.Name+"/"+name, []byte(value), 0)
-			if err != nil && !errors.Is(err, fs.ErrNotExist) { // the kernel has no IPv6
-				return err
-			}
+	if err := g.restrictIPv6(one, wanted.Name); err != nil {
+		return errors.Join(err, g.nl.LinkDel(link))
+	}
+	return nil
+}
+
+// restrictIPv6 keeps frames that arrive at a tunnel, from anyone, from giving this node IPv6
+// addresses and routes, and from reaching it by IPv6 at a gateway of IPv4.
+func (g *Gateways) restrictIPv6(one Gateway, name string) error {
+	settings := map[string]int{"disable_ipv6": 1}
+	if one.Addr.Is6() {
+		settings = map[string]int{"accept_ra": 0, "addr_gen_mode": 1}
+	}
+	for setting, value := range settings {
+		err := g.ns.SetSysctl("ipv6/conf/"+name+"/"+setting, value)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) { // the kernel has no IPv6
+			return err
 		}
-		return nil
-	})
+	}
+	return nil
 }
 
 // changeTunnel gives a tunnel's interface the MAC address and the MTU that are wanted.
