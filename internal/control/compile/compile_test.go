@@ -32,8 +32,8 @@ func TestGoldens(t *testing.T) {
 	}
 }
 
-// golden checks one file: lines that begin with "> " are questions, each followed by its answer; "#"
-// begins a comment. UPDATE=1 rewrites it.
+// golden checks one file: lines that begin with "> " are questions, each followed by its answer;
+// "#" begins a comment. UPDATE=1 rewrites it.
 func golden(t *testing.T, file string, answer func(question string) string) {
 	t.Helper()
 	want, err := os.ReadFile(file)
