@@ -210,7 +210,7 @@ func (p *daemon) newStatuses(users *access.Users, start time.Time) *status.Table
 	statuses := status.NewTable()
 	for key, lastError := range map[string]func() (time.Time, error){
 		"changes of the kernel": p.network.LastError, "neighbours": p.network.Neighbours().LastError, "announcements": p.announcer.LastError,
-		"data path": p.pins.lastError,
+		"data path": p.pins.lastError, "state": p.state.Unwritten,
 	} {
 		statuses.Follow(status.ID{Kind: reconcile.TaskKind, Key: key}, lastError)
 	}

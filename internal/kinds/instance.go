@@ -13,6 +13,7 @@ func Instance() Kind[lb.Instance, v1.InstanceState] {
 	stored := asJSON(func(i lb.Instance) string { return i.Key() }, func(i lb.Instance) error { return i.Validate() })
 	stored.Most = 1024 // a change of one visits all VIPs
 	stored.Plural = "instances"
+	stored.Urgent = true // a peer gives or takes VIPs meanwhile
 	return Kind[lb.Instance, v1.InstanceState]{
 		Words:  Words{Name: InstanceName, Command: "hastate", Aliases: []string{"ha", "HAstate"}, List: "Attr"},
 		Stored: stored,

@@ -100,6 +100,7 @@ type Stored[T any] struct {
 
 	Most   int    // how many there may be; 0: any number
 	Plural string // what they are called in the refusal of more
+	Urgent bool   // they change even while the disk refuses to store that: see store.Kind
 
 	// Places returns what no two objects of the kind may share besides the key, and Taken refuses
 	// an object whose place another one has, by the key of that. Nil: nothing.

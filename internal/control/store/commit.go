@@ -21,6 +21,7 @@ type request struct {
 	done     bool
 	revision uint64
 	changed  []ID
+	change   *change // nil: none
 	err      error
 }
 
@@ -32,13 +33,13 @@ type By struct {
 }
 
 // Commit runs edit and makes all of its changes, or none if it fails. It returns the revision that
-// has them, which is on disk by then, and the objects that they created, changed or deleted,
-// ordered by kind and key as text. Changes that leave everything as it was make no revision: that
+// has them, which is on disk by then (but see Kind.Urgent), and the objects that they created,
+// changed or deleted, ordered by kind and key as text. Changes that leave everything as it was make no revision: that
 // is the current one then, and no object has changed. Objects belong to the owner that put them,
 // and no other may change them.
 //
 // Edits run one after the other, not always on the goroutine of their caller, and may not call
-// Commit.
+// Commit. One may run twice.
 func (s *Store) Commit(owner string, edit func(*Tx) error) (revision uint64, changed []ID, err error) {
 	return s.CommitBy(By{Owner: owner}, edit)
 }
@@ -66,41 +67,42 @@ func (s *Store) serve() {
 	s.queue.Unlock()
 
 	before := s.Snapshot()
-	head := before
-	var changes []*change
-	for _, r := range batch {
-		next, c, err := s.run(r, head)
-		if err == nil {
-			head = next
-			r.revision = next.revision
-		}
-		if err == nil && c != nil {
-			r.changed = c.ids
-			changes = append(changes, c)
-			if s.past != nil {
-				s.past.pending = append(s.past.pending, c.remembered)
-			}
-		}
-		r.done, r.err = true, err
-	}
+	head, changes := s.runAll(batch, before)
 	if len(changes) == 0 {
 		return
 	}
-	if err := s.persist(before, changes); err != nil {
-		if s.past != nil {
-			s.past.pending = nil
-		}
-		for _, r := range batch {
-			if r.err == nil {
-				r.revision, r.changed, r.err = 0, nil, err
-			}
-		}
-		return
+	err := s.persist(before, changes)
+	if err != nil {
+		head, changes = s.keepUrgent(batch, before, err)
 	}
-	s.publish(head, changes)
-	if s.disk != nil {
+	if len(changes) > 0 {
+		s.publish(head, changes)
+	}
+	if err == nil && s.disk != nil {
 		s.disk.compactIfDue(head)
 	}
+}
+
+// runAll runs requests one after the other, and returns the state that follows, and the changes.
+func (s *Store) runAll(batch []*request, head *Snapshot) (*Snapshot, []*change) {
+	var changes []*change
+	for _, r := range batch {
+		next, c, err := s.run(r, head)
+		r.done, r.change, r.err = true, c, err
+		if err != nil {
+			continue
+		}
+		head, r.revision = next, next.revision
+		if c == nil {
+			continue
+		}
+		r.changed = c.ids
+		changes = append(changes, c)
+		if s.past != nil {
+			s.past.pending = append(s.past.pending, c.remembered)
+		}
+	}
+	return head, changes
 }
 
 // run makes the snapshot that follows head by the edit of r.
@@ -181,7 +183,7 @@ func (s *Store) persist(before *Snapshot, changes []*change) error {
 			return err
 		}
 	}
-	err := s.disk.append(before.revision, records)
+	err := s.disk.append(before, records)
 	if err := written(); err != nil {
 		s.past.reopenLater(err)
 	}
@@ -191,6 +193,7 @@ func (s *Store) persist(before *Snapshot, changes []*change) error {
 		}
 		return fmt.Errorf("write the state, which stays at revision %d: %w", before.revision, err)
 	}
+	s.unwritten.Worked()
 	return nil
 }
 

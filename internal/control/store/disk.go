@@ -50,6 +50,7 @@ type disk struct {
 	size        int64   // of the journal's good part
 	limit       int64   // of size: past it a new journal is due
 	pendingTidy *loader // what Open has read and could not tidy yet; then there is no journal
+	behind      bool    // the state has urgent changes that could not be written
 	unusable    bool    // the journal must not be appended to: its content is unknown, or another may follow it already
 
 	background sync.WaitGroup // the snapshot being written, at most one
@@ -108,16 +109,13 @@ func journalName(revision uint64) string {
 	return fmt.Sprintf("%s%020d%s", journalPrefix, revision, fileSuffix)
 }
 
-// append writes commits that follow revision, and returns when they are on disk. After a failure
+// append writes commits that follow a state, and returns when they are on disk. After a failure
 // the disk holds none of them, or is found broken and gets a new journal by the next append: a
 // journal is read only up to the revision at which the next one begins, so remains of a failed
 // write do no harm.
-func (d *disk) append(revision uint64, commits []*commitRecord) error {
-	if d.pendingTidy != nil {
-		if err := d.clean(d.pendingTidy); err != nil {
-			return err
-		}
-		d.pendingTidy = nil
+func (d *disk) append(before *Snapshot, commits []*commitRecord) error {
+	if err := d.catchUp(before); err != nil {
+		return err
 	}
 	version, size := bareVersion, 0
 	for _, c := range commits {
@@ -125,7 +123,7 @@ func (d *disk) append(revision uint64, commits []*commitRecord) error {
 		size += c.size()
 	}
 	if d.unusable || version > d.version {
-		if err := d.newJournal(revision, max(version, d.version)); err != nil {
+		if err := d.newJournal(before.revision, max(version, d.version)); err != nil {
 			return err
 		}
 	}

@@ -53,6 +53,11 @@ type Kind[T any] struct {
 	// have it.
 	Bare string
 
+	// Urgent objects change even while the disk refuses to store that: a commit that changes no
+	// others succeeds, and is stored once the disk accepts it. If the process ends before, the
+	// change is lost. For roles: another node may count on the change.
+	Urgent bool
+
 	Indexes []Index[T]    // optional
 	Totals  []func(T) int // optional: values that are summed over all objects
 	Most    int           // how many objects there may be; 0: any number
@@ -100,6 +105,7 @@ type object[T any] struct {
 type about struct {
 	name, bare string
 	totals     int
+	urgent     bool
 }
 
 // AnyTable is a Table of any kind of object.

@@ -218,6 +218,11 @@ func (p *past) revert() {
 // reopenLater makes the next commit rewrite the file.
 func (p *past) reopenLater(err error) {
 	p.log.Error("revision not written: rollback to it will not be possible after a restart", "file", pastName, "error", err)
+	p.close()
+}
+
+// close closes the file. The next commit rewrites it.
+func (p *past) close() {
 	if p.file != nil {
 		p.file.Close()
 	}

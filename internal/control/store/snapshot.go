@@ -21,6 +21,7 @@ type layout struct {
 	tables               []AnyTable
 	names                []string // of tables, and of what is kept
 	bareKind, bareMember string   // of the kind with Kind.Bare
+	urgent               []string // kinds with Kind.Urgent
 }
 
 // count has what is known about a table without walking it.
@@ -41,6 +42,9 @@ func emptySnapshot(tables []AnyTable) (*Snapshot, error) {
 		}
 		if a.bare != "" {
 			s.bareKind, s.bareMember = a.name, a.bare
+		}
+		if a.urgent {
+			s.urgent = append(s.urgent, a.name)
 		}
 		s.names = append(s.names, a.name)
 		s.counts = append(s.counts, count{totals: make([]int, a.totals)})

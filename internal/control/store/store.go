@@ -8,6 +8,8 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+
+	"loxilb/internal/kernel/netdev/retry"
 )
 
 // The refusals of a commit or of Open; the errors that wrap them are whole sentences.
@@ -33,6 +35,8 @@ type Store struct {
 	closed  bool
 	past    *past
 
+	unwritten *retry.Loop // writes urgent changes that the disk has refused
+
 	view    sync.RWMutex // guards the following members; held only briefly
 	head    *Snapshot
 	history history
@@ -57,7 +61,7 @@ func open(files fileSystem, dir string, log *slog.Logger, tables []AnyTable) (*S
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{log: log, head: head, changed: make(chan struct{})}
+	s := &Store{log: log, head: head, changed: make(chan struct{}), unwritten: retry.New("changes of roles are stored", log)}
 	if dir != "" {
 		if s.disk, s.head, err = openDisk(files, dir, head, log); err != nil {
 			return nil, err
@@ -78,10 +82,14 @@ func (s *Store) Close() error {
 		return nil
 	}
 	s.closed = true
-	if s.past != nil && s.past.file != nil {
-		s.past.file.Close() // what is in it was synced, or given up
+	var behind error
+	if s.disk.behind {
+		behind = s.disk.catchUp(s.Snapshot())
 	}
-	return s.disk.close()
+	if s.past != nil {
+		s.past.close() // what is in it was synced, or given up
+	}
+	return errors.Join(behind, s.disk.close())
 }
 
 // Snapshot returns the current state. It costs nothing, and never changes.

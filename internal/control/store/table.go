@@ -191,7 +191,9 @@ func (t *Table[T]) attach(place int) error {
 	return t.kind.complete()
 }
 
-func (t *Table[T]) about() about { return about{t.kind.Name, t.kind.Bare, len(t.kind.Totals)} }
+func (t *Table[T]) about() about {
+	return about{t.kind.Name, t.kind.Bare, len(t.kind.Totals), t.kind.Urgent}
+}
 
 func (t *Table[T]) indexes() int { return len(t.kind.Indexes) }
 

@@ -117,7 +117,8 @@ func TestNoDescriptors(t *testing.T) {
 }
 
 // TestFullDisk checks that changes that the disk cannot hold are refused and change nothing, and
-// succeed once there is room. A start needs no write.
+// succeed once there is room, except for roles, on which other nodes count: these hold, and are
+// stored later. A start needs no write.
 //
 // P40
 func TestFullDisk(t *testing.T) {
@@ -143,6 +144,13 @@ func TestFullDisk(t *testing.T) {
 	during, refused := v.confirm(200, 5)
 	if len(during) == 5 || !strings.Contains(refused, "no space left on device") {
 		t.Errorf("%d of 5 services were confirmed on a full disk: %s", len(during), refused)
+	}
+	v.Loxicmd("set hastate BACKUP --instance=blue") // roles change all the same
+	if out := v.Loxicmd("get hastate"); !strings.Contains(out, "BACKUP") {
+		t.Errorf("on a full disk the roles are\n%s", out)
+	}
+	if out := v.Loxicmd("get status --failed"); !strings.Contains(out, "no space left on device") {
+		t.Errorf("a role that is not stored is not reported:\n%s", out)
 	}
 	v.crowd.Flows()
 	if err := os.Remove(filler); err != nil {
