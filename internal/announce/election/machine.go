@@ -30,6 +30,9 @@ type Machine struct {
 	peer  peer
 
 	declines bool // for maintenance: it hands over to a peer, and does not take over
+	// isolated means that this node itself lost the network, or has not heard its peer since it
+	// started. As MASTER it yields to a peer that served meanwhile, whatever their ranks.
+	isolated bool
 }
 
 // peer is what is known of the other node.
@@ -46,12 +49,12 @@ type peer struct {
 // NewMachine makes the election of a node that starts with a stored role. leased means that the
 // peer cannot have taken over meanwhile.
 func NewMachine(r Rank, stored lb.Role, leased bool, now time.Time) *Machine {
-	m := &Machine{rank: r, role: lb.RoleBackup, why: "listening for the peer", wait: now.Add(StartWait)}
+	m := &Machine{rank: r, role: lb.RoleBackup, why: "listening for the peer", wait: now.Add(StartWait), isolated: true}
 	switch {
 	case stored == lb.RoleFault || stored == lb.RoleStop:
 		m.role, m.why = stored, "set before the start"
 	case stored == lb.RoleMaster && leased:
-		m.role, m.why = stored, "continues after a restart"
+		m.role, m.why, m.isolated = stored, "continues after a restart", false
 	}
 	return m
 }
@@ -74,6 +77,9 @@ func (m *Machine) Operate(role lb.Role, now time.Time) {
 	}
 	if role != lb.RoleBackup {
 		m.wait = time.Time{}
+	}
+	if role == lb.RoleMaster {
+		m.isolated = false
 	}
 	m.Tick(now)
 }
@@ -109,12 +115,18 @@ func (m *Machine) Heard(up, speaks bool, e Entry, restart, timeout time.Duration
 	if up && before.up && e.Claim == Ordered && before.entry.Claim < Ordered && m.role == lb.RoleMaster {
 		m.become(lb.RoleBackup, "an operator made the peer MASTER") // also if one made this node MASTER before
 	}
+	if m.isolated && speaks && e.Claim >= Master && m.role == lb.RoleMaster {
+		m.become(lb.RoleBackup, "the peer is MASTER, and this node was alone")
+	}
+	m.isolated = false
 	m.decide(now)
 }
 
-// Lost records that the peer was silent for the detection time, or has left.
-func (m *Machine) Lost(now time.Time) {
+// Lost records that the peer was silent for the detection time, or has left. isolated means that
+// nobody could have reached this node.
+func (m *Machine) Lost(isolated bool, now time.Time) {
 	m.checkLease(now)
+	m.isolated = isolated
 	if m.peer.up {
 		m.order = false
 	}
@@ -158,6 +170,8 @@ func (m *Machine) Claim(now time.Time) Entry {
 	e := Entry{Claim: Declines, Priority: m.rank.Priority, Grants: now.Before(m.peer.hold) && m.role != lb.RoleMaster}
 	switch {
 	case m.declines:
+	case m.role == lb.RoleMaster && m.isolated:
+		e.Claim = Backup
 	case m.role == lb.RoleMaster && m.order:
 		e.Claim = Ordered
 	case m.role == lb.RoleMaster:
@@ -209,7 +223,7 @@ func (m *Machine) decide(now time.Time) {
 	case m.peer.heard && m.peer.speaks:
 		// The session is about to be up.
 	case m.wait.IsZero() && m.peer.hold.IsZero() && !m.order && !m.declines:
-		m.become(lb.RoleMaster, "the peer is silent")
+		m.become(lb.RoleMaster, "the peer was silent")
 	}
 }
 
@@ -235,7 +249,11 @@ func (m *Machine) negotiate(now time.Time) {
 		return
 	}
 	switch {
-	case m.order || m.declines || theirs >= Master:
+	case m.order:
+	case m.declines:
+		m.why = "maintenance"
+	case theirs >= Master:
+		m.why = "the peer is MASTER"
 	case theirs == Declines:
 		m.become(lb.RoleMaster, "the peer declines")
 	case theirs == Backup && m.outranks():

@@ -30,17 +30,19 @@ type world struct {
 // node is a node with a simplified BFD session.
 type node struct {
 	*Machine
-	rank     Rank
-	up       bool // the process runs
-	stopped  bool // by SIGSTOP
-	state    int  // 1 Down, 2 Init, 3 Up
-	deadline time.Time
-	send     time.Time
-	sent     time.Time
-	lease    time.Time // in the kernel; zero: none
-	stored   lb.Role
-	restart  time.Duration
-	inbox    []packet
+	rank    Rank
+	up      bool // the process runs
+	stopped bool // by SIGSTOP
+	// unplugged means that the node sees that its link is down.
+	unplugged bool
+	state     int // 1 Down, 2 Init, 3 Up
+	deadline  time.Time
+	send      time.Time
+	sent      time.Time
+	lease     time.Time // in the kernel; zero: none
+	stored    lb.Role
+	restart   time.Duration
+	inbox     []packet
 }
 
 type packet struct {
@@ -132,7 +134,7 @@ func (w *world) run(i int) {
 		n.inbox = nil
 		if n.state == 3 && !w.now.Before(n.sent.Add(detection)) { // as the session does
 			n.state, n.deadline, inbox = 1, time.Time{}, nil
-			n.Lost(w.now)
+			n.Lost(n.unplugged, w.now)
 		}
 		for _, p := range inbox {
 			switch {
@@ -149,7 +151,7 @@ func (w *world) run(i int) {
 		}
 		if !n.deadline.IsZero() && !w.now.Before(n.deadline) {
 			n.state, n.deadline = 1, time.Time{}
-			n.Lost(w.now)
+			n.Lost(n.unplugged, w.now)
 			if n.role == lb.RoleMaster {
 				n.lease = time.Time{}
 			}
@@ -267,6 +269,61 @@ func TestPartition(t *testing.T) {
 	w.cut = [2]bool{}
 	w.advance(2 * time.Second)
 	w.settled(1)
+}
+
+// TestUnplugged checks that a node whose own link was down does not take over from the peer that
+// served meanwhile, whatever their ranks. If both links were down, one of them yields.
+func TestUnplugged(t *testing.T) {
+	t.Parallel()
+	const either = -1
+	for _, c := range []struct {
+		ranks     [2]Rank
+		unplugged [2]bool
+		want      int
+	}{
+		{[2]Rank{high, low}, [2]bool{true, false}, 1}, // the MASTER lost its link
+		{[2]Rank{low, high}, [2]bool{false, true}, 0},
+		{[2]Rank{high, low}, [2]bool{false, true}, 0},     // the BACKUP did
+		{[2]Rank{high, low}, [2]bool{true, true}, either}, // a cable between both
+		{[2]Rank{low, high}, [2]bool{true, true}, either},
+	} {
+		w := newWorld(t, c.ranks[0], c.ranks[1])
+		w.advance(time.Second)
+		w.cut = [2]bool{true, true}
+		for i, n := range w.nodes {
+			n.unplugged = c.unplugged[i]
+		}
+		w.advance(time.Second)
+		if !w.owns(0) || !w.owns(1) {
+			t.Error("a node gave up its VIPs, with nobody to take them")
+		}
+		w.cut = [2]bool{}
+		w.advance(2 * time.Second)
+		if c.want == either {
+			c.want = 0
+			if w.owns(1) {
+				c.want = 1
+			}
+		}
+		w.settled(c.want)
+	}
+}
+
+// TestLateNetwork checks that a node whose network works only after its start, such as behind a
+// switch that learns its topology first, does not take over from a MASTER.
+func TestLateNetwork(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, low, high)
+	w.advance(5 * time.Second)
+	w.kill(1)
+	w.advance(time.Second)
+	w.settled(0)
+	w.cut = [2]bool{true, true}
+	w.start(1)
+	w.advance(10 * time.Second)
+	w.cut = [2]bool{}
+	w.advance(3 * time.Second)
+	w.settled(0)
 }
 
 // TestOneWay checks that a MASTER whose packets are lost yields to the peer that took over.
@@ -403,11 +460,15 @@ func TestRandom(t *testing.T) {
 			case 2:
 				w.cut[0] = !w.cut[0]
 				w.cut[1] = w.cut[0]
-				w.note(i, "cut: %t", w.cut[0])
+				for _, n := range w.nodes {
+					n.unplugged = w.cut[0] && r.IntN(2) == 0
+				}
+				w.note(i, "cut: %t, unplugged: %t %t", w.cut[0], w.nodes[0].unplugged, w.nodes[1].unplugged)
 			}
 			w.advance(time.Duration(r.IntN(2000)) * time.Millisecond)
 		}
 		w.cut, w.grace, w.both = [2]bool{}, w.now.Add(time.Second), 0
+		w.nodes[0].unplugged, w.nodes[1].unplugged = false, false
 		for i, n := range w.nodes {
 			n.stopped = false
 			if !n.up {
@@ -421,21 +482,5 @@ func TestRandom(t *testing.T) {
 		}
 		w.log = append(w.log, fmt.Sprint("seed ", seed))
 		w.settled(want)
-	}
-}
-
-// TestMessage checks that claims survive the wire, and that other data is no message.
-func TestMessage(t *testing.T) {
-	t.Parallel()
-	m := Message{Restart: RestartTime, Entries: []Entry{{InstanceHash("a"), Master, 7, true}, {InstanceHash("b"), Declines, 255, false}}}
-	data := m.Append(nil)
-	got, ok := Parse(data)
-	if !ok || got.Restart != m.Restart || len(got.Entries) != 2 || got.Entries[0] != m.Entries[0] || got.Entries[1] != m.Entries[1] {
-		t.Errorf("%+v", got)
-	}
-	for i := range data {
-		if _, ok := Parse(data[:i]); ok {
-			t.Errorf("%d bytes are a message", i)
-		}
 	}
 }

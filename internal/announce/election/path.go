@@ -1,6 +1,9 @@
 package election
 
 import (
+	"net"
+	"net/netip"
+	"slices"
 	"time"
 
 	"loxilb/internal/announce/bfd"
@@ -47,7 +50,7 @@ func (p *path) Heard(s bfd.Status, extra []byte) {
 		m.update(e, func() {
 			e.machine.rank = e.rank(s.Local)
 			if s.Remote == bfd.AdminDown {
-				e.machine.Lost(now)
+				e.machine.Lost(false, now)
 				return
 			}
 			e.machine.Heard(s.State == bfd.Up, speaks, entry, message.Restart, timeout, now)
@@ -59,16 +62,38 @@ func (p *path) Heard(s bfd.Status, extra []byte) {
 // Lost lets the elections decide without the peer.
 func (p *path) Lost(s bfd.Status) {
 	m := p.manager
+	connected := m.connected(s.Local)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	p.lease = time.Time{}
 	for _, e := range m.elections {
 		if e.path == p {
 			e.speaks, e.claim = false, 0
-			m.update(e, func() { e.machine.Lost(time.Now()) })
+			m.update(e, func() { e.machine.Lost(!connected, time.Now()) })
 		}
 	}
 	p.changed(s)
+}
+
+// connected reports whether the interface of an address is up and has a carrier. Without one,
+// nobody reaches this node, whether its peer serves or not.
+func (m *Manager) connected(local netip.Addr) (connected bool) {
+	err := m.do(func() error {
+		links, err := net.Interfaces()
+		for i := range links {
+			connected = connected || links[i].Flags&net.FlagRunning != 0 && hasAddr(&links[i], local)
+		}
+		return err
+	})
+	return connected || err != nil // if the kernel does not tell, ranks decide
+}
+
+func hasAddr(link *net.Interface, addr netip.Addr) bool {
+	addrs, err := link.Addrs()
+	return err == nil && slices.ContainsFunc(addrs, func(a net.Addr) bool {
+		p, err := netip.ParsePrefix(a.String())
+		return err == nil && p.Addr() == addr.WithZone("")
+	})
 }
 
 // changed signals a change of the session's state, which others show, and which leases depend on.

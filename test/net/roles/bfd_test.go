@@ -38,9 +38,8 @@ func (p *pair) during(next *node, what func()) view {
 func TestBFDLink(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)
-	a, b := p.elected()
-	higher := p.nodes[1] // of two masters, it stays
-	v := p.during(higher, func() {
+	a, b := p.elected() // a has the higher rank
+	v := p.during(b, func() {
 		rig.MustRun(t, p.lan, "ip", "link", "set", "to-"+a.name, "down")
 		b.becomes("MASTER")
 		a.becomes("MASTER") // nobody hears it
