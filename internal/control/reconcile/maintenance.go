@@ -3,6 +3,8 @@ package reconcile
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -18,6 +20,9 @@ const (
 	// idleTime is how long no packets of services arrive before a node counts as drained: longer
 	// than routers take to change their routes, and than clients wait before they send again.
 	idleTime = 2 * time.Second
+	// handoverTime is the same while this node is MASTER of an instance: keepalived, or whatever
+	// else sets roles, finds out that the node is not ready and elects another one.
+	handoverTime = 10 * time.Second
 	// drainLook is how often packets are counted, and drainRest bounds the share of a CPU that it
 	// takes: the next look is at least so many times later as the look took.
 	drainLook, drainRest = 250 * time.Millisecond, 10
@@ -225,14 +230,36 @@ func (m *Maintenance) drain(ctx context.Context) {
 		})
 		last = look
 		late := !one.Deadline.IsZero() && !look.Before(one.Deadline)
-		if look.Sub(quiet) < idleTime && !late {
+		if look.Sub(quiet) < m.neededIdle() && !late {
 			continue
 		}
 		if m.noteDrained() {
+			if left := m.mastered(); len(left) > 0 {
+				m.Log.Warn("no other node took over while this one drained", "instance", strings.Join(left, ", "))
+			}
 			return
 		}
 		wait = drainedRetry
 	}
+}
+
+// neededIdle returns how long no packets arrive before the node counts as drained.
+func (m *Maintenance) neededIdle() time.Duration {
+	if len(m.mastered()) > 0 {
+		return handoverTime
+	}
+	return idleTime
+}
+
+// mastered returns the instances of which this node is MASTER, in order.
+func (m *Maintenance) mastered() (list []string) {
+	for key, one := range m.desired.Instances.Set(m.desired.Snapshot()) {
+		if one.Role == lb.RoleMaster {
+			list = append(list, key)
+		}
+	}
+	slices.Sort(list)
+	return list
 }
 
 func (m *Maintenance) setProgress(p report.DrainProgress) {

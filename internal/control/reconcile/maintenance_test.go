@@ -134,6 +134,23 @@ func TestDrainDeadline(t *testing.T) {
 	b.called("decline true", "decline true", "pause: maintenance", "decline true", "decline false", "resume")
 }
 
+// TestDrainHandover checks that a MASTER without packets waits until another node takes over.
+func TestDrainHandover(t *testing.T) {
+	t.Parallel()
+	b := newDrainBench(t)
+	role := func(role lb.Role) {
+		b.commit(func(tx *store.Tx) error { return b.state.Instances.Put(tx, lb.Instance{Role: role}) })
+	}
+	role(lb.RoleMaster)
+	b.put(lb.Maintenance{Since: time.Now()})
+	await.True(t, 10*time.Second, "idle", func() bool { return b.m.Progress().Idle > idleTime+drainLook })
+	if got := b.m.Stage(); got != lb.Draining {
+		t.Errorf("%s, although nobody has taken over", got)
+	}
+	role(lb.RoleBackup)
+	await.True(t, handoverTime/2, "drained", func() bool { return b.m.Stage() == lb.Drained })
+}
+
 // speakerCalls records the calls of a speaker.
 type speakerCalls struct {
 	BGPSpeaker

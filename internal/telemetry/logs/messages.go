@@ -172,6 +172,7 @@ func state() []message {
 		{"a MASTER that was killed might stay MASTER at its next start", "The file of leases cannot be opened, so the next start cannot tell how long it was away.", "free space on the state directory, or fix its permissions"},
 		{"service manager does not say whether it restarts this daemon", "The node hands its VIPs over, as if it stopped.", "check that systemctl list-jobs works for this process"},
 		{"the node is drained, and this cannot be stored; trying again", "Its VIPs stay announced, with the lowest preference.", "free space on the state directory, or fix its permissions"},
+		{"no other node took over while this one drained", "The node gave up the role MASTER, and maybe nobody owns its VIPs.", "make another node MASTER, or run loxicmd node resume; keepalived needs a track_script that asks /readyz"},
 		{"edit panicked", "A bug in loxilb: the change was refused, everything else continues.", "report it with the line's stack"},
 		{"commit failed", "A change could not be stored and was refused.", "see error; check free disk space"},
 		{"earlier revisions cannot be read: rollback to them is not possible", "The file of revisions is damaged.", "keep your own copies of the configuration (loxicmd save)"},
