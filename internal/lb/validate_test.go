@@ -43,6 +43,8 @@ func TestValidate(t *testing.T) {
 		{v4 + " select=n2", `select "n2" is not part of this build: NGAP and SCTP are not read, so leave N2 to the AMF's own addresses (allowed: rr, hash, priority, persist, lc or random)`},
 		{v4 + " persist-timeout=60s", `persist timeout "60s" is given, and select is rr (allowed: 0s, or select persist)`},
 		{v4 + " select=persist persist-timeout=90000s", `persist timeout "90000s" is out of range (allowed: 0s (the default, 10800s) to 86400s, whole seconds)`},
+		{line: v4 + " select=persist persist-timeout=86400s persist-prefix=32"},
+		{line: v4 + " max-rate=1000000 client-rate=1000000 max-connections=1000000000 client-connections=1000000000 client-prefix=32"},
 		{v4 + " select=persist persist-prefix=64", `persist prefix "64" is longer than an address of the VIP's family (allowed: 0 (the whole address) to 32)`},
 
 		{"0.0.0.0:80/tcp endpoints=1.1.1.1:1", `VIP "0.0.0.0" is every local address, which only mode hostonearm has, and mode default with egress` + unicast},

@@ -3,6 +3,7 @@ package bgp_test
 import (
 	"errors"
 	"net/netip"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -72,6 +73,7 @@ func TestNeighbor(t *testing.T) {
 		{bgp.Neighbor{Addr: peer, ASN: 1, Source: addr("::1")}, `source "::1" is of another IP version than 10.0.0.2 (allowed: an address of this node)`},
 		{bgp.Neighbor{Addr: peer, ASN: 1, Source: addr("0.0.0.0")}, `source "0.0.0.0" is not the source of a session (allowed: an address of this node)`},
 		{bgp.Neighbor{Interface: "eth0", ASN: 1, Source: peer}, `source "10.0.0.2" does not go with interface eth0 (allowed: none)`},
+		{bgp.Neighbor{Interface: "eth0", ASN: 1, Multihop: 1}, `multihopTTL "1" does not go with a neighbor on a link (allowed: 0)`},
 		{bgp.Neighbor{Interface: "eth0", ASN: 1, Multihop: 2}, `multihopTTL "2" does not go with a neighbor on a link (allowed: 0)`},
 		{bgp.Neighbor{Addr: peer, ASN: 1, Password: strings.Repeat("x", 81)}, `password "(hidden)" has 81 bytes (allowed: up to 80 printable ASCII characters, other than ********)`},
 		{bgp.Neighbor{Addr: peer, ASN: 1, Password: "pässword"}, `password "(hidden)" has characters that other routers may not take (allowed: up to 80 printable ASCII characters, other than ********)`},
@@ -177,6 +179,7 @@ func TestPolicy(t *testing.T) {
 		{bgp.Policy{Name: "p", Statements: []bgp.Statement{{Name: "s"}, {Name: "s"}}}, `statements[1].name "s" is the name of another statement (allowed: a name of its own for each)`},
 		{one(bgp.Conditions{Prefix: bgp.SetMatch{"ps", "all"}}, bgp.Actions{}), conditions + `matchPrefixSet "all" is not a way to match (allowed: any, invert)`},
 		{one(bgp.Conditions{ASPath: bgp.SetMatch{"", "all"}}, bgp.Actions{}), conditions + `bgpConditions.matchAsPathSet "all" has no set (allowed: the name of a set of type aspath)`},
+		{one(bgp.Conditions{Prefix: bgp.SetMatch{"p/s", "any"}}, bgp.Actions{}), conditions + `matchPrefixSet "p/s" has a slash (allowed: up to 384 printable characters without slashes)`},
 		{one(bgp.Conditions{Families: []string{"ipv4"}}, bgp.Actions{}), conditions + `bgpConditions.afiSafiIn "ipv4" is not known; did you mean ipv4-unicast? (allowed: ipv4-unicast, ipv6-unicast)`},
 		{one(bgp.Conditions{NextHops: []string{"x"}}, bgp.Actions{}), conditions + `bgpConditions.nextHopInList "x" is not an address or prefix (allowed: IPv4 or IPv6 addresses and prefixes)`},
 		{one(bgp.Conditions{ASPathLength: bgp.Length{"", 3}}, bgp.Actions{}), conditions + `bgpConditions.asPathLength.operator "" is not known (allowed: eq, ge, le)`},
@@ -197,6 +200,14 @@ func TestPolicy(t *testing.T) {
 	}
 }
 
+// numbered returns this many names of policies.
+func numbered(n int) (names []string) {
+	for i := range n {
+		names = append(names, strconv.Itoa(i))
+	}
+	return names
+}
+
 // TestApplication checks which applications are valid, and how policies are added and removed.
 func TestApplication(t *testing.T) {
 	t.Parallel()
@@ -208,6 +219,8 @@ func TestApplication(t *testing.T) {
 		{bgp.Application{Neighbor: "10.0.0.2", Import: true, Reject: true}, ""},
 		{bgp.Application{Neighbor: "x", Policies: []string{"p"}}, `ipAddress "x" is not the address of a neighbor (allowed: its address, or global for all neighbors)`},
 		{bgp.Application{Neighbor: "global"}, `policies "" is missing or empty (allowed: names of policies, or routeAction reject)`},
+		{bgp.Application{Neighbor: "global", Policies: numbered(1024)}, ""},
+		{bgp.Application{Neighbor: "global", Policies: numbered(1025)}, `policies "1025" is too many (allowed: up to 1024)`},
 		{bgp.Application{Neighbor: "global", Policies: []string{"p", "p"}}, `policies "p" is listed twice (allowed: each policy once)`},
 	} {
 		refused(t, c.a, c.want)
