@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"loxilb/internal/lb"
+	"loxilb/test/race"
 )
 
 const (
@@ -439,6 +440,7 @@ func TestRestart(t *testing.T) {
 // both never own them for longer than the detection time while they can hear each other.
 func TestRandom(t *testing.T) {
 	t.Parallel()
+	race.Skip(t)
 	for seed := range uint64(1000) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		a, b := low, high

@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"loxilb/test/race"
 )
 
 // TestLimiter checks that a source waits after five failures, that others do not, and that a
@@ -55,10 +57,10 @@ func TestLimiter(t *testing.T) {
 	}
 }
 
-// TestLimiterBounded checks that memory stays bounded with any number of sources, and that
-// simultaneous attempts are limited, too.
+// TestLimiterBounded checks that memory stays bounded with any number of sources.
 func TestLimiterBounded(t *testing.T) {
 	t.Parallel()
+	race.Skip(t)
 	l := NewLimiter()
 	for i := range 3 * maxKeys {
 		at, user := netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), strconv.Itoa(i)
@@ -69,6 +71,12 @@ func TestLimiterBounded(t *testing.T) {
 	if n := max(len(l.sources), len(l.users), len(l.pairs), len(l.trusted)); n > maxKeys {
 		t.Errorf("%d keys are remembered", n)
 	}
+}
+
+// TestLimiterAtOnce checks that simultaneous attempts are limited, too.
+func TestLimiterAtOnce(t *testing.T) {
+	t.Parallel()
+	l := NewLimiter()
 	var allowed atomic.Int32
 	var running sync.WaitGroup
 	for range 100 {

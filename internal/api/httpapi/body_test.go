@@ -2,7 +2,6 @@ package httpapi_test
 
 import (
 	"io"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +9,7 @@ import (
 	"loxilb/internal/api/httpapi"
 	"loxilb/internal/api/httpapi/rest"
 	"loxilb/test/apitest"
+	"loxilb/test/await"
 )
 
 // TestLargeBodiesAtOnce checks that large bodies are read one at a time, and that small ones do not
@@ -47,9 +47,9 @@ func TestLargeBodiesWait(t *testing.T) {
 		all = append(all, b.PostSlowly(t, spaces, ended))
 	}
 	b.MustPost(apitest.Demo)
-	for len(b.API.Objects.Reader.WaitingBodies) < rest.MaxBodies {
-		runtime.Gosched()
-	}
+	await.True(t, time.Minute, "all wait", func() bool {
+		return len(b.API.Objects.Reader.WaitingBodies) == rest.MaxBodies
+	})
 	if w := b.Post(spaces + apitest.Demo); w.Code != 503 || !strings.Contains(apitest.ProblemOf(t, w).Message, "more than 4 MiB") {
 		t.Errorf("one more: %d %s", w.Code, w.Body)
 	}

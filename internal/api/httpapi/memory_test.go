@@ -18,6 +18,7 @@ import (
 	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/api/httpapi/transport"
 	"loxilb/test/apitest"
+	"loxilb/test/race"
 )
 
 // filler generates text of its size: a head, repeated parts, and a tail.
@@ -139,6 +140,7 @@ func send(t *testing.T, way, text string) string {
 // TestAllocationsOfWorstBodies checks that bodies that needed a hundred times their size before
 // limits existed need at most thirty times, including garbage.
 func TestAllocationsOfWorstBodies(t *testing.T) {
+	race.Skip(t)
 	for _, name := range []string{"null endpoints", "sources", "long name", "long kind", "many unknown", "metadata"} {
 		text := worstBodies(rest.MaxBody / 4)[name]()
 		var before, after runtime.MemStats

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"loxilb/internal/kinds"
+	"loxilb/test/race"
 )
 
 func read(file, assume string) string {
@@ -62,6 +63,7 @@ func TestRead(t *testing.T) {
 // TestAliasBomb checks that nested aliases cannot exceed the limit on a request.
 func TestAliasBomb(t *testing.T) {
 	t.Parallel()
+	race.Skip(t)
 	var b strings.Builder
 	b.WriteString("apiVersion: netlox/v1\nkind: lb\nspec:\n  a0: &a0 [" + strings.Repeat(strings.Repeat("x", 100)+",", 99) + "x]\n")
 	for i := range 9 {
@@ -101,6 +103,7 @@ func FuzzRead(f *testing.F) {
 // a thousand errors are reported, and that long texts are truncated.
 func TestBounds(t *testing.T) {
 	t.Parallel()
+	race.Skip(t)
 	const document = "apiVersion: netlox/v1\nkind: lb\nspec: {a: "
 	anchors := document + "&a [" + strings.Repeat("x,", 1000) + "x], b: &b [" + strings.Repeat("*a,", 1000) + "*a]}\n"
 	for name, tc := range map[string]struct{ text, want string }{

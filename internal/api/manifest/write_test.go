@@ -6,11 +6,14 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+
+	"loxilb/test/race"
 )
 
 // TestYAML checks that any text is unchanged after writing and reading it.
 func TestYAML(t *testing.T) {
 	t.Parallel()
+	race.Skip(t)
 	words := []string{
 		"", "web", "yes", "no", "on", "true", "~", "null", "0x10", "0o17", "017", "1_000", "1:2", "1e3", ".inf", "- a", "a: b", "# x", " x ", "a\nb\n", "\t", "---", "...", "%x",
 		"&a", "*a", "!x", "|", ">", "'", `"`, "ü", "\u2028", "\u0085", "\ufeff", "2001-01-01", "20.20.20.1", "2001:db8::1", "[", "{", "<<", "=", "1.2", "-1", "@x", "`", "\\", "\x7f", "a\r\nb", "😀",

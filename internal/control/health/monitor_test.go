@@ -13,6 +13,7 @@ import (
 
 	"loxilb/internal/control/health/probe"
 	"loxilb/internal/lb"
+	"loxilb/test/race"
 )
 
 var (
@@ -367,6 +368,7 @@ func TestOldResult(t *testing.T) {
 // TestSlow checks that targets whose probes never end delay no other.
 func TestSlow(t *testing.T) {
 	t.Parallel()
+	race.Skip(t)
 	synctest.Test(t, func(t *testing.T) {
 		var probes atomic.Int32
 		m := start(t, Config{Prober: scripted(func(ctx context.Context, q probe.Question) (probe.Answer, error) {

@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"loxilb/test/race"
 )
 
 // files lists a directory by kind, without the part of a name that is a time.
@@ -91,6 +93,7 @@ func TestOpenFailsClearly(t *testing.T) {
 // somewhere in the line.
 func TestCrashWhileAppending(t *testing.T) {
 	t.Parallel()
+	race.Skip(t)
 	dir := t.TempDir()
 	s := openStore(t, dir)
 	mustCommit(t, s, "rest", put(web()))

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"loxilb/test/race"
 )
 
 // recordsOf returns a state as its records, as in a file.
@@ -211,6 +213,7 @@ func (x *trial) run() {
 // P5
 func TestEveryCallFails(t *testing.T) {
 	t.Parallel()
+	race.Skip(t)
 	clean := &trial{t: t, files: newMemFiles()}
 	clean.run()
 	if clean.files.calls < 150 {
@@ -245,6 +248,7 @@ func TestEveryCallFails(t *testing.T) {
 // moment
 func TestPowerLossAtEveryCall(t *testing.T) {
 	t.Parallel()
+	race.Skip(t)
 	x := &trial{t: t, files: newMemFiles()}
 	starts := 0
 	x.files.spy = func(_ string, size int, do func(int) error) {

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"loxilb/test/race"
 )
 
 // pastTrial is a store with revisions on files that fail, with its responses.
@@ -143,6 +145,7 @@ func (x *pastTrial) crash() {
 // P5
 func TestRevisionsWhenCallsFail(t *testing.T) {
 	t.Parallel()
+	race.Skip(t)
 	clean := &pastTrial{t: t, files: newMemFiles()}
 	clean.run()
 	if n := len(clean.was); n < 10 {

@@ -15,12 +15,15 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"loxilb/test/race"
 )
 
 // TestRandomTransactions compares random transactions of three owners on few keys with a plain map.
 // The store is closed, crashed, compacted and reopened in between.
 func TestRandomTransactions(t *testing.T) {
 	t.Parallel()
+	race.Skip(t)
 	seed := uint64(time.Now().UnixNano())
 	rounds := uint64(20)
 	if testing.Short() {

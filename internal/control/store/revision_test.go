@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"loxilb/test/race"
 )
 
 // content returns a state as text without its revision and versions, which a rollback does not
@@ -37,6 +39,7 @@ func goBack(number uint64) func(*Tx) error {
 // changed since, also after restarts.
 func TestGoBack(t *testing.T) {
 	t.Parallel()
+	race.Skip(t)
 	dir := t.TempDir()
 	s := openStore(t, dir)
 	random := rand.New(rand.NewPCG(1, 2))
@@ -224,6 +227,7 @@ func TestPreview(t *testing.T) {
 // each. The waiting change can still be undone.
 func TestRevisionsWhileOneWaits(t *testing.T) {
 	t.Parallel()
+	race.Skip(t)
 	dir := t.TempDir()
 	s := openStore(t, dir)
 	number, _, err := s.CommitBy(By{Owner: "rest", Confirm: time.Now().Add(time.Hour)}, put(web()))
