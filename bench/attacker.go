@@ -10,10 +10,9 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// attacker is a host on a link of its own, behind which the balancer has the rest of the world. It
-// sends a flood and takes answers to addresses that nobody has without a word. Its link has its own
-// queue, as the cards of a balancer have several: real clients lose no packet for want of room in
-// the flood's.
+// attacker is a host on its own link to the balancer, which routes all unknown addresses to it. It
+// sends a flood and silently drops answers to its forged addresses. Its link has its own queue,
+// like one of several network cards, so the flood does not crowd out clients' packets.
 type attacker struct {
 	*netnstest.Host
 	rig     *rig
@@ -29,7 +28,7 @@ func attackerNetwork() netnstest.Network {
 	}
 }
 
-// addAttacker joins the attacker to the balancer, and gives the client all of its addresses.
+// addAttacker connects the attacker to the balancer, and assigns the client all of its addresses.
 func (r *rig) addAttacker() error {
 	n := attackerNetwork()
 	h, err := r.Host(n.Host)
@@ -64,7 +63,8 @@ func (r *rig) addAttacker() error {
 	return r.addClients()
 }
 
-// known tells the balancer the attacker's MAC address, since its own answers are not heard.
+// known writes the attacker's MAC address to the balancer's neighbour table, since the attacker
+// answers no ARP requests.
 func (a *attacker) known(address netip.Addr) error {
 	mac, err := a.MAC("eth0")
 	if err != nil {
@@ -110,7 +110,7 @@ func (a *attacker) target(s service, to netip.AddrPort) (t target, err error) {
 	return t, err
 }
 
-// readTaken returns how many packets of the attacker the balancer's interface has taken.
+// readTaken returns how many of the attacker's packets the balancer's interface received.
 func (a *attacker) readTaken() (uint64, error) {
 	link, err := a.rig.LB.Netlink().LinkByName(a.Name)
 	if err != nil {
@@ -119,10 +119,10 @@ func (a *attacker) readTaken() (uint64, error) {
 	return link.Attrs().Statistics.RxPackets, nil
 }
 
-// chunk is how many frames are sent at a time: a few hundredths of a second.
+// chunk is the number of frames sent at a time: a few hundredths of a second.
 const chunk = 20_000
 
-// flood sends packets for a while, and returns how many were sent and taken a second.
+// flood sends packets for a while, and returns the rates of sent and received packets per second.
 func (a *attacker) flood(g *generator, d time.Duration) (sent, taken float64, err error) {
 	before, err := a.readTaken()
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// attempt is what a client tried, a line of what `bench clients` prints.
+// attempt is one attempt of a client, printed as a line by `bench clients`.
 type attempt struct {
 	Kind   string
 	At     time.Time // when it began
@@ -22,8 +22,8 @@ const (
 	attemptCut = "cut" // the program was ended meanwhile
 )
 
-// repeated is what takes longer for certain when a SYN was lost, as TCP repeats one after a second;
-// retransmitted is that of data, after 200 ms at least.
+// repeated is the least duration of a connection whose SYN was lost: TCP repeats a SYN after a
+// second. retransmitted is that of lost data, which TCP repeats after 200 ms at least.
 const (
 	repeated      = 900 * time.Millisecond
 	retransmitted = 200 * time.Millisecond
@@ -38,7 +38,7 @@ func (a attempt) String() string {
 	return fmt.Sprintf("%s %d %d %s", a.Kind, a.At.UnixMicro(), a.Took.Microseconds(), a.Result)
 }
 
-// parseAttempts reads lines; one whose end is not there yet is left out.
+// parseAttempts parses lines. An incomplete last line is ignored.
 func parseAttempts(text string) (out []attempt, err error) {
 	for line := range strings.Lines(text) {
 		if !strings.HasSuffix(line, "\n") {
@@ -68,7 +68,7 @@ func between(all []attempt, kind string, from, to time.Time) (out []attempt) {
 	return out
 }
 
-// atWork is for how long clients have opened connections, other than those that they hold.
+// atWork returns for how long clients have opened connections, without those that they hold.
 func atWork(all []attempt, now time.Time) (d time.Duration) {
 	for _, a := range all {
 		if a.Kind == attemptKnown || a.Kind == attemptFirst {
@@ -78,10 +78,10 @@ func atWork(all []attempt, now time.Time) (d time.Duration) {
 	return d
 }
 
-// connects are what became of new connections.
+// connects counts new connections by result.
 type connects struct {
 	Tried, OK     int
-	Min, P50, P99 time.Duration // of those that are OK
+	Min, P50, P99 time.Duration // of successful ones
 	Failed        map[string]int
 }
 
@@ -115,9 +115,8 @@ func (c connects) percent() float64 {
 	return 100 * float64(c.OK) / float64(c.Tried)
 }
 
-// exchangesOf returns of exchanges over held connections how many were late, since a packet was
-// lost, and how many broke theirs. An exchange that waits since before the span, or after it,
-// counts by when it began.
+// exchangesOf returns how many exchanges over held connections were late because of a lost packet,
+// and how many broke their connection. An exchange counts in the span in which it began.
 func exchangesOf(held []attempt) (late, broken int) {
 	for _, a := range held {
 		switch {
@@ -130,8 +129,8 @@ func exchangesOf(held []attempt) (late, broken int) {
 	return late, broken
 }
 
-// backAfter returns when, after the end of a flood, all is as before: the end of the last slot of
-// half a second that began too few connections at once.
+// backAfter returns the time from the end of a flood until service is normal: the end of the last
+// half second with too few successful connections.
 func backAfter(all []attempt, end time.Time) (back time.Duration) {
 	const slot = 500 * time.Millisecond
 	tried, made := map[time.Duration]int{}, map[time.Duration]int{}

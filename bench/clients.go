@@ -25,18 +25,17 @@ const (
 	attemptLarge = "large" // a datagram in fragments, and back
 )
 
-// connectPatience is how long a client waits to be connected and answered.
+// connectPatience is how long a client waits for a connection and its answer.
 const connectPatience = 1500 * time.Millisecond
 
-// knownClients is how many addresses come again and again.
+// knownClients is the number of addresses that connect repeatedly.
 const knownClients = 100
 
 // manyV4 and manyV6 are the networks behind the client with an address for each of many clients.
 func manyV4() netip.Prefix { return netip.MustParsePrefix("10.98.0.0/15") }
 func manyV6() netip.Prefix { return netip.MustParsePrefix("2001:db8:98::/47") }
 
-// clientAddress returns the n-th of the known addresses, or of the others. IPv6 clients have a
-// network each.
+// clientAddress returns the n-th address of a kind. Each IPv6 client has a network of its own.
 func clientAddress(v6 bool, kind string, n int) netip.Addr {
 	net := byte(0x98)
 	if kind == attemptFirst {
@@ -56,14 +55,14 @@ func clientAddresses(v6 bool, n int) (out []netip.Addr) {
 	return out
 }
 
-// clients are real clients: some hold connections and use them, some open one, ask once and close
-// it.
+// clients simulates real clients: some use connections that they hold, others open a connection,
+// make one request and close it.
 type clients struct {
 	to      netip.AddrPort
 	held    int
 	every   time.Duration // between exchanges of a held connection
 	newEach time.Duration // between new connections of each kind
-	udp     int           // port that large datagrams go to; 0: none do
+	udp     int           // destination port of large datagrams; 0: none are sent
 
 	mu  sync.Mutex
 	out io.Writer
@@ -121,8 +120,8 @@ func (c *clients) run(ctx context.Context) error {
 	}
 }
 
-// introduce makes a client known. A balancer that fails now and then when nobody attacks it is
-// measured all the same.
+// introduce makes a client known. It retries, so that a balancer with occasional failures can be
+// measured too.
 func (c *clients) introduce(ctx context.Context, n int) (err error) {
 	for range 5 {
 		if err = c.connect(ctx, attemptKnown, n); err == nil || ctx.Err() != nil {
@@ -132,7 +131,7 @@ func (c *clients) introduce(ctx context.Context, n int) (err error) {
 	return err
 }
 
-// hold exchanges a byte again and again over a connection until one is broken.
+// hold exchanges bytes over a connection until an exchange fails.
 func (c *clients) hold(ctx context.Context, conn net.Conn, after time.Duration) {
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Now()) })()
@@ -201,8 +200,8 @@ func exchangeByte(conn net.Conn) error {
 	return err
 }
 
-// attempt does something and prints how that went. What the end of the program cut short counts as
-// far as it came.
+// attempt runs do and prints the result. At the end of the program an unfinished attempt is marked
+// as cut short.
 func (c *clients) attempt(ctx context.Context, kind string, do func() error) error {
 	start := time.Now()
 	err := do()
@@ -216,7 +215,7 @@ func (c *clients) attempt(ctx context.Context, kind string, do func() error) err
 	return err
 }
 
-// resultOf returns an error in a word.
+// resultOf returns the word for an error.
 func resultOf(err error) string {
 	var timeout net.Error
 	switch {
@@ -236,8 +235,7 @@ func resultOf(err error) string {
 	return "other"
 }
 
-// honestWork is load of clients that mean no harm: they open a connection, ask, and close it, as
-// fast as they can.
+// honestWork is the load of well-behaved clients: connect, request, close, as fast as possible.
 func honestWork() work {
 	return work{
 		name: "flood-honest", title: "honest load for twice as long: connect, request, response, close, 50 streams of " + strconv.Itoa(knownClients) + " addresses",
@@ -257,8 +255,8 @@ func honestColumns() []column {
 	}
 }
 
-// honestTimes is how much longer honest load lasts than a flood: ports and connections at rest pile
-// up for 30 s.
+// honestTimes is how many times longer honest load lasts than a flood: source ports and closed
+// connections pile up for 30 s.
 const honestTimes = 2
 
 // honest measures the rate, and counts the clients that the balancer refused.
@@ -280,8 +278,7 @@ func honest(ctx context.Context, r *rig, s setting, to netip.AddrPort) ([]sample
 	return []sample{out}, failed
 }
 
-// honestReport counts failures; they do not make the sample worthless, as they are what it is
-// about.
+// honestReport counts failures. They are a result here, and do not invalidate the sample.
 func honestReport(text string, err error) (sample, error) {
 	r, err := parseExchanges(text, err)
 	if err != nil {

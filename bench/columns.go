@@ -9,7 +9,7 @@ import (
 	"text/tabwriter"
 )
 
-// column is one of a work whose result is more than a rate.
+// column is a column in the table of a work with more results than a rate.
 type column struct {
 	title string
 	cell  func(detailed) string // "": nothing is known
@@ -18,7 +18,7 @@ type column struct {
 // detailed finds the spread of a detail of a work's contender; "" is the work's own value.
 type detailed func(name string) spread
 
-// number shows a detail as it is, and share as percent.
+// number shows a detail unchanged, share as percent.
 func number(name string) func(detailed) string {
 	return func(d detailed) string { return cellOf(d(name), human) }
 }
@@ -33,7 +33,7 @@ func share(name string) func(detailed) string {
 	return func(d detailed) string { return cellOf(d(name), percent) }
 }
 
-// percent does not round up to 100 what is less, nor down to 0 what is more.
+// percent rounds neither up to 100 nor down to 0.
 func percent(v float64) string {
 	switch {
 	case v > 99.9 && v < 100:
@@ -64,7 +64,7 @@ func cellOf(s spread, show func(float64) string) string {
 	return show(s.Median)
 }
 
-// floodColumns returns those of floods. What broke or was lost is shown as the most of all rounds.
+// floodColumns returns the columns of floods. Broken and lost ones are the maximum of all rounds.
 func floodColumns(f flood) []column {
 	most := func(name string) func(detailed) string {
 		return func(d detailed) string {
@@ -150,7 +150,7 @@ func columnTable(b *strings.Builder, r *result, w work) {
 	}
 }
 
-// columnMarkdown is the same for documents.
+// columnMarkdown writes the columns as Markdown.
 func columnMarkdown(b *strings.Builder, r *result, w work) {
 	head := w.head()
 	fmt.Fprintf(b, "\n%s:\n\n| %s |\n|%s\n", w.title, strings.Join(head, " | "), strings.Repeat("---|", len(head)))
@@ -159,7 +159,7 @@ func columnMarkdown(b *strings.Builder, r *result, w work) {
 	}
 }
 
-// dropped returns what a contender dropped, by reason, the most first.
+// dropped returns a contender's drops by reason, the most frequent first.
 func (r *result) dropped(work, contender string) string {
 	reasons := map[string]float64{}
 	for _, s := range r.Samples {
@@ -266,7 +266,7 @@ func table(b *strings.Builder, r *result, w work) {
 	}
 }
 
-// times writes a ratio; nothing for what is compared with itself.
+// times returns a ratio as text, empty for the reference itself.
 func times(s spread, itself bool) string {
 	if s.Rounds == 0 || itself {
 		return ""

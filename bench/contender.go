@@ -17,7 +17,7 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// contender is a way from the client to the endpoints.
+// contender is a path from the client to the endpoints.
 type contender struct {
 	name      string
 	about     string
@@ -26,16 +26,16 @@ type contender struct {
 	local     bool    // no packet crosses an interface
 	routes    bool    // the balancer's namespace forwards packets
 	floods    bool    // for works of floods alone
-	observe   observe // its table and drops; nil: what the kernel's own sockets say
+	observe   observe // its table and drops; nil: from the kernel's own sockets
 	missing   func() error
 	setup     setup
 }
 
-// setup makes a contender balance a service of a rig, and returns the address to connect to. What
-// it makes goes with the rig.
+// setup configures a contender to balance a service of a rig, and returns the address to connect
+// to. Everything it makes ends with the rig.
 type setup func(context.Context, *rig, service) (netip.AddrPort, error)
 
-// errMissing says that this machine has not what a contender needs.
+// errMissing reports that this machine lacks a program or feature of a contender.
 var errMissing = errors.New("not here")
 
 // contenders returns the catalogue, in the order of reports.
@@ -84,8 +84,8 @@ func fairPair(c string) string {
 	return "loxilb"
 }
 
-// contendersNamed returns those of the catalogue that are named, in its order; all that can run
-// here when none is.
+// contendersNamed returns the named contenders in the order of the catalogue, or all that can run
+// here if no name is given.
 func contendersNamed(names []string) ([]contender, error) {
 	all := contenders()
 	for _, n := range names {
@@ -116,10 +116,10 @@ func loopback(_ context.Context, r *rig, s service) (netip.AddrPort, error) {
 // endpointAddr returns the IPv4 address of a host of the topology.
 func endpointAddr(h *netnstest.Host) netip.Addr { return service{}.addressOf(h) }
 
-// ownVIP gives the VIP to the balancer's namespace, for those that need an address of their own.
+// ownVIP adds the VIP to the balancer's namespace, for contenders that need it as an own address.
 func (r *rig) ownVIP(s service) error { return own(r.LB, s.vip()) }
 
-// own gives a host an address that is no network's.
+// own adds a single address to a host, without a network.
 func own(h *netnstest.Host, a netip.Addr) error {
 	return h.AddAddress("lo", netip.PrefixFrom(a, a.BitLen()))
 }
@@ -130,16 +130,16 @@ func (r *rig) file(name, content string) (string, error) {
 	return path, os.WriteFile(path, []byte(content), 0o644)
 }
 
-// service is what a contender is to balance for a work.
+// service is the service that a contender balances for a work.
 type service struct {
 	name         string
 	protocol     string // tcp or udp
 	port, target int    // of the VIP, of the endpoints
-	udp          int    // port of a UDP service beside it, of the VIP and of the endpoints; 0: none
-	tcp          int    // port of a second TCP service, of the VIP and of the endpoints; 0: none
+	udp          int    // port of an additional UDP service, the same at the VIP and the endpoints; 0: none
+	tcp          int    // port of a second TCP service, the same at the VIP and the endpoints; 0: none
 	v6           bool   // over IPv6
-	endpoints    int    // 0: as many as the contender balances over
-	held         int    // connections that it must hold at once, if they are many
+	endpoints    int    // 0: all that the contender can use
+	held         int    // number of simultaneous connections, if large
 	serve        func(context.Context, *rig, *netnstest.Host) error
 }
 
@@ -155,7 +155,7 @@ func (s service) vip() netip.Addr {
 // address returns the VIP with the service's port.
 func (s service) address() netip.AddrPort { return netip.AddrPortFrom(s.vip(), uint16(s.port)) }
 
-// balancedPort is a port of the VIP that is balanced, and that of the endpoints.
+// balancedPort is a balanced port of the VIP and its port at the endpoints.
 type balancedPort struct {
 	protocol     string
 	port, target int
@@ -189,7 +189,7 @@ func (s service) addressOf(h *netnstest.Host) netip.Addr {
 	return netip.Addr{}
 }
 
-// addresses returns those of the endpoints.
+// addresses returns the endpoints' addresses.
 func (s service) addresses(r *rig) (out []netip.Addr) {
 	for _, h := range r.serving {
 		out = append(out, s.addressOf(h))
@@ -215,10 +215,9 @@ func (s service) clients() []netip.Prefix {
 	return []netip.Prefix{n.V4.Masked(), manyV4()}
 }
 
-// bare returns the least that a program at the tc hook can do, and so what no load balancer there
-// can do better: the client speaks to the endpoint itself, and each packet is given the MAC
-// addresses of its next hop, which are known beforehand, and put past the queue of the veth.
-// Nothing is looked up, translated, counted or checked.
+// bare returns the lower bound of any load balancer at the tc hook. The client addresses the
+// endpoint itself; a program writes the known MAC addresses of the next hop and bypasses the veth's
+// queue. It looks up, translates, counts and checks nothing.
 func bare(_ context.Context, r *rig, s service) (netip.AddrPort, error) {
 	endpoint := r.serving[0]
 	for _, way := range [][2]*netnstest.Host{{r.Client, endpoint}, {endpoint, r.Client}} {
@@ -229,7 +228,7 @@ func bare(_ context.Context, r *rig, s service) (netip.AddrPort, error) {
 	return netip.AddrPortFrom(endpointAddr(endpoint), uint16(s.target)), nil
 }
 
-// bareWay sends what comes from one host to another.
+// bareWay forwards packets from one host to another.
 func (r *rig) bareWay(from, to *netnstest.Host) error {
 	return r.LB.Do(func() error {
 		in, err := r.LB.Netlink().LinkByName(from.Name)
@@ -260,8 +259,8 @@ func (r *rig) bareWay(from, to *netnstest.Host) error {
 	})
 }
 
-// bareProgram gives IPv4 packets these addresses, destination first, and hands them to the other
-// end of an interface's veth. All others go on.
+// bareProgram writes these addresses into IPv4 frames, destination first, and redirects them to the
+// other end of an interface's veth. It passes other frames.
 func bareProgram(macs net.HardwareAddr, ifindex int) asm.Instructions {
 	p := append(packetOf(34),
 		asm.LoadMem(asm.R1, asm.R7, 12, asm.Half),

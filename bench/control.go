@@ -32,20 +32,20 @@ const (
 	controlSweeps    = 3
 )
 
-// controlRow is one thing measured.
+// controlRow is one measurement.
 type controlRow struct {
 	What  string `json:"what"`
 	Unit  string `json:"unit"` // ms, MB
 	Value spread `json:"value"`
 }
 
-// controlResult is what `bench control` found.
+// controlResult is the result of `bench control`.
 type controlResult struct {
 	Machine machine      `json:"machine"`
 	Rows    []controlRow `json:"rows"`
 }
 
-// controlMain measures what is not packets: `bench control [-out DIR]`.
+// controlMain measures the control plane: `bench control [-out DIR]`.
 func controlMain(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("control", flag.ContinueOnError)
 	out := flags.String("out", "bench/results", "directory for control.txt and control.json")
@@ -127,7 +127,7 @@ func (res *controlResult) starts(ctx context.Context, std *netnstest.Standard, b
 	return d, nil
 }
 
-// memory measures the daemon's own memory, and that of its maps in the kernel.
+// memory measures the memory of the daemon and of its maps in the kernel.
 func (res *controlResult) memory(when string, d *netnstest.Daemon) {
 	status := field(readFile(fmt.Sprintf("/proc/%d/status", d.Pid())), "VmRSS")
 	if kb, err := strconv.ParseFloat(strings.TrimSuffix(status, " kB"), 64); err == nil {

@@ -18,7 +18,7 @@ import (
 // that name, so that no number in it is typed.
 var block = regexp.MustCompile(`(?s)<!-- results ([\w-]+) -->\n.*?<!-- end -->`)
 
-// docs writes the blocks of documents anew: `bench docs RESULTS FILE...`.
+// docs updates the result blocks of documents: `bench docs RESULTS FILE...`.
 func docs(args []string) error {
 	if len(args) < 2 {
 		return errors.New("usage: bench docs RESULTS FILE [FILE]")
@@ -67,8 +67,8 @@ func fillBlocks(text, dir, results string) (string, error) {
 	return out, failed
 }
 
-// blockOf returns the chart and a table of rates, or the text of other results. Link is how the
-// document calls the path.
+// blockOf returns the chart and a table of rates, or the text of other results. link is the
+// document's path to them.
 func blockOf(path, link string) (string, error) {
 	b, err := os.ReadFile(path + ".json")
 	if err != nil {
@@ -88,8 +88,8 @@ func blockOf(path, link string) (string, error) {
 	return "```text\n" + string(text) + "```\n", err
 }
 
-// markdown is tables: of each work plain routing's rate, and how many times that of each rival
-// loxilb does; and of each work that has columns one of its own.
+// markdown returns tables: one with plain routing's rate and loxilb's ratio to each rival, and one
+// for each work with columns.
 func markdown(r *result) string {
 	var b strings.Builder
 	m := r.Machine
@@ -158,7 +158,7 @@ const (
 	panelBottom  = 18
 	chartTop     = 92
 	chartBottom  = 16
-	chartPanels  = 2 // beside each other
+	chartPanels  = 2 // side by side
 	widestRatio  = 3.0
 	textSize     = 12
 	oursColour   = "#1b6ca8"

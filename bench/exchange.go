@@ -18,8 +18,7 @@ import (
 func exchange(streams int, keep bool) run {
 	return func(ctx context.Context, r *rig, s setting, to netip.AddrPort) ([]sample, error) {
 		args := []string{filepath.Join(r.bin, "bench"), "crr", "-streams", strconv.Itoa(streams), "-keep=" + strconv.FormatBool(keep)}
-		// The warm-up has so many streams that all endpoints are used even by one that chooses by
-		// lot.
+		// The warm-up has enough streams to use all endpoints even if they are chosen at random.
 		warm, err := r.counted(ctx, false, func() (sample, error) {
 			return exchangeReport(r.load(filepath.Join(r.bin, "bench"), "crr", "-streams", strconv.Itoa(max(streams, 30)),
 				"-keep="+strconv.FormatBool(keep), "-seconds", fmt.Sprint(max(s.Warmup, 0.1)), to.String()))

@@ -16,11 +16,11 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// How long a flood is looked at beside its own time.
+// Observation times around a flood.
 const (
 	floodBefore = 1500 * time.Millisecond         // to see that clients are served
 	floodQuiet  = 2*time.Second + connectPatience // without a failure: everything is as before
-	floodLimit  = 40 * time.Second                // who is not back by then is not waited for
+	floodLimit  = 40 * time.Second                // give up waiting for service to recover
 )
 
 // floodWorks returns one for each kind of flood and each family, and load that is honest.
@@ -105,13 +105,13 @@ func withstand(f flood) run {
 	}
 }
 
-// floodStory is what clients saw, and when.
+// floodStory is the clients' results over time.
 type floodStory struct {
 	attempts    []attempt
 	start, end  time.Time     // of the flood
 	sent, taken float64       // packets a second
 	back        time.Duration // after the end, all was as before
-	cost        float64       // of a packet in the program, ns; 0: not known
+	cost        float64       // of a packet in the program, ns; 0: unknown
 }
 
 // story runs clients with arguments, lets the flood loose upon them, and waits until all is as
@@ -225,15 +225,14 @@ func lastLine(text string) string {
 
 func micros(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e3 }
 
-// newStandIn attaches a tc program that takes the flood's packets at an endpoint in the place of
-// its stack: it answers SYNs as an endpoint with cookies would, and drops the rest. Endpoints are
-// other machines, whose time is not to be the balancer's; a stack would take several times what any
-// balancer does, and slow the flood down.
+// newStandIn attaches a tc program that replaces an endpoint's stack for the flood's packets: it
+// answers SYNs like an endpoint with SYN cookies and drops the rest. Real endpoints run on other
+// machines; here, their stack would take several times the balancer's CPU time and slow the flood.
 func newStandIn(h *netnstest.Host, v6 bool) (*sink, error) {
 	return attachSink(h, func(count *ebpf.Map, ifindex int) asm.Instructions { return standInProgram(count, v6, ifindex) })
 }
 
-// standInProgram knows the flood by its addresses (target.source).
+// standInProgram recognizes the flood by its addresses (target.source).
 func standInProgram(count *ebpf.Map, v6 bool, ifindex int) asm.Instructions {
 	const drop = "drop"
 	l4, protocol, etherType := int16(34), int16(23), int32(0x0800)
@@ -268,7 +267,7 @@ func standInProgram(count *ebpf.Map, v6 bool, ifindex int) asm.Instructions {
 		asm.LoadMem(asm.R1, asm.R7, flags, asm.Byte),
 		asm.JNE.Imm(asm.R1, 2, drop), // SYN
 		asm.StoreImm(asm.R7, flags, 0x12, asm.Byte),
-		asm.LoadMem(asm.R1, asm.R7, l4+4, asm.Word), // acknowledges the SYN's number, and takes the same
+		asm.LoadMem(asm.R1, asm.R7, l4+4, asm.Word), // acknowledges the SYN's number, and uses the same number
 		asm.HostTo(asm.BE, asm.R1, asm.Word),
 		asm.Add.Imm32(asm.R1, 1),
 		asm.HostTo(asm.BE, asm.R1, asm.Word),
@@ -278,7 +277,7 @@ func standInProgram(count *ebpf.Map, v6 bool, ifindex int) asm.Instructions {
 	p = append(p, swap(4, 10, asm.Half)...)
 	p = append(p, addresses...)
 	p = append(p, swap(l4, l4+2, asm.Half)...)
-	p = append(p, // what the sum gets: the ACK flag, and the number that was zero
+	p = append(p, // added to the checksum: the ACK flag, and the number that was zero
 		asm.LoadMem(asm.R2, asm.R7, sum, asm.Half), asm.Xor.Imm(asm.R2, 0xffff),
 		asm.Add.Imm(asm.R2, 0x1000),
 		asm.LoadMem(asm.R1, asm.R7, l4+8, asm.Half), asm.Add.Reg(asm.R2, asm.R1),

@@ -8,22 +8,21 @@ import (
 	"loxilb/internal/pkt"
 )
 
-// flood is a kind of packets that nobody asked for: each from another address, with other ports and
-// numbers.
+// flood is a kind of unsolicited packets, each with a random address, ports and numbers.
 type flood struct {
 	name, title string
 	large       bool // whether others' datagrams come through in fragments is of interest
 	packets     func(target) []template
 }
 
-// target is what a flood is sent to.
+// target is a flood's destination.
 type target struct {
 	from, to net.HardwareAddr
 	address  netip.AddrPort
 	udp      uint16 // port of the UDP service
 }
 
-// template is a frame of which some places are written anew each time.
+// template is a frame with holes that are filled for each packet.
 type template struct {
 	line  string // in the language of pkt, with zeros in those places
 	holes []hole
@@ -33,7 +32,7 @@ type template struct {
 // hole is a place of two or four bytes that gets a number of its own in each frame.
 type hole struct {
 	at, size  int
-	number    int    // frames of one place in their templates have the same numbers
+	number    int    // index of the numbers: frames with the same index share them
 	keep, set uint32 // of the number's bits, in the order of the wire
 }
 
@@ -77,8 +76,8 @@ func (t target) l4() int {
 
 func (t target) v6() bool { return t.address.Addr().Is6() }
 
-// source returns the random address, 128.0.0.0/2 or 2a00::/16, at a place where an address begins;
-// what the template has there.
+// source returns a random address, in 128.0.0.0/2 or 2a00::/16, for the address at an offset, and
+// the template's bytes there.
 func (t target) source(at int) (holes []hole, written netip.Addr) {
 	if t.v6() {
 		return []hole{
@@ -89,8 +88,8 @@ func (t target) source(at int) (holes []hole, written netip.Addr) {
 	return []hole{{at: at, size: 4, number: numberAddress, keep: 0x3fffffff, set: 0x80000000}}, netip.IPv4Unspecified()
 }
 
-// packet returns a template of one with a random source; more are the holes of the transport
-// header, whose checksum is at sum, or nowhere at 0.
+// packet returns a template with a random source. more are the holes of the transport header; sum
+// is the offset of its checksum, 0 if it has none.
 func (t target) packet(line string, sum int, more ...hole) template {
 	source, _ := t.source(26)
 	if t.v6() {
@@ -120,7 +119,7 @@ func (t target) frameLine(protocol string, source, to netip.AddrPort, rest strin
 	return fmt.Sprintf("%s %v > %v %s from %v to %v", protocol, source, to, rest, t.from, t.to)
 }
 
-// written returns what templates have in the place of a source.
+// written returns the template's bytes in place of a source.
 func (t target) written() netip.AddrPort {
 	_, a := t.source(0)
 	return netip.AddrPortFrom(a, 0)
@@ -147,7 +146,7 @@ func (t target) tcp(flags string, seq *hole) template {
 	return t.packet(t.frameLine("tcp", t.written(), t.address, flags+" seq 0 ack 0 win 64240"+pad), l4+16, holes...)
 }
 
-// handshake has an ACK follow the SYN of the same source, with the next sequence number.
+// handshake follows the SYN by an ACK of the same source with the next sequence number.
 func (t target) handshake() []template {
 	return []template{
 		t.tcp("S", &hole{size: 4, number: numberSeq, keep: 0xffffff00}),
@@ -155,7 +154,7 @@ func (t target) handshake() []template {
 	}
 }
 
-// datagram returns one to a port; 0: any.
+// datagram returns a datagram to a port; 0: any.
 func (t target) datagram(to uint16) template {
 	l4 := t.l4()
 	holes := []hole{port(l4)}
@@ -165,7 +164,8 @@ func (t target) datagram(to uint16) template {
 	return t.packet(t.frameLine("udp", t.written(), netip.AddrPortFrom(t.address.Addr(), to), "len 18"), l4+6, holes...)
 }
 
-// fragment returns the first of a datagram to the UDP service. Nobody ever adds up its checksum.
+// fragment returns the first fragment of a datagram to the UDP service. Its checksum is never
+// verified.
 func (t target) fragment() []template {
 	to := netip.AddrPortFrom(t.address.Addr(), t.udp)
 	if t.v6() {

@@ -13,9 +13,8 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// newFloodGenerator makes a generator that writes templates by turns. It takes no memory for
-// frames: their numbers are made of a counter, so that there are as many different ones as it is
-// asked to send.
+// newFloodGenerator makes a generator that writes templates in turn. A counter determines the
+// numbers, so it needs no memory for frames, and no two frames are equal.
 func newFloodGenerator(h *netnstest.Host, device string, cpu int, templates []template) (*generator, error) {
 	g := &generator{host: h, cpu: cpu}
 	link, err := h.Netlink().LinkByName(device)
@@ -39,9 +38,8 @@ func newFloodGenerator(h *netnstest.Host, device string, cpu int, templates []te
 	return g, nil
 }
 
-// floodProgram writes one or two templates by turns, with numbers from a counter, and redirects
-// them to an interface. The frames that it is run on must have the size that it returns. R7: the
-// frame, R8: what numbers are made of.
+// floodProgram writes one or two templates in turn, with numbers from a counter, and redirects them
+// to an interface. Input frames must have the returned size. R7 is the frame, R8 the counter.
 func floodProgram(next *ebpf.Map, templates []template, ifindex int) (p asm.Instructions, size int, err error) {
 	const drop, send, second = "drop", "send", "second"
 	first, err := templates[0].frame()
@@ -95,8 +93,8 @@ func floodProgram(next *ebpf.Map, templates []template, ifindex int) (p asm.Inst
 	), len(first), nil
 }
 
-// mix makes a number of the counter in R8 that looks random; different ones of different counters.
-// It spoils R1.
+// mix derives a random-looking number from the counter in R8, different for each counter. It
+// clobbers R1.
 func mix() asm.Instructions {
 	return asm.Instructions{
 		asm.LoadImm(asm.R1, int64(odd(0)), asm.DWord), asm.Mul.Reg(asm.R8, asm.R1),
@@ -145,7 +143,7 @@ func (h hole) width() asm.Size {
 	return asm.Word
 }
 
-// ofMachine returns a number in the order of the wire as a little-endian machine has it.
+// ofMachine converts a number from network order to a little-endian machine's.
 func (h hole) ofMachine(n uint32) int32 {
 	if h.size == 2 {
 		return int32(bits.ReverseBytes16(uint16(n)))
@@ -153,8 +151,8 @@ func (h hole) ofMachine(n uint32) int32 {
 	return int32(bits.ReverseBytes32(n))
 }
 
-// right adds what holes got to a sum that is right while they are zero. Sums do not depend on the
-// order of bytes.
+// right adds the holes' values to a checksum that is correct while they are zero. Such sums do not
+// depend on byte order.
 func (s checksum) right(frame []byte) asm.Instructions {
 	p := asm.Instructions{asm.Mov.Imm(asm.R2, int32(^binary.LittleEndian.Uint16(frame[s.at:])))}
 	for _, h := range s.covers {
@@ -165,7 +163,7 @@ func (s checksum) right(frame []byte) asm.Instructions {
 	return append(p, storeSum(int16(s.at))...)
 }
 
-// storeSum folds what is added up in R2 and writes the checksum that it makes. It spoils R1.
+// storeSum folds the sum in R2 and writes the checksum. It clobbers R1.
 func storeSum(at int16) (p asm.Instructions) {
 	for range 2 {
 		p = append(p, asm.Mov.Reg(asm.R1, asm.R2), asm.RSh.Imm(asm.R1, 16), asm.And.Imm(asm.R2, 0xffff), asm.Add.Reg(asm.R2, asm.R1))

@@ -15,10 +15,9 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// generator sends frames out of a host's interface, as fast as the other side takes them: an XDP
-// program that is run on frames that are really sent (BPF_F_TEST_XDP_LIVE_FRAMES). The kernel
-// recycles a frame's memory, and whoever had it may have changed it, so the program writes each
-// frame anew.
+// generator sends frames from a host's interface as fast as the other side receives them: an XDP
+// program runs on frames that are really sent (BPF_F_TEST_XDP_LIVE_FRAMES). The kernel recycles the
+// memory of frames, which may have been changed, so the program rewrites each frame.
 //
 // The other end must be in NAPI mode, which GRO puts a veth into; the receiver's work is then done
 // on the generator's CPU, between its batches of 64 frames.
@@ -26,12 +25,12 @@ type generator struct {
 	host    *netnstest.Host
 	cpu     int
 	size    int       // of a frame
-	frames  *ebpf.Map // all frames; nil of one that makes them
+	frames  *ebpf.Map // all frames; nil if the program makes them
 	next    *ebpf.Map // index of the next one
 	program *ebpf.Program
 }
 
-// newGenerator makes a generator of frames that it sends by turns.
+// newGenerator makes a generator that sends frames in turn.
 func newGenerator(h *netnstest.Host, device string, cpu int, frames [][frameSize]byte) (*generator, error) {
 	g := &generator{host: h, cpu: cpu, size: frameSize}
 	var err error
@@ -51,7 +50,7 @@ func newGenerator(h *netnstest.Host, device string, cpu int, frames [][frameSize
 	return g, nil
 }
 
-// first returns a generator of the first n frames of another; it must not outlive that one.
+// first returns a generator of the first n frames of another, which must outlive it.
 func (g *generator) first(device string, n int) (*generator, error) {
 	f := &generator{host: g.host, cpu: g.cpu, size: g.size}
 	var err error
@@ -125,7 +124,7 @@ func generatorProgram(frames, next *ebpf.Map, n, ifindex int) asm.Instructions {
 	)
 }
 
-// send sends that many frames in one run and returns how long that took.
+// send sends n frames in one run and returns the duration.
 func (g *generator) send(frames int) (took time.Duration, err error) {
 	err = g.host.Do(func() error {
 		restore, err := onlyHere(g.cpu)
@@ -186,10 +185,10 @@ func (g *generator) close() error {
 // a card adds.
 const frameSize = 60
 
-// frameMark is the IP identification of the generator's packets, by which sinks know them.
+// frameMark is the IP identification by which sinks recognize the generator's packets.
 const frameMark = 0xbe7c
 
-// flow is where a generated packet comes from and goes to, and its place in a TCP connection.
+// flow is the source and destination of a generated packet, and its position in a TCP connection.
 type flow struct {
 	from, to netip.AddrPort
 	tcp      bool

@@ -8,11 +8,11 @@ import (
 	"strings"
 )
 
-// heldConnections is how many connections are held at once.
+// heldConnections is the number of simultaneous connections.
 const heldConnections = 1_000_000
 
-// hold makes as many UDP connections, each answered once, and measures how fast that goes, what
-// memory the kernel then uses more, and what packets cost among them.
+// hold opens UDP connections, each answered once, and measures the rate, the kernel's additional
+// memory, and the cost of packets with so many connections.
 func hold(_ context.Context, r *rig, s setting, to netip.AddrPort) ([]sample, error) {
 	if err := r.LB.AddRoute(netip.MustParsePrefix("10.99.0.0/16"), endpointAddr(r.Client)); err != nil {
 		return nil, err
@@ -54,8 +54,8 @@ func hold(_ context.Context, r *rig, s setting, to netip.AddrPort) ([]sample, er
 	return []sample{made, memory, few, all}, nil
 }
 
-// makeConnections sends a packet of each flow, which the endpoints send back, and repeats those
-// whose answer was lost.
+// makeConnections sends a packet of each flow, which the endpoints return, and repeats unanswered
+// ones.
 func (r *rig) makeConnections(g *generator, back *sink) (made, memory sample, err error) {
 	echo, err := newSinks(r.serving, true)
 	if err != nil {
@@ -87,7 +87,7 @@ func (r *rig) makeConnections(g *generator, back *sink) (made, memory sample, er
 	return made, memory, nil
 }
 
-// freeMemory returns the memory that nobody uses, in bytes, files' caches apart.
+// freeMemory returns the unused memory in bytes, without the page cache.
 func freeMemory() (sum float64, err error) {
 	text := readFile("/proc/meminfo")
 	for _, name := range []string{"MemFree", "Buffers", "Cached", "SReclaimable"} {

@@ -46,7 +46,7 @@ func wrk(keep bool) run {
 	}
 }
 
-// wrkDuration is wrk's flag for a duration, which it knows in whole seconds.
+// wrkDuration is wrk's flag for a duration, in whole seconds.
 func wrkDuration(seconds float64) string { return "-d" + whole(seconds) + "s" }
 
 func whole(seconds float64) string { return strconv.Itoa(int(math.Ceil(seconds))) }
@@ -85,8 +85,8 @@ var (
 	wrkStatus  = regexp.MustCompile(`(?m)^\s*Non-2xx or 3xx responses: \d+`)
 )
 
-// parseWrk reads what wrk --latency prints. Answers other than 200 and errors of sockets make the
-// sample invalid.
+// parseWrk parses the output of wrk --latency. Socket errors and answers other than 200 invalidate
+// the sample.
 func parseWrk(text string) (sample, error) {
 	s := sample{Details: map[string]float64{}}
 	total, rate := wrkTotal.FindStringSubmatch(text), wrkRate.FindStringSubmatch(text)
@@ -123,8 +123,8 @@ func serveIperf(ctx context.Context, r *rig, h *netnstest.Host) error {
 	return r.serveListening(ctx, h, iperfPort, "iperf3", "-s", "-p", strconv.Itoa(iperfPort))
 }
 
-// serveListening starts a server that says nothing until somebody comes, and takes that for its
-// client: it is there once it listens on its port.
+// serveListening starts a server that prints nothing until a client connects. The server is ready
+// once it listens on its port.
 func (r *rig) serveListening(ctx context.Context, h *netnstest.Host, port int, args ...string) error {
 	p, err := r.start(h, args...)
 	if err != nil {
@@ -154,9 +154,8 @@ func listens(h *netnstest.Host, port int) bool {
 	return found
 }
 
-// iperfRun measures bulk transfer from the client by a number of streams. The congestion control is
-// the one that Linux comes with, whatever this machine prefers: one that paces its segments
-// measures timers.
+// iperfRun measures bulk transfer from the client over a number of streams. The congestion control
+// is Linux's default, whatever this machine uses: one with pacing would measure timers.
 func iperfRun(streams int) run {
 	return func(ctx context.Context, r *rig, s setting, to netip.AddrPort) ([]sample, error) {
 		args := func(seconds float64) []string {
@@ -197,7 +196,7 @@ func (r *rig) iperf(ctx context.Context, args []string, out *sample) error {
 	})
 }
 
-// segment is what a packet of MTU 1500 carries: retransmissions are judged by the number of those.
+// segment is the payload of a packet at MTU 1500; retransmissions are compared with their number.
 const segment = 1448
 
 func parseIperf(text string) (sample, error) {
@@ -223,15 +222,15 @@ func parseIperf(text string) (sample, error) {
 	return s, nil
 }
 
-// The ports of qperf: its own, where client and server agree on a test, and the one of the test's
-// connection. One endpoint serves: both must meet there.
+// The ports of qperf: its own, where client and server agree on a test, and that of the test's
+// connection. Both must reach the same endpoint, so only one serves.
 const (
 	qperfPort     = 19765
 	qperfDataPort = 19766
 )
 
-// serveQperf starts qperf's server. The congestion control is the only one that every kernel lets a
-// namespace choose, whatever this machine prefers: one that paces its segments measures timers.
+// serveQperf starts qperf's server. Its congestion control is the only one that every kernel lets a
+// namespace choose: one with pacing would measure timers.
 func serveQperf(ctx context.Context, r *rig, h *netnstest.Host) error {
 	for _, end := range []*netnstest.Host{h, r.Client, r.LB} {
 		if err := end.Sysctl("net/ipv4/tcp_congestion_control", "reno"); err != nil {
@@ -241,8 +240,8 @@ func serveQperf(ctx context.Context, r *rig, h *netnstest.Host) error {
 	return r.serveListening(ctx, h, qperfPort, "qperf", "--listen_port", strconv.Itoa(qperfPort))
 }
 
-// qperfRun measures by a test of qperf, whose report parse reads; exchanged is how many packets
-// were answered in a time.
+// qperfRun runs a test of qperf and parses its report by parse. exchanged returns the number of
+// answered packets.
 func qperfRun(test string, parse func(string) (float64, error), exchanged func(value, seconds float64) float64) run {
 	return func(ctx context.Context, r *rig, s setting, to netip.AddrPort) ([]sample, error) {
 		args := func(seconds float64) []string {
@@ -273,10 +272,10 @@ func qperfRun(test string, parse func(string) (float64, error), exchanged func(v
 	}
 }
 
-// qperfExchanges returns those of a latency in microseconds, which is of one way.
+// qperfExchanges converts a one-way latency in microseconds to a number of exchanges.
 func qperfExchanges(value, seconds float64) float64 { return seconds * 1e6 / (2 * value) }
 
-// qperfSegments are those of a bandwidth in Gbit/s.
+// qperfSegments converts a bandwidth in Gbit/s to a number of segments.
 func qperfSegments(value, seconds float64) float64 { return seconds * value * 1e9 / 8 / segment }
 
 var (
@@ -296,7 +295,7 @@ func parseQperfBandwidth(text string) (float64, error) {
 	return bytes * 8 / 1e9, err
 }
 
-// qperfNumber finds what qperf --unify_units printed.
+// qperfNumber extracts a number from the output of qperf --unify_units.
 func qperfNumber(line *regexp.Regexp, text string) (float64, error) {
 	m := line.FindStringSubmatch(text)
 	if m == nil {

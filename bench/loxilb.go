@@ -11,7 +11,7 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// loxilbXDP has the other ends of the balancer's veths take frames from XDP first.
+// loxilbXDP enables XDP at the other ends of the balancer's veths, so frames can be sent by XDP.
 func loxilbXDP(ctx context.Context, r *rig, s service) (netip.AddrPort, error) {
 	for _, h := range append([]*netnstest.Host{r.Client}, r.serving...) {
 		if _, err := h.Run("ethtool", "-K", "eth0", "gro", "on"); err != nil {
@@ -21,12 +21,13 @@ func loxilbXDP(ctx context.Context, r *rig, s service) (netip.AddrPort, error) {
 	return loxilb("default", "--xdp", "native")(ctx, r, s)
 }
 
-// loxilb runs the daemon with more flags and one service in a mode.
+// loxilb starts the daemon with additional flags and creates one service in a mode.
 func loxilb(mode string, args ...string) setup {
 	return loxilbOf("", mode, args...)
 }
 
-// loxilbOther returns how a change is compared with what was before it: by turns, in one run.
+// loxilbOther runs another build (LOXILB_OTHER), so a change is compared with its base in
+// interleaved rounds.
 func loxilbOther(ctx context.Context, r *rig, s service) (netip.AddrPort, error) {
 	return loxilbOf(os.Getenv("LOXILB_OTHER"), "default")(ctx, r, s)
 }
@@ -40,7 +41,7 @@ func noOther() error {
 	return err
 }
 
-// loxilbOf is of the build in a directory; "": this one's.
+// loxilbOf is loxilb with the build in directory bin, this one's if bin is empty.
 func loxilbOf(bin, mode string, args ...string) setup {
 	return func(ctx context.Context, r *rig, s service) (netip.AddrPort, error) {
 		d, err := r.daemon(ctx, s, bin, args...)
@@ -51,7 +52,7 @@ func loxilbOf(bin, mode string, args ...string) setup {
 	}
 }
 
-// loxilbHost balances what is sent to the balancer's own addresses: mode hostonearm.
+// loxilbHost balances packets to the balancer's own addresses: mode hostonearm.
 func loxilbHost(ctx context.Context, r *rig, s service) (netip.AddrPort, error) {
 	d, err := r.daemon(ctx, s, "")
 	if err != nil {
@@ -65,7 +66,7 @@ func loxilbHost(ctx context.Context, r *rig, s service) (netip.AddrPort, error) 
 	return netip.AddrPortFrom(own, uint16(s.port)), balance(d, s, every.String(), "hostonearm", r)
 }
 
-// loxilbDSR has the endpoints answer directly: they have the VIP, and a link of their own to the
+// loxilbDSR configures endpoints to answer directly: it adds the VIP to each, and a link to the
 // client.
 func loxilbDSR(ctx context.Context, r *rig, s service) (netip.AddrPort, error) {
 	for i, h := range r.serving {
@@ -87,7 +88,7 @@ func loxilbDSR(ctx context.Context, r *rig, s service) (netip.AddrPort, error) {
 	return loxilb("dsr")(ctx, r, s)
 }
 
-// daemon starts a loxilb of the build in a directory, with more flags, on the balancer's CPUs.
+// daemon starts the loxilb in directory bin, with additional flags, on the balancer's CPUs.
 func (r *rig) daemon(ctx context.Context, s service, bin string, args ...string) (*netnstest.Daemon, error) {
 	if bin == "" {
 		bin = r.bin
@@ -109,7 +110,7 @@ func (r *rig) daemon(ctx context.Context, s service, bin string, args ...string)
 	return d, nil
 }
 
-// balance has a daemon balance a service in a mode.
+// balance creates a service in a mode.
 func balance(d *netnstest.Daemon, s service, vip, mode string, r *rig) error {
 	var endpoints []string
 	for _, a := range s.addresses(r) {

@@ -19,7 +19,7 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// machine is what numbers depend on besides the contenders.
+// machine describes the machine, on which results depend.
 type machine struct {
 	Date        string            `json:"date"`
 	CPU         string            `json:"cpu"`
@@ -69,7 +69,7 @@ func mitigations(dir string) (out []string) {
 	return out
 }
 
-// versions asks each program for its version; those that are not there are left out.
+// versions returns the version of each program. Missing programs are left out.
 func versions() map[string]string {
 	out := map[string]string{"go": runtime.Version()}
 	number := regexp.MustCompile(`\d+\.\d+[\w.+~-]*`)
@@ -84,7 +84,7 @@ func versions() map[string]string {
 	return out
 }
 
-// offloads returns those of a host's interface that decide how large packets are on their way.
+// offloads returns an interface's offloads that decide the size of packets on their path.
 func offloads(h *netnstest.Host, name string) string {
 	text, err := h.Run("ethtool", "-k", name)
 	if err != nil {
@@ -129,12 +129,11 @@ func listening(table string, port int) bool {
 	return false
 }
 
-// layout says which CPUs the parts of a rig may use. In the layout "one" all use all, as on one
-// machine. In "pinned" each has its own, which is as near to separate machines as one machine
-// comes.
+// layout assigns CPUs to the parts of a rig. In the layout "one" all parts use all CPUs, as on one
+// machine. In "pinned" each part has its own, similar to separate machines.
 type layout struct {
 	client, lb, endpoints []int // empty: all
-	steered               bool  // packets are moved to the CPUs of who is to handle them
+	steered               bool  // packets are moved to the CPUs of their receiver
 }
 
 // together has all on one CPU.
@@ -179,9 +178,8 @@ func (l layout) of(r *rig, h *netnstest.Host) []int {
 	return l.endpoints
 }
 
-// steer has each host's packets handled on its CPUs. A veth hands a packet over on the CPU that
-// sent it; receive packet steering moves it to one of the receiver's, as the interrupt of its own
-// network card would.
+// steer makes each host's CPUs handle its packets. A veth delivers a packet on the sender's CPU;
+// receive packet steering moves it to the receiver's, like the interrupt of a network card.
 func (l layout) steer(r *rig) error {
 	if !l.steered {
 		return nil
@@ -215,8 +213,7 @@ func cpuList(cpus []int) string {
 	return strings.Join(out, ",")
 }
 
-// cpuMask returns a set of CPUs in the kernel's form: hexadecimal words of 32 bits, commas between
-// them.
+// cpuMask formats a set of CPUs for the kernel: 32-bit words in hexadecimal, separated by commas.
 func cpuMask(cpus []int) string {
 	set := new(big.Int)
 	for _, c := range cpus {

@@ -1,6 +1,5 @@
-// Command bench measures loxilb beside its rivals, each set up for real in the standard topology of
-// network namespaces. `make bench` builds and runs it; docs/benchmark.md says how to read what it
-// prints.
+// Command bench compares loxilb with its rivals, each configured for real in the standard topology
+// of network namespaces. `make bench` builds and runs it; docs/benchmark.md explains the output.
 package main
 
 import (
@@ -19,15 +18,15 @@ import (
 	"syscall"
 )
 
-// options say what to measure and where to put it.
+// options are the flags: what to measure, and where to write results.
 type options struct {
 	setting
 	name   string // of the result's files
 	out    string // directory for them
 	check  string // file of an earlier result to compare with; "": none
-	json   bool   // the result goes to standard output, as JSON, and nowhere else
+	json   bool   // write the result to standard output only, as JSON
 	commit string
-	clock  string // what the machine's clock counts, if not time
+	clock  string // the unit of the machine's clock, if not time
 
 	bin   string // directory of this program, loxilb and loxicmd
 	cpus  layout
@@ -43,8 +42,7 @@ func main() {
 	}
 }
 
-// dispatch tells the programs that this one is: the benchmark, its load, its servers, and what
-// works on results.
+// dispatch runs the subcommand: the benchmark, its load, its servers, or tools for results.
 func dispatch(ctx context.Context, args []string) error {
 	what := ""
 	if len(args) > 0 {
@@ -118,7 +116,7 @@ func parseOptions(args []string) (options, error) {
 	return o, err
 }
 
-// nameOf returns how the result's files are called if nobody says.
+// nameOf returns the default name of the result's files.
 func nameOf(s setting) string {
 	for _, n := range s.Works {
 		if group, _, _ := strings.Cut(n, "-"); group != "flood" {
@@ -134,7 +132,7 @@ func nameOf(s setting) string {
 	return "flood"
 }
 
-// commitHere returns the commit of the working directory, if git knows it.
+// commitHere returns the commit of the working directory, or "" if git does not know it.
 func commitHere() string {
 	b, _ := exec.Command("git", "describe", "--always", "--dirty", "--exclude=*").Output()
 	return strings.TrimSpace(string(b))
@@ -170,7 +168,7 @@ func benchmark(ctx context.Context, o options) error {
 	return nil
 }
 
-// write writes a result's files: for machines, for people, and a chart of what there is to draw.
+// write writes a result's files: JSON, text, and a chart if there is something to draw.
 func (r *result) write(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -193,7 +191,7 @@ func (r *result) write(dir string) error {
 	return os.WriteFile(path(".svg"), []byte(c.String()), 0o644)
 }
 
-// render writes the files of results anew: `bench render FILE.json...`.
+// render rewrites the files of results: `bench render FILE.json...`.
 func render(files []string) error {
 	for _, f := range files {
 		r, err := readResult(f)

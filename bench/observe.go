@@ -13,9 +13,9 @@ import (
 	"time"
 )
 
-// observation is what a balancer says of its connection table and of what it dropped.
+// observation is a balancer's report of its connection table and drops.
 type observation struct {
-	used, limit float64 // connections; 0 of one that has no table
+	used, limit float64 // connections; 0: no table
 	drops       map[string]float64
 }
 
@@ -50,7 +50,7 @@ func observeLoxilb(ctx context.Context, r *rig) (o observation, err error) {
 	return parseMetrics(string(text))
 }
 
-// observeDirect is of mode dsr, whose connections have one entry in place of two.
+// observeDirect observes mode dsr, whose connections have one entry instead of two.
 func observeDirect(ctx context.Context, r *rig) (observation, error) {
 	o, err := observeLoxilb(ctx, r)
 	o.used /= 2
@@ -91,7 +91,7 @@ func parseMetrics(text string) (o observation, err error) {
 	return o, nil
 }
 
-// observeConntrack reads how full the kernel's table is, and what its per-CPU counters say.
+// observeConntrack reads the occupancy of the kernel's table and its per-CPU counters.
 func observeConntrack(_ context.Context, r *rig) (o observation, err error) {
 	err = r.LB.Do(func() error {
 		for name, to := range map[string]*float64{"nf_conntrack_count": &o.used, "nf_conntrack_max": &o.limit} {
@@ -109,8 +109,8 @@ func observeConntrack(_ context.Context, r *rig) (o observation, err error) {
 	return o, err
 }
 
-// parseConntrackStat adds up the columns that tell of drops: a line of names, then one of
-// hexadecimal numbers for each CPU.
+// parseConntrackStat sums the columns that count drops: a line of names, then a line of hexadecimal
+// numbers for each CPU.
 func parseConntrackStat(text string) (map[string]float64, error) {
 	out := map[string]float64{}
 	var names []string
@@ -133,7 +133,7 @@ func parseConntrackStat(text string) (map[string]float64, error) {
 	return out, nil
 }
 
-// observeKernel reads what the balancer's own sockets refused.
+// observeKernel reads the refusals of the balancer's own sockets.
 func observeKernel(_ context.Context, r *rig) (o observation, err error) {
 	o.drops = map[string]float64{}
 	err = r.LB.Do(func() error {
@@ -150,8 +150,8 @@ func observeKernel(_ context.Context, r *rig) (o observation, err error) {
 	return o, err
 }
 
-// watch asks again and again until it is stopped, and keeps the fullest table and the last
-// counters. A question that a machine under load does not answer is asked again.
+// watch observes repeatedly until it is stopped, and keeps the fullest table and the last counters.
+// A failed observation on a machine under load is repeated.
 type watch struct {
 	stop context.CancelFunc
 	done sync.WaitGroup
@@ -163,7 +163,7 @@ type watch struct {
 	err         error
 }
 
-// fullFrom is how much of a table, in percent, leaves no room to speak of.
+// fullFrom is the percentage from which a table counts as full.
 const fullFrom = 99
 
 func (r *rig) watch(ctx context.Context, see observe) (*watch, error) {
@@ -213,7 +213,7 @@ func (w *watch) lastFull(after time.Time) time.Time {
 	return after
 }
 
-// end stops asking, and returns the fullest that the table was, and what was dropped since the
+// end stops the observation, and returns the highest occupancy of the table and the drops since the
 // start, as details.
 func (w *watch) end() (map[string]float64, error) {
 	w.stop()

@@ -34,7 +34,7 @@ const pathRuns = 300
 // (bpf/filter/foreign.h).
 const manyRuns = 1000
 
-// pathCost is what a packet costs. Own is beyond an empty program's.
+// pathCost is the cost of a packet. Own is the part beyond an empty program.
 type pathCost struct {
 	Path        string  `json:"path"`
 	Services    int     `json:"services"`
@@ -45,7 +45,7 @@ type pathCost struct {
 	Helpers     int     `json:"helpers"`
 }
 
-// packetResult is what `bench packet` found.
+// packetResult is the result of `bench packet`.
 type packetResult struct {
 	Machine        machine    `json:"machine"`
 	Costs          []pathCost `json:"costs"`
@@ -86,7 +86,7 @@ func packetMain(args []string) error {
 	return res.write(*out)
 }
 
-// beside reads results that are shown beside its own.
+// beside reads results to show next to its own.
 func (res *packetResult) beside(instructions, established string) error {
 	if instructions != "" {
 		var other packetResult
@@ -201,7 +201,7 @@ func (path path) in(round int) path {
 	return path
 }
 
-// measure runs a path with one port after the other.
+// measure runs a path with a series of ports.
 func (path path) measure(l *lab.Lab, p *programs, port int) (c pathCost, err error) {
 	c.Path = path.name
 	var own, empty []float64
@@ -210,8 +210,8 @@ func (path path) measure(l *lab.Lab, p *programs, port int) (c pathCost, err err
 		if err != nil {
 			return c, err
 		}
-		if n == 0 { // the first shows that the path is what it should be, and is counted
-			if _, err := l.Counted(); err != nil { // what came before is none of it
+		if n == 0 { // the first run checks that the path is the intended one, and is counted
+			if _, err := l.Counted(); err != nil { // resets the counters
 				return c, err
 			}
 			res, err := l.Send(link, frame)
@@ -221,7 +221,7 @@ func (path path) measure(l *lab.Lab, p *programs, port int) (c pathCost, err err
 			if got := strings.TrimSpace(res.Verdict + " " + res.Reason); got != path.want {
 				return c, fmt.Errorf("the packet's verdict is %q, not %q", got, path.want)
 			}
-			// A new connection is open now: one that is to be counted needs another port.
+			// The connection is open now: the next counted one needs another port.
 			if link, frame, err = path.prepare(l, port+20_000); err != nil {
 				return c, err
 			}
@@ -253,7 +253,7 @@ func (path path) measure(l *lab.Lab, p *programs, port int) (c pathCost, err err
 	return c, nil
 }
 
-// prepare sends what comes before and returns the packet.
+// prepare sends the preceding packets and returns the measured one.
 func (path path) prepare(l *lab.Lab, port int) (*lab.Link, []byte, error) {
 	client := ""
 	for _, line := range path.before {
@@ -402,7 +402,7 @@ method   BPF_PROG_TEST_RUN, timed by the kernel (BPF_ENABLE_STATS); look-ups and
 	return b.String()
 }
 
-// instructions returns those of the same path in the guest.
+// instructions returns the instruction counts of the same path in the guest.
 func (res *packetResult) instructions(c pathCost) string {
 	for _, i := range res.Instructions {
 		if i.Path == c.Path && i.Services == c.Services && i.Connections == c.Connections {

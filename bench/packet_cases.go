@@ -14,9 +14,9 @@ import (
 	"loxilb/test/packet/lab"
 )
 
-// path is a way through the program: a packet, and those before it that bring about the state it
-// meets. In lines, ROUND and PORT make another client in each run, and CLIENT is what the endpoint
-// saw as the client.
+// path is a path through the program: a packet, preceded by those that create the state it meets.
+// In lines, ROUND and PORT vary the client in each run, and CLIENT is the client as the endpoint
+// sees it.
 type path struct {
 	name   string
 	before []string // link, packet
@@ -26,7 +26,7 @@ type path struct {
 	many   bool     // while many such packets come
 }
 
-// pathServices returns those that all paths are measured with, one of each kind.
+// pathServices returns the services of all paths, one of each kind.
 func pathServices() []string {
 	return []string{
 		"10.0.0.1:80/tcp endpoints=192.168.1.10:8080",
@@ -50,7 +50,7 @@ func pathServices() []string {
 
 const client4, client6 = "1.1.ROUND.1:PORT", "[2001:db8:100::ROUND]:PORT"
 
-// handshake opens a connection to a VIP whose endpoint is always the same.
+// handshake opens a connection to a VIP with a fixed endpoint.
 func handshake(client, vip, endpoint string) []string {
 	return []string{
 		"client tcp " + client + " > " + vip + " S seq 1000",
@@ -133,7 +133,7 @@ func life() []string {
 	}
 }
 
-// measureLife runs connections one after the other, each from its first packet to the last.
+// measureLife runs whole connections in sequence, each from its first packet to the last.
 func measureLife(l *lab.Lab, p *programs, round, port int) (pathCost, error) {
 	c := pathCost{Path: lifeName}
 	lines := life()
@@ -199,15 +199,15 @@ func checkLife(l *lab.Lab, lines []string, port int) error {
 	return nil
 }
 
-// cpuRuns is how many connections each CPU opens, cpuRounds how often that is measured.
+// cpuRuns is the number of connections that each CPU opens, cpuRounds the number of rounds.
 const (
 	cpuRuns   = 2000
 	cpuRounds = 9
 )
 
-// measureCPUs opens connections on one CPU and on two at once, to one service and to a service
-// each: what two pay more than one is what they wait for each other's lines of cache. Means of all
-// runs, as the kernel adds up the time of all CPUs.
+// measureCPUs opens connections on one CPU and on two at once, to one service or to a service each.
+// The additional cost of two is contention for cache lines. Results are means, as the kernel sums
+// the time of all CPUs.
 func measureCPUs(l *lab.Lab, p *programs) ([]pathCost, error) {
 	const first, second = "10.0.0.1:80", "10.0.0.20:80"
 	cases := []struct {
@@ -236,8 +236,8 @@ func measureCPUs(l *lab.Lab, p *programs) ([]pathCost, error) {
 	return costs, nil
 }
 
-// openOnCPUs has one CPU for each VIP open connections to it, all at once, and returns what one
-// took, in nanoseconds.
+// openOnCPUs opens connections on one CPU for each VIP, all at once, and returns the time of a
+// connection in nanoseconds.
 func openOnCPUs(l *lab.Lab, p *programs, vips []string, client *int) (float64, error) {
 	var frames [][][]byte
 	ifindex := 0

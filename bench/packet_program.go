@@ -20,16 +20,16 @@ import (
 // programName is the program that packets of Ethernet interfaces run through.
 const programName = "loxilb_ether"
 
-// programs are the loaded data path's program, a copy that counts the helpers it calls, and an
-// empty one. All but the empty one share the same maps.
+// programs are the loaded program of the data path, a copy that counts its helper calls, and an
+// empty one. The first two share their maps.
 type programs struct {
 	live, counting, empty *ebpf.Program
 	maps                  map[string]*ebpf.Map // by the kernel's names, which have 15 letters
 	counts                *ebpf.Map            // helper -> calls
 }
 
-// findPrograms finds the data path that this process has loaded: it shows nobody its program, and
-// needs not.
+// findPrograms finds the program that this process has loaded, since the data path does not export
+// it.
 func findPrograms() (p *programs, err error) {
 	p = &programs{maps: map[string]*ebpf.Map{}}
 	defer func() {
@@ -68,7 +68,7 @@ func newEmptyProgram() (*ebpf.Program, error) {
 	})
 }
 
-// programOf returns the one of that name among the open files of a process, which is a number or
+// programOf returns the program of a name among the open files of a process, which is a number or
 // self.
 func programOf(process string) (*ebpf.Program, error) {
 	files, err := filepath.Glob("/proc/" + process + "/fdinfo/*")
@@ -165,8 +165,7 @@ func countCalls(program asm.Instructions, counts *ebpf.Map, numbers map[asm.Buil
 	return out
 }
 
-// nameTargets has jumps name where they go instead of saying how far, so that code can be put
-// between.
+// nameTargets replaces the offsets of jumps by symbols, so that code can be inserted.
 func nameTargets(program asm.Instructions) asm.Instructions {
 	program = slices.Clone(program)
 	at := map[asm.RawInstructionOffset]int{}
@@ -236,7 +235,7 @@ func (p *programs) read(n int) ([]uint64, error) {
 // runOnce runs a program once on a packet that arrives at an interface.
 func runOnce(p *ebpf.Program, frame []byte, ifindex int) error { return runOften(p, frame, ifindex, 1) }
 
-// runOften runs a program on a packet again and again. It must not change it.
+// runOften runs a program on a packet many times. The program must not change the packet.
 func runOften(p *ebpf.Program, frame []byte, ifindex int, times uint32) error {
 	context := make([]byte, 192) // struct __sk_buff
 	binary.NativeEndian.PutUint32(context[40:], uint32(ifindex))
@@ -244,8 +243,8 @@ func runOften(p *ebpf.Program, frame []byte, ifindex int, times uint32) error {
 	return err
 }
 
-// took runs a program once and returns what the kernel says that it took, in nanoseconds.
-// Statistics are on.
+// took runs a program once and returns the kernel's measurement in nanoseconds. Statistics are
+// enabled.
 func took(p *ebpf.Program, frame []byte, ifindex int) (float64, error) {
 	before, err := p.Stats()
 	if err != nil {
@@ -274,9 +273,8 @@ func (p *programs) close() error {
 	return errors.Join(errs...)
 }
 
-// ring is a line of BenchmarkEstablished of internal/kernel/datapath: established packets one right
-// after the other, each of another one of so many flows, so that 2 flows are in the cache and
-// 200,000 are not.
+// ring is a result of BenchmarkEstablished of internal/kernel/datapath: consecutive packets of a
+// number of flows. 2 flows are in the cache, 200,000 are not.
 type ring struct {
 	Flows string  `json:"flows"` // v4/200k
 	Empty float64 `json:"empty"` // ns
@@ -285,7 +283,7 @@ type ring struct {
 
 var ringLine = regexp.MustCompile(`(?m)^BenchmarkEstablished/(\S+?)(?:-\d+)?\s+\d+\s+([\d.]+) empty-ns\s+(-?[\d.]+) own-ns`)
 
-// parseRings reads what the Go benchmark prints.
+// parseRings parses the output of the Go benchmark.
 func parseRings(text string) (out []ring, err error) {
 	for _, m := range ringLine.FindAllStringSubmatch(text, -1) {
 		empty, err := strconv.ParseFloat(m[2], 64)

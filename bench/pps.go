@@ -11,11 +11,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ppsFlows is how many flows the packet rates are measured with.
+// ppsFlows is the number of flows for packet rates.
 const ppsFlows = 256
 
-// packetsTCP measures the smallest packets of established connections: real ones, whose place in
-// the sequence is asked of the kernel so that those who check that take the packets for good.
+// packetsTCP measures the smallest packets of established connections. They are real connections:
+// the kernel reports their sequence numbers, so balancers that check them accept the packets.
 func packetsTCP(ctx context.Context, r *rig, s setting, to netip.AddrPort) ([]sample, error) {
 	flows := make([]flow, ppsFlows)
 	for i := range flows {
@@ -31,7 +31,7 @@ func packetsTCP(ctx context.Context, r *rig, s setting, to netip.AddrPort) ([]sa
 	return r.packets(s, flows)
 }
 
-// packetsUDP measures those of UDP.
+// packetsUDP measures the smallest packets of UDP.
 func packetsUDP(_ context.Context, r *rig, s setting, to netip.AddrPort) ([]sample, error) {
 	flows := make([]flow, ppsFlows)
 	for i := range flows {
@@ -110,7 +110,7 @@ func (r *rig) generate(flows []flow) (*generator, error) {
 	return newGenerator(r.Client, "eth0", r.cpus.generator(), frames)
 }
 
-// generator returns the CPU whose work is measured: one of the balancer's.
+// generator returns the measured CPU: one of the balancer's.
 func (l layout) generator() int {
 	if len(l.lb) > 0 {
 		return l.lb[0]
@@ -118,8 +118,8 @@ func (l layout) generator() int {
 	return 0
 }
 
-// rate sends for a while, after a warm-up by which it learns how many frames that takes, and counts
-// what comes through.
+// rate sends for a while, after a warm-up that determines the number of frames, and counts arriving
+// packets.
 func (g *generator) rate(sinks sinks, d time.Duration) (sample, error) {
 	const warm = 30_000
 	took, err := g.send(warm)
@@ -130,7 +130,7 @@ func (g *generator) rate(sinks sinks, d time.Duration) (sample, error) {
 	return g.through(sinks, n)
 }
 
-// through sends that many frames and counts what comes through.
+// through sends n frames and counts arriving packets.
 func (g *generator) through(sinks sinks, frames int) (s sample, err error) {
 	before, err := sinks.counted()
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// programTime is what the kernel measures of a process's program while packets come: their mean
-// cost. An empty program tells what the measuring itself takes.
+// programTime measures, by the kernel's statistics, the mean cost of packets in a process's
+// program. An empty program shows the cost of measuring.
 type programTime struct {
 	live, empty *ebpf.Program
 	before      ebpf.ProgramStats
@@ -43,8 +43,8 @@ func startProgramTime(pid int) (*programTime, error) {
 	return t, nil
 }
 
-// mean returns what a packet has cost since the start, beyond an empty program, in nanoseconds; 0:
-// none has come.
+// mean returns the mean cost of a packet since the start, beyond an empty program, in nanoseconds;
+// 0 without packets.
 func (t *programTime) mean() (ns float64, err error) {
 	if err := runOften(t.empty, make([]byte, 64), 1, emptyRuns); err != nil {
 		return 0, err
@@ -74,8 +74,8 @@ func (t *programTime) close() error {
 	return errors.Join(errs...)
 }
 
-// flood lets the flood loose, and has the kernel measure meanwhile what a packet costs in the
-// balancer's program, if that is one of ours.
+// flood starts the flood and meanwhile measures the cost of a packet in the balancer's program, if
+// that is loxilb.
 func (st *floodStory) flood(r *rig, g *generator, s setting) (err error) {
 	if r.daemonPid == 0 {
 		st.sent, st.taken, err = r.attacker.flood(g, duration(s.Seconds))

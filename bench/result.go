@@ -22,7 +22,7 @@ type result struct {
 	Samples []sample `json:"samples"`
 }
 
-// setting is what the run was asked for.
+// setting is the configuration of a run.
 type setting struct {
 	Layout     string   `json:"layout"`
 	MTU        int      `json:"mtu"`
@@ -84,7 +84,7 @@ func (r *result) of(work, contender string) spread {
 	return spreadOf(all)
 }
 
-// ratio returns the spread of a contender's values divided by another's of the same round.
+// ratio returns the spread of a contender's values relative to another's of the same round.
 func (r *result) ratio(work, contender, to string) spread {
 	var all []float64
 	base := r.values(work, to)
@@ -107,8 +107,8 @@ func (r *result) detail(work, contender, name string) spread {
 	return spreadOf(all)
 }
 
-// works lists the works that were measured, in the order of the catalogue, and contenders those of
-// a work.
+// works lists the measured works in the order of the catalogue, and contenders the contenders of a
+// work.
 func (r *result) works() []work {
 	return slices.DeleteFunc(works(r.Setting), func(w work) bool { return len(r.contenders(w.name)) == 0 })
 }
@@ -122,7 +122,7 @@ func (r *result) contenders(work string) (out []string) {
 	return out
 }
 
-// invalid returns the reasons, each once, for which samples of a contender must not be used.
+// invalid returns the distinct reasons why samples of a contender are invalid.
 func (r *result) invalid(work, contender string) (out []string) {
 	for _, s := range r.Samples {
 		if s.Work == work && s.Contender == contender && s.Invalid != "" && !slices.Contains(out, s.Invalid) {
@@ -132,8 +132,8 @@ func (r *result) invalid(work, contender string) (out []string) {
 	return out
 }
 
-// usedAll returns what is wrong when an endpoint answered nothing, or, where each connection has
-// the same work, less than half of what another did.
+// usedAll returns an error if an endpoint answered nothing, or, for connections of equal work, less
+// than half as much as another.
 func usedAll(counts []uint64, evenly bool) string {
 	if len(counts) == 0 {
 		return ""
@@ -170,7 +170,7 @@ func (r *result) judgeRetransmissions() {
 	}
 }
 
-// errRegression says that a result is worse than an earlier one.
+// errRegression reports a result that is worse than an earlier one.
 var errRegression = errors.New("worse than the earlier result")
 
 // regression is a work that a contender of ours does worse than before.
@@ -179,9 +179,9 @@ type regression struct {
 	before, now     spread // of the ratio to plain routing
 }
 
-// regressions compares our contenders' ratios to plain routing with an earlier result's, never
-// absolute numbers: those are the machine's. Worse is what the spreads of rounds cannot explain
-// (spread.apart).
+// regressions compares loxilb's ratios to plain routing with those of an earlier result, never
+// absolute numbers, which depend on the machine. A difference counts if the spreads of rounds do
+// not explain it (spread.apart).
 func regressions(earlier, now *result) (out []regression) {
 	for _, w := range now.works() {
 		for _, c := range now.contenders(w.name) {
@@ -200,7 +200,7 @@ func regressions(earlier, now *result) (out []regression) {
 	return out
 }
 
-// compared returns how many ratios two results have in common.
+// compared returns the number of ratios that two results share.
 func compared(earlier, now *result) (n int) {
 	for _, w := range now.works() {
 		for _, c := range now.contenders(w.name) {

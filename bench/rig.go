@@ -13,7 +13,7 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// countsPort is where a server tells how much it has answered.
+// countsPort is where a server reports the number of its answers.
 const countsPort = 5002
 
 // rig is the topology for one measurement: fresh namespaces, so that nothing of the measurement
@@ -23,13 +23,13 @@ type rig struct {
 	cpus     layout
 	bin      string            // directory of this program, loxilb and loxicmd
 	dir      string            // for files of contenders
-	source   *netnstest.Host   // where the load comes from: the client, but for loopback
+	source   *netnstest.Host   // source of the load: the client, except for loopback
 	serving  []*netnstest.Host // endpoints that are balanced over
 	service  service
-	table    int       // connections that loxilb has room for; 0: its default
-	observe  observe   // how the contender tells of its table and its drops
+	table    int       // size of loxilb's connection table; 0: its default
+	observe  observe   // reads the contender's table and drops
 	attacker *attacker // of floods; nil without
-	// daemonPid is the loxilb that balances; 0: another program does.
+	// daemonPid is loxilb's process; 0: another program balances.
 	daemonPid int
 }
 
@@ -80,7 +80,7 @@ func (r *rig) prepare(ctx context.Context, s service, settings [][2]string) (err
 	return nil
 }
 
-// hostSettings let a client use nearly all ports, and a server take many connections at once.
+// hostSettings let a client use nearly all ports, and a server accept many connections at once.
 func hostSettings() [][2]string {
 	return [][2]string{
 		{"net/ipv4/ip_local_port_range", "1024 65535"},
@@ -97,7 +97,7 @@ func (r *rig) start(h *netnstest.Host, args ...string) (*netnstest.Process, erro
 	return h.Start(netnstest.Command{Args: args})
 }
 
-// load runs a program where the load comes from, to its end, and returns what it printed.
+// load runs a program at the source of the load until it ends, and returns its output.
 func (r *rig) load(args ...string) (string, error) {
 	p, err := r.start(r.source, args...)
 	if err != nil {
@@ -126,7 +126,7 @@ func (r *rig) serve(ctx context.Context, h *netnstest.Host, kind string, port in
 	})
 }
 
-// count asks a server how much it has answered.
+// count returns the number of a server's answers.
 func (r *rig) count(ctx context.Context, h *netnstest.Host) (uint64, error) {
 	text, err := h.Get(ctx, fmt.Sprintf("127.0.0.1:%d", countsPort))
 	if err != nil {
@@ -147,7 +147,7 @@ func (r *rig) counts(ctx context.Context) ([]uint64, error) {
 	return out, nil
 }
 
-// retransmissions returns those of TCP in all namespaces together.
+// retransmissions returns TCP's retransmissions in all namespaces.
 func (r *rig) retransmissions() (sum uint64, err error) {
 	for _, h := range append(r.Endpoints[:], r.Client, r.LB) {
 		err := h.Do(func() error {
@@ -162,7 +162,7 @@ func (r *rig) retransmissions() (sum uint64, err error) {
 	return sum, nil
 }
 
-// snmp finds a counter in the form of /proc/net/snmp: a line of names, then one of values.
+// snmp finds a counter in the format of /proc/net/snmp: a line of names, then a line of values.
 func snmp(text, group, name string) (uint64, error) {
 	var names []string
 	for line := range strings.Lines(text) {

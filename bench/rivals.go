@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// nft writes what kube-proxy's nftables mode has for a service: the service is found in a map of
-// verdicts, an endpoint by lot, and packets of an endpoint to itself are marked to be masqueraded.
+// nft writes the rules of kube-proxy's nftables mode: a verdict map finds the service, a random
+// number the endpoint, and an endpoint's packets to itself are marked for masquerading.
 func nft(_ context.Context, r *rig, s service) (netip.AddrPort, error) {
 	if err := r.ownVIP(s); err != nil {
 		return netip.AddrPort{}, err
@@ -75,8 +75,8 @@ func nftRules(s service, endpoints []netip.Addr) string {
 	return b.String()
 }
 
-// nftSynproxy puts the kernel's SYN proxy in front: it answers SYNs by cookies, and conntrack sees
-// who has answered these.
+// nftSynproxy puts the kernel's SYN proxy in front: it answers SYNs by cookies, and conntrack
+// tracks clients that return them.
 func nftSynproxy(ctx context.Context, r *rig, s service) (netip.AddrPort, error) {
 	to, err := nft(ctx, r, s)
 	if err != nil {
@@ -125,8 +125,7 @@ func (r *rig) raiseConntrack(n int) error {
 	return nil
 }
 
-// ipvs balances by the kernel's own load balancer, in the one mode of its that leaves the endpoints
-// as they are.
+// ipvs uses the kernel's own load balancer, in its only mode that needs no change at the endpoints.
 func ipvs(_ context.Context, r *rig, s service) (netip.AddrPort, error) {
 	if err := r.ownVIP(s); err != nil {
 		return netip.AddrPort{}, err
@@ -234,7 +233,7 @@ func streamModule() string {
 	return ""
 }
 
-// forBalancer returns how many CPUs the balancer may use.
+// forBalancer returns the number of the balancer's CPUs.
 func (l layout) forBalancer() int {
 	if len(l.lb) > 0 {
 		return len(l.lb)

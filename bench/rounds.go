@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// patience is how long one measurement may take beyond what is timed.
+// patience is the additional time that a measurement may take.
 const patience = 2 * time.Minute
 
 // measureAll measures every work by every contender in every round. Contenders take turns within a
@@ -72,8 +72,8 @@ func turn(cs []contender, round int) []contender {
 	return cs
 }
 
-// measure sets a contender up, checks that it balances, measures, and takes it down again. What
-// goes wrong is a sample that is not valid, so that the others are not lost.
+// measure configures a contender, checks that it balances, measures, and removes it. A failure
+// makes an invalid sample, so other samples are kept.
 func measure(ctx context.Context, o options, c contender, w work, m *machine) []sample {
 	ctx, cancel := context.WithTimeout(ctx, patience+4*duration(o.Seconds))
 	defer cancel()
@@ -117,7 +117,7 @@ func printSample(w io.Writer, rounds int, s sample) {
 	fmt.Fprintf(w, "round %d/%d  %-12s %-16s %s\n", s.Round, rounds, s.Work, s.Contender, human(s.Value))
 }
 
-// spread is what the rounds gave: their median, the least and the most.
+// spread is the median, minimum and maximum of the rounds.
 type spread struct {
 	Median, Min, Max float64
 	Rounds           int
@@ -136,9 +136,8 @@ func spreadOf(values []float64) spread {
 	return spread{Median: mid, Min: v[0], Max: v[len(v)-1], Rounds: len(v)}
 }
 
-// apart reports whether two spreads differ by more than chance does: each one's median is outside
-// of the other, on one side. Asking that the whole spreads do not touch would let a few noisy
-// rounds hide any loss.
+// apart reports whether two spreads differ by more than chance: each median is outside of the other
+// spread, on the same side. Requiring disjoint spreads would let a few noisy rounds hide any loss.
 func (s spread) apart(o spread) bool {
 	return s.Median < o.Min && o.Median > s.Max || s.Median > o.Max && o.Median < s.Min
 }

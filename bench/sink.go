@@ -35,7 +35,7 @@ func newSink(h *netnstest.Host, echo bool) (*sink, error) {
 	return attachSink(h, func(count *ebpf.Map, ifindex int) asm.Instructions { return sinkProgram(count, echo, ifindex) })
 }
 
-// newSilence attaches one that counts and drops all IP packets.
+// newSilence attaches a program that counts and drops all IP packets.
 func newSilence(h *netnstest.Host) (*sink, error) {
 	return attachSink(h, func(count *ebpf.Map, _ int) asm.Instructions { return silenceProgram(count) })
 }
@@ -69,7 +69,7 @@ func attachSink(h *netnstest.Host, program func(count *ebpf.Map, ifindex int) as
 	return s, nil
 }
 
-// sinkProgram counts packets whose IP identification is frameMark. All others go on.
+// sinkProgram counts packets with IP identification frameMark, and passes others.
 func sinkProgram(count *ebpf.Map, echo bool, ifindex int) asm.Instructions {
 	p := append(packetOf(42),
 		asm.LoadMem(asm.R1, asm.R7, 18, asm.Half),
@@ -89,7 +89,7 @@ func sinkProgram(count *ebpf.Map, echo bool, ifindex int) asm.Instructions {
 	return append(p, asm.Mov.Imm(asm.R0, -1).WithSymbol(goesOn), asm.Return()) // TCX_NEXT
 }
 
-// silenceProgram counts and drops what is IP. All else goes on.
+// silenceProgram counts and drops IP packets, and passes others.
 func silenceProgram(count *ebpf.Map) asm.Instructions {
 	const ip = "ip"
 	p := append(packetOf(14),
@@ -119,8 +119,8 @@ func countOne(count *ebpf.Map) asm.Instructions {
 	}
 }
 
-// packetOf puts where the packet begins into R7, from the context in R1, and goes on at goesOn when
-// it has fewer bytes.
+// packetOf loads the start of the packet into R7, from the context in R1, and jumps to goesOn if it
+// is shorter.
 func packetOf(bytes int32) asm.Instructions {
 	return asm.Instructions{
 		asm.LoadMem(asm.R7, asm.R1, 76, asm.Word), // data
@@ -139,7 +139,7 @@ func swap(a, b int16, size asm.Size) asm.Instructions {
 	}
 }
 
-// counted returns how many packets came.
+// counted returns the number of packets.
 func (s *sink) counted() (n uint64, err error) {
 	return n, s.count.Lookup(uint32(0), &n)
 }
@@ -158,7 +158,7 @@ func (s *sink) close() error {
 	return errors.Join(errs...)
 }
 
-// sinks are those of several hosts.
+// sinks are the sinks of several hosts.
 type sinks []*sink
 
 func newSinks(hosts []*netnstest.Host, echo bool) (out sinks, err error) {
@@ -192,8 +192,8 @@ func (s sinks) close() error {
 	return errors.Join(errs...)
 }
 
-// serve is the program of an endpoint: `bench serve http|crr|rr|echo PORT COUNTSPORT`. It
-// tells how much it has answered by HTTP on another port.
+// serve is the program of an endpoint: `bench serve http|crr|rr|echo PORT COUNTSPORT`. It reports
+// the number of its answers by HTTP on another port.
 func serve(ctx context.Context, args []string) error {
 	if len(args) != 3 {
 		return fmt.Errorf("usage: bench serve http|crr|rr|echo PORT COUNTSPORT")
@@ -240,7 +240,7 @@ func serve(ctx context.Context, args []string) error {
 	}
 }
 
-// echo sends back what comes over each connection, and counts how often.
+// echo returns all received data, and counts how often.
 func echo(l net.Listener, count *atomic.Uint64) error {
 	for {
 		c, err := l.Accept()

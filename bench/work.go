@@ -10,7 +10,7 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// work is something to measure. Its unit is a rate, or says that less is better.
+// work is a kind of measurement. Its unit is a rate, unless less is better.
 type work struct {
 	name    string
 	group   string // also selects it: crr for crr-1 and crr-50
@@ -18,24 +18,23 @@ type work struct {
 	unit    string
 	less    bool     // less is better
 	extra   bool     // measured along with another work of its group, which has the run
-	single  bool     // one thing at a time: CPUs would spend it waking each other up
+	single  bool     // run one at a time: several would make CPUs wake each other
 	packets bool     // made of single packets: nothing for proxies and lo
 	again   float64  // retransmissions per answer that it may have beyond plain routing's
 	asked   bool     // only when it is named
 	spared  bool     // clients and endpoints leave the generator its CPU
 	usual   []string // contenders when none is named; empty: all
-	columns []column // of its table, if it has more to say than a rate
+	columns []column // of its table, if it has more results than a rate
 	service service
 	run     run
 }
 
-// run measures, through an address that leads to a rig's endpoints. It may return more samples than
-// the work's own.
+// run measures through an address of a rig's service. It may return more samples than the work's
+// own.
 type run func(context.Context, *rig, setting, netip.AddrPort) ([]sample, error)
 
-// One retransmission in 10,000 answers is far below what a loss that shows in a rate would make.
-// Bulk transfer loses segments by design, when TCP looks for the rate that the way takes; half a
-// percent of them does not slow it.
+// One retransmission in 10,000 answers is far below a loss that affects a rate. Bulk transfer loses
+// segments by design when TCP probes for bandwidth; half a percent does not slow it.
 const (
 	againAnswers  = 1e-4
 	againSegments = 5e-3
@@ -91,8 +90,8 @@ func alone(s setting) string {
 	return ""
 }
 
-// worksNamed returns those that are named, alone or by their group; all when none is. Extras come
-// with their group.
+// worksNamed returns works named alone or by group, or all if no name is given. Extras are part of
+// their group.
 func worksNamed(s setting) ([]work, error) {
 	all := works(s)
 	for _, n := range s.Works {
@@ -111,7 +110,7 @@ func (w work) fits(c contender) bool {
 		return false
 	}
 	if w.service.held > 0 && !slices.Contains([]string{baseline, "loxilb", "nft"}, c.name) {
-		return false // one of a kind: it takes a minute, and onearm has no ports for so many
+		return false // one of each kind: it takes a minute, and onearm lacks the ports
 	}
 	return !w.packets || !c.proxy && !c.local
 }
@@ -130,7 +129,7 @@ func list[T any](all []T, name func(T) string) string {
 	return strings.Join(out, ", ")
 }
 
-// counted runs f and adds to its sample what the endpoints answered and TCP sent again meanwhile.
+// counted runs f and adds the endpoints' answers and TCP's retransmissions meanwhile to its sample.
 func (r *rig) counted(ctx context.Context, evenly bool, f func() (sample, error)) (sample, error) {
 	before, err := r.counts(ctx)
 	if err != nil {

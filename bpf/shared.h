@@ -70,9 +70,9 @@ volatile __u32 sweep_due SEC(".data.shared") = 0;
  * programs at tc; read by user. */
 volatile __u32 port_pressure_until SEC(".data.shared") = 0;
 
-/* By the lower bits of a service's id: the service, and in the lower half the jiffies
- * until which its clients are challenged. Of two services that share a place, the
- * later one counts: snat.h challenges the other one's clients. */
+/* By the lower bits of a service's id: the service in the upper half, and in the
+ * lower half the jiffies until which its clients are challenged. Two services may
+ * share a place; then snat.h challenges the clients of the earlier one. */
 volatile __u64 port_pressures[PORT_PRESSURES] SEC(".data.shared") = {};
 
 /* The pass through the table that packets make in place of the sweep. */

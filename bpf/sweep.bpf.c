@@ -70,8 +70,8 @@ static __always_inline bool sweep_entry(const struct connection_key *key,
 	return removable && entry_free_expired(key, c, word);
 }
 
-/* Does the same for a row of a group. Returns 1 if a connection was ended. Global
- * (verifier: globals). */
+/* Expires the connection of a row of a group. Returns 1 if a connection was ended.
+ * Global (verifier: globals). */
 __noinline int sweep_row(struct table_row *row, __u32 group)
 {
 	struct connection_key key;

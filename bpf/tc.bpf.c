@@ -125,7 +125,8 @@ forward_if_allowed(ctx_t *ctx, struct packet *p, struct connection *c)
 	return forward_uncommon(ctx, p, c, next_hop_resolve(ctx, p, c));
 }
 
-/* Does that. Only SYNs that leave tell something about the endpoint. */
+/* Forwards as forward_uncommon() does, and counts the handshake: only SYNs that leave
+ * say something about the endpoint. */
 static __always_inline enum verdict forward_others(ctx_t *ctx, struct packet *p,
 						   struct connection *c)
 {

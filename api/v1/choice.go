@@ -5,9 +5,9 @@ import (
 	"strconv"
 )
 
-// Choice is a value that the wire writes as a number and people write as a word: 2 or "fullnat". It
-// holds the text of either, without quotes; empty is the default, which is written as 0. It is
-// encoded as a number where it is one.
+// Choice is a value with a number on the wire and a word for people: 2 or "fullnat". It holds the
+// text of either, without quotes. Empty is the default, encoded as 0. A number is encoded as a
+// number.
 type Choice string
 
 // MarshalJSON writes a number where the choice is one, else a string.
@@ -21,8 +21,8 @@ func (c Choice) MarshalJSON() ([]byte, error) {
 	return json.Marshal(string(c))
 }
 
-// UnmarshalJSON takes a number or a string. Anything else is kept as it is written, so that the
-// server refuses it with the name of its field, which is not known here; null leaves the default.
+// UnmarshalJSON accepts a string or a number. Anything else is kept as text, so that the server's
+// error can name the field, which is unknown here. null leaves the default.
 func (c *Choice) UnmarshalJSON(data []byte) error {
 	if data[0] == '"' {
 		return json.Unmarshal(data, (*string)(c))

@@ -7,16 +7,15 @@ import (
 	"strings"
 )
 
-// Properties knows where T, an object of the API, has its properties: by name, and those of an
-// object in it by both names, "serviceArguments.mode". So code that works for any property needs no
-// line for each.
+// Properties finds the properties of T, an object of the API, by name. A property of an inner
+// object has both names: "serviceArguments.mode". Code for any property thus needs no line per
+// property.
 //
 // A value is a bool, an int, a string or a []string. A list of objects that have one property each,
 // such as allowedSources, is the list of the values.
 type Properties[T any] map[string][]int
 
-// PropertiesOf lists the properties of T. What is neither a value nor an object of values is left
-// out.
+// PropertiesOf lists the properties of T: values, and objects of values.
 func PropertiesOf[T any]() Properties[T] {
 	p := make(Properties[T])
 	p.add("", nil, reflect.TypeFor[T]())
@@ -48,12 +47,11 @@ func isValue(t reflect.Type) bool {
 	return t.Kind() == reflect.Bool || t.Kind() == reflect.Int || t.Kind() == reflect.String
 }
 
-// Property is one property of T: what Properties finds by name, for whoever reads it from many
+// Property is one property of T. Properties finds it once, and its methods then read it from many
 // objects.
 type Property[T any] struct{ index []int }
 
-// Of is the property of that name. It panics on one that T does not have: which there are is known
-// when the program is written.
+// Of returns the property of that name. It panics if T has none: names are known at compile time.
 func (p Properties[T]) Of(name string) Property[T] {
 	index, ok := p[name]
 	if !ok {
@@ -70,7 +68,7 @@ func (p Properties[T]) Get(object *T, name string) (value any, given bool) {
 // Set is Property.Set of the property of that name.
 func (p Properties[T]) Set(object *T, name string, value any) { p.Of(name).Set(object, value) }
 
-// Given is false when the object holds what it would if nobody had written the property.
+// Given reports whether the object's property differs from its default.
 func (p Property[T]) Given(object *T) bool { return given(p.of(object)) }
 
 func given(v reflect.Value) bool {
@@ -80,8 +78,8 @@ func given(v reflect.Value) bool {
 	return !v.IsZero()
 }
 
-// Get is the value of the property, and whether it is given; the value is nil when nobody wrote it
-// for sure.
+// Get returns the value of the property and whether it is given. The value is nil if the property
+// is certainly not given.
 func (p Property[T]) Get(object *T) (value any, ok bool) {
 	v := p.of(object)
 	ok = given(v)
@@ -101,7 +99,7 @@ func (p Property[T]) Get(object *T) (value any, ok bool) {
 	return v.String(), ok
 }
 
-// Set gives the property a value; a number where there is a Choice is written as such.
+// Set sets the property. A Choice accepts a number or a word.
 func (p Property[T]) Set(object *T, value any) {
 	v := p.of(object)
 	switch value := value.(type) {

@@ -2,7 +2,7 @@ package v1
 
 import "reflect"
 
-// Entry is the one service of a request that is no list. The request has to have arguments.
+// Entry returns the service of a request for one service. The request must have arguments.
 func (r *LoadbalanceRequest) Entry() LoadbalanceEntry {
 	var e LoadbalanceEntry
 	copyShared(reflect.ValueOf(&e).Elem(), reflect.ValueOf(r).Elem())
@@ -10,8 +10,8 @@ func (r *LoadbalanceRequest) Entry() LoadbalanceEntry {
 	return e
 }
 
-// RequestOf asks for one service as any server of the contract takes it, or for several as ours
-// does.
+// RequestOf returns a request for services: for one in the existing loxilb's form, which any server
+// accepts, for several as lbAttr.
 func RequestOf(list []LoadbalanceEntry) LoadbalanceRequest {
 	if len(list) != 1 {
 		return LoadbalanceRequest{LbAttr: list}
@@ -22,12 +22,12 @@ func RequestOf(list []LoadbalanceEntry) LoadbalanceRequest {
 	return r
 }
 
-// Alone tells whether the request has lbAttr, and nothing beside it.
+// Alone reports whether the request has lbAttr and no other property.
 func (r *LoadbalanceRequest) Alone() bool {
 	return reflect.DeepEqual(*r, LoadbalanceRequest{LbAttr: r.LbAttr})
 }
 
-// copyShared copies the members that both have, of the same name and type.
+// copyShared copies the members of the same name and type.
 func copyShared(to, from reflect.Value) {
 	for i := range to.NumField() {
 		if f := from.FieldByName(to.Type().Field(i).Name); f.IsValid() && f.Type() == to.Field(i).Type() {

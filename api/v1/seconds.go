@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Seconds is a time that the contract writes as a number of seconds. Requests may also write it
-// with a unit, as "60s" or "1m"; answers hold the number.
+// Seconds is a duration that the existing loxilb encodes as a number of seconds. Requests may also
+// have a unit, as in "60s" or "1m"; answers have the number.
 type Seconds int
 
 // UnmarshalJSON takes a number, or a string with a duration of whole seconds.
@@ -38,6 +38,6 @@ func (s Seconds) String() string { return strconv.Itoa(int(s)) }
 // Duration is a time with its unit, such as "500ms". Requests may also write a number of seconds.
 type Duration string
 
-// UnmarshalJSON takes a string or a number. Anything else is kept as it is written, so that the
-// server refuses it with the name of its field.
+// UnmarshalJSON accepts a string or a number. Anything else is kept as text, so that the server's
+// error can name the field.
 func (d *Duration) UnmarshalJSON(data []byte) error { return (*Choice)(d).UnmarshalJSON(data) }

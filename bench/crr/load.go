@@ -12,16 +12,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Load says what a client does.
+// Load describes a client's load.
 type Load struct {
 	Address  netip.AddrPort
 	Streams  int // exchanges at once
 	Duration time.Duration
 	Keep     bool         // one connection for each stream instead of one for each exchange
-	Sources  []netip.Addr // that connections come from, by turns; none: the kernel chooses
+	Sources  []netip.Addr // source addresses, used in turn; none: the kernel chooses
 }
 
-// Report is what the client saw. Times are in microseconds.
+// Report is the client's result. Times are in microseconds.
 type Report struct {
 	Rate      float64 `json:"rate"` // exchanges a second
 	Exchanges int     `json:"exchanges"`
@@ -33,7 +33,7 @@ type Report struct {
 	P99       float64 `json:"p99_us"`
 }
 
-// answerTimeout is how long an answer may take; one that takes longer is an error.
+// answerTimeout is the longest time for an answer; a later one is an error.
 const answerTimeout = 3 * time.Second
 
 // stream is one client at work.
@@ -46,8 +46,8 @@ type stream struct {
 	errs []error
 }
 
-// Run makes exchanges until the time is over: in each stream, the next one starts when the one
-// before is answered.
+// Run makes exchanges until the time is over. In each stream, an exchange starts when the previous
+// one is answered.
 func (l Load) Run() Report {
 	// A stream blocks in system calls, as netperf does: the runtime's poller would add a thread
 	// switch to each. With idle Ps, the runtime leaves a blocked thread its own, so that coming
@@ -85,9 +85,9 @@ func (s *stream) run(end time.Time) {
 	}
 }
 
-// exchange sends a byte and waits for one. Without Keep the connection is made before and the
-// server ends it after, which is waited for: whoever closes first keeps the port for a minute, and
-// the client has only 64,000.
+// exchange sends a byte and waits for one. Without Keep it opens a connection first and waits for
+// the server to close it: the side that closes first keeps the port for a minute, and the client
+// has only 64,000.
 func (s *stream) exchange() error {
 	if s.fd < 0 {
 		if err := s.connect(); err != nil {
@@ -135,13 +135,12 @@ func (s *stream) connect() error {
 	if err := s.bind(); err != nil {
 		return err
 	}
-	// Interrupted, a blocking connect goes on when it is called again.
+	// After an interrupt, calling connect again continues it.
 	_, err = retry(func() (int, error) { return 0, unix.Connect(fd, s.to) })
 	return err
 }
 
-// bind has the connection come from the stream's next source; its port is the kernel's choice when
-// it connects.
+// bind selects the stream's next source address. The kernel chooses the port at connect.
 func (s *stream) bind() error {
 	n := len(s.load.Sources)
 	if n == 0 {

@@ -1,6 +1,5 @@
-// Package crr is the exchange of netperf's TCP_CRR and TCP_RR: a byte there, a byte back, over a
-// connection of its own or a kept one; in each stream the next exchange starts when the one before
-// is answered.
+// Package crr measures exchanges like netperf's TCP_CRR and TCP_RR: a byte in each direction, over
+// a new or a kept connection. In each stream, an exchange starts when the previous one is answered.
 package crr
 
 import (
@@ -13,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// workersKept is how many kept connections a server serves at once; those beyond wait to be
-// accepted. Short ones are done with at once, and take turns among few threads: of many, the next
-// is always the one that has slept longest.
+// workersKept is the number of kept connections that a server serves at once; further ones wait to
+// be accepted. Short connections share a few threads: of many threads, the kernel would always wake
+// the one that slept longest.
 const workersKept = 128
 
 func workersFor(keep bool) int {

@@ -256,8 +256,8 @@ static __always_inline enum verdict firewall_judge_foreign(ctx_t *ctx,
 				       v;
 }
 
-/* The same for a protocol without connections. SCTP has its ports where TCP and UDP
- * have theirs. Global (verifier: globals). */
+/* Marks a later fragment of a protocol without connections. SCTP has its ports where
+ * TCP and UDP have theirs. Global (verifier: globals). */
 __noinline enum verdict firewall_judge_other(ctx_t *ctx, struct packet *p)
 {
 	const struct rule_set *set = rule_set_get();

@@ -78,8 +78,7 @@ __noinline enum verdict forward_uncommon(ctx_t *ctx, struct packet *p,
 	return hop == VERDICT_CONTINUE ? send_uncommon(ctx, p, w) : hop;
 }
 
-/* Does the same for a packet that may be a SYN, whose segment size a service may
- * limit. */
+/* Forwards a packet that may be a SYN, whose segment size a service may limit. */
 static __always_inline enum verdict forward_first(ctx_t *ctx, struct packet *p,
 						  struct connection *c,
 						  enum verdict hop)

@@ -128,8 +128,8 @@ static __always_inline void sock_uncount(const struct sock_flow *f)
 		sock_uncount_endpoint(f->endpoint);
 }
 
-/* Returns the error of a refusing service: the same as for an endpoint that refuses,
- * or that does not answer, but at once. */
+/* Returns the error for a refused connection, without delay: that of an endpoint
+ * which refuses, or which does not answer. */
 static __always_inline int sock_refuse_error(const struct service *svc)
 {
 	if (svc->flags & SERVICE_REFUSE_PASS)
@@ -210,9 +210,9 @@ __noinline int sock_flow_to_endpoint(struct packet *p,
 	return 0;
 }
 
-/* Finds the service and makes a flow. Returns -ENOENT if there is no service,
- * or it leaves what it refuses to the kernel. The program gets all other
- * errors. */
+/* Finds the service and makes a flow. Returns -ENOENT if the kernel handles the
+ * connection: there is no service, or it refuses with SERVICE_REFUSE_PASS. The
+ * socket's program gets all other errors. */
 static __noinline int sock_new_flow(struct packet *p,
 				    const struct sock_request *request,
 				    struct sock_flow *f)

@@ -27,8 +27,7 @@ static __always_inline bool port_pressure_lasts(__u32 until, __u32 now)
 	return until && until - now - 1 < PORT_PRESSURE_SECONDS * hz;
 }
 
-/* Reports whether half-open connections with a source port of ours give it back
- * early. */
+/* Reports whether half-open connections release their source port of ours early. */
 static __always_inline bool port_pressure_is_on(__u32 now)
 {
 	return port_pressure_lasts(port_pressure_until, now);

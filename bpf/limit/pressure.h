@@ -72,9 +72,8 @@ static __always_inline void half_open_add_to_service(__u32 service, __s64 by)
 /* How often a swap is tried. It fails when a packet interrupts the sweep. */
 #define HALF_OPEN_ATTEMPTS 4
 
-/* Does the same for a service. Services share the places for a CPU's accumulated
- * changes; a CPU that finds another service's change there adds that to its number
- * first. */
+/* Counts for a service. Services share the places for a CPU's accumulated changes; a
+ * CPU that finds another service's change there adds that to its number first. */
 static __always_inline void half_open_add_by_service(__u64 *kept, __u32 service,
 						     __s32 by, __s32 batch)
 {

@@ -114,7 +114,7 @@ static __always_inline enum verdict admit(ctx_t *ctx, struct packet *p,
 	return v == VERDICT_CHALLENGE ? challenge_client(ctx, p) : v;
 }
 
-/* Chooses the endpoint at one of the places that are tried. */
+/* Chooses the endpoint at one of several positions. */
 static __always_inline enum verdict choose_at(struct packet *p,
 					      struct opening *o, __u32 attempt)
 {
@@ -423,8 +423,8 @@ forward_duplicate(ctx_t *ctx, struct packet *p, struct opening *o)
 	return v;
 }
 
-/* Reports whether the packet asked in vain for a connection, or for one that is lost.
- * A RST asks for nothing. */
+/* Reports whether the packet requested a connection that was refused, or belongs to
+ * one that is lost. A RST requests nothing. */
 static __always_inline bool is_refused(const struct packet *p, enum verdict v)
 {
 	return v != VERDICT_REDIRECT &&

@@ -80,7 +80,7 @@ static __always_inline void reopen_both(const struct packet *p,
 	reopen_entry(p, c, p->seq_end, 0);
 }
 
-/* The same, after another CPU was moving one of them (grow.h). */
+/* Retries after another CPU has moved one of the entries (grow.h). */
 static __noinline void reopen_moved(const struct packet *p,
 				    const struct entries *e)
 {

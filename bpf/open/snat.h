@@ -62,7 +62,7 @@ static __always_inline __u32 snat_limit(struct opening *o)
 	return o->search.keeps_ports && kept ? kept->limit : SNAT_LIMIT;
 }
 
-/* Returns how many connections of a pool unknown clients may have. */
+/* Returns the number of connections of a pool that unknown clients may have. */
 static __always_inline __u32 snat_open_limit(__u32 limit)
 {
 	return half_open_percent ?

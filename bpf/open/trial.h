@@ -17,8 +17,9 @@
 #include "service/opening.h"
 #include "table/rows.h"
 
-/* By the lower bits of a service's id: the service, and in the lower half the
- * endpoint plus one. 0: none. Written by user; cleared by the packet path. */
+/* By the lower bits of a service's id: the service in the upper half, and its
+ * endpoint plus one in the lower half. 0: none. Written by user; cleared by the
+ * packet path. */
 volatile __u64 trials[TRIALS] SEC(".data.runtime") = {};
 
 /* When an unknown client first met the trial, in jiffies; 0: none has. Cleared when

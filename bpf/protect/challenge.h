@@ -170,8 +170,7 @@ static __always_inline bool challenge_macs(ctx_t *ctx)
 	return true;
 }
 
-/* Reports whether the SYN has nothing that must not be reflected, as the source may
- * be forged. */
+/* Reports whether the SYN may be reflected to its source, which may be forged. */
 static __always_inline bool challenge_is_plain(const struct packet *p)
 {
 	return p->seq_end - p->seq == 1;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * closing.h - how far a connection has closed.
+ * closing.h - whether a connection is closed, half-closed, or may be closed.
  */
 #ifndef LOXILB_CLOSING_H
 #define LOXILB_CLOSING_H

@@ -26,8 +26,8 @@ static __always_inline bool flow_is_settled(__u32 word)
 	       !(word & (replied | CONN_RESET | STATE_TRAIT(CONN_ONE_WAY)));
 }
 
-/* Returns the events that a packet adds to the state. peer_word: of the other
- * direction's entry, which may have been moved while this one became assured; 0 if
+/* Returns the events that a packet adds to the state. peer_word is the state word of
+ * the other direction's entry, whose table row may move at the same time; 0 if
  * answers are not seen. */
 static __always_inline __u8 flow_events(__u32 word, __u32 peer_word)
 {
@@ -38,7 +38,7 @@ static __always_inline __u8 flow_events(__u32 word, __u32 peer_word)
 	return CONN_ASSURED;
 }
 
-/* Returns the timeout of a flow that nobody has to prove: it is short. */
+/* Returns the timeout of a flow: short, since the client is not proven to exist. */
 static __always_inline struct timeout flow_timeout(__u32 usual, __u32 pressed,
 						   enum idle_timeout idle)
 {

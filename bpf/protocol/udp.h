@@ -53,9 +53,9 @@ static __always_inline enum verdict udp_parse(ctx_t *ctx, struct packet *p,
 	return VERDICT_CONTINUE;
 }
 
-/* The long timeout is for flows whose client sent again after an answer. It shrinks as
- * the table fills, since a forger can open as many such flows as endpoints answer;
- * where answers are not seen it shrinks further, since he needs none. */
+/* The long timeout is for flows whose client sent again after an answer. It shrinks
+ * as the table fills: a forger can open as many such flows as endpoints answer. Where
+ * answers are not seen it shrinks further, since a forger needs none. */
 static __always_inline struct timeout udp_timeout(__u32 word)
 {
 	const __u32 both = CONN_REPLIED | CONN_ASSURED;

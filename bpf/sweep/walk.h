@@ -52,8 +52,8 @@ static __always_inline int walk_hand_over(const struct connection_key *key,
 	return 1;
 }
 
-/* Does the same for a row of the table: hands over TCP connections, and ends others.
- * Returns 1 if it ended one. Global (verifier: globals). */
+/* Ends the connection of a row of the table: hands over TCP connections, and ends
+ * others. Returns 1 if it ended one. Global (verifier: globals). */
 __noinline int walk_row(struct table_row *row)
 {
 	const __u32 other = CONN_REPLY_DIRECTION | STATE_TRAIT(CONN_RESTING);

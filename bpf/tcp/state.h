@@ -398,7 +398,7 @@ tcp_syn_moves(const struct packet *p, const struct connection *c, __u32 word)
 	       tcp_endpoint_is_lost(c);
 }
 
-/* Does the same as tcp_transition(), from the client's segments alone. Global
+/* Updates the state like tcp_transition(), from the client's segments alone. Global
  * (verifier: globals). */
 __noinline enum verdict tcp_single_entry(struct packet *p, struct connection *c)
 {

@@ -20,10 +20,10 @@ import (
 // bgpSessionKind is the kind of the statuses of BGP sessions.
 const bgpSessionKind = "bgpsession"
 
-// bgpGrace is how long a session may take to be established before it is a problem.
+// bgpGrace is the time in which a session must be established before it counts as down.
 const bgpGrace = 15 * time.Second
 
-// bgpSessions follows the sessions of the speaker: it counts those that end, and publishes events.
+// bgpSessions follows the sessions of the speaker: it counts flaps and publishes events.
 type bgpSessions struct {
 	speaker *speaker.Speaker
 	hub     *event.Hub
@@ -49,7 +49,7 @@ func (b *bgpSessions) run(ctx context.Context) {
 	}
 }
 
-// all returns the sessions with all neighbors.
+// refresh reads the sessions with all neighbors, counts flaps and publishes events.
 func (b *bgpSessions) all() []bgp.Session {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -67,7 +67,7 @@ func (b *bgpSessions) all() []bgp.Session {
 	return out
 }
 
-// follow compares a session with what it was before.
+// follow compares a session with its previous state.
 func (b *bgpSessions) follow(s *bgp.Session) {
 	before := b.last[s.Neighbor]
 	s.Flaps = before.Flaps
@@ -88,7 +88,7 @@ func (b *bgpSessions) follow(s *bgp.Session) {
 	}
 }
 
-// down returns the sessions that are not established though they had the time.
+// down returns the sessions that have not been established for longer than bgpGrace.
 func (b *bgpSessions) down() (list []bgp.Session) {
 	for _, s := range b.all() {
 		since := s.Since
@@ -102,7 +102,7 @@ func (b *bgpSessions) down() (list []bgp.Session) {
 	return list
 }
 
-// why returns why a session is down, in a sentence.
+// why returns the reason why a session is down, as a sentence.
 func why(s *bgp.Session) string {
 	if s.LastError == "" {
 		return "the session is down (" + s.State + ")"
@@ -110,7 +110,7 @@ func why(s *bgp.Session) string {
 	return fmt.Sprintf("the session is down (%s): %s", s.State, s.LastError)
 }
 
-// statuses has each session that is down be a status.
+// statuses returns a failed status for each session that is down.
 func (b *bgpSessions) statuses() (list []status.Status) {
 	for _, s := range b.down() {
 		since := s.Since
@@ -124,7 +124,7 @@ func (b *bgpSessions) statuses() (list []status.Status) {
 	return list
 }
 
-// problems has each session that is down be a finding of the doctor.
+// problems returns a finding of doctor for each session that is down.
 func (b *bgpSessions) problems() (list []doctor.BGPSession) {
 	for _, s := range b.down() {
 		list = append(list, doctor.BGPSession{Neighbor: s.Neighbor, Why: why(&s)})
@@ -142,7 +142,7 @@ func (p *daemon) newBGP(o reconcile.Observers) *reconcile.BGP {
 	return reconcile.NewBGP(p.state, p.pausable, o)
 }
 
-// bgpNow returns what tells the sessions with all neighbors; nil: BGP is off.
+// bgpNow returns a function that lists the sessions with all neighbors, or nil if BGP is off.
 func (p *daemon) bgpNow() func() []bgp.Session {
 	if p.sessions == nil {
 		return nil

@@ -42,12 +42,12 @@ import (
 	"loxilb/internal/telemetry/otlp"
 )
 
-// sweepEvery is how often connections that are over free their places in the table; they are
-// treated as absent from the moment that they are.
+// sweepEvery is the interval of sweeps, which free the rows of expired connections. Packets treat a
+// connection as absent from the moment it expires.
 const sweepEvery = 5 * time.Second
 
-// daemon is the parts of the load balancer. They know each other by the interfaces that they
-// declare; none but assemble knows who is behind them.
+// daemon is the parts of the load balancer. Each part declares the interfaces that it needs; only
+// assemble knows their implementations.
 type daemon struct {
 	config      *config.Config
 	log         *slog.Logger
@@ -82,7 +82,7 @@ type daemon struct {
 	expiries    probe.ExpiryCache // of files of certificates
 	exchange    *exchangeWatch
 	unserved    *unservedWatch
-	ends        chan struct{}      // capacity 1: connections are to end
+	ends        chan struct{}      // capacity 1: requests to end connections of removed endpoints
 	roleHook    *announce.RoleHook // nil: none
 	otlp        *otlp.Exporter     // nil: none
 	bgp         *reconcile.BGP
@@ -93,7 +93,7 @@ type daemon struct {
 	exit        context.CancelCauseFunc // ends the daemon
 	pairs       *election.Manager       // BFD sessions with other nodes
 	elections   *reconcile.Elections
-	restarting  func() bool // another process follows this one soon
+	restarting  func() bool // reports whether another process is about to replace this one
 }
 
 // assemble makes the parts. Nothing runs yet.
@@ -175,7 +175,8 @@ func assemble(c *config.Config, log *slog.Logger, lines *logs.Ring, network *net
 	return p, nil
 }
 
-// newExporter makes the exporter of metrics and events; nil: the configuration has none.
+// newExporter makes the exporter of metrics and events, or returns nil without a configured
+// collector.
 func (p *daemon) newExporter(measured *metrics.Metrics, statuses *status.Table) *otlp.Exporter {
 	c := p.config.OTLP
 	if c.Endpoint == "" {
@@ -196,7 +197,7 @@ func (p *daemon) newMetrics(source view) (*metrics.Metrics, error) {
 	}, p.log)
 }
 
-// apiVersion returns what the API says of the build and the namespace.
+// apiVersion returns the API's description of the build and the namespace.
 func apiVersion(abi string) v1.Version {
 	about := build.Of(version, commit, date)
 	return v1.Version{
@@ -205,7 +206,7 @@ func apiVersion(abi string) v1.Version {
 	}
 }
 
-// newStatuses returns the statuses of objects, and of what else may be wrong.
+// newStatuses returns the statuses of objects, and of other possible failures.
 func (p *daemon) newStatuses(users *access.Users, start time.Time) *status.Table {
 	statuses := status.NewTable()
 	for key, lastError := range map[string]func() (time.Time, error){
@@ -228,8 +229,8 @@ func (p *daemon) newStatuses(users *access.Users, start time.Time) *status.Table
 	return statuses
 }
 
-// serve runs the parts until ctx ends or the API fails; the rest is tried again. The API answers
-// from the start, so that a user can delete what is in the way.
+// serve runs the parts until ctx ends or the API fails; parts retry other failures. The API answers
+// from the start, so that a user can delete a faulty object.
 func (p *daemon) serve(ctx context.Context) error {
 	asked, exit := context.WithCancelCause(ctx)
 	defer exit(nil)
@@ -335,13 +336,13 @@ func (p *daemon) attach(ctx context.Context) {
 		"hook", p.datapath.Hook())
 	running.Go(func() { p.manager().started(ctx) })
 	running.Go(func() { p.exchange.run(ctx) })
-	// These tell ends of connections, by interfaces that are attached.
+	// These send packets that end connections, so they need attached interfaces.
 	running.Go(func() { p.datapath.SweepEvery(ctx, sweepEvery) })
 	running.Go(func() { p.datapath.EndEvery(ctx, p.ends) })
-	debug.FreeOSMemory() // what loading programs took is not needed again, most of all the types of the kernel
+	debug.FreeOSMemory() // loading programs needed memory, mostly for the kernel's types
 }
 
-// ready reports whether packets are balanced, and how far the start is.
+// ready reports whether packets are balanced, and the progress of the start.
 func (p *daemon) ready() (bool, string) {
 	if _, err := p.pins.lastError(); err != nil {
 		return false, err.Error()
@@ -359,8 +360,8 @@ func (p *daemon) ready() (bool, string) {
 	return true, "ready"
 }
 
-// manager returns what reports the daemon's state to the service manager. The daemon is alive while
-// it can answer a readiness check and read services.
+// manager returns the reporter to the service manager. The daemon is alive while it can answer a
+// readiness check and read services.
 func (p *daemon) manager() serviceManager {
 	return serviceManager{alive: func() { p.ready(); p.state.Snapshot() }, log: p.log}
 }
@@ -370,7 +371,7 @@ func (p *daemon) started() []<-chan struct{} {
 	return append(p.follower.Idle(), p.interfaces.Idle(), p.xdp.Idle(), p.sockets.Idle(), p.policers.Idle(), p.mirrors.Idle(), p.rules.Idle())
 }
 
-// networkChanged has further parts follow the network.
+// networkChanged forwards changes of the network to further parts.
 func (p *daemon) networkChanged(b event.Body) {
 	switch b := b.(type) {
 	case event.Link:
@@ -389,7 +390,7 @@ func (p *daemon) networkChanged(b event.Body) {
 	}
 }
 
-// localAnswers has interfaces follow whether endpoints are on this machine.
+// localAnswers updates the attachment of interfaces when endpoints move to or from this machine.
 func (p *daemon) localAnswers(ctx context.Context) {
 	for {
 		select {
@@ -411,7 +412,7 @@ func (p *daemon) leadProbe(fd int, t health.Target) error {
 	return p.datapath.LeadProbe(fd, reconcile.Describe(out), datapath.ProbeWay{VIP: t.VIP, Tunnel: t.Tunnel, Wait: t.Probe.Timeout})
 }
 
-// endSoon has it looked at once whose connections end.
+// endSoon requests an immediate check for connections to end.
 func (p *daemon) endSoon() {
 	select {
 	case p.ends <- struct{}{}:
@@ -419,7 +420,7 @@ func (p *daemon) endSoon() {
 	}
 }
 
-// roleChanged tells the user's program, if there is one.
+// roleChanged runs the user's role hook, if there is one.
 func (p *daemon) roleChanged(one lb.Instance) {
 	vip := "0.0.0.0" // as GET config/cistate/all has it
 	if one.VIP.IsValid() {
@@ -429,7 +430,7 @@ func (p *daemon) roleChanged(one lb.Instance) {
 	p.roleHook.Changed(announce.RoleChange{Instance: one.Name, State: string(one.Role), VIP: vip})
 }
 
-// attachSockets has this machine's own sockets reach VIPs, or not.
+// attachSockets makes this machine's own sockets reach VIPs, or stops doing so.
 func (p *daemon) attachSockets(context.Context) error {
 	if p.config.LocalSockets {
 		return p.datapath.AttachSockets(p.config.Cgroup)
@@ -437,7 +438,7 @@ func (p *daemon) attachSockets(context.Context) error {
 	return p.datapath.DetachSockets()
 }
 
-// flows has it written down what becomes of connections, if that is wanted.
+// flows writes the configured logs of connections.
 func (p *daemon) flows(ctx context.Context) {
 	c := p.config.FlowLog
 	var sinks []flowlog.Sink

@@ -21,10 +21,10 @@ import (
 	"loxilb/internal/telemetry/metrics"
 )
 
-// examinedEndpoints bounds the endpoints to which ways are looked up.
+// examinedEndpoints bounds the number of endpoints whose route is looked up.
 const examinedEndpoints = 1000
 
-// doctor returns the machine, with what the daemon knows of it.
+// doctor returns the machine to check, with the daemon's knowledge of it.
 func (p *daemon) doctor(started time.Time) func() *doctor.Machine {
 	return func() *doctor.Machine {
 		f := doctor.Facts{Daemon: true, Interfaces: p.datapath.Interfaces(), StateDir: p.config.StateDir, Started: started}
@@ -75,7 +75,7 @@ func (p *daemon) doctor(started time.Time) func() *doctor.Machine {
 	}
 }
 
-// refusedByIPsec lists what policies of the kernel's IPsec refuse.
+// refusedByIPsec lists packets that the kernel's IPsec policies refuse.
 func (p *daemon) refusedByIPsec() (list []doctor.IPsecRefusal, err error) {
 	for _, r := range p.ipsec.Refused(examinedEndpoints) {
 		list = append(list, doctor.IPsecRefusal{
@@ -97,8 +97,8 @@ func (p *daemon) down() (list []doctor.Down) {
 	return list
 }
 
-// unprobed are endpoints in state unprobed, of services with handshakes: nobody has checked them,
-// and no handshake has failed.
+// unprobed are endpoints in state unprobed, of services with handshakes: they have no probe, and no
+// handshake has failed.
 func (p *daemon) unprobed() (list []doctor.Unprobed) {
 	now := p.state.Snapshot()
 	drains := servicestate.DrainsOf(p.state.Drains.All(now))
@@ -128,7 +128,7 @@ func unprobedOf(s *lb.Service, stats *report.ServiceStats, drains servicestate.D
 	return list
 }
 
-// overhead returns what a tunnel adds to a packet: the outer header, and that of UDP.
+// overhead returns the bytes that a tunnel adds to a packet: the outer header, and UDP's.
 func overhead(t lb.Tunnel, to netip.Addr) int {
 	header := 20
 	if to.Is6() {
@@ -143,7 +143,7 @@ func overhead(t lb.Tunnel, to netip.Addr) int {
 	return 0
 }
 
-// verifier compares, from the top down: objects with what the parts of the daemon have of them, and
+// verifier compares from the top down: objects with the copies that parts of the daemon have, and
 // these with the kernel.
 func (p *daemon) verifier(statuses *status.Table) *verify.Verifier {
 	return verify.New(
@@ -161,7 +161,7 @@ func (p *daemon) verifier(statuses *status.Table) *verify.Verifier {
 	)
 }
 
-// starting returns what cannot be told as long as the data path is still being filled.
+// starting returns the comparisons that are impossible while the data path is being filled.
 func (p *daemon) starting() []report.Compared {
 	ready, why := p.ready()
 	if ready {
@@ -174,7 +174,7 @@ func (p *daemon) starting() []report.Compared {
 // read again.
 func (p *daemon) certificates(probes []metrics.CertificateFile) (list []metrics.Certificate) {
 	add := func(of metrics.CertificateFile, end time.Time, err error) {
-		if err == nil { // else the log has it, and a series would be a lie
+		if err == nil { // otherwise it was logged, and a series would be wrong
 			list = append(list, metrics.Certificate{CertificateFile: of, End: end})
 		}
 	}

@@ -18,9 +18,9 @@ import (
 
 const (
 	dropPeriod = time.Second
-	// namedDrops bounds how many services or endpoints are named for a reason.
+	// namedDrops bounds the services or endpoints that are named for a reason.
 	namedDrops = 5
-	// namedFor is after how long without drops a service makes room for others.
+	// namedFor is the time without drops after which other services may be named instead.
 	namedFor = 10 * time.Minute
 )
 
@@ -33,8 +33,8 @@ func ownDrops() []string {
 	}
 }
 
-// dropWatch warns of dropped packets, and names the services, endpoints or interfaces that they
-// were for. The log summarizes what repeats.
+// dropWatch warns of dropped packets, and names their services, endpoints or interfaces. The log
+// summarizes repetitions.
 type dropWatch struct {
 	drops    func() (map[string]uint64, error)
 	refusals func(yield func(tables.Refusal)) error
@@ -47,7 +47,7 @@ type dropWatch struct {
 	named   namedServices
 }
 
-// refusalOf tells counters of refused packets apart.
+// refusalOf identifies a counter of refused packets.
 type refusalOf struct{ service, reason string }
 
 func (p *daemon) drops() *dropWatch {
@@ -70,14 +70,14 @@ func (w *dropWatch) run(ctx context.Context) {
 	}
 }
 
-// begin notes what there is already.
+// begin records the current counters.
 func (w *dropWatch) begin() {
 	w.unnamed, w.named = map[string]uint64{}, namedServices{}
-	w.before, _ = w.drops() // look reads them again, and logs what is wrong
+	w.before, _ = w.drops() // the next check reads them again, and logs the error
 	w.newRefusals()
 }
 
-// check logs what was dropped since the last check.
+// check logs packets dropped since the last check.
 func (w *dropWatch) check() {
 	now, err := w.drops()
 	if err != nil {
@@ -103,7 +103,7 @@ func (w *dropWatch) check() {
 	w.before = now
 }
 
-// newRefusals returns what services have refused since the last call, by reason.
+// newRefusals returns the packets that services refused since the last call, by reason.
 func (w *dropWatch) newRefusals() map[string][]tables.Refusal {
 	out, now := map[string][]tables.Refusal{}, make(map[refusalOf]uint64, len(w.refused))
 	err := w.refusals(func(r tables.Refusal) {
@@ -146,7 +146,7 @@ func (w *dropWatch) report(reason string, packets uint64, refusals []tables.Refu
 
 const forwardingOff = "forwarding-off"
 
-// routeDrops returns the reasons that lie in the way to an endpoint.
+// routeDrops returns the reasons that concern the route to an endpoint.
 func routeDrops() []string {
 	return []string{"no-route", "route-unreachable", "route-encap", "dsr-routed"}
 }
@@ -156,8 +156,8 @@ func warnDropped(log *slog.Logger, reason string, packets uint64) {
 	log.Warn("packets dropped", "reason", reason, "packets", logs.Count(packets), "hint", why.Remedy)
 }
 
-// reportServices logs what services have refused. The first ones have a line each, and go on having
-// it; the others are counted.
+// reportServices logs refusals of services. The first services have a line each, now and later;
+// others are only counted.
 func (w *dropWatch) reportServices(reason string, refusals []tables.Refusal) {
 	slices.SortFunc(refusals, func(a, b tables.Refusal) int {
 		return cmp.Or(cmp.Compare(b.Packets, a.Packets), cmp.Compare(a.Service, b.Service))
@@ -181,7 +181,7 @@ func (w *dropWatch) reportServices(reason string, refusals []tables.Refusal) {
 	}
 }
 
-// endpoints names those to which the network is known to lead no packets.
+// endpoints names endpoints that are known to be unreachable.
 func (w *dropWatch) endpoints() string {
 	var list []string
 	for _, p := range w.problems() {

@@ -11,10 +11,10 @@ import (
 	"loxilb/internal/event"
 )
 
-// Drops are looked at for watchedFor after programs took the place of those of another version.
-// More than jumpLeast packets that were dropped for one reason, and jumpTimes as many as before in
-// such a time, are a jump. If as many go on being dropped for jumpProof after the former programs
-// are back, they are not the programs' doing.
+// Drops are watched for watchedFor after programs of another version were replaced. Drops jump if
+// more than jumpLeast packets were dropped for one reason, and jumpTimes as many as before in such
+// a time. If drops continue at that rate for jumpProof after the former programs are back, the new
+// programs did not cause them.
 const (
 	exchangePeriod = 100 * time.Millisecond
 	watchedFor     = 10 * time.Second
@@ -23,7 +23,7 @@ const (
 	jumpProof      = 3 * time.Second
 )
 
-// exchanger is what exchangeWatch needs of the data path.
+// exchanger is the part of the data path that exchangeWatch needs.
 type exchanger interface {
 	Drops() (map[string]uint64, error)
 	DropsBefore() (at time.Time, drops map[string]uint64)
@@ -34,8 +34,8 @@ type exchanger interface {
 	KeepPrograms() error
 }
 
-// exchangeWatch goes back to the programs of the version before if drops jump when those of this
-// one have taken their place: once, and says why.
+// exchangeWatch restores the previous version's programs if drops jump after this version's
+// replaced them. It does so once, and reports why.
 type exchangeWatch struct {
 	datapath exchanger
 	version  string
@@ -52,7 +52,7 @@ type exchangeWatch struct {
 	since  time.Time
 }
 
-// counted is how many packets were dropped by a time, by reason.
+// counted is the number of packets dropped by a time, by reason.
 type counted struct {
 	at    time.Time
 	drops map[string]uint64
@@ -66,15 +66,14 @@ type jump struct {
 	before  float64 // a second
 }
 
-// rate returns how many packets a second were dropped.
+// rate returns the rate of drops per second.
 func (j *jump) rate() float64 { return float64(j.packets) / j.took.Seconds() }
 
 func (j *jump) String() string {
 	return fmt.Sprintf("%d packets were dropped within %v, reason %s, and %.0f a second before", j.packets, j.took.Round(time.Millisecond), j.reason, j.before)
 }
 
-// begin notes how many packets the programs of the version before have dropped. It is to be called
-// before they are replaced.
+// begin records the drops of the previous version's programs. Call it before they are replaced.
 func (w *exchangeWatch) begin(now time.Time) error {
 	drops, err := w.datapath.Drops()
 	if err != nil {
@@ -88,7 +87,7 @@ func (w *exchangeWatch) begin(now time.Time) error {
 	return nil
 }
 
-// run watches until ctx ends, or there is nothing that could come back.
+// run watches until ctx ends, or no former programs are left to restore.
 func (w *exchangeWatch) run(ctx context.Context) {
 	if !w.datapath.Exchanged() || w.exchanged.drops == nil {
 		return
@@ -112,7 +111,7 @@ func (w *exchangeWatch) run(ctx context.Context) {
 	}
 }
 
-// check does what is due.
+// check does the step that is due.
 func (w *exchangeWatch) check(now time.Time) (done bool, err error) {
 	if w.jump != nil {
 		return w.checkFormer(now)
@@ -136,7 +135,7 @@ func (w *exchangeWatch) check(now time.Time) (done bool, err error) {
 	return false, nil
 }
 
-// find looks for a reason of which there are more drops than there may be.
+// find looks for a reason whose drops have jumped.
 func (w *exchangeWatch) find(now counted) *jump {
 	took := now.at.Sub(w.exchanged.at)
 	var most *jump
@@ -171,10 +170,10 @@ func (w *exchangeWatch) checkFormer(now time.Time) (done bool, err error) {
 	return true, nil
 }
 
-// programsID is how the programs are called in statuses and events.
+// programsID identifies the programs in statuses and events.
 func programsID() status.ID { return status.ID{Kind: "programs", Key: "exchange"} }
 
-// report says everywhere why the former programs are back, or that they are not any more.
+// report publishes and logs why the former programs are back, or that they no longer are.
 func (w *exchangeWatch) report(now time.Time, what event.Action, why error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -188,7 +187,7 @@ func (w *exchangeWatch) report(now time.Time, what event.Action, why error) {
 	w.hub.Publish(event.Object{ObjectKind: programsID().Kind, Key: programsID().Key, Version: 1, Action: what, Error: text.Error()})
 }
 
-// statuses say why the former programs are back, while they are.
+// statuses returns why the former programs are back, while they are.
 func (w *exchangeWatch) statuses() []status.Status {
 	w.mu.Lock()
 	defer w.mu.Unlock()

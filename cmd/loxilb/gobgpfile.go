@@ -9,8 +9,8 @@ import (
 	"loxilb/internal/control/store"
 )
 
-// loadGobgpFile stores what the file of the existing loxilb's gobgpd configures, unless BGP is
-// configured already: afterwards, the stored objects count.
+// loadGobgpFile stores the configuration file of the existing loxilb's gobgpd, unless BGP is
+// already configured: stored objects take precedence.
 func loadGobgpFile(state *desired.State, dir, host string, log *slog.Logger) {
 	if now := state.Snapshot(); state.Speakers.Len(now)+state.BGPNeighbors.Len(now) > 0 {
 		return

@@ -36,7 +36,7 @@ func openLease(path string) (*lease, error) {
 	return l, nil
 }
 
-// Renew sets the end of the lease; zero: there is none.
+// Renew sets the end of the lease; zero: no lease.
 func (l *lease) Renew(until time.Time) {
 	var at uint64
 	if !until.IsZero() {
@@ -45,7 +45,7 @@ func (l *lease) Renew(until time.Time) {
 	binary.NativeEndian.PutUint64(l.memory, at)
 }
 
-// Lease returns the end of the lease; zero: there is none.
+// Lease returns the end of the lease; zero: no lease.
 func (l *lease) Lease() time.Time {
 	at := binary.NativeEndian.Uint64(l.memory)
 	if at == 0 {

@@ -29,8 +29,8 @@ import (
 // version, and commit and date of the commit, are set by the linker.
 var version, commit, date = "dev", "", ""
 
-// idleResetRate is how many idle connections a second end by RSTs to both ends. The others end in
-// silence: who has lost a million of them, and opens them again, is not to be called by all at
+// idleResetRate is the number of idle connections per second that end by RSTs to both ends. The
+// others end silently: a client that lost a million connections must not receive a million RSTs at
 // once.
 const idleResetRate = 1000
 
@@ -42,7 +42,7 @@ func main() {
 	os.Exit(config.Main(ctx, versionText, os.Args[1:], os.Stdout, os.Stderr, run, config.AgentCommand(agent)))
 }
 
-// versionText returns what --version prints.
+// versionText returns the text of --version.
 func versionText() (string, error) {
 	abi, err := datapath.ABI()
 	about := build.Of(version, commit, date)
@@ -50,7 +50,7 @@ func versionText() (string, error) {
 	return "loxilb version " + version + "\n" + about.Lines(), err
 }
 
-// run opens what the daemon stands on, in the order in which each needs the one before, and serves.
+// run opens the daemon's foundations in order of dependency, and serves.
 func run(ctx context.Context, c *config.Config) error {
 	lines := logs.NewRing()
 	log, flush := logs.New(c.LogLevel, lines, os.Stderr)
@@ -118,7 +118,7 @@ func run(ctx context.Context, c *config.Config) error {
 	return daemon.serve(ctx)
 }
 
-// unreadBootFiles returns what boot files are compared with, if they are read.
+// unreadBootFiles returns the time that boot files must be newer than, if they are read.
 func unreadBootFiles(c *config.Config, log *slog.Logger) *store.Unread {
 	if c.BootFiles == "" {
 		return &store.Unread{}
@@ -130,7 +130,7 @@ func unreadBootFiles(c *config.Config, log *slog.Logger) *store.Unread {
 	return unread
 }
 
-// loading returns how the data path is loaded.
+// loading returns the options for loading the data path.
 func loading(c *config.Config, dir string, log *slog.Logger) datapath.Config {
 	idleResets := 0
 	if c.IdleRST {

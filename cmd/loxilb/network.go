@@ -16,7 +16,7 @@ import (
 	"loxilb/internal/lb/netobj"
 )
 
-// problems has what is wrong in the network be a status, until it is gone.
+// problems returns a failed status for each current problem of the network.
 func problems(n *netdev.Net) []status.Status {
 	known := n.Problems()
 	out := make([]status.Status, len(known))
@@ -36,7 +36,7 @@ func (p *daemon) followProblems() {
 	p.ipsec.Changed(look)
 }
 
-// asymmetricReplies are endpoints whose answers to clients do not come back here.
+// asymmetricReplies are endpoints whose answers to clients bypass this machine.
 func asymmetricReplies(endpoints []netip.AddrPort) []netdev.Problem {
 	list := make([]netdev.Problem, len(endpoints))
 	for i, at := range endpoints {
@@ -52,8 +52,8 @@ func asymmetricReplies(endpoints []netip.AddrPort) []netdev.Problem {
 // coveredByIPsec is part of the text of such problems.
 const coveredByIPsec = ", since an IPsec policy covers them: "
 
-// refused lists the packets that policies of the kernel's IPsec refuse as problems of endpoints, or
-// of the network if they are those of some clients.
+// refused lists the packets that the kernel's IPsec policies refuse: as problems of endpoints, or
+// of the network if they concern some clients.
 func refused(i *reconcile.IPsec) (list []netdev.Problem) {
 	if i.Ignores() {
 		return nil
@@ -73,9 +73,9 @@ func refused(i *reconcile.IPsec) (list []netdev.Problem) {
 	return netdev.BoundedProblems(list, len(list), netdev.NeighbourKind, "endpoints or clients whose packets IPsec policies refuse")
 }
 
-// owner has a service fail for a VIP that could not be asked for, not for one that the network
-// around keeps from working: that is a problem which is logged, and the data path sees packets
-// before the kernel does.
+// owner reports an error for a VIP that could not be requested. A VIP that the surrounding network
+// prevents from working is a logged problem instead: the data path sees packets before the kernel
+// does.
 type owner struct{ announce.Owner }
 
 func (o owner) Set(ctx context.Context, vips []netip.Addr) map[netip.Addr]error {
@@ -118,15 +118,14 @@ func newNetObjects(s *desired.State, n *netobj.Network, made *objects.Ledger, o 
 	}
 }
 
-// changed has the loop of a kind look at what the kernel has: of these keys, or of all if keys is
-// nil.
+// changed makes the loop of a kind compare with the kernel: these keys, or all if keys is nil.
 func (n netObjects) changed(kind string, keys []string) {
 	if loop := n[kind]; loop != nil {
 		loop.KernelChanged(keys)
 	}
 }
 
-// newRules makes the loop of the firewall rules. Without a cluster's interface there are no egress
+// newRules makes the loop of the firewall rules. Without --clusterinterface there are no egress
 // gateways, and tunnels of an earlier start are removed.
 func (p *daemon) newRules(vips announce.Owner, o reconcile.Observers) (*reconcile.Rules, error) {
 	below := p.config.ClusterInterface

@@ -37,8 +37,7 @@ func acquirePins(ctx context.Context, dir string) (*pins.Lock, error) {
 	}
 }
 
-// lockPins locks the pin directory for this process, and removes what namespaces that are gone have
-// left beside it.
+// lockPins locks the pin directory for this process, and removes directories of ended namespaces.
 func lockPins(ctx context.Context, dir string, log *slog.Logger) (*pins.Lock, error) {
 	lock, err := acquirePins(ctx, dir)
 	if inUse := (*pins.InUseError)(nil); errors.As(err, &inUse) {
@@ -63,8 +62,8 @@ func lockPins(ctx context.Context, dir string, log *slog.Logger) (*pins.Lock, er
 	return lock, nil
 }
 
-// pinWatch notices that the data path was taken away from this daemon. What the daemon writes to
-// maps that nobody reads any more succeeds, so nothing else would tell.
+// pinWatch detects that another process took over the data path. Nothing else would show it: writes
+// to maps without readers succeed.
 type pinWatch struct {
 	lost func() bool
 	log  *slog.Logger
@@ -89,7 +88,7 @@ func (w *pinWatch) lastError() (since time.Time, err error) {
 	return w.since, errTaken
 }
 
-// run looks now and then, for the log, until ctx ends or it is so.
+// run checks periodically until ctx ends or the data path is lost, and logs that.
 func (w *pinWatch) run(ctx context.Context) {
 	every := time.NewTicker(5 * time.Second)
 	defer every.Stop()

@@ -22,16 +22,16 @@ const (
 	pressureOver   = 3 * time.Second
 )
 
-// pressureWatch tells when pressure on the connection table begins and ends: by an event, in the
-// log, and by a status meanwhile.
+// pressureWatch reports the beginning and end of pressure on the connection table: by an event, in
+// the log, and by a status in between.
 type pressureWatch struct {
 	fullness func() (report.Pressure, error)
-	calm     func() <-chan struct{} // tells when there can be some; nil: now
+	calm     func() <-chan struct{} // returns a channel that is closed when pressure becomes possible; nil: it is possible now
 	hub      *event.Hub
 	log      *slog.Logger
 
 	mu    sync.Mutex
-	began time.Time // zero: there is none
+	began time.Time // zero: no pressure
 	seen  time.Time // when there was some last
 	now   report.Pressure
 }
@@ -54,7 +54,7 @@ func (w *pressureWatch) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case now := <-tick.C:
-			if p, err := w.fullness(); err == nil { // the sweep reads the same, and logs what is wrong
+			if p, err := w.fullness(); err == nil { // the sweep reads the same, and logs errors
 				w.update(p, now)
 			}
 		}
@@ -67,7 +67,7 @@ func (w *pressureWatch) active() bool {
 	return !w.began.IsZero()
 }
 
-// update notes what there is at a time.
+// update records the pressure at a time.
 func (w *pressureWatch) update(p report.Pressure, now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -91,10 +91,10 @@ func (w *pressureWatch) update(p report.Pressure, now time.Time) {
 	}
 }
 
-// isPressure reports whether there is pressure worth telling: three quarters of the share of a
-// service are used, or more of the table than half, from which on closed connections give way, or
-// seven eighths of a pool of source ports. What is left of a flood is a quarter of the share, and
-// stays for a minute: so an end takes less than a beginning.
+// isPressure reports whether pressure is worth reporting. It begins when three quarters of a
+// service's share are used, or half of the table (from then on closed connections make room), or
+// seven eighths of a pool of source ports. The threshold for its end is lower: after a flood, a
+// quarter of the share stays in use for a minute.
 func isPressure(p *report.Pressure, before bool) bool {
 	const parts = 16 // of the share of all services
 	least := int64(6)
@@ -104,7 +104,7 @@ func isPressure(p *report.Pressure, before bool) bool {
 	return p.HalfOpenMax > 0 && (max(p.HalfOpenTCP, p.HalfOpenOthers)*parts >= p.HalfOpenMax*least || p.Entries*20 >= p.EntriesMax*11 || p.PortsShort)
 }
 
-// reason returns how full the table is, in words.
+// reason describes how full the table is.
 func reason(p *report.Pressure) string {
 	ports := ""
 	if p.PortsShort {

@@ -23,9 +23,9 @@ type serviceManager struct {
 	log   *slog.Logger
 }
 
-// started reports that the daemon is ready, and then, twice per watchdog interval, that it is
-// alive. A stuck daemon stays silent: the manager ends it, with a dump of its goroutines, and
-// starts it again. Packets flow meanwhile.
+// started reports readiness, and then, twice per watchdog interval, that the daemon is alive. A
+// stuck daemon stays silent: the manager ends it, with a dump of its goroutines, and restarts it.
+// Packets continue to flow.
 func (m serviceManager) started(ctx context.Context) {
 	m.tell(systemd.SdNotifyReady)
 	wait, err := systemd.SdWatchdogEnabled(false)
@@ -57,14 +57,14 @@ func (m serviceManager) tell(state string) {
 }
 
 const (
-	// memoryCheck is how often memory that is free is looked for, and memoryKept how much of it
-	// stays for the next change. Go gives back slowly what is within the goal of its next
-	// collection: after 65,536 services in one request, 130 MB.
+	// memoryCheck is the interval of checks for free memory, and memoryKept the part of it to keep
+	// for the next change. Go is slow to return memory within the goal of its next collection: 130
+	// MB after 65,536 services in one request.
 	memoryCheck = 10 * time.Second
 	memoryKept  = 32 << 20 // bytes
 )
 
-// returnMemory gives memory that is free back to the kernel until ctx ends.
+// returnMemory returns free memory to the kernel until ctx ends.
 func returnMemory(ctx context.Context) {
 	free := []metrics.Sample{{Name: "/memory/classes/heap/free:bytes"}, {Name: "/memory/classes/heap/objects:bytes"}}
 	tick := time.NewTicker(memoryCheck)
@@ -85,8 +85,8 @@ func returnMemory(ctx context.Context) {
 	}
 }
 
-// profile writes where the daemon spends its time into a file, until it is stopped, or by SIGHUP
-// before that. The file is its owner's alone: a profile has the names of what is at work.
+// profile writes a CPU profile to a file until it is stopped or SIGHUP arrives. Only the owner can
+// read the file, since a profile names what the daemon works on.
 func profile(path string, log *slog.Logger) (stop func(), err error) {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {

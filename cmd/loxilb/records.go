@@ -15,10 +15,10 @@ import (
 
 const (
 	recordRetry = 10 * time.Second
-	recordNews  = time.Minute // how often the log says what is left out
+	recordNews  = time.Minute // interval of the log's message about omitted records
 )
 
-// record writes what firewall rules record, while there are such, until ctx ends.
+// record writes the packets that firewall rules record, while such rules exist, until ctx ends.
 func (p *daemon) record(ctx context.Context) {
 	w := &recordWriter{daemon: p, files: flowlog.RecordIn(filepath.Join(p.config.StateDir, "records"))}
 	for ctx.Err() == nil {
@@ -40,7 +40,7 @@ type recordWriter struct {
 	files    *flowlog.Recording
 	seen     uint64            // revision that rules are of
 	rules    map[uint64]string // that record, by identity
-	logged   report.Omitted    // of what is left out, by the log
+	logged   report.Omitted    // omissions that were logged
 	loggedAt time.Time
 	err      error
 }
@@ -95,7 +95,7 @@ func (w *recordWriter) named(list []report.PacketCopy) []flowlog.RecordedPacket 
 	return out
 }
 
-// interfaceNames returns those of the interfaces of this network namespace, by index.
+// interfaceNames returns the names of this network namespace's interfaces by index.
 func interfaceNames(network *netdev.Net) map[int]string {
 	names := map[int]string{}
 	for _, l := range network.Links() {
@@ -104,7 +104,7 @@ func interfaceNames(network *netdev.Net) map[int]string {
 	return names
 }
 
-// reportOmitted says, once in a while, what is left out.
+// reportOmitted logs omitted records, once per recordNews.
 func (w *recordWriter) reportOmitted(omitted report.Omitted) {
 	if omitted == w.logged || time.Since(w.loggedAt) < recordNews {
 		return

@@ -15,8 +15,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// openState reads the desired state, and has every change of it checked against what the data path
-// has room for.
+// openState reads the desired state, and makes it check each change against the data path's
+// capacity.
 func openState(dir string, log *slog.Logger) (*desired.State, error) {
 	admission := compile.NewAdmission()
 	state, err := desired.Open(dir, log, desired.Admit(func(before, after desired.ServicesAt, changed []lb.Key) error {
@@ -36,7 +36,7 @@ func openState(dir string, log *slog.Logger) (*desired.State, error) {
 	return state, nil
 }
 
-// noRoom is a refusal by the sentence of compile, as the REST API knows it.
+// noRoom converts compile's refusal to an error of the REST API.
 type noRoom struct{ *compile.LimitError }
 
 func (noRoom) Is(target error) bool { return target == store.ErrLimit }

@@ -19,14 +19,14 @@ import (
 	"loxilb/internal/pkt"
 )
 
-// errTrialNetwork says that the vectors cannot be tried, whatever the programs are.
+// errTrialNetwork reports that the vectors cannot be tried at all, with any programs.
 var errTrialNetwork = errors.New("there is no network to try packets in")
 
-// vector is a packet, in the language of package pkt, and what is to become of it. out empty: it is
-// left to the kernel as it came.
+// vector is a packet and its expected outcome, in the language of package pkt. An empty out means
+// that the packet goes unchanged to the kernel.
 type vector struct{ in, out string }
 
-// vectorServices returns those that the vectors are of, in the text form of services.
+// vectorServices returns the services of the vectors, as text.
 func vectorServices() []string {
 	return []string{
 		"10.0.0.1:80/tcp endpoints=192.0.2.1:8080",
@@ -38,8 +38,8 @@ func vectorServices() []string {
 	}
 }
 
-// vectors returns what programs must do right, whatever machine they are on. One goes on where the
-// one before it has ended.
+// vectors returns packets that correct programs handle as stated on any machine. Each continues
+// from the state after the one before.
 func vectors() []vector {
 	return []vector{
 		// of no service
@@ -64,7 +64,7 @@ func vectors() []vector {
 		{"tcp 192.0.2.1:8080 > 10.0.0.2:4000 SA", "tcp 10.0.0.2:80 > 198.51.100.1:4000 SA"},
 		// an error about it
 		{"icmp 192.0.2.1 > 10.0.0.2 unreach port / tcp 10.0.0.2:4000 > 192.0.2.1:8080 A", "icmp 10.0.0.2 > 198.51.100.1 unreach port / tcp 198.51.100.1:4000 > 10.0.0.2:80 A"},
-		// what is refused
+		// refused packets
 		{"tcp 198.51.100.2:4000 > 10.0.0.1:80 A ack 77", "tcp 10.0.0.1:80 > 198.51.100.2:4000 R seq 77"},
 		{"tcp 198.51.100.2:4000 > 10.0.0.3:80 S seq 9", "tcp 10.0.0.3:80 > 198.51.100.2:4000 RA ack 10"},
 	}
@@ -73,9 +73,10 @@ func vectors() []vector {
 // tryBeforeExchange sends the vectors through the programs that are to take the place of others. An
 // error leaves those where they are.
 //
-// Through the program of interfaces with a link-layer header alone: the others are made of the same
-// code, and to verify them once more costs 0.15 s (XDP) to 0.5 s of a CPU each, a start's time once
-// again. One that the kernel refuses leaves the former one in its place, one that drops is seen.
+// Only the program for interfaces with a link-layer header is tried: the others have the same code,
+// and verifying them again costs 0.15 s (XDP) to 0.5 s of CPU each, as much as the rest of a start.
+// If the kernel refuses one of them, the former one stays; if one drops packets, exchangeWatch
+// notices.
 func tryBeforeExchange(d *datapath.Datapath, c datapath.Config) error {
 	replaces, err := d.Replaces()
 	if err != nil || !replaces {

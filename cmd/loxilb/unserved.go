@@ -20,10 +20,10 @@ const (
 	// event: all causes of another state publish one. unservedRegular is how often without events.
 	unservedPeriod, unservedAfter = 2 * time.Second, 10 * time.Second
 	unservedRegular               = time.Minute
-	// unservedRest and regularRest bound the share of a CPU with and without events: the next look
-	// is at least so many times later as the look took.
+	// unservedRest and regularRest bound the CPU share with and without events: the next check is
+	// at least that many times later than the last one took.
 	unservedRest, regularRest = 50, 2000
-	// unservedLines bounds the lines of the log per look: one endpoint can be that of all services.
+	// unservedLines bounds the log lines per check: one endpoint can belong to all services.
 	unservedLines = 8
 )
 
@@ -50,7 +50,7 @@ type unservedWatch struct {
 	hub  *event.Hub
 	log  *slog.Logger
 
-	reported map[lb.Key]servicestate.State // services that serve nobody, as reported last
+	reported map[lb.Key]servicestate.State // unserved services, as last reported
 	seen     map[lb.Key]servicestate.State // states of the last look that differ from told
 }
 
@@ -114,8 +114,8 @@ func (w *unservedWatch) check() {
 	w.reported, w.seen = reported, seen
 }
 
-// reportedState returns the state as it is reported: empty if the service serves clients.
-// Connections that end make a draining service drained: no news.
+// reportedState returns the state to report: empty if the service serves clients. A change from
+// draining to drained, when the last connection ends, is not reported.
 func reportedState(s servicestate.State) servicestate.State {
 	switch {
 	case s.Serves():

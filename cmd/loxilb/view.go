@@ -31,7 +31,7 @@ type view struct {
 	sources  *netdev.Sources
 }
 
-// Census is without what cannot be read.
+// Census leaves out unreadable counts.
 func (v view) Census(keys []lb.Key, yield func(place int, s *report.ServiceStats)) report.EndpointStats {
 	all, err := v.Datapath.Census(compiled(keys), yield)
 	if err != nil {
@@ -40,7 +40,7 @@ func (v view) Census(keys []lb.Key, yield func(place int, s *report.ServiceStats
 	return all
 }
 
-// EachServiceStats is without what cannot be read.
+// EachServiceStats leaves out unreadable services.
 func (v view) EachServiceStats(keys []lb.Key, yield func(place int, s *report.ServiceStats)) {
 	if err := v.Datapath.EachServiceStats(compiled(keys), yield); err != nil {
 		v.log.Error("counters cannot be read", "error", err)
@@ -56,7 +56,7 @@ func compiled(keys []lb.Key) []bpf.TcServiceKey {
 	return out
 }
 
-// SourcePorts are without those that cannot be read.
+// SourcePorts leaves out unreadable pools.
 func (v view) SourcePorts(least, most int) []report.SourcePorts {
 	list, err := v.PortsInUse(least, most)
 	if err != nil {
@@ -65,7 +65,7 @@ func (v view) SourcePorts(least, most int) []report.SourcePorts {
 	return list
 }
 
-// Sweeps returns those of the connection table.
+// Sweeps returns the sweeps of the connection table.
 func (v view) Sweeps() metrics.Sweeps {
 	s := v.Swept()
 	return metrics.Sweeps{Visited: s.Visited, Ended: s.Ended, Last: s.Last}
@@ -163,7 +163,7 @@ func (v view) NextHopsFull() uint64 {
 	return n
 }
 
-// Drops are without those that cannot be read.
+// Drops leaves out unreadable counters.
 func (v view) Drops() map[string]uint64 {
 	drops, err := v.Datapath.Drops()
 	if err != nil {
@@ -172,7 +172,7 @@ func (v view) Drops() map[string]uint64 {
 	return drops
 }
 
-// DropBytes are without those that cannot be read.
+// DropBytes leaves out unreadable counters.
 func (v view) DropBytes() map[string]uint64 {
 	drops, err := v.Datapath.DropBytes()
 	if err != nil {
@@ -199,7 +199,7 @@ func (v view) MapUses() []report.MapUse {
 	return list
 }
 
-// Pressure is without what cannot be read.
+// Pressure leaves out unreadable counts.
 func (v view) Pressure() report.Pressure {
 	p, err := v.Datapath.Pressure()
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package cli is loxicmd: each command is a request to the REST API, or a few, and a way to print
-// the answer.
+// Package cli is loxicmd: each command sends one or a few requests to the REST API and prints the
+// answer.
 package cli
 
 import (

@@ -95,7 +95,7 @@ func verbs() map[session.Verb]*cobra.Command {
 	}
 }
 
-// missingCommand finds a command of the contract that this program does not have.
+// missingCommand finds a command of the existing loxicmd that this one lacks.
 func missingCommand(root *cobra.Command, args []string) error {
 	verbs := root.Commands()
 	for i, word := range args {

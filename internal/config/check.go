@@ -230,7 +230,7 @@ func cause(err error) string {
 	return err.Error()
 }
 
-// keepalive returns the BFD session of --ka and --preempt; nil: none.
+// keepalive returns the BFD session of --ka and --preempt, or nil.
 func (f *flags) keepalive() (*bfd.Session, error) {
 	if f.ka == "none" || f.ka == "" {
 		if f.preempt {

@@ -27,8 +27,7 @@ balancing when the daemon exits; loxilb --detach takes everything away.`
 // ErrDrained is the result of a run that ends because the node was drained.
 var ErrDrained = errors.New("the node is drained")
 
-// failedError marks a failure, as opposed to a wrong command line, which is the only thing that
-// cobra refuses.
+// failedError marks a failure, as opposed to a wrong command line.
 type failedError struct{ error }
 
 func (e failedError) Unwrap() error { return e.error }

@@ -21,7 +21,7 @@ type Config struct {
 	Cgroup           string         // of their processes; empty: all
 	Whitelist        *regexp.Regexp // nil: every interface
 	Blacklist        *regexp.Regexp // nil: none; Whitelist overrides it
-	CTMax            uint32         // connections; 0: by the memory of the machine
+	CTMax            uint32         // connections; 0: by the size of memory
 	HalfOpen         int            // percentage of the table for half-open connections; 0: unlimited
 	Page             bool           // is shown to browsers
 	IdleRST          bool           // both ends of an idle TCP connection get a RST
@@ -30,7 +30,7 @@ type Config struct {
 	StateDir         string         // desired state
 	BGP              bool           // announce VIPs by BGP
 	Announcements    int            // of a VIP, when this node begins to own it
-	ClusterInterface string         // that leads to other nodes, for egress gateways; empty: none
+	ClusterInterface string         // leads to other nodes, for egress gateways; empty: none
 	RoleHook         string         // program that is run when the role of this node changes; empty: none
 	ProbeFiles       string         // directory of the CAs, certificates and keys of probes
 	Metrics          Metrics        // of Prometheus
@@ -82,8 +82,8 @@ type API struct {
 	Socket   string   // path of the UNIX socket; empty: none
 	Token    string   // required for every request over TCP; empty: none
 	Hosts    []string // DNS names that requests without a token may use, in lower case
-	Users    bool     // every request over TCP needs Token, or that of a user
-	Insecure bool     // TCP is open to anybody who can reach it, including users of this machine
+	Users    bool     // every request over TCP needs Token, or a user's token
+	Insecure bool     // TCP is open to anybody who can reach it, including local users
 	UIDs     []uint32 // may use loopback, besides root
 	GIDs     []uint32 // groups whose members have access
 	Group    int      // may open the UNIX socket, besides root; 0: no group
@@ -92,7 +92,7 @@ type API struct {
 // Attach is the kernel interface by which programs are attached.
 type Attach string
 
-// The ways to attach.
+// The tc hooks.
 const (
 	AttachAuto   Attach = "auto" // tcx where the kernel has it
 	AttachTCX    Attach = "tcx"
@@ -112,9 +112,9 @@ const (
 // XDP is where the XDP program is attached, in front of the programs at the tc hook.
 type XDP string
 
-// The choices. Auto never costs throughput: it is native, and only on network cards whose driver
-// always forwards frames by XDP. A veth or virtio_net would no longer receive large segments from
-// its other end, and generic XDP runs after the work that it is meant to save.
+// The modes of XDP. Auto never costs throughput: it is native on network cards whose driver always
+// forwards frames by XDP, otherwise off. A veth or virtio_net would no longer receive large
+// segments from its other end, and generic XDP runs after the work that it should save.
 const (
 	XDPAuto    XDP = "auto"    // by the drivers of network cards where it pays
 	XDPNative  XDP = "native"  // by the driver of every interface

@@ -8,9 +8,9 @@ import (
 	"loxilb/internal/contract"
 )
 
-// contractFlags returns the flags of the contract without effect in this version. A flag that only
-// tunes or announces something is accepted and noted; one that promises a feature is refused, since
-// a load balancer that starts without a requested feature is worse than one that does not start.
+// contractFlags returns the existing loxilb's flags without effect in this version. A flag that
+// only tunes or announces something is accepted and noted; a flag for a missing feature is refused,
+// since a load balancer that runs without it is worse than one that does not start.
 func contractFlags() (list []contract.Flag) {
 	for _, f := range contract.AllFlags() {
 		if f.Inert || f.State == contract.NotThere {

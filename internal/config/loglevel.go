@@ -9,21 +9,21 @@ import (
 // LevelTrace is below slog's debug: one line for each step of the control path.
 const LevelTrace = slog.LevelDebug - 4
 
-// LogLevel is the level of the log, which may be changed while the daemon runs. It remembers its
-// word: several are one level.
+// LogLevel is the level of the log, which can change at run time. It keeps its name, as several
+// names mean one level.
 type LogLevel struct {
 	mu    sync.Mutex
 	word  string
 	level slog.LevelVar
 }
 
-// NewLogLevel makes one of a word.
+// NewLogLevel makes a level of its name.
 func NewLogLevel(word string) (*LogLevel, error) {
 	l := &LogLevel{}
 	return l, l.Set(word)
 }
 
-// Set takes another word.
+// Set changes the level by name.
 func (l *LogLevel) Set(word string) error {
 	to, err := level(word)
 	if err != nil {
@@ -39,7 +39,7 @@ func (l *LogLevel) Set(word string) error {
 // Level returns the lowest level that is logged.
 func (l *LogLevel) Level() slog.Level { return l.level.Level() }
 
-// String returns the word.
+// String returns the name.
 func (l *LogLevel) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

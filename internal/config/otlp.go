@@ -20,7 +20,7 @@ import (
 type OTLP struct {
 	Endpoint string            // URL of a collector
 	Headers  map[string]string // of each request
-	TLS      *tls.Config       // nil: as the machine has it
+	TLS      *tls.Config       // nil: the machine's defaults
 	Interval time.Duration     // between exports of metrics
 }
 
@@ -136,8 +136,7 @@ func (f *otlpFlags) readTLS() (*tls.Config, error) {
 		if _, err := readPair(f.cert, f.key); err != nil {
 			return nil, err
 		}
-		// read again for each connection, of which there are few: certificates are renewed while
-		// the daemon runs
+		// read for each connection, which are few: certificates are renewed while the daemon runs
 		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return readPair(f.cert, f.key) }
 	}
 	return c, nil

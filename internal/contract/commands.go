@@ -2,7 +2,7 @@ package contract
 
 import "slices"
 
-// Commands returns those of loxicmd.
+// Commands returns the commands of loxicmd.
 func Commands() []Section[Command] {
 	return slices.Concat(general(), balancingCommands(), filteringCommands(), networkCommands(), clusteringCommands(), daemonCommands())
 }

@@ -1,12 +1,11 @@
-// Package contract is what users of the existing loxilb count on, as data: each operation of its
-// REST API, values of their properties, metrics, each command of loxicmd and each flag of the
-// daemon, and how this build keeps it. The router answers by it what is not built, and the daemon
-// refuses flags by it; tests of httpapi, cli and config hold each row to what is there, and
-// docs/compatibility.md is made of it.
+// Package contract is the interface of the existing loxilb as data: its REST operations, their
+// values, metrics, commands of loxicmd and flags of the daemon, each with its state in this build.
+// The router answers missing operations by it, and the daemon refuses flags by it. Tests of
+// httpapi, cli and config compare each row with the code, and docs/compatibility.md is generated
+// from it.
 //
-// A row is a line. Rows of one object stand together, and a section between them keeps apart those
-// who change different objects. Whoever builds an object changes the state of its rows; a test says
-// which.
+// A row is a line. The rows of one object are adjacent, in a section of their own. A change of an
+// object's implementation changes the state of its rows; a test names them.
 package contract
 
 import (
@@ -14,7 +13,7 @@ import (
 	"strings"
 )
 
-// State is how a row is kept.
+// State is the state of a row in this build.
 type State uint8
 
 // The states.
@@ -23,7 +22,7 @@ const (
 	Better                // unchanged, with additions or more precise; the note has details
 	Differs               // different; the note has the reason
 	NotThere              // refused in one sentence, which is the note
-	Ours                  // not part of the contract
+	Ours                  // not in the existing loxilb
 )
 
 // String returns the state as users read it.
@@ -37,26 +36,26 @@ type Section[Row any] struct {
 	Rows  []Row
 }
 
-// Operation is one of the REST API.
+// Operation is an operation of the REST API.
 type Operation struct {
 	Method, Path string // below /netlox/v1
 	State        State
-	Note         string // NotThere: the sentence of the 501 answer: its name, that it is missing, what to use instead
+	Note         string // NotThere: the sentence of the 501 answer: the operation's name, that it is missing, and an alternative
 }
 
-// Command is one of loxicmd.
+// Command is a command of loxicmd.
 type Command struct {
 	Path    string // "create endpoint"; "" is loxicmd itself
 	Aliases string // with blanks between
 	Flags   string // by old and canonical names, as name or name,shorthand
 	Columns string // of get, with commas between
-	Wide    string // of get -o wide; "": those of Columns
-	Without string // which of Flags are missing
+	Wide    string // of get -o wide; "": Columns
+	Without string // missing flags
 	State   State
 	Note    string // NotThere: loxicmd's sentence
 }
 
-// Flag is one of the daemon.
+// Flag is a flag of the daemon.
 type Flag struct {
 	Name, Short, Default string // a switch has the default "false"
 	State                State

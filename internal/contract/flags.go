@@ -2,7 +2,7 @@ package contract
 
 import "slices"
 
-// Flags returns those of the daemon.
+// Flags returns the flags of the daemon.
 func Flags() []Section[Flag] {
 	return slices.Concat(listening(), packets(), otherFlags(), oursOnly())
 }

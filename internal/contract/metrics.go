@@ -1,6 +1,6 @@
 package contract
 
-// Metric is one of GET /metrics.
+// Metric is a metric of GET /metrics.
 type Metric struct {
 	Name  string
 	State State

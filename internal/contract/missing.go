@@ -1,7 +1,6 @@
 package contract
 
-// Notes for whole families of missing rows: their name, that they are missing, and what to use
-// instead.
+// Notes for groups of missing rows: their name, that they are missing, and an alternative.
 const (
 	NoSessions = "GTP-U sessions are not part of this build, which balances by addresses and ports: leave them to the user plane function"
 	noK8sMeta  = "pods of Kubernetes are not told apart in get ct: start kube-loxilb without --enableK8sMetadata"

@@ -2,8 +2,8 @@ package contract
 
 import "slices"
 
-// Operations returns those of the REST API: first load balancing, then the network, then the
-// daemon.
+// Operations returns the operations of the REST API: first load balancing, then the network, then
+// the daemon.
 func Operations() []Section[Operation] {
 	return slices.Concat(balancing(), filtering(), network(), clustering(), daemon(), access())
 }

@@ -9,7 +9,7 @@ type Value struct {
 	Note     string // NotThere: the alternative in the 501 answer
 }
 
-// Values returns those of services and their endpoints.
+// Values returns the values of services and their endpoints.
 func Values() []Section[Value] { return slices.Concat(serviceValues(), probeValues()) }
 
 // AllValues returns the values of all sections.

@@ -13,16 +13,16 @@ import (
 	"time"
 )
 
-// The audit log: JSON lines in the state directory, in two files of at most so many bytes; the
-// older one goes when a new one begins.
+// The audit log is JSON lines in the state directory, in two files of limited size; starting a new
+// one deletes the older one.
 const (
 	auditName = "audit.jsonl"
 	auditSize = 8 << 20
 )
 
-// Of those who may change nothing but themselves so many requests are written in a minute: they
-// must not be able to have the account of what was done overwritten. Strangers, who were refused
-// before anybody was asked for more than a token, count as one, viewers each.
+// Limits of entries per minute for principals without the right to make changes, who could
+// otherwise overwrite the record of changes. Each viewer has a limit; strangers, refused for lack
+// of a token, share one.
 const aMinute = 30
 
 // Entry is one request.
@@ -153,7 +153,7 @@ func (a *Audit) truncate(n int) error {
 	return err
 }
 
-// isCurrent reports whether the file still has its name: somebody may have moved or deleted it.
+// isCurrent reports whether the open file still has its name: it may have been moved or deleted.
 func (a *Audit) isCurrent() bool {
 	named, err1 := os.Stat(filepath.Join(a.dir, auditName))
 	open, err2 := a.file.Stat()
@@ -185,8 +185,7 @@ func (a *Audit) rotate() error {
 	return errors.Join(err, a.open())
 }
 
-// Last returns the newest entries, at most so many, oldest first. A line that a crash has cut is
-// left out.
+// Last returns the newest n entries, oldest first. It skips a line that a crash has truncated.
 func (a *Audit) Last(count int) ([]Entry, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// fileName is in the state directory, not in the store: a rollback must not restore a deleted user,
-// nor an export contain hashes.
+// The file is in the state directory, not in the store: a rollback must not restore a deleted user,
+// and an export must not contain hashes.
 const fileName = "users.json"
 
 const fileFormat = 1
@@ -41,8 +41,8 @@ type session struct {
 	Expires time.Time `json:"expires"`
 }
 
-// read takes the file. One that is damaged is an error, not an empty list: who could damage it
-// would be rid of all users, and who has lost it learns so.
+// read parses the file. A damaged file is an error, not an empty list: damage must neither remove
+// all users nor go unnoticed.
 func read(dir string) (*content, error) {
 	path := filepath.Join(dir, fileName)
 	data, err := os.ReadFile(path)

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// A key may fail this often at once, and once more after each failureTime. A user has more failures
-// than a source: strangers must not lock out an administrator with a handful of requests.
+// A key may fail this often at once, and once more after each failureTime. A user has a larger
+// limit than a source, so that strangers cannot lock out an administrator with a few requests.
 const (
 	sourceFailures = 5
 	userFailures   = 25
@@ -17,10 +17,10 @@ const (
 	maxKeys        = 4096           // of each kind
 )
 
-// A Limiter slows down password guessing. It counts failed logins per source and per user, so one
-// guesser cannot spread its guesses over users, nor many guessers theirs over sources. A success
-// forgives the failures of the same source for the same user, and no others: a guesser with an
-// account of its own could reset its count otherwise.
+// A Limiter slows down password guessing. It counts failed logins per source and per user, so an
+// attacker can spread guesses neither over users nor over sources. A success clears only the
+// failures of the same source for the same user: otherwise an attacker could reset its count by its
+// own account.
 //
 // A source is an IPv4 address or an IPv6 network of 64 bits.
 type Limiter struct {
@@ -67,8 +67,8 @@ func sourceOf(a netip.Addr) netip.Prefix {
 	return p
 }
 
-// Try counts a login as failed until Succeeded or Untried takes it back, which also bounds the
-// logins that run at once. It returns how long the caller must wait, 0 if it may go on.
+// Try counts a login as failed until Succeeded or Untried undoes it, which also bounds concurrent
+// logins. It returns how long the caller must wait; 0: continue.
 func (l *Limiter) Try(a netip.Addr, user string) (wait time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -121,7 +121,7 @@ func (l *Limiter) forgive(p pair, d time.Duration) {
 // deadlines hold, for each key, when its last failure is forgotten.
 type deadlines[K comparable] map[K]time.Time
 
-// wait returns how long a key must wait that may have n failures at once.
+// wait returns how long a key with a limit of n failures must wait.
 func (d deadlines[K]) wait(key K, now time.Time, n int) time.Duration {
 	until := d[key]
 	if until.Before(now) {
@@ -151,7 +151,7 @@ func (d deadlines[K]) reduce(key K, by time.Duration) {
 	}
 }
 
-// makeRoom removes the keys whose failures are forgotten, or else the key that is forgotten first.
+// makeRoom removes the keys whose failures have expired, or else the key that expires first.
 func (d deadlines[K]) makeRoom(now time.Time) {
 	var first K
 	var earliest time.Time

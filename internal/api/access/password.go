@@ -21,15 +21,14 @@ const (
 	saltBytes   = 16
 )
 
-// The length of a password in bytes. What is longer protects nothing and costs time.
+// The length of a password in bytes. A longer one protects nothing and costs time.
 const (
 	minPassword = 8
 	maxPassword = 128
 )
 
-// hasher hashes one password at a time for strangers, which bounds memory and CPU, and the guesses
-// of a second. Users who are known have a turn of their own besides: strangers could keep them
-// waiting forever.
+// hasher hashes one password at a time for strangers, which bounds memory, CPU and the rate of
+// guesses. Known users have a separate turn, so that strangers cannot block them.
 type hasher struct{ turn, ofKnown chan struct{} }
 
 func newHasher() *hasher { return &hasher{make(chan struct{}, 1), make(chan struct{}, 1)} }
@@ -55,7 +54,7 @@ func (h *hasher) acquire(ctx context.Context, known bool) (done func(), err erro
 
 // hash makes the text that is kept, in the form of the reference implementation.
 func (h *hasher) hash(ctx context.Context, password string) (string, error) {
-	done, err := h.acquire(ctx, true) // those who set passwords have logged in
+	done, err := h.acquire(ctx, true) // setting a password requires a login
 	if err != nil {
 		return "", err
 	}
@@ -67,8 +66,8 @@ func (h *hasher) hash(ctx context.Context, password string) (string, error) {
 	return fmt.Sprintf("$argon2id$v=%d$m=%d,t=%d,p=%d$%s$%s", argon2.Version, hashMemory, hashPasses, hashThreads, b64.EncodeToString(salt), b64.EncodeToString(key)), nil
 }
 
-// matches compares a password with the text that was kept. For a text that is none it takes as
-// long, and is false: how long an answer takes does not tell whether there is a user.
+// matches compares a password with a stored hash. For an invalid hash it takes as long and returns
+// false, so timing does not reveal whether a user exists.
 func (h *hasher) matches(ctx context.Context, kept, password string, known bool) (bool, error) {
 	done, err := h.acquire(ctx, known)
 	if err != nil {

@@ -1,5 +1,4 @@
-// Package access keeps the users of the API with their passwords, their permissions, and a log of
-// what was done.
+// Package access manages the users of the API: passwords, permissions, and an audit log.
 package access
 
 import (
@@ -8,17 +7,17 @@ import (
 	"strings"
 )
 
-// Role is what a user may do. A higher role includes all lower ones.
+// Role is a user's permissions. A higher role includes all lower ones.
 type Role int
 
 // The roles.
 const (
 	View    Role = iota + 1 // read everything but users and the audit log
-	Operate                 // change what is balanced, too
+	Operate                 // also change what is balanced
 	Admin                   // everything
 )
 
-// String returns the role's word.
+// String returns the role's name.
 func (r Role) String() string {
 	switch r {
 	case View:
@@ -31,10 +30,10 @@ func (r Role) String() string {
 	return ""
 }
 
-// Roles is what may be written for one.
+// Roles lists the names of roles.
 const Roles = "view, operate, admin"
 
-// ParseRole takes the contract's viewer, too. Nothing is view.
+// ParseRole also accepts the existing loxilb's viewer. Empty means view.
 func ParseRole(word string) (Role, error) {
 	switch strings.ToLower(word) {
 	case "", "view", "viewer":
@@ -47,9 +46,8 @@ func ParseRole(word string) (Role, error) {
 	return 0, fmt.Errorf("role %q is not known (allowed: %s)", word, Roles)
 }
 
-// Needed returns the least role that may make a request, by its method and its path below the API's
-// base. What a later kind of path needs is decided by where it is: changes outside of /config are
-// the admin's.
+// Needed returns the least role for a request, by its method and its path below the API's base. The
+// rule covers future paths: changes outside of /config need an admin.
 func Needed(method, path string) Role {
 	reads := method == http.MethodGet || method == http.MethodHead || method == http.MethodOptions
 	switch {

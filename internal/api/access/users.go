@@ -19,7 +19,7 @@ import (
 const (
 	maxUsers    = 1000
 	maxSessions = 16             // of a user; with one more, the oldest ends
-	sessionTime = 24 * time.Hour // as in the contract
+	sessionTime = 24 * time.Hour // as in the existing loxilb
 	lookAgain   = time.Second    // whether a token's time is over: the clock may have been set
 )
 
@@ -46,14 +46,14 @@ type Users struct {
 	now    func() time.Time
 	hasher *hasher
 
-	broken error // the file can't be read: there are no users, and it is left as it is
+	broken error // the file is unreadable: there are no users, and it is not overwritten
 
 	writing sync.Mutex // held while a change is written: readers do not wait for the disk
 	content atomic.Pointer[content]
 }
 
-// Open reads the users that the state directory has. If they can't be read there are none until the
-// next start, and Err says why: packets are balanced all the same.
+// Open reads the users from the state directory. If that fails, there are none until the next
+// start, and Err returns why: packets are balanced regardless.
 func Open(dir string) *Users {
 	c, err := read(dir)
 	if err != nil {
@@ -207,7 +207,7 @@ func (u *Users) CheckPassword(ctx context.Context, id int64, password string) er
 	return err
 }
 
-// Who returns the user that a token was given to.
+// Who returns the user of a token.
 func (u *Users) Who(token string) (User, bool) {
 	c := u.content.Load()
 	if s := c.session(digest(token)); s != nil && u.now().Before(s.Expires) {
@@ -256,8 +256,8 @@ func (u *Users) Logout(token string) error {
 	})
 }
 
-// digest returns how a token is kept: it is random, so that nobody can guess what has this digest,
-// and comparing digests tells nothing.
+// digest returns the stored form of a token. Tokens are random, so nobody can guess one for a
+// digest, and comparing digests leaks nothing.
 func digest(token string) string {
 	sum := sha256.Sum256([]byte(token))
 	return hex.EncodeToString(sum[:])
@@ -295,7 +295,7 @@ func (c *content) clone() *content {
 	return &out
 }
 
-// session returns that of a token, by its digest.
+// session returns the session with a token's digest.
 func (c *content) session(digest string) *session {
 	i := slices.IndexFunc(c.Sessions, func(s *session) bool { return s.Token == digest })
 	if i < 0 {
@@ -326,7 +326,7 @@ func (c *content) endSessions(id int64) {
 	c.Sessions = slices.DeleteFunc(c.Sessions, func(s *session) bool { return s.User == id })
 }
 
-// trimSessions forgets expired sessions, and the oldest of a user who has too many.
+// trimSessions removes expired sessions, and the oldest ones of a user with too many.
 func (c *content) trimSessions(id int64, now time.Time) {
 	own := 0
 	for _, s := range c.Sessions {

@@ -1,5 +1,5 @@
-// Package httpapi is the server of the REST API: it turns requests into transactions on the store,
-// waits until the packets see them, and answers with what the store and the data path hold. api/v1
+// Package httpapi is the server of the REST API. It turns requests into transactions on the store,
+// waits until the data path has applied them, and answers from the store and the data path. api/v1
 // has the types.
 package httpapi
 
@@ -36,10 +36,10 @@ import (
 	"loxilb/internal/telemetry/logs"
 )
 
-// BaseURL is where the contract lives.
+// BaseURL is the path prefix of the existing loxilb's API, and of ours.
 const BaseURL = rest.BaseURL
 
-// DataPath is what the areas read from the data path.
+// DataPath is what all areas read from the data path.
 type DataPath interface {
 	objects.DataPath
 	services.DataPath
@@ -48,14 +48,14 @@ type DataPath interface {
 	compat.DataPath
 }
 
-// Health is what the areas read from the health of endpoints.
+// Health is what all areas read from the health of endpoints.
 type Health interface {
 	services.Health
 	observation.Health
 	compat.Health
 }
 
-// Loopback says which users of this machine may use the API over TCP on loopback.
+// Loopback selects the local users who may use the API over TCP on loopback.
 type Loopback = users.Loopback
 
 // Options are the dependencies of the API. All but Explainer, Dropper, Observe, Events, Lines and
@@ -67,39 +67,38 @@ type Options struct {
 	Health     Health
 	Network    *netobj.Network
 	Sampler    observation.Sampler
-	Explainer  observation.Explainer         // says what becomes of packets; nil: nobody does
+	Explainer  observation.Explainer         // explains the handling of packets; nil: unavailable
 	Interfaces func() map[int]string         // names, by index
-	XDP        func() map[string]string      // how XDP is attached to interfaces, or why not, by name; nil: nowhere
-	Dropper    objects.Dropper               // nil: nobody knows what rules end
-	Events     *event.Hub                    // nil: one that nothing happens in
+	XDP        func() map[string]string      // how XDP is attached to interfaces, or why not, by name; nil: no interface
+	Dropper    objects.Dropper               // nil: connections that rules end are unknown
+	Events     *event.Hub                    // nil: no events
 	Metrics    http.Handler                  // answers GET metrics
-	Observe    func(method string, code int) // is told of every answer
+	Observe    func(method string, code int) // called for every answer
 	Token      string                        // asked of every request over TCP; empty: none
 	Users      users.Loopback                // may use loopback without a token
 	Hosts      []string                      // names by which requests without a token may come, in lower case
-	AskTokens  bool                          // of every request over TCP: Token, or one of Access
-	Ready      func() (bool, string)         // whether the start is over, and what GET readyz answers while it is not; nil: it is
+	AskTokens  bool                          // require Token, or a token of Access, for every request over TCP
+	Ready      func() (bool, string)         // whether the start is complete, or else the answer of GET readyz; nil: it is
 	Version    v1.Version
 	Log        *slog.Logger
 	LogLevel   observation.LogLevel
 	Access     *access.Users          // by name and password
-	Audit      *access.Audit          // nil: no account is kept
-	Lines      *logs.Ring             // of the log; nil: none are kept
+	Audit      *access.Audit          // nil: no audit log
+	Lines      *logs.Ring             // recent log lines; nil: none are kept
 	MetricsOff bool                   // until a request switches them on
-	Compat     bool                   // what the existing loxilb passes over is passed over
+	Compat     bool                   // ignore what the existing loxilb ignores
 	NoPage     bool                   // for browsers at /
 	ProbeFiles string                 // the directory that files of probes are below; empty: any
-	Verifier   *verify.Verifier       // compares what users want with what the kernel has
-	Doctor     func() *doctor.Machine // what is looked at for what is wrong; nil: the machine, without what a daemon knows
+	Verifier   *verify.Verifier       // compares desired state with the kernel
+	Doctor     func() *doctor.Machine // what doctor checks; nil: the machine, without the daemon's knowledge
 	BGP        func() []lbbgp.Session // sessions with all BGP neighbors; nil: objects of BGP cannot be created or changed
 	ApplyWait  time.Duration          // how long a change waits for the data path; 0: 8 s
 	BodyWait   time.Duration          // how long a request with a body waits for its turn; 0: 10 s
 
-	// Announcements returns whether the VIPs of a service are announced by BGP; nil: the daemon
-	// does not speak it.
+	// Announcements returns whether the VIPs of a service are announced by BGP; nil: BGP is off.
 	Announcements func(*lb.Service) []report.Announcement
 
-	// Drain returns how far the drain of this node is; nil: nobody counts.
+	// Drain returns the progress of this node's drain; nil: unknown.
 	Drain func() report.DrainProgress
 }
 
@@ -117,7 +116,7 @@ type (
 	BGP = bgp.API
 	// Users is users and their rights.
 	Users = users.API
-	// Observation is what the daemon and its machine do.
+	// Observation observes the daemon and its machine.
 	Observation = observation.API
 	// Compat is for clients of the existing loxilb only.
 	Compat = compat.API
@@ -141,7 +140,7 @@ type API struct {
 
 var _ v1.ServerInterface = (*API)(nil)
 
-// withDefaults fills in what is not set.
+// withDefaults sets defaults for unset options.
 func (o *Options) withDefaults() {
 	if o.ApplyWait == 0 {
 		o.ApplyWait = 8 * time.Second // less than the 10 s that loxicmd waits, so that it learns why
@@ -224,7 +223,7 @@ func New(o Options) *API {
 	return a
 }
 
-// handleOperations tells the router which operation answers which request.
+// handleOperations registers the handler of each operation.
 func (a *API) handleOperations() {
 	v1.HandlerWithOptions(a, v1.StdHTTPServerOptions{
 		BaseURL:          BaseURL,
@@ -241,7 +240,7 @@ func (a *API) handleOperations() {
 	a.mux.HandleFunc("GET "+observation.ReadyPath, a.GetReady)
 }
 
-// pattern returns that of the operation that a request asks for; "": there is none.
+// pattern returns the pattern of a request's operation, or "" if there is none.
 func (a *API) pattern(r *http.Request) string {
 	_, pattern := a.mux.Handler(r)
 	return pattern

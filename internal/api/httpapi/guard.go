@@ -9,12 +9,12 @@ import (
 	"loxilb/internal/api/httpapi/transport"
 )
 
-// Listen opens all sockets, or none and says why.
+// Listen opens all sockets, or none, with an error.
 func (a *API) Listen(ctx context.Context, l transport.Listen) (*transport.Server, error) {
 	return transport.Open(ctx, l, transport.Parts{Handler: a.Handler, Shutdown: a.streams.Close, Log: a.o.Log})
 }
 
-// Handler answers requests that come by a way. Those of Listen answer all.
+// Handler answers requests from one transport. The handlers of Listen cover all transports.
 func (a *API) Handler(by transport.Way) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ow := rest.NewWriter(w, a.streams.Stall, a.unread)
@@ -23,7 +23,7 @@ func (a *API) Handler(by transport.Way) http.Handler {
 		defer func() {
 			a.o.Observe(r.Method, ow.Code)
 			a.Account(r, who, ow)
-			ow.Extend() // the server has the rest of the answer
+			ow.Extend() // the rest of the answer is in the server's buffer
 		}()
 		if a.AnswerOrigin(ow, r) {
 			return
@@ -47,8 +47,7 @@ func (a *API) route(w http.ResponseWriter, r *http.Request) {
 		a.mux.ServeHTTP(w, r)
 		return
 	}
-	// The mux knows whether the path exists with other methods; its answer in plain text is not
-	// shown.
+	// The mux knows whether the path exists with other methods; its plain-text answer is discarded.
 	probe := &discard{header: make(http.Header)}
 	a.mux.ServeHTTP(probe, r)
 	if probe.code == http.StatusMethodNotAllowed {

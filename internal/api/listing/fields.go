@@ -11,7 +11,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// Fields are those of a type of the API, by their paths in JSON: serviceArguments.name.
+// Fields are the fields of a type of the API, by JSON path: serviceArguments.name.
 type Fields struct {
 	list  []field
 	words map[string]string // other names of paths
@@ -22,8 +22,8 @@ type field struct {
 	index []int // through lists and pointers too
 }
 
-// FieldsOf lists the fields of T. words are names of some besides their paths and what these end
-// with.
+// FieldsOf lists the fields of T. words are further names of fields, besides paths and their last
+// parts.
 func FieldsOf[T any](words map[string]string) *Fields { return fieldsOf(reflect.TypeFor[T](), words) }
 
 // FieldsOfObject is FieldsOf for the type of an object.
@@ -62,8 +62,8 @@ func (f *Fields) Paths() []string {
 	return list
 }
 
-// Find returns the path of the field that a user names: by the path, by what it ends with, or by
-// one of the other words. What is in no other object comes before what is.
+// Find returns the path of a field by its path, the path's last part, or another name. A field of
+// the outer object takes precedence over one of an inner object.
 func (f *Fields) Find(name string) (string, error) {
 	name = strings.TrimPrefix(strings.Trim(name, "{}"), ".")
 	if path, ok := f.words[strings.ToLower(name)]; ok {
@@ -117,11 +117,11 @@ func (f *Fields) names() []string {
 	return slices.Compact(list)
 }
 
-// Names returns what users may call the fields by.
+// Names returns the names of the fields for users.
 func (f *Fields) Names() []string { return f.names() }
 
-// Values returns what an object, a pointer to it, has in the field of a path; of a list, what each
-// of its elements has.
+// Values returns the values of a field of an object, given by pointer: of a list, those of each
+// element.
 func (f *Fields) Values(object any, path string) (out []string) {
 	i := slices.IndexFunc(f.list, func(one field) bool { return one.path == path })
 	if i < 0 {
@@ -151,7 +151,7 @@ func collect(v reflect.Value, index []int, out *[]string) {
 	*out = append(*out, text(v))
 }
 
-// text returns a value as JSON has it, without quotes.
+// text formats a value as JSON, without quotes.
 func text(v reflect.Value) string {
 	if m, ok := reflect.TypeAssert[encoding.TextMarshaler](v); ok {
 		if v.IsZero() {

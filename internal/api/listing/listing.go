@@ -1,6 +1,6 @@
-// Package listing selects, sorts and pages objects of a list, on either side of the API: in the
-// daemon, so that clients read only what they want; in loxicmd, for lists that the daemon returns
-// as a whole.
+// Package listing selects, sorts and pages lists of objects on either side of the API: in the
+// daemon, so that clients read only what they need, and in loxicmd, for lists that the daemon
+// returns as a whole.
 package listing
 
 import (
@@ -29,9 +29,9 @@ type List[R any] struct {
 	Rows   iter.Seq[R]
 	Key    func(R) string               // the unique name of the row
 	Order  func(a, b string) int        // of keys, in which Rows has them
-	Passed func(r R, after string) bool // whether a page that ended at the key after had the row; nil: Order says so
+	Passed func(r R, after string) bool // reports whether a page that ended at the key after had the row; nil: by Order
 	Also   func(R) []string             // other names; nil: none
-	Values func(R, string) []string     // what a row has in a field
+	Values func(R, string) []string     // the values of a row's field
 }
 
 // place is the content of a continuation: the last row of the page before.
@@ -59,8 +59,7 @@ func parsePlace(s string) (p place, err error) {
 	return p, nil
 }
 
-// Resolve makes paths of the names of fields that a user has written. value makes of a value for
-// the field of a path what objects have there.
+// Resolve replaces names of fields by paths. value normalizes a value for a field.
 func (s Selector) Resolve(fields *Fields, value func(path, value string) string) (err error) {
 	for i := range s {
 		one := &s[i]
@@ -102,7 +101,7 @@ func (q *Query) Check() error {
 	return err
 }
 
-// after returns where the page before has ended; nil: there was none.
+// after returns the end of the previous page; nil: this is the first.
 func (q *Query) after() *place {
 	if p, err := parsePlace(q.Continue); err == nil {
 		return &p
@@ -119,7 +118,7 @@ func (q *Query) After() string {
 	return ""
 }
 
-// Page yields the rows of a page until yield returns false, and returns where the next one begins;
+// Page yields the rows of a page until yield returns false, and returns the start of the next page;
 // "": there is none.
 func (l *List[R]) Page(q *Query, yield func(R) bool) (next string) {
 	after := q.after()
@@ -158,7 +157,7 @@ func (l *List[R]) chosen(q *Query, r R) bool {
 	return q.Where.Matches(func(field string) []string { return l.Values(r, field) })
 }
 
-// sorted is Page by the values of a field, and where these are the same as the list is.
+// sorted is Page in the order of a field's values, and for equal ones in the order of the list.
 func (l *List[R]) sorted(q *Query, after *place, yield func(R) bool) (next string) {
 	type row struct {
 		row R
@@ -225,7 +224,7 @@ func Compare(a, b string) int {
 	return cmp.Compare(len(a), len(b))
 }
 
-// digits returns how many s begins with.
+// digits returns the number of leading digits of s.
 func digits(s string) int {
 	n := len(s) - len(strings.TrimLeft(s, "0123456789"))
 	return n

@@ -27,8 +27,7 @@ func SplitNames(text string) (names []string, err error) {
 	return names, nil
 }
 
-// quoted returns a name or a value as it stands in a list or a selector: in quotes, if anything in
-// it means something there.
+// quoted returns a name or value for a list or a selector, in quotes if it has special characters.
 func quoted(s string) string {
 	if s != strings.TrimSpace(s) || strings.ContainsAny(s, `,()"`) {
 		return strconv.Quote(s)

@@ -10,12 +10,12 @@ import (
 // selects everything.
 type Selector []Requirement
 
-// Requirement is one of them.
+// Requirement is a condition of a selector.
 type Requirement struct {
 	Field  string
 	Not    bool     // it must not hold
 	Prefix bool     // the values are prefixes of the field
-	Values []string // one of them is in the field; none: anything is
+	Values []string // the field has one of them; none: it has any value
 }
 
 // Each row of a list is looked at with each of these.
@@ -81,7 +81,7 @@ func parseRequirement(text string) (r Requirement, err error) {
 	return r, nil
 }
 
-// String returns what ParseSelector reads.
+// String returns the selector in ParseSelector's syntax.
 func (s Selector) String() string {
 	parts := make([]string, len(s))
 	for i, r := range s {
@@ -104,8 +104,8 @@ func (r Requirement) String() string {
 	return r.Field + word + JoinNames(r.Values) + ")"
 }
 
-// Matches reports whether an object is chosen whose fields hold what values returns: several
-// values, if it is a list.
+// Matches reports whether the selector matches an object. values returns the values of a field,
+// several for a list.
 func (s Selector) Matches(values func(field string) []string) bool {
 	for i := range s {
 		if !s[i].matches(values(s[i].Field)) {
@@ -125,8 +125,7 @@ func (s Selector) MayMatch(values func(field string) (list []string, known bool)
 	return true
 }
 
-// OneOf returns the values of which an object that is chosen has one in a field, if that is asked
-// for.
+// OneOf returns the values that the selector allows for a field, if it restricts the field.
 func (s Selector) OneOf(field string) (values []string, asked bool) {
 	for i := range s {
 		if r := &s[i]; r.Field == field && !r.Not && !r.Prefix && len(r.Values) > 0 && !slices.ContainsFunc(r.Values, nothing) {
@@ -143,7 +142,7 @@ func (r *Requirement) matches(values []string) bool {
 		found = slices.ContainsFunc(values, func(v string) bool { return !nothing(v) })
 	case r.Prefix:
 		found = slices.ContainsFunc(values, func(v string) bool { return strings.HasPrefix(v, r.Values[0]) })
-	case len(values) == 0: // what is not there is as good as empty
+	case len(values) == 0: // missing is the same as empty
 		found = slices.ContainsFunc(r.Values, nothing)
 	default:
 		found = slices.ContainsFunc(values, func(v string) bool {
@@ -153,6 +152,5 @@ func (r *Requirement) matches(values []string) bool {
 	return found != r.Not
 }
 
-// nothing reports whether a value is what a field holds that nobody has set: answers leave some of
-// these out.
+// nothing reports whether a value is that of an unset field. Answers leave some of these out.
 func nothing(v string) bool { return v == "" || v == "0" || v == "false" }

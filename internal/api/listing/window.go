@@ -8,17 +8,16 @@ import (
 	"loxilb/internal/lb"
 )
 
-// Window is the part of a list that a screen shows, which may go to any place of it, and whose rows
-// may be in another order a second later. What is read to its end, each row once, is paged by a
-// Query.
+// Window is the part of a list on a screen, which may jump anywhere in the list, and whose order
+// may change within a second. A Query pages lists that are read to the end, each row once.
 type Window struct {
 	Offset int // rows before it
-	Limit  int // rows of it; 0: all
+	Limit  int // number of rows; 0: all
 }
 
 // Bounds are the limits of windows.
 type Bounds struct {
-	Limit      int // if none is given; 0: all
+	Limit      int // by default; 0: all
 	LimitMost  int // 0: any
 	OffsetMost int // 0: any
 }

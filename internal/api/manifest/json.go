@@ -9,7 +9,7 @@ import (
 	"unicode"
 )
 
-// jsonValue is a part of a JSON document. What it holds is looked at when it is asked for.
+// jsonValue is a part of a JSON document, parsed lazily.
 type jsonValue struct {
 	file  []byte
 	start int
@@ -21,11 +21,11 @@ type jsonError struct {
 	text         string
 }
 
-// maxValues is how many values JSON may have, about: twice as many as all services, endpoints and
-// prefixes that there may be take.
+// maxValues is the approximate limit of values in JSON: twice those of the largest possible
+// configuration.
 const maxValues = 8 << 20
 
-// jsonValues is about how many values there are in a text of JSON.
+// jsonValues estimates the number of values in JSON.
 func jsonValues(data []byte) (n int) {
 	for _, c := range data {
 		if c == ',' || c == '{' || c == '[' {
@@ -35,7 +35,7 @@ func jsonValues(data []byte) (n int) {
 	return n
 }
 
-// jsonDocuments reads values one behind the other.
+// jsonDocuments reads consecutive values.
 func jsonDocuments(data []byte) (list []value, failed *jsonError) {
 	data = bytes.TrimPrefix(data, []byte("\ufeff"))
 	d := json.NewDecoder(bytes.NewReader(data))
@@ -78,7 +78,7 @@ func (v *jsonValue) text() string {
 	return string(v.raw)
 }
 
-// parts yields what is in an object or a list; names are "" in a list.
+// parts yields the members of an object or a list; names are "" in a list.
 func (v *jsonValue) parts(yield func(name string, part *jsonValue) bool) {
 	d := json.NewDecoder(bytes.NewReader(v.raw))
 	open, err := d.Token()
@@ -134,10 +134,10 @@ func (v *jsonValue) json(r *reader) json.RawMessage {
 	return v.raw
 }
 
-// fold returns the same for all names that the decoder takes for one property.
+// fold returns the same result for all names that the decoder matches to one property.
 func fold(name string) string {
 	return strings.Map(func(r rune) rune {
-		for { // down to the smallest of those that differ by case only
+		for { // to the smallest rune that differs only in case
 			next := unicode.SimpleFold(r)
 			if next <= r {
 				return next
@@ -147,8 +147,8 @@ func fold(name string) string {
 	}, name)
 }
 
-// duplicateKey finds a property that an object has twice, and where the second one ends; -1: there
-// is none. Of two the decoder would take the last, and the other would be lost.
+// duplicateKey finds a property that occurs twice in an object, and the end of the second one; -1:
+// there is none. The decoder would silently use the last one.
 func duplicateKey(raw []byte) (name string, offset int) {
 	type open struct {
 		names map[string]bool // nil: a list

@@ -1,7 +1,6 @@
-// Package manifest reads the files that users keep of what they want: YAML with any number of
-// documents, JSON, and the lists that the contract's `loxicmd save` writes. It knows the kinds of
-// object by name, and where in its file each property stands; what an object means, the server
-// says.
+// Package manifest reads users' files of objects: YAML with any number of documents, JSON, and the
+// lists that the existing `loxicmd save` writes. It knows the names of kinds and the position of
+// each property; the server interprets the objects.
 package manifest
 
 import (
@@ -12,10 +11,10 @@ import (
 	"loxilb/internal/kinds"
 )
 
-// APIVersion is that of all documents.
+// APIVersion is the version of all documents.
 const APIVersion = "netlox/v1"
 
-// Kinds of the contract that documents may have, and that the server refuses by name.
+// Kinds of the existing loxilb that documents may have, and that the server refuses by name.
 const (
 	Session     = "Session"
 	SessionULCL = "SessionULCL"

@@ -11,7 +11,7 @@ import (
 	"loxilb/internal/kinds"
 )
 
-// Object is one of a file.
+// Object is an object of a file.
 type Object struct {
 	Kind     string // its kinds.Words.Document
 	Metadata json.RawMessage
@@ -53,16 +53,15 @@ func (e Errors) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// maxErrors is how many things are looked for that are wrong with a file, and maxText how long what
-// is told of each may be.
+// maxErrors bounds the errors of a file, and maxText the length of each.
 const (
 	maxErrors = 1000
 	maxText   = 512
 )
 
-// Read finds the objects in a file. assume is the kind of those that do not say it, as those of a
-// list that two kinds have; "": what they look like. All that is wrong is returned, and no object
-// then.
+// Read finds the objects in a file. assume is the kind of objects that do not state it, such as
+// those of a list that two kinds share; "": by their properties. It returns all errors, or all
+// objects.
 func Read(file string, data []byte, assume string) ([]Object, Errors) {
 	r := &reader{file: file, assume: assume}
 	for doc := range documents(data, r) {
@@ -257,7 +256,7 @@ func (r *reader) isOtherKind(k kinds.Words, elements []value) bool {
 	return !has
 }
 
-// isDerived is what GET endpoint shows only because services have it probed.
+// isDerived reports whether GET endpoint shows the object only because services probe it.
 func isDerived(k kinds.Words, v value) bool {
 	if k.Document != kinds.EndpointDocument {
 		return false
@@ -303,8 +302,8 @@ func (r *reader) add(k kinds.Words, whole, spec, metadata value) {
 // Position returns where the object begins.
 func (o *Object) Position() Position { return o.Locate("") }
 
-// Locate returns where a property of the spec stands, as endpoints[3].weight, or the nearest thing
-// around it that is there. Properties of the metadata begin with "metadata.".
+// Locate returns the position of a property of the spec, such as endpoints[3].weight, or else of
+// the innermost existing part of its path. Properties of the metadata begin with "metadata.".
 func (o *Object) Locate(field string) Position {
 	at := o.whole
 	if rest, ok := strings.CutPrefix(field, "metadata."); ok && o.metadata != nil {

@@ -7,7 +7,7 @@ type value interface {
 	place() (line, column int)
 	null() bool
 	object() bool
-	text() string                      // of a scalar, as it is written
+	text() string                      // of a scalar, as written
 	names() []string                   // of members
 	member(name string) (value, bool)  // in any case
 	elements() (list []value, ok bool) // ok: it is a list

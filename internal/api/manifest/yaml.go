@@ -49,7 +49,7 @@ func yamlDocuments(data []byte, r *reader) iter.Seq[value] {
 	}
 }
 
-// nodes is about how many values there are in a text of YAML, and not many fewer.
+// nodes estimates the number of values in YAML, with few more.
 func nodes(data []byte) (n int) {
 	for i, c := range data {
 		switch c {

@@ -1,5 +1,5 @@
-// Package page is what browsers see at /: static files, which say nothing of this load balancer.
-// All that they show they ask the REST API for, with the token of whoever looks (adr/0060).
+// Package page serves the web page at /: static files without any data of this load balancer. The
+// page gets its data from the REST API, with the token of its user (adr/0060).
 package page
 
 import (
@@ -42,7 +42,7 @@ type file struct {
 // New makes a page. Its files are read at the first request.
 func New() *Page { return &Page{sync.OnceValue(read)} }
 
-// Serves reports whether a request is for a file of the page, which anybody may have.
+// Serves reports whether a request is for a file of the page, which needs no token.
 func Serves(r *http.Request) bool {
 	return (r.Method == http.MethodGet || r.Method == http.MethodHead) && (r.URL.Path == "/" || strings.HasPrefix(r.URL.Path, folder))
 }
@@ -86,7 +86,7 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// kinds of files, by the end of the name: what the machine thinks of them does not matter.
+// content types by file name extension, independent of the machine's configuration
 func kind(name string) string {
 	switch path.Ext(name) {
 	case ".html":
@@ -104,8 +104,8 @@ func kind(name string) string {
 // index is the file at /. It names the folder of the others as @.
 const index = "index.html"
 
-// read makes the files by the paths that they are asked for by. The name of the folder is a hash of
-// all of them, so that browsers keep them for good, and never have files of two versions.
+// read makes the files by request path. The folder's name is a hash of all files, so browsers can
+// cache them forever and never mix versions.
 func read() map[string]*file {
 	content, sum := map[string][]byte{}, sha256.New()
 	_ = fs.WalkDir(assets, "assets", func(name string, d fs.DirEntry, err error) error { // what is embedded is there

@@ -23,13 +23,13 @@ const (
 // archivePart is a file of the archive.
 type archivePart struct {
 	Name    string // its path
-	What    string // in words, for the README
+	What    string // description for the README
 	Clients bool   // it may have addresses of clients
 	Time    time.Duration
 	Collect func(context.Context) ([]byte, error)
 }
 
-// archiveOptions say how the archive is made.
+// archiveOptions are the options of an archive.
 type archiveOptions struct {
 	Folder        string // that everything is below
 	Time          time.Time
@@ -37,7 +37,7 @@ type archiveOptions struct {
 	WithAddresses bool // addresses of clients stay
 }
 
-// archiveOutcome is what became of a part.
+// archiveOutcome is the result of a part.
 type archiveOutcome struct {
 	Name  string
 	Bytes int
@@ -46,8 +46,8 @@ type archiveOutcome struct {
 	Err   error
 }
 
-// writeArchive writes the archive: the parts in their order, then a manifest of what became of
-// each. A part that fails is a line there.
+// writeArchive writes the parts in order, then a manifest with the result of each. A failed part is
+// a line there.
 func writeArchive(ctx context.Context, w io.Writer, o archiveOptions, parts []archivePart) ([]archiveOutcome, error) {
 	packed := gzip.NewWriter(w)
 	packed.ModTime = o.Time

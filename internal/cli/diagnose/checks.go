@@ -1,5 +1,5 @@
-// Package diagnose has the commands that find out what is wrong: ready, verify, doctor,
-// support-bundle, explain, trace.
+// Package diagnose has the diagnostic commands: ready, verify, doctor, support-bundle, explain,
+// trace.
 package diagnose
 
 import (
@@ -13,7 +13,7 @@ import (
 	"loxilb/internal/cli/session"
 )
 
-// Commands returns those of this folder, by verb.
+// Commands returns the commands of this package, by verb.
 func Commands(o *session.Options) session.Commands {
 	return session.Commands{session.Root: {
 		readyCommand(o), verifyCommand(o), doctorCommand(o), bundleCommand(o), explainCommand(o), traceCommand(o),
@@ -26,8 +26,7 @@ const (
 	exitUnknown = 2
 )
 
-// patience is how long the daemon may take to compare: tables of 10,000 services are compared in
-// seconds.
+// patience is how long the daemon may take to compare: 10,000 services take seconds.
 const patience = 5 * time.Minute
 
 func verifyCommand(o *session.Options) *cobra.Command {

@@ -77,10 +77,10 @@ func settings(ctx context.Context) (out []byte, _ error) {
 	for _, root := range []string{"/proc/sys/net", "/proc/sys/kernel/bpf_stats_enabled", "/proc/sys/kernel/unprivileged_bpf_disabled", "/proc/sys/fs/file-nr"} {
 		_ = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 			if err != nil || ctx.Err() != nil || d.IsDir() || strings.Contains(path, "stable_secret") || strings.Contains(path, "fastopen_key") {
-				return nil //nolint:nilerr // what cannot be read is left out
+				return nil //nolint:nilerr // unreadable files are left out
 			}
 			if info, err := d.Info(); err != nil || info.Mode()&0o444 == 0 {
-				return nil //nolint:nilerr // likewise
+				return nil //nolint:nilerr // unreadable files are left out
 			}
 			if text, err := os.ReadFile(path); err == nil {
 				out = fmt.Appendf(out, "%s = %s\n", strings.ReplaceAll(strings.TrimPrefix(path, "/proc/sys/"), "/", "."), strings.TrimSpace(string(text)))
@@ -139,12 +139,12 @@ func pinned(context.Context) (out []byte, err error) {
 		if err == nil {
 			out = append(out, path+"\n"...)
 		}
-		return nil //nolint:nilerr // what cannot be read is left out
+		return nil //nolint:nilerr // unreadable files are left out
 	})
 	return out, err
 }
 
-// cgroup has the files of limits and use.
+// cgroup returns the files of limits and usage.
 func cgroup(ctx context.Context) (out []byte, _ error) {
 	list := daemons()
 	if len(list) == 0 {

@@ -56,18 +56,18 @@ type replacement struct {
 	to   string
 }
 
-// scrubber takes out what is not to be told.
+// scrubber removes secrets and addresses of clients.
 type scrubber struct {
 	known    []string // literal secrets
 	keep     map[netip.Addr]bool
 	patterns []replacement
 }
 
-// newScrubber knows secrets by their letters, and addresses that are not those of clients.
+// newScrubber makes a scrubber of these secrets. addresses are kept, as they are no clients'.
 func newScrubber(known []string, keep []netip.Addr) scrubber {
 	s := scrubber{keep: map[netip.Addr]bool{}, patterns: secrets()}
 	for _, k := range known {
-		if k = strings.TrimSpace(k); len(k) >= 4 { // a shorter one would take words apart, and is no secret
+		if k = strings.TrimSpace(k); len(k) >= 4 { // a shorter one would match parts of words, and is no secret
 			s.known = append(s.known, k)
 		}
 	}

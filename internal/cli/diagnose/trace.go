@@ -20,7 +20,7 @@ import (
 // errEnough ends a trace after the requested packets.
 var errEnough = errors.New("enough")
 
-// grace is how much longer than requested the server traces: loxicmd ends it.
+// grace is how much longer than requested the server traces: loxicmd ends the trace.
 const grace = 5 * time.Second
 
 type tracer struct {

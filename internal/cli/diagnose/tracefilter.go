@@ -9,7 +9,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// filter reads words: KEY VALUE, a protocol alone, and `and` between them.
+// filter parses words: KEY VALUE pairs or a protocol, optionally joined by `and`.
 func filter(words []string) (*v1.TracePacketsParams, error) {
 	params := &v1.TracePacketsParams{}
 	said := map[string]bool{}

@@ -10,8 +10,8 @@ import (
 	"loxilb/internal/pkt"
 )
 
-// lines returns a packet in the language of packet scripts: `in` and `out`, `pass`, or `drop`;
-// after # when, where and how long.
+// lines formats a packet in the language of packet scripts: `in`, then `out`, `pass` or `drop`;
+// after # the time, interface and duration.
 func lines(p *v1.PacketTrace, wide bool) string {
 	var b strings.Builder
 	verb := "in"

@@ -26,7 +26,7 @@ const fileHelp = "Files are YAML (any number of documents) or JSON. They contain
 // applyFlags are the flags of apply and plan.
 type applyFlags struct {
 	files   []string
-	lists   map[string]*string // of the contract: files of one kind each, by flag
+	lists   map[string]*string // files of one kind each, by the existing loxilb's flag
 	net     interfaceFlags
 	prune   bool
 	kinds   []string
@@ -34,7 +34,7 @@ type applyFlags struct {
 	confirm time.Duration
 }
 
-// listFlags are the contract's flags for files of one kind.
+// listFlags are the existing loxilb's flags for files of one kind.
 var listFlags = []struct{ flag, short, kind, what string }{
 	{"lb", "l", kinds.ServiceDocument, "services"},
 	{"endpoint", "", kinds.EndpointDocument, "endpoints"},
@@ -273,7 +273,7 @@ func printResult(o *session.Options, answer []byte, plan bool) error {
 	return o.Print(text)
 }
 
-// countChanges counts the changes in words.
+// countChanges describes the number of changes.
 func countChanges(r *v1.ApplyResult, add, change, remove string) string {
 	count := map[string]int{}
 	for _, c := range r.Changes {

@@ -14,7 +14,7 @@ import (
 	"loxilb/internal/cli/session"
 )
 
-// maxFile is how many bytes of a file are read: the server's limit for a request.
+// maxFile is the server's limit of a request's size.
 const maxFile = 64 << 20
 
 // source is a file of objects, and the default kind of its objects.

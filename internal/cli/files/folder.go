@@ -60,10 +60,9 @@ func writeFolder(path string, c interfaceConfig) error {
 
 var errBackupMoved = errors.New("cannot rename the backup")
 
-// exchangeFolder gives the folder next the name path. What had it gets that of the backup, and what
-// had that is named next. After an error all three are as they were, or it is errBackupMoved: the
-// new folder goes by way of the backup's name, so that the step that may be refused is not the
-// last.
+// exchangeFolder renames the folder next to path, the former path to backup, and the former backup
+// to next. After an error all three are unchanged, or it is errBackupMoved. The new folder takes
+// the backup's name first, so the step that may fail is not the last.
 func exchangeFolder(next, path string) error {
 	err := rename(next, path, unix.RENAME_NOREPLACE)
 	if !errors.Is(err, unix.EEXIST) {

@@ -20,7 +20,8 @@ import (
 	"loxilb/internal/kinds"
 )
 
-// ipconfigFolder is the contract's folder of interface configurations, below that of its files.
+// ipconfigFolder is the existing loxilb's folder of interface configurations, inside that of its
+// files.
 const ipconfigFolder = "ipconfig"
 
 // interfaceFlags are the flags of apply for that folder.
@@ -88,8 +89,8 @@ func (f *interfaceFlags) read() ([]manifest.Object, error) {
 	return r.Objects, nil
 }
 
-// readInterfaces reads a folder of folders: for all interfaces first the files that make them, then
-// those that depend on others.
+// readInterfaces reads a folder of folders: first the files that create interfaces, then those that
+// depend on them.
 func readInterfaces(r *interfaceReader, path string) error {
 	entries, err := os.ReadDir(path)
 	if err != nil {

@@ -21,7 +21,7 @@ func interfaceFiles() []string {
 	return append([]string{"type", "subintf", "master", "ipv4addr", "ipv6addr", "ipv4neigh", "ipv6neigh", "vxfdbs", "l2fdbs"}, routeFiles()...)
 }
 
-// routeFiles are those of them that have routes.
+// routeFiles are the files with routes.
 func routeFiles() []string { return []string{"ipv4route", "ipv6route"} }
 
 // interfaceReader collects the objects of files.
@@ -48,7 +48,7 @@ type tagged struct {
 
 const understood = "ip addr|route|neigh add, ip link add type bridge|vlan|vxlan, ip link set master, bridge fdb add"
 
-// maxWrong is how many lines are named that are wrong.
+// maxWrong bounds the reported wrong lines.
 const maxWrong = 1000
 
 // Read reads the lines of a file.
@@ -78,7 +78,7 @@ func (r *interfaceReader) wrong(at manifest.Position, err error) {
 }
 
 // Finish refuses, after all files, lines that contradict others: loxilb chooses the address of a
-// tunnel by itself.
+// tunnel itself.
 func (r *interfaceReader) Finish() {
 	for _, l := range r.locals {
 		if a, err := netip.ParseAddr(l.text); len(r.Wrong) < maxWrong && (err != nil || r.addresses[l.dev] != a) {

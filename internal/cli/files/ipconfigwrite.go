@@ -18,7 +18,7 @@ const (
 	byStatic = 4
 )
 
-// interfaceConfig is what interfaces are configured by: the lines of each file, by interface.
+// interfaceConfig is the configuration of interfaces: the lines of each file, by interface.
 type interfaceConfig map[string]map[string][]string
 
 func (c interfaceConfig) add(dev, file, format string, args ...any) {
@@ -38,13 +38,13 @@ func (c interfaceConfig) Lines() (n int) {
 	return n
 }
 
-// interfaceLeftOut is how many routes made by hand are not saved, by the reason: what stands behind
-// "which".
+// interfaceLeftOut counts manual routes that are not saved, by reason, which completes a sentence
+// after "which".
 type interfaceLeftOut map[string]int
 
-// newInterfaceConfig puts together what is to be saved: addresses, and routes by hand that have a
-// gateway, as the kernel has them; of all else what loxilb was asked for. What the kernel gives by
-// itself is left out: link-local addresses, and the interface lo, which has VIPs.
+// newInterfaceConfig collects what to save: the kernel's addresses and its manual routes with a
+// gateway, and loxilb's own objects of all other kinds. It leaves out automatic ones: link-local
+// addresses, and the interface lo, which has VIPs.
 func newInterfaceConfig(addresses []v1.DeviceAddresses, routes []v1.RouteEntry, objects []v1.Object) (interfaceConfig, interfaceLeftOut, error) {
 	c, left := interfaceConfig{}, interfaceLeftOut{}
 	for _, d := range addresses {
@@ -70,7 +70,7 @@ func newInterfaceConfig(addresses []v1.DeviceAddresses, routes []v1.RouteEntry, 
 	return c, left, nil
 }
 
-// routes adds those that can be applied again, one per destination.
+// routes adds the routes that can be applied again, one per destination.
 func (c interfaceConfig) routes(routes []v1.RouteEntry, left interfaceLeftOut) {
 	there := map[netip.Prefix]bool{}
 	for i := range routes {

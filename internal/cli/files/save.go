@@ -18,7 +18,7 @@ import (
 	"loxilb/internal/kinds"
 )
 
-// savedFiles are the contract's files, and the list in each.
+// savedFiles are the existing loxilb's files, and the list in each.
 var savedFiles = []struct{ flag, short, kind, file, list, what string }{
 	{"lb", "l", kinds.ServiceDocument, "lbconfig.txt", "lbAttr", "services"},
 	{"endpoint", "", kinds.EndpointDocument, "EPconfig.txt", "Attr", "endpoints"},

@@ -16,10 +16,10 @@ import (
 	"loxilb/internal/lb/policy"
 )
 
-// worded is a property that the REST contract has as a number, and that files write as a word.
+// worded is a property that is a number in the REST API and a word in files.
 type worded struct {
 	kind, group, property string
-	renamed               string // what files call it; "": as the contract does
+	renamed               string // its name in files; "": the API's
 	word                  func(n int) string
 	number                func(word string) (int, error) // nil: the server accepts the word
 }

@@ -271,7 +271,7 @@ func (r *haproxyReader) serverWords(number int, s *haproxySection, e *lb.Endpoin
 	return backup, nil
 }
 
-// services makes one of each address that a frontend or a listen is bound to.
+// services makes a service for each address that a frontend or a listen section binds.
 func (r *haproxyReader) services(s *haproxySection) {
 	if s.kind == "backend" {
 		return

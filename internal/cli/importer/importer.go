@@ -20,13 +20,13 @@ type Result struct {
 	Notes    []Note // in the order of lines
 }
 
-// Note reports what of a line was not converted.
+// Note reports the part of a line that was not converted.
 type Note struct {
 	Line int
 	Text string
 }
 
-// Formats returns the programs whose files are read, by their usual names.
+// Formats returns the programs whose files can be read, by their usual names.
 func Formats() []string { return []string{"ipvsadm", "haproxy", "keepalived", "nft"} }
 
 // Read makes services of a file of a format.
@@ -125,7 +125,7 @@ func portOf(text, protocol string) (uint16, error) {
 	return uint16(n), nil
 }
 
-// weight returns one as other programs have it, which loxilb has too up to 65535.
+// weight parses another program's weight, which loxilb supports up to 65535.
 func weight(text string) (uint16, error) {
 	n, err := strconv.ParseUint(text, 10, 16)
 	if err != nil {

@@ -25,11 +25,11 @@ func readIPVS(c *collector, text string) {
 
 type ipvsReader struct {
 	*collector
-	services map[string]*found // by the words that name them
+	services map[string]*found // by the words that identify them
 	skipped  map[string]bool   // named in a note already
 }
 
-// ipvsOptions are those of ipvsadm with an argument, by their short names.
+// ipvsOptions are ipvsadm's options with an argument, by short name.
 var ipvsLong = map[string]string{
 	"--add-service": "-A", "--add-server": "-a", "--tcp-service": "-t", "--udp-service": "-u", "--fwmark-service": "-f", "--scheduler": "-s",
 	"--persistent": "-p", "--netmask": "-M", "--real-server": "-r", "--gatewaying": "-g", "--ipip": "-i", "--masquerading": "-m", "--weight": "-w",
@@ -82,7 +82,7 @@ func (r *ipvsReader) line(number int, words []string) {
 	r.server(number, f, opts)
 }
 
-// key returns the service of a line, and how the line calls it.
+// key returns the service of a line, and the line's name of it.
 func (r *ipvsReader) key(number int, opts map[string]string) (key lb.Key, name string, ok bool) {
 	if mark, fw := opts["-f"]; fw {
 		if !r.skipped[mark] {

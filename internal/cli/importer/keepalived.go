@@ -10,7 +10,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// block is a line of a keepalived.conf, and the lines in braces behind it.
+// block is a line of a keepalived.conf, with the lines in braces behind it.
 type block struct {
 	line  int
 	words []string
@@ -310,7 +310,7 @@ func (v *virtualServer) url(b *block, p *lb.Probe) {
 	}
 }
 
-// probe derives one probe from those of the servers: a service probes all of them alike.
+// probe merges the probes of the servers into one: a service has one probe.
 func (v *virtualServer) probe() {
 	if len(v.checks) == 0 {
 		return

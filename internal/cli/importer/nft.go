@@ -29,7 +29,7 @@ type nftStatement struct {
 	words  []string
 }
 
-// nftElement is one of a map: "20.20.20.1 . 80 : 10.0.0.1 . 8080".
+// nftElement is an element of a map: "20.20.20.1 . 80 : 10.0.0.1 . 8080".
 type nftElement struct {
 	line       int
 	key, value []string // split at the dots
@@ -40,7 +40,7 @@ type nftReader struct {
 	maps map[string][]nftElement
 }
 
-// nftBlocks are the words that begin a block of statements; other braces are sets.
+// nftBlocks are the keywords of blocks of statements; other braces are sets.
 var nftBlocks = []string{"table", "chain", "map", "set", "flowtable", "counter", "quota", "limit", "ct", "secmark", "synproxy"}
 
 // nftStatements cuts a file into statements, at ends of lines and at semicolons outside of sets.
@@ -90,8 +90,8 @@ func nftStatements(c *collector, text string) (list []nftStatement) {
 	return list
 }
 
-// nftWords cuts a line into words; braces, commas and semicolons are words of their own, and so is
-// a colon between spaces.
+// nftWords splits a line into words. Braces, commas, semicolons and a colon between spaces are
+// words of their own.
 func nftWords(line string) []string {
 	if i := commentAt(line); i >= 0 {
 		line = line[:i]
@@ -193,7 +193,7 @@ func (r *nftReader) rule(s *nftStatement) {
 	}
 }
 
-// match reads the words before dnat.
+// match parses the words before dnat.
 func (r *nftReader) match(words []string) (m nftMatch, why string) {
 	if len(words) > 2 && words[0] == "add" {
 		words = words[min(5, len(words)):] // add rule FAMILY TABLE CHAIN
@@ -235,7 +235,7 @@ func (r *nftReader) match(words []string) (m nftMatch, why string) {
 	return m, ""
 }
 
-// values returns a value, or those of a set.
+// values returns a value, or the values of a set.
 func (r *nftReader) values(words []string) (list, rest []string) {
 	if len(words) == 0 {
 		return nil, nil
@@ -250,7 +250,7 @@ func (r *nftReader) values(words []string) (list, rest []string) {
 	return list, rest
 }
 
-// target reads the words behind dnat, and makes the services.
+// target parses the words after dnat, and makes the services.
 func (r *nftReader) target(line int, m nftMatch, words []string) (why string) {
 	for len(words) > 0 && words[0] != "to" { // dnat ip addr . port to
 		words = words[1:]
@@ -284,7 +284,7 @@ func (r *nftReader) target(line int, m nftMatch, words []string) (why string) {
 	return r.mapped(m, dotted(key), elements)
 }
 
-// elements returns those of a map, by name or inline.
+// elements returns the elements of a map, by name or inline.
 func (r *nftReader) elements(line int, words []string) (list []nftElement, rest []string, why string) {
 	switch {
 	case len(words) == 0:
@@ -325,8 +325,8 @@ func nftChoice(words []string) (a lb.Algorithm, mod int, ok bool) {
 	return a, mod, err == nil
 }
 
-// chosen makes services of a map from numbers to endpoints: how many numbers an endpoint has is its
-// weight.
+// chosen makes services of a map from numbers to endpoints. The weight of an endpoint is the number
+// of its elements.
 func (r *nftReader) chosen(line int, m nftMatch, algorithm lb.Algorithm, mod int, elements []nftElement, rest []string) (why string) {
 	port := ""
 	if len(rest) > 0 && strings.HasPrefix(rest[0], ":") {
@@ -433,7 +433,7 @@ func nftEndpoint(parts []string) (e lb.Endpoint, err error) {
 	return e, err
 }
 
-// services makes one of each address, port and protocol that the rule is about.
+// services makes a service for each address, port and protocol of the rule.
 func (r *nftReader) services(line int, m nftMatch, algorithm lb.Algorithm, endpoints []lb.Endpoint) (why string) {
 	switch {
 	case len(m.vips) == 0:

@@ -13,7 +13,7 @@ import (
 	"loxilb/internal/cli/session"
 )
 
-// logLevels returns the contract's words. Servers of the contract do not report unknown ones.
+// logLevels returns the existing loxilb's levels. Its servers do not report unknown ones.
 func logLevels() []string {
 	return []string{"trace", "debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"}
 }

@@ -59,7 +59,7 @@ func checkStatusKind(word string) error {
 	return lb.NewFieldError("--kind", word, "is no kind of object"+lb.DidYouMean(word, statusKinds()), strings.Join(statusKinds(), ", "))
 }
 
-// The widths at which the cells of a narrow table go on in the next line.
+// The widths at which the cells of a narrow table wrap.
 const (
 	keyWidth   = 44
 	errorWidth = 44

@@ -16,7 +16,7 @@ import (
 	"loxilb/internal/lb/netobj"
 )
 
-// neighborFlags are those of create bgpneighbor.
+// neighborFlags are the flags of create bgpneighbor.
 type neighborFlags struct {
 	body         v1.BgpNeighbor
 	passwordFile string
@@ -63,7 +63,7 @@ func createBGPNeighbor(o *session.Options) *cobra.Command {
 	return cmd
 }
 
-// complete fills in what is not the value of one flag.
+// complete sets properties that depend on several flags.
 func (f *neighborFlags) complete(o *session.Options, args []string) (err error) {
 	f.body.IpAddress = args[0]
 	if _, err := netip.ParseAddr(args[0]); err != nil && netobj.ValidateDevice("PEER", args[0]) == nil && !looksLikeAddress(args[0]) {

@@ -14,7 +14,7 @@ import (
 // line is a service or an endpoint.
 type line struct {
 	key, name string
-	up        string // endpoints that serve of how many, or the state
+	up        string // serving endpoints of all, or the state
 	bad       bool   // something is down
 	active    uint64
 	refused   uint64
@@ -53,7 +53,7 @@ func servingCell(s *v1.ServiceRates) string {
 	return up
 }
 
-// column is one of the list, after the first.
+// column is a column of the list, after the first.
 type column struct {
 	title string
 	width int
@@ -79,7 +79,7 @@ func columns() []column {
 	}
 }
 
-// refusedColumn returns how many packets of clients were refused so far.
+// refusedColumn returns the number of clients' packets refused so far.
 func refusedColumn() column {
 	return column{title: "REFUSED", width: 7, value: func(l *line) string { return short(float64(l.refused)) }}
 }

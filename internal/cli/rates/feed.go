@@ -29,7 +29,7 @@ type news struct {
 	err    error
 }
 
-// request starts a query, and cancels the one before. It reconnects when the server comes back.
+// request starts a query, and cancels the previous one. It reconnects when the server comes back.
 func (f *feed) request(params v1.WatchRatesParams, tell func(news)) {
 	if f.cancel != nil {
 		f.cancel()

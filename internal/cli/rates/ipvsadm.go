@@ -181,7 +181,7 @@ func large(n uint64) string {
 	return fmt.Sprintf("%8dT", n/1e12)
 }
 
-// services counts them in words.
+// services describes a number of services.
 func services(n int) string {
 	if n == 1 {
 		return "1 service"

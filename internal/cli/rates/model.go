@@ -22,7 +22,7 @@ type model struct {
 	cursor int // the selected visible line
 
 	lastUpdate *v1.RatesUpdate // nil: nothing yet
-	lost       error           // why there are no updates now
+	lost       error           // why there are no updates
 	failed     error           // why it ended
 	paused     bool
 	help       bool
@@ -48,10 +48,10 @@ func (m *model) Init() tea.Cmd {
 	return nil
 }
 
-// rows returns how many lines of the list fit.
+// rows returns the number of lines that fit.
 func (m *model) rows() int { return max(1, m.height-8) }
 
-// request requests what is to be shown now.
+// request queries what the screen shows.
 func (m *model) request() {
 	params := v1.WatchRatesParams{Sort: m.sort, Match: m.match, Limit: m.rows(), Offset: m.offset}
 	if m.service != "" {
@@ -109,7 +109,7 @@ func (m *model) update(n news) tea.Cmd {
 	return nil
 }
 
-// total returns how many lines the whole list has.
+// total returns the number of lines of the whole list.
 func (m *model) total() int {
 	if m.lastUpdate == nil {
 		return 0

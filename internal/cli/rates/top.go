@@ -54,7 +54,7 @@ func topCommand(o *session.Options) *cobra.Command {
 	return cmd
 }
 
-// mostServices is how many an update of the server has at most.
+// mostServices is the largest number of services in the server's update.
 const mostServices = 1000
 
 func (t *topOptions) run(ctx context.Context) error {
@@ -90,7 +90,7 @@ func terminal(f any) *os.File {
 	return nil
 }
 
-// localGlyphs returns those that the terminal can show, according to the environment.
+// localGlyphs returns the glyphs that the terminal can show, according to the environment.
 func localGlyphs(env func(string) string) glyphs {
 	for _, name := range [...]string{"LC_ALL", "LC_CTYPE", "LANG"} {
 		if v := strings.ToLower(env(name)); v != "" {

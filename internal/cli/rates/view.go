@@ -22,7 +22,7 @@ type view struct {
 	glyphs  glyphs
 	plain   bool // no styles
 	width   int
-	service string // whose endpoints are looked at; "": services are
+	service string // the service whose endpoints are shown; "": all services
 	sort    string
 	trends  map[string][]float32 // by line: connections a second
 	totals  [4][]float32         // connections, packets, bits in, bits out a second
@@ -38,7 +38,7 @@ func (v *view) style(code, text string) string {
 	return "\x1b[" + code + "m" + text + "\x1b[m"
 }
 
-// kept is how many values trends have.
+// kept is the number of values in a trend.
 const kept = 120
 
 func keep(values []float32, v float32) []float32 {

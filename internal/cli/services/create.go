@@ -133,7 +133,7 @@ func (f *createFlags) entries(vip string) ([]v1.LoadbalanceEntry, error) {
 	return list, nil
 }
 
-// allEndpoints returns those of --endpoints and of --backup, each once.
+// allEndpoints returns the endpoints of --endpoints and of --backup, each once.
 func (f *createFlags) allEndpoints() (all []lb.Endpoint, err error) {
 	if len(f.endpoints)+len(f.backups) == 0 {
 		return nil, errors.New("--endpoints is missing: use IP:WEIGHT, comma-separated")

@@ -113,8 +113,8 @@ func problems(ctx context.Context, o *session.Options, client *v1.Client, list [
 	return failed.StatusAttr, err
 }
 
-// endpointsDown returns those of the services that their probes, or agents, report as down; none
-// where no service considers it.
+// endpointsDown returns the services' endpoints that probes or agents report as down; none if no
+// service considers it.
 func endpointsDown(ctx context.Context, o *session.Options, client *v1.Client, list []v1.LoadbalanceEntry) ([]v1.EndpointProbe, error) {
 	var names []string
 	for i := range list {
@@ -135,7 +135,7 @@ func endpointsDown(ctx context.Context, o *session.Options, client *v1.Client, l
 	return slices.DeleteFunc(all.Attr, func(e v1.EndpointProbe) bool { return e.CurrState != "nok" && e.CurrState != "red" }), err
 }
 
-// maxNamed is how many endpoints a request can name.
+// maxNamed bounds the endpoints in a request.
 const maxNamed = 100
 
 // problemsOf returns what prevents packets from reaching the VIPs and endpoints of a service, a

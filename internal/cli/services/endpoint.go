@@ -76,7 +76,7 @@ func (f *endpointFlags) request(ip string) (v1.EndpointProbe, error) {
 	e.HostName, e.ProbeDuration = ip, v1.Seconds(f.period/time.Second)
 	e.Name = cmp.Or(e.Name, f.desc)
 	e.InactiveReTries = cmp.Or(e.InactiveReTries, f.retries)
-	e.ProbeType = cmp.Or(e.ProbeType, lb.ProbePing.String()) // servers of the contract require it
+	e.ProbeType = cmp.Or(e.ProbeType, lb.ProbePing.String()) // the existing loxilb's server requires it
 	return e, nil
 }
 
@@ -149,12 +149,12 @@ func getEndpoint(o *session.Options) *cobra.Command {
 	return cmd
 }
 
-// probeState returns the state of a probed address: the contract's word where the server has no
+// probeState returns the state of a probed address: the existing loxilb's word if the server has no
 // other.
 func probeState(e *v1.EndpointProbe) string { return cmp.Or(e.ObservedState, e.CurrState) }
 
-// sinceKnown reports whether the server knows since when an endpoint has its state: it knows the
-// time of a probe's result, not of a drain.
+// sinceKnown reports whether the server knows the start of an endpoint's state: it knows the time
+// of a probe's result, not of a drain.
 func sinceKnown(e *v1.EndpointProbe) bool {
 	return e.ObservedState != "draining" && e.ObservedState != "drained"
 }
@@ -166,8 +166,8 @@ func sinceCell(e *v1.EndpointProbe) string {
 	return session.When(e.Since)
 }
 
-// endpointTable has the contract's columns, and columns that explain the state. Wide, each endpoint
-// is followed by its last changes.
+// endpointTable has the existing loxilb's columns, and columns that explain the state. Wide, it
+// adds the last changes of each endpoint.
 func endpointTable(list []v1.EndpointProbe, wide bool) *session.Table {
 	header := []string{"Host", "Name", "ptype", "port", "duration", "retries", "minDelay", "avgDelay", "maxDelay", "State", "Since", "Evidence"}
 	if wide {

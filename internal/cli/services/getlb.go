@@ -87,7 +87,7 @@ func timeoutCell(s v1.Seconds, compat bool) string {
 	return s.String() + "s"
 }
 
-// wideLB gives each endpoint a line; the service's cells are on the first only.
+// wideLB has a line for each endpoint; the first one also has the service's cells.
 func wideLB(list []v1.LoadbalanceEntry, compat bool) *session.Table {
 	header := []string{
 		"Ext IP", "Sec IPs", "Sources", "Host", "Port", "Proto", "Name", "Mark", "Sel", "Mode",
@@ -165,8 +165,8 @@ func weightCell(e *v1.Endpoint) (s string) {
 	return s
 }
 
-// stateCell returns the state of an endpoint as the server computed it. A server with only the
-// contract's words, active and inactive, also returns them for endpoints that are not probed.
+// stateCell returns the server's state of an endpoint. The existing loxilb's server knows only
+// active and inactive, and returns them for endpoints that are not probed, too.
 func stateCell(a *v1.ServiceArguments, e *v1.Endpoint) string {
 	switch {
 	case e.ObservedState != "":
@@ -177,12 +177,12 @@ func stateCell(a *v1.ServiceArguments, e *v1.Endpoint) string {
 	return "-"
 }
 
-// monitored reports whether the service considers the health of its endpoints. Servers of the
-// contract return a state anyway.
+// monitored reports whether the service considers the health of its endpoints. The existing
+// loxilb's server returns a state anyway.
 func monitored(a *v1.ServiceArguments) bool {
 	var s lb.Service
 	s.Monitor = a.Monitor
-	s.Probe.Type, _ = lb.ParseProbeType(a.Probetype) // a type that only a newer server knows is not auto either
+	s.Probe.Type, _ = lb.ParseProbeType(a.Probetype) // a type of a newer server is not auto either
 	return s.Monitored()
 }
 
@@ -206,7 +206,7 @@ func protocol(a *v1.ServiceArguments) string {
 	return a.Protocol
 }
 
-// algorithm returns the word; a server that is newer than this program has its number shown.
+// algorithm returns the algorithm's name; for one of a newer server, its number.
 func algorithm(a *v1.ServiceArguments) string {
 	if v, err := lb.ParseAlgorithm(cmp.Or(string(a.Sel), "0")); err == nil {
 		return v.String()

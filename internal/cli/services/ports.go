@@ -23,7 +23,7 @@ func (f portFlags) register(fs *pflag.FlagSet, help string) {
 	}
 }
 
-// registerMissing defines the flags of the other protocols, which the daemon refuses.
+// registerMissing defines the flags of other protocols, which the daemon refuses.
 func (f portFlags) registerMissing(fs *pflag.FlagSet) {
 	for _, p := range lb.Protocols() {
 		if p.HasPorts() && !p.Supported() {

@@ -17,7 +17,7 @@ import (
 	v1 "loxilb/api/v1"
 )
 
-// Change sends a request that changes something, and prints what came of it.
+// Change sends a request that changes something, and prints its result.
 func (o *Options) Change(ctx context.Context, request func(context.Context, *v1.Client) (*http.Response, error)) error {
 	client, err := o.Client()
 	if err != nil {
@@ -71,13 +71,13 @@ func existsAlready(body []byte) bool {
 		(e.Result == "lbrule-exists error" || e.Result == "fwrule-exists error" || strings.HasSuffix(e.Message, "exists already with the same content"))
 }
 
-// AllFlags are those of a command that deletes all objects of a kind.
+// AllFlags are the flags of a command that deletes all objects of a kind.
 type AllFlags struct {
 	All bool
 	yes bool
 }
 
-// Register gives a command the flags.
+// Register adds the flags to a command.
 func (f *AllFlags) Register(fs interface {
 	BoolVar(p *bool, name string, value bool, usage string)
 	BoolVarP(p *bool, name, short string, value bool, usage string)
@@ -100,8 +100,8 @@ func (f *AllFlags) Agreed(o *Options, count int, what string) error {
 	return nil
 }
 
-// Count is a number of things in words, as "1 service" or "3 services". A negative number stands
-// for all.
+// Count describes a number of objects: "1 service" or "3 services". A negative number stands for
+// all.
 func Count(n int, what string) string {
 	switch {
 	case n < 0:

@@ -24,8 +24,8 @@ import (
 	"loxilb/internal/host/apisocket"
 )
 
-// TokenFile is where the contract's login leaves a token. Anybody can create a file there: it is
-// read only if it belongs to the user of loxicmd.
+// TokenFile is where the existing loxicmd's login stores a token. Anybody can create a file there,
+// so it is used only if it belongs to loxicmd's user.
 const TokenFile = "/tmp/loxilbtoken"
 
 // Client speaks to the server that the flags name.
@@ -92,7 +92,7 @@ func (o *Options) dial(ctx context.Context, network, addr string) (net.Conn, err
 	return &idleConn{conn, cmp.Or(o.idle, o.wait())}, nil
 }
 
-// Elsewhere reports whether flags or a context name a server, instead of the one of this network
+// Elsewhere reports whether flags or a context select a server other than that of this network
 // namespace.
 func (o *Options) Elsewhere() bool {
 	return o.named || o.socket != "" || o.namesServer() || o.protocol != "http"
@@ -130,7 +130,7 @@ func (o *Options) readToken() string {
 		return ""
 	}
 	if info.Mode().Perm()&0o077 != 0 {
-		_ = os.Chmod(o.TokenPath(), 0o600) // the existing loxicmd makes it readable for everybody; it is used all the same
+		_ = os.Chmod(o.TokenPath(), 0o600) // the existing loxicmd makes it world-readable; a failure does not matter
 	}
 	data, err := os.ReadFile(o.TokenPath())
 	if err != nil {
@@ -144,7 +144,7 @@ func (o *Options) Answer(resp *http.Response, err error) ([]byte, error) {
 	if err != nil {
 		return nil, o.unreachable(err)
 	}
-	defer resp.Body.Close() //nolint:errcheck // it was read to its end, or is of no more use
+	defer resp.Body.Close() //nolint:errcheck // it was read to its end, or is no longer needed
 	body, err := io.ReadAll(resp.Body)
 	if err != nil {
 		return nil, &Failure{ExitUnreachable, fmt.Errorf("the server's answer ended early: %w", err)}
@@ -188,7 +188,7 @@ func (o *Options) noAnswer(err error) error {
 	return fmt.Errorf("cannot reach the server at %s: %w%s", at, withoutAddress(ue.Err), o.own)
 }
 
-// withoutAddress removes from an error what the sentence around it repeats.
+// withoutAddress removes the part of an error that the surrounding sentence repeats.
 func withoutAddress(err error) error {
 	if op, ok := errors.AsType[*net.OpError](err); ok {
 		return op.Err
@@ -196,7 +196,7 @@ func withoutAddress(err error) error {
 	return err
 }
 
-// sentence returns the server's message for people. Servers of the contract have it in result.
+// sentence returns the server's message for people. The existing loxilb has it in result.
 func sentence(resp *http.Response, body []byte) string {
 	var e v1.Error
 	if json.Unmarshal(body, &e) != nil || e.Message+e.Result == "" {
@@ -211,7 +211,7 @@ func sentence(resp *http.Response, body []byte) string {
 	return e.Message
 }
 
-// errorInside finds the refusal that servers of the contract can hide in a success.
+// errorInside finds a refusal in a successful answer of the existing loxilb.
 func errorInside(body []byte) error {
 	var r v1.Result
 	if len(body) < 1<<12 && json.Unmarshal(body, &r) == nil && strings.HasPrefix(r.Result, "Error") {
@@ -276,7 +276,7 @@ func Decode(body []byte, v any) error {
 	return nil
 }
 
-// As decodes what Answer returns.
+// As decodes the result of Answer.
 func As[T any](body []byte, err error) (answer T, _ error) {
 	if err == nil {
 		err = Decode(body, &answer)

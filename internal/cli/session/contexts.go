@@ -128,12 +128,12 @@ func (o *Options) WriteContexts(c Contexts) error {
 	return nil
 }
 
-// Find returns the index of the context of a name, -1 if there is none.
+// Find returns the index of the named context, or -1.
 func (c *Contexts) Find(name string) int {
 	return slices.IndexFunc(c.List, func(one Context) bool { return one.Name == name })
 }
 
-// NoContext returns the error that there is no context of a name.
+// NoContext returns the error for a missing context.
 func (c *Contexts) NoContext(name string) error {
 	if len(c.List) == 0 {
 		return fmt.Errorf("context %q not found, and there is no other: create one with loxicmd config set-context", name)
@@ -204,7 +204,7 @@ func (o *Options) Given() (c Context, cacert, insecure, token bool) {
 	return c, o.flags.Changed("cacert"), o.flags.Changed("insecure"), o.flags.Changed("token")
 }
 
-// namesServer reports whether a flag of the contract names a server.
+// namesServer reports whether a flag of the existing loxicmd selects a server.
 func (o *Options) namesServer() bool {
 	return o.flags.Changed("apiserver") || o.flags.Changed("port") || o.flags.Changed("protocol")
 }

@@ -15,7 +15,7 @@ import (
 	v1 "loxilb/api/v1"
 )
 
-// DescribedEvents is how many events describe shows of an object.
+// DescribedEvents is the number of events that describe shows of an object.
 const DescribedEvents = 10
 
 // Line writes one line of a description.
@@ -195,7 +195,7 @@ func (o *Options) statusAndEvents(ctx context.Context, kind, key string, objects
 	return b.String(), nil
 }
 
-// UnlessRefused ignores a refusal: a server of the contract has no such list.
+// UnlessRefused ignores a refusal: the existing loxilb has no such list.
 func UnlessRefused(err error) error {
 	var f *Failure
 	if errors.As(err, &f) && f.Code == ExitRefused {
@@ -242,7 +242,7 @@ func DescribeStatus(line Line, s *v1.Status) {
 	}
 	for _, c := range s.Conditions {
 		if c.Type == "BGP" && len(s.Announcements) > 0 {
-			continue // the lines before say it
+			continue // included in the lines before
 		}
 		line("Condition "+c.Type, c.Message)
 	}

@@ -51,7 +51,7 @@ func (f *FieldFlags[T, O]) Entry() (e O) {
 	return e
 }
 
-// fieldFlag is one of them, as a pflag.Value.
+// fieldFlag is the flag of a field, as a pflag.Value.
 type fieldFlag[T any] struct {
 	field  lb.Field[T]
 	object *T

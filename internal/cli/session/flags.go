@@ -12,7 +12,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// FlagError explains what is wrong with a flag.
+// FlagError explains an error of a flag.
 func FlagError(cmd *cobra.Command, err error) error {
 	if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok {
 		var names []string
@@ -43,7 +43,7 @@ func FlagError(cmd *cobra.Command, err error) error {
 	return fmt.Errorf("--%s %q %s", flag.GetFlag().Name, flag.GetValue(), what)
 }
 
-// AtLeast refuses the number of a flag that is less than it may be.
+// AtLeast refuses a flag's number that is less than least.
 func AtLeast(least int, flag string, n int) error {
 	if n < least {
 		return fmt.Errorf("--%s %d is out of range (allowed: %d or more)", flag, n, least)
@@ -51,11 +51,10 @@ func AtLeast(least int, flag string, n int) error {
 	return nil
 }
 
-// durationType is what help calls the value of a duration flag.
+// durationType is the type of a duration flag in the help.
 const durationType = "duration"
 
-// durationFlag is a time.Duration that may be written as a number of seconds, as the contract has
-// it.
+// durationFlag is a time.Duration that also accepts a number of seconds, like the existing loxicmd.
 type durationFlag time.Duration
 
 // DurationVar defines a flag that takes 60, 60s and 1m.
@@ -80,5 +79,5 @@ func (d *durationFlag) String() string {
 	return time.Duration(*d).String()
 }
 
-// Type is the name of the value in the help.
+// Type returns the type of the value in the help.
 func (d *durationFlag) Type() string { return durationType }

@@ -8,7 +8,7 @@ import (
 	"loxilb/internal/api/listing"
 )
 
-// chunk is how many rows are held to find the widths of columns.
+// chunk is the number of rows collected to determine the widths of columns.
 const chunk = 1000
 
 // stream prints a list as it arrives, holding only a chunk of it.

@@ -30,25 +30,25 @@ type Kind[L, T any] struct {
 	Name      func(*T) string   // for get; unique in the kind
 	Also      func(*T) []string // other names for get; nil: none
 	Draw      func(*L) *Table
-	Fields    map[string]string                            // words for fields, besides their paths
+	Fields    map[string]string                            // names of fields, besides their paths
 	Words     map[string][]string                          // allowed values of fields, by their paths
 	ByServer  bool                                         // the server matches names
 	Served    bool                                         // the server chooses, sorts and pages
 	Unsorted  bool                                         // ... but does not sort
-	Named     []string                                     // paths of fields that hold names of served things
-	Object    string                                       // what events and statuses call the kind; "": they know none of it
+	Named     []string                                     // paths of fields with names of served things
+	Object    string                                       // the kind's name in events and statuses; "": it has none there
 	Events    func(*T) []string                            // the object's names in events, if not the word and the name
 	Full      func(context.Context, []T) ([]string, error) // descriptions of objects; nil: the answer, status and events
 	Correct   func(*T, map[string]any)                     // changes the answer for a description; nil: nothing
 	More      func(context.Context, *T) (string, error)    // part of a description between answer and status; nil: nothing
-	Called    string                                       // what an error calls an object; "": Word
-	Hint      string                                       // how the objects are named, for an error
+	Called    string                                       // an object's name in errors; "": Word
+	Hint      string                                       // how to name an object, for an error
 	Quiet     func() bool                                  // whether a missing object is no error; nil: it is one
 	Stream    bool                                         // the list may be too large to hold: it is printed as it arrives
 	Watch     func(context.Context) error                  // follows changes, in place of events
 }
 
-// Help is what the help of a command says.
+// Help is the text of a command's help.
 type Help struct{ Short, Long, Example string }
 
 func (h Help) command() *cobra.Command {
@@ -62,7 +62,7 @@ type listFlags struct {
 	watch, noHeaders                bool
 }
 
-// Get makes a command that shows the objects of a kind: all, or those that are named or selected.
+// Get makes a command that shows the objects of a kind: all, named or selected ones.
 func (k Kind[L, T]) Get(o *Options) *cobra.Command { return k.GetWith(o, k.Shows.command()) }
 
 // GetWith is Get for a command with more flags, or with a check of its own.
@@ -97,7 +97,7 @@ func (k Kind[L, T]) GetWith(o *Options, cmd *cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// Choose adds a flag to a get command that selects by a field; by the name, if there is no path.
+// Choose adds a flag that selects objects by a field to a get command; without a path, by the name.
 func (k Kind[L, T]) Choose(cmd *cobra.Command, flag, help, path string) {
 	value := cmd.Flags().String(flag, "", help)
 	if words := k.Words[path]; len(words) > 0 {
@@ -391,7 +391,7 @@ func (k *Kind[L, T]) print(o *Options, f *listFlags, p *page[T]) error {
 	return o.Print(t.String())
 }
 
-// cut removes the header, if it is not wanted.
+// cut removes the header with --no-headers.
 func (f *listFlags) cut(t *Table) *Table {
 	t.bare = f.noHeaders
 	return t
@@ -443,7 +443,7 @@ func (k *Kind[L, T]) complete(o *Options) cobra.CompletionFunc {
 	}
 }
 
-// completed is how many names a shell is offered of a list that may be large.
+// completed bounds the names offered to a shell, as a list may be large.
 const completed = 200
 
 // prefixQueries returns queries for the objects whose names have a prefix.

@@ -115,7 +115,7 @@ const (
 	ExitPlanned = 2 // of plan: there is something to do
 )
 
-// Env is what a run of loxicmd reads and writes.
+// Env is the environment of a run of loxicmd.
 type Env struct {
 	Build  build.Info // of loxicmd itself
 	Stdin  io.Reader
@@ -123,7 +123,7 @@ type Env struct {
 	Stderr io.Writer
 
 	Getenv    func(string) string // of its environment
-	TokenFile string              // where a token is kept; empty: where the contract has it
+	TokenFile string              // where a token is kept; empty: where the existing loxicmd keeps it
 }
 
 func (e *Env) get(name string) string {
@@ -133,7 +133,7 @@ func (e *Env) get(name string) string {
 	return e.Getenv(name)
 }
 
-// Failure is an error with an exit code; any other error is one of usage.
+// Failure is an error with an exit code; any other error is a usage error.
 type Failure struct {
 	Code int
 	err  error
@@ -146,12 +146,12 @@ func (f *Failure) Error() string {
 	return f.err.Error()
 }
 
-// Exit ends a command with an exit code of its own; err nil: all was said already.
+// Exit ends a command with a specific exit code; err nil: everything was printed.
 func Exit(code int, err error) error { return &Failure{code, err} }
 
 func (f *Failure) Unwrap() error { return f.err }
 
-// Refused is what the server, or the state of things, has against a command.
+// Refused is an objection of the server, or of the current state, to a command.
 func Refused(format string, args ...any) error {
 	return &Failure{ExitRefused, fmt.Errorf(format, args...)}
 }

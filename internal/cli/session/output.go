@@ -31,7 +31,7 @@ const (
 	listWords   = "wide, json, yaml, name, jsonpath=TEMPLATE, jsonpath-file=FILE, custom-columns=NAME:PATH,... and custom-columns-file=FILE"
 )
 
-// parseFormat reads --output of a command that lists objects, or of another one.
+// parseFormat parses --output of a command that lists objects, or of another one.
 func parseFormat(text string, lists bool) (f format, err error) {
 	word, rest, given := strings.Cut(text, "=")
 	words := formatWords
@@ -222,7 +222,7 @@ func numbers(v any) any {
 	return v
 }
 
-// Show asks for an object and prints it as a table, or as it is.
+// Show requests an object and prints it as a table, or unchanged.
 func Show[T any](o *Options, ask func(*v1.Client, context.Context, ...v1.RequestEditorFn) (*http.Response, error), draw func(*T) *Table) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, _ []string) error {
 		client, err := o.Client()

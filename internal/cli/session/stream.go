@@ -26,12 +26,12 @@ type idleConn struct {
 }
 
 func (c *idleConn) Read(b []byte) (int, error) {
-	_ = c.SetReadDeadline(time.Now().Add(c.limit)) // a closed connection says so itself
+	_ = c.SetReadDeadline(time.Now().Add(c.limit)) // a closed connection fails later
 	return c.Conn.Read(b)
 }
 
 func (c *idleConn) Write(b []byte) (int, error) {
-	_ = c.SetDeadline(time.Now().Add(c.limit)) // also for reading: the server answers to what was sent last
+	_ = c.SetDeadline(time.Now().Add(c.limit)) // also for reading: the server answers the last request
 	return c.Conn.Write(b)
 }
 
@@ -45,7 +45,7 @@ func (o *Options) EachOf(resp *http.Response, err error, key string, f func(json
 		_, err := o.Answer(resp, nil)
 		return "", err
 	}
-	defer resp.Body.Close() //nolint:errcheck // it was read to its end, or is of no more use
+	defer resp.Body.Close() //nolint:errcheck // it was read to its end, or is no longer needed
 	err = eachItem(resp.Body, key, &next, f)
 	var known *Failure
 	var syntax *json.SyntaxError
@@ -106,8 +106,8 @@ func delimiter(dec *json.Decoder, want json.Delim) error {
 	return nil
 }
 
-// otherMember skips a member, unless it is the beginning of the next page, or the refusal that
-// servers of the contract can hide in a success.
+// otherMember skips a member, unless it is the start of the next page, or a refusal that the
+// existing loxilb hides in a success.
 func otherMember(dec *json.Decoder, name json.Token, next *string) error {
 	var value json.RawMessage
 	if err := dec.Decode(&value); err != nil {
@@ -189,13 +189,13 @@ func (l *rawList) end(next string) error {
 	return l.o.Print("\n    ]\n}\n")
 }
 
-// streamIdle is how long a stream of events may be silent: the server sends a line every 15 s.
+// streamIdle bounds the silence of a stream of events: the server sends a line every 15 s.
 const streamIdle = 45 * time.Second
 
-// maxEvent is how long an event may be: one of rates has a page of services.
+// maxEvent bounds the length of an event: one of rates has a page of services.
 const maxEvent = 16 << 20
 
-// Follow asks for server-sent events, and shows each until interrupted.
+// Follow requests server-sent events, and shows each until interrupted.
 func (o *Options) Follow(ctx context.Context, ask func(*v1.Client, v1.RequestEditorFn) (*http.Response, error), show func(json.RawMessage) error) error {
 	o.idle = max(o.wait(), streamIdle)
 	client, err := o.Client()
@@ -217,10 +217,10 @@ func (o *Options) Follow(ctx context.Context, ask func(*v1.Client, v1.RequestEdi
 	if err := o.readEvents(resp.Body, show); ctx.Err() == nil {
 		return err
 	}
-	return nil // it was interrupted, which is how it ends
+	return nil // interrupted, the normal end
 }
 
-// readEvents prints server-sent events until there are no more.
+// readEvents prints server-sent events until the stream ends.
 func (o *Options) readEvents(body io.Reader, show func(json.RawMessage) error) error {
 	lines := bufio.NewScanner(body)
 	lines.Buffer(nil, maxEvent)

@@ -19,7 +19,7 @@ type Table struct {
 	bare   bool  // without a header
 
 	optional map[string][]string // by header: a column is left out if all cells have one of these values; none: any value
-	renamed  map[string]string   // by header: a better one than the contract's
+	renamed  map[string]string   // by header: a better name than the existing loxicmd's
 }
 
 // NewTable returns a table of these columns, without a row.
@@ -61,7 +61,7 @@ func (t *Table) LeaveOut(column string, values ...string) {
 	t.optional[strings.ToUpper(column)] = values
 }
 
-// Rename changes the contract's header of a column in a compact table.
+// Rename changes the header of a column in a compact table.
 func (t *Table) Rename(column, header string) {
 	if t.renamed == nil {
 		t.renamed = map[string]string{}
@@ -110,7 +110,7 @@ func (t *Table) hasOther(column int, values []string) bool {
 // Columns returns the number of columns.
 func (t *Table) Columns() int { return len(t.header) }
 
-// Waiting returns how many rows were added since the last chunk.
+// Waiting returns the number of rows added since the last chunk.
 func (t *Table) Waiting() int { return len(t.rows) }
 
 // String returns the whole table.

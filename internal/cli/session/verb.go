@@ -57,7 +57,7 @@ func objects(cmd *cobra.Command) []string {
 	return names
 }
 
-// Exactly asks for one argument, and says which when it is missing.
+// Exactly requires one argument, and names it in the error.
 func Exactly(what string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		switch len(args) {
@@ -70,7 +70,7 @@ func Exactly(what string) cobra.PositionalArgs {
 	}
 }
 
-// Arguments asks for the arguments that names names, and says which is missing.
+// Arguments requires the named arguments, and names missing ones in the error.
 func Arguments(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		switch {

@@ -13,7 +13,7 @@ import (
 	"loxilb/internal/api/listing"
 )
 
-// watchPause is how long changes are gathered before they are shown.
+// watchPause is how long changes are collected before they are shown.
 const watchPause = 200 * time.Millisecond
 
 // watcher shows changes of a list: it receives events, and requests the objects that they are
@@ -115,7 +115,7 @@ func (w *watcher[L, T]) follow(ctx context.Context, first v1.Event, events <-cha
 	return w.show(&p, func(name string) bool { return all || names[name] })
 }
 
-// show prints objects that have changed since, and reports queried ones that were deleted.
+// show prints changed objects, and reports the deletion of requested ones.
 func (w *watcher[L, T]) show(p *page[T], asked func(name string) bool) error {
 	k, there := w.kind, map[string]bool{}
 	for i := range p.list {

@@ -58,8 +58,8 @@ func completeFilter(cmd *cobra.Command) {
 	}
 }
 
-// checkService returns an error if neither a service nor a connection has the name or key that the
-// filter asks for. Connections of a deleted service keep its name, so they are looked for too.
+// checkService returns an error if neither a service nor a connection has the filter's name or key.
+// Connections of a deleted service keep its name, so they are searched, too.
 func (f *connectionFilter) checkService(ctx context.Context, o *session.Options) error {
 	client, err := o.Client()
 	if err != nil {
@@ -87,8 +87,7 @@ func (f *connectionFilter) checkService(ctx context.Context, o *session.Options)
 	return nil
 }
 
-// hasService reports whether a service has a name or key. If the server does not return keys, it
-// may have it.
+// hasService reports whether a service has a name or key; true if the server does not return keys.
 func hasService(ctx context.Context, o *session.Options, client *v1.Client, name string) (bool, error) {
 	if key, err := lb.ParseKey(name); err == nil {
 		name = key.String()

@@ -71,7 +71,7 @@ func mirrorRequest(name string, info, target []string) (body v1.Mirror, err erro
 	})
 }
 
-// wholeKeys joins the key of a firewall rule again, which the flag's commas have split.
+// wholeKeys rejoins firewall rule keys, which the flag parser has split at commas.
 func wholeKeys(target []string) (out []string) {
 	name := -1
 	for _, pair := range target {

@@ -13,7 +13,7 @@ import (
 	"loxilb/internal/lb/policy"
 )
 
-// policyFlags are those of create policy.
+// policyFlags are the flags of create policy.
 type policyFlags struct {
 	rate, target, block, direction string
 	color                          bool
@@ -89,7 +89,8 @@ func (f *policyFlags) request(name string) (body v1.Policy, err error) {
 	return body, err
 }
 
-// setRate sends a number of Mbit/s in the contract's property, so that any server understands it.
+// setRate sets a rate in Mbit/s by the existing loxilb's property, so that any server understands
+// it.
 func setRate(flag, text string, unit *string, megabits *float64) error {
 	r, err := policy.ParseRate(flag, text)
 	if err != nil {

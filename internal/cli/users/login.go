@@ -13,7 +13,7 @@ import (
 	"loxilb/internal/contract"
 )
 
-// checkProvider parses the contract's word for the provider of the user.
+// checkProvider parses the existing loxicmd's word for the provider of the user.
 func checkProvider(verb, provider string) error {
 	switch provider {
 	case "", "manual":
@@ -129,7 +129,7 @@ func setLogout(o *session.Options) *cobra.Command {
 				if _, err = o.Answer(client.Logout(cmd.Context())); errors.As(err, &unreachable) && unreachable.Code == session.ExitUnreachable {
 					return err
 				}
-				refusal = err // of an expired token: it is forgotten all the same
+				refusal = err // of an expired token, which is removed nevertheless
 			}
 			if err := errors.Join(dropToken(o), refusal); err != nil {
 				return err

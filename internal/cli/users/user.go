@@ -154,7 +154,7 @@ func userID(o *session.Options, cmd *cobra.Command, client *v1.Client, who strin
 	return 0, session.Refused("user %q not found", who)
 }
 
-// asksCurrentPassword reports whether a refusal asks for the user's current password.
+// asksCurrentPassword reports whether a refusal demands the user's current password.
 func asksCurrentPassword(body []byte) bool {
 	var refused v1.Error
 	return json.Unmarshal(body, &refused) == nil && refused.Field == "currentPassword"
@@ -167,7 +167,7 @@ func passwordFrom(o *session.Options, file, question string) (string, error) {
 	return askSecret(o, question)
 }
 
-// newPassword reads the password from a file, or asks for it, twice at a terminal.
+// newPassword reads the password from a file, or prompts for it, twice at a terminal.
 func newPassword(o *session.Options, file string) (string, error) {
 	if file != "" {
 		return o.ReadSecret(file)
@@ -191,7 +191,7 @@ func atTerminal(o *session.Options) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// askSecret asks for a secret without echoing it at a terminal.
+// askSecret prompts for a secret without echo at a terminal.
 func askSecret(o *session.Options, question string) (string, error) {
 	fmt.Fprint(o.Env.Stderr, question)
 	f, ok := o.Env.Stdin.(*os.File)
@@ -209,7 +209,7 @@ func askSecret(o *session.Options, question string) (string, error) {
 	return string(secret), nil
 }
 
-// readLine reads a line, and not a byte more: the next question reads the rest.
+// readLine reads a line and nothing beyond: the next prompt reads the rest.
 func readLine(o *session.Options) (string, error) {
 	var line []byte
 	for one := make([]byte, 1); len(line) < 64<<10; {

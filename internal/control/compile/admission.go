@@ -22,7 +22,7 @@ type Snapshot interface {
 // caches the cost of services, so that a check costs as much as the changed services and those that
 // lead to them. It is not safe for concurrent use.
 type Admission struct {
-	snapshot Snapshot // that all below is of; nil: none yet
+	snapshot Snapshot // the state of the members below; nil: none
 	total    Cost
 	users    *users
 }
@@ -35,7 +35,7 @@ type LimitError struct{ text string }
 
 func (e *LimitError) Error() string { return e.text }
 
-// Load accepts a snapshot as it is, and returns the limits that it exceeds: files are never
+// Load accepts a snapshot, and returns the limits that it exceeds: the state in files is never
 // refused.
 func (a *Admission) Load(s Snapshot) (over []error) {
 	a.snapshot, a.total, a.users = s, Cost{}, newUsers()
@@ -53,11 +53,10 @@ func (a *Admission) Load(s Snapshot) (over []error) {
 	return over
 }
 
-// Check refuses a change that makes the services cost more than there is of something
-// (*LimitError), and one by which a service leads back to itself, through too many others or to too
-// many endpoints (*lb.FieldError): whether by a change of its own or of another. changed are the
-// keys of the services that after has not as before has them. What was over a limit before may
-// shrink, and stay as it is.
+// Check refuses a change that makes the services exceed a limit (*LimitError), or by which any
+// service leads back to itself, through too many services or to too many endpoints
+// (*lb.FieldError). changed are the keys of services that differ between before and after. Services
+// over a limit may shrink or stay unchanged.
 //
 // The change is taken for made if nil is returned. If it was not, the next check looks at all
 // services again.

@@ -40,7 +40,7 @@ func (c *Cost) add(n int, o Cost) {
 	c.SNAT += n * o.SNAT
 }
 
-// slotCount returns how many places the service has, without the work of laying them out.
+// slotCount returns the number of slots of the service, without laying them out.
 func slotCount(s *lb.Service) int {
 	weights := make([]uint32, len(s.Endpoints))
 	for i, e := range s.Endpoints {
@@ -90,7 +90,7 @@ func rangePrefixes(k lb.Key) (n int) {
 
 // limit is the available number of one kind of row.
 type limit struct {
-	what    string // follows a number
+	what    string // unit of the number
 	allowed int
 	used    func(Cost) int
 }

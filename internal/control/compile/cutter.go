@@ -7,7 +7,7 @@ import (
 )
 
 const (
-	// sampleSize is how many rules of a list are weighed to find how to split it.
+	// sampleSize is the number of rules considered to find a cut.
 	sampleSize = 96
 	// A cut puts a rule in at most this many children, on the average.
 	spread = 2
@@ -15,7 +15,7 @@ const (
 	worthwhile = 0.5
 	// mostBits bounds the children of a node.
 	mostBits = 12
-	// headSize is how many rules at the head of a list are considered where no cut is worthwhile.
+	// headSize is the number of first rules considered if no cut is worthwhile.
 	headSize = 16
 	// fewBits and guardBits bound the children of such a node.
 	fewBits   = 2
@@ -25,7 +25,7 @@ const (
 // cut names the bits of a word that number the children of a node.
 type cut struct{ word, shift, bits int }
 
-// child returns what is known of a word at a child.
+// child returns the known bits of a word at a child.
 func (c cut) child(at region, n uint32) region {
 	mask := (uint32(1)<<c.bits - 1) << c.shift
 	return region{known: at.known | mask, value: at.value&^mask | n<<c.shift}
@@ -36,7 +36,7 @@ func (c cut) asksForPorts() bool { return 1<<c.shift == bpf.TcRuleWordRULE_NO_PO
 
 func isPorts(word int) bool { return word == portWords[0] || word == portWords[1] }
 
-// children returns what is known of all words at a child.
+// children returns the known bits of all words at a child.
 func (c cut) children(at regions, n uint32) regions {
 	at[c.word] = c.child(at[c.word], n)
 	if c.asksForPorts() {
@@ -137,10 +137,10 @@ func (k *cutter) exceedsSpread(ids []uint16, c cut, at *regions) bool {
 	return all > spread*float64(len(ids))
 }
 
-// clipSample notes the ranges of the sample in one word.
+// clipSample stores the ranges of the sample in one word.
 func (k *cutter) clipSample(w int, at region) { k.clipAll(k.sample, w, at) }
 
-// clipAll notes the ranges of rules in one word.
+// clipAll stores the ranges of rules in one word.
 func (k *cutter) clipAll(ids []uint16, w int, at region) {
 	k.ranges = k.ranges[:0]
 	for _, id := range ids {
@@ -181,7 +181,7 @@ func (k *cutter) decide(ids []uint16, at *regions) (c cut) {
 }
 
 // differ returns the highest bit of a word in which rules differ that do not match all packets of a
-// region. -1: there is none.
+// region, or -1.
 func (k *cutter) differ(ids []uint16, w int, at region) int {
 	var common, differing uint32
 	first := true
@@ -199,7 +199,7 @@ func (k *cutter) differ(ids []uint16, w int, at region) int {
 	return bits.Len32(differing&^at.known) - 1
 }
 
-// clip returns the part of a rule's word that packets of a region may have.
+// clip returns the part of a rule's range in a word that packets of a region can have.
 func (k *cutter) clip(id uint16, w int, at region) (lo, hi uint32) {
 	r := &k.rules[id]
 	return max(r.First[w], at.least()), min(r.First[w]+r.Span[w], at.most())
@@ -216,8 +216,8 @@ func (c cut) places(lo, hi uint32) (first, n uint32) {
 	return first & mask, last - first + 1
 }
 
-// weigh estimates how many rules the children have together, and the average number of rules per
-// child. Each rule of the sample stands for scale rules.
+// weigh estimates the sum of the children's rules, and their average per child. Each rule of the
+// sample stands for scale rules.
 func (k *cutter) weigh(c cut, scale float64) (all, mean float64) {
 	size := uint32(1) << c.bits
 	count := k.count[:size+1]

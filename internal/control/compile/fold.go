@@ -68,7 +68,7 @@ type group struct {
 	sums      [lb.MaxBackup + 1]uint64 // of the shares of each level: backups take none from the endpoints that they wait for
 }
 
-// groups returns the groups of a service's endpoints. false: not all, as there are more than
+// groups returns the groups of a service's endpoints; false: incomplete, as there are more than
 // maxPaths paths.
 func (n *node) groups() (groups []group, whole bool) {
 	groups = make([]group, len(n.service.Endpoints))
@@ -80,7 +80,7 @@ func (n *node) groups() (groups []group, whole bool) {
 		case inner == nil:
 			g.endpoints, g.sums[0] = []shared{{Endpoint: e, share: 1}}, 1
 			g.endpoints[0].Backup = 0
-		case inner.component == n.component: // it leads back here
+		case inner.component == n.component: // a loop
 			continue
 		case len(inner.resolved.Endpoints) > left:
 			return groups, false
@@ -92,8 +92,8 @@ func (n *node) groups() (groups []group, whole bool) {
 	return groups, true
 }
 
-// addInner adds the endpoints of an inner service, as packets to e reach them, except those that
-// the service could not have itself.
+// addInner adds the endpoints of an inner service, reached through endpoint e, except those that
+// the service itself could not have.
 func (n *node) addInner(g *group, inner *node, e lb.Endpoint) {
 	for _, b := range inner.resolved.Endpoints {
 		share := unit(&inner.resolved, b)

@@ -22,15 +22,14 @@ const (
 	placesOfLightest = 16
 )
 
-// MaglevSize returns how many places the table of these nodes has. Sizes are primes, so that every
-// step is a walk over all places, and each is about twice the one before: only a change that asks
-// for the next one lays the table out anew, and moves nearly every flow. The largest is the largest
-// prime that fits into a segment of the slots map.
+// MaglevSize returns the size of the table for these nodes. Sizes are primes, so that every step
+// visits all places, and each is about twice the previous one: only a change to another size
+// rebuilds the table and moves nearly every flow. The largest is the largest prime that fits into a
+// segment of the slots map.
 //
-// A single node has one place. Nodes without weight count as nodes, so that a node that is emptied
-// moves no others. What weights ask for goes by the ratio of their sum to the smallest, not by
-// their common divisor: with that, a change from 500:500 to 501:500 would be one from 2 units to
-// 1,001.
+// A single node has one place. Nodes without weight count, so emptying a node moves no others. The
+// size depends on the ratio of the weights' sum to the smallest one, not on their common divisor: a
+// change from 500:500 to 501:500 would be one from 2 units to 1,001.
 func MaglevSize(nodes []MaglevNode) int {
 	if len(nodes) <= 1 {
 		return len(nodes)
@@ -140,13 +139,12 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// turns say whose turn it is to take a place: turn k of a node comes in round k*heaviest/weight,
-// rounded down. So every node has a turn in round 0, the heaviest has one in each, and the shares
-// are those of the weights all along.
+// turns determine which node takes a place next: turn k of a node comes in round k*heaviest/weight,
+// rounded down. So every node has a turn in round 0, the heaviest has one in each, and shares
+// follow the weights throughout.
 //
-// Each round has a list, made of the links between nodes, of those whose turn comes in it: what a
-// turn costs depends neither on the number of nodes nor on how far their weights are apart. A heap
-// takes three times as long.
+// Each round has a linked list of the nodes with a turn in it, so the cost of a turn depends
+// neither on the number of nodes nor on their weights. A heap takes three times as long.
 type turns struct {
 	round       int
 	first, last []int32 // of a round's list; -1: it is empty
@@ -183,8 +181,7 @@ func (t *turns) add(round int, i int32) {
 	t.last[round] = i
 }
 
-// next returns the index of the walk whose turn it is. It may be called as often as the table is
-// large.
+// next returns the index of the next walk. It may be called once per place of the table.
 func (t *turns) next() int {
 	for t.first[t.round] < 0 {
 		t.round++

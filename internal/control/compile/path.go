@@ -11,8 +11,8 @@ import (
 // mappedBits is the number of constant bits among the 128 of an IPv4 address in the maps.
 const mappedBits = 96
 
-// Path is what the routing table says about the path to an endpoint. The zero value means that
-// nothing is known or that there is no route.
+// Path is the routing table's path to an endpoint. The zero value means that it is unknown or that
+// there is no route.
 type Path struct {
 	Source     netip.Addr // this machine's address towards it; invalid: none
 	SourceBits uint8      // prefix length of that address's network, through which the endpoint is reached; 0: it is in none

@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// MaxDepth is how many services may stand one behind the other as endpoints: a change of the
-	// last one is a change of all.
+	// MaxDepth is the longest chain of services that are each other's endpoints: a change of the
+	// last one changes all.
 	MaxDepth = 64
 	// maxPaths bounds the endpoints behind one service, counted once per path to them.
 	maxPaths = 16 * lb.MaxEndpointsPerService
@@ -24,9 +24,9 @@ type Services interface {
 	HasVIP(netip.Addr) bool
 }
 
-// Resolver replaces endpoints that are services themselves by the endpoints of those, each with its
-// part of the weight, so that a connection is balanced once and translated once. It is for one
-// snapshot, and not safe for concurrent use. Each inner service is resolved once, however many
+// Resolver replaces endpoints that are services themselves by these services' endpoints, with their
+// share of the weight, so that a connection is balanced once and translated once. It is for one
+// snapshot, and not safe for concurrent use. Each inner service is resolved once, even if several
 // services lead to it.
 type Resolver struct {
 	services   Services
@@ -35,8 +35,8 @@ type Resolver struct {
 	vips       [vipsKnown]knownVIP
 }
 
-// vipsKnown is a power of two. Endpoints are of few addresses as a rule, and hardly any has
-// services.
+// vipsKnown is the size of a cache, a power of two. Endpoints usually have few addresses, and
+// hardly any is a VIP.
 const vipsKnown = 1024
 
 type knownVIP struct {
@@ -48,7 +48,7 @@ type knownVIP struct {
 type node struct {
 	service   lb.Service
 	inner     []*node // by endpoint; nil: not a service
-	component int     // the same for services that lead to each other
+	component int     // strongly connected component: equal for services that lead to each other
 	depth     int     // services behind this one
 	named     bool    // it is an endpoint
 	done      bool    // the following members are valid
@@ -62,14 +62,14 @@ func NewResolver(s Services) *Resolver {
 	return &Resolver{services: s, nodes: map[lb.Key]*node{}}
 }
 
-// Resolve returns a service of the snapshot as the data path has it. All but endpoints and weights
-// is its own: mode, algorithm, sources, timeouts, counters. parents says which of the service's own
-// endpoints each of the new ones belongs to; nil: no endpoint is a service, and s is returned as it
-// is. Endpoints that s could not have itself (another port in mode dsr, say) are left out.
+// Resolve returns a service of the snapshot in the data path's form. Only endpoints and weights
+// differ. parents has the index of the service's own endpoint for each new endpoint; nil: no
+// endpoint is a service, and s is returned unchanged. Endpoints that s itself could not have (such
+// as another port in mode dsr) are left out.
 //
-// An error says that the service leads back to itself, through too many services, or to too many
-// endpoints. It has then the endpoints that remain: the desired state is checked by this function,
-// but files are read as they are.
+// It returns an error if the service leads back to itself, through too many services, or to too
+// many endpoints, together with the remaining endpoints: this function checks changes of the
+// desired state, but state from files is used as far as possible.
 func (r *Resolver) Resolve(s lb.Service) (resolved lb.Service, parents []uint32, err error) {
 	n := r.nodes[s.Key]
 	if n == nil {
@@ -86,7 +86,7 @@ func (r *Resolver) Resolve(s lb.Service) (resolved lb.Service, parents []uint32,
 		r.visit(n)
 	}
 	resolved, parents, err = n.resolved, n.parents, n.err
-	if !n.named { // as a rule for good
+	if !n.named { // usually not needed again
 		delete(r.nodes, s.Key)
 	}
 	return resolved, parents, err
@@ -106,17 +106,16 @@ func (r *Resolver) backend(s *lb.Service, e lb.Endpoint) (lb.Service, bool) {
 	return r.services.Reach(lb.Key{VIP: e.Addr, Port: e.Port, PortMax: e.PortMax, Protocol: s.Protocol, Mark: s.Mark})
 }
 
-// visit resolves a service and all services that it leads to, the innermost first: Tarjan's
-// algorithm for strongly connected components, with an explicit stack, as a chain of services may
-// be long.
+// visit resolves a service and all services that it leads to, innermost first: Tarjan's algorithm
+// for strongly connected components, with an explicit stack, as a chain of services may be long.
 func (r *Resolver) visit(root *node) {
 	type step struct {
 		*node
-		order, low int // when it was met; the first that it leads back to
+		order, low int // order of the first visit; the first node that it leads back to
 		next       int // endpoint to follow
 	}
 	var path []step
-	var open []*node // of which no component is known
+	var open []*node // nodes without a component yet
 	met := map[*node]int{}
 	enter := func(n *node) {
 		r.expand(n)

@@ -10,8 +10,8 @@ import (
 	"loxilb/internal/lb/bgp"
 )
 
-// The attributes of routes by role are those of the existing loxilb, so nodes of both may stand by
-// for each other.
+// The attributes of routes by role are those of the existing loxilb, so its nodes and ours can back
+// up each other.
 const (
 	masterPref, masterMED = 5000, 10
 	backupPref, backupMED = 100, 20
@@ -24,7 +24,7 @@ const (
 	defaultPref = 100
 )
 
-// A Claim is what one service asks of a prefix, and whether this node can serve it.
+// A Claim is one service's request to announce a prefix, and whether this node can serve it.
 type Claim struct {
 	lb.Announcement
 	Instance string
@@ -41,8 +41,8 @@ type Decision struct {
 	bgp.Attributes
 }
 
-// Decide merges the claims of services on a prefix. It is announced while one of them is met, with
-// the best of each attribute of those that are met, and all of their communities.
+// Decide merges the claims of services on a prefix. It is announced while one of them can be
+// served, with the best value of each attribute of those, and all of their communities.
 func Decide(claims []Claim, stage lb.Stage) Decision {
 	var d Decision
 	if stage == lb.Drained {
@@ -74,7 +74,7 @@ const (
 	whyAlways  = "always, though no endpoint takes connections"
 )
 
-// better returns the reason that says more of a prefix that several services have announced.
+// better returns the more informative reason for a prefix of several services.
 func better(a, b string) string {
 	if b == whyServing {
 		return b

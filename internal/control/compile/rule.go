@@ -16,7 +16,7 @@ import (
 const noInterface = ^uint32(0)
 
 // Rules compiles the firewall rules, which have passed policy.Rule.Validate. index returns the
-// number of an interface; false: there is none of that name.
+// number of an interface, and whether it exists.
 func Rules(list []policy.Rule, index func(name string) (int, bool)) (bpf.RuleTable, error) {
 	t, _, err := compileRules(list, index)
 	return t, err
@@ -33,7 +33,7 @@ func compileRules(list []policy.Rule, index func(name string) (int, bool)) (t bp
 	}
 	slices.SortFunc(ordered, policy.CompareRules)
 	t.Rules = make([]bpf.TcRule, len(list))
-	ipv6 := make([]bool, len(list)) // ::/0 alone has the same words as any address of either version
+	ipv6 := make([]bool, len(list)) // the words of ::/0 are the same as those of any address of either version
 	for i, r := range ordered {
 		t.Rules[i] = rule(r, index)
 		ipv6[i] = asksForIPv6(r.Source) || asksForIPv6(r.Destination)
@@ -146,10 +146,10 @@ func prefixBounds(p netip.Prefix) (first, last [4]uint32) {
 // Dropper finds the connections that firewall rules drop.
 type Dropper struct {
 	table      bpf.RuleTable
-	interfaces []uint32 // that rules match on, and one that no rule matches on
+	interfaces []uint32 // interfaces of rules, and one that no rule matches
 }
 
-// NewDropper looks through the rules. nil: they drop nothing.
+// NewDropper makes a dropper of the rules, or nil if they drop nothing.
 func NewDropper(t bpf.RuleTable) *Dropper {
 	d := &Dropper{table: t, interfaces: []uint32{0}}
 	drops := false

@@ -9,7 +9,7 @@ import (
 // region has the known bits of a word of packets that reach a node.
 type region struct{ known, value uint32 }
 
-// least and most are the smallest and the largest word of a region.
+// least and most are the smallest and the largest value of a region's word.
 func (r region) least() uint32 { return r.value }
 func (r region) most() uint32  { return r.value | ^r.known }
 

@@ -64,8 +64,8 @@ func count(weights []uint32) (n int) {
 	return n
 }
 
-// persist returns how long a client's endpoint is kept, and how many bits of its address, in the
-// maps' form, count.
+// persist returns how long a client's endpoint is kept, and the prefix length that identifies a
+// client, in the maps' form.
 func persist(s lb.Service) (time.Duration, uint8) {
 	timeout, prefix := s.PersistTimeout, s.PersistPrefix
 	if timeout == 0 {

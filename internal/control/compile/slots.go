@@ -120,7 +120,7 @@ const Tenths = 10
 
 // Weights are the weights of endpoints for new connections.
 type Weights struct {
-	Takes     []uint32 // weight of each; 0: none
+	Takes     []uint32 // weight of each endpoint for new connections; 0: none
 	Fractions []uint8  // current tenths of each weight; nil: all full
 }
 

@@ -15,8 +15,8 @@ const (
 	leafSize = 8
 	// buildWork bounds the steps of a build, which take about 0.25 s. A step processes one rule.
 	buildWork = 16 << 20
-	// overshoot is by how many times a build may exceed the table's entries temporarily: lists that
-	// overlap grow in number before they become shorter.
+	// overshoot is the factor by which a build may exceed the table's entries temporarily:
+	// overlapping lists multiply before they become shorter.
 	overshoot = 8
 )
 

@@ -1,5 +1,5 @@
 // Package desired is the state that users want: a table for each registered kind of objects, and
-// what is asked of several objects together.
+// queries across kinds.
 package desired
 
 import (
@@ -49,9 +49,8 @@ type State struct {
 // Objects returns the objects of each kind.
 func (s *State) Objects() []Objects { return s.objects }
 
-// Admission refuses a commit if the data path could not hold the resulting services. An error for
-// lack of room is store.ErrLimit. It is called for each commit, one after the other, whatever the
-// commit changes.
+// Admission refuses a commit if the data path could not hold the resulting services. A lack of room
+// is store.ErrLimit. It is called for every commit, in sequence.
 type Admission func(before, after ServicesAt, changed []lb.Key) error
 
 // Option is an option of Open.

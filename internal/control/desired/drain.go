@@ -12,7 +12,7 @@ import (
 // Drains is the table of endpoints that take no new connections.
 type Drains struct{ *store.Table[lb.Drain] }
 
-// Weigh returns the service with weight 0 for endpoints that are drained.
+// Weigh returns the service with weight 0 for drained endpoints.
 func (d *Drains) Weigh(snapshot *store.Snapshot, s lb.Service) lb.Service {
 	own := false
 	for drain := range d.All(snapshot) {
@@ -29,8 +29,8 @@ func (d *Drains) Weigh(snapshot *store.Snapshot, s lb.Service) lb.Service {
 	return s
 }
 
-// DrainedAddr returns the address of a drain's ID, whether or not the drain exists; false: an ID of
-// another kind.
+// DrainedAddr returns the address of a drain's ID, whether or not the drain exists; false: another
+// kind of ID.
 func DrainedAddr(id store.ID) (netip.Addr, bool) {
 	if id.Kind != kinds.DrainName {
 		return netip.Addr{}, false

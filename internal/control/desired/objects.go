@@ -14,9 +14,9 @@ type Objects interface {
 	ID(key string) store.ID
 	// Key returns the key of an object.
 	Key(object any) string
-	// Meta returns who wrote an object, and its version.
+	// Meta returns the owner of an object, and its version.
 	Meta(v store.View, key string) (store.Meta, bool)
-	// Find returns the object with a key; nil: there is none.
+	// Find returns the object with a key, or nil.
 	Find(v store.View, key string) any
 	// All yields the objects in the order of their keys.
 	All(v store.View) iter.Seq[any]

@@ -30,7 +30,7 @@ func (s *Services) Reach(v store.View, k lb.Key) (found lb.Service, ok bool) {
 	return found, ok
 }
 
-// matchRank ranks how well a service fits a packet's destination; 0: not at all.
+// matchRank ranks how well a service matches a packet's destination; 0: not at all.
 func matchRank(s, k lb.Key) int {
 	if s.Protocol != k.Protocol || (s.Mark != 0 && s.Mark != k.Mark) ||
 		k.Port < s.Port || max(k.Port, k.PortMax) > max(s.Port, s.PortMax) {

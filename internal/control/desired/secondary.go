@@ -23,8 +23,8 @@ func (s *Services) checkOverlap(v store.View, service *lb.Service) error {
 	return nil
 }
 
-// checkSecondary refuses a service whose secondary VIPs have ports of another service, and one
-// whose ports are in use at another's secondary VIP.
+// checkSecondary refuses a service whose secondary VIPs have ports of another service, or whose own
+// ports are in use at another's secondary VIP.
 func (s *Services) checkSecondary(v store.View, service *lb.Service) error {
 	for _, k := range service.SecondaryKeys() {
 		if _, ok := s.Get(v, k); ok {

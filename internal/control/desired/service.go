@@ -74,7 +74,7 @@ func newServices(admit Admission) *Services {
 // ServiceID names a service among objects of all kinds.
 func ServiceID(k lb.Key) store.ID { return store.ID{Kind: kinds.ServiceName, Key: k.String()} }
 
-// ServiceKey returns the inverse of ServiceID; false: id is none of a service.
+// ServiceKey is the inverse of ServiceID; false: the ID of another kind.
 func ServiceKey(id store.ID) (lb.Key, bool) {
 	if id.Kind != kinds.ServiceName {
 		return lb.Key{}, false
@@ -100,14 +100,14 @@ func (s *Services) Get(v store.View, k lb.Key) (lb.Service, bool) {
 	return s.GetSorted(v, sortOf(k))
 }
 
-// Shared is Get without a copy, and returns the service's version: the service is the store's own,
-// so do not write to it; nil: there is none.
+// Shared returns a service without copying it, and its version. The service belongs to the store:
+// do not change it. nil: there is none.
 func (s *Services) Shared(v store.View, k lb.Key) (*lb.Service, uint64) {
 	service, meta := s.Table.Shared(v, sortOf(k))
 	return service, meta.Version
 }
 
-// Owner returns who wrote a service.
+// Owner returns the owner of a service.
 func (s *Services) Owner(v store.View, k lb.Key) (string, bool) {
 	m, ok := s.Meta(v, k.String())
 	return m.Owner, ok
@@ -123,8 +123,8 @@ func (s *Services) Put(tx *store.Tx, one lb.Service) error {
 	return s.checkOverlap(tx, &one) // and again at the end, since the edit may continue
 }
 
-// Delete removes a service: store.ErrNotFound when there is none, store.ErrOwner when another owner
-// wrote it.
+// Delete removes a service. It returns store.ErrNotFound if there is none, store.ErrOwner if it has
+// another owner.
 func (s *Services) Delete(tx *store.Tx, k lb.Key) error { return tx.Delete(ServiceID(k)) }
 
 // ByName finds the services of a name, which is never "", ordered by key: the ports of one

@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// longest is how many characters of a result are kept.
+// longest bounds the characters kept of a result.
 const longest = 200
 
 // clause makes text of an endpoint fit to be shown: one short line of printable characters.

@@ -70,11 +70,11 @@ type Status struct {
 	Undecided                    bool          // the last probe has ended without an answer to its question
 	Checked                      time.Time     // when the last probe ended
 	Downs                        uint64        // how often State has become Down
-	WasDown                      time.Duration // for how long it was, before Since
+	WasDown                      time.Duration // for how long, before Since
 	Failed                       uint64        // probes that have failed in all
 }
 
-// Downtime is for how long State was Down in all, until a time.
+// Downtime is the total time in State Down, until a time.
 func (s *Status) Downtime(now time.Time) time.Duration {
 	if s.State == Down {
 		return s.WasDown + max(0, now.Sub(s.Since))
@@ -98,12 +98,12 @@ func (t Target) resolved() Target {
 	return t
 }
 
-// sameSubject reports whether the state of one applies to the other.
+// sameSubject reports whether one target's state applies to the other.
 func (t Target) sameSubject(u Target) bool {
 	return t.Addr == u.Addr && t.Port == u.Port && t.Probe.Type == u.Probe.Type && t.VIP == u.VIP
 }
 
-// sameQuestion reports whether the probe of one answers that of the other.
+// sameQuestion reports whether one target's probe answers that of the other.
 func (t Target) sameQuestion(u Target) bool {
 	for _, x := range []*Target{&t, &u} {
 		x.Probe.Interval, x.Probe.Fall, x.Probe.Rise = 0, 0, 0

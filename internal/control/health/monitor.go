@@ -18,8 +18,7 @@ type Config struct {
 	// time and without locks, so it may call the Monitor, and may be slow. Several changes of a
 	// target meanwhile may be one call; a target that was removed may get one, too.
 	Changed func(key string)
-	// Descriptors is how many probes may run at a time; 0: as many as the process may have files,
-	// less an eighth.
+	// Descriptors bounds concurrent probes; 0: the process's limit of open files, less an eighth.
 	Descriptors int
 	// Files is the directory that files of probes (CA, certificate, key) are below.
 	Files string
@@ -29,8 +28,7 @@ type Config struct {
 	Prober func(probe.Question) probe.Prober
 }
 
-// atOnce is how many new targets are probed at once. More are spread over time, as are later
-// probes.
+// atOnce is the number of new targets probed at once. More are spread over time, like later probes.
 const atOnce = 32
 
 // Monitor probes targets, and tracks their states. Its methods are safe for concurrent use, before
@@ -209,8 +207,8 @@ func (m *Monitor) Status(key string) (Status, bool) {
 	return s, true
 }
 
-// State returns a target's state, and its state without clients' handshakes: parts of its Status,
-// which takes ten times as long. false: the target is not set.
+// State returns a target's state, and its state without clients' handshakes. It is ten times as
+// fast as Status. false: the target is not set.
 func (m *Monitor) State(key string) (state, probe State, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -221,8 +219,8 @@ func (m *Monitor) State(key string) (state, probe State, ok bool) {
 	return t.state(), t.probeState(), true
 }
 
-// Override sets what an agent reports about a target, and why. It holds until the next Override;
-// Unknown gives the target back to its probes, which never stop. It is ignored for an unknown key.
+// Override sets an agent's report about a target, and its reason. It holds until the next Override;
+// Unknown returns the target to its probes, which never stop. An unknown key is ignored.
 func (m *Monitor) Override(key string, s State, evidence string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -21,8 +21,8 @@ const (
 	// cost a third more.
 	busyTick = 50 * time.Millisecond
 	busy     = 2000 * 86400
-	// share is how much time a round has for each probe, so that not all start at once that are due
-	// at once, as after a pause of the whole process.
+	// share is the time per probe in a round, so that probes due at once, as after a pause of the
+	// process, do not all start at once.
 	share = 20 * time.Microsecond
 	// retryDelay is the delay before a probe is retried that had no file descriptor.
 	retryDelay = time.Second
@@ -74,7 +74,7 @@ func (m *Monitor) Run(ctx context.Context) {
 	}
 }
 
-// pause returns how long a round waits for the next one, at least.
+// pause returns the least wait for the next round.
 func (r *rounds) pause() time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -84,7 +84,7 @@ func (r *rounds) pause() time.Duration {
 	return tick
 }
 
-// sleep waits, for wake too; false: ctx has ended.
+// sleep waits for a time or wake; false: ctx has ended.
 func sleep(ctx context.Context, timer *time.Timer, d time.Duration, wake <-chan struct{}) bool {
 	timer.Reset(d)
 	select {
@@ -205,7 +205,7 @@ func (r *rounds) end(t *target, current *run, a probe.Answer, err error) {
 	r.ended(t, current, a, err)
 }
 
-// ended counts the result, if the question is still the same.
+// ended counts the result, unless the target's probe has changed.
 func (r *rounds) ended(t *target, current *run, a probe.Answer, err error) {
 	r.running--
 	if t.run != current || r.ctx.Err() != nil {

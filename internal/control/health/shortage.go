@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// calm is how long there must have been no lack of descriptors before it is reported to be over.
+// calm is the time without a lack of descriptors after which it is reported as over.
 const calm = 10 * time.Second
 
 // shortage logs once when probes lack file descriptors, and once when that ends.
@@ -36,8 +36,7 @@ func (s *shortage) check(now time.Time) {
 	}
 }
 
-// descriptors returns how many probes may have one: the process's limit less an eighth for
-// everything else.
+// descriptors bounds concurrent probes: the process's limit less an eighth for everything else.
 func descriptors() int {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {

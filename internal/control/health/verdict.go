@@ -17,20 +17,20 @@ type verdict struct {
 	failures, successes int
 	first, last         time.Time // when the first and the last probe of these began
 	what                string    // the last result
-	of                  int       // results in a row that are needed; 0: it does not count
+	of                  int       // required number of consecutive results; 0: it does not count
 	checked             time.Time
 	delays              [delaysLength]time.Duration // of the last successes, in a ring
-	answered            int                         // how many delays were written
+	answered            int                         // number of delays
 
 	override       State  // set by Override; Unknown: none
 	overrideReason string // why
 
-	passive string // why clients' handshakes say that it is down; "": they do not
+	passive string // why clients' handshakes report it down; "": they do not
 
 	since   time.Time
 	history []Change
 	downs   uint64        // how often it has become down
-	wasDown time.Duration // for how long it was, before since
+	wasDown time.Duration // for how long, before since
 	failed  uint64        // probes, in all
 
 	probeStateSeen State // the value of probeState in the last call of note
@@ -87,7 +87,7 @@ func (v *verdict) failure(what string, fall int, begun time.Time) {
 	}
 }
 
-// follow records when the n-th probe of the same result in a row began.
+// follow records when the n-th consecutive probe with the same result began.
 func (v *verdict) follow(n int, begun time.Time) {
 	if n == 1 {
 		v.first = begun

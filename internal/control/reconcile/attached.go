@@ -29,8 +29,8 @@ type Attached struct {
 	links   func() []netdev.Link
 
 	mu     sync.Mutex
-	places map[uint64]int // by the key of a policer: how many have it
-	copied map[uint64]int // the same for mirrors
+	places map[uint64]int // number of places by key of a policer
+	copied map[uint64]int // number of places by key of a mirror
 }
 
 // NewAttached uses the store, the data path, and the present interfaces.
@@ -136,14 +136,16 @@ func (a *Attached) services(now *store.Snapshot, at policy.Attachment) (keys []l
 	return keys
 }
 
-// PolicerPlaces returns how many services, prefixes or interfaces have a policer now.
+// PolicerPlaces returns the number of services, prefixes or interfaces that a policer is attached
+// to.
 func (a *Attached) PolicerPlaces(name string) int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.places[bpf.NameKey(name)]
 }
 
-// MirrorPlaces returns the same for a mirror, 0 while there is no interface to send copies to.
+// MirrorPlaces returns the number of places of a mirror, 0 while there is no interface to send
+// copies to.
 func (a *Attached) MirrorPlaces(name string) int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -156,8 +158,8 @@ type attachedLoop[T any] struct {
 	*objectLoop[T]
 }
 
-// leftover is a key that makes the loop apply everything, including what an earlier process has
-// left. No object has it as a name.
+// leftover is a key that makes the loop apply everything and remove leftovers of an earlier
+// process. No object has it as a name.
 const leftover = ""
 
 func newAttachedLoop[T any](w Worker[string], s *desired.State, table *store.Table[T], o Observers) attachedLoop[T] {

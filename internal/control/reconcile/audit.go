@@ -16,11 +16,11 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// healthArrives is how long a change of an endpoint's health may take to reach the loop of
-// services.
+// healthArrives is how long the loop of services may take to learn of a change of an endpoint's
+// health.
 const healthArrives = time.Second
 
-// auditBatch is how many services are compared before others have the loop.
+// auditBatch is the number of services compared before the loop does other work.
 const auditBatch = 64
 
 // Comparer returns the differences between a service of the data path and its table.
@@ -59,7 +59,7 @@ func (s *Services) Audit(ctx context.Context, data Comparer, mend bool) report.C
 		}
 	}
 	if mend {
-		s.Mark(keys...) // those that differ are written, the others cost a comparison
+		s.Mark(keys...) // differing ones are written, the others cost a comparison
 	}
 	return out
 }

@@ -15,7 +15,7 @@ import (
 )
 
 // BGPSpeaker keeps sessions with neighbors. It accepts neighbors and policies before it is started,
-// and repeats what the machine refuses.
+// and retries failures of the machine.
 type BGPSpeaker interface {
 	Start(context.Context, bgp.Speaker) error
 	// Stop ends all sessions with a reason; "": this process restarts.
@@ -27,8 +27,8 @@ type BGPSpeaker interface {
 
 var errBGPOff = errors.New("BGP is off: start loxilb with --bgp, or delete the object")
 
-// BGP gives the speaker what users want. Each kind of objects has a loop, as statuses are those of
-// kinds; the three loops of policies share one function, as gobgp checks sets, policies and their
+// BGP applies the objects of BGP to the speaker. Each kind has a loop, as statuses belong to kinds.
+// The three loops of policies share one function, as gobgp checks sets, policies and their
 // applications together.
 type BGP struct {
 	speaker      BGPSpeaker // nil: BGP is off
@@ -42,8 +42,8 @@ type BGP struct {
 	mu sync.Mutex // one call of SetPolicies at a time, in the order of snapshots
 }
 
-// NewBGP makes the loops. Without a speaker, BGP is off: objects are kept, and their statuses say
-// that.
+// NewBGP makes the loops. Without a speaker, BGP is off: objects are stored, and their statuses
+// report that.
 func NewBGP(s *desired.State, speaker BGPSpeaker, o Observers) *BGP {
 	b := &BGP{speaker: speaker, known: map[string]bool{}}
 	b.speakers = newObjectLoop(bgpWorker(b.applySpeaker), s, s.Speakers, o)
@@ -139,7 +139,7 @@ func (b *BGP) applyApplications(ctx context.Context, keys []string) []Outcome[st
 	})
 }
 
-// setPolicies gives the speaker all policies whose sets exist, and all applications of these.
+// setPolicies applies all policies whose sets exist, and all applications of these.
 func (b *BGP) setPolicies(ctx context.Context, s *desired.State) error {
 	if b.speaker == nil {
 		return nil
@@ -172,8 +172,8 @@ func missingSet(s *desired.State, now *store.Snapshot, p *bgp.Policy) error {
 	return nil
 }
 
-// missingPolicy returns an error if a policy is missing, or waits for a set. Nothing of the
-// application is in effect then: a part of a filter would let routes through.
+// missingPolicy returns an error if a policy is missing, or waits for a set. Then no part of the
+// application takes effect: a part of a filter would let routes through.
 func missingPolicy(s *desired.State, now *store.Snapshot, a *bgp.Application) error {
 	for _, name := range a.Policies {
 		p, there := s.BGPPolicies.Get(now, name)

@@ -18,7 +18,7 @@ type effectiveHealth struct {
 	hasProbe      bool                 // Status is valid
 	ejected       bool                 // out of rotation because handshakes fail
 	failing       bool                 // handshakes fail, whether or not it is ejected
-	refused       *policy.IPsecRefusal // the IPsec policy that refuses its packets or answers; nil: none
+	refused       *policy.IPsecRefusal // the IPsec policy that refuses its packets or answers, or nil
 	refusedSince  time.Time
 }
 
@@ -60,7 +60,7 @@ func (p *probes) considersHealth(s *lb.Service) bool {
 // up returns a function that reports which endpoints of a service are eligible for new connections;
 // nil means all. An endpoint of unknown state is eligible: a start of the daemon must not refuse
 // clients. An ejected endpoint is not, unless fewer than half of the endpoints would be left: then
-// the fault is hardly theirs, or the others could not carry the load. That exception does not hold
+// they are hardly the cause, or the others could not carry the load. That exception does not hold
 // for levels without a usable endpoint while backups serve.
 func (p *probes) up(s *lb.Service) func(lb.Endpoint) bool {
 	if !p.considersHealth(s) {
@@ -106,7 +106,7 @@ func (p *probes) changedWithin(s *lb.Service, last time.Duration) bool {
 	})
 }
 
-// verdict returns what is known about an endpoint by source, as far as a service considers it.
+// verdict returns the evidence about an endpoint that a service considers, by source.
 func (p *probes) verdict(s *lb.Service, e lb.Endpoint) (v report.Verdict) {
 	if r, _, ok := p.policies.refusal(s, e); ok && r.Whole {
 		v.Refused = true
@@ -135,7 +135,7 @@ func (p *probes) verdict(s *lb.Service, e lb.Endpoint) (v report.Verdict) {
 	return v
 }
 
-// EndpointVerdict returns what is known about the health of an endpoint of a service.
+// EndpointVerdict returns the verdict about an endpoint of a service.
 func (h *Health) EndpointVerdict(s *lb.Service, e lb.Endpoint) report.Verdict {
 	v := h.probes.verdict(s, e)
 	v.NoRoute = h.noRoute(e.Addr) != nil
@@ -173,7 +173,8 @@ func (h *Health) EndpointHealth(s *lb.Service, e lb.Endpoint) (report.EndpointHe
 // target applies.
 type agentReports map[netip.Addr][]agentReport
 
-// agentReport takes targets of a port and probe type out, or gives them back.
+// agentReport takes targets of a port and probe type out of service, or returns them to their
+// probes.
 type agentReport struct {
 	port  uint16       // 0: any
 	probe lb.ProbeType // ProbeAuto: any
@@ -181,8 +182,8 @@ type agentReport struct {
 	since time.Time // of the first identical report
 }
 
-// maxIdleReports bounds the reports about an address of which some cover no target: a service may
-// get its port back.
+// maxIdleReports bounds the reports for an address, including some that cover no target: a service
+// may get its port back.
 const maxIdleReports = 64
 
 func (r agentReport) covers(port uint16, t lb.ProbeType) bool {

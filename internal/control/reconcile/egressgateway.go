@@ -13,15 +13,15 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// Gateways lead packets to the node that owns the source address of their rule: an
-// *egress.Gateways. Nil: each node translates them itself.
+// Gateways routes packets to the node that owns the source address of their rule: an
+// *egress.Gateways. nil: each node translates them itself.
 type Gateways interface {
-	// Set is idempotent, and repairs what others have removed. It returns which gateways fail; err
-	// concerns all of them.
+	// Set is idempotent, and repairs what others have removed. It returns the error of each failing
+	// gateway; err concerns all of them.
 	Set([]netdev.Gateway) (failed map[netip.Addr]error, err error)
 	// Uses reports whether Set depends on the interface of this name.
 	Uses(link string) bool
-	// RulesMissing reports whether others have removed rules of routing that Set has made.
+	// RulesMissing reports whether others have removed routing rules of Set.
 	RulesMissing() bool
 }
 
@@ -62,8 +62,7 @@ func egressOf(list []policy.Rule, instances map[string]lb.Instance) egressRules 
 	return out
 }
 
-// setGateways sets them, and returns the errors of the rules that need them, by key: nil if there
-// is none. Other rules have no key here.
+// setGateways sets the gateways, and returns the errors of rules that need them, by key.
 func (r *Rules) setGateways(rules []policy.Rule, gateways []netdev.Gateway) map[string]error {
 	r.mu.Lock()
 	r.below = r.gatewayLinks() // before they are set: a change meanwhile is one to follow
@@ -82,8 +81,8 @@ func (r *Rules) setGateways(rules []policy.Rule, gateways []netdev.Gateway) map[
 	return errs
 }
 
-// gatewayMarks returns a mark for each address. It derives from the address: if marks shifted with
-// each new one, packets would take the tunnel of another address until all parts know it.
+// gatewayMarks returns a mark for each address. The mark depends on the address alone: if marks
+// shifted with each new one, packets would take another address's tunnel until all parts know it.
 func gatewayMarks(sources []netip.Addr) []uint32 {
 	marks, taken := make([]uint32, len(sources)), make(map[uint32]bool, len(sources))
 	for i, a := range sources {

@@ -14,9 +14,9 @@ import (
 // ejections are the endpoints that are out because clients' handshakes fail, for all services that
 // consider these. They belong to probes, and are locked with them.
 //
-// What is known of them is shown by targets of the prober that ask nothing: a probe may stand for
-// other endpoints and other services, too. An endpoint gets its own when it is first out: there may
-// be very many, and few of them ever fail.
+// Targets of the prober without a probe show the state of ejections: a probe may stand for other
+// endpoints and services, too. An endpoint gets its target when it is first ejected: there may be
+// very many endpoints, and few ever fail.
 type ejections struct {
 	watched map[lb.Key]*lb.Service // that consider handshakes
 	changed chan struct{}          // capacity 1: watched has others
@@ -60,7 +60,7 @@ func (e *ejections) isOut(s *lb.Service, at lb.Endpoint) bool {
 }
 
 // failing reports whether all recent handshakes of clients with an endpoint of a service failed.
-// kept: it stays in rotation all the same.
+// kept: it stays in rotation nevertheless.
 func (e *ejections) failing(s *lb.Service, at lb.Endpoint) (failing, kept bool) {
 	if len(e.now) == 0 || !s.JudgesHandshakes() {
 		return false, false
@@ -91,8 +91,8 @@ func levelsOf(s *lb.Service) map[netip.AddrPort]uint8 {
 	return levels
 }
 
-// well returns the ejected endpoints that a service's own probe of the same port has since found
-// healthy.
+// well returns the ejected endpoints that the service's own probe of the same port has found
+// healthy since.
 func (p *probes) well() (list []netip.AddrPort) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -117,8 +117,8 @@ func (p *probes) foundWell(key string, port uint16, since time.Time) bool {
 	return s.Successes >= t.Probe.Rise && s.Checked.Sub(since) > time.Duration(t.Probe.Rise)*t.Probe.Interval
 }
 
-// eject takes an endpoint out, or says for what other reason it is. kept: it fails, and stays in
-// rotation. It returns the services that consider it.
+// eject ejects an endpoint, or updates the reason. kept: it fails, and stays in rotation. It
+// returns the services that consider it.
 func (p *probes) eject(at netip.AddrPort, evidence string, kept bool) []lb.Key {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -195,7 +195,7 @@ func (p *probes) eachTarget(s *lb.Service, f func(name string, t health.Target))
 	}
 }
 
-// forgetShown removes the targets of endpoints that nobody requests any more.
+// forgetShown removes the targets of endpoints that are no longer requested.
 func (p *probes) forgetShown() {
 	maps.DeleteFunc(p.ejections.shown, func(at netip.AddrPort, _ bool) bool {
 		name, _ := silentTarget(at)
@@ -211,7 +211,7 @@ func (p *probes) showEjection(at netip.AddrPort, evidence string) {
 	}
 }
 
-// showEjections shows at a new target what is known of its endpoint.
+// showEjections shows the state of an endpoint at its new target.
 func (p *probes) showEjections(key string, t *health.Target) {
 	if e := p.ejections.now[netip.AddrPortFrom(t.Addr, t.Port)]; e != nil && t.Probe.Type == lb.ProbeNone {
 		p.prober.Eject(key, e.evidence)

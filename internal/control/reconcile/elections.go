@@ -34,7 +34,7 @@ type Elections struct {
 	maintained bool
 }
 
-// NewElections makes the loop. Roles are stored in the name of owner, which is that of requests.
+// NewElections makes the loop. It stores roles under the given owner, that of requests.
 func NewElections(m *election.Manager, d *desired.State, owner string, o Observers) *Elections {
 	e := &Elections{manager: m, owner: owner, expected: map[string]lb.Role{}, states: map[string]bfd.State{}}
 	e.objectLoop = newObjectLoop(e, d, d.BFD, o)
@@ -113,7 +113,7 @@ func (e *Elections) set(now *store.Snapshot) {
 	e.manager.Set(list, roles)
 }
 
-// follow passes roles that operators have set to the elections, and stores those that these decide.
+// follow passes operators' roles to the elections, and stores the elections' roles.
 func (e *Elections) follow() error {
 	now := e.desired.Snapshot()
 	here := e.desired.Instances.Set(now)

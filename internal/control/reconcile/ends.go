@@ -12,7 +12,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// failRate is how many TCP connections of a failed endpoint are reset per second.
+// failRate is the number of TCP connections of a failed endpoint that are reset per second.
 const failRate = 1000
 
 // setEnds sets when connections of a service's failed endpoints end, as the service configures it.
@@ -47,7 +47,7 @@ type endDecision struct {
 	wait      time.Duration // until the next probe result; 0: none is awaited
 }
 
-// witnesses are the other endpoints of a service, as evidence about one that fails.
+// witnesses are the other endpoints of a service, as evidence about a failing one.
 type witnesses struct {
 	answered []health.Status // of the endpoints that answer
 	probed   bool            // a serving endpoint has a probe that can answer
@@ -116,8 +116,8 @@ func (f *endDecision) findWitnesses() *witnesses {
 	return w
 }
 
-// answeredWhile reports whether one answered while the other failed, for at least one probe
-// interval.
+// answeredWhile reports whether another endpoint answered while the one failed, for at least one
+// probe interval.
 func answeredWhile(one, failed *health.Status) bool {
 	from, to := one.First, one.Last
 	if failed.First.After(from) {
@@ -147,7 +147,7 @@ func (u *pending) schedule(k lb.Key, wait time.Duration) {
 	}
 }
 
-// publishDrains informs the data path of the drained endpoints, also of those that left their
+// publishDrains passes the drained endpoints to the data path, including those that left their
 // services.
 func (s *Services) publishDrains(snapshot *store.Snapshot, changed []store.ID, all bool) {
 	if all || slices.ContainsFunc(changed, func(id store.ID) bool { return id.Kind == kinds.DrainName }) {

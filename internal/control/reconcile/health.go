@@ -295,9 +295,9 @@ func (p *probes) health(key string) (*report.EndpointHealth, bool) {
 	return e, true
 }
 
-// SetHostState takes the targets at an address out, or gives them back to their probes. It applies
-// to a port (0: any) and probe type (lb.ProbeAuto: any), also to targets probed there later. It
-// returns how many targets match now; if none does, the report is dropped.
+// SetHostState takes the targets at an address out of service, or returns them to their probes. It
+// applies to a port (0: any) and probe type (lb.ProbeAuto: any), also to targets probed there
+// later. It returns the number of current matches; without any, the report is dropped.
 func (h *Health) SetHostState(a netip.Addr, port uint16, t lb.ProbeType, out bool) (found int) {
 	p := h.probes
 	p.mu.Lock()
@@ -320,8 +320,8 @@ func (h *Health) SetHostState(a netip.Addr, port uint16, t lb.ProbeType, out boo
 	return found
 }
 
-// setRed takes a target out, or gives it back to its probe. p stays locked, so the prober receives
-// changes in their order.
+// setRed takes a target out of service, or returns it to its probe. p stays locked, so the prober
+// receives changes in order.
 func (p *probes) setRed(key string, r *running, red bool) {
 	r.red = red
 	if red {

@@ -13,8 +13,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// index has the services in the data path, as they are there, and finds them by addresses. Only the
-// loop's goroutine uses it.
+// index has the services in the data path, and finds them by addresses. Only the loop's goroutine
+// uses it.
 type index struct {
 	services map[lb.Key]indexed
 	kept     map[lb.Key]keptService   // addresses that stay owned for services that could not be applied since the start
@@ -39,7 +39,7 @@ func (i *indexed) effective() *lb.Service {
 	return i.service
 }
 
-// endpoint counts the services that have an address as an endpoint, and those whose connections go
+// endpoint counts the services that have an address as an endpoint, and those that send connections
 // there: not if the endpoint is a service itself.
 type endpoint struct{ named, reached uint32 }
 
@@ -50,7 +50,7 @@ func newIndex(n *notifier, p *probes) *index {
 	}
 }
 
-// get returns a service that is in the data path, as users wrote it; nil: there is none.
+// get returns a service in the data path as users wrote it, or nil.
 func (x *index) get(key lb.Key) *lb.Service { return x.services[key].service }
 
 func (x *index) keys() []lb.Key { return slices.Collect(maps.Keys(x.services)) }
@@ -107,7 +107,7 @@ func (x *index) add(i indexed) {
 	x.probes.add(i.effective())
 }
 
-// remove removes a service, and returns it as it was; no effect if there is none.
+// remove removes a service and returns it. A missing one has no effect.
 func (x *index) remove(key lb.Key) (i indexed) {
 	i = x.services[key]
 	if i.service == nil {
@@ -127,8 +127,8 @@ func (x *index) remove(key lb.Key) (i indexed) {
 	return i
 }
 
-// count adds a service's endpoints, or removes them (by -1), and notifies about those that
-// connections begin or cease to go to.
+// count adds a service's endpoints, or removes them (by -1), and notifies about those that gain
+// their first or lose their last service.
 func (x *index) count(i *indexed, by int32) {
 	for _, e := range i.service.Endpoints {
 		n := x.named[e.Addr]

@@ -37,8 +37,8 @@ type InterfacesConfig struct {
 	Whitelist, Blacklist *regexp.Regexp // as for netdev.Select
 }
 
-// Interfaces keeps the data path attached to the chosen interfaces, each independently: one that
-// fails is retried, and delays no other.
+// Interfaces keeps the data path attached to the selected interfaces, each independently: a failing
+// one is retried and does not delay others.
 type Interfaces struct {
 	*Loop[int]
 	InterfacesConfig
@@ -47,7 +47,7 @@ type Interfaces struct {
 	retryTimer *time.Timer       // of the next attempt to detach orphans
 }
 
-// described is an interface as the data path has it.
+// described is the data path's description of an interface.
 type described struct {
 	datapath.Interface
 	set        bool   // SetLink succeeded
@@ -78,7 +78,7 @@ func (i *Interfaces) nameOf(index int) string {
 	return "#" + strconv.Itoa(index)
 }
 
-// Apply attaches where it should be and is not, and the other way round.
+// Apply attaches or detaches programs where the actual state differs.
 func (i *Interfaces) Apply(_ context.Context, keys []int) (outcomes []Outcome[int]) {
 	present, chosen := map[int]netdev.Link{}, map[int]bool{}
 	list := i.Links()

@@ -120,9 +120,9 @@ func (i *IPsec) publish(list []policy.IPsecPolicy) {
 	}
 }
 
-// ipsecPolicies converts the kernel's policies to the terms of services. A policy that also matches
-// on an interface, or on ports that are no range, counts as one without: it refuses too much rather
-// than too little. For the same reason, one of these that allows packets is ignored.
+// ipsecPolicies converts the kernel's policies to the terms of services. The interface of a policy,
+// and ports that are no range, are ignored: it then refuses too much rather than too little. For
+// the same reason, such a policy that allows packets is ignored as a whole.
 func ipsecPolicies(policies []netdev.IPsecPolicy) (list []policy.IPsecPolicy) {
 	for n := range policies {
 		p := &policies[n]

@@ -15,16 +15,16 @@ import (
 )
 
 const (
-	// firstRetry and lastRetry bound the wait before a failed object is retried: each wait is half
-	// as long again as the one before, with a random factor, so that objects that fail together are
-	// not retried together forever.
+	// firstRetry and lastRetry bound the wait before a retry. Each wait is half as long again as
+	// the previous one, with a random factor, so that objects that fail together are not retried
+	// together forever.
 	firstRetry = 250 * time.Millisecond
 	lastRetry  = 30 * time.Second
 	// batchSize bounds the objects of one pass: their compiled tables are in memory together, and a
 	// change of one object waits for the pass before it.
 	batchSize = 256
-	// longestRest is after how long a change of the network is followed at the latest, in a storm
-	// of changes.
+	// longestRest bounds the delay until a change of the network is followed, in a storm of
+	// changes.
 	longestRest = 2 * time.Second
 	// loggedOutcomes bounds the lines of one sort that a pass logs; statuses and events have all.
 	loggedOutcomes = 5
@@ -33,8 +33,8 @@ const (
 // Outcome is the result for one object in a pass.
 type Outcome[K comparable] struct {
 	Key     K
-	Version uint64 // version that was applied, or tried; 0: no object has this key any more
-	Err     error  // nil: the data path has it
+	Version uint64 // applied or tried version; 0: the object was deleted
+	Err     error  // nil: applied
 }
 
 // Worker applies objects of one kind.
@@ -44,9 +44,8 @@ type Worker[K comparable] interface {
 	Apply(ctx context.Context, keys []K) []Outcome[K]
 }
 
-// Loop keeps the objects of one kind applied: it collects keys that are due, hands them to the
-// worker, notes the outcome as the status of each object, and tries what failed again, each by
-// itself. One that fails keeps no other waiting.
+// Loop keeps the objects of one kind applied: it collects due keys, passes them to the worker,
+// records the result as the status of each object, and retries failures, each object independently.
 //
 // client-go's workqueue hands out one key at a time. Here a pass takes all that is due, which
 // shares netlink round trips and walks over tables among 10,000 services.
@@ -63,9 +62,9 @@ type Loop[K comparable] struct {
 	// closed.
 	watch func() <-chan struct{}
 	feed  func(context.Context)
-	// share bounds the share of time that passes take, for work that bursts of events request:
-	// after each, the loop rests this many times as long, but no longer than longestRest, since a
-	// pass may have waited for a lock. 0: it does not rest.
+	// share bounds the share of time of passes, for work that bursts of events request: after each,
+	// the loop rests this many times as long, but no longer than longestRest, since a pass may have
+	// waited for a lock. 0: it does not rest.
 	share int
 	// together makes a pass take all keys that are due: the worker rebuilds all objects anyway.
 	together bool
@@ -73,7 +72,7 @@ type Loop[K comparable] struct {
 	mu    sync.Mutex
 	dirty map[K]struct{}
 	first []K // dirty keys with a waiting request, in order of arrival
-	queue []K // the others; keys that were taken from first meanwhile are not dirty any more
+	queue []K // the others, and keys that were already taken from first
 	most  int // that dirty has had since it was made
 	wake  chan struct{}
 	calls chan func() // to be called between passes

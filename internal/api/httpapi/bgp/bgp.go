@@ -20,7 +20,7 @@ import (
 type Options struct {
 	Objects  *objects.API
 	Store    *desired.State
-	Sessions func() []bgp.Session // with all neighbors; nil: there is no speaker
+	Sessions func() []bgp.Session // sessions with all neighbors; nil: BGP is off
 	Reader   *rest.Reader
 }
 
@@ -36,7 +36,7 @@ func New(o Options) *API {
 	return a
 }
 
-// sessions returns a function that adds sessions, as they are now, to neighbors.
+// sessions returns a function that adds current sessions to neighbors.
 func (a *API) sessions() func(object, body any) {
 	known := map[string]bgp.Session{}
 	for _, s := range a.Sessions() {
@@ -55,7 +55,7 @@ func (a *API) sessions() func(object, body any) {
 	}
 }
 
-// allSets is the contract's name for each set of a type.
+// allSets is the existing loxilb's word for all sets of a type.
 const allSets = "all"
 
 // GetBgpDefinedSet replies with one set, or with each set of a type.

@@ -7,7 +7,7 @@ import (
 	"loxilb/internal/api/httpapi/rest"
 )
 
-// maxIdle is the longest idle timeout that the contract has, in seconds.
+// maxIdle is the existing loxilb's longest idle timeout, in seconds.
 const maxIdle = 86400
 
 // NormalizeArguments replaces meaningless arguments by their defaults, as the existing loxilb does.
@@ -23,7 +23,7 @@ func NormalizeArguments(compat bool, at string, a *v1.ServiceArguments, notes *r
 	}
 }
 
-// unavailable is an argument that the existing loxilb has and this build lacks.
+// unavailable is an argument of the existing loxilb that this build lacks.
 type unavailable struct {
 	Name    string
 	instead string
@@ -31,7 +31,7 @@ type unavailable struct {
 	at      v1.Property[v1.LoadbalanceEntry]
 }
 
-// noHosts is what to do about services that are chosen by the header Host.
+// noHosts is the remedy for services selected by the header Host.
 const noHosts = "HTTP is not read here, so let HAProxy or Envoy at the endpoints choose by host"
 
 // Unavailable returns all such arguments.
@@ -51,8 +51,8 @@ func NewUnavailable(entry v1.Properties[v1.LoadbalanceEntry]) Unavailable {
 	return list
 }
 
-// Refuse refuses a service that has one of them. They are never ignored in silence: a service that
-// works in another way than it was asked to is worse than one that is refused.
+// Refuse refuses a service with such an argument. Ignoring it would be worse: the service would
+// work differently than requested.
 func (list Unavailable) Refuse(at string, e *v1.LoadbalanceEntry) *rest.Problem {
 	for i := range list {
 		u := &list[i]

@@ -19,8 +19,8 @@ import (
 	"loxilb/internal/control/store"
 )
 
-// bootFile is a file that `loxicmd save` of the existing loxilb writes, and its daemon reads at
-// each start: what GET answers, as it is.
+// bootFile is a file that the existing loxilb's `loxicmd save` writes and its daemon reads at each
+// start: an answer of GET.
 type bootFile struct {
 	Name   string // in the directory
 	list   string // the property with the objects
@@ -39,17 +39,16 @@ func BootFiles() []bootFile {
 	}
 }
 
-// bootObject is one of a file, and where it stands.
+// bootObject is an object of a file, and its position.
 type bootObject struct {
 	file, at string
 	put      objects.Edit
 }
 
-// LoadBootFiles puts the objects of a directory's files into the store, before anything else runs.
-// A file counts if it was changed after the state was last stored or opened, or if nothing was ever
-// stored: else what was changed since would come undone with each start. What cannot be taken is
-// named in the log, and keeps nothing else away. What nobody could store counts again at the next
-// start.
+// LoadBootFiles stores the objects of a directory's files, before anything else runs. It reads a
+// file that changed after the state was last stored or opened, or if nothing was ever stored:
+// otherwise each start would undo later changes. It logs objects that it cannot store, and
+// continues. Objects that failed for lack of space are read again at the next start.
 func (a *API) LoadBootFiles(dir string, unread *store.Unread) {
 	var err error
 	if a.Store.Snapshot().Revision() == 0 {
@@ -109,8 +108,7 @@ func (a *API) readBootFile(path string, stored time.Time) ([]byte, error) {
 	return data, err
 }
 
-// bootObjects returns those of a file that can be taken as they are; the others it names in the
-// log.
+// bootObjects returns the valid objects of a file, and logs the others.
 func (a *API) bootObjects(path string, f bootFile, data []byte) (list []bootObject, err error) {
 	entries, err := bootEntries(data, f.list)
 	if err != nil || len(entries) == 0 {
@@ -136,7 +134,7 @@ func (a *API) bootObjects(path string, f bootFile, data []byte) (list []bootObje
 	return list, nil
 }
 
-// bootEntries returns the objects of a file whose one property is a list of them, or null.
+// bootEntries returns the objects of a file whose only property is a list of them, or null.
 func bootEntries(data []byte, name string) (entries []json.RawMessage, err error) {
 	members := map[string]json.RawMessage{}
 	if err := json.Unmarshal(data, &members); err != nil {
@@ -156,9 +154,8 @@ func missingReason(path string) string {
 	return all[slices.IndexFunc(all, func(o contract.Operation) bool { return o.Path == path && o.Method == http.MethodPost })].Note
 }
 
-// putBootObjects has objects in the store, all in one transaction if they can be, and returns how
-// many: what the store refuses is found by halves. stored is false if there was no room to store
-// some of them.
+// putBootObjects stores objects, in one transaction if possible, and returns their number. It finds
+// refused objects by bisection. stored is false if some could not be written to disk.
 func (a *API) putBootObjects(by store.By, list []bootObject) (taken int, stored bool) {
 	if len(list) == 0 {
 		return 0, true

@@ -19,7 +19,7 @@ const MaxGroups = 10000
 // OtherClients is the name of the clients that are not counted one by one.
 const OtherClients = "others"
 
-// interaction is a client of a service with one of its endpoints.
+// interaction counts a client's connections to an endpoint of a service.
 type interaction struct{ service, client, endpoint string }
 
 // GetInteractions replies with packets and bytes of open connections, by service, client and

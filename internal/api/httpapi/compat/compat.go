@@ -16,17 +16,17 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// DataPath is what is counted for the existing loxilb's clients.
+// DataPath has the counters for the existing loxilb's clients.
 type DataPath interface {
 	rest.ServiceCounters
-	// Occupancy returns how many connections are tracked, and how many can be.
+	// Occupancy returns the number of tracked connections and its limit.
 	Occupancy() (connections, limit uint64)
 	// Drops counts packets dropped, by the name of the reason.
 	Drops() map[string]uint64
 	// Connections calls yield for each direction of each connection until it returns false.
 	Connections(ctx context.Context, yield func(report.Connection) bool) error
-	// RuleHits returns the packets that a firewall rule has decided. false: the data path does not
-	// have it (yet).
+	// RuleHits returns the packets decided by a firewall rule, and whether the data path has the
+	// rule.
 	RuleHits(r *policy.Rule) (report.Traffic, bool)
 }
 
@@ -46,8 +46,8 @@ type Options struct {
 	Reader   *rest.Reader
 	Whole    rest.WholeAnswers
 	Log      *slog.Logger
-	// Read has the functions that read objects of boot files, by the path of the operation that
-	// creates such an object.
+	// Read has the functions that read objects of boot files, by path of the operation that creates
+	// them.
 	Read map[string]func(data []byte) (objects.Edit, *rest.Problem)
 }
 

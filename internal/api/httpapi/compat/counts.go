@@ -11,13 +11,13 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// The counters of the contract as JSON. Nothing is collected between requests: each reads the store
-// and the data path as they are.
+// The existing loxilb's counters as JSON. Each request reads the store and the data path; nothing
+// is collected in between.
 
 // serviceName returns the service's name, or its key if it has none.
 func serviceName(s *lb.Service) string { return cmp.Or(s.Name, s.Key.String()) }
 
-// eachService yields the services with what they have counted.
+// eachService yields the services with their counters.
 func (a *API) eachService(yield func(*lb.Service, *report.ServiceStats)) {
 	var services []*lb.Service
 	for s := range a.Store.Services.EachShared(a.Store.Snapshot()) {
@@ -114,7 +114,7 @@ func (a *API) GetProcessedTraffic(w http.ResponseWriter, _ *http.Request) {
 
 func bytesOf(s *report.EndpointStats) float64 { return float64(s.In.Bytes + s.Out.Bytes) }
 
-// share returns what percentage of a whole a part is.
+// share returns a part as a percentage of a whole.
 func share(part, whole float64) float64 {
 	if whole == 0 {
 		return 0

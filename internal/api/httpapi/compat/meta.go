@@ -23,8 +23,8 @@ func (a *API) GetMeta(w http.ResponseWriter, _ *http.Request) {
 	_, _ = w.Write(out) // the client is gone if this fails
 }
 
-// metaOfRequests returns what GetMeta answers. Reading the description takes a CPU tens of
-// milliseconds.
+// metaOfRequests returns the answer of GetMeta. Parsing the description takes tens of milliseconds
+// of CPU.
 func metaOfRequests() ([]byte, error) {
 	var d description
 	if err := yaml.Unmarshal(api.Spec(), &d); err != nil {
@@ -41,7 +41,7 @@ func metaOfRequests() ([]byte, error) {
 	return json.Marshal(out)
 }
 
-// description is what is needed of api/openapi.yaml.
+// description is the part of api/openapi.yaml that GetMeta needs.
 type description struct {
 	Paths      map[string]map[string]operation
 	Components struct{ Schemas map[string]schema }
@@ -75,7 +75,7 @@ type schema struct {
 func (d *description) fieldsOf(op operation) map[string]any {
 	fields := map[string]any{}
 	for _, p := range op.Parameters {
-		if p.Name != "" { // those of components are of paths that delete
+		if p.Name != "" { // shared components are parameters of paths that delete
 			fields[p.Name] = d.field(p.Schema, p.Required, 0)
 		}
 	}
@@ -88,7 +88,7 @@ func (d *description) fieldsOf(op operation) map[string]any {
 	return fields
 }
 
-// maxDepth ends what refers to itself.
+// maxDepth ends recursive references.
 const maxDepth = 8
 
 // field returns an object's fields, or of anything else its type.

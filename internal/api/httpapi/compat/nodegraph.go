@@ -10,8 +10,8 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// maxGraph is how many services a graph has: nobody reads a larger one, and Grafana does not draw
-// it.
+// maxGraph is the number of services in a graph: a larger one is unreadable, and Grafana does not
+// draw it.
 const maxGraph = 1000
 
 // GetNodeGraph replies with a graph of the services and their endpoints.
@@ -19,7 +19,8 @@ func (a *API) GetNodeGraph(w http.ResponseWriter, _ *http.Request) {
 	a.Whole.Answer(w, func() any { return a.graph(func(*lb.Service) bool { return true }) })
 }
 
-// GetServiceNodeGraph replies with a graph of the services of a name, or of the one with a key.
+// GetServiceNodeGraph replies with a graph of the services with a name, or of the service with a
+// key.
 func (a *API) GetServiceNodeGraph(w http.ResponseWriter, _ *http.Request, service string) {
 	g := a.graph(func(s *lb.Service) bool { return s.Name == service || s.Key.String() == service })
 	if len(g.Nodes) == 0 {
@@ -55,7 +56,7 @@ func (a *API) graph(wanted func(*lb.Service) bool) v1.NodeGraph {
 			}
 			color := colorOf(&known[i])
 			if color == "green" {
-				g.Nodes[at].Color = color // it has one that takes connections
+				g.Nodes[at].Color = color // the service has an available endpoint
 			}
 			addEndpoint(&g, endpoints, id, &s.Endpoints[i], &counted, color)
 		}

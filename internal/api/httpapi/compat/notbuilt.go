@@ -7,8 +7,8 @@ import (
 	"loxilb/internal/contract"
 )
 
-// RegisterNotBuilt answers the existing loxilb's operations that this build lacks with one sentence
-// each, so clients can tell them from unknown paths. It panics if an operation is built after all.
+// RegisterNotBuilt answers each operation of the existing loxilb that this build lacks with an
+// explanation, so clients can tell it from an unknown path. It panics if the operation exists.
 func RegisterNotBuilt(mux *http.ServeMux) {
 	for _, o := range contract.AllOperations() {
 		if o.State != contract.NotThere {

@@ -7,14 +7,14 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// Results of requests that create what exists already: clients look for these words.
+// Results of requests for existing objects: clients look for these words.
 const (
 	ServiceExists = "lbrule-exists error"
 	RuleExists    = "fwrule-exists error"
 )
 
-// EndpointState returns the existing loxilb's word for the health of an endpoint of a service,
-// whether or not it is drained.
+// EndpointState returns the existing loxilb's word for the health of a service's endpoint, drained
+// or not.
 func EndpointState(s *lb.Service, e *lb.Endpoint, known *servicestate.Endpoint) string {
 	switch {
 	case known.Down():
@@ -38,7 +38,7 @@ func HostState(h *report.EndpointHealth) string {
 	return "unknown"
 }
 
-// HideNative removes what the existing loxilb's answers lack from a service.
+// HideNative removes properties that the existing loxilb's answers lack from a service.
 func HideNative(e *v1.LoadbalanceEntry) {
 	e.ObservedState, e.Refused = "", 0
 	for i := range e.Endpoints {

@@ -42,7 +42,7 @@ func (a *API) DeleteAddress(w http.ResponseWriter, r *http.Request, ip, mask, de
 	}
 }
 
-// isVIP reports whether an address is there for a service, and goes with that.
+// isVIP reports whether an address exists for a service, and is removed with it.
 func (a *API) isVIP(o netobj.Address) bool {
 	return o.Prefix.IsSingleIP() && a.Store.Services.HasVIP(a.Store.Snapshot(), o.Prefix.Addr()) && !a.Network.Made(netobj.AddressKind, o.Key())
 }

@@ -13,17 +13,16 @@ import (
 	"loxilb/internal/lb/netobj"
 )
 
-// netKind is a kind of objects of the kernel's network: those that users want, and those that the
-// kernel has.
+// netKind is a kind of network objects: those that users created here, and those in the kernel.
 type netKind[T netobj.Object[T]] struct {
 	table  *store.Table[T]
 	kernel netobj.Kernel[T]
-	found  func() ([]T, error) // what can be deleted besides All, because the kernel found it out by itself; nil: nothing
-	of     func(key string) T  // an object with the key, where the kernel may have too many to read all; nil: all are read
-	inUse  func(T) bool        // the kernel has it for something else of ours, which may end before; nil: never
+	found  func() ([]T, error) // objects besides All that can be deleted, since the kernel learned them itself; nil: none
+	of     func(key string) T  // an object with the key, if the kernel may have too many to read all; nil: all are read
+	inUse  func(T) bool        // the kernel has it for another purpose of ours, which may end earlier; nil: never
 }
 
-// named returns what the kernel has by a key.
+// named returns the kernel's objects with a key.
 func (k netKind[T]) named(key string) ([]T, error) {
 	have, err := k.haveOf(key)
 	if err != nil || len(have[key]) > 0 || k.found == nil {
@@ -33,7 +32,7 @@ func (k netKind[T]) named(key string) ([]T, error) {
 	return slices.DeleteFunc(found, func(o T) bool { return o.Key() != key }), err
 }
 
-// haveOf returns what the kernel has by the key, among others.
+// haveOf returns the kernel's objects with the key, and perhaps others.
 func (k netKind[T]) haveOf(key string) (map[string][]T, error) {
 	if k.of == nil {
 		return k.kernel.All()
@@ -42,9 +41,9 @@ func (k netKind[T]) haveOf(key string) (map[string][]T, error) {
 	return map[string][]T{key: list}, err
 }
 
-// createNet has the kernel have the object that parse makes of a body. What it has already, by
-// somebody else, is left to that, and not remembered. What the kernel refuses is forgotten again: a
-// request that is refused has changed nothing.
+// createNet creates the object that parse makes of a body in the kernel. An existing object of
+// another owner stays theirs and is not stored. If the kernel refuses the object, it is removed
+// from the store: a refused request changes nothing.
 func createNet[T netobj.Object[T], Body any](a *API, w http.ResponseWriter, r *http.Request, k netKind[T], parse func(*Body) (T, error)) {
 	o, p := rest.DecodeLenient(a.Reader, w, r, func(data []byte) (o T, p *rest.Problem) {
 		body, p := rest.Unmarshal[Body](data)
@@ -91,7 +90,7 @@ func createNet[T netobj.Object[T], Body any](a *API, w http.ResponseWriter, r *h
 	rest.Success(w)
 }
 
-// putProblem refuses what the kernel has already, and what needs an interface that is not there.
+// putProblem refuses objects that the kernel already has, and objects on missing interfaces.
 func (k netKind[T]) putProblem(a *API, o T) *rest.Problem {
 	if _, wanted := k.table.Get(a.Store.Snapshot(), o.Key()); wanted {
 		return nil
@@ -111,8 +110,7 @@ func (k netKind[T]) putProblem(a *API, o T) *rest.Problem {
 	return p
 }
 
-// metBy reports whether what the kernel has by an object's key is that object, and refuses what is
-// in its way.
+// metBy reports whether the kernel already has the object, and refuses a conflicting one.
 func (k netKind[T]) metBy(o T, there []T) (bool, *rest.Problem) {
 	switch {
 	case k.inUse != nil && k.inUse(o):
@@ -125,7 +123,7 @@ func (k netKind[T]) metBy(o T, there []T) (bool, *rest.Problem) {
 	return false, nil
 }
 
-// needsDevices refuses what needs interfaces of which one is not there.
+// needsDevices refuses an object that needs a missing interface.
 func (a *API) needsDevices(names []string) *rest.Problem {
 	for _, dev := range names {
 		switch there, err := a.Network.Devices.HasDevice(dev); {
@@ -148,7 +146,7 @@ func (a *API) undo(ctx context.Context, id store.ID, refused *objects.Unapplied,
 		return tx.Delete(id)
 	})
 	if err != nil {
-		return p // somebody else has changed it meanwhile
+		return p // it was changed meanwhile
 	}
 	ctx, cancel := context.WithTimeout(ctx, a.Objects.ApplyWait)
 	defer cancel()
@@ -156,12 +154,11 @@ func (a *API) undo(ctx context.Context, id store.ID, refused *objects.Unapplied,
 	return objects.KernelProblem(why)
 }
 
-// deleteNet takes an object back, or, if nobody wants it from us, deletes what the kernel has by
-// the key.
+// deleteNet deletes an object of ours, or otherwise the kernel's object with the key.
 func deleteNet[T netobj.Object[T]](a *API, w http.ResponseWriter, r *http.Request, k netKind[T], key string, also ...func(*store.Tx) error) {
 	id := k.table.ID(key)
 	_, wanted := k.table.Meta(a.Store.Snapshot(), key)
-	ours := wanted && a.Network.Made(id.Kind, key) // and so nothing of others is there
+	ours := wanted && a.Network.Made(id.Kind, key) // then no other owner has one
 	if !ours {
 		p, gone := k.foreignProblem(a, r, key)
 		if p != nil {
@@ -215,7 +212,7 @@ func (k netKind[T]) foreignProblem(a *API, r *http.Request, key string) (p *rest
 	return a.Objects.RefuseDeletion(paths), false
 }
 
-// removeForeign removes what is left in the kernel by a key: others have made it.
+// removeForeign removes the kernel's remaining objects with a key, which have other owners.
 func (k netKind[T]) removeForeign(key string) *rest.Problem {
 	left, err := k.named(key)
 	for _, o := range left {

@@ -12,15 +12,14 @@ import (
 	"loxilb/internal/lb/netobj"
 )
 
-// netObjects is the row of a kind of the kernel's network. What the kernel has already, by somebody
-// else, is left to that.
+// netObjects is the row of a kind of network objects. Existing objects of other owners stay theirs.
 func netObjects[T netobj.Object[T]](a *API, words kinds.Words, table *store.Table[T], k func() netKind[T], read func(o *v1.Object) (T, *rest.Problem), show func(*T) any) objects.Kind {
 	row := objects.KindOf(words, table, func(o *v1.Object, _ bool) (T, *rest.Problem) { return read(o) }, show, rest.BadRequest)
 	row.Kernel = true
 	row.Outside = func(made map[string]bool, list []any) func(w *objects.Wanted) (there bool, p *rest.Problem) {
 		kind := k()
 		now := a.Store.Snapshot()
-		var others []T // that the store lacks
+		var others []T // not in the store
 		for _, value := range list {
 			if o, ok := value.(T); ok {
 				if _, stored := table.Get(now, o.Key()); !stored {
@@ -78,7 +77,7 @@ func (a *API) ObjectKinds() []objects.Kind {
 	}
 }
 
-// readVLAN reads a VLAN of a list: its number may be in the metadata, without a spec.
+// readVLAN reads a VLAN of a list: its number may be in the metadata instead of a spec.
 func readVLAN(o *v1.Object) (vlan netobj.VLAN, p *rest.Problem) {
 	named := *o
 	if len(o.Spec) == 0 || string(o.Spec) == "{}" {
@@ -94,7 +93,7 @@ func readVLAN(o *v1.Object) (vlan netobj.VLAN, p *rest.Problem) {
 	})(&named)
 }
 
-// vlanMemberObjects returns the row of members of VLANs: metadata say of which.
+// vlanMemberObjects returns the row of members of VLANs. Metadata name the VLAN.
 func (a *API) vlanMemberObjects() objects.Kind {
 	row := netObjects(a, kinds.VLANMember().Words, a.Store.Members, a.vlanMembers, func(o *v1.Object) (m netobj.VLANMember, p *rest.Problem) {
 		vid, p := objects.Number(o, "vid")
@@ -112,7 +111,7 @@ func (a *API) vlanMemberObjects() objects.Kind {
 	return row
 }
 
-// vxlanPeerObjects returns the row of peers of tunnels: metadata say of which.
+// vxlanPeerObjects returns the row of peers of tunnels. Metadata name the tunnel.
 func (a *API) vxlanPeerObjects() objects.Kind {
 	row := netObjects(a, kinds.VXLANPeer().Words, a.Store.Peers, a.vxlanPeers, func(o *v1.Object) (peer netobj.VXLANPeer, p *rest.Problem) {
 		id, p := objects.Number(o, "vxlanID")

@@ -30,7 +30,7 @@ func (a *API) DeleteNeighbor(w http.ResponseWriter, r *http.Request, ip, dev str
 	deleteNet(a, w, r, a.neighbors(), key)
 }
 
-// GetNeighbors replies with all neighbours whose MAC address is known.
+// GetNeighbors replies with all neighbors that have a MAC address.
 func (a *API) GetNeighbors(w http.ResponseWriter, r *http.Request) {
 	seen, err := a.Network.Neighbors.Seen()
 	if err != nil {

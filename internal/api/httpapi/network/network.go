@@ -1,5 +1,5 @@
 // Package network answers requests about the kernel's network: addresses, routes, neighbors, VLANs,
-// tunnels and ports. What users create there is an object of the store as well.
+// tunnels and ports. Network objects of users are also in the store.
 package network
 
 import (
@@ -10,7 +10,7 @@ import (
 	"loxilb/internal/lb/netobj"
 )
 
-// Statuses tells what is attached to interfaces.
+// Statuses reports the attachment of interfaces.
 type Statuses interface {
 	Get(id status.ID) (status.Status, bool)
 }
@@ -22,7 +22,7 @@ type Options struct {
 	Statuses Statuses
 	Network  *netobj.Network
 	Reader   *rest.Reader
-	XDP      func() map[string]string // how XDP is attached to interfaces, or why not, by name; nil: nowhere
+	XDP      func() map[string]string // how XDP is attached to interfaces, or why not, by name; nil: no interface
 }
 
 // API answers requests about the kernel's network.

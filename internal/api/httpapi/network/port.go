@@ -11,7 +11,7 @@ import (
 	"loxilb/internal/lb/netobj"
 )
 
-// zone is the only one that there is, by the contract's name.
+// zone is the existing loxilb's name of the only zone.
 const zone = "root"
 
 // interfaceKind is the kind of the statuses of interfaces that the data path is attached to.

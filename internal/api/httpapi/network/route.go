@@ -32,8 +32,8 @@ func (a *API) CreateRoute(w http.ResponseWriter, r *http.Request, _ v1.CreateRou
 	})
 }
 
-// DeleteRoute deletes a route of the main table. If several match, it deletes the one that users
-// have configured here, or otherwise the one with the lowest metric.
+// DeleteRoute deletes a route of the main table: of several, the one configured here, or otherwise
+// the one with the lowest metric.
 func (a *API) DeleteRoute(w http.ResponseWriter, r *http.Request, ip, mask string, _ v1.DeleteRouteParams) {
 	to, err := netobj.ParseDestination(ip + "/" + mask)
 	if err != nil {
@@ -48,8 +48,8 @@ func (a *API) DeleteRoute(w http.ResponseWriter, r *http.Request, ip, mask strin
 	deleteNet(a, w, r, a.routes(), key)
 }
 
-// routeTo returns the key of the route to a network that users want from us, or else of the one of
-// the lowest metric.
+// routeTo returns the key of the route to a network that was configured here, or otherwise of the
+// one with the lowest metric.
 func (a *API) routeTo(ctx context.Context, to netip.Prefix) (key string, err error) {
 	usual := netobj.Route{Destination: to}
 	if _, wanted := a.Store.Routes.Get(a.Store.Snapshot(), usual.Key()); wanted {
@@ -118,13 +118,13 @@ func (a *API) GetRoutes(w http.ResponseWriter, r *http.Request, params v1.GetRou
 // routeFields are the fields to select routes by.
 var routeFields = sync.OnceValue(func() *listing.Fields { return listing.FieldsOf[v1.RouteEntry](nil) })
 
-// routeRow is a way of a route, and its place in the table.
+// routeRow is a path of a route, and its place in the table.
 type routeRow struct {
 	seen  *netobj.SeenRoute
 	place routePlace
 }
 
-// routePlace tells the ways of a table apart. Several have one destination, TOS and metric.
+// routePlace identifies a path in a table. Several have the same destination, TOS and metric.
 type routePlace struct {
 	to     netip.Prefix
 	tos    uint8
@@ -164,9 +164,8 @@ func (p *routePlace) compare(q *routePlace) int {
 	return cmp.Or(p.to.Addr().Compare(q.to.Addr()), cmp.Compare(q.to.Bits(), p.to.Bits()), cmp.Compare(q.tos, p.tos), cmp.Compare(p.metric, q.metric), cmp.Compare(p.n, q.n))
 }
 
-// passedRoutes reports whether the page before had a row. Each page reads the table from its start,
-// as the kernel cannot begin in the middle: rows are compared as they are, without making text of
-// them.
+// passedRoutes reports whether an earlier page had a row. Each page reads the table from its start,
+// as the kernel cannot begin in the middle; comparing raw rows avoids formatting them.
 func passedRoutes() func(row *routeRow, after string) bool {
 	var text string
 	var end routePlace
@@ -178,7 +177,7 @@ func passedRoutes() func(row *routeRow, after string) bool {
 	}
 }
 
-// eachRoute yields the main table, as long as somebody reads.
+// eachRoute yields the routes of the main table until yield returns false.
 func (a *API) eachRoute(ctx context.Context, yield func(*routeRow) bool) error {
 	var last routePlace
 	return a.Network.Routes.EachSeen(func(s *netobj.SeenRoute) bool {

@@ -28,7 +28,7 @@ func (a *API) CreateVlan(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// DeleteVlan deletes the bridge of a VLAN, and what was configured in it.
+// DeleteVlan deletes the bridge of a VLAN, and the objects in it.
 func (a *API) DeleteVlan(w http.ResponseWriter, r *http.Request, id string, _ v1.DeleteVlanParams) {
 	o, err := netobj.ParseVLAN("vlan_id", id)
 	if err != nil {
@@ -40,7 +40,7 @@ func (a *API) DeleteVlan(w http.ResponseWriter, r *http.Request, id string, _ v1
 	}, a.dropDevice(o.Device()))
 }
 
-// dropDevice forgets what goes with an interface.
+// dropDevice removes the stored objects of an interface.
 func (a *API) dropDevice(name string) func(*store.Tx) error {
 	return func(tx *store.Tx) error {
 		err := deleteThose(tx, a.Store.Addresses, func(o netobj.Address) bool { return o.Dev == name })

@@ -26,7 +26,7 @@ func (a *API) CreateVxlan(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// DeleteVxlan deletes a tunnel, and what was configured in it.
+// DeleteVxlan deletes a tunnel, and the objects in it.
 func (a *API) DeleteVxlan(w http.ResponseWriter, r *http.Request, id string, _ v1.DeleteVxlanParams) {
 	n, err := netobj.ParseVXLANID("vxlanID", id)
 	if err != nil {

@@ -47,7 +47,7 @@ func (a *API) addressInUse(vips []netip.Addr) *rest.Problem {
 	}
 	known, err := a.Network.Neighbors.Confirmed()
 	if err != nil {
-		return nil // services are made also where nobody may look at the neighbors
+		return nil // without permission to read neighbors, services are created unchecked
 	}
 	for _, n := range known {
 		if _, is := slices.BinarySearchFunc(vips, n.Addr, netip.Addr.Compare); is && !a.Store.Services.HasVIP(a.Store.Snapshot(), n.Addr) {

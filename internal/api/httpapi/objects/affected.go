@@ -25,8 +25,8 @@ type affectedService struct {
 	live, disconnected uint64
 }
 
-// countAffected counts the connections that a change ends. Counters do not know which connections
-// are over, and only the connections show what firewall rules end.
+// countAffected counts the connections that a change ends. It reads connections, not counters:
+// these include finished connections, and do not show what firewall rules end.
 func (a *API) countAffected(ctx context.Context, out *v1.ApplyResult, before, after *store.Snapshot, l *lockout) {
 	droppedBefore, droppedAfter := func(*report.Connection) bool { return false }, func(*report.Connection) bool { return false }
 	if l != nil && l.after != nil && a.Dropper != nil {

@@ -22,7 +22,7 @@ import (
 const (
 	maxMetadata   = 64 << 10
 	maxConfirm    = 86400 // seconds
-	maxDoing      = 200   // characters of what a revision is called
+	maxDoing      = 200   // characters of a revision's name
 	allKinds      = "all" // in ApplyRequest.Prune
 	defaultAction = "apply"
 )
@@ -30,7 +30,7 @@ const (
 // application is a request to apply, read and checked without a look at the store.
 type application struct {
 	objects []listed
-	named   map[store.ID]int // where objects are in the list, by what the store calls them
+	named   map[store.ID]int // positions of objects in the list
 	remove  bool
 	prune   []*Kind
 	dryRun  bool
@@ -60,19 +60,19 @@ func (a *API) ApplyObjects(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// transaction is a change of objects of any kinds whose answer says what has changed.
+// transaction is a change of objects of any kinds. Its answer lists the changes.
 type transaction struct {
 	edit    func(tx *store.Tx) error
 	dryRun  bool
 	force   bool          // even if it disconnects sessions
-	confirm time.Duration // 0: none is needed
+	confirm time.Duration // 0: no confirmation needed
 	doing   string
-	named   map[store.ID]int // what the request lists, and where
-	kept    *[]string        // what edit has left as it was; nil: nothing
+	named   map[store.ID]int // positions of objects in the request
+	kept    *[]string        // objects that edit left unchanged; nil: none
 }
 
-// transact makes a change, waits until packets see it, and replies; or it only replies with what
-// the change would be.
+// transact makes a change, waits until the data path has it, and replies. A dry run only replies
+// with the changes.
 func (a *API) transact(w http.ResponseWriter, r *http.Request, t transaction) {
 	if t.dryRun {
 		var locked *lockout
@@ -98,7 +98,7 @@ func (a *API) transact(w http.ResponseWriter, r *http.Request, t transaction) {
 		by.Confirm = time.Now().Add(t.confirm)
 	}
 	var before *store.Snapshot
-	force := t.force || t.confirm > 0 // what is not confirmed goes back by itself
+	force := t.force || t.confirm > 0 // an unconfirmed change rolls back
 	revision, changed, err := a.committer(force)(by, func(tx *store.Tx) error {
 		before = tx.Before()
 		return t.edit(tx)
@@ -222,7 +222,7 @@ func (a *API) readObjects(list []v1.Object, keyOnly bool) ([]listed, *rest.Probl
 			continue
 		}
 		if out[i].kind == nil {
-			continue // nobody has read it, as enough is wrong
+			continue // it was not read, after too many errors
 		}
 		id := out[i].id()
 		if other, twice := first[id]; twice {
@@ -240,7 +240,7 @@ func (a *API) readObjects(list []v1.Object, keyOnly bool) ([]listed, *rest.Probl
 	return out, nil
 }
 
-// lookOutside asks the kinds about what there is besides the store.
+// lookOutside asks each kind for objects that exist outside of the store.
 func (a *API) lookOutside(list []listed, all *objectErrors) {
 	made := a.devicesOf(list)
 	asks := map[*Kind]func(*Wanted) (bool, *rest.Problem){}
@@ -291,7 +291,7 @@ func (a *API) readObject(o *v1.Object, keyOnly bool) (listed, *rest.Problem) {
 	return listed{one, k, false}, p
 }
 
-// edit does what is asked for, as far as it can, and fails with all that it cannot.
+// edit makes all possible changes, and returns the errors of the others.
 func (req *application) edit(tx *store.Tx) error {
 	var all objectErrors
 	for i := range req.objects {
@@ -327,8 +327,7 @@ func (req *application) edit(tx *store.Tx) error {
 	return nil
 }
 
-// prune deletes what a list does not name, but what controllers manage and what others have
-// written.
+// prune deletes objects that the list lacks, except those of controllers and other owners.
 func prune(tx *store.Tx, k *Kind, named map[store.ID]int) error {
 	for _, key := range slices.Collect(k.Keys(tx)) {
 		id := store.ID{Kind: k.Name, Key: key}

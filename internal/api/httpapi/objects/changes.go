@@ -10,14 +10,15 @@ import (
 	"loxilb/internal/control/store"
 )
 
-// maxFields bounds what is said of the change of one object, and maxValue of one value.
+// maxFields bounds the properties listed for one changed object, and maxValue the length of a
+// value.
 const (
 	maxFields = 100
 	maxValue  = 200
 )
 
-// changes returns what becomes of objects between two states, in the order in which kinds are
-// applied. With detail it says by what properties, and what connections that touches.
+// changes returns the differences between two states, in the order of application. With detail, it
+// lists properties and affected connections.
 func (a *API) changes(before, after *store.Snapshot, ids []store.ID, detail bool) []v1.Change {
 	out := []v1.Change{}
 	for i := range a.kinds {
@@ -88,7 +89,7 @@ func flattened(object any) map[string]string {
 	data, err := json.Marshal(object)
 	var v any
 	if err != nil || json.Unmarshal(data, &v) != nil {
-		return out // what the API shows can be written
+		return out // objects of the API can be encoded
 	}
 	flatten(out, "", v)
 	return out
@@ -112,8 +113,8 @@ func flatten(out map[string]string, at string, v any) {
 	}
 }
 
-// label names an element of a list by what it is, where that is known, so that one more does not
-// make all others look changed.
+// label names an element of a list by its key, if known, so that inserting one does not make all
+// others look changed.
 func label(index int, v any) string {
 	switch v := v.(type) {
 	case string:

@@ -15,7 +15,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// An Edit makes objects what a request asks for, and may note warnings.
+// An Edit changes objects in a transaction, and may add warnings.
 type Edit func(*store.Tx, *rest.Warnings) error
 
 // Commit makes a change of one object, or of several of any kind, waits until packets see it, and
@@ -28,7 +28,7 @@ func (a *API) Commit(w http.ResponseWriter, r *http.Request, one bool, edit func
 	rest.Success(w)
 }
 
-// Change is Commit without the reply, of which it sets the header.
+// Change commits like Commit, and sets headers of the reply without sending it.
 func (a *API) Change(w http.ResponseWriter, r *http.Request, one bool, edit func(*store.Tx, *Precondition) error) *rest.Problem {
 	pre, p := preconditionOf(r)
 	if p == nil {
@@ -57,8 +57,8 @@ func (a *API) Change(w http.ResponseWriter, r *http.Request, one bool, edit func
 // Forced reports whether a change is made even if it disconnects sessions.
 func Forced(r *http.Request) bool { return r.URL.Query().Get("force") == "true" }
 
-// Exists refuses an object that exists already with the same content. Clients of the contract treat
-// that as success.
+// Exists refuses an object that already exists with the same content. The existing loxilb's clients
+// treat that as success.
 func (a *API) Exists(what string, id store.ID) *rest.Problem {
 	sentence := fmt.Sprintf("%s %s exists already with the same content", what, id.Key)
 	if s, ok := a.Statuses.Get(status.ID(id)); ok && s.Err != nil {
@@ -69,8 +69,8 @@ func (a *API) Exists(what string, id store.ID) *rest.Problem {
 	return rest.Refuse(http.StatusConflict, "%s", sentence)
 }
 
-// DeleteObject deletes an object. Deleting a missing object succeeds: clients of the contract would
-// otherwise retry forever.
+// DeleteObject deletes an object. Deleting a missing object succeeds: the existing loxilb's clients
+// would otherwise retry forever.
 func DeleteObject(tx *store.Tx, id store.ID, notes *rest.Warnings) error {
 	err := tx.Delete(id)
 	if errors.Is(err, store.ErrNotFound) {
@@ -102,7 +102,7 @@ func (a *API) CommitProblem(err error) *rest.Problem {
 	return rest.Refuse(http.StatusServiceUnavailable, "the change could not be stored: %v", err)
 }
 
-// author says who asks for a change. Without a name of its own the change is named by its objects.
+// author returns the caller's name. Without one, a change is named by its objects.
 func author(r *http.Request, doing string) store.Author {
 	who := rest.PrincipalOf(r)
 	by := store.Author{Who: who.Name, From: r.RemoteAddr, Doing: doing}
@@ -117,7 +117,7 @@ func author(r *http.Request, doing string) store.Author {
 // maxObjectsTold is how many objects an entry of the audit log names.
 const maxObjectsTold = 8
 
-// recordChange notes what the request has changed, for the audit log.
+// recordChange adds the request's changes to the audit log.
 func recordChange(r *http.Request, revision uint64, ids []store.ID) {
 	who := rest.PrincipalOf(r)
 	who.Revision = revision

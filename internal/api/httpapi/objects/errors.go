@@ -10,10 +10,10 @@ import (
 	"loxilb/internal/api/httpapi/rest"
 )
 
-// maxErrors is how many errors of a list are looked for.
+// maxErrors bounds the errors reported for a list.
 const maxErrors = 1000
 
-// objectErrors collects what is wrong with the objects of a list.
+// objectErrors collects the errors of the objects of a list.
 type objectErrors struct{ list []v1.ObjectError }
 
 func (e *objectErrors) add(index int, p *rest.Problem) {
@@ -63,10 +63,10 @@ func (e *objectErrors) problem(of int) *rest.Problem {
 	return p
 }
 
-// first returns what is wrong with the first of them.
+// first returns the first error.
 func (e *objectErrors) first() string {
 	if e.list[0].Index < 0 {
-		return e.list[0].Message // of what the list does not name
+		return e.list[0].Message // an error of no object in the list
 	}
 	return fmt.Sprintf("objects[%d]: %s", e.list[0].Index, e.list[0].Message)
 }

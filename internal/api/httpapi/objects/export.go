@@ -62,7 +62,7 @@ func (a *API) ExportConfig(w http.ResponseWriter, _ *http.Request, params v1.Exp
 	})
 }
 
-// export returns what there is of a kind, but for what a controller manages.
+// export returns all objects of a kind, except those of a controller.
 func (k *Kind) export(v store.View) []any {
 	list := []any{}
 	for key := range k.Keys(v) {
@@ -73,7 +73,7 @@ func (k *Kind) export(v store.View) []any {
 	return list
 }
 
-// ImportConfig replaces the configuration by that of an exported file.
+// ImportConfig replaces the configuration by an exported file.
 func (a *API) ImportConfig(w http.ResponseWriter, r *http.Request, _ v1.ImportConfigParams) {
 	req, p := a.imported(w, r)
 	if p != nil {

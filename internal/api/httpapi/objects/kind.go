@@ -17,28 +17,27 @@ import (
 	"loxilb/internal/lb"
 )
 
-// A Kind is how requests about several kinds of object (apply, plan, save) deal with one of them.
+// A Kind is how requests for several kinds of objects (apply, plan, save) handle one kind.
 type Kind struct {
 	kinds.Words
-	// Read makes something of what a request says, without a look at the store. With keyOnly no
-	// more is needed than what names it.
+	// Read decodes an object of a request, without reading the store. With keyOnly, only the
+	// properties of its key are required.
 	Read     func(o *v1.Object, keyOnly bool) (Wanted, *rest.Problem)
-	Show     func(v store.View, key string) any // as POST takes it; nil: there is none
+	Show     func(v store.View, key string) any // in the form of POST; nil: no such object
 	Keys     func(v store.View) iter.Seq[string]
-	Metadata func(v store.View, key string) map[string]any // that read needs beside what show says. Optional: nothing.
+	Metadata func(v store.View, key string) map[string]any // that Read needs in addition to Show's. Optional.
 	// Managed reports whether a controller looks after the object. Optional: it does not.
 	Managed func(v store.View, key string) bool
-	// Live counts connections of an object that changes, and those that lose their service or
-	// endpoint by it. Optional: it has none.
+	// Live counts connections of a changing object, and those that lose their service or endpoint.
+	// Optional.
 	Live func(before, after *store.Snapshot, key string) (connections, cut uint64)
-	// Outside looks, once a request, at what there is besides the store by the keys of the list's
-	// objects. It returns a function that reports whether an object is there already, so it is not
-	// ours to keep, and that refuses what cannot be. Optional. made are the interfaces that there
-	// will be.
+	// Outside reads, once per request, the objects outside of the store that have keys of the list.
+	// It returns a function that reports whether an object exists there already, and so has another
+	// owner, and that refuses impossible objects. Optional. made are the interfaces that the
+	// request creates.
 	Outside func(made map[string]bool, list []any) func(w *Wanted) (there bool, p *rest.Problem)
-	Kernel  bool // the kernel has the last word on it
-	// Check refuses what cannot be beside the other objects, once all of a list are put. Optional:
-	// nothing.
+	Kernel  bool // the kernel may refuse it
+	// Check refuses objects that conflict with others, once all of a list are put. Optional.
 	Check func(tx *store.Tx, w *Wanted) error
 }
 
@@ -59,8 +58,8 @@ func (a *API) Register(list ...Kind) {
 	slices.SortFunc(a.kinds, func(x, y Kind) int { return order[x.Name] - order[y.Name] })
 }
 
-// KindOf returns the row of a kind whose objects have a table of their own. named puts errors of
-// its validation into the API's words; nil: they are.
+// KindOf returns the row of a kind with a table of its own. named converts validation errors to the
+// API's property names; nil: they already are.
 func KindOf[T any](words kinds.Words, t *store.Table[T], read func(o *v1.Object, keyOnly bool) (T, *rest.Problem), show func(*T) any,
 	named func(error) *rest.Problem) Kind {
 	return Kind{

@@ -22,15 +22,15 @@ var errNeedsSessions = errors.New("this machine's sessions must be known first")
 // lockout describes how a change could disconnect sessions of this machine, such as the caller's
 // SSH.
 type lockout struct {
-	before, after []policy.Rule // firewall rules; nil: none drops or none changes
+	before, after []policy.Rule // firewall rules; nil: no rule drops packets, or none changes
 	paths         []AccessPath
 	vips          []netip.Addr // not nil: paths are services of these VIPs only
 }
 
-// AccessPath is a part of the network by which sessions arrive, and that a change removes or gives
-// to a service.
+// AccessPath is a part of the network through which sessions arrive, and which a change removes or
+// assigns to a service.
 type AccessPath struct {
-	change  string // what happens to it, for the error
+	change  string // the change to it, for the error
 	carries func(*policy.Session) bool
 }
 
@@ -200,7 +200,7 @@ func (a *API) lockoutProblem(l *lockout) *rest.Problem {
 	return nil
 }
 
-// orphaned returns the sessions that arrive by removed paths, and what removes these.
+// orphaned returns the sessions that arrive by removed paths, and the changes that remove these.
 func (l *lockout) orphaned(sessions []policy.Session) (cut []policy.Session, causes []string) {
 	for _, t := range l.paths {
 		n := len(cut)
@@ -216,7 +216,7 @@ func (l *lockout) orphaned(sessions []policy.Session) (cut []policy.Session, cau
 	return slices.Compact(cut), causes
 }
 
-// disconnected returns the sessions that a change would disconnect, as far as they are known.
+// disconnected returns the known sessions that a change would disconnect.
 func (a *API) disconnected(l *lockout) []policy.Session {
 	if l == nil {
 		return nil

@@ -18,10 +18,10 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// Owner is the name under which the store files what comes from here.
+// Owner is the store's name for this package's changes.
 const Owner = "rest"
 
-// DataPath is what changes need to know of the data path: whom they disconnect.
+// DataPath is what changes need of the data path.
 type DataPath interface {
 	// Connections calls yield for each direction of each connection until it returns false.
 	Connections(ctx context.Context, yield func(report.Connection) bool) error
@@ -29,7 +29,7 @@ type DataPath interface {
 	Sessions(at ...netip.Addr) ([]policy.Session, error) // at these addresses; none: at all
 }
 
-// Dropper tells which connections firewall rules would end.
+// Dropper finds connections that firewall rules would end.
 type Dropper func([]policy.Rule) func(*report.Connection) bool
 
 // Options are the parts that changes stand on. All but Dropper and Off are needed.
@@ -41,16 +41,15 @@ type Options struct {
 	Reader    *rest.Reader
 	Whole     rest.WholeAnswers
 	Log       *slog.Logger
-	Dropper   Dropper                   // nil: nobody knows what rules end
+	Dropper   Dropper                   // nil: connections that rules end are unknown
 	ApplyWait time.Duration             // how long a change waits for the data path
 	AnyVIP    bool                      // VIPs that live hosts have are not refused
 	Version   string                    // of the daemon, for exported files
-	Roles     func() []v1.InstanceState // of this node, likewise
-	Property  func(field string) string // what the API calls a field of a service
-	Off       func(kind string) string  // why objects of a registered kind cannot be created or changed; "", and nil: they can
+	Roles     func() []v1.InstanceState // instances of this node
+	Property  func(field string) string // the API's name for a field of a service
+	Off       func(kind string) string  // why objects of a registered kind cannot be created or changed; nil or "": they can
 
-	// Announcements returns whether the VIPs of a service are announced by BGP; nil: the daemon
-	// does not speak it.
+	// Announcements returns whether the VIPs of a service are announced by BGP; nil: BGP is off.
 	Announcements func(*lb.Service) []report.Announcement
 }
 
@@ -61,8 +60,8 @@ type API struct {
 	registered map[string]*registered // by name
 }
 
-// New makes the area, which serves the registered kinds. Register adds those that have code of
-// their own.
+// New makes the area, which serves the registered kinds. Register adds kinds with their own
+// handlers.
 func New(o Options) *API {
 	a := &API{Options: o}
 	a.registerAll()

@@ -9,8 +9,8 @@ import (
 	"loxilb/internal/control/store"
 )
 
-// Precondition is what a request says about the object that it changes: nothing, its version, that
-// there is one (If-Match: *), or that there is none (If-None-Match: *).
+// Precondition is a request's condition on the object to change: none, its version, that it exists
+// (If-Match: *), or that it does not (If-None-Match: *).
 type Precondition struct {
 	given  bool
 	header string // by which it was given
@@ -47,13 +47,13 @@ func (c *Precondition) forOne(one bool) *rest.Problem {
 	return rest.Refuse(http.StatusBadRequest, "%s is for a request about one object", c.header)
 }
 
-// objects are those of one kind: its table.
+// objects is the table of one kind.
 type objects interface {
 	ID(key string) store.ID
 	Meta(v store.View, key string) (store.Meta, bool)
 }
 
-// Check compares with what there is by the key, in the transaction that makes the change.
+// Check compares with the stored object, in the transaction that makes the change.
 func (c *Precondition) Check(tx *store.Tx, kind objects, key string) error {
 	if !c.given {
 		return nil

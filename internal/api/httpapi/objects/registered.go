@@ -12,11 +12,11 @@ import (
 	"loxilb/internal/control/store"
 )
 
-// registered handles the objects of a kind whose requests its registration describes.
+// registered handles the objects of a kind whose registration describes its requests.
 type registered struct {
 	desired.Objects
 	api   *API
-	count func() func(object, body any) // returns what adds counters to what GET returns; nil: there are none
+	count func() func(object, body any) // returns a function that adds counters to an answer of GET; nil: no counters
 }
 
 // Count makes GET of a registered kind add counters to the body of each object.
@@ -29,7 +29,7 @@ func (a *API) CountAll(kind string, read func() func(object, body any)) {
 	a.registered[kind].count = read
 }
 
-// registerAll serves the kinds whose requests their registrations describe.
+// registerAll serves the kinds whose registrations describe their requests.
 func (a *API) registerAll() {
 	a.registered = map[string]*registered{}
 	for _, o := range a.Store.Objects() {
@@ -41,7 +41,7 @@ func (a *API) registerAll() {
 	}
 }
 
-// HandleRegistered tells the router which requests about registered kinds there are.
+// HandleRegistered registers the requests about registered kinds.
 func (a *API) HandleRegistered(mux *http.ServeMux) {
 	for _, r := range a.registered {
 		path, one := r.Paths()
@@ -98,8 +98,8 @@ func (r *registered) kind() Kind {
 	}
 }
 
-// put creates or changes an object of a kind that this daemon serves. An object that stays as it is
-// is put in any case, so a saved configuration can be applied.
+// put creates or changes an object of a kind that this daemon serves. Putting an unchanged object
+// always succeeds, so a saved configuration can be applied.
 func (r *registered) put(tx *store.Tx, object any) error {
 	key := r.Key(object)
 	before, _ := r.Meta(tx, key)
@@ -122,7 +122,7 @@ func (a *API) off(kind string) string {
 	return a.Off(kind)
 }
 
-// CreateOf is POST of a registered kind whose body is completed by the path of the request.
+// CreateOf is POST of a registered kind whose path completes the body.
 func (a *API) CreateOf(kind string, w http.ResponseWriter, r *http.Request, complete func(body any) error) {
 	a.registered[kind].createFrom(w, r, complete)
 }
@@ -206,7 +206,7 @@ func (r *registered) remove(w http.ResponseWriter, req *http.Request, key string
 	})
 }
 
-// ReadBoot returns what reads an object of a registered kind in a boot file.
+// ReadBoot returns the reader of boot files' objects of a registered kind.
 func (a *API) ReadBoot(kind string) func(data []byte) (Edit, *rest.Problem) {
 	r := a.registered[kind]
 	return func(data []byte) (Edit, *rest.Problem) {

@@ -86,8 +86,8 @@ func (a *API) RollBack(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// isRole reports whether an object is the role of this node: what its peers have been told since,
-// no rollback changes.
+// isRole reports whether an object is a role of this node. A rollback keeps roles, since peers have
+// been notified of them.
 func isRole(object any) bool {
 	_, ok := object.(lb.Instance)
 	return ok

@@ -26,7 +26,7 @@ type Statuses interface {
 	// Named returns the statuses of objects with one of these keys, or of "kind key".
 	Named(names []string) []status.Status
 	// Wait blocks until the objects are applied in this version or a later one, or removed if they
-	// are deleted; *status.Error reports which of them failed.
+	// are deleted. *status.Error lists failed objects.
 	Wait(ctx context.Context, version uint64, ids []status.ID) error
 }
 
@@ -54,7 +54,7 @@ func (a *API) GetStatuses(w http.ResponseWriter, r *http.Request, params v1.GetS
 	rest.WritePage(w, r, "statusAttr", &list, q, func(s *status.Status) any { return a.statusIn(now, s) })
 }
 
-// statusesFor returns those that may match a query.
+// statusesFor returns the statuses that may match a query.
 func (a *API) statusesFor(now *store.Snapshot, q *listing.Query, params *v1.GetStatusesParams) []status.Status {
 	if len(q.Names) == 0 {
 		return a.Statuses.List(params.Kind, params.Failed)
@@ -83,7 +83,7 @@ func (a *API) nameOf(now *store.Snapshot, id status.ID) string {
 	return s.Name
 }
 
-// ServiceStatus returns that of a service in a snapshot.
+// ServiceStatus returns the status of a service in a snapshot.
 func (a *API) ServiceStatus(now *store.Snapshot, key lb.Key) *v1.Status {
 	s := a.AppliedOf(now, key)
 	return a.statusIn(now, &s)
@@ -118,7 +118,8 @@ func (a *API) statusIn(now *store.Snapshot, s *status.Status) *v1.Status {
 	return out
 }
 
-// announcements adds whether the VIPs of a service are announced by BGP, where it asks for that.
+// announcements adds whether the VIPs of a service are announced by BGP, if the service requests
+// it.
 func (a *API) announcements(out *v1.Status, service *lb.Service) {
 	if !service.BGP {
 		return

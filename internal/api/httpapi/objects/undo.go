@@ -19,9 +19,9 @@ import (
 // lookForDevice is how often it is looked whether an interface has come.
 const lookForDevice = 50 * time.Millisecond
 
-// undoApply takes back a whole change of which the kernel refuses objects of its network, and
-// answers why: a file that is refused has changed nothing. Nil: it was something else that failed,
-// which is tried again.
+// undoApply rolls back a whole change if the kernel refuses one of its network objects, and replies
+// with the reason: a refused file changes nothing. It returns nil for other failures, which are
+// retried.
 func (a *API) undoApply(r *http.Request, t *transaction, revision uint64, p *rest.Problem) *rest.Problem {
 	var all objectErrors
 	var refused *Unapplied
@@ -58,7 +58,7 @@ func (a *API) undoApply(r *http.Request, t *transaction, revision uint64, p *res
 	return out
 }
 
-// undoneButFor returns what of a change that was undone is still there.
+// undoneButFor returns the parts of a rolled back change that remain.
 func undoneButFor(left []store.ID) string {
 	names := make([]string, 0, maxObjectsTold)
 	for _, id := range left[:min(len(left), maxObjectsTold)] {
@@ -71,8 +71,8 @@ func undoneButFor(left []store.ID) string {
 	return "the change was undone, but for what others have changed since (" + text + ")"
 }
 
-// waitForAll waits until everybody has what was changed. What needs an interface that comes with
-// the change fails until it is there.
+// waitForAll waits until the change is applied everywhere. Objects on an interface of the same
+// change fail until it exists.
 func (a *API) waitForAll(ctx context.Context, revision uint64, changed []store.ID) error {
 	made := a.devicesOf(nil)
 	for {
@@ -93,7 +93,7 @@ func (a *API) waitForAll(ctx context.Context, revision uint64, changed []store.I
 	}
 }
 
-// devicesOf returns the interfaces that objects of a list, or those that are stored, have made.
+// devicesOf returns the interfaces made by objects of a list, or by stored ones.
 func (a *API) devicesOf(list []listed) map[string]bool {
 	made := map[string]bool{}
 	now := a.Store.Snapshot()
@@ -114,7 +114,7 @@ func (a *API) devicesOf(list []listed) map[string]bool {
 	return made
 }
 
-// KernelProblem answers what the kernel says.
+// KernelProblem replies with an error of the kernel.
 func KernelProblem(err error) *rest.Problem {
 	code := http.StatusBadRequest
 	var errno syscall.Errno

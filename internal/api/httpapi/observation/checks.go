@@ -15,7 +15,7 @@ func (a *API) GetVerify(w http.ResponseWriter, r *http.Request, p v1.GetVerifyPa
 	a.verify(w, r, verify.Options{Whole: p.Whole})
 }
 
-// Repair does the same, and applies again what differs.
+// Repair verifies, and applies differing objects again.
 func (a *API) Repair(w http.ResponseWriter, r *http.Request, p v1.RepairParams) {
 	a.verify(w, r, verify.Options{Whole: p.Whole, Repair: true})
 }
@@ -24,7 +24,7 @@ func (a *API) verify(w http.ResponseWriter, r *http.Request, o verify.Options) {
 	rest.JSON(w, verified(a.Verifier.Run(r.Context(), o)))
 }
 
-// byRepair is what mends a row that is not what the daemon has written.
+// byRepair is the hint for a row that differs from the daemon's.
 const byRepair = "loxicmd verify --repair"
 
 func verified(r verify.Report) v1.Verified {

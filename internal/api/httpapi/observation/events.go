@@ -68,8 +68,8 @@ func eventKinds() string {
 	return b.String()
 }
 
-// matches reports whether somebody wants an event. One of an endpoint's health is one of the
-// services that it names, too.
+// matches reports whether the filter selects an event. An event of an endpoint's health also
+// belongs to the services that it names.
 func (f *eventFilter) matches(e *event.Event) bool {
 	if f.object == "" || f.object == e.Object() {
 		return true
@@ -79,8 +79,8 @@ func (f *eventFilter) matches(e *event.Event) bool {
 	return is && service && slices.Contains(h.Services, key)
 }
 
-// lastEventID returns the event after which to go on: that of the client's, or the last there is. A
-// number that is still to come is one of another life of the daemon: all that is kept is new then.
+// lastEventID returns the event to continue after: the client's last one, or the newest. A number
+// in the future comes from an earlier process; then all kept events are new.
 func (a *API) lastEventID(r *http.Request) (uint64, *rest.Problem) {
 	last := a.Events.Last()
 	text := r.Header.Get("Last-Event-ID")
@@ -101,7 +101,7 @@ func (a *API) lastEventID(r *http.Request) (uint64, *rest.Problem) {
 func (a *API) listEvents(w http.ResponseWriter, f eventFilter, limit int) {
 	all := a.Events.SubscribeAfter(0, f.kinds...)
 	var list []event.Event
-	for newest := a.Events.Last(); ; { // what comes meanwhile is not waited for
+	for newest := a.Events.Last(); ; { // later events are not waited for
 		e, _, ok := all.Poll()
 		if !ok || e.Seq > newest {
 			break
@@ -126,8 +126,8 @@ func eventOf(e *event.Event) v1.Event {
 	return v1.Event{Seq: e.Seq, Time: e.Time, Kind: string(e.Kind()), Action: string(e.Act()), Object: e.Object(), Message: e.String()}
 }
 
-// eventStream tells what happens. What a client does not read waits in the hub, which all streams
-// share, until newer events take its place.
+// eventStream sends events. Unread events stay in the hub, which all streams share, until newer
+// ones replace them.
 type eventStream struct{ *rest.EventStream }
 
 func (s *eventStream) follow(ctx context.Context, events *event.Subscription, f eventFilter) {

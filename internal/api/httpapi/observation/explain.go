@@ -18,11 +18,11 @@ type Explainer interface {
 	Explain(ctx context.Context, q *explain.Question) (*explain.Answer, error)
 }
 
-// patience is how long a request waits for its turn, and its answer.
+// patience bounds how long a request waits for its turn and its answer.
 const patience = 8 * time.Second
 
-// Explain replies with how a packet would be handled, or by which services a client reaches an
-// endpoint.
+// Explain replies with how a packet would be handled, or with the services by which a client
+// reaches an endpoint.
 func (a *API) Explain(w http.ResponseWriter, r *http.Request, p v1.ExplainParams) {
 	q, err := question(&p)
 	if err != nil {
@@ -48,7 +48,7 @@ func (a *API) Explain(w http.ResponseWriter, r *http.Request, p v1.ExplainParams
 	rest.JSON(w, explanation(said))
 }
 
-// question reads what is asked: a packet, or a client and an endpoint.
+// question parses the question: a packet, or a client and an endpoint.
 func question(p *v1.ExplainParams) (q *explain.Question, err error) {
 	packet, reverse := p.From != "" || p.To != "", p.Client != "" || p.Endpoint != ""
 	switch {
@@ -82,7 +82,7 @@ func explanation(a *explain.Answer) v1.Explanation {
 	return out
 }
 
-// text returns an address and a port; "" if there is none.
+// text formats an address and a port; "" if it is invalid.
 func text(at netip.AddrPort) string {
 	switch {
 	case !at.IsValid():

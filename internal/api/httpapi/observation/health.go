@@ -5,8 +5,8 @@ import (
 	"net/http"
 )
 
-// Where whoever watches over the daemon asks how it is, outside of the contract and without being
-// asked who they are.
+// Paths of health checks for monitoring. They are outside of the existing loxilb's API and need no
+// token.
 const (
 	HealthPath = "/healthz"
 	ReadyPath  = "/readyz"

@@ -7,7 +7,7 @@ import (
 	"loxilb/internal/api/httpapi/rest"
 )
 
-// LogLevel is the level of the daemon's log, by its word.
+// LogLevel is the name of the log's level.
 type LogLevel interface {
 	String() string
 	Set(word string) error

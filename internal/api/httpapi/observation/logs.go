@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// DefaultLines is how many lines are answered, if the request does not say.
+	// DefaultLines is the number of lines in an answer by default.
 	DefaultLines = 100
 	maxLines     = 10000
 )
@@ -43,7 +43,7 @@ func (a *API) GetLogs(w http.ResponseWriter, _ *http.Request, params v1.GetLogsP
 	})
 }
 
-// levelOf returns how a level stands in a line; nothing for any.
+// levelOf returns a level's text in a log line; "" for any level.
 func levelOf(word string) (string, *rest.Problem) {
 	switch strings.ToLower(word) {
 	case "":

@@ -24,7 +24,7 @@ func (a *API) GetNode(w http.ResponseWriter, _ *http.Request) {
 	})
 }
 
-// maintenance returns the maintenance of this node; nil: it is in service.
+// maintenance returns this node's maintenance; nil: it is in service.
 func (a *API) maintenance() *v1.NodeMaintenance {
 	one := a.Store.Maintenance.Here(a.Store.Snapshot())
 	if one == nil {

@@ -1,4 +1,4 @@
-// Package observation answers requests about what the daemon and its machine do: events, logs,
+// Package observation answers requests about the state of the daemon and its machine: events, logs,
 // rates, drops, checks, explanations.
 package observation
 
@@ -41,18 +41,18 @@ type Options struct {
 	DataPath DataPath
 	Health   Health
 	Sampler  Sampler
-	// Sync is how far the data path has a service in a snapshot.
+	// Sync returns the data path's progress with a service of a snapshot.
 	Sync       func(now *store.Snapshot, key lb.Key) servicestate.Sync
-	Explainer  Explainer              // says what becomes of packets; nil: nobody does
-	Verifier   *verify.Verifier       // compares what users want with what the kernel has
-	Doctor     func() *doctor.Machine // what is looked at for what is wrong
+	Explainer  Explainer              // explains the handling of packets; nil: unavailable
+	Verifier   *verify.Verifier       // compares desired state with the kernel
+	Doctor     func() *doctor.Machine // what doctor checks
 	Events     *event.Hub
 	Metrics    http.Handler // answers GET metrics
 	MetricsOff bool         // until a request switches them on
 	Ready      func() (bool, string)
 	Version    v1.Version
 	Roles      func() []v1.InstanceState   // of this node
-	Drain      func() report.DrainProgress // of this node; nil: nobody counts
+	Drain      func() report.DrainProgress // progress of this node's drain; nil: unknown
 	Log        *slog.Logger
 	LogLevel   LogLevel
 	Lines      *logs.Ring // of the log
@@ -60,7 +60,7 @@ type Options struct {
 	Streams    *rest.Streams
 }
 
-// API answers requests about what the daemon and its machine do.
+// API answers requests about the state of the daemon and its machine.
 type API struct {
 	Options
 	metricsOff atomic.Bool

@@ -13,7 +13,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// Sampler knows the rates.
+// Sampler samples the rates.
 type Sampler interface {
 	Now() (rates.Totals, rates.Window)
 	Service(key lb.Key) rates.Load
@@ -34,8 +34,8 @@ func (a *API) GetRates(w http.ResponseWriter, _ *http.Request) {
 	rest.JSON(w, a.total(&t, window))
 }
 
-// inOneWindow calls read until no window ends meanwhile, so the totals and all that read asks the
-// sampler for are of the same window. If windows are shorter than read takes, the last try must do.
+// inOneWindow repeats read until no window ends meanwhile, so all values come from the same window.
+// If windows are shorter than read, the last attempt counts.
 func (a *API) inOneWindow(read func(rates.Totals, rates.Window)) {
 	const tries = 3
 	for range tries {
@@ -80,8 +80,8 @@ func ratesOf(r *rates.Rates) v1.Rates {
 	}
 }
 
-// What an update has at most, of which there may be one for each of many clients: services, and
-// services with their endpoints.
+// Limits of an update, as each of many clients may get one: services, and services with their
+// endpoints.
 const (
 	watched              = 1000
 	watchedWithEndpoints = 50
@@ -172,7 +172,7 @@ func historyOf(s *rates.Series, kept bool, drops map[string][]float32, more ...s
 	return out
 }
 
-// service returns the one with a key.
+// service returns the service with a key.
 func (a *API) service(word string) (lb.Key, *rest.Problem) {
 	key, err := lb.ParseKey(word)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// rateQuery selects services, their order, and what is returned of them.
+// rateQuery selects services, their order and the returned properties.
 type rateQuery struct {
 	service             *lb.Key // nil: any
 	match               string
@@ -28,7 +28,7 @@ type rateQuery struct {
 // rateOrder is an order of services.
 type rateOrder struct {
 	word   string
-	value  func(l *rates.Load, down int) float32 // the largest first; nil: by key, or name
+	value  func(l *rates.Load, down int) float32 // largest first; nil: by key, or name
 	byName bool
 }
 
@@ -80,8 +80,7 @@ func (a *API) newRateQuery(p v1.GetServiceRatesParams) (q rateQuery, no *rest.Pr
 	return q, nil
 }
 
-// rateRow is a service on its way into the list. There are many: it has no more than what puts it
-// into order.
+// rateRow is a service before it enters the list. There may be many, so it holds only the sort key.
 type rateRow struct {
 	key   lb.Key
 	name  string
@@ -90,8 +89,8 @@ type rateRow struct {
 	place int     // among all, by key
 }
 
-// manyAtOnce is how many answers without a limit are made at once. With 10,000 services of 10
-// endpoints each is 20 MB, until its client has read it.
+// manyAtOnce bounds concurrent answers without a limit. With 10,000 services of 10 endpoints each
+// takes 20 MB until its client has read it.
 const manyAtOnce = 4
 
 // isMany reports whether a response may be large.
@@ -192,7 +191,7 @@ func (a *API) find(q *rateQuery) (found []*rateRow) {
 	return found
 }
 
-// down counts the endpoints that are down. That does not depend on what the data path has counted.
+// down counts the endpoints that are down, independent of the data path's counters.
 func (a *API) down(s *lb.Service, drains servicestate.Drains) int {
 	states := servicestate.Of(servicestate.Gather(s, &report.ServiceStats{}, drains, a.Health), servicestate.Applied)
 	return states.Down
@@ -213,8 +212,8 @@ func (a *API) answer(s *lb.Service, load *rates.Load, stats *report.ServiceStats
 	return out
 }
 
-// endpoints returns those of a service; of the only one that is asked for, they are in the order
-// that is, and a page of them.
+// endpoints returns the endpoints of a service. If only one service is requested, they are sorted
+// and paged.
 func (a *API) endpoints(s *lb.Service, stats *report.ServiceStats, states *servicestate.Service, q *rateQuery) []v1.EndpointRates {
 	loads := a.Sampler.Endpoints(s.Key, len(s.Endpoints))
 	places := make([]int, len(s.Endpoints))

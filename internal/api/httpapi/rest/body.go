@@ -1,5 +1,5 @@
-// Package rest reads requests of the REST API and writes its answers: JSON in and out, refusals,
-// lists and streams of events, and how much of each is done at once.
+// Package rest reads requests of the REST API and writes answers: JSON, refusals, lists and event
+// streams, and limits on their concurrency.
 package rest
 
 import (
@@ -21,13 +21,13 @@ const BaseURL = "/netlox/v1"
 const (
 	// MaxBody holds all the services and endpoints that there may be, indented, with room to spare.
 	MaxBody = 64 << 20
-	// MaxBodies is how many requests are read and decoded at once, over all connections: it bounds
-	// the memory that they take.
+	// MaxBodies is the number of requests that are read and decoded at once, over all connections.
+	// It bounds their memory.
 	MaxBodies = 8
-	// MaxSmall is how large a body may be that is decoded beside others: of larger ones, one at a
-	// time is.
+	// MaxSmall is the largest body that is decoded concurrently with others; of larger ones, one at
+	// a time.
 	MaxSmall = 4 << 20
-	// maxTrusted is how much memory a body gets for what the request says of its length alone.
+	// maxTrusted bounds the memory that is allocated on the word of Content-Length.
 	maxTrusted = 16 << 10
 	// bodyWait is how long a request waits for its turn.
 	bodyWait = 10 * time.Second
@@ -39,7 +39,7 @@ type Reader struct {
 	ignored *ignored      // nil: unknown properties are refused
 
 	bodies        chan struct{} // holds a value for each body that is read
-	largeBodies   chan struct{} // likewise
+	largeBodies   chan struct{} // large bodies, read one at a time
 	WaitingBodies chan struct{} // holds a value for each large body that waits
 }
 
@@ -60,7 +60,7 @@ func NewReader(wait time.Duration, unknown *slog.Logger) *Reader {
 type BodyTurn struct {
 	reader *Reader
 	ctx    context.Context
-	place  chan struct{} // where it has a place; nil: nowhere
+	place  chan struct{} // the queue that it holds a place of; nil: none
 }
 
 // AcquireBody waits until the request may be read.
@@ -85,9 +85,9 @@ func (t *BodyTurn) acquire(places chan struct{}) bool {
 	return false
 }
 
-// acquireLarge waits until no other large body is read. Its place among all is another one's
-// meanwhile, so that small bodies do not wait for large ones. So many wait at most, as what has
-// come of each is in memory.
+// acquireLarge waits until no other large body is read. Meanwhile it releases its place among all
+// bodies, so that small ones do not wait for large ones. The number of waiting requests is bounded,
+// as their partial bodies are in memory.
 func (t *BodyTurn) acquireLarge() *Problem {
 	if t == nil { // it has a bound of its own
 		return nil
@@ -106,7 +106,7 @@ func (t *BodyTurn) acquireLarge() *Problem {
 	return nil
 }
 
-// Done gives the place to another one.
+// Done releases the place.
 func (t *BodyTurn) Done() {
 	if t.place != nil {
 		<-t.place

@@ -7,7 +7,7 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// Handshakes returns how long handshakes took; nil: there were none.
+// Handshakes returns the durations of handshakes, or nil without any.
 func Handshakes(t rates.Times) *v1.HandshakeTimes {
 	if t.Count == 0 {
 		return nil
@@ -15,7 +15,7 @@ func Handshakes(t rates.Times) *v1.HandshakeTimes {
 	return &v1.HandshakeTimes{Count: t.Count, Median: t.Median.Seconds(), P99: t.P99.Seconds()}
 }
 
-// RefusedBy lists what was refused, by reason.
+// RefusedBy lists refused packets by reason.
 func RefusedBy(r *report.Refusals) []v1.RefusedCount {
 	out := []v1.RefusedCount{}
 	r.Each(func(reason report.RefusalReason, n uint64) {
@@ -31,8 +31,8 @@ type ServiceCounters interface {
 	EachServiceStats(keys []lb.Key, yield func(place int, s *report.ServiceStats))
 }
 
-// EachService calls f with the place and the counters of each service, in their order: zero for
-// those that the data path does not have.
+// EachService calls f with the position and the counters of each service, in order. Counters are
+// zero for services that the data path lacks.
 func EachService(d ServiceCounters, services []*lb.Service, f func(place int, stats *report.ServiceStats)) {
 	keys := make([]lb.Key, len(services))
 	for i, s := range services {

@@ -13,8 +13,8 @@ import (
 	v1 "loxilb/api/v1"
 )
 
-// Unmarshal reads an object of the API: property names in any case, none unknown that says
-// something.
+// Unmarshal decodes an object of the API. Property names may have any case; unknown ones with
+// content are refused.
 func Unmarshal[T any](data []byte) (*T, *Problem) {
 	o := OutlineOf(data, PartSize)
 	if p := o.TooMany(); p != nil {
@@ -23,7 +23,7 @@ func Unmarshal[T any](data []byte) (*T, *Problem) {
 	return UnmarshalObject[T](data)
 }
 
-// UnmarshalObject is decodeBody for who has looked at the outline.
+// UnmarshalObject decodes a body whose outline was already read.
 func UnmarshalObject[T any](data []byte) (*T, *Problem) {
 	object, p := unmarshalNew(data, func() any { return new(T) })
 	if p != nil {
@@ -85,11 +85,11 @@ func DecodeProblem(data []byte, err error) *Problem {
 	return Refuse(http.StatusBadRequest, "the body can't be read: %v", err)
 }
 
-// MaxUnknown is how long a body may be whose unknown properties are looked at: all of them would
-// take many seconds. Controllers send a service at a time.
+// MaxUnknown is the largest body whose unknown properties are inspected, which would take many
+// seconds for larger ones. Controllers send one service at a time.
 const MaxUnknown = 1 << 20
 
-// unknownField begins what the decoder says of a property that it does not know.
+// unknownField is the prefix of the decoder's error for an unknown property.
 const unknownField = "json: unknown field "
 
 // decodeJSON decodes the first value of data.
@@ -115,7 +115,7 @@ func syntaxProblem(data []byte, offset int64, reason string) *Problem {
 	return p
 }
 
-// position returns where an offset is, as editors count: the offset is that of the last byte read.
+// position converts an offset, of the last byte read, to a line and column as editors count.
 func position(data []byte, offset int64) string {
 	before := data[:max(0, min(offset-1, int64(len(data))))]
 	line := 1 + bytes.Count(before, []byte{'\n'})
@@ -130,7 +130,7 @@ func fieldOf(e *json.UnmarshalTypeError) string {
 	return e.Field
 }
 
-// kindName returns what JSON calls the type that was expected.
+// kindName returns JSON's name of the expected type.
 func kindName(e *json.UnmarshalTypeError) string {
 	if e.Type == reflect.TypeFor[v1.Seconds]() {
 		return "a number of seconds, or a duration of whole seconds such as 60s or 1m"
@@ -149,7 +149,7 @@ func kindName(e *json.UnmarshalTypeError) string {
 	}
 }
 
-// MaxTold is how many bytes of a path, or of a sentence, an entry has.
+// MaxTold bounds the bytes of a path, or of a sentence, in an entry.
 const MaxTold = 512
 
 // Shorten cuts a long text of a client.

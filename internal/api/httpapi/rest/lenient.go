@@ -14,12 +14,12 @@ import (
 	"loxilb/internal/lb"
 )
 
-// The existing loxilb passes over properties that it does not know. With --compat this one does
-// too, and says so: to the client in a header Warning, in the log once for each name. So it is with
-// requests and files of the contract's clients. Requests that loxilb has of its own are read
-// strictly: a misspelt dry_run or deadline would have them do what they were to keep from.
+// The existing loxilb ignores unknown properties. With --compat this one does, too, for requests
+// and files of its clients, and reports it: to the client in a header Warning, in the log once per
+// name. Requests that only loxilb has are read strictly: a misspelt dry_run or deadline would cause
+// what it should prevent.
 
-// maxIgnored is how many names the log has: they are a client's.
+// maxIgnored bounds the logged names, which clients choose.
 const maxIgnored = 100
 
 // ignored are the properties that were ignored and logged.
@@ -44,15 +44,15 @@ func (o *ignored) first(name string) bool {
 	return true
 }
 
-// DecodeLenient is decoded for the operations that the contract's clients send.
+// DecodeLenient decodes bodies of operations that the existing loxilb's clients send.
 func DecodeLenient[T any](rd *Reader, w http.ResponseWriter, r *http.Request, decode func([]byte) (T, *Problem)) (T, *Problem) {
 	var notes Warnings
 	defer func() { notes.Write(w) }()
 	return Decode(rd, w, r, func(data []byte) (T, *Problem) { return Lenient(rd, data, &notes, decode) })
 }
 
-// exact are the objects of the contract whose unknown properties are refused all the same: of a
-// firewall rule, they may say which packets are meant, and a rule that does not say it means all.
+// exact are the objects of the existing loxilb whose unknown properties are refused nevertheless:
+// in a firewall rule, one may select packets, and ignoring it would select all.
 var exact = []reflect.Type{reflect.TypeFor[v1.FirewallRequest](), reflect.TypeFor[v1.FirewallRule](), reflect.TypeFor[v1.FirewallArguments]()}
 
 // Lenient decodes a body; like the existing loxilb, if the API is to be like it.
@@ -74,16 +74,15 @@ func Lenient[T any](rd *Reader, data []byte, notes *Warnings, decode func([]byte
 	return out, nil
 }
 
-// knownOnly returns a body with blanks for the properties that t does not have, which leave all
-// others where they are, and the names of those of them that say something. The body has been
-// decoded as a t before.
+// knownOnly returns a body with blanks instead of properties that t lacks, which keeps the position
+// of all others, and the names of those with content. The body was decoded as a t before.
 func knownOnly(data []byte, t reflect.Type) (known []byte, names []string) {
 	known = bytes.Clone(data)
 	blankUnknown(data, known, t, "", &names)
 	return known, names
 }
 
-// blankUnknown puts blanks into known where data has what t has no member for.
+// blankUnknown writes blanks into known where data has a property that t lacks.
 func blankUnknown(data, known []byte, t reflect.Type, at string, names *[]string) {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -119,7 +118,7 @@ func blankUnknown(data, known []byte, t reflect.Type, at string, names *[]string
 	})
 }
 
-// blank leaves the ends of lines, by which errors say where they are.
+// blank keeps line breaks, since errors report positions by line.
 func blank(text []byte) {
 	for i, c := range text {
 		if c != '\n' {
@@ -128,22 +127,21 @@ func blank(text []byte) {
 	}
 }
 
-// saysSomething reports whether a value is more than false, 0, "", null and what holds nothing
-// else.
+// saysSomething reports whether a value has content: it is not false, 0, "", null, and not made of
+// those only.
 func saysSomething(value []byte) bool {
 	w := &unknownWalk{dec: json.NewDecoder(bytes.NewReader(value))}
 	w.dec.UseNumber()
 	return w.hasContent()
 }
 
-// A property that this version does not know may be a typing error, or a newer client's. Where it
-// says something (anything but false, 0, "", null and what holds nothing else) the request is
-// refused: a service that works in another way than it was asked to is worse than one that does
-// not. Where it says nothing it is passed over: so a client that writes all properties that it
-// knows may be newer than the server.
+// An unknown property may be a typing error, or a newer client's. With content (anything but false,
+// 0, "", null and compositions of these) the request is refused: a service that works differently
+// than requested is worse than none. Without content it is ignored, so a client that sends all its
+// properties may be newer than the server.
 
-// unknownSaid finds the first property of a body that t does not have and that says something; "":
-// there is none. The body has been decoded as a t before.
+// unknownSaid finds the first property with content that t lacks; "": there is none. The body was
+// decoded as a t before.
 func unknownSaid(data []byte, t reflect.Type) string {
 	w := &unknownWalk{dec: json.NewDecoder(bytes.NewReader(data))}
 	w.dec.UseNumber()
@@ -195,7 +193,7 @@ func (w *unknownWalk) member(t reflect.Type, name string) {
 	}
 }
 
-// hasContent reads a value that nothing is known of, and reports whether it says something.
+// hasContent reads a value of unknown type, and reports whether it has content.
 func (w *unknownWalk) hasContent() (something bool) {
 	token, err := w.dec.Token()
 	if err != nil {

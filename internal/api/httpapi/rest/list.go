@@ -11,9 +11,9 @@ import (
 // stallLimit is how long a client may take to read a part of a streamed answer.
 const stallLimit = 30 * time.Second
 
-// A List writes {"key":[...]} an item at a time, one on a line, so that no answer is ever held in
-// memory whole. A stream that is not ended is not JSON: that is how a client learns that something
-// failed on the way.
+// A List writes {"key":[...]} item by item, one per line, so no answer is in memory as a whole. A
+// stream that fails on the way is not ended, and thus no valid JSON, which shows the client the
+// failure.
 type List struct {
 	control *http.ResponseController
 	buf     *bufio.Writer
@@ -33,7 +33,7 @@ func NewList(w http.ResponseWriter, key string) *List {
 	return s
 }
 
-// Item writes one item, and is false when nobody reads any more.
+// Item writes an item. It returns false once the client no longer reads.
 func (s *List) Item(v any) bool {
 	if s.started {
 		s.write(",")
@@ -51,7 +51,7 @@ func (s *List) Item(v any) bool {
 // End ends a list that has no further page.
 func (s *List) End() { s.EndPage("") }
 
-// EndPage ends a page, and says where the next one begins, if there is one.
+// EndPage ends a page, with the start of the next one if there is one.
 func (s *List) EndPage(next string) {
 	s.write("]")
 	if next != "" {
@@ -67,5 +67,5 @@ func (s *List) write(text string) {
 	}
 }
 
-// extend gives the client time for the next part. Writers of tests have no deadline, and need none.
+// extend extends the deadline for the next part. Writers of tests have none.
 func (s *List) extend() { _ = s.control.SetWriteDeadline(time.Now().Add(stallLimit)) }

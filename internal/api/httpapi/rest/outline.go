@@ -7,8 +7,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// The bounds of what a body may say: as many services, prefixes and endpoints as there may be, and
-// some more. docs/configuration.md has them.
+// Limits of a body: the maximum numbers of services, prefixes and endpoints, and some more.
+// docs/configuration.md lists them.
 const (
 	maxElements = 2 * lb.MaxServices
 	maxObjects  = 2 << 20
@@ -22,10 +22,10 @@ const (
 // endpoints: they are small.
 const prefixList = `"allowedSources"`
 
-// PartSize is about how many bytes of a list of services are decoded at once.
+// PartSize is the approximate number of bytes of a list of services that are decoded at once.
 const PartSize = 64 << 10
 
-// Outline is what a look at a body finds without decoding it.
+// Outline is the structure of a body, found without decoding it.
 type Outline struct {
 	objects  int
 	Elements int    // commas in arrays of the body, but for prefixList, or between properties of serviceArguments
@@ -40,19 +40,19 @@ type Outline struct {
 type Part struct {
 	Data  []byte // with commas between them
 	First int    // index of the first one
-	Count int    // how many
+	Count int    // number of elements
 }
 
-// OutlineOf looks at a body, valid or not. The list is cut into parts of at least so many bytes. A
-// body that is shorter than a part has nothing to cut, and no more elements than there may be.
+// OutlineOf scans a body, valid or not, and cuts its list into parts of at least partSize bytes. A
+// body shorter than a part has no cuts, and no more elements than allowed.
 func OutlineOf(data []byte, partSize int) (o Outline) {
 	if len(data) < partSize {
 		return o
 	}
 	depth, list, closed := 0, onlyList(data), false
-	var lists, prefixes uint64 // of what is open, by depth: what is an array, and has prefixes
+	var lists, prefixes uint64 // one bit per depth: whether an open level is an array, and one of prefixes
 	var parts []Part
-	var text []byte // the last one, with its quotes: before an array that of its name
+	var text []byte // the last string, with its quotes: before an array, its name
 	cut := func(end, elements int) {
 		next := Part{Data: data[list:end]}
 		if n := len(parts); n > 0 {
@@ -106,8 +106,8 @@ func OutlineOf(data []byte, partSize int) (o Outline) {
 	return o
 }
 
-// endOfString returns where the quote is that ends the string which begins at start; the end of
-// data if there is none.
+// endOfString returns the position of the quote that ends the string which begins at start; the end
+// of data if there is none.
 func endOfString(data []byte, start int) int {
 	for end := start; ; {
 		n := bytes.IndexByte(data[end+1:], '"')
@@ -115,7 +115,7 @@ func endOfString(data []byte, start int) int {
 			return len(data)
 		}
 		end += 1 + n
-		first := end // of the backslashes before it: each two of them are one that is meant
+		first := end // of the preceding backslashes, each pair is an escaped one
 		for first-1 > start && data[first-1] == '\\' {
 			first--
 		}

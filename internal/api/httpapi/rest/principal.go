@@ -12,12 +12,12 @@ import (
 // UnknownUser is the name of an unknown caller.
 const UnknownUser = "-"
 
-// Principal is the caller of a request, and what the request has done.
+// Principal is the caller of a request, and the record of its changes.
 type Principal struct {
 	By       transport.Way
 	Name     string
 	Role     access.Role
-	User     int64  // of access.Users; 0: another one
+	User     int64  // of access.Users; 0: not a user of those
 	Why      string // it has no role
 	Stranger bool   // was refused for want of a token, or of rights
 
@@ -25,7 +25,7 @@ type Principal struct {
 	Objects  []string
 }
 
-// principalKey is where the context of a request keeps who makes it.
+// principalKey is the context key of a request's caller.
 type principalKey struct{}
 
 // WithPrincipal returns a context with the caller of a request.
@@ -41,7 +41,7 @@ func PrincipalOf(r *http.Request) *Principal {
 	return &Principal{Name: UnknownUser}
 }
 
-// TokenOf returns the token that a request has, with or without the word Bearer before it.
+// TokenOf returns a request's token, with or without the prefix Bearer.
 func TokenOf(r *http.Request) string {
 	given := r.Header.Get("Authorization")
 	if scheme, rest, ok := strings.Cut(given, " "); ok && strings.EqualFold(scheme, "Bearer") {

@@ -14,9 +14,8 @@ import (
 // A Problem is why a request is refused. Its body is the answer.
 type Problem struct {
 	Body  v1.Error
-	Cause error // nil: body says all
-	// known makes a body without the properties that are not known, if one of them is what is
-	// refused.
+	Cause error // nil: body is complete
+	// known returns a body without its unknown properties, if one of them is refused.
 	known func([]byte) ([]byte, []string)
 }
 
@@ -38,8 +37,8 @@ func RefuseField(code int, field, value, reason, allowed string) *Problem {
 	return RefuseError(code, lb.NewFieldError(field, value, reason, allowed))
 }
 
-// RefuseError makes a problem of an error. An error about a value adds its parts, and is 501 if
-// this build lacks what the value asks for.
+// RefuseError makes a problem of an error. For an error about a value it adds the parts, and uses
+// 501 if this build lacks the feature of that value.
 func RefuseError(code int, err error) *Problem {
 	p := &Problem{Body: v1.Error{Code: code, Message: err.Error(), Result: err.Error()}}
 	var field *lb.FieldError
@@ -58,7 +57,7 @@ func Invalid(field, value, reason, allowed string) *Problem {
 	return RefuseField(http.StatusBadRequest, field, value, reason, allowed)
 }
 
-// Missing refuses a value that names what does not exist.
+// Missing refuses a value that names a missing object.
 func Missing(field, value, allowed string) *Problem {
 	return RefuseField(http.StatusNotFound, field, value, "does not exist", allowed)
 }
@@ -79,7 +78,7 @@ func (p *Problem) Write(w http.ResponseWriter) {
 	_ = json.NewEncoder(w).Encode(p.Body) // the client is gone if this fails
 }
 
-// ParameterProblem is for what the generated code found in the path or the query.
+// ParameterProblem converts an error of the generated code about the path or the query.
 func ParameterProblem(err error) *Problem {
 	var format *v1.InvalidParamFormatError
 	var number *strconv.NumError
@@ -94,7 +93,7 @@ func ParameterProblem(err error) *Problem {
 	return Refuse(http.StatusBadRequest, "%v", err)
 }
 
-// valuesOf describes what strconv would have read.
+// valuesOf describes the values that strconv accepts.
 func valuesOf(e *strconv.NumError) string {
 	switch {
 	case e.Func == "ParseBool":
@@ -111,10 +110,11 @@ func JSON(w http.ResponseWriter, v any) {
 	_ = json.NewEncoder(w).Encode(v) // the client is gone if this fails
 }
 
-// Success replies 200 with the contract's word for success.
+// Success replies 200 with the existing loxilb's word for success.
 func Success(w http.ResponseWriter) { JSON(w, v1.Result{Result: "Success"}) }
 
-// BadRequest refuses a request because of an error, of which it says the part about a value only.
+// BadRequest refuses a request with an error. Of an error about a value, it includes only that
+// part.
 func BadRequest(err error) *Problem {
 	var fe *lb.FieldError
 	if errors.As(err, &fe) {

@@ -12,7 +12,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// ParseQuery returns what the parameters of a list ask for; fields are those of its objects.
+// ParseQuery parses the parameters of a list; fields are the properties of its objects.
 func ParseQuery(fields *listing.Fields, name, selector, sortBy string, limit int, after string) (*listing.Query, *Problem) {
 	q := &listing.Query{Sort: sortBy, Limit: limit, Continue: after}
 	var err error
@@ -46,7 +46,7 @@ func WritePage[R any](w http.ResponseWriter, r *http.Request, key string, list *
 	out, rows := NewList(w, key), list.Rows
 	list.Rows = func(yield func(R) bool) {
 		for one := range rows {
-			if r.Context().Err() != nil || !yield(one) { // nobody may be chosen for long
+			if r.Context().Err() != nil || !yield(one) { // checked here, as long stretches may match nothing
 				return
 			}
 		}
@@ -67,10 +67,10 @@ func Window(b listing.Bounds, offset, limit int) (listing.Window, *Problem) {
 	return part, nil
 }
 
-// RefuseUnknownParameters refuses a request with a query parameter that its operation lacks. Lists
-// ignore such a parameter, as the existing loxilb does; a deletion whose filter is misspelt would
-// delete more than was meant. params is the generated structure of the operation's parameters; nil
-// if it has none. Any change may be forced.
+// RefuseUnknownParameters refuses a query parameter that the operation lacks. Lists ignore such a
+// parameter, like the existing loxilb; a deletion with a misspelt filter would delete too much.
+// params is the generated structure of the operation's parameters; nil if it has none. force is
+// valid for any change.
 func RefuseUnknownParameters(r *http.Request, params any) *Problem {
 	known := parameterNames(params)
 	for name := range r.URL.Query() {

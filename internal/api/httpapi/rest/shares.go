@@ -7,27 +7,28 @@ import (
 	"loxilb/internal/api/access"
 )
 
-// ShareLimits bound what clients hold at once of something that ends only when they leave. Users
-// who are not administrators leave a part of it to administrators, and to each other.
+// ShareLimits bound the concurrent uses of something that ends only when the client leaves. Users
+// who are not administrators have smaller limits, so that they leave room for administrators and
+// for each other.
 type ShareLimits struct {
 	All, Users, User int
 	Verb             string // "follow events"
 	Instead          string // "ask for a list"
 }
 
-// Shares counts what clients hold at once.
+// Shares counts concurrent uses by clients.
 type Shares struct {
 	Limits ShareLimits
 
 	mu         sync.Mutex
-	all, users int            // of all, and of users who are not administrators
+	all, users int            // all uses, and those by users who are not administrators
 	of         map[string]int // of each of these, by name
 }
 
-// NewShares makes shares that nobody holds.
+// NewShares makes unused shares.
 func NewShares(limits ShareLimits) *Shares { return &Shares{Limits: limits} }
 
-// Enter takes a place, or returns why there is none.
+// Enter takes a share, or returns why none is free.
 func (s *Shares) Enter(who *Principal) *Problem {
 	s.mu.Lock()
 	defer s.mu.Unlock()

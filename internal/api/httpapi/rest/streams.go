@@ -34,7 +34,7 @@ func EventStreams() ShareLimits {
 	return ShareLimits{All: 64, Users: 48, User: 16, Verb: "follow events", Instead: "ask for a list"}
 }
 
-// Follow replies with the stream of events that tell writes, unless there are too many such
+// Follow replies with the stream of events that write produces, unless there are too many such
 // streams. It returns when the request or the server ends.
 func (a *Streams) Follow(w http.ResponseWriter, r *http.Request, tell func(context.Context, *EventStream)) {
 	who := PrincipalOf(r)
@@ -67,7 +67,7 @@ func (a *Streams) WhileServed(r *http.Request) (context.Context, context.CancelF
 	return good, func() { end(); done() }
 }
 
-// EndStream says why a stream ends, unless its client ended it.
+// EndStream sends the reason for the end of a stream, unless its client ended it.
 func EndStream(ctx context.Context, s *EventStream) {
 	why := context.Cause(ctx)
 	if errors.Is(why, errClosing) || errors.Is(why, access.ErrEnded) {
@@ -75,7 +75,7 @@ func EndStream(ctx context.Context, s *EventStream) {
 	}
 }
 
-// Heartbeat is how long a stream without events is silent at most.
+// Heartbeat is the longest silence of a stream without events.
 const Heartbeat = 15 * time.Second
 
 // An EventStream writes server-sent events. A client that does not read for long is disconnected.
@@ -94,7 +94,7 @@ func NewEventStream(w http.ResponseWriter, stall time.Duration) *EventStream {
 	return &EventStream{stall: stall, control: http.NewResponseController(w), buf: bufio.NewWriterSize(w, 4<<10)}
 }
 
-// Err returns why nothing is written any more: most often, the client does not read.
+// Err returns why the stream no longer writes: usually, the client does not read.
 func (s *EventStream) Err() error { return s.err }
 
 // Print appends text.
@@ -105,7 +105,7 @@ func (s *EventStream) Print(format string, args ...any) {
 	}
 }
 
-// Event appends an event whose data is a value in JSON.
+// Event appends an event with a JSON value.
 func (s *EventStream) Event(name string, v any) {
 	data, err := json.Marshal(v)
 	if err != nil && s.err == nil {
@@ -137,5 +137,5 @@ func (s *EventStream) Flush() {
 	}
 }
 
-// extend gives the client time for the next part. Writers of tests have no deadline, and need none.
+// extend extends the deadline for the next part. Writers of tests have none.
 func (s *EventStream) extend() { _ = s.control.SetWriteDeadline(time.Now().Add(s.stall)) }

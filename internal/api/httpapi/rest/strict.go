@@ -12,9 +12,8 @@ import (
 	v1 "loxilb/api/v1"
 )
 
-// UnmarshalStrict reads an object of a list. Where decodeObject says at which place of the body a
-// value is wrong, this says by what path it is found, as the client may have made the body of
-// something else. Properties that are not known are all named.
+// UnmarshalStrict decodes an object of a list. Its errors name paths instead of positions in the
+// body, which the client may have generated from another file. It names all unknown properties.
 func UnmarshalStrict[T any](spec []byte) (*T, *Problem) {
 	object := new(T)
 	if p := UnmarshalSpec(spec, object); p != nil {
@@ -51,13 +50,13 @@ func UnmarshalSpec(spec []byte, object any) *Problem {
 	return p
 }
 
-// maxNames is how many unknown properties of an object are named.
+// maxNames bounds the unknown properties named for an object.
 const maxNames = 100
 
-// jsonParts yields what is in an object (by name) or in a list (by index), and where it begins,
-// until yield is false. The data is JSON: it was read before, as a whole. Nothing is copied, as it
-// may be large and deep: json.Decoder would copy each part. encoding/json/jsontext does not, but Go
-// 1.26 has it only with GOEXPERIMENT=jsonv2, which replaces encoding/json as well.
+// jsonParts yields the members of an object (by name) or a list (by index), and their offsets,
+// until yield returns false. The data is valid JSON. Nothing is copied, as it may be large and
+// deep: json.Decoder would copy each part. encoding/json/jsontext does not, but Go 1.26 has it only
+// with GOEXPERIMENT=jsonv2, which replaces encoding/json as well.
 func jsonParts(data []byte, yield func(path string, start int, part []byte) bool) {
 	at := skipSpace(data, 0)
 	if at == len(data) || data[at] != '{' && data[at] != '[' {
@@ -137,7 +136,7 @@ func pathAt(data []byte, offset int) (path string) {
 	return strings.TrimPrefix(path, ".")
 }
 
-// joined returns a path behind another one.
+// joined appends a path to another one.
 func joined(path string) string {
 	if path == "" || path[0] == '[' {
 		return path
@@ -145,7 +144,7 @@ func joined(path string) string {
 	return "." + path
 }
 
-// unknownIn lists what a type has no member for, the first so many.
+// unknownIn lists the properties that a type lacks, up to a limit.
 func unknownIn(data []byte, t reflect.Type, at string, most int) (names []string) {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()

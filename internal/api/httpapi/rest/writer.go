@@ -16,10 +16,10 @@ type Writer struct {
 	Code  int
 	Why   string
 	stall time.Duration // that a client may take for each part
-	timed bool          // who answers gives the client time itself
+	timed bool          // the handler extends the deadline itself
 
 	unread UnreadAnswers
-	begun  bool // its code is on the way
+	begun  bool // its code was sent
 }
 
 // UnreadAnswers holds a value for each large answer that its client has not read.
@@ -43,16 +43,16 @@ func (o *Writer) WriteHeader(code int) {
 }
 
 const (
-	// readInTime is how much a client has to read in its time.
+	// readInTime is the number of bytes that a client must read per deadline.
 	readInTime = 64 << 10
-	// MaxUnread is how many answers that were made in one piece, of more than largeAnswer bytes,
-	// are in memory until their clients have read them.
+	// MaxUnread bounds the answers made in one piece, of more than largeAnswer bytes, that wait in
+	// memory for their clients.
 	MaxUnread = 16
 	// LargeAnswer is the size above which an answer needs a place.
 	LargeAnswer = 1 << 20
 )
 
-// Write writes in parts. A large answer for which there is no place is given up.
+// Write writes in parts. It abandons a large answer if too many are unread.
 func (o *Writer) Write(b []byte) (n int, err error) {
 	if len(b) > LargeAnswer {
 		select {
@@ -95,8 +95,8 @@ type WholeAnswers chan struct{}
 // NewWholeAnswers makes places for such answers.
 func NewWholeAnswers() WholeAnswers { return make(WholeAnswers, MaxWhole) }
 
-// Answer replies with a complete list that is made in one piece. It limits how many are made at
-// once, since they are large in memory, too.
+// Answer replies with a complete list made in one piece. It bounds their concurrency, since they
+// are large in memory.
 func (places WholeAnswers) Answer(w http.ResponseWriter, body func() any) {
 	select {
 	case places <- struct{}{}:
@@ -109,7 +109,7 @@ func (places WholeAnswers) Answer(w http.ResponseWriter, body func() any) {
 	JSON(w, body())
 }
 
-// MaxWhole is how many answers with everything there is are made at once.
+// MaxWhole bounds the concurrent answers that list everything.
 const MaxWhole = 4
 
 // SetWriteDeadline is called by http.ResponseController.
@@ -118,7 +118,7 @@ func (o *Writer) SetWriteDeadline(t time.Time) error {
 	return http.NewResponseController(o.ResponseWriter).SetWriteDeadline(t)
 }
 
-// Extend gives the client time. Writers of tests have no deadline, and need none.
+// Extend extends the deadline. Writers of tests have none.
 func (o *Writer) Extend() {
 	_ = http.NewResponseController(o.ResponseWriter).SetWriteDeadline(time.Now().Add(o.stall))
 }
@@ -126,12 +126,11 @@ func (o *Writer) Extend() {
 // Unwrap lets http.ResponseController reach the connection.
 func (o *Writer) Unwrap() http.ResponseWriter { return o.ResponseWriter }
 
-// MaxWarnings is how many warnings an answer names: headers have little room.
+// MaxWarnings bounds the warnings of an answer: headers have little room.
 const MaxWarnings = 8
 
-// Warnings are what a client should know of a request that is answered with success: in a header
-// Warning each, as Kubernetes has them, since the body is the contract's. Each is there once: an
-// edit runs again when its transaction does.
+// Warnings are notes about a successful request, each in a header Warning, as in Kubernetes, since
+// the existing loxilb defines the body. Each occurs once, though an edit may run several times.
 type Warnings struct {
 	List []string
 	seen map[string]struct{} // a request of thousands of objects may warn of each
@@ -151,7 +150,7 @@ func (w *Warnings) note(text string) {
 	w.List = append(w.List, text)
 }
 
-// Join notes those of another request.
+// Join adds the warnings of another request.
 func (w *Warnings) Join(other *Warnings) {
 	for _, text := range other.List {
 		w.note(text)

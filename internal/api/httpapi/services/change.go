@@ -40,7 +40,7 @@ func (a *API) CreateLoadbalancer(w http.ResponseWriter, r *http.Request, _ v1.Cr
 			if err := a.probeFiles(&list[i].Probe); err != nil {
 				return entryProblem(list[i].at, -1, err)
 			}
-			if list[i].oper == operReplace { // others say a part of it
+			if list[i].oper == operReplace { // others change only a part
 				ineffective(&list[i].Service, &notes)
 			}
 			if err := list[i].put(tx, a.Store.Services, a.codec, &notes); err != nil {
@@ -130,7 +130,7 @@ func (c *codec) decodeKeys(data []byte, bgp string) ([]lb.Key, *rest.Problem) {
 	return keys, nil
 }
 
-// deleteService deletes a service, or says that it is gone.
+// deleteService deletes a service. A missing one is reported, not an error.
 func (a *API) deleteService(tx *store.Tx, k lb.Key, notes *rest.Warnings) error {
 	return objects.DeleteObject(tx, desired.ServiceID(k), notes)
 }
@@ -159,8 +159,8 @@ func (a *API) DeleteLoadbalancers(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// DeleteLoadbalancerByName deletes all services with a name. A name without a service is a success,
-// as in the contract.
+// DeleteLoadbalancerByName deletes all services with a name. Without any it succeeds, like the
+// existing loxilb.
 func (a *API) DeleteLoadbalancerByName(w http.ResponseWriter, r *http.Request, name string) {
 	if p := rest.RefuseUnknownParameters(r, nil); p != nil {
 		p.Write(w)

@@ -18,9 +18,8 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// codec turns entries of the API into services and back, by the fields of lb. It has no line for
-// any one of them. It is made once, as that takes as long as some requests, and never changed: many
-// goroutines may use it.
+// codec converts entries of the API to services and back, driven by the fields of lb. It is made
+// once, which takes as long as some requests, and is safe for concurrent use.
 type codec struct {
 	key         []property[lb.Service, v1.LoadbalanceEntry]
 	probe       []property[lb.EndpointProbe, v1.EndpointProbe]
@@ -142,11 +141,10 @@ func (c *codec) serviceKey(at string, k *v1.ServiceKey) (lb.Key, *rest.Problem) 
 	return s.Key, nil
 }
 
-// keyProperty returns what a ServiceKey calls a property of the arguments.
+// keyProperty returns a ServiceKey's name for a property of the arguments.
 func keyProperty(property string) string { return strings.TrimPrefix(property, "serviceArguments.") }
 
-// onePort makes 80 of 80-80, and refuses what ends below its first port: a key that means no ports
-// is to mean no service.
+// onePort shortens 80-80 to 80, and refuses an end below the first port.
 func onePort(k *lb.Key) error {
 	switch {
 	case k.PortMax == k.Port:
@@ -157,7 +155,7 @@ func onePort(k *lb.Key) error {
 	return nil
 }
 
-// aliases moves what is written under another name of a property to the property.
+// aliases moves the values of a property's other names to the property.
 func aliases(a *v1.ServiceArguments) error {
 	if a.Select != "" {
 		other, err := lb.ParseAlgorithm(string(a.Select))
@@ -176,8 +174,8 @@ func aliases(a *v1.ServiceArguments) error {
 	return err
 }
 
-// intervalOf returns the interval of probes, which the contract has in whole seconds and by a name
-// of its own: 0 is none.
+// intervalOf returns the interval of probes from the existing loxilb's property, in whole seconds;
+// 0: unset.
 func intervalOf(interval v1.Duration, seconds v1.Seconds) (v1.Duration, error) {
 	switch {
 	case seconds < 0 || seconds > 86400:
@@ -188,14 +186,14 @@ func intervalOf(interval v1.Duration, seconds v1.Seconds) (v1.Duration, error) {
 	return v1.Duration(seconds.String() + "s"), nil
 }
 
-// secondsOf returns an interval as the contract has it, beside the exact one: rounded up.
+// secondsOf returns an interval in whole seconds, rounded up, for the existing loxilb's property.
 func secondsOf(interval time.Duration) int { return int((interval + time.Second - 1) / time.Second) }
 
-// fieldPeriod is the contract's other name for the interval of probes, which propertyOf knows.
+// fieldPeriod is the existing loxilb's name for the interval of probes, which propertyOf knows.
 const fieldPeriod = "probe period"
 
-// answer returns a service as the contract writes it, so it can be sent back as it is. endpoints
-// are what is known of its endpoints, states what they amount to.
+// answer returns a service in a form that can be posted again. endpoints are the health of its
+// endpoints, states the resulting states.
 func (c *codec) answer(s *lb.Service, stats *report.ServiceStats, endpoints []servicestate.Endpoint, states *servicestate.Service) *v1.LoadbalanceEntry {
 	e := &v1.LoadbalanceEntry{Endpoints: make([]v1.Endpoint, len(s.Endpoints))}
 	get(e, c.key, s)
@@ -225,8 +223,7 @@ func (c *codec) answer(s *lb.Service, stats *report.ServiceStats, endpoints []se
 	return e
 }
 
-// PropertyOf returns what the API calls a field of lb. endpoint is the index of the one that is
-// meant, or -1.
+// PropertyOf returns the API's name for a field of lb. endpoint is the index of an endpoint, or -1.
 func PropertyOf(field string, endpoint int) string {
 	if field == fieldPeriod {
 		return "serviceArguments.probeTimeout"
@@ -251,8 +248,8 @@ func PropertyOf(field string, endpoint int) string {
 	return field
 }
 
-// faulty finds the endpoint that validation refused; the last with its value, since a second is
-// what is refused of two that are the same. -1 when it is none.
+// faulty finds the endpoint that validation refused: the last one with its value, since of two
+// equal ones the second is refused. It returns -1 if the error concerns none.
 func (c *codec) faulty(s *lb.Service, err error) int {
 	var fe *lb.FieldError
 	if !errors.As(err, &fe) {
@@ -272,8 +269,8 @@ func (c *codec) faulty(s *lb.Service, err error) int {
 	return -1
 }
 
-// entryProblem renames the field of an error into the API's words. endpoint is the index of the
-// endpoint that is at fault, or -1.
+// entryProblem converts an error's field to the API's name. endpoint is the index of the faulty
+// endpoint, or -1.
 func entryProblem(at string, endpoint int, err error) *rest.Problem {
 	var fe *lb.FieldError
 	if !errors.As(err, &fe) {

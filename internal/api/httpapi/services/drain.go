@@ -21,8 +21,7 @@ import (
 )
 
 const (
-	// DrainRate is how many connections a second are ended after the deadline, if the request does
-	// not say.
+	// DrainRate is the default number of connections ended per second after the deadline.
 	DrainRate = 200
 	// maxWithin is the longest time until the deadline, in seconds: a year.
 	maxWithin = 365 * 24 * 3600
@@ -119,8 +118,8 @@ func decodeDrain(data []byte) (d lb.Drain, p *rest.Problem) {
 	return d, nil
 }
 
-// checkDrained refuses what is only a service in the place of an endpoint: connections are at the
-// endpoints behind it. known reports whether it is an endpoint of any service.
+// checkDrained refuses an endpoint that is itself a service: its connections are at the endpoints
+// behind it. known reports whether it is an endpoint of any service.
 func (a *API) checkDrained(v store.View, d *lb.Drain) (known bool, err error) {
 	services := a.Store.Services.At(v)
 	for s := range services.All() {
@@ -228,7 +227,7 @@ func drainAnswer(d *lb.Drain, left int, now time.Time) v1.Drain {
 	}
 	until := d.Deadline.Sub(now)
 	done := now.Add(max(until, 0) + time.Duration(left)*time.Second/time.Duration(d.Rate)).Round(time.Second).UTC()
-	at := now.Add(until).UTC() // as the wall's clock has it now
+	at := now.Add(until).UTC() // wall clock time
 	out.Deadline, out.Done = &at, &done
 	return out
 }

@@ -74,7 +74,7 @@ func (c *codec) probeOf(body *v1.EndpointProbe) (e lb.EndpointProbe, p *rest.Pro
 	return e, nil
 }
 
-// endpointProblem renames the field of an error into the words that the contract has for endpoints.
+// endpointProblem converts an error's field to the existing loxilb's name for endpoints.
 func endpointProblem(err error) *rest.Problem {
 	var fe *lb.FieldError
 	if !errors.As(err, &fe) {
@@ -126,7 +126,8 @@ func (a *API) GetEndpoints(w http.ResponseWriter, r *http.Request, params v1.Get
 	rest.WritePage(w, r, "Attr", &list, q, func(h *report.EndpointHealth) any { return observed.Answer(h) })
 }
 
-// endpointsFor returns those that a query may be about: of many, it takes long to say how each is.
+// endpointsFor returns the endpoints that may match a query: describing all takes long if they are
+// many.
 func (a *API) endpointsFor(q *listing.Query) iter.Seq[*report.EndpointHealth] {
 	if names, few := a.endpointNames(q); few {
 		return func(yield func(*report.EndpointHealth) bool) { a.Health.EndpointsNamed(names, yield) }
@@ -175,8 +176,7 @@ var endpointFields = sync.OnceValue(func() *listing.Fields {
 	return listing.FieldsOf[v1.EndpointProbe](map[string]string{"state": "currState", "host": "hostName", "service": "services", "port": "probePort"})
 })
 
-// endpointAnswer returns an address that is probed as the contract writes it, so that it can be
-// sent back as it is.
+// endpointAnswer returns a probed address in a form that can be posted again.
 func (c *codec) endpointAnswer(h *report.EndpointHealth) *v1.EndpointProbe {
 	e := &v1.EndpointProbe{}
 	get(e, c.probe, &h.EndpointProbe)
@@ -194,7 +194,7 @@ func (c *codec) endpointAnswer(h *report.EndpointHealth) *v1.EndpointProbe {
 	return e
 }
 
-// probeWord returns the word for what a probe found, as states of endpoints have it.
+// probeWord returns the word for a probe's result in states of endpoints.
 func probeWord(s report.HealthState) string {
 	return string(servicestate.Endpoint{Verdict: report.Verdict{Probe: s}, Weight: 1}.State())
 }

@@ -30,14 +30,14 @@ type observedService struct {
 	at      map[netip.Addr][]int // indexes of endpoints: looking at each for each address costs their square
 }
 
-// NewObservedEndpoints looks at the services as they are now.
+// NewObservedEndpoints reads the current services.
 func (a *API) NewObservedEndpoints() *observedEndpoints {
 	now := a.Store.Snapshot()
 	return &observedEndpoints{api: a, now: now, drains: servicestate.DrainsOf(a.Store.Drains.All(now)), known: map[lb.Key]observedService{}}
 }
 
-// Answer returns a probed address as the API shows it. The contract's answers have no observed
-// state.
+// Answer returns a probed address as the API shows it. Answers for the existing loxilb's clients
+// have no observed state.
 func (o *observedEndpoints) Answer(h *report.EndpointHealth) *v1.EndpointProbe {
 	e := o.api.codec.endpointAnswer(h)
 	if !o.api.Compat {
@@ -46,9 +46,9 @@ func (o *observedEndpoints) Answer(h *report.EndpointHealth) *v1.EndpointProbe {
 	return e
 }
 
-// state returns the state of a probed address: what needs attention in any of its services comes
-// first, then whether any of them sends it connections. An address of no service has the state of
-// its probe.
+// state returns the state of a probed address: the worst one in any of its services, or else
+// whether any of them sends it connections. An address without a service has the state of its
+// probe.
 func (o *observedEndpoints) state(h *report.EndpointHealth) servicestate.State {
 	var found []servicestate.State
 	for _, key := range h.Services[:min(len(h.Services), maxUsersShown)] {

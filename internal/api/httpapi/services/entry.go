@@ -14,7 +14,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// entries lists what a request asks for, and reports whether it was written as a list.
+// entries lists the services of a request, and reports whether it has a list.
 func entries(req *v1.LoadbalanceRequest) (list []v1.LoadbalanceEntry, bulk bool, p *rest.Problem) {
 	if req.LbAttr != nil {
 		if !req.Alone() {
@@ -28,8 +28,8 @@ func entries(req *v1.LoadbalanceRequest) (list []v1.LoadbalanceEntry, bulk bool,
 	return []v1.LoadbalanceEntry{req.Entry()}, false, nil
 }
 
-// services turns all of a request into services. Two that share a key are refused: which of them
-// was meant?
+// services decodes all services of a request. It refuses two with the same key, as one would
+// overwrite the other.
 func (c *codec) services(list []v1.LoadbalanceEntry, bulk bool) ([]request, *rest.Problem) {
 	out := make([]request, 0, len(list))
 	seen := make(map[lb.Key]int, len(list))
@@ -55,7 +55,8 @@ func (c *codec) services(list []v1.LoadbalanceEntry, bulk bool) ([]request, *res
 // notInList is the place of a service that is in no list.
 const notInList = -1
 
-// posted is request for POST and boot files, which have the contract's liberties.
+// fromPOST decodes an entry of POST or of a boot file, in which the existing loxilb's spellings are
+// valid.
 func (c *codec) posted(place int, e *v1.LoadbalanceEntry) (request, *rest.Problem) {
 	var notes rest.Warnings
 	compat.NormalizeArguments(c.hideNative, placeOf(place), &e.ServiceArguments, &notes)
@@ -64,7 +65,7 @@ func (c *codec) posted(place int, e *v1.LoadbalanceEntry) (request, *rest.Proble
 	return r, p
 }
 
-// placeOf returns a prefix for the names of properties of an entry.
+// placeOf returns the path prefix for properties of an entry.
 func placeOf(place int) string {
 	if place == notInList {
 		return ""
@@ -72,7 +73,7 @@ func placeOf(place int) string {
 	return "lbAttr[" + strconv.Itoa(place) + "]."
 }
 
-// request turns an entry at a place of lbAttr into what it asks for.
+// request decodes the entry at an index of lbAttr.
 func (c *codec) request(place int, e *v1.LoadbalanceEntry) (r request, p *rest.Problem) {
 	r.at = placeOf(place)
 	if r.Service, p = c.service(r.at, e); p != nil {
@@ -82,8 +83,8 @@ func (c *codec) request(place int, e *v1.LoadbalanceEntry) (r request, p *rest.P
 	return r, p
 }
 
-// probeFiles refuses files of a probe that the daemon would not read: what lies elsewhere would
-// look to users like an endpoint that is down.
+// probeFiles refuses files of a probe outside of the directory that the daemon reads: the endpoint
+// would look down otherwise.
 func (a *API) probeFiles(p *lb.Probe) error {
 	if a.ProbeFiles == "" {
 		return nil
@@ -101,16 +102,16 @@ func (a *API) probeFiles(p *lb.Probe) error {
 	return nil
 }
 
-// ineffective says which settings of a service change nothing as it is.
+// warnIneffective adds a warning for each setting of a service that has no effect.
 func ineffective(s *lb.Service, notes *rest.Warnings) {
 	for _, i := range s.Ineffective() {
 		notes.Add("%s has no effect: %s", PropertyOf(i.Field, -1), i.Why)
 	}
 }
 
-// privateIP gives a service the address that stands for its VIP on this machine, in a cloud which
-// translates one into the other: packets come to it, and it is what endpoints see where they see an
-// address of ours. Where the service has a list of those, that is what they see.
+// privateIP adds the address to which a cloud translates the VIP. Packets to it are balanced as
+// well. In modes that translate the source, endpoints see it instead of the VIP, unless the service
+// has a list of source addresses.
 func privateIP(at, text string, s *lb.Service) *rest.Problem {
 	if text == "" {
 		return nil
@@ -135,8 +136,8 @@ func privateIP(at, text string, s *lb.Service) *rest.Problem {
 	return nil
 }
 
-// hasEndpoint reports whether the service has an endpoint of an IP version: others could not answer
-// an address of it.
+// hasEndpoint reports whether the service has an endpoint of an IP version. Endpoints of the other
+// one cannot answer such an address.
 func hasEndpoint(s *lb.Service, ipv4 bool) bool {
 	return slices.ContainsFunc(s.Endpoints, func(e lb.Endpoint) bool { return e.Addr.Is4() == ipv4 })
 }

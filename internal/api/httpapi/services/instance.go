@@ -70,7 +70,7 @@ func (a *API) GetInstanceStates(w http.ResponseWriter, r *http.Request) {
 	out.End()
 }
 
-// InstanceStates returns the roles of this node, that of the default instance included.
+// InstanceStates returns the roles of this node, including that of the default instance.
 func (a *API) InstanceStates() []v1.InstanceState {
 	here := a.Store.Instances.Here(a.Store.Snapshot())
 	if _, there := here[lb.DefaultInstance]; !there {

@@ -60,7 +60,7 @@ func (a *API) GetLoadbalancers(w http.ResponseWriter, r *http.Request, params v1
 	rest.WritePage(w, r, "lbAttr", &list, q, func(s *lb.Service) any { return answer(s) })
 }
 
-// PlainFields are the fields of a service that its answer has as they are stored, by their paths.
+// PlainFields are the fields of a service whose answer is the stored value, by path.
 var PlainFields = sync.OnceValue(func() map[string]lb.Field[lb.Service] {
 	m := map[string]lb.Field[lb.Service]{}
 	for _, f := range slices.Concat(lb.KeyFields(), lb.Fields()) {
@@ -71,8 +71,7 @@ var PlainFields = sync.OnceValue(func() map[string]lb.Field[lb.Service] {
 	return m
 })
 
-// PlainValue returns a property of a service without its answer, of which there would be one for
-// each service otherwise.
+// PlainValue returns a property of a service without encoding the whole service.
 func PlainValue(s *lb.Service, path string) ([]string, bool) {
 	if name, ok := strings.CutPrefix(path, "endpoints."); ok {
 		return plainEndpoints(s, name)
@@ -87,7 +86,7 @@ func PlainValue(s *lb.Service, path string) ([]string, bool) {
 	return []string{fmt.Sprint(f.Value(s))}, true
 }
 
-// plainEndpoints returns a property of each endpoint, likewise.
+// plainEndpoints returns a property of each endpoint without encoding it.
 func plainEndpoints(s *lb.Service, name string) (values []string, ok bool) {
 	for _, f := range lb.EndpointFields() {
 		if f.Property != name {
@@ -101,8 +100,8 @@ func plainEndpoints(s *lb.Service, name string) (values []string, ok bool) {
 	return nil, false
 }
 
-// servicesNamed returns the services of any of these names or keys, in the order of keys; all, if
-// there are none of these.
+// servicesNamed returns the services with any of these names or keys, in the order of keys; without
+// names or keys, all.
 func (a *API) servicesNamed(now *store.Snapshot, names []string) iter.Seq[*lb.Service] {
 	if len(names) == 0 {
 		return a.Store.Services.EachShared(now)
@@ -122,12 +121,13 @@ func (a *API) servicesNamed(now *store.Snapshot, names []string) iter.Seq[*lb.Se
 	return slices.Values(slices.CompactFunc(found, func(a, b *lb.Service) bool { return a.Key == b.Key }))
 }
 
-// ServiceFields are what services can be chosen and sorted by. Words are those of loxicmd's flags.
+// ServiceFields are the properties by which services can be selected and sorted. The words are
+// those of loxicmd's flags.
 var ServiceFields = sync.OnceValue(func() *listing.Fields {
 	return listing.FieldsOf[v1.LoadbalanceEntry](map[string]string{"state": "status.state", "vip": "serviceArguments.externalIP"})
 })
 
-// Entry returns a service as it is in a snapshot, with its counters.
+// Entry returns a service of a snapshot, with its counters.
 func (a *API) Entry(now *store.Snapshot, s *lb.Service) *v1.LoadbalanceEntry {
 	return a.entryIn(now, s, servicestate.DrainsOf(a.Store.Drains.All(now)))
 }

@@ -107,7 +107,7 @@ func (a *API) readService(o *v1.Object, keyOnly bool) (objects.Wanted, *rest.Pro
 		return objects.Wanted{}, entryProblem("", -1, err)
 	}
 	return objects.Wanted{Key: r.Key.String(), Value: r.Service, Put: func(tx *store.Tx) error {
-		var notes rest.Warnings // the answer says what has changed
+		var notes rest.Warnings // the answer lists the changes
 		err := r.put(tx, a.Store.Services, a.codec, &notes)
 		if fe := (*lb.FieldError)(nil); errors.As(err, &fe) {
 			return entryProblem("", a.codec.faulty(&r.Service, err), err)
@@ -131,7 +131,7 @@ func nameIn(o *v1.Object, name *string) *rest.Problem {
 	return nil
 }
 
-// showService returns a service as POST takes it, without what changes by itself.
+// showService returns a service in the form of POST, without properties that change by themselves.
 func (c *codec) showService(s *lb.Service) *v1.LoadbalanceEntry {
 	e := &v1.LoadbalanceEntry{Endpoints: make([]v1.Endpoint, len(s.Endpoints))}
 	get(e, c.key, s)
@@ -172,7 +172,7 @@ func (c *codec) showEndpoint(e *lb.EndpointProbe) any {
 	return out
 }
 
-// drainSpec is a drain of a list: what POST takes, or the time that GET shows.
+// drainSpec is a drain in a list: the form of POST, or the time that GET shows.
 type drainSpec struct {
 	Endpoint string     `json:"endpoint"`
 	Rate     int        `json:"rate,omitempty"`
@@ -198,7 +198,7 @@ func (a *API) drainObjects() objects.Kind {
 		if _, had := a.Store.Drains.Get(tx.Before(), w.Key); had || !ok {
 			return nil
 		}
-		_, err := a.checkDrained(tx, &d) // services may come later, as of a controller
+		_, err := a.checkDrained(tx, &d) // services may be created later, as by a controller
 		return err
 	}
 	row.Live = func(before, _ *store.Snapshot, key string) (connections, _ uint64) {
@@ -244,7 +244,7 @@ func readDrain(spec []byte) (d lb.Drain, p *rest.Problem) {
 	return d, nil
 }
 
-// ReadBootService reads what POST takes of services.
+// ReadBootService reads a service in the form of POST.
 func (a *API) ReadBootService(data []byte) (objects.Edit, *rest.Problem) {
 	list, _, p := a.codec.decodeServices(data)
 	if p != nil {
@@ -266,7 +266,7 @@ func (a *API) ReadBootService(data []byte) (objects.Edit, *rest.Problem) {
 	}, nil
 }
 
-// ReadBootEndpoint reads what POST takes of an endpoint.
+// ReadBootEndpoint reads an endpoint in the form of POST.
 func (a *API) ReadBootEndpoint(data []byte) (objects.Edit, *rest.Problem) {
 	e, p := a.codec.decodeEndpoint(data)
 	if p != nil {

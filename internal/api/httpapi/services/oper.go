@@ -13,8 +13,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// oper is how the endpoints of a request relate to those of the service. The numbers are the
-// contract's.
+// oper is how a request's endpoints relate to the service's. The numbers are the existing loxilb's.
 type oper int
 
 const (
@@ -28,7 +27,7 @@ type request struct {
 	lb.Service
 	oper oper
 	at   string // prefix of its fields' names
-	// notes are what was made of it that it does not say.
+	// notes are warnings about the request's interpretation.
 	notes rest.Warnings
 }
 
@@ -41,7 +40,7 @@ func operOf(at string, a *v1.ServiceArguments) (oper, *rest.Problem) {
 		"0 (replace the endpoints), 1 (attach) or 2 (detach)")
 }
 
-// put does what is asked for in a transaction.
+// put applies the request in a transaction.
 func (r *request) put(tx *store.Tx, services *desired.Services, c *codec, notes *rest.Warnings) error {
 	s := r.Service
 	old, there := services.Get(tx, s.Key)
@@ -67,9 +66,9 @@ func (r *request) put(tx *store.Tx, services *desired.Services, c *codec, notes 
 	return services.Put(tx, s)
 }
 
-// unlike names what is written beside endpoints that are attached or detached, and is neither what
-// the service has nor the default: only the endpoints change. Several controllers may feed one
-// service, each with its own idea of the rest.
+// unlike lists properties of a request to attach or detach endpoints that differ from both the
+// service's and the default. They are ignored: several controllers may maintain one service, with
+// different settings.
 func (r *request) unlike(old *lb.Service, c *codec, notes *rest.Warnings) {
 	for i := range c.fields {
 		f := &c.fields[i]
@@ -81,7 +80,7 @@ func (r *request) unlike(old *lb.Service, c *codec, notes *rest.Warnings) {
 	}
 }
 
-// endpoints returns those of the service once the request is done, in the order that they had.
+// endpoints returns the service's endpoints after the request, in their previous order.
 func (r *request) endpoints(have []lb.Endpoint, notes *rest.Warnings) []lb.Endpoint {
 	at := make(map[netip.AddrPort]int, len(have))
 	for i, e := range have {

@@ -14,9 +14,9 @@ import (
 	"loxilb/internal/lb"
 )
 
-// decodeParts decodes a long list of services on all processors, and part by part, so that not all
-// of it is in memory in two forms. It is false if there is anything to refuse: then the body is
-// decoded as a whole, to say what and where.
+// decodeParts decodes a long list of services part by part on all CPUs, so that it is never in
+// memory in two forms as a whole. It returns false if a part is invalid; then the whole body is
+// decoded for an exact error.
 func (c *codec) decodeParts(o *rest.Outline) ([]request, bool) {
 	if len(o.Parts) < 2 {
 		return nil, false
@@ -45,7 +45,7 @@ func (c *codec) decodeParts(o *rest.Outline) ([]request, bool) {
 	return out, len(seen) == len(out)
 }
 
-// decodePart puts the services of a part where they belong in the list.
+// decodePart decodes the services of a part into their positions of the list.
 func (c *codec) decodePart(p *rest.Part, out []request) bool {
 	dec := json.NewDecoder(io.MultiReader(strings.NewReader("["), bytes.NewReader(p.Data), strings.NewReader("]")))
 	dec.DisallowUnknownFields()

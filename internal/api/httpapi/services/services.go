@@ -15,14 +15,14 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// DataPath is what the data path knows of services.
+// DataPath is what this area reads from the data path.
 type DataPath interface {
 	// ServiceStats is false for a service that the data path does not have (yet).
 	ServiceStats(key lb.Key) (report.ServiceStats, bool)
 	rest.ServiceCounters
-	// ConnectionsFrom calls yield for each direction of each connection that is sought, and perhaps
-	// others, from a place on. It returns the place where yield returned false, whose connection is
-	// the next to be yielded; 0: the end.
+	// ConnectionsFrom calls yield for each direction of each selected connection, and perhaps of
+	// others, starting from a position. It returns the position where yield returned false, which
+	// is the next to yield; 0: the end.
 	ConnectionsFrom(ctx context.Context, from int, sought report.ConnectionQuery, yield func(report.Connection) bool) (next int, err error)
 	// OwnSockets returns the number of flows of this machine's own sockets by endpoint, as the
 	// services have them: they are not in the connection table.
@@ -32,15 +32,16 @@ type DataPath interface {
 // Health returns the health of endpoints.
 type Health interface {
 	servicestate.Health
-	// EndpointHealth returns the evidence for it; false: the service does not consider it, or
-	// nothing is known.
+	// EndpointHealth returns the evidence; false: the service does not consider it, or there is
+	// none.
 	EndpointHealth(s *lb.Service, e lb.Endpoint) (report.EndpointHealth, bool)
-	// EndpointsWhere yields the probed addresses whose name and address are chosen, by name.
+	// EndpointsWhere yields the selected probed addresses, by name.
 	EndpointsWhere(chosen func(name string, at netip.Addr) bool, yield func(*report.EndpointHealth) bool)
 	// EndpointsNamed yields the probed addresses with these names or addresses, by name.
 	EndpointsNamed(names []string, yield func(*report.EndpointHealth) bool)
-	// SetHostState takes out the probed endpoints at an address, a port (0: any), and a probe type
-	// (lb.ProbeAuto: any), or leaves them to their probes. It returns their number.
+	// SetHostState takes probed endpoints out of service, or returns them to their probes. It
+	// selects by address, port (0: any) and probe type (lb.ProbeAuto: any), and returns their
+	// number.
 	SetHostState(a netip.Addr, port uint16, t lb.ProbeType, out bool) (found int)
 }
 

@@ -13,10 +13,10 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// summaryBounds are those of the part of the list that is answered.
+// summaryBounds are the limits of a page.
 func summaryBounds() listing.Bounds { return listing.Bounds{Limit: 100, LimitMost: 1000} }
 
-// summaryQuery is what is asked of the list.
+// summaryQuery is the query for the list.
 type summaryQuery struct {
 	text   string
 	states []servicestate.State // none: any
@@ -59,10 +59,10 @@ func stateWords(states []servicestate.State) string {
 	return strings.Join(list, ", ")
 }
 
-// needsAll reports whether a page cannot be told without looking at how every service is.
+// needsAll reports whether a page depends on the state of every service.
 func (q *summaryQuery) needsAll() bool { return len(q.states) > 0 || q.by == "state" }
 
-// byLoad reports whether the order is that of how busy services are.
+// byLoad reports whether the order is by load.
 func (q *summaryQuery) byLoad() bool {
 	return q.by == "connections" || q.by == "rate" || q.by == "traffic" || q.by == "latency"
 }
@@ -91,7 +91,7 @@ func (a *API) GetServiceSummaries(w http.ResponseWriter, _ *http.Request, params
 	rest.JSON(w, out)
 }
 
-// evidence returns what was seen last of the first endpoint that is down.
+// evidence returns the latest evidence about the first endpoint that is down.
 func (a *API) evidence(s *lb.Service) string {
 	for _, e := range s.Endpoints {
 		if h, known := a.Health.EndpointHealth(s, e); known && h.State == report.HealthDown {
@@ -109,8 +109,7 @@ func (a *summarizer) summarizeAll(rows []summaryRow) {
 	rest.EachService(a.DataPath, services, func(place int, stats *report.ServiceStats) { rows[place].ServiceSummary = a.of(services[place], stats) })
 }
 
-// rows returns the services that are found, in order; how they are is told only where that is
-// needed.
+// rows returns the selected services in order, with their state only if it is needed.
 func (a *summarizer) rows(q *summaryQuery) []summaryRow {
 	rows := make([]summaryRow, 0, a.Store.Services.Len(a.now))
 	for s := range a.Store.Services.EachShared(a.now) {

@@ -16,7 +16,7 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// Loads are the rates of services, and how many connections they have, as they were read last.
+// Loads are the last rates and connection counts of services.
 type Loads interface {
 	Service(key lb.Key) rates.Load
 	// Endpoints returns the loads of the endpoints of a service with this many endpoints.
@@ -106,7 +106,7 @@ func compareSummaries(by string, a, b *summaryRow) int {
 	case "latency":
 		return cmp.Compare(a.load.Times.P99, b.load.Times.P99)
 	}
-	return 0 // they come in the order of keys
+	return 0 // already in the order of keys
 }
 
 func summaryOrders() []string {

@@ -16,7 +16,7 @@ import (
 type weightChange struct {
 	endpoint lb.Drain // its address, and port if one is meant
 	weight   uint16
-	service  *lb.Key // nil: of any
+	service  *lb.Key // nil: any service
 	name     string  // of services; "": of any
 }
 

@@ -8,14 +8,14 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// clientUse is what the connections of a client amount to.
+// clientUse is the sum of a client's connections.
 type clientUse struct {
 	Client      netip.Prefix
 	Connections uint64
 	In, Out     report.Traffic // from and to the client
 }
 
-// clientOrder is what clients are ordered by.
+// clientOrder is the sort order of clients.
 type clientOrder string
 
 // The orders.
@@ -28,7 +28,7 @@ const (
 // clientOrders are all of them.
 func clientOrders() []clientOrder { return []clientOrder{byConnections, byBytes, byPackets} }
 
-// of returns what a client has of it.
+// of returns a client's value in this order.
 func (o clientOrder) of(u *clientUse) uint64 {
 	switch o {
 	case byBytes:
@@ -39,13 +39,13 @@ func (o clientOrder) of(u *clientUse) uint64 {
 	return u.Connections
 }
 
-// mostClients is how many clients are counted at a time: 4 MB.
+// mostClients is the number of clients counted at a time: 4 MB.
 const mostClients = 1 << 15
 
-// clientCounter adds up connections by client. With more clients than it may hold, it drops the
-// half that has less, and remembers by how much what is left may be too small (Anderson et al., "A
-// High-Performance Algorithm for Identifying Frequent Items in Data Streams", 2017). A list of all
-// clients would take 100 MB for a million of them.
+// clientCounter sums connections by client. If there are too many clients, it drops the half with
+// lower values and remembers the resulting error (Anderson et al., "A High-Performance Algorithm
+// for Identifying Frequent Items in Data Streams", 2017). A list of all clients would take 100 MB
+// for a million.
 type clientCounter struct {
 	order    clientOrder
 	most     int
@@ -63,8 +63,7 @@ type clientEntry struct {
 	share uint64 // of the order, less the discount of each drop
 }
 
-// newClientCounter makes a counter of at most so many clients; so many leading bits of an address
-// make one.
+// newClientCounter makes a counter of up to most clients. A client is the first bits of an address.
 func newClientCounter(order clientOrder, most, bits4, bits6 int) *clientCounter {
 	return &clientCounter{order: order, most: most, bits4: bits4, bits6: bits6, clients: map[netip.Prefix]*clientEntry{}}
 }
@@ -102,7 +101,7 @@ func (u *clientUse) add(o *clientUse) {
 	u.Out.Packets, u.Out.Bytes = u.Out.Packets+o.Out.Packets, u.Out.Bytes+o.Out.Bytes
 }
 
-// drop makes room: each client loses what the one in the middle has.
+// drop makes room: it subtracts the median from each client.
 func (c *clientCounter) drop() {
 	c.discount = c.discount[:0]
 	for _, e := range c.clients {
@@ -123,15 +122,14 @@ func (c *clientCounter) drop() {
 // All is the sum over all clients.
 func (c *clientCounter) All() clientUse { return c.all }
 
-// Error is the bound of the error: the numbers by which clients are ordered may be too small by so
-// much, and a dropped client has at most so much. 0: no client was dropped, and all numbers are
-// exact.
+// Error is the bound of the error: sort values may be too low by this much, and a dropped client
+// has at most this much. 0: no client was dropped, and all values are exact.
 func (c *clientCounter) Error() uint64 { return c.error }
 
-// Clients returns how many are counted.
+// Clients returns the number of counted clients.
 func (c *clientCounter) Clients() int { return len(c.clients) }
 
-// Top returns the clients with the most, at most so many of them.
+// Top returns the n clients with the highest values.
 func (c *clientCounter) Top(n int) []clientUse {
 	list := make([]clientUse, 0, len(c.clients))
 	for _, e := range c.clients {

@@ -13,7 +13,7 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// connectionBounds returns those of the part of all connections that a screen shows.
+// connectionBounds are the limits of a page.
 func connectionBounds() listing.Bounds {
 	return listing.Bounds{Limit: 100, LimitMost: 1000, OffsetMost: 1_000_000}
 }
@@ -101,7 +101,7 @@ func (l *connectionPage) trim() {
 	l.rows = l.rows[:min(len(l.rows), maxSorted, l.window.Offset+l.window.Limit)]
 }
 
-// page returns what is in the window.
+// page returns the connections of the window.
 func (l *connectionPage) page() []report.Connection {
 	if l.order == nil {
 		return l.rows
@@ -123,7 +123,7 @@ func connectionOrders() map[string]func(a, b *report.Connection) int {
 	}
 }
 
-// connectionOrder returns the one of a word; nil: none.
+// connectionOrder returns the order of a name, or nil.
 func connectionOrder(word string) (order func(a, b *report.Connection) int, down bool, p *rest.Problem) {
 	if word == "" {
 		return nil, false, nil

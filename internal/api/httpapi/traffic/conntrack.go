@@ -15,7 +15,7 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// maxSorted bounds the connections that are sorted: so many are held in memory, twice.
+// maxSorted bounds the connections to sort: they are in memory twice.
 const maxSorted = 10_000
 
 // GetConntracks streams the connections that pass the filters.
@@ -153,9 +153,9 @@ func conntrackOf(c *report.Connection) v1.ConntrackEntry {
 	}
 }
 
-// action returns what is done to the packets of this direction: dnat and snat with the address that
-// is new, or fdnat and fsnat with both, where the endpoint sees an address of the load balancer;
-// ddsr where it answers the client directly. The port is that of the endpoint or of the service.
+// action returns the translation of this direction's packets: dnat or snat with the new address;
+// fdnat or fsnat with both, if the endpoint sees an address of the load balancer; ddsr if it
+// answers the client directly. The port is the endpoint's or the service's.
 func action(c *report.Connection) string {
 	weight := ":w" + strconv.Itoa(int(c.Weight))
 	switch {

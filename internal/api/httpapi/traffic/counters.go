@@ -6,7 +6,7 @@ import (
 	"loxilb/internal/lb/policy"
 )
 
-// count adds what the data path counts to mirrors and policers.
+// count adds the data path's counters to mirrors and policers.
 func (a *API) count() {
 	a.Objects.Count(kinds.Mirror().Name, func(object, body any) { a.countMirror(object.(policy.Mirror).Name, body.(*v1.Mirror)) })
 	a.Objects.Count(kinds.Policer().Name, func(object, body any) {

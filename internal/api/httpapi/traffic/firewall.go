@@ -98,7 +98,7 @@ func ruleOf(args *v1.FirewallArguments, opts *v1.FirewallOptions) (rule policy.R
 	return rule, rule.Validate()
 }
 
-// ruleKeyOf returns what the arguments say of packets, in its normal form.
+// ruleKeyOf returns the packet selectors of the arguments, normalized.
 func ruleKeyOf(args *v1.FirewallArguments) (rule policy.Rule, err error) {
 	prefix := func(to *netip.Prefix, field, s string) {
 		if s != "" && err == nil {
@@ -125,7 +125,7 @@ func ruleKeyOf(args *v1.FirewallArguments) (rule policy.Rule, err error) {
 	return rule.Normal(), err
 }
 
-// verdictOf returns the one action that the options ask for.
+// verdictOf returns the only action in the options.
 func verdictOf(opts *v1.FirewallOptions) (v policy.RuleVerdict, err error) {
 	chosen := ""
 	for _, o := range []struct {
@@ -240,7 +240,7 @@ func (a *API) GetFirewallRules(w http.ResponseWriter, r *http.Request) {
 	out.End()
 }
 
-// ruleAnswer returns a rule as the contract writes it, so that it can be sent back as it is.
+// ruleAnswer returns a rule in a form that can be posted again.
 func ruleAnswer(r *policy.Rule, hits report.Traffic) *v1.FirewallRule {
 	args := v1.FirewallArguments{
 		SourceIP: prefixText(r.Source, r.Destination), DestinationIP: prefixText(r.Destination, r.Source),
@@ -259,8 +259,8 @@ func ruleAnswer(r *policy.Rule, hits report.Traffic) *v1.FirewallRule {
 	return &v1.FirewallRule{RuleArguments: args, Opts: opts}
 }
 
-// prefixText writes any address as the contract does, if the other side says of which IP version it
-// is.
+// prefixText formats "any address" like the existing loxilb, if the other prefix determines the IP
+// version.
 func prefixText(p, other netip.Prefix) string {
 	switch {
 	case p.IsValid():
@@ -299,7 +299,7 @@ func showRule(r *policy.Rule) any {
 	return out
 }
 
-// ReadBootRule reads what POST takes of rules.
+// ReadBootRule reads a rule in the form of POST.
 func (a *API) ReadBootRule(data []byte) (objects.Edit, *rest.Problem) {
 	list, _, p := decodeRules(data)
 	if p != nil {

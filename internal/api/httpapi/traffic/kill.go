@@ -14,10 +14,10 @@ import (
 )
 
 const (
-	// endWork is for how long a request ends connections: less than the 10 s that loxicmd waits for
+	// endWork bounds how long a request ends connections: less than the 10 s that loxicmd waits for
 	// an answer.
 	endWork = 4 * time.Second
-	// EndRate is how many connections a second are ended, if the request does not say.
+	// EndRate is the default number of connections ended per second.
 	EndRate = 1000
 )
 

@@ -13,9 +13,9 @@ const (
 	vxlanPort, vxlan                         = 4789, 8
 )
 
-// headerLength returns how many bytes of a packet are headers: those of tunnels, of what is in
-// them, and of what an ICMP error quotes included. What is behind them is what people say to each
-// other. Of what is not IP, only the link-layer header is one.
+// headerLength returns the number of bytes of a packet that are headers, including those of
+// tunnels, of packets in them, and of packets quoted by ICMP errors. Everything behind is payload,
+// which is confidential. Packets other than IP have only a link-layer header.
 func headerLength(b []byte, layer3 bool) int {
 	at := 0
 	if !layer3 {
@@ -42,10 +42,10 @@ func link(b []byte) int {
 	return at
 }
 
-// deepest is how many packets may be in each other.
+// deepest bounds the nesting of packets.
 const deepest = 3
 
-// network returns how many bytes of an IP packet are headers.
+// network returns the number of header bytes of an IP packet.
 func network(b []byte, depth int) int {
 	if len(b) < 20 || depth == deepest {
 		return 0
@@ -60,7 +60,7 @@ func network(b []byte, depth int) int {
 	return size + transport(b[size:], protocol, depth)
 }
 
-// extensions returns where the last header of an IPv6 packet ends, and what is behind it.
+// extensions returns the end of the last header of an IPv6 packet, and the protocol behind it.
 func extensions(b []byte) (size int, protocol byte, fragment bool) {
 	size, protocol = 40, b[6]
 	for len(b) >= size+8 {
@@ -77,7 +77,7 @@ func extensions(b []byte) (size int, protocol byte, fragment bool) {
 	return size, protocol, fragment
 }
 
-// transport returns how many bytes of what an IP packet carries are headers.
+// transport returns the number of header bytes in the payload of an IP packet.
 func transport(b []byte, protocol byte, depth int) int {
 	switch protocol {
 	case tcp:

@@ -13,11 +13,11 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// WholeWalks is how many requests read the whole connection table at a time for numbers or an
-// order: each takes memory and, with a million connections, a second of a processor.
+// WholeWalks bounds the requests that read the whole connection table at once for counts or an
+// order: each takes memory and, with a million connections, a second of CPU.
 const WholeWalks = 2
 
-// WalkWait is how long a request waits for its turn to read the whole table.
+// WalkWait bounds how long a request waits for its turn to read the whole table.
 const WalkWait = 5 * time.Second
 
 // WholeWalkers returns the requests that read the whole table or wait for their turn.
@@ -25,8 +25,8 @@ func WholeWalkers() rest.ShareLimits {
 	return rest.ShareLimits{All: 16, Users: 12, User: 4, Verb: "read all connections", Instead: "ask for an unsorted list"}
 }
 
-// walkAll runs a walk through the whole table when its turn comes. The turn ends with the walk,
-// before the response is written, as a slow reader must not hold it. If walkAll returns false, it
+// walkAll waits for its turn and runs a walk through the whole table. The turn ends with the walk,
+// before the response is written, so a slow reader does not hold it. If walkAll returns false, it
 // has replied with an error.
 func (a *API) walkAll(w http.ResponseWriter, r *http.Request, walk func() error) bool {
 	who := rest.PrincipalOf(r)
@@ -98,7 +98,7 @@ func (a *API) GetClients(w http.ResponseWriter, r *http.Request, params v1.GetCl
 	}
 }
 
-// prefixBits takes a length of prefixes, up to that of the address that it has so far.
+// prefixBits parses a prefix length, up to that of the address so far.
 func prefixBits(name string, given int, bits *int) *rest.Problem {
 	if given < 0 || given > *bits {
 		return rest.RefuseField(http.StatusBadRequest, name, strconv.Itoa(given), "is out of range", "1 to "+strconv.Itoa(*bits))

@@ -16,11 +16,11 @@ import (
 const (
 	traceCount, traceCountMax     = 10_000, 1_000_000
 	traceSeconds, traceSecondsMax = 600, 86_400
-	// lostEvery is how often a client is told at most what it was not told.
+	// lostEvery is the least interval of reports about lost packets to a client.
 	lostEvery = time.Second
 )
 
-// TracePackets streams packets as they are handled.
+// TracePackets streams packets while the data path handles them.
 func (a *API) TracePackets(w http.ResponseWriter, r *http.Request, params v1.TracePacketsParams) {
 	q, no := a.newTraceQuery(&params)
 	if no != nil {

@@ -16,7 +16,7 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// traceQuery is what a request to trace packets asks for.
+// traceQuery is a request to trace packets.
 type traceQuery struct {
 	filter  report.TraceFilter
 	count   int
@@ -163,7 +163,7 @@ func (a *API) setInterface(q *traceQuery, name string) *rest.Problem {
 	return rest.Missing("interface", name, strings.Join(slices.Sorted(maps.Values(names)), ", "))
 }
 
-// name returns that of an interface. Those that came since have their number.
+// name returns the name of an interface, or the number of a new one.
 func (t *packetStream) name(index int) string {
 	return cmp.Or(t.names[index], "if"+strconv.Itoa(index))
 }

@@ -1,5 +1,5 @@
-// Package traffic answers requests about what packets may do and what they do: firewall rules,
-// policers, mirrors, connections, clients and live packets.
+// Package traffic answers requests about rules for packets and about packets themselves: firewall
+// rules, policers, mirrors, connections, clients and live packets.
 package traffic
 
 import (
@@ -15,11 +15,11 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// DataPath is what the data path knows of traffic.
+// DataPath is what this area reads from the data path.
 type DataPath interface {
-	// ConnectionsFrom calls yield for each direction of each connection that is sought, and perhaps
-	// others, from a place on. It returns the place where yield returned false, whose connection is
-	// the next to be yielded; 0: the end.
+	// ConnectionsFrom calls yield for each direction of each selected connection, and perhaps of
+	// others, starting from a position. It returns the position where yield returned false, which
+	// is the next to yield; 0: the end.
 	ConnectionsFrom(ctx context.Context, from int, sought report.ConnectionQuery, yield func(report.Connection) bool) (next int, err error)
 	// EndConnections ends matching connections, at most rate per second, from a place on. Some may
 	// be left when ctx ends.
@@ -28,11 +28,11 @@ type DataPath interface {
 	// so far, until ctx ends or yield returns false. rate is the wanted maximum of events per
 	// second.
 	WatchConnections(ctx context.Context, rate int, yield func([]report.ConnectionEvent, report.Omitted) bool) error
-	// TracePackets calls yield, often, with packets that the filter takes, and with how many it
-	// should have been told of besides since it began, until ctx ends or yield returns false.
+	// TracePackets calls yield frequently with packets that match the filter, and with the number
+	// lost so far, until ctx ends or yield returns false.
 	TracePackets(ctx context.Context, f report.TraceFilter, yield func([]report.PacketTrace, report.Omitted) bool) error
-	// RuleHits returns the packets that a firewall rule has decided. false: the data path does not
-	// have it (yet).
+	// RuleHits returns the packets decided by a firewall rule, and whether the data path has the
+	// rule.
 	RuleHits(r *policy.Rule) (report.Traffic, bool)
 	// PolicerStats returns a policer's counts, and the number of places with it.
 	PolicerStats(name string) policy.PolicerStats

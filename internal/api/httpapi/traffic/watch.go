@@ -12,13 +12,13 @@ import (
 )
 
 const (
-	// WatchRate is how many events a second are sent, if the client does not say.
+	// WatchRate is the default number of events sent per second.
 	WatchRate    = 10_000
 	watchRateMax = 1_000_000
 	// watchRateView is the highest rate of the role view: a rate reserves memory of the kernel, 34
 	// MB for watchRateMax.
 	watchRateView = 10_000
-	// untoldEvery is how often a client is told at most what it was not told.
+	// untoldEvery is the least interval of reports about omitted events to a client.
 	untoldEvery = time.Second
 )
 
@@ -111,7 +111,7 @@ func (s *watchStream) send(events []report.ConnectionEvent, omitted report.Omitt
 	return s.Err() == nil
 }
 
-// connectionOf returns what the filter knows.
+// connectionOf returns the properties that the filter compares.
 func connectionOf(e *report.ConnectionEvent) *report.Connection {
 	return &report.Connection{Protocol: e.Protocol, Src: e.Client, Dst: e.VIP, Endpoint: e.Endpoint, Service: e.Service}
 }

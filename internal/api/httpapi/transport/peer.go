@@ -21,13 +21,13 @@ import (
 // ErrNoPeer reports that the kernel does not know the owner of a connection.
 var ErrNoPeer = errors.New("its other end is closed, or is not a socket of this network namespace")
 
-// peers tells which user has the other end of a TCP connection of this machine, by sock_diag.
+// peers finds the user at the other end of a local TCP connection, by sock_diag.
 //
-// The socket towards the kernel is opened once, in the daemon's own network namespace, and stays
-// there whatever thread uses it later. A look-up costs one message to the kernel and back, some
-// microseconds, however many sockets there are: it asks for one by its addresses and ports.
-// netlink.SocketGet dumps all sockets with these ports and returns the first, whatever its
-// addresses are: it could be another user's.
+// The netlink socket is opened once, in the daemon's own network namespace, and stays there
+// whatever thread uses it later. A lookup costs one message to the kernel and back, some
+// microseconds, independent of the number of sockets: it names one by addresses and ports.
+// netlink.SocketGet dumps all sockets with these ports and returns the first one, whatever its
+// addresses: it could be another user's.
 type peers struct{ handle *nl.SocketHandle }
 
 func newPeers() (*peers, error) {
@@ -40,7 +40,7 @@ func newPeers() (*peers, error) {
 
 func (p *peers) close() { p.handle.Socket.Close() }
 
-// uid returns the user of the process at the other end of c, as it was when that socket was made.
+// uid returns the user of the process that created the socket at the other end of c.
 func (p *peers) uid(c net.Conn) (uint32, error) {
 	remote, local := addrPort(c.RemoteAddr()), addrPort(c.LocalAddr())
 	if !remote.IsValid() || !local.IsValid() {
@@ -50,11 +50,11 @@ func (p *peers) uid(c net.Conn) (uint32, error) {
 	if err != nil {
 		return 0, err
 	}
-	// Where there is no such socket, the kernel answers with one that listens.
+	// Without such a socket, the kernel answers with a listening one.
 	if peer.Local != remote || peer.Remote != local || !isOpen(&peer) {
 		return 0, ErrNoPeer
 	}
-	// While our end is open no other socket can have become the other end, so what was found is it.
+	// While our end is open, no other socket can become the other end, so the result stays valid.
 	if err := stillOpen(c); err != nil {
 		return 0, err
 	}
@@ -110,7 +110,7 @@ const (
 	noCookie      = 0xffffffff // any socket
 )
 
-// find asks for the socket with these addresses; without NLM_F_DUMP the kernel looks into its table
+// find looks up the socket with these addresses. Without NLM_F_DUMP, the kernel uses its hash table
 // instead of walking it.
 func (p *peers) find(src, dst netip.AddrPort) (found machine.TCPSocket, err error) {
 	r := &diagRequest{Family: unix.AF_INET6, Protocol: unix.IPPROTO_TCP, States: 0xffffffff}
@@ -128,7 +128,7 @@ func (p *peers) find(src, dst netip.AddrPort) (found machine.TCPSocket, err erro
 	answers, err := req.Execute(unix.NETLINK_INET_DIAG, nl.SOCK_DIAG_BY_FAMILY)
 	switch {
 	case errors.Is(err, syscall.ENOENT), err == nil && len(answers) == 0:
-		return procSocket(src, dst) // there is no such socket, or no sock_diag
+		return procSocket(src, dst) // no such socket, or no sock_diag
 	case err != nil:
 		return found, fmt.Errorf("the kernel does not know its owner: %w", err)
 	}
@@ -142,9 +142,8 @@ func (p *peers) find(src, dst netip.AddrPort) (found machine.TCPSocket, err erro
 	}, nil
 }
 
-// procSocket finds a socket in /proc/net, for kernels that have sock_diag as a module which is not
-// there. It reads all TCP sockets of the namespace, some microseconds for each; sock_diag costs the
-// same however many there are.
+// procSocket finds a socket in /proc/net, for kernels without the module sock_diag. It reads all
+// TCP sockets of the namespace, at some microseconds each; sock_diag costs the same for any number.
 func procSocket(src, dst netip.AddrPort) (found machine.TCPSocket, err error) {
 	err = machine.TCPSockets("/proc/self", func(s machine.TCPSocket) {
 		if s.Local == src && s.Remote == dst {
@@ -214,7 +213,7 @@ func (p *peers) connContext(ctx context.Context, c net.Conn) context.Context {
 	return WithPeer(ctx, sync.OnceValues(func() (uint32, error) { return p.uid(c) }))
 }
 
-// PeerOf returns the user at the other end of the connection of a request.
+// PeerOf returns the user at the other end of a request's connection.
 func PeerOf(r *http.Request) (uint32, error) {
 	if f, ok := r.Context().Value(peerKey{}).(PeerFunc); ok {
 		return f()

@@ -11,17 +11,17 @@ import (
 	"sync"
 )
 
-// A TCP port has this many connections of others open at once, and one source this many of them.
-// Anyone who may connect, and every user of this machine may to loopback, could take all memory and
-// descriptors otherwise. The UNIX socket is for few users, and has no such limit.
+// Limits of connections of strangers per TCP port, and per source. Otherwise anyone who may
+// connect, which on loopback is every user of this machine, could use up all memory and
+// descriptors. The UNIX socket is for few users, and has no such limit.
 const (
 	maxConns       = 1024
 	maxSourceConns = 512
 )
 
-// A places is a listener that bounds its open connections. When there is no room, the connection
-// that has waited longest without a request makes room: a stranger's idle sockets cannot keep out
-// the health check of the machine. If all have a request at work, the new connection is closed.
+// A places is a listener with a limit of open connections. At the limit it closes the connection
+// that has been idle the longest: idle sockets of strangers cannot keep out the machine's health
+// check. If all connections have a request in progress, it closes the new one.
 //
 // netutil.LimitListener would have new connections wait behind idle ones instead.
 //
@@ -53,7 +53,7 @@ func (p *places) Accept() (net.Conn, error) {
 		if placed := p.place(c); placed != nil {
 			return placed, nil
 		}
-		_ = c.Close() // there is no room
+		_ = c.Close() // no connection is idle
 	}
 }
 
@@ -160,8 +160,8 @@ func (w *placed) end() {
 // placedKey is where the context of a connection keeps its place.
 type placedKey struct{}
 
-// servePlaced has each request of a placed connection count as work from when it is read, with its
-// body, until it is answered. A client that sends a body slowly still waits.
+// servePlaced marks a connection as busy from when a request and its body are read until it is
+// answered. A client that sends a body slowly counts as idle.
 func servePlaced(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		if w, ok := r.Context().Value(placedKey{}).(*placed); ok {
@@ -208,8 +208,8 @@ func withPlace(ctx context.Context, c net.Conn) (context.Context, net.Conn) {
 // thisMachine returns the source of connections that this machine makes to itself.
 func thisMachine() netip.Prefix { return netip.PrefixFrom(netip.IPv6Loopback(), 128) }
 
-// sourceOf returns where a connection comes from. The kernel drops packets from elsewhere that have
-// our own address as their source.
+// sourceOf returns the source of a connection. The kernel drops packets from elsewhere with our own
+// address as their source.
 func sourceOf(c net.Conn) netip.Prefix {
 	a := addrPort(c.RemoteAddr()).Addr()
 	bits := a.BitLen()

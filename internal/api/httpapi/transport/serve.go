@@ -1,5 +1,5 @@
 // Package transport carries requests to the API and answers back: listening sockets, TLS, the user
-// at the other end, limits of connections, and their ends.
+// at the other end, connection limits, and shutdown.
 package transport
 
 import (
@@ -22,7 +22,7 @@ type Listen struct {
 	TLS               netip.AddrPort // HTTPS
 	CertFile, KeyFile string
 	Socket            string // path of a UNIX socket
-	SocketGroup       int    // may connect to it, besides root; 0: no group
+	SocketGroup       int    // group with access besides root; 0: no group
 }
 
 // Parts are the handlers of requests.
@@ -58,7 +58,7 @@ func Open(ctx context.Context, l Listen, p Parts) (*Server, error) {
 	return s, nil
 }
 
-// listenError returns what to do about a port that another process has; flag chooses the port.
+// listenError adds the remedy for a port in use by another process; flag selects the port.
 func listenError(at netip.AddrPort, flag string, err error) error {
 	if errors.Is(err, unix.EADDRINUSE) {
 		return fmt.Errorf("listen on %s: another process has this port: stop it (ss -ltnp shows which), or choose another one by %s", at, flag)
@@ -155,7 +155,7 @@ func (s *Server) Addrs() []net.Addr {
 	return out
 }
 
-// Serve answers until ctx ends, then finishes what is being answered, for five seconds at most.
+// Serve answers until ctx ends, then waits for requests in progress, for at most five seconds.
 func (s *Server) Serve(ctx context.Context) error {
 	failed := make(chan error, len(s.ports))
 	for _, p := range s.ports {

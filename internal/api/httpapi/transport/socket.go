@@ -59,7 +59,7 @@ func listenUnix(ctx context.Context, path string, group int) (net.Listener, erro
 	return ln, nil
 }
 
-// lockWait is how long a daemon waits for others of this machine, which lock the directory for
+// lockWait is how long a daemon waits for others on this machine, which lock the directory for
 // milliseconds.
 const lockWait = 5 * time.Second
 
@@ -76,7 +76,7 @@ func lockDir(ctx context.Context, dir string) (unlock func(), err error) {
 	if err := filelock.Wait(ctx, f); err != nil {
 		return nil, errors.Join(fmt.Errorf("lock %s: %w", dir, err), f.Close())
 	}
-	return func() { _ = f.Close() }, nil // the lock goes with the file
+	return func() { _ = f.Close() }, nil // closing the file unlocks it
 }
 
 // removeOrphans removes the sockets that daemons of other namespaces left when they were killed.

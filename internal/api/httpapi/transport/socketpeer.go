@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// socketPeer has a connection by the UNIX socket know whose it is.
+// socketPeer adds the user of a UNIX socket's connection to its context.
 func socketPeer(ctx context.Context, c net.Conn) context.Context {
 	return WithPeer(ctx, func() (uint32, error) {
 		u, ok := c.(*net.UnixConn)

@@ -1,11 +1,11 @@
 package transport
 
-// Way is how a request arrived: each way has its own reason for trust.
+// Way is the transport of a request, which decides how its caller is identified.
 type Way int
 
-// The ways.
+// The transports.
 const (
 	ByLoopback Way = iota // TCP of this machine: its users
 	ByNetwork             // TCP of other machines
-	BySocket              // UNIX socket: whoever the file's mode lets in
+	BySocket              // UNIX socket: protected by the file's mode
 )

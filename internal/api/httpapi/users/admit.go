@@ -11,8 +11,8 @@ import (
 	"loxilb/internal/api/page"
 )
 
-// Admit refuses requests of those who may not use the API, or not for this. How the daemon is,
-// anybody may ask.
+// Admit refuses requests of callers without access, or without the right to this request. Health
+// checks are open to anyone.
 func (a *API) Admit(r *http.Request, who *rest.Principal) *rest.Problem {
 	pattern := a.Pattern(r)
 	method, path, _ := strings.Cut(pattern, " ")
@@ -21,8 +21,8 @@ func (a *API) Admit(r *http.Request, who *rest.Principal) *rest.Problem {
 	case slices.Contains(a.Open, r.URL.Path) && (r.Method == http.MethodGet || r.Method == http.MethodHead):
 		return nil
 	case page.Serves(r) && who.By == transport.BySocket:
-		// A name that is made to resolve to where somebody forwards the socket to would be a page
-		// of the same origin, with root's rights.
+		// Otherwise a name that resolves to where the socket is forwarded would make a foreign page
+		// the same origin, with root's rights.
 		return rest.Refuse(http.StatusNotFound, "the page is served over TCP, and not by the UNIX socket")
 	case page.Serves(r):
 		return nil
@@ -31,11 +31,11 @@ func (a *API) Admit(r *http.Request, who *rest.Principal) *rest.Problem {
 	case who.By != transport.BySocket && !a.asksToken() && !a.knownHost(r.Host, who.By):
 		return rest.RefuseField(http.StatusForbidden, "Host", r.Host, "is not a known name of this machine", "an IP address, localhost or a name of --api-hosts")
 	case path == loginPath:
-		return nil // who that is, it is to find out
+		return nil // this request finds out who the caller is
 	}
 	if p := a.identify(r, who); p != nil {
 		if path == whoamiPath && method == http.MethodGet {
-			who.Why = p.Body.Message // that is the answer
+			who.Why = p.Body.Message // part of the answer
 			return nil
 		}
 		return p
@@ -46,12 +46,12 @@ func (a *API) Admit(r *http.Request, who *rest.Principal) *rest.Problem {
 	return nil
 }
 
-// byOtherSite reports whether a page of another site has a browser ask. It does not get to see the
-// answer, but to make some answers takes work.
+// byOtherSite reports whether a page of another site made a browser send the request. The page does
+// not see the answer, but some answers cost work.
 func byOtherSite(r *http.Request) bool {
 	site := r.Header.Get("Sec-Fetch-Site")
 	return site == "cross-site" || site == "same-site"
 }
 
-// asksToken reports whether requests over TCP need a token, whoever they are of.
+// asksToken reports whether every request over TCP needs a token.
 func (a *API) asksToken() bool { return a.Token != "" || a.AskTokens }

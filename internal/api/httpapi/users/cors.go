@@ -14,8 +14,8 @@ import (
 // MaxOrigins bounds the list.
 const MaxOrigins = 256
 
-// origins are those whose web pages are answered. They are not kept over a restart, as in the
-// contract.
+// origins are the origins whose web pages are answered. Like in the existing loxilb, they are lost
+// at a restart.
 type origins struct {
 	mu   sync.RWMutex
 	list []string // sorted
@@ -60,8 +60,8 @@ func (o *origins) remove(origin string) bool {
 	return found
 }
 
-// parseOrigin takes what a browser sends as Origin: a scheme, a host, and a port if it is another
-// one than the scheme's.
+// parseOrigin parses a browser's header Origin: a scheme, a host, and a port unless it is the
+// scheme's.
 func parseOrigin(text string) (string, *rest.Problem) {
 	text = strings.TrimSuffix(strings.ToLower(strings.TrimSpace(text)), "/")
 	u, err := url.Parse(text)

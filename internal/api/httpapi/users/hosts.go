@@ -9,9 +9,9 @@ import (
 	"loxilb/internal/api/httpapi/transport"
 )
 
-// knownHost reports whether the Host header of a request names this machine in a way that a page
-// of a stranger cannot: DNS rebinding makes a name of the attacker's resolve to an address of
-// ours, and its page then shares our origin. Where a token is asked, the page lacks the token.
+// knownHost reports whether the Host header of a request names this machine in a way that a foreign
+// page cannot: by DNS rebinding, an attacker's name resolves to our address, and its page then
+// shares our origin. If a token is required, the page lacks it.
 //
 // An address and localhost are safe, and so are the names of --api-hosts and, from the network,
 // names that public DNS does not resolve: names of one label and of Kubernetes services.

@@ -11,12 +11,13 @@ import (
 	"loxilb/internal/api/httpapi/transport"
 )
 
-// manual is who has the token of --manualtoken.
+// manual is the caller with the token of --manualtoken.
 const manual = "token"
 
-// identify finds out who makes a request: by the socket that root and the group may open, by the
-// token of --manualtoken, by that of a user, or by the user of the machine at the other end of
-// loopback. All but those of access.Users are admins, as they were before there were roles.
+// identify identifies the caller of a request: by the UNIX socket, which root and the group may
+// open; by the token of --manualtoken; by the token of a user; or by the local user at the other
+// end of a loopback connection. All but users of access.Users are admins, as before there were
+// roles.
 func (a *API) identify(r *http.Request, who *rest.Principal) (p *rest.Problem) {
 	if who.By == transport.BySocket {
 		who.Name, who.Role = accountName(transport.PeerOf(r)), access.Admin
@@ -46,7 +47,7 @@ func (a *API) identify(r *http.Request, who *rest.Principal) (p *rest.Problem) {
 	return p
 }
 
-// Account writes what a request has changed, or that it was refused, to the audit log.
+// Account writes a request's changes, or its refusal, to the audit log.
 func (a *API) Account(r *http.Request, who *rest.Principal, answer *rest.Writer) {
 	reads := r.Method == http.MethodGet || r.Method == http.MethodHead || r.Method == http.MethodOptions
 	if a.Audit == nil || reads && !who.Stranger {

@@ -14,16 +14,16 @@ import (
 	"loxilb/internal/api/httpapi/rest"
 )
 
-// loginPath is for those who have no token yet.
+// loginPath needs no token.
 const loginPath = "/auth/login"
 
 // whoamiPath answers strangers, too: that they are.
 const whoamiPath = "/auth/whoami"
 
-// loginWait is how long a login waits for others whose passwords are being checked.
+// loginWait bounds how long a login waits for other password checks.
 const loginWait = 5 * time.Second
 
-// Login gives a user a token.
+// Login issues a token to a user.
 func (a *API) Login(w http.ResponseWriter, r *http.Request) {
 	who := rest.PrincipalOf(r)
 	who.Name = rest.UnknownUser
@@ -46,7 +46,7 @@ func (a *API) Login(w http.ResponseWriter, r *http.Request) {
 	token, user, err := a.Access.Login(ctx, body.Username, body.Password, a.logins.Knows(from, name))
 	if err != nil {
 		if !errors.Is(err, access.ErrLogin) {
-			a.logins.Untried(from, name) // nobody has looked at the password, or it was right
+			a.logins.Untried(from, name) // the password was not checked, or was right
 		}
 		who.Stranger = true
 		accessProblem(err).Write(w)
@@ -72,7 +72,7 @@ func readLogin(w http.ResponseWriter, r *http.Request) (*v1.User, *rest.Problem)
 	return rest.Unmarshal[v1.User](data)
 }
 
-// sourceAddr returns where a request comes from; none by the UNIX socket.
+// sourceAddr returns the source of a request; none for the UNIX socket.
 func sourceAddr(r *http.Request) netip.Addr {
 	ap, _ := netip.ParseAddrPort(r.RemoteAddr)
 	return ap.Addr()
@@ -117,7 +117,7 @@ func (a *API) GetUsers(w http.ResponseWriter, r *http.Request) {
 	rest.JSON(w, out)
 }
 
-// userAnswer returns a user as the contract writes it, without the password.
+// userAnswer returns a user in the existing loxilb's form, without the password.
 func userAnswer(u *access.User) v1.User {
 	role := u.Role.String()
 	if u.Role == access.View {
@@ -149,7 +149,7 @@ func (a *API) UpdateUser(w http.ResponseWriter, r *http.Request, id int64) {
 		return
 	}
 	if body.Role == "" {
-		role = 0 // as it is
+		role = 0 // unchanged
 	}
 	who := rest.PrincipalOf(r)
 	if who.Role < access.Admin {
@@ -173,8 +173,8 @@ func (a *API) UpdateUser(w http.ResponseWriter, r *http.Request, id int64) {
 	rest.Success(w)
 }
 
-// checkCurrentPassword refuses a new password of the user's own account without the current one: a
-// token that was stolen must not lock its owner out. Failures count as failed logins.
+// checkCurrentPassword requires the current password to change that of the user's own account: a
+// stolen token must not lock its owner out. Failures count as failed logins.
 func (a *API) checkCurrentPassword(r *http.Request, who *rest.Principal, current string) *rest.Problem {
 	const field = "currentPassword"
 	if current == "" {

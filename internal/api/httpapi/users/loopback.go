@@ -10,15 +10,15 @@ import (
 	"loxilb/internal/api/httpapi/transport"
 )
 
-// Loopback says which users of this machine may use the API over TCP on loopback, besides root.
-// (The UNIX socket goes by its mode.)
+// Loopback selects the local users who may use the API over TCP on loopback, besides root. (The
+// mode of the UNIX socket protects that.)
 type Loopback struct {
-	Everyone bool // nobody is asked who they are
+	Everyone bool // no identification
 	UIDs     []uint32
-	GIDs     []uint32 // by /etc/group and /etc/passwd, as they are at the first request of a connection
+	GIDs     []uint32 // from /etc/group and /etc/passwd, read at the first request of a connection
 }
 
-// admit refuses requests of users who may not use the API, and tells who the others are.
+// admit refuses requests of users without access, and returns the identity of others.
 func (u *Loopback) admit(r *http.Request) (name string, p *rest.Problem) {
 	uid, err := transport.PeerOf(r)
 	if u.Everyone {
@@ -44,7 +44,7 @@ func (u *Loopback) admit(r *http.Request) (name string, p *rest.Problem) {
 	return "", notAdmitted(account.Username+" ("+who+")", account.Username)
 }
 
-// accountName returns what the machine calls a user.
+// accountName returns the name of a local user.
 func accountName(uid uint32, err error) string {
 	if err != nil {
 		return rest.UnknownUser

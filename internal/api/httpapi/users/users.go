@@ -1,5 +1,5 @@
-// Package users decides who may make a request of the API, keeps the audit log, and answers
-// requests about users.
+// Package users decides who may make a request, keeps the audit log, and answers requests about
+// users.
 package users
 
 import (
@@ -15,13 +15,13 @@ import (
 // Options are the parts that the area stands on. All but Audit are needed.
 type Options struct {
 	Access    *access.Users              // by name and password
-	Audit     *access.Audit              // nil: no account is kept
+	Audit     *access.Audit              // nil: no audit log
 	Loopback  Loopback                   // may use loopback without a token
 	Token     string                     // asked of every request over TCP; empty: none
-	AskTokens bool                       // of every request over TCP: Token, or one of Access
+	AskTokens bool                       // require Token, or a token of Access, for every request over TCP
 	Hosts     []string                   // names by which requests without a token may come, in lower case
-	Open      []string                   // paths that anybody may read
-	Pattern   func(*http.Request) string // of the operation that a request asks for; "": there is none
+	Open      []string                   // paths that need no token
+	Pattern   func(*http.Request) string // of a request's operation; "": there is none
 	Reader    *rest.Reader
 	Log       *slog.Logger
 }
@@ -31,9 +31,9 @@ type API struct {
 	Options
 	logins      *access.Limiter
 	origins     origins
-	crossOrigin *http.CrossOriginProtection // browsers say where a request comes from; a web page has nothing to change here
+	crossOrigin *http.CrossOriginProtection // browsers state the origin of a request; foreign web pages must not change anything
 	token       [sha256.Size]byte
-	auditFailed atomic.Int64 // the minute of which the log says so
+	auditFailed atomic.Int64 // the minute of the last log message about it
 }
 
 // New makes the area.

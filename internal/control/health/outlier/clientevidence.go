@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// cause is why an endpoint is out; it determines how the endpoint returns.
+// cause is why an endpoint was ejected; it determines how the endpoint returns.
 type cause uint8
 
 const (
@@ -25,9 +25,9 @@ const (
 
 	leastAttempts  = 10 // of clients, without an answer
 	leastChanges   = 2  // changes of the client from one attempt to the next: proof of several clients
-	severalChanges = 3  // the same, if no sibling's handshakes prove that there are clients
-	// attemptMemory is how long after the last attempt it counts that no endpoint answers clients.
-	// The clients may be made up: without new attempts, connections of our own decide.
+	severalChanges = 3  // without siblings' handshakes that prove the existence of clients
+	// attemptMemory is how long the last attempt counts as evidence that no endpoint answers
+	// clients. The clients may be forged: without new attempts, our own connections decide.
 	attemptMemory  = time.Minute
 	leastCompleted = 5 // handshakes that each sibling completes meanwhile, on average
 
@@ -184,8 +184,8 @@ func (s *stall) run(g *group) (counted, all uint64, what string) {
 	return s.chosenClients, s.chosen, "clients in a row had connections"
 }
 
-// isHanging reports whether so many connections in a row stalled that chance cannot explain it,
-// while most siblings answer.
+// isHanging reports whether more consecutive connections stalled than chance explains, while most
+// siblings answer.
 func (t *target) isHanging(number uint32) bool {
 	if t.out || t.stalls+t.chosenClients < leastStalls {
 		return false
@@ -210,7 +210,7 @@ func (t *target) isHanging(number uint32) bool {
 	return false
 }
 
-// answersCompared returns the answers of an endpoint and of its siblings. false: most of them have
+// answersCompared returns the answers of an endpoint and of its siblings; false: most siblings have
 // not answered recently, or there is none.
 func (g *group) answersCompared(t *target, number uint32) (own, others answers, ok bool) {
 	out := map[int]bool{}

@@ -7,7 +7,7 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// group has the endpoints of a service. There may be many: little is kept for healthy ones.
+// group is the endpoints of a service. There may be many, so little is kept for healthy ones.
 type group struct {
 	Service
 	seen       bool
@@ -27,7 +27,7 @@ type place struct {
 	off   bool // it currently takes no connections
 }
 
-// reading has an endpoint's counters when they were last read.
+// reading is the last reading of an endpoint's counters.
 type reading struct {
 	id     uint32
 	counts [counted]uint32 // modulo 2^32
@@ -128,16 +128,16 @@ func (r *reading) updateUsual(h *report.Handshakes) {
 	}
 }
 
-// shares are the failure rates of a service's endpoints with recent connections, when Decide
-// begins: computed once for all endpoints that are suspect at the same time.
+// shares are the failure rates of a service's endpoints with recent connections at the beginning of
+// Decide, computed once for all suspects.
 type shares struct {
 	number uint32    // of that Decide
 	well   int       // endpoints without state: they had no failures
 	others []float64 // of the others, in order
 }
 
-// medianWithout returns the median of the failure rates of the other endpoints. t is one of those
-// with connections.
+// medianWithout returns the median of the other endpoints' failure rates. t is one of those with
+// connections.
 func (g *group) medianWithout(t *target, number uint32) (float64, bool) {
 	if g.shares.number != number {
 		g.shares = g.sharesOf(number)
@@ -173,7 +173,7 @@ func (g *group) sharesOf(number uint32) shares {
 			s.others = append(s.others, t.recent.share())
 		}
 	}
-	s.well = max(s.well, 0) // what another service has told of an endpoint is no news here
+	s.well = max(s.well, 0) // evidence from another service is no news here
 	slices.Sort(s.others)
 	return s
 }
@@ -212,8 +212,8 @@ func (g *group) place(rows []report.HandshakeRow) {
 	}
 }
 
-// hasReadyBackups reports whether backups stand by for an endpoint whose whole level is lost: all
-// of it is convicted, or takes nothing.
+// hasReadyBackups reports whether backups are ready to replace an endpoint whose whole level is
+// ejected or ineligible.
 func (g *group) hasReadyBackups(t *target) bool {
 	if g.Levels == nil {
 		return false

@@ -16,8 +16,8 @@ import (
 const (
 	// Pace is how often counters are read while anything happens.
 	Pace = 100 * time.Millisecond
-	// streakLength is how many SYNs in a row without success make an endpoint suspect as soon as
-	// they are late.
+	// streakLength is the number of consecutive unsuccessful SYNs that make an endpoint suspect as
+	// soon as they are late.
 	streakLength = 3
 	// late is the time after which a single SYN makes it suspect.
 	late = 300 * time.Millisecond
@@ -64,7 +64,7 @@ const (
 	Return                      // resume new connections, or it no longer fails
 	AsymmetricReply             // it answers our own connections and no client's SYN: its answers to clients take another path
 	ReplySeen                   // clients get answers again
-	Try                         // have the next new connection of service Of go to it
+	Try                         // send the next new connection of service Of to it
 )
 
 // Action is a decision of the detector.
@@ -84,9 +84,8 @@ func New(jiffy time.Duration) *Detector {
 	return &Detector{jiffy: jiffy, targets: map[netip.AddrPort]*target{}, groups: map[lb.Key]*group{}}
 }
 
-// Watch sets the services. Endpoints without a service are forgotten; those of them that were out
-// return with the next Decide. Observe sets the endpoints of a service: the caller must call it for
-// the returned services, which are new or have changed.
+// Watch sets the services. It forgets endpoints without a service; ejected ones return with the
+// next Decide. It returns new and changed services: the caller must set their endpoints by Observe.
 func (d *Detector) Watch(services []Service) (unknown []lb.Key) {
 	for _, g := range d.groups {
 		g.seen = false
@@ -270,9 +269,9 @@ func (d *Detector) Answer(at netip.AddrPort, failure string, undecided bool, now
 	return []Action{a}
 }
 
-// Well reports that the service's own probe has found an ejected endpoint healthy. It returns,
-// unless it was ejected for connections that it reset or left unanswered, about which the probe
-// says nothing. A kept endpoint no longer fails.
+// Well reports that the service's own probe has found an ejected endpoint healthy. The endpoint
+// returns, unless it was ejected for connections that it reset or left unanswered, about which the
+// probe says nothing. A kept endpoint no longer fails.
 func (d *Detector) Well(at netip.AddrPort, now time.Time) []Action {
 	t := d.targets[at]
 	if t != nil && t.unserved {

@@ -2,12 +2,12 @@ package outlier
 
 import "net/netip"
 
-// Queue has endpoints that wait for a check. Addresses alternate, so that a machine with many
-// endpoints does not delay others; but an address with a failed endpoint comes first: its others
-// probably have the same fault.
+// Queue is a queue of endpoints to check. Addresses alternate, so that a machine with many
+// endpoints does not delay others. An address with a failed endpoint comes first, as its other
+// endpoints probably fail, too.
 type Queue struct {
 	waiting       map[netip.Addr][]Action
-	first, others []netip.Addr // addresses with waiting endpoints, or that had some
+	first, others []netip.Addr // addresses that have, or had, waiting endpoints
 }
 
 // Push adds an endpoint.

@@ -22,8 +22,8 @@ type target struct {
 	active uint32 // the number of the last reading that had news
 	usual  int8   // the bucket that most handshakes are in
 
-	streak  uint64    // SYNs since the last one that was answered
-	refused uint64    // of them, those that were refused
+	streak  uint64    // SYNs since the last answered one
+	refused uint64    // the refused ones among them
 	since   time.Time // the first of them
 
 	pending bool // a check of it is running
@@ -172,8 +172,8 @@ func (t *target) age(now time.Time) {
 	}
 }
 
-// follow updates the streak of SYNs without success. One answer ends it; SYNs of the same moment
-// may have arrived after that.
+// follow updates the streak of unsuccessful SYNs. One answer ends it; SYNs of the same moment may
+// have arrived after that.
 func (t *target) follow(now time.Time) {
 	n := &t.news
 	t.unanswered.follow(t, now)
@@ -267,8 +267,8 @@ func (t *target) confirmFailure(failure string, now time.Time) (Action, bool) {
 	return t.keep(reason + check)
 }
 
-// keep reports once that a failing endpoint cannot be ejected: nobody would be served better
-// without it.
+// keep reports once that a failing endpoint cannot be ejected: without it, no client would be
+// served better.
 func (t *target) keep(reason string) (a Action, ok bool) {
 	if t.held == "" {
 		t.held = reason
@@ -308,8 +308,8 @@ func (t *target) markOut(reason string, why cause, now time.Time) Action {
 	return Action{Kind: Eject, At: t.at, Evidence: t.reason}
 }
 
-// canTakeOut reports whether enough others stay in each service that has others and gives the
-// endpoint connections: half of them, or backups of a level that is lost as a whole.
+// canTakeOut reports whether enough endpoints remain in each service with several endpoints that
+// sends this one connections: half of them, or backups of a level that is lost as a whole.
 func (t *target) canTakeOut() (may bool) {
 	for _, g := range t.groups {
 		switch {
@@ -333,7 +333,7 @@ func (t *target) startBackOff(now time.Time) {
 	t.clearSuspicion()
 }
 
-// backOff returns how long an endpoint waits that is ejected for the n-th time.
+// backOff returns the wait after the n-th ejection.
 func backOff(n int) time.Duration {
 	return min(firstBackOff<<min(max(n-1, 0), bits.Len64(uint64(longestBackOff/firstBackOff))), longestBackOff)
 }

@@ -13,19 +13,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Connector asks whether TCP connections are accepted, of thousands of endpoints at a time, without
-// a goroutine for each. One goroutine calls Start, and comes by to Collect what has been answered;
-// the other methods are for all.
+// Connector checks whether endpoints accept TCP connections, thousands at a time without a
+// goroutine for each. One goroutine calls Start and periodically Collect; the other methods are
+// safe for concurrent use.
 //
-// The handshake is not completed: the SYN+ACK says that the endpoint accepts, and is answered by a
-// RST in place of the ACK (TCP_QUICKACK keeps that back, disconnecting sends the RST). The
-// endpoint's program does not learn of it, nor has it to accept and to log a connection that says
-// nothing; and neither side is left with a port in TIME_WAIT.
+// The handshake is not completed: the SYN+ACK shows that the endpoint accepts, and is answered by a
+// RST instead of the ACK (TCP_QUICKACK withholds that, disconnecting sends the RST). The endpoint's
+// program does not accept and log an empty connection, and neither side keeps a port in TIME_WAIT.
 //
-// Sockets whose connection was accepted are used again: to disconnect one and to connect it
-// elsewhere costs half of what to close it and to open another does. Others are closed: over IPv4
-// the kernel keeps an ICMP error in the socket's error queue, asked to or not, and epoll tells of
-// that for as long as it is there, whatever became of later connections.
+// Sockets of accepted connections are reused: disconnecting and connecting one elsewhere costs half
+// as much as closing it and opening another. Others are closed: over IPv4 the kernel keeps an ICMP
+// error in the socket's error queue, requested or not, and epoll reports it until it is read,
+// whatever happens to later connections.
 type Connector struct {
 	epoll int
 
@@ -33,7 +32,7 @@ type Connector struct {
 	open   map[int32]*Attempt // by descriptor
 	late   Queue[*Attempt]
 	idle   map[origin][]int // descriptors
-	idles  int              // how many
+	idles  int              // number of them
 	closed bool
 }
 
@@ -43,10 +42,10 @@ type origin struct {
 	from netip.Addr
 }
 
-// mostIdle is how many sockets are kept for reuse.
+// mostIdle is the number of sockets kept for reuse.
 const mostIdle = 1024
 
-// Attempt is a connection on its way.
+// Attempt is a connection attempt in progress.
 type Attempt struct {
 	QueueItem // when it times out
 	question  Question
@@ -175,14 +174,14 @@ func (c *Connector) close(a *Attempt, accepted bool) bool {
 	return true
 }
 
-// Idle returns how many sockets are kept for reuse.
+// Idle returns the number of sockets kept for reuse.
 func (c *Connector) Idle() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.idles
 }
 
-// DropIdle closes one of them.
+// DropIdle closes an idle socket.
 func (c *Connector) DropIdle() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -24,13 +24,13 @@ const (
 	// of them, Linux about one per second and peer, so a dead endpoint is silent to most probes
 	// that are more frequent.
 	doubt = 10 * time.Second
-	// An ICMP error that proves nothing must be repeated, at once, for this many datagrams from
-	// other ports, within this time each. An attacker that tries all ports does not meet them.
+	// An ICMP error that proves nothing must be repeated for this many datagrams from other ports,
+	// at once, within this time each. An attacker who tries all ports does not hit them.
 	confirmations = 2
 	confirmation  = 100 * time.Millisecond
 )
 
-// errUnconfirmed is the result for ICMP errors that anybody may have forged.
+// errUnconfirmed is the result of ICMP errors that may be forged.
 var errUnconfirmed = fmt.Errorf("an ICMP error came that nothing confirms, which %w", ErrUndecided)
 
 func (d *datagram) Probe(ctx context.Context) (Answer, error) {
@@ -49,7 +49,7 @@ func (d *datagram) Probe(ctx context.Context) (Answer, error) {
 		case err == nil && bytes.Contains(answer, want):
 			return Answer{What: "answered", Delay: time.Since(start)}, nil
 		case err == nil:
-			strange = true // another one may come
+			strange = true // a valid answer may follow
 		case errors.Is(err, errHint):
 			if !unconfirmed && d.confirmed(ctx, i) {
 				return d.unreachable(i.hint)
@@ -98,7 +98,7 @@ func (d *datagram) confirmed(ctx context.Context, i *inquiry) bool {
 	return i.hints == 1
 }
 
-// retry probes from another port, which nobody else knows.
+// retry probes from another, secret port.
 func (d *datagram) retry(ctx context.Context, wait time.Duration) (proof, hint bool) {
 	i, err := d.send(ctx, "")
 	if err != nil {

@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dial connects; the caller must end what follows by ctx. A TCP connection is reset when it is
-// closed, so that neither side keeps its port busy for a minute, and delivers no more than any
-// answer needs.
+// dial connects; the caller must end the connection by ctx. A TCP connection is reset on close, so
+// that neither side keeps its port busy for a minute. It delivers no more bytes than any answer
+// needs.
 func dial(ctx context.Context, network string, q Question) (net.Conn, error) {
 	d := net.Dialer{
 		LocalAddr: local(network, q.From),
@@ -33,8 +33,8 @@ func dial(ctx context.Context, network string, q Question) (net.Conn, error) {
 	return c, nil
 }
 
-// mostRead is how many bytes of a connection are read: those that are searched, and the overhead of
-// TLS and HTTP/2.
+// mostRead bounds the bytes read from a connection: those to search, and the overhead of TLS and
+// HTTP/2.
 const mostRead = 1 << 20
 
 // bounded is a connection of an endpoint that may send meaningless data without end, as HTTP/2
@@ -55,7 +55,7 @@ func (b *bounded) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// local returns the source address in net's form; nil: the kernel's choice.
+// local returns the source address for package net; nil: the kernel's choice.
 func local(network string, from netip.Addr) net.Addr {
 	switch {
 	case !from.IsValid():
@@ -98,8 +98,8 @@ func options(fd int, q Question) error {
 // ledSegment is the largest segment that fits any link (RFC 8200) with two outer headers.
 const ledSegment = 1280 - 2*(20+40)
 
-// redirectToVIP redirects a socket's packets to a VIP. No other socket has its port: answers from
-// the VIP are recognized by that alone.
+// redirectToVIP redirects a socket's packets to a VIP. The socket's port is unique: it alone
+// identifies answers from the VIP.
 func redirectToVIP(fd, kind int, q Question) error {
 	if err := q.Lead(fd); err != nil {
 		return fmt.Errorf("%w: %w", ErrNotAsked, err)
@@ -119,8 +119,8 @@ func redirectToVIP(fd, kind int, q Question) error {
 	return unix.Bind(fd, sockaddr(netip.AddrPortFrom(from, 0)))
 }
 
-// choosePort lets the kernel choose the port once it knows the destination, as it does without a
-// source address: sockets with different endpoints may then share one.
+// choosePort makes the kernel choose the port after the destination, as without a source address:
+// sockets with different endpoints can share a port.
 func choosePort(fd int) error {
 	return unix.SetsockoptInt(fd, unix.SOL_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1)
 }

@@ -18,10 +18,10 @@ import (
 // sentences.
 type Files struct {
 	Dir string
-	Log *slog.Logger // learns the rest
+	Log *slog.Logger // for details that evidence omits
 }
 
-// mostFile is how many bytes a file may have.
+// mostFile bounds the size of a file.
 const mostFile = 1 << 20
 
 // stamp identifies a version of a file.
@@ -30,7 +30,7 @@ type stamp struct {
 	size    int64
 }
 
-// contains reports whether a name is one of a file below the directory.
+// contains reports whether a file is below the directory.
 func (f Files) contains(name string) bool {
 	_, ok := f.inside(name)
 	return ok

@@ -39,7 +39,7 @@ func (c call) Probe(ctx context.Context) (Answer, error) {
 		}
 		security = credentials.NewTLS(config)
 	}
-	var dialed atomic.Pointer[error] // why there is no connection
+	var dialed atomic.Pointer[error] // why connecting failed
 	security = watched{security, &dialed}
 	options := []grpc.DialOption{
 		grpc.WithTransportCredentials(security), grpc.WithNoProxy(), grpc.WithDisableServiceConfig(), grpc.WithDisableRetry(),

@@ -12,15 +12,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// inquiry is a datagram that was sent, from a port of its own, and what comes back for it: answers,
-// and ICMP errors. Anybody who sends ICMP errors to all ports meets that one. So an error counts as
-// proof only if it quotes what nobody else knows: then who sent it has seen the datagram. One that
-// quotes less, as some systems do (RFC 792 asks for 8 bytes), or what others may know, is a hint;
-// one that quotes something else is made up.
+// inquiry is a datagram from a port of its own, and its responses: answers, and ICMP errors. A
+// sender of ICMP errors to all ports hits that port, too. So an error is proof only if it quotes
+// something secret, which shows that its sender has seen the datagram. One that quotes less, as
+// some systems do (RFC 792 asks for 8 bytes), or nothing secret, is a hint; one that quotes
+// something else is forged.
 type inquiry struct {
 	*net.UDPConn
 	sent   []byte
-	secret bool // nobody else knows the content
+	secret bool // the content is secret
 	buf    [chunk]byte
 
 	proof, hint error // the first of each
@@ -30,7 +30,7 @@ type inquiry struct {
 // errHint is returned by next if there is a hint, and no proof.
 var errHint = errors.New("an ICMP error that anybody may have made up")
 
-// secretName begins the datagram if there is no request, to explain it in logs.
+// secretName begins a datagram without a request, as an explanation in the endpoint's logs.
 const secretName = "loxilb-probe-"
 
 // send sends a request; an empty one is replaced by a secret.
@@ -95,8 +95,8 @@ func (i *inquiry) readErrors() (some bool) {
 	return some && err == nil
 }
 
-// count judges an ICMP error by what it quotes of the datagram. An error about its size says
-// nothing about the endpoint.
+// count classifies an ICMP error by its quote of the datagram. An error about its size says nothing
+// about the endpoint.
 func (i *inquiry) count(e syscall.Errno, quoted []byte) {
 	n := min(len(quoted), len(i.sent))
 	switch {

@@ -66,7 +66,7 @@ func notOurs(from netip.Addr, sending error) error {
 // echoer sends echo requests of one IP version, and delivers their answers.
 type echoer struct {
 	conn *net.IPConn
-	v4   *ipv4.PacketConn // one of these
+	v4   *ipv4.PacketConn // one of them is nil
 	v6   *ipv6.PacketConn
 	id   uint16 // no other of this process has it
 
@@ -253,16 +253,16 @@ type Sockets struct {
 	mu     sync.Mutex
 	echo   [2]*echoer // IPv4, IPv6
 	closed bool
-	led    atomic.Uint32 // how many echoers of their own were led to a VIP
+	led    atomic.Uint32 // number of echoers redirected to a VIP
 }
 
-// identifier returns one for an echoer whose answers come from a VIP: no client's connection has
-// that as its endpoint.
+// identifier returns an identifier for an echoer whose answers come from a VIP. No client's
+// connection has the VIP as its endpoint.
 func (s *Sockets) identifier() uint16 { return uint16(s.led.Add(1)) }
 
-// ownIdentifier returns one that no client's connection has: connections with this machine's own
-// address as source get no ports that the kernel assigns to sockets, and echo identifiers are
-// assigned like ports.
+// ownIdentifier returns an identifier that no client's connection has: connections with this
+// machine's own address as source get no ports that the kernel assigns to sockets, and echo
+// identifiers are assigned like ports.
 func ownIdentifier() (uint16, error) {
 	c, err := net.ListenUDP("udp", nil)
 	if err != nil {

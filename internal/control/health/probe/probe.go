@@ -16,9 +16,9 @@ import (
 type Question struct {
 	To   netip.AddrPort
 	From netip.Addr // zero: the kernel's choice
-	// In mode dsr, To is a VIP, and At is the endpoint's own address, by which it is found. Lead
-	// redirects packets of a socket from that to the VIP, and is called before it sends; nil: To is
-	// the endpoint's own address.
+	// In mode dsr, To is a VIP, and At is the endpoint's own address, which determines the route.
+	// Lead redirects a socket's packets from At to the VIP before it sends; nil: To is the
+	// endpoint's own address.
 	At    netip.Addr
 	Lead  func(fd int) error
 	Probe lb.Probe
@@ -45,10 +45,10 @@ type Prober interface {
 	Probe(ctx context.Context) (Answer, error)
 }
 
-// ErrNotAsked is wrapped by errors that prevented a probe: this machine lacks something.
+// ErrNotAsked is wrapped by errors of this machine that prevented a probe.
 var ErrNotAsked = errors.New("cannot be asked")
 
-// ErrUndecided is in errors that leave open how the endpoint is.
+// ErrUndecided is wrapped by errors that say nothing about the endpoint.
 var ErrUndecided = errors.New("says nothing yet")
 
 // New makes the prober of a question.
@@ -70,7 +70,7 @@ func New(q Question, shared *Sockets, files Files) Prober {
 	return unknown{q.Probe.Type}
 }
 
-// Remember passes a prober the knowledge of another one for the same address and port.
+// Remember passes another prober's knowledge of the same address and port to a prober.
 func Remember(p, before Prober) {
 	to, udp := p.(*datagram)
 	from, was := before.(*datagram)

@@ -71,8 +71,8 @@ func readUntil(q Question, r io.Reader, want string) error {
 	}
 }
 
-// Handshake connects by TCP, and holds the connection for a while: nil, if the endpoint has not
-// reset it by then. The SYN may be lost, so a second connection begins halfway.
+// Handshake connects by TCP, and holds the connection for a while. It returns nil if the endpoint
+// has not reset it by then. The SYN may be lost, so a second connection begins halfway.
 func Handshake(ctx context.Context, to netip.AddrPort, timeout, hold time.Duration) error {
 	q := Question{To: to, Probe: lb.Probe{Type: lb.ProbeTCP, Timeout: timeout}}
 	ctx, cancel := context.WithTimeout(ctx, timeout)

@@ -110,7 +110,7 @@ func (w *web) request(ctx context.Context, stage *atomic.Int32) (*http.Request, 
 	return request, nil
 }
 
-// failed describes how far it got.
+// failed describes how far the probe got.
 func (w *web) failed(stage int32, err error) error {
 	err = plain(w.q, err)
 	switch {

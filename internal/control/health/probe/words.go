@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// plain makes one short clause of an error, without the addresses that evidence begins with anyway.
-// It has ErrNotAsked in it if the fault is this machine's.
+// plain shortens an error to one clause, without the addresses that evidence begins with. It wraps
+// ErrNotAsked if this machine caused it.
 func plain(q Question, err error) error {
 	var (
 		errno   syscall.Errno
@@ -41,8 +41,8 @@ func plain(q Question, err error) error {
 	return err
 }
 
-// untrusted returns what is wrong with a certificate. Whether one is expired or not yet valid
-// depends on this machine's clock, which may be wrong.
+// untrusted describes the fault of a certificate. Whether it is expired or not yet valid depends on
+// this machine's clock, which may be wrong.
 func untrusted(err error, now time.Time) error {
 	var invalid x509.CertificateInvalidError
 	if !errors.As(err, &invalid) || invalid.Reason != x509.Expired || invalid.Cert == nil {
