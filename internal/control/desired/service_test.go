@@ -142,6 +142,8 @@ func TestCommitRefuses(t *testing.T) {
 			`service 10.0.0.1:80/tcp belongs to another owner, "rest"`},
 		{"nothing to delete", "rest", func(tx *store.Tx) error { return s.Services.Delete(tx, other.Key) }, store.ErrNotFound, "service 10.0.0.2:80/tcp does not exist"},
 		{"invalid", "rest", put(s, service(t, "10.0.0.2:80/tcp")), nil, `endpoints "0" is too few (allowed: 1 to 4096)`},
+		{"ranges that overlap", "rest", put(s, service(t, "10.0.0.3:100-200/tcp endpoints=1.1.1.1:100"), service(t, "10.0.0.3:200-300/tcp endpoints=1.1.1.1:200")), nil,
+			`ports "200-300" overlaps with service 10.0.0.3:100-200/tcp (allowed: ports that no other range of the VIP, protocol and mark has)`},
 		{"no owner", "", put(s, other), nil, "a commit needs an owner"},
 		{"panic", "rest", func(*store.Tx) error { panic("oops") }, nil, `edit of "rest" panicked: oops`},
 		{"half done", "rest", func(tx *store.Tx) error {

@@ -17,6 +17,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"loxilb/internal/lb"
 	"loxilb/internal/lb/report"
 )
@@ -161,6 +163,20 @@ func TestLost(t *testing.T) {
 	}
 }
 
+// wantElements has the numbers of IANA's registry for each template (RFC 8158), and those of
+// RFC 5103 for the other direction's counters.
+var wantElements = map[uint16][]uint16{
+	256: {323, 230, 4, 8, 12, 7, 11, 225, 226, 227, 228, 152},
+	257: {323, 230, 4, 8, 12, 7, 11, 225, 226, 227, 228, 153, 1, 2, 0x8001, 0x8002, 136},
+	258: {323, 230, 4, 27, 28, 7, 11, 225, 226, 227, 228, 152},
+	259: {323, 230, 4, 27, 28, 7, 11, 225, 226, 227, 228, 153, 1, 2, 0x8001, 0x8002, 136},
+	260: {323, 230, 4, 8, 12, 7, 11, 281, 282, 227, 228, 152},
+	261: {323, 230, 4, 8, 12, 7, 11, 281, 282, 227, 228, 153, 1, 2, 0x8001, 0x8002, 136},
+	262: {323, 230, 4, 27, 28, 7, 11, 281, 282, 227, 228, 152},
+	263: {323, 230, 4, 27, 28, 7, 11, 281, 282, 227, 228, 153, 1, 2, 0x8001, 0x8002, 136},
+	264: {144, 166},
+}
+
 // TestIPFIX checks messages against RFC 7011: lengths of sets, templates before data, sequence
 // numbers without a gap, and messages that fit the path MTU.
 func TestIPFIX(t *testing.T) {
@@ -192,6 +208,15 @@ func TestIPFIX(t *testing.T) {
 			t.Fatalf("a message of %d bytes after %d records begins %x", n, records, m[:headerSize])
 		}
 		records += readSets(t, m[headerSize:], known)
+	}
+	got := map[uint16][]uint16{}
+	for template, elements := range known {
+		for _, e := range elements {
+			got[template] = append(got[template], e.id)
+		}
+	}
+	if diff := cmp.Diff(wantElements, got); diff != "" {
+		t.Error(diff)
 	}
 }
 
