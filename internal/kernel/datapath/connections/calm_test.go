@@ -3,6 +3,7 @@ package connections
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -43,7 +44,7 @@ func TestWakeAt(t *testing.T) {
 }
 
 // TestCalm checks that an empty table is calm, also with a few connections, and no longer is before
-// it must grow.
+// it must grow. Then it grows at once, before anybody knows how many connections follow.
 func TestCalm(t *testing.T) {
 	t.Parallel()
 	d := open(t, loader.Settings{Connections: 500_000})
@@ -70,7 +71,7 @@ func TestCalm(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i := 100; uint64(2*i) < before/2; i++ {
+	for i := 100; uint64(2*i) < before/3; i++ {
 		if err := send(i); err != nil {
 			t.Fatal(err)
 		}
@@ -78,6 +79,12 @@ func TestCalm(t *testing.T) {
 	select {
 	case <-over:
 	case <-time.After(2 * time.Second):
-		t.Error("the table is half full, and nobody was woken")
+		t.Fatal("the table is a third full, and nobody was woken")
 	}
+	labtest.Eventually(t, 5*time.Second, func(context.Context) error {
+		if room, err := d.shared.Conntrack.Room(); err != nil || room < before+growBurst/2 {
+			return fmt.Errorf("room for %d entries, and no more come, %w", room, err)
+		}
+		return nil
+	})
 }

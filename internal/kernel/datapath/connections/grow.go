@@ -22,8 +22,13 @@ const (
 // sleep.
 const growRest = 100 * time.Millisecond
 
-// growSoon is when the rate is measured after the packet path has signalled.
-const growSoon = 10 * time.Millisecond
+// growSoon is when the rate is measured after the packet path has signalled. The table grows for
+// growBurst before that: the entries may have come at once, and on a busy machine the kernel takes
+// up to 300 ms to make room.
+const (
+	growSoon  = 10 * time.Millisecond
+	growBurst = spareEntries / 2
+)
 
 // growRetry is when growing is retried, if there was no memory for it.
 const growRetry = time.Second
@@ -56,7 +61,9 @@ func (t *Table) growEvery(ctx context.Context) {
 		if entries <= before {
 			wait = growRest
 		}
-		if !woken { // otherwise they arrived in an unknown part of the time
+		if woken { // they arrived in an unknown part of the time
+			more = growBurst
+		} else {
 			more = expectedGrowth(before, entries, now.Sub(at))
 		}
 		if err == nil {
