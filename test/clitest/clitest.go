@@ -4,6 +4,7 @@ package clitest
 import (
 	"bytes"
 	"flag"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -14,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"loxilb/internal/cli"
 	"loxilb/internal/cli/session"
@@ -66,6 +68,26 @@ func NewServer(t testing.TB, code int, body string) *Server {
 	s.Server = httptest.NewServer(s)
 	t.Cleanup(s.Close)
 	return s
+}
+
+// Unreachable returns a server that refuses connections. Its port is in use until the test is over,
+// so no server of another test gets it.
+func Unreachable(t testing.TB) *Server {
+	t.Helper()
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Close(fd) })
+	if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		t.Fatal(err)
+	}
+	address, err := unix.Getsockname(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	url := fmt.Sprint("http://127.0.0.1:", address.(*unix.SockaddrInet4).Port)
+	return &Server{Server: &httptest.Server{URL: url}}
 }
 
 // ServeHTTP answers.

@@ -157,7 +157,19 @@ type routeBench struct {
 	loop     *NetObjects[netobj.Route]
 }
 
+// newRouteBench makes one whose loop runs.
 func newRouteBench(t *testing.T, prepare func(*routeKernel)) *routeBench {
+	t.Helper()
+	b := newStillRouteBench(t, prepare)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { b.loop.Run(ctx); close(done) }()
+	t.Cleanup(func() { cancel(); <-done })
+	return b
+}
+
+// newStillRouteBench makes one whose loop does not run.
+func newStillRouteBench(t *testing.T, prepare func(*routeKernel)) *routeBench {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	state, err := desired.Open("", log)
@@ -167,10 +179,7 @@ func newRouteBench(t *testing.T, prepare func(*routeKernel)) *routeBench {
 	b := &routeBench{t: t, state: state, statuses: status.NewTable(), routeKernel: &routeKernel{routes: map[string]netobj.Route{}, notes: map[string][]byte{}}}
 	prepare(b.routeKernel)
 	b.loop = NewNetObjects(state, state.Routes, b.routeKernel, b.routeKernel, Observers{b.statuses, event.NewHub(), log})
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() { b.loop.Run(ctx); close(done) }()
-	t.Cleanup(func() { cancel(); <-done; _ = state.Close() })
+	t.Cleanup(func() { _ = state.Close() })
 	return b
 }
 
@@ -383,9 +392,15 @@ func TestNetObjectsIgnored(t *testing.T) {
 func TestNetObjectsExists(t *testing.T) {
 	t.Parallel()
 	ours := route(t, "10.1.0.0/16", "10.0.0.1")
-	b := newRouteBench(t, func(k *routeKernel) { k.fail = func(netobj.Route) error { return unix.EEXIST } })
-	b.set(func() { b.notes[ours.Key()], _ = json.Marshal(ours) })
-	if err := b.put(ours); err == nil {
+	b := newStillRouteBench(t, func(k *routeKernel) {
+		k.fail = func(netobj.Route) error { return unix.EEXIST }
+		k.notes[ours.Key()], _ = json.Marshal(ours)
+	})
+	_, _, err := b.state.Commit("test", func(tx *store.Tx) error { return b.state.Routes.Put(tx, ours) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out := b.loop.Apply(t.Context(), []string{ours.Key()}); out[0].Err == nil {
 		t.Error("it was made")
 	}
 	if b.Has("", ours.Key()) == nil {
