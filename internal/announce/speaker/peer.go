@@ -28,9 +28,10 @@ type peer struct {
 	key    string
 	addr   string // without an address: of the router on its link
 	config bgp.Neighbor
+	place  place       // of a link-local address
 	hasBFD bool        // BFD is enabled in gobgp
 	link   int         // index of the interface that leads to it, while established; 0: several hops
-	pause  *time.Timer // until a session that received too many prefixes begins again
+	pause  *time.Timer // until a session that received too many prefixes begins again; nil: none
 	status status
 }
 
@@ -64,7 +65,11 @@ func (e *engine) addPeer(k string, n bgp.Neighbor) error {
 		}
 		e.owner.again() // policies may name the neighbor
 	}
-	p := &peer{key: k, addr: addr.String(), config: n, status: status{since: time.Now()}}
+	on, err := placeOf(addr)
+	if err != nil {
+		return e.refuse(k, err)
+	}
+	p := &peer{key: k, addr: addr.String(), config: n, place: on, status: status{since: time.Now()}}
 	if err := e.server.AddPeer(context.Background(), &api.AddPeerRequest{Peer: e.apiPeer(p)}); err != nil {
 		return e.refuse(k, err)
 	}
@@ -88,10 +93,9 @@ func (e *engine) deletePeer(p *peer) error {
 	p.stopPause()
 	delete(e.peers, p.key)
 	defer e.problems.take(p.addr)
-	if err := e.removePassword(p); err != nil {
-		return fmt.Errorf("delete BGP neighbor %s: %w", p.key, err)
-	}
-	if err := e.server.DeletePeer(context.Background(), &api.DeletePeerRequest{Address: p.addr}); err != nil {
+	err := e.removePassword(p)
+	err = errors.Join(err, e.server.DeletePeer(context.Background(), &api.DeletePeerRequest{Address: p.addr}))
+	if err != nil {
 		return fmt.Errorf("delete BGP neighbor %s: %w", p.key, err)
 	}
 	return nil
@@ -139,6 +143,8 @@ func (e *engine) apiPeer(p *peer) *api.Peer {
 	}
 	if n.Source.IsValid() {
 		a.Transport.LocalAddress = n.Source.String()
+	} else if p.place.local.IsValid() { // otherwise gobgp refuses changes while the interface is away
+		a.Transport.LocalAddress = p.place.local.String()
 	}
 	if n.Multihop > 0 {
 		a.EbgpMultihop = &api.EbgpMultihop{Enabled: true, MultihopTtl: uint32(n.Multihop)}
@@ -215,6 +221,7 @@ func (e *engine) tooManyPrefixes(p *peer) {
 		if e.owner.engine != e || e.peers[p.key] != p {
 			return
 		}
+		p.pause = nil
 		e.unchanged(p, e.server.EnablePeer(context.Background(), &api.EnablePeerRequest{Address: p.addr}))
 	})
 }

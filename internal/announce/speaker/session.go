@@ -67,7 +67,7 @@ func (e *engine) describe(x *Session, running map[string]*api.Peer) {
 	for _, f := range from.GetAfiSafis() {
 		x.Received += int(f.GetState().GetReceived())
 	}
-	if problem := e.problems.get(p.addr); problem != "" && x.State != Established {
+	if problem := e.problems.get(p.addr); problem != "" && x.State != Established && p.pause == nil {
 		x.LastError = problem
 	}
 	if x.State == Established {
@@ -134,7 +134,7 @@ func (e *engine) peerEvent(ev *apiutil.WatchEventMessage_PeerEvent, _ time.Time)
 func (e *engine) sessionChanged(p *peer, state *apiutil.PeerState) {
 	established := state.SessionState == gobgp.BGP_FSM_ESTABLISHED
 	if established == p.status.established {
-		if state.SessionState == gobgp.BGP_FSM_IDLE {
+		if state.SessionState == gobgp.BGP_FSM_IDLE && p.pause == nil {
 			e.collided(p)
 		}
 		return

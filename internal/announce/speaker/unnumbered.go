@@ -11,6 +11,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/net/ipv6"
 	"golang.org/x/sys/unix"
+
+	"loxilb/internal/lb/bgp"
 )
 
 // Types of ICMPv6 (RFC 4861).
@@ -128,7 +130,6 @@ func (e *engine) findRouters(ctx context.Context) {
 }
 
 // unnumbered returns the links of unnumbered neighbors, and whether their sessions are established.
-// A neighbor whose address has changed meanwhile is added again.
 func (e *engine) unnumbered() map[string]bool {
 	e.owner.mu.Lock()
 	defer e.owner.mu.Unlock()
@@ -137,18 +138,64 @@ func (e *engine) unnumbered() map[string]bool {
 		return links
 	}
 	for k, n := range e.owner.wanted.neighbors {
-		if n.Addr.IsValid() {
-			continue
-		}
 		p := e.peers[k]
-		links[n.Interface] = p != nil && p.status.established
-		if p == nil || p.status.established {
-			continue
+		if !n.Addr.IsValid() {
+			links[n.Interface] = p != nil && p.status.established
 		}
-		if a, err := router(n.Interface); err == nil && a.String() != p.addr {
+		if p != nil && !p.status.established && p.moved() {
 			e.unchanged(p, e.deletePeer(p))
 			e.owner.again()
 		}
 	}
 	return links
+}
+
+// place is where a link-local neighbor is: its interface, and this node's address there. gobgp
+// keeps both as they were when the neighbor was added.
+type place struct {
+	index int
+	local netip.Addr
+}
+
+// placeOf returns the place of an address; zero: it is not link-local.
+func placeOf(addr netip.Addr) (place, error) {
+	if addr.Zone() == "" {
+		return place{}, nil
+	}
+	i, err := net.InterfaceByName(addr.Zone())
+	if err != nil {
+		return place{}, fmt.Errorf("interface %s: %w", addr.Zone(), err)
+	}
+	local, err := linkLocal(i)
+	if err != nil {
+		return place{}, err
+	}
+	forgetZones()
+	return place{i.Index, local}, nil
+}
+
+// moved reports whether a link-local neighbor must be added again: the router has another address,
+// or the interface was made again.
+func (p *peer) moved() bool {
+	addr, err := netip.ParseAddr(p.addr)
+	if err != nil || addr.Zone() == "" {
+		return false
+	}
+	if !p.config.Addr.IsValid() {
+		if addr, err = router(p.config.Interface); err != nil {
+			return false
+		}
+	}
+	on, err := placeOf(addr)
+	return err == nil && (addr.String() != p.addr || on != p.place)
+}
+
+// forgetZones makes the package net read the numbers of interfaces again. It keeps them for a
+// minute, and connections by an interface that was made again would fail for so long; a name that
+// it does not know makes it read all.
+func forgetZones() {
+	unknown := &net.UDPAddr{IP: net.IPv6linklocalallnodes, Port: bgp.DefaultPort, Zone: "/"} // no interface has this name
+	if c, err := net.DialUDP("udp6", nil, unknown); err == nil {
+		c.Close() //nolint:errcheck // nothing was sent
+	}
 }
