@@ -244,17 +244,23 @@ func (p *Peer) takeKick() bool {
 	return kicked
 }
 
-// sourceMoved returns an error if the routes choose another source address now.
+// sourceMoved returns an error if the routes choose another source address now, or if the interface
+// of a link-local address was made again.
 func (p *Peer) sourceMoved() error {
 	p.mu.Lock()
-	c, local := p.config, p.sockets.local
+	c, local, remote := p.config, p.sockets.local, p.sockets.remote
 	p.mu.Unlock()
-	if c.Source.IsValid() {
-		return nil
-	}
 	return p.do(func() error {
-		now, err := sourceTo(c.Remote)
-		if err == nil && now != local {
+		switch to, err := numbered(c.Remote); {
+		case err != nil:
+			return err
+		case to != remote:
+			return fmt.Errorf("interface %s was made again", c.Remote.Zone())
+		case c.Source.IsValid():
+			return nil
+		}
+		now, err := sourceTo(remote)
+		if err == nil && now.WithZone(local.Zone()) != local {
 			err = fmt.Errorf("the source address changes from %s to %s", local, now)
 		}
 		return err

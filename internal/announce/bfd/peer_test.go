@@ -51,8 +51,13 @@ func hosts(t *testing.T) (l *netnstest.Lab, node, neighbor *netnstest.Host) {
 // start runs a session in a host until the test ends, or the returned function is called.
 func start(t *testing.T, h *netnstest.Host, remote string) (*Peer, *watcher, func()) {
 	t.Helper()
+	return run(t, h, Config{Remote: netip.MustParseAddr(remote), Interval: 100 * ms, Multiplier: 3})
+}
+
+func run(t *testing.T, h *netnstest.Host, c Config) (*Peer, *watcher, func()) {
+	t.Helper()
 	w := &watcher{}
-	p := NewPeer(Config{Remote: netip.MustParseAddr(remote), Interval: 100 * ms, Multiplier: 3}, w, h.Do)
+	p := NewPeer(c, w, h.Do)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { p.Run(ctx, func() bool { return false }); close(done) }()
@@ -265,4 +270,33 @@ func TestStrangers(t *testing.T) {
 	if s := p.Status(); s.State != Up || s.Failures > 0 {
 		t.Errorf("%+v", s)
 	}
+}
+
+// TestLinkReturns checks that a session between link-local addresses begins again when the
+// interface was made again, whether its source is configured or not.
+func TestLinkReturns(t *testing.T) {
+	t.Parallel()
+	l, node, neighbor := hosts(t)
+	ends := [2]netnstest.End{{Host: node, Interface: "link"}, {Host: neighbor, Interface: "link"}}
+	relink := func() {
+		t.Helper()
+		if err := l.Link(ends[0], ends[1], 0); err != nil {
+			t.Fatal(err)
+		}
+		for i, e := range ends {
+			labtest.Run(t, e.Host, "ip", "address", "add", fmt.Sprintf("fe80::%d/64", i+1), "dev", "link", "nodad")
+		}
+	}
+	relink()
+	local, remote := netip.MustParseAddr("fe80::1%link"), netip.MustParseAddr("fe80::2%link")
+	a, _, _ := run(t, node, Config{Remote: remote, Source: local, Interval: 100 * ms, Multiplier: 3})
+	b, _, _ := start(t, neighbor, local.String())
+	is(t, a, Up)
+	is(t, b, Up)
+	labtest.Run(t, node, "ip", "link", "delete", "dev", "link")
+	is(t, a, Down)
+	is(t, b, Down)
+	relink()
+	is(t, a, Up)
+	is(t, b, Up)
 }

@@ -38,12 +38,13 @@ func newSession(interval time.Duration, multiplier uint8) *session {
 
 // receive handles a packet of the peer, and reports whether it belongs to the session. A packet
 // that ends a session must know one of its discriminators: a stranger that only knows the addresses
-// cannot.
+// cannot. Before, any packet may begin it: the first one may have been a stranger's, or of a process
+// that has ended.
 func (s *session) receive(p *Packet, now time.Time) bool {
 	switch {
 	case p.Your != 0 && p.Your != s.localDiscr:
 		return false
-	case p.Your == 0 && s.state >= Init && p.My != s.remoteDiscr:
+	case p.Your == 0 && s.state == Up && p.My != s.remoteDiscr:
 		return false // a restarted peer waits until the detection time has passed
 	}
 	s.remote = *p

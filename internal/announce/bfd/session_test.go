@@ -125,6 +125,27 @@ func TestForged(t *testing.T) {
 	}
 }
 
+// TestForgedBeginning checks that a stranger's packet does not keep the peer out, whatever times it
+// announces.
+func TestForgedBeginning(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	a, b := newSession(100*ms, 3), newSession(100*ms, 3)
+	forged := Packet{State: Down, Multiplier: 255, My: 1, MinTx: time.Hour, MinRx: ms}
+	a.receive(&forged, now)
+	for range 4 {
+		p := b.packet()
+		if !a.receive(&p, now) {
+			t.Errorf("refused: %+v", p)
+		}
+		p = a.packet()
+		b.receive(&p, now)
+	}
+	if a.state != Up || b.state != Up || a.detection != 300*ms {
+		t.Errorf("%v, %v, %s", a.state, b.state, a.detection)
+	}
+}
+
 // TestConfigure checks that a change of intervals waits for the peer (RFC 5880, 6.8.3).
 func TestConfigure(t *testing.T) {
 	t.Parallel()

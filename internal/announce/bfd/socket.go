@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/netip"
+	"strconv"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -28,6 +29,7 @@ const (
 type sockets struct {
 	in, out *net.UDPConn
 	local   netip.Addr
+	remote  netip.Addr // with the number of its interface as zone
 	buffer  [maxPayload]byte
 	control [128]byte
 }
@@ -39,27 +41,46 @@ type sockets struct {
 // address, without a port. The kernel prefers the most specific socket, so this one gets the
 // packets of this peer, and other speakers get all others.
 func open(c *Config) (*sockets, error) {
+	remote, err := numbered(c.Remote)
+	if err != nil {
+		return nil, err
+	}
 	local := c.Source
 	if !local.IsValid() {
-		var err error
-		if local, err = sourceTo(c.Remote); err != nil {
+		if local, err = sourceTo(remote); err != nil {
 			return nil, fmt.Errorf("no route to %s: %w", c.Remote, err)
 		}
 	}
-	s := &sockets{local: local}
-	var err error
-	if s.in, err = receiver(local, c.Remote, c.port()); err != nil {
-		return nil, fmt.Errorf("receive at %s: %w", netip.AddrPortFrom(local, c.port()), cause(err))
+	if local, err = numbered(local); err != nil {
+		return nil, err
 	}
-	if s.out, err = sender(local, netip.AddrPortFrom(c.Remote, c.port())); err != nil {
-		return nil, errors.Join(fmt.Errorf("send from %s to %s: %w", local, c.Remote, cause(err)), s.in.Close())
+	s := &sockets{local: local.WithZone(c.Remote.Zone()), remote: remote}
+	if s.in, err = receiver(local, remote, c.port()); err != nil {
+		return nil, fmt.Errorf("receive at %s: %w", netip.AddrPortFrom(s.local, c.port()), cause(err))
+	}
+	if s.out, err = sender(local, netip.AddrPortFrom(remote, c.port())); err != nil {
+		return nil, errors.Join(fmt.Errorf("send from %s to %s: %w", s.local, c.Remote, cause(err)), s.in.Close())
 	}
 	return s, nil
 }
 
+// numbered returns an address with the number of its interface as zone, if it has one. The package
+// net keeps the numbers of names for a minute, so sockets would be bound to an interface that is
+// gone.
+func numbered(a netip.Addr) (netip.Addr, error) {
+	if _, err := strconv.Atoi(a.Zone()); a.Zone() == "" || err == nil {
+		return a, nil
+	}
+	link, err := net.InterfaceByName(a.Zone())
+	if err != nil {
+		return a, fmt.Errorf("interface of %s: %w", a, err)
+	}
+	return a.WithZone(strconv.Itoa(link.Index)), nil
+}
+
 func (s *sockets) close() error { return errors.Join(s.in.Close(), s.out.Close()) }
 
-// sourceTo returns the address from which this machine sends to another one.
+// sourceTo returns the address from which this machine sends to another one, with its zone.
 func sourceTo(remote netip.Addr) (netip.Addr, error) {
 	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(remote, singleHopPort)))
 	if err != nil {
@@ -67,6 +88,9 @@ func sourceTo(remote netip.Addr) (netip.Addr, error) {
 	}
 	defer c.Close()                                                 //nolint:errcheck // nothing was sent
 	local := c.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap() //nolint:forcetypeassert // of a UDPConn
+	if local.IsLinkLocalUnicast() {
+		local = local.WithZone(remote.Zone())
+	}
 	return local, nil
 }
 
@@ -102,8 +126,8 @@ func anyPort(a netip.Addr) unix.Sockaddr {
 		return &unix.SockaddrInet4{Addr: a.As4()}
 	}
 	to := &unix.SockaddrInet6{Addr: a.As16()}
-	if link, err := net.InterfaceByName(a.Zone()); err == nil {
-		to.ZoneId = uint32(link.Index)
+	if index, err := strconv.ParseUint(a.Zone(), 10, 32); err == nil {
+		to.ZoneId = uint32(index)
 	}
 	return to
 }
