@@ -44,13 +44,13 @@ func (b *bgpSessions) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-b.speaker.Changed():
-			b.all()
+			b.refresh()
 		}
 	}
 }
 
 // refresh reads the sessions with all neighbors, counts flaps and publishes events.
-func (b *bgpSessions) all() []bgp.Session {
+func (b *bgpSessions) refresh() []bgp.Session {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	list := b.speaker.Sessions()
@@ -90,7 +90,7 @@ func (b *bgpSessions) follow(s *bgp.Session) {
 
 // down returns the sessions that have not been established for longer than bgpGrace.
 func (b *bgpSessions) down() (list []bgp.Session) {
-	for _, s := range b.all() {
+	for _, s := range b.refresh() {
 		since := s.Since
 		if since.IsZero() {
 			since = b.started
@@ -147,5 +147,5 @@ func (p *daemon) bgpNow() func() []bgp.Session {
 	if p.sessions == nil {
 		return nil
 	}
-	return p.sessions.all
+	return p.sessions.refresh
 }

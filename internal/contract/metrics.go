@@ -29,7 +29,7 @@ func Metrics() []Section[Metric] {
 			{"loxilb_system_cpu_utilization_percent", Same, "since the scrape before"},
 			{"loxilb_system_memory_utilization_percent", Same, ""},
 			{"loxilb_system_disk_utilization_percent", Same, ""},
-			{"consumed_lcus", NotThere, "it is a unit of a cloud's bills, not a measurement: loxilb_requests_total and loxilb_processed_bytes_total are what it is made of"},
+			{"consumed_lcus", NotThere, "it is a unit of a cloud's bills, not a measurement; it is computed from loxilb_requests_total and loxilb_processed_bytes_total"},
 			{"loxilb_conntrack_stat_resets_total", NotThere, sweeps},
 			{"loxilb_closed_connections_processed_total", NotThere, sweeps},
 			{"lb_rule_interaction_bytes", NotThere, pairs},

@@ -31,7 +31,7 @@ func Kinds() []Kind {
 	return []Kind{KindLink, KindAddress, KindRoute, KindNeighbour, KindHealth, KindObject, KindPressure, KindRevision, KindVIP, KindNode}
 }
 
-// Action is what happened.
+// Action is the kind of change.
 type Action string
 
 // The actions.
@@ -52,7 +52,7 @@ const (
 // Body is the content of an event: one of the types below.
 type Body interface {
 	Kind() Kind
-	Object() string // the subject, in the user's words
+	Object() string // the subject, for users
 	Act() Action
 	String() string // one sentence
 }
@@ -115,7 +115,7 @@ type Routes struct {
 // Kind is KindRoute.
 func (Routes) Kind() Kind { return KindRoute }
 
-// Object is the same for all: subscribers query the kernel for details.
+// Object is constant: subscribers query the kernel for details.
 func (Routes) Object() string { return "routes" }
 
 // Act is Changed.
@@ -156,12 +156,12 @@ func (n Neighbour) String() string {
 
 // Health is an endpoint whose state changed.
 type Health struct {
-	Endpoint netip.AddrPort // that is probed; port 0: by ping
+	Endpoint netip.AddrPort // the probed address; port 0: probed by ping
 	State    string
-	Evidence string   // what was seen: "tcp 31.31.31.1:5001: connection refused, 3 of 3"
-	Name     string   // of the probe, as loxicmd get endpoint has it
+	Evidence string   // as in "tcp 31.31.31.1:5001: connection refused, 3 of 3"
+	Name     string   // the probe's name in loxicmd get endpoint
 	Services []string // services that consider it; the first ones
-	Users    int      // how many do
+	Users    int      // their number
 }
 
 // Kind is KindHealth.
@@ -229,7 +229,7 @@ type Pressure struct {
 // Kind is KindPressure.
 func (Pressure) Kind() Kind { return KindPressure }
 
-// Object is the same for all: there is one table.
+// Object is constant: there is one table.
 func (Pressure) Object() string { return "connections" }
 
 // Act is Began or Ended.
@@ -294,7 +294,7 @@ type Node struct {
 // Kind is KindNode.
 func (Node) Kind() Kind { return KindNode }
 
-// Object is the same for all.
+// Object is constant.
 func (Node) Object() string { return "node" }
 
 // Act is Began, Changed or Ended.

@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// Kept is how many events the hub remembers, for all subscribers together.
+// Kept is the number of events that the hub keeps, for all subscribers together.
 const Kept = 4096
 
-// Hub hands events to subscribers. It keeps the last Kept of them in one ring that all subscribers
-// read: publishing never waits, and costs the same however many listen. A subscriber that falls
-// behind loses the oldest events, and learns how many.
+// Hub distributes events to subscribers. It keeps the last Kept events in one ring that all
+// subscribers read, so publishing never waits, and its cost does not depend on their number. A
+// subscriber that falls behind loses the oldest events, and learns how many.
 //
-// The alternative is a queue for each subscriber: memory for each that stops reading, and a
-// publisher that must choose whose events to drop. The zero value is not usable; NewHub makes a
+// The alternative is a queue for each subscriber: it costs memory for each one that stops reading,
+// and the publisher must choose which events to drop. The zero value is not usable; NewHub makes a
 // hub.
 type Hub struct {
 	mu      sync.Mutex

@@ -12,22 +12,22 @@ import (
 // openapi.yaml have the tag "registered", as no method answers them.
 type API[T, B any] struct {
 	Path   string              // "/config/policy"
-	One    string              // what follows Path for one object: "/ident/{ident}"; the parts of its key have slashes between
+	One    string              // suffix of Path for one object: "/ident/{ident}"; the parts of its key have slashes between
 	Only   string              // the key of the only object, where One is empty
 	Read   func(*B) (T, error) // without its checks
 	Show   func(*T) *B         // as POST takes it
-	Fields map[string]string   // what B calls the fields of errors, where that differs
+	Fields map[string]string   // B's names of the fields of errors, where they differ
 
-	// Add returns what POST makes of a stored object; nil: the posted one replaces it.
+	// Add merges a posted object into a stored one; nil: it replaces the stored one.
 	Add func(stored, posted T) T
-	// Key returns the key of the object that a DELETE names by its path and parameters; nil: the
-	// path has it.
+	// Key returns the key of the object of a DELETE from its path and parameters; nil: the path has
+	// it.
 	Key func(name string, parameters url.Values) string
-	// Spare returns why a DELETE with these parameters leaves an object as it is; nil: none does.
+	// Spare returns why a DELETE with these parameters keeps an object; nil: it keeps none.
 	Spare func(object T, parameters url.Values) string
 }
 
-// About returns what the objects are called.
+// About returns the names of the kind.
 func (k Kind[T, B]) About() Words { return k.Words }
 
 // Paths returns the paths of requests.
@@ -54,7 +54,7 @@ func (k Kind[T, B]) Show(object any) any {
 	return k.API.Show(&one)
 }
 
-// Add returns what POST makes of a stored object.
+// Add merges a posted object into a stored one.
 func (k Kind[T, B]) Add(stored, posted any) any {
 	if k.API.Add == nil {
 		return posted
@@ -70,7 +70,7 @@ func (k Kind[T, B]) DeletedKey(name string, parameters url.Values) string {
 	return k.API.Key(name, parameters)
 }
 
-// Spare returns why a DELETE with these parameters leaves an object as it is.
+// Spare returns why a DELETE with these parameters keeps an object.
 func (k Kind[T, B]) Spare(object any, parameters url.Values) string {
 	if k.API.Spare == nil {
 		return ""
@@ -78,7 +78,7 @@ func (k Kind[T, B]) Spare(object any, parameters url.Values) string {
 	return k.API.Spare(object.(T), parameters)
 }
 
-// Rename puts the field of an error into the words of the API.
+// Rename converts the field of an error to the API's name.
 func (k Kind[T, B]) Rename(err error) error {
 	var fe *lb.FieldError
 	if !errors.As(err, &fe) || k.API.Fields[fe.Field] == "" {

@@ -32,7 +32,7 @@ func TargetOf(to policy.AttachTo, name string, back bool) string {
 	return fmt.Sprint(to, " ", name, " ", back)
 }
 
-// attachmentOf returns what a policer or mirror is attached to.
+// attachmentOf returns the attachment of a policer or mirror.
 func attachmentOf(to int, name, direction string) (at policy.Attachment, err error) {
 	at = policy.Attachment{Name: name, Direction: policy.Direction(direction)}
 	at.To, err = policy.ParseAttachTo(strconv.Itoa(to))

@@ -1,23 +1,23 @@
 package kinds
 
-// CLI is what commands say of the objects of a kind: get and describe show them, delete deletes
-// one by its name, and create, if there is Set, creates one.
+// CLI describes the commands of a kind: get and describe show objects, delete deletes one by its
+// name, and create, if Set exists, creates one.
 type CLI[B any] struct {
 	Texts
 	Name    func(*B) string         // of an object
-	Set     func(b *B, name string) // names a new object; nil: create has code of its own
+	Set     func(b *B, name string) // sets the name of a new object; nil: create has code of its own
 	Flags   []Flag[*B]              // of create
 	Columns []Column[*B]            // of get
 
 	OwnDelete bool // delete has code of its own
 }
 
-// Texts are what help says of the objects of a kind.
+// Texts are the kind's texts in the help.
 type Texts struct {
 	Singular string // "a policer"
 	Plural   string // "policers"
-	Details  string // what only -o wide shows: "counters"; "": nothing
-	Argument string // what names an object in commands: "IDENT"
+	Details  string // columns that only -o wide shows: "counters"; "": none
+	Argument string // an object's name as an argument: "IDENT"
 	Sample   string // a name in examples: "pol-hs0"
 	Create   string // flags of the example of create, with a space before
 }
@@ -48,7 +48,7 @@ type Commands struct {
 	OwnDelete bool // delete has code of its own
 }
 
-// Commands returns what commands say of the objects; nil: the commands have code of their own.
+// Commands returns the kind's commands; nil: they have code of their own.
 func (k Kind[T, B]) Commands() *Commands {
 	if k.CLI.Singular == "" {
 		return nil

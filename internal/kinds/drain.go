@@ -31,7 +31,7 @@ func Drain() Kind[lb.Drain, v1.Drain] {
 	}
 }
 
-// deadlineSlack is by how much two readings of one deadline differ at most.
+// deadlineSlack is the largest difference between two readings of one deadline.
 const deadlineSlack = 10 * time.Millisecond
 
 // sameDeadline compares deadlines by the wall clock, as users see them. Applying an export must

@@ -6,8 +6,7 @@ package kinds
 
 import "net/url"
 
-// All returns all kinds, in the order in which objects are saved and applied: what others stand on
-// comes first.
+// All returns all kinds in the order of saving and applying: dependencies come first.
 func All() []Any {
 	return []Any{
 		VLAN(), VLANMember(), VXLAN(), VXLANPeer(), Address(), Neighbor(), FDB(), Route(),
@@ -17,7 +16,7 @@ func All() []Any {
 	}
 }
 
-// What documents call the kinds, for code that reads or writes documents of one kind.
+// The names of kinds in documents.
 const (
 	ServiceDocument    = "Loadbalancer"
 	EndpointDocument   = "Endpoint"
@@ -47,41 +46,41 @@ type Kind[T, B any] struct {
 
 // Any is a Kind of any types: objects are T, bodies are *B.
 type Any interface {
-	// About returns what the objects are called.
+	// About returns the names of the kind.
 	About() Words
-	// Paths returns the paths of requests: of all objects, and what follows it for one of them.
+	// Paths returns the path of requests about all objects, and its suffix for one of them.
 	Paths() (all, one string)
 	// Only returns the key of the only object of a kind that has at most one; "": it may have many.
 	Only() string
 	// NewBody returns a body to decode JSON into.
 	NewBody() any
-	// Read returns the object that a body describes, or a *lb.FieldError in the words of the API.
+	// Read decodes an object from a body. It returns a *lb.FieldError with the API's names.
 	Read(body any) (object any, err error)
 	// Show returns the body that creates an object.
 	Show(object any) (body any)
-	// Add returns what POST makes of an object that exists; stored is that object.
+	// Add merges a posted object into the stored one.
 	Add(stored, posted any) (object any)
 	// DeletedKey returns the key of the object that a DELETE names by its path and parameters.
 	DeletedKey(name string, parameters url.Values) string
-	// Spare returns why a DELETE with these parameters leaves an object as it is; "": it does not.
+	// Spare returns why a DELETE with these parameters keeps an object; "": it does not.
 	Spare(object any, parameters url.Values) (why string)
-	// Rename puts the field of a *lb.FieldError into the words of the API.
+	// Rename converts the field of a *lb.FieldError to the API's name.
 	Rename(err error) error
-	// Commands returns what commands say of the objects; nil: the commands have code of their own.
+	// Commands returns the kind's commands; nil: they have code of their own.
 	Commands() *Commands
 }
 
-// Words are what a kind is called where users meet it.
+// Words are the names of a kind for users.
 type Words struct {
 	Name     string   // in sentences, statuses, events and the journal: "policer"
 	Document string   // in files for apply and plan: "Policy"; "": files have none of them
 	Command  string   // in commands of loxicmd: "policy"
 	Aliases  []string // other words in commands and files
 	List     string   // the member of a JSON file that holds a list of them, as GET answers it: "polAttr"
-	Member   string   // what only objects of this kind have, where two kinds share List
-	Bare     bool     // the metadata of a document may say all of it, without a spec
+	Member   string   // property that only this kind has, if two kinds share List
+	Bare     bool     // the metadata of a document may be complete, without a spec
 	Exported bool     // exported configurations have them
-	Verified bool     // verify reports those that are not applied
+	Verified bool     // verify reports unapplied objects
 }
 
 // Stored is how the daemon keeps the objects of a kind.
@@ -89,21 +88,21 @@ type Stored[T any] struct {
 	Key      func(T) string // as users write it; two objects of a kind never share one
 	Validate func(T) error  // refuses an object, whatever else exists
 	Equal    func(a, b T) bool
-	Clone    func(T) T                                      // of parts that the caller could change; nil: it has none
+	Clone    func(T) T                                      // copies parts that the caller could change; nil: it has none
 	Format   int                                            // the highest that Decode knows
 	Encode   func(T) (format int, object []byte, err error) // in the lowest format that can express it
 	Decode   func(format int, object []byte) (T, error)
 
-	// Keep fills in what Show hides, from the object as it is stored; nil: nothing is hidden. The
+	// Keep restores properties that Show hides, from the stored object; nil: none are hidden. The
 	// zero value stands for no object.
 	Keep func(wanted, stored T) (T, error)
 
-	Most   int    // how many there may be; 0: any number
-	Plural string // what they are called in the refusal of more
+	Most   int    // maximum number of objects; 0: any
+	Plural string // their name in the refusal of more
 	Urgent bool   // they change even while the disk refuses to store that: see store.Kind
 
-	// Places returns what no two objects of the kind may share besides the key, and Taken refuses
-	// an object whose place another one has, by the key of that. Nil: nothing.
+	// Places returns values besides the key that no two objects of the kind may share. Taken
+	// refuses an object with another one's value, given that one's key. nil: none.
 	Places func(T) []string
 	Taken  func(object T, other string) error
 }

@@ -75,7 +75,7 @@ func readMirror(body *v1.Mirror) (m policy.Mirror, err error) {
 	return m, err
 }
 
-// showMirror returns a mirror as the contract writes it.
+// showMirror returns a mirror in the existing loxilb's form.
 func showMirror(m *policy.Mirror) *v1.Mirror {
 	out := &v1.Mirror{
 		MirrorIdent:  m.Name,
@@ -88,7 +88,7 @@ func showMirror(m *policy.Mirror) *v1.Mirror {
 	return out
 }
 
-// mirrorColumns has a mirror's properties on separate lines, like the contract's.
+// mirrorColumns has a mirror's properties on separate lines, like the existing loxicmd.
 func mirrorColumns() []Column[*v1.Mirror] {
 	number := func(n uint64) string { return strconv.FormatUint(n, 10) }
 	return []Column[*v1.Mirror]{

@@ -25,7 +25,7 @@ func Route() Kind[netobj.Route, v1.Route] {
 	return netObject[netobj.Route, v1.Route](Words{Name: netobj.RouteKind, Document: RouteDocument, Command: "route", List: "routeAttr"})
 }
 
-// Neighbor registers hosts whose MAC address is known.
+// Neighbor registers hosts with a configured MAC address.
 func Neighbor() Kind[netobj.Neighbor, v1.Neighbor] {
 	return netObject[netobj.Neighbor, v1.Neighbor](Words{
 		Name: netobj.NeighborKind, Document: NeighborDocument, Command: "neighbor", Aliases: []string{"nei", "neigh"}, List: "neighborAttr",

@@ -62,7 +62,7 @@ func readPolicer(body *v1.Policy) (p policy.Policer, err error) {
 	return p, err
 }
 
-// rateOf returns a rate by its text, or by the contract's number of Mbit/s.
+// rateOf returns a rate from its text, or from the existing loxilb's number of Mbit/s.
 func rateOf(field, text string, megabits float64) (policy.Rate, error) {
 	if text != "" {
 		return policy.ParseRate(field, text)
@@ -73,7 +73,7 @@ func rateOf(field, text string, megabits float64) (policy.Rate, error) {
 	return policy.ParseRate(field, strconv.FormatFloat(megabits, 'f', -1, 64))
 }
 
-// showPolicer returns a policer as the contract writes it.
+// showPolicer returns a policer in the existing loxilb's form.
 func showPolicer(p *policy.Policer) *v1.Policy {
 	out := &v1.Policy{
 		PolicyIdent: p.Name,
@@ -91,7 +91,7 @@ func showPolicer(p *policy.Policer) *v1.Policy {
 	return out
 }
 
-// policerColumns has the contract's columns, and counts of packets by color.
+// policerColumns has the existing loxicmd's columns, and counts of packets by color.
 func policerColumns() []Column[*v1.Policy] {
 	return []Column[*v1.Policy]{
 		{Header: "Ident", Cell: func(p *v1.Policy) string { return p.PolicyIdent }},
@@ -113,7 +113,7 @@ func policerColumns() []Column[*v1.Policy] {
 	}
 }
 
-// rateCell returns a number of Mbit/s where that is whole, as in the contract.
+// rateCell returns a whole number of Mbit/s without a unit, like the existing loxicmd.
 func rateCell(text string, megabits float64) string {
 	if megabits == float64(int64(megabits)) && (megabits > 0 || text == "") {
 		return strconv.FormatInt(int64(megabits), 10)

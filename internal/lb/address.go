@@ -7,9 +7,8 @@ import (
 	"strings"
 )
 
-// ParseAddr reads an IPv4 or IPv6 address. It refuses a zone, which means something on one machine
-// only, and an IPv4 address in IPv6 clothes: taking it would give one address two spellings, and a
-// service two keys.
+// ParseAddr parses an IPv4 or IPv6 address. It refuses a zone, which is specific to one machine,
+// and an IPv4-mapped IPv6 address: one address would have two spellings, and a service two keys.
 func ParseAddr(field, s string) (netip.Addr, error) {
 	a, err := netip.ParseAddr(s)
 	if err != nil {

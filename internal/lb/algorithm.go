@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// Algorithm chooses the endpoint of a new connection. The numbers are those of the REST contract,
-// as kube-loxilb sends them; older servers of the contract had n3 as 6 (now n2det).
+// Algorithm chooses the endpoint of a new connection. The numbers are those of the REST API, as
+// kube-loxilb sends them; older servers of the existing loxilb had n3 as 6 (now n2det).
 type Algorithm uint8
 
-// The algorithms of the contract.
+// The algorithms of the existing loxilb.
 const (
 	RoundRobin       Algorithm = 0
 	Hash             Algorithm = 1
@@ -68,10 +68,10 @@ func (a Algorithm) Layout() Layout {
 // VariesByPort reports whether another port of a client may get another endpoint, at any time.
 func (a Algorithm) VariesByPort() bool { return a == Hash || a == Random || a == LeastConnections }
 
-// String returns the word of the contract.
+// String returns the existing loxilb's word.
 func (a Algorithm) String() string { return wordOf("algorithm", a, algorithms()) }
 
-// ParseAlgorithm parses the word or the number of the contract; "" means the default.
+// ParseAlgorithm parses the word or the number; "" means the default.
 func ParseAlgorithm(s string) (Algorithm, error) {
 	return parseWordOrNumber(FieldSelect, s, algorithms())
 }

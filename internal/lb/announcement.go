@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Announcement is how a service with BGP has its VIPs announced. Zero values leave the choice to
+// Announcement is how the VIPs of a service with BGP are announced. Zero values leave the choice to
 // the role of the node.
 type Announcement struct {
 	Announce    Announce     // when
@@ -199,8 +199,8 @@ func (s *Service) ineffectiveAnnouncement() (list []Ineffective) {
 	return list
 }
 
-// Announced lists the prefixes that a service with BGP asks to announce: its VIPs, or the aggregate
-// in place of those that it contains. Its own source addresses are not among them: each node needs
+// Announced lists the prefixes that a service with BGP announces: its VIPs, or the aggregate in
+// place of those that it contains. Its own source addresses are not among them: each node needs the
 // answers to its own.
 func (s *Service) Announced() (list []netip.Prefix) {
 	if !s.BGP || s.VIP.IsUnspecified() {

@@ -198,7 +198,7 @@ func (p Probe) validateRequest() error {
 	case len(p.Request) > maxProbeText || !utf8.ValidString(p.Request):
 		return refuse("is too long, or no text", "up to "+strconv.Itoa(maxProbeText)+" bytes of UTF-8")
 	case p.Type == ProbeDNS && !isDomain(p.Request):
-		return refuse("is no name that DNS could be asked for", "a domain name, as in www.example.com")
+		return refuse("is not a valid DNS name", "a domain name, as in www.example.com")
 	case p.Request == "":
 		return nil
 	case !p.Type.hasPort():

@@ -6,8 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// The fields that a FieldError names, in the words of this package. A caller with other names for
-// them (JSON, flags) maps these.
+// The names of fields in FieldErrors. Callers with other names (JSON, flags) map these.
 const (
 	FieldService           = "service"
 	FieldVIP               = "VIP"
@@ -125,8 +124,8 @@ func NewFieldError(field, value, reason, allowed string) *FieldError {
 	return &FieldError{Field: field, Value: printable(value), Reason: reason, Allowed: allowed}
 }
 
-// NotBuilt refuses a value that the contract has and this build does not support. instead is what
-// to do: "let HAProxy do it".
+// NotBuilt refuses a value of the existing loxilb that this build does not support. instead is an
+// alternative: "let HAProxy do it".
 func NotBuilt(field, value, instead, allowed string) *FieldError {
 	e := NewFieldError(field, value, "is not part of this build: "+instead, allowed)
 	e.NotBuilt = true
@@ -168,8 +167,7 @@ func list(words []string) string {
 	return strings.Join(words[:last], ", ") + " or " + words[last]
 }
 
-// Suggest returns the word that is most like text, or "" if none is alike: at most one letter in
-// three may differ.
+// Suggest returns the word most similar to text, or "": at most one letter in three may differ.
 func Suggest(text string, words []string) string {
 	best, least := "", max(1, len(text)/3)+1
 	text = strings.ToLower(text)
@@ -194,7 +192,7 @@ func DidYouMean(text string, words []string) string {
 	return ""
 }
 
-// distance returns how many letters have to be inserted, deleted, replaced or swapped with the next
+// distance returns how many letters must be inserted, deleted, replaced or swapped with the next
 // one.
 func distance(a, b string) int {
 	if len(a) > 64 || len(b) > 64 { // a text this long is no typing error

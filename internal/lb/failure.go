@@ -30,10 +30,10 @@ func closings() []choice[Closing] {
 	}
 }
 
-// String returns the word of flags, JSON and text.
+// String returns the word in flags, JSON and text.
 func (c Closing) String() string { return wordOf("closing", c, closings()) }
 
-// After returns how long connections go on; false: until they end by themselves.
+// After returns the time until connections end; false: they end by themselves.
 func (s *Service) After(c Closing) (time.Duration, bool) {
 	switch c {
 	case ClosingDrain:
@@ -156,7 +156,7 @@ func (s *Service) seesHandshakes() (why string) {
 	case s.Mode == ModeDSR:
 		return "answers are not seen in mode dsr"
 	case s.PortMax != 0:
-		return "a range has ports that nobody listens on"
+		return "a range includes ports without a listener"
 	}
 	return ""
 }

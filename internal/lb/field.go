@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// Field is one field of T (a Service or an Endpoint). It is the only place that defines the field's
-// name, and how it is read, written and compared: text, journal, REST, loxicmd, equality and copies
-// iterate over the lists of KeyFields, Fields and EndpointFields.
+// Field is one field of T (a Service or an Endpoint). It is the only definition of the field's
+// name, and of how it is parsed, formatted and compared: text, journal, REST, loxicmd, equality and
+// copies iterate over KeyFields, Fields and EndpointFields.
 type Field[T any] struct {
 	Name     string // in errors
 	Also     string // another name in errors, for one value of a list
-	Text     string // before the = of Service.String; "" for what stands in the key, or in an endpoint's text
+	Text     string // before the = of Service.String; "": part of the key, or of an endpoint's text
 	Record   string // its member in a record of the journal; "" as above
 	Place    int    // position of the member in a record, which never changes
 	Since    int    // the format of records that has it first
@@ -29,7 +29,7 @@ type Field[T any] struct {
 	form form[T]
 }
 
-// form is how the value of a field is read, written and compared.
+// form is how the value of a field is parsed, formatted and compared.
 type form[T any] interface {
 	get(*T) any // as JSON has it: bool, int, string or []string
 	set(t *T, f *Field[T], v any) error
@@ -162,8 +162,8 @@ func PropertyText(property, value string) string {
 	return value
 }
 
-// enum is an enumeration: people write its words. Its numbers are the contract's, where that has
-// it.
+// enum is an enumeration with words for people. Its numbers are the existing loxilb's, if it has
+// them.
 type enum interface {
 	~uint8
 	fmt.Stringer
@@ -187,7 +187,7 @@ type Choice struct {
 	Available bool // false: the contract has it, and this version refuses it
 }
 
-// wordOf returns the word of v, or kind(N) of a number that is none.
+// wordOf returns the word of v, or kind(N) for an unknown number.
 func wordOf[T enum](kind string, v T, all []choice[T]) string {
 	for _, c := range all {
 		if c.value == v {
@@ -197,7 +197,7 @@ func wordOf[T enum](kind string, v T, all []choice[T]) string {
 	return fmt.Sprintf("%s(%d)", kind, uint8(v))
 }
 
-// parseWord finds the value whose word is s; "" means the value 0, if it has a word.
+// parseWord returns the value of word s; "" means the value 0, if it has a word.
 func parseWord[T enum](field, s string, all []choice[T]) (T, error) {
 	for _, c := range all {
 		if s == c.word || s == "" && c.value == 0 {

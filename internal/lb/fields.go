@@ -156,7 +156,7 @@ func (s Service) Clone() Service { return NewSchema().Clone(s) }
 
 // Condition is something that users should know about a working service.
 type Condition struct {
-	Type    string // the subject, in one word
+	Type    string // the subject, one word
 	Message string // one sentence
 }
 
@@ -173,15 +173,15 @@ type Ineffective struct {
 	Field, Why string
 }
 
-// clientInterval and clientFall are defaults of the contract's clients, which send them with each
-// service.
+// clientInterval and clientFall are defaults of the existing loxilb's clients, which send them with
+// each service.
 const (
 	clientInterval = time.Minute
 	clientFall     = 2
 )
 
-// Ineffective lists settings of a service that change nothing and are not defaults, of loxilb or of
-// the contract's clients.
+// Ineffective lists settings of a service that have no effect and are not defaults, of loxilb or of
+// the existing loxilb's clients.
 func (s *Service) Ineffective() (list []Ineffective) {
 	const notProbed = "are not probed until monitor or probetype says so"
 	list = s.ineffectiveAnnouncement()

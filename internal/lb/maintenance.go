@@ -11,7 +11,7 @@ type Maintenance struct {
 	Drained  bool      `json:"drained,omitempty"` // nothing is announced any more
 }
 
-// Stage is how far maintenance is.
+// Stage is the progress of maintenance.
 type Stage string
 
 // The stages.

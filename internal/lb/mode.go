@@ -6,11 +6,10 @@ import (
 	"strconv"
 )
 
-// Mode is how packets are translated on their way to an endpoint. The numbers are the REST
-// contract's.
+// Mode is how packets are translated on their path to an endpoint. The numbers are the REST API's.
 type Mode uint8
 
-// The modes of the contract.
+// The modes of the existing loxilb.
 const (
 	ModeDefault    Mode = 0
 	ModeOneArm     Mode = 1
@@ -37,10 +36,10 @@ func (m Mode) TranslatesSource() bool {
 	return m == ModeOneArm || m == ModeFullNAT || m == ModeHostOneArm
 }
 
-// String returns the word of the contract.
+// String returns the existing loxilb's word.
 func (m Mode) String() string { return wordOf("mode", m, modes()) }
 
-// ParseMode parses the word or the number of the contract; "" means the default.
+// ParseMode parses the word or the number; "" means the default.
 func ParseMode(s string) (Mode, error) {
 	return parseWordOrNumber(FieldMode, s, modes())
 }
@@ -93,9 +92,8 @@ func (s Service) validateMode() error {
 	return s.validateSNAT()
 }
 
-// egressByRules reports whether the service is the contract's list of endpoints whose outward
-// connections get their source from firewall rules: it has no address of its own that could be the
-// source.
+// egressByRules reports whether the service is the existing loxilb's form of a list of endpoints
+// whose outward connections get their source from firewall rules: it has no own address for that.
 func (s Service) egressByRules() bool {
 	return s.Egress && s.Mode == ModeDefault && s.VIP.IsUnspecified()
 }

@@ -67,7 +67,7 @@ func (t ProbeType) Transport() ProbeType {
 // isHTTP reports whether the probe is an HTTP request.
 func (t ProbeType) isHTTP() bool { return t == ProbeHTTP || t == ProbeHTTPS }
 
-// Probe is how the health of an endpoint is found out by asking it.
+// Probe defines how an endpoint's health is probed.
 type Probe struct {
 	Type     ProbeType
 	Port     uint16 // host byte order; 0: the endpoint's own
@@ -104,8 +104,8 @@ const (
 	DefaultProbeRise     = 2
 )
 
-// Monitored reports whether the service considers the health of its endpoints: because it is set,
-// or by its mode, as in the contract.
+// Monitored reports whether the service considers the health of its endpoints: if it is set, or by
+// its mode, as in the existing loxilb.
 func (s *Service) Monitored() bool { return s.asksForProbes() || s.probedByMode() }
 
 // asksForProbes reports whether the service explicitly has its endpoints probed.

@@ -10,12 +10,13 @@ import (
 	"unicode/utf8"
 )
 
-// A record is a service as the journal keeps it: a JSON object of words, numbers and lists, so that
-// it means the same wherever it is read.
+// A record is a service in the journal: a JSON object of words, numbers and lists, independent of
+// machine and version.
 //
 //	{"service":"10.0.0.1:80/tcp","mode":"default","select":"rr","endpoints":["192.168.1.10:8080"]}
 //
-// Members that hold the default are left out, so that older builds read what they could say too.
+// Members with default values are omitted, so that older builds can read a service without new
+// features.
 
 // RecordFormat returns the newest record format that this build reads. A later field uses the next
 // number as its Since: services without it stay readable for older builds.
@@ -189,7 +190,7 @@ func unknownMembers[T any](members map[string]any, fields []Field[T], others []s
 	return names
 }
 
-// convert makes of a decoded JSON value one of the type that sample has.
+// convert converts a decoded JSON value to the type of sample.
 func convert(sample, v any) (any, bool) {
 	switch sample.(type) {
 	case int:
@@ -212,11 +213,11 @@ func convert(sample, v any) (any, bool) {
 	return v, ok
 }
 
-// contractFormat is the first record format with two things that clients of the contract need and
-// earlier builds refused: the member bgp, and services that were not allowed.
+// contractFormat is the first record format with two features that the existing loxilb's clients
+// need and earlier builds refused: the member bgp, and certain services.
 const contractFormat = closingFormat + 2
 
-// contractNeeds returns the first record format whose builds accept such a service.
+// contractNeeds returns the first record format whose builds accept the service.
 func (s *Service) contractNeeds() int {
 	later := s.egressByRules() || utf8.RuneCountInString(s.Name) > firstNameLength || s.Mode.TranslatesSource() && !s.Protocol.HasPorts()
 	if s.Mode == ModeFullNAT && len(s.SNAT) == 0 {
@@ -230,5 +231,5 @@ func (s *Service) contractNeeds() int {
 	return firstRecordFormat
 }
 
-// firstNameLength is how long names could be before.
+// firstNameLength is the former limit of names.
 const firstNameLength = 128

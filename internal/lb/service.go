@@ -14,7 +14,7 @@ import (
 )
 
 // Key identifies a service: the properties of its packets. Two services never share a key, nor do
-// port ranges of services with one VIP, protocol and mark overlap; except that services with a
+// port ranges of services with one VIP, protocol and mark overlap. As an exception, services with a
 // single port may lie within a range, and ranges within AllPorts: the more specific service gets
 // the packet.
 type Key struct {
@@ -56,7 +56,7 @@ type Service struct {
 	PersistTimeout time.Duration
 	PersistPrefix  uint8
 	SNAT           []netip.Addr  // source addresses that replace the mode's; each has its own ports
-	Egress         bool          // connections that its endpoints open outwards leave with the VIP for a source, or one of SNAT; see GivesSource
+	Egress         bool          // connections opened by its endpoints leave with the VIP, or an address of SNAT, as source; see GivesSource
 	BGP            bool          // announces its VIPs by BGP
 	Refuse         Refusal       // of packets that it has no use for
 	SynProtect     SynProtect    // TCP: when unknown clients are challenged
@@ -188,7 +188,7 @@ func validateIdle(d time.Duration) error {
 }
 
 // Role is the role of a node for the services of an instance, as assigned by keepalived or
-// kube-loxilb. The words are the contract's.
+// kube-loxilb. The words are the existing loxilb's.
 type Role string
 
 // The roles.
@@ -228,8 +228,8 @@ func OwnsSource(a netip.Addr, instances map[string]Instance) bool {
 // DefaultInstance is the instance of services whose names have none.
 const DefaultInstance = "llb-inst0"
 
-// InstanceKey returns the name of the instance: the contract's examples call the default one
-// "default".
+// InstanceKey returns the name of the instance: examples of the existing loxilb call the default
+// one "default".
 func InstanceKey(name string) string {
 	if name == "" || name == "default" {
 		return DefaultInstance
@@ -274,7 +274,7 @@ func (i *Instance) Validate() error {
 		return &fe
 	}
 	if strings.Contains(i.Name, ":") {
-		return NewFieldError(FieldInstance, i.Name, "has a colon", "what stands behind the last colon of services' names")
+		return NewFieldError(FieldInstance, i.Name, "has a colon", "the part of services' names after the last colon")
 	}
 	if _, err := ParseRole(string(i.Role)); err != nil {
 		return err

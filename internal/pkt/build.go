@@ -150,7 +150,7 @@ func (p *Packet) ipv6(upper []byte) []byte {
 	return append(b, upper...)
 }
 
-// or returns what the packet states about a derived field, or what follows from the rest.
+// or returns the stated value of a derived field, or otherwise the derived one.
 func (p *Packet) or(f Field, derived uint64) uint64 {
 	if v, ok := p.values[f]; ok {
 		return v.Num

@@ -18,8 +18,8 @@ func Decode(frame []byte) *Packet {
 	return New(Raw).Set(Data, Value{Text: string(frame)})
 }
 
-// depth is how far a decoder goes; an attempt that does not build the same bytes is repeated with
-// less depth.
+// depth is the decoder's depth; an attempt that does not build the same bytes is repeated with less
+// depth.
 type depth int
 
 const (
@@ -237,8 +237,8 @@ func decodeTunnel(protocol byte, b []byte) *Packet {
 	return p
 }
 
-// decodeInner decodes an IP packet inside another; nil if it cannot be written. Its own inner
-// packets stay data: nobody looks deeper, and it bounds the work.
+// decodeInner decodes an IP packet inside another, or returns nil if the language cannot express
+// it. Packets inside of that stay data, which bounds the work.
 func decodeInner(b []byte) *Packet {
 	if len(b) < 20 {
 		return nil

@@ -2,10 +2,9 @@ package pkt
 
 import "slices"
 
-// Describe writes a packet as a line of the language for people to read; begin may be only its
-// beginning. Usual and derived values are left out, for TCP also window and options unless all is
-// set. length is that of the whole packet; layer3: it begins with its IP header. Data of which only
-// a part is given is not in the line.
+// Describe formats a packet for people; begin may be only its beginning. Usual and derived values
+// are omitted, for TCP also window and options unless all is set. length is the length of the whole
+// packet; layer3: begin starts with its IP header. Incomplete data is omitted.
 func Describe(begin []byte, length int, layer3, all bool) (line string, data []byte) {
 	frame, frameLength := begin, length
 	if layer3 {
@@ -31,8 +30,8 @@ func asFrame(ip []byte) []byte {
 	return append(append(make([]byte, ethernetHeader-2, ethernetHeader+len(ip)), byte(kind>>8), byte(kind)), ip...)
 }
 
-// shorten removes rarely wanted fields. missing bytes at the end were made up, so a checksum over
-// them means nothing; it returns the real part of the data.
+// shorten removes less interesting fields. missing bytes at the end were filled in, so a checksum
+// over them is meaningless; it returns the real part of the data.
 func (p *Packet) shorten(missing int, all bool) (part []byte) {
 	if v, stated := p.values[Sum]; missing > 0 || stated && v.Text == "partial" {
 		p.Unset(Sum)

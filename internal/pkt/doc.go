@@ -1,5 +1,5 @@
-// Package pkt is the one-line packet language of tests, traces and documentation, and the bytes it
-// stands for.
+// Package pkt is the one-line packet language of tests, traces and documentation, and converts it
+// to and from bytes.
 //
 //	tcp 1.1.1.1:4000 > 10.0.0.1:80 S seq 1
 //	udp [2001:db8::1]:53 > [2001:db8::10]:53 len 64
@@ -18,8 +18,8 @@
 // lengths, versions): those are stated only to make or to expect a wrong one, so a pattern that
 // does not state them demands the right ones.
 //
-// Two fields are of the packet's way into a kernel and not of its bytes: `gso 1448`, a packet that
-// is many segments of that size, and `head 14`, how many bytes of it lie together in memory.
+// Two fields describe the packet in the kernel, not its bytes: `gso 1448`, a packet that is many
+// segments of that size, and `head 14`, the number of its bytes that are contiguous in memory.
 //
 // A port or an address may be `*` (anything). `10.1.0.1:* as P` gives the port a name when a
 // pattern matches; later lines write `10.1.0.1:P`. `seq * as N` and `ack * as N` do the same for

@@ -1,6 +1,6 @@
 package pkt
 
-// Proto is the first word of a line: how deep the language understands the packet.
+// Proto is the first word of a packet's text: the innermost protocol that the text describes.
 type Proto uint8
 
 // The protocols of the language.
@@ -69,7 +69,7 @@ const (
 	fields
 )
 
-// kind is how a value is written.
+// kind is the format of a value.
 type kind uint8
 
 const (

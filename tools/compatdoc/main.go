@@ -1,4 +1,4 @@
-// Command compatdoc writes docs/compatibility.md from the table of the contract.
+// Command compatdoc writes docs/compatibility.md from internal/contract.
 package main
 
 import (

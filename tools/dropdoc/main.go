@@ -1,6 +1,6 @@
 // Command dropdoc writes docs/drop-reasons.md from the comments of the enums in bpf/abi.h, and
-// internal/kernel/dropreason from these and from what docs/operations.md says to do, so that
-// documents, metric labels, answers of the API and the program cannot say different things.
+// internal/kernel/dropreason from these and from the remedies in docs/operations.md, so that
+// documents, metric labels and answers of the API agree.
 package main
 
 import (

@@ -30,7 +30,7 @@ func source(header, guide string) ([]byte, error) {
 
 type remedy struct{ cause, remedy string }
 
-// remedies reads the table of "Packets are dropped": reasons, the usual cause, what to do.
+// remedies parses the table of "Packets are dropped": reasons, the usual cause, the remedy.
 func remedies(guide string) map[string]remedy {
 	_, section, _ := strings.Cut(guide, "\n## Packets are dropped\n")
 	section, _, _ = strings.Cut(section, "\n## ")

@@ -1,4 +1,4 @@
-// Command metricdoc writes docs/metrics.md: what users should know of metrics, and a row for each.
+// Command metricdoc writes docs/metrics.md: an introduction for users, and a row for each metric.
 package main
 
 import (

@@ -21,7 +21,7 @@ import (
 	"time"
 )
 
-// errSurvivors says that tests passed with a mistake.
+// errSurvivors reports that tests passed with a mistake.
 var errSurvivors = errors.New("tests passed with these mistakes")
 
 func main() {

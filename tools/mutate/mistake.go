@@ -62,7 +62,7 @@ func mistakesIn(target string) (all []mistake, err error) {
 	return all, nil
 }
 
-// swaps are operators and what a tired person writes instead. Longer ones are first.
+// swaps are operators and plausible wrong ones. Longer ones are first.
 func swaps() [][2]string {
 	return [][2]string{
 		{" <= ", " < "}, {" >= ", " > "}, {" == ", " != "}, {" != ", " == "}, {" < ", " <= "}, {" > ", " >= "},

@@ -18,7 +18,7 @@ type target interface {
 	tests(source string) []string
 }
 
-// overlay writes the file that has Go read these files instead of those of the tree.
+// overlay writes the file that makes Go read these files instead of those of the tree.
 func overlay(dir string, replace map[string]string) (name string, err error) {
 	absolute := map[string]string{}
 	for file, by := range replace {

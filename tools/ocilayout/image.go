@@ -13,15 +13,15 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// healthEvery is how often the image asks to be asked how it is, and startPatience how long a start
-// may take, with 10,000 services and a table to sweep.
+// healthEvery is the interval of the image's health check, and startPatience the time for a start,
+// with 10,000 services and a table to sweep.
 const (
 	healthEvery    = 10 * time.Second
 	healthPatience = 5 * time.Second
 	startPatience  = time.Minute
 )
 
-// image returns that of one architecture: a layer, and how it is run.
+// image returns the image for one architecture: a layer, and its configuration.
 func (r *release) image(arch string) (v1.Image, error) {
 	files, err := r.rootFiles(arch)
 	if err != nil {

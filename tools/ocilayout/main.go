@@ -1,6 +1,6 @@
-// Command ocilayout makes the container image out of programs that are built: an OCI image layout
-// with an image for each architecture in one index, and an archive of it. Nothing but its arguments
-// and the files that they name goes into them, so that the same programs make the same bytes.
+// Command ocilayout makes the container image of built programs: an OCI image layout with an image
+// for each architecture in one index, and an archive of it. The result depends only on its
+// arguments and the files that they name, so the same programs make the same bytes.
 package main
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// release is what is made.
+// release is the release to make.
 type release struct {
 	version  string
 	revision string // commit
@@ -81,7 +81,7 @@ func (r *release) tag() string { return strings.NewReplacer("+", "-", "~", "-").
 
 func (r *release) name() string { return "localhost/loxilb:" + r.tag() }
 
-// labels returns what the image says of itself, by the names of OCI.
+// labels returns the image's OCI labels.
 func (r *release) labels() map[string]string {
 	const prefix = "org.opencontainers.image."
 	return map[string]string{

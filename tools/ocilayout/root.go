@@ -15,14 +15,14 @@ import (
 
 // file is a file, a folder (content nil) or a link of the root file system.
 type file struct {
-	path    string // without a slash in front; one behind it: a folder
+	path    string // without a leading slash; a trailing slash makes it a folder
 	mode    int64
 	content []byte
 	link    string
 }
 
-// rootFiles returns all that the image has: programs, and folders for what is mounted there, since
-// its root may be read-only. No shell, no library.
+// rootFiles returns the image's files: programs, and folders to mount at, since its root may be
+// read-only. There is no shell and no library.
 func (r *release) rootFiles(arch string) ([]file, error) {
 	list := []file{
 		{path: "etc/passwd", mode: 0o644, content: []byte("root:x:0:0:root:/:/sbin/nologin\n")},
@@ -55,7 +55,7 @@ func (r *release) rootFiles(arch string) ([]file, error) {
 	return withParents(list), nil
 }
 
-// withParents adds the folders that files are in, each before what is in it.
+// withParents adds the parent folders of files, each before its content.
 func withParents(list []file) []file {
 	there := map[string]bool{}
 	for _, f := range list {

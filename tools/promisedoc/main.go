@@ -1,5 +1,5 @@
-// Command promisedoc writes docs/promises.md from the comments of tests, so that there is no
-// promise without a test that holds it.
+// Command promisedoc writes docs/promises.md from the comments of tests, so every promise has a
+// test.
 package main
 
 import (

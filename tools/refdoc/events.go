@@ -45,7 +45,7 @@ func samples() []event.Body {
 // unwrap joins the lines of a comment.
 func unwrap(comment string) string { return strings.ReplaceAll(comment, "\n// ", " ") }
 
-// events returns the page. What a kind and its actions are, the comments of its type say.
+// events returns the page. Comments of the event types describe kinds and actions.
 func events(code string) (string, error) {
 	var b strings.Builder
 	b.WriteString(eventsHead)

@@ -19,8 +19,7 @@ Each field of a service, with its flag of ` + "`loxicmd create lb`" + ` and its 
 [man/loxicmd.1](man/loxicmd.1) those of flags.
 `
 
-// schemas are those of the API, of which descriptions are taken where a field has no help, as it
-// has no flag.
+// schemas are the API's schemas, whose descriptions are used for fields without a flag's help.
 type schemas map[string]struct {
 	Properties map[string]struct {
 		Description string `json:"description"`
@@ -61,7 +60,7 @@ func table[T any](list []lb.Field[T], api schemas) string {
 	return b.String()
 }
 
-// says returns what the API describes a property by.
+// says returns the API's description of a property.
 func (s schemas) says(property string) string {
 	name, arg, is := strings.Cut(property, ".")
 	for _, schema := range []string{"LoadbalanceEntry", "Endpoint"} {
@@ -77,7 +76,7 @@ func (s schemas) says(property string) string {
 
 func inOneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
 
-// meaning returns the help of a field, what it takes, and its words.
+// meaning returns the help of a field, its form, and its words.
 func meaning[T any](f *lb.Field[T]) string {
 	var parts []string
 	for _, part := range []string{f.Help, f.Allowed} {

@@ -1,5 +1,5 @@
 // Command refdoc writes docs/fields.md from the fields of services and their descriptions in the
-// API, and docs/events.md from the kinds of events, so that both say what the program does.
+// API, and docs/events.md from the kinds of events, so that both match the program.
 package main
 
 import (

@@ -238,7 +238,7 @@ func TestFoldedGrowth(t *testing.T) {
 // existing loop is not.
 func TestLoops(t *testing.T) {
 	t.Parallel()
-	const loop = " lead back to the service itself, by way of other services (allowed: endpoints that do not)"
+	const loop = " lead back to the service itself through other services (allowed: endpoints that do not)"
 	for name, c := range map[string]struct {
 		there, put, deleted []string
 		want                string

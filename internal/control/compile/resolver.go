@@ -46,15 +46,15 @@ type knownVIP struct {
 
 // node is a service that is an endpoint of others, or has such endpoints.
 type node struct {
-	service   lb.Service
-	inner     []*node // by endpoint; nil: not a service
-	component int     // strongly connected component: equal for services that lead to each other
-	depth     int     // services behind this one
-	named     bool    // it is an endpoint
-	done      bool    // the following members are valid
-	resolved  lb.Service
-	parents   []uint32
-	err       error
+	service    lb.Service
+	inner      []*node // by endpoint; nil: not a service
+	component  int     // strongly connected component: equal for services that lead to each other
+	depth      int     // services behind this one
+	isEndpoint bool    // of another service
+	done       bool    // the following members are valid
+	resolved   lb.Service
+	parents    []uint32
+	err        error
 }
 
 // NewResolver makes a resolver for a snapshot.
@@ -86,7 +86,7 @@ func (r *Resolver) Resolve(s lb.Service) (resolved lb.Service, parents []uint32,
 		r.visit(n)
 	}
 	resolved, parents, err = n.resolved, n.parents, n.err
-	if !n.named { // usually not needed again
+	if !n.isEndpoint { // usually not needed again
 		delete(r.nodes, s.Key)
 	}
 	return resolved, parents, err
@@ -180,7 +180,7 @@ func (r *Resolver) expand(n *node) {
 			inner = &node{service: s}
 			r.nodes[s.Key] = inner
 		}
-		inner.named = true
+		inner.isEndpoint = true
 		n.inner[i] = inner
 	}
 }
@@ -210,11 +210,11 @@ func (n *node) finish() {
 	}
 	switch {
 	case loop:
-		n.err = n.refuse("lead back to the service itself, by way of other services", "endpoints that do not")
+		n.err = n.refuse("lead back to the service itself through other services", "endpoints that do not")
 	case n.depth > MaxDepth:
-		n.err = n.refuse("lead through "+strconv.Itoa(n.depth)+" services, one behind the other", "at most "+strconv.Itoa(MaxDepth))
+		n.err = n.refuse("lead through "+strconv.Itoa(n.depth)+" services in a chain", "at most "+strconv.Itoa(MaxDepth))
 	case !whole:
-		n.err = n.refuse("lead to too many endpoints, by way of other services",
+		n.err = n.refuse("lead to too many endpoints through other services",
 			"at most "+strconv.Itoa(lb.MaxEndpointsPerService)+", and "+strconv.Itoa(maxPaths)+" ways to them")
 	}
 }

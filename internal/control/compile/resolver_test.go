@@ -88,7 +88,7 @@ func TestResolve(t *testing.T) {
 		"itself, through another": {
 			`10.0.0.1:80/tcp endpoints=10.0.0.2:80,192.168.1.1:80
 			 10.0.0.2:80/tcp endpoints=10.0.0.1:80,192.168.1.2:80`,
-			`priority 192.168.1.1:80=1; endpoints "10.0.0.1:80/tcp" lead back to the service itself, by way of other services (allowed: endpoints that do not)`,
+			`priority 192.168.1.1:80=1; endpoints "10.0.0.1:80/tcp" lead back to the service itself through other services (allowed: endpoints that do not)`,
 		},
 		"behind two that lead to each other": {
 			`10.0.0.1:80/tcp endpoints=10.0.0.2:80,192.168.1.1:80
@@ -195,7 +195,7 @@ func TestResolveLinear(t *testing.T) {
 	}{
 		"40 services, two ways from each to the next": {doubled(40), 2, ""},
 		"as deep as it may be":                        {doubled(MaxDepth), 2, ""},
-		"one deeper":                                  {doubled(MaxDepth + 1), 2, "lead through 65 services, one behind the other (allowed: at most 64)"},
+		"one deeper":                                  {doubled(MaxDepth + 1), 2, "lead through 65 services in a chain (allowed: at most 64)"},
 		"a chain of all services":                     {chain(lb.MaxServices, false), 1, "lead through 65535 services"},
 		"a ring of all services":                      {chain(lb.MaxServices, true), 0, "lead back to the service itself"},
 		"all lead to one":                             {fan(lb.MaxServices - 1), 3, ""},

@@ -217,7 +217,7 @@ func (l *Loop[K]) markTried(batch []K) {
 	}
 }
 
-// nextBatch removes a batch of due keys: those that were marked, then those whose retry is due.
+// nextBatch removes a batch of due keys: marked ones first, then those whose retry is due.
 func (l *Loop[K]) nextBatch(now time.Time) []K {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -263,7 +263,7 @@ func unique[K comparable](keys []K) []K {
 	return out
 }
 
-// timer fires when the next retry is due; nil: there is none.
+// timer fires when the next retry is due, or is nil without any.
 func (l *Loop[K]) timer() <-chan time.Time {
 	var next time.Time
 	for _, r := range l.retries {
@@ -321,7 +321,7 @@ type failedObject struct {
 func (l *Loop[K]) recordOutcome(w *status.Writer, report *passReport, o *Outcome[K]) {
 	id := status.ID{Kind: l.kind, Key: l.name(o.Key)}
 	if o.Version != 0 {
-		w.Want(id, o.Version) // those that no feed has announced
+		w.Want(id, o.Version) // objects that no feed has announced
 	}
 	e := event.Object{ObjectKind: id.Kind, Key: id.Key, Version: o.Version, Action: event.Applied}
 	if o.Err != nil {

@@ -17,14 +17,14 @@ import (
 )
 
 const (
-	// idleTime is how long no packets of services arrive before a node counts as drained: longer
-	// than routers take to change their routes, and than clients wait before they send again.
+	// idleTime is how long services must be without packets before a node counts as drained: longer
+	// than routers take to change their routes, and than clients wait before they retransmit.
 	idleTime = 2 * time.Second
 	// handoverTime is the same while this node is MASTER of an instance: keepalived, or whatever
 	// else sets roles, finds out that the node is not ready and elects another one.
 	handoverTime = 10 * time.Second
-	// drainLook is how often packets are counted, and drainRest bounds the share of a CPU that it
-	// takes: the next look is at least so many times later as the look took.
+	// drainLook is the interval of counting packets, and drainRest bounds its CPU share: the next
+	// count is at least that many times later than the last one took.
 	drainLook, drainRest = 250 * time.Millisecond, 10
 	// withdrawTime is how long sessions stay up for withdrawals before they end.
 	withdrawTime = time.Second
@@ -44,7 +44,7 @@ type MaintenanceConfig struct {
 	Desired  *desired.State
 	Owner    string                               // under which the object is stored
 	Traffic  func() (packets, connections uint64) // of all services
-	Sessions Sessions                             // nil: the daemon does not speak BGP
+	Sessions Sessions                             // nil: BGP is off
 	Applied  func() lb.Stage                      // that neighbors know
 	Decline  func(bool)                           // hands roles over to peers of elections, or no longer
 	Exit     func()                               // ends the daemon
@@ -74,7 +74,7 @@ func (m *Maintenance) Stage() lb.Stage {
 	return m.desired.Maintenance.Here(m.desired.Snapshot()).Stage()
 }
 
-// Progress returns how far the drain is.
+// Progress returns the progress of the drain.
 func (m *Maintenance) Progress() report.DrainProgress {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -106,7 +106,7 @@ func (m *Maintenance) Apply(ctx context.Context, keys []string) []Outcome[string
 	return out
 }
 
-// enter does what a stage needs. Routes, roles and readiness follow the object by themselves.
+// enter enters a stage. Routes, roles and readiness follow the object by themselves.
 func (m *Maintenance) enter(ctx context.Context, before lb.Stage, one *lb.Maintenance) error {
 	stage := one.Stage()
 	m.config.Decline(stage != lb.InService)
@@ -210,7 +210,7 @@ func (m *Maintenance) watch(ctx context.Context) {
 func (m *Maintenance) drain(ctx context.Context) {
 	began := time.Now()
 	packets, connections := m.config.Traffic()
-	last, quiet := began, began // the look before, and since when there are no packets
+	last, quiet := began, began // time of the last count, and since when there are no packets
 	m.setProgress(report.DrainProgress{Connections: connections})
 	wait := drainLook
 	for monotime.Sleep(ctx, wait) {

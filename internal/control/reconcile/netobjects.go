@@ -20,15 +20,15 @@ import (
 // lookEvery is the least time between two complete reads of a kind from the kernel.
 const lookEvery = 500 * time.Millisecond
 
-// mostLookups is how many objects are looked up one by one. Reading a whole kind costs less for
-// more of them, unless the kernel has many times as many: a lookup costs about as much as reading
-// readsOfLookup.
+// mostLookups bounds the objects looked up individually. For more, reading the whole kind costs
+// less, unless the kernel has many times as many: a lookup costs about as much as reading
+// readsOfLookup objects.
 const (
 	mostLookups   = 256
 	readsOfLookup = 5
 )
 
-// Ledger remembers what loxilb has made in the kernel.
+// Ledger records the objects that loxilb has made in the kernel.
 type Ledger interface {
 	Has(kind, key string) []byte // the object as JSON; nil: not made by loxilb
 	Keys(kind string) []string
@@ -36,8 +36,8 @@ type Ledger interface {
 	Cross(kind string, keys ...string) error
 }
 
-// NetObjects keeps the objects of one kind in the kernel's network. An object that somebody else
-// has made counts as applied, and stays when it is deleted here; one that disappears is made again.
+// NetObjects keeps the objects of one kind in the kernel's network. An object of another owner
+// counts as applied, and stays when it is deleted here. One that disappears is made again.
 type NetObjects[T netobj.Object[T]] struct {
 	*objectLoop[T]
 	kernel netobj.Kernel[T]
@@ -59,8 +59,8 @@ func NewNetObjects[T netobj.Object[T]](s *desired.State, table *store.Table[T], 
 	return n
 }
 
-// KernelChanged compares the kernel with the wanted objects: those of these keys, or all if keys is
-// nil. A router's table changes all the time, so unknown keys cost only a lookup each.
+// KernelChanged compares the kernel with the desired objects of these keys, or of all if keys is
+// nil. A router's table changes constantly, so unknown keys cost only a lookup each.
 func (n *NetObjects[T]) KernelChanged(keys []string) {
 	now := n.desired.Snapshot()
 	news := keys == nil
@@ -98,7 +98,7 @@ func (n *NetObjects[T]) feed(ctx context.Context) {
 	n.markMissing(all, keys)
 }
 
-// markMissing marks wanted objects that are missing: of the keys, or all.
+// markMissing marks desired objects that are missing in the kernel: of the keys, or all.
 func (n *NetObjects[T]) markMissing(all bool, keys map[string]struct{}) {
 	now := n.desired.Snapshot()
 	var wanted []T
@@ -134,8 +134,8 @@ func (n *NetObjects[T]) reader(wanted []T) reader[T] {
 	return reader[T]{kernel: n.kernel, lookUp: lookUp, wanted: wanted, seen: &n.seen}
 }
 
-// find returns what the kernel has with an object's key. all: an unsuccessful lookup is not enough,
-// since it leaves out what the kernel ignores for the moment, such as a route of a link without
+// find returns the kernel's objects with an object's key. all reads the whole kind, as a lookup
+// leaves out objects that the kernel ignores at the moment, such as a route of a link without
 // carrier.
 func (r *reader[T]) find(o T, all bool) (have []T, err error) {
 	if quick, ok := r.kernel.(netobj.Lookup[T]); ok && r.lookUp && r.all == nil {
@@ -163,7 +163,7 @@ type pass[T netobj.Object[T]] struct {
 	kept     map[string]T // made here before, and not removed by this pass
 }
 
-// Apply makes the wanted objects of the keys, and removes unwanted ones that were made here.
+// Apply makes the desired objects of the keys, and removes others that were made here.
 func (n *NetObjects[T]) Apply(_ context.Context, keys []string) []Outcome[string] {
 	out := make([]Outcome[string], len(keys))
 	now := n.desired.Snapshot()
@@ -216,8 +216,8 @@ func (p *pass[T]) plan(now *store.Snapshot, key string) error {
 	return nil
 }
 
-// find returns what the kernel has with an object's key. For a new object not everything is read:
-// usually there is nothing.
+// find returns the kernel's objects with an object's key. For a new object a lookup suffices:
+// usually there is none.
 func (p *pass[T]) find(want T, ours bool) (have []T, err error) {
 	if quick, ok := p.kernel.(netobj.Absent[T]); ok && p.reader.all == nil && !ours && quick.Absent(want) {
 		return nil, nil

@@ -25,7 +25,7 @@ type NetworkPath interface {
 	SetDefaultRoutes([]datapath.DefaultRoute) error
 }
 
-// NetworkView is the network as the kernel has it: a *netdev.Net.
+// NetworkView is the kernel's network: a *netdev.Net.
 type NetworkView interface {
 	RoutesByDestination() bool // whether all packets to an address take the same route
 	Addresses() []netip.Addr
@@ -101,8 +101,8 @@ func (n *Network) invalidateAll() {
 	}
 }
 
-// changed marks what depends on a part of the network. A neighbour with a new MAC address arrives
-// as event.Routes.
+// changed marks the tasks that depend on a part of the network. A neighbour with a new MAC address
+// arrives as event.Routes.
 func (n *Network) changed(b event.Body) {
 	switch b := b.(type) {
 	case event.Routes:
@@ -130,8 +130,8 @@ type Task struct {
 	key string
 }
 
-// NewTask makes a task of this name. f does all of the work and is idempotent. share bounds the
-// share of time that it takes when it is marked continuously: 20 is a twentieth; 0: all of it.
+// NewTask makes a named task. f does all of the work and is idempotent. share bounds its share of
+// time when it is marked continuously: 20 is a twentieth; 0: no bound.
 func NewTask(name string, share int, f func(context.Context) error, o Observers) *Task {
 	t := &Task{newLoop(TaskKind, func(k string) string { return k }, workerFunc(f), o), name}
 	t.share = share

@@ -25,7 +25,7 @@ type objectLoop[T any] struct {
 	Observers
 	desired *desired.State
 	table   *store.Table[T]
-	applied func() []string // applied objects, including deleted ones; nil: none outlives its object
+	applied func() []string // applied objects, including deleted ones; nil: no applied object outlives its desired one
 	seen    uint64          // revision up to which changes are marked
 	started bool
 }
@@ -72,7 +72,7 @@ func (l *objectLoop[T]) wantAll(w *status.Writer, now *store.Snapshot) {
 
 func (l *objectLoop[T]) want(w *status.Writer, now *store.Snapshot, key string) {
 	meta, _ := l.table.Meta(now, key)
-	w.Want(status.ID(l.table.ID(key)), meta.Version) // version 0: it was deleted
+	w.Want(status.ID(l.table.ID(key)), meta.Version) // version 0: deleted
 	l.MarkFirst(key)
 }
 
@@ -167,9 +167,8 @@ const (
 	probePoll   = 5 * time.Millisecond
 )
 
-// adopted are the services that an earlier process left in the data path. They avoid the endpoints
-// that were down then, until these have been probed again: a start sends no client to a dead
-// endpoint.
+// adopted are the services in the data path from an earlier process. They avoid the endpoints that
+// were down then, until these have been probed again: a start sends no client to a dead endpoint.
 type adopted struct {
 	rows  map[bpf.TcServiceKey]bool
 	until time.Time // end of the wait; zero: not begun

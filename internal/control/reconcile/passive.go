@@ -20,10 +20,10 @@ import (
 type HandshakeReader interface {
 	// Handshakes appends the counters of a service's endpoints.
 	Handshakes(key bpf.TcServiceKey, out []report.HandshakeRow) ([]report.HandshakeRow, error)
-	// HandshakeNews calls yield with each service whose endpoints may have counted something, or
+	// HandshakeNews calls yield with each service whose endpoints may have counted handshakes, or
 	// have changed, since the last call.
 	HandshakeNews(yield func(lb.Key))
-	// AwaitHandshakes returns a channel that becomes ready when there are any; nil: there are some,
+	// AwaitHandshakes returns a channel that signals new handshakes; nil: there are some already,
 	// or it cannot signal.
 	AwaitHandshakes() <-chan struct{}
 	// JudgeConnections checks whether endpoints answer the sampled connections. Its findings are
@@ -43,17 +43,17 @@ type Passive struct {
 	log     *slog.Logger
 
 	detector  *outlier.Detector
-	services  int             // how many there are
+	services  int             // number of services
 	listAgain time.Time       // no sooner
 	due       []lb.Key        // services that are to be read, in the order in which they had news
-	isDue     map[lb.Key]bool // the same
+	isDue     map[lb.Key]bool // set of due
 	rows      []report.HandshakeRow
 	failing   bool // the last reading failed
 
 	judgeNext, judgeUntil time.Time // when connections are judged again, and until when any may be watched
 
 	timer         *time.Timer
-	news          <-chan struct{} // the data path signals new handshakes; nil: awake
+	news          <-chan struct{} // signals new handshakes; nil: the detector is awake
 	sleepingSince time.Time       // when the sleep began
 
 	asking   sync.WaitGroup
@@ -62,7 +62,7 @@ type Passive struct {
 	answers  chan answer
 }
 
-// checkQueue is a queue of endpoints to check, of which a limited number is checked at a time.
+// checkQueue is a queue of endpoints to check, a limited number at a time.
 type checkQueue struct {
 	outlier.Queue
 	most, running int
@@ -76,18 +76,18 @@ type answer struct {
 }
 
 const (
-	// mostReturns is how many ejected endpoints are checked at a time. They have places of their
+	// mostReturns is the number of ejected endpoints checked at a time. They have places of their
 	// own, so that they do not delay undecided ones: a failing rack affects thousands.
 	mostReturns = 64
-	// mostRead is how many endpoints' counters are read at a time: if more have news, all of them
-	// take longer than a Pace.
+	// mostRead is the number of endpoints whose counters are read at a time: if more have news, a
+	// turn takes longer than Pace.
 	mostRead = 20000
-	// restPace is how often to check for news while there are none: the data path signals.
+	// restPace is the interval of checks while there is no news, as the data path signals it.
 	restPace = 5 * time.Second
-	// judgePace is how often connections that are watched are judged, and judgeTime how long after
-	// the last news.
+	// judgePace is the interval of judging sampled connections, and judgeTime how long it continues
+	// after the last news.
 	judgePace, judgeTime = 500 * time.Millisecond, 5 * time.Second
-	// mostIdle is how many services memory is kept for that are read in one turn.
+	// mostIdle is the number of services of a turn whose memory is kept for the next.
 	mostIdle = 1024
 	// listPause is the pause between listings of all services, as a multiple of the time that a
 	// listing takes.
@@ -133,7 +133,7 @@ func (p *Passive) Run(ctx context.Context) {
 	}
 }
 
-// evaluate lets the detector judge what has happened, and sleeps if nothing has.
+// evaluate makes the detector judge new events, and sleeps if there are none.
 func (p *Passive) evaluate(ctx context.Context) {
 	p.wake(outlier.Pace)
 	now := time.Now()

@@ -7,14 +7,14 @@ import (
 	"loxilb/internal/lb/bgp"
 )
 
-// PausableSpeaker is a speaker whose sessions maintenance ends and starts again, whatever users
-// want of it meanwhile.
+// PausableSpeaker is a speaker whose sessions maintenance can end and restart, whatever users
+// configure meanwhile.
 type PausableSpeaker struct {
 	BGPSpeaker
 
 	mu     sync.Mutex
 	paused bool
-	wanted *bgp.Speaker // that runs, or is to run after the pause; nil: none
+	wanted *bgp.Speaker // running, or to run after the pause; nil: none
 }
 
 // NewPausableSpeaker makes a speaker that pauses until Resume, or does not.
@@ -55,7 +55,7 @@ func (p *PausableSpeaker) Pause(ctx context.Context, reason string) error {
 	return nil
 }
 
-// Resume starts what users want.
+// Resume starts the configured speaker.
 func (p *PausableSpeaker) Resume(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

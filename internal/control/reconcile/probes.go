@@ -31,7 +31,7 @@ type probes struct {
 	groups  map[string]*probeGroup
 	changes []requestChange   // since settle was called
 	names   map[string]string // by the keys that the prober has
-	sorted  []located         // these keys in order; nil: they are others by now
+	sorted  []located         // sorted keys; nil: outdated
 	byAddr  keysAt            // these keys
 	reports agentReports      // of agents, about these addresses
 
@@ -47,7 +47,7 @@ type requestChange struct {
 	by      int
 }
 
-// probeGroup holds the probes of one name (lb.NameOfProbe), nearly always one. There are more where
+// probeGroup is the probes of one name (lb.NameOfProbe), nearly always one. There are more if
 // services probe the same port differently.
 type probeGroup struct {
 	object   *probeRequest // of a user's object; it replaces all others
@@ -58,7 +58,7 @@ type probeGroup struct {
 // probeRequest is a target that a service or an object wants to be probed.
 type probeRequest struct {
 	target health.Target
-	users  map[lb.Key]int // services, and for how many of their endpoints
+	users  map[lb.Key]int // services, and the number of their endpoints
 	key    string         // that the prober has it by, or the object in its place; "": none yet
 }
 
@@ -168,8 +168,8 @@ func (p *probes) setObject(name string, e *lb.EndpointProbe) []lb.Key {
 	return moved
 }
 
-// applyRequests applies the requested probes to the prober atomically. What a pass removes and adds
-// again does not change, and no reader sees an endpoint without its service.
+// applyRequests applies the requested probes to the prober atomically. A probe that a pass removes
+// and adds again is unchanged, and no reader sees an endpoint without its service.
 func (p *probes) applyRequests() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -275,8 +275,8 @@ func (n *probeGroup) targets() []*probeRequest {
 	return n.requests
 }
 
-// key returns a key for a request without one: a free one, or else a new one. The name itself comes
-// first; others have a slash, which no name of an object has.
+// key returns a key for a request without one: a free one, or a new one. The first is the name
+// itself; others have a slash, which no object's name has.
 func (n *probeGroup) key(name string, free map[string]bool) string {
 	key := name
 	for i := 2; ; i++ {
@@ -287,7 +287,7 @@ func (n *probeGroup) key(name string, free map[string]bool) string {
 	}
 }
 
-// keyOf returns the prober's key for an endpoint of a service; "": there is none.
+// keyOf returns the prober's key for an endpoint of a service, or "".
 func (p *probes) keyOf(s *lb.Service, e lb.Endpoint) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -306,7 +306,7 @@ func (p *probes) keyAt(s *lb.Service, e lb.Endpoint) string {
 	return p.keyOfTarget(name, &target)
 }
 
-// keyOfTarget returns the prober's key for a requested target; "": nobody requests it.
+// keyOfTarget returns the prober's key for a requested target, or "" if it is not requested.
 func (p *probes) keyOfTarget(name string, t *health.Target) string {
 	n := p.groups[name]
 	if n == nil {

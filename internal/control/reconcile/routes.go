@@ -23,8 +23,7 @@ const (
 	// routesDeadline is when routes are announced although parts of the data path are not ready:
 	// neighbors with graceful restart would drop the routes of services that do work.
 	routesDeadline = time.Minute
-	// firstVerdicts is how long the first routes wait for probes of endpoints that nobody has
-	// checked yet.
+	// firstVerdicts is how long the first routes wait for probes of unchecked endpoints.
 	firstVerdicts = 10 * time.Second
 	// routesRecheck is how often all services are checked, for causes that mark none: a new route
 	// to an endpoint, handshakes that fail.
@@ -33,7 +32,7 @@ const (
 
 // Announcer announces routes: a *speaker.Speaker.
 type Announcer interface {
-	// SetRoutes replaces all routes. Neighbors hear of those that differ.
+	// SetRoutes replaces all routes. Neighbors receive only differences.
 	SetRoutes(ctx context.Context, routes []bgp.Route) error
 }
 
@@ -48,9 +47,9 @@ type RoutesConfig struct {
 	Receiving func(lb.Key) ([]bool, bool)
 }
 
-// Routes announces the VIPs of services with BGP that this node can serve. Only the prefixes of
-// services that were marked are decided again, so a change of one service costs the same however
-// many there are, except for the list of all routes.
+// Routes announces the VIPs of services with BGP that this node can serve. It decides only about
+// the prefixes of marked services, so a change of one service costs the same for any number of
+// services, except for the list of all routes.
 type Routes struct {
 	RoutesConfig
 	task *Task
@@ -63,7 +62,7 @@ type Routes struct {
 	dirty map[lb.Key]struct{}
 	all   bool // every service is to be checked
 
-	view     sync.RWMutex                // guards what follows; only the loop writes it
+	view     sync.RWMutex                // guards the members below; only the loop writes them
 	prefixes map[netip.Prefix]*announced // claimed by a service at least
 	services map[lb.Key]claimant
 	roles    map[string]lb.Instance
@@ -72,9 +71,9 @@ type Routes struct {
 
 	// touched by the loop only
 	firstTry time.Time    // when the first routes could have been announced
-	pending  bool         // the announcer does not have the routes as they are
+	pending  bool         // the announcer does not have the current routes
 	events   []event.Body // to be published once it has
-	applied  lb.Stage     // as the announcer has it
+	applied  lb.Stage     // the announcer's stage
 }
 
 // claimant is a service that claims prefixes.
@@ -83,7 +82,7 @@ type claimant struct {
 	prefixes []netip.Prefix
 }
 
-// announced is a prefix, and what was decided about it.
+// announced is a prefix, and the decision about it.
 type announced struct {
 	keys []lb.Key // of the services that claim it, in order
 	compile.Decision
@@ -101,7 +100,7 @@ func NewRoutes(c RoutesConfig) *Routes {
 	return r
 }
 
-// Open reports that the data path serves what it can: routes are announced from now on.
+// Open reports that the data path is complete: routes are announced from now on.
 func (r *Routes) Open() { r.open.Do(func() { close(r.opened) }) }
 
 // Current is closed once the announcer has all routes.
@@ -162,7 +161,7 @@ func (r *Routes) feed(context.Context) {
 	}
 }
 
-// apply checks what is marked, and announces the routes if they differ.
+// apply decides about marked services, and announces the routes if they differ.
 func (r *Routes) apply(ctx context.Context) error {
 	r.mu.Lock()
 	dirty, all := r.dirty, r.all
@@ -313,7 +312,7 @@ func (r *Routes) checkService(now *store.Snapshot, key lb.Key, drains servicesta
 	}
 }
 
-// claim adds a service to those that claim a prefix.
+// claim adds a service's claim on a prefix.
 func (r *Routes) claim(p netip.Prefix, key lb.Key) {
 	a := r.prefixes[p]
 	if a == nil {
@@ -332,8 +331,8 @@ func (r *Routes) release(p netip.Prefix, key lb.Key) {
 	}
 }
 
-// serving reports whether the data path has a service, and whether an endpoint serves. While probes
-// have not found out about the endpoints that would, it stays as before.
+// serving reports whether the data path has a service, and whether an endpoint serves. Until probes
+// have checked the endpoints, the previous result stays.
 func (r *Routes) serving(s *lb.Service, drains servicestate.Drains, before bool) (inPlace, serving, unprobed bool) {
 	receiving, inPlace := r.Receiving(s.Key)
 	if !inPlace {
@@ -360,7 +359,7 @@ func (r *Routes) serving(s *lb.Service, drains servicestate.Drains, before bool)
 	return true, unprobed && before, unprobed && !before
 }
 
-// decide decides about prefixes, and returns what changed.
+// decide decides about prefixes, and returns the changes.
 func (r *Routes) decide(touched map[netip.Prefix]struct{}) (events []event.Body, changed bool) {
 	claims := make([]compile.Claim, 0, 8)
 	for p := range touched {
@@ -441,7 +440,7 @@ func (r *Routes) Applied() lb.Stage {
 // starting is why nothing is announced before Open.
 const starting = "the data path is starting"
 
-// Announcements returns what was decided about the prefixes of a service.
+// Announcements returns the decisions about the prefixes of a service.
 func (r *Routes) Announcements(s *lb.Service) (list []report.Announcement) {
 	r.view.RLock()
 	defer r.view.RUnlock()
@@ -455,7 +454,7 @@ func (r *Routes) Announcements(s *lb.Service) (list []report.Announcement) {
 	return list
 }
 
-// All returns what was decided about all prefixes, in order.
+// All returns the decisions about all prefixes, in order.
 func (r *Routes) All() []report.Announcement {
 	r.view.RLock()
 	defer r.view.RUnlock()

@@ -27,8 +27,8 @@ type RuleTable interface {
 	EndConnections(ctx context.Context, from, rate int, matches func(*report.Connection) bool) (report.Ended, error)
 }
 
-// ruleEndRate is how many connections per second end after rules begin to drop them. Their packets
-// are dropped at once.
+// ruleEndRate is the number of connections per second that end after rules begin to drop them.
+// Their packets are dropped immediately.
 const ruleEndRate = 10000
 
 // leftRules stands for the rules of an earlier process: rules are compiled again even if there are
@@ -45,7 +45,7 @@ type Rules struct {
 	gateways Gateways // nil: none
 
 	mu    sync.Mutex
-	named map[string]int // interfaces that rules name, and the indices that were compiled; 0: missing
+	named map[string]int // interfaces in rules, and their compiled indices; 0: missing
 	below string         // the interfaces that gateways use, when they were set
 	has   []string       // keys of the rules in the data path
 
@@ -161,7 +161,7 @@ func (r *Rules) judge(ctx context.Context, t bpf.RuleTable, elsewhere []string) 
 	}
 	r.last = t
 	select {
-	case <-r.judged: // what is not begun is left
+	case <-r.judged: // the rest is left
 	default:
 	}
 	d := compile.NewDropper(t)
@@ -252,7 +252,7 @@ func (r *Rules) LinksChanged() {
 	}
 }
 
-// RoutesChanged compiles the rules again if others have removed what leads packets to gateways.
+// RoutesChanged compiles the rules again if others have removed routing rules of gateways.
 func (r *Rules) RoutesChanged() {
 	if r.gateways == nil || !r.gateways.RulesMissing() {
 		return

@@ -23,7 +23,7 @@ import (
 
 // Tables is the data path.
 type Tables interface {
-	// Apply returns an error for each change that failed, nil for the others.
+	// Apply returns an error for each failed change, nil for the others.
 	Apply([]datapath.Change) []error
 	// Expect announces the number of services and endpoints, so that room is made for all of them
 	// at once.
@@ -31,7 +31,7 @@ type Tables interface {
 	// SetDrains sets the drained endpoints, before Apply stops new connections to them.
 	SetDrains([]lb.Drain)
 	Services() []bpf.TcServiceKey
-	// Takes returns the weights for new connections of a service's endpoints; nil: there is no such
+	// Takes returns the weights for new connections of a service's endpoints, or nil without such a
 	// service.
 	Takes(bpf.TcServiceKey) map[netip.AddrPort]uint32
 }
@@ -57,7 +57,7 @@ type Services struct {
 	roles       roles
 
 	dependents dependents
-	afterPass  func(...lb.Key) // nil: nobody follows
+	afterPass  func(...lb.Key) // nil: not needed
 }
 
 // FollowPasses sets the function that is called with the services of each pass, once the data path
@@ -114,7 +114,7 @@ func (s *Services) Run(ctx context.Context) {
 // that endpoints see.
 func (s *Services) RoutesChanged() { s.sources.routesChanged() }
 
-// Started returns how many services of the first round are applied.
+// Started returns the number of applied services of the first round.
 func (s *Services) Started() (done bool, applied, total int) {
 	select {
 	case <-s.Idle():
@@ -190,8 +190,8 @@ func (s *Services) rank(snapshot *store.Snapshot, key lb.Key) int {
 	return 0
 }
 
-// feedAll marks everything, including what only the data path has: at the start, and when the store
-// no longer knows what changed.
+// feedAll marks everything, including services that only the data path has: at the start, and when
+// the store no longer knows the changes.
 func (s *Services) feedAll(w *status.Writer, snapshot *store.Snapshot) {
 	s.orphansDue = time.Now()
 	for _, key := range s.index.keys() {
@@ -231,9 +231,9 @@ func (s *Services) giveUpOthers(ctx context.Context, snapshot *store.Snapshot) {
 // item is a service in a pass.
 type item struct {
 	Outcome[lb.Key]
-	before   indexed     // as it was in the data path
+	before   indexed     // in the data path
 	service  *lb.Service // desired; nil: deleted
-	resolved lb.Service  // as the data path will have it: endpoints that are services are replaced by theirs
+	resolved lb.Service  // in the data path's form: endpoints that are services are replaced by theirs
 	parents  []uint32    // for each endpoint, the service's endpoint that it belongs to; nil: no endpoint is a service
 	reason   error       // why the data path gets less than desired
 }
@@ -332,7 +332,7 @@ func (s *Services) write(ctx context.Context, items []item) (touched []netip.Add
 	return touched, ended
 }
 
-// forgetSources forgets the ways to endpoints that no service has any more.
+// forgetSources removes the paths to endpoints that no service uses any longer.
 func (s *Services) forgetSources(items []item) {
 	var unused []netip.Addr
 	for n := range items {
@@ -391,7 +391,7 @@ func (s *Services) tableOf(service *lb.Service) bpf.ServiceTable {
 	return table
 }
 
-// effective returns the service as the data path has it once it is applied; nil: deleted.
+// effective returns the service in the data path's form; nil: deleted.
 func (i *item) effective() *lb.Service {
 	if i.service == nil {
 		return nil
@@ -427,15 +427,15 @@ func (s *Services) ownVIPs(ctx context.Context, items []item, touched []netip.Ad
 	}
 }
 
-// temporaryError is an error that passes by itself: a request waits a little longer.
+// temporaryError is an error that is expected to pass, so a request waits a little longer.
 type temporaryError struct{ error }
 
 func (temporaryError) Temporary() bool { return true }
 
 func (p temporaryError) Unwrap() error { return p.error }
 
-// removeOrphans removes services that the data path has and the store does not: those of an earlier
-// process.
+// removeOrphans removes services of an earlier process from the data path that the store does not
+// have.
 func (s *Services) removeOrphans(snapshot *store.Snapshot) {
 	if s.orphansDue.IsZero() || time.Now().Before(s.orphansDue) {
 		return

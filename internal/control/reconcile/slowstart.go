@@ -120,8 +120,8 @@ func (t *slowStart) eligibleSince(s *lb.Service, previous *ramp, rows func() map
 	}
 }
 
-// storedFractions returns how many tenths of its weight each endpoint has in the data path. slow
-// reports whether any row was written during a slow start, so the tenths are meaningful.
+// storedFractions returns each endpoint's weight in the data path in tenths. slow reports whether
+// any row was written during a slow start, so that the tenths are meaningful.
 func storedFractions(s *lb.Service, before map[netip.AddrPort]uint32) (tenths map[netip.AddrPort]uint32, slow bool) {
 	tenths = map[netip.AddrPort]uint32{}
 	for _, e := range s.Endpoints {
@@ -138,8 +138,8 @@ func storedFractions(s *lb.Service, before map[netip.AddrPort]uint32) (tenths ma
 	return tenths, slow
 }
 
-// weightFraction returns how many tenths of its weight an endpoint of this age has, and after how
-// long the next tenth is due.
+// weightFraction returns the tenths of its weight for an endpoint of this age, and when the next
+// tenth is due.
 func weightFraction(s *lb.Service, age time.Duration) (tenths uint8, next time.Duration) {
 	step := s.SlowStart / (compile.Tenths - 1)
 	if age >= s.SlowStart {

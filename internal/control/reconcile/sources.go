@@ -17,7 +17,7 @@ import (
 
 // PathFinder finds the paths to hosts, including this machine's source addresses.
 type PathFinder interface {
-	// Paths returns the path to each host that has one, and why the others have none.
+	// Paths returns the path to each host, or why there is none.
 	Paths(ctx context.Context, hosts []netip.Addr) (found map[netip.Addr]netdev.Path, missing map[netip.Addr]error, err error)
 }
 
@@ -156,8 +156,7 @@ type unreachable struct {
 	byService map[lb.Key][]status.Status
 }
 
-// record checks the endpoints of a service as it is in the data path; nil means that it was
-// deleted.
+// record stores the endpoints of a service in the data path; nil: it was deleted.
 func (m *unreachable) record(key lb.Key, s *lb.Service, path func(netip.Addr) compile.Path) {
 	var list []status.Status
 	if s != nil {

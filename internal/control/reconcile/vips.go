@@ -36,7 +36,7 @@ func newVIPs(owner announce.Owner, o Observers, wake func()) *vips {
 	return &vips{Observers: o, owner: owner, wake: wake, owned: map[netip.Addr]bool{}, leftover: map[netip.Addr]time.Time{}}
 }
 
-// apply acquires or releases these addresses, as wanted reports, and returns those that could not
+// apply acquires or releases these addresses according to wanted, and returns those that could not
 // be acquired.
 func (v *vips) apply(ctx context.Context, touched []netip.Addr, wanted func(netip.Addr) bool) map[netip.Addr]error {
 	var add, remove []netip.Addr
@@ -65,7 +65,7 @@ func (v *vips) apply(ctx context.Context, touched []netip.Addr, wanted func(neti
 	return failed
 }
 
-// exactly releases what an earlier process has left.
+// exactly also releases addresses of an earlier process.
 func (v *vips) exactly(ctx context.Context, wanted []netip.Addr) {
 	keep := make(map[netip.Addr]bool, len(wanted))
 	failed := v.owner.Set(ctx, wanted)
@@ -83,7 +83,7 @@ func (v *vips) exactly(ctx context.Context, wanted []netip.Addr) {
 	v.removed(left, failed)
 }
 
-// retry releases what is due.
+// retry releases the addresses that are due.
 func (v *vips) retry(ctx context.Context, wanted func(netip.Addr) bool) {
 	var due []netip.Addr
 	for a, at := range v.leftover {

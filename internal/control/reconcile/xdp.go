@@ -30,22 +30,23 @@ func XDPMode(c config.XDP) datapath.XDPMode {
 	return datapath.XDPNative
 }
 
-// XDPConfig defines where the XDP program is wanted.
+// XDPConfig configures the interfaces with the XDP program.
 type XDPConfig struct {
 	Choice               config.XDP
-	Whitelist, Blacklist *regexp.Regexp                             // as those of Interfaces
+	Whitelist, Blacklist *regexp.Regexp                             // the same as of Interfaces
 	Features             func() (map[int]netdev.XDPFeatures, error) // of all interfaces; nil: the kernel does not report them
 	HidesTags            func(netdev.Link) bool                     // whether frames arrive without their VLAN tags; nil: all do
 }
 
-// XDP keeps the XDP program attached where it is wanted. It is not safe for concurrent use.
+// XDP keeps the XDP program attached to the configured interfaces. It is not safe for concurrent
+// use.
 type XDP struct {
 	XDPConfig
 	hooks   XDPHooks
 	log     *slog.Logger
 	current map[int]datapath.XDPInterface // the interfaces in the data path
 	links   map[int]uint64                // generations of their links
-	refused map[int]string                // where the program is wanted and could not be attached: its name, and why
+	refused map[int]string                // interfaces where attaching failed, by name, and why
 	hidden  atomic.Pointer[[]HiddenTags]
 	reports atomic.Pointer[map[string]string]
 	cleaned bool
@@ -128,7 +129,7 @@ func (x *XDP) forgetReplaced(links []netdev.Link) (errs []error) {
 	return errs
 }
 
-// plan returns the wanted state of each interface; nothing if XDP is not wanted anywhere.
+// plan returns the desired state of each interface; none if XDP is off everywhere.
 func (x *XDP) plan(links []netdev.Link, features map[int]netdev.XDPFeatures) map[int]datapath.XDPInterface {
 	plan := map[int]datapath.XDPInterface{}
 	wanted := false
@@ -181,8 +182,8 @@ func (x *XDP) attach(l netdev.Link, can netdev.XDPFeatures) bool {
 }
 
 // target reports whether an interface sends frames that are redirected to it. If the kernel does
-// not report it, a driver that runs programs is assumed to, except that of veth, which drops them
-// silently unless its other end is prepared.
+// not report that, drivers that can run programs are assumed to, except veth's, which drops such
+// frames silently unless its other end is prepared.
 func (x *XDP) target(l netdev.Link, attached bool, features map[int]netdev.XDPFeatures) bool {
 	switch {
 	case x.Choice == config.XDPGeneric:
@@ -193,8 +194,8 @@ func (x *XDP) target(l netdev.Link, attached bool, features map[int]netdev.XDPFe
 	return features[l.Index]&netdev.XDPTransmit != 0
 }
 
-// set adds an interface to the data path; without the program if that cannot be attached. known:
-// the kernel reports what drivers can do.
+// set adds an interface to the data path, without the program if that cannot be attached. known:
+// the kernel reports the drivers' features.
 func (x *XDP) set(i datapath.XDPInterface, known bool) {
 	old := x.current[i.Index]
 	if old == i {
@@ -246,11 +247,10 @@ var (
 	errTagsOutOfBand = errors.New("it has VLAN interfaces, and a veth carries their tags beside the frames, where XDP does not see them")
 )
 
-// HiddenTags is an interface where XDP is wanted, and whose driver removes VLAN tags from the
-// frames that XDP sees.
+// HiddenTags is an interface for XDP whose driver removes VLAN tags from the frames that XDP sees.
 type HiddenTags struct {
 	Interface string
-	Attached  bool // false: it has VLANs, so its packets take the way through tc alone
+	Attached  bool // false: it has VLANs, so its packets use tc only
 }
 
 // HiddenTags lists the interfaces of the last Sync. It is safe for concurrent use.
@@ -290,5 +290,5 @@ func tagged(links []netdev.Link) map[int]bool {
 	return out
 }
 
-// maxMasters is how many interfaces may be above one another: Linux has eight at most.
+// maxMasters bounds the interfaces stacked above one another: Linux allows eight.
 const maxMasters = 8

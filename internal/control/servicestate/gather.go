@@ -43,7 +43,7 @@ func Gather(s *lb.Service, stats *report.ServiceStats, drains Drains, h Health) 
 	return out
 }
 
-// SyncOf returns how far the data path has a service with this status.
+// SyncOf returns the data path's progress with a service, from its status.
 func SyncOf(s status.Status) Sync {
 	switch s.State() {
 	case status.Applied:

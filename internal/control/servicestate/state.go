@@ -4,15 +4,14 @@ package servicestate
 
 import "loxilb/internal/lb/report"
 
-// State is the word for the state of an endpoint or of a service.
+// State is the state of an endpoint or of a service.
 type State string
 
 // The states of endpoints. A service has one of them, or Degraded, Pending or Failed.
 const (
 	// Up: a probe or an agent reports it up.
 	Up State = "up"
-	// Unprobed: nobody has checked it so far, and nothing is known against it. It takes
-	// connections.
+	// Unprobed: not checked so far, and without known faults. It takes connections.
 	Unprobed State = "unprobed"
 	// Standby: a backup that is not needed now.
 	Standby State = "standby"
@@ -24,7 +23,7 @@ const (
 	// Panic: reported down, yet it takes new connections, because too few others are up.
 	Panic State = "panic"
 	// Down: a probe, an agent, the handshakes of clients or an IPsec policy show that it does not
-	// serve, or there is no route to it.
+	// serve, or it has no route.
 	Down State = "down"
 )
 
@@ -48,8 +47,8 @@ type Endpoint struct {
 	Open    uint64 // connections that are open
 }
 
-// State returns the state of the endpoint. Orders of users come first: a drained endpoint that also
-// fails is expected to.
+// State returns the state of the endpoint. Users' orders come first: a drained endpoint may fail as
+// expected.
 func (e Endpoint) State() State {
 	switch {
 	case (e.Drained || e.Weight == 0) && e.Open > 0:
@@ -68,7 +67,7 @@ func (e Endpoint) State() State {
 	return Unprobed
 }
 
-// serves reports whether new connections go to the endpoint and nothing is known against it.
+// serves reports whether new connections go to the endpoint and no fault is known.
 func (e Endpoint) serves() bool {
 	s := e.State()
 	return e.Takes && (s == Up || s == Unprobed)
@@ -150,6 +149,6 @@ func EndpointStates() []State {
 	return []State{Down, Panic, Draining, Drained, Standby, Unprobed, Up}
 }
 
-// Trouble are the states of services that need somebody's attention: some clients are not served,
-// or the next failure cuts them off.
+// Trouble are the states of services that need attention: some clients are not served, or would not
+// be after the next failure.
 func Trouble() []State { return []State{Failed, Down, Panic, Degraded, Draining, Drained} }

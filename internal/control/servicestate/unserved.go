@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Serves reports whether a service in this state gives new connections to endpoints that are not
-// known to be down. If its desired version is not applied, the state does not tell.
+// Serves reports whether a service in this state sends new connections to endpoints that are not
+// known to be down. The result is unknown if the desired version is not applied.
 func (s State) Serves() bool {
 	switch s {
 	case Down, Panic, Draining, Drained:

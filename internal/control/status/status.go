@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// ID names an object: "service", "10.0.0.1:80/tcp". Desired objects have the ID of the store;
+// ID identifies an object: "service", "10.0.0.1:80/tcp". Desired objects have the ID of the store;
 // others (an interface, the next hops) have one of their own kind.
 type ID struct{ Kind, Key string }
 
@@ -25,7 +25,7 @@ func (id ID) compare(o ID) int {
 	return cmp.Or(cmp.Compare(id.Kind, o.Kind), cmp.Compare(id.Key, o.Key))
 }
 
-// State is a status in one word.
+// State is the state of an object.
 type State string
 
 // The states.
@@ -39,15 +39,15 @@ const (
 type Status struct {
 	ID
 	Desired  uint64    // desired version
-	Applied  uint64    // version that the data path has; 0: none
+	Applied  uint64    // version in the data path; 0: none
 	Removed  bool      // deleted by users, but not removed yet
-	Since    time.Time // when State became what it is
+	Since    time.Time // when State last changed
 	Err      error     // of the last try; nil unless Failed
 	Attempts int       // that failed in a row
 	Next     time.Time // when the next try is due; zero unless Failed
 }
 
-// State returns the status in one word.
+// State returns the state.
 func (s *Status) State() State {
 	switch {
 	case s.Err != nil:
@@ -68,7 +68,7 @@ type entry struct {
 
 type failure struct {
 	err      error
-	version  uint64 // that was tried; 0: the removal
+	version  uint64 // tried version; 0: the removal
 	outdated bool   // a later desired version was not tried yet
 	attempts int
 	next     time.Time
@@ -81,7 +81,7 @@ type Table struct {
 	failed  map[ID]struct{}
 	sources []func() []Status // of statuses that are made when they are read
 	seen    map[string]uint64 // by kind: all changes up to this version are in entries
-	changed chan struct{}     // closed when the outcome is known; nil: nobody waits
+	changed chan struct{}     // closed when the outcome is known; nil: no waiters
 	last    time.Time         // when the last object was applied
 	unknown []ID              // waited for, without an entry: Seen decides whether they were deleted
 	now     func() time.Time
@@ -92,7 +92,7 @@ func NewTable() *Table {
 	return &Table{entries: map[ID]*entry{}, failed: map[ID]struct{}{}, seen: map[string]uint64{}, now: time.Now}
 }
 
-// Include adds statuses that are made when they are read. An object that has a status here already
+// Include adds statuses that are made when they are read. An object with a status in the table
 // keeps that one. Call it before the table is in use.
 func (t *Table) Include(source func() []Status) {
 	t.mu.Lock()
@@ -146,8 +146,7 @@ func (e *entry) status(id ID) Status {
 	return s
 }
 
-// List returns the statuses of a kind ("": all), or only those that failed, ordered by kind and
-// key.
+// List returns the statuses of a kind ("": all), or only failed ones, ordered by kind and key.
 func (t *Table) List(kind string, failedOnly bool) []Status {
 	return t.list(failedOnly, func(id ID) bool { return kind == "" || kind == id.Kind })
 }
@@ -237,13 +236,12 @@ func isTemporary(err error) bool {
 	return errors.As(err, &t) && t.Temporary()
 }
 
-// ErrWaiting says that a wait ended before the objects were tried.
+// ErrWaiting reports that a wait ended before the objects were tried.
 var ErrWaiting = errors.New("the data path is still processing it")
 
 // Wait blocks until each of the objects was applied in this version or a later one, or was removed
-// if it is deleted; *Error reports which of them failed. An error that is expected to pass
-// (Temporary) is no failure until ctx ends. When ctx ends first, it returns those failures, or
-// ErrWaiting.
+// if it is deleted. *Error lists failed objects. An error that is expected to pass (Temporary) is
+// no failure until ctx ends. When ctx ends first, Wait returns those failures, or ErrWaiting.
 func (t *Table) Wait(ctx context.Context, version uint64, ids []ID) error {
 	w := wait{table: t, version: version, left: ids}
 	for {

@@ -21,7 +21,7 @@ type Writer struct {
 	decided bool // something that others may wait for
 }
 
-// Want records that an object is wanted in a version, or deleted (version 0).
+// Want records the desired version of an object, or its deletion (version 0).
 func (w *Writer) Want(id ID, version uint64) {
 	t := w.table
 	e := t.entries[id]

@@ -29,14 +29,13 @@ type request struct {
 type By struct {
 	Owner string // of objects that are put
 	Author
-	Confirm time.Time // the change is rolled back then (by the caller of Waiting), unless it is confirmed; zero: it stays
+	Confirm time.Time // deadline of the confirmation, after which the caller of Waiting rolls the change back; zero: none is needed
 }
 
-// Commit runs edit and makes all of its changes, or none if it fails. It returns the revision that
-// has them, which is on disk by then (but see Kind.Urgent), and the objects that they created,
-// changed or deleted, ordered by kind and key as text. Changes that leave everything as it was make no revision: that
-// is the current one then, and no object has changed. Objects belong to the owner that put them,
-// and no other may change them.
+// Commit runs edit and makes all of its changes, or none if it fails. It returns the revision with
+// the changes, which is on disk by then, and the created, changed or deleted objects, ordered by
+// kind and key as text. Without an effective change it makes no revision and returns the current
+// one without objects. Objects belong to their owner; no other owner may change them.
 //
 // Edits run one after the other, not always on the goroutine of their caller, and may not call
 // Commit. One may run twice.
@@ -152,7 +151,7 @@ func (s *Store) Preview(by By, edit func(*Tx) error) (before, after *Snapshot, c
 	return before, after, changed, err
 }
 
-// protect turns a panic of an edit into its error: it must not affect the caller whose goroutine
+// protect converts a panic of an edit to its error: it must not affect the caller whose goroutine
 // ran it.
 func (s *Store) protect(tx *Tx, edit func(*Tx) error) (err error) {
 	defer func() {
@@ -198,7 +197,7 @@ func (s *Store) persist(before *Snapshot, changes []*change) error {
 }
 
 // maxHistoryKeys bounds the memory for changes, in keys of all commits together (60 bytes each). A
-// reader that is further behind compares everything, which by then is about as cheap.
+// reader further behind compares everything, which by then is about as cheap.
 const maxHistoryKeys = 65536
 
 // history remembers which keys the last commits changed.

@@ -143,7 +143,7 @@ func (s *Snapshot) versions() []uint64 {
 	return list
 }
 
-// recordOf returns a row as a snapshot file has it.
+// recordOf returns the record of a row for a snapshot file.
 func (l *layout) recordOf(p placed) (r record, err error) {
 	if k, ok := p.row.(*keptRow); ok {
 		r = record{Kind: k.Kind, Format: k.format, Key: k.Key, Object: k.object}
@@ -154,7 +154,7 @@ func (l *layout) recordOf(p placed) (r record, err error) {
 	return r, nil
 }
 
-// setJournalLimit follows the size of the last snapshot, good enough for what it bounds.
+// setJournalLimit sets the limit in proportion to the last snapshot.
 func (d *disk) setJournalLimit() {
 	d.limit = minJournal
 	if info, err := d.files.Stat(filepath.Join(d.path, snapshotName)); err == nil {

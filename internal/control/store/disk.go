@@ -257,12 +257,12 @@ func (d *disk) close() error {
 	return errors.Join(err, d.dir.Close())
 }
 
-// LastWritten returns when the state in a directory was last stored or opened; zero if there is
-// none. Call it before Open, which writes.
+// LastWritten returns when the state in a directory was last stored or opened, or zero. Call it
+// before Open, which writes.
 func LastWritten(dir string) (last time.Time) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return last // Open reports what is wrong with it
+		return last // Open reports the error
 	}
 	for _, e := range entries {
 		if e.Name() != snapshotName && !strings.HasPrefix(e.Name(), journalPrefix) {

@@ -119,7 +119,7 @@ func (d *osDirectory) Lock() error {
 	return filelock.Try(d.inside)
 }
 
-// ownNames reports whether a directory holds files of the daemon and none of others. An empty
+// ownNames reports whether a directory has only the daemon's files, and at least one. An empty
 // directory might be anybody's.
 func ownNames(names []string) bool {
 	own := func(name string) bool {

@@ -21,7 +21,7 @@ const treeDegree = 32
 // for all.
 type tree = btree.BTree[entry]
 
-// entry is a row by one of the keys that it has in an index.
+// entry is a row under one of its keys in an index.
 type entry struct {
 	key string
 	row row
@@ -58,13 +58,13 @@ func (d data) clone() data {
 	return out
 }
 
-// get finds a row; nil: there is none.
+// get finds a row, or returns nil.
 func (d data) get(place int, sort string) row {
 	e, _ := d[place][sortIndex].Get(entry{key: sort})
 	return e.row
 }
 
-// set puts a row in place of the one with the same sort.
+// set inserts a row, or replaces the one with the same sort key.
 func (d data) set(place int, r row, keys func(r row, index int) []string) {
 	sort := r.header().sort
 	old, had := d[place][sortIndex].ReplaceOrInsert(entry{sort, r})
@@ -103,7 +103,7 @@ func rowsOf(t *tree, prefix string) iter.Seq[row] {
 	}
 }
 
-// firstRow returns the first that rowsOf yields; nil: it yields none.
+// firstRow returns the first row of rowsOf, or nil.
 func firstRow(t *tree, prefix string) row {
 	for r := range rowsOf(t, prefix) {
 		return r

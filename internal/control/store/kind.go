@@ -21,22 +21,22 @@ func compareIDs(a, b ID) int {
 	return strings.Compare(a.Key, b.Key)
 }
 
-// Meta is what the store knows about an object besides its content.
+// Meta is the store's information about an object besides its content.
 type Meta struct {
-	Owner   string // who put it; nobody else may change it
+	Owner   string // only the owner may change it
 	Version uint64 // revision of the commit that last changed it
 }
 
 // Kind defines the objects of a kind for the store. Only members marked optional may be missing.
 type Kind[T any] struct {
 	Name string         // as users write it: "service"
-	Key  func(T) string // as users write it, and as journals have it; two objects of a kind never share one
-	// Sort returns what a key is sorted and looked up by in memory, unique for each key; false: no
-	// object has that key. Optional: the key itself.
+	Key  func(T) string // as users write it, and as in journals; unique within a kind
+	// Sort returns the key for sorting and lookups in memory, unique for each key; false: no object
+	// has that key. Optional: the key itself.
 	Sort  func(key string) (string, bool)
 	Equal func(a, b T) bool
 
-	Validate func(T) error // optional: refuses an invalid object at once, whatever else exists
+	Validate func(T) error // optional: refuses an invalid object, independent of others
 	Clone    func(T) T     // optional: when a T has parts that its holder could change
 
 	// Format is the highest that Decode knows. Each object is written in the lowest format that can
@@ -44,8 +44,8 @@ type Kind[T any] struct {
 	Format int
 	// Encode writes an object as JSON, without space, its key included.
 	Encode func(T) (format int, object []byte, err error)
-	// Decode is the inverse. A record that it refuses is kept unchanged, and not served: another
-	// version of loxilb may know it.
+	// Decode is the inverse of Encode. A record that it refuses is kept unchanged and not served:
+	// another version of loxilb may know it.
 	Decode func(format int, object []byte) (T, error)
 	// Bare is the object's first member, which holds the key, if objects of up to format 2 are
 	// written to files of version 2, which have one kind, as earlier versions of loxilb read them.
@@ -60,21 +60,21 @@ type Kind[T any] struct {
 
 	Indexes []Index[T]    // optional
 	Totals  []func(T) int // optional: values that are summed over all objects
-	Most    int           // how many objects there may be; 0: any number
-	Plural  string        // what they are called in the refusal of more
+	Most    int           // maximum number of objects; 0: any
+	Plural  string        // their name in the refusal of more
 	// Check refuses the state that a commit would make; changed are all objects, of any kind, that
 	// it would create, change or delete. Files are read without it: an earlier state can be
 	// repaired. Optional.
 	Check func(before, after *Snapshot, changed []ID) error
 }
 
-// Index finds objects by other things than their key.
+// Index finds objects by values other than their key.
 type Index[T any] struct {
 	Name string
-	// Values returns what an object is found by, none if it is not in the index. They hold no zero
-	// byte, or all have the same length.
+	// Values returns an object's values, none if it is not in the index. They hold no zero byte, or
+	// all have the same length.
 	Values func(T) []string
-	// Taken refuses an object that has a value of another one, by that one's key. Optional: objects
+	// Taken refuses an object with a value of another one, given that one's key. Optional: objects
 	// may share values.
 	Taken func(object T, other string) error
 }
@@ -101,7 +101,7 @@ type object[T any] struct {
 	value T
 }
 
-// about is what the store needs of a kind before it is open.
+// about is the type-independent part of a kind.
 type about struct {
 	name, bare string
 	totals     int

@@ -97,7 +97,7 @@ func (l *loader) loadJournals() error {
 		if whole {
 			continue
 		}
-		// A journal is a history: replaying what follows a gap would make a state that never
+		// A journal is a history: replaying entries after a gap would make a state that never
 		// existed.
 		for _, later := range journals[i+1:] {
 			l.damaged(journalName(later), 0, errors.New("it follows what was lost"))
@@ -174,8 +174,8 @@ func (l *loader) loadSnapshot() error {
 	return nil
 }
 
-// loadJournal replays the commits of a journal after those that were read, up to revision end,
-// which the next journal follows. It returns whether it got there.
+// loadJournal replays the commits of a journal after those already read, up to revision end, where
+// the next journal begins. It returns whether it got there.
 func (l *loader) loadJournal(base, end uint64, first bool) (whole bool, err error) {
 	name := journalName(base)
 	h, lines, err := l.open(name, "journal")
@@ -205,7 +205,7 @@ func (l *loader) loadJournal(base, end uint64, first bool) (whole bool, err erro
 	for i, line := range lines {
 		revision := base + uint64(i) + 1
 		if revision > end {
-			return true, nil // the rest is of a commit that failed
+			return true, nil // the rest belongs to a failed commit
 		}
 		if end == noEnd && line[len(line)-1] != '\n' {
 			l.tornBytes = len(line)
@@ -299,8 +299,8 @@ type Unread struct {
 	made bool // by this start
 }
 
-// MarkUnread begins to remember, or continues after a start that ended too early. Call it before
-// Open. An error means that it is not remembered; Since is valid all the same.
+// MarkUnread begins to record, or continues after a start that ended too early. Call it before
+// Open. An error means that it is not recorded; Since is valid nevertheless.
 func MarkUnread(dir string) (*Unread, error) {
 	u := &Unread{Since: LastWritten(dir), dir: dir}
 	text, err := os.ReadFile(u.path())
@@ -323,8 +323,7 @@ func (u *Unread) All() error {
 	return u.write()
 }
 
-// Withdraw forgets what this start has begun to remember, but not what an earlier one has: the
-// state is not this one's.
+// Withdraw removes the record of this start, but not that of an earlier one.
 func (u *Unread) Withdraw() error {
 	if !u.made {
 		return nil

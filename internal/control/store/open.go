@@ -9,8 +9,8 @@ import (
 )
 
 // openDisk locks, reads and tidies a state directory: it leaves one snapshot and one empty journal.
-// If the disk cannot be written (full, read-only), readable objects are served all the same, and
-// changes are refused until it can.
+// If the disk cannot be written (full, read-only), readable objects are served anyway, and changes
+// are refused until it can.
 func openDisk(files fileSystem, path string, empty *Snapshot, log *slog.Logger) (*disk, *Snapshot, error) {
 	dir, err := lockDir(files, path)
 	if err != nil {
@@ -32,8 +32,8 @@ func openDisk(files fileSystem, path string, empty *Snapshot, log *slog.Logger) 
 	return d, l.head, nil
 }
 
-// clean makes a clean directory of what was loaded. After every step the directory loads the same:
-// copies are set aside first, and journals are removed last.
+// clean tidies a directory after loading. After every step the directory loads the same: damaged
+// files are copied first, and journals are removed last.
 func (d *disk) clean(l *loader) error {
 	if err := d.setAside(l); err != nil {
 		return err
@@ -62,7 +62,7 @@ func (d *disk) clean(l *loader) error {
 	return d.removeJournals(func(revision uint64) bool { return revision != l.head.revision })
 }
 
-// setAside gives damaged files a second name, under which they stay when they are replaced or
+// setAside links damaged files to a second name, under which they stay when they are replaced or
 // removed.
 func (d *disk) setAside(l *loader) error {
 	if l.setAside {

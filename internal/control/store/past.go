@@ -19,16 +19,17 @@ import (
 // loxilb ignore it.
 const pastName = "revisions" + fileSuffix
 
-// past has the remembered revisions. Store.writing guards it, and Store.view what others read.
+// past has the remembered revisions. Store.writing guards it, and Store.view guards what readers
+// use.
 type past struct {
 	log     *slog.Logger
 	disk    *disk       // nil: memory only
-	file    file        // nil: it is rewritten with the next commit
+	file    file        // nil: rewritten with the next commit
 	size    int64       // of the file's good part
 	good    int64       // size before the batch
 	lines   int         // in the file
 	limit   int64       // size at which the file is rewritten
-	list    []*Revision // the last ones, without a gap, and before them those that wait for confirmation
+	list    []*Revision // the last ones, without a gap, and before them those awaiting confirmation
 	pending []*Revision // of the batch that is being committed; they follow list
 }
 
@@ -49,7 +50,7 @@ func (s *Store) remember() {
 		p.list = p.list[:n-1] // its commit was never made
 	}
 	for _, r := range p.list {
-		clearDeadline(p.list, r.Resolves, false) // of commits that were made: the others have undone nothing
+		clearDeadline(p.list, r.Resolves, false) // of successful commits: failed ones have undone nothing
 	}
 	if w := unconfirmed(p.list); w != nil && damaged {
 		s.log.Warn("a change that waited for confirmation stays: whether it was confirmed cannot be read", "file", pastName, "revision", w.Number)
@@ -98,7 +99,7 @@ func (p *past) read() (list []*Revision, err error) {
 func clearDeadline(list []*Revision, number uint64, confirmed bool) {
 	for i, r := range list {
 		if number != 0 && r.Number == number {
-			c := *r // somebody may be reading it
+			c := *r // readers may use it
 			c.Confirm, c.Confirmed = time.Time{}, c.Confirmed || confirmed
 			list[i] = &c
 		}
@@ -116,8 +117,8 @@ func (p *past) trim() {
 	p.forget(first)
 }
 
-// forget forgets the first revisions, except those that wait for confirmation: undoing one needs
-// none of those after it.
+// forget removes the first revisions, except those awaiting confirmation: undoing one needs none of
+// the later ones.
 func (p *past) forget(first int) {
 	if first == 0 {
 		return
@@ -159,8 +160,8 @@ func (p *past) available(now uint64) string {
 	return strconv.FormatUint(now, 10)
 }
 
-// waiting returns the revision that waits for confirmation, including those of the batch that is
-// being committed. The caller holds the writing lock.
+// waiting returns the revision awaiting confirmation, including those of the batch that is being
+// committed. The caller holds the writing lock.
 func (p *past) waiting() *Revision { return cmp.Or(unconfirmed(p.pending), unconfirmed(p.list)) }
 
 func unconfirmed(list []*Revision) *Revision {
@@ -204,7 +205,7 @@ func (p *past) write() (wait func() error, err error) {
 	return func() error { return <-done }, nil
 }
 
-// revert removes what write has written: the journal has not accepted its commits.
+// revert removes what write has written, as the journal did not accept its commits.
 func (p *past) revert() {
 	if p.file == nil {
 		return
@@ -299,8 +300,8 @@ func (s *Store) Waiting() (Revision, bool) {
 	return Revision{}, false
 }
 
-// Confirm confirms a revision: the one that waits, if number is 0. When it returns, that is on
-// disk.
+// Confirm confirms a revision: the one awaiting confirmation, if number is 0. When it returns, that
+// is on disk.
 func (s *Store) Confirm(number uint64) (uint64, error) {
 	s.writing.Lock()
 	defer s.writing.Unlock()

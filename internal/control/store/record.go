@@ -20,8 +20,8 @@ const (
 	bareFormat    = 2 // the highest that a file of bareVersion can have
 )
 
-// The files hold one line for each thing: first a header, then objects (snapshot) or commits
-// (journal). Every line is a JSON object that carries the CRC-32C of its body's bytes:
+// The files have one line for each entry: first a header, then objects (snapshot) or commits
+// (journal). Every line is a JSON object with the CRC-32C of its body's bytes:
 //
 //	{"crc":"d5a1ce6f","body":{"file":"snapshot","version":2,"revision":7,"services":1,"versions":[5]}}
 //	{"crc":"0b1d51f8","body":{"service":"10.0.0.1:80/tcp","owner":"rest","mode":"default",...}}
@@ -327,7 +327,8 @@ func (l *layout) bareOwner(object []byte) (string, error) {
 	return members.Owner, err
 }
 
-// rowOf returns the row of a record: one of its table, or one that keeps it, with its place.
+// rowOf returns the row of a record with its position: a row of its table, or one that only keeps
+// the record.
 func (l *layout) rowOf(r *record) (place int, made row, err error) {
 	if r.Format < 1 || len(r.Object) == 0 {
 		return 0, nil, errors.New("it is not a record of an object")

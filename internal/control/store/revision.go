@@ -49,7 +49,7 @@ type Revision struct {
 	Packed []byte          `json:"packed,omitempty"` // the same, compressed
 }
 
-// undoRecord is an object as it was; one that did not exist has no format.
+// undoRecord is an object's former record; without a format, the object did not exist.
 type undoRecord struct {
 	Kind   string          `json:"kind"`
 	Key    string          `json:"key"`
@@ -202,9 +202,8 @@ func (tx *Tx) Undo(number uint64) (left []ID, err error) {
 	return left, nil
 }
 
-// RollBackTo restores all objects to a revision, except those that keep reports, which it returns.
-// keep gets the object's current and former value, nil if there is none, or none that is
-// understood.
+// RollBackTo restores all objects to a revision, except those for which keep returns true, which it
+// returns. keep gets the object's current and former value, nil if missing or not understood.
 func (tx *Tx) RollBackTo(number uint64, keep func(now, then any) bool) (kept []ID, err error) {
 	then := map[ID]*undoRecord{}
 	for n := tx.base.revision; n > number; n-- {
@@ -259,7 +258,7 @@ func (tx *Tx) isKept(u *undoRecord, keep func(now, then any) bool) (bool, error)
 	return keep(now, then), nil
 }
 
-// valueOf returns the object in a row; nil: there is none, or it is not understood.
+// valueOf returns the object in a row, or nil if there is none or it is not understood.
 func (tx *Tx) valueOf(r row) any {
 	if v, ok := r.(interface{ any() any }); ok {
 		return v.any()
@@ -267,7 +266,7 @@ func (tx *Tx) valueOf(r row) any {
 	return nil
 }
 
-// restore restores an object, whoever owns it.
+// restore restores an object of any owner.
 func (tx *Tx) restore(u *undoRecord) error {
 	if u.Format == 0 {
 		tx.forget(u.id())

@@ -13,18 +13,18 @@ type Snapshot struct {
 	*layout
 	revision uint64
 	data     data
-	counts   []count // of tables, and of what is kept
+	counts   []count // of tables and of kept records
 }
 
 // layout is common to all snapshots of a store.
 type layout struct {
 	tables               []AnyTable
-	names                []string // of tables, and of what is kept
+	names                []string // of tables and of kept records
 	bareKind, bareMember string   // of the kind with Kind.Bare
 	urgent               []string // kinds with Kind.Urgent
 }
 
-// count has what is known about a table without walking it.
+// count is what is known about a table without walking it.
 type count struct {
 	rows   int
 	totals []int
@@ -57,7 +57,7 @@ func emptySnapshot(tables []AnyTable) (*Snapshot, error) {
 // Revision counts the commits that changed something, over restarts too.
 func (s *Snapshot) Revision() uint64 { return s.revision }
 
-// Meta returns who wrote an object of any kind, and its version.
+// Meta returns the owner of an object of any kind, and its version.
 func (s *Snapshot) Meta(id ID) (Meta, bool) { return metaOf(find(s, s, id)) }
 
 // find returns the row of an object, or its kept record; s has the tables of v.
@@ -105,7 +105,7 @@ type Unknown struct {
 	ID
 	Meta
 	Format int
-	Object json.RawMessage // as it was read
+	Object json.RawMessage // unchanged
 	Reason string          // why it is not understood
 }
 
@@ -131,5 +131,5 @@ func (s *Snapshot) Unknown() iter.Seq[Unknown] {
 	}
 }
 
-// UnknownLen is how many Unknown yields.
+// UnknownLen returns the number of objects that Unknown yields.
 func (s *Snapshot) UnknownLen() int { return s.counts[len(s.tables)].rows }

@@ -1,7 +1,6 @@
-// Package store keeps desired state: objects of any kind by their keys, and who wrote each. Changes
-// are atomic transactions that are on disk before Commit returns; readers use immutable snapshots,
-// and follow the changes between them. A Kind defines what an object is; package desired has those
-// of loxilb.
+// Package store keeps desired state: objects of any kind by key, with their owners. Changes are
+// atomic transactions that are on disk before Commit returns; readers use immutable snapshots, and
+// follow the changes between them. A Kind defines its objects; package desired has loxilb's.
 package store
 
 import (
@@ -43,10 +42,10 @@ type Store struct {
 	changed chan struct{} // closed when head is replaced
 }
 
-// Open reads the state in directory dir, makes the directory if there is none, and keeps it locked
-// until Close. The tables are its own from then on. With dir "" the state lives in memory only.
-// Damaged files are set aside, and what could be read of them is kept; a directory in use
-// (ErrInUse) or written by a newer version (ErrNewer) is refused and left as it is.
+// Open reads the state in directory dir, creates the directory if it is missing, and keeps it
+// locked until Close. The tables belong to the store from then on. With dir "" the state is only in
+// memory. Damaged files are set aside, and their readable part is kept. A directory in use
+// (ErrInUse) or written by a newer version (ErrNewer) is refused and left unchanged.
 func Open(dir string, log *slog.Logger, tables ...AnyTable) (*Store, error) {
 	s, err := open(osFiles{}, dir, log, tables)
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// Table has the objects of one kind. It is made once, given to Open, and then valid for every view
+// Table is the objects of one kind. It is made once, passed to Open, and then valid for every view
 // of that store.
 type Table[T any] struct {
 	kind  Kind[T]
@@ -39,8 +39,8 @@ func (t *Table[T]) Get(v View, key string) (T, bool) {
 // GetSorted is Get by the result of Kind.Sort, for callers that have it.
 func (t *Table[T]) GetSorted(v View, sort string) (T, bool) { return t.value(v.row(t.place, sort)) }
 
-// Shared is GetSorted without a copy, and returns the metadata: the object is the store's own, so
-// do not write to it; nil: there is none. For readers that keep many objects.
+// Shared returns an object and its metadata without a copy, for readers that keep many objects. The
+// object belongs to the store: do not change it. nil: there is none.
 func (t *Table[T]) Shared(v View, sort string) (*T, Meta) {
 	r := v.row(t.place, sort)
 	if r == nil {
@@ -49,7 +49,7 @@ func (t *Table[T]) Shared(v View, sort string) (*T, Meta) {
 	return &r.(*object[T]).value, r.header().Meta
 }
 
-// Meta returns who wrote an object, and its version.
+// Meta returns the owner of an object, and its version.
 func (t *Table[T]) Meta(v View, key string) (Meta, bool) {
 	if sort, ok := t.sortOf(key); ok {
 		return metaOf(v.row(t.place, sort))
@@ -57,7 +57,7 @@ func (t *Table[T]) Meta(v View, key string) (Meta, bool) {
 	return Meta{}, false
 }
 
-// All yields the objects in the order of their keys, as they are when the loop begins: a
+// All yields the objects in the order of their keys, in their state when the loop begins: a
 // transaction may change them meanwhile.
 func (t *Table[T]) All(v View) iter.Seq[T] { return t.Prefix(v, "") }
 
@@ -100,7 +100,7 @@ func (t *Table[T]) Len(s *Snapshot) int { return s.counts[t.place].rows }
 func (t *Table[T]) Total(s *Snapshot, i int) int { return s.counts[t.place].totals[i] }
 
 // Put creates an object, or replaces the one with its key. It refuses an object that Kind.Validate
-// refuses, and one that another owner put (ErrOwner). Kind.Check runs when the transaction ends.
+// refuses, or that has another owner (ErrOwner). Kind.Check runs when the transaction ends.
 func (t *Table[T]) Put(tx *Tx, value T) error {
 	if t.kind.Validate != nil {
 		if err := t.kind.Validate(value); err != nil {
@@ -130,12 +130,13 @@ func (t *Table[T]) Put(tx *Tx, value T) error {
 	return nil
 }
 
-// Delete removes an object: ErrNotFound when there is none, ErrOwner when another owner put it.
+// Delete removes an object. It returns ErrNotFound if there is none, ErrOwner if it has another
+// owner.
 func (t *Table[T]) Delete(tx *Tx, key string) error { return tx.Delete(t.ID(key)) }
 
 // Differences yields the objects of this kind that a commit would change so far, in the order of
-// their keys: before and after; nil: there was none, or is none. The cost grows with the
-// transaction. The objects are the store's own.
+// their keys, before and after; nil: missing. The cost grows with the transaction. The objects
+// belong to the store.
 func (t *Table[T]) Differences(tx *Tx) iter.Seq2[*T, *T] {
 	var sorts []string
 	for at, after := range tx.touched {

@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// Tx is a transaction being edited: it sees its own changes, and nobody else does. It is valid only
-// during the call of edit.
+// Tx is a transaction in progress: only it sees its own changes. It is valid only during the call
+// of edit.
 type Tx struct {
 	owner   string
 	base    *Snapshot
@@ -16,7 +16,7 @@ type Tx struct {
 	touched map[position]row // current rows; nil: deleted
 	keeps   int              // at least as many as the rows that are kept without being understood
 
-	past     *past  // nil: nothing is remembered
+	past     *past  // nil: no revisions are remembered
 	resolves uint64 // the revision that no longer waits for confirmation when this is committed
 }
 
@@ -37,7 +37,7 @@ func begin(base *Snapshot, owner string) *Tx {
 	}
 }
 
-// Expect fails (ErrVersion) unless the object has this version; 0: unless there is none.
+// Expect returns ErrVersion unless the object has this version; 0: unless it is missing.
 func (tx *Tx) Expect(id ID, version uint64) error {
 	meta, ok := metaOf(find(tx.base, tx, id))
 	switch {
@@ -51,8 +51,8 @@ func (tx *Tx) Expect(id ID, version uint64) error {
 	return fmt.Errorf("%s %w: it is of version %d, and version %d was expected", id, ErrVersion, meta.Version, version)
 }
 
-// Delete removes an object of any kind, including one that is not understood: ErrNotFound if there
-// is none, ErrOwner if another owner put it.
+// Delete removes an object of any kind, including one that is not understood. It returns
+// ErrNotFound if there is none, ErrOwner if it has another owner.
 func (tx *Tx) Delete(id ID) error {
 	r := find(tx.base, tx, id)
 	if r == nil {
@@ -107,7 +107,7 @@ func (tx *Tx) placeOf(r row, id ID) int {
 	return slices.Index(tx.base.names, id.Kind)
 }
 
-// row returns the current row; nil: there is none.
+// row returns the current row, or nil.
 func (tx *Tx) row(place int, sort string) row {
 	if r, touched := tx.touched[position{place, sort}]; touched {
 		return r
@@ -164,7 +164,7 @@ type change struct {
 	before   []former
 	resolves uint64
 
-	remembered *Revision // nil: nothing is
+	remembered *Revision // nil: none is
 }
 
 // former is an object as a transaction found it.

@@ -33,7 +33,8 @@ func unsynchronised(is bool) []Finding {
 	}}
 }
 
-// clockJump reports how far the wall clock is from a monotonic one since the daemon's start.
+// clockJump reports how far the wall clock has deviated from a monotonic one since the daemon's
+// start.
 func clockJump(by time.Duration) []Finding {
 	if by.Abs() < 2*time.Second {
 		return nil

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// cpuCount returns how many are on.
+// cpuCount returns the number of online CPUs.
 func (m *Machine) cpuCount() (n int) {
 	text, _ := m.read("sys/devices/system/cpu/online")
 	for part := range strings.SplitSeq(text, ",") {
@@ -68,7 +68,7 @@ func queues(m *Machine) (out []Finding, err error) {
 	return out, nil
 }
 
-// interrupts checks whether those of a card's queues go to different CPUs.
+// interrupts checks whether a card's queues interrupt different CPUs.
 func interrupts(m *Machine) (out []Finding, err error) {
 	cpus := m.cpuCount()
 	cards, err := m.cards()

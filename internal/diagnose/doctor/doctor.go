@@ -17,7 +17,7 @@ import (
 // Sure is how sure a finding is.
 type Sure string
 
-// From facts that were read directly, to guesses that depend on what was not checked.
+// From facts that were read directly to guesses that depend on unchecked facts.
 const (
 	Certain  Sure = "certain"
 	Likely   Sure = "likely"
@@ -34,13 +34,13 @@ type Finding struct {
 	Sure    Sure
 	Why     string // why it matters
 	Command string // the repair; empty: it depends
-	Fix     Fix    // does the same as Command; nil: there is no safe automatic repair
+	Fix     Fix    // the action of Command; nil: there is no safe automatic repair
 }
 
 // ID names a finding among all.
 func (f *Finding) ID() string { return f.Check + ":" + f.About }
 
-// Fix repairs, and reports what it has done.
+// Fix repairs, and describes what it did.
 type Fix interface {
 	do(m *Machine) (string, error)
 }
@@ -49,10 +49,10 @@ type Fix interface {
 type Examined struct {
 	Name     string
 	Findings int
-	Unknown  error // why it could not be checked; nil: it could
+	Unknown  error // why it could not be checked; nil: it was
 }
 
-// Facts are the daemon's knowledge; the zero value: there is no daemon.
+// Facts are the daemon's knowledge; the zero value: no daemon.
 type Facts struct {
 	Daemon     bool
 	VIPs       []netip.Addr
@@ -110,7 +110,7 @@ type Unprobed struct {
 	SYNs, Answered uint64
 }
 
-// Program is one of others at an interface.
+// Program is another owner's program at an interface.
 type Program struct {
 	Interface, Hook, Name string
 	Before                bool // it sees packets first
@@ -160,7 +160,7 @@ func (m *Machine) Examine() (findings []Finding, made []Examined) {
 	return findings, made
 }
 
-// Mend repairs the finding of an id, if it still exists, and returns what it has done.
+// Mend repairs the finding of an id, if it still exists, and describes what it did.
 func (m *Machine) Mend(id string) ([]string, error) {
 	findings, _ := m.Examine()
 	for i := range findings {
@@ -180,7 +180,7 @@ func (m *Machine) Mend(id string) ([]string, error) {
 	return nil, fmt.Errorf("finding %q not found: it might be fixed already", id)
 }
 
-// names joins some of many words.
+// names lists some of many words.
 func names(list []string) string {
 	const most = 4
 	if len(list) > most {

@@ -11,7 +11,7 @@ import (
 	"syscall"
 )
 
-// maxListed is how many endpoints are listed one by one.
+// maxListed bounds the endpoints listed individually.
 const maxListed = 8
 
 // lookThere is how to find out more on an endpoint.
@@ -21,7 +21,7 @@ const lookThere = "check on the endpoint: ss -ltnu; nft list ruleset; ip route g
 func endpoints(m *Machine) ([]Finding, error) {
 	down := slices.Clone(m.Facts.Down)
 	slices.SortStableFunc(down, func(a, b Down) int { return a.At.Compare(b.At) })
-	down = slices.CompactFunc(down, func(a, b Down) bool { return a.At == b.At }) // probed in two ways
+	down = slices.CompactFunc(down, func(a, b Down) bool { return a.At == b.At }) // has two probes
 	out, err := eachOf(down[:min(len(down), maxListed)], func(d Down) (*Finding, error) {
 		at := d.At.String()
 		if d.At.Port() == 0 {
@@ -86,11 +86,11 @@ func (m *Machine) isAwake(a netip.Addr) bool {
 	return slices.ContainsFunc(list, func(n Neighbour) bool { return n.Addr == a && n.Valid && !n.Failed })
 }
 
-// minUnansweredSYNs is after how many unanswered SYNs an endpoint that answers this machine is
-// reported.
+// minUnansweredSYNs is the number of unanswered SYNs after which an endpoint that answers this
+// machine is reported.
 const minUnansweredSYNs = 3
 
-// unprobed connects to endpoints of which nobody asks how they are.
+// unprobed connects to endpoints without a probe.
 func unprobed(m *Machine) ([]Finding, error) {
 	of := map[netip.AddrPort]Unprobed{} // of all services together
 	for _, u := range m.Facts.Unprobed {
@@ -145,7 +145,7 @@ func (kernelNetwork) Connect(at netip.AddrPort) error {
 type Unserved struct {
 	Service   string
 	State     string
-	Endpoints string // how many are in which state: "1 down, 2 drained"
+	Endpoints string // numbers by state: "1 down, 2 drained"
 	Receiving bool   // clients are sent to endpoints that are down
 	Drained   bool   // an endpoint is drained, by order or by weight 0
 }

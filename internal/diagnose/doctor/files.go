@@ -45,7 +45,7 @@ func (m *Machine) list(parts ...string) (names []string) {
 	return names
 }
 
-// setting returns one of the kernel's, by its name as sysctl has it with slashes for dots.
+// setting returns a sysctl by its name with slashes for dots.
 func (m *Machine) setting(name string) (int64, bool) { return m.number("proc/sys", name) }
 
 // sysctl returns a command that sets one, and the equivalent fix.

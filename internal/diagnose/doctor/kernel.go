@@ -30,7 +30,7 @@ func kernel(m *Machine) (out []Finding, err error) {
 	return append(out, missingOptions(m, release)...), nil
 }
 
-// missingOptions returns those of the kernel's configuration, if that is readable.
+// missingOptions returns missing options of the kernel's configuration, if that is readable.
 func missingOptions(m *Machine, release string) (out []Finding) {
 	config, ok := m.read("boot", "config-"+release)
 	if !ok {

@@ -35,7 +35,7 @@ func pathMTU(m *Machine) (out []Finding, err error) {
 			size = min(size, e.mss()+60+e.Overhead)
 		}
 		if failed != nil || link.Loopback || size <= smallPing {
-			return // of which next-hops and mtu tell
+			return // reported by next-hops and mtu
 		}
 		fits, failed := m.fitting(e.Addr, size)
 		mu.Lock()
@@ -56,9 +56,9 @@ func pathMTU(m *Machine) (out []Finding, err error) {
 	return out, err
 }
 
-// narrowPath is one of which not the whole takes what the first link does.
+// narrowPath is a path with a smaller MTU than its first link.
 type narrowPath struct {
-	fits, size int // bytes of a packet that was answered, and of one that was not
+	fits, size int // sizes of an answered packet, and of an unanswered one
 	inside     int // of a tunnel, bytes of the packets inside that fit
 	direct     bool
 }
@@ -77,9 +77,8 @@ func (p narrowPath) finding(addrs []netip.Addr) Finding {
 	}
 }
 
-// fitting is the largest packet that an endpoint answers, of some sizes up to one; 0: it answers no
-// ping, which tells nothing. A reply may be lost by chance, so what is missed is asked for twice
-// more.
+// fitting returns the largest of some packet sizes that an endpoint answers; 0: it answers no ping,
+// which says nothing. Unanswered sizes are tried twice more, as replies may be lost.
 func (m *Machine) fitting(to netip.Addr, size int) (fits int, err error) {
 	steps := []int{smallPing}
 	for _, s := range []int{576, 1000, 1280, 1340, 1380, 1400, 1420, 1440, 1460, 1480, 1492, 1500, 4000, 8000} {
@@ -105,7 +104,8 @@ func (m *Machine) fitting(to netip.Addr, size int) (fits int, err error) {
 	return fits, nil
 }
 
-// mtu looks whether what comes in at its largest gets to the endpoints, with what a tunnel adds.
+// mtu checks whether the largest arriving packets reach the endpoints, with a tunnel's header if
+// there is one.
 func mtu(m *Machine) (out []Finding, err error) {
 	links, err := m.Network.Links()
 	if err != nil {

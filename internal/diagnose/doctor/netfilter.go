@@ -51,10 +51,10 @@ func ports(m *Machine) ([]Finding, error) {
 // IPsecRefusal is a policy of the kernel's IPsec that blocks or encrypts packets of services.
 type IPsecRefusal struct {
 	About   string // address of an endpoint, or network of clients
-	Packets string // that are refused, in words
+	Packets string // a description of the refused packets
 	Policy  string
 	Whole   bool // all packets to the endpoint, or all its answers; else some
-	Ignored bool // by --ipsec=ignore they are sent all the same
+	Ignored bool // --ipsec=ignore: they are sent nevertheless
 }
 
 // ipsec reports endpoints, and networks of clients, whose packets the kernel's IPsec policies

@@ -11,11 +11,11 @@ import (
 type Network interface {
 	Links() ([]Link, error)
 	Neighbours() ([]Neighbour, error)
-	// Route returns the way to an address.
+	// Route returns the route to an address.
 	Route(netip.Addr) (Route, error)
 	Ping(to netip.Addr, sizes ...int) (answered []bool, err error)
 	Connect(at netip.AddrPort) error
-	// Feature reports whether an interface has an offload on; known is false if it cannot be
+	// Feature reports whether an offload of an interface is on; known is false if that cannot be
 	// queried.
 	Feature(link string, f Feature) (on, known bool)
 	SetFeature(link string, f Feature, on bool) error
@@ -32,7 +32,7 @@ type Link struct {
 	Addrs    []netip.Addr
 }
 
-// Neighbour is one of the kernel's table.
+// Neighbour is an entry of the kernel's neighbour table.
 type Neighbour struct {
 	Addr   netip.Addr
 	Link   int
@@ -41,10 +41,10 @@ type Neighbour struct {
 	Valid  bool // it has answered
 }
 
-// Route is a way.
+// Route is a route to an address.
 type Route struct {
 	Link string
-	MTU  int        // of the route; 0: that of the interface
+	MTU  int        // of the route; 0: the interface's
 	Via  netip.Addr // the gateway, if there is one
 }
 

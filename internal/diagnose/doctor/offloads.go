@@ -62,7 +62,7 @@ func (s setFeature) do(m *Machine) (string, error) {
 
 // Feature is an offload of an interface, as the kernel's old commands name it.
 type Feature struct {
-	Name     string // as ethtool -K has it
+	Name     string // in ethtool -K
 	get, set uint32
 	flag     uint32 // of those that share a word
 }

@@ -19,10 +19,10 @@ import (
 )
 
 const (
-	// patience is how long an echo reply is waited for.
+	// patience is the time for an echo reply.
 	patience = 400 * time.Millisecond
-	// mostPinged is how many endpoints are pinged, and pingedAtOnce how many at a time: each takes
-	// a socket, and a second and a half without an answer.
+	// mostPinged is the number of pinged endpoints, and pingedAtOnce the number at a time: each
+	// takes a socket, and without an answer a second and a half.
 	mostPinged, pingedAtOnce = 256, 64
 	echoHeaders4             = 20 + 8
 	echoHeaders6             = 40 + 8
@@ -90,7 +90,7 @@ func filled(token uint64, size int) []byte {
 	return data
 }
 
-// replies waits for the replies to so many requests. The socket also receives replies to others.
+// replies waits for the replies to the requests. The socket also receives replies to others.
 func replies(conn net.PacketConn, to netip.Addr, protocol int, token uint64, sent int) []bool {
 	answered, left := make([]bool, sent), sent
 	buf := make([]byte, 1<<16)

@@ -8,7 +8,7 @@ import (
 func otherPrograms(m *Machine) (out []Finding, err error) {
 	for _, p := range m.Facts.Programs {
 		if !p.Before {
-			continue // it sees only what we have passed on
+			continue // it sees only packets that we passed on
 		}
 		out = append(out, Finding{
 			About: p.Interface + "/" + p.Name, What: fmt.Sprintf("program %s runs before loxilb's at %s of %s", p.Name, p.Hook, p.Interface), Sure: Possible,
@@ -55,11 +55,10 @@ func duplicateVIPs(m *Machine) (out []Finding, err error) {
 	return out, nil
 }
 
-// HiddenTags is an interface where XDP is wanted, and whose driver takes VLAN tags out of the
-// frames that XDP sees.
+// HiddenTags is an interface for XDP whose driver removes VLAN tags from the frames that XDP sees.
 type HiddenTags struct {
 	Interface string
-	Attached  bool // false: it has VLANs, so its packets take the way through tc alone
+	Attached  bool // false: it has VLANs, so its packets use tc only
 }
 
 // hiddenTags looks for drivers that keep VLAN tags from XDP.

@@ -26,7 +26,7 @@ const (
 	Unreached  Verdict = "unreached"  // it does not arrive
 )
 
-// State is how a step is.
+// State is the state of a step.
 type State string
 
 // The states.

@@ -66,7 +66,7 @@ func (p place) lookup(find func(name string) (string, bool)) (string, bool) {
 	return "", false
 }
 
-// places returns those of the packet, in the order in which the program checks them
+// places returns the packet's places of attachment, in the order in which the program checks them
 // (bpf/limit/attached.h).
 func (i *inquiry) places(r *dryrun.Result, s *lb.Service) []place {
 	list := []place{{what: "interface " + i.in.Name, to: policy.AttachPort, names: []string{i.in.Name}}}

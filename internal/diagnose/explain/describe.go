@@ -12,7 +12,7 @@ import (
 	"loxilb/internal/lb/policy"
 )
 
-// describe explains what the program did, in the order in which the packet meets it.
+// describe explains the program's actions, in the order of the packet's path.
 func (i *inquiry) describe(r *dryrun.Result) (*Answer, error) {
 	a := &i.answer
 	i.addConnection(r)

@@ -12,7 +12,8 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// maxScan is up to how many slots lc compares all of them: SELECT_SCAN of bpf/service/select.h.
+// maxScan is the number of slots up to which lc compares all of them: SELECT_SCAN of
+// bpf/service/select.h.
 const maxScan = 64
 
 // addEndpoint adds which endpoint gets the packet, why, and which others are not eligible.
@@ -65,7 +66,7 @@ func listed(why []string) string {
 	return ": " + strings.Join(why, "; ")
 }
 
-// retryNote describes an endpoint that was tried in vain.
+// retryNote describes an endpoint that was tried without success.
 func retryNote(o *dryrun.Opening, at netip.AddrPort) string {
 	if o.Endpoint == at {
 		return ""
@@ -104,7 +105,7 @@ func noEvidence(state report.HealthState) string {
 	return "it is " + state.String()
 }
 
-// evidence returns what a probe has seen.
+// evidence returns a probe's result.
 func (i *inquiry) evidence(e lb.Endpoint, state report.HealthState) (text string) {
 	text = noEvidence(state)
 	i.Health.EndpointsNamed([]string{e.Addr.String()}, func(h *report.EndpointHealth) bool {
@@ -207,7 +208,7 @@ func (i *inquiry) addAnswers(r *dryrun.Result, s *lb.Service) {
 	}
 }
 
-// significantStreak is how many recent handshakes outweigh all earlier ones.
+// significantStreak is the number of recent handshakes that outweigh all earlier ones.
 const significantStreak = 3
 
 // recentHandshakes returns the recent handshakes with the n-th endpoint.

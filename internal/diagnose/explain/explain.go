@@ -41,7 +41,7 @@ type Health interface {
 	IPsecRefusal(s *lb.Service, e lb.Endpoint) (policy.IPsecRefusal, bool)
 }
 
-// Loads is how much endpoints have to do.
+// Loads returns the load of endpoints.
 type Loads interface {
 	Endpoints(key lb.Key, endpoints int) []rates.Load
 }
@@ -65,7 +65,7 @@ type Explainer struct {
 	turn, line   chan struct{}
 }
 
-// waiting is how many questions may wait for their turn. An answer takes a millisecond, the first
+// waiting bounds the questions that wait for their turn. An answer takes a millisecond, the first
 // one a third of a second.
 const waiting = 16
 

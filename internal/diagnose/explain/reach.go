@@ -10,10 +10,10 @@ import (
 	"loxilb/internal/lb"
 )
 
-// maxPaths bounds how many services are explained that have an endpoint.
+// maxPaths bounds the services explained for an endpoint.
 const maxPaths = 32
 
-// maxTries is how many source ports are tried until a hash, or chance, chooses the endpoint.
+// maxTries is the number of source ports tried until a hash, or chance, chooses the endpoint.
 const maxTries = 512
 
 // reach returns the services by which a client reaches an endpoint, and why the others do not.
@@ -125,7 +125,7 @@ func portFrom(first uint16, places int) uint16 {
 	return uint16(lowest + (int(first)+places-1<<16)%ports)
 }
 
-// ownSockets explains a packet of this machine itself, of which there is none.
+// ownSockets explains why this machine's own connections have no packets to a VIP.
 func (i *inquiry) ownSockets() {
 	a := &i.answer
 	a.Question = i.line() + " from a socket of this machine"

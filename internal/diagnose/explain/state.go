@@ -50,8 +50,8 @@ func (i *inquiry) ineligibleReason(s *lb.Service, n int, known servicestate.Endp
 	return fmt.Sprintf("it is %s, but not applied to the data path yet, or its slow start begins", state)
 }
 
-// downReason returns why an endpoint is down. An endpoint without a route needs no other evidence,
-// and nobody else may have any.
+// downReason returns why an endpoint is down. A missing route is reason enough, and may be the only
+// evidence.
 func (i *inquiry) downReason(s *lb.Service, e lb.Endpoint, known servicestate.Endpoint) string {
 	if why := i.refusal(s, e); why != "" {
 		return why

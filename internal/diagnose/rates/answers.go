@@ -74,8 +74,8 @@ func (s *Sampler) History() History {
 	return out
 }
 
-// ServiceHistory returns the last hour of a service: its rates, its active connections, refused
-// packets. false: more services had connections than are kept.
+// ServiceHistory returns the last hour of a service: its rates, active connections and refused
+// packets; false: its history is not kept, as too many services had connections.
 func (s *Sampler) ServiceHistory(key lb.Key) (Series, bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

@@ -18,7 +18,7 @@ type endpoint struct { // there are many: 184 bytes
 	answered times // as last counted
 	times    latest
 	active   uint32
-	window   uint32 // in which it was read; 0: never
+	window   uint32 // of the last reading; 0: none
 }
 
 const blockRows = 256
@@ -32,7 +32,7 @@ type block struct {
 
 func (b *block) row(id uint32) *endpoint { return &b.rows[id%blockRows] }
 
-// identify distinguishes endpoints that have had the same row.
+// identify distinguishes endpoints that used the same row.
 func identify(seed maphash.Seed, c *report.EndpointCount) uint64 {
 	return maphash.Comparable(seed, struct {
 		service lb.Key
@@ -48,9 +48,9 @@ func countsOf(c *report.EndpointCount) counts {
 	}
 }
 
-// read takes a reading of an endpoint, and returns the counts and the times of handshakes added
-// since the one before. An endpoint that is seen for the first time has added all that it has; but
-// the first reading of all finds what earlier processes have left.
+// read reads an endpoint, and returns the increase of its counts and handshakes since the previous
+// reading. The counters of a new endpoint are all increase, except in the first reading, which
+// finds those of earlier processes.
 func (e *endpoint) read(identity uint64, c *report.EndpointCount, first bool) (added counts, handshakes times) {
 	now, answered := countsOf(c), timesOf(&c.Handshakes)
 	switch {

@@ -11,7 +11,7 @@ type times [report.HandshakeBuckets]uint32
 
 func timesOf(h *report.Handshakes) (t times) {
 	for i, n := range h.Answered {
-		t[i] = uint32(n) // modulo 2^32: differences are right all the same
+		t[i] = uint32(n) // modulo 2^32, which does not affect differences
 	}
 	return t
 }
@@ -30,11 +30,11 @@ func (t *times) since(earlier *times) (added times) {
 	return added
 }
 
-// latest counts the durations of the latest handshakes, latestMost of them at most: quiet endpoints
-// keep theirs for longer.
+// latest counts the durations of the latest handshakes, at most maxLatest: quiet endpoints keep
+// theirs for longer.
 type latest [report.HandshakeBuckets]uint16
 
-const latestMost = 1024
+const maxLatest = 1024
 
 // add adds handshakes. Beyond the maximum, all of them lose half of their weight.
 func (l *latest) add(more *times) {
@@ -42,7 +42,7 @@ func (l *latest) add(more *times) {
 	for i := range all {
 		all[i] = uint32(l[i]) + more[i]
 	}
-	for all.count() > latestMost {
+	for all.count() > maxLatest {
 		for i := range all {
 			all[i] /= 2
 		}
@@ -81,7 +81,7 @@ func (t *times) count() (sum uint64) {
 	return sum
 }
 
-// bucket returns the one in which a share of the handshakes is reached; -1: there were none.
+// bucket returns the bucket of a quantile, or -1 without handshakes.
 func (t *times) bucket(share float64) int {
 	all, below := t.count(), uint64(0)
 	for i, n := range t {

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// ring has the averages of some values over the last steps of time. Times count from the start of
-// the sampler. Completed steps are kept with half the bits of a float32: there are many rings.
+// ring is the averages of values over the last time steps. Times count from the start of the
+// sampler. Completed steps are kept with half the bits of a float32, as there are many rings.
 type ring struct {
 	step   time.Duration
 	width  int
@@ -51,7 +51,7 @@ func (r *ring) add(from, to time.Duration, values ...float32) {
 	}
 }
 
-// advance closes the newest step, and opens another one.
+// advance closes the newest step, and opens the next one.
 func (r *ring) advance(step int64) {
 	if step == r.newest {
 		return

@@ -1,6 +1,6 @@
-// Package rates knows how fast the counters of the data path grow: now, and over the last hour. It
-// reads them from time to time, and more often while somebody watches; who asks is answered from
-// what was read, and waits for nothing.
+// Package rates measures how fast the counters of the data path grow: now, and over the last hour.
+// It reads them periodically, more often while somebody watches. Queries use the last reading and
+// never wait.
 //
 // Its memory is bounded: totals of the last hour take 20 kB, and 2 kB for each reason of drops.
 // Each endpoint that has ever had a connection takes 184 bytes (262,144 fit into the data path),
@@ -38,10 +38,10 @@ func (r *Rates) Add(o *Rates) {
 	}
 }
 
-// Packets returns those of both directions.
+// Packets returns the packets of both directions.
 func (r *Rates) Packets() float32 { return r[PacketsIn] + r[PacketsOut] }
 
-// Bytes returns those of both directions.
+// Bytes returns the bytes of both directions.
 func (r *Rates) Bytes() float32 { return r[BytesIn] + r[BytesOut] }
 
 // counts are counters of the quantities.
@@ -81,10 +81,10 @@ func perSecond(n uint64, d time.Duration) float32 { return float32(float64(n) / 
 // Window is the time that rates are of.
 type Window struct {
 	End    time.Time
-	Length time.Duration // 0: there was none yet
+	Length time.Duration // 0: no window yet
 }
 
-// Load is how fast something is, and how many connections it has.
+// Load is the rates and the number of connections of a service or endpoint.
 type Load struct {
 	Rates
 	Active  uint64

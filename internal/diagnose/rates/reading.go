@@ -11,9 +11,9 @@ import (
 // reading is one pass over all counters.
 type reading struct {
 	*Sampler
-	length time.Duration // since the one before; 0: it is the first
-	held   *block        // whose lock is held: rows come in the order of IDs
-	of     *service      // that was counted last
+	length  time.Duration // since the previous one; 0: the first one
+	held    *block        // the locked block, kept locked as rows come in the order of IDs
+	current *service      // the service counted last
 
 	totals     Totals
 	handshakes times // of all services
@@ -39,14 +39,14 @@ func (r *reading) count(c *report.EndpointCount) {
 		e.recent.follow(&added)
 	}
 	e.rates, e.active, e.window = added.over(r.length), uint32(min(c.Active, math.MaxUint32)), r.window+1
-	if r.of == nil || r.of.key != c.Service {
-		r.of = r.service(c.Service)
+	if r.current == nil || r.current.key != c.Service {
+		r.current = r.service(c.Service)
 	}
-	r.of.added.add(&added)
-	r.of.handshakes.add(&handshakes)
+	r.current.added.add(&added)
+	r.current.handshakes.add(&handshakes)
 	r.handshakes.add(&handshakes)
-	r.of.active += c.Active
-	r.of.touched = true
+	r.current.active += c.Active
+	r.current.touched = true
 }
 
 func (r *reading) release() {
@@ -67,7 +67,7 @@ func (r *reading) makeBlock(id uint32) *block {
 	return b
 }
 
-// service returns the state of a service, and makes it if needed.
+// service returns the state of a service, making it if needed.
 func (r *reading) service(key lb.Key) *service {
 	one := r.services[key]
 	if one == nil {
@@ -80,8 +80,8 @@ func (r *reading) service(key lb.Key) *service {
 	return one
 }
 
-// rest reads the global counters, and compares them with the reading before.
-func (r *reading) rest() error {
+// readTotals reads the global counters, and compares them with the previous reading.
+func (r *reading) readTotals() error {
 	t := &r.totals
 	t.Tracked, t.Limit = r.src.Occupancy()
 	fullness, err := r.src.Fullness()
@@ -103,8 +103,8 @@ func (r *reading) rest() error {
 	return r.readRefused()
 }
 
-// readRefused reads the packets that services have refused. The first reading finds those of
-// earlier processes.
+// readRefused reads the packets refused by services. The first reading finds those of earlier
+// processes.
 func (r *reading) readRefused() error {
 	refused := map[lb.Key]uint64{}
 	if err := r.src.EachRefused(func(key lb.Key, packets uint64) { refused[key] += packets }); err != nil {
@@ -122,7 +122,7 @@ func (r *reading) readRefused() error {
 	return nil
 }
 
-// rate returns the rate of a counter. One that went back was reset, and its rate is unknown.
+// rate returns the rate of a counter. A counter that decreased was reset, and its rate is unknown.
 func (r *reading) rate(before, now uint64) float32 {
 	if r.length <= 0 || now < before {
 		return 0

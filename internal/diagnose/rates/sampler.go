@@ -27,19 +27,19 @@ const (
 
 // Source is the source of counters.
 type Source interface {
-	// EachCount calls yield with the counters of each wanted endpoint. Neither may block.
+	// EachCount calls yield with the counters of each selected endpoint. Neither may block.
 	EachCount(wanted func(id uint32, connections, tracked uint64) bool, yield func(*report.EndpointCount)) error
-	// EachEndpointID calls yield with the ID of each row of a service, and which of its endpoints
-	// that is of.
+	// EachEndpointID calls yield with the ID of each row of a service, and the endpoint that it
+	// belongs to.
 	EachEndpointID(key lb.Key, yield func(endpoint int, id uint32))
 	// EachRefused calls yield with the packets that each service has refused so far, if there are
 	// any.
 	EachRefused(yield func(key lb.Key, packets uint64)) error
 	// Drops counts packets dropped, by the name of the reason.
 	Drops() map[string]uint64
-	// Occupancy returns how many connections are tracked, and how many can be.
+	// Occupancy returns the number of tracked connections and its limit.
 	Occupancy() (connections, limit uint64)
-	// Fullness returns how many of them are half-open.
+	// Fullness returns the number of half-open connections.
 	Fullness() (report.Pressure, error)
 	// Challenges returns the number of challenged SYNs so far, and of answers.
 	Challenges() (sent, answered uint64, err error)
@@ -54,7 +54,7 @@ type Sampler struct {
 	now   func() time.Time
 	seed  maphash.Seed
 	began time.Time
-	woken chan struct{} // capacity 1: somebody begins to watch
+	woken chan struct{} // capacity 1: a watcher has appeared
 
 	// The sampler's own.
 	read       time.Duration // when counters were read last
@@ -99,7 +99,7 @@ type service struct {
 	timeline   *timeline     // nil: none
 }
 
-// New makes a sampler; Run has it read.
+// New makes a sampler. Run starts reading.
 func New(src Source, log *slog.Logger) *Sampler { return newSampler(src, log, time.Now) }
 
 func newSampler(src Source, log *slog.Logger, now func() time.Time) *Sampler {
@@ -156,7 +156,7 @@ func (s *Sampler) sample(at time.Time) {
 	err := s.src.EachCount(s.mayHaveCounted, r.count)
 	r.release()
 	if err == nil {
-		err = r.rest()
+		err = r.readTotals()
 	}
 	if err != nil {
 		if !s.failed {

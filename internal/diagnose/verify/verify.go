@@ -1,9 +1,8 @@
-// Package verify compares what users want with what the kernel has, on a running system.
+// Package verify compares desired state with the kernel on a running system.
 //
-// Rows that user space writes are compared under the lock under which they are written. All the
-// same, a difference counts only if it is there at a second pass, after what was under way has had
-// the time to arrive: of two maxPasses at a system that changes, each may find something else half
-// done, and none the same.
+// Rows that user space writes are compared under the lock that guards their writes. A difference
+// still counts only if a second pass finds it, after pending changes had time to arrive: in a
+// changing system, each pass may find other changes in progress.
 package verify
 
 import (
@@ -20,16 +19,16 @@ import (
 // Source compares a part; with repair, it writes differences again.
 type Source func(ctx context.Context, o Options) []report.Compared
 
-// Options say what is compared.
+// Options select the comparison.
 type Options struct {
 	Whole  bool   // all connections, not a sample
-	Sample uint64 // which sample: a number that all maxPasses of a run have in common, or none would find what another has found
-	Repair bool   // what differs is applied again
+	Sample uint64 // number of the sample, the same for all passes of a run, so that they can confirm each other
+	Repair bool   // apply differing objects again
 }
 
 const (
-	// between is how long what is under way has to arrive before the next pass. No less than what a
-	// pass of a loop takes under load.
+	// between is the time between passes for pending changes to arrive: at least that of a loop's
+	// pass under load.
 	between = 500 * time.Millisecond
 	// maxPasses bounds how often unsettled rows are compared.
 	maxPasses = 4
@@ -37,7 +36,7 @@ const (
 	Shown = 100
 )
 
-// Verdict is the outcome in a word.
+// Verdict is the outcome.
 type Verdict string
 
 // The verdicts.
@@ -47,7 +46,7 @@ const (
 	Unknown Verdict = "unknown" // something could not be read, or did not come to rest
 )
 
-// Table is what there is to say of a table.
+// Table is the result for a table.
 type Table struct {
 	Name        string
 	Rows        int // compared in the last pass
@@ -56,7 +55,7 @@ type Table struct {
 	Err         error
 }
 
-// Finding is a difference, and what became of it.
+// Finding is a difference, and the result of its repair.
 type Finding struct {
 	report.Difference
 	Repaired bool // it was there, and is not any more
@@ -83,7 +82,7 @@ func New(sources ...Source) *Verifier {
 	return &Verifier{sources: sources, between: between, turn: make(chan struct{}, 1)}
 }
 
-// Run compares everything, and repairs what differs if that is asked for.
+// Run compares everything, and repairs differences if requested.
 func (v *Verifier) Run(ctx context.Context, o Options) Report {
 	began := time.Now()
 	select {

@@ -50,7 +50,7 @@ func Cookie() (uint64, error) {
 	return cookie, nil
 }
 
-// name returns the name by which `ip netns` knows this process's network namespace, or "".
+// name returns the name of this process's network namespace in `ip netns`, or "".
 func name() string {
 	const names = "/run/netns"
 	own, err := os.Stat("/proc/thread-self/ns/net")

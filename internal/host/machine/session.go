@@ -12,13 +12,13 @@ import (
 // by the machine itself.
 type Session struct {
 	Remote, Local netip.AddrPort
-	Interface     string // that has the local address; "": lo, to which packets come by any
+	Interface     string // the interface with the local address; "": lo, whose packets may arrive at any
 }
 
-// maxSessions is how many are listed, those of ssh first.
+// maxSessions bounds the listed sessions, SSH first.
 const maxSessions = 4096
 
-// Sessions returns those of the network namespace of the thread that have come from outside.
+// Sessions returns the sessions from outside in the thread's network namespace.
 func Sessions() ([]Session, error) {
 	own, err := interfaces()
 	if err != nil {
@@ -49,8 +49,8 @@ func Sessions() ([]Session, error) {
 	return all, nil
 }
 
-// HasAddress reports whether one of these is an address of the network namespace, or stands for
-// all.
+// HasAddress reports whether one of these is an address of the network namespace, or the
+// unspecified address.
 func HasAddress(list []netip.Addr) (bool, error) {
 	if len(list) == 0 || slices.ContainsFunc(list, netip.Addr.IsUnspecified) {
 		return true, nil
@@ -77,8 +77,8 @@ func rank(s Session) int {
 	return 1
 }
 
-// interfaces returns the addresses of this machine, with the interface of each; "" for those of lo,
-// for which packets arrive at any.
+// interfaces returns the interface of each address of this machine; "" for those of lo, whose
+// packets may arrive at any.
 func interfaces() (map[netip.Addr]string, error) {
 	links, err := net.Interfaces()
 	if err != nil {

@@ -88,7 +88,7 @@ func parseSocket(line string) (s TCPSocket, err error) {
 	return s, errors.Join(err1, err2, err3)
 }
 
-// parseAddress reads 0100007F:0016: words in the machine's order, and a port.
+// parseAddress parses 0100007F:0016: words in the machine's order, and a port.
 func parseAddress(s string) (netip.AddrPort, error) {
 	text, port, _ := strings.Cut(s, ":")
 	b, err := hex.DecodeString(text)

@@ -31,8 +31,8 @@ func CPUTimes() (t CPUTime, err error) {
 	return t, nil
 }
 
-// BusySince returns the percentage of the time since before that CPUs were not idle. false: no time
-// has passed, or the counters went back.
+// BusySince returns the percentage of time that CPUs were busy since before; false: no time has
+// passed, or the counters decreased.
 func (t CPUTime) BusySince(before CPUTime) (float64, bool) {
 	if t.Total <= before.Total || t.Idle < before.Idle {
 		return 0, false

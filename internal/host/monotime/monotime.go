@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// clockStep is the least difference between the clocks that means that the wall clock was set. A
-// smaller one means that it was slewed, which must not move a time that users have named.
+// clockStep is the least difference between the clocks that counts as a step of the wall clock. A
+// smaller one is slewing, which must not move a time that users have set.
 const clockStep = time.Second
 
 // A Stored is a time in its stored form.

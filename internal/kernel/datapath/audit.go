@@ -8,8 +8,8 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// Audit compares all that this process has written into the kernel with its present content; with
-// mend, differences are written again.
+// Audit compares everything that this process has written into the kernel with its present content;
+// with mend, it repairs differences.
 func (d *Datapath) Audit(mend bool) []report.Compared {
 	out := d.Tables.Audit(mend)
 	out = append(out, d.firewall.Audit(mend)...)
@@ -37,5 +37,5 @@ func (d *Datapath) AuditConnections(ctx context.Context, sample uint64, whole, m
 	return d.Table.Audit(ctx, sample, whole, mend)
 }
 
-// Compare returns the differences between a service of the data path and its table; nil: none.
+// Compare returns the differences between a service of the data path and its table, or nil.
 func (d *Datapath) Compare(want *bpf.ServiceTable) []string { return d.Tables.Compare(want) }

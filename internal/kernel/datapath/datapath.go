@@ -1,6 +1,6 @@
-// Package datapath is the boundary to the kernel: it loads the programs, attaches them, writes the
-// tables that compile makes, and reads counters and connections back. With what is below it, it is
-// the only importer of cilium/ebpf. Its parts have a folder each; here they are put together.
+// Package datapath is the boundary to the kernel: it loads and attaches the programs, writes the
+// tables that compile makes, and reads counters and connections. It and its folders are the only
+// importers of cilium/ebpf. This package assembles the parts, which have a folder each.
 //
 // A Datapath belongs to the network namespace of the thread that loads it.
 package datapath
@@ -27,17 +27,17 @@ import (
 	"loxilb/internal/kernel/datapath/testrun"
 )
 
-// Config says how to load the data path.
+// Config configures the data path.
 type Config struct {
 	PinDir         string   // in a BPF file system; empty: nothing is pinned, all ends with the process
 	Connections    int      // size of the connection table; 0: by memory (loader.DefaultConnections)
 	Timeouts       Timeouts // zero value: loader.DefaultTimeouts
 	HalfOpen       int      // percentage of the table for half-open connections, of TCP and of all others each; 0: unlimited
-	IdleResets     int      // idle TCP connections a second that end by RSTs to both ends; 0: none
+	IdleResets     int      // idle TCP connections per second that end by RSTs to both ends; 0: none
 	HashSeed       uint64   // key of the flow hash, as that of the tables
 	NoRedirectPeer bool     // never bpf_redirect_peer
 	NoKfuncs       bool     // as on kernels before 6.2, for tests
-	ResetRate      int      // RSTs to segments of no connection, a second and CPU, for tests; 0: 10,000
+	ResetRate      int      // RSTs to segments without a connection, per second and CPU, for tests; 0: 10,000
 	ForeignFirst   bool     // always check for foreign packets before the connection lookup, for tests
 	ChallengeFirst bool     // always challenge SYNs before the connection lookup, for tests
 	Hook           Hook     // where to attach
@@ -97,11 +97,11 @@ func Load(cfg Config) (*Datapath, error) {
 	return d, nil
 }
 
-// ABI returns a hash of the layout of pinned maps: builds with the same hash take over from each
-// other without a loss.
+// ABI returns a hash of the layout of pinned maps: builds with the same hash can replace each other
+// without losing connections.
 func ABI() (string, error) { return loader.ABI() }
 
-// ABI returns that of the running build.
+// ABI returns the hash of the running build.
 func (d *Datapath) ABI() string { return d.collection.ABI }
 
 func (cfg Config) settings() loader.Settings {
@@ -112,8 +112,8 @@ func (cfg Config) settings() loader.Settings {
 }
 
 // Trial loads every program of this build over its own maps, without touching cfg.PinDir, and
-// attaches none. The error tells if the kernel refuses one, or if Load could not adopt the pinned
-// maps.
+// attaches none. It returns an error if the kernel refuses a program, or if Load could not adopt
+// the pinned maps.
 func Trial(cfg Config) (*Datapath, error) {
 	if err := loader.CheckPins(cfg.settings()); err != nil {
 		return nil, err
@@ -146,7 +146,7 @@ func Trial(cfg Config) (*Datapath, error) {
 	return d, nil
 }
 
-// openWithout removes the pinned maps, which cannot be adopted, and what is attached with them.
+// openWithout removes the pinned maps, which cannot be adopted, and their attachments.
 func openWithout(s loader.Settings, reason error) (*loader.Collection, error) {
 	if s.Log != nil {
 		s.Log.Warn("connections end, counters begin at 0, and no client is known, as --end-connections asks", "reason", reason)
@@ -220,7 +220,7 @@ func (d *Datapath) SetLink(i Interface) error {
 // Jiffy returns the length of one tick of the packet path's clock.
 func (d *Datapath) Jiffy() time.Duration { return d.collection.Jiffy() }
 
-// Programs returns those at the tc hooks, and how much they are used.
+// Programs returns the programs at the tc hooks, and their use.
 func (d *Datapath) Programs() []loader.Use { return d.collection.Uses() }
 
 // DryRun predicts how packets would be handled.
@@ -229,8 +229,8 @@ func (d *Datapath) DryRun() *dryrun.Runner { return d.dry }
 // TestRun runs the programs on packets without a network.
 func (d *Datapath) TestRun() testrun.Runner { return testrun.Runner{Collection: d.collection} }
 
-// RemovePins removes everything that an earlier Load with this pin directory left attached or
-// pinned. Packets go to the kernel again, and connections are lost.
+// RemovePins removes everything that an earlier Load with this pin directory attached or pinned.
+// Packets go to the kernel again, and connections are lost.
 func RemovePins(dir string) error {
 	if err := pins.CheckMade(dir); err != nil {
 		return err

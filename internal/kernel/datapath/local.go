@@ -2,12 +2,12 @@ package datapath
 
 import "net/netip"
 
-// Answers of endpoints on this machine itself arrive at no interface: while there are such
-// endpoints, a second program at each interface looks at what leaves. First the programs are there,
-// then the packet path is told, then the first such endpoint gets packets.
+// Answers of endpoints on this machine arrive at no interface: while there are such endpoints, a
+// second program at each interface inspects leaving packets. The order is: attach the programs,
+// notify the packet path, then send packets to the first such endpoint.
 //
-// An interface where that program cannot be attached keeps no service from being applied and no
-// other interface from working: SetEgress says what failed there, and tries again.
+// If that program cannot be attached to an interface, services are applied and other interfaces
+// work nevertheless: SetEgress reports the failure and retries.
 
 // Apply is Tables.Apply, and makes sure that answers are handled before the first endpoint on this
 // machine gets packets.
@@ -32,9 +32,8 @@ func (d *Datapath) SetLocalAddresses(list []netip.Addr) error {
 }
 
 // SetEgress attaches the program for answers of endpoints on this machine to an attached interface
-// if there are such endpoints, and takes it away if not. It is to be called when an interface was
-// attached and when LocalAnswersChanged says so, and may be tried again; it costs nothing if all is
-// well.
+// if there are such endpoints, and detaches it otherwise. Call it after attaching an interface and
+// after a signal of LocalAnswersChanged. It may be retried, and costs nothing without a change.
 func (d *Datapath) SetEgress(index int) error {
 	d.localMu.Lock()
 	defer d.localMu.Unlock()

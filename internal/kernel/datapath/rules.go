@@ -19,8 +19,8 @@ func (d *Datapath) SetRules(t bpf.RuleTable) error {
 	return d.TrimRuleSources(t.Sources)
 }
 
-// RuleHits returns the packets that the rule with an identity has decided. false: the data path
-// does not have it.
+// RuleHits returns the packets decided by the rule with an identity, and whether the data path has
+// the rule.
 func (d *Datapath) RuleHits(identity uint64) (report.Traffic, bool) {
 	return d.firewall.RuleHits(identity)
 }
@@ -28,7 +28,7 @@ func (d *Datapath) RuleHits(identity uint64) (report.Traffic, bool) {
 // RuleCost returns the highest cost of a packet to find its rule.
 func (d *Datapath) RuleCost() policy.RuleCost { return d.firewall.RuleCost() }
 
-// RuleCount returns how many firewall rules packets are judged by.
+// RuleCount returns the number of firewall rules in force.
 func (d *Datapath) RuleCount() int { return d.firewall.Count() }
 
 // SetIPsec refuses connections that these policies of the kernel's IPsec block or encrypt, and has

@@ -1,15 +1,15 @@
-// Package dropreason has the reasons why packets are dropped, and their remedies: the same for the
-// API, the page and the command line as in docs/drop-reasons.md and docs/operations.md.
+// Package dropreason lists the reasons why packets are dropped, and remedies, for the API, the page
+// and the command line. docs/drop-reasons.md and docs/operations.md have the same texts.
 package dropreason
 
 import "slices"
 
 // Reason is why the data path drops a packet.
 type Reason struct {
-	Name    string // as metrics have it: no-endpoint
+	Name    string // in metrics: no-endpoint
 	Meaning string
 	Cause   string // the usual one
-	Remedy  string // what to do, as a command where there is one
+	Remedy  string // a command if possible
 }
 
 // All returns all reasons, in the order of bpf/abi.h.

@@ -13,20 +13,20 @@ import (
 )
 
 const (
-	// doctorEvery and doctorGap bound how often to look for problems: at once after a change, but
-	// never twice within the gap, as it costs a walk over all VIPs and endpoints.
+	// doctorEvery and doctorGap bound the interval of checks for problems: immediately after a
+	// change, but never twice within the gap, as a check walks over all VIPs and endpoints.
 	doctorEvery = 10 * time.Second
 	doctorGap   = time.Second
 	// ProblemsShown bounds the problems of one sort.
 	ProblemsShown = 8
 )
 
-// Problem is something outside the load balancer that prevents a service from working. It is the
-// error of what it prevents.
+// Problem is a condition outside of the load balancer that prevents a service from working. It is
+// the error of the affected object.
 type Problem struct {
-	Kind, Key string // what it is about, as statuses name objects: "endpoint", "31.31.31.1"
-	What      string // what is wrong
-	Hint      string // what to do
+	Kind, Key string // the affected object, as in statuses: "endpoint", "31.31.31.1"
+	What      string // the problem
+	Hint      string // the remedy
 }
 
 // Known is a current problem.
@@ -100,8 +100,7 @@ func (d *Doctor) Run(ctx context.Context, tell func(p Problem, gone bool)) {
 	}
 }
 
-// compare takes the current problems and returns those that are new and those that disappeared, in
-// order.
+// compare returns the new problems among the current ones and those that disappeared, in order.
 func (d *Doctor) compare(now []Problem) (appeared, gone []Problem) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -25,7 +25,7 @@ const (
 
 const (
 	followBuffer = 256 << 10
-	// readEvery bounds how long a change that the kernel has not reported is overlooked.
+	// readEvery bounds how long an unreported change is overlooked.
 	readEvery  = 30 * time.Second
 	reopenWait = time.Second
 )
@@ -157,10 +157,10 @@ type IPsecPolicy struct {
 	priority                    uint32
 }
 
-// Refuses reports whether packets must not leave as they are, or, if Forward, not arrive so.
+// Refuses reports whether packets must not leave unencrypted, or, if Forward, not arrive so.
 func (p *IPsecPolicy) Refuses() bool { return p.Blocks || p.Protects }
 
-// String returns the policy in the words of ip xfrm policy.
+// String returns the policy in the format of ip xfrm policy.
 func (p *IPsecPolicy) String() string {
 	var b strings.Builder
 	direction := "out"

@@ -37,7 +37,7 @@ type neighbourPath struct {
 	link  int        // outgoing interface, iff err is nil and local is false
 	via   netip.Addr // the gateway; invalid: the endpoint itself is on the link
 	local bool       // the endpoint is an address of this machine
-	err   error      // why there is no route, from the kernel
+	err   error      // the kernel's reason why there is no route
 }
 
 // hop returns the next hop to an endpoint with this path.
@@ -100,7 +100,8 @@ func (k *NeighbourKeeper) Close() error {
 	return k.conn.Close()
 }
 
-// Set sets the endpoints whose next hops are kept resolved. It returns at once; Run does the work.
+// Set sets the endpoints whose next hops are kept resolved. It returns immediately; Run does the
+// work.
 func (k *NeighbourKeeper) Set(endpoints iter.Seq[netip.Addr]) {
 	wanted := map[netip.Addr]bool{}
 	k.mu.Lock()
@@ -114,7 +115,8 @@ func (k *NeighbourKeeper) Set(endpoints iter.Seq[netip.Addr]) {
 	k.Update(wanted)
 }
 
-// Update adds endpoints (true) and removes others (false). It returns at once; Run does the work.
+// Update adds endpoints (true) and removes others (false). It returns immediately; Run does the
+// work.
 func (k *NeighbourKeeper) Update(changes map[netip.Addr]bool) {
 	k.mu.Lock()
 	for a, wanted := range changes {
@@ -149,9 +151,9 @@ func (k *NeighbourKeeper) Check() {
 	}
 }
 
-// Run does the work until ctx ends. Looking everything up again, which costs about 3 us per
-// endpoint, takes at most a twentieth of the time however fast routes change; new endpoints are
-// looked up at once. Failures are retried.
+// Run does the work until ctx ends. Looking up everything again, at about 3 us per endpoint, takes
+// at most a twentieth of the time however fast routes change; new endpoints are looked up
+// immediately. Failures are retried.
 func (k *NeighbourKeeper) Run(ctx context.Context) {
 	again := time.NewTimer(0)
 	defer again.Stop()
@@ -299,8 +301,8 @@ func (k *NeighbourKeeper) difference() (start, stop []mirror.Hop) {
 	return start, stop
 }
 
-// chooseNeighbours returns all of the hops, or limit of them if they are more: first those that are
-// managed already, since each call would start and stop thousands otherwise.
+// chooseNeighbours returns all of the hops, or limit of them: managed ones first, since each call
+// would otherwise start and stop thousands.
 func chooseNeighbours(hops iter.Seq[mirror.Hop], limit int, managed func(mirror.Hop) bool) map[mirror.Hop]struct{} {
 	chosen := map[mirror.Hop]struct{}{}
 	for h := range hops {

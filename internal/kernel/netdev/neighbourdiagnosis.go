@@ -14,8 +14,8 @@ import (
 // NeighbourKind is the subject of endpoints' problems.
 const NeighbourKind = "endpoint"
 
-// Problems returns what prevents packets from reaching endpoints: each failing next hop once, with
-// the lowest of its endpoints.
+// Problems returns the conditions that prevent packets from reaching endpoints: each failing next
+// hop once, with the lowest of its endpoints.
 func (k *NeighbourKeeper) Problems() []Problem {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -47,9 +47,8 @@ func (k *NeighbourKeeper) Problems() []Problem {
 		BoundedProblems(dead, len(dead), NeighbourKind, "next hops that do not work")...)
 }
 
-// RouteError returns why there is no route to an endpoint, according to the last lookup: nil if
-// there is one, or if none was looked up yet. The data path drops packets to an endpoint without a
-// route.
+// RouteError returns why the last lookup found no route to an endpoint, or nil. The data path drops
+// packets to an endpoint without a route.
 func (k *NeighbourKeeper) RouteError(a netip.Addr) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -59,8 +58,8 @@ func (k *NeighbourKeeper) RouteError(a netip.Addr) error {
 	return nil
 }
 
-// lowest keeps the lowest of many addresses, as many as are shown: there may be no way to any of
-// 262,144 endpoints.
+// lowest keeps the lowest of many addresses, as many as are shown: all of 262,144 endpoints may be
+// without a route.
 type lowest struct {
 	addrs []netip.Addr
 	total int

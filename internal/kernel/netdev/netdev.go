@@ -1,12 +1,11 @@
-// Package netdev is the network of one namespace, as the load balancer sees it: links, addresses,
-// routes and neighbours, and what changes; and the few things that the load balancer asks of that
-// network: own a VIP that nobody owns, keep the next hops of endpoints resolved, forward what comes
-// from lo.
+// Package netdev is the load balancer's interface to the network of one namespace. It reads links,
+// addresses, routes and neighbours, and follows their changes. It configures little: it owns VIPs
+// without another owner, keeps the next hops of endpoints resolved, and lets lo forward.
 //
-// VIPs, next hops, settings of /proc/sys/net, policies of IPsec and problems have a file each. The
-// folders below are netlink (sockets and messages), mirror (a copy of the kernel's tables) and
-// objects (what users configure). Everything that they put into the kernel carries
-// netlink.OwnProtocol there, so that a restarted daemon recognises it without a file of its own.
+// VIPs, next hops, sysctls, IPsec policies and problems have a file each. The folders below are
+// netlink (sockets and messages), mirror (a copy of the kernel's tables) and objects (users'
+// objects). Everything that they put into the kernel carries netlink.OwnProtocol, by which a
+// restarted daemon recognises it.
 package netdev
 
 import (
@@ -78,7 +77,7 @@ func (n *Net) open() (err error) {
 	return err
 }
 
-// Close closes the namespace; what was added to the kernel stays.
+// Close closes the namespace; everything in the kernel stays.
 func (n *Net) Close() error {
 	n.objects.Close()
 	return errors.Join(n.vips.Close(), n.sources.close(), n.neighbours.Close(), n.mirror.Close(), n.features.close(), n.ns.Close())
@@ -94,7 +93,7 @@ func (n *Net) Prepare() error {
 
 // Remove removes everything that this package added to the kernel, in this process or an earlier
 // one: VIPs, managed neighbours, tunnels to egress gateways, and the forwarding of lo, which
-// becomes that of all interfaces again. Not while Run runs.
+// becomes that of all interfaces again. It must not be called while Run runs.
 func (n *Net) Remove(ctx context.Context) error {
 	var errs []error
 	for _, err := range n.vips.Set(ctx, nil) {
@@ -113,7 +112,7 @@ func (n *Net) removeGateways() error {
 	return err
 }
 
-// VIPs returns the owner of the VIPs that nobody else owns.
+// VIPs returns the owner of the VIPs without another owner.
 func (n *Net) VIPs() *VIPOwner { return n.vips }
 
 // Neighbours keeps the next hops of endpoints resolved.
@@ -132,10 +131,11 @@ type Gateway = egress.Gateway
 const (
 	FirstGatewayMark = egress.FirstMark
 	GatewayMarkMask  = egress.MarkMask
-	GatewayMarks     = egress.Marks // how many there are
+	GatewayMarks     = egress.Marks // number of marks
 )
 
-// Gateways opens the egress gateways of a cluster whose nodes reach each other by an interface.
+// Gateways opens the egress gateways of a cluster. below is the interface that leads to other
+// nodes.
 func (n *Net) Gateways(below string) (*egress.Gateways, error) { return egress.Open(n.ns, below) }
 
 // Links returns all links by index.
@@ -148,8 +148,8 @@ func (n *Net) OnLink(a netip.Addr) []Link { return n.mirror.OnLink(a) }
 // Addresses lists the addresses of this machine that others can reach, but for VIPs that VIPs owns.
 func (n *Net) Addresses() []netip.Addr { return n.mirror.Addresses() }
 
-// RoutesByDestination reports whether all packets to an address take the same route, whoever sent
-// them. False until that is known.
+// RoutesByDestination reports whether all packets to an address take the same route, from any
+// source. It is false until that is known.
 func (n *Net) RoutesByDestination() bool { return n.mirror.ByDestination() }
 
 // DefaultRoutes returns the next hops of the default routes of the main table, in order. Not known:
@@ -186,7 +186,7 @@ func (n *Net) Include(f func() []Problem) (soon func()) {
 	return n.doctor.Soon
 }
 
-// Problems returns what was wrong at the last look, and since when.
+// Problems returns the problems at the last check, and since when.
 func (n *Net) Problems() []Known { return n.doctor.Known() }
 
 func (n *Net) check(ctx context.Context, regular bool) []Problem {

@@ -10,14 +10,13 @@ import (
 )
 
 const (
-	// settle is the least time between two events of routes: what changes meanwhile is one event.
+	// settle is the least time between two events of routes: changes in between are one event.
 	// While changes follow each other within settleMax it grows to settleMax, since after each
-	// event every connection looks its next hop up again. The last change always has its event.
+	// event every connection looks its next hop up again. The last change always causes an event.
 	settle    = 5 * time.Millisecond
 	settleMax = 200 * time.Millisecond
-	// afterGone is how long after a route or an address went the routes are published as changed
-	// once more: a next hop may have been looked up just before the kernel really removed the
-	// route.
+	// afterGone is the delay of a second event after the removal of a route or an address: a next
+	// hop may have been looked up just before the kernel really removed the route.
 	afterGone = 30 * time.Millisecond
 )
 

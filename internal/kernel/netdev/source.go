@@ -14,7 +14,7 @@ import (
 	"loxilb/internal/lb/netobj"
 )
 
-// pathsAtOnce is how many paths are looked up before another caller has its turn: some 3 ms.
+// pathsAtOnce is the number of paths looked up before another caller has its turn: some 3 ms.
 const pathsAtOnce = 1024
 
 // Path is the routing table's path to a host.
@@ -52,9 +52,9 @@ func (s *Sources) close() error {
 
 // Paths looks up the path to each host. The source is that of the longest route, or of its
 // interface. missing explains why a host has no path: no route, an address of this machine itself,
-// or only a link-local address reaches it. err is the socket's or the context's: hosts in neither
-// map were not looked up. A host costs about 3 us, one behind a router twice that. A small request
-// does not wait for a large one.
+// or only a link-local source. err is the socket's or the context's: hosts in neither map were not
+// looked up. A host costs about 3 us, one behind a router twice that. A small request does not wait
+// for a large one.
 func (s *Sources) Paths(ctx context.Context, hosts []netip.Addr) (found map[netip.Addr]Path, missing map[netip.Addr]error, err error) {
 	found, missing = make(map[netip.Addr]Path, len(hosts)), map[netip.Addr]error{}
 	for part := range slices.Chunk(hosts, pathsAtOnce) {

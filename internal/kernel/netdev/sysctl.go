@@ -35,13 +35,13 @@ func (s Settings) ReversePathFilter(link string) int {
 	return max(all, own)
 }
 
-// Forward sets net.ipv4.conf.lo.forwarding and its IPv6 twin where they are not: the data path
-// looks routes up as if packets came from lo, so that no real interface need forward. That of lo
-// changes no other interface's; but whoever writes net.ipv4.ip_forward or
-// net.ipv6.conf.all.forwarding writes that of lo, too.
+// Forward enables net.ipv4.conf.lo.forwarding and its IPv6 equivalent: the data path looks up
+// routes as if packets came from lo, so that no real interface needs forwarding. That of lo affects
+// no other interface; but writing net.ipv4.ip_forward or net.ipv6.conf.all.forwarding changes that
+// of lo, too.
 //
-// advertised lists the links that have routes by router advertisement. The problems are those that
-// keep it from being so.
+// advertised lists the links with routes by router advertisement. Returned problems prevent
+// forwarding.
 func (s Settings) Forward(advertised func() ([]string, error)) []Problem {
 	var problems []Problem
 	for _, family := range []string{"ipv4", "ipv6"} {

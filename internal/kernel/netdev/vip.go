@@ -15,35 +15,35 @@ import (
 	"loxilb/internal/kernel/netdev/netlink"
 )
 
-// addressesOnLo bounds how many VIPs are addresses of lo; more become local routes to lo, which the
-// kernel treats alike (it answers ARP and ping). An address costs the kernel a walk over all others
-// of the link: 10,000 IPv6 addresses took 3.8 s and 10,000 more 15 s, where 65,536 local routes
-// take under 2 s. What people look at (`ip address show lo`, routing daemons that redistribute
-// addresses) is an address as long as that is cheap.
+// addressesOnLo bounds the VIPs that are addresses of lo; more become local routes to lo, which the
+// kernel treats alike (it answers ARP and ping). Adding an address walks over all others of the
+// link: 10,000 IPv6 addresses took 3.8 s and 10,000 more 15 s, where 65,536 local routes take under
+// 2 s. Addresses are visible to people (`ip address show lo`) and to routing daemons that
+// redistribute addresses, so they are used while they are cheap.
 const addressesOnLo = 1024
 
 // VIPOwner puts VIPs into the kernel: as /32 or /128 on lo and, where the kernel would not answer
 // ARP or neighbour discovery for an address of lo, on the link of the connected network too.
 //
-// A VIP that is local without us is left alone. What is ours carries OwnProtocol in the kernel,
-// stays when the process ends, and is found again by the next one. All methods may be called from
-// any goroutine; the cost is in what changes.
+// A VIP that is already local is left alone. Ours carry OwnProtocol in the kernel, stay when the
+// process ends, and are found by the next one. All methods are safe for concurrent use; their cost
+// depends on the changes.
 type VIPOwner struct {
 	mirror   *mirror.Mirror
 	settings Settings
-	changed  func() // what Problems returns may have changed
+	changed  func() // the result of Problems may have changed
 
 	mu     sync.Mutex
 	conn   vipKernel
 	want   map[netip.Addr]struct{}
-	failed map[netip.Addr]error // wanted ones that could not be placed
+	failed map[netip.Addr]error // VIPs that could not be placed
 	have   map[netip.Addr][]place
 	onLo   int            // places that are addresses of lo
 	ignore map[string]int // arp_ignore by link, while VIPs are placed
 	seen   map[string]int // arp_ignore by link when it was last looked at
 }
 
-// vipKernel is what is asked: a *netlink.Conn.
+// vipKernel is the interface to the kernel: a *netlink.Conn.
 type vipKernel interface {
 	LookUp(ctx context.Context, hosts []netip.Addr, each func(i int, rt netlink.Route, err error)) error
 	Batch(ctx context.Context, requests []*netlink.Request, done func(i int, answer []byte, err error)) error
@@ -52,14 +52,14 @@ type vipKernel interface {
 	Close() error
 }
 
-// place is where one of our VIPs is.
+// place is the location of a VIP of ours.
 type place struct {
 	link  int
 	route bool // a local route instead of an address
 }
 
-// newVIPOwner finds the VIPs that an earlier process left. changed is called when what Problems
-// returns may have changed.
+// newVIPOwner finds the VIPs of an earlier process. It calls changed when the result of Problems
+// may have changed.
 func newVIPOwner(ns *netlink.Namespace, m *mirror.Mirror, settings Settings, changed func()) (*VIPOwner, error) {
 	conn, err := ns.Dial()
 	if err != nil {
@@ -85,10 +85,9 @@ func (o *VIPOwner) Close() error {
 	return o.conn.Close()
 }
 
-// Set makes these the VIPs: the ones of before, or of an earlier process, that are not among them
-// are given up. It returns those that failed, and why; nil: none. One that failed is tried again by
-// itself, and by the next Set or Add. Its service may well work without: the data path sees packets
-// before the kernel does.
+// Set sets the VIPs, and releases all others, including those of an earlier process. It returns the
+// failed ones with their errors. A failed one is retried, also by the next Set or Add. Its service
+// may work nevertheless: the data path sees packets before the kernel does.
 func (o *VIPOwner) Set(ctx context.Context, vips []netip.Addr) map[netip.Addr]error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -112,7 +111,7 @@ func (o *VIPOwner) Set(ctx context.Context, vips []netip.Addr) map[netip.Addr]er
 	return merged(o.giveUp(ctx, gone), o.place(ctx, added))
 }
 
-// Add adds VIPs; one that is there already costs a look-up. It returns what Set returns.
+// Add adds VIPs; an existing one costs a lookup. It returns the failed ones like Set.
 func (o *VIPOwner) Add(ctx context.Context, vips ...netip.Addr) map[netip.Addr]error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -122,8 +121,8 @@ func (o *VIPOwner) Add(ctx context.Context, vips ...netip.Addr) map[netip.Addr]e
 	return o.place(ctx, vips)
 }
 
-// Remove gives VIPs up, when the last service that uses them is gone. It returns those that are
-// still there, and why.
+// Remove releases VIPs that no service uses any longer. It returns those that remain, with their
+// errors.
 func (o *VIPOwner) Remove(ctx context.Context, vips ...netip.Addr) map[netip.Addr]error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -158,7 +157,7 @@ func (o *VIPOwner) place(ctx context.Context, vips []netip.Addr) map[netip.Addr]
 		delete(o.failed, a)
 	}
 	if err := o.tryPlace(ctx, vips); err != nil {
-		for _, a := range vips { // which of them are done is not known
+		for _, a := range vips { // it is unknown which of them are done
 			o.failed[a] = err
 		}
 	}
@@ -172,7 +171,7 @@ func (o *VIPOwner) place(ctx context.Context, vips []netip.Addr) map[netip.Addr]
 	return failed
 }
 
-// tryPlace notes what fails for one VIP in failed, and returns what fails for all.
+// tryPlace adds errors about one VIP to failed, and returns an error about all.
 func (o *VIPOwner) tryPlace(ctx context.Context, vips []netip.Addr) error {
 	lo, err := o.loopback()
 	if err != nil {
@@ -271,7 +270,7 @@ func (o *VIPOwner) giveUp(ctx context.Context, vips []netip.Addr) map[netip.Addr
 	return failed
 }
 
-// adopt finds what an earlier process left: addresses that the mirror has read, and local routes.
+// adopt finds the VIPs of an earlier process: addresses that the mirror has read, and local routes.
 func (o *VIPOwner) adopt() error {
 	for a, link := range o.mirror.Ours() {
 		o.have[a] = append(o.have[a], place{link: link})
@@ -342,8 +341,8 @@ func (o *VIPOwner) restore(ctx context.Context, vips []netip.Addr) error {
 	return o.put(ctx, steps)
 }
 
-// lookAgain looks again, three times within a second, at VIPs that came out as somebody else's: the
-// kernel tells that an address is gone a moment before it takes the local route away, and answers
+// lookAgain checks VIPs that seemed to have another owner again, three times within a second: the
+// kernel reports the removal of an address a moment before it removes the local route, and answers
 // route requests meanwhile.
 func (o *VIPOwner) lookAgain(ctx context.Context, vips []netip.Addr, looks int) {
 	others := o.notOurs(vips)

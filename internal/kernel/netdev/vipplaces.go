@@ -22,8 +22,8 @@ type vipStep struct {
 	place
 }
 
-// put adds each step's VIP to its place, and notes those that fail. One that is there already is
-// ours if it was before. The returned error is about all of them.
+// put adds each step's VIP to its place, and records failures. An existing one is ours if it was
+// before. The returned error is about all of them.
 func (o *VIPOwner) put(ctx context.Context, steps []vipStep) error {
 	if len(steps) == 0 {
 		return nil
@@ -54,15 +54,14 @@ func (o *VIPOwner) put(ctx context.Context, steps []vipStep) error {
 	return o.awaitLocal(ctx, pending)
 }
 
-// localPatience is how long the kernel may take to receive packets for an IPv6 address it has.
+// localPatience is how long the kernel may take before it accepts packets for a new IPv6 address.
 const localPatience = time.Second
 
 // awaitLocal waits until the kernel has local routes for IPv6 addresses. It adds them later than
 // the addresses, in a work queue: within microseconds, or tenths of a second on a busy machine.
-// Until then it uses the address as the source when it asks for a neighbor's MAC, and drops the
-// answer; it asks again after a second. So a VIP must not be announced before. One that never
-// becomes local is not an error here: clients reach it, as the data path sees packets before the
-// kernel does.
+// Until then it uses the address as the source of neighbour solicitations, drops the answers, and
+// repeats them after a second. So a VIP must not be announced before. One that never becomes local
+// is no error here: clients reach it, as the data path sees packets before the kernel does.
 func (o *VIPOwner) awaitLocal(ctx context.Context, addresses []netip.Addr) error {
 	for end := time.Now().Add(localPatience); len(addresses) > 0 && time.Now().Before(end); {
 		missing, err := o.unowned(ctx, addresses)
@@ -92,8 +91,8 @@ func notAdded(vip netip.Addr, link string, err error) Problem {
 	}
 }
 
-// removeAll removes each step's VIP from its place, and notes those that fail in failed; one that
-// is gone already is fine. The returned error is about all of them.
+// removeAll removes each step's VIP from its place, and records failures in failed; a missing one
+// is fine. The returned error is about all of them.
 func (o *VIPOwner) removeAll(ctx context.Context, steps []vipStep, failed map[netip.Addr]error) error {
 	requests := make([]*netlink.Request, len(steps))
 	for i, s := range steps {
@@ -201,7 +200,7 @@ func (s vipStep) request(add bool) *netlink.Request {
 		Attr32(unix.IFA_FLAGS, unix.IFA_F_NODAD|unix.IFA_F_NOPREFIXROUTE).
 		Attr(netlink.IFAProto, []byte{netlink.OwnProtocol})
 	if s.addr.Is6() {
-		// Valid forever, preferred never: the IPv6 way not to be chosen as source address.
+		// Valid forever, preferred never: so IPv6 does not choose it as a source address.
 		life := make([]byte, unix.SizeofIfaCacheinfo)
 		binary.NativeEndian.PutUint32(life[4:], 0xffffffff)
 		r.Attr(unix.IFA_CACHEINFO, life)
@@ -224,7 +223,7 @@ func (s vipStep) routeRequest(add bool) *netlink.Request {
 // VIPKind is the subject of VIPs' problems.
 const VIPKind = "vip"
 
-// Problems returns what prevents VIPs from being found.
+// Problems returns the conditions that prevent VIPs from being found.
 func (o *VIPOwner) Problems() []Problem {
 	ignores := o.ignores()
 	o.mu.Lock()

@@ -16,7 +16,7 @@ import (
 )
 
 // XDPFeatures is what an interface can do for XDP now (enum netdev_xdp_act). It changes: a veth
-// takes redirected frames only while its other end has a program or GRO, and some drivers only
+// accepts redirected frames only while its other end has a program or GRO, and some drivers only
 // while they have a program themselves.
 type XDPFeatures uint64
 
@@ -81,7 +81,7 @@ func openXDPFeatures(ns *netlink.Namespace) (*xdpFeatures, error) {
 	return x, nil
 }
 
-// firstGroup returns the id of the first multicast group in the list: it is "mgmt", which tells of
+// firstGroup returns the id of the first multicast group in the list: it is "mgmt", which reports
 // changes of interfaces.
 func firstGroup(list []byte) (id int) {
 	netlink.Attributes(list, 0, func(_ uint16, group []byte) {
@@ -101,8 +101,8 @@ func (x *xdpFeatures) close() error {
 	return errors.Join(x.subscription.Close(), x.conn.Close())
 }
 
-// XDPFeatures lists what each interface can do for XDP, by index. Nil: the kernel does not tell
-// (before Linux 6.3).
+// XDPFeatures lists the features of each interface by index. It returns nil if the kernel does not
+// report them (before Linux 6.3).
 func (n *Net) XDPFeatures() (map[int]XDPFeatures, error) {
 	x := n.features
 	if x == nil {
@@ -130,7 +130,8 @@ func (n *Net) XDPFeatures() (map[int]XDPFeatures, error) {
 	return out, nil
 }
 
-// followXDP makes news of features an event of the link; news that were lost, one of each link.
+// followXDP publishes an event of the link for a change of features; after a loss, one of each
+// link.
 func (n *Net) followXDP(ctx context.Context, hub *event.Hub) {
 	if n.features == nil {
 		return
@@ -163,8 +164,8 @@ func (n *Net) followXDP(ctx context.Context, hub *event.Hub) {
 	}
 }
 
-// recover makes the subscription usable again: after an overrun it drops what is queued, after a
-// failure it opens another one.
+// recover makes the subscription usable again: after an overrun it drops queued messages, after a
+// failure it opens another socket.
 func (x *xdpFeatures) recover(ns *netlink.Namespace, err error) error {
 	if errors.Is(err, netlink.ErrOverrun) {
 		return x.subscription.Drain()

@@ -77,7 +77,7 @@ func (s *Session) Validate() error {
 		return err
 	}
 	if strings.Contains(s.Instance, "@") {
-		return lb.NewFieldError(lb.FieldInstance, s.Instance, "has an @", "what stands behind the last colon of services' names")
+		return lb.NewFieldError(lb.FieldInstance, s.Instance, "has an @", "the part of services' names after the last colon")
 	}
 	if err := routable(lb.FieldRemote, s.Remote); err != nil {
 		return err

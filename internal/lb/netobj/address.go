@@ -6,11 +6,11 @@ import (
 	"loxilb/internal/lb"
 )
 
-// AddressKind is the name of the kind in messages and journals. It is the contract's name, but
-// includes both families.
+// AddressKind is the kind's name in messages and journals: the existing loxilb's, but for both IP
+// versions.
 const AddressKind = "ipv4address"
 
-// Address is one of an interface.
+// Address is an address of an interface.
 type Address struct {
 	Dev    string       `json:"dev"`
 	Prefix netip.Prefix `json:"ipAddress"`

@@ -4,10 +4,10 @@ import "fmt"
 
 // Kernel is the objects of one kind that the kernel has.
 type Kernel[T any] interface {
-	// All returns the kernel's objects, by key, except those of dynamic protocols, which forget
-	// them by themselves.
+	// All returns the kernel's objects by key, except those of dynamic protocols, which remove them
+	// by themselves.
 	All() (map[string][]T, error)
-	// Make fails if something is in the way. A missing interface is a *NoDeviceError.
+	// Make fails if a conflicting object exists. A missing interface is a *NoDeviceError.
 	Make(T) error
 	// Remove does nothing if the object does not exist.
 	Remove(T) error
@@ -22,7 +22,7 @@ type Absent[T any] interface {
 
 // Lookup is a kind whose objects can be read one by one.
 type Lookup[T any] interface {
-	// Lookup returns what the kernel has with the object's key. Not known: only All can find out.
+	// Lookup returns the kernel's objects with the object's key. Not known: only All can find out.
 	Lookup(T) (have []T, known bool)
 }
 
@@ -32,7 +32,7 @@ type Among[T any] interface {
 	Among(wanted []T) (have map[string][]T, seen int, err error)
 }
 
-// FindAll returns what exists with the keys of objects.
+// FindAll returns the existing objects with the keys of these.
 func FindAll[T Object[T]](k Kernel[T], wanted []T) (have map[string][]T, seen int, err error) {
 	if some, ok := k.(Among[T]); ok {
 		return some.Among(wanted)
@@ -41,7 +41,7 @@ func FindAll[T Object[T]](k Kernel[T], wanted []T) (have map[string][]T, seen in
 	return have, len(have), err
 }
 
-// Find returns what exists with an object's key.
+// Find returns the existing objects with an object's key.
 func Find[T Object[T]](k Kernel[T], o T) ([]T, error) {
 	if quick, ok := k.(Lookup[T]); ok {
 		if have, known := quick.Lookup(o); known {

@@ -1,6 +1,6 @@
-// Package netobj has the objects of the kernel's network that users may create besides services:
-// addresses, routes, neighbours, entries of forwarding tables, VLANs, VXLANs. It defines how they
-// are named, read and checked, and is independent of the kernel.
+// Package netobj defines users' network objects: addresses, routes, neighbours, entries of
+// forwarding tables, VLANs and VXLANs: their names, parsing and validation, independent of the
+// kernel.
 package netobj
 
 import (

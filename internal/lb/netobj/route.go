@@ -18,7 +18,7 @@ const (
 	ProtocolStatic = 4
 )
 
-// Route is one of the main table.
+// Route is a route of the main table.
 type Route struct {
 	Destination netip.Prefix `json:"destinationIPNet"`
 	Gateway     netip.Addr   `json:"gateway"`
@@ -56,7 +56,7 @@ func ParseRoute(destination, gateway, protocol string) (r Route, err error) {
 	return r, r.Validate()
 }
 
-// ParseDestination reads where a route leads to; bits behind the length are dropped.
+// ParseDestination parses the destination of a route; bits behind the length are dropped.
 func ParseDestination(text string) (netip.Prefix, error) {
 	p, err := parsePrefix("destinationIPNet", text)
 	return p.Masked(), err

@@ -2,7 +2,7 @@ package netobj
 
 import "net/netip"
 
-// The kernel's objects as they are shown to users, whoever made them.
+// The kernel's objects as users see them, of any owner.
 
 // DeviceAddresses are the addresses of an interface.
 type DeviceAddresses struct {
@@ -10,8 +10,8 @@ type DeviceAddresses struct {
 	Addresses []netip.Prefix
 }
 
-// SeenRoute is a way of a route of the main table. One without a gateway is of a network that is
-// attached.
+// SeenRoute is a path of a route of the main table. One without a gateway leads to an attached
+// network.
 type SeenRoute struct {
 	Route
 	Dev string
@@ -53,7 +53,7 @@ type Port struct {
 // Traffic counts what an interface has received or sent.
 type Traffic struct{ Bytes, Packets, Errors uint64 }
 
-// PortType is the type of an interface, as a sum of the contract's numbers.
+// PortType is the type of an interface, as a sum of the existing loxilb's numbers.
 type PortType int
 
 // The types.

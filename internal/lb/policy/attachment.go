@@ -7,8 +7,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// AttachTo is the kind of object that a policer or a mirror is attached to, by the contract's
-// numbers; AttachSource and later are not in the contract.
+// AttachTo is the kind of target of a policer or a mirror, by the existing loxilb's numbers; it
+// does not have AttachSource and later ones.
 type AttachTo uint8
 
 // The kinds.
@@ -25,7 +25,7 @@ func attachWords() map[AttachTo]string {
 
 func (a AttachTo) String() string { return attachWords()[a] }
 
-// ParseAttachTo reads the contract's number or our word.
+// ParseAttachTo parses the existing loxilb's number or our word.
 func ParseAttachTo(text string) (AttachTo, error) {
 	for a, word := range attachWords() {
 		if text == word || text == string('0'+rune(a)) {

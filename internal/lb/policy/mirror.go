@@ -7,7 +7,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// MirrorType is how copies are sent, by the contract's numbers; VXLAN is not in the contract.
+// MirrorType is how copies are sent, by the existing loxilb's numbers; it does not have VXLAN.
 type MirrorType uint8
 
 // The types.
@@ -22,7 +22,7 @@ func mirrorWords() []string { return []string{"span", "rspan", "erspan", "vxlan"
 
 func (m MirrorType) String() string { return mirrorWords()[m%4] }
 
-// ParseMirrorType reads the contract's number or our word.
+// ParseMirrorType parses the existing loxilb's number or our word.
 func ParseMirrorType(text string) (MirrorType, error) {
 	for i, word := range mirrorWords() {
 		if text == word || text == strconv.Itoa(i) {

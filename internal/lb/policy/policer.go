@@ -30,8 +30,8 @@ func PolicerTypeWord(oneRate bool) string {
 	return "trTCM"
 }
 
-// ParsePolicerType parses the contract's number or the word, and reports whether the policer has
-// one rate.
+// ParsePolicerType parses the existing loxilb's number or the word, and reports whether the policer
+// has one rate.
 func ParsePolicerType(text string) (oneRate bool, err error) {
 	switch {
 	case text == "1", strings.EqualFold(text, PolicerTypeWord(true)):
@@ -45,7 +45,7 @@ func ParsePolicerType(text string) (oneRate bool, err error) {
 const (
 	// defaultBurst is the time of the default burst at the rate, in a fraction of a second,
 	defaultBurstPerSecond = 10
-	// and how much that is at least: ten packets.
+	// the least burst: ten packets
 	minBurstBytes   = 15000
 	minBurstPackets = 10
 	// maxBurstSeconds is how long the rate may take for a burst.
@@ -167,8 +167,8 @@ type rateUnit struct {
 	packets bool
 }
 
-// ParseRate reads a rate: 10kbit, 1.5gbit, 5000pps. A number alone is of Mbit/s, as the contract
-// has it.
+// ParseRate parses a rate: 10kbit, 1.5gbit, 5000pps. A number alone means Mbit/s, as in the
+// existing loxilb.
 func ParseRate(field, text string) (Rate, error) {
 	number, unit := strings.ToLower(text), rateUnit{"", 1e6, false}
 	for _, u := range rateUnits() {
@@ -208,7 +208,7 @@ func (r Rate) String() string {
 	return "0"
 }
 
-// Megabits returns the rate in the contract's unit; 0 for one of packets.
+// Megabits returns the rate in Mbit/s; 0 for a rate of packets.
 func (r Rate) Megabits() float64 {
 	if r.Packets {
 		return 0

@@ -1,5 +1,5 @@
-// Package policy has what users want of traffic besides services: firewall rules, policers and
-// mirrors, and what the policies of IPsec refuse.
+// Package policy defines traffic policies besides services: firewall rules, policers and mirrors,
+// and packets refused by IPsec policies.
 package policy
 
 import (
@@ -62,13 +62,13 @@ type RuleCost struct {
 	Rules int // rules that are compared
 }
 
-// MaxRules is how many firewall rules there may be.
+// MaxRules is the maximum number of firewall rules.
 const MaxRules = 16384
 
 // maxInterfaceName is the kernel's IFNAMSIZ, less the end of the string.
 const maxInterfaceName = 15
 
-// Names of a rule's fields, in the contract's words.
+// Names of a rule's fields in the API.
 const (
 	FieldRuleSource             = "sourceIP"
 	FieldRuleDestination        = "destinationIP"
@@ -85,7 +85,7 @@ const (
 	FieldRuleToSource           = "toIP"
 )
 
-// String returns the word of the command line.
+// String returns the word on the command line.
 func (a RuleAction) String() string {
 	switch a {
 	case RuleAllow:

@@ -1,5 +1,4 @@
-// Package protocol has what services need to know of an IP protocol: each protocol states it in a
-// file of its own, and all else asks.
+// Package protocol defines the properties of IP protocols that services need, a file for each.
 package protocol
 
 import "strconv"
@@ -7,7 +6,7 @@ import "strconv"
 // Protocol is an IP protocol number (IANA).
 type Protocol uint8
 
-// The protocols of the contract.
+// The protocols of the existing loxilb.
 const (
 	ICMP Protocol = 1
 	TCP  Protocol = 6
@@ -25,9 +24,9 @@ func All() []Protocol { return []Protocol{TCP, UDP, SCTP, ICMP} }
 // Traits are the properties of a protocol.
 type Traits struct {
 	Word string
-	Help string // what a service of it balances, unless that is obvious
-	// Instead is the alternative to a protocol of the contract that this build does not support;
-	// "": supported.
+	Help string // example of its use, unless obvious
+	// Instead is the alternative to a protocol of the existing loxilb that this build does not
+	// support; "": supported.
 	Instead string
 	// HasPorts: services, endpoints and packets have ports.
 	HasPorts bool
@@ -36,9 +35,10 @@ type Traits struct {
 	HasHandshake bool
 	// HasSockets: sockets of this machine that connect to a service can be led to its endpoints.
 	HasSockets bool
-	// Probe is the word of the probe of a service that names none.
+	// Probe is the default probe of a service.
 	Probe string
-	// States are the contract's words for states of connections, and State returns one of them.
+	// States are the existing loxilb's words for states of connections, and State returns one of
+	// them.
 	States []string
 	State  func(Events) string
 }
@@ -65,7 +65,7 @@ func (p Protocol) Traits() Traits {
 	return Traits{}
 }
 
-// String returns the word of the contract: tcp, udp, sctp or icmp.
+// String returns the existing loxilb's word: tcp, udp, sctp or icmp.
 func (p Protocol) String() string {
 	if p == ICMPv6 {
 		return "icmp6"
@@ -91,7 +91,8 @@ func (p Protocol) HasHandshake() bool { return p.Traits().HasHandshake }
 // HasSockets reports whether sockets of this machine can be led to endpoints.
 func (p Protocol) HasSockets() bool { return p.Traits().HasSockets }
 
-// State returns the contract's word for the state of a connection; "": the protocol has none.
+// State returns the existing loxilb's word for the state of a connection, or "" if the protocol has
+// none.
 func (p Protocol) State(e Events) string {
 	if state := p.Traits().State; state != nil {
 		return state(e)

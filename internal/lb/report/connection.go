@@ -14,11 +14,11 @@ type Connection struct {
 	Protocol lb.Protocol
 	Src, Dst netip.AddrPort // addresses of the packets as they arrive
 	Reply    bool           // endpoint to client
-	Direct   bool           // the endpoint answers the client directly: there is no other direction
+	Direct   bool           // the endpoint answers the client directly, without an entry for the other direction
 	NewSrc   netip.AddrPort // addresses of the packets as they leave
 	NewDst   netip.AddrPort
 	Endpoint netip.AddrPort
-	Of       netip.AddrPort // the endpoint as its service has it: of a range of ports, the first one
+	Of       netip.AddrPort // the endpoint as configured in its service: of a range of ports, the first one
 	Weight   uint16
 	State    string // one of ConnectionStates
 	Traffic  Traffic
@@ -27,7 +27,7 @@ type Connection struct {
 	Idle     time.Duration // since the last packet of this direction
 }
 
-// SourceName returns the Service of connections to which a firewall rule gives a source address.
+// SourceName returns the Service of connections translated by a firewall rule.
 func SourceName(a netip.Addr) string { return "snat " + a.String() }
 
 // VIPAddr returns the address that the client talks to: replies carry it once they are translated.
@@ -38,8 +38,7 @@ func (c *Connection) VIPAddr() netip.AddrPort {
 	return c.Dst
 }
 
-// ClientAddr returns the address that the client talks from: replies go there once they are
-// translated.
+// ClientAddr returns the client's address: replies go there once they are translated.
 func (c *Connection) ClientAddr() netip.AddrPort {
 	if c.Reply {
 		return c.NewDst
@@ -47,9 +46,9 @@ func (c *Connection) ClientAddr() netip.AddrPort {
 	return c.Src
 }
 
-// IsAt reports whether the connection is one to the service with this key and these VIPs. It
-// compares the client's destination, so it also finds connections of endpoints and services that no
-// longer exist.
+// IsAt reports whether the connection goes to the service with this key and these VIPs. It compares
+// the client's destination, so it also finds connections of endpoints and services that no longer
+// exist.
 func (c *Connection) IsAt(k lb.Key, vips []netip.Addr) bool {
 	at := c.VIPAddr()
 	if !k.Protocol.Includes(c.Protocol) || !k.VIP.IsUnspecified() && !slices.Contains(vips, at.Addr()) {
@@ -58,7 +57,7 @@ func (c *Connection) IsAt(k lb.Key, vips []netip.Addr) bool {
 	return !k.Protocol.HasPorts() || at.Port() >= k.Port && at.Port() <= max(k.Port, k.PortMax)
 }
 
-// ConnectionStates returns the contract's words for the states of a connection, by protocol.
+// ConnectionStates returns the existing loxilb's words for the states of a connection, by protocol.
 func ConnectionStates() (all []string) {
 	for _, p := range lb.Protocols() {
 		all = append(all, p.Traits().States...)
@@ -107,8 +106,8 @@ type Omitted struct {
 	Lost    uint64 // events for which there was no room at all
 }
 
-// ConnectionQuery selects connections for a search, as far as the data path can leave out others:
-// the result may include some of those, too. The zero value selects all.
+// ConnectionQuery selects connections for a search. The data path cannot filter exactly: the result
+// may include others. The zero value selects all.
 type ConnectionQuery struct {
 	Client   netip.Prefix                                 // zero: any
 	VIP      netip.Addr                                   // destination of the client; zero: any
@@ -116,7 +115,7 @@ type ConnectionQuery struct {
 	Endpoint netip.Addr                                   // zero: any
 	State    string                                       // one of ConnectionStates; "": any
 	Requests bool                                         // without the replies
-	Of       func(service string, at netip.AddrPort) bool // of which endpoints, as their services have them; nil: any
+	Of       func(service string, at netip.AddrPort) bool // selects endpoints as configured in their services; nil: any
 }
 
 // All reports whether everything is selected.

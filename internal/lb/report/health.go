@@ -31,7 +31,7 @@ type Verdict struct {
 	NoRoute bool        // this machine has no route to it: packets to it are dropped
 }
 
-// Down reports whether any source says that the endpoint is down.
+// Down reports whether any source reports the endpoint as down.
 func (v Verdict) Down() bool {
 	return v.Probe == HealthDown || v.Agent || v.Ejected || v.Failing || v.Refused || v.NoRoute
 }
@@ -59,13 +59,13 @@ type EndpointHealth struct {
 	Failures, Successes          int           // in a row
 	Changes                      uint64        // changes of the state since probing began
 	Downs                        uint64        // how often it became down since probing began
-	Downtime                     time.Duration // for how long it was down in all
+	Downtime                     time.Duration // total time of being down
 	Failed                       uint64        // probes that have failed in all
 }
 
 // HealthCount counts endpoints by the results of probes and of clients' handshakes. An endpoint
-// that several sources call down counts once; one that was taken out for its handshakes and is not
-// probed does not count as up.
+// that several sources report as down counts once; an ejected one without a probe does not count as
+// up.
 type HealthCount struct {
 	Up, Down, Unknown int
 	down              map[netip.AddrPort]struct{}

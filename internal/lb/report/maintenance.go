@@ -2,7 +2,7 @@ package report
 
 import "time"
 
-// DrainProgress is how far the drain of a node is.
+// DrainProgress is the progress of a node's drain.
 type DrainProgress struct {
 	Connections uint64        // open connections of services
 	PacketRate  float64       // packets of services per second

@@ -1,5 +1,5 @@
-// Package report has what the data path and the probes of endpoints report: counters, connections,
-// packets and health.
+// Package report defines the reports of the data path and of probes: counters, connections, packets
+// and health.
 package report
 
 import (
@@ -37,8 +37,8 @@ type ServiceStats struct {
 	Endpoints []EndpointStats // in the order of Service.Endpoints
 }
 
-// EndpointCount is what a row of the data path has counted for an endpoint since it was added to
-// its service. Rows are reused: the same ID with another service or address is another count.
+// EndpointCount is the counters of a row for an endpoint, since the endpoint was added to its
+// service. Rows are reused: the same ID with another service or address is another count.
 type EndpointCount struct {
 	ID      uint32
 	Service lb.Key
@@ -46,7 +46,8 @@ type EndpointCount struct {
 	EndpointStats
 }
 
-// Pressure is how full the connection table is, and how the data path keeps made-up clients out.
+// Pressure is how full the connection table is, and how many forged clients the data path keeps
+// out.
 type Pressure struct {
 	HalfOpenTCP    int64 // connections without a complete handshake
 	HalfOpenOthers int64 // ... of other protocols, whose client has not sent again after an answer
@@ -101,7 +102,7 @@ type Histogram struct {
 // HistogramBuckets is HISTOGRAM_BUCKETS of bpf/abi.h.
 const HistogramBuckets = 48
 
-// Add adds another one's values.
+// Add adds the values of another histogram.
 func (h *Histogram) Add(o *Histogram) {
 	h.Sum += o.Sum
 	for i, n := range o.Buckets {
@@ -129,8 +130,8 @@ type Lifetimes struct {
 	In, Out  Histogram // bytes of IP packets from the client, and to it, where answers are seen
 }
 
-// SourcePorts is how many ports of a source address of ours are in use, or in quarantine, towards
-// an endpoint.
+// SourcePorts is the number of ports of a source address of ours that are in use, or in quarantine,
+// towards an endpoint.
 type SourcePorts struct {
 	Source   netip.Addr
 	Endpoint netip.AddrPort
@@ -159,7 +160,7 @@ const (
 	RefusalReasons // their number
 )
 
-// String returns the reason as drops have it.
+// String returns the name of the drop reason.
 func (r RefusalReason) String() string {
 	return [RefusalReasons]string{
 		"no-endpoint", "conntrack-full", "connection-limit", "rate-limit", "source-not-allowed", "source-denied",
@@ -197,12 +198,12 @@ func (r *Refusals) Each(yield func(reason RefusalReason, n uint64)) {
 // IdleEnds counts TCP connections that were established and silent for too long.
 type IdleEnds struct {
 	Told   uint64 // both ends got a RST
-	Untold uint64 // they ended in silence: too many at once
+	Untold uint64 // ended silently: too many at once
 }
 
 // Ended counts connections that were ended on demand.
 type Ended struct {
 	Told   int // TCP: both ends got a RST
-	Silent int // all others: the next packet opens another one, or is refused
-	Next   int // where to go on if some may be left
+	Silent int // all others: the next packet opens another connection, or is refused
+	Next   int // position to continue from, if some may be left
 }

@@ -2,7 +2,7 @@ package report
 
 // Difference is one deviation of the data path from the expected state, as a sentence.
 type Difference struct {
-	Table string // what was compared: a map, variables, or others
+	Table string // the compared object: a map, variables, or others
 	Row   string // the row in it
 	What  string // the deviation
 	Mend  string // how to repair it, if applying it again does not; empty: `loxicmd verify --repair`

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lookEvery is how often it is looked whether the file is still the one that its name has.
+// lookEvery is the interval of checks whether the file still has its name.
 const lookEvery = time.Second
 
 // File is a file that never grows beyond a size: it is set aside then as NAME.1, that before it as
@@ -26,8 +26,8 @@ type File struct {
 	looked time.Time
 }
 
-// NewFile returns a file that is opened when the first line comes, and goes on where it ends. It is
-// opened anew if somebody else sets it aside.
+// NewFile returns a file that is opened with the first line, for appending. It is reopened after
+// others have renamed it.
 func NewFile(name string, most int64, keep int) *File {
 	return &File{name: filepath.Clean(name), most: most, keep: keep}
 }
@@ -51,7 +51,7 @@ func (f *File) open() error {
 	return nil
 }
 
-// Write writes whole lines. What was written in part is taken back.
+// Write writes whole lines. It removes a partially written line.
 func (f *File) Write(lines []byte) (int, error) {
 	if err := f.ensureOpen(); err != nil {
 		return 0, err
@@ -72,7 +72,7 @@ func (f *File) Write(lines []byte) (int, error) {
 	return 0, err
 }
 
-// ensureOpen opens the file if there is none, or if its name is another's.
+// ensureOpen opens the file if it is not open, or if another file has its name now.
 func (f *File) ensureOpen() error {
 	if f.file == nil {
 		return f.open()
@@ -85,7 +85,7 @@ func (f *File) ensureOpen() error {
 	named, err := os.Lstat(f.name)
 	own, failed := f.file.Stat()
 	if err == nil && failed == nil && os.SameFile(named, own) {
-		f.size = own.Size() // somebody may have emptied it
+		f.size = own.Size() // it may have been truncated
 		return nil
 	}
 	return f.reopen()
@@ -139,5 +139,5 @@ type Stream struct {
 // Name is its title.
 func (s Stream) Name() string { return s.Title }
 
-// Close leaves it to who else uses it.
+// Close leaves the file to its other users.
 func (Stream) Close() error { return nil }

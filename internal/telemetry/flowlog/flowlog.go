@@ -12,14 +12,14 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// Source tells of connections.
+// Source reports connections.
 type Source interface {
 	WatchConnections(ctx context.Context, rate int, yield func([]report.ConnectionEvent, report.Omitted) bool) error
 }
 
 // Sink writes events down.
 type Sink interface {
-	// Write writes events, and before them how many were not written so far, if that has changed.
+	// Write writes events, preceded by the number of unwritten ones so far, if that has changed.
 	Write(now time.Time, events []report.ConnectionEvent, lost uint64) error
 	// Name returns where it writes to, for messages.
 	Name() string
@@ -29,8 +29,7 @@ type Sink interface {
 // retryDelay is the delay before a failed source is read again.
 const retryDelay = time.Second
 
-// Logger hands what a source tells on to sinks, each by itself: one that fails keeps no other from
-// writing.
+// Logger passes a source's events to sinks, each independently: a failing one does not stop others.
 type Logger struct {
 	source  Source
 	rate    int
@@ -40,14 +39,14 @@ type Logger struct {
 	busy    bool   // the source has refused
 }
 
-// outlet is a sink, and what it has not written.
+// outlet is a sink with its unwritten events.
 type outlet struct {
 	Sink
 	lost    uint64 // events that could not be written
 	failing bool
 }
 
-// New makes a logger that wants so many events a second.
+// New makes a logger of at most rate events per second.
 func New(source Source, rate int, log *slog.Logger, sinks ...Sink) *Logger {
 	l := &Logger{source: source, rate: rate, log: log}
 	for _, s := range sinks {

@@ -52,7 +52,7 @@ const (
 	setHeader         = 4
 	templateSet       = 2
 	optionsSet        = 3
-	firstTemplate     = 256 // and the following: bits say what is in them
+	firstTemplate     = 256 // template ids from here on: bits encode their content
 	bitEnded          = 1
 	bitClientIPv6     = 2
 	bitEndpointIPv6   = 4
@@ -74,7 +74,7 @@ const (
 // element is a field of a template. With enterpriseBit in its id, it is of the answers.
 type element struct{ id, length uint16 }
 
-// elements returns those of a template, in the order of its records.
+// elements returns the elements of a template, in the order of its records.
 func elements(template int) []element {
 	address := func(six bool, four, other uint16) element {
 		if six {
@@ -95,8 +95,7 @@ func elements(template int) []element {
 		element{ieOctets | enterpriseBit, 8}, element{iePackets | enterpriseBit, 8}, element{ieFlowEndReason, 1})
 }
 
-// IPFIX sends events to a collector (RFC 7011), by UDP: connections that are opened, and those that
-// have ended.
+// IPFIX sends opened and ended connections to a collector by UDP (RFC 7011).
 type IPFIX struct {
 	collector      string
 	domain         uint32
@@ -121,7 +120,7 @@ func NewIPFIX(collector string, domain uint32) *IPFIX {
 // Name is the collector's.
 func (x *IPFIX) Name() string { return "ipfix://" + x.collector }
 
-// Close gives the socket up.
+// Close closes the socket.
 func (x *IPFIX) Close() error {
 	if x.conn == nil {
 		return nil
@@ -173,12 +172,12 @@ func (x *IPFIX) flush(now time.Time) error {
 	binary.BigEndian.PutUint32(h[4:], uint32(now.Unix()))
 	binary.BigEndian.PutUint32(h[8:], x.sequence)
 	binary.BigEndian.PutUint32(h[12:], x.domain)
-	x.sequence += x.records // also of what is lost: that is how the collector knows
+	x.sequence += x.records // including lost ones, by which the collector notices the loss
 	if err := x.conn.SetWriteDeadline(time.Now().Add(ipfixWriteTimeout)); err != nil {
 		return err
 	}
 	if _, err := x.conn.Write(h); err != nil {
-		x.described = time.Time{} // who comes back may have forgotten the templates
+		x.described = time.Time{} // a restarted collector may have lost the templates
 		return fmt.Errorf("send to the collector: %w", err)
 	}
 	return nil
@@ -223,7 +222,7 @@ func (x *IPFIX) describe() {
 	put(lossTemplate, 2, 1, ieExportingID, 4, ieNotSentFlows, 8)
 }
 
-// appendLost appends how many events were not sent.
+// appendLost appends the number of events that were not sent.
 func (x *IPFIX) appendLost(lost uint64) {
 	x.beginSet(lossTemplate)
 	x.message = binary.BigEndian.AppendUint32(x.message, 0)
@@ -231,7 +230,7 @@ func (x *IPFIX) appendLost(lost uint64) {
 	x.records++
 }
 
-// event appends one that is a matter of NAT, and sends the message before if it is full.
+// event appends an event about a translation, and sends the previous message if it is full.
 func (x *IPFIX) event(now time.Time, e *report.ConnectionEvent) (err error) {
 	template := 0
 	switch {

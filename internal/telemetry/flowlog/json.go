@@ -8,7 +8,7 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// record is a line. Its names are those of the API's events.
+// record is a line, with the names of the API's events.
 type record struct {
 	Time       time.Time `json:"time"`
 	Act        string    `json:"act"` // opened, assured, closing, ended; or untold
@@ -59,7 +59,7 @@ type JSON struct {
 // NewJSON writes lines to w.
 func NewJSON(w Writer) *JSON { return &JSON{Writer: w} }
 
-// Write writes events. What cannot be written is not tried again.
+// Write writes events. It does not retry failures.
 func (j *JSON) Write(now time.Time, events []report.ConnectionEvent, lost uint64) error {
 	j.lines.Reset()
 	lines := json.NewEncoder(&j.lines)

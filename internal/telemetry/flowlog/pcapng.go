@@ -23,14 +23,14 @@ const (
 	snapLength = 512
 )
 
-// RecordedPacket is a copy with the names of what it is about.
+// RecordedPacket is a copied packet with the names of its interface, rule and others.
 type RecordedPacket struct {
 	report.PacketCopy
 	Rule      string // as --firewallRule writes it
 	Interface string
 }
 
-// origin is what a pcapng file calls an interface: here, where packets came from, and the rule.
+// origin is a pcapng interface: here, the interface of packets, and the rule.
 type origin struct {
 	rule, device string
 	action       policy.RuleAction
@@ -80,8 +80,8 @@ func (f *Recording) commit() error {
 	return nil
 }
 
-// giveUp takes off a file what is not whole. One that has packets goes on with a new section; one
-// that has none is begun anew.
+// giveUp removes an incomplete part of a file. A file with packets continues with a new section;
+// one without is begun again.
 func (f *Recording) giveUp() error {
 	file := f.file
 	if file == nil {
@@ -154,7 +154,7 @@ func (c counted) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// open sets aside what is there, and begins a file.
+// open renames an existing file, and begins a new one.
 func (f *Recording) open() error {
 	if err := os.MkdirAll(f.dir, 0o700); err != nil {
 		return fmt.Errorf("make the folder of records: %w", err)
@@ -170,7 +170,7 @@ func (f *Recording) open() error {
 	return nil
 }
 
-// setAside sets aside what is there, and gives the file that was begun its name.
+// setAside renames an existing file, and gives its name to the new one.
 func (f *Recording) setAside() error {
 	for n := keep; n >= 1; n-- {
 		if err := os.Rename(f.name(n-1), f.name(n)); err != nil && !errors.Is(err, os.ErrNotExist) {

@@ -18,16 +18,16 @@ import (
 // journalSocket is where systemd's journal takes lines with fields.
 const journalSocket = "/run/systemd/journal/socket"
 
-// journal is a handler that writes fields: MESSAGE as the line is read, LOXILB_MESSAGE as it is
-// constant, and LOXILB_ and the name of each attribute.
+// journal is a handler that writes fields: MESSAGE as the line reads, LOXILB_MESSAGE as the
+// constant message, and LOXILB_ with the name of each attribute.
 //
-// By its own few lines, and by no library: what libraries have besides is for messages that no
-// datagram has room for, and here none is so long.
+// It is a few lines without a library: libraries mainly handle messages larger than a datagram, and
+// none here is so long.
 type journal struct {
 	conn  *net.UnixConn
 	level slog.Leveler
 	attrs []slog.Attr
-	lost  slog.Handler // takes what the journal does not
+	lost  slog.Handler // for lines that the journal rejects
 }
 
 // openJournal returns nil unless standard error is the journal's, as the variable JOURNAL_STREAM
@@ -51,7 +51,7 @@ func dialJournal(socket string, level slog.Leveler, lost slog.Handler) slog.Hand
 // Enabled is whether a level is written.
 func (j *journal) Enabled(_ context.Context, l slog.Level) bool { return l >= j.level.Level() }
 
-// WithAttrs returns a handler whose lines all have these.
+// WithAttrs returns a handler that adds these attributes to its lines.
 func (j *journal) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return &journal{j.conn, j.level, slices.Concat(j.attrs, attrs), j.lost.WithAttrs(attrs)}
 }
@@ -59,7 +59,7 @@ func (j *journal) WithAttrs(attrs []slog.Attr) slog.Handler {
 // WithGroup is the same handler: the journal's fields are flat.
 func (j *journal) WithGroup(string) slog.Handler { return j }
 
-// Handle writes a line, to where the journal's lines come from if it does not take it.
+// Handle writes a line, to standard error if the journal rejects it.
 func (j *journal) Handle(ctx context.Context, r slog.Record) error {
 	if _, err := j.conn.Write(j.fields(r)); err != nil {
 		return j.lost.Handle(ctx, r)
@@ -81,8 +81,8 @@ func (j *journal) fields(r slog.Record) []byte {
 	return b.Bytes()
 }
 
-// readable returns a line as text has it, but for its time and level, which the journal shows
-// itself. What is no plain text in it is quoted.
+// readable formats a line as text without its time and level, which the journal shows itself. It
+// quotes special characters.
 func readable(r slog.Record, attrs []slog.Attr) string {
 	var b bytes.Buffer
 	text := slog.NewTextHandler(&b, &slog.HandlerOptions{Level: r.Level, ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
@@ -97,8 +97,8 @@ func readable(r slog.Record, attrs []slog.Attr) string {
 	return strings.TrimRight(r.Message+" "+strings.TrimSuffix(b.String(), "\n"), " ")
 }
 
-// field writes one as the journal's protocol has it. A value of several lines has its length before
-// it, so that no line of it is a field.
+// field writes a field in the journal's protocol. A value of several lines follows its length, so
+// that no line of it is a field.
 func field(b *bytes.Buffer, name, value string) {
 	b.WriteString(name)
 	if !strings.Contains(value, "\n") {
@@ -124,7 +124,7 @@ func fieldName(key string) string {
 	}, key)
 }
 
-// priority returns that of syslog.
+// priority returns the syslog priority of a level.
 func priority(l slog.Level) int {
 	switch {
 	case l >= slog.LevelError:

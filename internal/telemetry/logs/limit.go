@@ -7,18 +7,18 @@ import (
 	"time"
 )
 
-// A message, which is constant, and so one of those in the program, has so many lines in each
-// period. Clients in the network and users of the API can cause lines; this is how many at most.
+// A message has a limit of lines per period. Messages are constants, so this bounds the lines that
+// clients in the network and users of the API can cause.
 const (
 	most   = 100
 	period = time.Minute
 )
 
-// leftOut is the message of the line that says how many are missing.
+// leftOut is the message of the line with the number of missing ones.
 const leftOut = "lines of the log were left out"
 
-// limit leaves lines out whose message comes too often. Those below info, which nobody gets who has
-// not asked, are not counted.
+// limit omits lines with too frequent messages. Lines below info, which must be enabled explicitly,
+// do not count.
 type limit struct {
 	slog.Handler
 	shared *counts
@@ -62,7 +62,7 @@ func (l *limit) Handle(ctx context.Context, r slog.Record) error {
 	return l.Handler.Handle(ctx, r)
 }
 
-// WithAttrs returns a handler whose lines all have these.
+// WithAttrs returns a handler that adds these attributes to its lines.
 func (l *limit) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return &limit{l.Handler.WithAttrs(attrs), l.shared}
 }
@@ -72,7 +72,7 @@ func (l *limit) WithGroup(name string) slog.Handler {
 	return &limit{l.Handler.WithGroup(name), l.shared}
 }
 
-// flush tells at once what was left out.
+// flush reports omitted lines immediately.
 func (l *limit) flush() {
 	for _, message := range l.shared.messages() {
 		l.shared.end(message)
@@ -100,7 +100,7 @@ func (c *counts) admit(message string, level slog.Level) bool {
 	return false
 }
 
-// end ends the period of a message, and tells what was left out in it.
+// end ends the period of a message, and reports the lines omitted in it.
 func (c *counts) end(message string) {
 	c.mu.Lock()
 	n := c.lines[message]

@@ -1,7 +1,7 @@
 // Package logs makes the daemon's log: text on standard error, or fields for systemd's journal, and
-// text in memory. On the way there, a warning that repeats is summarized (repeat.go), a message
-// that comes too often is left out and counted (limit.go), a line that asks for action gets a hint
-// (messages.go), and long values are cut.
+// text in memory. On the way, a repeated warning is summarized (repeat.go), a too frequent message
+// is omitted and counted (limit.go), a line that needs action gets a hint (messages.go), and long
+// values are cut.
 package logs
 
 import (
@@ -13,11 +13,11 @@ import (
 	"unicode/utf8"
 )
 
-// longest is how many bytes of a value a line has: what users, and names in the network, can bring
-// into it has no such bound.
+// longest bounds the bytes of a value in a line: users, and names in the network, can make values
+// of any length.
 const longest = 1024
 
-// New makes a log, from the level on. Its last lines go to memory too. flush writes pending
+// New makes a log from the level on. Its last lines are also kept in memory. flush writes pending
 // summaries.
 func New(level slog.Leveler, memory io.Writer, standardError *os.File) (log *slog.Logger, flush func()) {
 	text := func(w io.Writer) slog.Handler { return slog.NewTextHandler(w, &slog.HandlerOptions{Level: level}) }
@@ -33,7 +33,7 @@ func New(level slog.Leveler, memory io.Writer, standardError *os.File) (log *slo
 // handler adds hints, and cuts values.
 type handler struct{ slog.Handler }
 
-// Handle passes a line on, with what it lacks.
+// Handle passes a line on with cut values and a hint.
 func (h handler) Handle(ctx context.Context, r slog.Record) error {
 	out := slog.NewRecord(r.Time, r.Level, r.Message, r.PC)
 	hint := hintOf(r.Message)
@@ -50,7 +50,7 @@ func (h handler) Handle(ctx context.Context, r slog.Record) error {
 	return h.Handler.Handle(ctx, out)
 }
 
-// WithAttrs returns a handler whose lines all have these.
+// WithAttrs returns a handler that adds these attributes to its lines.
 func (h handler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	list := make([]slog.Attr, len(attrs))
 	for i, a := range attrs {

@@ -2,14 +2,14 @@ package logs
 
 const hintKey = "hint"
 
-// message is one that warns, or tells of an error.
+// message is a constant message of a warning or an error.
 type message struct {
 	text  string
 	means string
-	hint  string // what to do, in a line; empty: nothing
+	hint  string // the remedy, in a line; "": none
 }
 
-// hintOf returns what to do about a message, or empty.
+// hintOf returns the hint for a message, or "".
 func hintOf(text string) string {
 	for _, area := range areas() {
 		for _, m := range area.messages {

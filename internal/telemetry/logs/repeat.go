@@ -10,22 +10,22 @@ import (
 	"time"
 )
 
-// A warning that repeats about the same subject has one line at once, and then one line for each
-// period, which grows while the warning goes on. A subject is what the line names: a service, an
-// endpoint, a VIP. It is news again after newsAfter without it.
+// A repeated warning about the same subject has one line immediately, and then one line per period,
+// which grows while the warning continues. The subject is what the line names: a service, an
+// endpoint, a VIP. After newsAfter without the warning it is news again.
 const (
 	newsAfter = 10 * time.Minute
 	// maxSubjects bounds the memory: names come from users and from the network. Lines about
 	// further subjects are bounded by their message alone (limit.go).
 	maxSubjects = 512
-	// maxChanges is how many lines about changes of its state a subject has before they are
+	// maxChanges is the number of lines about a subject's changes of state before they are
 	// summarized: enough to see each change, unless an endpoint flaps.
 	maxChanges = 10
 )
 
 func periods() []time.Duration { return []time.Duration{time.Minute, 10 * time.Minute, time.Hour} }
 
-// subjectKeys returns the attributes that name what a line is about. TestMessages compares them
+// subjectKeys returns the attributes that name the subject of a line. TestMessages compares them
 // with the source.
 func subjectKeys() []string {
 	return []string{
@@ -74,7 +74,7 @@ type subjects struct {
 	now   func() time.Time
 }
 
-// subject is what is known of the lines about one thing.
+// subject is the state of the lines about one subject.
 type subject struct {
 	written, seen time.Time // when a line about it was written last, and when there was one
 	lines         int       // written at once
@@ -102,7 +102,7 @@ func (r *repeats) Handle(ctx context.Context, line slog.Record) error {
 	return r.Handler.Handle(ctx, line)
 }
 
-// WithAttrs returns a handler whose lines all have these.
+// WithAttrs returns a handler that adds these attributes to its lines.
 func (r *repeats) WithAttrs(attrs []slog.Attr) slog.Handler {
 	out := &repeats{r.Handler.WithAttrs(attrs), r.shared, r.subject}
 	for _, a := range attrs {
@@ -116,8 +116,8 @@ func (r *repeats) WithGroup(name string) slog.Handler {
 	return &repeats{r.Handler.WithGroup(name), r.shared, r.subject}
 }
 
-// key returns a hash of the message and of what it is about. Two subjects of one hash would share a
-// summary, which is less bad than to keep all names.
+// key returns a hash of the message and its subject. Two subjects with one hash would share a
+// summary, which is acceptable; keeping all names would cost memory.
 func (r *repeats) key(line *slog.Record) uint64 {
 	key := r.subject ^ maphash.String(r.shared.seed, line.Message)
 	line.Attrs(func(a slog.Attr) bool {

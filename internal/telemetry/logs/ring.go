@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// The bounds: so many files of so many bytes, of which the last one is being written.
+// The bounds: a number of files of a size each, of which the last one is being written.
 const (
 	files    = 4
 	fileSize = 256 << 10
@@ -43,7 +43,7 @@ type line struct {
 // NewRing makes an empty one.
 func NewRing() *Ring { return &Ring{now: time.Now} }
 
-// Write takes lines. It cannot fail: a log must not end what it is the log of.
+// Write appends lines. It cannot fail: a log must not end the program.
 func (r *Ring) Write(b []byte) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -123,14 +123,14 @@ func (r *Ring) find(name string) *logFile {
 // Page is some of the lines of a file, or of the whole log.
 type Page struct {
 	Lines   []string
-	Total   int64 // bytes of what was asked for
+	Total   int64 // bytes of the requested log
 	Next    int64 // position at which the next page begins
 	More    bool  // whether there is one
 	Scanned int64 // bytes that were looked at
 }
 
-// Read takes at most so many lines that match, from a position on: 0 is the oldest one that is
-// kept. Name is a file's, or empty for the whole log. It is false for a file that there is not.
+// Read returns matching lines up to a number, from a position on: 0 is the oldest line kept. name
+// is a file's, or empty for the whole log. It returns false for a missing file.
 func (r *Ring) Read(name string, from int64, count int, matches func(line string) bool) (Page, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

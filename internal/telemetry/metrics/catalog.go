@@ -2,7 +2,7 @@ package metrics
 
 import "slices"
 
-// Type is what Prometheus calls the type of a metric.
+// Type is Prometheus's type of a metric.
 type Type string
 
 // The types.
@@ -12,7 +12,7 @@ const (
 	Histogram Type = "histogram"
 )
 
-// When says when a metric is there.
+// When is the condition under which a metric exists.
 type When int
 
 // The times.
@@ -34,8 +34,7 @@ type Metric struct {
 	When   When
 }
 
-// Catalog returns every metric that there is but those of the client library, in the order in which
-// they are written.
+// Catalog returns every metric except those of the client library, in the order of output.
 func Catalog() []Metric {
 	list := requestMetrics()
 	for _, f := range families() {

@@ -5,10 +5,10 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// The contract's metrics, each by its canonical name and by the one of before it, for dashboards
-// that were made for either: with --compat. They are sums of what is counted by packets.
+// The existing loxilb's metrics, each by its canonical name and by the former one, for dashboards
+// made for either: with --compat. They are sums of the packet path's counters.
 
-// sums are what the contract's numbers of the services that there are are read from.
+// sums are the sums over current services.
 type sums struct {
 	flows            int // connections of services
 	requests, errors uint64
@@ -143,7 +143,7 @@ func addEndpointShares(r *row, p *page) {
 
 func bytesOf(s *report.EndpointStats) float64 { return float64(s.In.Bytes + s.Out.Bytes) }
 
-// formerFamilies have names of before that are on the way out.
+// formerFamilies have deprecated names.
 func formerFamilies() []family {
 	former := func(name, now string, value func(*view) float64) family {
 		f := number(name, Gauge, "Deprecated: it is "+now+" now, and goes with the next release, but for --compat.", value)

@@ -18,7 +18,7 @@ func daemonFamilies() []family {
 	return []family{
 		{Metric{"loxilb_build_info", Gauge, []string{"version", "kernel", "hook"}, "Version of the daemon, kernel it runs on and hook its programs are attached to.", Always},
 			func(v *view, p *page) { p.add(1, v.Build.Version, v.Build.Kernel, v.Build.Hook) }},
-		{Metric{"loxilb_up", Gauge, nil, "1 while packets are balanced as they should be (as /readyz says), 0 during the start and when the data path was taken away.", Always},
+		{Metric{"loxilb_up", Gauge, nil, "1 while packets are balanced correctly (as in /readyz), 0 during the start and after the loss of the data path.", Always},
 			func(v *view, p *page) { p.add(boolValue(v.Ready == nil || v.Ready())) }},
 		{Metric{"loxilb_config_revision", Gauge, nil, "Revision of the desired state.", Always},
 			func(v *view, p *page) { p.add(float64(v.snap.Revision())) }},
@@ -29,7 +29,7 @@ func daemonFamilies() []family {
 					p.add(float64(at.UnixMilli()) / 1000)
 				}
 			}},
-		{Metric{"loxilb_objects", Gauge, []string{"kind", "state"}, "Objects, by kind and by how far the data path has them as they should be: pending, applied, failed.", Always}, addObjects},
+		{Metric{"loxilb_objects", Gauge, []string{"kind", "state"}, "Objects by kind and state in the data path: pending, applied, failed.", Always}, addObjects},
 		{Metric{"loxilb_services", Gauge, nil, "Services.", Always}, func(v *view, p *page) { p.add(float64(len(v.rows))) }},
 		{Metric{"loxilb_endpoints", Gauge, nil, "Endpoints of all services together.", Always},
 			func(v *view, p *page) { p.add(float64(v.store.Services.Endpoints(v.snap))) }},
@@ -75,8 +75,8 @@ type cpu struct {
 	before machine.CPUTime // at the scrape before; at first, when the machine began
 }
 
-// machineFamilies show how busy the machine is, by the contract's names. What cannot be read is
-// left out: 0 would be a lie.
+// machineFamilies show the machine's load, by the existing loxilb's names. Unreadable values are
+// left out: 0 would be wrong.
 func machineFamilies() []family {
 	return []family{
 		{Metric{"loxilb_system_cpu_utilization_percent", Gauge, nil, "Time of the machine's CPUs that was not idle, since the scrape before.", Always}, func(v *view, p *page) {

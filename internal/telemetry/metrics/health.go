@@ -6,7 +6,7 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// downMost bounds how many endpoints that are down have series where others have none.
+// downMost bounds the endpoints that have series only while they are down.
 const downMost = 1000
 
 // healthFamilies are of probes, which services share: which service heeds them, GET
@@ -22,9 +22,9 @@ func healthFamilies() []family {
 			p.add(float64(v.health.Down), "down")
 			p.add(float64(v.health.Unknown), "unknown")
 		}},
-		{Metric{"loxilb_endpoint_up", Gauge, of, "1 of an endpoint that is up, 0 of one that is down, also if it is kept in rotation; none before its first probe has ended. " +
+		{Metric{"loxilb_endpoint_up", Gauge, of, "1 if the endpoint is up, 0 if it is down, even if it is kept in rotation. No series before the end of its first probe. " +
 			"Without --metrics-detail=endpoint, of the first 1,000 that are down alone.", Always}, addUp},
-		{Metric{"loxilb_endpoint_state_changes_total", Counter, of, "How often the state of the endpoint has become another one, since the daemon began.", OfEndpoint},
+		{Metric{"loxilb_endpoint_state_changes_total", Counter, of, "Changes of the endpoint's state since the daemon started.", OfEndpoint},
 			count(func(e *report.EndpointHealth) float64 { return float64(e.Changes) })},
 		{Metric{"loxilb_endpoint_state_since_timestamp_seconds", Gauge, of, "Since when the endpoint has its state, from 1970 on.", OfEndpoint},
 			ofProbes(func(e *report.EndpointHealth, p *page, labels ...string) {
@@ -81,7 +81,7 @@ func addUp(v *view, p *page) {
 	})(v, p)
 }
 
-// drainMost bounds how many orders to drain have series.
+// drainMost bounds the drains with series.
 const drainMost = 1000
 
 // drainFamilies are of endpoints that users drain.

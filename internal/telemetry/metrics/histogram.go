@@ -10,11 +10,11 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// The data path counts handshakes in buckets, each twice as wide as the one before it. In a classic
-// histogram they are what they are. In a native one, whose buckets end at powers of two (schema 0),
-// each is the one with which it has most in common, and the first one is the bucket of zero.
+// The data path counts handshakes in buckets, each twice as wide as the previous one. A classic
+// histogram has the same buckets. In a native one, whose buckets end at powers of two (schema 0),
+// each maps to the bucket with the largest overlap, and the first one to the bucket of zero.
 
-// handshakeSum estimates how long all handshakes took together: the data path does not add it up.
+// handshakeSum estimates the total duration of all handshakes, which the data path does not count.
 func handshakeSum(h *report.Handshakes, jiffy time.Duration) (sum float64) {
 	for i, n := range h.Answered {
 		middle := 0.75 // of a bucket that begins at the half of its end
@@ -73,8 +73,8 @@ func handshakeMessage(h *report.Handshakes, jiffy time.Duration, classic bool) *
 	return out
 }
 
-// scale says what the buckets of an report.Histogram are: bucket i ends at 2^(i+exponent). In a
-// native histogram they are the same; a classic one has every second of them, from first on.
+// scale describes the buckets of a report.Histogram: bucket i ends at 2^(i+exponent). A native
+// histogram has the same buckets; a classic one has every second of them, from first on.
 type scale struct {
 	exponent    int
 	first, last int // of the classic buckets
@@ -88,7 +88,7 @@ var (
 // bound returns where a bucket ends.
 func (s scale) bound(bucket int) float64 { return math.Ldexp(1, bucket+s.exponent) }
 
-// classic calls f with the classic buckets: where each ends, and how many are below.
+// classic calls f with the end of each classic bucket, and the cumulative count.
 func (s scale) classic(h *report.Histogram, f func(bound float64, below uint64)) {
 	var below uint64
 	for i := 0; i <= s.last; i++ {
@@ -99,7 +99,7 @@ func (s scale) classic(h *report.Histogram, f func(bound float64, below uint64))
 	}
 }
 
-// addHistogram writes what the data path has counted in powers of two.
+// addHistogram writes a histogram of the data path, whose buckets are powers of two.
 func (p *page) addHistogram(h *report.Histogram, s scale, labels ...string) {
 	sum := math.Ldexp(float64(h.Sum), s.exponent)
 	if p.w == nil {

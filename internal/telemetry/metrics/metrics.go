@@ -1,5 +1,5 @@
-// Package metrics shows the counters of the load balancer to Prometheus and OpenTelemetry. Nothing
-// is collected between scrapes: each reads the store and the data path as they are.
+// Package metrics exports the counters of the load balancer to Prometheus and OpenTelemetry. Each
+// scrape reads the store and the data path; nothing is collected in between.
 package metrics
 
 import (
@@ -29,14 +29,14 @@ const (
 	scrapeTime    = time.Minute // that a client is given to read an answer
 )
 
-// Options say what is shown.
+// Options configure the metrics.
 type Options struct {
 	Build     Build
 	Endpoints bool        // series of each endpoint, too
 	Compat    bool        // the names of the existing loxilb, too
 	Ready     func() bool // whether packets are balanced; nil: they are
-	Peaks     Peaks       // nil: they are not followed
-	// Certificates are those in use, of these files of probes and others. nil: there are none.
+	Peaks     Peaks       // nil: unknown
+	// Certificates returns the certificates in use, of these files of probes and others; nil: none.
 	Certificates func(probes []CertificateFile) []Certificate
 	Sessions     func() []bgp.Session // with BGP neighbors; nil: BGP is off
 	Pairs        func() []bfd.Count   // BFD sessions with other nodes; nil: there are none
@@ -47,10 +47,10 @@ type Options struct {
 	troubles *troubles
 }
 
-// Peaks are the most connections that there were at once.
+// Peaks are the highest numbers of simultaneous connections.
 type Peaks interface {
 	Table() uint64
-	Service(key lb.Key) uint64 // of one that has a limit
+	Service(key lb.Key) uint64 // of a service with a limit
 }
 
 // Metrics answers scrapes.
@@ -59,10 +59,10 @@ type Metrics struct {
 	store    *desired.State
 	src      Source
 	log      *slog.Logger
-	registry *prometheus.Registry // of what the client library counts
+	registry *prometheus.Registry // the client library's metrics
 	requests *prometheus.CounterVec
 	refused  prometheus.Counter
-	scrapes  chan struct{} // holds one of each scrape at work
+	scrapes  chan struct{} // holds one element per running scrape
 }
 
 // New makes the metrics of a daemon.
@@ -92,11 +92,11 @@ func New(st *desired.State, src Source, o Options, log *slog.Logger) (*Metrics, 
 func requestMetrics() []Metric {
 	return []Metric{
 		{"loxilb_api_requests_total", Counter, []string{"method", "code"}, "Requests to the REST API.", Always},
-		{"loxilb_api_auth_failures_total", Counter, nil, "Requests to the REST API of somebody who is not known, or may not do that (answers 401 and 403).", Always},
+		{"loxilb_api_auth_failures_total", Counter, nil, "Requests to the REST API without valid credentials or sufficient rights (answers 401 and 403).", Always},
 	}
 }
 
-// ServeHTTP answers a scrape: in text, or in protobuf to those who ask for it, which native
+// ServeHTTP answers a scrape: in text, or in protobuf if the client requests it, which native
 // histograms need.
 func (m *Metrics) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	select {
@@ -108,7 +108,7 @@ func (m *Metrics) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	// Writers of tests have no deadline, and need none.
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(scrapeTime))
-	// text is for those who take anything
+	// text is the default
 	format := expfmt.NegotiateAccept(r.Header, expfmt.NewFormat(expfmt.TypeTextPlain), expfmt.NewFormat(expfmt.TypeProtoDelim))
 	w.Header().Set("Content-Type", string(format))
 	var out io.Writer = w
@@ -126,7 +126,7 @@ func (m *Metrics) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (m *Metrics) write(w *bufio.Writer, format expfmt.Format) error {
 	text := format.FormatType() == expfmt.TypeTextPlain
 	families, err := m.registry.Gather()
-	m.logError(err) // one wrong counter must not take the others away
+	m.logError(err) // one wrong counter must not hide the others
 	if !text {
 		families = append(families, m.messages()...)
 	}
@@ -156,7 +156,7 @@ func (m *Metrics) messages() []*dto.MetricFamily {
 	return p.families
 }
 
-// fill writes all families that are wanted.
+// fill writes all selected families.
 func (m *Metrics) fill(p *page) {
 	v := newView(m.options, m.store, m.src)
 	for _, f := range families() {
@@ -171,15 +171,15 @@ func (m *Metrics) fill(p *page) {
 	}
 }
 
-// logError is for what goes wrong when the answer has begun.
+// logError logs errors after the answer has begun.
 func (m *Metrics) logError(err error) {
 	if err != nil {
 		m.log.Debug("a scrape failed", "error", err)
 	}
 }
 
-// Observe counts a request to the API. Methods that HTTP does not have are one: a label must not
-// grow by what clients invent.
+// Observe counts a request to the API. Unknown methods share one label value, as clients could
+// invent any number.
 func (m *Metrics) Observe(method string, code int) {
 	switch method {
 	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions:

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// vipMost bounds how many VIPs have series without --metrics-detail=endpoint.
+// vipMost bounds the VIPs with series without --metrics-detail=endpoint.
 const vipMost = 1000
 
 // CertificateFile is a file of certificates that is in use.
@@ -21,7 +21,7 @@ type Certificate struct {
 	End time.Time
 }
 
-// ownerFamilies say what this node is for others: which node of a cluster has an address.
+// ownerFamilies show which node of a cluster has an address.
 func ownerFamilies() []family {
 	return []family{
 		{Metric{"loxilb_instance_role", Gauge, []string{"name", "role"}, "1 for the role of this node for an instance that has been given one: MASTER, BACKUP, FAULT, STOP, NOT_DEFINED.", Always}, func(v *view, p *page) {
@@ -29,7 +29,7 @@ func ownerFamilies() []family {
 				p.add(1, key, string(v.instances[key].Role))
 			}
 		}},
-		{Metric{"loxilb_vip_owner", Gauge, []string{"vip"}, "1 of a VIP or source address that this node answers for and announces, 0 of one that another node has. Without --metrics-detail=endpoint, of the first 1,000.", Always}, addOwners},
+		{Metric{"loxilb_vip_owner", Gauge, []string{"vip"}, "1 if this node answers for the VIP or source address and announces it, 0 if another node does. Without --metrics-detail=endpoint, for the first 1,000.", Always}, addOwners},
 		{Metric{"loxilb_certificate_expiry_timestamp_seconds", Gauge, []string{"use", "file"}, "When the first certificate of a file ends, since 1970: that of the API (api), authorities (probe-ca) and client certificates (probe) of probes; of the first 100 files.", Always}, func(v *view, p *page) {
 			if v.Certificates == nil {
 				return

@@ -13,7 +13,7 @@ import (
 // without the client library: to make, check and sort each series takes that fifty times longer
 // (BenchmarkScrape).
 type page struct {
-	w        *bufio.Writer // nil: messages are wanted
+	w        *bufio.Writer // nil: protobuf messages instead
 	err      error         // of the first write that failed
 	line     []byte
 	family   *Metric
@@ -34,15 +34,15 @@ func (p *page) begin(m *Metric) {
 	p.write()
 }
 
-// end leaves out a family without series: it may have some only now and then.
+// end drops a family without series: it may have some only at times.
 func (p *page) end() {
 	if last := len(p.families) - 1; last >= 0 && len(p.families[last].Metric) == 0 {
 		p.families = p.families[:last]
 	}
 }
 
-// add writes a series, whose labels' values are in the order of the family's labels. An empty value
-// is no label.
+// add writes a series, with the values of the family's labels in order. An empty value omits the
+// label.
 func (p *page) add(v float64, labels ...string) {
 	if p.w != nil {
 		p.sample("", v, "", labels)
@@ -70,7 +70,7 @@ func (p *page) message(labels []string) *dto.Metric {
 	return one
 }
 
-// sample writes a line. bound is that of a bucket of a histogram.
+// sample writes a line. bound is a histogram bucket's.
 func (p *page) sample(suffix string, v float64, bound string, labels []string) {
 	b := append(append(p.line[:0], p.family.Name...), suffix...)
 	before := byte('{')

@@ -6,11 +6,11 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// mostFiles bounds how many files of certificates a scrape reads: users of the API name those of
+// mostFiles bounds the certificate files that a scrape reads: users of the API name those of
 // probes.
 const mostFiles = 100
 
-// probed is what one walk through all that is probed finds. There may be very much of it.
+// probed is the result of one walk through all probed addresses, which may be very many.
 type probed struct {
 	troubles map[troubleOf]trouble // zeros included: an endpoint without failures has not just come
 	files    []CertificateFile

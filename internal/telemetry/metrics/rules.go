@@ -7,8 +7,8 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// maxRules bounds how many firewall rules have series of their own: the first ones, in the order in
-// which they count. GET config/firewall/all has all.
+// maxRules bounds the firewall rules with series of their own: the first ones, in the order of
+// evaluation. GET config/firewall/all has all.
 const maxRules = 1000
 
 func ruleFamilies() []family {

@@ -5,24 +5,24 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// Series of services must stay few: there may be 65,536. So the name of a service is a label of
-// loxilb_service_up alone, by which others get it where they are shown (group_left), and what is 0
-// for most services has series of the rest only.
+// There may be 65,536 services, so each should have few series. The name of a service is a label
+// only of loxilb_service_up; queries join it by group_left. Values that are 0 for most services
+// have series only for the others.
 
-const sparse = "Without --metrics-detail=endpoint, no series before there is something to count."
+const sparse = "Without --metrics-detail=endpoint, no series while it is 0."
 
 func serviceFamilies() []family {
 	of := []string{"service"}
 	directed := []string{"service", "dir"}
 	return []family{
-		{Metric{"loxilb_service_up", Gauge, []string{"service", "name"}, "1 of a service with an endpoint that takes new connections and is not known to be down, 0 of one without any, or that is not in the data path yet.", OfService},
+		{Metric{"loxilb_service_up", Gauge, []string{"service", "name"}, "1 if the service has an available endpoint that is not known to be down, otherwise 0, also while the service is not in the data path yet.", OfService},
 			func(v *view, p *page) {
 				for i := range v.rows {
 					r := &v.rows[i]
 					p.add(boolValue(r.up()), r.key, r.name)
 				}
 			}},
-		{Metric{"loxilb_service_endpoints_unavailable", Gauge, of, "Endpoints of the service that take no new connections now: down, drained, of weight 0, or waiting to stand in; no series: none.", OfService},
+		{Metric{"loxilb_service_endpoints_unavailable", Gauge, of, "Endpoints of the service that take no new connections now: down, drained, of weight 0, or backups that are not needed. No series if there are none.", OfService},
 			ofServices(func(r *row, p *page) {
 				if r.unavailable > 0 {
 					p.add(float64(r.unavailable), r.key)
@@ -50,19 +50,19 @@ func serviceFamilies() []family {
 				p.add(float64(r.stats.In.Bytes), r.key, "in")
 				p.add(float64(r.stats.Out.Bytes), r.key, "out")
 			})},
-		{Metric{"loxilb_service_connections_limit", Gauge, of, "Open connections that the service may have (--max-connections); no series: any number.", OfService},
+		{Metric{"loxilb_service_connections_limit", Gauge, of, "Open connections that the service may have (--max-connections). No series if unlimited.", OfService},
 			ofLimited(func(_ *view, r *row, p *page) { p.add(float64(r.limit), r.key) })},
-		{Metric{"loxilb_service_connections_peak", Gauge, of, "Most open connections that the service had at once since the daemon began, as read every 5 s; of services with --max-connections.", OfService},
+		{Metric{"loxilb_service_connections_peak", Gauge, of, "Highest number of open connections of the service since the daemon started, read every 5 s; for services with --max-connections.", OfService},
 			ofLimited(func(v *view, r *row, p *page) {
 				if v.Peaks != nil {
 					p.add(float64(v.Peaks.Service(r.of)), r.key)
 				}
 			})},
-		{Metric{"loxilb_service_failed_probes_total", Counter, of, "Probes of the service's endpoints that have failed since the daemon began; no series before there is something to count.", OfService},
+		{Metric{"loxilb_service_failed_probes_total", Counter, of, "Failed probes of the service's endpoints since the daemon started. No series before the first.", OfService},
 			ofTroubled(func(t trouble) float64 { return float64(t.failed) })},
-		{Metric{"loxilb_service_endpoint_downtime_seconds_total", Counter, of, "Time for which endpoints of the service were down since the daemon began, added up; no series before there is something to count.", OfService},
+		{Metric{"loxilb_service_endpoint_downtime_seconds_total", Counter, of, "Total time for which endpoints of the service were down since the daemon started. No series before the first.", OfService},
 			ofTroubled(func(t trouble) float64 { return t.downtime.Seconds() })},
-		{Metric{"loxilb_service_refused_packets_total", Counter, []string{"service", "reason"}, "Packets of clients that asked the service for a connection in vain, by the reason of the drop, which docs/drop-reasons.md explains; no series of a reason: none.", OfService},
+		{Metric{"loxilb_service_refused_packets_total", Counter, []string{"service", "reason"}, "Packets of clients that the service refused a connection, by drop reason (docs/drop-reasons.md). No series for a reason without packets.", OfService},
 			func(v *view, p *page) {
 				ofServices(func(r *row, p *page) { r.addRefusals(p, v.Endpoints) })(v, p)
 			}},
@@ -77,7 +77,7 @@ func serviceFamilies() []family {
 	}
 }
 
-// addStates adds how many endpoints are in each state that any is in.
+// addStates adds the number of endpoints in each non-empty state.
 func (r *row) addStates(p *page, all bool) {
 	count, notable := map[servicestate.State]int{}, all
 	for _, s := range r.states.Endpoints {
@@ -94,8 +94,8 @@ func (r *row) addStates(p *page, all bool) {
 	}
 }
 
-// addRefusals adds each reason for which the service has refused something; all: also the reasons
-// that any service may have.
+// addRefusals adds the number of refusals by reason; all: also 0 for reasons that any service may
+// have.
 func (r *row) addRefusals(p *page, all bool) {
 	for reason, n := range r.stats.Refusals {
 		reason := report.RefusalReason(reason)
@@ -105,7 +105,7 @@ func (r *row) addRefusals(p *page, all bool) {
 	}
 }
 
-// ofServices calls f for each service that the data path has.
+// ofServices calls f for each service in the data path.
 func ofServices(f func(r *row, p *page)) func(*view, *page) {
 	return func(v *view, p *page) {
 		for i := range v.rows {
@@ -127,7 +127,7 @@ func ofLimited(f func(v *view, r *row, p *page)) func(*view, *page) {
 	}
 }
 
-// ofTroubled adds a value of each service whose endpoints have counted something against them.
+// ofTroubled adds a value of each service with failures.
 func ofTroubled(value func(trouble) float64) func(*view, *page) {
 	return func(v *view, p *page) {
 		for i := range v.rows {
@@ -138,12 +138,13 @@ func ofTroubled(value func(trouble) float64) func(*view, *page) {
 	}
 }
 
-// ofUsed calls f for those that ever had a connection.
+// ofUsed calls f for services that have had a connection.
 func ofUsed(f func(r *row, p *page)) func(*view, *page) {
 	return ofThose(func(s *report.ServiceStats) bool { return s.Connections > 0 }, f)
 }
 
-// ofThose calls f for those of which that is true, or, if series may be many, for all.
+// ofThose calls f for services for which is returns true, or for all with
+// --metrics-detail=endpoint.
 func ofThose(is func(*report.ServiceStats) bool, f func(r *row, p *page)) func(*view, *page) {
 	return func(v *view, p *page) {
 		ofServices(func(r *row, p *page) {
@@ -158,14 +159,14 @@ func endpointFamilies() []family {
 	of := []string{"service", "endpoint"}
 	directed := []string{"service", "endpoint", "dir"}
 	return []family{
-		{Metric{"loxilb_endpoint_weight", Gauge, of, "Weight of the endpoint; 0 takes no new connection.", OfEndpoint}, func(v *view, p *page) {
+		{Metric{"loxilb_endpoint_weight", Gauge, of, "Weight of the endpoint; with 0 it gets no new connections.", OfEndpoint}, func(v *view, p *page) {
 			for i := range v.rows {
 				for j, at := range v.rows[i].endpoints {
 					p.add(float64(v.rows[i].weights[j]), v.rows[i].key, at)
 				}
 			}
 		}},
-		{Metric{"loxilb_endpoint_effective_weight", Gauge, of, "Weight by which the endpoint takes new connections now: less than its weight while it comes slowly (--slow-start), 0 if it takes none.", OfEndpoint}, func(v *view, p *page) {
+		{Metric{"loxilb_endpoint_effective_weight", Gauge, of, "Current weight of the endpoint for new connections: less than its weight during --slow-start, 0 if it gets none.", OfEndpoint}, func(v *view, p *page) {
 			for i := range v.rows {
 				r := &v.rows[i]
 				for j, at := range r.endpoints[:min(len(r.endpoints), len(r.stats.Endpoints))] {
@@ -173,7 +174,7 @@ func endpointFamilies() []family {
 				}
 			}
 		}},
-		{Metric{"loxilb_endpoint_available", Gauge, of, "1 of an endpoint that takes new connections of the service, 0 of one that is down, drained, of weight 0, or waiting to stand in.", OfEndpoint},
+		{Metric{"loxilb_endpoint_available", Gauge, of, "1 if the endpoint takes new connections of the service, 0 if it is down, drained, of weight 0, or a backup that is not needed.", OfEndpoint},
 			ofEndpoints(func(r *row, at string, s *report.EndpointStats, p *page) { p.add(boolValue(s.Takes), r.key, at) })},
 		{Metric{"loxilb_endpoint_connections_active", Gauge, of, "Open connections of the endpoint; closed ones that are still tracked are not counted.", OfEndpoint},
 			ofEndpoints(func(r *row, at string, s *report.EndpointStats, p *page) { p.add(float64(s.Active), r.key, at) })},
@@ -181,7 +182,7 @@ func endpointFamilies() []family {
 			ofEndpoints(func(r *row, at string, s *report.EndpointStats, p *page) { p.add(float64(s.Inactive), r.key, at) })},
 		{Metric{"loxilb_endpoint_connections_total", Counter, of, "Connections made to the endpoint.", OfEndpoint},
 			ofEndpoints(func(r *row, at string, s *report.EndpointStats, p *page) { p.add(float64(s.Connections), r.key, at) })},
-		{Metric{"loxilb_endpoint_refused_packets_total", Counter, []string{"service", "endpoint", "reason"}, "Of loxilb_service_refused_packets_total, those that were refused because of the endpoint: every source port towards it is in use (snat-ports-exhausted), or the client's own one (tuple-in-use).", OfEndpoint},
+		{Metric{"loxilb_endpoint_refused_packets_total", Counter, []string{"service", "endpoint", "reason"}, "The part of loxilb_service_refused_packets_total that the endpoint caused: every source port towards it is in use (snat-ports-exhausted), or the client's own one (tuple-in-use).", OfEndpoint},
 			ofEndpoints(func(r *row, at string, s *report.EndpointStats, p *page) {
 				s.Refusals.Each(func(reason report.RefusalReason, n uint64) { p.add(float64(n), r.key, at, reason.String()) })
 			})},
@@ -195,13 +196,13 @@ func endpointFamilies() []family {
 				p.add(float64(s.In.Bytes), r.key, at, "in")
 				p.add(float64(s.Out.Bytes), r.key, at, "out")
 			})},
-		{Metric{"loxilb_endpoint_handshakes_total", Counter, []string{"service", "endpoint", "event"}, "TCP handshakes with the endpoint, of one that had any: " + handshakeEvents, OfEndpoint},
+		{Metric{"loxilb_endpoint_handshakes_total", Counter, []string{"service", "endpoint", "event"}, "TCP handshakes with the endpoint, if it had any: " + handshakeEvents, OfEndpoint},
 			ofEndpoints(func(r *row, at string, s *report.EndpointStats, p *page) {
 				if s.Handshakes.Opened > 0 {
 					eachHandshakeEvent(&s.Handshakes, func(event string, n uint64) { p.add(float64(n), r.key, at, event) })
 				}
 			})},
-		{Metric{"loxilb_endpoint_handshake_seconds", Histogram, of, "Time from the first SYN of a connection to the endpoint's SYN+ACK, of one that had any. " + handshakePrecision, OfEndpoint},
+		{Metric{"loxilb_endpoint_handshake_seconds", Histogram, of, "Time from the first SYN of a connection to the endpoint's SYN+ACK, if it had any. " + handshakePrecision, OfEndpoint},
 			func(v *view, p *page) {
 				for i := range v.rows {
 					v.rows[i].each(func(at string, s *report.EndpointStats) {

@@ -21,7 +21,7 @@ func tableFamilies() []family {
 	return []family{
 		number("loxilb_connections", Gauge, "Connections that are tracked now.", func(v *view) float64 { return float64(v.tracked) }),
 		number("loxilb_connections_max", Gauge, "Connections that can be tracked.", func(v *view) float64 { return float64(v.limit) }),
-		{Metric{"loxilb_connections_peak", Gauge, nil, "Most connections that were tracked at once since the daemon began, as read every 5 s.", Always}, func(v *view, p *page) {
+		{Metric{"loxilb_connections_peak", Gauge, nil, "Highest number of tracked connections since the daemon started, read every 5 s.", Always}, func(v *view, p *page) {
 			if v.Peaks != nil {
 				p.add(float64(v.Peaks.Table()))
 			}
@@ -37,16 +37,16 @@ func tableFamilies() []family {
 				p.add(float64(bytes[reason]), reason)
 			}
 		}},
-		number("loxilb_syn_challenges_total", Counter, "SYNs of clients that were not known, and so were challenged.", func(v *view) float64 { return float64(v.src.Pressure().Challenged) }),
+		number("loxilb_syn_challenges_total", Counter, "Challenged SYNs of unknown clients.", func(v *view) float64 { return float64(v.src.Pressure().Challenged) }),
 		number("loxilb_syn_challenges_answered_total", Counter, "Challenges that the client has answered.", func(v *view) float64 { return float64(v.src.Pressure().Answered) }),
-		number("loxilb_known_clients", Gauge, "Clients that have lately shown that they are where their packets say: addresses, of IPv6 networks of 64 bits.", func(v *view) float64 { return float64(v.src.Pressure().KnownClients) }),
+		number("loxilb_known_clients", Gauge, "Known clients, which have recently shown that their address is not forged: addresses, for IPv6 networks of 64 bits.", func(v *view) float64 { return float64(v.src.Pressure().KnownClients) }),
 		{Metric{"loxilb_half_open_connections", Gauge, []string{"protocol"}, "Connections without a complete handshake (tcp), or whose client has not sent again after an answer (others).", Always},
 			func(v *view, p *page) {
 				pressure := v.src.Pressure()
 				p.add(float64(pressure.HalfOpenTCP), "tcp")
 				p.add(float64(pressure.HalfOpenOthers), "others")
 			}},
-		number("loxilb_half_open_max_connections", Gauge, "Half-open connections, of each of both, beyond which clients that are not known are challenged or refused; 0: any number. A service may have half of it.",
+		number("loxilb_half_open_max_connections", Gauge, "Limit of half-open connections, for each of both, beyond which unknown clients are challenged or refused; 0: unlimited. A service may have half of it.",
 			func(v *view) float64 { return float64(v.src.Pressure().HalfOpenMax) }),
 		{Metric{"loxilb_snat_ports_used", Gauge, []string{"source", "endpoint", "protocol"}, "Source ports in use, or at rest, of an address of ours towards an endpoint; of the 100 pairs that have the most, if they have 1,000 or more.", Always},
 			func(v *view, p *page) {
@@ -84,7 +84,7 @@ func tableFamilies() []family {
 		}),
 		number("loxilb_next_hops_full_packets_total", Counter, "Packets whose next hop was looked up for them alone, as the table of next hops had no room.", func(v *view) float64 { return float64(v.src.NextHopsFull()) }),
 		number("loxilb_idle_resets_total", Counter, "Established TCP connections that were silent for their timeout and ended by RSTs to both ends, since the daemon began.", func(v *view) float64 { return float64(v.src.IdleEnds().Told) }),
-		number("loxilb_idle_silent_ends_total", Counter, "Those that ended in silence, as too many ended at once.", func(v *view) float64 { return float64(v.src.IdleEnds().Untold) }),
+		number("loxilb_idle_silent_ends_total", Counter, "Connections that ended silently, as too many ended at once.", func(v *view) float64 { return float64(v.src.IdleEnds().Untold) }),
 	}
 }
 
@@ -111,8 +111,8 @@ func trafficFamilies() []family {
 	return append(list, lifetimeFamilies()...)
 }
 
-// lifetimeFamilies are of connections that are over. What those of one service carry on average,
-// its counters say (a recording rule in deploy/prometheus has it).
+// lifetimeFamilies describe ended connections. For averages per service, its counters suffice (a
+// recording rule in deploy/prometheus computes them).
 func lifetimeFamilies() []family {
 	const those = " that are over; of TCP, of those whose handshake was complete. sctp and icmp from their first one on."
 	always := func(l *report.Lifetimes) bool { return l.Protocol == lb.TCP.String() || l.Protocol == lb.UDP.String() }
@@ -148,9 +148,9 @@ func mapFamilies() []family {
 		}
 	}
 	return []family{
-		{Metric{"loxilb_map_entries", Gauge, of, "Rows in use of a map of the data path that packets or users fill (docs/metrics.md says which).", Always}, fillable(func(m *report.MapUse) uint64 { return m.Entries })},
+		{Metric{"loxilb_map_entries", Gauge, of, "Used rows of a map of the data path that packets or users fill (listed in docs/metrics.md).", Always}, fillable(func(m *report.MapUse) uint64 { return m.Entries })},
 		{Metric{"loxilb_map_max_entries", Gauge, of, "Rows that the map can have.", Always}, fillable(func(m *report.MapUse) uint64 { return m.Max })},
-		{Metric{"loxilb_map_bytes", Gauge, of, "Memory of the kernel that the map takes, as far as the kernel says.", Always}, func(v *view, p *page) {
+		{Metric{"loxilb_map_bytes", Gauge, of, "Kernel memory of the map, as reported by the kernel.", Always}, func(v *view, p *page) {
 			for i := range v.maps {
 				p.add(float64(v.maps[i].Bytes), v.maps[i].Name)
 			}

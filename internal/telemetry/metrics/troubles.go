@@ -9,21 +9,20 @@ import (
 	"loxilb/internal/lb"
 )
 
-// troubleOf tells endpoints of a service apart.
+// troubleOf identifies an endpoint of a service.
 type troubleOf struct {
 	service  lb.Key
 	endpoint netip.AddrPort
 }
 
-// trouble is what an endpoint has counted against it.
+// trouble counts failures of an endpoint.
 type trouble struct {
 	failed   uint64        // probes
 	downtime time.Duration // at the worst of its probes, handshakes of clients among them
 }
 
-// troubles add up what endpoints have counted against them, for each service. Sums never go back:
-// an endpoint that leaves a service leaves its share behind, and one that comes brings no share of
-// what was before.
+// troubles sum the failures of endpoints for each service. Sums never decrease: the failures of an
+// endpoint that leaves a service still count, and those before an endpoint joined do not.
 type troubles struct {
 	mu       sync.Mutex
 	last     map[troubleOf]trouble
@@ -31,8 +30,7 @@ type troubles struct {
 	total    map[lb.Key]trouble     // that are not zero
 }
 
-// update takes what endpoints have counted by now, and returns the sums of the services that there
-// are.
+// update adds new failures of endpoints, and returns the sums of current services.
 func (t *troubles) update(services []*lb.Service, now map[troubleOf]trouble) map[lb.Key]trouble {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -46,7 +44,7 @@ func (t *troubles) update(services []*lb.Service, now map[troubleOf]trouble) map
 	for of, one := range now {
 		last, had := t.last[of]
 		if _, before := t.total[of.service]; before && !had && !t.wasIn(of) {
-			continue // the endpoint has come to the service with what it has
+			continue // from before the endpoint joined the service
 		}
 		if one.failed < last.failed || one.downtime < last.downtime {
 			last = trouble{} // its counters have restarted
@@ -61,7 +59,7 @@ func (t *troubles) update(services []*lb.Service, now map[troubleOf]trouble) map
 	return total
 }
 
-// wasIn reports whether an endpoint was one of the service's at the last look. One without a probe
+// wasIn reports whether an endpoint belonged to the service at the last update. One without a probe
 // has counts only from its first failure on.
 func (t *troubles) wasIn(of troubleOf) bool {
 	s := t.services[of.service]

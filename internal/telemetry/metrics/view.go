@@ -22,8 +22,8 @@ type Source interface {
 	// Census yields the counters of those services that the data path has, by their places in the
 	// list, and returns the sums of all present and former endpoints.
 	Census(keys []lb.Key, yield func(place int, s *report.ServiceStats)) report.EndpointStats
-	// RuleHits returns the packets that a firewall rule has decided. false: the data path does not
-	// have it (yet).
+	// RuleHits returns the packets decided by a firewall rule, and whether the data path has the
+	// rule.
 	RuleHits(r *policy.Rule) (report.Traffic, bool)
 	// RuleCost returns the highest cost of a packet to find its firewall rule.
 	RuleCost() policy.RuleCost
@@ -33,15 +33,16 @@ type Source interface {
 	Drops() map[string]uint64
 	// DropBytes returns the bytes of their IP packets.
 	DropBytes() map[string]uint64
-	// Lifetimes returns those of ended connections, by protocol.
+	// Lifetimes returns the lifetimes of ended connections, by protocol.
 	Lifetimes() []report.Lifetimes
 	// MapUses returns the use of the data path's maps.
 	MapUses() []report.MapUse
-	// Occupancy returns how many connections are tracked, and how many can be.
+	// Occupancy returns the number of tracked connections and its limit.
 	Occupancy() (connections, limit uint64)
 	// Pressure returns the defence against forged clients.
 	Pressure() report.Pressure
-	// XDP returns where the XDP program is attached, how, and how many packets it has forwarded.
+	// XDP returns the interfaces with the XDP program, how it is attached, and the number of
+	// packets that it has forwarded.
 	XDP() (interfaces []string, mode string, forwarded uint64)
 	NextHopsFull() uint64 // packets for which the table of next hops had no room
 	IdleEnds() report.IdleEnds
@@ -68,15 +69,15 @@ type Sweeps struct {
 	Last           time.Duration
 }
 
-// Program is one of the data path.
+// Program is a program of the data path.
 type Program struct {
 	Name         string
-	Instructions uint64 // that the verifier has looked at; 0: the kernel does not tell
+	Instructions uint64 // processed by the verifier; 0: unknown
 	Runs         uint64 // while kernel.bpf_stats_enabled was 1
 	Time         time.Duration
 }
 
-// view is what one scrape shows.
+// view is the data of one scrape.
 type view struct {
 	Options
 	store   *desired.State
@@ -104,7 +105,7 @@ type view struct {
 	announcements []report.Announcement
 }
 
-// row is a service with what it counted, read once for all families.
+// row is a service with its counters, read once for all families.
 type row struct {
 	key         string
 	name        string
@@ -128,7 +129,7 @@ type drain struct {
 	connections uint64
 }
 
-// newView reads the store and the data path as they are.
+// newView reads the store and the data path.
 func newView(o Options, st *desired.State, src Source) *view {
 	v := &view{Options: o, store: st, src: src, snap: st.Snapshot(), jiffy: src.Jiffy(), drops: src.Drops(), maps: src.MapUses(), lifetimes: src.Lifetimes()}
 	if o.Sessions != nil {

@@ -9,8 +9,7 @@ import (
 	"loxilb/internal/event"
 )
 
-// follow sends events until ctx ends, as records of a log: the sentence, and what it is about as
-// attributes.
+// follow sends events until ctx ends, as log records: the sentence, with its subject as attributes.
 func (e *Exporter) follow(ctx context.Context, to log.Logger) {
 	events := e.hub.Subscribe(event.Kinds()...)
 	for {

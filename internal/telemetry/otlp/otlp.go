@@ -30,11 +30,11 @@ import (
 const (
 	patience  = 10 * time.Second // with an answer of the collector
 	queued    = 2048             // events that wait for it; beyond it the oldest are lost
-	eventWait = time.Second      // for others that go with an event
-	goodbye   = time.Second      // for what is left when the daemon ends
+	eventWait = time.Second      // for further events to send together
+	goodbye   = time.Second      // for pending data when the daemon ends
 )
 
-// Config says where and how.
+// Config configures the exporter.
 type Config struct {
 	Endpoint string // URL of the collector, below which v1/metrics and v1/logs are
 	Headers  map[string]string
@@ -44,7 +44,7 @@ type Config struct {
 	Host     string
 }
 
-// Exporter sends what it is given.
+// Exporter exports metrics and events to a collector.
 type Exporter struct {
 	config  Config
 	metrics prometheus.Gatherer
@@ -61,7 +61,7 @@ func New(c Config, metrics prometheus.Gatherer, hub *event.Hub, log *slog.Logger
 	}
 }
 
-// LastError says with which error it fails, and since when; nil: it works.
+// LastError returns the current error, and since when; nil: it works.
 func (e *Exporter) LastError() (since time.Time, err error) {
 	for _, t := range e.trouble {
 		if since, err := t.current(); err != nil {
@@ -73,7 +73,7 @@ func (e *Exporter) LastError() (since time.Time, err error) {
 
 // Run exports until ctx ends.
 func (e *Exporter) Run(ctx context.Context) {
-	// What goes wrong in the library besides, it would print by itself.
+	// The library would print other errors itself.
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { e.log.Debug("OpenTelemetry", "error", err) }))
 	metrics, err := e.meter(ctx)
 	if err != nil {
@@ -93,7 +93,7 @@ func (e *Exporter) Run(ctx context.Context) {
 	}
 }
 
-// client goes nowhere else than it was told to: the headers are secrets of the collector.
+// client follows no redirects: the headers are secrets of the collector.
 func (e *Exporter) client() *http.Client {
 	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return &http.Client{Timeout: patience, CheckRedirect: stay, Transport: &http.Transport{TLSClientConfig: e.config.TLS, Proxy: http.ProxyFromEnvironment, MaxIdleConns: 2, IdleConnTimeout: 2 * e.config.Interval}}
@@ -127,25 +127,25 @@ func (e *Exporter) logger(ctx context.Context) (*sdklog.LoggerProvider, error) {
 	return sdklog.NewLoggerProvider(sdklog.WithProcessor(queue), sdklog.WithResource(e.resource())), nil
 }
 
-// metricExporter notes what becomes of exports.
+// metricExporter records the results of exports.
 type metricExporter struct {
 	sdkmetric.Exporter
 	trouble *trouble
 }
 
-// Export has said of a failure what there is to say.
+// Export exports metrics. Failures are reported here, not to the library.
 func (m metricExporter) Export(ctx context.Context, data *metricdata.ResourceMetrics) error {
 	m.trouble.record(m.Exporter.Export(ctx, data))
 	return nil
 }
 
-// logExporter is the same for events.
+// logExporter records the results of exports of events.
 type logExporter struct {
 	sdklog.Exporter
 	trouble *trouble
 }
 
-// Export has said of a failure what there is to say.
+// Export exports events. Failures are reported here, not to the library.
 func (l logExporter) Export(ctx context.Context, records []sdklog.Record) error {
 	l.trouble.record(l.Exporter.Export(ctx, records))
 	return nil

@@ -20,8 +20,7 @@ type trouble struct {
 	err   error
 }
 
-// maxText is how many bytes of an error are told: the library has all in it that the collector
-// says.
+// maxText bounds an error's bytes: the library includes the collector's whole answer.
 const maxText = 300
 
 // oneLine returns an error that is one printable line.

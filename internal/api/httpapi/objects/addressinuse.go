@@ -53,7 +53,7 @@ func (a *API) addressInUse(vips []netip.Addr) *rest.Problem {
 		if _, is := slices.BinarySearchFunc(vips, n.Addr, netip.Addr.Compare); is && !a.Store.Services.HasVIP(a.Store.Snapshot(), n.Addr) {
 			return rest.RefuseField(http.StatusConflict, "externalIP", n.Addr.String(),
 				"is the address of a live host ("+n.MAC.String()+" on "+n.Dev+"), which would be taken off the network",
-				"an unused address; force=true (loxicmd --force) takes it all the same")
+				"an unused address; or force=true (loxicmd --force)")
 		}
 	}
 	return nil

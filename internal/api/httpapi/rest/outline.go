@@ -165,11 +165,11 @@ func (o *Outline) TooMany() *Problem {
 		{o.members, maxMembers, "properties"},
 	} {
 		if c.n > c.most {
-			return Refuse(http.StatusRequestEntityTooLarge, "the body has %d %s, more than the %d that may be: send them in several requests", c.n, c.what, c.most)
+			return Refuse(http.StatusRequestEntityTooLarge, "the body has %d %s, more than the limit of %d: send them in several requests", c.n, c.what, c.most)
 		}
 	}
 	if o.depth > maxNested {
-		return Refuse(http.StatusBadRequest, "the body has values in values, %d deep, more than the %d that may be", o.depth, maxNested)
+		return Refuse(http.StatusBadRequest, "the body nests values %d deep, more than the limit of %d", o.depth, maxNested)
 	}
 	return nil
 }

@@ -36,7 +36,7 @@ func EventStreams() ShareLimits {
 
 // Follow replies with the stream of events that write produces, unless there are too many such
 // streams. It returns when the request or the server ends.
-func (a *Streams) Follow(w http.ResponseWriter, r *http.Request, tell func(context.Context, *EventStream)) {
+func (a *Streams) Follow(w http.ResponseWriter, r *http.Request, write func(context.Context, *EventStream)) {
 	who := PrincipalOf(r)
 	if p := a.Followers.Enter(who); p != nil {
 		w.Header().Set("Retry-After", "30")
@@ -47,7 +47,7 @@ func (a *Streams) Follow(w http.ResponseWriter, r *http.Request, tell func(conte
 	ctx, cancel := a.WhileServed(r)
 	defer cancel()
 	s := NewEventStream(w, a.Stall)
-	tell(ctx, s)
+	write(ctx, s)
 	EndStream(ctx, s)
 }
 

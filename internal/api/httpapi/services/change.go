@@ -41,7 +41,7 @@ func (a *API) CreateLoadbalancer(w http.ResponseWriter, r *http.Request, _ v1.Cr
 				return entryProblem(list[i].at, -1, err)
 			}
 			if list[i].oper == operReplace { // others change only a part
-				ineffective(&list[i].Service, &notes)
+				warnIneffective(&list[i].Service, &notes)
 			}
 			if err := list[i].put(tx, a.Store.Services, a.codec, &notes); err != nil {
 				return err

@@ -164,7 +164,7 @@ func aliases(a *v1.ServiceArguments) error {
 		}
 		if a.Sel != "" {
 			if sel, err := lb.ParseAlgorithm(string(a.Sel)); err != nil || sel != other {
-				return lb.NewFieldError(lb.FieldSelect, string(a.Select), "is not what sel says", "sel or select")
+				return lb.NewFieldError(lb.FieldSelect, string(a.Select), "differs from sel", "sel or select")
 			}
 		}
 		a.Sel = a.Select

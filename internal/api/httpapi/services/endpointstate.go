@@ -130,7 +130,7 @@ func (a *API) SetEndpointHostState(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if a.Health.SetHostState(s.addr, s.port, s.probe, s.out) == 0 {
-		p := rest.Refuse(http.StatusNotFound, "nothing is probed at %s, port %d, by %s: loxicmd get endpoint shows what is", s.addr, s.port, s.probe)
+		p := rest.Refuse(http.StatusNotFound, "nothing is probed at %s, port %d, by %s: loxicmd get endpoint lists probed endpoints", s.addr, s.port, s.probe)
 		p.Body.Field, p.Body.Value = "hostName", s.addr.String()
 		p.Write(w)
 		return

@@ -38,7 +38,7 @@ func (c *codec) services(list []v1.LoadbalanceEntry, bulk bool) ([]request, *res
 		if !bulk {
 			place = notInList
 		}
-		r, p := c.posted(place, &list[i])
+		r, p := c.fromPOST(place, &list[i])
 		if p != nil {
 			return nil, p
 		}
@@ -57,7 +57,7 @@ const notInList = -1
 
 // fromPOST decodes an entry of POST or of a boot file, in which the existing loxilb's spellings are
 // valid.
-func (c *codec) posted(place int, e *v1.LoadbalanceEntry) (request, *rest.Problem) {
+func (c *codec) fromPOST(place int, e *v1.LoadbalanceEntry) (request, *rest.Problem) {
 	var notes rest.Warnings
 	compat.NormalizeArguments(c.hideNative, placeOf(place), &e.ServiceArguments, &notes)
 	r, p := c.request(place, e)
@@ -103,7 +103,7 @@ func (a *API) probeFiles(p *lb.Probe) error {
 }
 
 // warnIneffective adds a warning for each setting of a service that has no effect.
-func ineffective(s *lb.Service, notes *rest.Warnings) {
+func warnIneffective(s *lb.Service, notes *rest.Warnings) {
 	for _, i := range s.Ineffective() {
 		notes.Add("%s has no effect: %s", PropertyOf(i.Field, -1), i.Why)
 	}

@@ -57,7 +57,7 @@ func (c *codec) decodePart(p *rest.Part, out []request) bool {
 		return false
 	}
 	for i := range entries {
-		r, problem := c.posted(p.First+i, &entries[i])
+		r, problem := c.fromPOST(p.First+i, &entries[i])
 		if problem != nil {
 			return false
 		}

@@ -42,7 +42,7 @@ func (a *API) SetEndpointWeight(w http.ResponseWriter, r *http.Request) {
 					e.Weight = c.weight
 				}
 			}
-			ineffective(&s, &notes)
+			warnIneffective(&s, &notes)
 			if err := a.Store.Services.Put(tx, s); err != nil {
 				return err
 			}

@@ -36,8 +36,8 @@ func (a *arrivals) addresses(now time.Time) map[int]net.HardwareAddr {
 	return a.macs
 }
 
-// Arrival returns the hook at which a packet may seem to arrive: that of the wanted interface, or
-// another one if there is none. mac is the interface's own.
+// Arrival returns the hook at which a packet may seem to arrive: that of the given interface, or of
+// another one if it has none. mac is the interface's own.
 func (h *Hooks) Arrival(wanted int) (ifindex int, mac net.HardwareAddr, ok bool) {
 	up := h.arrivals.addresses(time.Now())
 	h.mu.RLock()

@@ -2,8 +2,8 @@
 // one in front of tc (XDP), those that redirect probes (Probes), and the one that removes tunnel
 // headers (Decap).
 //
-// Pinned links outlive the process. The next process gives them its own programs in place, so no
-// packet passes without one.
+// Pinned links outlive the process. The next process replaces their programs in place, so every
+// packet meets a program.
 package attach
 
 import (
@@ -35,7 +35,7 @@ type Hooks struct {
 
 	mu       sync.RWMutex
 	attached map[int]*attached // by interface index
-	tracing  *tracing          // nil: nobody traces
+	tracing  *tracing          // nil: no tracing
 
 	arrivals arrivals
 }
@@ -61,8 +61,8 @@ func (h *Hooks) Any() bool {
 	return len(h.attached) > 0
 }
 
-// Attach attaches the program to the interface's ingress, or replaces the one that an earlier
-// process left there, without losing a packet. It is idempotent.
+// Attach attaches the program to the interface's ingress, or replaces that of an earlier process,
+// without losing a packet. It is idempotent.
 func (h *Hooks) Attach(i Interface) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -163,8 +163,7 @@ func (h *Hooks) Replaces() (bool, error) {
 	return false, nil
 }
 
-// sameCode reports whether the program with this id has the code of the one that this process
-// attaches in its place.
+// sameCode reports whether the program with this id has the code of its replacement.
 func (h *Hooks) sameCode(id ebpf.ProgramID) (bool, error) {
 	p, err := ebpf.NewProgramFromID(id)
 	if err != nil {
@@ -203,8 +202,8 @@ func (h *Hooks) Detach(index int) error {
 	return nil
 }
 
-// DetachOrphans detaches interfaces for which keep is false, including those that an earlier
-// process attached: called once the choice of interfaces is known.
+// DetachOrphans detaches interfaces for which keep returns false, including those of an earlier
+// process. Call it once the selected interfaces are known.
 func (h *Hooks) DetachOrphans(keep func(index int) bool) error {
 	h.mu.RLock()
 	defer h.mu.RUnlock()

@@ -13,8 +13,8 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// Audit checks whether the programs are where the process has attached them; with mend, missing
-// ones are attached again.
+// Audit checks whether the programs are still attached where this process attached them; with mend,
+// it attaches missing ones.
 func (h *Hooks) Audit(mend bool) report.Compared {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -55,7 +55,7 @@ func (a *attached) on(at side) *Place {
 	return &a.in
 }
 
-// fault returns what is wrong with an attachment; nil: nothing, or its interface is gone.
+// fault describes the fault of an attachment; nil: none, or its interface no longer exists.
 func (h *Hooks) fault(a *attached, at side) (fault, err error) {
 	prog, err := h.program(a.Layer3, at)
 	if err != nil {
@@ -112,8 +112,8 @@ func (h *Hooks) repair(a *attached, at side, fault error) error {
 	return nil
 }
 
-// Audit compares the XDP program's interfaces and attachments with what the process has written;
-// with mend, differences are written again. Without the program there is nothing to compare.
+// Audit compares the XDP program's interfaces and attachments with those written by this process;
+// with mend, it repairs differences. Without the program there is nothing to compare.
 func (x *XDP) Audit(mend bool) []report.Compared {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -141,8 +141,8 @@ func (x *XDP) Audit(mend bool) []report.Compared {
 	return []report.Compared{sheet.Check(mend), x.auditTargets(targets, mend), x.auditLinks(mend)}
 }
 
-// auditTargets checks which interfaces the program redirects to: a map of devices shows no more
-// than that.
+// auditTargets checks to which interfaces the program redirects, which is all that a map of devices
+// shows.
 func (x *XDP) auditTargets(want map[uint32]bool, mend bool) report.Compared {
 	out := report.Compared{Table: "xdp_targets", Rows: len(want)}
 	m := x.programs.Maps["xdp_targets"]

@@ -80,8 +80,8 @@ func (f filter) at(index int, at side) *netlink.BpfFilter {
 	}
 }
 
-// detach removes the filter from an interface, and the qdisc if nobody else has a filter there. A
-// missing filter or interface is no error.
+// detach removes the filter from an interface, and the qdisc if it has no other filter. A missing
+// filter or interface is no error.
 func (f filter) detach(index int, at side) error {
 	l, err := netlink.LinkByIndex(index)
 	if err != nil {

@@ -25,7 +25,7 @@ type exchanged struct {
 	put         func(*ebpf.Program) error
 }
 
-// At replaces the program with this id, by put. One with the same code is not remembered.
+// At replaces the program with this id, by put. A program with the same code is not recorded.
 func (e *Exchange) At(former ebpf.ProgramID, own *ebpf.Program, put func(*ebpf.Program) error) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -72,7 +72,7 @@ func (e *Exchange) Former() []*ebpf.Program {
 	return list
 }
 
-// ErrWatched reports that programs of another version may still replace those of this process.
+// ErrWatched reports that programs of another version may still be restored.
 var ErrWatched = errors.New("the programs have just been exchanged for those of this version, and the former ones may come back: try again in 10 seconds")
 
 // Watched returns ErrWatched while former programs may be restored.

@@ -31,7 +31,7 @@ func (h Hook) resolve() Hook {
 	return HookTCX
 }
 
-// side is one of the two hooks of an interface.
+// side is ingress or egress of an interface.
 type side int
 
 const (

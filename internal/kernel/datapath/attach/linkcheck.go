@@ -18,8 +18,8 @@ var (
 	ErrUnpinned = errors.New("is not pinned: it would end with the daemon")
 )
 
-// Check returns what is wrong with an attachment at an interface that runs own, or its replacement;
-// nil: nothing.
+// Check describes the fault of an attachment at an interface that runs own, or its replacement;
+// nil: none.
 func (f LinkFolder) Check(index int, a Attachment, own *ebpf.Program) error {
 	l, ok := a.(linkAttachment)
 	if !ok {
@@ -84,7 +84,7 @@ func (f LinkFolder) Mend(index int, a Attachment, own *ebpf.Program) error {
 	return errors.Join(f.Make(), again.Pin(f.pin(index)))
 }
 
-// Forget closes a link that was detached by somebody else, and removes its pin.
+// Forget closes a link that others have detached, and removes its pin.
 func (f LinkFolder) Forget(index int, a Attachment) error {
 	if f.Path != "" {
 		if err := os.Remove(f.pin(index)); err != nil && !errors.Is(err, os.ErrNotExist) {

@@ -34,7 +34,7 @@ func Release(a Attachment, pinned bool) error {
 	return Remove(a)
 }
 
-// Remove detaches for good. It may be retried after an error.
+// Remove detaches permanently. It may be retried after an error.
 func Remove(a Attachment) error {
 	if err := a.Detach(); err != nil {
 		return err
@@ -51,7 +51,7 @@ type linkAttachment struct {
 	pinned bool
 }
 
-// Detach detaches the program at once; unpinning alone would wait for the last file descriptor.
+// Detach detaches the program immediately; unpinning alone would wait for the last file descriptor.
 func (a linkAttachment) Detach() error {
 	if a.pinned {
 		if err := a.Unpin(); err != nil {
@@ -105,8 +105,8 @@ func (f LinkFolder) Attach(index int, prog *ebpf.Program, attach func(*ebpf.Prog
 
 func (f LinkFolder) pin(index int) string { return filepath.Join(f.Path, strconv.Itoa(index)) }
 
-// adopt replaces the program of a pinned link. Nil: there is none of this interface (an earlier
-// interface may have had the index).
+// adopt replaces the program of a pinned link; nil: this interface has none (an earlier interface
+// may have had the index).
 func (f LinkFolder) adopt(index int, prog *ebpf.Program) (link.Link, error) {
 	l, err := link.LoadPinnedLink(f.pin(index), nil)
 	if errors.Is(err, os.ErrNotExist) {
@@ -125,7 +125,7 @@ func (f LinkFolder) adopt(index int, prog *ebpf.Program) (link.Link, error) {
 	return nil, errors.Join(l.Unpin(), l.Close())
 }
 
-// Programs returns those of the pinned links whose interface exists.
+// Programs returns the programs of pinned links whose interface exists.
 func (f LinkFolder) Programs() (list []ebpf.ProgramID, err error) {
 	if f.Path == "" {
 		return nil, nil

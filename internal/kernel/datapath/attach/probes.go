@@ -48,10 +48,10 @@ func NewProbes(c *loader.Collection, h *Hooks) *Probes {
 type ProbeWay struct {
 	VIP    netip.Addr
 	Tunnel lb.Tunnel
-	Wait   time.Duration // how long an answer may take
+	Wait   time.Duration // time for an answer
 }
 
-// LeadProbe redirects packets of a socket to an address, by this interface, to the VIP there, and
+// LeadProbe redirects a socket's packets to an address, by this interface, to the VIP there, and
 // makes answers from the VIP come from that address. Call it before the socket sends.
 func (p *Probes) LeadProbe(fd int, out Interface, w ProbeWay) error {
 	p.mu.Lock()
@@ -148,8 +148,8 @@ func (p *Probes) attach(i Interface) error {
 	return nil
 }
 
-// follow attaches them wherever packets of clients arrive: answers may arrive at another interface
-// than the one by which probes leave.
+// follow attaches the programs wherever packets of clients arrive: answers may arrive at another
+// interface than that of the probes.
 func (p *Probes) follow() {
 	for _, i := range p.hooks.Attached() {
 		if err := p.attach(i); err != nil {
@@ -158,8 +158,8 @@ func (p *Probes) follow() {
 	}
 }
 
-// KeepProbes detaches the programs when there are no probes for them, and forgets missing
-// interfaces, until ctx ends.
+// KeepProbes detaches the programs while no probe needs them, and forgets missing interfaces, until
+// ctx ends.
 func (p *Probes) KeepProbes(ctx context.Context) {
 	if err := detachProbes(p.hooks.Hook()); err != nil {
 		p.shared.Log.Warn("probe programs of an earlier process remain", "error", err)
@@ -177,7 +177,7 @@ func (p *Probes) KeepProbes(ctx context.Context) {
 }
 
 func (p *Probes) detachUnused(now time.Time) {
-	all, err := net.Interfaces() // at once, and first: meanwhile no probe could start
+	all, err := net.Interfaces() // all at once, and first: no probe can start meanwhile
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for index := range p.at {
@@ -254,7 +254,7 @@ func attachProbe(i Interface, h Hook, at side, prog *ebpf.Program) (Attachment, 
 	return Unpinned(l), nil
 }
 
-// detachProbes removes leftovers of a killed process: with tcx there are none.
+// detachProbes removes leftovers of a killed process. With tcx there are none.
 func detachProbes(h Hook) error {
 	if h == HookTCX {
 		return nil

@@ -15,7 +15,7 @@ import (
 	"loxilb/internal/kernel/datapath/routing"
 )
 
-// XDPMode is how the XDP program is attached to interfaces: one for all.
+// XDPMode is how the XDP program is attached to all interfaces.
 type XDPMode string
 
 // The modes.
@@ -67,12 +67,12 @@ const xdpProgramName = "loxilb_xdp"
 // maxIndex is the highest index of an interface in the program's arrays.
 const maxIndex = 16383
 
-// XDP is the XDP program: it runs before the one at the tc hook, forwards packets of established
-// connections by itself, and challenges or drops the SYNs of a flood. All other packets, and those
-// of interfaces without it, are handled at the tc hook: without it no packet is lost.
+// XDP is the XDP program: it runs before the program at the tc hook, forwards packets of
+// established connections itself, and challenges or drops the SYNs of a flood. All other packets,
+// and those of interfaces without it, are handled at the tc hook, so no packet needs it.
 //
-// It is loaded when it is first wanted. Its own maps are not pinned: the maps of a link's program
-// stay with it. Methods are safe for concurrent use.
+// It is loaded on first use. Its own maps are not pinned: they live as long as a link's program.
+// Methods are safe for concurrent use.
 type XDP struct {
 	shared   *loader.Collection
 	routing  *routing.Routing
@@ -84,8 +84,8 @@ type XDP struct {
 	programs *ebpf.Collection    // nil: not in use
 	refused  error               // why it could not be loaded
 	attached map[int]attachedXDP // by interface index
-	tracing  bool                // somebody traces
-	traced   *ebpf.Program       // that shows packets; nil: not loaded
+	tracing  bool                // tracing is on
+	traced   *ebpf.Program       // the tracing program; nil: not loaded
 
 	described map[int]XDPInterface // as the program has them
 }
@@ -127,7 +127,7 @@ func (x *XDP) SetXDP(i XDPInterface) error {
 	return x.attach(i)
 }
 
-// ForgetXDP undoes SetXDP. A missing interface, or one that was never described, is no error.
+// ForgetXDP undoes SetXDP. A missing or unknown interface is no error.
 func (x *XDP) ForgetXDP(index int) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -196,7 +196,7 @@ func (x *XDP) folder(m XDPMode) LinkFolder {
 	return LinkFolder{Path: x.shared.PinFolder(m.pins()), Log: x.shared.Log, Exchange: x.exchange}
 }
 
-// load loads the program when it is first wanted, or returns again why the kernel refused it.
+// load loads the program on first use, or returns the kernel's earlier refusal.
 func (x *XDP) load() error {
 	if x.programs == nil && x.refused == nil {
 		x.programs, x.refused = x.loadNow()

@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// auditSample is how many entries of a larger table are checked: some milliseconds of work.
+	// auditSample is the number of checked entries of a larger table: some milliseconds of work.
 	auditSample = 2048
 	// auditShown bounds the reported differences.
 	auditShown = 100
@@ -20,10 +20,10 @@ const (
 	hopFamily   = uint8(0x20) // HOP_FAMILY of bpf/abi.h
 )
 
-// Audit looks whether connections hang together: both directions have an entry, of one endpoint
-// that is known, and their ways are such that there are. It looks at the sample of a number, which
-// is from a place of the table on, or at the whole of it. What it finds, it has looked at twice.
-// With mend, connections end whose client's entry is at fault; others end when they are silent.
+// Audit checks the consistency of connections: both directions have an entry of one known endpoint,
+// and their next hops exist. It checks the sample with a number, which starts at a place of the
+// table, or the whole table. It checks each finding twice. With mend, it ends connections whose
+// client's entry is faulty; others end when they are silent.
 func (t *Table) Audit(ctx context.Context, sample uint64, whole, mend bool) report.Compared {
 	out := report.Compared{Table: "connections"}
 	groups, err := t.shared.Conntrack.Groups()
@@ -75,7 +75,7 @@ func connectionName(k bpf.TcConnectionKey) string {
 	return fmt.Sprintf("%s %s > %s", lb.Protocol(k.Protocol), bpf.AddrPort(k.Saddr, k.Sport), bpf.AddrPort(k.Daddr, k.Dport))
 }
 
-// fault returns what is wrong with an entry, if it is still so on a second look; empty: nothing.
+// fault describes the fault of an entry, if a second look confirms it; "": none.
 func (t *Table) fault(k bpf.TcConnectionKey, r *bpf.TcConnection) (string, error) {
 	what, err := t.faultOf(k, r)
 	if what == "" || err != nil {
@@ -93,7 +93,7 @@ func (t *Table) faultOf(k bpf.TcConnectionKey, r *bpf.TcConnection) (string, err
 		return "", nil // it may be the only one
 	}
 	if _, known := t.tables.Owner(r.Endpoint); !known {
-		return fmt.Sprintf("refers to endpoint row %d, which nobody has", r.Endpoint), nil
+		return fmt.Sprintf("refers to endpoint row %d, which is unused", r.Endpoint), nil
 	}
 	if r.Way >= ways {
 		return fmt.Sprintf("refers to next hop %d, and there are %d", r.Way, ways), nil

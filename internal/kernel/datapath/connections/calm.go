@@ -11,8 +11,8 @@ import (
 // calmLook is how often the table is checked while it is calm: for changes that no packet reports.
 const calmLook = 5 * time.Second
 
-// calm is whether the table is so empty, for its size, that nobody has to check it before the
-// packet path signals.
+// calm is whether the table is empty enough, for its size, that it needs no check before the packet
+// path signals.
 type calm struct {
 	mu   sync.Mutex
 	over chan struct{} // closed when the calm ends; nil: it is not calm
@@ -46,10 +46,10 @@ func (c *calm) wake() <-chan struct{} {
 // and its half-open connections are uncritical. nil: check it periodically.
 func (t *Table) Calm() <-chan struct{} { return t.calm.wake() }
 
-// wakeAt returns how many entries the packet path is to ring at. 0: there are too many to sleep, or
-// too many come in a second (more). It does not know what CPUs count for themselves (slack). A
-// quarter of what is left until anything is to be done may come before the bell: 160,000 entries a
-// second that begin to come in any moment find room until the table has grown.
+// wakeAt returns the number of entries at which the packet path rings the bell; 0: there are too
+// many to sleep, or too many arrive per second (more). It ignores what CPUs have not reported yet
+// (slack). The bell rings when a quarter of the room before the next action is used: 160,000
+// entries a second may start at any moment, and find room until the table has grown.
 func wakeAt(p report.Pressure, room, more uint64, slack int64) int64 {
 	least := min(int64(room), p.EntriesMax/4)
 	if p.HalfOpenMax > 0 {
@@ -62,7 +62,7 @@ func wakeAt(p report.Pressure, room, more uint64, slack int64) int64 {
 	return at
 }
 
-// sleep makes the table calm if possible, and returns the channel that signals the end. nil: it is
+// sleep makes the table calm if possible, and returns the channel that signals the end; nil: it is
 // not calm.
 func (t *Table) sleep(more uint64) <-chan struct{} {
 	p, err := t.meter.Fullness()

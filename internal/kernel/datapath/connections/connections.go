@@ -31,9 +31,9 @@ type Table struct {
 
 	walking   sync.Mutex // ends.go
 	ends      map[uint32]*ending
-	idleTold  atomic.Uint64 // idle connections of which both ends got a RST
+	idleTold  atomic.Uint64 // idle connections whose ends both got a RST
 	finding   sync.Mutex    // a slice of a search
-	searching *search       // whose slice was the last; guarded by finding
+	searching *search       // the search of the last slice; guarded by finding
 	judging   sync.Mutex
 	sweeping  sync.Mutex
 	cost      time.Duration // CPU time of the last sweep with all that belongs to it; guarded by sweeping
@@ -44,8 +44,8 @@ type Table struct {
 // Hooks are the hooks where packets arrive.
 type Hooks interface {
 	Any() bool // whether there are any
-	// Arrival returns the hook of this interface, at which packets may seem to arrive, or another
-	// one if it has none.
+	// Arrival returns the hook of this interface, at which packets may seem to arrive, or of
+	// another one if it has none.
 	Arrival(wanted int) (ifindex int, mac net.HardwareAddr, ok bool)
 }
 
@@ -96,7 +96,7 @@ type clock struct {
 	ticks uint64 // at that time
 }
 
-// believed is for how long the clocks of kernel and process are the same: they drift.
+// believed is how long the clocks of kernel and process are assumed to agree: they drift.
 const believed = time.Minute
 
 // now is the clock in its ticks.
@@ -113,5 +113,5 @@ func (c *clock) now() (uint64, error) {
 	return c.ticks + uint64(time.Since(c.asked)/c.jiffy), nil
 }
 
-// span is how long some ticks are.
+// span converts ticks to a duration.
 func (c *clock) span(ticks uint64) time.Duration { return time.Duration(ticks) * c.jiffy }

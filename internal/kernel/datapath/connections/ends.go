@@ -42,7 +42,7 @@ type pace struct {
 }
 
 // EndEvery ends connections of endpoints when they are due, until ctx ends: those of
-// tables.EndsDue, at its rate. kick signals changes of these.
+// tables.EndsDue, at their rate. kick signals changes.
 func (t *Table) EndEvery(ctx context.Context, kick <-chan struct{}) {
 	for kicked := true; ; {
 		wait, err := t.endForATurn(ctx, kicked)
@@ -77,7 +77,7 @@ func (t *Table) EndDue(ctx context.Context) error {
 	return nil
 }
 
-// endForATurn ends as many connections as may end now, and returns when to go on.
+// endForATurn ends as many connections as allowed now, and returns when to continue.
 func (t *Table) endForATurn(ctx context.Context, kicked bool) (wait time.Duration, err error) {
 	t.walking.Lock()
 	defer t.walking.Unlock()
@@ -192,7 +192,7 @@ func (t *Table) paceOf(drain string) *pace {
 	return &pace{began: time.Now()}
 }
 
-// untilNext returns how long there is nothing to do, if nothing changes.
+// untilNext returns the time until there is work, if nothing changes.
 func (t *Table) untilNext(next time.Time) time.Duration {
 	wait := endsIdle
 	if !next.IsZero() {

@@ -17,8 +17,8 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// search finds wanted entries of the table in the kernel. Several searches may run, a slice each in
-// turn.
+// search finds selected entries of the table in the kernel. Several searches may run, a slice each
+// in turn.
 type search struct {
 	*Table
 	filter    bpf.SweepFindFilter
@@ -32,7 +32,7 @@ type foundRow struct {
 	place uint64
 }
 
-// newSearch makes a search. false: nothing can match.
+// newSearch makes a search; false: nothing can match.
 func (t *Table) newSearch(query *report.ConnectionQuery) (*search, bool, error) {
 	s := &search{Table: t, filter: filterOf(query)}
 	if query.Of == nil {
@@ -110,7 +110,7 @@ func (s *search) slice(row uint32) (next uint32, err error) {
 			err = errors.Join(err, p.findEndpoints.Set(*s.endpoints))
 		}
 		if err != nil {
-			return row, fmt.Errorf("say which connections are sought: %w", err)
+			return row, fmt.Errorf("write the search's filter: %w", err)
 		}
 		s.searching = s
 	}
@@ -140,8 +140,7 @@ type Tracked struct {
 	Seq, Ack uint32 // of the next segment
 }
 
-// Lookup finds the connection of packets from one end to the other, whether or not it is past its
-// time.
+// Lookup finds the connection of packets between two addresses, expired or not.
 func (t *Table) Lookup(protocol lb.Protocol, from, to netip.AddrPort) (*Tracked, error) {
 	key := bpf.TcConnectionKey{
 		Saddr: bpf.Addr(from.Addr()), Daddr: bpf.Addr(to.Addr()), Sport: bpf.Port(from.Port()), Dport: bpf.Port(to.Port()), Protocol: uint8(protocol),

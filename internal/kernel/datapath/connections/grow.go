@@ -6,20 +6,19 @@ import (
 	"time"
 )
 
-// growPeriod is how often the table is looked at. Room is made for what comes within growAhead at
-// the present rate: the kernel takes some 30 ms to make it, and moves some 1,000 entries a
-// millisecond. At most an eighth is added at once, or spareEntries, 13 MB: a burst need not go on,
-// and the table does not shrink.
+// growPeriod is the interval of checks. A check makes room for what arrives within growAhead at the
+// present rate: the kernel takes some 30 ms to allocate it, and moves some 1,000 entries a
+// millisecond. It adds at most an eighth at once, or spareEntries, 13 MB: a burst may end, and the
+// table does not shrink.
 const (
 	growPeriod = 50 * time.Millisecond
 	growAhead  = time.Second
-	growAtMost = 8 // one of so many
+	growAtMost = 8 // an eighth
 )
 
-// growRest is the same while no connection comes, but many are there: 160,000 a second may begin to
-// come meanwhile, and all find room in a table as it is made. While few are there, nobody looks at
-// all (calm.go): to wake up costs more than to look, and a daemon that has nothing to do is to
-// sleep.
+// growRest is the interval while no connection arrives, but many exist: 160,000 a second may start
+// meanwhile, and find room in a table of the default size. While few exist, there are no checks
+// (calm.go): waking up costs more than checking, and an idle daemon should sleep.
 const growRest = 100 * time.Millisecond
 
 // growSoon is when the rate is measured after the packet path has signalled. The table grows for
@@ -33,8 +32,8 @@ const (
 // growRetry is when growing is retried, if there was no memory for it.
 const growRetry = time.Second
 
-// spareEntries are what may come before the table grows again, or while no process lets it grow. A
-// process that ends takes so long at most to make room for them.
+// spareEntries may arrive before the table grows again, or while no process makes it grow. A
+// terminating process takes at most that long to make room for them.
 const (
 	spareEntries = 65_536
 	spareTime    = 10 * time.Second
@@ -45,7 +44,7 @@ func (t *Table) growEvery(ctx context.Context) {
 	tick := time.NewTimer(growPeriod)
 	defer tick.Stop()
 	defer t.calm.end()
-	var bell <-chan struct{} // by which the packet path wakes it; nil: it does not sleep
+	var bell <-chan struct{} // signals the end of the calm; nil: check periodically
 	before, at := uint64(0), time.Now()
 	for {
 		woken := false
@@ -98,8 +97,8 @@ func expectedGrowth(before, now uint64, since time.Duration) uint64 {
 	return min(uint64(float64(now-before)*float64(growAhead)/float64(since)), max(now/growAtMost, spareEntries))
 }
 
-// grow grows the table for so many entries, if they would nearly fill it, or continues what an
-// earlier process had begun.
+// grow grows the table if this many entries would nearly fill it, or continues an earlier process's
+// growth.
 func (t *Table) grow(ctx context.Context, entries uint64) error {
 	t.growing.Lock()
 	defer t.growing.Unlock()

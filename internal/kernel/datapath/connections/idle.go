@@ -10,8 +10,8 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// resetIdle sends RSTs to both ends of the connections that the last slice of a sweep has handed
-// over. Failures are logged: these connections end all the same, silently.
+// resetIdle sends RSTs to both ends of the connections that the last slice of a sweep handed over.
+// It logs failures: these connections end silently.
 func (t *Table) resetIdle() {
 	if t.shared.IdleResets == 0 {
 		return
@@ -46,7 +46,7 @@ func (t *Table) resetRecord(record []byte) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	return t.resetBoth(&e, generation|closed) // another one with its generation, which is so once in 256, is open
+	return t.resetBoth(&e, generation|closed) // another connection with its generation, once in 256, is open
 }
 
 // IdleEnds counts connections that were established and silent for too long.

@@ -14,10 +14,9 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// EndConnections ends connections that match, rate of them a second, and counts them. Those of TCP
-// whose numbers are known end for both sides, by RSTs; others end here. Those that are closed are
-// left alone. If ctx ends, some may be left: it goes on from the place that it returns, however
-// large the table is; 0 is its beginning.
+// EndConnections ends matching connections, rate of them per second, and counts them. TCP
+// connections with known sequence numbers end at both ends by RSTs; others only here. Closed ones
+// are skipped. If ctx ends first, it returns the position to continue from; 0 is the beginning.
 func (t *Table) EndConnections(ctx context.Context, from, rate int, matches func(*report.Connection) bool) (done report.Ended, err error) {
 	start, stopped := time.Now(), false
 	next, listed := t.shared.Conntrack.EachFrom(ctx, from, func(k bpf.TcConnectionKey, r bpf.TcConnection) bool {
@@ -76,7 +75,7 @@ func (t *Table) endSilently(k bpf.TcConnectionKey, endpoint, word uint32, done *
 	return nil
 }
 
-// replyKey returns the key of the other direction's entry, of TCP.
+// replyKey returns the key of the other direction's entry, for TCP.
 func replyKey(k bpf.TcConnectionKey, r *bpf.TcConnection) bpf.TcConnectionKey {
 	k.Saddr, k.Daddr, k.Sport, k.Dport = r.Daddr, r.Saddr, r.Dport, r.Sport
 	return k

@@ -15,8 +15,7 @@ var lifetimeNames = map[uint32]string{
 	uint32(bpf.TcLifetimeClassLIFETIME_ICMP): "icmp",
 }
 
-// Lifetimes returns how long ended connections lived, and how many bytes they carried, for all
-// protocols.
+// Lifetimes returns histograms of the durations and bytes of ended connections, for all protocols.
 func (t *Table) Lifetimes() ([]report.Lifetimes, error) {
 	list := make([]report.Lifetimes, len(lifetimeNames))
 	for class, name := range lifetimeNames {

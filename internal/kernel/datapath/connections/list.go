@@ -20,9 +20,9 @@ func (t *Table) Connections(ctx context.Context, yield func(report.Connection) b
 	return err
 }
 
-// ConnectionsFrom is Connections from a place on, of those that are sought and perhaps others. It
-// returns the place where yield has returned false, to begin with that connection again; 0: it has
-// come to the end. Places are the same whatever is sought.
+// ConnectionsFrom is Connections from a position on, for selected connections and perhaps others.
+// It returns the position where yield returned false, to begin with that connection again; 0: the
+// end. Positions do not depend on the selection.
 func (t *Table) ConnectionsFrom(ctx context.Context, from int, query report.ConnectionQuery, yield func(report.Connection) bool) (next int, err error) {
 	each := t.shared.Conntrack.EachRowFrom
 	if !query.All() {
@@ -73,7 +73,7 @@ func (t *Table) connection(k bpf.TcConnectionKey, r bpf.TcConnection) (report.Co
 	return c, true
 }
 
-// stateName returns the contract's word for a connection's events.
+// stateName returns the existing loxilb's word for a connection's events.
 func stateName(protocol, flags uint8) string {
 	has := func(f bpf.TcConnectionFlag) bool { return flags&uint8(f) != 0 }
 	return lb.Protocol(protocol).State(lb.ConnectionEvents{

@@ -26,9 +26,9 @@ const (
 	sendReset     = "loxilb_reset"
 )
 
-// Programs sweep, let the table grow, find connections and end them. A start loads the one that
-// sweeps, as every machine does, and the one that lets the table grow if it may: when it fills
-// there is no time for that. Each other is loaded when it is first run.
+// Programs sweep, grow and search the table, and end connections. A start loads the one that
+// sweeps, and the one that grows the table if it may grow: when it fills, there is no time to load
+// it. The others are loaded on first use.
 type Programs struct {
 	shared *loader.Collection
 	maps   map[string]*ebpf.Map // that they share with the programs at the hooks
@@ -91,7 +91,7 @@ func (p *Programs) loadFirst(spec *ebpf.CollectionSpec, types *btf.Cache) error 
 func readRing(ring *ebpf.Map) (*ringbuf.Reader, error) {
 	r, err := ringbuf.NewReader(ring)
 	if err != nil {
-		return nil, fmt.Errorf("read what is found of connections: %w", err)
+		return nil, fmt.Errorf("read found connections: %w", err)
 	}
 	r.SetDeadline(time.Unix(1, 0))
 	return r, nil
@@ -109,7 +109,7 @@ func (p *Programs) spec() (*ebpf.CollectionSpec, error) {
 	}
 	loader.ShareMaps(spec, p.maps, "moved_entries", "idle_ends", "idle_reports", "found_ends", "found_rows")
 	if err := spec.Variables["watching"].Set(uint32(1)); err != nil { // it checks the watchers each time
-		return nil, fmt.Errorf("have the sweep tell watchers: %w", err)
+		return nil, fmt.Errorf("make the sweep notify watchers: %w", err)
 	}
 	return spec, nil
 }
@@ -143,7 +143,7 @@ func (p *Programs) Program(name string) (*ebpf.Program, error) {
 	return p.has(name), err
 }
 
-// has returns a program if it is loaded. It does not wait for one that is being loaded.
+// has returns a program if it is loaded. It does not wait for loading.
 func (p *Programs) has(name string) *ebpf.Program {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
@@ -159,7 +159,7 @@ func (p *Programs) all() error {
 	return nil
 }
 
-// LoadPrograms also loads those that a start leaves for later.
+// LoadPrograms also loads the programs that a start defers.
 func (t *Table) LoadPrograms() error { return t.programs.all() }
 
 // run runs a program on a packet.

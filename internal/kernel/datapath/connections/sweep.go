@@ -29,7 +29,7 @@ type SweepStats struct {
 }
 
 const (
-	// sliceMarks is how many marks a slice of a hash table reads: 4,096 rows.
+	// sliceMarks is the number of marks that a slice of a hash table reads: 4,096 rows.
 	sliceMarks = 16
 	// pause between slices lets packets and other programs have the CPU.
 	pause = 500 * time.Microsecond
@@ -206,7 +206,7 @@ func (t *Table) Swept() SweepStats {
 // the period, and may cost ten percent; half of a core, up to ten times a second, while there is
 // pressure.
 func (t *Table) SweepEvery(ctx context.Context, period time.Duration) {
-	defer t.PromiseSweep(-sweepGrace) // packets go on at once
+	defer t.PromiseSweep(-sweepGrace) // packets continue immediately
 	var done time.Time                // when the last sweep ended
 	for {
 		pause, look := t.sweepPause(period)
@@ -261,8 +261,8 @@ func pauseAfter(cost time.Duration, p report.Pressure, period time.Duration) (pa
 	return max(100*cost, period), later // a quarter of the table is not filled in that time
 }
 
-// Occupancy returns the number of connections in the table, closed ones that are not swept yet
-// included, and how many fit.
+// Occupancy returns the number of connections in the table, including closed ones that are not
+// swept yet, and the limit.
 func (t *Table) Occupancy() (tracked, size uint64) {
 	tracked, err := t.tables.Tracked()
 	if err != nil {
@@ -291,8 +291,8 @@ func (t *Table) quiesce() bool {
 // (bpf/conntrack/reclaim.h).
 const sweepGrace = 3 * time.Second
 
-// promise tells the packet path by when the next slice of the sweep comes. A process that is gone
-// no longer renews it, and needs nobody to notice that.
+// promise announces the time of the next slice to the packet path. A process that ended no longer
+// renews it, so nothing else must notice that.
 type promise struct{ clock loader.Clock }
 
 // PromiseSweep promises the packet path that a sweep begins within d. Before the first promise,
@@ -303,7 +303,7 @@ func (t *Table) PromiseSweep(d time.Duration) {
 	}
 }
 
-// keepPromise renews the promise while a sweep is under way. Tests that sweep once promise nothing.
+// keepPromise renews the promise during a sweep. Tests that sweep once promise nothing.
 func (t *Table) keepPromise() {
 	if t.promise.clock.Started() {
 		t.PromiseSweep(0)

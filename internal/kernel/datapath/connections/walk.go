@@ -20,7 +20,7 @@ const (
 	// maxFound bounds the connections of an endpoint that a walk returns: 5 MB. The rest is left
 	// for the next one.
 	maxFound = 65536
-	// walkSlice is how many buckets are walked through before others have the CPU:
+	// walkSlice is the number of buckets to walk through before yielding the CPU:
 	// WALK_SLICE_BUCKETS of bpf/sweep/walk.h.
 	walkSlice = 1024
 )

@@ -14,12 +14,12 @@ import (
 	"loxilb/internal/lb"
 )
 
-// needs has what a packet has used so far of the data that packets change.
+// needs is the data, of the kind that packets change, that a packet has used so far.
 type needs struct {
 	packet  *Packet
 	key     bpf.TcConnectionKey
 	entries []conntrack.Entry
-	service *bpf.TcService // the packet's; nil: not known yet, or none
+	service *bpf.TcService // of the packet; nil: unknown, or none
 	pairs   []bpf.TcSnatPair
 	known   bool   // whether known clients are needed, and were copied
 	now     uint32 // jiffies, when the last run looked for an endpoint
@@ -36,7 +36,7 @@ func (d *double) copyConnection(n *needs) error {
 	return nil
 }
 
-// add adds the entry of a key, and the one of the other direction. False: there is none, or it was
+// add adds the entry of a key, and that of the other direction; false: there is none, or it was
 // added already.
 func (d *double) add(n *needs, key bpf.TcConnectionKey) (bool, error) {
 	if n.has(key) {
@@ -76,7 +76,7 @@ func (d *double) copyWay(i uint16) error {
 	return d.Maps.Ways.Put(uint32(i), w)
 }
 
-// fill fills the double with what the packet needs.
+// fill fills the double with the data that the packet needs.
 func (d *double) fill(n *needs) error {
 	if err := d.connections.Set(d.live.Conntrack, n.entries); err != nil {
 		return err
@@ -112,7 +112,7 @@ func copied[K, V any](from, to *ebpf.Map, key K) error {
 	return to.Put(key, v)
 }
 
-// copyClient copies how many connections the client has of a service with limits.
+// copyClient copies the client's number of connections to a service with limits.
 func (d *double) copyClient(n *needs) error {
 	table := d.live.ServiceLimits.Table()
 	if table == nil || n.service.Flags&uint16(bpf.TcServiceFlagSERVICE_LIMITED) == 0 {
@@ -138,7 +138,7 @@ func (d *double) copyPersist(n *needs) error {
 	return copied[bpf.TcPersistKey, bpf.TcPersistEntry](d.live.Persists.Table(), d.persists.Table(), n.persistKey())
 }
 
-// copyPairs copies how many source ports are in use.
+// copyPairs copies the numbers of used source ports.
 func (d *double) copyPairs(n *needs) error {
 	for _, pair := range n.pairs {
 		if err := copied[bpf.TcSnatPair, bpf.TcSnatUsage](d.live.SNATUsages.Table(), d.usages.Table(), pair); err != nil {

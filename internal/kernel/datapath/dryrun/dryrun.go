@@ -1,10 +1,10 @@
-// Package dryrun says what would become of a packet: it runs the program of the data path, loaded a
-// second time, on maps that nobody else has. What is configured it shares with the real one; of
-// what packets change it has a copy, of the rows that this packet would meet. So the answer is the
-// program's own, and no packet, counter or connection of the network is touched.
+// Package dryrun predicts how a packet would be handled. It runs the data path's program, loaded a
+// second time, on maps of its own: it shares configuration with the real program, and copies the
+// rows that packets change and this one would meet. So the answer is the program's own, and affects
+// no packet, counter or connection of the network.
 //
-// Which rows those are, the program says: it runs, what it asked for is copied, and it runs again
-// until it has met nothing that is missing.
+// The program itself shows which rows it needs: it runs, the rows that it missed are copied, and it
+// runs again until it misses none.
 package dryrun
 
 import (
@@ -33,7 +33,7 @@ type Packet struct {
 	Aim netip.AddrPort
 }
 
-// keep is how long the second program stays loaded: loading takes a third of a second of CPU time.
+// keep is how long the second program stays loaded: loading takes a third of a second of CPU.
 const keep = 10 * time.Second
 
 // Runner tries packets. Methods are safe for concurrent use; one packet is tried at a time.

@@ -35,9 +35,9 @@ type Result struct {
 	HasRule  bool
 	Existing bool          // its connection existed before
 	Ended    bool          // ... and is over with this packet, or was before it: this one opens another
-	Silent   time.Duration // how long its direction had sent nothing; valid iff Existing
+	Silent   time.Duration // time since the last packet of its direction; valid iff Existing
 	Entry    *Entry
-	Opening  *Opening // nil: no service was looked for, or none found
+	Opening  *Opening // nil: no service was looked up, or none found
 	Way      *Way     // nil: it has none, or the kernel finds it
 }
 
@@ -45,7 +45,7 @@ type Result struct {
 type Entry struct {
 	Reply           bool // it is for packets of the endpoint
 	Source, Target  netip.AddrPort
-	Endpoint        netip.AddrPort // as its service has it
+	Endpoint        netip.AddrPort // as configured in its service
 	Service         bpf.TcServiceKey
 	OfService       bool // Service is valid
 	SourceIsOurs    bool // an address and port of this machine's

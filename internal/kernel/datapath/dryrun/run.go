@@ -63,7 +63,7 @@ type did struct {
 	verdict testrun.Verdict
 	frame   []byte
 	counted counts
-	opening *bpf.TcOpening // nil: none was begun
+	opening *bpf.TcOpening // nil: no connection was being opened
 }
 
 // run runs the program once.
@@ -95,11 +95,11 @@ func (d *double) run(n *needs) (*did, error) {
 	return out, err
 }
 
-// opening returns the program's data about opening a connection. nil: it did not try.
+// opening returns the program's data about opening a connection; nil: it did not try.
 func (d *double) opening() (*bpf.TcOpening, error) {
 	var all []bpf.TcOpening
 	if err := d.Maps.Openings.Lookup(uint32(0), &all); err != nil {
-		return nil, fmt.Errorf("read what the program has noted: %w", err)
+		return nil, fmt.Errorf("read the program's notes: %w", err)
 	}
 	for i := range all {
 		if all[i].Service.Id != none {
@@ -109,7 +109,7 @@ func (d *double) opening() (*bpf.TcOpening, error) {
 	return nil, nil
 }
 
-// missing adds what the run has used but was not copied, and reports whether there is any.
+// missing adds the data that the run used and did not have, and reports whether there is any.
 func (d *double) missing(n *needs, did *did) (missing bool, err error) {
 	if !n.known && (did.counted.challenges > 0 || slices.ContainsFunc([]string{"unknown-source", "half-open-full"}, func(why string) bool { return did.reason(d) == why })) {
 		n.known, missing = true, true

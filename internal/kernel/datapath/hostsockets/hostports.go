@@ -17,10 +17,10 @@ import (
 )
 
 const (
-	// firstPort and spare are SNAT_FIRST_PORT, and SNAT_PORTS minus SNAT_LIMIT: below the limit, so
-	// many ports are free.
+	// firstPort is SNAT_FIRST_PORT; spare is SNAT_PORTS minus SNAT_LIMIT, the number of free ports
+	// below the limit.
 	firstPort, spare = 1024, 512
-	// fewest is how many ports must be left for connections. If the machine leaves fewer, none are
+	// fewest is the least number of ports for connections. If the machine leaves fewer, none are
 	// reserved.
 	fewest = 8192
 	// period is how often the machine's settings are read: the kernel does not report their
@@ -114,7 +114,7 @@ func kept(local, reserved string) (row bpf.TcHostPorts, err error) {
 			left += 64 - bits.OnesCount64(row.Bits[i])
 		}
 	}
-	if left < fewest { // no limit: none are reserved; firewall rules use the ports all the same
+	if left < fewest { // no limit: none are reserved; firewall rules use the ports nevertheless
 		return row, fmt.Errorf("net.ipv4.ip_local_port_range leaves %d ports that this machine's sockets do not get, and %d are needed: make it smaller, or reserve some of it by net.ipv4.ip_local_reserved_ports", left, fewest)
 	}
 	row.Limit = uint32(left - spare)
@@ -134,7 +134,7 @@ func set(row *bpf.TcHostPorts, first, last string) error {
 	return nil
 }
 
-// AuditHostPorts compares the map with what the process has written; with mend, it is written
+// AuditHostPorts compares the map with the content written by this process; with mend, it writes it
 // again.
 func (p *Ports) AuditHostPorts(mend bool) report.Compared {
 	p.mu.Lock()

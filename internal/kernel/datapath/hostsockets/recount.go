@@ -17,18 +17,19 @@ import (
 	"loxilb/internal/kernel/datapath/testrun"
 )
 
-// recountPeriod is how often sockets are counted again. A system call takes much less from the
-// count to the socket.
+// recountPeriod is the interval of recounting sockets. It is far longer than a system call takes
+// between counting a flow and storing it with the socket.
 const recountPeriod = 5 * time.Second
 
-// leak is how many flows more are counted than there are, after so many changes of the count.
+// leak is the number of flows by which a count is too high, and the count's number of changes at
+// that time.
 type leak struct {
 	flows   int64
 	changes uint64
 }
 
-// RecountSockets corrects counts, until ctx ends, of sockets that were closed while no program was
-// notified: the programs were detached, or at another cgroup.
+// RecountSockets corrects the counts until ctx ends. Sockets may be closed unnoticed while the
+// programs are detached, or attached to another cgroup.
 func (s *Sockets) RecountSockets(ctx context.Context) {
 	tick := time.NewTicker(recountPeriod)
 	defer tick.Stop()
@@ -44,8 +45,8 @@ func (s *Sockets) RecountSockets(ctx context.Context) {
 	}
 }
 
-// Recount compares the counts with the existing sockets. A difference that was found twice, with no
-// change in between, is corrected: a socket that is being opened or closed is counted a moment
+// Recount compares the counts with the existing sockets. It corrects a difference that it finds
+// twice without a change in between: a socket that is being opened or closed is counted shortly
 // before or after it becomes visible.
 func (s *Sockets) Recount() error {
 	s.mu.Lock()
@@ -91,7 +92,7 @@ func (s *Sockets) counts() (map[uint32]bpf.SockSocketCount, error) {
 	return out, nil
 }
 
-// Flows returns the sockets' number of flows, by endpoint id.
+// Flows returns the number of flows of sockets, by endpoint id.
 func (s *Sockets) Flows() (map[uint32]uint64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -106,8 +107,7 @@ func (s *Sockets) Flows() (map[uint32]uint64, error) {
 	return flows, err
 }
 
-// OwnSockets returns the number of flows of this machine's own sockets by endpoint, as the services
-// have them.
+// OwnSockets returns the number of flows of this machine's own sockets, by the services' endpoints.
 func (s *Sockets) OwnSockets() (map[netip.AddrPort]uint64, error) {
 	flows, err := s.Flows()
 	out := map[netip.AddrPort]uint64{}
@@ -155,7 +155,7 @@ func iterate(p *ebpf.Program, m *ebpf.Map) error {
 	return err
 }
 
-// forget stops counting so many flows of an endpoint.
+// forget subtracts flows from the count of an endpoint.
 func (s *Sockets) forget(endpoint uint32, flows int64) error {
 	skb := testrun.SKB{Mark: endpoint}
 	skb.CB[0] = uint32(int32(flows))

@@ -13,7 +13,7 @@ import (
 )
 
 // AuditPins checks whether the maps in use are the pinned ones: otherwise the next daemon would
-// start without their content. With mend, they are pinned again.
+// start without their content. With mend, it pins them again.
 func (c *Collection) AuditPins(mend bool) report.Compared {
 	out := report.Compared{Table: "pins"}
 	if !c.Pinned() {

@@ -38,7 +38,8 @@ type Bell struct {
 	deaf               atomic.Bool
 }
 
-// BellSections are the programs' variables, and the places of those that a Bell reads and writes.
+// BellSections are the programs' variables, with the positions of those that a Bell reads and
+// writes.
 type BellSections struct {
 	Runtime, Shared         *ebpf.Map
 	Wakes, Trials, Outcomes uint32
@@ -75,7 +76,7 @@ func OpenBell(s BellSections, rings *ebpf.Map) (*Bell, error) {
 		ring:     ring, handshake: make(chan struct{}, 1), entries: make(chan struct{}, 1),
 	}
 	for _, m := range [][]byte{memory, shared} {
-		runtime.AddCleanup(b, func(memory []byte) { _ = unix.Munmap(memory) }, m) // not in Close: somebody may still read it
+		runtime.AddCleanup(b, func(memory []byte) { _ = unix.Munmap(memory) }, m) // not in Close: there may be readers
 	}
 	atomic.StoreInt64(&b.row.Entries, never)
 	b.listening.Go(b.listen)
@@ -99,7 +100,7 @@ func (b *Bell) listen() {
 		switch err := b.ring.ReadInto(&r); {
 		case errors.Is(err, os.ErrClosed):
 			return
-		case err != nil || len(r.RawSample) < 4: // they look by themselves now and then
+		case err != nil || len(r.RawSample) < 4: // waiters also check periodically
 			continue
 		}
 		switch bpf.TcWakeReason(binary.NativeEndian.Uint32(r.RawSample)) {
@@ -129,8 +130,7 @@ func drain(c chan struct{}) {
 // RingHandshake acts like the packet path when an endpoint has counted a handshake.
 func (b *Bell) RingHandshake() { ring(b.handshake) }
 
-// Deafen sets whether programs of an earlier version are at work that ring no bell. Then nobody may
-// sleep.
+// Deafen sets whether programs of an earlier version run that ring no bell. Then nothing may sleep.
 func (b *Bell) Deafen(deaf bool) { b.deaf.Store(deaf) }
 
 // Deaf reports whether that is so.
@@ -155,7 +155,7 @@ func (b *Bell) words(limit int) int {
 }
 
 // AwaitHandshake returns a channel that signals when an endpoint below limit counts a handshake
-// event. nil: one has already, or there would be no signal.
+// event; nil: one has already, or there would be no signal.
 func (b *Bell) AwaitHandshake(limit int) <-chan struct{} {
 	if b.Deaf() {
 		return nil
@@ -205,8 +205,8 @@ func (b *Bell) Try(service, endpoint uint32) {
 	atomic.StoreUint64(&b.trials[service%uint32(len(b.trials))], uint64(service)<<32|uint64(endpoint+1))
 }
 
-// AwaitEntries returns a channel that signals when the connection table has about so many entries:
-// it may have some more, as CPUs count for themselves. If it has them already, the next new one
+// AwaitEntries returns a channel that signals when the connection table has about this many
+// entries, or slightly more, as CPUs count for themselves. If it has them already, the next new one
 // signals. nil: there would be no signal.
 func (b *Bell) AwaitEntries(n int64) <-chan struct{} {
 	if b.Deaf() {

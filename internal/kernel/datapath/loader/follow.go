@@ -12,8 +12,8 @@ import (
 const runtimeSection = ".data.runtime"
 
 // Epochs of next hops: programs of an earlier process have their own map of ways, and connections
-// hold only the index and the epoch. So the two processes must never have the same epoch.
-// Connections store 16 bits of it, next_hops 32: the distance is half of the range.
+// store only the index and the epoch. So two processes must never have the same epoch. Connections
+// store 16 bits of it, next_hops 32: the distance is half of the range.
 const (
 	epochVariable = "hop_generation"
 	formerEpoch   = 1<<31 | 1<<15
@@ -22,11 +22,11 @@ const (
 // Followers are programs of an earlier process, whose variables follow those of this process.
 type Followers struct{ pairs []pair }
 
-// pair is a variable of this process, and the one of the same name in another.
+// pair is a variable of this process, and the one of the same name in another process's programs.
 type pair struct {
 	own, other *ebpf.Variable
-	ahead      uint32  // how much greater the other's value is
-	last       *uint32 // that was written; nil: nothing was
+	ahead      uint32  // difference of the other's value
+	last       *uint32 // last written value; nil: none
 }
 
 // Follow finds the variables of programs. Unknown ones are left out.
@@ -65,7 +65,7 @@ func ahead(name string) uint32 {
 	return 0
 }
 
-// Write writes what has changed since the last time.
+// Write writes values that changed since the last call.
 func (f *Followers) Write() error {
 	var errs []error
 	for i := range f.pairs {

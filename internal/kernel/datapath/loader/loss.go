@@ -30,7 +30,7 @@ func (c *Collection) explainLoss(reason error) error {
 		"services stay as they are stored; or start the version that made them", reason, connections)
 }
 
-// lossTold is how many services are named that lose connections.
+// lossTold bounds the named services that lose connections.
 const lossTold = 10
 
 // pinnedConnections returns the number of connections, if their count is where this build expects

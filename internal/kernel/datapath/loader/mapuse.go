@@ -78,7 +78,8 @@ func segmentUse(outer report.MapUse, a *rows.Array) (report.MapUse, error) {
 	return use, err
 }
 
-// connectionUse adds the groups of the connection table, most of which are not open.
+// connectionUse adds the groups of the connection table, most of which have no open file
+// descriptor.
 func (c *Collection) connectionUse(use *report.MapUse) error {
 	entries, most, bytes, err := c.Conntrack.Use()
 	if err != nil {

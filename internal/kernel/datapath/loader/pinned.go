@@ -83,8 +83,7 @@ func persistentMaps(spec *ebpf.CollectionSpec) map[string]*ebpf.MapSpec {
 	return list
 }
 
-// ABI returns a hash of what builds share by pinned maps: a build with the same hash adopts all of
-// them.
+// ABI returns a hash of the pinned maps' layout: a build with the same hash adopts all of them.
 func ABI() (string, error) {
 	spec, err := bpf.LoadTc()
 	if err != nil {
@@ -145,7 +144,7 @@ func (c *Collection) keepPins(spec *ebpf.CollectionSpec) error {
 	return errors.Join(pins.RecordLayouts(c.PinDir, PinnedByName(spec.Maps)), pins.Witness(c.PinDir))
 }
 
-// PinnedByName returns those of an object's maps that are to be pinned.
+// PinnedByName returns an object's maps that are pinned.
 func PinnedByName(all map[string]*ebpf.MapSpec) map[string]*ebpf.MapSpec {
 	pinned := make(map[string]*ebpf.MapSpec, len(all))
 	for name, m := range all {

@@ -88,7 +88,7 @@ func ShareMaps(spec *ebpf.CollectionSpec, shared map[string]*ebpf.Map, own ...st
 	}
 }
 
-// SharedSection has the variables that the programs at the tc hook and XDP's change, and both read.
+// SharedSection has the variables that the programs at the tc hook and at XDP both use.
 const SharedSection = ".data.shared"
 
 // Section is a section of the variables of the programs at the tc hook.
@@ -97,8 +97,8 @@ func (c *Collection) Section(name string) *ebpf.Map { return c.all[name] }
 // internalMap distinguishes a section of variables (.rodata, .data.x) from a declared map.
 func internalMap(name string) bool { return name[0] == '.' }
 
-// LoadTracing loads the program that may replace Program's while somebody traces packets
-// (bpf/observe/trace.h). The caller must close it.
+// LoadTracing loads the program that replaces Program's while tracing is on (bpf/observe/trace.h).
+// The caller must close it.
 func (c *Collection) LoadTracing(layer3, egress bool) (*ebpf.Program, error) {
 	spec, err := bpf.LoadTcTrace()
 	if err != nil {
@@ -118,8 +118,7 @@ func LoadTwin(spec *ebpf.CollectionSpec, all map[string]*ebpf.Map, name string) 
 	return p, nil
 }
 
-// Use is how much a program was used. Runs and Time are counted while kernel.bpf_stats_enabled is
-// 1.
+// Use is the use of a program. Runs and Time are counted while kernel.bpf_stats_enabled is 1.
 type Use struct {
 	Name         string
 	Instructions uint64 // processed by the verifier; 0: unknown

@@ -40,8 +40,7 @@ func DefaultTimeouts() Timeouts {
 const (
 	// snatRest is the quarantine of a source port after its connection.
 	snatRest = 30 * time.Second
-	// fragmentTimeout is how long the later fragments of a datagram are let through after the
-	// first.
+	// fragmentTimeout is how long later fragments of a datagram are accepted after the first.
 	fragmentTimeout = 30 * time.Second
 	// KnownTime is how long a client stays known.
 	KnownTime = 10 * time.Minute
@@ -54,7 +53,7 @@ type Settings struct {
 	Timeouts       Timeouts // zero value: DefaultTimeouts
 	HashSeed       uint64   // key of the flow hash, as that of the tables
 	HalfOpen       int      // percentage of the table for half-open connections, of TCP and of all others each; 0: unlimited
-	IdleResets     int      // idle TCP connections a second that end by RSTs to both ends; 0: none
+	IdleResets     int      // idle TCP connections per second that end by RSTs to both ends; 0: none
 	NoRedirectPeer bool     // never bpf_redirect_peer
 	NoKfuncs       bool     // as on kernels before 6.2, for tests
 	ResetRate      int      // RSTs to segments without a connection, per second and CPU, for tests; 0: the default of config.h
@@ -65,7 +64,7 @@ type Settings struct {
 	hz uint32
 }
 
-// complete fills in what is missing.
+// complete sets defaults.
 func (s *Settings) complete() (err error) {
 	if s.Log == nil {
 		s.Log = slog.New(slog.DiscardHandler)
@@ -93,7 +92,7 @@ func (s *Settings) Jiffies(t time.Duration) uint32 {
 	return uint32(max(1, seconds*hz+rest*hz/time.Second))
 }
 
-// Jiffy returns how long one of the kernel's ticks is.
+// Jiffy returns the duration of a tick of the kernel.
 func (s *Settings) Jiffy() time.Duration { return time.Second / time.Duration(s.hz) }
 
 // Configure sets the load-time constants that an object has, and the sizes of its maps.

@@ -46,7 +46,7 @@ func act(kind uint8) string {
 	}
 }
 
-// ending returns why a connection has ended, and who has closed it.
+// ending returns why a connection ended, and which side closed it.
 func ending(e *bpf.TcConnectionEvent) (reason, by string) {
 	has := func(f bpf.TcConnectionFlag) bool { return e.Flags&uint8(f) != 0 }
 	trait := func(t bpf.TcConnectionTrait) bool { return e.Traits&uint8(t) != 0 }

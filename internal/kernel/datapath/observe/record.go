@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// recordPeriod is how often the ring is read. The packet path wakes nobody.
+	// recordPeriod is how often the ring is read: the packet path does not wake readers.
 	recordPeriod = 100 * time.Millisecond
 	// recordRingBytes is the size of the ring: some 500 copies, so 5,000 per second, for all rules
 	// together.
@@ -25,9 +25,9 @@ type Recorder struct{ shared *loader.Collection }
 // NewRecorder reads nothing yet.
 func NewRecorder(c *loader.Collection) *Recorder { return &Recorder{c} }
 
-// RecordRules calls yield, often, with copies of the packets that firewall rules record, and with
-// how many there should have been besides since it began, until ctx ends or yield returns false.
-// The copies are valid until yield returns.
+// RecordRules calls yield frequently with copies of the packets that firewall rules record, and
+// with the number lost so far, until ctx ends or yield returns false. The copies are valid until
+// yield returns.
 func (rec *Recorder) RecordRules(ctx context.Context, yield func([]report.PacketCopy, report.Omitted) bool) error {
 	r, err := openRing(rec.shared, "recorder", recordRingBytes)
 	if err != nil {
@@ -58,7 +58,7 @@ func copyOf(r *bpf.TcPacketRecord, boot time.Time) report.PacketCopy {
 	return c
 }
 
-// actionOf returns an action in the user's words.
+// actionOf returns the user's word for an action.
 func actionOf(action uint8) policy.RuleAction {
 	switch bpf.TcRuleAction(action) {
 	case bpf.TcRuleActionRULE_DROP:

@@ -17,8 +17,8 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// ring is a ring buffer that the packet path fills under a number. It wakes nobody, so the ring is
-// polled.
+// ring is a ring buffer that the packet path fills, identified by a number. The packet path does
+// not wake readers, so the ring is polled.
 type ring struct {
 	shared *loader.Collection
 	buffer *ebpf.Map
@@ -27,7 +27,7 @@ type ring struct {
 	before report.Omitted // of earlier rings with the number
 }
 
-// openRing makes a ring, which is nobody's until attach.
+// openRing makes a ring, which is unused until attach.
 func openRing(c *loader.Collection, name string, size uint32) (*ring, error) {
 	buffer, err := ebpf.NewMap(&ebpf.MapSpec{Name: name, Type: ebpf.RingBuf, MaxEntries: size})
 	if err != nil {
@@ -60,7 +60,7 @@ func (r *ring) close() {
 	r.buffer.Close()
 }
 
-// omitted returns what was left out of the ring or lost since it was attached.
+// omitted returns the number of packets omitted or lost since the ring was attached.
 func (r *ring) omitted() (sum report.Omitted, err error) {
 	var each []bpf.TcUntold
 	if err := r.shared.Maps.UntoldCounts.Lookup(r.number, &each); err != nil {
@@ -73,8 +73,8 @@ func (r *ring) omitted() (sum report.Omitted, err error) {
 	return report.Omitted{Sampled: sum.Sampled - r.before.Sampled, Lost: sum.Lost - r.before.Lost}, nil
 }
 
-// follow reads in each period, and yields what was read with what was left out or lost, until ctx
-// ends or yield returns false. After full rows it reads on at once; 0: it never does.
+// follow reads once per period, and yields the result with the numbers omitted or lost, until ctx
+// ends or yield returns false. After at least full rows it reads again immediately; 0: never.
 func follow[T any](ctx context.Context, r *ring, period time.Duration, full int, read func() ([]T, error), yield func([]T, report.Omitted) bool) error {
 	tick := time.NewTicker(period)
 	defer tick.Stop()

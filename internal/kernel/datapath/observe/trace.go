@@ -14,14 +14,14 @@ import (
 )
 
 const (
-	// tracePeriod is how often a ring is read. The packet path wakes nobody.
+	// tracePeriod is how often a ring is read: the packet path does not wake readers.
 	tracePeriod = 10 * time.Millisecond
-	// traceBatch is how many packets are handed over at a time: 25,600 per second, which takes a
+	// traceBatch is the number of packets passed on at a time: 25,600 per second, which takes a
 	// fifth of a CPU. More are lost.
 	traceBatch = 256
 	// traceRingBytes is the size of a ring: some 2,300 packets.
 	traceRingBytes = 1 << 20
-	// alive is how often the programs are told that a trace continues, for the time lasting.
+	// alive is how often tracing is renewed in the programs, for the time lasting.
 	alive   = time.Second
 	lasting = 5 * time.Second
 )
@@ -50,9 +50,8 @@ func NewTracer(c *loader.Collection, programs ...TracingPrograms) *Tracer {
 	return &Tracer{shared: c, programs: programs}
 }
 
-// TracePackets calls yield, often, with packets that the filter takes, and with how many it should
-// have been told of besides since it began, until ctx ends or yield returns false. The packets are
-// valid until yield returns.
+// TracePackets calls yield frequently with packets that match the filter, and with the number lost
+// so far, until ctx ends or yield returns false. The packets are valid until yield returns.
 func (t *Tracer) TracePackets(ctx context.Context, f report.TraceFilter, yield func([]report.PacketTrace, report.Omitted) bool) (err error) {
 	filter, err := t.filter(&f)
 	if err != nil {
@@ -74,7 +73,7 @@ func (t *Tracer) TracePackets(ctx context.Context, f report.TraceFilter, yield f
 	in := traceInbox{reasons: t.shared.DropReasons()}
 	read := func() ([]report.PacketTrace, error) { return readRows(r, nil, traceBatch, in.describe) }
 	return follow(ctx, r, tracePeriod, 0, read, func(list []report.PacketTrace, omitted report.Omitted) bool {
-		return yield(list, report.Omitted{Lost: omitted.Lost}) // samples leave out the rest
+		return yield(list, report.Omitted{Lost: omitted.Lost}) // sampling omits the rest
 	})
 }
 
@@ -165,8 +164,8 @@ func (t *Tracer) exchange(on bool) error {
 	return nil
 }
 
-// write writes the filters. The largest share determines the sampling; the others leave some of
-// these packets out.
+// write writes the filters. The largest share determines the sampling; smaller ones select from the
+// samples.
 func (t *Tracer) write() error {
 	largest := slices.Max(t.shares[:])
 	for i := range t.filters {

@@ -15,12 +15,12 @@ import (
 )
 
 const (
-	// watchPeriod is how often a ring is read. The packet path wakes nobody.
+	// watchPeriod is how often a ring is read: the packet path does not wake readers.
 	watchPeriod = 10 * time.Millisecond
-	// eventRoom is how long a ring takes events at the rate that its watcher has declared, before
-	// it is half full and connections are left out.
+	// eventRoom is for how long a ring can hold events at the watcher's declared rate before it is
+	// half full and connections are omitted.
 	eventRoom = 125 * time.Millisecond
-	// eventBatch is how many events are handed over at a time.
+	// eventBatch is the number of events passed on at a time.
 	eventBatch = 256
 
 	eventSize    = 128 + 8 // with the header of a record
@@ -47,9 +47,9 @@ func NewWatchers(c *loader.Collection, services *tables.Tables) *Watchers {
 	return &Watchers{shared: c, tables: services}
 }
 
-// WatchConnections calls yield with what has become of connections, and what was not told since the
-// watch began, until ctx ends or yield returns false. It does so often: with no events, if nothing
-// has happened. The events are valid until yield returns.
+// WatchConnections calls yield with events of connections, and the numbers omitted since the watch
+// began, until ctx ends or yield returns false. It does so frequently, even without events. The
+// events are valid until yield returns.
 //
 // As long as less than rate events a second come, and yield takes as many, all are told. Beyond
 // that, all events of some connections are, and none of others.

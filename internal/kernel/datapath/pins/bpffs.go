@@ -13,13 +13,11 @@ import (
 
 const usualBPFFS = "/sys/fs/bpf"
 
-// Root returns where this process finds the BPF file system in which pins survive it. It is mounted
-// if nobody has done so.
+// Root returns the BPF file system in which pins survive this process. It is mounted if necessary.
 //
-// The own mount is taken first. The exception is a mount namespace that is a mere view of the
-// machine's, as `ip netns exec` makes one: what is mounted there alone is gone with the last
-// process in it. Then the machine's mount is taken, through the root directory of a process that
-// has it.
+// It prefers this process's own mount. The exception is a mount namespace that is only a view of
+// the machine's, like that of `ip netns exec`: its own mounts end with its last process. Then it
+// uses the machine's mount, through the root directory of a process that has it.
 func Root() (string, error) {
 	outer := outerProcess()
 	if isBPFFS(usualBPFFS) && (outer == "" || !isView(outer) || sameDevice(usualBPFFS, outerPath(outer))) {
@@ -54,7 +52,7 @@ func isView(pid string) bool {
 		ours.Dev == theirs.Dev && ours.Ino == theirs.Ino
 }
 
-// sameDevice reports whether two paths lead into one file system, however often it is mounted.
+// sameDevice reports whether two paths are in one file system, however often it is mounted.
 func sameDevice(a, b string) bool {
 	var sa, sb unix.Stat_t
 	return unix.Stat(a, &sa) == nil && unix.Stat(b, &sb) == nil && sa.Dev == sb.Dev

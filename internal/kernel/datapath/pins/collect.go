@@ -16,12 +16,12 @@ import (
 // Collected is what Collect removed.
 type Collected struct {
 	Directories, Maps, Links int
-	Bytes                    uint64 // of the maps, without what is in maps of maps
+	Bytes                    uint64 // of the maps, without inner maps
 }
 
-// Collect removes leftovers next to dir of network namespaces that no longer exist: maps, links and
-// programs at cgroups. An existing namespace keeps its pins, whether or not a daemon, or anybody,
-// is in it; if in doubt, it exists.
+// Collect removes the leftovers of network namespaces that no longer exist from the directories
+// next to dir: maps, links and programs at cgroups. An existing namespace keeps its pins, even
+// without any process. In doubt, it exists.
 func Collect(dir string) (Collected, error) {
 	c := collector{live: liveCookies}
 	return c.collect(dir)
@@ -149,7 +149,7 @@ func hasInterface(dir string) (bool, error) {
 func count(dir string) (c Collected) {
 	_ = filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
 		if err != nil || e.IsDir() {
-			return nil //nolint:nilerr // the rest is counted
+			return nil //nolint:nilerr // readable ones are counted
 		}
 		m, err := ebpf.LoadPinnedMap(path, nil)
 		if err != nil {

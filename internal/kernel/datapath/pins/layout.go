@@ -22,9 +22,9 @@ var ErrLayout = errors.New("the pinned maps have another layout")
 // Refuse wraps the reason why pinned maps cannot be adopted in ErrLayout.
 func Refuse(reason error) error { return fmt.Errorf("%w: %w", ErrLayout, reason) }
 
-// The layout of each pinned map is stored as a hash, in a map that is pinned with them: the kernel
-// compares sizes only, and two fields that changed places have the same size. It is stored by map,
-// so that an added or removed map affects no other.
+// The layout of each pinned map is stored as a hash, in a map pinned with them: the kernel compares
+// only sizes, which stay the same when two fields change places. There is one hash per map, so that
+// an added or removed map affects no other.
 const (
 	layoutsPin = "layouts"
 	layoutsMax = 1024

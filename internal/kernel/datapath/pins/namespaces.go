@@ -32,7 +32,7 @@ func liveCookies() (map[uint64]bool, error) {
 	return visibleCookies()
 }
 
-// visibleCookies returns those of namespaces that visible processes keep alive.
+// visibleCookies returns the cookies of namespaces that visible processes keep alive.
 func visibleCookies() (map[uint64]bool, error) {
 	f := finder{seen: map[[2]uint64]bool{}, mounts: map[string]bool{}, cookies: map[uint64]bool{}}
 	done := make(chan error)

@@ -90,7 +90,7 @@ func Prepare(dir string) error {
 	return nil
 }
 
-// KeepSize gives a map the size of the pinned one: a map of another size would begin empty.
+// KeepSize sets the size of a map to the pinned one's: a map of another size would begin empty.
 func KeepSize(dir, name string, spec *ebpf.MapSpec) error {
 	pinned, err := ebpf.LoadPinnedMap(filepath.Join(Maps(dir), name), nil)
 	if errors.Is(err, os.ErrNotExist) {
@@ -104,9 +104,9 @@ func KeepSize(dir, name string, spec *ebpf.MapSpec) error {
 	return nil
 }
 
-// Remove detaches all links that are pinned in a pin directory, and removes it with its maps. A
-// directory that loxilb did not make is refused. Killed at any point, Remove leaves all of the maps
-// or none, so a start can continue. The witness goes last: Collect finds the rest by it.
+// Remove detaches all links that are pinned in a pin directory, and removes it with its maps. It
+// refuses a directory that loxilb did not make. Killed at any point, Remove leaves all of the maps
+// or none, so a start can continue. The witness is removed last: Collect finds the rest by it.
 func Remove(dir string) error {
 	if err := Empty(dir); err != nil {
 		return err

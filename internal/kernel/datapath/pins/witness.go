@@ -9,19 +9,19 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// The witness reports whether the network namespace of a pin directory lives: a map of devices that
-// has the namespace's lo. The kernel takes a device out of such maps when it goes, and lo goes with
-// its namespace, never before it.
+// The witness shows whether the network namespace of a pin directory exists: it is a map of devices
+// with the namespace's lo. The kernel removes a device from such maps when it is deleted, and lo is
+// deleted with its namespace, never before.
 //
-// The map costs no packet anything and does not keep the namespace alive. Links tell less: tcx and
-// XDP ones may go with their interfaces before the namespace does, and one of lo would see its
-// packets.
+// The map costs packets nothing and does not keep the namespace alive. Links would be less exact:
+// tcx and XDP links may disappear with their interfaces before the namespace does, and a link of lo
+// would see its packets.
 const (
 	witnessPin = "witness"
 	loopback   = uint32(1) // the index of lo in every namespace
 )
 
-// Witness makes the pin directory record for how long the thread's network namespace exists.
+// Witness records the thread's network namespace in the pin directory, for as long as it exists.
 func Witness(dir string) error {
 	path := filepath.Join(dir, witnessPin)
 	m, err := ebpf.LoadPinnedMap(path, nil)

@@ -14,18 +14,18 @@ import (
 	"loxilb/internal/lb/policy"
 )
 
-// Services is the part of the data path that knows the ids of services.
+// Services finds the ids of services.
 type Services interface {
 	AttachToServices(map[bpf.TcServiceKey]bpf.TcAttachments) (changed bool, err error)
 }
 
-// Rules is the part that knows the counters of firewall rules.
+// Rules finds the counters of firewall rules.
 type Rules interface {
 	AttachToRules(map[uint64]bpf.TcAttachments) (changed bool, err error)
 }
 
-// Attached writes policers and mirrors, and what they are attached to: services, clients, firewall
-// rules and interfaces. Methods are safe for concurrent use.
+// Attached writes policers and mirrors, and attaches them to services, clients, firewall rules and
+// interfaces. Methods are safe for concurrent use.
 type Attached struct {
 	maps     *bpf.TcMaps
 	flows    *ebpf.Variable
@@ -36,15 +36,15 @@ type Attached struct {
 	mu       sync.Mutex
 	ports    map[uint32]bpf.TcAttachments
 	sources  map[bpf.TcAttachedSource]bpf.TcAttachments
-	policers map[uint64]bpf.TcPolicer // as last wanted
+	policers map[uint64]bpf.TcPolicer // as last set
 	mirrors  map[uint64]bpf.TcMirror
 	counted  []*ebpf.Variable  // variables that record whether ports have attachments
 	stale    bool              // connections must still look up their next hops
-	names    map[uint64]string // names of policers and mirrors, by key: as last wanted
-	inForce  uint32            // as the variable flows_attached has it
+	names    map[uint64]string // names of policers and mirrors, by key, as last set
+	inForce  uint32            // value of the variable flows_attached
 }
 
-// OpenAttached reads what an earlier process has written. It stays in force until SetAttached.
+// OpenAttached reads the rows of an earlier process. They stay in force until SetAttached.
 func OpenAttached(c *loader.Collection, services Services, rules Rules, renew func() error) (*Attached, error) {
 	a := &Attached{
 		maps: &c.Maps, flows: c.Variables.FlowsAttached, services: services, rules: rules, renew: renew,
@@ -76,9 +76,9 @@ func (a *Attached) FollowPorts(ports *ebpf.Variable) error {
 	return ports.Set(uint32(len(a.ports)))
 }
 
-// SetAttached applies it. Only differences are written; a policer whose rates change keeps the
-// content of its buckets. A failed write is retried by the next call. failed has what could not be
-// written.
+// SetAttached applies policers, mirrors and their attachments. It writes only differences; a
+// policer whose rates change keeps the content of its buckets. A failed write is retried by the
+// next call. failed has the keys that could not be written.
 func (a *Attached) SetAttached(want *bpf.Attached) (failed bpf.NotAttached, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -115,7 +115,7 @@ func (a *Attached) SetAttached(want *bpf.Attached) (failed bpf.NotAttached, err 
 	return failed, errors.Join(errs...)
 }
 
-// writeVariables tells packets whether to look for attachments.
+// writeVariables sets whether packets look for attachments.
 func (a *Attached) writeVariables(flows int) error {
 	a.inForce = uint32(flows)
 	errs := []error{a.flows.Set(a.inForce)}
@@ -133,8 +133,8 @@ func portRows(want map[int]bpf.TcAttachments) map[uint32]bpf.TcAttachments {
 	return out
 }
 
-// put makes the rows of a map the wanted ones. It returns whether a row gained its first attachment
-// or lost its last one.
+// put writes the rows of a map. It returns whether a row gained its first attachment or lost its
+// last one.
 func put[K comparable](m *ebpf.Map, have, want map[K]bpf.TcAttachments, to string) (changed bool, err error) {
 	changed, err = rows.Sync(m, have, want)
 	if errors.Is(err, unix.E2BIG) || errors.Is(err, unix.ENOSPC) {

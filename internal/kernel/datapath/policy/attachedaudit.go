@@ -8,8 +8,8 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// Audit compares the maps with what the process has written; with mend, rows that differ are
-// written again. For policers it compares the settings, not the content of their buckets.
+// Audit compares the maps with the rows written by this process; with mend, it writes differing
+// rows again. For policers it compares the settings, not the content of their buckets.
 func (a *Attached) Audit(mend bool) []report.Compared {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -20,7 +20,7 @@ func (a *Attached) Audit(mend bool) []report.Compared {
 			if want == (bpf.TcPolicer{}) {
 				return a.maps.Policers.Delete(key)
 			}
-			delete(a.policers, key) // it is not what is known of it
+			delete(a.policers, key) // the row is not as recorded
 			return a.putPolicer(key, want)
 		},
 	}

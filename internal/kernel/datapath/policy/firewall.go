@@ -24,16 +24,16 @@ type Firewall struct {
 	shared *loader.Collection
 	cpus   int
 
-	mu       sync.Mutex
-	inForce  ruleSet
-	table    bpf.RuleTable   // as written
-	cost     policy.RuleCost // of table
-	known    bool            // table is what this process has written
-	ids      rows.IDs
-	counters map[uint64]uint32 // by rules' identities
-	sources  []uint32          // endpoints that stand for the table's sources
-	attached attachments
-	old      uint32 // counters below may hold an earlier process's counts
+	mu        sync.Mutex
+	inForce   ruleSet
+	table     bpf.RuleTable   // as written
+	cost      policy.RuleCost // of table
+	known     bool            // table was written by this process
+	ids       rows.IDs
+	counters  map[uint64]uint32 // by rules' identities
+	sources   []uint32          // endpoints for the table's sources
+	attached  attachments
+	inherited uint32 // number of counters that may hold an earlier process's counts
 }
 
 // OpenFirewall adopts the rules of an earlier process: its counters continue.
@@ -44,7 +44,7 @@ func OpenFirewall(c *loader.Collection) (*Firewall, error) {
 	}
 	f := &Firewall{
 		shared: c, cpus: cpus, ids: rows.NewIDs(uint32(c.RuleHits.MaxSegments())*c.RuleHits.PerSegment(), time.Now),
-		counters: map[uint64]uint32{}, inForce: ruleSet{c, c.Maps.RuleSets, []*ebpf.Variable{c.Variables.RuleCount}}, old: uint32(c.RuleHits.Len()),
+		counters: map[uint64]uint32{}, inForce: ruleSet{c, c.Maps.RuleSets, []*ebpf.Variable{c.Variables.RuleCount}}, inherited: uint32(c.RuleHits.Len()),
 	}
 	set, err := f.inForce.read()
 	if err != nil {
@@ -65,15 +65,15 @@ func OpenFirewall(c *loader.Collection) (*Firewall, error) {
 }
 
 // SetRules replaces the rules atomically. Rules that existed before keep their counters. sources
-// are the endpoints that stand for the table's sources; then is called after a change.
-func (f *Firewall) SetRules(t bpf.RuleTable, sources []uint32, then func() error) error {
+// are the endpoints for the table's sources. After a change it calls afterChange.
+func (f *Firewall) SetRules(t bpf.RuleTable, sources []uint32, afterChange func() error) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.known && t.Equal(&f.table) && slices.Equal(f.sources, sources) {
 		return nil
 	}
 	f.known = false
-	counters, fresh, err := f.allot(t.Rules)
+	counters, fresh, err := f.assignCounters(t.Rules)
 	if err == nil {
 		err = f.write(&t, counters, sources)
 	}
@@ -90,7 +90,7 @@ func (f *Firewall) SetRules(t bpf.RuleTable, sources []uint32, then func() error
 	}
 	f.table, f.counters, f.sources, f.cost = t, counters, sources, t.Cost()
 	_, failed := f.attach()
-	if err := errors.Join(failed, then()); err != nil {
+	if err := errors.Join(failed, afterChange()); err != nil {
 		return err
 	}
 	f.known = true
@@ -104,7 +104,7 @@ func (f *Firewall) CounterSegments() int {
 	return f.shared.RuleHits.Count()
 }
 
-// RuleOf returns the identity of the rule with a counter. False: there is none.
+// RuleOf returns the identity of the rule with a counter, and whether there is one.
 func (f *Firewall) RuleOf(counter uint32) (identity uint64, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -116,8 +116,8 @@ func (f *Firewall) RuleOf(counter uint32) (identity uint64, ok bool) {
 	return 0, false
 }
 
-// allot assigns each rule its counter: its previous one, or another that is zero.
-func (f *Firewall) allot(list []bpf.TcRule) (counters map[uint64]uint32, fresh []uint32, err error) {
+// assignCounters returns a counter for each rule: its previous one, or a zeroed one.
+func (f *Firewall) assignCounters(list []bpf.TcRule) (counters map[uint64]uint32, fresh []uint32, err error) {
 	counters = make(map[uint64]uint32, len(list))
 	for i := range list {
 		identity := list[i].Identity
@@ -138,14 +138,14 @@ func (f *Firewall) allot(list []bpf.TcRule) (counters map[uint64]uint32, fresh [
 	return counters, fresh, nil
 }
 
-// clear makes room for a counter, and has it begin at zero.
+// clear allocates room for a counter and sets it to zero.
 func (f *Firewall) clear(id uint32, used bool) error {
 	hits := f.shared.RuleHits
 	if lacking := int(id/hits.PerSegment()) + 1 - len(hits.Segments()); lacking > 0 {
 		if err := rows.Grow(lacking, hits); err != nil {
 			return fmt.Errorf("make counters of firewall rules: %w", err)
 		}
-	} else if !used && id >= f.old {
+	} else if !used && id >= f.inherited {
 		return nil
 	}
 	if err := hits.Put(id, make([]bpf.TcRuleHit, f.cpus)); err != nil {
@@ -176,8 +176,8 @@ func (f *Firewall) set(t *bpf.RuleTable, counters map[uint64]uint32, sources []u
 	return set
 }
 
-// writeCounts tells the packet path how many rules there are, and how many give connections another
-// source.
+// writeCounts writes the numbers of rules and of SNAT rules, so that packets skip the lookup while
+// they are 0.
 func (f *Firewall) writeCounts(set *bpf.TcRuleSet) error {
 	n := uint32(0)
 	for i := range set.Rules[:set.Count] {
@@ -186,7 +186,7 @@ func (f *Firewall) writeCounts(set *bpf.TcRuleSet) error {
 		}
 	}
 	if err := f.shared.Variables.SnatRules.Set(n); err != nil {
-		return fmt.Errorf("count firewall rules that give sources: %w", err)
+		return fmt.Errorf("write number of SNAT rules: %w", err)
 	}
 	return f.inForce.writeCount(set.Count)
 }
@@ -212,8 +212,7 @@ func (f *Firewall) Follow(count *ebpf.Variable) error {
 	return f.inForce.follow(count, uint32(len(f.counters)))
 }
 
-// RuleHits returns the packets that a rule has decided. false: there is no such rule in the data
-// path.
+// RuleHits returns the packets decided by a rule, and whether the data path has the rule.
 func (f *Firewall) RuleHits(identity uint64) (sum report.Traffic, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -8,9 +8,9 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// Audit compares the rules in force, and their attachments, with what the process has written; with
-// mend, differences are written again. Rules of an earlier process are not compared: until
-// SetRules, they are unknown.
+// Audit compares the rules in force, and their attachments, with those written by this process;
+// with mend, it writes differences again. It skips rules of an earlier process, which are unknown
+// until SetRules.
 func (f *Firewall) Audit(mend bool) []report.Compared {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -35,7 +35,7 @@ func (f *Firewall) Audit(mend bool) []report.Compared {
 	return []report.Compared{rules, attached.Check(mend), rows.CheckVariables(mend, variables...)}
 }
 
-// unequal returns how the set in force differs from the written one; empty: not at all.
+// unequal describes how the set in force differs from the written one; "": not at all.
 func (f *Firewall) unequal() (string, error) {
 	have, err := f.inForce.read()
 	if err != nil {

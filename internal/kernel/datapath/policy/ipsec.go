@@ -18,7 +18,7 @@ type IPsecPolicies struct {
 	mu      sync.Mutex
 	inForce ruleSet
 	table   bpf.RuleTable // as written
-	known   bool          // table is what this process has written
+	known   bool          // table was written by this process
 }
 
 // OpenIPsec adopts the policies of an earlier process: they hold until SetIPsec.
@@ -64,8 +64,7 @@ func (p *IPsecPolicies) Follow(count *ebpf.Variable) error {
 	return p.inForce.follow(count, n)
 }
 
-// Audit compares the set with the one that this process has written; with mend, a difference is
-// corrected.
+// Audit compares the set with the one written by this process; with mend, it corrects a difference.
 func (p *IPsecPolicies) Audit(mend bool) []report.Compared {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -25,7 +25,7 @@ func (f *Firewall) AttachToRules(want map[uint64]bpf.TcAttachments) (changed boo
 	return f.attach()
 }
 
-// attach makes the rows the wanted ones.
+// attach writes the rows.
 func (f *Firewall) attach() (changed bool, err error) {
 	if f.attached.wanted == nil {
 		return false, nil
@@ -40,7 +40,7 @@ func (f *Firewall) attach() (changed bool, err error) {
 	return changed, errors.Join(err, f.writeAttached())
 }
 
-// writeAttached tells packets whether to look for attachments.
+// writeAttached sets whether packets look for attachments.
 func (f *Firewall) writeAttached() error {
 	if err := f.shared.Variables.RulesAttached.Set(uint32(len(f.attached.rows))); err != nil {
 		return fmt.Errorf("count firewall rules that have policers and mirrors: %w", err)

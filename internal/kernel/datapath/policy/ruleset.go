@@ -19,7 +19,7 @@ type ruleSet struct {
 	counts     []*ebpf.Variable
 }
 
-// read reads the set in force; nil: there is none.
+// read reads the set in force, or returns nil.
 func (s *ruleSet) read() (*bpf.TcRuleSet, error) {
 	var id ebpf.MapID
 	err := s.outer.Lookup(uint32(0), &id)
@@ -42,8 +42,8 @@ func (s *ruleSet) read() (*bpf.TcRuleSet, error) {
 	return set, nil
 }
 
-// replace makes a set the one in force; packets that are using the old one keep it to the end.
-// count writes the variables about the set: packets must not look for rules that are gone.
+// replace puts a set in force; packets that use the old one keep it to the end. count writes the
+// variables about the set: packets must not look for removed rules.
 func (s *ruleSet) replace(set *bpf.TcRuleSet, count func() error) error {
 	if set.Count == 0 {
 		if err := count(); err != nil {

@@ -6,8 +6,8 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// Audit compares the maps with what the process has written; with mend, rows that differ are
-// written again.
+// Audit compares the maps with the rows written by this process; with mend, it writes differing
+// rows again.
 func (r *Routing) Audit(mend bool) []report.Compared {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -11,9 +11,9 @@ import (
 )
 
 const (
-	// afterRestart is how far a new daemon's generation of routes is from that of the last one,
-	// whose programs may still run for a moment, while the clock advances: the two never mean the
-	// same epoch, nor a way in the map of the other.
+	// afterRestart is the distance between a new daemon's generation of routes and the last one's,
+	// whose programs may still run for a moment while the clock advances. So the two never use the
+	// same epoch, nor each other's rows of ways.
 	afterRestart = uint32(bpf.TcLimitEPOCHS_OF_DAEMON)
 	// neighbourBits are the bits of a generation of neighbours; the bit above marks a row that is
 	// being written.

@@ -1,9 +1,7 @@
-// Package routing writes what the packet path must know of the machine's network and cannot ask the
-// kernel: the kinds of interfaces, the default routes, and when next hops that it has cached are
-// stale.
+// Package routing writes facts about the machine's network that the packet path cannot query: the
+// kinds of interfaces, the default routes, and when cached next hops are stale.
 //
-// All methods may be called again, at no cost if nothing has changed. The caller tries again what
-// failed.
+// All methods are idempotent and cost nothing without a change. The caller retries failures.
 package routing
 
 import (
@@ -43,8 +41,8 @@ type Routing struct {
 	sharing  uint32            // as written last
 }
 
-// Open reads what an earlier process left, and begins a later generation of next hops: connections
-// may have theirs from that time.
+// Open reads the state of an earlier process, and begins a later generation of next hops:
+// connections may have cached theirs in its time.
 func Open(c *loader.Collection) (*Routing, error) {
 	epochs, err := newEpochs(c)
 	if err != nil {
@@ -131,8 +129,8 @@ func (r *Routing) BumpNextHops() error {
 	return r.epochs.write()
 }
 
-// BumpNeighbours makes every next hop resolve its MAC address again with its next packet: a
-// neighbour has another one.
+// BumpNeighbours makes every next hop resolve its MAC address again with its next packet, after a
+// neighbour's has changed.
 func (r *Routing) BumpNeighbours() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -140,7 +138,7 @@ func (r *Routing) BumpNeighbours() error {
 	return r.epochs.write()
 }
 
-// Generations returns the current ones of routes and of neighbours.
+// Generations returns the current generations of routes and of neighbours.
 func (r *Routing) Generations() (routes, neighbours uint32) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -171,8 +169,8 @@ func (r *Routing) ShareNextHops(shared bool) error {
 	return nil
 }
 
-// NextHopsFull counts the packets whose next hop found no room in the table. They are looked up one
-// by one.
+// NextHopsFull counts the packets whose next hop found no room in the table, so that each needs a
+// lookup.
 func (r *Routing) NextHopsFull() (sum uint64, err error) {
 	var each []uint64
 	if err := r.full.Lookup(uint32(0), &each); err != nil {

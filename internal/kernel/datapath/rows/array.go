@@ -9,9 +9,8 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// Array is an array map in segments of one length, which are made on demand and never removed: an
-// array of maps. Methods are not safe for concurrent use, except that several may read while nobody
-// grows it.
+// Array is an array map in segments of one length, made on demand and never removed: an array of
+// maps. Methods are not safe for concurrent use; reading concurrently is, unless the array grows.
 type Array struct {
 	name     string
 	outer    *ebpf.Map
@@ -31,8 +30,8 @@ func (a *Array) PerSegment() uint32 { return a.inner.MaxEntries }
 // Segments returns the maps of the rows.
 func (a *Array) Segments() []*ebpf.Map { return a.segments }
 
-// Table returns the only segment of an array of one, such as a hash that is made on demand. nil:
-// not made yet.
+// Table returns the only segment of an array of one, such as a hash that is made on demand, or nil
+// if it was not made yet.
 func (a *Array) Table() *ebpf.Map {
 	if len(a.segments) == 0 {
 		return nil
@@ -51,7 +50,7 @@ func (a *Array) Make() error {
 // Len returns the current number of rows.
 func (a *Array) Len() int { return len(a.segments) * int(a.PerSegment()) }
 
-// MaxSegments returns how many segments there can be.
+// MaxSegments returns the maximum number of segments.
 func (a *Array) MaxSegments() int { return int(a.outer.MaxEntries()) }
 
 // Adopt opens the segments that an earlier process made.
@@ -69,13 +68,13 @@ func (a *Array) Adopt() error {
 	return nil
 }
 
-// runsAtOnce is how many runs the new segments of an array are added in, side by side.
+// runsAtOnce is the number of concurrent calls that add an array's new segments.
 const runsAtOnce = 16
 
-// Grow gives each of some arrays n segments more, as far as they can have so many. After a segment
-// is added, the kernel waits for a grace period, 10 ms and more. Since Linux 6.8 it does so once
-// for all that one call adds; those before wait for each, so there are several calls, which share
-// the periods: 1,000 segments take 30 ms instead of 1 s.
+// Grow adds n segments to each of some arrays, as far as their maximum allows. After adding a
+// segment, the kernel waits for a grace period of 10 ms or more. Since Linux 6.8 it does so once
+// per call; before, once per segment, so several concurrent calls share the periods: 1,000 segments
+// take 30 ms instead of 1 s.
 func Grow(n int, arrays ...*Array) error {
 	var growing sync.WaitGroup
 	runs := make([][]*run, len(arrays))
@@ -101,7 +100,7 @@ type run struct {
 	err   error
 }
 
-// runs splits n more segments, or what is left of them, among calls.
+// runs splits n more segments, or as many as are possible, among calls.
 func (a *Array) runs(n int) (runs []*run) {
 	first := a.Count()
 	end := min(first+n, a.MaxSegments())
@@ -155,10 +154,9 @@ func closeAll(maps []*ebpf.Map) {
 	}
 }
 
-// Close closes a map whose descriptor others may have next. The library has the collector close
-// what nobody refers to any more, and takes that back with runtime.Cleanup.Stop, which is sure only
-// while the map is reachable: else the number is closed twice, and the second time may be somebody
-// else's.
+// Close closes a map reliably. The library also closes unreferenced maps by a cleanup of the
+// collector, and stops that by runtime.Cleanup.Stop, which only works while the map is reachable:
+// otherwise the descriptor is closed twice, the second time perhaps when it is another file's.
 func Close(m *ebpf.Map) error {
 	err := m.Close()
 	runtime.KeepAlive(m)

@@ -17,15 +17,15 @@ type Sheet[K, V comparable] struct {
 	Table string
 	Map   *ebpf.Map // nil: the map does not exist while there is no row
 	Want  map[K]V
-	Name  func(K) string // of a row, in words
+	Name  func(K) string // describes a row
 	Mask  func(*V)       // clears the members of a row that packets change; nil: none
 	Each  func(func(K, V)) error
-	Put   func(K, V) error // nil: as hashes are written
-	// Others reports rows that are not in Want and are left alone; nil: none.
+	Put   func(K, V) error // nil: like a hash
+	// Others reports rows that are not in Want and stay; nil: none.
 	Others func(K, V) bool
 }
 
-// Check compares the rows; with mend, those that differ are written again.
+// Check compares the rows; with mend, it writes differing ones again.
 func (s *Sheet[K, V]) Check(mend bool) report.Compared {
 	out := report.Compared{Table: s.Table, Rows: len(s.Want)}
 	if s.Map == nil && s.Each == nil && len(s.Want) == 0 {
@@ -119,7 +119,7 @@ type Variable struct {
 	Want uint32
 }
 
-// CheckVariables compares them; with mend, those that differ are written again.
+// CheckVariables compares the variables; with mend, it writes differing ones again.
 func CheckVariables(mend bool, list ...Variable) report.Compared {
 	out := report.Compared{Table: "variables", Rows: len(list)}
 	for _, v := range list {

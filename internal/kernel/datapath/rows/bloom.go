@@ -75,21 +75,21 @@ func (s *filterSet) add(k FilterKey) {
 // Filter is the filter by which the packet path recognizes packets that belong to no connection and
 // no service (bpf/filter/bloom.h).
 //
-// A bit is set before the row that it stands for is written. It is cleared when neither a row nor
-// an entry of the table of connections needs it: the next filter is made of all rows that there
-// are, the sweep adds what entries need besides, and then it takes the place of the first. The
-// sweep misses no entry: one that moves while the table grows moves onwards.
+// A bit is set before its row is written, and cleared when neither a row nor an entry of the
+// connection table needs it. The next filter is made of all existing rows, the sweep adds what
+// entries need in addition, and then it replaces the first. The sweep misses no entry: one that
+// moves while the table grows moves onwards.
 //
 // It is not safe for concurrent use.
 type Filter struct {
 	memory  *ebpf.Memory
 	changed bool        // some bits may be of no use since the last filter was made
-	added   []FilterKey // since Start; nil: no filter is being made
+	added   []FilterKey // since Start; nil: no next filter is being made
 }
 
-// OpenFilter begins with an empty filter if there is no connection yet. Otherwise it lets all
-// packets through until the sweep has found what the connections need: they may be of services that
-// an earlier process has removed, and it may have kept no filter.
+// OpenFilter begins with an empty filter if there is no connection yet. Otherwise it passes all
+// packets until the sweep has found what the connections need: they may belong to services that an
+// earlier process removed, and that may have left no filter.
 func OpenFilter(m *ebpf.Map, fresh bool) (*Filter, error) {
 	memory, err := m.Memory()
 	if err != nil {
@@ -127,10 +127,10 @@ func (f *Filter) Has(k FilterKey) bool {
 // Changed reports that rows were removed, and perhaps their bits are unused.
 func (f *Filter) Changed() { f.changed = true }
 
-// Start begins to make the next filter, of the keys that rows gives, if the one in force may have
-// bits of no use; it goes on with one that was begun. The sweep that follows a true is to be
-// reported by Swept, or else by Abort. Packets that have found a row which is gone are to be
-// through before that sweep.
+// Start begins the next filter, from the keys of rows, if the one in force may have unneeded bits;
+// it continues one that was begun. After it returns true, the caller must report the following
+// sweep by Swept, or else call Abort. Packets that have found a removed row must be done before
+// that sweep.
 func (f *Filter) Start(rows func(add func(FilterKey))) bool {
 	if f.added != nil {
 		return true
@@ -152,8 +152,7 @@ func (f *Filter) Start(rows func(add func(FilterKey))) bool {
 	return true
 }
 
-// Abort forgets the next filter: packets may be under way that would make entries which the sweep
-// has not seen.
+// Abort discards the next filter: packets in flight may add entries that the sweep has not seen.
 func (f *Filter) Abort() {
 	f.setFlag(buildingAt, false)
 	f.added, f.changed = nil, true
@@ -176,7 +175,7 @@ func (f *Filter) Swept() {
 	f.setFlag(wildcardsAt, next.wildcards)
 }
 
-// exceeds reports whether the filter in force has a bit that another lacks.
+// exceeds reports whether the filter in force has a bit that another one lacks.
 func (f *Filter) exceeds(other filterSet) bool {
 	for i, word := range f.read(bitsAt) {
 		if word&^other.words[i] != 0 {

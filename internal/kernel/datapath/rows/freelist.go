@@ -13,9 +13,9 @@ type Range struct {
 
 func (r Range) end() uint32 { return r.Offset + r.Count }
 
-// freeList has the free ranges of the segments. Allocating and releasing a range costs the same
-// however many there are, except for a short search among those of similar size: no list is walked,
-// for there may be 65,536 services.
+// freeList is the free ranges of the segments. Allocating and releasing a range costs the same for
+// any number, except for a short search among ranges of similar size: walking a list would be slow
+// with 65,536 services.
 type freeList struct {
 	starting map[place]*freeRange
 	ending   map[place]*freeRange   // by the place behind the last one

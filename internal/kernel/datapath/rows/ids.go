@@ -6,19 +6,19 @@ import (
 	"time"
 )
 
-// ErrFull reports that a map has no row left. It may be temporary: a removed object releases its
-// rows a moment after its last connection.
-var ErrFull = errors.New("no row is left in the data path: those of services and endpoints that were removed are free a moment after their last connection")
+// ErrFull reports that a map has no free row. It may be temporary: a removed object releases its
+// rows shortly after its last connection.
+var ErrFull = errors.New("no free row in the data path: removed services and endpoints release theirs shortly after their last connection")
 
-// IDs allocates indices of an array map, never used ones first, the lowest first. A freed one is
-// quarantined, so that a packet in flight never finds another owner's row.
+// IDs allocates indices of an array map: freed ones after their quarantine, otherwise the lowest
+// unused one. In quarantine, a packet in flight cannot find another owner's row.
 type IDs struct {
 	limit uint32
 	next  uint32 // all below were allocated, or found in use
 	top   uint32 // none from here on was ever in use
 	freed []freedID
 	taken []bool // found at adoption, by id
-	after int    // how many of taken are at or above next
+	after int    // number of taken ids at or above next
 	now   Clock
 }
 
@@ -61,7 +61,7 @@ func (i *IDs) Get() (id uint32, used bool, err error) {
 // Put releases an id; used: its rows may hold counters.
 func (i *IDs) Put(id uint32, used bool) { i.freed = append(i.freed, freedID{id, used, i.now()}) }
 
-// Take marks an id whose owner was found in the maps. Only before the first Get.
+// Take marks an id whose owner was found in the maps. Call it only before the first Get.
 func (i *IDs) Take(id uint32) {
 	if i.isTaken(id) {
 		return
@@ -76,23 +76,24 @@ func (i *IDs) Take(id uint32) {
 
 func (i *IDs) isTaken(id uint32) bool { return int(id) < len(i.taken) && i.taken[id] }
 
-// TakeFreed marks an id without an owner whose counters still exist. Only before the first Get.
+// TakeFreed marks an id without an owner whose counters still exist. Call it only before the first
+// Get.
 func (i *IDs) TakeFreed(id uint32) {
 	i.Take(id)
 	i.freed = append(i.freed, freedID{id: id, used: true})
 }
 
-// Free returns how many ids Get has now, without those in quarantine.
+// Free returns the number of ids available to Get now, without those in quarantine.
 func (i *IDs) Free() int {
 	now := i.now()
 	expired := sort.Search(len(i.freed), func(n int) bool { return now.Sub(i.freed[n].at) < Quarantine })
 	return int(i.limit-i.next) - i.after + expired
 }
 
-// Top is an index that none was ever in use from on.
+// Top returns an upper bound of the indices ever used.
 func (i *IDs) Top() uint32 { return i.top }
 
-// Taken returns how many ids have an owner.
+// Taken returns the number of ids with an owner.
 func (i *IDs) Taken() int { return int(i.next) + i.after - len(i.freed) }
 
 // SetClock is for tests.

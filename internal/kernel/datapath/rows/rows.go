@@ -1,6 +1,6 @@
 // Package rows handles rows of the kernel's maps: it reads whole maps, grows arrays (Array),
-// allocates rows (IDs, Slots), compares maps with the rows that they should have (Sheet), and keeps
-// the filter of addresses and ports (Filter). It does not know what services are.
+// allocates rows (IDs, Slots), compares maps with their expected rows (Sheet), and keeps the filter
+// of addresses and ports (Filter). It does not know services.
 package rows
 
 import (
@@ -16,8 +16,8 @@ func IsLast(err error) bool { return errors.Is(err, ebpf.ErrKeyNotExist) }
 // All is the limit of EachBatch that is none.
 const All = int(^uint(0) >> 1)
 
-// EachBatch reads a map with a few system calls and calls f with its rows, some thousand at a time;
-// of an array the first limit ones. f must not keep them. Concurrent changes may or may not be
+// EachBatch reads a map with a few system calls and calls f with some thousand rows at a time; of
+// an array, with the first limit rows. f must not keep them. Concurrent changes may or may not be
 // seen.
 func EachBatch[K, V any](m *ebpf.Map, limit int, f func([]K, []V)) error {
 	batch := min(8192, limit)

@@ -15,8 +15,8 @@ const (
 	slotsPerBlock   = uint32(bpf.TcLimitSLOTS_PER_BLOCK)
 )
 
-// Slots gives out ranges of the slots map, and makes segments when they are needed. A freed range
-// is quarantined like a freed id. Ranges begin where a block does, and take it whole.
+// Slots allocates ranges of the slots map, and makes segments on demand. A freed range is
+// quarantined like a freed id. A range begins at a block, and takes whole blocks.
 //
 // Why not an inner map for each service: updating an array of maps waits for an RCU grace period,
 // 10 ms and more, for each service (docs/adr/0007-slot-ranges.md); a range costs one system call to
@@ -26,7 +26,7 @@ type Slots struct {
 	free        freeList
 	quarantined []quarantinedRange // the longest first
 	now         Clock
-	adopted     map[Range]uint64 // sums of what an earlier process wrote
+	adopted     map[Range]uint64 // sums of ranges written by an earlier process
 	seed        maphash.Seed
 }
 
@@ -35,7 +35,7 @@ type quarantinedRange struct {
 	at time.Time
 }
 
-// NewSlots makes an allocator that knows no used ranges: those of an earlier process are for Adopt.
+// NewSlots makes an allocator without used ranges; Adopt adds those of an earlier process.
 func NewSlots(blocks *Array, now Clock) Slots {
 	return Slots{blocks: blocks, free: newFreeList(), now: now, adopted: map[Range]uint64{}, seed: maphash.MakeSeed()}
 }
@@ -73,7 +73,7 @@ func (s *Slots) Adopt(used []Range) error {
 	return nil
 }
 
-// sumOf returns a hash of endpoint ids, another one in each process.
+// sumOf returns a hash of endpoint ids, different in each process.
 func (s *Slots) sumOf(ids []uint32) uint64 {
 	var h maphash.Hash
 	h.SetSeed(s.seed)
@@ -85,7 +85,7 @@ func (s *Slots) sumOf(ids []uint32) uint64 {
 	return h.Sum64()
 }
 
-// roundUp returns the range with the rest of its last block.
+// roundUp extends the range to the end of its last block.
 func (r Range) roundUp() Range {
 	r.Count = (r.Count + slotsPerBlock - 1) / slotsPerBlock * slotsPerBlock
 	return r
@@ -169,8 +169,8 @@ func (s *Slots) get(count uint32) (Range, error) {
 	return r, nil
 }
 
-// grow adds segments: the more there are, the more at once, since the kernel takes as long for
-// several as for one.
+// grow adds segments, more at once if there are many, since the kernel takes as long for several as
+// for one.
 func (s *Slots) grow() error {
 	before := len(s.blocks.Segments())
 	if before == s.blocks.MaxSegments() {
@@ -193,8 +193,8 @@ func (s *Slots) Add(segments int) error {
 	return err
 }
 
-// Lacking returns how many segments are missing for so many services and endpoints, if each
-// endpoint takes one slot: most do, some take more.
+// Lacking returns the number of missing segments for these services and endpoints, if each endpoint
+// takes one slot: most do, some take more.
 func (s *Slots) Lacking(services, endpoints int) int {
 	const perSegment = int(SlotsPerSegment)
 	least := max(endpoints, services*int(slotsPerBlock))

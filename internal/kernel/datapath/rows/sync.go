@@ -6,9 +6,9 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// Sync makes the rows of a map the wanted ones: it writes what differs from have, which has the
-// rows of the map, and updates have. A row that cannot be written stays, so that the next call
-// tries it again. changed reports whether rows were added or removed.
+// Sync writes the rows of a map that differ from have, its current rows, and updates have. A row
+// that cannot be written stays in have, so that the next call retries it. changed reports whether
+// rows were added or removed.
 func Sync[K, V comparable](m *ebpf.Map, have, want map[K]V) (changed bool, err error) {
 	var errs []error
 	for k, row := range want {

@@ -13,8 +13,8 @@ import (
 	"loxilb/internal/kernel/datapath/rows"
 )
 
-// Open reads the maps: nothing if they are new, else the rows of an earlier process, whose ids must
-// keep their meaning. That process may have been killed at any point.
+// Open reads the maps. They are new, or have the rows of an earlier process, whose ids must keep
+// their meaning. That process may have been killed at any point.
 func Open(c *loader.Collection) (*Tables, error) {
 	now := time.Now
 	t := &Tables{
@@ -49,7 +49,7 @@ func Open(c *loader.Collection) (*Tables, error) {
 
 func (t *Tables) adopt(c *loader.Collection) (err error) {
 	if !c.Pinned() {
-		return nil // there is no earlier process
+		return nil // no earlier process
 	}
 	if t.removed, err = openRemoved(c.MapFolder()); err != nil {
 		return err

@@ -11,9 +11,9 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// Audit compares the maps with what the process has written; with mend, rows that differ are
-// written again. Each map is compared under the lock, and between two maps changes continue. The
-// rows of slots are compared by Compare, with a service's table.
+// Audit compares the maps with the rows written by this process; with mend, it writes differing
+// rows again. It locks one map at a time; between two maps changes continue. Compare checks the
+// rows of slots, with a service's table.
 func (t *Tables) Audit(mend bool) (out []report.Compared) {
 	for _, check := range []func(bool) report.Compared{
 		t.auditServices, t.auditEndpoints, t.auditVIPs, t.auditRanges, t.auditSources, t.auditSNAT, t.auditEgress, t.auditAttached, t.auditLocal,
@@ -52,7 +52,7 @@ func (t *Tables) auditServices(mend bool) report.Compared {
 func (t *Tables) auditEndpoints(mend bool) report.Compared {
 	want := make(map[uint32]bpf.TcEndpoint, len(t.endpoints))
 	for id, e := range t.endpoints {
-		if e == nil || e.service.key == (bpf.TcServiceKey{}) { // of a service that an earlier process has removed: nobody knows its first port
+		if e == nil || e.service.key == (bpf.TcServiceKey{}) { // of a service removed by an earlier process: its first port is unknown
 			continue
 		}
 		var flags uint16
@@ -170,7 +170,7 @@ func (t *Tables) serviceName(id uint32) string {
 			return key.String()
 		}
 	}
-	return fmt.Sprintf("service number %d, which nobody has", id)
+	return fmt.Sprintf("service number %d, which is unused", id)
 }
 
 // auditNumbers compares an array by service id. Rows of removed services are written when their ids
@@ -233,7 +233,7 @@ func (t *Tables) auditVariables(mend bool) report.Compared {
 }
 
 // Compare returns the differences between a service of the data path and its table, including its
-// slots; nil: none.
+// slots, or nil.
 func (t *Tables) Compare(want *bpf.ServiceTable) (differences []string) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -242,7 +242,7 @@ func (t *Tables) Compare(want *bpf.ServiceTable) (differences []string) {
 		return []string{"is not in the data path"}
 	}
 	if why := unequalEndpoints(s.order, want.Endpoints); why != "" {
-		return []string{why} // slots lead to endpoints by their places
+		return []string{why} // slots refer to endpoints by position
 	}
 	differences = append(differences, t.unequalSlots(s, want)...)
 	if row := t.rowOf(s, want, s.slots()); row != s.row {

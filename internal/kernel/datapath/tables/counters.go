@@ -8,7 +8,7 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// counters are those of one endpoint, or a sum.
+// counters are the counters of one endpoint, or a sum.
 type counters struct {
 	traffic
 	connections uint64
@@ -34,8 +34,8 @@ type live struct {
 	inactive uint64 // closed
 }
 
-// liveOf splits an endpoint's tracked connections. The two counters are not read at the same
-// instant, so each is bounded by the other.
+// liveOf splits an endpoint's tracked connections into active and inactive ones. The two counters
+// are not read at the same instant, so each is bounded by the other.
 func liveOf(s *bpf.TcEndpointState) live {
 	active := min(uint64(max(0, s.Active)), s.Tracked)
 	return live{active: active, inactive: s.Tracked - active}
@@ -138,7 +138,7 @@ func (t *Tables) serviceStats(s *service, read func(id uint32) (counters, error)
 	return stats
 }
 
-// share is how much of their weights rows have that count for one endpoint.
+// share returns the current fraction of the weights of an endpoint's rows.
 type share struct{ takes, weight uint64 }
 
 func (s *share) add(e *endpoint) {
@@ -160,8 +160,8 @@ func (s *share) fraction(tenths bool) float64 {
 	return float64(s.takes) / float64(s.weight)
 }
 
-// Tracked returns the number of connections of all endpoints, closed ones that are not swept yet
-// included.
+// Tracked returns the number of connections of all endpoints, including closed ones that are not
+// swept yet.
 func (t *Tables) Tracked() (sum uint64, err error) {
 	err = t.eachState(func(_ []uint32, rows []bpf.TcEndpointState) {
 		for i := range rows {
@@ -174,7 +174,7 @@ func (t *Tables) Tracked() (sum uint64, err error) {
 	return sum, nil
 }
 
-// EndpointRows returns how many endpoints have a row, including those that are ending.
+// EndpointRows returns the number of endpoints with a row, including those that are ending.
 func (t *Tables) EndpointRows() uint64 {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -202,7 +202,7 @@ func (t *Tables) Owner(id uint32) (Owner, bool) {
 // EndpointSet has a bit for each endpoint, by id.
 type EndpointSet [MaxEndpoints / 64]uint64
 
-// fewChosen is up to how many endpoints are checked one by one for connections.
+// fewChosen is the number of endpoints up to which each is checked individually for connections.
 const fewChosen = 1024
 
 // WithConnections returns the chosen endpoints that may have connections, or have had some; nil:
@@ -250,7 +250,7 @@ func (s *service) called() string {
 	return s.key.String()
 }
 
-// ServiceOf returns the key of the service with an id. False: there is none.
+// ServiceOf returns the key of the service with an id, and whether there is one.
 func (t *Tables) ServiceOf(id uint32) (bpf.TcServiceKey, bool) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()

@@ -97,7 +97,7 @@ func (t *Tables) dropEgress(key bpf.TcEgressKey, s *service) error {
 	return t.writeEgress(key)
 }
 
-// writeEgress gives an address to its first claim.
+// writeEgress assigns an address to its first claim.
 func (t *Tables) writeEgress(key bpf.TcEgressKey) error {
 	list := t.egress[key]
 	if len(list) > 0 {
@@ -120,7 +120,7 @@ func (t *Tables) writeEgress(key bpf.TcEgressKey) error {
 	return nil
 }
 
-// countEgress tells the packet path whether there is any such endpoint.
+// countEgress sets whether packets look for such endpoints.
 func (t *Tables) countEgress() error {
 	n := uint32(len(t.egress))
 	if n == t.egressCount {
@@ -133,7 +133,7 @@ func (t *Tables) countEgress() error {
 	return nil
 }
 
-// adoptEgress adopts what an earlier process left, and completes unfinished changes.
+// adoptEgress adopts the rows of an earlier process, and completes unfinished changes.
 func (t *Tables) adoptEgress() error {
 	have := map[bpf.TcEgressKey]bpf.TcEgressEndpoint{}
 	if table := t.arrays.EgressEndpoints.Table(); table != nil {

@@ -11,7 +11,8 @@ import (
 	"loxilb/internal/kernel/datapath/rows"
 )
 
-// putEndpoints gives every endpoint of the table a row: its own, one that was ending, or a new one.
+// putEndpoints assigns every endpoint of the table a row: its own, one that was ending, or a new
+// one.
 func (t *Tables) putEndpoints(s *service, want *bpf.ServiceTable, there bool, undo *undoLog) (order []*endpoint, err error) {
 	have := make(map[netip.AddrPort]*endpoint, len(s.order))
 	for _, e := range s.order {
@@ -106,7 +107,7 @@ func (t *Tables) makeRows(id uint32) error {
 	return nil
 }
 
-// lackingRows returns how many segments of rows are missing for so many endpoints.
+// lackingRows returns the number of missing segments of rows for these endpoints.
 func (t *Tables) lackingRows(endpoints int) (segments int) {
 	for _, a := range t.endpointRows() {
 		per := int(a.PerSegment())
@@ -208,9 +209,9 @@ func (t *Tables) replaceOrder(s *service, order []*endpoint, want *bpf.ServiceTa
 	return t.endEndpoints(gone, t.endsOfLeaving(want.Leave))
 }
 
-// putWeights has endpoints take as many new connections as the table says. It follows the service's
-// row, whose slots lead to no endpoint of weight 0 any more: what the rows add is the share of
-// those that are chosen by their load, and that a client does not come back to one that takes none.
+// putWeights writes the weights of endpoints. Call it after the service's row, whose slots then
+// refer to no endpoint of weight 0. The weights serve endpoints chosen by load, and keep a
+// remembered client away from an endpoint that takes no connections.
 func (t *Tables) putWeights(order []*endpoint, want *bpf.ServiceTable, undo *undoLog) error {
 	for i, e := range order {
 		was := e.takes
@@ -229,10 +230,10 @@ func (t *Tables) putWeights(order []*endpoint, want *bpf.ServiceTable, undo *und
 	return nil
 }
 
-// Packets that have no bit in the filter are passed on without a look at services and connections.
-// It has to know all that packets of a service, and of its connections, are addressed to or come
-// from: VIPs with their ports, endpoints with theirs. Of endpoints that open connections, and of
-// the addresses that these get, it has all ports.
+// Packets without a bit in the filter are passed on without looking for services and connections.
+// So the filter must have all destinations and sources of packets of services and their
+// connections: VIPs and endpoints, with their ports. Of endpoints that open connections, and of
+// their source addresses, it has all ports.
 
 // addToFilter adds the keys that a service will need, before its rows are written.
 func (t *Tables) addToFilter(want *bpf.ServiceTable) {

@@ -16,10 +16,10 @@ import (
 )
 
 const (
-	// leaveRate is how many TCP connections of an endpoint that has left its service end per
-	// second: their clients reconnect.
+	// leaveRate is the number of TCP connections per second that end when an endpoint leaves its
+	// service: their clients reconnect.
 	leaveRate = 1000
-	// deleteRate is the same if the service is deleted: nobody can reconnect.
+	// deleteRate is the number per second when the service is deleted: no client can reconnect.
 	deleteRate = lb.EndRateMax
 
 	removedWhy = "endpoint removed"
@@ -91,8 +91,8 @@ func (t *Tables) EndsDue() (due []End, next time.Time, err error) {
 	return due, next, nil
 }
 
-// endsPassed returns those whose time has come, whether or not they have connections, and the time
-// of the next one.
+// endsPassed returns the endpoints that are due, with or without connections, and the time of the
+// next one.
 func (t *Tables) endsPassed() (passed map[uint32]End, next time.Time) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -116,7 +116,7 @@ func (t *Tables) endsNow() bpf.Ends {
 	return bpf.Ends{At: t.now(), Rate: deleteRate, Why: "service deleted"}
 }
 
-// endsAtOnce is for all protocols but TCP, whose flows nobody closes.
+// endsAtOnce ends all protocols but TCP, whose flows have no end.
 func (t *Tables) endsAtOnce() bpf.Ends { return bpf.Ends{At: t.now(), Why: removedWhy} }
 
 func (t *Tables) endsOfLeaving(l bpf.Leave) bpf.Ends {
@@ -131,17 +131,17 @@ func (t *Tables) endsOfLeaving(l bpf.Leave) bpf.Ends {
 func (t *Tables) noteEnds(list []*endpoint, ends bpf.Ends) error {
 	for _, e := range list {
 		if e.service.deleted {
-			t.ends[e.id] = endings{left: ends} // whoever adopts it knows
+			t.ends[e.id] = endings{left: ends} // for an adopting process
 			continue
 		}
 		own := t.ends[e.id]
 		if own.failed.At.After(t.now()) {
-			own.failed = bpf.Ends{} // it may be up by then, and is no longer probed
+			own.failed = bpf.Ends{} // it is no longer probed, and may be up again
 		}
 		own.drained = t.drains.ends(e.at())
 		if !lb.Protocol(e.service.key.Protocol).HasHandshake() {
 			own.left = t.endsAtOnce()
-			t.ends[e.id] = own // whoever adopts it knows
+			t.ends[e.id] = own // for an adopting process
 			continue
 		}
 		own.left = earlier(own.left, ends)
@@ -171,7 +171,7 @@ func (t *Tables) putEnds(order []*endpoint, want *bpf.ServiceTable) error {
 }
 
 // adoptEnds continues what an earlier process has begun. Connections of a deleted service end,
-// whether or not that process could still record that.
+// whether or not that process could record it.
 func (t *Tables) adoptEnds() error {
 	times, err := t.endTimes.all()
 	if err != nil {
@@ -203,9 +203,9 @@ func (t *Tables) adoptEnds() error {
 	return nil
 }
 
-// endTimes hold when connections of endpoints end that have left their services, so that a restart
-// goes on with it: a map by endpoint id, pinned beside the others. As removedCounters, packets do
-// not see it, and without pins there is no map.
+// endTimes store when connections end of endpoints that have left their services, so that a restart
+// can continue: a map by endpoint id, pinned with the others. Like removedCounters, packets do not
+// use it, and without pins there is no map.
 type endTimes struct {
 	m   *ebpf.Map
 	has map[uint32]struct{} // ids that have a row
@@ -215,7 +215,7 @@ type endTimes struct {
 type endTime struct {
 	At   int64 // nanoseconds since the machine was started: the map does not live longer
 	Rate uint32
-	Of   uint32 // endpoint.sum(): a process that knows nothing of this map may have given the id to another one
+	Of   uint32 // endpoint.sum(): a process without this map may have assigned the id to another endpoint
 }
 
 func (t endTime) ends() bpf.Ends {
@@ -302,9 +302,9 @@ func (d drains) ends(at netip.AddrPort) (soonest bpf.Ends) {
 	return soonest
 }
 
-// SetDrains sets which endpoints are drained, and until when. Connections of those that have
-// left their services heed it at once, others too when a drain goes; when one comes, those of a
-// service that has the endpoint do once it leads no new ones there: with its Apply.
+// SetDrains sets the drained endpoints and their deadlines. It takes effect immediately for
+// connections of endpoints that have left their services, and for ended drains. A new drain takes
+// effect on a service's endpoint with the service's Apply, which stops new connections to it.
 func (t *Tables) SetDrains(list []lb.Drain) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

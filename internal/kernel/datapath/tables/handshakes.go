@@ -17,7 +17,7 @@ import (
 )
 
 // handshakes reads the counters of handshakes from the packet path's memory, without a system call.
-// It is safe for concurrent use while nobody makes segments.
+// It is safe for concurrent use, except while segments are added.
 type handshakes struct {
 	array *rows.Array
 
@@ -96,8 +96,8 @@ func (h *handshakes) mark(key lb.Key) {
 	h.bell.RingHandshake()
 }
 
-// drain returns the marked services since the last call. all: each service is news, as it is the
-// first call, or the packet path does not report.
+// drain returns the services marked since the last call. all: every service is news, since this is
+// the first call, or the packet path does not report.
 func (h *handshakes) drain() (changed map[lb.Key]struct{}, all bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -106,9 +106,9 @@ func (h *handshakes) drain() (changed map[lb.Key]struct{}, all bool) {
 	return changed, all
 }
 
-// HandshakeNews calls yield with each service whose endpoints may have counted something, or have
-// changed, since the last call, some of them more than once. The cost depends on them, and hardly
-// on the number of services.
+// HandshakeNews calls yield with each service whose endpoints may have counted handshakes, or have
+// changed, since the last call, some more than once. The cost depends on them, and hardly on the
+// number of services.
 func (t *Tables) HandshakeNews(yield func(lb.Key)) {
 	changed, all := t.handshakes.drain()
 	for key := range changed {
@@ -130,8 +130,8 @@ func (t *Tables) HandshakeNews(yield func(lb.Key)) {
 	})
 }
 
-// AwaitHandshakes returns a channel that becomes ready when HandshakeNews has any; nil: it has
-// some, or cannot signal.
+// AwaitHandshakes returns a channel that signals news for HandshakeNews; nil: there is some
+// already, or it cannot signal.
 func (t *Tables) AwaitHandshakes() <-chan struct{} {
 	t.mu.RLock()
 	endpoints := len(t.endpoints)
@@ -175,10 +175,11 @@ func (t *Tables) TryEndpoint(key bpf.TcServiceKey, at netip.AddrPort) {
 	}
 }
 
-// EachCount calls yield with the counters of each wanted endpoint; wanted gets its id, its opened
-// connections and those in the table. Neither may block. Endpoints that are ending are included.
+// EachCount calls yield with the counters of each selected endpoint; wanted selects by id, number
+// of opened connections and number of those in the table. Neither may block. Endpoints that are
+// ending are included.
 func (t *Tables) EachCount(wanted func(id uint32, connections, tracked uint64) bool, yield func(*report.EndpointCount)) error {
-	var of *service // the service whose key count has
+	var of *service // the service of count's key
 	var count report.EndpointCount
 	asked := func(id uint32, state *bpf.TcEndpointState) bool { return wanted(id, state.Connections, state.Tracked) }
 	r, err := t.newCountReader(asked, func(id uint32, state *bpf.TcEndpointState, moved traffic) (err error) {
@@ -205,13 +206,13 @@ func (t *Tables) EachCount(wanted func(id uint32, connections, tracked uint64) b
 }
 
 const (
-	countBatch  = 256 // rows that are read at once
-	fewOfASlice = 8   // one wanted row in so many is cheaper to read by itself
+	countBatch  = 256 // rows read at once
+	fewOfASlice = 8   // fewer selected rows per slice are read individually
 )
 
 // countReader reads the counters of endpoints except for handshakes, segment by segment, without
-// allocations for each: traffic, which has a row per CPU, in batches where many are wanted, and
-// otherwise by a system call for each. The lock of the tables is held meanwhile.
+// allocations for each. Traffic, which has a row per CPU, is read in batches if many rows are
+// selected, and otherwise by a system call for each. The tables are locked meanwhile.
 type countReader struct {
 	tables *Tables
 	wanted func(id uint32, state *bpf.TcEndpointState) bool
@@ -219,7 +220,7 @@ type countReader struct {
 	cpus   int
 	keys   []uint32
 	perCPU []bpf.TcEndpointTraffic
-	list   []int // wanted rows of the segment
+	list   []int // selected rows of the segment
 	err    error
 }
 
@@ -233,7 +234,7 @@ func (t *Tables) newCountReader(wanted func(uint32, *bpf.TcEndpointState) bool, 
 	return &countReader{tables: t, wanted: wanted, yield: yield, cpus: cpus, keys: make([]uint32, countBatch), perCPU: make([]bpf.TcEndpointTraffic, countBatch*cpus)}, nil
 }
 
-// failure returns why not all was read: the error of a row, or else that of the segments.
+// failure returns why some counters were not read: the error of a row, or else of a segment.
 func (r *countReader) failure(err error) error {
 	if r.err != nil {
 		err = r.err
@@ -244,7 +245,7 @@ func (r *countReader) failure(err error) error {
 	return nil
 }
 
-// segment reads the wanted rows of a segment.
+// segment reads the selected rows of a segment.
 func (r *countReader) segment(ids []uint32, states []bpf.TcEndpointState) {
 	if r.err != nil {
 		return
@@ -271,7 +272,7 @@ func (r *countReader) segment(ids []uint32, states []bpf.TcEndpointState) {
 	}
 }
 
-// batches reads the rows of a segment up to the last wanted one.
+// batches reads the rows of a segment up to the last selected one.
 func (r *countReader) batches(m *ebpf.Map, ids []uint32, states []bpf.TcEndpointState) error {
 	var cursor ebpf.MapBatchCursor
 	last := r.list[len(r.list)-1]
@@ -294,7 +295,7 @@ func (r *countReader) batches(m *ebpf.Map, ids []uint32, states []bpf.TcEndpoint
 	return nil
 }
 
-// tell hands over an endpoint's counts.
+// tell yields an endpoint's counts.
 func (r *countReader) tell(id uint32, state *bpf.TcEndpointState, perCPU []bpf.TcEndpointTraffic) error {
 	var sum traffic
 	sum.addCPUs(perCPU)

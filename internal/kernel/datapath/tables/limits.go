@@ -52,7 +52,7 @@ func (t *Tables) putNumber(m *ebpf.Map, id uint32, known *uint32, want uint32, u
 	return m.Put(id, want)
 }
 
-// Persists returns the table of clients, if it may have any. nil: there is none.
+// Persists returns the table of clients, or nil if it cannot have any.
 func (t *Tables) Persists() *ebpf.Map {
 	t.mu.RLock()
 	defer t.mu.RUnlock()

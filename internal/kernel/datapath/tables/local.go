@@ -10,9 +10,8 @@ import (
 	"loxilb/internal/kernel/datapath/rows"
 )
 
-// Endpoints on this machine itself answer through its own stack: their packets arrive at no
-// interface. While there are any, including those that are ending, a second program handles leaving
-// packets.
+// Endpoints on this machine answer through its own stack: their packets arrive at no interface.
+// While there are any, including those that are ending, a second program handles leaving packets.
 
 // countLocal notes an endpoint that was added (by is 1) or removed (-1).
 func (t *Tables) countLocal(e *endpoint, by int) {
@@ -46,12 +45,11 @@ func (t *Tables) setLocalCount(n uint32) {
 	}
 	select {
 	case t.localChanged <- struct{}{}:
-	default: // somebody is to look already
+	default: // a check is pending
 	}
 }
 
-// LocalAnswersChanged has a value when LocalAnswersWanted may have changed since it was last
-// received from.
+// LocalAnswersChanged returns a channel that signals that LocalAnswersWanted may have changed.
 func (t *Tables) LocalAnswersChanged() <-chan struct{} { return t.localChanged }
 
 // LocalAnswersWanted reports whether endpoints are on this machine, so leaving packets must be
@@ -75,20 +73,20 @@ func (t *Tables) LocalAnswersWanted(changes ...Change) bool {
 	return false
 }
 
-// SetLocalAnswers tells the packet path whether answers of endpoints on this machine are handled.
-// The programs must be attached first.
+// SetLocalAnswers sets whether answers of endpoints on this machine are handled. The programs must
+// be attached first.
 func (t *Tables) SetLocalAnswers(on bool) error {
 	var n uint32
 	if on {
 		n = 1
 	}
 	if err := t.vars.LocalEndpoints.Set(n); err != nil {
-		return fmt.Errorf("say whether endpoints are on this machine: %w", err)
+		return fmt.Errorf("write whether endpoints are on this machine: %w", err)
 	}
 	return nil
 }
 
-// adoptLocal reads what an earlier process left.
+// adoptLocal reads the state of an earlier process.
 func (t *Tables) adoptLocal() error {
 	var err error
 	if t.local, err = rows.Read[bpf.TcIpAddr, uint8](t.maps.LocalAddresses); err != nil {

@@ -11,13 +11,13 @@ import (
 	"loxilb/internal/kernel/datapath/rows"
 )
 
-// reapAtOnce is how many rows are freed before others get the lock.
+// reapAtOnce is the number of rows freed before the lock is released.
 const reapAtOnce = 256
 
-// Reap frees the rows of endpoints that were taken out of their services and have no connection
-// left. First quiesce waits for packets that may have seen one of them in its service and be about
-// to open a connection (false: it cannot, time must do); after that there are no new ones, and
-// forget makes sure that no client is remembered to belong to one of them.
+// Reap frees the rows of endpoints that have left their services and have no connection left. First
+// quiesce waits for packets that may have seen one of them in its service and be about to open a
+// connection (false: it cannot, so time must pass). After that there are no new ones, and forget
+// removes clients' records of them.
 func (t *Tables) Reap(quiesce func() bool, forget func() error) error {
 	before := t.now()
 	ending := t.anyEnding()
@@ -45,8 +45,8 @@ func (t *Tables) anyEnding() bool {
 	return len(t.ending) > 0
 }
 
-// fewEnding is up to how many are read one by one: with 100,000 endpoints, that is faster than
-// reading all.
+// fewEnding is the number up to which they are read individually: with 100,000 endpoints, that is
+// faster than reading all.
 const fewEnding = 256
 
 // idleEnding lists endpoints that were removed before a time and have no connection.
@@ -96,7 +96,7 @@ type freeable struct {
 	counted bool // its counters are not all zero
 }
 
-// reapSome frees those that were not reused meanwhile.
+// reapSome frees the rows that were not reused meanwhile.
 func (t *Tables) reapSome(list []freeable, before time.Time) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -158,8 +158,9 @@ func (t *Tables) eachState(f func([]uint32, []bpf.TcEndpointState)) error {
 }
 
 // An endpoint that leaves its service keeps its row, and so its address and its counters, until its
-// last connection is gone; and a deleted service keeps its id as long as it has such endpoints.
-// When TCP connections end that do not by themselves, ends.go says; all others end at once.
+// last connection has ended; a deleted service keeps its id as long as it has such endpoints.
+// ends.go determines when TCP connections end that do not end by themselves; all others end
+// immediately.
 
 // endEndpoints lets rows go once their connections have.
 func (t *Tables) endEndpoints(list []*endpoint, ends bpf.Ends) error {

@@ -13,10 +13,9 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// removedCounters hold what endpoints that are gone have counted, for their services and all
-// together, so that no sum ever goes back, not over a restart either: a map by service id, pinned
-// beside the others. Packets do not see it, so it is not in abi.h. Without pins there is no
-// restart, and no map.
+// removedCounters store the counts of removed endpoints, per service and in total, so that no sum
+// ever decreases, even over a restart: a map by service id, pinned with the others. Packets do not
+// use it, so it is not in abi.h. Without pins there is no restart, and no map.
 //
 // A process that is killed between this map and the endpoint's row counts the endpoint twice:
 // better than never, and nothing but that microsecond is inexact.
@@ -89,9 +88,9 @@ func (r removedCounters) close() {
 }
 
 // Census reads the counters of all endpoints in batches, where ServiceStats makes system calls for
-// each. It calls yield with those of the services that have one of these keys, by the key's place,
-// and returns those of the machine: of every endpoint that there is, or was. yield may not change
-// services, which wait meanwhile: 100,000 endpoints take some 100 ms.
+// each. It calls yield with the services of these keys, by index of the key, and returns the
+// machine's: the sum of all current and removed endpoints. yield must not change services, which
+// wait meanwhile: 100,000 endpoints take some 100 ms.
 func (t *Tables) Census(keys []bpf.TcServiceKey, yield func(place int, s *report.ServiceStats)) (report.EndpointStats, error) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -137,8 +136,8 @@ func (t *Tables) Census(keys []bpf.TcServiceKey, yield func(place int, s *report
 	return sum.stats(), nil
 }
 
-// EachServiceStats calls yield with the counters of the services that have one of these keys, by
-// the key's place: in batches, where these are many of all. yield may not change services.
+// EachServiceStats calls yield with the counters of the services with these keys, by index of the
+// key. It reads in batches if they are many. yield must not change services.
 func (t *Tables) EachServiceStats(keys []bpf.TcServiceKey, yield func(place int, s *report.ServiceStats)) error {
 	t.mu.RLock()
 	many := len(keys)*fewOfASlice > len(t.services)
@@ -158,7 +157,8 @@ func (t *Tables) EachServiceStats(keys []bpf.TcServiceKey, yield func(place int,
 // hasCounted reports whether an endpoint has counted anything.
 func hasCounted(_ uint32, state *bpf.TcEndpointState) bool { return *state != (bpf.TcEndpointState{}) }
 
-// Refusal is how many packets a service has refused for a reason of bpf/abi.h, since it was made.
+// Refusal is the number of packets that a service has refused since its creation, for a reason of
+// bpf/abi.h.
 type Refusal struct {
 	Service string // its key
 	Name    string // as users call it; may be empty

@@ -14,20 +14,20 @@ import (
 	"loxilb/internal/kernel/datapath/rows"
 )
 
-// Change is the desired state of a service. Table nil: deleted.
+// Change is the desired state of a service. A nil Table deletes it.
 type Change struct {
 	Key   bpf.TcServiceKey
 	Table *bpf.ServiceTable
 }
 
-// Apply makes the tables what the changes say, one after the other and each atomically: a packet
-// sees a service as it was or as it shall be. It returns an error for each change that failed, nil
-// for the others: what failed is as it was, and may be tried again by itself.
+// Apply applies changes in sequence, each atomically: a packet sees a service before or after its
+// change. It returns an error for each failed change, nil for the others. A failed service is
+// unchanged, and may be retried independently.
 //
-// Connections of endpoints that stay are left alone. TCP connections of endpoints that are removed
-// from a service go on until they end by themselves, their UDP flows are ended, and so is all that
-// belongs to a deleted service. Applying the same again changes nothing. Each change costs as much
-// as its own service has endpoints, whatever else there is.
+// Connections of remaining endpoints are unaffected. TCP connections of endpoints that leave a
+// service continue until they end by themselves; their UDP flows end, and so does everything of a
+// deleted service. Applying the same state again changes nothing. The cost of a change depends only
+// on the number of its service's endpoints.
 func (t *Tables) Apply(changes []Change) []error {
 	failed := make([]error, len(changes))
 	for i, c := range changes {
@@ -52,9 +52,9 @@ func (t *Tables) applyOne(c Change) error {
 	return err
 }
 
-// Expect makes room for as many services and endpoints, all of it at once: the kernel takes as long
-// for much of it as for little. The caller goes on meanwhile; changes and readers wait. What cannot
-// be made now is made with the change that needs it, which says why not.
+// Expect makes room for this many services and endpoints at once, as the kernel takes as long for
+// much room as for little. The caller continues meanwhile; changes and readers wait. Room that
+// cannot be made now is made with the change that needs it, which reports an error.
 func (t *Tables) Expect(services, endpoints int) {
 	t.mu.Lock()
 	segments, slots := t.lackingRows(min(endpoints, MaxEndpoints)), t.slots.Lacking(services, endpoints)
@@ -84,8 +84,8 @@ func (t *Tables) Services() []bpf.TcServiceKey {
 	return keys
 }
 
-// Takes returns the current weights for new connections of a service's endpoints; nil: there is no
-// such service.
+// Takes returns the current weights for new connections of a service's endpoints, or nil without
+// such a service.
 func (t *Tables) Takes(key bpf.TcServiceKey) map[netip.AddrPort]uint32 {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -123,8 +123,8 @@ func (t *Tables) Receiving(key bpf.TcServiceKey) (receiving []bool, ok bool) {
 	return receiving, true
 }
 
-// undoLog has the functions that undo a failed change. A step adds its undo before it is done, for
-// it may fail halfway.
+// undoLog is the functions that undo a failed change. A step adds its undo before it runs, as it
+// may fail halfway.
 type undoLog []func() error
 
 func (u *undoLog) add(f func() error) { *u = append(*u, f) }
@@ -261,7 +261,7 @@ func (t *Tables) rowOf(s *service, want *bpf.ServiceTable, slots rows.Range) bpf
 	if len(want.Sources) > 0 {
 		row.Flags |= serviceSources
 	}
-	if len(s.extras().denied) > 0 { // those that are gone too, until trimSources
+	if len(s.extras().denied) > 0 { // including removed ones, until trimSources
 		row.Flags |= serviceDenies
 	}
 	return row
@@ -332,8 +332,8 @@ func (t *Tables) enterService(s *service, there bool, undo *undoLog) error {
 	return errors.Join(t.countHost(s.key, 1), t.countService(s.key, 1))
 }
 
-// countService updates what packets know about services before they look one up: by is 1 for an
-// added service, -1 for a removed one.
+// countService updates the variables that packets read before they look up a service: by is 1 for
+// an added service, -1 for a removed one.
 func (t *Tables) countService(key bpf.TcServiceKey, by int) error {
 	v := t.count(key, by)
 	if key.Ranged() || key.Mark != 0 {
@@ -412,7 +412,7 @@ func (t *Tables) AddCounts(set map[string]*ebpf.Variable) error {
 	return nil
 }
 
-// adoptVIPs mends the counts that an earlier process did not get to.
+// adoptVIPs repairs counts that an earlier process could not update.
 func (t *Tables) adoptVIPs() error {
 	have, err := rows.Read[bpf.TcIpAddr, bpf.TcVip](t.maps.Vips)
 	if err != nil {

@@ -85,15 +85,15 @@ func (t *Tables) adoptSNAT(byID map[uint32]*service) error {
 	return errors.Join(errs...)
 }
 
-// SNATUsages returns the table of source ports. nil: there was no service yet.
+// SNATUsages returns the table of source ports, or nil before the first service.
 func (t *Tables) SNATUsages() *ebpf.Map {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	return t.arrays.SNATUsages.Table()
 }
 
-// PortsInUse lists pairs of a source address of ours and an endpoint with at least so many source
-// ports in use or in quarantine: at most so many pairs, those with the most ports first.
+// PortsInUse lists pairs of a source address of ours and an endpoint with at least this many source
+// ports in use or in quarantine: up to a number of pairs, those with the most ports first.
 func (t *Tables) PortsInUse(least, most int) ([]report.SourcePorts, error) {
 	table := t.SNATUsages()
 	if table == nil {
@@ -145,8 +145,8 @@ func (t *Tables) portsMax(source netip.Addr) (int, error) {
 // retired is SNAT_RETIRED of bpf/abi.h: the row is being removed.
 const retired = 0x80000000
 
-// SourcePorts returns how many source ports connections have, or had a moment ago, of one of our
-// addresses towards an endpoint.
+// SourcePorts returns the number of source ports of one of our addresses towards an endpoint that
+// are in use or in quarantine.
 func (t *Tables) SourcePorts(source netip.Addr, endpoint netip.AddrPort, protocol uint8) (uint32, error) {
 	table := t.SNATUsages()
 	if table == nil {
@@ -185,7 +185,7 @@ func rangeKeys(key bpf.TcServiceKey, last uint16) []bpf.TcRangeKey {
 	}
 	first, end := uint32(bpf.Port(key.Port)), uint32(last)+1
 	if first == 1 && last == 65535 {
-		add(0, portBits) // including port 0, which nobody uses
+		add(0, portBits) // including port 0, which is unused
 		return keys
 	}
 	for first < end {

@@ -18,18 +18,18 @@ const (
 	sourceFixedBits = 32 // SOURCE_FIXED_BITS
 	mappedBits      = 96 // of the 128 that an IPv4 address has in the maps
 
-	// sourcesAtOnce is how many prefixes one system call writes.
+	// sourcesAtOnce is the number of prefixes per system call.
 	sourcesAtOnce = 4096
 )
 
-// A list changes in this order: what is new is added, the service's row reports whether there is a
-// list, what is gone is removed. So a source that is in the old list and in the new one is never
-// refused in between, and one that is in neither is never let in. A list of sources that are denied
-// changes alike.
+// A list changes in this order: add new prefixes, update the service's row, which says whether
+// there is a list, remove old ones. So a source in both the old and the new list is never refused
+// in between, and one in neither is never admitted. A list of denied sources changes in the same
+// order.
 //
-// Where both change, the one of the denied is heeded before sources are added to the other, and
-// until those that are gone are removed there: else a source that one list refuses before, and the
-// other afterwards, would be let in between.
+// If both change, the denied list is in effect before sources are added to the other list, and
+// until old ones are removed there: otherwise a source that one list refuses before, and the other
+// afterwards, would be admitted in between.
 
 // sourceList is one of a service's two lists.
 type sourceList uint32
@@ -164,7 +164,7 @@ func sourceKeys(id uint32, l sourceList, list []netip.Prefix) []bpf.TcSourceKey 
 	return keys
 }
 
-// listOf returns the service's id and which of its lists a key is of.
+// listOf returns the service's id of a key, and which of its lists has the key.
 func listOf(k bpf.TcSourceKey) (id uint32, l sourceList) {
 	l = sourceList(k.List) & deniedSources
 	return k.List &^ uint32(l), l
@@ -179,8 +179,8 @@ func prefixOf(k bpf.TcSourceKey) netip.Prefix {
 	return netip.PrefixFrom(a, bits)
 }
 
-// adoptSources reads the lists, and removes those of deleted services and disabled ones: an earlier
-// process was about to add or to remove them.
+// adoptSources reads the lists, and removes those of deleted services and disabled ones, whose
+// change an earlier process did not finish.
 func (t *Tables) adoptSources() error {
 	byID := make(map[uint32]*service, len(t.services))
 	for _, s := range t.services {
@@ -230,16 +230,16 @@ func union(a, b []netip.Prefix) []netip.Prefix {
 	return lb.NormalSources(append(append(out, a...), b...))
 }
 
-// Connections to which firewall rules give a source are those of a service, as all connections are:
-// it has the source's address, a protocol that no packet has, and one endpoint, by which they are
-// counted. Nobody outside of here sees it.
+// Connections translated by firewall rules belong to an internal service, as every connection
+// belongs to one: it has the source's address, a protocol that no packet has, and one endpoint,
+// which counts them. No other package sees it.
 
-// ofRules distinguishes such a service from those of users.
+// ofRules distinguishes such a service from users' services.
 func ofRules(key bpf.TcServiceKey) bool { return key.Protocol == 0 }
 
 func ruleSourceKey(a netip.Addr) bpf.TcServiceKey { return bpf.TcServiceKey{Vip: bpf.Addr(a)} }
 
-// PutRuleSources makes services that stand for the sources of rules, and returns the endpoints.
+// PutRuleSources makes the services for the sources of rules, and returns their endpoints.
 func (t *Tables) PutRuleSources(list []netip.Addr) (endpoints []uint32, err error) {
 	for _, a := range list {
 		key := ruleSourceKey(a)
@@ -257,7 +257,7 @@ func (t *Tables) PutRuleSources(list []netip.Addr) (endpoints []uint32, err erro
 	return endpoints, nil
 }
 
-// TrimRuleSources removes those that no rule uses any more. Their connections end.
+// TrimRuleSources removes the services that no rule uses any longer. Their connections end.
 func (t *Tables) TrimRuleSources(keep []netip.Addr) error {
 	t.mu.RLock()
 	var gone []bpf.TcServiceKey

@@ -81,7 +81,7 @@ type counts struct {
 	marked  uint32 // with a mark
 }
 
-// Close releases what the process opened. Pins stay.
+// Close releases the process's resources. Pins stay.
 func (t *Tables) Close() {
 	if t == nil {
 		return
@@ -92,7 +92,7 @@ func (t *Tables) Close() {
 	t.endTimes.close()
 }
 
-// service is a row of the services map and what it refers to.
+// service is a row of the services map and the rows that it refers to.
 type service struct { // there are many: 128 bytes
 	key     bpf.TcServiceKey
 	id      uint32
@@ -100,7 +100,7 @@ type service struct { // there are many: 128 bytes
 	idle    uint32        // jiffies, as in idle_timeouts
 	persist uint32        // jiffies, as in persist_timeouts
 	mss     uint32        // as in mss_limits
-	portMax uint16        // of its range, as the trie has it
+	portMax uint16        // of its range, in the trie
 	clamped bool          // it counts as limiting segments
 	deleted bool
 	name    string
@@ -117,7 +117,7 @@ func (s *service) slots() rows.Range {
 // extras are members that few services use.
 type extras struct {
 	sources []netip.Prefix // as the trie has them
-	denied  []netip.Prefix // the same
+	denied  []netip.Prefix // prefixes of denied sources
 	snat    []bpf.TcIpAddr // as in snat_sources
 	parents []uint32       // as in the table
 	further []*service     // copies for secondary VIPs: only their key and portMax count
@@ -158,7 +158,7 @@ type endpoint struct { // there are many: 64 bytes
 	sourceBits, addrBits uint8 // as in bpf.EndpointTable
 }
 
-// endpoint returns the endpoint with an id. nil: there is none.
+// endpoint returns the endpoint with an id, or nil.
 func (t *Tables) endpoint(id uint32) *endpoint {
 	if int(id) >= len(t.endpoints) {
 		return nil

@@ -27,7 +27,7 @@ const (
 // Input is a packet to run the program on.
 type Input struct {
 	Frame   []byte // from the Ethernet header on
-	Ifindex int    // of the interface where it arrives, in the thread's namespace; its MAC address decides whose it is
+	Ifindex int    // the interface of arrival, in the thread's namespace; its MAC address decides whether the packet is for this machine
 	Layer3  bool   // run the program of interfaces without link-layer header
 	GSOSize uint32
 	Mark    uint32 // skb->mark

@@ -1,4 +1,4 @@
-// Package egress leads packets to the node that owns their future source address, through VXLAN
+// Package egress routes packets to the node that owns their future source address, through VXLAN
 // (RFC 7348). A node that does not own the address sends them to the address itself, so its network
 // finds the owner: a new owner's gratuitous ARP, or its route, moves the tunnel as well. Nodes need
 // no list of each other (docs/adr/0087-egress-gateway.md).
@@ -27,7 +27,7 @@ type Gateways struct {
 	set []Gateway // by Set
 }
 
-// Open opens the namespace, whose nodes reach each other by an interface.
+// Open opens the namespace. below is the interface that leads to other nodes.
 func Open(ns *netlink.Namespace, below string) (*Gateways, error) {
 	g := &Gateways{ns: ns, below: below}
 	err := ns.Do(func() (err error) {
@@ -43,8 +43,8 @@ func Open(ns *netlink.Namespace, below string) (*Gateways, error) {
 // Close closes it; the tunnels stay.
 func (g *Gateways) Close() { g.nl.Close() }
 
-// Set has the kernel lead marked packets to these gateways, and to no others. It is idempotent, and
-// repairs what others have removed. It returns which gateways fail; err concerns all of them.
+// Set makes the kernel route marked packets to these gateways only. It is idempotent, and repairs
+// what others have removed. It returns the error of each failing gateway; err concerns all of them.
 func (g *Gateways) Set(list []Gateway) (failed map[netip.Addr]error, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -78,8 +78,8 @@ func (g *Gateways) forwards(six bool) error {
 // dumpAttempts is how often a list of kernel objects is read that changes meanwhile.
 const dumpAttempts = 20
 
-// dump reads a list of kernel objects, again if they have changed meanwhile: an incomplete list
-// would have objects made twice, and leftovers stay.
+// dump reads a list of kernel objects, again if they have changed meanwhile: with an incomplete
+// list, objects would be made twice, and leftovers would stay.
 func dump[T any](read func() ([]T, error)) (list []T, err error) {
 	for range dumpAttempts {
 		if list, err = read(); !errors.Is(err, nl.ErrDumpInterrupted) {

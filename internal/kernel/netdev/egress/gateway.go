@@ -31,7 +31,7 @@ const (
 // namePrefix begins the name of each tunnel's interface; its number follows.
 const namePrefix = "egr"
 
-// firstNumber begins the numbers of tunnels and routing tables, above those that people choose.
+// firstNumber is the first number of tunnels and routing tables, above those that people choose.
 const firstNumber = 1 << 23
 
 // number returns the tunnel's number, and that of its routing table: the same on all nodes, 24
@@ -81,7 +81,7 @@ func (one Gateway) mac(below net.HardwareAddr) net.HardwareAddr {
 	return mac
 }
 
-// mtu returns that of the tunnel: its headers are Ethernet, VXLAN, UDP and IP.
+// mtu returns the tunnel's MTU: its headers are Ethernet, VXLAN, UDP and IP.
 func (one Gateway) mtu(below int) int {
 	if one.Addr.Is4() {
 		return below - 14 - 8 - 8 - 20

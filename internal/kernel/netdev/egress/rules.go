@@ -19,10 +19,11 @@ const (
 	toNowhere
 )
 
-// rules returns the rules for marked packets: routes of the main table but its default routes, then
-// the tunnel. Without a tunnel the destination is unreachable, so no packet leaves with the source
-// address that the gateway is to hide. The tunnel's own packets carry the mark, too, by which older
-// kernels (6.1, not 6.18) look up their route: they may need a default route to the owner.
+// rules returns the rules for marked packets: routes of the main table except its default routes,
+// then the tunnel. Without a tunnel the destination is unreachable, so no packet leaves with the
+// source address that the gateway should hide. The tunnel's own packets carry the mark, too, by
+// which older kernels (6.1, not 6.18) look up their route: they may need a default route to the
+// owner.
 func (one Gateway) rules() []*nl.Rule {
 	owner, networks, tunnel, nowhere := nl.NewRule(), nl.NewRule(), nl.NewRule(), nl.NewRule()
 	bits := one.Addr.BitLen()
@@ -64,8 +65,8 @@ func (g *Gateways) keepRules(list []Gateway) error {
 	return errors.Join(errs...)
 }
 
-// RulesMissing reports whether the kernel lacks rules that Set has made: systemd-networkd, for one,
-// removes rules that it does not know.
+// RulesMissing reports whether the kernel lacks rules of Set: systemd-networkd, for example,
+// removes unknown rules.
 func (g *Gateways) RulesMissing() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -73,7 +74,7 @@ func (g *Gateways) RulesMissing() bool {
 	return err == nil && len(missing) > 0
 }
 
-// compareRules returns the rules that the kernel lacks, and those that it has besides.
+// compareRules returns the rules that the kernel lacks, and its additional ones.
 func (g *Gateways) compareRules(list []Gateway) (missing []*nl.Rule, others map[string]nl.Rule, err error) {
 	others, err = g.rules()
 	if err != nil {

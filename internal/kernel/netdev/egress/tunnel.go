@@ -52,8 +52,8 @@ func (g *Gateways) keepTunnels(list []Gateway) (failed map[netip.Addr]error, err
 	return failed, errors.Join(errs...)
 }
 
-// keepTunnel makes the tunnel to a gateway over the interface below. have is the interface of its
-// name; nil: there is none.
+// keepTunnel makes the tunnel to a gateway over the interface below. have is the existing interface
+// with the tunnel's name, or nil.
 func (g *Gateways) keepTunnel(one Gateway, below, have nl.Link) error {
 	if below == nil {
 		return fmt.Errorf("there is no interface %q (--clusterinterface)", g.below)
@@ -81,7 +81,7 @@ func (g *Gateways) keepTunnel(one Gateway, below, have nl.Link) error {
 			return fmt.Errorf("set tunnel %s up: %w", wanted.Name, err)
 		}
 	}
-	return g.lead(one, have.Attrs().Index)
+	return g.routeInto(one, have.Attrs().Index)
 }
 
 // sameTunnel reports whether an interface is this tunnel, with any MAC address and MTU.
@@ -90,7 +90,7 @@ func sameTunnel(wanted *nl.Vxlan, have nl.Link) bool {
 	return is && t.VxlanId == wanted.VxlanId && t.VtepDevIndex == wanted.VtepDevIndex && t.Port == wanted.Port && t.Group.Equal(wanted.Group)
 }
 
-// makeTunnel makes the tunnel's interface, whose index wanted gets, or leaves none.
+// makeTunnel makes the tunnel's interface and sets wanted.Index. If it fails, it leaves none.
 func (g *Gateways) makeTunnel(one Gateway, wanted *nl.Vxlan) error {
 	if err := g.nl.LinkAdd(wanted); err != nil {
 		return err
@@ -106,8 +106,8 @@ func (g *Gateways) makeTunnel(one Gateway, wanted *nl.Vxlan) error {
 	return nil
 }
 
-// restrictIPv6 keeps frames that arrive at a tunnel, from anyone, from giving this node IPv6
-// addresses and routes, and from reaching it by IPv6 at a gateway of IPv4.
+// restrictIPv6 protects this node from frames of the tunnel, which anyone may send: they must not
+// configure IPv6 addresses and routes, nor reach this node by IPv6 at an IPv4 gateway.
 func (g *Gateways) restrictIPv6(one Gateway, name string) error {
 	settings := map[string]int{"disable_ipv6": 1}
 	if one.Addr.Is6() {
@@ -122,7 +122,7 @@ func (g *Gateways) restrictIPv6(one Gateway, name string) error {
 	return nil
 }
 
-// changeTunnel gives a tunnel's interface the MAC address and the MTU that are wanted.
+// changeTunnel sets the MAC address and the MTU of a tunnel's interface.
 func (g *Gateways) changeTunnel(have nl.Link, wanted *nl.Vxlan) error {
 	var errs []error
 	if have.Attrs().HardwareAddr.String() != wanted.HardwareAddr.String() {
@@ -134,10 +134,10 @@ func (g *Gateways) changeTunnel(have nl.Link, wanted *nl.Vxlan) error {
 	return errors.Join(errs...)
 }
 
-// lead makes the route into the tunnel: a table of its own, whose router is a permanent neighbour
-// with the MAC address of every owner. A route that is there already stays: replacing it would
-// notify everyone who follows routes.
-func (g *Gateways) lead(one Gateway, index int) error {
+// routeInto makes the route into the tunnel: a table of its own, whose router is a permanent
+// neighbour with the MAC address of every owner. An existing route stays: replacing it would notify
+// all subscribers of routes.
+func (g *Gateways) routeInto(one Gateway, index int) error {
 	router := one.router()
 	neighbour := &nl.Neigh{
 		LinkIndex: index, IP: router.AsSlice(), HardwareAddr: ownerMAC(one.number()), State: unix.NUD_PERMANENT,

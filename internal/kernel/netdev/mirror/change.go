@@ -6,12 +6,12 @@ import (
 	"loxilb/internal/event"
 )
 
-// Change is the effect of the kernel's messages, for those who act on it.
+// Change is the effect of the kernel's messages.
 type Change struct {
 	Events    []event.Body // links, addresses and neighbours that were added, removed or changed
-	NextHops  bool         // a next hop that was found before may be another one now
+	NextHops  bool         // a next hop may have changed
 	MACs      bool         // ... or has another MAC address
-	Messages  int          // of the kernel that both stand for
+	Messages  int          // number of the kernel's messages for both
 	Defaults  bool         // the default routes are others now
 	Gone      bool         // a route or an address was removed: the kernel may report that a moment early
 	Addresses []netip.Addr // addresses of others that were added or removed, and ours that were removed

@@ -148,8 +148,8 @@ func (d *defaults) applyObject(m netlink.Message) {
 	d.routes = slices.DeleteFunc(d.routes, func(r defaultRoute) bool { return r.object == id })
 }
 
-// linkDown removes what the kernel removes with a link: next hops of `ip nexthop` if the link has
-// no carrier, and routes if it is down. It returns true if a default route used the link.
+// linkDown removes the routes that the kernel removes with a link: next hops of `ip nexthop` if the
+// link has no carrier, and routes if it is down. It returns true if a default route used the link.
 func (d *defaults) linkDown(link int, down, noCarrier bool) (uncertain bool) {
 	there := func(h Hop) bool { return h.Link == link }
 	uncertain = slices.ContainsFunc(d.list(), there)

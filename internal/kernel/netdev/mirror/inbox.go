@@ -32,7 +32,7 @@ func (b *Inbox) Put(c Change) {
 	}
 }
 
-// Take returns what is pending.
+// Take returns the pending changes.
 func (b *Inbox) Take() Change {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -51,7 +51,7 @@ func (b *Inbox) Wait(ctx context.Context) bool {
 	}
 }
 
-// Pause waits, while changes gather; false: ctx ended.
+// Pause waits for more changes; false: ctx ended.
 func (b *Inbox) Pause(ctx context.Context, pause time.Duration) bool {
 	return monotime.Sleep(ctx, pause)
 }

@@ -38,7 +38,7 @@ type Link struct {
 	Generation uint64
 
 	carrierChanges uint32 // since the link was made
-	offloadNews    bool   // the message was sent because offloads of the link have changed; it does not say which
+	offloadNews    bool   // the message was sent because offloads of the link have changed; it does not name them
 }
 
 // Loopback reports whether the link is lo.
@@ -67,9 +67,8 @@ func (l Link) Resolves() bool {
 	return l.Up && !l.Loopback() && l.Flags&unix.IFF_NOARP == 0 && l.Ethernet()
 }
 
-// looksOther reports whether the link cannot be the one that o was: a constant property has
-// changed, or its counter runs backwards. A link with a new MAC address counts as another one,
-// which costs little.
+// looksOther reports whether the link cannot be the same as o: a constant property has changed, or
+// its counter decreased. A link with a new MAC address counts as another one, which costs little.
 func (l Link) looksOther(o Link) bool {
 	return l.Type != o.Type || l.Kind != o.Kind || l.Bus != o.Bus || l.PeerIndex != o.PeerIndex || l.PeerElsewhere != o.PeerElsewhere ||
 		!bytes.Equal(l.MAC, o.MAC) || l.carrierChanges < o.carrierChanges

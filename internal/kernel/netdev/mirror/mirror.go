@@ -21,7 +21,7 @@ import (
 const (
 	// subscriptionBytes is the receive buffer for changes: some 10,000 messages.
 	subscriptionBytes = 8 << 20
-	// nap is how long Run waits after it has received all messages, so that more can gather: five
+	// nap is how long Run waits after it has received all messages, so that more accumulate: five
 	// at once cost less than five wake-ups.
 	nap = 5 * time.Millisecond
 	// resyncShare bounds the share of time for reading everything.

@@ -28,7 +28,7 @@ func (m *Mirror) Loopback() (lo Link, ok bool) {
 	return Link{}, false
 }
 
-// Link returns the link of an index; one with index 0 if there is none.
+// Link returns the link of an index, or one with index 0.
 func (m *Mirror) Link(index int) Link {
 	m.tables.mu.RLock()
 	defer m.tables.mu.RUnlock()
@@ -80,7 +80,7 @@ func (m *Mirror) IPv4Links() []Link {
 	return slices.Collect(maps.Values(links))
 }
 
-// Addresses lists the addresses of this machine that others can reach, without those that we added.
+// Addresses lists the addresses of this machine that others can reach, without those of VIPs.
 func (m *Mirror) Addresses() []netip.Addr {
 	m.tables.mu.RLock()
 	defer m.tables.mu.RUnlock()
@@ -102,7 +102,7 @@ func (m *Mirror) OnlyOurs(a netip.Addr) bool {
 	return len(places) > 0 && !slices.ContainsFunc(places, func(p address) bool { return !p.ours })
 }
 
-// Foreign reports whether somebody else gave the link the address.
+// Foreign reports whether another owner assigned the address to the link.
 func (m *Mirror) Foreign(a netip.Addr, link int) bool {
 	m.tables.mu.RLock()
 	defer m.tables.mu.RUnlock()
@@ -153,11 +153,11 @@ func (m *Mirror) ReserveRoutes(vips []netip.Addr, inUse int) {
 // Neighbour is the state of a next hop.
 type Neighbour struct {
 	Silent    bool // it does not answer requests
-	Permanent bool // its link-layer address was set by somebody
+	Permanent bool // its link-layer address was configured
 	Managed   bool // the kernel keeps it resolved, at our request
 }
 
-// Neighbour returns what is known of a next hop.
+// Neighbour returns the state of a next hop.
 func (m *Mirror) Neighbour(h Hop) Neighbour {
 	m.tables.mu.RLock()
 	defer m.tables.mu.RUnlock()

@@ -23,8 +23,8 @@ const (
 )
 
 const (
-	// surveyShare bounds the part of the time that surveys take: one of two seconds, of a full
-	// Internet table, is followed by 40 seconds without.
+	// surveyShare bounds the share of time of surveys: one of two seconds, of a full Internet
+	// table, is followed by a pause of 40 seconds.
 	surveyShare = 20
 	// maxReplay bounds the changes that are kept while a survey runs.
 	maxReplay = 1 << 14
@@ -35,9 +35,9 @@ const (
 type routing struct {
 	surveyed bool // all routes and rules were read since the last loss
 	losses   int  // how often messages were lost
-	// sourceDependent is true once a rule was seen that asks for source, protocol or ports, or a
-	// route that has a source or several next hops. It stays true: taking it back would need all
-	// routes in memory, and a wrong answer would send packets the wrong way.
+	// sourceDependent is set once a rule was seen that matches source, protocol or ports, or a
+	// route with a source or several next hops. It stays set: clearing it would need all routes in
+	// memory, and a wrong value would misroute packets.
 	sourceDependent bool
 
 	defaults defaults
@@ -111,8 +111,8 @@ func hasAttribute(body []byte, header int, types ...uint16) (found bool) {
 	return found
 }
 
-// ByDestination reports whether all packets to an address take the same route, whoever sent them.
-// False until that is known.
+// ByDestination reports whether all packets to an address take the same route, from any source. It
+// is false until that is known.
 func (m *Mirror) ByDestination() bool {
 	m.tables.mu.RLock()
 	defer m.tables.mu.RUnlock()

@@ -11,7 +11,7 @@ import (
 	"loxilb/internal/kernel/netdev/netlink"
 )
 
-// rememberedGone bounds how many deleted neighbours keep their last MAC in memory.
+// rememberedGone bounds the number of deleted neighbours whose last MAC address is kept in memory.
 const rememberedGone = 1 << 16
 
 // Hop is a next hop: the interface by which packets leave, and the gateway that they are sent to.
@@ -144,7 +144,7 @@ func (t *tables) applyLink(m netlink.Message) Change {
 		}
 		return Change{}
 	}
-	// A new link carries no flow yet; its addresses and routes are news of their own.
+	// No flow uses a new link yet; its addresses and routes arrive as changes of their own.
 	c := Change{Events: linkEvent(l, event.Changed), NextHops: had, Places: true, Loopback: l.Loopback(), Settings: l.Loopback()}
 	if !had {
 		c.Events = linkEvent(l, event.Added)
@@ -173,7 +173,7 @@ func (t *tables) forgetNetworks(link int, ipv4Only bool) {
 	}
 }
 
-// linkDown reports whether the default routes are others without the link.
+// linkDown reports whether the default routes change without the link.
 func (t *tables) linkDown(link int, down, noCarrier bool) bool {
 	before := t.routing.defaults.list()
 	t.routing.change(func(d *defaults) bool { return d.linkDown(link, down, noCarrier) })

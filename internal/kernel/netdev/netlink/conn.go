@@ -11,10 +11,10 @@ import (
 )
 
 const (
-	// batchBytes bounds what one sendmsg carries: its acknowledgements have to fit the receive
+	// batchBytes bounds the requests of one sendmsg: its acknowledgements must fit into the receive
 	// buffer.
 	batchBytes = 16 << 10
-	// batchSlice is how many requests are sent before the context is checked.
+	// batchSlice is the number of requests sent before the context is checked.
 	batchSlice   = 512
 	receiveBytes = 64 << 10
 	// answerTimeout only guards against a wait that would never end: the kernel answers within the
@@ -93,7 +93,7 @@ func setReceiveBuffer(fd, bytes int) {
 	}
 }
 
-// Close closes the socket for good. Nil is closed already.
+// Close closes the socket. A nil Conn is closed already.
 func (c *Conn) Close() error {
 	if c == nil {
 		return nil

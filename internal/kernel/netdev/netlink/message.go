@@ -67,7 +67,7 @@ func (r *Request) Answered() *Request {
 	return r
 }
 
-// Body is what a dump takes as its header: the fixed part and the attributes.
+// Body is the header of a dump: the fixed part and the attributes.
 func (r *Request) Body() []byte { return r.b[headerBytes:] }
 
 func (r *Request) seal(seq uint32) []byte {

@@ -28,9 +28,9 @@ func OpenNamespace(path string) (*Namespace, error) {
 // Close lets the namespace go.
 func (n *Namespace) Close() error { return n.file.Close() }
 
-// Do runs f on a thread in the namespace. If the calling thread is there already, it runs f at
-// once: entering a namespace needs CAP_SYS_ADMIN, which a daemon that stays in its namespace need
-// not have.
+// Do runs f on a thread in the namespace. If the calling thread is there already, it runs f
+// directly: entering a namespace needs CAP_SYS_ADMIN, which a daemon that stays in its namespace
+// need not have.
 func (n *Namespace) Do(f func() error) error {
 	runtime.LockOSThread()
 	home, err := os.Open("/proc/thread-self/ns/net")

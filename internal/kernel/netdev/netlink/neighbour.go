@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Neighbour asks for the state (NUD_*) of one neighbour. unix.ENOENT: there is none.
+// Neighbour queries the state (NUD_*) of one neighbour. It returns unix.ENOENT if there is none.
 func (c *Conn) Neighbour(link int, a netip.Addr) (state uint16, err error) {
 	header := Header(Family(a), unix.SizeofNdMsg)
 	binary.NativeEndian.PutUint32(header[4:], uint32(link))

@@ -13,7 +13,7 @@ type Route struct {
 	Dst     netip.Prefix
 	Kind    uint8 // RTN_*
 	Proto   uint8 // RTPROT_*
-	TOS     uint8 // of the packets that it is for; 0: any
+	TOS     uint8 // of its packets; 0: any
 	Table   uint32
 	Metric  uint32
 	Link    int // index of the outgoing interface; 0: none, or several next hops
@@ -77,7 +77,7 @@ func TableHeader(family, table byte) []byte {
 	return h
 }
 
-// NextHop is one way that a route has.
+// NextHop is a next hop of a route.
 type NextHop struct {
 	Link    int
 	Gateway netip.Addr
@@ -124,15 +124,15 @@ func parseNextHops(b []byte) (out []NextHop) {
 	return out
 }
 
-// LookUp asks the kernel which route packets to each of the hosts take, and calls each once for
-// every host: with the route, or with why there is none (ENETUNREACH, EHOSTUNREACH, ...). The
-// returned error is the socket's or the context's. It costs 2 to 3 us a host.
+// LookUp looks up the route of packets to each of the hosts, and calls each once for every host:
+// with the route, or with the kernel's error (ENETUNREACH, EHOSTUNREACH, ...). The returned error
+// is the socket's or the context's. A host costs 2 to 3 us.
 func (c *Conn) LookUp(ctx context.Context, hosts []netip.Addr, each func(i int, rt Route, err error)) error {
 	return c.lookUp(ctx, hosts, 0, each)
 }
 
-// Match is LookUp for the routes as the routing table has them: Dst is that of the route, and
-// Source is there only if the route itself names one.
+// Match is LookUp for entries of the routing table: Dst is the route's, and Source is set only if
+// the route itself has one.
 func (c *Conn) Match(ctx context.Context, hosts []netip.Addr, each func(i int, rt Route, err error)) error {
 	return c.lookUp(ctx, hosts, unix.RTM_F_FIB_MATCH, each)
 }

@@ -12,10 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ReceiveBatch is how many messages Receive takes at most.
+// ReceiveBatch bounds the messages of one Receive.
 const ReceiveBatch = 1024
 
-// checkEvery is how long without a message before the subscription is verified.
+// checkEvery is the time without a message after which the subscription is verified.
 const checkEvery = 5 * time.Second
 
 // ErrOverrun reports that messages were lost: the receive buffer was full.
@@ -69,9 +69,9 @@ func (n *Namespace) subscribe(family, bufferBytes int, groups []int) (*Subscript
 	return s, nil
 }
 
-// Receive waits for what comes next and calls each for every message that is there; after a while
-// without any it returns, too. ErrOverrun: messages were lost, and more are until Drain was called.
-// Another error: the kernel no longer tells of all groups.
+// Receive waits for messages and calls each for every one; after a while without any it returns,
+// too. ErrOverrun: messages were lost, and more will be until Drain is called. Any other error: the
+// kernel no longer reports all groups.
 func (s *Subscription) Receive(ctx context.Context, each func(Message)) error {
 	if err := s.file.SetReadDeadline(time.Now().Add(checkEvery)); err != nil {
 		return fmt.Errorf("receive from the kernel: %w", err)

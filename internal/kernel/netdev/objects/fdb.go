@@ -14,15 +14,15 @@ import (
 // its own.
 type FDBs struct{ *Kernel }
 
-// entry is an entry as the kernel has it.
+// entry is an entry of the kernel.
 type entry struct {
 	netobj.FDB
 	raw    nl.Neigh
-	static bool // set by somebody, not learned
+	static bool // configured, not learned
 	right  bool // in the table that the interface uses
 }
 
-// All returns entries that were set, not those that were learned.
+// All returns configured entries, without learned ones.
 func (k FDBs) All() (map[string][]netobj.FDB, error) {
 	list, err := k.list()
 	if err != nil {

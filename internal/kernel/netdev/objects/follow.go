@@ -73,8 +73,8 @@ func (k *Kernel) follow(ctx context.Context, changed func(kind string, keys []st
 	}
 }
 
-// kindsOf returns the kinds that a message may be about without naming the object. A message about
-// a route names it. The kernel reports no IPv4 route that goes with the last address of an
+// kindsOf returns the kinds that a message may concern without naming the object. A message about a
+// route names it. The kernel does not report IPv4 routes removed with the last address of an
 // interface.
 func kindsOf(m netlink.Message) []string {
 	switch m.Type {

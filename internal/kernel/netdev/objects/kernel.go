@@ -1,5 +1,5 @@
-// Package objects makes, shows and removes users' objects of the network besides services: a file
-// for each kind. It remembers in a ledger what it has made, and leaves everything else alone.
+// Package objects makes, shows and removes users' network objects, a file for each kind. A ledger
+// records the objects that it made; it leaves all others alone.
 package objects
 
 import (
@@ -80,7 +80,7 @@ func lifeOf(ns *netlink.Namespace) (string, error) {
 	return fmt.Sprintf("%s netns-%d", strings.TrimSpace(string(boot)), cookie), nil
 }
 
-// mac returns the MAC address of an interface to make: the same each time, so that nobody has to
+// mac returns the MAC address of a new interface, the same each time, so that neighbours need not
 // learn a new one.
 func (k *Kernel) mac(name string) net.HardwareAddr {
 	sum := sha256.Sum256([]byte(k.life + " " + name))

@@ -17,14 +17,14 @@ import (
 // ledgerFile is in the state directory.
 const ledgerFile = "kernel-objects"
 
-// Ledger is what this load balancer has made of its own, and not found: alone that is taken back by
-// itself. The kernel has no place for such a note at an entry of a forwarding table, or at the
-// member of a bridge.
+// Ledger records the objects that this load balancer made itself: only those are removed
+// automatically. The kernel cannot mark the owner of an entry of a forwarding table, or of a
+// bridge's member.
 //
-// An object is noted before it is made, and crossed out after it is gone. A process that dies in
-// between leaves a note of something that is not there, or that is not wanted any more: the next
-// start mends both. The notes of another boot or namespace are about nothing. They need not be on
-// the disk: what they are about does not outlive the machine either.
+// An object is recorded before it is made, and removed from the ledger after it is deleted. A
+// process that dies in between leaves a record of an object that is missing or no longer desired;
+// the next start corrects both. Records of another boot or namespace are void. They need not be
+// synced to disk, as their objects do not survive the machine either.
 type Ledger struct {
 	mu    sync.Mutex
 	path  string // "": none, for tests
@@ -36,8 +36,8 @@ type Ledger struct {
 
 type ledgerKey struct{ kind, key string }
 
-// line is one line of the file. The first has the life, the others an object that is made, or,
-// without one, is gone.
+// line is a line of the file. The first identifies boot and namespace, the others record that an
+// object is made, or, without one, deleted.
 type line struct {
 	Life   string          `json:"life,omitempty"`
 	Kind   string          `json:"kind,omitempty"`
@@ -54,7 +54,7 @@ func (k *Kernel) OpenLedger(dir string) (*Ledger, error) {
 	l.path = filepath.Join(dir, ledgerFile)
 	data, err := os.ReadFile(l.path)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("read what was made in the kernel: %w", err)
+		return nil, fmt.Errorf("read the ledger of objects made in the kernel: %w", err)
 	}
 	l.read(data)
 	// A disk that cannot be written keeps no daemon from starting: the file is begun by the next
@@ -124,7 +124,7 @@ func encode(lines []line) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// Has returns what was made with a key, as JSON; nil: nothing.
+// Has returns the object made with a key as JSON, or nil.
 func (l *Ledger) Has(kind, key string) []byte {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -144,7 +144,7 @@ func (l *Ledger) Keys(kind string) (keys []string) {
 	return keys
 }
 
-// Note notes objects that are about to be made, all at once.
+// Note records objects that are about to be made, all at once.
 func (l *Ledger) Note(kind string, objects map[string]any) error {
 	var lines []line
 	for key, object := range objects {
@@ -176,7 +176,7 @@ func (l *Ledger) write(lines []line) error {
 	defer l.mu.Unlock()
 	if l.path != "" {
 		if err := l.append(lines); err != nil {
-			return fmt.Errorf("note what is made in the kernel: %w", err)
+			return fmt.Errorf("write the ledger of objects made in the kernel: %w", err)
 		}
 	}
 	for _, n := range lines {

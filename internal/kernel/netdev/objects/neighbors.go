@@ -15,7 +15,7 @@ import (
 // Neighbors is the kind of neighbours.
 type Neighbors struct{ *Kernel }
 
-// All returns neighbours that were set, not those that the kernel resolved.
+// All returns configured neighbours, without those that the kernel resolved.
 func (k Neighbors) All() (map[string][]netobj.Neighbor, error) {
 	list, err := k.list(func(n *nl.Neigh) bool { return n.State&unix.NUD_PERMANENT != 0 })
 	if err != nil {
@@ -34,7 +34,7 @@ func (k Neighbors) Seen() ([]netobj.Neighbor, error) {
 }
 
 // Confirmed lists hosts that have answered recently or are being probed. A stale entry may be of a
-// host that has left, and a permanent one was set by somebody.
+// host that has left, and a permanent one was configured.
 func (k Neighbors) Confirmed() ([]netobj.Neighbor, error) {
 	return k.list(func(n *nl.Neigh) bool { return n.State&(unix.NUD_REACHABLE|unix.NUD_DELAY|unix.NUD_PROBE) != 0 })
 }
@@ -61,7 +61,7 @@ func (k Neighbors) list(keep func(*nl.Neigh) bool) (out []netobj.Neighbor, err e
 	return slices.Clip(out), nil
 }
 
-// Absent reports that nobody has set it.
+// Absent reports whether no such neighbour is configured.
 func (k Neighbors) Absent(n netobj.Neighbor) bool {
 	index, err := k.index(n.Dev)
 	if err != nil {

@@ -81,7 +81,7 @@ func nameOf(l nl.Link) string {
 	return l.Attrs().Name
 }
 
-// vlanOf returns the number of the VLAN that a bridge is, by its name, as vlan100; 0: none.
+// vlanOf returns the number of the VLAN of a bridge by its name, such as vlan100; 0: none.
 func vlanOf(l nl.Link) int {
 	digits, ok := strings.CutPrefix(l.Attrs().Name, "vlan")
 	n, err := strconv.Atoi(digits)

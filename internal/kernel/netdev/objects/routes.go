@@ -61,7 +61,7 @@ func (k Routes) EachSeen(yield func(*netobj.SeenRoute) bool) error {
 	})
 }
 
-// each reads the main table by its own socket: the kernel leaves the others out, and waits with the
+// each reads the main table by its own socket: the kernel filters the others, and waits with the
 // rest during yield. Concurrent changes may or may not be seen.
 func (k Routes) each(yield func(*way) bool) error {
 	conn, err := k.ns.Dial()
@@ -141,7 +141,7 @@ func (k Routes) Absent(r netobj.Route) bool {
 	return known && len(have) == 0
 }
 
-// match returns the ways of the route in the main table that packets to an address take.
+// match returns the next hops of the main table's route for packets to an address.
 func (k Routes) match(a netip.Addr) ([]way, error) {
 	header := netlink.Header(netlink.Family(a), unix.SizeofRtMsg)
 	header[1] = byte(a.BitLen())

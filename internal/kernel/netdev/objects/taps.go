@@ -26,7 +26,8 @@ type Tap struct {
 // TapPrefix begins the names of such interfaces.
 const TapPrefix = "llbm"
 
-// tapGroup is the group of such interfaces: the one mark that an interface can be made with.
+// tapGroup is the group of such interfaces, the only mark that an interface can have from its
+// creation.
 const tapGroup = 109
 
 // Numbers of the kernel's uapi that x/sys/unix does not have (linux/if_tunnel.h).
@@ -45,8 +46,8 @@ const (
 	tunnelTTL           = 64
 )
 
-// Name returns the interface's name: it encodes the tunnel's properties, so an existing one is the
-// wanted one.
+// Name returns the interface's name, which encodes the tunnel's properties: an existing one is the
+// right one.
 func (t Tap) Name() string {
 	sum := sha256.Sum256(fmt.Append(nil, t.ERSPAN, t.Remote, t.Source, t.ID))
 	return TapPrefix + hex.EncodeToString(sum[:5])
@@ -95,8 +96,8 @@ func (k *Kernel) makeVXLANTap(t Tap) error {
 	return k.nl.LinkAdd(&nl.Vxlan{LinkAttrs: attrs, VxlanId: int(t.ID), Group: t.Remote.AsSlice(), SrcAddr: t.Source.AsSlice(), Port: vxlanPort, Learning: false, TTL: tunnelTTL})
 }
 
-// makeERSPAN does the same as `ip link add NAME type erspan local SOURCE remote REMOTE key ID seq
-// erspan_ver 1 erspan ID`.
+// makeERSPAN makes a tunnel like `ip link add NAME type erspan local SOURCE remote REMOTE key ID
+// seq erspan_ver 1 erspan ID`.
 func (k *Kernel) makeERSPAN(t Tap) error {
 	conn, err := k.ns.Dial()
 	if err != nil {
@@ -123,8 +124,8 @@ func (t Tap) erspanRequest() *netlink.Request {
 		Attr(unix.IFLA_IFNAME, append([]byte(t.Name()), 0)).Attr32(unix.IFLA_GROUP, tapGroup).Attr(unix.IFLA_LINKINFO, info.Body())
 }
 
-// KeepTaps removes the tunnels that are no longer wanted, whoever made them of those that loxilb
-// makes.
+// KeepTaps removes loxilb's tunnels that are no longer needed, including those of earlier
+// processes.
 func (k *Kernel) KeepTaps(wanted func(name string) bool) error {
 	links, err := k.links()
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 	"loxilb/internal/lb/netobj"
 )
 
-// ownGroup is the group of interfaces that are on top of others by loxilb: the one mark that an
-// interface can be made with, so that a process that dies leaves none without.
+// ownGroup is the group of interfaces that loxilb made on top of others, the only mark that an
+// interface can have from its creation: a process that dies leaves none without.
 const ownGroup = 108
 
 // VLANs is the kind of VLANs.
@@ -95,7 +95,7 @@ func memberOf(id int, l nl.Link, links map[int]nl.Link) netobj.VLANMember {
 	return netobj.VLANMember{VLAN: id, Dev: l.Attrs().Name}
 }
 
-// Make makes the bridge, and sets it up at once.
+// Make makes the bridge, and sets it up.
 func (k VLANs) Make(v netobj.VLAN) error {
 	err := k.nl.LinkAdd(&nl.Bridge{LinkAttrs: nl.LinkAttrs{Name: v.Device(), HardwareAddr: k.mac(v.Device()), Flags: net.FlagUp}})
 	if err != nil {

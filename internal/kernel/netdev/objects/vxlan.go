@@ -75,7 +75,7 @@ func (k *Kernel) peersByLink() (map[int][]netip.Addr, error) {
 }
 
 // Make makes the tunnel, from the first address of the interface below, IPv4 if it has one, and
-// sets it up at once.
+// sets it up.
 func (k VXLANs) Make(v netobj.VXLAN) error {
 	below, err := k.index(v.Dev)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package retry runs a loop that may fail: it determines how long to wait after each failure, logs
-// failures once, and remembers the last one.
+// Package retry runs a loop that may fail: it determines the wait after each failure, logs failures
+// once, and remembers the last one.
 package retry
 
 import (
@@ -18,7 +18,7 @@ const (
 
 // Loop is the state of one loop. It is safe for concurrent use.
 type Loop struct {
-	does string // what it does, for the log: "VIPs are announced"
+	does string // its effect, for the log: "VIPs are announced"
 	log  *slog.Logger
 
 	mu    sync.Mutex
@@ -34,8 +34,8 @@ func New(does string, log *slog.Logger) *Loop {
 	return &Loop{does: does, log: log, wait: wait}
 }
 
-// Failed records a failure, and returns how long to wait before the next attempt. It logs a failure
-// that differs from the one before.
+// Failed records a failure, and returns the wait before the next attempt. It logs a failure that
+// differs from the previous one.
 func (l *Loop) Failed(err error) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -62,7 +62,7 @@ func (l *Loop) Worked() {
 	l.wait.Reset()
 }
 
-// LastError returns the error that the loop fails with now, and since when it fails; nil: it works.
+// LastError returns the current error of the loop, and since when it fails; nil: it works.
 func (l *Loop) LastError() (since time.Time, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
