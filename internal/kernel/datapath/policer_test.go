@@ -81,14 +81,19 @@ func (m *marker) take(size float64, color uint32) {
 	}
 }
 
-// policedPort returns a data path with a policer at lo.
-func policedPort(t testing.TB, p policy.Policer) *Datapath {
+func loaded(t testing.TB) *Datapath {
 	t.Helper()
 	d, err := Load(Config{Connections: 1024})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { d.Close() })
+	return d
+}
+
+// police sets the policer at lo, the only one.
+func police(t testing.TB, d *Datapath, p policy.Policer) {
+	t.Helper()
 	if err := p.Validate(); err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +104,6 @@ func policedPort(t testing.TB, p policy.Policer) *Datapath {
 	if failed, err := d.SetAttached(want); err != nil || len(failed.Policers) > 0 {
 		t.Fatal(failed, err)
 	}
-	return d
 }
 
 // datagram returns an IPv4 datagram without a service, with this size and DSCP.
@@ -129,6 +133,7 @@ func policed(t testing.TB, d *Datapath, name string) policy.Policed {
 // color-aware mode.
 func TestPolicerColors(t *testing.T) {
 	t.Parallel()
+	d := loaded(t)
 	for name, p := range map[string]policy.Policer{
 		"one rate":              {OneRate: true, CommittedBurst: 3000, ExcessBurst: 5000},
 		"one rate, aware":       {OneRate: true, ColorAware: true, CommittedBurst: 3000, ExcessBurst: 5000},
@@ -138,18 +143,18 @@ func TestPolicerColors(t *testing.T) {
 		"two rates, small peak": {Peak: policy.Rate{PerSecond: 1100}, CommittedBurst: 1600, ExcessBurst: 3000},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			p.Name, p.Committed, p.Attachment = "test", policy.Rate{PerSecond: 1000}, policy.Attachment{To: policy.AttachPort, Name: "lo"}
-			followMarker(t, p)
+			p.Name, p.Committed, p.Attachment = name, policy.Rate{PerSecond: 1000}, policy.Attachment{To: policy.AttachPort, Name: "lo"}
+			followMarker(t, d, p)
 		})
 	}
 }
 
 // followMarker sends random packets at random times. Where the model's result is too close to call,
 // it accepts the program's: the clock advances while a packet is on its way.
-func followMarker(t *testing.T, p policy.Policer) {
+func followMarker(t *testing.T, d *Datapath, p policy.Policer) {
 	const steps, slack = 1500, 40 // slack in bytes: over 0.1 s of the rates
-	d, m, random := policedPort(t, p), newMarker(&p), rand.New(rand.NewPCG(1, 2))
+	police(t, d, p)
+	m, random := newMarker(&p), rand.New(rand.NewPCG(1, 2))
 	dscp := []byte{10, 12, 14, 0, 46} // AF11, AF12, AF13; none; EF
 	colors := []uint32{0, 1, 2, 0, 0}
 	before, last, sure := policed(t, d, p.Name), time.Now(), [3]int{}
@@ -223,6 +228,7 @@ func colorOf(t *testing.T, before, after policy.Policed, size int) (color uint32
 //
 // P49 A policer passes its rate, exact within 2 %, from 10 kbit/s to 10 Gbit/s, over several CPUs
 func TestPolicerRates(t *testing.T) { // not parallel: it needs all CPUs
+	d := loaded(t)
 	for _, c := range []struct {
 		rate policy.Rate
 		size int
@@ -242,10 +248,10 @@ func TestPolicerRates(t *testing.T) { // not parallel: it needs all CPUs
 				second /= 8
 			}
 			p := policy.Policer{
-				Name: "test", OneRate: true, Committed: c.rate, CommittedBurst: max(second, uint64(c.size)), ExcessBurst: uint64(c.size),
+				Name: c.rate.String(), OneRate: true, Committed: c.rate, CommittedBurst: max(second, uint64(c.size)), ExcessBurst: uint64(c.size),
 				Attachment: policy.Attachment{To: policy.AttachPort, Name: "lo"},
 			}
-			d := policedPort(t, p)
+			police(t, d, p)
 			ratio, offered, err := passes(d, &p, datagram(c.size, 0), c.time)
 			if errors.Is(err, errNeverEmpty) {
 				t.Skip(err)
