@@ -34,6 +34,7 @@ type engine struct {
 	refused   map[string]string // by key: why gobgp does not take a neighbor
 	complaint string            // the last error that was logged
 	routes    map[netip.Prefix]bgp.Attributes
+	sent      sentCounts
 	learned   *learned
 	problems  *problems
 

@@ -283,6 +283,7 @@ func (e *engine) applyPolicy(w *wanted) error {
 	if err != nil {
 		return err
 	}
+	e.sent.stale = true
 	first := e.rules == nil
 	if !first && proto.Equal(r.request, e.rules.request) && r.importReject == e.rules.importReject {
 		e.rulesOf, e.policyOf = c, w.policy

@@ -38,6 +38,7 @@ func (e *engine) applyRoutes(want map[netip.Prefix]bgp.Attributes) error {
 		}
 		add = append(add, p)
 	}
+	e.sent.stale = e.sent.stale || len(remove)+len(add) > 0
 	if len(remove) > 0 {
 		if err := e.server.DeletePath(apiutil.DeletePathRequest{Paths: remove}); err != nil {
 			return fmt.Errorf("withdraw routes: %w", err)

@@ -2,6 +2,8 @@ package speaker
 
 import (
 	"net/netip"
+	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -54,7 +56,38 @@ func TestManyRoutes(t *testing.T) {
 		c.call("SetRoutes", []bgp.Route{})
 		until(t, f, time.Now(), "no routes", count(0))
 	}
+	c.call("SetRoutes", routes)
+	until(t, f, time.Now(), "all routes", count(len(routes)))
+	c.call("SetPolicies", refusals(routes[:100]))
+	until(t, f, time.Now(), "refused routes", count(len(routes)-100))
+	var counts []time.Duration // of announced routes: gobgp applies all policies to all of them
+	for range 20 {
+		start := time.Now()
+		if s, err := c.session("10.0.0.2"); err != nil || s.Sent != len(routes)-100 {
+			t.Errorf("session: %+v, %v", s, err)
+		}
+		counts = append(counts, time.Since(start))
+	}
+	slices.Sort(counts)
+	if t.Logf("sessions with 100 policies: %v", counts); counts[len(counts)/2] > counts[len(counts)-1]/4 {
+		t.Error("routes are counted again although nothing has changed")
+	}
 	median(t, "10,000 routes", 5*time.Second, all)
 	median(t, "one of them", time.Second, one)
 	median(t, "SetRoutes that changes one of them", 200*ms, calls)
+}
+
+// refusals returns a policy for each route, which keeps it from all neighbors.
+func refusals(routes []bgp.Route) (p Policies) {
+	app := bgp.Application{Neighbor: bgp.AllNeighbors}
+	for i, r := range routes {
+		name := strconv.Itoa(i)
+		p.Sets = append(p.Sets, bgp.DefinedSet{Type: bgp.PrefixSet, Name: name, Prefixes: []bgp.PrefixRule{{Prefix: r.Prefix.String()}}})
+		p.Policies = append(p.Policies, bgp.Policy{Name: name, Statements: []bgp.Statement{{
+			Name: "no", Conditions: bgp.Conditions{Prefix: bgp.SetMatch{Set: name}}, Actions: bgp.Actions{Disposition: "reject-route"},
+		}}})
+		app.Policies = append(app.Policies, name)
+	}
+	p.Apps = []bgp.Application{app}
+	return p
 }

@@ -40,8 +40,13 @@ func (s *Speaker) Sessions() []Session {
 	defer s.mu.Unlock()
 	sessions := make([]Session, 0, len(s.wanted.neighbors))
 	running := map[string]*api.Peer{}
-	if s.engine != nil {
-		s.engine.list(s.wanted.policy.mayReject(), func(p *api.Peer) { running[p.GetState().GetNeighborAddress()] = p })
+	if e := s.engine; e != nil {
+		began := time.Now()
+		count := s.wanted.policy.mayReject() && e.sent.due(began)
+		e.list(count, func(p *api.Peer) { running[p.GetState().GetNeighborAddress()] = p })
+		if count {
+			e.sent.record(running, began)
+		}
 	}
 	for k := range s.wanted.neighbors {
 		x := Session{Key: k, State: idle, LastError: s.problem}
@@ -71,7 +76,7 @@ func (e *engine) describe(x *Session, running map[string]*api.Peer) {
 		x.LastError = problem
 	}
 	if x.State == Established {
-		x.Sent = e.countSent(p, from)
+		x.Sent = e.countSent(p)
 	}
 	if p.config.BFD.Interval > 0 {
 		x.BFD = bfdWord(from.GetState().GetBfdState().GetSessionState(), p.hasBFD)
@@ -79,12 +84,9 @@ func (e *engine) describe(x *Session, running map[string]*api.Peer) {
 }
 
 // countSent returns how many routes a neighbor has been announced.
-func (e *engine) countSent(p *peer, from *api.Peer) (n int) {
+func (e *engine) countSent(p *peer) (n int) {
 	if e.policyOf.mayReject() {
-		for _, f := range from.GetAfiSafis() {
-			n += int(f.GetState().GetAdvertised())
-		}
-		return n
+		return e.sent.of[p.addr]
 	}
 	for _, f := range families(p.config) {
 		for prefix := range e.routes {
@@ -140,6 +142,7 @@ func (e *engine) sessionChanged(p *peer, state *apiutil.PeerState) {
 		return
 	}
 	p.status.established, p.status.since = established, time.Now()
+	e.sent.stale = true
 	if established {
 		p.status.lastError = ""
 		e.problems.take(p.addr)

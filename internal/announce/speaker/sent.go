@@ -1,0 +1,39 @@
+package speaker
+
+import (
+	"time"
+
+	"github.com/osrg/gobgp/v4/api"
+)
+
+const (
+	// cheapCount is how long a count may take to be repeated at any time. After a longer one, others
+	// have the speaker for countRest times as long.
+	cheapCount = 10 * time.Millisecond
+	countRest  = 10
+)
+
+// sentCounts has how many routes neighbors were announced, where policies may reject some. To count
+// them, gobgp applies all policies to all routes for each neighbor, so that is done only after a
+// change, whoever asks how often.
+type sentCounts struct {
+	stale bool
+	next  time.Time      // no count before
+	of    map[string]int // by address of the neighbor
+}
+
+func (c *sentCounts) due(now time.Time) bool { return c.stale && !now.Before(c.next) }
+
+// record takes the counts from peers that gobgp has listed.
+func (c *sentCounts) record(peers map[string]*api.Peer, began time.Time) {
+	c.stale, c.of = false, make(map[string]int, len(peers))
+	for addr, p := range peers {
+		for _, f := range p.GetAfiSafis() {
+			c.of[addr] += int(f.GetState().GetAdvertised())
+		}
+	}
+	now := time.Now()
+	if took := now.Sub(began); took > cheapCount {
+		c.next = now.Add(countRest * took)
+	}
+}
