@@ -85,6 +85,7 @@ enum drop_reason {
 	DROP_RULE, /* a firewall rule drops the packet, or the connection that it belongs to */
 	DROP_EXTENSION_CHAIN, /* while there are firewall rules: the IPv6 extension headers cannot be followed to the protocol, because the chain is cut off, has a fragment within a fragment, or is longer than 16,000 bytes */
 	DROP_IPSEC_POLICY, /* a policy of the kernel's IPsec blocks or encrypts packets of this connection or their answers; loxilb would send them in clear text */
+	DROP_LEASE_ENDED, /* an ARP request or neighbor solicitation for a VIP that another node may own by now: this node's daemon died, hangs or was silent for the detection time */
 	DROP_REASONS
 };
 _Static_assert((int)DROP_REASONS <= (int)MAX_REASONS, "ABI");
@@ -295,6 +296,28 @@ _Static_assert(sizeof(struct table_state) == 200, "ABI");
 _Static_assert(sizeof(struct connection_key) == 4 * TABLE_SEEDS, "ABI");
 
 /*
+ * Leases of VIPs (lease.h)
+ */
+
+enum lease_limit {
+	LEASE_INSTANCES = 4, /* by which a node may own one VIP */
+};
+
+/* What a lease is about: a VIP, or an instance; the other member is 0. */
+struct lease_key {
+	struct ip_addr vip;
+	__u64 instance; /* a hash of its name */
+};
+_Static_assert(sizeof(struct lease_key) == 24, "ABI");
+
+struct lease {
+	__u64 until; /* of an instance: when it ends, in ns of CLOCK_BOOTTIME */
+	__u64 instances
+		[LEASE_INSTANCES]; /* of a VIP: one valid lease suffices; 0 after the last one */
+};
+_Static_assert(sizeof(struct lease) == 40, "ABI");
+
+/*
  * Next hops
  */
 
@@ -302,6 +325,7 @@ enum link_flag {
 	LINK_PEER = 1, /* a veth whose other end is in another namespace */
 	LINK_LAYER3 = 2, /* no link-layer header: tun, wireguard */
 	LINK_BRIDGE = 4,
+	LINK_BRIDGE_PORT = 8, /* of a bridge or Open vSwitch */
 };
 
 /* What identifies a way. */

@@ -136,6 +136,8 @@ const struct {
 	struct persist_key persist_key;
 	struct persist_entry persist_entry;
 	struct rule_hit rule_hit;
+	struct lease_key lease_key;
+	struct lease lease;
 } inner_rows = {};
 
 /* segment -> blocks of slots -> endpoint ids. Written by user, which fills unused
@@ -344,6 +346,23 @@ struct {
 	__type(key, __u32);
 	__type(value, struct next_hop);
 } next_hops SEC(".maps");
+
+/* 0 -> VIP or instance -> its lease. Written by user; read for ARP requests and neighbor
+ * solicitations. A VIP without a row needs no lease. Made with the first elected
+ * instance. */
+struct lease_table {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 2 * MAX_SERVICES);
+	__type(key, struct lease_key);
+	__type(value, struct lease);
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__array(values, struct lease_table);
+} leases SEC(".maps");
 
 /* service id -> how long a client's endpoint is kept, in jiffies; 0: not at all.
  * Written by user; read for new connections and by the sweep. */

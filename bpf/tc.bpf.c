@@ -20,6 +20,7 @@
 #include "firewall/firewall.h"
 #include "forward/answer.h"
 #include "forward/forward_uncommon.h"
+#include "lease/lease.h"
 #include "observe/stats.h"
 #include "observe/trace.h"
 #include "open/open.h"
@@ -306,6 +307,22 @@ static __always_inline int finish(ctx_t *ctx, struct packet *p, enum verdict v)
 	return action;
 }
 
+/* Handles a packet that opens no connection, and belongs to none by its ports. */
+static __always_inline enum verdict handle_other(ctx_t *ctx, struct packet *p,
+						 enum verdict v, const __u16 l3)
+{
+	if (v == VERDICT_UNCOMMON)
+		v = forward_related(ctx, p);
+	else if (unlikely(rule_count) && v == VERDICT_OTHER)
+		v = firewall_judge_other(ctx, p);
+	else if (unlikely(rule_count) && p->pass == PASS_EXTENSION_CHAIN)
+		v = firewall_judge_unparsed(ctx, p);
+	if (l3 != ETH_HLEN || v != VERDICT_PASS || !lease_ended(ctx))
+		return v;
+	p->length = ctx_length(ctx) - l3;
+	return drop(p, DROP_LEASE_ENDED);
+}
+
 static __always_inline int handle_ingress(ctx_t *ctx, __u16 l3)
 {
 	struct packet p;
@@ -321,12 +338,8 @@ static __always_inline int handle_ingress(ctx_t *ctx, __u16 l3)
 		v = balance(ctx, &p, l3);
 		if (unlikely(v == VERDICT_PASS && direct_answers))
 			v = forward_direct_answer(ctx, &p);
-	} else if (v == VERDICT_UNCOMMON) {
-		v = forward_related(ctx, &p);
-	} else if (unlikely(rule_count) && v == VERDICT_OTHER) {
-		v = firewall_judge_other(ctx, &p);
-	} else if (unlikely(rule_count) && p.pass == PASS_EXTENSION_CHAIN) {
-		v = firewall_judge_unparsed(ctx, &p);
+	} else {
+		v = handle_other(ctx, &p, v, l3);
 	}
 	if (unlikely(v == VERDICT_ANSWER)) {
 		trace_note_outcome(&p, TRACE_ANSWER);
@@ -447,6 +460,7 @@ const struct {
 	enum trace_verdict trace_verdict;
 	enum trace_flag trace_flag;
 	enum limit limit;
+	enum lease_limit lease_limit;
 	enum table_layout table;
 	enum table_element element;
 	enum whereabouts_layout whereabouts;

@@ -15,6 +15,7 @@
 #include "packet/packet.h"
 
 #define CTX_PACKET_HOST 0 /* PACKET_HOST: addressed to this machine's MAC */
+#define CTX_PACKET_OTHERHOST 3 /* PACKET_OTHERHOST: to another one */
 
 struct sk_buff___loxilb {
 	__u8 ip_summed : 2;
@@ -64,6 +65,14 @@ static __always_inline bool ctx_is_for_us(ctx_t *ctx)
 #define CTX_TAG_TAKEN 1 /* in the saved form of a tag */
 #define CTX_TAG_AD 2 /* 802.1ad */
 #define CTX_TAG_PRIORITY_SHIFT 8
+
+/* Reports whether the kernel takes a packet of this interface: it is not for another
+ * host, and has no tag of a VLAN. */
+static __always_inline bool ctx_is_taken(ctx_t *ctx)
+{
+	return ctx->pkt_type != CTX_PACKET_OTHERHOST &&
+	       !(ctx->vlan_present && (ctx->vlan_tci & CTX_VLAN_ID));
+}
 
 /* Removes a priority tag from a packet for this machine, and saves it: it means
  * nothing where the packet goes. Returns false if there is none. The kernel has moved

@@ -93,7 +93,8 @@ type daemon struct {
 	exit        context.CancelCauseFunc // ends the daemon
 	pairs       *election.Manager       // BFD sessions with other nodes
 	elections   *reconcile.Elections
-	restarting  func() bool // reports whether another process is about to replace this one
+	leases      *reconcile.Leases // of VIPs
+	restarting  func() bool       // reports whether another process is about to replace this one
 }
 
 // assemble makes the parts. Nothing runs yet.
@@ -117,8 +118,9 @@ func assemble(c *config.Config, log *slog.Logger, lines *logs.Ring, network *net
 	p.monitor = health.New(health.Config{Log: log, Files: c.ProbeFiles, Lead: p.leadProbe, Changed: func(key string) { p.health.Changed(key) }})
 	p.health = reconcile.NewHealth(p.monitor, o)
 	vips := announce.Share(owner{p.announcer})
+	p.leases = reconcile.NewLeases(d, network.HasOwn, o)
 	p.services = reconcile.NewServices(reconcile.ServicesConfig{
-		Observers: o, Desired: state, Tables: d, VIPs: vips.Part(), Sources: network.Sources(),
+		Observers: o, Desired: state, Tables: d, VIPs: vips.Part(), Leases: p.leases.Part(), Sources: network.Sources(),
 		Endpoints: network.Neighbours(), Health: p.health, Ended: p.endSoon, Role: p.roleChanged, Seed: c.HashSeed,
 	})
 	p.endpoints = reconcile.NewEndpointProbes(state, p.health, o)
@@ -131,7 +133,7 @@ func assemble(c *config.Config, log *slog.Logger, lines *logs.Ring, network *net
 	p.attached = reconcile.NewAttached(state, d, network.Links)
 	p.policers = reconcile.NewPolicers(state, p.attached, o)
 	p.mirrors = reconcile.NewMirrors(state, p.attached, network.Objects(), o)
-	if p.rules, err = p.newRules(vips.Part(), o); err != nil {
+	if p.rules, err = p.newRules(reconcile.Owned{Owner: vips.Part(), Leases: p.leases.Part()}, o); err != nil {
 		return nil, err
 	}
 	p.bgp = p.newBGP(o)
@@ -382,6 +384,7 @@ func (p *daemon) networkChanged(b event.Body) {
 		p.rules.LinksChanged()
 	case event.Address:
 		p.ipsec.Mark()
+		p.leases.AddressChanged(b.Addr)
 	case event.Routes:
 		if !b.Neighbours {
 			p.services.RoutesChanged()

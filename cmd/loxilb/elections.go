@@ -31,13 +31,14 @@ const (
 
 // newElections makes the loop of the BFD sessions with other nodes, with that of --ka.
 func (p *daemon) newElections(o reconcile.Observers) {
-	lease, err := openLease(filepath.Join(p.config.StateDir, "lease"))
+	file, err := openLeaseFile(filepath.Join(p.config.StateDir, "lease"))
 	if err != nil {
 		p.log.Error("a MASTER that was killed might stay MASTER at its next start", "error", err)
 	}
 	p.restarting = sync.OnceValue(func() bool { return restartsSoon(p.log) })
-	p.pairs = election.NewManager(lease, p.network.Do, p.restarting)
-	p.elections = reconcile.NewElections(p.pairs, p.state, objects.Owner, o)
+	guard := leaseGuard{file, p.datapath.Leases, p.log}
+	p.pairs = election.NewManager(guard, p.network.Do, p.restarting)
+	p.elections = reconcile.NewElections(p.pairs, p.state, objects.Owner, p.rules.RolesChanged, o)
 }
 
 // beginElections stores the session of --ka, and the roles with which this process starts.

@@ -1,9 +1,12 @@
 package main
 
 import (
+	"os"
 	"path/filepath"
 	"testing"
 	"time"
+
+	"loxilb/internal/announce/election"
 )
 
 // TestRestartJob checks what the service manager's jobs say about the daemon.
@@ -19,28 +22,34 @@ func TestRestartJob(t *testing.T) {
 	}
 }
 
-// TestLease checks that a lease outlives its process.
+// TestLease checks that a lease outlives its process, with its kind, and that the file of an older
+// version is read.
 func TestLease(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "lease")
-	first, err := openLease(path)
+	if err := os.WriteFile(path, make([]byte, 8), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	first, err := openLeaseFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !first.Lease().IsZero() {
-		t.Error("a new lease has an end")
+	if lease := first.Recorded(); lease != (election.Lease{}) {
+		t.Errorf("%+v", lease)
+	}
+	second, err := openLeaseFile(path)
+	if err != nil {
+		t.Fatal(err)
 	}
 	end := time.Now().Add(time.Minute)
-	first.Renew(end)
-	second, err := openLease(path)
-	if err != nil {
-		t.Fatal(err)
+	for _, alone := range []bool{true, false} {
+		first.Record(election.Lease{Until: end, Alone: alone})
+		if lease := second.Recorded(); lease.Alone != alone || lease.Until.Sub(end).Abs() > time.Second {
+			t.Errorf("%+v, want %t, %s", lease, alone, end)
+		}
 	}
-	if d := second.Lease().Sub(end).Abs(); d > time.Second {
-		t.Errorf("it differs by %s", d)
-	}
-	second.Renew(time.Time{})
-	if !first.Lease().IsZero() {
-		t.Error("the lease has an end")
+	second.Record(election.Lease{})
+	if lease := first.Recorded(); lease != (election.Lease{}) {
+		t.Errorf("%+v", lease)
 	}
 }

@@ -3,23 +3,54 @@ package main
 import (
 	"encoding/binary"
 	"fmt"
+	"log/slog"
 	"os"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"loxilb/internal/announce/election"
+	"loxilb/internal/host/monotime"
+	"loxilb/internal/kernel/datapath/leases"
 )
 
-// lease is when a peer takes over from this node unless it hears it, in a file that outlives the
-// process: a daemon that starts later than that does not continue as MASTER. The file is memory, as
-// the time changes with each BFD packet. Its content is a time since the boot of the machine: a
+// leaseGuard keeps leases for the next process in a file, and has the kernel answer for VIPs while
+// they last.
+type leaseGuard struct {
+	*leaseFile
+	kernel *leases.Leases
+	log    *slog.Logger
+}
+
+// Own sets until when the kernel answers for the VIPs of an instance.
+func (g leaseGuard) Own(instance string, until time.Time) {
+	if err := g.kernel.RenewLease(instance, until); err != nil {
+		g.log.Error("lease of VIPs cannot be set", "instance", instance, "error", err)
+	}
+}
+
+// Keep makes the kernel answer for the VIPs of all other instances.
+func (g leaseGuard) Keep(instances []string) {
+	if err := g.kernel.KeepLeases(instances); err != nil {
+		g.log.Error("leases of VIPs cannot be removed", "error", err)
+	}
+}
+
+// leaseFile is when a peer takes over from this node unless it hears it, in a file that outlives
+// the process: a daemon that starts later than that does not continue as MASTER. The file is
+// memory, as the time changes with each BFD packet. It has two times since the boot of the machine,
+// of which one is zero: of a node with a peer, and of one without. Older versions read the first. A
 // MASTER of another boot starts as BACKUP anyway.
-type lease struct{ memory []byte }
+type leaseFile struct{ memory []byte }
 
-const leaseSize = 8
+const (
+	leaseWord = 8
+	leaseSize = 2 * leaseWord
+)
 
-// openLease opens the lease in a file. If it fails, the lease ends with the process.
-func openLease(path string) (*lease, error) {
-	l := &lease{make([]byte, leaseSize)}
+// openLeaseFile opens the file. If it fails, the lease ends with the process.
+func openLeaseFile(path string) (*leaseFile, error) {
+	l := &leaseFile{make([]byte, leaseSize)}
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return l, fmt.Errorf("open the lease of roles: %w", err)
@@ -36,28 +67,31 @@ func openLease(path string) (*lease, error) {
 	return l, nil
 }
 
-// Renew sets the end of the lease; zero: no lease.
-func (l *lease) Renew(until time.Time) {
-	var at uint64
-	if !until.IsZero() {
-		at = uint64(sinceBoot() + time.Until(until))
+// Record sets the lease.
+func (l *leaseFile) Record(lease election.Lease) {
+	var times [leaseSize / leaseWord]uint64
+	if !lease.Until.IsZero() {
+		kind := 0
+		if lease.Alone {
+			kind = 1
+		}
+		times[kind] = uint64(monotime.Uptime() + time.Until(lease.Until))
 	}
-	binary.NativeEndian.PutUint64(l.memory, at)
+	for i, at := range times {
+		binary.NativeEndian.PutUint64(l.memory[i*leaseWord:], at)
+	}
 }
 
-// Lease returns the end of the lease; zero: no lease.
-func (l *lease) Lease() time.Time {
-	at := binary.NativeEndian.Uint64(l.memory)
-	if at == 0 {
-		return time.Time{}
+// Recorded returns the lease.
+func (l *leaseFile) Recorded() election.Lease {
+	for _, alone := range []bool{false, true} {
+		word := l.memory
+		if alone {
+			word = word[leaseWord:]
+		}
+		if at := binary.NativeEndian.Uint64(word); at != 0 {
+			return election.Lease{Until: time.Now().Add(time.Duration(at) - monotime.Uptime()), Alone: alone}
+		}
 	}
-	return time.Now().Add(time.Duration(at) - sinceBoot())
-}
-
-func sinceBoot() time.Duration {
-	var t unix.Timespec
-	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &t) != nil {
-		return 0
-	}
-	return time.Duration(t.Nano())
+	return election.Lease{}
 }

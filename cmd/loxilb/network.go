@@ -127,7 +127,7 @@ func (n netObjects) changed(kind string, keys []string) {
 
 // newRules makes the loop of the firewall rules. Without --clusterinterface there are no egress
 // gateways, and tunnels of an earlier start are removed.
-func (p *daemon) newRules(vips announce.Owner, o reconcile.Observers) (*reconcile.Rules, error) {
+func (p *daemon) newRules(vips reconcile.Owned, o reconcile.Observers) (*reconcile.Rules, error) {
 	below := p.config.ClusterInterface
 	g, err := p.network.Gateways(below)
 	if err != nil {

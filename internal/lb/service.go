@@ -217,12 +217,17 @@ func (r Role) Owns() bool { return r == RoleMaster || r == RoleUnknown || r == "
 // OwnsSource reports whether this node owns a source address of firewall rules: it has the role of
 // the instance with that VIP, otherwise of the default one.
 func OwnsSource(a netip.Addr, instances map[string]Instance) bool {
-	for _, one := range instances {
+	return instances[SourceInstance(a, instances)].Role.Owns()
+}
+
+// SourceInstance returns the instance that decides about a source address of firewall rules.
+func SourceInstance(a netip.Addr, instances map[string]Instance) string {
+	for key, one := range instances {
 		if one.VIP == a {
-			return one.Role.Owns()
+			return key
 		}
 	}
-	return instances[DefaultInstance].Role.Owns()
+	return DefaultInstance
 }
 
 // DefaultInstance is the instance of services whose names have none.

@@ -12,6 +12,9 @@ import (
 // Packets of a session that is down leave every second, so the peer has sent three by then.
 const StartWait = 3 * time.Second
 
+// aloneMargin is how often a MASTER without a peer extends its lease, which lasts for StartWait.
+const aloneMargin = StartWait / 4
+
 // Rank decides between two nodes: the higher priority, then the higher address.
 type Rank struct {
 	Priority uint8
@@ -27,7 +30,10 @@ type Machine struct {
 	order bool      // an operator chose the role; it holds until the next transition
 	wait  time.Time // this node does not become MASTER alone before
 	lease time.Time // the peer takes over then unless it hears this node; zero: it does not see it
+	alone time.Time // end of the lease of a MASTER without a peer; zero: it is none
 	peer  peer
+
+	inherited bool // lease is that of an earlier process, whose session the peer may still see
 
 	declines bool // for maintenance: it hands over to a peer, and does not take over
 	// isolated means that this node itself lost the network, or has not heard its peer since it
@@ -46,17 +52,39 @@ type peer struct {
 	timeout time.Duration // detection time
 }
 
-// NewMachine makes the election of a node that starts with a stored role. leased means that the
-// peer cannot have taken over meanwhile.
-func NewMachine(r Rank, stored lb.Role, leased bool, now time.Time) *Machine {
+// Lease is until when a node owns the VIPs of an instance, unless it extends the lease. The zero
+// value is none.
+type Lease struct {
+	Until time.Time
+	Alone bool // no peer sees this node; one that starts listens for StartWait
+}
+
+// NewMachine makes the election of a node that starts with a stored role, and the lease of an
+// earlier process. Without a lease, the peer cannot have taken over meanwhile.
+func NewMachine(r Rank, stored lb.Role, lease Lease, now time.Time) *Machine {
 	m := &Machine{rank: r, role: lb.RoleBackup, why: "listening for the peer", wait: now.Add(StartWait), isolated: true}
 	switch {
 	case stored == lb.RoleFault || stored == lb.RoleStop:
 		m.role, m.why = stored, "set before the start"
-	case stored == lb.RoleMaster && leased:
+	case stored == lb.RoleMaster && (lease.Until.IsZero() || now.Before(lease.Until)):
 		m.role, m.why, m.isolated = stored, "continues after a restart", false
+		if m.inherited = !lease.Alone && !lease.Until.IsZero(); m.inherited {
+			m.lease = lease.Until
+		}
 	}
+	m.extendAlone(now)
 	return m
+}
+
+// Lease returns the lease of a MASTER; none if this node is not.
+func (m *Machine) Lease() Lease {
+	switch {
+	case m.role != lb.RoleMaster:
+		return Lease{}
+	case m.lease.IsZero():
+		return Lease{m.alone, true}
+	}
+	return Lease{m.lease, false}
 }
 
 // Role returns the role of this node, and why it has it.
@@ -93,7 +121,7 @@ func (m *Machine) Decline(on bool, now time.Time) {
 
 // Sent records that the peer was sent a packet while the session is up: it detects no failure
 // before the lease ends.
-func (m *Machine) Sent(lease time.Time) { m.lease = lease }
+func (m *Machine) Sent(lease time.Time) { m.lease, m.inherited = lease, false }
 
 // Heard records a packet of the peer. speaks means that it makes claims; restart is the time that
 // it asks for to restart, 0 if it does not.
@@ -131,7 +159,7 @@ func (m *Machine) Lost(isolated bool, now time.Time) {
 		m.order = false
 	}
 	m.peer = peer{hold: m.peer.hold, entry: Entry{Priority: m.peer.entry.Priority}}
-	m.lease = time.Time{}
+	m.lease, m.inherited = time.Time{}, false
 	m.decide(now)
 }
 
@@ -141,23 +169,50 @@ func (m *Machine) Tick(now time.Time) {
 	m.decide(now)
 }
 
-// checkLease makes a MASTER give up that could not send for so long that its peer has taken over.
+// checkLease makes a MASTER give up that could not send for so long that its peer has taken over,
+// or that did not run for so long that a peer may have started.
 func (m *Machine) checkLease(now time.Time) {
-	if m.lease.IsZero() || now.Before(m.lease) {
+	over := func(t time.Time) bool { return !t.IsZero() && !now.Before(t) }
+	switch {
+	case over(m.lease):
+		heard := m.peer.up || m.inherited
+		m.lease, m.inherited = time.Time{}, false
+		if heard {
+			m.giveUp("this node was silent for the detection time", now)
+		}
+		m.extendAlone(now)
+	case m.lease.IsZero() && over(m.alone):
+		m.alone, m.isolated = time.Time{}, true
+		m.giveUp("this node did not run for a while", now)
+	}
+}
+
+func (m *Machine) giveUp(why string, now time.Time) {
+	if m.role != lb.RoleMaster {
 		return
 	}
-	m.lease = time.Time{}
-	if m.role == lb.RoleMaster && m.peer.up {
-		m.become(lb.RoleBackup, "this node was silent for the detection time")
-		m.wait = now.Add(StartWait)
-		m.peer.up = false // until a packet tells what the peer has become
+	m.become(lb.RoleBackup, why)
+	m.wait = now.Add(StartWait)
+	m.peer.up = false // until a packet tells what the peer has become
+}
+
+// extendAlone extends the lease of a MASTER whose peer is not there: it depends on this process
+// alone. It ends no later than a peer that starts becomes MASTER.
+func (m *Machine) extendAlone(now time.Time) {
+	m.alone = time.Time{}
+	if m.role == lb.RoleMaster && m.lease.IsZero() {
+		m.alone = now.Add(StartWait)
 	}
 }
 
 // Next returns when Tick is due; zero: no time changes anything.
 func (m *Machine) Next() time.Time {
 	var next time.Time
-	for _, t := range [...]time.Time{m.wait, m.peer.hold, m.peer.yields} {
+	var extend time.Time
+	if !m.alone.IsZero() {
+		extend = m.alone.Add(aloneMargin - StartWait)
+	}
+	for _, t := range [...]time.Time{m.wait, m.peer.hold, m.peer.yields, m.lease, extend} {
 		if !t.IsZero() && (next.IsZero() || t.Before(next)) {
 			next = t
 		}
@@ -205,6 +260,7 @@ func (m *Machine) become(role lb.Role, why string) {
 }
 
 func (m *Machine) decide(now time.Time) {
+	defer m.extendAlone(now)
 	for _, t := range [...]*time.Time{&m.wait, &m.peer.hold} {
 		if !now.Before(*t) {
 			*t = time.Time{}

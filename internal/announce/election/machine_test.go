@@ -40,7 +40,7 @@ type node struct {
 	deadline  time.Time
 	send      time.Time
 	sent      time.Time
-	lease     time.Time // in the kernel; zero: none
+	lease     Lease // as the kernel and the next process have it
 	stored    lb.Role
 	restart   time.Duration
 	inbox     []packet
@@ -63,7 +63,8 @@ func newWorld(t *testing.T, ranks ...Rank) *world {
 
 func (w *world) start(i int) {
 	n := w.nodes[i]
-	n.Machine = NewMachine(n.rank, n.stored, n.lease.IsZero() || w.now.Before(n.lease), w.now)
+	n.Machine = NewMachine(n.rank, n.stored, n.lease, w.now)
+	n.keepLease()
 	n.up, n.stopped, n.state, n.deadline, n.send, n.restart, n.inbox = true, false, 1, time.Time{}, w.now, 0, nil
 	w.note(i, "starts as %s", n.role)
 }
@@ -75,15 +76,18 @@ func (w *world) note(i int, format string, args ...any) {
 // owns reports whether the node, or its kernel, answers for the VIPs.
 func (w *world) owns(i int) bool {
 	n := w.nodes[i]
-	return n.stored.Owns() && (n.lease.IsZero() || w.now.Before(n.lease))
+	return n.stored.Owns() && w.now.Before(n.lease.Until)
 }
 
 // orphaned reports whether a process died, or stopped, while it did not see its peer: its kernel
-// answers until it continues.
+// answers for StartWait at most.
 func (w *world) orphaned(i int) bool {
 	n := w.nodes[i]
-	return (!n.up || n.stopped) && n.lease.IsZero()
+	return (!n.up || n.stopped) && n.lease.Alone
 }
+
+// keepLease passes the lease on, as the manager does: a node that yields stops answering.
+func (n *node) keepLease() { n.lease = n.Lease() }
 
 func (w *world) packetTo(i int, p packet) {
 	if !w.cut[1-i] && w.nodes[i].up {
@@ -98,9 +102,7 @@ func (w *world) transmit(i int) {
 	w.packetTo(1-i, packet{n.state, n.Claim(w.now), n.restart})
 	if n.state == 3 {
 		n.Sent(w.now.Add(detection))
-		if n.role == lb.RoleMaster {
-			n.lease = w.now.Add(detection)
-		}
+		n.keepLease()
 		n.send = w.now.Add(interval)
 		return
 	}
@@ -153,19 +155,12 @@ func (w *world) run(i int) {
 		if !n.deadline.IsZero() && !w.now.Before(n.deadline) {
 			n.state, n.deadline = 1, time.Time{}
 			n.Lost(n.unplugged, w.now)
-			if n.role == lb.RoleMaster {
-				n.lease = time.Time{}
-			}
 		}
 		n.Tick(w.now)
 		if n.role != role {
 			w.note(i, "%s: %s", n.role, n.why)
-			if n.role == lb.RoleMaster && n.state != 3 {
-				n.lease = time.Time{}
-			} else if n.role == lb.RoleMaster {
-				n.lease = w.now.Add(detection)
-			}
 		}
+		n.keepLease()
 		n.stored = n.role
 		if n.state != state || n.Claim(w.now) != before || !w.now.Before(n.send) {
 			w.transmit(i)
@@ -414,7 +409,7 @@ func TestRestart(t *testing.T) {
 		t.Fatal("the peer does not wait")
 	}
 	w.kill(1)
-	n.lease = asked.Add(RestartTime)
+	n.lease = Lease{Until: asked.Add(RestartTime)}
 	w.advance(4 * time.Second)
 	w.settled(1) // by its kernel
 	w.start(1)
@@ -428,7 +423,7 @@ func TestRestart(t *testing.T) {
 	w.transmit(1)
 	w.advance(50 * time.Millisecond)
 	w.kill(1)
-	n.lease = asked.Add(RestartTime)
+	n.lease = Lease{Until: asked.Add(RestartTime)}
 	w.advance(RestartTime)
 	w.settled(0)
 	w.start(1)

@@ -31,12 +31,17 @@ type Session struct {
 	Preempt  bool
 }
 
-// Guard keeps, for a process that follows this one, how long no peer takes over.
+// Guard keeps leases where they outlive this process. Calls must be quick.
 type Guard interface {
-	// Renew sets the end of the lease; zero: there is none, as no peer sees this node.
-	Renew(until time.Time)
-	// Lease returns the end that an earlier process has set; zero: none.
-	Lease() time.Time
+	// Own sets until when the kernel answers for the VIPs of an instance; the zero time: it does
+	// not.
+	Own(instance string, until time.Time)
+	// Keep makes the kernel answer for the VIPs of all instances but these, which are elected.
+	Keep(instances []string)
+	// Record keeps the earliest lease for the process that follows this one.
+	Record(Lease)
+	// Recorded returns the lease that an earlier process has recorded.
+	Recorded() Lease
 }
 
 // Status is a session and its election.
@@ -66,7 +71,7 @@ type Manager struct {
 	elections map[string]*election // by the instance's key
 	declines  bool                 // for maintenance
 	quiet     bool                 // sessions end without a word: the daemon restarts
-	left      bool                 // the lease is that of the next process
+	left      bool                 // leases are those of the next process
 	restart   time.Duration        // announced to peers
 }
 
@@ -85,7 +90,6 @@ type path struct {
 	peer    *bfd.Peer
 	cancel  context.CancelFunc
 	state   bfd.State
-	lease   time.Time // of the last packet while the session was up; zero: it is not
 }
 
 // election is that of an instance.
@@ -98,6 +102,7 @@ type election struct {
 	last    lb.Role
 	speaks  bool
 	claim   Claim
+	owned   time.Time // until when the kernel answers for the VIPs, as told last
 }
 
 // NewManager makes a manager without sessions. do runs a function in the network namespace.
@@ -144,7 +149,7 @@ func (m *Manager) leave() {
 		return
 	}
 	if !m.restarts() {
-		m.guard.Renew(time.Now()) // before peers take over
+		m.release() // before peers take over
 		return
 	}
 	m.mu.Lock()
@@ -163,10 +168,21 @@ func (m *Manager) leave() {
 	defer m.mu.Unlock()
 	for _, e := range m.elections {
 		if e.leased() && e.machine.Granted() {
-			e.path.lease = asked.Add(RestartTime)
+			e.machine.Sent(asked.Add(RestartTime))
 		}
 	}
 	m.renew()
+	m.left = true
+}
+
+// release ends all leases: this process does not own the VIPs any longer, nor does the next one.
+func (m *Manager) release() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for instance := range m.elections {
+		m.guard.Own(instance, time.Time{})
+	}
+	m.guard.Record(Lease{Until: time.Now()})
 	m.left = true
 }
 
@@ -196,6 +212,7 @@ func (m *Manager) tick() time.Duration {
 			next = at
 		}
 	}
+	m.renew()
 	return time.Until(next)
 }
 
@@ -235,6 +252,7 @@ func (m *Manager) Set(list []Session, roles map[string]lb.Role) {
 			delete(m.elections, instance)
 		}
 	}
+	m.guard.Keep(slices.Collect(maps.Keys(keep)))
 	for _, s := range list {
 		m.setElection(s, roles[s.Instance])
 	}
@@ -247,12 +265,13 @@ func (m *Manager) Set(list []Session, roles map[string]lb.Role) {
 func (m *Manager) setElection(s Session, role lb.Role) {
 	e, p, now := m.elections[s.Instance], m.paths[keyOf(&s.Path)], time.Now()
 	if e == nil || e.path != p {
-		lease := m.guard.Lease()
-		leased := lease.IsZero() || now.Before(lease)
-		if m.ctx != nil && (role == lb.RoleUnknown || role == "") {
-			role, leased = lb.RoleMaster, true // this node owned the VIPs until now
+		var lease Lease
+		if m.ctx == nil {
+			lease = m.guard.Recorded()
+		} else if role == lb.RoleUnknown || role == "" {
+			role = lb.RoleMaster // this node owned the VIPs until now
 		}
-		e = &election{path: p, since: now, machine: NewMachine(s.rank(netip.Addr{}), role, leased, now)}
+		e = &election{path: p, since: now, owned: now /* not told yet */, machine: NewMachine(s.rank(netip.Addr{}), role, lease, now)}
 		e.machine.declines = m.declines
 		e.last, _ = e.machine.Role()
 		m.elections[s.Instance] = e
@@ -330,28 +349,42 @@ func wake(c chan struct{}) {
 	}
 }
 
-// renew sets the lease: the earliest time at which a peer takes over from this node. A node that
-// yields leaves the lease as it is, since its VIPs are only about to be removed. The caller holds
-// the lock.
+// renew passes on the leases: to the kernel those of all instances, to the next process the
+// earliest one. A node that yields leaves the latter as it is, since its VIPs are only about to be
+// removed. The caller holds the lock.
 func (m *Manager) renew() {
-	var until time.Time
-	alone := false
-	for _, e := range m.elections {
-		role, _ := e.machine.Role()
-		alone = alone || role == lb.RoleMaster && e.path.lease.IsZero()
-		if t := e.path.lease; e.leased() && (until.IsZero() || t.Before(until)) {
-			until = t
+	if m.left {
+		return
+	}
+	var first Lease
+	for instance, e := range m.elections {
+		lease := e.machine.Lease()
+		if lease.Until != e.owned {
+			e.owned = lease.Until
+			m.guard.Own(instance, lease.Until)
+		}
+		if !lease.Until.IsZero() && lease.before(first) {
+			first = lease
 		}
 	}
-	if !m.left && (alone || !until.IsZero()) {
-		m.guard.Renew(until)
+	if !first.Until.IsZero() {
+		m.guard.Record(first)
 	}
+}
+
+// before reports whether a lease counts more than another one for the process that follows: a peer
+// that sees this node takes over first.
+func (l Lease) before(other Lease) bool {
+	if other.Until.IsZero() || l.Alone != other.Alone {
+		return other.Until.IsZero() || other.Alone
+	}
+	return l.Until.Before(other.Until)
 }
 
 // leased reports whether the peer takes over if this node falls silent.
 func (e *election) leased() bool {
-	role, _ := e.machine.Role()
-	return role == lb.RoleMaster && !e.path.lease.IsZero()
+	lease := e.machine.Lease()
+	return !lease.Until.IsZero() && !lease.Alone
 }
 
 // Roles returns the roles by instance, and why.

@@ -31,9 +31,6 @@ func (p *path) Heard(s bfd.Status, extra []byte) {
 	m := p.manager
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if s.State != bfd.Up {
-		p.lease = time.Time{}
-	}
 	message, _ := Parse(extra)
 	claims := map[uint32]Entry{}
 	for _, entry := range message.Entries {
@@ -65,7 +62,6 @@ func (p *path) Lost(s bfd.Status) {
 	connected := m.connected(s.Local)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	p.lease = time.Time{}
 	for _, e := range m.elections {
 		if e.path == p {
 			e.speaks, e.claim = false, 0
@@ -123,6 +119,5 @@ func (p *path) Sent(_, detected time.Time, state bfd.State) {
 			})
 		}
 	}
-	p.lease = detected
 	m.renew()
 }

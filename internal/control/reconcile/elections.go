@@ -32,11 +32,13 @@ type Elections struct {
 	states   map[string]bfd.State // of sessions, by key
 
 	maintained bool
+	changed    func() // which instances are elected
 }
 
-// NewElections makes the loop. It stores roles under the given owner, that of requests.
-func NewElections(m *election.Manager, d *desired.State, owner string, o Observers) *Elections {
-	e := &Elections{manager: m, owner: owner, expected: map[string]lb.Role{}, states: map[string]bfd.State{}}
+// NewElections makes the loop. It stores roles under the given owner, that of requests, and calls
+// changed when other instances are elected.
+func NewElections(m *election.Manager, d *desired.State, owner string, changed func(), o Observers) *Elections {
+	e := &Elections{manager: m, owner: owner, changed: changed, expected: map[string]lb.Role{}, states: map[string]bfd.State{}}
 	e.objectLoop = newObjectLoop(e, d, d.BFD, o)
 	return e
 }
@@ -111,6 +113,16 @@ func (e *Elections) set(now *store.Snapshot) {
 		roles[key] = one.Role
 	}
 	e.manager.Set(list, roles)
+	e.changed()
+}
+
+// electedBy returns the instances whose owner is elected.
+func electedBy(d *desired.State, now *store.Snapshot) elected {
+	list := elected{}
+	for s := range d.BFD.All(now) {
+		list[lb.InstanceKey(s.Instance)] = true
+	}
+	return list
 }
 
 // follow passes operators' roles to the elections, and stores the elections' roles.

@@ -94,7 +94,7 @@ func (i *Interfaces) Apply(_ context.Context, keys []int) (outcomes []Outcome[in
 			outcomes = append(outcomes, i.forget(index))
 			continue
 		}
-		outcomes = append(outcomes, i.follow(link, chosen[index]))
+		outcomes = append(outcomes, i.follow(link, chosen[index], bridges(present[link.Master])))
 	}
 	i.detachOrphans(present, chosen)
 	return outcomes
@@ -126,8 +126,13 @@ func Describe(l netdev.Link) datapath.Interface {
 	}
 }
 
+// bridges reports whether a link forwards the frames of its ports to other ports.
+func bridges(master netdev.Link) bool {
+	return master.Kind == "bridge" || master.Kind == "openvswitch"
+}
+
 // follow updates an interface in the data path, and attaches it if it is chosen.
-func (i *Interfaces) follow(l netdev.Link, chosen bool) Outcome[int] {
+func (i *Interfaces) follow(l netdev.Link, chosen, bridged bool) Outcome[int] {
 	o := Outcome[int]{Key: l.Index}
 	if chosen {
 		o.Version = 1
@@ -140,7 +145,9 @@ func (i *Interfaces) follow(l netdev.Link, chosen bool) Outcome[int] {
 		k = described{}
 		o.Err = i.Hooks.Detach(l.Index) // the programs disappeared with the interface that had the index before
 	}
-	if d := Describe(l); !k.set || k.Interface != d {
+	d := Describe(l)
+	d.BridgePort = bridged
+	if !k.set || k.Interface != d {
 		err := i.Hooks.SetLink(d)
 		o.Err = errors.Join(o.Err, err)
 		k.Interface, k.set = d, err == nil

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync"
 
-	"loxilb/internal/announce"
 	"loxilb/internal/control/compile"
 	"loxilb/internal/control/desired"
 	"loxilb/internal/kernel/datapath/bpf"
@@ -41,7 +40,7 @@ type Rules struct {
 	*objectLoop[policy.Rule]
 	table    RuleTable
 	links    func() []netdev.Link
-	vips     announce.Owner
+	vips     Owned
 	gateways Gateways // nil: none
 
 	mu    sync.Mutex
@@ -63,7 +62,7 @@ type judgement struct {
 }
 
 // NewRules makes the loop of the rules.
-func NewRules(s *desired.State, t RuleTable, links func() []netdev.Link, vips announce.Owner, g Gateways, o Observers) *Rules {
+func NewRules(s *desired.State, t RuleTable, links func() []netdev.Link, vips Owned, g Gateways, o Observers) *Rules {
 	r := &Rules{table: t, links: links, vips: vips, gateways: g, named: map[string]int{}, judged: make(chan judgement, 1), void: func() {}}
 	r.objectLoop = newObjectLoop(r, s, s.Rules, o)
 	r.applied, r.together = r.keys, true
@@ -102,7 +101,9 @@ func (r *Rules) Apply(ctx context.Context, keys []string) []Outcome[string] {
 	if err == nil { // the rules are in force, whatever happens to addresses and tunnels
 		r.record(list, named)
 		r.judge(ctx, table, elsewhere)
-		err = r.own(ctx, ownedSources(table.Sources, instances))
+		err = r.own(ctx, ownedSources(table.Sources, instances), func(a netip.Addr) []string {
+			return electedBy(r.desired, now).sourceLeasedBy(a, instances)
+		})
 	}
 	due := unique(slices.AppendSeq(slices.Clone(keys), maps.Keys(tunnels))) // a change of an interface marks any rule
 	out := make([]Outcome[string], len(due))
@@ -125,7 +126,7 @@ func (r *Rules) record(list []policy.Rule, named map[string]int) {
 }
 
 // own acquires the source addresses of connections, and releases all others.
-func (r *Rules) own(ctx context.Context, sources []netip.Addr) error {
+func (r *Rules) own(ctx context.Context, sources []netip.Addr, leasedBy func(netip.Addr) []string) error {
 	var errs []error
 	failed := func(failed map[netip.Addr]error, what string) {
 		for a, err := range failed {
@@ -133,12 +134,12 @@ func (r *Rules) own(ctx context.Context, sources []netip.Addr) error {
 		}
 	}
 	if len(sources) > 0 {
-		failed(r.vips.Add(ctx, sources...), "own")
+		failed(r.vips.add(ctx, leasedBy, sources), "own")
 	}
 	gone := slices.DeleteFunc(slices.Clone(r.owned), func(a netip.Addr) bool { return slices.Contains(sources, a) })
 	r.owned = slices.Clone(sources)
 	if len(gone) > 0 {
-		left := r.vips.Remove(ctx, gone...)
+		left := r.vips.remove(ctx, gone)
 		failed(left, "give up")
 		r.owned = slices.AppendSeq(r.owned, maps.Keys(left))
 	}
@@ -226,7 +227,8 @@ func (r *Rules) interfaces() (named map[string]int, index func(string) (int, boo
 	}
 }
 
-// RolesChanged compiles the rules again: another node may own their source addresses.
+// RolesChanged compiles the rules again: another node may own their source addresses, or be about
+// to.
 func (r *Rules) RolesChanged() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

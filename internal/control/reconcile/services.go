@@ -70,6 +70,7 @@ type ServicesConfig struct {
 	Desired   *desired.State
 	Tables    Tables
 	VIPs      announce.Owner
+	Leases    *LeasePart // of VIPs
 	Sources   PathFinder
 	Endpoints Endpoints
 	Health    *Health
@@ -85,7 +86,7 @@ func NewServices(c ServicesConfig) *Services {
 	s.Loop.watch, s.Loop.feed = c.Desired.Changed, s.feed
 	s.slowStart = newSlowStart(c.Log, s.Mark)
 	s.pending = pending{timers: map[lb.Key]*time.Timer{}, mark: s.Mark}
-	s.vips = newVIPs(c.VIPs, c.Observers, s.Wake)
+	s.vips = newVIPs(Owned{c.VIPs, c.Leases}, s.leasedBy, c.Observers, s.Wake)
 	s.sources = newSources(c.Sources, c.Observers, s.Wake)
 	c.Statuses.Include(s.unreachable.statuses)
 	c.Health.probes.policies.source = func(endpoint netip.Addr) netip.Addr { return s.sources.get(endpoint).Source }

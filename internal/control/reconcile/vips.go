@@ -9,7 +9,6 @@ import (
 	"slices"
 	"time"
 
-	"loxilb/internal/announce"
 	"loxilb/internal/control/status"
 	"loxilb/internal/control/store"
 	"loxilb/internal/lb"
@@ -26,14 +25,15 @@ const leftoverRetry = time.Second
 // vips tracks the addresses that were acquired from the owner. Only the loop's goroutine uses it.
 type vips struct {
 	Observers
-	owner    announce.Owner
+	owner    Owned
 	wake     func()
-	owned    map[netip.Addr]bool      // false: the owner failed, and retries by itself until the address is released
-	leftover map[netip.Addr]time.Time // could not be released: when to retry
+	leasedBy func(netip.Addr) []string // the elected instances by which this node owns an address
+	owned    map[netip.Addr]bool       // false: the owner failed, and retries by itself until the address is released
+	leftover map[netip.Addr]time.Time  // could not be released: when to retry
 }
 
-func newVIPs(owner announce.Owner, o Observers, wake func()) *vips {
-	return &vips{Observers: o, owner: owner, wake: wake, owned: map[netip.Addr]bool{}, leftover: map[netip.Addr]time.Time{}}
+func newVIPs(owner Owned, leasedBy func(netip.Addr) []string, o Observers, wake func()) *vips {
+	return &vips{Observers: o, owner: owner, leasedBy: leasedBy, wake: wake, owned: map[netip.Addr]bool{}, leftover: map[netip.Addr]time.Time{}}
 }
 
 // apply acquires or releases these addresses according to wanted, and returns those that could not
@@ -47,17 +47,19 @@ func (v *vips) apply(ctx context.Context, touched []netip.Addr, wanted func(neti
 		switch wants := wanted(a); {
 		case wants && (!owned || leftover):
 			add = append(add, a)
-		case !wants && asked:
+		case wants:
+			v.owner.Leases.set(a, v.leasedBy(a))
+		case asked:
 			remove = append(remove, a)
 		}
 	}
 	if len(remove) > 0 {
-		v.removed(remove, v.owner.Remove(ctx, remove...))
+		v.removed(remove, v.owner.remove(ctx, remove))
 	}
 	if len(add) == 0 {
 		return nil
 	}
-	failed := v.owner.Add(ctx, add...)
+	failed := v.owner.add(ctx, v.leasedBy, add)
 	for _, a := range add {
 		v.clear(a)
 		v.owned[a] = failed[a] == nil
@@ -68,7 +70,11 @@ func (v *vips) apply(ctx context.Context, touched []netip.Addr, wanted func(neti
 // exactly also releases addresses of an earlier process.
 func (v *vips) exactly(ctx context.Context, wanted []netip.Addr) {
 	keep := make(map[netip.Addr]bool, len(wanted))
+	for _, a := range wanted {
+		v.owner.Leases.set(a, v.leasedBy(a))
+	}
 	failed := v.owner.Set(ctx, wanted)
+	v.owner.Leases.keep()
 	for _, a := range wanted {
 		keep[a] = true
 		v.owned[a] = failed[a] == nil
@@ -126,15 +132,16 @@ func (v *vips) clear(a netip.Addr) {
 // stays unchanged, so that connections which reach it continue. Only the loop's goroutine uses it.
 type roles struct {
 	instances map[string]lb.Instance
-	vips      map[netip.Addr]bool // of clusters, that this node owns
+	vips      map[netip.Addr][]string // of clusters, that this node owns, and by which instances
+	elected   elected
 }
 
 // set makes these the roles.
 func (r *roles) set(instances map[string]lb.Instance) {
-	r.instances, r.vips = instances, map[netip.Addr]bool{}
-	for _, one := range instances {
+	r.instances, r.vips = instances, map[netip.Addr][]string{}
+	for key, one := range instances {
 		if one.VIP.IsValid() && one.Role.Owns() {
-			r.vips[one.VIP] = true
+			r.vips[one.VIP] = append(r.vips[one.VIP], key)
 		}
 	}
 }
@@ -156,7 +163,22 @@ func (r *roles) sourced(s lb.Service) lb.Service {
 // owned reports whether this node answers for an address: it is a service's, or that of the
 // cluster, and its instance is this node's.
 func (s *Services) owned(a netip.Addr) bool {
-	return s.roles.vips[a] || s.index.owned(a, s.roles.owns)
+	return len(s.roles.vips[a]) > 0 || s.index.owned(a, s.roles.owns)
+}
+
+// leasedBy returns the elected instances by which this node owns an address; none if it owns it
+// without a lease.
+func (s *Services) leasedBy(a netip.Addr) []string {
+	if len(s.roles.elected) == 0 {
+		return nil
+	}
+	owning := slices.Clone(s.roles.vips[a])
+	for _, u := range s.index.vips[a] {
+		if s.roles.owns(u.instance) {
+			owning = append(owning, u.instance)
+		}
+	}
+	return s.roles.elected.leasedBy(unique(owning))
 }
 
 // allOwned returns the addresses that this node answers for.
@@ -172,10 +194,12 @@ func (s *Services) allOwned() (list []netip.Addr) {
 // feedRoles acquires and releases VIPs by the roles of a snapshot.
 func (s *Services) feedRoles(ctx context.Context, snapshot *store.Snapshot) {
 	before, now := s.roles.instances, s.Desired.Instances.Here(snapshot)
-	if maps.Equal(before, now) {
+	elected := electedBy(s.Desired, snapshot)
+	if maps.Equal(before, now) && maps.Equal(s.roles.elected, elected) {
 		return
 	}
 	s.roles.set(now)
+	s.roles.elected = elected
 	touched := s.index.allVIPs()
 	for _, all := range []map[string]lb.Instance{before, now} {
 		for _, one := range all {

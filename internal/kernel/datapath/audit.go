@@ -16,7 +16,7 @@ func (d *Datapath) Audit(mend bool) []report.Compared {
 	out = append(out, d.policies.Audit(mend)...)
 	out = append(out, d.Attached.Audit(mend)...)
 	out = append(out, d.Routing.Audit(mend)...)
-	out = append(out, d.AuditHostPorts(mend), d.auditLocal(mend), d.Hooks.Audit(mend))
+	out = append(out, d.Leases.Audit(mend), d.AuditHostPorts(mend), d.auditLocal(mend), d.Hooks.Audit(mend))
 	out = append(out, d.XDP.Audit(mend)...)
 	return append(out, d.collection.AuditPins(mend))
 }

@@ -18,6 +18,7 @@ import (
 	"loxilb/internal/kernel/datapath/connections"
 	"loxilb/internal/kernel/datapath/dryrun"
 	"loxilb/internal/kernel/datapath/hostsockets"
+	"loxilb/internal/kernel/datapath/leases"
 	"loxilb/internal/kernel/datapath/loader"
 	"loxilb/internal/kernel/datapath/observe"
 	"loxilb/internal/kernel/datapath/pins"
@@ -56,6 +57,7 @@ type Datapath struct {
 	*connections.Table    // listing and sweeping connections
 	*attach.Hooks         // interfaces
 	*routing.Routing      // next hops and default routes
+	*leases.Leases        // until when VIPs are owned
 	*attach.XDP           // the program in front
 	*hostsockets.Sockets  // this machine's own sockets
 	*hostsockets.Ports    // their ports
@@ -168,6 +170,9 @@ func (d *Datapath) load(cfg Config) error {
 		if d.Routing, err = routing.Open(d.collection); err != nil {
 			return err
 		}
+		if d.Leases, err = leases.Open(d.collection); err != nil {
+			return err
+		}
 		if d.firewall, err = policy.OpenFirewall(d.collection); err != nil {
 			return err
 		}
@@ -214,7 +219,7 @@ func (d *Datapath) Close() error {
 
 // SetLink sets the kind of next hop of an interface, attached or not. ForgetLink undoes it.
 func (d *Datapath) SetLink(i Interface) error {
-	return d.Routing.SetLink(i.Index, routing.Link{Peer: i.Peer, Layer3: i.Layer3, Bridge: i.Bridge})
+	return d.Routing.SetLink(i.Index, routing.Link{Peer: i.Peer, Layer3: i.Layer3, Bridge: i.Bridge, BridgePort: i.BridgePort})
 }
 
 // Jiffy returns the length of one tick of the packet path's clock.

@@ -148,6 +148,9 @@ func (n *Net) OnLink(a netip.Addr) []Link { return n.mirror.OnLink(a) }
 // Addresses lists the addresses of this machine that others can reach, but for VIPs that VIPs owns.
 func (n *Net) Addresses() []netip.Addr { return n.mirror.Addresses() }
 
+// HasOwn reports whether this machine has the address, unless VIPs has added it.
+func (n *Net) HasOwn(a netip.Addr) bool { return n.mirror.Own(a) }
+
 // RoutesByDestination reports whether all packets to an address take the same route, from any
 // source. It is false until that is known.
 func (n *Net) RoutesByDestination() bool { return n.mirror.ByDestination() }

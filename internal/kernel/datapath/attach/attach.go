@@ -19,11 +19,12 @@ import (
 
 // Interface describes an interface for Attach.
 type Interface struct {
-	Index  int
-	Name   string
-	Layer3 bool // no link-layer header: tun, wireguard
-	Peer   bool // a veth whose other end is in another network namespace
-	Bridge bool
+	Index      int
+	Name       string
+	Layer3     bool // no link-layer header: tun, wireguard
+	Peer       bool // a veth whose other end is in another network namespace
+	Bridge     bool
+	BridgePort bool
 }
 
 // Hooks attaches the programs to interfaces, and tracks where they are attached. Methods are safe

@@ -575,6 +575,7 @@ const (
 	SockMapIdleTimeouts           = "idle_timeouts"
 	SockMapKeptPorts              = "kept_ports"
 	SockMapKnownClients           = "known_clients"
+	SockMapLeases                 = "leases"
 	SockMapLifetimes              = "lifetimes"
 	SockMapLimitedClients         = "limited_clients"
 	SockMapLimitsByService        = "limits_by_service"
@@ -749,6 +750,7 @@ type SockMapSpecs struct {
 	IdleTimeouts     *ebpf.MapSpec `ebpf:"idle_timeouts"`
 	KeptPorts        *ebpf.MapSpec `ebpf:"kept_ports"`
 	KnownClients     *ebpf.MapSpec `ebpf:"known_clients"`
+	Leases           *ebpf.MapSpec `ebpf:"leases"`
 	Lifetimes        *ebpf.MapSpec `ebpf:"lifetimes"`
 	LimitedClients   *ebpf.MapSpec `ebpf:"limited_clients"`
 	LimitsByService  *ebpf.MapSpec `ebpf:"limits_by_service"`
@@ -879,6 +881,7 @@ type SockMaps struct {
 	IdleTimeouts     *ebpf.Map `ebpf:"idle_timeouts"`
 	KeptPorts        *ebpf.Map `ebpf:"kept_ports"`
 	KnownClients     *ebpf.Map `ebpf:"known_clients"`
+	Leases           *ebpf.Map `ebpf:"leases"`
 	Lifetimes        *ebpf.Map `ebpf:"lifetimes"`
 	LimitedClients   *ebpf.Map `ebpf:"limited_clients"`
 	LimitsByService  *ebpf.Map `ebpf:"limits_by_service"`
@@ -944,6 +947,7 @@ func (m *SockMaps) Close() error {
 		m.IdleTimeouts,
 		m.KeptPorts,
 		m.KnownClients,
+		m.Leases,
 		m.Lifetimes,
 		m.LimitedClients,
 		m.LimitsByService,

@@ -584,6 +584,7 @@ const (
 	SweepMapIdleTimeouts           = "idle_timeouts"
 	SweepMapKeptPorts              = "kept_ports"
 	SweepMapKnownClients           = "known_clients"
+	SweepMapLeases                 = "leases"
 	SweepMapLifetimes              = "lifetimes"
 	SweepMapLimitedClients         = "limited_clients"
 	SweepMapLimitsByService        = "limits_by_service"
@@ -757,6 +758,7 @@ type SweepMapSpecs struct {
 	IdleTimeouts     *ebpf.MapSpec `ebpf:"idle_timeouts"`
 	KeptPorts        *ebpf.MapSpec `ebpf:"kept_ports"`
 	KnownClients     *ebpf.MapSpec `ebpf:"known_clients"`
+	Leases           *ebpf.MapSpec `ebpf:"leases"`
 	Lifetimes        *ebpf.MapSpec `ebpf:"lifetimes"`
 	LimitedClients   *ebpf.MapSpec `ebpf:"limited_clients"`
 	LimitsByService  *ebpf.MapSpec `ebpf:"limits_by_service"`
@@ -890,6 +892,7 @@ type SweepMaps struct {
 	IdleTimeouts     *ebpf.Map `ebpf:"idle_timeouts"`
 	KeptPorts        *ebpf.Map `ebpf:"kept_ports"`
 	KnownClients     *ebpf.Map `ebpf:"known_clients"`
+	Leases           *ebpf.Map `ebpf:"leases"`
 	Lifetimes        *ebpf.Map `ebpf:"lifetimes"`
 	LimitedClients   *ebpf.Map `ebpf:"limited_clients"`
 	LimitsByService  *ebpf.Map `ebpf:"limits_by_service"`
@@ -957,6 +960,7 @@ func (m *SweepMaps) Close() error {
 		m.IdleTimeouts,
 		m.KeptPorts,
 		m.KnownClients,
+		m.Leases,
 		m.Lifetimes,
 		m.LimitedClients,
 		m.LimitsByService,

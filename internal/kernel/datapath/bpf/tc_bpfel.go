@@ -237,7 +237,8 @@ const (
 	TcDropReasonDROP_RULE                 TcDropReason = 32
 	TcDropReasonDROP_EXTENSION_CHAIN      TcDropReason = 33
 	TcDropReasonDROP_IPSEC_POLICY         TcDropReason = 34
-	TcDropReasonDROP_REASONS              TcDropReason = 35
+	TcDropReasonDROP_LEASE_ENDED          TcDropReason = 35
+	TcDropReasonDROP_REASONS              TcDropReason = 36
 )
 
 type TcEgressEndpoint struct {
@@ -419,6 +420,24 @@ type TcKnownSet struct {
 	Rows [4]uint64
 }
 
+type TcLease struct {
+	_         structs.HostLayout
+	Until     uint64
+	Instances [4]uint64
+}
+
+type TcLeaseKey struct {
+	_        structs.HostLayout
+	Vip      TcIpAddr
+	Instance uint64
+}
+
+type TcLeaseLimit uint32
+
+const (
+	TcLeaseLimitLEASE_INSTANCES TcLeaseLimit = 4
+)
+
 type TcLifetimeClass uint32
 
 const (
@@ -483,9 +502,10 @@ type TcLimitRow struct {
 type TcLinkFlag uint32
 
 const (
-	TcLinkFlagLINK_PEER   TcLinkFlag = 1
-	TcLinkFlagLINK_LAYER3 TcLinkFlag = 2
-	TcLinkFlagLINK_BRIDGE TcLinkFlag = 4
+	TcLinkFlagLINK_PEER        TcLinkFlag = 1
+	TcLinkFlagLINK_LAYER3      TcLinkFlag = 2
+	TcLinkFlagLINK_BRIDGE      TcLinkFlag = 4
+	TcLinkFlagLINK_BRIDGE_PORT TcLinkFlag = 8
 )
 
 type TcMirror struct {
@@ -1194,6 +1214,7 @@ const (
 	TcMapIpsecPolicies          = "ipsec_policies"
 	TcMapKeptPorts              = "kept_ports"
 	TcMapKnownClients           = "known_clients"
+	TcMapLeases                 = "leases"
 	TcMapLifetimes              = "lifetimes"
 	TcMapLimitedClients         = "limited_clients"
 	TcMapLimitsByService        = "limits_by_service"
@@ -1374,6 +1395,7 @@ type TcMapSpecs struct {
 	IpsecPolicies    *ebpf.MapSpec `ebpf:"ipsec_policies"`
 	KeptPorts        *ebpf.MapSpec `ebpf:"kept_ports"`
 	KnownClients     *ebpf.MapSpec `ebpf:"known_clients"`
+	Leases           *ebpf.MapSpec `ebpf:"leases"`
 	Lifetimes        *ebpf.MapSpec `ebpf:"lifetimes"`
 	LimitedClients   *ebpf.MapSpec `ebpf:"limited_clients"`
 	LimitsByService  *ebpf.MapSpec `ebpf:"limits_by_service"`
@@ -1524,6 +1546,7 @@ type TcMaps struct {
 	IpsecPolicies    *ebpf.Map `ebpf:"ipsec_policies"`
 	KeptPorts        *ebpf.Map `ebpf:"kept_ports"`
 	KnownClients     *ebpf.Map `ebpf:"known_clients"`
+	Leases           *ebpf.Map `ebpf:"leases"`
 	Lifetimes        *ebpf.Map `ebpf:"lifetimes"`
 	LimitedClients   *ebpf.Map `ebpf:"limited_clients"`
 	LimitsByService  *ebpf.Map `ebpf:"limits_by_service"`
@@ -1590,6 +1613,7 @@ func (m *TcMaps) Close() error {
 		m.IpsecPolicies,
 		m.KeptPorts,
 		m.KnownClients,
+		m.Leases,
 		m.Lifetimes,
 		m.LimitedClients,
 		m.LimitsByService,

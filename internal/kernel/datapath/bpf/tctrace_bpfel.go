@@ -549,6 +549,7 @@ const (
 	TcTraceMapIpsecPolicies          = "ipsec_policies"
 	TcTraceMapKeptPorts              = "kept_ports"
 	TcTraceMapKnownClients           = "known_clients"
+	TcTraceMapLeases                 = "leases"
 	TcTraceMapLifetimes              = "lifetimes"
 	TcTraceMapLimitedClients         = "limited_clients"
 	TcTraceMapLimitsByService        = "limits_by_service"
@@ -729,6 +730,7 @@ type TcTraceMapSpecs struct {
 	IpsecPolicies    *ebpf.MapSpec `ebpf:"ipsec_policies"`
 	KeptPorts        *ebpf.MapSpec `ebpf:"kept_ports"`
 	KnownClients     *ebpf.MapSpec `ebpf:"known_clients"`
+	Leases           *ebpf.MapSpec `ebpf:"leases"`
 	Lifetimes        *ebpf.MapSpec `ebpf:"lifetimes"`
 	LimitedClients   *ebpf.MapSpec `ebpf:"limited_clients"`
 	LimitsByService  *ebpf.MapSpec `ebpf:"limits_by_service"`
@@ -879,6 +881,7 @@ type TcTraceMaps struct {
 	IpsecPolicies    *ebpf.Map `ebpf:"ipsec_policies"`
 	KeptPorts        *ebpf.Map `ebpf:"kept_ports"`
 	KnownClients     *ebpf.Map `ebpf:"known_clients"`
+	Leases           *ebpf.Map `ebpf:"leases"`
 	Lifetimes        *ebpf.Map `ebpf:"lifetimes"`
 	LimitedClients   *ebpf.Map `ebpf:"limited_clients"`
 	LimitsByService  *ebpf.Map `ebpf:"limits_by_service"`
@@ -945,6 +948,7 @@ func (m *TcTraceMaps) Close() error {
 		m.IpsecPolicies,
 		m.KeptPorts,
 		m.KnownClients,
+		m.Leases,
 		m.Lifetimes,
 		m.LimitedClients,
 		m.LimitsByService,

@@ -418,6 +418,7 @@ const (
 	XdpMapIdleTimeouts           = "idle_timeouts"
 	XdpMapKeptPorts              = "kept_ports"
 	XdpMapKnownClients           = "known_clients"
+	XdpMapLeases                 = "leases"
 	XdpMapLifetimes              = "lifetimes"
 	XdpMapLimitedClients         = "limited_clients"
 	XdpMapLimitsByService        = "limits_by_service"
@@ -575,6 +576,7 @@ type XdpMapSpecs struct {
 	IdleTimeouts     *ebpf.MapSpec `ebpf:"idle_timeouts"`
 	KeptPorts        *ebpf.MapSpec `ebpf:"kept_ports"`
 	KnownClients     *ebpf.MapSpec `ebpf:"known_clients"`
+	Leases           *ebpf.MapSpec `ebpf:"leases"`
 	Lifetimes        *ebpf.MapSpec `ebpf:"lifetimes"`
 	LimitedClients   *ebpf.MapSpec `ebpf:"limited_clients"`
 	LimitsByService  *ebpf.MapSpec `ebpf:"limits_by_service"`
@@ -708,6 +710,7 @@ type XdpMaps struct {
 	IdleTimeouts     *ebpf.Map `ebpf:"idle_timeouts"`
 	KeptPorts        *ebpf.Map `ebpf:"kept_ports"`
 	KnownClients     *ebpf.Map `ebpf:"known_clients"`
+	Leases           *ebpf.Map `ebpf:"leases"`
 	Lifetimes        *ebpf.Map `ebpf:"lifetimes"`
 	LimitedClients   *ebpf.Map `ebpf:"limited_clients"`
 	LimitsByService  *ebpf.Map `ebpf:"limits_by_service"`
@@ -772,6 +775,7 @@ func (m *XdpMaps) Close() error {
 		m.IdleTimeouts,
 		m.KeptPorts,
 		m.KnownClients,
+		m.Leases,
 		m.Lifetimes,
 		m.LimitedClients,
 		m.LimitsByService,

@@ -418,6 +418,7 @@ const (
 	XdpTraceMapIdleTimeouts           = "idle_timeouts"
 	XdpTraceMapKeptPorts              = "kept_ports"
 	XdpTraceMapKnownClients           = "known_clients"
+	XdpTraceMapLeases                 = "leases"
 	XdpTraceMapLifetimes              = "lifetimes"
 	XdpTraceMapLimitedClients         = "limited_clients"
 	XdpTraceMapLimitsByService        = "limits_by_service"
@@ -575,6 +576,7 @@ type XdpTraceMapSpecs struct {
 	IdleTimeouts     *ebpf.MapSpec `ebpf:"idle_timeouts"`
 	KeptPorts        *ebpf.MapSpec `ebpf:"kept_ports"`
 	KnownClients     *ebpf.MapSpec `ebpf:"known_clients"`
+	Leases           *ebpf.MapSpec `ebpf:"leases"`
 	Lifetimes        *ebpf.MapSpec `ebpf:"lifetimes"`
 	LimitedClients   *ebpf.MapSpec `ebpf:"limited_clients"`
 	LimitsByService  *ebpf.MapSpec `ebpf:"limits_by_service"`
@@ -708,6 +710,7 @@ type XdpTraceMaps struct {
 	IdleTimeouts     *ebpf.Map `ebpf:"idle_timeouts"`
 	KeptPorts        *ebpf.Map `ebpf:"kept_ports"`
 	KnownClients     *ebpf.Map `ebpf:"known_clients"`
+	Leases           *ebpf.Map `ebpf:"leases"`
 	Lifetimes        *ebpf.Map `ebpf:"lifetimes"`
 	LimitedClients   *ebpf.Map `ebpf:"limited_clients"`
 	LimitsByService  *ebpf.Map `ebpf:"limits_by_service"`
@@ -772,6 +775,7 @@ func (m *XdpTraceMaps) Close() error {
 		m.IdleTimeouts,
 		m.KeptPorts,
 		m.KnownClients,
+		m.Leases,
 		m.Lifetimes,
 		m.LimitedClients,
 		m.LimitsByService,

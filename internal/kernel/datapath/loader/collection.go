@@ -30,6 +30,7 @@ type Collection struct {
 	SNATUsages, EgressEndpoints, Persists *rows.Array
 	ServiceLimits, LimitedClients         *rows.Array
 	RuleHits                              *rows.Array // counters of firewall rules, which grow
+	Leases                                *rows.Array // of VIPs; a hash
 	Fresh                                 bool        // all maps are new and empty
 	ABI                                   string      // as the function ABI has it
 
@@ -128,6 +129,7 @@ func (c *Collection) openArrays(spec *ebpf.CollectionSpec) error {
 	c.Persists = array("persists", c.Maps.Persists)
 	c.ServiceLimits, c.LimitedClients = array("limits_by_service", c.Maps.LimitsByService), array("limited_clients", c.Maps.LimitedClients)
 	c.RuleHits = array("rule_hits", c.Maps.RuleHits)
+	c.Leases = array("leases", c.Maps.Leases)
 	c.ruleSet = spec.Maps["rule_sets"].InnerMap.Copy()
 	connections := array("connections", c.Maps.Connections)
 	if c.Fresh {
@@ -171,7 +173,7 @@ func (c *Collection) arrays() []*rows.Array {
 	if c.Slots == nil {
 		return nil
 	}
-	return []*rows.Array{c.Slots, c.Endpoints, c.EndpointStates, c.EndpointTraffics, c.Handshakes, c.SNATUsages, c.EgressEndpoints, c.Persists, c.ServiceLimits, c.LimitedClients, c.RuleHits}
+	return []*rows.Array{c.Slots, c.Endpoints, c.EndpointStates, c.EndpointTraffics, c.Handshakes, c.SNATUsages, c.EgressEndpoints, c.Persists, c.ServiceLimits, c.LimitedClients, c.RuleHits, c.Leases}
 }
 
 // NewRuleSet makes room for a set of firewall rules, or of policies of IPsec.

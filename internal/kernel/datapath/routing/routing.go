@@ -21,6 +21,7 @@ const (
 	linkPeer   = uint32(bpf.TcLinkFlagLINK_PEER)
 	linkLayer3 = uint32(bpf.TcLinkFlagLINK_LAYER3)
 	linkBridge = uint32(bpf.TcLinkFlagLINK_BRIDGE)
+	linkPort   = uint32(bpf.TcLinkFlagLINK_BRIDGE_PORT)
 )
 
 // DefaultRoute is a next hop of a default route.
@@ -64,9 +65,10 @@ func Open(c *loader.Collection) (*Routing, error) {
 
 // Link is the kind of next hop of an interface.
 type Link struct {
-	Peer   bool // a veth whose other end is in another network namespace
-	Layer3 bool // without link-layer header
-	Bridge bool
+	Peer       bool // a veth whose other end is in another network namespace
+	Layer3     bool // without link-layer header
+	Bridge     bool
+	BridgePort bool // its frames may be for other hosts behind the bridge
 }
 
 // SetLink sets the kind of an interface, attached or not.
@@ -80,6 +82,9 @@ func (r *Routing) SetLink(index int, l Link) error {
 	}
 	if l.Bridge {
 		flags |= linkBridge
+	}
+	if l.BridgePort {
+		flags |= linkPort
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -109,6 +109,13 @@ func (m *Mirror) Foreign(a netip.Addr, link int) bool {
 	return slices.ContainsFunc(m.tables.addresses[a], func(p address) bool { return p.link == link && !p.ours })
 }
 
+// Own reports whether this machine has the address, unless we added it.
+func (m *Mirror) Own(a netip.Addr) bool {
+	m.tables.mu.RLock()
+	defer m.tables.mu.RUnlock()
+	return slices.ContainsFunc(m.tables.addresses[a], func(p address) bool { return !p.ours })
+}
+
 // Ours lists the addresses that we added, this process or an earlier one, and the index of the
 // link.
 func (m *Mirror) Ours() iter.Seq2[netip.Addr, int] {

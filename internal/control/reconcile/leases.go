@@ -1,0 +1,152 @@
+package reconcile
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"sync"
+
+	"loxilb/internal/announce"
+	"loxilb/internal/lb"
+)
+
+// LeaseTable has the addresses that this node owns only as long as a lease lasts: a
+// *leases.Leases.
+type LeaseTable interface {
+	// SetLeased sets the elected instances by which this node owns an address; none: it needs no
+	// lease.
+	SetLeased(a netip.Addr, instances []string) error
+	// KeepLeased removes all addresses except these.
+	KeepLeased(keep func(netip.Addr) bool) error
+}
+
+// Leases is a LeaseTable for several loops, which may own the same address. This machine's own
+// addresses have no lease: they do not move to another node.
+type Leases struct {
+	Observers
+	table LeaseTable
+	isOwn func(netip.Addr) bool
+
+	mu    sync.Mutex
+	parts []*LeasePart
+}
+
+// LeasePart is what one loop knows of leased addresses. A nil part has none.
+type LeasePart struct {
+	all    *Leases
+	leased map[netip.Addr][]string
+}
+
+// NewLeases shares a table. isOwn reports whether this machine has an address, even if it is no VIP.
+func NewLeases(t LeaseTable, isOwn func(netip.Addr) bool, o Observers) *Leases {
+	return &Leases{table: t, isOwn: isOwn, Observers: o}
+}
+
+// AddressChanged writes the lease of an address again, as this machine may have it now.
+func (l *Leases) AddressChanged(a netip.Addr) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.instances(a)) > 0 {
+		l.write(a)
+	}
+}
+
+// write writes the lease of an address. An error is logged: the address is then owned without one.
+// The caller holds the lock.
+func (l *Leases) write(a netip.Addr) {
+	var instances []string
+	if !l.isOwn(a) {
+		instances = l.instances(a)
+	}
+	if err := l.table.SetLeased(a, instances); err != nil {
+		l.Log.Error("lease of a VIP cannot be set", "vip", a, "error", err)
+	}
+}
+
+// Part returns the part of another loop.
+func (l *Leases) Part() *LeasePart {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p := &LeasePart{all: l, leased: map[netip.Addr][]string{}}
+	l.parts = append(l.parts, p)
+	return p
+}
+
+// set sets the elected instances by which the loop owns an address.
+func (p *LeasePart) set(a netip.Addr, instances []string) {
+	if p == nil {
+		return
+	}
+	p.all.mu.Lock()
+	defer p.all.mu.Unlock()
+	if slices.Equal(p.leased[a], instances) {
+		return
+	}
+	if p.leased[a] = instances; len(instances) == 0 {
+		delete(p.leased, a)
+	}
+	p.all.write(a)
+}
+
+// instances returns those by which any loop owns an address. The caller holds the lock.
+func (l *Leases) instances(a netip.Addr) (list []string) {
+	for _, p := range l.parts {
+		list = append(list, p.leased[a]...)
+	}
+	return unique(list)
+}
+
+// keep removes the addresses that an earlier process has left, and no loop owns.
+func (p *LeasePart) keep() {
+	if p == nil {
+		return
+	}
+	p.all.mu.Lock()
+	defer p.all.mu.Unlock()
+	err := p.all.table.KeepLeased(func(a netip.Addr) bool { return len(p.all.instances(a)) > 0 && !p.all.isOwn(a) })
+	if err != nil {
+		p.all.Log.Error("leases of an earlier process cannot be removed", "error", err)
+	}
+}
+
+// Owned is where a loop owns addresses.
+type Owned struct {
+	announce.Owner
+	Leases *LeasePart // nil: no owner is elected
+}
+
+// add leases addresses by the instances that of returns, then acquires them.
+func (o Owned) add(ctx context.Context, of func(netip.Addr) []string, list []netip.Addr) map[netip.Addr]error {
+	for _, a := range list {
+		o.Leases.set(a, of(a))
+	}
+	return o.Add(ctx, list...)
+}
+
+// remove releases addresses, then their leases.
+func (o Owned) remove(ctx context.Context, list []netip.Addr) map[netip.Addr]error {
+	failed := o.Remove(ctx, list...)
+	for _, a := range list {
+		if failed[a] == nil {
+			o.Leases.set(a, nil)
+		}
+	}
+	return failed
+}
+
+// elected are the instances whose owner is elected.
+type elected map[string]bool
+
+// leasedBy returns the instances of an owner's list if all of them are elected: of another one,
+// this node owns its addresses without a lease.
+func (e elected) leasedBy(owning []string) []string {
+	if slices.ContainsFunc(owning, func(instance string) bool { return !e[instance] }) {
+		return nil
+	}
+	return owning
+}
+
+// sourceLeasedBy returns the elected instance by which this node owns a source address of rules.
+func (e elected) sourceLeasedBy(a netip.Addr, instances map[string]lb.Instance) []string {
+	return e.leasedBy([]string{lb.SourceInstance(a, instances)})
+}

@@ -1,0 +1,139 @@
+// Package leases writes until when this node owns VIPs whose owner is elected. The packet path
+// drops requests for the address of a VIP whose leases are over, even if no daemon runs
+// (bpf/lease/lease.h).
+package leases
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+	"time"
+
+	"loxilb/internal/host/monotime"
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/kernel/datapath/loader"
+	"loxilb/internal/kernel/datapath/rows"
+	"loxilb/internal/lb/report"
+)
+
+// most is how many instances of a VIP are checked.
+const most = int(bpf.TcLeaseLimitLEASE_INSTANCES)
+
+// Leases are the rows of VIPs and of instances. An instance without a row is not elected: its VIPs
+// need no lease. Methods are safe for concurrent use.
+type Leases struct {
+	table *rows.Array // a hash that is made with the first row
+
+	mu   sync.Mutex
+	have map[bpf.TcLeaseKey]bpf.TcLease
+}
+
+// Open reads what an earlier process left. It stays in force until it is renewed or removed.
+func Open(c *loader.Collection) (*Leases, error) {
+	l := &Leases{table: c.Leases, have: map[bpf.TcLeaseKey]bpf.TcLease{}}
+	m := l.table.Table()
+	if m == nil {
+		return l, nil
+	}
+	err := rows.EachBatch(m, rows.All, func(keys []bpf.TcLeaseKey, values []bpf.TcLease) {
+		for i, k := range keys {
+			l.have[k] = values[i]
+		}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read leases: %w", err)
+	}
+	return l, nil
+}
+
+// RenewLease sets until when this node owns the VIPs of an instance; the zero time: it does not.
+func (l *Leases) RenewLease(instance string, until time.Time) error {
+	var row bpf.TcLease
+	if !until.IsZero() {
+		row.Until = uint64(max(0, monotime.Uptime()+time.Until(until)))
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.put(instanceKey(instance), row)
+}
+
+// KeepLeases removes the leases of all instances except these.
+func (l *Leases) KeepLeases(instances []string) error {
+	keep := map[uint64]bool{}
+	for _, name := range instances {
+		keep[bpf.NameKey(name)] = true
+	}
+	return l.removeIf(func(k bpf.TcLeaseKey) bool { return k.Instance != 0 && !keep[k.Instance] })
+}
+
+// SetLeased sets by which elected instances this node owns a VIP. Without any, it needs no lease,
+// nor if they are more than the packet path checks.
+func (l *Leases) SetLeased(vip netip.Addr, instances []string) error {
+	key := bpf.TcLeaseKey{Vip: bpf.Addr(vip)}
+	if len(instances) == 0 || len(instances) > most {
+		return l.removeIf(func(k bpf.TcLeaseKey) bool { return k == key })
+	}
+	var row bpf.TcLease
+	for i, name := range instances {
+		row.Instances[i] = bpf.NameKey(name)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.put(key, row)
+}
+
+// KeepLeased removes the rows of all VIPs except these: those that an earlier process left.
+func (l *Leases) KeepLeased(keep func(netip.Addr) bool) error {
+	return l.removeIf(func(k bpf.TcLeaseKey) bool { return k.Instance == 0 && !keep(k.Vip.Netip()) })
+}
+
+func instanceKey(name string) bpf.TcLeaseKey { return bpf.TcLeaseKey{Instance: bpf.NameKey(name)} }
+
+// put writes a row, unless it is there already. The caller holds the lock.
+func (l *Leases) put(key bpf.TcLeaseKey, row bpf.TcLease) error {
+	if have, there := l.have[key]; there && have == row {
+		return nil
+	}
+	if err := l.table.Make(); err != nil {
+		return fmt.Errorf("make the table of leases: %w", err)
+	}
+	if err := l.table.Table().Put(key, row); err != nil {
+		return fmt.Errorf("write a lease: %w", err)
+	}
+	l.have[key] = row
+	return nil
+}
+
+func (l *Leases) removeIf(gone func(bpf.TcLeaseKey) bool) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var errs []error
+	for key := range l.have {
+		if !gone(key) {
+			continue
+		}
+		if err := rows.Delete(l.table.Table(), key); err != nil {
+			errs = append(errs, fmt.Errorf("remove a lease: %w", err))
+			continue
+		}
+		delete(l.have, key)
+	}
+	return errors.Join(errs...)
+}
+
+// Audit compares the table with what the process has written; with mend, rows that differ are
+// written again.
+func (l *Leases) Audit(mend bool) report.Compared {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	sheet := rows.Sheet[bpf.TcLeaseKey, bpf.TcLease]{Table: "leases", Map: l.table.Table(), Want: l.have, Name: nameOf}
+	return sheet.Check(mend)
+}
+
+func nameOf(k bpf.TcLeaseKey) string {
+	if k.Instance != 0 {
+		return fmt.Sprintf("the lease of instance %x", k.Instance)
+	}
+	return "the instances of VIP " + k.Vip.Netip().String()
+}
