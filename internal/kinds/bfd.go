@@ -141,7 +141,7 @@ func boolean[B any](name, usage string, set func(b *B, on bool)) Flag[*B] {
 	}}
 }
 
-// bfdColumns are the contract's, and after them what the election says.
+// bfdColumns are the existing loxilb's, and after them what the election says.
 func bfdColumns() []Column[*v1.BfdSession] {
 	return []Column[*v1.BfdSession]{
 		{Header: "Instance", Cell: func(s *v1.BfdSession) string { return s.Instance }},

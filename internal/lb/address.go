@@ -104,13 +104,13 @@ func carriedBy(a netip.Addr) netip.Addr {
 	return a
 }
 
-// ParsePort reads a port in host byte order. Zero is read, and left to Validate: protocols without
+// ParsePort parses a port in host byte order. Zero is read, and left to Validate: protocols without
 // ports have it.
 func ParsePort(field, s string) (uint16, error) {
 	return parseNumber(field, s, "0 to 65535")
 }
 
-// ParseWeight reads an endpoint's weight.
+// ParseWeight parses an endpoint's weight.
 func ParseWeight(s string) (uint16, error) { return parseNumber(FieldWeight, s, "0 to 65535") }
 
 // parseNumber parses plain decimal digits without a sign or a leading zero.
@@ -175,7 +175,7 @@ func (p PortPair) Endpoints(e Endpoint) []Endpoint {
 	return list
 }
 
-// ParsePortPairs reads a comma list of pairs, 80:8080,443:8443: one service each. Two pairs with
+// ParsePortPairs parses a comma list of pairs, 80:8080,443:8443: one service each. Two pairs with
 // one service port are refused, since they would be one service with two meanings.
 func ParsePortPairs(s string) ([]PortPair, error) {
 	var pairs []PortPair
@@ -194,7 +194,7 @@ func ParsePortPairs(s string) ([]PortPair, error) {
 	return pairs, nil
 }
 
-// ParsePortPair reads one pair, 2020:5001, 8080-8090:80, 8080-8090:9080-9090 or any:any. "any" is
+// ParsePortPair parses one pair, 2020:5001, 8080-8090:80, 8080-8090:9080-9090 or any:any. "any" is
 // 1-65535.
 func ParsePortPair(s string) (PortPair, error) {
 	const form = "PORT:ENDPOINTPORT, as in 80:8080, or FIRST-LAST for either"
@@ -217,7 +217,7 @@ func ParsePortPair(s string) (PortPair, error) {
 	return p, nil
 }
 
-// ParsePortRange reads 80, 8080-8090, or any.
+// ParsePortRange parses 80, 8080-8090, or any.
 func ParsePortRange(field, s string) (r PortRange, err error) {
 	if s == "any" {
 		return PortRange{1, 65535}, nil

@@ -27,7 +27,7 @@ func (e Endpoint) String() string {
 	return s
 }
 
-// ParseEndpoint parses what Endpoint.String writes: IP:PORT or IP:PORT:WEIGHT, optionally with
+// ParseEndpoint is the inverse of Endpoint.String: IP:PORT or IP:PORT:WEIGHT, optionally with
 // @LEVEL, IPv6 in brackets; the default weight is 1.
 func ParseEndpoint(s string) (Endpoint, error) {
 	e, _, err := parseEndpoint(s)
@@ -54,7 +54,7 @@ func parseEndpoint(s string) (e Endpoint, weighted bool, err error) {
 	return e, weighted, err
 }
 
-// ParseEndpointFlag reads an element of the command line's --endpoints: IP:WEIGHT, IP:PORT:WEIGHT,
+// ParseEndpointFlag parses an element of the command line's --endpoints: IP:WEIGHT, IP:PORT:WEIGHT,
 // [v6]:WEIGHT, [v6]:PORT:WEIGHT, or a bare v6:WEIGHT, with @LEVEL behind a backup. Port is 0 when
 // not given: that of --tcp or --udp is meant.
 //
@@ -253,7 +253,7 @@ func (d Drain) Key() string {
 	return netip.AddrPortFrom(d.Addr, d.Port).String()
 }
 
-// ParseDrain reads a key.
+// ParseDrain parses a key.
 func ParseDrain(text string) (Drain, error) {
 	if a, err := netip.ParseAddrPort(text); err == nil && a.Port() != 0 && a.Addr().Zone() == "" {
 		return Drain{Addr: a.Addr().Unmap(), Port: a.Port()}, nil

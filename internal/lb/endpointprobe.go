@@ -19,7 +19,7 @@ type EndpointProbe struct {
 	Probe Probe
 }
 
-// Key names it among others.
+// Key returns the unique name of the probe.
 func (e *EndpointProbe) Key() string {
 	if e.Name != "" {
 		return e.Name
@@ -58,7 +58,7 @@ func (e EndpointProbe) Validate() error {
 	return nil
 }
 
-// EndpointProbeFields returns its fields, with the contract's properties.
+// EndpointProbeFields returns the fields, with the API's properties.
 func EndpointProbeFields() []Field[EndpointProbe] {
 	list := []Field[EndpointProbe]{
 		{
@@ -86,13 +86,13 @@ func EndpointProbeFields() []Field[EndpointProbe] {
 	return list
 }
 
-// MarshalRecord writes it as journals have it.
+// MarshalRecord writes the journal's form.
 func (e *EndpointProbe) MarshalRecord() ([]byte, error) {
 	return marshalMembers(e, EndpointProbeFields(), nil)
 }
 
-// UnmarshalEndpointProbe parses what MarshalRecord writes, and validates it. It refuses unknown
-// members and words.
+// UnmarshalEndpointProbe is the inverse of MarshalRecord, and validates the result. It refuses
+// unknown members and words.
 func UnmarshalEndpointProbe(data []byte) (e EndpointProbe, err error) {
 	if err := unmarshalMembers(&e, EndpointProbeFields(), data); err != nil {
 		return e, err
@@ -100,8 +100,7 @@ func UnmarshalEndpointProbe(data []byte) (e EndpointProbe, err error) {
 	return e, e.Validate()
 }
 
-// ParseHostState parses the contract's words for whether the endpoint is taken out, regardless of
-// probes.
+// ParseHostState parses the API's word for whether the endpoint is taken out, regardless of probes.
 func ParseHostState(s string) (out bool, err error) {
 	switch strings.ToLower(s) {
 	case "green", "yellow":
@@ -150,7 +149,7 @@ func (s Service) validateMonitor() error {
 	case !s.Protocol.HasPorts():
 		return NewFieldError(FieldProbePort, "0", "is zero, and "+s.Protocol.String()+" has no ports", "1 to 65535")
 	case s.AllPorts():
-		return NewFieldError(FieldProbePort, "0", "is zero, and the service has all ports: which of them is probed?", "1 to 65535")
+		return NewFieldError(FieldProbePort, "0", "is zero, and the service has all ports", "1 to 65535")
 	}
 	return nil
 }
@@ -233,7 +232,7 @@ func (p Probe) validateResponse() error {
 func (p Probe) validateHTTP() error {
 	switch {
 	case p.Host != "" && !p.Type.isHTTP() && p.Type != ProbeGRPC:
-		return NewFieldError(FieldProbeHost, p.Host, "is given, and probe type "+p.Type.String()+" asks for no host", "nothing")
+		return NewFieldError(FieldProbeHost, p.Host, "is given, and probe type "+p.Type.String()+" has no host", "nothing")
 	case len(p.Statuses) > 0 && !p.Type.isHTTP():
 		return NewFieldError(FieldProbeStatus, p.Statuses[0].String(), "is given, and probe type "+p.Type.String()+" has no status", "nothing")
 	}

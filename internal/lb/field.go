@@ -174,8 +174,8 @@ type choice[T enum] struct {
 	value T
 	word  string
 	help  string // its effect, for people who choose
-	// instead is the alternative to a value of the contract that this build does not support; "":
-	// supported
+	// instead is the alternative to a value of the existing loxilb that this build does not
+	// support; "": supported
 	instead string
 }
 

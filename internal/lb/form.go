@@ -29,7 +29,7 @@ func wordOfField[T any, V enum](at func(*T) *V, all func() []choice[V]) form[T] 
 	return word[T, V]{scalar[T, V]{at}, all, parseWord[V]}
 }
 
-// wordOrNumber is a value of one of the contract's enumerations, which people also write as
+// wordOrNumber is a value of one of the existing loxilb's enumerations, which people also write as
 // numbers.
 func wordOrNumber[T any, V enum](at func(*T) *V, all func() []choice[V]) form[T] {
 	return word[T, V]{scalar[T, V]{at}, all, parseWordOrNumber[V]}
@@ -281,7 +281,7 @@ func parseInt(field, s, allowed string) (int, error) {
 	return n, nil
 }
 
-// ParseDuration reads a duration as people write it: a number of seconds (60), or with units
+// ParseDuration parses a duration as people write it: a number of seconds (60), or with units
 // (500ms, 60s, 1m30s).
 func ParseDuration(text string) (time.Duration, error) {
 	if text != "" && strings.Trim(text, "0123456789.") == "" {

@@ -37,7 +37,7 @@ func (k Key) Overlaps(o Key) bool {
 		k.VIP == o.VIP && k.Protocol == o.Protocol && k.Mark == o.Mark && k.Port <= o.PortMax && o.Port <= k.PortMax
 }
 
-// ParseKey parses what Key.String writes.
+// ParseKey is the inverse of Key.String.
 func ParseKey(s string) (Key, error) {
 	const form = "IP:PORT/PROTOCOL or IP:FIRST-LAST/PROTOCOL with IPv6 in brackets, as in 10.0.0.1:80/tcp"
 	at, proto, ok := strings.Cut(s, "/")
@@ -74,7 +74,7 @@ func ParseKey(s string) (Key, error) {
 	return k, nil
 }
 
-// ParseMark reads a mark in decimal, or in hexadecimal after 0x, as nft and ip write them.
+// ParseMark parses a mark in decimal, or in hexadecimal after 0x, as nft and ip write them.
 func ParseMark(s string) (uint32, error) {
 	const allowed = "0 to 4294967295, or 0x0 to 0xffffffff"
 	digits, base := s, 10
@@ -166,7 +166,7 @@ func (k Key) validatePorts() error {
 // Protocol is the IP protocol of a service.
 type Protocol = protocol.Protocol
 
-// The protocols of the contract, and ICMPv6, which packets of ICMP services have in IPv6.
+// The protocols of the existing loxilb, and ICMPv6, which packets of ICMP services have in IPv6.
 const (
 	ICMP   = protocol.ICMP
 	TCP    = protocol.TCP

@@ -166,8 +166,8 @@ func (p *Probe) Equal(o *Probe) bool {
 		p.Interval == o.Interval && p.Timeout == o.Timeout && p.Fall == o.Fall && p.Rise == o.Rise
 }
 
-// NameOfProbe returns the contract's name of a probe of an address: 10.0.0.1_tcp_80. Two probes
-// that differ in something else share it.
+// NameOfProbe returns the existing loxilb's name of a probe of an address: 10.0.0.1_tcp_80. Two
+// probes that differ in something else share it.
 func NameOfProbe(a netip.Addr, p *Probe) string {
 	return a.String() + "_" + p.Type.String() + "_" + strconv.Itoa(int(p.Port))
 }
@@ -297,7 +297,7 @@ func (d spell[T]) parse(t *T, f *Field[T], s string) (err error) {
 	return nil
 }
 
-// parseStatuses parses what StatusRange.String writes.
+// parseStatuses is the inverse of StatusRange.String.
 func parseStatuses(field string, text []string) (list []StatusRange, err error) {
 	for _, s := range text {
 		first, last, ranged := cutRange(s)

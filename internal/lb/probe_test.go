@@ -98,7 +98,7 @@ func TestProbeRefused(t *testing.T) {
 		{"probetype=http probe-host=a#b", `probe host "a#b" is not a host (allowed: a name or an address, with :PORT if need be)`},
 		{"probetype=https probe-host=a?b", `probe host "a?b" is not a host (allowed: a name or an address, with :PORT if need be)`},
 		{"probetype=grpc probe-host=a@b", `probe host "a@b" is not a host (allowed: a name or an address, with :PORT if need be)`},
-		{"probe-host=a", `probe host "a" is given, and probe type tcp asks for no host (allowed: nothing)`},
+		{"probe-host=a", `probe host "a" is given, and probe type tcp has no host (allowed: nothing)`},
 		{"probe-statuses=200", `probe status "200" is given, and probe type tcp has no status (allowed: nothing)`},
 		{"probetype=http probe-statuses=abc", `probe status "abc" is not a status or a range of them (allowed: 100 to 599, alone or as in 200-299, at most 16 of them)`},
 		{"probetype=http probe-statuses=299-200", `probe status "299-200" is no status, or no range of them (allowed: 100 to 599, alone or as in 200-299, at most 16 of them)`},
@@ -124,7 +124,7 @@ func TestProbeRefused(t *testing.T) {
 		}
 	}
 	for line, want := range map[string]string{
-		"10.0.0.1:1-65535/tcp endpoints=10.1.0.1:1-65535 monitor=true":       `probe port "0" is zero, and the service has all ports: which of them is probed? (allowed: 1 to 65535)`,
+		"10.0.0.1:1-65535/tcp endpoints=10.1.0.1:1-65535 monitor=true":       `probe port "0" is zero, and the service has all ports (allowed: 1 to 65535)`,
 		"10.0.0.1:0/icmp endpoints=10.1.0.1:0 probetype=tcp":                 `probe port "0" is zero, and icmp has no ports (allowed: 1 to 65535)`,
 		"10.0.0.1:0/icmp endpoints=10.1.0.1:0 probetype=tcp probeport=80":    "",
 		"10.0.0.1:1-65535/tcp endpoints=10.1.0.1:1-65535 probetype=ping":     "",

@@ -195,7 +195,7 @@ func parseSource(field, s string) (netip.Prefix, error) {
 	return p, addrForm(field, p.Addr())
 }
 
-// ParsePrefix reads a prefix, or an address, which is a prefix of all its bits. Bits behind the
+// ParsePrefix parses a prefix, or an address, which is a prefix of all its bits. Bits behind the
 // prefix are left out.
 func ParsePrefix(field, s string) (netip.Prefix, error) {
 	p, err := parseSource(field, s)

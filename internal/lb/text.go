@@ -32,7 +32,7 @@ func quote(s string) string {
 // ParseService parses the line that Service.String writes. The key comes first, then fields in any
 // order, each once; missing fields are zero. Endpoints are IP:PORT or IP:PORT:WEIGHT; alternatively
 // weights=5,3,2 has the weights. A value with spaces is quoted as in Go. It accepts every value of
-// the contract: Validate reports those that this version does not support.
+// the existing loxilb: Validate reports those that this version does not support.
 func ParseService(line string) (Service, error) {
 	fields, err := splitFields(line)
 	if err != nil {

@@ -39,7 +39,7 @@ func Parse(line string) (*Packet, error) {
 	return p, nil
 }
 
-// parser reads the words of one part.
+// parser is the parser of one part's words.
 type parser struct {
 	p     *Packet
 	words []string
@@ -141,7 +141,7 @@ func (ps *parser) flagsOrMessage() {
 	}
 }
 
-// parseFlags reads flags in any order; `-` is none.
+// parseFlags parses flags in any order; `-` is none.
 func parseFlags(word string) (n uint64, ok bool) {
 	if word == "-" {
 		return 0, true

@@ -33,11 +33,11 @@ type Entry struct {
 	From     string    `json:"from"`
 	Method   string    `json:"method"`
 	Path     string    `json:"path"`
-	Objects  []string  `json:"objects,omitempty"`  // that were changed, the first few
+	Objects  []string  `json:"objects,omitempty"`  // the first few changed objects
 	Result   int       `json:"result"`             // the status of the answer
 	Error    string    `json:"error,omitempty"`    // why it was refused
 	Revision uint64    `json:"revision,omitempty"` // that the change has made
-	Unsaid   int       `json:"unsaid,omitempty"`   // so many requests of strangers and viewers before this one are not written
+	Unsaid   int       `json:"unsaid,omitempty"`   // number of preceding requests of strangers and viewers that were not written
 	Stranger bool      `json:"-"`                  // refused for want of a token, or of rights
 }
 
@@ -49,12 +49,12 @@ type Audit struct {
 	mu         sync.Mutex
 	file       *os.File
 	size       int64
-	minute     time.Time      // that is counted
+	minute     time.Time      // the minute being counted
 	perViewer  map[string]int // lines of each viewer, and of strangers together
 	suppressed int
 }
 
-// NewAudit is the audit log of a state directory. It is opened when there is something to write.
+// NewAudit returns the audit log of a state directory. The file is opened with the first entry.
 func NewAudit(dir string) *Audit { return &Audit{dir: dir, now: time.Now} }
 
 func (a *Audit) open() error {
@@ -74,7 +74,7 @@ func (a *Audit) open() error {
 	return nil
 }
 
-// endLine ends a line that a crash has cut, so that the next one is whole.
+// endLine ends a line that a crash has truncated, so that the next one is valid.
 func (a *Audit) endLine() error {
 	path := filepath.Join(a.dir, auditName)
 	f, err := os.Open(path)
@@ -206,7 +206,7 @@ func (a *Audit) Last(count int) ([]Entry, error) {
 	return out, nil
 }
 
-// parse returns the last lines of a file.
+// parse returns the last count entries of a file.
 func parse(data []byte, count int) (out []Entry) {
 	for len(data) > 0 && len(out) < count {
 		data = bytes.TrimRight(data, "\n")

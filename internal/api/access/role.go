@@ -43,7 +43,7 @@ func ParseRole(word string) (Role, error) {
 	case "admin":
 		return Admin, nil
 	}
-	return 0, fmt.Errorf("role %q is not known (allowed: %s)", word, Roles)
+	return 0, fmt.Errorf("unknown role %q (allowed: %s)", word, Roles)
 }
 
 // Needed returns the least role for a request, by its method and its path below the API's base. The

@@ -34,7 +34,7 @@ type List[R any] struct {
 	Values func(R, string) []string     // the values of a row's field
 }
 
-// place is the content of a continuation: the last row of the page before.
+// place is the content of a continuation: the last row of the previous page.
 type place struct {
 	Key    string `json:"k"`
 	Sorted string `json:"s,omitempty"`
@@ -54,7 +54,7 @@ func parsePlace(s string) (p place, err error) {
 		err = json.Unmarshal(b, &p)
 	}
 	if err != nil || p.Key == "" {
-		return p, fmt.Errorf("continue %q %w (allowed: what the answer before gave)", s, errContinue)
+		return p, fmt.Errorf("continue %q %w (allowed: the value in the previous answer)", s, errContinue)
 	}
 	return p, nil
 }
@@ -92,7 +92,7 @@ func (q *Query) ResolveSort(fields *Fields) error {
 	return nil
 }
 
-// Check refuses a Continue that is none.
+// Check refuses an invalid Continue.
 func (q *Query) Check() error {
 	if q.Continue == "" {
 		return nil
@@ -109,8 +109,8 @@ func (q *Query) after() *place {
 	return nil
 }
 
-// After returns the key of the last row of the page before, of a list that is not sorted; "": there
-// was none.
+// After returns the key of the last row of the previous page of an unsorted list; "": there was
+// none.
 func (q *Query) After() string {
 	if after := q.after(); after != nil && q.Sort == "" {
 		return after.Key
@@ -118,8 +118,8 @@ func (q *Query) After() string {
 	return ""
 }
 
-// Page yields the rows of a page until yield returns false, and returns the start of the next page;
-// "": there is none.
+// Page yields the rows of a page until yield returns false, and returns the start of the next page,
+// or "".
 func (l *List[R]) Page(q *Query, yield func(R) bool) (next string) {
 	after := q.after()
 	if q.Sort != "" {

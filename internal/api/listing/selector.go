@@ -24,7 +24,7 @@ const (
 	maxValues       = 1000 // of all together
 )
 
-// ParseSelector reads requirements with commas between them: a=b, a!=b, a^=b (it begins with b), a
+// ParseSelector parses requirements with commas between them: a=b, a!=b, a^=b (it begins with b), a
 // in (b,c), a notin (b,c), a (there is something in it), !a. A value with a comma, parentheses or
 // quotes in it is in quotes.
 func ParseSelector(text string) (s Selector, err error) {

@@ -176,7 +176,7 @@ func replaceFile(path string, content []byte) error {
 		if err := os.Rename(former, path+".bk"); err != nil {
 			return errors.Join(err, os.Remove(former))
 		}
-		// Two names of one file are not renamed onto each other: the backup was that file already.
+		// A rename between two names of one file does nothing: the backup was that file already.
 		if err := os.Remove(former); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}

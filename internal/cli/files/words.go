@@ -143,7 +143,7 @@ func fieldsInWords(kind string, fields []v1.FieldChange) []v1.FieldChange {
 	return out
 }
 
-// wordOf returns the word for a number; "": there is none, or the text is a word already.
+// wordOf returns the word for a number, or "" if there is none or the text is a word already.
 func (w *worded) wordOf(number string) string {
 	n, err := strconv.ParseUint(number, 10, 8)
 	if err != nil {

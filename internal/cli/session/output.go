@@ -89,7 +89,7 @@ func columnsOfFile(text string) (string, error) {
 	return strings.Join(n, ","), nil
 }
 
-// parseColumns reads NAME:PATH,NAME:PATH.
+// parseColumns parses NAME:PATH,NAME:PATH.
 func (f *format) parseColumns(text string) error {
 	for column := range strings.SplitSeq(text, ",") {
 		name, path, ok := strings.Cut(column, ":")

@@ -37,8 +37,8 @@ type By struct {
 // kind and key as text. Without an effective change it makes no revision and returns the current
 // one without objects. Objects belong to their owner; no other owner may change them.
 //
-// Edits run one after the other, not always on the goroutine of their caller, and may not call
-// Commit. One may run twice.
+// Edits run in sequence, not always on the goroutine of their caller, and may not call Commit. One
+// may run twice.
 func (s *Store) Commit(owner string, edit func(*Tx) error) (revision uint64, changed []ID, err error) {
 	return s.CommitBy(By{Owner: owner}, edit)
 }
@@ -82,7 +82,7 @@ func (s *Store) serve() {
 	}
 }
 
-// runAll runs requests one after the other, and returns the state that follows, and the changes.
+// runAll runs requests in sequence, and returns the state that follows, and the changes.
 func (s *Store) runAll(batch []*request, head *Snapshot) (*Snapshot, []*change) {
 	var changes []*change
 	for _, r := range batch {

@@ -80,7 +80,7 @@ func TestSecondKind(t *testing.T) {
 	}{
 		"check":   {"rest", deletes(web().id()), nil, "item web has rule 10"},
 		"owner":   {"kube", putRules(rule{Number: 2, Item: "x"}), ErrOwner, `rule 2 belongs to another owner, "rest"`},
-		"version": {"rest", func(tx *Tx) error { return tx.Expect(two.id(), 1) }, ErrVersion, "rule 2 has changed: it is of version 2, and version 1 was expected"},
+		"version": {"rest", func(tx *Tx) error { return tx.Expect(two.id(), 1) }, ErrVersion, "rule 2 has changed: it has version 2, and version 1 was expected"},
 		"key":     {"rest", deletes(ID{"rule", "02"}), ErrNotFound, "rule 02 does not exist"},
 	} {
 		if _, _, err := s.Commit(c.owner, c.edit); err == nil || err.Error() != c.want || c.is != nil && !errors.Is(err, c.is) {

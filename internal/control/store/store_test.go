@@ -41,11 +41,11 @@ func TestCommitRefuses(t *testing.T) {
 		{"panic", "rest", func(*Tx) error { panic("oops") }, nil, `edit of "rest" panicked: oops`},
 		{"half done", "rest", put(dns(), item{}), nil, "the item has no name"},
 		{"another version", "rest", func(tx *Tx) error { return tx.Expect(web().id(), 7) }, ErrVersion,
-			"item web has changed: it is of version 1, and version 7 was expected"},
+			"item web has changed: it has version 1, and version 7 was expected"},
 		{"not there", "rest", func(tx *Tx) error { return tx.Expect(dns().id(), 1) }, ErrVersion,
 			"item dns has changed: it does not exist, and version 1 was expected"},
 		{"there", "rest", func(tx *Tx) error { return tx.Expect(web().id(), 0) }, ErrVersion,
-			"item web has changed: it exists, of version 1, and none was expected"},
+			"item web has changed: it exists in version 1, and was expected to be missing"},
 	}
 	for _, c := range cases {
 		rev, changed, err := s.Commit(c.owner, c.edit)

@@ -14,13 +14,13 @@ type Tx struct {
 	base    *Snapshot
 	data    data             // the current state
 	touched map[position]row // current rows; nil: deleted
-	keeps   int              // at least as many as the rows that are kept without being understood
+	keeps   int              // upper bound of the number of kept records that are not understood
 
 	past     *past  // nil: no revisions are remembered
 	resolves uint64 // the revision that no longer waits for confirmation when this is committed
 }
 
-// position is where a row is or could be: by the place of its table and its sort.
+// position is the position of a row: the index of its table, and its sort key.
 type position struct {
 	place int
 	sort  string
@@ -46,9 +46,9 @@ func (tx *Tx) Expect(id ID, version uint64) error {
 	case !ok:
 		return fmt.Errorf("%s %w: it does not exist, and version %d was expected", id, ErrVersion, version)
 	case version == 0:
-		return fmt.Errorf("%s %w: it exists, of version %d, and none was expected", id, ErrVersion, meta.Version)
+		return fmt.Errorf("%s %w: it exists in version %d, and was expected to be missing", id, ErrVersion, meta.Version)
 	}
-	return fmt.Errorf("%s %w: it is of version %d, and version %d was expected", id, ErrVersion, meta.Version, version)
+	return fmt.Errorf("%s %w: it has version %d, and version %d was expected", id, ErrVersion, meta.Version, version)
 }
 
 // Delete removes an object of any kind, including one that is not understood. It returns
@@ -115,8 +115,7 @@ func (tx *Tx) row(place int, sort string) row {
 	return tx.base.row(place, sort)
 }
 
-// rows yields the rows that exist when the loop begins. Later writes copy again what they have
-// copied already.
+// rows yields the rows that exist when the loop begins: they are a copy-on-write snapshot.
 func (tx *Tx) rows(place, index int, prefix string) iter.Seq[row] {
 	return func(yield func(row) bool) { rowsOf(tx.data[place][index].Clone(), prefix)(yield) }
 }
@@ -138,7 +137,7 @@ func (tx *Tx) remove(place int, r row) {
 	tx.touched[position{place, r.header().sort}] = nil
 }
 
-// keysOf is AnyTable.keysOf of a table; it is not called for kept records, which have only the
+// keysOf returns AnyTable.keysOf of a table. It is not called for kept records, which have only the
 // first index.
 func (tx *Tx) keysOf(place int) func(r row, index int) []string {
 	if place == len(tx.base.tables) {

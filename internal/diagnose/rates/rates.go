@@ -47,7 +47,7 @@ func (r *Rates) Bytes() float32 { return r[BytesIn] + r[BytesOut] }
 // counts are counters of the quantities.
 type counts [quantities]uint64
 
-// since returns the increase since an earlier reading. false: a counter went back, so the increase
+// since returns the increase since an earlier reading; false: a counter decreased, so the increase
 // is unknown.
 func (c *counts) since(earlier *counts) (added counts, ok bool) {
 	for q := range c {
@@ -65,7 +65,7 @@ func (c *counts) add(o *counts) {
 	}
 }
 
-// over returns the rates of an increase over a time. 0: unknown.
+// over returns the rates of an increase over a time; 0: unknown.
 func (c *counts) over(d time.Duration) (r Rates) {
 	if d <= 0 {
 		return r

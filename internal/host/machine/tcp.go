@@ -66,7 +66,7 @@ func eachSocket(table string, each func(TCPSocket)) error {
 	return lines.Err()
 }
 
-// parseSocket reads a line: number, local and remote address, state, queues, timer, retransmits,
+// parseSocket parses a line: number, local and remote address, state, queues, timer, retransmits,
 // user, timeout, inode, and more.
 func parseSocket(line string) (s TCPSocket, err error) {
 	words := strings.Fields(line)

@@ -53,7 +53,7 @@ func Key(remote netip.Addr, instance string) string {
 }
 
 // Normal returns the session with defaults in place of zero values, and one name for the default
-// instance, so that a session equals what files and requests have of it.
+// instance, so that sessions from files and requests compare equal.
 func (s Session) Normal() Session {
 	if lb.InstanceKey(s.Instance) == lb.DefaultInstance {
 		s.Instance = ""
@@ -121,7 +121,7 @@ func routable(field string, a netip.Addr) error {
 	return lb.CheckRoutable(field, a)
 }
 
-// ParseAddr reads an address; that of a link has a zone.
+// ParseAddr parses an address. A link-local one needs a zone.
 func ParseAddr(field, text string) (netip.Addr, error) {
 	if a, err := netip.ParseAddr(text); err == nil && a.Zone() != "" {
 		return a, nil // Validate refuses zones of others
@@ -129,8 +129,8 @@ func ParseAddr(field, text string) (netip.Addr, error) {
 	return lb.ParseAddr(field, text)
 }
 
-// ParseKeepalive reads the value of the flag --ka: REMOTE:SOURCE:INTERVAL in microseconds, of which
-// the last part, or the last two, may be missing. IPv6 addresses are in brackets.
+// ParseKeepalive parses the flag --ka: REMOTE:SOURCE:INTERVAL, in microseconds. The last part, or
+// the last two, may be missing. IPv6 addresses are in brackets.
 func ParseKeepalive(text string) (s Session, err error) {
 	rest := text
 	next := func() (part string) {

@@ -36,7 +36,7 @@ const (
 	maxPolicies = 1024
 )
 
-// ParseDirection reads import or export, and reports which it is.
+// ParseDirection parses import or export, and reports which it is.
 func ParseDirection(text string) (imports bool, err error) {
 	switch strings.ToLower(text) {
 	case importWord:
@@ -47,7 +47,7 @@ func ParseDirection(text string) (imports bool, err error) {
 	return false, lb.NewFieldError(FieldPolicyType, text, "is not known"+lb.DidYouMean(text, []string{importWord, exportWord}), "import (routes from neighbors) or export (routes to them)")
 }
 
-// ParseRouteAction reads accept or reject, and reports whether it is the latter; "" is accept.
+// ParseRouteAction parses accept or reject, and reports whether it is the latter; "" is accept.
 func ParseRouteAction(text string) (reject bool, err error) {
 	switch strings.ToLower(text) {
 	case "", acceptWord:

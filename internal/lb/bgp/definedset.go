@@ -19,7 +19,7 @@ type DefinedSet struct {
 	Prefixes []PrefixRule `json:"prefixes,omitempty"` // of type prefix
 }
 
-// SetType is the type of a DefinedSet, in the contract's words.
+// SetType is the type of a DefinedSet, in the API's form.
 type SetType string
 
 // The types of sets.
@@ -58,7 +58,7 @@ func setTypes() []string {
 	}
 }
 
-// ParseSetType reads the type of a set, in any case.
+// ParseSetType parses the type of a set, in any case.
 func ParseSetType(text string) (SetType, error) {
 	if word := strings.ToLower(text); slices.Contains(setTypes(), word) {
 		return SetType(word), nil

@@ -28,7 +28,7 @@ const (
 
 const (
 	// DefaultMultihop is the TTL of sessions over several hops for which no other is wanted, as in
-	// the contract.
+	// the existing loxilb.
 	DefaultMultihop = 8
 	// DefaultMultiplier is how many missing packets of BFD mean that a neighbor is gone.
 	DefaultMultiplier = 3
@@ -46,7 +46,7 @@ const HiddenPassword = "********"
 
 const allowedPassword = "up to 80 printable ASCII characters, other than " + HiddenPassword
 
-// ParseNeighborAddr reads the address of a neighbor. A link-local one names its interface:
+// ParseNeighborAddr parses the address of a neighbor. A link-local one names its interface:
 // fe80::1%eth0.
 func ParseNeighborAddr(text string) (netip.Addr, error) {
 	a, err := netip.ParseAddr(text)

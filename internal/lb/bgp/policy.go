@@ -81,7 +81,7 @@ const (
 	fieldPolicyName = "name"
 )
 
-// Words of statements, in the contract's spelling.
+// Words of statements, in the existing loxilb's spelling.
 const (
 	MatchAny    = "any"
 	MatchAll    = "all"

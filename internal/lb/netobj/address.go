@@ -16,7 +16,7 @@ type Address struct {
 	Prefix netip.Prefix `json:"ipAddress"`
 }
 
-// ParseAddress reads an address in the contract's words.
+// ParseAddress parses an address in the API's form.
 func ParseAddress(dev, prefix string) (a Address, err error) {
 	a.Dev = dev
 	if a.Prefix, err = parsePrefix("ipAddress", prefix); err != nil {

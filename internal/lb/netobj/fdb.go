@@ -9,7 +9,7 @@ type FDB struct {
 	Dev string `json:"dev"`
 }
 
-// ParseFDB reads an entry in the contract's words.
+// ParseFDB parses an entry in the API's form.
 func ParseFDB(mac, dev string) (f FDB, err error) {
 	f.Dev = dev
 	if f.MAC, err = ParseMAC("macAddress", mac); err != nil {

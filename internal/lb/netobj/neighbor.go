@@ -14,7 +14,7 @@ type Neighbor struct {
 	MAC  MAC        `json:"macAddress"`
 }
 
-// ParseNeighbor reads a neighbour in the contract's words.
+// ParseNeighbor parses a neighbour in the API's form.
 func ParseNeighbor(addr, dev, mac string) (n Neighbor, err error) {
 	n.Dev = dev
 	if n.Addr, err = parseHost("ipAddress", addr); err != nil {

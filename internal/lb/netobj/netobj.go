@@ -42,7 +42,7 @@ type MAC [6]byte
 
 var errMAC = errors.New("not a MAC address")
 
-// ParseMAC reads 00:11:22:aa:bb:cc of a single host. field names it in errors.
+// ParseMAC parses 00:11:22:aa:bb:cc of a single host. field names it in errors.
 func ParseMAC(field, text string) (m MAC, err error) {
 	if err := m.UnmarshalText([]byte(text)); err != nil {
 		return m, lb.NewFieldError(field, text, "is not a MAC address", "six bytes, as in 00:11:22:aa:bb:cc")
@@ -91,7 +91,7 @@ func (m *MAC) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// parsePrefix reads an address with the length of its network.
+// parsePrefix parses an address with the length of its network.
 func parsePrefix(field, text string) (netip.Prefix, error) {
 	p, err := netip.ParsePrefix(text)
 	if err != nil || p.Addr().Is4In6() {
@@ -100,7 +100,7 @@ func parsePrefix(field, text string) (netip.Prefix, error) {
 	return p, nil
 }
 
-// parseHost reads the address of one host.
+// parseHost parses the address of one host.
 func parseHost(field, text string) (netip.Addr, error) {
 	a, err := lb.ParseAddr(field, text)
 	if err != nil {

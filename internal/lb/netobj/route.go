@@ -37,7 +37,7 @@ func MetricOf(destination netip.Prefix, metric int) int {
 	return metric
 }
 
-// ParseRoute reads a route in the contract's words.
+// ParseRoute parses a route in the API's form.
 func ParseRoute(destination, gateway, protocol string) (r Route, err error) {
 	if r.Destination, err = ParseDestination(destination); err != nil {
 		return r, err

@@ -22,7 +22,7 @@ type VLAN struct {
 	Is string `json:"-"` // type of a link with its name that is no bridge, in the kernel only
 }
 
-// ParseVLAN reads the number of a VLAN. field names it in errors.
+// ParseVLAN parses the number of a VLAN. field names it in errors.
 func ParseVLAN(field, text string) (v VLAN, err error) {
 	if v.ID, err = strconv.Atoi(text); err != nil {
 		return v, lb.NewFieldError(field, text, "is not the number of a VLAN", fmt.Sprintf("1 to %d", maxVLAN))
@@ -68,7 +68,7 @@ type VLANMember struct {
 	Tagged bool   `json:"tagged,omitempty"`
 }
 
-// ParseVLANMember reads a member in the contract's words.
+// ParseVLANMember parses a member in the API's form.
 func ParseVLANMember(vid, dev string, tagged bool) (m VLANMember, err error) {
 	v, err := ParseVLAN("vlan_id", vid)
 	if err != nil {

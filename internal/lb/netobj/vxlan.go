@@ -24,7 +24,7 @@ type VXLAN struct {
 	Is  string `json:"-"` // type of a link with its name that is no VXLAN, in the kernel only
 }
 
-// ParseVXLAN reads a tunnel in the contract's words.
+// ParseVXLAN parses a tunnel in the API's form.
 func ParseVXLAN(id, dev string) (v VXLAN, err error) {
 	v.Dev = dev
 	if v.ID, err = ParseVXLANID("vxlanID", id); err != nil {
@@ -33,7 +33,7 @@ func ParseVXLAN(id, dev string) (v VXLAN, err error) {
 	return v, v.Validate()
 }
 
-// ParseVXLANID reads the number of a VXLAN. field names it in errors.
+// ParseVXLANID parses the number of a VXLAN. field names it in errors.
 func ParseVXLANID(field, text string) (int, error) {
 	id, err := strconv.Atoi(text)
 	if err != nil {
@@ -84,7 +84,7 @@ type VXLANPeer struct {
 	Peer netip.Addr `json:"peerIP"`
 }
 
-// ParseVXLANPeer reads a peer in the contract's words.
+// ParseVXLANPeer parses a peer in the API's form.
 func ParseVXLANPeer(id, peer string) (p VXLANPeer, err error) {
 	if p.ID, err = ParseVXLANID("vxlanID", id); err != nil {
 		return p, err

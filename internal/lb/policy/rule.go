@@ -292,7 +292,7 @@ func (r *Rule) protocols() int {
 	return int(r.ProtocolMax) - int(r.Protocol) + 1
 }
 
-// ruleRecord is a rule as journals have it.
+// ruleRecord is a rule in the journal.
 type ruleRecord struct {
 	Source             netip.Prefix `json:"source,omitzero"`
 	Destination        netip.Prefix `json:"destination,omitzero"`
@@ -312,7 +312,7 @@ type ruleRecord struct {
 	Record             bool         `json:"record,omitempty"`
 }
 
-// MarshalRecord writes it as journals have it.
+// MarshalRecord writes the journal's form.
 func (r *Rule) MarshalRecord() ([]byte, error) {
 	return json.Marshal(&ruleRecord{
 		Source: r.Source, Destination: r.Destination,
@@ -322,8 +322,8 @@ func (r *Rule) MarshalRecord() ([]byte, error) {
 	})
 }
 
-// UnmarshalRule parses what MarshalRecord writes, and validates it. It refuses unknown members and
-// words.
+// UnmarshalRule is the inverse of MarshalRecord, and validates the result. It refuses unknown
+// members and words.
 func UnmarshalRule(data []byte) (r Rule, err error) {
 	var in ruleRecord
 	d := json.NewDecoder(bytes.NewReader(data))

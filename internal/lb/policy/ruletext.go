@@ -93,10 +93,10 @@ func RuleProtocolWord(n uint8) string {
 	return strconv.Itoa(int(n))
 }
 
-// ParseRuleProtocol parses what RuleProtocolWord writes.
+// ParseRuleProtocol is the inverse of RuleProtocolWord.
 func ParseRuleProtocol(s string) (uint8, error) { return parseRuleProtocol(FieldRuleProtocol, s) }
 
-// parseRuleProtocol reads a number, or one of the words tcp, udp, sctp, icmp and icmp6.
+// parseRuleProtocol parses a number, or one of the words tcp, udp, sctp, icmp and icmp6.
 func parseRuleProtocol(field, s string) (uint8, error) {
 	for _, p := range append(lb.Protocols(), lb.ICMPv6) {
 		if strings.EqualFold(s, p.String()) {
@@ -150,7 +150,7 @@ func ParseRule(s string) (Rule, error) {
 	return r, r.Validate()
 }
 
-// ParseRuleAction reads the word of an action.
+// ParseRuleAction parses the word of an action.
 func ParseRuleAction(s string) (RuleAction, error) {
 	for a := RuleAllow; a <= RuleSNAT; a++ {
 		if s == a.String() {

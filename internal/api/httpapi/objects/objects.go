@@ -32,7 +32,7 @@ type DataPath interface {
 // Dropper finds connections that firewall rules would end.
 type Dropper func([]policy.Rule) func(*report.Connection) bool
 
-// Options are the parts that changes stand on. All but Dropper and Off are needed.
+// Options are the parts that changes need. All but Dropper and Off are required.
 type Options struct {
 	Store     *desired.State
 	Statuses  Statuses
@@ -43,7 +43,7 @@ type Options struct {
 	Log       *slog.Logger
 	Dropper   Dropper                   // nil: connections that rules end are unknown
 	ApplyWait time.Duration             // how long a change waits for the data path
-	AnyVIP    bool                      // VIPs that live hosts have are not refused
+	AnyVIP    bool                      // accept VIPs that live hosts have
 	Version   string                    // of the daemon, for exported files
 	Roles     func() []v1.InstanceState // instances of this node
 	Property  func(field string) string // the API's name for a field of a service

@@ -140,8 +140,8 @@ func saysSomething(value []byte) bool {
 // than requested is worse than none. Without content it is ignored, so a client that sends all its
 // properties may be newer than the server.
 
-// unknownSaid finds the first property with content that t lacks; "": there is none. The body was
-// decoded as a t before.
+// unknownSaid finds the first property with content that t lacks, or "". The body was decoded as a
+// t before.
 func unknownSaid(data []byte, t reflect.Type) string {
 	w := &unknownWalk{dec: json.NewDecoder(bytes.NewReader(data))}
 	w.dec.UseNumber()

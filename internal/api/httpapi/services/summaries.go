@@ -35,7 +35,7 @@ func parseSummaries(p *v1.GetServiceSummariesParams) (q summaryQuery, refused *r
 		q.by = "key"
 	}
 	if !slices.Contains(summaryOrders(), q.by) {
-		return q, rest.Invalid("sort", p.Sort, "is no order", strings.Join(summaryOrders(), ", ")+", - before it")
+		return q, rest.Invalid("sort", p.Sort, "is not a sort order", strings.Join(summaryOrders(), ", ")+", - before it")
 	}
 	for word := range strings.SplitSeq(p.State, ",") {
 		switch {

@@ -132,7 +132,7 @@ func connectionOrder(word string) (order func(a, b *report.Connection) int, down
 	orders := connectionOrders()
 	if order = orders[word]; order == nil {
 		allowed := strings.Join(slices.Sorted(maps.Keys(orders)), ", ")
-		return nil, false, rest.RefuseField(http.StatusBadRequest, "sort", word, "is no order", allowed+", - before it")
+		return nil, false, rest.RefuseField(http.StatusBadRequest, "sort", word, "is not a sort order", allowed+", - before it")
 	}
 	return order, down, nil
 }

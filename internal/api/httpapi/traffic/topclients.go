@@ -69,7 +69,7 @@ func (a *API) GetClients(w http.ResponseWriter, r *http.Request, params v1.GetCl
 	order := byConnections
 	if p == nil && params.Sort != "" {
 		if order = clientOrder(params.Sort); !slices.Contains(clientOrders(), order) {
-			p = rest.RefuseField(http.StatusBadRequest, "sort", params.Sort, "is no order", "connections, bytes or packets")
+			p = rest.RefuseField(http.StatusBadRequest, "sort", params.Sort, "is not a sort order", "connections, bytes or packets")
 		}
 	}
 	bits4, bits6 := 32, 128

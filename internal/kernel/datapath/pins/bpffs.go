@@ -44,8 +44,8 @@ func Root() (string, error) {
 
 func outerPath(pid string) string { return filepath.Join("/proc", pid, "root", usualBPFFS) }
 
-// isView reports whether our root directory is that of the process, so we are not in a container of
-// our own.
+// isView reports whether our root directory is the process's: then we are not in a container of our
+// own.
 func isView(pid string) bool {
 	var ours, theirs unix.Stat_t
 	return unix.Stat("/", &ours) == nil && unix.Stat(filepath.Join("/proc", pid, "root"), &theirs) == nil &&

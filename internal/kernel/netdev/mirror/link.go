@@ -32,9 +32,8 @@ type Link struct {
 
 	Flags uint32 // IFF_*
 
-	// Generation distinguishes links that had the same index one after the other: an attachment to
-	// one is not an attachment to the next. After lost messages it changes if the link looks
-	// different.
+	// Generation distinguishes links that had the same index in sequence: an attachment to one is
+	// not an attachment to the next. After lost messages it changes if the link looks different.
 	Generation uint64
 
 	carrierChanges uint32 // since the link was made
@@ -81,7 +80,7 @@ func (l Link) same(o Link) bool {
 		l.PeerElsewhere == o.PeerElsewhere && l.Generation == o.Generation && (l.Flags^o.Flags)&(unix.IFF_NOARP|unix.IFF_RUNNING) == 0
 }
 
-// parseLink reads an RTM_NEWLINK or RTM_DELLINK. Messages of the bridge family are about a port,
+// parseLink parses an RTM_NEWLINK or RTM_DELLINK. Messages of the bridge family are about a port,
 // not a link.
 func parseLink(body []byte) (Link, bool) {
 	if len(body) < unix.SizeofIfInfomsg || body[0] != unix.AF_UNSPEC {

@@ -57,8 +57,7 @@ func (k *Kernel) OpenLedger(dir string) (*Ledger, error) {
 		return nil, fmt.Errorf("read the ledger of objects made in the kernel: %w", err)
 	}
 	l.read(data)
-	// A disk that cannot be written keeps no daemon from starting: the file is begun by the next
-	// note then, or that one fails.
+	// A read-only disk does not prevent a start: the next record creates the file, or fails.
 	_ = l.rewrite()
 	return l, nil
 }
@@ -157,7 +156,7 @@ func (l *Ledger) Note(kind string, objects map[string]any) error {
 	return l.write(lines)
 }
 
-// Cross crosses out objects that are gone, or were not made.
+// Cross removes objects from the ledger that were deleted, or not made.
 func (l *Ledger) Cross(kind string, keys ...string) error {
 	var lines []line
 	for _, key := range keys {
