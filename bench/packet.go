@@ -190,7 +190,7 @@ func (res *packetResult) round(l *lab.Lab, p *programs, services, connections, r
 	return l.Sweep()
 }
 
-// in returns the path by the clients of a round.
+// in returns the path with the clients of a round.
 func (path path) in(round int) path {
 	number := strings.NewReplacer("ROUND", strconv.Itoa(round))
 	path.before = slices.Clone(path.before)
@@ -305,9 +305,8 @@ func addServices(l *lab.Lab, from, to int) error {
 	return errors.Join(l.Datapath.Apply(changes)...)
 }
 
-// addConnections enters connections, two entries each, number from up to to. They are as alive as
-// any: the time of the last packet is now, and stays within their timeout for as long as this
-// takes.
+// addConnections adds connections, two entries each, number from up to to. Their last packet is
+// now, so they stay within their timeout during the measurement.
 func addConnections(l *lab.Lab, from, to int) error {
 	now, err := lab.Jiffies()
 	if err != nil {
@@ -337,7 +336,7 @@ func addConnections(l *lab.Lab, from, to int) error {
 	return nil
 }
 
-// innerSpread returns the median, and the 10th and 90th percentile in the place of least and most.
+// innerSpread returns the median, with the 10th and 90th percentiles as least and most.
 func innerSpread(values []float64) spread {
 	v := slices.Sorted(slices.Values(values))
 	if len(v) == 0 {

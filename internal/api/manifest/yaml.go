@@ -14,7 +14,7 @@ import (
 
 const (
 	maxDepth = 64       // of values in values
-	maxJSON  = 64 << 20 // bytes that aliases may make of a file
+	maxJSON  = 64 << 20 // bytes of a file with expanded aliases
 	maxNodes = 4 << 20  // values in a file, about: each takes two hundred bytes and more
 )
 

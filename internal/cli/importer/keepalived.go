@@ -17,7 +17,7 @@ type block struct {
 	lines []*block
 }
 
-// blocks reads a file as lines in lines.
+// blocks parses a file into nested lines.
 func blocks(c *collector, text string) []*block {
 	stack := []*block{{}}
 	number := 0
@@ -93,7 +93,7 @@ func readKeepalived(c *collector, text string) {
 	}
 }
 
-// virtualServer is one being read.
+// virtualServer is a virtual server while it is read.
 type virtualServer struct {
 	*collector
 	*block
@@ -131,7 +131,7 @@ func (v *virtualServer) read(groups map[string]*block) {
 	v.addresses(groups)
 }
 
-// addresses makes a service of each address that the virtual server has.
+// addresses makes a service for each address of the virtual server.
 func (v *virtualServer) addresses(groups map[string]*block) {
 	list := []*block{{line: v.line, words: v.words[1:]}}
 	switch v.argument(1) {

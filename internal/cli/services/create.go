@@ -31,7 +31,7 @@ type createFlags struct {
 	doubtful []string // probable mistakes in endpoints
 }
 
-// mostLikelyWeight is the largest weight of IP:WEIGHT that is hardly a port.
+// mostLikelyWeight is the largest weight in IP:WEIGHT that is unlikely to be a port.
 const mostLikelyWeight = 256
 
 const createExample = `  loxicmd create lb 20.20.20.1 --tcp=2020:5001 --endpoints=31.31.31.1:1,32.32.32.1:1,17.17.17.1:1 --monitor

@@ -22,7 +22,7 @@ import (
 // connectionFilter chooses connections.
 type connectionFilter struct{ protocol, vip, servName, service, state, source, endpoint string }
 
-// flags adds a flag for each choice. begin is how their help begins.
+// flags adds the filter's flags. begin is the beginning of their help.
 func (f *connectionFilter) flags(fs *pflag.FlagSet, begin string) {
 	fs.StringVar(&f.servName, "servName", "", begin+"connections of services with this name")
 	fs.StringVar(&f.service, "service", "", begin+"connections of this service: IP:PORT/PROTOCOL, or a name")

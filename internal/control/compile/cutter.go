@@ -129,7 +129,7 @@ func (k *cutter) sampleWide(ids []uint16, c cut, at *regions) {
 	k.steps += len(ids)
 }
 
-// exceedsSpread reports whether a cut puts rules in more children than it may, by all rules of a
+// exceedsSpread reports whether a cut puts rules in too many children, checked with all rules of a
 // list.
 func (k *cutter) exceedsSpread(ids []uint16, c cut, at *regions) bool {
 	k.clipAll(ids, c.word, at[c.word])
@@ -243,7 +243,7 @@ func (k *cutter) weigh(c cut, scale float64) (all, mean float64) {
 	return float64(sum) * scale, 1 + float64(pairs)/float64(sum)*scale
 }
 
-// split makes the list of each child: none after a rule that matches all packets of the child.
+// split makes the list of each child. It ends at a rule that matches all packets of the child.
 func (k *cutter) split(ids []uint16, c cut, at *regions) [][]uint16 {
 	size := uint32(1) << c.bits
 	ports := c.asksForPorts()

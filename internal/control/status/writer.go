@@ -18,7 +18,7 @@ func (t *Table) Update(write func(*Writer)) {
 // one status.
 type Writer struct {
 	table   *Table
-	decided bool // something that others may wait for
+	decided bool // an outcome that others may wait for
 }
 
 // Want records the desired version of an object, or its deletion (version 0).
@@ -74,8 +74,8 @@ func (w *Writer) Succeeded(id ID, version uint64) (changed bool) {
 	return changed
 }
 
-// Failed notes that a try to apply the object in a version failed, and when the next one is due. It
-// returns whether that is news: the object had not failed before, or for another reason.
+// Failed records that applying the object in a version failed, and when the next attempt is due. It
+// returns whether the failure is new: the object had not failed before, or for another reason.
 func (w *Writer) Failed(id ID, version uint64, err error, next time.Time) (news bool) {
 	t := w.table
 	e := t.entries[id]

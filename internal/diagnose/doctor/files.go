@@ -48,7 +48,7 @@ func (m *Machine) list(parts ...string) (names []string) {
 // setting returns a sysctl by its name with slashes for dots.
 func (m *Machine) setting(name string) (int64, bool) { return m.number("proc/sys", name) }
 
-// sysctl returns a command that sets one, and the equivalent fix.
+// sysctl returns a command that sets a sysctl, and the equivalent fix.
 func sysctl(name, value string) (command string, fix Fix) {
 	said := name
 	if !strings.Contains(name, ".") { // with slashes sysctl leaves dots unchanged, as in eth0.100

@@ -36,7 +36,7 @@ const (
 	Failed  State = "failed"  // the reason why the packet does not arrive
 )
 
-// Step is something that the packet meets, in their order.
+// Step is something on the packet's path, in order.
 type Step struct {
 	Stage string // interface, connection, rule, service, endpoint, source, way, ...
 	State State
@@ -59,7 +59,7 @@ type Answer struct {
 	Gateway    netip.Addr     // the next hop
 	MAC        string
 	MTU        int
-	Connection string // the state of the connection that it is of; "": none
+	Connection string // the state of the packet's connection; "": none
 
 	Paths []Answer // Reached, Unreached: by each service that has the endpoint
 }

@@ -61,7 +61,7 @@ type Explainer struct {
 	Network      Network
 	Loads        Loads
 	LocalSockets bool // this machine's own sockets reach VIPs
-	Gateways     bool // packets are led to the node that owns their future source address
+	Gateways     bool // packets are sent to the node that owns their future source address
 	turn, line   chan struct{}
 }
 

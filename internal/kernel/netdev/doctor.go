@@ -47,13 +47,13 @@ type Doctor struct {
 	known map[Problem]time.Time // present problems, and since when
 }
 
-// newDoctor makes a doctor. look returns the current problems; regular is true every 10 s, whatever
-// happens between.
+// newDoctor makes a doctor. look returns the current problems; regular is true for the periodic
+// checks, every 10 s.
 func newDoctor(look func(ctx context.Context, regular bool) []Problem, log *slog.Logger) *Doctor {
 	return &Doctor{look: look, log: log, soon: make(chan struct{}, 1), known: map[Problem]time.Time{}}
 }
 
-// Soon makes the doctor look soon, as something has changed.
+// Soon requests a check soon, after a change.
 func (d *Doctor) Soon() {
 	select {
 	case d.soon <- struct{}{}:

@@ -39,10 +39,10 @@ func (a Address) Validate() error {
 	return ValidateDevice("dev", a.Dev)
 }
 
-// Needs is its interface.
+// Needs returns the address's interface.
 func (a Address) Needs() []string { return []string{a.Dev} }
 
-// MetBy is equality.
+// MetBy reports whether both are equal.
 func (a Address) MetBy(have Address) bool { return a == have }
 
 // String identifies the object.

@@ -69,7 +69,7 @@ func cpuTime(d time.Duration) string {
 	return fmt.Sprintf("%d:%02d.%02d", hundredths/6000, hundredths/100%60, hundredths%100)
 }
 
-// size returns as df -h shows it: one digit behind the point below 10.
+// size formats like df -h: one decimal below 10.
 func size(bytes uint64) string {
 	if bytes < 1024 {
 		return strconv.FormatUint(bytes, 10)

@@ -30,7 +30,7 @@ type codec struct {
 	hideNative  bool // answer as the existing loxilb does
 }
 
-// property is a field, and where an object of the API has it.
+// property is a field of lb, and its property in an object of the API.
 type property[T, O any] struct {
 	lb.Field[T]
 	at v1.Property[O]
@@ -49,7 +49,7 @@ func newCodec(hideNative bool) *codec {
 	}
 }
 
-// properties finds the fields in an object, which calls a field's property by name.
+// properties finds the properties of fields in an object; name returns a field's property.
 func properties[T, O any](fields []lb.Field[T], in v1.Properties[O], name func(string) string) []property[T, O] {
 	list := make([]property[T, O], len(fields))
 	for i, f := range fields {
@@ -58,7 +58,7 @@ func properties[T, O any](fields []lb.Field[T], in v1.Properties[O], name func(s
 	return list
 }
 
-// set reads the fields of t from the properties of an object.
+// set sets the fields of t from the properties of an object.
 func set[T, O any](t *T, fields []property[T, O], object *O) error {
 	for i := range fields {
 		f := &fields[i]

@@ -22,7 +22,7 @@ const (
 // Recorder reads the copies of packets that firewall rules record (bpf/observe/record.h).
 type Recorder struct{ shared *loader.Collection }
 
-// NewRecorder reads nothing yet.
+// NewRecorder makes a recorder without a ring; RecordRules opens it.
 func NewRecorder(c *loader.Collection) *Recorder { return &Recorder{c} }
 
 // RecordRules calls yield frequently with copies of the packets that firewall rules record, and

@@ -53,7 +53,7 @@ func (p *IPsecPolicies) SetIPsec(t bpf.RuleTable, then func() error) error {
 	return nil
 }
 
-// Follow writes the number of policies to another object's variable too, now and at each change.
+// Follow also writes the number of policies to another object's variable, now and at each change.
 func (p *IPsecPolicies) Follow(count *ebpf.Variable) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -146,8 +146,8 @@ func (s *share) add(e *endpoint) {
 	s.weight += uint64(e.weight)
 }
 
-// fraction is 1 where all is had, and where an earlier process has written the rows, and the
-// service is not applied yet.
+// fraction returns 1 for a full weight, and for rows of an earlier process until the service is
+// applied.
 func (s *share) fraction(tenths bool) float64 {
 	switch {
 	case s.takes == 0:

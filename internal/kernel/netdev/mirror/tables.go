@@ -50,7 +50,7 @@ type network struct {
 type tables struct {
 	mu          sync.RWMutex
 	links       map[int]Link
-	generations uint64 // links that there ever were
+	generations uint64 // number of links so far
 	addresses   map[netip.Addr][]address
 	networks    map[network]struct{}
 	neighbours  map[Hop]neighbour
@@ -105,7 +105,7 @@ func (t *tables) applyRouting(m netlink.Message) Change {
 	return Change{NextHops: true, Defaults: t.defaultsDiffer(before)}
 }
 
-// defaultsDiffer is called after a possible change of the default routes.
+// defaultsDiffer reports whether the default routes differ from before.
 func (t *tables) defaultsDiffer(before []Hop) bool {
 	return t.routing.known && !slices.Equal(before, t.routing.defaults.list())
 }
