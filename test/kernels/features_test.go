@@ -56,7 +56,7 @@ func TestFeatures(t *testing.T) {
 func TestChecks(t *testing.T) {
 	t.Parallel()
 	var done, listed []string
-	for _, m := range regexp.MustCompile(`(?m)^(?:\[.*\|\| )?check "([^"]+)"`).FindAllStringSubmatch(read(t, "init"), -1) {
+	for _, m := range regexp.MustCompile(`(?m)^(?:\[.*\|\| )?check [12] "([^"]+)"`).FindAllStringSubmatch(read(t, "init"), -1) {
 		done = append(done, m[1])
 	}
 	for _, m := range regexp.MustCompile(`(?m)^\| ([^|]+) \| (?:yes|no) \|$`).FindAllStringSubmatch(read(t, document), -1) {
