@@ -182,7 +182,7 @@ type BfdSession struct {
 	// SourceIP Address of this node, as it is used.
 	SourceIP string `json:"sourceIP,omitempty"`
 
-	// SourceIp Address of this node; none: as routes say. GET writes it as sourceIP.
+	// SourceIp Address of this node; none: as stored, 0.0.0.0: as routes say. GET writes it as sourceIP.
 	SourceIp string `json:"sourceIp,omitempty"`
 
 	// State BFDUp, BFDInit, BFDDown or BFDAdminDown.
@@ -302,8 +302,8 @@ type BgpNeighbor struct {
 	// Passive Only the neighbor connects.
 	Passive bool `json:"passive,omitempty"`
 
-	// Password Of TCP MD5 signatures (RFC 2385), up to 80 characters. Answers have ******** instead, which stands for the stored password in requests.
-	Password string `json:"password,omitempty"`
+	// Password Of TCP MD5 signatures (RFC 2385), up to 80 characters. Answers have ******** instead, which stands for the stored password in requests. POST without it keeps the stored one; an empty one removes it.
+	Password *string `json:"password,omitempty"`
 
 	// PrefixesReceived Prefixes that the neighbor announces, before policies.
 	PrefixesReceived int `json:"prefixesReceived,omitempty"`

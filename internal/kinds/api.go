@@ -18,8 +18,8 @@ type API[T, B any] struct {
 	Show   func(*T) *B         // as POST takes it
 	Fields map[string]string   // B's names of the fields of errors, where they differ
 
-	// Add merges a posted object into a stored one; nil: it replaces the stored one.
-	Add func(stored, posted T) T
+	// Add merges the object of a posted body into a stored one; nil: it replaces the stored one.
+	Add func(stored, posted T, body *B) T
 	// Key returns the key of the object of a DELETE from its path and parameters; nil: the path has
 	// it.
 	Key func(name string, parameters url.Values) string
@@ -54,12 +54,12 @@ func (k Kind[T, B]) Show(object any) any {
 	return k.API.Show(&one)
 }
 
-// Add merges a posted object into a stored one.
-func (k Kind[T, B]) Add(stored, posted any) any {
+// Add merges the object of a posted body into a stored one.
+func (k Kind[T, B]) Add(stored, posted, body any) any {
 	if k.API.Add == nil {
 		return posted
 	}
-	return k.API.Add(stored.(T), posted.(T))
+	return k.API.Add(stored.(T), posted.(T), body.(*B))
 }
 
 // DeletedKey returns the key of the object that a DELETE names by its path and parameters.

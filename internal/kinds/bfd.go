@@ -31,6 +31,7 @@ func BFD() Kind[bfd.Session, v1.BfdSession] {
 		Stored: stored,
 		API: API[bfd.Session, v1.BfdSession]{
 			Path: "/config/bfd", One: "/remoteIP/{remote_ip}", Key: bfdKey, Read: readBFD, Show: showBFD,
+			Add: addBFD,
 			Fields: map[string]string{
 				lb.FieldRemote: "remoteIp", lb.FieldSource: "sourceIp", bfd.FieldRetry: "retryCount",
 			},
@@ -57,6 +58,15 @@ func bfdName(remote, instance string) string {
 		return remote // no session has it
 	}
 	return bfd.Key(a, instance)
+}
+
+// addBFD keeps the stored source if the body has none: answers have the address in use instead, so
+// a client that changes what it has read cannot know it. 0.0.0.0 removes it.
+func addBFD(stored, posted bfd.Session, body *v1.BfdSession) bfd.Session {
+	if body.SourceIp == "" && body.SourceIP == "" {
+		posted.Source = stored.Source
+	}
+	return posted
 }
 
 func readBFD(body *v1.BfdSession) (s bfd.Session, err error) {

@@ -22,7 +22,9 @@ func BGPApplication() Kind[bgp.Application, v1.BgpPolicyApplication] {
 		Stored: stored,
 		API: API[bgp.Application, v1.BgpPolicyApplication]{
 			Path: "/config/bgp/policy/apply", One: "/{ip_address}/{policy_type}", Read: readApplication, Show: showApplication,
-			Add: bgp.Application.With, // as in the contract
+			Add: func(stored, posted bgp.Application, _ *v1.BgpPolicyApplication) bgp.Application {
+				return stored.With(posted) // as in the contract
+			},
 		},
 		CLI: CLI[v1.BgpPolicyApplication]{
 			Texts: Texts{Singular: "policies of a BGP neighbor", Plural: "where BGP policies are applied", Argument: "PEER/DIRECTION", Sample: "10.0.0.2/export", Create: " --policy=low"},

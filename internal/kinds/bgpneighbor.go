@@ -24,6 +24,7 @@ func BGPNeighbor() Kind[bgp.Neighbor, v1.BgpNeighbor] {
 		Stored: stored,
 		API: API[bgp.Neighbor, v1.BgpNeighbor]{
 			Path: "/config/bgp/neigh", One: "/{ip_address}", Read: readNeighbor, Show: showNeighbor, Spare: spareNeighbor,
+			Add: addNeighbor,
 		},
 		CLI: CLI[v1.BgpNeighbor]{
 			Texts:     Texts{Singular: "a BGP neighbor", Plural: "BGP neighbors", Details: "prefixes and errors", Argument: "PEER", Sample: "10.0.0.2"},
@@ -44,9 +45,21 @@ func spareNeighbor(n bgp.Neighbor, parameters url.Values) string {
 	return "its AS is " + asn + ", not " + lb.Printable(want)
 }
 
+// addNeighbor keeps the stored password if the body has none: clients of the existing loxilb do not
+// know the member, and must not take the password away. An empty one does.
+func addNeighbor(stored, posted bgp.Neighbor, body *v1.BgpNeighbor) bgp.Neighbor {
+	if body.Password == nil {
+		posted.Password = stored.Password
+	}
+	return posted
+}
+
 func readNeighbor(body *v1.BgpNeighbor) (n bgp.Neighbor, err error) {
 	n = bgp.Neighbor{
-		Interface: body.Interface, Password: body.Password, Passive: body.Passive, NoGracefulRestart: body.NoGracefulRestart,
+		Interface: body.Interface, Passive: body.Passive, NoGracefulRestart: body.NoGracefulRestart,
+	}
+	if body.Password != nil {
+		n.Password = *body.Password
 	}
 	if body.IpAddress != "" {
 		if n.Addr, err = bgp.ParseNeighborAddr(body.IpAddress); err != nil {
@@ -110,7 +123,7 @@ func showNeighbor(n *bgp.Neighbor) *v1.BgpNeighbor {
 		out.Source = n.Source.String()
 	}
 	if n.Password != "" {
-		out.Password = bgp.HiddenPassword
+		out.Password = new(bgp.HiddenPassword)
 	}
 	if n.BFD != (bgp.BFD{}) {
 		out.Bfd = &v1.BgpBfd{Interval: TimeText(n.BFD.Interval), Multiplier: int(n.BFD.Multiplier)}

@@ -58,8 +58,8 @@ type Any interface {
 	Read(body any) (object any, err error)
 	// Show returns the body that creates an object.
 	Show(object any) (body any)
-	// Add merges a posted object into the stored one.
-	Add(stored, posted any) (object any)
+	// Add merges the object of a posted body into the stored one.
+	Add(stored, posted, body any) (object any)
 	// DeletedKey returns the key of the object that a DELETE names by its path and parameters.
 	DeletedKey(name string, parameters url.Values) string
 	// Spare returns why a DELETE with these parameters keeps an object; "": it does not.

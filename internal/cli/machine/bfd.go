@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"net/url"
@@ -12,48 +13,32 @@ import (
 	"loxilb/internal/kinds"
 )
 
-const instanceFlag = "instance of the session"
-
 // setBFD changes a session. The server replaces a session as a whole, so the rest of it is read
 // first.
 func setBFD(o *session.Options) *cobra.Command {
-	var instance string
-	var interval int64
-	var retries, priority int
-	var preempt bool
+	k := kinds.BFD()
 	cmd := &cobra.Command{
 		Use:     "bfd REMOTE",
-		Aliases: kinds.BFD().Aliases,
-		Short:   "Change a BFD session with another node",
+		Aliases: k.Aliases,
+		Short:   "Change a BFD session with another node; what has no flag stays as it is",
 		Example: "  loxicmd set bfd 10.0.0.2 --interval=100000\n  loxicmd set bfd 10.0.0.2 --preempt",
 		Args:    session.Exactly("the address of the other node, as in: loxicmd set bfd 10.0.0.2 --interval=100000"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			body, err := findBFD(cmd.Context(), o, args[0], instance)
-			if err != nil {
-				return err
-			}
-			if interval != 0 {
-				body.Interval = interval
-			}
-			if retries != 0 {
-				body.RetryCount = retries
-			}
-			if priority != 0 {
-				body.Priority = priority
-			}
-			if cmd.Flags().Changed("preempt") {
-				body.Preempt = preempt
-			}
-			return o.CreateAt(cmd.Context(), kinds.BFD(), body)
-		},
 	}
-	fs := cmd.Flags()
-	fs.SortFlags = false
-	fs.StringVar(&instance, "instance", "default", instanceFlag)
-	fs.Int64Var(&interval, "interval", 0, "microseconds between packets, at least 100000 (default: as it is)")
-	fs.IntVar(&retries, "retryCount", 0, "packets that may be missing before the peer is down (default: as it is)")
-	fs.IntVar(&priority, "priority", 0, "1 to 255: of two nodes that start together, the higher one becomes MASTER (default: as it is)")
-	fs.BoolVar(&preempt, "preempt", false, "take over from a MASTER of lower priority (default: as it is)")
+	given := session.AddFlags(cmd, k.CLI.Flags)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		var named v1.BfdSession
+		if err := given(&named); err != nil {
+			return err
+		}
+		body, err := findBFD(cmd.Context(), o, args[0], named.Instance)
+		if err != nil {
+			return err
+		}
+		if err := given(body); err != nil {
+			return err
+		}
+		return o.CreateAt(cmd.Context(), k, body)
+	}
 	return cmd
 }
 
@@ -76,12 +61,12 @@ func findBFD(ctx context.Context, o *session.Options, remote, instance string) (
 	for i := range list.Attr {
 		if s := &list.Attr[i]; name(s) == want {
 			return &v1.BfdSession{
-				Instance: s.Instance, RemoteIp: s.RemoteIp, SourceIp: s.SourceIp, Interval: s.Interval, RetryCount: s.RetryCount,
+				Instance: s.Instance, RemoteIp: s.RemoteIp, Interval: s.Interval, RetryCount: s.RetryCount,
 				Multihop: s.Multihop, Priority: s.Priority, Preempt: s.Preempt,
 			}, nil
 		}
 	}
-	return nil, session.Refused("there is no BFD session with %s in instance %s", remote, instance)
+	return nil, session.Refused("there is no BFD session with %s in instance %s", remote, cmp.Or(instance, "default"))
 }
 
 func deleteBFD(o *session.Options) *cobra.Command {
@@ -98,6 +83,6 @@ func deleteBFD(o *session.Options) *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().StringVar(&instance, "instance", "default", instanceFlag)
+	cmd.Flags().StringVar(&instance, "instance", "default", "instance of the session")
 	return cmd
 }

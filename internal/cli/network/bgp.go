@@ -20,6 +20,7 @@ import (
 type neighborFlags struct {
 	body         v1.BgpNeighbor
 	passwordFile string
+	noPassword   bool
 	bfd          time.Duration
 	multiplier   int
 	hold, retry  time.Duration
@@ -53,6 +54,7 @@ func createBGPNeighbor(o *session.Options) *cobra.Command {
 	fs.IntVar(&f.body.MultihopTTL, "multihop-ttl", 0, "TTL of packets to a neighbor on no connected network (default 8)")
 	fs.StringVar(&f.body.Source, "source", "", "address of this node that the session has")
 	fs.StringVar(&f.passwordFile, "password-file", "", "file with the password of TCP MD5 signatures; - is standard input")
+	fs.BoolVar(&f.noPassword, "no-password", false, "remove the stored password, which stays otherwise")
 	session.DurationVar(fs, &f.hold, "hold-time", "", 0, "end the session after this time without a message, 3s to 65535s (default 90s)")
 	session.DurationVar(fs, &f.keepalive, "keepalive-time", "", 0, "time between keepalive messages (default: a third of --hold-time)")
 	session.DurationVar(fs, &f.retry, "connect-retry", "", 0, "time between attempts to connect")
@@ -60,6 +62,7 @@ func createBGPNeighbor(o *session.Options) *cobra.Command {
 	session.DurationVar(fs, &f.bfd, "bfd", "", 0, "detect a silent neighbor by BFD packets at this interval, such as 100ms")
 	fs.IntVar(&f.multiplier, "bfd-multiplier", 0, "number of missing BFD packets (default 3)")
 	fs.BoolVar(&f.body.NoGracefulRestart, "no-graceful-restart", false, "have the neighbor drop routes as soon as the session ends; --bfd implies it")
+	cmd.MarkFlagsMutuallyExclusive("password-file", "no-password")
 	return cmd
 }
 
@@ -73,9 +76,14 @@ func (f *neighborFlags) complete(o *session.Options, args []string) (err error) 
 		return err
 	}
 	if f.passwordFile != "" {
-		if f.body.Password, err = o.ReadSecret(f.passwordFile); err != nil {
+		password, err := o.ReadSecret(f.passwordFile)
+		if err != nil {
 			return err
 		}
+		f.body.Password = &password
+	}
+	if f.noPassword {
+		f.body.Password = new(string)
 	}
 	f.body.HoldTime, f.body.KeepaliveTime = kinds.TimeText(f.hold), kinds.TimeText(f.keepalive)
 	f.body.ConnectRetry = kinds.TimeText(f.retry)

@@ -157,6 +157,34 @@ func (r registered) create(o *Options) *cobra.Command {
 	return cmd
 }
 
+// AddFlags declares the flags by which a command changes an object that exists, and returns a
+// function that sets those that were given in a body. The others keep their values, so help leaves
+// out what they are by default.
+func AddFlags[B any](cmd *cobra.Command, flags []kinds.Flag[*B]) (given func(*B) error) {
+	var sets []func(*B) error
+	cmd.Flags().SortFlags = false
+	for _, f := range flags {
+		usage, _, _ := strings.Cut(f.Usage, " (default")
+		set := func(value string) error {
+			sets = append(sets, func(b *B) error { return f.Set(b, value) })
+			return f.Set(new(B), value) // reports a wrong value with the name of the flag
+		}
+		if f.Switch {
+			cmd.Flags().BoolFunc(f.Name, usage, set)
+		} else {
+			cmd.Flags().Func(f.Name, usage, set)
+		}
+	}
+	return func(b *B) error {
+		for _, set := range sets {
+			if err := set(b); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
 // CreateAt sends the body of an object of a registered kind.
 func (o *Options) CreateAt(ctx context.Context, k kinds.Any, body any) error {
 	path, _ := k.Paths()

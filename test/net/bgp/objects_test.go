@@ -77,7 +77,7 @@ func TestObjects(t *testing.T) {
 	r.Loxicmd("create bgpneighbor %s %s --password-file=%s --hold-time=9", router(), routerASN, password)
 	r.Loxicmd("set bgp --asn=%s --router-id=%s", nodeASN, node())
 	got := awaitState(t, r, true)
-	if got.Password != "********" || got.Updowntime == "never" || got.RemoteAs != 4200000001 || got.HoldTime != "9s" {
+	if got.Password == nil || *got.Password != "********" || got.Updowntime == "never" || got.RemoteAs != 4200000001 || got.HoldTime != "9s" {
 		t.Errorf("%+v", got)
 	}
 	if out := r.Loxicmd("get bgpnei"); !strings.Contains(out, "| "+router()) || !strings.Contains(out, "Established |") {

@@ -21,6 +21,9 @@ func TestBFDCommands(t *testing.T) {
 	if strings.Contains(out, "sourceIp") {
 		t.Error(out)
 	}
+	if out := a.Loxicmd("get bfd -o wide"); !strings.Contains(out, a.address) { // the source stays
+		t.Error(out)
+	}
 	a.Loxicmd("create bfd 2001:db8::7 --instance=blue")
 	a.Loxicmd("delete bfd 2001:db8::7 --instance=blue")
 	if out := a.Loxicmd("get bfd -o wide"); strings.Contains(out, "blue") || !strings.Contains(out, "150000 us") {

@@ -93,7 +93,7 @@ func TestContract(t *testing.T) {
 }
 
 // TestPassword checks that a password is stored, never shown, and kept by requests with the
-// asterisks that stand for it; and that a file of another machine is refused.
+// asterisks that stand for it or without a password; and that a file of another machine is refused.
 func TestPassword(t *testing.T) {
 	t.Parallel()
 	b := bench(t)
@@ -116,6 +116,18 @@ func TestPassword(t *testing.T) {
 	if got := apply(strings.Replace(object, "%", `,"holdTime":30`, 1)); strings.Contains(got, "secret") || !strings.Contains(got, `"action":"change"`) {
 		t.Error(got)
 	}
+	for _, c := range []struct{ member, want string }{
+		{``, "secret"}, {`,"password":null`, "secret"}, {`,"password":"new"`, "new"}, {`,"password":""`, ""}, {``, ""}, {`,"password":"secret"`, "secret"},
+	} {
+		b.Call("POST", base+"/neigh", `{"ipAddress":"10.0.0.2","remoteAs":1,"holdTime":30`+c.member+`}`, "Content-Type", "application/json")
+		if n, _ := b.Store.BGPNeighbors.Get(b.Store.Snapshot(), "10.0.0.2"); n.Password != c.want {
+			t.Errorf("POST with %q: password %q, want %q", c.member, n.Password, c.want)
+		}
+	}
+	if got := apply(`{"kind":"BGPNeighbor","spec":{"ipAddress":"10.0.0.2","remoteAs":1}}`); !strings.Contains(got, `"action":"change"`) {
+		t.Errorf("a file without a password leaves it: %s", got)
+	}
+	run(t, b, []exchange{{"POST", "/neigh", `{"ipAddress":"10.0.0.2","remoteAs":1,"password":"secret","holdTime":30}`, 200, ""}})
 	for _, path := range []string{"/config/objects", "/config/bgp/neigh/all", "/config/revisions"} {
 		if w := b.Call("GET", httpapi.BaseURL+path, ""); w.Code != http.StatusOK || strings.Contains(w.Body.String(), "secret") {
 			t.Errorf("%s: %d %s", path, w.Code, w.Body)

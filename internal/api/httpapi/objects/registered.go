@@ -133,8 +133,9 @@ func (r *registered) create(w http.ResponseWriter, req *http.Request) {
 }
 
 func (r *registered) createFrom(w http.ResponseWriter, req *http.Request, complete func(body any) error) {
-	object, p := rest.DecodeLenient(r.api.Reader, w, req, func(data []byte) (any, *rest.Problem) {
-		body, p := rest.UnmarshalNew(data, r.NewBody)
+	var body any
+	object, p := rest.DecodeLenient(r.api.Reader, w, req, func(data []byte) (_ any, p *rest.Problem) {
+		body, p = rest.UnmarshalNew(data, r.NewBody)
 		if p != nil {
 			return nil, p
 		}
@@ -159,7 +160,7 @@ func (r *registered) createFrom(w http.ResponseWriter, req *http.Request, comple
 		}
 		wanted := object
 		if stored := r.Find(tx, key); stored != nil {
-			wanted = r.Add(stored, object)
+			wanted = r.Add(stored, object, body)
 		}
 		if err := r.put(tx, wanted); err != nil {
 			return err
