@@ -173,6 +173,7 @@ func assemble(c *config.Config, log *slog.Logger, lines *logs.Ring, network *net
 		AskTokens: c.API.Users, Access: users, Audit: access.NewAudit(c.StateDir), Ready: p.ready,
 		Version: apiVersion(d.ABI()), Log: log, LogLevel: c.LogLevel, Lines: lines, ProbeFiles: c.ProbeFiles, MetricsOff: c.MetricsOff, Compat: c.Compat,
 		BGP: p.bgpNow(), Announcements: p.announcements(), Drain: p.maintenance.Progress, Verifier: p.verifier(statuses), Doctor: p.doctor(start), NoPage: !c.Page,
+		Own: p.isOwn,
 	})
 	return p, nil
 }
@@ -385,6 +386,7 @@ func (p *daemon) networkChanged(b event.Body) {
 	case event.Address:
 		p.ipsec.Mark()
 		p.leases.AddressChanged(b.Addr)
+		p.rules.AddressesChanged()
 	case event.Routes:
 		if !b.Neighbours {
 			p.services.RoutesChanged()

@@ -16,6 +16,9 @@ import (
 	"loxilb/internal/lb/netobj"
 )
 
+// isOwn reports whether an address is one of this machine, other than a VIP.
+func (p *daemon) isOwn(a netip.Addr) bool { return slices.Contains(p.network.Addresses(), a) }
+
 // problems returns a failed status for each current problem of the network.
 func problems(n *netdev.Net) []status.Status {
 	known := n.Problems()
@@ -134,7 +137,9 @@ func (p *daemon) newRules(vips reconcile.Owned, o reconcile.Observers) (*reconci
 		return nil, err
 	}
 	if below != "" {
-		return reconcile.NewRules(p.state, p.datapath, p.network.Links, vips, g, o), nil
+		r := reconcile.NewRules(p.state, p.datapath, p.network.Links, vips, g, o)
+		r.Static = p.isOwn
+		return r, nil
 	}
 	defer g.Close()
 	if _, err := g.Set(nil); err != nil { // no reason to balance nothing

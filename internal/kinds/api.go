@@ -2,6 +2,7 @@ package kinds
 
 import (
 	"errors"
+	"net/netip"
 	"net/url"
 
 	"loxilb/internal/lb"
@@ -23,6 +24,8 @@ type API[T, B any] struct {
 	// Key returns the key of the object of a DELETE from its path and parameters; nil: the path has
 	// it.
 	Key func(name string, parameters url.Values) string
+	// Peer returns the address of another node that an object names, and its field; nil: none does.
+	Peer func(object T) (field string, peer netip.Addr)
 	// Spare returns why a DELETE with these parameters keeps an object; nil: it keeps none.
 	Spare func(object T, parameters url.Values) string
 }
@@ -68,6 +71,14 @@ func (k Kind[T, B]) DeletedKey(name string, parameters url.Values) string {
 		return name
 	}
 	return k.API.Key(name, parameters)
+}
+
+// Peer returns the address of another node that an object names, and its field; invalid: none.
+func (k Kind[T, B]) Peer(object any) (field string, peer netip.Addr) {
+	if k.API.Peer == nil {
+		return "", peer
+	}
+	return k.API.Peer(object.(T))
 }
 
 // Spare returns why a DELETE with these parameters keeps an object.

@@ -1,6 +1,7 @@
 package kinds
 
 import (
+	"cmp"
 	"math"
 	"net/netip"
 	"net/url"
@@ -21,7 +22,7 @@ func BFD() Kind[bfd.Session, v1.BfdSession] {
 	stored.Most, stored.Plural = 32, "BFD sessions" // as many claims fit into a packet
 	stored.Places = func(s bfd.Session) []string { return []string{lb.InstanceKey(s.Instance)} }
 	stored.Taken = func(s bfd.Session, other string) error {
-		return lb.NewFieldError(lb.FieldInstance, lb.InstanceKey(s.Instance), "has BFD session "+other+" already", "one for each instance")
+		return lb.NewFieldError(lb.FieldInstance, cmp.Or(s.Instance, "default"), "has BFD session "+other+" already", "one for each instance")
 	}
 	return Kind[bfd.Session, v1.BfdSession]{
 		Words: Words{
@@ -31,7 +32,8 @@ func BFD() Kind[bfd.Session, v1.BfdSession] {
 		Stored: stored,
 		API: API[bfd.Session, v1.BfdSession]{
 			Path: "/config/bfd", One: "/remoteIP/{remote_ip}", Key: bfdKey, Read: readBFD, Show: showBFD,
-			Add: addBFD,
+			Add:  addBFD,
+			Peer: func(s bfd.Session) (string, netip.Addr) { return lb.FieldRemote, s.Remote },
 			Fields: map[string]string{
 				lb.FieldRemote: "remoteIp", lb.FieldSource: "sourceIp", bfd.FieldRetry: "retryCount",
 			},
@@ -71,6 +73,9 @@ func addBFD(stored, posted bfd.Session, body *v1.BfdSession) bfd.Session {
 
 func readBFD(body *v1.BfdSession) (s bfd.Session, err error) {
 	s = bfd.Session{Instance: body.Instance, Multihop: body.Multihop, Preempt: body.Preempt}
+	if body.RemoteIp == "" {
+		return s, lb.NewFieldError(lb.FieldRemote, "", "is missing", "the address of the other node")
+	}
 	if s.Remote, err = bfd.ParseAddr(lb.FieldRemote, body.RemoteIp); err != nil {
 		return s, err
 	}
@@ -106,11 +111,8 @@ func small(field string, n int) (uint8, error) {
 
 func showBFD(s *bfd.Session) *v1.BfdSession {
 	out := &v1.BfdSession{
-		Instance: s.Instance, RemoteIp: s.Remote.String(), Interval: s.Interval.Microseconds(), RetryCount: int(s.Retry),
+		Instance: cmp.Or(s.Instance, "default"), RemoteIp: s.Remote.String(), Interval: s.Interval.Microseconds(), RetryCount: int(s.Retry),
 		Multihop: s.Multihop, Priority: int(s.Priority), Preempt: s.Preempt,
-	}
-	if out.Instance == "" {
-		out.Instance = "default"
 	}
 	if s.Source.IsValid() {
 		out.SourceIp = s.Source.String()

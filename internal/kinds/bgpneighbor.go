@@ -3,6 +3,7 @@ package kinds
 import (
 	"cmp"
 	"math"
+	"net/netip"
 	"net/url"
 	"strconv"
 
@@ -24,7 +25,8 @@ func BGPNeighbor() Kind[bgp.Neighbor, v1.BgpNeighbor] {
 		Stored: stored,
 		API: API[bgp.Neighbor, v1.BgpNeighbor]{
 			Path: "/config/bgp/neigh", One: "/{ip_address}", Read: readNeighbor, Show: showNeighbor, Spare: spareNeighbor,
-			Add: addNeighbor,
+			Add:  addNeighbor,
+			Peer: func(n bgp.Neighbor) (string, netip.Addr) { return bgp.FieldNeighbor, n.Addr },
 		},
 		CLI: CLI[v1.BgpNeighbor]{
 			Texts:     Texts{Singular: "a BGP neighbor", Plural: "BGP neighbors", Details: "prefixes and errors", Argument: "PEER", Sample: "10.0.0.2"},
@@ -91,6 +93,9 @@ func readNeighbor(body *v1.BgpNeighbor) (n bgp.Neighbor, err error) {
 	}
 	if n.Retry, err = timeOf(bgp.FieldRetry, body.ConnectRetry); err != nil || body.Bfd == nil {
 		return n, err
+	}
+	if body.Bfd.Interval == "" {
+		return n, lb.NewFieldError(bgp.FieldInterval, "", "is missing", "10ms to 1m, or no bfd")
 	}
 	if n.BFD.Interval, err = timeOf(bgp.FieldInterval, body.Bfd.Interval); err != nil {
 		return n, err

@@ -4,7 +4,10 @@
 // (docs/adr/0083-kinds.md).
 package kinds
 
-import "net/url"
+import (
+	"net/netip"
+	"net/url"
+)
 
 // All returns all kinds in the order of saving and applying: dependencies come first.
 func All() []Any {
@@ -62,6 +65,8 @@ type Any interface {
 	Add(stored, posted, body any) (object any)
 	// DeletedKey returns the key of the object that a DELETE names by its path and parameters.
 	DeletedKey(name string, parameters url.Values) string
+	// Peer returns the address of another node that an object names, and its field; invalid: none.
+	Peer(object any) (field string, peer netip.Addr)
 	// Spare returns why a DELETE with these parameters keeps an object; "": it does not.
 	Spare(object any, parameters url.Values) (why string)
 	// Rename converts the field of a *lb.FieldError to the API's name.

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -98,6 +99,9 @@ type Options struct {
 	// Announcements returns whether the VIPs of a service are announced by BGP; nil: BGP is off.
 	Announcements func(*lb.Service) []report.Announcement
 
+	// Own reports whether an address is one of this machine; nil: none is known.
+	Own func(netip.Addr) bool
+
 	// Drain returns the progress of this node's drain; nil: unknown.
 	Drain func() report.DrainProgress
 }
@@ -187,6 +191,7 @@ func New(o Options) *API {
 		Property: func(field string) string { return services.PropertyOf(field, -1) },
 		Roles:    func() []v1.InstanceState { return a.InstanceStates() },
 		Off:      o.off,
+		Own:      o.Own,
 	})
 	a.Services = services.New(services.Options{
 		Objects: a.Objects, Store: o.Store, DataPath: o.DataPath, Health: o.Health, Loads: o.Sampler, Reader: reader, ProbeFiles: o.ProbeFiles, Compat: o.Compat,

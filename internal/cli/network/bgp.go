@@ -2,9 +2,12 @@ package network
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net/http"
 	"net/netip"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -13,6 +16,7 @@ import (
 	v1 "loxilb/api/v1"
 	"loxilb/internal/cli/session"
 	"loxilb/internal/kinds"
+	"loxilb/internal/lb/bgp"
 	"loxilb/internal/lb/netobj"
 )
 
@@ -62,7 +66,6 @@ func createBGPNeighbor(o *session.Options) *cobra.Command {
 	session.DurationVar(fs, &f.bfd, "bfd", "", 0, "detect a silent neighbor by BFD packets at this interval, such as 100ms")
 	fs.IntVar(&f.multiplier, "bfd-multiplier", 0, "number of missing BFD packets (default 3)")
 	fs.BoolVar(&f.body.NoGracefulRestart, "no-graceful-restart", false, "have the neighbor drop routes as soon as the session ends; --bfd implies it")
-	cmd.MarkFlagsMutuallyExclusive("password-file", "no-password")
 	return cmd
 }
 
@@ -76,9 +79,12 @@ func (f *neighborFlags) complete(o *session.Options, args []string) (err error) 
 		return err
 	}
 	if f.passwordFile != "" {
+		if f.noPassword {
+			return errors.New("--no-password does not go with --password-file")
+		}
 		password, err := o.ReadSecret(f.passwordFile)
 		if err != nil {
-			return err
+			return fmt.Errorf("--password-file %q: %w", f.passwordFile, err)
 		}
 		f.body.Password = &password
 	}
@@ -103,11 +109,20 @@ func deleteBGPNeighbor(o *session.Options) *cobra.Command {
 		Short:   "Delete a BGP neighbor",
 		Long:    "Deletes a BGP neighbor. With an AS number, a neighbor with another one stays.",
 		Example: "  loxicmd delete bgpneighbor 10.0.0.254\n  loxicmd delete bgpneighbor 10.0.0.254 65001",
-		Args:    cobra.RangeArgs(1, 2),
+		Args:    session.Arguments("PEER", "[ASN]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			query := url.Values{}
+			if looksLikeAddress(args[0]) {
+				if _, err := bgp.ParseNeighborAddr(args[0]); err != nil {
+					return err
+				}
+			}
 			if len(args) > 1 {
-				query.Set("remoteAs", args[1])
+				asn, err := kinds.ParseASN("ASN", args[1])
+				if err != nil {
+					return err
+				}
+				query.Set("remoteAs", strconv.FormatInt(asn, 10))
 			}
 			return o.Change(cmd.Context(), func(ctx context.Context, c *v1.Client) (*http.Response, error) {
 				return session.DeleteAt(ctx, c, kinds.BGPNeighbor(), args[0], query)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -24,12 +25,19 @@ func FlagError(cmd *cobra.Command, err error) error {
 		if name := lb.Suggest(unknown.GetSpecifiedName(), names); name != "" && unknown.GetSpecifiedShortnames() == "" {
 			return fmt.Errorf("unknown flag --%s of %s; did you mean --%s?", unknown.GetSpecifiedName(), cmd.CommandPath(), name)
 		}
+		if short := unknown.GetSpecifiedShortnames(); short != "" && strings.Trim(short, "0123456789") == "" {
+			return fmt.Errorf("-%s is not an argument of %s: numbers there are not negative", short, cmd.CommandPath())
+		}
 		return err
 	}
 	var (
 		flag   *pflag.InvalidValueError
 		number *strconv.NumError
+		field  *lb.FieldError
 	)
+	if errors.As(err, &flag) && errors.As(err, &field) {
+		return field
+	}
 	if errors.As(err, &flag) && flag.GetFlag().Value.Type() == durationType {
 		return fmt.Errorf("--%s %q is not a duration such as 60, 60s or 1m", flag.GetFlag().Name, flag.GetValue())
 	}
@@ -37,6 +45,9 @@ func FlagError(cmd *cobra.Command, err error) error {
 		return err
 	}
 	what := "is not a whole number"
+	if number.Func == "ParseBool" {
+		what = "is not true or false"
+	}
 	if errors.Is(number, strconv.ErrRange) {
 		what = "is out of range"
 	}

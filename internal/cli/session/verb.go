@@ -70,14 +70,16 @@ func Exactly(what string) cobra.PositionalArgs {
 	}
 }
 
-// Arguments requires the named arguments, and names missing ones in the error.
+// Arguments requires the named arguments, and names missing ones in the error. One in brackets is
+// optional.
 func Arguments(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
+		usage := cmd.CommandPath() + " " + strings.Join(names, " ")
 		switch {
-		case len(args) < len(names):
-			return fmt.Errorf("missing argument %s: %s %s", names[len(args)], cmd.CommandPath(), strings.Join(names, " "))
+		case len(args) < len(names) && !strings.HasPrefix(names[len(args)], "["):
+			return fmt.Errorf("missing argument %s: %s", names[len(args)], usage)
 		case len(args) > len(names):
-			return fmt.Errorf("unexpected argument %q: %s %s", args[len(names)], cmd.CommandPath(), strings.Join(names, " "))
+			return fmt.Errorf("unexpected argument %q: %s", args[len(names)], usage)
 		}
 		return nil
 	}

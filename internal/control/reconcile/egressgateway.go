@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"net/netip"
@@ -25,16 +26,22 @@ type Gateways interface {
 	RulesMissing() bool
 }
 
+// errStatic says that roles cannot move a source address.
+var errStatic = errors.New("it is a static address of this machine, so this node translates in role BACKUP as well; " +
+	"use an address that no node has, which loxilb gives to the MASTER")
+
 // egressRules are the rules of one node of a cluster.
 type egressRules struct {
 	rules    []policy.Rule
 	gateways []netdev.Gateway // sorted by address
+	static   []netip.Addr     // addresses of this machine whose role another node has
 }
 
 // egressOf returns the rules as this node applies them, given the roles of its instances. A rule
 // for default routes whose source address belongs to another node marks packets instead of
-// translating them.
-func egressOf(list []policy.Rule, instances map[string]lb.Instance) egressRules {
+// translating them. A static address of this machine is no other node's: answers to it arrive here,
+// so a tunnel to it would lead back to this node.
+func egressOf(list []policy.Rule, instances map[string]lb.Instance, isStatic func(netip.Addr) bool) egressRules {
 	out := egressRules{rules: slices.Clone(list)}
 	var sources []netip.Addr
 	for i := range list {
@@ -48,6 +55,10 @@ func egressOf(list []policy.Rule, instances map[string]lb.Instance) egressRules 
 	elsewhere := map[netip.Addr]uint32{} // marks by address
 	for n, a := range sources {
 		g := netdev.Gateway{Addr: a, Mark: marks[n], Owned: lb.OwnsSource(a, instances)}
+		if !g.Owned && isStatic(a) {
+			g.Owned = true
+			out.static = append(out.static, a)
+		}
 		out.gateways = append(out.gateways, g)
 		if !g.Owned {
 			elsewhere[a] = g.Mark
@@ -63,15 +74,18 @@ func egressOf(list []policy.Rule, instances map[string]lb.Instance) egressRules 
 }
 
 // setGateways sets the gateways, and returns the errors of rules that need them, by key.
-func (r *Rules) setGateways(rules []policy.Rule, gateways []netdev.Gateway) map[string]error {
+func (r *Rules) setGateways(rules []policy.Rule, here *egressRules) map[string]error {
 	r.mu.Lock()
 	r.below = r.gatewayLinks() // before they are set: a change meanwhile is one to follow
 	r.mu.Unlock()
-	failed, all := r.gateways.Set(gateways)
+	failed, all := r.gateways.Set(here.gateways)
 	errs := map[string]error{}
 	for i := range rules {
 		if one := &rules[i]; one.Action == policy.RuleSNAT && one.OnDefault {
 			err := cmp.Or(failed[one.ToSource], all)
+			if err == nil && slices.Contains(here.static, one.ToSource) {
+				err = errStatic
+			}
 			if err != nil {
 				err = fmt.Errorf("egress gateway %s: %w", one.ToSource, err)
 			}

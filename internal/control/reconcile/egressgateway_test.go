@@ -27,16 +27,23 @@ func TestEgressOf(t *testing.T) {
 	}
 	rules := []policy.Rule{snat(named, true), snat(own, true), snat(own, false), {RuleVerdict: policy.RuleVerdict{Action: policy.RuleDrop}}}
 	backup := lb.Instance{Name: lb.DefaultInstance, Role: lb.RoleBackup}
+	nowhere := netip.Addr{}
 	for name, c := range map[string]struct {
 		instances   map[string]lb.Instance
+		static      netip.Addr
 		own, named  bool
 		first, then policy.Rule
 	}{
-		"no roles":       {nil, true, true, rules[0], rules[1]},
-		"backup":         {map[string]lb.Instance{lb.DefaultInstance: backup}, false, false, marked(marks[1]), marked(marks[0])},
-		"named instance": {map[string]lb.Instance{lb.DefaultInstance: backup, "e": {Name: "e", Role: lb.RoleMaster, VIP: named}}, false, true, rules[0], marked(marks[0])},
+		"no roles":       {nil, nowhere, true, true, rules[0], rules[1]},
+		"backup":         {map[string]lb.Instance{lb.DefaultInstance: backup}, nowhere, false, false, marked(marks[1]), marked(marks[0])},
+		"named instance": {map[string]lb.Instance{lb.DefaultInstance: backup, "e": {Name: "e", Role: lb.RoleMaster, VIP: named}}, nowhere, false, true, rules[0], marked(marks[0])},
+		"static address": {map[string]lb.Instance{lb.DefaultInstance: backup}, own, true, false, marked(marks[1]), rules[1]},
 	} {
-		got := egressOf(rules, c.instances)
+		got := egressOf(rules, c.instances, func(a netip.Addr) bool { return a == c.static })
+		if static := got.static; (len(static) > 0) != c.static.IsValid() || len(static) > 0 && static[0] != c.static {
+			t.Errorf("%s: static %v", name, static)
+		}
+		got.static = nil
 		want := egressRules{
 			rules:    []policy.Rule{c.first, c.then, rules[2], rules[3]},
 			gateways: []netdev.Gateway{{Addr: own, Mark: marks[0], Owned: c.own}, {Addr: named, Mark: marks[1], Owned: c.named}},

@@ -43,6 +43,10 @@ type Rules struct {
 	vips     Owned
 	gateways Gateways // nil: none
 
+	// Static reports whether this machine has an address for another reason than that loxilb owns
+	// it; nil: none is known.
+	Static func(netip.Addr) bool
+
 	mu    sync.Mutex
 	named map[string]int // interfaces in rules, and their compiled indices; 0: missing
 	below string         // the interfaces that gateways use, when they were set
@@ -72,6 +76,8 @@ func NewRules(s *desired.State, t RuleTable, links func() []netdev.Link, vips Ow
 	return r
 }
 
+func (r *Rules) isStatic(a netip.Addr) bool { return r.Static != nil && r.Static(a) }
+
 // keys returns the keys of the rules in the data path.
 func (r *Rules) keys() []string {
 	r.mu.Lock()
@@ -88,8 +94,8 @@ func (r *Rules) Apply(ctx context.Context, keys []string) []Outcome[string] {
 	var elsewhere []string
 	var tunnels map[string]error // by key
 	if r.gateways != nil {
-		here := egressOf(list, instances)
-		tunnels = r.setGateways(list, here.gateways)
+		here := egressOf(list, instances, r.isStatic)
+		tunnels = r.setGateways(list, &here)
 		list, elsewhere = here.rules, here.elsewhere()
 	}
 	named, index := r.interfaces()
@@ -251,6 +257,19 @@ func (r *Rules) LinksChanged() {
 	}
 	if changed && len(r.has) > 0 {
 		r.Mark(r.has[0]) // this compiles all of them
+	}
+}
+
+// AddressesChanged compiles the rules again if there are gateways: an address of one may be static
+// now, or no longer.
+func (r *Rules) AddressesChanged() {
+	if r.gateways == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.has) > 0 {
+		r.Mark(r.has[0])
 	}
 }
 

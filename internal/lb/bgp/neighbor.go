@@ -118,6 +118,8 @@ func (n Neighbor) validatePath() error {
 		return lb.NewFieldError(FieldSource, s.String(), "is of another IP version than "+n.Addr.String(), "an address of this node")
 	case s.IsUnspecified(), s.IsMulticast(), s.Zone() != "", s.Is4In6():
 		return lb.NewFieldError(FieldSource, s.String(), "is not the source of a session", "an address of this node")
+	case s == n.Addr.WithZone(""):
+		return lb.NewFieldError(FieldSource, s.String(), "is the address of the neighbor", "an address of this node")
 	}
 	if n.Multihop > 0 && (!n.Addr.IsValid() || n.Addr.IsLinkLocalUnicast()) {
 		return lb.NewFieldError(FieldMultihop, strconv.Itoa(int(n.Multihop)), "does not go with a neighbor on a link", "0")

@@ -32,7 +32,7 @@ type DataPath interface {
 // Dropper finds connections that firewall rules would end.
 type Dropper func([]policy.Rule) func(*report.Connection) bool
 
-// Options are the parts that changes need. All but Dropper and Off are required.
+// Options are the parts that changes need. All but Dropper, Off and Own are required.
 type Options struct {
 	Store     *desired.State
 	Statuses  Statuses
@@ -48,6 +48,7 @@ type Options struct {
 	Roles     func() []v1.InstanceState // instances of this node
 	Property  func(field string) string // the API's name for a field of a service
 	Off       func(kind string) string  // why objects of a registered kind cannot be created or changed; nil or "": they can
+	Own       func(netip.Addr) bool     // whether an address is one of this machine; nil: none is known
 
 	// Announcements returns whether the VIPs of a service are announced by BGP; nil: BGP is off.
 	Announcements func(*lb.Service) []report.Announcement

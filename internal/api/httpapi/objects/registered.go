@@ -10,6 +10,7 @@ import (
 	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/control/desired"
 	"loxilb/internal/control/store"
+	"loxilb/internal/lb"
 )
 
 // registered handles the objects of a kind whose registration describes its requests.
@@ -106,12 +107,23 @@ func (r *registered) put(tx *store.Tx, object any) error {
 	if err := r.Put(tx, object); err != nil {
 		return err
 	}
-	if why := r.api.off(r.About().Name); why != "" {
-		if after, _ := r.Meta(tx, key); after != before {
-			return rest.Refuse(http.StatusNotImplemented, "%s", why)
-		}
+	if after, _ := r.Meta(tx, key); after == before {
+		return nil
 	}
-	return nil
+	if why := r.api.off(r.About().Name); why != "" {
+		return rest.Refuse(http.StatusNotImplemented, "%s", why)
+	}
+	return r.notOwn(object)
+}
+
+// notOwn refuses an object that names this node as another one, such as a file of the other node.
+func (r *registered) notOwn(object any) error {
+	field, peer := r.Peer(object)
+	if r.api.Own == nil || !peer.IsValid() || !r.api.Own(peer) {
+		return nil
+	}
+	err := lb.NewFieldError(field, peer.String(), "is an address of this node", "the address of another node")
+	return rest.BadRequest(r.Rename(err))
 }
 
 // off returns why objects of a kind cannot be created or changed; "": they can.
