@@ -1704,6 +1704,9 @@ type NewFlowCount struct {
 
 // Node defines model for Node.
 type Node struct {
+	// Announcements While the daemon speaks BGP.
+	Announcements *NodeAnnouncements `json:"announcements,omitempty"`
+
 	// Commit Of the source, in full.
 	Commit   string `json:"commit,omitempty"`
 	HostName string `json:"hostName"`
@@ -1729,6 +1732,21 @@ type Node struct {
 
 	// Version Of the daemon.
 	Version string `json:"version"`
+}
+
+// NodeAnnouncements defines model for NodeAnnouncements.
+type NodeAnnouncements struct {
+	// Announced Number of VIPs that are announced.
+	Announced int `json:"announced"`
+
+	// Neighbors BGP neighbors whose sessions are established. Each learns the VIPs of its IP version, as far as policies accept them.
+	Neighbors []string `json:"neighbors"`
+
+	// Vips At most 100, those first that are not announced.
+	Vips []Announcement `json:"vips"`
+
+	// Withdrawn Number of VIPs of services with bgp that are not.
+	Withdrawn int `json:"withdrawn"`
 }
 
 // NodeDrainRequest defines model for NodeDrainRequest.

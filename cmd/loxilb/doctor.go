@@ -67,7 +67,7 @@ func (p *daemon) doctor(started time.Time) func() *doctor.Machine {
 		if p.sessions != nil {
 			f.BGPSessions = p.sessions.problems()
 		}
-		f.BFDSessions = p.unprotected()
+		f.BFDSessions, f.Availability = p.unprotected(), p.availability()
 		for _, h := range p.hiddenTags() {
 			f.HiddenTags = append(f.HiddenTags, doctor.HiddenTags(h))
 		}

@@ -102,6 +102,9 @@ type Options struct {
 	// Own reports whether an address is one of this machine; nil: none is known.
 	Own func(netip.Addr) bool
 
+	// AllAnnouncements returns what is decided about all VIPs, in order; nil: BGP is off.
+	AllAnnouncements func() []report.Announcement
+
 	// Drain returns the progress of this node's drain; nil: unknown.
 	Drain func() report.DrainProgress
 }
@@ -214,7 +217,7 @@ func New(o Options) *API {
 			return servicestate.SyncOf(a.AppliedOf(now, key))
 		},
 		Explainer: o.Explainer, Verifier: o.Verifier, Doctor: o.Doctor,
-		Events: o.Events, Metrics: o.Metrics, MetricsOff: o.MetricsOff, Ready: o.Ready, Version: o.Version, Roles: a.InstanceStates, Drain: o.Drain,
+		Events: o.Events, Metrics: o.Metrics, MetricsOff: o.MetricsOff, Ready: o.Ready, Version: o.Version, Roles: a.InstanceStates, Drain: o.Drain, Announcements: o.AllAnnouncements, Sessions: o.BGP,
 		Log: o.Log, LogLevel: o.LogLevel, Lines: o.Lines, Reader: reader, Streams: a.streams,
 	})
 	a.Compat = compat.New(compat.Options{

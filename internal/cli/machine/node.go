@@ -24,7 +24,12 @@ func getNode(o *session.Options) *cobra.Command {
 			for i, one := range n.Instances {
 				roles[i] = one.Instance + " " + one.State
 			}
-			t.AddLines([]string{n.HostName}, []string{n.Version}, []string{(time.Duration(n.Uptime) * time.Second).String()}, roles, []string{maintenanceText(n.Maintenance)})
+			cells := [][]string{{n.HostName}, {n.Version}, {(time.Duration(n.Uptime) * time.Second).String()}, roles, {maintenanceText(n.Maintenance)}}
+			if a := n.Announcements; a != nil {
+				t = session.NewTable("Name", "Version", "Uptime", "Roles", "Maintenance", "VIPs")
+				cells = append(cells, []string{fmt.Sprintf("%d announced", a.Announced), fmt.Sprintf("%d not announced", a.Withdrawn)})
+			}
+			t.AddLines(cells...)
 			return t
 		}),
 	}

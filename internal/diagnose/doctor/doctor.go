@@ -71,6 +71,8 @@ type Facts struct {
 
 	BGPSessions []BGPSession // that are down
 	BFDSessions []BFDSession // that are down, or make no claims
+
+	Availability Availability
 }
 
 // Endpoint is where packets go.
@@ -141,6 +143,7 @@ func checks() []check {
 		{"redirects", redirects}, {"offloads", offloads}, {"next-hops", nextHops}, {"neighbour-table", neighbourTable}, {"mtu", mtu}, {"path-mtu", pathMTU},
 		{"services", services}, {"endpoints", endpoints}, {"unprobed", unprobed}, {"other-programs", otherPrograms}, {"ipsec", ipsec},
 		{"vlan-tags", hiddenTags}, {"bgp", bgpSessions}, {"bfd", bfdSessions},
+		{"maintenance", maintenance}, {"announcements", announcements}, {"roles", roles},
 		{"vips", duplicateVIPs}, {"clock", clock}, {"cgroup", cgroup}, {"memory", memory}, {"descriptors", descriptors}, {"disk", disk}, {"netfilter", netfilter},
 		{"ports", ports}, {"queues", queues}, {"interrupts", interrupts}, {"governor", governor},
 	}

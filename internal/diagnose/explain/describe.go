@@ -21,6 +21,7 @@ func (i *inquiry) describe(r *dryrun.Result) (*Answer, error) {
 	i.addService(r, s)
 	if s != nil {
 		a.Service = s.Key.String()
+		i.addOwner(r, s)
 		i.addEndpoint(r, s)
 	}
 	i.addSource(r, s)

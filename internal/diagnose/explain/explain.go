@@ -16,6 +16,7 @@ import (
 	"loxilb/internal/kernel/datapath/dryrun"
 	"loxilb/internal/kernel/netdev"
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/bgp"
 	"loxilb/internal/lb/policy"
 	"loxilb/internal/lb/report"
 )
@@ -62,7 +63,12 @@ type Explainer struct {
 	Loads        Loads
 	LocalSockets bool // this machine's own sockets reach VIPs
 	Gateways     bool // packets are sent to the node that owns their future source address
-	turn, line   chan struct{}
+
+	// Announcements returns whether the VIPs of a service are announced by BGP; nil: BGP is off.
+	Announcements func(*lb.Service) []report.Announcement
+	Sessions      func() []bgp.Session // with BGP neighbors; needed with Announcements
+
+	turn, line chan struct{}
 }
 
 // waiting bounds the questions that wait for their turn. An answer takes a millisecond, the first

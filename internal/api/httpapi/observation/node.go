@@ -20,8 +20,40 @@ func (a *API) GetNode(w http.ResponseWriter, _ *http.Request) {
 	rest.JSON(w, v1.Node{
 		HostName: d.Host, Version: a.Version.Version, Commit: a.Version.Commit, Kernel: d.Kernel, Namespace: a.Version.Namespace,
 		Started: time.Now().Add(-time.Since(a.started)), Uptime: time.Since(a.started).Seconds(), MachineUptime: d.Uptime.Seconds(),
-		Instances: a.Roles(), Maintenance: a.maintenance(),
+		Instances: a.Roles(), Maintenance: a.maintenance(), Announcements: a.announcements(),
 	})
+}
+
+// shownVIPs bounds the VIPs of an answer.
+const shownVIPs = 100
+
+// announcements returns which VIPs are announced, those first that are not; nil: BGP is off.
+func (a *API) announcements() *v1.NodeAnnouncements {
+	if a.Announcements == nil {
+		return nil
+	}
+	out := &v1.NodeAnnouncements{Neighbors: []string{}, Vips: []v1.Announcement{}}
+	for _, s := range a.Sessions() {
+		if s.Up() {
+			out.Neighbors = append(out.Neighbors, s.Neighbor)
+		}
+	}
+	all := a.Announcements()
+	for _, one := range all {
+		if one.Announced {
+			out.Announced++
+		} else {
+			out.Withdrawn++
+		}
+	}
+	for _, announced := range []bool{false, true} {
+		for _, one := range all {
+			if one.Announced == announced && len(out.Vips) < shownVIPs {
+				out.Vips = append(out.Vips, v1.Announcement{Prefix: one.Prefix.String(), Announced: announced, Reason: one.Why, Since: one.Since})
+			}
+		}
+	}
+	return out
 }
 
 // maintenance returns this node's maintenance; nil: it is in service.

@@ -17,6 +17,7 @@ import (
 	"loxilb/internal/diagnose/verify"
 	"loxilb/internal/event"
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/bgp"
 	"loxilb/internal/lb/report"
 	"loxilb/internal/telemetry/logs"
 )
@@ -53,11 +54,15 @@ type Options struct {
 	Version    v1.Version
 	Roles      func() []v1.InstanceState   // of this node
 	Drain      func() report.DrainProgress // progress of this node's drain; nil: unknown
-	Log        *slog.Logger
-	LogLevel   LogLevel
-	Lines      *logs.Ring // of the log
-	Reader     *rest.Reader
-	Streams    *rest.Streams
+
+	Announcements func() []report.Announcement // of all VIPs, in order; nil: BGP is off
+	Sessions      func() []bgp.Session         // with BGP neighbors; needed with Announcements
+
+	Log      *slog.Logger
+	LogLevel LogLevel
+	Lines    *logs.Ring // of the log
+	Reader   *rest.Reader
+	Streams  *rest.Streams
 }
 
 // API answers requests about the state of the daemon and its machine.

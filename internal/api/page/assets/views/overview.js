@@ -3,6 +3,7 @@ import { every, get, rates } from "../api.js";
 import { badge, clock, el, number, rate, setText } from "../dom.js";
 import { handshakeTimes, LastHour } from "../plot.js";
 import { eventList } from "./events.js";
+import { availability } from "./availability.js";
 import { neighborTable } from "./neighbors.js";
 import { kindOf } from "./words.js";
 
@@ -16,7 +17,7 @@ export function show(root, { signal }) {
   const trouble = el("ul", { class: "wrong" });
   const hour = new LastHour({ signal });
   root.append(trouble, el("div", { class: "tiles" }, Object.values(tiles).map((t) => t.node)), hour.node,
-    neighborTable({ signal }), el("h2", null, "Recent events"), eventList({ signal, limit: 12 }));
+    availability({ signal }), neighborTable({ signal }), el("h2", null, "Recent events"), eventList({ signal, limit: 12 }));
   every(2000, signal, async () => {
     const [bad, drains, failed, { revisionAttr }] = await Promise.all([
       get("/status/services", { state: "trouble", sort: "state", limit: 10 }, signal), get("/config/drain/all", null, signal),

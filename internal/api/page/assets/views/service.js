@@ -142,6 +142,7 @@ function tellStatus(status, numbers, wrong, { summary, service }, key) {
   if (summary.error) sentences.push(`Not applied to the data path: ${summary.error}`);
   if (troubles[summary.state]) sentences.push(troubles[summary.state]);
   for (const r of summary.refusedBy ?? []) if (r.count) sentences.push(`${number(r.count)} packets of clients were refused so far: ${r.reason}.`);
+  for (const v of service.status?.announcements ?? []) if (!v.announced) sentences.push(`${v.prefix} is not announced by BGP: ${v.reason}.`);
   for (const c of service.status?.conditions ?? []) sentences.push(c.message);
   if (wrong.childElementCount !== sentences.length || [...wrong.children].some((li, i) => li.textContent !== sentences[i])) {
     wrong.replaceChildren(...sentences.map((s) => el("li", null, s)));

@@ -1,0 +1,81 @@
+package main
+
+import (
+	"loxilb/internal/control/store"
+	"loxilb/internal/diagnose/doctor"
+	"loxilb/internal/lb"
+	"loxilb/internal/lb/bgp"
+	"loxilb/internal/lb/report"
+)
+
+// availability returns what the doctor has to know of roles, maintenance and announcements.
+func (p *daemon) availability() (a doctor.Availability) {
+	now := p.state.Snapshot()
+	if one := p.state.Maintenance.Here(now); one.Stage() != lb.InService {
+		a.Stage, a.Since = string(one.Stage()), one.Since
+	}
+	announced, instances := 0, map[string]int{} // services
+	for s := range p.state.Services.EachShared(now) {
+		instances[s.Instance()]++
+		if s.BGP {
+			announced++
+		}
+	}
+	if why := p.unheard(now); why != "" {
+		a.Silent, a.Why = announced, why
+	}
+	if ready, _ := p.ready(); ready && a.Stage == "" && p.routes != nil {
+		for _, one := range p.routes.All() {
+			if !one.Announced {
+				a.Hidden = append(a.Hidden, doctor.Withdrawn{Prefix: one.Prefix, Why: one.Why})
+			}
+		}
+	}
+	a.Alone = p.unelected(now, instances)
+	return a
+}
+
+// unheard returns why no neighbor can learn VIPs, as far as this node is set up; "": one can.
+func (p *daemon) unheard(now *store.Snapshot) string {
+	switch {
+	case p.sessions == nil:
+		return "BGP is off"
+	case p.state.BGPSpeaker.Len(now) == 0:
+		return "this node is no BGP speaker"
+	case p.state.BGPNeighbors.Len(now) == 0:
+		return "there is no BGP neighbor"
+	}
+	return ""
+}
+
+// unelected returns the instances of services that have neither a BFD session nor a role, if
+// others have a session.
+func (p *daemon) unelected(now *store.Snapshot, services map[string]int) (list []doctor.Alone) {
+	elected := map[string]bool{}
+	for s := range p.state.BFD.All(now) {
+		elected[lb.InstanceKey(s.Instance)] = true
+	}
+	roles := p.state.Instances.Here(now)
+	for instance, n := range services {
+		if role := roles[instance].Role; len(elected) > 0 && !elected[instance] && (role == "" || role == lb.RoleUnknown) {
+			list = append(list, doctor.Alone{Instance: instance, Services: n})
+		}
+	}
+	return list
+}
+
+// sessionsNow returns the BGP sessions, and announcementsNow what is decided about all VIPs; none
+// if BGP is off.
+func (p *daemon) sessionsNow() []bgp.Session {
+	if p.sessions == nil {
+		return nil
+	}
+	return p.sessions.all()
+}
+
+func (p *daemon) announcementsNow() []report.Announcement {
+	if p.routes == nil {
+		return nil
+	}
+	return p.routes.All()
+}

@@ -1,0 +1,83 @@
+package doctor
+
+import (
+	"fmt"
+	"net/netip"
+	"time"
+)
+
+// maintenanceTime is how long a node may be out of service before it is a finding: most upgrades
+// take less.
+const maintenanceTime = time.Hour
+
+// Availability is what decides which packets other nodes and routers send here.
+type Availability struct {
+	Stage  string // of maintenance; "": the node is in service
+	Since  time.Time
+	Silent int         // services with BGP that no neighbor can hear of
+	Why    string      // why none can
+	Hidden []Withdrawn // VIPs that are not announced while the node is in service
+	Alone  []Alone
+}
+
+// Withdrawn is a VIP that is not announced, and why.
+type Withdrawn struct {
+	Prefix netip.Prefix
+	Why    string
+}
+
+// Alone is an instance of services whose role nobody assigns, while other instances are elected.
+type Alone struct {
+	Instance string
+	Services int
+}
+
+// maintenance reports a node that somebody has left out of service.
+func maintenance(m *Machine) (out []Finding, err error) {
+	a := &m.Facts.Availability
+	if a.Stage == "" || time.Since(a.Since) < maintenanceTime {
+		return nil, nil
+	}
+	return []Finding{{
+		About: a.Stage, What: fmt.Sprintf("the node is %s since %s", a.Stage, a.Since.Local().Format(time.DateTime)), Sure: Likely,
+		Why: "nobody serves if the other node fails", Command: "loxicmd node resume",
+	}}, nil
+}
+
+// announcements reports VIPs that routers do not learn from this node.
+func announcements(m *Machine) (out []Finding, err error) {
+	a := &m.Facts.Availability
+	if a.Silent > 0 {
+		out = append(out, Finding{
+			About: "neighbors", What: fmt.Sprintf("services with --bgp: %d, and %s", a.Silent, a.Why), Sure: Certain,
+			Why: "no router learns their VIPs", Command: "see docs/ha.md: loxilb --bgp, loxicmd set bgp, loxicmd create bgpneighbor",
+		})
+	}
+	const most = 8
+	for i, w := range a.Hidden {
+		if i == most {
+			out = append(out, Finding{
+				About: "more", What: fmt.Sprintf("%d more VIPs are not announced", len(a.Hidden)-most), Sure: Certain,
+				Why: "routers send their packets to other nodes, or nowhere", Command: "loxicmd get lb -o wide",
+			})
+			break
+		}
+		out = append(out, Finding{
+			About: w.Prefix.String(), What: fmt.Sprintf("%s is not announced: %s", w.Prefix, w.Why), Sure: Certain,
+			Why: "routers send its packets to other nodes, or nowhere", Command: "loxicmd describe lb " + w.Prefix.Addr().String(),
+		})
+	}
+	return out, nil
+}
+
+// roles reports instances that no BFD session elects, next to others that one does.
+func roles(m *Machine) (out []Finding, err error) {
+	for _, one := range m.Facts.Availability.Alone {
+		out = append(out, Finding{
+			About: one.Instance, What: fmt.Sprintf("instance %s of %d services has no BFD session and no role", one.Instance, one.Services), Sure: Likely,
+			Why:     "each node counts as its MASTER, so two nodes may own the VIPs",
+			Command: "loxicmd create bfd PEER --instance=" + one.Instance + ", or loxicmd set hastate ROLE --instance=" + one.Instance,
+		})
+	}
+	return out, nil
+}

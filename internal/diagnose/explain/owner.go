@@ -1,0 +1,78 @@
+package explain
+
+import (
+	"cmp"
+	"net/netip"
+	"strings"
+
+	"loxilb/internal/kernel/datapath/dryrun"
+	"loxilb/internal/lb"
+)
+
+// addOwner adds whether packets to the VIP get here at all, where roles, maintenance or BGP decide
+// about that. The packet that is explained has arrived.
+func (i *inquiry) addOwner(r *dryrun.Result, s *lb.Service) {
+	if r.Entry != nil && r.Entry.Reply {
+		return
+	}
+	_, to := i.ends()
+	i.addRole(s, to.Addr())
+	i.addMaintenance()
+	i.addAnnouncements(s, to.Addr())
+}
+
+// addRole adds who answers for the VIP, as far as somebody has assigned roles.
+func (i *inquiry) addRole(s *lb.Service, vip netip.Addr) {
+	a, instance := &i.answer, s.Instance()
+	switch role := cmp.Or(i.Desired.Instances.Here(i.now)[instance].Role, lb.RoleUnknown); {
+	case role == lb.RoleUnknown:
+	case role.Owns():
+		a.add("role", OK, "%s of instance %s: this node answers ARP and ND for %s", role, instance, vip)
+	default:
+		a.add("role", Warning, "%s of instance %s: this node does not answer ARP and ND for %s, so packets reach it by routes only", role, instance, vip)
+	}
+}
+
+func (i *inquiry) addMaintenance() {
+	one := i.Desired.Maintenance.Here(i.now)
+	switch one.Stage() {
+	case lb.Draining:
+		i.answer.add("node", Warning, "the node drains: routers and other nodes are asked to take over")
+	case lb.Drained:
+		i.answer.add("node", Warning, "the node is drained until: loxicmd node resume")
+	}
+}
+
+// addAnnouncements adds whether the VIP is announced by BGP, and to whom.
+func (i *inquiry) addAnnouncements(s *lb.Service, vip netip.Addr) {
+	if !s.BGP {
+		return
+	}
+	a := &i.answer
+	if i.Announcements == nil {
+		a.add("announced", Warning, "no: BGP is off, and the service has --bgp: start loxilb with --bgp")
+		return
+	}
+	for _, one := range i.Announcements(s) {
+		switch neighbors := i.neighbors(vip); {
+		case !one.Prefix.Contains(vip):
+		case !one.Announced:
+			a.add("announced", Warning, "%s is not: %s", one.Prefix, one.Why)
+		case len(neighbors) == 0:
+			a.add("announced", Warning, "%s to nobody: no BGP session is established", one.Prefix)
+		default:
+			a.add("announced", OK, "%s to %s, as far as policies accept it: %s", one.Prefix, strings.Join(neighbors, ", "), one.Why)
+		}
+	}
+}
+
+// neighbors returns those whose sessions carry routes to an address.
+func (i *inquiry) neighbors(to netip.Addr) (list []string) {
+	for _, s := range i.Sessions() {
+		at, err := netip.ParseAddr(s.Neighbor)
+		if s.Up() && (err != nil || at.Is4() == to.Is4()) { // an unnumbered one carries both versions
+			list = append(list, s.Neighbor)
+		}
+	}
+	return list
+}
