@@ -4,8 +4,6 @@ import (
 	"loxilb/internal/control/store"
 	"loxilb/internal/diagnose/doctor"
 	"loxilb/internal/lb"
-	"loxilb/internal/lb/bgp"
-	"loxilb/internal/lb/report"
 )
 
 // availability returns what the doctor has to know of roles, maintenance and announcements.
@@ -40,7 +38,7 @@ func (p *daemon) unheard(now *store.Snapshot) string {
 	switch {
 	case p.sessions == nil:
 		return "BGP is off"
-	case p.state.BGPSpeaker.Len(now) == 0:
+	case p.state.Speakers.Len(now) == 0:
 		return "this node is no BGP speaker"
 	case p.state.BGPNeighbors.Len(now) == 0:
 		return "there is no BGP neighbor"
@@ -62,20 +60,4 @@ func (p *daemon) unelected(now *store.Snapshot, services map[string]int) (list [
 		}
 	}
 	return list
-}
-
-// sessionsNow returns the BGP sessions, and announcementsNow what is decided about all VIPs; none
-// if BGP is off.
-func (p *daemon) sessionsNow() []bgp.Session {
-	if p.sessions == nil {
-		return nil
-	}
-	return p.sessions.all()
-}
-
-func (p *daemon) announcementsNow() []report.Announcement {
-	if p.routes == nil {
-		return nil
-	}
-	return p.routes.All()
 }

@@ -143,6 +143,19 @@ func faults() map[string]struct {
 		"BFD": {edit: func(m *Machine, _ *fakeNetwork) {
 			m.Facts.BFDSessions = []BFDSession{{Key: "10.0.0.2", Why: "no packet from 10.0.0.2 for 300ms"}}
 		}, id: "bfd:10.0.0.2", sure: Certain},
+		"VIP withdrawn": {edit: func(m *Machine, _ *fakeNetwork) {
+			m.Facts.Availability.Hidden = []Withdrawn{{netip.MustParsePrefix("20.20.20.1/32"), "no endpoint takes connections"}}
+		}, id: "announcements:20.20.20.1/32", sure: Certain},
+		"no BGP neighbor": {edit: func(m *Machine, _ *fakeNetwork) {
+			m.Facts.Availability.Silent, m.Facts.Availability.Why = 2, "there is no BGP neighbor"
+		}, id: "announcements:neighbors", sure: Certain},
+		"left drained": {edit: func(m *Machine, _ *fakeNetwork) {
+			m.Facts.Availability.Stage, m.Facts.Availability.Since = "drained", time.Now().Add(-2*time.Hour)
+		}, id: "maintenance:drained", sure: Likely},
+		"just drained": {edit: func(m *Machine, _ *fakeNetwork) {
+			m.Facts.Availability.Stage, m.Facts.Availability.Since = "drained", time.Now().Add(-time.Minute)
+		}},
+		"not elected":     {edit: func(m *Machine, _ *fakeNetwork) { m.Facts.Availability.Alone = []Alone{{"blue", 2}} }, id: "roles:blue", sure: Likely},
 		"no next hop":     {edit: func(m *Machine, _ *fakeNetwork) { m.Facts.Problems = []Problem{{"31.31.31.1", "it is silent", "see"}} }, id: "next-hops:31.31.31.1", sure: Certain},
 		"neighbours":      {files: file("proc/net/stat/arp_cache", "entries allocs\n00000400 1"), id: "neighbour-table:ipv4", sure: Certain, mends: true},
 		"many neighbours": {files: file("proc/net/stat/arp_cache", "entries allocs\n000003f0 1"), id: "neighbour-table:ipv4", sure: Likely, mends: true},
