@@ -52,6 +52,9 @@ func TestWithdraw(t *testing.T) {
 	if got := n.loxicmd("get lb -o wide"); !strings.Contains(got, "withdrawn: no endpoint takes connections") {
 		t.Errorf("get lb says:\n%s", got)
 	}
+	n.hostState(endpointAddr(0), "green")
+	p.awaitHops(vip, 1)
+	agree(t, p)
 }
 
 // TestDrainReaction measures how soon a router prefers the other node.

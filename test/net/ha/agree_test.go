@@ -1,0 +1,64 @@
+package ha_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"loxilb/test/await"
+)
+
+// agree checks in each state that all views of a node report the same about its VIP, of a service
+// that is up.
+func agree(t *testing.T, p *pair) {
+	t.Helper()
+	n := p.nodes[0]
+	for _, c := range []struct {
+		state, command string // that leads to the state
+		list, why      string // what get lb and the reasons have
+		node           string // what get node has
+		role           string // what explain has; "": nothing
+		finding        bool   // of the doctor
+	}{
+		{state: "up", list: "announced", why: "an endpoint takes connections", node: "1 announced"},
+		{state: "down", command: "drain endpoint " + endpointAddr(0) + ":80", list: "withdrawn", why: "no endpoint takes connections", node: "1 not announced", finding: true},
+		{state: "up again", command: "undrain endpoint " + endpointAddr(0) + ":80", list: "announced", why: "an endpoint takes connections", node: "1 announced"},
+		{state: "BACKUP", command: "set hastate BACKUP", list: "announced", why: "an endpoint takes connections", node: "llb-inst0 BACKUP", role: "BACKUP of instance llb-inst0: this node does not answer ARP and ND"},
+		{state: "FAULT", command: "set hastate FAULT", list: "withdrawn", why: "the role of this node for llb-inst0 is FAULT", node: "1 not announced", role: "FAULT of instance", finding: true},
+		{state: "MASTER", command: "set hastate MASTER", list: "announced", why: "an endpoint takes connections", node: "llb-inst0 MASTER", role: "MASTER of instance llb-inst0: this node answers ARP and ND"},
+		{state: "drained", command: "node drain", list: "withdrawn", why: "the node is drained", node: "drained since", role: "the node is drained until: loxicmd node resume"},
+		{state: "resumed", command: "node resume", list: "announced", why: "an endpoint takes connections", node: "in service"},
+	} {
+		if c.command != "" {
+			n.loxicmd("%s", c.command)
+		}
+		await.NoError(t, patience, func() error {
+			explained, _ := n.Command("explain", "--from="+strings.TrimSuffix(n.addr, "2")+"1", "--to="+vip+":80") // 4: it does not arrive
+			if !strings.Contains(explained, c.role) {
+				return fmt.Errorf("%s: explain has no %q:\n%s", c.state, c.role, explained)
+			}
+			sentence := vip + "/32 is not: " + c.why
+			if c.list == "announced" {
+				sentence = "as far as policies accept it: " + c.why
+			}
+			if !strings.Contains(explained, sentence) {
+				return fmt.Errorf("%s: explain has no %q:\n%s", c.state, sentence, explained)
+			}
+			listed := "announced"
+			if c.list == "withdrawn" {
+				listed = "withdrawn: " + c.why
+			}
+			if out := n.loxicmd("get lb -o wide"); !strings.Contains(out, listed) {
+				return fmt.Errorf("%s: get lb:\n%s", c.state, out)
+			}
+			if out := n.loxicmd("get node"); !strings.Contains(out, c.node) {
+				return fmt.Errorf("%s: get node:\n%s", c.state, out)
+			}
+			doctor, _ := n.Command("doctor")
+			if found := strings.Contains(doctor, vip+"/32 is not announced: "+c.why); found != c.finding {
+				return fmt.Errorf("%s: doctor, with a finding %t:\n%s", c.state, found, doctor)
+			}
+			return nil
+		})
+	}
+}
