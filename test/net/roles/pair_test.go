@@ -31,6 +31,8 @@ type pair struct {
 	lan    *netnstest.Host
 	client *netnstest.Host
 	nodes  [2]*node
+
+	answered func(n int64) // waits for n more answers to the observer of during
 }
 
 // node is one of the two balancers.
