@@ -1,6 +1,11 @@
 package election
 
-import "testing"
+import (
+	"testing"
+	"time"
+
+	"loxilb/internal/lb"
+)
 
 // TestMessage checks that claims survive the wire, and that other data is no message.
 func TestMessage(t *testing.T) {
@@ -15,5 +20,23 @@ func TestMessage(t *testing.T) {
 		if _, ok := Parse(data[:i]); ok {
 			t.Errorf("%d bytes are a message", i)
 		}
+	}
+}
+
+// TestOperateBoth checks that the last of two orders wins, although a packet of the peer, which does
+// not know it yet, arrives after it.
+func TestOperateBoth(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, low, high)
+	w.advance(time.Second)
+	for _, i := range []int{1, 0, 1, 0} {
+		w.nodes[1-i].Operate(lb.RoleMaster, w.now)
+		w.advance(time.Second)
+		w.settled(1 - i)
+		old := w.nodes[1-i].Claim(w.now)
+		w.nodes[i].Operate(lb.RoleMaster, w.now)
+		w.nodes[i].Heard(true, true, old, 0, detection, w.now)
+		w.advance(time.Second)
+		w.settled(i)
 	}
 }

@@ -39,6 +39,9 @@ type Machine struct {
 	// isolated means that this node itself lost the network, or has not heard its peer since it
 	// started. As MASTER it yields to a peer that served meanwhile, whatever their ranks.
 	isolated bool
+	// overrules means that the peer, which an operator made MASTER before, has not heard yet that one
+	// has made this node MASTER.
+	overrules bool
 }
 
 // peer is what is known of the other node.
@@ -107,7 +110,7 @@ func (m *Machine) Operate(role lb.Role, now time.Time) {
 		m.wait = time.Time{}
 	}
 	if role == lb.RoleMaster {
-		m.isolated = false
+		m.isolated, m.overrules = false, m.peer.up && m.peer.entry.Claim == Ordered
 	}
 	m.Tick(now)
 }
@@ -146,7 +149,7 @@ func (m *Machine) Heard(up, speaks bool, e Entry, restart, timeout time.Duration
 	if m.isolated && speaks && e.Claim >= Master && m.role == lb.RoleMaster {
 		m.become(lb.RoleBackup, "the peer is MASTER, and this node was alone")
 	}
-	m.isolated = false
+	m.isolated, m.overrules = false, m.overrules && up && e.Claim == Ordered
 	m.decide(now)
 }
 
@@ -154,7 +157,7 @@ func (m *Machine) Heard(up, speaks bool, e Entry, restart, timeout time.Duration
 // nobody could have reached this node.
 func (m *Machine) Lost(isolated bool, now time.Time) {
 	m.checkLease(now)
-	m.isolated = isolated
+	m.isolated, m.overrules = isolated, false
 	if m.peer.up {
 		m.order = false
 	}
@@ -299,7 +302,7 @@ func (m *Machine) yieldUnheard(now time.Time) {
 func (m *Machine) negotiate(now time.Time) {
 	mine, theirs := m.Claim(now).Claim, m.peer.entry.Claim
 	if m.role == lb.RoleMaster {
-		if theirs >= Master && (theirs > mine || theirs == mine && !m.outranks()) {
+		if theirs >= Master && !m.overrules && (theirs > mine || theirs == mine && !m.outranks()) {
 			m.become(lb.RoleBackup, "the peer is MASTER")
 		}
 		return
