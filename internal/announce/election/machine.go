@@ -157,12 +157,15 @@ func (m *Machine) Heard(up, speaks bool, e Entry, restart, timeout time.Duration
 // nobody could have reached this node.
 func (m *Machine) Lost(isolated bool, now time.Time) {
 	m.checkLease(now)
-	m.isolated, m.overrules = isolated, false
+	m.isolated, m.overrules = m.isolated || isolated, false
 	if m.peer.up {
 		m.order = false
 	}
 	m.peer = peer{hold: m.peer.hold, entry: Entry{Priority: m.peer.entry.Priority}}
 	m.lease, m.inherited = time.Time{}, false
+	if isolated && m.role == lb.RoleMaster {
+		m.why = "the link of this node is down"
+	}
 	m.decide(now)
 }
 

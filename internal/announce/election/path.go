@@ -1,10 +1,11 @@
 package election
 
 import (
-	"net"
 	"net/netip"
-	"slices"
 	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"loxilb/internal/announce/bfd"
 )
@@ -72,24 +73,22 @@ func (p *path) Lost(s bfd.Status) {
 }
 
 // connected reports whether the interface of an address is up and has a carrier. Without one,
-// nobody reaches this node, whether its peer serves or not.
+// nobody reaches this node, whether its peer serves or not. The flag IFF_RUNNING follows a carrier
+// only within a second.
 func (m *Manager) connected(local netip.Addr) (connected bool) {
 	err := m.do(func() error {
-		links, err := net.Interfaces()
-		for i := range links {
-			connected = connected || links[i].Flags&net.FlagRunning != 0 && hasAddr(&links[i], local)
+		addrs, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
+		for i := range addrs {
+			if a, ok := netip.AddrFromSlice(addrs[i].IP); !ok || a.Unmap() != local.WithZone("") {
+				continue
+			}
+			if link, err := netlink.LinkByIndex(addrs[i].LinkIndex); err == nil {
+				connected = connected || link.Attrs().RawFlags&unix.IFF_LOWER_UP != 0
+			}
 		}
 		return err
 	})
 	return connected || err != nil // if the kernel does not tell, ranks decide
-}
-
-func hasAddr(link *net.Interface, addr netip.Addr) bool {
-	addrs, err := link.Addrs()
-	return err == nil && slices.ContainsFunc(addrs, func(a net.Addr) bool {
-		p, err := netip.ParsePrefix(a.String())
-		return err == nil && p.Addr() == addr.WithZone("")
-	})
 }
 
 // changed signals a change of the session's state, which others show, and which leases depend on.
