@@ -5,8 +5,13 @@ import (
 	"time"
 )
 
-// slowStart is the least interval of sent packets until a session is up (RFC 5880, 6.8.3).
-const slowStart = time.Second
+const (
+	// slowStart is the least interval of sent packets until a session is up (RFC 5880, 6.8.3).
+	slowStart = time.Second
+	// quickStart is the same between two nodes that elect by BFD. After a partition both own the VIPs
+	// until one of them hears the other.
+	quickStart = 100 * time.Millisecond
+)
 
 // session is the state machine of RFC 5880 in asynchronous mode, without sockets and clocks. Its
 // names are those of section 6.8.1.
@@ -14,6 +19,7 @@ type session struct {
 	intervals            // as configured
 	before     intervals // until the peer has confirmed a change; zero: it has
 	multiplier uint8
+	quick      bool // see quickStart
 
 	state       State
 	diagnostic  Diagnostic
@@ -106,6 +112,9 @@ func (s *session) configure(interval time.Duration, multiplier uint8) {
 func (s *session) announcedMinTx() time.Duration {
 	if s.state == Up {
 		return s.minTx
+	}
+	if s.quick {
+		return max(s.minTx, quickStart)
 	}
 	return max(s.minTx, slowStart)
 }

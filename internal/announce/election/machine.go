@@ -9,7 +9,7 @@ import (
 )
 
 // StartWait is how long a node that starts listens for its peer before it becomes MASTER alone.
-// Packets of a session that is down leave every second, so the peer has sent three by then.
+// Packets of a session that is down leave at least every second, so the peer has sent three by then.
 const StartWait = 3 * time.Second
 
 // aloneMargin is how often a MASTER without a peer extends its lease, which lasts for StartWait.

@@ -27,12 +27,20 @@ func (p *path) Extra() []byte {
 	return message.Append(nil)
 }
 
-// Heard lets the elections of a path decide by the peer's claims.
+// Heard lets the elections of a path decide by the peer's claims, unless they are old: a packet in
+// which the session is up, when it is down here, may have waited for the link since it failed.
 func (p *path) Heard(s bfd.Status, extra []byte) {
 	m := p.manager
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	message, _ := Parse(extra)
+	if s.State != bfd.Up && s.Remote == bfd.Up {
+		p.changed(s)
+		return
+	}
+	message, elects := Parse(extra)
+	if elects {
+		p.peer.Quicken()
+	}
 	claims := map[uint32]Entry{}
 	for _, entry := range message.Entries {
 		claims[entry.Instance] = entry
