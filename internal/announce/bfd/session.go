@@ -8,8 +8,8 @@ import (
 const (
 	// slowStart is the least interval of sent packets until a session is up (RFC 5880, 6.8.3).
 	slowStart = time.Second
-	// quickStart is the same between two nodes that elect by BFD. After a partition both own the VIPs
-	// until one of them hears the other.
+	// quickStart is the same between two nodes that elect by BFD. After a partition both own the
+	// VIPs until one of them hears the other.
 	quickStart = 100 * time.Millisecond
 )
 
@@ -44,8 +44,8 @@ func newSession(interval time.Duration, multiplier uint8) *session {
 
 // receive handles a packet of the peer, and reports whether it belongs to the session. A packet
 // that ends a session must know one of its discriminators: a stranger that only knows the addresses
-// cannot. Before, any packet may begin it: the first one may have been a stranger's, or of a process
-// that has ended.
+// cannot. Before, any packet may begin it: the first one may have been a stranger's, or of a
+// process that has ended.
 func (s *session) receive(p *Packet, now time.Time) bool {
 	switch {
 	case p.Your != 0 && p.Your != s.localDiscr:

@@ -23,8 +23,8 @@ func TestMessage(t *testing.T) {
 	}
 }
 
-// TestOperateBoth checks that the last of two orders wins, although a packet of the peer, which does
-// not know it yet, arrives after it.
+// TestOperateBoth checks that the last of two orders wins, although a packet of the peer, which
+// does not know it yet, arrives after it.
 func TestOperateBoth(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, low, high)

@@ -9,7 +9,8 @@ import (
 )
 
 // StartWait is how long a node that starts listens for its peer before it becomes MASTER alone.
-// Packets of a session that is down leave at least every second, so the peer has sent three by then.
+// Packets of a session that is down leave at least every second, so the peer has sent three by
+// then.
 const StartWait = 3 * time.Second
 
 // aloneMargin is how often a MASTER without a peer extends its lease, which lasts for StartWait.
@@ -39,8 +40,8 @@ type Machine struct {
 	// isolated means that this node itself lost the network, or has not heard its peer since it
 	// started. As MASTER it yields to a peer that served meanwhile, whatever their ranks.
 	isolated bool
-	// overrules means that the peer, which an operator made MASTER before, has not heard yet that one
-	// has made this node MASTER.
+	// overrules means that the peer, which an operator made MASTER before, has not heard yet that
+	// one has made this node MASTER.
 	overrules bool
 }
 

@@ -37,7 +37,8 @@ type LeasePart struct {
 	leased map[netip.Addr][]string
 }
 
-// NewLeases shares a table. isOwn reports whether this machine has an address, even if it is no VIP.
+// NewLeases shares a table. isOwn reports whether this machine has an address, even if it is no
+// VIP.
 func NewLeases(t LeaseTable, isOwn func(netip.Addr) bool, o Observers) *Leases {
 	return &Leases{table: t, isOwn: isOwn, Observers: o}
 }
