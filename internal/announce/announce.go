@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"loxilb/internal/event"
+	"loxilb/internal/host/retry"
 	"loxilb/internal/kernel/netdev"
-	"loxilb/internal/kernel/netdev/retry"
 )
 
 const (

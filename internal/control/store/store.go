@@ -8,7 +8,7 @@ import (
 	"log/slog"
 	"sync"
 
-	"loxilb/internal/kernel/netdev/retry"
+	"loxilb/internal/host/retry"
 )
 
 // The refusals of a commit or of Open; the errors that wrap them are whole sentences.

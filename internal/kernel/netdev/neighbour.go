@@ -16,9 +16,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"loxilb/internal/host/monotime"
+	"loxilb/internal/host/retry"
 	"loxilb/internal/kernel/netdev/mirror"
 	"loxilb/internal/kernel/netdev/netlink"
-	"loxilb/internal/kernel/netdev/retry"
 )
 
 const (

@@ -11,8 +11,8 @@ import (
 
 	"loxilb/internal/event"
 	"loxilb/internal/host/monotime"
+	"loxilb/internal/host/retry"
 	"loxilb/internal/kernel/netdev/netlink"
-	"loxilb/internal/kernel/netdev/retry"
 )
 
 // XDPFeatures is what an interface can do for XDP now (enum netdev_xdp_act). It changes: a veth

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"loxilb/internal/host/monotime"
+	"loxilb/internal/host/retry"
 	"loxilb/internal/kernel/netdev/netlink"
-	"loxilb/internal/kernel/netdev/retry"
 )
 
 const (

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"loxilb/internal/host/monotime"
+	"loxilb/internal/host/retry"
 	"loxilb/internal/kernel/netdev/netlink"
-	"loxilb/internal/kernel/netdev/retry"
 )
 
 // Numbers of the kernel's uapi that x/sys/unix does not have.
