@@ -123,7 +123,7 @@ func TestPrecondition(t *testing.T) {
 	code, body = post(apitest.Demo, "If-None-Match", "*")
 	want("created", code, 200, body)
 	code, body = post(heavier, "If-None-Match", "*")
-	want("there already", code, 412, body, "of version 1")
+	want("there already", code, 412, body, "in version 1")
 	w := b.Call("POST", httpapi.BaseURL+"/config/loadbalancer", heavier, "If-Match", `"1"`)
 	want("changed", w.Code, 200, w.Body.String())
 	if etag := w.Header().Get("ETag"); etag != `"2"` {
