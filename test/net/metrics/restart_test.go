@@ -12,7 +12,7 @@ import (
 
 // ofDaemon are prefixes of the series that begin with each start of the daemon, as they count its
 // own work.
-var ofDaemon = []string{"go_", "process_", "loxilb_api_", "loxilb_idle_", "loxilb_endpoint_state_changes_total", "loxilb_program_"}
+var ofDaemon = []string{"go_", "process_", "loxilb_api_", "loxilb_idle_", "loxilb_endpoint_state_changes_total", "loxilb_program_", "loxilb_sweep_"}
 
 // counters returns the series that can only grow, including buckets of histograms.
 func counters(t *testing.T, r *rig.Rig) map[string]float64 {
