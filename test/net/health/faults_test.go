@@ -219,13 +219,16 @@ func TestCorruption(t *testing.T) {
 	}
 }
 
-// converse sends sealed datagrams to an address, and fails the test if a damaged reply arrives.
+// converse sends this many sealed datagrams to an address, or more until a reply arrives: damage
+// may keep neighbors from finding each other for some seconds. It fails the test if a damaged reply
+// arrives, or none.
 func (w *wired) converse(address string, datagrams int) {
 	w.T.Helper()
 	c := rig.DialUDP(w.T, w.Rig, address)
 	came := 0
 	buf := make([]byte, 2048)
-	for n := range datagrams {
+	end := time.Now().Add(20 * time.Second)
+	for n := 0; n < datagrams || came == 0 && time.Now().Before(end); n++ {
 		if _, err := c.Write(sealed(uint32(n))); err != nil { // an ICMP error, if a port was damaged
 			continue
 		}
