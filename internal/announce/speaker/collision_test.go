@@ -35,9 +35,11 @@ func TestEndConnections(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer client.Close() //nolint:errcheck // of a test
-		if _, err := l.Accept(); err != nil {
+		server, err := l.Accept()
+		if err != nil {
 			t.Fatal(err)
 		}
+		defer server.Close() //nolint:errcheck // it must not be closed before, as garbage
 		ends[name] = client
 	}
 	if endConnections(port, netip.MustParseAddr("127.0.0.2")) {
