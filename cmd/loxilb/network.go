@@ -16,8 +16,8 @@ import (
 	"loxilb/internal/lb/netobj"
 )
 
-// isOwn reports whether an address is one of this machine, other than a VIP.
-func (p *daemon) isOwn(a netip.Addr) bool { return slices.Contains(p.network.Addresses(), a) }
+// isOwn reports whether others can reach this machine by an address that is no VIP.
+func (p *daemon) isOwn(a netip.Addr) bool { return a.IsGlobalUnicast() && p.network.HasOwn(a) }
 
 // problems returns a failed status for each current problem of the network.
 func problems(n *netdev.Net) []status.Status {

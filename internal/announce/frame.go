@@ -38,35 +38,53 @@ func gratuitousARP(a [4]byte, mac net.HardwareAddr) []byte {
 // unsolicitedNA returns an unsolicited neighbour advertisement (RFC 4861, 7.2.6) from the address
 // itself to all nodes, which overrides what they know.
 func unsolicitedNA(a [16]byte, mac net.HardwareAddr) []byte {
-	const icmp, length = 14 + 40, 24 + 8
 	allNodes := [16]byte{0: 0xff, 1: 0x02, 15: 0x01}
-	f := make([]byte, icmp+length)
-	copy(f, []byte{0x33, 0x33, 0, 0, 0, 1})
+	f := ndFrame(136, 24+8, a, allNodes, a, mac)
+	f[icmpStart+4] = 1 << 5                 // override
+	f[icmpStart+24], f[icmpStart+25] = 2, 1 // option: target's link-layer address, 8 bytes
+	copy(f[icmpStart+26:], mac)
+	setICMPv6Checksum(f)
+	return f
+}
+
+// duplicateSolicitation returns the neighbour solicitation of duplicate address detection (RFC
+// 4862, 5.4.2): from ::, to the solicited-node group of the address.
+func duplicateSolicitation(a [16]byte, mac net.HardwareAddr) []byte {
+	group := [16]byte{0: 0xff, 1: 0x02, 11: 1, 12: 0xff, 13: a[13], 14: a[14], 15: a[15]}
+	f := ndFrame(135, 24, [16]byte{}, group, a, mac)
+	setICMPv6Checksum(f)
+	return f
+}
+
+// ipStart and icmpStart are where the headers of an Ethernet frame with ICMPv6 begin.
+const ipStart, icmpStart = 14, 14 + 40
+
+// ndFrame returns an Ethernet frame to a multicast group with a message of neighbour discovery
+// about a target (RFC 4861, 4.3 and 4.4), without flags, options and checksum. length is that of the
+// message.
+func ndFrame(kind byte, length uint16, source, group, target [16]byte, mac net.HardwareAddr) []byte {
+	f := make([]byte, icmpStart+length)
+	copy(f, []byte{0x33, 0x33, group[12], group[13], group[14], group[15]}) // RFC 2464, 7
 	copy(f[6:], mac)
 	binary.BigEndian.PutUint16(f[12:], unix.ETH_P_IPV6)
-	f[14] = 6 << 4
-	binary.BigEndian.PutUint16(f[18:], length)
-	f[20], f[21] = unix.IPPROTO_ICMPV6, 255
-	copy(f[22:], a[:])
-	copy(f[38:], allNodes[:])
-	f[icmp] = 136      // neighbour advertisement
-	f[icmp+4] = 1 << 5 // override
-	copy(f[icmp+8:], a[:])
-	f[icmp+24], f[icmp+25] = 2, 1 // option: target's link-layer address, 8 bytes
-	copy(f[icmp+26:], mac)
-	setICMPv6Checksum(f)
+	f[ipStart] = 6 << 4
+	binary.BigEndian.PutUint16(f[ipStart+4:], length)
+	f[ipStart+6], f[ipStart+7] = unix.IPPROTO_ICMPV6, 255
+	copy(f[ipStart+8:], source[:])
+	copy(f[ipStart+24:], group[:])
+	f[icmpStart] = kind
+	copy(f[icmpStart+8:], target[:])
 	return f
 }
 
 // setICMPv6Checksum sets the checksum of an Ethernet frame with an ICMPv6 message.
 func setICMPv6Checksum(f []byte) {
-	const ip, icmp = 14, 14 + 40
-	sum := uint32(len(f)-icmp) + unix.IPPROTO_ICMPV6 // the pseudo-header's
-	for i := ip + 8; i < len(f); i += 2 {            // from the addresses on
+	sum := uint32(len(f)-icmpStart) + unix.IPPROTO_ICMPV6 // the pseudo-header's
+	for i := ipStart + 8; i < len(f); i += 2 {            // from the addresses on
 		sum += uint32(binary.BigEndian.Uint16(f[i:]))
 	}
 	for sum > 0xffff {
 		sum = sum>>16 + sum&0xffff
 	}
-	binary.BigEndian.PutUint16(f[icmp+2:], ^uint16(sum))
+	binary.BigEndian.PutUint16(f[icmpStart+2:], ^uint16(sum))
 }

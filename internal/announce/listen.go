@@ -135,20 +135,3 @@ func probeFrame(a netip.Addr, mac net.HardwareAddr) []byte {
 	}
 	return duplicateSolicitation(a.As16(), mac)
 }
-
-func duplicateSolicitation(a [16]byte, mac net.HardwareAddr) []byte {
-	const icmp, length = 14 + 40, 24
-	group := [16]byte{0: 0xff, 1: 0x02, 11: 1, 12: 0xff, 13: a[13], 14: a[14], 15: a[15]} // solicited-node
-	f := make([]byte, icmp+length)
-	copy(f, []byte{0x33, 0x33, group[12], group[13], group[14], group[15]})
-	copy(f[6:], mac)
-	binary.BigEndian.PutUint16(f[12:], unix.ETH_P_IPV6)
-	f[14] = 6 << 4
-	binary.BigEndian.PutUint16(f[18:], length)
-	f[20], f[21] = unix.IPPROTO_ICMPV6, 255
-	copy(f[38:], group[:])
-	f[icmp] = 135 // neighbour solicitation
-	copy(f[icmp+8:], a[:])
-	setICMPv6Checksum(f)
-	return f
-}

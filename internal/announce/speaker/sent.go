@@ -13,9 +13,9 @@ const (
 	countRest  = 10
 )
 
-// sentCounts has how many routes neighbors were announced, where policies may reject some. To count
-// them, gobgp applies all policies to all routes for each neighbor, so that is done only after a
-// change, whoever asks how often.
+// sentCounts caches the numbers of routes announced to neighbors, where policies may reject some.
+// For a count, gobgp applies all policies to all routes for each neighbor, so it is repeated only
+// after a change.
 type sentCounts struct {
 	stale bool
 	next  time.Time      // no count before

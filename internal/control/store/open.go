@@ -55,11 +55,16 @@ func (d *disk) clean(l *loader) error {
 			return err
 		}
 	}
-	if err := d.newJournal(l.head.revision, version); err != nil {
+	return d.startOver(l.head.revision, version)
+}
+
+// startOver begins the journal that follows a snapshot, and removes all others.
+func (d *disk) startOver(revision uint64, version int) error {
+	if err := d.newJournal(revision, version); err != nil {
 		return err
 	}
 	d.setJournalLimit()
-	return d.removeJournals(func(revision uint64) bool { return revision != l.head.revision })
+	return d.removeJournals(func(other uint64) bool { return other != revision })
 }
 
 // setAside links damaged files to a second name, under which they stay when they are replaced or

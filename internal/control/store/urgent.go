@@ -77,10 +77,9 @@ func (d *disk) catchUp(now *Snapshot) error {
 	if err != nil {
 		return err
 	}
-	if err := d.newJournal(now.revision, max(version, d.version)); err != nil {
+	if err := d.startOver(now.revision, max(version, d.version)); err != nil {
 		return err
 	}
 	d.behind = false
-	d.setJournalLimit()
-	return d.removeJournals(func(revision uint64) bool { return revision < now.revision })
+	return nil
 }

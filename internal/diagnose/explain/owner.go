@@ -54,14 +54,17 @@ func (i *inquiry) addAnnouncements(s *lb.Service, vip netip.Addr) {
 		return
 	}
 	for _, one := range i.Announcements(s) {
-		switch neighbors := i.neighbors(vip); {
-		case !one.Prefix.Contains(vip):
-		case !one.Announced:
+		if !one.Prefix.Contains(vip) {
+			continue
+		}
+		if !one.Announced {
 			a.add("announced", Warning, "%s is not: %s", one.Prefix, one.Why)
-		case len(neighbors) == 0:
-			a.add("announced", Warning, "%s to nobody: no BGP session is established", one.Prefix)
-		default:
+			continue
+		}
+		if neighbors := i.neighbors(vip); len(neighbors) > 0 {
 			a.add("announced", OK, "%s to %s, as far as policies accept it: %s", one.Prefix, strings.Join(neighbors, ", "), one.Why)
+		} else {
+			a.add("announced", Warning, "%s to nobody: no BGP session is established", one.Prefix)
 		}
 	}
 }

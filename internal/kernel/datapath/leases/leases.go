@@ -71,15 +71,15 @@ func (l *Leases) KeepLeases(instances []string) error {
 // nor if they are more than the packet path checks.
 func (l *Leases) SetLeased(vip netip.Addr, instances []string) error {
 	key := bpf.TcLeaseKey{Vip: bpf.Addr(vip)}
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if len(instances) == 0 || len(instances) > most {
-		return l.removeIf(func(k bpf.TcLeaseKey) bool { return k == key })
+		return l.remove(key)
 	}
 	var row bpf.TcLease
 	for i, name := range instances {
 		row.Instances[i] = bpf.NameKey(name)
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	return l.put(key, row)
 }
 
@@ -110,16 +110,23 @@ func (l *Leases) removeIf(gone func(bpf.TcLeaseKey) bool) error {
 	defer l.mu.Unlock()
 	var errs []error
 	for key := range l.have {
-		if !gone(key) {
-			continue
+		if gone(key) {
+			errs = append(errs, l.remove(key))
 		}
-		if err := rows.Delete(l.table.Table(), key); err != nil {
-			errs = append(errs, fmt.Errorf("remove a lease: %w", err))
-			continue
-		}
-		delete(l.have, key)
 	}
 	return errors.Join(errs...)
+}
+
+// remove removes a row, if there is one. The caller holds the lock.
+func (l *Leases) remove(key bpf.TcLeaseKey) error {
+	if _, there := l.have[key]; !there {
+		return nil
+	}
+	if err := rows.Delete(l.table.Table(), key); err != nil {
+		return fmt.Errorf("remove a lease: %w", err)
+	}
+	delete(l.have, key)
+	return nil
 }
 
 // Audit compares the table with what the process has written; with mend, rows that differ are

@@ -1,4 +1,4 @@
-// What decides which packets reach this node: maintenance, roles, and the VIPs that routers learn; nothing if nothing does.
+// Maintenance, roles and announced VIPs, which decide what packets reach this node. Hidden without any.
 import { every, get } from "../api.js";
 import { ago, badge, el, number } from "../dom.js";
 
