@@ -60,8 +60,8 @@ func duplicateSolicitation(a [16]byte, mac net.HardwareAddr) []byte {
 const ipStart, icmpStart = 14, 14 + 40
 
 // ndFrame returns an Ethernet frame to a multicast group with a message of neighbour discovery
-// about a target (RFC 4861, 4.3 and 4.4), without flags, options and checksum. length is that of the
-// message.
+// about a target (RFC 4861, 4.3 and 4.4), without flags, options and checksum. length is the number
+// of bytes of the message.
 func ndFrame(kind byte, length uint16, source, group, target [16]byte, mac net.HardwareAddr) []byte {
 	f := make([]byte, icmpStart+length)
 	copy(f, []byte{0x33, 0x33, group[12], group[13], group[14], group[15]}) // RFC 2464, 7
