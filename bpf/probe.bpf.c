@@ -6,7 +6,7 @@
  * The socket of a probe is connected to the endpoint's own address, so that the kernel
  * finds the route, the MAC address and the source. On egress, the VIP replaces that
  * address, and the packet gets the same outer header as packets of clients. On ingress,
- * the endpoint's address replaces the VIP again. docs/adr/0048-probes-to-vips.md has
+ * the endpoint's address replaces the VIP again. docs/adr/0048-direct-return.md has
  * the alternatives.
  *
  * Packets of no socket of this machine cost one comparison.

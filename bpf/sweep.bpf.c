@@ -4,7 +4,7 @@
  *
  * User space runs it for one slice of the table after another. So the table is swept
  * inside the kernel, without a system call or a copy for each entry, and nothing waits
- * for longer than a slice takes (docs/adr/0005-sweep.md has the alternatives).
+ * for longer than a slice takes (docs/adr/0069-expiry.md has the alternatives).
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>

@@ -3,7 +3,7 @@
  * direct.h - answers of endpoints that answer clients directly (MODE_DSR), if they
  * still pass through this machine because it is the endpoints' router. The kernel would
  * drop them, since their source is the VIP, an address of this machine. So they are
- * forwarded here, unchanged except for the TTL (docs/adr/0023-direct-answers.md).
+ * forwarded here, unchanged except for the TTL (docs/adr/0048-direct-return.md).
  *
  * They have no entry in the table. A temporary one is derived from the entry of the
  * client's packets.

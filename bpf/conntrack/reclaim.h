@@ -6,7 +6,7 @@
  * new connections pay one comparison. Once it is late, each packet that may open a
  * connection first visits a few buckets of the table and ends the connections that have
  * expired there. So the table turns over as fast as new connections arrive, and only a
- * small part of it waits to be visited, whatever the rate (docs/adr/0069-reclaim.md). A
+ * small part of it waits to be visited, whatever the rate (docs/adr/0069-expiry.md). A
  * packet that finds no room visits a few buckets too, without waiting for the promise
  * to lapse.
  *

@@ -11,7 +11,7 @@
  *	on the machine: half-open connections give their ports back early (conntrack.h)
  *
  * Several services may share a pool, so the second pressure is the machine's
- * (docs/adr/0066-port-pressure.md).
+ * (docs/adr/0068-source-ports.md).
  */
 #ifndef LOXILB_PORT_PRESSURE_H
 #define LOXILB_PORT_PRESSURE_H

@@ -6,7 +6,7 @@
  * connection pays for reading one cached word per event. A packet never waits: a
  * watcher that falls behind gets all events of some connections and none of others, and
  * when its ring is full it loses events. Both are counted
- * (docs/adr/0030-connection-events.md).
+ * (docs/adr/0052-connection-events.md).
  */
 #ifndef LOXILB_EVENT_H
 #define LOXILB_EVENT_H

@@ -3,7 +3,7 @@
  * record.h - copies packets to ring buffers, with their outcome.
  *
  * A ring exists while somebody reads it. A packet never waits: a full ring takes no
- * copies, which is counted (docs/adr/0052-records.md).
+ * copies, which is counted (docs/adr/0052-connection-events.md).
  */
 #ifndef LOXILB_RECORD_H
 #define LOXILB_RECORD_H

@@ -45,7 +45,7 @@
 /* How many places of the service's table are tried. The next one is tried when the
  * client's address and port are in use at the endpoint, because the client reached it
  * through another VIP; or when all of our ports are in use. After that, the client
- * gets another port (docs/adr/0068-ports-taken.md). */
+ * gets another port (docs/adr/0068-source-ports.md). */
 #define OPEN_ATTEMPTS 4
 
 /* Leaves a packet without service to the kernel. If it is the first fragment to

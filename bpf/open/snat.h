@@ -15,7 +15,7 @@
  * client is challenged there, or refused if it cannot be (port_pressure.h).
  *
  * A port is quarantined after its connection: the reply entry stays for
- * timeout_snat_rest (conntrack.h). docs/adr/0010-source-ports.md has the alternatives.
+ * timeout_snat_rest (conntrack.h). docs/adr/0068-source-ports.md has the alternatives.
  */
 #ifndef LOXILB_SNAT_H
 #define LOXILB_SNAT_H

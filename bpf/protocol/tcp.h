@@ -98,7 +98,7 @@ static __always_inline bool tcp_is_established(__u8 flags)
 
 /* Reports whether a segment continues what was seen of its direction, such that only
  * the real sender could know its numbers: both are exact or a little ahead, or one is
- * exact (docs/adr/0021-believe-nobody.md). Old segments do not. */
+ * exact (docs/adr/0067-tcp-state.md). Old segments do not. */
 static __always_inline bool tcp_continues(const struct packet *p,
 					  const struct connection *c)
 {

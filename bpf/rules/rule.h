@@ -7,7 +7,7 @@
  * most rules are in few places of their tree. A node takes some bits of a word of the
  * packet and continues with the child of that number. A leaf has the rules that can
  * match a packet that gets there, usually one to eight, and those are compared.
- * docs/adr/0039-firewall-rules.md has the alternatives.
+ * docs/adr/0079-firewall-rules.md has the alternatives.
  */
 #ifndef LOXILB_RULE_H
 #define LOXILB_RULE_H

@@ -4,7 +4,7 @@
  *
  * Each end gets a RST that appears to come from the other one. It enters by the hook of
  * an interface, like a packet of that end: so it is translated, routed and counted like
- * any packet, and both entries record it (docs/adr/0033-ends-of-connections.md).
+ * any packet, and both entries record it (docs/adr/0035-open-connections.md).
  */
 #ifndef LOXILB_ENDS_H
 #define LOXILB_ENDS_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * handshake.h - counts the outcomes of handshakes with each endpoint, from which user
- * space recognizes dead endpoints (docs/adr/0034-passive-health.md).
+ * space recognizes dead endpoints (docs/adr/0076-passive-health.md).
  *
  * Packets of established connections pay nothing. Connections whose answers are not
  * seen do not count, nor do those that endpoints open outwards.

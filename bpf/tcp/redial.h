@@ -8,7 +8,7 @@
  * does not answer, the SYN opens a new connection.
  *
  * Anybody can forge a SYN, so a SYN alone ends no connection whose endpoint may
- * answer: the endpoint's own silence does (docs/adr/0067-redials.md). Only a SYN that
+ * answer: the endpoint's own silence does (docs/adr/0067-tcp-state.md). Only a SYN that
  * is certain to reach the endpoint's TCP asks for an answer.
  */
 #ifndef LOXILB_REDIAL_H

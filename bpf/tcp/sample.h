@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * sample.h - samples connections that have just become assured, to see whether their
- * endpoint answers (judge.h, docs/adr/0076-servers-that-hang.md).
+ * endpoint answers (judge.h, docs/adr/0076-passive-health.md).
  *
  * The client's packet that completes the handshake takes a place, if one of a few is
  * free. Later packets do no additional work: judge.h compares the numbers that entries

@@ -17,7 +17,7 @@
  * Nobody is believed for knowing addresses and ports. A segment changes the state
  * if its numbers are such that only somebody who sees the packets can know them;
  * the others are forwarded, and the receiver judges them
- * (docs/adr/0021-believe-nobody.md).
+ * (docs/adr/0067-tcp-state.md).
  *
  * If the endpoint answers the client directly, only the client's segments are
  * seen. What the client acknowledges stands for what the endpoint has sent, and

@@ -239,7 +239,7 @@ func (x *XDP) forget(index int) error {
 	return nil
 }
 
-// Why XDP stays away from an interface with VLANs (docs/adr/0073-vlan-tags-and-xdp.md).
+// Why XDP stays away from an interface with VLANs (docs/adr/0073-xdp.md).
 var (
 	errTagged = errors.New("it has VLAN interfaces, whose frames generic XDP would send on with their tag")
 	errHidden = errors.New("it has VLAN interfaces, and its driver takes their tags out of the frames," +

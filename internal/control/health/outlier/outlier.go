@@ -1,5 +1,5 @@
 // Package outlier detects dead endpoints by the handshakes of clients
-// (docs/adr/0034-passive-health.md). It counts and decides, and does nothing itself: no clock, no
+// (docs/adr/0076-passive-health.md). It counts and decides, and does nothing itself: no clock, no
 // socket.
 package outlier
 

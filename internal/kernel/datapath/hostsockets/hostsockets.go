@@ -1,6 +1,6 @@
 // Package hostsockets connects this machine's own sockets to services: programs at a cgroup
 // redirect sockets from a VIP to an endpoint (Sockets), and connections whose source is an address
-// of this machine avoid the ports of its sockets (Ports, docs/adr/0010-source-ports.md).
+// of this machine avoid the ports of its sockets (Ports, docs/adr/0068-source-ports.md).
 package hostsockets
 
 import (

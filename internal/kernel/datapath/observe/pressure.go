@@ -13,7 +13,7 @@ import (
 )
 
 // Meter reads how full the connection table is, how many clients the packet path has challenged,
-// and how many it knows (docs/adr/0026-pressure.md).
+// and how many it knows (docs/adr/0070-pressure.md).
 type Meter struct {
 	shared *loader.Collection
 	clock  loader.Clock

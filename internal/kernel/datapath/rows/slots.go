@@ -19,7 +19,7 @@ const (
 // quarantined like a freed id. A range begins at a block, and takes whole blocks.
 //
 // Why not an inner map for each service: updating an array of maps waits for an RCU grace period,
-// 10 ms and more, for each service (docs/adr/0007-slot-ranges.md); a range costs one system call to
+// 10 ms and more, for each service (docs/adr/0020-slots.md); a range costs one system call to
 // fill.
 type Slots struct {
 	blocks      *Array
