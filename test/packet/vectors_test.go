@@ -34,12 +34,10 @@ func otherTests() []string {
 
 const vectorsHead = `# Packet vectors
 
-Cases that the packet scripts in ` + "`test/packet/testdata`" + ` and other tests check. A comment ` + "`# V43 ...`" + `
-above a step of a script makes the row. ` + "`make update`" + ` writes this file; ` + "`make test`" + ` fails if one of
-the 200 is missing. A script stands for its IPv6 twin, too.
+Cases that the packet scripts in ` + "`test/packet/testdata`" + ` and other tests check, each with its
+scripts. A comment ` + "`# V43 ...`" + ` above a step of a script makes the line. ` + "`make update`" + ` writes this
+file; ` + "`make test`" + ` fails if one of the 200 is missing. A script stands for its IPv6 twin, too.
 
-| Vector | What | Scripts |
-|---|---|---|
 `
 
 // vector is a row: the first script's words about it, and the names of all scripts that have it.
@@ -71,7 +69,7 @@ func TestVectors(t *testing.T) {
 			return twin && slices.Contains(all, base)
 		})
 		slices.Sort(v.scripts)
-		want += fmt.Sprintf("| V%d | %s | %s |\n", n, v.what, strings.Join(v.scripts, ", "))
+		want += fmt.Sprintf("- V%d %s: %s\n", n, v.what, strings.Join(v.scripts, ", "))
 	}
 	want += leftOut(t, vectors)
 	if updating() {
@@ -92,8 +90,6 @@ func TestVectors(t *testing.T) {
 const leftOutHead = `
 ## Left out
 
-| Why | Vectors |
-|---|---|
 `
 
 // leftOut returns the section about vectors that have neither a script nor a test. Each has a line
@@ -135,7 +131,7 @@ func leftOut(t *testing.T, have map[int]vector) string {
 	}
 	rows := leftOutHead
 	for _, why := range slices.Sorted(maps.Keys(left)) {
-		rows += fmt.Sprintf("| %s | %s |\n", why, strings.Join(left[why], ", "))
+		rows += fmt.Sprintf("- %s: %s\n", why, strings.Join(left[why], ", "))
 	}
 	return rows
 }

@@ -158,22 +158,26 @@ func document() string {
 
 # Messages of the log
 
-Every warning and error of loxilb. Messages are constant; what differs is in attributes. The
-attribute ` + "`hint`" + ` says what to do. Under systemd, attributes are fields of the journal
+Every warning and error of loxilb. Messages are constant; attributes hold the rest, and ` + "`hint`" + `
+says what to do. Under systemd, attributes are fields of the journal
 (` + "`journalctl -u loxilb LOXILB_REASON=no-endpoint`" + `), and the message is ` + "`LOXILB_MESSAGE`" + `.
 
 The first warning for a service, endpoint, VIP or interface is logged at once. Repetitions are
 summed up after a minute, ten more, and then once an hour: ` + "`repeated`" + ` counts omitted lines, ` + "`first`" + `
 and ` + "`last`" + ` are their times, ` + "`period`" + ` is the time since the previous line. An old ` + "`last`" + ` means that
-the trouble has ended; after ten minutes without it, it counts as new. Changes of state (*endpoint is
-down*) have ten lines before they are summed up. A message has at most ` + fmt.Sprint(most) + ` lines a minute; the
-next line counts the omitted ones.
+the trouble has ended. Changes of state (*endpoint is down*) have ten lines first. A message has at
+most ` + fmt.Sprint(most) + ` lines a minute; the next line counts the omitted ones.
+
+*dmesg*: if it persists, see dmesg and restart loxilb: connections stay.
 `)
 	for _, a := range areas() {
 		fmt.Fprintf(&b, "\n## %s\n\n| message | what it means | what to do |\n|---|---|---|\n", a.name)
 		for _, m := range a.messages {
 			hint := m.hint
-			if hint == "" {
+			switch hint {
+			case ifItGoesOn:
+				hint = "*dmesg*"
+			case "":
 				hint = "-"
 			}
 			fmt.Fprintf(&b, "| %s | %s | %s |\n", strings.ReplaceAll(m.text, "|", `\|`), m.means, hint)
