@@ -368,8 +368,8 @@ func TestManual(t *testing.T) {
 	}
 	walk(cli.Root(session.Env{Build: build.Info{Version: "1.2.3"}}))
 	written := map[string]bool{}
-	for _, f := range regexp.MustCompile(`--[a-zA-Z0-9]+(?:-[a-z0-9]+)*`).FindAllString(text, -1) {
-		written[f] = true
+	for _, m := range regexp.MustCompile(`(?m)^\.BI "(?:-\w, )?(--[^"]+)"`).FindAllStringSubmatch(text, -1) {
+		written[m[1]] = true
 	}
 	if diff := cmp.Diff(known, written); diff != "" {
 		t.Errorf("flags of the program (-) and of the manual (+):\n%s", diff)

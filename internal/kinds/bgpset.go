@@ -32,7 +32,7 @@ func BGPSet() Kind[bgp.DefinedSet, v1.BgpDefinedSet] {
 					d.PrefixList = append(d.PrefixList, prefixFlag(value))
 					return nil
 				}},
-				{Name: "member", Usage: "a member of a set of another type: an address, a community, or a regular expression; repeat it for more", Set: func(d *v1.BgpDefinedSet, value string) error {
+				{Name: "member", Usage: "a member of a set of type neighbor, community, extcommunity, aspath or largecommunity: an address, a community, or a regular expression; repeat it for more", Set: func(d *v1.BgpDefinedSet, value string) error {
 					d.List = append(d.List, value)
 					return nil
 				}},

@@ -1,5 +1,6 @@
 // Command refdoc writes docs/fields.md from the fields of services and their descriptions in the
-// API, and docs/events.md from the kinds of events, so that both match the program.
+// API, docs/events.md from the kinds of events, and docs/man/loxicmd.1 from the commands, so that
+// they match the program.
 package main
 
 import (
@@ -41,5 +42,6 @@ func run(root string) error {
 	return errors.Join(
 		os.WriteFile(filepath.Join(root, "docs/fields.md"), []byte(fields), 0o644),
 		os.WriteFile(filepath.Join(root, "docs/events.md"), []byte(events), 0o644),
+		os.WriteFile(filepath.Join(root, "docs/man/loxicmd.1"), []byte(manual()), 0o644),
 	)
 }

@@ -40,3 +40,20 @@ func TestEvents(t *testing.T) {
 		t.Error("a type without a sentence is taken")
 	}
 }
+
+// TestManual checks that the manual page is current, and explains a flag once.
+func TestManual(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/man/loxicmd.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(page) != manual() {
+		t.Error("docs/man/loxicmd.1 is not what the commands make: tools/go generate ./tools/refdoc")
+	}
+	for text, want := range map[string]int{`.BI "\-l, \-\-selector"`: 1, ".SS create lb IP\n": 1, `.BI "\-\-slow\-start"`: 1} {
+		if n := strings.Count(string(page), text); n != want {
+			t.Errorf("%s is there %d times", text, n)
+		}
+	}
+}

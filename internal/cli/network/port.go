@@ -10,10 +10,14 @@ import (
 	"loxilb/internal/cli/session"
 )
 
+const portTypes = "Shows interfaces. With -o wide, TYPE is a sum: 1 an interface of its own, 2 of a bond, 4 a bond,\n" +
+	"8 of a bridge or a VLAN of another, 16 a bridge, 64 a VXLAN. The last column shows how XDP is\n" +
+	"attached, or why it is not."
+
 func portKind(o *session.Options) session.Kind[v1.PortList, v1.PortEntry] {
 	return session.Kind[v1.PortList, v1.PortEntry]{
 		Word: "port", Key: "portAttr", Object: "interface", Ask: (*v1.Client).GetPorts,
-		Shows:     session.Help{Short: "Show interfaces; -o wide shows traffic counters", Example: "  loxicmd get port -o wide"},
+		Shows:     session.Help{Short: "Show interfaces; -o wide shows traffic counters", Long: portTypes, Example: "  loxicmd get port -o wide"},
 		Describes: session.Help{Short: "Show an interface in full, with its status and events", Example: "  loxicmd describe port"},
 		Items:     func(l *v1.PortList) *[]v1.PortEntry { return &l.PortAttr },
 		Name:      func(d *v1.PortEntry) string { return d.PortName },

@@ -51,7 +51,11 @@ func createLB(o *session.Options) *cobra.Command {
 		Short:   "Create or update services of a VIP",
 		Long: "Creates or updates services. Each port of each protocol is a separate service; either all are\n" +
 			"created or none. Updating a service does not disturb connections to endpoints that remain. An\n" +
-			"identical service is reported as unchanged.",
+			"identical service is reported as unchanged.\n\n" +
+			"PORT:FIRST-LAST makes an endpoint of each of these ports at each address, FIRST-LAST:FIRST-LAST\n" +
+			"maps port by port. A service of one port within another's range has that port to itself. An\n" +
+			"endpoint that is the VIP and port of another service hands its share to that service's\n" +
+			"endpoints. Without --icmp, this machine answers pings to its VIPs.",
 		Example: createExample,
 		Args:    session.Exactly("the VIP, as in: loxicmd create lb 20.20.20.1 --tcp=2020:5001 --endpoints=31.31.31.1:1"),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -126,7 +126,7 @@ func (k Kind[L, T]) Choose(cmd *cobra.Command, flag, help, path string) {
 func (f *listFlags) register(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.StringVarP(&f.selector, "selector", "l", "", "show only objects whose fields match, such as name=web,state!=applied or state in (a,b); fields are those of -o json, or the end of their paths")
+	fs.StringVarP(&f.selector, "selector", "l", "", "show only objects whose fields match, such as name=web,state!=applied or state in (a,b); also FIELD^=PREFIX, notin, FIELD (not empty) and !FIELD; fields are those of -o json, or the end of their paths")
 	fs.StringVar(&f.fields, "field-selector", "", "like --selector; objects must match both")
 	fs.StringVar(&f.sortBy, "sort-by", "", "sort by this field; -FIELD sorts the largest first")
 	if fs.Lookup("limit") == nil {

@@ -28,7 +28,11 @@ func getCT(o *session.Options) *cobra.Command {
 		Short:   "Show connections, one line per direction",
 		Long: "Lists connections, one line per direction, as a stream that uses constant memory. The server\n" +
 			"filters, and stops at the limit; a connection must match all given flags. CLIENT is an address\n" +
-			"or a network, such as 10.0.0.0/8. --sort-by with --limit (up to 10000) sorts at the server.",
+			"or a network, such as 10.0.0.0/8. --sort-by with --limit (up to 10000) sorts at the server.\n\n" +
+			"A line ends with the translation: dnat-IP:PORT:wWEIGHT towards the endpoint, snat-IP:PORT:wWEIGHT\n" +
+			"back to the client; fdnat- and fsnat- with both addresses if the source is translated too; ddsr-\n" +
+			"in mode dsr, which has one line. --watch shows connections that are opened, assured (handshake\n" +
+			"complete, or the client sent after an answer), closing and ended.",
 		Example: "  loxicmd get ct --service=web --state=est --limit=20\n  loxicmd get ct --service=20.20.20.1:2020/tcp --state=est\n" +
 			"  loxicmd get ct 100.100.100.7\n  loxicmd get ct --sort-by=-bytes --limit=10\n" +
 			"  loxicmd get ct --source=100.100.100.0/24 --limit=100 --offset=200\n" +

@@ -26,7 +26,8 @@ func createMirror(o *session.Options) *cobra.Command {
 			"--mirrorInfo takes type (0 or span, 1 or rspan, 2 or erspan, 3 or vxlan), port (span and rspan),\n" +
 			"vlan (rspan), remoteIP, sourceIP and tunnelID (erspan and vxlan), and sample (copy one packet in\n" +
 			"N). --targetObject takes attachment (1 or port, 2 or service, 3 or source, 4 or firewall),\n" +
-			"mirrObjName (of firewall the rule's key, as in --firewallRule), and direction (in, out or both).",
+			"mirrObjName (of firewall the rule's key, as in --firewallRule), and direction (in, out or both).\n" +
+			"An object has one mirror per direction. The tunnelID of erspan is 1 to 1023.",
 		Example: "  loxicmd create mirror mirr-1 --mirrorInfo=type:0,port:hs0 --targetObject=attachement:1,mirrObjName:hs1\n" +
 			"  loxicmd create mirror web --mirrorInfo=type:vxlan,remoteIP:192.0.2.9,sourceIP:192.0.2.1,tunnelID:7,sample:100 --targetObject=attachment:service,mirrObjName:10.0.0.1:80/tcp\n" +
 			"  loxicmd create mirror bad --mirrorInfo=type:span,port:hs0 --targetObject=attachment:firewall,mirrObjName:sourceIP:203.0.113.0/24,preference:200",

@@ -29,7 +29,9 @@ func createPolicy(o *session.Options) *cobra.Command {
 		Long: "Drops packets beyond a rate, also of existing connections. Rates are in Mbit/s, or have a unit:\n" +
 			"bit, kbit, mbit, gbit, pps, kpps, mpps. A two-rate policer (RFC 2698) drops packets beyond the\n" +
 			"peak rate, and counts those beyond the committed rate as yellow. A single-rate policer (RFC\n" +
-			"2697) drops packets beyond its two bursts.",
+			"2697) drops packets beyond its two bursts. An interface, service, client prefix or rule has one\n" +
+			"policer per direction. A packet must pass all of its policers; of client prefixes the longest\n" +
+			"counts.",
 		Example: "  loxicmd create policy pol-hs0 --rate=100:100 --target=hs0:1\n" +
 			"  loxicmd create policy web --rate=20mbit:10kbit --target=10.0.0.1:80/tcp:service --direction=both\n" +
 			"  loxicmd create policy dns --rate=0:5000pps --pol-type=1 --target=10.1.0.0/16:source\n" +

@@ -27,8 +27,8 @@ func createUser(o *session.Options) *cobra.Command {
 		Aliases: userAliases(),
 		Short:   "Create an API user, for set login",
 		Long: "Creates an API user. Prompts for the password, or reads it from the first line of\n" +
-			"--password-file (- is standard input). The role view may read, operate may also change what is\n" +
-			"balanced, and admin may do everything.",
+			"--password-file (- is standard input); it has 8 to 128 bytes. The role view may read, operate may\n" +
+			"also change what is balanced, and admin may do everything.",
 		Example: "  loxicmd create user ann --role=operate\n  loxicmd create user bot --role=view --password-file=/root/bot.password",
 		Args:    session.Exactly("the name, as in: loxicmd create user ann --role=operate"),
 		RunE: func(cmd *cobra.Command, args []string) error {
