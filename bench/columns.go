@@ -150,12 +150,62 @@ func columnTable(b *strings.Builder, r *result, w work) {
 	}
 }
 
-// columnMarkdown writes the columns as Markdown.
-func columnMarkdown(b *strings.Builder, r *result, w work) {
-	head := w.head()
-	fmt.Fprintf(b, "\n%s:\n\n| %s |\n|%s\n", w.title, strings.Join(head, " | "), strings.Repeat("---|", len(head)))
-	for _, row := range r.rows(w) {
+// columnMarkdown writes works with columns as Markdown: those with the same columns, but for further
+// ones at the end, in one table. A column that is empty everywhere is left out.
+func columnMarkdown(b *strings.Builder, r *result, works []work) {
+	for len(works) > 0 {
+		head := works[0].head()
+		n := 1
+		for ; n < len(works); n++ {
+			next := works[n].head()
+			if shorter := min(len(next), len(head)); !slices.Equal(next[:shorter], head[:shorter]) {
+				break
+			}
+			if len(next) > len(head) {
+				head = next
+			}
+		}
+		table := [][]string{append([]string{""}, head...)}
+		_, common, _ := strings.Cut(works[0].title, ": ")
+		if slices.ContainsFunc(works[:n], func(w work) bool { return !strings.HasSuffix(w.title, ": "+common) }) {
+			common = ""
+		}
+		if common != "" {
+			fmt.Fprintf(b, "%s:\n\n", strings.ToUpper(common[:1])+common[1:])
+		}
+		for _, w := range works[:n] {
+			title := strings.TrimSuffix(w.title, ": "+common)
+			for _, row := range r.rows(w) {
+				row = append([]string{title}, row...)
+				table = append(table, append(row, make([]string, len(table[0])-len(row))...))
+				title = ""
+			}
+		}
+		markdownTable(b, withoutEmptyColumns(table))
+		works = works[n:]
+	}
+}
+
+// withoutEmptyColumns returns a table without the columns that only its head fills.
+func withoutEmptyColumns(table [][]string) [][]string {
+	out := make([][]string, len(table))
+	for column := range table[0] {
+		if !slices.ContainsFunc(table[1:], func(row []string) bool { return row[column] != "" }) {
+			continue
+		}
+		for i, row := range table {
+			out[i] = append(out[i], row[column])
+		}
+	}
+	return out
+}
+
+func markdownTable(b *strings.Builder, table [][]string) {
+	for i, row := range table {
 		fmt.Fprintf(b, "| %s |\n", strings.Join(row, " | "))
+		if i == 0 {
+			fmt.Fprintf(b, "|%s\n", strings.Repeat("---|", len(row)))
+		}
 	}
 }
 

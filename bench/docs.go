@@ -15,8 +15,9 @@ import (
 )
 
 // A document's block between <!-- results NAME --> and <!-- end --> is made from the results of
-// that name, so that no number in it is typed.
-var block = regexp.MustCompile(`(?s)<!-- results ([\w-]+) -->\n.*?<!-- end -->`)
+// that name, so that no number in it is typed. NAME chart is the chart alone, and NAME: A; B only
+// the lines that begin with A or B.
+var block = regexp.MustCompile(`(?s)<!-- results ([\w-]+)( chart|: [^>]*)? -->\n.*?<!-- end -->`)
 
 // docs updates the result blocks of documents: `bench docs RESULTS FILE...`.
 func docs(args []string) error {
@@ -56,15 +57,34 @@ func fillBlocks(text, dir, results string) (string, error) {
 	}
 	var failed error
 	out := block.ReplaceAllStringFunc(text, func(old string) string {
-		name := block.FindStringSubmatch(old)[1]
+		found := block.FindStringSubmatch(old)
+		name, part := found[1], found[2]
 		content, err := blockOf(filepath.Join(results, name), link+"/"+name)
 		if errors.Is(err, fs.ErrNotExist) {
 			content, err = "Not measured yet.\n", nil
 		}
 		failed = errors.Join(failed, err)
-		return "<!-- results " + name + " -->\n" + content + "<!-- end -->"
+		return "<!-- results " + name + part + " -->\n" + partOf(content, part) + "<!-- end -->"
 	})
 	return out, failed
+}
+
+// partOf returns the part of a block's content that its head asks for.
+func partOf(content, part string) string {
+	if part == "" {
+		return content
+	}
+	beginnings := []string{"![", "```"}
+	if list, ok := strings.CutPrefix(part, ": "); ok {
+		beginnings = append(beginnings, strings.Split(list, "; ")...)
+	}
+	var b strings.Builder
+	for line := range strings.Lines(content) {
+		if slices.ContainsFunc(beginnings, func(word string) bool { return strings.HasPrefix(line, word) }) {
+			b.WriteString(line)
+		}
+	}
+	return b.String()
 }
 
 // blockOf returns the chart and a table of rates, or the text of other results. link is the
@@ -98,11 +118,13 @@ func markdown(r *result) string {
 	if len(rates) > 0 {
 		rateTable(&b, r, rates)
 	}
+	var works []work
 	for _, w := range r.works() {
 		if len(w.columns) > 0 {
-			columnMarkdown(&b, r, w)
+			works = append(works, w)
 		}
 	}
+	columnMarkdown(&b, r, works)
 	return b.String()
 }
 

@@ -57,7 +57,8 @@ func TestFillBlocks(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	const before = "a\n<!-- results example -->\nold\n<!-- end -->\nb\n<!-- results other -->\n<!-- end -->\n<!-- results none -->\n<!-- end -->\nc\n"
+	const before = "a\n<!-- results example -->\nold\n<!-- end -->\nb\n<!-- results other -->\n<!-- end -->\n<!-- results none -->\n<!-- end -->\nc\n" +
+		"<!-- results example chart -->\n<!-- end -->\n<!-- results example: | measure; |--- -->\n<!-- end -->\n"
 	got, err := fillBlocks(before, dir, dir)
 	if err != nil {
 		t.Fatal(err)
