@@ -284,9 +284,9 @@ func TestManual(t *testing.T) {
 	}
 	text := strings.ReplaceAll(string(page), `\-`, "-")
 	cmd := Command(nil, os.LookupEnv, nil)
-	for name := range strings.FieldsSeq(regexp.MustCompile(`[^a-zA-Z0-9-]`).ReplaceAllString(text, " ")) {
-		if f, ok := strings.CutPrefix(name, "--"); ok && f != "help" && cmd.Flags().Lookup(f) == nil {
-			t.Errorf("the manual has --%s, and there is no such flag", f)
+	for _, m := range regexp.MustCompile(`(?m)^\.BI? "?(?:-\w, )?--([a-zA-Z0-9-]+)`).FindAllStringSubmatch(text, -1) {
+		if cmd.Flags().Lookup(m[1]) == nil {
+			t.Errorf("the manual has --%s, and there is no such flag", m[1])
 		}
 	}
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {

@@ -1,6 +1,6 @@
 // Command refdoc writes docs/fields.md from the fields of services and their descriptions in the
-// API, docs/events.md from the kinds of events, and docs/man/loxicmd.1 from the commands, so that
-// they match the program.
+// API, docs/events.md from the kinds of events, and the manual pages from commands and flags, so that
+// they match the programs.
 package main
 
 import (
@@ -43,5 +43,6 @@ func run(root string) error {
 		os.WriteFile(filepath.Join(root, "docs/fields.md"), []byte(fields), 0o644),
 		os.WriteFile(filepath.Join(root, "docs/events.md"), []byte(events), 0o644),
 		os.WriteFile(filepath.Join(root, "docs/man/loxicmd.1"), []byte(manual()), 0o644),
+		os.WriteFile(filepath.Join(root, "docs/man/loxilb.8"), []byte(daemonManual()), 0o644),
 	)
 }

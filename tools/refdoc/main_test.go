@@ -41,18 +41,18 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// TestManual checks that the manual page is current, and explains a flag once.
+// TestManual checks that the manual pages are current, and explain a flag once.
 func TestManual(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../../docs/man/loxicmd.1")
-	if err != nil {
-		t.Fatal(err)
+	for name, want := range map[string]string{"loxicmd.1": manual(), "loxilb.8": daemonManual()} {
+		page, err := os.ReadFile("../../docs/man/" + name)
+		if err != nil || string(page) != want {
+			t.Errorf("docs/man/%s is not what the commands make (%v): tools/go generate ./tools/refdoc", name, err)
+		}
 	}
-	if string(page) != manual() {
-		t.Error("docs/man/loxicmd.1 is not what the commands make: tools/go generate ./tools/refdoc")
-	}
+	page := manual()
 	for text, want := range map[string]int{`.BI "\-l, \-\-selector"`: 1, ".SS create lb IP\n": 1, `.BI "\-\-slow\-start"`: 1} {
-		if n := strings.Count(string(page), text); n != want {
+		if n := strings.Count(page, text); n != want {
 			t.Errorf("%s is there %d times", text, n)
 		}
 	}
