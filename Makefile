@@ -41,7 +41,9 @@ RETRY = --rerun-fails=$(RETRIES) --rerun-fails-max-failures=6 --rerun-fails-abor
 
 test: build ## all tests, as root, under the race detector what it can see; RUN=pattern for some, RETRIES=1 tries once more what failed
 	@tools/setup test
+	@rm -f bin/tests-ended
 	$(GO) tool gotestsum --format pkgname-and-test-fails $(if $(RETRIES),$(RETRY)) --raw-command -- tools/tests $(if $(RUN),-run '$(RUN)')
+	@[ -e bin/tests-ended ] || { echo "the tests did not come to their end: tools/tests, or go test, was killed" >&2; exit 1; }
 
 test-long: build ## tests that take minutes, and a gigabyte: held connections, a kill before every step of the daemon
 	@tools/setup test

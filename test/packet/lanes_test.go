@@ -13,8 +13,8 @@ import (
 )
 
 // lanes run scripts concurrently. A lane is a thread in its own namespace with a lab that runs one
-// script after the other, and gets a new network after a script that changed it. Scripts with a
-// configuration of their own share a lane of it.
+// script after the other, and gets a new network after a script that changed it, or attached
+// programs to it. Scripts with a configuration of their own share a lane of it.
 type lanes struct {
 	cfg    lab.Config
 	jobs   map[lab.Config]chan job
@@ -55,9 +55,9 @@ func newLanes(t *testing.T, cfg lab.Config, scripts []script) *lanes {
 	return l
 }
 
-// scriptsPerLane is such that most scripts share four labs: a lab takes the verifier half a second,
-// and lanes mostly wait for the kernel to free maps and namespaces.
-const scriptsPerLane = 25
+// scriptsPerLane is such that most scripts share two labs: a lab takes the verifier half a second,
+// and fifty scripts take less.
+const scriptsPerLane = 50
 
 func (l *lanes) run(s script) (*rewriter, error) {
 	cfg, err := s.config(l.cfg)
@@ -80,10 +80,6 @@ func (l *lanes) serve(cfg lab.Config, jobs <-chan job) {
 		}
 	}()
 	for j := range jobs {
-		if j.script.has("live") {
-			go l.alone(j, cfg)
-			continue
-		}
 		var err error
 		if shared == nil {
 			shared, err = l.newLab(cfg)
@@ -94,7 +90,7 @@ func (l *lanes) serve(cfg lab.Config, jobs <-chan job) {
 		if err == nil {
 			err = r.run()
 		}
-		if shared != nil && j.script.has("ip", "sysctl") { // after a failure, too: other scripts follow
+		if shared != nil && j.script.has("ip", "live", "sysctl") { // after a failure, too: other scripts follow
 			err = errors.Join(err, shared.RenewNetwork())
 		}
 		j.done <- result{r.rewriter, err}
@@ -112,20 +108,6 @@ func (l *lanes) newLab(cfg lab.Config) (*lab.Lab, error) {
 		l.broken.Store(&err)
 	}
 	return made, err
-}
-
-// alone runs a script in its own lab: one that attaches programs to interfaces.
-func (l *lanes) alone(j job, cfg lab.Config) {
-	runtime.LockOSThread()
-	r := &runner{rewriter: &rewriter{}, s: j.script, vars: pkt.Vars{}}
-	err := func() (err error) {
-		if r.lab, err = l.newLab(cfg); err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, r.lab.Close()) }()
-		return r.run()
-	}()
-	j.done <- result{r.rewriter, err}
 }
 
 // has reports whether a line of the script begins with one of the verbs.

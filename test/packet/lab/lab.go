@@ -106,6 +106,9 @@ func (l *Lab) readNetwork() error {
 // verifier ten times as long.
 func (l *Lab) RenewNetwork() error {
 	old := l.Network
+	if err := l.detach(); err != nil {
+		return err
+	}
 	network, err := NewNetwork()
 	if err != nil {
 		return err

@@ -32,6 +32,11 @@ func (l *Lab) Attach() error {
 	return nil
 }
 
+// detach detaches the program where Attach has attached it.
+func (l *Lab) detach() error {
+	return errors.Join(l.Datapath.Detach(l.Client.Index), l.Datapath.Detach(l.Server.Index))
+}
+
 // Deliver lets a frame arrive at a link, as a device without offloads delivers it.
 func (n *Network) Deliver(link *Link, frame []byte) error { return link.write(virtio{}, frame) }
 
