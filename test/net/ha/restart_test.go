@@ -37,7 +37,14 @@ func TestRestartKeepsRoutes(t *testing.T) {
 		}
 		return nil
 	})
-	time.Sleep(time.Second) // routes that are stale go with End-of-RIB
+	await.Steady(t, time.Second, func() error { // stale routes are removed with End-of-RIB
+		select {
+		case hops := <-lost:
+			return fmt.Errorf("during the restart, the router had the next hops %s", hops)
+		default:
+			return nil
+		}
+	})
 	cancel()
 	if hops := <-lost; hops != "" {
 		t.Errorf("during the restart, the router had the next hops %s", hops)

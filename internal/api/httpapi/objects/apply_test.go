@@ -19,6 +19,7 @@ import (
 	"loxilb/internal/lb"
 	"loxilb/internal/lb/report"
 	"loxilb/test/apitest"
+	"loxilb/test/await"
 )
 
 func TestApply(t *testing.T) {
@@ -170,8 +171,10 @@ func TestPlan(t *testing.T) {
 func lateConfirm(t *testing.T, b *apitest.Bench) {
 	t.Helper()
 	_, r, _ := b.Apply(`{"objects":[` + apitest.Object(9, "", "10.0.0.1") + `],"confirm":1}`)
-	time.Sleep(time.Until(*r.Confirm))
-	b.Store.RollBackIfDue(slog.New(slog.DiscardHandler))
+	await.True(t, 10*time.Second, "the change is rolled back", func() bool {
+		b.Store.RollBackIfDue(slog.New(slog.DiscardHandler))
+		return b.Store.Snapshot().Revision() > r.Revision
+	})
 	want := fmt.Sprintf("by revision %d", r.Revision+1)
 	if w := b.Call("POST", httpapi.BaseURL+"/config/confirm", "{}"); w.Code != 404 || !strings.Contains(w.Body.String(), "was rolled back at ") || !strings.Contains(w.Body.String(), want) {
 		t.Errorf("%d %s, want %s", w.Code, w.Body, want)
