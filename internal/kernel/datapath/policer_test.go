@@ -233,14 +233,15 @@ func TestPolicerRates(t *testing.T) { // not parallel: it needs all CPUs
 		rate policy.Rate
 		size int
 		time time.Duration
+		rest time.Duration // between floods: a low rate is exceeded all the same, and others can use the CPUs
 	}{
-		{policy.Rate{PerSecond: 10_000}, 40, 4 * time.Second},
-		{policy.Rate{PerSecond: 1_000_000}, 100, time.Second / 2},
-		{policy.Rate{PerSecond: 100_000_000}, 500, time.Second / 2},
-		{policy.Rate{PerSecond: 1_000_000_000}, 1500, time.Second / 2},
-		{policy.Rate{PerSecond: 10_000_000_000}, 1500, time.Second / 2},
-		{policy.Rate{PerSecond: 1000, Packets: true}, 100, time.Second / 2},
-		{policy.Rate{PerSecond: 500_000, Packets: true}, 100, time.Second / 2},
+		{policy.Rate{PerSecond: 10_000}, 40, 4 * time.Second, 10 * time.Millisecond}, // a packet in 32 ms
+		{policy.Rate{PerSecond: 1_000_000}, 100, time.Second / 2, 0},
+		{policy.Rate{PerSecond: 100_000_000}, 500, time.Second / 2, 0},
+		{policy.Rate{PerSecond: 1_000_000_000}, 1500, time.Second / 2, 0},
+		{policy.Rate{PerSecond: 10_000_000_000}, 1500, time.Second / 2, 0},
+		{policy.Rate{PerSecond: 1000, Packets: true}, 100, time.Second / 2, 0},
+		{policy.Rate{PerSecond: 500_000, Packets: true}, 100, time.Second / 2, 0},
 	} {
 		t.Run(c.rate.String(), func(t *testing.T) {
 			second := c.rate.PerSecond // a second's worth makes up for a pause of the machine
@@ -252,7 +253,7 @@ func TestPolicerRates(t *testing.T) { // not parallel: it needs all CPUs
 				Attachment: policy.Attachment{To: policy.AttachPort, Name: "lo"},
 			}
 			police(t, d, p)
-			ratio, offered, err := passes(d, &p, datagram(c.size, 0), c.time)
+			ratio, offered, err := passes(d, &p, datagram(c.size, 0), c.time, c.rest)
 			if errors.Is(err, errNeverEmpty) {
 				t.Skip(err)
 			}
@@ -269,12 +270,12 @@ func TestPolicerRates(t *testing.T) { // not parallel: it needs all CPUs
 
 // passes floods the policer from all CPUs. It returns the ratio of what passes to what the rate
 // allows, and what was offered.
-func passes(d *Datapath, p *policy.Policer, frame []byte, while time.Duration) (ratio, offered float64, err error) {
-	begin, began, err := untilEmpty(d, p, frame, 0) // uses up the burst
+func passes(d *Datapath, p *policy.Policer, frame []byte, while, rest time.Duration) (ratio, offered float64, err error) {
+	begin, began, err := untilEmpty(d, p, frame, 0, 0) // uses up the burst
 	if err != nil {
 		return 0, 0, err
 	}
-	end, ended, err := untilEmpty(d, p, frame, while)
+	end, ended, err := untilEmpty(d, p, frame, while, rest)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -297,13 +298,13 @@ var errNeverEmpty = errors.New("less comes than the policer lets pass")
 
 // untilEmpty floods the policer for a while, and then until its bucket is empty. It returns the
 // counts, and their time by the bucket's own clock, which is exact even if the machine pauses.
-func untilEmpty(d *Datapath, p *policy.Policer, frame []byte, while time.Duration) (n policy.Policed, at time.Duration, err error) {
-	if err := flood(d, frame, while); err != nil {
+func untilEmpty(d *Datapath, p *policy.Policer, frame []byte, while, rest time.Duration) (n policy.Policed, at time.Duration, err error) {
+	if err := flood(d, frame, while, rest); err != nil {
 		return n, at, err
 	}
 	for giveUp := time.Now().Add(10 * time.Second); time.Now().Before(giveUp); {
 		before := monotonic()
-		if err := flood(d, frame, 10*time.Millisecond); err != nil {
+		if err := flood(d, frame, 10*time.Millisecond, 0); err != nil {
 			return n, at, err
 		}
 		var row bpf.TcPolicer
@@ -326,13 +327,13 @@ func monotonic() time.Duration {
 	return time.Duration(now.Nano())
 }
 
-// flood sends from all CPUs for a while.
-func flood(d *Datapath, frame []byte, while time.Duration) error {
+// flood sends from all CPUs for a while, with rests between some thousand packets.
+func flood(d *Datapath, frame []byte, while, rest time.Duration) error {
 	deadline, errs := time.Now().Add(while), make([]error, runtime.NumCPU())
 	var senders sync.WaitGroup
 	for i := range errs {
 		senders.Go(func() {
-			for time.Now().Before(deadline) && errs[i] == nil {
+			for ; time.Now().Before(deadline) && errs[i] == nil; time.Sleep(rest) {
 				_, errs[i] = d.TestRun().Run(testrun.Input{Frame: frame, Ifindex: 1, Repeat: 2000})
 			}
 		})
