@@ -17,6 +17,7 @@ type effectiveHealth struct {
 	health.Status                      // of the probe and the agents; ProbeState excludes ejections
 	hasProbe      bool                 // Status is valid
 	ejected       bool                 // out of rotation because handshakes fail
+	certain       bool                 // it is ejected however many others are
 	failing       bool                 // handshakes fail, whether or not it is ejected
 	refused       *policy.IPsecRefusal // the IPsec policy that refuses its packets or answers, or nil
 	refusedSince  time.Time
@@ -31,7 +32,7 @@ func (j *effectiveHealth) probeDown() bool { return j.hasProbe && j.ProbeState =
 func (p *probes) effectiveHealth(s *lb.Service, e lb.Endpoint) (j effectiveHealth) {
 	p.mu.Lock()
 	key := p.keyAt(s, e)
-	j.ejected = p.ejections.isOut(s, e)
+	j.ejected, j.certain = p.ejections.isOut(s, e), p.ejections.isCertain(e)
 	j.failing, _ = p.ejections.failing(s, e)
 	since, red := p.reportedDown(s, e)
 	p.mu.Unlock()
@@ -61,7 +62,8 @@ func (p *probes) considersHealth(s *lb.Service) bool {
 // nil means all. An endpoint of unknown state is eligible: a start of the daemon must not refuse
 // clients. An ejected endpoint is not, unless fewer than half of the endpoints would be left: then
 // they are hardly the cause, or the others could not carry the load. That exception does not hold
-// for levels without a usable endpoint while backups serve.
+// for endpoints that certainly fail while another is left, nor for levels without a usable endpoint
+// while backups serve.
 func (p *probes) up(s *lb.Service) func(lb.Endpoint) bool {
 	if !p.considersHealth(s) {
 		return nil
@@ -85,7 +87,7 @@ func (p *probes) up(s *lb.Service) func(lb.Endpoint) bool {
 	panicked := 2*left < weighted
 	return func(e lb.Endpoint) bool {
 		j := effective[e]
-		return !j.probeDown() && j.refused == nil && (!j.ejected || panicked && e.Backup >= serving)
+		return !j.probeDown() && j.refused == nil && (!j.ejected || panicked && (!j.certain || left == 0) && e.Backup >= serving)
 	}
 }
 

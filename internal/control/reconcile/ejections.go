@@ -28,6 +28,7 @@ type ejection struct {
 	evidence string
 	since    time.Time
 	kept     bool     // it stays in rotation: too few others are left
+	certain  bool     // it leaves however many others do: one of these serves clients
 	probes   []string // keys of services' probes of it
 }
 
@@ -57,6 +58,12 @@ func (e *ejections) watch(c requestChange) {
 func (e *ejections) isOut(s *lb.Service, at lb.Endpoint) bool {
 	failing, kept := e.failing(s, at)
 	return failing && !kept && s.TakesOutliersOut()
+}
+
+// isCertain reports whether an ejected endpoint leaves however many others do.
+func (e *ejections) isCertain(at lb.Endpoint) bool {
+	one := e.now[at.AddrPort()]
+	return one != nil && one.certain
 }
 
 // failing reports whether all recent handshakes of clients with an endpoint of a service failed.
@@ -117,9 +124,8 @@ func (p *probes) foundWell(key string, port uint16, since time.Time) bool {
 	return s.Successes >= t.Probe.Rise && s.Checked.Sub(since) > time.Duration(t.Probe.Rise)*t.Probe.Interval
 }
 
-// eject ejects an endpoint, or updates the reason. kept: it fails, and stays in rotation. It
-// returns the services that consider it.
-func (p *probes) eject(at netip.AddrPort, evidence string, kept bool) []lb.Key {
+// eject ejects an endpoint, or updates why. It returns the services that consider it.
+func (p *probes) eject(at netip.AddrPort, why ejection) []lb.Key {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.applyAll() // so that requests match the watched services
@@ -128,7 +134,7 @@ func (p *probes) eject(at netip.AddrPort, evidence string, kept bool) []lb.Key {
 		e = &ejection{since: time.Now()}
 		p.ejections.now[at] = e
 	}
-	e.evidence, e.kept = evidence, kept
+	e.evidence, e.kept, e.certain = why.evidence, why.kept, why.certain
 	users := p.withEndpoint(at)
 	e.probes = e.probes[:0]
 	for _, s := range users {
@@ -144,7 +150,7 @@ func (p *probes) eject(at netip.AddrPort, evidence string, kept bool) []lb.Key {
 		}
 		p.settleName(name, p.groups[name])
 	}
-	p.showEjection(at, evidence)
+	p.showEjection(at, why.evidence)
 	return keysOf(users)
 }
 

@@ -26,7 +26,7 @@ func TestEjected(t *testing.T) {
 	r := newRig(t, newWorld(), plain, probed, off)
 	r.prober.calls()
 	r.drainEvents()
-	r.health.markServices(r.health.probes.eject(ejected, "passive: seen", false))
+	r.health.markServices(r.health.probes.eject(ejected, ejection{evidence: "passive: seen"}))
 	r.applied("put 10.0.0.1:80/tcp without 192.168.1.1", "put 10.0.0.1:443/tcp without 192.168.1.1")
 	r.wantAsked("eject 192.168.1.1_none_80: passive: seen", "eject 192.168.1.1_none_80: passive: seen",
 		"set 192.168.1.1_none_80: none 192.168.1.1:80 every 2s")
@@ -68,7 +68,7 @@ func TestPanic(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, newWorld(), "10.0.0.1:80/tcp endpoints=192.168.1.1:80,192.168.1.2:80,192.168.1.3:80,192.168.1.4:80:0 probetype=tcp")
 	r.drainEvents()
-	r.health.markServices(r.health.probes.eject(ejected, "passive: seen", false))
+	r.health.markServices(r.health.probes.eject(ejected, ejection{evidence: "passive: seen"}))
 	r.applied("put 10.0.0.1:80/tcp without 192.168.1.1")
 	r.becomes("192.168.1.2_tcp_80", health.Down)
 	r.applied("put 10.0.0.1:80/tcp without 192.168.1.2")
@@ -99,7 +99,7 @@ func TestPanicWithBackups(t *testing.T) {
 			fake.states[p.keyOf(s, s.Endpoints[i])] = health.Status{State: health.Down, ProbeState: health.Down}
 		}
 		for _, i := range c.out {
-			p.eject(s.Endpoints[i].AddrPort(), "passive: seen", false)
+			p.eject(s.Endpoints[i].AddrPort(), ejection{evidence: "passive: seen"})
 		}
 		up, got := p.up(s), ""
 		for i, e := range s.Endpoints {
@@ -125,7 +125,7 @@ func TestRedAfterEjection(t *testing.T) {
 	if n := h.SetHostState(ejected.Addr(), 80, lb.ProbeTCP, true); n > 0 || p.up(s) != nil {
 		t.Errorf("%d targets where nothing is probed", n)
 	}
-	p.eject(ejected, "passive: seen", false)
+	p.eject(ejected, ejection{evidence: "passive: seen"})
 	p.readmit(ejected)
 	if n := h.SetHostState(ejected.Addr(), 0, lb.ProbeAuto, true); n != 1 {
 		t.Fatalf("%d targets", n)
@@ -147,8 +147,8 @@ func TestSharedProbe(t *testing.T) {
 	r.drainEvents()
 	r.prober.calls()
 	other := netip.AddrPortFrom(ejected.Addr(), 81)
-	r.health.probes.eject(ejected, "one", false)
-	r.health.probes.eject(other, "two", false)
+	r.health.probes.eject(ejected, ejection{evidence: "one"})
+	r.health.probes.eject(other, ejection{evidence: "two"})
 	r.health.probes.readmit(other)
 	s := service(t, "10.0.0.1:80/tcp endpoints=192.168.1.1:80,192.168.1.1:81 probetype=ping")
 	if one, two := r.health.probes.effectiveHealth(s, s.Endpoints[0]), r.health.probes.effectiveHealth(s, s.Endpoints[1]); !one.down() || two.down() {
@@ -196,7 +196,7 @@ func TestKept(t *testing.T) {
 	} {
 		r := newRig(t, newWorld(), text)
 		r.drainEvents()
-		r.health.markServices(r.health.probes.eject(ejected, "passive: seen", true))
+		r.health.markServices(r.health.probes.eject(ejected, ejection{evidence: "passive: seen", kept: true}))
 		r.applied("put 10.0.0.1:80/tcp")
 		s := service(t, text)
 		h, known := r.health.EndpointHealth(s, s.Endpoints[0])
@@ -207,6 +207,30 @@ func TestKept(t *testing.T) {
 		r.applied("put 10.0.0.1:80/tcp")
 		if v := r.health.EndpointVerdict(s, s.Endpoints[0]); v.Down() {
 			t.Errorf("%s: %+v after it was readmitted", text, v)
+		}
+	}
+}
+
+// TestCertain checks that endpoints that certainly fail are out while another one is left, however
+// few there are, and that all get connections when none is.
+func TestCertain(t *testing.T) {
+	t.Parallel()
+	text := "10.0.0.1:80/tcp endpoints=192.168.1.1:80,192.168.1.2:80,192.168.1.3:80"
+	r := newRig(t, newWorld(), text)
+	s := service(t, text)
+	eligible := func() (n int) {
+		up := r.health.probes.up(s)
+		for _, e := range s.Endpoints {
+			if up(e) {
+				n++
+			}
+		}
+		return n
+	}
+	for i, want := range []int{2, 1, 3} {
+		r.health.probes.eject(s.Endpoints[i].AddrPort(), ejection{evidence: "passive: seen", certain: true})
+		if n := eligible(); n != want {
+			t.Errorf("%d endpoints get connections while %d are out, want %d", n, i+1, want)
 		}
 	}
 }

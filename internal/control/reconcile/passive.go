@@ -232,7 +232,7 @@ func (p *Passive) execute(ctx context.Context, actions []outlier.Action) {
 		case outlier.Ask:
 			p.enqueueCheck(ctx, a)
 		case outlier.Eject:
-			p.health.markServices(p.health.probes.eject(a.At, a.Evidence, a.Kept))
+			p.health.markServices(p.health.probes.eject(a.At, ejection{evidence: a.Evidence, kept: a.Kept, certain: a.Certain}))
 		case outlier.Return:
 			p.health.markServices(p.health.probes.readmit(a.At))
 		case outlier.Try:

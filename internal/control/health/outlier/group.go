@@ -3,6 +3,7 @@ package outlier
 import (
 	"net/netip"
 	"slices"
+	"time"
 
 	"loxilb/internal/lb/report"
 )
@@ -17,6 +18,7 @@ type group struct {
 	ineligible map[netip.AddrPort]bool // the others
 	places     []place                 // of services with backups
 	shares     shares
+	serving    serving
 	completed  uint64 // completed handshakes with all of them, ever
 }
 
@@ -33,8 +35,10 @@ type reading struct {
 	counts [counted]uint32 // modulo 2^32
 	times  [report.HandshakeBuckets]uint32
 	active uint32 // the number of the last reading that had news
-	usual  int8   // the bucket that most handshakes are in
-	idle   bool
+	// lastAnswer is the number of the last reading with an answer to a client; 0: none.
+	lastAnswer uint32
+	usual      int8 // the bucket that most handshakes are in
+	idle       bool
 	answers
 }
 
@@ -102,6 +106,7 @@ func (r *reading) update(row *report.HandshakeRow, number uint32, clientsChoose 
 		news.reset, news.stalled = uint64(now[reset]-was[reset]), silent
 	}
 	if news.answered > 0 {
+		r.lastAnswer = number
 		r.updateUsual(&row.Count)
 	}
 	r.answers.add(news.served, silent, number)
@@ -180,6 +185,53 @@ func (g *group) sharesOf(number uint32) shares {
 
 // isLately reports whether a reading was in the window.
 func isLately(active, number uint32) bool { return number-active < uint32(window/Pace) }
+
+// serving are the endpoints that served clients last: two at most, so that another one than a given
+// endpoint is among them if there is one. They are looked for once for all suspects of a moment.
+type serving struct {
+	reading uint32
+	rows    []servingRow
+}
+
+type servingRow struct {
+	row  int
+	last uint32 // number of the reading with its last answer to a client
+}
+
+// servingAt returns the endpoints in use that answered clients last, in recent seconds, and of
+// which nothing bad is known since.
+func (g *group) servingAt(m moment) serving {
+	if g.serving.reading == m.reading {
+		return g.serving
+	}
+	suspect := make(map[int]bool, len(g.members))
+	for _, t := range g.members {
+		suspect[t.rows[g]] = t.out || t.pending || t.held != "" || t.failsNow(m)
+	}
+	s := serving{reading: m.reading, rows: g.serving.rows[:0]}
+	for i := range g.last {
+		r := &g.last[i]
+		if r.idle || suspect[i] || r.lastAnswer == 0 || m.reading-r.lastAnswer > answersRecent {
+			continue
+		}
+		s.rows = append(s.rows, servingRow{i, r.lastAnswer})
+		slices.SortFunc(s.rows, func(a, b servingRow) int { return int(int32(b.last - a.last)) })
+		s.rows = s.rows[:min(len(s.rows), 2)]
+	}
+	g.serving = s
+	return s
+}
+
+// othersServe reports whether another endpoint has served clients since this one began to fail, in
+// a service that also sends this one connections.
+func (t *target) othersServe(m moment) bool {
+	failing := uint32(min(m.now.Sub(t.since)/Pace, time.Duration(answersRecent)))
+	return slices.ContainsFunc(t.groups, func(g *group) bool {
+		return !g.ineligible[t.at] && slices.ContainsFunc(g.servingAt(m).rows, func(r servingRow) bool {
+			return r.row != t.rows[g] && m.reading-r.last < failing
+		})
+	})
+}
 
 // count counts the endpoints that should take new connections.
 func (g *group) count(rows []report.HandshakeRow) {

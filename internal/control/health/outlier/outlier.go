@@ -75,6 +75,7 @@ type Action struct {
 	Timeout  time.Duration // of Ask
 	Of       lb.Key        // of Try
 	Kept     bool          // of Eject: too few others are left, so it stays in rotation
+	Certain  bool          // of Eject: our own connections fail while another endpoint serves clients
 	Again    bool          // of Ask: it is out, and to be checked for recovery
 	Hold     time.Duration // of Ask: how long an established connection is held, to see whether it is reset
 }
@@ -216,13 +217,16 @@ func (d *Detector) Decide(now time.Time) []Action {
 		t.addCounts(now) // of all first: shares are compared
 	}
 	for _, t := range d.targets {
-		if a, ok := t.decide(now, d.jiffy, d.reading); ok {
+		if a, ok := t.decide(d.at(now)); ok {
 			out = append(out, a)
 		}
 	}
 	d.forget(now)
 	return out
 }
+
+// at returns the moment of a decision.
+func (d *Detector) at(now time.Time) moment { return moment{now, d.jiffy, d.reading} }
 
 // forget removes endpoints without state.
 func (d *Detector) forget(now time.Time) {
@@ -257,11 +261,11 @@ func (d *Detector) Answer(at netip.AddrPort, failure string, undecided bool, now
 	switch {
 	case undecided:
 	case t.out:
-		a, ok = t.handleRetry(failure, now), true
+		a, ok = t.handleRetry(failure, d.at(now)), true
 	case failure == "":
 		a, ok = t.handleAnswer(now)
 	default:
-		a, ok = t.confirmFailure(failure, now)
+		a, ok = t.confirmFailure(failure, d.at(now))
 	}
 	if !ok {
 		return nil

@@ -26,8 +26,9 @@ type target struct {
 	refused uint64    // the refused ones among them
 	since   time.Time // the first of them
 
-	pending bool // a check of it is running
-	nextAsk time.Time
+	pending      bool // a check of it is running
+	othersServed bool // another endpoint served clients when that check began
+	nextAsk      time.Time
 
 	unansweredSYNs     uint64 // of clients, since the last answer, while it accepted our own connections
 	unansweredSince    time.Time
@@ -42,11 +43,19 @@ type target struct {
 
 	out          bool
 	cause        cause
+	certain      bool // it fails while another endpoint serves clients
 	reason       string
 	tries        int
 	level        int // of the back-off
 	until        time.Time
 	readmittedAt time.Time // when it was readmitted
+}
+
+// moment is when something is decided.
+type moment struct {
+	now     time.Time
+	jiffy   time.Duration
+	reading uint32 // number of the last Decide
 }
 
 func (t *target) join(g *group, row int) {
@@ -132,7 +141,8 @@ func (t *target) addCounts(now time.Time) {
 }
 
 // decide returns the next action.
-func (t *target) decide(now time.Time, jiffy time.Duration, number uint32) (a Action, ok bool) {
+func (t *target) decide(m moment) (a Action, ok bool) {
+	now := m.now
 	switch {
 	case t.asymmetricReported && t.unansweredSYNs == 0:
 		t.asymmetricReported = false
@@ -144,18 +154,19 @@ func (t *target) decide(now time.Time, jiffy time.Duration, number uint32) (a Ac
 		return t.readmit(now), true
 	case t.pending:
 		return a, false
-	case t.isHanging(number):
+	case t.isHanging(m.reading):
 		return t.eject(t.stallReason, neverAnswers, now)
 	case t.held != "" && t.canTakeOut():
+		t.certain = false
 		return t.markOut(t.held, refusesUs, now), true
 	case now.Before(t.nextAsk):
 		return a, false
 	case t.out:
-		return t.retry(now)
-	case t.held != "", t.isUnresponsive(now, jiffy), t.failsTooOften(number, func(r *tally) uint64 { return r.repeated + r.refused + r.unreachable }):
-		t.pending = true
-		return Action{Kind: Ask, At: t.at, Timeout: max(suspectAnswer, t.patience(jiffy))}, true
-	case t.failsTooOften(number, func(r *tally) uint64 { return r.reset }):
+		return t.retry(m)
+	case t.held != "", t.isUnresponsive(m), t.failsTooOften(m.reading, func(r *tally) uint64 { return r.repeated + r.refused + r.unreachable }):
+		t.pending, t.othersServed = true, t.othersServe(m)
+		return Action{Kind: Ask, At: t.at, Timeout: max(suspectAnswer, t.patience(m.jiffy))}, true
+	case t.failsTooOften(m.reading, func(r *tally) uint64 { return r.reset }):
 		return t.eject(fmt.Sprintf("%d of %d client connections reset before an answer", t.recent.reset, t.recent.opened), resetsClients, now)
 	}
 	return a, false
@@ -193,9 +204,14 @@ func (t *target) follow(now time.Time) {
 
 // isUnresponsive reports whether SYNs have been unsuccessful for so long that the endpoint must be
 // checked.
-func (t *target) isUnresponsive(now time.Time, jiffy time.Duration) bool {
-	took, patience := now.Sub(t.since), t.patience(jiffy)
+func (t *target) isUnresponsive(m moment) bool {
+	took, patience := m.now.Sub(t.since), t.patience(m.jiffy)
 	return t.streak > 0 && (t.refused >= streakLength || t.streak >= streakLength && took >= patience || took >= max(late, patience))
+}
+
+// failsNow reports whether the last news of an endpoint are failures.
+func (t *target) failsNow(m moment) bool {
+	return t.refused > 0 || t.streak > 0 && m.now.Sub(t.since) > Pace
 }
 
 // failsTooOften reports whether the failure rate of a kind is high, and higher than that of most
@@ -246,25 +262,32 @@ func (t *target) clearSuspicion() {
 }
 
 // confirmFailure ejects a suspect that has not answered, unless clients had success meanwhile.
-func (t *target) confirmFailure(failure string, now time.Time) (Action, bool) {
+//
+// Of endpoints that fail together, half stay: our own connections might be the ones that fail, or
+// the load that kills one endpoint would kill the next. Neither is so while another endpoint serves
+// clients, before our check and after it: then each failing endpoint leaves.
+func (t *target) confirmFailure(failure string, m moment) (Action, bool) {
 	n, what := t.streak, "without an answer"
-	took := now.Sub(t.since)
+	took := m.now.Sub(t.since)
 	switch r := &t.recent; {
 	case t.streak > 0 && t.refused > 0:
 		what = "refused or undeliverable"
 	case t.streak > 0:
 	case r.failures() >= leastFailures:
-		n, what, took = r.failures(), fmt.Sprintf("of %d failed", r.opened), now.Sub(t.aged)
+		n, what, took = r.failures(), fmt.Sprintf("of %d failed", r.opened), m.now.Sub(t.aged)
 	default:
 		return Action{}, false
 	}
 	reason := fmt.Sprintf("%s %s in %.1f s", plural(n, "client SYN"), what, took.Seconds())
 	check := "; loxilb's own check: " + failure
-	if a, ok := t.eject(reason, refusesUs, now); ok {
-		a.Evidence += check
-		return a, true
+	t.certain = t.othersServed && t.othersServe(m)
+	if !t.certain && !t.canTakeOut() {
+		t.nextAsk = m.now.Add(askAgain)
+		return t.keep(reason + check)
 	}
-	return t.keep(reason + check)
+	a := t.markOut(reason, refusesUs, m.now)
+	a.Evidence += check
+	return a, true
 }
 
 // keep reports once that a failing endpoint cannot be ejected: without it, no client would be
@@ -293,6 +316,7 @@ func (t *target) eject(reason string, why cause, now time.Time) (a Action, ok bo
 		t.nextAsk = now.Add(askAgain)
 		return a, false
 	}
+	t.certain = false
 	return t.markOut(reason, why, now), true
 }
 
@@ -305,7 +329,7 @@ func (t *target) markOut(reason string, why cause, now time.Time) Action {
 	t.unanswered, t.stall, t.news = unanswered{}, stall{}, tally{}
 	t.reason = reason
 	t.startBackOff(now)
-	return Action{Kind: Eject, At: t.at, Evidence: t.reason}
+	return Action{Kind: Eject, At: t.at, Evidence: t.reason, Certain: t.certain}
 }
 
 // canTakeOut reports whether enough endpoints remain in each service with several endpoints that
@@ -339,7 +363,8 @@ func backOff(n int) time.Duration {
 }
 
 // retry checks an endpoint whose back-off has ended.
-func (t *target) retry(now time.Time) (a Action, ok bool) {
+func (t *target) retry(m moment) (a Action, ok bool) {
+	now := m.now
 	if now.Before(t.until) {
 		return a, false
 	}
@@ -347,7 +372,7 @@ func (t *target) retry(now time.Time) (a Action, ok bool) {
 		t.until = now.Add(trialPause)
 		return t.trial()
 	}
-	t.pending = true
+	t.pending, t.othersServed = true, t.othersServe(m)
 	a = Action{Kind: Ask, At: t.at, Timeout: returnAnswer, Again: true}
 	if t.cause == resetsClients {
 		a.Hold = resetAnswer
@@ -356,12 +381,13 @@ func (t *target) retry(now time.Time) (a Action, ok bool) {
 }
 
 // handleRetry readmits an endpoint that has answered, or extends its back-off.
-func (t *target) handleRetry(failure string, now time.Time) Action {
+func (t *target) handleRetry(failure string, m moment) Action {
 	if failure == "" {
-		return t.readmit(now)
+		return t.readmit(m.now)
 	}
 	t.tries++
-	t.startBackOff(now)
+	t.startBackOff(m.now)
+	t.certain = t.cause == refusesUs && t.othersServed && t.othersServe(m)
 	tries := t.tries
 	if t.cause == refusesUs {
 		tries++ // including the check before it was ejected
@@ -370,7 +396,8 @@ func (t *target) handleRetry(failure string, now time.Time) Action {
 	if tries > 1 {
 		count = fmt.Sprintf("%d tries", tries)
 	}
-	return Action{Kind: Eject, At: t.at, Evidence: fmt.Sprintf("%s; loxilb's own check: %s (%s)", t.reason, failure, count)}
+	evidence := fmt.Sprintf("%s; loxilb's own check: %s (%s)", t.reason, failure, count)
+	return Action{Kind: Eject, At: t.at, Evidence: evidence, Certain: t.certain}
 }
 
 func (t *target) readmit(now time.Time) Action {
