@@ -67,6 +67,7 @@ type Status struct {
 	Fall                         int           // failures in a row that count as down
 	Interval                     time.Duration // between two probes
 	Overridden                   bool          // ProbeState is set by Override
+	Unconfirmed                  bool          // it was never up, and fewer than Fall probes in a row have failed
 	Undecided                    bool          // the last probe has ended without an answer to its question
 	Checked                      time.Time     // when the last probe ended
 	Downs                        uint64        // how often State has become Down

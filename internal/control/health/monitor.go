@@ -43,11 +43,13 @@ type Monitor struct {
 	targets map[string]*target
 	queue   probe.Queue[*target]
 	fresh   int // targets that wait for their first probe
-	daily   int // probes a day of all
-	running int // running probes, including cancelled ones
-	limit   int // limit of running
-	changed map[string]struct{}
-	notify  chan struct{} // capacity 1: changed has members
+	// unproven is the number of probed targets that were never up.
+	unproven int
+	daily    int // probes a day of all
+	running  int // running probes, including cancelled ones
+	limit    int // limit of running
+	changed  map[string]struct{}
+	notify   chan struct{} // capacity 1: changed has members
 }
 
 // target is a probed target.
@@ -58,8 +60,11 @@ type target struct {
 	prober probe.Prober
 	phase  time.Time // when the next probe is due, whenever it can be tried
 	first  bool      // not probed yet
-	daily  int       // probes a day
-	run    *run      // the probe that runs
+	set    time.Time // when its probes began
+	// unproven: it is probed, and was never up.
+	unproven bool
+	daily    int  // probes a day
+	run      *run // the probe that runs
 	verdict
 }
 
@@ -152,7 +157,8 @@ func (m *Monitor) begin(t *target, now time.Time) {
 		probe.Remember(t.prober, before)
 	}
 	m.budget(t, int(24*time.Hour/t.Probe.Interval))
-	t.first = true
+	m.setUnproven(t, !t.wasUp)
+	t.first, t.set = true, now
 	m.fresh++
 	t.phase = now
 	if m.fresh > atOnce {
@@ -165,6 +171,7 @@ func (m *Monitor) begin(t *target, now time.Time) {
 func (m *Monitor) halt(t *target) {
 	m.queue.Remove(t)
 	m.budget(t, 0)
+	m.setUnproven(t, false)
 	if t.first {
 		t.first = false
 		m.fresh--

@@ -229,6 +229,7 @@ func (r *rounds) ended(t *target, current *run, a probe.Answer, err error) {
 	}
 	t.checked = now
 	r.recordChange(t, state, now)
+	r.followUnproven(t, now, current.begun)
 }
 
 // plainConnect reports whether a Connector can do the probe: nothing is sent or received.

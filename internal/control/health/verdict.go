@@ -14,6 +14,8 @@ const (
 // verdict combines the results of a target's probes, and the reports of others.
 type verdict struct {
 	probed              State // result of the probes
+	wasUp               bool  // it has been Up
+	confirmed           bool  // it was Up, or enough probes in a row have failed
 	failures, successes int
 	first, last         time.Time // when the first and the last probe of these began
 	what                string    // the last result
@@ -68,7 +70,7 @@ func (v *verdict) success(what string, delay time.Duration, rise int, begun time
 	}
 	v.what, v.of = what, rise
 	if v.successes >= rise {
-		v.probed = Up
+		v.probed, v.wasUp, v.confirmed = Up, true, true
 	}
 }
 
@@ -77,6 +79,7 @@ func (v *verdict) failure(what string, fall int, begun time.Time) {
 	v.successes = 0
 	v.failures++
 	v.failed++
+	v.confirmed = v.confirmed || v.failures >= fall
 	v.follow(v.failures, begun)
 	if v.probed == Unknown {
 		fall = 1
@@ -143,6 +146,7 @@ func (v *verdict) status(subject string) Status {
 		State: v.state(), ProbeState: v.probeState(), Since: v.since, ProbeSince: v.notedSince, Evidence: v.evidence(subject), History: slices.Clone(v.history),
 		Failures: v.failures, Successes: v.successes, First: v.first, Last: v.last, Checked: v.checked,
 		Downs: v.downs, WasDown: v.wasDown, Failed: v.failed, Overridden: v.override != Unknown, Undecided: v.what != "" && v.of == 0,
+		Unconfirmed: v.probed == Down && !v.confirmed,
 	}
 	delays := v.delays[:min(v.answered, delaysLength)]
 	if len(delays) == 0 {

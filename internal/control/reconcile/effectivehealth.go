@@ -28,6 +28,11 @@ func (j *effectiveHealth) down() bool { return j.ejected || j.refused != nil || 
 // probeDown reports whether a probe or an agent has marked it down.
 func (j *effectiveHealth) probeDown() bool { return j.hasProbe && j.ProbeState == health.Down }
 
+// unconfirmed reports whether it is down because the first probes of a new endpoint have failed.
+func (j *effectiveHealth) unconfirmed() bool {
+	return j.probeDown() && j.Unconfirmed && !j.Overridden && j.refused == nil
+}
+
 // effectiveHealth returns the health of an endpoint as the service sees it.
 func (p *probes) effectiveHealth(s *lb.Service, e lb.Endpoint) (j effectiveHealth) {
 	p.mu.Lock()
@@ -64,6 +69,9 @@ func (p *probes) considersHealth(s *lb.Service) bool {
 // they are hardly the cause, or the others could not carry the load. That exception does not hold
 // for endpoints that certainly fail while another is left, nor for levels without a usable endpoint
 // while backups serve.
+//
+// While no endpoint is left, those take connections whose first probe has failed, until enough have
+// to confirm that: a new service does not refuse clients because its servers are about to start.
 func (p *probes) up(s *lb.Service) func(lb.Endpoint) bool {
 	if !p.considersHealth(s) {
 		return nil
@@ -87,6 +95,9 @@ func (p *probes) up(s *lb.Service) func(lb.Endpoint) bool {
 	panicked := 2*left < weighted
 	return func(e lb.Endpoint) bool {
 		j := effective[e]
+		if left == 0 && j.unconfirmed() {
+			return true
+		}
 		return !j.probeDown() && j.refused == nil && (!j.ejected || panicked && (!j.certain || left == 0) && e.Backup >= serving)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -142,6 +143,38 @@ func TestTakenToBeUp(t *testing.T) {
 	for _, want := range []string{"endpoint 192.168.1.1 is down: seen" + of, "endpoint 192.168.1.1 is up: seen" + of} {
 		if e, _, ok := news.Poll(); !ok || e.String() != want {
 			t.Errorf("%v is told, want %s", e, want)
+		}
+	}
+}
+
+// TestFirstFailures checks that a service whose endpoints have all failed their first probes does
+// not refuse clients before enough probes confirm that, unless another endpoint is left.
+func TestFirstFailures(t *testing.T) {
+	t.Parallel()
+	s := service(t, "10.0.0.1:80/tcp endpoints=192.168.1.1:80,192.168.1.2:80 probetype=tcp")
+	first := health.Status{State: health.Down, ProbeState: health.Down, Unconfirmed: true}
+	confirmed := health.Status{State: health.Down, ProbeState: health.Down}
+	red := first
+	red.Overridden = true
+	for _, c := range []struct {
+		one, two health.Status
+		up       string
+	}{
+		{first, first, "12"}, {first, confirmed, "1."}, {confirmed, confirmed, ".."}, {red, red, ".."},
+		{first, health.Status{}, ".2"}, {first, health.Status{State: health.Up, ProbeState: health.Up}, ".2"},
+	} {
+		p, fake := asked(t, s)
+		fake.states[p.keyOf(s, s.Endpoints[0])], fake.states[p.keyOf(s, s.Endpoints[1])] = c.one, c.two
+		up, got := p.up(s), ""
+		for i, e := range s.Endpoints {
+			if up(e) {
+				got += strconv.Itoa(i + 1)
+			} else {
+				got += "."
+			}
+		}
+		if got != c.up {
+			t.Errorf("%+v: %s are up", c, got)
 		}
 	}
 }

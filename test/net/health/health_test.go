@@ -133,6 +133,35 @@ func wantServers(r *rig.Rig, address string, want ...string) {
 	}
 }
 
+// TestNewService checks that a service whose servers start after it answers soon after they do,
+// although its first probes have failed.
+func TestNewService(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.Options{})
+	servers := mortals(r)
+	for _, s := range servers {
+		s.stop()
+	}
+	r.Loxicmd("create lb %s --tcp=80:5001 --endpoints=%s --mode=onearm", rig.VIP4, rig.Endpoints4())
+	r.EventuallyShows("get ep", "31.31.31.1_tcp_5001", " down ")
+	for _, s := range servers {
+		s.start()
+	}
+	begun := time.Now()
+	labtest.Eventually(t, rig.Patience, func(context.Context) error {
+		c, _, err := greet(r, rig.Join(rig.VIP4, 80))
+		if err == nil {
+			_ = c.Close()
+		}
+		return err
+	})
+	took := time.Since(begun)
+	t.Logf("the service answers after %s", took.Round(time.Millisecond))
+	if took > 1500*time.Millisecond {
+		t.Errorf("the service answers %s after its servers", took)
+	}
+}
+
 // TestHealth checks that a failed endpoint gets no new connection after interval x fall, keeps its
 // existing ones, and gets new ones again after it returns. No connection fails in between.
 func TestHealth(t *testing.T) {

@@ -1,0 +1,89 @@
+package health
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"loxilb/internal/control/health/probe"
+)
+
+// TestUnproven checks that a new target is probed every 100 ms until it is up, less often the
+// longer that takes, and then at its interval, and that its first failures are confirmed by more.
+func TestUnproven(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var s script
+		s.bad.Store(true)
+		var changes notifications
+		m := start(t, Config{Prober: scripted(s.ask).prober, Changed: changes.changed})
+		begun := time.Now()
+		m.Set("a", at(one, every(3, 2)))
+		for n, unconfirmed := range []bool{true, true, false, false} {
+			if st := s.next(t, m); st.State != Down || st.Unconfirmed != unconfirmed {
+				t.Errorf("after %d failures: %+v", n+1, st)
+			}
+		}
+		if took := time.Since(begun); took > time.Second/2 {
+			t.Errorf("four probes took %s", took)
+		}
+		if n := changes.count(); n != 2 {
+			t.Errorf("told of %d changes, want down and confirmed", n)
+		}
+		time.Sleep(10*time.Second - time.Since(begun))
+		if n := s.probes.Load(); n < 25 || n > 40 {
+			t.Errorf("%d probes in ten seconds", n)
+		}
+		s.bad.Store(false)
+		s.next(t, m)
+		want(t, s.next(t, m), Up, "http 192.0.2.1:80: good, 2 of 2")
+		before := s.probes.Load()
+		time.Sleep(10 * time.Second)
+		if n := s.probes.Load() - before; n < 9 || n > 11 {
+			t.Errorf("%d probes in ten seconds of a target that is up", n)
+		}
+	})
+}
+
+// TestManyUnproven checks that many targets that are down from the start are not probed much more
+// often than at their interval.
+func TestManyUnproven(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var s script
+		s.bad.Store(true)
+		m := start(t, Config{Prober: scripted(s.ask).prober})
+		const targets = 1000
+		for i := range targets {
+			m.Set(fmt.Sprint(i), at(one, every(3, 2)))
+		}
+		time.Sleep(5 * time.Second)
+		if n := s.probes.Load(); n > 7*targets {
+			t.Errorf("%d probes of %d targets in 5 s", n, targets)
+		}
+	})
+}
+
+// TestUnprovenTimeout checks that a new target without an answer has one probe at a time.
+func TestUnprovenTimeout(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		probes, running := 0, 0
+		silent := func(ctx context.Context, _ probe.Question) (probe.Answer, error) {
+			if probes, running = probes+1, running+1; running > 1 {
+				t.Error("two probes run at once")
+			}
+			<-ctx.Done()
+			running--
+			return probe.Answer{}, errBad
+		}
+		m := start(t, Config{Prober: scripted(silent).prober})
+		m.Set("a", at(one, every(3, 2)))
+		time.Sleep(5 * time.Second)
+		if probes < 5 || probes > 6 {
+			t.Errorf("%d probes in 5 s, each of 0.9 s", probes)
+		}
+	})
+}
