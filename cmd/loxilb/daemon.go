@@ -106,7 +106,7 @@ func assemble(c *config.Config, log *slog.Logger, lines *logs.Ring, network *net
 	if c.RoleHook != "" {
 		p.roleHook = announce.NewRoleHook(c.RoleHook, c.RoleHookOptional, log)
 	}
-	p.pins = &pinWatch{lost: lock.Lost, log: log}
+	p.pins = &pinWatch{lock: lock, log: log}
 	p.pressure = &pressureWatch{fullness: d.Fullness, calm: d.Calm, hub: p.hub, log: log}
 	p.exchange = &exchangeWatch{datapath: d, version: version, hub: p.hub, log: log}
 	users, start := access.Open(c.StateDir), time.Now()
@@ -252,7 +252,19 @@ func (p *daemon) serve(ctx context.Context) error {
 		group.Go(func() error { return listener.Serve(running) })
 	}
 	run(func(ctx context.Context) { p.network.Run(ctx, p.hub) })
-	run(func(ctx context.Context) { p.announcer.Run(ctx, p.hub) })
+	owning, disown := context.WithCancel(running)
+	defer disown()
+	var owned sync.WaitGroup
+	own := func(f func(context.Context)) {
+		owned.Add(1)
+		group.Go(func() error { defer owned.Done(); f(owning); return nil })
+	}
+	p.pins.retire = func(ctx context.Context) {
+		disown()
+		owned.Wait()
+		p.retire(ctx)
+	}
+	own(func(ctx context.Context) { p.announcer.Run(ctx, p.hub) })
 	run(p.duplicates.Run)
 	p.beginElections() // before VIPs are owned
 	run(p.elections.Run)
@@ -292,7 +304,7 @@ func (p *daemon) serve(ctx context.Context) error {
 	run(p.unserved.run)
 	run(p.rates.Run)
 	run(p.peaks.run)
-	run(p.attach)
+	own(p.attach)
 	run(returnMemory)
 	err = group.Wait()
 	p.manager().stopping()
@@ -304,6 +316,20 @@ func (p *daemon) serve(ctx context.Context) error {
 		return nil // it was asked to
 	}
 	return err
+}
+
+// retire gives up what this node owns, as its data path is taken away: VIPs, which would be answered
+// for without being served, roles, and routes.
+func (p *daemon) retire(ctx context.Context) {
+	p.pairs.Decline(true)
+	if p.pausable != nil {
+		if err := p.pausable.Pause(ctx, "the data path was detached"); err != nil {
+			p.log.Error("BGP sessions cannot be ended", "error", err)
+		}
+	}
+	if err := p.network.Retire(ctx, errTaken); err != nil {
+		p.log.Error("VIPs cannot be released", "error", err)
+	}
 }
 
 // attach attaches interfaces after a first attempt to apply each service, the firewall rules and

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"sync"
 	"time"
 
 	"loxilb/internal/host/monotime"
@@ -62,47 +61,9 @@ func lockPins(ctx context.Context, dir string, log *slog.Logger) (*pins.Lock, er
 	return lock, nil
 }
 
-// pinWatch detects that another process took over the data path. Nothing else would show it: writes
-// to maps without readers succeed.
-type pinWatch struct {
-	lost func() bool
-	log  *slog.Logger
-
-	mu    sync.Mutex
-	since time.Time // zero: it is there
-}
-
-var errTaken = errors.New("nothing is balanced: `loxilb --detach --force` has taken the data path away from this daemon (restart loxilb)")
-
-// lastError looks whether it is so now.
-func (w *pinWatch) lastError() (since time.Time, err error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.since.IsZero() && w.lost() {
-		w.since = time.Now()
-		w.log.Error("nothing is balanced: the data path was taken away from this daemon", "hint", "restart loxilb")
-	}
-	if w.since.IsZero() {
-		return time.Time{}, nil
-	}
-	return w.since, errTaken
-}
-
-// run checks periodically until ctx ends or the data path is lost, and logs that.
-func (w *pinWatch) run(ctx context.Context) {
-	every := time.NewTicker(5 * time.Second)
-	defer every.Stop()
-	for {
-		if _, err := w.lastError(); err != nil {
-			return
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-every.C:
-		}
-	}
-}
+// handoverTime is how long a forced detach waits for the daemon to give up what it owns. A daemon
+// that is stopped does not.
+const handoverTime = 3 * time.Second
 
 // detach removes all that loxilb left in this network namespace. It refuses while a daemon runs
 // there, unless forced.
@@ -117,8 +78,25 @@ func detach(ctx context.Context, network *netdev.Net, dir string, force bool) er
 	case !errors.As(err, &inUse) && !errors.Is(err, os.ErrNotExist):
 		return err
 	}
+	if inUse != nil {
+		if lock = takeOver(ctx, dir); lock != nil {
+			defer func() { _ = lock.Release() }()
+		}
+	}
 	if err := datapath.RemovePins(dir); err != nil {
 		return err
 	}
 	return network.Remove(ctx)
+}
+
+// takeOver takes the lock from the daemon that holds it, so that it adds nothing again that detach
+// removes. It returns nil if the daemon does not answer.
+func takeOver(ctx context.Context, dir string) *pins.Lock {
+	ctx, cancel := context.WithTimeout(ctx, handoverTime)
+	defer cancel()
+	lock, err := pins.TakeOver(ctx, dir)
+	if err != nil {
+		return nil
+	}
+	return lock
 }

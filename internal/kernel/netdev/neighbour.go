@@ -67,13 +67,14 @@ type NeighbourKeeper struct {
 	loop    *retry.Loop
 	notify  chan struct{} // capacity 1: there is work
 
-	mu     sync.Mutex
-	paths  map[netip.Addr]*neighbourPath    // nil: not looked up yet
-	shared map[neighbourPath]*neighbourPath // those of paths
-	lookup map[netip.Addr]struct{}          // endpoints to look up now
-	stale  bool                             // routes changed: look all up again soon
-	spoken bool                             // Set or Update was called: unused entries of ours may be removed
-	conn   neighbourKernel                  // of Run alone
+	mu      sync.Mutex
+	paths   map[netip.Addr]*neighbourPath    // nil: not looked up yet
+	shared  map[neighbourPath]*neighbourPath // those of paths
+	lookup  map[netip.Addr]struct{}          // endpoints to look up now
+	stale   bool                             // routes changed: look all up again soon
+	spoken  bool                             // Set or Update was called: unused entries of ours may be removed
+	retired bool                             // none is kept resolved any longer
+	conn    neighbourKernel                  // of Run alone
 }
 
 // newNeighbourKeeper makes a keeper without endpoints. changed is called when the result of
@@ -122,7 +123,7 @@ func (k *NeighbourKeeper) Update(changes map[netip.Addr]bool) {
 	for a, wanted := range changes {
 		_, have := k.paths[a]
 		switch {
-		case wanted && !have:
+		case wanted && !have && !k.retired:
 			k.paths[a] = nil
 			k.lookup[a] = struct{}{}
 		case !wanted:
@@ -130,6 +131,17 @@ func (k *NeighbourKeeper) Update(changes map[netip.Addr]bool) {
 			delete(k.lookup, a)
 		}
 	}
+	k.spoken = true
+	k.mu.Unlock()
+	k.Check()
+}
+
+// Retire has no next hop kept resolved from then on, whatever Set and Update want.
+func (k *NeighbourKeeper) Retire() {
+	k.mu.Lock()
+	k.retired = true
+	clear(k.paths)
+	clear(k.lookup)
 	k.spoken = true
 	k.mu.Unlock()
 	k.Check()

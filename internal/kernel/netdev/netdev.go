@@ -34,6 +34,9 @@ type Net struct {
 	doctor     *Doctor
 	objects    *objects.Kernel
 
+	forwards sync.Mutex // held while forwarding is set
+	retired  bool       // guarded by forwards
+
 	mu         sync.Mutex
 	forwarding []Problem
 	more       func() []Problem // nil: none
@@ -199,8 +202,23 @@ func (n *Net) check(ctx context.Context, regular bool) []Problem {
 	return n.Diagnose()
 }
 
+// Retire gives up everything that Remove removes while Run runs, and adds nothing from then on:
+// VIPs fail with this error.
+func (n *Net) Retire(ctx context.Context, why error) error {
+	n.forwards.Lock()
+	n.retired = true
+	n.forwards.Unlock()
+	n.neighbours.Retire()
+	return n.vips.Retire(ctx, why)
+}
+
 // forward enables forwarding of lo.
 func (n *Net) forward() {
+	n.forwards.Lock()
+	defer n.forwards.Unlock()
+	if n.retired {
+		return
+	}
 	problems := n.settings.Forward(n.mirror.AdvertisedLinks)
 	n.mu.Lock()
 	n.forwarding = problems

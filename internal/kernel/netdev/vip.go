@@ -33,14 +33,15 @@ type VIPOwner struct {
 	settings Settings
 	changed  func() // the result of Problems may have changed
 
-	mu     sync.Mutex
-	conn   vipKernel
-	want   map[netip.Addr]struct{}
-	failed map[netip.Addr]error // VIPs that could not be placed
-	have   map[netip.Addr][]place
-	onLo   int            // places that are addresses of lo
-	ignore map[string]int // arp_ignore by link, while VIPs are placed
-	seen   map[string]int // arp_ignore by link when it was last looked at
+	mu      sync.Mutex
+	retired error // why no VIP is placed any longer; nil: they are
+	conn    vipKernel
+	want    map[netip.Addr]struct{}
+	failed  map[netip.Addr]error // VIPs that could not be placed
+	have    map[netip.Addr][]place
+	onLo    int            // places that are addresses of lo
+	ignore  map[string]int // arp_ignore by link, while VIPs are placed
+	seen    map[string]int // arp_ignore by link when it was last looked at
 }
 
 // vipKernel is the interface to the kernel: a *netlink.Conn.
@@ -133,6 +134,16 @@ func (o *VIPOwner) Remove(ctx context.Context, vips ...netip.Addr) map[netip.Add
 	return o.giveUp(ctx, vips)
 }
 
+// Retire releases all VIPs, and places none from then on: they fail with this error.
+func (o *VIPOwner) Retire(ctx context.Context, why error) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.retired = why
+	clear(o.want)
+	clear(o.failed)
+	return errors.Join(slices.Collect(maps.Values(o.giveUp(ctx, slices.Collect(maps.Keys(o.have)))))...)
+}
+
 // Owned returns the VIPs that are in the kernel by us, in order.
 func (o *VIPOwner) Owned() []netip.Addr {
 	o.mu.Lock()
@@ -156,7 +167,11 @@ func (o *VIPOwner) place(ctx context.Context, vips []netip.Addr) map[netip.Addr]
 	for _, a := range vips {
 		delete(o.failed, a)
 	}
-	if err := o.tryPlace(ctx, vips); err != nil {
+	err := o.retired
+	if err == nil {
+		err = o.tryPlace(ctx, vips)
+	}
+	if err != nil {
 		for _, a := range vips { // it is unknown which of them are done
 			o.failed[a] = err
 		}
@@ -327,6 +342,9 @@ func (o *VIPOwner) follow(ctx context.Context, c mirror.Change) {
 // restore adds addresses again that others removed. Those that disappeared with their link are
 // forgotten: settle determines where they belong now.
 func (o *VIPOwner) restore(ctx context.Context, vips []netip.Addr) error {
+	if o.retired != nil {
+		return nil
+	}
 	var steps []vipStep
 	for _, a := range vips {
 		for _, p := range slices.Clone(o.have[a]) {

@@ -141,6 +141,8 @@ func network() []message {
 func dataPath() []message {
 	return []message{
 		{"nothing is balanced: the data path was taken away from this daemon", "Its pins were removed, by loxilb --detach or manually.", "restart loxilb"},
+		{"VIPs cannot be released", "The data path was taken away, and VIPs are still on lo.", "loxilb --detach --force"},
+		{"BGP sessions cannot be ended", "The data path was taken away, and routers may still send packets here.", "stop loxilb"},
 		{"pins of network namespaces that are gone were not all removed", "Some kernel memory stays in use.", "remove what error names below /sys/fs/bpf/loxilb"},
 		{"a pinned link cannot be adopted and is created again", "Packets of that interface go to the kernel for a moment.", ""},
 		{"probe programs of an earlier process remain", "Programs for probes of an earlier process are still attached.", ifItGoesOn},

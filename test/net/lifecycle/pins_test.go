@@ -171,8 +171,16 @@ func TestOneDaemon(t *testing.T) {
 	r.Restart() // no lock is left
 	r.WantAnswers(rig.Join(rig.VIP4, 80), "ep1")
 
+	for i := range 10 {
+		r.Loxicmd("create lb 20.20.21.%d --tcp=80:5001 --endpoints=%s", i+1, rig.Endpoints4())
+	}
 	if out, err := r.LB.Run(append(args, "--detach", "--force")...); err != nil {
 		t.Fatalf("%v: %s", err, out)
+	}
+	// The daemon owns no VIP any longer: it neither restores what detach removed, nor adds more.
+	_, _ = r.Command("create", "lb", "20.20.22.1", "--tcp=80:5001", "--endpoints="+rig.Endpoints4())
+	if out := labtest.Run(t, r.LB, "ip", "-brief", "address", "show", "dev", "lo"); strings.Contains(out, "20.20.") {
+		t.Errorf("VIPs are left: %s", out)
 	}
 	if pins := r.Pinned(); len(pins) > 0 {
 		t.Errorf("still pinned: %v", pins)

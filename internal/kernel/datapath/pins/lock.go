@@ -68,20 +68,26 @@ func acquire(dir string) (*Lock, error) {
 	if err := unix.Stat(dir, &named); err != nil || named.Dev != locked.Dev || named.Ino != locked.Ino {
 		return nil, errors.Join(os.ErrNotExist, f.Close())
 	}
+	if err := unix.Unlinkat(int(f.Fd()), detachMark, unix.AT_REMOVEDIR); err != nil && !errors.Is(err, unix.ENOENT) {
+		return nil, errors.Join(fmt.Errorf("remove the mark of a detach in %s: %w", dir, err), f.Close())
+	}
 	return &Lock{f}, nil
 }
 
 // ownNames reports whether nothing in a directory is of others.
 func ownNames(names []string) bool {
-	own := append(linkFolders(), mapsFolder, removedFolder, layoutsPin, witnessPin)
+	own := append(linkFolders(), mapsFolder, removedFolder, layoutsPin, witnessPin, detachMark)
 	return !slices.ContainsFunc(names, func(name string) bool { return !slices.Contains(own, name) })
 }
 
-// Lost reports whether the directory was removed while locked, as by `loxilb --detach --force`: its
-// pins are no longer in use.
+// Lost reports whether the pins are taken away from the holder of the lock, as by `loxilb --detach
+// --force`: that is about to happen (TakeOver), or the directory was removed.
 func (l *Lock) Lost() bool {
 	var s unix.Stat_t
-	return unix.Fstat(int(l.dir.Fd()), &s) == nil && s.Nlink == 0
+	if unix.Fstat(int(l.dir.Fd()), &s) != nil {
+		return false
+	}
+	return s.Nlink == 0 || unix.Fstatat(int(l.dir.Fd()), detachMark, &s, 0) == nil
 }
 
 // Release ends the lock. Pins stay.

@@ -135,7 +135,7 @@ func Empty(dir string) error {
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("remove pins: %w", err)
 	}
-	for _, path := range []string{removed, filepath.Join(dir, layoutsPin)} {
+	for _, path := range []string{removed, filepath.Join(dir, layoutsPin), filepath.Join(dir, detachMark)} {
 		if err := os.RemoveAll(path); err != nil {
 			return fmt.Errorf("remove pins: %w", err)
 		}
