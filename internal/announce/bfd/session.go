@@ -16,10 +16,10 @@ const (
 // session is the state machine of RFC 5880 in asynchronous mode, without sockets and clocks. Its
 // names are those of section 6.8.1.
 type session struct {
-	intervals            // as configured
-	before     intervals // until the peer has confirmed a change; zero: it has
-	multiplier uint8
-	quick      bool // see quickStart
+	timing        // as announced
+	before timing // until the peer has confirmed a change; zero: it has
+	next   timing // a change that waits until the peer has confirmed the one before; zero: none
+	quick  bool   // see quickStart
 
 	state       State
 	diagnostic  Diagnostic
@@ -32,13 +32,17 @@ type session struct {
 	reply       bool          // a packet with the final bit is due
 }
 
-// intervals are the least intervals of packets that a session sends and accepts.
-type intervals struct{ minTx, minRx time.Duration }
+// timing has the least intervals of packets that a session sends and accepts, and how many of those
+// that it sends may be missing.
+type timing struct {
+	minTx, minRx time.Duration
+	multiplier   uint8
+}
 
 func newSession(interval time.Duration, multiplier uint8) *session {
 	return &session{
-		intervals: intervals{interval, interval}, multiplier: multiplier,
-		state: Down, localDiscr: rand.Uint32N(1<<32-1) + 1,
+		timing: timing{interval, interval, multiplier},
+		state:  Down, localDiscr: rand.Uint32N(1<<32-1) + 1,
 	}
 }
 
@@ -56,8 +60,8 @@ func (s *session) receive(p *Packet, now time.Time) bool {
 	s.remote = *p
 	s.remote.Extra = nil
 	s.remoteDiscr = p.My
-	if p.Final {
-		s.polling, s.before = false, intervals{}
+	if p.Final && s.polling {
+		s.confirm()
 	}
 	s.detection = time.Duration(p.Multiplier) * max(s.minRx, s.before.minRx, p.MinTx)
 	s.deadline = now.Add(s.detection)
@@ -93,19 +97,35 @@ func (s *session) expire(now time.Time) {
 }
 
 func (s *session) become(state State, why Diagnostic) {
-	s.state, s.polling, s.before = state, false, intervals{}
+	s.state = state
+	s.confirm()
 	if state != Init { // which does not explain why the session was down
 		s.diagnostic = why
 	}
 }
 
 // configure changes the intervals. While the session is up, faster packets are not expected, and
-// slower ones not sent, before the peer has confirmed the change (RFC 5880, 6.8.3).
+// slower ones not sent, before the peer has confirmed the change (RFC 5880, 6.8.3). A further
+// change waits until then: the final bit does not tell which change it confirms.
 func (s *session) configure(interval time.Duration, multiplier uint8) {
-	if s.state == Up && s.minTx != interval {
-		s.before, s.polling = s.intervals, true
+	wanted := timing{interval, interval, multiplier}
+	switch {
+	case s.state != Up:
+		s.timing = wanted
+	case s.polling:
+		s.next = wanted
+	case wanted != s.timing:
+		s.before, s.timing, s.polling = s.timing, wanted, true
 	}
-	s.intervals, s.multiplier = intervals{interval, interval}, multiplier
+}
+
+// confirm ends a change of the timing, as the peer knows it or the session begins again.
+func (s *session) confirm() {
+	next := s.next
+	s.polling, s.before, s.next = false, timing{}, timing{}
+	if next != (timing{}) {
+		s.configure(next.minTx, next.multiplier)
+	}
 }
 
 // announcedMinTx returns the interval that the session announces for its packets.
@@ -137,15 +157,24 @@ func (s *session) interval() time.Duration {
 // jittered reduces an interval by up to a quarter, so that sessions do not synchronize (RFC 5880,
 // 6.8.7). With a multiplier of 1 it is at most 90%, so one late packet does not end the session.
 func (s *session) jittered(d time.Duration) time.Duration {
-	if s.multiplier == 1 {
+	if s.multiplier == 1 || s.before.multiplier == 1 {
 		return d*3/4 + rand.N(d*15/100+1)
 	}
 	return d*3/4 + rand.N(d/4+1)
 }
 
-// peerDetection returns the time without a packet after which the peer detects a failure.
+// peerDetection returns the time without a packet after which the peer detects a failure. Packets
+// with a change may be lost, so the shorter time counts until the peer has confirmed it.
 func (s *session) peerDetection() time.Duration {
-	return time.Duration(s.multiplier) * max(s.announcedMinTx(), s.remote.MinRx)
+	detection := s.detectionOf(s.announcedMinTx(), s.multiplier)
+	if s.before.multiplier != 0 {
+		detection = min(detection, s.detectionOf(s.before.minTx, s.before.multiplier))
+	}
+	return detection
+}
+
+func (s *session) detectionOf(minTx time.Duration, multiplier uint8) time.Duration {
+	return time.Duration(multiplier) * max(minTx, s.remote.MinRx)
 }
 
 // packet returns the next packet to send.

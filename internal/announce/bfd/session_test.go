@@ -170,6 +170,47 @@ func TestConfigure(t *testing.T) {
 	}
 }
 
+// TestUnconfirmed checks that this node knows when its peer detects a failure, and that the peer
+// does not detect one, while packets that change the timing are lost.
+func TestUnconfirmed(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	a, b := pairUp(t, now)
+	lost := func() { _ = a.packet() }
+	confirmed := func() {
+		p := a.packet()
+		b.receive(&p, now)
+		p = b.packet()
+		a.receive(&p, now)
+	}
+	check := func(what string, interval, detection time.Duration) {
+		t.Helper()
+		if a.interval() != interval || a.peerDetection() != detection || a.peerDetection() > b.detection {
+			t.Errorf("%s: sends every %s, peer detects after %s (%s), want %s, %s", what, a.interval(), a.peerDetection(), b.detection, interval, detection)
+		}
+	}
+	a.configure(400*ms, 3)
+	lost()
+	check("slower, lost", 100*ms, 300*ms)
+	a.configure(200*ms, 3)
+	lost()
+	check("slower again, lost", 100*ms, 300*ms)
+	confirmed()
+	check("the first change is confirmed", 200*ms, 600*ms)
+	confirmed()
+	check("both are", 200*ms, 600*ms)
+	a.configure(200*ms, 10)
+	lost()
+	check("more may be missing, lost", 200*ms, 600*ms)
+	confirmed()
+	check("that is confirmed", 200*ms, 2*time.Second)
+	a.configure(100*ms, 3)
+	lost()
+	check("faster, lost", 100*ms, 300*ms)
+	confirmed()
+	check("faster", 100*ms, 300*ms)
+}
+
 // TestJitter checks the bounds of RFC 5880, 6.8.7.
 func TestJitter(t *testing.T) {
 	t.Parallel()
