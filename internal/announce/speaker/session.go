@@ -148,9 +148,10 @@ func (e *engine) sessionChanged(p *peer, state *apiutil.PeerState) {
 		e.problems.take(p.addr)
 		p.link = linkTo(p.addr, p.config.Multihop)
 		e.log.Info("BGP session established", "neighbor", p.key)
+		e.limitSending(p)
 		e.enableBFD(p)
 	} else {
-		p.status.lastError = state.DisconnectMessage
+		p.status.lastError = strings.Replace(state.DisconnectMessage, "notification-sent", "sent notification", 1) // as its log does
 		if problem := e.problems.take(p.addr); problem != "" {
 			p.status.lastError = problem
 		}
