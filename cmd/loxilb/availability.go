@@ -1,8 +1,11 @@
 package main
 
 import (
+	"net/netip"
+
 	"loxilb/internal/control/store"
 	"loxilb/internal/diagnose/doctor"
+	"loxilb/internal/kernel/datapath/leases"
 	"loxilb/internal/lb"
 )
 
@@ -13,8 +16,13 @@ func (p *daemon) availability() (a doctor.Availability) {
 		a.Stage, a.Since = string(one.Stage()), one.Since
 	}
 	announced, instances := 0, map[string]int{} // services
+	elected := p.elected(now)
+	owners := map[netip.Addr]map[string]bool{} // elected instances of VIPs
 	for s := range p.state.Services.EachShared(now) {
 		instances[s.Instance()]++
+		if elected[s.Instance()] {
+			addOwner(owners, s)
+		}
 		if s.BGP {
 			announced++
 		}
@@ -29,8 +37,32 @@ func (p *daemon) availability() (a doctor.Availability) {
 			}
 		}
 	}
-	a.Alone = p.unelected(now, instances)
+	a.Alone = p.unelected(now, instances, elected)
+	for vip, of := range owners {
+		if len(of) > leases.Most {
+			a.Forked = append(a.Forked, doctor.Forked{VIP: vip, Instances: len(of), Most: leases.Most})
+		}
+	}
 	return a
+}
+
+// addOwner adds the instance of a service to those of its VIPs.
+func addOwner(owners map[netip.Addr]map[string]bool, s *lb.Service) {
+	for _, vip := range append([]netip.Addr{s.VIP}, s.Secondary...) {
+		if owners[vip] == nil {
+			owners[vip] = map[string]bool{}
+		}
+		owners[vip][s.Instance()] = true
+	}
+}
+
+// elected returns the instances that have a BFD session.
+func (p *daemon) elected(now *store.Snapshot) map[string]bool {
+	elected := map[string]bool{}
+	for s := range p.state.BFD.All(now) {
+		elected[lb.InstanceKey(s.Instance)] = true
+	}
+	return elected
 }
 
 // unheard returns why no neighbor can learn VIPs, as far as this node is set up; "": one can.
@@ -48,11 +80,7 @@ func (p *daemon) unheard(now *store.Snapshot) string {
 
 // unelected returns the instances of services that have neither a BFD session nor a role, if
 // others have a session.
-func (p *daemon) unelected(now *store.Snapshot, services map[string]int) (list []doctor.Alone) {
-	elected := map[string]bool{}
-	for s := range p.state.BFD.All(now) {
-		elected[lb.InstanceKey(s.Instance)] = true
-	}
+func (p *daemon) unelected(now *store.Snapshot, services map[string]int, elected map[string]bool) (list []doctor.Alone) {
 	roles := p.state.Instances.Here(now)
 	for instance, n := range services {
 		if role := roles[instance].Role; len(elected) > 0 && !elected[instance] && (role == "" || role == lb.RoleUnknown) {

@@ -28,13 +28,14 @@ type bgpSessions struct {
 	speaker *speaker.Speaker
 	hub     *event.Hub
 	started time.Time
+	hasRole func(neighbor string) bool // reports whether a BFD session for roles has the address
 
 	mu   sync.Mutex
 	last map[string]bgp.Session // by neighbor
 }
 
-func newBGPSessions(log *slog.Logger, hub *event.Hub) *bgpSessions {
-	return &bgpSessions{speaker: speaker.New(log), hub: hub, started: time.Now(), last: map[string]bgp.Session{}}
+func newBGPSessions(log *slog.Logger, hub *event.Hub, hasRole func(string) bool) *bgpSessions {
+	return &bgpSessions{speaker: speaker.New(log), hub: hub, started: time.Now(), hasRole: hasRole, last: map[string]bgp.Session{}}
 }
 
 // run follows until ctx ends.
@@ -88,46 +89,52 @@ func (b *bgpSessions) follow(s *bgp.Session) {
 	}
 }
 
-// down returns the sessions that have not been established for longer than bgpGrace.
-func (b *bgpSessions) down() (list []bgp.Session) {
+// failing returns the sessions that have not been established for longer than bgpGrace, or have
+// been without the BFD that users want.
+func (b *bgpSessions) failing() (list []bgp.Session) {
 	for _, s := range b.refresh() {
 		since := s.Since
 		if since.IsZero() {
 			since = b.started
 		}
-		if !s.Up() && time.Since(since) > bgpGrace {
+		if (!s.Up() || s.Undetected()) && time.Since(since) > bgpGrace {
 			list = append(list, s)
 		}
 	}
 	return list
 }
 
-// why returns the reason why a session is down, as a sentence.
-func why(s *bgp.Session) string {
-	if s.LastError == "" {
+// why returns what is wrong with a session, as a sentence.
+func (b *bgpSessions) why(s *bgp.Session) string {
+	switch {
+	case s.Undetected() && b.hasRole(s.Neighbor):
+		return "BFD does not run, so a silent neighbor is noticed late: the BFD session for roles (loxicmd get bfd) gets the packets of this address"
+	case s.Undetected():
+		return "BFD is " + s.BFD + ", so a silent neighbor is noticed late: enable BFD there, and let firewalls pass UDP port 3784"
+	case s.LastError == "":
 		return "the session is down (" + s.State + ")"
 	}
 	return fmt.Sprintf("the session is down (%s): %s", s.State, s.LastError)
 }
 
-// statuses returns a failed status for each session that is down.
+// statuses returns a failed status for each session that fails.
 func (b *bgpSessions) statuses() (list []status.Status) {
-	for _, s := range b.down() {
+	for _, s := range b.failing() {
 		since := s.Since
 		if since.IsZero() {
 			since = b.started
 		}
 		list = append(list, status.Status{
-			ID: status.ID{Kind: bgpSessionKind, Key: s.Neighbor}, Desired: 1, Since: since, Err: fmt.Errorf("%s", why(&s)), Attempts: 1,
+			ID: status.ID{Kind: bgpSessionKind, Key: s.Neighbor}, Desired: 1, Since: since, Err: fmt.Errorf("%s", b.why(&s)), Attempts: 1,
 		})
 	}
 	return list
 }
 
-// problems returns a finding of doctor for each session that is down.
+// problems returns a finding of doctor for each session that fails.
 func (b *bgpSessions) problems() (list []doctor.BGPSession) {
-	for _, s := range b.down() {
-		list = append(list, doctor.BGPSession{Neighbor: s.Neighbor, Why: why(&s)})
+	for _, s := range b.failing() {
+		list = append(list, doctor.BGPSession{Neighbor: s.Neighbor, Why: b.why(&s), Up: s.Up()})
 	}
 	return list
 }

@@ -111,7 +111,7 @@ func assemble(c *config.Config, log *slog.Logger, lines *logs.Ring, network *net
 	p.exchange = &exchangeWatch{datapath: d, version: version, hub: p.hub, log: log}
 	users, start := access.Open(c.StateDir), time.Now()
 	if c.BGP {
-		p.sessions = newBGPSessions(log, p.hub)
+		p.sessions = newBGPSessions(log, p.hub, p.electsWith)
 	}
 	statuses := p.newStatuses(users, start)
 	o := reconcile.Observers{Statuses: statuses, Events: p.hub, Log: log}

@@ -141,6 +141,16 @@ func (p *daemon) unprotected() (list []doctor.BFDSession) {
 	return list
 }
 
+// electsWith reports whether a BFD session for roles has the address of a BGP neighbor.
+func (p *daemon) electsWith(neighbor string) bool {
+	for s := range p.state.BFD.All(p.state.Snapshot()) {
+		if s.Remote.String() == neighbor {
+			return true
+		}
+	}
+	return false
+}
+
 // countPairs returns what metrics have of sessions.
 func (p *daemon) countPairs() (list []lbbfd.Count) {
 	for _, s := range p.pairs.Statuses() {

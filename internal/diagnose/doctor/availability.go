@@ -18,6 +18,7 @@ type Availability struct {
 	Why    string      // why none can
 	Hidden []Withdrawn // VIPs that are not announced while the node is in service
 	Alone  []Alone
+	Forked []Forked
 }
 
 // Withdrawn is a VIP that is not announced, and why.
@@ -30,6 +31,12 @@ type Withdrawn struct {
 type Alone struct {
 	Instance string
 	Services int
+}
+
+// Forked is a VIP of more elected instances than the packet path checks.
+type Forked struct {
+	VIP             netip.Addr
+	Instances, Most int
 }
 
 // maintenance reports a node that somebody has left out of service.
@@ -70,13 +77,22 @@ func announcements(m *Machine) (out []Finding, err error) {
 	return out, nil
 }
 
-// roles reports instances that no BFD session elects, next to others that one does.
+// roles reports instances that no BFD session elects, next to others that one does, and VIPs of so
+// many that their owner has no lease.
 func roles(m *Machine) (out []Finding, err error) {
 	for _, one := range m.Facts.Availability.Alone {
 		out = append(out, Finding{
 			About: one.Instance, What: fmt.Sprintf("instance %s of %d services has no BFD session and no role", one.Instance, one.Services), Sure: Likely,
 			Why:     "each node counts as its MASTER, so two nodes may own the VIPs",
 			Command: "loxicmd create bfd PEER --instance=" + one.Instance + ", or loxicmd set hastate ROLE --instance=" + one.Instance,
+		})
+	}
+	for _, one := range m.Facts.Availability.Forked {
+		out = append(out, Finding{
+			About: one.VIP.String(), Sure: Likely,
+			What:    fmt.Sprintf("VIP %s is in %d elected instances, and has no lease: at most %d are checked", one.VIP, one.Instances, one.Most),
+			Why:     "the kernel of a node whose daemon died answers for the VIP although its peer owns it",
+			Command: "loxicmd create lb with the same instance (--name=NAME:INSTANCE) for all services of the VIP",
 		})
 	}
 	return out, nil

@@ -2,17 +2,25 @@ package doctor
 
 import "fmt"
 
-// BGPSession is a session with a BGP neighbor that is down, and why as far as that is known.
-type BGPSession struct{ Neighbor, Why string }
+// BGPSession is a session with a BGP neighbor that fails, and why as far as that is known.
+type BGPSession struct {
+	Neighbor, Why string
+	Up            bool // without the BFD that it should have
+}
 
-// bgpSessions reports sessions that are down.
+// bgpSessions reports sessions that are down, or are not protected by BFD.
 func bgpSessions(m *Machine) (out []Finding, err error) {
 	for _, s := range m.Facts.BGPSessions {
-		out = append(out, Finding{
+		f := Finding{
 			About: s.Neighbor, What: fmt.Sprintf("BGP neighbor %s: %s", s.Neighbor, s.Why), Sure: Certain,
 			Why:     "the neighbor does not learn VIPs from this node",
 			Command: "loxicmd describe bgpneighbor " + s.Neighbor + ", and compare addresses, AS numbers and passwords with the neighbor's",
-		})
+		}
+		if s.Up {
+			f.Why = "if this node falls silent, the neighbor sends packets to it until its hold time ends"
+			f.Command = "loxicmd create bgpneighbor " + s.Neighbor + " AS without --bfd for graceful restart instead (docs/ha.md)"
+		}
+		out = append(out, f)
 	}
 	return out, nil
 }

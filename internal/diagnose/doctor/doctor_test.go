@@ -138,7 +138,7 @@ func faults() map[string]struct {
 			n.features["eth0/rxvlan"], m.Facts.HiddenTags = true, []HiddenTags{{"eth0", true}}
 		}, id: "vlan-tags:eth0/rxvlan", sure: Possible, mends: true},
 		"BGP": {edit: func(m *Machine, _ *fakeNetwork) {
-			m.Facts.BGPSessions = []BGPSession{{"10.0.0.2", "the session is down (Active)"}}
+			m.Facts.BGPSessions = []BGPSession{{Neighbor: "10.0.0.2", Why: "the session is down (Active)"}}
 		}, id: "bgp:10.0.0.2", sure: Certain},
 		"BFD": {edit: func(m *Machine, _ *fakeNetwork) {
 			m.Facts.BFDSessions = []BFDSession{{Key: "10.0.0.2", Why: "no packet from 10.0.0.2 for 300ms"}}
@@ -155,6 +155,9 @@ func faults() map[string]struct {
 		"just drained": {edit: func(m *Machine, _ *fakeNetwork) {
 			m.Facts.Availability.Stage, m.Facts.Availability.Since = "drained", time.Now().Add(-time.Minute)
 		}},
+		"no lease": {edit: func(m *Machine, _ *fakeNetwork) {
+			m.Facts.Availability.Forked = []Forked{{netip.MustParseAddr("10.0.0.100"), 5, 4}}
+		}, id: "roles:10.0.0.100", sure: Likely},
 		"not elected":     {edit: func(m *Machine, _ *fakeNetwork) { m.Facts.Availability.Alone = []Alone{{"blue", 2}} }, id: "roles:blue", sure: Likely},
 		"no next hop":     {edit: func(m *Machine, _ *fakeNetwork) { m.Facts.Problems = []Problem{{"31.31.31.1", "it is silent", "see"}} }, id: "next-hops:31.31.31.1", sure: Certain},
 		"neighbours":      {files: file("proc/net/stat/arp_cache", "entries allocs\n00000400 1"), id: "neighbour-table:ipv4", sure: Certain, mends: true},

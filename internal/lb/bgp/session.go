@@ -20,6 +20,9 @@ const Established = "Established"
 // Up reports whether the session exchanges routes.
 func (s *Session) Up() bool { return s.State == Established }
 
+// Undetected reports whether the session is up without the BFD that it should have.
+func (s *Session) Undetected() bool { return s.Up() && s.BFD != "" && s.BFD != "Up" }
+
 // Lasted returns how long the session has been up or down, as users read it.
 func (s *Session) Lasted(now time.Time) string {
 	if s.Since.IsZero() {

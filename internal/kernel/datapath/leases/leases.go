@@ -17,8 +17,8 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// most is how many instances of a VIP are checked.
-const most = int(bpf.TcLeaseLimitLEASE_INSTANCES)
+// Most is how many instances of a VIP are checked. A VIP of more has no lease.
+const Most = int(bpf.TcLeaseLimitLEASE_INSTANCES)
 
 // Leases are the rows of VIPs and of instances. An instance without a row is not elected: its VIPs
 // need no lease. Methods are safe for concurrent use.
@@ -73,7 +73,7 @@ func (l *Leases) SetLeased(vip netip.Addr, instances []string) error {
 	key := bpf.TcLeaseKey{Vip: bpf.Addr(vip)}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(instances) == 0 || len(instances) > most {
+	if len(instances) == 0 || len(instances) > Most {
 		return l.remove(key)
 	}
 	var row bpf.TcLease
