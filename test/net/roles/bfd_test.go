@@ -21,13 +21,13 @@ const longEnough = int64(4 * detection / askEvery)
 // during observes the VIP while something happens, and until both nodes agree on the next MASTER.
 func (p *pair) during(next *node, what func()) view {
 	p.t.Helper()
-	o := p.observe()
+	o := p.observe(p.watched)
 	p.answered = func(n int64) {
 		p.t.Helper()
 		end := o.count.Load() + n
 		labtest.Eventually(p.t, patience, func(context.Context) error {
 			if o.count.Load() < end {
-				return fmt.Errorf("nobody answers for %s", vip)
+				return fmt.Errorf("nobody answers for %s", p.watched)
 			}
 			return nil
 		})
@@ -99,7 +99,7 @@ func TestBFDTogether(t *testing.T) {
 	for _, n := range p.nodes {
 		n.Kill()
 	}
-	o := p.observe()
+	o := p.observe(vip)
 	began := time.Now()
 	done := make(chan struct{}, 2)
 	for _, n := range p.nodes {
@@ -179,5 +179,36 @@ func TestBFDTimes(t *testing.T) {
 	t.Logf("silent node, BFD 3 x %s: median %s of %v", interval, times[2], times)
 	if times[2] > 500*time.Millisecond+slack {
 		t.Errorf("median %s", times[2])
+	}
+}
+
+// TestBFDIPv6 checks failover, return and partition with sessions over IPv6, as a client of an IPv6
+// VIP sees them.
+func TestBFDIPv6(t *testing.T) {
+	t.Parallel()
+	for name, form := range map[string]string{"global": "2001:db8::%d", "link-local": "fe80::%d%%eth0"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newPairOver(t, form)
+			p.watched = vip6
+			a, b := p.elected()
+			v := p.during(b, func() {
+				rig.MustRun(t, p.lan, "ip", "link", "set", "to-"+a.name, "down")
+				b.becomes("MASTER")
+				a.becomes("MASTER") // nobody hears it
+				rig.MustRun(t, p.lan, "ip", "link", "set", "to-"+a.name, "up")
+			})
+			if v.took > detection+slack || v.both > detection+slack || v.last != b.mac {
+				t.Errorf("failover and return: %+v", v)
+			}
+			p.partition(true)
+			a.becomes("MASTER")
+			b.becomes("MASTER")
+			higher := p.nodes[1]
+			v = p.during(higher, func() { p.partition(false) })
+			if v.both > detection+slack || v.last != higher.mac {
+				t.Errorf("partition: %+v", v)
+			}
+		})
 	}
 }

@@ -4,11 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"strings"
-	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -19,6 +16,7 @@ import (
 
 const (
 	vip       = "10.0.0.100"
+	vip6      = "2001:db8::100"
 	interval  = 100 * time.Millisecond
 	detection = 3 * interval
 	patience  = 20 * time.Second
@@ -32,6 +30,7 @@ type pair struct {
 	client *netnstest.Host
 	nodes  [2]*node
 
+	watched  string        // the VIP that during observes
 	answered func(n int64) // waits for n more answers to the observer of during
 }
 
@@ -46,25 +45,31 @@ type node struct {
 // newPair starts two nodes. b has the higher address, so it is MASTER after a common start.
 func newPair(t testing.TB, flags ...string) *pair {
 	t.Helper()
-	p := &pair{Lab: labtest.New(t), t: t}
+	return newPairOver(t, "10.0.0.%d", flags...)
+}
+
+// newPairOver starts two nodes whose session is between addresses of a form.
+func newPairOver(t testing.TB, form string, flags ...string) *pair {
+	t.Helper()
+	p := &pair{Lab: labtest.New(t), t: t, watched: vip}
 	p.lan, p.client = p.host("lan"), p.host("client")
 	rig.MustRun(t, p.lan, "ip", "link", "add", "switch", "type", "bridge", "mcast_snooping", "0")
 	rig.MustRun(t, p.lan, "ip", "link", "set", "switch", "up")
 	p.plug(p.client, "10.0.0.9/24", "2001:db8::9/64")
 	for i, name := range []string{"a", "b"} {
 		h := p.host(name)
-		p.plug(h, fmt.Sprintf("10.0.0.%d/24", i+1), fmt.Sprintf("2001:db8::%d/64", i+1))
+		p.plug(h, fmt.Sprintf("10.0.0.%d/24", i+1), fmt.Sprintf("2001:db8::%d/64", i+1), fmt.Sprintf("fe80::%d/64", i+1))
 		mac, err := h.MAC("eth0")
 		if err != nil {
 			t.Fatal(err)
 		}
 		r := &rig.Rig{Standard: &netnstest.Standard{Lab: p.Lab, LB: h}, T: t}
-		p.nodes[i] = &node{Rig: r, name: name, address: fmt.Sprintf("10.0.0.%d", i+1), mac: mac.String()}
+		p.nodes[i] = &node{Rig: r, name: name, address: fmt.Sprintf(form, i+1), mac: mac.String()}
 	}
 	for i, n := range p.nodes {
 		ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 		defer cancel()
-		args := append([]string{fmt.Sprintf("--ka=%s:%s:%d", p.nodes[1-i].address, n.address, interval.Microseconds())}, flags...)
+		args := append([]string{fmt.Sprintf("--ka=%s:%s:%d", bracketed(p.nodes[1-i].address), bracketed(n.address), interval.Microseconds())}, flags...)
 		d, err := n.LB.StartDaemon(ctx, netnstest.DaemonOptions{Bin: rig.Bin(), Args: args})
 		if err != nil {
 			t.Fatal(err)
@@ -76,8 +81,17 @@ func newPair(t testing.TB, flags ...string) *pair {
 			}
 		})
 		n.Loxicmd("create lb %s --tcp=80:80 --endpoints=10.0.0.9:1 --mode=onearm", vip)
+		n.Loxicmd("create lb %s --tcp=80:80 --endpoints=[2001:db8::9]:1 --mode=onearm", vip6)
 	}
 	return p
+}
+
+// bracketed returns an address as --ka has it.
+func bracketed(address string) string {
+	if strings.Contains(address, ":") {
+		return "[" + address + "]"
+	}
+	return address
 }
 
 func (p *pair) host(name string) *netnstest.Host {
@@ -133,6 +147,12 @@ func (p *pair) settled(master *node) {
 		}
 		n.becomes(role)
 	}
+	p.agree()
+}
+
+// agree waits until the sessions of both nodes are up.
+func (p *pair) agree() {
+	p.t.Helper()
 	labtest.Eventually(p.t, patience, func(context.Context) error {
 		for _, n := range p.nodes {
 			out, err := n.Command("get", "bfd")
@@ -180,126 +200,4 @@ func (n *node) start() {
 	if err := n.Start(ctx); err != nil {
 		n.T.Fatal(err)
 	}
-}
-
-// sighting is an answer to a request of an observer.
-type sighting struct {
-	at  time.Time
-	mac string
-}
-
-// observer asks for the VIP's MAC address every few milliseconds, as clients without a cache do.
-type observer struct {
-	t      testing.TB
-	fd     int
-	done   chan struct{}
-	answer chan []sighting
-	count  atomic.Int64 // answers
-}
-
-const askEvery = 5 * time.Millisecond
-
-// observe starts an observer in the client.
-func (p *pair) observe() *observer {
-	p.t.Helper()
-	o := &observer{t: p.t, done: make(chan struct{}), answer: make(chan []sighting, 1)}
-	err := p.client.Do(func() error {
-		link, err := net.InterfaceByName("eth0")
-		if err != nil {
-			return err
-		}
-		arp := uint16(0x0608) // ETH_P_ARP in network order
-		if o.fd, err = syscall.Socket(syscall.AF_PACKET, syscall.SOCK_RAW|syscall.SOCK_NONBLOCK, int(arp)); err != nil {
-			return err
-		}
-		if err := syscall.Bind(o.fd, &syscall.SockaddrLinklayer{Protocol: arp, Ifindex: link.Index}); err != nil {
-			return err
-		}
-		go o.run(link.HardwareAddr)
-		return nil
-	})
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	return o
-}
-
-func (o *observer) run(mac net.HardwareAddr) {
-	target := netip.MustParseAddr(vip).As4()
-	request := append([]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, mac...)
-	request = append(request, 8, 6, 0, 1, 8, 0, 6, 4, 0, 1)
-	request = append(append(request, mac...), 10, 0, 0, 9, 0, 0, 0, 0, 0, 0)
-	request = append(request, target[:]...)
-	var seen []sighting
-	buffer := make([]byte, 2048)
-	for {
-		select {
-		case <-o.done:
-			o.answer <- seen
-			return
-		default:
-		}
-		_, _ = syscall.Write(o.fd, request) // a link that is down loses it
-		for end := time.Now().Add(askEvery); time.Now().Before(end); time.Sleep(time.Millisecond) {
-			for {
-				n, err := syscall.Read(o.fd, buffer)
-				if err != nil {
-					break
-				}
-				if f := buffer[:n]; n >= 42 && f[21] == 2 && [4]byte(f[28:32]) == target && string(f[0:6]) == string(mac) {
-					o.count.Add(1)
-					seen = append(seen, sighting{time.Now(), net.HardwareAddr(append([]byte(nil), f[22:28]...)).String()})
-				}
-			}
-		}
-	}
-}
-
-// view is what an observer saw.
-type view struct {
-	both   time.Duration // the longest time in which both nodes answered
-	silent time.Duration // the longest time without an answer
-	last   string        // MAC of the last answer
-	took   time.Duration // from the beginning to the first answer of the other node
-}
-
-// end stops an observer. began is when something happened.
-func (o *observer) end(began time.Time) view {
-	o.t.Helper()
-	close(o.done)
-	seen := <-o.answer
-	_ = syscall.Close(o.fd)
-	if len(seen) == 0 {
-		return view{silent: time.Since(began)}
-	}
-	var v view
-	lastOf := map[string]time.Time{}
-	v.last = seen[len(seen)-1].mac
-	var overlap time.Time
-	first := seen[0].mac
-	for i, s := range seen {
-		if i > 0 {
-			v.silent = max(v.silent, s.at.Sub(seen[i-1].at))
-		}
-		lastOf[s.mac] = s.at
-		answering := 0
-		for _, at := range lastOf {
-			if s.at.Sub(at) < 4*askEvery {
-				answering++
-			}
-		}
-		switch {
-		case answering < 2:
-			overlap = time.Time{}
-		case overlap.IsZero():
-			overlap = s.at
-		}
-		if !overlap.IsZero() {
-			v.both = max(v.both, s.at.Sub(overlap))
-		}
-		if s.mac != first && v.took == 0 {
-			v.took = s.at.Sub(began)
-		}
-	}
-	return v
 }
