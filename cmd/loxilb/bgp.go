@@ -29,13 +29,14 @@ type bgpSessions struct {
 	hub     *event.Hub
 	started time.Time
 	hasRole func(neighbor string) bool // reports whether a BFD session for roles has the address
+	paused  func() bool                // reports whether the node is drained
 
 	mu   sync.Mutex
 	last map[string]bgp.Session // by neighbor
 }
 
 func newBGPSessions(log *slog.Logger, hub *event.Hub, hasRole func(string) bool) *bgpSessions {
-	return &bgpSessions{speaker: speaker.New(log), hub: hub, started: time.Now(), hasRole: hasRole, last: map[string]bgp.Session{}}
+	return &bgpSessions{speaker: speaker.New(log), hub: hub, started: time.Now(), hasRole: hasRole, paused: func() bool { return false }, last: map[string]bgp.Session{}}
 }
 
 // run follows until ctx ends.
@@ -54,12 +55,15 @@ func (b *bgpSessions) run(ctx context.Context) {
 func (b *bgpSessions) refresh() []bgp.Session {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	list := b.speaker.Sessions()
+	list, paused := b.speaker.Sessions(), b.paused()
 	out := make([]bgp.Session, len(list))
 	known := make(map[string]bgp.Session, len(list))
 	for i, s := range list {
 		out[i] = bgp.Session{
 			Neighbor: s.Key, State: s.State, Since: s.Since, LastError: s.LastError, Sent: s.Sent, Received: s.Received, BFD: s.BFD,
+		}
+		if paused && !out[i].Up() {
+			out[i].LastError = "the node is drained until: loxicmd node resume"
 		}
 		b.follow(&out[i])
 		known[s.Key] = out[i]
@@ -90,8 +94,11 @@ func (b *bgpSessions) follow(s *bgp.Session) {
 }
 
 // failing returns the sessions that have not been established for longer than bgpGrace, or have
-// been without the BFD that users want.
+// been without the BFD that users want. Those of a drained node are down as they should be.
 func (b *bgpSessions) failing() (list []bgp.Session) {
+	if b.paused() {
+		return nil
+	}
 	for _, s := range b.refresh() {
 		since := s.Since
 		if since.IsZero() {
@@ -146,6 +153,7 @@ func (p *daemon) newBGP(o reconcile.Observers) *reconcile.BGP {
 	}
 	drained := p.state.Maintenance.Here(p.state.Snapshot()).Stage() == lb.Drained
 	p.pausable = reconcile.NewPausableSpeaker(p.sessions.speaker, drained)
+	p.sessions.paused = p.pausable.Paused
 	return reconcile.NewBGP(p.state, p.pausable, o)
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -16,11 +17,15 @@ import (
 	"loxilb/internal/announce/election"
 	"loxilb/internal/api/httpapi/objects"
 	"loxilb/internal/control/reconcile"
+	"loxilb/internal/control/status"
 	"loxilb/internal/control/store"
 	"loxilb/internal/diagnose/doctor"
 	"loxilb/internal/kinds"
 	lbbfd "loxilb/internal/lb/bfd"
 )
+
+// bfdSessionKind is the kind of the statuses of BFD sessions.
+const bfdSessionKind = "bfdsession"
 
 const (
 	jobPatience      = time.Second // of the question whether the service manager restarts the daemon
@@ -128,14 +133,27 @@ func (p *daemon) readBFD() func(object, body any) {
 	}
 }
 
-// unprotected returns the sessions by which no other node takes over.
+// unprotected returns the sessions by which no other node takes over, and since when.
 func (p *daemon) unprotected() (list []doctor.BFDSession) {
 	for _, s := range p.pairs.Statuses() {
 		switch {
 		case s.BFD.State != bfd.Up:
-			list = append(list, doctor.BFDSession{Key: s.Key, Why: cmp.Or(s.BFD.Reason, "the session is down")})
+			list = append(list, doctor.BFDSession{Key: s.Key, Why: cmp.Or(s.BFD.Reason, "the session is down"), Since: s.BFD.Since})
 		case !s.Speaks:
-			list = append(list, doctor.BFDSession{Key: s.Key, Why: "the peer makes no claims", Silent: true})
+			list = append(list, doctor.BFDSession{Key: s.Key, Why: "the peer makes no claims", Silent: true, Since: s.BFD.Since})
+		}
+	}
+	return list
+}
+
+// unprotectedStatuses returns a failed status for each of these sessions, once its peer has had the
+// time to start.
+func (p *daemon) unprotectedStatuses() (list []status.Status) {
+	for _, s := range p.unprotected() {
+		if time.Since(s.Since) > election.StartWait {
+			list = append(list, status.Status{
+				ID: status.ID{Kind: bfdSessionKind, Key: s.Key}, Desired: 1, Since: s.Since, Err: errors.New(s.Why), Attempts: 1,
+			})
 		}
 	}
 	return list

@@ -32,6 +32,22 @@ func TestDrainByUptime(t *testing.T) {
 	}
 }
 
+// TestMaintenanceByUptime checks that the deadline of a node's drain does not depend on the wall
+// clock after it was read.
+func TestMaintenanceByUptime(t *testing.T) {
+	t.Parallel()
+	kind := Maintenance().Stored
+	deadline := time.Now().Add(time.Minute)
+	_, object, err := kind.Encode(lb.Maintenance{Deadline: deadline})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := kind.Decode(1, object)
+	if err != nil || !sameDeadline(m.Deadline, deadline) || m.Deadline == m.Deadline.Round(0) {
+		t.Errorf("%+v, %v: want %v with a monotonic reading", m, err, deadline)
+	}
+}
+
 // TestSameDeadline checks that two readings of one deadline are equal, even on both sides of a
 // millisecond boundary.
 func TestSameDeadline(t *testing.T) {

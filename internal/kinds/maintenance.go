@@ -2,6 +2,7 @@ package kinds
 
 import (
 	v1 "loxilb/api/v1"
+	"loxilb/internal/host/monotime"
 	"loxilb/internal/lb"
 )
 
@@ -17,6 +18,12 @@ func Maintenance() Kind[lb.Maintenance, v1.NodeMaintenance] {
 	stored := asJSON(func(lb.Maintenance) string { return MaintenanceKey }, func(lb.Maintenance) error { return nil })
 	stored.Equal = func(a, b lb.Maintenance) bool {
 		return a.Since.Equal(b.Since) && sameDeadline(a.Deadline, b.Deadline) && a.Exit == b.Exit && a.Drained == b.Drained
+	}
+	decode := stored.Decode
+	stored.Decode = func(format int, object []byte) (lb.Maintenance, error) {
+		m, err := decode(format, object)
+		m.Deadline = monotime.FromWall(m.Deadline) // a clock that is set later does not move it
+		return m, err
 	}
 	return Kind[lb.Maintenance, v1.NodeMaintenance]{
 		Words:  Words{Name: MaintenanceName, Command: "maintenance", List: "maintenanceAttr"},

@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"os"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -285,8 +286,9 @@ func (p *Peer) send(s *session) {
 	var buffer [maxPayload]byte
 	at := time.Now()
 	_, err := p.sockets.out.Write(packet.Append(buffer[:0]))
-	if err != nil {
-		return // such as "connection refused", of an earlier packet; the peer may be starting
+	if err != nil { // of an earlier packet; the peer may be starting
+		p.refused(s, err)
+		return
 	}
 	p.mu.Lock()
 	p.status.Sent++
@@ -294,6 +296,16 @@ func (p *Peer) send(s *session) {
 	p.mu.Unlock()
 	p.detected = at.Add(s.peerDetection())
 	p.watcher.Sent(at, p.detected, s.state)
+}
+
+// refused records that the host of the peer runs, without a session with this address.
+func (p *Peer) refused(s *session, err error) {
+	if s.state != Down || !errors.Is(err, syscall.ECONNREFUSED) {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.status.Reason = fmt.Sprintf("%s refuses BFD packets: it has no session with %s", p.config.Remote, p.status.Local)
 }
 
 // receive waits for a packet until a time, and handles it.

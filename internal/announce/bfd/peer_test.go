@@ -272,6 +272,18 @@ func TestStrangers(t *testing.T) {
 	}
 }
 
+// TestRefused checks that a session whose peer has none reports that, such as one of three nodes.
+func TestRefused(t *testing.T) {
+	t.Parallel()
+	_, node, _ := hosts(t)
+	for _, remote := range []string{"10.0.0.2", "2001:db8::2"} {
+		p, _, _ := start(t, node, remote)
+		await.True(t, patience, "the peer refuses packets", func() bool {
+			return strings.HasPrefix(p.Status().Reason, remote+" refuses BFD packets: it has no session with ")
+		})
+	}
+}
+
 // TestLinkReturns checks that a session between link-local addresses begins again when the
 // interface was made again, whether its source is configured or not.
 func TestLinkReturns(t *testing.T) {

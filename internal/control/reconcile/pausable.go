@@ -41,6 +41,13 @@ func (p *PausableSpeaker) Stop(ctx context.Context, reason string) error {
 	return p.BGPSpeaker.Stop(ctx, reason)
 }
 
+// Paused reports whether maintenance has ended the sessions.
+func (p *PausableSpeaker) Paused() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.paused
+}
+
 // Pause ends all sessions with a reason, until Resume.
 func (p *PausableSpeaker) Pause(ctx context.Context, reason string) error {
 	p.mu.Lock()

@@ -1,11 +1,15 @@
 package doctor
 
-import "fmt"
+import (
+	"fmt"
+	"time"
+)
 
 // BFDSession is a BFD session with another node that is down, or whose peer makes no claims.
 type BFDSession struct {
 	Key, Why string
-	Silent   bool // the session is up, and the peer makes no claims
+	Silent   bool      // the session is up, and the peer makes no claims
+	Since    time.Time // when it became so
 }
 
 // bfdSessions reports sessions that do not protect this node.
