@@ -253,18 +253,7 @@ func (p *daemon) serve(ctx context.Context) error {
 		group.Go(func() error { return listener.Serve(running) })
 	}
 	run(func(ctx context.Context) { p.network.Run(ctx, p.hub) })
-	owning, disown := context.WithCancel(running)
-	defer disown()
-	var owned sync.WaitGroup
-	own := func(f func(context.Context)) {
-		owned.Add(1)
-		group.Go(func() error { defer owned.Done(); f(owning); return nil })
-	}
-	p.pins.retire = func(ctx context.Context) {
-		disown()
-		owned.Wait()
-		p.retire(ctx)
-	}
+	own := p.owning(running, group)
 	own(func(ctx context.Context) { p.announcer.Run(ctx, p.hub) })
 	run(p.duplicates.Run)
 	p.beginElections() // before VIPs are owned
@@ -317,20 +306,6 @@ func (p *daemon) serve(ctx context.Context) error {
 		return nil // it was asked to
 	}
 	return err
-}
-
-// retire gives up what this node owns, as its data path is taken away: VIPs, which would be answered
-// for without being served, roles, and routes.
-func (p *daemon) retire(ctx context.Context) {
-	p.pairs.Decline(true)
-	if p.pausable != nil {
-		if err := p.pausable.Pause(ctx, "the data path was detached"); err != nil {
-			p.log.Error("BGP sessions cannot be ended", "error", err)
-		}
-	}
-	if err := p.network.Retire(ctx, errTaken); err != nil {
-		p.log.Error("VIPs cannot be released", "error", err)
-	}
 }
 
 // attach attaches interfaces after a first attempt to apply each service, the firewall rules and

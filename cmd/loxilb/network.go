@@ -12,6 +12,7 @@ import (
 	"loxilb/internal/control/reconcile"
 	"loxilb/internal/control/status"
 	"loxilb/internal/kernel/netdev"
+	"loxilb/internal/lb"
 	"loxilb/internal/kernel/netdev/objects"
 	"loxilb/internal/lb/netobj"
 )
@@ -32,11 +33,30 @@ func problems(n *netdev.Net) []status.Status {
 // followProblems has problems that other parts find be problems of the network.
 func (p *daemon) followProblems() {
 	look := p.network.Include(func() []netdev.Problem {
-		return slices.Concat(asymmetricReplies(p.health.AsymmetricReplies()), refused(p.ipsec), p.duplicates.Problems())
+		return slices.Concat(asymmetricReplies(p.health.AsymmetricReplies()), refused(p.ipsec), p.duplicates.Problems(), p.excluded())
 	})
 	p.duplicates = announce.NewDuplicates(p.network, p.announcer, look, p.log)
 	p.health.FollowAsymmetricReplies(look)
 	p.ipsec.Changed(look)
+}
+
+// excluded are interfaces that lead to endpoints and that have no program of ours. In mode dsr
+// answers do not come back here, so only other services count.
+func (p *daemon) excluded() []netdev.Problem {
+	i := p.interfaces.InterfacesConfig
+	if i.Whitelist == nil && i.Blacklist == nil {
+		return nil
+	}
+	answers := map[netip.Addr]bool{}
+	for s := range p.state.Services.EachShared(p.state.Snapshot()) {
+		for _, e := range s.Endpoints {
+			if s.Mode != lb.ModeDSR {
+				answers[e.Addr] = true
+			}
+		}
+	}
+	chosen := netdev.Select(p.network.Links(), i.Whitelist, i.Blacklist)
+	return p.network.Neighbours().Excluded(chosen, func(a netip.Addr) bool { return answers[a] })
 }
 
 // asymmetricReplies are endpoints whose answers to clients bypass this machine.

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"loxilb/internal/kernel/datapath/pins"
 )
 
@@ -70,5 +72,39 @@ func (w *pinWatch) run(ctx context.Context) {
 		case <-every.C:
 		case <-changed:
 		}
+	}
+}
+
+// owning returns a function that runs parts which work for what this node owns. They end before the
+// daemon gives that up.
+func (p *daemon) owning(ctx context.Context, group *errgroup.Group) (run func(func(context.Context))) {
+	ctx, end := context.WithCancel(ctx)
+	var parts sync.WaitGroup
+	p.pins.retire = func(ctx context.Context) {
+		end()
+		parts.Wait()
+		p.retire(ctx)
+	}
+	return func(part func(context.Context)) {
+		parts.Add(1)
+		group.Go(func() error {
+			defer parts.Done()
+			part(ctx)
+			return nil
+		})
+	}
+}
+
+// retire gives up what this node owns, as its data path is taken away: VIPs, which would be answered
+// for without being served, roles, and routes.
+func (p *daemon) retire(ctx context.Context) {
+	p.pairs.Decline(true)
+	if p.pausable != nil {
+		if err := p.pausable.Pause(ctx, "the data path was detached"); err != nil {
+			p.log.Error("BGP sessions cannot be ended", "error", err)
+		}
+	}
+	if err := p.network.Retire(ctx, errTaken); err != nil {
+		p.log.Error("VIPs cannot be released", "error", err)
 	}
 }

@@ -47,6 +47,42 @@ func (k *NeighbourKeeper) Problems() []Problem {
 		BoundedProblems(dead, len(dead), NeighbourKind, "next hops that do not work")...)
 }
 
+// Excluded returns a problem for each interface that leads to endpoints and that the data path is not
+// attached to, as selected does not list it: answers that arrive there are not translated back.
+// needs reports whether answers of an endpoint must pass this machine.
+func (k *NeighbourKeeper) Excluded(selected []Link, needs func(netip.Addr) bool) []Problem {
+	attached := make(map[int]bool, len(selected))
+	for _, l := range selected {
+		attached[l.Index] = true
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	lowest := map[int]netip.Addr{}
+	for a, p := range k.paths {
+		if p == nil || p.err != nil || p.local || attached[p.link] || !needs(a) {
+			continue
+		}
+		if low, ok := lowest[p.link]; !ok || a.Less(low) {
+			lowest[p.link] = a
+		}
+	}
+	var list []Problem
+	for index, a := range lowest {
+		if l := k.mirror.Link(index); l.Index != 0 && !l.Loopback() {
+			list = append(list, excluded(l, a))
+		}
+	}
+	return BoundedProblems(list, len(list), NeighbourKind, "interfaces that lead to endpoints and are excluded")
+}
+
+func excluded(l Link, a netip.Addr) Problem {
+	return Problem{
+		Kind: NeighbourKind, Key: a.String(),
+		What: fmt.Sprintf("endpoint %s is reached through interface %s, which --whitelist or --blacklist excludes: its answers are not translated", a, l.Name),
+		Hint: fmt.Sprintf("choose %s, too, or endpoints behind another interface", l.Name),
+	}
+}
+
 // RouteError returns why the last lookup found no route to an endpoint, or nil. The data path drops
 // packets to an endpoint without a route.
 func (k *NeighbourKeeper) RouteError(a netip.Addr) error {

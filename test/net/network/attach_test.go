@@ -13,18 +13,20 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// TestChoice checks that --whitelist and --blacklist select interfaces, and that others are not
-// changed.
+// TestChoice checks that --whitelist and --blacklist select interfaces, that others are not changed,
+// and that an endpoint behind one of these is reported.
 func TestChoice(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		args  []string
-		works bool
+		args    []string
+		works   bool
+		finding bool
 	}{
-		"whitelist with all that matter": {[]string{"--whitelist", "^(client|ep1)$"}, true},
-		"whitelist without the client":   {[]string{"--whitelist", "^ep"}, false},
-		"blacklist of another":           {[]string{"--blacklist", "^ep[23]$"}, true},
-		"blacklist of the client":        {[]string{"--blacklist", "client"}, false},
+		"whitelist with all that matter": {[]string{"--whitelist", "^(client|ep1)$"}, true, false},
+		"whitelist without the client":   {[]string{"--whitelist", "^ep"}, false, false},
+		"blacklist of another":           {[]string{"--blacklist", "^ep[23]$"}, true, false},
+		"blacklist of the client":        {[]string{"--blacklist", "client"}, false, false},
+		"blacklist of the endpoint":      {[]string{"--blacklist", "^ep1$"}, false, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -35,6 +37,12 @@ func TestChoice(t *testing.T) {
 				r.WantAnswers(rig.Join(rig.VIP4, 80), "ep1", "ep1")
 			} else {
 				r.WantNoAnswer(rig.Join(rig.VIP4, 80))
+			}
+			const finding = "endpoint 31.31.31.1 is reached through" // the table wraps the rest
+			if c.finding {
+				r.EventuallyShows("get status --failed", finding)
+			} else if out := r.Loxicmd("get status --failed"); strings.Contains(out, "is reached through") {
+				t.Errorf("a wrong finding: %s", out)
 			}
 		})
 	}

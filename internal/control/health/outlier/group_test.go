@@ -222,6 +222,53 @@ func TestHeldUntilRelieved(t *testing.T) {
 	}
 }
 
+// TestAnotherServes checks that failing endpoints leave however many there are while another one
+// serves clients, and no more than half while the others fail as well, or have no clients.
+func TestAnotherServes(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name       string
+		dead, well int // of ten endpoints; the others have no clients
+		out        int
+	}{
+		{"all but one", 9, 1, 9},
+		{"all", 10, 0, 5},
+		{"all that have clients", 9, 0, 5},
+		{"within the quota", 3, 7, 3},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, 10)
+			for i := range r.rows {
+				r.serve(i, 1)
+			}
+			r.tick()
+			begun := r.now
+			for r.now.Sub(begun) < 5*time.Second {
+				for i := range c.dead {
+					r.rows[i].Count.Opened++
+					if _, asked := r.asks[at(i)]; asked {
+						r.answer(i, "no answer")
+					}
+				}
+				for i := range c.well {
+					r.serve(9-i, 1)
+				}
+				r.tick()
+			}
+			out := 0
+			for i := range r.rows {
+				if t := r.d.targets[at(i)]; t != nil && t.out {
+					out++
+				}
+			}
+			if out != c.out {
+				t.Errorf("%d endpoints are out, want %d: %q", out, c.out, r.news)
+			}
+		})
+	}
+}
+
 // out returns the endpoints that are out.
 func (r *rig) out() (list []netip.AddrPort) {
 	for at, t := range r.d.targets {
