@@ -116,7 +116,7 @@ const (
 	maxProbeText     = 1024 // bytes of a request, a response or a file name
 	maxProbeHost     = 253
 	maxProbeStatuses = 16
-	maxProbeCount    = 100
+	MaxProbeCount    = 100
 	minProbeInterval = 100 * time.Millisecond
 	maxProbeInterval = 24 * time.Hour
 	minProbeTimeout  = 10 * time.Millisecond
@@ -175,8 +175,8 @@ func (p Probe) validateTimes() error {
 		field string
 		n     int
 	}{{FieldProbeRetries, p.Fall}, {FieldProbeRise, p.Rise}} {
-		if c.n < 0 || c.n > maxProbeCount {
-			return NewFieldError(c.field, strconv.Itoa(c.n), "is out of range", "0 (the default) to "+strconv.Itoa(maxProbeCount))
+		if c.n < 0 || c.n > MaxProbeCount {
+			return NewFieldError(c.field, strconv.Itoa(c.n), "is out of range", "0 (the default) to "+strconv.Itoa(MaxProbeCount))
 		}
 	}
 	if d := p.Interval; d != 0 && (d < minProbeInterval || d > maxProbeInterval) {

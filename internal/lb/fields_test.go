@@ -157,7 +157,7 @@ func randomService(r *rand.Rand) Service {
 				case FieldPersistPrefix, FieldClientPrefix:
 					v = r.IntN(129)
 				case FieldProbeRetries, FieldProbeRise:
-					v = r.IntN(maxProbeCount + 1)
+					v = r.IntN(MaxProbeCount + 1)
 				case FieldPrepend:
 					v = r.IntN(MaxPrepend + 1)
 				}

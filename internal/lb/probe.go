@@ -236,12 +236,12 @@ func probeFields[T any](at func(*T) *Probe) []Field[T] {
 		{
 			Name: FieldProbeRetries, Text: "probe-retries", Record: "probeRetries", Property: "probeRetries", Flag: "probe-retries",
 			Help: "consecutive failures before an endpoint is down; 0 is 3", Allowed: counts,
-			form: number(func(t *T) *int { return &at(t).Fall }, maxProbeCount),
+			form: number(func(t *T) *int { return &at(t).Fall }, MaxProbeCount),
 		},
 		{
 			Name: FieldProbeRise, Text: "probe-rise", Record: "probeRise", Property: "probeRise", Flag: "probe-rise",
 			Help: "consecutive successes before an endpoint is up again; 0 is 2", Allowed: counts,
-			form: number(func(t *T) *int { return &at(t).Rise }, maxProbeCount),
+			form: number(func(t *T) *int { return &at(t).Rise }, MaxProbeCount),
 		},
 		{
 			Name: FieldProbeHost, Text: "probe-host", Record: "probeHost", Property: "probeHost", Flag: "probe-host",

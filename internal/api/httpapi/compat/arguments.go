@@ -5,6 +5,7 @@ import (
 
 	v1 "loxilb/api/v1"
 	"loxilb/internal/api/httpapi/rest"
+	"loxilb/internal/lb"
 )
 
 // maxIdle is the existing loxilb's longest idle timeout, in seconds.
@@ -20,6 +21,10 @@ func NormalizeArguments(compat bool, at string, a *v1.ServiceArguments, notes *r
 	if compat && a.InactiveTimeOut > maxIdle {
 		notes.Add("%sserviceArguments.inactiveTimeOut %d is above %d seconds: it is the default of the protocol", at, a.InactiveTimeOut, maxIdle)
 		a.InactiveTimeOut = 0
+	}
+	if compat && a.ProbeRetries > lb.MaxProbeCount {
+		notes.Add("%sserviceArguments.probeRetries %d is above %d: it is %d", at, a.ProbeRetries, lb.MaxProbeCount, lb.MaxProbeCount)
+		a.ProbeRetries = lb.MaxProbeCount
 	}
 }
 
