@@ -86,6 +86,7 @@ enum drop_reason {
 	DROP_EXTENSION_CHAIN, /* while there are firewall rules: the IPv6 extension headers cannot be followed to the protocol, because the chain is cut off, has a fragment within a fragment, or is longer than 16,000 bytes */
 	DROP_IPSEC_POLICY, /* a policy of the kernel's IPsec blocks or encrypts packets of this connection or their answers; loxilb would send them in clear text */
 	DROP_LEASE_ENDED, /* an ARP request or neighbor solicitation for a VIP that another node may own by now: this node's daemon died, hangs or was silent for the detection time */
+	DROP_OTHER_NETWORK, /* an ARP request for a VIP at an interface whose networks do not hold it, while other interfaces' networks do */
 	DROP_REASONS
 };
 _Static_assert((int)DROP_REASONS <= (int)MAX_REASONS, "ABI");
@@ -301,6 +302,7 @@ _Static_assert(sizeof(struct connection_key) == 4 * TABLE_SEEDS, "ABI");
 
 enum lease_limit {
 	LEASE_INSTANCES = 4, /* by which a node may own one VIP */
+	LEASE_LINKS = 8, /* that may answer for one VIP, unless all do */
 };
 
 /* What a lease is about: a VIP, or an instance; the other member is 0. */
@@ -314,8 +316,10 @@ struct lease {
 	__u64 until; /* of an instance: when it ends, in ns of CLOCK_BOOTTIME */
 	__u64 instances
 		[LEASE_INSTANCES]; /* of a VIP: one valid lease suffices; 0 after the last one */
+	__u32 links
+		[LEASE_LINKS]; /* of a VIP: the interfaces that answer ARP; 0 after the last one; none: all do */
 };
-_Static_assert(sizeof(struct lease) == 40, "ABI");
+_Static_assert(sizeof(struct lease) == 72, "ABI");
 
 /*
  * Next hops

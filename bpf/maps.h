@@ -347,9 +347,9 @@ struct {
 	__type(value, struct next_hop);
 } next_hops SEC(".maps");
 
-/* 0 -> VIP or instance -> its lease. Written by user; read for ARP requests and neighbor
- * solicitations. A VIP without a row needs no lease. Made with the first elected
- * instance. */
+/* 0 -> VIP or instance -> its lease, and which interfaces answer. Written by user; read
+ * for ARP requests and neighbor solicitations. A VIP without a row needs no lease, and
+ * all interfaces answer. Made with the first row. */
 struct lease_table {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);

@@ -11,7 +11,7 @@
  *	parse      reads Ethernet and IP headers, and lets the protocol read its own
  *	probe      gives answers to the daemon's probes of VIPs back to it
  *	table      the connection table: buckets, rows, growth, states of entries
- *	lease      drops requests for VIPs that another node may own by now
+ *	lease      drops requests for VIPs that another node or interface answers
  *	path       the kernel's routes and local addresses, and a cache of them
  *	observe    counters, mirrors, records, traces, connection events
  *	filter     recognizes packets that concern no service and no connection

@@ -311,16 +311,20 @@ static __always_inline int finish(ctx_t *ctx, struct packet *p, enum verdict v)
 static __always_inline enum verdict handle_other(ctx_t *ctx, struct packet *p,
 						 enum verdict v, const __u16 l3)
 {
+	int refused = 0;
+
 	if (v == VERDICT_UNCOMMON)
 		v = forward_related(ctx, p);
 	else if (unlikely(rule_count) && v == VERDICT_OTHER)
 		v = firewall_judge_other(ctx, p);
 	else if (unlikely(rule_count) && p->pass == PASS_EXTENSION_CHAIN)
 		v = firewall_judge_unparsed(ctx, p);
-	if (l3 != ETH_HLEN || v != VERDICT_PASS || !lease_ended(ctx))
+	if (l3 == ETH_HLEN && v == VERDICT_PASS)
+		refused = lease_refuses(ctx);
+	if (!refused)
 		return v;
 	p->length = ctx_length(ctx) - l3;
-	return drop(p, DROP_LEASE_ENDED);
+	return drop(p, refused);
 }
 
 static __always_inline int handle_ingress(ctx_t *ctx, __u16 l3)

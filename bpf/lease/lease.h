@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * lease.h - stops the kernel from answering for VIPs that another node may own by now.
+ * lease.h - stops the kernel from answering for VIPs that another node may own by now, and
+ * at interfaces whose networks do not hold them.
  *
  * The kernel answers ARP and neighbor discovery for VIPs, whether or not the daemon
  * runs. Where two nodes elect the owner, the other one takes over when this daemon is
  * silent. So the daemon renews a lease for each elected instance while it sends, which
  * ends no later than the other node takes over. Requests for VIPs without a valid lease
  * are dropped (docs/adr/0086-roles-by-bfd.md).
+ *
+ * By default, the kernel answers ARP at all interfaces for each address of the machine.
+ * Neighbor discovery needs no check: a VIP is an address of these interfaces only.
  */
 #ifndef LOXILB_LEASE_H
 #define LOXILB_LEASE_H
@@ -94,27 +98,47 @@ static __always_inline bool lease_is_bridged(ctx_t *ctx)
 	return flags && (*flags & LINK_BRIDGE_PORT);
 }
 
-/* Reports whether an Ethernet frame asks for a VIP by leases that are all over. Global
- * (verifier: globals). */
-__noinline bool lease_ended(ctx_t *ctx)
+/* Reports whether this node owns a VIP no longer: its leases are all over. */
+static __always_inline bool leases_are_over(void *table,
+					    const struct lease *vip)
+{
+	__u64 now = bpf_ktime_get_boot_ns();
+
+	NO_UNROLL
+	for (int i = 0; i < LEASE_INSTANCES && vip->instances[i]; i++)
+		if (!lease_is_over(table, vip->instances[i], now))
+			return false;
+	return vip->instances[0];
+}
+
+/* Reports whether other interfaces answer for a VIP, but not this one. */
+static __always_inline bool lease_is_of_other_links(ctx_t *ctx,
+						    const struct lease *vip)
+{
+	NO_UNROLL
+	for (int i = 0; i < LEASE_LINKS && vip->links[i]; i++)
+		if (vip->links[i] == ctx_interface(ctx))
+			return false;
+	return vip->links[0];
+}
+
+/* Returns why an Ethernet frame that asks for a VIP gets no answer; 0: it gets one, or
+ * does not ask for a VIP. Global (verifier: globals). */
+__noinline int lease_refuses(ctx_t *ctx)
 {
 	struct lease_key key = {};
 	const struct lease *vip;
 	__u32 zero = 0;
 	void *table = bpf_map_lookup_elem(&leases, &zero);
-	__u64 now;
 
 	if (!table || !ctx_is_taken(ctx) || !lease_read_target(ctx, &key.vip))
-		return false;
+		return 0;
 	vip = bpf_map_lookup_elem(table, &key);
 	if (!vip || lease_is_bridged(ctx))
-		return false;
-	now = bpf_ktime_get_boot_ns();
-	NO_UNROLL
-	for (int i = 0; i < LEASE_INSTANCES && vip->instances[i]; i++)
-		if (!lease_is_over(table, vip->instances[i], now))
-			return false;
-	return true;
+		return 0;
+	if (leases_are_over(table, vip))
+		return DROP_LEASE_ENDED;
+	return lease_is_of_other_links(ctx, vip) ? DROP_OTHER_NETWORK : 0;
 }
 
 #endif

@@ -101,7 +101,7 @@ type daemon struct {
 func assemble(c *config.Config, log *slog.Logger, lines *logs.Ring, network *netdev.Net, state *desired.State, d *datapath.Datapath, lock *pins.Lock) (*daemon, error) {
 	p := &daemon{
 		config: c, log: log, network: network, state: state, datapath: d, hub: event.NewHub(), ends: make(chan struct{}, 1),
-		announcer: announce.New(network, network.VIPs(), c.Announcements, log),
+		announcer: announce.New(network, network.VIPs(), d, c.Announcements, log),
 	}
 	if c.RoleHook != "" {
 		p.roleHook = announce.NewRoleHook(c.RoleHook, c.RoleHookOptional, log)

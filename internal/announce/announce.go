@@ -5,7 +5,9 @@
 package announce
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"log/slog"
 	"maps"
 	"net/netip"
@@ -30,7 +32,17 @@ const (
 // Network is where VIPs are: a *netdev.Net.
 type Network interface {
 	OnLink(netip.Addr) []netdev.Link
+	// AnsweringLinks returns the links, by index, that answer ARP for a VIP; none: all do.
+	AnsweringLinks(netip.Addr) []int
 	Do(func() error) error
+}
+
+// Answers limits the links that answer ARP for a VIP: a *leases.Leases.
+type Answers interface {
+	// SetLinks sets the links, by index; none: all answer.
+	SetLinks(vip netip.Addr, links []int) error
+	// KeepLinks has all links answer for all VIPs except these.
+	KeepLinks(keep func(netip.Addr) bool) error
 }
 
 // Owner adds VIPs to the kernel: a *netdev.VIPOwner. All methods are idempotent, and return the
@@ -47,6 +59,7 @@ type Owner interface {
 type Announcer struct {
 	owner   Owner
 	network Network
+	answers Answers
 	loop    *retry.Loop
 	delays  []time.Duration // from the first announcement; ascending
 	notify  chan struct{}   // capacity 1
@@ -74,9 +87,9 @@ type pendingAnnouncement struct {
 }
 
 // New makes an announcer for the VIPs that are passed to it. Each is announced this many times.
-func New(n Network, o Owner, times int, log *slog.Logger) *Announcer {
+func New(n Network, o Owner, answers Answers, times int, log *slog.Logger) *Announcer {
 	return &Announcer{
-		owner: o, network: n, loop: retry.New("VIPs are announced to the neighbours of their links", log),
+		owner: o, network: n, answers: answers, loop: retry.New("VIPs are announced to the neighbours of their links", log),
 		delays:    delays(times),
 		notify:    make(chan struct{}, 1),
 		vips:      map[netip.Addr]struct{}{},
@@ -129,7 +142,21 @@ func (a *Announcer) Add(ctx context.Context, vips ...netip.Addr) map[netip.Addr]
 // Remove makes the owner release the VIPs; pending announcements are dropped.
 func (a *Announcer) Remove(ctx context.Context, vips ...netip.Addr) map[netip.Addr]error {
 	a.drop(vips)
-	return a.owner.Remove(ctx, vips...)
+	failed := a.owner.Remove(ctx, vips...)
+	a.unlimit(vips)
+	return failed
+}
+
+// unlimit has all links answer for VIPs, unless they were added again. An error is left to the next
+// check of all VIPs.
+func (a *Announcer) unlimit(vips []netip.Addr) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, vip := range vips {
+		if _, again := a.vips[vip]; !again && a.answers.SetLinks(vip, nil) != nil {
+			a.dirty = true
+		}
+	}
 }
 
 // drop forgets VIPs, and where they are announced. If the networks of links have changed, the next
@@ -203,8 +230,10 @@ func (a *Announcer) Run(ctx context.Context, hub *event.Hub) {
 		if all {
 			lastLook = now
 		}
-		rounds[0] = append(rounds[0], a.findPending(now, all)...)
+		found, unlimited := a.findPending(now, all)
+		rounds[0] = append(rounds[0], found...)
 		next, err := a.sendDue(ctx, socket, rounds)
+		err = errors.Join(unlimited, err)
 		switch {
 		case err != nil:
 			retryAt, retrying = now.Add(a.loop.Failed(err)), false
@@ -243,8 +272,8 @@ func (a *Announcer) hasBacklog() bool {
 }
 
 // findPending returns the announcements that are due: of new VIPs and, if all is true, also of
-// those that are on a link where they were not before.
-func (a *Announcer) findPending(now time.Time, all bool) []pendingAnnouncement {
+// those that are on a link where they were not before. It limits where ARP for them is answered.
+func (a *Announcer) findPending(now time.Time, all bool) (out []pendingAnnouncement, unlimited error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	what := a.fresh
@@ -253,8 +282,8 @@ func (a *Announcer) findPending(now time.Time, all bool) []pendingAnnouncement {
 	if all = all && a.dirty; all {
 		what, a.dirty = a.vips, false
 	}
-	var out []pendingAnnouncement
 	for vip := range what {
+		unlimited = cmp.Or(unlimited, a.answers.SetLinks(vip, a.network.AnsweringLinks(vip)))
 		for _, l := range a.network.OnLink(vip) {
 			if !l.Running() || !l.Ethernet() || l.Loopback() {
 				continue
@@ -268,13 +297,22 @@ func (a *Announcer) findPending(now time.Time, all bool) []pendingAnnouncement {
 		}
 	}
 	if all {
-		for at := range a.announced {
-			if _, ok := here[at]; !ok {
-				delete(a.announced, at)
-			}
-		}
+		unlimited = cmp.Or(unlimited, a.keepOnly(here))
 	}
-	return out
+	return out, unlimited
+}
+
+// keepOnly forgets VIPs that are gone, and where others were announced except here. The caller
+// holds the lock.
+func (a *Announcer) keepOnly(here map[vipLink]struct{}) error {
+	maps.DeleteFunc(a.announced, func(at vipLink, _ string) bool {
+		_, ok := here[at]
+		return !ok
+	})
+	return a.answers.KeepLinks(func(vip netip.Addr) bool {
+		_, ok := a.vips[vip]
+		return ok
+	})
 }
 
 // sendDue sends what is due, moves it to the next round, and returns how long to wait. What cannot

@@ -66,6 +66,13 @@ func (f *flaky) Do(do func() error) error {
 	return f.Net.Do(do)
 }
 
+// allAnswer has ARP for each VIP answered on all links.
+type allAnswer struct{}
+
+func (allAnswer) SetLinks(netip.Addr, []int) error { return nil }
+
+func (allAnswer) KeepLinks(func(netip.Addr) bool) error { return nil }
+
 func newLab(t *testing.T, delays ...time.Duration) *lab {
 	t.Helper()
 	l := labtest.New(t)
@@ -102,7 +109,7 @@ func newLab(t *testing.T, delays ...time.Duration) *lab {
 	t.Cleanup(func() { _ = out.network.Close() })
 	network := &flaky{Net: out.network}
 	out.broken = &network.broken
-	out.announce = New(network, out.network.VIPs(), 3, log)
+	out.announce = New(network, out.network.VIPs(), allAnswer{}, 3, log)
 	out.announce.delays = delays
 	ctx, cancel := context.WithCancel(context.Background())
 	hub := event.NewHub()
@@ -129,7 +136,7 @@ func (l *lab) capture(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	done := make(chan struct{})
+	done, end := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
 		buf := make([]byte, 2048)
@@ -139,11 +146,16 @@ func (l *lab) capture(t *testing.T) {
 				return
 			}
 			if vip, mac, ok := announced(buf[:n]); ok {
-				l.frames <- vip.String() + " " + mac.String()
+				select {
+				case l.frames <- vip.String() + " " + mac.String():
+				case <-end:
+					return
+				}
 			}
 		}
 	}()
 	t.Cleanup(func() {
+		close(end)
 		_ = file.Close()
 		<-done
 	})
@@ -294,13 +306,13 @@ func TestRemovedIsSilent(t *testing.T) {
 func TestAddedAgain(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, 0)
-	a := New(l.network, l.network.VIPs(), 3, slog.New(slog.NewTextHandler(t.Output(), nil))) // not started
+	a := New(l.network, l.network.VIPs(), allAnswer{}, 3, slog.New(slog.NewTextHandler(t.Output(), nil))) // not started
 	add := func() {
 		t.Helper()
 		if failed := a.Add(t.Context(), vips("10.1.0.50")...); failed != nil {
 			t.Fatal(failed)
 		}
-		if due := a.findPending(time.Now(), false); len(due) != 1 {
+		if due, _ := a.findPending(time.Now(), false); len(due) != 1 {
 			t.Errorf("to be announced: %v", due)
 		}
 	}

@@ -168,6 +168,7 @@ func TestDropReasons(t *testing.T) {
 		"connection-race":      "takes two CPUs",
 		"ipsec-policy":         "takes policies of the kernel: TestIPsec",
 		"lease-ended":          "takes an election: TestLeases",
+		"other-network":        "takes two networks: TestLinks",
 		"not-linear":           "takes a kernel without memory",
 		"no-memory":            "takes a kernel without memory: TestNoMemory",
 		"fragments-full":       "takes 1,024 datagrams: TestFragmentsOfOneSource",

@@ -37,6 +37,24 @@ func solicitation(to []byte, kind byte, target string) []byte {
 	return append(f, netip.MustParseAddr(target).AsSlice()...)
 }
 
+// wantDropped checks whether the program at lo drops a frame, and counts it.
+func wantDropped(t *testing.T, d *Datapath, want bool, frame []byte) {
+	t.Helper()
+	before := dropped(t, d)
+	got, err := program(t, d).Run(&ebpf.RunOptions{Data: frame})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const shot, next = 2, ^uint32(0)
+	code, n := next, uint64(0)
+	if want {
+		code, n = shot, 1
+	}
+	if counted := dropped(t, d) - before; got != code || counted != n {
+		t.Errorf("returns %d, want %d; counts %d drops", int32(got), int32(code), counted)
+	}
+}
+
 // TestLeases checks which requests for VIPs the packet path drops.
 func TestLeases(t *testing.T) {
 	t.Parallel()
@@ -61,19 +79,7 @@ func TestLeases(t *testing.T) {
 	}
 	drops := func(want bool, frame []byte) {
 		t.Helper()
-		before := dropped(t, d)
-		got, err := program(t, d).Run(&ebpf.RunOptions{Data: frame})
-		if err != nil {
-			t.Fatal(err)
-		}
-		const shot, next = 2, ^uint32(0)
-		code, n := next, uint64(0)
-		if want {
-			code, n = shot, 1
-		}
-		if counted := dropped(t, d) - before; got != code || counted != n {
-			t.Errorf("returns %d, want %d; counts %d drops", int32(got), int32(code), counted)
-		}
+		wantDropped(t, d, want, frame)
 	}
 	request, request6 := arpFrame(broadcast, 1, vip), solicitation([]byte{0x33, 0x33, 0xff, 0, 1, 0}, 135, vip6)
 	drops(false, request)
@@ -133,4 +139,83 @@ func TestLeases(t *testing.T) {
 		t.Fatal(err)
 	}
 	drops(false, request6)
+}
+
+// TestLinks checks at which interfaces requests for a VIP are dropped, also after a restart, and
+// next to leases.
+func TestLinks(t *testing.T) {
+	t.Parallel()
+	const here, other = 1, 7 // lo, and an interface that does not exist
+	vip, request := netip.MustParseAddr("10.0.0.100"), arpFrame(broadcast, 1, "10.0.0.100")
+	dir := dptest.PinDir(t)
+	d, err := Load(Config{Connections: 1024, PinDir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { d.Close() }()
+	answer := func(links ...int) {
+		t.Helper()
+		if err := d.SetLinks(vip, links); err != nil {
+			t.Fatal(err)
+		}
+	}
+	drops := func(want bool, frame []byte) {
+		t.Helper()
+		wantDropped(t, d, want, frame)
+	}
+	drops(false, request)
+	answer(here)
+	drops(false, request)
+	answer(other, here)
+	drops(false, request)
+	answer(2, 3, 4, 5, 6, 7, 8, 9)
+	drops(true, request)
+	answer(2, 3, 4, 5, 6, 7, 8, 9, 10) // more than are checked
+	drops(false, request)
+	answer(other)
+	drops(true, request)
+	drops(true, arpFrame(ours, 1, vip.String()))
+	drops(false, arpFrame(broadcast, 2, vip.String()))
+	drops(false, arpFrame(stranger, 1, vip.String()))
+	drops(false, arpFrame(broadcast, 1, "10.0.0.101"))
+	for _, port := range []bool{true, false} {
+		if err := d.SetLink(Interface{Index: here, Name: "lo", BridgePort: port}); err != nil {
+			t.Fatal(err)
+		}
+		drops(!port, request)
+	}
+	lease := func(instances ...string) {
+		t.Helper()
+		if err := d.SetLeased(vip, instances); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lease("red")
+	if err := d.RenewLease("red", time.Now().Add(-time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	answer(here)
+	drops(true, request)
+	lease()
+	drops(false, request)
+	answer(other)
+	lease("red")
+	lease()
+	drops(true, request)
+	for _, c := range d.Audit(false) {
+		if len(c.Differences) > 0 || c.Err != nil {
+			t.Errorf("%+v", c)
+		}
+	}
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if d, err = Load(Config{Connections: 1024, PinDir: dir}); err != nil {
+		t.Fatal(err)
+	}
+	drops(true, request)
+	if err := d.KeepLinks(func(netip.Addr) bool { return false }); err != nil {
+		t.Fatal(err)
+	}
+	drops(false, request)
 }

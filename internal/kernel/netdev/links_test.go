@@ -2,7 +2,10 @@ package netdev
 
 import (
 	"fmt"
+	"net/netip"
 	"regexp"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -87,6 +90,42 @@ func TestLinksSnapshot(t *testing.T) {
 	for what, ok := range checks {
 		if !ok {
 			t.Errorf("not so: %s; links: %+v", what, n.Links())
+		}
+	}
+}
+
+// TestAnsweringLinks checks which links answer ARP for a VIP: those whose network holds it.
+func TestAnsweringLinks(t *testing.T) {
+	t.Parallel()
+	a, _ := pair(t) // eth0 has 10.1.0.1/24
+	for _, line := range []string{
+		"link add br0 up type bridge",
+		"address add 10.5.0.1/24 dev br0",
+		"link add v0 up type veth peer name v1",
+		"address add 10.1.0.9/28 dev v0",
+		"address add 10.6.0.1/24 dev v0",
+		"address add 10.1.0.77/32 dev v0",
+	} {
+		run(t, a, append([]string{"ip"}, strings.Fields(line)...)...)
+	}
+	n := openHost(t, a)
+	for vip, want := range map[string]string{
+		"10.1.0.100":     "eth0",
+		"10.1.0.8":       "eth0 v0",
+		"10.5.0.100":     "br0",
+		"10.6.0.100":     "v0",
+		"20.20.20.1":     "", // all
+		"10.1.0.1":       "", // the machine's own
+		"10.1.0.77":      "",
+		"2001:db8:1::50": "",
+	} {
+		var got []string
+		for _, index := range n.AnsweringLinks(netip.MustParseAddr(vip)) {
+			got = append(got, n.mirror.Link(index).Name)
+		}
+		slices.Sort(got)
+		if got := strings.Join(got, " "); got != want {
+			t.Errorf("%s is answered on %q, want %q", vip, got, want)
 		}
 	}
 }

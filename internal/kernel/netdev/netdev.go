@@ -148,6 +148,16 @@ func (n *Net) Links() []Link { return n.mirror.Links() }
 // it by ARP or neighbour discovery.
 func (n *Net) OnLink(a netip.Addr) []Link { return n.mirror.OnLink(a) }
 
+// AnsweringLinks returns the links, by index, that answer ARP for a VIP; none: all do. These are
+// the links whose connected network contains it, and links below them. An address that this
+// machine has by itself is answered as the kernel is set up.
+func (n *Net) AnsweringLinks(vip netip.Addr) []int {
+	if !vip.Is4() || n.HasOwn(vip) {
+		return nil
+	}
+	return n.mirror.AnsweringLinks(vip)
+}
+
 // Addresses lists the addresses of this machine that others can reach, but for VIPs that VIPs owns.
 func (n *Net) Addresses() []netip.Addr { return n.mirror.Addresses() }
 

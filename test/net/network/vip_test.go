@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"strings"
 	"testing"
 	"time"
 
@@ -112,6 +113,38 @@ func TestAnnounce(t *testing.T) {
 		})
 		r.WantAnswers(rig.Join(vip, 80), "ep1")
 	}
+	wantAnswersInNetwork(t, r, "100.100.100.200")
+}
+
+// wantAnswersInNetwork checks that an endpoint gets no answer to ARP for a VIP of the client's
+// network, except while its own interface of the balancer holds such a network as well.
+func wantAnswersInNetwork(t *testing.T, r *rig.Rig, vip string) {
+	t.Helper()
+	ep := r.Endpoints[0]
+	asked := func(want bool) {
+		t.Helper()
+		labtest.Eventually(t, rig.Patience, func(context.Context) error {
+			drops := r.Metric("drops_total", "reason=other-network")
+			_, _ = ep.Run("ip", "neigh", "del", vip, "dev", "eth0")
+			labtest.Run(t, ep, "ip", "neigh", "replace", vip, "dev", "eth0", "use")
+			for range 100 { // the request is on its way
+				answered := strings.Contains(labtest.Run(t, ep, "ip", "neigh", "show", vip), "lladdr")
+				dropped := r.Metric("drops_total", "reason=other-network") > drops
+				if answered == want && dropped != want {
+					return nil
+				}
+				if answered || dropped {
+					break
+				}
+			}
+			return fmt.Errorf("ARP for %s: want an answer: %t", vip, want)
+		})
+	}
+	asked(false)
+	labtest.Run(t, r.LB, "ip", "address", "add", "100.100.100.253/25", "dev", "ep1")
+	asked(true)
+	labtest.Run(t, r.LB, "ip", "address", "del", "100.100.100.253/25", "dev", "ep1")
+	asked(false)
 }
 
 // TestForwardingChanges checks that the data path's forwarding settings are restored soon after

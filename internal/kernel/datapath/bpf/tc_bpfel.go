@@ -238,7 +238,8 @@ const (
 	TcDropReasonDROP_EXTENSION_CHAIN      TcDropReason = 33
 	TcDropReasonDROP_IPSEC_POLICY         TcDropReason = 34
 	TcDropReasonDROP_LEASE_ENDED          TcDropReason = 35
-	TcDropReasonDROP_REASONS              TcDropReason = 36
+	TcDropReasonDROP_OTHER_NETWORK        TcDropReason = 36
+	TcDropReasonDROP_REASONS              TcDropReason = 37
 )
 
 type TcEgressEndpoint struct {
@@ -424,6 +425,7 @@ type TcLease struct {
 	_         structs.HostLayout
 	Until     uint64
 	Instances [4]uint64
+	Links     [8]uint32
 }
 
 type TcLeaseKey struct {
@@ -436,6 +438,7 @@ type TcLeaseLimit uint32
 
 const (
 	TcLeaseLimitLEASE_INSTANCES TcLeaseLimit = 4
+	TcLeaseLimitLEASE_LINKS     TcLeaseLimit = 8
 )
 
 type TcLifetimeClass uint32

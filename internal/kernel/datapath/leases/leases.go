@@ -1,6 +1,6 @@
-// Package leases writes until when this node owns VIPs whose owner is elected. The packet path
-// drops requests for the address of a VIP whose leases are over, even if no daemon runs
-// (bpf/lease/lease.h).
+// Package leases writes until when this node owns VIPs whose owner is elected, and which interfaces
+// answer for VIPs. The packet path drops requests for the address of a VIP whose leases are over,
+// even if no daemon runs, and those at other interfaces (bpf/lease/lease.h).
 package leases
 
 import (
@@ -21,7 +21,8 @@ import (
 const Most = int(bpf.TcLeaseLimitLEASE_INSTANCES)
 
 // Leases are the rows of VIPs and of instances. An instance without a row is not elected: its VIPs
-// need no lease. Methods are safe for concurrent use.
+// need no lease. Without a row, all interfaces answer for a VIP. Methods are safe for concurrent
+// use.
 type Leases struct {
 	table *rows.Array // a hash that is made with the first row
 
@@ -64,28 +65,64 @@ func (l *Leases) KeepLeases(instances []string) error {
 	for _, name := range instances {
 		keep[bpf.NameKey(name)] = true
 	}
-	return l.removeIf(func(k bpf.TcLeaseKey) bool { return k.Instance != 0 && !keep[k.Instance] })
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var errs []error
+	for key := range l.have {
+		if key.Instance != 0 && !keep[key.Instance] {
+			errs = append(errs, l.remove(key))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // SetLeased sets by which elected instances this node owns a VIP. Without any, it needs no lease,
 // nor if they are more than the packet path checks.
 func (l *Leases) SetLeased(vip netip.Addr, instances []string) error {
-	key := bpf.TcLeaseKey{Vip: bpf.Addr(vip)}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if len(instances) == 0 || len(instances) > Most {
-		return l.remove(key)
+	if len(instances) > Most {
+		instances = nil
 	}
-	var row bpf.TcLease
-	for i, name := range instances {
-		row.Instances[i] = bpf.NameKey(name)
-	}
-	return l.put(key, row)
+	return l.changeVIP(vip, func(row *bpf.TcLease) {
+		row.Instances = [Most]uint64{}
+		for i, name := range instances {
+			row.Instances[i] = bpf.NameKey(name)
+		}
+	})
 }
 
-// KeepLeased removes the rows of all VIPs except these: those that an earlier process left.
+// KeepLeased removes the leases of all VIPs except these: those that an earlier process left.
 func (l *Leases) KeepLeased(keep func(netip.Addr) bool) error {
-	return l.removeIf(func(k bpf.TcLeaseKey) bool { return k.Instance == 0 && !keep(k.Vip.Netip()) })
+	return l.changeOthers(keep, func(row *bpf.TcLease) { row.Instances = [Most]uint64{} })
+}
+
+// changeVIP changes the row of a VIP. A row that says nothing is removed.
+func (l *Leases) changeVIP(vip netip.Addr, change func(*bpf.TcLease)) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.change(bpf.TcLeaseKey{Vip: bpf.Addr(vip)}, change)
+}
+
+// changeOthers changes the rows of all VIPs except these.
+func (l *Leases) changeOthers(keep func(netip.Addr) bool, change func(*bpf.TcLease)) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var errs []error
+	for key := range l.have {
+		if key.Instance == 0 && !keep(key.Vip.Netip()) {
+			errs = append(errs, l.change(key, change))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// change changes the row of a VIP. The caller holds the lock.
+func (l *Leases) change(key bpf.TcLeaseKey, change func(*bpf.TcLease)) error {
+	row := l.have[key]
+	change(&row)
+	if row == (bpf.TcLease{}) {
+		return l.remove(key)
+	}
+	return l.put(key, row)
 }
 
 func instanceKey(name string) bpf.TcLeaseKey { return bpf.TcLeaseKey{Instance: bpf.NameKey(name)} }
@@ -103,18 +140,6 @@ func (l *Leases) put(key bpf.TcLeaseKey, row bpf.TcLease) error {
 	}
 	l.have[key] = row
 	return nil
-}
-
-func (l *Leases) removeIf(gone func(bpf.TcLeaseKey) bool) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	var errs []error
-	for key := range l.have {
-		if gone(key) {
-			errs = append(errs, l.remove(key))
-		}
-	}
-	return errors.Join(errs...)
 }
 
 // remove removes a row, if there is one. The caller holds the lock.
@@ -142,5 +167,5 @@ func nameOf(k bpf.TcLeaseKey) string {
 	if k.Instance != 0 {
 		return fmt.Sprintf("the lease of instance %x", k.Instance)
 	}
-	return "the instances of VIP " + k.Vip.Netip().String()
+	return "the instances and interfaces of VIP " + k.Vip.Netip().String()
 }
