@@ -37,34 +37,33 @@ func tableFamilies() []family {
 				p.add(float64(bytes[reason]), reason)
 			}
 		}},
-		number("loxilb_syn_challenges_total", Counter, "Challenged SYNs of unknown clients.", func(v *view) float64 { return float64(v.src.Pressure().Challenged) }),
-		number("loxilb_syn_challenges_answered_total", Counter, "Challenges that the client has answered.", func(v *view) float64 { return float64(v.src.Pressure().Answered) }),
-		number("loxilb_known_clients", Gauge, "Known clients, which have recently shown that their address is not forged: addresses, for IPv6 networks of 64 bits.", func(v *view) float64 { return float64(v.src.Pressure().KnownClients) }),
+		number("loxilb_syn_challenges_total", Counter, "Challenged SYNs of unknown clients.", func(v *view) float64 { return float64(v.pressure.Challenged) }),
+		number("loxilb_syn_challenges_answered_total", Counter, "Challenges that the client has answered.", func(v *view) float64 { return float64(v.pressure.Answered) }),
+		number("loxilb_known_clients", Gauge, "Known clients, which have recently shown that their address is not forged: addresses, for IPv6 networks of 64 bits.", func(v *view) float64 { return float64(v.pressure.KnownClients) }),
 		{Metric{"loxilb_half_open_connections", Gauge, []string{"protocol"}, "Connections without a complete handshake (tcp), or whose client has not sent again after an answer (others).", Always},
 			func(v *view, p *page) {
-				pressure := v.src.Pressure()
-				p.add(float64(pressure.HalfOpenTCP), "tcp")
-				p.add(float64(pressure.HalfOpenOthers), "others")
+				p.add(float64(v.pressure.HalfOpenTCP), "tcp")
+				p.add(float64(v.pressure.HalfOpenOthers), "others")
 			}},
 		number("loxilb_half_open_max_connections", Gauge, "Limit of half-open connections, for each of both, beyond which unknown clients are challenged or refused; 0: unlimited. A service may have half of it.",
-			func(v *view) float64 { return float64(v.src.Pressure().HalfOpenMax) }),
+			func(v *view) float64 { return float64(v.pressure.HalfOpenMax) }),
 		{Metric{"loxilb_snat_ports_used", Gauge, []string{"source", "endpoint", "protocol"}, "Source ports in use, or at rest, of an address of ours towards an endpoint; of the 100 pairs that have the most, if they have 1,000 or more.", Always},
 			func(v *view, p *page) {
-				for _, one := range v.src.SourcePorts(portsLeast, portsPairs) {
+				for _, one := range v.ports {
 					p.add(float64(one.Used), one.Source.String(), one.Endpoint.String(), one.Protocol.String())
 				}
 			}},
 		{Metric{"loxilb_snat_ports_max", Gauge, []string{"source", "endpoint", "protocol"},
 			"Source ports that each of these pairs has; the last eighth is for known clients.", Always},
 			func(v *view, p *page) {
-				for _, one := range v.src.SourcePorts(portsLeast, portsPairs) {
+				for _, one := range v.ports {
 					p.add(float64(one.Max), one.Source.String(), one.Endpoint.String(), one.Protocol.String())
 				}
 			}},
 		number("loxilb_snat_ports_short", Gauge, "1 while any pair has only its last eighth of source ports left, "+
 			"and for 12 s after: clients that are not known are challenged or refused.",
 			func(v *view) float64 {
-				if v.src.Pressure().PortsShort {
+				if v.pressure.PortsShort {
 					return 1
 				}
 				return 0

@@ -94,6 +94,9 @@ type view struct {
 	drained map[netip.Addr][]int // their places, by address
 	health  report.HealthCount   // of probed endpoints
 
+	pressure report.Pressure
+	ports    []report.SourcePorts
+
 	instances map[string]lb.Instance // that have a role
 	troubles  map[lb.Key]trouble
 	probed    probed
@@ -132,6 +135,7 @@ type drain struct {
 // newView reads the store and the data path.
 func newView(o Options, st *desired.State, src Source) *view {
 	v := &view{Options: o, store: st, src: src, snap: st.Snapshot(), jiffy: src.Jiffy(), drops: src.Drops(), maps: src.MapUses(), lifetimes: src.Lifetimes()}
+	v.pressure, v.ports = src.Pressure(), src.SourcePorts(portsLeast, portsPairs)
 	if o.Sessions != nil {
 		v.sessions = o.Sessions()
 	}

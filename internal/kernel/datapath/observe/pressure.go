@@ -1,26 +1,33 @@
 package observe
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"os"
+	"sync"
 	"time"
+
+	"github.com/cilium/ebpf"
 
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/kernel/datapath/conntrack"
 	"loxilb/internal/kernel/datapath/loader"
-	"loxilb/internal/kernel/datapath/rows"
 	"loxilb/internal/lb/report"
 )
 
 // Meter reads how full the connection table is, how many clients the packet path has challenged,
 // and how many it knows (docs/adr/0070-pressure.md).
 type Meter struct {
-	shared *loader.Collection
-	clock  loader.Clock
+	shared       *loader.Collection
+	clock        loader.Clock
+	knownClients func() (*ebpf.Memory, error) // mapped once
 }
 
 // NewMeter reads the counters of a collection's programs.
-func NewMeter(c *loader.Collection) *Meter { return &Meter{shared: c} }
+func NewMeter(c *loader.Collection) *Meter {
+	return &Meter{shared: c, knownClients: sync.OnceValues(c.Maps.KnownClients.Memory)}
+}
 
 // Pressure returns the current numbers of connections, and the challenges so far.
 func (m *Meter) Pressure() (p report.Pressure, err error) {
@@ -82,24 +89,29 @@ func (m *Meter) portsShort() (bool, error) {
 	return until-now-1 < m.shared.Jiffies(time.Duration(bpf.TcPortLayoutPORT_PRESSURE_SECONDS)*time.Second), err
 }
 
-// known counts the valid rows.
+// known counts the valid rows. It reads them as memory: by system calls, they would take most of the
+// time of a scrape of metrics.
 func (m *Meter) known() (n uint64, err error) {
 	now, err := loader.Now()
 	if err != nil {
 		return 0, err
 	}
+	memory, err := m.knownClients()
+	if err != nil {
+		return 0, fmt.Errorf("map known clients: %w", err)
+	}
 	longest := m.shared.Jiffies(loader.KnownTime)
-	err = rows.EachBatch(m.shared.Maps.KnownClients, rows.All, func(_ []uint32, sets []bpf.TcKnownSet) {
-		for _, set := range sets {
-			for _, row := range set.Rows {
-				if left := uint32(row) - now; row != 0 && left != 0 && left <= longest {
-					n++
-				}
+	page := make([]byte, os.Getpagesize())
+	for at := 0; at < int(memory.Size()); at += len(page) {
+		if _, err := memory.ReadAt(page, int64(at)); err != nil {
+			return 0, fmt.Errorf("read known clients: %w", err)
+		}
+		for i := 0; i < len(page); i += 8 {
+			row := binary.NativeEndian.Uint64(page[i:])
+			if left := uint32(row) - now; row != 0 && left != 0 && left <= longest {
+				n++
 			}
 		}
-	})
-	if err != nil {
-		return 0, fmt.Errorf("read known clients: %w", err)
 	}
 	return n, nil
 }
