@@ -29,6 +29,9 @@ type cluster struct {
 	*netnstest.Daemon
 	t     *testing.T
 	hosts map[string]*netnstest.Host
+	// routed: containers have a routed veth each instead of a port of their node's bridge, as the
+	// ptp plugin and Calico make them.
+	routed bool
 }
 
 // clusterHosts are the names of the cluster's hosts.
@@ -52,6 +55,23 @@ func clusterAddress(name string, six bool) string {
 func newCluster(t *testing.T, args ...string) *cluster {
 	t.Helper()
 	c := &cluster{Lab: labtest.New(t), t: t, hosts: map[string]*netnstest.Host{}}
+	c.build()
+	c.start(args...)
+	return c
+}
+
+// newRoutedCluster is newCluster with routed containers.
+func newRoutedCluster(t *testing.T) *cluster {
+	t.Helper()
+	c := &cluster{Lab: labtest.New(t), t: t, hosts: map[string]*netnstest.Host{}, routed: true}
+	c.build()
+	c.start()
+	return c
+}
+
+func (c *cluster) build() {
+	t := c.t
+	t.Helper()
 	for _, name := range append([]string{"lan"}, clusterHosts...) {
 		h, err := c.Host(name)
 		if err != nil {
@@ -65,7 +85,9 @@ func newCluster(t *testing.T, args ...string) *cluster {
 	}
 	for k, node := range []string{"node1", "node2"} {
 		h := c.hosts[node]
-		c.bridge(node, fmt.Sprintf("10.1.%d.254/24", k+1), fmt.Sprintf("2001:db8:1:%d::fe/64", k+1))
+		if !c.routed {
+			c.bridge(node, fmt.Sprintf("10.1.%d.254/24", k+1), fmt.Sprintf("2001:db8:1:%d::fe/64", k+1))
+		}
 		for _, s := range []string{"net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding"} {
 			if err := h.Sysctl(s, "1"); err != nil {
 				t.Fatal(err)
@@ -73,6 +95,10 @@ func newCluster(t *testing.T, args ...string) *cluster {
 		}
 		for n := range 2 {
 			name := fmt.Sprintf("c%d%d", k+1, n+1)
+			if c.routed {
+				c.wire(name, node, fmt.Sprintf("10.1.%d.254", k+1), fmt.Sprintf("2001:db8:1:%d::fe", k+1))
+				continue
+			}
 			c.plug(name, node, 24)
 			c.route(name, "0.0.0.0/0", fmt.Sprintf("10.1.%d.254", k+1))
 			c.route(name, "::/0", fmt.Sprintf("2001:db8:1:%d::fe", k+1))
@@ -88,8 +114,6 @@ func newCluster(t *testing.T, args ...string) *cluster {
 			}
 		}
 	}
-	c.start(args...)
-	return c
 }
 
 func index(b bool) int {
@@ -142,6 +166,32 @@ func (c *cluster) plug(name, into string, bits int) {
 	rig.MustRun(c.t, c.hosts[into], "ip", "link", "set", name, "type", "bridge_slave", "hairpin", "on")
 }
 
+// wire connects a container to its node by a veth of its own, with a route to its address there. The
+// node's end of each has the gateways' addresses.
+func (c *cluster) wire(name, node string, gateways ...string) {
+	c.t.Helper()
+	if err := c.Link(netnstest.End{Host: c.hosts[name], Interface: "eth0"}, netnstest.End{Host: c.hosts[node], Interface: name}, 0); err != nil {
+		c.t.Fatal(err)
+	}
+	for i, gateway := range gateways {
+		address := netip.MustParseAddr(clusterAddress(name, i == 1))
+		bits := fmt.Sprintf("/%d", address.BitLen())
+		for _, line := range []string{
+			"ip address add " + gateway + bits + " dev " + name + " nodad",
+			"ip route add " + address.String() + bits + " dev " + name,
+		} {
+			rig.MustRun(c.t, c.hosts[node], strings.Fields(line)...)
+		}
+		for _, line := range []string{
+			"ip address add " + address.String() + bits + " dev eth0 nodad",
+			"ip route add " + gateway + bits + " dev eth0",
+			"ip route add default via " + gateway,
+		} {
+			rig.MustRun(c.t, c.hosts[name], strings.Fields(strings.Replace(line, "ip ", [2]string{"ip ", "ip -6 "}[i], 1))...)
+		}
+	}
+}
+
 func (c *cluster) route(host, to, via string, args ...any) {
 	c.t.Helper()
 	if len(args) > 0 {
@@ -173,6 +223,14 @@ func (c *cluster) asks(host, vip string) (who, sees string) {
 	}
 	who, sees, _ = strings.Cut(answer, " sees ")
 	return who, sees
+}
+
+// sees is clusterSees in this cluster: answers of a routed container pass its node.
+func (c *cluster) sees(mode, client, endpoint, vip string, six bool) string {
+	if c.routed && mode == "default" && client != endpoint && client[:2] == "c1" && endpoint[:2] == "c1" {
+		return clusterAddress(client, six)
+	}
+	return clusterSees(mode, client, endpoint, vip, six)
 }
 
 // clusterSees returns the address that an endpoint sees of a client, or "" if it is not known: a
@@ -207,7 +265,19 @@ func clusterSees(mode, client, endpoint, vip string, six bool) string {
 // host with the same router.
 func TestBridges(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t)
+	newCluster(t).wantAll()
+}
+
+// TestRoutedContainers is TestBridges with containers on routed veths.
+func TestRoutedContainers(t *testing.T) {
+	t.Parallel()
+	newRoutedCluster(t).wantAll()
+}
+
+// wantAll checks every cell of the table of modes, clients and endpoints.
+func (c *cluster) wantAll() {
+	t := c.t
+	t.Helper()
 	for n, mode := range []string{"default", "onearm", "fullnat"} {
 		for i, endpoint := range clusterHosts {
 			for _, six := range []bool{false, true} {
@@ -219,7 +289,7 @@ func TestBridges(t *testing.T) {
 						continue
 					}
 					who, sees := c.asks(client, vip)
-					want := clusterSees(mode, client, endpoint, vip, six)
+					want := c.sees(mode, client, endpoint, vip, six)
 					if who != endpoint || want != "" && sees != want {
 						t.Errorf("mode %s, from %s to %s: %s answers, sees %s; want %s sees %s", mode, client, endpoint, who, sees, endpoint, want)
 					}
