@@ -1,6 +1,6 @@
 // Command refdoc writes docs/fields.md from the fields of services and their descriptions in the
-// API, docs/events.md from the kinds of events, and the manual pages from commands and flags, so that
-// they match the programs.
+// API, docs/events.md from the kinds of events, and the manual pages from commands and flags, so
+// that they match the programs.
 package main
 
 import (

@@ -177,7 +177,7 @@ func (w *manualWriter) command(c *cobra.Command) {
 	w.flags(c.LocalFlags())
 }
 
-// flags explains flags, but only names those that were explained before.
+// flags explains flags, and names the flags that another command has explained.
 func (w *manualWriter) flags(set *pflag.FlagSet) {
 	before := map[string][]string{}
 	set.VisitAll(func(f *pflag.Flag) {

@@ -15,7 +15,7 @@ func (a *API) Listen(ctx context.Context, l transport.Listen) (*transport.Server
 }
 
 // Handler answers requests from one transport. The handlers of Listen cover all transports.
-func (a *API) Handler(by transport.Way) http.Handler {
+func (a *API) Handler(by transport.Kind) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ow := rest.NewWriter(w, a.streams.Stall, a.unread)
 		who := &rest.Principal{By: by}

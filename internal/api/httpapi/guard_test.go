@@ -16,7 +16,7 @@ func TestGuard(t *testing.T) {
 	const token = "s3cret"
 	for name, tc := range map[string]struct {
 		token   string
-		by      transport.Way
+		by      transport.Kind
 		headers []string
 		code    int
 	}{

@@ -19,19 +19,18 @@ import (
 //go:embed assets
 var assets embed.FS
 
-// folder is where the files are that the page consists of, each below a name of its own for each
-// version of them.
+// folder has the page's files, below a subfolder named by their hash.
 const folder = "/page/"
 
-// policy lets the page load only its own files, and request only its own server; and no text
-// becomes HTML or a program.
+// policy lets the page load only its own files and request only its own server. No text becomes
+// HTML or a program.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; " +
 	"form-action 'self'; require-trusted-types-for 'script'; trusted-types 'none'"
 
 // Page serves its files.
 type Page struct{ files func() map[string]*file }
 
-// file is a file, ready to be sent.
+// file is a file of the page and its headers.
 type file struct {
 	kind         string
 	tag          string
@@ -86,7 +85,7 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// content types by file name extension, independent of the machine's configuration
+// kind returns the content type by file name extension, independent of the machine's configuration.
 func kind(name string) string {
 	switch path.Ext(name) {
 	case ".html":

@@ -21,7 +21,7 @@ func machineParts() []archivePart {
 		{Name: "machine/sysctl.txt", What: "settings of the kernel's network", Collect: settings},
 		{Name: "machine/cgroup.txt", What: "limits of the daemon's cgroup, and what it uses", Collect: cgroup},
 		{Name: "network/statistics.txt", What: "counters of protocols and softirqs", Collect: files("/proc/net/snmp", "/proc/net/netstat", "/proc/net/softnet_stat", "/proc/softirqs", "/proc/interrupts", "/proc/net/dev")},
-		{Name: "bpf/programs.txt", What: "BPF programs and maps of the daemon: what the kernel tells of each, the work of the verifier with it", Collect: descriptors},
+		{Name: "bpf/programs.txt", What: "BPF programs and maps of the daemon: what the kernel reports about each, with the verifier's work", Collect: descriptors},
 		{Name: "bpf/pins.txt", What: "what is pinned", Collect: pinned},
 	}
 	for _, c := range []struct{ name, what, line string }{
@@ -29,7 +29,7 @@ func machineParts() []archivePart {
 		{"network/addresses.txt", "addresses", "ip addr"},
 		{"network/routes.txt", "routes", "ip route show table all"},
 		{"network/routes6.txt", "IPv6 routes", "ip -6 route show table all"},
-		{"network/rules.txt", "rules of routing", "ip rule"},
+		{"network/rules.txt", "routing rules", "ip rule"},
 		{"network/neighbours.txt", "neighbours", "ip neigh"},
 		{"network/qdiscs.txt", "queueing disciplines", "tc -s qdisc"},
 		{"network/netfilter.txt", "the kernel's own firewall", "nft list ruleset"},
@@ -72,7 +72,7 @@ func command(words []string) func(context.Context) ([]byte, error) {
 	}
 }
 
-// settings returns those below /proc/sys/net and some others.
+// settings returns the settings below /proc/sys/net and some others.
 func settings(ctx context.Context) (out []byte, _ error) {
 	for _, root := range []string{"/proc/sys/net", "/proc/sys/kernel/bpf_stats_enabled", "/proc/sys/kernel/unprivileged_bpf_disabled", "/proc/sys/fs/file-nr"} {
 		_ = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
@@ -107,7 +107,7 @@ func daemons() (ids []string) {
 	return ids
 }
 
-// errNoDaemon explains a missing part.
+// errNoDaemon is why parts about the daemon are missing.
 var errNoDaemon = errors.New("no loxilb process in this network namespace")
 
 // descriptors returns the kernel's description of the BPF objects that the daemon holds.

@@ -56,7 +56,7 @@ func createBGPNeighbor(o *session.Options) *cobra.Command {
 	fs.IntVar(&f.body.RemotePort, "remotePort", 179, "TCP port at which the neighbor listens")
 	fs.BoolVar(&f.body.SetMultiHop, "setMultiHtop", false, "the neighbor is on no connected network (spelled as in earlier loxilb)")
 	fs.IntVar(&f.body.MultihopTTL, "multihop-ttl", 0, "TTL of packets to a neighbor on no connected network (default 8)")
-	fs.StringVar(&f.body.Source, "source", "", "address of this node that the session has")
+	fs.StringVar(&f.body.Source, "source", "", "address of this node for the session")
 	fs.StringVar(&f.passwordFile, "password-file", "", "file with the password of TCP MD5 signatures; - is standard input")
 	fs.BoolVar(&f.noPassword, "no-password", false, "remove the stored password, which stays otherwise")
 	session.DurationVar(fs, &f.hold, "hold-time", "", 0, "end the session after this time without a message, 3s to 65535s (default 90s)")

@@ -45,7 +45,7 @@ type directory interface {
 	Close() error
 }
 
-// osFiles is the machine's.
+// osFiles is the fileSystem of the machine.
 type osFiles struct{}
 
 func (osFiles) Stat(path string) (fs.FileInfo, error)      { return os.Stat(path) }
@@ -96,14 +96,14 @@ func (f osFile) Datasync() error {
 
 type osDirectory struct {
 	*os.File
-	inside *os.File // locked, too: a file in a directory that others can lock; nil: none
+	inside *os.File // a locked file in a directory that others can lock; nil: none
 }
 
 // lockName is the file to lock in a directory that others can lock, such as /etc.
 const lockName = "loxilb.lock"
 
-// Lock locks the directory, or a file in it if the directory is not loxilb's alone. Where that file
-// is once, it counts even when the directory has been closed to others since.
+// Lock locks the directory, or a file in it if the directory is not loxilb's alone. If that file
+// exists, Lock locks it even when the directory is loxilb's alone by now.
 func (d *osDirectory) Lock() error {
 	err := filelock.TryDir(d.File, ownNames)
 	path := filepath.Join(d.Name(), lockName)

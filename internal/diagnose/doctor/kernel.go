@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// kernel looks whether it can run the data path.
+// kernel checks whether the kernel can run the data path.
 func kernel(m *Machine) (out []Finding, err error) {
 	release, ok := m.read("proc/sys/kernel/osrelease")
 	if !ok {
@@ -49,7 +49,7 @@ func missingOptions(m *Machine, release string) (out []Finding) {
 	return out
 }
 
-// jit looks whether programs are compiled.
+// jit checks whether the kernel compiles BPF programs, and at what cost.
 func jit(m *Machine) (out []Finding, err error) {
 	if on, ok := m.setting("net/core/bpf_jit_enable"); ok && on == 0 {
 		f := Finding{About: "enable", What: "BPF programs are interpreted: net.core.bpf_jit_enable is 0", Sure: Certain, Why: "each packet takes about ten times as long"}
@@ -68,8 +68,8 @@ func jit(m *Machine) (out []Finding, err error) {
 	return out, nil
 }
 
-// bpffs checks whether there is a place for pins: below the process's own /sys, or the machine's,
-// as ip netns exec mounts a /sys that has none.
+// bpffs checks whether a BPF file system is mounted, below the process's own /sys or the machine's:
+// ip netns exec mounts a /sys without one.
 func bpffs(m *Machine) ([]Finding, error) {
 	mounts, ok := m.read("proc/self/mounts")
 	if !ok {
@@ -90,7 +90,7 @@ func bpffs(m *Machine) ([]Finding, error) {
 	}}, nil
 }
 
-// statistics looks whether each run of a program is timed.
+// statistics checks whether the kernel times each run of a program.
 func statistics(m *Machine) ([]Finding, error) {
 	if on, ok := m.setting("kernel/bpf_stats_enabled"); !ok || on == 0 {
 		return nil, nil

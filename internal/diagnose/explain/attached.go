@@ -106,7 +106,7 @@ func (i *inquiry) prefixOf(client netip.Addr) (string, bool) {
 // ruleOf returns the key of the rule that has decided the packet, or its connection, if its
 // attachments see the packet.
 func (i *inquiry) ruleOf(r *dryrun.Result) (key string, there bool) {
-	id, decided := r.Rule, r.HasRule && (r.Does == dryrun.Passes || r.Does == dryrun.Redirects || r.Reason == "rule")
+	id, decided := r.Rule, r.HasRule && (r.Outcome == dryrun.Passes || r.Outcome == dryrun.Redirects || r.Reason == "rule")
 	if r.Entry != nil && r.Entry.Attached && r.Way != nil {
 		id, decided = r.Way.Rule, r.Way.HasRule
 	}

@@ -16,12 +16,12 @@ func (i *inquiry) conclude(r *dryrun.Result, s *lb.Service) *Answer {
 	if r.Reason != "" {
 		a.Hint = why.Remedy
 		text := r.Reason
-		if r.Does != dryrun.Answers && r.Does != dryrun.Drops { // the verdict of these has the meaning
+		if r.Outcome != dryrun.Answers && r.Outcome != dryrun.Drops { // the verdict of these has the meaning
 			text += ": " + why.Meaning
 		}
 		a.add("program", Failed, "%s", text)
 	}
-	switch r.Does {
+	switch r.Outcome {
 	case dryrun.Forwards:
 		return i.forwarded(r)
 	case dryrun.Delivers:

@@ -155,7 +155,7 @@ func (i *inquiry) addService(r *dryrun.Result, s *lb.Service) {
 // addSource adds the source address that the endpoint sees.
 func (i *inquiry) addSource(r *dryrun.Result, s *lb.Service) {
 	e := r.Entry
-	if e == nil || r.Does != dryrun.Forwards && r.Does != dryrun.Delivers {
+	if e == nil || r.Outcome != dryrun.Forwards && r.Outcome != dryrun.Delivers {
 		return
 	}
 	a := &i.answer

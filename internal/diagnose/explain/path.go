@@ -16,7 +16,7 @@ import (
 
 // addPath adds how the packet leaves.
 func (i *inquiry) addPath(r *dryrun.Result, s *lb.Service) error {
-	if r.Entry == nil || r.Does != dryrun.Forwards && r.Does != dryrun.Delivers && r.Reason == "" {
+	if r.Entry == nil || r.Outcome != dryrun.Forwards && r.Outcome != dryrun.Delivers && r.Reason == "" {
 		return nil
 	}
 	if r.Reason != "" && !isPathReason(r.Reason) {
@@ -30,7 +30,7 @@ func (i *inquiry) addPath(r *dryrun.Result, s *lb.Service) error {
 	if err != nil {
 		return err
 	}
-	if r.Does == dryrun.Delivers || r.Way != nil && r.Way.Local {
+	if r.Outcome == dryrun.Delivers || r.Way != nil && r.Way.Local {
 		i.answer.add("way", OK, "%s is this machine: a local socket receives it", target)
 		return nil
 	}

@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	mostBytes = 16 << 20 // of a file
-	keep      = 3        // files that were set aside
+	maxFileBytes = 16 << 20
+	keptFiles    = 3 // rotated ones
 	// snapLength is more than the packet path copies, with a VLAN tag.
 	snapLength = 512
 )
@@ -37,20 +37,20 @@ type origin struct {
 	layer3       bool
 }
 
-// Recording are firewall.pcapng of a folder and, set aside when that is full, firewall.1.pcapng and
-// so on. Root alone may read them: packets have secrets.
+// A Recording writes firewall.pcapng of a folder, and rotates it to firewall.1.pcapng and so on.
+// Only root may read the files: packets contain secrets.
 type Recording struct {
 	dir     string
-	most    int64
+	limit   int64    // of written
 	file    *os.File // nil: none is open
 	written int64
-	good    int64            // of written, up to the last packet that is whole
+	whole   int64            // of written, up to the last complete packet
 	pcapng  *pcapgo.NgWriter // nil: nothing was written to the file
 	origins map[origin]int
 }
 
-// RecordIn is the files of a folder, which are made when the first packet comes.
-func RecordIn(dir string) *Recording { return &Recording{dir: dir, most: mostBytes} }
+// RecordIn returns the Recording of a folder. The first packet creates its files.
+func RecordIn(dir string) *Recording { return &Recording{dir: dir, limit: maxFileBytes} }
 
 // Write writes packets.
 func (f *Recording) Write(list []RecordedPacket) error {
@@ -68,15 +68,15 @@ func (f *Recording) Write(list []RecordedPacket) error {
 	return f.commit()
 }
 
-// commit notes that all that was written is whole. A file gets its name with its first packets:
-// until then nothing is set aside for it.
+// commit marks all written bytes as whole. A file gets its name with its first packets; only then
+// are older files rotated.
 func (f *Recording) commit() error {
-	if f.good == 0 && f.written > 0 {
-		if err := f.setAside(); err != nil {
+	if f.whole == 0 && f.written > 0 {
+		if err := f.rotate(); err != nil {
 			return errors.Join(err, f.giveUp())
 		}
 	}
-	f.good = f.written
+	f.whole = f.written
 	return nil
 }
 
@@ -87,12 +87,12 @@ func (f *Recording) giveUp() error {
 	if file == nil {
 		return nil
 	}
-	f.written, f.pcapng, f.origins = f.good, nil, map[origin]int{}
-	err := file.Truncate(f.good)
-	if err == nil && f.good > 0 {
-		_, err = file.Seek(f.good, io.SeekStart)
+	f.written, f.pcapng, f.origins = f.whole, nil, map[origin]int{}
+	err := file.Truncate(f.whole)
+	if err == nil && f.whole > 0 {
+		_, err = file.Seek(f.whole, io.SeekStart)
 	}
-	if err == nil && f.good > 0 {
+	if err == nil && f.whole > 0 {
 		return nil
 	}
 	f.file = nil
@@ -100,7 +100,7 @@ func (f *Recording) giveUp() error {
 }
 
 func (f *Recording) write(p *RecordedPacket) error {
-	if f.file != nil && f.written >= f.most {
+	if f.file != nil && f.written >= f.limit {
 		if err := f.Close(); err != nil {
 			return err
 		}
@@ -154,37 +154,37 @@ func (c counted) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// open renames an existing file, and begins a new one.
+// open creates the temporary file.
 func (f *Recording) open() error {
 	if err := os.MkdirAll(f.dir, 0o700); err != nil {
 		return fmt.Errorf("make the folder of records: %w", err)
 	}
-	if err := os.Remove(f.next()); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := os.Remove(f.temporary()); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("begin a record: %w", err)
 	}
-	file, err := os.OpenFile(f.next(), os.O_CREATE|os.O_EXCL|os.O_WRONLY|unix.O_NOFOLLOW, 0o600)
+	file, err := os.OpenFile(f.temporary(), os.O_CREATE|os.O_EXCL|os.O_WRONLY|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return fmt.Errorf("begin a record: %w", err)
 	}
-	f.file, f.written, f.good, f.pcapng, f.origins = file, 0, 0, nil, map[origin]int{}
+	f.file, f.written, f.whole, f.pcapng, f.origins = file, 0, 0, nil, map[origin]int{}
 	return nil
 }
 
-// setAside renames an existing file, and gives its name to the new one.
-func (f *Recording) setAside() error {
-	for n := keep; n >= 1; n-- {
+// rotate renames the existing files, and gives the first name to the new one.
+func (f *Recording) rotate() error {
+	for n := keptFiles; n >= 1; n-- {
 		if err := os.Rename(f.name(n-1), f.name(n)); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return fmt.Errorf("set a record aside: %w", err)
+			return fmt.Errorf("rotate records: %w", err)
 		}
 	}
-	if err := os.Rename(f.next(), f.name(0)); err != nil {
+	if err := os.Rename(f.temporary(), f.name(0)); err != nil {
 		return fmt.Errorf("begin a record: %w", err)
 	}
 	return nil
 }
 
-// next returns a file that has no whole packet yet.
-func (f *Recording) next() string { return filepath.Join(f.dir, "firewall.pcapng.tmp") }
+// temporary returns the path of a file that has no complete packet yet.
+func (f *Recording) temporary() string { return filepath.Join(f.dir, "firewall.pcapng.tmp") }
 
 func (f *Recording) name(n int) string {
 	if n == 0 {

@@ -89,7 +89,7 @@ func TestBounded(t *testing.T) {
 	dir := t.TempDir()
 	for range 2 {
 		f := RecordIn(dir)
-		f.most = 4096
+		f.limit = 4096
 		for range 500 {
 			if err := f.Write([]RecordedPacket{packet("preference:0", 5, false)}); err != nil {
 				t.Fatal(err)
@@ -100,7 +100,7 @@ func TestBounded(t *testing.T) {
 		}
 	}
 	list, err := os.ReadDir(dir)
-	if err != nil || len(list) != 1+keep {
+	if err != nil || len(list) != 1+keptFiles {
 		t.Errorf("%v %v", list, err)
 	}
 	for _, e := range list {
@@ -146,7 +146,7 @@ func TestFullDisk(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
 	f := RecordIn(dir)
-	f.most = 16 << 10
+	f.limit = 16 << 10
 	some := []RecordedPacket{packet("preference:0", 5, false)}
 	for range 4 * 200 { // fills all kept files
 		if err := f.Write(some); err != nil {

@@ -10,8 +10,9 @@ import (
 	"unicode"
 )
 
-// trouble is whether one kind of export fails. It is said when that begins, and when it is over.
-type trouble struct {
+// exportState tracks whether one kind of export fails. It logs the first failure and the first
+// success after it.
+type exportState struct {
 	what string
 	log  *slog.Logger
 
@@ -40,7 +41,7 @@ func oneLine(err error) error {
 	return errors.New(text)
 }
 
-func (t *trouble) record(err error) {
+func (t *exportState) record(err error) {
 	err = oneLine(err)
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -54,7 +55,7 @@ func (t *trouble) record(err error) {
 	t.err = err
 }
 
-func (t *trouble) current() (since time.Time, err error) {
+func (t *exportState) current() (since time.Time, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.err == nil {

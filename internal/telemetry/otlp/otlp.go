@@ -50,14 +50,14 @@ type Exporter struct {
 	metrics prometheus.Gatherer
 	hub     *event.Hub
 	log     *slog.Logger
-	trouble [2]*trouble // with metrics, with events
+	trouble [2]*exportState // with metrics, with events
 }
 
 // New makes one. It sends nothing before Run.
 func New(c Config, metrics prometheus.Gatherer, hub *event.Hub, log *slog.Logger) *Exporter {
 	return &Exporter{
 		config: c, metrics: metrics, hub: hub, log: log,
-		trouble: [2]*trouble{{what: "metrics", log: log}, {what: "events", log: log}},
+		trouble: [2]*exportState{{what: "metrics", log: log}, {what: "events", log: log}},
 	}
 }
 
@@ -130,7 +130,7 @@ func (e *Exporter) logger(ctx context.Context) (*sdklog.LoggerProvider, error) {
 // metricExporter records the results of exports.
 type metricExporter struct {
 	sdkmetric.Exporter
-	trouble *trouble
+	trouble *exportState
 }
 
 // Export exports metrics. Failures are reported here, not to the library.
@@ -142,7 +142,7 @@ func (m metricExporter) Export(ctx context.Context, data *metricdata.ResourceMet
 // logExporter records the results of exports of events.
 type logExporter struct {
 	sdklog.Exporter
-	trouble *trouble
+	trouble *exportState
 }
 
 // Export exports events. Failures are reported here, not to the library.

@@ -53,12 +53,12 @@ func (f foretold) check(out testrun.Output) error {
 	if f.Result == nil {
 		return nil
 	}
-	want := map[dryrun.Does]testrun.Verdict{
+	want := map[dryrun.Outcome]testrun.Verdict{
 		dryrun.Forwards: testrun.Redirect, dryrun.Delivers: testrun.Next, dryrun.Passes: testrun.Next, dryrun.Answers: testrun.Redirect,
 		dryrun.Drops: testrun.Shot, dryrun.Challenges: testrun.Redirect, dryrun.Redirects: testrun.Redirect,
-	}[f.Does]
+	}[f.Outcome]
 	if want != out.Verdict || out.Verdict != testrun.Shot && !bytes.Equal(f.Frame, out.Frame) && !f.blurred(f.Frame).Equal(f.blurred(out.Frame)) {
-		return fmt.Errorf("a dry run says that the program %s the packet, reason %q: %s\nit returned %d: %s", f.Does, f.Reason, pkt.Decode(f.Frame), out.Verdict, pkt.Decode(out.Frame))
+		return fmt.Errorf("a dry run says that the program %s the packet, reason %q: %s\nit returned %d: %s", f.Outcome, f.Reason, pkt.Decode(f.Frame), out.Verdict, pkt.Decode(out.Frame))
 	}
 	return nil
 }
@@ -70,13 +70,13 @@ func (f foretold) checkReason(res Result) error {
 	}
 	want := f.Reason
 	switch {
-	case f.Does == dryrun.Challenges:
+	case f.Outcome == dryrun.Challenges:
 		want = "challenged"
-	case f.Does == dryrun.Drops && want == "":
+	case f.Outcome == dryrun.Drops && want == "":
 		want = "challenge-answered"
 	}
 	if want != res.Reason {
-		return fmt.Errorf("a dry run says that the program %s the packet, reason %q, and the reason is %q", f.Does, want, res.Reason)
+		return fmt.Errorf("a dry run says that the program %s the packet, reason %q, and the reason is %q", f.Outcome, want, res.Reason)
 	}
 	return nil
 }

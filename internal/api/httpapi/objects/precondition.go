@@ -13,9 +13,9 @@ import (
 // (If-Match: *), or that it does not (If-None-Match: *).
 type Precondition struct {
 	given  bool
-	header string // by which it was given
-	any    bool   // any version, but one
-	want   uint64 // 0: none
+	header string // that states it
+	any    bool   // the object must exist, in any version
+	want   uint64 // the version; 0: the object must not exist
 }
 
 func preconditionOf(r *http.Request) (c Precondition, p *rest.Problem) {

@@ -14,7 +14,7 @@ const UnknownUser = "-"
 
 // Principal is the caller of a request, and the record of its changes.
 type Principal struct {
-	By       transport.Way
+	By       transport.Kind
 	Name     string
 	Role     access.Role
 	User     int64  // of access.Users; 0: not a user of those

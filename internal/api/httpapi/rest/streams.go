@@ -63,8 +63,8 @@ func (a *Streams) WhileServed(r *http.Request) (context.Context, context.CancelF
 	if PrincipalOf(r).User == 0 {
 		return ctx, done
 	}
-	good, end := a.users.While(ctx, TokenOf(r))
-	return good, func() { end(); done() }
+	allowed, end := a.users.While(ctx, TokenOf(r))
+	return allowed, func() { end(); done() }
 }
 
 // EndStream sends the reason for the end of a stream, unless its client ended it.

@@ -23,7 +23,7 @@ type Loads interface {
 	Endpoints(key lb.Key, endpoints int) []rates.Load
 }
 
-// summarizer has the desired state that an answer is about.
+// A summarizer summarizes services of one snapshot of the desired state.
 type summarizer struct {
 	*API
 	now    *store.Snapshot
@@ -34,13 +34,13 @@ func (a *API) summarizer(now *store.Snapshot) *summarizer {
 	return &summarizer{API: a, now: now, drains: servicestate.DrainsOf(a.Store.Drains.All(now))}
 }
 
-// of returns a service in short, with its counters but without rates.
+// of returns the summary of a service: state and counters, without rates.
 func (a *summarizer) of(s *lb.Service, stats *report.ServiceStats) v1.ServiceSummary {
 	out, _ := a.summarize(s, stats)
 	return out
 }
 
-// summarize returns a service in short, and the states of its endpoints.
+// summarize returns the summary of a service, and the states of its endpoints.
 func (a *summarizer) summarize(s *lb.Service, stats *report.ServiceStats) (v1.ServiceSummary, []servicestate.State) {
 	out := v1.ServiceSummary{
 		Key: s.Key.String(), Name: s.Name, Protocol: s.Protocol.String(), Mode: s.Mode.String(), Algorithm: s.Algorithm.String(), Endpoints: len(s.Endpoints),
@@ -67,13 +67,13 @@ func (a *summarizer) applied(key lb.Key) status.Status {
 	return applied
 }
 
-// addRates adds how busy a service is.
+// addRates adds a service's rates and handshake times.
 func addRates(out *v1.ServiceSummary, load rates.Load) {
 	out.Rate, out.Traffic = load.Rates[rates.Connections], load.Bytes()
 	out.Handshakes = rest.Handshakes(load.Times)
 }
 
-// hasText reports whether a service has the text that is searched for.
+// hasText reports whether a service's name, key or an endpoint's address contains text.
 func hasText(s *lb.Service, text string) bool {
 	if text == "" || strings.Contains(strings.ToLower(s.Name), text) || strings.Contains(s.Key.String(), text) {
 		return true
@@ -81,14 +81,14 @@ func hasText(s *lb.Service, text string) bool {
 	return slices.ContainsFunc(s.Endpoints, func(e lb.Endpoint) bool { return strings.HasPrefix(e.Addr.String(), text) })
 }
 
-// summaryRow is a service that is found.
+// summaryRow is a service that matches a search.
 type summaryRow struct {
 	service *lb.Service
 	load    rates.Load
 	v1.ServiceSummary
 }
 
-// compareSummaries returns how two of them are in order.
+// compareSummaries orders two rows by a property.
 func compareSummaries(by string, a, b *summaryRow) int {
 	switch by {
 	case "name":

@@ -1,11 +1,11 @@
 package transport
 
-// Way is the transport of a request, which decides how its caller is identified.
-type Way int
+// Kind is how a request arrived, which decides how its caller is identified.
+type Kind int
 
-// The transports.
+// The kinds of transports.
 const (
-	ByLoopback Way = iota // TCP of this machine: its users
-	ByNetwork             // TCP of other machines
-	BySocket              // UNIX socket: protected by the file's mode
+	ByLoopback Kind = iota // TCP of this machine: its users
+	ByNetwork              // TCP of other machines
+	BySocket               // UNIX socket: protected by the file's mode
 )

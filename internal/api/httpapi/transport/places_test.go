@@ -94,7 +94,7 @@ func TestPlacesOfRequestsAtWork(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	begun, end := make(chan struct{}), make(chan struct{})
 	p := Parts{Shutdown: func() {}, Log: slog.New(slog.DiscardHandler)}
-	p.Handler = func(w Way) http.Handler {
+	p.Handler = func(w Kind) http.Handler {
 		return http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 			if w == ByLoopback {
 				begun <- struct{}{}

@@ -27,7 +27,7 @@ type Listen struct {
 
 // Parts are the handlers of requests.
 type Parts struct {
-	Handler  func(Way) http.Handler
+	Handler  func(Kind) http.Handler
 	Shutdown func() // has requests end that do not end by themselves
 	Log      *slog.Logger
 }
@@ -98,14 +98,14 @@ func (s *Server) open(ctx context.Context, l Listen) error {
 	return nil
 }
 
-func wayTo(at netip.AddrPort) Way {
+func wayTo(at netip.AddrPort) Kind {
 	if at.Addr().IsLoopback() {
 		return ByLoopback
 	}
 	return ByNetwork
 }
 
-func (s *Server) add(ln net.Listener, w Way) {
+func (s *Server) add(ln net.Listener, w Kind) {
 	server := &http.Server{
 		Handler:           servePlaced(s.parts.Handler(w)),
 		ReadHeaderTimeout: 5 * time.Second,
@@ -127,7 +127,7 @@ func (s *Server) add(ln net.Listener, w Way) {
 
 // connContext lets requests find the place of their connection and, on loopback, the user at its
 // other end.
-func (s *Server) connContext(w Way) func(context.Context, net.Conn) context.Context {
+func (s *Server) connContext(w Kind) func(context.Context, net.Conn) context.Context {
 	return func(ctx context.Context, c net.Conn) context.Context {
 		ctx, c = withPlace(ctx, c)
 		if w == ByLoopback {

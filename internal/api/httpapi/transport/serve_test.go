@@ -26,7 +26,7 @@ import (
 // parts returns handlers that answer every request.
 func parts() Parts {
 	return Parts{
-		Handler:  func(Way) http.Handler { return http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}) },
+		Handler:  func(Kind) http.Handler { return http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}) },
 		Shutdown: func() {}, Log: slog.New(slog.DiscardHandler),
 	}
 }

@@ -15,7 +15,7 @@ import (
 //
 // An address and localhost are safe, and so are the names of --api-hosts and, from the network,
 // names that public DNS does not resolve: names of one label and of Kubernetes services.
-func (a *API) knownHost(hostport string, by transport.Way) bool {
+func (a *API) knownHost(hostport string, by transport.Kind) bool {
 	host := hostport
 	if h, _, err := net.SplitHostPort(hostport); err == nil {
 		host = h

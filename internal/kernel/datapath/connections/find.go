@@ -134,7 +134,7 @@ func (s *search) slice(row uint32) (next uint32, err error) {
 	}
 }
 
-// Tracked is one direction of a connection, and where TCP is in it.
+// Tracked is one direction of a connection, and its next TCP numbers.
 type Tracked struct {
 	report.Connection
 	Seq, Ack uint32 // of the next segment

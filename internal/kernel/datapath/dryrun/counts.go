@@ -100,7 +100,7 @@ func first(rows map[uint32]uint64) (uint32, bool) {
 }
 
 // reason returns the name of the reason for a drop that was counted. "": none was.
-func (d *did) reason(of *double) string {
+func (d *effects) reason(of *double) string {
 	if i, counted := first(d.counted.drops); counted {
 		return of.live.DropReasons()[i]
 	}

@@ -25,9 +25,9 @@ func shared() []string {
 // few is the size of hashes in which a packet makes one row.
 const few = 64
 
-// double is the program, with its own maps.
+// double is the sandboxed program and the rows of its maps.
 type double struct {
-	*loader.Beside
+	*loader.Sandbox
 	live        *loader.Collection
 	rules       Rules
 	connections *conntrack.Double
@@ -43,13 +43,13 @@ func newDouble(live *loader.Collection, rules Rules) (*double, error) {
 		return nil, err
 	}
 	lru := few * uint32(cpus)
-	beside, err := live.Beside(shared(), map[string]uint32{
+	sandbox, err := live.NewSandbox(shared(), map[string]uint32{
 		"connections": live.Maps.Connections.MaxEntries(), "whereabouts": 1, "fragments": lru, "fragment_sources": lru,
 	}, map[string]uint32{"snat_usages": few, "persists": few, "limited_clients": lru})
 	if err != nil {
 		return nil, err
 	}
-	d := &double{Beside: beside, live: live, rules: rules, cpus: cpus}
+	d := &double{Sandbox: sandbox, live: live, rules: rules, cpus: cpus}
 	if err := d.open(); err != nil {
 		return nil, errors.Join(err, d.close())
 	}
@@ -83,7 +83,7 @@ func (d *double) close() error {
 			a.Close()
 		}
 	}
-	return errors.Join(err, d.Beside.Close())
+	return errors.Join(err, d.Sandbox.Close())
 }
 
 // grow grows the rows to the data path's number.

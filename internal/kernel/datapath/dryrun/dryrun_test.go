@@ -320,7 +320,7 @@ func TestMeetsWhatIsThere(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if !r.Existing || r.Does != dryrun.Forwards || r.Entry.Endpoint.String() != "192.168.1.10:8080" {
+		if !r.Existing || r.Outcome != dryrun.Forwards || r.Entry.Endpoint.String() != "192.168.1.10:8080" {
 			t.Errorf("%s: %+v", packets[0], r)
 		}
 		r, err = try(l, "tcp 1.1.1.9:4000 > 10.0.0.1:80 S")

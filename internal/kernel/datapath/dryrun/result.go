@@ -12,23 +12,23 @@ import (
 	"loxilb/internal/kernel/datapath/testrun"
 )
 
-// Does is the outcome of a packet.
-type Does string
+// Outcome is what the packet path does with a packet.
+type Outcome string
 
 // The outcomes.
 const (
-	Forwards   Does = "forwards"   // it leaves towards an endpoint, or a client
-	Delivers   Does = "delivers"   // translated and delivered to a socket of this machine
-	Passes     Does = "passes"     // left to the kernel, unchanged
-	Answers    Does = "answers"    // dropped, and its sender answered: Frame is the answer
-	Drops      Does = "drops"      // in silence
-	Challenges Does = "challenges" // its client is challenged
-	Redirects  Does = "redirects"  // a firewall rule redirects it unchanged
+	Forwards   Outcome = "forwards"   // it leaves towards an endpoint, or a client
+	Delivers   Outcome = "delivers"   // translated and delivered to a socket of this machine
+	Passes     Outcome = "passes"     // left to the kernel, unchanged
+	Answers    Outcome = "answers"    // dropped, and its sender answered: Frame is the answer
+	Drops      Outcome = "drops"      // in silence
+	Challenges Outcome = "challenges" // its client is challenged
+	Redirects  Outcome = "redirects"  // a firewall rule redirects it unchanged
 )
 
 // Result is the predicted outcome of a packet, and the reasons.
 type Result struct {
-	Does     Does
+	Outcome  Outcome
 	Frame    []byte // as it leaves
 	Reason   string // of a drop, as docs/drop-reasons.md has them
 	Rule     uint64 // the firewall rule that has decided; valid iff HasRule
@@ -41,7 +41,7 @@ type Result struct {
 	Way      *Way     // nil: it has none, or the kernel finds it
 }
 
-// Entry is the packet's direction of its connection, after the packet.
+// Entry is the connection's entry for the packet's direction, after the packet.
 type Entry struct {
 	Reply           bool // it is for packets of the endpoint
 	Source, Target  netip.AddrPort
@@ -80,13 +80,13 @@ type Way struct {
 }
 
 // result describes the outcome of the last run.
-func (r *Runner) result(n *needs, did *did) (*Result, error) {
+func (r *Runner) result(n *needs, effects *effects) (*Result, error) {
 	d := r.double
-	out := &Result{Frame: did.frame, Reason: did.reason(d)}
-	if counter, counted := first(did.counted.rules); counted {
+	out := &Result{Frame: effects.frame, Reason: effects.reason(d)}
+	if counter, counted := first(effects.counted.rules); counted {
 		out.Rule, out.HasRule = r.rules.RuleOf(counter)
 	}
-	if err := r.opened(did, out); err != nil {
+	if err := r.opened(effects, out); err != nil {
 		return nil, err
 	}
 	entries, err := d.connections.Entries()
@@ -103,8 +103,8 @@ func (r *Runner) result(n *needs, did *did) (*Result, error) {
 		}
 	}
 	out.Ended = out.Existing && (out.Opening != nil || out.Entry == nil)
-	out.Does = does(n, did, out)
-	d.known.stale = d.known.stale || out.Existing || n.packet.Protocol.HasHandshake() && out.Does == Drops // a handshake, or the answer to a challenge, makes the client known
+	out.Outcome = outcomeOf(n, effects, out)
+	d.known.stale = d.known.stale || out.Existing || n.packet.Protocol.HasHandshake() && out.Outcome == Drops // a handshake, or the answer to a challenge, makes the client known
 	return out, nil
 }
 
@@ -118,20 +118,20 @@ func (r *Runner) idleBefore(n *needs, e *conntrack.Entry) time.Duration {
 	return 0
 }
 
-// does returns the packet's outcome.
-func does(n *needs, did *did, out *Result) Does {
+// outcomeOf returns the packet's outcome.
+func outcomeOf(n *needs, effects *effects, out *Result) Outcome {
 	switch {
-	case did.counted.challenges > 0:
+	case effects.counted.challenges > 0:
 		return Challenges
-	case did.verdict == testrun.Shot:
+	case effects.verdict == testrun.Shot:
 		return Drops
-	case did.verdict == testrun.Redirect && out.Reason != "":
+	case effects.verdict == testrun.Redirect && out.Reason != "":
 		return Answers
-	case did.verdict == testrun.Redirect && out.Entry == nil && bytes.Equal(ip(did.frame), ip(n.packet.Frame)):
+	case effects.verdict == testrun.Redirect && out.Entry == nil && bytes.Equal(ip(effects.frame), ip(n.packet.Frame)):
 		return Redirects
 	case out.Way != nil && out.Way.Local && out.Entry != nil:
 		return Delivers
-	case did.verdict == testrun.Redirect:
+	case effects.verdict == testrun.Redirect:
 		return Forwards
 	}
 	return Passes
@@ -140,9 +140,9 @@ func does(n *needs, did *did, out *Result) Does {
 // ip returns a frame without its link-layer header, which a redirect leaves unchanged.
 func ip(frame []byte) []byte { return frame[min(len(frame), 14):] }
 
-// opened notes how an endpoint was chosen.
-func (r *Runner) opened(did *did, out *Result) error {
-	o := did.opening
+// opened records how an endpoint was chosen.
+func (r *Runner) opened(effects *effects, out *Result) error {
+	o := effects.opening
 	if o == nil {
 		return nil
 	}

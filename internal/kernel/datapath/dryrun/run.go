@@ -36,11 +36,11 @@ func (r *Runner) try(p *Packet) (*Result, error) {
 		return nil, err
 	}
 	for range maxRuns {
-		var did *did
+		var effects *effects
 		missing := false
 		err := r.services.Steady(func() (err error) {
-			if did, err = d.run(n); err == nil {
-				missing, err = d.missing(n, did)
+			if effects, err = d.run(n); err == nil {
+				missing, err = d.missing(n, effects)
 			}
 			return err
 		})
@@ -48,7 +48,7 @@ func (r *Runner) try(p *Packet) (*Result, error) {
 			return nil, err
 		}
 		if !missing {
-			return r.result(n, did)
+			return r.result(n, effects)
 		}
 	}
 	return nil, errors.New("the packet meets connections that change all the time: ask again")
@@ -58,8 +58,8 @@ func (r *Runner) try(p *Packet) (*Result, error) {
 // and no other port.
 func (p *Packet) isEcho() bool { return !p.Protocol.HasPorts() }
 
-// did is the result of a run.
-type did struct {
+// effects is the result of a run.
+type effects struct {
 	verdict testrun.Verdict
 	frame   []byte
 	counted counts
@@ -67,7 +67,7 @@ type did struct {
 }
 
 // run runs the program once.
-func (d *double) run(n *needs) (*did, error) {
+func (d *double) run(n *needs) (*effects, error) {
 	if err := errors.Join(d.clear(), d.fill(n)); err != nil {
 		return nil, err
 	}
@@ -90,7 +90,7 @@ func (d *double) run(n *needs) (*did, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := &did{verdict: testrun.Verdict(int32(verdict)), frame: opts.DataOut, counted: after.since(before)}
+	out := &effects{verdict: testrun.Verdict(int32(verdict)), frame: opts.DataOut, counted: after.since(before)}
 	out.opening, err = d.opening()
 	return out, err
 }
@@ -110,14 +110,14 @@ func (d *double) opening() (*bpf.TcOpening, error) {
 }
 
 // missing adds the data that the run used and did not have, and reports whether there is any.
-func (d *double) missing(n *needs, did *did) (missing bool, err error) {
-	if !n.known && (did.counted.challenges > 0 || slices.ContainsFunc([]string{"unknown-source", "half-open-full"}, func(why string) bool { return did.reason(d) == why })) {
+func (d *double) missing(n *needs, effects *effects) (missing bool, err error) {
+	if !n.known && (effects.counted.challenges > 0 || slices.ContainsFunc([]string{"unknown-source", "half-open-full"}, func(why string) bool { return effects.reason(d) == why })) {
 		n.known, missing = true, true
 		if err := d.known.copy(); err != nil {
 			return false, err
 		}
 	}
-	if o := did.opening; o != nil {
+	if o := effects.opening; o != nil {
 		if n.service == nil || *n.service != o.Service {
 			n.service, missing = &o.Service, true
 		}

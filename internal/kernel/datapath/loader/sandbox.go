@@ -12,9 +12,9 @@ import (
 	"loxilb/internal/kernel/datapath/bpf"
 )
 
-// Beside is a second instance of a collection's program, with some of the collection's maps and
-// others of its own, which no packet of the network uses.
-type Beside struct {
+// A Sandbox is a second instance of a collection's program. It shares some of the collection's maps
+// and has its own copies of the others, which no packet of the network uses.
+type Sandbox struct {
 	Maps      bpf.TcMaps
 	Variables bpf.TcVariables
 
@@ -26,9 +26,9 @@ type Beside struct {
 	programs map[string]*ebpf.Program
 }
 
-// Beside makes the maps, except for the shared ones. rows and inner are the sizes of some of the
-// others, or of the maps in them. Programs are loaded on demand.
-func (c *Collection) Beside(shared []string, rows, inner map[string]uint32) (*Beside, error) {
+// NewSandbox makes the maps of a Sandbox, except for the shared ones. rows and inner are the sizes
+// of some of the others, or of the maps in them. Programs are loaded on demand.
+func (c *Collection) NewSandbox(shared []string, rows, inner map[string]uint32) (*Sandbox, error) {
 	spec, err := bpf.LoadTc()
 	if err != nil {
 		return nil, fmt.Errorf("read data path object: %w", err)
@@ -50,7 +50,7 @@ func (c *Collection) Beside(shared []string, rows, inner map[string]uint32) (*Be
 		}
 		have[name], spec.Maps[name].MaxEntries = m, m.MaxEntries()
 	}
-	b := &Beside{spec: spec, programs: map[string]*ebpf.Program{}, section: map[string]*ebpf.Map{}}
+	b := &Sandbox{spec: spec, programs: map[string]*ebpf.Program{}, section: map[string]*ebpf.Map{}}
 	collection, err := MakeMaps(spec, ebpf.CollectionOptions{MapReplacements: have})
 	if err != nil {
 		return nil, fmt.Errorf("make separate maps: %w", err)
@@ -68,16 +68,16 @@ func (c *Collection) Beside(shared []string, rows, inner map[string]uint32) (*Be
 }
 
 // Spec returns the spec of a map, including inner maps.
-func (b *Beside) Spec(name string) *ebpf.MapSpec { return b.spec.Maps[name] }
+func (s *Sandbox) Spec(name string) *ebpf.MapSpec { return s.spec.Maps[name] }
 
 // CopyVariables copies the values of the collection's variables.
-func (b *Beside) CopyVariables(c *Collection) error {
+func (s *Sandbox) CopyVariables(c *Collection) error {
 	for _, name := range []string{runtimeSection, SharedSection} {
 		value, err := c.all[name].LookupBytes(uint32(0))
 		if err != nil {
 			return fmt.Errorf("read variables: %w", err)
 		}
-		if err := b.section[name].Put(uint32(0), value); err != nil {
+		if err := s.section[name].Put(uint32(0), value); err != nil {
 			return fmt.Errorf("write variables: %w", err)
 		}
 	}
@@ -86,28 +86,28 @@ func (b *Beside) CopyVariables(c *Collection) error {
 
 // Program returns the ingress program for interfaces with, or without (layer3), a link-layer
 // header.
-func (b *Beside) Program(layer3 bool) (*ebpf.Program, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+func (s *Sandbox) Program(layer3 bool) (*ebpf.Program, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	name := programName(layer3, false)
-	if p := b.programs[name]; p != nil {
+	if p := s.programs[name]; p != nil {
 		return p, nil
 	}
-	p, err := LoadProgram(b.spec, b.all, nil, name)
+	p, err := LoadProgram(s.spec, s.all, nil, name)
 	if err != nil {
 		return nil, fmt.Errorf("load the separate program: %w", err)
 	}
-	b.programs[name] = p
+	s.programs[name] = p
 	return p, nil
 }
 
 // Close releases programs and maps. Shared ones stay.
-func (b *Beside) Close() error {
+func (s *Sandbox) Close() error {
 	var errs []error
-	for _, p := range slices.Collect(maps.Values(b.programs)) {
+	for _, p := range slices.Collect(maps.Values(s.programs)) {
 		errs = append(errs, p.Close())
 	}
-	for _, m := range b.all {
+	for _, m := range s.all {
 		errs = append(errs, m.Close())
 	}
 	return errors.Join(errs...)
