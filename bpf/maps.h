@@ -459,9 +459,9 @@ struct {
 	__type(value, struct secret_keys);
 } secrets SEC(".maps");
 
-/* hash of an address -> known clients. Written and read by the packet path. Nobody
- * maps it into memory, but the mmap flag makes its rows begin at a page, so none is
- * in two cache lines. */
+/* hash of an address -> known clients. Written and read by the packet path; read by
+ * user, as memory. The mmap flag also makes its rows begin at a page, so none is in
+ * two cache lines. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
