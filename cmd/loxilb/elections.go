@@ -21,6 +21,7 @@ import (
 	"loxilb/internal/control/store"
 	"loxilb/internal/diagnose/doctor"
 	"loxilb/internal/kinds"
+	"loxilb/internal/lb"
 	lbbfd "loxilb/internal/lb/bfd"
 )
 
@@ -110,6 +111,7 @@ func (p *daemon) untilHandedOver(ctx context.Context) (context.Context, context.
 // returns.
 func (p *daemon) readBFD() func(object, body any) {
 	known := map[string]election.Status{}
+	drained := p.state.Maintenance.Here(p.state.Snapshot()).Stage() == lb.Drained
 	for _, s := range p.pairs.Statuses() {
 		known[s.Key] = s
 	}
@@ -126,6 +128,9 @@ func (p *daemon) readBFD() func(object, body any) {
 		}
 		out.State, out.Since, out.LastError = "BFD"+s.BFD.State.String(), s.BFD.Since.UTC().Format(time.RFC3339Nano), s.BFD.Reason
 		out.Role, out.Reason = string(s.Role), s.Why
+		if drained && s.Role == lb.RoleMaster { // without a peer; it owns nothing
+			out.Role, out.Reason = string(lb.RoleBackup), "the node is drained until: loxicmd node resume"
+		}
 		out.Sent, out.Received, out.Discarded, out.Failures = s.BFD.Sent, s.BFD.Received, s.BFD.Discarded, s.BFD.Failures
 		if s.Speaks {
 			out.PeerClaim = s.Claim.String()

@@ -71,7 +71,7 @@ func NewMachine(r Rank, stored lb.Role, lease Lease, now time.Time) *Machine {
 	case stored == lb.RoleFault || stored == lb.RoleStop:
 		m.role, m.why = stored, "set before the start"
 	case stored == lb.RoleMaster && (lease.Until.IsZero() || now.Before(lease.Until)):
-		m.role, m.why, m.isolated = stored, "continues after a restart", false
+		m.role, m.why, m.isolated = stored, "it was MASTER before", false
 		if m.inherited = !lease.Alone && !lease.Until.IsZero(); m.inherited {
 			m.lease = lease.Until
 		}

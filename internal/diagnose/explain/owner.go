@@ -61,21 +61,29 @@ func (i *inquiry) addAnnouncements(s *lb.Service, vip netip.Addr) {
 			a.add("announced", Warning, "%s is not: %s", one.Prefix, one.Why)
 			continue
 		}
-		if neighbors := i.neighbors(vip); len(neighbors) > 0 {
+		switch neighbors, refused := i.neighbors(vip); {
+		case len(neighbors) > 0:
 			a.add("announced", OK, "%s to %s, as far as policies accept it: %s", one.Prefix, strings.Join(neighbors, ", "), one.Why)
-		} else {
+		case len(refused) > 0:
+			a.add("announced", Warning, "%s to nobody: policies accept no route to %s", one.Prefix, strings.Join(refused, ", "))
+		default:
 			a.add("announced", Warning, "%s to nobody: no BGP session is established", one.Prefix)
 		}
 	}
 }
 
-// neighbors returns those whose sessions carry routes to an address.
-func (i *inquiry) neighbors(to netip.Addr) (list []string) {
+// neighbors returns those whose sessions carry routes to an address. Policies refuse all routes to
+// those of the second list.
+func (i *inquiry) neighbors(to netip.Addr) (list, refused []string) {
 	for _, s := range i.Sessions() {
 		at, err := netip.ParseAddr(s.Neighbor)
-		if s.Up() && (err != nil || at.Is4() == to.Is4()) { // an unnumbered one carries both versions
+		switch carries := err != nil || at.Is4() == to.Is4(); { // an unnumbered one carries both versions
+		case !s.Up() || !carries:
+		case s.Sent == 0:
+			refused = append(refused, s.Neighbor)
+		default:
 			list = append(list, s.Neighbor)
 		}
 	}
-	return list
+	return list, refused
 }

@@ -31,4 +31,9 @@ func TestBFDCommands(t *testing.T) {
 	}
 	a.Loxicmd("delete bfd %s", b.address)
 	b.becomes("MASTER")
+	b.Loxicmd("node drain --deadline=1s --wait")
+	b.becomes("BACKUP")
+	if out := b.Loxicmd("get bfd -o wide"); !strings.Contains(out, "BACKUP") || !strings.Contains(out, "the node is drained until") {
+		t.Error(out)
+	}
 }
