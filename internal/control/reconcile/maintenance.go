@@ -206,8 +206,13 @@ func (m *Maintenance) watch(ctx context.Context) {
 }
 
 // drain waits until packets have ceased or the deadline is over, and notes that the node is
-// drained. It returns early if the node is put into service.
+// drained. It returns early if the node is put into service, even if another drain has begun since:
+// routers and clients need the whole time again.
 func (m *Maintenance) drain(ctx context.Context) {
+	this := m.desired.Maintenance.Here(m.desired.Snapshot())
+	if this.Stage() != lb.Draining {
+		return
+	}
 	began := time.Now()
 	packets, connections := m.config.Traffic()
 	last, quiet := began, began // time of the last count, and since when there are no packets
@@ -215,7 +220,7 @@ func (m *Maintenance) drain(ctx context.Context) {
 	wait := drainLook
 	for monotime.Sleep(ctx, wait) {
 		one := m.desired.Maintenance.Here(m.desired.Snapshot())
-		if one.Stage() != lb.Draining {
+		if one.Stage() != lb.Draining || !one.Since.Equal(this.Since) {
 			return
 		}
 		look := time.Now()
@@ -233,7 +238,7 @@ func (m *Maintenance) drain(ctx context.Context) {
 		if look.Sub(quiet) < m.neededIdle() && !late {
 			continue
 		}
-		if m.noteDrained() {
+		if m.noteDrained(this.Since) {
 			if left := m.mastered(); len(left) > 0 {
 				m.Log.Warn("no other node took over while this one drained", "instance", strings.Join(left, ", "))
 			}
@@ -268,12 +273,13 @@ func (m *Maintenance) setProgress(p report.DrainProgress) {
 	m.progress = p
 }
 
-// noteDrained stores that the node is drained. It returns false if it must be tried again.
-func (m *Maintenance) noteDrained() bool {
+// noteDrained stores that the node is drained, unless that drain is over. It returns false if it
+// must be tried again.
+func (m *Maintenance) noteDrained(began time.Time) bool {
 	by := store.By{Owner: m.config.Owner, Author: store.Author{Who: "loxilb", Doing: "node drained"}}
 	_, _, err := m.desired.CommitBy(by, func(tx *store.Tx) error {
 		one := m.desired.Maintenance.Here(tx)
-		if one.Stage() != lb.Draining {
+		if one.Stage() != lb.Draining || !one.Since.Equal(began) {
 			return nil
 		}
 		one.Drained = true

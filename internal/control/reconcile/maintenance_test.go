@@ -134,6 +134,22 @@ func TestDrainDeadline(t *testing.T) {
 	b.called("decline true", "decline true", "pause: maintenance", "decline true", "decline false", "resume")
 }
 
+// TestDrainAgain checks that a drain takes its whole time if it follows another one at once, as two
+// clients may request.
+func TestDrainAgain(t *testing.T) {
+	t.Parallel()
+	b := newDrainBench(t)
+	b.put(lb.Maintenance{Since: time.Now()})
+	await.True(t, 10*time.Second, "almost idle", func() bool { return b.m.Progress().Idle > idleTime/2 })
+	again := time.Now()
+	b.commit(func(tx *store.Tx) error { return tx.Delete(b.state.Maintenance.ID("node")) })
+	b.put(lb.Maintenance{Since: again})
+	await.True(t, 10*time.Second, "drained", func() bool { return b.m.Stage() == lb.Drained })
+	if took := time.Since(again); took < idleTime {
+		t.Errorf("it is drained %v after the second drain began", took)
+	}
+}
+
 // TestDrainHandover checks that a MASTER without packets waits until another node takes over.
 func TestDrainHandover(t *testing.T) {
 	t.Parallel()

@@ -47,9 +47,10 @@ func decodeNodeDrain(data []byte) (one lb.Maintenance, p *rest.Problem) {
 	if body.Within < 0 || body.Within > maxWithin {
 		return one, rest.RefuseField(http.StatusBadRequest, "within", body.Within.String(), "is out of range", "0 to "+strconv.Itoa(maxWithin)+" seconds")
 	}
-	one.Since, one.Exit = time.Now().Round(0), body.Exit
+	now := time.Now()
+	one.Since, one.Exit = now.Round(0), body.Exit
 	if body.Within > 0 {
-		one.Deadline = one.Since.Add(time.Duration(body.Within) * time.Second)
+		one.Deadline = now.Add(time.Duration(body.Within) * time.Second) // the clock may be set meanwhile
 	}
 	return one, nil
 }
