@@ -174,14 +174,14 @@ func (res *packetResult) round(l *lab.Lab, p *programs, services, connections, r
 		if round > 1 && !path.large {
 			continue
 		}
-		c, err := path.in(round).measure(l, p, 2000+i*(pathRuns+1))
+		c, err := path.in(round).measure(l, p, 33_000+i*(pathRuns+1))
 		if err != nil {
 			return fmt.Errorf("%s: %w", path.name, err)
 		}
 		c.Services, c.Connections = services, connections
 		res.Costs = append(res.Costs, c)
 	}
-	c, err := measureLife(l, p, round, 2000+len(paths())*(pathRuns+1))
+	c, err := measureLife(l, p, round, 33_000+len(paths())*(pathRuns+1))
 	if err != nil {
 		return fmt.Errorf("%s: %w", lifeName, err)
 	}
@@ -222,7 +222,7 @@ func (path path) measure(l *lab.Lab, p *programs, port int) (c pathCost, err err
 				return c, fmt.Errorf("the packet's verdict is %q, not %q", got, path.want)
 			}
 			// The connection is open now: the next counted one needs another port.
-			if link, frame, err = path.prepare(l, port+20_000); err != nil {
+			if link, frame, err = path.prepare(l, port+16_000); err != nil {
 				return c, err
 			}
 			if c.Lookups, c.Helpers, err = p.calls(frame, link.Index); err != nil {
@@ -318,7 +318,7 @@ func addConnections(l *lab.Lab, from, to int) error {
 	entries := make([]conntrack.Entry, 0, 2*(to-from))
 	for i := from; i < to; i++ {
 		client := netip.AddrFrom4([4]byte{11, byte(i >> 20), byte(i >> 12), byte(i >> 4)})
-		port := bpf.Port(uint16(10_000 + i&15))
+		port := bpf.Port(uint16(40_000 + i&15))
 		in := bpf.TcConnectionKey{Saddr: bpf.Addr(client), Daddr: bpf.Addr(vip), Sport: port, Dport: bpf.Port(80), Protocol: 6}
 		back := bpf.TcConnectionKey{Saddr: bpf.Addr(endpoint), Daddr: bpf.Addr(client), Sport: bpf.Port(8080), Dport: port, Protocol: 6}
 		entries = append(entries,

@@ -140,7 +140,7 @@ func measureLife(l *lab.Lab, p *programs, round, port int) (pathCost, error) {
 	for i, line := range lines {
 		lines[i] = strings.ReplaceAll(line, "ROUND", strconv.Itoa(round))
 	}
-	if err := checkLife(l, lines, port+20_000); err != nil {
+	if err := checkLife(l, lines, port+16_000); err != nil {
 		return c, err
 	}
 	var own, empty []float64
@@ -246,7 +246,7 @@ func openOnCPUs(l *lab.Lab, p *programs, vips []string, client *int) (float64, e
 		for range cpuRuns {
 			*client++
 			n := *client
-			link, frame, err := build(l, fmt.Sprintf("client tcp 9.%d.%d.%d:%d > %s S seq 1000", n>>16&255, n>>8&255, n&255, 2000+n%50_000, vip), 0, "")
+			link, frame, err := build(l, fmt.Sprintf("client tcp 9.%d.%d.%d:%d > %s S seq 1000", n>>16&255, n>>8&255, n&255, 33_000+n%30_000, vip), 0, "")
 			if err != nil {
 				return 0, err
 			}

@@ -77,6 +77,9 @@ func BenchmarkXDP(b *testing.B) {
 	}
 }
 
+// ringPorts is the number of a client's ports in a ring, and the first of them.
+const ringPorts = 1 << 15
+
 // ringSize is the size of a ring.
 type ringSize struct {
 	name  string
@@ -167,7 +170,8 @@ func emptyProgram(t testing.TB, kind ebpf.ProgramType) *ebpf.Program {
 }
 
 // ring fills the table with n flows, each of which translates into the next, and returns frames
-// that enter it. As no service has these flows, it also opens the address filter.
+// that enter it. Each has a client's port of its own. As no service has these flows, it also opens
+// the address filter.
 func ring(t testing.TB, d *Datapath, n int, v6 bool) func(int) []byte {
 	t.Helper()
 	if _, err := rows.OpenFilter(d.collection.Maps.BloomFilter, false); err != nil {
@@ -184,9 +188,12 @@ func ring(t testing.TB, d *Datapath, n int, v6 bool) func(int) []byte {
 	}
 	key := func(i int) bpf.TcConnectionKey {
 		i %= n
+		client := src.AsSlice()
+		client[len(client)-2] = byte(i / ringPorts)
+		from, _ := netip.AddrFromSlice(client)
 		return bpf.TcConnectionKey{
-			Saddr: bpf.Addr(src), Daddr: bpf.Addr(dst), Protocol: 6,
-			Sport: bpf.Port(uint16(i)), Dport: bpf.Port(uint16(1 + i>>16)),
+			Saddr: bpf.Addr(from), Daddr: bpf.Addr(dst), Protocol: 6,
+			Sport: bpf.Port(uint16(ringPorts + i%ringPorts)), Dport: bpf.Port(1),
 		}
 	}
 	now := dptest.Jiffies(t)
@@ -194,11 +201,11 @@ func ring(t testing.TB, d *Datapath, n int, v6 bool) func(int) []byte {
 	routes, way := wayToLoopback(t, d)
 	for i := range n {
 		to := key(i + 1)
-		delta := uint32(to.Sport) + uint32(to.Dport) + uint32(^key(i).Sport) + uint32(^key(i).Dport)
-		delta = delta&0xffff + delta>>16
-		delta = delta&0xffff + delta>>16
+		from := key(i)
+		address := sumChange(uint16(from.Saddr.Word[3]>>16), uint16(to.Saddr.Word[3]>>16))
+		tuple := fold(address + sumChange(from.Sport, to.Sport))
 		row := bpf.TcConnection{
-			Saddr: to.Saddr, Daddr: to.Daddr, Sport: to.Sport, Dport: to.Dport, AddressSum: 0xffff, TupleSum: uint16(delta),
+			Saddr: to.Saddr, Daddr: to.Daddr, Sport: to.Sport, Dport: to.Dport, AddressSum: uint16(fold(address)), TupleSum: uint16(tuple),
 			Way: way, WayEpoch: uint16(routes + now>>13), Seen: now + 1<<16, // in the future, as creating the rest of the ring takes time
 
 			Flags: uint8(bpf.TcConnectionFlagCONN_REPLIED | bpf.TcConnectionFlagCONN_ASSURED),
@@ -209,8 +216,17 @@ func ring(t testing.TB, d *Datapath, n int, v6 bool) func(int) []byte {
 		t.Fatal(err)
 	}
 	return func(i int) []byte {
-		return dptest.TCPFrame(src, dst, bpf.Port(key(i*ringRepeat).Sport), bpf.Port(key(i*ringRepeat).Dport))
+		k := key(i * ringRepeat)
+		return dptest.TCPFrame(k.Saddr.Netip(), dst, bpf.Port(k.Sport), bpf.Port(k.Dport))
 	}
+}
+
+// sumChange returns what a checksum changes by if a word does.
+func sumChange(from, to uint16) uint32 { return fold(uint32(to) + uint32(^from)) }
+
+func fold(sum uint32) uint32 {
+	sum = sum&0xffff + sum>>16
+	return sum&0xffff + sum>>16
 }
 
 // wayToLoopback makes a way that ends at lo, as it is in the present generation of routes.

@@ -38,7 +38,7 @@ func TestMissingBit(t *testing.T) {
 	}{
 		"nothing":                      {rows.PortKey(dst, bpf.Port(443)), testrun.Next},
 		"where it goes":                {rows.PortKey(dst, bpf.Port(1)), testrun.Redirect},
-		"where it comes from":          {rows.PortKey(src, 0), testrun.Redirect},
+		"where it comes from":          {rows.PortKey(src, bpf.Port(ringPorts)), testrun.Redirect},
 		"all ports where it goes":      {rows.AllPortsKey(dst), testrun.Redirect},
 		"all ports where it is from":   {rows.AllPortsKey(src), testrun.Redirect},
 		"its port at every address":    {rows.PortKey(bpf.TcIpAddr{}, bpf.Port(1)), testrun.Redirect},
