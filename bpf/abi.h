@@ -235,16 +235,32 @@ enum table_layout {
 	TAGS_PER_WORD = 64 / TAG_BITS,
 	SPILLED_SHIFT = 48, /* in the last word of tags: how many of the
 			     * bucket's keys are in others of its group */
+	SPILLED_MOST = 30, /* if so many have spilled, keys that are placed by
+			    * their client go to their second home */
+	AWAY_BIT = 56, /* of the last word of tags: keys of the bucket may be at
+			* their second home */
+	AWAY_SEEN_BIT, /* one was seen there since the sweep's last visit */
 	ROW_LIVE_BIT = 63, /* of table_row.status */
+	ROW_PLACED_SHIFT =
+		61, /* of table_row.status: enum placement, in 2 bits */
 	SIZE_BITS = 21, /* of each number in table_state.size */
+	CLIENT_CLASSES =
+		64, /* of addresses: one for each bit of table_state.by_client */
 };
 _Static_assert(ROWS_PER_BUCKET < (int)TAG_WORDS * (int)TAGS_PER_WORD,
 	       "one lane is for control");
 
+/* How a key is placed in the table (table.h). */
+enum placement {
+	BY_TUPLE,
+	BY_CLIENT,
+	BY_TURNED_TUPLE,
+};
+
 /* A row of the connection table. */
 struct table_row {
 	struct connection_key key;
-	__u64 status; /* bit ROW_LIVE_BIT; below it, jiffies when the connection began, 0: unknown */
+	__u64 status; /* bit ROW_LIVE_BIT; placement; below them, jiffies when the connection began, 0: unknown */
 	struct connection connection;
 };
 _Static_assert(sizeof(struct table_row) == 128, "ABI");
@@ -287,9 +303,16 @@ struct table_state {
 	__u32 unfinished; /* the group whose move was given up halfway, by size, and must be moved again */
 	__s64 entries_max;
 	__u32 skew; /* table_skew when the table was made */
-	__u32 pad;
+	/* keys have two homes; 0: a former version has made the table, and all keys are
+	 * placed by their tuple */
+	__u32 has_homes;
 	__s64 entries_swept; /* number of entries when this pass of the sweep began; 0: no pass is running */
-	__u64 pad2[6];
+	/* a bit for each class of addresses (client_class()): new replies to them are
+	 * placed by their client */
+	__u64 by_client;
+	__u32 is_swept; /* the last pass of the sweep has visited all buckets */
+	__u32 was_swept; /* the pass before had, when this one began */
+	__u64 pad2[4];
 	__s64 entries;
 	__u64 pad3[8];
 };

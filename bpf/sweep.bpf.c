@@ -82,6 +82,7 @@ __noinline int sweep_row(struct table_row *row, __u32 group)
 	if (sweep_entry(&key, &row->connection, state_read(&row->connection)))
 		return 1;
 	whereabouts_record_entry(&row->connection, group);
+	key_mark_away(&key, row_placement(row));
 	bloom_keep(&key);
 	return 0;
 }
@@ -99,8 +100,21 @@ static __always_inline void sweep_pass(bool begins)
 {
 	struct table_state *t = table_state_get();
 
-	if (t)
-		t->entries_swept = begins ? t->entries : 0;
+	if (!t)
+		return;
+	t->entries_swept = begins ? t->entries : 0;
+	if (begins)
+		t->was_swept = t->is_swept;
+	t->is_swept = !begins;
+}
+
+/* Returns whether keys that are away were looked for in all buckets since the sweep's
+ * last visit of a bucket. */
+static __always_inline bool sweep_knows_away(void)
+{
+	struct table_state *t = table_state_get();
+
+	return t && t->was_swept;
 }
 
 static __always_inline struct table_bucket *
@@ -118,6 +132,8 @@ static long sweep_bucket(__u32 n, struct sweep_slice *s)
 	if (!b || s->ended >= SWEEP_SLICE_ENDED)
 		return 1;
 	s->bucket++;
+	if (sweep_knows_away())
+		bucket_forget_away(b);
 	NO_UNROLL
 	for (__u32 i = 0; i < ROWS_PER_BUCKET; i++) {
 		row = bucket_has(b, i) ? bucket_row(b, i) : NULL;

@@ -466,6 +466,7 @@ const struct {
 	enum limit limit;
 	enum lease_limit lease_limit;
 	enum table_layout table;
+	enum placement placement;
 	enum table_element element;
 	enum whereabouts_layout whereabouts;
 	enum bloom_layout bloom;

@@ -34,6 +34,7 @@ struct {
 struct group_move {
 	__u32 group;
 	__u32 goal; /* groups of the new size */
+	__u32 first; /* the first group to which its keys go */
 	bool failed; /* a lock was not available: try again */
 };
 
@@ -59,7 +60,16 @@ static __always_inline bool row_copy(struct table_row *row, __u32 to,
 	else
 		whereabouts_record_entry(copy, to);
 	bucket_unlock(b);
+	/* the sweep may have visited the new place, and not the old one */
+	key_mark_away(&row->key, row_placement(row));
 	return !err;
+}
+
+/* Returns the hash by which a row was placed. */
+static __always_inline __u64 row_hash(const struct table_state *t,
+				      const struct table_row *row)
+{
+	return hash_by(t, &row->key, row_placement(row));
 }
 
 /* Moves the n-th row of a group, if it belongs elsewhere. */
@@ -74,7 +84,7 @@ static long row_move(__u32 n, struct group_move *m)
 	row = b ? bucket_row(b, i) : NULL;
 	if (!t || !row || !(row->status & ROW_LIVE))
 		return 0;
-	hash = table_hash(t, &row->key);
+	hash = row_hash(t, row);
 	to = hash_group(hash, m->goal);
 	if (to == m->group)
 		return 0;
@@ -120,6 +130,33 @@ static __always_inline bool group_lock(__u32 group)
 	return true;
 }
 
+/* Copies CONTROL_AWAY from the buckets of a group to the future homes of its keys. */
+static long group_copy_away(__u32 n, struct group_move *m)
+{
+	struct table_bucket *b, *to;
+
+	NO_UNROLL
+	for (__u32 i = 0; i < BUCKETS_PER_GROUP; i++) {
+		b = bucket_get(m->group, i);
+		to = bucket_get(m->first + n, i);
+		if (b && to && b->tags[CONTROL_WORD] & CONTROL_AWAY)
+			bucket_mark_away(to);
+	}
+	return 0;
+}
+
+/* Does that before any key is looked up there. */
+static __always_inline void group_announce_away(struct group_move *m,
+						__u32 groups)
+{
+	__u64 lowest = (((__u64)m->group << 32) + groups - 1) / groups,
+	      last = ((((__u64)m->group + 1) << 32) - 1) / groups;
+
+	m->first = lowest * m->goal >> 32;
+	last = last * m->goal >> 32;
+	bpf_loop(last - m->first + 1, group_copy_away, m, 0);
+}
+
 /* Moves the next group. Returns false if none is left, or a lock was not available. */
 static __noinline bool group_move_next(void)
 {
@@ -142,6 +179,7 @@ static __noinline bool group_move_next(void)
 	m.group = t->unfinished ? unmoved : unmoved - 1;
 	if (!group_lock(m.group))
 		return false;
+	group_announce_away(&m, size_groups(size));
 	__sync_lock_test_and_set(&t->size,
 				 size_pack(size_groups(size), m.goal, m.group));
 	bpf_loop(BUCKETS_PER_GROUP * ROWS_PER_BUCKET, row_move, &m, 0);

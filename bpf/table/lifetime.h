@@ -37,7 +37,7 @@ static __always_inline __u64 row_removed(__u32 seen)
 }
 
 /* Returns the status of a row that is in use by a connection that begins now: the
- * jiffies are below ROW_LIVE for as long as the kernel counts them, and never 0. */
+ * jiffies are below ROW_FLAGS for as long as the kernel counts them, and never 0. */
 static __always_inline __u64 row_status_now(void)
 {
 	return ROW_LIVE | bpf_jiffies64();
@@ -55,7 +55,8 @@ static __always_inline void row_restart(struct table_row *row)
 
 	if (status & ROW_LIVE)
 		__sync_val_compare_and_swap(&row->status, status,
-					    row_status_now());
+					    row_status_now() |
+						    (status & ROW_PLACED));
 }
 
 /* Adds a value to the bucket that ends at the next power of two. Atomic, since a
@@ -96,7 +97,7 @@ static __always_inline struct lifetime_counts *lifetime_counts_of(__u8 protocol)
 static __always_inline void count_life(struct lifetime_counts *n,
 				       const struct table_row *row, __u64 what)
 {
-	__u64 began = row->status & ~ROW_LIVE, now = bpf_jiffies64();
+	__u64 began = row->status & ~ROW_FLAGS, now = bpf_jiffies64();
 	__u32 last = row->connection.seen;
 	__s64 life;
 

@@ -6,7 +6,12 @@
  * A row is one direction of a connection. A bucket has 30 rows, and begins with a cache
  * line of their tags: 16 bits of each key's hash, 0 for a free row. A lookup reads the
  * row that the hash prefers (its home row), and the tags only if that row has another
- * key. So it waits for memory once or twice, where the kernel's hash table waits three
+ * key. If the ports of a key show who the client is, the hash is that of the client's
+ * address and port, so both directions are next to each other, in one bucket. A key has
+ * a second home, by another hash, for when the first one has no room
+ * (docs/adr/0089-homes.md).
+ *
+ * So a lookup waits for memory once or twice, where the kernel's hash table waits three
  * times; and inserting a row allocates nothing. Opening a connection takes a third of
  * the time, and ending it too (docs/adr/0025-connection-table.md).
  *
@@ -50,7 +55,14 @@
 #define CONTROL_SPILLED_ONE (1ULL << SPILLED_SHIFT)
 #define CONTROL_SPILLED (0xffULL << SPILLED_SHIFT)
 
+/* Keys of the bucket may be at their second home, and one was seen there since the
+ * sweep's last visit. */
+#define CONTROL_AWAY (1ULL << AWAY_BIT)
+#define CONTROL_AWAY_SEEN (1ULL << AWAY_SEEN_BIT)
+
 #define ROW_LIVE (1ULL << ROW_LIVE_BIT)
+#define ROW_PLACED (3ULL << ROW_PLACED_SHIFT)
+#define ROW_FLAGS (ROW_LIVE | ROW_PLACED)
 
 /* table_state.size: the number of groups, the number to which it grows, and how many
  * of the former have not moved yet. All three are equal while the table does not
@@ -114,8 +126,18 @@ static __always_inline void table_barrier(struct table_state *t)
 	asm volatile("" : : "r"(found));
 }
 
-/* NH, of UMAC (RFC 4418 section 5.2.2): without knowledge of the seeds, two keys
- * collide with probability 2^-32. The rest spreads the result over all bits. */
+/* Spreads the result of NH over all bits. */
+static __always_inline __u64 hash_spread(__u64 hash)
+{
+	hash ^= hash >> 32;
+	hash *= HASH_FACTOR;
+	hash ^= hash >> 29;
+	hash *= HASH_FACTOR_2;
+	return hash ^ hash >> 32;
+}
+
+/* NH, of UMAC (RFC 4418 section 5.2.2), of the whole tuple: without knowledge of the
+ * seeds, two keys collide with probability 2^-32. */
 static __always_inline __u64 table_hash(const struct table_state *t,
 					const struct connection_key *key)
 {
@@ -125,11 +147,159 @@ static __always_inline __u64 table_hash(const struct table_state *t,
 	for (int i = 0; i < TABLE_SEEDS; i += 2)
 		hash += (__u64)(__u32)(word[i] + t->seeds[i]) *
 			(__u32)(word[i + 1] + t->seeds[i + 1]);
+	return hash_spread(hash);
+}
+
+/* The bit of a hash that chooses one row of a pair. */
+#define HASH_ROW 1ULL
+
+/* The highest bit of a port, as keys have it. */
+#define PORT_HIGH 0x80
+
+/* Reports whether a key shows which end is the client: the one whose port is 32,768 or
+ * more, where most systems take the ports of their connections from, if the other
+ * end's is lower. Both directions of a connection have the same client unless its
+ * source is translated. */
+static __always_inline bool key_has_client(const struct connection_key *key)
+{
+	return (key->sport ^ key->dport) & PORT_HIGH;
+}
+
+/* Reports whether the packets of a key go to its client. */
+static __always_inline bool key_is_to_client(const struct connection_key *key)
+{
+	return key->dport & PORT_HIGH;
+}
+
+/* Returns the bit of table_state.by_client for the address that replies go to. */
+static __always_inline __u32 client_class(const struct connection_key *key)
+{
+	return ((const __u8 *)&key->daddr)[sizeof(key->daddr) - 1] &
+	       (CLIENT_CLASSES - 1);
+}
+
+/* Reports whether replies to the address of a key are placed by their client. Not if
+ * it is a source address of ours: all its connections have it, and each of its ports
+ * once for each endpoint. */
+static __always_inline bool
+replies_are_by_client(const struct table_state *t,
+		      const struct connection_key *key)
+{
+	return t->by_client >> client_class(key) & 1;
+}
+
+/* Reports whether the first home of a key is that of its client. */
+static __always_inline bool key_is_by_client(const struct table_state *t,
+					     const struct connection_key *key)
+{
+	if (!key_has_client(key))
+		return false;
+	return key_is_to_client(key) ? replies_are_by_client(t, key) :
+				       t->has_homes;
+}
+
+/* NH of a client's address, and its port. Each packet pays for this hash, so it is
+ * spread with half of the work: the multiplication mixes the upper bits best, which
+ * choose the group, and the lower ones get those. */
+static __always_inline __u64 client_hash_of(const struct table_state *t,
+					    const struct ip_addr *addr,
+					    __be16 port)
+{
+	__u64 hash = *(const __u64 *)&t->seeds[4] * port;
+
+	for (int i = 0; i < 4; i += 2)
+		hash += (__u64)(__u32)(addr->word[i] + t->seeds[i]) *
+			(__u32)(addr->word[i + 1] + t->seeds[i + 1]);
 	hash ^= hash >> 32;
 	hash *= HASH_FACTOR;
-	hash ^= hash >> 29;
-	hash *= HASH_FACTOR_2;
 	return hash ^ hash >> 32;
+}
+
+/* The place of a key by its client: of a pair of rows, replies have the one that the
+ * client's packets have not. */
+static __always_inline __u64 place_to_client(const struct table_state *t,
+					     const struct connection_key *key)
+{
+	return client_hash_of(t, &key->daddr, key->dport) ^ HASH_ROW;
+}
+
+static __always_inline __u64 place_from_client(const struct table_state *t,
+					       const struct connection_key *key)
+{
+	return client_hash_of(t, &key->saddr, key->sport);
+}
+
+/* Reports whether a port is high. Hides its value: clang would load, copy and mask both
+ * ports for what takes a load and a comparison each. */
+static __always_inline bool port_is_high(const __be16 *port)
+{
+	__u32 first = *(const __u8 *)port;
+
+	asm volatile("" : "+r"(first));
+	return first >= PORT_HIGH;
+}
+
+/* Returns the place of a key at its first home: the hash without its tag. Each packet
+ * pays for what this takes. */
+static __always_inline __u64 home_place(const struct table_state *t,
+					const struct connection_key *key)
+{
+	if (port_is_high(&key->dport)) {
+		if (!port_is_high(&key->sport) && replies_are_by_client(t, key))
+			return place_to_client(t, key);
+	} else if (port_is_high(&key->sport) && t->has_homes) {
+		return place_from_client(t, key);
+	}
+	return table_hash(t, key);
+}
+
+/* Adds the tag, of both ends, to a place: all connections of a client's port have the
+ * same place, and must not have the same tag. A former version made the tag of the
+ * place alone. */
+static __always_inline __u64 place_tagged(const struct table_state *t,
+					  const struct connection_key *key,
+					  __u64 place)
+{
+	const __u64 *word = (const __u64 *)key;
+	__u64 both = ((word[1] ^ word[3]) + word[4]) * HASH_FACTOR;
+
+	return t->has_homes ? place ^ (both >> (64 - TAG_BITS) & ~HASH_ROW) :
+			      place;
+}
+
+/* Returns the hash of a key's first home. */
+static __always_inline __u64 home_hash(const struct table_state *t,
+				       const struct connection_key *key)
+{
+	return place_tagged(t, key, home_place(t, key));
+}
+
+/* Returns how a key is placed at its first home, or at its second one. */
+static __always_inline enum placement
+key_placement(const struct table_state *t, const struct connection_key *key,
+	      bool second)
+{
+	if (!key_has_client(key))
+		return second ? BY_TURNED_TUPLE : BY_TUPLE;
+	return key_is_by_client(t, key) != second ? BY_CLIENT : BY_TUPLE;
+}
+
+/* Returns the hash of a key for a placement. */
+static __always_inline __u64 hash_by(const struct table_state *t,
+				     const struct connection_key *key,
+				     enum placement placed)
+{
+	__u64 place;
+
+	if (placed == BY_CLIENT) {
+		place = key_is_to_client(key) ? place_to_client(t, key) :
+						place_from_client(t, key);
+	} else {
+		place = table_hash(t, key);
+		if (placed == BY_TURNED_TUPLE)
+			place = place >> 32 | place << 32;
+	}
+	return place_tagged(t, key, place);
 }
 
 /* Returns the key's group among so many groups. */
@@ -153,10 +323,12 @@ static __always_inline __u32 hash_bucket(__u64 hash)
 	return hash >> 32 & (BUCKETS_PER_GROUP - 1);
 }
 
-/* Returns the key's home row: its row in the bucket if that is free. */
+/* Returns the key's home row: its row in the bucket if that is free. Two hashes that
+ * only differ in HASH_ROW have a pair of rows. */
 static __always_inline __u32 hash_home(__u64 hash)
 {
-	return ((__u32)hash >> TAG_BITS) * ROWS_PER_BUCKET >> 16;
+	return (((__u32)hash >> TAG_BITS) * ROWS_PER_BUCKET >> 16) ^
+	       (hash & HASH_ROW);
 }
 
 static __always_inline __u32 hash_tag(__u64 hash)
@@ -193,6 +365,11 @@ static __always_inline bool same_key(const struct connection_key *a,
 
 	return !((x[0] ^ y[0]) | (x[1] ^ y[1]) | (x[2] ^ y[2]) | (x[3] ^ y[3]) |
 		 (x[4] ^ y[4]));
+}
+
+static __always_inline enum placement row_placement(const struct table_row *row)
+{
+	return row->status >> ROW_PLACED_SHIFT & 3;
 }
 
 static __always_inline bool row_has_key(const struct table_row *row,
@@ -311,13 +488,16 @@ group_find(__u32 group, const struct connection_key *key, __u64 hash)
 
 /* Reports whether a key that is not in its bucket is in no other. The table had this
  * size when its bucket was read. */
-static __always_inline bool key_is_absent(const struct table_bucket *own,
+static __always_inline bool key_is_absent(const struct connection_key *key,
+					  const struct table_bucket *own,
 					  __u64 size)
 {
 	struct table_state *t = table_state_get();
 
-	return !(own->tags[CONTROL_WORD] & CONTROL_SPILLED) &&
-	       !size_grows(size) && t && table_size(t) == size;
+	return !(own->tags[CONTROL_WORD] & (CONTROL_SPILLED | CONTROL_AWAY)) &&
+	       !size_grows(size) && t && table_size(t) == size &&
+	       (key_is_by_client(t, key) || !key_has_client(key) ||
+		!t->has_homes);
 }
 
 /* Finds a row that may be in another bucket than its own, or be moving. A move is
@@ -357,6 +537,24 @@ row_find_elsewhere(const struct connection_key *key, __u64 hash)
 	return -ENOENT;
 }
 
+/* Finds a row that is not in its key's own bucket, at one home of the key or the
+ * other. */
+static __always_inline __s64 row_find_at_homes(const struct connection_key *key)
+{
+	struct table_state *t;
+	__s64 found = -ENOENT;
+
+	NO_UNROLL
+	for (int n = 0; n < 2 && found < 0; n++) {
+		t = table_state_get();
+		if (!t || (n && !t->has_homes))
+			return -ENOENT;
+		found = row_find_elsewhere(
+			key, hash_by(t, key, key_placement(t, key, n)));
+	}
+	return found;
+}
+
 /* Finds a row, in the key's own bucket first. Returns its place, or -ENOENT. Global
  * (verifier: globals). */
 __noinline __s64 row_find(const struct connection_key *key)
@@ -369,7 +567,7 @@ __noinline __s64 row_find(const struct connection_key *key)
 
 	if (!key || !t) /* verifier: null */
 		return -ENOENT;
-	hash = table_hash(t, key);
+	hash = home_hash(t, key);
 	size = table_size(t);
 	group = table_group(hash, size);
 	own = bucket_get(group, hash_bucket(hash));
@@ -379,9 +577,9 @@ __noinline __s64 row_find(const struct connection_key *key)
 	if (likely(row >= 0))
 		return (__u64)group << FOUND_GROUP_BITS |
 		       hash_bucket(hash) << FOUND_ROW_BITS | row;
-	if (likely(key_is_absent(own, size)))
+	if (likely(key_is_absent(key, own, size)))
 		return -ENOENT;
-	return row_find_elsewhere(key, hash);
+	return row_find_at_homes(key);
 }
 
 /* Returns the entry of a key, or NULL. */
@@ -418,13 +616,14 @@ entry_find_established(const struct connection_key *key, bool begins)
 		t = table_state_get();
 		if (!t)
 			return NULL;
-		hash = table_hash(t, key);
+		hash = home_place(t, key);
 		b = bucket_get(table_group(hash, table_size(t)),
 			       hash_bucket(hash));
 		row = b ? bucket_row(b, hash_home(hash)) : NULL;
 		if (likely(row && row_has_key(row, key)))
 			return &row->connection;
-		i = b ? bucket_find(b, key, hash) : -ENOENT;
+		i = b ? bucket_find(b, key, place_tagged(t, key, hash)) :
+			-ENOENT;
 		row = i >= 0 ? bucket_row(b, i) : NULL;
 		if (likely(row))
 			return &row->connection;

@@ -11,6 +11,7 @@
 #include <linux/errno.h>
 #include <bpf/bpf_helpers.h>
 #include "maps.h"
+#include "packet/address.h"
 #include "table/lifetime.h"
 #include "table/state.h"
 #include "table/table.h"
@@ -198,21 +199,13 @@ static __always_inline void group_clear(__u32 group, __u32 own, int found)
 				     -CONTROL_SPILLED_ONE);
 }
 
-/* Waits until no row of the key's group is being moved. Returns -EBUSY if that
- * takes too long. Global (verifier: globals). */
-__noinline __maybe_unused int entry_settle(const struct connection_key *key)
+/* Waits until no row of the group that a hash gives is being moved. */
+static __always_inline int group_settle(const struct table_state *t, __u64 hash)
 {
-	struct table_state *t = table_state_get();
+	__u64 size = table_size(t);
+	__u32 group = hash_group(hash, size_groups(size));
 	struct table_bucket *b;
-	__u64 hash, size;
-	__u32 group;
 
-	if (!key || !t) /* verifier: null */
-		return -EBUSY;
-	table_barrier(t);
-	hash = table_hash(t, key);
-	size = table_size(t);
-	group = hash_group(hash, size_groups(size));
 	if (likely(group != size_unmoved(size)))
 		return 0;
 	b = bucket_get(group, hash_bucket(hash));
@@ -220,6 +213,22 @@ __noinline __maybe_unused int entry_settle(const struct connection_key *key)
 		return -EBUSY;
 	bucket_unlock(b);
 	return 0;
+}
+
+/* Waits until no row of the groups where the key may be is being moved. Returns
+ * -EBUSY if that takes too long. Global (verifier: globals). */
+__noinline __maybe_unused int entry_settle(const struct connection_key *key)
+{
+	struct table_state *t = table_state_get();
+	int err;
+
+	if (!key || !t) /* verifier: null */
+		return -EBUSY;
+	table_barrier(t);
+	err = group_settle(t, home_hash(t, key));
+	if (err || !t->has_homes)
+		return err;
+	return group_settle(t, hash_by(t, key, key_placement(t, key, true)));
 }
 
 /* Locks the key's bucket in a group. Returns it, or NULL if the lock was not
@@ -266,13 +275,71 @@ key_lock(const struct connection_key *key, __u64 hash, __u32 *group)
 	return NULL;
 }
 
-/* Inserts an entry. Returns -EEXIST if the key has one, -E2BIG if the table is full,
- * -EBUSY if its bucket's lock was not available. Global (verifier: globals). */
-__noinline int entry_insert(const struct connection_key *key,
-			    const struct connection *c)
+/* Reports whether a key can be placed in its bucket: not if so many have spilled that
+ * one client's connections must be the reason. */
+static __always_inline bool bucket_takes(const struct table_bucket *b,
+					 enum placement placed)
+{
+	return placed != BY_CLIENT ||
+	       (b->tags[CONTROL_WORD] & CONTROL_SPILLED) <
+		       SPILLED_MOST * CONTROL_SPILLED_ONE;
+}
+
+/* Records that keys of a bucket are at their second home. */
+static __always_inline void bucket_mark_away(struct table_bucket *b)
+{
+	__sync_fetch_and_or(&b->tags[CONTROL_WORD],
+			    CONTROL_AWAY | CONTROL_AWAY_SEEN);
+}
+
+/* Forgets that, on a visit of the sweep, if no such key was seen since the visit
+ * before. Not if the bucket changes meanwhile: the next visit does it. */
+static __always_inline void bucket_forget_away(struct table_bucket *b)
+{
+	__u64 control = *(const volatile __u64 *)&b->tags[CONTROL_WORD],
+	      kept = control & CONTROL_AWAY_SEEN ? ~CONTROL_AWAY_SEEN :
+						   ~CONTROL_AWAY;
+
+	if (unlikely(control & CONTROL_AWAY))
+		__sync_val_compare_and_swap(&b->tags[CONTROL_WORD], control,
+					    control & kept);
+}
+
+/* Marks the bucket of a key's first home if a row of the key, placed like this, is at
+ * the second one. */
+static __always_inline void key_mark_away(const struct connection_key *key,
+					  enum placement placed)
 {
 	struct table_state *t = table_state_get();
+	struct table_bucket *b;
+	enum placement first;
+	__u64 hash;
+
+	if (!t || !t->has_homes)
+		return;
+	first = key_placement(t, key, false);
+	if (likely(placed == first))
+		return;
+	hash = hash_by(t, key, first);
+	b = bucket_get(table_group(hash, table_size(t)), hash_bucket(hash));
+	if (b)
+		bucket_mark_away(b);
+}
+
+/* What entry_insert_at() returns if the key may have an entry at its other home too. */
+#define INSERTED_UNCONFIRMED 1
+
+/* Inserts an entry at its key's first home, or at the second one. Returns 0,
+ * INSERTED_UNCONFIRMED, -EEXIST if the key has one, -E2BIG if the table is full, -EBUSY
+ * if its bucket's lock was not available, -EXDEV if the first home has no room. Global
+ * (verifier: globals). */
+__noinline int entry_insert_at(const struct connection_key *key,
+			       const struct connection *c, bool second)
+{
+	struct table_state *t = table_state_get();
+	enum placement placed;
 	struct table_bucket *own;
+	bool has_other, away = second;
 	__u64 hash;
 	__u32 group;
 	int err;
@@ -281,21 +348,82 @@ __noinline int entry_insert(const struct connection_key *key,
 		return -EINVAL;
 	if (t->entries >= t->entries_max)
 		return -E2BIG;
-	hash = table_hash(t, key);
+	has_other = !second && t->has_homes;
+	placed = key_placement(t, key, second);
+	hash = hash_by(t, key, placed);
 	own = key_lock(key, hash, &group);
 	if (!own)
 		return -EBUSY;
 	err = -EEXIST;
 	if (bucket_group_find(own, group, key, hash) < 0) {
 		asm volatile("" : "+r"(hash)); /* verifier: stack */
-		err = group_put(own, group, key, c, hash, row_status_now());
+		err = -E2BIG;
+		if (!has_other || bucket_takes(own, placed))
+			err = group_put(own, group, key, c, hash,
+					row_status_now() |
+						(__u64)placed
+							<< ROW_PLACED_SHIFT);
+		if (unlikely(err == -E2BIG && has_other)) {
+			bucket_mark_away(own);
+			err = -EXDEV;
+		}
+		away |= has_other && own->tags[CONTROL_WORD] & CONTROL_AWAY;
 	}
 	bucket_unlock(own);
-	if (!err) {
-		table_count(1);
-		whereabouts_record_entry(c, group);
-	}
+	if (err)
+		return err;
+	table_count(1);
+	whereabouts_record_entry(c, group);
+	return away ? INSERTED_UNCONFIRMED : 0;
+}
+
+/* Confirms an entry that was inserted at one of its key's homes: another CPU may have
+ * inserted it at the other one, since room there came or went meanwhile. Each CPU
+ * looks after it has inserted, so both do not miss each other. Returns 0, -EEXIST or
+ * -EBUSY. Global (verifier: globals). */
+__noinline int entry_confirm(const struct connection_key *key, bool second)
+{
+	struct table_state *t = table_state_get();
+	struct table_bucket *other;
+	__u64 hash;
+	__u32 group;
+	int err = 0;
+
+	if (!key || !t) /* verifier: null */
+		return -EBUSY;
+	hash = hash_by(t, key, key_placement(t, key, !second));
+	other = key_lock(key, hash, &group);
+	if (!other)
+		return -EBUSY;
+	if (bucket_group_find(other, group, key, hash) >= 0)
+		err = -EEXIST;
+	else if (second) /* the sweep may have forgotten it */
+		bucket_mark_away(other);
+	bucket_unlock(other);
 	return err;
+}
+
+/* Prepares the table for an entry of replies to a source address of ours: they are
+ * placed by their tuple from now on. Returns whether an entry must be looked for that
+ * was placed by its client before. Not for an address of ours: no client has it, as
+ * sockets of this machine keep their ports (snat.h). */
+static __always_inline bool
+entry_may_have_moved(const struct connection_key *key,
+		     const struct connection *c)
+{
+	struct table_state *t = table_state_get();
+	bool to_us;
+
+	if (!t || !key_has_client(key) || !key_is_to_client(key))
+		return false;
+	to_us = c->flags & CONN_REPLY_DIRECTION &&
+		!same_addr(&key->daddr, &c->daddr);
+	if (!key_is_by_client(t, key))
+		return t->has_homes && !to_us;
+	if (unlikely(to_us))
+		__sync_fetch_and_and(&t->by_client,
+				     ~(1ULL << client_class(key)));
+	return false;
 }
 
 /* Returns a row of a group that group_find() has found. NULL: the word has ended and
@@ -330,11 +458,12 @@ static __always_inline void entry_mark_left(const struct connection_key *key,
 					    now, now | STATE_LEFT);
 }
 
-/* Removes an entry; if its word has ended, only one that has ended too. what: the word,
- * and what else the removal needs (lifetime.h). Returns row_removed(), or 0: the entry
- * does not exist; or its bucket's lock was not available, and the entry is marked.
- * Global (verifier: globals). */
-__noinline __u64 entry_remove(const struct connection_key *key, __u64 what)
+/* Removes an entry from its key's first home, or from the second one. what: the word,
+ * and what else the removal needs (lifetime.h); if the word has ended, only an entry
+ * that has ended too is removed. Returns row_removed(), or 0. Global (verifier:
+ * globals). */
+__noinline __u64 entry_remove_at(const struct connection_key *key, __u64 what,
+				 bool second)
 {
 	struct table_state *t = table_state_get();
 	struct table_bucket *own;
@@ -344,9 +473,9 @@ __noinline __u64 entry_remove(const struct connection_key *key, __u64 what)
 	__u64 hash;
 	int found;
 
-	if (!key || !t) /* verifier: null */
+	if (!key || !t || (second && !t->has_homes)) /* verifier: null */
 		return 0;
-	hash = table_hash(t, key);
+	hash = hash_by(t, key, key_placement(t, key, second));
 	own = key_lock(key, hash, &group);
 	if (unlikely(!own)) {
 		entry_mark_left(key, hash, what);
@@ -367,6 +496,38 @@ __noinline __u64 entry_remove(const struct connection_key *key, __u64 what)
 	if (removed)
 		table_count(-1);
 	return removed;
+}
+
+/* Removes an entry. Returns row_removed(), or 0: the entry does not exist; or its
+ * bucket's lock was not available, and the entry is marked. */
+static __always_inline __u64 entry_remove(const struct connection_key *key,
+					  __u64 what)
+{
+	__u64 removed = entry_remove_at(key, what, false);
+
+	return likely(removed) ? removed : entry_remove_at(key, what, true);
+}
+
+/* Inserts an entry. Returns -EEXIST if the key has one, -E2BIG if the table is full,
+ * -EBUSY if its bucket's lock was not available. */
+static __always_inline int entry_insert(const struct connection_key *key,
+					const struct connection *c)
+{
+	bool second;
+	int err;
+
+	if (unlikely(entry_may_have_moved(key, c)) && row_find(key) >= 0)
+		return -EEXIST;
+	err = entry_insert_at(key, c, false);
+	second = err == -EXDEV;
+	if (unlikely(second))
+		err = entry_insert_at(key, c, true);
+	if (likely(err != INSERTED_UNCONFIRMED))
+		return err;
+	err = entry_confirm(key, second);
+	if (err)
+		entry_remove_at(key, 0, second);
+	return err;
 }
 
 #endif

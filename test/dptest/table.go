@@ -1,6 +1,8 @@
 package dptest
 
 import (
+	"github.com/cilium/ebpf"
+
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/kernel/datapath/conntrack"
 )
@@ -9,6 +11,7 @@ const (
 	tagBits     = uint32(bpf.TcTableLayoutTAG_BITS)
 	tagsPerWord = uint32(bpf.TcTableLayoutTAGS_PER_WORD)
 	rowLive     = uint64(1) << bpf.TcTableLayoutROW_LIVE_BIT
+	rowFlags    = rowLive | uint64(3)<<bpf.TcTableLayoutROW_PLACED_SHIFT
 	locked      = uint64(1) << 63
 )
 
@@ -21,11 +24,29 @@ func ChangeConnections(t *conntrack.Table, edit func(bpf.TcConnectionKey, *bpf.T
 func AgeConnections(t *conntrack.Table, jiffies uint32) error {
 	return changeRows(t, func(row *bpf.TcTableRow) bool {
 		row.Connection.Seen -= jiffies
-		if row.Status&^rowLive > uint64(jiffies) {
+		if row.Status&^rowFlags > uint64(jiffies) {
 			row.Status -= uint64(jiffies)
 		}
 		return true
 	})
+}
+
+// EachPlaced calls yield with how each row is placed.
+func EachPlaced(t *conntrack.Table, yield func(bpf.TcPlacement)) error {
+	return changeRows(t, func(row *bpf.TcTableRow) bool {
+		yield(bpf.TcPlacement(row.Status >> bpf.TcTableLayoutROW_PLACED_SHIFT & 3))
+		return false
+	})
+}
+
+// MakeFormer makes an empty table what a former version has made, where keys have one home.
+func MakeFormer(states *ebpf.Map) error {
+	var s bpf.TcTableState
+	if err := states.Lookup(uint32(0), &s); err != nil {
+		return err
+	}
+	s.HasHomes, s.ByClient = 0, 0
+	return states.Put(uint32(0), s)
 }
 
 func changeRows(t *conntrack.Table, edit func(*bpf.TcTableRow) bool) error {

@@ -64,6 +64,11 @@ func TestSharedWrites(t *testing.T) {
 	var got strings.Builder
 	plain := map[lb.Protocol]*life{}
 	err = inLab(lab.Config{Connections: 262144, HalfOpen: 25}, func(l *lab.Lab) error {
+		for range 2 { // later passes find that a pass has ended before
+			if err := l.Datapath.Sweep(context.Background()); err != nil {
+				return err
+			}
+		}
 		for _, service := range sharedCases() {
 			if err := describeWrites(&got, l, service, plain); err != nil {
 				return fmt.Errorf("%s: %w", service, err)
@@ -157,7 +162,8 @@ type lifeStep struct {
 }
 
 func newLife(l *lab.Lab, s lb.Service, client byte) *life {
-	return &life{lab: l, service: s, client: netip.AddrPortFrom(netip.AddrFrom4([4]byte{1, 1, client, 1}), 4000)}
+	addr := netip.AddrFrom4([4]byte{1, 1, client, 1})
+	return &life{lab: l, service: s, client: netip.AddrPortFrom(addr, 40_000+uint16(client))} // the endpoint sees the same port
 }
 
 func (l *life) writes() (sum int) {

@@ -670,6 +670,14 @@ type TcPersistKey struct {
 	Service uint32
 }
 
+type TcPlacement uint32
+
+const (
+	TcPlacementBY_TUPLE        TcPlacement = 0
+	TcPlacementBY_CLIENT       TcPlacement = 1
+	TcPlacementBY_TURNED_TUPLE TcPlacement = 2
+)
+
 type TcPoliced struct {
 	_       structs.HostLayout
 	Packets [3]uint64
@@ -1030,8 +1038,13 @@ const (
 	TcTableLayoutTAG_WORDS              TcTableLayout = 8
 	TcTableLayoutTAGS_PER_WORD          TcTableLayout = 4
 	TcTableLayoutSPILLED_SHIFT          TcTableLayout = 48
+	TcTableLayoutSPILLED_MOST           TcTableLayout = 30
+	TcTableLayoutAWAY_BIT               TcTableLayout = 56
+	TcTableLayoutAWAY_SEEN_BIT          TcTableLayout = 57
 	TcTableLayoutROW_LIVE_BIT           TcTableLayout = 63
+	TcTableLayoutROW_PLACED_SHIFT       TcTableLayout = 61
 	TcTableLayoutSIZE_BITS              TcTableLayout = 21
+	TcTableLayoutCLIENT_CLASSES         TcTableLayout = 64
 )
 
 type TcTableRow struct {
@@ -1049,9 +1062,12 @@ type TcTableState struct {
 	Unfinished   uint32
 	EntriesMax   int64
 	Skew         uint32
-	Pad          uint32
+	HasHomes     uint32
 	EntriesSwept int64
-	Pad2         [6]uint64
+	ByClient     uint64
+	IsSwept      uint32
+	WasSwept     uint32
+	Pad2         [4]uint64
 	Entries      int64
 	Pad3         [8]uint64
 }

@@ -310,9 +310,12 @@ type XdpTableState struct {
 	Unfinished   uint32
 	EntriesMax   int64
 	Skew         uint32
-	Pad          uint32
+	HasHomes     uint32
 	EntriesSwept int64
-	Pad2         [6]uint64
+	ByClient     uint64
+	IsSwept      uint32
+	WasSwept     uint32
+	Pad2         [4]uint64
 	Entries      int64
 	Pad3         [8]uint64
 }

@@ -87,6 +87,8 @@ func TestGrow(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := len(dptest.Connections(t, d.shared)); state.Connections != flows || n != 2*flows || entries != 2*flows {
-		t.Errorf("%d flows were opened %d times; %d entries, counted as %d", flows, state.Connections, n, entries)
+		t.Errorf("%d flows were opened %d times; %d entries, counted as %d; %d packets dropped by races, %d by a full table",
+			flows, state.Connections, n, entries,
+			dropped(t, d.shared, bpf.TcDropReasonDROP_CONNECTION_RACE), dropped(t, d.shared, bpf.TcDropReasonDROP_CONNTRACK_FULL))
 	}
 }

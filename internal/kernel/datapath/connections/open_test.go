@@ -87,7 +87,8 @@ func (t *Table) serve(tb testing.TB, protocol uint8, vip netip.AddrPort, endpoin
 	}
 }
 
-// newFlows creates a service, and returns a function that sends it a datagram of a flow.
+// newFlows creates a service, and returns a function that sends it a datagram of a flow. The ports
+// of every other one show that it comes from a client.
 func (t *Table) newFlows(tb testing.TB) (send func(flow int) error) {
 	tb.Helper()
 	vip := netip.MustParseAddr("10.0.0.1")
@@ -95,7 +96,7 @@ func (t *Table) newFlows(tb testing.TB) (send func(flow int) error) {
 	program := t.program(tb)
 	return func(flow int) error {
 		client := netip.AddrFrom4([4]byte{10, 8, byte(flow >> 14), 1})
-		_, err := program.Run(&ebpf.RunOptions{Data: dptest.UDPFrame(client, vip, uint16(1000+flow&0x3fff), 53)})
+		_, err := program.Run(&ebpf.RunOptions{Data: dptest.UDPFrame(client, vip, uint16(1000+flow&0x3fff|flow&1<<15), 53)})
 		return err
 	}
 }

@@ -65,33 +65,67 @@ func (t *Table) write(entries []Entry) error {
 	if err := t.Extend(groups); err != nil {
 		return err
 	}
-	type place struct {
-		hash  uint64
-		group uint32
-		entry int
-	}
-	places := make([]place, len(entries))
-	for i := range entries {
-		h := hash(&s.Seeds, &entries[i].Key)
-		places[i] = place{h, groupOf(h, groups), i}
-	}
-	slices.SortFunc(places, func(a, b place) int { return cmp.Compare(a.group, b.group) })
-	for group := range groups {
-		buckets := make([]element, perGroup)
-		for ; len(places) > 0 && places[0].group == group; places = places[1:] {
-			if !put(buckets, places[0].hash, &entries[places[0].entry]) {
-				return fmt.Errorf("fill connections: group %d of %d is full", group, groups)
-			}
-		}
-		if err := t.writeGroup(group, buckets); err != nil {
-			return fmt.Errorf("write connections: %w", err)
-		}
+	if err := t.writeHomes(s, entries, groups); err != nil {
+		return err
 	}
 	s.Size, s.Entries = pack(groups), int64(len(entries))
 	if err := t.state.Put(uint32(0), (*bpf.TcTableState)(s)); err != nil {
 		return fmt.Errorf("count connections: %w", err)
 	}
 	return t.clearCounts()
+}
+
+// A place is the group of an entry.
+type place struct {
+	home
+	group uint32
+	entry int
+}
+
+// writeHomes writes groups that have nothing but these entries.
+func (t *Table) writeHomes(s *state, entries []Entry, groups uint32) error {
+	places := make([]place, len(entries))
+	for i := range entries {
+		h := s.homes(&entries[i].Key)[0]
+		places[i] = place{h, groupOf(h.hash, groups), i}
+	}
+	slices.SortFunc(places, func(a, b place) int { return cmp.Compare(a.group, b.group) })
+	var away []int // entries without room at their first home
+	for group := range groups {
+		buckets := make([]element, perGroup)
+		for ; len(places) > 0 && places[0].group == group; places = places[1:] {
+			if p := &places[0]; !put(buckets, p.home, &entries[p.entry]) {
+				away = append(away, p.entry)
+			}
+		}
+		if err := t.writeGroup(group, buckets); err != nil {
+			return fmt.Errorf("write connections: %w", err)
+		}
+	}
+	for _, i := range away {
+		if err := t.putAway(s, &entries[i], groups); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// putAway adds an entry at its second home.
+func (t *Table) putAway(s *state, e *Entry, groups uint32) error {
+	homes := s.homes(&e.Key)
+	h := homes[len(homes)-1]
+	group := groupOf(h.hash, groups)
+	buckets := make([]element, perGroup)
+	if _, err := t.readGroup(int(group), make([]uint32, perGroup), buckets); err != nil {
+		return fmt.Errorf("read connections: %w", err)
+	}
+	if !put(buckets, h, e) {
+		return fmt.Errorf("fill connections: group %d of %d is full", group, groups)
+	}
+	if err := t.writeGroup(group, buckets); err != nil {
+		return fmt.Errorf("write connections: %w", err)
+	}
+	return nil
 }
 
 func (t *Table) writeGroup(number uint32, buckets []element) (err error) {
@@ -120,23 +154,42 @@ func (t *Table) clearCounts() error {
 	return nil
 }
 
-// put writes an entry into its bucket, or another one of the group.
-func put(buckets []element, h uint64, e *Entry) bool {
-	own := bucketOf(h)
-	for n := range perGroup {
-		b := bucketIn(&buckets[own^n])
-		for r := range rowsPerBucket {
-			i := (homeOf(h) + r) % rowsPerBucket
-			if b.Rows[i].Status&rowLive != 0 {
-				continue
-			}
-			b.Rows[i] = bpf.TcTableRow{Key: e.Key, Status: rowLive, Connection: e.Row}
-			b.Tags[i/tagsPerWord] |= tag(h) << (i % tagsPerWord * tagBits)
-			if n > 0 {
-				bucketIn(&buckets[own]).Tags[len(b.Tags)-1] += spilledOne
-			}
-			return true
+// put writes an entry into its bucket, or another one of the group. If it has no room there, the
+// bucket's keys go to their second home.
+func put(buckets []element, h home, e *Entry) bool {
+	own := bucketOf(h.hash)
+	control := &bucketIn(&buckets[own]).Tags[bpf.TcTableLayoutTAG_WORDS-1]
+	row := bpf.TcTableRow{
+		Key: e.Key, Status: rowLive | uint64(h.placed)<<bpf.TcTableLayoutROW_PLACED_SHIFT, Connection: e.Row,
+	}
+	for n := uint32(0); n < perGroup && (n > 0 || takes(*control, h.placed)); n++ {
+		if !putInBucket(bucketIn(&buckets[own^n]), h.hash, row) {
+			continue
 		}
+		if n > 0 {
+			*control += spilledOne
+		}
+		return true
+	}
+	*control |= away | awaySeen
+	return false
+}
+
+// takes is bucket_takes() of bpf/table/table_write.h.
+func takes(control uint64, placed bpf.TcPlacement) bool {
+	return placed != bpf.TcPlacementBY_CLIENT || control&spilled < uint64(bpf.TcTableLayoutSPILLED_MOST)*spilledOne
+}
+
+// putInBucket writes a row into a free place of a bucket.
+func putInBucket(b *bpf.TcTableBucket, h uint64, row bpf.TcTableRow) bool {
+	for r := range rowsPerBucket {
+		i := (homeOf(h) + r) % rowsPerBucket
+		if b.Rows[i].Status&rowLive != 0 {
+			continue
+		}
+		b.Rows[i] = row
+		b.Tags[i/tagsPerWord] |= tag(h) << (i % tagsPerWord * tagBits)
+		return true
 	}
 	return false
 }

@@ -31,9 +31,9 @@ func TestChosenTuples(t *testing.T) {
 		random = rand.New(rand.NewPCG(1, 2)) // the same for each case, in any order
 		refused := 0
 		for range tables {
-			var s seeds
-			for i := range s {
-				s[i] = random.Uint32()
+			of := &state{HasHomes: 1, ByClient: ^uint64(0)}
+			for i := range of.Seeds {
+				of.Seeds[i] = random.Uint32()
 			}
 			table := make([][]element, groups)
 			for i := range table {
@@ -45,8 +45,7 @@ func TestChosenTuples(t *testing.T) {
 					{Saddr: addr, Daddr: v4(0x0200000a), Sport: port, Dport: 80, Protocol: 6},
 					{Saddr: v4(0x0300000a), Daddr: addr, Sport: 80, Dport: port, Protocol: 6},
 				} {
-					h := hash(&s, &key)
-					if !put(table[groupOf(h, groups)], h, &Entry{Key: key}) {
+					if !enter(of, table, &key) {
 						refused++
 					}
 				}
@@ -56,4 +55,14 @@ func TestChosenTuples(t *testing.T) {
 			t.Errorf("%s: %d of %d entries found their group full", name, refused, 2*tables*connections)
 		}
 	}
+}
+
+// enter writes an entry at one of its key's homes, as entry_insert() does; false: it has no room.
+func enter(of *state, table [][]element, key *bpf.TcConnectionKey) bool {
+	for _, h := range of.homes(key) {
+		if put(table[groupOf(h.hash, uint32(len(table)))], h, &Entry{Key: *key}) {
+			return true
+		}
+	}
+	return false
 }

@@ -13,8 +13,14 @@ const (
 	rowsPerBucket = uint32(bpf.TcTableLayoutROWS_PER_BUCKET)
 	perGroup      = uint32(bpf.TcTableLayoutBUCKETS_PER_GROUP)
 	rowLive       = uint64(1) << bpf.TcTableLayoutROW_LIVE_BIT
+	rowPlaced     = uint64(3) << bpf.TcTableLayoutROW_PLACED_SHIFT
 	// In the last word of tags.
 	spilledOne = uint64(1) << bpf.TcTableLayoutSPILLED_SHIFT
+	spilled    = 0xff * spilledOne
+	away       = uint64(1) << bpf.TcTableLayoutAWAY_BIT
+	awaySeen   = uint64(1) << bpf.TcTableLayoutAWAY_SEEN_BIT
+
+	hashRow = 1 // HASH_ROW of bpf/table/table.h
 )
 
 // seeds are the seeds of the table's hash: random, so that nobody can choose tuples that share a
@@ -33,8 +39,80 @@ func newSeeds() seeds {
 	return s
 }
 
-// hash is table_hash() of bpf/table/table.h.
-func hash(s *seeds, k *bpf.TcConnectionKey) uint64 {
+// A home is where a key may be placed.
+type home struct {
+	hash   uint64
+	placed bpf.TcPlacement
+}
+
+// homes returns the first and the second home of a key, as key_placement() of bpf/table/table.h.
+func (s *state) homes(k *bpf.TcConnectionKey) []home {
+	tuple := tupleHash(&s.Seeds, k)
+	if s.HasHomes == 0 {
+		return []home{{tuple, bpf.TcPlacementBY_TUPLE}}
+	}
+	byTuple := home{tagged(tuple, k), bpf.TcPlacementBY_TUPLE}
+	client, has := clientOf(k)
+	if !has {
+		return []home{byTuple, {tagged(tuple>>32|tuple<<32, k), bpf.TcPlacementBY_TURNED_TUPLE}}
+	}
+	byClient := home{tagged(client.place(&s.Seeds), k), bpf.TcPlacementBY_CLIENT}
+	if s.isByClient(client) {
+		return []home{byClient, byTuple}
+	}
+	return []home{byTuple, byClient}
+}
+
+// A client is the end of a connection whose port shows that it has opened it.
+type client struct {
+	addr  bpf.TcIpAddr
+	port  uint16 // as in keys
+	reply bool   // it is the destination
+}
+
+// portHigh is the highest bit of a port, as ports are in keys.
+const portHigh = 0x80
+
+// clientOf returns the client if the ports of a key show which end it is.
+func clientOf(k *bpf.TcConnectionKey) (c client, has bool) {
+	if k.Dport&portHigh != 0 {
+		c = client{k.Daddr, k.Dport, true}
+	} else {
+		c = client{k.Saddr, k.Sport, false}
+	}
+	return c, (k.Sport^k.Dport)&portHigh != 0
+}
+
+// isByClient is key_is_by_client().
+func (s *state) isByClient(c client) bool {
+	class := c.addr.Word[3] >> 24 % uint32(bpf.TcTableLayoutCLIENT_CLASSES)
+	return !c.reply || s.ByClient>>class&1 != 0
+}
+
+// place is client_hash_of(), with HASH_ROW of replies.
+func (c client) place(s *seeds) uint64 {
+	h := (uint64(s[4]) | uint64(s[5])<<32) * uint64(c.port)
+	for i := 0; i < len(c.addr.Word); i += 2 {
+		h += uint64(c.addr.Word[i]+s[i]) * uint64(c.addr.Word[i+1]+s[i+1])
+	}
+	h ^= h >> 32
+	h *= uint64(bpf.TcHashFactorHASH_FACTOR)
+	h ^= h >> 32
+	if c.reply {
+		h ^= hashRow
+	}
+	return h
+}
+
+// tagged is place_tagged() of a table whose keys have two homes.
+func tagged(place uint64, k *bpf.TcConnectionKey) uint64 {
+	both := uint64(k.Saddr.Word[2]^k.Daddr.Word[2]) | uint64(k.Saddr.Word[3]^k.Daddr.Word[3])<<32
+	both += uint64(k.Sport) | uint64(k.Dport)<<16 | uint64(k.Protocol)<<32
+	return place ^ both*uint64(bpf.TcHashFactorHASH_FACTOR)>>(64-tagBits)&^hashRow
+}
+
+// tupleHash is table_hash().
+func tupleHash(s *seeds, k *bpf.TcConnectionKey) uint64 {
 	words := [len(s)]uint32{
 		k.Saddr.Word[0], k.Saddr.Word[1], k.Saddr.Word[2], k.Saddr.Word[3],
 		k.Daddr.Word[0], k.Daddr.Word[1], k.Daddr.Word[2], k.Daddr.Word[3],
@@ -44,6 +122,11 @@ func hash(s *seeds, k *bpf.TcConnectionKey) uint64 {
 	for i := 0; i < len(words); i += 2 {
 		h += uint64(words[i]+s[i]) * uint64(words[i+1]+s[i+1])
 	}
+	return spread(h)
+}
+
+// spread is hash_spread().
+func spread(h uint64) uint64 {
 	h ^= h >> 32
 	h *= uint64(bpf.TcHashFactorHASH_FACTOR)
 	h ^= h >> 29
@@ -56,7 +139,10 @@ func groupOf(h uint64, groups uint32) uint32 { return uint32(h >> 32 * uint64(gr
 
 func bucketOf(h uint64) uint32 { return uint32(h>>32) % perGroup }
 
-func homeOf(h uint64) uint32 { return uint32(uint16(h>>tagBits)) * rowsPerBucket >> 16 }
+// homeOf is hash_home().
+func homeOf(h uint64) uint32 {
+	return uint32(uint16(h>>tagBits))*rowsPerBucket>>16 ^ uint32(h&hashRow)
+}
 
 func tag(h uint64) uint64 {
 	if t := h & 0xffff; t != 0 {

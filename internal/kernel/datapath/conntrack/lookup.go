@@ -6,8 +6,8 @@ import (
 	"loxilb/internal/kernel/datapath/bpf"
 )
 
-// Lookup finds an entry. While the table grows, it may be in one of two groups, and a miss counts
-// if the size is the same before and after.
+// Lookup finds an entry. It is at one of two homes, and while the table grows in one of two groups
+// of each; a miss counts if the size is the same before and after.
 func (t *Table) Lookup(key bpf.TcConnectionKey) (row bpf.TcConnection, found bool, err error) {
 	s, err := t.read()
 	for err == nil {
@@ -23,10 +23,13 @@ func (t *Table) Lookup(key bpf.TcConnectionKey) (row bpf.TcConnection, found boo
 }
 
 func (t *Table) lookUp(s *state, key *bpf.TcConnectionKey) (row bpf.TcConnection, found bool, err error) {
-	h := hash(&s.Seeds, key)
-	places := []uint32{groupOf(h, s.groups())}
-	if goal := groupOf(h, s.goal()); !slices.Contains(places, goal) {
-		places = append(places, goal)
+	var places []uint32
+	for _, h := range s.homes(key) {
+		for _, group := range []uint32{groupOf(h.hash, s.groups()), groupOf(h.hash, s.goal())} {
+			if !slices.Contains(places, group) {
+				places = append(places, group)
+			}
+		}
 	}
 	keys, buckets := make([]uint32, perGroup), make([]element, perGroup)
 	for _, group := range places {

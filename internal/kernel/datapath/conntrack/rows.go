@@ -81,7 +81,7 @@ func (t *Table) readGroup(i int, keys []uint32, buckets []element) (n int, err e
 
 // Began returns the packet path's clock when the connection of a row began. false: unknown.
 func Began(r *bpf.TcTableRow) (ticks uint64, known bool) {
-	ticks = r.Status &^ rowLive
+	ticks = r.Status &^ (rowLive | rowPlaced)
 	return ticks, ticks != 0
 }
 

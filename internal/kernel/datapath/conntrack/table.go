@@ -58,7 +58,7 @@ func Make(groups *rows.Array, state, counts *ebpf.Map, connections int) (*Table,
 	if most >= largeTable {
 		batch = countBatch
 	}
-	row := bpf.TcTableState{Size: pack(uint32(first)), Seeds: newSeeds(), CountBatch: batch, EntriesMax: most, Skew: Skew()}
+	row := bpf.TcTableState{Size: pack(uint32(first)), Seeds: newSeeds(), CountBatch: batch, EntriesMax: most, Skew: Skew(), HasHomes: 1, ByClient: ^uint64(0)}
 	if err := state.Put(uint32(0), row); err != nil {
 		return nil, fmt.Errorf("make connection table: %w", err)
 	}

@@ -141,7 +141,14 @@ func (c *Collection) keepPins(spec *ebpf.CollectionSpec) error {
 	if !c.Pinned() {
 		return nil
 	}
-	return errors.Join(pins.RecordLayouts(c.PinDir, PinnedByName(spec.Maps)), pins.Witness(c.PinDir))
+	pinned := PinnedByName(spec.Maps)
+	if !c.Fresh {
+		var err error
+		if pinned, err = pins.WithoutFormer(c.PinDir, pinned); err != nil {
+			return err
+		}
+	}
+	return errors.Join(pins.RecordLayouts(c.PinDir, pinned), pins.Witness(c.PinDir))
 }
 
 // PinnedByName returns an object's maps that are pinned.

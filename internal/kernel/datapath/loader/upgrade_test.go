@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
 
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/kernel/datapath/pins"
@@ -131,4 +132,61 @@ func TestFormerEpochs(t *testing.T) {
 	if uint16(routes-7) != 1<<15 || routes-7 < 1<<31 || neighbours != 9 {
 		t.Errorf("generations of routes %#x, of neighbours %d", routes, neighbours)
 	}
+}
+
+// TestFormerTableStates checks that a connection table of a version without second homes is
+// adopted, and that its layout stays, so that version can adopt it again.
+func TestFormerTableStates(t *testing.T) {
+	t.Parallel()
+	settings := Settings{Connections: 1024, PinDir: pinDir(t)}
+	first, err := Open(settings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	spec, err := bpf.LoadTc()
+	if err != nil {
+		t.Fatal(err)
+	}
+	former := map[string]*ebpf.MapSpec{"table_states": withoutHomes(spec.Maps["table_states"])}
+	if err := pins.RecordLayouts(settings.PinDir, former); err != nil {
+		t.Fatal(err)
+	}
+	if err := CheckPins(settings); err != nil {
+		t.Errorf("--check-upgrade: %v", err)
+	}
+	second, err := Open(settings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := second.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := pins.CheckLayouts(settings.PinDir, former); err != nil {
+		t.Errorf("the former version: %v", err)
+	}
+}
+
+// withoutHomes returns the spec of table_states before keys had two homes.
+func withoutHomes(spec *ebpf.MapSpec) *ebpf.MapSpec {
+	spec = spec.Copy()
+	state := btf.Copy(btf.UnderlyingType(spec.Value)).(*btf.Struct)
+	members := state.Members[:0:0]
+	for _, m := range state.Members {
+		switch m.Name {
+		case "has_homes":
+			m.Name = "pad"
+		case "by_client", "is_swept", "was_swept":
+			continue
+		case "pad2":
+			padding := *btf.UnderlyingType(m.Type).(*btf.Array)
+			padding.Nelems += 2
+			m.Type, m.Offset = &padding, m.Offset-128
+		}
+		members = append(members, m)
+	}
+	state.Members, spec.Value = members, state
+	return spec
 }

@@ -2,6 +2,7 @@ package pins
 
 import (
 	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -56,7 +57,7 @@ func CheckLayouts(dir string, specs map[string]*ebpf.MapSpec) error {
 		if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 			return fmt.Errorf("read layout of pinned map %s: %w", name, err)
 		}
-		if err == nil && was != hashOf(spec) {
+		if err == nil && was != hashOf(spec) && !isFormer(name, was) {
 			other = append(other, name)
 		}
 	}
@@ -65,6 +66,33 @@ func CheckLayouts(dir string, specs map[string]*ebpf.MapSpec) error {
 	}
 	slices.Sort(other)
 	return Refuse(fmt.Errorf("keys or values of %s were laid out differently by the build that made them", strings.Join(other, ", ")))
+}
+
+// isFormer reports whether a map has a layout that this build reads as it is: what it has added was
+// padding, and zero means that it is absent.
+func isFormer(name string, layout layoutHash) bool {
+	// without two homes for each key (table_state.has_homes)
+	const tableStates = "9e7592a93cb33a2948c79e16137655baba3d21819dd387de9645d11236974038"
+	return name == "table_states" && hex.EncodeToString(layout[:]) == tableStates
+}
+
+// WithoutFormer returns the specs without those whose pinned maps have a former layout. They keep
+// it, so the build that made them can adopt them again.
+func WithoutFormer(dir string, specs map[string]*ebpf.MapSpec) (map[string]*ebpf.MapSpec, error) {
+	known, err := openLayouts(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return specs, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer known.Close()
+	list := maps.Clone(specs)
+	maps.DeleteFunc(list, func(name string, _ *ebpf.MapSpec) bool {
+		var was layoutHash
+		return known.Lookup(keyOf(name), &was) == nil && isFormer(name, was)
+	})
+	return list, nil
 }
 
 // RecordLayouts keeps the layouts of maps that are pinned now.
