@@ -12,8 +12,8 @@ import (
 	"loxilb/internal/control/reconcile"
 	"loxilb/internal/control/status"
 	"loxilb/internal/kernel/netdev"
-	"loxilb/internal/lb"
 	"loxilb/internal/kernel/netdev/objects"
+	"loxilb/internal/lb"
 	"loxilb/internal/lb/netobj"
 )
 

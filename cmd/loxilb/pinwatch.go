@@ -95,8 +95,8 @@ func (p *daemon) owning(ctx context.Context, group *errgroup.Group) (run func(fu
 	}
 }
 
-// retire gives up what this node owns, as its data path is taken away: VIPs, which would be answered
-// for without being served, roles, and routes.
+// retire gives up what this node owns, as its data path is taken away: VIPs, which would be
+// answered for without being served, roles, and routes.
 func (p *daemon) retire(ctx context.Context) {
 	p.pairs.Decline(true)
 	if p.pausable != nil {

@@ -47,8 +47,8 @@ func (k *NeighbourKeeper) Problems() []Problem {
 		BoundedProblems(dead, len(dead), NeighbourKind, "next hops that do not work")...)
 }
 
-// Excluded returns a problem for each interface that leads to endpoints and that the data path is not
-// attached to, as selected does not list it: answers that arrive there are not translated back.
+// Excluded returns a problem for each interface that leads to endpoints and that the data path is
+// not attached to, as selected does not list it: answers that arrive there are not translated back.
 // needs reports whether answers of an endpoint must pass this machine.
 func (k *NeighbourKeeper) Excluded(selected []Link, needs func(netip.Addr) bool) []Problem {
 	attached := make(map[int]bool, len(selected))

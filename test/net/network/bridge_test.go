@@ -166,8 +166,8 @@ func (c *cluster) plug(name, into string, bits int) {
 	rig.MustRun(c.t, c.hosts[into], "ip", "link", "set", name, "type", "bridge_slave", "hairpin", "on")
 }
 
-// wire connects a container to its node by a veth of its own, with a route to its address there. The
-// node's end of each has the gateways' addresses.
+// wire connects a container to its node by a veth of its own, with a route to its address there.
+// The node's end of each has the gateways' addresses.
 func (c *cluster) wire(name, node string, gateways ...string) {
 	c.t.Helper()
 	if err := c.Link(netnstest.End{Host: c.hosts[name], Interface: "eth0"}, netnstest.End{Host: c.hosts[node], Interface: name}, 0); err != nil {

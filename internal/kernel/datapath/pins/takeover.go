@@ -16,8 +16,8 @@ import (
 const detachMark = "detach"
 
 // TakeOver asks the daemon that holds the lock to give up what it owns, and waits until it has
-// released the lock. It returns an *InUseError if the daemon does not until ctx ends, as one that is
-// stopped.
+// released the lock. It returns an *InUseError if the daemon does not until ctx ends, as one that
+// is stopped.
 func TakeOver(ctx context.Context, dir string) (*Lock, error) {
 	f, err := os.Open(dir)
 	if err != nil {
