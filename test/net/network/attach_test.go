@@ -13,8 +13,8 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// TestChoice checks that --whitelist and --blacklist select interfaces, that others are not changed,
-// and that an endpoint behind one of these is reported.
+// TestChoice checks that --whitelist and --blacklist select interfaces, that others are not
+// changed, and that an endpoint behind one of these is reported.
 func TestChoice(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
