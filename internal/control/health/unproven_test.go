@@ -3,6 +3,7 @@ package health
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -70,20 +71,21 @@ func TestManyUnproven(t *testing.T) {
 func TestUnprovenTimeout(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		probes, running := 0, 0
+		var probes, running atomic.Int32
 		silent := func(ctx context.Context, _ probe.Question) (probe.Answer, error) {
-			if probes, running = probes+1, running+1; running > 1 {
+			probes.Add(1)
+			if running.Add(1) > 1 {
 				t.Error("two probes run at once")
 			}
 			<-ctx.Done()
-			running--
+			running.Add(-1)
 			return probe.Answer{}, errBad
 		}
 		m := start(t, Config{Prober: scripted(silent).prober})
 		m.Set("a", at(one, every(3, 2)))
 		time.Sleep(5 * time.Second)
-		if probes < 5 || probes > 6 {
-			t.Errorf("%d probes in 5 s, each of 0.9 s", probes)
+		if n := probes.Load(); n < 5 || n > 6 {
+			t.Errorf("%d probes in 5 s, each of 0.9 s", n)
 		}
 	})
 }

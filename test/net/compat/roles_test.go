@@ -171,6 +171,7 @@ func (n *node) keepalived(priority int, notify string) *netnstest.Process {
 	conf := file("keepalived.conf", fmt.Sprintf(`
 global_defs {
 	script_user root
+	vrrp_rt_priority 50
 }
 vrrp_instance pair {
 	version 3
