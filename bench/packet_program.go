@@ -118,7 +118,10 @@ func (p *programs) loadCounting() error {
 		}
 		m.MaxEntries = live.MaxEntries()
 	}
-	program := withoutFunction(spec.Programs[programName].Instructions, leftOut)
+	program, err := withoutFunction(spec.Programs[programName].Instructions, leftOut)
+	if err != nil {
+		return err
+	}
 	p.numbers = calledHelpers(program)
 	p.counts, err = ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: uint32(8 * len(p.numbers)), MaxEntries: 1})
 	if err != nil {
@@ -140,14 +143,15 @@ func (p *programs) loadCounting() error {
 
 // leftOut is a function that the counting copy does without, so that there is room for its map: a
 // program may use 64. No packet of the benchmark calls it.
-const leftOut = "lease_ended"
+const leftOut = "lease_refuses"
 
 // withoutFunction makes a function of a program return 0 at once.
-func withoutFunction(program asm.Instructions, name string) (out asm.Instructions) {
-	inside := false
+func withoutFunction(program asm.Instructions, name string) (out asm.Instructions, err error) {
+	inside, found := false, false
 	for i := range program {
 		if ins := &program[i]; btf.FuncMetadata(ins) != nil {
 			if inside = ins.Symbol() == name; inside {
+				found = true
 				first := asm.Mov.Imm(asm.R0, 0)
 				first.Metadata = ins.Metadata
 				out = append(out, first, asm.Return())
@@ -157,7 +161,10 @@ func withoutFunction(program asm.Instructions, name string) (out asm.Instruction
 			out = append(out, program[i])
 		}
 	}
-	return out
+	if !found {
+		return nil, fmt.Errorf("the program has no function %s to leave out", name)
+	}
+	return out, nil
 }
 
 // calledHelpers numbers the helpers that a program calls.
