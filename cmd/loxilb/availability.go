@@ -28,7 +28,7 @@ func (p *daemon) availability() (a doctor.Availability) {
 		}
 	}
 	if why := p.unheard(now); why != "" {
-		a.Silent, a.Why = announced, why
+		a.Unannounced, a.Why = announced, why
 	}
 	if ready, _ := p.ready(); ready && a.Stage == "" && p.routes != nil {
 		for _, one := range p.routes.All() {
@@ -37,10 +37,10 @@ func (p *daemon) availability() (a doctor.Availability) {
 			}
 		}
 	}
-	a.Alone = p.unelected(now, instances, elected)
+	a.Unelected = p.unelected(now, instances, elected)
 	for vip, of := range owners {
 		if len(of) > leases.Most {
-			a.Forked = append(a.Forked, doctor.Forked{VIP: vip, Instances: len(of), Most: leases.Most})
+			a.Unleased = append(a.Unleased, doctor.Unleased{VIP: vip, Instances: len(of), Most: leases.Most})
 		}
 	}
 	return a
@@ -80,11 +80,11 @@ func (p *daemon) unheard(now *store.Snapshot) string {
 
 // unelected returns the instances of services that have neither a BFD session nor a role, if
 // others have a session.
-func (p *daemon) unelected(now *store.Snapshot, services map[string]int, elected map[string]bool) (list []doctor.Alone) {
+func (p *daemon) unelected(now *store.Snapshot, services map[string]int, elected map[string]bool) (list []doctor.Unelected) {
 	roles := p.state.Instances.Here(now)
 	for instance, n := range services {
 		if role := roles[instance].Role; len(elected) > 0 && !elected[instance] && (role == "" || role == lb.RoleUnknown) {
-			list = append(list, doctor.Alone{Instance: instance, Services: n})
+			list = append(list, doctor.Unelected{Instance: instance, Services: n})
 		}
 	}
 	return list

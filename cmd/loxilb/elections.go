@@ -145,7 +145,7 @@ func (p *daemon) unprotected() (list []doctor.BFDSession) {
 		case s.BFD.State != bfd.Up:
 			list = append(list, doctor.BFDSession{Key: s.Key, Why: cmp.Or(s.BFD.Reason, "the session is down"), Since: s.BFD.Since})
 		case !s.Speaks:
-			list = append(list, doctor.BFDSession{Key: s.Key, Why: "the peer makes no claims", Silent: true, Since: s.BFD.Since})
+			list = append(list, doctor.BFDSession{Key: s.Key, Why: "the peer makes no claims", NoClaims: true, Since: s.BFD.Since})
 		}
 	}
 	return list

@@ -143,13 +143,13 @@ func (a *Announcer) Add(ctx context.Context, vips ...netip.Addr) map[netip.Addr]
 func (a *Announcer) Remove(ctx context.Context, vips ...netip.Addr) map[netip.Addr]error {
 	a.drop(vips)
 	failed := a.owner.Remove(ctx, vips...)
-	a.unlimit(vips)
+	a.clearLinks(vips)
 	return failed
 }
 
-// unlimit has all links answer for VIPs, unless they were added again. An error is left to the next
-// check of all VIPs.
-func (a *Announcer) unlimit(vips []netip.Addr) {
+// clearLinks has all links answer for VIPs, unless they were added again. An error is left to the
+// next check of all VIPs.
+func (a *Announcer) clearLinks(vips []netip.Addr) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, vip := range vips {
@@ -230,10 +230,10 @@ func (a *Announcer) Run(ctx context.Context, hub *event.Hub) {
 		if all {
 			lastLook = now
 		}
-		found, unlimited := a.findPending(now, all)
+		found, linksErr := a.findPending(now, all)
 		rounds[0] = append(rounds[0], found...)
 		next, err := a.sendDue(ctx, socket, rounds)
-		err = errors.Join(unlimited, err)
+		err = errors.Join(linksErr, err)
 		switch {
 		case err != nil:
 			retryAt, retrying = now.Add(a.loop.Failed(err)), false
@@ -272,8 +272,9 @@ func (a *Announcer) hasBacklog() bool {
 }
 
 // findPending returns the announcements that are due: of new VIPs and, if all is true, also of
-// those that are on a link where they were not before. It limits where ARP for them is answered.
-func (a *Announcer) findPending(now time.Time, all bool) (out []pendingAnnouncement, unlimited error) {
+// VIPs that are on a link where they were not before. It also sets the links that answer ARP for
+// them.
+func (a *Announcer) findPending(now time.Time, all bool) (out []pendingAnnouncement, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	what := a.fresh
@@ -283,7 +284,7 @@ func (a *Announcer) findPending(now time.Time, all bool) (out []pendingAnnouncem
 		what, a.dirty = a.vips, false
 	}
 	for vip := range what {
-		unlimited = cmp.Or(unlimited, a.answers.SetLinks(vip, a.network.AnsweringLinks(vip)))
+		err = cmp.Or(err, a.answers.SetLinks(vip, a.network.AnsweringLinks(vip)))
 		for _, l := range a.network.OnLink(vip) {
 			if !l.Running() || !l.Ethernet() || l.Loopback() {
 				continue
@@ -297,9 +298,9 @@ func (a *Announcer) findPending(now time.Time, all bool) (out []pendingAnnouncem
 		}
 	}
 	if all {
-		unlimited = cmp.Or(unlimited, a.keepOnly(here))
+		err = cmp.Or(err, a.keepOnly(here))
 	}
-	return out, unlimited
+	return out, err
 }
 
 // keepOnly forgets VIPs that are gone, and where others were announced except here. The caller

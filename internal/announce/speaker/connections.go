@@ -1,6 +1,7 @@
 package speaker
 
 import (
+	"cmp"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -21,19 +22,12 @@ func (e *engine) limitSending(p *peer) {
 	if err != nil {
 		return
 	}
-	limit := int(orDefault(p.config.Hold, defaultHold) / time.Millisecond)
+	limit := int(cmp.Or(p.config.Hold, defaultHold) / time.Millisecond)
 	eachConnection(neighbor, func(fd, local, remote int) {
-		if local == int(e.config.Port) || remote == int(orPort(p.config.Port)) {
+		if local == int(e.config.Port) || remote == int(cmp.Or(p.config.Port, bgp.DefaultPort)) {
 			e.unchanged(p, unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, limit))
 		}
 	})
-}
-
-func orPort(port uint16) uint16 {
-	if port == 0 {
-		return bgp.DefaultPort
-	}
-	return port
 }
 
 // eachConnection calls f for the TCP connections of this process with an address. The descriptor is

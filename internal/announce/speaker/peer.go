@@ -1,6 +1,7 @@
 package speaker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -129,13 +130,13 @@ func (e *engine) update(p *peer) error {
 // apiPeer returns a neighbor as gobgp takes it.
 func (e *engine) apiPeer(p *peer) *api.Peer {
 	n := p.config
-	hold := orDefault(n.Hold, defaultHold)
+	hold := cmp.Or(n.Hold, defaultHold)
 	a := &api.Peer{
 		Conf: &api.PeerConf{NeighborAddress: p.addr, PeerAsn: n.ASN, AuthPassword: n.Password},
 		Timers: &api.Timers{Config: &api.TimersConfig{
 			HoldTime:               seconds(hold),
-			KeepaliveInterval:      seconds(orDefault(n.Keepalive, hold/3)),
-			ConnectRetry:           seconds(orDefault(n.Retry, defaultRetry)),
+			KeepaliveInterval:      seconds(cmp.Or(n.Keepalive, hold/3)),
+			ConnectRetry:           seconds(cmp.Or(n.Retry, defaultRetry)),
 			IdleHoldTimeAfterReset: 1,
 		}},
 		Transport: &api.Transport{PassiveMode: n.Passive, RemotePort: uint32(n.Port)},
@@ -199,13 +200,6 @@ func (e *engine) maxPrefixes() uint32 {
 		return bgp.DefaultMaxPrefixes
 	}
 	return e.config.MaxPrefixes
-}
-
-func orDefault(d, otherwise time.Duration) time.Duration {
-	if d == 0 {
-		return otherwise
-	}
-	return d
 }
 
 func seconds(d time.Duration) uint64 {

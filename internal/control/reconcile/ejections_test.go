@@ -4,7 +4,6 @@ import (
 	"errors"
 	"net/netip"
 	"slices"
-	"strconv"
 	"testing"
 
 	"loxilb/internal/control/health"
@@ -101,15 +100,7 @@ func TestPanicWithBackups(t *testing.T) {
 		for _, i := range c.out {
 			p.eject(s.Endpoints[i].AddrPort(), ejection{evidence: "passive: seen"})
 		}
-		up, got := p.up(s), ""
-		for i, e := range s.Endpoints {
-			if up(e) {
-				got += strconv.Itoa(i + 1)
-			} else {
-				got += "."
-			}
-		}
-		if got != c.up {
+		if got := usable(p, s); got != c.up {
 			t.Errorf("down %v and out %v: %s are up, want %s", c.down, c.out, got, c.up)
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -165,15 +164,7 @@ func TestFirstFailures(t *testing.T) {
 	} {
 		p, fake := asked(t, s)
 		fake.states[p.keyOf(s, s.Endpoints[0])], fake.states[p.keyOf(s, s.Endpoints[1])] = c.one, c.two
-		up, got := p.up(s), ""
-		for i, e := range s.Endpoints {
-			if up(e) {
-				got += strconv.Itoa(i + 1)
-			} else {
-				got += "."
-			}
-		}
-		if got != c.up {
+		if got := usable(p, s); got != c.up {
 			t.Errorf("%+v: %s are up", c, got)
 		}
 	}

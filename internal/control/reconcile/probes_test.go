@@ -3,6 +3,7 @@ package reconcile
 import (
 	"fmt"
 	"net/netip"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -11,6 +12,19 @@ import (
 	"loxilb/internal/control/health"
 	"loxilb/internal/lb"
 )
+
+// usable returns the numbers of a service's endpoints, with a dot for each that is not up.
+func usable(p *probes, s *lb.Service) (list string) {
+	up := p.up(s)
+	for i, e := range s.Endpoints {
+		if up(e) {
+			list += strconv.Itoa(i + 1)
+		} else {
+			list += "."
+		}
+	}
+	return list
+}
 
 // asked returns the probes of services in text form, without loops.
 func asked(t *testing.T, services ...*lb.Service) (*probes, *prober) {

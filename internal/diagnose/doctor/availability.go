@@ -12,13 +12,13 @@ const maintenanceTime = time.Hour
 
 // Availability is what decides which packets other nodes and routers send here.
 type Availability struct {
-	Stage  string // of maintenance; "": the node is in service
-	Since  time.Time
-	Silent int         // services with BGP that no neighbor can hear of
-	Why    string      // why none can
-	Hidden []Withdrawn // VIPs that are not announced while the node is in service
-	Alone  []Alone
-	Forked []Forked
+	Stage       string // of maintenance; "": the node is in service
+	Since       time.Time
+	Unannounced int         // services with BGP that no neighbor can hear of
+	Why         string      // why none can
+	Hidden      []Withdrawn // VIPs that are not announced while the node is in service
+	Unelected   []Unelected
+	Unleased    []Unleased
 }
 
 // Withdrawn is a VIP that is not announced, and why.
@@ -27,14 +27,15 @@ type Withdrawn struct {
 	Why    string
 }
 
-// Alone is an instance of services whose role nobody assigns, while other instances are elected.
-type Alone struct {
+// Unelected is an instance of services whose role nobody assigns, while other instances are
+// elected.
+type Unelected struct {
 	Instance string
 	Services int
 }
 
-// Forked is a VIP of more elected instances than the packet path checks.
-type Forked struct {
+// Unleased is a VIP without a lease, as it has more elected instances than the packet path checks.
+type Unleased struct {
 	VIP             netip.Addr
 	Instances, Most int
 }
@@ -54,9 +55,9 @@ func maintenance(m *Machine) (out []Finding, err error) {
 // announcements reports VIPs that routers do not learn from this node.
 func announcements(m *Machine) (out []Finding, err error) {
 	a := &m.Facts.Availability
-	if a.Silent > 0 {
+	if a.Unannounced > 0 {
 		out = append(out, Finding{
-			About: "neighbors", What: fmt.Sprintf("services with --bgp: %d, and %s", a.Silent, a.Why), Sure: Certain,
+			About: "neighbors", What: fmt.Sprintf("services with --bgp: %d, and %s", a.Unannounced, a.Why), Sure: Certain,
 			Why: "no router learns their VIPs", Command: "see docs/ha.md: loxilb --bgp, loxicmd set bgp, loxicmd create bgpneighbor",
 		})
 	}
@@ -80,14 +81,14 @@ func announcements(m *Machine) (out []Finding, err error) {
 // roles reports instances that no BFD session elects, next to others that one does, and VIPs of so
 // many that their owner has no lease.
 func roles(m *Machine) (out []Finding, err error) {
-	for _, one := range m.Facts.Availability.Alone {
+	for _, one := range m.Facts.Availability.Unelected {
 		out = append(out, Finding{
 			About: one.Instance, What: fmt.Sprintf("instance %s of %d services has no BFD session and no role", one.Instance, one.Services), Sure: Likely,
 			Why:     "each node counts as its MASTER, so two nodes may own the VIPs",
 			Command: "loxicmd create bfd PEER --instance=" + one.Instance + ", or loxicmd set hastate ROLE --instance=" + one.Instance,
 		})
 	}
-	for _, one := range m.Facts.Availability.Forked {
+	for _, one := range m.Facts.Availability.Unleased {
 		out = append(out, Finding{
 			About: one.VIP.String(), Sure: Likely,
 			What:    fmt.Sprintf("VIP %s is in %d elected instances, and has no lease: at most %d are checked", one.VIP, one.Instances, one.Most),

@@ -8,7 +8,7 @@ import (
 // BFDSession is a BFD session with another node that is down, or whose peer makes no claims.
 type BFDSession struct {
 	Key, Why string
-	Silent   bool      // the session is up, and the peer makes no claims
+	NoClaims bool      // the session is up, and the peer makes no claims
 	Since    time.Time // when it became so
 }
 
@@ -20,7 +20,7 @@ func bfdSessions(m *Machine) (out []Finding, err error) {
 			Why:     "no other node takes over the VIPs of this one",
 			Command: "loxicmd get bfd -o wide on both nodes, and compare their addresses; let firewalls pass UDP port 3784",
 		}
-		if s.Silent {
+		if s.NoClaims {
 			f.Why = "it neither gives nor takes roles, so two nodes might own the VIPs"
 			f.Command = "run the same version of loxilb on both nodes, with a session in the same instance"
 		}

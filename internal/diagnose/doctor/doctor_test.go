@@ -147,7 +147,7 @@ func faults() map[string]struct {
 			m.Facts.Availability.Hidden = []Withdrawn{{netip.MustParsePrefix("20.20.20.1/32"), "no endpoint takes connections"}}
 		}, id: "announcements:20.20.20.1/32", sure: Certain},
 		"no BGP neighbor": {edit: func(m *Machine, _ *fakeNetwork) {
-			m.Facts.Availability.Silent, m.Facts.Availability.Why = 2, "there is no BGP neighbor"
+			m.Facts.Availability.Unannounced, m.Facts.Availability.Why = 2, "there is no BGP neighbor"
 		}, id: "announcements:neighbors", sure: Certain},
 		"left drained": {edit: func(m *Machine, _ *fakeNetwork) {
 			m.Facts.Availability.Stage, m.Facts.Availability.Since = "drained", time.Now().Add(-2*time.Hour)
@@ -156,9 +156,9 @@ func faults() map[string]struct {
 			m.Facts.Availability.Stage, m.Facts.Availability.Since = "drained", time.Now().Add(-time.Minute)
 		}},
 		"no lease": {edit: func(m *Machine, _ *fakeNetwork) {
-			m.Facts.Availability.Forked = []Forked{{netip.MustParseAddr("10.0.0.100"), 5, 4}}
+			m.Facts.Availability.Unleased = []Unleased{{netip.MustParseAddr("10.0.0.100"), 5, 4}}
 		}, id: "roles:10.0.0.100", sure: Likely},
-		"not elected":     {edit: func(m *Machine, _ *fakeNetwork) { m.Facts.Availability.Alone = []Alone{{"blue", 2}} }, id: "roles:blue", sure: Likely},
+		"not elected":     {edit: func(m *Machine, _ *fakeNetwork) { m.Facts.Availability.Unelected = []Unelected{{"blue", 2}} }, id: "roles:blue", sure: Likely},
 		"no next hop":     {edit: func(m *Machine, _ *fakeNetwork) { m.Facts.Problems = []Problem{{"31.31.31.1", "it is silent", "see"}} }, id: "next-hops:31.31.31.1", sure: Certain},
 		"neighbours":      {files: file("proc/net/stat/arp_cache", "entries allocs\n00000400 1"), id: "neighbour-table:ipv4", sure: Certain, mends: true},
 		"many neighbours": {files: file("proc/net/stat/arp_cache", "entries allocs\n000003f0 1"), id: "neighbour-table:ipv4", sure: Likely, mends: true},

@@ -115,17 +115,7 @@ func TestLeases(t *testing.T) {
 	drops(false, request)
 	setPort(false)
 
-	for _, c := range d.Audit(false) {
-		if len(c.Differences) > 0 || c.Err != nil {
-			t.Errorf("%+v", c)
-		}
-	}
-	if err := d.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if d, err = Load(Config{Connections: 1024, PinDir: dir}); err != nil {
-		t.Fatal(err)
-	}
+	d = restarted(t, d, dir)
 	drops(true, request) // as before
 	renew("red", time.Now().Add(time.Minute))
 	drops(false, request)
@@ -202,6 +192,17 @@ func TestLinks(t *testing.T) {
 	lease("red")
 	lease()
 	drops(true, request)
+	d = restarted(t, d, dir)
+	drops(true, request)
+	if err := d.KeepLinks(func(netip.Addr) bool { return false }); err != nil {
+		t.Fatal(err)
+	}
+	drops(false, request)
+}
+
+// restarted checks that an audit finds no difference, and loads the data path anew.
+func restarted(t *testing.T, d *Datapath, dir string) *Datapath {
+	t.Helper()
 	for _, c := range d.Audit(false) {
 		if len(c.Differences) > 0 || c.Err != nil {
 			t.Errorf("%+v", c)
@@ -210,12 +211,9 @@ func TestLinks(t *testing.T) {
 	if err := d.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if d, err = Load(Config{Connections: 1024, PinDir: dir}); err != nil {
+	d, err := Load(Config{Connections: 1024, PinDir: dir})
+	if err != nil {
 		t.Fatal(err)
 	}
-	drops(true, request)
-	if err := d.KeepLinks(func(netip.Addr) bool { return false }); err != nil {
-		t.Fatal(err)
-	}
-	drops(false, request)
+	return d
 }

@@ -21,13 +21,7 @@ func TestUpgradeOfScratch(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"ways", "openings"} {
 		settings := Settings{Connections: 1024, PinDir: pinDir(t)}
-		first, err := Open(settings)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := first.Close(); err != nil {
-			t.Fatal(err)
-		}
+		openOnce(t, settings)
 		spec := &ebpf.MapSpec{Name: name, Type: ebpf.Array, KeySize: 4, ValueSize: 128, MaxEntries: 7}
 		m, err := ebpf.NewMap(spec)
 		if err != nil {
@@ -44,13 +38,7 @@ func TestUpgradeOfScratch(t *testing.T) {
 		if _, err := os.Stat(path); err != nil {
 			t.Errorf("--check-upgrade changes something: %v", err)
 		}
-		second, err := Open(settings)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := second.Close(); err != nil {
-			t.Error(err)
-		}
+		openOnce(t, settings)
 		if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("the pin of %s is still there: %v", name, err)
 		}
@@ -139,13 +127,7 @@ func TestFormerEpochs(t *testing.T) {
 func TestFormerTableStates(t *testing.T) {
 	t.Parallel()
 	settings := Settings{Connections: 1024, PinDir: pinDir(t)}
-	first, err := Open(settings)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := first.Close(); err != nil {
-		t.Fatal(err)
-	}
+	openOnce(t, settings)
 	spec, err := bpf.LoadTc()
 	if err != nil {
 		t.Fatal(err)
@@ -157,13 +139,7 @@ func TestFormerTableStates(t *testing.T) {
 	if err := CheckPins(settings); err != nil {
 		t.Errorf("--check-upgrade: %v", err)
 	}
-	second, err := Open(settings)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := second.Close(); err != nil {
-		t.Error(err)
-	}
+	openOnce(t, settings)
 	if err := pins.CheckLayouts(settings.PinDir, former); err != nil {
 		t.Errorf("the former version: %v", err)
 	}
@@ -189,4 +165,16 @@ func withoutHomes(spec *ebpf.MapSpec) *ebpf.MapSpec {
 	}
 	state.Members, spec.Value = members, state
 	return spec
+}
+
+// openOnce opens a collection, and closes it.
+func openOnce(t *testing.T, settings Settings) {
+	t.Helper()
+	c, err := Open(settings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
 }
