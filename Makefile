@@ -20,7 +20,7 @@ export CGO_ENABLED = 0
 # Without it the build cache has another copy of everything for each folder the project is cloned into.
 export GOFLAGS := -trimpath $(GOFLAGS)
 
-.PHONY: help build build-bench demo check test test-long soak package test-package release test-release test-manifests image test-image test-kernels test-arm64 test-host bench bench-check bench-guest bench-packet bench-control bench-docs lint vulnerabilities fmt generate check-generated update fuzz mutate install clean
+.PHONY: help build build-bench demo check test test-long soak package test-package release test-release test-manifests test-kube image test-image test-kernels test-arm64 test-host bench bench-check bench-guest bench-packet bench-control bench-docs lint vulnerabilities fmt generate check-generated update fuzz mutate install clean
 
 help:
 	@sed -n 's/^\([a-z0-9-]*\):.* ## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -151,6 +151,10 @@ test-release: build ## a release of a tag, made twice in different folders by di
 test-manifests: ## the Helm chart and deploy/kubernetes: against Kubernetes' own schemas, the daemon's flags and each other; UPDATE=1 makes what is generated
 	@tools/setup build
 	@test/manifests/run
+
+test-kube: ## Kubernetes in namespaces of this machine: an apiserver, its objects and users; RUN=TestName; the first time it builds Kubernetes
+	@tools/setup build kube
+	@RUN='$(RUN)' kube/test/run
 
 image: ## bin/image: a container image for amd64 and arm64 (an OCI layout), without a container engine, and bills of materials
 	@tools/setup build

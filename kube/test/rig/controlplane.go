@@ -1,0 +1,238 @@
+package rig
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509/pkix"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"loxilb/test/netnstest"
+)
+
+// Networks of every cluster.
+const (
+	serviceNetworks = "10.96.0.0/16,fd00:96::/112"
+	podNetworks     = "10.244.0.0/16,fd00:244::/48"
+)
+
+const apiserverPort = "6443"
+
+// Admins is the group that may do everything.
+const Admins = "system:masters"
+
+// ControlPlane is an apiserver with its etcd in a host of a lab. Tests reach it by DialContext, for
+// instance as Dial of client-go's rest.Config, or by programs in its network.
+type ControlPlane struct {
+	host    *netnstest.Host
+	address netip.Addr
+	dir     string
+	program string
+	ca      *authority
+
+	apiserver *netnstest.Process
+	others    map[string]*netnstest.Process // by component
+}
+
+// ControlPlaneOptions say what to start.
+type ControlPlaneOptions struct {
+	Dir         string     // for certificates, logs and data
+	Address     netip.Addr // of the host; the zero value: one on lo, for a control plane without nodes
+	Controllers bool       // start the controller manager, too
+	Scheduler   bool
+}
+
+// StartControlPlane starts a control plane in a host and waits until it is ready. It ends with the
+// lab.
+func StartControlPlane(ctx context.Context, host *netnstest.Host, o ControlPlaneOptions) (*ControlPlane, error) {
+	program, err := Program()
+	if err != nil {
+		return nil, err
+	}
+	p := &ControlPlane{host: host, address: o.Address, dir: o.Dir, program: program, others: map[string]*netnstest.Process{}}
+	if !p.address.IsValid() {
+		p.address = netip.MustParseAddr("10.77.0.1")
+		if err := host.AddAddress("lo", netip.PrefixFrom(p.address, p.address.BitLen())); err != nil {
+			return nil, err
+		}
+	}
+	if err := errors.Join(os.MkdirAll(filepath.Join(p.dir, "log"), 0o755), p.credentials()); err != nil {
+		return nil, fmt.Errorf("prepare the control plane: %w", err)
+	}
+	if err := p.startEtcd(); err != nil {
+		return nil, err
+	}
+	if err := p.StartAPIServer(ctx); err != nil {
+		return nil, err
+	}
+	if o.Controllers {
+		err = errors.Join(err, p.startControllers())
+	}
+	if o.Scheduler {
+		err = errors.Join(err, p.startScheduler())
+	}
+	return p, err
+}
+
+// credentials makes the CA, the apiserver's certificate and the key of service accounts.
+func (p *ControlPlane) credentials() (err error) {
+	if p.ca, err = newAuthority(filepath.Join(p.dir, "pki")); err != nil {
+		return err
+	}
+	server, err := p.ca.issue(pkix.Name{CommonName: "kube-apiserver"}, p.address, netip.MustParseAddr("127.0.0.1"),
+		netip.MustParseAddr("10.96.0.1"), netip.MustParseAddr("fd00:96::1"))
+	if err != nil {
+		return err
+	}
+	accounts, err := p.ca.issue(pkix.Name{CommonName: "service accounts"})
+	if err != nil {
+		return err
+	}
+	return errors.Join(p.ca.write("apiserver.crt", server.cert), p.ca.write("apiserver.key", server.key), p.ca.write("accounts.key", accounts.key))
+}
+
+// start starts a component, which logs into a file of its name.
+func (p *ControlPlane) start(component string, args ...string) (*netnstest.Process, error) {
+	log, err := os.OpenFile(p.LogFile(component), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	return p.host.Start(netnstest.Command{Args: append([]string{p.program, component}, args...), Output: log})
+}
+
+// LogFile returns the path of a component's log.
+func (p *ControlPlane) LogFile(component string) string {
+	return filepath.Join(p.dir, "log", component+".log")
+}
+
+func (p *ControlPlane) startEtcd() (err error) {
+	const client, peer = "http://127.0.0.1:2379", "http://127.0.0.1:2380"
+	p.others["etcd"], err = p.start("etcd", "--data-dir="+filepath.Join(p.dir, "etcd"), "--unsafe-no-fsync", "--log-level=warn",
+		"--listen-client-urls="+client, "--advertise-client-urls="+client, "--listen-peer-urls="+peer)
+	return err
+}
+
+// StartAPIServer starts the apiserver again, after StopAPIServer, and waits until it is ready.
+func (p *ControlPlane) StartAPIServer(ctx context.Context) (err error) {
+	p.apiserver, err = p.start("kube-apiserver",
+		"--etcd-servers=http://127.0.0.1:2379", "--secure-port="+apiserverPort,
+		"--advertise-address="+p.address.String(), "--external-hostname="+p.address.String(), "--bind-address=0.0.0.0",
+		"--tls-cert-file="+p.ca.path("apiserver.crt"), "--tls-private-key-file="+p.ca.path("apiserver.key"),
+		"--client-ca-file="+p.ca.path("ca.crt"), "--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
+		"--service-account-issuer=https://kubernetes.default.svc",
+		"--service-account-key-file="+p.ca.path("accounts.key"), "--service-account-signing-key-file="+p.ca.path("accounts.key"),
+		"--service-cluster-ip-range="+serviceNetworks, "--allow-privileged", "--endpoint-reconciler-type=lease",
+		"--kubelet-preferred-address-types=InternalIP")
+	if err != nil {
+		return err
+	}
+	return p.ready(ctx, p.apiserver, "kube-apiserver", "https://127.0.0.1:"+apiserverPort+"/readyz")
+}
+
+// StopAPIServer ends the apiserver as a crash would.
+func (p *ControlPlane) StopAPIServer() { p.apiserver.Kill() }
+
+func (p *ControlPlane) startControllers() error {
+	config, err := p.Kubeconfig("system:kube-controller-manager")
+	if err != nil {
+		return err
+	}
+	p.others["controllers"], err = p.start("kube-controller-manager", "--kubeconfig="+config, "--leader-elect=false",
+		"--service-account-private-key-file="+p.ca.path("accounts.key"), "--root-ca-file="+p.ca.path("ca.crt"), "--use-service-account-credentials",
+		"--allocate-node-cidrs", "--cluster-cidr="+podNetworks, "--node-cidr-mask-size-ipv4=24", "--node-cidr-mask-size-ipv6=64",
+		"--service-cluster-ip-range="+serviceNetworks,
+		"--node-monitor-grace-period=20s")
+	return err
+}
+
+func (p *ControlPlane) startScheduler() error {
+	config, err := p.Kubeconfig("system:kube-scheduler")
+	if err != nil {
+		return err
+	}
+	p.others["scheduler"], err = p.start("kube-scheduler", "--kubeconfig="+config, "--leader-elect=false")
+	return err
+}
+
+// ready waits until a component answers 200 at a URL in its host.
+func (p *ControlPlane) ready(ctx context.Context, process *netnstest.Process, component, url string) error {
+	client := &http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{
+		DialContext:     p.DialContext,
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, // it is asked only whether it is ready
+	}}
+	defer client.CloseIdleConnections()
+	for {
+		err := answersOK(ctx, client, url)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-process.Done():
+			return fmt.Errorf("%s ended before it was ready: %s", component, p.lastLines(component))
+		case <-ctx.Done():
+			return fmt.Errorf("%s is not ready: %w: %s", component, err, p.lastLines(component))
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+func answersOK(ctx context.Context, client *http.Client, url string) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return err
+	}
+	text, err := io.ReadAll(response.Body)
+	if response.StatusCode != http.StatusOK {
+		err = errors.Join(err, fmt.Errorf("%s: %s", response.Status, text))
+	}
+	return errors.Join(err, response.Body.Close())
+}
+
+// lastLines returns the end of a component's log.
+func (p *ControlPlane) lastLines(component string) string {
+	text, err := os.ReadFile(p.LogFile(component))
+	if err != nil {
+		return err.Error()
+	}
+	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+	return strings.Join(lines[max(0, len(lines)-20):], "\n")
+}
+
+// Address is the address of the apiserver.
+func (p *ControlPlane) Address() netip.Addr { return p.address }
+
+// Server is the apiserver's URL in its network.
+func (p *ControlPlane) Server() string {
+	return "https://" + net.JoinHostPort(p.address.String(), apiserverPort)
+}
+
+// DialContext opens a connection in the apiserver's network.
+func (p *ControlPlane) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	return p.host.DialContext(ctx, network, address)
+}
+
+// Kubeconfig writes the kubeconfig of a user with some groups, such as Admins, and returns its path.
+func (p *ControlPlane) Kubeconfig(user string, groups ...string) (string, error) {
+	return p.ca.kubeconfig(p.Server(), user, groups...)
+}
+
+// Kubectl runs kubectl as an administrator and returns what it printed.
+func (p *ControlPlane) Kubectl(args ...string) (string, error) {
+	config, err := p.Kubeconfig("admin", Admins)
+	if err != nil {
+		return "", err
+	}
+	return p.host.Run(append([]string{p.program, "kubectl", "--kubeconfig", config}, args...)...)
+}

@@ -1,0 +1,39 @@
+// Package rig runs Kubernetes in network namespaces of this machine, for tests: a control plane
+// alone (StartControlPlane), or a cluster of two nodes with pods in real containers (StartCluster).
+// Whatever runs ends with the test process.
+package rig
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// ErrNoKubernetes is returned where Kubernetes has not been built on this machine.
+var ErrNoKubernetes = errors.New("no Kubernetes in the cache: kube/test/build makes it")
+
+// version is the Kubernetes that kube/test/kubernetes/go.mod names.
+const version = "v1.36.3"
+
+// Program returns the path of the program that is all of Kubernetes: LOXILB_KUBERNETES, or the one
+// that kube/test/build left in the cache.
+func Program() (string, error) {
+	path := os.Getenv("LOXILB_KUBERNETES")
+	if path == "" {
+		path = filepath.Join(cacheDir(), "kube-"+version)
+	}
+	if _, err := os.Stat(path); err != nil {
+		return "", fmt.Errorf("%w (%s)", ErrNoKubernetes, path)
+	}
+	return path, nil
+}
+
+// cacheDir is where tools/lint, test/manifests and kube/test/build keep what they build once.
+func cacheDir() string {
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		dir = "/root/.cache"
+	}
+	return filepath.Join(dir, "loxilb")
+}
