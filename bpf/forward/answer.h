@@ -80,22 +80,24 @@ static __always_inline void icmp_fill(const struct packet *p,
 /* Rewrites a packet into the ICMP error about it. If its checksum is left to
  * the device, the device writes it later, into the quote. Then the bytes from
  * the layer 4 header on add up to the complement of what the field holds
- * now. */
-static __noinline bool answer_icmp(ctx_t *ctx, struct packet *p,
-				   const struct ip_addr *src)
+ * now. Global (verifier: globals). */
+__noinline int answer_icmp(ctx_t *ctx, struct packet *p,
+			   const struct ip_addr *src)
 {
-	__u32 head = sizeof(struct icmp_header) +
-		     (p->ipv6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr));
-	__u32 limit = (p->ipv6 ? ICMP6_LARGEST : ICMP_LARGEST) - head;
-	__u32 quote = p->length < limit ? p->length : limit, sum;
-	__u32 field = p->l4 + protocol_of(p->tuple.protocol).sum_offset;
-	__u8 protocol = icmp_protocol(p->ipv6);
-	__u32 length = sizeof(struct icmp_header) + quote;
+	__u32 head, limit, quote, field, length, sum;
 	struct icmp_header icmp = {};
+	__u8 protocol;
 	__u16 open;
 
-	if (!src)
+	if (!p || !src) /* verifier: null */
 		return false;
+	head = sizeof(struct icmp_header) +
+	       (p->ipv6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr));
+	limit = (p->ipv6 ? ICMP6_LARGEST : ICMP_LARGEST) - head;
+	quote = p->length < limit ? p->length : limit;
+	field = p->l4 + protocol_of(p->tuple.protocol).sum_offset;
+	length = sizeof(struct icmp_header) + quote;
+	protocol = icmp_protocol(p->ipv6);
 	icmp_fill(p, &icmp);
 	if (protocol_of(p->tuple.protocol).has_ports &&
 	    protocol_of(p->tuple.protocol).sum_offset &&

@@ -97,29 +97,29 @@ static __always_inline void event_fill(struct connection_event *e,
 	__builtin_memset(e->pad, 0, sizeof(e->pad));
 }
 
-/* Sends an event to one watcher. */
-static __noinline void event_notify_one(__u32 number,
-					const struct connection_key *key,
-					const struct connection *client,
-					const struct connection *reply,
-					__u64 what)
+/* Sends an event to one watcher. Global (verifier: globals). */
+__noinline __maybe_unused int event_notify_one(__u32 number,
+					       const struct connection_key *key,
+					       const struct connection *client,
+					       const struct connection *reply,
+					       __u64 what)
 {
 	void *ring = bpf_map_lookup_elem(&watchers, &number);
 	struct untold *n = bpf_map_lookup_elem(&untold_counts, &number);
 	struct connection_event *e;
 	__u32 sample;
 
-	if (!ring || !n)
-		return;
+	if (!ring || !n || !client) /* the latter: verifier: null */
+		return 0;
 	sample = event_sample(ring);
 	if (unlikely(event_hash(key, reply) & (sample - 1))) {
 		n->sampled++;
-		return;
+		return 0;
 	}
 	e = bpf_ringbuf_reserve(ring, sizeof(*e), 0);
 	if (unlikely(!e)) {
 		n->lost++;
-		return;
+		return 0;
 	}
 	if (key) {
 		e->client = key->saddr;
@@ -137,6 +137,7 @@ static __noinline void event_notify_one(__u32 number,
 	/* no wakeup: readers poll often enough, and waking them costs more than all
 	 * this */
 	bpf_ringbuf_submit(e, BPF_RB_NO_WAKEUP);
+	return 0;
 }
 
 /* Sends an event of a connection to all watchers, given the entry of its client, and

@@ -75,11 +75,13 @@ static __always_inline bool answers_bypass_us(const struct endpoint *ep,
  * says so; or in any mode, if the endpoint's answer would bypass this machine, if the
  * endpoint is the client itself, or if it uses the other IP version. Not if the
  * endpoint is on this machine: the kernel drops packets from outside whose source is
- * an address of the machine. */
-static __noinline bool needs_source_of_ours(const struct packet *p,
-					    const struct opening *o,
-					    const struct endpoint *ep)
+ * an address of the machine. Global (verifier: globals). */
+__noinline int needs_source_of_ours(const struct packet *p,
+				    const struct opening *o,
+				    const struct endpoint *ep)
 {
+	if (!p || !o || !ep) /* verifier: null */
+		return false;
 	if (family_differs(p, ep))
 		return true;
 	if (o->service.mode == MODE_DEFAULT &&

@@ -40,15 +40,17 @@ static __always_inline struct challenge_counts *challenge_counts_get(void)
 	return bpf_map_lookup_elem(&challenges, &zero);
 }
 
-/* Returns the number for a packet's client in a period. */
-static __noinline __u32 challenge_number(const struct packet *p, __u32 period)
+/* Returns the number for a packet's client in a period. Global (verifier: globals). */
+__noinline __maybe_unused __u32 challenge_number(const struct packet *p,
+						 __u32 period)
 {
 	const struct secret_keys *secret = secrets_get();
-	const struct connection_key *t = &p->tuple;
+	const struct connection_key *t;
 	struct siphash s;
 
-	if (!secret)
+	if (!p || !secret) /* the former: verifier: null */
 		return 0;
+	t = &p->tuple;
 	siphash_begin(&s, &secret->challenge);
 	if (p->ipv6) {
 		siphash_word(&s, ip_addr_high(&t->saddr));

@@ -61,16 +61,17 @@ static __always_inline __u32 ipsec_epoch(void)
 }
 
 /* Returns the action of the first matching policy of a direction: enum rule_action.
- * ports: as in the header, the source's below; RULE_NO_PORT: none. */
-static __noinline __u32 ipsec_ask(const struct ip_addr *from,
-				  const struct ip_addr *to, __u32 ports,
-				  __u8 protocol, __u32 direction)
+ * ports: as in the header, the source's below; RULE_NO_PORT: none. Global (verifier:
+ * globals). */
+__noinline __maybe_unused __u32 ipsec_ask(const struct ip_addr *from,
+					  const struct ip_addr *to, __u32 ports,
+					  __u8 protocol, __u32 direction)
 {
 	const struct rule_set *set = ipsec_policies_get();
 	struct rule_packet *k = rule_packet_get();
 	const struct rule *r;
 
-	if (!set || !k)
+	if (!set || !k || !from || !to) /* the latter two: verifier: null */
 		return RULE_ALLOW;
 	rule_put_address(&k->word[RULE_SADDR], from);
 	rule_put_address(&k->word[RULE_DADDR], to);

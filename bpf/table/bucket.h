@@ -41,9 +41,9 @@ static __always_inline bool bucket_take(struct token_bucket *b, __u32 rate,
 /* How many attempts to take a token, before it counts as taken. */
 #define BUCKET_ATTEMPTS 4
 
-/* The same, for a bucket that several CPUs share. */
-static __always_inline bool
-bucket_take_shared(struct token_bucket *b, __u32 rate, __u32 size, __u32 now)
+/* The same, for a bucket that several CPUs share. Global (verifier: globals). */
+__noinline int bucket_take_shared(struct token_bucket *b, __u32 rate,
+				  __u32 size, __u32 now)
 {
 	union {
 		struct token_bucket bucket;
@@ -52,6 +52,8 @@ bucket_take_shared(struct token_bucket *b, __u32 rate, __u32 size, __u32 now)
 	__u64 found;
 	bool taken;
 
+	if (!b) /* verifier: null */
+		return true;
 	for (int i = 0; i < BUCKET_ATTEMPTS; i++) {
 		found = *(volatile __u64 *)b;
 		next.word = found;

@@ -111,15 +111,19 @@ static __always_inline __u32 bucket_free_row(const struct table_bucket *b,
 	return ROWS_PER_BUCKET;
 }
 
-/* Writes a row into a locked bucket, and publishes it last. */
-static __always_inline int bucket_put(struct table_bucket *b,
-				      const struct connection_key *key,
-				      __u64 hash, const struct connection *c,
-				      __u64 status)
+/* Writes a row into a locked bucket, and publishes it last. Returns 0, or -E2BIG if the
+ * bucket is full. Global (verifier: globals). */
+__noinline int bucket_put(struct table_bucket *b,
+			  const struct connection_key *key, __u64 hash,
+			  const struct connection *c, __u64 status)
 {
-	__u32 i = bucket_free_row(b, hash);
-	struct table_row *row = bucket_row(b, i);
+	struct table_row *row;
+	__u32 i;
 
+	if (!b || !key || !c) /* verifier: null */
+		return -E2BIG;
+	i = bucket_free_row(b, hash);
+	row = bucket_row(b, i);
 	if (!row)
 		return -E2BIG;
 	row->key = *key;

@@ -35,14 +35,16 @@ static __always_inline __u32 mss_limit(const struct connection *c)
 	return limit ? *limit : 0;
 }
 
-/* Returns the option's offset from the TCP header, or 0 if there is none. */
-static __noinline __u32 mss_find(ctx_t *ctx, const struct packet *p)
+/* Returns the option's offset from the TCP header, or 0 if there is none. Global
+ * (verifier: globals). */
+__noinline __maybe_unused __u32 mss_find(ctx_t *ctx, const struct packet *p)
 {
 	__u8 options[TCP_OPTIONS_LONGEST + 4] = {};
 	__u32 end, at = 0;
 	__u8 offset;
 
-	if (bpf_skb_load_bytes(ctx, p->l4 + 12, &offset, 1))
+	if (!p /* verifier: null */ ||
+	    bpf_skb_load_bytes(ctx, p->l4 + 12, &offset, 1))
 		return 0;
 	end = (offset >> 4) * 4 - sizeof(struct tcphdr);
 	if (end > TCP_OPTIONS_LONGEST)
