@@ -152,7 +152,7 @@ test-manifests: ## the Helm chart and deploy/kubernetes: against Kubernetes' own
 	@tools/setup build
 	@test/manifests/run
 
-test-kube: ## Kubernetes in namespaces of this machine: an apiserver, its objects and users; RUN=TestName; the first time it builds Kubernetes
+test-kube: ## the chart in a cluster of two Kubernetes nodes, in namespaces of this machine; RUN=TestCells; the first time it builds Kubernetes
 	@tools/setup build kube
 	@RUN='$(RUN)' kube/test/run
 

@@ -230,9 +230,22 @@ func (p *ControlPlane) Kubeconfig(user string, groups ...string) (string, error)
 
 // Kubectl runs kubectl as an administrator and returns what it printed.
 func (p *ControlPlane) Kubectl(args ...string) (string, error) {
+	return p.Run(append([]string{p.program, "kubectl"}, args...)...)
+}
+
+// Run runs a program next to the apiserver, with an administrator's kubeconfig in its environment,
+// and returns what it printed.
+func (p *ControlPlane) Run(args ...string) (string, error) {
 	config, err := p.Kubeconfig("admin", Admins)
 	if err != nil {
 		return "", err
 	}
-	return p.host.Run(append([]string{p.program, "kubectl", "--kubeconfig", config}, args...)...)
+	process, err := p.host.Start(netnstest.Command{Args: args, Env: []string{"KUBECONFIG=" + config}})
+	if err != nil {
+		return "", err
+	}
+	if err := process.Wait(); err != nil {
+		return process.Output(), fmt.Errorf("run %q: %w: %s", args, err, process.Output())
+	}
+	return process.Output(), nil
 }

@@ -251,15 +251,14 @@ func sameCgroup(l link.Link, root *os.File) bool {
 // place.
 func cgroupRoot(path string) (*os.File, error) {
 	if path != "" {
-		f, err := os.Open(path)
-		if err != nil {
-			return nil, fmt.Errorf("open the cgroup: %w", err)
+		f, err := openCgroup2(path)
+		if f == nil && err == nil { // a machine with both versions has version 2 in this folder
+			f, _ = openCgroup2(filepath.Join(path, "unified"))
 		}
-		var st unix.Statfs_t
-		if err := unix.Fstatfs(int(f.Fd()), &st); err != nil || uint32(st.Type) != unix.CGROUP2_SUPER_MAGIC {
-			return nil, errors.Join(fmt.Errorf("open the cgroup: %s is not of cgroup v2", path), f.Close())
+		if f != nil || err != nil {
+			return f, err
 		}
-		return f, nil
+		return nil, fmt.Errorf("open the cgroup: %s is not of cgroup v2", path)
 	}
 	fs, err := unix.Fsopen("cgroup2", unix.FSOPEN_CLOEXEC)
 	if err != nil {
@@ -274,4 +273,17 @@ func cgroupRoot(path string) (*os.File, error) {
 		return nil, fmt.Errorf("open cgroup v2: %w", err)
 	}
 	return os.NewFile(uintptr(fd), "cgroup2"), nil
+}
+
+// openCgroup2 opens a folder if it is of cgroup v2, otherwise it returns nil.
+func openCgroup2(path string) (*os.File, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("open the cgroup: %w", err)
+	}
+	var st unix.Statfs_t
+	if err := unix.Fstatfs(int(f.Fd()), &st); err != nil || uint32(st.Type) != unix.CGROUP2_SUPER_MAGIC {
+		return nil, f.Close()
+	}
+	return f, nil
 }

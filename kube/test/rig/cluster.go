@@ -1,0 +1,92 @@
+package rig
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"loxilb/test/netnstest"
+)
+
+// Cluster is a cluster of two nodes, with hosts around it:
+//
+//	outside --- router --- LAN: control plane, n1, n2, lan
+//
+// The router is the nodes' default gateway, as in most networks. Pods have real containers.
+type Cluster struct {
+	*ControlPlane
+	Nodes   []*Node
+	LAN     *netnstest.Host // in the nodes' network, but not a node
+	Outside *netnstest.Host // behind the router
+	Router  *netnstest.Host
+
+	dir string
+}
+
+// ClusterOptions say what a cluster is like.
+type ClusterOptions struct {
+	CNI    string   // plugin of the pods' network: "bridge", or "ptp" for routed veths
+	Images []string // archives that each node imports
+}
+
+// Addresses of the hosts. Each has one of IPv6, too, see v6.
+const (
+	controlPlaneAddress = "10.77.0.1"
+	nodeAddress         = "10.77.0.1%d"
+	lanAddress          = "10.77.0.21"
+	routerAddress       = "10.77.0.254"
+	routerOutside       = "10.88.0.1"
+	outsideAddress      = "10.88.0.2"
+)
+
+// clustersDir is where clusters keep their files, in a folder named like their namespaces. It is
+// short, as paths of sockets must be.
+func clustersDir() string { return filepath.Join(os.TempDir(), "clusters") }
+
+// StartCluster starts a cluster and waits until its nodes are ready. It ends with the lab.
+func StartCluster(ctx context.Context, lab *netnstest.Lab, o ClusterOptions) (*Cluster, error) {
+	removeLeftovers()
+	c := &Cluster{}
+	hosts, err := c.network(lab)
+	if err != nil {
+		return nil, err
+	}
+	c.dir = filepath.Join(clustersDir(), hosts.controlPlane.Namespace)
+	lab.Cleanup(func() { _ = os.RemoveAll(c.dir) })
+	c.ControlPlane, err = StartControlPlane(ctx, hosts.controlPlane, ControlPlaneOptions{
+		Dir: c.dir, Address: netip.MustParseAddr(controlPlaneAddress), Controllers: true, Scheduler: true,
+	})
+	if err != nil {
+		return nil, err
+	}
+	failures := make([]error, len(hosts.nodes))
+	var all sync.WaitGroup
+	for i, host := range hosts.nodes {
+		node := newNode(host, c, i+1, o)
+		c.Nodes = append(c.Nodes, node)
+		lab.Cleanup(node.remove)
+		all.Go(func() { failures[i] = node.Start(ctx) })
+	}
+	all.Wait()
+	return c, errors.Join(failures...)
+}
+
+// Apply creates or changes the objects of a manifest.
+func (c *Cluster) Apply(manifest string) error {
+	file, err := os.CreateTemp(c.dir, "*.yaml")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(file.Name())
+	if _, err := file.WriteString(manifest); err != nil {
+		return errors.Join(err, file.Close())
+	}
+	if err := file.Close(); err != nil {
+		return err
+	}
+	_, err = c.Kubectl("apply", "--filename", file.Name())
+	return err
+}

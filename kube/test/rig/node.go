@@ -1,0 +1,208 @@
+package rig
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"loxilb/test/netnstest"
+)
+
+//go:embed node.sh
+var nodeScript string
+
+// endPatience is how long the kernel may take to end the processes of a node.
+const endPatience = 20 * time.Second
+
+// Node is a machine of a cluster: containerd, kubelet and kube-proxy in namespaces of their own.
+type Node struct {
+	*netnstest.Host
+	cluster *Cluster
+	number  int
+	dir     string
+	options ClusterOptions
+	process *netnstest.Process // unshare, the parent of the node's init
+}
+
+func newNode(host *netnstest.Host, c *Cluster, number int, o ClusterOptions) *Node {
+	return &Node{Host: host, cluster: c, number: number, dir: filepath.Join(c.dir, host.Name), options: o}
+}
+
+// Start starts the node, also again after Kill, and waits until it is ready.
+func (n *Node) Start(ctx context.Context) error {
+	kubelet, err := n.cluster.Kubeconfig("system:node:"+n.Name, "system:nodes")
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(n.write(), makeCgroups(n.Namespace)); err != nil {
+		return fmt.Errorf("prepare node %s: %w", n.Name, err)
+	}
+	n.process, err = n.Host.Start(netnstest.Command{
+		Args: []string{"unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", nodeScript},
+		Env: []string{
+			"DIR=" + n.dir, "NODE=" + n.Name, "PROGRAM=" + n.cluster.program, "KUBELET_CONFIG=" + kubelet,
+			"IMAGES=" + strings.Join(n.options.Images, " "), "ADDRESSES=" + strings.Join(n.Addresses(), ","),
+		},
+	})
+	if err != nil {
+		return err
+	}
+	return n.waitReady(ctx)
+}
+
+// Addresses are the node's addresses in the nodes' network, of IPv4 and IPv6.
+func (n *Node) Addresses() []string {
+	address := fmt.Sprintf(nodeAddress, n.number)
+	return []string{address, v6(address).String()}
+}
+
+// waitReady waits until Kubernetes says that the node is ready.
+func (n *Node) waitReady(ctx context.Context) error {
+	for {
+		out, err := n.cluster.Kubectl("get", "node", n.Name, `--output=jsonpath={.status.conditions[?(@.type=="Ready")].status}`)
+		if err == nil && out == "True" {
+			return nil
+		}
+		select {
+		case <-n.process.Done():
+			return fmt.Errorf("node %s ended before it was ready: %s", n.Name, n.process.Output())
+		case <-ctx.Done():
+			return fmt.Errorf("node %s is not ready (%q, %w); its logs are in %s", n.Name, out, err, n.dir)
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// Kill ends everything of the node at once, as a power failure would. Its network stays.
+func (n *Node) Kill() { n.process.Kill() }
+
+// remove ends the node and removes its control groups.
+func (n *Node) remove() {
+	if n.process == nil {
+		return
+	}
+	n.Kill()
+	for deadline := time.Now().Add(endPatience); removeCgroups(n.Namespace) != nil && time.Now().Before(deadline); {
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// Run runs a program in all namespaces of the node, as a shell on it would.
+func (n *Node) Run(args ...string) (string, error) {
+	init, err := n.init()
+	if err != nil {
+		return "", err
+	}
+	return n.Host.Run(append([]string{"nsenter", "--target", init, "--mount", "--pid", "--net", "--"}, args...)...)
+}
+
+// init returns the process id of the node's init, as this process sees it.
+func (n *Node) init() (string, error) {
+	parent := strconv.Itoa(n.process.Pid())
+	text, err := os.ReadFile(filepath.Join("/proc", parent, "task", parent, "children"))
+	if err != nil || len(strings.Fields(string(text))) == 0 {
+		return "", fmt.Errorf("node %s does not run (%w)", n.Name, err)
+	}
+	return strings.Fields(string(text))[0], nil
+}
+
+// write writes the node's configuration files.
+func (n *Node) write() error {
+	proxy, err := n.cluster.Kubeconfig("system:kube-proxy")
+	if err != nil {
+		return err
+	}
+	text := strings.NewReplacer("$DIR", n.dir, "$NODE", n.Name, "$CGROUP", n.Namespace, "$PROXY", proxy,
+		"$PODS", podNetworks, "$PLUGIN", n.plugin(), "$V4", podNetworksOf(n.number)[0].String(), "$V6", podNetworksOf(n.number)[1].String())
+	for _, dir := range []string{"log", "cni", "lib"} {
+		err = errors.Join(err, os.MkdirAll(filepath.Join(n.dir, dir), 0o755))
+	}
+	for name, template := range map[string]string{
+		"containerd.toml": containerdConfig, "kubelet.yaml": kubeletConfig, "proxy.yaml": proxyConfig, "cni/10-rig.conflist": cniConfig, "resolv.conf": "",
+	} {
+		err = errors.Join(err, os.WriteFile(filepath.Join(n.dir, name), []byte(text.Replace(template)), 0o644))
+	}
+	return err
+}
+
+// plugin returns the CNI plugin's name with its own options.
+func (n *Node) plugin() string {
+	if n.options.CNI == "ptp" {
+		return `"type": "ptp"`
+	}
+	return `"type": "bridge", "bridge": "cni0", "isGateway": true, "hairpinMode": true`
+}
+
+const cniConfig = `{
+  "cniVersion": "1.0.0", "name": "rig",
+  "plugins": [{
+    $PLUGIN, "ipMasq": false,
+    "ipam": {
+      "type": "host-local", "dataDir": "$DIR/ipam",
+      "ranges": [[{"subnet": "$V4"}], [{"subnet": "$V6"}]],
+      "routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]
+    }
+  }]
+}
+`
+
+// containerdConfig leaves the scores of the kernel's memory killer alone: that needs a capability
+// which containers and virtual machines of tests may lack.
+const containerdConfig = `version = 2
+root = "$DIR/containerd"
+state = "$DIR/state"
+oom_score = 0
+[grpc]
+  address = "$DIR/containerd.sock"
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = "localhost/pause:1"
+  restrict_oom_score_adj = true
+  disable_apparmor = true
+  netns_mounts_under_state_dir = true
+  [plugins."io.containerd.grpc.v1.cri".cni]
+    bin_dir = "/usr/lib/cni"
+    conf_dir = "$DIR/cni"
+  [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+    runtime_type = "io.containerd.runc.v2"
+    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+      SystemdCgroup = false
+`
+
+const kubeletConfig = `apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+failCgroupV1: false
+failSwapOn: false
+cgroupDriver: cgroupfs
+cgroupRoot: /$CGROUP
+enforceNodeAllocatable: [pods]
+oomScoreAdj: 0
+maxOpenFiles: 20000
+maxPods: 300
+authentication: {anonymous: {enabled: true}, webhook: {enabled: false}}
+authorization: {mode: AlwaysAllow}
+containerRuntimeEndpoint: unix://$DIR/containerd.sock
+podLogsDir: $DIR/log/pods
+resolvConf: $DIR/resolv.conf
+clusterDNS: [10.96.0.10]
+clusterDomain: cluster.local
+localStorageCapacityIsolation: false
+evictionHard: {memory.available: 100Mi}
+imageGCHighThresholdPercent: 100
+nodeStatusUpdateFrequency: 5s
+volumePluginDir: $DIR/volumes
+`
+
+const proxyConfig = `apiVersion: kubeproxy.config.k8s.io/v1alpha1
+kind: KubeProxyConfiguration
+mode: nftables
+clusterCIDR: $PODS
+clientConnection: {kubeconfig: $PROXY}
+hostnameOverride: $NODE
+conntrack: {maxPerCore: 0, min: 0}
+`

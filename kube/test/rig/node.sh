@@ -1,0 +1,29 @@
+#!/bin/sh
+# The init of a node, in namespaces of its own for network, mounts and processes: containerd, kubelet and kube-proxy. All of it ends with
+# this process. Variables: see node.go.
+set -eu
+mount --make-rslave / # what is mounted here stays here
+mount --make-rshared /
+mount -t bpf bpf /sys/fs/bpf
+for hidden in /run/containerd /var/lib/cni /var/log; do
+	mkdir -p $hidden
+	mount -t tmpfs node $hidden
+done
+mkdir -p "$DIR/lib" /var/lib/loxilb
+mount --bind "$DIR/lib" /var/lib/loxilb
+
+serve() { # NAME COMMAND...
+	name=$1
+	shift
+	"$@" >>"$DIR/log/$name.log" 2>&1 &
+}
+
+serve containerd containerd --config "$DIR/containerd.toml"
+until ctr --address "$DIR/containerd.sock" version >/dev/null 2>&1; do sleep 0.1; done
+for image in $IMAGES; do
+	ctr --address "$DIR/containerd.sock" --namespace k8s.io images import --all-platforms=false "$image"
+done >>"$DIR/log/images.log" 2>&1
+serve kubelet "$PROGRAM" kubelet --config "$DIR/kubelet.yaml" --kubeconfig "$KUBELET_CONFIG" --hostname-override "$NODE" --node-ip "$ADDRESSES" \
+	--root-dir "$DIR/kubelet" --cert-dir "$DIR/pki"
+serve kube-proxy "$PROGRAM" kube-proxy --config "$DIR/proxy.yaml"
+wait

@@ -1,0 +1,97 @@
+package rig
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/vishvananda/netns"
+)
+
+// Pod is a pod with containers that run.
+type Pod struct {
+	Name, Node string
+	Addresses  []string // IPv4 first
+	process    func() (int, error)
+}
+
+// Pods returns the pods that a selector such as app=web selects, in no order.
+func (c *Cluster) Pods(selector string) ([]Pod, error) {
+	out, err := c.Kubectl("get", "pods", "--selector", selector, "--output=json")
+	if err != nil {
+		return nil, err
+	}
+	var list struct {
+		Items []struct {
+			Metadata struct{ Name, UID string }
+			Spec     struct{ NodeName string }
+			Status   struct{ PodIPs []struct{ IP string } }
+		}
+	}
+	if err := json.Unmarshal([]byte(out), &list); err != nil {
+		return nil, fmt.Errorf("list pods: %w: %s", err, out)
+	}
+	pods := make([]Pod, 0, len(list.Items))
+	for _, i := range list.Items {
+		pod := Pod{Name: i.Metadata.Name, Node: i.Spec.NodeName}
+		pod.process = sync.OnceValues(func() (int, error) { return processOf(i.Metadata.UID) }) // all of /proc is searched
+		for _, address := range i.Status.PodIPs {
+			pod.Addresses = append(pod.Addresses, address.IP)
+		}
+		pods = append(pods, pod)
+	}
+	return pods, nil
+}
+
+// DialContext opens a connection from the pod's network.
+func (p Pod) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	process, err := p.process()
+	if err != nil {
+		return nil, fmt.Errorf("pod %s: %w", p.Name, err)
+	}
+	target, err := netns.GetFromPid(process)
+	if err != nil {
+		return nil, fmt.Errorf("network of pod %s: %w", p.Name, err)
+	}
+	defer target.Close()
+	type result struct {
+		conn net.Conn
+		err  error
+	}
+	done := make(chan result)
+	go func() { // its thread ends with it, as it stays in the pod's network
+		runtime.LockOSThread()
+		if err := netns.Set(target); err != nil {
+			done <- result{err: err}
+			return
+		}
+		conn, err := new(net.Dialer).DialContext(ctx, network, address)
+		done <- result{conn, err}
+	}()
+	r := <-done
+	return r.conn, r.err
+}
+
+// processOf returns the id of a process of a pod, as this process sees it: pods' control groups have
+// their UIDs in their names.
+func processOf(uid string) (int, error) {
+	files, err := filepath.Glob("/proc/[0-9]*/cgroup")
+	if err != nil {
+		return 0, err
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err == nil && strings.Contains(string(text), "pod"+uid+"/") {
+			return strconv.Atoi(filepath.Base(filepath.Dir(file)))
+		}
+	}
+	return 0, errors.New("it has no process")
+}

@@ -1,0 +1,162 @@
+// Package scenarios has tests of loxilb in a cluster, as its users run it: from the chart, with the
+// container image.
+package scenarios
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"loxilb/kube/test/rig"
+	"loxilb/test/netnstest/labtest"
+)
+
+// patience is how long anything of a cluster may take on a busy machine.
+const patience = 2 * time.Minute
+
+// artifact returns what kube/test/run made and named in a variable.
+func artifact(t testing.TB, variable string) string {
+	t.Helper()
+	value := os.Getenv(variable)
+	if value == "" {
+		t.Skipf("%s is not set: run it by make test-kube", variable)
+	}
+	return value
+}
+
+// cluster starts a cluster whose nodes have all images. It ends with the test. The logs of a failed
+// test are kept.
+func cluster(t *testing.T, cni string) *rig.Cluster {
+	t.Helper()
+	web, loxilb := artifact(t, "LOXILB_KUBE_WEB"), artifact(t, "LOXILB_KUBE_IMAGE")
+	images := filepath.Join(t.TempDir(), "web.tar")
+	err := rig.WriteImages(images,
+		rig.Image{Name: "localhost/web:1", Program: web},
+		rig.Image{Name: "localhost/pause:1", Program: web, Args: []string{"pause"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	c, err := rig.StartCluster(ctx, labtest.New(t), rig.ClusterOptions{CNI: cni, Images: []string{images, loxilb}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			report(t, c)
+		}
+	})
+	return c
+}
+
+// report logs the state of a cluster whose test has failed.
+func report(t *testing.T, c *rig.Cluster) {
+	for _, args := range [][]string{
+		{"get", "pods,services,nodes", "--all-namespaces", "--output=wide"},
+		{"get", "events", "--all-namespaces", "--field-selector=type=Warning"},
+		{"logs", "--namespace=kube-system", "--selector=app.kubernetes.io/name=loxilb", "--tail=50"},
+	} {
+		out, err := c.Kubectl(args...)
+		t.Log(strings.Join(args, " "), err, "\n"+out)
+	}
+}
+
+// kubectl runs kubectl; a failure ends the test.
+func kubectl(t testing.TB, c *rig.Cluster, args ...string) string {
+	t.Helper()
+	out, err := c.Kubectl(args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// apply creates or changes objects.
+func apply(t testing.TB, c *rig.Cluster, manifest string) {
+	t.Helper()
+	if err := c.Apply(manifest); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// helm runs helm; a failure ends the test.
+func helm(t testing.TB, c *rig.Cluster, args ...string) string {
+	t.Helper()
+	out, err := c.Run(append([]string{artifact(t, "LOXILB_HELM")}, args...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// installLoxilb installs the chart on n1 and waits until the daemon is ready.
+func installLoxilb(t testing.TB, c *rig.Cluster, values ...string) {
+	t.Helper()
+	repository, tag, _ := strings.Cut(artifact(t, "LOXILB_KUBE_IMAGE_NAME"), ":")
+	args := []string{"install", "loxilb", "../../../deploy/helm/loxilb", "--namespace=kube-system",
+		"--set=image.repository=" + repository, "--set-string=image.tag=" + tag,
+		"--set=api.access=open", "--set=nodeSelector.kubernetes\\.io/hostname=n1", "--set=updates.minReadySeconds=0"}
+	for _, v := range values {
+		args = append(args, "--set="+v)
+	}
+	helm(t, c, args...)
+	kubectl(t, c, "--namespace=kube-system", "rollout", "status", "daemonset/loxilb", "--timeout=2m") // helm does not wait for it
+}
+
+// runWeb runs a web server on each node and waits until it answers: deployments web-n1 and web-n2,
+// and the Service web with a node port.
+func runWeb(t testing.TB, c *rig.Cluster) map[string]rig.Pod {
+	t.Helper()
+	for _, node := range []string{"n1", "n2"} {
+		apply(t, c, fmt.Sprintf(webDeployment, node))
+	}
+	apply(t, c, webService)
+	for _, node := range []string{"n1", "n2"} {
+		kubectl(t, c, "rollout", "status", "deployment/web-"+node, "--timeout=120s")
+	}
+	pods, err := c.Pods("app=web")
+	if err != nil {
+		t.Fatal(err)
+	}
+	byNode := map[string]rig.Pod{}
+	for _, pod := range pods {
+		byNode[pod.Node] = pod
+	}
+	if len(byNode) != 2 {
+		t.Fatal(errors.New("there is not one web server on each node"))
+	}
+	return byNode
+}
+
+const webDeployment = `
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web-%[1]s}
+spec:
+  selector: {matchLabels: {app: web, node: %[1]s}}
+  template:
+    metadata: {labels: {app: web, node: %[1]s}}
+    spec:
+      nodeSelector: {kubernetes.io/hostname: %[1]s}
+      containers:
+        - name: web
+          image: localhost/web:1
+          readinessProbe: {httpGet: {path: /, port: 8080}, periodSeconds: 1}
+`
+
+const webService = `
+apiVersion: v1
+kind: Service
+metadata: {name: web}
+spec:
+  type: NodePort
+  ipFamilyPolicy: RequireDualStack
+  selector: {app: web}
+  ports: [{port: 80, targetPort: 8080, nodePort: 30080}]
+`

@@ -1,0 +1,135 @@
+// Command web is what containers of test clusters run: a web server that answers with its name and
+// the client's address, a client, and what holds the namespaces of a pod.
+//
+//	web                         serve on port 8080, HTTP and UDP
+//	web get COUNT HOST:PORT     make requests, print each answer or error
+//	web pause                   wait for the end of the pod
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"strconv"
+	"syscall"
+	"time"
+)
+
+const (
+	port     = ":8080"
+	patience = 2 * time.Second
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	switch {
+	case len(os.Args) == 2 && os.Args[1] == "pause":
+		pause(ctx)
+	case len(os.Args) == 4 && os.Args[1] == "get":
+		get(ctx, os.Args[2], os.Args[3])
+	default:
+		serve(ctx)
+	}
+}
+
+// pause waits for the end, and reaps orphans as the first process of a pod must.
+func pause(ctx context.Context) {
+	children := make(chan os.Signal, 1)
+	signal.Notify(children, syscall.SIGCHLD)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-children:
+			for pid := 1; pid > 0; {
+				pid, _ = syscall.Wait4(-1, nil, syscall.WNOHANG, nil)
+			}
+		}
+	}
+}
+
+// serve answers until it is told to end, and then requests that are under way.
+func serve(ctx context.Context) {
+	name, err := os.Hostname()
+	if err != nil {
+		log.Fatal(err)
+	}
+	go serveUDP(name)
+	server := &http.Server{Addr: port, ReadHeaderTimeout: patience, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		client, _, _ := net.SplitHostPort(r.RemoteAddr)
+		fmt.Fprintln(w, name, client)
+	})}
+	go func() {
+		if err := server.ListenAndServe(); err != http.ErrServerClosed {
+			log.Fatal(err)
+		}
+	}()
+	<-ctx.Done()
+	ending, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	_ = server.Shutdown(ending)
+}
+
+func serveUDP(name string) {
+	socket, err := net.ListenPacket("udp", port)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for request := make([]byte, 1500); ; {
+		_, from, err := socket.ReadFrom(request)
+		if err != nil {
+			log.Fatal(err)
+		}
+		client, _, _ := net.SplitHostPort(from.String())
+		_, _ = fmt.Fprintf(packet{socket, from}, "%s %s\n", name, client)
+	}
+}
+
+// packet is a writer of one packet.
+type packet struct {
+	socket net.PacketConn
+	to     net.Addr
+}
+
+func (p packet) Write(b []byte) (int, error) { return p.socket.WriteTo(b, p.to) }
+
+// get makes requests, each by a connection of its own.
+func get(ctx context.Context, count, address string) {
+	n, err := strconv.Atoi(count)
+	if err != nil {
+		log.Fatalf("count %q is not a number", count)
+	}
+	client := &http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true}}
+	failed := false
+	for range n {
+		text, err := answer(ctx, client, "http://"+address+"/")
+		if err != nil {
+			failed = true
+			text = fmt.Sprintln(err)
+		}
+		fmt.Print(text)
+	}
+	if failed {
+		os.Exit(1)
+	}
+}
+
+func answer(ctx context.Context, client *http.Client, url string) (string, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return "", err
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return "", err
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	return string(text), err
+}
