@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/btf"
 
 	"loxilb/internal/kernel/datapath/attach"
 	"loxilb/internal/kernel/datapath/connections"
@@ -161,7 +160,6 @@ func openWithout(s loader.Settings, reason error) (*loader.Collection, error) {
 
 // load loads the programs that every machine needs, and reads the maps meanwhile.
 func (d *Datapath) load(cfg Config) error {
-	types := btf.NewCache() // the kernel's, read once
 	var sweep *connections.Programs
 	adopt := func() (err error) {
 		if d.Tables, err = tables.Open(d.collection); err != nil {
@@ -185,8 +183,8 @@ func (d *Datapath) load(cfg Config) error {
 	before, failed := d.Drops()
 	d.exchange.before = before
 	err := errors.Join(failed, loader.SideBySide(adopt,
-		func() (err error) { sweep, err = connections.LoadSweep(d.collection, types); return err },
-		func() error { return d.collection.LoadFirst(types) },
+		func() (err error) { sweep, err = connections.LoadSweep(d.collection); return err },
+		func() error { return d.collection.LoadFirst() },
 	))
 	d.Sockets = hostsockets.New(d.collection, d.Tables)
 	d.Table = connections.New(d.collection, d.Tables, d.Meter, sweep, d.Hooks, d.Sockets)

@@ -145,7 +145,7 @@ func newStress(t *testing.T) *stress {
 	}
 	t.Cleanup(func() { d.Close() })
 	shrinkTable(t, d)
-	walk, err := connections.LoadSweep(d.collection, nil)
+	walk, err := connections.LoadSweep(d.collection)
 	if err != nil {
 		t.Fatal(err)
 	}

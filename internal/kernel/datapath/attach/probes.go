@@ -99,7 +99,7 @@ func (p *Probes) load() error {
 		return err
 	}
 	var o bpf.ProbeObjects
-	if err := spec.LoadAndAssign(&o, &ebpf.CollectionOptions{MapReplacements: map[string]*ebpf.Map{answers: p.shared.Maps.ProbeAnswers}}); err != nil {
+	if err := spec.LoadAndAssign(&o, &ebpf.CollectionOptions{MapReplacements: map[string]*ebpf.Map{answers: p.shared.Maps.ProbeAnswers}, Cache: bpf.KernelTypes()}); err != nil {
 		return errors.Join(fmt.Errorf("load the programs of probes: %w", err), p.shared.Maps.ProbeAnswers.Delete(uint32(0)))
 	}
 	p.objects = &o

@@ -230,7 +230,7 @@ func (x *XDP) loadNow() (*ebpf.Collection, error) {
 	if err := x.folder(x.mode).Make(); err != nil {
 		return nil, err
 	}
-	programs, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: shared})
+	programs, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: shared, Cache: bpf.KernelTypes()})
 	if err != nil {
 		return nil, fmt.Errorf("load XDP: %w", err)
 	}

@@ -56,9 +56,11 @@ func TestIdleEnds(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			began := time.Now()
 			if err := d.Sweep(t.Context()); err != nil {
 				t.Fatal(err)
 			}
+			most := rate + uint64(rate*(time.Since(began)+2*d.shared.Jiffy()).Seconds())
 			var got bpf.SweepIdleReport // connections to notify
 			if err := d.programs.idleReports.Lookup(uint32(0), &got); err != nil {
 				t.Fatal(err)
@@ -72,8 +74,8 @@ func TestIdleEnds(t *testing.T) {
 				}
 				return
 			}
-			if got.Told < rate || got.Told > rate+rate/4 || got.Told+got.Untold != n { // the sweep takes some time
-				t.Errorf("%+v, want %d told, and all others not", got, rate)
+			if got.Told < rate || got.Told > most || got.Told+got.Untold != n {
+				t.Errorf("%+v, want %d to %d told, and all others not", got, rate, most)
 			}
 			rows := dptest.Connections(t, d.shared)
 			if uint64(len(rows)) != 2*got.Told {

@@ -29,7 +29,7 @@ func open(t testing.TB, s loader.Settings) *Table {
 	if err := rows.Grow(1, c.Endpoints, c.EndpointStates, c.EndpointTraffics); err != nil {
 		t.Fatal(err)
 	}
-	programs, err := LoadSweep(c, nil)
+	programs, err := LoadSweep(c)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/btf"
 	"github.com/cilium/ebpf/ringbuf"
 
 	"loxilb/internal/kernel/datapath/bpf"
@@ -47,8 +46,8 @@ type Programs struct {
 	loaded  map[string]*ebpf.Program
 }
 
-// LoadSweep makes their maps and loads the first; types is a cache of the kernel's.
-func LoadSweep(c *loader.Collection, types *btf.Cache) (*Programs, error) {
+// LoadSweep makes their maps and loads the first.
+func LoadSweep(c *loader.Collection) (*Programs, error) {
 	p := &Programs{shared: c, maps: sharedMaps(c), loaded: map[string]*ebpf.Program{}}
 	spec, err := p.spec()
 	if err != nil {
@@ -67,7 +66,7 @@ func LoadSweep(c *loader.Collection, types *btf.Cache) (*Programs, error) {
 		p.rows, err = readRing(p.own.Maps["found_rows"])
 	}
 	if err == nil {
-		err = p.loadFirst(spec, types)
+		err = p.loadFirst(spec)
 	}
 	if err != nil {
 		return nil, errors.Join(err, p.Close())
@@ -75,16 +74,16 @@ func LoadSweep(c *loader.Collection, types *btf.Cache) (*Programs, error) {
 	return p, nil
 }
 
-func (p *Programs) loadFirst(spec *ebpf.CollectionSpec, types *btf.Cache) error {
+func (p *Programs) loadFirst(spec *ebpf.CollectionSpec) error {
 	most, err := p.shared.Conntrack.Max()
 	if err != nil {
 		return err
 	}
 	_, grows, err := p.shared.Conntrack.Goal(most)
 	if err == nil && grows {
-		err = p.load(spec, types, growTable)
+		err = p.load(spec, growTable)
 	}
-	return errors.Join(err, p.load(spec, types, sweepRows))
+	return errors.Join(err, p.load(spec, sweepRows))
 }
 
 // readRing makes a reader that waits for nothing.
@@ -115,8 +114,8 @@ func (p *Programs) spec() (*ebpf.CollectionSpec, error) {
 }
 
 // load adds a program, of a spec that only this call uses.
-func (p *Programs) load(spec *ebpf.CollectionSpec, types *btf.Cache, name string) error {
-	made, err := loader.LoadProgram(spec, p.own.Maps, types, name)
+func (p *Programs) load(spec *ebpf.CollectionSpec, name string) error {
+	made, err := loader.LoadProgram(spec, p.own.Maps, name)
 	if err != nil {
 		return fmt.Errorf("load %s: %w", name, err)
 	}
@@ -138,7 +137,7 @@ func (p *Programs) Program(name string) (*ebpf.Program, error) {
 	}
 	spec, err := p.spec()
 	if err == nil {
-		err = p.load(spec, nil, name)
+		err = p.load(spec, name)
 	}
 	return p.has(name), err
 }

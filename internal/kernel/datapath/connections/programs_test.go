@@ -18,7 +18,7 @@ func TestProgramsLater(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	p, err := LoadSweep(c, nil)
+	p, err := LoadSweep(c)
 	if err != nil {
 		t.Fatal(err)
 	}

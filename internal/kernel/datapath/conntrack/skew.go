@@ -16,7 +16,7 @@ const cacheLine = uint32(bpf.TcTableLayoutCACHE_LINE)
 // matter, and another one with each version. A kernel that does not tell costs a line more at each
 // look-up. A table is adopted only with the skew that it was made with.
 var Skew = sync.OnceValue(func() uint32 {
-	kernel, err := btf.LoadKernelSpec()
+	kernel, err := bpf.KernelTypes().Kernel()
 	if err != nil {
 		return 0
 	}

@@ -7,7 +7,6 @@ import (
 	"sync"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/btf"
 	"github.com/cilium/ebpf/rlimit"
 
 	"loxilb/internal/kernel/datapath/bpf"
@@ -184,8 +183,8 @@ func (c *Collection) DropReasons() map[uint32]string { return c.dropReasons }
 
 // LoadFirst loads the program that every machine needs: that of interfaces with a link-layer
 // header.
-func (c *Collection) LoadFirst(types *btf.Cache) error {
-	p, err := LoadProgram(c.spec, c.all, types, programName(false, false))
+func (c *Collection) LoadFirst() error {
+	p, err := LoadProgram(c.spec, c.all, programName(false, false))
 	if err != nil {
 		return fmt.Errorf("load data path: %w", err)
 	}
@@ -234,7 +233,7 @@ func (c *Collection) loadLater(name string) (*ebpf.Program, error) {
 		return nil, fmt.Errorf("read data path object: %w", err)
 	}
 	ShareMaps(spec, c.all)
-	p, err := LoadProgram(spec, c.all, nil, name)
+	p, err := LoadProgram(spec, c.all, name)
 	if err != nil {
 		return nil, fmt.Errorf("load data path: %w", err)
 	}

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/btf"
 
 	"loxilb/internal/kernel/datapath/bpf"
 )
@@ -44,11 +43,10 @@ func LoadPrograms(spec *ebpf.CollectionSpec, maps map[string]*ebpf.Map) (map[str
 		mu      sync.Mutex
 		failed  error
 		loaded  = make(map[string]*ebpf.Program, len(spec.Programs))
-		types   = btf.NewCache() // the kernel's, read once
 	)
 	for name := range spec.Programs {
 		loading.Go(func() {
-			p, err := LoadProgram(spec, maps, types, name)
+			p, err := LoadProgram(spec, maps, name)
 			mu.Lock()
 			defer mu.Unlock()
 			loaded[name], failed = p, errors.Join(failed, err)
@@ -64,11 +62,10 @@ func LoadPrograms(spec *ebpf.CollectionSpec, maps map[string]*ebpf.Map) (map[str
 	return loaded, nil
 }
 
-// LoadProgram loads one program of an object whose maps exist; types is a cache of the kernel's, or
-// nil.
-func LoadProgram(spec *ebpf.CollectionSpec, maps map[string]*ebpf.Map, types *btf.Cache, name string) (*ebpf.Program, error) {
+// LoadProgram loads one program of an object whose maps exist.
+func LoadProgram(spec *ebpf.CollectionSpec, maps map[string]*ebpf.Map, name string) (*ebpf.Program, error) {
 	alone := ebpf.CollectionSpec{Maps: spec.Maps, Programs: map[string]*ebpf.ProgramSpec{name: spec.Programs[name]}, Types: spec.Types, ByteOrder: spec.ByteOrder}
-	c, err := ebpf.NewCollectionWithOptions(&alone, ebpf.CollectionOptions{MapReplacements: maps, Cache: types})
+	c, err := ebpf.NewCollectionWithOptions(&alone, ebpf.CollectionOptions{MapReplacements: maps, Cache: bpf.KernelTypes()})
 	if err != nil {
 		return nil, err
 	}
@@ -111,7 +108,7 @@ func (c *Collection) LoadTracing(layer3, egress bool) (*ebpf.Program, error) {
 // the other's maps, variables and constants.
 func LoadTwin(spec *ebpf.CollectionSpec, all map[string]*ebpf.Map, name string) (*ebpf.Program, error) {
 	ShareMaps(spec, all)
-	p, err := LoadProgram(spec, all, nil, name)
+	p, err := LoadProgram(spec, all, name)
 	if err != nil {
 		return nil, fmt.Errorf("load a program that traces: %w", err)
 	}

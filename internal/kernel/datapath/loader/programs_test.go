@@ -27,7 +27,7 @@ func TestProgramsOnDemand(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := c.LoadFirst(nil); err != nil {
+		if err := c.LoadFirst(); err != nil {
 			t.Fatal(err)
 		}
 		if len(c.programs) != 1 || c.programs["loxilb_ether"] == nil {

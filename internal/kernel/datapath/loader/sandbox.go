@@ -93,7 +93,7 @@ func (s *Sandbox) Program(layer3 bool) (*ebpf.Program, error) {
 	if p := s.programs[name]; p != nil {
 		return p, nil
 	}
-	p, err := LoadProgram(s.spec, s.all, nil, name)
+	p, err := LoadProgram(s.spec, s.all, name)
 	if err != nil {
 		return nil, fmt.Errorf("load the separate program: %w", err)
 	}

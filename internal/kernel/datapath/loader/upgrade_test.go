@@ -93,7 +93,7 @@ func TestFormerEpochs(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer func() { _ = c.Close() }()
-		if err := c.LoadFirst(nil); err != nil {
+		if err := c.LoadFirst(); err != nil {
 			t.Fatal(err)
 		}
 		all[i] = c
