@@ -590,6 +590,9 @@ enum endpoint_flag {
 	/* down while others are up: unanswered SYNs and flows of this machine's
 	 * sockets move to another endpoint */
 	ENDPOINT_FAILED = 16,
+	/* MODE_DEFAULT: it sees an address of ours instead of any client's, since its
+	 * answers might bypass this machine */
+	ENDPOINT_SNAT = 32,
 };
 
 struct endpoint {

@@ -916,6 +916,10 @@ type Endpoint struct {
 	// Share Current percentage of its weight for new connections during slow start; absent: all. Ignored in requests.
 	Share int `json:"share,omitempty"`
 
+	// Source With mode 6, what the endpoint sees as the source: client (clients' own addresses), an address of this node or of
+	// snatIPs, none (there is no route to it) or several (it is a service itself). In requests it is ignored.
+	Source string `json:"source,omitempty"`
+
 	// Standby It is a backup that is not needed. In requests it is ignored.
 	Standby bool `json:"standby,omitempty"`
 
@@ -1130,6 +1134,9 @@ type EndpointStatus struct {
 
 	// Since Since when.
 	Since time.Time `json:"since,omitempty,omitzero"`
+
+	// Source As an endpoint of config/loadbalancer has it.
+	Source string `json:"source,omitempty"`
 
 	// Standby It is a backup that is not needed.
 	Standby bool `json:"standby,omitempty"`
@@ -2333,8 +2340,9 @@ type ServiceArguments struct {
 	// MaxRate New connections a second that the service takes, at most a million; what is beyond is refused as refuse says. 0: any number.
 	MaxRate int `json:"maxRate,omitempty"`
 
-	// Mode 0 default (destination NAT), 1 onearm, 2 fullnat, 3 dsr, 4 fullproxy, 5 hostonearm; the number or the word.
-	// All but 4 are available. With 3, targetPort is port. Answers hold the number.
+	// Mode 0 default (destination NAT), 1 onearm, 2 fullnat, 3 dsr, 4 fullproxy, 5 hostonearm, 6 auto (clients' addresses for
+	// endpoints of this node, else as 1; see the endpoints' source); the number or the word. All but 4 are available. With 3,
+	// targetPort is port. Answers hold the number.
 	Mode Choice `json:"mode"`
 
 	// Monitor The endpoints are probed, and one that is down takes no new connections; those that it has stay. So it is with a probetype
@@ -2457,8 +2465,8 @@ type ServiceArguments struct {
 	// Snat true is not part of this build.
 	Snat bool `json:"snat,omitempty"`
 
-	// SnatIPs With modes 1, 2 and 5: the addresses that endpoints see instead of the client's, up to 64, of the endpoints' families.
-	// None: the load balancer's own towards the endpoint (1, 5), or the VIP (2). Each has 64,000 connections with each
+	// SnatIPs With modes 1, 2, 5 and 6: the addresses that endpoints see instead of the client's, up to 64, of the endpoints' families.
+	// None: the load balancer's own towards the endpoint (1, 5, 6), or the VIP (2). Each has 64,000 connections with each
 	// endpoint.
 	SnatIPs []string `json:"snatIPs,omitempty"`
 

@@ -61,10 +61,13 @@ volatile __u32 local_endpoints SEC(".data.runtime") = 0;
 
 /* Reports whether the endpoint's answers would bypass this machine: if the client is
  * in the endpoint's own network, or in the network through which this machine reaches
- * the endpoint, whose router has the client as a neighbour. */
+ * the endpoint, whose router has the client as a neighbour; or if user space expects
+ * that for any client. */
 static __always_inline bool answers_bypass_us(const struct endpoint *ep,
 					      const struct ip_addr *client)
 {
+	if (ep->flags & ENDPOINT_SNAT)
+		return true;
 	if (ep->addr_bits && same_prefix(&ep->addr, client, ep->addr_bits))
 		return true;
 	return ep->source_bits &&

@@ -277,8 +277,8 @@ static __always_inline enum verdict snat_find_port(struct snat_search *s)
 }
 
 /* Reports whether the VIP is the source: in mode fullnat, and in mode default for a
- * client that is the endpoint itself. An endpoint of the other IP version could not
- * answer it. */
+ * client that is the endpoint itself, unless its route to the VIP might lead elsewhere.
+ * An endpoint of the other IP version could not answer it. */
 static __always_inline bool snat_uses_vip(const struct packet *p,
 					  const struct service *svc,
 					  const struct endpoint *ep)
@@ -286,7 +286,7 @@ static __always_inline bool snat_uses_vip(const struct packet *p,
 	if (family_differs(p, ep))
 		return false;
 	return svc->mode == MODE_FULLNAT ||
-	       (svc->mode == MODE_DEFAULT &&
+	       (svc->mode == MODE_DEFAULT && !(ep->flags & ENDPOINT_SNAT) &&
 		same_addr(&ep->addr, &p->tuple.saddr));
 }
 

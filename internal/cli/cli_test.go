@@ -172,7 +172,7 @@ func TestUsage(t *testing.T) {
 		{"get lb --protocol ftp", `--protocol "ftp" is unknown`},
 		{"get lb --state=appliedd", `--state "appliedd" is not known; did you mean applied? (allowed: applied, pending, failed)`},
 		{"get lb -l status.state!=done", `--selector: status.state "done" is not known (allowed: applied, pending, failed)`},
-		{"get lb -l mode=onearn", `--selector: mode "onearn" is not known; did you mean onearm? (allowed: default, onearm, fullnat, dsr or hostonearm)`},
+		{"get lb -l mode=onearn", `--selector: mode "onearn" is not known; did you mean onearm? (allowed: default, onearm, fullnat, dsr, hostonearm or auto)`},
 		{"get ep --state=dwon", `--state "dwon" is not known; did you mean down?`},
 		{"get status --kind=servce", `--kind "servce" is no kind of object; did you mean service?`},
 		{"get ct -l state=established", `--selector: conntrackState "established" is not known (allowed: sync-sent, sync-ack, est,`},

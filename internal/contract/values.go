@@ -27,6 +27,7 @@ func serviceValues() []Section[Value] {
 		{"serviceArguments of POST /config/loadbalancer", []Value{
 			{`"protocol":"sctp"`, NotThere, "IPVS (ipvsadm --sctp-service) balances SCTP"},
 			{`"mode":4`, NotThere, "let HAProxy or Envoy listen at the endpoints of a service of mode default"},
+			{`"mode":6`, Ours, "auto: endpoints of this node see the client, others an address of this node"},
 			{`"sel":5`, NotThere, noNGAP},
 			{`"sel":6`, NotThere, noNGAP},
 			{`"sel":7`, NotThere, "GTP-U is balanced by addresses and ports (hash)"},

@@ -76,7 +76,7 @@ func packetFields() []Field[Service] {
 	return []Field[Service]{
 		{
 			Name: FieldSNAT, Text: "snat", Record: "snat", Place: 10, Property: "serviceArguments.snatIPs", Flag: "snat",
-			Help: "source addresses for clients in modes onearm, fullnat and hostonearm, and for endpoints with --egress; " +
+			Help: "source addresses for clients in modes onearm, fullnat, hostonearm and auto, and for endpoints with --egress; " +
 				"each allows 64,000 connections per endpoint",
 			form: listOf(func(s *Service) *[]netip.Addr { return &s.SNAT }, parseAddrs),
 		},

@@ -9,7 +9,7 @@ import (
 // Mode is how packets are translated on their path to an endpoint. The numbers are the REST API's.
 type Mode uint8
 
-// The modes of the existing loxilb.
+// The modes. The existing loxilb has all but ModeAuto.
 const (
 	ModeDefault    Mode = 0
 	ModeOneArm     Mode = 1
@@ -17,6 +17,7 @@ const (
 	ModeDSR        Mode = 3
 	ModeFullProxy  Mode = 4
 	ModeHostOneArm Mode = 5
+	ModeAuto       Mode = 6
 )
 
 func modes() []choice[Mode] {
@@ -27,13 +28,14 @@ func modes() []choice[Mode] {
 		{value: ModeDSR, word: "dsr", help: "changes only the MAC address: endpoints also own the VIP and answer clients directly"},
 		{value: ModeFullProxy, word: "fullproxy", help: "terminates connections, and opens others to the endpoints", instead: "let HAProxy or Envoy listen at the endpoints of a service of mode default"},
 		{value: ModeHostOneArm, word: "hostonearm", help: "like onearm, for VIP 0.0.0.0 or ::, meaning every local address"},
+		{value: ModeAuto, word: "auto", help: "keeps the client's address for endpoints of this node, whose answers pass it, and like onearm for others"},
 	}
 }
 
 // TranslatesSource reports whether endpoints see an address of the load balancer instead of the
-// client's.
+// client's; in ModeAuto, some of them.
 func (m Mode) TranslatesSource() bool {
-	return m == ModeOneArm || m == ModeFullNAT || m == ModeHostOneArm
+	return m == ModeOneArm || m == ModeFullNAT || m == ModeHostOneArm || m == ModeAuto
 }
 
 // String returns the existing loxilb's word.
@@ -125,7 +127,7 @@ func (s Service) validateSNAT() error {
 	}
 	first := s.SNAT[0].String()
 	if !s.Mode.TranslatesSource() && !s.Egress {
-		return NewFieldError(FieldSNAT, first, "is given, and mode "+s.Mode.String()+" keeps the source", "none, or mode onearm, fullnat or hostonearm, or egress")
+		return NewFieldError(FieldSNAT, first, "is given, and mode "+s.Mode.String()+" keeps the source", "none, or mode onearm, fullnat, hostonearm or auto, or egress")
 	}
 	if n := len(s.SNAT); n > MaxSNAT {
 		return NewFieldError(FieldSNAT, strconv.Itoa(n), "is too many", "up to "+strconv.Itoa(MaxSNAT)+" addresses")

@@ -28,7 +28,7 @@ func runParse[T any](t *testing.T, parse func(string) (T, error), write func(T) 
 
 func TestParseWords(t *testing.T) {
 	t.Parallel()
-	const modes = "(allowed: default, onearm, fullnat, dsr or hostonearm)"
+	const modes = "(allowed: default, onearm, fullnat, dsr, hostonearm or auto)"
 	runParse(t, ParseMode, Mode.String, []parseCase{
 		{in: "default", want: "default"}, {in: "0", want: "default"},
 		{in: "onearm", want: "onearm"}, {in: "1", want: "onearm"},
@@ -36,7 +36,8 @@ func TestParseWords(t *testing.T) {
 		{in: "dsr", want: "dsr"}, {in: "3", want: "dsr"},
 		{in: "fullproxy", want: "fullproxy"}, {in: "4", want: "fullproxy"},
 		{in: "hostonearm", want: "hostonearm"}, {in: "5", want: "hostonearm"},
-		{in: "6", err: `mode "6" is not known ` + modes},
+		{in: "auto", want: "auto"}, {in: "6", want: "auto"},
+		{in: "7", err: `mode "7" is not known ` + modes},
 		{in: "DSR", err: `mode "DSR" is not known; did you mean dsr? ` + modes},
 		{in: "03", err: `mode "03" is not known ` + modes},
 		{in: "", want: "default"},

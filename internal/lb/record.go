@@ -21,7 +21,7 @@ import (
 // RecordFormat returns the newest record format that this build reads. A later field uses the next
 // number as its Since: services without it stay readable for older builds.
 func (c *Schema) RecordFormat() int {
-	format := firstRecordFormat
+	format := modesFormat
 	for _, f := range c.fields {
 		format = max(format, f.Since)
 	}
@@ -225,11 +225,17 @@ func (s *Service) contractNeeds() int {
 			later = later || s.Translates(e)
 		}
 	}
-	if later {
+	switch {
+	case s.Mode == ModeAuto:
+		return modesFormat
+	case later:
 		return contractFormat
 	}
 	return firstRecordFormat
 }
+
+// modesFormat is the first record format with ModeAuto.
+const modesFormat = announcementFormat + 1
 
 // firstNameLength is the former limit of names.
 const firstNameLength = 128

@@ -92,3 +92,25 @@ func FuzzRecord(f *testing.F) {
 		}
 	})
 }
+
+// TestModesFormat checks that earlier builds refuse services in modes that they lack by the format
+// of their records, and can read all others.
+func TestModesFormat(t *testing.T) {
+	t.Parallel()
+	for line, want := range map[string]int{
+		"10.0.0.1:80/tcp mode=auto endpoints=10.1.0.1:80":   modesFormat,
+		"10.0.0.1:80/tcp mode=onearm endpoints=10.1.0.1:80": firstRecordFormat,
+	} {
+		s, err := ParseService(line)
+		if err != nil {
+			t.Fatal(err)
+		}
+		format, data, err := NewSchema().MarshalRecord(s)
+		if err != nil || format != want {
+			t.Errorf("%s: format %d, want %d (%v)", line, format, want, err)
+		}
+		if got, err := NewSchema().UnmarshalRecord(format, data); err != nil || !got.Equal(s) {
+			t.Errorf("%s: read as %s: %v", line, got, err)
+		}
+	}
+}

@@ -23,8 +23,8 @@ func TestSuggest(t *testing.T) {
 func TestSuggestedWords(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		"onearmm": `mode "onearmm" is not known; did you mean onearm? (allowed: default, onearm, fullnat, dsr or hostonearm)`,
-		"x":       `mode "x" is not known (allowed: default, onearm, fullnat, dsr or hostonearm)`,
+		"onearmm": `mode "onearmm" is not known; did you mean onearm? (allowed: default, onearm, fullnat, dsr, hostonearm or auto)`,
+		"x":       `mode "x" is not known (allowed: default, onearm, fullnat, dsr, hostonearm or auto)`,
 	} {
 		if _, err := ParseMode(text); err == nil || err.Error() != want {
 			t.Errorf("%v, want %s", err, want)

@@ -90,11 +90,16 @@ func description(e *v1.LoadbalanceEntry) string {
 	}
 	session.DescribeStatus(line, e.Status)
 	b.WriteString("Endpoints:\n")
-	t := session.NewTable("Endpoint", "Port", "Weight", "State", "Packets", "Bytes")
+	header := []string{"Endpoint", "Port", "Weight", "State", "Packets", "Bytes"}
+	if hasSources(e) {
+		header = append(header, "Source")
+	}
+	t := session.NewTable(header...)
 	for i := range e.Endpoints {
 		p := &e.Endpoints[i]
 		packets, bytes, _ := strings.Cut(p.Counter, ":")
-		t.Add(p.EndpointIP, portCell(p.TargetPort, p.TargetPortMax), cmp.Or(weightCell(p), "-"), stateCell(&e.ServiceArguments, p), packets, bytes)
+		row := []string{p.EndpointIP, portCell(p.TargetPort, p.TargetPortMax), cmp.Or(weightCell(p), "-"), stateCell(&e.ServiceArguments, p), packets, bytes}
+		t.Add(append(row, p.Source)[:len(header)]...)
 	}
 	b.WriteString(t.String())
 	return b.String()

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 
 	"github.com/spf13/cobra"
@@ -96,6 +97,10 @@ func wideLB(list []v1.LoadbalanceEntry, compat bool) *session.Table {
 	if !compat {
 		header = append(header, "Active:Inact", "Refused", "BGP")
 	}
+	sources := slices.ContainsFunc(list, func(e v1.LoadbalanceEntry) bool { return hasSources(&e) })
+	if sources {
+		header = append(header, "Source")
+	}
 	t := session.NewTable(header...)
 	t.LeaveOut("Mark", "0")
 	t.LeaveOut("Active:Inact", "0:0")
@@ -124,10 +129,18 @@ func wideLB(list []v1.LoadbalanceEntry, compat bool) *session.Table {
 			if !compat {
 				connectionCells(row[16:], e, line)
 			}
+			if sources && line < len(e.Endpoints) {
+				row[len(row)-1] = e.Endpoints[line].Source
+			}
 			t.Add(row...)
 		}
 	}
 	return t
+}
+
+// hasSources reports whether the server says what each endpoint sees as the source.
+func hasSources(e *v1.LoadbalanceEntry) bool {
+	return slices.ContainsFunc(e.Endpoints, func(p v1.Endpoint) bool { return p.Source != "" })
 }
 
 // connectionCells adds the open and closed connections of a line's endpoint, and refused clients:

@@ -37,7 +37,7 @@ func Weighted(s lb.Service, w Weights, seed uint64, path func(netip.Addr) Path) 
 		Name:      s.Name,
 		Idle:      s.IdleTimeout,
 		Algorithm: uint8(s.Algorithm),
-		Mode:      uint8(s.Mode),
+		Mode:      modeOf(s.Mode),
 		MSS:       s.MSS,
 		Flags:     refusal(s.Refuse) | synProtect(s.SynProtect) | tunnel(s.Tunnel),
 		Endpoints: make([]bpf.EndpointTable, len(s.Endpoints)),
@@ -62,14 +62,29 @@ func Weighted(s lb.Service, w Weights, seed uint64, path func(netip.Addr) Path) 
 		t.Endpoints[i] = bpf.EndpointTable{
 			Addr: bpf.Addr(e.Addr), Port: bpf.Port(e.Port), Shift: e.PortMax != 0, Weight: e.Weight, Takes: w.row(&s, i),
 		}
-		if NeedsPath(s, e) && path != nil {
-			path(e.Addr).put(&t.Endpoints[i])
+		if NeedsPath(s, e) {
+			pathOf(e.Addr, path).put(&s, e, &t.Endpoints[i])
 		}
 	}
 	t.Tenths = s.SlowStart != 0
 	t.Slots = places(s, &w, seed)
 	t.Leave.After, t.Leave.Ends = s.After(s.OnRemove)
 	return t
+}
+
+// modeOf returns the packet path's mode: auto is default, with a choice for each endpoint.
+func modeOf(m lb.Mode) uint8 {
+	if m == lb.ModeAuto {
+		m = lb.ModeDefault
+	}
+	return uint8(m)
+}
+
+func pathOf(endpoint netip.Addr, path func(netip.Addr) Path) Path {
+	if path == nil {
+		return Path{}
+	}
+	return path(endpoint)
 }
 
 // connectionLimits returns the limits in the form of the maps.

@@ -2,6 +2,7 @@ package compile
 
 import (
 	"bytes"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -119,5 +120,33 @@ func TestDownMovesItsShareAlone(t *testing.T) {
 	}
 	if diff := cmp.Diff(before, Service(s, func(lb.Endpoint) bool { return true }, 1, nil).Slots); diff != "" {
 		t.Errorf("back again: %s", diff)
+	}
+}
+
+// TestAuto checks which endpoints see their client in mode auto: those of this node. Others, also
+// those without a path, see an address of ours. The packet path's mode is default.
+func TestAuto(t *testing.T) {
+	s, err := lb.ParseService("10.0.0.1:80/tcp mode=auto endpoints=10.0.1.1:80,10.0.1.2:80,10.0.1.3:80")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours := netip.MustParseAddr("10.0.1.254")
+	paths := map[netip.Addr]Path{s.Endpoints[0].Addr: {Source: ours, SourceBits: 24, Returns: true}, s.Endpoints[1].Addr: {Source: ours, SourceBits: 24}}
+	got := Service(s, nil, 1, func(a netip.Addr) Path { return paths[a] })
+	type row struct {
+		SNAT   bool
+		Source netip.Addr
+	}
+	var rows []row
+	for _, e := range got.Endpoints {
+		rows = append(rows, row{e.SNAT, e.Source.Netip()})
+	}
+	want := []row{{false, ours}, {true, ours}, {true, netip.IPv6Unspecified()}}
+	if diff := cmp.Diff(want, rows, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" || got.Mode != uint8(lb.ModeDefault) {
+		t.Errorf("mode %d, rows: -want +got:\n%s", got.Mode, diff)
+	}
+	s.Mode = lb.ModeDefault
+	if Service(s, nil, 1, func(a netip.Addr) Path { return paths[a] }).Endpoints[1].SNAT {
+		t.Error("mode default translates the source")
 	}
 }

@@ -18,14 +18,15 @@ type Path struct {
 	SourceBits uint8      // prefix length of that address's network, through which the endpoint is reached; 0: it is in none
 	RouteBits  uint8      // prefix length of the route to the endpoint; 0: the default route
 	Routed     bool       // a router is between, which is reached by its MAC address
+	Returns    bool       // the host is a container of this machine: its answers to any client pass this machine
 }
 
-// NeedsPath reports whether a connection to the endpoint depends on the path. In default mode the
-// endpoint might answer clients past this machine. In mode dsr a router would send packets back. In
+// NeedsPath reports whether a connection to the endpoint depends on the path. In modes default and
+// auto the endpoint might answer clients past this machine. In mode dsr a router would send packets back. In
 // the other modes it matters where the endpoint sees this machine's address.
 func NeedsPath(s lb.Service, e lb.Endpoint) bool {
 	switch {
-	case s.Mode == lb.ModeDefault, s.Mode == lb.ModeDSR:
+	case s.Mode == lb.ModeDefault, s.Mode == lb.ModeDSR, s.Mode == lb.ModeAuto:
 		return true
 	case len(s.SNAT) > 0:
 		return false
@@ -42,8 +43,10 @@ func (w Path) Check(s lb.Service, e lb.Endpoint) error {
 		"as dsr-routed (use --tunnel=ipip or gue, or another mode)", e.Addr, s.Key)
 }
 
-// put writes the path into an endpoint's row.
-func (w Path) put(row *bpf.EndpointTable) {
+// put writes the path into the row of an endpoint of the service. Without a path, an endpoint in
+// mode auto does not see clients: the packet path makes an exception for addresses of this machine.
+func (w Path) put(s *lb.Service, e lb.Endpoint, row *bpf.EndpointTable) {
+	row.SNAT = s.Mode == lb.ModeAuto && (!w.Returns || s.Translates(e))
 	if !w.Source.IsValid() {
 		return
 	}

@@ -167,10 +167,12 @@ func (i *inquiry) addSource(r *dryrun.Result, s *lb.Service) {
 		a.add("source", OK, "the endpoint sees %s, and the VIP as destination: it must own the VIP, and answers the client directly", e.Source)
 	case e.Family:
 		a.add("source", OK, "the endpoint sees %s, an address of this machine, because its IP version differs from the client's", i.portNote(r))
+	case !e.SourceIsOurs && s != nil && s.Mode == lb.ModeAuto:
+		a.add("source", OK, "the endpoint sees the client's own address, %s: it is on this node, so its answers pass it", e.Source)
 	case !e.SourceIsOurs:
 		a.add("source", OK, "the endpoint sees the client's own address, %s: its answers must come back through this machine", e.Source)
 	default:
-		a.add("source", OK, "the endpoint sees %s instead of the client's, %s", i.portNote(r), whySource(s))
+		a.add("source", OK, "the endpoint sees %s instead of the client's, %s", i.portNote(r), i.whySource(r, s))
 	}
 }
 
@@ -183,12 +185,27 @@ func (i *inquiry) portNote(r *dryrun.Result) string {
 	return r.Entry.Source.Addr().String() + " and a free port"
 }
 
-func whySource(s *lb.Service) string {
+// onThisNode reports whether an endpoint of a service in mode auto sees clients' addresses.
+func (i *inquiry) onThisNode(s *lb.Service, at netip.AddrPort) bool {
+	stats, _ := i.DataPath.ServiceStats(s.Key)
+	for n := range min(len(s.Endpoints), len(stats.Endpoints)) {
+		if isAt(&s.Endpoints[n], at) {
+			return stats.Endpoints[n].Source == ""
+		}
+	}
+	return false
+}
+
+func (i *inquiry) whySource(r *dryrun.Result, s *lb.Service) string {
 	switch {
 	case s == nil:
 		return "set by a firewall rule or --egress"
 	case len(s.SNAT) > 0:
 		return "one of the service's own (--snat)"
+	case s.Mode == lb.ModeAuto && i.onThisNode(s, r.Entry.Endpoint):
+		return "because answers within the endpoint's network would bypass this machine"
+	case s.Mode == lb.ModeAuto:
+		return "because it is not behind a veth or bridge of this node: its answers to clients might bypass it"
 	case s.Mode == lb.ModeDefault:
 		return "because answers within the endpoint's network would bypass this machine"
 	}

@@ -23,6 +23,7 @@ type Path struct {
 	SourceBits uint8      // length of the network of Source, if the host or its router is in it; else 0
 	RouteBits  uint8      // length of the route to the host; 0: the default route, or SourceBits determines it
 	Routed     bool       // a router is between, which is reached by its MAC address
+	Returns    bool       // the host is a container of this machine: its answers to any client pass this machine
 }
 
 // Sources looks up the paths and source addresses of this machine's packets in the kernel's routing
@@ -102,6 +103,7 @@ func (s *Sources) find(ctx context.Context, hosts []netip.Addr, found map[netip.
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var routed []netip.Addr
+	containers := s.mirror.Containers()
 	err := s.conn.LookUp(ctx, hosts, func(i int, rt netlink.Route, err error) {
 		switch host := hosts[i]; {
 		case err != nil:
@@ -114,6 +116,7 @@ func (s *Sources) find(ctx context.Context, hosts []netip.Addr, found map[netip.
 			missing[host] = fmt.Errorf("this machine has no address towards %s that others can reach", host)
 		default:
 			path := s.path(host, rt)
+			path.Returns = !rt.Gateway.IsValid() && containers.Bridge(rt.Link)
 			found[host] = path
 			if rt.Gateway.IsValid() || path.SourceBits == 0 {
 				routed = append(routed, host)
@@ -123,7 +126,7 @@ func (s *Sources) find(ctx context.Context, hosts []netip.Addr, found map[netip.
 	if err != nil {
 		return err
 	}
-	return s.measure(ctx, routed, found)
+	return s.measure(ctx, routed, found, containers)
 }
 
 // path returns the path to a host, except the length of the route.
@@ -138,12 +141,14 @@ func (s *Sources) path(host netip.Addr, rt netlink.Route) Path {
 	}
 }
 
-// measure looks up the route lengths of hosts that are no neighbours.
-func (s *Sources) measure(ctx context.Context, hosts []netip.Addr, paths map[netip.Addr]Path) error {
+// measure looks up the route lengths of hosts that are no neighbours. A veth with a route to this
+// host alone leads to a container; a network of hosts may be behind other veths.
+func (s *Sources) measure(ctx context.Context, hosts []netip.Addr, paths map[netip.Addr]Path, containers mirror.Containers) error {
 	return s.conn.Match(ctx, hosts, func(i int, rt netlink.Route, err error) {
 		if err == nil {
 			path := paths[hosts[i]]
 			path.RouteBits = uint8(rt.Dst.Bits())
+			path.Returns = path.Returns || rt.Dst.IsSingleIP() && !rt.Gateway.IsValid() && containers.Veth(rt.Link)
 			paths[hosts[i]] = path
 		}
 	})

@@ -1,10 +1,16 @@
 package netdev
 
 import (
+	"fmt"
 	"net/netip"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"loxilb/test/netnstest"
+	"loxilb/test/netnstest/labtest"
 )
 
 // TestPaths checks that each host has a path, or a reason why not. A neighbour is in the source's
@@ -22,7 +28,7 @@ func TestPaths(t *testing.T) {
 	n := openHost(t, a)
 	want := map[netip.Addr]Path{}
 	add := func(host, source string, sourceBits, routeBits uint8, routed bool) {
-		want[netip.MustParseAddr(host)] = Path{netip.MustParseAddr(source), sourceBits, routeBits, routed}
+		want[netip.MustParseAddr(host)] = Path{Source: netip.MustParseAddr(source), SourceBits: sourceBits, RouteBits: routeBits, Routed: routed}
 	}
 	add("10.1.0.2", "10.1.0.1", 24, 0, false)
 	add("10.9.0.1", "10.1.0.1", 24, 16, true)
@@ -74,4 +80,71 @@ func TestRoutes(t *testing.T) {
 			t.Errorf("%s: %s %s, want %s", host, r, r.Dev, text)
 		}
 	}
+}
+
+// TestContainers checks which hosts are containers of this machine: those behind a veth of their
+// own, and those on a bridge whose ports are veths. Neighbours behind this machine's own veth, which
+// has its default route, are none; so are hosts of a bridge while it has another port.
+func TestContainers(t *testing.T) {
+	t.Parallel()
+	lab := labtest.New(t)
+	node, err := lab.Host("node")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"router", "own", "port", "wide"} {
+		h, err := lab.Host(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := lab.Link(netnstest.End{Host: h, Interface: "eth0"}, netnstest.End{Host: node, Interface: name}, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, args := range []string{
+		"address add 10.1.0.1/24 dev router", "route add default via 10.1.0.2", "route add 10.1.0.9/32 dev router",
+		"address add 2001:db8:1::1/64 dev router nodad", "route add default via 2001:db8:1::2", "route add 2001:db8:1::9 dev router",
+		"route add 10.2.0.5/32 dev own", "route add 2001:db8:2::5 dev own",
+		"link add br0 type bridge", "link set br0 up", "link set port master br0",
+		"address add 10.3.0.1/24 dev br0", "address add 2001:db8:3::1/64 dev br0 nodad",
+		"route add 10.4.0.0/24 dev wide", "route add 10.5.0.0/24 via 10.3.0.9",
+	} {
+		run(t, node, append([]string{"ip"}, strings.Fields(args)...)...)
+	}
+	n, _ := runHost(t, node)
+	containers := ips("10.2.0.5", "2001:db8:2::5", "10.3.0.9", "2001:db8:3::9")
+	others := ips("10.1.0.2", "10.1.0.9", "2001:db8:1::9", "10.4.0.1", "10.5.0.1", "203.0.113.1")
+	returns := func(want map[netip.Addr]bool) {
+		t.Helper()
+		eventually(t, func() error {
+			found, _, err := n.Sources().Paths(t.Context(), slices.Concat(containers, others))
+			if err != nil {
+				return err
+			}
+			for host, path := range found {
+				if path.Returns != want[host] {
+					return fmt.Errorf("%s is a container: %t", host, path.Returns)
+				}
+			}
+			if len(found) != len(containers)+len(others) {
+				return fmt.Errorf("paths to %d hosts of %d: %v", len(found), len(containers)+len(others), found)
+			}
+			return nil
+		})
+	}
+	want := map[netip.Addr]bool{}
+	for _, a := range containers {
+		want[a] = true
+	}
+	returns(want)
+	run(t, node, "ip", "link", "add", "other", "type", "veth", "peer", "name", "inner")
+	run(t, node, "ip", "link", "set", "other", "master", "br0")
+	want[containers[2]], want[containers[3]] = false, false
+	returns(want)
+	run(t, node, "ip", "link", "set", "other", "nomaster")
+	want[containers[2]], want[containers[3]] = true, true
+	returns(want)
+	run(t, node, "ip", "route", "replace", "default", "dev", "own")
+	want[containers[0]], want[containers[1]] = false, false
+	returns(want)
 }

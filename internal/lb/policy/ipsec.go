@@ -147,6 +147,10 @@ func IPsecFlows(s *lb.Service, e lb.Endpoint, source netip.Addr) (flows []IPsecF
 		return append(append(flows, endpoint, arriving, direct), outerFlows(s, e, source)...)
 	case s.Mode == lb.ModeFullNAT && s.VIP.Is4() == e.Addr.Is4() && len(s.SNAT) == 0:
 		endpoint.Source, endpoint.Clients = place(s), IPsecNeither
+	case s.Mode == lb.ModeAuto && s.VIP.Is4() == e.Addr.Is4() && source.IsValid() && len(s.SNAT) == 0: // one or the other
+		ours := endpoint
+		ours.Source, ours.Clients = one(source), IPsecNeither
+		flows = append(flows, ours)
 	case (s.Mode != lb.ModeDefault || s.VIP.Is4() != e.Addr.Is4()) && source.IsValid() && len(s.SNAT) == 0:
 		endpoint.Source, endpoint.Clients = one(source), IPsecNeither
 	}

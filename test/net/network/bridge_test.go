@@ -1,10 +1,14 @@
 package network_test
 
 import (
+	"bufio"
 	"context"
 	"fmt"
+	"io"
+	"net/http"
 	"net/netip"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -227,7 +231,7 @@ func (c *cluster) asks(host, vip string) (who, sees string) {
 
 // sees is clusterSees in this cluster: answers of a routed container pass its node.
 func (c *cluster) sees(mode, client, endpoint, vip string, six bool) string {
-	if c.routed && mode == "default" && client != endpoint && client[:2] == "c1" && endpoint[:2] == "c1" {
+	if c.routed && mode != "onearm" && mode != "fullnat" && client != endpoint && client[:2] == "c1" && endpoint[:2] == "c1" {
 		return clusterAddress(client, six)
 	}
 	return clusterSees(mode, client, endpoint, vip, six)
@@ -249,7 +253,7 @@ func clusterSees(mode, client, endpoint, vip string, six bool) string {
 		return clusterAddress(client, six)
 	case mode == "fullnat":
 		return vip
-	case mode == "onearm":
+	case mode == "onearm", mode == "auto" && endpoint[:2] != "c1":
 		return ours
 	case client == endpoint:
 		return vip
@@ -262,10 +266,81 @@ func clusterSees(mode, client, endpoint, vip string, six bool) string {
 // TestBridges checks that every host of the cluster reaches every other, and itself, in each mode
 // that translates, by either IP version. An endpoint sees its client, or the load balancer where
 // its reply would otherwise bypass it: for a container on the client's bridge, a neighbour, or a
-// host with the same router.
+// host with the same router. In mode auto, no cell is left out: endpoints of the load balancer's
+// node see their clients, others the load balancer.
 func TestBridges(t *testing.T) {
 	t.Parallel()
-	newCluster(t).wantAll()
+	c := newCluster(t)
+	c.wantAll()
+	c.wantFollowed()
+}
+
+// wantFollowed checks that mode auto follows links: while the containers' bridge has a port that
+// may lead elsewhere, new clients are translated, and an existing connection lives on. All views
+// name the source.
+func (c *cluster) wantFollowed() {
+	t := c.t
+	t.Helper()
+	const vip = "20.20.20.50"
+	c.balance(vip, "auto", 80, "10.1.1.11:1,10.1.2.11:1", "--select=priority")
+	client := c.hosts["other"]
+	conn, err := client.DialContext(t.Context(), "tcp", "20.20.20.40:80")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	answers := bufio.NewReader(conn)
+	kept := func() {
+		t.Helper()
+		_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+		if _, err := conn.Write([]byte("GET / HTTP/1.1\r\nHost: vip\r\n\r\n")); err != nil {
+			t.Fatal(err)
+		}
+		r, err := http.ReadResponse(answers, nil)
+		if err != nil {
+			t.Fatal("the connection is not kept:", err)
+		}
+		body, err := io.ReadAll(r.Body)
+		if got := string(body); err != nil || got != "c11 sees 192.168.0.3\n" {
+			t.Errorf("the connection's answer: %q, %v", got, err)
+		}
+	}
+	sources := func(local, why string) {
+		t.Helper()
+		labtest.Eventually(t, 10*time.Second, func(context.Context) error {
+			out, err := c.Command("describe", "lb", vip+":80/tcp")
+			if err != nil {
+				return err
+			}
+			for _, want := range []string{`\| 10\.1\.1\.11 .*\| +` + local + ` +\|`, `\| 10\.1\.2\.11 .*\| +192\.168\.0\.1 +\|`} {
+				if !regexp.MustCompile(want).MatchString(out) {
+					return fmt.Errorf("no line %s:\n%s", want, out)
+				}
+			}
+			return nil
+		})
+		out, err := c.Command("get", "lb", "-o", "wide")
+		if err != nil || !regexp.MustCompile(`\| 10\.1\.1\.11 .*\| +`+local+` +\|`).MatchString(out) {
+			t.Errorf("get lb -o wide does not name the source %s: %v\n%s", local, err, out)
+		}
+		out, err = c.Command("explain", "--from", "192.168.0.3", "--to", "20.20.20.40:80")
+		if err != nil || !strings.Contains(out, why) {
+			t.Errorf("explain does not say %q: %v\n%s", why, err, out)
+		}
+	}
+	kept()
+	sources("client", "it is on this node, so its answers pass it")
+	node := c.hosts["node1"]
+	rig.MustRun(t, node, "ip", "link", "add", "elsewhere", "type", "veth", "peer", "name", "outside")
+	rig.MustRun(t, node, "ip", "link", "set", "elsewhere", "master", "br0")
+	sources(`10\.1\.1\.254`, "because it is not behind a veth or bridge of this node")
+	if who, sees := c.asks("other", "20.20.20.40"); who != "c11" || sees != "10.1.1.254" {
+		t.Errorf("%s answers, sees %s; want c11 sees 10.1.1.254", who, sees)
+	}
+	kept()
+	rig.MustRun(t, node, "ip", "link", "del", "elsewhere")
+	sources("client", "it is on this node, so its answers pass it")
+	kept()
 }
 
 // TestRoutedContainers is TestBridges with containers on routed veths.
@@ -278,7 +353,7 @@ func TestRoutedContainers(t *testing.T) {
 func (c *cluster) wantAll() {
 	t := c.t
 	t.Helper()
-	for n, mode := range []string{"default", "onearm", "fullnat"} {
+	for n, mode := range []string{"default", "onearm", "fullnat", "auto"} {
 		for i, endpoint := range clusterHosts {
 			for _, six := range []bool{false, true} {
 				vip := fmt.Sprintf([2]string{"20.20.20.%d%d", "2001:db8:20::%d%d"}[index(six)], n+1, i)
@@ -384,7 +459,7 @@ func TestNodePorts(t *testing.T) {
 				}
 				rig.MustRun(t, c.hosts[node], "nft", "-f", file)
 			}
-			for n, mode := range []string{"default", "onearm"} {
+			for n, mode := range []string{"default", "onearm", "auto"} {
 				for k, node := range []string{"node1", "node2"} {
 					vip := fmt.Sprintf("20.20.20.%d%d", n+1, k)
 					c.balance(vip, mode, 30080, clusterAddress(node, false)+":1", "--probetype=none") // probes would advance the rotation, too

@@ -43,6 +43,6 @@ func HideNative(e *v1.LoadbalanceEntry) {
 	e.ObservedState, e.Refused = "", 0
 	for i := range e.Endpoints {
 		p := &e.Endpoints[i]
-		p.ObservedState, p.ActiveConnections, p.InactiveConnections, p.Refused = "", 0, 0, 0
+		p.ObservedState, p.ActiveConnections, p.InactiveConnections, p.Refused, p.Source = "", 0, 0, 0, ""
 	}
 }

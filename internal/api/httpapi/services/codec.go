@@ -206,6 +206,9 @@ func (c *codec) answer(s *lb.Service, stats *report.ServiceStats, endpoints []se
 		get(&e.Endpoints[i], c.endpoint, &s.Endpoints[i])
 		e.Endpoints[i].Counter = counter(t)
 		e.Endpoints[i].ActiveConnections, e.Endpoints[i].InactiveConnections, e.Endpoints[i].Refused = t.Active, t.Inactive, t.Refusals.Sum()
+		if i < len(stats.Endpoints) {
+			e.Endpoints[i].Source = sourceWord(s, &s.Endpoints[i], t.Source)
+		}
 		e.Endpoints[i].Standby = s.Endpoints[i].Backup > 0 && !t.Takes
 		e.Endpoints[i].Drained = endpoints[i].Drained
 		e.Endpoints[i].Panic = states.Endpoints[i] == servicestate.Panic
@@ -221,6 +224,26 @@ func (c *codec) answer(s *lb.Service, stats *report.ServiceStats, endpoints []se
 		compat.HideNative(e)
 	}
 	return e
+}
+
+// sourceWord returns what an endpoint of a service in mode auto sees as the source. applied is the
+// data path's, as report.EndpointStats has it.
+func sourceWord(s *lb.Service, e *lb.Endpoint, applied string) string {
+	switch {
+	case s.Mode != lb.ModeAuto:
+		return ""
+	case applied == "":
+		return "client"
+	case len(s.SNAT) > 0:
+		var words []string
+		for _, a := range s.SNAT {
+			if a.Is4() == e.Addr.Is4() {
+				words = append(words, a.String())
+			}
+		}
+		return strings.Join(words, ",")
+	}
+	return applied
 }
 
 // PropertyOf returns the API's name for a field of lb. endpoint is the index of an endpoint, or -1.

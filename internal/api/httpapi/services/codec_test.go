@@ -43,7 +43,7 @@ func TestEveryPropertyIsAField(t *testing.T) {
 	}
 	compareNames(t, known, slices.Collect(maps.Keys(v1.PropertiesOf[v1.LoadbalanceEntry]())))
 
-	known = []string{"state", "counter", "standby", "drained", "panic", "share", "observedState"}
+	known = []string{"state", "counter", "standby", "drained", "panic", "share", "observedState", "source"}
 	for _, f := range lb.EndpointFields() {
 		known = append(known, f.Property)
 	}

@@ -141,7 +141,7 @@ func TestRefuse(t *testing.T) {
 		{arg(`,"sel":3,"persistPrefix":64`), "serviceArguments.persistPrefix", `"64" is longer than an address of the VIP's family`},
 		{arg(`,"sel":true`), "serviceArguments.sel", `"true" is not known`},
 		{arg(`,"sel":"rr","select":"priority"`), "serviceArguments.sel", `differs from sel`},
-		{arg(`,"mode":"fullproxy"`), "serviceArguments.mode", `"fullproxy" is not part of this build: let HAProxy or Envoy listen at the endpoints of a service of mode default (allowed: default, onearm, fullnat, dsr or hostonearm)`},
+		{arg(`,"mode":"fullproxy"`), "serviceArguments.mode", `"fullproxy" is not part of this build: let HAProxy or Envoy listen at the endpoints of a service of mode default (allowed: default, onearm, fullnat, dsr, hostonearm or auto)`},
 		{arg(`,"mode":4`), "serviceArguments.mode", `"fullproxy" is not part of this build`},
 		{arg(`,"mode":3`), "endpoints[0].targetPort", `"8080" is not the service's, and mode dsr keeps ports (allowed: 80, or mode onearm for other ports, as node ports)`},
 		{arg(`,"inactiveTimeOut":86401`), "serviceArguments.inactiveTimeOut", `"86401" is out of range`},

@@ -165,7 +165,7 @@ func (a *API) GetServiceStatus(w http.ResponseWriter, _ *http.Request, params v1
 			counted = stats.Endpoints[i]
 		}
 		one := now.endpoint(&s, &s.Endpoints[i], states[i], &counted)
-		one.Handshakes = rest.Handshakes(loads[i].Times)
+		one.Handshakes, one.Source = rest.Handshakes(loads[i].Times), out.Service.Endpoints[i].Source
 		out.Endpoints = append(out.Endpoints, one)
 	}
 	rest.JSON(w, out)

@@ -77,6 +77,7 @@ type EndpointTable struct {
 	// SourceBits and AddrBits are the lengths, in 128 bits, of the networks of Source and Addr;
 	// answers to clients there bypass this machine. 0: unknown.
 	SourceBits, AddrBits uint8
+	SNAT                 bool   // in mode default: it sees Source instead of any client
 	Takes                uint32 // current weight for new connections: 0 for none, regardless of Weight
 	Ends                 Ends   // of its connections, because it is down; drains are set separately
 	Failed               bool   // down while others are up: unanswered SYNs, and flows of this machine's own sockets, move to another endpoint
@@ -102,6 +103,9 @@ func (t ServiceTable) String() string {
 		fmt.Fprintf(&b, "endpoint %d %s weight=%d", i, AddrPort(e.Addr, e.Port), e.Weight)
 		if e.Shift {
 			b.WriteString(" and on")
+		}
+		if e.SNAT {
+			fmt.Fprintf(&b, " snat=%s", e.Source.Netip())
 		}
 		b.WriteByte('\n')
 	}

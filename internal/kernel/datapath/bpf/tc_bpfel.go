@@ -277,6 +277,7 @@ const (
 	TcEndpointFlagENDPOINT_REMOVED TcEndpointFlag = 4
 	TcEndpointFlagENDPOINT_SHIFT   TcEndpointFlag = 8
 	TcEndpointFlagENDPOINT_FAILED  TcEndpointFlag = 16
+	TcEndpointFlagENDPOINT_SNAT    TcEndpointFlag = 32
 )
 
 type TcEndpointOutcomes struct {

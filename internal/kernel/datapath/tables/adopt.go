@@ -140,8 +140,8 @@ func (t *Tables) adoptEndpoint(id uint32, row bpf.TcEndpoint, byID map[uint32]*s
 		t.serviceIDs.Take(row.Service)
 	}
 	e := &endpoint{
-		id: id, addr: row.Addr, port: row.Port, takes: row.Weight, shift: row.Flags&endpointShift != 0, failed: row.Flags&endpointFailed != 0, service: s,
-		source: row.Source, sourceBits: row.SourceBits, addrBits: row.AddrBits,
+		id: id, addr: row.Addr, port: row.Port, takes: row.Weight, service: s,
+		source: row.Source, sourceBits: row.SourceBits, addrBits: row.AddrBits, flags: row.Flags & (endpointShift | endpointFailed | endpointSNAT),
 	}
 	t.enterEndpoint(e)
 	t.endpointIDs.Take(id)

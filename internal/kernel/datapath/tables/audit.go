@@ -282,7 +282,8 @@ func unequalEndpoints(have []*endpoint, want []bpf.EndpointTable) string {
 	}
 	for i, e := range have {
 		is := bpf.EndpointTable{
-			Addr: e.addr, Port: e.port, Shift: e.shift, Source: e.source, SourceBits: e.sourceBits, AddrBits: e.addrBits, Takes: e.takes, Failed: e.failed,
+			Addr: e.addr, Port: e.port, Shift: e.has(endpointShift), Source: e.source, SourceBits: e.sourceBits, AddrBits: e.addrBits, Takes: e.takes,
+			Failed: e.has(endpointFailed), SNAT: e.has(endpointSNAT),
 		}
 		w := want[i]
 		w.Weight, w.Ends = 0, bpf.Ends{}

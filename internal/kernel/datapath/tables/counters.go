@@ -117,12 +117,13 @@ func (t *Tables) serviceStats(s *service, read func(id uint32) (counters, error)
 			own = append(own, counters{})
 		}
 		own[i].add(c)
-		shares[i].add(e)
+		shares[i].add(e, t.sourceOf(e))
 	}
 	stats.Endpoints = make([]report.EndpointStats, len(own))
 	for i := range own {
 		stats.Endpoints[i] = own[i].stats()
 		stats.Endpoints[i].Takes, stats.Endpoints[i].Share = shares[i].takes > 0, shares[i].fraction(extras.tenths)
+		stats.Endpoints[i].Source = shares[i].source
 	}
 	for _, e := range s.ending {
 		if c, err := read(e.id); err == nil {
@@ -138,10 +139,30 @@ func (t *Tables) serviceStats(s *service, read func(id uint32) (counters, error)
 	return stats
 }
 
-// share returns the current fraction of the weights of an endpoint's rows.
-type share struct{ takes, weight uint64 }
+// sourceOf returns an endpoint's source as report.EndpointStats has it.
+func (t *Tables) sourceOf(e *endpoint) string {
+	switch {
+	case !e.has(endpointSNAT) || t.isLocal(e):
+		return ""
+	case e.source == (bpf.TcIpAddr{}):
+		return "none"
+	}
+	return e.source.Netip().String()
+}
 
-func (s *share) add(e *endpoint) {
+// share returns the current fraction of the weights of an endpoint's rows, and their source.
+type share struct {
+	takes, weight uint64
+	rows          int
+	source        string
+}
+
+func (s *share) add(e *endpoint, source string) {
+	if s.rows++; s.rows == 1 {
+		s.source = source
+	} else if s.source != source {
+		s.source = "several"
+	}
 	s.takes += uint64(e.takes)
 	s.weight += uint64(e.weight)
 }

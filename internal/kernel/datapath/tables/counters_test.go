@@ -20,7 +20,7 @@ func TestShareOfWeight(t *testing.T) {
 	} {
 		var s share
 		for i := range c.rows {
-			s.add(&c.rows[i])
+			s.add(&c.rows[i], "")
 		}
 		if got := s.fraction(c.tenths); got != c.want {
 			t.Errorf("%s: %v, want %v", name, got, c.want)

@@ -128,7 +128,7 @@ func (t *Tables) updateEndpoint(e *endpoint, row bpf.EndpointTable, undo *undoLo
 		return nil
 	}
 	undo.add(func() error {
-		e.shift, e.failed, e.source, e.sourceBits, e.addrBits = was.shift, was.failed, was.source, was.sourceBits, was.addrBits
+		e.flags, e.source, e.sourceBits, e.addrBits = was.flags, was.source, was.sourceBits, was.addrBits
 		return t.writeEndpoint(e)
 	})
 	return t.writeEndpoint(e)
@@ -136,8 +136,19 @@ func (t *Tables) updateEndpoint(e *endpoint, row bpf.EndpointTable, undo *undoLo
 
 // setTarget sets where the endpoint's new connections go and come from.
 func (e *endpoint) setTarget(row bpf.EndpointTable) {
-	e.shift, e.failed, e.source, e.sourceBits, e.addrBits = row.Shift, row.Failed, row.Source, row.SourceBits, row.AddrBits
+	e.source, e.sourceBits, e.addrBits = row.Source, row.SourceBits, row.AddrBits
+	e.flags = flagIf(row.Shift, endpointShift) | flagIf(row.Failed, endpointFailed) | flagIf(row.SNAT, endpointSNAT)
 }
+
+func flagIf(set bool, flag uint16) uint16 {
+	if set {
+		return flag
+	}
+	return 0
+}
+
+// has reports whether a flag is set.
+func (e *endpoint) has(flag uint16) bool { return e.flags&flag != 0 }
 
 func (t *Tables) writeEndpoint(e *endpoint) error {
 	return t.writeEndpoints([]*endpoint{e}, 0)
@@ -146,14 +157,10 @@ func (t *Tables) writeEndpoint(e *endpoint) error {
 // endpointRow returns the row of an endpoint as the packet path reads it.
 func endpointRow(e *endpoint, flags uint16) bpf.TcEndpoint {
 	row := bpf.TcEndpoint{
-		Addr: e.addr, Port: e.port, Flags: endpointInUse | flags, Service: e.service.id,
+		Addr: e.addr, Port: e.port, Flags: endpointInUse | e.flags | flags, Service: e.service.id,
 		Weight: e.takes, Source: e.source, SourceBits: e.sourceBits, AddrBits: e.addrBits,
 	}
-	if e.failed {
-		row.Flags |= endpointFailed
-	}
-	if e.shift {
-		row.Flags |= endpointShift
+	if e.has(endpointShift) {
 		row.PortShift = bpf.Port(e.port) - bpf.Port(e.service.key.Port) // modulo 65,536, as the packet path adds it
 	}
 	return row
@@ -265,7 +272,7 @@ func (t *Tables) filterKeys(add func(rows.FilterKey)) {
 	}
 	for _, e := range t.endpoints {
 		if e != nil {
-			keysOfEndpoint(e.addr, e.port, e.shift, e.service.row.Flags&serviceEgress != 0, add)
+			keysOfEndpoint(e.addr, e.port, e.has(endpointShift), e.service.row.Flags&serviceEgress != 0, add)
 		}
 	}
 }

@@ -25,6 +25,7 @@ const (
 	endpointShift   = uint16(bpf.TcEndpointFlagENDPOINT_SHIFT)
 	endpointFailed  = uint16(bpf.TcEndpointFlagENDPOINT_FAILED)
 	endpointRemoved = uint16(bpf.TcEndpointFlagENDPOINT_REMOVED)
+	endpointSNAT    = uint16(bpf.TcEndpointFlagENDPOINT_SNAT)
 
 	serviceSources   = uint16(bpf.TcServiceFlagSERVICE_SOURCES)
 	serviceDenies    = uint16(bpf.TcServiceFlagSERVICE_DENIES)
@@ -152,8 +153,7 @@ type endpoint struct { // there are many: 64 bytes
 	takes   uint32 // weight for new connections
 	port    uint16 // as in the row: network byte order
 	weight  uint16
-	shift   bool // port is for the service's first port
-	failed  bool // as in bpf.EndpointTable
+	flags   uint16 // as in the row: endpointShift, endpointFailed, endpointSNAT
 
 	sourceBits, addrBits uint8 // as in bpf.EndpointTable
 }

@@ -144,8 +144,9 @@ func (t *tables) applyLink(m netlink.Message) Change {
 		}
 		return Change{}
 	}
-	// No flow uses a new link yet; its addresses and routes arrive as changes of their own.
-	c := Change{Events: linkEvent(l, event.Changed), NextHops: had, Places: true, Loopback: l.Loopback(), Settings: l.Loopback()}
+	// No flow uses a new link yet; its addresses and routes arrive as changes of their own. A port
+	// changes where its bridge leads to.
+	c := Change{Events: linkEvent(l, event.Changed), NextHops: had || l.Master != 0, Places: true, Loopback: l.Loopback(), Settings: l.Loopback()}
 	if !had {
 		c.Events = linkEvent(l, event.Added)
 	}

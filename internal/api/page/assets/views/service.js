@@ -25,7 +25,7 @@ export function show(root, { key, who, signal }) {
     label: "Endpoints", name: `endpoints${who.may("operate") ? " changing" : ""}`, signal, sort: "endpoint", empty: "No endpoints.",
     load: async ({ offset, limit, sort }) => ({ items: sorted(detail?.endpoints ?? [], sort).slice(offset, offset + limit), total: detail?.endpoints.length ?? 0 }),
     columns: [
-      { key: "endpoint", head: "Endpoint", sort: true, value: (e) => ({ text: e.endpoint, href: `#/connections?service=${encodeURIComponent(key)}&endpoint=${encodeURIComponent(e.endpoint)}`, title: "Its connections" }) },
+      { key: "endpoint", head: "Endpoint", sort: true, value: (e) => ({ text: e.source ? `${e.endpoint} sees ${e.source === "client" ? "clients" : e.source}` : e.endpoint, href: `#/connections?service=${encodeURIComponent(key)}&endpoint=${encodeURIComponent(e.endpoint)}`, title: "Its connections" }) },
       { key: "state", head: "State", sort: true, value: (e) => ({ text: e.state, kind: kindOf(e.state) }) },
       { key: "evidence", head: "Evidence", raw: (e) => e.evidence, value: (e) => ({ text: evidence(e), title: e.evidence }) },
       { key: "downtime", head: "Down", sort: true, number: true, raw: (e) => e.downtime, value: (e) => ({ text: downs(e), title: downsText(e) }) },
