@@ -12,15 +12,17 @@
 #include "table/state.h"
 
 /* Handles a packet that may change the state. Returns MISS if the connection is closed
- * and the packet opens another one. */
-static __noinline enum verdict flow_transition(struct packet *p,
-					       struct connection *c)
+ * and the packet opens another one. Global (verifier: globals). */
+__noinline enum verdict flow_transition(struct packet *p, struct connection *c)
 {
-	__u32 word = state_read(c), peer_word;
 	struct connection_key key;
 	struct connection *peer;
+	__u32 word, peer_word;
 	__u8 events;
 
+	if (!p || !c) /* verifier: null */
+		return VERDICT_DROP;
+	word = state_read(c);
 	if (connection_is_closed(word) && protocol_opens(p))
 		return VERDICT_MISS;
 	if (word & STATE_TRAIT(CONN_ONE_WAY)) {
@@ -30,7 +32,7 @@ static __noinline enum verdict flow_transition(struct packet *p,
 		return VERDICT_CONTINUE;
 	}
 	connection_reverse(&key, c, p->tuple.protocol);
-	peer = entry_find(&key);
+	peer = entry_find_established(&key, false);
 	if (!peer)
 		return VERDICT_CONTINUE;
 	peer_word = state_read(peer);

@@ -18,6 +18,7 @@
 #include "service/opening.h"
 #include "service/select.h"
 #include "table/epoch.h"
+#include "table/pair.h"
 
 /* Fills in the keys and the entry of answers: its key is what the endpoint sends, its
  * tuple what the client expects. At this point the source is the client's. */
@@ -48,6 +49,7 @@ static __always_inline void describe_entries(const struct packet *p,
 	c->ack = p->seq + 1;
 	c->flags = CONN_REPLY_DIRECTION;
 	c->generation = ++o->generation;
+	o->entries.is_pair = false;
 	if (family_differs(p, ep)) {
 		o->entries.reply_key.protocol =
 			family_protocol(p->tuple.protocol);
@@ -94,6 +96,19 @@ __noinline int needs_source_of_ours(const struct packet *p,
 	return !local_endpoints || !is_local_address(&ep->addr);
 }
 
+/* Leaves the entry of answers to enter(), if it can be inserted together with the
+ * client's. Then the tuple is not reserved yet: if it is in use, enter() returns MISS,
+ * and the claim is repeated with is_apart. */
+static __always_inline bool claim_as_pair(struct entries *e)
+{
+	if (unlikely(e->is_apart) ||
+	    !keys_are_pair(&e->client_key, &e->reply_key))
+		return false;
+	e->reply = e->entry;
+	e->is_pair = true;
+	return true;
+}
+
 /* Reserves the tuple with the client's own address and port, and takes over that of a
  * connection that is over. TWIN: the same connection has it, opened by another CPU.
  * TAKEN: the client has a live connection to this endpoint from that port, through
@@ -107,6 +122,8 @@ static __noinline enum verdict claim_source_of_client(struct packet *p,
 	__u32 word;
 
 	connection_set_sums(&o->entries.entry, key);
+	if (likely(claim_as_pair(&o->entries)))
+		return VERDICT_CONTINUE;
 	v = insert_entry(p, key, &o->entries.entry);
 	if (v != VERDICT_TAKEN)
 		return v;

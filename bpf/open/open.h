@@ -39,6 +39,7 @@
 #include "service/persist.h"
 #include "service/select.h"
 #include "service/service.h"
+#include "table/pair.h"
 #include "tcp/sample.h"
 #include "tcp/state.h"
 
@@ -186,15 +187,19 @@ static __always_inline bool is_refused_for_ports(const struct packet *p)
 /* Claims a tuple at the endpoint. If the client's is taken, claims one at another
  * endpoint; if all are taken, one with the client's address and a port of ours, at
  * the first endpoint. A client with an endpoint of its own keeps it for its next
- * connection. */
-static __noinline enum verdict claim(ctx_t *ctx, struct packet *p,
-				     struct opening *o)
+ * connection. Global (verifier: globals). */
+__noinline enum verdict claim(ctx_t *ctx, struct packet *p, struct opening *o,
+			      bool is_apart)
 {
-	const __u32 first = o->choice.endpoint;
 	bool has_no_port;
 	enum verdict v;
+	__u32 first;
 
+	if (!p || !o) /* verifier: null */
+		return VERDICT_DROP;
+	first = o->choice.endpoint;
 	o->source.keeps_address = false;
+	o->entries.is_apart = is_apart;
 	v = claim_at_endpoint(ctx, p);
 	if (likely(v != VERDICT_TAKEN) || unlikely(o->outward.is))
 		return v;
@@ -293,16 +298,34 @@ static __always_inline enum verdict insert_client_entry(struct packet *p,
 	return insert_entry(p, &e->client_key, &e->entry);
 }
 
-/* Undoes claim() and enter(). */
-static __noinline void undo_opening(const struct packet *p,
-				    const struct opening *o)
+/* Inserts both entries. MISS: they cannot be inserted as a pair. */
+static __always_inline enum verdict insert_entries(struct packet *p,
+						   const struct entries *e)
 {
-	const struct connection *c = &o->entries.entry;
+	if (unlikely(!e->is_pair))
+		return insert_client_entry(p, e);
+	return pair_insert(&e->client_key, &e->entry, &e->reply_key,
+			   &e->reply) ?
+		       VERDICT_MISS :
+		       VERDICT_CONTINUE;
+}
 
-	connection_ended(c->endpoint, &p->tuple.saddr, 0, p->tuple.protocol);
-	if (!(c->traits & CONN_ONE_WAY))
-		entry_delete(&o->entries.reply_key,
-			     state_read(c) | CONN_REPLY_DIRECTION, 0);
+/* Undoes claim(). Global (verifier: globals). */
+__noinline int unclaim(const struct entries *e)
+{
+	if (e && !e->is_pair && !(e->entry.traits & CONN_ONE_WAY))
+		entry_delete(&e->reply_key,
+			     state_read(&e->entry) | CONN_REPLY_DIRECTION, 0);
+	return 0;
+}
+
+/* Undoes claim() and enter(). */
+static __always_inline void undo_opening(const struct packet *p,
+					 const struct opening *o)
+{
+	connection_ended(o->entries.entry.endpoint, &p->tuple.saddr, 0,
+			 p->tuple.protocol);
+	unclaim(&o->entries);
 }
 
 /* Checks the IPsec policies for the packets of both directions. TAKEN: one refuses
@@ -319,22 +342,24 @@ static __always_inline enum verdict ask_ipsec(ctx_t *ctx, struct packet *p,
 	    (c->traits & CONN_ONE_WAY ||
 	     !ipsec_stops_answer(p, p->tuple.protocol)))
 		return VERDICT_CONTINUE;
-	if (!(c->traits & CONN_ONE_WAY))
-		entry_delete(&o->entries.reply_key,
-			     state_read(c) | CONN_REPLY_DIRECTION, 0);
+	unclaim(&o->entries);
 	return taken(p, DROP_IPSEC_POLICY);
 }
 
 /* Makes the client's entry, with the next hop and this packet already counted, so it
  * need not be looked up again. The connection is counted before others can see the
- * entry, and end it. */
-static __noinline enum verdict enter(ctx_t *ctx, struct packet *p,
-				     struct opening *o)
+ * entry, and end it. MISS: claim() must reserve the tuple first. Global (verifier:
+ * globals). */
+__noinline enum verdict enter(ctx_t *ctx, struct packet *p, struct opening *o)
 {
-	const __u32 id = o->choice.endpoint;
-	struct endpoint_state *state = endpoint_state_find(id);
+	struct endpoint_state *state;
 	enum verdict v;
+	__u32 id;
 
+	if (!p || !o) /* verifier: null */
+		return VERDICT_DROP;
+	id = o->choice.endpoint;
+	state = endpoint_state_find(id);
 	if (!state) /* never happens: the endpoint exists */
 		return drop(p, DROP_CONNECTION_RACE);
 	if (o->service.mode == MODE_DSR)
@@ -346,7 +371,7 @@ static __noinline enum verdict enter(ctx_t *ctx, struct packet *p,
 		return v;
 	prepare_first_packet(ctx, p, o, &o->entries.entry);
 	connection_begins(state, id, &p->tuple.saddr, p->tuple.protocol);
-	v = insert_client_entry(p, &o->entries);
+	v = insert_entries(p, &o->entries);
 	if (v != VERDICT_CONTINUE) {
 		undo_opening(p, o);
 		return v;
@@ -505,9 +530,14 @@ __noinline enum verdict connection_open(ctx_t *ctx, struct packet *p)
 	if (v == VERDICT_CONTINUE)
 		v = reopen(ctx, p, o);
 	if (v == VERDICT_MISS)
-		v = claim(ctx, p, o);
+		v = claim(ctx, p, o, false);
 	if (v == VERDICT_CONTINUE)
 		v = enter(ctx, p, o);
+	if (unlikely(v == VERDICT_MISS)) {
+		v = claim(ctx, p, o, true);
+		if (v == VERDICT_CONTINUE)
+			v = enter(ctx, p, o);
+	}
 	return leave(ctx, p, o, v);
 }
 

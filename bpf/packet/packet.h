@@ -25,7 +25,7 @@ enum verdict {
 	VERDICT_ANSWER, /* drop it, and answer its sender; valid iff packet.drop names the reason and packet.action holds the answer */
 	VERDICT_UNCOMMON, /* parse only: an ICMP message or a later fragment, which take another path */
 	VERDICT_OTHER, /* parse only: a protocol without connections; p->tuple has no ports */
-	VERDICT_MISS, /* conntrack and reopen only: no live connection */
+	VERDICT_MISS, /* conntrack and reopen only: no live connection; enter() only: see there */
 	VERDICT_AGAIN, /* conntrack only: an entry was being moved, and must be looked up again */
 	VERDICT_CHALLENGE, /* admit and claim only: a SYN whose client must be challenged */
 	/* open.h only: */

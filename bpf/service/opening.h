@@ -61,6 +61,10 @@ struct entries {
 	struct connection_key reply_key; /* of what the endpoint sends */
 	struct connection_key client_key; /* of what the client sends */
 	struct connection entry; /* of answers, then of the client's packets */
+	struct connection
+		reply; /* of answers, until enter() inserts both; valid iff is_pair */
+	bool is_pair; /* claim() has inserted nothing, and enter() inserts both rows next to each other (pair.h) */
+	bool is_apart; /* each row is inserted alone, as they could not be inserted as a pair */
 };
 
 struct opening {

@@ -306,6 +306,30 @@ type SockOpening struct {
 			Traits     uint8
 			Generation uint8
 		}
+		Reply struct {
+			_          structs.HostLayout
+			Saddr      SockIpAddr
+			Daddr      SockIpAddr
+			Sport      uint16
+			Dport      uint16
+			AddressSum uint16
+			TupleSum   uint16
+			Seen       uint32
+			Way        uint16
+			WayEpoch   uint16
+			Packets    uint64
+			Bytes      uint64
+			SeqEnd     uint32
+			Ack        uint32
+			Endpoint   uint32
+			Flags      uint8
+			Hop        uint8
+			Traits     uint8
+			Generation uint8
+		}
+		IsPair  bool
+		IsApart bool
+		_       [6]byte
 	}
 	Hop        uint32
 	Generation uint8

@@ -345,7 +345,11 @@ type SweepOpening struct {
 			Protocol uint8
 			Pad      [3]uint8
 		}
-		Entry SweepConnection
+		Entry   SweepConnection
+		Reply   SweepConnection
+		IsPair  bool
+		IsApart bool
+		_       [6]byte
 	}
 	Hop        uint32
 	Generation uint8

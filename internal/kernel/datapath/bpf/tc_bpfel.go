@@ -599,6 +599,10 @@ type TcOpening struct {
 		ReplyKey  TcConnectionKey
 		ClientKey TcConnectionKey
 		Entry     TcConnection
+		Reply     TcConnection
+		IsPair    bool
+		IsApart   bool
+		_         [6]byte
 	}
 	Hop        uint32
 	Generation uint8

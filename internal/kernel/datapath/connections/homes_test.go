@@ -64,6 +64,52 @@ func TestOnePort(t *testing.T) {
 	}
 }
 
+// TestPairs checks that both entries of a connection are next to each other if its ports show who
+// the client is, and that a second connection to the same endpoint from the same port, which has no
+// such pair, is opened too.
+func TestPairs(t *testing.T) {
+	t.Parallel()
+	const flows = 300
+	d := open(t, loader.Settings{Connections: 60_000})
+	d.die()
+	send := d.newFlows(t)
+	for i := range flows {
+		if err := send(2*i + 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantEntries(t, d, 2*flows)
+	if n := pairs(t, d); n < flows*9/10 {
+		t.Errorf("%d of %d connections have a pair of rows", n, flows)
+	}
+	other := netip.MustParseAddr("10.0.0.2")
+	d.serve(t, 17, netip.AddrPortFrom(other, 53), netip.MustParseAddr("10.1.0.1"))
+	client := netip.AddrFrom4([4]byte{10, 8, 0, 1})
+	if _, err := d.program(t).Run(&ebpf.RunOptions{Data: dptest.UDPFrame(client, other, 1<<15+1001, 53)}); err != nil {
+		t.Fatal(err)
+	}
+	wantEntries(t, d, 2*flows+2)
+}
+
+// pairs returns how many connections have both entries in a pair of rows.
+func pairs(t *testing.T, d *Table) (n int) {
+	t.Helper()
+	err := d.shared.Conntrack.EditBuckets(func(_, _ int, b *bpf.TcTableBucket) bool {
+		for i := range b.Rows {
+			client, reply := &b.Rows[i], &b.Rows[i^1].Connection
+			live := client.Status>>bpf.TcTableLayoutROW_LIVE_BIT != 0
+			if live && reply.Flags != 0 && reply.Daddr == client.Key.Saddr && reply.Dport == client.Key.Sport {
+				n++
+			}
+		}
+		return false
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
 func sweep(t *testing.T, d *Table) {
 	t.Helper()
 	if err := d.Sweep(t.Context()); err != nil {
