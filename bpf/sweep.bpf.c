@@ -18,6 +18,7 @@
 #include "service/persist.h"
 #include "sweep/bloom_sweep.h"
 #include "sweep/ends.h"
+#include "sweep/timer.h"
 #include "sweep/walk.h"
 #include "table/grow.h"
 #include "table/rows.h"
@@ -165,6 +166,14 @@ int loxilb_sweep(struct __sk_buff *ctx)
 		report->ended += s.ended;
 	}
 	return s.bucket;
+}
+
+/* Starts the timer that frees expired connections while user space does not sweep
+ * (timer.h). */
+SEC("tc")
+int loxilb_start_timer(struct __sk_buff *ctx)
+{
+	return timer_begin();
 }
 
 /* Ends connections of endpoints in ending_endpoints in so many buckets (cb[0]) of the

@@ -94,6 +94,7 @@ func packets() []message {
 		{"connections are under pressure", "Half-open connections have reached their limit, or source ports are short: unknown clients are challenged or refused.", "see loxicmd get status; if it is not a SYN flood, raise --ct-max, or add addresses (--snat) if source ports are short"},
 		{"the connection table cannot grow", "The kernel has no memory for more rows.", "check free memory: new connections are refused once the table is full"},
 		{"sweep failed", "Ended connections keep their rows for now; their packets are still refused.", ifItGoesOn},
+		{"without this daemon, only new connections will free expired ones", "The kernel's timer cannot be started. While the daemon runs, nothing changes.", ifItGoesOn},
 		{"the packet path cannot be notified of the next sweep", "Packets free expired connections themselves, as without a daemon.", ifItGoesOn},
 		{"connections that are watched cannot be judged", "Endpoints that accept connections but never answer are not detected for now.", ifItGoesOn},
 		{"pressure cannot be determined", "The fill level of the table could not be read; the sweep runs at its usual pace.", ifItGoesOn},

@@ -396,6 +396,14 @@ type SweepReclaimPass struct {
 	Last  uint32
 }
 
+type SweepReclaimTimer struct {
+	_     structs.HostLayout
+	Timer struct {
+		_ structs.HostLayout
+		_ [16]byte
+	}
+}
+
 type SweepSecretKeys struct {
 	_     structs.HostLayout
 	Known struct {
@@ -609,6 +617,7 @@ const (
 	SweepMapPersists               = "persists"
 	SweepMapPolicedCounts          = "policed_counts"
 	SweepMapPolicers               = "policers"
+	SweepMapReclaimTimers          = "reclaim_timers"
 	SweepMapSecrets                = "secrets"
 	SweepMapServiceRanges          = "service_ranges"
 	SweepMapServiceStates          = "service_states"
@@ -631,6 +640,7 @@ const (
 	SweepProgLoxilbGrow            = "loxilb_grow"
 	SweepProgLoxilbJudge           = "loxilb_judge"
 	SweepProgLoxilbReset           = "loxilb_reset"
+	SweepProgLoxilbStartTimer      = "loxilb_start_timer"
 	SweepProgLoxilbSweep           = "loxilb_sweep"
 	SweepProgLoxilbSweepPersists   = "loxilb_sweep_persists"
 	SweepProgLoxilbSweepSnat       = "loxilb_sweep_snat"
@@ -726,6 +736,7 @@ type SweepProgramSpecs struct {
 	LoxilbGrow          *ebpf.ProgramSpec `ebpf:"loxilb_grow"`
 	LoxilbJudge         *ebpf.ProgramSpec `ebpf:"loxilb_judge"`
 	LoxilbReset         *ebpf.ProgramSpec `ebpf:"loxilb_reset"`
+	LoxilbStartTimer    *ebpf.ProgramSpec `ebpf:"loxilb_start_timer"`
 	LoxilbSweep         *ebpf.ProgramSpec `ebpf:"loxilb_sweep"`
 	LoxilbSweepPersists *ebpf.ProgramSpec `ebpf:"loxilb_sweep_persists"`
 	LoxilbSweepSnat     *ebpf.ProgramSpec `ebpf:"loxilb_sweep_snat"`
@@ -783,6 +794,7 @@ type SweepMapSpecs struct {
 	Persists         *ebpf.MapSpec `ebpf:"persists"`
 	PolicedCounts    *ebpf.MapSpec `ebpf:"policed_counts"`
 	Policers         *ebpf.MapSpec `ebpf:"policers"`
+	ReclaimTimers    *ebpf.MapSpec `ebpf:"reclaim_timers"`
 	Secrets          *ebpf.MapSpec `ebpf:"secrets"`
 	ServiceRanges    *ebpf.MapSpec `ebpf:"service_ranges"`
 	ServiceStates    *ebpf.MapSpec `ebpf:"service_states"`
@@ -917,6 +929,7 @@ type SweepMaps struct {
 	Persists         *ebpf.Map `ebpf:"persists"`
 	PolicedCounts    *ebpf.Map `ebpf:"policed_counts"`
 	Policers         *ebpf.Map `ebpf:"policers"`
+	ReclaimTimers    *ebpf.Map `ebpf:"reclaim_timers"`
 	Secrets          *ebpf.Map `ebpf:"secrets"`
 	ServiceRanges    *ebpf.Map `ebpf:"service_ranges"`
 	ServiceStates    *ebpf.Map `ebpf:"service_states"`
@@ -985,6 +998,7 @@ func (m *SweepMaps) Close() error {
 		m.Persists,
 		m.PolicedCounts,
 		m.Policers,
+		m.ReclaimTimers,
 		m.Secrets,
 		m.ServiceRanges,
 		m.ServiceStates,
@@ -1062,6 +1076,7 @@ type SweepPrograms struct {
 	LoxilbGrow          *ebpf.Program `ebpf:"loxilb_grow"`
 	LoxilbJudge         *ebpf.Program `ebpf:"loxilb_judge"`
 	LoxilbReset         *ebpf.Program `ebpf:"loxilb_reset"`
+	LoxilbStartTimer    *ebpf.Program `ebpf:"loxilb_start_timer"`
 	LoxilbSweep         *ebpf.Program `ebpf:"loxilb_sweep"`
 	LoxilbSweepPersists *ebpf.Program `ebpf:"loxilb_sweep_persists"`
 	LoxilbSweepSnat     *ebpf.Program `ebpf:"loxilb_sweep_snat"`
@@ -1075,6 +1090,7 @@ func (p *SweepPrograms) Close() error {
 		p.LoxilbGrow,
 		p.LoxilbJudge,
 		p.LoxilbReset,
+		p.LoxilbStartTimer,
 		p.LoxilbSweep,
 		p.LoxilbSweepPersists,
 		p.LoxilbSweepSnat,

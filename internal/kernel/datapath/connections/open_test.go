@@ -18,6 +18,14 @@ import (
 // open loads what sweeps need.
 func open(t testing.TB, s loader.Settings) *Table {
 	t.Helper()
+	table, end := openOnce(t, s)
+	t.Cleanup(end)
+	return table
+}
+
+// openOnce is open for a process that ends before the test does.
+func openOnce(t testing.TB, s loader.Settings) (table *Table, end func()) {
+	t.Helper()
 	c, err := loader.Open(s)
 	if err != nil {
 		t.Fatal(err)
@@ -33,8 +41,8 @@ func open(t testing.TB, s loader.Settings) *Table {
 	if err != nil {
 		t.Fatal(err)
 	}
-	table := New(c, services, observe.NewMeter(c), programs, noHooks{}, ownSockets{})
-	t.Cleanup(func() {
+	table = New(c, services, observe.NewMeter(c), programs, noHooks{}, ownSockets{})
+	return table, func() {
 		if err := table.Close(); err != nil {
 			t.Error(err)
 		}
@@ -42,8 +50,7 @@ func open(t testing.TB, s loader.Settings) *Table {
 		if err := c.Close(); err != nil {
 			t.Error(err)
 		}
-	})
-	return table
+	}
 }
 
 // stopGrowth stops the automatic growth of the table: rows that move must not be written by the

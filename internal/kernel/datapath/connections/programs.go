@@ -23,7 +23,11 @@ const (
 	findRows      = "loxilb_find"
 	endSilently   = "loxilb_end"
 	sendReset     = "loxilb_reset"
+	startTimer    = "loxilb_start_timer"
 )
+
+// timers is the map with the timer that visits the table while no process sweeps.
+const timers = "reclaim_timers"
 
 // Programs sweep, grow and search the table, and end connections. A start loads the one that
 // sweeps, and the one that grows the table if it may grow: when it fills, there is no time to load
@@ -53,7 +57,11 @@ func LoadSweep(c *loader.Collection) (*Programs, error) {
 	if err != nil {
 		return nil, err
 	}
-	if p.own, err = loader.MakeMaps(spec, ebpf.CollectionOptions{MapReplacements: p.maps}); err != nil {
+	opts := ebpf.CollectionOptions{MapReplacements: p.maps}
+	if c.Pinned() {
+		spec.Maps[timers].Pinning, opts.Maps.PinPath = ebpf.PinByName, c.MapFolder()
+	}
+	if p.own, err = loader.MakeMaps(spec, opts); err != nil {
 		return nil, fmt.Errorf("make maps of the sweep: %w", err)
 	}
 	p.idleReports, p.endingEndpoints, p.walkMet = p.own.Maps["idle_reports"], p.own.Variables["ending_endpoints"], p.own.Variables["walk_met"]
@@ -106,7 +114,7 @@ func (p *Programs) spec() (*ebpf.CollectionSpec, error) {
 	if err := p.shared.Configure(spec); err != nil {
 		return nil, err
 	}
-	loader.ShareMaps(spec, p.maps, "moved_entries", "idle_ends", "idle_reports", "found_ends", "found_rows")
+	loader.ShareMaps(spec, p.maps, "moved_entries", "idle_ends", "idle_reports", "found_ends", "found_rows", timers)
 	if err := spec.Variables["watching"].Set(uint32(1)); err != nil { // it checks the watchers each time
 		return nil, fmt.Errorf("make the sweep notify watchers: %w", err)
 	}
@@ -150,7 +158,7 @@ func (p *Programs) has(name string) *ebpf.Program {
 }
 
 func (p *Programs) all() error {
-	for _, name := range []string{sweepPersists, sweepSNAT, growTable, walkRows, findRows, endSilently, sendReset, judgeSamples} {
+	for _, name := range []string{sweepPersists, sweepSNAT, growTable, walkRows, findRows, endSilently, sendReset, startTimer, judgeSamples} {
 		if _, err := p.Program(name); err != nil {
 			return err
 		}

@@ -207,6 +207,9 @@ func (t *Table) Swept() SweepStats {
 // pressure.
 func (t *Table) SweepEvery(ctx context.Context, period time.Duration) {
 	defer t.PromiseSweep(-sweepGrace) // packets continue immediately
+	if err := t.startTimer(); err != nil {
+		t.shared.Log.Error("without this daemon, only new connections will free expired ones", "error", err)
+	}
 	var done time.Time                // when the last sweep ended
 	for {
 		pause, look := t.sweepPause(period)
@@ -231,6 +234,19 @@ func (t *Table) SweepEvery(ctx context.Context, period time.Duration) {
 		}
 		done = time.Now()
 	}
+}
+
+// startTimer starts the kernel's timer that frees expired connections when no process sweeps any
+// more. If a former process has started it, it runs this one's program from now on.
+func (t *Table) startTimer() error {
+	result, err := t.programs.run(startTimer, &ebpf.RunOptions{Data: make([]byte, unix.IFNAMSIZ)})
+	if err == nil && result != 0 {
+		err = unix.Errno(-int32(result))
+	}
+	if err != nil {
+		return fmt.Errorf("start the timer of the connection table: %w", err)
+	}
+	return nil
 }
 
 // sweepPause returns how long to wait after a sweep, and after what time to check again. The cost
