@@ -249,3 +249,6 @@ func (p *ControlPlane) Run(args ...string) (string, error) {
 	}
 	return process.Output(), nil
 }
+
+// Program is the path of the program that is all of Kubernetes, also kubectl.
+func (p *ControlPlane) Program() string { return p.program }

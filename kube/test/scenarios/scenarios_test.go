@@ -4,7 +4,6 @@ package scenarios
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -95,6 +94,16 @@ func helm(t testing.TB, c *rig.Cluster, args ...string) string {
 	return out
 }
 
+// shell runs commands of a user, who has kubectl and helm; a failure ends the test.
+func shell(t testing.TB, c *rig.Cluster, commands string) string {
+	t.Helper()
+	out, err := c.Run("sh", "-euc", fmt.Sprintf("kubectl() { %s kubectl \"$@\"; }\nhelm() { %s \"$@\"; }\n%s", c.Program(), artifact(t, "LOXILB_HELM"), commands))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
 // installLoxilb installs the chart on n1 and waits until the daemon is ready.
 func installLoxilb(t testing.TB, c *rig.Cluster, values ...string) {
 	t.Helper()
@@ -109,18 +118,19 @@ func installLoxilb(t testing.TB, c *rig.Cluster, values ...string) {
 	kubectl(t, c, "--namespace=kube-system", "rollout", "status", "daemonset/loxilb", "--timeout=2m") // helm does not wait for it
 }
 
-// runWeb runs a web server on each node and waits until it answers: deployments web-n1 and web-n2,
-// and the Service web with a node port.
+// runWeb runs web servers and waits until they answer. Each node has two pods: one is behind the
+// Service web and its node port, and the other one is returned by the node's name. kube-proxy's
+// masquerading does not know the source ports of the balancer, so it would sometimes choose one of
+// them towards the same pod (docs/kubernetes.md).
 func runWeb(t testing.TB, c *rig.Cluster) map[string]rig.Pod {
 	t.Helper()
-	for _, node := range []string{"n1", "n2"} {
-		apply(t, c, fmt.Sprintf(webDeployment, node))
-	}
 	apply(t, c, webService)
-	for _, node := range []string{"n1", "n2"} {
-		kubectl(t, c, "rollout", "status", "deployment/web-"+node, "--timeout=120s")
+	for _, name := range []string{"web-n1", "web-n2", "direct-n1", "direct-n2"} {
+		app, node, _ := strings.Cut(name, "-")
+		apply(t, c, fmt.Sprintf(webDeployment, app, node))
 	}
-	pods, err := c.Pods("app=web")
+	kubectl(t, c, "wait", "--for=condition=Available", "deployment", "--all", "--timeout=120s")
+	pods, err := c.Pods("app=direct")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +139,7 @@ func runWeb(t testing.TB, c *rig.Cluster) map[string]rig.Pod {
 		byNode[pod.Node] = pod
 	}
 	if len(byNode) != 2 {
-		t.Fatal(errors.New("there is not one web server on each node"))
+		t.Fatal("there is not one pod on each node")
 	}
 	return byNode
 }
@@ -137,13 +147,13 @@ func runWeb(t testing.TB, c *rig.Cluster) map[string]rig.Pod {
 const webDeployment = `
 apiVersion: apps/v1
 kind: Deployment
-metadata: {name: web-%[1]s}
+metadata: {name: %[1]s-%[2]s}
 spec:
-  selector: {matchLabels: {app: web, node: %[1]s}}
+  selector: {matchLabels: {app: %[1]s, node: %[2]s}}
   template:
-    metadata: {labels: {app: web, node: %[1]s}}
+    metadata: {labels: {app: %[1]s, node: %[2]s}}
     spec:
-      nodeSelector: {kubernetes.io/hostname: %[1]s}
+      nodeSelector: {kubernetes.io/hostname: %[2]s}
       containers:
         - name: web
           image: localhost/web:1
