@@ -53,7 +53,8 @@ func probeValues() []Section[Value] {
 			{`"mode":2`, Same, "as modes 1 and 5: endpoints are probed without Monitor, unless probetype is none"},
 			{`"probeTimeout":0`, Differs, "default 2 s, not 60 s, with --compat too: a dead endpoint is out after seconds"},
 			{`"probeRetries":0`, Differs, "default 3 failures in a row, not 2, as probes are 2 s apart; an endpoint returns after 2 successes in a row, not 1"},
-			{`"probeRetries":500`, Differs, "the most is 100; with --compat a higher number of a service is 100, with a header Warning"},
+			{`"probeRetries":500`, Differs, "the most is 100; with --compat a higher number is 100, also inactiveReTries of an endpoint, with a header Warning or a log line"},
+			{`"probeDuration":90000`, Differs, "of an endpoint: the most is 86400; with --compat a higher number is 86400, with a header Warning or a log line"},
 		}},
 	}
 }

@@ -215,7 +215,7 @@ func (s Service) validateEndpointPorts(e Endpoint) error {
 		return NewFieldError(FieldEndpointPort, "0", "is zero", "1 to 65535")
 	case s.Mode == ModeDSR && e.Port != s.Port:
 		return NewFieldError(FieldEndpointPort, strconv.Itoa(int(e.Port)), "is not the service's, and mode dsr keeps ports",
-			strconv.Itoa(int(s.Port))+", or mode onearm for other ports, as node ports")
+			strconv.Itoa(int(s.Port))+", or mode auto or onearm for other ports, as node ports")
 	case s.Mode == ModeDSR && e.PortMax != s.PortMax:
 		return NewFieldError(FieldEndpointPortMax, strconv.Itoa(int(e.PortMax)), "is not the service's, and mode dsr keeps ports",
 			strconv.Itoa(int(s.PortMax)))

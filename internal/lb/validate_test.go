@@ -35,7 +35,7 @@ func TestValidate(t *testing.T) {
 		{"10.0.0.1:7/icmp endpoints=1.1.1.1:0", `port "7" is given, and icmp has no ports (allowed: 0)`},
 		{"10.0.0.1:0/icmp endpoints=1.1.1.1:7", `endpoint port "7" is given, and icmp has no ports (allowed: 0)`},
 		{v4 + " mode=fullproxy", `mode "fullproxy" is not part of this build: let HAProxy or Envoy listen at the endpoints of a service of mode default (allowed: default, onearm, fullnat, dsr, hostonearm or auto)`},
-		{v4 + " mode=dsr", `endpoint port "8080" is not the service's, and mode dsr keeps ports (allowed: 80, or mode onearm for other ports, as node ports)`},
+		{v4 + " mode=dsr", `endpoint port "8080" is not the service's, and mode dsr keeps ports (allowed: 80, or mode auto or onearm for other ports, as node ports)`},
 		{"10.0.0.1:80/tcp mode=dsr endpoints=[2001:db8::1]:80", `endpoint address "2001:db8::1" is IPv6, and the VIP, which it answers as in mode dsr, is IPv4 (allowed: IPv4 addresses, a tunnel, or another mode)`},
 		{"10.0.0.1:80/tcp tunnel=ipip endpoints=10.1.0.1:80", `tunnel "ipip" is given, and mode is default (allowed: none, or mode dsr)`},
 		{"10.0.0.1:80-90/tcp mode=dsr endpoints=10.1.0.1:80", `last endpoint port "0" is not the service's, and mode dsr keeps ports (allowed: 90)`},

@@ -2,10 +2,13 @@ package httpapi_test
 
 import (
 	"log/slog"
+	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"loxilb/internal/api/httpapi"
+	"loxilb/internal/lb"
 	"loxilb/test/apitest"
 )
 
@@ -41,6 +44,32 @@ func TestTolerance(t *testing.T) {
 		if w := strict.Post(body); w.Code != 400 {
 			t.Errorf("without --compat: %d %s", w.Code, w.Body)
 		}
+	}
+}
+
+// TestToleratedProbe checks that with --compat numbers of a probed address that are too high become
+// the highest, with a warning. Otherwise, and in apply, they are refused.
+func TestToleratedProbe(t *testing.T) {
+	t.Parallel()
+	const body = `{"hostName":"31.31.31.1","inactiveReTries":500,"probeType":"ping","probeDuration":90000}`
+	b := apitest.New(t, func(o *httpapi.Options) { o.Compat = true })
+	w := b.Call("POST", httpapi.BaseURL+"/config/endpoint", body)
+	said := strings.Join(w.Header().Values("Warning"), "\n")
+	for _, want := range []string{"inactiveReTries 500 is above 100: it is 100", "probeDuration 90000 is above 86400 seconds: it is 86400"} {
+		if w.Code != 200 || !strings.Contains(said, want) {
+			t.Errorf("%d %s, %s, want %s", w.Code, w.Body, said, want)
+		}
+	}
+	e, ok := b.Store.Endpoints.Get(b.Store.Snapshot(), lb.NameOfProbe(netip.MustParseAddr("31.31.31.1"), &lb.Probe{Type: lb.ProbePing}))
+	if !ok || e.Probe.Fall != 100 || e.Probe.Interval != 24*time.Hour {
+		t.Errorf("stored: %t %+v", ok, e)
+	}
+	object := `{"objects":[{"kind":"endpoint","spec":` + body + `}]}`
+	if w := b.Call("POST", httpapi.BaseURL+"/config/apply", object); w.Code != 400 {
+		t.Errorf("apply: %d %s", w.Code, w.Body)
+	}
+	if w := apitest.New(t, nil).Call("POST", httpapi.BaseURL+"/config/endpoint", body); w.Code != 400 {
+		t.Errorf("without --compat: %d %s", w.Code, w.Body)
 	}
 }
 

@@ -11,6 +11,9 @@ import (
 // maxIdle is the existing loxilb's longest idle timeout, in seconds.
 const maxIdle = 86400
 
+// maxProbeSeconds is the longest interval between probes.
+const maxProbeSeconds = 86400
+
 // NormalizeArguments replaces meaningless arguments by their defaults, as the existing loxilb does.
 // With compat, it replaces more of them.
 func NormalizeArguments(compat bool, at string, a *v1.ServiceArguments, notes *rest.Warnings) {
@@ -25,6 +28,18 @@ func NormalizeArguments(compat bool, at string, a *v1.ServiceArguments, notes *r
 	if compat && a.ProbeRetries > lb.MaxProbeCount {
 		notes.Add("%sserviceArguments.probeRetries %d is above %d: it is %d", at, a.ProbeRetries, lb.MaxProbeCount, lb.MaxProbeCount)
 		a.ProbeRetries = lb.MaxProbeCount
+	}
+}
+
+// NormalizeProbe replaces numbers of POST config/endpoint that are too high, with compat.
+func NormalizeProbe(compat bool, e *v1.EndpointProbe, notes *rest.Warnings) {
+	if compat && e.InactiveReTries > lb.MaxProbeCount {
+		notes.Add("inactiveReTries %d is above %d: it is %d", e.InactiveReTries, lb.MaxProbeCount, lb.MaxProbeCount)
+		e.InactiveReTries = lb.MaxProbeCount
+	}
+	if compat && e.ProbeDuration > maxProbeSeconds {
+		notes.Add("probeDuration %d is above %d seconds: it is %d", e.ProbeDuration, maxProbeSeconds, maxProbeSeconds)
+		e.ProbeDuration = maxProbeSeconds
 	}
 }
 

@@ -143,7 +143,7 @@ func TestRefuse(t *testing.T) {
 		{arg(`,"sel":"rr","select":"priority"`), "serviceArguments.sel", `differs from sel`},
 		{arg(`,"mode":"fullproxy"`), "serviceArguments.mode", `"fullproxy" is not part of this build: let HAProxy or Envoy listen at the endpoints of a service of mode default (allowed: default, onearm, fullnat, dsr, hostonearm or auto)`},
 		{arg(`,"mode":4`), "serviceArguments.mode", `"fullproxy" is not part of this build`},
-		{arg(`,"mode":3`), "endpoints[0].targetPort", `"8080" is not the service's, and mode dsr keeps ports (allowed: 80, or mode onearm for other ports, as node ports)`},
+		{arg(`,"mode":3`), "endpoints[0].targetPort", `"8080" is not the service's, and mode dsr keeps ports (allowed: 80, or mode auto or onearm for other ports, as node ports)`},
 		{arg(`,"inactiveTimeOut":86401`), "serviceArguments.inactiveTimeOut", `"86401" is out of range`},
 		{arg(`,"inactiveTimeOut":-1`), "serviceArguments.inactiveTimeOut", `"-1" is out of range`},
 		{arg(`,"inactiveTimeOut":9223372036854775807`), "serviceArguments.inactiveTimeOut", `is out of range`},

@@ -25,7 +25,8 @@ const maxUsersShown = 100
 
 // CreateEndpoint starts to probe an address, or changes its probe.
 func (a *API) CreateEndpoint(w http.ResponseWriter, r *http.Request) {
-	e, p := rest.DecodeLenient(a.Reader, w, r, a.codec.decodeEndpoint)
+	var notes rest.Warnings
+	e, p := rest.DecodeLenient(a.Reader, w, r, func(data []byte) (lb.EndpointProbe, *rest.Problem) { return a.codec.decodeEndpoint(data, &notes) })
 	if p == nil {
 		if err := a.probeFiles(&e.Probe); err != nil {
 			p = endpointProblem(err)
@@ -36,6 +37,7 @@ func (a *API) CreateEndpoint(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	a.Objects.Commit(w, r, true, func(tx *store.Tx, pre *objects.Precondition) error {
+		defer notes.Write(w)
 		if err := pre.Check(tx, a.Store.Endpoints, e.Key()); err != nil {
 			return err
 		}
@@ -50,11 +52,12 @@ func (a *API) CreateEndpoint(w http.ResponseWriter, r *http.Request) {
 }
 
 // decodeEndpoint reads and checks an endpoint without looking at the store.
-func (c *codec) decodeEndpoint(data []byte) (e lb.EndpointProbe, p *rest.Problem) {
+func (c *codec) decodeEndpoint(data []byte, notes *rest.Warnings) (e lb.EndpointProbe, p *rest.Problem) {
 	body, p := rest.Unmarshal[v1.EndpointProbe](data)
 	if p != nil {
 		return e, p
 	}
+	compat.NormalizeProbe(c.hideNative, body, notes)
 	return c.probeOf(body)
 }
 

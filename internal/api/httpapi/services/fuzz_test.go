@@ -76,7 +76,7 @@ func FuzzEndpoint(f *testing.F) {
 	f.Add(`{"hostName":"2001:db8::1","name":"n","probeType":"https","probePort":443,"probeReq":"x","probeStatuses":["200-299"],"probeInterval":"1.5s","probeCert":"/c","probeKey":"/k"}`)
 	f.Add(`{"HOSTNAME":"1.2.3.4","probeType":"dns","probePort":53,"probeReq":"a.b","probeResp":"::1","probeWait":"10ms"}`)
 	f.Fuzz(func(t *testing.T, body string) {
-		e, p := newCodec(false).decodeEndpoint([]byte(body))
+		e, p := newCodec(false).decodeEndpoint([]byte(body), &rest.Warnings{})
 		if p != nil {
 			if p.Body.Code != 400 || p.Body.Message == "" {
 				t.Fatalf("refused with %+v", p.Body)
@@ -94,7 +94,7 @@ func FuzzEndpoint(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if again, p := newCodec(false).decodeEndpoint(answer); p != nil || !again.Probe.Equal(&e.Probe) || again.Key() != e.Key() {
+		if again, p := newCodec(false).decodeEndpoint(answer, &rest.Warnings{}); p != nil || !again.Probe.Equal(&e.Probe) || again.Key() != e.Key() {
 			t.Fatalf("%s was taken as %+v, %v", answer, again, p)
 		}
 	})

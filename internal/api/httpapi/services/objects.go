@@ -268,12 +268,16 @@ func (a *API) ReadBootService(data []byte) (objects.Edit, *rest.Problem) {
 
 // ReadBootEndpoint reads an endpoint in the form of POST.
 func (a *API) ReadBootEndpoint(data []byte) (objects.Edit, *rest.Problem) {
-	e, p := a.codec.decodeEndpoint(data)
+	var notes rest.Warnings
+	e, p := a.codec.decodeEndpoint(data, &notes)
 	if p != nil {
 		return nil, p
 	}
 	if err := a.probeFiles(&e.Probe); err != nil {
 		return nil, endpointProblem(err)
 	}
-	return func(tx *store.Tx, _ *rest.Warnings) error { return a.Store.Endpoints.Put(tx, e) }, nil
+	return func(tx *store.Tx, all *rest.Warnings) error {
+		all.Join(&notes)
+		return a.Store.Endpoints.Put(tx, e)
+	}, nil
 }
