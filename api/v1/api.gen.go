@@ -2373,6 +2373,9 @@ type ServiceArguments struct {
 	// default), with any algorithm also for connections that they reset (on), or never (off).
 	Outlier string `json:"outlier,omitempty"`
 
+	// Owner The controller that manages the service, so that each one finds its own services. At most 128 characters.
+	Owner string `json:"owner,omitempty"`
+
 	// PersistPrefix With sel persist: how many leading bits of an address identify the client, such as 64 for the networks of IPv6
 	// clients; 0 is all of them.
 	PersistPrefix int `json:"persistPrefix,omitempty"`

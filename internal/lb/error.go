@@ -31,6 +31,7 @@ const (
 	FieldPersistTimeout    = "persist timeout"
 	FieldPersistPrefix     = "persist prefix"
 	FieldManaged           = "managed"
+	FieldOwner             = "owner"
 	FieldRefuse            = "refuse"
 	FieldSynProtect        = "SYN protection"
 	FieldRate              = "rate"

@@ -71,6 +71,10 @@ func endpointChoiceFields() []Field[Service] {
 	}
 }
 
+// ownerFormat is the first record format with an Owner. Its member is "controller", because "owner"
+// is ignored: see UnmarshalRecord. announcementFormat+1 belongs to another field.
+const ownerFormat = announcementFormat + 2
+
 // packetFields returns the fields about handling packets, and about the service's owner.
 func packetFields() []Field[Service] {
 	return []Field[Service]{
@@ -110,6 +114,10 @@ func packetFields() []Field[Service] {
 		{
 			Name: FieldManaged, Text: "managed", Record: "managed", Place: 15, Property: "serviceArguments.managed", Fixed: true,
 			form: boolean(func(s *Service) *bool { return &s.Managed }),
+		},
+		{
+			Name: FieldOwner, Text: "owner", Record: "controller", Place: 51, Since: ownerFormat, Property: "serviceArguments.owner",
+			form: line(func(s *Service) *string { return &s.Owner }),
 		},
 		{
 			Name: FieldName, Text: "name", Record: "name", Place: 1, Property: "serviceArguments.name", Flag: "name",

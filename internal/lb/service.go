@@ -63,6 +63,7 @@ type Service struct {
 	Tunnel         Tunnel        // with ModeDSR: how endpoints are reached
 	MSS            uint16        // largest TCP segment that the two sides may agree on; 0: any
 	Managed        bool          // owned by a controller; an update does not change it
+	Owner          string        // the controller, so that each one finds its own; empty: unknown
 	Monitor        bool          // endpoints are probed, and those that are down take no new connections; see Monitored
 	Probe          Probe         // how
 	Outlier        Outlier       // whether endpoints with failing handshakes are taken out
@@ -87,6 +88,7 @@ const (
 	MaxIdleTimeout         = 24 * time.Hour
 	MaxPersistTimeout      = 24 * time.Hour
 	DefaultPersistTimeout  = 3 * time.Hour
+	MaxOwnerLength         = 128 // characters
 	MaxNameLength          = 384 // characters: Kubernetes makes it of a namespace (63), a name (253) and an instance
 )
 
@@ -110,6 +112,9 @@ func (s Service) Validate() error {
 		return err
 	}
 	if err := ValidateName(s.Name); err != nil {
+		return err
+	}
+	if err := validateOwner(s.Owner); err != nil {
 		return err
 	}
 	if err := validateIdle(s.IdleTimeout); err != nil {
@@ -174,6 +179,19 @@ func ValidateName(name string) error {
 	}
 	return NewFieldError(FieldName, name, reason,
 		"up to "+strconv.Itoa(MaxNameLength)+" printable characters without slashes")
+}
+
+func validateOwner(owner string) error {
+	reason := ""
+	switch {
+	case utf8.RuneCountInString(owner) > MaxOwnerLength:
+		reason = "is too long"
+	case !utf8.ValidString(owner) || strings.ContainsFunc(owner, func(r rune) bool { return !unicode.IsPrint(r) }):
+		reason = "does not print"
+	default:
+		return nil
+	}
+	return NewFieldError(FieldOwner, owner, reason, "up to "+strconv.Itoa(MaxOwnerLength)+" printable characters")
 }
 
 func validateIdle(d time.Duration) error {

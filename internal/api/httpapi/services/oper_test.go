@@ -92,6 +92,7 @@ func TestAttachKeepsToEndpoints(t *testing.T) {
 		lb.FieldCommunities:       func(s *lb.Service) { s.BGP, s.Communities = true, []lb.Community{7} },
 		lb.FieldPrepend:           func(s *lb.Service) { s.BGP, s.Prepend = true, 7 },
 		lb.FieldAggregate:         func(s *lb.Service) { s.BGP, s.Aggregate = true, netip.MustParsePrefix("20.20.20.0/24") },
+		lb.FieldOwner:             func(s *lb.Service) { s.Owner = "other" },
 		lb.FieldName:              func(s *lb.Service) { s.Name = "other" },
 		lb.FieldMonitor:           func(s *lb.Service) { s.Monitor = true },
 		lb.FieldOutlier:           func(s *lb.Service) { s.Outlier = lb.OutlierOff },
