@@ -110,7 +110,15 @@ func writeSchemas(t *testing.T, dir string) {
 			openapi.Definitions[name] = map[string]any{"type": []string{"string", "integer"}}
 		}
 	}
-	for file, definition := range map[string]string{"daemonset-apps-v1": "io.k8s.api.apps.v1.DaemonSet", "service-v1": "io.k8s.api.core.v1.Service"} {
+	for file, definition := range map[string]string{
+		"daemonset-apps-v1": "io.k8s.api.apps.v1.DaemonSet", "service-v1": "io.k8s.api.core.v1.Service",
+		"deployment-apps-v1": "io.k8s.api.apps.v1.Deployment", "serviceaccount-v1": "io.k8s.api.core.v1.ServiceAccount",
+		"role-rbac-v1":                              "io.k8s.api.rbac.v1.Role",
+		"rolebinding-rbac-v1":                       "io.k8s.api.rbac.v1.RoleBinding",
+		"clusterrole-rbac-v1":                       "io.k8s.api.rbac.v1.ClusterRole",
+		"clusterrolebinding-rbac-v1":                "io.k8s.api.rbac.v1.ClusterRoleBinding",
+		"customresourcedefinition-apiextensions-v1": "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceDefinition",
+	} {
 		writeSchema(t, dir, file, map[string]any{"$ref": "#/definitions/" + definition, "definitions": openapi.Definitions})
 	}
 	writeOperatorSchemas(t, dir)
@@ -140,6 +148,13 @@ func TestGenerated(t *testing.T) {
 			strings.ReplaceAll(text, "app.kubernetes.io/managed-by: Helm", "app.kubernetes.io/managed-by: kubectl")
 		wantFile(t, "../../deploy/kubernetes/loxilb-"+access+".yaml", text)
 	}
+	text, err := render(t, versions()[0], "--values="+chart+"/ci/open-values.yaml", "--set=controller.enabled=true", "--show-only=templates/controller.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text = "# The controller of loxilb-open.yaml, made of deploy/helm/loxilb by make test-manifests UPDATE=1. docs/kubernetes-controller.md says how to use it.\n" +
+		strings.ReplaceAll(text, "app.kubernetes.io/managed-by: Helm", "app.kubernetes.io/managed-by: kubectl")
+	wantFile(t, "../../deploy/kubernetes/kube-loxilb.yaml", text)
 }
 
 // wantFile checks the text of a file, or writes it.

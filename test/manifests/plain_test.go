@@ -93,6 +93,10 @@ func TestPlain(t *testing.T) {
 	for name, text := range plain(t) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			if name == "kube-loxilb.yaml" {
+				wantUnprivileged(t, text)
+				return
+			}
 			d := daemonSetOf(t, text)
 			wantRollout(t, d)
 			c := d.Spec.Template.Spec.Containers[0]
@@ -100,6 +104,22 @@ func TestPlain(t *testing.T) {
 			access, _ := strings.CutPrefix(strings.TrimSuffix(name, ".yaml"), "loxilb-")
 			wantAccess(t, c, access)
 		})
+	}
+}
+
+// wantUnprivileged checks that the controller has no rights on its node, and only those in the
+// cluster that docs/kubernetes-controller.md names.
+func wantUnprivileged(t *testing.T, text string) {
+	t.Helper()
+	for _, line := range []string{"runAsNonRoot: true", "readOnlyRootFilesystem: true", "drop: [ALL]", "allowPrivilegeEscalation: false"} {
+		if !strings.Contains(text, line) {
+			t.Errorf("the controller lacks %q", line)
+		}
+	}
+	for _, word := range []string{"hostNetwork", "hostPath", `"*"`, "secrets]", "add:", "resources: [pods], verbs: [get"} {
+		if strings.Contains(text, word) {
+			t.Errorf("the controller has %q", word)
+		}
 	}
 }
 

@@ -1,0 +1,214 @@
+// kube-loxilb serves Kubernetes Services of type LoadBalancer by loxilb.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+	"runtime/debug"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"loxilb/kube/api/v1alpha1"
+	"loxilb/kube/internal/address"
+	"loxilb/kube/internal/annotation"
+	"loxilb/kube/internal/balancer"
+	"loxilb/kube/internal/controller"
+	"loxilb/kube/internal/options"
+)
+
+// version is set by the linker.
+var version = "0.0.0"
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		if !errors.Is(err, flag.ErrHelp) {
+			fmt.Fprintln(os.Stderr, "kube-loxilb:", err)
+		}
+		os.Exit(1)
+	}
+}
+
+func run(args []string) error {
+	fs := flag.NewFlagSet("kube-loxilb", flag.ContinueOnError)
+	o := options.Register(fs)
+	kubeconfig := fs.String("kubeconfig", "", "file to reach the cluster from outside; empty: the pod's service account")
+	showVersion := fs.Bool("version", false, "print the version")
+	if err := fs.Parse(args); err != nil {
+		return flag.ErrHelp // it was printed
+	}
+	if *showVersion {
+		fmt.Println(version)
+		return nil
+	}
+	if fs.NArg() > 0 {
+		return fmt.Errorf("%q is no flag", fs.Arg(0))
+	}
+	if err := o.Load(fs); err != nil {
+		return err
+	}
+	parsed, err := o.Parse()
+	if err != nil {
+		return err
+	}
+	level := slog.LevelInfo
+	if o.LogLevel == "debug" {
+		level = slog.LevelDebug
+	}
+	log := logr.FromSlogHandler(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
+	ctrl.SetLogger(log)
+	klog.SetLogger(log)
+	debug.SetGCPercent(50) // objects live long: memory counts more than time
+
+	config, err := configOf(*kubeconfig)
+	if err != nil {
+		return err
+	}
+	return serve(ctrl.SetupSignalHandler(), config, o, &parsed)
+}
+
+// configOf returns how the API is reached: as the file says, or else as a pod.
+func configOf(kubeconfig string) (*rest.Config, error) {
+	if kubeconfig == "" {
+		return ctrl.GetConfig()
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("--kubeconfig: %w", err)
+	}
+	config.QPS = -1 // the apiserver limits its clients by itself
+	return config, nil
+}
+
+// serve runs the controllers until the context ends, or leadership is lost.
+func serve(ctx context.Context, config *rest.Config, o *options.Options, p *options.Parsed) error {
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+		return err
+	}
+	config.ContentType = runtime.ContentTypeProtobuf
+	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	mgr, err := ctrl.NewManager(config, ctrl.Options{
+		Scheme: scheme,
+		Cache: cache.Options{DefaultTransform: cache.TransformStripManagedFields(), ByObject: map[client.Object]cache.ByObject{
+			&corev1.Node{}:               {Transform: stripNode},
+			&discoveryv1.EndpointSlice{}: {Transform: stripSlice},
+		}},
+		Metrics:                       server.Options{BindAddress: o.Metrics},
+		HealthProbeBindAddress:        o.Probes,
+		LeaderElection:                o.LeaderElect,
+		LeaderElectionID:              "kube-loxilb-" + o.Zone,
+		LeaderElectionNamespace:       o.Namespace,
+		LeaderElectionReleaseOnCancel: true,
+		GracefulShutdownTimeout:       new(5 * time.Second),
+	})
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("ping", healthz.Ping)); err != nil {
+		return err
+	}
+	owner, err := ownerOf(ctx, mgr.GetAPIReader(), o.Owner)
+	if err != nil {
+		return err
+	}
+	if err := assemble(ctx, mgr, o, p, owner); err != nil {
+		return err
+	}
+	return mgr.Start(ctx)
+}
+
+// ownerOf returns the name of this cluster's services on balancers. Every cluster has a kube-system
+// namespace with an ID of its own.
+func ownerOf(ctx context.Context, reader client.Reader, given string) (string, error) {
+	if given != "" {
+		return given, nil
+	}
+	var namespace corev1.Namespace
+	if err := reader.Get(ctx, types.NamespacedName{Name: "kube-system"}, &namespace); err != nil {
+		return "", fmt.Errorf("the cluster has no ID: set --owner: %w", err)
+	}
+	return fmt.Sprintf("kube-%.8s", namespace.UID), nil
+}
+
+// assemble creates the controllers.
+func assemble(ctx context.Context, mgr ctrl.Manager, o *options.Options, p *options.Parsed, owner string) error {
+	recorder := mgr.GetEventRecorder("kube-loxilb")
+	hasPools := served(mgr, v1alpha1.GroupVersion().WithKind("AddressPool"))
+	hasURLs := served(mgr, schema.GroupVersionKind{Group: "loxiurl.loxilb.io", Version: "v1", Kind: "LoxiURL"})
+	log := mgr.GetLogger()
+	log.Info("starting", "version", version, "owner", owner, "zone", o.Zone, "AddressPools", hasPools, "LoxiURLs", hasURLs)
+
+	addresses := address.New()
+	services := &controller.Services{
+		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: recorder, Addresses: addresses,
+		Annotations: annotation.NewReader(), Defaults: p.Defaults,
+		Class: o.Class, DefaultClass: o.DefaultClass, Zone: o.Zone, Owner: owner, IPMode: p.IPMode,
+	}
+	services.Fleet = balancer.NewFleet(balancer.Options{
+		Owner: owner, Zone: o.Zone, TakeOver: o.TakeOver, Roles: p.Roles, BGP: p.BGP, Changed: services.Enqueue, Log: log,
+	})
+	targets := &controller.Targets{
+		Client: mgr.GetClient(), Fleet: services.Fleet, Access: o.Access, URLs: p.URLs, Discovery: p.Discovery,
+		Scheme: o.Scheme, Port: o.Port, HasCRD: hasURLs, Zone: o.Zone, Log: log,
+	}
+	pools := &controller.Pools{
+		Client: mgr.GetClient(), Events: recorder, Addresses: addresses, Static: p.Pools, Sharing: p.Sharing,
+		HasCRD: hasPools, HasURLs: hasURLs, LoxiURLs: targets.LoxiURLs, Changed: services.WakeWaiting,
+	}
+	services.LoadPools = pools.Load
+	return controller.SetUp(ctx, mgr, services, pools, targets)
+}
+
+// served reports whether the cluster has a custom resource. One that is created later needs a
+// restart.
+func served(mgr ctrl.Manager, kind schema.GroupVersionKind) bool {
+	_, err := mgr.GetRESTMapper().RESTMapping(kind.GroupKind(), kind.Version)
+	if err != nil && !meta.IsNoMatchError(err) {
+		mgr.GetLogger().Error(err, "cannot ask for a custom resource", "kind", kind.Kind)
+	}
+	return err == nil
+}
+
+// stripNode removes what nobody reads here, images above all.
+func stripNode(o any) (any, error) {
+	if n, ok := o.(*corev1.Node); ok {
+		n.ManagedFields, n.Annotations = nil, nil
+		n.Spec = corev1.NodeSpec{Taints: n.Spec.Taints}
+		n.Status = corev1.NodeStatus{Addresses: n.Status.Addresses, Conditions: n.Status.Conditions}
+	}
+	return o, nil
+}
+
+func stripSlice(o any) (any, error) {
+	if s, ok := o.(*discoveryv1.EndpointSlice); ok {
+		s.ManagedFields, s.Annotations, s.OwnerReferences = nil, nil, nil
+		for i := range s.Endpoints {
+			e := &s.Endpoints[i]
+			e.Zone, e.Hints, e.DeprecatedTopology, e.Hostname = nil, nil, nil, nil
+			if e.TargetRef != nil {
+				e.TargetRef = &corev1.ObjectReference{Name: e.TargetRef.Name}
+			}
+		}
+	}
+	return o, nil
+}

@@ -1,0 +1,263 @@
+package address
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+func mustRange(t *testing.T, text string) Range {
+	t.Helper()
+	r, err := ParseRange(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func addrs(words ...string) (list []netip.Addr) {
+	for _, w := range words {
+		list = append(list, netip.MustParseAddr(w))
+	}
+	return list
+}
+
+// web is a request of a service for an IPv4 address and port 80.
+func web(service string) *Request {
+	return &Request{Service: service, Ports: []Port{{"TCP", 80}}, Slots: []Slot{{}}}
+}
+
+func want(t *testing.T, a *Allocator, r *Request, current []netip.Addr, want string) {
+	t.Helper()
+	got, _, err := a.Allocate(r, current)
+	text := strings.Trim(fmt.Sprint(got), "[]")
+	if err != nil {
+		text = err.Error()
+	}
+	if text != want {
+		t.Errorf("%s gets %s, want %s", r.Service, text, want)
+	}
+}
+
+func TestRanges(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"192.0.2.0/24": "192.0.2.1-192.0.2.254", "192.0.2.4/31": "192.0.2.4-192.0.2.5", "192.0.2.9": "192.0.2.9-192.0.2.9",
+		"192.0.2.1 - 192.0.2.3": "192.0.2.1-192.0.2.3", "2001:db8::/126": "2001:db8::-2001:db8::3", "192.0.2.1/24": "192.0.2.1-192.0.2.254",
+	} {
+		if r, err := ParseRange(text); err != nil || r.First.String()+"-"+r.Last.String() != want {
+			t.Errorf("%s: %v, %v, want %s", text, r, err, want)
+		}
+	}
+	for _, text := range []string{"", "x", "192.0.2.0/33", "192.0.2.9-192.0.2.1", "192.0.2.1-2001:db8::1", "127.0.0.0/8", "224.0.0.1", "fe80::/64", "0.0.0.0/0", "::ffff:1.2.3.4/120", "fe80::1%eth0"} {
+		if _, err := ParseRange(text); err == nil {
+			t.Errorf("%q is accepted", text)
+		}
+	}
+	if n := mustRange(t, "2001:db8::/32").size(); n != math.MaxInt64 {
+		t.Errorf("an IPv6 network has %d addresses", n)
+	}
+}
+
+func TestAllocation(t *testing.T) {
+	t.Parallel()
+	a := New()
+	want(t, a, web("d/a"), nil, "no pool has IPv4 addresses for this service")
+	a.SetPools([]Pool{
+		{Name: "low", Auto: true, Ranges: []Range{mustRange(t, "10.0.0.1-10.0.0.2"), mustRange(t, "2001:db8::/64")}, Sharing: ShareByKey},
+		{Name: "high", Auto: true, Ranges: []Range{mustRange(t, "10.1.0.1-10.1.0.1")}, Sharing: ShareNever, Priority: 1},
+		{Name: "named", Ranges: []Range{mustRange(t, "10.2.0.0/24")}, Sharing: ShareAlways},
+		{Name: "gold", Auto: true, Ranges: []Range{mustRange(t, "10.3.0.0/24")}, Selector: labels.SelectorFromSet(labels.Set{"tier": "gold"}), Priority: 2},
+	})
+	want(t, a, web("d/a"), nil, "10.1.0.1")
+	want(t, a, web("d/b"), nil, "10.0.0.1")
+	want(t, a, web("d/b"), nil, "10.0.0.1") // again
+	want(t, a, web("d/c"), addrs("10.0.0.2"), "10.0.0.2")
+	want(t, a, web("d/d"), nil, `no IPv4 address is free in pools ["high" "low"]`)
+	gold := web("d/gold")
+	gold.Labels = map[string]string{"tier": "gold"}
+	want(t, a, gold, nil, "10.3.0.1")
+	if !a.Release("d/b") || a.Release("d/b") {
+		t.Error("a release does not report what it did")
+	}
+	want(t, a, web("d/d"), nil, "10.0.0.1")
+
+	named := web("d/n")
+	named.Slots[0].Pool = "named"
+	want(t, a, named, nil, "10.2.0.1")
+	named.Slots[0].Pool = "other"
+	want(t, a, named, nil, `pool "other" does not exist`)
+	if got := a.Of("d/n"); !slices.Equal(got, addrs("10.2.0.1")) {
+		t.Errorf("a service whose request fails has %v", got)
+	}
+	static := web("d/static")
+	static.Slots[0].Address = netip.MustParseAddr("10.2.0.1")
+	want(t, a, static, nil, "port 80/TCP of address 10.2.0.1 belongs to service d/n")
+	static.Ports[0].Number = 81
+	want(t, a, static, nil, "10.2.0.1")
+	static.Slots[0].Address = netip.MustParseAddr("10.1.0.1")
+	want(t, a, static, nil, "address 10.1.0.1 belongs to service d/a, and they have no common sharing key")
+	static.Slots[0].Address = netip.MustParseAddr("172.16.0.1") // of no pool
+	want(t, a, static, nil, "172.16.0.1")
+	if u := a.Usage("low"); u.IPv4 != (Usage{2, 2}) || u.Services != 2 || u.IPv6.Total != math.MaxInt64 {
+		t.Errorf("the usage of low is %+v", u)
+	}
+}
+
+// TestDualStack checks that a missing optional family is skipped, and comes when a pool has it.
+func TestDualStack(t *testing.T) {
+	t.Parallel()
+	a := New()
+	pool := Pool{Name: "p", Auto: true, Ranges: []Range{mustRange(t, "10.0.0.0/30")}}
+	a.SetPools([]Pool{pool})
+	r := web("d/a")
+	r.Slots = append(r.Slots, Slot{IPv6: true, Optional: true})
+	got, skipped, err := a.Allocate(r, nil)
+	if err != nil || skipped == nil || len(got) != 1 {
+		t.Errorf("got %v, skipped %v: %v", got, skipped, err)
+	}
+	pool.Ranges = append(pool.Ranges, mustRange(t, "2001:db8::10-2001:db8::20"))
+	a.SetPools([]Pool{pool})
+	want(t, a, r, nil, "10.0.0.1 2001:db8::10")
+	r.Slots[1].Optional = false
+	r2 := web("d/b")
+	r2.Slots = []Slot{{}, {Secondary: true}}
+	want(t, a, r2, nil, `no IPv4 address is free in pool "p"`)
+	if got := a.Of("d/b"); len(got) > 0 {
+		t.Errorf("a failed request leaves %v", got)
+	}
+}
+
+func TestSharing(t *testing.T) {
+	t.Parallel()
+	a := New()
+	a.SetPools([]Pool{{Name: "p", Auto: true, Ranges: []Range{mustRange(t, "10.0.0.0/24")}, Sharing: ShareByKey}})
+	for i, key := range []string{"k", "k", "other", ""} {
+		r := web(fmt.Sprint("d/", i))
+		r.Ports[0].Number, r.Key = int32(80+i), key
+		want(t, a, r, nil, []string{"10.0.0.1", "10.0.0.1", "10.0.0.2", "10.0.0.3"}[i])
+	}
+	// A port that another service has is refused, and what was before stays.
+	r := web("d/1")
+	r.Key = "k"
+	want(t, a, r, nil, "port 80/TCP of address 10.0.0.1 belongs to service d/0")
+	r2 := web("d/9")
+	r2.Key, r2.Ports[0].Number = "k", 81
+	want(t, a, r2, addrs("10.0.0.1"), "port 81/TCP of address 10.0.0.1 belongs to service d/1")
+}
+
+func TestOverlap(t *testing.T) {
+	t.Parallel()
+	first := Pool{Name: "a", Ranges: []Range{mustRange(t, "10.0.0.0/24")}}
+	second := Pool{Name: "b", Ranges: []Range{mustRange(t, "10.0.1.0/24"), mustRange(t, "10.0.0.254")}}
+	if why := second.Overlap([]Pool{first}); !strings.Contains(why, `pool "a"`) {
+		t.Errorf("an overlap is judged as %q", why)
+	}
+	first.Conflict = "not used"
+	if why := second.Overlap([]Pool{first}); why != "" {
+		t.Error(why)
+	}
+	second.Ranges = append(second.Ranges, mustRange(t, "10.0.1.7"))
+	if second.Overlap(nil) == "" {
+		t.Error("a range inside of another one is accepted")
+	}
+}
+
+// TestOneOwner makes random requests, with restarts of the allocator in between. No port of an
+// address ever has two owners, failed requests change nothing, a restart changes nothing, and what
+// is released can be used again.
+func TestOneOwner(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(40) {
+		r := rand.New(rand.NewPCG(seed, 27))
+		pools := []Pool{
+			{Name: "never", Auto: true, Ranges: []Range{mustRange(t, "10.0.0.1-10.0.0.5"), mustRange(t, "2001:db8::1-2001:db8::4")}, Sharing: ShareNever},
+			{Name: "key", Auto: true, Ranges: []Range{mustRange(t, "10.1.0.1-10.1.0.3")}, Sharing: ShareByKey},
+			{Name: "always", Auto: r.IntN(2) == 0, Ranges: []Range{mustRange(t, "10.2.0.1-10.2.0.2")}, Sharing: ShareAlways},
+		}
+		a := New()
+		a.SetPools(pools)
+		model := map[string]*Request{}     // accepted requests
+		given := map[string][]netip.Addr{} // and their addresses
+		for step := range 400 {
+			name := fmt.Sprint("d/", r.IntN(20))
+			switch r.IntN(12) {
+			case 0, 1:
+				a.Release(name)
+				delete(model, name)
+				delete(given, name)
+			case 2: // a restart: only statuses and requests survive
+				a = New()
+				a.SetPools(pools)
+				for service := range maps.Keys(model) {
+					a.Adopt(model[service], given[service])
+				}
+			default:
+				req := randomRequest(r, name)
+				got, _, err := a.Allocate(req, given[name])
+				if err == nil {
+					model[name], given[name] = req, got
+				} else if e := (*Error)(nil); !errors.As(err, &e) || e.Reason == "" {
+					t.Fatalf("the error has no reason: %v", err)
+				}
+			}
+			checkOwners(t, seed, step, a, model, given)
+		}
+	}
+}
+
+func randomRequest(r *rand.Rand, name string) *Request {
+	req := &Request{Service: name, Key: []string{"", "k", "l"}[r.IntN(3)]}
+	for range 1 + r.IntN(3) {
+		p := Port{[]string{"TCP", "UDP"}[r.IntN(2)], int32(80 + r.IntN(4))}
+		if !slices.Contains(req.Ports, p) {
+			req.Ports = append(req.Ports, p)
+		}
+	}
+	req.Slots = []Slot{{Pool: []string{"", "", "key", "always", "missing"}[r.IntN(5)]}}
+	if r.IntN(3) == 0 {
+		req.Slots = append(req.Slots, Slot{IPv6: true, Optional: r.IntN(2) == 0})
+	}
+	if r.IntN(4) == 0 {
+		req.Slots[0].Address = netip.MustParseAddr([]string{"10.0.0.1", "10.1.0.2", "10.2.0.1", "172.16.0.1"}[r.IntN(4)])
+	}
+	return req
+}
+
+func checkOwners(t *testing.T, seed uint64, step int, a *Allocator, model map[string]*Request, given map[string][]netip.Addr) {
+	t.Helper()
+	owners := map[string]string{}
+	for service, req := range model {
+		if got := a.Of(service); !slices.Equal(got, given[service]) {
+			t.Fatalf("seed %d, step %d: %s has %v, and was given %v", seed, step, service, got, given[service])
+		}
+		for _, c := range given[service] {
+			for _, p := range req.Ports {
+				key := fmt.Sprint(c, p)
+				if other, taken := owners[key]; taken {
+					t.Fatalf("seed %d, step %d: %s belongs to %s and %s", seed, step, key, other, service)
+				}
+				owners[key] = service
+			}
+		}
+	}
+	held := 0
+	for _, h := range a.holders {
+		held += len(h.services)
+	}
+	have := 0
+	for _, list := range given {
+		have += len(list)
+	}
+	if held != have {
+		t.Fatalf("seed %d, step %d: %d addresses are held, and %d were given", seed, step, held, have)
+	}
+}

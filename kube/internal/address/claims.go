@@ -1,0 +1,123 @@
+package address
+
+import (
+	"maps"
+	"math"
+	"net/netip"
+	"slices"
+)
+
+// claim is what a service has of an address.
+type claim struct {
+	ports []Port
+	key   string
+	place int // among the addresses of the service
+}
+
+func (a *Allocator) claim(r *Request, c netip.Addr) {
+	a.add(r.Service, c, r.Ports, r.Key)
+}
+
+func (a *Allocator) add(service string, c netip.Addr, ports []Port, key string) {
+	h := a.holders[c]
+	if h == nil {
+		h = &holder{ports: make(map[Port]string, len(ports)), services: map[string]string{}}
+		a.holders[c] = h
+	}
+	for _, p := range ports {
+		h.ports[p] = service
+	}
+	h.services[service] = key
+	if !slices.Contains(a.services[service], c) {
+		a.services[service] = append(a.services[service], c)
+	}
+}
+
+// release takes all addresses from a service, and returns what it had.
+func (a *Allocator) release(service string) map[netip.Addr]claim {
+	had := make(map[netip.Addr]claim, len(a.services[service]))
+	for place, c := range a.services[service] {
+		h := a.holders[c]
+		one := claim{key: h.services[service], place: place}
+		for p, by := range h.ports {
+			if by == service {
+				one.ports = append(one.ports, p)
+				delete(h.ports, p)
+			}
+		}
+		if delete(h.services, service); len(h.services) == 0 {
+			delete(a.holders, c)
+		}
+		had[c] = one
+	}
+	delete(a.services, service)
+	return had
+}
+
+func (a *Allocator) restore(service string, had map[netip.Addr]claim) {
+	for _, c := range a.order(had) {
+		a.add(service, c, had[c].ports, had[c].key)
+	}
+}
+
+// Release takes all addresses from a service, and reports whether it had any.
+func (a *Allocator) Release(service string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.release(service)) > 0
+}
+
+// Of returns the addresses of a service.
+func (a *Allocator) Of(service string) []netip.Addr {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Clone(a.services[service])
+}
+
+// Usage counts addresses.
+type Usage struct{ Total, Used int64 }
+
+// Free returns how many are left.
+func (u Usage) Free() int64 { return u.Total - u.Used }
+
+// PoolUsage is the state of a pool.
+type PoolUsage struct {
+	IPv4, IPv6 Usage
+	Services   int // that have an address of it
+}
+
+// Usage returns the state of the pool with this name.
+func (a *Allocator) Usage(name string) (u PoolUsage) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	i := slices.IndexFunc(a.pools, func(p Pool) bool { return p.Name == name })
+	if i < 0 {
+		return u
+	}
+	for _, r := range a.pools[i].Ranges {
+		family := &u.IPv4
+		if r.First.Is6() {
+			family = &u.IPv6
+		}
+		family.Total += min(r.size(), math.MaxInt64-family.Total)
+	}
+	if a.pools[i].Conflict != "" {
+		return u
+	}
+	services := map[string]bool{}
+	for c, h := range a.holders {
+		if !a.pools[i].Contains(c) {
+			continue
+		}
+		if c.Is6() {
+			u.IPv6.Used++
+		} else {
+			u.IPv4.Used++
+		}
+		for s := range maps.Keys(h.services) {
+			services[s] = true
+		}
+	}
+	u.Services = len(services)
+	return u
+}

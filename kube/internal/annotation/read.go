@@ -1,0 +1,62 @@
+package annotation
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Reader reads annotations. It holds the table, which is made once.
+type Reader struct {
+	known map[string]*Annotation
+	all   []Annotation
+}
+
+// NewReader makes a reader.
+func NewReader() *Reader {
+	r := &Reader{known: map[string]*Annotation{}, all: All()}
+	for i := range r.all {
+		a := &r.all[i]
+		r.known[a.Name] = a
+		for _, other := range a.Also {
+			r.known[other] = a
+		}
+	}
+	return r
+}
+
+// Read returns the settings of a Service in a namespace. defaults are those of the command line.
+func (r *Reader) Read(annotations map[string]string, namespace string, defaults Settings) (Settings, error) {
+	s := defaults
+	for i := range r.all {
+		a := &r.all[i]
+		for _, name := range append([]string{a.Name}, a.Also...) {
+			v, there := annotations[name]
+			if !there {
+				continue
+			}
+			if a.Planned != "" {
+				return s, fmt.Errorf("annotation %s %s", name, a.Planned)
+			}
+			if err := a.set(&s, namespace, strings.TrimSpace(v)); err != nil {
+				return s, fmt.Errorf("annotation %s: %q %w", name, v, err)
+			}
+			break // our own name is first
+		}
+	}
+	if len(s.Networks) > 0 {
+		s.PodNetwork = true
+	}
+	return s, nil
+}
+
+// Unknown returns annotations with our prefix that mean nothing, such as misspelled ones.
+func (r *Reader) Unknown(annotations map[string]string) (names []string) {
+	for _, name := range slices.Sorted(maps.Keys(annotations)) {
+		if strings.HasPrefix(name, Prefix) && r.known[name] == nil {
+			names = append(names, name)
+		}
+	}
+	return names
+}

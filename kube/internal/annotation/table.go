@@ -1,0 +1,327 @@
+package annotation
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+// Prefix is that of our own annotations, and of the existing controller's.
+const Prefix = "loxilb.io/"
+
+// Annotation is one annotation of Services. The list of All is also the source of the documents.
+type Annotation struct {
+	Name    string
+	Also    []string // other names, of other controllers
+	Values  string
+	Effect  string
+	set     func(s *Settings, namespace, value string) error
+	Planned string // it is known, and refused for this reason
+}
+
+const yesNo = "`yes`, `no`"
+
+// All returns the annotations, in the order of the documents. Later ones override earlier ones that
+// set the same.
+func All() []Annotation {
+	return slices.Concat(addressAnnotations(), endpointAnnotations(), trafficAnnotations(), probeAnnotations(), tlsAnnotations())
+}
+
+func addressAnnotations() []Annotation {
+	return []Annotation{
+		{
+			Name: Prefix + "staticIP", Also: []string{"metallb.io/loadBalancerIPs", "metallb.universe.tf/loadBalancerIPs", "lbipam.cilium.io/ips", "io.cilium/lb-ipam-ips", "kube-vip.io/loadbalancerIPs"},
+			Values: "address, or one of each family with a comma", Effect: "use these VIPs, which may be outside of pools",
+			set: func(s *Settings, _, v string) (err error) {
+				s.Addresses, err = addresses(v, 2)
+				if err == nil && len(s.Addresses) == 2 && s.Addresses[0].Is4() == s.Addresses[1].Is4() {
+					err = fmt.Errorf("has two addresses of one family: give further ones in %ssecondaryIPs", Prefix)
+				}
+				return err
+			},
+		},
+		{
+			Name: Prefix + "poolSelect", Also: []string{"metallb.io/address-pool", "metallb.universe.tf/address-pool"},
+			Values: "name of a pool", Effect: "take the VIPs from this pool",
+			set: func(s *Settings, _, v string) error { return text(&s.Pool, v) },
+		},
+		{
+			Name: Prefix + "sharingKey", Also: []string{"metallb.io/allow-shared-ip", "metallb.universe.tf/allow-shared-ip", "lbipam.cilium.io/sharing-key", "io.cilium/lb-ipam-sharing-key"},
+			Values: "any text", Effect: "share VIPs with services of the same key, while their ports differ",
+			set: func(s *Settings, _, v string) error { return text(&s.SharingKey, v) },
+		},
+		{
+			Name: Prefix + "secondaryIPs", Values: "up to 3 addresses", Effect: "further VIPs of the first VIP's family",
+			set: func(s *Settings, _, v string) (err error) {
+				s.SecondaryAddress, err = addresses(v, 3)
+				return err
+			},
+		},
+		{
+			Name: Prefix + "poolSelectSecondary", Values: "up to 3 names of pools", Effect: "take a further VIP from each pool, unless `secondaryIPs` are given",
+			set: func(s *Settings, _, v string) (err error) {
+				s.SecondaryPools, err = list(v, 3)
+				return err
+			},
+		},
+		{
+			Name: Prefix + "ipam", Values: "`ipv4`, `ipv6`, `ipv6to4`; `nat66` is ipv6, `nat64` is ipv6to4", Effect: "IP version of VIP and endpoints; default: `ipFamilies` of the Service",
+			set: func(s *Settings, _, v string) error {
+				word := map[string]Family{"ipv4": IPv4, "ipv6": IPv6, "nat66": IPv6, "ipv6to4": IPv6To4, "nat64": IPv6To4}[v]
+				if word == "" {
+					return notIn("ipv4, ipv6, ipv6to4, nat66 or nat64")
+				}
+				s.Family = word
+				return nil
+			},
+		},
+		{
+			Name: Prefix + "zoneselect", Values: "zone", Effect: "only the controller with this `--zone` handles the Service",
+			set: func(s *Settings, _, v string) error { return text(&s.Zone, v) },
+		},
+		{
+			Name: Prefix + "zoneinstance", Values: "number, or `ZONE-instN`", Effect: "the instance whose node has the VIPs ([ha.md](ha.md))",
+			set: func(s *Settings, _, v string) error {
+				if i := strings.LastIndex(v, "-inst"); i >= 0 {
+					v = v[i+len("-inst"):]
+				}
+				return number(&s.Instance, v, 0, 31)
+			},
+		},
+	}
+}
+
+func endpointAnnotations() []Annotation {
+	return []Annotation{
+		{
+			Name: Prefix + "usepodnetwork", Values: yesNo, Effect: "endpoints are pods, not node ports; default: `--usePodNetwork`",
+			set: func(s *Settings, _, v string) error { return boolean(&s.PodNetwork, v) },
+		},
+		{
+			Name: Prefix + "useExternalEndpoint", Values: yesNo, Effect: "endpoints are the addresses of the Service's own EndpointSlices or Endpoints, which somebody maintains",
+			set: func(s *Settings, _, v string) error { return boolean(&s.External, v) },
+		},
+		{
+			Name: Prefix + "prefLocalPod", Values: yesNo, Effect: "with pods as endpoints: a balancer on a node prefers that node's",
+			set: func(s *Settings, _, v string) error { return boolean(&s.PreferNode, v) },
+		},
+		{
+			Name: Prefix + "nodelabel", Values: "label selector, as `role=edge` or `edge`", Effect: "only these nodes are endpoints",
+			set: func(s *Settings, _, v string) (err error) {
+				if s.Nodes, err = labels.Parse(v); err != nil || v == "" {
+					return fmt.Errorf("is no label selector, such as role=edge")
+				}
+				return nil
+			},
+		},
+		{
+			Name: Prefix + "multus-nets", Values: "networks, as `net1,ns/net2`", Effect: "endpoints are the pods' addresses in these networks of Multus",
+			set: func(s *Settings, namespace, v string) (err error) {
+				s.Networks, err = list(v, 16)
+				for i, n := range s.Networks {
+					if !strings.Contains(n, "/") {
+						s.Networks[i] = namespace + "/" + n
+					}
+				}
+				return err
+			},
+		},
+	}
+}
+
+func trafficAnnotations() []Annotation {
+	return []Annotation{
+		{
+			Name: Prefix + "lbmode", Values: "`default`, `onearm`, `fullnat`, `dsr`, `hostonearm`, `auto`; `fullproxy` is not available", Effect: "how packets are translated ([modes.md](modes.md)); default: `--setLBMode`",
+			set: func(s *Settings, _, v string) (err error) {
+				s.Mode, err = Mode(v)
+				return err
+			},
+		},
+		{
+			Name: Prefix + "epselect", Values: "`rr`, `roundrobin`, `hash`, `persist`, `lc`, `priority`, `random`; `n2`, `n2det`, `n3` are not available", Effect: "how an endpoint is chosen ([algorithms.md](algorithms.md)); default: `persist` with `sessionAffinity`, otherwise rr",
+			set: func(s *Settings, _, v string) error {
+				switch v {
+				case "roundrobin":
+					v = "rr"
+				case "rr", "hash", "persist", "lc", "priority", "random":
+				case "n2", "n2det", "n3":
+					return fmt.Errorf("is not available: GTP and NGAP are balanced by hash")
+				default:
+					return notIn("rr, roundrobin, hash, persist, lc, priority or random")
+				}
+				s.Select = v
+				return nil
+			},
+		},
+		{
+			Name: Prefix + "timeout", Values: "seconds, up to 86400", Effect: "idle timeout of connections; default: 1800 for TCP",
+			set: func(s *Settings, _, v string) error { return seconds(&s.IdleTimeout, v) },
+		},
+		{
+			Name: Prefix + "useproxyprotov2", Values: yesNo, Effect: "the balancer tells endpoints the client's address by PROXY protocol, where its version has it",
+			set: func(s *Settings, _, v string) error { return boolean(&s.ProxyProtocol, v) },
+		},
+		{
+			Name: Prefix + "egress", Values: yesNo, Effect: "connections that endpoints open leave with the VIP as source",
+			set: func(s *Settings, _, v string) error { return boolean(&s.Egress, v) },
+		},
+		{
+			Name: "service.beta.kubernetes.io/load-balancer-source-ranges", Values: "prefixes", Effect: "like `loadBalancerSourceRanges` of the Service",
+			set: func(s *Settings, _, v string) (err error) {
+				s.SourceRanges, err = prefixes(v)
+				return err
+			},
+		},
+	}
+}
+
+func probeAnnotations() []Annotation {
+	return []Annotation{
+		{
+			Name: Prefix + "liveness", Values: yesNo, Effect: "endpoints are probed; default: `--monitor`",
+			set: func(s *Settings, _, v string) error { return boolean(&s.Monitor, v) },
+		},
+		{
+			Name: Prefix + "probetype", Values: "`tcp`, `udp`, `ping`, `http`, `https`, `grpc`, `dns`, `none`; `sctp` where the balancer has it", Effect: "what is probed ([probes.md](probes.md)); default: by the protocol",
+			set: func(s *Settings, _, v string) error {
+				if !slices.Contains([]string{"tcp", "udp", "ping", "http", "https", "grpc", "dns", "none", "sctp"}, v) {
+					return notIn("tcp, udp, ping, http, https, grpc, dns, none or sctp")
+				}
+				s.ProbeType = v
+				return nil
+			},
+		},
+		{
+			Name: Prefix + "probeport", Values: "port", Effect: "default: the endpoint's",
+			set: func(s *Settings, _, v string) error { return number(&s.ProbePort, v, 0, 65535) },
+		},
+		{
+			Name: Prefix + "probereq", Values: "text", Effect: "path, name or bytes to ask for",
+			set: func(s *Settings, _, v string) error { s.ProbeRequest = v; return nil },
+		},
+		{
+			Name: Prefix + "proberesp", Values: "text", Effect: "what the answer must contain",
+			set: func(s *Settings, _, v string) error { s.ProbeResponse = v; return nil },
+		},
+		{
+			Name: Prefix + "probetimeout", Values: "seconds, up to 86400", Effect: "time from probe to probe",
+			set: func(s *Settings, _, v string) error { return seconds(&s.ProbePeriod, v) },
+		},
+		{
+			Name: Prefix + "proberetries", Values: "1 to 100", Effect: "failures in a row that make an endpoint be down",
+			set: func(s *Settings, _, v string) error { return number(&s.ProbeRetries, v, 1, 100) },
+		},
+	}
+}
+
+func tlsAnnotations() (list []Annotation) {
+	for _, name := range []string{
+		"mtls-frontend-mode", "mtls-frontend-secret", "mtls-frontend-require-cn", "mtls-frontend-cn-pattern",
+		"mtls-backend-verify", "mtls-backend-ca-secret", "mtls-backend-client-secret",
+	} {
+		list = append(list, Annotation{Name: Prefix + name, Values: "(refused)", Effect: "not available", Planned: "is not available: loxilb does not end TLS, so let the endpoints end it"})
+	}
+	return list
+}
+
+// Mode returns the balancer's word for a mode, given as a word or as the existing controller's number.
+func Mode(v string) (string, error) {
+	words := []string{"default", "onearm", "fullnat", "dsr", "fullproxy", "hostonearm"}
+	if n, err := strconv.Atoi(v); err == nil && n >= 0 && n < len(words) {
+		v = words[n]
+	}
+	switch {
+	case v == "fullproxy":
+		return "", fmt.Errorf("is not available: let HAProxy or Envoy listen at the endpoints of mode default")
+	case v != "auto" && !slices.Contains(words, v):
+		return "", notIn("default, onearm, fullnat, dsr, hostonearm or auto")
+	}
+	return v, nil
+}
+
+func notIn(words string) error { return fmt.Errorf("is not one of %s", words) }
+
+func text(to *string, v string) error {
+	if v == "" || len(v) > 253 {
+		return fmt.Errorf("is empty or longer than 253 characters")
+	}
+	*to = v
+	return nil
+}
+
+func boolean(to *bool, v string) error {
+	switch strings.ToLower(v) {
+	case "yes", "true":
+		*to = true
+	case "no", "false":
+		*to = false
+	default:
+		return notIn("yes or no")
+	}
+	return nil
+}
+
+func number(to *int, v string, least, most int) error {
+	n, err := strconv.Atoi(v)
+	if err != nil || n < least || n > most {
+		return fmt.Errorf("is no number from %d to %d", least, most)
+	}
+	*to = n
+	return nil
+}
+
+func seconds(to *time.Duration, v string) error {
+	n := 0
+	if err := number(&n, v, 0, 86400); err != nil {
+		return fmt.Errorf("is no number of seconds from 0 to 86400")
+	}
+	*to = time.Duration(n) * time.Second
+	return nil
+}
+
+func list(v string, most int) (out []string, err error) {
+	for one := range strings.SplitSeq(v, ",") {
+		if one = strings.TrimSpace(one); one != "" {
+			out = append(out, one)
+		}
+	}
+	if len(out) == 0 || len(out) > most {
+		return nil, fmt.Errorf("is no list of 1 to %d, separated by commas", most)
+	}
+	return out, nil
+}
+
+func addresses(v string, most int) (out []netip.Addr, err error) {
+	words, err := list(v, most)
+	if err != nil {
+		return nil, err
+	}
+	for _, w := range words {
+		a, err := netip.ParseAddr(w)
+		if err != nil || a.Zone() != "" {
+			return nil, fmt.Errorf("has %q, which is no IP address", w)
+		}
+		out = append(out, a.Unmap())
+	}
+	return out, nil
+}
+
+func prefixes(v string) (out []netip.Prefix, err error) {
+	for w := range strings.SplitSeq(v, ",") {
+		if w = strings.TrimSpace(w); w == "" {
+			continue
+		}
+		p, err := netip.ParsePrefix(w)
+		if err != nil {
+			return nil, fmt.Errorf("has %q, which is no prefix such as 192.0.2.0/24", w)
+		}
+		out = append(out, p.Masked())
+	}
+	return out, nil
+}

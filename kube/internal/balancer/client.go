@@ -1,0 +1,204 @@
+// Package balancer keeps loxilb balancers at what Services want, over their REST API.
+package balancer
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	v1 "loxilb/api/v1"
+)
+
+const (
+	basePath       = "/netlox/v1"
+	requestTimeout = 30 * time.Second
+	maxAnswer      = 64 << 20
+)
+
+// Access is how balancers are reached.
+type Access struct {
+	CAFile     string // certificates of balancers' CAs; empty: those of the system
+	TokenFile  string // read for each request, so that it may change
+	ServerName string // that balancers' certificates are for; empty: their address
+}
+
+// Client speaks to one balancer.
+type Client struct {
+	base      string
+	host      string
+	http      *http.Client
+	tokenFile string
+	token     string
+}
+
+// Refusal is a request that a balancer has understood and refused.
+type Refusal struct {
+	Status int
+	Body   v1.Error
+}
+
+func (r *Refusal) Error() string { return r.Body.Message }
+
+// ParseURL checks the address of a balancer, such as https://192.0.2.11:8091.
+func ParseURL(text string) (*url.URL, error) {
+	u, err := url.Parse(strings.TrimSpace(text))
+	switch {
+	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
+		return nil, fmt.Errorf("balancer %q is no URL such as http://192.0.2.11:11111 or https://192.0.2.11:8091", text)
+	case u.User != nil || u.RawQuery != "" || u.Fragment != "" || u.Path != "" && u.Path != "/":
+		return nil, fmt.Errorf("balancer %q has more than scheme, host and port", text)
+	}
+	port := u.Port()
+	if port == "" {
+		port = map[string]string{"http": "11111", "https": "8091"}[u.Scheme]
+	}
+	return &url.URL{Scheme: u.Scheme, Host: net.JoinHostPort(u.Hostname(), port)}, nil
+}
+
+// NewClient returns a client of the balancer with a URL as ParseURL returns it.
+func NewClient(u *url.URL, access Access) (*Client, error) {
+	conf := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: access.ServerName}
+	if access.CAFile != "" {
+		pem, err := os.ReadFile(access.CAFile)
+		if err != nil {
+			return nil, fmt.Errorf("--ca-file: %w", err)
+		}
+		conf.RootCAs = x509.NewCertPool()
+		if !conf.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("--ca-file %q contains no certificate", access.CAFile)
+		}
+	}
+	transport := &http.Transport{
+		TLSClientConfig: conf, MaxConnsPerHost: 2, IdleConnTimeout: time.Minute,
+		DialContext:         (&net.Dialer{Timeout: time.Second}).DialContext,
+		TLSHandshakeTimeout: 2 * time.Second,
+	}
+	c := &Client{base: u.String() + basePath, host: u.Hostname(), http: &http.Client{Transport: transport, Timeout: requestTimeout}, tokenFile: access.TokenFile}
+	// The existing controller's variable, such as ACCESS_TOKEN_192_0_2_11_8091.
+	c.token = os.Getenv("ACCESS_TOKEN_" + strings.NewReplacer(".", "_", ":", "_").Replace(u.Hostname()+"_"+u.Port()))
+	return c, nil
+}
+
+// Apply puts objects, or removes them, in one transaction.
+func (c *Client) Apply(ctx context.Context, objects []v1.Object, remove bool) (*v1.ApplyResult, error) {
+	var out v1.ApplyResult
+	return &out, c.do(ctx, http.MethodPost, "/config/apply", v1.ApplyRequest{Objects: objects, Remove: remove, Doing: "kube-loxilb"}, &out)
+}
+
+// Services returns all services that controllers manage, and those of users.
+func (c *Client) Services(ctx context.Context) ([]v1.ServiceArguments, error) {
+	var list v1.ObjectList
+	if err := c.do(ctx, http.MethodGet, "/config/objects?kind=Loadbalancer&managed=true", nil, &list); err != nil {
+		return nil, err
+	}
+	out := make([]v1.ServiceArguments, 0, len(list.Objects))
+	for _, o := range list.Objects {
+		var spec struct{ ServiceArguments v1.ServiceArguments }
+		if err := json.Unmarshal(o.Spec, &spec); err != nil {
+			return nil, fmt.Errorf("read services: %w", err)
+		}
+		out = append(out, spec.ServiceArguments)
+	}
+	return out, nil
+}
+
+// Revision returns the number of the last change of a balancer's configuration.
+func (c *Client) Revision(ctx context.Context) (uint64, error) {
+	var list v1.RevisionList
+	if err := c.do(ctx, http.MethodGet, "/config/revisions", nil, &list); err != nil {
+		return 0, err
+	}
+	if len(list.RevisionAttr) == 0 {
+		return 0, nil
+	}
+	return list.RevisionAttr[0].Revision, nil
+}
+
+// Post sends one object. An object that exists already is no error.
+func (c *Client) Post(ctx context.Context, path string, body any) error {
+	err := c.do(ctx, http.MethodPost, path, body, nil)
+	if r := (*Refusal)(nil); errors.As(err, &r) && r.Status == http.StatusConflict {
+		return nil
+	}
+	return err
+}
+
+// Instances returns the roles of the balancer.
+func (c *Client) Instances(ctx context.Context) ([]v1.InstanceState, error) {
+	var list v1.InstanceStateList
+	return list.Attr, c.do(ctx, http.MethodGet, "/config/cistate/all", nil, &list)
+}
+
+func (c *Client) do(ctx context.Context, method, path string, body, out any) error {
+	var reader io.Reader
+	if body != nil {
+		data, err := json.Marshal(body)
+		if err != nil {
+			return err
+		}
+		reader = bytes.NewReader(data)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, c.base+path, reader)
+	if err != nil {
+		return err
+	}
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if err := c.authorize(req); err != nil {
+		return err
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close() //nolint:errcheck // it was read
+	data, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if err != nil {
+		return fmt.Errorf("%s %s: %w", method, path, err)
+	}
+	if resp.StatusCode/100 != 2 {
+		return refusal(resp.StatusCode, data)
+	}
+	if out == nil {
+		return nil
+	}
+	if err := json.Unmarshal(data, out); err != nil {
+		return fmt.Errorf("%s %s: the answer is not loxilb's: %w", method, path, err)
+	}
+	return nil
+}
+
+func (c *Client) authorize(req *http.Request) error {
+	token := c.token
+	if c.tokenFile != "" {
+		data, err := os.ReadFile(c.tokenFile)
+		if err != nil {
+			return fmt.Errorf("--token-file: %w", err)
+		}
+		token = strings.TrimSpace(string(data))
+	}
+	if token != "" {
+		req.Header.Set("Authorization", token)
+	}
+	return nil
+}
+
+func refusal(status int, data []byte) error {
+	r := &Refusal{Status: status}
+	if json.Unmarshal(data, &r.Body) != nil || r.Body.Message == "" {
+		r.Body.Message = fmt.Sprintf("HTTP status %d", status)
+	}
+	return r
+}

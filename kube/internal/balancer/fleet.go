@@ -1,0 +1,289 @@
+package balancer
+
+import (
+	"context"
+	"hash/maphash"
+	"slices"
+	"sync"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/types"
+
+	"loxilb/kube/internal/translate"
+)
+
+// Options of a Fleet.
+type Options struct {
+	Owner    string // of our services on balancers
+	Zone     string // whose services of the existing controller are ours with TakeOver
+	TakeOver bool
+	Roles    Roles
+	BGP      BGP
+	Changed  func(types.NamespacedName) // the State of a Service may have changed
+	Log      logr.Logger
+}
+
+// Fleet is all balancers, and what Services want of them. It is safe for concurrent use.
+type Fleet struct {
+	Options
+	seed maphash.Seed
+
+	mu       sync.RWMutex
+	desired  map[types.NamespacedName]*Desired
+	held     map[types.NamespacedName]bool // they keep what they have, whatever that is
+	complete bool                          // desired and held have all Services
+	members  map[string]*member
+	ctx      context.Context // of members' goroutines; nil: not started
+	running  sync.WaitGroup
+}
+
+// Desired is what balancers should have of a Service.
+type Desired struct {
+	Common []translate.Entry
+	Nodes  map[string][]translate.Entry // instead of Common, of balancers on these nodes
+}
+
+// Target is a balancer to keep up to date.
+type Target struct {
+	URL    string
+	Node   string // that it runs on; empty: outside of the cluster, or unknown
+	Client *Client
+}
+
+// NewFleet returns a fleet without balancers.
+func NewFleet(o Options) *Fleet {
+	return &Fleet{
+		Options: o, seed: maphash.MakeSeed(), desired: map[types.NamespacedName]*Desired{},
+		held: map[types.NamespacedName]bool{}, members: map[string]*member{},
+	}
+}
+
+// Start serves the balancers until the context ends. It is a Runnable of controller-runtime that
+// only the leader runs.
+func (f *Fleet) Start(ctx context.Context) error {
+	f.mu.Lock()
+	f.ctx = ctx
+	for _, m := range f.members {
+		f.run(m)
+	}
+	f.mu.Unlock()
+	if f.Roles.Enabled() {
+		f.elect(ctx)
+	}
+	<-ctx.Done()
+	f.running.Wait()
+	return nil
+}
+
+// run starts the goroutine of a member. f.mu is held.
+func (f *Fleet) run(m *member) {
+	if f.ctx == nil || f.ctx.Err() != nil {
+		return
+	}
+	ctx, cancel := context.WithCancel(f.ctx)
+	m.cancel = cancel
+	f.running.Go(func() { m.loop(ctx) })
+}
+
+// SetTargets replaces the balancers, and reports whether the nodes with balancers have changed.
+// Balancers that are left out keep their services: their data path may well outlive an interruption
+// of the cluster.
+func (f *Fleet) SetTargets(targets []Target) (nodesChanged bool) {
+	before := f.Nodes()
+	f.mu.Lock()
+	wanted := map[string]bool{}
+	for _, t := range targets {
+		wanted[t.URL] = true
+		if old := f.members[t.URL]; old != nil && old.Node == t.Node {
+			continue
+		} else if old != nil {
+			old.stop()
+		}
+		m := newMember(f, t)
+		f.members[t.URL] = m
+		f.run(m)
+	}
+	for url, m := range f.members {
+		if !wanted[url] {
+			m.stop()
+			delete(f.members, url)
+		}
+	}
+	f.mu.Unlock()
+	return !slices.Equal(before, f.Nodes())
+}
+
+// Nodes returns the nodes that have a balancer, sorted.
+func (f *Fleet) Nodes() (nodes []string) {
+	for _, m := range f.list() {
+		if m.Node != "" {
+			nodes = append(nodes, m.Node)
+		}
+	}
+	slices.Sort(nodes)
+	return slices.Compact(nodes)
+}
+
+func (f *Fleet) list() []*member {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	list := make([]*member, 0, len(f.members))
+	for _, m := range f.members {
+		list = append(list, m)
+	}
+	slices.SortFunc(list, func(a, b *member) int {
+		if a.URL < b.URL {
+			return -1
+		}
+		return 1
+	})
+	return list
+}
+
+// Set says what balancers should have of a Service.
+func (f *Fleet) Set(service types.NamespacedName, d Desired) {
+	f.mu.Lock()
+	old := f.desired[service]
+	same := old != nil && !f.held[service] && d.equal(old)
+	f.desired[service] = &d
+	delete(f.held, service)
+	f.mu.Unlock()
+	if !same {
+		f.wake()
+	}
+}
+
+// Hold keeps what balancers have of a Service, until Set or Delete.
+func (f *Fleet) Hold(service types.NamespacedName) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.desired[service] == nil {
+		f.held[service] = true
+	}
+}
+
+// Delete removes a Service from the balancers.
+func (f *Fleet) Delete(service types.NamespacedName) {
+	f.mu.Lock()
+	_, there := f.desired[service]
+	delete(f.desired, service)
+	delete(f.held, service)
+	f.mu.Unlock()
+	if there {
+		f.wake()
+	}
+}
+
+// Complete says that Set and Hold were called for all Services, so that balancers can be freed of
+// services of ours that no Service wants.
+func (f *Fleet) Complete() {
+	f.mu.Lock()
+	f.complete = true
+	f.mu.Unlock()
+	f.wake()
+}
+
+func (f *Fleet) wake() {
+	for _, m := range f.list() {
+		m.wakeUp()
+	}
+}
+
+func (d *Desired) equal(other *Desired) bool {
+	if !equalEntries(d.Common, other.Common) || len(d.Nodes) != len(other.Nodes) {
+		return false
+	}
+	for node, entries := range d.Nodes {
+		if o, ok := other.Nodes[node]; !ok || !equalEntries(entries, o) {
+			return false
+		}
+	}
+	return true
+}
+
+func equalEntries(a, b []translate.Entry) bool {
+	return slices.EqualFunc(a, b, func(x, y translate.Entry) bool { return x.Key == y.Key && string(x.Spec) == string(y.Spec) })
+}
+
+// For returns the entries for the balancer of a node.
+func (d *Desired) For(node string) []translate.Entry {
+	if entries, ok := d.Nodes[node]; ok && node != "" {
+		return entries
+	}
+	return d.Common
+}
+
+// item is one entry that a balancer should have.
+type item struct {
+	service types.NamespacedName
+	spec    []byte
+	hash    uint64
+}
+
+// view is what the balancer of a node should have.
+type view struct {
+	items    map[string]item
+	held     map[types.NamespacedName]bool
+	complete bool
+}
+
+func (f *Fleet) view(node string) view {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	v := view{items: make(map[string]item, len(f.desired)), held: make(map[types.NamespacedName]bool, len(f.held)), complete: f.complete}
+	for service, d := range f.desired {
+		for _, e := range d.For(node) {
+			v.items[e.Key] = item{service, e.Spec, maphash.Bytes(f.seed, e.Spec)}
+		}
+	}
+	for service := range f.held {
+		v.held[service] = true
+	}
+	return v
+}
+
+// State is what balancers have of a Service.
+type State struct {
+	Balancers  int // in all
+	Reachable  int
+	Tried      bool              // each of them was asked for something
+	Entries    int               // that balancers should have; 0: there are no endpoints
+	Programmed bool              // each port of each address is on at least one balancer
+	Have       map[string]bool   // entries that a balancer has, by their keys
+	Errors     map[string]string // why a balancer has refused entries, by their keys
+}
+
+// State returns what balancers have of a Service.
+func (f *Fleet) State(service types.NamespacedName) State {
+	f.mu.RLock()
+	d := f.desired[service]
+	f.mu.RUnlock()
+	s := State{Have: map[string]bool{}, Errors: map[string]string{}}
+	if d == nil {
+		d = &Desired{}
+	}
+	s.Tried = true
+	for _, m := range f.list() {
+		s.Balancers++
+		s.Tried = s.Tried && m.wasTried()
+		if m.report(d.For(m.Node), f.seed, s.Have, s.Errors) {
+			s.Reachable++
+		}
+	}
+	s.Entries, s.Programmed = len(d.Common), s.Balancers > 0
+	for _, e := range d.Common {
+		s.Programmed = s.Programmed && s.Have[e.Key]
+	}
+	return s
+}
+
+// Gone reports whether no balancer that can be reached has anything of a Service. Others forget it
+// when they return.
+func (f *Fleet) Gone(service types.NamespacedName) bool {
+	for _, m := range f.list() {
+		if m.has(service) {
+			return false
+		}
+	}
+	return true
+}

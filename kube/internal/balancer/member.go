@@ -1,0 +1,423 @@
+package balancer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	v1 "loxilb/api/v1"
+	"loxilb/kube/internal/translate"
+)
+
+const (
+	pollInterval  = 2 * time.Second // of the revision: whether somebody else has changed services
+	pollTimeout   = 2 * time.Second
+	fullInterval  = 5 * time.Second // at least between comparisons with all that a balancer has
+	retryRefused  = 15 * time.Second
+	firstBackoff  = 250 * time.Millisecond
+	longestPause  = 4 * time.Second
+	objectsAtOnce = 500
+)
+
+// member is a balancer, with what is known of it.
+type member struct {
+	Target
+	fleet  *Fleet
+	waker  chan struct{}
+	cancel context.CancelFunc
+
+	// Of the loop alone
+	synced   bool // existing is all that the balancer has
+	fullAt   time.Time
+	revision uint64
+	foreign  map[string]string // by whom keys are in use
+
+	mu        sync.Mutex
+	tried     bool
+	reachable bool
+	problem   string
+	existing  map[string]present // services of ours, by key
+	refused   map[string]refused
+	roles     map[string]string // that it was given, by instance
+}
+
+// present is a service of ours that the balancer has. Its hash is 0 if its content is not known.
+type present struct {
+	service types.NamespacedName
+	hash    uint64
+}
+
+type refused struct {
+	hash uint64
+	why  string
+	at   time.Time
+}
+
+func newMember(f *Fleet, t Target) *member {
+	return &member{
+		Target: t, fleet: f, waker: make(chan struct{}, 1), cancel: func() {},
+		existing: map[string]present{}, refused: map[string]refused{}, roles: map[string]string{},
+	}
+}
+
+func (m *member) stop() {
+	m.cancel()
+	forget(m.URL)
+}
+
+func (m *member) wakeUp() {
+	select {
+	case m.waker <- struct{}{}:
+	default: // it is awake already
+	}
+}
+
+// loop keeps the balancer up to date until the context ends.
+func (m *member) loop(ctx context.Context) {
+	backoff := firstBackoff
+	for ctx.Err() == nil {
+		began := time.Now()
+		touched, err := m.sync(ctx)
+		wait := pollInterval
+		if err != nil {
+			m.synced = false
+			wait, backoff = backoff, min(2*backoff, longestPause)
+		} else {
+			backoff = firstBackoff
+		}
+		m.note(ctx, err)
+		m.measure(time.Since(began), err)
+		for service := range touched {
+			m.fleet.Changed(service)
+		}
+		timer := time.NewTimer(wait)
+		if err != nil {
+			select {
+			case <-timer.C: // changes must not shorten the pause
+			case <-ctx.Done():
+			}
+			continue
+		}
+		select {
+		case <-timer.C:
+		case <-m.waker:
+		case <-ctx.Done():
+		}
+		timer.Stop()
+	}
+}
+
+// note records whether the balancer answers, and logs changes.
+func (m *member) note(ctx context.Context, err error) {
+	if ctx.Err() != nil {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	was, first := m.reachable, !m.tried
+	m.tried, m.reachable, m.problem = true, err == nil, ""
+	if err != nil {
+		m.problem = err.Error()
+		m.roles = map[string]string{}
+	}
+	switch {
+	case err != nil && (was || first):
+		m.fleet.Log.Error(err, "balancer does not answer", "balancer", m.URL)
+	case err == nil && !was:
+		m.fleet.Log.Info("balancer is up to date", "balancer", m.URL, "services", len(m.existing))
+	}
+}
+
+// sync makes the balancer have what it should, and returns the Services of which something has
+// changed.
+func (m *member) sync(ctx context.Context) (touched map[types.NamespacedName]bool, err error) {
+	poll, cancel := context.WithTimeout(ctx, pollTimeout)
+	revision, err := m.Client.Revision(poll)
+	cancel()
+	if err != nil {
+		return nil, err
+	}
+	if !m.synced {
+		if err := m.setUp(ctx); err != nil {
+			return nil, err
+		}
+	}
+	v := m.fleet.view(m.Node)
+	full := !m.synced || revision != m.revision && time.Since(m.fullAt) > fullInterval
+	if full {
+		if err := m.list(ctx, &v); err != nil {
+			return nil, err
+		}
+		m.synced, m.revision, m.fullAt = true, revision, time.Now()
+	}
+	touched = map[types.NamespacedName]bool{}
+	if err := m.put(ctx, m.toPut(&v), touched); err != nil {
+		return touched, err
+	}
+	if err := m.remove(ctx, m.toRemove(&v), touched); err != nil {
+		return touched, err
+	}
+	m.forgetRefusals(&v)
+	return touched, nil
+}
+
+// list reads what the balancer has. Contents are not compared here: the balancer leaves a service
+// alone that is put again unchanged.
+func (m *member) list(ctx context.Context, v *view) error {
+	services, err := m.Client.Services(ctx)
+	if err != nil {
+		return err
+	}
+	existing, foreign := make(map[string]present, len(services)), map[string]string{}
+	for i := range services {
+		s := &services[i]
+		key := keyOf(s)
+		namespace, name, named := translate.ServiceOf(s.Name)
+		service := types.NamespacedName{Namespace: namespace, Name: name}
+		it, wanted := v.items[key]
+		switch {
+		case s.Managed && s.Owner == m.fleet.Owner,
+			s.Managed && s.Owner == "" && named && wanted && it.service == service,
+			s.Managed && s.Owner == "" && named && m.fleet.TakeOver && strings.Contains(s.Name, ":"+m.fleet.Zone+"-inst"):
+			existing[key] = present{service: service}
+		default:
+			foreign[key] = fmt.Sprintf("service %q of %s", s.Name, ownerOf(s))
+		}
+	}
+	m.foreign = foreign
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.existing = existing
+	clear(m.refused)
+	return nil
+}
+
+func ownerOf(s *v1.ServiceArguments) string {
+	switch {
+	case s.Owner != "":
+		return fmt.Sprintf("controller %q", s.Owner)
+	case s.Managed:
+		return "another controller"
+	}
+	return "a user of the balancer"
+}
+
+func keyOf(s *v1.ServiceArguments) string {
+	host := s.ExternalIP
+	if strings.Contains(host, ":") {
+		host = "[" + host + "]"
+	}
+	port := fmt.Sprint(s.Port)
+	if s.PortMax > s.Port {
+		port += "-" + fmt.Sprint(s.PortMax)
+	}
+	key := host + ":" + port + "/" + s.Protocol
+	if s.Block != 0 {
+		key += fmt.Sprintf("/mark=%d", s.Block)
+	}
+	return key
+}
+
+// entry is an item with its key.
+type entry struct {
+	key string
+	item
+}
+
+// toPut returns what the balancer does not have yet as it should be. Foreign services stay.
+func (m *member) toPut(v *view) (list []entry) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for key, it := range v.items {
+		if p, there := m.existing[key]; there && p.hash == it.hash {
+			continue
+		}
+		if r, no := m.refused[key]; no && r.hash == it.hash && time.Since(r.at) < retryRefused {
+			continue
+		}
+		list = append(list, entry{key, it})
+	}
+	return list
+}
+
+// toRemove returns the services of ours that nobody wants any longer.
+func (m *member) toRemove(v *view) (keys []string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for key, p := range m.existing {
+		if _, wanted := v.items[key]; !wanted && v.complete && !v.held[p.service] {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
+// forgetRefusals forgets refused services that nobody wants any longer.
+func (m *member) forgetRefusals(v *view) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for key := range m.refused {
+		if _, wanted := v.items[key]; !wanted {
+			delete(m.refused, key)
+		}
+	}
+}
+
+// put sends services, and isolates those that the balancer refuses.
+func (m *member) put(ctx context.Context, list []entry, touched map[types.NamespacedName]bool) error {
+	free := list[:0]
+	for _, e := range list {
+		if by, taken := m.foreign[e.key]; taken {
+			m.refuse(e, "the address and port belong to "+by, touched)
+			continue
+		}
+		free = append(free, e)
+	}
+	for len(free) > 0 {
+		n := min(len(free), objectsAtOnce)
+		if err := m.putSome(ctx, free[:n], touched); err != nil {
+			return err
+		}
+		free = free[n:]
+	}
+	return nil
+}
+
+func (m *member) putSome(ctx context.Context, list []entry, touched map[types.NamespacedName]bool) error {
+	if len(list) == 0 {
+		return nil
+	}
+	objects := make([]v1.Object, len(list))
+	for i, e := range list {
+		objects[i] = v1.Object{Kind: "Loadbalancer", Spec: e.spec}
+	}
+	result, err := m.Client.Apply(ctx, objects, false)
+	var no *Refusal
+	switch {
+	case err == nil:
+		m.advance(result.Revision)
+		m.accept(list, touched)
+		return nil
+	case !errors.As(err, &no) || no.Status == http.StatusUnauthorized || no.Status == http.StatusForbidden:
+		return err
+	case len(list) == 1:
+		m.refuse(list[0], no.Error(), touched)
+		return nil
+	}
+	good, named := list[:0:0], false
+	bad := map[int]string{}
+	for _, e := range no.Body.Errors {
+		if e.Index >= 0 && e.Index < len(list) {
+			bad[e.Index], named = e.Message, true
+		}
+	}
+	if !named { // it does not say which ones
+		half := len(list) / 2
+		if err := m.putSome(ctx, list[:half], touched); err != nil {
+			return err
+		}
+		return m.putSome(ctx, list[half:], touched)
+	}
+	for i, e := range list {
+		if why, refused := bad[i]; refused {
+			m.refuse(e, why, touched)
+		} else {
+			good = append(good, e)
+		}
+	}
+	return m.putSome(ctx, good, touched)
+}
+
+// advance notes the revision of a change of ours. If others were in between, the next
+// synchronization compares everything.
+func (m *member) advance(revision uint64) {
+	if revision == m.revision+1 {
+		m.revision = revision
+	}
+}
+
+func (m *member) accept(list []entry, touched map[types.NamespacedName]bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, e := range list {
+		m.existing[e.key] = present{e.service, e.hash}
+		delete(m.refused, e.key)
+		touched[e.service] = true
+	}
+}
+
+func (m *member) refuse(e entry, why string, touched map[types.NamespacedName]bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if old, again := m.refused[e.key]; !again || old.why != why {
+		m.fleet.Log.Info("balancer refuses a service", "balancer", m.URL, "service", e.key, "of", e.service, "reason", why)
+	}
+	m.refused[e.key] = refused{e.hash, why, time.Now()}
+	touched[e.service] = true
+}
+
+func (m *member) remove(ctx context.Context, keys []string, touched map[types.NamespacedName]bool) error {
+	for len(keys) > 0 {
+		n := min(len(keys), objectsAtOnce)
+		objects := make([]v1.Object, 0, n)
+		for _, key := range keys[:n] {
+			objects = append(objects, v1.Object{Kind: "Loadbalancer", Spec: specOfKey(key)})
+		}
+		result, err := m.Client.Apply(ctx, objects, true)
+		if err != nil {
+			return fmt.Errorf("delete %d services: %w", n, err)
+		}
+		m.advance(result.Revision)
+		m.mu.Lock()
+		for _, key := range keys[:n] {
+			touched[m.existing[key].service] = true
+			delete(m.existing, key)
+		}
+		m.mu.Unlock()
+		keys = keys[n:]
+	}
+	return nil
+}
+
+// report adds what the balancer has of entries, and reports whether it answers.
+func (m *member) report(entries []translate.Entry, seed maphash.Seed, have map[string]bool, failures map[string]string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, e := range entries {
+		if p, there := m.existing[e.Key]; there && p.hash == maphash.Bytes(seed, e.Spec) {
+			have[e.Key] = true
+		}
+		if r, no := m.refused[e.Key]; no {
+			failures[e.Key] = m.URL + ": " + r.why
+		}
+	}
+	return m.reachable
+}
+
+func (m *member) wasTried() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.tried
+}
+
+// has reports whether a balancer that may be reached has something of a Service.
+func (m *member) has(service types.NamespacedName) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.tried && !m.reachable {
+		return false
+	}
+	for _, p := range m.existing {
+		if p.service == service {
+			return true
+		}
+	}
+	return !m.tried
+}

@@ -1,0 +1,195 @@
+package balancer
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	v1 "loxilb/api/v1"
+	"loxilb/kube/internal/translate"
+)
+
+const (
+	master = "MASTER"
+	backup = "BACKUP"
+	asked  = time.Second // between elections
+)
+
+// Roles says whether this controller chooses which balancer owns the VIPs of an instance.
+type Roles struct {
+	VIP       netip.Addr // address of the cluster that endpoints see with mode fullnat; the zero value: no roles
+	Instances int
+	Excluded  []string // hosts that are never MASTER
+}
+
+// Enabled reports whether roles are chosen here.
+func (r Roles) Enabled() bool { return r.VIP.IsValid() }
+
+// elect chooses the MASTER of each instance until the context ends. Instances are spread over the
+// balancers. A MASTER stays while it answers.
+func (f *Fleet) elect(ctx context.Context) {
+	masters := map[string]string{}
+	tick := time.NewTicker(asked)
+	defer tick.Stop()
+	for {
+		f.electOnce(ctx, masters)
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (f *Fleet) electOnce(ctx context.Context, masters map[string]string) {
+	members := slices.DeleteFunc(f.list(), func(m *member) bool { return !m.answers() })
+	candidates := slices.DeleteFunc(slices.Clone(members), func(m *member) bool {
+		u, err := url.Parse(m.URL)
+		return err == nil && slices.Contains(f.Roles.Excluded, u.Hostname()) || slices.Contains(f.Roles.Excluded, m.Node) && m.Node != ""
+	})
+	for i := range max(1, f.Roles.Instances) {
+		instance := translate.Instance(f.Zone, i)
+		elected := chosen(ctx, candidates, masters[instance], instance, i)
+		if elected == "" {
+			continue // the last one goes on, if it can
+		}
+		if masters[instance] != elected {
+			f.Log.Info("balancer becomes MASTER", "balancer", elected, "instance", instance)
+		}
+		masters[instance] = elected
+		// BACKUPs first, so that two do not own a VIP for longer than necessary.
+		for _, role := range []string{backup, master} {
+			for _, m := range members {
+				if (m.URL == elected) == (role == master) {
+					f.assign(ctx, m, instance, role)
+				}
+			}
+		}
+	}
+}
+
+// chosen returns the URL of the MASTER: the present one, one that the balancers report after a start
+// of this controller, or the next one in turn.
+func chosen(ctx context.Context, candidates []*member, present, instance string, i int) string {
+	if len(candidates) == 0 {
+		return ""
+	}
+	for _, m := range candidates {
+		if m.URL == present {
+			return present
+		}
+	}
+	if present == "" {
+		for _, m := range candidates {
+			states, err := m.Client.Instances(ctx)
+			if err == nil && slices.ContainsFunc(states, func(s v1.InstanceState) bool { return s.Instance == instance && s.State == master }) {
+				return m.URL
+			}
+		}
+	}
+	return candidates[i%len(candidates)].URL
+}
+
+func (m *member) answers() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.reachable
+}
+
+func (f *Fleet) assign(ctx context.Context, m *member, instance, role string) {
+	m.mu.Lock()
+	has := m.roles[instance]
+	m.mu.Unlock()
+	if has == role {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, pollTimeout)
+	defer cancel()
+	err := m.Client.Post(ctx, "/config/cistate", v1.InstanceState{Instance: instance, State: role, Vip: f.Roles.VIP.String()})
+	if err != nil {
+		f.Log.Error(err, "cannot set the role of a balancer", "balancer", m.URL, "instance", instance, "role", role)
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.roles[instance] = role
+}
+
+// BGP says what speakers balancers should be.
+type BGP struct {
+	AS       uint32 // 0: none
+	Port     int
+	MultiHop bool
+	Peers    []Peer
+}
+
+// Peer is a BGP neighbor of each balancer.
+type Peer struct {
+	Address netip.Addr
+	AS      uint32
+	Port    int
+}
+
+// ParsePeer reads ADDRESS:AS, or ADDRESS:AS:PORT. IPv6 addresses are in brackets.
+func ParsePeer(text string) (p Peer, err error) {
+	host, rest, ok := strings.Cut(text, ":")
+	if strings.HasPrefix(text, "[") {
+		host, rest, ok = strings.Cut(text[1:], "]:")
+	}
+	as, port, hasPort := strings.Cut(rest, ":")
+	p.Address, err = netip.ParseAddr(host)
+	number, err2 := strconv.ParseUint(as, 10, 32)
+	if err != nil || err2 != nil || !ok || number == 0 {
+		return p, fmt.Errorf("peer %q is not ADDRESS:AS or ADDRESS:AS:PORT", text)
+	}
+	p.AS = uint32(number)
+	if hasPort {
+		if p.Port, err = strconv.Atoi(port); err != nil || p.Port < 1 || p.Port > 65535 {
+			return p, fmt.Errorf("peer %q: port %q is not a number from 1 to 65535", text, port)
+		}
+	}
+	return p, nil
+}
+
+// setUp makes a balancer that has just answered speak BGP, if it should.
+func (m *member) setUp(ctx context.Context) error {
+	b := m.fleet.BGP
+	if b.AS == 0 {
+		return nil
+	}
+	u, err := url.Parse(m.URL)
+	if err != nil {
+		return err
+	}
+	router := routerID(ctx, u.Hostname())
+	if router == "" {
+		return fmt.Errorf("balancer %s has no IPv4 address for a BGP router ID", m.URL)
+	}
+	if err := m.Client.Post(ctx, "/config/bgp/global", map[string]any{"routerId": router, "localAs": b.AS, "listenPort": b.Port}); err != nil {
+		return fmt.Errorf("--setBGP: %w", err)
+	}
+	for _, p := range b.Peers {
+		body := map[string]any{"ipAddress": p.Address.String(), "remoteAs": p.AS, "setMultiHop": b.MultiHop}
+		if p.Port != 0 {
+			body["remotePort"] = p.Port
+		}
+		if err := m.Client.Post(ctx, "/config/bgp/neigh", body); err != nil {
+			return fmt.Errorf("--extBGPPeers: %w", err)
+		}
+	}
+	return nil
+}
+
+func routerID(ctx context.Context, host string) string {
+	addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip4", host)
+	if err != nil || len(addrs) == 0 {
+		return ""
+	}
+	return addrs[0].Unmap().String()
+}

@@ -1,0 +1,214 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"loxilb/kube/api/v1alpha1"
+	"loxilb/kube/internal/address"
+)
+
+// Conditions and reasons of pools.
+const (
+	conditionUsable = "Ready"     // addresses are given from it
+	conditionFull   = "Exhausted" // no address is left in one of its families
+	reasonUsable    = "Usable"
+	reasonConflict  = "Conflict"
+	reasonRange     = "InvalidSpec"
+	reasonFull      = "Full"
+	reasonFree      = "AddressesFree"
+)
+
+// Pools gives the allocator its pools: of the command line, of LoxiURLs, and of AddressPools.
+type Pools struct {
+	Client    client.Client
+	Events    events.EventRecorder
+	Addresses *address.Allocator
+	Static    []address.Pool
+	HasCRD    bool // AddressPool
+	HasURLs   bool // LoxiURL
+	LoxiURLs  func(context.Context) ([]loxiURL, error)
+	Sharing   address.Sharing // of LoxiURLs' pools
+	Changed   func()          // Services that wait may get addresses
+
+	mu   sync.Mutex
+	last []address.Pool
+}
+
+// Reconcile reads all pools, and writes their statuses. The request does not matter.
+func (p *Pools) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+	list, err := p.load(ctx)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	for i := range list {
+		if err := p.report(ctx, &list[i].object, list[i].problem, list[i].reason); err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+			return reconcile.Result{}, err
+		}
+	}
+	return reconcile.Result{}, nil
+}
+
+// Load gives the allocator its pools.
+func (p *Pools) Load(ctx context.Context) error {
+	_, err := p.load(ctx)
+	return err
+}
+
+// judged is an AddressPool, and why it cannot be used.
+type judged struct {
+	object          v1alpha1.AddressPool
+	reason, problem string
+}
+
+func (p *Pools) load(ctx context.Context) ([]judged, error) {
+	pools := slices.Clone(p.Static)
+	urls, err := p.LoxiURLs(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, u := range urls {
+		if u.kind == kindCIDRPool {
+			more, err := address.ParsePools(u.text, p.Sharing)
+			if err == nil {
+				pools = append(pools, more...)
+			}
+		}
+	}
+	for i := range pools {
+		pools[i].Conflict = pools[i].Overlap(pools[:i])
+	}
+	var list v1alpha1.AddressPoolList
+	if p.HasCRD {
+		if err := p.Client.List(ctx, &list); err != nil {
+			return nil, err
+		}
+	}
+	slices.SortFunc(list.Items, func(a, b v1alpha1.AddressPool) int {
+		if c := a.CreationTimestamp.Compare(b.CreationTimestamp.Time); c != 0 {
+			return c
+		}
+		return strings.Compare(a.Name, b.Name)
+	})
+	out := make([]judged, 0, len(list.Items))
+	for i := range list.Items {
+		one := judged{object: list.Items[i]}
+		pool, err := poolOf(&list.Items[i])
+		switch {
+		case err != nil:
+			one.reason, one.problem = reasonRange, err.Error()
+			pool.Conflict = one.problem
+		case slices.ContainsFunc(pools, func(q address.Pool) bool { return q.Name == pool.Name }):
+			one.reason, one.problem = reasonConflict, "the command line or a LoxiURL has a pool of this name"
+			pool.Name, pool.Conflict = "", one.problem
+		default:
+			if one.problem = pool.Overlap(pools); one.problem != "" {
+				one.reason, pool.Conflict = reasonConflict, one.problem
+			}
+		}
+		pools = append(pools, pool)
+		out = append(out, one)
+	}
+	p.Addresses.SetPools(pools)
+	p.mu.Lock()
+	same := apiequality.Semantic.DeepEqual(summary(p.last), summary(pools))
+	p.last = pools
+	p.mu.Unlock()
+	if !same {
+		p.Changed()
+	}
+	return out, nil
+}
+
+// summary returns what decides about new addresses, as text.
+func summary(pools []address.Pool) (lines []string) {
+	for _, p := range pools {
+		lines = append(lines, fmt.Sprint(p.Name, p.Ranges, p.Auto, p.Sharing, p.Priority, p.Selector, p.Namespaces, p.Conflict))
+	}
+	return lines
+}
+
+func poolOf(object *v1alpha1.AddressPool) (address.Pool, error) {
+	spec := &object.Spec
+	pool := address.Pool{
+		Name: object.Name, Auto: spec.AutoAssign == nil || *spec.AutoAssign, Sharing: address.Sharing(spec.Sharing),
+		Priority: spec.Priority, Namespaces: spec.Namespaces,
+	}
+	switch pool.Sharing {
+	case "":
+		pool.Sharing = address.ShareByKey
+	case address.ShareNever, address.ShareByKey, address.ShareAlways:
+	default:
+		return pool, fmt.Errorf("spec.sharing %q is not one of Never, Key or Always", spec.Sharing)
+	}
+	if spec.ServiceSelector != nil {
+		selector, err := metav1.LabelSelectorAsSelector(spec.ServiceSelector)
+		if err != nil {
+			return pool, fmt.Errorf("spec.serviceSelector: %w", err)
+		}
+		pool.Selector = selector
+	}
+	for i, text := range spec.Addresses {
+		r, err := address.ParseRange(text)
+		if err != nil {
+			return pool, fmt.Errorf("spec.addresses[%d]: %w", i, err)
+		}
+		pool.Ranges = append(pool.Ranges, r)
+	}
+	if len(pool.Ranges) == 0 {
+		return pool, fmt.Errorf("spec.addresses is empty")
+	}
+	return pool, nil
+}
+
+// report writes the status of a pool, and an event when it becomes unusable or full.
+func (p *Pools) report(ctx context.Context, object *v1alpha1.AddressPool, problem, reason string) error {
+	changed := object.DeepCopyObject().(*v1alpha1.AddressPool)
+	use := p.Addresses.Usage(object.Name)
+	changed.Status.IPv4, changed.Status.IPv6, changed.Status.Services = usage(use.IPv4), usage(use.IPv6), use.Services
+	usable := metav1.Condition{Type: conditionUsable, Status: metav1.ConditionTrue, Reason: reasonUsable, ObservedGeneration: object.Generation}
+	full := metav1.Condition{Type: conditionFull, Status: metav1.ConditionFalse, Reason: reasonFree, ObservedGeneration: object.Generation}
+	if problem != "" {
+		usable.Status, usable.Reason, usable.Message = metav1.ConditionFalse, reason, problem
+		changed.Status.IPv4, changed.Status.IPv6, changed.Status.Services = nil, nil, 0
+	}
+	for _, u := range []*v1alpha1.Usage{changed.Status.IPv4, changed.Status.IPv6} {
+		if u != nil && u.Free == 0 {
+			full.Status, full.Reason, full.Message = metav1.ConditionTrue, reasonFull, "all addresses of a family are in use"
+		}
+	}
+	meta.SetStatusCondition(&changed.Status.Conditions, usable)
+	meta.SetStatusCondition(&changed.Status.Conditions, full)
+	if apiequality.Semantic.DeepEqual(object.Status, changed.Status) {
+		return nil
+	}
+	if err := p.Client.Status().Patch(ctx, changed, client.MergeFrom(object)); err != nil {
+		return err
+	}
+	for kind, bad := range map[string]metav1.ConditionStatus{conditionUsable: metav1.ConditionFalse, conditionFull: metav1.ConditionTrue} {
+		old, now := meta.FindStatusCondition(object.Status.Conditions, kind), meta.FindStatusCondition(changed.Status.Conditions, kind)
+		if now.Status == bad && (old == nil || old.Status != bad || old.Message != now.Message) {
+			p.Events.Eventf(changed, nil, corev1.EventTypeWarning, now.Reason, "Sync", "%s", now.Message)
+		}
+	}
+	return nil
+}
+
+func usage(u address.Usage) *v1alpha1.Usage {
+	if u.Total == 0 {
+		return nil
+	}
+	return &v1alpha1.Usage{Total: u.Total, Used: u.Used, Free: u.Free()}
+}

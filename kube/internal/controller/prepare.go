@@ -1,0 +1,189 @@
+package controller
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"loxilb/kube/internal/translate"
+)
+
+// networkStatus is where Multus writes the addresses of a pod.
+const networkStatus = "k8s.v1.cni.cncf.io/network-status"
+
+// prepare has every Service keep its addresses before any new one is given. Older Services come
+// first, in case two have the same.
+func (r *Services) prepare(ctx context.Context) error {
+	r.prepared.Lock()
+	defer r.prepared.Unlock()
+	if r.ready {
+		return nil
+	}
+	if err := r.LoadPools(ctx); err != nil {
+		return err
+	}
+	var list corev1.ServiceList
+	if err := r.Client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		return err
+	}
+	order := make([]*corev1.Service, 0, len(list.Items))
+	for i := range list.Items {
+		if s := &list.Items[i]; r.wants(s) {
+			order = append(order, s)
+		}
+	}
+	slices.SortFunc(order, func(a, b *corev1.Service) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name))
+	})
+	r.mu.Lock()
+	r.accepted, r.waiting = map[types.NamespacedName]*accepted{}, map[types.NamespacedName]bool{}
+	r.starting = map[types.NamespacedName]bool{}
+	for _, s := range order {
+		r.starting[client.ObjectKeyFromObject(s)] = true
+	}
+	empty := len(order) == 0
+	r.mu.Unlock()
+	for _, s := range order {
+		request := r.request(s)
+		if settings, err := r.Annotations.Read(s.Annotations, s.Namespace, r.Defaults); err == nil {
+			request.Key = settings.SharingKey
+		}
+		r.Addresses.Adopt(request, published(s, r.Zone))
+	}
+	r.ready = true
+	if empty {
+		r.Fleet.Complete()
+	}
+	return nil
+}
+
+// done notes that a Service was reconciled. After all of them, balancers are freed of what no
+// Service wants.
+func (r *Services) done(key types.NamespacedName) {
+	r.mu.Lock()
+	_, was := r.starting[key]
+	delete(r.starting, key)
+	last := was && len(r.starting) == 0
+	r.mu.Unlock()
+	if last {
+		r.Fleet.Complete()
+	}
+}
+
+// SetQueue is called with the queue when it is there.
+func (r *Services) SetQueue(q Queue) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.queue = q
+}
+
+// Enqueue has a Service reconciled.
+func (r *Services) Enqueue(key types.NamespacedName) {
+	r.mu.Lock()
+	q := r.queue
+	r.mu.Unlock()
+	if q != nil {
+		q.Add(reconcile.Request{NamespacedName: key})
+	}
+}
+
+// EnqueueAll has all Services reconciled that balancers serve.
+func (r *Services) EnqueueAll() {
+	r.mu.Lock()
+	keys := make([]types.NamespacedName, 0, len(r.accepted))
+	for key := range r.accepted {
+		keys = append(keys, key)
+	}
+	r.mu.Unlock()
+	for _, key := range keys {
+		r.Enqueue(key)
+	}
+}
+
+// WakeWaiting has Services reconciled that wait for an address.
+func (r *Services) WakeWaiting() { r.wakeWaiting(types.NamespacedName{}) }
+
+func (r *Services) wakeWaiting(but types.NamespacedName) {
+	r.mu.Lock()
+	var keys []types.NamespacedName
+	for key := range r.waiting {
+		if key != but {
+			keys = append(keys, key)
+		}
+	}
+	r.mu.Unlock()
+	for _, key := range keys {
+		r.Enqueue(key)
+	}
+}
+
+// NodesChanged has Services reconciled whose endpoints are nodes.
+func (r *Services) NodesChanged() {
+	r.mu.Lock()
+	r.fresh = false
+	var keys []types.NamespacedName
+	for key, a := range r.accepted {
+		if !a.settings.PodNetwork && !a.settings.External {
+			keys = append(keys, key)
+		}
+	}
+	r.mu.Unlock()
+	for _, key := range keys {
+		r.Enqueue(key)
+	}
+}
+
+// allNodes returns the nodes, which are read once after each change.
+func (r *Services) allNodes(ctx context.Context) ([]translate.Node, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.fresh {
+		return r.nodes, nil
+	}
+	var list corev1.NodeList
+	if err := r.Client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, err
+	}
+	r.nodes = make([]translate.Node, 0, len(list.Items))
+	for i := range list.Items {
+		r.nodes = append(r.nodes, translate.NodeOf(&list.Items[i]))
+	}
+	slices.SortFunc(r.nodes, func(a, b translate.Node) int { return cmp.Compare(a.Name, b.Name) })
+	r.fresh = true
+	return r.nodes, nil
+}
+
+// podAddresses returns the addresses that the pods of a Service have in networks of Multus.
+func (r *Services) podAddresses(ctx context.Context, s *corev1.Service, networks []string) (map[string][]netip.Addr, error) {
+	var pods corev1.PodList
+	err := r.Reader.List(ctx, &pods, client.InNamespace(s.Namespace), client.MatchingLabelsSelector{Selector: labels.SelectorFromSet(s.Spec.Selector)})
+	if err != nil {
+		return nil, err
+	}
+	out := map[string][]netip.Addr{}
+	for i := range pods.Items {
+		var status []struct {
+			Name string
+			IPs  []string
+		}
+		if json.Unmarshal([]byte(pods.Items[i].Annotations[networkStatus]), &status) != nil {
+			continue
+		}
+		for _, n := range status {
+			for _, text := range n.IPs {
+				if ip, err := netip.ParseAddr(text); err == nil && slices.Contains(networks, n.Name) {
+					out[pods.Items[i].Name] = append(out[pods.Items[i].Name], ip)
+				}
+			}
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,330 @@
+// Package controller watches Services and what they depend on, and has balancers serve them.
+package controller
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"loxilb/kube/internal/address"
+	"loxilb/kube/internal/annotation"
+	"loxilb/kube/internal/balancer"
+	"loxilb/kube/internal/translate"
+)
+
+const (
+	finalizer    = "service.kubernetes.io/load-balancer-cleanup"
+	serviceIndex = "service" // of EndpointSlices: the name of their Service
+	goneInterval = 200 * time.Millisecond
+	pendingDelay = 2 * time.Second
+)
+
+// Queue is the work queue of Services.
+type Queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+
+// Services reconciles Services of type LoadBalancer.
+type Services struct {
+	Client      client.Client
+	Reader      client.Reader // of the API, for pods, which are not cached
+	Events      events.EventRecorder
+	Fleet       *balancer.Fleet
+	Addresses   *address.Allocator
+	Annotations *annotation.Reader
+	Defaults    annotation.Settings
+
+	Class        string
+	DefaultClass bool // Services without a class, too
+	Zone, Owner  string
+	IPMode       corev1.LoadBalancerIPMode
+	LoadPools    func(context.Context) error // before addresses are given
+	PoolsChanged func()                      // the use of pools has changed
+
+	prepared sync.Mutex
+	ready    bool
+
+	mu       sync.Mutex
+	queue    Queue
+	nodes    []translate.Node
+	fresh    bool // nodes are up to date
+	accepted map[types.NamespacedName]*accepted
+	waiting  map[types.NamespacedName]bool // for an address
+	starting map[types.NamespacedName]bool // not reconciled yet since the start
+}
+
+// accepted is what a Service asked for when it was valid for the last time.
+type accepted struct {
+	spec          corev1.ServiceSpec
+	settings      annotation.Settings
+	vips, further []netip.Addr
+}
+
+// Reconcile has balancers serve a Service as it is now.
+func (r *Services) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	if err := r.prepare(ctx); err != nil {
+		return reconcile.Result{}, err
+	}
+	result, err := r.reconcile(ctx, req.NamespacedName)
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		return reconcile.Result{RequeueAfter: goneInterval}, nil // its next event is on the way
+	}
+	if err == nil {
+		r.done(req.NamespacedName)
+	}
+	return result, err
+}
+
+func (r *Services) reconcile(ctx context.Context, key types.NamespacedName) (reconcile.Result, error) {
+	var s corev1.Service
+	if err := r.Client.Get(ctx, key, &s); apierrors.IsNotFound(err) {
+		r.Fleet.Delete(key)
+		r.release(key)
+		return reconcile.Result{}, nil
+	} else if err != nil {
+		return reconcile.Result{}, err
+	}
+	if !r.wants(&s) {
+		return r.cleanUp(ctx, &s)
+	}
+	if !controllerutil.ContainsFinalizer(&s, finalizer) {
+		before := s.DeepCopy()
+		controllerutil.AddFinalizer(&s, finalizer)
+		if err := r.Client.Patch(ctx, &s, client.StrategicMergeFrom(before, client.MergeFromWithOptimisticLock{})); err != nil {
+			return reconcile.Result{}, err
+		}
+	}
+	return r.serve(ctx, &s)
+}
+
+// wants reports whether this controller serves a Service.
+func (r *Services) wants(s *corev1.Service) bool {
+	if s.Spec.Type != corev1.ServiceTypeLoadBalancer || s.DeletionTimestamp != nil || !r.ofClass(s) {
+		return false
+	}
+	zone := s.Annotations[annotation.Prefix+"zoneselect"]
+	return zone == "" || zone == r.Zone
+}
+
+func (r *Services) ofClass(s *corev1.Service) bool {
+	if s.Spec.LoadBalancerClass == nil {
+		return r.DefaultClass
+	}
+	return *s.Spec.LoadBalancerClass == r.Class
+}
+
+// serve gives a Service its addresses, tells balancers, and reports. While a Service is not valid,
+// what was valid before goes on.
+func (r *Services) serve(ctx context.Context, s *corev1.Service) (reconcile.Result, error) {
+	key := client.ObjectKeyFromObject(s)
+	now, found := r.accept(s)
+	r.mu.Lock()
+	_, known := r.accepted[key]
+	if now != nil {
+		r.accepted[key] = now
+	} else {
+		now = r.accepted[key]
+	}
+	r.mu.Unlock()
+	r.warnUnknown(s)
+	if now == nil {
+		r.Fleet.Hold(key)
+		return reconcile.Result{}, r.report(ctx, s, found, nil, nil)
+	}
+	desired, err := r.desired(ctx, s, now)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	r.Fleet.Set(key, desired)
+	state := r.Fleet.State(key)
+	verdict := programmed(&state, meta.FindStatusCondition(s.Status.Conditions, conditionProgrammed))
+	if verdict.reason == reasonPending && !known {
+		return reconcile.Result{RequeueAfter: pendingDelay}, nil // most are not pending any longer then, which saves a request
+	}
+	return reconcile.Result{}, r.report(ctx, s, found, &verdict, r.ingress(s, r.toPublish(s, now, &state), &state))
+}
+
+// accept checks what a Service asks for, and gives it its addresses. It returns nil if it is not
+// valid, or has to wait for an address.
+func (r *Services) accept(s *corev1.Service) (*accepted, finding) {
+	key := client.ObjectKeyFromObject(s)
+	settings, err := r.Annotations.Read(s.Annotations, s.Namespace, r.Defaults)
+	if err != nil {
+		return nil, finding{false, reasonInvalid, err.Error()}
+	}
+	wanted, err := slots(s, &settings)
+	if err != nil {
+		return nil, finding{false, reasonInvalid, err.Error()}
+	}
+	request := r.request(s)
+	request.Key, request.Slots = settings.SharingKey, wanted
+	before := r.Addresses.Of(key.String())
+	addresses, skipped, err := r.Addresses.Allocate(request, published(s, r.Zone))
+	var no *address.Error
+	r.mu.Lock()
+	if err != nil || skipped != nil {
+		r.waiting[key] = true
+	} else {
+		delete(r.waiting, key)
+	}
+	r.mu.Unlock()
+	if errors.As(err, &no) {
+		return nil, finding{false, no.Reason, no.Message}
+	}
+	if !slices.Equal(before, addresses) {
+		r.PoolsChanged()
+		if len(before) > 0 {
+			r.wakeWaiting(key)
+		}
+	}
+	out := &accepted{spec: s.Spec, settings: settings}
+	out.vips, out.further = split(addresses, wanted)
+	if skipped != nil {
+		return out, finding{true, reasonPartial, "without a second IP family: " + skipped.Message}
+	}
+	return out, finding{true, reasonAccepted, "annotations are valid, and addresses are assigned"}
+}
+
+func (r *Services) request(s *corev1.Service) *address.Request {
+	return &address.Request{
+		Service: s.Namespace + "/" + s.Name, Namespace: s.Namespace, Labels: s.Labels, Ports: ports(s),
+	}
+}
+
+// desired translates a Service as it was accepted.
+func (r *Services) desired(ctx context.Context, s *corev1.Service, a *accepted) (balancer.Desired, error) {
+	var slices discoveryv1.EndpointSliceList
+	err := r.Client.List(ctx, &slices, client.InNamespace(s.Namespace), client.MatchingFields{serviceIndex: s.Name}, client.UnsafeDisableDeepCopy)
+	if err != nil {
+		return balancer.Desired{}, err
+	}
+	nodes, err := r.allNodes(ctx)
+	if err != nil {
+		return balancer.Desired{}, err
+	}
+	as := &corev1.Service{ObjectMeta: s.ObjectMeta, Spec: a.spec}
+	in := translate.Input{
+		Service: as, Nodes: nodes, Settings: a.settings, VIPs: a.vips, Secondary: a.further,
+		Zone: r.Zone, Owner: r.Owner, PerNode: translate.NeedsNodes(as, &a.settings),
+	}
+	for i := range slices.Items {
+		in.Slices = append(in.Slices, &slices.Items[i])
+	}
+	if len(a.settings.Networks) > 0 {
+		if in.PodAddresses, err = r.podAddresses(ctx, as, a.settings.Networks); err != nil {
+			return balancer.Desired{}, err
+		}
+	}
+	var out balancer.Desired
+	if out.Common, err = in.Entries(""); err != nil || !in.PerNode {
+		return out, err
+	}
+	out.Nodes = map[string][]translate.Entry{}
+	for _, node := range r.Fleet.Nodes() {
+		if out.Nodes[node], err = in.Entries(node); err != nil {
+			return out, err
+		}
+	}
+	return out, nil
+}
+
+// toPublish returns the addresses for the status: those that a balancer serves, and those that are
+// there already.
+func (r *Services) toPublish(s *corev1.Service, a *accepted, state *balancer.State) (list []netip.Addr) {
+	before := published(s, r.Zone)
+	for i, vip := range a.vips {
+		served := slices.Contains(before, vip) || state.Entries == 0 && state.Reachable > 0
+		for _, p := range a.spec.Ports {
+			served = served || state.Have[translate.KeyOf(vip, p.Port, p.Protocol)]
+		}
+		if !served {
+			continue
+		}
+		list = append(list, vip)
+		if i == 0 {
+			defer func() { list = append(list, a.further...) }()
+		}
+	}
+	return list
+}
+
+// cleanUp removes a Service that is no longer this controller's, if it was.
+func (r *Services) cleanUp(ctx context.Context, s *corev1.Service) (reconcile.Result, error) {
+	key := client.ObjectKeyFromObject(s)
+	r.mu.Lock()
+	_, was := r.accepted[key]
+	r.mu.Unlock()
+	marked := meta.FindStatusCondition(s.Status.Conditions, conditionAccepted) != nil
+	finalized := s.DeletionTimestamp != nil && r.ofClass(s) && controllerutil.ContainsFinalizer(s, finalizer)
+	if !was && !marked && !finalized {
+		return reconcile.Result{}, nil
+	}
+	r.Fleet.Delete(key)
+	r.done(key) // collection waits for all Services, and this one for collection
+	if !r.Fleet.Gone(key) {
+		return reconcile.Result{RequeueAfter: goneInterval}, nil
+	}
+	if err := r.unmark(ctx, s); err != nil {
+		return reconcile.Result{}, err
+	}
+	r.release(key)
+	return reconcile.Result{}, nil
+}
+
+// unmark removes status and finalizer of a Service, unless another controller has taken it over.
+func (r *Services) unmark(ctx context.Context, s *corev1.Service) error {
+	others := s.Spec.Type == corev1.ServiceTypeLoadBalancer && !r.ofClass(s)
+	changed := s.DeepCopy()
+	meta.RemoveStatusCondition(&changed.Status.Conditions, conditionAccepted)
+	meta.RemoveStatusCondition(&changed.Status.Conditions, conditionProgrammed)
+	if !others {
+		changed.Status.LoadBalancer = corev1.LoadBalancerStatus{}
+	}
+	if s.DeletionTimestamp == nil {
+		if err := r.Client.Status().Patch(ctx, changed, client.StrategicMergeFrom(s)); err != nil {
+			return err
+		}
+	}
+	if others || !controllerutil.ContainsFinalizer(s, finalizer) {
+		return nil
+	}
+	before := changed.DeepCopy()
+	controllerutil.RemoveFinalizer(changed, finalizer)
+	return r.Client.Patch(ctx, changed, client.StrategicMergeFrom(before))
+}
+
+// release takes the addresses from a Service, and lets others have them.
+func (r *Services) release(key types.NamespacedName) {
+	r.mu.Lock()
+	delete(r.accepted, key)
+	delete(r.waiting, key)
+	r.mu.Unlock()
+	if r.Addresses.Release(key.String()) {
+		r.PoolsChanged()
+		r.wakeWaiting(key)
+	}
+}
+
+func (r *Services) warnUnknown(s *corev1.Service) {
+	r.mu.Lock()
+	_, known := r.accepted[client.ObjectKeyFromObject(s)]
+	r.mu.Unlock()
+	for _, name := range r.Annotations.Unknown(s.Annotations) {
+		if c := meta.FindStatusCondition(s.Status.Conditions, conditionAccepted); known && c != nil && c.ObservedGeneration == s.Generation {
+			return // it was said
+		}
+		r.Events.Eventf(s, nil, corev1.EventTypeWarning, reasonUnknown, "Sync", "annotation %s is unknown and has no effect", name)
+	}
+}

@@ -1,0 +1,154 @@
+package controller
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"loxilb/kube/internal/balancer"
+	"loxilb/kube/internal/translate"
+)
+
+// Conditions of a Service.
+const (
+	conditionAccepted   = "loxilb.io/Accepted"   // its annotations are valid, and it has its addresses
+	conditionProgrammed = "loxilb.io/Programmed" // a balancer has all of it
+	portRefused         = "loxilb.io/Refused"    // in ports[].error of a status
+	maxMessage          = 1024
+)
+
+// Reasons of conditions and events.
+const (
+	reasonAccepted   = "Accepted"
+	reasonInvalid    = "InvalidAnnotation"
+	reasonUnknown    = "UnknownAnnotation"
+	reasonPartial    = "AddressMissing"
+	reasonProgrammed = "Programmed"
+	reasonRefused    = "Refused"
+	reasonPending    = "Pending"
+	reasonNoBalancer = "NoBalancer"
+	reasonNoEndpoint = "NoEndpoints"
+)
+
+// finding is a condition to set.
+type finding struct {
+	ok              bool
+	reason, message string
+}
+
+// report writes the status of a Service, and events about what has changed.
+func (r *Services) report(ctx context.Context, s *corev1.Service, accepted finding, programmed *finding, ingress []corev1.LoadBalancerIngress) error {
+	changed := s.DeepCopy()
+	r.setCondition(changed, conditionAccepted, accepted)
+	if programmed != nil {
+		r.setCondition(changed, conditionProgrammed, *programmed)
+	}
+	if ingress != nil {
+		changed.Status.LoadBalancer.Ingress = ingress
+	}
+	if apiequality.Semantic.DeepEqual(s.Status, changed.Status) {
+		return nil
+	}
+	if err := r.Client.Status().Patch(ctx, changed, client.StrategicMergeFrom(s)); err != nil {
+		return err
+	}
+	r.tell(s, changed)
+	return nil
+}
+
+func (r *Services) setCondition(s *corev1.Service, kind string, f finding) {
+	status := metav1.ConditionFalse
+	if f.ok {
+		status = metav1.ConditionTrue
+	}
+	if len(f.message) > maxMessage {
+		f.message = f.message[:maxMessage]
+		for !utf8.ValidString(f.message) {
+			f.message = f.message[:len(f.message)-1]
+		}
+	}
+	meta.SetStatusCondition(&s.Status.Conditions, metav1.Condition{
+		Type: kind, Status: status, Reason: f.reason, Message: f.message, ObservedGeneration: s.Generation,
+	})
+}
+
+// tell sends an event for each condition that says something new, and for new addresses.
+func (r *Services) tell(before, after *corev1.Service) {
+	for _, kind := range []string{conditionAccepted, conditionProgrammed} {
+		old, now := meta.FindStatusCondition(before.Status.Conditions, kind), meta.FindStatusCondition(after.Status.Conditions, kind)
+		if now == nil || old != nil && old.Reason == now.Reason && old.Message == now.Message {
+			continue
+		}
+		switch {
+		case now.Status == metav1.ConditionFalse && now.Reason != reasonPending:
+			r.Events.Eventf(after, nil, corev1.EventTypeWarning, now.Reason, "Sync", "%s", now.Message)
+		case now.Status == metav1.ConditionTrue && old != nil && old.Status == metav1.ConditionFalse && old.Reason != reasonPending:
+			r.Events.Eventf(after, nil, corev1.EventTypeNormal, now.Reason, "Sync", "%s", now.Message)
+		}
+	}
+	if text := addressesOf(after); text != "" && text != addressesOf(before) {
+		r.Events.Eventf(after, nil, corev1.EventTypeNormal, "AddressAssigned", "Sync", "Address %s", text)
+	}
+}
+
+func addressesOf(s *corev1.Service) string {
+	var list []string
+	for _, in := range s.Status.LoadBalancer.Ingress {
+		list = append(list, in.IP+in.Hostname)
+	}
+	return strings.Join(list, ", ")
+}
+
+// ingress returns the addresses of a Service as its status has them.
+func (r *Services) ingress(s *corev1.Service, addresses []netip.Addr, state *balancer.State) []corev1.LoadBalancerIngress {
+	mode := r.IPMode
+	out := []corev1.LoadBalancerIngress{}
+	for _, a := range addresses {
+		in := corev1.LoadBalancerIngress{IP: a.String(), IPMode: &mode}
+		for _, p := range s.Spec.Ports {
+			status := corev1.PortStatus{Port: p.Port, Protocol: p.Protocol}
+			if _, no := state.Errors[translate.KeyOf(a, p.Port, p.Protocol)]; no {
+				refused := portRefused
+				status.Error = &refused
+			}
+			in.Ports = append(in.Ports, status)
+		}
+		if !slices.ContainsFunc(in.Ports, func(p corev1.PortStatus) bool { return p.Error != nil }) {
+			in.Ports = nil // all of them are as the spec has them
+		}
+		out = append(out, in)
+	}
+	return out
+}
+
+// programmed judges what balancers have.
+func programmed(state *balancer.State, was *metav1.Condition) finding {
+	switch {
+	case state.Balancers == 0:
+		return finding{false, reasonNoBalancer, "there is no balancer: see --loxiURL, or the Service loxilb-lb-service"}
+	case len(state.Errors) > 0:
+		var list []string
+		for key, why := range state.Errors {
+			list = append(list, key+": "+why)
+		}
+		slices.Sort(list)
+		return finding{false, reasonRefused, strings.Join(list, "; ")}
+	case state.Entries == 0 && state.Reachable > 0:
+		return finding{false, reasonNoEndpoint, "no endpoint is ready, so balancers do not have the service"}
+	case state.Programmed && state.Entries > 0:
+		return finding{true, reasonProgrammed, "the balancers have the service"}
+	case state.Reachable == 0 && state.Tried:
+		return finding{false, reasonNoBalancer, "no balancer answers"}
+	case was != nil && was.Status == metav1.ConditionTrue:
+		return finding{true, was.Reason, was.Message} // a change is on its way
+	}
+	return finding{false, reasonPending, "waiting for a balancer"}
+}

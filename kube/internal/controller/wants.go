@@ -1,0 +1,114 @@
+package controller
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"loxilb/kube/internal/address"
+	"loxilb/kube/internal/annotation"
+)
+
+// slots returns the addresses that a Service needs: one of each family, then further ones of the
+// first one's family.
+func slots(s *corev1.Service, a *annotation.Settings) ([]address.Slot, error) {
+	families := familiesOf(s, a)
+	static := slices.Clone(a.Addresses)
+	if len(static) == 0 && s.Spec.LoadBalancerIP != "" {
+		ip, err := netip.ParseAddr(s.Spec.LoadBalancerIP)
+		if err != nil {
+			return nil, fmt.Errorf("loadBalancerIP %q is no IP address", s.Spec.LoadBalancerIP)
+		}
+		static = []netip.Addr{ip.Unmap()}
+	}
+	for _, ip := range static {
+		if !slices.Contains(families, ip.Is6()) {
+			if len(static) == 1 && len(families) == 1 && a.Family == annotation.FamilyOfService && ip.Is6() {
+				return nil, fmt.Errorf("address %s is IPv6, and the Service is not: set %sipam to ipv6to4 for IPv4 endpoints", ip, annotation.Prefix)
+			}
+			return nil, fmt.Errorf("address %s is of no IP family of the Service", ip)
+		}
+	}
+	optional := s.Spec.IPFamilyPolicy != nil && *s.Spec.IPFamilyPolicy == corev1.IPFamilyPolicyPreferDualStack
+	var out []address.Slot
+	for i, six := range families {
+		slot := address.Slot{IPv6: six, Pool: a.Pool, Optional: optional && i > 0}
+		if at := slices.IndexFunc(static, func(ip netip.Addr) bool { return ip.Is6() == six }); at >= 0 {
+			slot.Address = static[at]
+		}
+		out = append(out, slot)
+	}
+	for _, ip := range a.SecondaryAddress {
+		if ip.Is6() != families[0] {
+			return nil, fmt.Errorf("annotation %ssecondaryIPs: %s is not of the family of the first VIP", annotation.Prefix, ip)
+		}
+		out = append(out, address.Slot{IPv6: ip.Is6(), Address: ip, Secondary: true})
+	}
+	if len(a.SecondaryAddress) == 0 {
+		for _, pool := range a.SecondaryPools {
+			out = append(out, address.Slot{IPv6: families[0], Pool: pool, Secondary: true})
+		}
+	}
+	return out, nil
+}
+
+// familiesOf returns whether each VIP of a Service is IPv6.
+func familiesOf(s *corev1.Service, a *annotation.Settings) (six []bool) {
+	switch a.Family {
+	case annotation.IPv4:
+		return []bool{false}
+	case annotation.IPv6, annotation.IPv6To4:
+		return []bool{true}
+	}
+	for _, f := range s.Spec.IPFamilies {
+		six = append(six, f == corev1.IPv6Protocol)
+	}
+	if len(six) == 0 {
+		six = []bool{false}
+	}
+	return six
+}
+
+func ports(s *corev1.Service) (list []address.Port) {
+	for _, p := range s.Spec.Ports {
+		protocol := p.Protocol
+		if protocol == "" {
+			protocol = corev1.ProtocolTCP
+		}
+		list = append(list, address.Port{Protocol: string(protocol), Number: p.Port})
+	}
+	return list
+}
+
+// published returns the addresses in a status, ours or the existing controller's, which writes a
+// host name made of zone and address, such as llb-192.0.2.1.
+func published(s *corev1.Service, zone string) (list []netip.Addr) {
+	for _, in := range s.Status.LoadBalancer.Ingress {
+		text := in.IP
+		if text == "" {
+			text = strings.TrimPrefix(in.Hostname, zone+"-")
+			if text == in.Hostname {
+				_, text, _ = strings.Cut(in.Hostname, "-")
+			}
+		}
+		if ip, err := netip.ParseAddr(text); err == nil {
+			list = append(list, ip.Unmap())
+		}
+	}
+	return list
+}
+
+// split divides addresses into one of each family, and further ones.
+func split(addresses []netip.Addr, slots []address.Slot) (vips, secondary []netip.Addr) {
+	count := 0
+	for _, s := range slots {
+		if s.Secondary {
+			count++
+		}
+	}
+	first := len(addresses) - count
+	return addresses[:first], addresses[first:]
+}

@@ -1,0 +1,310 @@
+// Package options has the flags of kube-loxilb: those of the existing controller, and its own.
+package options
+
+import (
+	"flag"
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/yaml"
+
+	"loxilb/kube/internal/address"
+	"loxilb/kube/internal/annotation"
+	"loxilb/kube/internal/balancer"
+)
+
+// Class is the load balancer class of Services.
+const Class = "loxilb.io/loxilb"
+
+// Options are the values of the flags.
+type Options struct {
+	Config, LoxiURL, ExternalCIDR, Pools4, Pools6 string
+
+	UniqueIP, Monitor, PodNetwork, External, NoZoneName bool
+	Mode                                                string
+
+	BGP      uint
+	BGPPort  int
+	BGPPeers string
+	MultiHop bool
+
+	Roles, Excluded, Zone string
+	Instances             int
+
+	Class, Owner, IPMode, Service, Scheme, Port string
+	DefaultClass, TakeOver, LeaderElect         bool
+	Namespace, Metrics, Probes, LogLevel        string
+	Access                                      balancer.Access
+}
+
+// Flag describes a flag for the documents.
+type Flag struct {
+	Name, Default, Usage string
+	Own                  bool // the existing controller does not have it
+}
+
+// Register adds the flags.
+func Register(fs *flag.FlagSet) *Options {
+	o := &Options{}
+	fs.StringVar(&o.Config, "config", "", "YAML file with flags as keys; flags of the command line override it")
+	fs.StringVar(&o.LoxiURL, "loxiURL", "", "balancers, as http://192.0.2.11:11111,https://192.0.2.12:8091; empty: those behind --balancer-service")
+	fs.StringVar(&o.ExternalCIDR, "externalCIDR", "", "addresses of defaultPool, as 192.0.2.0/24")
+	fs.StringVar(&o.Pools4, "cidrPools", "", "pools of IPv4 addresses, as defaultPool=192.0.2.0/24,pool2=198.51.100.1-198.51.100.9")
+	fs.StringVar(&o.Pools6, "cidr6Pools", "", "pools of IPv6 addresses, as defaultPool=2001:db8::/96")
+	fs.BoolVar(&o.UniqueIP, "setUniqueIP", false, "give each Service addresses of its own; otherwise Services with different ports share them")
+	fs.StringVar(&o.Mode, "setLBMode", "0", "mode of Services without lbmode: a word, or its number 0 to 5")
+	fs.BoolVar(&o.Monitor, "monitor", false, "probe endpoints of Services without liveness")
+	fs.BoolVar(&o.PodNetwork, "usePodNetwork", false, "endpoints are pods, not node ports")
+	fs.BoolVar(&o.External, "useExternalEndpoint", false, "endpoints are those of Services' own EndpointSlices")
+	fs.UintVar(&o.BGP, "setBGP", 0, "AS of the balancers: they announce VIPs by BGP; 0: no BGP")
+	fs.IntVar(&o.BGPPort, "listenBGPPort", 179, "BGP port of the balancers")
+	fs.BoolVar(&o.MultiHop, "eBGPMultiHop", false, "BGP neighbors may be more than one hop away")
+	fs.StringVar(&o.BGPPeers, "extBGPPeers", "", "BGP neighbors of each balancer, as 192.0.2.1:65001,[2001:db8::1]:65001")
+	fs.StringVar(&o.Roles, "setRoles", "", "choose the balancer that owns the VIPs; the address is what endpoints see with mode fullnat, 0.0.0.0: the VIP")
+	fs.StringVar(&o.Excluded, "excludeRoleList", "", "hosts or nodes of balancers that never own the VIPs")
+	fs.StringVar(&o.Zone, "zone", "llb", "zone: part of names on balancers, and of zoneselect and zonelabel")
+	fs.IntVar(&o.Instances, "numZoneInstances", 1, "instances with roles of their own, 1 to 32; zoneinstance selects one")
+	fs.BoolVar(&o.NoZoneName, "noZoneName", false, "like --ip-mode=VIP")
+
+	fs.StringVar(&o.Class, "class", Class, "loadBalancerClass of Services to serve")
+	fs.BoolVar(&o.DefaultClass, "default-class", false, "also serve Services without a class")
+	fs.StringVar(&o.Owner, "owner", "", "name of this cluster's services on balancers; empty: derived from the cluster, so that several clusters may share balancers")
+	fs.BoolVar(&o.TakeOver, "take-over", false, "delete services that the existing controller has left on balancers; only if no other cluster uses them with this zone")
+	fs.StringVar(&o.IPMode, "ip-mode", "Proxy", "ipMode in statuses. Proxy: pods and nodes reach VIPs by the balancers; VIP: kube-proxy serves them on the spot")
+	fs.StringVar(&o.Service, "balancer-service", "", "headless Service of the balancers, as NAMESPACE/NAME; empty: loxilb-lb-service of kube-loxilb's namespace")
+	fs.StringVar(&o.Scheme, "balancer-scheme", "http", "http or https, of balancers behind the Service")
+	fs.StringVar(&o.Port, "balancer-port", "", "their port; empty: 11111 of http, 8091 of https")
+	fs.StringVar(&o.Access.CAFile, "ca-file", "", "certificates (PEM) that balancers' certificates are verified with; empty: those of the system")
+	fs.StringVar(&o.Access.TokenFile, "token-file", "", "file with the token of balancers; empty: ACCESS_TOKEN_HOST_PORT of the environment, with _ for dots and colons")
+	fs.StringVar(&o.Access.ServerName, "server-name", "", "name in balancers' certificates; empty: their address")
+	fs.BoolVar(&o.LeaderElect, "leader-elect", true, "several replicas elect the one that works")
+	fs.StringVar(&o.Namespace, "namespace", "", "namespace of the Lease and of --balancer-service; empty: POD_NAMESPACE, or kube-system")
+	fs.StringVar(&o.Metrics, "metrics-bind-address", ":8080", "address of /metrics; 0: none")
+	fs.StringVar(&o.Probes, "health-probe-bind-address", ":8081", "address of /healthz and /readyz; 0: none")
+	fs.StringVar(&o.LogLevel, "log-level", "info", "info or debug")
+	for _, name := range refusedFlags() {
+		fs.Var(refusedFlag{o, name}, name, "not available: only its default is accepted")
+	}
+	return o
+}
+
+// refusedFlags returns the flags of the existing controller that have no counterpart.
+func refusedFlags() []string {
+	return []string{"appendEPs", "privateCIDR", "gatewayAPI", "loxilbGatewayClass", "enableK8sMetadata", "enableBGPCRDs"}
+}
+
+// refusedFlag accepts a flag that is given with its default.
+type refusedFlag struct {
+	o    *Options
+	name string
+}
+
+func (refusedFlag) String() string { return "" }
+
+// IsBoolFlag lets the flag have no value.
+func (f refusedFlag) IsBoolFlag() bool {
+	return f.name != "privateCIDR" && f.name != "loxilbGatewayClass"
+}
+
+// Set refuses values other than the default.
+func (f refusedFlag) Set(v string) error {
+	if v == "" || v == "false" || f.name == "loxilbGatewayClass" && v == Class {
+		return nil
+	}
+	return fmt.Errorf("is not available in this version: omit it")
+}
+
+// Flags describes the flags, in the order of their registration by groups.
+func Flags() (list []Flag) {
+	own := []string{
+		"class", "default-class", "owner", "take-over", "ip-mode", "balancer-service", "balancer-scheme", "balancer-port", "ca-file",
+		"token-file", "server-name", "leader-elect", "namespace", "metrics-bind-address", "health-probe-bind-address", "log-level",
+	}
+	fs := flag.NewFlagSet("", flag.ContinueOnError)
+	Register(fs)
+	fs.VisitAll(func(f *flag.Flag) {
+		list = append(list, Flag{Name: f.Name, Default: f.DefValue, Usage: f.Usage, Own: slices.Contains(own, f.Name)})
+	})
+	return list
+}
+
+// Load reads the file of --config, if there is one, for flags that the command line does not have.
+func (o *Options) Load(fs *flag.FlagSet) error {
+	if o.Config == "" {
+		return nil
+	}
+	data, err := os.ReadFile(o.Config)
+	if err != nil {
+		return fmt.Errorf("--config: %w", err)
+	}
+	var values map[string]any
+	if err := yaml.UnmarshalStrict(data, &values); err != nil {
+		return fmt.Errorf("--config %s: %w", o.Config, err)
+	}
+	given := map[string]bool{}
+	fs.Visit(func(f *flag.Flag) { given[f.Name] = true })
+	for name, v := range values {
+		if fs.Lookup(name) == nil || name == "config" {
+			return fmt.Errorf("--config %s: %q is no flag", o.Config, name)
+		}
+		if given[name] {
+			continue
+		}
+		text := fmt.Sprint(v)
+		if list, ok := v.([]any); ok {
+			words := make([]string, len(list))
+			for i, one := range list {
+				words[i] = fmt.Sprint(one)
+			}
+			text = strings.Join(words, ",")
+		}
+		if err := fs.Set(name, text); err != nil {
+			return fmt.Errorf("--config %s: %s: %q %w", o.Config, name, text, err)
+		}
+	}
+	return nil
+}
+
+// Parsed is what the flags mean.
+type Parsed struct {
+	URLs      []string
+	Pools     []address.Pool
+	Sharing   address.Sharing
+	Defaults  annotation.Settings
+	Roles     balancer.Roles
+	BGP       balancer.BGP
+	IPMode    corev1.LoadBalancerIPMode
+	Discovery types.NamespacedName
+}
+
+// Parse checks the flags together.
+func (o *Options) Parse() (p Parsed, err error) {
+	for _, u := range words(o.LoxiURL) {
+		if _, err := balancer.ParseURL(u); err != nil {
+			return p, fmt.Errorf("--loxiURL: %w", err)
+		}
+		p.URLs = append(p.URLs, u)
+	}
+	p.Sharing = address.ShareAlways
+	if o.UniqueIP {
+		p.Sharing = address.ShareNever
+	}
+	if p.Pools, err = o.pools(p.Sharing); err != nil {
+		return p, err
+	}
+	if p.Defaults, err = o.defaults(); err != nil {
+		return p, err
+	}
+	if p.Roles, err = o.roles(); err != nil {
+		return p, err
+	}
+	p.BGP = balancer.BGP{AS: uint32(o.BGP), Port: o.BGPPort, MultiHop: o.MultiHop}
+	for _, text := range words(o.BGPPeers) {
+		peer, err := balancer.ParsePeer(text)
+		if err != nil {
+			return p, fmt.Errorf("--extBGPPeers: %w", err)
+		}
+		p.BGP.Peers = append(p.BGP.Peers, peer)
+	}
+	return p, o.others(&p)
+}
+
+func (o *Options) pools(sharing address.Sharing) ([]address.Pool, error) {
+	var pools []address.Pool
+	for _, f := range []struct{ name, value string }{{"externalCIDR", o.ExternalCIDR}, {"cidrPools", o.Pools4}, {"cidr6Pools", o.Pools6}} {
+		more, err := address.ParsePools(f.value, sharing)
+		if err != nil {
+			return nil, fmt.Errorf("--%s: %w", f.name, err)
+		}
+		for _, pool := range more {
+			if i := slices.IndexFunc(pools, func(q address.Pool) bool { return q.Name == pool.Name }); i >= 0 {
+				pools[i].Ranges = append(pools[i].Ranges, pool.Ranges...)
+			} else {
+				pools = append(pools, pool)
+			}
+		}
+	}
+	for i := range pools {
+		if why := pools[i].Overlap(pools[:i]); why != "" {
+			return nil, fmt.Errorf("pool %q: %s", pools[i].Name, why)
+		}
+	}
+	return pools, nil
+}
+
+func (o *Options) defaults() (s annotation.Settings, err error) {
+	if s.Mode, err = annotation.Mode(o.Mode); err != nil {
+		return s, fmt.Errorf("--setLBMode %q %w", o.Mode, err)
+	}
+	s.Monitor, s.PodNetwork, s.External, s.BGP = o.Monitor, o.PodNetwork, o.External, o.BGP != 0
+	return s, nil
+}
+
+func (o *Options) roles() (r balancer.Roles, err error) {
+	if o.Instances < 1 || o.Instances > 32 {
+		return r, fmt.Errorf("--numZoneInstances %d is out of range 1-32", o.Instances)
+	}
+	r.Instances, r.Excluded = o.Instances, words(o.Excluded)
+	if o.Roles == "" {
+		return r, nil
+	}
+	if r.VIP, err = netip.ParseAddr(o.Roles); err != nil {
+		return r, fmt.Errorf("--setRoles %q is no IP address", o.Roles)
+	}
+	return r, nil
+}
+
+func (o *Options) others(p *Parsed) error {
+	switch {
+	case o.BGP > 1<<32-1:
+		return fmt.Errorf("--setBGP %d is out of range 1-4294967295", o.BGP)
+	case o.BGPPort < 1 || o.BGPPort > 65535:
+		return fmt.Errorf("--listenBGPPort %d is out of range 1-65535", o.BGPPort)
+	case o.Zone == "" || strings.ContainsAny(o.Zone, `:/\ `):
+		return fmt.Errorf("--zone %q is empty, or has a colon, slash or space", o.Zone)
+	case o.Scheme != "http" && o.Scheme != "https":
+		return fmt.Errorf("--balancer-scheme must be http or https, not %q", o.Scheme)
+	case o.LogLevel != "info" && o.LogLevel != "debug":
+		return fmt.Errorf("--log-level must be info or debug, not %q", o.LogLevel)
+	case len(o.Owner) > 128:
+		return fmt.Errorf("--owner has %d characters, and at most 128 are allowed", len(o.Owner))
+	}
+	p.IPMode = corev1.LoadBalancerIPMode(o.IPMode)
+	if o.NoZoneName {
+		p.IPMode = corev1.LoadBalancerIPModeVIP
+	}
+	if p.IPMode != corev1.LoadBalancerIPModeVIP && p.IPMode != corev1.LoadBalancerIPModeProxy {
+		return fmt.Errorf("--ip-mode must be Proxy or VIP, not %q", o.IPMode)
+	}
+	if o.Namespace == "" {
+		if o.Namespace = os.Getenv("POD_NAMESPACE"); o.Namespace == "" {
+			o.Namespace = "kube-system"
+		}
+	}
+	p.Discovery = types.NamespacedName{Namespace: o.Namespace, Name: "loxilb-lb-service"}
+	if o.Service != "" {
+		namespace, name, ok := strings.Cut(o.Service, "/")
+		if !ok {
+			namespace, name = o.Namespace, o.Service
+		}
+		p.Discovery = types.NamespacedName{Namespace: namespace, Name: name}
+	}
+	if o.Port == "" {
+		o.Port = map[string]string{"http": "11111", "https": "8091"}[o.Scheme]
+	}
+	return nil
+}
+
+func words(text string) (list []string) {
+	for w := range strings.SplitSeq(text, ",") {
+		if w = strings.TrimSpace(w); w != "" {
+			list = append(list, w)
+		}
+	}
+	return list
+}

@@ -1,0 +1,164 @@
+package translate
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	v1 "loxilb/api/v1"
+)
+
+// backend is an endpoint of an EndpointSlice for one port.
+type backend struct {
+	addr        netip.Addr
+	port        int32
+	node        string
+	pod         string
+	terminating bool
+}
+
+// backends returns the endpoints of a port that take connections: the ready ones or, while there
+// are none, those that end but still serve, as kube-proxy does it.
+func (in *Input) backends(port *corev1.ServicePort, six bool) []backend {
+	family := discoveryv1.AddressTypeIPv4
+	if six {
+		family = discoveryv1.AddressTypeIPv6
+	}
+	var ready, ending []backend
+	seen := map[netip.AddrPort]bool{}
+	for _, slice := range in.Slices {
+		number, ok := portOf(slice, port)
+		if slice.AddressType != family || !ok {
+			continue
+		}
+		for i := range slice.Endpoints {
+			e := &slice.Endpoints[i]
+			isReady := e.Conditions.Ready == nil || *e.Conditions.Ready
+			serves := e.Conditions.Serving == nil && isReady || e.Conditions.Serving != nil && *e.Conditions.Serving
+			ends := e.Conditions.Terminating != nil && *e.Conditions.Terminating
+			if !isReady && !(serves && ends) || len(e.Addresses) == 0 {
+				continue
+			}
+			addr, err := netip.ParseAddr(e.Addresses[0])
+			if err != nil || seen[netip.AddrPortFrom(addr, uint16(number))] {
+				continue
+			}
+			seen[netip.AddrPortFrom(addr, uint16(number))] = true
+			b := backend{addr: addr, port: number, terminating: !isReady}
+			if e.NodeName != nil {
+				b.node = *e.NodeName
+			}
+			if e.TargetRef != nil {
+				b.pod = e.TargetRef.Name
+			}
+			if isReady {
+				ready = append(ready, b)
+			} else {
+				ending = append(ending, b)
+			}
+		}
+	}
+	if len(ready) == 0 {
+		ready = ending
+	}
+	slices.SortFunc(ready, func(a, b backend) int {
+		return cmp.Or(a.addr.Compare(b.addr), int(a.port-b.port))
+	})
+	return ready
+}
+
+// portOf returns the number of a Service's port in a slice.
+func portOf(slice *discoveryv1.EndpointSlice, port *corev1.ServicePort) (int32, bool) {
+	for _, p := range slice.Ports {
+		name, protocol := "", corev1.ProtocolTCP
+		if p.Name != nil {
+			name = *p.Name
+		}
+		if p.Protocol != nil {
+			protocol = *p.Protocol
+		}
+		if name == port.Name && protocol == cmp.Or(port.Protocol, corev1.ProtocolTCP) && p.Port != nil {
+			return *p.Port, true
+		}
+	}
+	return 0, false
+}
+
+// endpoints returns the endpoints of a port for the balancer of a node, or for any balancer.
+func (in *Input) endpoints(port *corev1.ServicePort, six bool, node string) []v1.Endpoint {
+	backends := in.backends(port, six)
+	local := in.local()
+	if local && in.PerNode && node != "" {
+		backends = slices.DeleteFunc(backends, func(b backend) bool { return b.node != node })
+	}
+	if !in.UsesPods(port) {
+		return in.nodePorts(port, six, backends, local)
+	}
+	if len(in.Settings.Networks) > 0 {
+		backends = in.onNetworks(backends, six)
+	}
+	prefer := in.Settings.PreferNode && slices.ContainsFunc(backends, func(b backend) bool { return b.node == node })
+	out := make([]v1.Endpoint, 0, len(backends))
+	for _, b := range backends {
+		e := endpoint(b.addr, b.port)
+		if prefer && b.node != node {
+			e.Backup = 1
+		}
+		out = append(out, e)
+	}
+	return out
+}
+
+// UsesPods reports whether endpoints of a port are pods, because that is asked for, or because the
+// Service has no node port.
+func (in *Input) UsesPods(port *corev1.ServicePort) bool {
+	return in.Settings.PodNetwork || in.Settings.External || port.NodePort == 0
+}
+
+func (in *Input) local() bool {
+	return in.Service.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
+}
+
+// onNetworks replaces the addresses of pods by those that they have in networks of Multus.
+func (in *Input) onNetworks(backends []backend, six bool) (out []backend) {
+	for _, b := range backends {
+		for _, a := range in.PodAddresses[b.pod] {
+			if a.Is6() == six {
+				b.addr = a
+				out = append(out, b)
+			}
+		}
+	}
+	return out
+}
+
+// nodePorts returns the nodes of a port. With the policy Local only those with an endpoint.
+func (in *Input) nodePorts(port *corev1.ServicePort, six bool, backends []backend, local bool) []v1.Endpoint {
+	eligible := func(n *Node) bool {
+		if zone := n.Labels[zoneLabel]; zone != "" && zone != in.Zone {
+			return false
+		}
+		if in.Settings.Nodes != nil && !in.Settings.Nodes.Matches(set(n.Labels)) {
+			return false
+		}
+		return !n.Excluded && n.address(six).IsValid() &&
+			(!local || slices.ContainsFunc(backends, func(b backend) bool { return b.node == n.Name }))
+	}
+	// While no node is ready, their state is not known well: all of them are better than none.
+	anyReady := slices.ContainsFunc(in.Nodes, func(n Node) bool { return n.Ready && eligible(&n) })
+	out := []v1.Endpoint{}
+	for i := range in.Nodes {
+		if n := &in.Nodes[i]; eligible(n) && (n.Ready || !anyReady) {
+			out = append(out, endpoint(n.address(six), port.NodePort))
+		}
+	}
+	return out
+}
+
+func endpoint(a netip.Addr, port int32) v1.Endpoint {
+	one := 1
+	return v1.Endpoint{EndpointIP: a.String(), TargetPort: int(port), Weight: &one}
+}

@@ -1,0 +1,184 @@
+// Package translate turns a Service, its endpoints and nodes into services of a balancer. It is
+// pure.
+package translate
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	v1 "loxilb/api/v1"
+	"loxilb/kube/internal/annotation"
+)
+
+// idleTCP is the idle timeout of TCP connections without an annotation, as the existing controller
+// has it.
+const idleTCP = 1800
+
+// Input is all that the services of a balancer depend on.
+type Input struct {
+	Service      *corev1.Service
+	Slices       []*discoveryv1.EndpointSlice
+	Nodes        []Node                  // in the order of names
+	PodAddresses map[string][]netip.Addr // of pods by name, in the networks of Settings
+	Settings     annotation.Settings
+	VIPs         []netip.Addr // one of each family
+	Secondary    []netip.Addr
+	Zone         string
+	Owner        string
+	PerNode      bool // balancers on nodes have their own endpoints: see NeedsNodes
+}
+
+// Entry is one service of a balancer.
+type Entry struct {
+	Key      string // ADDRESS:PORT/PROTOCOL
+	Address  netip.Addr
+	Port     int32
+	Protocol corev1.Protocol
+	Spec     json.RawMessage
+}
+
+func set(m map[string]string) labels.Set { return m }
+
+// NeedsNodes reports whether balancers on different nodes have different endpoints: those that
+// announce a Service with the policy Local by themselves, and those that prefer their node's pods.
+func NeedsNodes(s *corev1.Service, a *annotation.Settings) bool {
+	local := s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
+	return local && a.BGP || a.PreferNode
+}
+
+// Name returns the name that a balancer's services have. Its part after the colon is the instance
+// whose role decides about their VIPs.
+func Name(namespace, name, zone string, instance int) string {
+	return namespace + "_" + name + ":" + Instance(zone, instance)
+}
+
+// Instance returns the name of an instance.
+func Instance(zone string, n int) string { return zone + "-inst" + strconv.Itoa(n) }
+
+// ServiceOf returns the Service that a name belongs to.
+func ServiceOf(name string) (namespace, service string, ok bool) {
+	name, _, _ = strings.Cut(name, ":")
+	namespace, service, ok = strings.Cut(name, "_")
+	return namespace, service, ok && namespace != "" && service != ""
+}
+
+// Entries returns the services for the balancer of a node, or for any balancer. Ports without
+// endpoints have none.
+func (in *Input) Entries(node string) ([]Entry, error) {
+	var out []Entry
+	for i, vip := range in.VIPs {
+		for j := range in.Service.Spec.Ports {
+			port := &in.Service.Spec.Ports[j]
+			spec := v1.LoadbalanceEntry{
+				ServiceArguments: in.arguments(vip, port),
+				Endpoints:        in.endpoints(port, in.endpointsAreIPv6(vip), node),
+			}
+			if len(spec.Endpoints) == 0 {
+				continue // balancers have no services without endpoints
+			}
+			if i == 0 {
+				for _, s := range in.Secondary {
+					spec.SecondaryIPs = append(spec.SecondaryIPs, v1.SecondaryIP{SecondaryIP: s.String()})
+				}
+			}
+			in.sources(&spec, vip)
+			data, err := json.Marshal(spec)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, Entry{Key: KeyOf(vip, port.Port, port.Protocol), Address: vip, Port: port.Port, Protocol: port.Protocol, Spec: data})
+		}
+	}
+	return out, nil
+}
+
+// KeyOf returns the key of a balancer's service.
+func KeyOf(vip netip.Addr, port int32, protocol corev1.Protocol) string {
+	return fmt.Sprintf("%s/%s", net.JoinHostPort(vip.String(), strconv.Itoa(int(port))), word(protocol))
+}
+
+func word(p corev1.Protocol) string {
+	if p == "" {
+		p = corev1.ProtocolTCP
+	}
+	return strings.ToLower(string(p))
+}
+
+func (in *Input) endpointsAreIPv6(vip netip.Addr) bool {
+	return vip.Is6() && in.Settings.Family != annotation.IPv6To4
+}
+
+func (in *Input) arguments(vip netip.Addr, port *corev1.ServicePort) v1.ServiceArguments {
+	s := &in.Settings
+	out := v1.ServiceArguments{
+		ExternalIP: vip.String(), Port: int(port.Port), Protocol: word(port.Protocol),
+		Name:  Name(in.Service.Namespace, in.Service.Name, in.Zone, s.Instance),
+		Owner: in.Owner, Managed: true,
+		Mode: v1.Choice(s.Mode), Sel: v1.Choice(s.Select),
+		Bgp: s.BGP, Egress: s.Egress, Proxyprotocolv2: s.ProxyProtocol,
+		InactiveTimeOut: v1.Seconds(s.IdleTimeout.Seconds()),
+	}
+	if s.IdleTimeout == 0 && word(port.Protocol) == "tcp" {
+		out.InactiveTimeOut = idleTCP
+	}
+	if in.Service.Spec.SessionAffinity == corev1.ServiceAffinityClientIP && (s.Select == "" || s.Select == "persist") {
+		out.Sel = "persist"
+		if c := in.Service.Spec.SessionAffinityConfig; c != nil && c.ClientIP != nil && c.ClientIP.TimeoutSeconds != nil {
+			out.PersistTimeout = v1.Seconds(*c.ClientIP.TimeoutSeconds)
+		}
+	}
+	in.probe(&out, port)
+	return out
+}
+
+// probe sets how endpoints are probed. Nodes of a Service with the policy Local are asked for their
+// health check of it, which knows whether a pod is ready there.
+func (in *Input) probe(out *v1.ServiceArguments, port *corev1.ServicePort) {
+	s := &in.Settings
+	if !s.Monitor {
+		if s.ProbeType == "none" {
+			out.Probetype = "none" // some modes probe by themselves
+		}
+		return
+	}
+	out.Monitor = true
+	out.Probetype, out.Probeport = s.ProbeType, s.ProbePort
+	out.Probereq, out.Proberesp = s.ProbeRequest, s.ProbeResponse
+	out.ProbeTimeout, out.ProbeRetries = v1.Seconds(s.ProbePeriod.Seconds()), s.ProbeRetries
+	if check := in.Service.Spec.HealthCheckNodePort; check != 0 && in.local() && !in.UsesPods(port) && s.ProbeType == "" && s.ProbePort == 0 {
+		out.Probetype, out.Probeport, out.Probereq = "http", int(check), "/healthz"
+	}
+}
+
+// sources sets who may connect. Ranges of the other family alone keep all clients of this one out.
+func (in *Input) sources(spec *v1.LoadbalanceEntry, vip netip.Addr) {
+	ranges := slices.Clone(in.Settings.SourceRanges)
+	if len(in.Service.Spec.LoadBalancerSourceRanges) > 0 {
+		ranges = nil
+		for _, r := range in.Service.Spec.LoadBalancerSourceRanges {
+			if p, err := netip.ParsePrefix(strings.TrimSpace(r)); err == nil {
+				ranges = append(ranges, p.Masked())
+			}
+		}
+	}
+	for _, p := range ranges {
+		if p.Addr().Is4() == vip.Is4() {
+			spec.AllowedSources = append(spec.AllowedSources, v1.AllowedSource{Prefix: p.String()})
+		}
+	}
+	if len(ranges) > 0 && len(spec.AllowedSources) == 0 {
+		spec.ServiceArguments.Deny = []string{"0.0.0.0/0"}
+		if vip.Is6() {
+			spec.ServiceArguments.Deny = []string{"::/0"}
+		}
+	}
+}

@@ -1,0 +1,55 @@
+package translate
+
+import (
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+const (
+	zoneLabel      = "loxilb.io/zonelabel"
+	autoscalerMark = "ToBeDeletedByClusterAutoscaler"
+)
+
+// Node is what matters of a node.
+type Node struct {
+	Name      string
+	Addresses []netip.Addr // internal ones
+	Ready     bool
+	Excluded  bool // from load balancers, or about to be deleted
+	Labels    map[string]string
+}
+
+// NodeOf reads a node. Cordoned nodes stay: what runs there still serves.
+func NodeOf(n *corev1.Node) Node {
+	out := Node{Name: n.Name, Labels: n.Labels}
+	for _, a := range n.Status.Addresses {
+		if ip, err := netip.ParseAddr(a.Address); err == nil && a.Type == corev1.NodeInternalIP {
+			out.Addresses = append(out.Addresses, ip.Unmap())
+		}
+	}
+	for _, c := range n.Status.Conditions {
+		out.Ready = out.Ready || c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	}
+	_, out.Excluded = n.Labels[corev1.LabelNodeExcludeBalancers]
+	out.Excluded = out.Excluded || n.DeletionTimestamp != nil ||
+		slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == autoscalerMark })
+	return out
+}
+
+// Same reports whether nothing has changed that matters to endpoints.
+func (n Node) Same(other Node) bool {
+	return n.Ready == other.Ready && n.Excluded == other.Excluded && slices.Equal(n.Addresses, other.Addresses) &&
+		labels.Equals(n.Labels, other.Labels)
+}
+
+func (n *Node) address(six bool) netip.Addr {
+	for _, a := range n.Addresses {
+		if a.Is6() == six {
+			return a
+		}
+	}
+	return netip.Addr{}
+}
