@@ -1271,6 +1271,7 @@ enum ring {
 	MAX_TRACES = 4, /* so many from there on */
 	BELL = FIRST_TRACE +
 	       MAX_TRACES, /* why user space is woken, enum wake_reason */
+	COPIES, /* struct connection_copy, for other nodes (copy.h) */
 	RINGS,
 };
 
@@ -1318,6 +1319,62 @@ _Static_assert(sizeof(struct connection_event) == 128, "ABI");
 struct untold {
 	__u64 sampled; /* events left out by sampling */
 	__u64 lost; /* events lost because its ring was full */
+};
+
+/*
+ * Copies of connections for other nodes
+ */
+
+/* The whole state of a connection, as nodes exchange it. In the terms of this machine:
+ * user space translates ids and times. */
+struct connection_copy {
+	struct ip_addr client; /* addresses as its packets arrive */
+	struct ip_addr vip;
+	struct ip_addr source; /* addresses as they leave */
+	struct ip_addr endpoint; /* with CONN_ONE_WAY, the VIP */
+	__be16 client_port;
+	__be16 vip_port;
+	__be16 source_port;
+	__be16 endpoint_port;
+	__u32 seq_end; /* of the client's entry, as in struct connection */
+	__u32 ack;
+	__u32 reply_seq_end; /* of the reply entry */
+	__u32 reply_ack;
+	__u32 id; /* index into endpoints */
+	__u32 service; /* index into service_states; only of copies to insert */
+	__u32 idle; /* jiffies since the last packet of either direction */
+	__u8 protocol; /* IANA */
+	__u8 flags; /* enum connection_flag, of the client's entry */
+	__u8 hop; /* enum hop_flag: HOP_FAMILY and HOP_TUNNELS */
+	__u8 traits; /* enum connection_trait: CONN_SNAT and CONN_ONE_WAY */
+	__u8 generation;
+	__u8 result; /* enum copy_result; written by the insertion */
+	__u8 pad[2];
+};
+_Static_assert(sizeof(struct connection_copy) == 108, "ABI");
+
+enum copy_limit {
+	COPY_BATCH = 256, /* inserted by one run of the program, in half a millisecond */
+};
+
+/* What became of a copy. */
+enum copy_result {
+	COPY_NONE, /* not tried */
+	COPY_INSERTED,
+	COPY_MERGED, /* into a connection that existed */
+	COPY_OLD, /* of an earlier connection of the same client's address and port */
+	COPY_UNKNOWN, /* its endpoint does not exist, or not any more */
+	COPY_BUSY, /* another CPU is changing the same rows: try again */
+	COPY_CONFLICT, /* another connection has its addresses and ports */
+	COPY_FULL, /* no room */
+	COPY_RESULTS
+};
+
+/* Which connections a scan of the table finds. */
+enum scan_mode {
+	SCAN_ALL,
+	SCAN_SINCE, /* used since scan_since */
+	SCAN_DUE, /* due for a refresh since scan_since, or closing */
 };
 
 /*

@@ -13,7 +13,7 @@
  *	table      the connection table: buckets, rows, growth, states of entries
  *	lease      drops requests for VIPs that another node or interface answers
  *	path       the kernel's routes and local addresses, and a cache of them
- *	observe    counters, mirrors, records, traces, connection events
+ *	observe    counters, mirrors, records, traces, connection events, copies for other nodes
  *	filter     recognizes packets that concern no service and no connection
  *	service    finds the service and chooses the endpoint
  *	limit      connection limits, policers, known clients, pressure
@@ -27,5 +27,6 @@
  *	protect    challenges clients while half-open connections are many
  *	open       opens a connection, step by step
  *	sweep      frees rows, follows endpoints that are removed
+ *	cluster    inserts copies of other nodes' connections, and lists own ones for them
  *	host       connections of sockets of this machine to VIPs
  */

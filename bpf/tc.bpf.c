@@ -478,6 +478,7 @@ const struct {
 	enum port_layout ports;
 	enum link_flag link;
 	enum hop_kind way;
+	enum hop_flag hop_flag;
 	enum service_kind kind;
 	enum service_mode mode;
 	enum connection_trait trait;
@@ -493,6 +494,10 @@ const struct {
 	enum connection_event_kind event;
 	enum connection_event_cause cause;
 	enum ring ring;
+	struct connection_copy copy;
+	enum copy_limit copy_limit;
+	enum copy_result copy_result;
+	enum scan_mode scan_mode;
 	enum record_limit record_limit;
 	enum record_flag record_flag;
 	enum policer_layout policer_layout;

@@ -13,7 +13,7 @@ import (
 // rooms lists the folders of internal/, lowest first: a package imports only its own room and those
 // listed before it (docs/adr/0082-house.md).
 func rooms() []string {
-	return []string{"lb", "host", "event", "pkt", "contract", "config", "kinds", "kernel", "announce", "control", "diagnose", "telemetry", "api", "cli"}
+	return []string{"lb", "host", "event", "pkt", "contract", "config", "kinds", "kernel", "announce", "cluster", "control", "diagnose", "telemetry", "api", "cli"}
 }
 
 // TestRooms checks that rooms import only rooms below them.

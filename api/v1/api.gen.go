@@ -565,6 +565,83 @@ type ClientUse struct {
 	PacketsOut uint64 `json:"packetsOut"`
 }
 
+// Cluster defines model for Cluster.
+type Cluster struct {
+	// Enabled Whether the daemon runs with --cluster.
+	Enabled bool `json:"enabled"`
+
+	// Joined Whether the connections of the others are here, or the 10 s for them are over: only then are VIPs announced by BGP.
+	Joined bool `json:"joined"`
+
+	// Listen Address at which peers connect.
+	Listen string `json:"listen,omitempty"`
+
+	// Lost Copies that found the packet path's ring full; scans of the table have found them again.
+	Lost uint64 `json:"lost"`
+
+	// Node Name of this node, by which its peers know it.
+	Node  string        `json:"node"`
+	Peers []ClusterPeer `json:"peers"`
+
+	// Self By --self; absent, there is no number.
+	Self *int `json:"self,omitempty"`
+}
+
+// ClusterPeer defines model for ClusterPeer.
+type ClusterPeer struct {
+	Address string `json:"address"`
+
+	// BulkCopies How often it got all connections.
+	BulkCopies uint64 `json:"bulkCopies"`
+
+	// Dropped Records whose service or endpoint did not appear here.
+	Dropped uint64 `json:"dropped"`
+
+	// Lag Seconds since the oldest record was sent that it has not applied.
+	Lag float64 `json:"lag"`
+
+	// Node Its name; absent before the first connection.
+	Node string `json:"node,omitempty"`
+
+	// Parked Records that wait for their service or endpoint, for 10 s at most.
+	Parked int `json:"parked"`
+
+	// Queued Bytes that wait for it, 8 MiB at most. A slower peer gets all connections again.
+	Queued int `json:"queued"`
+
+	// Reason Why it is down or refused.
+	Reason string `json:"reason,omitempty"`
+
+	// Received Records that it has sent.
+	Received uint64 `json:"received"`
+
+	// Results What became of these, by result.
+	Results []ClusterResult `json:"results"`
+
+	// Revision Of its configuration, when it connected.
+	Revision uint64 `json:"revision,omitempty"`
+
+	// Sent Records sent to it, since this daemon started.
+	Sent uint64 `json:"sent"`
+
+	// Since When it got into the state.
+	Since time.Time `json:"since"`
+
+	// State up: it has all connections and gets what changes; copying: it gets all connections; down: it is not connected; refused: one of both nodes does not want the other.
+	State string `json:"state"`
+
+	// Version Of its daemon.
+	Version string `json:"version,omitempty"`
+}
+
+// ClusterResult defines model for ClusterResult.
+type ClusterResult struct {
+	Records uint64 `json:"records"`
+
+	// Result inserted; merged into a connection that was here; old: of an earlier connection of the client's port; conflict: another connection has its addresses and ports; full: the connection table is.
+	Result string `json:"result"`
+}
+
 // Condition defines model for Condition.
 type Condition struct {
 	// Message One sentence.
@@ -4718,6 +4795,13 @@ type ClientInterface interface {
 	// Corresponds with GET /status/clients (the `GetClients` operationId).
 	GetClients(ctx context.Context, params *GetClientsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// GetCluster The nodes with which this one exchanges connections
+	//
+	// Without --cluster there are no peers. Not of the contract.
+	//
+	// Corresponds with GET /status/cluster (the `GetCluster` operationId).
+	GetCluster(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// GetConnections Connections, one entry each, in pages
 	//
 	// As config/conntrack/all, but for the direction to the client. Not of the contract.
@@ -7083,6 +7167,23 @@ func (c *Client) GetServiceNodeGraph(ctx context.Context, service string, reqEdi
 // Corresponds with GET /status/clients (the `GetClients` operationId).
 func (c *Client) GetClients(ctx context.Context, params *GetClientsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetClientsRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetCluster The nodes with which this one exchanges connections
+//
+// Without --cluster there are no peers. Not of the contract.
+//
+// Corresponds with GET /status/cluster (the `GetCluster` operationId).
+func (c *Client) GetCluster(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetClusterRequest(c.Server)
 	if err != nil {
 		return nil, err
 	}
@@ -12060,6 +12161,33 @@ func NewGetClientsRequest(server string, params *GetClientsParams) (*http.Reques
 	return req, nil
 }
 
+// NewGetClusterRequest constructs an http.Request for the GetCluster method
+func NewGetClusterRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/status/cluster")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewGetConnectionsRequest constructs an http.Request for the GetConnections method
 func NewGetConnectionsRequest(server string, params *GetConnectionsParams) (*http.Request, error) {
 	var err error
@@ -13413,6 +13541,9 @@ type ServerInterface interface {
 	// GetClients The clients with the most connections or traffic
 	// (GET /status/clients)
 	GetClients(w http.ResponseWriter, r *http.Request, params GetClientsParams)
+	// GetCluster The nodes with which this one exchanges connections
+	// (GET /status/cluster)
+	GetCluster(w http.ResponseWriter, r *http.Request)
 	// GetConnections Connections, one entry each, in pages
 	// (GET /status/connections)
 	GetConnections(w http.ResponseWriter, r *http.Request, params GetConnectionsParams)
@@ -16849,6 +16980,20 @@ func (siw *ServerInterfaceWrapper) GetClients(w http.ResponseWriter, r *http.Req
 	handler.ServeHTTP(w, r)
 }
 
+// GetCluster operation middleware
+func (siw *ServerInterfaceWrapper) GetCluster(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetCluster(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // GetConnections operation middleware
 func (siw *ServerInterfaceWrapper) GetConnections(w http.ResponseWriter, r *http.Request) {
 
@@ -18036,6 +18181,7 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/status/connections", wrapper.GetConnections)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/status/clients", wrapper.GetClients)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/status/node", wrapper.GetNode)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/status/cluster", wrapper.GetCluster)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/status/services", wrapper.GetServiceSummaries)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/status/service", wrapper.GetServiceStatus)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/status/drops", wrapper.GetDrops)

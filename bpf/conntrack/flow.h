@@ -8,6 +8,7 @@
 
 #include "conntrack/conntrack.h"
 #include "limit/known.h"
+#include "observe/copy.h"
 #include "protocol/protocol.h"
 #include "table/state.h"
 
@@ -29,6 +30,8 @@ __noinline enum verdict flow_transition(struct packet *p, struct connection *c)
 		events = protocol_events(p, word, 0);
 		connection_is_assured_now(
 			p, c, state_change(c, word, 0, events), events);
+		if (unlikely(copying))
+			copy_if_changed(c, word, NULL, p->tuple.protocol);
 		return VERDICT_CONTINUE;
 	}
 	connection_reverse(&key, c, p->tuple.protocol);
@@ -42,10 +45,13 @@ __noinline enum verdict flow_transition(struct packet *p, struct connection *c)
 	if (word & CONN_REPLY_DIRECTION) {
 		connection_record_both(peer, peer_word, c, word, events);
 	} else {
-		word = connection_record_both(c, word, peer, peer_word, events);
-		if (connection_is_assured_now(p, c, word, events))
+		peer_word = connection_record_both(c, word, peer, peer_word,
+						   events);
+		if (connection_is_assured_now(p, c, peer_word, events))
 			source_mark_known(p);
 	}
+	if (unlikely(copying))
+		copy_if_changed(c, word, peer, p->tuple.protocol);
 	return connection_check_recorded(p, c, peer, &key);
 }
 

@@ -7,6 +7,7 @@
 
 #include "conntrack/fragment.h"
 #include "limit/limit.h"
+#include "open/quiet.h"
 #include "protect/protect.h"
 #include "protocol/protocol.h"
 #include "service/service.h"
@@ -48,7 +49,9 @@ static __always_inline enum verdict admit_packet(struct packet *p,
 	if (v != VERDICT_CONTINUE)
 		return v;
 	if (!protocol_opens(p) && !service_allows_midstream(p, svc))
-		return service_refuse(p, svc, DROP_NO_CONNECTION);
+		return unlikely(is_quiet(p->now)) ?
+			       drop(p, DROP_NO_CONNECTION) :
+			       service_refuse(p, svc, DROP_NO_CONNECTION);
 	return VERDICT_CONTINUE;
 }
 

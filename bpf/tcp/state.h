@@ -28,6 +28,7 @@
 
 #include "conntrack/conntrack.h"
 #include "limit/known.h"
+#include "observe/copy.h"
 #include "protocol/protocol.h"
 #include "tcp/handshake.h"
 #include "tcp/mss.h"
@@ -441,6 +442,8 @@ __noinline enum verdict tcp_single_entry(struct packet *p, struct connection *c)
 		tcp_single_segment(p, c, word);
 	}
 	c->seen = p->now;
+	if (unlikely(copying))
+		copy_if_changed(c, word, NULL, IPPROTO_TCP);
 	/* AGAIN: another CPU was moving the entry (grow.h), and its row may belong to
 	 * another connection by now */
 	return states_are_of_pair(state_read(c), word) ? VERDICT_CONTINUE :
@@ -502,6 +505,8 @@ __noinline enum verdict tcp_transition(struct packet *p, struct connection *c)
 		}
 		tcp_client_syn(p, c, word, peer, peer_word);
 	}
+	if (unlikely(copying))
+		copy_if_changed(c, word, peer, IPPROTO_TCP);
 	return connection_check_recorded(p, c, peer, &key);
 }
 

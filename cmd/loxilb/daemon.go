@@ -20,6 +20,7 @@ import (
 	"loxilb/internal/api/access"
 	"loxilb/internal/api/httpapi"
 	"loxilb/internal/api/httpapi/transport"
+	"loxilb/internal/cluster"
 	"loxilb/internal/config"
 	"loxilb/internal/control/desired"
 	"loxilb/internal/control/health"
@@ -94,6 +95,7 @@ type daemon struct {
 	pairs       *election.Manager       // BFD sessions with other nodes
 	elections   *reconcile.Elections
 	leases      *reconcile.Leases // of VIPs
+	cluster     *cluster.Node     // exchanges connections with other nodes; nil: there are none
 	restarting  func() bool       // reports whether another process is about to replace this one
 }
 
@@ -172,7 +174,7 @@ func assemble(c *config.Config, log *slog.Logger, lines *logs.Ring, network *net
 		Hosts:     append(c.API.Hosts, strings.ToLower(hostname())),
 		AskTokens: c.API.Users, Access: users, Audit: access.NewAudit(c.StateDir), Ready: p.ready,
 		Version: apiVersion(d.ABI()), Log: log, LogLevel: c.LogLevel, Lines: lines, ProbeFiles: c.ProbeFiles, MetricsOff: c.MetricsOff, Compat: c.Compat,
-		BGP: p.bgpNow(), Announcements: p.announcements(), Drain: p.maintenance.Progress, Verifier: p.verifier(statuses), Doctor: p.doctor(start), NoPage: !c.Page,
+		BGP: p.bgpNow(), Announcements: p.announcements(), Drain: p.maintenance.Progress, Cluster: p.clusterNow, Verifier: p.verifier(statuses), Doctor: p.doctor(start), NoPage: !c.Page,
 		Own: p.isOwn, AllAnnouncements: p.allAnnouncements(),
 	})
 	return p, nil
@@ -196,7 +198,7 @@ func (p *daemon) newMetrics(source view) (*metrics.Metrics, error) {
 	return metrics.New(p.state, source, metrics.Options{
 		Build: metrics.Build{Version: version, Kernel: kernel(), Hook: string(p.datapath.Hook())}, Endpoints: p.config.Metrics.Endpoints, Compat: p.config.Compat,
 		Ready: func() bool { ready, _ := p.ready(); return ready },
-		Peaks: p.peaks, Certificates: p.certificates, Sessions: p.bgpNow(), Pairs: p.countPairs, Announcements: p.allAnnouncements(),
+		Peaks: p.peaks, Certificates: p.certificates, Sessions: p.bgpNow(), Pairs: p.countPairs, Cluster: p.clusterNow, Announcements: p.allAnnouncements(),
 	}, p.log)
 }
 
@@ -257,8 +259,11 @@ func (p *daemon) serve(ctx context.Context) error {
 	own(func(ctx context.Context) { p.announcer.Run(ctx, p.hub) })
 	run(p.duplicates.Run)
 	p.beginElections() // before VIPs are owned
-	run(p.elections.Run)
+	run(p.elect)
 	run(p.elections.Follow)
+	if p.cluster != nil {
+		run(p.cluster.Run)
+	}
 	run(p.services.Run)
 	if p.roleHook != nil {
 		run(p.roleHook.Run)
@@ -335,6 +340,9 @@ func (p *daemon) attach(ctx context.Context) {
 			return
 		case <-idle:
 		}
+	}
+	if !p.awaitCluster(ctx) {
+		return
 	}
 	p.openRoutes()
 	p.log.Info("ready", "version", version, "namespace", apisocket.Namespace(), "services", p.state.Services.Len(p.state.Snapshot()),
@@ -434,6 +442,7 @@ func (p *daemon) roleChanged(one lb.Instance) {
 		vip = one.VIP.String()
 	}
 	p.rules.RolesChanged()
+	p.cluster.MembershipChanged()
 	p.roleHook.Changed(announce.RoleChange{Instance: one.Name, State: string(one.Role), VIP: vip})
 }
 

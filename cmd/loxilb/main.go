@@ -109,6 +109,9 @@ func run(ctx context.Context, c *config.Config) error {
 	if err != nil {
 		return err
 	}
+	if daemon.cluster, err = daemon.newCluster(); err != nil {
+		return err
+	}
 	if c.BootFiles != "" {
 		daemon.api.LoadBootFiles(c.BootFiles, unread)
 	}

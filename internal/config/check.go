@@ -96,7 +96,7 @@ func (f *flags) check(name func(flag string) string) (*Config, error) {
 	if f.checkUpgrade && f.detach {
 		return nil, &Error{"--check-upgrade", "", "cannot be combined with --detach"}
 	}
-	if c.Keepalive, err = f.keepalive(); err != nil {
+	if err := f.checkNodes(c); err != nil {
 		return nil, err
 	}
 	f.existing(c)
@@ -111,6 +111,15 @@ func (f *flags) check(name func(flag string) string) (*Config, error) {
 		c.Open = c.API.open()
 	}
 	return c, nil
+}
+
+// checkNodes checks what concerns other nodes.
+func (f *flags) checkNodes(c *Config) (err error) {
+	if c.Keepalive, err = f.keepalive(); err != nil {
+		return err
+	}
+	c.Cluster, err = f.cluster.check(f.compat)
+	return err
 }
 
 func (f *flags) checkAPI(name func(flag string) string, api *API) error {

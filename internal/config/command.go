@@ -106,6 +106,9 @@ func parse(cmd *cobra.Command, f *flags, lookup func(string) (string, bool)) (*C
 		return nil, err
 	}
 	c.Notes = notes
+	if c.Cluster.Refused != "" {
+		c.Notes = append(c.Notes, c.Cluster.Refused)
+	}
 	return c, nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -199,7 +200,18 @@ func TestRefused(t *testing.T) {
 		{"", "-k 1.1.1.1:2.2.2.2:20", "--ka \"1.1.1.1:2.2.2.2:20\" is wrong: interval \"20\" is out of range"},
 		{"", "--ka=1.1.1.1:2001:db8::1", "--ka \"1.1.1.1:2001:db8::1\" is wrong: source \"2001\" is not an IP address"},
 		{"", "--preempt", "--preempt needs --ka"},
-		{"", "--cluster=1.1.1.1", "--cluster \"1.1.1.1\" is refused: connections are not synchronised between nodes"},
+		{"", "--cluster=1.1.1.1", "--cluster \"1.1.1.1\" needs --cluster-key with a secret that all nodes share, or --cluster-ca, --cluster-cert and --cluster-cert-key"},
+		{"", "--cluster=1.1.1.1 --cluster-key=/k --cluster-ca=/c", "--cluster-key \"/k\" cannot be combined with --cluster-ca"},
+		{"", "--cluster=1.1.1.1 --cluster-ca=/c", "--cluster-cert is missing: --cluster-ca, --cluster-cert and --cluster-cert-key belong together"},
+		{"", "--cluster=1.1.1.1 --cluster-key=k", "--cluster-key \"k\" is not an absolute path"},
+		{"", "--cluster=1.1.1.1:0 --cluster-key=/k", "--cluster \"1.1.1.1:0\" has the port \"0\" (allowed: 1 to 65535)"},
+		{"", "--cluster=a/b --cluster-key=/k", "--cluster \"a/b\" is not IP, HOST:PORT, [IPv6]:PORT or a DNS name"},
+		{"", "--cluster=0.0.0.0 --cluster-key=/k", "--cluster \"0.0.0.0\" is not the address of a node"},
+		{"", "--cluster=a, --cluster-key=/k", "--cluster \"a,\" has an empty address"},
+		{"", "--cluster=a --self=64 --cluster-key=/k", "--self \"64\" is out of range (allowed: 0 to 63)"},
+		{"", "--cluster=a --cluster-node=a/b --cluster-key=/k", "--cluster-node \"a/b\" is not a name"},
+		{"", "--cluster=a --cluster-listen=9 --cluster-key=/k", "--cluster-listen \"9\" is not ADDRESS:PORT or :PORT"},
+		{"", "--cluster-key=/k", "--cluster-key \"/k\" needs --cluster with the addresses of the other nodes"},
 		{"", "--proxyonlymode", "--proxyonlymode \"true\" is refused: this build has no proxy in user space"},
 		{"", "--nonsense", "unknown flag: --nonsense"},
 		{"", "word", "unknown command"},
@@ -319,4 +331,22 @@ func FuzzFlags(f *testing.F) {
 			t.Fatalf("%q %q %q %q: %d %s %+v", host, port, expression, level, code, msg, c)
 		}
 	})
+}
+
+// TestCluster checks how nodes may be written, and what --compat does with a cluster without a
+// secret, which the existing loxilb has.
+func TestCluster(t *testing.T) {
+	t.Parallel()
+	c, code, msg := run(nil, "--cluster=10.0.0.1, 10.0.0.2:7,node-3.example,fd00::1,[fd00::2]:9,10.0.0.1:22222", "--cluster-key=/k", "--self=2")
+	want := []string{"10.0.0.1:22222", "10.0.0.2:7", "node-3.example:22222", "[fd00::1]:22222", "[fd00::2]:9"}
+	if code != ExitOK || !slices.Equal(c.Cluster.Peers, want) || c.Cluster.Self != 2 || c.Cluster.Listen != ":22222" {
+		t.Errorf("%d %s %+v", code, msg, c)
+	}
+	if c, code, msg = run(nil, "--cluster=10.0.0.1", "--cluster-key=/k"); code != ExitOK || c.Cluster.Self != -1 {
+		t.Errorf("without --self: %d %s", code, msg)
+	}
+	c, code, msg = run(nil, "--compat", "--cluster=10.0.0.1", "--self=0")
+	if code != ExitOK || len(c.Cluster.Peers) > 0 || len(c.Notes) != 1 || !strings.Contains(c.Notes[0], "give all nodes the same --cluster-key") {
+		t.Errorf("--compat: %d %s %+v", code, msg, c)
+	}
 }

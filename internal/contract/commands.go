@@ -170,6 +170,7 @@ func clusteringCommands() []Section[Command] {
 		{"Roles", []Command{
 			{Path: "get hastate", Aliases: "ha HAstate", Columns: "Instance,HAState"},
 			{Path: "set hastate", State: Ours},
+			{Path: "get cluster", State: Ours},
 		}},
 		{"BFD", []Command{
 			{Path: "create bfd", Aliases: "bfd-session", Flags: "instance sourceIP interval retryCount", State: Better, Note: "IPv6, --priority, --preempt, --multihop"},

@@ -53,7 +53,6 @@ func listening() []Section[Flag] {
 const (
 	noDatabase = "no database server is needed"
 	logInert   = "the log goes to standard error, which whoever runs the daemon keeps"
-	noCluster  = "connections are not synchronised between nodes by this build: a client whose node dies connects again"
 	noCloud    = "VIPs are not moved by the interface of a cloud: use the cloud's own load balancer in front, or its routes"
 )
 
@@ -82,9 +81,15 @@ func otherFlags() []Section[Flag] {
 			{Name: "ipvs-compat", Default: "false", State: NotThere, Note: "services of IPVS are not imported while the daemon runs: ipvsadm -S -n | loxicmd import ipvsadm - | loxicmd apply -f - takes them over once"},
 		}},
 		{"Cluster", []Flag{
-			{Name: "cluster", Default: "none", State: NotThere, Note: noCluster},
-			{Name: "self", Default: "0", State: Differs, Inert: true, Note: "it numbers this node in a cluster, and there is no cluster"},
-			{Name: "rpc", Default: "netrpc", State: Differs, Inert: true, Note: "it chooses a transport between the nodes of a cluster, and there is no cluster"},
+			{Name: "cluster", Default: "none", State: Better, Note: "any number of nodes, DNS names, UDP, from the handshake on, copied when a node joins, encrypted: needs --cluster-key, and without it is ignored with --compat; no existing loxilb can be the peer"},
+			{Name: "self", Default: "0", State: Differs, Note: "optional; two nodes with the same number refuse each other"},
+			{Name: "rpc", Default: "netrpc", State: Differs, Inert: true, Note: "nodes use one transport, TLS 1.3"},
+			{Name: "cluster-node", State: Ours},
+			{Name: "cluster-key", State: Ours},
+			{Name: "cluster-ca", State: Ours},
+			{Name: "cluster-cert", State: Ours},
+			{Name: "cluster-cert-key", State: Ours},
+			{Name: "cluster-listen", State: Ours},
 			{Name: "k8s-api", Default: "none", State: NotThere, Note: "no Kubernetes API is watched by this build: kube-loxilb tells it what it needs"},
 			{Name: "clusterinterface", State: Differs, Note: "one VXLAN tunnel for each source address of rules with --snat --egress, instead of vxlan999; nodes need no addresses in it and no list of each other"},
 			{Name: "vip-adv-repeat", Default: "3"},

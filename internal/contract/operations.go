@@ -118,6 +118,7 @@ func clustering() []Section[Operation] {
 	return []Section[Operation]{
 		{"Roles", []Operation{
 			{"GET", "/config/cistate/all", Same, ""},
+			{"GET", "/status/cluster", Ours, ""},
 			{"POST", "/config/node/drain", Ours, "takes this node out of service for maintenance"},
 			{"POST", "/config/node/resume", Ours, ""},
 			{"POST", "/config/k8smeta", NotThere, noK8sMeta},

@@ -24,11 +24,12 @@ const (
 	KindRevision  Kind = "revision"
 	KindVIP       Kind = "vip"
 	KindNode      Kind = "node"
+	KindPeer      Kind = "peer"
 )
 
 // Kinds lists all of them, for messages and completion.
 func Kinds() []Kind {
-	return []Kind{KindLink, KindAddress, KindRoute, KindNeighbour, KindHealth, KindObject, KindPressure, KindRevision, KindVIP, KindNode}
+	return []Kind{KindLink, KindAddress, KindRoute, KindNeighbour, KindHealth, KindObject, KindPressure, KindRevision, KindVIP, KindNode, KindPeer}
 }
 
 // Action is the kind of change.
@@ -301,3 +302,27 @@ func (Node) Object() string { return "node" }
 func (n Node) Act() Action { return n.Action }
 
 func (n Node) String() string { return n.What }
+
+// Peer is another node of the cluster, with which this node began or ended to exchange connections.
+type Peer struct {
+	Node    string
+	Address string
+	Action  Action
+	Reason  string // of Ended
+}
+
+// Kind is KindPeer.
+func (Peer) Kind() Kind { return KindPeer }
+
+// Object is the node's name.
+func (p Peer) Object() string { return p.Node }
+
+// Act is Began or Ended.
+func (p Peer) Act() Action { return p.Action }
+
+func (p Peer) String() string {
+	if p.Action == Began {
+		return fmt.Sprintf("node %s at %s gets the connections of this node", p.Node, p.Address)
+	}
+	return fmt.Sprintf("node %s at %s no longer gets the connections of this node: %s", p.Node, p.Address, p.Reason)
+}

@@ -39,6 +39,7 @@ func samples() []event.Body {
 		event.Revision{Number: 41, Action: event.Removed},
 		event.VIP{Prefix: netip.MustParsePrefix("20.20.20.1/32"), Action: event.Withdrawn, Why: "no endpoint takes connections"},
 		event.Node{Action: event.Began, What: "the node drains: it waits until packets cease"},
+		event.Peer{Node: "lb2", Address: "10.0.0.2:22222", Action: event.Began},
 	}
 }
 

@@ -107,6 +107,9 @@ type Options struct {
 
 	// Drain returns the progress of this node's drain; nil: unknown.
 	Drain func() report.DrainProgress
+
+	// Cluster returns the nodes with which this one exchanges connections; nil: none.
+	Cluster func() *report.Cluster
 }
 
 // API embeds its areas by these names.
@@ -217,7 +220,7 @@ func New(o Options) *API {
 			return servicestate.SyncOf(a.AppliedOf(now, key))
 		},
 		Explainer: o.Explainer, Verifier: o.Verifier, Doctor: o.Doctor,
-		Events: o.Events, Metrics: o.Metrics, MetricsOff: o.MetricsOff, Ready: o.Ready, Version: o.Version, Roles: a.InstanceStates, Drain: o.Drain, Announcements: o.AllAnnouncements, Sessions: o.BGP,
+		Events: o.Events, Metrics: o.Metrics, MetricsOff: o.MetricsOff, Ready: o.Ready, Version: o.Version, Roles: a.InstanceStates, Drain: o.Drain, Cluster: o.Cluster, Announcements: o.AllAnnouncements, Sessions: o.BGP,
 		Log: o.Log, LogLevel: o.LogLevel, Lines: o.Lines, Reader: reader, Streams: a.streams,
 	})
 	a.Compat = compat.New(compat.Options{

@@ -9,6 +9,7 @@ func Commands(o *session.Options) session.Commands {
 	return session.Commands{
 		session.Describe: {hastateKind().Describe(o), processKind().Describe(o), filesystemKind().Describe(o)},
 		session.Get: {
+			getCluster(o),
 			getEvents(o),
 			hastateKind().Get(o),
 			getLogLevel(o),

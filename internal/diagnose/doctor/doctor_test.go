@@ -143,6 +143,9 @@ func faults() map[string]struct {
 		"BFD": {edit: func(m *Machine, _ *fakeNetwork) {
 			m.Facts.BFDSessions = []BFDSession{{Key: "10.0.0.2", Why: "no packet from 10.0.0.2 for 300ms"}}
 		}, id: "bfd:10.0.0.2", sure: Certain},
+		"cluster": {edit: func(m *Machine, _ *fakeNetwork) {
+			m.Facts.ClusterPeers = []ClusterPeer{{Node: "lb2", Why: "connection refused"}}
+		}, id: "cluster:lb2", sure: Certain},
 		"VIP withdrawn": {edit: func(m *Machine, _ *fakeNetwork) {
 			m.Facts.Availability.Hidden = []Withdrawn{{netip.MustParsePrefix("20.20.20.1/32"), "no endpoint takes connections"}}
 		}, id: "announcements:20.20.20.1/32", sure: Certain},

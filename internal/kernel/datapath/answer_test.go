@@ -66,3 +66,27 @@ func limited(l *lab.Lab, line, reason string, packets, rate int) error {
 	}
 	return nil
 }
+
+// TestQuiet checks that a segment without a connection is left unanswered while the nodes of a
+// cluster have just changed, and refused before and afterwards.
+func TestQuiet(t *testing.T) {
+	t.Parallel()
+	inLab(t, "10.0.0.1:80/tcp endpoints=192.168.1.10:8080", func(l *lab.Lab) error {
+		for _, c := range []struct {
+			quiet time.Duration
+			want  string
+		}{{0, "out"}, {5 * time.Second, "drop"}, {0, "out"}} {
+			if err := l.Datapath.KeepQuiet(c.quiet); err != nil {
+				return err
+			}
+			res, err := sendLine(l, "tcp 1.1.1.1:4000 > 10.0.0.1:80 A ack 7")
+			if err != nil {
+				return err
+			}
+			if res.Verdict != c.want || res.Reason != "no-connection" {
+				return fmt.Errorf("quiet for %v: %s %s, want %s", c.quiet, res.Verdict, res.Reason, c.want)
+			}
+		}
+		return nil
+	})
+}

@@ -15,6 +15,7 @@ import (
 
 	"loxilb/internal/kernel/datapath/attach"
 	"loxilb/internal/kernel/datapath/connections"
+	"loxilb/internal/kernel/datapath/copies"
 	"loxilb/internal/kernel/datapath/dryrun"
 	"loxilb/internal/kernel/datapath/hostsockets"
 	"loxilb/internal/kernel/datapath/leases"
@@ -67,6 +68,7 @@ type Datapath struct {
 	*attach.Probes        // probes that go to VIPs
 	*observe.Recorder     // copies of packets
 	*observe.Tracer       // packets before and after
+	*copies.Copies        // connections of other nodes
 	firewall              *policy.Firewall
 	policies              *policy.IPsecPolicies
 	dry                   *dryrun.Runner
@@ -141,7 +143,7 @@ func Trial(cfg Config) (*Datapath, error) {
 	if err := d.XDP.TryTracing(); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
-	if err := d.LoadPrograms(); err != nil {
+	if err := errors.Join(d.LoadPrograms(), d.LoadCopies()); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
 	return d, nil
@@ -193,6 +195,7 @@ func (d *Datapath) load(cfg Config) error {
 	}
 	d.XDP = attach.NewXDP(d.collection, d.Routing, d.followCounts, cfg.XDP, &d.exchange.Exchange)
 	d.Watchers = observe.NewWatchers(d.collection, d.Tables)
+	d.Copies = copies.New(d.collection, d.Tables, d.Table)
 	d.Probes = attach.NewProbes(d.collection, d.Hooks)
 	d.Recorder = observe.NewRecorder(d.collection)
 	d.dry = dryrun.New(d.collection, d.Tables, d.firewall)
@@ -210,7 +213,7 @@ func (d *Datapath) Close() error {
 	if d.dry != nil {
 		d.dry.Close()
 	}
-	err := errors.Join(d.Probes.Close(), d.Hooks.Close(), d.XDP.Close(), d.Sockets.Close(), d.Table.Close(), d.exchange.Keep())
+	err := errors.Join(d.Probes.Close(), d.Hooks.Close(), d.XDP.Close(), d.Sockets.Close(), d.Copies.Close(), d.Table.Close(), d.exchange.Keep())
 	d.Tables.Close()
 	return errors.Join(err, d.collection.Close())
 }

@@ -35,6 +35,7 @@ func areas() []area {
 		{"Connections and packets", packets()},
 		{"The network of this machine", network()},
 		{"BGP", routing()},
+		{"Other nodes of the cluster", clusterNodes()},
 		{"The start, upgrades and the data path", dataPath()},
 		{"The stored state", state()},
 		{"The API and its files", api()},
@@ -69,6 +70,24 @@ func services() []message {
 		{"role hook is not run", "The file of --role-hook is missing, or users other than root can change it.", "make it owned by root, executable, and not writable by others"},
 		{"role hook killed: it took too long", "The hook and all processes that it started were killed.", "move long work into a separate service"},
 		{"role hook failed", "The hook exited with an error.", "run it by hand with the arguments of docs/operations.md"},
+	}
+}
+
+func clusterNodes() []message {
+	return []message{
+		{"a node is turned away", "It connected to this node and does not fit it, or has another key; `error` is why.", "see error; use the same --cluster-key and --hash-seed on all nodes, and a --cluster-node of its own on each"},
+		{"a node of the cluster is not connected", "It does not get the connections of this node; `error` is why.", "loxicmd get cluster; see error"},
+		{"connection to a node of the cluster is lost", "The node gets all connections again once it is back.", "loxicmd get cluster; see error"},
+		{"a node of the cluster has no address", "The name in --cluster cannot be resolved; nodes found before stay.", "fix the name, or write addresses"},
+		{"a node of the cluster is too slow: it gets all connections again", "More than 8 MiB waited for it, and were dropped.", "loxicmd get cluster shows its lag; look at its CPU and the network between the nodes"},
+		{"a node of the cluster sends no more connections", "What it sent could not be read or inserted; it connects again.", "see error; use builds that are at most one version apart"},
+		{"announcing without the connections of some nodes", "They did not send all connections within 10 s; theirs may break if routers send them here.", "loxicmd get cluster; the nodes go on trying"},
+		{"nodes of the cluster cannot connect", "This node does not get the connections of the others.", "see error; restart loxilb: connections stay"},
+		{"connections are not exchanged with other nodes", "The programs for it could not be loaded.", "see error and dmesg"},
+		{"new connections are not sent to other nodes at once", "The ring of the packet path could not be read; scans of the table send them later.", ifItGoesOn},
+		{"connections of other nodes are not refreshed", "The connection table could not be scanned; copies at other nodes may expire.", ifItGoesOn},
+		{"connections of other nodes cannot be inserted", "They are tried again.", ifItGoesOn},
+		{"segments of unknown connections are refused although a copy may arrive", "The packet path could not be told that nodes have changed.", ifItGoesOn},
 	}
 }
 

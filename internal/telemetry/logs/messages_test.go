@@ -59,8 +59,8 @@ func details() []string {
 	return []string{
 		"asked", "before", "beyond_rate", "bytes", "changes", "connections", "count", "endpoints", "entries",
 		"error", "evidence", "format", "half_open_others", "half_open_tcp", "hint", "left", "level", "limit", "lost",
-		"more", "most", "next_try", "no_room", "now", "objects", "output", "packets", "panic",
-		"ports_short", "role", "services", "stack", "state", "table", "took", "undone_by", "why",
+		"more", "most", "next_try", "no_room", "nodes", "now", "objects", "output", "packets", "panic",
+		"ports_short", "queue", "role", "services", "stack", "state", "table", "took", "undone_by", "waited", "why",
 	}
 }
 

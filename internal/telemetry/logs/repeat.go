@@ -29,8 +29,8 @@ func periods() []time.Duration { return []time.Duration{time.Minute, 10 * time.M
 // with the source.
 func subjectKeys() []string {
 	return []string{
-		"aside", "at", "dir", "endpoint", "file", "ifindex", "instance", "interface", "key", "kind", "line",
-		"method", "mirror", "name", "neighbor", "note", "owner", "path", "policer", "prefix", "property",
+		"address", "aside", "at", "dir", "endpoint", "file", "from", "ifindex", "instance", "interface", "key", "kind", "line",
+		"method", "mirror", "name", "neighbor", "node", "note", "owner", "path", "policer", "prefix", "property",
 		"reason", "result",
 		"revision", "service", "to", "vip", "what", "who",
 	}

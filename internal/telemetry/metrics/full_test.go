@@ -23,6 +23,11 @@ func full() Options {
 		Announcements: func() []report.Announcement {
 			return []report.Announcement{{Prefix: netip.MustParsePrefix("20.20.20.1/32"), Announced: true}}
 		},
+		Cluster: func() *report.Cluster {
+			return &report.Cluster{Lost: 1, Peers: []report.ClusterPeer{{
+				Node: "lb2", State: report.PeerUp, Lag: time.Second, Queued: 2, Sent: 3, BulkCopies: 4, Dropped: 5, Results: [report.CopyResults]uint64{report.CopyInserted: 6},
+			}}}
+		},
 		Pairs: func() []bfd.Count {
 			return []bfd.Count{{Session: "10.0.0.2", Up: true, Failures: 2, Changes: 3}}
 		},

@@ -38,8 +38,9 @@ type Options struct {
 	Peaks     Peaks       // nil: unknown
 	// Certificates returns the certificates in use, of these files of probes and others; nil: none.
 	Certificates func(probes []CertificateFile) []Certificate
-	Sessions     func() []bgp.Session // with BGP neighbors; nil: BGP is off
-	Pairs        func() []bfd.Count   // BFD sessions with other nodes; nil: there are none
+	Sessions     func() []bgp.Session   // with BGP neighbors; nil: BGP is off
+	Pairs        func() []bfd.Count     // BFD sessions with other nodes; nil: there are none
+	Cluster      func() *report.Cluster // nodes that exchange connections; nil, or nothing returned: there are none
 
 	Announcements func() []report.Announcement // of VIPs; nil: BGP is off
 

@@ -104,6 +104,7 @@ type view struct {
 	lifetimes []report.Lifetimes
 	sessions  []bgp.Session
 	pairs     []bfd.Count
+	cluster   *report.Cluster // nil: there is none
 
 	announcements []report.Announcement
 }
@@ -141,6 +142,9 @@ func newView(o Options, st *desired.State, src Source) *view {
 	}
 	if o.Announcements != nil {
 		v.announcements = o.Announcements()
+	}
+	if o.Cluster != nil {
+		v.cluster = o.Cluster()
 	}
 	if o.Pairs != nil {
 		v.pairs = o.Pairs()

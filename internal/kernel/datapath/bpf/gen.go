@@ -6,6 +6,7 @@ import _ "loxilb/internal/kernel/datapath/bpf/machine" // which is built on no m
 
 //go:generate ../../../../tools/bpf Tc ../../../../bpf/tc.bpf.c -types tc.types
 //go:generate ../../../../tools/bpf Sweep ../../../../bpf/sweep.bpf.c
+//go:generate ../../../../tools/bpf Cluster ../../../../bpf/cluster.bpf.c
 //go:generate ../../../../tools/bpf Xdp ../../../../bpf/xdp.bpf.c -types xdp.types
 //go:generate ../../../../tools/bpf TcTrace ../../../../bpf/tc.bpf.c -DTRACING=1
 //go:generate ../../../../tools/bpf XdpTrace ../../../../bpf/xdp.bpf.c -DTRACING=1

@@ -91,6 +91,32 @@ type TcConnection struct {
 	Generation uint8
 }
 
+type TcConnectionCopy struct {
+	_            structs.HostLayout
+	Client       TcIpAddr
+	Vip          TcIpAddr
+	Source       TcIpAddr
+	Endpoint     TcIpAddr
+	ClientPort   uint16
+	VipPort      uint16
+	SourcePort   uint16
+	EndpointPort uint16
+	SeqEnd       uint32
+	Ack          uint32
+	ReplySeqEnd  uint32
+	ReplyAck     uint32
+	Id           uint32
+	Service      uint32
+	Idle         uint32
+	Protocol     uint8
+	Flags        uint8
+	Hop          uint8
+	Traits       uint8
+	Generation   uint8
+	Result       uint8
+	Pad          [2]uint8
+}
+
 type TcConnectionEvent struct {
 	_           structs.HostLayout
 	Time        uint64
@@ -191,6 +217,26 @@ const (
 	TcConnectionTraitCONN_ENDED     TcConnectionTrait = 8
 	TcConnectionTraitCONN_SENT_RST  TcConnectionTrait = 16
 	TcConnectionTraitCONN_OTHER_SYN TcConnectionTrait = 224
+)
+
+type TcCopyLimit uint32
+
+const (
+	TcCopyLimitCOPY_BATCH TcCopyLimit = 256
+)
+
+type TcCopyResult uint32
+
+const (
+	TcCopyResultCOPY_NONE     TcCopyResult = 0
+	TcCopyResultCOPY_INSERTED TcCopyResult = 1
+	TcCopyResultCOPY_MERGED   TcCopyResult = 2
+	TcCopyResultCOPY_OLD      TcCopyResult = 3
+	TcCopyResultCOPY_UNKNOWN  TcCopyResult = 4
+	TcCopyResultCOPY_BUSY     TcCopyResult = 5
+	TcCopyResultCOPY_CONFLICT TcCopyResult = 6
+	TcCopyResultCOPY_FULL     TcCopyResult = 7
+	TcCopyResultCOPY_RESULTS  TcCopyResult = 8
 )
 
 type TcDefaultRoute struct {
@@ -382,6 +428,16 @@ type TcHistogram struct {
 	Sum     uint64
 	Buckets [48]uint64
 }
+
+type TcHopFlag uint32
+
+const (
+	TcHopFlagHOP_ATTACHED    TcHopFlag = 8
+	TcHopFlagHOP_FAMILY      TcHopFlag = 32
+	TcHopFlagHOP_TUNNEL_IPIP TcHopFlag = 64
+	TcHopFlagHOP_TUNNEL_GUE  TcHopFlag = 128
+	TcHopFlagHOP_TUNNELS     TcHopFlag = 192
+)
 
 type TcHopGenerations struct {
 	_          structs.HostLayout
@@ -786,7 +842,8 @@ const (
 	TcRingFIRST_TRACE    TcRing = 5
 	TcRingMAX_TRACES     TcRing = 4
 	TcRingBELL           TcRing = 9
-	TcRingRINGS          TcRing = 10
+	TcRingCOPIES         TcRing = 10
+	TcRingRINGS          TcRing = 11
 )
 
 type TcRule struct {
@@ -885,6 +942,14 @@ const (
 	TcSampleLayoutSAMPLE_MEMORY        TcSampleLayout = 30
 	TcSampleLayoutTRIALS               TcSampleLayout = 64
 	TcSampleLayoutTRIAL_WAIT           TcSampleLayout = 3
+)
+
+type TcScanMode uint32
+
+const (
+	TcScanModeSCAN_ALL   TcScanMode = 0
+	TcScanModeSCAN_SINCE TcScanMode = 1
+	TcScanModeSCAN_DUE   TcScanMode = 2
 )
 
 type TcSecretKeys struct {
@@ -1282,6 +1347,8 @@ const (
 	TcVarAbiEnums               = "abi_enums"
 	TcVarChallengeFirst         = "challenge_first"
 	TcVarChallengeSurge         = "challenge_surge"
+	TcVarCopiesUnproven         = "copies_unproven"
+	TcVarCopying                = "copying"
 	TcVarDirectAnswers          = "direct_answers"
 	TcVarEgressCount            = "egress_count"
 	TcVarFlowsAttached          = "flows_attached"
@@ -1307,6 +1374,7 @@ const (
 	TcVarPortPressures          = "port_pressures"
 	TcVarPortsAttached          = "ports_attached"
 	TcVarProbeTypes             = "probe_types"
+	TcVarQuietUntil             = "quiet_until"
 	TcVarRangeServices          = "range_services"
 	TcVarReclaimPass            = "reclaim_pass"
 	TcVarRedials                = "redials"
@@ -1465,6 +1533,8 @@ type TcVariableSpecs struct {
 	AbiEnums               *ebpf.VariableSpec `ebpf:"abi_enums"`
 	ChallengeFirst         *ebpf.VariableSpec `ebpf:"challenge_first"`
 	ChallengeSurge         *ebpf.VariableSpec `ebpf:"challenge_surge"`
+	CopiesUnproven         *ebpf.VariableSpec `ebpf:"copies_unproven"`
+	Copying                *ebpf.VariableSpec `ebpf:"copying"`
 	DirectAnswers          *ebpf.VariableSpec `ebpf:"direct_answers"`
 	EgressCount            *ebpf.VariableSpec `ebpf:"egress_count"`
 	FlowsAttached          *ebpf.VariableSpec `ebpf:"flows_attached"`
@@ -1490,6 +1560,7 @@ type TcVariableSpecs struct {
 	PortPressures          *ebpf.VariableSpec `ebpf:"port_pressures"`
 	PortsAttached          *ebpf.VariableSpec `ebpf:"ports_attached"`
 	ProbeTypes             *ebpf.VariableSpec `ebpf:"probe_types"`
+	QuietUntil             *ebpf.VariableSpec `ebpf:"quiet_until"`
 	RangeServices          *ebpf.VariableSpec `ebpf:"range_services"`
 	ReclaimPass            *ebpf.VariableSpec `ebpf:"reclaim_pass"`
 	Redials                *ebpf.VariableSpec `ebpf:"redials"`
@@ -1684,6 +1755,8 @@ type TcVariables struct {
 	AbiEnums               *ebpf.Variable `ebpf:"abi_enums"`
 	ChallengeFirst         *ebpf.Variable `ebpf:"challenge_first"`
 	ChallengeSurge         *ebpf.Variable `ebpf:"challenge_surge"`
+	CopiesUnproven         *ebpf.Variable `ebpf:"copies_unproven"`
+	Copying                *ebpf.Variable `ebpf:"copying"`
 	DirectAnswers          *ebpf.Variable `ebpf:"direct_answers"`
 	EgressCount            *ebpf.Variable `ebpf:"egress_count"`
 	FlowsAttached          *ebpf.Variable `ebpf:"flows_attached"`
@@ -1709,6 +1782,7 @@ type TcVariables struct {
 	PortPressures          *ebpf.Variable `ebpf:"port_pressures"`
 	PortsAttached          *ebpf.Variable `ebpf:"ports_attached"`
 	ProbeTypes             *ebpf.Variable `ebpf:"probe_types"`
+	QuietUntil             *ebpf.Variable `ebpf:"quiet_until"`
 	RangeServices          *ebpf.Variable `ebpf:"range_services"`
 	ReclaimPass            *ebpf.Variable `ebpf:"reclaim_pass"`
 	Redials                *ebpf.Variable `ebpf:"redials"`

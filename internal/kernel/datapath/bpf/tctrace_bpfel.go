@@ -620,6 +620,8 @@ const (
 	TcTraceVarAbiEnums               = "abi_enums"
 	TcTraceVarChallengeFirst         = "challenge_first"
 	TcTraceVarChallengeSurge         = "challenge_surge"
+	TcTraceVarCopiesUnproven         = "copies_unproven"
+	TcTraceVarCopying                = "copying"
 	TcTraceVarDirectAnswers          = "direct_answers"
 	TcTraceVarEgressCount            = "egress_count"
 	TcTraceVarFlowsAttached          = "flows_attached"
@@ -645,6 +647,7 @@ const (
 	TcTraceVarPortPressures          = "port_pressures"
 	TcTraceVarPortsAttached          = "ports_attached"
 	TcTraceVarProbeTypes             = "probe_types"
+	TcTraceVarQuietUntil             = "quiet_until"
 	TcTraceVarRangeServices          = "range_services"
 	TcTraceVarReclaimPass            = "reclaim_pass"
 	TcTraceVarRedials                = "redials"
@@ -803,6 +806,8 @@ type TcTraceVariableSpecs struct {
 	AbiEnums               *ebpf.VariableSpec `ebpf:"abi_enums"`
 	ChallengeFirst         *ebpf.VariableSpec `ebpf:"challenge_first"`
 	ChallengeSurge         *ebpf.VariableSpec `ebpf:"challenge_surge"`
+	CopiesUnproven         *ebpf.VariableSpec `ebpf:"copies_unproven"`
+	Copying                *ebpf.VariableSpec `ebpf:"copying"`
 	DirectAnswers          *ebpf.VariableSpec `ebpf:"direct_answers"`
 	EgressCount            *ebpf.VariableSpec `ebpf:"egress_count"`
 	FlowsAttached          *ebpf.VariableSpec `ebpf:"flows_attached"`
@@ -828,6 +833,7 @@ type TcTraceVariableSpecs struct {
 	PortPressures          *ebpf.VariableSpec `ebpf:"port_pressures"`
 	PortsAttached          *ebpf.VariableSpec `ebpf:"ports_attached"`
 	ProbeTypes             *ebpf.VariableSpec `ebpf:"probe_types"`
+	QuietUntil             *ebpf.VariableSpec `ebpf:"quiet_until"`
 	RangeServices          *ebpf.VariableSpec `ebpf:"range_services"`
 	ReclaimPass            *ebpf.VariableSpec `ebpf:"reclaim_pass"`
 	Redials                *ebpf.VariableSpec `ebpf:"redials"`
@@ -1022,6 +1028,8 @@ type TcTraceVariables struct {
 	AbiEnums               *ebpf.Variable `ebpf:"abi_enums"`
 	ChallengeFirst         *ebpf.Variable `ebpf:"challenge_first"`
 	ChallengeSurge         *ebpf.Variable `ebpf:"challenge_surge"`
+	CopiesUnproven         *ebpf.Variable `ebpf:"copies_unproven"`
+	Copying                *ebpf.Variable `ebpf:"copying"`
 	DirectAnswers          *ebpf.Variable `ebpf:"direct_answers"`
 	EgressCount            *ebpf.Variable `ebpf:"egress_count"`
 	FlowsAttached          *ebpf.Variable `ebpf:"flows_attached"`
@@ -1047,6 +1055,7 @@ type TcTraceVariables struct {
 	PortPressures          *ebpf.Variable `ebpf:"port_pressures"`
 	PortsAttached          *ebpf.Variable `ebpf:"ports_attached"`
 	ProbeTypes             *ebpf.Variable `ebpf:"probe_types"`
+	QuietUntil             *ebpf.Variable `ebpf:"quiet_until"`
 	RangeServices          *ebpf.Variable `ebpf:"range_services"`
 	ReclaimPass            *ebpf.Variable `ebpf:"reclaim_pass"`
 	Redials                *ebpf.Variable `ebpf:"redials"`

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"loxilb/internal/kernel/datapath/conntrack"
 )
 
 // growPeriod is the interval of checks. A check makes room for what arrives within growAhead at the
@@ -125,6 +127,15 @@ func (t *Table) grow(ctx context.Context, entries uint64) error {
 		time.Sleep(pause) // nothing to move yet, or nothing left, or another CPU holds a lock
 	}
 	return ctx.Err()
+}
+
+// MakeRoom makes room for connections of other nodes, which arrive faster than growth is checked.
+func (t *Table) MakeRoom(ctx context.Context, connections int) error {
+	entries, err := t.shared.Conntrack.Len()
+	if err != nil {
+		return err
+	}
+	return t.grow(ctx, entries+conntrack.EntriesPerConnection*uint64(connections))
 }
 
 // leaveSpare makes room for new connections until the next process takes over, as far as possible

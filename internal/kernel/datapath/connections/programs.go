@@ -52,7 +52,7 @@ type Programs struct {
 
 // LoadSweep makes their maps and loads the first.
 func LoadSweep(c *loader.Collection) (*Programs, error) {
-	p := &Programs{shared: c, maps: sharedMaps(c), loaded: map[string]*ebpf.Program{}}
+	p := &Programs{shared: c, maps: SharedMaps(c), loaded: map[string]*ebpf.Program{}}
 	spec, err := p.spec()
 	if err != nil {
 		return nil, err
@@ -193,8 +193,8 @@ func (p *Programs) Close() error {
 	return errors.Join(errs...)
 }
 
-// sharedMaps returns the maps of the programs at the hooks.
-func sharedMaps(c *loader.Collection) map[string]*ebpf.Map {
+// SharedMaps returns the maps of the programs at the hooks.
+func SharedMaps(c *loader.Collection) map[string]*ebpf.Map {
 	return map[string]*ebpf.Map{
 		"bloom_filter":       c.Maps.BloomFilter,
 		"connections":        c.Maps.Connections,

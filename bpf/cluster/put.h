@@ -1,0 +1,327 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * put.h - inserts copies of connections that other nodes have opened, as if they had been
+ * opened here, or merges them into existing ones.
+ *
+ * Both sides of a merge are states of one connection, if client, endpoint, translation
+ * and generation agree: then events add up, and the later times and numbers count, in any
+ * order. Otherwise one of them is an earlier connection of the same client's port, and
+ * loses. A copy that no packet has used has counted none: packets of both entries are 0.
+ */
+#ifndef LOXILB_PUT_H
+#define LOXILB_PUT_H
+
+#include "conntrack/conntrack.h"
+#include "observe/copy.h"
+#include "packet/checksum.h"
+#include "table/epoch.h"
+
+/* The copies to insert. Written and read by user around a run. */
+struct connection_copy copies_to_put[COPY_BATCH];
+
+/* The rows of the copy that is being inserted: one at a time. */
+struct {
+	struct connection_key client_key;
+	struct connection_key reply_key;
+	struct connection entry;
+} put_rows;
+
+static __always_inline __u32 put_seen(const struct connection_copy *r)
+{
+	return (__u32)bpf_jiffies64() - r->idle;
+}
+
+static __always_inline void put_fill_keys(const struct connection_copy *r)
+{
+	put_rows.client_key = (struct connection_key){
+		.saddr = r->client,
+		.daddr = r->vip,
+		.sport = r->client_port,
+		.dport = r->vip_port,
+		.protocol = r->protocol,
+	};
+	put_rows.reply_key = (struct connection_key){
+		.saddr = r->endpoint,
+		.daddr = r->source,
+		.sport = r->endpoint_port,
+		.dport = r->source_port,
+		.protocol = r->protocol,
+	};
+}
+
+static __always_inline void later_number(__u32 *number, __u32 other)
+{
+	if ((__s32)(other - *number) > 0)
+		*number = other;
+}
+
+/* Records that a direction was used at a time, if it was not used later. */
+static __always_inline void put_use(struct connection *c, __u32 seen)
+{
+	if ((__s32)(seen - c->seen) <= 0)
+		return;
+	way_forget_if_silent(c, (__u32)bpf_jiffies64());
+	c->seen = seen;
+}
+
+/* Adds what a copy knows to the connection that it is of. */
+static __always_inline int put_merge(const struct connection_copy *r,
+				     struct connection *c, __u32 word,
+				     struct connection *reply)
+{
+	const __u8 events = r->flags & ~CONN_REPLY_DIRECTION;
+
+	if (reply)
+		word = connection_record_both(c, word, reply, state_read(reply),
+					      events);
+	else
+		word = client_change(c, &r->client, word, 0, events);
+	if (word & STATE_ENDED)
+		return COPY_BUSY;
+	if (events & ~word & CONN_ASSURED)
+		half_open_count(c->endpoint, r->protocol, -1);
+	if (r->protocol == IPPROTO_TCP) {
+		later_number(&c->seq_end, r->seq_end);
+		later_number(&c->ack, r->ack);
+	}
+	put_use(c, put_seen(r));
+	if (!reply)
+		return COPY_MERGED;
+	if (r->protocol == IPPROTO_TCP) {
+		later_number(&reply->seq_end, r->reply_seq_end);
+		later_number(&reply->ack, r->reply_ack);
+	}
+	put_use(reply, put_seen(r));
+	return COPY_MERGED;
+}
+
+/* Reports whether the copy is of the connection with this client's entry. */
+static __always_inline bool put_is_of(const struct connection_copy *r,
+				      const struct connection *c, __u32 word)
+{
+	const __u8 one_way = word >> STATE_TRAITS_SHIFT & CONN_ONE_WAY;
+
+	if (r->generation != word >> STATE_GENERATION_SHIFT ||
+	    (r->traits & CONN_ONE_WAY) != one_way)
+		return false;
+	return one_way ? c->endpoint == r->id :
+			 connection_answers(c, &put_rows.reply_key);
+}
+
+/* Reports whether the copy is of a later connection than that with this client's entry.
+ * A connection of which packets were seen here yields only if it is over, or if the other
+ * one has later packets and numbers. */
+static __always_inline bool put_is_later(const struct connection_copy *r,
+					 const struct connection *c, __u32 word,
+					 const struct connection *reply)
+{
+	const __u32 now = (__u32)bpf_jiffies64(),
+		    idle = copy_idle(c, reply, now);
+
+	if (r->idle >= idle)
+		return false;
+	if ((!c->packets && !(reply && reply->packets)) ||
+	    connection_is_closed(word) ||
+	    idle > connection_timeout(c->endpoint, word, r->protocol))
+		return true;
+	return r->protocol != IPPROTO_TCP ||
+	       (__s32)(r->seq_end - c->seq_end) > 0;
+}
+
+/* Handles a copy whose client's key has an entry. NONE: it no longer has. */
+static __noinline int put_existing(const struct connection_copy *r,
+				   struct connection *c)
+{
+	const __u32 word = state_read(c);
+	struct connection *reply = NULL;
+
+	if (state_is_left(word)) {
+		entry_delete(&put_rows.client_key, word, REMOVE_COUNTS);
+		return COPY_NONE;
+	}
+	if (word & STATE_ENDED)
+		return COPY_BUSY;
+	if (word & CONN_REPLY_DIRECTION)
+		return COPY_CONFLICT;
+	if (!(word & STATE_TRAIT(CONN_ONE_WAY))) {
+		reply = connection_peer(c, r->protocol);
+		if (reply && !state_is_same_generation(word, state_read(reply)))
+			return COPY_BUSY;
+	}
+	if (put_is_of(r, c, word))
+		return put_merge(r, c, word, reply);
+	if (!put_is_later(r, c, word, reply))
+		return COPY_OLD;
+	return connection_end(&put_rows.client_key, c, word, PORT_IS_FREE) ?
+		       COPY_NONE :
+		       COPY_BUSY;
+}
+
+/* Fills in what both entries have in common. */
+static __always_inline void put_fill_entry(const struct connection_copy *r)
+{
+	struct connection *c = &put_rows.entry;
+
+	__builtin_memset(c, 0, sizeof(*c));
+	c->seen = put_seen(r);
+	way_forget(c, (__u32)bpf_jiffies64());
+	c->endpoint = r->id;
+	c->hop = r->hop & (HOP_FAMILY | HOP_TUNNELS);
+	c->traits = r->traits & (CONN_SNAT | CONN_ONE_WAY);
+	c->generation = r->generation;
+}
+
+/* Counts one more connection of a source address and an endpoint. */
+static __always_inline bool put_count_port(void)
+{
+	const struct snat_pair pair = {
+		.source = put_rows.reply_key.daddr,
+		.endpoint = put_rows.reply_key.saddr,
+		.port = put_rows.reply_key.sport,
+		.protocol = put_rows.reply_key.protocol,
+	};
+	const struct snat_usage none = {};
+	void *usages = lazy_hash_get(&snat_usages);
+	struct snat_usage *u;
+
+	if (!usages)
+		return false;
+	bpf_map_update_elem(usages, &pair, &none, BPF_NOEXIST);
+	u = bpf_map_lookup_elem(usages, &pair);
+	if (!u)
+		return false;
+	if (!(__sync_fetch_and_add(&u->count, 1) & SNAT_RETIRED))
+		return true;
+	__sync_fetch_and_add(&u->count, (__u32)-1);
+	return false;
+}
+
+static __always_inline int put_result(int err)
+{
+	if (!err)
+		return COPY_INSERTED;
+	if (err == -E2BIG)
+		return COPY_FULL;
+	return err == -EEXIST ? COPY_CONFLICT : COPY_BUSY;
+}
+
+/* Ends the connection that has the key of the copy's replies, if it is over. */
+static __noinline bool put_free_reply_key(void)
+{
+	const struct connection_key *key = &put_rows.reply_key;
+	struct connection *old = entry_find(key);
+	__u32 word;
+
+	if (!old)
+		return true;
+	word = state_read(old);
+	return (connection_is_orphan(old, key->protocol) ||
+		connection_is_closed(word) ||
+		connection_is_expired(old, key->protocol,
+				      (__u32)bpf_jiffies64(), 0)) &&
+	       connection_end(key, old, word, PORT_IS_FREE);
+}
+
+/* Inserts the entry of replies. */
+static __noinline int put_reply(const struct connection_copy *r)
+{
+	struct connection *c = &put_rows.entry;
+	int err;
+
+	c->saddr = r->vip;
+	c->daddr = r->client;
+	c->sport = r->vip_port;
+	c->dport = r->client_port;
+	c->seq_end = r->reply_seq_end;
+	c->ack = r->reply_ack;
+	c->flags = r->flags | CONN_REPLY_DIRECTION;
+	connection_set_sums(c, &put_rows.reply_key);
+	err = entry_insert(&put_rows.reply_key, c);
+	if (err == -EEXIST && put_free_reply_key())
+		err = entry_insert(&put_rows.reply_key, c);
+	if (!err && c->traits & CONN_SNAT && !put_count_port()) {
+		entry_remove(&put_rows.reply_key, REMOVE_WORD(state_read(c)));
+		return COPY_BUSY;
+	}
+	return put_result(err);
+}
+
+/* Counts a connection like connection_begins(), in the state that the copy has. */
+static __noinline void put_begin(const struct connection_copy *r, __u32 word)
+{
+	struct endpoint_state *s = endpoint_state_find(r->id);
+
+	if (!s)
+		return;
+	connection_begins(s, r->id, &r->client, r->protocol);
+	if (word & CONN_ASSURED)
+		half_open_count(r->id, r->protocol, -1);
+	if (!connection_is_active(word))
+		active_count(r->id, &r->client, -1);
+}
+
+/* Inserts the client's entry. */
+static __noinline int put_client(const struct connection_copy *r)
+{
+	struct connection *c = &put_rows.entry;
+	__u32 word;
+	int err;
+
+	c->saddr = r->source;
+	c->daddr = r->endpoint;
+	c->sport = r->source_port;
+	c->dport = r->endpoint_port;
+	c->seq_end = r->seq_end;
+	c->ack = r->ack;
+	c->flags = r->flags & ~CONN_REPLY_DIRECTION;
+	if (!(c->traits & CONN_ONE_WAY))
+		connection_invert_sums(c);
+	word = state_read(c);
+	put_begin(r, word);
+	err = entry_insert(&put_rows.client_key, c);
+	if (!err)
+		return COPY_INSERTED;
+	connection_ended(r->id, &r->client, word, r->protocol);
+	if (!(c->traits & CONN_ONE_WAY))
+		entry_delete(&put_rows.reply_key, word | CONN_REPLY_DIRECTION,
+			     0);
+	return put_result(err);
+}
+
+/* Inserts a copy, or merges it. Global (verifier: globals). */
+__noinline int put_copy(struct connection_copy *r)
+{
+	const struct endpoint *ep;
+	struct connection *c;
+	int result;
+
+	if (!r) /* verifier: null */
+		return COPY_NONE;
+	ep = endpoint_find(r->id);
+	if (!ep || ep->service != r->service || !(ep->flags & ENDPOINT_IN_USE))
+		return COPY_UNKNOWN;
+	put_fill_keys(r);
+	c = entry_find(&put_rows.client_key);
+	result = c ? put_existing(r, c) : COPY_NONE;
+	if (result != COPY_NONE)
+		return result;
+	put_fill_entry(r);
+	if (!(r->traits & CONN_ONE_WAY)) {
+		result = put_reply(r);
+		if (result != COPY_INSERTED)
+			return result;
+	}
+	return put_client(r);
+}
+
+static long put_next(__u32 i, __u32 *count)
+{
+	if (i >= *count || i >= COPY_BATCH)
+		return 1;
+	asm volatile("" : "+r"(i)); /* verifier: bounds */
+	i &= COPY_BATCH - 1;
+	copies_to_put[i].result = put_copy(&copies_to_put[i]);
+	return 0;
+}
+
+#endif

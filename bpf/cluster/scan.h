@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * scan.h - finds the connections that other nodes need copies of: all of them for a node
+ * that joins, those used since copies were lost, and those whose copies would expire.
+ *
+ * A node sends the connections of which it has seen packets. It would otherwise return
+ * to a node, as alive, a copy of a connection that this node has ended.
+ */
+#ifndef LOXILB_SCAN_H
+#define LOXILB_SCAN_H
+
+#include "conntrack/conntrack.h"
+#include "observe/copy.h"
+
+/* A slice takes less than a millisecond: at most this many buckets or connections. */
+#define SCAN_SLICE_BUCKETS 1024
+#define SCAN_SLICE_FOUND 512
+
+/* A copy is refreshed this often in the time that its connection may be silent. */
+#define SCAN_REFRESHES 4
+
+/* What a scan finds. Written by user before a slice. */
+volatile __u32 scan_mode; /* enum scan_mode */
+volatile __u32 scan_since; /* jiffies */
+volatile __u32
+	scan_copies; /* includes copies of which no packet was seen here */
+
+/* struct connection_copy. Written by slices; read by user after each: it has room for
+ * one. */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 17);
+} scanned_copies SEC(".maps");
+
+/* Reports whether the time for a refresh has come since scan_since, and the connection
+ * was used since the refresh before. Refreshes are counted from its beginning, so they
+ * need no memory, and those of all connections do not come at once. */
+static __always_inline bool scan_is_due(const struct table_row *row,
+					__u32 limit, __u32 idle, __u32 now)
+{
+	const __u32 began = row->status & ~ROW_FLAGS, since = scan_since;
+	const __u32 period = limit / SCAN_REFRESHES ?: 1;
+
+	return idle <= period + (now - since) &&
+	       (now - began) / period != (since - began) / period;
+}
+
+/* Reports whether the scan wants a connection. */
+static __always_inline bool scan_wants(const struct table_row *row, __u32 word,
+				       const struct connection *reply)
+{
+	const __u8 fins = CONN_FIN_CLIENT | CONN_FIN_ENDPOINT;
+	const struct connection *c = &row->connection;
+	const __u32 now = (__u32)bpf_jiffies64(),
+		    idle = copy_idle(c, reply, now);
+	__u32 limit;
+
+	if (!scan_copies && !c->packets && !(reply && reply->packets))
+		return false;
+	limit = connection_timeout(c->endpoint, word, row->key.protocol);
+	if (idle > limit)
+		return false;
+	if (scan_mode == SCAN_ALL)
+		return true;
+	if (idle <= now - scan_since &&
+	    (scan_mode == SCAN_SINCE || word & (fins | CONN_RESET)))
+		return true;
+	return scan_mode == SCAN_DUE && scan_is_due(row, limit, idle, now);
+}
+
+/* Copies the connection of a row if the scan wants it. Returns 1 if it does. Global
+ * (verifier: globals). */
+__noinline int scan_row(struct table_row *row)
+{
+	const __u32 other =
+		CONN_REPLY_DIRECTION | STATE_TRAIT(CONN_RESTING | CONN_ENDED);
+	const struct connection *reply = NULL;
+	struct connection_copy *e;
+	__u32 word;
+
+	if (!row || !(row->status & ROW_LIVE)) /* verifier: null */
+		return 0;
+	word = state_read(&row->connection);
+	if (word & other || !(word & CONN_REPLIED) ||
+	    !copy_has_protocol(row->key.protocol))
+		return 0;
+	if (!(word & STATE_TRAIT(CONN_ONE_WAY))) {
+		reply = connection_peer(&row->connection, row->key.protocol);
+		if (!reply || !states_are_of_pair(word, state_read(reply)))
+			return 0;
+	}
+	if (!scan_wants(row, word, reply))
+		return 0;
+	e = bpf_ringbuf_reserve(&scanned_copies, sizeof(*e), 0);
+	if (!e)
+		return 0;
+	copy_fill(e, &row->connection, reply, row->key.protocol);
+	bpf_ringbuf_submit(e, BPF_RB_NO_WAKEUP);
+	return 1;
+}
+
+struct scan {
+	__u32 bucket; /* the next one, counted through all groups */
+	__u32 found;
+};
+
+static long scan_bucket(__u32 n, struct scan *s)
+{
+	struct table_bucket *b = bucket_get(s->bucket / BUCKETS_PER_GROUP,
+					    s->bucket % BUCKETS_PER_GROUP);
+	struct table_row *row;
+
+	if (!b || s->found >= SCAN_SLICE_FOUND)
+		return 1;
+	s->bucket++;
+	NO_UNROLL
+	for (__u32 i = 0; i < ROWS_PER_BUCKET; i++) {
+		row = bucket_has(b, i) ? bucket_row(b, i) : NULL;
+		if (row)
+			s->found += scan_row(row);
+	}
+	return 0;
+}
+
+/* Scans a slice of the table from a bucket on, and returns the next one. */
+static __always_inline __u32 scan_slice(__u32 bucket)
+{
+	struct scan s = { .bucket = bucket };
+
+	bpf_loop(SCAN_SLICE_BUCKETS, scan_bucket, &s, 0);
+	return s.bucket;
+}
+
+#endif

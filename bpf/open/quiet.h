@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * quiet.h - keeps segments of unknown connections unanswered for a while: after the
+ * nodes of a cluster have changed, they may be of connections whose copies are about to
+ * arrive. Their senders repeat them, where a RST would end the connections.
+ */
+#ifndef LOXILB_QUIET_H
+#define LOXILB_QUIET_H
+
+#include <stdbool.h>
+#include <linux/types.h>
+#include "config.h"
+
+/* The longest time. What is further away is from before jiffies wrapped around. */
+#define QUIET_SECONDS 10
+
+/* Until when, in jiffies; 0: not. Written by user. */
+volatile __u32 quiet_until SEC(".data.runtime") = 0;
+
+static __always_inline bool is_quiet(__u32 now)
+{
+	const __u32 until = quiet_until;
+
+	return until && until - now <= QUIET_SECONDS * hz;
+}
+
+#endif

@@ -1,0 +1,85 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+
+	"loxilb/internal/cluster"
+	"loxilb/internal/cluster/transport"
+	"loxilb/internal/config"
+	"loxilb/internal/control/compile"
+	"loxilb/internal/diagnose/doctor"
+	"loxilb/internal/lb/report"
+)
+
+// newCluster makes this node of a cluster, or returns nil without one.
+func (p *daemon) newCluster() (*cluster.Node, error) {
+	c := p.config.Cluster
+	if len(c.Peers) == 0 {
+		return nil, nil
+	}
+	name := cmp.Or(c.Node, hostname())
+	credentials := transport.Credentials(transport.Files{CA: c.CA, Cert: c.Cert, Key: c.CertKey})
+	if c.Key != "" {
+		var err error
+		if credentials, err = transport.KeyFile(c.Key, name); err != nil {
+			return nil, &config.Error{Flag: "--cluster-key", Value: c.Key, Reason: err.Error()}
+		}
+	}
+	if _, err := credentials.Config(); err != nil {
+		return nil, err
+	}
+	return cluster.New(cluster.Config{
+		Peers: c.Peers, Listen: c.Listen, Credentials: credentials, Table: p.datapath.Copies, Events: p.hub, Log: p.log,
+		Hello: transport.Hello{
+			Build: version, Node: name, Self: c.Self, Boot: rand.Text(), Seed: transport.Fingerprint(p.config.HashSeed), Slots: compile.MaglevSize([]compile.MaglevNode{{}, {}}),
+		},
+		Revision: func() uint64 { return p.state.Snapshot().Revision() },
+	})
+}
+
+// clusterNow returns the nodes with which this one exchanges connections; nil: there is no cluster.
+func (p *daemon) clusterNow() *report.Cluster {
+	if p.cluster == nil {
+		return nil
+	}
+	now := p.cluster.Status()
+	return &now
+}
+
+// clusterProblems returns the nodes that do not get the connections of this one.
+func (p *daemon) clusterProblems() (list []doctor.ClusterPeer) {
+	now := p.clusterNow()
+	if now == nil {
+		return nil
+	}
+	for i := range now.Peers {
+		if one := &now.Peers[i]; one.State == report.PeerDown || one.State == report.PeerRefused {
+			list = append(list, doctor.ClusterPeer{Node: one.Called(), Why: one.Reason, Since: one.Since})
+		}
+	}
+	return list
+}
+
+// awaitCluster returns once the connections of the other nodes are here, or the time for that is
+// over. False: ctx ended.
+func (p *daemon) awaitCluster(ctx context.Context) bool {
+	if p.cluster == nil {
+		return true
+	}
+	select {
+	case <-ctx.Done():
+		return false
+	case <-p.cluster.Joined():
+		return true
+	}
+}
+
+// elect runs the elections with other nodes. A node without connections first gets those of the
+// others: it would otherwise own VIPs and refuse their connections.
+func (p *daemon) elect(ctx context.Context) {
+	if !p.datapath.NewTable() || p.awaitCluster(ctx) {
+		p.elections.Run(ctx)
+	}
+}

@@ -1,0 +1,67 @@
+package machine
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/cli/session"
+)
+
+func getCluster(o *session.Options) *cobra.Command {
+	return &cobra.Command{
+		Use:   "cluster",
+		Short: "Show the nodes that exchange connections with this one",
+		Long: "Shows the peers of --cluster: whether each has the connections of this node (up), gets all of them\n" +
+			"(copying), is not connected (down), or does not fit this node (refused). Lag is how far its\n" +
+			"connection table is behind this one. -o wide also shows what became of the records that it sent.",
+		Example: "  loxicmd get cluster\n  loxicmd get cluster -o wide",
+		Args:    cobra.NoArgs,
+		RunE:    session.Show(o, (*v1.Client).GetCluster, func(c *v1.Cluster) *session.Table { return clusterTable(o, c) }),
+	}
+}
+
+func clusterTable(o *session.Options, c *v1.Cluster) *session.Table {
+	columns := []string{"Node", "Address", "State", "Since", "Lag", "Sent", "Received", "Reason"}
+	if o.Output == "wide" {
+		columns = append(columns, "Version", "Queued", "Results")
+	}
+	t := session.NewTable(columns...)
+	for i := range c.Peers {
+		p := &c.Peers[i]
+		row := []string{
+			p.Node, p.Address, p.State, session.Clock(p.Since), lagText(p.Lag), strconv.FormatUint(p.Sent, 10), strconv.FormatUint(p.Received, 10), p.Reason,
+		}
+		if o.Output == "wide" {
+			row = append(row, p.Version, strconv.Itoa(p.Queued), resultsText(p))
+		}
+		t.Add(row...)
+	}
+	return t
+}
+
+func lagText(seconds float64) string {
+	return time.Duration(seconds * float64(time.Second)).Round(time.Millisecond).String()
+}
+
+// resultsText returns what became of a peer's records.
+func resultsText(p *v1.ClusterPeer) (text string) {
+	add := func(n uint64, word string) {
+		if n == 0 {
+			return
+		}
+		if text != "" {
+			text += ", "
+		}
+		text += fmt.Sprintf("%d %s", n, word)
+	}
+	for _, r := range p.Results {
+		add(r.Records, r.Result)
+	}
+	add(uint64(p.Parked), "parked")
+	add(p.Dropped, "dropped")
+	return text
+}

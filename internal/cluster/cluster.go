@@ -1,0 +1,171 @@
+// Package cluster keeps the connections of all nodes in the table of each: it sends those of this
+// node to its peers, and inserts theirs (docs/adr/0092-connection-sync.md). Nodes are equal: none
+// leads, and none votes.
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"loxilb/internal/cluster/transport"
+	"loxilb/internal/event"
+	"loxilb/internal/lb/report"
+)
+
+// DefaultPort is where nodes listen: that of the existing loxilb.
+const DefaultPort = 22222
+
+// Quiet is for how long unknown TCP segments are left unanswered after the nodes have changed.
+const Quiet = 5 * time.Second
+
+// Table is the connection table.
+type Table interface {
+	LoadCopies() error
+	WatchCopies(ctx context.Context, yield func(list []report.ConnectionCopy, lost uint64)) error
+	ScanCopies(ctx context.Context, what report.CopySelection, yield func([]report.ConnectionCopy) error) error
+	PutCopies(ctx context.Context, list []report.ConnectionCopy, results []report.CopyResult) error
+	KeepQuiet(d time.Duration) error
+	NewTable() bool
+}
+
+// Config configures the node.
+type Config struct {
+	Peers       []string // HOST:PORT each; names are looked up
+	Listen      string   // ADDRESS:PORT
+	Hello       transport.Hello
+	Revision    func() uint64 // of the configuration
+	Credentials transport.Credentials
+	Table       Table
+	Events      interface{ Publish(bodies ...event.Body) }
+	Log         *slog.Logger
+}
+
+// Node is this node in its cluster.
+type Node struct {
+	Config
+	listener net.Listener
+	lost     atomic.Uint64
+	join     join
+	parked   parked
+
+	mu      sync.Mutex
+	peers   []*peer            // by address
+	sources map[string]*source // that send to this node, by name
+}
+
+// New listens for peers.
+func New(c Config) (*Node, error) {
+	l, err := net.Listen("tcp", c.Listen)
+	if err != nil {
+		return nil, fmt.Errorf("listen for the nodes of the cluster: %w", err)
+	}
+	c.Hello.Version, c.Hello.Oldest = transport.Version, transport.Oldest
+	c.Hello.NewTable = c.Table.NewTable()
+	return &Node{Config: c, listener: l, sources: map[string]*source{}, join: join{done: make(chan struct{})}}, nil
+}
+
+// Run exchanges connections until ctx ends.
+func (n *Node) Run(ctx context.Context) {
+	if err := n.Table.LoadCopies(); err != nil {
+		n.Log.Error("connections are not exchanged with other nodes", "error", err)
+		n.join.finish()
+		return
+	}
+	n.quiet()
+	var running sync.WaitGroup
+	defer running.Wait()
+	running.Go(func() { n.watch(ctx) })
+	running.Go(func() { n.refresh(ctx) })
+	running.Go(func() { n.retryParked(ctx) })
+	running.Go(func() { n.listen(ctx) })
+	running.Go(func() { n.resolve(ctx, &running) })
+	n.awaitPeers(ctx)
+}
+
+// listen accepts nodes.
+func (n *Node) listen(ctx context.Context) {
+	err := transport.Serve(ctx, n.listener, n.hello(), n.Credentials, func(c *transport.Conn) { n.receive(ctx, c) }, func(from string, err error) {
+		n.Log.Warn("a node is turned away", "from", from, "error", err)
+	})
+	if err != nil && ctx.Err() == nil {
+		n.Log.Error("nodes of the cluster cannot connect", "error", err)
+	}
+}
+
+// hello returns what this node says about itself now.
+func (n *Node) hello() *transport.Hello {
+	h := n.Hello
+	if n.Revision != nil {
+		h.Revision = n.Revision()
+	}
+	return &h
+}
+
+// MembershipChanged leaves unknown segments unanswered for a while: a node has come or gone, or this
+// one got another role.
+func (n *Node) MembershipChanged() {
+	if n != nil {
+		n.quiet()
+	}
+}
+
+func (n *Node) quiet() {
+	if err := n.Table.KeepQuiet(Quiet); err != nil {
+		n.Log.Error("segments of unknown connections are refused although a copy may arrive", "error", err)
+	}
+}
+
+// Status describes the node and its peers.
+func (n *Node) Status() report.Cluster {
+	out := report.Cluster{Node: n.Hello.Node, Self: n.Hello.Self, Listen: n.listener.Addr().String(), Lost: n.lost.Load()}
+	select {
+	case <-n.join.done:
+		out.Joined = true
+	default:
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	named := map[string]bool{}
+	for _, p := range n.peers {
+		s := p.status()
+		if p.isOwn() {
+			continue
+		}
+		if src := n.sources[s.Node]; src != nil && !named[s.Node] {
+			src.addTo(&s)
+		}
+		named[s.Node] = true
+		out.Peers = append(out.Peers, s)
+	}
+	for name, src := range n.sources {
+		if named[name] {
+			continue
+		}
+		s := report.ClusterPeer{Node: name, Address: src.remote, State: report.PeerDown, Reason: "it sends its connections, but its address is not in --cluster, so it gets none"}
+		src.addTo(&s)
+		out.Peers = append(out.Peers, s)
+	}
+	slices.SortFunc(out.Peers, func(a, b report.ClusterPeer) int {
+		if a.Node != b.Node && a.Node != "" && b.Node != "" {
+			return compare(a.Node, b.Node)
+		}
+		return compare(a.Address, b.Address)
+	})
+	return out
+}
+
+func compare(a, b string) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,359 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"loxilb/internal/cluster/record"
+	"loxilb/internal/cluster/transport"
+	"loxilb/internal/event"
+	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
+)
+
+const patience = 20 * time.Second
+
+// table is a connection table by client.
+type table struct {
+	mu      sync.Mutex
+	rows    map[netip.AddrPort]report.ConnectionCopy
+	own     map[netip.AddrPort]bool // opened here
+	unknown map[netip.AddrPort]bool // VIPs of services that are not here
+	events  chan []report.ConnectionCopy
+	lost    uint64
+	block   chan struct{} // PutCopies waits until it is closed; nil: it does not
+	fresh   bool
+}
+
+func newTable() *table {
+	return &table{rows: map[netip.AddrPort]report.ConnectionCopy{}, own: map[netip.AddrPort]bool{}, unknown: map[netip.AddrPort]bool{}, events: make(chan []report.ConnectionCopy, 1000)}
+}
+
+func (f *table) LoadCopies() error             { return nil }
+func (f *table) NewTable() bool                { return f.fresh }
+func (f *table) KeepQuiet(time.Duration) error { return nil }
+
+func (f *table) WatchCopies(ctx context.Context, yield func([]report.ConnectionCopy, uint64)) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case list := <-f.events:
+			f.mu.Lock()
+			lost := f.lost
+			f.mu.Unlock()
+			yield(list, lost)
+		}
+	}
+}
+
+func (f *table) ScanCopies(_ context.Context, what report.CopySelection, yield func([]report.ConnectionCopy) error) error {
+	f.mu.Lock()
+	var list []report.ConnectionCopy
+	for client, c := range f.rows {
+		if f.own[client] || what.Copies {
+			list = append(list, c)
+		}
+	}
+	f.mu.Unlock()
+	for part := range slices.Chunk(list, 500) {
+		if err := yield(part); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f *table) PutCopies(ctx context.Context, list []report.ConnectionCopy, results []report.CopyResult) error {
+	f.mu.Lock()
+	block := f.block
+	f.mu.Unlock()
+	if block != nil {
+		select {
+		case <-block:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i, c := range list {
+		if f.unknown[c.VIP] {
+			results[i] = report.CopyUnknown
+			continue
+		}
+		results[i] = report.CopyInserted
+		if old, ok := f.rows[c.Client]; ok {
+			results[i], c = report.CopyMerged, record.Merge(old, c)
+		}
+		f.rows[c.Client] = c
+	}
+	return nil
+}
+
+// open opens connections from..to here. quietly: the packet path has no room for the events.
+func (f *table) open(from, to int, quietly bool) {
+	var list []report.ConnectionCopy
+	f.mu.Lock()
+	for i := from; i < to; i++ {
+		c := connection(i)
+		f.rows[c.Client], f.own[c.Client] = c, true
+		list = append(list, c)
+	}
+	if quietly {
+		f.lost += uint64(to - from)
+		list = nil
+	}
+	f.mu.Unlock()
+	f.events <- list
+}
+
+func (f *table) len() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.rows)
+}
+
+func connection(i int) report.ConnectionCopy {
+	client := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), 40000)
+	vip, endpoint := netip.MustParseAddrPort("20.20.20.1:80"), netip.MustParseAddrPort("31.31.31.1:8080")
+	return report.ConnectionCopy{Protocol: lb.TCP, Client: client, VIP: vip, Source: client, Endpoint: endpoint, Flags: 6, Generation: 1, Numbers: report.TCPNumbers{Sent: 1, ReplySent: 2, ReplyAcked: 1, Acked: 2}}
+}
+
+// nodes starts nodes of a cluster, which know each other.
+type nodes struct {
+	t         *testing.T
+	key       string
+	addresses []string
+}
+
+// newNodes finds addresses for n nodes.
+func newNodes(t *testing.T, n int) *nodes {
+	t.Helper()
+	all := &nodes{t: t, key: keyFile(t, "0123456789abcdef0123456789abcdef")}
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		all.addresses = append(all.addresses, l.Addr().String())
+		l.Close()
+	}
+	return all
+}
+
+func keyFile(t *testing.T, key string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "key")
+	if err := os.WriteFile(path, []byte(key+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// start starts a node, and returns how to stop it.
+func (n *nodes) start(i int, f *table, edit func(*Config)) (*Node, func()) {
+	n.t.Helper()
+	name := fmt.Sprintf("node%d", i)
+	credentials, err := transport.KeyFile(n.key, name)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	c := Config{
+		Peers: n.addresses, Listen: n.addresses[i], Credentials: credentials, Table: f, Events: (*event.Hub)(nil), Log: slog.New(slog.DiscardHandler),
+		Hello: transport.Hello{Node: name, Self: i, Boot: fmt.Sprintf("boot of %d at %p", i, f), Seed: transport.Fingerprint(0), Slots: 509},
+	}
+	if edit != nil {
+		edit(&c)
+	}
+	node, err := New(c)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(n.t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		node.Run(ctx)
+	}()
+	stop := func() {
+		cancel()
+		<-done
+	}
+	n.t.Cleanup(stop)
+	return node, stop
+}
+
+func eventually(t *testing.T, what string, f func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); !f(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal(what)
+		}
+	}
+}
+
+// TestExchange checks that each node gets the connections of all others: those before it joins, new
+// ones, and those whose events were lost; and that a node which has lost its table gets back its own.
+func TestExchange(t *testing.T) {
+	t.Parallel()
+	all := newNodes(t, 3)
+	tables := []*table{newTable(), newTable(), newTable()}
+	tables[0].open(0, 3000, false)
+	var stops []func()
+	for i, f := range tables {
+		node, stop := all.start(i, f, nil)
+		stops = append(stops, stop)
+		if i > 0 {
+			<-node.Joined()
+			if f.len() < 3000 {
+				t.Errorf("node %d has joined with %d connections of 3000", i, f.len())
+			}
+		}
+	}
+	tables[1].open(3000, 3100, false)
+	tables[2].open(3100, 3200, true)
+	for i, f := range tables {
+		eventually(t, fmt.Sprintf("node %d does not get all connections", i), func() bool { return f.len() == 3200 })
+	}
+	stops[0]()
+	again := newTable()
+	again.fresh = true
+	node, _ := all.start(0, again, nil)
+	<-node.Joined()
+	if again.len() != 3200 {
+		t.Errorf("a node that has lost its table has joined with %d connections of 3200", again.len())
+	}
+}
+
+// TestSlowPeer checks that a peer which takes nothing costs a bounded queue, and gets all
+// connections once it does.
+func TestSlowPeer(t *testing.T) {
+	t.Parallel()
+	all := newNodes(t, 2)
+	fast, slow := newTable(), newTable()
+	node, _ := all.start(0, fast, nil)
+	all.start(1, slow, nil)
+	eventually(t, "the nodes are not connected", func() bool { return len(node.Status().Peers) == 1 && node.Status().Peers[0].State == report.PeerUp })
+	release := make(chan struct{})
+	slow.mu.Lock()
+	slow.block = release
+	slow.mu.Unlock()
+	const each, most = 5000, 300_000
+	for from := 0; from < most; from += each {
+		fast.open(from, from+each, false)
+	}
+	queued := 0
+	eventually(t, "the queue does not fill, nor is the peer given up", func() bool {
+		p := node.Status().Peers[0]
+		queued = max(queued, p.Queued)
+		return queued > QueueMost/2 || p.State != report.PeerUp
+	})
+	if queued > QueueMost {
+		t.Errorf("%d bytes are queued, more than %d", queued, QueueMost)
+	}
+	close(release)
+	eventually(t, "the peer does not catch up", func() bool { return slow.len() == most })
+}
+
+// TestParked checks that copies wait for their service.
+func TestParked(t *testing.T) {
+	t.Parallel()
+	all := newNodes(t, 2)
+	one, two := newTable(), newTable()
+	two.unknown[connection(0).VIP] = true
+	one.open(0, 10, false)
+	all.start(0, one, nil)
+	node, _ := all.start(1, two, nil)
+	eventually(t, "no copies are parked", func() bool {
+		s := node.Status()
+		return len(s.Peers) == 1 && s.Peers[0].Parked >= 10
+	})
+	two.mu.Lock()
+	clear(two.unknown)
+	two.mu.Unlock()
+	eventually(t, "parked copies are not inserted", func() bool { return two.len() == 10 && node.Status().Peers[0].Parked == 0 })
+}
+
+// TestRefused checks that nodes which do not fit each other say why, and exchange nothing.
+func TestRefused(t *testing.T) {
+	t.Parallel()
+	for want, edit := range map[string]func(*Config){
+		`both nodes are named "node0"`: func(c *Config) {
+			c.Hello.Node = "node0"
+			c.Credentials, _ = transport.KeyFile(keyFile(t, "0123456789abcdef0123456789abcdef"), "node0")
+		},
+		"both have --self=0":                   func(c *Config) { c.Hello.Self = 0 },
+		"have different values of --hash-seed": func(c *Config) { c.Hello.Seed = transport.Fingerprint(1) },
+		"slots for the algorithm hash":         func(c *Config) { c.Hello.Slots = 1021 },
+		"has another --cluster-key":            func(c *Config) { c.Credentials, _ = transport.KeyFile(keyFile(t, strings.Repeat("x", 32)), "node1") },
+		`has a certificate for ["other"], not for`: func(c *Config) {
+			c.Credentials, _ = transport.KeyFile(keyFile(t, "0123456789abcdef0123456789abcdef"), "other")
+		},
+	} {
+		t.Run(want, func(t *testing.T) {
+			t.Parallel()
+			all := newNodes(t, 2)
+			one, two := newTable(), newTable()
+			one.open(0, 10, false)
+			all.start(0, one, nil)
+			node, _ := all.start(1, two, edit)
+			eventually(t, "the node does not say why it is refused", func() bool {
+				for _, p := range node.Status().Peers {
+					if p.State == report.PeerRefused && strings.Contains(p.Reason, want) {
+						return true
+					}
+				}
+				return false
+			})
+			if two.len() > 0 {
+				t.Errorf("%d connections were exchanged", two.len())
+			}
+		})
+	}
+}
+
+// TestVersions checks that nodes work together if they have a version of the protocol in common.
+func TestVersions(t *testing.T) {
+	t.Parallel()
+	hello := func(node string, oldest, newest int) *transport.Hello {
+		return &transport.Hello{Node: node, Boot: node, Self: -1, Oldest: oldest, Version: newest}
+	}
+	for _, c := range []struct {
+		oldest, newest int
+		fits           bool
+	}{{2, 3, true}, {1, 2, true}, {3, 4, true}, {4, 5, false}, {0, 1, false}} {
+		err := hello("one", 2, 3).Judge(hello("two", c.oldest, c.newest))
+		if (err == nil) != c.fits || err != nil && !strings.Contains(err.Error(), "upgrade one version after the other") {
+			t.Errorf("versions 2 to 3 and %d to %d: %v", c.oldest, c.newest, err)
+		}
+	}
+}
+
+// TestKeyFile checks that weak keys, and those that others can read, are refused.
+func TestKeyFile(t *testing.T) {
+	t.Parallel()
+	if _, err := transport.KeyFile(keyFile(t, "short"), "a"); err == nil || !strings.Contains(err.Error(), "has a key of 5 characters, of at least 32") {
+		t.Errorf("a short key: %v", err)
+	}
+	open := keyFile(t, strings.Repeat("k", 64))
+	if err := os.Chmod(open, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := transport.KeyFile(open, "a"); err == nil || !strings.Contains(err.Error(), "has mode 0644: others can read the key") {
+		t.Errorf("a readable key: %v", err)
+	}
+	if _, err := transport.KeyFile("/nowhere", "a"); err == nil || !strings.Contains(err.Error(), "no such file") {
+		t.Errorf("no file: %v", err)
+	}
+}

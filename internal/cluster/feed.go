@@ -1,0 +1,123 @@
+package cluster
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"loxilb/internal/host/monotime"
+	"loxilb/internal/lb/report"
+)
+
+const (
+	// refreshEvery is the interval of scans for connections whose copies would expire, and for those
+	// that are closing. A scan may cost one percent of a core.
+	refreshEvery = 5 * time.Second
+	refreshCost  = 100
+	// overlap is how much further back a scan looks than its interval.
+	overlap = time.Second
+	// lostEvery is the interval of scans for copies that found the ring full.
+	lostEvery = time.Second
+	watchWait = time.Second
+)
+
+// broadcast queues copies for all peers.
+func (n *Node) broadcast(list []report.ConnectionCopy) {
+	parts := chunksOf(list)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, p := range n.peers {
+		if !p.isConnected() {
+			continue // it gets all connections once it is
+		}
+		for _, c := range parts {
+			p.queue.put(c)
+		}
+	}
+}
+
+// isConnected reports whether the peer gets copies.
+func (p *peer) isConnected() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.now.State == report.PeerUp || p.now.State == report.PeerCopying
+}
+
+// anyConnected reports whether any peer gets copies.
+func (n *Node) anyConnected() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, p := range n.peers {
+		if p.isConnected() {
+			return true
+		}
+	}
+	return false
+}
+
+// watch sends connections as they open and close, until ctx ends.
+func (n *Node) watch(ctx context.Context) {
+	var rescan sync.WaitGroup
+	defer rescan.Wait()
+	lost := make(chan uint64, 1)
+	rescan.Go(func() { n.findLost(ctx, lost) })
+	defer close(lost)
+	for ctx.Err() == nil {
+		total := n.lost.Load()
+		err := n.Table.WatchCopies(ctx, func(list []report.ConnectionCopy, more uint64) {
+			if len(list) > 0 {
+				n.broadcast(list)
+			}
+			if n.lost.Swap(total+more) == total+more {
+				return
+			}
+			select {
+			case lost <- more:
+			default: // a scan is due already
+			}
+		})
+		if ctx.Err() != nil {
+			return
+		}
+		n.Log.Error("new connections are not sent to other nodes at once", "error", err)
+		monotime.Sleep(ctx, watchWait)
+	}
+}
+
+// findLost scans the table for connections whose copies were lost.
+func (n *Node) findLost(ctx context.Context, lost <-chan uint64) {
+	before := time.Now()
+	for range lost {
+		now := time.Now()
+		since := min(now.Sub(before), 2*lostEvery) + overlap
+		if !monotime.Sleep(ctx, lostEvery) { // more are being lost
+			return
+		}
+		before = now
+		n.scan(ctx, report.CopySelection{Since: since + lostEvery})
+	}
+}
+
+// refresh sends connections again before their copies expire, until ctx ends.
+func (n *Node) refresh(ctx context.Context) {
+	before := time.Now()
+	for wait := refreshEvery; monotime.Sleep(ctx, wait); {
+		now := time.Now()
+		if n.anyConnected() {
+			n.scan(ctx, report.CopySelection{Since: now.Sub(before) + overlap, Due: true})
+		}
+		wait = max(refreshEvery, refreshCost*time.Since(now)/10)
+		before = now
+	}
+}
+
+// scan sends the selected connections.
+func (n *Node) scan(ctx context.Context, what report.CopySelection) {
+	err := n.Table.ScanCopies(ctx, what, func(list []report.ConnectionCopy) error {
+		n.broadcast(list)
+		return nil
+	})
+	if err != nil && ctx.Err() == nil {
+		n.Log.Error("connections of other nodes are not refreshed", "error", err)
+	}
+}

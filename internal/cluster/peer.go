@@ -1,0 +1,342 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"loxilb/internal/cluster/record"
+	"loxilb/internal/cluster/transport"
+	"loxilb/internal/event"
+	"loxilb/internal/host/monotime"
+	"loxilb/internal/lb/report"
+)
+
+const (
+	retryFirst = 250 * time.Millisecond
+	retryMost  = 5 * time.Second
+	// resolveEvery is how often names of peers are looked up.
+	resolveEvery = 10 * time.Second
+	// bulkChunks is how many chunks of a copy of everything wait for the connection.
+	bulkChunks = 4
+)
+
+// peer is an address that this node sends its connections to.
+type peer struct {
+	node    *Node
+	address string
+	queue   *queue
+	cancel  context.CancelFunc
+
+	mu     sync.Mutex
+	own    bool // the address is this node's
+	tried  bool
+	gone   bool // no node runs there, or it wants nothing from this one
+	now    report.ClusterPeer
+	unread []mark // what was sent and not applied yet
+	sent   uint64 // records over this connection
+}
+
+// mark is when so many records had been sent over a connection.
+type mark struct {
+	records uint64
+	at      time.Time
+}
+
+// resolve keeps a peer for each address of the configured names until ctx ends.
+func (n *Node) resolve(ctx context.Context, running *sync.WaitGroup) {
+	for {
+		wanted, failed := n.lookUp(ctx)
+		n.mu.Lock()
+		kept := n.peers[:0:0]
+		for _, p := range n.peers {
+			if wanted[p.address] || failed {
+				kept = append(kept, p)
+				delete(wanted, p.address)
+			} else {
+				p.cancel()
+			}
+		}
+		for address := range wanted {
+			own, cancel := context.WithCancel(ctx)
+			p := &peer{node: n, address: address, queue: newQueue(), cancel: cancel}
+			p.now = report.ClusterPeer{Address: address, State: report.PeerDown, Reason: "not connected yet", Since: time.Now()}
+			kept = append(kept, p)
+			running.Go(func() { p.run(own) })
+		}
+		n.peers = kept
+		n.mu.Unlock()
+		if !monotime.Sleep(ctx, resolveEvery) {
+			return
+		}
+	}
+}
+
+// lookUp returns the addresses of all configured peers, and whether some could not be found.
+func (n *Node) lookUp(ctx context.Context) (wanted map[string]bool, failed bool) {
+	wanted = map[string]bool{}
+	for _, name := range n.Peers {
+		host, port, err := net.SplitHostPort(name)
+		if err != nil {
+			continue // checked when the flags were read
+		}
+		list, err := net.DefaultResolver.LookupHost(ctx, host)
+		if err != nil && ctx.Err() == nil {
+			n.Log.Warn("a node of the cluster has no address", "name", host, "error", err)
+			failed = true
+		}
+		for _, a := range list {
+			wanted[net.JoinHostPort(a, port)] = true
+		}
+	}
+	return wanted, failed
+}
+
+// run connects again and again until ctx ends.
+func (p *peer) run(ctx context.Context) {
+	wait := retryFirst
+	for ctx.Err() == nil {
+		began := time.Now()
+		err := p.connect(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		p.failed(err)
+		if errors.Is(err, transport.ErrSelf) {
+			return
+		}
+		if time.Since(began) > retryMost {
+			wait = retryFirst
+		}
+		if !monotime.Sleep(ctx, wait) {
+			return
+		}
+		wait = min(2*wait, retryMost)
+	}
+}
+
+// connect sends connections to the peer until that fails.
+func (p *peer) connect(ctx context.Context) error {
+	c, err := transport.Dial(ctx, p.address, p.node.hello(), p.node.Credentials)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stop := context.AfterFunc(ctx, func() { _ = c.Close() })
+	defer stop()
+	if err := p.connected(c); err != nil {
+		return err
+	}
+	go func() { cancel(c.ReadAcks(p.applied)) }()
+	err = p.send(ctx, c)
+	if cause := context.Cause(ctx); cause != nil {
+		err = cause
+	}
+	return err
+}
+
+// connected notes a connection, unless the node has one by another of its addresses.
+func (p *peer) connected(c *transport.Conn) error {
+	p.node.mu.Lock()
+	for _, other := range p.node.peers {
+		if other != p && other.isConnectedTo(c.Peer.Node) {
+			p.node.mu.Unlock()
+			return fmt.Errorf("it is another address of node %q, which is connected by %s", c.Peer.Node, other.address)
+		}
+	}
+	p.mu.Lock()
+	p.tried, p.gone, p.unread, p.sent = true, false, nil, 0
+	p.now.Node, p.now.Build, p.now.Revision = c.Peer.Node, c.Peer.Build, c.Peer.Revision
+	p.now.State, p.now.Reason, p.now.Since = report.PeerCopying, "", time.Now()
+	p.mu.Unlock()
+	p.node.mu.Unlock()
+	p.node.Log.Info("connected to a node of the cluster", "node", c.Peer.Node, "address", p.address)
+	p.node.Events.Publish(event.Peer{Node: c.Peer.Node, Address: p.address, Action: event.Began})
+	p.node.quiet()
+	return nil
+}
+
+// failed notes why there is no connection.
+func (p *peer) failed(err error) {
+	var refused *transport.ErrRefused
+	state := report.PeerDown
+	if errors.As(err, &refused) || isJudgement(err) {
+		state = report.PeerRefused
+	}
+	p.mu.Lock()
+	was, reason := p.now.State, p.now.Reason
+	p.tried, p.own, p.gone = true, errors.Is(err, transport.ErrSelf), isAbsent(err, state)
+	p.now.Reason, p.now.Lag = reasonOf(err), 0
+	if state != was {
+		p.now.State, p.now.Since = state, time.Now()
+	}
+	name, own, changed := p.now.Node, p.own, reason != p.now.Reason
+	p.mu.Unlock()
+	if own {
+		return
+	}
+	if was == report.PeerUp || was == report.PeerCopying {
+		p.node.Log.Warn("connection to a node of the cluster is lost", "node", name, "address", p.address, "error", err)
+		p.node.Events.Publish(event.Peer{Node: name, Address: p.address, Action: event.Ended, Reason: reasonOf(err)})
+		p.node.quiet()
+	} else if changed {
+		p.node.Log.Warn("a node of the cluster is not connected", "address", p.address, "error", err)
+	}
+}
+
+// isJudgement reports whether an error says that the nodes do not fit each other, rather than that
+// one is not there.
+func isJudgement(err error) bool {
+	var n net.Error
+	var o *net.OpError
+	return err != nil && !errors.As(err, &n) && !errors.As(err, &o) && !errors.Is(err, context.Canceled) && !errors.Is(err, net.ErrClosed) && !isEnd(err)
+}
+
+func (p *peer) isOwn() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.own
+}
+
+func (p *peer) isConnectedTo(node string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.now.Node == node && (p.now.State == report.PeerUp || p.now.State == report.PeerCopying)
+}
+
+func (p *peer) status() report.ClusterPeer {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	out := p.now
+	out.Queued = p.queue.waiting()
+	if len(p.unread) > 0 {
+		out.Lag = time.Since(p.unread[0].at)
+	}
+	return out
+}
+
+// applied notes how many records the peer has applied.
+func (p *peer) applied(records uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for len(p.unread) > 0 && p.unread[0].records <= records {
+		p.unread = p.unread[1:]
+	}
+}
+
+// send sends all connections, and what changes meanwhile and afterwards.
+func (p *peer) send(ctx context.Context, c *transport.Conn) error {
+	p.queue.take() // what was queued before is part of it
+	bulk, stale := p.beginBulk(ctx, c.Peer.NewTable), false
+	ping := time.NewTicker(transport.PingEvery)
+	defer ping.Stop()
+	for {
+		var err error
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case part, more := <-bulk:
+			switch {
+			case part.err != nil:
+				err = part.err
+			case more:
+				err = p.sendChunk(c, part)
+			case stale:
+				bulk, stale = p.beginBulk(ctx, false), false
+			default:
+				bulk = nil
+				p.setState(report.PeerUp)
+				err = c.SendBulkEnd()
+			}
+		case <-p.queue.ready:
+			list, dropped := p.queue.take()
+			if dropped && bulk == nil {
+				p.node.Log.Warn("a node of the cluster is too slow: it gets all connections again", "node", c.Peer.Node, "queue", QueueMost)
+				p.setState(report.PeerCopying)
+				bulk = p.beginBulk(ctx, false)
+			} else if dropped {
+				stale = true // once this copy of everything is complete
+			}
+			for i := 0; i < len(list) && err == nil; i++ {
+				err = p.sendChunk(c, list[i])
+			}
+		case <-ping.C:
+			err = c.Ping()
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func (p *peer) setState(s report.PeerState) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.now.State, p.now.Since = s, time.Now()
+	if s == report.PeerUp {
+		p.now.BulkCopies++
+	}
+}
+
+// markEvery is the least time between two marks.
+const markEvery = 10 * time.Millisecond
+
+func (p *peer) sendChunk(c *transport.Conn, part chunk) error {
+	if err := c.SendRecords(part.data); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.now.Sent += uint64(part.count)
+	p.sent += uint64(part.count)
+	if last := len(p.unread) - 1; last > 0 && time.Since(p.unread[last].at) < markEvery {
+		p.unread[last].records = p.sent
+	} else {
+		p.unread = append(p.unread, mark{p.sent, time.Now()})
+	}
+	return nil
+}
+
+// beginBulk scans the table for the peer. It is as fast as the peer. withCopies: the peer has lost
+// its table, so it gets back its own connections, too.
+func (p *peer) beginBulk(ctx context.Context, withCopies bool) <-chan chunk {
+	parts := make(chan chunk, bulkChunks)
+	go func() {
+		defer close(parts)
+		err := p.node.Table.ScanCopies(ctx, report.CopySelection{Copies: withCopies}, func(list []report.ConnectionCopy) error {
+			for _, part := range chunksOf(list) {
+				select {
+				case parts <- part:
+				case <-ctx.Done():
+					return ctx.Err()
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			select {
+			case parts <- chunk{err: err}:
+			case <-ctx.Done():
+			}
+		}
+	}()
+	return parts
+}
+
+// chunksOf encodes copies.
+func chunksOf(list []report.ConnectionCopy) (parts []chunk) {
+	for len(list) > 0 {
+		c := chunk{data: make([]byte, 0, min(len(list)*record.MaxLength, transport.FrameMost))}
+		for len(list) > 0 && len(c.data) <= transport.FrameMost-record.MaxLength {
+			c.data = record.Append(c.data, &list[0])
+			c.count++
+			list = list[1:]
+		}
+		parts = append(parts, c)
+	}
+	return parts
+}

@@ -1,0 +1,58 @@
+package cluster
+
+import "sync"
+
+// QueueMost is the most bytes of records that wait for a peer. A peer that is slower gets all
+// connections instead, once it reads again.
+const QueueMost = 8 << 20
+
+// queue is the records that wait for a peer, in chunks that all peers share.
+type queue struct {
+	mu     sync.Mutex
+	chunks []chunk
+	bytes  int
+	stale  bool // chunks were dropped since the last reset
+	ready  chan struct{}
+}
+
+// chunk is some records, of FrameMost bytes at most.
+type chunk struct {
+	data  []byte
+	count int
+	err   error // instead: the copy of everything has failed
+}
+
+func newQueue() *queue { return &queue{ready: make(chan struct{}, 1)} }
+
+// put adds a chunk. If there is no room, it drops all: a copy of everything follows.
+func (q *queue) put(c chunk) {
+	q.mu.Lock()
+	switch {
+	case q.stale:
+	case q.bytes+len(c.data) > QueueMost:
+		q.chunks, q.bytes, q.stale = nil, 0, true
+	default:
+		q.chunks = append(q.chunks, c)
+		q.bytes += len(c.data)
+	}
+	q.mu.Unlock()
+	select {
+	case q.ready <- struct{}{}:
+	default:
+	}
+}
+
+// take returns all chunks, and whether some were dropped.
+func (q *queue) take() (list []chunk, stale bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	list, stale = q.chunks, q.stale
+	q.chunks, q.bytes, q.stale = nil, 0, false
+	return list, stale
+}
+
+func (q *queue) waiting() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.bytes
+}

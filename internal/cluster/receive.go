@@ -1,0 +1,229 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"sync"
+	"time"
+
+	"loxilb/internal/cluster/record"
+	"loxilb/internal/cluster/transport"
+	"loxilb/internal/host/monotime"
+	"loxilb/internal/lb/report"
+)
+
+const (
+	parkedMost  = 65_536 // records, of all nodes together
+	parkedTime  = 10 * time.Second
+	parkedRetry = 250 * time.Millisecond
+)
+
+// source is a node that sends its connections to this one.
+type source struct {
+	remote string
+
+	mu       sync.Mutex
+	live     *transport.Conn // nil: it is not connected
+	complete bool            // it has sent all connections
+	received uint64
+	results  [report.CopyResults]uint64
+	dropped  uint64
+	parked   int
+}
+
+// addTo adds what the source counts to the peer's status.
+func (s *source) addTo(out *report.ClusterPeer) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out.Received, out.Results, out.Dropped, out.Parked = s.received, s.results, s.dropped, s.parked
+}
+
+// receive inserts the connections that a node sends, until it ends.
+func (n *Node) receive(ctx context.Context, c *transport.Conn) {
+	s := n.sourceOf(c)
+	defer s.leave(c)
+	n.quiet()
+	applied, acked := uint64(0), uint64(0)
+	var list []report.ConnectionCopy
+	err := c.ReadRecords(
+		func(b []byte) (err error) {
+			if list, err = decode(list[:0], b); err != nil {
+				return err
+			}
+			applied += uint64(len(list))
+			return n.apply(ctx, s, list)
+		},
+		func() {
+			s.mu.Lock()
+			s.complete = true
+			s.mu.Unlock()
+			n.join.changed()
+		},
+		func() error {
+			acked = applied
+			return c.Ack(acked)
+		},
+	)
+	if ctx.Err() != nil {
+		return
+	}
+	n.quiet()
+	if !isEnd(err) {
+		n.Log.Warn("a node of the cluster sends no more connections", "node", c.Peer.Node, "error", err)
+	}
+}
+
+// sourceOf returns the node that a connection is of. A new connection of a node replaces its old one,
+// which it has given up.
+func (n *Node) sourceOf(c *transport.Conn) *source {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	s := n.sources[c.Peer.Node]
+	if s == nil {
+		s = &source{}
+		n.sources[c.Peer.Node] = s
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.live != nil {
+		_ = s.live.Close()
+	}
+	s.live, s.remote = c, c.Remote()
+	return s
+}
+
+func (s *source) leave(c *transport.Conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.live == c {
+		s.live = nil
+	}
+}
+
+// isEnd reports whether a connection has ended as connections do.
+func isEnd(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
+}
+
+// reasonOf returns the last line of an error, for tables.
+func reasonOf(err error) string {
+	if err == nil || isEnd(err) {
+		return "the node has closed the connection"
+	}
+	return strings.ReplaceAll(err.Error(), "\n", "; ")
+}
+
+func decode(list []report.ConnectionCopy, b []byte) ([]report.ConnectionCopy, error) {
+	for len(b) > 0 {
+		c, rest, err := record.Decode(b)
+		if err != nil {
+			return list, err
+		}
+		list, b = append(list, c), rest
+	}
+	return list, nil
+}
+
+// apply inserts copies, and parks those whose service or endpoint is not here yet.
+func (n *Node) apply(ctx context.Context, s *source, list []report.ConnectionCopy) error {
+	results := make([]report.CopyResult, len(list))
+	if err := n.Table.PutCopies(ctx, list, results); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.received += uint64(len(list))
+	for i, r := range results {
+		if r == report.CopyUnknown || r == report.CopyBusy {
+			if n.parked.add(s, &list[i]) {
+				s.parked++
+			} else {
+				s.dropped++
+			}
+			continue
+		}
+		s.results[r]++
+	}
+	s.mu.Unlock()
+	return nil
+}
+
+// parked are copies whose service or endpoint is not here yet: a node may apply a configuration
+// later than the others.
+type parked struct {
+	mu   sync.Mutex
+	list []waiting
+}
+
+type waiting struct {
+	copy report.ConnectionCopy
+	of   *source
+	came time.Time
+}
+
+func (p *parked) add(s *source, c *report.ConnectionCopy) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.list) >= parkedMost {
+		return false
+	}
+	p.list = append(p.list, waiting{*c, s, time.Now()})
+	return true
+}
+
+// take returns all, in the order in which they came.
+func (p *parked) take() []waiting {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	list := p.list
+	p.list = nil
+	return list
+}
+
+func (p *parked) putBack(list []waiting) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.list = append(list, p.list...)
+}
+
+// retryParked tries parked copies again, until ctx ends.
+func (n *Node) retryParked(ctx context.Context) {
+	for monotime.Sleep(ctx, parkedRetry) {
+		if list := n.parked.take(); len(list) > 0 {
+			n.tryAgain(ctx, list)
+		}
+	}
+}
+
+func (n *Node) tryAgain(ctx context.Context, list []waiting) {
+	copies, results := make([]report.ConnectionCopy, len(list)), make([]report.CopyResult, len(list))
+	for i := range list {
+		copies[i] = list[i].copy
+		copies[i].Idle += time.Since(list[i].came)
+	}
+	if err := n.Table.PutCopies(ctx, copies, results); err != nil {
+		if ctx.Err() == nil {
+			n.Log.Error("connections of other nodes cannot be inserted", "error", err)
+		}
+		n.parked.putBack(list)
+		return
+	}
+	kept := list[:0]
+	for i, w := range list {
+		again := results[i] == report.CopyUnknown || results[i] == report.CopyBusy
+		if again && time.Since(w.came) < parkedTime {
+			kept = append(kept, w)
+			continue
+		}
+		w.of.mu.Lock()
+		w.of.parked--
+		if again {
+			w.of.dropped++
+		} else {
+			w.of.results[results[i]]++
+		}
+		w.of.mu.Unlock()
+	}
+	n.parked.putBack(kept)
+}

@@ -1,0 +1,53 @@
+package record
+
+import (
+	"cmp"
+
+	"loxilb/internal/lb/report"
+)
+
+// Merge returns what two copies of connections of the same client and VIP say together. Copies of
+// one connection add up: in any order, and however often each is merged. Of two connections the
+// later one remains. bpf/cluster/put.h does the same to the connection table.
+func Merge(a, b report.ConnectionCopy) report.ConnectionCopy {
+	if !sameConnection(&a, &b) {
+		if isLater(&a, &b) {
+			return a
+		}
+		return b
+	}
+	a.Flags |= b.Flags
+	a.Idle = min(a.Idle, b.Idle)
+	a.Numbers = report.TCPNumbers{
+		Sent: later(a.Numbers.Sent, b.Numbers.Sent), Acked: later(a.Numbers.Acked, b.Numbers.Acked),
+		ReplySent: later(a.Numbers.ReplySent, b.Numbers.ReplySent), ReplyAcked: later(a.Numbers.ReplyAcked, b.Numbers.ReplyAcked),
+	}
+	return a
+}
+
+// sameConnection reports whether two copies are of one connection: the next one of a client's port
+// has another generation.
+func sameConnection(a, b *report.ConnectionCopy) bool {
+	return a.Generation == b.Generation && a.Source == b.Source && a.Endpoint == b.Endpoint && a.Traits == b.Traits && a.Hop == b.Hop && a.Mark == b.Mark
+}
+
+// isLater reports whether a is of a later connection than b: it was used later; at the same time,
+// it has later numbers; and in the end any order that all nodes agree about.
+func isLater(a, b *report.ConnectionCopy) bool {
+	if a.Idle != b.Idle {
+		return a.Idle < b.Idle
+	}
+	if a.Numbers.Sent != b.Numbers.Sent {
+		return later(a.Numbers.Sent, b.Numbers.Sent) == a.Numbers.Sent
+	}
+	return cmp.Or(cmp.Compare(a.Generation, b.Generation), a.Source.Compare(b.Source), a.Endpoint.Compare(b.Endpoint),
+		cmp.Compare(a.Traits, b.Traits), cmp.Compare(a.Hop, b.Hop), cmp.Compare(a.Mark, b.Mark)) > 0
+}
+
+// later returns the later of two numbers that wrap around (RFC 1982).
+func later(a, b uint32) uint32 {
+	if d := int32(a - b); d > 0 || d == -1<<31 && a > b {
+		return a
+	}
+	return b
+}

@@ -1,0 +1,224 @@
+// Package record encodes connections for other nodes: 42 bytes for IPv4, 90 for IPv6.
+//
+// A record holds the whole state of a connection, so records of one connection may be lost,
+// repeated, and arrive in any order (Merge). It names services and endpoints by address and holds
+// ages, as row numbers and clocks only mean something on one node.
+package record
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/bits"
+	"net/netip"
+	"time"
+
+	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
+)
+
+// The first byte of a record says what follows.
+const (
+	formIPv6   = 0x01 // addresses have 16 bytes
+	formTCP    = 0x02 // with numbers; otherwise UDP
+	formMark   = 0x04 // with the mark of its service
+	formSNAT   = 0x08 // traits and hop, of bpf/abi.h
+	formOneWay = 0x10
+	formFamily = 0x20
+	formIPIP   = 0x40
+	formGUE    = 0x80
+)
+
+// The traits and hop flags of bpf/abi.h that nodes exchange.
+const (
+	traitSNAT   = 0x01
+	traitOneWay = 0x04
+	hopFamily   = 0x20
+	hopIPIP     = 0x40
+	hopGUE      = 0x80
+)
+
+// bitPairs are the forms of traits and hop flags.
+var bitPairs = [...]struct{ form, trait, hop byte }{
+	{form: formSNAT, trait: traitSNAT}, {form: formOneWay, trait: traitOneWay},
+	{form: formFamily, hop: hopFamily}, {form: formIPIP, hop: hopIPIP}, {form: formGUE, hop: hopGUE},
+}
+
+// The lengths of parts of a record.
+const (
+	headLength    = 4 // form, flags, generation, age
+	pairs         = 4
+	numbersLength = 4 + 4 + 3 + 3
+	markLength    = 4
+	// MaxLength is that of the longest record.
+	MaxLength = headLength + pairs*(16+2) + numbersLength + markLength
+)
+
+// The errors of Decode.
+var (
+	ErrShort     = errors.New("the record is cut off")
+	ErrMalformed = errors.New("the record is malformed")
+)
+
+// Append appends the record of a connection.
+func Append(b []byte, c *report.ConnectionCopy) []byte {
+	form := byte(0)
+	is6 := isIPv6(c)
+	if is6 {
+		form |= formIPv6
+	}
+	if c.Protocol == lb.TCP {
+		form |= formTCP
+	}
+	if c.Mark != 0 {
+		form |= formMark
+	}
+	for _, p := range bitPairs {
+		if c.Traits&p.trait|c.Hop&p.hop != 0 {
+			form |= p.form
+		}
+	}
+	b = append(b, form, c.Flags, c.Generation, encodeAge(c.Idle))
+	for _, a := range [pairs]netip.AddrPort{c.Client, c.VIP, c.Source, c.Endpoint} {
+		b = appendAddress(b, a, is6)
+	}
+	if c.Protocol == lb.TCP {
+		n := &c.Numbers
+		b = binary.BigEndian.AppendUint32(b, n.Sent)
+		b = binary.BigEndian.AppendUint32(b, n.ReplySent)
+		b = appendAhead(b, n.ReplyAcked-n.Sent)
+		b = appendAhead(b, n.Acked-n.ReplySent)
+	}
+	if c.Mark != 0 {
+		b = binary.BigEndian.AppendUint32(b, c.Mark)
+	}
+	return b
+}
+
+func isIPv6(c *report.ConnectionCopy) bool {
+	return c.Client.Addr().Is6() || c.VIP.Addr().Is6() || c.Source.Addr().Is6() || c.Endpoint.Addr().Is6()
+}
+
+func appendAddress(b []byte, a netip.AddrPort, is6 bool) []byte {
+	if is6 {
+		as := a.Addr().As16()
+		b = append(b, as[:]...)
+	} else {
+		as := a.Addr().As4()
+		b = append(b, as[:]...)
+	}
+	return binary.BigEndian.AppendUint16(b, a.Port())
+}
+
+// Decode reads the first record of b, and returns the rest. It accepts only what Append makes.
+func Decode(b []byte) (c report.ConnectionCopy, rest []byte, err error) {
+	if len(b) < headLength {
+		return c, b, ErrShort
+	}
+	form := b[0]
+	if len(b) < lengthOf(form) {
+		return c, b, ErrShort
+	}
+	c.Protocol, c.Flags, c.Generation, c.Idle = lb.UDP, b[1], b[2], decodeAge(b[3])
+	for _, p := range bitPairs {
+		if form&p.form != 0 {
+			c.Traits |= p.trait
+			c.Hop |= p.hop
+		}
+	}
+	rest = b[headLength:]
+	for _, a := range [pairs]*netip.AddrPort{&c.Client, &c.VIP, &c.Source, &c.Endpoint} {
+		*a, rest = readAddress(rest, form&formIPv6 != 0)
+	}
+	if form&formTCP != 0 {
+		c.Protocol = lb.TCP
+		n := &c.Numbers
+		n.Sent, n.ReplySent = binary.BigEndian.Uint32(rest), binary.BigEndian.Uint32(rest[4:])
+		n.ReplyAcked, n.Acked = n.Sent+readAhead(rest[8:]), n.ReplySent+readAhead(rest[11:])
+		rest = rest[numbersLength:]
+	}
+	if form&formMark != 0 {
+		c.Mark = binary.BigEndian.Uint32(rest)
+		rest = rest[markLength:]
+	}
+	if form&formIPv6 != 0 && !isIPv6(&c) || form&formMark != 0 && c.Mark == 0 || !hasSense(&c) {
+		return report.ConnectionCopy{}, b, fmt.Errorf("%w: form %#x, %s > %s", ErrMalformed, form, c.Client, c.VIP)
+	}
+	return c, rest, nil
+}
+
+// lengthOf returns the length of a record by its first byte.
+func lengthOf(form byte) int {
+	n := headLength + pairs*(4+2)
+	if form&formIPv6 != 0 {
+		n = headLength + pairs*(16+2)
+	}
+	if form&formTCP != 0 {
+		n += numbersLength
+	}
+	if form&formMark != 0 {
+		n += markLength
+	}
+	return n
+}
+
+// hasSense reports whether each address may be one of a connection.
+func hasSense(c *report.ConnectionCopy) bool {
+	const replyDirection = 0x01
+	for _, a := range [pairs]netip.AddrPort{c.Client, c.VIP, c.Source, c.Endpoint} {
+		if a.Addr().IsUnspecified() || a.Addr().IsMulticast() {
+			return false
+		}
+	}
+	return c.Flags&replyDirection == 0
+}
+
+func readAddress(b []byte, is6 bool) (netip.AddrPort, []byte) {
+	size := 4
+	if is6 {
+		size = 16
+	}
+	a, _ := netip.AddrFromSlice(b[:size])
+	return netip.AddrPortFrom(a.Unmap(), binary.BigEndian.Uint16(b[size:])), b[size+2:]
+}
+
+// ahead is a signed number of 24 bits: how far one TCP number is ahead of another. What does not
+// fit is as far as can be: the packet path takes more than 4 MiB as unknown.
+const (
+	aheadMost  = 1<<23 - 1
+	aheadLeast = -1 << 23
+)
+
+func appendAhead(b []byte, difference uint32) []byte {
+	d := min(max(int32(difference), aheadLeast), aheadMost)
+	return append(b, byte(d>>16), byte(d>>8), byte(d))
+}
+
+func readAhead(b []byte) uint32 {
+	return uint32(int32(uint32(b[0])<<24|uint32(b[1])<<16|uint32(b[2])<<8) >> 8) // with its sign
+}
+
+// ageUnit is the unit of ages: a byte holds 4 bits, shifted to the left by up to 15.
+const (
+	ageUnit     = 16 * time.Millisecond
+	ageBits     = 4
+	ageMantissa = 1<<ageBits - 1
+)
+
+// encodeAge rounds up: a connection does not become younger, however often it is copied.
+func encodeAge(d time.Duration) byte {
+	units := uint64(max(d, 0)+ageUnit-1) / uint64(ageUnit)
+	shift := max(bits.Len64(units)-ageBits, 0)
+	mantissa := (units + 1<<shift - 1) >> shift
+	if mantissa > ageMantissa {
+		mantissa, shift = (mantissa+1)/2, shift+1
+	}
+	if shift > ageMantissa {
+		return 0xff
+	}
+	return byte(shift<<ageBits) | byte(mantissa)
+}
+
+func decodeAge(b byte) time.Duration {
+	return time.Duration(b&ageMantissa) << (b >> ageBits) * ageUnit
+}

@@ -1,0 +1,299 @@
+package transport
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"sync"
+	"time"
+)
+
+const (
+	// handshakeTime is the limit of a new connection's handshakes.
+	handshakeTime = 3 * time.Second
+	// writeTime is how long a peer may take nothing before the connection is given up.
+	writeTime = 5 * time.Second
+	// PingEvery is the interval of signs of life, and silenceMost when a peer without them is lost.
+	PingEvery   = time.Second
+	silenceMost = 4 * time.Second
+	// socketBuffer is what the kernel holds for a peer at most; the queue is in user space.
+	socketBuffer = 1 << 20
+)
+
+// ErrRefused wraps the sentence with which a peer refuses this node.
+type ErrRefused struct{ Sentence string }
+
+func (e *ErrRefused) Error() string { return e.Sentence }
+
+// Conn is a connection to a peer, over which the node that has dialed sends records.
+type Conn struct {
+	Peer  Hello
+	conn  net.Conn
+	read  *bufio.Reader
+	buf   []byte
+	write sync.Mutex
+	out   []byte
+}
+
+func newConn(c net.Conn) *Conn {
+	return &Conn{conn: c, read: bufio.NewReaderSize(c, FrameMost), buf: make([]byte, FrameMost)}
+}
+
+// Close ends the connection.
+func (c *Conn) Close() error { return c.conn.Close() }
+
+// Remote returns the peer's address.
+func (c *Conn) Remote() string { return c.conn.RemoteAddr().String() }
+
+// Dial connects to a peer that listens at this address, and greets it. It returns ErrSelf for this
+// process's own address.
+func Dial(ctx context.Context, address string, own *Hello, credentials Credentials) (*Conn, error) {
+	config, err := credentials.Config()
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, handshakeTime)
+	defer cancel()
+	plain, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	tune(plain)
+	deadline, _ := ctx.Deadline()
+	_ = plain.SetDeadline(deadline)
+	secured := tls.Client(plain, config)
+	c := newConn(secured)
+	if err := c.greet(ctx, secured, own); err != nil {
+		return nil, errors.Join(err, dropped(plain.Close()))
+	}
+	_ = plain.SetDeadline(time.Time{})
+	return c, nil
+}
+
+// dropped is no error: the connection is given up because of another one.
+func dropped(error) error { return nil }
+
+// tune bounds what the kernel holds for a peer.
+func tune(c net.Conn) {
+	if tcp, ok := c.(*net.TCPConn); ok {
+		_ = tcp.SetWriteBuffer(socketBuffer)
+	}
+}
+
+// greet exchanges Hellos with the node that was dialed.
+func (c *Conn) greet(ctx context.Context, secured *tls.Conn, own *Hello) error {
+	if err := secured.HandshakeContext(ctx); err != nil {
+		return describeTLS(err)
+	}
+	if err := c.sendJSON(kindHello, own); err != nil {
+		return err
+	}
+	var w welcome
+	if err := c.readJSON(kindWelcome, &w); err != nil {
+		return describeTLS(err)
+	}
+	c.Peer = w.Hello
+	if c.Peer.Boot == own.Boot {
+		return ErrSelf
+	}
+	if w.Refused != "" {
+		return &ErrRefused{w.Refused}
+	}
+	if err := own.Judge(&c.Peer); err != nil {
+		return err
+	}
+	return c.certified(secured)
+}
+
+// certified checks that the peer's certificate is for its name.
+func (c *Conn) certified(secured *tls.Conn) error {
+	leaf := secured.ConnectionState().PeerCertificates[0]
+	if slices.Contains(leaf.DNSNames, c.Peer.Node) {
+		return nil
+	}
+	return fmt.Errorf("node %q has a certificate for %q, not for its own name", c.Peer.Node, leaf.DNSNames)
+}
+
+// describeTLS explains what TLS reports when the peer does not accept this node's certificate: with
+// TLS 1.3 that arrives after the handshake.
+func describeTLS(err error) error {
+	var alert tls.AlertError
+	if errors.As(err, &alert) {
+		return fmt.Errorf("the peer does not accept this node's certificate: does it have the same --cluster-key, or --cluster-ca? (%w)", err)
+	}
+	return err
+}
+
+// accept greets a node that has dialed this one.
+func accept(ctx context.Context, plain net.Conn, own *Hello, credentials Credentials) (*Conn, error) {
+	config, err := credentials.Config()
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, handshakeTime)
+	defer cancel()
+	deadline, _ := ctx.Deadline()
+	_ = plain.SetDeadline(deadline)
+	secured := tls.Server(plain, config)
+	if err := secured.HandshakeContext(ctx); err != nil {
+		return nil, err
+	}
+	c := newConn(secured)
+	if err := c.readJSON(kindHello, &c.Peer); err != nil {
+		return nil, err
+	}
+	judged := own.Judge(&c.Peer)
+	if judged == nil {
+		judged = c.certified(secured)
+	}
+	w := welcome{Hello: *own}
+	if judged != nil {
+		w.Refused = judged.Error()
+	}
+	if err := c.sendJSON(kindWelcome, w); err != nil || judged != nil {
+		return nil, errors.Join(judged, err)
+	}
+	_ = plain.SetDeadline(time.Time{})
+	return c, nil
+}
+
+func (c *Conn) sendJSON(k kind, v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	return c.send(k, b)
+}
+
+func (c *Conn) readJSON(want kind, v any) error {
+	k, b, err := readFrame(c.read, c.buf)
+	if err != nil {
+		return err
+	}
+	if k != want {
+		return fmt.Errorf("the peer sent a frame of kind %d, not %d", k, want)
+	}
+	if err := json.Unmarshal(b, v); err != nil {
+		return fmt.Errorf("the peer's greeting cannot be read: %w", err)
+	}
+	return nil
+}
+
+func (c *Conn) send(k kind, payload []byte) error {
+	c.write.Lock()
+	defer c.write.Unlock()
+	c.out = appendFrame(c.out[:0], k, payload)
+	_ = c.conn.SetWriteDeadline(time.Now().Add(writeTime))
+	_, err := c.conn.Write(c.out)
+	return err
+}
+
+// SendRecords sends records, of FrameMost bytes at most.
+func (c *Conn) SendRecords(records []byte) error { return c.send(kindRecords, records) }
+
+// SendBulkEnd reports that all connections were sent.
+func (c *Conn) SendBulkEnd() error { return c.send(kindBulkEnd, nil) }
+
+// Ping sends a sign of life.
+func (c *Conn) Ping() error { return c.send(kindPing, nil) }
+
+// Ack reports how many records were applied since the connection began.
+func (c *Conn) Ack(records uint64) error {
+	return c.send(kindAck, binary.BigEndian.AppendUint64(nil, records))
+}
+
+// ReadAcks calls yield with the numbers of records that the peer has applied, until the connection
+// ends, or the peer has been silent for too long.
+func (c *Conn) ReadAcks(yield func(applied uint64)) error {
+	for {
+		k, b, err := c.next()
+		if err != nil {
+			return err
+		}
+		if k != kindAck || len(b) != 8 {
+			return fmt.Errorf("the peer sent a frame of kind %d with %d bytes", k, len(b))
+		}
+		yield(binary.BigEndian.Uint64(b))
+	}
+}
+
+// next reads a frame of a peer that sends some each PingEvery.
+func (c *Conn) next() (kind, []byte, error) {
+	_ = c.conn.SetReadDeadline(time.Now().Add(silenceMost))
+	return readFrame(c.read, c.buf)
+}
+
+// ReadRecords calls records with the payload of frames, which is valid until it returns; bulkEnd
+// after the peer has sent all connections; and idle between frames if none is waiting.
+func (c *Conn) ReadRecords(records func([]byte) error, bulkEnd func(), idle func() error) error {
+	for {
+		k, b, err := c.next()
+		if err != nil {
+			return err
+		}
+		switch k {
+		case kindRecords:
+			err = records(b)
+		case kindBulkEnd:
+			bulkEnd()
+		case kindPing:
+		default:
+			err = fmt.Errorf("the peer sent a frame of kind %d", k)
+		}
+		if err == nil && (k != kindRecords || c.read.Buffered() == 0) {
+			err = idle()
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// Serve accepts nodes at a listener until ctx ends, and calls handle with each connection. refused
+// gets nodes that were turned away.
+func Serve(ctx context.Context, l net.Listener, own *Hello, credentials Credentials, handle func(*Conn), refused func(from string, err error)) error {
+	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
+	defer stop()
+	var running sync.WaitGroup
+	defer running.Wait()
+	greeting := make(chan struct{}, greetingMost)
+	for {
+		plain, err := l.Accept()
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("accept nodes: %w", err)
+		}
+		select {
+		case greeting <- struct{}{}:
+		default: // strangers keep all places busy; nodes try again
+			_ = plain.Close()
+			continue
+		}
+		running.Go(func() {
+			c, err := accept(ctx, plain, own, credentials)
+			<-greeting
+			if err != nil {
+				_ = plain.Close()
+				if !errors.Is(err, ErrSelf) {
+					refused(plain.RemoteAddr().String(), err)
+				}
+				return
+			}
+			end := context.AfterFunc(ctx, func() { _ = plain.Close() })
+			defer end()
+			defer plain.Close() //nolint:errcheck // it is over
+			handle(c)
+		})
+	}
+}
+
+// greetingMost is how many connections may be at their handshakes at once.
+const greetingMost = 16

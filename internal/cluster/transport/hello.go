@@ -1,0 +1,65 @@
+package transport
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+)
+
+// The versions of the protocol between nodes: a build speaks two, so nodes can be upgraded one after
+// the other.
+const (
+	Version = 1
+	Oldest  = 1
+)
+
+// Hello is what nodes say about themselves before they exchange connections.
+type Hello struct {
+	Version  int    `json:"version"`  // newest version of the protocol
+	Oldest   int    `json:"oldest"`   // and the oldest one
+	Build    string `json:"build"`    // of loxilb, for users
+	Node     string `json:"node"`     // name; certified
+	Self     int    `json:"self"`     // number by --self; -1: none
+	Boot     string `json:"boot"`     // random, of the process
+	Seed     string `json:"seed"`     // fingerprint of --hash-seed
+	Slots    int    `json:"slots"`    // size of the tables of the algorithms hash and persist
+	Revision uint64 `json:"revision"` // of the configuration, for users
+	NewTable bool   `json:"newTable"` // the node has no connections of an earlier process
+}
+
+// welcome is the answer to a Hello: the other node's, or why it refuses.
+type welcome struct {
+	Hello   Hello  `json:"hello"`
+	Refused string `json:"refused,omitempty"`
+}
+
+// ErrSelf reports that the peer is this process.
+var ErrSelf = errors.New("the address is this node's own")
+
+// Fingerprint identifies a hash seed without revealing it.
+func Fingerprint(seed uint64) string {
+	sum := sha256.Sum256(binary.BigEndian.AppendUint64([]byte("loxilb hash seed "), seed))
+	return hex.EncodeToString(sum[:8])
+}
+
+// Judge returns why the nodes must not exchange connections, or nil.
+func (h *Hello) Judge(peer *Hello) error {
+	switch {
+	case peer.Boot == h.Boot:
+		return ErrSelf
+	case peer.Version < h.Oldest || h.Version < peer.Oldest:
+		return fmt.Errorf("node %q speaks versions %d to %d of the protocol between nodes, and node %q versions %d to %d: upgrade one version after the other",
+			peer.Node, peer.Oldest, peer.Version, h.Node, h.Oldest, h.Version)
+	case peer.Node == h.Node:
+		return fmt.Errorf("both nodes are named %q: give each its own host name", h.Node)
+	case peer.Self >= 0 && peer.Self == h.Self:
+		return fmt.Errorf("nodes %q and %q both have --self=%d: give each its own number", h.Node, peer.Node, h.Self)
+	case peer.Seed != h.Seed:
+		return fmt.Errorf("nodes %q and %q have different values of --hash-seed, so they choose different endpoints for a client: use the same on all nodes", h.Node, peer.Node)
+	case peer.Slots != h.Slots:
+		return fmt.Errorf("nodes %q and %q have tables of %d and %d slots for the algorithm hash, so they choose different endpoints for a client: use builds with the same", h.Node, peer.Node, h.Slots, peer.Slots)
+	}
+	return nil
+}

@@ -1,0 +1,24 @@
+package doctor
+
+import (
+	"fmt"
+	"time"
+)
+
+// ClusterPeer is a node that does not get the connections of this one.
+type ClusterPeer struct {
+	Node, Why string
+	Since     time.Time
+}
+
+// clusterPeers reports nodes through which the connections of this one would not go on.
+func clusterPeers(m *Machine) (out []Finding, err error) {
+	for _, p := range m.Facts.ClusterPeers {
+		out = append(out, Finding{
+			About: p.Node, What: fmt.Sprintf("node %s of the cluster: %s", p.Node, p.Why), Sure: Certain,
+			Why:     "connections of this node do not go on through it",
+			Command: "loxicmd get cluster on both nodes; let firewalls pass TCP port 22222 between them, and use the same --cluster-key and --hash-seed",
+		})
+	}
+	return out, nil
+}

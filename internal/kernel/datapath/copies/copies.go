@@ -1,0 +1,142 @@
+// Package copies exchanges connections of the table with user space: it reads those that this node
+// opens, and inserts those of other nodes (docs/adr/0092-connection-sync.md).
+package copies
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/ringbuf"
+
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/kernel/datapath/connections"
+	"loxilb/internal/kernel/datapath/loader"
+	"loxilb/internal/kernel/datapath/tables"
+)
+
+// The programs, by purpose.
+const (
+	scanTable  = "loxilb_scan_copies"
+	insertRows = "loxilb_put_copies"
+)
+
+// Copies reads and inserts copies of connections. Its programs are loaded with the first use: a
+// node without a cluster has none. Methods are safe for concurrent use.
+type Copies struct {
+	shared *loader.Collection
+	tables *tables.Tables
+	table  *connections.Table
+	clock  loader.Clock
+
+	mu       sync.Mutex // one run of a program at a time
+	own      *ebpf.Collection
+	programs map[string]*ebpf.Program // nil: not loaded yet
+	scanned  *ringbuf.Reader
+	batch    batch
+	places   map[target]place // of recent copies
+	placesAt time.Time        // when they were read
+}
+
+// New loads nothing yet.
+func New(c *loader.Collection, services *tables.Tables, t *connections.Table) *Copies {
+	return &Copies{shared: c, tables: services, table: t}
+}
+
+// LoadCopies loads the programs.
+func (c *Copies) LoadCopies() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.load()
+}
+
+func (c *Copies) load() error {
+	if c.programs != nil {
+		return nil
+	}
+	spec, err := bpf.LoadCluster()
+	if err != nil {
+		return fmt.Errorf("read the object of a cluster's programs: %w", err)
+	}
+	if err := c.shared.Configure(spec); err != nil {
+		return err
+	}
+	shared := connections.SharedMaps(c.shared)
+	loader.ShareMaps(spec, shared, "scanned_copies")
+	if err := spec.Variables["watching"].Set(uint32(1)); err != nil { // it checks the watchers each time
+		return fmt.Errorf("make a cluster's programs notify watchers: %w", err)
+	}
+	own, err := loader.MakeMaps(spec, ebpf.CollectionOptions{MapReplacements: shared})
+	if err != nil {
+		return fmt.Errorf("make maps of a cluster's programs: %w", err)
+	}
+	programs, err := loader.LoadPrograms(spec, own.Maps)
+	if err != nil {
+		own.Close()
+		return fmt.Errorf("load a cluster's programs: %w", err)
+	}
+	reader, err := ringbuf.NewReader(own.Maps["scanned_copies"])
+	if err != nil {
+		own.Close()
+		return fmt.Errorf("read found connections: %w", err)
+	}
+	reader.SetDeadline(time.Unix(1, 0)) // it waits for nothing
+	c.own, c.programs, c.scanned = own, programs, reader
+	return nil
+}
+
+// Close releases the programs.
+func (c *Copies) Close() error {
+	if c == nil {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.programs == nil {
+		return nil
+	}
+	errs := []error{c.scanned.Close()}
+	for _, p := range c.programs {
+		errs = append(errs, p.Close())
+	}
+	c.own.Close()
+	c.programs = nil
+	return errors.Join(errs...)
+}
+
+// KeepQuiet leaves segments of unknown TCP connections unanswered for a while: copies of their
+// connections may be about to arrive (bpf/open/quiet.h). 0 ends that.
+func (c *Copies) KeepQuiet(d time.Duration) error {
+	until := uint32(0)
+	if d > 0 {
+		at, err := c.clock.In(d, &c.shared.Settings)
+		if err != nil {
+			return err
+		}
+		until = max(at, 1)
+	}
+	if err := c.shared.Variables.QuietUntil.Set(until); err != nil {
+		return fmt.Errorf("leave unknown connections unanswered: %w", err)
+	}
+	return nil
+}
+
+// NewTable reports whether the connection table was made by this process: no connection of an
+// earlier one is in it.
+func (c *Copies) NewTable() bool { return c.shared.Fresh }
+
+// rest lets packets and other programs have the CPU between two slices.
+func rest(ctx context.Context) error {
+	const pause = 500 * time.Microsecond
+	t := time.NewTimer(pause)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C:
+		return nil
+	}
+}

@@ -1,0 +1,105 @@
+package copies
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
+)
+
+// batch is copies_to_put of bpf/cluster/put.h.
+type batch [bpf.TcCopyLimitCOPY_BATCH]bpf.TcConnectionCopy
+
+// target is what a copy says about its endpoint, and place where that is in this node's tables.
+type (
+	target struct {
+		vip, endpoint netip.AddrPort
+		protocol      lb.Protocol
+		mark          uint32
+		oneWay        bool
+	}
+	place struct {
+		endpoint, service uint32
+		ok                bool
+	}
+)
+
+const (
+	placesAge  = time.Second // for how long places are believed; the program checks them
+	placesMost = 65_536
+)
+
+// PutCopies inserts copies of connections that other nodes have opened, or merges them into those
+// that are here, and stores what became of each in results, which is as long.
+func (c *Copies) PutCopies(ctx context.Context, list []report.ConnectionCopy, results []report.CopyResult) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.load(); err != nil {
+		return err
+	}
+	for len(list) > 0 && ctx.Err() == nil {
+		n := min(len(list), len(c.batch))
+		if err := c.putBatch(ctx, list[:n], results[:n]); err != nil {
+			return err
+		}
+		list, results = list[n:], results[n:]
+	}
+	return ctx.Err()
+}
+
+func (c *Copies) putBatch(ctx context.Context, list []report.ConnectionCopy, results []report.CopyResult) error {
+	if err := c.table.MakeRoom(ctx, len(list)); err != nil {
+		return err
+	}
+	count := uint32(0)
+	for i := range list {
+		results[i] = report.CopyUnknown
+		if at := c.place(&list[i]); at.ok && isPlausible(&list[i]) {
+			c.batch[count] = c.row(&list[i], at)
+			results[i] = report.CopyNone
+			count++
+		}
+	}
+	if count == 0 {
+		return nil
+	}
+	rows := c.own.Variables["copies_to_put"]
+	if err := rows.Set(&c.batch); err != nil {
+		return fmt.Errorf("write copies of connections: %w", err)
+	}
+	if _, err := c.run(insertRows, count); err != nil {
+		return fmt.Errorf("insert copies of connections: %w", err)
+	}
+	if err := rows.Get(&c.batch); err != nil {
+		return fmt.Errorf("read results of copies: %w", err)
+	}
+	next := 0
+	for i := range results {
+		if results[i] != report.CopyNone {
+			continue
+		}
+		results[i] = report.CopyResult(c.batch[next].Result)
+		if next++; results[i] == report.CopyUnknown {
+			c.placesAt = time.Time{} // the endpoint's row has changed hands
+		}
+	}
+	return nil
+}
+
+// place finds the endpoint of a copy. Most copies of a moment are of few endpoints.
+func (c *Copies) place(in *report.ConnectionCopy) place {
+	key := target{in.VIP, in.Endpoint, in.Protocol, in.Mark, in.Traits&oneWay != 0}
+	if now := time.Now(); now.Sub(c.placesAt) > placesAge || len(c.places) >= placesMost {
+		c.places, c.placesAt = map[target]place{}, now
+	}
+	at, known := c.places[key]
+	if !known {
+		at.endpoint, at.service, at.ok = c.tables.CopyPlace(in)
+		c.places[key] = at
+	}
+	return at
+}

@@ -1,0 +1,385 @@
+package datapath
+
+import (
+	"context"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+
+	"loxilb/internal/control/compile"
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
+	"loxilb/test/dptest"
+)
+
+// copied is two nodes with the same service, and the copies that the first one has sent.
+type copied struct {
+	t        *testing.T
+	one, two *opener
+	mu       sync.Mutex
+	sent     []report.ConnectionCopy
+	came     chan struct{}
+}
+
+func newCopied(t *testing.T, services ...string) *copied {
+	t.Helper()
+	c := &copied{t: t, one: newOpener(t, services[0]), two: newOpener(t, services[0]), came: make(chan struct{}, 1)}
+	for _, line := range services[1:] {
+		addService(t, c.one, line)
+		addService(t, c.two, line)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		done <- c.one.d.WatchCopies(ctx, func(list []report.ConnectionCopy, lost uint64) {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.sent = append(c.sent, list...)
+			if lost > 0 {
+				t.Errorf("%d copies are lost", lost)
+			}
+			select {
+			case c.came <- struct{}{}:
+			default:
+			}
+		})
+	}()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	for { // it has begun once the programs know it
+		var on uint32
+		if err := c.one.d.collection.Variables.Copying.Get(&on); err != nil {
+			t.Fatal(err)
+		}
+		if on == 1 {
+			return c
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func addService(t *testing.T, o *opener, line string) {
+	t.Helper()
+	s, err := lb.ParseService(line)
+	if err == nil {
+		err = s.Validate()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	table := compile.Service(s, nil, 0, nil)
+	if err := o.d.Apply([]Change{{Key: table.Key, Table: &table}})[0]; err != nil {
+		t.Fatal(err)
+	}
+}
+
+// run runs the program of a node on a packet.
+func (c *copied) run(o *opener, frame []byte) {
+	c.t.Helper()
+	if _, err := program(c.t, o.d).Run(&ebpf.RunOptions{Data: frame}); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// wait returns the copies that were sent, once they are at least n.
+func (c *copied) wait(n int) []report.ConnectionCopy {
+	c.t.Helper()
+	for end := time.After(10 * time.Second); ; {
+		c.mu.Lock()
+		list := append([]report.ConnectionCopy(nil), c.sent...)
+		c.mu.Unlock()
+		if len(list) >= n {
+			return list
+		}
+		select {
+		case <-c.came:
+		case <-end:
+			c.t.Fatalf("%d copies, want %d", len(list), n)
+		}
+	}
+}
+
+// put inserts copies at the second node.
+func (c *copied) put(list ...report.ConnectionCopy) []report.CopyResult {
+	c.t.Helper()
+	results := make([]report.CopyResult, len(list))
+	if err := c.two.d.PutCopies(c.t.Context(), list, results); err != nil {
+		c.t.Fatal(err)
+	}
+	return results
+}
+
+// open opens a TCP connection at the first node as far as its flags say, and returns what the
+// endpoint sees as its client.
+func (c *copied) open(client, vip, endpoint netip.AddrPort) (source netip.AddrPort) {
+	c.t.Helper()
+	c.run(c.one, dptest.Segment(client, vip, 0x02, 1000, 0))
+	for key, row := range dptest.Connections(c.t, c.one.d.collection) {
+		if row.Flags&uint8(bpf.TcConnectionFlagCONN_REPLY_DIRECTION) == 0 && bpf.AddrPort(key.Saddr, key.Sport) == client {
+			source = bpf.AddrPort(row.Saddr, row.Sport)
+		}
+	}
+	c.run(c.one, dptest.Segment(endpoint, source, 0x12, 5000, 1101))
+	c.run(c.one, dptest.Segment(client, vip, 0x10, 1101, 5101))
+	return source
+}
+
+// entries returns the table of a node without what belongs to the node.
+func (c *copied) entries(o *opener) map[bpf.TcConnectionKey]bpf.TcConnection {
+	c.t.Helper()
+	out := map[bpf.TcConnectionKey]bpf.TcConnection{}
+	for key, row := range dptest.Connections(c.t, o.d.collection) {
+		row.Seen, row.Way, row.WayEpoch, row.Packets, row.Bytes, row.Endpoint = 0, 0, 0, 0, 0, 0
+		row.Traits &^= uint8(bpf.TcConnectionTraitCONN_SENT_RST) // who has sent the RST
+		row.Hop &= uint8(bpf.TcHopFlagHOP_FAMILY | bpf.TcHopFlagHOP_TUNNELS)
+		out[key] = row
+	}
+	return out
+}
+
+// same checks that both nodes have the same entries.
+func (c *copied) same() {
+	c.t.Helper()
+	one, two := c.entries(c.one), c.entries(c.two)
+	if len(one) != len(two) {
+		c.t.Errorf("%d entries, and %d at the other node", len(one), len(two))
+	}
+	for key, row := range one {
+		if two[key] != row {
+			c.t.Errorf("%v:\n%+v\nat the other node\n%+v", key, row, two[key])
+		}
+	}
+}
+
+const tcpCopies = "10.0.0.1:80/tcp endpoints=192.0.2.1:8080"
+
+// TestCopies checks that connections appear at another node as at the node that has opened them.
+func TestCopies(t *testing.T) {
+	t.Parallel()
+	c := newCopied(t, tcpCopies,
+		"10.0.0.2:80/tcp mode=fullnat endpoints=192.0.2.1:8080",
+		"10.0.0.3:80/tcp mode=fullnat snat=10.9.9.9 endpoints=192.0.2.1:8080",
+		"10.0.0.4:80-90/tcp endpoints=192.0.2.1:180-190",
+		"[2001:db8::1]:80/tcp endpoints=[2001:db8:1::1]:8080",
+		"10.0.0.5:53/udp endpoints=192.0.2.1:53",
+		"10.0.0.6:80/tcp mode=dsr endpoints=192.0.2.1:80",
+	)
+	for _, one := range [...]struct{ name, client, vip, endpoint string }{
+		{"default", "198.51.100.1:40000", "10.0.0.1:80", "192.0.2.1:8080"},
+		{"fullnat", "198.51.100.1:40000", "10.0.0.2:80", "192.0.2.1:8080"},
+		{"pool", "198.51.100.1:40000", "10.0.0.3:80", "192.0.2.1:8080"},
+		{"range", "198.51.100.1:40000", "10.0.0.4:85", "192.0.2.1:185"},
+		{"ipv6", "[2001:db8:2::1]:40000", "[2001:db8::1]:80", "[2001:db8:1::1]:8080"},
+	} {
+		c.sub(t, one.name, func() {
+			c.lives(netip.MustParseAddrPort(one.client), netip.MustParseAddrPort(one.vip), netip.MustParseAddrPort(one.endpoint))
+		})
+	}
+	c.sub(t, "udp", c.udp)
+	c.sub(t, "dsr", c.dsr)
+	c.sub(t, "serves", c.serves)
+	c.sub(t, "generations", c.generations)
+	c.sub(t, "unknown", c.unknown)
+}
+
+// sub runs a subtest, which begins and ends with empty tables.
+func (c *copied) sub(t *testing.T, name string, f func()) {
+	t.Helper()
+	outer := c.t
+	t.Run(name, func(t *testing.T) {
+		c.t = t
+		f()
+		for _, o := range []*opener{c.one, c.two} {
+			ageOut(t, o)
+			if left := c.entries(o); len(left) != 0 {
+				t.Errorf("entries after all have expired: %v", left)
+			}
+			for i, active := range o.active() {
+				if active != 0 {
+					t.Errorf("endpoint %d has %d active connections after all have expired", i, active)
+				}
+			}
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.sent = nil
+	})
+	c.t = outer
+}
+
+// lives copies a TCP connection from its beginning to its end.
+func (c *copied) lives(client, vip, endpoint netip.AddrPort) {
+	source := c.open(client, vip, endpoint)
+	sent := c.wait(2)
+	if len(sent) != 2 {
+		c.t.Fatalf("%d copies of an established connection, want 2: %+v", len(sent), sent)
+	}
+	if sent[1].Endpoint != endpoint || sent[1].Source != source || sent[1].Client != client || sent[1].VIP != vip {
+		c.t.Errorf("the copy is %+v", sent[1])
+	}
+	// in the wrong order, and twice
+	for i, want := range []report.CopyResult{report.CopyInserted, report.CopyMerged, report.CopyMerged} {
+		if got := c.put(sent[1-i%2])[0]; got != want {
+			c.t.Errorf("copy %d: %v, want %v", i, got, want)
+		}
+	}
+	c.same()
+	for range 10 { // established
+		c.run(c.one, dptest.Segment(client, vip, 0x10, 1101, 5101))
+	}
+	c.run(c.one, dptest.Segment(client, vip, 0x14, 1101, 5101))
+	sent = c.wait(3)
+	if got := c.put(sent[2])[0]; got != report.CopyMerged || len(sent) != 3 {
+		c.t.Errorf("%d copies, the RST's: %v", len(sent), got)
+	}
+	c.same()
+}
+
+// udp copies a flow once its endpoint has answered, and once its client has gone on.
+func (c *copied) udp() {
+	client, vip, endpoint := netip.MustParseAddrPort("198.51.100.1:40000"), netip.MustParseAddrPort("10.0.0.5:53"), netip.MustParseAddrPort("192.0.2.1:53")
+	frame := func(from, to netip.AddrPort) []byte {
+		return dptest.UDPFrame(from.Addr(), to.Addr(), from.Port(), to.Port())
+	}
+	c.run(c.one, frame(client, vip))
+	c.run(c.one, frame(endpoint, client))
+	c.put(c.wait(1)...)
+	c.same()
+	for range 3 {
+		c.run(c.one, frame(client, vip))
+		c.run(c.one, frame(endpoint, client))
+	}
+	sent := c.wait(2)
+	c.put(sent[1:]...)
+	c.same()
+	if len(sent) != 2 {
+		c.t.Errorf("%d copies of a flow, want 2", len(sent))
+	}
+}
+
+// dsr copies a connection of which only the client's packets are seen.
+func (c *copied) dsr() {
+	client, vip := netip.MustParseAddrPort("198.51.100.1:40000"), netip.MustParseAddrPort("10.0.0.6:80")
+	c.run(c.one, dptest.Segment(client, vip, 0x02, 1000, 0))
+	c.run(c.one, dptest.Segment(client, vip, 0x10, 1101, 5001))
+	c.run(c.one, dptest.Segment(client, vip, 0x10, 1201, 5101))
+	c.put(c.wait(2)...)
+	c.same()
+}
+
+// serves checks that packets use a copy as the connection that it is of, without being counted as a
+// new one; and that it is sent on only then.
+func (c *copied) serves() {
+	client, vip, endpoint := netip.MustParseAddrPort("198.51.100.1:40000"), netip.MustParseAddrPort("10.0.0.1:80"), netip.MustParseAddrPort("192.0.2.1:8080")
+	c.open(client, vip, endpoint)
+	c.put(c.wait(2)[1])
+	if found := c.scanned(report.CopySelection{}); len(found) != 0 {
+		c.t.Errorf("a copy without packets is sent on: %+v", found)
+	}
+	if found := c.scanned(report.CopySelection{Copies: true}); len(found) != 1 {
+		c.t.Errorf("%d copies for a node that has lost its table, want 1", len(found))
+	}
+	before, _ := c.two.d.ServiceStats(compile.Key(c.two.service.Key))
+	c.run(c.two, dptest.Segment(client, vip, 0x11, 1101, 5101)) // FIN
+	c.run(c.two, dptest.Segment(endpoint, client, 0x11, 5101, 1202))
+	var ended int
+	for _, row := range dptest.Connections(c.t, c.two.d.collection) {
+		const fins = uint8(bpf.TcConnectionFlagCONN_FIN_CLIENT | bpf.TcConnectionFlagCONN_FIN_ENDPOINT)
+		if row.Flags&fins == fins {
+			ended++
+		}
+	}
+	if ended != 2 {
+		c.t.Errorf("%d entries of the copy have seen both FINs, want 2", ended)
+	}
+	if after, _ := c.two.d.ServiceStats(compile.Key(c.two.service.Key)); after.Connections != before.Connections {
+		c.t.Errorf("the other node has opened %d connections", after.Connections-before.Connections)
+	}
+}
+
+// scanned returns what a scan of the second node finds.
+func (c *copied) scanned(what report.CopySelection) (found []report.ConnectionCopy) {
+	c.t.Helper()
+	err := c.two.d.ScanCopies(c.t.Context(), what, func(list []report.ConnectionCopy) error {
+		found = append(found, list...)
+		return nil
+	})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return found
+}
+
+// generations checks that the copy of an earlier connection of the same client's port changes
+// nothing, and that of a later one replaces it.
+func (c *copied) generations() {
+	client, vip, endpoint := netip.MustParseAddrPort("198.51.100.1:40000"), netip.MustParseAddrPort("10.0.0.1:80"), netip.MustParseAddrPort("192.0.2.1:8080")
+	c.open(client, vip, endpoint)
+	now := c.wait(2)[1]
+	earlier := now
+	earlier.Generation++
+	earlier.Idle = time.Minute
+	earlier.Flags |= uint8(bpf.TcConnectionFlagCONN_RESET)
+	later := now
+	later.Generation += 2
+	later.Idle = 0
+	later.Numbers.Sent += 100_000
+	now.Idle = time.Second
+	for i, one := range []struct {
+		copy report.ConnectionCopy
+		want report.CopyResult
+	}{{now, report.CopyInserted}, {earlier, report.CopyOld}, {now, report.CopyMerged}, {later, report.CopyInserted}, {now, report.CopyOld}} {
+		if got := c.put(one.copy)[0]; got != one.want {
+			c.t.Errorf("copy %d: %v, want %v", i, got, one.want)
+		}
+	}
+	if rows := dptest.Connections(c.t, c.two.d.collection); len(rows) != 2 {
+		c.t.Errorf("%d entries, want 2", len(rows))
+	}
+	if active := c.two.active(); active[0] != 1 {
+		c.t.Errorf("%d active connections, want 1", active[0])
+	}
+}
+
+// unknown checks that copies of services and endpoints that are not here, or that make no sense,
+// change nothing.
+func (c *copied) unknown() {
+	client, vip, endpoint := netip.MustParseAddrPort("198.51.100.1:40000"), netip.MustParseAddrPort("10.0.0.1:80"), netip.MustParseAddrPort("192.0.2.1:8080")
+	c.open(client, vip, endpoint)
+	good := c.wait(2)[1]
+	service, target, port, mark, family := good, good, good, good, good
+	service.VIP = netip.MustParseAddrPort("10.0.0.9:80")
+	target.Endpoint = netip.MustParseAddrPort("192.0.2.2:8080")
+	port.Endpoint = netip.MustParseAddrPort("192.0.2.1:8081")
+	mark.Mark = 7
+	family.Source = netip.MustParseAddrPort("[2001:db8::1]:8081")
+	for i, got := range c.put(service, target, port, mark, family) {
+		if got != report.CopyUnknown {
+			c.t.Errorf("copy %d: %v", i, got)
+		}
+	}
+	if rows := dptest.Connections(c.t, c.two.d.collection); len(rows) != 0 {
+		c.t.Errorf("%d entries of copies that cannot be used", len(rows))
+	}
+}
+
+// ageOut has all connections expire, and sweeps.
+func ageOut(t *testing.T, o *opener) {
+	t.Helper()
+	if err := dptest.AgeConnections(o.d.collection.Conntrack, o.d.collection.Jiffies(3*time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := o.d.Sweep(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,113 @@
+package tables
+
+import (
+	"net/netip"
+
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/lb/report"
+)
+
+// Origin describes an endpoint to other nodes, which do not know its id.
+type Origin struct {
+	Endpoint netip.AddrPort
+	Mark     uint32 // of its service
+	Opens    bool   // it opens connections itself
+}
+
+// Origin returns the description of an endpoint. False: there is none with this id.
+func (t *Tables) Origin(id uint32) (Origin, bool) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	e := t.endpoint(id)
+	if e == nil {
+		return Origin{}, false
+	}
+	return Origin{e.at(), e.service.key.Mark, e.service.row.Flags&serviceEgress != 0}, true
+}
+
+// CopyPlace returns the ids of a copy's endpoint and of its service. False: one of them is not here.
+// An endpoint that was removed is here until its last connection has ended.
+func (t *Tables) CopyPlace(c *report.ConnectionCopy) (endpoint, service uint32, ok bool) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	s := t.serviceOfCopy(c)
+	if s == nil {
+		return 0, 0, false
+	}
+	for _, e := range s.order {
+		if e.isOfCopy(s, c) {
+			return e.id, s.id, true
+		}
+	}
+	for _, e := range s.ending {
+		if e.isOfCopy(s, c) {
+			return e.id, s.id, true
+		}
+	}
+	return 0, 0, false
+}
+
+// isOfCopy reports whether connections to the endpoint have the copy's address and port there.
+func (e *endpoint) isOfCopy(s *service, c *report.ConnectionCopy) bool {
+	if e.addr.Netip() != c.Endpoint.Addr() {
+		return false
+	}
+	port := bpf.Port(e.port)
+	if e.has(endpointShift) && c.Traits&uint8(bpf.TcConnectionTraitCONN_ONE_WAY) == 0 {
+		port += c.VIP.Port() - bpf.Port(s.key.Port) // modulo 65,536, as the packet path adds it
+	}
+	return port == c.Endpoint.Port()
+}
+
+// serviceOfCopy finds the service of a copy as a packet would: by its port, by a range of ports, and
+// on every local address.
+func (t *Tables) serviceOfCopy(c *report.ConnectionCopy) *service {
+	for _, vip := range [...]netip.Addr{c.VIP.Addr(), anyOf(c.VIP.Addr())} {
+		key := bpf.TcServiceKey{Vip: bpf.Addr(vip), Port: bpf.Port(c.VIP.Port()), Protocol: uint8(c.Protocol), Mark: c.Mark}
+		if s := t.serviceAt(key); s != nil {
+			return s
+		}
+		if t.counts.ranged > 0 {
+			if s := t.rangeAt(key, c.VIP.Port()); s != nil {
+				return s
+			}
+		}
+	}
+	return nil
+}
+
+// serviceAt returns the service with a key of its own, or of a secondary VIP.
+func (t *Tables) serviceAt(key bpf.TcServiceKey) *service {
+	if s := t.services[key]; s != nil {
+		return s
+	}
+	return t.secondary[key]
+}
+
+// rangeAt returns the service with the smallest range that has a port.
+func (t *Tables) rangeAt(key bpf.TcServiceKey, port uint16) (found *service) {
+	for other, s := range t.services {
+		first := bpf.Port(other.Port)
+		if !other.Ranged() || other.Protocol != key.Protocol || other.Mark != key.Mark || port < first || port > s.portMax {
+			continue
+		}
+		at := other
+		at.Vip = key.Vip
+		if t.serviceAt(at) != s {
+			continue // it is on other addresses
+		}
+		if found == nil || s.portMax-first < found.portMax-bpf.Port(found.key.Port) {
+			found = s
+		}
+	}
+	return found
+}
+
+// anyOf returns the unspecified address of an address's IP version: the VIP of services on every
+// local address.
+func anyOf(a netip.Addr) netip.Addr {
+	if a.Is4() {
+		return netip.IPv4Unspecified()
+	}
+	return netip.IPv6Unspecified()
+}

@@ -1,0 +1,51 @@
+package report
+
+import "time"
+
+// ClusterPeer is another node of the cluster, as this node sees it.
+type ClusterPeer struct {
+	Address    string // as configured, with its port; of a node that only dials this one, its own
+	Node       string // its name; empty: not known yet
+	State      PeerState
+	Reason     string    // why it is not connected; empty: it is
+	Since      time.Time // of the state
+	Build      string    // its version of loxilb
+	Revision   uint64    // of its configuration, when it connected
+	Lag        time.Duration
+	Queued     int // bytes that wait for it
+	Sent       uint64
+	Received   uint64 // records
+	Results    [CopyResults]uint64
+	Parked     int    // records that wait for their service or endpoint
+	Dropped    uint64 // records whose service or endpoint did not come
+	BulkCopies uint64 // how often it was sent all connections
+}
+
+// Called returns the peer's name, or its address before that is known.
+func (p *ClusterPeer) Called() string {
+	if p.Node != "" {
+		return p.Node
+	}
+	return p.Address
+}
+
+// PeerState is how far the exchange with a peer has got.
+type PeerState string
+
+// The states of a peer.
+const (
+	PeerDown    PeerState = "down"    // no connection
+	PeerRefused PeerState = "refused" // one of both nodes does not want the other
+	PeerCopying PeerState = "copying" // it gets all connections
+	PeerUp      PeerState = "up"      // it has all connections, and gets what changes
+)
+
+// Cluster is this node in its cluster.
+type Cluster struct {
+	Node   string
+	Self   int    // --self; -1: none
+	Listen string // address at which peers connect
+	Joined bool   // the connections of the others are here, or the time for them is over
+	Lost   uint64 // copies that found the ring of the packet path full, and were found again by scans
+	Peers  []ClusterPeer
+}

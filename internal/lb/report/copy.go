@@ -1,0 +1,61 @@
+package report
+
+import (
+	"net/netip"
+	"time"
+
+	"loxilb/internal/lb"
+)
+
+// ConnectionCopy is the whole state of a connection, as nodes of a cluster exchange it: without
+// what only means something on one node, such as row numbers and clocks. Flags, Hop, Traits and
+// Generation are those of bpf/abi.h.
+type ConnectionCopy struct {
+	Protocol   lb.Protocol
+	Client     netip.AddrPort // addresses as the client's packets arrive
+	VIP        netip.AddrPort
+	Source     netip.AddrPort // what the endpoint sees
+	Endpoint   netip.AddrPort
+	Mark       uint32 // of its service
+	Flags      uint8
+	Hop        uint8
+	Traits     uint8
+	Generation uint8
+	Numbers    TCPNumbers
+	Idle       time.Duration // since the last packet of either direction
+}
+
+// TCPNumbers are how far both directions of a TCP connection have got.
+type TCPNumbers struct {
+	Sent, Acked           uint32 // of the client
+	ReplySent, ReplyAcked uint32 // of the endpoint
+}
+
+// CopyResult is what became of a copy that another node has sent, in the order of enum copy_result
+// of bpf/abi.h.
+type CopyResult uint8
+
+// The results.
+const (
+	CopyNone     CopyResult = iota // not tried
+	CopyInserted                   // it is a connection here now
+	CopyMerged                     // into the connection that was here
+	CopyOld                        // it is of an earlier connection of the same client's port
+	CopyUnknown                    // its service or endpoint is not here
+	CopyBusy                       // a packet is changing the same rows: try again
+	CopyConflict                   // another connection has its addresses and ports
+	CopyFull                       // the table is full
+	CopyResults  = iota
+)
+
+// String returns the word of a result in metrics.
+func (r CopyResult) String() string {
+	return [...]string{"none", "inserted", "merged", "old", "unknown", "busy", "conflict", "full"}[r]
+}
+
+// CopySelection selects the connections that a scan of the table finds.
+type CopySelection struct {
+	Since  time.Duration // used within this time; 0: all
+	Due    bool          // instead, those whose copies were due for a refresh within Since
+	Copies bool          // also those that were only used at other nodes
+}
