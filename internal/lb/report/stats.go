@@ -14,13 +14,13 @@ type Traffic struct{ Packets, Bytes uint64 }
 
 // EndpointStats are the counters of one endpoint of one service, since it was added.
 type EndpointStats struct {
-	Connections uint64     // made, ever
-	Active      uint64     // open now
-	Inactive    uint64     // closed, but still in the connection table for late packets or a source port in quarantine
-	In          Traffic    // client to endpoint
-	Out         Traffic    // endpoint to client
-	Takes       bool       // new connections, as its service is applied now
-	Share       float64    // current fraction of its weight for new connections: less than 1 during slow start, 0 if it takes none
+	Connections uint64  // made, ever
+	Active      uint64  // open now
+	Inactive    uint64  // closed, but still in the connection table for late packets or a source port in quarantine
+	In          Traffic // client to endpoint
+	Out         Traffic // endpoint to client
+	Takes       bool    // new connections, as its service is applied now
+	Share       float64 // current fraction of its weight for new connections: less than 1 during slow start, 0 if it takes none
 	Source      string  // in mode auto: the address of this machine that the endpoint sees instead of clients; "none": there is no route; "several": it is a service itself; "": clients
 	Handshakes  Handshakes
 	Refusals    Refusals // of an endpoint: packets refused for lack of a source port or tuple there

@@ -210,7 +210,7 @@ func (t *Table) SweepEvery(ctx context.Context, period time.Duration) {
 	if err := t.startTimer(); err != nil {
 		t.shared.Log.Error("without this daemon, only new connections will free expired ones", "error", err)
 	}
-	var done time.Time                // when the last sweep ended
+	var done time.Time // when the last sweep ended
 	for {
 		pause, look := t.sweepPause(period)
 		left := pause - time.Since(done)
