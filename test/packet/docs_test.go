@@ -49,8 +49,8 @@ func TestPictures(t *testing.T) {
 			pictures = append(pictures, b)
 		}
 	}
-	if len(pictures) != 7 || len(scripts) != 7 {
-		t.Fatalf("%d pictures, %d scripts of seven modes", len(pictures), len(scripts))
+	if len(pictures) != 8 || len(scripts) != 8 {
+		t.Fatalf("%d pictures, %d scripts of eight modes", len(pictures), len(scripts))
 	}
 	for i, s := range scripts {
 		if diff := cmp.Diff(hops(s, "in ", "out "), hops(pictures[i], "")); diff != "" {
