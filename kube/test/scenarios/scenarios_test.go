@@ -28,15 +28,15 @@ func artifact(t testing.TB, variable string) string {
 	return value
 }
 
-// cluster starts a cluster whose nodes have all images. It ends with the test. The logs of a failed
+// cluster starts a cluster whose nodes have the images of loxilb, web servers and some more. It ends with the test. The logs of a failed
 // test are kept.
-func cluster(t *testing.T, cni string) *rig.Cluster {
+func cluster(t *testing.T, cni string, more ...rig.Image) *rig.Cluster {
 	t.Helper()
 	web, loxilb := artifact(t, "LOXILB_KUBE_WEB"), artifact(t, "LOXILB_KUBE_IMAGE")
 	images := filepath.Join(t.TempDir(), "web.tar")
-	err := rig.WriteImages(images,
+	err := rig.WriteImages(images, append(more,
 		rig.Image{Name: "localhost/web:1", Program: web},
-		rig.Image{Name: "localhost/pause:1", Program: web, Args: []string{"pause"}})
+		rig.Image{Name: "localhost/pause:1", Program: web, Args: []string{"pause"}})...)
 	if err != nil {
 		t.Fatal(err)
 	}

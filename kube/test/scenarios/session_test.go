@@ -1,0 +1,150 @@
+package scenarios
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"loxilb/kube/test/rig"
+	"loxilb/test/await"
+)
+
+// TestSession is a newcomer's first hour with loxilb, in the commands of docs/kubernetes.md: from
+// the installation to the removal, by way of a Service that is scaled, rolled out again, and whose
+// node is drained, under load. It prints how long each step takes.
+func TestSession(t *testing.T) {
+	c := cluster(t, "bridge",
+		rig.Image{Name: "localhost/kube-loxilb:1", Program: artifact(t, "LOXILB_KUBE_CONTROLLER")},
+		rig.Image{Name: "localhost/coredns:1", Program: artifact(t, "LOXILB_KUBE_DNS")})
+	runDNS(t, c)
+	step := stopwatch(t)
+	install(t, c)
+	step("helm install: balancers and controller are ready")
+
+	apply(t, c, sessionDeployment)
+	kubectl(t, c, "rollout", "status", "deployment/shop", "--timeout=120s")
+	step("deployment with two pods is ready")
+
+	kubectl(t, c, "expose", "deployment", "shop", "--type=LoadBalancer", "--port=80", "--target-port=8080")
+	vip := ingress(t, c, "shop")
+	step("kubectl expose: the Service has address " + vip)
+
+	address := net.JoinHostPort(vip, "80")
+	clients := []client{
+		{"outside", c.Outside.DialContext},
+		{"the LAN", c.LAN.DialContext},
+		{"n1", c.Nodes[0].DialContext},
+		{"n2", c.Nodes[1].DialContext},
+	}
+	for _, cl := range clients {
+		await.NoError(t, patience, func() error { return all(t.Context(), cl, address) })
+		step("20 of 20 requests are answered from " + cl.name)
+	}
+	if out := kubectl(t, c, "exec", "deployment/shop", "--", "web", "get", "20", address); strings.Count(out, "shop-") != requests {
+		t.Errorf("a pod gets: %s", out)
+	}
+	step("20 of 20 requests are answered from a pod")
+	if out := kubectl(t, c, "exec", "deployment/shop", "--", "web", "get", "1", "shop.default.svc.cluster.local:80"); !strings.HasPrefix(out, "shop-") {
+		t.Errorf("by the Service's name, a pod gets: %s", out)
+	}
+	step("a pod is answered by the Service's name")
+
+	load := startLoad(t.Context(), clients[0], address)
+	kubectl(t, c, "scale", "deployment/shop", "--replicas=4")
+	await.True(t, patience, "all four pods answer", func() bool { return load.names() >= 4 })
+	step("kubectl scale: four pods answer")
+
+	kubectl(t, c, "rollout", "restart", "deployment/shop")
+	kubectl(t, c, "rollout", "status", "deployment/shop", "--timeout=120s")
+	step("kubectl rollout restart: all pods are new")
+
+	kubectl(t, c, "drain", "n2", "--ignore-daemonsets", "--timeout=120s")
+	kubectl(t, c, "rollout", "status", "deployment/shop", "--timeout=120s")
+	step("kubectl drain n2: all pods are on n1")
+	total, failed, first := load.stop()
+	t.Logf("under load from outside: %d of %d requests failed (%v)", failed, total, first)
+	if failed > 0 {
+		t.Errorf("%d of %d requests failed while pods came and went, the first one: %v", failed, total, first)
+	}
+
+	kubectl(t, c, "uncordon", "n2")
+	kubectl(t, c, "delete", "service", "shop")
+	await.True(t, patience, "the VIP is gone", func() bool { return !answers(t.Context(), clients[1], address) })
+	step("kubectl delete service: the address no longer answers")
+
+	shell(t, c, removal(t))
+	for _, node := range c.Nodes {
+		clean(t, node)
+	}
+	step("helm uninstall: nothing is left")
+}
+
+// install installs the chart with balancers on both nodes, and the controller.
+func install(t testing.TB, c *rig.Cluster) {
+	t.Helper()
+	repository, tag, _ := strings.Cut(artifact(t, "LOXILB_KUBE_IMAGE_NAME"), ":")
+	helm(t, c, "install", "loxilb", "../../../deploy/helm/loxilb", "--namespace=kube-system",
+		"--set=image.repository="+repository, "--set-string=image.tag="+tag, "--set=api.access=open", "--set=updates.minReadySeconds=0",
+		"--set=controller.enabled=true", "--set-string=controller.image.tag=1", "--set=controller.defaultClass=true",
+		"--set=controller.addresses={10.77.0.128/28,fd77::2:0/112}")
+	kubectl(t, c, "--namespace=kube-system", "rollout", "status", "daemonset/loxilb", "--timeout=120s")
+	kubectl(t, c, "--namespace=kube-system", "rollout", "status", "deployment/loxilb-controller", "--timeout=120s")
+}
+
+// ingress waits for the address of a Service.
+func ingress(t testing.TB, c *rig.Cluster, name string) (address string) {
+	t.Helper()
+	await.NoError(t, patience, func() (err error) {
+		address, err = c.Kubectl("get", "service", name, "--output=jsonpath={.status.loadBalancer.ingress[0].ip}")
+		if err == nil && address == "" {
+			err = fmt.Errorf("Service %s has no address", name)
+		}
+		return err
+	})
+	return address
+}
+
+// stopwatch returns a function that logs how long a step took.
+func stopwatch(t testing.TB) func(step string) {
+	last := time.Now()
+	return func(step string) {
+		t.Logf("%6.1f s  %s", time.Since(last).Seconds(), step)
+		last = time.Now()
+	}
+}
+
+// all makes requests, and fails if one is not answered.
+func all(ctx context.Context, c client, address string) error {
+	if n, err := get(ctx, c, address); n != requests {
+		return fmt.Errorf("%s: %d of %d requests are answered: %w", c.name, n, requests, err)
+	}
+	return nil
+}
+
+// answers reports whether one request is answered.
+func answers(ctx context.Context, c client, address string) bool {
+	h := &http.Client{Timeout: time.Second, Transport: &http.Transport{DialContext: c.dial, DisableKeepAlives: true}}
+	_, err := whoAnswers(ctx, h, address)
+	return err == nil
+}
+
+const sessionDeployment = `
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: shop}
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: shop}}
+  template:
+    metadata: {labels: {app: shop}}
+    spec:
+      containers:
+        - name: web
+          image: localhost/web:1
+          readinessProbe: {httpGet: {path: /, port: 8080}, periodSeconds: 1}
+          lifecycle: {preStop: {sleep: {seconds: 3}}} # until all balancers have heard of it
+`
