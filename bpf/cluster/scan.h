@@ -89,6 +89,7 @@ __noinline int scan_row(struct table_row *row)
 		if (!reply || !states_are_of_pair(word, state_read(reply)))
 			return 0;
 	}
+	barrier_var(reply); /* verifier 6.1: checked itself, not by the trait */
 	if (!scan_wants(row, word, reply))
 		return 0;
 	e = bpf_ringbuf_reserve(&scanned_copies, sizeof(*e), 0);
