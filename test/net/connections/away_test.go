@@ -14,12 +14,11 @@ import (
 )
 
 // TestAway checks that after a kill of the daemon every new client of TCP, UDP and ICMP is served,
-// for eight times as many connections as a small table holds. A later daemon counts the connections
+// for ten times as many connections as a small table holds. A later daemon counts the connections
 // that are left.
 func TestAway(t *testing.T) {
 	t.Parallel()
-	// up to 70 % of the table are in use, since expired ones stay for 2 to 3 s
-	const connections, turnovers, rate = 1280, 8, 250
+	const connections, turnovers, rate = 1024, 10, 250
 	// a service may use half of the share for half-open connections, and all of these are half-open
 	// for a second
 	r := rig.New(t, rig.Options{Args: []string{fmt.Sprintf("--ct-max=%d", connections), "--half-open-max=33"}})

@@ -207,6 +207,7 @@ func (t *Table) Swept() SweepStats {
 // pressure.
 func (t *Table) SweepEvery(ctx context.Context, period time.Duration) {
 	defer t.PromiseSweep(-sweepGrace) // packets continue immediately
+	t.PromiseSweep(0)                 // also if this process ends while it loads the timer's program
 	if err := t.startTimer(); err != nil {
 		t.shared.Log.Error("without this daemon, only new connections will free expired ones", "error", err)
 	}
