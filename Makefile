@@ -20,7 +20,7 @@ export CGO_ENABLED = 0
 # Without it the build cache has another copy of everything for each folder the project is cloned into.
 export GOFLAGS := -trimpath $(GOFLAGS)
 
-.PHONY: help build build-bench demo check test test-long soak package test-package release test-release test-manifests test-kube kube-loxilb kube-loxilb-image image test-image test-kernels test-arm64 test-host bench bench-check bench-guest bench-packet bench-control bench-docs lint vulnerabilities fmt generate check-generated update fuzz mutate install clean
+.PHONY: help build build-bench demo check test test-long soak package test-package release test-release test-manifests test-kube kube-loxilb kube-loxilb-image lint-kube image test-image test-kernels test-arm64 test-host bench bench-check bench-guest bench-packet bench-control bench-docs lint vulnerabilities fmt generate check-generated update fuzz mutate install clean
 
 help:
 	@sed -n 's/^\([a-z0-9-]*\):.* ## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -159,6 +159,10 @@ test-kube: ## the chart in a cluster of two Kubernetes nodes, in namespaces of t
 kube-loxilb: ## bin/kube-loxilb: the controller for Kubernetes, which build leaves out
 	@tools/setup build
 	cd kube && ../$(GO) build -trimpath -ldflags "-s -w -X main.version=$$(../tools/version)" -o ../bin/kube-loxilb ./cmd/kube-loxilb
+
+lint-kube: ## golangci-lint of the module of Kubernetes, whose libraries take minutes to compile
+	@tools/setup build
+	@tools/lint kube
 
 kube-loxilb-image: kube-loxilb ## bin/kube-loxilb.tar: its container image for this architecture, which docker load and ctr images import read
 	cd kube && ../$(GO) run ./tools/image -program ../bin/kube-loxilb -out ../bin/kube-loxilb.tar -name "localhost/kube-loxilb:$$(VERSION= ../tools/version package | tr '~+' -)"
