@@ -1354,7 +1354,8 @@ struct connection_copy {
 _Static_assert(sizeof(struct connection_copy) == 108, "ABI");
 
 enum copy_limit {
-	COPY_BATCH = 256, /* inserted by one run of the program, in half a millisecond */
+	COPY_BATCH =
+		256, /* inserted by one run of the program, in half a millisecond */
 };
 
 /* What became of a copy. */

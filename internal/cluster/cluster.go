@@ -107,8 +107,8 @@ func (n *Node) hello() *transport.Hello {
 	return &h
 }
 
-// MembershipChanged leaves unknown segments unanswered for a while: a node has come or gone, or this
-// one got another role.
+// MembershipChanged leaves unknown segments unanswered for a while: a node has come or gone, or
+// this one got another role.
 func (n *Node) MembershipChanged() {
 	if n != nil {
 		n.quiet()

@@ -204,7 +204,8 @@ func eventually(t *testing.T, what string, f func() bool) {
 }
 
 // TestExchange checks that each node gets the connections of all others: those before it joins, new
-// ones, and those whose events were lost; and that a node which has lost its table gets back its own.
+// ones, and those whose events were lost; and that a node which has lost its table gets back its
+// own.
 func TestExchange(t *testing.T) {
 	t.Parallel()
 	all := newNodes(t, 3)

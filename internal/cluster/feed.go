@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// refreshEvery is the interval of scans for connections whose copies would expire, and for those
-	// that are closing. A scan may cost one percent of a core.
+	// refreshEvery is the interval of scans for connections whose copies would expire, and for
+	// those that are closing. A scan may cost one percent of a core.
 	refreshEvery = 5 * time.Second
 	refreshCost  = 100
 	// overlap is how much further back a scan looks than its interval.

@@ -75,8 +75,8 @@ func (n *Node) receive(ctx context.Context, c *transport.Conn) {
 	}
 }
 
-// sourceOf returns the node that a connection is of. A new connection of a node replaces its old one,
-// which it has given up.
+// sourceOf returns the node that a connection is of. A new connection of a node replaces its old
+// one, which it has given up.
 func (n *Node) sourceOf(c *transport.Conn) *source {
 	n.mu.Lock()
 	defer n.mu.Unlock()

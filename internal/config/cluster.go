@@ -50,8 +50,8 @@ func (f *clusterFlags) register(fs *pflag.FlagSet) {
 	fs.StringVar(&f.listen, "cluster-listen", ":"+clusterPort, "address and port where the other nodes of --cluster connect; without an address, all of this machine")
 }
 
-// check checks the flags. With compat, a cluster without a secret is ignored, as the existing loxilb
-// has none.
+// check checks the flags. With compat, a cluster without a secret is ignored, as the existing
+// loxilb has none.
 func (f *clusterFlags) check(compat bool) (c Cluster, err error) {
 	c = Cluster{Self: -1, Node: f.node, Key: f.key, CA: f.ca, Cert: f.cert, CertKey: f.certKey}
 	if f.nodes == "none" || f.nodes == "" {
@@ -92,7 +92,8 @@ func (f *clusterFlags) check(compat bool) (c Cluster, err error) {
 	return c, nil
 }
 
-// checkUnused refuses what has no effect without nodes. The existing loxilb's flags have none there.
+// checkUnused refuses what has no effect without nodes. The existing loxilb's flags have none
+// there.
 func (f *clusterFlags) checkUnused() error {
 	for _, name := range [...]string{"cluster-node", "cluster-key", "cluster-ca", "cluster-cert", "cluster-cert-key", "cluster-listen"} {
 		if f.fs.Changed(name) {

@@ -8,8 +8,8 @@ import (
 	"fmt"
 )
 
-// The versions of the protocol between nodes: a build speaks two, so nodes can be upgraded one after
-// the other.
+// The versions of the protocol between nodes: a build speaks two, so nodes can be upgraded one
+// after the other.
 const (
 	Version = 1
 	Oldest  = 1

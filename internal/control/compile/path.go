@@ -22,8 +22,8 @@ type Path struct {
 }
 
 // NeedsPath reports whether a connection to the endpoint depends on the path. In modes default and
-// auto the endpoint might answer clients past this machine. In mode dsr a router would send packets back. In
-// the other modes it matters where the endpoint sees this machine's address.
+// auto the endpoint might answer clients past this machine. In mode dsr a router would send packets
+// back. In the other modes it matters where the endpoint sees this machine's address.
 func NeedsPath(s lb.Service, e lb.Endpoint) bool {
 	switch {
 	case s.Mode == lb.ModeDefault, s.Mode == lb.ModeDSR, s.Mode == lb.ModeAuto:

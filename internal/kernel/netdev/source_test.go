@@ -83,8 +83,8 @@ func TestRoutes(t *testing.T) {
 }
 
 // TestContainers checks which hosts are containers of this machine: those behind a veth of their
-// own, and those on a bridge whose ports are veths. Neighbours behind this machine's own veth, which
-// has its default route, are none; so are hosts of a bridge while it has another port.
+// own, and those on a bridge whose ports are veths. Neighbours behind this machine's own veth,
+// which has its default route, are none; so are hosts of a bridge while it has another port.
 func TestContainers(t *testing.T) {
 	t.Parallel()
 	lab := labtest.New(t)

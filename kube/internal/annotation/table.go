@@ -230,7 +230,8 @@ func tlsAnnotations() (list []Annotation) {
 	return list
 }
 
-// Mode returns the balancer's word for a mode, given as a word or as the existing controller's number.
+// Mode returns the balancer's word for a mode, given as a word or as the existing controller's
+// number.
 func Mode(v string) (string, error) {
 	words := []string{"default", "onearm", "fullnat", "dsr", "fullproxy", "hostonearm"}
 	if n, err := strconv.Atoi(v); err == nil && n >= 0 && n < len(words) {

@@ -74,8 +74,8 @@ func (f *Fleet) electOnce(ctx context.Context, masters map[string]string) {
 	}
 }
 
-// chosen returns the URL of the MASTER: the present one, one that the balancers report after a start
-// of this controller, or the next one in turn.
+// chosen returns the URL of the MASTER: the present one, one that the balancers report after a
+// start of this controller, or the next one in turn.
 func chosen(ctx context.Context, candidates []*member, present, instance string, i int) string {
 	if len(candidates) == 0 {
 		return ""

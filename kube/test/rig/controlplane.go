@@ -223,7 +223,8 @@ func (p *ControlPlane) DialContext(ctx context.Context, network, address string)
 	return p.host.DialContext(ctx, network, address)
 }
 
-// Kubeconfig writes the kubeconfig of a user with some groups, such as Admins, and returns its path.
+// Kubeconfig writes the kubeconfig of a user with some groups, such as Admins, and returns its
+// path.
 func (p *ControlPlane) Kubeconfig(user string, groups ...string) (string, error) {
 	return p.ca.kubeconfig(p.Server(), user, groups...)
 }

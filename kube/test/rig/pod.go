@@ -80,8 +80,8 @@ func (p Pod) DialContext(ctx context.Context, network, address string) (net.Conn
 	return r.conn, r.err
 }
 
-// processOf returns the id of a process of a pod, as this process sees it: pods' control groups have
-// their UIDs in their names.
+// processOf returns the id of a process of a pod, as this process sees it: pods' control groups
+// have their UIDs in their names.
 func processOf(uid string) (int, error) {
 	files, err := filepath.Glob("/proc/[0-9]*/cgroup")
 	if err != nil {

@@ -127,9 +127,10 @@ func request(t testing.TB, c *rig.Cluster, method, path string, body any) []byte
 	return out
 }
 
-// answersByItsOwnRoute reports whether node 2 gets a client's packets with the client's address, and
-// has a route to the client that does not lead through the balancer. Its answers then come from an
-// address that the client does not know. docs/kubernetes.md says which modes serve these clients.
+// answersByItsOwnRoute reports whether node 2 gets a client's packets with the client's address,
+// and has a route to the client that does not lead through the balancer. Its answers then come from
+// an address that the client does not know. docs/kubernetes.md says which modes serve these
+// clients.
 func answersByItsOwnRoute(c client, s service) bool {
 	if s.mode != "default" || s.endpoints == "pod on n1" {
 		return false

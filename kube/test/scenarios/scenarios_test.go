@@ -28,8 +28,8 @@ func artifact(t testing.TB, variable string) string {
 	return value
 }
 
-// cluster starts a cluster whose nodes have the images of loxilb, web servers and some more. It ends with the test. The logs of a failed
-// test are kept.
+// cluster starts a cluster whose nodes have the images of loxilb, web servers and some more. It
+// ends with the test. The logs of a failed test are kept.
 func cluster(t *testing.T, cni string, more ...rig.Image) *rig.Cluster {
 	t.Helper()
 	web, loxilb := artifact(t, "LOXILB_KUBE_WEB"), artifact(t, "LOXILB_KUBE_IMAGE")

@@ -20,8 +20,8 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// cluster is two nodes that exchange connections, between a router and a server. Routes decide which
-// node gets packets:
+// cluster is two nodes that exchange connections, between a router and a server. Routes decide
+// which node gets packets:
 //
 //	client - router - a, b - server
 type cluster struct {

@@ -18,8 +18,8 @@ var kernelTypes struct {
 	last weak.Pointer[btf.Cache]
 }
 
-// KernelTypes returns the types of the running kernel, which take 15 ms of CPU to read. All programs
-// that are loaded within seconds share them.
+// KernelTypes returns the types of the running kernel, which take 15 ms of CPU to read. All
+// programs that are loaded within seconds share them.
 func KernelTypes() *btf.Cache {
 	kernelTypes.mu.Lock()
 	defer kernelTypes.mu.Unlock()

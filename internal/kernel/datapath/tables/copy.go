@@ -25,8 +25,8 @@ func (t *Tables) Origin(id uint32) (Origin, bool) {
 	return Origin{e.at(), e.service.key.Mark, e.service.row.Flags&serviceEgress != 0}, true
 }
 
-// CopyPlace returns the ids of a copy's endpoint and of its service. False: one of them is not here.
-// An endpoint that was removed is here until its last connection has ended.
+// CopyPlace returns the ids of a copy's endpoint and of its service. False: one of them is not
+// here. An endpoint that was removed is here until its last connection has ended.
 func (t *Tables) CopyPlace(c *report.ConnectionCopy) (endpoint, service uint32, ok bool) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -59,8 +59,8 @@ func (e *endpoint) isOfCopy(s *service, c *report.ConnectionCopy) bool {
 	return port == c.Endpoint.Port()
 }
 
-// serviceOfCopy finds the service of a copy as a packet would: by its port, by a range of ports, and
-// on every local address.
+// serviceOfCopy finds the service of a copy as a packet would: by its port, by a range of ports,
+// and on every local address.
 func (t *Tables) serviceOfCopy(c *report.ConnectionCopy) *service {
 	for _, vip := range [...]netip.Addr{c.VIP.Addr(), anyOf(c.VIP.Addr())} {
 		key := bpf.TcServiceKey{Vip: bpf.Addr(vip), Port: bpf.Port(c.VIP.Port()), Protocol: uint8(c.Protocol), Mark: c.Mark}

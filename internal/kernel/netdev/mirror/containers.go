@@ -1,7 +1,7 @@
 package mirror
 
-// Containers are the links that lead to containers of this machine alone. These have this machine as
-// their router, so their answers to any client pass it.
+// Containers are the links that lead to containers of this machine alone. These have this machine
+// as their router, so their answers to any client pass it.
 type Containers struct {
 	veths   map[int]bool // with another end in another namespace
 	bridges map[int]bool // all of whose ports are such veths
