@@ -4,6 +4,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -17,9 +18,6 @@ import (
 	"loxilb/internal/event"
 	"loxilb/internal/lb/report"
 )
-
-// DefaultPort is where nodes listen: that of the existing loxilb.
-const DefaultPort = 22222
 
 // Quiet is for how long unknown TCP segments are left unanswered after the nodes have changed.
 const Quiet = 5 * time.Second
@@ -153,19 +151,9 @@ func (n *Node) Status() report.Cluster {
 	}
 	slices.SortFunc(out.Peers, func(a, b report.ClusterPeer) int {
 		if a.Node != b.Node && a.Node != "" && b.Node != "" {
-			return compare(a.Node, b.Node)
+			return cmp.Compare(a.Node, b.Node)
 		}
-		return compare(a.Address, b.Address)
+		return cmp.Compare(a.Address, b.Address)
 	})
 	return out
-}
-
-func compare(a, b string) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
 }

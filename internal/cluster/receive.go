@@ -45,7 +45,7 @@ func (n *Node) receive(ctx context.Context, c *transport.Conn) {
 	s := n.sourceOf(c)
 	defer s.leave(c)
 	n.quiet()
-	applied, acked := uint64(0), uint64(0)
+	applied := uint64(0)
 	var list []report.ConnectionCopy
 	err := c.ReadRecords(
 		func(b []byte) (err error) {
@@ -61,10 +61,7 @@ func (n *Node) receive(ctx context.Context, c *transport.Conn) {
 			s.mu.Unlock()
 			n.join.changed()
 		},
-		func() error {
-			acked = applied
-			return c.Ack(acked)
-		},
+		func() error { return c.Ack(applied) },
 	)
 	if ctx.Err() != nil {
 		return

@@ -26,8 +26,8 @@ type Cluster struct {
 }
 
 const (
-	clusterPort = "22222"
-	clusterMost = 64 // nodes that may be named, and --self plus one
+	clusterPort = "22222" // that of the existing loxilb
+	clusterMost = 64      // nodes that may be named, and --self plus one
 )
 
 // clusterFlags are the flags of a cluster.
@@ -142,8 +142,8 @@ func clusterPeer(s string) (string, error) {
 			return "", &Error{"--cluster", s, "is not IP, HOST:PORT, [IPv6]:PORT or a DNS name"}
 		}
 	}
-	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
-		return "", &Error{"--cluster", s, fmt.Sprintf("has the port %q (allowed: 1 to 65535)", port)}
+	if err := checkPort("--cluster", s, port); err != nil {
+		return "", err
 	}
 	if a, err := netip.ParseAddr(host); err == nil {
 		return net.JoinHostPort(a.String(), port), clusterAddress(s, a)
@@ -166,8 +166,8 @@ func clusterListen(s string) (string, error) {
 	if err != nil {
 		return "", &Error{"--cluster-listen", s, "is not ADDRESS:PORT or :PORT"}
 	}
-	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
-		return "", &Error{"--cluster-listen", s, fmt.Sprintf("has the port %q (allowed: 1 to 65535)", port)}
+	if err := checkPort("--cluster-listen", s, port); err != nil {
+		return "", err
 	}
 	if host == "" {
 		return s, nil
@@ -176,4 +176,12 @@ func clusterListen(s string) (string, error) {
 		return "", &Error{"--cluster-listen", s, "has no IP address before its port"}
 	}
 	return s, nil
+}
+
+// checkPort checks the port of a flag's value.
+func checkPort(flag, value, port string) error {
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+		return &Error{flag, value, fmt.Sprintf("has the port %q (allowed: 1 to 65535)", port)}
+	}
+	return nil
 }

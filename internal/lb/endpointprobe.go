@@ -118,7 +118,7 @@ const (
 	maxProbeStatuses = 16
 	MaxProbeCount    = 100
 	minProbeInterval = 100 * time.Millisecond
-	maxProbeInterval = 24 * time.Hour
+	MaxProbeInterval = 24 * time.Hour
 	minProbeTimeout  = 10 * time.Millisecond
 
 	probeStatusesAllowed = "100 to 599, alone or as in 200-299, at most 16 of them"
@@ -179,7 +179,7 @@ func (p Probe) validateTimes() error {
 			return NewFieldError(c.field, strconv.Itoa(c.n), "is out of range", "0 (the default) to "+strconv.Itoa(MaxProbeCount))
 		}
 	}
-	if d := p.Interval; d != 0 && (d < minProbeInterval || d > maxProbeInterval) {
+	if d := p.Interval; d != 0 && (d < minProbeInterval || d > MaxProbeInterval) {
 		return NewFieldError(FieldProbeInterval, d.String(), "is out of range", "100ms to 24h; 0 is the default")
 	}
 	interval := cmp.Or(p.Interval, DefaultProbeInterval)

@@ -2,7 +2,9 @@ package machine
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -48,20 +50,13 @@ func lagText(seconds float64) string {
 }
 
 // resultsText returns what became of a peer's records.
-func resultsText(p *v1.ClusterPeer) (text string) {
-	add := func(n uint64, word string) {
-		if n == 0 {
-			return
+func resultsText(p *v1.ClusterPeer) string {
+	var parts []string
+	all := append(slices.Clone(p.Results), v1.ClusterResult{Result: "parked", Records: uint64(p.Parked)}, v1.ClusterResult{Result: "dropped", Records: p.Dropped})
+	for _, r := range all {
+		if r.Records > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", r.Records, r.Result))
 		}
-		if text != "" {
-			text += ", "
-		}
-		text += fmt.Sprintf("%d %s", n, word)
 	}
-	for _, r := range p.Results {
-		add(r.Records, r.Result)
-	}
-	add(uint64(p.Parked), "parked")
-	add(p.Dropped, "dropped")
-	return text
+	return strings.Join(parts, ", ")
 }

@@ -70,14 +70,12 @@ func Dial(ctx context.Context, address string, own *Hello, credentials Credentia
 	secured := tls.Client(plain, config)
 	c := newConn(secured)
 	if err := c.greet(ctx, secured, own); err != nil {
-		return nil, errors.Join(err, dropped(plain.Close()))
+		_ = plain.Close()
+		return nil, err
 	}
 	_ = plain.SetDeadline(time.Time{})
 	return c, nil
 }
-
-// dropped is no error: the connection is given up because of another one.
-func dropped(error) error { return nil }
 
 // tune bounds what the kernel holds for a peer.
 func tune(c net.Conn) {

@@ -2,6 +2,7 @@ package compat
 
 import (
 	"fmt"
+	"time"
 
 	v1 "loxilb/api/v1"
 	"loxilb/internal/api/httpapi/rest"
@@ -11,8 +12,8 @@ import (
 // maxIdle is the existing loxilb's longest idle timeout, in seconds.
 const maxIdle = 86400
 
-// maxProbeSeconds is the longest interval between probes.
-const maxProbeSeconds = 86400
+// maxProbeSeconds is the longest interval between probes, in the unit of the API.
+const maxProbeSeconds = v1.Seconds(lb.MaxProbeInterval / time.Second)
 
 // NormalizeArguments replaces meaningless arguments by their defaults, as the existing loxilb does.
 // With compat, it replaces more of them.

@@ -3,7 +3,6 @@
 package copies
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -127,16 +126,3 @@ func (c *Copies) KeepQuiet(d time.Duration) error {
 // NewTable reports whether the connection table was made by this process: no connection of an
 // earlier one is in it.
 func (c *Copies) NewTable() bool { return c.shared.Fresh }
-
-// rest lets packets and other programs have the CPU between two slices.
-func rest(ctx context.Context) error {
-	const pause = 500 * time.Microsecond
-	t := time.NewTimer(pause)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-t.C:
-		return nil
-	}
-}

@@ -5,16 +5,21 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/ringbuf"
 	"golang.org/x/sys/unix"
 
+	"loxilb/internal/host/monotime"
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/kernel/datapath/loader"
 	"loxilb/internal/kernel/datapath/testrun"
 	"loxilb/internal/lb/report"
 )
+
+// scanPause lets packets and other programs have the CPU between two slices.
+const scanPause = 500 * time.Microsecond
 
 // ScanCopies calls yield with the selected connections of the table, a few hundred at a time, which
 // are valid until yield returns. The table changes meanwhile: changes arrive by WatchCopies.
@@ -40,8 +45,8 @@ func (c *Copies) ScanCopies(ctx context.Context, what report.CopySelection, yiel
 			return nil // there is no such bucket
 		}
 		bucket = next
-		if err := rest(ctx); err != nil {
-			return err
+		if !monotime.Sleep(ctx, scanPause) {
+			return ctx.Err()
 		}
 	}
 }
