@@ -2450,8 +2450,11 @@ type ServiceArguments struct {
 	// default), with any algorithm also for connections that they reset (on), or never (off).
 	Outlier string `json:"outlier,omitempty"`
 
-	// Owner The controller that manages the service, so that each one finds its own services. At most 128 characters.
+	// Owner The controller that manages the service, so that each one finds its own services. At most 128 characters. A service with an owner may be without endpoints.
 	Owner string `json:"owner,omitempty"`
+
+	// OwnerTime Read-only. When the owner last changed the service, as 2026-01-31T23:59:59Z, so that services which nobody maintains any longer are found.
+	OwnerTime string `json:"ownerTime,omitempty"`
 
 	// PersistPrefix With sel persist: how many leading bits of an address identify the client, such as 64 for the networks of IPv6
 	// clients; 0 is all of them.

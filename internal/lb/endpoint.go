@@ -147,12 +147,16 @@ func EndpointFields() []Field[Endpoint] {
 
 func (s Service) validateEndpoints() error {
 	n := len(s.Endpoints)
-	if n == 0 || n > MaxEndpointsPerService {
+	least := 1
+	if s.Owner != "" {
+		least = 0 // its controller adds some when there are any; until then clients are refused
+	}
+	if n < least || n > MaxEndpointsPerService {
 		reason := "is too many"
 		if n == 0 {
 			reason = "is too few"
 		}
-		return NewFieldError(FieldEndpoints, strconv.Itoa(n), reason, "1 to "+strconv.Itoa(MaxEndpointsPerService))
+		return NewFieldError(FieldEndpoints, strconv.Itoa(n), reason, strconv.Itoa(least)+" to "+strconv.Itoa(MaxEndpointsPerService))
 	}
 	for _, e := range s.Endpoints {
 		if err := s.ValidateEndpoint(e); err != nil {

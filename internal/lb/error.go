@@ -32,6 +32,7 @@ const (
 	FieldPersistPrefix     = "persist prefix"
 	FieldManaged           = "managed"
 	FieldOwner             = "owner"
+	FieldOwnerTime         = "owner time"
 	FieldRefuse            = "refuse"
 	FieldSynProtect        = "SYN protection"
 	FieldRate              = "rate"

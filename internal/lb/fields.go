@@ -120,6 +120,11 @@ func packetFields() []Field[Service] {
 			form: line(func(s *Service) *string { return &s.Owner }),
 		},
 		{
+			Name: FieldOwnerTime, Text: "owner-time", Record: "controllerTime", Place: 52, Since: ownerFormat, Property: "serviceArguments.ownerTime", Fixed: true,
+			Allowed: "a time such as 2026-01-31T23:59:59Z",
+			form:    timestamp(func(s *Service) *time.Time { return &s.OwnerTime }),
+		},
+		{
 			Name: FieldName, Text: "name", Record: "name", Place: 1, Property: "serviceArguments.name", Flag: "name",
 			Help: "name of the services; need not be unique",
 			form: line(func(s *Service) *string { return &s.Name }),

@@ -82,6 +82,9 @@ func fill(t *testing.T, v reflect.Value) {
 	case Endpoint:
 		v.Set(reflect.ValueOf(Endpoint{Addr: netip.MustParseAddr("10.0.0.1"), Port: 80, Weight: 1}))
 		return
+	case time.Time:
+		v.Set(reflect.ValueOf(time.Date(2026, 1, 31, 23, 59, 59, 0, time.UTC)))
+		return
 	case StatusRange:
 		v.Set(reflect.ValueOf(StatusRange{200, 299}))
 		return
@@ -185,6 +188,8 @@ func randomService(r *rand.Rand) Service {
 					v = addr()
 				case FieldAggregate:
 					v = pick("", "10.0.0.0/8", "2001:db8::/32")
+				case FieldOwnerTime:
+					v = pick("", "2026-01-31T23:59:59Z")
 				case FieldProbeInterval, FieldProbeWait, FieldSlowStart:
 					v = pick("", "500ms", "2s", "1h0m0s")
 				}

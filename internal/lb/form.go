@@ -183,6 +183,36 @@ func (s free[T]) parse(t *T, _ *Field[T], v string) error {
 	return nil
 }
 
+// instant is a time, as RFC 3339 writes it in UTC, in whole seconds.
+type instant[T any] struct{ scalar[T, time.Time] }
+
+func timestamp[T any](at func(*T) *time.Time) form[T] {
+	return instant[T]{scalar[T, time.Time]{at}}
+}
+
+func (i instant[T]) get(t *T) any                       { return i.text(t) }
+func (i instant[T]) set(t *T, f *Field[T], v any) error { return i.parse(t, f, v.(string)) }
+
+func (i instant[T]) text(t *T) string {
+	if i.at(t).IsZero() {
+		return ""
+	}
+	return i.at(t).Format(time.RFC3339)
+}
+
+func (i instant[T]) parse(t *T, f *Field[T], s string) error {
+	if s == "" {
+		*i.at(t) = time.Time{}
+		return nil
+	}
+	at, err := time.Parse(time.RFC3339, s)
+	if err != nil {
+		return NewFieldError(f.Name, s, "is no time", f.Allowed)
+	}
+	*i.at(t) = at.UTC().Truncate(time.Second)
+	return nil
+}
+
 // ip is one address.
 type ip[T any] struct{ scalar[T, netip.Addr] }
 

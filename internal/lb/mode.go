@@ -27,7 +27,7 @@ func modes() []choice[Mode] {
 		{value: ModeFullNAT, word: "fullnat", help: "replaces the client's address with the VIP"},
 		{value: ModeDSR, word: "dsr", help: "changes only the MAC address: endpoints also own the VIP and answer clients directly"},
 		{value: ModeFullProxy, word: "fullproxy", help: "terminates connections, and opens others to the endpoints", instead: "let HAProxy or Envoy listen at the endpoints of a service of mode default"},
-		{value: ModeHostOneArm, word: "hostonearm", help: "like onearm, for VIP 0.0.0.0 or ::, meaning every local address"},
+		{value: ModeHostOneArm, word: "hostonearm", help: "like onearm, at the VIP and at every local address; VIP 0.0.0.0 or :: is local addresses alone"},
 		{value: ModeAuto, word: "auto", help: "keeps the client's address for endpoints of this node, whose answers pass it, and like onearm for others"},
 	}
 }
@@ -80,11 +80,7 @@ func (s Service) validateTunnel() error {
 
 // validateMode checks the mode's requirements on the rest of the service.
 func (s Service) validateMode() error {
-	host := s.Mode == ModeHostOneArm
-	switch {
-	case host && !s.VIP.IsUnspecified():
-		return NewFieldError(FieldVIP, s.VIP.String(), "is one address, and mode "+s.Mode.String()+" is of every local address", "0.0.0.0 or ::")
-	case !host && s.VIP.IsUnspecified() && !s.egressByRules():
+	if s.Mode != ModeHostOneArm && s.VIP.IsUnspecified() && !s.egressByRules() {
 		return NewFieldError(FieldVIP, s.VIP.String(), "is every local address, which only mode "+ModeHostOneArm.String()+" has, and mode "+
 			ModeDefault.String()+" with egress", "a unicast address that can be routed")
 	}
@@ -148,10 +144,24 @@ func (s Service) validateSNAT() error {
 	return nil
 }
 
-// SecondaryKeys returns the keys of the secondary VIPs.
+// FurtherVIPs returns the addresses that have the service besides its VIP. With mode hostonearm and
+// a VIP of its own, the unspecified address stands for every local address.
+func (s Service) FurtherVIPs() []netip.Addr {
+	if s.Mode != ModeHostOneArm || s.VIP.IsUnspecified() {
+		return s.Secondary
+	}
+	every := netip.IPv4Unspecified()
+	if s.VIP.Is6() {
+		every = netip.IPv6Unspecified()
+	}
+	return append(slices.Clip(s.Secondary), every)
+}
+
+// SecondaryKeys returns the keys at FurtherVIPs.
 func (s Service) SecondaryKeys() []Key {
-	keys := make([]Key, len(s.Secondary))
-	for i, a := range s.Secondary {
+	further := s.FurtherVIPs()
+	keys := make([]Key, len(further))
+	for i, a := range further {
 		keys[i] = s.Key
 		keys[i].VIP = a
 	}

@@ -64,6 +64,7 @@ type Service struct {
 	MSS            uint16        // largest TCP segment that the two sides may agree on; 0: any
 	Managed        bool          // owned by a controller; an update does not change it
 	Owner          string        // the controller, so that each one finds its own; empty: unknown
+	OwnerTime      time.Time     // when the owner last changed the service, in whole seconds; zero without an Owner
 	Monitor        bool          // endpoints are probed, and those that are down take no new connections; see Monitored
 	Probe          Probe         // how
 	Outlier        Outlier       // whether endpoints with failing handshakes are taken out

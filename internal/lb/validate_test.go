@@ -73,6 +73,8 @@ func TestValidate(t *testing.T) {
 		{v4 + " secips=10.0.0.1", `secondary VIP "10.0.0.1" is given twice (allowed: each address once, and not the VIP)`},
 		{v4 + " secips=2001:db8::1", `secondary VIP "2001:db8::1" is IPv6, and the VIP is IPv4 (allowed: IPv4 addresses)`},
 		{v4 + " secips=127.0.0.1", `secondary VIP "127.0.0.1" is a loopback address` + unicast},
+		{line: "10.0.0.1:80/tcp owner=kube-1"},
+		{line: "10.0.0.1:80/tcp mode=hostonearm endpoints=1.1.1.1:1 secips=10.0.0.2"},
 		{"0.0.0.0:80/tcp mode=hostonearm endpoints=1.1.1.1:1 secips=10.0.0.2", `secondary VIP "10.0.0.2" is given, and the service is of every local address (allowed: none)`},
 		{"10.0.0.1:80/tcp endpoints=10.0.0.2:80 secips=10.0.0.2", `endpoint "10.0.0.2:80" is the service itself (allowed: another address or port)`},
 

@@ -23,6 +23,7 @@ func TestKubeServices(t *testing.T) {
 		"fullnat":                {apitest.Kube("", `"mode":0`, `"mode":2`), "ip", " mode=fullnat "},
 		"dsr":                    {apitest.Kube("", `"mode":0`, `"mode":3`, `"sel":0`, `"sel":1`, `31000`, `80`), "ip", " mode=dsr select=hash "},
 		"hostonearm":             {apitest.Kube("", `"mode":0`, `"mode":5`, `123.123.123.1`, `0.0.0.0`), "ip", "0.0.0.0:80/tcp mode=hostonearm "},
+		"hostonearm with a VIP":  {apitest.Kube("", `"mode":0`, `"mode":5`), "ip", "123.123.123.1:80/tcp mode=hostonearm "},
 		"persist":                {apitest.Kube("", `"sel":0`, `"sel":3`), "ip", " select=persist "},
 		"lc":                     {apitest.Kube("", `"sel":0`, `"sel":4`), "ip", " select=lc "},
 		"BGP":                    {apitest.Kube("", `"BGP":false`, `"BGP":true`), "ip", " bgp=true"},

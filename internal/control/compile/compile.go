@@ -52,7 +52,7 @@ func Weighted(s lb.Service, w Weights, seed uint64, path func(netip.Addr) Path) 
 	if s.Algorithm == lb.Persist {
 		t.Persist, t.PersistPrefix = persist(s)
 	}
-	for _, a := range s.Secondary {
+	for _, a := range s.FurtherVIPs() {
 		t.Secondary = append(t.Secondary, bpf.Addr(a))
 	}
 	for _, a := range s.SNAT {

@@ -28,22 +28,33 @@ func (s *Services) checkOverlap(v store.View, service *lb.Service) error {
 func (s *Services) checkSecondary(v store.View, service *lb.Service) error {
 	for _, k := range service.SecondaryKeys() {
 		if _, ok := s.Get(v, k); ok {
-			return secondaryTaken(k, k)
+			return furtherTaken(k, k)
 		}
 		if other, ok := s.conflict(v, k, service.Key); ok {
-			return secondaryTaken(k, other)
+			return furtherTaken(k, other)
 		}
 	}
 	if other, ok := s.conflict(v, service.Key, service.Key); ok {
+		if service.VIP.IsUnspecified() {
+			return everyLocalTaken(other)
+		}
 		return lb.NewFieldError(lb.FieldVIP, service.VIP.String(), "is a secondary VIP of service "+other.String()+", with the same ports",
 			"another VIP, or other ports")
 	}
 	return nil
 }
 
-func secondaryTaken(k, other lb.Key) error {
+func furtherTaken(k, other lb.Key) error {
+	if k.VIP.IsUnspecified() {
+		return everyLocalTaken(other)
+	}
 	return lb.NewFieldError(lb.FieldSecondary, k.VIP.String(), "has the ports of service "+other.String()+" already",
 		"an address on which no other service has these ports, protocol and mark")
+}
+
+func everyLocalTaken(other lb.Key) error {
+	return lb.NewFieldError(lb.FieldMode, lb.ModeHostOneArm.String(), "serves every local address, where service "+other.String()+" has the ports already",
+		"mode onearm, or ports that no other service has at every local address")
 }
 
 // conflict finds another service than self that has k at a secondary VIP, or a range that overlaps

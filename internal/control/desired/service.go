@@ -58,7 +58,7 @@ func newServices(admit Admission) *Services {
 	kind.Totals = []func(lb.Service) int{
 		endpointTotal:  func(s lb.Service) int { return len(s.Endpoints) },
 		sourceTotal:    func(s lb.Service) int { return len(s.Sources) + len(s.Denied) },
-		secondaryTotal: func(s lb.Service) int { return len(s.Secondary) },
+		secondaryTotal: func(s lb.Service) int { return len(s.FurtherVIPs()) },
 		rangeTotal:     func(s lb.Service) int { return int(min(s.PortMax, 1)) },
 	}
 	kind.Check = func(before, after *store.Snapshot, changed []store.ID) error {

@@ -48,10 +48,13 @@ func (c *Connection) ClientAddr() netip.AddrPort {
 
 // IsAt reports whether the connection goes to the service with this key and these VIPs. It compares
 // the client's destination, so it also finds connections of endpoints and services that no longer
-// exist.
+// exist. An unspecified VIP stands for every address of its family.
 func (c *Connection) IsAt(k lb.Key, vips []netip.Addr) bool {
 	at := c.VIPAddr()
-	if !k.Protocol.Includes(c.Protocol) || !k.VIP.IsUnspecified() && !slices.Contains(vips, at.Addr()) {
+	isVIP := func(a netip.Addr) bool {
+		return a == at.Addr() || a.IsUnspecified() && a.Is4() == at.Addr().Is4()
+	}
+	if !k.Protocol.Includes(c.Protocol) || !isVIP(k.VIP) && !slices.ContainsFunc(vips, isVIP) {
 		return false
 	}
 	return !k.Protocol.HasPorts() || at.Port() >= k.Port && at.Port() <= max(k.Port, k.PortMax)

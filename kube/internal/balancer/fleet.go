@@ -247,7 +247,8 @@ type State struct {
 	Balancers  int // in all
 	Reachable  int
 	Tried      bool              // each of them was asked for something
-	Entries    int               // that balancers should have; 0: there are no endpoints
+	Entries    int               // that balancers should have
+	Endpoints  int               // of all entries
 	Programmed bool              // each port of each address is on at least one balancer
 	Have       map[string]bool   // entries that a balancer has, by their keys
 	Errors     map[string]string // why a balancer has refused entries, by their keys
@@ -272,6 +273,7 @@ func (f *Fleet) State(service types.NamespacedName) State {
 	}
 	s.Entries, s.Programmed = len(d.Common), s.Balancers > 0
 	for _, e := range d.Common {
+		s.Endpoints += e.Endpoints
 		s.Programmed = s.Programmed && s.Have[e.Key]
 	}
 	return s

@@ -245,7 +245,7 @@ func (r *Services) desired(ctx context.Context, s *corev1.Service, a *accepted) 
 func (r *Services) toPublish(s *corev1.Service, a *accepted, state *balancer.State) (list []netip.Addr) {
 	before := published(s, r.Zone)
 	for i, vip := range a.vips {
-		served := slices.Contains(before, vip) || state.Entries == 0 && state.Reachable > 0
+		served := slices.Contains(before, vip) || state.Endpoints == 0 && state.Reachable > 0
 		for _, p := range a.spec.Ports {
 			served = served || state.Have[translate.KeyOf(vip, p.Port, p.Protocol)]
 		}

@@ -141,8 +141,8 @@ func programmed(state *balancer.State, was *metav1.Condition) finding {
 		}
 		slices.Sort(list)
 		return finding{false, reasonRefused, strings.Join(list, "; ")}
-	case state.Entries == 0 && state.Reachable > 0:
-		return finding{false, reasonNoEndpoint, "no endpoint is ready, so balancers do not have the service"}
+	case state.Endpoints == 0 && state.Reachable > 0:
+		return finding{false, reasonNoEndpoint, "no endpoint is ready, so balancers refuse clients"}
 	case state.Programmed && state.Entries > 0:
 		return finding{true, reasonProgrammed, "the balancers have the service"}
 	case state.Reachable == 0 && state.Tried:

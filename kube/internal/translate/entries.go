@@ -39,11 +39,12 @@ type Input struct {
 
 // Entry is one service of a balancer.
 type Entry struct {
-	Key      string // ADDRESS:PORT/PROTOCOL
-	Address  netip.Addr
-	Port     int32
-	Protocol corev1.Protocol
-	Spec     json.RawMessage
+	Key       string // ADDRESS:PORT/PROTOCOL
+	Address   netip.Addr
+	Port      int32
+	Protocol  corev1.Protocol
+	Endpoints int // 0: clients are refused
+	Spec      json.RawMessage
 }
 
 func set(m map[string]string) labels.Set { return m }
@@ -71,8 +72,8 @@ func ServiceOf(name string) (namespace, service string, ok bool) {
 	return namespace, service, ok && namespace != "" && service != ""
 }
 
-// Entries returns the services for the balancer of a node, or for any balancer. Ports without
-// endpoints have none.
+// Entries returns the services for the balancer of a node, or for any balancer. Ports without an
+// endpoint anywhere have services that refuse clients.
 func (in *Input) Entries(node string) ([]Entry, error) {
 	var out []Entry
 	for i, vip := range in.VIPs {
@@ -82,8 +83,8 @@ func (in *Input) Entries(node string) ([]Entry, error) {
 				ServiceArguments: in.arguments(vip, port),
 				Endpoints:        in.endpoints(port, in.endpointsAreIPv6(vip), node),
 			}
-			if len(spec.Endpoints) == 0 {
-				continue // balancers have no services without endpoints
+			if len(spec.Endpoints) == 0 && in.elsewhere(port, vip, node) {
+				continue // this balancer stays out of the way of those with endpoints
 			}
 			if i == 0 {
 				for _, s := range in.Secondary {
@@ -95,10 +96,15 @@ func (in *Input) Entries(node string) ([]Entry, error) {
 			if err != nil {
 				return nil, err
 			}
-			out = append(out, Entry{Key: KeyOf(vip, port.Port, port.Protocol), Address: vip, Port: port.Port, Protocol: port.Protocol, Spec: data})
+			out = append(out, Entry{Key: KeyOf(vip, port.Port, port.Protocol), Address: vip, Port: port.Port, Protocol: port.Protocol, Endpoints: len(spec.Endpoints), Spec: data})
 		}
 	}
 	return out, nil
+}
+
+// elsewhere reports whether a port without endpoints on a node has some on others.
+func (in *Input) elsewhere(port *corev1.ServicePort, vip netip.Addr, node string) bool {
+	return in.PerNode && node != "" && len(in.endpoints(port, in.endpointsAreIPv6(vip), "")) > 0
 }
 
 // KeyOf returns the key of a balancer's service.

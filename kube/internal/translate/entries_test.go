@@ -122,6 +122,17 @@ func TestEndpoints(t *testing.T) {
 	}
 }
 
+// TestNoEndpoints checks that the services of ports without endpoints have owners, which balancers
+// require of them.
+func TestNoEndpoints(t *testing.T) {
+	t.Parallel()
+	in := input()
+	in.Settings.PodNetwork, in.Slices = true, nil
+	if spec := first(t, in, ""); spec.Endpoints == nil || len(spec.Endpoints) != 0 || spec.ServiceArguments.Owner == "" {
+		t.Errorf("without endpoints, the service is %+v", spec)
+	}
+}
+
 func first(t *testing.T, in *Input, node string) (spec v1.LoadbalanceEntry) {
 	t.Helper()
 	entries, err := in.Entries(node)

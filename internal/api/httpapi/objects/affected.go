@@ -72,7 +72,7 @@ func (a *API) affectedServices(changes []v1.Change, before, after *store.Snapsho
 		}
 		was, _ := a.Store.Services.Get(before, key)
 		is, _ := a.Store.Services.Get(after, key)
-		t := &affectedService{change: c, key: key, vips: append([]netip.Addr{key.VIP}, was.Secondary...), kept: KeptEndpoints(&is)}
+		t := &affectedService{change: c, key: key, vips: append([]netip.Addr{key.VIP}, was.FurtherVIPs()...), kept: KeptEndpoints(&is)}
 		name := cmp.Or(was.Name, key.String())
 		out[name] = append(out[name], t)
 	}

@@ -88,7 +88,7 @@ func (a *API) interceptedPaths(tx *store.Tx) (list []AccessPath, vips []netip.Ad
 			continue
 		}
 		for _, key := range append(after.SecondaryKeys(), after.Key) {
-			if before == nil || key != before.Key && !slices.Contains(before.Secondary, key.VIP) {
+			if before == nil || key != before.Key && !slices.Contains(before.FurtherVIPs(), key.VIP) {
 				list, vips = append(list, AccessPath{"service " + key.String(), func(s *policy.Session) bool { return s.At(key) }}), append(vips, key.VIP)
 			}
 		}

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"time"
 
 	v1 "loxilb/api/v1"
 	"loxilb/internal/api/httpapi/rest"
@@ -63,7 +64,25 @@ func (r *request) put(tx *store.Tx, services *desired.Services, c *codec, notes 
 			}
 		}
 	}
+	c.setOwnerTime(&s, &old)
 	return services.Put(tx, s)
+}
+
+// setOwnerTime notes when the owner of a service changed it, so that controllers and users find
+// services that nobody maintains any longer. A service that stays as it was keeps its time.
+func (c *codec) setOwnerTime(s, old *lb.Service) {
+	s.OwnerTime = time.Time{}
+	if s.Owner == "" {
+		return
+	}
+	s.OwnerTime = old.OwnerTime
+	same := slices.Equal(s.Endpoints, old.Endpoints)
+	for i := range c.fields {
+		same = same && c.fields[i].Same(s, old)
+	}
+	if !same || s.OwnerTime.IsZero() {
+		s.OwnerTime = time.Now().UTC().Truncate(time.Second)
+	}
 }
 
 // unlike lists properties of a request to attach or detach endpoints that differ from both the

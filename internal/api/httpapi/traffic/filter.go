@@ -62,7 +62,7 @@ func (a *API) newFilter(params *v1.GetConntracksParams) (f filter, p *rest.Probl
 		}
 		f.service, f.vips = &key, []netip.Addr{key.VIP}
 		if s, ok := a.Store.Services.Get(a.Store.Snapshot(), key); ok {
-			f.vips = append(f.vips, s.Secondary...)
+			f.vips = append(f.vips, s.FurtherVIPs()...)
 		}
 	}
 	return f, nil

@@ -97,9 +97,6 @@ func (t *Tables) adoptServices() (map[uint32]*service, error) {
 			s := &service{key: keys[i], id: row.Id, row: row, portMax: uint16(row.PortMax)}
 			t.services[s.key] = s
 			t.count(s.key, 1)
-			if s.key.Vip.Netip().IsUnspecified() {
-				t.counts.hosts++
-			}
 			t.serviceIDs.Take(row.Id)
 			byID[row.Id] = s
 			errs = append(errs, t.expectDirectAnswers(row))

@@ -280,7 +280,7 @@ func (t *Tables) filterKeys(add func(rows.FilterKey)) {
 // keysOfVIP yields the keys of packets to a service. A service on every local address has its ports
 // at every address, a range of ports each of them there, and all ports elsewhere.
 func keysOfVIP(key bpf.TcServiceKey, last uint16, add func(rows.FilterKey)) {
-	if !key.Vip.Netip().IsUnspecified() {
+	if !isEveryLocal(key.Vip) {
 		if last > 0 {
 			add(rows.AllPortsKey(key.Vip))
 			return

@@ -327,16 +327,16 @@ func (t *Tables) enterService(s *service, there bool, undo *undoLog) error {
 	t.services[s.key] = s
 	undo.add(func() error {
 		delete(t.services, s.key)
-		return errors.Join(t.countService(s.key, -1), t.countHost(s.key, -1))
+		return t.countService(s.key, -1)
 	})
-	return errors.Join(t.countHost(s.key, 1), t.countService(s.key, 1))
+	return t.countService(s.key, 1)
 }
 
 // countService updates the variables that packets read before they look up a service: by is 1 for
 // an added service, -1 for a removed one.
 func (t *Tables) countService(key bpf.TcServiceKey, by int) error {
 	v := t.count(key, by)
-	if key.Ranged() || key.Mark != 0 {
+	if key.Ranged() || key.Mark != 0 || isEveryLocal(key.Vip) {
 		if err := t.writeCounts(); err != nil {
 			return err
 		}
@@ -365,6 +365,9 @@ func (t *Tables) count(key bpf.TcServiceKey, by int) bpf.TcVip {
 	if key.Mark != 0 {
 		t.counts.marked += n
 	}
+	if isEveryLocal(key.Vip) {
+		t.counts.hosts += n
+	}
 	t.vips[key.Vip] = v
 	if v.Services == 0 {
 		delete(t.vips, key.Vip)
@@ -372,14 +375,8 @@ func (t *Tables) count(key bpf.TcServiceKey, by int) bpf.TcVip {
 	return v
 }
 
-// countHost counts the services of every local address.
-func (t *Tables) countHost(key bpf.TcServiceKey, by int) error {
-	if !key.Vip.Netip().IsUnspecified() {
-		return nil
-	}
-	t.counts.hosts += uint32(by) // wraps for -1: subtracts
-	return t.writeCounts()
-}
+// isEveryLocal reports whether a VIP stands for every local address.
+func isEveryLocal(vip bpf.TcIpAddr) bool { return vip.Netip().IsUnspecified() }
 
 // writeCounts writes the programs' counts of rare services.
 func (t *Tables) writeCounts() error {
