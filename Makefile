@@ -20,7 +20,7 @@ export CGO_ENABLED = 0
 # Without it the build cache has another copy of everything for each folder the project is cloned into.
 export GOFLAGS := -trimpath $(GOFLAGS)
 
-.PHONY: help build build-bench demo check test test-long soak package test-package release test-release test-manifests test-kube kube-loxilb kube-loxilb-image lint-kube image test-image test-kernels test-arm64 test-host bench bench-check bench-guest bench-packet bench-control bench-docs lint vulnerabilities fmt generate check-generated update fuzz mutate install clean
+.PHONY: help build build-bench demo check test test-long test-cluster soak package test-package release test-release test-manifests test-kube kube-loxilb kube-loxilb-image lint-kube image test-image test-kernels test-arm64 test-host bench bench-check bench-guest bench-packet bench-control bench-docs lint vulnerabilities fmt generate check-generated update fuzz mutate install clean
 
 help:
 	@sed -n 's/^\([a-z0-9-]*\):.* ## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -53,6 +53,10 @@ test-long: build ## tests that take minutes, and a gigabyte: held connections, a
 	$(if $(RUN),,CGO_ENABLED=1 $(GO) test -count=1 -timeout 30m -race ./internal/kernel/datapath/...)
 	$(if $(RUN),,CGO_ENABLED=1 RACE_ALL=1 $(GO) test -count=1 -timeout 30m -race $(addprefix ./internal/,announce/election api/access api/httpapi api/manifest control/health control/store))
 	$(if $(RUN),,$(GO) test -count=1 -timeout 10m -v ./internal/api/httpapi -run TestMemoryOfWorstBodies -long)
+
+test-cluster: build ## three nodes behind an ECMP router: what survives when nodes, links and processes fail; ROUNDS=10, BEFORE=directory of the previous version's programs
+	@tools/setup test
+	$(GO) test -count=1 -timeout 4h -v ./test/net/cluster -run TestProof -long -rounds=$(if $(filter file,$(origin ROUNDS)),1,$(ROUNDS)) -before='$(BEFORE)' -out=$(CURDIR)/$(OUT)
 
 soak: build ## ten minutes in which all that can come and go does, the daemon too; SECONDS=600
 	@tools/setup test

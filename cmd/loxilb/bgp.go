@@ -30,13 +30,14 @@ type bgpSessions struct {
 	started time.Time
 	hasRole func(neighbor string) bool // reports whether a BFD session for roles has the address
 	paused  func() bool                // reports whether the node is drained
+	changed func()                     // called when a session begins or ends, so packets take other routes
 
 	mu   sync.Mutex
 	last map[string]bgp.Session // by neighbor
 }
 
 func newBGPSessions(log *slog.Logger, hub *event.Hub, hasRole func(string) bool) *bgpSessions {
-	return &bgpSessions{speaker: speaker.New(log), hub: hub, started: time.Now(), hasRole: hasRole, paused: func() bool { return false }, last: map[string]bgp.Session{}}
+	return &bgpSessions{speaker: speaker.New(log), hub: hub, started: time.Now(), hasRole: hasRole, paused: func() bool { return false }, changed: func() {}, last: map[string]bgp.Session{}}
 }
 
 // run follows until ctx ends.
@@ -86,6 +87,9 @@ func (b *bgpSessions) follow(s *bgp.Session) {
 			e.Error += ": " + s.LastError
 		}
 		b.hub.Publish(e)
+	}
+	if began || ended {
+		b.changed()
 	}
 	if began {
 		e.Action, e.Error = event.Solved, "the session is established"

@@ -262,6 +262,9 @@ func (p *daemon) serve(ctx context.Context) error {
 	run(p.elect)
 	run(p.elections.Follow)
 	if p.cluster != nil {
+		if p.sessions != nil {
+			p.sessions.changed = p.cluster.MembershipChanged
+		}
 		run(p.cluster.Run)
 	}
 	run(p.services.Run)

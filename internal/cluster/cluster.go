@@ -68,7 +68,11 @@ func New(c Config) (*Node, error) {
 	return &Node{Config: c, listener: l, sources: map[string]*source{}, join: join{done: make(chan struct{})}}, nil
 }
 
-// Run exchanges connections until ctx ends.
+// lingerTime is for how long a stopping node goes on sending connections: routers learn only now
+// that they must use other nodes, and the kernel of this one opens connections meanwhile.
+const lingerTime = 250 * time.Millisecond
+
+// Run exchanges connections until ctx ends, and lingerTime longer.
 func (n *Node) Run(ctx context.Context) {
 	if err := n.Table.LoadCopies(); err != nil {
 		n.Log.Error("connections are not exchanged with other nodes", "error", err)
@@ -76,14 +80,17 @@ func (n *Node) Run(ctx context.Context) {
 		return
 	}
 	n.quiet()
+	lasting, end := context.WithCancel(context.WithoutCancel(ctx))
 	var running sync.WaitGroup
-	defer running.Wait()
-	running.Go(func() { n.watch(ctx) })
-	running.Go(func() { n.refresh(ctx) })
-	running.Go(func() { n.retryParked(ctx) })
-	running.Go(func() { n.listen(ctx) })
-	running.Go(func() { n.resolve(ctx, &running) })
+	for _, f := range []func(context.Context){n.watch, n.refresh, n.retryParked, n.listen} {
+		running.Go(func() { f(lasting) })
+	}
+	running.Go(func() { n.resolve(lasting, &running) })
 	n.awaitPeers(ctx)
+	<-ctx.Done()
+	time.Sleep(lingerTime)
+	end()
+	running.Wait()
 }
 
 // listen accepts nodes.
@@ -105,11 +112,18 @@ func (n *Node) hello() *transport.Hello {
 	return &h
 }
 
-// MembershipChanged leaves unknown segments unanswered for a while: a node has come or gone, or
-// this one got another role.
+// MembershipChanged prepares for packets of connections that other nodes have opened: a node has come
+// or gone, this one has another role, or a router begins to send packets here. Unknown segments are
+// left unanswered for a while, and peers that could not be reached are tried again at once.
 func (n *Node) MembershipChanged() {
-	if n != nil {
-		n.quiet()
+	if n == nil {
+		return
+	}
+	n.quiet()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, p := range n.peers {
+		p.hurry()
 	}
 }
 

@@ -30,9 +30,11 @@ type peer struct {
 	address string
 	queue   *queue
 	cancel  context.CancelFunc
+	again   chan struct{} // an attempt is due at once
 
 	mu     sync.Mutex
-	own    bool // the address is this node's
+	abort  context.CancelFunc // of the attempt to connect; nil: there is none
+	own    bool               // the address is this node's
 	tried  bool
 	gone   bool // no node runs there, or it wants nothing from this one
 	now    report.ClusterPeer
@@ -62,7 +64,7 @@ func (n *Node) resolve(ctx context.Context, running *sync.WaitGroup) {
 		}
 		for address := range wanted {
 			own, cancel := context.WithCancel(ctx)
-			p := &peer{node: n, address: address, queue: newQueue(), cancel: cancel}
+			p := &peer{node: n, address: address, queue: newQueue(), cancel: cancel, again: make(chan struct{}, 1)}
 			p.now = report.ClusterPeer{Address: address, State: report.PeerDown, Reason: "not connected yet", Since: time.Now()}
 			kept = append(kept, p)
 			running.Go(func() { p.run(own) })
@@ -104,24 +106,68 @@ func (p *peer) run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		p.failed(err)
+		if !errors.Is(err, context.Canceled) { // hurry has aborted the attempt
+			p.failed(err)
+		}
 		if errors.Is(err, transport.ErrSelf) {
 			return
 		}
 		if time.Since(began) > retryMost {
 			wait = retryFirst
 		}
-		if !monotime.Sleep(ctx, wait) {
-			return
-		}
+		timer := time.NewTimer(wait)
 		wait = min(2*wait, retryMost)
+		select {
+		case <-ctx.Done():
+		case <-timer.C:
+		case <-p.again:
+			wait = retryFirst
+		}
+		timer.Stop()
 	}
+}
+
+// hurry begins another attempt at once if the peer is not connected: it may be reachable again.
+func (p *peer) hurry() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.now.State == report.PeerUp || p.now.State == report.PeerCopying {
+		return
+	}
+	if p.abort != nil {
+		p.abort()
+	}
+	select {
+	case p.again <- struct{}{}:
+	default:
+	}
+}
+
+// dial connects, unless hurry aborts it: an attempt that began while the network was down would
+// wait for a lost SYN to be repeated.
+func (p *peer) dial(ctx context.Context) (*transport.Conn, error) {
+	ctx, abort := context.WithCancel(ctx)
+	defer abort()
+	p.mu.Lock()
+	p.abort = abort
+	p.mu.Unlock()
+	c, err := transport.Dial(ctx, p.address, p.node.hello(), p.node.Credentials)
+	p.mu.Lock()
+	p.abort = nil
+	p.mu.Unlock()
+	if ctx.Err() != nil {
+		err = errors.Join(err, ctx.Err()) // the dialer has an error of its own for it
+	}
+	return c, err
 }
 
 // connect sends connections to the peer until that fails.
 func (p *peer) connect(ctx context.Context) error {
-	c, err := transport.Dial(ctx, p.address, p.node.hello(), p.node.Credentials)
+	c, err := p.dial(ctx)
 	if err != nil {
+		if c != nil {
+			_ = c.Close()
+		}
 		return err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)

@@ -1,0 +1,365 @@
+package cluster_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"loxilb/test/await"
+)
+
+// proof runs cases while a crowd talks.
+type proof struct {
+	t       *testing.T
+	f       *fleet
+	c       *crowd
+	cases   []*caseResult
+	current *round
+}
+
+// caseResult is what several rounds of a case have shown.
+type caseResult struct {
+	Name   string   `json:"name"`
+	Rounds []*round `json:"rounds"`
+}
+
+// round is one run of a case.
+type round struct {
+	observation
+	Seconds float64            `json:"seconds"`
+	Numbers map[string]float64 `json:"numbers,omitempty"` // what else was measured, units in the names
+}
+
+// newProof starts a fleet, and a crowd that talks through it.
+func newProof(t *testing.T, bfd time.Duration, l load) *proof {
+	t.Helper()
+	p := &proof{t: t, f: newFleet(t, bfd)}
+	p.f.awaitPeers()
+	p.c = newCrowd(p.f, l)
+	p.c.goOn()
+	return p
+}
+
+// run runs a case, and reports connections that it has broken.
+func (p *proof) run(name string, do func()) {
+	p.t.Helper()
+	if !chosen.MatchString(name) {
+		return
+	}
+	p.current = &round{Numbers: map[string]float64{}}
+	began := time.Now()
+	p.c.begin()
+	do()
+	p.c.goOn()
+	p.f.awaitPeers()
+	p.f.awaitSessions(fleetSize)
+	p.f.awaitBFD()
+	r := p.current
+	r.observation, r.Seconds = p.c.observe(), time.Since(began).Seconds()
+	p.c.fill()
+	if r.Broken > 0 {
+		p.t.Errorf("%s: %d of %d connections are broken", name, r.Broken, p.c.load.TCP+p.c.load.UDP+int(r.Opened))
+	}
+	p.t.Logf("%s: %.1f s; %d opened, %d broken, %d young ones, %d not opened; longest silence %.3f s, of flows %.3f s (%s); %v\n%s", name, r.Seconds,
+		r.Opened, r.Broken, r.Young, r.Refused, r.Silence, r.Flows, r.Slowest, r.Numbers, strings.Join(r.Losses, "\n"))
+	for _, c := range p.cases {
+		if c.Name == name {
+			c.Rounds = append(c.Rounds, r)
+			return
+		}
+	}
+	p.cases = append(p.cases, &caseResult{name, []*round{r}})
+}
+
+// note notes a number of the current round.
+func (p *proof) note(name string, v float64) { p.current.Numbers[name] = v }
+
+// stopped stops a node's process: its kernel goes on, but BFD no longer answers.
+func (p *proof) stopped(node int) {
+	m := p.f.nodes[node]
+	ended := p.c.silencing()
+	m.pause()
+	p.f.awaitSessions(fleetSize - 1)
+	ended()
+	p.c.goOn()
+	m.unpause()
+	p.f.awaitSessions(fleetSize)
+}
+
+// cable cuts a node off, and meanwhile calls do.
+func (p *proof) cable(node int, do func()) {
+	m := p.f.nodes[node]
+	ended := p.c.silencing()
+	m.cut(true)
+	p.f.awaitSessions(fleetSize - 1)
+	ended()
+	do()
+	p.c.goOn()
+	m.cut(false)
+	p.f.awaitSessions(fleetSize)
+}
+
+// removed cuts a node off while an endpoint is removed from all services of all nodes.
+func (p *proof) removed(node, endpoint int) {
+	p.c.removed.Store(uint32(endpoint + 1))
+	p.cable(node, func() { p.setEndpoint(endpoint, "--detachEP") })
+	p.setEndpoint(endpoint, "--attachEP")
+}
+
+// setEndpoint removes an endpoint from all services of all nodes, or adds it again.
+func (p *proof) setEndpoint(endpoint int, flag string) {
+	p.t.Helper()
+	var all sync.WaitGroup
+	for _, m := range p.f.nodes {
+		all.Go(func() {
+			for _, is6 := range []bool{false, true} {
+				for _, mode := range []string{"onearm", "fullnat", "default", "dsr"} {
+					line := fmt.Sprintf("create lb %s --tcp=80:80 --udp=53:53 --endpoints=%s %s", vip(is6, mode), net.JoinHostPort(address(is6, 9, endpoint+1), "1"), flag)
+					if out, err := m.Command(strings.Fields(line)...); err != nil {
+						p.t.Errorf("%s: %v\n%s", line, err, out)
+					}
+				}
+			}
+		})
+	}
+	all.Wait()
+}
+
+// killed kills a node, and starts it again.
+func (p *proof) killed(node int) {
+	m := p.f.nodes[node]
+	ended := p.c.silencing()
+	m.Kill()
+	p.f.awaitSessions(fleetSize - 1)
+	ended()
+	p.c.goOn()
+	m.restart()
+	p.f.awaitSessions(fleetSize)
+}
+
+// took is how long a node has waited for the connections of the others.
+var took = regexp.MustCompile(`the connections of the other nodes are here" took=([0-9.a-zµ]+)`)
+
+// joins has a node lose its table, and return while others have many connections.
+func (p *proof) joins(node, connections int) {
+	p.t.Helper()
+	p.crowdOfFlows(connections)
+	m := p.f.nodes[node]
+	must(p.t, m.DetachAll())
+	p.f.awaitSessions(fleetSize - 1)
+	p.c.goOn()
+	m.restart()
+	p.f.awaitSessions(fleetSize)
+	match := took.FindStringSubmatch(m.Log())
+	if match == nil {
+		p.t.Fatalf("%s has not joined: %s", m.host.Name, m.Log())
+	}
+	d, err := time.ParseDuration(match[1])
+	must(p.t, err)
+	s, err := m.status()
+	must(p.t, err)
+	copies := uint64(0)
+	for _, peer := range s.Peers {
+		copies += peer.result("inserted")
+	}
+	p.note("joined, s", d.Seconds())
+	p.note("copies", float64(copies))
+	if int(copies) < connections {
+		p.t.Errorf("%s has got %d copies of more than %d: %+v", m.host.Name, copies, connections, s)
+	}
+}
+
+// crowdOfFlows opens flows that are answered twice, and waits until all nodes have them.
+func (p *proof) crowdOfFlows(flows int) {
+	p.t.Helper()
+	const perAddress, workers = 20_000, 16
+	to := target{"default", "udp", false}.address()
+	next := make(chan netip.AddrPort)
+	var failed error
+	var mu sync.Mutex
+	var running sync.WaitGroup
+	for range workers {
+		running.Go(func() {
+			for from := range next {
+				if err := p.askTwice(from, to); err != nil {
+					mu.Lock()
+					failed = fmt.Errorf("%s: %w", from, err)
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	for n := range flows {
+		a := netip.AddrFrom4([4]byte{10, clientsOfDefault, 0, byte(10 + n/perAddress)})
+		if n%perAddress == 0 {
+			must(p.t, p.f.client.AddAddress("eth0", netip.PrefixFrom(a, 24)))
+		}
+		next <- netip.AddrPortFrom(a, uint16(2000+n%perAddress))
+	}
+	close(next)
+	running.Wait()
+	must(p.t, failed)
+	p.f.awaitPeers()
+}
+
+// askTwice has two datagrams from an address answered.
+func (p *proof) askTwice(from netip.AddrPort, to string) error {
+	return p.f.client.Do(func() error {
+		d := net.Dialer{LocalAddr: net.UDPAddrFromAddrPort(from)}
+		conn, err := d.DialContext(context.Background(), "udp", to)
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		buf := make([]byte, messageLength+1)
+		answers := 0 // the second one proves that the client exists
+		for range 10 {
+			if _, err = conn.Write(buf[:messageLength]); err != nil {
+				return err
+			}
+			_ = conn.SetReadDeadline(time.Now().Add(time.Second))
+			if _, err = conn.Read(buf); err == nil {
+				answers++
+			}
+			if answers == 2 {
+				return nil
+			}
+		}
+		return err
+	})
+}
+
+// partitioned keeps nodes from sending connections to each other for a while. Afterwards each has
+// those that the others have opened meanwhile.
+func (p *proof) partitioned(d time.Duration, connections int) {
+	p.t.Helper()
+	p.f.partition(true)
+	until := time.Now().Add(d)
+	var opened []*talk
+	for n := range connections {
+		all := targets([]string{"tcp", "udp"}[n%2])
+		opened = append(opened, p.c.hold(all[n/2%len(all)]))
+	}
+	p.c.held[0] = append(p.c.held[0], opened...)
+	await.True(p.t, d+patience, "the end of the partition", func() bool { return time.Now().After(until) })
+	p.f.partition(false)
+	began := time.Now()
+	await.NoError(p.t, patience, func() error { return p.f.haveAll(opened) })
+	p.note("tables equal after, s", time.Since(began).Seconds())
+}
+
+// haveAll reports connections that a node does not have.
+func (f *fleet) haveAll(list []*talk) error {
+	for _, m := range f.nodes {
+		out, err := m.Command("get", "ct", "--no-headers")
+		if err != nil {
+			return err
+		}
+		for _, k := range list {
+			if !k.broken.Load() && !k.isIn(out) {
+				return fmt.Errorf("%s lacks %s from %s", m.host.Name, k.target, k.local)
+			}
+		}
+	}
+	return nil
+}
+
+// isIn reports whether a table of connections has this one.
+func (k *talk) isIn(table string) bool {
+	for line := range strings.Lines(table) {
+		words := strings.Fields(line)
+		if len(words) > 6 && strings.Contains(line, k.local.Addr().String()) && strings.Contains(line, fmt.Sprint(k.local.Port())) && strings.Contains(line, vip(k.target.is6, k.target.mode)) {
+			return true
+		}
+	}
+	return false
+}
+
+// peerStopped stops a node for a while, in which the others need no more memory for it.
+func (p *proof) peerStopped(node int, d time.Duration) {
+	p.t.Helper()
+	other := p.f.nodes[(node+1)%fleetSize]
+	before := rss(p.t, other.Pid())
+	most := before
+	m := p.f.nodes[node]
+	ended := p.c.silencing()
+	m.pause()
+	p.f.awaitSessions(fleetSize - 1)
+	ended()
+	until := time.Now().Add(d)
+	await.True(p.t, d+patience, "the end of the pause", func() bool {
+		most = max(most, rss(p.t, other.Pid()))
+		return time.Now().After(until)
+	})
+	m.unpause()
+	p.f.awaitSessions(fleetSize)
+	began := time.Now()
+	p.f.awaitPeers()
+	p.note("caught up after, s", time.Since(began).Seconds())
+	p.note("memory of a peer, MiB more", float64(most-before)/(1<<20))
+}
+
+// rss returns the resident memory of a process.
+func rss(t *testing.T, pid int) int {
+	t.Helper()
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
+	must(t, err)
+	var size, resident int
+	_, err = fmt.Sscan(string(b), &size, &resident)
+	must(t, err)
+	return resident * os.Getpagesize()
+}
+
+// upgraded replaces the programs of each node in turn.
+func (p *proof) upgraded(bin string) {
+	for _, m := range p.f.nodes {
+		m.Stop()
+		m.SetBin(bin)
+		m.restart()
+		p.f.awaitSessions(fleetSize)
+		p.c.goOn()
+		p.f.awaitPeers()
+	}
+}
+
+// refused starts a node with settings that do not fit, which its peers refuse with a sentence.
+func (p *proof) refused(node int) {
+	p.t.Helper()
+	other := p.t.TempDir() + "/other"
+	must(p.t, os.WriteFile(other, []byte(strings.Repeat("fedcba9876543210", 4)), 0o600))
+	m := p.f.nodes[node]
+	kept := m.opts
+	for _, one := range []struct{ args, want string }{
+		{"--self=1", "both have --self=1: give each its own number"},
+		{"--cluster-node=a", `both nodes are named "a"`},
+		{"--hash-seed=7", "have different values of --hash-seed"},
+		{"--cluster-key=" + other, "the peer has another --cluster-key"},
+	} {
+		m.Stop()
+		m.opts = append(kept[:len(kept):len(kept)], one.args)
+		m.restart()
+		await.NoError(p.t, patience, func() error {
+			s, err := m.status()
+			if err != nil {
+				return err
+			}
+			for _, peer := range s.Peers {
+				if peer.State == "refused" && strings.Contains(peer.Reason, one.want) {
+					return nil
+				}
+			}
+			return fmt.Errorf("%s: %+v, want %q", one.args, s.Peers, one.want)
+		})
+	}
+	m.Stop()
+	m.opts = kept
+	m.restart()
+	p.f.awaitSessions(fleetSize)
+}

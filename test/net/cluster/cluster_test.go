@@ -1,0 +1,50 @@
+package cluster_test
+
+import (
+	"flag"
+	"testing"
+	"time"
+
+	"loxilb/test/net/rig"
+)
+
+// TestCluster checks that no connection breaks, in any mode and IP version, when a node vanishes
+// while an endpoint is removed, and when another one is killed and returns.
+func TestCluster(t *testing.T) {
+	t.Parallel()
+	if rig.IsLong() {
+		t.Skip("TestProof has these cases, too")
+	}
+	p := newProof(t, 300*time.Millisecond, load{TCP: 64, UDP: 16, PerSecond: 20, Pace: 100 * time.Millisecond})
+	p.run("cable", func() { p.removed(0, 2) })
+	p.run("kill", func() { p.killed(1) })
+}
+
+// Flags of TestProof.
+var (
+	rounds = flag.Int("rounds", 1, "how often TestProof runs each case")
+	out    = flag.String("out", "", "directory for the result of TestProof: cluster.json and cluster.txt")
+	before = flag.String("before", "", "directory with loxilb and loxicmd of the previous version, from which TestProof upgrades")
+)
+
+// TestProof runs all cases of docs/cluster.md, with many connections.
+func TestProof(t *testing.T) {
+	rig.Long(t)
+	p := newProof(t, 100*time.Millisecond, load{TCP: 3000, UDP: 300, PerSecond: 500, Pace: 400 * time.Millisecond})
+	for n := range *rounds {
+		node := n % fleetSize
+		p.run("a node's process is stopped", func() { p.stopped(node) })
+		p.run("a node's cable is cut", func() { p.cable(node, func() {}) })
+		p.run("the same while an endpoint is removed", func() { p.removed(node, (node+1)%fleetSize) })
+		p.run("kill -9 and restart", func() { p.killed(node) })
+		p.run("a node joins, 200,000 copies", func() { p.joins(node, 200_000) })
+		p.run("partition of 10 s", func() { p.partitioned(10*time.Second, 64) })
+	}
+	p.run("a peer is stopped for 60 s", func() { p.peerStopped(2, time.Minute) })
+	if *before != "" {
+		p.upgraded(*before)
+		p.run("rolling upgrade from the previous version", func() { p.upgraded(rig.Bin()) })
+	}
+	p.run("wrong key, seed, name, --self", func() { p.refused(2) })
+	p.write(*out)
+}

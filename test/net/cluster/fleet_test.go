@@ -1,0 +1,447 @@
+package cluster_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"loxilb/test/await"
+	"loxilb/test/net/rig"
+	"loxilb/test/netnstest"
+	"loxilb/test/netnstest/labtest"
+	"loxilb/test/netnstest/routers"
+)
+
+const (
+	patience = 30 * time.Second
+	// fleetSize is the number of nodes, and of endpoints.
+	fleetSize = 3
+)
+
+// fleet is nodes that exchange connections. They share a network with endpoints and an FRR router,
+// which spreads connections over them by ECMP with a hash of addresses and ports:
+//
+//	client - router - bridge - a, b, c, endpoint1, endpoint2, endpoint3
+//
+// Nodes announce VIPs by BGP with BFD. Endpoints reply to the router. It forwards
+// replies of mode dsr to the client, those to source addresses to the node that owns them, and
+// those of mode default to the node that has the VIP of this mode.
+type fleet struct {
+	t              *testing.T
+	client, router *netnstest.Host
+	nodes          [fleetSize]*member
+	endpoints      [fleetSize]*netnstest.Host
+	frr            *routers.FRR
+	key            string
+	bfd            time.Duration // interval
+}
+
+// member is a node of a fleet. Its number is that in its addresses, from 1.
+type member struct {
+	*netnstest.Daemon
+	f      *fleet
+	host   *netnstest.Host
+	number int
+	opts   []string // further flags
+}
+
+// address returns the address of a member of a network in a family; network: 0 and 5 of clients,
+// 2 of nodes, 9 of endpoints.
+func address(is6 bool, network, number int) string {
+	if is6 {
+		return fmt.Sprintf("fd%02d::%x", network, number)
+	}
+	return fmt.Sprintf("10.%d.0.%d", network, number)
+}
+
+const routerNumber = 254
+
+// vip returns the VIP of a mode.
+func vip(is6 bool, mode string) string {
+	number := map[string]int{"onearm": 1, "fullnat": 2, "default": 3, "dsr": 4}[mode]
+	if is6 {
+		return fmt.Sprintf("fd20::%d", number)
+	}
+	return fmt.Sprintf("20.20.20.%d", number)
+}
+
+// source returns the source address by which a node calls endpoints.
+func source(is6 bool, node, number int) string {
+	if is6 {
+		return fmt.Sprintf("fd2%d::%d", node, number)
+	}
+	return fmt.Sprintf("10.20.%d.%d", node, number)
+}
+
+// sources returns the prefix of a node's source addresses.
+func sources(is6 bool, node int) string {
+	if is6 {
+		return fmt.Sprintf("fd2%d::/64", node)
+	}
+	return fmt.Sprintf("10.20.%d.0/24", node)
+}
+
+// newFleet starts the nodes and waits until the router has their routes. bfd is the interval of BFD.
+func newFleet(t *testing.T, bfd time.Duration) *fleet {
+	t.Helper()
+	lab := labtest.New(t)
+	f := &fleet{t: t, bfd: bfd, key: filepath.Join(t.TempDir(), "key")}
+	must(t, os.WriteFile(f.key, []byte(strings.Repeat("0123456789abcdef", 4)), 0o600))
+	f.build(lab)
+	f.serve()
+	var err error
+	f.frr, err = routers.StartFRR(lab, f.router, f.routerConfig())
+	must(t, err)
+	for _, m := range f.nodes {
+		m.create()
+	}
+	f.awaitSessions(fleetSize)
+	f.awaitBFD()
+	return f
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (f *fleet) build(lab *netnstest.Lab) {
+	f.t.Helper()
+	host := func(name string) *netnstest.Host {
+		h, err := lab.Host(name)
+		must(f.t, err)
+		return h
+	}
+	f.client, f.router = host("client"), host("router")
+	for _, s := range [][2]string{
+		{"net/ipv4/ip_forward", "1"}, {"net/ipv6/conf/all/forwarding", "1"},
+		{"net/ipv4/fib_multipath_hash_policy", "1"}, {"net/ipv6/fib_multipath_hash_policy", "1"},
+		{"net/ipv4/conf/all/send_redirects", "0"}, {"net/ipv4/conf/default/send_redirects", "0"},
+	} {
+		must(f.t, f.router.Sysctl(s[0], s[1]))
+	}
+	must(f.t, f.client.Sysctl("net/ipv4/ip_local_port_range", "2000 65000"))
+	must(f.t, f.client.Sysctl("net/ipv4/tcp_tw_reuse", "1"))
+	must(f.t, lab.Link(f.end(f.client, "eth0", 0, 2), f.end(f.router, "client", 0, 1), 0))
+	f.defaultRoutes(f.client, address(false, 0, 1), address(true, 0, 1))
+	rig.MustRun(f.t, f.router, "ip", "link", "add", "br0", "type", "bridge", "mcast_snooping", "0")
+	for _, network := range []int{2, 9} {
+		for _, is6 := range []bool{false, true} {
+			must(f.t, f.router.AddAddress("br0", prefix(is6, network, routerNumber)))
+		}
+	}
+	must(f.t, f.router.Up("br0"))
+	for i := range fleetSize {
+		f.nodes[i] = &member{f: f, host: host(string(rune('a' + i))), number: i + 1}
+		f.attach(lab, f.nodes[i].host, 2, i+1)
+		rig.MustRun(f.t, f.nodes[i].host, "ip", "route", "add", "10.9.0.0/24", "dev", "eth0")
+		rig.MustRun(f.t, f.nodes[i].host, "ip", "-6", "route", "add", "fd09::/64", "dev", "eth0")
+		f.endpoints[i] = host(fmt.Sprintf("endpoint%d", i+1))
+		f.attach(lab, f.endpoints[i], 9, i+1)
+		for _, is6 := range []bool{false, true} {
+			must(f.t, f.endpoints[i].AddAddress("lo", hostPrefix(vip(is6, "dsr"))))
+		}
+	}
+	f.routeDefault()
+}
+
+// clientsOfDefault is the network of clients of mode default. Nodes announce it, too, so replies
+// pass the node that has the VIP of this mode.
+const clientsOfDefault = 5
+
+func (f *fleet) routeDefault() {
+	f.t.Helper()
+	for _, is6 := range []bool{false, true} {
+		family := map[bool]string{false: "-4", true: "-6"}[is6]
+		clients := prefix(is6, clientsOfDefault, 2)
+		must(f.t, f.client.AddAddress("eth0", clients))
+		rig.MustRun(f.t, f.router, "ip", family, "route", "add", clients.Masked().String(), "dev", "client", "table", "100")
+		rig.MustRun(f.t, f.router, "ip", family, "rule", "add", "from", vip(is6, "default"), "lookup", "100")
+	}
+}
+
+func (f *fleet) end(h *netnstest.Host, name string, network, number int) netnstest.End {
+	return netnstest.End{Host: h, Interface: name, Addresses: []netip.Prefix{prefix(false, network, number), prefix(true, network, number)}}
+}
+
+func prefix(is6 bool, network, number int) netip.Prefix {
+	if is6 {
+		return netip.PrefixFrom(netip.MustParseAddr(address(true, network, number)), 64)
+	}
+	return netip.PrefixFrom(netip.MustParseAddr(address(false, network, number)), 24)
+}
+
+func hostPrefix(a string) netip.Prefix {
+	addr := netip.MustParseAddr(a)
+	return netip.PrefixFrom(addr, addr.BitLen())
+}
+
+// attach connects a host to the bridge, with the router as its default route.
+func (f *fleet) attach(lab *netnstest.Lab, h *netnstest.Host, network, number int) {
+	f.t.Helper()
+	must(f.t, lab.Link(f.end(h, "eth0", network, number), netnstest.End{Host: f.router, Interface: h.Name}, 0))
+	rig.MustRun(f.t, f.router, "ip", "link", "set", "dev", h.Name, "master", "br0")
+	f.defaultRoutes(h, address(false, network, routerNumber), address(true, network, routerNumber))
+}
+
+func (f *fleet) defaultRoutes(h *netnstest.Host, via4, via6 string) {
+	f.t.Helper()
+	must(f.t, h.AddRoute(netip.MustParsePrefix("0.0.0.0/0"), netip.MustParseAddr(via4)))
+	must(f.t, h.AddRoute(netip.MustParsePrefix("::/0"), netip.MustParseAddr(via6)))
+}
+
+func (f *fleet) routerConfig() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "bfd\n profile fast\n  transmit-interval %[1]d\n  receive-interval %[1]d\n  detect-multiplier 3\n", f.bfd.Milliseconds())
+	b.WriteString("router bgp 65001\n bgp router-id 10.0.0.1\n no bgp ebgp-requires-policy\n no bgp default ipv4-unicast\n timers bgp 3 9\n")
+	for _, is6 := range []bool{false, true} {
+		for i := range fleetSize {
+			n := address(is6, 2, i+1)
+			fmt.Fprintf(&b, " neighbor %[1]s remote-as 65010\n neighbor %[1]s timers connect 1\n neighbor %[1]s advertisement-interval 0\n neighbor %[1]s bfd profile fast\n", n)
+		}
+	}
+	for _, is6 := range []bool{false, true} {
+		family := map[bool]string{false: "ipv4", true: "ipv6"}[is6]
+		fmt.Fprintf(&b, " address-family %s unicast\n  maximum-paths 8\n", family)
+		for i := range fleetSize {
+			fmt.Fprintf(&b, "  neighbor %s activate\n", address(is6, 2, i+1))
+		}
+		b.WriteString(" exit-address-family\n")
+	}
+	return b.String()
+}
+
+// create starts a node for the first time, and creates its services.
+func (m *member) create() {
+	m.f.t.Helper()
+	ctx, cancel := context.WithTimeout(m.f.t.Context(), patience)
+	defer cancel()
+	var err error
+	m.Daemon, err = m.host.StartDaemon(ctx, netnstest.DaemonOptions{Bin: rig.Bin(), Args: m.args()})
+	must(m.f.t, err)
+	m.f.t.Cleanup(func() {
+		if m.f.t.Failed() {
+			m.f.t.Logf("log of %s:\n%s", m.host.Name, m.Log())
+		}
+	})
+	for line := range strings.Lines(strings.TrimSpace(m.services())) {
+		m.loxicmd(strings.TrimSpace(line))
+	}
+}
+
+func (m *member) args() []string {
+	return append([]string{
+		"--bgp", fmt.Sprintf("--cluster=%s,%s,%s", address(false, 2, 1), address(false, 2, 2), address(false, 2, 3)),
+		"--cluster-node=" + m.host.Name, fmt.Sprintf("--self=%d", m.number), "--cluster-key=" + m.f.key,
+	}, m.opts...)
+}
+
+// services returns the commands that configure a node.
+func (m *member) services() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "set bgp --asn=65010 --router-id=%s\n", address(false, 2, m.number))
+	for _, is6 := range []bool{false, true} {
+		fmt.Fprintf(&b, "create bgpneighbor %s 65001 --bfd=%s --connect-retry=1s\n", address(is6, 2, routerNumber), m.f.bfd)
+		var endpoints []string
+		for i := range fleetSize {
+			endpoints = append(endpoints, net.JoinHostPort(address(is6, 9, i+1), "1")) // weight 1
+		}
+		list := strings.Join(endpoints, ",")
+		common := " --tcp=80:80 --udp=53:53 --bgp --endpoints=" + list
+		fmt.Fprintf(&b, "create lb %s --mode=onearm --snat=%s%s\n", vip(is6, "onearm"), source(is6, m.number, 1), common)
+		fmt.Fprintf(&b, "create lb %s --mode=fullnat --snat=%s%s\n", vip(is6, "fullnat"), source(is6, m.number, 2), common)
+		fmt.Fprintf(&b, "create lb %s --mode=default --select=hash --bgp-med=%d%s\n", vip(is6, "default"), m.number, common)
+		fmt.Fprintf(&b, "create lb %s --mode=dsr --select=hash%s\n", vip(is6, "dsr"), common)
+		fmt.Fprintf(&b, "create lb %s --icmp --bgp --bgp-announce=always --bgp-aggregate=%s --bgp-med=%d --endpoints=%s\n",
+			address(is6, clientsOfDefault, 99), prefix(is6, clientsOfDefault, 0).Masked(), m.number, list)
+		for owner := 1; owner <= fleetSize; owner++ { // of source addresses
+			med := 10 + m.number
+			if owner == m.number {
+				med = 1
+			}
+			fmt.Fprintf(&b, "create lb %s --icmp --bgp --bgp-announce=always --bgp-aggregate=%s --bgp-med=%d --endpoints=%s\n",
+				source(is6, owner, 99), sources(is6, owner), med, list)
+		}
+	}
+	return b.String()
+}
+
+// loxicmd runs a command, its words separated by spaces.
+func (m *member) loxicmd(line string) string {
+	m.f.t.Helper()
+	out, err := m.Command(strings.Fields(line)...)
+	if err != nil {
+		m.f.t.Fatalf("%s: %s: %v\n%s", m.host.Name, line, err, out)
+	}
+	return out
+}
+
+// restart starts a node again after Stop or Kill.
+func (m *member) restart() {
+	m.f.t.Helper()
+	ctx, cancel := context.WithTimeout(m.f.t.Context(), patience)
+	defer cancel()
+	m.SetArgs(m.args()...)
+	must(m.f.t, m.Start(ctx))
+}
+
+// awaitSessions waits until the router spreads packets over this many nodes, and has all other
+// routes.
+func (f *fleet) awaitSessions(nodes int) {
+	f.t.Helper()
+	await.NoError(f.t, patience, func() error {
+		for _, is6 := range []bool{false, true} {
+			hops, err := f.hops(is6)
+			if err != nil {
+				return err
+			}
+			want := map[string]int{vip(is6, "default"): 1, prefix(is6, clientsOfDefault, 0).Masked().String(): 1}
+			for _, mode := range []string{"onearm", "fullnat", "dsr"} {
+				want[vip(is6, mode)] = nodes
+			}
+			for i := range fleetSize {
+				want[sources(is6, i+1)] = 1
+			}
+			if !maps.Equal(hops, want) {
+				return fmt.Errorf("the router has %v, want %v", hops, want)
+			}
+		}
+		return nil
+	})
+}
+
+// awaitBFD waits until BFD watches all sessions: it begins after a session is established.
+func (f *fleet) awaitBFD() {
+	f.t.Helper()
+	await.NoError(f.t, patience, func() error {
+		out, err := f.frr.Ask("bfdd", "show bfd peers json")
+		if err != nil {
+			return err
+		}
+		var peers []struct{ Peer, Status string }
+		if err := json.Unmarshal([]byte(out), &peers); err != nil {
+			return fmt.Errorf("%w: %s", err, out)
+		}
+		up := 0
+		for _, p := range peers {
+			if p.Status == "up" {
+				up++
+			}
+		}
+		if up != 2*fleetSize {
+			return fmt.Errorf("%d sessions of BFD are up: %s", up, out)
+		}
+		return nil
+	})
+}
+
+// hops returns the number of next hops to each destination that the router has by BGP.
+func (f *fleet) hops(is6 bool) (map[string]int, error) {
+	family := map[bool]string{false: "-4", true: "-6"}[is6]
+	out, err := f.router.Run("ip", family, "route", "show", "proto", "bgp")
+	hops, to := map[string]int{}, ""
+	for line := range strings.Lines(out) {
+		if !strings.HasPrefix(line, "\t") {
+			to = strings.Fields(line)[0]
+		}
+		hops[to] += strings.Count(line, "via ")
+	}
+	return hops, err
+}
+
+// clusterStatus is what GET status/cluster replies with.
+type clusterStatus struct {
+	Joined bool
+	Peers  []clusterPeer
+}
+
+type clusterPeer struct {
+	Node, State, Reason string
+	Lag                 float64
+	Queued              int
+	Sent, Received      uint64
+	Parked, Dropped     uint64
+	Results             []struct {
+		Result  string
+		Records uint64
+	}
+}
+
+// result returns how many records of the peer had a result.
+func (p *clusterPeer) result(name string) uint64 {
+	for _, r := range p.Results {
+		if r.Result == name {
+			return r.Records
+		}
+	}
+	return 0
+}
+
+func (m *member) status() (out clusterStatus, err error) {
+	text, err := m.Command("get", "cluster", "-o", "json")
+	if err == nil {
+		err = json.Unmarshal([]byte(text), &out)
+	}
+	if err != nil {
+		return out, fmt.Errorf("%s: %w: %s", m.host.Name, err, text)
+	}
+	return out, nil
+}
+
+// awaitPeers waits until each node has sent all of its connections to all others.
+func (f *fleet) awaitPeers() {
+	f.t.Helper()
+	await.NoError(f.t, patience, func() error {
+		for _, m := range f.nodes {
+			s, err := m.status()
+			if err != nil {
+				return err
+			}
+			for _, p := range s.Peers {
+				if p.State != "up" || p.Lag > 1 {
+					return fmt.Errorf("%s: %+v", m.host.Name, p)
+				}
+			}
+			if len(s.Peers) != fleetSize-1 {
+				return fmt.Errorf("%s has %d peers", m.host.Name, len(s.Peers))
+			}
+		}
+		return nil
+	})
+}
+
+// cut drops all frames from and to a node, or forwards them again. Both ends keep their carrier.
+func (m *member) cut(cut bool) {
+	m.f.t.Helper()
+	table := "cut-" + m.host.Name
+	if !cut {
+		rig.MustRun(m.f.t, m.f.router, "nft", "delete", "table", "netdev", table)
+		return
+	}
+	rules := fmt.Sprintf("table netdev %[1]s { chain in { type filter hook ingress device %[2]s priority 0; policy drop; }; chain out { type filter hook egress device %[2]s priority 0; policy drop; }; }", table, m.host.Name)
+	rig.MustRun(m.f.t, m.f.router, "nft", rules)
+}
+
+// partition drops what nodes send each other, or forwards it again.
+func (f *fleet) partition(cut bool) {
+	f.t.Helper()
+	if !cut {
+		rig.MustRun(f.t, f.router, "nft", "delete", "table", "bridge", "partition")
+		return
+	}
+	rig.MustRun(f.t, f.router, "nft", "table bridge partition { chain forward { type filter hook forward priority 0; ip saddr 10.2.0.1-10.2.0.3 ip daddr 10.2.0.1-10.2.0.3 drop; }; }")
+}
+
+func (m *member) pause()   { m.Signal(syscall.SIGSTOP) }
+func (m *member) unpause() { m.Signal(syscall.SIGCONT) }
