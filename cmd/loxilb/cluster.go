@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 
@@ -19,7 +18,7 @@ func (p *daemon) newCluster() (*cluster.Node, error) {
 	if len(c.Peers) == 0 {
 		return nil, nil
 	}
-	name := cmp.Or(c.Node, hostname())
+	name := nodeName(p.config)
 	credentials := transport.Credentials(transport.Files{CA: c.CA, Cert: c.Cert, Key: c.CertKey})
 	if c.Key != "" {
 		var err error

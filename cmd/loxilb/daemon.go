@@ -226,6 +226,7 @@ func (p *daemon) newStatuses(users *access.Users, start time.Time) *status.Table
 	}
 	statuses.Include(func() []status.Status { return unknown(p.state) })
 	statuses.Include(func() []status.Status { return problems(p.network) })
+	statuses.Include(p.storeStatuses)
 	statuses.Include(p.pressure.statuses)
 	statuses.Include(p.exchange.statuses)
 	statuses.Include(func() []status.Status { return p.unprotectedStatuses() }) // p.pairs is made later

@@ -68,7 +68,7 @@ func (p *daemon) doctor(started time.Time) func() *doctor.Machine {
 			f.BGPSessions = p.sessions.problems()
 		}
 		f.BFDSessions, f.Availability = p.unprotected(), p.availability()
-		f.ClusterPeers = p.clusterProblems()
+		f.ClusterPeers, f.SharedStore = p.clusterProblems(), p.sharedStore()
 		for _, h := range p.hiddenTags() {
 			f.HiddenTags = append(f.HiddenTags, doctor.HiddenTags(h))
 		}

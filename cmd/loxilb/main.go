@@ -97,6 +97,11 @@ func run(ctx context.Context, c *config.Config) error {
 		return errors.Join(err, unread.Withdraw())
 	}
 	defer state.Close()
+	stopSharing, err := share(ctx, c, state, log)
+	if err != nil {
+		return errors.Join(err, unread.Withdraw())
+	}
+	defer stopSharing() //nolint:errcheck // the connection is closed
 	d, err := datapath.Load(loading(c, dir, log))
 	if err != nil {
 		return err

@@ -118,7 +118,10 @@ func (f *flags) checkNodes(c *Config) (err error) {
 	if c.Keepalive, err = f.keepalive(); err != nil {
 		return err
 	}
-	c.Cluster, err = f.cluster.check(f.compat)
+	if c.Store, err = f.store.check(); err != nil {
+		return err
+	}
+	c.Cluster, err = f.cluster.check(f.compat, len(c.Store.Servers) > 0)
 	return err
 }
 

@@ -51,12 +51,15 @@ func (f *clusterFlags) register(fs *pflag.FlagSet) {
 }
 
 // check checks the flags. With compat, a cluster without a secret is ignored, as the existing
-// loxilb has none.
-func (f *clusterFlags) check(compat bool) (c Cluster, err error) {
-	c = Cluster{Self: -1, Node: f.node, Key: f.key, CA: f.ca, Cert: f.cert, CertKey: f.certKey}
-	if f.nodes == "none" || f.nodes == "" {
-		return Cluster{}, f.checkUnused()
+// loxilb has none. With a shared store, the node needs a name.
+func (f *clusterFlags) check(compat, shared bool) (c Cluster, err error) {
+	if f.node != "" && !clusterName.MatchString(f.node) {
+		return c, &Error{"--cluster-node", f.node, "is not a name (allowed: letters, digits, -, _ and dots)"}
 	}
+	if f.nodes == "none" || f.nodes == "" {
+		return Cluster{Node: f.node}, f.checkUnused(shared)
+	}
+	c = Cluster{Self: -1, Node: f.node, Key: f.key, CA: f.ca, Cert: f.cert, CertKey: f.certKey}
 	for _, name := range strings.Split(f.nodes, ",") {
 		if name = strings.TrimSpace(name); name == "" {
 			return c, &Error{"--cluster", f.nodes, "has an empty address: two commas, or one at an end"}
@@ -71,9 +74,6 @@ func (f *clusterFlags) check(compat bool) (c Cluster, err error) {
 	}
 	if len(c.Peers) > clusterMost {
 		return c, &Error{"--cluster", f.nodes, fmt.Sprintf("has %d nodes (allowed: %d)", len(c.Peers), clusterMost)}
-	}
-	if f.node != "" && !clusterName.MatchString(f.node) {
-		return c, &Error{"--cluster-node", f.node, "is not a name (allowed: letters, digits, -, _ and dots)"}
 	}
 	if f.fs.Changed("self") {
 		if c.Self = f.self; f.self < 0 || f.self >= clusterMost {
@@ -94,9 +94,9 @@ func (f *clusterFlags) check(compat bool) (c Cluster, err error) {
 
 // checkUnused refuses what has no effect without nodes. The existing loxilb's flags have none
 // there.
-func (f *clusterFlags) checkUnused() error {
+func (f *clusterFlags) checkUnused(shared bool) error {
 	for _, name := range [...]string{"cluster-node", "cluster-key", "cluster-ca", "cluster-cert", "cluster-cert-key", "cluster-listen"} {
-		if f.fs.Changed(name) {
+		if f.fs.Changed(name) && !(shared && name == "cluster-node") {
 			return &Error{"--" + name, f.fs.Lookup(name).Value.String(), "needs --cluster with the addresses of the other nodes"}
 		}
 	}

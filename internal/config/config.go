@@ -31,6 +31,7 @@ type Config struct {
 	BGP              bool           // announce VIPs by BGP
 	Announcements    int            // of a VIP, when this node begins to own it
 	Cluster          Cluster        // nodes that exchange connections
+	Store            Store          // shared with other nodes
 	ClusterInterface string         // leads to other nodes, for egress gateways; empty: none
 	RoleHook         string         // program that is run when the role of this node changes; empty: none
 	ProbeFiles       string         // directory of the CAs, certificates and keys of probes

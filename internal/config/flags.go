@@ -52,6 +52,7 @@ type flags struct {
 	vipAdvRepeat     int
 	clusterInterface string
 	cluster          clusterFlags
+	store            storeFlags
 	roleHook         string
 	detach, force    bool
 	endConnections   bool
@@ -102,6 +103,7 @@ func (f *flags) register(fs *pflag.FlagSet) {
 	fs.BoolVar(&f.preempt, "preempt", false, "with --ka, take over from a MASTER whose address is lower")
 	fs.BoolVarP(&f.peer, "peer", "r", false, "speak BGP only: --bgp, without programs at interfaces")
 	f.cluster.register(fs)
+	f.store.register(fs)
 	fs.StringVar(&f.clusterInterface, "clusterinterface", "", "lead outgoing connections of firewall rules with --snat --egress to the node that owns their source address, through VXLAN over this interface")
 	fs.StringVar(&f.roleHook, "role-hook", "", "run this program as root when the role of this node changes, with instance, state and VIP as arguments")
 	fs.StringVar(&f.probeFiles, "probe-files", "/etc/loxilb/probes", "directory of CAs, certificates and keys for probes")

@@ -27,6 +27,7 @@ func Drain() Kind[lb.Drain, v1.Drain] {
 			Decode:   decodeDrain,
 			Most:     1024, // each service that is applied is compared with all
 			Plural:   "endpoints that are drained",
+			Shared:   true,
 		},
 	}
 }

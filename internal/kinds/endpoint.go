@@ -30,6 +30,7 @@ func Endpoint() Kind[lb.EndpointProbe, v1.EndpointProbe] {
 			Decode: func(_ int, object []byte) (lb.EndpointProbe, error) { return lb.UnmarshalEndpointProbe(object) },
 			Most:   65536, // each costs a probe every so often, whether or not a service uses it
 			Plural: "endpoints that are probed as users say",
+			Shared: true,
 		},
 	}
 }

@@ -105,6 +105,7 @@ type Stored[T any] struct {
 	Most   int    // maximum number of objects; 0: any
 	Plural string // their name in the refusal of more
 	Urgent bool   // they change even while the disk refuses to store that: see store.Kind
+	Shared bool   // with --store they are the same on all nodes; others belong to the node
 
 	// Places returns values besides the key that no two objects of the kind may share. Taken
 	// refuses an object with another one's value, given that one's key. nil: none.

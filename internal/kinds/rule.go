@@ -30,6 +30,7 @@ func Rule() Kind[policy.Rule, v1.FirewallRule] {
 			Decode: func(_ int, object []byte) (policy.Rule, error) { return policy.UnmarshalRule(object) },
 			Most:   policy.MaxRules,
 			Plural: "firewall rules",
+			Shared: true,
 		},
 	}
 }

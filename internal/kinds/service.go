@@ -24,6 +24,7 @@ func Service() Kind[lb.Service, v1.LoadbalanceEntry] {
 			Format:   schema.RecordFormat(),
 			Encode:   schema.MarshalRecord,
 			Decode:   schema.UnmarshalRecord,
+			Shared:   true,
 		},
 	}
 }

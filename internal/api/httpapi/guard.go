@@ -2,7 +2,10 @@ package httpapi
 
 import (
 	"context"
+	"fmt"
 	"net/http"
+	"strconv"
+	"time"
 
 	"loxilb/internal/api/httpapi/compat"
 	"loxilb/internal/api/httpapi/rest"
@@ -37,8 +40,23 @@ func (a *API) Handler(by transport.Kind) http.Handler {
 			p.Write(ow)
 			return
 		}
+		a.noteAge(ow.Header())
 		a.route(ow, r)
 	})
+}
+
+// noteAge adds how old shared objects may be, while the shared store is away.
+func (a *API) noteAge(h http.Header) {
+	remote, ok := a.o.Store.Remote()
+	if !ok || remote.Err == nil {
+		return
+	}
+	since := remote.Since
+	if !remote.Contact.IsZero() {
+		since = remote.Contact
+	}
+	h.Set("Age", strconv.Itoa(int(time.Since(since).Seconds())))
+	h.Set("Warning", fmt.Sprintf(`110 loxilb %q`, "shared objects are as of "+since.UTC().Format(time.RFC3339)+": "+remote.Servers+" cannot be used"))
 }
 
 // route replies in JSON to requests without a handler, too.

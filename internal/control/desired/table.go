@@ -25,7 +25,7 @@ func storeKind[T, B any](k kinds.Kind[T, B]) store.Kind[T] {
 	kind := store.Kind[T]{
 		Name: k.Name, Key: stored.Key, Equal: stored.Equal, Validate: stored.Validate, Clone: stored.Clone,
 		Format: stored.Format, Encode: stored.Encode, Decode: stored.Decode, Most: stored.Most, Plural: stored.Plural,
-		Urgent: stored.Urgent,
+		Urgent: stored.Urgent, Shared: stored.Shared,
 	}
 	if stored.Places != nil {
 		kind.Indexes = []store.Index[T]{{Name: byPlace, Values: stored.Places, Taken: stored.Taken}}

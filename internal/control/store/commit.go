@@ -45,6 +45,14 @@ func (s *Store) Commit(owner string, edit func(*Tx) error) (revision uint64, cha
 
 // CommitBy is Commit with more about the author, and conditions.
 func (s *Store) CommitBy(by By, edit func(*Tx) error) (revision uint64, changed []ID, err error) {
+	if s.sharing != nil {
+		return s.commitShared(by, edit)
+	}
+	return s.commitHere(by, edit)
+}
+
+// commitHere commits to this node's store.
+func (s *Store) commitHere(by By, edit func(*Tx) error) (revision uint64, changed []ID, err error) {
 	r := &request{By: by, edit: edit, err: errAbandoned}
 	s.queue.Lock()
 	s.waiting = append(s.waiting, r)

@@ -59,7 +59,7 @@ func TestSecondKind(t *testing.T) {
 		if _, ok := rules(at).Get(at, "010"); ok {
 			t.Error("what is no key finds a rule")
 		}
-		if meta, ok := rules(at).Meta(at, "2"); !ok || meta != (Meta{"rest", 2}) {
+		if meta, ok := rules(at).Meta(at, "2"); !ok || meta != (Meta{Owner: "rest", Version: 2}) {
 			t.Errorf("rule 2: %+v, %v", meta, ok)
 		}
 		if n := rules(at).Len(at); n != 2 {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"strconv"
 	"strings"
 )
 
@@ -25,7 +26,26 @@ func compareIDs(a, b ID) int {
 type Meta struct {
 	Owner   string // only the owner may change it
 	Version uint64 // revision of the commit that last changed it
+	Remote  int64  // revision of the shared store that last changed it; 0: it is not there, or that is not known yet
 }
+
+// Tag names the object's version. For shared objects it is the same on all nodes, while Version is
+// a number of this node: two nodes' numbers must not be mistaken for each other.
+func (m Meta) Tag() string {
+	if m.Remote != 0 {
+		return remoteTag + strconv.FormatInt(m.Remote, 10)
+	}
+	return strconv.FormatUint(m.Version, 10)
+}
+
+// ParseTag returns the tag that a text is; false: none.
+func ParseTag(text string) (tag string, ok bool) {
+	n, err := strconv.ParseUint(strings.TrimPrefix(text, remoteTag), 10, 63)
+	return text, err == nil && n > 0
+}
+
+// remoteTag begins tags of revisions of the shared store.
+const remoteTag = "shared-"
 
 // Kind defines the objects of a kind for the store. Only members marked optional may be missing.
 type Kind[T any] struct {
@@ -57,6 +77,9 @@ type Kind[T any] struct {
 	// others succeeds, and is stored once the disk accepts it. If the process ends before, the
 	// change is lost. For roles: another node may count on the change.
 	Urgent bool
+	// Shared objects are the same on all nodes, if the store is shared (Store.Share). Others belong
+	// to the node.
+	Shared bool
 
 	Indexes []Index[T]    // optional
 	Totals  []func(T) int // optional: values that are summed over all objects
@@ -106,6 +129,7 @@ type about struct {
 	name, bare string
 	totals     int
 	urgent     bool
+	shared     bool
 }
 
 // AnyTable is a Table of any kind of object.
@@ -117,6 +141,7 @@ type AnyTable interface {
 	sortOf(key string) (string, bool)
 	keyOf(r row) string
 	same(a, b row) bool
+	withMeta(r row, meta Meta) row
 	totals(r row, sum []int, sign int)
 	encode(r row) (record, error)
 	decode(format int, object []byte) (row, error)

@@ -338,7 +338,7 @@ func (l *layout) rowOf(r *record) (place int, made row, err error) {
 		if made, reason = l.tables[place].decode(r.Format, r.Object); reason == nil {
 			key := l.tables[place].keyOf(made)
 			if r.Key == "" || r.Key == key {
-				*made.header() = rowHeader{made.header().sort, Meta{r.Owner, r.Version}}
+				*made.header() = rowHeader{made.header().sort, Meta{Owner: r.Owner, Version: r.Version}}
 				return place, made, nil
 			}
 			reason = fmt.Errorf("it is filed under key %q, and has key %q", r.Key, key)
@@ -351,7 +351,7 @@ func (l *layout) rowOf(r *record) (place int, made row, err error) {
 		}
 		object = cutMember(object, "owner")
 	}
-	return len(l.tables), &keptRow{rowHeader{keptSort(id), Meta{r.Owner, r.Version}}, id, r.Format, object, reason.Error()}, nil
+	return len(l.tables), &keptRow{rowHeader{keptSort(id), Meta{Owner: r.Owner, Version: r.Version}}, id, r.Format, object, reason.Error()}, nil
 }
 
 // memberOf returns a text in an otherwise unknown object.

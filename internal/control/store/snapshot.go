@@ -22,6 +22,7 @@ type layout struct {
 	names                []string // of tables and of kept records
 	bareKind, bareMember string   // of the kind with Kind.Bare
 	urgent               []string // kinds with Kind.Urgent
+	shared               []bool   // tables with Kind.Shared, by place
 }
 
 // count is what is known about a table without walking it.
@@ -46,7 +47,7 @@ func emptySnapshot(tables []AnyTable) (*Snapshot, error) {
 		if a.urgent {
 			s.urgent = append(s.urgent, a.name)
 		}
-		s.names = append(s.names, a.name)
+		s.names, s.shared = append(s.names, a.name), append(s.shared, a.shared)
 		s.counts = append(s.counts, count{totals: make([]int, a.totals)})
 	}
 	s.names = append(s.names, keptTable)

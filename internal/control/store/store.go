@@ -20,6 +20,9 @@ var (
 	ErrInUse    = errors.New("is in use by another loxilb")
 	ErrNewer    = errors.New("was written by a newer loxilb")
 	ErrClosed   = errors.New("the store is closed")
+
+	// ErrUnavailable is that of changes of shared objects while the shared store is out of reach.
+	ErrUnavailable = errors.New("is not available")
 )
 
 // Store is a state. All methods may be called from many goroutines.
@@ -33,6 +36,8 @@ type Store struct {
 	disk    *disk      // nil: memory only
 	closed  bool
 	past    *past
+
+	sharing *sharing // with other nodes; nil: the objects are this node's only
 
 	unwritten *retry.Loop // writes urgent changes that the disk has refused
 

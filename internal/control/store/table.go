@@ -126,7 +126,7 @@ func (t *Table[T]) Put(tx *Tx, value T) error {
 	if kept != nil {
 		tx.remove(len(tx.base.tables), kept)
 	}
-	tx.set(t.place, &object[T]{rowHeader{sort, Meta{tx.owner, tx.revision()}}, value})
+	tx.set(t.place, &object[T]{rowHeader{sort, Meta{Owner: tx.owner, Version: tx.revision()}}, value})
 	return nil
 }
 
@@ -193,7 +193,7 @@ func (t *Table[T]) attach(place int) error {
 }
 
 func (t *Table[T]) about() about {
-	return about{t.kind.Name, t.kind.Bare, len(t.kind.Totals), t.kind.Urgent}
+	return about{t.kind.Name, t.kind.Bare, len(t.kind.Totals), t.kind.Urgent, t.kind.Shared}
 }
 
 func (t *Table[T]) indexes() int { return len(t.kind.Indexes) }
@@ -210,6 +210,12 @@ func (t *Table[T]) keyOf(r row) string { return t.kind.Key(r.(*object[T]).value)
 func (t *Table[T]) same(a, b row) bool {
 	x, y := a.(*object[T]), b.(*object[T])
 	return x == y || x.Owner == y.Owner && t.kind.Equal(x.value, y.value)
+}
+
+func (t *Table[T]) withMeta(r row, meta Meta) row {
+	o := *r.(*object[T])
+	o.Meta = meta
+	return &o
 }
 
 func (t *Table[T]) totals(r row, sum []int, sign int) {

@@ -51,6 +51,18 @@ func (tx *Tx) Expect(id ID, version uint64) error {
 	return fmt.Errorf("%s %w: it has version %d, and version %d was expected", id, ErrVersion, meta.Version, version)
 }
 
+// ExpectTag is Expect by the tag of a version.
+func (tx *Tx) ExpectTag(id ID, tag string) error {
+	switch meta, ok := metaOf(find(tx.base, tx, id)); {
+	case ok && meta.Tag() == tag:
+		return nil
+	case !ok:
+		return fmt.Errorf("%s %w: it does not exist, and version %s was expected", id, ErrVersion, tag)
+	default:
+		return fmt.Errorf("%s %w: it has version %s, and version %s was expected", id, ErrVersion, meta.Tag(), tag)
+	}
+}
+
 // Delete removes an object of any kind, including one that is not understood. It returns
 // ErrNotFound if there is none, ErrOwner if it has another owner.
 func (tx *Tx) Delete(id ID) error {

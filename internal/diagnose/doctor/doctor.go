@@ -73,6 +73,7 @@ type Facts struct {
 	BFDSessions []BFDSession // that are down, or make no claims
 
 	ClusterPeers []ClusterPeer // that do not get the connections of this node
+	SharedStore  *SharedStore  // nil: there is none
 
 	Availability Availability
 }
@@ -144,7 +145,7 @@ func checks() []check {
 		{"kernel", kernel}, {"jit", jit}, {"bpffs", bpffs}, {"program-statistics", statistics}, {"forwarding", forwarding}, {"reverse-path", reversePath},
 		{"redirects", redirects}, {"offloads", offloads}, {"next-hops", nextHops}, {"neighbour-table", neighbourTable}, {"mtu", mtu}, {"path-mtu", pathMTU},
 		{"services", services}, {"endpoints", endpoints}, {"unprobed", unprobed}, {"other-programs", otherPrograms}, {"ipsec", ipsec},
-		{"vlan-tags", hiddenTags}, {"bgp", bgpSessions}, {"bfd", bfdSessions}, {"cluster", clusterPeers},
+		{"vlan-tags", hiddenTags}, {"bgp", bgpSessions}, {"bfd", bfdSessions}, {"cluster", clusterPeers}, {"store", sharedStore},
 		{"maintenance", maintenance}, {"announcements", announcements}, {"roles", roles},
 		{"vips", duplicateVIPs}, {"clock", clock}, {"cgroup", cgroup}, {"memory", memory}, {"descriptors", descriptors}, {"disk", disk}, {"netfilter", netfilter},
 		{"ports", ports}, {"queues", queues}, {"interrupts", interrupts}, {"governor", governor},

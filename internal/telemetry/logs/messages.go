@@ -81,6 +81,8 @@ func clusterNodes() []message {
 		{"a node of the cluster has no address", "The name in --cluster cannot be resolved; nodes found before stay.", "fix the name, or write addresses"},
 		{"a node of the cluster is too slow: it gets all connections again", "More than 8 MiB waited for it, and were dropped.", "loxicmd get cluster shows its lag; look at its CPU and the network between the nodes"},
 		{"a node of the cluster sends no more connections", "What it sent could not be read or inserted; it connects again.", "see error; use builds that are at most one version apart"},
+		{"a change of another node exceeds what this one would accept", "An object of the shared store does not fit into this node; `error` is the limit.", "see error; loxicmd get status --failed shows what is not applied"},
+		{"which shared store this node has joined cannot be read: its objects are compared again", "The file shared.json of the state directory is damaged.", "if the node then does not join, loxicmd get status names the objects that differ"},
 		{"announcing without the connections of some nodes", "They did not send all connections within 10 s; theirs may break if routers send them here.", "loxicmd get cluster; the nodes go on trying"},
 		{"nodes of the cluster cannot connect", "This node does not get the connections of the others.", "see error; restart loxilb: connections stay"},
 		{"connections are not exchanged with other nodes", "The programs for it could not be loaded.", "see error and dmesg"},

@@ -49,9 +49,17 @@ func (a *API) Change(w http.ResponseWriter, r *http.Request, one bool, edit func
 		return notApplied(revision, err)
 	}
 	if one && len(changed) == 1 {
-		w.Header().Set("ETag", strconv.Quote(strconv.FormatUint(revision, 10)))
+		w.Header().Set("ETag", strconv.Quote(a.tagOf(changed[0], revision)))
 	}
 	return nil
+}
+
+// tagOf names the version that a change has given an object.
+func (a *API) tagOf(id store.ID, revision uint64) string {
+	if meta, ok := a.Store.Snapshot().Meta(id); ok && meta.Version == revision {
+		return meta.Tag()
+	}
+	return strconv.FormatUint(revision, 10) // it is deleted, or has changed again
 }
 
 // Forced reports whether a change is made even if it disconnects sessions.
@@ -93,7 +101,9 @@ func (a *API) CommitProblem(err error) *rest.Problem {
 		return rest.Refuse(http.StatusNotFound, "%v", err)
 	case errors.Is(err, store.ErrVersion):
 		return rest.Refuse(http.StatusPreconditionFailed, "%v", err)
-	case errors.Is(err, store.ErrOwner), errors.Is(err, store.ErrPending):
+	case errors.Is(err, store.ErrUnavailable):
+		return rest.Refuse(http.StatusServiceUnavailable, "%v", err)
+	case errors.Is(err, store.ErrOwner), errors.Is(err, store.ErrPending), errors.Is(err, store.ErrNewer):
 		return rest.Refuse(http.StatusConflict, "%v", err)
 	case errors.Is(err, store.ErrLimit):
 		return rest.Refuse(http.StatusBadRequest, "%v", err)

@@ -2,7 +2,6 @@ package objects
 
 import (
 	"net/http"
-	"strconv"
 	"strings"
 
 	"loxilb/internal/api/httpapi/rest"
@@ -15,7 +14,7 @@ type Precondition struct {
 	given  bool
 	header string // that states it
 	any    bool   // the object must exist, in any version
-	want   uint64 // the version; 0: the object must not exist
+	want   string // tag of the version; empty: the object must not exist
 }
 
 func preconditionOf(r *http.Request) (c Precondition, p *rest.Problem) {
@@ -32,11 +31,11 @@ func preconditionOf(r *http.Request) (c Precondition, p *rest.Problem) {
 	case match == "*":
 		return Precondition{given: true, header: "If-Match", any: true}, nil
 	}
-	version, err := strconv.ParseUint(strings.Trim(match, `"`), 10, 64)
-	if err != nil || version == 0 {
+	tag, ok := store.ParseTag(strings.Trim(match, `"`))
+	if !ok {
 		return c, rest.RefuseField(http.StatusBadRequest, "If-Match", match, "is not the version of an object", `one version in quotes, as in "42", or *`)
 	}
-	return Precondition{given: true, header: "If-Match", want: version}, nil
+	return Precondition{given: true, header: "If-Match", want: tag}, nil
 }
 
 // forOne refuses a precondition of a request that is about several objects.
@@ -66,5 +65,8 @@ func (c *Precondition) Check(tx *store.Tx, kind objects, key string) error {
 		}
 		return tx.Expect(id, meta.Version)
 	}
-	return tx.Expect(id, c.want)
+	if c.want == "" {
+		return tx.Expect(id, 0)
+	}
+	return tx.ExpectTag(id, c.want)
 }

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+
+	"loxilb/internal/config"
+	"loxilb/internal/control/desired"
+	"loxilb/internal/control/reconcile"
+	"loxilb/internal/control/status"
+	"loxilb/internal/control/store"
+	"loxilb/internal/control/store/etcd"
+	"loxilb/internal/diagnose/doctor"
+)
+
+// share makes shared objects those of --store, and begins to follow it: boot files are stored
+// there. The result ends that.
+func share(ctx context.Context, c *config.Config, state *desired.State, log *slog.Logger) (stop func() error, err error) {
+	if len(c.Store.Servers) == 0 {
+		return func() error { return nil }, state.Alone()
+	}
+	s := c.Store
+	remote, err := etcd.New(etcd.Config{
+		Servers: s.Servers, Prefix: s.Prefix, TLS: s.TLS, CA: s.CA, Cert: s.Cert, Key: s.Key, User: s.User, Password: s.Password,
+	})
+	if err != nil {
+		return nil, &config.Error{Flag: "--store", Reason: err.Error()}
+	}
+	if err := state.Share(remote, nodeName(c), store.Join(s.Join)); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var following sync.WaitGroup
+	following.Go(func() { state.Follow(ctx) })
+	log.Info("shared objects follow the shared store", "store", remote.String(), "prefix", s.Prefix, "node", nodeName(c))
+	return func() error {
+		cancel()
+		err := remote.Close()
+		following.Wait()
+		if errors.Is(err, context.Canceled) {
+			return nil
+		}
+		return err
+	}, nil
+}
+
+// nodeName returns the name of this node among others.
+func nodeName(c *config.Config) string { return cmp.Or(c.Cluster.Node, hostname()) }
+
+// storeStatuses are those of the shared store, and of its entries that are no objects.
+func (p *daemon) storeStatuses() (list []status.Status) {
+	remote, ok := p.state.Remote()
+	if !ok {
+		return nil
+	}
+	s := status.Status{ID: status.ID{Kind: reconcile.TaskKind, Key: "shared store"}, Desired: 1, Applied: 1}
+	if remote.Err != nil {
+		s.Since, s.Err, s.Attempts = remote.Since, fmt.Errorf("%s: %w", remote.Servers, remote.Err), 1
+	}
+	list = append(list, s)
+	for _, one := range remote.Problems {
+		list = append(list, status.Status{
+			ID: status.ID{Kind: sharedEntryKind, Key: one.Path}, Desired: 1, Since: one.Since,
+			Err: fmt.Errorf("it is in the shared store and not served: %s", one.Reason),
+		})
+	}
+	return list
+}
+
+// sharedEntryKind is the kind of statuses of entries of the shared store that are no objects.
+const sharedEntryKind = "shared entry"
+
+// sharedStore returns the state of the shared store for the doctor; nil: there is none.
+func (p *daemon) sharedStore() *doctor.SharedStore {
+	remote, ok := p.state.Remote()
+	if !ok {
+		return nil
+	}
+	out := &doctor.SharedStore{Servers: remote.Servers, Err: remote.Err, Since: remote.Since}
+	for _, one := range remote.Problems {
+		out.Entries = append(out.Entries, doctor.Problem{
+			About: one.Path, What: one.Reason, Hint: "write the object again, or remove the entry: etcdctl del " + p.config.Store.Prefix + "/" + one.Path,
+		})
+	}
+	return out
+}

@@ -1,0 +1,246 @@
+// Package etcd keeps the objects that nodes share in etcd (docs/adr/0095-shared-store.md). It
+// implements store.Remote.
+package etcd
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/status"
+
+	"loxilb/internal/control/store"
+)
+
+const (
+	callTimeout = 2 * time.Second // of one call
+	pageSize    = 500             // entries of one answer
+	retries     = 3               // of a call that has not been sent: other servers may answer
+)
+
+// Config names the servers.
+type Config struct {
+	Servers        []string // HOST:PORT
+	Prefix         string   // of all keys, without a slash at its end
+	TLS            bool
+	CA, Cert, Key  string // files; Cert and Key are read again for each connection
+	User, Password string // empty: none
+}
+
+// Store is the entries below a prefix.
+type Store struct {
+	Config
+	prefix string // with a slash
+	tls    *tls.Config
+
+	mu     sync.Mutex
+	client *clientv3.Client // nil: not made yet
+}
+
+// New makes a store. It connects with the first call: the servers may be away.
+func New(c Config) (*Store, error) {
+	s := &Store{Config: c, prefix: c.Prefix + "/"}
+	if !c.TLS {
+		return s, nil
+	}
+	s.tls = &tls.Config{MinVersion: tls.VersionTLS12}
+	if c.CA != "" {
+		pem, err := os.ReadFile(c.CA)
+		if err != nil {
+			return nil, err
+		}
+		s.tls.RootCAs = x509.NewCertPool()
+		if !s.tls.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("%s has no certificate", c.CA)
+		}
+	}
+	if c.Cert != "" {
+		read := func() (*tls.Certificate, error) {
+			own, err := tls.LoadX509KeyPair(c.Cert, c.Key)
+			return &own, err
+		}
+		if _, err := read(); err != nil {
+			return nil, err
+		}
+		s.tls.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return read() }
+	}
+	return s, nil
+}
+
+// Close ends the connections.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.client == nil {
+		return nil
+	}
+	return s.client.Close()
+}
+
+// String names the servers.
+func (s *Store) String() string { return "etcd at " + strings.Join(s.Servers, ", ") }
+
+// connect returns the client. With a user it asks a server for a token, which may fail.
+func (s *Store) connect() (*clientv3.Client, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.client != nil {
+		return s.client, nil
+	}
+	scheme := "http://"
+	if s.TLS {
+		scheme = "https://"
+	}
+	c := clientv3.Config{
+		TLS: s.tls, Username: s.User, Password: s.Password, DialTimeout: callTimeout, MaxUnaryRetries: retries,
+		DialKeepAliveTime: callTimeout, DialKeepAliveTimeout: callTimeout, Logger: zap.NewNop(),
+		DialOptions: []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
+			// Objects follow soon after the servers are back: gRPC would wait for up to two minutes.
+			Backoff:           backoff.Config{BaseDelay: callTimeout / 10, Multiplier: 1.6, Jitter: 0.2, MaxDelay: callTimeout / 2},
+			MinConnectTimeout: callTimeout,
+		})},
+	}
+	for _, server := range s.Servers {
+		c.Endpoints = append(c.Endpoints, scheme+server)
+	}
+	var err error
+	s.client, err = clientv3.New(c)
+	return s.client, err
+}
+
+// call makes one call, within callTimeout.
+func (s *Store) call(ctx context.Context, do func(context.Context, *clientv3.Client) error) error {
+	client, err := s.connect()
+	if err != nil {
+		return plain(err)
+	}
+	short, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	err = do(short, client)
+	if err != nil && ctx.Err() == nil && short.Err() != nil {
+		return fmt.Errorf("no answer within %s", callTimeout)
+	}
+	return plain(err)
+}
+
+// plain returns an error without gRPC's frame.
+func plain(err error) error {
+	if s, ok := status.FromError(err); err != nil && ok {
+		return errors.New(strings.TrimPrefix(s.Message(), "etcdserver: "))
+	}
+	return err
+}
+
+// Read implements store.Remote.
+func (s *Store) Read(ctx context.Context, yield func(store.RemoteEntry)) (revision int64, err error) {
+	start, end := s.prefix, clientv3.GetPrefixRangeEnd(s.prefix)
+	for {
+		var page *clientv3.GetResponse
+		err := s.call(ctx, func(ctx context.Context, c *clientv3.Client) (err error) {
+			page, err = c.Get(ctx, start, clientv3.WithRange(end), clientv3.WithLimit(pageSize), clientv3.WithRev(revision))
+			return err
+		})
+		if err != nil {
+			return 0, err
+		}
+		if revision == 0 {
+			revision = page.Header.Revision
+		}
+		for _, kv := range page.Kvs {
+			yield(store.RemoteEntry{Path: string(kv.Key[len(s.prefix):]), Value: kv.Value, Revision: kv.ModRevision})
+		}
+		if !page.More {
+			return revision, nil
+		}
+		start = string(page.Kvs[len(page.Kvs)-1].Key) + "\x00"
+	}
+}
+
+// Watch implements store.Remote.
+func (s *Store) Watch(ctx context.Context, after int64, changed func([]store.RemoteEntry) error) error {
+	client, err := s.connect()
+	if err != nil {
+		return plain(err)
+	}
+	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
+	defer cancel()
+	for answer := range client.Watch(ctx, s.prefix, clientv3.WithPrefix(), clientv3.WithRev(after+1)) {
+		if err := answer.Err(); err != nil {
+			return plain(err)
+		}
+		for events := answer.Events; len(events) > 0; {
+			revision, n := events[0].Kv.ModRevision, 0
+			var entries []store.RemoteEntry
+			for ; n < len(events) && events[n].Kv.ModRevision == revision; n++ {
+				entries = append(entries, s.entryOf(events[n]))
+			}
+			events = events[n:]
+			if err := changed(entries); err != nil {
+				return err
+			}
+		}
+	}
+	return errors.New("the watch has ended")
+}
+
+func (s *Store) entryOf(e *clientv3.Event) store.RemoteEntry {
+	entry := store.RemoteEntry{Path: string(e.Kv.Key[len(s.prefix):]), Revision: e.Kv.ModRevision}
+	if e.Type == clientv3.EventTypePut {
+		entry.Value = append([]byte{}, e.Kv.Value...) // not nil: that means deleted
+	}
+	return entry
+}
+
+// Write implements store.Remote.
+func (s *Store) Write(ctx context.Context, changes []store.RemoteEntry) (revision int64, ok bool, err error) {
+	compare, change, look := make([]clientv3.Cmp, len(changes)), make([]clientv3.Op, len(changes)), make([]clientv3.Op, len(changes))
+	for i, c := range changes {
+		key := s.prefix + c.Path
+		compare[i] = clientv3.Compare(clientv3.ModRevision(key), "=", c.Revision)
+		look[i] = clientv3.OpGet(key, clientv3.WithKeysOnly())
+		if c.Value == nil {
+			change[i] = clientv3.OpDelete(key)
+		} else {
+			change[i] = clientv3.OpPut(key, string(c.Value))
+		}
+	}
+	var answer *clientv3.TxnResponse
+	err = s.call(ctx, func(ctx context.Context, c *clientv3.Client) (err error) {
+		answer, err = c.Txn(ctx).If(compare...).Then(change...).Else(look...).Commit()
+		return err
+	})
+	if err != nil {
+		return 0, false, err
+	}
+	if answer.Succeeded {
+		return answer.Header.Revision, true, nil
+	}
+	for _, found := range answer.Responses {
+		for _, kv := range found.GetResponseRange().Kvs {
+			revision = max(revision, kv.ModRevision)
+		}
+	}
+	return revision, false, nil
+}
+
+// Revision implements store.Remote.
+func (s *Store) Revision(ctx context.Context, path string) (revision int64, err error) {
+	err = s.call(ctx, func(ctx context.Context, c *clientv3.Client) error {
+		found, err := c.Get(ctx, s.prefix+path, clientv3.WithKeysOnly())
+		if err == nil && len(found.Kvs) > 0 {
+			revision = found.Kvs[0].ModRevision
+		}
+		return err
+	})
+	return revision, err
+}

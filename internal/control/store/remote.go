@@ -1,0 +1,210 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"loxilb/internal/host/retry"
+)
+
+// Remote is a store that several nodes share: values by path, with one revision for all changes.
+// Each call ends within seconds, except Watch. Package etcd implements it.
+type Remote interface {
+	// Read yields all entries as they are at one revision, and returns it.
+	Read(ctx context.Context, yield func(RemoteEntry)) (revision int64, err error)
+	// Watch calls changed with the entries of each later revision, in order, until it fails: changed
+	// returns an error, ctx ends, or revisions are lost.
+	Watch(ctx context.Context, after int64, changed func([]RemoteEntry) error) error
+	// Write makes all changes in one revision, which it returns, if each entry has the revision that
+	// its change names. If not, it changes nothing and returns false, with the latest revision of these
+	// entries. After an error the changes are made or not.
+	Write(ctx context.Context, changes []RemoteEntry) (revision int64, ok bool, err error)
+	// Revision returns the revision of the entry at a path; 0: there is none.
+	Revision(ctx context.Context, path string) (int64, error)
+	// String names the servers.
+	String() string
+}
+
+// RemoteEntry is an entry of a Remote, or a change of one.
+type RemoteEntry struct {
+	Path     string
+	Value    []byte // nil: deleted
+	Revision int64  // that changed it; of a change, that which it replaces; 0: it does not exist
+}
+
+// Join is what happens to the shared objects of a node that has not used this shared store before,
+// if that holds others.
+type Join string
+
+// The choices.
+const (
+	JoinRefuse Join = ""      // the node keeps its objects and does not join
+	JoinRemote Join = "store" // the node takes those of the shared store, and drops its own
+	JoinLocal  Join = "local" // the node puts its own into the shared store
+)
+
+// sharing is the connection with a shared store. Shared objects change there first, and follow
+// here: the local files are a cache, with which a process starts while the shared store is away.
+type sharing struct {
+	remote Remote
+	node   string // name of this node
+	join   Join
+	log    *slog.Logger
+	loop   *retry.Loop
+	turn   chan struct{} // holds a token while a change is written: two of this node would refuse each other
+
+	// The following members are guarded by Store.writing.
+	store    string // id of the shared store that this node has joined; empty: none
+	head     headRecord
+	headAt   int64 // revision of the head's entry
+	waiting  map[string]*remoteCommit
+	stash    []RemoteEntry // the first parts of a change of this node, applied with its last
+	problems map[string]*RemoteProblem
+
+	mu      sync.Mutex
+	ready   bool          // the shared objects here are those of revision
+	applied int64         // revision
+	contact time.Time     // when the shared store answered last
+	why     error         // why it is not ready; nil: it has not been tried yet
+	since   time.Time     // of why
+	changed chan struct{} // closed when one of these members changes
+}
+
+// RemoteProblem is an entry of the shared store that is not an object which this loxilb knows. It
+// is left alone. An object here that had its path before stays as it was.
+type RemoteProblem struct {
+	Path   string
+	Reason string
+	Since  time.Time // when this node found it
+	at     int64
+	newer  bool // written by a newer loxilb: do not overwrite it
+}
+
+// maxProblems bounds the memory for entries that are no objects. Changes of objects with such an
+// entry need its revision, so those of known kinds are all remembered.
+const maxProblems = 100
+
+// RemoteStatus is the state of the shared store, as this node sees it.
+type RemoteStatus struct {
+	Servers  string
+	Node     string
+	Ready    bool      // the shared objects here are the current ones
+	Revision int64     // of the shared store that they are of; 0: not known
+	Contact  time.Time // when it answered last; zero: never
+	Since    time.Time // when Err began
+	Err      error     // why it is not ready; nil while it is, or was not tried yet
+	Problems []RemoteProblem
+}
+
+// Share makes shared kinds the same on all nodes that use remote. Call it before the store is used,
+// and then Follow.
+func (s *Store) Share(remote Remote, node string, join Join) error {
+	sh := &sharing{
+		remote: remote, node: node, join: join, log: s.log, loop: retry.New("shared objects follow the shared store", s.log),
+		turn: make(chan struct{}, 1), waiting: map[string]*remoteCommit{}, problems: map[string]*RemoteProblem{}, changed: make(chan struct{}),
+	}
+	var err error
+	if sh.store, err = s.joined(); err != nil {
+		return fmt.Errorf("read which shared store was joined: %w", err)
+	}
+	s.sharing = sh
+	return nil
+}
+
+// SharedKind reports whether objects of a kind are the same on all nodes.
+func (s *Store) SharedKind(kind string) bool {
+	place := slices.Index(s.Snapshot().names, kind)
+	return s.sharing != nil && place >= 0 && place < len(s.Snapshot().shared) && s.Snapshot().shared[place]
+}
+
+// Remote returns the state of the shared store; false: there is none.
+func (s *Store) Remote() (RemoteStatus, bool) {
+	sh := s.sharing
+	if sh == nil {
+		return RemoteStatus{}, false
+	}
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	out := RemoteStatus{
+		Servers: sh.remote.String(), Node: sh.node, Ready: sh.ready, Revision: sh.applied, Contact: sh.contact, Since: sh.since, Err: sh.why,
+	}
+	for _, p := range sh.problems {
+		out.Problems = append(out.Problems, *p)
+	}
+	slices.SortFunc(out.Problems, func(a, b RemoteProblem) int { return strings.Compare(a.Path, b.Path) })
+	return out, true
+}
+
+// reached notes that the shared objects here are those of a revision.
+func (sh *sharing) reached(revision int64) {
+	sh.loop.Worked()
+	sh.set(func() {
+		sh.ready, sh.why, sh.since = true, nil, time.Time{}
+		sh.applied = max(sh.applied, revision)
+		sh.contact = time.Now()
+	})
+}
+
+// answered notes that the shared store is there.
+func (sh *sharing) answered() {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	sh.contact = time.Now()
+}
+
+// away notes why the shared objects here may be old.
+func (sh *sharing) away(err error) {
+	sh.set(func() {
+		if sh.why == nil {
+			sh.since = time.Now()
+		}
+		sh.ready, sh.why = false, err
+	})
+}
+
+func (sh *sharing) set(change func()) {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	change()
+	close(sh.changed)
+	sh.changed = make(chan struct{})
+}
+
+// await returns when check reports true, which is called with mu held after each change of the
+// state; or, if the shared store is away, the reason.
+func (sh *sharing) await(ctx context.Context, check func() bool) error {
+	for {
+		sh.mu.Lock()
+		done, changed, err := check(), sh.changed, sh.unavailable()
+		sh.mu.Unlock()
+		if done || err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return &unavailable{fmt.Sprintf("%s did not answer in time: shared objects cannot be changed", sh.remote)}
+		case <-changed:
+		}
+	}
+}
+
+// unavailable returns why shared objects cannot be changed; nil: they can, or it is not known yet.
+// The caller holds mu.
+func (sh *sharing) unavailable() error {
+	if sh.why == nil {
+		return nil
+	}
+	return &unavailable{fmt.Sprintf("%s cannot be used since %s (%s): %v; shared objects cannot be changed until it can, and stay in effect as they are",
+		sh.remote, sh.since.Format(time.TimeOnly), time.Since(sh.since).Round(time.Second), sh.why)}
+}
+
+// unavailable is an ErrUnavailable in a sentence.
+type unavailable struct{ text string }
+
+func (u *unavailable) Error() string        { return u.text }
+func (u *unavailable) Is(target error) bool { return target == ErrUnavailable }

@@ -1,0 +1,571 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// fakeRemote is a shared store in memory.
+type fakeRemote struct {
+	mu       sync.Mutex
+	revision int64
+	entries  map[string]RemoteEntry
+	log      [][]RemoteEntry // revisions from first on
+	first    int64
+	down     error
+	changed  chan struct{}
+	before   func() // called once, before the next write
+}
+
+func newFakeRemote() *fakeRemote {
+	return &fakeRemote{entries: map[string]RemoteEntry{}, revision: 1, first: 2, changed: make(chan struct{})}
+}
+
+func (f *fakeRemote) String() string { return "etcd at fake" }
+
+func (f *fakeRemote) Read(_ context.Context, yield func(RemoteEntry)) (int64, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, path := range slices.Sorted(maps.Keys(f.entries)) {
+		yield(f.entries[path])
+	}
+	return f.revision, f.down
+}
+
+func (f *fakeRemote) Watch(ctx context.Context, after int64, changed func([]RemoteEntry) error) error {
+	for {
+		f.mu.Lock()
+		wait, down := f.changed, f.down
+		var next []RemoteEntry
+		if after+1 < f.first {
+			f.mu.Unlock()
+			return errors.New("compacted")
+		}
+		if i := after + 1 - f.first; down == nil && i < int64(len(f.log)) {
+			next = f.log[i]
+		}
+		f.mu.Unlock()
+		if next != nil {
+			after++
+			if err := changed(next); err != nil {
+				return err
+			}
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-wait:
+		}
+	}
+}
+
+func (f *fakeRemote) Write(_ context.Context, changes []RemoteEntry) (int64, bool, error) {
+	f.mu.Lock()
+	before := f.before
+	f.before = nil
+	f.mu.Unlock()
+	if before != nil {
+		before()
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.down != nil {
+		return 0, false, f.down
+	}
+	if len(changes) > 128 {
+		return 0, false, errors.New("too many operations in txn request")
+	}
+	latest, ok := int64(0), true
+	for _, c := range changes {
+		latest = max(latest, f.entries[c.Path].Revision)
+		ok = ok && f.entries[c.Path].Revision == c.Revision
+	}
+	if !ok {
+		return latest, false, nil
+	}
+	f.commit(changes)
+	return f.revision, true, nil
+}
+
+// commit makes changes. The caller holds mu.
+func (f *fakeRemote) commit(changes []RemoteEntry) {
+	f.revision++
+	var events []RemoteEntry
+	for _, c := range changes {
+		c.Revision = f.revision
+		if c.Value == nil {
+			delete(f.entries, c.Path)
+		} else {
+			f.entries[c.Path] = c
+		}
+		events = append(events, c)
+	}
+	f.log = append(f.log, events)
+	close(f.changed)
+	f.changed = make(chan struct{})
+}
+
+func (f *fakeRemote) Revision(_ context.Context, path string) (int64, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.entries[path].Revision, f.down
+}
+
+// set changes an entry as somebody else does.
+func (f *fakeRemote) set(path, value string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	e := RemoteEntry{Path: path}
+	if value != "" {
+		e.Value = []byte(value)
+	}
+	f.commit([]RemoteEntry{e})
+}
+
+// fail makes each call fail; nil: none does.
+func (f *fakeRemote) fail(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.down = err
+	close(f.changed)
+	f.changed = make(chan struct{})
+}
+
+// compact forgets all earlier revisions.
+func (f *fakeRemote) compact() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.log, f.first = nil, f.revision+1
+}
+
+// objects lists the objects in it.
+func (f *fakeRemote) objects() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var list []string
+	for _, path := range slices.Sorted(maps.Keys(f.entries)) {
+		var o objectRecord
+		var i item
+		if path != headPath && json.Unmarshal(f.entries[path].Value, &o) == nil && json.Unmarshal(o.Object, &i) == nil {
+			list = append(list, path+"="+i.Label)
+		}
+	}
+	return strings.Join(list, " ")
+}
+
+// node is a store that shares items, and has rules of its own.
+type node struct {
+	*Store
+	t     *testing.T
+	items *Table[item]
+	rules *Table[rule]
+	stop  func()
+}
+
+func openNode(t *testing.T, name, dir string, remote Remote, join Join) *node {
+	t.Helper()
+	kind := itemKind()
+	kind.Shared = true
+	n := &node{t: t, items: NewTable(kind), rules: NewTable(ruleKind(1))}
+	s, err := open(osFiles{}, dir, slog.New(slog.DiscardHandler), []AnyTable{n.items, n.rules})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.remember()
+	n.Store = s
+	if remote == nil {
+		n.stop = func() { closeStore(t, s) }
+		return n
+	}
+	if err := n.Share(remote, name, join); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var following sync.WaitGroup
+	following.Go(func() { n.Follow(ctx) })
+	n.stop = sync.OnceFunc(func() { cancel(); following.Wait(); closeStore(t, s) })
+	t.Cleanup(n.stop)
+	return n
+}
+
+// put creates or changes items, and returns the error.
+func (n *node) put(list ...item) error {
+	_, _, err := n.Commit("rest", func(tx *Tx) error {
+		for _, one := range list {
+			if err := n.items.Put(tx, one); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return err
+}
+
+func (n *node) mustPut(list ...item) {
+	n.t.Helper()
+	if err := n.put(list...); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+// want waits until the store has these items, and nothing is on the way.
+func (n *node) want(want string) {
+	n.t.Helper()
+	synctest.Wait()
+	var list []string
+	for i := range n.items.All(n.Snapshot()) {
+		list = append(list, i.Name+"="+i.Label)
+	}
+	if got := strings.Join(list, " "); got != want {
+		n.t.Fatalf("%s has %q, want %q", n.sharing.node, got, want)
+	}
+}
+
+func labeled(name, label string) item { return item{Name: name, Label: label} }
+
+// TestShared writes at one node, and reads at the other.
+func TestShared(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		remote := newFakeRemote()
+		a := openNode(t, "a", t.TempDir(), remote, JoinRefuse)
+		a.mustPut(labeled("web", "1"))
+		b := openNode(t, "b", t.TempDir(), remote, JoinRefuse)
+		b.want("web=1")
+		b.mustPut(labeled("web", "2"), labeled("dns", "1"))
+		a.want("dns=1 web=2")
+		if r := a.Revisions()[0]; r.From != "node b" || r.Doing != "create 1 item, change 1 item" {
+			t.Errorf("a remembers %+v", r)
+		}
+		_, changed, err := a.Commit("rest", func(tx *Tx) error { return tx.Delete(web().id()) })
+		if err != nil || len(changed) != 1 {
+			t.Fatal(changed, err)
+		}
+		b.want("dns=1")
+		if _, _, err := b.Commit("kube", func(tx *Tx) error { return tx.Delete(dns().id()) }); !errors.Is(err, ErrOwner) {
+			t.Errorf("another owner deletes: %v", err)
+		}
+		one, _ := a.Snapshot().Meta(dns().id())
+		other, _ := b.Snapshot().Meta(dns().id())
+		if one.Tag() != other.Tag() || !strings.HasPrefix(one.Tag(), "shared-") {
+			t.Errorf("tags %q and %q", one.Tag(), other.Tag())
+		}
+		if got := remote.objects(); got != "item/dns=1" {
+			t.Errorf("shared: %q", got)
+		}
+		// rules belong to the node, and change without the shared store
+		remote.fail(errors.New("away"))
+		if _, _, err := a.Commit("rest", func(tx *Tx) error { return a.rules.Put(tx, rule{Number: 1}) }); err != nil {
+			t.Error(err)
+		}
+		if b.rules.Len(b.Snapshot()) != 0 {
+			t.Error("b has the rule of a")
+		}
+	})
+}
+
+// TestSharedRace has another node write between the edit of a node and its write.
+func TestSharedRace(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		remote := newFakeRemote()
+		a, b := openNode(t, "a", t.TempDir(), remote, JoinRefuse), openNode(t, "b", t.TempDir(), remote, JoinRefuse)
+		a.mustPut(labeled("web", "1"))
+		b.want("web=1")
+		meta, _ := a.Snapshot().Meta(web().id())
+
+		remote.before = func() { b.mustPut(labeled("web", "b")) }
+		_, _, err := a.Commit("rest", func(tx *Tx) error {
+			if err := tx.ExpectTag(web().id(), meta.Tag()); err != nil {
+				return err
+			}
+			return a.items.Put(tx, labeled("web", "a"))
+		})
+		if !errors.Is(err, ErrVersion) {
+			t.Errorf("a write of a version that is gone: %v", err)
+		}
+		a.want("web=b")
+
+		// a change that reads what it changes sees that of the other node
+		remote.before = func() { b.mustPut(labeled("web", "b+")) }
+		_, _, err = a.Commit("rest", func(tx *Tx) error {
+			now, _ := a.items.Get(tx, "web")
+			return a.items.Put(tx, labeled("web", now.Label+"a"))
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.want("web=b+a")
+		b.want("web=b+a")
+
+		// somebody with etcdctl does not replace the head
+		remote.before = func() {
+			remote.set("item/web", `{"format":2,"owner":"rest","object":{"item":"web","label":"etcdctl"}}`)
+		}
+		if _, _, err := a.Commit("rest", func(tx *Tx) error { return tx.Expect(web().id(), 99) }); err == nil {
+			t.Error("version 99 exists")
+		}
+		remote.before()
+		remote.before = nil
+		a.want("web=etcdctl")
+	})
+}
+
+// TestSharedCounter counts at three nodes at the same time: no update is lost.
+func TestSharedCounter(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		remote := newFakeRemote()
+		var writers sync.WaitGroup
+		var nodes []*node
+		const each = 20
+		for i := range 3 {
+			n := openNode(t, fmt.Sprint("node", i), t.TempDir(), remote, JoinRefuse)
+			nodes = append(nodes, n)
+			writers.Go(func() {
+				for range each {
+					_, _, err := n.Commit("rest", func(tx *Tx) error {
+						now, _ := n.items.Get(tx, "web")
+						now.Name, now.Parts = "web", append(slices.Clone(now.Parts), "x")
+						return n.items.Put(tx, now)
+					})
+					if err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		writers.Wait()
+		synctest.Wait()
+		for _, n := range nodes {
+			if one, _ := n.items.Get(n.Snapshot(), "web"); len(one.Parts) != 3*each {
+				t.Errorf("%s counts %d of %d", n.sharing.node, len(one.Parts), 3*each)
+			}
+		}
+	})
+}
+
+// TestSharedAway has the shared store be away: reads go on, writes are refused with a reason, a
+// start uses the files, and nothing is lost when it is back.
+func TestSharedAway(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		remote, dir := newFakeRemote(), t.TempDir()
+		a, b := openNode(t, "a", dir, remote, JoinRefuse), openNode(t, "b", t.TempDir(), remote, JoinRefuse)
+		a.mustPut(labeled("web", "1"), labeled("dns", "1"))
+		a.stop()
+		remote.fail(errors.New("connection refused"))
+		a = openNode(t, "a", dir, remote, JoinRefuse)
+		a.want("dns=1 web=1")
+		time.Sleep(9 * time.Second)
+		err := a.put(labeled("web", "2"))
+		if !errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), "etcd at fake cannot be used since") || !strings.Contains(err.Error(), "connection refused") {
+			t.Errorf("a write without the shared store: %v", err)
+		}
+		if r, _ := a.Remote(); r.Ready || r.Err == nil || time.Since(r.Since) < 9*time.Second {
+			t.Errorf("state %+v", r)
+		}
+		remote.fail(nil)
+		time.Sleep(2 * time.Second)
+		b.mustPut(labeled("web", "3"))
+		a.want("dns=1 web=3")
+		if r, _ := a.Remote(); !r.Ready || r.Err != nil {
+			t.Errorf("state %+v", r)
+		}
+		// changes that were missed, and are compacted
+		remote.fail(errors.New("away"))
+		time.Sleep(3 * time.Second)
+		remote.set("item/dns", "")
+		remote.compact()
+		remote.fail(nil)
+		time.Sleep(2 * time.Second)
+		a.want("web=3")
+		b.want("web=3")
+	})
+}
+
+// TestSharedForeign has entries that are no objects: others are served, and an object that had the
+// entry before stays.
+func TestSharedForeign(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		remote := newFakeRemote()
+		a := openNode(t, "a", t.TempDir(), remote, JoinRefuse)
+		a.mustPut(labeled("web", "1"), labeled("dns", "1"))
+		remote.set("item/web", "garbage")
+		remote.set("item/new", `{"format":3,"owner":"rest","object":{"item":"new"}}`)
+		remote.set("item/other", `{"format":2,"owner":"rest","object":{"item":"else"}}`)
+		remote.set("rule/1", `{}`)
+		remote.set("strange", "x")
+		a.want("dns=1 web=1")
+		b := openNode(t, "b", t.TempDir(), remote, JoinRefuse)
+		b.want("dns=1")
+		r, _ := a.Remote()
+		var got []string
+		for _, p := range r.Problems {
+			got = append(got, p.Path+": "+p.Reason)
+		}
+		want := []string{
+			"item/new: its format is newer than what this loxilb knows",
+			`item/other: its object has the key "else"`,
+			"item/web: its value is not an object of loxilb",
+			"rule/1: objects of its kind belong to each node, and are not read from here",
+			"strange: its kind is not known to this loxilb",
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("problems %q", got)
+		}
+		if err := a.put(labeled("new", "1")); !errors.Is(err, ErrNewer) {
+			t.Errorf("an object of a newer loxilb is overwritten: %v", err)
+		}
+		b.mustPut(labeled("web", "2"))
+		a.want("dns=1 web=2")
+		remote.set("head", `{"schema":9,"store":"x"}`)
+		time.Sleep(2 * time.Second)
+		if err := a.put(labeled("web", "3")); err == nil || !strings.Contains(err.Error(), "schema 9, and this one knows schema 1: update this node") {
+			t.Errorf("a newer schema: %v", err)
+		}
+	})
+}
+
+// TestSharedJoin joins with objects on both sides.
+func TestSharedJoin(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		join  Join
+		local []item
+		want  string // of a third node
+		err   string
+	}{
+		"nothing here":    {want: "dns=1 web=1"},
+		"the same":        {local: []item{labeled("web", "1")}, want: "dns=1 web=1"},
+		"differs":         {local: []item{labeled("web", "2"), labeled("x", "1")}, want: "dns=1 web=1", err: "this node has objects that differ: item web, item x; start loxilb once with --store-join=store"},
+		"differs, remote": {join: JoinRemote, local: []item{labeled("web", "2"), labeled("x", "1")}, want: "dns=1 web=1"},
+		"differs, local":  {join: JoinLocal, local: []item{labeled("web", "2"), labeled("x", "1")}, want: "dns=1 web=2 x=1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				remote, dir := newFakeRemote(), t.TempDir()
+				alone := openNode(t, "b", dir, nil, JoinRefuse)
+				alone.mustPut(test.local...)
+				alone.stop()
+				a := openNode(t, "a", t.TempDir(), remote, JoinRefuse)
+				a.mustPut(labeled("web", "1"), labeled("dns", "1"))
+				b := openNode(t, "b", dir, remote, test.join)
+				time.Sleep(2 * time.Second)
+				openNode(t, "c", t.TempDir(), remote, JoinRefuse).want(test.want)
+				if test.err == "" {
+					b.want(test.want)
+				} else {
+					b.want("web=2 x=1")
+					if err := b.put(labeled("y", "1")); !errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), test.err) {
+						t.Errorf("%v", err)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestSharedFirst copies the objects of the first node, in parts, also when it is interrupted; and
+// again after somebody has emptied the shared store.
+func TestSharedFirst(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		remote, dir := newFakeRemote(), t.TempDir()
+		alone := openNode(t, "a", dir, nil, JoinRefuse)
+		var list []item
+		for i := range 250 {
+			list = append(list, numbered(i, 1))
+		}
+		alone.mustPut(list...)
+		alone.stop()
+		var parts int
+		remote.before = func() {
+			remote.before = func() { parts++; remote.fail(errors.New("killed")) }
+		}
+		a := openNode(t, "a", dir, remote, JoinRefuse)
+		synctest.Wait()
+		a.stop()
+		if n := len(remote.entries); n != 101 {
+			t.Fatalf("%d entries before it was killed", n)
+		}
+		remote.fail(nil)
+		b := openNode(t, "b", t.TempDir(), remote, JoinRefuse)
+		synctest.Wait()
+		if err := b.put(labeled("web", "1")); err == nil || !strings.Contains(err.Error(), "node a is copying its objects there") {
+			t.Errorf("a write meanwhile: %v", err)
+		}
+		a = openNode(t, "a", dir, remote, JoinRefuse)
+		time.Sleep(2 * time.Second)
+		for _, n := range []*node{a, b} {
+			if got := n.items.Len(n.Snapshot()); got != 250 {
+				t.Errorf("%s has %d items", n.sharing.node, got)
+			}
+		}
+		remote.mu.Lock()
+		var all []RemoteEntry
+		for path := range remote.entries {
+			all = append(all, RemoteEntry{Path: path})
+		}
+		remote.commit(all)
+		remote.mu.Unlock()
+		time.Sleep(3 * time.Second)
+		for _, n := range []*node{a, b} {
+			if got := n.items.Len(n.Snapshot()); got != 250 {
+				t.Errorf("%s has %d items after the shared store was emptied", n.sharing.node, got)
+			}
+		}
+		if n := len(remote.entries); n != 251 {
+			t.Errorf("%d entries after it was emptied", n)
+		}
+	})
+}
+
+// TestSharedLarge changes more objects than one write holds. It is one revision of the node that
+// made it, which waits for confirmation and is undone as a whole.
+func TestSharedLarge(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		remote := newFakeRemote()
+		a, b := openNode(t, "a", t.TempDir(), remote, JoinRefuse), openNode(t, "b", t.TempDir(), remote, JoinRefuse)
+		revision, changed, err := a.CommitBy(By{Owner: "rest", Confirm: time.Now().Add(time.Minute)}, func(tx *Tx) error {
+			for i := range 250 {
+				if err := a.items.Put(tx, numbered(i, 1)); err != nil {
+					return err
+				}
+			}
+			return a.rules.Put(tx, rule{Number: 7})
+		})
+		if err != nil || len(changed) != 251 || revision != a.Snapshot().Revision() {
+			t.Fatal(revision, len(changed), err)
+		}
+		synctest.Wait()
+		if n := b.items.Len(b.Snapshot()); n != 250 || b.rules.Len(b.Snapshot()) != 0 {
+			t.Errorf("b has %d items", n)
+		}
+		if w, ok := a.Waiting(); !ok || w.Number != revision {
+			t.Errorf("waits: %+v %v", w, ok)
+		}
+		if _, _, err := a.Commit("rest", func(tx *Tx) error { _, err := tx.Undo(revision); return err }); err != nil {
+			t.Fatal(err)
+		}
+		a.want("")
+		b.want("")
+		if _, ok := a.Waiting(); ok || a.rules.Len(a.Snapshot()) != 0 {
+			t.Error("it waits still, or its rule is there")
+		}
+	})
+}

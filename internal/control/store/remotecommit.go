@@ -1,0 +1,295 @@
+package store
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"time"
+)
+
+const (
+	// remoteWait bounds a change of shared objects. loxicmd waits for 10 s in all, of which packets
+	// may need 8 s to see a large change.
+	remoteWait = 4 * time.Second
+	// conflictPause is how long a change waits for that of another node to arrive.
+	conflictPause = 100 * time.Millisecond
+
+	maxPartObjects = 100     // etcd refuses more than 128 operations in a transaction,
+	maxPartBytes   = 1 << 20 // and more than 1.5 MiB
+)
+
+// errShared aborts a commit to the local store because it changes shared objects.
+var errShared = errors.New("shared objects change")
+
+// remoteCommit is a change of shared objects by this node.
+type remoteCommit struct {
+	id     string
+	by     By
+	change *change // that the edit would make here
+	base   *Snapshot
+	done   chan struct{} // closed when it is applied here
+
+	revision uint64
+	changed  []ID
+}
+
+// commitShared commits a change. If shared objects are among those that change, the shared store
+// has to accept it first. Nothing is locked meanwhile: other objects of this node can change.
+func (s *Store) commitShared(by By, edit func(*Tx) error) (revision uint64, changed []ID, err error) {
+	revision, changed, err = s.commitHere(by, func(tx *Tx) error {
+		if err := edit(tx); err != nil {
+			return err
+		}
+		if tx.changesShared() {
+			return errShared
+		}
+		return nil
+	})
+	if !errors.Is(err, errShared) {
+		return revision, changed, err
+	}
+	sh := s.sharing
+	ctx, cancel := context.WithTimeout(context.Background(), remoteWait)
+	defer cancel()
+	if err := sh.await(ctx, func() bool { return sh.ready }); err != nil {
+		return 0, nil, err
+	}
+	select {
+	case sh.turn <- struct{}{}:
+		defer func() { <-sh.turn }()
+	case <-ctx.Done():
+		return 0, nil, &unavailable{fmt.Sprintf("%s is slow: earlier changes still wait for it", sh.remote)}
+	}
+	for attempts := 1; ; attempts++ {
+		r, writes, err := s.prepareRemote(by, edit)
+		if err != nil || r.change == nil {
+			return r.revision, nil, err
+		}
+		behind, err := s.sendRemote(ctx, r, writes)
+		if err != nil {
+			return 0, nil, err
+		}
+		if behind == 0 {
+			return r.revision, r.changed, nil
+		}
+		s.awaitConflict(ctx, behind)
+		if ctx.Err() != nil {
+			return 0, nil, fmt.Errorf("the configuration %w by other nodes at each of %d attempts: try again", ErrVersion, attempts)
+		}
+	}
+}
+
+// changesShared reports whether a commit would change shared objects.
+func (tx *Tx) changesShared() bool {
+	for at, after := range tx.touched {
+		if tx.base.isShared(at.place) && !tx.same(at, tx.base.row(at.place, at.sort), after) {
+			return true
+		}
+	}
+	return false
+}
+
+func (l *layout) isShared(place int) bool { return place < len(l.tables) && l.shared[place] }
+
+// prepareRemote runs an edit, and returns the parts in which its changes are written.
+func (s *Store) prepareRemote(by By, edit func(*Tx) error) (*remoteCommit, [][]RemoteEntry, error) {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	sh := s.sharing
+	r := &remoteCommit{id: rand.Text(), by: by, base: s.Snapshot(), done: make(chan struct{})}
+	next, c, err := s.run(&request{By: by, edit: edit}, r.base)
+	if err != nil {
+		return r, nil, err
+	}
+	r.revision, r.change = next.revision, c
+	if c == nil {
+		return r, nil, nil
+	}
+	changes, err := sh.changesOf(r.base, c)
+	if err != nil {
+		return r, nil, err
+	}
+	head := sh.head
+	head.Uploading = false
+	head.Node, head.Commit, head.Owner, head.Author = sh.node, r.id, by.Owner, by.Author
+	if c.remembered != nil {
+		head.Doing = c.remembered.Doing
+	}
+	var writes [][]RemoteEntry
+	for part := range partsOf(changes) {
+		writes = append(writes, part)
+	}
+	for i := range writes {
+		head.More = i < len(writes)-1
+		value, err := json.Marshal(head)
+		if err != nil {
+			return r, nil, err
+		}
+		writes[i] = append(writes[i], RemoteEntry{Path: headPath, Value: value, Revision: sh.headAt})
+	}
+	sh.waiting[r.id] = r
+	return r, writes, nil
+}
+
+// changesOf returns the changes of shared objects, with the revisions that they replace.
+func (sh *sharing) changesOf(base *Snapshot, c *change) (list []RemoteEntry, err error) {
+	put := c.put // in the order of before
+	for _, b := range c.before {
+		change := RemoteEntry{Path: pathOf(b.id)}
+		var after placed
+		if !b.deleted {
+			after, put = put[0], put[1:]
+		}
+		if !base.isShared(b.place) {
+			continue
+		}
+		if b.row != nil {
+			change.Revision = b.row.header().Remote
+		}
+		if p := sh.problems[change.Path]; p != nil {
+			if p.newer {
+				return nil, fmt.Errorf("%s %w: a newer loxilb wrote it, so change it on a node that is updated", b.id, ErrNewer)
+			}
+			change.Revision = p.at
+		}
+		if !b.deleted {
+			if change.Value, err = base.encodeRow(after); err != nil {
+				return nil, fmt.Errorf("%s: %w", b.id, err)
+			}
+		}
+		list = append(list, change)
+	}
+	return list, nil
+}
+
+// partsOf splits changes into parts that one write can hold, with the head.
+func partsOf(changes []RemoteEntry) iter.Seq[[]RemoteEntry] {
+	return func(yield func([]RemoteEntry) bool) {
+		start, size := 0, 0
+		for i := range changes {
+			size += len(changes[i].Path) + len(changes[i].Value)
+			if i > start && (i-start == maxPartObjects || size > maxPartBytes) {
+				if !yield(append([]RemoteEntry(nil), changes[start:i]...)) {
+					return
+				}
+				start, size = i, len(changes[i].Path)+len(changes[i].Value)
+			}
+		}
+		if start < len(changes) {
+			yield(append([]RemoteEntry(nil), changes[start:]...))
+		}
+	}
+}
+
+// sendRemote writes the parts of a change, and returns once it is applied here. behind is not 0 if
+// another node was faster: the change has to be made again after that revision.
+func (s *Store) sendRemote(ctx context.Context, r *remoteCommit, parts [][]RemoteEntry) (behind int64, err error) {
+	sh := s.sharing
+	defer s.forgetRemote(r)
+	var at int64
+	for i, part := range parts {
+		if i > 0 {
+			part[len(part)-1].Revision = at
+		}
+		revision, ok, err := sh.remote.Write(ctx, part)
+		switch {
+		case err != nil && i > 0:
+			return 0, &unavailable{fmt.Sprintf("%s failed: %v; %d of %d parts of the change are stored", sh.remote, err, i, len(parts))}
+		case err != nil:
+			return 0, &unavailable{fmt.Sprintf("%s failed: %v; the change is stored or not: look again when it is back", sh.remote, err)}
+		case !ok:
+			return max(revision, 1), nil
+		}
+		at = revision
+	}
+	err = sh.await(ctx, func() bool { return r.isDone() || sh.applied >= at })
+	if !r.isDone() {
+		if err != nil {
+			return 0, &unavailable{fmt.Sprintf("the change is stored in %s, but has not arrived here yet", sh.remote)}
+		}
+		s.findResult(r)
+	}
+	return 0, nil
+}
+
+func (r *remoteCommit) isDone() bool {
+	select {
+	case <-r.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// findResult sets the result of a change that arrived with a complete read: callers wait until
+// packets see that version of the objects.
+func (s *Store) findResult(r *remoteCommit) {
+	now := s.Snapshot()
+	r.revision, r.changed = now.revision, r.change.ids
+	for _, id := range r.changed {
+		if meta, ok := now.Meta(id); ok {
+			r.revision = min(r.revision, meta.Version)
+		}
+	}
+}
+
+// forgetRemote ends the wait for a change. What has arrived of it is applied.
+func (s *Store) forgetRemote(r *remoteCommit) {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	delete(s.sharing.waiting, r.id)
+	if len(s.sharing.stash) > 0 {
+		s.applyStash(nil, s.sharing.byHead())
+	}
+}
+
+// awaitConflict waits until the change of another node has arrived.
+func (s *Store) awaitConflict(ctx context.Context, revision int64) {
+	sh := s.sharing
+	ctx, cancel := context.WithTimeout(ctx, conflictPause)
+	defer cancel()
+	_ = sh.await(ctx, func() bool { return sh.applied >= revision }) // the next attempt finds out
+}
+
+// addLocal makes the changes of objects that belong to this node, unless they have changed since.
+func (r *remoteCommit) addLocal(tx *Tx) {
+	put := r.change.put
+	for _, b := range r.change.before {
+		var after placed
+		if !b.deleted {
+			after, put = put[0], put[1:]
+		}
+		if r.base.isShared(b.place) {
+			continue
+		}
+		sort := ""
+		if b.row != nil {
+			sort = b.row.header().sort
+		} else {
+			sort = after.row.header().sort
+		}
+		switch {
+		case tx.row(b.place, sort) != b.row:
+		case b.deleted:
+			tx.remove(b.place, b.row)
+		case b.place < len(tx.base.tables):
+			meta := after.row.header().Meta
+			meta.Version = tx.revision()
+			tx.set(b.place, tx.base.tables[b.place].withMeta(after.row, meta))
+		default:
+			tx.set(b.place, after.row)
+		}
+	}
+}
+
+// finish sets the result.
+func (r *remoteCommit) finish(now *Snapshot, c *change) {
+	r.revision = now.revision
+	if c != nil {
+		r.changed = c.ids
+	}
+	close(r.done)
+}

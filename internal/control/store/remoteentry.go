@@ -1,0 +1,107 @@
+package store
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// The entries of a shared store:
+//
+//	head         who changed it last: each change of a node replaces it, so that none misses another
+//	KIND/KEY     an object, such as service/20.20.20.1:80/tcp
+const headPath = "head"
+
+// remoteSchema is the version of this form. Objects have formats of their own (Kind.Format).
+const remoteSchema = 1
+
+// headRecord is the value of the head.
+type headRecord struct {
+	Schema    int    `json:"schema"`
+	Store     string `json:"store"`               // id of the shared store, made with its first entry
+	Node      string `json:"node"`                // that made the last change
+	Commit    string `json:"commit"`              // its id
+	More      bool   `json:"more,omitempty"`      // further parts of the change follow
+	Uploading bool   `json:"uploading,omitempty"` // the node is copying its objects into the empty store
+	Owner     string `json:"owner,omitempty"`
+	Author
+}
+
+// objectRecord is the value of an object's entry.
+type objectRecord struct {
+	Format int             `json:"format"`
+	Owner  string          `json:"owner"`
+	Object json.RawMessage `json:"object"`
+}
+
+func pathOf(id ID) string { return id.Kind + "/" + id.Key }
+
+// ignoredPath reports whether an entry is neither an object nor a mistake.
+func ignoredPath(path string) bool { return path == headPath || strings.HasPrefix(path, "node/") }
+
+// decodeHead reads the head. It returns nil without an error if there is none.
+func decodeHead(e *RemoteEntry) (*headRecord, error) {
+	if e == nil || e.Value == nil {
+		return nil, nil
+	}
+	h := &headRecord{}
+	if err := json.Unmarshal(e.Value, h); err != nil || h.Schema < 1 || h.Store == "" {
+		return nil, errors.New("its entry head is not one of loxilb: use another prefix, or delete that entry")
+	}
+	if h.Schema > remoteSchema {
+		return nil, fmt.Errorf("it is written by a newer loxilb in schema %d, and this one knows schema %d: update this node", h.Schema, remoteSchema)
+	}
+	return h, nil
+}
+
+// remoteRow is an object in the shared store.
+type remoteRow struct {
+	id ID
+	placed
+}
+
+// decodeEntry reads an object's entry; a deleted one has a nil row.
+func (l *layout) decodeEntry(e *RemoteEntry) (remoteRow, *RemoteProblem) {
+	kind, key, _ := strings.Cut(e.Path, "/")
+	r := remoteRow{id: ID{kind, key}}
+	r.place = slices.Index(l.names[:len(l.tables)], kind)
+	problem := &RemoteProblem{Path: e.Path, Since: time.Now(), at: e.Revision}
+	switch {
+	case r.place < 0:
+		problem.Reason = "its kind is not known to this loxilb"
+		return r, problem
+	case !l.shared[r.place]:
+		problem.Reason = "objects of its kind belong to each node, and are not read from here"
+		return r, problem
+	case e.Value == nil:
+		return r, nil
+	}
+	var value objectRecord
+	if err := json.Unmarshal(e.Value, &value); err != nil || value.Format < 1 || len(value.Object) == 0 {
+		problem.Reason = "its value is not an object of loxilb"
+		return r, problem
+	}
+	made, err := l.tables[r.place].decode(value.Format, value.Object)
+	if err == nil && l.tables[r.place].keyOf(made) != key {
+		err = fmt.Errorf("its object has the key %q", l.tables[r.place].keyOf(made))
+	}
+	if err != nil {
+		problem.Reason, problem.newer = err.Error(), errors.Is(err, errNewerFormat)
+		return r, problem
+	}
+	made.header().Meta = Meta{Owner: value.Owner, Remote: e.Revision}
+	r.row = made
+	return r, nil
+}
+
+// encodeRow returns the value of an object's entry.
+func (l *layout) encodeRow(p placed) ([]byte, error) {
+	r, err := l.tables[p.place].encode(p.row)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(objectRecord{r.Format, p.row.header().Owner, r.Object})
+}

@@ -1,0 +1,36 @@
+package doctor
+
+import (
+	"fmt"
+	"time"
+)
+
+// SharedStore is the state of the store that nodes share.
+type SharedStore struct {
+	Servers string
+	Err     error     // why objects may be old; nil: they are not
+	Since   time.Time // when Err began
+	Entries []Problem // that are no objects
+}
+
+// sharedStore reports that shared objects are old, and entries that are not served.
+func sharedStore(m *Machine) (out []Finding, err error) {
+	s := m.Facts.SharedStore
+	if s == nil {
+		return nil, nil
+	}
+	if s.Err != nil {
+		out = append(out, Finding{
+			About: s.Servers, What: fmt.Sprintf("%s cannot be used since %s: %v", s.Servers, s.Since.Format(time.TimeOnly), s.Err), Sure: Certain,
+			Why:     "services, endpoints and rules stay as they are, and cannot be changed at this node",
+			Command: "etcdctl endpoint status on the servers of --store; let firewalls pass their port; docs/cluster.md (One configuration for all nodes)",
+		})
+	}
+	for _, e := range s.Entries {
+		out = append(out, Finding{
+			About: e.About, What: fmt.Sprintf("entry %s of the shared store is not served: %s", e.About, e.What), Sure: Certain,
+			Why: "an object that had this entry before stays as it was; a node that starts without it does not have the object", Command: e.Hint,
+		})
+	}
+	return out, nil
+}

@@ -1,0 +1,304 @@
+package ha_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"loxilb/test/await"
+	"loxilb/test/net/rig"
+	"loxilb/test/netnstest"
+	"loxilb/test/netnstest/labtest"
+)
+
+// shared is two nodes with one etcd, and a client of the first:
+//
+//	client - a - etcd - b
+//
+// etcd's host also has the endpoint.
+type shared struct {
+	t            *testing.T
+	client, etcd *netnstest.Host
+	server       *netnstest.Process // etcd
+	nodes        [2]*member
+}
+
+func newShared(t *testing.T) *shared {
+	t.Helper()
+	lab := labtest.New(t)
+	host := func(name string) *netnstest.Host {
+		h, err := lab.Host(name)
+		must(t, err)
+		return h
+	}
+	end := func(h *netnstest.Host, name, address string) netnstest.End {
+		return netnstest.End{Host: h, Interface: name, Addresses: []netip.Prefix{netip.MustParsePrefix(address)}}
+	}
+	s := &shared{t: t, client: host("client"), etcd: host("etcd")}
+	for i, name := range []string{"a", "b"} {
+		s.nodes[i] = &member{host: host(name), number: i}
+		must(t, lab.Link(end(s.nodes[i].host, "etcd", fmt.Sprintf("10.3.%d.1/24", i)), end(s.etcd, name, fmt.Sprintf("10.3.%d.2/24", i)), 0))
+	}
+	must(t, lab.Link(end(s.client, "eth0", "10.0.0.2/24"), end(s.nodes[0].host, "client", "10.0.0.1/24"), 0))
+	rig.MustRun(t, s.client, "ip", "route", "add", "default", "via", "10.0.0.1")
+	must(t, s.etcd.ServeTCP("10.3.0.2:80", netnstest.Echo))
+	s.startEtcd(t.TempDir())
+	var starting sync.WaitGroup
+	for i, m := range s.nodes {
+		starting.Go(func() {
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			var err error
+			m.Daemon, err = m.host.StartDaemon(ctx, netnstest.DaemonOptions{Bin: rig.Bin(), Args: []string{
+				fmt.Sprintf("--store=etcd://10.3.%d.2:2379/test", i), "--cluster-node=" + m.host.Name,
+			}})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	starting.Wait()
+	t.Cleanup(func() {
+		for _, m := range s.nodes {
+			if t.Failed() && m.Daemon != nil {
+				t.Logf("log of %s:\n%s", m.host.Name, m.Log())
+			}
+		}
+	})
+	if t.Failed() {
+		t.FailNow()
+	}
+	return s
+}
+
+// startEtcd starts a server whose data is in a directory.
+func (s *shared) startEtcd(dir string) {
+	s.t.Helper()
+	var err error
+	s.server, err = s.etcd.Start(netnstest.Command{Args: []string{
+		"etcd", "--data-dir=" + dir, "--listen-client-urls=http://0.0.0.0:2379", "--advertise-client-urls=http://10.3.0.2:2379",
+		"--listen-peer-urls=http://127.0.0.1:2380", "--initial-advertise-peer-urls=http://127.0.0.1:2380", "--initial-cluster=default=http://127.0.0.1:2380",
+		"--log-level=error",
+	}, Env: []string{"ETCD_UNSUPPORTED_ARCH=arm64"}})
+	must(s.t, err)
+	s.t.Cleanup(s.server.Kill)
+}
+
+func (s *shared) etcdctl(args ...string) {
+	s.t.Helper()
+	p, err := s.etcd.Start(netnstest.Command{Args: append([]string{"etcdctl"}, args...), Env: []string{"ETCDCTL_API=3"}})
+	must(s.t, err)
+	if err := p.Wait(); err != nil {
+		s.t.Fatalf("etcdctl %v: %v: %s", args, err, p.Output())
+	}
+}
+
+// request makes a request of the API of a node.
+func (m *member) request(method, path, body string, header ...string) (code int, answer string, h http.Header, err error) {
+	r, err := http.NewRequest(method, "http://127.0.0.1:11111/netlox/v1"+path, strings.NewReader(body))
+	if err != nil {
+		return 0, "", nil, err
+	}
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	resp, err := m.host.HTTPClient(patience).Do(r)
+	if err != nil {
+		return 0, "", nil, err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	return resp.StatusCode, string(text), resp.Header, err
+}
+
+// service is the body that creates a service.
+func service(vip, name string) string {
+	return fmt.Sprintf(`{"serviceArguments":{"externalIP":%q,"port":80,"protocol":"tcp","mode":1,"name":%q},"endpoints":[{"endpointIP":"10.3.0.2","targetPort":80,"weight":1}]}`, vip, name)
+}
+
+// put creates or changes a service, and returns its tag.
+func (s *shared) put(m *member, vip, name string) string {
+	s.t.Helper()
+	code, answer, h, err := m.request(http.MethodPost, "/config/loadbalancer", service(vip, name))
+	if err != nil || code != http.StatusOK {
+		s.t.Fatalf("%s: %v %d %s", m.host.Name, err, code, answer)
+	}
+	return h.Get("ETag")
+}
+
+// shows waits until a node shows texts in the answer of a path.
+func (s *shared) shows(m *member, path string, want ...string) {
+	s.t.Helper()
+	await.NoError(s.t, patience, func() error {
+		_, answer, _, err := m.request(http.MethodGet, path, "")
+		for _, text := range want {
+			if err == nil && !strings.Contains(answer, text) {
+				err = fmt.Errorf("%s shows no %q: %s", m.host.Name, text, answer)
+			}
+		}
+		return err
+	})
+}
+
+// serves checks that the client reaches services through a.
+func (s *shared) serves(vips ...string) {
+	s.t.Helper()
+	for _, vip := range vips {
+		await.NoError(s.t, patience, func() error {
+			conn, err := s.client.DialContext(s.t.Context(), "tcp", vip+":80")
+			if err == nil {
+				err = conn.Close()
+			}
+			return err
+		})
+	}
+}
+
+const allServices = "/config/loadbalancer/all"
+
+// TestSharedStore writes at one node and reads at another, kills etcd, restarts a node meanwhile,
+// cuts a node off, and damages an entry.
+// P80 With --store, packets, and starts of the daemon, do not need etcd: services are as last seen.
+func TestSharedStore(t *testing.T) {
+	t.Parallel()
+	s := newShared(t)
+	a, b := s.nodes[0], s.nodes[1]
+	tag := s.put(a, "20.20.20.1", "first")
+	s.shows(b, allServices, `"first"`)
+	s.put(b, "20.20.20.2", "second")
+	s.shows(a, allServices, `"first"`, `"second"`)
+	s.serves("20.20.20.1", "20.20.20.2")
+	s.races(tag)
+	s.loses(a, b)
+	s.damages(a, b)
+	s.cuts(a, b)
+}
+
+// races changes one version of a service at both nodes at the same time: one of them is refused.
+func (s *shared) races(tag string) {
+	s.t.Helper()
+	var codes [2]int
+	var tags [2]string
+	for round := range 5 {
+		var both sync.WaitGroup
+		for i, m := range s.nodes {
+			both.Go(func() {
+				code, answer, h, err := m.request(http.MethodPost, "/config/loadbalancer", service("20.20.20.1", fmt.Sprintf("round%d%s", round, m.host.Name)), "If-Match", tag)
+				if codes[i], tags[i] = code, h.Get("ETag"); err != nil || code != http.StatusOK && code != http.StatusPreconditionFailed {
+					s.t.Errorf("%s: %v %d %s", m.host.Name, err, code, answer)
+				}
+			})
+		}
+		both.Wait()
+		if codes[0]+codes[1] != http.StatusOK+http.StatusPreconditionFailed {
+			s.t.Fatalf("round %d with If-Match %s: codes %v", round, tag, codes)
+		}
+		winner := 0
+		if codes[1] == http.StatusOK {
+			winner = 1
+		}
+		tag = tags[winner]
+		for _, m := range s.nodes {
+			s.shows(m, allServices, fmt.Sprintf(`"round%d%s"`, round, s.nodes[winner].host.Name))
+		}
+	}
+}
+
+// loses kills etcd, and starts a node without it.
+func (s *shared) loses(a, b *member) {
+	s.t.Helper()
+	dir := strings.TrimPrefix(s.etcdArgs(), "--data-dir=")
+	s.server.Kill()
+	await.NoError(s.t, patience, func() error {
+		code, answer, _, err := b.request(http.MethodPost, "/config/loadbalancer", service("20.20.20.3", "lost"))
+		if err != nil || code != http.StatusServiceUnavailable || !strings.Contains(answer, "etcd at 10.3.1.2:2379 cannot be used since") {
+			return fmt.Errorf("%v %d %s", err, code, answer)
+		}
+		return nil
+	})
+	if code, answer, h, err := b.request(http.MethodGet, allServices, ""); err != nil || code != http.StatusOK || h.Get("Age") == "" || !strings.Contains(h.Get("Warning"), "etcd at 10.3.1.2:2379") {
+		s.t.Errorf("a read without etcd: %v %d %v %s", err, code, h, answer)
+	}
+	s.shows(b, "/status?failed=true", `"shared store"`)
+	a.Kill()
+	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
+	defer cancel()
+	must(s.t, a.Start(ctx))
+	s.shows(a, allServices, `"round4`, `"second"`)
+	s.serves("20.20.20.1", "20.20.20.2")
+	if code, answer, _, err := a.request(http.MethodPost, "/config/vlan", `{"vid":7}`); err != nil || code != http.StatusOK {
+		s.t.Errorf("an object of the node without etcd: %v %d %s", err, code, answer)
+	}
+	s.startEtcd(dir)
+	s.writable(a)
+	s.put(a, "20.20.20.4", "fourth")
+	s.shows(b, allServices, `"fourth"`)
+	if _, answer, _, _ := b.request(http.MethodGet, allServices, ""); strings.Contains(answer, `"lost"`) {
+		s.t.Error("a refused service is there")
+	}
+}
+
+// etcdArgs returns the argument with etcd's directory.
+func (s *shared) etcdArgs() string {
+	s.t.Helper()
+	out, err := s.etcd.Run("cat", fmt.Sprintf("/proc/%d/cmdline", s.server.Pid()))
+	must(s.t, err)
+	return strings.Split(out, "\x00")[1]
+}
+
+// writable waits until a node can change shared objects again.
+func (s *shared) writable(m *member) {
+	s.t.Helper()
+	await.NoError(s.t, patience, func() error {
+		_, _, h, err := m.request(http.MethodGet, allServices, "")
+		if err == nil && h.Get("Age") != "" {
+			err = fmt.Errorf("%s is old: %v", m.host.Name, h)
+		}
+		return err
+	})
+}
+
+// damages writes entries that are no objects.
+func (s *shared) damages(a, b *member) {
+	s.t.Helper()
+	s.etcdctl("put", "/test/service/20.20.20.2:80/tcp", "garbage")
+	s.etcdctl("put", "/test/strange", "x")
+	for _, m := range s.nodes {
+		s.shows(m, "/status?failed=true", `"service/20.20.20.2:80/tcp"`, "its value is not an object of loxilb", `"strange"`)
+		s.shows(m, allServices, `"second"`, `"fourth"`)
+	}
+	s.serves("20.20.20.2")
+	s.put(b, "20.20.20.2", "repaired")
+	s.shows(a, allServices, `"repaired"`)
+	s.etcdctl("del", "/test/service/20.20.20.4:80/tcp")
+	await.NoError(s.t, patience, func() error {
+		_, answer, _, err := a.request(http.MethodGet, allServices, "")
+		if err == nil && strings.Contains(answer, `"fourth"`) {
+			err = fmt.Errorf("it has a service that etcdctl deleted: %s", answer)
+		}
+		return err
+	})
+}
+
+// cuts takes the link of b to etcd down for a while.
+func (s *shared) cuts(a, b *member) {
+	s.t.Helper()
+	rig.MustRun(s.t, s.etcd, "ip", "link", "set", "b", "down")
+	s.shows(b, "/status?failed=true", `"shared store"`)
+	s.put(a, "20.20.20.5", "meanwhile")
+	start := time.Now()
+	if code, answer, _, err := b.request(http.MethodPost, "/config/loadbalancer", service("20.20.20.6", "cut")); err != nil || code != http.StatusServiceUnavailable || time.Since(start) > time.Second {
+		s.t.Errorf("a write of a node that is cut off, after %v: %v %d %s", time.Since(start), err, code, answer)
+	}
+	rig.MustRun(s.t, s.etcd, "ip", "link", "set", "b", "up")
+	s.shows(b, allServices, `"meanwhile"`)
+	s.writable(b)
+	s.put(b, "20.20.20.6", "back")
+	s.shows(a, allServices, `"back"`)
+}
