@@ -132,7 +132,7 @@ func TestUnknownIsKept(t *testing.T) {
 		}
 		var unknown []string
 		for u := range s.Snapshot().Unknown() {
-			unknown = append(unknown, fmt.Sprint(u.ID, " ", u.Meta, " ", u.Format, " ", string(u.Object)))
+			unknown = append(unknown, fmt.Sprint(u.ID, " {", u.Owner, " ", u.Version, "} ", u.Format, " ", string(u.Object)))
 		}
 		if got := strings.Join(unknown, "\n"); got != "rule 2 {kube 2} 2 {\"number\":2,\"for\":\"web\",\"note\":\"\\u003cnew\\u003e\"}\nrule 3 {rest 3} 2 {\"number\":3,\"for\":\"dns\",\"note\":\"new\"}" {
 			t.Errorf("unknown are %s", got)

@@ -129,8 +129,8 @@ func (l *layout) differError(list []placed) error {
 	return fmt.Errorf("it holds the configuration of other nodes, and this node has objects that differ: %s; start loxilb once with --store-join=store to drop them, or with --store-join=local to put them there", text)
 }
 
-// upload copies objects of this node into the shared store. Nobody else changes it meanwhile: if
-// somebody did, it fails, and the next try reads everything again.
+// upload copies objects of this node into the shared store, unless another node changes it
+// meanwhile. The caller reads everything again.
 func (s *Store) upload(ctx context.Context, read *remoteRead, id string, list []placed) error {
 	sh, l := s.sharing, s.Snapshot().layout
 	changes := make([]RemoteEntry, len(list))
@@ -164,7 +164,7 @@ func (s *Store) upload(ctx context.Context, read *remoteRead, id string, list []
 			return err
 		}
 		if !ok {
-			return errors.New("another node has just joined it")
+			return nil // another node was faster: the caller reads its objects
 		}
 		at = revision
 	}

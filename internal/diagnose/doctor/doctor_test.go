@@ -146,6 +146,12 @@ func faults() map[string]struct {
 		"cluster": {edit: func(m *Machine, _ *fakeNetwork) {
 			m.Facts.ClusterPeers = []ClusterPeer{{Node: "lb2", Why: "connection refused"}}
 		}, id: "cluster:lb2", sure: Certain},
+		"shared store": {edit: func(m *Machine, _ *fakeNetwork) {
+			m.Facts.SharedStore = &SharedStore{Servers: "etcd at 10.0.0.9:2379", Err: errors.New("connection refused")}
+		}, id: "store:etcd at 10.0.0.9:2379", sure: Certain},
+		"entry of the shared store": {edit: func(m *Machine, _ *fakeNetwork) {
+			m.Facts.SharedStore = &SharedStore{Entries: []Problem{{About: "service/x", What: "its value is not an object of loxilb", Hint: "etcdctl del /loxilb/service/x"}}}
+		}, id: "store:service/x", sure: Certain},
 		"VIP withdrawn": {edit: func(m *Machine, _ *fakeNetwork) {
 			m.Facts.Availability.Hidden = []Withdrawn{{netip.MustParsePrefix("20.20.20.1/32"), "no endpoint takes connections"}}
 		}, id: "announcements:20.20.20.1/32", sure: Certain},

@@ -104,7 +104,7 @@ func (s *Store) connect() (*clientv3.Client, error) {
 	c := clientv3.Config{
 		TLS: s.tls, Username: s.User, Password: s.Password, DialTimeout: callTimeout, MaxUnaryRetries: retries,
 		DialKeepAliveTime: callTimeout, DialKeepAliveTimeout: callTimeout, Logger: zap.NewNop(),
-		DialOptions: []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
+		DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(failFast), grpc.WithConnectParams(grpc.ConnectParams{
 			// Objects follow soon after the servers are back: gRPC would wait for up to two minutes.
 			Backoff:           backoff.Config{BaseDelay: callTimeout / 10, Multiplier: 1.6, Jitter: 0.2, MaxDelay: callTimeout / 2},
 			MinConnectTimeout: callTimeout,
@@ -116,6 +116,12 @@ func (s *Store) connect() (*clientv3.Client, error) {
 	var err error
 	s.client, err = clientv3.New(c)
 	return s.client, err
+}
+
+// failFast has a call fail when no server can be reached, with the reason. The client would wait for
+// the end of the call's time, and then not know why.
+func failFast(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	return invoke(ctx, method, req, reply, cc, append(opts, grpc.WaitForReady(false))...)
 }
 
 // call makes one call, within callTimeout.
@@ -133,12 +139,17 @@ func (s *Store) call(ctx context.Context, do func(context.Context, *clientv3.Cli
 	return plain(err)
 }
 
-// plain returns an error without gRPC's frame.
+// plain returns an error without the frames of gRPC and etcd.
 func plain(err error) error {
-	if s, ok := status.FromError(err); err != nil && ok {
-		return errors.New(strings.TrimPrefix(s.Message(), "etcdserver: "))
+	s, ok := status.FromError(err)
+	if err == nil || !ok {
+		return err
 	}
-	return err
+	text := strings.TrimPrefix(s.Message(), "etcdserver: ")
+	if _, reason, dialing := strings.Cut(text, "Error while dialing: "); dialing {
+		text = strings.TrimSuffix(reason, `"`)
+	}
+	return errors.New(text)
 }
 
 // Read implements store.Remote.
