@@ -52,7 +52,7 @@ func PinPath(dir string) string { return filepath.Join(pinsDir, filepath.Base(di
 
 // Start starts the daemon again, after Stop or Kill, and waits until it answers.
 func (d *Daemon) Start(ctx context.Context) (err error) {
-	d.Process, err = d.host.Start(Command{Args: d.args(), Output: d.opts.Output, Detach: d.opts.Detach})
+	d.Process, err = d.host.Start(Command{Args: d.Args(), Output: d.opts.Output, Detach: d.opts.Detach})
 	if err != nil {
 		return err
 	}
@@ -88,7 +88,8 @@ func (d *Daemon) answers(ctx context.Context) error {
 	return errors.Join(err, resp.Body.Close())
 }
 
-func (d *Daemon) args() []string {
+// Args returns the daemon's command.
+func (d *Daemon) Args() []string {
 	return slices.Concat(d.wrap, []string{
 		filepath.Join(d.bin, "loxilb"),
 		"--state-dir", filepath.Join(d.dir, "state"),
@@ -117,7 +118,7 @@ func (d *Daemon) Command(args ...string) (string, error) {
 // DetachAll stops the daemon and has loxilb take its programs, maps and addresses away.
 func (d *Daemon) DetachAll() error {
 	d.Stop()
-	_, err := d.host.Run(append(d.args(), "--detach")...)
+	_, err := d.host.Run(append(d.Args(), "--detach")...)
 	return err
 }
 

@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
+	"sync"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
@@ -22,6 +24,9 @@ type Host struct {
 	lab *Lab
 	ns  netns.NsHandle
 	nl  *netlink.Handle
+
+	mu      sync.Mutex
+	sysctls []string // that were set, in order
 }
 
 func newHost(full, name string) (*Host, error) {
@@ -76,7 +81,17 @@ func (h *Host) Sysctl(name, value string) error {
 	if err != nil {
 		return fmt.Errorf("set %s=%s in %s: %w", name, value, h.Name, err)
 	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.sysctls = append(h.sysctls, name+"="+value)
 	return nil
+}
+
+// Sysctls returns the kernel settings that Sysctl has set, in order.
+func (h *Host) Sysctls() []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.sysctls)
 }
 
 // Do calls f on a thread of the host's namespace. Sockets that f opens stay in the namespace;

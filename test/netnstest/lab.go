@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 )
@@ -84,6 +85,39 @@ func (l *Lab) Cleanup(f func()) {
 	l.cleanups = append(l.cleanups, f)
 }
 
+// Mark is what a lab had at some time: how many hosts, processes and cleanups.
+type Mark struct{ hosts, processes, cleanups int }
+
+// Mark remembers what the lab has, for Rewind.
+func (l *Lab) Mark() Mark {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return Mark{len(l.hosts), len(l.processes), len(l.cleanups)}
+}
+
+// Rewind removes what was added since the mark: it calls cleanups, stops processes other than keep,
+// and removes hosts.
+func (l *Lab) Rewind(m Mark, keep ...*Process) error {
+	l.mu.Lock()
+	hosts, processes, cleanups := slices.Clone(l.hosts[m.hosts:]), slices.Clone(l.processes[m.processes:]), slices.Clone(l.cleanups[m.cleanups:])
+	l.hosts, l.processes, l.cleanups = l.hosts[:m.hosts], append(l.processes[:m.processes], keep...), l.cleanups[:m.cleanups]
+	l.mu.Unlock()
+
+	for _, f := range slices.Backward(cleanups) {
+		f()
+	}
+	for _, p := range slices.Backward(processes) {
+		if !slices.Contains(keep, p) {
+			p.Stop()
+		}
+	}
+	var errs []error
+	for _, h := range slices.Backward(hosts) {
+		errs = append(errs, h.close())
+	}
+	return errors.Join(errs...)
+}
+
 // Close stops all processes and removes all namespaces. It may be called more than once.
 func (l *Lab) Close() error {
 	l.mu.Lock()
@@ -92,21 +126,11 @@ func (l *Lab) Close() error {
 		return nil
 	}
 	l.closed = true
-	hosts, processes, cleanups := l.hosts, l.processes, l.cleanups
 	l.mu.Unlock()
 
-	for i := len(cleanups) - 1; i >= 0; i-- {
-		cleanups[i]()
-	}
-	for i := len(processes) - 1; i >= 0; i-- {
-		processes[i].Stop()
-	}
-	var errs []error
-	for i := len(hosts) - 1; i >= 0; i-- {
-		errs = append(errs, hosts[i].close())
-	}
+	err := l.Rewind(Mark{})
 	if !l.keep {
-		errs = append(errs, unclaim(l.prefix))
+		err = errors.Join(err, unclaim(l.prefix))
 	}
-	return errors.Join(errs...)
+	return err
 }

@@ -14,7 +14,7 @@ import (
 // that the VIP stays.
 func TestDuplicateVIP(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, rig.Options{})
+	r := rig.Shared(t)
 	const vip4, vip6 = "100.100.100.200", "2001:db8:100::200"
 	for _, a := range []string{vip4 + "/32", vip6 + "/128"} {
 		if err := r.Client.AddAddress("eth0", rig.Prefix(a)); err != nil {

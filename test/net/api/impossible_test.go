@@ -21,7 +21,7 @@ import (
 // starts, and lets users change and delete them.
 func TestImpossibleServices(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, rig.Options{})
+	r := rig.Shared(t)
 	r.ServeNames()
 	r.Loxicmd("create lb 20.20.20.1 --tcp=80:5001 --endpoints=31.31.31.1:1")
 	const services = 600

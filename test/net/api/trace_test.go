@@ -249,7 +249,7 @@ func TestTraceBounds(t *testing.T) {
 // packets that it missed.
 func TestTraceLoss(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, rig.Options{})
+	r := rig.Shared(t)
 	r.ServeUDPEcho()
 	r.Loxicmd("create lb %s --udp=53:5353 --endpoints=31.31.31.1:1", rig.VIP4)
 	c := rig.DialUDP(t, r, rig.Join(rig.VIP4, 53))

@@ -15,7 +15,7 @@ import (
 // its end, with its counters and the side that closed it.
 func TestWatchConnections(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, rig.Options{})
+	r := rig.Shared(t)
 	rig.ServeSources(r)
 	r.Loxicmd("create lb %s --tcp=80:7000 --endpoints=31.31.31.1:1", rig.VIP4)
 	watch, err := r.LB.Start(netnstest.Command{Args: []string{

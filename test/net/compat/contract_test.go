@@ -50,7 +50,7 @@ func read(t *testing.T, dir, name string) string {
 // endpoints and firewall rules, shows and saves them, applies what it saved, and deletes all
 func TestContractScript(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, rig.Options{})
+	r := rig.Shared(t)
 	r.ServeNames()
 	r.ServeUDPEcho()
 	dir := t.TempDir()

@@ -19,7 +19,7 @@ func TestImportPage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := rig.New(t, rig.Options{})
+	r := rig.Shared(t)
 	dir := t.TempDir()
 	var formats, files []string
 	tasks := 0

@@ -278,7 +278,7 @@ func TestKeepalived(t *testing.T) {
 // of two instances stays while one of them owns it.
 func TestInstances(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, rig.Options{})
+	r := rig.Shared(t)
 	rig.ServeSources(r)
 	r.Loxicmd("create lb 20.20.20.1 --tcp=80:7000 --endpoints=31.31.31.1:1 --name=ns_web:llb-inst1 --mode=fullnat")
 	r.Loxicmd("create lb 20.20.20.1 --tcp=81:7000 --endpoints=31.31.31.1:1 --name=ns_web:llb-inst2 --mode=fullnat")

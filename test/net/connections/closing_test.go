@@ -38,7 +38,7 @@ func TestDeleteTells(t *testing.T) {
 func TestOnRemove(t *testing.T) {
 	t.Parallel()
 	const all = 30
-	r := rig.New(t, rig.Options{})
+	r := rig.Shared(t)
 	ended := serveEnds(r, 8, 9) // a port for each service, as the client may use one source port for two
 	at := map[string][]*net.TCPConn{}
 	var others []*net.TCPConn
@@ -86,7 +86,7 @@ func TestOnRemove(t *testing.T) {
 func TestOnFail(t *testing.T) {
 	t.Parallel()
 	const all = 30
-	r := rig.New(t, rig.Options{})
+	r := rig.Shared(t)
 	ended := serveEnds(r, 8)
 	r.Loxicmd("create lb %s --tcp=80:7 --endpoints=%s --monitor", rig.VIP4, rig.Endpoints4())
 	r.Loxicmd("create lb %s --tcp=81:8 --endpoints=%s --monitor --on-fail=reset", rig.VIP4, rig.Endpoints4())
@@ -113,7 +113,7 @@ func TestOnFail(t *testing.T) {
 // P39 UDP flows of an endpoint that is down move to another one with their next packet
 func TestFlowsOfFailed(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, rig.Options{})
+	r := rig.Shared(t)
 	r.ServeUDPEcho()
 	r.Loxicmd("create lb %s --udp=53:5353 --endpoints=%s --monitor --probetype=ping", rig.VIP4, rig.Endpoints4())
 	flows := make([]net.Conn, 6)

@@ -33,7 +33,7 @@ func connectionsAt(r *rig.Rig, endpoint string, all []*net.TCPConn) (here, other
 func TestDrain(t *testing.T) {
 	t.Parallel()
 	const all, rate = 90, 10
-	r := rig.New(t, rig.Options{})
+	r := rig.Shared(t)
 	ended := serveEnds(r)
 	r.Loxicmd("create lb %s --tcp=80:7 --endpoints=%s", rig.VIP4, rig.Endpoints4())
 	conns := open(r, rig.Join(rig.VIP4, 80), all)
@@ -97,7 +97,7 @@ func TestDrain(t *testing.T) {
 // and after a crash of the daemon
 func TestUndrainLeft(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, rig.Options{})
+	r := rig.Shared(t)
 	serveEnds(r)
 	var here, others []*net.TCPConn
 	for _, port := range []int{80, 81} {

@@ -70,7 +70,7 @@ func TestKill(t *testing.T) {
 // TestKillTransfers checks that transfers at full speed end too, in either direction.
 func TestKillTransfers(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, rig.Options{})
+	r := rig.Shared(t)
 	for port, serve := range map[string]func(*net.TCPConn){
 		":7000": func(c *net.TCPConn) { _, _ = io.Copy(c, zeros{}) },
 		":7001": func(c *net.TCPConn) { _, _ = io.Copy(io.Discard, c) },
@@ -110,7 +110,7 @@ func (zeros) Read(b []byte) (int, error) { return len(b), nil }
 // TestKillUDP checks that the next packet of a killed flow starts a new one.
 func TestKillUDP(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, rig.Options{})
+	r := rig.Shared(t)
 	r.ServeUDPEcho()
 	r.Loxicmd("create lb %s --udp=53:5353 --endpoints=%s", rig.VIP4, rig.Endpoints4())
 	c, err := r.Client.DialContext(t.Context(), "udp", rig.Join(rig.VIP4, 53))

@@ -41,7 +41,7 @@ func wantRefused(r *rig.Rig, network, address string) {
 // P12 Clients of a service without endpoints are refused at once
 func TestRefused(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, rig.Options{})
+	r := rig.Shared(t)
 	for _, v := range []struct{ vip, none, all string }{
 		{rig.VIP4, rig.Endpoints4(0, 0, 0), rig.Endpoints4()}, {rig.VIP6, rig.Endpoints6(0, 0, 0), rig.Endpoints6()},
 	} {
@@ -59,7 +59,7 @@ func TestRefused(t *testing.T) {
 // TestTimeExceeded checks that the balancer answers a packet whose TTL ends there.
 func TestTimeExceeded(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, rig.Options{})
+	r := rig.Shared(t)
 	r.Loxicmd("create lb %s --udp=53:5353 --endpoints=%s", rig.VIP4, rig.Endpoints4())
 	r.Loxicmd("create lb %s --udp=53:5353 --endpoints=%s", rig.VIP6, rig.Endpoints6())
 	for _, vip := range []string{rig.VIP4, rig.VIP6} {
@@ -96,7 +96,7 @@ func TestTimeExceeded(t *testing.T) {
 // TestFragments checks that datagrams larger than a link pass in both directions.
 func TestFragments(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, rig.Options{})
+	r := rig.Shared(t)
 	for _, h := range r.Endpoints {
 		if err := h.ServeUDPEcho(":5353"); err != nil {
 			t.Fatal(err)

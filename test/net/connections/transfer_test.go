@@ -14,7 +14,7 @@ import (
 // of the first.
 func TestTransfer(t *testing.T) {
 	const gibibyte = 1 << 30
-	r := rig.New(t, rig.Options{})
+	r := rig.Shared(t)
 	for _, h := range r.Endpoints {
 		if err := h.ServeTCP(":5001", rig.ServeTransfer(gibibyte)); err != nil {
 			t.Fatal(err)
@@ -35,7 +35,7 @@ func TestTransfer(t *testing.T) {
 // send for as long as it likes, and the reverse.
 func TestHalfClose(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, rig.Options{})
+	r := rig.Shared(t)
 	proceed := make(chan struct{})
 	serverFirst := func(c *net.TCPConn) { // closes its sending side first, and still reads
 		if c.CloseWrite() != nil {

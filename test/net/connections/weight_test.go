@@ -13,7 +13,7 @@ import (
 // P35 Setting a weight affects new connections of the named services only
 func TestSetWeight(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, rig.Options{})
+	r := rig.Shared(t)
 	serveEnds(r)
 	var all []*net.TCPConn
 	for port, name := range map[int]string{80: "a", 81: "b"} {

@@ -22,7 +22,7 @@ func crossing() []struct{ vip, endpoint, towards string } {
 // UDP, in each mode, and that the endpoints see the load balancer's address of their version.
 func TestFamilies(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, rig.Options{})
+	r := rig.Shared(t)
 	rig.ServeSources(r)
 	own := map[string]string{rig.VIP6: "20.20.20.77", rig.VIP4: "2001:db8:20::77"}
 	for _, f := range crossing() {
@@ -46,7 +46,7 @@ func TestFamilies(t *testing.T) {
 // TestFamiliesMixed checks that a service with endpoints of both IP versions uses them in turn.
 func TestFamiliesMixed(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, rig.Options{})
+	r := rig.Shared(t)
 	r.ServeNames()
 	for _, vip := range []string{rig.VIP4, rig.VIP6} {
 		r.Loxicmd("create lb %s --tcp=80:5001 --endpoints=31.31.31.1:1,[2001:db8:32::1]:1,17.17.17.1:1", vip)
@@ -98,7 +98,7 @@ func TestFamiliesTransfer(t *testing.T) {
 // other one.
 func TestFamiliesEcho(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, rig.Options{})
+	r := rig.Shared(t)
 	for _, f := range crossing() {
 		r.Loxicmd("create lb %s --icmp --endpoints=%s:1 --mode=fullnat", f.vip, f.endpoint)
 		for _, size := range []string{"56", "1400"} {

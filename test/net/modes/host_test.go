@@ -35,7 +35,7 @@ func ownHosts() []ownHost {
 // see the VIP as their peer, and that endpoints see the host.
 func TestOwnHost(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, rig.Options{})
+	r := rig.Shared(t)
 	rig.ServeSources(r)
 	for _, f := range ownHosts() {
 		for _, network := range []string{"tcp", "udp"} {
@@ -60,7 +60,7 @@ func TestOwnHost(t *testing.T) {
 // behind an IPv6 VIP. An IPv4 socket cannot reach an IPv6 endpoint, and gets an error.
 func TestOwnHostOtherFamily(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, rig.Options{})
+	r := rig.Shared(t)
 	rig.ServeSources(r)
 	for _, network := range []string{"tcp", "udp"} {
 		r.Loxicmd("create lb %s --%s=80:7000 --endpoints=31.31.31.1:1", rig.VIP6, network)
@@ -100,7 +100,7 @@ func peerName(t *testing.T, c net.Conn) string {
 // endpoint, and gets its replies from the VIP. Different sockets get different endpoints.
 func TestOwnHostDatagrams(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, rig.Options{})
+	r := rig.Shared(t)
 	rig.ServeSources(r)
 	for _, f := range ownHosts() {
 		r.Loxicmd("create lb %s --udp=80:7000 --endpoints=%s", f.vip, f.endpoints)
@@ -130,7 +130,7 @@ func TestOwnHostDatagrams(t *testing.T) {
 // P39
 func TestOwnHostDatagramsMove(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, rig.Options{})
+	r := rig.Shared(t)
 	rig.ServeSources(r)
 	for _, f := range ownHosts() {
 		r.Loxicmd("create lb %s --udp=80:7000 --endpoints=%s --monitor --probetype=ping", f.vip, f.endpoints)
@@ -200,7 +200,7 @@ func askDatagram(t *testing.T, p net.PacketConn, to string) (answer, from string
 // for least connections and weights.
 func TestOwnHostCounts(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, rig.Options{})
+	r := rig.Shared(t)
 	rig.ServeEcho(r)
 	r.Loxicmd("create lb %s --tcp=80:7 --select=lc --endpoints=%s", rig.VIP4, rig.Endpoints4())
 	service := rig.Join(rig.VIP4, 80) + "/tcp"
@@ -277,7 +277,7 @@ func TestOwnHostOutlived(t *testing.T) {
 // P12
 func TestOwnHostRefused(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, rig.Options{})
+	r := rig.Shared(t)
 	for _, f := range ownHosts() {
 		for _, network := range []string{"tcp", "udp"} {
 			r.Loxicmd("create lb %s --%s=80:7000 --endpoints=%s", f.vip, network, f.none)
@@ -301,7 +301,7 @@ func TestOwnHostRefused(t *testing.T) {
 // adopted by the next one, and are removed by --detach.
 func TestOwnHostAlone(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, rig.Options{})
+	r := rig.Shared(t)
 	rig.ServeSources(r)
 	r.Loxicmd("create lb %s --tcp=80:7000 --endpoints=31.31.31.1:1", rig.VIP4)
 	r.Sees(r.LB, "tcp", "31.31.31.1:7000", "31.31.31.254")
@@ -327,7 +327,7 @@ func TestOwnHostAlone(t *testing.T) {
 // sockets to the kernel.
 func TestOwnHostSwitchedOff(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, rig.Options{Args: []string{"--localsockpolicy=false"}})
+	r := rig.Shared(t, "--localsockpolicy=false")
 	rig.ServeSources(r)
 	r.Loxicmd("create lb %s --tcp=80:7000 --endpoints=31.31.31.1:1", rig.VIP4)
 	labtest.Eventually(t, rig.Patience, func(ctx context.Context) error {
@@ -342,7 +342,7 @@ func TestOwnHostSwitchedOff(t *testing.T) {
 // table, are shown at a drained endpoint, and continue after the deadline.
 func TestDrainOwnHost(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, rig.Options{})
+	r := rig.Shared(t)
 	rig.ServeSources(r)
 	const endpoint = "31.31.31.1:7000"
 	r.Loxicmd("create lb %s --tcp=80:7000 --endpoints=31.31.31.1:1", rig.VIP4)

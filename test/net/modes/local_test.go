@@ -49,7 +49,7 @@ func TestLocalEndpoint(t *testing.T) {
 	for _, hook := range []string{"auto", "clsact"} {
 		t.Run(hook, func(t *testing.T) {
 			t.Parallel()
-			r := rig.New(t, rig.Options{Args: []string{"--attach=" + hook}})
+			r := rig.Shared(t, "--attach="+hook)
 			serveOwn(r)
 			for _, f := range localFamilies() {
 				for _, network := range []string{"tcp", "udp"} {
@@ -77,7 +77,7 @@ func TestLocalEndpoint(t *testing.T) {
 // in fragments. The client is notified of a closed port.
 func TestLocalEndpointTransfer(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, rig.Options{})
+	r := rig.Shared(t)
 	serveOwn(r)
 	for _, f := range localFamilies() {
 		r.Loxicmd("create lb %s --tcp=80:7 --endpoints=%s:1", f.vip, f.endpoint)

@@ -16,7 +16,7 @@ import (
 // the VIP. When the service's mode changes, open connections keep theirs.
 func TestModes(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, rig.Options{})
+	r := rig.Shared(t)
 	rig.ServeSources(r)
 	families := []struct{ vip, any, host, endpoint, client, towards, own string }{
 		{rig.VIP4, "0.0.0.0", "100.100.100.254", "31.31.31.1", "100.100.100.1", "31.31.31.254", "20.20.20.77"},
@@ -60,7 +60,7 @@ func TestModes(t *testing.T) {
 // TestHairpin checks that an endpoint can use its own services.
 func TestHairpin(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, rig.Options{})
+	r := rig.Shared(t)
 	rig.ServeSources(r)
 	for _, f := range []struct{ vip, endpoint, other, self, towards string }{
 		{rig.VIP4, "31.31.31.1", "32.32.32.1", "31.31.31.1", "31.31.31.254"},

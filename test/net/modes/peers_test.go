@@ -87,7 +87,7 @@ func awaitIperf(t *testing.T, server *netnstest.Process) {
 // TestPeers checks each mode, over IPv4 and IPv6, with common programs: curl and nginx, dig and
 // dnsmasq, and iperf3.
 func TestPeers(t *testing.T) {
-	r := rig.New(t, rig.Options{})
+	r := rig.Shared(t)
 	iperf := servePeers(t, r.Endpoints[0], t.TempDir())
 	run := func(what string, args ...string) string {
 		t.Helper()

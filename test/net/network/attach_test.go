@@ -53,7 +53,7 @@ func TestChoice(t *testing.T) {
 //
 // P21 A new interface is balanced within a second
 func TestLateInterface(t *testing.T) { // not parallel: it asserts a time
-	r := rig.New(t, rig.Options{})
+	r := rig.Shared(t)
 	r.ServeNames()
 	r.Loxicmd("create lb %s --tcp=80:5001 --endpoints=%s", rig.VIP4, rig.Endpoints4())
 	late, err := r.Host("late")

@@ -13,7 +13,7 @@ import (
 // again from the existing loxilb's folders, and that the configuration of others is not touched.
 func TestSavedInterfaces(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, rig.Options{})
+	r := rig.Shared(t)
 	dir := t.TempDir()
 	objects := [][3]string{
 		{"vlan 100", "vlan 100", "vlan100"},

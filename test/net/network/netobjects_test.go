@@ -134,7 +134,7 @@ func TestNetObjects(t *testing.T) {
 // deleted, and that the VIP stays when the configured address is deleted.
 func TestAddressOfVIP(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, rig.Options{})
+	r := rig.Shared(t)
 	has := func(wanted bool) {
 		t.Helper()
 		eventuallyPrints(r, wanted, "inet 20.20.20.1/32", "ip", "address", "show", "dev", "lo")

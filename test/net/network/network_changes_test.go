@@ -243,7 +243,7 @@ func TestGatewayMoves(t *testing.T) {
 func TestRoutesFlap(t *testing.T) {
 	t.Parallel()
 	const routes, rounds = 10000, 3
-	r := rig.New(t, rig.Options{})
+	r := rig.Shared(t)
 	rig.ServeEcho(r)
 	r.ServeNames()
 	r.Loxicmd("create lb %s --tcp=7:7 --endpoints=%s", rig.VIP4, rig.Endpoints4())

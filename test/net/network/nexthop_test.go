@@ -12,7 +12,7 @@ import (
 // endpoint is deleted and one with the same name is created.
 func TestInterfaceRemade(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, rig.Options{})
+	r := rig.Shared(t)
 	late, err := r.Host("late")
 	if err != nil {
 		t.Fatal(err)

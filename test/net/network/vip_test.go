@@ -57,7 +57,7 @@ func TestVIPForms(t *testing.T) {
 // TestSharedVIP checks that the address of two services is removed with the last of them.
 func TestSharedVIP(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, rig.Options{})
+	r := rig.Shared(t)
 	r.ServeNames()
 	r.Loxicmd("create lb %s --tcp=80:5001,81:5001 --endpoints=%s", rig.VIP4, rig.Endpoints4())
 	r.Loxicmd("delete lb %s --tcp=80", rig.VIP4)
@@ -78,7 +78,7 @@ func TestSharedVIP(t *testing.T) {
 // for it.
 func TestAnnounce(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, rig.Options{})
+	r := rig.Shared(t)
 	r.ServeNames()
 	right, err := r.LB.MAC("client")
 	if err != nil {

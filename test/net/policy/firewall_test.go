@@ -51,7 +51,7 @@ func answers(c net.Conn) error {
 // and to established ones, also after a kill and a restart of the daemon.
 func TestFirewall(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, rig.Options{})
+	r := rig.Shared(t)
 	rig.ServeSources(r)
 	r.ServeSource(r.LB, ":7100", ":7100")
 	for _, f := range []struct{ vip, endpoints, client, lb, endpoint, towards string }{
@@ -192,7 +192,7 @@ func TestFirewallSNAT(t *testing.T) {
 // reads, with the rule's name. Recording continues after a restart and ends with the rule.
 func TestFirewallRecords(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, rig.Options{})
+	r := rig.Shared(t)
 	rig.ServeSources(r)
 	r.Loxicmd("create lb %s --tcp=80:7000 --endpoints=%s", rig.VIP4, rig.Endpoints4())
 	file := filepath.Join(r.Dir(), "state", "records", "firewall.pcapng")

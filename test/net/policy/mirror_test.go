@@ -14,7 +14,7 @@ import (
 // port, with a VLAN's tag, and by VXLAN, and that every packet is answered throughout.
 func TestMirror(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, rig.Options{})
+	r := rig.Shared(t)
 	r.ServeUDPEcho()
 	r.Loxicmd("create lb %s --udp=53:5353 --name=dns --endpoints=31.31.31.1:1", rig.VIP4)
 	c := rig.DialUDP(t, r, rig.Join(rig.VIP4, 53))

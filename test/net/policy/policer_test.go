@@ -19,7 +19,7 @@ import (
 // limits to its rate, survives a restart, and has no effect after it is deleted.
 func TestPolicer(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, rig.Options{})
+	r := rig.Shared(t)
 	r.ServeUDPEcho()
 	r.Loxicmd("create policy dns --rate=0:80kbit --pol-type=1 --block-size=1000:2000 --target=dns:2")
 	r.Loxicmd("create lb %s --udp=53:5353 --name=dns --endpoints=%s", rig.VIP4, rig.Endpoints4())
@@ -84,7 +84,7 @@ func flood(t *testing.T, c net.Conn, while time.Duration) (sent int) {
 // of existing connections from their next packet on
 func TestRuleAttached(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, rig.Options{})
+	r := rig.Shared(t)
 	r.ServeUDPEcho()
 	r.Loxicmd("create lb %s --udp=53:5353 --endpoints=%s", rig.VIP4, rig.Endpoints4())
 	c := rig.DialUDP(t, r, rig.Join(rig.VIP4, 53))

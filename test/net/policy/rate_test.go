@@ -14,7 +14,7 @@ import (
 // and does not stall. The test compares what has passed with the time between two reads of the
 // policer, so a busy machine does not affect the result.
 func TestRateOfRealTraffic(t *testing.T) {
-	r := rig.New(t, rig.Options{})
+	r := rig.Shared(t)
 	const byteRate, burst = 50e6 / 8, 625_000
 	r.Loxicmd("create lb %s --udp=5201:5201 --tcp=5201:5201 --name=perf --endpoints=31.31.31.1:1", rig.VIP4)
 	for name, kind := range map[string]string{"srTCM": "--rate=0:50 --pol-type=1 --block-size=312500:312500", "trTCM": "--rate=50:20 --block-size=625000:100000"} {

@@ -22,6 +22,7 @@ const Root = "../../.."
 func Main(m *testing.M) int {
 	flag.Bool(longFlag, false, "run the tests too that take a minute and a gigabyte")
 	flag.Uint64(seedFlag, 0, "begin random tests by this number")
+	defer idle.close()
 	if Bin() != "" {
 		return m.Run()
 	}

@@ -31,6 +31,10 @@ type Rig struct {
 	*netnstest.Standard
 	*netnstest.Daemon
 	T testing.TB
+
+	process *netnstest.Process // that the test began with, if the rig is shared
+	logged  int                // what it had printed by then
+	counted string             // its metrics by then
 }
 
 // Options of a rig.
@@ -48,11 +52,7 @@ func New(t testing.TB, o Options) *Rig {
 		o.Before(t, s)
 	}
 	r := &Rig{Standard: s, T: t}
-	ctx, cancel := context.WithTimeout(t.Context(), startPatience)
-	defer cancel()
-	var err error
-	r.Daemon, err = s.LB.StartDaemon(ctx, netnstest.DaemonOptions{Bin: Bin(), Args: o.Args})
-	if err != nil {
+	if err := r.start(o.Args); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -61,6 +61,14 @@ func New(t testing.TB, o Options) *Rig {
 		}
 	})
 	return r
+}
+
+// start starts the daemon for the first time.
+func (r *Rig) start(args []string) (err error) {
+	ctx, cancel := context.WithTimeout(r.T.Context(), startPatience)
+	defer cancel()
+	r.Daemon, err = r.LB.StartDaemon(ctx, netnstest.DaemonOptions{Bin: Bin(), Args: args})
+	return err
 }
 
 // Loxicmd runs the command line, given as words separated by spaces, and fails the test if it

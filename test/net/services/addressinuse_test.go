@@ -12,7 +12,7 @@ import (
 // need no --force.
 func TestVIPOfLiveHost(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, rig.Options{})
+	r := rig.Shared(t)
 	r.ServeNames()
 	r.Loxicmd("create lb %s --tcp=80:5001 --endpoints=%s", rig.VIP4, rig.Endpoints4())
 	r.WantAnswers(rig.VIP4+":80", "ep1") // so the kernel has resolved its address

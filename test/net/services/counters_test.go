@@ -19,7 +19,7 @@ import (
 // P14 Connections, packets and bytes are counted exactly, by endpoint and by service
 func TestCounters(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, rig.Options{})
+	r := rig.Shared(t)
 	r.ServeUDPEcho()
 	r.Loxicmd("create lb %s --udp=53:5353 --endpoints=%s", rig.VIP4, rig.Endpoints4())
 	r.Loxicmd("create lb %s --udp=53:5353 --endpoints=%s", rig.VIP6, rig.Endpoints6())
@@ -79,7 +79,7 @@ func TestCounters(t *testing.T) {
 // counts them.
 func TestNoEndpoint(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, rig.Options{})
+	r := rig.Shared(t)
 	r.Loxicmd("create lb %s --tcp=80:5001 --endpoints=%s", rig.VIP4, rig.Endpoints4(0, 0, 0))
 	r.WantNoAnswer(rig.Join(rig.VIP4, 80))
 	if n := r.Metric("service_refused_packets_total", "reason=no-endpoint", "service=20.20.20.1:80/tcp"); n < 1 {

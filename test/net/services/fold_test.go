@@ -12,7 +12,7 @@ import (
 // changes of the inner service. Loops are refused.
 func TestServiceAsEndpoint(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, rig.Options{})
+	r := rig.Shared(t)
 	r.ServeNames()
 	for _, f := range []struct{ outer, inner, ep1, ep2, ep3 string }{
 		{"20.20.20.1", "20.20.20.2", "31.31.31.1", "32.32.32.1", "17.17.17.1"},

@@ -58,7 +58,7 @@ func strictReversePath(t testing.TB, s *netnstest.Standard) {
 // 0 gets none.
 func TestWeights(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, rig.Options{})
+	r := rig.Shared(t)
 	r.ServeNames()
 	r.Loxicmd("create lb %s --tcp=80:5001 --select=priority --endpoints=%s", rig.VIP4, rig.Endpoints4(5, 3, 2))
 	for range 2 {
@@ -71,7 +71,7 @@ func TestWeights(t *testing.T) {
 // TestSeveralPairs checks that one command creates two services.
 func TestSeveralPairs(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, rig.Options{})
+	r := rig.Shared(t)
 	r.ServeNames()
 	r.Loxicmd("create lb %s --tcp=80:5001,443:5001 --endpoints=%s", rig.VIP4, rig.Endpoints4())
 	r.WantAnswers(rig.VIP4+":80", "ep1", "ep2")

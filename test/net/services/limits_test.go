@@ -16,7 +16,7 @@ import (
 // refused, also after a restart, until one is closed.
 func TestLimits(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, rig.Options{})
+	r := rig.Shared(t)
 	for _, h := range r.Endpoints {
 		if err := h.ServeTCP(":5001", netnstest.Echo); err != nil {
 			t.Fatal(err)

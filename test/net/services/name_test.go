@@ -11,7 +11,7 @@ import (
 // both, and that a name without a service gives a warning.
 func TestNameOfSeveral(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, rig.Options{})
+	r := rig.Shared(t)
 	r.ServeNames()
 	r.Loxicmd("create lb %s --tcp=80:5001,443:5001 --name=web --endpoints=%s", rig.VIP4, rig.Endpoints4())
 	r.Loxicmd("create lb %s --tcp=81:5001 --name=web:2 --endpoints=%s", rig.VIP4, rig.Endpoints4())

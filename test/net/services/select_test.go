@@ -17,7 +17,7 @@ import (
 // V160
 func TestLeastConnections(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, rig.Options{})
+	r := rig.Shared(t)
 	rig.ServeEcho(r)
 	r.Loxicmd("create lb %s --tcp=80:7 --select=lc --inatimeout=2 --endpoints=%s", rig.VIP4, rig.Endpoints4())
 	address := rig.Join(rig.VIP4, 80)
@@ -49,7 +49,7 @@ func TestLeastConnections(t *testing.T) {
 // V167
 func TestPersist(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, rig.Options{})
+	r := rig.Shared(t)
 	r.ServeNames()
 	all := strings.Split(rig.Endpoints4(), ",")
 	for i, first := range all {
@@ -76,7 +76,7 @@ func TestHashAlike(t *testing.T) {
 	t.Parallel()
 	var answers [2][]string
 	for i := range answers {
-		r := rig.New(t, rig.Options{})
+		r := rig.Shared(t)
 		for _, h := range r.Endpoints {
 			if err := h.ServeUDPEcho(":5001"); err != nil {
 				t.Fatal(err)

@@ -13,7 +13,7 @@ import (
 // arrive, also after a restart.
 func TestPortRanges(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, rig.Options{})
+	r := rig.Shared(t)
 	for _, h := range r.Endpoints {
 		for port := 5001; port <= 5003; port++ {
 			name := fmt.Sprintf("%s:%d", h.Name, port)
@@ -61,7 +61,7 @@ func TestPortRanges(t *testing.T) {
 // change in operation and survive a restart.
 func TestSources(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, rig.Options{})
+	r := rig.Shared(t)
 	r.ServeNames()
 	for vip, with := range map[string][3]string{
 		rig.VIP4: {rig.Endpoints4(), "192.0.2.0/24", "0.0.0.0/1,128.0.0.0/1"},
@@ -95,7 +95,7 @@ func wantFrom(r *rig.Rig, address, suffix string) {
 // those of others.
 func TestEcho(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, rig.Options{})
+	r := rig.Shared(t)
 	r.Loxicmd("create lb %s --icmp --endpoints=%s", rig.VIP4, rig.Endpoints4())
 	r.Loxicmd("create lb %s --icmp --endpoints=%s", rig.VIP6, rig.Endpoints6())
 	for _, vip := range []string{rig.VIP4, rig.VIP6} {
@@ -118,7 +118,7 @@ func TestEcho(t *testing.T) {
 // that ping with the same identifier get different ones there.
 func TestEchoModes(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, rig.Options{})
+	r := rig.Shared(t)
 	for _, f := range []struct{ vip, any, host, endpoint string }{
 		{rig.VIP4, "0.0.0.0", "100.100.100.254", "31.31.31.1"}, {rig.VIP6, "::", "2001:db8:100::fe", "[2001:db8:31::1]"},
 	} {
@@ -145,7 +145,7 @@ func TestEchoModes(t *testing.T) {
 // them, and keeps them over a restart.
 func TestSecondary(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, rig.Options{})
+	r := rig.Shared(t)
 	r.ServeNames()
 	r.ServeUDPEcho()
 	for _, f := range []struct{ vips, ports, list string }{

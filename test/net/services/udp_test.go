@@ -12,7 +12,7 @@ import (
 // that replies of any size come from the VIP (a connected socket accepts no others).
 func TestUDP(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, rig.Options{})
+	r := rig.Shared(t)
 	r.ServeUDPEcho()
 	r.Loxicmd("create lb %s --udp=53:5353 --endpoints=%s", rig.VIP4, rig.Endpoints4())
 	r.Loxicmd("create lb %s --udp=53:5353 --endpoints=%s", rig.VIP6, rig.Endpoints6())
@@ -36,7 +36,7 @@ func TestUDP(t *testing.T) {
 // TestUDPManyFlows checks that each new flow advances round robin by one.
 func TestUDPManyFlows(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, rig.Options{})
+	r := rig.Shared(t)
 	r.ServeUDPEcho()
 	r.Loxicmd("create lb %s --udp=53:5353 --endpoints=%s", rig.VIP4, rig.Endpoints4())
 	counts := map[string]int{}
