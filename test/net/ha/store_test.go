@@ -29,6 +29,13 @@ type shared struct {
 	nodes        [2]*member
 }
 
+// member is a node.
+type member struct {
+	*netnstest.Daemon
+	host   *netnstest.Host
+	number int
+}
+
 func newShared(t *testing.T) *shared {
 	t.Helper()
 	lab := labtest.New(t)
