@@ -160,18 +160,30 @@ func holder(f *os.File) int {
 	if unix.Fstat(int(f.Fd()), &s) != nil {
 		return 0
 	}
+	file := fmt.Sprintf("%02x:%02x:%d", unix.Major(s.Dev), unix.Minor(s.Dev), s.Ino)
+	// The kernel lists locks a page at a time. If other locks are dropped between two pages, the
+	// rest moves up, and a lock is on neither page.
+	for range 5 {
+		if pid, listed := listedHolder(file); listed {
+			return pid
+		}
+	}
+	return 0
+}
+
+// listedHolder looks for a file among the machine's locks, and reports whether it is there.
+func listedHolder(file string) (pid int, listed bool) {
 	locks, err := os.Open("/proc/locks")
 	if err != nil {
-		return 0
+		return 0, false
 	}
 	defer locks.Close() //nolint:errcheck // it is only read
-	file := fmt.Sprintf("%02x:%02x:%d", unix.Major(s.Dev), unix.Minor(s.Dev), s.Ino)
 	for lines := bufio.NewScanner(locks); lines.Scan(); {
 		// "1: FLOCK  ADVISORY  WRITE 1234 00:27:31645 0 EOF"
 		if w := strings.Fields(lines.Text()); len(w) > 5 && w[1] == "FLOCK" && w[5] == file {
 			pid, _ := strconv.Atoi(w[4]) // -1 and 0 are processes of other namespaces
-			return max(pid, 0)
+			return max(pid, 0), true
 		}
 	}
-	return 0
+	return 0, false
 }

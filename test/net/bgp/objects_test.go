@@ -2,6 +2,7 @@ package bgp_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -109,9 +110,8 @@ func TestObjects(t *testing.T) {
 	if down.Flaps != 1 || down.LastError == "" {
 		t.Errorf("%+v", down)
 	}
-	out := r.Loxicmd("describe bgpneighbor %s", router())
-	if !strings.Contains(out, "the session is down") || !strings.Contains(out, "the session is established") {
-		t.Error(out)
+	for _, event := range []string{"the session is established", "the session is down"} {
+		r.EventuallyShows("describe bgpneighbor "+router(), event)
 	}
 	await.NoError(t, patience, func() error {
 		if out := r.Loxicmd("get status --failed"); !strings.Contains(out, "bgpsession") {
@@ -156,9 +156,12 @@ func withoutFlag(t *testing.T, r *rig.Rig) {
 	r.SetArgs()
 	r.Restart()
 	const off = "BGP is off: start loxilb with --bgp"
-	if out := r.Loxicmd("get status --failed -o wide"); strings.Count(out, off) != 3 {
-		t.Error(out)
-	}
+	await.NoError(t, patience, func() error {
+		if out := r.Loxicmd("get status --failed -o wide"); strings.Count(out, off) != 3 {
+			return errors.New(out)
+		}
+		return nil
+	})
 	if out, err := r.Command("create", "bgpneighbor", "10.0.0.9", routerASN); err == nil || !strings.Contains(err.Error(), off) {
 		t.Error(out, err)
 	}

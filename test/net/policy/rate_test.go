@@ -2,10 +2,12 @@ package policy_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"testing"
 	"time"
 
 	v1 "loxilb/api/v1"
+	"loxilb/test/await"
 	"loxilb/test/net/rig"
 )
 
@@ -44,11 +46,12 @@ func TestRateOfRealTraffic(t *testing.T) {
 				}
 				sent <- err
 			}()
-			for begin := time.Now(); passed() < 2*burst; { // until the burst is used up
-				if time.Since(begin) > rig.Patience {
-					t.Fatalf("%s %v: nothing passes", name, how)
+			await.NoError(t, rig.Patience, func() error { // until the burst is used up
+				if n := passed(); n < 2*burst {
+					return fmt.Errorf("%s %v: %d bytes have passed", name, how, n)
 				}
-			}
+				return nil
+			})
 			t1 := time.Now()
 			before := passed()
 			t2 := time.Now()
