@@ -88,12 +88,13 @@ func run(args []string) error {
 
 // configOf returns how the API is reached: as the file says, or else as a pod.
 func configOf(kubeconfig string) (*rest.Config, error) {
-	if kubeconfig == "" {
-		return ctrl.GetConfig()
+	read := ctrl.GetConfig
+	if kubeconfig != "" {
+		read = func() (*rest.Config, error) { return clientcmd.BuildConfigFromFlags("", kubeconfig) }
 	}
-	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	config, err := read()
 	if err != nil {
-		return nil, fmt.Errorf("--kubeconfig: %w", err)
+		return nil, fmt.Errorf("--kubeconfig %q: %w", kubeconfig, err)
 	}
 	config.QPS = -1 // the apiserver limits its clients by itself
 	return config, nil

@@ -18,6 +18,9 @@ const (
 	IPv6To4         Family = "ipv6to4" // IPv6 VIP, IPv4 endpoints
 )
 
+// InstanceOfVIP is the Instance of a Service whose VIPs are spread over all instances.
+const InstanceOfVIP = -1
+
 // Settings is what a Service asks for, with the defaults of the command line filled in.
 type Settings struct {
 	// Addresses
@@ -30,7 +33,7 @@ type Settings struct {
 
 	// Who serves it
 	Zone     string // of the controller; empty: each one
-	Instance int    // whose node has its VIPs
+	Instance int    // whose node has its VIPs, or InstanceOfVIP
 
 	// Endpoints
 	PodNetwork bool // pods instead of node ports

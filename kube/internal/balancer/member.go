@@ -42,6 +42,7 @@ type member struct {
 	mu        sync.Mutex
 	tried     bool
 	reachable bool
+	since     time.Time // when reachable last became true
 	problem   string
 	existing  map[string]present // services of ours, by key
 	refused   map[string]refused
@@ -131,6 +132,7 @@ func (m *member) note(ctx context.Context, err error) {
 	case err != nil && (was || first):
 		m.fleet.Log.Error(err, "balancer does not answer", "balancer", m.URL)
 	case err == nil && !was:
+		m.since = time.Now()
 		m.fleet.Log.Info("balancer is up to date", "balancer", m.URL, "services", len(m.existing))
 	}
 }

@@ -1,8 +1,10 @@
 package balancer
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"net/url"
@@ -19,6 +21,7 @@ const (
 	master = "MASTER"
 	backup = "BACKUP"
 	asked  = time.Second // between elections
+	settle = time.Minute // that a balancer answers before VIPs move to it, whose connections may break
 )
 
 // Roles says whether this controller chooses which balancer owns the VIPs of an instance.
@@ -26,13 +29,14 @@ type Roles struct {
 	VIP       netip.Addr // address of the cluster that endpoints see with mode fullnat; the zero value: no roles
 	Instances int
 	Excluded  []string // hosts that are never MASTER
+	Spread    bool     // instances move, so that balancers have as many as each other
 }
 
 // Enabled reports whether roles are chosen here.
 func (r Roles) Enabled() bool { return r.VIP.IsValid() }
 
 // elect chooses the MASTER of each instance until the context ends. Instances are spread over the
-// balancers. A MASTER stays while it answers.
+// balancers. A MASTER stays while it answers, unless Roles.Spread has its instance move.
 func (f *Fleet) elect(ctx context.Context) {
 	masters := map[string]string{}
 	tick := time.NewTicker(asked)
@@ -53,9 +57,12 @@ func (f *Fleet) electOnce(ctx context.Context, masters map[string]string) {
 		u, err := url.Parse(m.URL)
 		return err == nil && slices.Contains(f.Roles.Excluded, u.Hostname()) || slices.Contains(f.Roles.Excluded, m.Node) && m.Node != ""
 	})
+	if f.Roles.Spread {
+		f.even(candidates, masters)
+	}
 	for i := range max(1, f.Roles.Instances) {
 		instance := translate.Instance(f.Zone, i)
-		elected := chosen(ctx, candidates, masters[instance], instance, i)
+		elected := chosen(ctx, candidates, masters, instance)
 		if elected == "" {
 			continue // the last one goes on, if it can
 		}
@@ -75,11 +82,12 @@ func (f *Fleet) electOnce(ctx context.Context, masters map[string]string) {
 }
 
 // chosen returns the URL of the MASTER: the present one, one that the balancers report after a
-// start of this controller, or the next one in turn.
-func chosen(ctx context.Context, candidates []*member, present, instance string, i int) string {
+// start of this controller, or the one with the fewest instances.
+func chosen(ctx context.Context, candidates []*member, masters map[string]string, instance string) string {
 	if len(candidates) == 0 {
 		return ""
 	}
+	present := masters[instance]
 	for _, m := range candidates {
 		if m.URL == present {
 			return present
@@ -93,7 +101,52 @@ func chosen(ctx context.Context, candidates []*member, present, instance string,
 			}
 		}
 	}
-	return candidates[i%len(candidates)].URL
+	least, _ := extremes(candidates, masters)
+	return least.URL
+}
+
+// even moves one instance from the balancer with the most to the one with the fewest, unless they
+// differ by one at most. So a balancer that has come gets its part, one instance at a time.
+func (f *Fleet) even(candidates []*member, masters map[string]string) {
+	settled := slices.DeleteFunc(slices.Clone(candidates), func(m *member) bool { return !m.answersFor(settle) })
+	if len(settled) < 2 {
+		return
+	}
+	least, most := extremes(settled, masters)
+	counts := instancesOf(masters)
+	if counts[most.URL]-counts[least.URL] < 2 {
+		return
+	}
+	for _, instance := range slices.Sorted(maps.Keys(masters)) {
+		if masters[instance] == most.URL {
+			f.Log.Info("instance moves to a balancer with fewer", "instance", instance, "from", most.URL, "to", least.URL)
+			masters[instance] = least.URL
+			return
+		}
+	}
+}
+
+// extremes returns the balancers with the fewest and the most instances, the first of equal ones.
+func extremes(candidates []*member, masters map[string]string) (least, most *member) {
+	counts := instancesOf(masters)
+	compare := func(a, b *member) int { return cmp.Compare(counts[a.URL], counts[b.URL]) }
+	return slices.MinFunc(candidates, compare), slices.MaxFunc(candidates, compare)
+}
+
+// instancesOf counts the instances of each balancer, by URL.
+func instancesOf(masters map[string]string) map[string]int {
+	counts := map[string]int{}
+	for _, url := range masters {
+		counts[url]++
+	}
+	return counts
+}
+
+// answersFor reports whether the balancer has answered for a time.
+func (m *member) answersFor(d time.Duration) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.reachable && time.Since(m.since) >= d
 }
 
 func (m *member) answers() bool {

@@ -217,7 +217,7 @@ func (r *Services) desired(ctx context.Context, s *corev1.Service, a *accepted) 
 	as := &corev1.Service{ObjectMeta: s.ObjectMeta, Spec: a.spec}
 	in := translate.Input{
 		Service: as, Nodes: nodes, Settings: a.settings, VIPs: a.vips, Secondary: a.further,
-		Zone: r.Zone, Owner: r.Owner, PerNode: translate.NeedsNodes(as, &a.settings),
+		Zone: r.Zone, Instances: r.Fleet.Roles.Instances, Owner: r.Owner, PerNode: translate.NeedsNodes(as, &a.settings),
 	}
 	for i := range slices.Items {
 		in.Slices = append(in.Slices, &slices.Items[i])

@@ -35,6 +35,7 @@ type Options struct {
 
 	Roles, Excluded, Zone string
 	Instances             int
+	Spread                bool
 
 	Class, Owner, IPMode, Service, Scheme, Port string
 	DefaultClass, TakeOver, LeaderElect         bool
@@ -69,6 +70,7 @@ func Register(fs *flag.FlagSet) *Options {
 	fs.StringVar(&o.Excluded, "excludeRoleList", "", "hosts or nodes of balancers that never own the VIPs")
 	fs.StringVar(&o.Zone, "zone", "llb", "zone: part of names on balancers, and of zoneselect and zonelabel")
 	fs.IntVar(&o.Instances, "numZoneInstances", 1, "instances with roles of their own, 1 to 32; zoneinstance selects one")
+	fs.BoolVar(&o.Spread, "spread-vips", false, "spread VIPs over the instances, and these over the balancers; needs --setRoles, and --numZoneInstances above 1")
 	fs.BoolVar(&o.NoZoneName, "noZoneName", false, "like --ip-mode=VIP")
 
 	fs.StringVar(&o.Class, "class", Class, "loadBalancerClass of Services to serve")
@@ -123,7 +125,7 @@ func (f refusedFlag) Set(v string) error {
 func Flags() (list []Flag) {
 	own := []string{
 		"class", "default-class", "owner", "take-over", "ip-mode", "balancer-service", "balancer-scheme", "balancer-port", "ca-file",
-		"token-file", "server-name", "leader-elect", "namespace", "metrics-bind-address", "health-probe-bind-address", "log-level",
+		"token-file", "server-name", "leader-elect", "namespace", "metrics-bind-address", "health-probe-bind-address", "log-level", "spread-vips",
 	}
 	fs := flag.NewFlagSet("", flag.ContinueOnError)
 	Register(fs)
@@ -241,6 +243,9 @@ func (o *Options) defaults() (s annotation.Settings, err error) {
 	if s.Mode, err = annotation.Mode(o.Mode); err != nil {
 		return s, fmt.Errorf("--setLBMode %q %w", o.Mode, err)
 	}
+	if o.Spread {
+		s.Instance = annotation.InstanceOfVIP
+	}
 	s.Monitor, s.PodNetwork, s.External, s.BGP = o.Monitor, o.PodNetwork, o.External, o.BGP != 0
 	return s, nil
 }
@@ -249,7 +254,10 @@ func (o *Options) roles() (r balancer.Roles, err error) {
 	if o.Instances < 1 || o.Instances > 32 {
 		return r, fmt.Errorf("--numZoneInstances %d is out of range 1-32", o.Instances)
 	}
-	r.Instances, r.Excluded = o.Instances, words(o.Excluded)
+	if o.Spread && (o.Roles == "" || o.Instances == 1) {
+		return r, fmt.Errorf("--spread-vips needs --setRoles, and --numZoneInstances above 1")
+	}
+	r.Instances, r.Excluded, r.Spread = o.Instances, words(o.Excluded), o.Spread
 	if o.Roles == "" {
 		return r, nil
 	}

@@ -3,6 +3,7 @@
 package translate
 
 import (
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -33,6 +34,7 @@ type Input struct {
 	VIPs         []netip.Addr // one of each family
 	Secondary    []netip.Addr
 	Zone         string
+	Instances    int // over which VIPs are spread, for annotation.InstanceOfVIP
 	Owner        string
 	PerNode      bool // balancers on nodes have their own endpoints: see NeedsNodes
 }
@@ -64,6 +66,16 @@ func Name(namespace, name, zone string, instance int) string {
 
 // Instance returns the name of an instance.
 func Instance(zone string, n int) string { return zone + "-inst" + strconv.Itoa(n) }
+
+// instance returns the instance of a VIP. Services that share a VIP have the same, and successive
+// addresses successive ones.
+func (in *Input) instance(vip netip.Addr) int {
+	if in.Settings.Instance != annotation.InstanceOfVIP {
+		return in.Settings.Instance
+	}
+	bytes := vip.As16()
+	return int(binary.BigEndian.Uint32(bytes[12:]) % uint32(max(1, in.Instances)))
+}
 
 // ServiceOf returns the Service that a name belongs to.
 func ServiceOf(name string) (namespace, service string, ok bool) {
@@ -127,7 +139,7 @@ func (in *Input) arguments(vip netip.Addr, port *corev1.ServicePort) v1.ServiceA
 	s := &in.Settings
 	out := v1.ServiceArguments{
 		ExternalIP: vip.String(), Port: int(port.Port), Protocol: word(port.Protocol),
-		Name:  Name(in.Service.Namespace, in.Service.Name, in.Zone, s.Instance),
+		Name:  Name(in.Service.Namespace, in.Service.Name, in.Zone, in.instance(vip)),
 		Owner: in.Owner, Managed: true,
 		Mode: v1.Choice(s.Mode), Sel: v1.Choice(s.Select),
 		Bgp: s.BGP, Egress: s.Egress, Proxyprotocolv2: s.ProxyProtocol,

@@ -183,6 +183,7 @@ func TestArguments(t *testing.T) {
 			in.Settings.Monitor = true
 			in.Service.Spec.ExternalTrafficPolicy, in.Service.Spec.HealthCheckNodePort = corev1.ServiceExternalTrafficPolicyLocal, 31000
 		}},
+		{"instance of the VIP", []string{`"name":"shop_web:llb-inst1"`}, func(in *Input) { in.Instances, in.Settings.Instance = 4, annotation.InstanceOfVIP }},
 		{"instance", []string{`"name":"shop_web:east-inst3"`}, func(in *Input) { in.Zone, in.Settings.Instance = "east", 3 }},
 	} {
 		in := input()

@@ -1,0 +1,321 @@
+package balancer
+
+import (
+	"context"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/types"
+
+	"loxilb/internal/api/httpapi"
+	"loxilb/internal/api/httpapi/transport"
+	lbbgp "loxilb/internal/lb/bgp"
+	"loxilb/kube/internal/translate"
+	"loxilb/test/apitest"
+)
+
+// remote is the API of a balancer over HTTP. While it is down, connections end without an answer.
+type remote struct {
+	*apitest.Bench
+	*httptest.Server
+	down    atomic.Bool
+	applied atomic.Int32 // requests that changed services
+}
+
+func newRemote(t *testing.T, change func(*httpapi.Options), start func(*httptest.Server)) *remote {
+	t.Helper()
+	r := &remote{Bench: apitest.New(t, change)}
+	r.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		if r.down.Load() {
+			panic(http.ErrAbortHandler)
+		}
+		if strings.HasSuffix(q.URL.Path, "/config/apply") {
+			r.applied.Add(1)
+		}
+		r.Http.ServeHTTP(w, q)
+	}))
+	r.Config.ConnContext = func(ctx context.Context, _ net.Conn) context.Context { return transport.WithPeer(ctx, r.Peer) }
+	start(r.Server)
+	t.Cleanup(r.Close)
+	return r
+}
+
+// newFleet returns a fleet of balancers, whose rounds tests make.
+func newFleet(t *testing.T, o Options, access Access, remotes ...*remote) *Fleet {
+	t.Helper()
+	o.Owner, o.Zone, o.Log = "kube-1", "llb", logr.Discard()
+	o.Changed = func(types.NamespacedName) {}
+	f := NewFleet(o)
+	var targets []Target
+	for _, r := range remotes {
+		u, err := url.Parse(r.URL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := NewClient(u, access)
+		if err != nil {
+			t.Fatal(err)
+		}
+		targets = append(targets, Target{URL: r.URL, Client: c})
+	}
+	f.SetTargets(targets)
+	return f
+}
+
+// round brings each balancer up to date once, as their loops do, and returns the last error.
+func (f *Fleet) round(t *testing.T) (last error) {
+	t.Helper()
+	for _, m := range f.list() {
+		_, err := m.sync(t.Context())
+		m.synced = err == nil
+		m.note(t.Context(), err)
+		if err != nil {
+			last = err
+		}
+	}
+	return last
+}
+
+// named returns the name of a Service, and entries for it.
+func named(i, endpoints int) (types.NamespacedName, Desired) {
+	name := types.NamespacedName{Namespace: "default", Name: fmt.Sprint("s", i)}
+	vip := netip.AddrFrom4([4]byte{20, 20, byte(i >> 8), byte(i)})
+	var list []string
+	for e := range endpoints {
+		list = append(list, fmt.Sprintf(`{"endpointIP":"31.31.31.%d","targetPort":8080,"weight":1}`, e+1))
+	}
+	spec := fmt.Sprintf(`{"serviceArguments":{"externalIP":"%s","port":80,"protocol":"tcp","name":"%s","owner":"kube-1","managed":true},"endpoints":[%s]}`,
+		vip, translate.Name(name.Namespace, name.Name, "llb", 0), strings.Join(list, ","))
+	return name, Desired{Common: []translate.Entry{{Key: translate.KeyOf(vip, 80, "TCP"), Address: vip, Port: 80, Protocol: "TCP", Endpoints: endpoints, Spec: json.RawMessage(spec)}}}
+}
+
+// names returns the names of a balancer's services, sorted.
+func (r *remote) names() string {
+	var list []string
+	for _, e := range r.List() {
+		list = append(list, e.ServiceArguments.Name)
+	}
+	slices.Sort(list)
+	return strings.Join(list, " ")
+}
+
+func plain(s *httptest.Server) { s.Start() }
+
+// TestAbsentBalancer deletes a Service while one of two balancers is away. When that one returns,
+// only what others have there stays. A Service without endpoints is on balancers, too.
+func TestAbsentBalancer(t *testing.T) {
+	t.Parallel()
+	a, b := newRemote(t, nil, plain), newRemote(t, nil, plain)
+	for _, other := range []string{`"name":"mine"`, `"name":"default_x:llb-inst0","managed":true,"owner":"kube-2"`} {
+		port := 1000 + len(other)
+		b.MustPost(fmt.Sprintf(`{"serviceArguments":{"externalIP":"20.20.20.20","port":%d,"protocol":"tcp",%s},"endpoints":[{"endpointIP":"31.31.31.9","targetPort":1,"weight":1}]}`, port, other))
+	}
+	f := newFleet(t, Options{}, Access{}, a, b)
+	stays, desired := named(1, 0)
+	f.Set(stays, desired)
+	goes, desired := named(2, 2)
+	f.Set(goes, desired)
+	f.Complete()
+	if err := f.round(t); err != nil {
+		t.Fatal(err)
+	}
+	const both = "default_s1:llb-inst0 default_s2:llb-inst0"
+	if a.names() != both || b.names() != both+" default_x:llb-inst0 mine" {
+		t.Fatalf("balancers have %q and %q", a.names(), b.names())
+	}
+	if s := f.State(stays); !s.Programmed || s.Endpoints != 0 || len(s.Errors) > 0 {
+		t.Errorf("state of a Service without endpoints: %+v", s)
+	}
+
+	b.down.Store(true)
+	f.Delete(goes)
+	if err := f.round(t); err == nil {
+		t.Fatal("a balancer that is away has answered")
+	}
+	if a.names() != "default_s1:llb-inst0" || !f.Gone(goes) {
+		t.Errorf("the balancer that is there has %q", a.names())
+	}
+	b.down.Store(false)
+	if err := f.round(t); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.names(); got != "default_s1:llb-inst0 default_x:llb-inst0 mine" {
+		t.Errorf("the balancer that was away has %q", got)
+	}
+}
+
+// masters returns which balancers are MASTER of each instance, by their indexes.
+func masters(t *testing.T, f *Fleet, remotes []*remote) string {
+	t.Helper()
+	var list []string
+	for i, r := range remotes {
+		if r.down.Load() {
+			continue
+		}
+		m := f.members[r.URL]
+		states, err := m.Client.Instances(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range states {
+			if s.State == master {
+				list = append(list, fmt.Sprint(strings.TrimPrefix(s.Instance, "llb-inst"), ":", i))
+			}
+		}
+	}
+	slices.Sort(list)
+	return strings.Join(list, " ")
+}
+
+// TestSpread checks that instances are spread over the balancers that answer: that those of a dead
+// one move at once, and to one that has come only some, after a while.
+func TestSpread(t *testing.T) {
+	t.Parallel()
+	var remotes []*remote
+	for range 3 {
+		remotes = append(remotes, newRemote(t, nil, plain))
+	}
+	slices.SortFunc(remotes, func(a, b *remote) int { return strings.Compare(a.URL, b.URL) })
+	f := newFleet(t, Options{Roles: Roles{VIP: netip.IPv4Unspecified(), Instances: 6, Spread: true}}, Access{}, remotes...)
+	elected := map[string]string{}
+	elect := func(settled bool) string {
+		_ = f.round(t) // those that are down are known by that
+		for _, m := range f.list() {
+			if settled {
+				m.since = time.Now().Add(-settle)
+			}
+		}
+		for range 6 {
+			f.electOnce(t.Context(), elected)
+		}
+		return masters(t, f, remotes)
+	}
+	remotes[1].down.Store(true)
+	remotes[2].down.Store(true)
+	alone := elect(true)
+	remotes[1].down.Store(false)
+	remotes[2].down.Store(false)
+	for _, tc := range []struct{ what, got, want string }{
+		{"one balancer", alone, "0:0 1:0 2:0 3:0 4:0 5:0"},
+		{"two have just come", elect(false), "0:0 1:0 2:0 3:0 4:0 5:0"},
+		{"they have settled", elect(true), "0:1 1:2 2:1 3:2 4:0 5:0"},
+		{"again", elect(true), "0:1 1:2 2:1 3:2 4:0 5:0"},
+	} {
+		if tc.got != tc.want {
+			t.Errorf("%s: instances are at %q, want %q", tc.what, tc.got, tc.want)
+		}
+	}
+	remotes[0].down.Store(true)
+	if got := elect(true); got != "0:1 1:2 2:1 3:2 4:1 5:2" {
+		t.Errorf("after the death of a balancer, instances are at %q", got)
+	}
+}
+
+// TestRestart checks that a controller that starts leaves roles where balancers have them.
+func TestRestart(t *testing.T) {
+	t.Parallel()
+	remotes := []*remote{newRemote(t, nil, plain), newRemote(t, nil, plain)}
+	slices.SortFunc(remotes, func(a, b *remote) int { return strings.Compare(a.URL, b.URL) })
+	o := Options{Roles: Roles{VIP: netip.IPv4Unspecified(), Instances: 2}}
+	for i, r := range remotes {
+		r.Call("POST", httpapi.BaseURL+"/config/cistate", fmt.Sprintf(`{"instance":"llb-inst%d","state":"MASTER","vip":"0.0.0.0"}`, 1-i), "Content-Type", "application/json")
+	}
+	f := newFleet(t, o, Access{}, remotes...)
+	if err := f.round(t); err != nil {
+		t.Fatal(err)
+	}
+	f.electOnce(t.Context(), map[string]string{})
+	if got := masters(t, f, remotes); got != "0:1 1:0" {
+		t.Errorf("instances are at %q", got)
+	}
+}
+
+// TestAccess checks that balancers are asked over TLS with a token that may change.
+func TestAccess(t *testing.T) {
+	t.Parallel()
+	r := newRemote(t, func(o *httpapi.Options) { o.Token, o.AskTokens = "second token", true }, (*httptest.Server).StartTLS)
+	dir := t.TempDir()
+	access := Access{CAFile: filepath.Join(dir, "ca.crt"), TokenFile: filepath.Join(dir, "token"), ServerName: "example.com"}
+	certificate := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: r.Certificate().Raw})
+	for file, text := range map[string]string{access.CAFile: string(certificate), access.TokenFile: "first token\n"} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f := newFleet(t, Options{}, access, r)
+	service, desired := named(1, 1)
+	f.Set(service, desired)
+	if err := f.round(t); err == nil || f.State(service).Reachable > 0 {
+		t.Errorf("a wrong token is accepted: %v", err)
+	}
+	if err := os.WriteFile(access.TokenFile, []byte("second token\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.round(t); err != nil || !f.State(service).Programmed {
+		t.Errorf("the right token is not: %v", err)
+	}
+	access.CAFile = ""
+	stranger := newFleet(t, Options{}, access, r)
+	if err := stranger.round(t); err == nil || !strings.Contains(err.Error(), "certificate") {
+		t.Errorf("an unknown certificate: %v", err)
+	}
+}
+
+// TestBGP checks that balancers become speakers with neighbors.
+func TestBGP(t *testing.T) {
+	t.Parallel()
+	r := newRemote(t, func(o *httpapi.Options) { o.BGP = func() []lbbgp.Session { return nil } }, plain)
+	peer, err := ParsePeer("192.0.2.1:65001")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := newFleet(t, Options{BGP: BGP{AS: 65000, Port: 179, MultiHop: true, Peers: []Peer{peer}}}, Access{}, r)
+	for range 2 { // the second time it is there already
+		if err := f.round(t); err != nil {
+			t.Fatal(err)
+		}
+		f.members[r.URL].synced = false
+	}
+	if got := r.Call("GET", httpapi.BaseURL+"/config/bgp/neigh/all", "").Body.String(); !strings.Contains(got, `"192.0.2.1"`) || !strings.Contains(got, "65001") {
+		t.Errorf("neighbors are %s", got)
+	}
+}
+
+// TestThousandServices checks that a balancer gets 1,000 services with 5,000 endpoints in a few
+// requests, and none again.
+func TestThousandServices(t *testing.T) {
+	t.Parallel()
+	r := newRemote(t, nil, plain)
+	f := newFleet(t, Options{}, Access{}, r)
+	for i := range 1000 {
+		f.Set(named(i, 5))
+	}
+	f.Complete()
+	for _, what := range []string{"new", "again"} {
+		began := time.Now()
+		if err := f.round(t); err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("%s: %v", what, time.Since(began).Round(time.Millisecond))
+	}
+	if got := r.applied.Load(); got != 2 {
+		t.Errorf("there were %d requests with services, want 2", got)
+	}
+	if n := len(r.List()); n != 1000 {
+		t.Errorf("the balancer has %d services", n)
+	}
+}
