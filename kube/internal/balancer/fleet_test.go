@@ -225,7 +225,8 @@ func TestSpread(t *testing.T) {
 	}
 }
 
-// TestRestart checks that a controller that starts leaves roles where balancers have them.
+// TestRestart checks that a controller that starts leaves roles where balancers have them, and
+// assigns none before all have been asked.
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	remotes := []*remote{newRemote(t, nil, plain), newRemote(t, nil, plain)}
@@ -235,10 +236,18 @@ func TestRestart(t *testing.T) {
 		r.Call("POST", httpapi.BaseURL+"/config/cistate", fmt.Sprintf(`{"instance":"llb-inst%d","state":"MASTER","vip":"0.0.0.0"}`, 1-i), "Content-Type", "application/json")
 	}
 	f := newFleet(t, o, Access{}, remotes...)
+	elected := map[string]string{}
+	first := f.members[remotes[0].URL]
+	_, err := first.sync(t.Context())
+	first.note(t.Context(), err)
+	f.electOnce(t.Context(), elected)
+	if err != nil || len(elected) > 0 {
+		t.Errorf("with one of two balancers asked, instances are at %v (%v)", elected, err)
+	}
 	if err := f.round(t); err != nil {
 		t.Fatal(err)
 	}
-	f.electOnce(t.Context(), map[string]string{})
+	f.electOnce(t.Context(), elected)
 	if got := masters(t, f, remotes); got != "0:1 1:0" {
 		t.Errorf("instances are at %q", got)
 	}

@@ -52,7 +52,9 @@ func (f *Fleet) elect(ctx context.Context) {
 }
 
 func (f *Fleet) electOnce(ctx context.Context, masters map[string]string) {
-	members := slices.DeleteFunc(f.list(), func(m *member) bool { return !m.answers() })
+	all := f.list()
+	known := !slices.ContainsFunc(all, func(m *member) bool { return !m.wasTried() })
+	members := slices.DeleteFunc(all, func(m *member) bool { return !m.answers() })
 	candidates := slices.DeleteFunc(slices.Clone(members), func(m *member) bool {
 		u, err := url.Parse(m.URL)
 		return err == nil && slices.Contains(f.Roles.Excluded, u.Hostname()) || slices.Contains(f.Roles.Excluded, m.Node) && m.Node != ""
@@ -62,6 +64,9 @@ func (f *Fleet) electOnce(ctx context.Context, masters map[string]string) {
 	}
 	for i := range max(1, f.Roles.Instances) {
 		instance := translate.Instance(f.Zone, i)
+		if masters[instance] == "" && !known {
+			continue // after a start: a balancer that was not asked yet may well be MASTER
+		}
 		elected := chosen(ctx, candidates, masters, instance)
 		if elected == "" {
 			continue // the last one goes on, if it can
