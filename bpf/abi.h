@@ -1349,7 +1349,8 @@ struct connection_copy {
 	__u8 traits; /* enum connection_trait: CONN_SNAT and CONN_ONE_WAY */
 	__u8 generation;
 	__u8 result; /* enum copy_result; written by the insertion */
-	__u8 pad[2];
+	__u8 persist_prefix; /* of the service, or 0; only of copies to insert */
+	__u8 pad;
 };
 _Static_assert(sizeof(struct connection_copy) == 108, "ABI");
 

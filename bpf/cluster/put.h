@@ -13,6 +13,7 @@
 
 #include "conntrack/conntrack.h"
 #include "observe/copy.h"
+#include "packet/address.h"
 #include "packet/checksum.h"
 #include "table/epoch.h"
 
@@ -288,6 +289,23 @@ static __noinline int put_client(const struct connection_copy *r)
 	return put_result(err);
 }
 
+/* Remembers the client of a service with algorithm persist, as the node did that has opened
+ * the connection: unless this node knows a later one. */
+static __noinline void put_persist(const struct connection_copy *r)
+{
+	struct persist_entry entry = { .endpoint = r->id, .seen = put_seen(r) },
+			     *old;
+	struct persist_key client = { .service = r->service };
+	void *table = lazy_hash_get(&persists);
+
+	if (!table)
+		return;
+	copy_prefix(&client.client, &r->client, r->persist_prefix);
+	old = bpf_map_lookup_elem(table, &client);
+	if (!old || (__s32)(entry.seen - old->seen) > 0)
+		bpf_map_update_elem(table, &client, &entry, BPF_ANY);
+}
+
 /* Inserts a copy, or merges it. Global (verifier: globals). */
 __noinline int put_copy(struct connection_copy *r)
 {
@@ -311,7 +329,10 @@ __noinline int put_copy(struct connection_copy *r)
 		if (result != COPY_INSERTED)
 			return result;
 	}
-	return put_client(r);
+	result = put_client(r);
+	if (result == COPY_INSERTED && r->persist_prefix)
+		put_persist(r);
+	return result;
 }
 
 static long put_next(__u32 i, __u32 *count)

@@ -76,7 +76,8 @@ static __always_inline void copy_fill(struct connection_copy *e,
 	e->traits = (word >> STATE_TRAITS_SHIFT) & (CONN_SNAT | CONN_ONE_WAY);
 	e->generation = word >> STATE_GENERATION_SHIFT;
 	e->result = 0;
-	__builtin_memset(e->pad, 0, sizeof(e->pad));
+	e->persist_prefix = 0;
+	e->pad = 0;
 }
 
 /* Sends a copy to user space. Wakes it only if it has read all earlier ones, so a busy

@@ -17,7 +17,7 @@ import (
 
 const (
 	retryFirst = 250 * time.Millisecond
-	retryMost  = 5 * time.Second
+	retryMost  = time.Second // tables are equal soon after a partition
 	// resolveEvery is how often names of peers are looked up.
 	resolveEvery = 10 * time.Second
 	// bulkChunks is how many chunks of a copy of everything wait for the connection.

@@ -62,6 +62,7 @@ func (n *Node) receive(ctx context.Context, c *transport.Conn) {
 			n.join.changed()
 		},
 		func() error { return c.Ack(applied) },
+		n.quiet, // routers may leave the peer before its last records are here
 	)
 	if ctx.Err() != nil {
 		return

@@ -1,4 +1,4 @@
-// Package record encodes connections for other nodes: 42 bytes for IPv4, 90 for IPv6.
+// Package record encodes connections for other nodes, in 28 to 94 bytes.
 //
 // A record holds the whole state of a connection, so records of one connection may be lost,
 // repeated, and arrive in any order (Merge). It names services and endpoints by address and holds

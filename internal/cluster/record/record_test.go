@@ -2,8 +2,11 @@ package record
 
 import (
 	"bytes"
+	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -87,6 +90,28 @@ func TestRoundTrip(t *testing.T) {
 	}
 	if len(all) > 0 {
 		t.Errorf("%d bytes are left", len(all))
+	}
+}
+
+// TestLengths checks that records are as long as documented.
+func TestLengths(t *testing.T) {
+	t.Parallel()
+	b, err := os.ReadFile("../../../docs/adr/0092-connection-sync.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := strings.Join(strings.Fields(string(b)), " ")
+	want := fmt.Sprintf("TCP takes %d bytes (IPv4) or %d bytes (IPv6, NAT64), UDP %d or %d bytes, and a mark %d bytes more.",
+		lengthOf(formTCP), lengthOf(formTCP|formIPv6), lengthOf(0), lengthOf(formIPv6), lengthOf(formMark)-lengthOf(0))
+	if !strings.Contains(text, want) {
+		t.Errorf("docs/adr/0092-connection-sync.md lacks %q", want)
+	}
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 1000 {
+		c := sample(r)
+		if b := Append(nil, &c); len(b) != lengthOf(b[0]) {
+			t.Errorf("a record of form %#x has %d bytes, not %d", b[0], len(b), lengthOf(b[0]))
+		}
 	}
 }
 

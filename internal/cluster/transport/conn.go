@@ -9,19 +9,24 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"slices"
 	"sync"
 	"time"
 )
 
 const (
+	// dialTime is the limit of an attempt to reach a peer: the next one is sooner than TCP's own.
+	dialTime = time.Second
 	// handshakeTime is the limit of a new connection's handshakes.
 	handshakeTime = 3 * time.Second
 	// writeTime is how long a peer may take nothing before the connection is given up.
 	writeTime = 5 * time.Second
-	// PingEvery is the interval of signs of life, and silenceMost when a peer without them is lost.
-	PingEvery   = time.Second
-	silenceMost = 4 * time.Second
+	// PingEvery is the interval of signs of life. Without them, a peer is suspected after suspectAfter:
+	// sooner than routers leave it at BFD's usual 3 x 100 ms. It is lost after silenceMost.
+	PingEvery    = 100 * time.Millisecond
+	suspectAfter = 250 * time.Millisecond
+	silenceMost  = 4 * time.Second
 	// socketBuffer is what the kernel holds for a peer at most; the queue is in user space.
 	socketBuffer = 1 << 20
 )
@@ -60,7 +65,7 @@ func Dial(ctx context.Context, address string, own *Hello, credentials Credentia
 	}
 	ctx, cancel := context.WithTimeout(ctx, handshakeTime)
 	defer cancel()
-	plain, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
+	plain, err := (&net.Dialer{Timeout: dialTime}).DialContext(ctx, "tcp", address)
 	if err != nil {
 		return nil, err
 	}
@@ -227,10 +232,23 @@ func (c *Conn) next() (kind, []byte, error) {
 	return readFrame(c.read, c.buf)
 }
 
+// awaitFrame calls suspect if the next frame takes longer than suspectAfter.
+func (c *Conn) awaitFrame(suspect func()) {
+	if c.read.Buffered() > 0 {
+		return
+	}
+	_ = c.conn.SetReadDeadline(time.Now().Add(suspectAfter))
+	if _, err := c.read.Peek(1); errors.Is(err, os.ErrDeadlineExceeded) {
+		suspect()
+	}
+}
+
 // ReadRecords calls records with the payload of frames, which is valid until it returns; bulkEnd
-// after the peer has sent all connections; and idle between frames if none is waiting.
-func (c *Conn) ReadRecords(records func([]byte) error, bulkEnd func(), idle func() error) error {
+// after the peer has sent all connections; idle between frames if none is waiting; and suspect when
+// the peer has fallen silent.
+func (c *Conn) ReadRecords(records func([]byte) error, bulkEnd func(), idle func() error, suspect func()) error {
 	for {
+		c.awaitFrame(suspect)
 		k, b, err := c.next()
 		if err != nil {
 			return err

@@ -171,6 +171,10 @@ func TestCopies(t *testing.T) {
 		"[2001:db8::1]:80/tcp endpoints=[2001:db8:1::1]:8080",
 		"10.0.0.5:53/udp endpoints=192.0.2.1:53",
 		"10.0.0.6:80/tcp mode=dsr endpoints=192.0.2.1:80",
+		"10.0.0.7:80/tcp mode=onearm snat=10.9.9.8 endpoints=192.0.2.1:8080",
+		"[2001:db8::64]:80/tcp mode=onearm snat=10.9.9.7 endpoints=192.0.2.1:8080",
+		"10.0.0.10:80/tcp select=persist endpoints=192.0.2.1:8080,192.0.2.2:8080",
+		"10.0.0.8:80/tcp mode=onearm snat=2001:db8:9::9 endpoints=[2001:db8:1::1]:8080",
 	)
 	for _, one := range [...]struct{ name, client, vip, endpoint string }{
 		{"default", "198.51.100.1:40000", "10.0.0.1:80", "192.0.2.1:8080"},
@@ -178,6 +182,9 @@ func TestCopies(t *testing.T) {
 		{"pool", "198.51.100.1:40000", "10.0.0.3:80", "192.0.2.1:8080"},
 		{"range", "198.51.100.1:40000", "10.0.0.4:85", "192.0.2.1:185"},
 		{"ipv6", "[2001:db8:2::1]:40000", "[2001:db8::1]:80", "[2001:db8:1::1]:8080"},
+		{"onearm", "198.51.100.1:40000", "10.0.0.7:80", "192.0.2.1:8080"},
+		{"nat64", "[2001:db8:2::1]:40000", "[2001:db8::64]:80", "192.0.2.1:8080"},
+		{"nat46", "198.51.100.1:40000", "10.0.0.8:80", "[2001:db8:1::1]:8080"},
 	} {
 		c.sub(t, one.name, func() {
 			c.lives(netip.MustParseAddrPort(one.client), netip.MustParseAddrPort(one.vip), netip.MustParseAddrPort(one.endpoint))
@@ -188,6 +195,39 @@ func TestCopies(t *testing.T) {
 	c.sub(t, "serves", c.serves)
 	c.sub(t, "generations", c.generations)
 	c.sub(t, "unknown", c.unknown)
+	c.sub(t, "persist", c.persist)
+}
+
+// persist checks that a client's next connection through another node has the endpoint of its last
+// one, even if its hash points elsewhere.
+func (c *copied) persist() {
+	vip := netip.MustParseAddrPort("10.0.0.10:80")
+	chosen := func(client netip.AddrPort) netip.AddrPort {
+		c.run(c.two, dptest.Segment(client, vip, 0x02, 1000, 0))
+		for key, row := range dptest.Connections(c.t, c.two.d.collection) {
+			if row.Flags&uint8(bpf.TcConnectionFlagCONN_REPLY_DIRECTION) == 0 && bpf.AddrPort(key.Saddr, key.Sport) == client {
+				return bpf.AddrPort(row.Daddr, row.Dport)
+			}
+		}
+		c.t.Fatalf("%s has no connection", client)
+		return client
+	}
+	endpoints := [2]netip.AddrPort{netip.MustParseAddrPort("192.0.2.1:8080"), netip.MustParseAddrPort("192.0.2.2:8080")}
+	for i := range byte(4) {
+		client := netip.AddrFrom4([4]byte{198, 51, 100, i})
+		want := endpoints[i%2]
+		from := netip.AddrPortFrom(client, 40000)
+		results := c.put(report.ConnectionCopy{
+			Protocol: lb.TCP, Client: from, VIP: vip, Source: from, Endpoint: want,
+			Flags: 6, Generation: 1, Numbers: report.TCPNumbers{Sent: 1, ReplySent: 2, ReplyAcked: 1, Acked: 2},
+		})
+		if results[0] != report.CopyInserted {
+			c.t.Errorf("the copy of %s: %v", from, results[0])
+		}
+		if got := chosen(netip.AddrPortFrom(client, 40001)); got != want {
+			c.t.Errorf("%s gets %s, want %s, the endpoint of its connection through another node", client, got, want)
+		}
+	}
 }
 
 // sub runs a subtest, which begins and ends with empty tables.

@@ -1,10 +1,8 @@
 package cluster_test
 
 import (
-	"context"
 	"fmt"
 	"net"
-	"net/netip"
 	"os"
 	"regexp"
 	"strings"
@@ -157,10 +155,13 @@ func (p *proof) joins(node, connections int) {
 	p.c.goOn()
 	m.restart()
 	p.f.awaitSessions(fleetSize)
-	match := took.FindStringSubmatch(m.Log())
-	if match == nil {
-		p.t.Fatalf("%s has not joined: %s", m.host.Name, m.Log())
-	}
+	var match []string
+	await.NoError(p.t, patience, func() error { // what it has logged arrives through a pipe
+		if match = took.FindStringSubmatch(m.Log()); match == nil {
+			return fmt.Errorf("%s has not joined: %s", m.host.Name, m.Log())
+		}
+		return nil
+	})
 	d, err := time.ParseDuration(match[1])
 	must(p.t, err)
 	s, err := m.status()
@@ -174,66 +175,6 @@ func (p *proof) joins(node, connections int) {
 	if int(copies) < connections {
 		p.t.Errorf("%s has got %d copies of more than %d: %+v", m.host.Name, copies, connections, s)
 	}
-}
-
-// crowdOfFlows opens flows that are answered twice, and waits until all nodes have them.
-func (p *proof) crowdOfFlows(flows int) {
-	p.t.Helper()
-	const perAddress, workers = 20_000, 16
-	to := target{"default", "udp", false}.address()
-	next := make(chan netip.AddrPort)
-	var failed error
-	var mu sync.Mutex
-	var running sync.WaitGroup
-	for range workers {
-		running.Go(func() {
-			for from := range next {
-				if err := p.askTwice(from, to); err != nil {
-					mu.Lock()
-					failed = fmt.Errorf("%s: %w", from, err)
-					mu.Unlock()
-				}
-			}
-		})
-	}
-	for n := range flows {
-		a := netip.AddrFrom4([4]byte{10, clientsOfDefault, 0, byte(10 + n/perAddress)})
-		if n%perAddress == 0 {
-			must(p.t, p.f.client.AddAddress("eth0", netip.PrefixFrom(a, 24)))
-		}
-		next <- netip.AddrPortFrom(a, uint16(2000+n%perAddress))
-	}
-	close(next)
-	running.Wait()
-	must(p.t, failed)
-	p.f.awaitPeers()
-}
-
-// askTwice has two datagrams from an address answered.
-func (p *proof) askTwice(from netip.AddrPort, to string) error {
-	return p.f.client.Do(func() error {
-		d := net.Dialer{LocalAddr: net.UDPAddrFromAddrPort(from)}
-		conn, err := d.DialContext(context.Background(), "udp", to)
-		if err != nil {
-			return err
-		}
-		defer conn.Close()
-		buf := make([]byte, messageLength+1)
-		answers := 0 // the second one proves that the client exists
-		for range 10 {
-			if _, err = conn.Write(buf[:messageLength]); err != nil {
-				return err
-			}
-			_ = conn.SetReadDeadline(time.Now().Add(time.Second))
-			if _, err = conn.Read(buf); err == nil {
-				answers++
-			}
-			if answers == 2 {
-				return nil
-			}
-		}
-		return err
-	})
 }
 
 // partitioned keeps nodes from sending connections to each other for a while. Afterwards each has

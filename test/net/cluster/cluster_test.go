@@ -22,24 +22,29 @@ func TestCluster(t *testing.T) {
 
 // Flags of TestProof.
 var (
-	rounds = flag.Int("rounds", 1, "how often TestProof runs each case")
-	out    = flag.String("out", "", "directory for the result of TestProof: cluster.json and cluster.txt")
-	before = flag.String("before", "", "directory with loxilb and loxicmd of the previous version, from which TestProof upgrades")
+	rounds    = flag.Int("rounds", 1, "how often TestProof runs each case")
+	held      = flag.Int("held", 3000, "TCP connections that TestProof holds; a tenth as many flows of datagrams")
+	perSecond = flag.Int("new", 500, "new TCP connections per second")
+	pace      = flag.Duration("pace", 400*time.Millisecond, "time between two messages of a connection")
+	out       = flag.String("out", "", "directory for the result of TestProof: cluster.json and cluster.txt")
+	before    = flag.String("before", "", "directory with loxilb and loxicmd of the previous version, from which TestProof upgrades")
 )
 
 // TestProof runs all cases of docs/cluster.md, with many connections.
 func TestProof(t *testing.T) {
 	rig.Long(t)
-	p := newProof(t, 100*time.Millisecond, load{TCP: 3000, UDP: 300, PerSecond: 500, Pace: 400 * time.Millisecond})
+	p := newProof(t, 100*time.Millisecond, load{TCP: *held, UDP: *held / 10, PerSecond: *perSecond, Pace: *pace})
 	for n := range *rounds {
 		node := n % fleetSize
 		p.run("a node's process is stopped", func() { p.stopped(node) })
 		p.run("a node's cable is cut", func() { p.cable(node, func() {}) })
 		p.run("the same while an endpoint is removed", func() { p.removed(node, (node+1)%fleetSize) })
 		p.run("kill -9 and restart", func() { p.killed(node) })
-		p.run("a node joins, 200,000 copies", func() { p.joins(node, 200_000) })
 		p.run("partition of 10 s", func() { p.partitioned(10*time.Second, 64) })
 	}
+	p.run("a node joins, 200,000 copies", func() { p.joins(1, 200_000) })
+	p.run("new connections as fast as the machine can", func() { p.busy(10 * time.Second) })
+	p.run("SYN flood", func() { p.flooded(10 * time.Second) })
 	p.run("a peer is stopped for 60 s", func() { p.peerStopped(2, time.Minute) })
 	if *before != "" {
 		p.upgraded(*before)

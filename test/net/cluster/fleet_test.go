@@ -258,7 +258,7 @@ func (m *member) services() string {
 			endpoints = append(endpoints, net.JoinHostPort(address(is6, 9, i+1), "1")) // weight 1
 		}
 		list := strings.Join(endpoints, ",")
-		common := " --tcp=80:80 --udp=53:53 --bgp --endpoints=" + list
+		common := " --tcp=80:80 --udp=53:53 --probetype=none --bgp --endpoints=" + list
 		fmt.Fprintf(&b, "create lb %s --mode=onearm --snat=%s%s\n", vip(is6, "onearm"), source(is6, m.number, 1), common)
 		fmt.Fprintf(&b, "create lb %s --mode=fullnat --snat=%s%s\n", vip(is6, "fullnat"), source(is6, m.number, 2), common)
 		fmt.Fprintf(&b, "create lb %s --mode=default --select=hash --bgp-med=%d%s\n", vip(is6, "default"), m.number, common)

@@ -59,24 +59,25 @@ type ClusterConnectionCopy struct {
 		_    structs.HostLayout
 		Word [4]uint32
 	}
-	ClientPort   uint16
-	VipPort      uint16
-	SourcePort   uint16
-	EndpointPort uint16
-	SeqEnd       uint32
-	Ack          uint32
-	ReplySeqEnd  uint32
-	ReplyAck     uint32
-	Id           uint32
-	Service      uint32
-	Idle         uint32
-	Protocol     uint8
-	Flags        uint8
-	Hop          uint8
-	Traits       uint8
-	Generation   uint8
-	Result       uint8
-	Pad          [2]uint8
+	ClientPort    uint16
+	VipPort       uint16
+	SourcePort    uint16
+	EndpointPort  uint16
+	SeqEnd        uint32
+	Ack           uint32
+	ReplySeqEnd   uint32
+	ReplyAck      uint32
+	Id            uint32
+	Service       uint32
+	Idle          uint32
+	Protocol      uint8
+	Flags         uint8
+	Hop           uint8
+	Traits        uint8
+	Generation    uint8
+	Result        uint8
+	PersistPrefix uint8
+	Pad           uint8
 }
 
 type ClusterConnectionSample struct {

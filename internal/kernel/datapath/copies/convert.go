@@ -38,7 +38,7 @@ func (c *Copies) describe(r *bpf.TcConnectionCopy) (report.ConnectionCopy, bool)
 // row translates a copy of another node for the program that inserts it.
 func (c *Copies) row(in *report.ConnectionCopy, at place) bpf.TcConnectionCopy {
 	r := bpf.TcConnectionCopy{
-		Protocol: uint8(in.Protocol), Id: at.endpoint, Service: at.service,
+		Protocol: uint8(in.Protocol), Id: at.Endpoint, Service: at.Service, PersistPrefix: at.PersistPrefix,
 		Flags: in.Flags, Hop: in.Hop, Traits: in.Traits, Generation: in.Generation,
 		SeqEnd: in.Numbers.Sent, Ack: in.Numbers.Acked, ReplySeqEnd: in.Numbers.ReplySent, ReplyAck: in.Numbers.ReplyAcked,
 		Idle: uint32(in.Idle / c.shared.Jiffy()),

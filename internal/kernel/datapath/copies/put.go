@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/kernel/datapath/tables"
 	"loxilb/internal/lb"
 	"loxilb/internal/lb/report"
 )
@@ -23,8 +24,8 @@ type (
 		oneWay        bool
 	}
 	place struct {
-		endpoint, service uint32
-		ok                bool
+		tables.CopyPlace
+		ok bool
 	}
 )
 
@@ -98,7 +99,7 @@ func (c *Copies) place(in *report.ConnectionCopy) place {
 	}
 	at, known := c.places[key]
 	if !known {
-		at.endpoint, at.service, at.ok = c.tables.CopyPlace(in)
+		at.CopyPlace, at.ok = c.tables.CopyPlace(in)
 		c.places[key] = at
 	}
 	return at

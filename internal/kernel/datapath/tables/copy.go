@@ -25,26 +25,38 @@ func (t *Tables) Origin(id uint32) (Origin, bool) {
 	return Origin{e.at(), e.service.key.Mark, e.service.row.Flags&serviceEgress != 0}, true
 }
 
-// CopyPlace returns the ids of a copy's endpoint and of its service. False: one of them is not
-// here. An endpoint that was removed is here until its last connection has ended.
-func (t *Tables) CopyPlace(c *report.ConnectionCopy) (endpoint, service uint32, ok bool) {
+// CopyPlace is where a copy belongs on this node.
+type CopyPlace struct {
+	Endpoint, Service uint32 // ids
+	PersistPrefix     uint8  // how many bits of its address identify a client to persist; 0: none
+}
+
+// CopyPlace returns where a copy belongs. False: its service or endpoint is not here. An endpoint
+// that was removed is here until its last connection has ended, but takes no further clients.
+func (t *Tables) CopyPlace(c *report.ConnectionCopy) (at CopyPlace, ok bool) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	s := t.serviceOfCopy(c)
 	if s == nil {
-		return 0, 0, false
+		return at, false
 	}
+	at.Service = s.id
 	for _, e := range s.order {
 		if e.isOfCopy(s, c) {
-			return e.id, s.id, true
+			at.Endpoint = e.id
+			if bpf.TcAlgorithm(s.row.Algorithm) == bpf.TcAlgorithmALGORITHM_PERSIST {
+				at.PersistPrefix = uint8(s.row.PersistPrefix)
+			}
+			return at, true
 		}
 	}
 	for _, e := range s.ending {
 		if e.isOfCopy(s, c) {
-			return e.id, s.id, true
+			at.Endpoint = e.id
+			return at, true
 		}
 	}
-	return 0, 0, false
+	return at, false
 }
 
 // isOfCopy reports whether connections to the endpoint have the copy's address and port there.
