@@ -18,7 +18,7 @@ import (
 // changes nothing.
 func TestRoom(t *testing.T) {
 	t.Parallel()
-	r := rig.Shared(t)
+	r := rig.New(t, rig.Options{})
 	r.ServeNames()
 	a := apiOf(r)
 	// 33.5 MB with two CPUs: 4 for the services' counters of refused clients (adr/0081), 4 for the
@@ -57,7 +57,7 @@ func TestRoom(t *testing.T) {
 // endpoints each.
 func TestAllServices(t *testing.T) {
 	rig.Long(t)
-	r := rig.Shared(t)
+	r := rig.New(t, rig.Options{})
 	a := apiOf(r)
 	const services, part = 65536, 8192
 	t.Logf("none: memory %s; maps %d kB", memoryOf(r, "VmRSS"), mapMemory(r))

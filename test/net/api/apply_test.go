@@ -19,7 +19,7 @@ import (
 // again changes nothing, and that one request applies 10,000 services.
 func TestConfirmKilled(t *testing.T) {
 	t.Parallel()
-	r := rig.Shared(t)
+	r := rig.New(t, rig.Options{})
 	r.ServeNames()
 	dir := t.TempDir()
 	file := func(name, vip string) string {

@@ -14,7 +14,7 @@ import (
 // and makes no revision, and that saving again gives the same file, also after a restart.
 func TestSavedIsNoChange(t *testing.T) {
 	t.Parallel()
-	r := rig.Shared(t, "--bgp")
+	r := rig.New(t, rig.Options{Args: []string{"--bgp"}})
 	policy := filepath.Join(t.TempDir(), "policy.yaml") // policies have no command that creates them
 	if err := os.WriteFile(policy, []byte("apiVersion: netlox/v1\nkind: BGPPolicy\nspec: {name: low, statements: [{name: all, actions: {bgpActions: {setMed: \"+50\"}}}]}\n"), 0o600); err != nil {
 		t.Fatal(err)

@@ -20,7 +20,7 @@ import (
 func TestFlowLog(t *testing.T) {
 	t.Parallel()
 	name := filepath.Join(t.TempDir(), "flows")
-	r := rig.Shared(t, "--flow-log="+name)
+	r := rig.New(t, rig.Options{Args: []string{"--flow-log=" + name}})
 	for _, h := range r.Endpoints {
 		if err := h.ServeTCP(":5001", netnstest.Echo); err != nil {
 			t.Fatal(err)

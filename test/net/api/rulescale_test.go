@@ -35,7 +35,7 @@ func TestRulesScale(t *testing.T) {
 			for i := range sets[name] {
 				sets[name][i].Preference = min(sets[name][i].Preference, 65533)
 			}
-			r := rig.Shared(t)
+			r := rig.New(t, rig.Options{})
 			r.ServeSource(r.LB, ":7100", ":7100")
 			a := apiOf(r)
 			const client, here = "100.100.100.1", "100.100.100.254:7100"

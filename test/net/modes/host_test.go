@@ -327,7 +327,7 @@ func TestOwnHostAlone(t *testing.T) {
 // sockets to the kernel.
 func TestOwnHostSwitchedOff(t *testing.T) {
 	t.Parallel()
-	r := rig.Shared(t, "--localsockpolicy=false")
+	r := rig.New(t, rig.Options{Args: []string{"--localsockpolicy=false"}})
 	rig.ServeSources(r)
 	r.Loxicmd("create lb %s --tcp=80:7000 --endpoints=31.31.31.1:1", rig.VIP4)
 	labtest.Eventually(t, rig.Patience, func(ctx context.Context) error {

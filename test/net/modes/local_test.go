@@ -49,7 +49,7 @@ func TestLocalEndpoint(t *testing.T) {
 	for _, hook := range []string{"auto", "clsact"} {
 		t.Run(hook, func(t *testing.T) {
 			t.Parallel()
-			r := rig.Shared(t, "--attach="+hook)
+			r := rig.New(t, rig.Options{Args: []string{"--attach=" + hook}})
 			serveOwn(r)
 			for _, f := range localFamilies() {
 				for _, network := range []string{"tcp", "udp"} {

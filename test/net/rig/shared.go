@@ -23,9 +23,9 @@ import (
 // are deleted, and the rig waits for the next test. A rig that does not look as before is removed:
 // hosts with other interfaces, addresses or routes, a daemon that was stopped or has other flags.
 //
-// Metric and Log begin with the test. Events, revisions and caches of the kernel (TIME-WAIT, path
-// MTU) may be of earlier tests; tests that look at them, or change settings of hosts that are not
-// compared, use New.
+// Metric and Log begin with the test. Memory, grown maps, events, revisions and caches of the kernel
+// (TIME-WAIT, path MTU) may be of earlier tests; tests that look at them, or change settings of
+// hosts that are not compared, use New.
 func Shared(t testing.TB, args ...string) *Rig {
 	t.Helper()
 	l := idle.take(args)

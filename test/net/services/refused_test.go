@@ -24,7 +24,7 @@ func TestRefusedClients(t *testing.T) {
 	t.Parallel()
 	const withoutEndpoint, beyondLimit = 200, 64
 	const refused = withoutEndpoint + beyondLimit
-	r := rig.Shared(t, "--metrics-detail=endpoint")
+	r := rig.New(t, rig.Options{Args: []string{"--metrics-detail=endpoint"}})
 	r.ServeNames()
 	r.Loxicmd("create lb %s --tcp=80:5001 --name=web --client-connections=1 --endpoints=31.31.31.1:0", rig.VIP4)
 	refuse(r, withoutEndpoint)
@@ -126,7 +126,7 @@ func get(r *rig.Rig, path string, out any) {
 // them as open.
 func TestActiveAndInactive(t *testing.T) {
 	t.Parallel()
-	r := rig.Shared(t, "--metrics-detail=endpoint")
+	r := rig.New(t, rig.Options{Args: []string{"--metrics-detail=endpoint"}})
 	r.ServeNames()
 	r.Loxicmd("create lb %s --tcp=80:5001 --name=web --endpoints=31.31.31.1:1", rig.VIP4)
 	at, key := rig.Join(rig.VIP4, 80), rig.Join(rig.VIP4, 80)+"/tcp"
