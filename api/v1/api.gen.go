@@ -78,6 +78,9 @@ type ApplyResult struct {
 	// Kept Objects that the rollback left unchanged: managed services.
 	Kept []string `json:"kept,omitempty"`
 
+	// Notes What else is to be known: which nodes the change is for, and which of them get it later.
+	Notes []string `json:"notes,omitempty"`
+
 	// Result Success.
 	Result string `json:"result"`
 
@@ -585,6 +588,43 @@ type Cluster struct {
 
 	// Self By --self; absent, there is no number.
 	Self *int `json:"self,omitempty"`
+}
+
+// ClusterNode defines model for ClusterNode.
+type ClusterNode struct {
+	// Behind Whether there are later changes.
+	Behind bool `json:"behind"`
+
+	// Connections In its table, with copies of those of other nodes; only this node and, with --store, others.
+	Connections int `json:"connections"`
+
+	// Exchange Of connections with this node: up, copying, down or refused; absent: none.
+	Exchange string `json:"exchange,omitempty"`
+
+	// Lag Seconds that its connections are behind those of this node.
+	Lag  float64 `json:"lag"`
+	Name string  `json:"name"`
+
+	// Own Whether it is this node.
+	Own bool `json:"own"`
+
+	// Reason Why it is away.
+	Reason string `json:"reason,omitempty"`
+
+	// Revision Of the last change in the shared store that it has applied; absent without --store.
+	Revision uint64 `json:"revision,omitempty"`
+
+	// Roles As INSTANCE ROLE; only with --store.
+	Roles []string `json:"roles,omitempty"`
+
+	// Since When it went away, or its daemon has started.
+	Since time.Time `json:"since"`
+
+	// State up, or away.
+	State string `json:"state"`
+
+	// Version Of its daemon.
+	Version string `json:"version,omitempty"`
 }
 
 // ClusterPeer defines model for ClusterPeer.
@@ -1279,7 +1319,7 @@ type Event struct {
 	// Action added, changed, removed; of objects applied, failed, removed, solved (the reported failure is over).
 	Action string `json:"action"`
 
-	// Kind link, address, route, neighbour, health, object, peer, pressure or revision.
+	// Kind link, address, route, neighbour, health, object, peer, pressure, revision or store.
 	Kind string `json:"kind"`
 
 	// Message One sentence.
@@ -1807,6 +1847,9 @@ type Node struct {
 
 	// Namespace As GET /version has it.
 	Namespace string `json:"namespace,omitempty"`
+
+	// Nodes With --store or --cluster: all nodes that this one knows, by name.
+	Nodes []ClusterNode `json:"nodes,omitempty"`
 
 	// Started When the daemon has started.
 	Started time.Time `json:"started"`
@@ -3393,7 +3436,7 @@ type FixFindingParams struct {
 
 // GetEventsParams defines parameters for GetEvents.
 type GetEventsParams struct {
-	// Kind Only events of these kinds (link, address, route, neighbour, health, object, peer, pressure, revision), several with commas.
+	// Kind Only events of these kinds (link, address, route, neighbour, health, object, peer, pressure, revision, store), several with commas.
 	Kind string `form:"kind,omitempty" json:"kind,omitempty"`
 
 	// Object Only events about this object, such as "service 20.20.20.1:2020/tcp".

@@ -96,6 +96,7 @@ type daemon struct {
 	elections   *reconcile.Elections
 	leases      *reconcile.Leases // of VIPs
 	cluster     *cluster.Node     // exchanges connections with other nodes; nil: there are none
+	began       time.Time         // when the process started
 	restarting  func() bool       // reports whether another process is about to replace this one
 }
 
@@ -112,6 +113,7 @@ func assemble(c *config.Config, log *slog.Logger, lines *logs.Ring, network *net
 	p.pressure = &pressureWatch{fullness: d.Fullness, calm: d.Calm, hub: p.hub, log: log}
 	p.exchange = &exchangeWatch{datapath: d, version: version, hub: p.hub, log: log}
 	users, start := access.Open(c.StateDir), time.Now()
+	p.began = start
 	if c.BGP {
 		p.sessions = newBGPSessions(log, p.hub, p.electsWith)
 	}
@@ -174,9 +176,10 @@ func assemble(c *config.Config, log *slog.Logger, lines *logs.Ring, network *net
 		Hosts:     append(c.API.Hosts, strings.ToLower(hostname())),
 		AskTokens: c.API.Users, Access: users, Audit: access.NewAudit(c.StateDir), Ready: p.ready,
 		Version: apiVersion(d.ABI()), Log: log, LogLevel: c.LogLevel, Lines: lines, ProbeFiles: c.ProbeFiles, MetricsOff: c.MetricsOff, Compat: c.Compat,
-		BGP: p.bgpNow(), Announcements: p.announcements(), Drain: p.maintenance.Progress, Cluster: p.clusterNow, Verifier: p.verifier(statuses), Doctor: p.doctor(start), NoPage: !c.Page,
+		BGP: p.bgpNow(), Announcements: p.announcements(), Drain: p.maintenance.Progress, Cluster: p.clusterNow, Nodes: p.nodes, Verifier: p.verifier(statuses), Doctor: p.doctor(start), NoPage: !c.Page,
 		Own: p.isOwn, AllAnnouncements: p.allAnnouncements(),
 	})
+	state.DescribeNode(p.describe, p.storeChanged)
 	return p, nil
 }
 

@@ -25,11 +25,12 @@ const (
 	KindVIP       Kind = "vip"
 	KindNode      Kind = "node"
 	KindPeer      Kind = "peer"
+	KindStore     Kind = "store"
 )
 
 // Kinds lists all of them, for messages and completion.
 func Kinds() []Kind {
-	return []Kind{KindLink, KindAddress, KindRoute, KindNeighbour, KindHealth, KindObject, KindPressure, KindRevision, KindVIP, KindNode, KindPeer}
+	return []Kind{KindLink, KindAddress, KindRoute, KindNeighbour, KindHealth, KindObject, KindPressure, KindRevision, KindVIP, KindNode, KindPeer, KindStore}
 }
 
 // Action is the kind of change.

@@ -40,6 +40,7 @@ func samples() []event.Body {
 		event.VIP{Prefix: netip.MustParsePrefix("20.20.20.1/32"), Action: event.Withdrawn, Why: "no endpoint takes connections"},
 		event.Node{Action: event.Began, What: "the node drains: it waits until packets cease"},
 		event.Peer{Node: "lb2", Address: "10.0.0.2:22222", Action: event.Began},
+		event.Store{Servers: "etcd at 10.0.0.9:2379", Action: event.Failed, Reason: "connection refused"},
 	}
 }
 

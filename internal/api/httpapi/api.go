@@ -110,6 +110,9 @@ type Options struct {
 
 	// Cluster returns the nodes with which this one exchanges connections; nil: none.
 	Cluster func() *report.Cluster
+
+	// Nodes returns all known nodes, with this one; nil: there is only this one.
+	Nodes func() []report.Node
 }
 
 // API embeds its areas by these names.
@@ -220,7 +223,7 @@ func New(o Options) *API {
 			return servicestate.SyncOf(a.AppliedOf(now, key))
 		},
 		Explainer: o.Explainer, Verifier: o.Verifier, Doctor: o.Doctor,
-		Events: o.Events, Metrics: o.Metrics, MetricsOff: o.MetricsOff, Ready: o.Ready, Version: o.Version, Roles: a.InstanceStates, Drain: o.Drain, Cluster: o.Cluster, Announcements: o.AllAnnouncements, Sessions: o.BGP,
+		Events: o.Events, Metrics: o.Metrics, MetricsOff: o.MetricsOff, Ready: o.Ready, Version: o.Version, Roles: a.InstanceStates, Drain: o.Drain, Cluster: o.Cluster, Nodes: o.Nodes, Announcements: o.AllAnnouncements, Sessions: o.BGP,
 		Log: o.Log, LogLevel: o.LogLevel, Lines: o.Lines, Reader: reader, Streams: a.streams,
 	})
 	a.Compat = compat.New(compat.Options{

@@ -267,6 +267,9 @@ func printResult(o *session.Options, answer []byte, plan bool) error {
 	for _, k := range r.Kept {
 		text += "left as it is, as a controller manages it: " + k + "\n"
 	}
+	for _, note := range r.Notes {
+		text += note + "\n"
+	}
 	if r.Confirm != nil {
 		text += fmt.Sprintf("Rolls back at %s unless you run: loxicmd confirm\n", r.Confirm.Local().Format(time.TimeOnly))
 	}
@@ -350,6 +353,9 @@ func planText(r *v1.ApplyResult) string {
 	}
 	if r.RuleCut > 0 {
 		fmt.Fprintf(&b, ", firewall rules would end %d", r.RuleCut)
+	}
+	for _, note := range r.Notes {
+		b.WriteString("\n" + note)
 	}
 	return b.String() + "\n"
 }

@@ -1,9 +1,12 @@
 package machine
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -15,10 +18,14 @@ import (
 func getNode(o *session.Options) *cobra.Command {
 	return &cobra.Command{
 		Use:     "node",
-		Short:   "Show this node: name, version, roles, and whether it is drained",
-		Example: "  loxicmd get node",
+		Short:   "Show this node: name, version, roles, and whether it is drained; or all nodes of a cluster",
+		Long:    "Shows this node. With --store or --cluster, shows all nodes: version, the revision of the shared store that\neach has applied, connections, and how far its connections are behind those of this node.",
+		Example: "  loxicmd get node\n  loxicmd get node -o wide",
 		Args:    cobra.NoArgs,
 		RunE: session.Show(o, (*v1.Client).GetNode, func(n *v1.Node) *session.Table {
+			if len(n.Nodes) > 0 {
+				return nodesTable(o, n)
+			}
 			t := session.NewTable("Name", "Version", "Uptime", "Roles", "Maintenance")
 			roles := make([]string, len(n.Instances))
 			for i, one := range n.Instances {
@@ -33,6 +40,39 @@ func getNode(o *session.Options) *cobra.Command {
 			return t
 		}),
 	}
+}
+
+// nodesTable lists the nodes of a cluster.
+func nodesTable(o *session.Options, n *v1.Node) *session.Table {
+	columns := []string{"Node", "State", "Version", "Roles", "Revision", "Connections", "Exchange", "Lag"}
+	if o.Output == "wide" {
+		columns = append(columns, "Since", "Maintenance", "Reason")
+	}
+	t := session.NewTable(columns...)
+	for i := range n.Nodes {
+		one := &n.Nodes[i]
+		name, revision, lag, maintenance := one.Name, "-", "-", "-"
+		if one.Own {
+			name, maintenance = name+" (this)", maintenanceText(n.Maintenance)
+		}
+		if one.Revision > 0 {
+			revision = strconv.FormatUint(one.Revision, 10)
+		}
+		if one.Behind {
+			revision += " (behind)"
+		}
+		if one.Exchange != "" {
+			lag = lagText(one.Lag)
+		}
+		row := []string{
+			name, one.State, one.Version, strings.Join(one.Roles, ", "), revision, strconv.Itoa(one.Connections), cmp.Or(one.Exchange, "-"), lag,
+		}
+		if o.Output == "wide" {
+			row = append(row, session.Clock(one.Since), maintenance, one.Reason)
+		}
+		t.Add(row...)
+	}
+	return t
 }
 
 // maintenanceText returns the stage of a node, and the progress of its drain.

@@ -26,6 +26,9 @@ type Remote interface {
 	Write(ctx context.Context, changes []RemoteEntry) (revision int64, ok bool, err error)
 	// Revision returns the revision of the entry at a path; 0: there is none.
 	Revision(ctx context.Context, path string) (int64, error)
+	// Keep has an entry with a value that it asks for every few seconds. The entry vanishes soon after
+	// ctx or the process ends. It returns when ctx ends or a call fails.
+	Keep(ctx context.Context, path string, value func() []byte) error
 	// String names the servers.
 	String() string
 }
@@ -67,9 +70,14 @@ type sharing struct {
 	problems map[string]*RemoteProblem
 
 	mu      sync.Mutex
-	ready   bool          // the shared objects here are those of revision
-	applied int64         // revision
-	contact time.Time     // when the shared store answered last
+	about   func() RemoteNode // describes this node to the others; nil: it does not yet
+	notify  func(error)       // is called when the shared store goes, with the reason, and comes back; nil: nobody is
+	ready   bool              // the shared objects here are those of revision
+	applied int64             // revision
+	contact time.Time         // when the shared store answered last
+	nodes   map[string]*RemoteNode
+	latest  int64         // revision of the head
+	changes time.Time     // when latest last changed
 	why     error         // why it is not ready; nil: it has not been tried yet
 	since   time.Time     // of why
 	changed chan struct{} // closed when one of these members changes
@@ -99,6 +107,8 @@ type RemoteStatus struct {
 	Since    time.Time // when Err began
 	Err      error     // why it is not ready; nil while it is, or was not tried yet
 	Problems []RemoteProblem
+	Latest   int64        // revision of the last change of a node that arrived here
+	Nodes    []RemoteNode // by name, with this one once it has joined
 }
 
 // Share makes shared kinds the same on all nodes that use remote. Call it before the store is used,
@@ -106,7 +116,7 @@ type RemoteStatus struct {
 func (s *Store) Share(remote Remote, node string, join Join) error {
 	sh := &sharing{
 		remote: remote, node: node, join: join, log: s.log, loop: retry.New("shared objects follow the shared store", s.log),
-		turn: make(chan struct{}, 1), waiting: map[string]*remoteCommit{}, problems: map[string]*RemoteProblem{}, changed: make(chan struct{}),
+		turn: make(chan struct{}, 1), waiting: map[string]*remoteCommit{}, problems: map[string]*RemoteProblem{}, nodes: map[string]*RemoteNode{}, changed: make(chan struct{}),
 	}
 	var err error
 	if sh.store, err = s.joined(); err != nil {
@@ -137,17 +147,25 @@ func (s *Store) Remote() (RemoteStatus, bool) {
 		out.Problems = append(out.Problems, *p)
 	}
 	slices.SortFunc(out.Problems, func(a, b RemoteProblem) int { return strings.Compare(a.Path, b.Path) })
+	out.Latest, out.Nodes = sh.latest, sh.nodesNow()
 	return out, true
 }
 
 // reached notes that the shared objects here are those of a revision.
 func (sh *sharing) reached(revision int64) {
 	sh.loop.Worked()
+	var notify func(error)
 	sh.set(func() {
+		if sh.why != nil {
+			notify = sh.notify
+		}
 		sh.ready, sh.why, sh.since = true, nil, time.Time{}
 		sh.applied = max(sh.applied, revision)
 		sh.contact = time.Now()
 	})
+	if notify != nil {
+		notify(nil)
+	}
 }
 
 // answered notes that the shared store is there.
@@ -159,12 +177,16 @@ func (sh *sharing) answered() {
 
 // away notes why the shared objects here may be old.
 func (sh *sharing) away(err error) {
+	var notify func(error)
 	sh.set(func() {
 		if sh.why == nil {
-			sh.since = time.Now()
+			sh.since, notify = time.Now(), sh.notify
 		}
 		sh.ready, sh.why = false, err
 	})
+	if notify != nil {
+		notify(err)
+	}
 }
 
 func (sh *sharing) set(change func()) {

@@ -122,6 +122,13 @@ func (f *fakeRemote) Revision(_ context.Context, path string) (int64, error) {
 	return f.entries[path].Revision, f.down
 }
 
+func (f *fakeRemote) Keep(ctx context.Context, path string, value func() []byte) error {
+	f.set(path, string(value()))
+	<-ctx.Done()
+	f.set(path, "")
+	return ctx.Err()
+}
+
 // set changes an entry as somebody else does.
 func (f *fakeRemote) set(path, value string) {
 	f.mu.Lock()
@@ -191,6 +198,7 @@ func openNode(t *testing.T, name, dir string, remote Remote, join Join) *node {
 	if err := n.Share(remote, name, join); err != nil {
 		t.Fatal(err)
 	}
+	n.DescribeNode(func() RemoteNode { return RemoteNode{Version: "1.2"} }, nil)
 	ctx, cancel := context.WithCancel(context.Background())
 	var following sync.WaitGroup
 	following.Go(func() { n.Follow(ctx) })
@@ -230,6 +238,28 @@ func (n *node) want(want string) {
 	if got := strings.Join(list, " "); got != want {
 		n.t.Fatalf("%s has %q, want %q", n.sharing.node, got, want)
 	}
+}
+
+// TestSharedNodes shows nodes to each other, with one that is gone.
+func TestSharedNodes(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		remote := newFakeRemote()
+		a, b := openNode(t, "a", t.TempDir(), remote, JoinRefuse), openNode(t, "b", t.TempDir(), remote, JoinRefuse)
+		b.mustPut(labeled("web", "1"))
+		a.want("web=1")
+		b.stop()
+		time.Sleep(time.Minute)
+		a.mustPut(labeled("web", "2"))
+		time.Sleep(time.Minute)
+		r, _ := a.Remote()
+		if len(r.Nodes) != 2 || r.Nodes[0].Name != "a" || !r.Nodes[0].Gone.IsZero() || r.Nodes[1].Name != "b" || time.Since(r.Nodes[1].Gone) < time.Minute || r.Nodes[1].Version != "1.2" {
+			t.Errorf("nodes %+v", r.Nodes)
+		}
+		if !r.Nodes[1].Behind {
+			t.Error("b has what was changed after it went")
+		}
+	})
 }
 
 func labeled(name, label string) item { return item{Name: name, Label: label} }
@@ -528,8 +558,8 @@ func TestSharedFirst(t *testing.T) {
 				t.Errorf("%s has %d items after the shared store was emptied", n.sharing.node, got)
 			}
 		}
-		if n := len(remote.entries); n != 251 {
-			t.Errorf("%d entries after it was emptied", n)
+		if n := strings.Count(remote.objects(), "item/"); n != 250 {
+			t.Errorf("%d objects after it was emptied", n)
 		}
 	})
 }

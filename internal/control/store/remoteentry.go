@@ -13,6 +13,7 @@ import (
 //
 //	head         who changed it last: each change of a node replaces it, so that none misses another
 //	KIND/KEY     an object, such as service/20.20.20.1:80/tcp
+//	node/NAME    a node, as long as it is there
 const headPath = "head"
 
 // remoteSchema is the version of this form. Objects have formats of their own (Kind.Format).
@@ -40,7 +41,7 @@ type objectRecord struct {
 func pathOf(id ID) string { return id.Kind + "/" + id.Key }
 
 // ignoredPath reports whether an entry is neither an object nor a mistake.
-func ignoredPath(path string) bool { return path == headPath || strings.HasPrefix(path, "node/") }
+func ignoredPath(path string) bool { return path == headPath || strings.HasPrefix(path, nodePrefix) }
 
 // decodeHead reads the head. It returns nil without an error if there is none.
 func decodeHead(e *RemoteEntry) (*headRecord, error) {

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
+	"sync"
 	"time"
 )
 
@@ -71,17 +73,15 @@ func (s *Store) followOnce(ctx context.Context) error {
 func (s *Store) watchRemote(ctx context.Context, after int64) error {
 	watching, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	checked := make(chan struct{})
-	go func() {
-		defer close(checked)
-		s.checkRemote(watching, cancel)
-	}()
+	var beside sync.WaitGroup
+	beside.Go(func() { s.checkRemote(watching, cancel) })
+	beside.Go(func() { s.sharing.showNode(watching) })
 	err := s.sharing.remote.Watch(watching, after, s.applyChanges)
 	if cause := context.Cause(watching); cause != nil {
 		err = cause
 	}
 	cancel(err)
-	<-checked
+	beside.Wait()
 	return err
 }
 
@@ -127,6 +127,7 @@ type remoteRead struct {
 	headAt   int64
 	rows     map[ID]remoteRow
 	problems map[string]*RemoteProblem
+	nodes    []RemoteEntry
 }
 
 func (s *Store) readRemote(ctx context.Context) (*remoteRead, error) {
@@ -138,6 +139,9 @@ func (s *Store) readRemote(ctx context.Context) (*remoteRead, error) {
 		if e.Path == headPath {
 			read.head, badHead = decodeHead(&e)
 			read.headAt = e.Revision
+		}
+		if strings.HasPrefix(e.Path, nodePrefix) {
+			read.nodes = append(read.nodes, e)
 		}
 		if ignoredPath(e.Path) {
 			return
@@ -166,6 +170,9 @@ func (s *Store) applyAll(read *remoteRead) {
 	defer s.writing.Unlock()
 	sh, now := s.sharing, s.Snapshot()
 	sh.head, sh.headAt, sh.stash = *read.head, read.headAt, nil
+	sh.setLatest(read.headAt)
+	sh.forgetNodes(read.nodes)
+	sh.takeNodes(read.nodes)
 	sh.setProblems(func() { sh.problems = read.problems })
 	rows := make([]remoteRow, 0, len(read.rows))
 	for _, r := range read.rows {
@@ -191,7 +198,11 @@ func (s *Store) applyAll(read *remoteRead) {
 func (s *Store) applyChanges(entries []RemoteEntry) error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
-	sh := s.sharing
+	sh, last := s.sharing, entries[len(entries)-1].Revision
+	if entries = sh.takeNodes(entries); len(entries) == 0 {
+		sh.reached(last)
+		return nil
+	}
 	by := By{Owner: foreignOwner, Author: Author{Who: foreignOwner}} // without a head, no loxilb made it
 	var request *remoteCommit
 	for i := range entries {
@@ -207,6 +218,7 @@ func (s *Store) applyChanges(entries []RemoteEntry) error {
 			return errEmptied
 		}
 		sh.head, sh.headAt = *head, e.Revision
+		sh.setLatest(e.Revision)
 		by, request = sh.byHead(), sh.waiting[head.Commit]
 	}
 	sh.stash = append(sh.stash, entries...)

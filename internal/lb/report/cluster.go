@@ -49,3 +49,20 @@ type Cluster struct {
 	Lost   uint64 // copies that found the ring of the packet path full, and were found again by scans
 	Peers  []ClusterPeer
 }
+
+// Node is a node of the cluster, or that shares its configuration; members are zero if unknown.
+type Node struct {
+	Name        string
+	Own         bool      // it is this node
+	Lost        string    // why it is not there; empty: it is
+	Since       time.Time // of Lost, or when its daemon has started
+	Build       string    // its version of loxilb
+	Roles       []string
+	Shared      bool   // it uses the shared store:
+	Revision    uint64 // of the last change there that it has applied
+	Behind      bool   // there are later ones
+	Connections int
+	Exchanges   bool          // it exchanges connections with this node:
+	State       PeerState     // how far that is
+	Lag         time.Duration // of its connections behind those of this node
+}

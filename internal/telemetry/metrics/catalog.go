@@ -52,7 +52,7 @@ type family struct {
 // families returns all of them.
 func families() []family {
 	return slices.Concat(daemonFamilies(), ownerFamilies(), machineFamilies(), tableFamilies(), mapFamilies(), trafficFamilies(), serviceFamilies(), endpointFamilies(),
-		healthFamilies(), drainFamilies(), bgpFamilies(), bfdFamilies(), clusterFamilies(), ruleFamilies(), contractFamilies(), formerFamilies())
+		healthFamilies(), drainFamilies(), bgpFamilies(), bfdFamilies(), clusterFamilies(), storeFamilies(), ruleFamilies(), contractFamilies(), formerFamilies())
 }
 
 // includes reports whether a page shows a metric.

@@ -105,6 +105,8 @@ type view struct {
 	sessions  []bgp.Session
 	pairs     []bfd.Count
 	cluster   *report.Cluster // nil: there is none
+	remote    store.RemoteStatus
+	shared    bool // objects are shared, by remote
 
 	announcements []report.Announcement
 }
@@ -146,6 +148,7 @@ func newView(o Options, st *desired.State, src Source) *view {
 	if o.Cluster != nil {
 		v.cluster = o.Cluster()
 	}
+	v.remote, v.shared = st.Remote()
 	if o.Pairs != nil {
 		v.pairs = o.Pairs()
 	}

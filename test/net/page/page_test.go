@@ -72,7 +72,7 @@ func (s *scene) views() {
 		{"#/connections?service=20.20.20.1:443%2Ftcp&sort=-age", "connections", "Client", "100.100.100.1", "Age"},
 		{"#/clients", "clients", "100.100.100.1", "of 1 client", "100.0 %"},
 		{"#/doctor", "doctor", "17.17.17.1:5001 is down", "Fix:", "checks"},
-		{"#/revisions", "revisions", "Roll back"}, {"#/drops", "drops", "no-endpoint", "What to do"},
+		{"#/revisions", "revisions", "Roll back"}, {"#/cluster", "cluster", "This node is alone"}, {"#/drops", "drops", "no-endpoint", "What to do"},
 		{"#/events", "events", "health changed"}, {"#/drains", "drains", "32.32.32.1:5001", "ended"},
 		{"#/explain?from=100.100.100.1:40000&to=20.20.20.1:443", "explain", "forwarded", "31.31.31.1:5001"},
 		{"#/explain?from=100.100.100.1:40000&to=20.20.20.1:8443", "explain-drop", "no-endpoint", "What to do"},

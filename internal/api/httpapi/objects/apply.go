@@ -146,7 +146,37 @@ func (a *API) result(t *transaction, before, after *store.Snapshot, changed []st
 	if t.kept != nil {
 		out.Kept = *t.kept
 	}
+	out.Notes = a.nodeNotes(changed)
 	return out
+}
+
+// nodeNotes says which nodes a change is for, and which of them get it later; nothing without a
+// shared store.
+func (a *API) nodeNotes(changed []store.ID) (notes []string) {
+	remote, ok := a.Store.Remote()
+	shared := 0
+	for _, id := range changed {
+		if a.Store.SharedKind(id.Kind) {
+			shared++
+		}
+	}
+	if !ok || shared == 0 {
+		return nil
+	}
+	notes = append(notes, fmt.Sprintf("%d of %d changes are for all nodes, the others for this node", shared, len(changed)))
+	if remote.Err != nil {
+		notes = append(notes, fmt.Sprintf("the changes for all nodes are refused for now: %s: %v", remote.Servers, remote.Err))
+	}
+	for _, n := range remote.Nodes {
+		switch {
+		case n.Name == remote.Node:
+		case !n.Gone.IsZero():
+			notes = append(notes, fmt.Sprintf("node %s has been away since %s, and gets them when it is back", n.Name, n.Gone.Format(time.TimeOnly)))
+		case n.Behind:
+			notes = append(notes, fmt.Sprintf("node %s is behind: it has not applied earlier changes yet", n.Name))
+		}
+	}
+	return notes
 }
 
 func (a *API) decodeApply(data []byte) (req *application, p *rest.Problem) {

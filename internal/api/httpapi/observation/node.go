@@ -21,7 +21,26 @@ func (a *API) GetNode(w http.ResponseWriter, _ *http.Request) {
 		HostName: d.Host, Version: a.Version.Version, Commit: a.Version.Commit, Kernel: d.Kernel, Namespace: a.Version.Namespace,
 		Started: time.Now().Add(-time.Since(a.started)), Uptime: time.Since(a.started).Seconds(), MachineUptime: d.Uptime.Seconds(),
 		Instances: a.Roles(), Maintenance: a.maintenance(), Announcements: a.announcements(),
+		Nodes: a.nodes(),
 	})
+}
+
+// nodes returns all known nodes; none if there is only this one.
+func (a *API) nodes() (list []v1.ClusterNode) {
+	if a.Nodes == nil {
+		return nil
+	}
+	for _, n := range a.Nodes() {
+		out := v1.ClusterNode{
+			Name: n.Name, Own: n.Own, State: "up", Reason: n.Lost, Since: n.Since, Version: n.Build, Roles: n.Roles, Revision: n.Revision,
+			Behind: n.Behind, Connections: n.Connections, Exchange: string(n.State), Lag: n.Lag.Seconds(),
+		}
+		if n.Lost != "" {
+			out.State = "away"
+		}
+		list = append(list, out)
+	}
+	return list
 }
 
 // shownVIPs bounds the VIPs of an answer.

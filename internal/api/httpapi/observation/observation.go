@@ -55,6 +55,7 @@ type Options struct {
 	Roles      func() []v1.InstanceState   // of this node
 	Drain      func() report.DrainProgress // progress of this node's drain; nil: unknown
 	Cluster    func() *report.Cluster      // nil, or nothing returned: there is none
+	Nodes      func() []report.Node        // with this one; nil, or none returned: there is only this one
 
 	Announcements func() []report.Announcement // of all VIPs, in order; nil: BGP is off
 	Sessions      func() []bgp.Session         // with BGP neighbors; needed with Announcements

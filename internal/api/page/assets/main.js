@@ -2,6 +2,7 @@
 import { call, follow, get, tell, token } from "./api.js";
 import { badge, duration, el, setText } from "./dom.js";
 import * as clients from "./views/clients.js";
+import * as cluster from "./views/cluster.js";
 import * as connections from "./views/connections.js";
 import * as doctor from "./views/doctor.js";
 import * as drains from "./views/drains.js";
@@ -14,8 +15,8 @@ import * as service from "./views/service.js";
 import * as services from "./views/services.js";
 import * as signin from "./views/signin.js";
 
-const views = { "": overview, services, service, connections, clients, drops, explain, doctor, events, drains, revisions };
-const inBar = ["", "services", "connections", "clients", "drops", "explain", "doctor", "events", "drains", "revisions"];
+const views = { "": overview, services, service, connections, clients, drops, explain, doctor, events, drains, revisions, cluster };
+const inBar = ["", "services", "connections", "clients", "drops", "explain", "doctor", "events", "drains", "revisions", "cluster"];
 const roles = ["view", "operate", "admin"];
 const main = document.getElementById("main");
 const live = document.getElementById("live");

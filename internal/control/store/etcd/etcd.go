@@ -26,6 +26,8 @@ const (
 	callTimeout = 2 * time.Second // of one call
 	pageSize    = 500             // entries of one answer
 	retries     = 3               // of a call that has not been sent: other servers may answer
+	leaseTTL    = 10              // seconds after which the entry of a node that has died vanishes
+	leaseEvery  = 3 * time.Second
 )
 
 // Config names the servers.
@@ -242,6 +244,47 @@ func (s *Store) Write(ctx context.Context, changes []store.RemoteEntry) (revisio
 		}
 	}
 	return revision, false, nil
+}
+
+// Keep implements store.Remote, by a lease.
+func (s *Store) Keep(ctx context.Context, path string, value func() []byte) error {
+	var lease *clientv3.LeaseGrantResponse
+	err := s.call(ctx, func(ctx context.Context, c *clientv3.Client) (err error) {
+		lease, err = c.Grant(ctx, leaseTTL)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	defer func() {
+		_ = s.call(context.WithoutCancel(ctx), func(ctx context.Context, c *clientv3.Client) error {
+			_, err := c.Revoke(ctx, lease.ID)
+			return err // then it ends by itself
+		})
+	}()
+	tick := time.NewTicker(leaseEvery)
+	defer tick.Stop()
+	for written := ""; ; {
+		now := string(value())
+		err := s.call(ctx, func(ctx context.Context, c *clientv3.Client) error {
+			if now != written {
+				if _, err := c.Put(ctx, s.prefix+path, now, clientv3.WithLease(lease.ID)); err != nil {
+					return err
+				}
+				written = now
+			}
+			_, err := c.KeepAliveOnce(ctx, lease.ID)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+	}
 }
 
 // Revision implements store.Remote.

@@ -1,0 +1,86 @@
+package main
+
+import (
+	"slices"
+	"strings"
+
+	"loxilb/internal/control/store"
+	"loxilb/internal/event"
+	"loxilb/internal/lb/report"
+)
+
+// describe returns this node as other nodes see it.
+func (p *daemon) describe() store.RemoteNode {
+	n := store.RemoteNode{Version: version, Started: p.began}
+	for _, one := range p.state.Instances.Here(p.state.Snapshot()) {
+		n.Roles = append(n.Roles, one.Name+" "+string(one.Role))
+	}
+	slices.Sort(n.Roles)
+	tracked, _ := p.datapath.Occupancy()
+	n.Connections = int(tracked)
+	return n
+}
+
+// nodes returns this node and the others that it knows, by name: those of --store and of --cluster.
+func (p *daemon) nodes() []report.Node {
+	own := p.describe()
+	all := map[string]*report.Node{}
+	remote, shared := p.state.Remote()
+	cluster := p.clusterNow()
+	if !shared && cluster == nil {
+		return nil
+	}
+	for i := range remote.Nodes {
+		n := &remote.Nodes[i]
+		one := &report.Node{
+			Name: n.Name, Build: n.Version, Roles: n.Roles, Shared: true, Revision: uint64(n.Revision), Behind: n.Behind, Connections: n.Connections, Since: n.Started,
+		}
+		if !n.Gone.IsZero() {
+			one.Lost, one.Since = "it no longer shows itself in the shared store", n.Gone
+		}
+		all[n.Name] = one
+	}
+	name := nodeName(p.config)
+	me := all[name]
+	if me == nil {
+		me = &report.Node{Name: name, Shared: shared, Revision: uint64(remote.Latest)}
+		all[name] = me
+	}
+	me.Own, me.Lost, me.Build, me.Roles, me.Connections, me.Since = true, "", own.Version, own.Roles, own.Connections, own.Started
+	me.Behind = shared && remote.Err != nil
+	if cluster != nil {
+		addPeers(all, cluster.Peers)
+	}
+	list := make([]report.Node, 0, len(all))
+	for _, n := range all {
+		list = append(list, *n)
+	}
+	slices.SortFunc(list, func(a, b report.Node) int { return strings.Compare(a.Name, b.Name) })
+	return list
+}
+
+// addPeers adds what the exchange of connections knows.
+func addPeers(all map[string]*report.Node, peers []report.ClusterPeer) {
+	for i := range peers {
+		peer := &peers[i]
+		n := all[peer.Called()]
+		if n == nil {
+			n = &report.Node{Name: peer.Called(), Build: peer.Build, Since: peer.Since}
+			if peer.State == report.PeerDown || peer.State == report.PeerRefused {
+				n.Lost = peer.Reason
+			}
+			all[n.Name] = n
+		}
+		n.Exchanges, n.State, n.Lag = true, peer.State, peer.Lag
+	}
+}
+
+// storeChanged publishes that the shared store is away, or back.
+func (p *daemon) storeChanged(err error) {
+	remote, _ := p.state.Remote()
+	e := event.Store{Servers: remote.Servers, Action: event.Solved}
+	if err != nil {
+		e.Action, e.Reason = event.Failed, err.Error()
+	}
+	p.hub.Publish(e)
+}

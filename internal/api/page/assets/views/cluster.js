@@ -1,0 +1,31 @@
+// The nodes that share connections or configuration, as this one sees them.
+import { every, get } from "../api.js";
+import { ago, badge, el, number } from "../dom.js";
+
+export const title = "Cluster";
+
+const heads = ["Node", "State", "Version", "Roles", "Revision", "Connections", "Exchange", "Lag", "Since"];
+
+export function show(root, { signal }) {
+  const note = el("p", { class: "note", role: "status" });
+  const rows = el("tbody");
+  const table = el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Nodes", hidden: "" },
+    el("table", null, el("thead", null, el("tr", null, heads.map((h) => el("th", { scope: "col" }, h)))), rows));
+  root.append(note, table);
+  every(2000, signal, async () => {
+    const { nodes = [] } = await get("/status/node", null, signal);
+    table.hidden = nodes.length === 0;
+    note.textContent = nodes.length ? "" : "This node is alone: it runs without --cluster and --store.";
+    rows.replaceChildren(...nodes.map(row));
+  });
+}
+
+function row(n) {
+  const revision = n.revision ? String(n.revision) : "–";
+  return el("tr", null, el("td", null, n.own ? `${n.name} (this)` : n.name),
+    el("td", null, badge(n.state === "up" ? "good" : "bad", n.state), n.reason ? ` ${n.reason}` : ""),
+    el("td", null, n.version ?? "–"), el("td", null, (n.roles ?? []).join(", ")),
+    el("td", null, n.behind ? badge("warn", `${revision}, behind`) : revision),
+    el("td", { class: "number" }, number(n.connections)), el("td", null, n.exchange ?? "–"),
+    el("td", { class: "number" }, n.exchange ? `${n.lag.toFixed(3)} s` : "–"), el("td", null, ago(n.since)));
+}

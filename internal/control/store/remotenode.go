@@ -1,0 +1,125 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+	"time"
+)
+
+const (
+	nodePrefix = "node/"         // of the paths of nodes
+	maxNodes   = 64              // that are remembered
+	nodeLag    = 5 * time.Second // after a change, nodes may not have said yet that they have it
+	nodePause  = 5 * time.Second // before a node's entry is written again after a failure
+)
+
+// RemoteNode is a node that uses the shared store, as it describes itself.
+type RemoteNode struct {
+	Name        string    `json:"-"`
+	Version     string    `json:"version"` // of loxilb
+	Roles       []string  `json:"roles,omitempty"`
+	Revision    int64     `json:"revision"` // of the last change of a node that it has applied
+	Connections int       `json:"connections"`
+	Started     time.Time `json:"started"`
+
+	Behind bool      `json:"-"` // it has not applied the last change for a while
+	Gone   time.Time `json:"-"` // when it stopped describing itself; zero: it does
+}
+
+// DescribeNode shows this node to the others from now on. notify is called when the shared store
+// goes, with the reason, and when it is back; it must not commit.
+func (s *Store) DescribeNode(about func() RemoteNode, notify func(error)) {
+	if sh := s.sharing; sh != nil {
+		sh.mu.Lock()
+		defer sh.mu.Unlock()
+		sh.about, sh.notify = about, notify
+	}
+}
+
+// showNode keeps the entry of this node until ctx ends.
+func (sh *sharing) showNode(ctx context.Context) {
+	for ctx.Err() == nil {
+		wait := nodePause
+		if sh.describe() == nil {
+			wait = nodePause / 10 // the process is starting
+		} else if err := sh.remote.Keep(ctx, nodePrefix+sh.node, sh.describe); ctx.Err() == nil {
+			sh.log.Debug("this node is not shown to the others", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(wait):
+		}
+	}
+}
+
+// describe returns the value of this node's entry; nil: there is none yet.
+func (sh *sharing) describe() []byte {
+	sh.mu.Lock()
+	about, latest := sh.about, sh.latest
+	sh.mu.Unlock()
+	if about == nil {
+		return nil
+	}
+	now := about()
+	now.Revision = latest
+	value, err := json.Marshal(now)
+	if err != nil {
+		return nil
+	}
+	return value
+}
+
+// takeNodes notes what entries say about nodes, and returns the others.
+func (sh *sharing) takeNodes(entries []RemoteEntry) (others []RemoteEntry) {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	for _, e := range entries {
+		name, isNode := strings.CutPrefix(e.Path, nodePrefix)
+		if !isNode {
+			others = append(others, e)
+			continue
+		}
+		node := RemoteNode{Name: name}
+		switch known := sh.nodes[name]; {
+		case e.Value == nil && known != nil:
+			known.Gone = time.Now()
+		case e.Value != nil && json.Unmarshal(e.Value, &node) == nil && (known != nil || len(sh.nodes) < maxNodes):
+			sh.nodes[name] = &node
+		}
+	}
+	return others
+}
+
+// forgetNodes notes that nodes which are not among entries have gone.
+func (sh *sharing) forgetNodes(entries []RemoteEntry) {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	for name, n := range sh.nodes {
+		there := slices.ContainsFunc(entries, func(e RemoteEntry) bool { return e.Path == nodePrefix+name })
+		if !there && n.Gone.IsZero() {
+			n.Gone = time.Now()
+		}
+	}
+}
+
+// nodesNow returns all nodes. The caller holds mu.
+func (sh *sharing) nodesNow() (list []RemoteNode) {
+	for _, n := range sh.nodes {
+		one := *n
+		one.Behind = one.Revision < sh.latest && time.Since(sh.changes) > nodeLag
+		list = append(list, one)
+	}
+	slices.SortFunc(list, func(a, b RemoteNode) int { return strings.Compare(a.Name, b.Name) })
+	return list
+}
+
+// setLatest notes the revision of the head.
+func (sh *sharing) setLatest(revision int64) {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if sh.latest != revision {
+		sh.latest, sh.changes = revision, time.Now()
+	}
+}
