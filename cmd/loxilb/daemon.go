@@ -201,7 +201,7 @@ func (p *daemon) newMetrics(source view) (*metrics.Metrics, error) {
 	return metrics.New(p.state, source, metrics.Options{
 		Build: metrics.Build{Version: version, Kernel: kernel(), Hook: string(p.datapath.Hook())}, Endpoints: p.config.Metrics.Endpoints, Compat: p.config.Compat,
 		Ready: func() bool { ready, _ := p.ready(); return ready },
-		Peaks: p.peaks, Certificates: p.certificates, Sessions: p.bgpNow(), Pairs: p.countPairs, Cluster: p.clusterNow, Announcements: p.allAnnouncements(),
+		Peaks: p.peaks, Certificates: p.certificates, Sessions: p.bgpNow(), Pairs: p.countPairs, Cluster: p.clusterNow, SharedStore: p.state.Remote, Announcements: p.allAnnouncements(),
 	}, p.log)
 }
 

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"time"
 
+	"loxilb/internal/control/store"
 	"loxilb/internal/lb"
 	"loxilb/internal/lb/bfd"
 	"loxilb/internal/lb/bgp"
@@ -22,6 +23,9 @@ func full() Options {
 		},
 		Announcements: func() []report.Announcement {
 			return []report.Announcement{{Prefix: netip.MustParsePrefix("20.20.20.1/32"), Announced: true}}
+		},
+		SharedStore: func() (store.RemoteStatus, bool) {
+			return store.RemoteStatus{Ready: true, Problems: []store.RemoteProblem{{Path: "service/x"}}}, true
 		},
 		Cluster: func() *report.Cluster {
 			return &report.Cluster{Lost: 1, Peers: []report.ClusterPeer{{

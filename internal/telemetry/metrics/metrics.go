@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/common/expfmt"
 
 	"loxilb/internal/control/desired"
+	"loxilb/internal/control/store"
 	"loxilb/internal/lb"
 	"loxilb/internal/lb/bfd"
 	"loxilb/internal/lb/bgp"
@@ -41,6 +42,8 @@ type Options struct {
 	Sessions     func() []bgp.Session   // with BGP neighbors; nil: BGP is off
 	Pairs        func() []bfd.Count     // BFD sessions with other nodes; nil: there are none
 	Cluster      func() *report.Cluster // nodes that exchange connections; nil, or nothing returned: there are none
+
+	SharedStore func() (store.RemoteStatus, bool) // nil, or false: there is none
 
 	Announcements func() []report.Announcement // of VIPs; nil: BGP is off
 

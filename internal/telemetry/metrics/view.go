@@ -148,7 +148,9 @@ func newView(o Options, st *desired.State, src Source) *view {
 	if o.Cluster != nil {
 		v.cluster = o.Cluster()
 	}
-	v.remote, v.shared = st.Remote()
+	if o.SharedStore != nil {
+		v.remote, v.shared = o.SharedStore()
+	}
 	if o.Pairs != nil {
 		v.pairs = o.Pairs()
 	}

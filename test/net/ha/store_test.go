@@ -176,6 +176,8 @@ func TestSharedStore(t *testing.T) {
 	t.Parallel()
 	s := newShared(t)
 	a, b := s.nodes[0], s.nodes[1]
+	s.writable(a) // etcd may have been slower than the daemons
+	s.writable(b)
 	tag := s.put(a, "20.20.20.1", "first")
 	s.shows(b, allServices, `"first"`)
 	s.put(b, "20.20.20.2", "second")
