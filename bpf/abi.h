@@ -58,7 +58,7 @@ enum drop_reason {
 	DROP_CONNECTION_RACE, /* another CPU is opening, ending or moving the packet's connection, or holds the lock of its bucket for too long, or the service of a new connection is being replaced; the sender repeats the packet */
 	DROP_TTL_EXPIRED, /* TTL or hop limit would reach zero */
 	DROP_MARTIAN_SOURCE, /* the source is loopback, multicast, unspecified or the VIP itself */
-	DROP_MALFORMED, /* a TCP or UDP header that contradicts the packet's length */
+	DROP_MALFORMED, /* a TCP or UDP header, or an SCTP chunk, that contradicts the packet's length; or an SCTP INIT that RFC 9260 forbids */
 	DROP_FRAGMENT, /* a later fragment to a VIP whose first fragment did not arrive within the last 30 s, or has no connection */
 	DROP_ROUTING_HEADER, /* an IPv6 routing header of type 0, or with segments left */
 	DROP_UDP_ZERO_CHECKSUM, /* IPv6 UDP without a checksum (RFC 8200 section 8.1), or a fragment of IPv4 UDP without one to an IPv6 endpoint */
@@ -73,7 +73,7 @@ enum drop_reason {
 	DROP_FRAGMENT_OVERLAP, /* a fragment that would replace ports or flags of the first one */
 	DROP_TOO_BIG, /* larger than the MTU towards its next hop; the sender is told */
 	DROP_ICMP_MTU, /* an ICMP error about a connection that reports an impossible MTU: below 68 (IPv4) or 1280 (IPv6) */
-	DROP_NOT_TRANSLATABLE, /* client and endpoint use different IP versions, and the packet has no counterpart in the other one: a fragment of ICMP or with further extension headers, an ICMP error of another kind */
+	DROP_NOT_TRANSLATABLE, /* client and endpoint use different IP versions, and the packet has no counterpart in the other one: a fragment of ICMP or with further extension headers, an ICMP error of another kind; or it is a fragment of SCTP whose ports change: the checksum depends on all fragments */
 	DROP_DSR_ROUTED, /* direct return by MAC address to an endpoint behind a router, which cannot tell which endpoint the packet is for: use --tunnel */
 	DROP_NO_MEMORY, /* the kernel could not allocate memory at once to count a source port or to record a fragmented datagram; the sender repeats the packet */
 	DROP_UNKNOWN_SOURCE, /* its service is protected from forged sources, and the packet's source has not recently proven that it exists and cannot be challenged with this packet (not a SYN, or a fragment of one); or the only source ports left are reserved for known clients */
@@ -90,6 +90,27 @@ enum drop_reason {
 	DROP_REASONS
 };
 _Static_assert((int)DROP_REASONS <= (int)MAX_REASONS, "ABI");
+
+/* Where SCTP's programs are in sctp_programs, by the program that hands a packet over. */
+enum sctp_program {
+	SCTP_ETHER,
+	SCTP_LAYER3,
+	SCTP_ETHER_OUT,
+	SCTP_LAYER3_OUT,
+	SCTP_PROGRAMS
+};
+
+/* Numbers with which CRC32c follows a change of a packet's header (protocol/sctp_crc.h).
+ * Polynomials modulo CRC32c's, reflected: the highest bit is x^0. */
+enum sctp_crc_layout {
+	SCTP_CRC_WORDS = 16384, /* of the longest packet */
+};
+
+struct sctp_crc {
+	__u32 power[SCTP_CRC_WORDS]; /* x^(32 * i) */
+	__u32 shift[4][256]; /* a byte of the state, followed by 4 zero bytes */
+	__u32 byte[256]; /* the state's lowest byte, followed by 1 zero byte */
+};
 
 /* Why a packet that looked like ours was left to the kernel. Counted in addition to
  * the drops. */
@@ -133,8 +154,8 @@ enum connection_flag {
 			      * CONN_REPLIED */
 	CONN_FIN_CLIENT = 0x08,
 	CONN_FIN_ENDPOINT = 0x10,
-	CONN_FIN_CLIENT_ACKED = 0x20,
-	CONN_FIN_ENDPOINT_ACKED = 0x40,
+	CONN_FIN_CLIENT_ACKED = 0x20, /* SCTP: the endpoint sent COOKIE ACK */
+	CONN_FIN_ENDPOINT_ACKED = 0x40, /* SCTP: SHUTDOWN COMPLETE */
 	CONN_RESET = 0x80,
 };
 
@@ -191,8 +212,8 @@ struct connection {
 	__u16 way_epoch;
 	__u64 packets;
 	__u64 bytes; /* of IP packets */
-	__u32 seq_end; /* TCP: highest sequence number sent, plus one */
-	__u32 ack; /* TCP: last acknowledgement sent; initially the lowest number that acknowledges the other side's SYN */
+	__u32 seq_end; /* TCP: highest sequence number sent, plus one. SCTP: a tag that may replace ack (sctp/state.h) */
+	__u32 ack; /* TCP: last acknowledgement sent; initially the lowest number that acknowledges the other side's SYN. SCTP: the verification tag of packets; 0: unknown */
 	__u32 endpoint; /* index into endpoints */
 	/* the state word (state.h): these four, changed by atomics */
 	__u8 flags; /* enum connection_flag */
@@ -1401,7 +1422,7 @@ _Static_assert(sizeof(struct found_end) == 88, "ABI");
 
 enum find_layout {
 	FIND_PROTOCOLS =
-		3, /* that have states of their own: TCP, ICMP, others */
+		4, /* that have states of their own: TCP, ICMP, SCTP, others */
 	FIND_FLAGS = 256 / 64, /* words with a bit for each value of flags */
 };
 
@@ -1417,7 +1438,7 @@ struct find_filter {
 	__u16 ports[2]; /* of the VIP: from, to */
 	__u32 by_endpoint; /* only those of find_endpoints */
 };
-_Static_assert(sizeof(struct find_filter) == 200, "ABI");
+_Static_assert(sizeof(struct find_filter) == 232, "ABI");
 
 /* An entry that was found, as it was then. */
 struct found_row {

@@ -14,6 +14,14 @@
 #include <linux/types.h>
 #include <bpf/bpf_helpers.h>
 
+/* Whether this is a program of SCTP packets, to which the others hand those over
+ * (tc.bpf.c). It is compiled from the same sources; a constant, so that the compiler
+ * removes TCP and UDP from it, and SCTP from the others. Set by the compiler's -D
+ * (internal/kernel/datapath/bpf/gen.go). */
+#ifndef ONLY_SCTP
+#define ONLY_SCTP 0
+#endif
+
 const volatile __u32 hz = 250;
 
 /* Bytes from where a map of the connection table has a value to the next line of

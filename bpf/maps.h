@@ -634,14 +634,14 @@ struct {
 	__type(value, struct attachments);
 } attached_ports SEC(".maps");
 
-/* 0 -> a bit for each watcher. Written by user; read when a connection is opened,
- * assured, closing or ended. */
+/* enum sctp_program -> the program of SCTP packets; none while no service has SCTP.
+ * Written by user. Pinned, as the kernel empties it when nobody holds it. */
 struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
+	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
+	__uint(max_entries, SCTP_PROGRAMS);
 	__type(key, __u32);
 	__type(value, __u32);
-} watchers_now SEC(".maps");
+} sctp_programs SEC(".maps");
 
 /* number of a ring -> the ring buffer that its reader reads. Made by user, in the
  * size that it needs; written by the packet path and the sweep. */

@@ -78,6 +78,10 @@ volatile __u64 port_pressures[PORT_PRESSURES] SEC(".data.shared") = {};
 /* The pass through the table that packets make in place of the sweep. */
 struct reclaim_pass reclaim_pass SEC(".data.shared") = {};
 
+/* A bit for each watcher of connection events. Written by user; read when a connection is
+ * opened, assured, closing or ended. */
+volatile __u32 watchers_now SEC(".data.shared") = 0;
+
 /* Reports whether user space has broken its promise to sweep. */
 static __always_inline bool sweep_is_late(__u32 now)
 {

@@ -7,7 +7,7 @@
  * compares the list with the includes. The programs (*.bpf.c) may include every stage.
  *
  *	packet     access to the packet, checksums, addresses
- *	protocol   TCP, UDP and ICMP, a file each, and the switches by which stages ask them
+ *	protocol   TCP, UDP, SCTP and ICMP, a file each, and the switches by which stages ask them
  *	parse      reads Ethernet and IP headers, and lets the protocol read its own
  *	probe      gives answers to the daemon's probes of VIPs back to it
  *	table      the connection table: buckets, rows, growth, states of entries
@@ -19,6 +19,7 @@
  *	limit      connection limits, policers, known clients, pressure
  *	conntrack  finds, expires and ends connections
  *	tcp        the state machine of TCP, handshakes, MSS
+ *	sctp       the state machine of SCTP
  *	translate  addresses, ports, IP versions, ICMP errors, tunnels
  *	rules      the tree of firewall rules, and that of IPsec policies
  *	route      next hops, their cache, MTU

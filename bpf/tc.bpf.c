@@ -7,6 +7,9 @@
  *
  * Each stage returns a verdict. Only finish() counts drops and returns tc's
  * codes.
+ *
+ * SCTP packets leave by a tail call to a program of their own, if a service has SCTP. It
+ * is compiled from this file too, with ONLY_SCTP (docs/adr/0093-sctp.md).
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
@@ -29,6 +32,7 @@
 #include "parse/parse.h"
 #include "route/forward.h"
 #include "route/nexthop.h"
+#include "sctp/state.h"
 #include "translate/icmp.h"
 #include "translate/nat.h"
 
@@ -64,6 +68,8 @@ connection_update(ctx_t *ctx, struct packet *p, struct connection *c)
 	if (unlikely(connection_was_silent(p, c)) &&
 	    connection_discard_expired(p, c))
 		return VERDICT_MISS;
+	if (ONLY_SCTP)
+		return sctp_update(p, c);
 	if (p->tuple.protocol == IPPROTO_TCP)
 		return tcp_update(ctx, p, c);
 	return flow_update(p, c);
@@ -307,13 +313,31 @@ static __always_inline int finish(ctx_t *ctx, struct packet *p, enum verdict v)
 	return action;
 }
 
+/* Hands an SCTP packet over to its program, at this place of sctp_programs. Returns if
+ * there is none. The other program traces the packet from its beginning. Inlined, as
+ * older kernels limit the stack of functions with tail calls. */
+static __always_inline void sctp_hand_over(ctx_t *ctx, const struct packet *p,
+					   enum verdict v, const __u32 at)
+{
+	int traces;
+
+	if (ONLY_SCTP || v != VERDICT_OTHER ||
+	    p->tuple.protocol != IPPROTO_SCTP)
+		return;
+	traces = trace_suspend(p);
+	ctx->cb[0] = p->priority_tag;
+	bpf_tail_call(ctx, &sctp_programs, at);
+	trace_resume(p, traces);
+}
+
 /* Handles a packet that opens no connection, and belongs to none by its ports. */
 static __always_inline enum verdict handle_other(ctx_t *ctx, struct packet *p,
 						 enum verdict v, const __u16 l3)
 {
 	int refused = 0;
 
-	if (v == VERDICT_UNCOMMON)
+	sctp_hand_over(ctx, p, v, l3 ? SCTP_ETHER : SCTP_LAYER3);
+	if (!ONLY_SCTP && v == VERDICT_UNCOMMON)
 		v = forward_related(ctx, p);
 	else if (unlikely(rule_count) && v == VERDICT_OTHER)
 		v = firewall_judge_other(ctx, p);
@@ -335,7 +359,10 @@ static __always_inline int handle_ingress(ctx_t *ctx, __u16 l3)
 	packet_init(&p, ctx_now(), l3);
 	trace_begin(ctx, &p, TRACE_INGRESS | (l3 ? 0 : TRACE_AT_LAYER3));
 	v = parse(ctx, &p, l3);
-	if (unlikely(ports_attached) &&
+	if (ONLY_SCTP)
+		p.priority_tag = ctx->cb[0];
+	/* done before a packet is handed over */
+	if (!ONLY_SCTP && unlikely(ports_attached) &&
 	    port_apply(ctx, &p, v) == VERDICT_DROP) {
 		v = VERDICT_DROP;
 	} else if (likely(v == VERDICT_CONTINUE)) {
@@ -415,9 +442,10 @@ static __always_inline int handle_egress(ctx_t *ctx, __u16 l3)
 	packet_init(&p, ctx_now(), l3);
 	trace_begin(ctx, &p, TRACE_EGRESS | (l3 ? 0 : TRACE_AT_LAYER3));
 	v = parse_ip(ctx, &p, l3);
+	sctp_hand_over(ctx, &p, v, l3 ? SCTP_ETHER_OUT : SCTP_LAYER3_OUT);
 	if (v == VERDICT_CONTINUE)
 		v = translate_local_reply(ctx, &p, l3);
-	else if (v == VERDICT_UNCOMMON)
+	else if (!ONLY_SCTP && v == VERDICT_UNCOMMON)
 		v = translate_local_related(ctx, &p);
 	if (v == VERDICT_ANSWER) /* no answer to this machine itself */
 		v = VERDICT_DROP;
@@ -459,6 +487,8 @@ const struct {
 	struct connection_event told;
 	struct packet_record record;
 	struct packet_trace trace;
+	enum sctp_program sctp_program;
+	enum sctp_crc_layout crc_layout;
 	enum trace_limit trace_limit;
 	enum trace_point trace_point;
 	enum trace_verdict trace_verdict;

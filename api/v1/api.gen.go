@@ -2563,7 +2563,7 @@ type ServiceArguments struct {
 	// yet. Absent, or auto: as the protocol is.
 	Probetype string `json:"probetype,omitempty"`
 
-	// Protocol tcp, udp or icmp (echo requests; port, targetPort 0); sctp is not part of this build.
+	// Protocol tcp, udp, sctp or icmp (echo requests; port, targetPort 0).
 	Protocol string `json:"protocol"`
 
 	// Proxyprotocolv2 true is not part of this build.

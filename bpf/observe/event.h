@@ -15,6 +15,7 @@
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 #include "maps.h"
+#include "shared.h"
 #include "table/state.h"
 #include "table/table.h"
 
@@ -24,16 +25,8 @@
 #define EVENT_SAMPLE_NEARLY_FULL 256
 
 /* Whether there are watchers. Next to memory that each packet reads anyway. Written
- * by user. The sweep always checks the map. */
+ * by user. The sweep always reads watchers_now. */
 volatile __u32 watching SEC(".data.runtime") = 0;
-
-/* Returns a bit for each watcher. */
-static __always_inline __u32 event_watchers(void)
-{
-	__u32 zero = 0, *now = bpf_map_lookup_elem(&watchers_now, &zero);
-
-	return now ? *(volatile __u32 *)now : 0;
-}
 
 /* Returns n if a ring as full as this gets the events of one connection of n. */
 static __always_inline __u32 event_sample(void *ring)
@@ -147,7 +140,7 @@ __noinline __maybe_unused int event_notify(const struct connection_key *key,
 					   const struct connection *reply,
 					   __u64 what)
 {
-	__u32 left = event_watchers();
+	__u32 left = watchers_now;
 
 	if (!client) /* verifier: null */
 		return 0;

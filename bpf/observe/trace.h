@@ -109,6 +109,34 @@ static __always_inline void trace_discard(void)
 		s->wanted = 0;
 }
 
+/* Interrupts a packet's trace, while another program may trace it. Returns what
+ * trace_resume() needs to go on. */
+static __always_inline int trace_suspend(const struct packet *p)
+{
+	struct trace_scratch *s;
+	int wanted;
+
+	if (!TRACING || likely(!p->traced))
+		return 0;
+	s = trace_scratch_get();
+	if (!s)
+		return 0;
+	wanted = s->wanted;
+	s->wanted = 0;
+	return wanted;
+}
+
+static __always_inline void trace_resume(const struct packet *p, int wanted)
+{
+	struct trace_scratch *s;
+
+	if (!TRACING || likely(!p->traced))
+		return;
+	s = trace_scratch_get();
+	if (s)
+		s->wanted = wanted;
+}
+
 /* Completes the copy of a packet that arrived without a link-layer header: it leaves
  * with room for one, which the kernel fills in after the program. */
 static __always_inline void trace_fill_room(struct packet_view *v)

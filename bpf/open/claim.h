@@ -46,7 +46,7 @@ static __always_inline void describe_entries(const struct packet *p,
 	c->seen = p->now;
 	way_forget(c, p->now); /* no way is known yet */
 	c->endpoint = o->choice.endpoint;
-	c->ack = p->seq + 1;
+	c->ack = protocol_first_ack(p);
 	c->flags = CONN_REPLY_DIRECTION;
 	c->generation = ++o->generation;
 	o->entries.is_pair = false;

@@ -11,6 +11,10 @@
  * also a mask. */
 #define CTX_MAX_OFFSET 0x3fff
 
+/* The segment length of packets that travel as one and have lengths of their own
+ * (GSO_BY_FRAGS). */
+#define CTX_SEGMENTS_VARY 0xffff
+
 /* What the layer 4 checksum field holds. The first four are the kernel's values
  * of skb->ip_summed. */
 enum ctx_checksum {

@@ -55,7 +55,7 @@ struct packet {
 	__u16 fragment; /* offset in bytes, a multiple of 8, plus 1 iff more follow; 0 iff not a fragment */
 	__u8 ttl; /* or hop limit */
 	__u8 ipv6;
-	__u8 tcp_flags; /* as in the header's 14th byte; 0 iff not TCP */
+	__u8 tcp_flags; /* as in the header's 14th byte; SCTP: TCP_RST iff it must not be answered; other protocols: 0 */
 	__u8 later_fragment; /* a fragment that is not the first */
 	__u8 echo_reply; /* ICMP: an answer, which never opens a connection */
 	__u8 icmp_error; /* an ICMP error about a connection, already translated */
@@ -63,8 +63,8 @@ struct packet {
 	__u8 pass; /* enum pass_reason */
 	__u8 may_reopen; /* a SYN with the tuple of a closed connection whose entries still exist */
 	__u8 priority_tag; /* a VLAN tag of id 0 that was removed (ctx_skb.h) */
-	__u32 seq; /* host order; valid iff TCP */
-	__u32 ack; /* host order; valid iff TCP with ACK */
+	__u32 seq; /* host order; valid iff TCP. SCTP: the tag that INIT or INIT ACK announces */
+	__u32 ack; /* host order; valid iff TCP with ACK. SCTP: the verification tag */
 	__u32 seq_end; /* seq + payload + SYN + FIN; valid iff TCP */
 	int action; /* see the verdicts */
 	__u32 fragment_id; /* as in the header; valid iff fragment */
@@ -75,6 +75,8 @@ struct packet {
 	__u8 direct; /* its entry is temporary (direct.h) */
 	__u8 traced; /* a tracer may want it (trace.h) */
 	__u8 plain_syn; /* a SYN that no endpoint drops silently (redial.h) */
+	__u8 chunk; /* SCTP: the chunk that may change the state; DATA: none */
+	__u8 reflected; /* SCTP: its tag is the receiver's own (flag T) */
 };
 
 static __always_inline void packet_init(struct packet *p, __u32 now, __u16 l3)

@@ -33,7 +33,7 @@ static __always_inline void count_challenge(struct challenge_counts *n,
  * first. */
 static __always_inline bool may_be_syn_flood(const struct packet *p)
 {
-	return unlikely(p->tcp_flags & (TCP_SYN | TCP_RST)) &&
+	return !ONLY_SCTP && unlikely(p->tcp_flags & (TCP_SYN | TCP_RST)) &&
 	       (challenge_first || surge_is_on(&challenge_surge, p->now)) &&
 	       !p->fault && !rule_count && !ipsec_count;
 }

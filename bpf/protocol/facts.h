@@ -13,6 +13,7 @@
 enum find_states {
 	FIND_TCP_STATES,
 	FIND_ECHO_STATES,
+	FIND_SCTP_STATES,
 	FIND_FLOW_STATES,
 };
 

@@ -7,8 +7,12 @@
  * enough. The compiler inlines the switches: a branch that asks for one constant costs
  * as much as a comparison with the protocol. TCP comes first, as most packets are TCP.
  *
- * TCP's state machine is as long as a stage, and is one (tcp/): tc.bpf.c calls it. All
- * others are flows to conntrack/flow.h, which records the events that they report.
+ * The state machines of TCP and SCTP are as long as a stage, and are one each (tcp/,
+ * sctp/): tc.bpf.c calls them. All others are flows to conntrack/flow.h, which records the
+ * events that they report.
+ *
+ * SCTP packets have programs of their own (ONLY_SCTP). The others know of SCTP only what
+ * the sweep, ICMP errors and later fragments need.
  */
 #ifndef LOXILB_PROTOCOL_H
 #define LOXILB_PROTOCOL_H
@@ -21,6 +25,8 @@
 #include "protocol/facts.h"
 #include "protocol/flow.h"
 #include "protocol/icmp.h"
+#include "protocol/sctp.h"
+#include "protocol/sctp_packet.h"
 #include "protocol/tcp.h"
 #include "protocol/udp.h"
 
@@ -32,6 +38,8 @@ static __always_inline struct protocol protocol_of(__u8 protocol)
 		return tcp_facts();
 	case IPPROTO_UDP:
 		return udp_facts();
+	case IPPROTO_SCTP:
+		return sctp_facts();
 	case IPPROTO_ICMP:
 	case IPPROTO_ICMPV6:
 		return echo_facts(protocol == IPPROTO_ICMPV6);
@@ -54,9 +62,13 @@ static __always_inline bool protocol_has_connections(const struct packet *p)
 static __always_inline enum verdict protocol_parse(ctx_t *ctx, struct packet *p,
 						   __u32 l4_length)
 {
-	if (likely(p->tuple.protocol == IPPROTO_TCP))
+	if (!ONLY_SCTP && likely(p->tuple.protocol == IPPROTO_TCP))
 		return tcp_parse(ctx, p, l4_length);
 	packet_clear_sequence(p);
+	if (ONLY_SCTP)
+		return p->tuple.protocol == IPPROTO_SCTP ?
+			       sctp_parse(ctx, p, l4_length) :
+			       VERDICT_OTHER;
 	switch (p->tuple.protocol) {
 	case IPPROTO_UDP:
 		return udp_parse(ctx, p, l4_length);
@@ -72,6 +84,8 @@ static __always_inline enum verdict protocol_parse(ctx_t *ctx, struct packet *p,
 /* Reports whether a packet without a connection may open one. */
 static __always_inline bool protocol_opens(const struct packet *p)
 {
+	if (ONLY_SCTP)
+		return p->chunk == SCTP_INIT;
 	switch (p->tuple.protocol) {
 	case IPPROTO_TCP:
 		return is_opening_syn(p);
@@ -94,7 +108,14 @@ static __always_inline bool protocol_is_settled(const struct packet *p,
 	}
 }
 
-/* Returns the events that a packet of any protocol but TCP adds to the state. words: of
+/* Returns the first value of connection.ack of the answers to a packet that opens a
+ * connection: SCTP's have the tag that INIT announces. */
+static __always_inline __u32 protocol_first_ack(const struct packet *p)
+{
+	return ONLY_SCTP ? p->seq : p->seq + 1;
+}
+
+/* Returns the events that a packet of a flow adds to the state. words: of
  * its entry, and of the other direction's; 0 if answers are not seen. */
 static __always_inline __u8 protocol_events(const struct packet *p, __u32 word,
 					    __u32 peer_word)
@@ -121,6 +142,8 @@ static __always_inline struct timeout protocol_timeout(__u8 protocol,
 		return tcp_timeout(word);
 	case IPPROTO_UDP:
 		return udp_timeout(word);
+	case IPPROTO_SCTP:
+		return sctp_timeout(word);
 	default:
 		return echo_timeout();
 	}
@@ -143,6 +166,8 @@ static __always_inline __u32 protocol_payload(const struct packet *p)
 static __always_inline enum verdict
 protocol_translate(ctx_t *ctx, struct packet *p, struct connection *c)
 {
+	if (ONLY_SCTP)
+		return sctp_translate(ctx, p, c);
 	if (p->tuple.protocol == IPPROTO_TCP)
 		return tcp_translate(ctx, p, c);
 	if (likely(p->tuple.protocol == IPPROTO_UDP))
@@ -160,7 +185,7 @@ static __always_inline bool protocol_is_reset(const struct packet *p)
 /* Turns a packet into the one by which its protocol refuses it. */
 static __always_inline bool protocol_reset(ctx_t *ctx, struct packet *p)
 {
-	return tcp_reset_sender(ctx, p);
+	return ONLY_SCTP ? sctp_reset_sender(ctx, p) : tcp_reset_sender(ctx, p);
 }
 
 #endif

@@ -83,7 +83,7 @@ static __always_inline bool is_opening_syn(const struct packet *p)
 {
 	const __u8 opens = TCP_SYN | TCP_ACK | TCP_RST | TCP_FIN;
 
-	return (p->tcp_flags & opens) == TCP_SYN;
+	return !ONLY_SCTP && (p->tcp_flags & opens) == TCP_SYN;
 }
 
 /* How far ahead of the numbers seen in its direction a segment may be, in bytes sent

@@ -50,13 +50,16 @@ static __always_inline __u16 mtu_before(const struct connection *c,
 #define JUMBO_HEADER 8
 
 /* Returns the length of the packet, or of each packet that it will be segmented into,
- * except perhaps the last. */
+ * except perhaps the last. SCTP's sender cuts packets itself, to what its path takes:
+ * their length is unknown here, and counts as 0. */
 static __always_inline __u32 segment_length(ctx_t *ctx, const struct packet *p)
 {
 	__u32 headers, segment = ctx->gso_size;
 
 	if (!segment)
 		return p->length;
+	if (ONLY_SCTP && segment == CTX_SEGMENTS_VARY)
+		return 0;
 	headers = p->length - protocol_payload(p);
 	if (p->ipv6 && p->length > 0xffff + sizeof(struct ipv6hdr))
 		headers -= JUMBO_HEADER; /* removed by segmentation */

@@ -64,7 +64,7 @@ func packets() []Section[Flag] {
 			{Name: "localsockpolicy", Default: "false", State: Better, Note: "on by default: local sockets reach VIPs by TCP and UDP, IPv4 and IPv6"},
 			{Name: "egr-hooks", Default: "false", State: Differs, Inert: true, Note: "this machine's own sockets are led to endpoints where they connect (--localsockpolicy)"},
 			{Name: "fallback", Default: "false", State: Better, Inert: true, Note: "packets of no service always go to the kernel"},
-			{Name: "disable-crc32", Default: "false", State: Differs, Inert: true, Note: "it concerns SCTP, which this build does not balance"},
+			{Name: "disable-crc32", Default: "false", State: Differs, Inert: true, Note: "CRC32c is adjusted by what changes, at the same cost for every length, and not where the device computes it"},
 			{Name: "rss-enable", Default: "false", State: Differs, Inert: true, Note: "packets are spread over CPUs by the kernel"},
 			{Name: "sockmapsupport", Default: "false", State: Differs, Inert: true, Note: "it speeds up fullproxy, which this build does not have"},
 			{Name: "passive-probe", Default: "false", State: Better, Inert: true, Note: "always on: endpoints with which handshakes of clients fail are asked, and taken out (docs/health.md, Without probes)"},

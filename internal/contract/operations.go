@@ -36,7 +36,7 @@ func balancing() []Section[Operation] {
 			{"GET", "/config/drain/all", Ours, ""},
 		}},
 		{"Connections", []Operation{
-			{"GET", "/config/conntrack/all", Better, "the server filters and pages; a closed connection is shown for 10 to 30 s; no SCTP"},
+			{"GET", "/config/conntrack/all", Better, "the server filters and pages; a closed connection is shown for 10 to 30 s"},
 			{"DELETE", "/config/conntrack", Ours, "ends connections with a RST to both ends"},
 			{"GET", "/config/conntrack/events", Ours, "streams connection events"},
 		}},

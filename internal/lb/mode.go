@@ -173,6 +173,9 @@ func (s Service) validateSecondary() error {
 		return nil
 	}
 	first := s.Secondary[0].String()
+	if s.Protocol == SCTP {
+		return NewFieldError(FieldSecondary, first, "is given, and SCTP's address lists are not rewritten, so associations have one path", "none, or a service of its own for each address")
+	}
 	if n := len(s.Secondary); n > MaxSecondary {
 		return NewFieldError(FieldSecondary, strconv.Itoa(n), "is too many", "up to "+strconv.Itoa(MaxSecondary)+" addresses")
 	}

@@ -53,7 +53,7 @@ func TestParseWords(t *testing.T) {
 	runParse(t, ParseProtocol, Protocol.String, []parseCase{
 		{in: "tcp", want: "tcp"}, {in: "6", want: "tcp"}, {in: "udp", want: "udp"}, {in: "17", want: "udp"},
 		{in: "sctp", want: "sctp"}, {in: "132", want: "sctp"}, {in: "icmp", want: "icmp"}, {in: "1", want: "icmp"},
-		{in: "quic\x1b[2J", err: `protocol "quic\x1b[2J" is not known (allowed: tcp, udp or icmp)`},
+		{in: "quic\x1b[2J", err: `protocol "quic\x1b[2J" is not known (allowed: tcp, udp, sctp or icmp)`},
 	})
 	for got, want := range map[string]string{
 		Mode(9).String(): "mode(9)", Algorithm(8).String(): "algorithm(8)", Protocol(2).String(): "protocol(2)",

@@ -30,7 +30,7 @@ func TestValidate(t *testing.T) {
 		{line: "[2001:db8::1]:80/udp select=priority endpoints=[2001:db8::2]:8080:5,[2001:db8::2]:8081:0 name=\"a b:c\" idle=86400s"},
 		{line: "10.0.0.1:80/tcp endpoints=10.0.0.1:8080,169.254.1.1:80:65535 managed=true"},
 
-		{"10.0.0.1:80/sctp endpoints=1.1.1.1:1", `protocol "sctp" is not part of this build: IPVS (ipvsadm --sctp-service) balances SCTP (allowed: tcp, udp or icmp)`},
+		{"10.0.0.1:80/sctp endpoints=1.1.1.1:1 secips=10.0.0.2", `secondary VIP "10.0.0.2" is given, and SCTP's address lists are not rewritten, so associations have one path (allowed: none, or a service of its own for each address)`},
 		{line: "10.0.0.1:0/icmp endpoints=1.1.1.1:0"},
 		{"10.0.0.1:7/icmp endpoints=1.1.1.1:0", `port "7" is given, and icmp has no ports (allowed: 0)`},
 		{"10.0.0.1:0/icmp endpoints=1.1.1.1:7", `endpoint port "7" is given, and icmp has no ports (allowed: 0)`},
@@ -118,7 +118,7 @@ func TestValidateBuiltServices(t *testing.T) {
 		`endpoint address "::ffff:10.0.0.1" is an IPv4 address written as IPv6 (allowed: 10.0.0.1)`:                    func(s *Service) { s.Endpoints[0].Addr = mapped },
 		`mode "mode(77)" is not known (allowed: default, onearm, fullnat, dsr, hostonearm or auto)`:                    func(s *Service) { s.Mode = 77 },
 		`select "algorithm(77)" is not known (allowed: rr, hash, priority, persist, lc or random)`:                     func(s *Service) { s.Algorithm = 77 },
-		`protocol "protocol(0)" is not known (allowed: tcp, udp or icmp)`:                                              func(s *Service) { s.Protocol = 0 },
+		`protocol "protocol(0)" is not known (allowed: tcp, udp, sctp or icmp)`:                                        func(s *Service) { s.Protocol = 0 },
 		`endpoints "4097" is too many (allowed: 1 to 4096)`:                                                            func(s *Service) { s.Endpoints = endpoints(4097) },
 		`idle timeout "1ns" is not whole seconds (allowed: 0s (the default of the protocol) to 86400s, whole seconds)`: func(s *Service) { s.IdleTimeout = time.Nanosecond },
 	} {

@@ -12,6 +12,7 @@ const (
 	protoIPv6  = 41
 	protoICMP6 = 58
 	protoNone  = 59
+	protoSCTP  = 132
 
 	maxBuilt = 1 << 18 // no field can ask for more
 )
@@ -165,6 +166,8 @@ func (p *Packet) protocol() byte {
 		return protoTCP
 	case UDP:
 		return protoUDP
+	case SCTP:
+		return protoSCTP
 	case ICMP:
 		return protoICMP
 	case ICMP6:
@@ -186,6 +189,8 @@ func (p *Packet) transport() []byte {
 		return p.tcp()
 	case UDP:
 		return p.udp()
+	case SCTP:
+		return p.sctp()
 	case ICMP, ICMP6:
 		return p.icmp()
 	}

@@ -153,6 +153,8 @@ func decodeTransport(src, dst netip.Addr, protocol byte, b []byte, deep depth) *
 			p = decodeTCP(b)
 		case protocol == protoUDP:
 			p = decodeUDP(b)
+		case protocol == protoSCTP:
+			p = decodeSCTP(b)
 		case protocol == protoICMP && src.Is4():
 			p = decodeICMP(ICMP, b)
 		case protocol == protoICMP6 && src.Is6():

@@ -34,7 +34,7 @@ func asFrame(ip []byte) []byte {
 // over them is meaningless; it returns the real part of the data.
 func (p *Packet) shorten(missing int, all bool) (part []byte) {
 	if v, stated := p.values[Sum]; missing > 0 || stated && v.Text == "partial" {
-		p.Unset(Sum)
+		p.Unset(Sum).Unset(CRC)
 	}
 	for f := range fields {
 		if v, ok := p.values[f]; ok && v.Num == f.spec().def && f.spec().kind != kindSum && f.optional() && v.Text == "" {

@@ -10,13 +10,14 @@ const (
 	IP                 // an IP packet with other content than the ones below
 	TCP                //
 	UDP                //
+	SCTP               //
 	ICMP               // over IPv4
 	ICMP6              // over IPv6
 	protos
 )
 
 func (p Proto) String() string {
-	return [...]string{"raw", "eth", "ip", "tcp", "udp", "icmp", "icmp6", "?"}[min(p, protos)]
+	return [...]string{"raw", "eth", "ip", "tcp", "udp", "sctp", "icmp", "icmp6", "?"}[min(p, protos)]
 }
 
 // Field names one value of a packet.
@@ -36,6 +37,8 @@ const (
 	Win
 	Urg
 	TCPOptions
+	Tag
+	Chunks
 	EchoID
 	EchoSeq
 	MTU
@@ -62,6 +65,7 @@ const (
 	DataOffset
 	UDPLen
 	Sum
+	CRC
 	Pad
 	Trunc
 	GSO
@@ -86,6 +90,7 @@ const (
 	kindVLAN               // see vlan.go
 	kindExt                // see ext.go
 	kindTCPOpt             // see tcpopt.go
+	kindChunks             // see sctp.go
 )
 
 // spec describes a field.
@@ -102,9 +107,10 @@ type spec struct {
 const (
 	onTCP   = 1 << TCP
 	onUDP   = 1 << UDP
-	onIP    = 1<<IP | onTCP | onUDP | onICMP
+	onSCTP  = 1 << SCTP
+	onIP    = 1<<IP | onPort | onICMP
 	onICMP  = 1<<ICMP | 1<<ICMP6
-	onPort  = onTCP | onUDP
+	onPort  = onTCP | onUDP | onSCTP
 	onFrame = 1<<Eth | onIP
 )
 
@@ -123,6 +129,8 @@ func (f Field) spec() spec {
 		Win:        {name: "win", kind: kindNum, bits: 16, on: onTCP, def: 65535},
 		Urg:        {name: "urg", kind: kindNum, bits: 16, on: onTCP},
 		TCPOptions: {name: "opt", kind: kindTCPOpt, on: onTCP},
+		Tag:        {name: "tag", kind: kindNum, bits: 32, on: onSCTP},
+		Chunks:     {name: "chunks", kind: kindChunks, on: onSCTP},
 		EchoID:     {name: "id", kind: kindNum, bits: 16, on: onICMP},
 		EchoSeq:    {name: "seq", kind: kindNum, bits: 16, on: onICMP},
 		MTU:        {name: "mtu", kind: kindNum, bits: 32, on: onICMP},
@@ -148,7 +156,8 @@ func (f Field) spec() spec {
 		IPSum:      {name: "ipcsum", kind: kindSum, bits: 16, on: onIP, family: 4, derived: true},
 		DataOffset: {name: "doff", kind: kindNum, bits: 4, on: onTCP, derived: true},
 		UDPLen:     {name: "udplen", kind: kindNum, bits: 16, on: onUDP, derived: true},
-		Sum:        {name: "csum", kind: kindSum, bits: 16, on: onPort | onICMP, derived: true},
+		Sum:        {name: "csum", kind: kindSum, bits: 16, on: onTCP | onUDP | onICMP, derived: true},
+		CRC:        {name: "crc", kind: kindSum, bits: 32, on: onSCTP, derived: true},
 		Pad:        {name: "pad", kind: kindNum, bits: 12, on: onIP, derived: true},
 		Trunc:      {name: "trunc", kind: kindNum, bits: 16, on: onFrame, derived: true},
 		GSO:        {name: "gso", kind: kindNum, bits: 16, on: onPort},

@@ -124,7 +124,12 @@ func (p *Packet) Merge(change *Packet) *Packet {
 		switch f {
 		case Len:
 			delete(out.values, Data)
+			delete(out.values, Chunks)
 		case Data:
+			delete(out.values, Len)
+			delete(out.values, Chunks)
+		case Chunks:
+			delete(out.values, Data)
 			delete(out.values, Len)
 		}
 		out.values[f] = v

@@ -54,7 +54,7 @@ func parsePart(text string) (*Packet, error) {
 		}
 	}
 	if ps.p == nil {
-		return nil, fmt.Errorf("%q is not a protocol: want tcp, udp, icmp, icmp6, ip, eth or raw", name)
+		return nil, fmt.Errorf("%q is not a protocol: want tcp, udp, sctp, icmp, icmp6, ip, eth or raw", name)
 	}
 	if err := ps.head(); err != nil {
 		return nil, err
@@ -66,6 +66,9 @@ func parsePart(text string) (*Packet, error) {
 	}
 	if ps.p.Has(Len) && ps.p.Has(Data) {
 		return nil, fmt.Errorf("len and data exclude each other")
+	}
+	if ps.p.Has(Chunks) && (ps.p.Has(Len) || ps.p.Has(Data)) {
+		return nil, fmt.Errorf("chunks excludes len and data")
 	}
 	return ps.p, nil
 }
@@ -294,7 +297,7 @@ func parseValue(f Field, word string) (Value, error) {
 			return Value{}, fmt.Errorf("%s: want at most 40 bytes, a multiple of 4", f)
 		}
 		return Value{Text: string(b)}, nil
-	case kindVLAN, kindExt, kindTCPOpt:
+	case kindVLAN, kindExt, kindTCPOpt, kindChunks:
 		text, err := canonicalList(s.kind, word)
 		return Value{Text: text}, err
 	case kindSum:
@@ -320,6 +323,9 @@ func canonicalList(k kind, word string) (string, error) {
 	case kindExt:
 		chain, err := parseExt(word)
 		return formatExt(chain), err
+	case kindChunks:
+		_, err := encodeChunks(word)
+		return word, err
 	default:
 		if word == "-" {
 			return "", nil

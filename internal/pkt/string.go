@@ -113,7 +113,7 @@ func (v Value) format(f Field) string {
 			return fmt.Sprintf("%#x", v.Num)
 		}
 		return v.Text
-	case kindVLAN, kindExt, kindTCPOpt:
+	case kindVLAN, kindExt, kindTCPOpt, kindChunks:
 		if v.Text == "" {
 			return "-"
 		}

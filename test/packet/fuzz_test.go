@@ -67,8 +67,8 @@ func fuzzLane(jobs <-chan func(*lab.Lab) error, results chan<- error) {
 	if err == nil {
 		defer l.Close()
 		for _, text := range []string{
-			"10.0.0.1:80/tcp endpoints=192.168.1.10:8080", "10.0.0.1:53/udp endpoints=192.168.1.10:5353",
-			"[2001:db8::1]:80/tcp endpoints=[2001:db8:2::10]:8080", "[2001:db8::1]:53/udp endpoints=[2001:db8:2::10]:5353",
+			"10.0.0.1:80/tcp endpoints=192.168.1.10:8080", "10.0.0.1:53/udp endpoints=192.168.1.10:5353", "10.0.0.1:2020/sctp endpoints=192.168.1.10:5001",
+			"[2001:db8::1]:80/tcp endpoints=[2001:db8:2::10]:8080", "[2001:db8::1]:53/udp endpoints=[2001:db8:2::10]:5353", "[2001:db8::1]:2020/sctp endpoints=[2001:db8:2::10]:5001",
 		} {
 			s, parseErr := lb.ParseService(text)
 			err = errors.Join(err, parseErr, l.Apply(s))
@@ -118,7 +118,7 @@ func fuzzOne(l *lab.Lab, frame []byte, server bool) error {
 	if len(res.Frame) != len(untagged) {
 		return fmt.Errorf("%d bytes came in, %d left", len(untagged), len(res.Frame))
 	}
-	for _, f := range []pkt.Field{pkt.Sum, pkt.IPSum} {
+	for _, f := range []pkt.Field{pkt.Sum, pkt.CRC, pkt.IPSum} {
 		if !in.Has(f) && out.Has(f) {
 			return errors.New("a checksum was right and is wrong:\n" + pkt.Diff(in, out, nil))
 		}
@@ -129,7 +129,7 @@ func fuzzOne(l *lab.Lab, frame []byte, server bool) error {
 // answerWhole checks the checksums of a reply. Decode sets these fields for wrong checksums only.
 func answerWhole(frame []byte) error {
 	out := pkt.Decode(frame)
-	for _, f := range []pkt.Field{pkt.Sum, pkt.IPSum} {
+	for _, f := range []pkt.Field{pkt.Sum, pkt.CRC, pkt.IPSum} {
 		if out.Has(f) {
 			return fmt.Errorf("the answer has a wrong checksum: %s", out)
 		}

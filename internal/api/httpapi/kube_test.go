@@ -95,7 +95,6 @@ func TestKubeServicesRefused(t *testing.T) {
 		apitest.Kube("", `"sel":0`, `"sel":6`):           `"n2det" is not part of this build`,
 		apitest.Kube("", `"sel":0`, `"sel":7`):           `"n3" is not part of this build`,
 		apitest.Kube("", `"mode":0`, `"mode":4`):         `"fullproxy" is not part of this build`,
-		apitest.Kube("", `"tcp"`, `"sctp"`):              `"sctp" is not part of this build`,
 		apitest.Kube(`,"proxyprotocolv2":true`):          `proxyprotocolv2 "true" is not part of this build`,
 		apitest.Kube(`,"mtls_frontend":{"mode":"must"}`): `there is no property "mtls_frontend"`,
 	} {

@@ -174,7 +174,7 @@ func isAt(e *lb.Endpoint, at netip.AddrPort) bool {
 // addAnswers adds the counts of handshakes with the endpoint. They show a return path that bypasses
 // this machine.
 func (i *inquiry) addAnswers(r *dryrun.Result, s *lb.Service) {
-	if !s.Protocol.HasHandshake() || s.Mode == lb.ModeDSR {
+	if s.Protocol != lb.TCP || s.Mode == lb.ModeDSR { // others are not counted
 		return
 	}
 	stats, known := i.DataPath.ServiceStats(s.Key)

@@ -168,6 +168,8 @@ func (i *inquiry) frame() []byte {
 		i.segment(p)
 	case lb.UDP:
 		p = pkt.New(pkt.UDP)
+	case lb.SCTP:
+		p = pkt.New(pkt.SCTP)
 	case lb.ICMPv6:
 		p = pkt.New(pkt.ICMP6).SetNum(pkt.Type, 128).SetNum(pkt.EchoID, uint64(i.From.Port()))
 	default:
@@ -177,7 +179,9 @@ func (i *inquiry) frame() []byte {
 	if i.From.Addr().Is4() {
 		p.SetNum(pkt.DF, 0)
 	}
-	if bare := len(p.BuildIP()); i.Length > bare {
+	if p.Proto == pkt.SCTP {
+		i.chunk(p)
+	} else if bare := len(p.BuildIP()); i.Length > bare {
 		p.SetNum(pkt.Len, uint64(i.Length-bare)+p.Num(pkt.Len))
 	}
 	return p.Build()
@@ -205,4 +209,21 @@ func (i *inquiry) segment(p *pkt.Packet) {
 	default:
 		p.SetNum(pkt.Flags, pkt.FlagACK).SetNum(pkt.Seq, uint64(t.Seq)).SetNum(pkt.Ack, uint64(t.Ack))
 	}
+}
+
+// chunk fills in the next chunk of SCTP: INIT, or a HEARTBEAT with the tag of the association.
+func (i *inquiry) chunk(p *pkt.Packet) {
+	ended := func(state string) bool { return state == "abort" || state == "shut-complete" }
+	if t := i.tracked; t != nil && t.State != "init" && !ended(t.State) {
+		const informationOf = 12
+		p.SetNum(pkt.Tag, uint64(t.Tag)).Set(pkt.Chunks, pkt.Value{Text: fmt.Sprintf("heartbeat:%d", max(informationOf, i.Length-chunkOverhead(p)))})
+		return
+	}
+	p.Set(pkt.Chunks, pkt.Value{Text: "init=1"})
+}
+
+// chunkOverhead returns the length of a packet with an empty chunk.
+func chunkOverhead(p *pkt.Packet) int {
+	const chunkHeader = 4
+	return len(p.BuildIP()) + chunkHeader
 }

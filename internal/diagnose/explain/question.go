@@ -33,7 +33,7 @@ func Parse(from, to, protocol, iface string) (*Question, error) {
 	var err error
 	if protocol != "" {
 		if q.Protocol, err = lb.ParseProtocol(protocol); err != nil {
-			return nil, lb.NewFieldError("proto", protocol, "is not supported", "tcp, udp or icmp")
+			return nil, lb.NewFieldError("proto", protocol, "is not supported", "tcp, udp, sctp or icmp")
 		}
 	}
 	if q.From, err = address("from", from); err != nil {

@@ -200,7 +200,7 @@ func (d *Datapath) load(cfg Config) error {
 	d.Recorder = observe.NewRecorder(d.collection)
 	d.dry = dryrun.New(d.collection, d.Tables, d.firewall)
 	d.Tracer = observe.NewTracer(d.collection, d.Hooks, d.XDP)
-	return d.followLocal(d.LocalAnswersWanted())
+	return errors.Join(d.followLocal(d.LocalAnswersWanted()), d.adoptSCTP())
 }
 
 // followCounts copies the values of this process's variables to those of the XDP program's object.

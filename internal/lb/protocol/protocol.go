@@ -48,6 +48,7 @@ type Events struct {
 	Replied, Assured, Reset bool
 	FinClient, FinEndpoint  bool
 	FinsAcked               bool // both
+	Established             bool // SCTP: the endpoint sent COOKIE ACK
 }
 
 // Traits returns the protocol's properties. A number without services has none.

@@ -33,6 +33,8 @@ func described(p *pkt.Packet) (*dryrun.Packet, bool) {
 		d.Protocol = lb.TCP
 	case pkt.UDP:
 		d.Protocol = lb.UDP
+	case pkt.SCTP:
+		d.Protocol = lb.SCTP
 	case pkt.ICMP, pkt.ICMP6:
 		d.Protocol = lb.ICMP
 		if p.Proto == pkt.ICMP6 {
@@ -89,7 +91,7 @@ func (f foretold) blurred(frame []byte) *pkt.Packet {
 		return p
 	}
 	if f.Entry.SourceIsOurs {
-		p.Unset(pkt.SrcPort).Unset(pkt.EchoID).Unset(pkt.Sum)
+		p.Unset(pkt.SrcPort).Unset(pkt.EchoID).Unset(pkt.Sum).Unset(pkt.CRC)
 	}
 	if f.Entry.Family {
 		p.Unset(pkt.IPID).Unset(pkt.IPSum)

@@ -110,7 +110,7 @@ func (n *Network) Changes(p, got *pkt.Packet, l *Link) *pkt.Packet {
 	if change.Inner != nil && want.Inner != nil {
 		stateDifferent(change.Inner, want.Inner, got.Inner)
 	}
-	for _, f := range []pkt.Field{pkt.Sum, pkt.IPSum} {
+	for _, f := range []pkt.Field{pkt.Sum, pkt.CRC, pkt.IPSum} {
 		if want.Proto == got.Proto && want.Has(f) && !got.Has(f) {
 			change.Set(f, pkt.Value{Text: "right"})
 		}

@@ -24,7 +24,7 @@ import (
 const (
 	savedLB = `{"lbAttr":[{"endpoints":[{"counter":"0:0","endpointIP":"31.31.31.1","state":"active","targetPort":8080,"weight":1},{"counter":"0:0","endpointIP":"32.32.32.1","state":"active","targetPort":8080,"weight":1}],` +
 		`"secondaryIPs":null,"allowedSources":null,"serviceArguments":{"bgp":false,"block":0,"externalIP":"20.20.20.1","inactiveTimeOut":240,"mode":0,"monitor":true,"name":"web","port":80,"privateIP":"","probeRetries":2,"probeTimeout":60,"probeport":0,"probereq":"","proberesp":"","probetype":"ping","protocol":"tcp","sel":0,"snat":false,"host":"","security":0,"oper":0,"proxyprotocolv2":false,"egress":false}},` +
-		`{"endpoints":[{"endpointIP":"31.31.31.1","targetPort":9999,"weight":1}],"serviceArguments":{"externalIP":"20.20.20.1","port":99,"protocol":"sctp"}},` +
+		`{"endpoints":[{"endpointIP":"31.31.31.1","targetPort":9999,"weight":1}],"serviceArguments":{"externalIP":"20.20.20.1","port":99,"protocol":"tcp","mode":4}},` +
 		`{"endpoints":[{"endpointIP":"31.31.31.1","targetPort":53,"weight":1}],"serviceArguments":{"externalIP":"20.20.20.1","port":53,"protocol":"udp","sel":1}}]}`
 	savedEP = `{"Attr":[{"avgDelay":"","currState":"ok","hostName":"31.31.31.1","inActiveReTries":2,"maxDelay":"","minDelay":"","name":"31.31.31.1_ping_0","probeDuration":60,"probePort":0,"probeReq":"","probeResp":"","probeType":"ping"}]}`
 	savedFW = `{"fwAttr":[{"opts":{"allow":true,"counter":"0:0","fwMark":0},"ruleArguments":{"destinationIP":"31.31.31.0/24","sourceIP":"10.0.0.0/8","preference":200}},` +
@@ -76,7 +76,7 @@ func TestBootFiles(t *testing.T) {
 	if got := b.Counts(); got != "2 1 2 revision 1" {
 		t.Errorf("services, endpoints, rules: %s\n%s", got, log)
 	}
-	for _, want := range []string{`lbconfig.txt at=lbAttr[1] error="serviceArguments.protocol \"sctp\" is not part of this build`, `BFDconfig.txt at=Attr[1] error="remoteIp \"x\" is not an IP address`, "objects=6\n"} {
+	for _, want := range []string{`lbconfig.txt at=lbAttr[1] error="serviceArguments.mode \"fullproxy\" is not part of this build`, `BFDconfig.txt at=Attr[1] error="remoteIp \"x\" is not an IP address`, "objects=6\n"} {
 		if !strings.Contains(log.String(), want) {
 			t.Errorf("the log has no %s:\n%s", want, log)
 		}

@@ -131,7 +131,6 @@ func TestRefuse(t *testing.T) {
 		{arg(`,"externalIP":"0.0.0.0"`), "serviceArguments.externalIP", `is every local address, which only mode hostonearm has`},
 		{arg(`,"externalIP":"2001:db8::1","mode":3`), "endpoints[0].endpointIP", `is IPv4, and the VIP, which it answers as in mode dsr, is IPv6`},
 		{arg(`,"protocol":"quic"`), "serviceArguments.protocol", `"quic" is not known`},
-		{arg(`,"protocol":"sctp"`), "serviceArguments.protocol", `"sctp" is not part of this build: IPVS (ipvsadm --sctp-service) balances SCTP (allowed: tcp, udp or icmp)`},
 		{arg(`,"protocol":"icmp"`), "serviceArguments.port", `"80" is given, and icmp has no ports`},
 		{arg(`,"sel":"fastest"`), "serviceArguments.sel", `"fastest" is not known`},
 		{arg(`,"sel":5`), "serviceArguments.sel", `"n2" is not part of this build: NGAP and SCTP are not read, so leave N2 to the AMF's own addresses (allowed: rr, hash, priority, persist, lc or random)`},

@@ -471,6 +471,7 @@ const (
 	ClusterMapPolicedCounts          = "policed_counts"
 	ClusterMapPolicers               = "policers"
 	ClusterMapScannedCopies          = "scanned_copies"
+	ClusterMapSctpPrograms           = "sctp_programs"
 	ClusterMapSecrets                = "secrets"
 	ClusterMapServiceRanges          = "service_ranges"
 	ClusterMapServiceStates          = "service_states"
@@ -484,7 +485,6 @@ const (
 	ClusterMapUntoldCounts           = "untold_counts"
 	ClusterMapVips                   = "vips"
 	ClusterMapWatchers               = "watchers"
-	ClusterMapWatchersNow            = "watchers_now"
 	ClusterMapWays                   = "ways"
 	ClusterMapWaysFull               = "ways_full"
 	ClusterMapWhereabouts            = "whereabouts"
@@ -535,6 +535,7 @@ const (
 	ClusterVarTraceTurnMost          = "trace_turn_most"
 	ClusterVarTraceTurns             = "trace_turns"
 	ClusterVarTraceUntil             = "trace_until"
+	ClusterVarWatchersNow            = "watchers_now"
 	ClusterVarWatching               = "watching"
 )
 
@@ -630,6 +631,7 @@ type ClusterMapSpecs struct {
 	PolicedCounts    *ebpf.MapSpec `ebpf:"policed_counts"`
 	Policers         *ebpf.MapSpec `ebpf:"policers"`
 	ScannedCopies    *ebpf.MapSpec `ebpf:"scanned_copies"`
+	SctpPrograms     *ebpf.MapSpec `ebpf:"sctp_programs"`
 	Secrets          *ebpf.MapSpec `ebpf:"secrets"`
 	ServiceRanges    *ebpf.MapSpec `ebpf:"service_ranges"`
 	ServiceStates    *ebpf.MapSpec `ebpf:"service_states"`
@@ -643,7 +645,6 @@ type ClusterMapSpecs struct {
 	UntoldCounts     *ebpf.MapSpec `ebpf:"untold_counts"`
 	Vips             *ebpf.MapSpec `ebpf:"vips"`
 	Watchers         *ebpf.MapSpec `ebpf:"watchers"`
-	WatchersNow      *ebpf.MapSpec `ebpf:"watchers_now"`
 	Ways             *ebpf.MapSpec `ebpf:"ways"`
 	WaysFull         *ebpf.MapSpec `ebpf:"ways_full"`
 	Whereabouts      *ebpf.MapSpec `ebpf:"whereabouts"`
@@ -698,6 +699,7 @@ type ClusterVariableSpecs struct {
 	TraceTurnMost          *ebpf.VariableSpec `ebpf:"trace_turn_most"`
 	TraceTurns             *ebpf.VariableSpec `ebpf:"trace_turns"`
 	TraceUntil             *ebpf.VariableSpec `ebpf:"trace_until"`
+	WatchersNow            *ebpf.VariableSpec `ebpf:"watchers_now"`
 	Watching               *ebpf.VariableSpec `ebpf:"watching"`
 }
 
@@ -763,6 +765,7 @@ type ClusterMaps struct {
 	PolicedCounts    *ebpf.Map `ebpf:"policed_counts"`
 	Policers         *ebpf.Map `ebpf:"policers"`
 	ScannedCopies    *ebpf.Map `ebpf:"scanned_copies"`
+	SctpPrograms     *ebpf.Map `ebpf:"sctp_programs"`
 	Secrets          *ebpf.Map `ebpf:"secrets"`
 	ServiceRanges    *ebpf.Map `ebpf:"service_ranges"`
 	ServiceStates    *ebpf.Map `ebpf:"service_states"`
@@ -776,7 +779,6 @@ type ClusterMaps struct {
 	UntoldCounts     *ebpf.Map `ebpf:"untold_counts"`
 	Vips             *ebpf.Map `ebpf:"vips"`
 	Watchers         *ebpf.Map `ebpf:"watchers"`
-	WatchersNow      *ebpf.Map `ebpf:"watchers_now"`
 	Ways             *ebpf.Map `ebpf:"ways"`
 	WaysFull         *ebpf.Map `ebpf:"ways_full"`
 	Whereabouts      *ebpf.Map `ebpf:"whereabouts"`
@@ -826,6 +828,7 @@ func (m *ClusterMaps) Close() error {
 		m.PolicedCounts,
 		m.Policers,
 		m.ScannedCopies,
+		m.SctpPrograms,
 		m.Secrets,
 		m.ServiceRanges,
 		m.ServiceStates,
@@ -839,7 +842,6 @@ func (m *ClusterMaps) Close() error {
 		m.UntoldCounts,
 		m.Vips,
 		m.Watchers,
-		m.WatchersNow,
 		m.Ways,
 		m.WaysFull,
 		m.Whereabouts,
@@ -895,6 +897,7 @@ type ClusterVariables struct {
 	TraceTurnMost          *ebpf.Variable `ebpf:"trace_turn_most"`
 	TraceTurns             *ebpf.Variable `ebpf:"trace_turns"`
 	TraceUntil             *ebpf.Variable `ebpf:"trace_until"`
+	WatchersNow            *ebpf.Variable `ebpf:"watchers_now"`
 	Watching               *ebpf.Variable `ebpf:"watching"`
 }
 

@@ -619,6 +619,7 @@ const (
 	SockMapPersists               = "persists"
 	SockMapPolicedCounts          = "policed_counts"
 	SockMapPolicers               = "policers"
+	SockMapSctpPrograms           = "sctp_programs"
 	SockMapSecrets                = "secrets"
 	SockMapServiceRanges          = "service_ranges"
 	SockMapServiceStates          = "service_states"
@@ -635,7 +636,6 @@ const (
 	SockMapUntoldCounts           = "untold_counts"
 	SockMapVips                   = "vips"
 	SockMapWatchers               = "watchers"
-	SockMapWatchersNow            = "watchers_now"
 	SockMapWays                   = "ways"
 	SockMapWaysFull               = "ways_full"
 	SockMapWhereabouts            = "whereabouts"
@@ -690,6 +690,7 @@ const (
 	SockVarTraceTurnMost          = "trace_turn_most"
 	SockVarTraceTurns             = "trace_turns"
 	SockVarTraceUntil             = "trace_until"
+	SockVarWatchersNow            = "watchers_now"
 	SockVarWatching               = "watching"
 )
 
@@ -794,6 +795,7 @@ type SockMapSpecs struct {
 	Persists         *ebpf.MapSpec `ebpf:"persists"`
 	PolicedCounts    *ebpf.MapSpec `ebpf:"policed_counts"`
 	Policers         *ebpf.MapSpec `ebpf:"policers"`
+	SctpPrograms     *ebpf.MapSpec `ebpf:"sctp_programs"`
 	Secrets          *ebpf.MapSpec `ebpf:"secrets"`
 	ServiceRanges    *ebpf.MapSpec `ebpf:"service_ranges"`
 	ServiceStates    *ebpf.MapSpec `ebpf:"service_states"`
@@ -810,7 +812,6 @@ type SockMapSpecs struct {
 	UntoldCounts     *ebpf.MapSpec `ebpf:"untold_counts"`
 	Vips             *ebpf.MapSpec `ebpf:"vips"`
 	Watchers         *ebpf.MapSpec `ebpf:"watchers"`
-	WatchersNow      *ebpf.MapSpec `ebpf:"watchers_now"`
 	Ways             *ebpf.MapSpec `ebpf:"ways"`
 	WaysFull         *ebpf.MapSpec `ebpf:"ways_full"`
 	Whereabouts      *ebpf.MapSpec `ebpf:"whereabouts"`
@@ -860,6 +861,7 @@ type SockVariableSpecs struct {
 	TraceTurnMost          *ebpf.VariableSpec `ebpf:"trace_turn_most"`
 	TraceTurns             *ebpf.VariableSpec `ebpf:"trace_turns"`
 	TraceUntil             *ebpf.VariableSpec `ebpf:"trace_until"`
+	WatchersNow            *ebpf.VariableSpec `ebpf:"watchers_now"`
 	Watching               *ebpf.VariableSpec `ebpf:"watching"`
 }
 
@@ -925,6 +927,7 @@ type SockMaps struct {
 	Persists         *ebpf.Map `ebpf:"persists"`
 	PolicedCounts    *ebpf.Map `ebpf:"policed_counts"`
 	Policers         *ebpf.Map `ebpf:"policers"`
+	SctpPrograms     *ebpf.Map `ebpf:"sctp_programs"`
 	Secrets          *ebpf.Map `ebpf:"secrets"`
 	ServiceRanges    *ebpf.Map `ebpf:"service_ranges"`
 	ServiceStates    *ebpf.Map `ebpf:"service_states"`
@@ -941,7 +944,6 @@ type SockMaps struct {
 	UntoldCounts     *ebpf.Map `ebpf:"untold_counts"`
 	Vips             *ebpf.Map `ebpf:"vips"`
 	Watchers         *ebpf.Map `ebpf:"watchers"`
-	WatchersNow      *ebpf.Map `ebpf:"watchers_now"`
 	Ways             *ebpf.Map `ebpf:"ways"`
 	WaysFull         *ebpf.Map `ebpf:"ways_full"`
 	Whereabouts      *ebpf.Map `ebpf:"whereabouts"`
@@ -991,6 +993,7 @@ func (m *SockMaps) Close() error {
 		m.Persists,
 		m.PolicedCounts,
 		m.Policers,
+		m.SctpPrograms,
 		m.Secrets,
 		m.ServiceRanges,
 		m.ServiceStates,
@@ -1007,7 +1010,6 @@ func (m *SockMaps) Close() error {
 		m.UntoldCounts,
 		m.Vips,
 		m.Watchers,
-		m.WatchersNow,
 		m.Ways,
 		m.WaysFull,
 		m.Whereabouts,
@@ -1058,6 +1060,7 @@ type SockVariables struct {
 	TraceTurnMost          *ebpf.Variable `ebpf:"trace_turn_most"`
 	TraceTurns             *ebpf.Variable `ebpf:"trace_turns"`
 	TraceUntil             *ebpf.Variable `ebpf:"trace_until"`
+	WatchersNow            *ebpf.Variable `ebpf:"watchers_now"`
 	Watching               *ebpf.Variable `ebpf:"watching"`
 }
 

@@ -133,7 +133,7 @@ type SweepFindFilter struct {
 		_    structs.HostLayout
 		Word [4]uint32
 	}
-	Flags      [12]uint64
+	Flags      [16]uint64
 	Ports      [2]uint16
 	ByEndpoint uint32
 }
@@ -618,6 +618,7 @@ const (
 	SweepMapPolicedCounts          = "policed_counts"
 	SweepMapPolicers               = "policers"
 	SweepMapReclaimTimers          = "reclaim_timers"
+	SweepMapSctpPrograms           = "sctp_programs"
 	SweepMapSecrets                = "secrets"
 	SweepMapServiceRanges          = "service_ranges"
 	SweepMapServiceStates          = "service_states"
@@ -631,7 +632,6 @@ const (
 	SweepMapUntoldCounts           = "untold_counts"
 	SweepMapVips                   = "vips"
 	SweepMapWatchers               = "watchers"
-	SweepMapWatchersNow            = "watchers_now"
 	SweepMapWays                   = "ways"
 	SweepMapWaysFull               = "ways_full"
 	SweepMapWhereabouts            = "whereabouts"
@@ -686,6 +686,7 @@ const (
 	SweepVarTraceTurns             = "trace_turns"
 	SweepVarTraceUntil             = "trace_until"
 	SweepVarWalkMet                = "walk_met"
+	SweepVarWatchersNow            = "watchers_now"
 	SweepVarWatching               = "watching"
 )
 
@@ -795,6 +796,7 @@ type SweepMapSpecs struct {
 	PolicedCounts    *ebpf.MapSpec `ebpf:"policed_counts"`
 	Policers         *ebpf.MapSpec `ebpf:"policers"`
 	ReclaimTimers    *ebpf.MapSpec `ebpf:"reclaim_timers"`
+	SctpPrograms     *ebpf.MapSpec `ebpf:"sctp_programs"`
 	Secrets          *ebpf.MapSpec `ebpf:"secrets"`
 	ServiceRanges    *ebpf.MapSpec `ebpf:"service_ranges"`
 	ServiceStates    *ebpf.MapSpec `ebpf:"service_states"`
@@ -808,7 +810,6 @@ type SweepMapSpecs struct {
 	UntoldCounts     *ebpf.MapSpec `ebpf:"untold_counts"`
 	Vips             *ebpf.MapSpec `ebpf:"vips"`
 	Watchers         *ebpf.MapSpec `ebpf:"watchers"`
-	WatchersNow      *ebpf.MapSpec `ebpf:"watchers_now"`
 	Ways             *ebpf.MapSpec `ebpf:"ways"`
 	WaysFull         *ebpf.MapSpec `ebpf:"ways_full"`
 	Whereabouts      *ebpf.MapSpec `ebpf:"whereabouts"`
@@ -859,6 +860,7 @@ type SweepVariableSpecs struct {
 	TraceTurns             *ebpf.VariableSpec `ebpf:"trace_turns"`
 	TraceUntil             *ebpf.VariableSpec `ebpf:"trace_until"`
 	WalkMet                *ebpf.VariableSpec `ebpf:"walk_met"`
+	WatchersNow            *ebpf.VariableSpec `ebpf:"watchers_now"`
 	Watching               *ebpf.VariableSpec `ebpf:"watching"`
 }
 
@@ -930,6 +932,7 @@ type SweepMaps struct {
 	PolicedCounts    *ebpf.Map `ebpf:"policed_counts"`
 	Policers         *ebpf.Map `ebpf:"policers"`
 	ReclaimTimers    *ebpf.Map `ebpf:"reclaim_timers"`
+	SctpPrograms     *ebpf.Map `ebpf:"sctp_programs"`
 	Secrets          *ebpf.Map `ebpf:"secrets"`
 	ServiceRanges    *ebpf.Map `ebpf:"service_ranges"`
 	ServiceStates    *ebpf.Map `ebpf:"service_states"`
@@ -943,7 +946,6 @@ type SweepMaps struct {
 	UntoldCounts     *ebpf.Map `ebpf:"untold_counts"`
 	Vips             *ebpf.Map `ebpf:"vips"`
 	Watchers         *ebpf.Map `ebpf:"watchers"`
-	WatchersNow      *ebpf.Map `ebpf:"watchers_now"`
 	Ways             *ebpf.Map `ebpf:"ways"`
 	WaysFull         *ebpf.Map `ebpf:"ways_full"`
 	Whereabouts      *ebpf.Map `ebpf:"whereabouts"`
@@ -999,6 +1001,7 @@ func (m *SweepMaps) Close() error {
 		m.PolicedCounts,
 		m.Policers,
 		m.ReclaimTimers,
+		m.SctpPrograms,
 		m.Secrets,
 		m.ServiceRanges,
 		m.ServiceStates,
@@ -1012,7 +1015,6 @@ func (m *SweepMaps) Close() error {
 		m.UntoldCounts,
 		m.Vips,
 		m.Watchers,
-		m.WatchersNow,
 		m.Ways,
 		m.WaysFull,
 		m.Whereabouts,
@@ -1064,6 +1066,7 @@ type SweepVariables struct {
 	TraceTurns             *ebpf.Variable `ebpf:"trace_turns"`
 	TraceUntil             *ebpf.Variable `ebpf:"trace_until"`
 	WalkMet                *ebpf.Variable `ebpf:"walk_met"`
+	WatchersNow            *ebpf.Variable `ebpf:"watchers_now"`
 	Watching               *ebpf.Variable `ebpf:"watching"`
 }
 

@@ -953,6 +953,22 @@ const (
 	TcScanModeSCAN_DUE   TcScanMode = 2
 )
 
+type TcSctpCrcLayout uint32
+
+const (
+	TcSctpCrcLayoutSCTP_CRC_WORDS TcSctpCrcLayout = 16384
+)
+
+type TcSctpProgram uint32
+
+const (
+	TcSctpProgramSCTP_ETHER     TcSctpProgram = 0
+	TcSctpProgramSCTP_LAYER3    TcSctpProgram = 1
+	TcSctpProgramSCTP_ETHER_OUT TcSctpProgram = 2
+	TcSctpProgramSCTP_LAYER3OUT TcSctpProgram = 3
+	TcSctpProgramSCTP_PROGRAMS  TcSctpProgram = 4
+)
+
 type TcSecretKeys struct {
 	_         structs.HostLayout
 	Known     TcSiphashKey
@@ -1324,6 +1340,7 @@ const (
 	TcMapProbeAnswers           = "probe_answers"
 	TcMapRuleHits               = "rule_hits"
 	TcMapRuleSets               = "rule_sets"
+	TcMapSctpPrograms           = "sctp_programs"
 	TcMapSecrets                = "secrets"
 	TcMapServiceRanges          = "service_ranges"
 	TcMapServiceStates          = "service_states"
@@ -1337,7 +1354,6 @@ const (
 	TcMapUntoldCounts           = "untold_counts"
 	TcMapVips                   = "vips"
 	TcMapWatchers               = "watchers"
-	TcMapWatchersNow            = "watchers_now"
 	TcMapWays                   = "ways"
 	TcMapWaysFull               = "ways_full"
 	TcMapWhereabouts            = "whereabouts"
@@ -1407,6 +1423,7 @@ const (
 	TcVarTrialMet               = "trial_met"
 	TcVarTrials                 = "trials"
 	TcVarWakes                  = "wakes"
+	TcVarWatchersNow            = "watchers_now"
 	TcVarWatching               = "watching"
 )
 
@@ -1508,6 +1525,7 @@ type TcMapSpecs struct {
 	ProbeAnswers     *ebpf.MapSpec `ebpf:"probe_answers"`
 	RuleHits         *ebpf.MapSpec `ebpf:"rule_hits"`
 	RuleSets         *ebpf.MapSpec `ebpf:"rule_sets"`
+	SctpPrograms     *ebpf.MapSpec `ebpf:"sctp_programs"`
 	Secrets          *ebpf.MapSpec `ebpf:"secrets"`
 	ServiceRanges    *ebpf.MapSpec `ebpf:"service_ranges"`
 	ServiceStates    *ebpf.MapSpec `ebpf:"service_states"`
@@ -1521,7 +1539,6 @@ type TcMapSpecs struct {
 	UntoldCounts     *ebpf.MapSpec `ebpf:"untold_counts"`
 	Vips             *ebpf.MapSpec `ebpf:"vips"`
 	Watchers         *ebpf.MapSpec `ebpf:"watchers"`
-	WatchersNow      *ebpf.MapSpec `ebpf:"watchers_now"`
 	Ways             *ebpf.MapSpec `ebpf:"ways"`
 	WaysFull         *ebpf.MapSpec `ebpf:"ways_full"`
 	Whereabouts      *ebpf.MapSpec `ebpf:"whereabouts"`
@@ -1593,6 +1610,7 @@ type TcVariableSpecs struct {
 	TrialMet               *ebpf.VariableSpec `ebpf:"trial_met"`
 	Trials                 *ebpf.VariableSpec `ebpf:"trials"`
 	Wakes                  *ebpf.VariableSpec `ebpf:"wakes"`
+	WatchersNow            *ebpf.VariableSpec `ebpf:"watchers_now"`
 	Watching               *ebpf.VariableSpec `ebpf:"watching"`
 }
 
@@ -1662,6 +1680,7 @@ type TcMaps struct {
 	ProbeAnswers     *ebpf.Map `ebpf:"probe_answers"`
 	RuleHits         *ebpf.Map `ebpf:"rule_hits"`
 	RuleSets         *ebpf.Map `ebpf:"rule_sets"`
+	SctpPrograms     *ebpf.Map `ebpf:"sctp_programs"`
 	Secrets          *ebpf.Map `ebpf:"secrets"`
 	ServiceRanges    *ebpf.Map `ebpf:"service_ranges"`
 	ServiceStates    *ebpf.Map `ebpf:"service_states"`
@@ -1675,7 +1694,6 @@ type TcMaps struct {
 	UntoldCounts     *ebpf.Map `ebpf:"untold_counts"`
 	Vips             *ebpf.Map `ebpf:"vips"`
 	Watchers         *ebpf.Map `ebpf:"watchers"`
-	WatchersNow      *ebpf.Map `ebpf:"watchers_now"`
 	Ways             *ebpf.Map `ebpf:"ways"`
 	WaysFull         *ebpf.Map `ebpf:"ways_full"`
 	Whereabouts      *ebpf.Map `ebpf:"whereabouts"`
@@ -1729,6 +1747,7 @@ func (m *TcMaps) Close() error {
 		m.ProbeAnswers,
 		m.RuleHits,
 		m.RuleSets,
+		m.SctpPrograms,
 		m.Secrets,
 		m.ServiceRanges,
 		m.ServiceStates,
@@ -1742,7 +1761,6 @@ func (m *TcMaps) Close() error {
 		m.UntoldCounts,
 		m.Vips,
 		m.Watchers,
-		m.WatchersNow,
 		m.Ways,
 		m.WaysFull,
 		m.Whereabouts,
@@ -1815,6 +1833,7 @@ type TcVariables struct {
 	TrialMet               *ebpf.Variable `ebpf:"trial_met"`
 	Trials                 *ebpf.Variable `ebpf:"trials"`
 	Wakes                  *ebpf.Variable `ebpf:"wakes"`
+	WatchersNow            *ebpf.Variable `ebpf:"watchers_now"`
 	Watching               *ebpf.Variable `ebpf:"watching"`
 }
 

@@ -596,6 +596,7 @@ const (
 	TcTraceMapProbeAnswers           = "probe_answers"
 	TcTraceMapRuleHits               = "rule_hits"
 	TcTraceMapRuleSets               = "rule_sets"
+	TcTraceMapSctpPrograms           = "sctp_programs"
 	TcTraceMapSecrets                = "secrets"
 	TcTraceMapServiceRanges          = "service_ranges"
 	TcTraceMapServiceStates          = "service_states"
@@ -609,7 +610,6 @@ const (
 	TcTraceMapUntoldCounts           = "untold_counts"
 	TcTraceMapVips                   = "vips"
 	TcTraceMapWatchers               = "watchers"
-	TcTraceMapWatchersNow            = "watchers_now"
 	TcTraceMapWays                   = "ways"
 	TcTraceMapWaysFull               = "ways_full"
 	TcTraceMapWhereabouts            = "whereabouts"
@@ -679,6 +679,7 @@ const (
 	TcTraceVarTrialMet               = "trial_met"
 	TcTraceVarTrials                 = "trials"
 	TcTraceVarWakes                  = "wakes"
+	TcTraceVarWatchersNow            = "watchers_now"
 	TcTraceVarWatching               = "watching"
 )
 
@@ -780,6 +781,7 @@ type TcTraceMapSpecs struct {
 	ProbeAnswers     *ebpf.MapSpec `ebpf:"probe_answers"`
 	RuleHits         *ebpf.MapSpec `ebpf:"rule_hits"`
 	RuleSets         *ebpf.MapSpec `ebpf:"rule_sets"`
+	SctpPrograms     *ebpf.MapSpec `ebpf:"sctp_programs"`
 	Secrets          *ebpf.MapSpec `ebpf:"secrets"`
 	ServiceRanges    *ebpf.MapSpec `ebpf:"service_ranges"`
 	ServiceStates    *ebpf.MapSpec `ebpf:"service_states"`
@@ -793,7 +795,6 @@ type TcTraceMapSpecs struct {
 	UntoldCounts     *ebpf.MapSpec `ebpf:"untold_counts"`
 	Vips             *ebpf.MapSpec `ebpf:"vips"`
 	Watchers         *ebpf.MapSpec `ebpf:"watchers"`
-	WatchersNow      *ebpf.MapSpec `ebpf:"watchers_now"`
 	Ways             *ebpf.MapSpec `ebpf:"ways"`
 	WaysFull         *ebpf.MapSpec `ebpf:"ways_full"`
 	Whereabouts      *ebpf.MapSpec `ebpf:"whereabouts"`
@@ -865,6 +866,7 @@ type TcTraceVariableSpecs struct {
 	TrialMet               *ebpf.VariableSpec `ebpf:"trial_met"`
 	Trials                 *ebpf.VariableSpec `ebpf:"trials"`
 	Wakes                  *ebpf.VariableSpec `ebpf:"wakes"`
+	WatchersNow            *ebpf.VariableSpec `ebpf:"watchers_now"`
 	Watching               *ebpf.VariableSpec `ebpf:"watching"`
 }
 
@@ -934,6 +936,7 @@ type TcTraceMaps struct {
 	ProbeAnswers     *ebpf.Map `ebpf:"probe_answers"`
 	RuleHits         *ebpf.Map `ebpf:"rule_hits"`
 	RuleSets         *ebpf.Map `ebpf:"rule_sets"`
+	SctpPrograms     *ebpf.Map `ebpf:"sctp_programs"`
 	Secrets          *ebpf.Map `ebpf:"secrets"`
 	ServiceRanges    *ebpf.Map `ebpf:"service_ranges"`
 	ServiceStates    *ebpf.Map `ebpf:"service_states"`
@@ -947,7 +950,6 @@ type TcTraceMaps struct {
 	UntoldCounts     *ebpf.Map `ebpf:"untold_counts"`
 	Vips             *ebpf.Map `ebpf:"vips"`
 	Watchers         *ebpf.Map `ebpf:"watchers"`
-	WatchersNow      *ebpf.Map `ebpf:"watchers_now"`
 	Ways             *ebpf.Map `ebpf:"ways"`
 	WaysFull         *ebpf.Map `ebpf:"ways_full"`
 	Whereabouts      *ebpf.Map `ebpf:"whereabouts"`
@@ -1001,6 +1003,7 @@ func (m *TcTraceMaps) Close() error {
 		m.ProbeAnswers,
 		m.RuleHits,
 		m.RuleSets,
+		m.SctpPrograms,
 		m.Secrets,
 		m.ServiceRanges,
 		m.ServiceStates,
@@ -1014,7 +1017,6 @@ func (m *TcTraceMaps) Close() error {
 		m.UntoldCounts,
 		m.Vips,
 		m.Watchers,
-		m.WatchersNow,
 		m.Ways,
 		m.WaysFull,
 		m.Whereabouts,
@@ -1087,6 +1089,7 @@ type TcTraceVariables struct {
 	TrialMet               *ebpf.Variable `ebpf:"trial_met"`
 	Trials                 *ebpf.Variable `ebpf:"trials"`
 	Wakes                  *ebpf.Variable `ebpf:"wakes"`
+	WatchersNow            *ebpf.Variable `ebpf:"watchers_now"`
 	Watching               *ebpf.Variable `ebpf:"watching"`
 }
 

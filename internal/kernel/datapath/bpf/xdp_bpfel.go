@@ -437,6 +437,7 @@ const (
 	XdpMapPersists               = "persists"
 	XdpMapPolicedCounts          = "policed_counts"
 	XdpMapPolicers               = "policers"
+	XdpMapSctpPrograms           = "sctp_programs"
 	XdpMapSecrets                = "secrets"
 	XdpMapServiceRanges          = "service_ranges"
 	XdpMapServiceStates          = "service_states"
@@ -450,7 +451,6 @@ const (
 	XdpMapUntoldCounts           = "untold_counts"
 	XdpMapVips                   = "vips"
 	XdpMapWatchers               = "watchers"
-	XdpMapWatchersNow            = "watchers_now"
 	XdpMapWays                   = "ways"
 	XdpMapWaysFull               = "ways_full"
 	XdpMapWhereabouts            = "whereabouts"
@@ -503,6 +503,7 @@ const (
 	XdpVarTraceTurnMost          = "trace_turn_most"
 	XdpVarTraceTurns             = "trace_turns"
 	XdpVarTraceUntil             = "trace_until"
+	XdpVarWatchersNow            = "watchers_now"
 )
 
 // LoadXdp returns the embedded CollectionSpec for Xdp.
@@ -595,6 +596,7 @@ type XdpMapSpecs struct {
 	Persists         *ebpf.MapSpec `ebpf:"persists"`
 	PolicedCounts    *ebpf.MapSpec `ebpf:"policed_counts"`
 	Policers         *ebpf.MapSpec `ebpf:"policers"`
+	SctpPrograms     *ebpf.MapSpec `ebpf:"sctp_programs"`
 	Secrets          *ebpf.MapSpec `ebpf:"secrets"`
 	ServiceRanges    *ebpf.MapSpec `ebpf:"service_ranges"`
 	ServiceStates    *ebpf.MapSpec `ebpf:"service_states"`
@@ -608,7 +610,6 @@ type XdpMapSpecs struct {
 	UntoldCounts     *ebpf.MapSpec `ebpf:"untold_counts"`
 	Vips             *ebpf.MapSpec `ebpf:"vips"`
 	Watchers         *ebpf.MapSpec `ebpf:"watchers"`
-	WatchersNow      *ebpf.MapSpec `ebpf:"watchers_now"`
 	Ways             *ebpf.MapSpec `ebpf:"ways"`
 	WaysFull         *ebpf.MapSpec `ebpf:"ways_full"`
 	Whereabouts      *ebpf.MapSpec `ebpf:"whereabouts"`
@@ -666,6 +667,7 @@ type XdpVariableSpecs struct {
 	TraceTurnMost          *ebpf.VariableSpec `ebpf:"trace_turn_most"`
 	TraceTurns             *ebpf.VariableSpec `ebpf:"trace_turns"`
 	TraceUntil             *ebpf.VariableSpec `ebpf:"trace_until"`
+	WatchersNow            *ebpf.VariableSpec `ebpf:"watchers_now"`
 }
 
 // XdpObjects contains all objects after they have been loaded into the kernel.
@@ -729,6 +731,7 @@ type XdpMaps struct {
 	Persists         *ebpf.Map `ebpf:"persists"`
 	PolicedCounts    *ebpf.Map `ebpf:"policed_counts"`
 	Policers         *ebpf.Map `ebpf:"policers"`
+	SctpPrograms     *ebpf.Map `ebpf:"sctp_programs"`
 	Secrets          *ebpf.Map `ebpf:"secrets"`
 	ServiceRanges    *ebpf.Map `ebpf:"service_ranges"`
 	ServiceStates    *ebpf.Map `ebpf:"service_states"`
@@ -742,7 +745,6 @@ type XdpMaps struct {
 	UntoldCounts     *ebpf.Map `ebpf:"untold_counts"`
 	Vips             *ebpf.Map `ebpf:"vips"`
 	Watchers         *ebpf.Map `ebpf:"watchers"`
-	WatchersNow      *ebpf.Map `ebpf:"watchers_now"`
 	Ways             *ebpf.Map `ebpf:"ways"`
 	WaysFull         *ebpf.Map `ebpf:"ways_full"`
 	Whereabouts      *ebpf.Map `ebpf:"whereabouts"`
@@ -794,6 +796,7 @@ func (m *XdpMaps) Close() error {
 		m.Persists,
 		m.PolicedCounts,
 		m.Policers,
+		m.SctpPrograms,
 		m.Secrets,
 		m.ServiceRanges,
 		m.ServiceStates,
@@ -807,7 +810,6 @@ func (m *XdpMaps) Close() error {
 		m.UntoldCounts,
 		m.Vips,
 		m.Watchers,
-		m.WatchersNow,
 		m.Ways,
 		m.WaysFull,
 		m.Whereabouts,
@@ -866,6 +868,7 @@ type XdpVariables struct {
 	TraceTurnMost          *ebpf.Variable `ebpf:"trace_turn_most"`
 	TraceTurns             *ebpf.Variable `ebpf:"trace_turns"`
 	TraceUntil             *ebpf.Variable `ebpf:"trace_until"`
+	WatchersNow            *ebpf.Variable `ebpf:"watchers_now"`
 }
 
 // XdpPrograms contains all programs after they have been loaded into the kernel.

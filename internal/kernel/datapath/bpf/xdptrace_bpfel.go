@@ -437,6 +437,7 @@ const (
 	XdpTraceMapPersists               = "persists"
 	XdpTraceMapPolicedCounts          = "policed_counts"
 	XdpTraceMapPolicers               = "policers"
+	XdpTraceMapSctpPrograms           = "sctp_programs"
 	XdpTraceMapSecrets                = "secrets"
 	XdpTraceMapServiceRanges          = "service_ranges"
 	XdpTraceMapServiceStates          = "service_states"
@@ -450,7 +451,6 @@ const (
 	XdpTraceMapUntoldCounts           = "untold_counts"
 	XdpTraceMapVips                   = "vips"
 	XdpTraceMapWatchers               = "watchers"
-	XdpTraceMapWatchersNow            = "watchers_now"
 	XdpTraceMapWays                   = "ways"
 	XdpTraceMapWaysFull               = "ways_full"
 	XdpTraceMapWhereabouts            = "whereabouts"
@@ -503,6 +503,7 @@ const (
 	XdpTraceVarTraceTurnMost          = "trace_turn_most"
 	XdpTraceVarTraceTurns             = "trace_turns"
 	XdpTraceVarTraceUntil             = "trace_until"
+	XdpTraceVarWatchersNow            = "watchers_now"
 )
 
 // LoadXdpTrace returns the embedded CollectionSpec for XdpTrace.
@@ -595,6 +596,7 @@ type XdpTraceMapSpecs struct {
 	Persists         *ebpf.MapSpec `ebpf:"persists"`
 	PolicedCounts    *ebpf.MapSpec `ebpf:"policed_counts"`
 	Policers         *ebpf.MapSpec `ebpf:"policers"`
+	SctpPrograms     *ebpf.MapSpec `ebpf:"sctp_programs"`
 	Secrets          *ebpf.MapSpec `ebpf:"secrets"`
 	ServiceRanges    *ebpf.MapSpec `ebpf:"service_ranges"`
 	ServiceStates    *ebpf.MapSpec `ebpf:"service_states"`
@@ -608,7 +610,6 @@ type XdpTraceMapSpecs struct {
 	UntoldCounts     *ebpf.MapSpec `ebpf:"untold_counts"`
 	Vips             *ebpf.MapSpec `ebpf:"vips"`
 	Watchers         *ebpf.MapSpec `ebpf:"watchers"`
-	WatchersNow      *ebpf.MapSpec `ebpf:"watchers_now"`
 	Ways             *ebpf.MapSpec `ebpf:"ways"`
 	WaysFull         *ebpf.MapSpec `ebpf:"ways_full"`
 	Whereabouts      *ebpf.MapSpec `ebpf:"whereabouts"`
@@ -666,6 +667,7 @@ type XdpTraceVariableSpecs struct {
 	TraceTurnMost          *ebpf.VariableSpec `ebpf:"trace_turn_most"`
 	TraceTurns             *ebpf.VariableSpec `ebpf:"trace_turns"`
 	TraceUntil             *ebpf.VariableSpec `ebpf:"trace_until"`
+	WatchersNow            *ebpf.VariableSpec `ebpf:"watchers_now"`
 }
 
 // XdpTraceObjects contains all objects after they have been loaded into the kernel.
@@ -729,6 +731,7 @@ type XdpTraceMaps struct {
 	Persists         *ebpf.Map `ebpf:"persists"`
 	PolicedCounts    *ebpf.Map `ebpf:"policed_counts"`
 	Policers         *ebpf.Map `ebpf:"policers"`
+	SctpPrograms     *ebpf.Map `ebpf:"sctp_programs"`
 	Secrets          *ebpf.Map `ebpf:"secrets"`
 	ServiceRanges    *ebpf.Map `ebpf:"service_ranges"`
 	ServiceStates    *ebpf.Map `ebpf:"service_states"`
@@ -742,7 +745,6 @@ type XdpTraceMaps struct {
 	UntoldCounts     *ebpf.Map `ebpf:"untold_counts"`
 	Vips             *ebpf.Map `ebpf:"vips"`
 	Watchers         *ebpf.Map `ebpf:"watchers"`
-	WatchersNow      *ebpf.Map `ebpf:"watchers_now"`
 	Ways             *ebpf.Map `ebpf:"ways"`
 	WaysFull         *ebpf.Map `ebpf:"ways_full"`
 	Whereabouts      *ebpf.Map `ebpf:"whereabouts"`
@@ -794,6 +796,7 @@ func (m *XdpTraceMaps) Close() error {
 		m.Persists,
 		m.PolicedCounts,
 		m.Policers,
+		m.SctpPrograms,
 		m.Secrets,
 		m.ServiceRanges,
 		m.ServiceStates,
@@ -807,7 +810,6 @@ func (m *XdpTraceMaps) Close() error {
 		m.UntoldCounts,
 		m.Vips,
 		m.Watchers,
-		m.WatchersNow,
 		m.Ways,
 		m.WaysFull,
 		m.Whereabouts,
@@ -866,6 +868,7 @@ type XdpTraceVariables struct {
 	TraceTurnMost          *ebpf.Variable `ebpf:"trace_turn_most"`
 	TraceTurns             *ebpf.Variable `ebpf:"trace_turns"`
 	TraceUntil             *ebpf.Variable `ebpf:"trace_until"`
+	WatchersNow            *ebpf.Variable `ebpf:"watchers_now"`
 }
 
 // XdpTracePrograms contains all programs after they have been loaded into the kernel.

@@ -59,7 +59,7 @@ func filterOf(query *report.ConnectionQuery) (f bpf.SweepFindFilter) {
 	if query.Endpoint.IsValid() {
 		f.Endpoint, f.EndpointMask = bpf.Addr(query.Endpoint), bpf.Mask(netip.PrefixFrom(query.Endpoint, query.Endpoint.BitLen()))
 	}
-	kinds := [...]lb.Protocol{lb.TCP, lb.ICMP, lb.UDP} // as FIND_PROTOCOLS has them
+	kinds := [...]lb.Protocol{lb.TCP, lb.ICMP, lb.SCTP, lb.UDP} // as FIND_PROTOCOLS has them
 	words := len(f.Flags) / len(kinds)
 	for kind, protocol := range kinds {
 		for flags := range math.MaxUint8 + 1 {
@@ -138,6 +138,7 @@ func (s *search) slice(row uint32) (next uint32, err error) {
 type Tracked struct {
 	report.Connection
 	Seq, Ack uint32 // of the next segment
+	Tag      uint32 // SCTP: of packets in this direction
 }
 
 // Lookup finds the connection of packets between two addresses, expired or not.
@@ -153,7 +154,7 @@ func (t *Table) Lookup(protocol lb.Protocol, from, to netip.AddrPort) (*Tracked,
 	if !ok {
 		return nil, nil
 	}
-	found := &Tracked{Connection: c, Seq: row.SeqEnd, Ack: row.Ack}
+	found := &Tracked{Connection: c, Seq: row.SeqEnd, Ack: row.Ack, Tag: row.Ack}
 	other, there, err := t.shared.Conntrack.Lookup(bpf.TcConnectionKey{Saddr: row.Daddr, Daddr: row.Saddr, Sport: row.Dport, Dport: row.Sport, Protocol: key.Protocol})
 	if there {
 		found.Ack = other.SeqEnd

@@ -77,6 +77,7 @@ func (t *Table) connection(k bpf.TcConnectionKey, r bpf.TcConnection) (report.Co
 func stateName(protocol, flags uint8) string {
 	has := func(f bpf.TcConnectionFlag) bool { return flags&uint8(f) != 0 }
 	return lb.Protocol(protocol).State(lb.ConnectionEvents{
+		Established: has(bpf.TcConnectionFlagCONN_FIN_CLIENT_ACKED),
 		Replied:     has(bpf.TcConnectionFlagCONN_REPLIED),
 		Assured:     has(bpf.TcConnectionFlagCONN_ASSURED),
 		Reset:       has(bpf.TcConnectionFlagCONN_RESET),

@@ -215,7 +215,6 @@ func SharedMaps(c *loader.Collection) map[string]*ebpf.Map {
 		"sweep_reports":      c.Maps.SweepReports,
 		"watchers":           c.Maps.Watchers,
 		"whereabouts":        c.Maps.Whereabouts,
-		"watchers_now":       c.Maps.WatchersNow,
 		"untold_counts":      c.Maps.UntoldCounts,
 		loader.SharedSection: c.Section(loader.SharedSection),
 	}

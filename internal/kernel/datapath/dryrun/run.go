@@ -9,6 +9,7 @@ import (
 
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/kernel/datapath/testrun"
+	"loxilb/internal/lb"
 )
 
 // maxRuns bounds how often the program runs until it meets nothing that is missing. A search for a
@@ -34,6 +35,11 @@ func (r *Runner) try(p *Packet) (*Result, error) {
 	}
 	if _, err := d.Program(p.Layer3); err != nil { // before the tables wait
 		return nil, err
+	}
+	if p.Protocol == lb.SCTP && r.live.HandlesSCTP() {
+		if err := d.HandleSCTP(p.Layer3); err != nil {
+			return nil, err
+		}
 	}
 	for range maxRuns {
 		var effects *effects

@@ -41,6 +41,7 @@ type Collection struct {
 
 	mu       sync.Mutex
 	programs map[string]*ebpf.Program // loaded so far
+	sctp     sctpTwins                // of these
 }
 
 // Open makes the maps, or adopts those pinned in s.PinDir. No program is loaded yet.
@@ -222,6 +223,9 @@ func (c *Collection) Program(layer3, egress bool) (*ebpf.Program, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := c.sctp.put(name); err != nil {
+		return nil, errors.Join(err, p.Close())
+	}
 	c.programs[name] = p
 	return p, nil
 }
@@ -242,7 +246,7 @@ func (c *Collection) loadLater(name string) (*ebpf.Program, error) {
 
 // Close releases maps and programs. Pinned ones stay.
 func (c *Collection) Close() error {
-	errs := []error{c.Bell.Close()}
+	errs := []error{c.Bell.Close(), c.sctp.close()}
 	for _, p := range c.programs {
 		errs = append(errs, p.Close())
 	}

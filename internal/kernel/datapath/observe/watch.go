@@ -113,14 +113,14 @@ func (w *Watchers) set(number uint32, on bool) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var watching uint32
-	if err := w.shared.Maps.WatchersNow.Lookup(uint32(0), &watching); err != nil {
+	if err := w.shared.Variables.WatchersNow.Get(&watching); err != nil {
 		return fmt.Errorf("read who watches: %w", err)
 	}
 	watching &^= 1 << number
 	if on {
 		watching |= 1 << number
 	}
-	if err := w.shared.Maps.WatchersNow.Put(uint32(0), watching); err != nil {
+	if err := w.shared.Variables.WatchersNow.Set(watching); err != nil {
 		return fmt.Errorf("note who watches: %w", err)
 	}
 	if err := w.shared.Variables.Watching.Set(watching); err != nil {

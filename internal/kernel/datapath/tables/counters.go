@@ -283,6 +283,18 @@ func (t *Tables) ServiceOf(id uint32) (bpf.TcServiceKey, bool) {
 	return bpf.TcServiceKey{}, false
 }
 
+// HasProtocol reports whether a service has this protocol.
+func (t *Tables) HasProtocol(protocol uint8) bool {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	for key := range t.services {
+		if key.Protocol == protocol {
+			return true
+		}
+	}
+	return false
+}
+
 // Steady calls f while no rows are made or released. f must not use the tables.
 func (t *Tables) Steady(f func() error) error {
 	t.mu.RLock()

@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * state.h - the state of SCTP associations (RFC 9260).
+ *
+ * Only the two sides know the verification tags of their packets. A packet with another
+ * tag neither changes the state nor keeps the connection alive. It is forwarded
+ * nevertheless: its receiver drops it, or answers it.
+ *
+ * A side announces the tag that it wants to see in INIT or INIT ACK. connection.ack has
+ * the tag of each direction's packets. connection.seq_end has another one, of a handshake
+ * whose COOKIE ECHO is still to come: the client has restarted, or the endpoint has
+ * answered a repeated INIT with another tag. COOKIE ECHO proves that its client has seen
+ * the INIT ACK, so it decides which tags count; a forged INIT changes nothing.
+ *
+ * Where answers are not seen, COOKIE ECHO shows the client's tag. A client that restarts
+ * there continues in its endpoint's sight only: its connection here expires, the next
+ * packet is refused with ABORT, and the client opens a new association.
+ */
+#ifndef LOXILB_SCTP_STATE_H
+#define LOXILB_SCTP_STATE_H
+
+#include "conntrack/conntrack.h"
+#include "limit/known.h"
+#include "observe/copy.h"
+#include "protocol/protocol.h"
+#include "table/state.h"
+
+/* Reports whether the sender of a packet knows the tag of its direction. */
+static __always_inline bool sctp_has_tag(const struct packet *p,
+					 const struct connection *c)
+{
+	return p->ack && p->ack == c->ack;
+}
+
+/* The same for ABORT and SHUTDOWN COMPLETE, which may have the other direction's tag
+ * instead, and say so (section 8.5.1). peer: NULL if that is unknown. */
+static __always_inline bool sctp_may_end(const struct packet *p,
+					 const struct connection *c,
+					 const struct connection *peer)
+{
+	if (!p->reflected)
+		return sctp_has_tag(p, c);
+	return peer && p->ack && p->ack == peer->ack;
+}
+
+/* Records a client's further INIT. */
+static __always_inline void sctp_init(const struct packet *p,
+				      struct connection *peer)
+{
+	if (p->seq != peer->ack)
+		peer->seq_end = p->seq;
+}
+
+/* Records the tag that an endpoint's INIT ACK announces. Returns the events. */
+static __always_inline __u8 sctp_init_ack(const struct packet *p,
+					  const struct connection *c,
+					  struct connection *peer)
+{
+	if (sctp_has_tag(p, c)) {
+		if (!peer->ack)
+			peer->ack = p->seq;
+		else if (peer->ack != p->seq)
+			peer->seq_end = p->seq;
+		return CONN_REPLIED;
+	}
+	if (p->ack && p->ack == c->seq_end)
+		peer->seq_end = p->seq;
+	return 0;
+}
+
+/* Decides by a COOKIE ECHO which tags count. Returns the events. */
+static __always_inline __u8 sctp_cookie_echo(const struct packet *p,
+					     struct connection *c,
+					     struct connection *peer)
+{
+	if (!sctp_has_tag(p, c)) {
+		if (!p->ack || p->ack != c->seq_end)
+			return 0;
+		c->ack = p->ack;
+		if (peer->seq_end)
+			peer->ack = peer->seq_end;
+	}
+	c->seq_end = 0;
+	peer->seq_end = 0;
+	return CONN_ASSURED;
+}
+
+/* Returns the events of chunks that both sides send. side: the sender's FIN flag. */
+static __always_inline __u8 sctp_end(const struct packet *p,
+				     const struct connection *c,
+				     const struct connection *peer, __u32 word,
+				     __u8 side)
+{
+	switch (p->chunk) {
+	case SCTP_SHUTDOWN:
+	case SCTP_SHUTDOWN_ACK:
+		return word & CONN_ASSURED && sctp_has_tag(p, c) ? side : 0;
+	case SCTP_SHUTDOWN_COMPLETE:
+		return word & SCTP_FINS && sctp_may_end(p, c, peer) ?
+			       SCTP_ESTABLISHED | SCTP_COMPLETE :
+			       0;
+	case SCTP_ABORT:
+		return sctp_may_end(p, c, peer) ? CONN_RESET : 0;
+	default:
+		return 0;
+	}
+}
+
+/* Returns the events that a packet adds to the state, and records the tags in it. */
+static __always_inline __u8 sctp_events(const struct packet *p,
+					struct connection *c, __u32 word,
+					struct connection *peer)
+{
+	if (word & CONN_REPLY_DIRECTION) {
+		if (p->chunk == SCTP_INIT_ACK)
+			return sctp_init_ack(p, c, peer);
+		if (p->chunk == SCTP_COOKIE_ACK)
+			return word & CONN_ASSURED && sctp_has_tag(p, c) ?
+				       SCTP_ESTABLISHED :
+				       0;
+		return sctp_end(p, c, peer, word, CONN_FIN_ENDPOINT);
+	}
+	if (p->chunk == SCTP_INIT) {
+		sctp_init(p, peer);
+		return 0;
+	}
+	if (p->chunk == SCTP_COOKIE_ECHO)
+		return word & CONN_REPLIED ? sctp_cookie_echo(p, c, peer) : 0;
+	return sctp_end(p, c, peer, word, CONN_FIN_CLIENT);
+}
+
+/* The same where the endpoint answers the client directly. */
+static __always_inline __u8 sctp_events_one_way(const struct packet *p,
+						struct connection *c,
+						__u32 word)
+{
+	if (p->chunk != SCTP_COOKIE_ECHO)
+		return sctp_end(p, c, NULL, word, CONN_FIN_CLIENT);
+	if (!c->ack)
+		c->ack = p->ack;
+	return sctp_has_tag(p, c) ?
+		       CONN_REPLIED | CONN_ASSURED | SCTP_ESTABLISHED :
+		       0;
+}
+
+/* Reports to watchers that an association is closing, if these events are the first
+ * SHUTDOWN. word: what was replaced in the client's entry. */
+static __always_inline void sctp_notify_closing(const struct connection_key *key,
+						const struct connection *client,
+						const struct connection *reply,
+						__u32 word, __u8 events)
+{
+	if (likely(!watching) || !(events & SCTP_FINS) ||
+	    word & (SCTP_FINS | STATE_ENDED))
+		return;
+	event_notify(key, client, reply,
+		     EVENT(EVENT_CLOSING, 0, IPPROTO_SCTP, word | events));
+}
+
+/* Reports whether a packet keeps its connection alive: only its sender knows the tag. Of
+ * a handshake, any packet does. */
+static __always_inline bool sctp_is_sign_of_life(const struct packet *p,
+						 const struct connection *c,
+						 __u32 word)
+{
+	return sctp_has_tag(p, c) || !(word & CONN_ASSURED);
+}
+
+/* Reports whether an INIT that nobody has answered opens an association with another
+ * endpoint: its own takes no more. */
+static __always_inline bool sctp_init_moves(const struct packet *p,
+					    const struct connection *c,
+					    __u32 word)
+{
+	const struct endpoint *ep;
+
+	if (p->chunk != SCTP_INIT ||
+	    word & (CONN_REPLIED | CONN_REPLY_DIRECTION))
+		return false;
+	ep = endpoint_find(c->endpoint);
+	return ep && endpoint_is_lost(ep);
+}
+
+static __noinline enum verdict sctp_single_entry(struct packet *p,
+						 struct connection *c,
+						 __u32 word)
+{
+	struct ip_addr client = p->tuple.saddr;
+	__u8 events = sctp_events_one_way(p, c, word);
+
+	connection_is_assured_now(
+		p, c, client_change(c, &client, word, 0, events), events);
+	sctp_notify_closing(&p->tuple, c, NULL, word, events);
+	if (sctp_is_sign_of_life(p, c, word))
+		c->seen = p->now;
+	return VERDICT_CONTINUE;
+}
+
+/* Handles a packet with a chunk that may change the state. Returns MISS if the
+ * association is closed and the packet opens another one. Global (verifier: globals). */
+__noinline enum verdict sctp_transition(struct packet *p, struct connection *c)
+{
+	struct connection_key key;
+	struct connection *peer;
+	__u32 word, peer_word;
+	__u8 events;
+
+	if (!p || !c) /* verifier: null */
+		return VERDICT_DROP;
+	word = state_read(c);
+	if (word & STATE_TRAIT(CONN_RESTING | CONN_ENDED) ||
+	    (connection_is_closed(word) && p->chunk == SCTP_INIT))
+		return VERDICT_MISS;
+	if (unlikely(sctp_init_moves(p, c, word))) {
+		connection_end(&p->tuple, c, word, port_fate(word));
+		return VERDICT_MISS;
+	}
+	if (word & STATE_TRAIT(CONN_ONE_WAY))
+		return sctp_single_entry(p, c, word);
+	connection_reverse(&key, c, IPPROTO_SCTP);
+	peer = entry_find_established(&key, false);
+	if (!peer)
+		return VERDICT_CONTINUE;
+	peer_word = state_read(peer);
+	if (!connection_is_pair(&p->tuple, word, peer, peer_word))
+		return drop(p, DROP_CONNECTION_RACE);
+	events = sctp_events(p, c, word, peer);
+	if (sctp_is_sign_of_life(p, c, word))
+		c->seen = p->now;
+	if (word & CONN_REPLY_DIRECTION) {
+		peer_word = connection_record_both(peer, peer_word, c, word,
+						   events);
+		sctp_notify_closing(NULL, peer, c, peer_word, events);
+	} else {
+		peer_word = connection_record_both(c, word, peer, peer_word,
+						   events);
+		sctp_notify_closing(&p->tuple, c, peer, peer_word, events);
+		if (connection_is_assured_now(p, c, peer_word, events))
+			source_mark_known(p);
+	}
+	return connection_check_recorded(p, c, peer, &key);
+}
+
+static __always_inline enum verdict sctp_update(struct packet *p,
+						struct connection *c)
+{
+	const __u32 word = state_read(c);
+
+	if (unlikely(p->chunk || word & STATE_TRAIT(CONN_RESTING | CONN_ENDED)))
+		return sctp_transition(p, c);
+	if (likely(sctp_is_sign_of_life(p, c, word)))
+		c->seen = p->now;
+	return VERDICT_CONTINUE;
+}
+
+#endif
