@@ -23,7 +23,7 @@ import (
 // are deleted, and the rig waits for the next test. A rig that does not look as before is removed:
 // hosts with other interfaces, addresses or routes, a daemon that was stopped or has other flags.
 //
-// Metric and Log begin with the test. Memory, grown maps, events, revisions and caches of the kernel
+// Metric and Log begin with the test. Memory, grown maps, events, revisions and the kernel's caches
 // (TIME-WAIT, path MTU) may be of earlier tests; tests that look at them, or change settings of
 // hosts that are not compared, use New.
 func Shared(t testing.TB, args ...string) *Rig {
