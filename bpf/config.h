@@ -57,6 +57,12 @@ const volatile __u8 kfuncs = 1;
  * endpoint for a flow have the same key. */
 const volatile __u64 hash_seed = 0;
 
+/* Nodes of a cluster that share source addresses take ports of different stripes: every
+ * 2^port_stripe_bits-th port, from the port_stripe-th on. 0: all ports are this
+ * machine's. */
+const volatile __u32 port_stripe_bits = 0;
+const volatile __u32 port_stripe = 0;
+
 const volatile __u32 timeout_fragment = 30 * 250;
 
 /* How many ICMP errors the load balancer may send per second and CPU; also the size

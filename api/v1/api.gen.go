@@ -590,6 +590,17 @@ type Cluster struct {
 	Self *int `json:"self,omitempty"`
 }
 
+// ClusterAddress defines model for ClusterAddress.
+type ClusterAddress struct {
+	// Address IP, HOST:PORT, [IPv6]:PORT or DNS name; without a port: 22222.
+	Address string `json:"address"`
+}
+
+// ClusterAddressList defines model for ClusterAddressList.
+type ClusterAddressList struct {
+	ClusterNodeAttr []ClusterAddress `json:"clusterNodeAttr"`
+}
+
 // ClusterNode defines model for ClusterNode.
 type ClusterNode struct {
 	// Behind Whether there are later changes.

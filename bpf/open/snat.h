@@ -14,6 +14,9 @@
  * known clients: a sender with forged addresses cannot take all ports. An unknown
  * client is challenged there, or refused if it cannot be (port_pressure.h).
  *
+ * In a cluster, each node takes ports of its own stripe while it finds one there, so two
+ * nodes with the same source address do not give one port to two clients.
+ *
  * A port is quarantined after its connection: the reply entry stays for
  * timeout_snat_rest (conntrack.h). docs/adr/0068-source-ports.md has the alternatives.
  */
@@ -207,12 +210,22 @@ struct snat_search {
 	struct opening *opening;
 };
 
+/* Returns the port of probe i. */
+static __always_inline __u32 snat_port_of(const struct source_search *search,
+					  __u32 i)
+{
+	const __u64 place =
+		search->first_probe + (__u64)i * search->probe_stride;
+
+	return SNAT_FIRST_PORT + search->stripe +
+	       (place % (SNAT_PORTS >> search->stripe_bits)
+		<< search->stripe_bits);
+}
+
 static long snat_probe(__u32 i, struct snat_search *s)
 {
 	struct opening *o = s->opening;
-	__u32 port = SNAT_FIRST_PORT + (o->search.first_probe +
-					(__u64)i * o->search.probe_stride) %
-					       SNAT_PORTS;
+	__u32 port = snat_port_of(&o->search, i);
 
 	if (snat_is_host_port(o, port))
 		return 0;
@@ -247,30 +260,60 @@ snat_is_own_reply(const struct packet *p, const struct connection_key *reply)
 	       same_addr(&own->daddr, &reply->daddr);
 }
 
-/* Reserves the client's own port if it is free, else a random free one. A sequential
- * search would be slow where consecutive connections hold long runs of ports, so it
- * has a random start and stride. The stride is coprime to the number of ports, so no
- * port comes twice. */
-static __always_inline enum verdict snat_find_port(struct snat_search *s)
+/* Reports whether a client's port is of this node's stripe. */
+static __always_inline bool snat_is_own_stripe(__u16 port)
 {
-	struct opening *o = s->opening;
-	struct source_search *search = &o->search;
+	const __u32 mask = (1 << port_stripe_bits) - 1;
+
+	return ((port - SNAT_FIRST_PORT) & mask) == port_stripe;
+}
+
+/* Reserves the client's own port if it is free. */
+static __always_inline void snat_try_own_port(struct snat_search *s)
+{
+	struct source_search *search = &s->opening->search;
 	__u16 own = bpf_ntohs(s->p->tuple.sport);
 
 	search->verdict = VERDICT_TAKEN;
-	if (own >= SNAT_FIRST_PORT && !snat_is_host_port(o, own) &&
-	    !snat_is_own_reply(s->p, &o->entries.reply_key)) {
-		search->first_probe = own - SNAT_FIRST_PORT;
+	if (own < SNAT_FIRST_PORT || snat_is_host_port(s->opening, own) ||
+	    snat_is_own_reply(s->p, &s->opening->entries.reply_key) ||
+	    !snat_is_own_stripe(own))
+		return;
+	search->stripe_bits = search->stripe = 0;
+	search->first_probe = own - SNAT_FIRST_PORT;
+	bpf_loop(1, snat_probe, s, 0);
+	if (search->verdict == VERDICT_TAKEN && snat_free_port(s->p, s->opening))
 		bpf_loop(1, snat_probe, s, 0);
-		if (search->verdict == VERDICT_TAKEN && snat_free_port(s->p, o))
-			bpf_loop(1, snat_probe, s, 0);
-	}
-	if (search->verdict != VERDICT_TAKEN)
-		return search->verdict;
+}
+
+/* Reserves a random free port of a stripe; bits 0: of all ports. A sequential search
+ * would be slow where consecutive connections hold long runs of ports, so it has a
+ * random start and stride. The stride is coprime to the number of ports, so no port
+ * comes twice. */
+static __always_inline void
+snat_try_random_ports(struct snat_search *s, __u32 stripe, __u32 bits)
+{
+	struct source_search *search = &s->opening->search;
+
+	search->stripe_bits = bits;
+	search->stripe = stripe;
 	search->first_probe = bpf_get_prandom_u32() % SNAT_PORTS;
 	search->probe_stride =
 		1 + 42 * (bpf_get_prandom_u32() % (SNAT_PORTS / 42));
 	bpf_loop(SNAT_PROBES, snat_probe, s, 0);
+}
+
+/* Reserves the client's own port if it is free, else one of this node's stripe, else
+ * any: a port that another node might take as well is better than none. */
+static __always_inline enum verdict snat_find_port(struct snat_search *s)
+{
+	const struct source_search *search = &s->opening->search;
+
+	snat_try_own_port(s);
+	if (search->verdict == VERDICT_TAKEN && port_stripe_bits)
+		snat_try_random_ports(s, port_stripe, port_stripe_bits);
+	if (search->verdict == VERDICT_TAKEN)
+		snat_try_random_ports(s, 0, 0);
 	return search->verdict == VERDICT_TAKEN ?
 		       taken(s->p, DROP_SNAT_PORTS_EXHAUSTED) :
 		       search->verdict;

@@ -45,13 +45,14 @@ struct source {
 	bool keeps_address; /* a port of ours goes with the client's address */
 };
 
-/* The search for an address and a port of ours (snat.h). Probe i is for port
- * SNAT_FIRST_PORT + (first_probe + i * probe_stride) % SNAT_PORTS. */
+/* The search for an address and a port of ours (snat.h). */
 struct source_search {
 	struct snat_pair pair;
 	struct bpf_sock_tuple socket;
-	__u32 first_probe;
-	__u32 probe_stride;
+	__u32 first_probe; /* a place among the ports of the stripe */
+	__u32 probe_stride; /* from one probe's place to the next one's */
+	__u32 stripe_bits; /* port_stripe_bits, or 0: all ports */
+	__u32 stripe;
 	__u32 verdict; /* enum verdict: of the last step */
 	bool keeps_ports; /* the address is this machine's, and the kernel reserves some of its ports */
 };

@@ -8,34 +8,43 @@ import (
 	"loxilb/internal/cluster/transport"
 	"loxilb/internal/config"
 	"loxilb/internal/control/compile"
+	"loxilb/internal/control/reconcile"
 	"loxilb/internal/diagnose/doctor"
+	"loxilb/internal/kernel/datapath"
 	"loxilb/internal/lb/report"
 )
 
-// newCluster makes this node of a cluster, or returns nil without one.
-func (p *daemon) newCluster() (*cluster.Node, error) {
-	c := p.config.Cluster
-	if len(c.Peers) == 0 {
-		return nil, nil
+// newCluster makes this node of a cluster, if there is one, and what passes created nodes to it.
+func (p *daemon) newCluster(o reconcile.Observers) error {
+	p.others = reconcile.NewClusterNodes(nil, p.state, o)
+	c := &p.config.Cluster
+	if !c.On() {
+		return nil
 	}
 	name := nodeName(p.config)
 	credentials := transport.Credentials(transport.Files{CA: c.CA, Cert: c.Cert, Key: c.CertKey})
 	if c.Key != "" {
 		var err error
 		if credentials, err = transport.KeyFile(c.Key, name); err != nil {
-			return nil, &config.Error{Flag: "--cluster-key", Value: c.Key, Reason: err.Error()}
+			return &config.Error{Flag: "--cluster-key", Value: c.Key, Reason: err.Error()}
 		}
 	}
 	if _, err := credentials.Config(); err != nil {
-		return nil, err
+		return err
 	}
-	return cluster.New(cluster.Config{
-		Peers: c.Peers, Listen: c.Listen, Credentials: credentials, Table: p.datapath.Copies, Events: p.hub, Log: p.log,
+	var err error
+	p.cluster, err = cluster.New(cluster.Config{
+		Peers: c.Peers, Nodes: reconcile.ClusterAddresses(p.state), Listen: c.Listen, Credentials: credentials, Table: p.datapath.Copies, Events: p.hub, Log: p.log,
 		Hello: transport.Hello{
 			Build: version, Node: name, Self: c.Self, Boot: rand.Text(), Seed: transport.Fingerprint(p.config.HashSeed), Slots: compile.MaglevSize([]compile.MaglevNode{{}, {}}),
 		},
 		Revision: func() uint64 { return p.state.Snapshot().Revision() },
 	})
+	if err != nil {
+		return err
+	}
+	p.others = reconcile.NewClusterNodes(p.cluster, p.state, o)
+	return nil
 }
 
 // clusterNow returns the nodes with which this one exchanges connections; nil: there is no cluster.
@@ -81,4 +90,13 @@ func (p *daemon) elect(ctx context.Context) {
 	if !p.datapath.NewTable() || p.awaitCluster(ctx) {
 		p.elections.Run(ctx)
 	}
+}
+
+// portStripe returns which source ports this node takes first: nodes that share source addresses
+// must not give the same port to two clients. 0: it has no number below PortStripes.
+func portStripe(c *config.Cluster) int {
+	if !c.On() || c.Self < 0 || c.Self >= datapath.PortStripes {
+		return 0
+	}
+	return c.Self + 1
 }

@@ -94,6 +94,7 @@ type daemon struct {
 	exit        context.CancelCauseFunc // ends the daemon
 	pairs       *election.Manager       // BFD sessions with other nodes
 	elections   *reconcile.Elections
+	others      *reconcile.ClusterNodes
 	leases      *reconcile.Leases // of VIPs
 	cluster     *cluster.Node     // exchanges connections with other nodes; nil: there are none
 	began       time.Time         // when the process started
@@ -138,6 +139,9 @@ func assemble(c *config.Config, log *slog.Logger, lines *logs.Ring, network *net
 	p.policers = reconcile.NewPolicers(state, p.attached, o)
 	p.mirrors = reconcile.NewMirrors(state, p.attached, network.Objects(), o)
 	if p.rules, err = p.newRules(reconcile.Owned{Owner: vips.Part(), Leases: p.leases.Part()}, o); err != nil {
+		return nil, err
+	}
+	if err := p.newCluster(o); err != nil {
 		return nil, err
 	}
 	p.bgp = p.newBGP(o)
@@ -286,6 +290,7 @@ func (p *daemon) serve(ctx context.Context) error {
 	run(p.policers.Run)
 	run(p.mirrors.Run)
 	run(p.rules.Run)
+	run(p.others.Run)
 	run(p.bgp.Run)
 	p.runMaintenance(run)
 	if p.sessions != nil {

@@ -114,9 +114,6 @@ func run(ctx context.Context, c *config.Config) error {
 	if err != nil {
 		return err
 	}
-	if daemon.cluster, err = daemon.newCluster(); err != nil {
-		return err
-	}
 	if c.BootFiles != "" {
 		daemon.api.LoadBootFiles(c.BootFiles, unread)
 	}
@@ -145,7 +142,7 @@ func loading(c *config.Config, dir string, log *slog.Logger) datapath.Config {
 		idleResets = idleResetRate
 	}
 	return datapath.Config{
-		PinDir: dir, Connections: int(c.CTMax), HalfOpen: c.HalfOpen, IdleResets: idleResets, HashSeed: c.HashSeed, NoRedirectPeer: !c.RedirectPeer, Hook: datapath.Hook(c.Attach),
+		PinDir: dir, Connections: int(c.CTMax), HalfOpen: c.HalfOpen, IdleResets: idleResets, HashSeed: c.HashSeed, PortStripe: portStripe(&c.Cluster), NoRedirectPeer: !c.RedirectPeer, Hook: datapath.Hook(c.Attach),
 		XDP: reconcile.XDPMode(c.XDP), EndConnections: c.End, Log: log,
 	}
 }

@@ -27,6 +27,8 @@ type Table interface {
 	LoadCopies() error
 	WatchCopies(ctx context.Context, yield func(list []report.ConnectionCopy, lost uint64)) error
 	ScanCopies(ctx context.Context, what report.CopySelection, yield func([]report.ConnectionCopy) error) error
+	ScanClients(ctx context.Context, yield func([]report.ClientCopy) error) error
+	PutClients(ctx context.Context, list []report.ClientCopy) (unknown []report.ClientCopy, err error)
 	PutCopies(ctx context.Context, list []report.ConnectionCopy, results []report.CopyResult) error
 	KeepQuiet(d time.Duration) error
 	NewTable() bool
@@ -34,7 +36,8 @@ type Table interface {
 
 // Config configures the node.
 type Config struct {
-	Peers       []string // HOST:PORT each; names are looked up
+	Peers       []string // HOST:PORT each, for good; names are looked up
+	Nodes       []string // likewise, until SetNodes replaces them
 	Listen      string   // ADDRESS:PORT
 	Hello       transport.Hello
 	Revision    func() uint64 // of the configuration
@@ -50,11 +53,14 @@ type Node struct {
 	listener net.Listener
 	lost     atomic.Uint64
 	join     join
-	parked   parked
+	parked   parked[report.ConnectionCopy]
+	clients  parked[report.ClientCopy]
 
 	mu      sync.Mutex
 	peers   []*peer            // by address
 	sources map[string]*source // that send to this node, by name
+	nodes   []string           // SetNodes
+	look    chan struct{}      // closed when they change
 }
 
 // New listens for peers.
@@ -65,7 +71,7 @@ func New(c Config) (*Node, error) {
 	}
 	c.Hello.Version, c.Hello.Oldest = transport.Version, transport.Oldest
 	c.Hello.NewTable = c.Table.NewTable()
-	return &Node{Config: c, listener: l, sources: map[string]*source{}, join: join{done: make(chan struct{})}}, nil
+	return &Node{Config: c, listener: l, sources: map[string]*source{}, nodes: c.Nodes, look: make(chan struct{}), join: join{done: make(chan struct{})}}, nil
 }
 
 // lingerTime is for how long a stopping node goes on sending connections: routers learn only now
@@ -91,6 +97,25 @@ func (n *Node) Run(ctx context.Context) {
 	time.Sleep(lingerTime)
 	end()
 	running.Wait()
+}
+
+// SetNodes replaces the nodes besides Config.Peers, HOST:PORT each.
+func (n *Node) SetNodes(addresses []string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if slices.Equal(n.nodes, addresses) {
+		return
+	}
+	n.nodes = addresses
+	close(n.look)
+	n.look = make(chan struct{})
+}
+
+// names returns all configured nodes, and a channel that is closed when they change.
+func (n *Node) names() ([]string, <-chan struct{}) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Concat(n.Peers, n.nodes), n.look
 }
 
 // listen accepts nodes.

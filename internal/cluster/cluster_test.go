@@ -29,6 +29,7 @@ type table struct {
 	rows    map[netip.AddrPort]report.ConnectionCopy
 	own     map[netip.AddrPort]bool // opened here
 	unknown map[netip.AddrPort]bool // VIPs of services that are not here
+	clients []report.ClientCopy
 	events  chan []report.ConnectionCopy
 	lost    uint64
 	block   chan struct{} // PutCopies waits until it is closed; nil: it does not
@@ -99,6 +100,26 @@ func (f *table) PutCopies(ctx context.Context, list []report.ConnectionCopy, res
 		f.rows[c.Client] = c
 	}
 	return nil
+}
+
+func (f *table) ScanClients(_ context.Context, yield func([]report.ClientCopy) error) error {
+	f.mu.Lock()
+	list := slices.Clone(f.clients)
+	f.mu.Unlock()
+	return yield(list)
+}
+
+func (f *table) PutClients(_ context.Context, list []report.ClientCopy) (unknown []report.ClientCopy, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, c := range list {
+		if f.unknown[c.VIP] {
+			unknown = append(unknown, c)
+		} else {
+			f.clients = append(f.clients, c)
+		}
+	}
+	return unknown, nil
 }
 
 // open opens connections from..to here. quietly: the packet path has no room for the events.
@@ -234,6 +255,59 @@ func TestExchange(t *testing.T) {
 	<-node.Joined()
 	if again.len() != 3200 {
 		t.Errorf("a node that has lost its table has joined with %d connections of 3200", again.len())
+	}
+}
+
+// TestSetNodes checks that a node exchanges connections with nodes that are created while it runs,
+// and no longer with those that are deleted.
+func TestSetNodes(t *testing.T) {
+	t.Parallel()
+	all := newNodes(t, 2)
+	one, two := newTable(), newTable()
+	alone := func(c *Config) { c.Peers = nil }
+	first, _ := all.start(0, one, alone)
+	second, _ := all.start(1, two, alone)
+	<-first.Joined()
+	<-second.Joined()
+	one.open(0, 10, false)
+	first.SetNodes(all.addresses[1:])
+	eventually(t, "the created node does not get the connections", func() bool { return two.len() == 10 })
+	first.SetNodes(nil)
+	eventually(t, "the deleted node is still there", func() bool { return len(first.Status().Peers) == 0 })
+	one.open(10, 20, false)
+	first.SetNodes(all.addresses[1:])
+	eventually(t, "the node does not come back", func() bool { return two.len() == 20 })
+}
+
+// TestClients checks that a node that joins gets the clients of services that remember them, those
+// of a service that is not here yet as soon as it is.
+func TestClients(t *testing.T) {
+	t.Parallel()
+	all := newNodes(t, 2)
+	one, two := newTable(), newTable()
+	c := connection(1)
+	later := netip.MustParseAddrPort("20.20.20.2:80")
+	for _, vip := range []netip.AddrPort{c.VIP, later} {
+		one.clients = append(one.clients, report.ClientCopy{Protocol: lb.TCP, Client: c.Client.Addr(), VIP: vip, Endpoint: c.Endpoint, Idle: time.Hour})
+	}
+	two.unknown[later] = true
+	all.start(0, one, nil)
+	node, _ := all.start(1, two, nil)
+	<-node.Joined()
+	known := func() int {
+		two.mu.Lock()
+		defer two.mu.Unlock()
+		return len(two.clients)
+	}
+	if n := known(); n != 1 {
+		t.Errorf("the node has joined with %d clients, not 1", n)
+	}
+	two.mu.Lock()
+	delete(two.unknown, later)
+	two.mu.Unlock()
+	eventually(t, "a client does not wait for its service", func() bool { return known() == 2 })
+	if got := two.clients[0]; got != one.clients[0] {
+		t.Errorf("%+v has become %+v", one.clients[0], got)
 	}
 }
 

@@ -76,7 +76,7 @@ func (n *Node) awaitPeers(ctx context.Context) {
 func (n *Node) missing() (list []string, known bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	known = len(n.peers) > 0 || len(n.Peers) == 0
+	known = len(n.peers) > 0 || len(n.Peers)+len(n.nodes) == 0
 	for _, p := range n.peers {
 		p.mu.Lock()
 		name, tried, own, gone := p.now.Node, p.tried, p.own, p.gone

@@ -11,7 +11,6 @@ import (
 	"loxilb/internal/cluster/record"
 	"loxilb/internal/cluster/transport"
 	"loxilb/internal/event"
-	"loxilb/internal/host/monotime"
 	"loxilb/internal/lb/report"
 )
 
@@ -51,7 +50,8 @@ type mark struct {
 // resolve keeps a peer for each address of the configured names until ctx ends.
 func (n *Node) resolve(ctx context.Context, running *sync.WaitGroup) {
 	for {
-		wanted, failed := n.lookUp(ctx)
+		names, changed := n.names()
+		wanted, failed := n.lookUp(ctx, names)
 		n.mu.Lock()
 		kept := n.peers[:0:0]
 		for _, p := range n.peers {
@@ -71,16 +71,19 @@ func (n *Node) resolve(ctx context.Context, running *sync.WaitGroup) {
 		}
 		n.peers = kept
 		n.mu.Unlock()
-		if !monotime.Sleep(ctx, resolveEvery) {
+		select {
+		case <-ctx.Done():
 			return
+		case <-changed:
+		case <-time.After(resolveEvery):
 		}
 	}
 }
 
-// lookUp returns the addresses of all configured peers, and whether some could not be found.
-func (n *Node) lookUp(ctx context.Context) (wanted map[string]bool, failed bool) {
+// lookUp returns the addresses of peers, and whether some could not be found.
+func (n *Node) lookUp(ctx context.Context, names []string) (wanted map[string]bool, failed bool) {
 	wanted = map[string]bool{}
-	for _, name := range n.Peers {
+	for _, name := range names {
 		host, port, err := net.SplitHostPort(name)
 		if err != nil {
 			continue // checked when the flags were read
@@ -277,7 +280,7 @@ func (p *peer) applied(records uint64) {
 // send sends all connections, and what changes meanwhile and afterwards.
 func (p *peer) send(ctx context.Context, c *transport.Conn) error {
 	p.queue.take() // what was queued before is part of it
-	bulk, stale := p.beginBulk(ctx, c.Peer.NewTable), false
+	bulk, stale := p.beginBulk(ctx, c, c.Peer.NewTable), false
 	ping := time.NewTicker(transport.PingEvery)
 	defer ping.Stop()
 	for {
@@ -292,7 +295,7 @@ func (p *peer) send(ctx context.Context, c *transport.Conn) error {
 			case more:
 				err = p.sendChunk(c, part)
 			case stale:
-				bulk, stale = p.beginBulk(ctx, false), false
+				bulk, stale = p.beginBulk(ctx, c, false), false
 			default:
 				bulk = nil
 				p.setState(report.PeerUp)
@@ -303,7 +306,7 @@ func (p *peer) send(ctx context.Context, c *transport.Conn) error {
 			if dropped && bulk == nil {
 				p.node.Log.Warn("a node of the cluster is too slow: it gets all connections again", "node", c.Peer.Node, "queue", QueueMost)
 				p.setState(report.PeerCopying)
-				bulk = p.beginBulk(ctx, false)
+				bulk = p.beginBulk(ctx, c, false)
 			} else if dropped {
 				stale = true // once this copy of everything is complete
 			}
@@ -332,6 +335,9 @@ func (p *peer) setState(s report.PeerState) {
 const markEvery = 10 * time.Millisecond
 
 func (p *peer) sendChunk(c *transport.Conn, part chunk) error {
+	if part.clients {
+		return c.SendClients(part.data)
+	}
 	if err := c.SendRecords(part.data); err != nil {
 		return err
 	}
@@ -349,25 +355,31 @@ func (p *peer) sendChunk(c *transport.Conn, part chunk) error {
 
 // beginBulk scans the table for the peer. It is as fast as the peer. withCopies: the peer has lost
 // its table, so it gets back its own connections, too.
-func (p *peer) beginBulk(ctx context.Context, withCopies bool) <-chan chunk {
+func (p *peer) beginBulk(ctx context.Context, c *transport.Conn, withCopies bool) <-chan chunk {
 	parts := make(chan chunk, bulkChunks)
+	put := func(part chunk) error {
+		select {
+		case parts <- part:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 	go func() {
 		defer close(parts)
 		err := p.node.Table.ScanCopies(ctx, report.CopySelection{Copies: withCopies}, func(list []report.ConnectionCopy) error {
 			for _, part := range chunksOf(list) {
-				select {
-				case parts <- part:
-				case <-ctx.Done():
-					return ctx.Err()
+				if err := put(part); err != nil {
+					return err
 				}
 			}
 			return nil
 		})
+		if err == nil && c.Peer.TakesClients() {
+			err = p.node.scanClients(ctx, put)
+		}
 		if err != nil {
-			select {
-			case parts <- chunk{err: err}:
-			case <-ctx.Done():
-			}
+			_ = put(chunk{err: err})
 		}
 	}()
 	return parts

@@ -17,9 +17,10 @@ type queue struct {
 
 // chunk is some records, of FrameMost bytes at most.
 type chunk struct {
-	data  []byte
-	count int
-	err   error // instead: the copy of everything has failed
+	data    []byte
+	count   int
+	clients bool  // the records are of clients
+	err     error // instead: the copy of everything has failed
 }
 
 func newQueue() *queue { return &queue{ready: make(chan struct{}, 1)} }

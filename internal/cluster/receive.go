@@ -14,12 +14,6 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-const (
-	parkedMost  = 65_536 // records, of all nodes together
-	parkedTime  = 10 * time.Second
-	parkedRetry = 250 * time.Millisecond
-)
-
 // source is a node that sends its connections to this one.
 type source struct {
 	remote string
@@ -47,23 +41,24 @@ func (n *Node) receive(ctx context.Context, c *transport.Conn) {
 	n.quiet()
 	applied := uint64(0)
 	var list []report.ConnectionCopy
-	err := c.ReadRecords(
-		func(b []byte) (err error) {
-			if list, err = decode(list[:0], b); err != nil {
+	err := c.ReadRecords(transport.Reader{
+		Records: func(b []byte) (err error) {
+			if list, err = decode(list[:0], b, record.Decode); err != nil {
 				return err
 			}
 			applied += uint64(len(list))
 			return n.apply(ctx, s, list)
 		},
-		func() {
+		Clients: func(b []byte) error { return n.applyClients(ctx, s, b) },
+		BulkEnd: func() {
 			s.mu.Lock()
 			s.complete = true
 			s.mu.Unlock()
 			n.join.changed()
 		},
-		func() error { return c.Ack(applied) },
-		n.quiet, // routers may leave the peer before its last records are here
-	)
+		Idle:    func() error { return c.Ack(applied) },
+		Suspect: n.quiet, // routers may leave the peer before its last records are here
+	})
 	if ctx.Err() != nil {
 		return
 	}
@@ -113,9 +108,10 @@ func reasonOf(err error) string {
 	return strings.ReplaceAll(err.Error(), "\n", "; ")
 }
 
-func decode(list []report.ConnectionCopy, b []byte) ([]report.ConnectionCopy, error) {
+// decode appends the records of a frame to list.
+func decode[T any](list []T, b []byte, first func([]byte) (T, []byte, error)) ([]T, error) {
 	for len(b) > 0 {
-		c, rest, err := record.Decode(b)
+		c, rest, err := first(b)
 		if err != nil {
 			return list, err
 		}
@@ -134,7 +130,7 @@ func (n *Node) apply(ctx context.Context, s *source, list []report.ConnectionCop
 	s.received += uint64(len(list))
 	for i, r := range results {
 		if r == report.CopyUnknown || r == report.CopyBusy {
-			if n.parked.add(s, &list[i]) {
+			if n.parked.add(s, list[i]) {
 				s.parked++
 			} else {
 				s.dropped++
@@ -147,57 +143,22 @@ func (n *Node) apply(ctx context.Context, s *source, list []report.ConnectionCop
 	return nil
 }
 
-// parked are copies whose service or endpoint is not here yet: a node may apply a configuration
-// later than the others.
-type parked struct {
-	mu   sync.Mutex
-	list []waiting
-}
-
-type waiting struct {
-	copy report.ConnectionCopy
-	of   *source
-	came time.Time
-}
-
-func (p *parked) add(s *source, c *report.ConnectionCopy) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if len(p.list) >= parkedMost {
-		return false
-	}
-	p.list = append(p.list, waiting{*c, s, time.Now()})
-	return true
-}
-
-// take returns all, in the order in which they came.
-func (p *parked) take() []waiting {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	list := p.list
-	p.list = nil
-	return list
-}
-
-func (p *parked) putBack(list []waiting) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.list = append(list, p.list...)
-}
-
 // retryParked tries parked copies again, until ctx ends.
 func (n *Node) retryParked(ctx context.Context) {
 	for monotime.Sleep(ctx, parkedRetry) {
 		if list := n.parked.take(); len(list) > 0 {
 			n.tryAgain(ctx, list)
 		}
+		if list := n.clients.take(); len(list) > 0 {
+			n.tryClientsAgain(ctx, list)
+		}
 	}
 }
 
-func (n *Node) tryAgain(ctx context.Context, list []waiting) {
+func (n *Node) tryAgain(ctx context.Context, list []waiting[report.ConnectionCopy]) {
 	copies, results := make([]report.ConnectionCopy, len(list)), make([]report.CopyResult, len(list))
 	for i := range list {
-		copies[i] = list[i].copy
+		copies[i] = list[i].record
 		copies[i].Idle += time.Since(list[i].came)
 	}
 	if err := n.Table.PutCopies(ctx, copies, results); err != nil {

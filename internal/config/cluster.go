@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -11,11 +12,13 @@ import (
 	"strings"
 
 	"github.com/spf13/pflag"
+
+	"loxilb/internal/lb"
 )
 
 // Cluster is the nodes with which this one exchanges connections.
 type Cluster struct {
-	Peers    []string // HOST:PORT; none: there is no cluster
+	Peers    []string // HOST:PORT; more may be created
 	Listen   string   // ADDRESS:PORT
 	Self     int      // number of this node; -1: none
 	Node     string   // its name; empty: that of the host
@@ -25,10 +28,11 @@ type Cluster struct {
 	Refused  string // why --compat ignores the cluster; empty: it does not
 }
 
-const (
-	clusterPort = "22222" // that of the existing loxilb
-	clusterMost = 64      // nodes that may be named, and --self plus one
-)
+// On reports whether the node exchanges connections.
+func (c *Cluster) On() bool { return c.Key != "" || c.CA != "" }
+
+// clusterMost is how many nodes may be named, and --self plus one.
+const clusterMost = 64
 
 // clusterFlags are the flags of a cluster.
 type clusterFlags struct {
@@ -41,13 +45,13 @@ type clusterFlags struct {
 func (f *clusterFlags) register(fs *pflag.FlagSet) {
 	f.fs = fs
 	fs.StringVar(&f.nodes, "cluster", "none", "exchange connections with the nodes at these addresses, so that they survive a node: IP, HOST:PORT or DNS name, with commas between; this node's own address is ignored")
-	fs.IntVar(&f.self, "self", 0, "number of this node in --cluster, which no other node has")
+	fs.IntVar(&f.self, "self", 0, "number of this node in --cluster, which no other node has; 0 to 7 also give it source ports of its own")
 	fs.StringVar(&f.key, "cluster-key", "", "file with a secret that all nodes of --cluster share, such as from openssl rand -hex 32; nodes use it in place of certificates")
 	fs.StringVar(&f.ca, "cluster-ca", "", "file with the CA certificates (PEM) that certify nodes of --cluster, instead of --cluster-key")
 	fs.StringVar(&f.cert, "cluster-cert", "", "certificate of this node (PEM) by --cluster-ca, for its host name; reloaded for each connection")
 	fs.StringVar(&f.certKey, "cluster-cert-key", "", "private key of --cluster-cert (PEM)")
 	fs.StringVar(&f.node, "cluster-node", "", "name of this node in --cluster, which no other node has (default: the host name)")
-	fs.StringVar(&f.listen, "cluster-listen", ":"+clusterPort, "address and port where the other nodes of --cluster connect; without an address, all of this machine")
+	fs.StringVar(&f.listen, "cluster-listen", ":"+lb.ClusterPort, "address and port where the other nodes of --cluster connect; without an address, all of this machine")
 }
 
 // check checks the flags. With compat, a cluster without a secret is ignored, as the existing
@@ -56,24 +60,13 @@ func (f *clusterFlags) check(compat, shared bool) (c Cluster, err error) {
 	if f.node != "" && !clusterName.MatchString(f.node) {
 		return c, &Error{"--cluster-node", f.node, "is not a name (allowed: letters, digits, -, _ and dots)"}
 	}
-	if f.nodes == "none" || f.nodes == "" {
-		return Cluster{Node: f.node}, f.checkUnused(shared)
-	}
 	c = Cluster{Self: -1, Node: f.node, Key: f.key, CA: f.ca, Cert: f.cert, CertKey: f.certKey}
-	for _, name := range strings.Split(f.nodes, ",") {
-		if name = strings.TrimSpace(name); name == "" {
-			return c, &Error{"--cluster", f.nodes, "has an empty address: two commas, or one at an end"}
+	if f.nodes == "none" || f.nodes == "" {
+		if f.key+f.ca+f.cert+f.certKey == "" {
+			return Cluster{Node: f.node}, f.checkUnused(shared)
 		}
-		peer, err := clusterPeer(name)
-		if err != nil {
-			return c, err
-		}
-		if !slices.Contains(c.Peers, peer) {
-			c.Peers = append(c.Peers, peer)
-		}
-	}
-	if len(c.Peers) > clusterMost {
-		return c, &Error{"--cluster", f.nodes, fmt.Sprintf("has %d nodes (allowed: %d)", len(c.Peers), clusterMost)}
+	} else if c.Peers, err = clusterPeers(f.nodes); err != nil {
+		return c, err
 	}
 	if f.fs.Changed("self") {
 		if c.Self = f.self; f.self < 0 || f.self >= clusterMost {
@@ -97,7 +90,7 @@ func (f *clusterFlags) check(compat, shared bool) (c Cluster, err error) {
 func (f *clusterFlags) checkUnused(shared bool) error {
 	for _, name := range [...]string{"cluster-node", "cluster-key", "cluster-ca", "cluster-cert", "cluster-cert-key", "cluster-listen"} {
 		if f.fs.Changed(name) && !(shared && name == "cluster-node") {
-			return &Error{"--" + name, f.fs.Lookup(name).Value.String(), "needs --cluster with the addresses of the other nodes"}
+			return &Error{"--" + name, f.fs.Lookup(name).Value.String(), "needs --cluster-key, or --cluster-ca"}
 		}
 	}
 	return nil
@@ -130,35 +123,37 @@ func (f *clusterFlags) checkSecrets() error {
 // clusterName is a DNS name.
 var clusterName = regexp.MustCompile(`^[A-Za-z0-9_]([A-Za-z0-9_.-]{0,251}[A-Za-z0-9.])?$`)
 
-// clusterPeer returns HOST:PORT of an address or name, with the usual port if it has none.
-func clusterPeer(s string) (string, error) {
-	if a, err := netip.ParseAddr(strings.Trim(s, "[]")); err == nil {
-		return net.JoinHostPort(a.String(), clusterPort), clusterAddress(s, a)
-	}
-	host, port := s, clusterPort
-	if strings.Contains(s, ":") {
-		var err error
-		if host, port, err = net.SplitHostPort(s); err != nil {
-			return "", &Error{"--cluster", s, "is not IP, HOST:PORT, [IPv6]:PORT or a DNS name"}
+// clusterPeers returns HOST:PORT of each node.
+func clusterPeers(nodes string) (list []string, err error) {
+	for _, name := range strings.Split(nodes, ",") {
+		if name = strings.TrimSpace(name); name == "" {
+			return nil, &Error{"--cluster", nodes, "has an empty address: two commas, or one at an end"}
+		}
+		peer, err := lb.ParseClusterNode(name)
+		if err != nil {
+			return nil, clusterError(name, err)
+		}
+		if !slices.Contains(list, peer.Address) {
+			list = append(list, peer.Address)
 		}
 	}
-	if err := checkPort("--cluster", s, port); err != nil {
-		return "", err
+	if len(list) > clusterMost {
+		return nil, &Error{"--cluster", nodes, fmt.Sprintf("has %d nodes (allowed: %d)", len(list), clusterMost)}
 	}
-	if a, err := netip.ParseAddr(host); err == nil {
-		return net.JoinHostPort(a.String(), port), clusterAddress(s, a)
-	}
-	if !clusterName.MatchString(host) {
-		return "", &Error{"--cluster", s, "is not IP, HOST:PORT, [IPv6]:PORT or a DNS name"}
-	}
-	return net.JoinHostPort(host, port), nil
+	return list, nil
 }
 
-func clusterAddress(s string, a netip.Addr) error {
-	if a.IsUnspecified() || a.IsMulticast() {
-		return &Error{"--cluster", s, "is not the address of a node"}
+// clusterError names the flag in place of the field of an object.
+func clusterError(name string, err error) error {
+	var fe *lb.FieldError
+	if !errors.As(err, &fe) {
+		return err
 	}
-	return nil
+	reason := fe.Reason
+	if fe.Allowed != "" {
+		reason += " (allowed: " + fe.Allowed + ")"
+	}
+	return &Error{"--cluster", name, reason}
 }
 
 func clusterListen(s string) (string, error) {

@@ -211,7 +211,7 @@ func TestRefused(t *testing.T) {
 		{"", "--cluster=a --self=64 --cluster-key=/k", "--self \"64\" is out of range (allowed: 0 to 63)"},
 		{"", "--cluster=a --cluster-node=a/b --cluster-key=/k", "--cluster-node \"a/b\" is not a name"},
 		{"", "--cluster=a --cluster-listen=9 --cluster-key=/k", "--cluster-listen \"9\" is not ADDRESS:PORT or :PORT"},
-		{"", "--cluster-key=/k", "--cluster-key \"/k\" needs --cluster with the addresses of the other nodes"},
+		{"", "--cluster-node=a", "--cluster-node \"a\" needs --cluster-key, or --cluster-ca"},
 		{"", "--proxyonlymode", "--proxyonlymode \"true\" is refused: this build has no proxy in user space"},
 		{"", "--nonsense", "unknown flag: --nonsense"},
 		{"", "word", "unknown command"},

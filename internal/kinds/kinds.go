@@ -15,7 +15,7 @@ func All() []Any {
 		VLAN(), VLANMember(), VXLAN(), VXLANPeer(), Address(), Neighbor(), FDB(), Route(),
 		Endpoint(), Service(), Drain(), Policer(), Mirror(), Rule(), Instance(), Maintenance(),
 		BGPSpeaker(), BGPSet(), BGPPolicy(), BGPApplication(), BGPNeighbor(),
-		BFD(),
+		BFD(), ClusterNode(),
 	}
 }
 

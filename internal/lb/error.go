@@ -58,6 +58,7 @@ const (
 	FieldInstanceVIP       = "vip"
 	FieldName              = "name"
 	FieldMonitor           = "monitor"
+	FieldAddress           = "address"
 	FieldOutlier           = "outlier"
 	FieldAllDown           = "all down"
 	FieldOnRemove          = "on remove"

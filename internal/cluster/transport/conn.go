@@ -200,6 +200,9 @@ func (c *Conn) send(k kind, payload []byte) error {
 // SendRecords sends records, of FrameMost bytes at most.
 func (c *Conn) SendRecords(records []byte) error { return c.send(kindRecords, records) }
 
+// SendClients sends records of clients, of FrameMost bytes at most.
+func (c *Conn) SendClients(records []byte) error { return c.send(kindClients, records) }
+
 // SendBulkEnd reports that all connections were sent.
 func (c *Conn) SendBulkEnd() error { return c.send(kindBulkEnd, nil) }
 
@@ -243,27 +246,36 @@ func (c *Conn) awaitFrame(suspect func()) {
 	}
 }
 
-// ReadRecords calls records with the payload of frames, which is valid until it returns; bulkEnd
-// after the peer has sent all connections; idle between frames if none is waiting; and suspect when
-// the peer has fallen silent.
-func (c *Conn) ReadRecords(records func([]byte) error, bulkEnd func(), idle func() error, suspect func()) error {
+// Reader gets what a peer sends. Payloads are valid until the call returns.
+type Reader struct {
+	Records func(payload []byte) error // of connections
+	Clients func(payload []byte) error
+	BulkEnd func()       // the peer has sent all that it had
+	Idle    func() error // no frame is waiting
+	Suspect func()       // the peer has fallen silent
+}
+
+// ReadRecords reads frames until the connection ends.
+func (c *Conn) ReadRecords(r Reader) error {
 	for {
-		c.awaitFrame(suspect)
+		c.awaitFrame(r.Suspect)
 		k, b, err := c.next()
 		if err != nil {
 			return err
 		}
 		switch k {
 		case kindRecords:
-			err = records(b)
+			err = r.Records(b)
+		case kindClients:
+			err = r.Clients(b)
 		case kindBulkEnd:
-			bulkEnd()
+			r.BulkEnd()
 		case kindPing:
 		default:
 			err = fmt.Errorf("the peer sent a frame of kind %d", k)
 		}
 		if err == nil && (k != kindRecords || c.read.Buffered() == 0) {
-			err = idle()
+			err = r.Idle()
 		}
 		if err != nil {
 			return err

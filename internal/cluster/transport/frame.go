@@ -17,6 +17,7 @@ const (
 	kindBulkEnd                 // all connections that the sender had have been sent
 	kindPing                    // nothing, as a sign of life
 	kindAck                     // how many records have been applied: 8 bytes
+	kindClients                 // records of clients, one after the other; since version 2
 )
 
 // FrameMost is the most bytes that a frame holds.

@@ -11,9 +11,12 @@ import (
 // The versions of the protocol between nodes: a build speaks two, so nodes can be upgraded one
 // after the other.
 const (
-	Version = 1
+	Version = 2
 	Oldest  = 1
 )
+
+// clientsVersion is the first version that exchanges the clients of --select=persist.
+const clientsVersion = 2
 
 // Hello is what nodes say about themselves before they exchange connections.
 type Hello struct {
@@ -43,6 +46,9 @@ func Fingerprint(seed uint64) string {
 	sum := sha256.Sum256(binary.BigEndian.AppendUint64([]byte("loxilb hash seed "), seed))
 	return hex.EncodeToString(sum[:8])
 }
+
+// TakesClients reports whether the node understands records of clients.
+func (h *Hello) TakesClients() bool { return h.Version >= clientsVersion }
 
 // Judge returns why the nodes must not exchange connections, or nil.
 func (h *Hello) Judge(peer *Hello) error {

@@ -39,6 +39,7 @@ type State struct {
 	BGPPolicies  *store.Table[bgp.Policy]
 	Applications *store.Table[bgp.Application] // of policies
 	BFD          *store.Table[bfd.Session]     // with other nodes
+	ClusterNodes *store.Table[lb.ClusterNode]  // besides those of --cluster
 
 	Maintenance *Maintenance
 
@@ -97,6 +98,7 @@ func Open(dir string, log *slog.Logger, opts ...Option) (*State, error) {
 	s.BGPPolicies = add(s, kinds.BGPPolicy())
 	s.Applications = add(s, kinds.BGPApplication())
 	s.BFD = add(s, kinds.BFD())
+	s.ClusterNodes = add(s, kinds.ClusterNode())
 	var err error
 	s.Store, err = store.Open(dir, log, s.tables...)
 	if err != nil {

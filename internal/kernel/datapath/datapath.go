@@ -36,6 +36,7 @@ type Config struct {
 	HalfOpen       int      // percentage of the table for half-open connections, of TCP and of all others each; 0: unlimited
 	IdleResets     int      // idle TCP connections per second that end by RSTs to both ends; 0: none
 	HashSeed       uint64   // key of the flow hash, as that of the tables
+	PortStripe     int      // which eighth of the source ports is taken first, from 1 on; 0: all are alike
 	NoRedirectPeer bool     // never bpf_redirect_peer
 	NoKfuncs       bool     // as on kernels before 6.2, for tests
 	ResetRate      int      // RSTs to segments without a connection, per second and CPU, for tests; 0: 10,000
@@ -49,6 +50,9 @@ type Config struct {
 
 // TrialConnections is a table size for trying packets.
 const TrialConnections = 1024
+
+// PortStripes is into how many stripes a cluster divides source ports.
+const PortStripes = loader.PortStripes
 
 // Datapath is the loaded data path: its parts, side by side. Its methods are safe for concurrent
 // use.
@@ -109,7 +113,7 @@ func (d *Datapath) ABI() string { return d.collection.ABI }
 
 func (cfg Config) settings() loader.Settings {
 	return loader.Settings{
-		PinDir: cfg.PinDir, Connections: cfg.Connections, Timeouts: cfg.Timeouts, HalfOpen: cfg.HalfOpen, IdleResets: cfg.IdleResets, HashSeed: cfg.HashSeed,
+		PinDir: cfg.PinDir, Connections: cfg.Connections, Timeouts: cfg.Timeouts, HalfOpen: cfg.HalfOpen, IdleResets: cfg.IdleResets, HashSeed: cfg.HashSeed, PortStripe: cfg.PortStripe,
 		NoRedirectPeer: cfg.NoRedirectPeer, NoKfuncs: cfg.NoKfuncs, ResetRate: cfg.ResetRate, ForeignFirst: cfg.ForeignFirst, ChallengeFirst: cfg.ChallengeFirst, Log: cfg.Log,
 	}
 }

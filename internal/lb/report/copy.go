@@ -31,6 +31,18 @@ type TCPNumbers struct {
 	ReplySent, ReplyAcked uint32 // of the endpoint
 }
 
+// ClientCopy is the endpoint that a client of a service with --select=persist keeps, as nodes of a
+// cluster exchange it.
+type ClientCopy struct {
+	Protocol lb.Protocol
+	Ranged   bool       // the service has a range of ports
+	Client   netip.Addr // or the first address of its network
+	VIP      netip.AddrPort
+	Mark     uint32 // of the service
+	Endpoint netip.AddrPort
+	Idle     time.Duration // since the client has opened a connection
+}
+
 // CopyResult is what became of a copy that another node has sent, in the order of enum copy_result
 // of bpf/abi.h.
 type CopyResult uint8

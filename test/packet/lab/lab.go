@@ -32,6 +32,7 @@ type Config struct {
 	// (bpf/protect/syn_flood.h).
 	ChallengeFirst bool
 	OldKernel      bool // the program as kernels before 6.2 load it (no kfuncs) and attach it (clsact)
+	PortStripe     int  // datapath.Config
 	ResetRate      int  // RSTs to segments of no connection, a second and CPU; 0: as many as outside of tests
 	XDP            bool // Send also runs the XDP program, and fails if that does anything else than the one at the tc hook
 	Dry            bool // Send first asks a dry run what will become of the packet, and fails if it is something else
@@ -71,7 +72,7 @@ func New(cfg Config) (*Lab, error) {
 		cfg.Connections = 1024
 	}
 	l := &Lab{Network: network, services: map[lb.Key]lb.Service{}, policers: map[string]policy.Policer{}, mirrors: map[string]policy.Mirror{}, rules: map[string]policy.Rule{}, failed: map[netip.AddrPort]bool{}, xdp: cfg.XDP, dry: cfg.Dry}
-	dp := datapath.Config{Connections: cfg.Connections, HalfOpen: cfg.HalfOpen, HashSeed: HashSeed, Hook: datapath.HookAuto, ResetRate: cfg.ResetRate, ForeignFirst: cfg.ForeignFirst, ChallengeFirst: cfg.ChallengeFirst}
+	dp := datapath.Config{Connections: cfg.Connections, HalfOpen: cfg.HalfOpen, HashSeed: HashSeed, Hook: datapath.HookAuto, PortStripe: cfg.PortStripe, ResetRate: cfg.ResetRate, ForeignFirst: cfg.ForeignFirst, ChallengeFirst: cfg.ChallengeFirst}
 	if cfg.OldKernel {
 		dp.NoKfuncs, dp.Hook = true, datapath.HookClsact
 	}

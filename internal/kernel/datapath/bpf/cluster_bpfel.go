@@ -508,6 +508,8 @@ const (
 	ClusterVarOutcomes               = "outcomes"
 	ClusterVarPortPressureUntil      = "port_pressure_until"
 	ClusterVarPortPressures          = "port_pressures"
+	ClusterVarPortStripe             = "port_stripe"
+	ClusterVarPortStripeBits         = "port_stripe_bits"
 	ClusterVarPutRows                = "put_rows"
 	ClusterVarReclaimPass            = "reclaim_pass"
 	ClusterVarRedirectPeer           = "redirect_peer"
@@ -672,6 +674,8 @@ type ClusterVariableSpecs struct {
 	Outcomes               *ebpf.VariableSpec `ebpf:"outcomes"`
 	PortPressureUntil      *ebpf.VariableSpec `ebpf:"port_pressure_until"`
 	PortPressures          *ebpf.VariableSpec `ebpf:"port_pressures"`
+	PortStripe             *ebpf.VariableSpec `ebpf:"port_stripe"`
+	PortStripeBits         *ebpf.VariableSpec `ebpf:"port_stripe_bits"`
 	PutRows                *ebpf.VariableSpec `ebpf:"put_rows"`
 	ReclaimPass            *ebpf.VariableSpec `ebpf:"reclaim_pass"`
 	RedirectPeer           *ebpf.VariableSpec `ebpf:"redirect_peer"`
@@ -870,6 +874,8 @@ type ClusterVariables struct {
 	Outcomes               *ebpf.Variable `ebpf:"outcomes"`
 	PortPressureUntil      *ebpf.Variable `ebpf:"port_pressure_until"`
 	PortPressures          *ebpf.Variable `ebpf:"port_pressures"`
+	PortStripe             *ebpf.Variable `ebpf:"port_stripe"`
+	PortStripeBits         *ebpf.Variable `ebpf:"port_stripe_bits"`
 	PutRows                *ebpf.Variable `ebpf:"put_rows"`
 	ReclaimPass            *ebpf.Variable `ebpf:"reclaim_pass"`
 	RedirectPeer           *ebpf.Variable `ebpf:"redirect_peer"`

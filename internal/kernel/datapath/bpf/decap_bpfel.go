@@ -54,6 +54,8 @@ const (
 	DecapVarIcmpRate               = "icmp_rate"
 	DecapVarIdleRstRate            = "idle_rst_rate"
 	DecapVarKfuncs                 = "kfuncs"
+	DecapVarPortStripe             = "port_stripe"
+	DecapVarPortStripeBits         = "port_stripe_bits"
 	DecapVarRedirectPeer           = "redirect_peer"
 	DecapVarResetRate              = "reset_rate"
 	DecapVarSeesIpsec              = "sees_ipsec"
@@ -141,6 +143,8 @@ type DecapVariableSpecs struct {
 	IcmpRate               *ebpf.VariableSpec `ebpf:"icmp_rate"`
 	IdleRstRate            *ebpf.VariableSpec `ebpf:"idle_rst_rate"`
 	Kfuncs                 *ebpf.VariableSpec `ebpf:"kfuncs"`
+	PortStripe             *ebpf.VariableSpec `ebpf:"port_stripe"`
+	PortStripeBits         *ebpf.VariableSpec `ebpf:"port_stripe_bits"`
 	RedirectPeer           *ebpf.VariableSpec `ebpf:"redirect_peer"`
 	ResetRate              *ebpf.VariableSpec `ebpf:"reset_rate"`
 	SeesIpsec              *ebpf.VariableSpec `ebpf:"sees_ipsec"`
@@ -206,6 +210,8 @@ type DecapVariables struct {
 	IcmpRate               *ebpf.Variable `ebpf:"icmp_rate"`
 	IdleRstRate            *ebpf.Variable `ebpf:"idle_rst_rate"`
 	Kfuncs                 *ebpf.Variable `ebpf:"kfuncs"`
+	PortStripe             *ebpf.Variable `ebpf:"port_stripe"`
+	PortStripeBits         *ebpf.Variable `ebpf:"port_stripe_bits"`
 	RedirectPeer           *ebpf.Variable `ebpf:"redirect_peer"`
 	ResetRate              *ebpf.Variable `ebpf:"reset_rate"`
 	SeesIpsec              *ebpf.Variable `ebpf:"sees_ipsec"`

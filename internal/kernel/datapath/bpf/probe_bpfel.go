@@ -58,6 +58,8 @@ const (
 	ProbeVarIcmpRate               = "icmp_rate"
 	ProbeVarIdleRstRate            = "idle_rst_rate"
 	ProbeVarKfuncs                 = "kfuncs"
+	ProbeVarPortStripe             = "port_stripe"
+	ProbeVarPortStripeBits         = "port_stripe_bits"
 	ProbeVarProbeEnums             = "probe_enums"
 	ProbeVarProbeTypes             = "probe_types"
 	ProbeVarRedirectPeer           = "redirect_peer"
@@ -146,6 +148,8 @@ type ProbeVariableSpecs struct {
 	IcmpRate               *ebpf.VariableSpec `ebpf:"icmp_rate"`
 	IdleRstRate            *ebpf.VariableSpec `ebpf:"idle_rst_rate"`
 	Kfuncs                 *ebpf.VariableSpec `ebpf:"kfuncs"`
+	PortStripe             *ebpf.VariableSpec `ebpf:"port_stripe"`
+	PortStripeBits         *ebpf.VariableSpec `ebpf:"port_stripe_bits"`
 	ProbeEnums             *ebpf.VariableSpec `ebpf:"probe_enums"`
 	ProbeTypes             *ebpf.VariableSpec `ebpf:"probe_types"`
 	RedirectPeer           *ebpf.VariableSpec `ebpf:"redirect_peer"`
@@ -209,6 +213,8 @@ type ProbeVariables struct {
 	IcmpRate               *ebpf.Variable `ebpf:"icmp_rate"`
 	IdleRstRate            *ebpf.Variable `ebpf:"idle_rst_rate"`
 	Kfuncs                 *ebpf.Variable `ebpf:"kfuncs"`
+	PortStripe             *ebpf.Variable `ebpf:"port_stripe"`
+	PortStripeBits         *ebpf.Variable `ebpf:"port_stripe_bits"`
 	ProbeEnums             *ebpf.Variable `ebpf:"probe_enums"`
 	ProbeTypes             *ebpf.Variable `ebpf:"probe_types"`
 	RedirectPeer           *ebpf.Variable `ebpf:"redirect_peer"`

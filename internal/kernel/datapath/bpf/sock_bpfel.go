@@ -260,6 +260,8 @@ type SockOpening struct {
 		}
 		FirstProbe  uint32
 		ProbeStride uint32
+		StripeBits  uint32
+		Stripe      uint32
 		Verdict     uint32
 		KeepsPorts  bool
 		_           [3]byte
@@ -666,6 +668,8 @@ const (
 	SockVarOwnNamespace           = "own_namespace"
 	SockVarPortPressureUntil      = "port_pressure_until"
 	SockVarPortPressures          = "port_pressures"
+	SockVarPortStripe             = "port_stripe"
+	SockVarPortStripeBits         = "port_stripe_bits"
 	SockVarRangeServices          = "range_services"
 	SockVarReclaimPass            = "reclaim_pass"
 	SockVarRedirectPeer           = "redirect_peer"
@@ -837,6 +841,8 @@ type SockVariableSpecs struct {
 	OwnNamespace           *ebpf.VariableSpec `ebpf:"own_namespace"`
 	PortPressureUntil      *ebpf.VariableSpec `ebpf:"port_pressure_until"`
 	PortPressures          *ebpf.VariableSpec `ebpf:"port_pressures"`
+	PortStripe             *ebpf.VariableSpec `ebpf:"port_stripe"`
+	PortStripeBits         *ebpf.VariableSpec `ebpf:"port_stripe_bits"`
 	RangeServices          *ebpf.VariableSpec `ebpf:"range_services"`
 	ReclaimPass            *ebpf.VariableSpec `ebpf:"reclaim_pass"`
 	RedirectPeer           *ebpf.VariableSpec `ebpf:"redirect_peer"`
@@ -1036,6 +1042,8 @@ type SockVariables struct {
 	OwnNamespace           *ebpf.Variable `ebpf:"own_namespace"`
 	PortPressureUntil      *ebpf.Variable `ebpf:"port_pressure_until"`
 	PortPressures          *ebpf.Variable `ebpf:"port_pressures"`
+	PortStripe             *ebpf.Variable `ebpf:"port_stripe"`
+	PortStripeBits         *ebpf.Variable `ebpf:"port_stripe_bits"`
 	RangeServices          *ebpf.Variable `ebpf:"range_services"`
 	ReclaimPass            *ebpf.Variable `ebpf:"reclaim_pass"`
 	RedirectPeer           *ebpf.Variable `ebpf:"redirect_peer"`

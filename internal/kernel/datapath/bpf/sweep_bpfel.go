@@ -320,6 +320,8 @@ type SweepOpening struct {
 		}
 		FirstProbe  uint32
 		ProbeStride uint32
+		StripeBits  uint32
+		Stripe      uint32
 		Verdict     uint32
 		KeepsPorts  bool
 		_           [3]byte
@@ -662,6 +664,8 @@ const (
 	SweepVarOutcomes               = "outcomes"
 	SweepVarPortPressureUntil      = "port_pressure_until"
 	SweepVarPortPressures          = "port_pressures"
+	SweepVarPortStripe             = "port_stripe"
+	SweepVarPortStripeBits         = "port_stripe_bits"
 	SweepVarReclaimPass            = "reclaim_pass"
 	SweepVarRedirectPeer           = "redirect_peer"
 	SweepVarResetRate              = "reset_rate"
@@ -836,6 +840,8 @@ type SweepVariableSpecs struct {
 	Outcomes               *ebpf.VariableSpec `ebpf:"outcomes"`
 	PortPressureUntil      *ebpf.VariableSpec `ebpf:"port_pressure_until"`
 	PortPressures          *ebpf.VariableSpec `ebpf:"port_pressures"`
+	PortStripe             *ebpf.VariableSpec `ebpf:"port_stripe"`
+	PortStripeBits         *ebpf.VariableSpec `ebpf:"port_stripe_bits"`
 	ReclaimPass            *ebpf.VariableSpec `ebpf:"reclaim_pass"`
 	RedirectPeer           *ebpf.VariableSpec `ebpf:"redirect_peer"`
 	ResetRate              *ebpf.VariableSpec `ebpf:"reset_rate"`
@@ -1042,6 +1048,8 @@ type SweepVariables struct {
 	Outcomes               *ebpf.Variable `ebpf:"outcomes"`
 	PortPressureUntil      *ebpf.Variable `ebpf:"port_pressure_until"`
 	PortPressures          *ebpf.Variable `ebpf:"port_pressures"`
+	PortStripe             *ebpf.Variable `ebpf:"port_stripe"`
+	PortStripeBits         *ebpf.Variable `ebpf:"port_stripe_bits"`
 	ReclaimPass            *ebpf.Variable `ebpf:"reclaim_pass"`
 	RedirectPeer           *ebpf.Variable `ebpf:"redirect_peer"`
 	ResetRate              *ebpf.Variable `ebpf:"reset_rate"`

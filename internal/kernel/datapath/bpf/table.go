@@ -193,6 +193,17 @@ func Mask(p netip.Prefix) (mask TcIpAddr) {
 	return mask
 }
 
+// Prefix returns the first bits of an address: copy_prefix() of bpf/packet/address.h.
+func Prefix(a TcIpAddr, bits uint32) (out TcIpAddr) {
+	for i, word := range a.Word {
+		of := min(bits, 32)
+		bits -= of
+		mask := binary.BigEndian.AppendUint32(nil, uint32(uint64(1<<32-1)<<(32-of)))
+		out.Word[i] = word & binary.NativeEndian.Uint32(mask)
+	}
+	return out
+}
+
 // Netip returns the inverse of Addr; mapped addresses become IPv4.
 func (a TcIpAddr) Netip() netip.Addr {
 	var b [16]byte

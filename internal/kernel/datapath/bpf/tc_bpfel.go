@@ -646,6 +646,8 @@ type TcOpening struct {
 		}
 		FirstProbe  uint32
 		ProbeStride uint32
+		StripeBits  uint32
+		Stripe      uint32
 		Verdict     uint32
 		KeepsPorts  bool
 		_           [3]byte
@@ -1389,6 +1391,8 @@ const (
 	TcVarOutcomes               = "outcomes"
 	TcVarPortPressureUntil      = "port_pressure_until"
 	TcVarPortPressures          = "port_pressures"
+	TcVarPortStripe             = "port_stripe"
+	TcVarPortStripeBits         = "port_stripe_bits"
 	TcVarPortsAttached          = "ports_attached"
 	TcVarProbeTypes             = "probe_types"
 	TcVarQuietUntil             = "quiet_until"
@@ -1576,6 +1580,8 @@ type TcVariableSpecs struct {
 	Outcomes               *ebpf.VariableSpec `ebpf:"outcomes"`
 	PortPressureUntil      *ebpf.VariableSpec `ebpf:"port_pressure_until"`
 	PortPressures          *ebpf.VariableSpec `ebpf:"port_pressures"`
+	PortStripe             *ebpf.VariableSpec `ebpf:"port_stripe"`
+	PortStripeBits         *ebpf.VariableSpec `ebpf:"port_stripe_bits"`
 	PortsAttached          *ebpf.VariableSpec `ebpf:"ports_attached"`
 	ProbeTypes             *ebpf.VariableSpec `ebpf:"probe_types"`
 	QuietUntil             *ebpf.VariableSpec `ebpf:"quiet_until"`
@@ -1799,6 +1805,8 @@ type TcVariables struct {
 	Outcomes               *ebpf.Variable `ebpf:"outcomes"`
 	PortPressureUntil      *ebpf.Variable `ebpf:"port_pressure_until"`
 	PortPressures          *ebpf.Variable `ebpf:"port_pressures"`
+	PortStripe             *ebpf.Variable `ebpf:"port_stripe"`
+	PortStripeBits         *ebpf.Variable `ebpf:"port_stripe_bits"`
 	PortsAttached          *ebpf.Variable `ebpf:"ports_attached"`
 	ProbeTypes             *ebpf.Variable `ebpf:"probe_types"`
 	QuietUntil             *ebpf.Variable `ebpf:"quiet_until"`

@@ -260,6 +260,8 @@ type TcSCTPOpening struct {
 		}
 		FirstProbe  uint32
 		ProbeStride uint32
+		StripeBits  uint32
+		Stripe      uint32
 		Verdict     uint32
 		KeepsPorts  bool
 		_           [3]byte
@@ -653,6 +655,8 @@ const (
 	TcSCTPVarOutcomes               = "outcomes"
 	TcSCTPVarPortPressureUntil      = "port_pressure_until"
 	TcSCTPVarPortPressures          = "port_pressures"
+	TcSCTPVarPortStripe             = "port_stripe"
+	TcSCTPVarPortStripeBits         = "port_stripe_bits"
 	TcSCTPVarPortsAttached          = "ports_attached"
 	TcSCTPVarProbeTypes             = "probe_types"
 	TcSCTPVarQuietUntil             = "quiet_until"
@@ -841,6 +845,8 @@ type TcSCTPVariableSpecs struct {
 	Outcomes               *ebpf.VariableSpec `ebpf:"outcomes"`
 	PortPressureUntil      *ebpf.VariableSpec `ebpf:"port_pressure_until"`
 	PortPressures          *ebpf.VariableSpec `ebpf:"port_pressures"`
+	PortStripe             *ebpf.VariableSpec `ebpf:"port_stripe"`
+	PortStripeBits         *ebpf.VariableSpec `ebpf:"port_stripe_bits"`
 	PortsAttached          *ebpf.VariableSpec `ebpf:"ports_attached"`
 	ProbeTypes             *ebpf.VariableSpec `ebpf:"probe_types"`
 	QuietUntil             *ebpf.VariableSpec `ebpf:"quiet_until"`
@@ -1066,6 +1072,8 @@ type TcSCTPVariables struct {
 	Outcomes               *ebpf.Variable `ebpf:"outcomes"`
 	PortPressureUntil      *ebpf.Variable `ebpf:"port_pressure_until"`
 	PortPressures          *ebpf.Variable `ebpf:"port_pressures"`
+	PortStripe             *ebpf.Variable `ebpf:"port_stripe"`
+	PortStripeBits         *ebpf.Variable `ebpf:"port_stripe_bits"`
 	PortsAttached          *ebpf.Variable `ebpf:"ports_attached"`
 	ProbeTypes             *ebpf.Variable `ebpf:"probe_types"`
 	QuietUntil             *ebpf.Variable `ebpf:"quiet_until"`

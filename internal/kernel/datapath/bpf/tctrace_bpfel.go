@@ -260,6 +260,8 @@ type TcTraceOpening struct {
 		}
 		FirstProbe  uint32
 		ProbeStride uint32
+		StripeBits  uint32
+		Stripe      uint32
 		Verdict     uint32
 		KeepsPorts  bool
 		_           [3]byte
@@ -645,6 +647,8 @@ const (
 	TcTraceVarOutcomes               = "outcomes"
 	TcTraceVarPortPressureUntil      = "port_pressure_until"
 	TcTraceVarPortPressures          = "port_pressures"
+	TcTraceVarPortStripe             = "port_stripe"
+	TcTraceVarPortStripeBits         = "port_stripe_bits"
 	TcTraceVarPortsAttached          = "ports_attached"
 	TcTraceVarProbeTypes             = "probe_types"
 	TcTraceVarQuietUntil             = "quiet_until"
@@ -832,6 +836,8 @@ type TcTraceVariableSpecs struct {
 	Outcomes               *ebpf.VariableSpec `ebpf:"outcomes"`
 	PortPressureUntil      *ebpf.VariableSpec `ebpf:"port_pressure_until"`
 	PortPressures          *ebpf.VariableSpec `ebpf:"port_pressures"`
+	PortStripe             *ebpf.VariableSpec `ebpf:"port_stripe"`
+	PortStripeBits         *ebpf.VariableSpec `ebpf:"port_stripe_bits"`
 	PortsAttached          *ebpf.VariableSpec `ebpf:"ports_attached"`
 	ProbeTypes             *ebpf.VariableSpec `ebpf:"probe_types"`
 	QuietUntil             *ebpf.VariableSpec `ebpf:"quiet_until"`
@@ -1055,6 +1061,8 @@ type TcTraceVariables struct {
 	Outcomes               *ebpf.Variable `ebpf:"outcomes"`
 	PortPressureUntil      *ebpf.Variable `ebpf:"port_pressure_until"`
 	PortPressures          *ebpf.Variable `ebpf:"port_pressures"`
+	PortStripe             *ebpf.Variable `ebpf:"port_stripe"`
+	PortStripeBits         *ebpf.Variable `ebpf:"port_stripe_bits"`
 	PortsAttached          *ebpf.Variable `ebpf:"ports_attached"`
 	ProbeTypes             *ebpf.Variable `ebpf:"probe_types"`
 	QuietUntil             *ebpf.Variable `ebpf:"quiet_until"`

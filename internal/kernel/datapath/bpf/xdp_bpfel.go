@@ -476,6 +476,8 @@ const (
 	XdpVarOutcomes               = "outcomes"
 	XdpVarPortPressureUntil      = "port_pressure_until"
 	XdpVarPortPressures          = "port_pressures"
+	XdpVarPortStripe             = "port_stripe"
+	XdpVarPortStripeBits         = "port_stripe_bits"
 	XdpVarPortsAttached          = "ports_attached"
 	XdpVarRangeServices          = "range_services"
 	XdpVarReclaimPass            = "reclaim_pass"
@@ -640,6 +642,8 @@ type XdpVariableSpecs struct {
 	Outcomes               *ebpf.VariableSpec `ebpf:"outcomes"`
 	PortPressureUntil      *ebpf.VariableSpec `ebpf:"port_pressure_until"`
 	PortPressures          *ebpf.VariableSpec `ebpf:"port_pressures"`
+	PortStripe             *ebpf.VariableSpec `ebpf:"port_stripe"`
+	PortStripeBits         *ebpf.VariableSpec `ebpf:"port_stripe_bits"`
 	PortsAttached          *ebpf.VariableSpec `ebpf:"ports_attached"`
 	RangeServices          *ebpf.VariableSpec `ebpf:"range_services"`
 	ReclaimPass            *ebpf.VariableSpec `ebpf:"reclaim_pass"`
@@ -841,6 +845,8 @@ type XdpVariables struct {
 	Outcomes               *ebpf.Variable `ebpf:"outcomes"`
 	PortPressureUntil      *ebpf.Variable `ebpf:"port_pressure_until"`
 	PortPressures          *ebpf.Variable `ebpf:"port_pressures"`
+	PortStripe             *ebpf.Variable `ebpf:"port_stripe"`
+	PortStripeBits         *ebpf.Variable `ebpf:"port_stripe_bits"`
 	PortsAttached          *ebpf.Variable `ebpf:"ports_attached"`
 	RangeServices          *ebpf.Variable `ebpf:"range_services"`
 	ReclaimPass            *ebpf.Variable `ebpf:"reclaim_pass"`

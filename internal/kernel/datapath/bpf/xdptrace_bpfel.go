@@ -476,6 +476,8 @@ const (
 	XdpTraceVarOutcomes               = "outcomes"
 	XdpTraceVarPortPressureUntil      = "port_pressure_until"
 	XdpTraceVarPortPressures          = "port_pressures"
+	XdpTraceVarPortStripe             = "port_stripe"
+	XdpTraceVarPortStripeBits         = "port_stripe_bits"
 	XdpTraceVarPortsAttached          = "ports_attached"
 	XdpTraceVarRangeServices          = "range_services"
 	XdpTraceVarReclaimPass            = "reclaim_pass"
@@ -640,6 +642,8 @@ type XdpTraceVariableSpecs struct {
 	Outcomes               *ebpf.VariableSpec `ebpf:"outcomes"`
 	PortPressureUntil      *ebpf.VariableSpec `ebpf:"port_pressure_until"`
 	PortPressures          *ebpf.VariableSpec `ebpf:"port_pressures"`
+	PortStripe             *ebpf.VariableSpec `ebpf:"port_stripe"`
+	PortStripeBits         *ebpf.VariableSpec `ebpf:"port_stripe_bits"`
 	PortsAttached          *ebpf.VariableSpec `ebpf:"ports_attached"`
 	RangeServices          *ebpf.VariableSpec `ebpf:"range_services"`
 	ReclaimPass            *ebpf.VariableSpec `ebpf:"reclaim_pass"`
@@ -841,6 +845,8 @@ type XdpTraceVariables struct {
 	Outcomes               *ebpf.Variable `ebpf:"outcomes"`
 	PortPressureUntil      *ebpf.Variable `ebpf:"port_pressure_until"`
 	PortPressures          *ebpf.Variable `ebpf:"port_pressures"`
+	PortStripe             *ebpf.Variable `ebpf:"port_stripe"`
+	PortStripeBits         *ebpf.Variable `ebpf:"port_stripe_bits"`
 	PortsAttached          *ebpf.Variable `ebpf:"ports_attached"`
 	RangeServices          *ebpf.Variable `ebpf:"range_services"`
 	ReclaimPass            *ebpf.Variable `ebpf:"reclaim_pass"`

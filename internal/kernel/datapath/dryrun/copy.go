@@ -1,7 +1,6 @@
 package dryrun
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -122,12 +121,12 @@ func (d *double) copyClient(n *needs) error {
 	if err := table.Lookup(n.service.Id, &limits); err != nil {
 		return err
 	}
-	key := bpf.TcLimitKey{Service: n.service.Id, Generation: limits.Generation, Client: prefix(n.key.Saddr, limits.ClientPrefix)}
+	key := bpf.TcLimitKey{Service: n.service.Id, Generation: limits.Generation, Client: bpf.Prefix(n.key.Saddr, limits.ClientPrefix)}
 	return copied[bpf.TcLimitKey, bpf.TcLimitRow](d.live.LimitedClients.Table(), d.clients.Table(), key)
 }
 
 func (n *needs) persistKey() bpf.TcPersistKey {
-	return bpf.TcPersistKey{Service: n.service.Id, Client: prefix(n.key.Saddr, n.service.PersistPrefix)}
+	return bpf.TcPersistKey{Service: n.service.Id, Client: bpf.Prefix(n.key.Saddr, n.service.PersistPrefix)}
 }
 
 // copyPersist copies which endpoint the client has.
@@ -230,15 +229,4 @@ func (d *double) places(n *needs) (places []int, ids []uint32, err error) {
 		}
 	}
 	return places, ids, nil
-}
-
-// prefix returns the first bits of an address: copy_prefix() of bpf/packet/address.h.
-func prefix(a bpf.TcIpAddr, bits uint32) (out bpf.TcIpAddr) {
-	for i, word := range a.Word {
-		of := min(bits, 32)
-		bits -= of
-		mask := binary.BigEndian.AppendUint32(nil, uint32(uint64(1<<32-1)<<(32-of)))
-		out.Word[i] = word & binary.NativeEndian.Uint32(mask)
-	}
-	return out
 }

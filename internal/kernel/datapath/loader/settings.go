@@ -46,12 +46,19 @@ const (
 	KnownTime = 10 * time.Minute
 )
 
+// A cluster's source ports are divided into PortStripes.
+const (
+	stripeBits  = 3
+	PortStripes = 1 << stripeBits
+)
+
 // Settings are the options of programs and maps.
 type Settings struct {
 	PinDir         string   // in a BPF file system; empty: nothing is pinned, all ends with the process
 	Connections    int      // size of the connection table; 0: by memory (DefaultConnections)
 	Timeouts       Timeouts // zero value: DefaultTimeouts
 	HashSeed       uint64   // key of the flow hash, as that of the tables
+	PortStripe     int      // which eighth of the source ports is taken first, from 1 on; 0: all are alike
 	HalfOpen       int      // percentage of the table for half-open connections, of TCP and of all others each; 0: unlimited
 	IdleResets     int      // idle TCP connections per second that end by RSTs to both ends; 0: none
 	NoRedirectPeer bool     // never bpf_redirect_peer
@@ -144,6 +151,9 @@ func (s *Settings) constants() map[string]any {
 		"timeout_udp_unreplied":   s.Jiffies(t.UDPUnreplied),
 		"timeout_udp_replied":     s.Jiffies(t.UDPReplied),
 		"idle_rst_rate":           uint32(s.IdleResets),
+	}
+	if s.PortStripe > 0 {
+		all["port_stripe_bits"], all["port_stripe"] = uint32(stripeBits), uint32(s.PortStripe-1)
 	}
 	if s.ResetRate > 0 {
 		all["reset_rate"] = uint32(s.ResetRate)

@@ -43,10 +43,7 @@ func (t *Tables) CopyPlace(c *report.ConnectionCopy) (at CopyPlace, ok bool) {
 	at.Service = s.id
 	for _, e := range s.order {
 		if e.isOfCopy(s, c) {
-			at.Endpoint = e.id
-			if bpf.TcAlgorithm(s.row.Algorithm) == bpf.TcAlgorithmALGORITHM_PERSIST {
-				at.PersistPrefix = uint8(s.row.PersistPrefix)
-			}
+			at.Endpoint, at.PersistPrefix = e.id, s.persistPrefix()
 			return at, true
 		}
 	}
@@ -57,6 +54,15 @@ func (t *Tables) CopyPlace(c *report.ConnectionCopy) (at CopyPlace, ok bool) {
 		}
 	}
 	return at, false
+}
+
+// persistPrefix returns how many bits of its address identify a client; 0: the service remembers
+// none.
+func (s *service) persistPrefix() uint8 {
+	if bpf.TcAlgorithm(s.row.Algorithm) != bpf.TcAlgorithmALGORITHM_PERSIST {
+		return 0
+	}
+	return uint8(s.row.PersistPrefix)
 }
 
 // isOfCopy reports whether connections to the endpoint have the copy's address and port there.

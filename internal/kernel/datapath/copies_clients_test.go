@@ -1,0 +1,83 @@
+package datapath
+
+import (
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/lb/report"
+	"loxilb/test/dptest"
+)
+
+const persistCopies = "10.0.0.7:80-90/tcp select=persist persist-prefix=24 endpoints=192.0.2.1:8080,192.0.2.2:8080,192.0.2.3:8080"
+
+// TestCopiedClients checks that a client of --select=persist has the same endpoint at another node:
+// after a copy of its connection, and after the list of clients.
+func TestCopiedClients(t *testing.T) {
+	t.Parallel()
+	c := newCopied(t, persistCopies)
+	vip := netip.MustParseAddrPort("10.0.0.7:85")
+	client := netip.MustParseAddrPort("198.51.100.7:40000")
+	own := c.chosen(c.one, client, vip)
+	c.open(client, vip, own)
+	elsewhere := c.wait(2)[1]
+	elsewhere.Endpoint = other(own)
+	if got := c.put(elsewhere)[0]; got != report.CopyInserted {
+		t.Fatalf("the copy is %v", got)
+	}
+	neighbour := netip.MustParseAddrPort("198.51.100.8:40000") // in the same /24
+	if got := c.chosen(c.two, neighbour, vip); got != elsewhere.Endpoint {
+		t.Errorf("the client goes to %v at the other node, not to %v", got, elsewhere.Endpoint)
+	}
+
+	var clients []report.ClientCopy
+	err := c.two.d.ScanClients(t.Context(), func(list []report.ClientCopy) error {
+		clients = append(clients, list...)
+		return nil
+	})
+	if err != nil || len(clients) != 1 {
+		t.Fatalf("clients %+v, %v", clients, err)
+	}
+	want := report.ClientCopy{Protocol: 6, Ranged: true, Client: netip.MustParseAddr("198.51.100.0"), VIP: netip.MustParseAddrPort("10.0.0.7:80"), Endpoint: elsewhere.Endpoint, Idle: clients[0].Idle}
+	if clients[0] != want || want.Idle > time.Minute {
+		t.Errorf("client %+v, want %+v", clients[0], want)
+	}
+	stranger := netip.MustParseAddrPort("203.0.113.1:40000")
+	natural := c.chosen(c.two, stranger, vip)
+	moved, older, gone := clients[0], clients[0], clients[0]
+	moved.Client, older.Client, gone.Client = netip.MustParseAddr("203.0.113.0"), netip.MustParseAddr("203.0.113.0"), netip.MustParseAddr("192.0.2.0")
+	moved.Endpoint, older.Endpoint, gone.Endpoint = other(natural), natural, netip.MustParseAddrPort("192.0.2.9:8080")
+	older.Idle += time.Minute
+	unknown, err := c.one.d.PutClients(t.Context(), []report.ClientCopy{moved, older, gone})
+	if err != nil || !slices.Equal(unknown, []report.ClientCopy{gone}) {
+		t.Errorf("unknown %+v, %v", unknown, err)
+	}
+	if got := c.chosen(c.one, stranger, vip); got != moved.Endpoint {
+		t.Errorf("the client goes to %v, not to %v", got, moved.Endpoint)
+	}
+}
+
+// other returns another endpoint of persistCopies.
+func other(than netip.AddrPort) netip.AddrPort {
+	if first := netip.MustParseAddrPort("192.0.2.1:8080"); than != first {
+		return first
+	}
+	return netip.MustParseAddrPort("192.0.2.2:8080")
+}
+
+// chosen sends a client's SYN to a node, and returns the endpoint that gets it.
+func (c *copied) chosen(o *opener, client, vip netip.AddrPort) (endpoint netip.AddrPort) {
+	c.t.Helper()
+	c.run(o, dptest.Segment(client, vip, 0x02, 1000, 0))
+	for key, row := range dptest.Connections(c.t, o.d.collection) {
+		if row.Flags&uint8(bpf.TcConnectionFlagCONN_REPLY_DIRECTION) == 0 && bpf.AddrPort(key.Saddr, key.Sport) == client {
+			endpoint = bpf.AddrPort(row.Daddr, row.Dport)
+		}
+	}
+	if !endpoint.IsValid() {
+		c.t.Fatalf("%v has no connection to %v", client, vip)
+	}
+	return endpoint
+}

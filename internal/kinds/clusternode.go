@@ -1,0 +1,36 @@
+package kinds
+
+import (
+	v1 "loxilb/api/v1"
+	"loxilb/internal/lb"
+)
+
+// ClusterNodeName is the name of the kind in messages and journals.
+const ClusterNodeName = "clusternode"
+
+// ClusterNodeMost is the most nodes of a cluster that may be named.
+const ClusterNodeMost = 64
+
+// ClusterNode registers nodes with which this one exchanges connections, besides those of --cluster.
+func ClusterNode() Kind[lb.ClusterNode, v1.ClusterAddress] {
+	stored := asJSON(lb.ClusterNode.Key, lb.ClusterNode.Validate)
+	stored.Most, stored.Plural, stored.Shared = ClusterNodeMost, "cluster nodes", true
+	return Kind[lb.ClusterNode, v1.ClusterAddress]{
+		Words: Words{
+			Name: ClusterNodeName, Document: "ClusterNode", Command: "clusternode", Aliases: []string{"clusternodes"},
+			List: "clusterNodeAttr", Exported: true, Verified: true,
+		},
+		Stored: stored,
+		API: API[lb.ClusterNode, v1.ClusterAddress]{
+			Path: "/config/clusternode", One: "/address/{address}",
+			Read: func(body *v1.ClusterAddress) (lb.ClusterNode, error) { return lb.ParseClusterNode(body.Address) },
+			Show: func(n *lb.ClusterNode) *v1.ClusterAddress { return &v1.ClusterAddress{Address: n.Key()} },
+		},
+		CLI: CLI[v1.ClusterAddress]{
+			Texts:   Texts{Singular: "a node of the cluster", Plural: "nodes of the cluster, besides those of --cluster", Argument: "ADDRESS", Sample: "10.0.0.2"},
+			Name:    func(n *v1.ClusterAddress) string { return n.Address },
+			Set:     func(n *v1.ClusterAddress, name string) { n.Address = name },
+			Columns: []Column[*v1.ClusterAddress]{{Header: "Address", Cell: func(n *v1.ClusterAddress) string { return n.Address }}},
+		},
+	}
+}
