@@ -176,7 +176,7 @@ func TestUsage(t *testing.T) {
 		{"get ep --state=dwon", `--state "dwon" is not known; did you mean down?`},
 		{"get status --kind=servce", `--kind "servce" is no kind of object; did you mean service?`},
 		{"get ct -l state=established", `--selector: conntrackState "established" is not known (allowed: sync-sent, sync-ack, est,`},
-		{"get lbb", `loxicmd get: unknown object "lbb"; did you mean lb? (allowed: audit, bfd, bgp, bgpapply, bgpneighbor, bgppolicy, bgpset, cluster, ct,`},
+		{"get lbb", `loxicmd get: unknown object "lbb"; did you mean lb? (allowed: audit, bfd, bgp, bgpapply, bgpneighbor, bgppolicy, bgpset, cluster, clusternode, ct,`},
 		{"get lb --slector=x", "unknown flag --slector of loxicmd get lb; did you mean --selector?"},
 		{"get lb --nothing-alike=x", "unknown flag: --nothing-alike"},
 		{"create lb 1.1.1.1 --tcp=1:1 --select=rrr --endpoints=1.1.1.2:1", `select "rrr" is not known; did you mean rr? (allowed: rr, hash, priority, persist, lc or random)`},

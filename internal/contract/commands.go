@@ -171,6 +171,10 @@ func clusteringCommands() []Section[Command] {
 			{Path: "get hastate", Aliases: "ha HAstate", Columns: "Instance,HAState"},
 			{Path: "set hastate", State: Ours},
 			{Path: "get cluster", State: Ours},
+			{Path: "create clusternode", State: Ours},
+			{Path: "get clusternode", State: Ours},
+			{Path: "describe clusternode", State: Ours},
+			{Path: "delete clusternode", State: Ours},
 		}},
 		{"BFD", []Command{
 			{Path: "create bfd", Aliases: "bfd-session", Flags: "instance sourceIP interval retryCount", State: Better, Note: "IPv6, --priority, --preempt, --multihop"},

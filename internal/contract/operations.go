@@ -119,6 +119,9 @@ func clustering() []Section[Operation] {
 		{"Roles", []Operation{
 			{"GET", "/config/cistate/all", Same, ""},
 			{"GET", "/status/cluster", Ours, ""},
+			{"GET", "/config/clusternode/all", Ours, ""},
+			{"POST", "/config/clusternode", Ours, ""},
+			{"DELETE", "/config/clusternode/address/{address}", Ours, ""},
 			{"POST", "/config/node/drain", Ours, "takes this node out of service for maintenance"},
 			{"POST", "/config/node/resume", Ours, ""},
 			{"POST", "/config/k8smeta", NotThere, noK8sMeta},

@@ -17,7 +17,7 @@ func AllValues() []Value { return each(Values()) }
 
 func serviceValues() []Section[Value] {
 	const (
-		noNGAP = "NGAP and SCTP are not read, so leave N2 to the AMF's own addresses"
+		noNGAP = "NGAP messages are not read, so balance their associations: --sctp with --select=persist"
 		noTLS  = "TLS is not ended here, so let the endpoints end it"
 	)
 	return []Section[Value]{

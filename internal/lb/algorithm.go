@@ -24,7 +24,7 @@ const (
 	Random           Algorithm = 100 // not in the contract; far above the numbers that it may assign next
 )
 
-const noNGAP = "NGAP and SCTP are not read, so leave N2 to the AMF's own addresses"
+const noNGAP = "NGAP messages are not read, so balance their associations: --sctp with --select=persist"
 
 func algorithms() []choice[Algorithm] {
 	return []choice[Algorithm]{

@@ -40,7 +40,7 @@ func TestValidate(t *testing.T) {
 		{"10.0.0.1:80/tcp tunnel=ipip endpoints=10.1.0.1:80", `tunnel "ipip" is given, and mode is default (allowed: none, or mode dsr)`},
 		{"10.0.0.1:80-90/tcp mode=dsr endpoints=10.1.0.1:80", `last endpoint port "0" is not the service's, and mode dsr keeps ports (allowed: 90)`},
 		{"10.0.0.1:80/tcp mode=dsr endpoints=10.1.0.1:80 snat=10.1.0.2", `snat "10.1.0.2" is given, and mode dsr keeps the source (allowed: none, or mode onearm, fullnat, hostonearm or auto, or egress)`},
-		{v4 + " select=n2", `select "n2" is not part of this build: NGAP and SCTP are not read, so leave N2 to the AMF's own addresses (allowed: rr, hash, priority, persist, lc or random)`},
+		{v4 + " select=n2", `select "n2" is not part of this build: NGAP messages are not read, so balance their associations: --sctp with --select=persist (allowed: rr, hash, priority, persist, lc or random)`},
 		{v4 + " persist-timeout=60s", `persist timeout "60s" is given, and select is rr (allowed: 0s, or select persist)`},
 		{v4 + " select=persist persist-timeout=90000s", `persist timeout "90000s" is out of range (allowed: 0s (the default, 10800s) to 86400s, whole seconds)`},
 		{line: v4 + " select=persist persist-timeout=86400s persist-prefix=32"},
