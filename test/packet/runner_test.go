@@ -17,8 +17,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"loxilb/internal/lb"
 	"loxilb/internal/lb/policy"
 	"loxilb/internal/pkt"
@@ -78,9 +76,6 @@ func runScripts(t *testing.T, dir string, cfg lab.Config, update bool) {
 		}
 		t.Run(strings.TrimSuffix(filepath.Base(name), ".txt"), func(t *testing.T) {
 			t.Parallel()
-			if strings.HasPrefix(filepath.Base(name), "sctp") && isLinux61(t) {
-				t.Skip("SCTP needs a newer kernel (docs/sctp.md)")
-			}
 			r, err := lanes.run(s)
 			if err != nil {
 				t.Fatalf("%s: %v", name, err)
@@ -96,16 +91,6 @@ func runScripts(t *testing.T, dir string, cfg lab.Config, update bool) {
 			}
 		})
 	}
-}
-
-// isLinux61 reports whether the kernel is the oldest that is supported.
-func isLinux61(t testing.TB) bool {
-	t.Helper()
-	var name unix.Utsname
-	if err := unix.Uname(&name); err != nil {
-		t.Fatal(err)
-	}
-	return strings.HasPrefix(unix.ByteSliceToString(name.Release[:]), "6.1.")
 }
 
 // undry returns the scripts that a dry run cannot predict, and why.
