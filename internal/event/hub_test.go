@@ -127,7 +127,7 @@ func TestNilHub(*testing.T) {
 func TestKinds(t *testing.T) {
 	t.Parallel()
 	bodies := map[Kind]Body{}
-	for _, b := range []Body{Link{}, Address{}, Routes{}, Neighbour{}, Health{}, Object{}, Pressure{}, Revision{}, VIP{}, Node{}, Peer{}} {
+	for _, b := range []Body{Link{}, Address{}, Routes{}, Neighbour{}, Health{}, Object{}, Pressure{}, Revision{}, VIP{}, Node{}, Peer{}, Store{}} {
 		bodies[b.Kind()] = b
 	}
 	for _, k := range Kinds() {

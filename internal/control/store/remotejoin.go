@@ -61,11 +61,11 @@ func (s *Store) Alone() error {
 	if s.disk == nil {
 		return nil
 	}
-	err := s.disk.files.Remove(filepath.Join(s.disk.path, joinedName))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+	path := filepath.Join(s.disk.path, joinedName)
+	if _, err := s.disk.files.ReadFile(path); errors.Is(err, fs.ErrNotExist) {
+		return nil // a file system that is full or read-only would refuse to remove even that
 	}
-	return err
+	return s.disk.files.Remove(path)
 }
 
 // joinRemote decides about the shared objects of this node, before it takes those of the shared

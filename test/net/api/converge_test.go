@@ -14,7 +14,11 @@ import (
 // and makes no revision, and that saving again gives the same file, also after a restart.
 func TestSavedIsNoChange(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, rig.Options{Args: []string{"--bgp"}})
+	key := filepath.Join(t.TempDir(), "cluster.key")
+	if err := os.WriteFile(key, []byte(strings.Repeat("k", 32)+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := rig.New(t, rig.Options{Args: []string{"--bgp", "--cluster-key=" + key}})
 	policy := filepath.Join(t.TempDir(), "policy.yaml") // policies have no command that creates them
 	if err := os.WriteFile(policy, []byte("apiVersion: netlox/v1\nkind: BGPPolicy\nspec: {name: low, statements: [{name: all, actions: {bgpActions: {setMed: \"+50\"}}}]}\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -35,6 +39,7 @@ func TestSavedIsNoChange(t *testing.T) {
 		"create mirror copy --mirrorInfo=type:span,port:ep3 --targetObject=attachment:service,mirrObjName:web",
 		"create firewall --firewallRule=sourceIP:203.0.113.0/24,preference:200 --drop",
 		"create bfd 31.31.31.1 --sourceIP=31.31.31.254",
+		"create clusternode 31.31.31.2",
 		"set bgp --asn=65000 --router-id=10.0.0.1",
 		"create bgpneighbor 31.31.31.1 65001",
 		"create bgpset prefix/vips --prefix=20.20.20.0/24:32..32",
