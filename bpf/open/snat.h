@@ -282,7 +282,8 @@ static __always_inline void snat_try_own_port(struct snat_search *s)
 	search->stripe_bits = search->stripe = 0;
 	search->first_probe = own - SNAT_FIRST_PORT;
 	bpf_loop(1, snat_probe, s, 0);
-	if (search->verdict == VERDICT_TAKEN && snat_free_port(s->p, s->opening))
+	if (search->verdict == VERDICT_TAKEN &&
+	    snat_free_port(s->p, s->opening))
 		bpf_loop(1, snat_probe, s, 0);
 }
 
@@ -290,8 +291,8 @@ static __always_inline void snat_try_own_port(struct snat_search *s)
  * would be slow where consecutive connections hold long runs of ports, so it has a
  * random start and stride. The stride is coprime to the number of ports, so no port
  * comes twice. */
-static __always_inline void
-snat_try_random_ports(struct snat_search *s, __u32 stripe, __u32 bits)
+static __always_inline void snat_try_random_ports(struct snat_search *s,
+						  __u32 stripe, __u32 bits)
 {
 	struct source_search *search = &s->opening->search;
 

@@ -29,11 +29,10 @@
 
 static __always_inline bool sctp_changes_state(__u8 type)
 {
-	const __u32 types =
-		1 << SCTP_INIT | 1 << SCTP_INIT_ACK | 1 << SCTP_ABORT |
-		1 << SCTP_SHUTDOWN | 1 << SCTP_SHUTDOWN_ACK |
-		1 << SCTP_COOKIE_ECHO | 1 << SCTP_COOKIE_ACK |
-		1 << SCTP_SHUTDOWN_COMPLETE;
+	const __u32 types = 1 << SCTP_INIT | 1 << SCTP_INIT_ACK |
+			    1 << SCTP_ABORT | 1 << SCTP_SHUTDOWN |
+			    1 << SCTP_SHUTDOWN_ACK | 1 << SCTP_COOKIE_ECHO |
+			    1 << SCTP_COOKIE_ACK | 1 << SCTP_SHUTDOWN_COMPLETE;
 
 	return type < 32 && types >> type & 1;
 }
@@ -52,9 +51,9 @@ static __always_inline bool sctp_record_chunk(struct packet *p,
 					      bool first, __u32 behind)
 {
 	p->chunk = c->type;
-	p->reflected = c->flags & SCTP_FLAG_T && (c->type == SCTP_ABORT ||
-						  c->type ==
-							  SCTP_SHUTDOWN_COMPLETE);
+	p->reflected =
+		c->flags & SCTP_FLAG_T &&
+		(c->type == SCTP_ABORT || c->type == SCTP_SHUTDOWN_COMPLETE);
 	if (c->type == SCTP_ABORT || c->type == SCTP_SHUTDOWN_COMPLETE ||
 	    c->type == SCTP_COOKIE_ACK)
 		p->tcp_flags = TCP_RST;
@@ -69,9 +68,8 @@ static __always_inline bool sctp_record_chunk(struct packet *p,
 
 /* Reads the chunks up to the one that may change the state, or to DATA, which no control
  * chunk follows. Returns false if one contradicts the packet's length. */
-static __noinline __maybe_unused bool sctp_read_chunks(ctx_t *ctx,
-						       struct packet *p,
-						       __u32 l4_length)
+static __noinline __maybe_unused bool
+sctp_read_chunks(ctx_t *ctx, struct packet *p, __u32 l4_length)
 {
 	__u32 at = sizeof(struct sctp_header), length, padded;
 	struct sctp_chunk_header c;
@@ -155,8 +153,8 @@ sctp_translate(ctx_t *ctx, struct packet *p, struct connection *c)
 	if (change && p->fragment)
 		return drop(p, DROP_NOT_TRANSLATABLE);
 	if (change && !partial) {
-		after = before ^ sctp_crc_change(t, change,
-						 p->length - (p->l4 - p->l3));
+		after = before ^
+			sctp_crc_change(t, change, p->length - (p->l4 - p->l3));
 		h->check = after;
 	}
 	h->ports = ports;

@@ -145,10 +145,10 @@ static __always_inline __u8 sctp_events_one_way(const struct packet *p,
 
 /* Reports to watchers that an association is closing, if these events are the first
  * SHUTDOWN. word: what was replaced in the client's entry. */
-static __always_inline void sctp_notify_closing(const struct connection_key *key,
-						const struct connection *client,
-						const struct connection *reply,
-						__u32 word, __u8 events)
+static __always_inline void
+sctp_notify_closing(const struct connection_key *key,
+		    const struct connection *client,
+		    const struct connection *reply, __u32 word, __u8 events)
 {
 	if (likely(!watching) || !(events & SCTP_FINS) ||
 	    word & (SCTP_FINS | STATE_ENDED))
@@ -168,9 +168,8 @@ static __always_inline bool sctp_is_sign_of_life(const struct packet *p,
 
 /* Reports whether an INIT that nobody has answered opens an association with another
  * endpoint: its own takes no more. */
-static __always_inline bool sctp_init_moves(const struct packet *p,
-					    const struct connection *c,
-					    __u32 word)
+static __always_inline bool
+sctp_init_moves(const struct packet *p, const struct connection *c, __u32 word)
 {
 	const struct endpoint *ep;
 
@@ -181,9 +180,8 @@ static __always_inline bool sctp_init_moves(const struct packet *p,
 	return ep && endpoint_is_lost(ep);
 }
 
-static __noinline enum verdict sctp_single_entry(struct packet *p,
-						 struct connection *c,
-						 __u32 word)
+static __noinline enum verdict
+sctp_single_entry(struct packet *p, struct connection *c, __u32 word)
 {
 	struct ip_addr client = p->tuple.saddr;
 	__u8 events = sctp_events_one_way(p, c, word);

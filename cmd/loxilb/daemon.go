@@ -104,7 +104,7 @@ type daemon struct {
 // assemble makes the parts. Nothing runs yet.
 func assemble(c *config.Config, log *slog.Logger, lines *logs.Ring, network *netdev.Net, state *desired.State, d *datapath.Datapath, lock *pins.Lock) (*daemon, error) {
 	p := &daemon{
-		config: c, log: log, network: network, state: state, datapath: d, hub: event.NewHub(), ends: make(chan struct{}, 1),
+		config: c, log: log, network: network, state: state, datapath: d, hub: event.NewHub(), ends: make(chan struct{}, 1), began: time.Now(),
 		announcer: announce.New(network, network.VIPs(), d, c.Announcements, log),
 	}
 	if c.RoleHook != "" {
@@ -113,12 +113,11 @@ func assemble(c *config.Config, log *slog.Logger, lines *logs.Ring, network *net
 	p.pins = &pinWatch{lock: lock, log: log}
 	p.pressure = &pressureWatch{fullness: d.Fullness, calm: d.Calm, hub: p.hub, log: log}
 	p.exchange = &exchangeWatch{datapath: d, version: version, hub: p.hub, log: log}
-	users, start := access.Open(c.StateDir), time.Now()
-	p.began = start
+	users := access.Open(c.StateDir)
 	if c.BGP {
 		p.sessions = newBGPSessions(log, p.hub, p.electsWith)
 	}
-	statuses := p.newStatuses(users, start)
+	statuses := p.newStatuses(users, p.began)
 	o := reconcile.Observers{Statuses: statuses, Events: p.hub, Log: log}
 	p.monitor = health.New(health.Config{Log: log, Files: c.ProbeFiles, Lead: p.leadProbe, Changed: func(key string) { p.health.Changed(key) }})
 	p.health = reconcile.NewHealth(p.monitor, o)
@@ -138,10 +137,8 @@ func assemble(c *config.Config, log *slog.Logger, lines *logs.Ring, network *net
 	p.attached = reconcile.NewAttached(state, d, network.Links)
 	p.policers = reconcile.NewPolicers(state, p.attached, o)
 	p.mirrors = reconcile.NewMirrors(state, p.attached, network.Objects(), o)
-	if p.rules, err = p.newRules(reconcile.Owned{Owner: vips.Part(), Leases: p.leases.Part()}, o); err != nil {
-		return nil, err
-	}
-	if err := p.newCluster(o); err != nil {
+	p.rules, err = p.newRules(reconcile.Owned{Owner: vips.Part(), Leases: p.leases.Part()}, o)
+	if err := errors.Join(err, p.newCluster(o)); err != nil {
 		return nil, err
 	}
 	p.bgp = p.newBGP(o)
@@ -180,7 +177,7 @@ func assemble(c *config.Config, log *slog.Logger, lines *logs.Ring, network *net
 		Hosts:     append(c.API.Hosts, strings.ToLower(hostname())),
 		AskTokens: c.API.Users, Access: users, Audit: access.NewAudit(c.StateDir), Ready: p.ready,
 		Version: apiVersion(d.ABI()), Log: log, LogLevel: c.LogLevel, Lines: lines, ProbeFiles: c.ProbeFiles, MetricsOff: c.MetricsOff, Compat: c.Compat,
-		BGP: p.bgpNow(), Announcements: p.announcements(), Drain: p.maintenance.Progress, Cluster: p.clusterNow, Nodes: p.nodes, Verifier: p.verifier(statuses), Doctor: p.doctor(start), NoPage: !c.Page,
+		BGP: p.bgpNow(), Announcements: p.announcements(), Drain: p.maintenance.Progress, Cluster: p.clusterNow, Nodes: p.nodes, Verifier: p.verifier(statuses), Doctor: p.doctor(p.began), NoPage: !c.Page,
 		Own: p.isOwn, AllAnnouncements: p.allAnnouncements(),
 	})
 	state.DescribeNode(p.describe, p.storeChanged)
@@ -492,19 +489,4 @@ func (p *daemon) listen(ctx context.Context) (*transport.Server, error) {
 	return p.api.Listen(ctx, transport.Listen{
 		Plain: c.Plain, TLS: c.TLS, CertFile: c.CertFile, KeyFile: c.KeyFile, Socket: c.Socket, SocketGroup: c.Group,
 	})
-}
-
-// hostname returns the machine's; empty if it has none.
-func hostname() string {
-	name, _ := os.Hostname()
-	return name
-}
-
-// kernel returns the running kernel's release.
-func kernel() string {
-	var u unix.Utsname
-	if unix.Uname(&u) != nil {
-		return ""
-	}
-	return unix.ByteSliceToString(u.Release[:])
 }

@@ -137,9 +137,10 @@ func (n *Node) hello() *transport.Hello {
 	return &h
 }
 
-// MembershipChanged prepares for packets of connections that other nodes have opened: a node has come
-// or gone, this one has another role, or a router begins to send packets here. Unknown segments are
-// left unanswered for a while, and peers that could not be reached are tried again at once.
+// MembershipChanged prepares for packets of connections that other nodes have opened: a node has
+// come or gone, this one has another role, or a router begins to send packets here. Unknown
+// segments are left unanswered for a while, and peers that could not be reached are tried again at
+// once.
 func (n *Node) MembershipChanged() {
 	if n == nil {
 		return

@@ -11,7 +11,8 @@ const ClusterNodeName = "clusternode"
 // ClusterNodeMost is the most nodes of a cluster that may be named.
 const ClusterNodeMost = 64
 
-// ClusterNode registers nodes with which this one exchanges connections, besides those of --cluster.
+// ClusterNode registers nodes with which this one exchanges connections, besides those of
+// --cluster.
 func ClusterNode() Kind[lb.ClusterNode, v1.ClusterAddress] {
 	stored := asJSON(lb.ClusterNode.Key, lb.ClusterNode.Validate)
 	stored.Most, stored.Plural, stored.Shared = ClusterNodeMost, "cluster nodes", true

@@ -100,7 +100,7 @@ func TestApplyRefused(t *testing.T) {
 		"# nothing\n---\n": "- contains no object",
 		"a: [":             "-:1:1: it is not YAML: ",
 		"a: 1\n---\nkind: lb\napiVersion: netlox/v1\nspec: {a: 1,\n  a: 2}": "-:1:1: kind is missing: one of Vlan, VlanMember, Vxlan, VxlanPeer, IPaddress, Neighbor, FDB, Route, Endpoint, " +
-			"Loadbalancer, Drain, Policy, Mirror, Firewall, BGP, BGPDefinedSet, BGPPolicy, BGPPolicyApply, BGPNeighbor, BFD, Session, SessionULCL\n-:6:3: a is given twice\n",
+			"Loadbalancer, Drain, Policy, Mirror, Firewall, BGP, BGPDefinedSet, BGPPolicy, BGPPolicyApply, BGPNeighbor, BFD, ClusterNode, Session, SessionULCL\n-:6:3: a is given twice\n",
 		"- 1":                                  "-:1:3: it is neither an object nor a list of objects",
 		"{\n \"lbAttr\": [}":                   "-:2:13: it is not JSON: invalid character '}' looking for beginning of value",
 		"kind: Loadbalancer":                   "-:1:1: apiVersion is not netlox/v1",

@@ -18,8 +18,8 @@ func sampleClient(r *rand.Rand) report.ClientCopy {
 	}
 }
 
-// TestClientRoundTrip checks that clients survive encoding, how long records are, and that an age is
-// rounded up.
+// TestClientRoundTrip checks that clients survive encoding, how long records are, and that an age
+// is rounded up.
 func TestClientRoundTrip(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(3, 4))

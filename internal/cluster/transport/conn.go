@@ -22,8 +22,9 @@ const (
 	handshakeTime = 3 * time.Second
 	// writeTime is how long a peer may take nothing before the connection is given up.
 	writeTime = 5 * time.Second
-	// PingEvery is the interval of signs of life. Without them, a peer is suspected after suspectAfter:
-	// sooner than routers leave it at BFD's usual 3 x 100 ms. It is lost after silenceMost.
+	// PingEvery is the interval of signs of life. Without them, a peer is suspected after
+	// suspectAfter: sooner than routers leave it at BFD's usual 3 x 100 ms. It is lost after
+	// silenceMost.
 	PingEvery    = 100 * time.Millisecond
 	suspectAfter = 250 * time.Millisecond
 	silenceMost  = 4 * time.Second

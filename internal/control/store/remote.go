@@ -17,17 +17,17 @@ import (
 type Remote interface {
 	// Read yields all entries as they are at one revision, and returns it.
 	Read(ctx context.Context, yield func(RemoteEntry)) (revision int64, err error)
-	// Watch calls changed with the entries of each later revision, in order, until it fails: changed
-	// returns an error, ctx ends, or revisions are lost.
+	// Watch calls changed with the entries of each later revision, in order, until it fails:
+	// changed returns an error, ctx ends, or revisions are lost.
 	Watch(ctx context.Context, after int64, changed func([]RemoteEntry) error) error
-	// Write makes all changes in one revision, which it returns, if each entry has the revision that
-	// its change names. If not, it changes nothing and returns false, with the latest revision of these
-	// entries. After an error the changes are made or not.
+	// Write makes all changes in one revision, which it returns, if each entry has the revision
+	// that its change names. If not, it changes nothing and returns false, with the latest revision
+	// of these entries. After an error the changes are made or not.
 	Write(ctx context.Context, changes []RemoteEntry) (revision int64, ok bool, err error)
 	// Revision returns the revision of the entry at a path; 0: there is none.
 	Revision(ctx context.Context, path string) (int64, error)
-	// Keep has an entry with a value that it asks for every few seconds. The entry vanishes soon after
-	// ctx or the process ends. It returns when ctx ends or a call fails.
+	// Keep has an entry with a value that it asks for every few seconds. The entry vanishes soon
+	// after ctx or the process ends. It returns when ctx ends or a call fails.
 	Keep(ctx context.Context, path string, value func() []byte) error
 	// String names the servers.
 	String() string

@@ -85,7 +85,8 @@ func (s *Store) watchRemote(ctx context.Context, after int64) error {
 	return err
 }
 
-// checkRemote ends the watch when the shared store does not answer, or the watch has missed changes.
+// checkRemote ends the watch when the shared store does not answer, or the watch has missed
+// changes.
 func (s *Store) checkRemote(ctx context.Context, cancel context.CancelCauseFunc) {
 	sh := s.sharing
 	tick := time.NewTicker(checkEvery)

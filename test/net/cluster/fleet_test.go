@@ -90,7 +90,8 @@ func sources(is6 bool, node int) string {
 	return fmt.Sprintf("10.20.%d.0/24", node)
 }
 
-// newFleet starts the nodes and waits until the router has their routes. bfd is the interval of BFD.
+// newFleet starts the nodes and waits until the router has their routes. bfd is the interval of
+// BFD.
 func newFleet(t *testing.T, bfd time.Duration) *fleet {
 	t.Helper()
 	lab := labtest.New(t)

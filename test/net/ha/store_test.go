@@ -228,7 +228,7 @@ func (s *shared) loses(a, b *member) {
 	await.NoError(s.t, patience, func() error {
 		code, answer, _, err := b.request(http.MethodPost, "/config/loadbalancer", service("20.20.20.3", "lost"))
 		if err != nil || code != http.StatusServiceUnavailable || !strings.Contains(answer, "etcd at 10.3.1.2:2379 cannot be used since") {
-			return fmt.Errorf("%v %d %s", err, code, answer)
+			return fmt.Errorf("answer %d %s (%w)", code, answer, err)
 		}
 		return nil
 	})

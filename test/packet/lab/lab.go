@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -68,11 +69,8 @@ func New(cfg Config) (*Lab, error) {
 	if err != nil {
 		return nil, err
 	}
-	if cfg.Connections == 0 {
-		cfg.Connections = 1024
-	}
 	l := &Lab{Network: network, services: map[lb.Key]lb.Service{}, policers: map[string]policy.Policer{}, mirrors: map[string]policy.Mirror{}, rules: map[string]policy.Rule{}, failed: map[netip.AddrPort]bool{}, xdp: cfg.XDP, dry: cfg.Dry}
-	dp := datapath.Config{Connections: cfg.Connections, HalfOpen: cfg.HalfOpen, HashSeed: HashSeed, Hook: datapath.HookAuto, PortStripe: cfg.PortStripe, ResetRate: cfg.ResetRate, ForeignFirst: cfg.ForeignFirst, ChallengeFirst: cfg.ChallengeFirst}
+	dp := datapath.Config{Connections: cmp.Or(cfg.Connections, 1024), HalfOpen: cfg.HalfOpen, HashSeed: HashSeed, Hook: datapath.HookAuto, PortStripe: cfg.PortStripe, ResetRate: cfg.ResetRate, ForeignFirst: cfg.ForeignFirst, ChallengeFirst: cfg.ChallengeFirst}
 	if cfg.OldKernel {
 		dp.NoKfuncs, dp.Hook = true, datapath.HookClsact
 	}

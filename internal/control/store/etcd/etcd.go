@@ -107,7 +107,8 @@ func (s *Store) connect() (*clientv3.Client, error) {
 		TLS: s.tls, Username: s.User, Password: s.Password, DialTimeout: callTimeout, MaxUnaryRetries: retries,
 		DialKeepAliveTime: callTimeout, DialKeepAliveTimeout: callTimeout, Logger: zap.NewNop(),
 		DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(failFast), grpc.WithConnectParams(grpc.ConnectParams{
-			// Objects follow soon after the servers are back: gRPC would wait for up to two minutes.
+			// Objects follow soon after the servers are back: gRPC would wait for up to two
+			// minutes.
 			Backoff:           backoff.Config{BaseDelay: callTimeout / 10, Multiplier: 1.6, Jitter: 0.2, MaxDelay: callTimeout / 2},
 			MinConnectTimeout: callTimeout,
 		})},
@@ -120,8 +121,8 @@ func (s *Store) connect() (*clientv3.Client, error) {
 	return s.client, err
 }
 
-// failFast has a call fail when no server can be reached, with the reason. The client would wait for
-// the end of the call's time, and then not know why.
+// failFast has a call fail when no server can be reached, with the reason. The client would wait
+// for the end of the call's time, and then not know why.
 func failFast(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	return invoke(ctx, method, req, reply, cc, append(opts, grpc.WaitForReady(false))...)
 }

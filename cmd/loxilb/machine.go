@@ -1,0 +1,22 @@
+package main
+
+import (
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// hostname returns the machine's; empty if it has none.
+func hostname() string {
+	name, _ := os.Hostname()
+	return name
+}
+
+// kernel returns the running kernel's release.
+func kernel() string {
+	var u unix.Utsname
+	if unix.Uname(&u) != nil {
+		return ""
+	}
+	return unix.ByteSliceToString(u.Release[:])
+}
