@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/sys/unix"
 
 	v1 "loxilb/api/v1"
 	"loxilb/internal/announce"
