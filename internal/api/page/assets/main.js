@@ -99,6 +99,7 @@ const shownRoles = 2; // the others are in the title
 function tellNode(node) {
   const at = document.getElementById("node");
   at.hidden = !node;
+  document.querySelector('nav a[href="#/cluster"]')?.toggleAttribute("hidden", !node?.nodes?.length); // alone, the view is empty
   host = node?.hostName ?? "";
   nameTab();
   if (!node) return;
