@@ -109,7 +109,7 @@ function tellNode(node) {
   at.replaceChildren(el("b", null, host), " ",
     ...roles.slice(0, shownRoles).flatMap((i) => [badge(roleKinds[i.state] ?? "bad", role(i)), " "]),
     el("span", { class: "more" }, `${node.version} · up ${duration(node.uptime)}`));
-  at.title = [`kernel ${node.kernel}`, `machine up ${duration(node.machineUptime)}`, `started ${node.started.slice(0, 19).replace("T", " ")}`, ...roles.map(role), ...(vips.length ? [`VIP ${vips.join(", ")}`] : [])].join("\n");
+  at.title = [`loxilb ${node.version}, up ${duration(node.uptime)}`, `kernel ${node.kernel}`, `machine up ${duration(node.machineUptime)}`, `started ${node.started.slice(0, 19).replace("T", " ")}`, ...roles.map(role), ...(vips.length ? [`VIP ${vips.join(", ")}`] : [])].join("\n");
 }
 
 // followNode asks now and then, while somebody looks. What is wrong with the API, the view tells.
