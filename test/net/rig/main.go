@@ -51,7 +51,11 @@ func Program(name string) string { return filepath.Join(Bin(), name) }
 // build brings bin/test up to date, one package after another, and copies from there: what is
 // edited while tests run does not change them, and other users find what they run.
 func build() (dir string, err error) {
-	common := filepath.Join(Root, "bin", "test")
+	root, err := filepath.Abs(Root)
+	if err != nil {
+		return "", err
+	}
+	common := filepath.Join(root, "bin", "test")
 	if err := os.MkdirAll(common, 0o755); err != nil {
 		return "", err
 	}
@@ -63,7 +67,8 @@ func build() (dir string, err error) {
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
 		return "", fmt.Errorf("lock %s: %w", common, err)
 	}
-	build := exec.Command(filepath.Join(Root, "tools", "go"), "build", "-trimpath", "-o", common+"/", Root+"/cmd/...")
+	build := exec.Command(filepath.Join(root, "tools", "go"), "build", "-trimpath", "-o", common+"/", "./cmd/...")
+	build.Dir = root // the tests may be of another module
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%w\n%s", err, out)
