@@ -5,6 +5,7 @@ package scenarios
 import (
 	"context"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"loxilb/kube/test/rig"
+	"loxilb/test/await"
 	"loxilb/test/netnstest/labtest"
 )
 
@@ -141,7 +143,22 @@ func runWeb(t testing.TB, c *rig.Cluster) map[string]rig.Pod {
 	if len(byNode) != 2 {
 		t.Fatal("there is not one pod on each node")
 	}
+	awaitNodePorts(t, c)
 	return byNode
+}
+
+// awaitNodePorts waits until kube-proxy has the node ports: a pod is available sooner.
+func awaitNodePorts(t testing.TB, c *rig.Cluster) {
+	t.Helper()
+	lan := client{"LAN host", c.LAN.DialContext}
+	for _, n := range c.Nodes {
+		for _, a := range n.Addresses() {
+			await.NoError(t, patience, func() error {
+				_, err := get(t.Context(), lan, net.JoinHostPort(a, "30080"))
+				return err
+			})
+		}
+	}
 }
 
 const webDeployment = `
