@@ -40,7 +40,7 @@ func TestLifeOfServices(t *testing.T) {
 	}
 
 	c.testEndpoints(t, web)
-	c.testWrongAnnotation(t, web)
+	c.testWrongAnnotation(web)
 	c.testPorts(t, web)
 	c.testPool(t)
 	c.testDrift(t)
@@ -66,7 +66,7 @@ func (c *cluster) testEndpoints(t *testing.T, web *corev1.Service) {
 }
 
 // testWrongAnnotation checks that a wrong value changes nothing, and that endpoints go on.
-func (c *cluster) testWrongAnnotation(t *testing.T, web *corev1.Service) {
+func (c *cluster) testWrongAnnotation(web *corev1.Service) {
 	c.change(web, func() { web.Annotations["loxilb.io/lbmode"] = "sideways" })
 	c.wantCondition(web, "loxilb.io/Accepted", "InvalidAnnotation")
 	c.wantEvent(web, "InvalidAnnotation")

@@ -19,6 +19,7 @@ const DefaultPool = "defaultPool"
 // Sharing says when services with different ports may have the same address.
 type Sharing string
 
+// The choices.
 const (
 	ShareNever  Sharing = "Never"
 	ShareByKey  Sharing = "Key" // if they name the same key

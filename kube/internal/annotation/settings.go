@@ -11,6 +11,7 @@ import (
 // Family is the IP versions of VIPs and endpoints.
 type Family string
 
+// The choices.
 const (
 	FamilyOfService Family = ""        // those of the Service
 	IPv4            Family = "ipv4"    // both IPv4
