@@ -36,22 +36,35 @@ func (n *Node) applyClients(ctx context.Context, s *source, payload []byte) erro
 	if err != nil {
 		return err
 	}
-	unknown, err := n.Table.PutClients(ctx, list)
-	for _, c := range unknown {
-		n.clients.add(s, c) // without room, the client is a new one
+	unknown := make([]bool, len(list))
+	err = n.Table.PutClients(ctx, list, unknown)
+	for i := range list {
+		if unknown[i] {
+			n.clients.add(s, list[i]) // without room, the client is a new one
+		}
 	}
 	return err
 }
 
 // tryClientsAgain tries parked clients again.
 func (n *Node) tryClientsAgain(ctx context.Context, list []waiting[report.ClientCopy]) {
-	for _, w := range list {
-		since := time.Since(w.came)
-		c := w.record
-		c.Idle += since
-		unknown, err := n.Table.PutClients(ctx, []report.ClientCopy{c})
-		if (len(unknown) > 0 || err != nil) && since < parkedTime {
-			n.clients.putBack([]waiting[report.ClientCopy]{w})
+	clients, unknown := make([]report.ClientCopy, len(list)), make([]bool, len(list))
+	for i := range list {
+		clients[i] = list[i].record
+		clients[i].Idle += time.Since(list[i].came)
+	}
+	if err := n.Table.PutClients(ctx, clients, unknown); err != nil {
+		if ctx.Err() == nil {
+			n.Log.Error("connections of other nodes cannot be inserted", "error", err)
+		}
+		n.clients.putBack(list)
+		return
+	}
+	kept := list[:0]
+	for i, w := range list {
+		if unknown[i] && time.Since(w.came) < parkedTime {
+			kept = append(kept, w)
 		}
 	}
+	n.clients.putBack(kept)
 }

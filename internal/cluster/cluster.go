@@ -28,7 +28,7 @@ type Table interface {
 	WatchCopies(ctx context.Context, yield func(list []report.ConnectionCopy, lost uint64)) error
 	ScanCopies(ctx context.Context, what report.CopySelection, yield func([]report.ConnectionCopy) error) error
 	ScanClients(ctx context.Context, yield func([]report.ClientCopy) error) error
-	PutClients(ctx context.Context, list []report.ClientCopy) (unknown []report.ClientCopy, err error)
+	PutClients(ctx context.Context, list []report.ClientCopy, unknown []bool) error
 	PutCopies(ctx context.Context, list []report.ConnectionCopy, results []report.CopyResult) error
 	KeepQuiet(d time.Duration) error
 	NewTable() bool

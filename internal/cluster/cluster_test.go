@@ -109,17 +109,15 @@ func (f *table) ScanClients(_ context.Context, yield func([]report.ClientCopy) e
 	return yield(list)
 }
 
-func (f *table) PutClients(_ context.Context, list []report.ClientCopy) (unknown []report.ClientCopy, err error) {
+func (f *table) PutClients(_ context.Context, list []report.ClientCopy, unknown []bool) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, c := range list {
-		if f.unknown[c.VIP] {
-			unknown = append(unknown, c)
-		} else {
+	for i, c := range list {
+		if unknown[i] = f.unknown[c.VIP]; !unknown[i] {
 			f.clients = append(f.clients, c)
 		}
 	}
-	return unknown, nil
+	return nil
 }
 
 // open opens connections from..to here. quietly: the packet path has no room for the events.

@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/netip"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -31,9 +30,6 @@ type Cluster struct {
 // On reports whether the node exchanges connections.
 func (c *Cluster) On() bool { return c.Key != "" || c.CA != "" }
 
-// clusterMost is how many nodes may be named, and --self plus one.
-const clusterMost = 64
-
 // clusterFlags are the flags of a cluster.
 type clusterFlags struct {
 	nodes, node, listen, key, ca, cert, certKey string
@@ -57,7 +53,7 @@ func (f *clusterFlags) register(fs *pflag.FlagSet) {
 // check checks the flags. With compat, a cluster without a secret is ignored, as the existing
 // loxilb has none. With a shared store, the node needs a name.
 func (f *clusterFlags) check(compat, shared bool) (c Cluster, err error) {
-	if f.node != "" && !clusterName.MatchString(f.node) {
+	if f.node != "" && !lb.IsHostName(f.node) {
 		return c, &Error{"--cluster-node", f.node, "is not a name (allowed: letters, digits, -, _ and dots)"}
 	}
 	c = Cluster{Self: -1, Node: f.node, Key: f.key, CA: f.ca, Cert: f.cert, CertKey: f.certKey}
@@ -69,8 +65,8 @@ func (f *clusterFlags) check(compat, shared bool) (c Cluster, err error) {
 		return c, err
 	}
 	if f.fs.Changed("self") {
-		if c.Self = f.self; f.self < 0 || f.self >= clusterMost {
-			return c, &Error{"--self", strconv.Itoa(f.self), fmt.Sprintf("is out of range (allowed: 0 to %d)", clusterMost-1)}
+		if c.Self = f.self; f.self < 0 || f.self >= lb.MostClusterNodes {
+			return c, &Error{"--self", strconv.Itoa(f.self), fmt.Sprintf("is out of range (allowed: 0 to %d)", lb.MostClusterNodes-1)}
 		}
 	}
 	if c.Listen, err = clusterListen(f.listen); err != nil {
@@ -120,9 +116,6 @@ func (f *clusterFlags) checkSecrets() error {
 	return nil
 }
 
-// clusterName is a DNS name.
-var clusterName = regexp.MustCompile(`^[A-Za-z0-9_]([A-Za-z0-9_.-]{0,251}[A-Za-z0-9.])?$`)
-
 // clusterPeers returns HOST:PORT of each node.
 func clusterPeers(nodes string) (list []string, err error) {
 	for _, name := range strings.Split(nodes, ",") {
@@ -137,8 +130,8 @@ func clusterPeers(nodes string) (list []string, err error) {
 			list = append(list, peer.Address)
 		}
 	}
-	if len(list) > clusterMost {
-		return nil, &Error{"--cluster", nodes, fmt.Sprintf("has %d nodes (allowed: %d)", len(list), clusterMost)}
+	if len(list) > lb.MostClusterNodes {
+		return nil, &Error{"--cluster", nodes, fmt.Sprintf("has %d nodes (allowed: %d)", len(list), lb.MostClusterNodes)}
 	}
 	return list, nil
 }

@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"github.com/spf13/pflag"
+
+	"loxilb/internal/lb"
 )
 
 // Store is where shared objects are kept; the zero value: on this node.
@@ -113,7 +115,7 @@ func (f *storeFlags) server(s string) (string, error) {
 		}
 		return net.JoinHostPort(a.String(), port), nil
 	}
-	if !clusterName.MatchString(host) {
+	if !lb.IsHostName(host) {
 		return "", bad
 	}
 	return net.JoinHostPort(host, port), nil

@@ -8,14 +8,11 @@ import (
 // ClusterNodeName is the name of the kind in messages and journals.
 const ClusterNodeName = "clusternode"
 
-// ClusterNodeMost is the most nodes of a cluster that may be named.
-const ClusterNodeMost = 64
-
 // ClusterNode registers nodes with which this one exchanges connections, besides those of
 // --cluster.
 func ClusterNode() Kind[lb.ClusterNode, v1.ClusterAddress] {
 	stored := asJSON(lb.ClusterNode.Key, lb.ClusterNode.Validate)
-	stored.Most, stored.Plural, stored.Shared = ClusterNodeMost, "cluster nodes", true
+	stored.Most, stored.Plural, stored.Shared = lb.MostClusterNodes, "cluster nodes", true
 	return Kind[lb.ClusterNode, v1.ClusterAddress]{
 		Words: Words{
 			Name: ClusterNodeName, Document: "ClusterNode", Command: "clusternode", Aliases: []string{"clusternodes"},

@@ -16,8 +16,14 @@ type ClusterNode struct {
 // ClusterPort is the TCP port at which nodes of a cluster listen, that of the existing loxilb.
 const ClusterPort = "22222"
 
-// clusterHost is a DNS name.
-var clusterHost = regexp.MustCompile(`^[A-Za-z0-9_]([A-Za-z0-9_.-]{0,251}[A-Za-z0-9.])?$`)
+// MostClusterNodes is how many nodes may be named.
+const MostClusterNodes = 64
+
+// hostName is a DNS name.
+var hostName = regexp.MustCompile(`^[A-Za-z0-9_]([A-Za-z0-9_.-]{0,251}[A-Za-z0-9.])?$`)
+
+// IsHostName reports whether s may be a DNS name.
+func IsHostName(s string) bool { return hostName.MatchString(s) }
 
 // ParseClusterNode reads IP, HOST:PORT, [IPv6]:PORT or a DNS name.
 func ParseClusterNode(s string) (ClusterNode, error) {
@@ -47,7 +53,7 @@ func clusterNodeAt(s, host, port string) (ClusterNode, error) {
 			return ClusterNode{}, NewFieldError(FieldAddress, s, "is not the address of a node", "")
 		}
 		host = a.String()
-	} else if !clusterHost.MatchString(host) {
+	} else if !IsHostName(host) {
 		return ClusterNode{}, errClusterNode(s)
 	}
 	return ClusterNode{net.JoinHostPort(host, port)}, nil

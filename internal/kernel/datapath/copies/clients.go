@@ -57,19 +57,18 @@ func (c *Copies) ScanClients(ctx context.Context, yield func([]report.ClientCopy
 }
 
 // PutClients has services remember clients of other nodes, unless they know a later endpoint of
-// them. It returns those whose service or endpoint is not here.
-func (c *Copies) PutClients(ctx context.Context, list []report.ClientCopy) (unknown []report.ClientCopy, err error) {
+// them. unknown, which is as long as list, reports those whose service or endpoint is not here.
+func (c *Copies) PutClients(ctx context.Context, list []report.ClientCopy, unknown []bool) error {
 	now, err := loader.Now()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	for i := range list {
 		if ctx.Err() != nil {
-			return unknown, ctx.Err()
+			return ctx.Err()
 		}
 		at, timeout, ok := c.tables.ClientPlace(&list[i])
-		if !ok {
-			unknown = append(unknown, list[i])
+		if unknown[i] = !ok; !ok {
 			continue
 		}
 		ticks := uint32(list[i].Idle / c.shared.Jiffy())
@@ -77,10 +76,10 @@ func (c *Copies) PutClients(ctx context.Context, list []report.ClientCopy) (unkn
 			continue
 		}
 		if err := c.putClient(at, list[i].Client, now-ticks); err != nil {
-			return unknown, err
+			return err
 		}
 	}
-	return unknown, nil
+	return nil
 }
 
 // putClient writes the endpoint of a client, unless a later one is known. A packet may do so at the
