@@ -146,7 +146,7 @@ func opening() *sequence {
 // TestDocumentation compares docs/differential.md with the table.
 func TestDocumentation(t *testing.T) {
 	t.Parallel()
-	want := markdown()
+	want := document()
 	if flags().update {
 		if err := os.WriteFile(documentation, []byte(want), 0o644); err != nil {
 			t.Fatal(err)

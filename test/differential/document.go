@@ -3,6 +3,8 @@ package differential
 import (
 	"fmt"
 	"strings"
+
+	"loxilb/tools/markdown"
 )
 
 // setting is a kernel setting that makes conntrack comparable.
@@ -56,39 +58,17 @@ this file from the test's tables.
 
 `
 
-// markdown is docs/differential.md.
-func markdown() string {
+// document is docs/differential.md.
+func document() string {
 	var b strings.Builder
 	b.WriteString(documentHead)
 	for _, s := range settings() {
-		text := fmt.Sprintf("- `%s=%s`: %s.", strings.ReplaceAll(strings.TrimPrefix(s.name, "net/netfilter/"), "/", "."), s.value, s.why)
-		b.WriteString(wrap(text, "  "))
+		text := fmt.Sprintf("`%s=%s`: %s.", strings.ReplaceAll(strings.TrimPrefix(s.name, "net/netfilter/"), "/", "."), s.value, s.why)
+		b.WriteString(markdown.Item(text))
 	}
 	b.WriteString("\n## Intended differences\n\nOther differences fail the test, and so do listed ones that no longer occur.\n")
 	for _, d := range differences() {
-		fmt.Fprintf(&b, "\n### %s\n\n%s\n%s", d.name, wrap(d.what, ""), wrap("Why: "+d.why, ""))
+		fmt.Fprintf(&b, "\n### %s\n\n%s\n%s", d.name, markdown.Wrap(d.what, ""), markdown.Wrap("Why: "+d.why, ""))
 	}
 	return b.String()
-}
-
-// wrap breaks a paragraph into lines of at most 100 columns. Lines after the first start with
-// indent.
-func wrap(text, indent string) string {
-	const columns = 100
-	var b strings.Builder
-	used := 0
-	for i, word := range strings.Fields(text) {
-		switch {
-		case i == 0:
-		case used+1+len(word) > columns:
-			b.WriteString("\n" + indent)
-			used = len(indent)
-		default:
-			b.WriteByte(' ')
-			used++
-		}
-		b.WriteString(word)
-		used += len(word)
-	}
-	return b.String() + "\n"
 }

@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"loxilb/tools/markdown"
 )
 
 // vectorsFile is generated from the scripts and leftOutFile by `make update`.
@@ -34,13 +36,13 @@ func otherTests() []string {
 
 const vectorsHead = `# Packet vectors
 
-Cases that the packet scripts in ` + "`test/packet/testdata`" + ` and other tests check, each with its
-scripts. A comment ` + "`# V43 ...`" + ` above a step of a script makes the line. ` + "`make update`" + ` writes this
-file; ` + "`make test`" + ` fails if one of the 200 is missing. A script stands for its IPv6 twin, too.
+Cases that the packet scripts in ` + "`test/packet/testdata`" + ` and other tests check, by the first
+script that has them. A comment ` + "`# V43 ...`" + ` above a step of a script makes an entry. ` + "`make update`" + `
+writes this file; ` + "`make test`" + ` fails if one of the 200 is missing.
 
 `
 
-// vector is a row: the first script's words about it, and the names of all scripts that have it.
+// vector is an entry: the first script's words about it, and the names of all scripts that have it.
 type vector struct {
 	what    string
 	scripts []string
@@ -51,7 +53,7 @@ func TestVectors(t *testing.T) {
 	t.Parallel()
 	vectors := map[int]vector{}
 	files := scriptFiles(t, "testdata")
-	slices.SortFunc(files, func(a, b string) int { // a script precedes its IPv6 counterpart, and gives the row its words
+	slices.SortFunc(files, func(a, b string) int { // a script precedes its IPv6 counterpart, and gives the entry its words
 		return strings.Compare(strings.TrimSuffix(a, ".txt"), strings.TrimSuffix(b, ".txt"))
 	})
 	for _, name := range append(files, otherTests()...) {
@@ -60,16 +62,19 @@ func TestVectors(t *testing.T) {
 			collect(vectors, strings.TrimSuffix(filepath.Base(name), ".txt"), line)
 		}
 	}
-	want := vectorsHead
+	var titles []string
+	cases := map[string][]string{}
 	for _, n := range slices.Sorted(maps.Keys(vectors)) {
 		v := vectors[n]
-		all := slices.Clone(v.scripts)
-		v.scripts = slices.DeleteFunc(v.scripts, func(name string) bool {
-			base, twin := strings.CutSuffix(name, "-ipv6")
-			return twin && slices.Contains(all, base)
-		})
-		slices.Sort(v.scripts)
-		want += fmt.Sprintf("- V%d %s: %s\n", n, v.what, strings.Join(v.scripts, ", "))
+		title := v.scripts[0]
+		if cases[title] == nil {
+			titles = append(titles, title)
+		}
+		cases[title] = append(cases[title], fmt.Sprintf("V%d %s", n, v.what))
+	}
+	want := vectorsHead
+	for _, title := range titles {
+		want += markdown.Item("*" + title + "*: " + strings.Join(cases[title], "; "))
 	}
 	want += leftOut(t, vectors)
 	if updating() {

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"loxilb/internal/contract"
+	"loxilb/tools/markdown"
 )
 
 const intro = `<!-- Generated from internal/contract (make generate). Do not edit. -->
@@ -21,14 +22,33 @@ compares each row with the router, the commands and the flags.
 - *differs*: works differently; the note says how and why
 - *not there*: refused. An operation or a property's value answers 501, a flag of the daemon ends the
   start
-- *ours only*: the existing loxilb lacks it
 
-Operations of the existing loxilb that delete a missing object succeed, with a header Warning.
+[api/openapi.yaml](../api/openapi.yaml) and the [manual pages](man) also have what only this loxilb has.
+
+In all of them:
+
+- Deletion of a missing object by an operation of the existing loxilb succeeds, with a header Warning.
+- *Kept*: over restarts, and created again when it vanishes. Refusals of such objects give the
+  reason, with 400, 404 or 409.
+- *Force*: refused without --force (force=true) if it would cut off or intercept connections of the
+  machine itself, such as your ssh session or the request.
 
 `
 
-// missing is the note of most deletions; the introduction has it once.
-const missing = "a missing one is success with a header Warning"
+// phrases are parts of notes that the introduction explains once.
+func phrases() *strings.Replacer {
+	return strings.NewReplacer(
+		"a missing one is success with a header Warning; ", "",
+		"a missing one is success with a header Warning", "",
+		"; refusals give the reason, with 400, 404 or 409", "",
+		"kept over restarts, recreated when it vanishes", "*kept*",
+		"kept over restarts", "*kept*",
+		"requires --force if it carries your ssh session, or other connections of the machine itself", "*force*",
+		"one that carries connections of the machine itself, such as the request's, needs force=true", "*force*",
+		"a service that would intercept connections of the machine itself, such as the request's, needs force=true", "*force*",
+		"requires --force if a service would intercept your ssh session, the API, or other connections of the machine itself", "*force*",
+	)
+}
 
 // page is docs/compatibility.md.
 func page() string {
@@ -49,41 +69,47 @@ type row struct {
 	note  string
 }
 
-// chapter writes each section: a table of the rows with a note, those with the same note in one
-// row, and lists of the others by state.
+// chapter writes each section, a line for the rows with the same state and note, without what only
+// this loxilb has.
 func chapter[Row any](b *strings.Builder, title string, sections []contract.Section[Row], rowOf func(Row) row) {
 	fmt.Fprintf(b, "## %s\n", title)
+	short := phrases()
 	for _, s := range sections {
-		fmt.Fprintf(b, "\n### %s\n\n", s.Title)
-		var noted, plain []row
+		var rows []row
 		for _, each := range s.Rows {
 			r := rowOf(each)
-			r.note = strings.TrimSuffix(strings.TrimSuffix(r.note, missing), "; ")
-			list := &noted
-			if r.note == "" {
-				list = &plain
+			if r.state == contract.Ours {
+				continue
 			}
-			if i := slices.IndexFunc(*list, func(other row) bool { return other.state == r.state && other.note == r.note }); i >= 0 {
-				(*list)[i].what += ", " + r.what
+			r.note = strings.TrimSuffix(short.Replace(r.note), "; ")
+			if i := slices.IndexFunc(rows, func(other row) bool { return other.state == r.state && other.note == r.note }); i >= 0 {
+				rows[i].what += ", " + r.what
 			} else {
-				*list = append(*list, r)
+				rows = append(rows, r)
 			}
 		}
-		if len(noted) > 0 {
-			b.WriteString("| | | |\n|---|---|---|\n")
+		if len(rows) == 0 {
+			continue
 		}
-		for _, r := range noted {
-			fmt.Fprintf(b, "| %s | %s | %s |\n", r.what, r.state, strings.ReplaceAll(r.note, "|", `\|`))
-		}
-		if len(noted) > 0 && len(plain) > 0 {
-			b.WriteString("\n")
-		}
-		slices.SortStableFunc(plain, func(x, y row) int { return cmp.Compare(x.state, y.state) })
-		for _, r := range plain {
-			fmt.Fprintf(b, "- *%s*: %s\n", r.state, r.what)
+		fmt.Fprintf(b, "\n### %s\n\n", s.Title)
+		slices.SortStableFunc(rows, func(x, y row) int { return cmp.Compare(rank(x), rank(y)) })
+		for _, r := range rows {
+			note := ""
+			if r.note != "" {
+				note = ": " + r.note
+			}
+			b.WriteString(markdown.Item(fmt.Sprintf("%s *%s*%s", r.what, r.state, note)))
 		}
 	}
 	b.WriteString("\n")
+}
+
+// rank orders lines: those with a note come first, the others by state.
+func rank(r row) int {
+	if r.note != "" {
+		return -1
+	}
+	return int(r.state)
 }
 
 func commandRow(c contract.Command) row {

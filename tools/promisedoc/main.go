@@ -17,6 +17,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"loxilb/tools/markdown"
 )
 
 //go:generate go run . -root ../.. -out ../../docs/promises.md
@@ -41,11 +43,7 @@ func run(root, out string) error {
 		if err != nil {
 			return err
 		}
-		folder, err := filepath.Rel(root, filepath.Dir(path))
-		if err != nil {
-			return err
-		}
-		if err := found.collect(folder, source); err != nil {
+		if err := found.collect(source); err != nil {
 			return fmt.Errorf("%s: %w", path, err)
 		}
 		return nil
@@ -60,7 +58,7 @@ func run(root, out string) error {
 	return os.WriteFile(out, []byte(page), 0o644)
 }
 
-// promise is one sentence, and the tests that hold it: "test/net TestKilled".
+// promise is one sentence, and the tests that hold it.
 type promise struct {
 	sentence string
 	tests    []string
@@ -72,7 +70,7 @@ type promises map[int]*promise
 // collect takes the promises of a file of tests: in the comment of a test, P and a number at the
 // beginning of a line, and the sentence, to the end of the paragraph. Further tests of the promise
 // have the number alone.
-func (p promises) collect(folder string, source []byte) error {
+func (p promises) collect(source []byte) error {
 	file, err := parser.ParseFile(token.NewFileSet(), "", source, parser.ParseComments|parser.SkipObjectResolution)
 	if err != nil {
 		return err
@@ -91,7 +89,7 @@ func (p promises) collect(folder string, source []byte) error {
 			if p[number] == nil {
 				p[number] = &promise{}
 			}
-			if err := p[number].add(strings.Join(strings.Fields(m[2]), " "), folder+" "+f.Name.Name); err != nil {
+			if err := p[number].add(strings.Join(strings.Fields(m[2]), " "), f.Name.Name); err != nil {
 				return fmt.Errorf("promise %d: %w", number, err)
 			}
 		}
@@ -112,11 +110,9 @@ const intro = `<!-- Generated from the comments of tests by tools/promisedoc (ma
 
 # What loxilb promises
 
-Each promise has the tests that check it. ` + "`make test RUN=NAME`" + ` runs one;
+Each promise is followed by the tests that check it. ` + "`make test RUN=NAME`" + ` runs one;
 ` + "`make test-long`" + ` runs longer versions of some.
 
-| | promise | tests |
-|---|---|---|
 `
 
 // page returns the whole page. Numbers without a gap show that none was lost unseen.
@@ -132,7 +128,7 @@ func (p promises) page() (string, error) {
 			return "", fmt.Errorf("promise %d has no sentence", number)
 		}
 		slices.Sort(each.tests)
-		fmt.Fprintf(&b, "| P%d | %s | %s |\n", number, strings.ReplaceAll(each.sentence, "|", `\|`), strings.Join(each.tests, "<br>"))
+		b.WriteString(markdown.Item(fmt.Sprintf("P%d %s (%s)", number, strings.TrimSuffix(each.sentence, "."), strings.Join(slices.Compact(each.tests), ", "))))
 	}
 	return b.String(), nil
 }

@@ -2,22 +2,30 @@ package main
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 
 	"sigs.k8s.io/yaml"
 
 	"loxilb/internal/lb"
+	"loxilb/tools/markdown"
 )
 
 const fieldsHead = `<!-- Generated from internal/lb by tools/refdoc (make generate). Do not edit. -->
 
 # Fields of a service
 
-Each field of a service, with its flag of ` + "`loxicmd create lb`" + ` and its property in JSON and YAML
-([configuration.md](configuration.md)). Unless stated, the default is empty, 0, or the word in bold.
+Each field of a service: its flag of ` + "`loxicmd create lb`" + `, and its property in JSON and YAML
+([configuration.md](configuration.md)), in ` + "`serviceArguments`" + ` unless written with /. Unless stated, the
+default is empty, 0, or the word in bold. Words with - are not part of this build.
 [api/openapi.yaml](../api/openapi.yaml) has types and bounds of properties,
 [man/loxicmd.1](man/loxicmd.1) those of flags.
 `
+
+// pageOf returns the page that explains the words of a field, or "".
+func pageOf(field string) string {
+	return map[string]string{"mode": "modes.md", "select": "algorithms.md", "probe type": "probes.md"}[field]
+}
 
 // schemas are the API's schemas, whose descriptions are used for fields without a flag's help.
 type schemas map[string]struct {
@@ -39,23 +47,25 @@ func fields(openapi string) (string, error) {
 	api := spec.Components.Schemas
 	var b strings.Builder
 	b.WriteString(fieldsHead)
-	b.WriteString("\n## Which packets\n\n" + table(lb.KeyFields(), api))
-	b.WriteString("\n## Endpoints\n\nFor each entry of `endpoints`; on the command line `IP:WEIGHT` or `IP:PORT:WEIGHT`, followed by `@LEVEL` for a backup.\n\n" + table(lb.EndpointFields(), api))
-	b.WriteString("\n## Settings\n\n" + table(lb.Fields(), api))
+	b.WriteString("\n## Which packets\n\n" + items(lb.KeyFields(), api))
+	b.WriteString("\n## Endpoints\n\nFor each entry of `endpoints`; on the command line `IP:WEIGHT` or `IP:PORT:WEIGHT`, followed by `@LEVEL` for a backup.\n\n" + items(lb.EndpointFields(), api))
+	b.WriteString("\n## Settings\n\n" + items(lb.Fields(), api))
 	return b.String(), nil
 }
 
-func table[T any](list []lb.Field[T], api schemas) string {
+func items[T any](list []lb.Field[T], api schemas) string {
 	var b strings.Builder
-	b.WriteString("| field | flag | property | |\n|---|---|---|---|\n")
 	for _, f := range list {
-		flag := ""
+		name := "`/" + f.Property + "`"
+		if arg, is := strings.CutPrefix(f.Property, "serviceArguments."); is {
+			name = "`" + arg + "`"
+		}
 		if f.Flag != "" {
-			flag = "`--" + f.Flag + "`"
+			name = "`--" + f.Flag + "`, " + name
 		} else if says := api.says(f.Property); says != "" {
 			f.Help, f.Allowed = says, ""
 		}
-		fmt.Fprintf(&b, "| %s | %s | `%s` | %s |\n", f.Name, flag, f.Property, meaning(&f))
+		b.WriteString(markdown.Item(name + ": " + meaning(&f)))
 	}
 	return b.String()
 }
@@ -78,33 +88,43 @@ func inOneLine(text string) string { return strings.Join(strings.Fields(text), "
 
 // meaning returns the help of a field, its form, and its words.
 func meaning[T any](f *lb.Field[T]) string {
-	var parts []string
-	for _, part := range []string{f.Help, f.Allowed} {
-		if part != "" {
-			parts = append(parts, part)
-		}
+	text := strings.TrimSuffix(f.Help, ".")
+	if f.Allowed != "" {
+		text += "; " + regexp.MustCompile(`^0 \([^)]*\) to `).ReplaceAllString(f.Allowed, "at most ") // the help explains 0
 	}
+	page := pageOf(f.Name)
+	var words []string
 	var zero T
 	for _, c := range f.Choices() {
 		word := "`" + c.Word + "`"
 		switch {
 		case !c.Available:
-			word += " (not part of this build)"
+			word += " -"
 		case c.Word == f.Show(&zero):
-			word = "**" + word + "**" + help(c)
+			word = "**" + word + "**" + help(c, page)
 		default:
-			word += help(c)
+			word += help(c, page)
 		}
 		if f.Numbered {
 			word = fmt.Sprintf("%d ", c.Number) + word
 		}
-		parts = append(parts, word)
+		words = append(words, word)
 	}
-	return strings.ReplaceAll(strings.Join(parts, "<br>"), "|", `\|`)
+	if page != "" {
+		text += " ([explained](" + page + "))"
+	}
+	switch {
+	case len(words) == 0:
+	case page != "":
+		text += ": " + strings.Join(words, ", ")
+	default:
+		text += ". " + strings.Join(words, "; ")
+	}
+	return text
 }
 
-func help(c lb.Choice) string {
-	if c.Help == "" {
+func help(c lb.Choice, page string) string {
+	if c.Help == "" || page != "" {
 		return ""
 	}
 	return ": " + c.Help

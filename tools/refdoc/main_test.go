@@ -17,7 +17,7 @@ func TestFields(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"| `--mode` | `serviceArguments.mode` |", "**`default`**: destination NAT", "| `--select` |", "| `endpointIP` | ", "`n2` (not part of this build)", "`--probe-interval`"} {
+	for _, want := range []string{"- `--mode`, `mode`: ", "0 **`default`**, 1 `onearm`", "- `--select`, `sel`: ", "- `/endpointIP`: ", "`n2` -", "- `--probe-interval`, "} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page does not have %s", want)
 		}

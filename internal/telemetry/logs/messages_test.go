@@ -12,12 +12,14 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"loxilb/tools/markdown"
 )
 
 const page = "../../../docs/log-messages.md"
 
 // TestMessages checks that docs/log-messages.md explains exactly the warnings and errors of the
-// program, with what to do. UPDATE=1 rewrites it.
+// program. UPDATE=1 rewrites it.
 func TestMessages(t *testing.T) {
 	t.Parallel()
 	used := map[string]string{leftOut: "limit.go"}
@@ -151,15 +153,15 @@ func literal(x ast.Expr) (string, bool) {
 	return value, err == nil
 }
 
-// document returns the page of all messages.
+// document returns the page of all messages, without their hints: the lines of the log have them.
 func document() string {
 	var b strings.Builder
 	b.WriteString(`<!-- Written from internal/telemetry/logs/messages.go by make update. Do not edit. -->
 
-# Messages of the log
+# Log messages
 
-Every warning and error of loxilb. Messages are constant; attributes hold the rest, and ` + "`hint`" + `
-says what to do. Under systemd, attributes are fields of the journal
+Every warning and error of loxilb. Messages are constant; attributes hold the rest. The attribute
+` + "`hint`" + ` of the line says what to do. Under systemd, attributes are fields of the journal
 (` + "`journalctl -u loxilb LOXILB_REASON=no-endpoint`" + `), and the message is ` + "`LOXILB_MESSAGE`" + `.
 
 The first warning for a service, endpoint, VIP or interface is logged at once. Repetitions are
@@ -167,20 +169,11 @@ summed up after a minute, ten more, and then once an hour: ` + "`repeated`" + ` 
 and ` + "`last`" + ` are their times, ` + "`period`" + ` is the time since the previous line. An old ` + "`last`" + ` means that
 the trouble has ended. Changes of state (*endpoint is down*) have ten lines first. A message has at
 most ` + fmt.Sprint(most) + ` lines a minute; the next line counts the omitted ones.
-
-*dmesg*: if it persists, see dmesg and restart loxilb: connections stay.
 `)
 	for _, a := range areas() {
-		fmt.Fprintf(&b, "\n## %s\n\n| message | what it means | what to do |\n|---|---|---|\n", a.name)
+		fmt.Fprintf(&b, "\n## %s\n\n", a.name)
 		for _, m := range a.messages {
-			hint := m.hint
-			switch hint {
-			case ifItGoesOn:
-				hint = "*dmesg*"
-			case "":
-				hint = "-"
-			}
-			fmt.Fprintf(&b, "| %s | %s | %s |\n", strings.ReplaceAll(m.text, "|", `\|`), m.means, hint)
+			b.WriteString(markdown.Item(fmt.Sprintf("*%s*: %s", m.text, m.means)))
 		}
 	}
 	return b.String()
