@@ -188,7 +188,7 @@ func TestDropReasons(t *testing.T) {
 		t.Fatal(err)
 	}
 	dropped, _, _ := strings.Cut(string(reasons), "# Why packets go to the kernel")
-	rows := regexp.MustCompile("(?m)^\\| `([a-z0-9-]+)`").FindAllStringSubmatch(dropped, -1)
+	rows := regexp.MustCompile("(?m)^- `([a-z0-9-]+)`").FindAllStringSubmatch(dropped, -1)
 	if len(rows) == 0 {
 		t.Fatal("docs/drop-reasons.md names no reason")
 	}

@@ -1,6 +1,6 @@
 // Command dropdoc writes docs/drop-reasons.md from the comments of the enums in bpf/abi.h, and
-// internal/kernel/dropreason from these and from the remedies in docs/operations.md, so that
-// documents, metric labels and answers of the API agree.
+// internal/kernel/dropreason from these and from remedies.txt, so that documents, metric labels and
+// answers of the API agree.
 package main
 
 import (
@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+
+	"loxilb/tools/markdown"
 )
 
 //go:generate go run . -root ../..
@@ -29,11 +31,11 @@ func run(root string) error {
 	if err != nil {
 		return err
 	}
-	guide, err := os.ReadFile(filepath.Join(root, "docs/operations.md"))
+	guide, err := os.ReadFile(filepath.Join(root, "tools/dropdoc/remedies.txt"))
 	if err != nil {
 		return err
 	}
-	text, err := page(string(header))
+	text, err := page(string(header), string(guide))
 	if err != nil {
 		return err
 	}
@@ -55,7 +57,7 @@ const (
 Every dropped packet has one of these reasons: the label of the metric
 ` + "`loxilb_drops_total{reason=...}`" + `, and the word in the log. Only packets of a service, of a connection
 or of a firewall rule are dropped; all others go to the kernel.
-[operations.md](operations.md#packets-are-dropped) says what to do.
+[operations.md](operations.md#packets-are-dropped) says how to find them.
 
 `
 	passes = `
@@ -67,7 +69,7 @@ These are counted, not dropped: the kernel has them, and nothing of them was cha
 )
 
 // page makes the whole page.
-func page(header string) (string, error) {
+func page(header, guide string) (string, error) {
 	drops, err := values(header, "drop_reason", "DROP_", "NONE")
 	if err != nil {
 		return "", err
@@ -76,7 +78,8 @@ func page(header string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return intro + table(drops) + passes + table(passed), nil
+	advice := remedies(guide)
+	return intro + items(drops, advice) + passes + items(passed, nil), nil
 }
 
 // value is one value of an enum: its name as users see it, and its comment.
@@ -124,11 +127,19 @@ func sentence(comment string) string {
 	return strings.Join(kept, " ")
 }
 
-func table(rows []value) string {
+// items has the meaning of each reason, its usual cause unless the meaning says it, and the remedy.
+func items(reasons []value, advice map[string]remedy) string {
 	var b strings.Builder
-	b.WriteString("| reason | what it means |\n|---|---|\n")
-	for _, r := range rows {
-		fmt.Fprintf(&b, "| `%s` | %s |\n", r.name, strings.ReplaceAll(r.meaning, "|", `\|`))
+	for _, r := range reasons {
+		a := advice[r.name]
+		text := fmt.Sprintf("`%s`: %s", r.name, r.meaning)
+		if a.cause != "" && !a.known {
+			text += ". Usually: " + a.cause
+		}
+		if a.remedy != "" {
+			text += ". *Remedy*: " + a.remedy
+		}
+		b.WriteString(markdown.Item(text))
 	}
 	return b.String()
 }

@@ -32,18 +32,17 @@ func TestValues(t *testing.T) {
 	}
 }
 
-// TestSource checks that a reason without a section in the guide is an error, and that the guide's
-// text is used without Markdown.
+// TestSource checks that a reason without a remedy is an error, and that its text is used without Markdown.
 func TestSource(t *testing.T) {
 	t.Parallel()
 	const header = "enum drop_reason {\n\tDROP_NONE, /* */\n\tDROP_NO_ROUTE, /* no \"route\" */\n\tDROP_REASONS\n};"
-	const guide = "\n## Packets are dropped\n\n| reason | usual cause | what to do |\n|---|---|---|\n| `a`, `no-route` (many) | none, see [adr](x.md#y) | `ip route` |\n\n## Other\n"
+	const guide = "| reason | usual cause | what to do |\n|---|---|---|\n| `a`, `no-route` (many) | none, see [adr](x.md#y) | `ip route` |\n"
 	code, err := source(header, guide)
 	want := `{Name: "no-route", Meaning: "no \"route\"", Cause: "none, see adr", Remedy: "ip route"},`
 	if err != nil || !strings.Contains(string(code), want) {
 		t.Errorf("%s %v\nwant %s", code, err, want)
 	}
-	if _, err := source(header, "\n## Packets are dropped\n"); err == nil {
+	if _, err := source(header, "| reason | usual cause | what to do |\n"); err == nil {
 		t.Error("a reason without a remedy is taken")
 	}
 }
