@@ -15,9 +15,8 @@ const intro = `<!-- Generated from internal/contract (make generate). Do not edi
 # Compatibility
 
 How loxilb treats the REST API, the command line and the daemon's flags of the existing loxilb. A test
-compares each row with the router, the commands and the flags.
+compares each row with the router, the commands and the flags. What is not listed works as before.
 
-- *same*: works as before
 - *better*: works as before, with more or more exact results
 - *differs*: works differently; the note says how and why
 - *not there*: refused. An operation or a property's value answers 501, a flag of the daemon ends the
@@ -69,8 +68,8 @@ type row struct {
 	note  string
 }
 
-// chapter writes each section, a line for the rows with the same state and note, without what only
-// this loxilb has.
+// chapter writes each section, a line for the rows with the same state and note, without what works
+// as before and what only this loxilb has.
 func chapter[Row any](b *strings.Builder, title string, sections []contract.Section[Row], rowOf func(Row) row) {
 	fmt.Fprintf(b, "## %s\n", title)
 	short := phrases()
@@ -78,10 +77,10 @@ func chapter[Row any](b *strings.Builder, title string, sections []contract.Sect
 		var rows []row
 		for _, each := range s.Rows {
 			r := rowOf(each)
-			if r.state == contract.Ours {
+			r.note = strings.TrimSuffix(short.Replace(r.note), "; ")
+			if r.state == contract.Ours || r.note == "" {
 				continue
 			}
-			r.note = strings.TrimSuffix(short.Replace(r.note), "; ")
 			if i := slices.IndexFunc(rows, func(other row) bool { return other.state == r.state && other.note == r.note }); i >= 0 {
 				rows[i].what += ", " + r.what
 			} else {
@@ -92,45 +91,19 @@ func chapter[Row any](b *strings.Builder, title string, sections []contract.Sect
 			continue
 		}
 		fmt.Fprintf(b, "\n### %s\n\n", s.Title)
-		slices.SortStableFunc(rows, func(x, y row) int { return cmp.Compare(rank(x), rank(y)) })
 		for _, r := range rows {
-			note := ""
-			if r.note != "" {
-				note = ": " + r.note
-			}
-			b.WriteString(markdown.Item(fmt.Sprintf("%s *%s*%s", r.what, r.state, note)))
+			b.WriteString(markdown.Item(fmt.Sprintf("%s *%s*: %s", r.what, r.state, r.note)))
 		}
 	}
 	b.WriteString("\n")
 }
 
-// rank orders lines: those with a note come first, the others by state.
-func rank(r row) int {
-	if r.note != "" {
-		return -1
-	}
-	return int(r.state)
-}
-
 func commandRow(c contract.Command) row {
-	what := cmp.Or(c.Path, "loxicmd")
-	aliases := ""
-	if c.Aliases != "" {
-		aliases = " (" + strings.Join(strings.Fields(c.Aliases), ", ") + ")"
-	}
-	var flags []string
-	for f := range strings.FieldsSeq(c.Flags) {
-		name, _, _ := strings.Cut(f, ",")
-		flags = append(flags, "--"+name)
-	}
-	if len(flags) > 0 {
-		aliases += " " + code(strings.Join(flags, " "))
-	}
 	note := c.Note
 	if c.Without != "" {
 		note = "without --" + strings.Join(strings.Fields(c.Without), ", --") + "; " + note
 	}
-	return row{code(what) + aliases, c.State, note}
+	return row{code(cmp.Or(c.Path, "loxicmd")), c.State, note}
 }
 
 func flagRow(f contract.Flag) row {
