@@ -22,6 +22,7 @@
 #include "packet/checksum.h"
 #include "packet/packet.h"
 #include "packet/packet_sum.h"
+#include "protocol/closing.h"
 #include "protocol/tcp.h"
 #include "service/service.h"
 #include "table/rows.h"
@@ -125,6 +126,13 @@ __noinline bool syn_is_plain(ctx_t *ctx, struct packet *p)
 	       sum_fold(pseudo_sum(&p->tuple.saddr, &p->tuple.daddr,
 				   IPPROTO_TCP, length) +
 			packet_sum(ctx, p->l4, length)) == 0xffff;
+}
+
+/* Reports whether a SYN may ask the endpoint of a connection for an answer, so that it
+ * matters whether the SYN is plain. word: of the client's entry. */
+static __always_inline bool redial_may_ask(__u32 word)
+{
+	return word & CONN_ASSURED && !connection_is_closed(word);
 }
 
 static __always_inline bool redial_is_silent_for(const struct packet *p,

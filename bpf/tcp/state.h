@@ -517,7 +517,7 @@ static __always_inline enum verdict tcp_update(ctx_t *ctx, struct packet *p,
 		     !tcp_is_established(c->flags))) {
 		enum verdict v;
 
-		if (is_opening_syn(p))
+		if (is_opening_syn(p) && redial_may_ask(state_read(c)))
 			p->plain_syn = syn_is_plain(ctx, p);
 		v = tcp_transition(p, c);
 		if (v == VERDICT_CONTINUE && mss_applies(p))
