@@ -55,6 +55,8 @@ func dispatch(ctx context.Context, args []string) error {
 		return crrMain(args[1:])
 	case "clients":
 		return clientsMain(ctx, args[1:])
+	case "profile":
+		return profileMain(args[1:])
 	case "packet":
 		return packetMain(args[1:])
 	case "control":

@@ -133,14 +133,8 @@ func (res *packetResult) measure(small bool) (err error) {
 		return err
 	}
 	defer p.close()
-	for _, line := range pathServices() {
-		s, err := lb.ParseService(line)
-		if err == nil {
-			err = l.Apply(s)
-		}
-		if err != nil {
-			return fmt.Errorf("service %s: %w", line, err)
-		}
+	if err := addPathServices(l); err != nil {
+		return err
 	}
 	if err := res.round(l, p, 1, 1, 1); err != nil || small {
 		return err
@@ -163,6 +157,20 @@ func (res *packetResult) measure(small bool) (err error) {
 		services, connections = step[0], step[1]
 		if err := res.round(l, p, services, connections, i+2); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// addPathServices adds the services of all paths.
+func addPathServices(l *lab.Lab) error {
+	for _, line := range pathServices() {
+		s, err := lb.ParseService(line)
+		if err == nil {
+			err = l.Apply(s)
+		}
+		if err != nil {
+			return fmt.Errorf("service %s: %w", line, err)
 		}
 	}
 	return nil

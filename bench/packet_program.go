@@ -98,12 +98,24 @@ func programOf(process string) (*ebpf.Program, error) {
 	return nil, fmt.Errorf("process %s has no program %s", process, programName)
 }
 
-// loadCounting loads the program once more, with the maps of the first, and code after each call of
-// a helper that counts it.
-func (p *programs) loadCounting() error {
+// loadCounting loads a copy of the program with code after each call of a helper that counts it.
+func (p *programs) loadCounting() (err error) {
+	p.counting, err = p.loadCopy(func(program asm.Instructions) (asm.Instructions, error) {
+		p.numbers = calledHelpers(program)
+		p.counts, err = ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: uint32(8 * len(p.numbers)), MaxEntries: 1})
+		if err != nil {
+			return nil, err
+		}
+		return countCalls(program, p.counts, p.numbers), nil
+	})
+	return err
+}
+
+// loadCopy loads the program once more, with the maps of the first and other instructions.
+func (p *programs) loadCopy(rewrite func(asm.Instructions) (asm.Instructions, error)) (*ebpf.Program, error) {
 	spec, err := bpf.LoadTc()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for name := range spec.Programs {
 		if name != programName {
@@ -119,26 +131,23 @@ func (p *programs) loadCounting() error {
 		m.MaxEntries = live.MaxEntries()
 	}
 	program, err := withoutFunction(spec.Programs[programName].Instructions, leftOut)
-	if err != nil {
-		return err
+	if err == nil {
+		program, err = rewrite(program)
 	}
-	p.numbers = calledHelpers(program)
-	p.counts, err = ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: uint32(8 * len(p.numbers)), MaxEntries: 1})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	spec.Programs[programName].Instructions = countCalls(program, p.counts, p.numbers)
+	spec.Programs[programName].Instructions = program
 	replaced := map[string]*ebpf.Map{}
 	for name := range spec.Maps {
 		replaced[name] = p.maps[name[:min(len(name), 15)]]
 	}
 	c, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: replaced})
 	if err != nil {
-		return fmt.Errorf("load the counting copy: %w", err)
+		return nil, fmt.Errorf("load the counting copy: %w", err)
 	}
 	defer c.Close()
-	p.counting = c.DetachProgram(programName)
-	return nil
+	return c.DetachProgram(programName), nil
 }
 
 // leftOut is a function that the counting copy does without, so that there is room for its map: a

@@ -135,13 +135,13 @@ static __noinline enum verdict reopen_closed(ctx_t *ctx, struct packet *p,
 	if (!ep)
 		return drop(p, DROP_CONNECTION_RACE);
 	describe_entries(p, ep, o);
-	c = entry_find(&o->entries.client_key);
+	c = entry_find_established(&o->entries.client_key, false);
 	if (!c)
 		return VERDICT_MISS;
 	word = state_read(c);
 	if (!connection_is_closed(word))
 		return VERDICT_TWIN;
-	peer = entry_find(&o->entries.reply_key);
+	peer = entry_find_established(&o->entries.reply_key, false);
 	if (!peer || o->service.mode == MODE_DSR ||
 	    needs_source_of_ours(p, o, ep))
 		return VERDICT_MISS;

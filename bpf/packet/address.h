@@ -33,18 +33,6 @@ static __always_inline bool same_addr(const struct ip_addr *a,
 	       a->word[1] == b->word[1] && a->word[0] == b->word[0];
 }
 
-/* Reports whether two addresses begin with the same bits. */
-static __always_inline bool same_prefix(const struct ip_addr *a,
-					const struct ip_addr *b, __u32 bits)
-{
-	for (int i = 0; i < 4; i++) {
-		if ((a->word[i] ^ b->word[i]) & prefix_mask(bits))
-			return false;
-		bits -= bits >= 32 ? 32 : bits;
-	}
-	return true;
-}
-
 /* :: stands for no address in our maps. */
 static __always_inline bool unspecified(const struct ip_addr *a)
 {
@@ -67,6 +55,24 @@ static __always_inline __u64 ip_addr_high(const struct ip_addr *a)
 static __always_inline __u64 ip_addr_low(const struct ip_addr *a)
 {
 	return a->word[2] | (__u64)a->word[3] << 32;
+}
+
+/* Returns the mask for half of an address, of which this many bits count: 1 to 64. */
+static __always_inline __u64 half_mask(__u32 bits)
+{
+	return bpf_cpu_to_be64(~0ULL << (64 - bits));
+}
+
+/* Reports whether two addresses begin with the same bits. */
+static __always_inline bool same_prefix(const struct ip_addr *a,
+					const struct ip_addr *b, __u32 bits)
+{
+	__u64 high = ip_addr_high(a) ^ ip_addr_high(b);
+
+	if (bits <= 64)
+		return !bits || !(high & half_mask(bits));
+	return !high &&
+	       !((ip_addr_low(a) ^ ip_addr_low(b)) & half_mask(bits - 64));
 }
 
 /* Reports whether an address matches a masked one. */

@@ -24,16 +24,12 @@ static __always_inline bool keys_are_pair(const struct connection_key *client,
 	       key_is_to_client(reply) && replies_are_by_client(t, reply);
 }
 
-/* Reports whether a bucket has either tag, or keys of its own elsewhere: then one of
- * two keys may be in the table. */
-static __always_inline bool bucket_may_have(const struct table_bucket *b,
-					    __u32 tag, __u32 other)
+/* Reports whether one of two keys with these tags may be in the table: their bucket has
+ * a tag, or keys of its own elsewhere. */
+static __always_inline bool pair_may_exist(const struct table_bucket *b,
+					   __u32 tag, __u32 other)
 {
-	__u64 lanes = 0;
-
-	for (__u32 n = 0; n < TAG_WORDS; n++)
-		lanes |= lanes_match(b, n, tag) | lanes_match(b, n, other);
-	return lanes ||
+	return bucket_has_tag(b, tag, other) ||
 	       b->tags[CONTROL_WORD] & (CONTROL_SPILLED | CONTROL_AWAY);
 }
 
@@ -106,7 +102,7 @@ __noinline int pair_insert(const struct connection_key *client_key,
 	if (!b)
 		return -EXDEV;
 	if (likely(table_size_now() == size &&
-		   !bucket_may_have(b, tag, reply_tag))) {
+		   !pair_may_exist(b, tag, reply_tag))) {
 		i = bucket_free_pair(b, hash_home(place)) |
 		    (hash_home(place) & 1);
 		status = row_status_now() | (__u64)BY_CLIENT

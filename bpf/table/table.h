@@ -393,6 +393,23 @@ static __always_inline __u64 lanes_match(const struct table_bucket *b,
 	return (x - LANES_LOW) & ~x & LANES_HIGH;
 }
 
+/* Reports whether a row of a bucket has one of two tags. */
+static __always_inline bool bucket_has_tag(const struct table_bucket *b,
+					   __u32 tag, __u32 other)
+{
+	const __u64 tags = tag * LANES_LOW, others = other * LANES_LOW;
+	__u64 lanes = 0, word, x;
+
+	for (__u32 n = 0; n < TAG_WORDS; n++) {
+		word = *(const volatile __u64 *)&b->tags[n];
+		x = word ^ tags;
+		lanes |= (x - LANES_LOW) & ~x;
+		x = word ^ others;
+		lanes |= (x - LANES_LOW) & ~x;
+	}
+	return lanes & LANES_HIGH;
+}
+
 /* Returns the lowest of these lanes. */
 static __always_inline __u32 lanes_first(__u64 lanes)
 {
@@ -400,8 +417,9 @@ static __always_inline __u32 lanes_first(__u64 lanes)
 	return (lanes >> 31 & 1) + (lanes >> 47 & 1) * 2 + (lanes >> 63) * 3;
 }
 
-/* Returns the number of the key's row in the bucket, or -ENOENT. Most keys are in the
- * word of their home row, which is searched first. Global (verifier: globals). */
+/* Returns the number of the key's row in the bucket, or -ENOENT. Most searches are for
+ * keys of new connections, which are in no row. Otherwise the word of the home row is
+ * searched first. Global (verifier: globals). */
 __noinline int bucket_find(struct table_bucket *b,
 			   const struct connection_key *key, __u64 hash)
 {
@@ -415,6 +433,8 @@ __noinline int bucket_find(struct table_bucket *b,
 	row = bucket_row(b, hash_home(hash));
 	if (row)
 		*(const volatile __u64 *)&row->status;
+	if (likely(!bucket_has_tag(b, hash_tag(hash), hash_tag(hash))))
+		return -ENOENT;
 	NO_UNROLL
 	for (__u32 n = 0; n < TAG_WORDS * TAGS_PER_WORD; n++) {
 		i = (hash_home(hash) / TAGS_PER_WORD + n / TAGS_PER_WORD) %

@@ -1,0 +1,288 @@
+package main
+
+import (
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/btf"
+
+	"loxilb/test/packet/lab"
+)
+
+// profileMain prints where a path spends its instructions: `bench profile [-lines N] PATH`. These
+// are BPF's, of which the kernel makes one to three of the processor's; a helper is one, and the
+// kernel's part of it is not counted.
+func profileMain(args []string) error {
+	flags := flag.NewFlagSet("profile", flag.ContinueOnError)
+	lines := flags.Int("lines", 0, "also print this many lines of source")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	if flags.NArg() != 1 {
+		return errors.New("profile takes the name of one path of bench/results/packet.txt, in quotes")
+	}
+	name := flags.Arg(0)
+	i := slices.IndexFunc(paths(), func(p path) bool { return p.name == name })
+	if i < 0 {
+		return fmt.Errorf("there is no path %q", name)
+	}
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // for good: the namespace ends with the thread
+		done <- profile(os.Stdout, paths()[i].in(1), *lines)
+	}()
+	return <-done
+}
+
+// profile prints the instructions that a path takes in each function.
+func profile(w io.Writer, path path, lines int) (err error) {
+	p, err := newProfiler()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, p.close()) }()
+	run, err := p.run(path, 33_000)
+	if err != nil {
+		return err
+	}
+	return run.print(w, lines)
+}
+
+// profiler has the data path, with the services of all paths, and a copy of its program that counts
+// how often each block of instructions runs.
+type profiler struct {
+	lab      *lab.Lab
+	programs *programs
+	*blockCounts
+}
+
+func newProfiler() (p *profiler, err error) {
+	p = &profiler{}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, p.close())
+		}
+	}()
+	if p.lab, err = lab.New(lab.Config{Connections: 1 << 16}); err != nil {
+		return nil, err
+	}
+	if p.programs, err = findPrograms(); err != nil {
+		return nil, err
+	}
+	if err := addPathServices(p.lab); err != nil {
+		return nil, err
+	}
+	p.blockCounts, err = p.programs.loadBlocks()
+	return p, err
+}
+
+func (p *profiler) close() (err error) {
+	if p.blockCounts != nil {
+		err = p.blockCounts.close()
+	}
+	if p.programs != nil {
+		err = errors.Join(err, p.programs.close())
+	}
+	if p.lab != nil {
+		err = errors.Join(err, p.lab.Close())
+	}
+	return err
+}
+
+// run runs a path with two ports, and returns what the second run takes: the first one has costs of
+// its own, such as next hops.
+func (p *profiler) run(path path, port int) (profiled, error) {
+	for i, program := range []*ebpf.Program{p.programs.live, p.program} {
+		link, frame, err := path.prepare(p.lab, port+i)
+		if err != nil {
+			return profiled{}, err
+		}
+		if err := p.counts.Put(uint32(0), make([]byte, p.counts.ValueSize())); err != nil {
+			return profiled{}, err
+		}
+		if err := runOnce(program, frame, link.Index); err != nil {
+			return profiled{}, err
+		}
+	}
+	return p.read()
+}
+
+// codeBlock is a series of instructions that run one after the other.
+type codeBlock struct {
+	function string
+	lines    []string // of each instruction: file:line
+	blind    bool     // no register was free to count it
+}
+
+// blockCounts is a copy of the program that counts its blocks.
+type blockCounts struct {
+	program *ebpf.Program
+	counts  *ebpf.Map // 0 -> how often each block has run
+	blocks  []codeBlock
+}
+
+func (b *blockCounts) close() error { return errors.Join(b.program.Close(), b.counts.Close()) }
+
+// loadBlocks loads a copy of the program, with its maps, that counts blocks.
+func (p *programs) loadBlocks() (b *blockCounts, err error) {
+	b = &blockCounts{}
+	b.program, err = p.loadCopy(func(program asm.Instructions) (asm.Instructions, error) {
+		program = nameTargets(program)
+		b.blocks = nil
+		starts := blockStarts(program)
+		b.counts, err = ebpf.NewMap(&ebpf.MapSpec{
+			Type: ebpf.Array, KeySize: 4, ValueSize: uint32(8 * len(starts)), MaxEntries: 1,
+		})
+		if err != nil {
+			return nil, err
+		}
+		return b.insert(program, starts), nil
+	})
+	if err != nil && b.counts != nil {
+		b.counts.Close()
+	}
+	return b, err
+}
+
+// blockStarts returns the indexes of the first instructions of blocks: those of functions, targets
+// of jumps, and instructions behind jumps.
+func blockStarts(program asm.Instructions) (starts []int) {
+	for i := range program {
+		behind := i > 0 && ends(&program[i-1])
+		if behind || program[i].Symbol() != "" || btf.FuncMetadata(&program[i]) != nil {
+			starts = append(starts, i)
+		}
+	}
+	return starts
+}
+
+// ends reports whether an instruction jumps or returns, so that a block ends with it.
+func ends(ins *asm.Instruction) bool {
+	return ins.OpCode.Class().IsJump() && ins.OpCode.JumpOp() != asm.Call
+}
+
+// insert adds a counter behind the first instruction of each block, or before it if that one jumps.
+func (b *blockCounts) insert(program asm.Instructions, starts []int) (out asm.Instructions) {
+	free := freeRegisters(program)
+	function, source := "", ""
+	for n, start := range starts {
+		end := len(program)
+		if n+1 < len(starts) {
+			end = starts[n+1]
+		}
+		if btf.FuncMetadata(&program[start]) != nil {
+			function = program[start].Symbol()
+		}
+		at := codeBlock{function: function}
+		for i := start; i < end; i++ {
+			if line, ok := program[i].Source().(*btf.Line); ok {
+				source = fmt.Sprintf("%s:%d", filepath.Base(line.FileName()), line.LineNumber())
+			}
+			at.lines = append(at.lines, source)
+		}
+		first := program[start]
+		counter := b.counter(free[start], n)
+		if ends(&first) && btf.FuncMetadata(&first) != nil {
+			counter = nil // the function would begin with the counter
+		}
+		at.blind = len(counter) == 0
+		if ends(&first) && len(counter) > 0 {
+			counter[0] = counter[0].WithSymbol(first.Symbol())
+			out = append(append(out, counter...), first.WithSymbol(""))
+		} else {
+			out = append(append(out, first), counter...)
+		}
+		out = append(out, program[start+1:end]...)
+		b.blocks = append(b.blocks, at)
+	}
+	return out
+}
+
+// counter returns instructions that count a block. With one register only, the block is noted as
+// run once.
+func (b *blockCounts) counter(free []asm.Register, n int) asm.Instructions {
+	switch at := uint32(8 * n); len(free) {
+	case 0:
+		return nil
+	case 1:
+		return asm.Instructions{
+			asm.LoadMapValue(free[0], b.counts.FD(), at),
+			asm.StoreImm(free[0], 0, 1, asm.Word),
+		}
+	default:
+		return asm.Instructions{
+			asm.LoadMapValue(free[0], b.counts.FD(), at),
+			asm.Mov.Imm(free[1], 1),
+			asm.StoreXAdd(free[0], free[1], asm.DWord),
+		}
+	}
+}
+
+// profiled is the number of instructions of a run.
+type profiled struct {
+	total              int
+	blind, blocks      int // of the program's blocks, those that cannot be counted, and all
+	byFunction, byLine map[string]int
+}
+
+// read returns the counts.
+func (b *blockCounts) read() (profiled, error) {
+	r := profiled{blocks: len(b.blocks), byFunction: map[string]int{}, byLine: map[string]int{}}
+	var value []byte
+	if err := b.counts.Lookup(uint32(0), &value); err != nil {
+		return r, err
+	}
+	for i, at := range b.blocks {
+		if at.blind {
+			r.blind++
+		}
+		times := int(binary.NativeEndian.Uint64(value[8*i:]))
+		if times == 0 {
+			continue
+		}
+		r.total += times * len(at.lines)
+		r.byFunction[at.function] += times * len(at.lines)
+		for _, line := range at.lines {
+			r.byLine[line] += times
+		}
+	}
+	return r, nil
+}
+
+// print prints the instructions by function, and by line of source.
+func (r profiled) print(w io.Writer, lines int) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintf(t, "%d\tinstructions; %d of %d blocks are not counted\t\n", r.total, r.blind, r.blocks)
+	printMost(t, r.byFunction, len(r.byFunction))
+	if lines > 0 {
+		fmt.Fprintln(t)
+		printMost(t, r.byLine, lines)
+	}
+	return t.Flush()
+}
+
+// printMost prints the largest of some counts.
+func printMost(w io.Writer, counts map[string]int, most int) {
+	names := make([]string, 0, len(counts))
+	for name := range counts {
+		names = append(names, name)
+	}
+	slices.SortFunc(names, func(a, b string) int {
+		return cmp.Or(cmp.Compare(counts[b], counts[a]), strings.Compare(a, b))
+	})
+	for _, name := range names[:min(most, len(names))] {
+		fmt.Fprintf(w, "%d\t%s\t\n", counts[name], name)
+	}
+}
