@@ -66,9 +66,10 @@ func document() string {
 		text := fmt.Sprintf("`%s=%s`: %s.", strings.ReplaceAll(strings.TrimPrefix(s.name, "net/netfilter/"), "/", "."), s.value, s.why)
 		b.WriteString(markdown.Item(text))
 	}
-	b.WriteString("\n## Intended differences\n\nOther differences fail the test, and so do listed ones that no longer occur.\n")
+	b.WriteString("\n## Intended differences\n\nOther differences fail the test, and so do listed ones that no longer occur.\n" +
+		"[differences.go](../test/differential/differences.go) has the reason of each.\n\n")
 	for _, d := range differences() {
-		fmt.Fprintf(&b, "\n### %s\n\n%s\n%s", d.name, markdown.Wrap(d.what, ""), markdown.Wrap("Why: "+d.why, ""))
+		b.WriteString(markdown.Item("**" + d.name + "**: " + d.what))
 	}
 	return b.String()
 }

@@ -20,9 +20,9 @@ import (
 	"loxilb/test/packet/lab"
 )
 
-const sharedPage = "../../docs/shared-writes.md"
+const sharedFile = "testdata/shared-writes"
 
-// sharedCases are the services whose connections the page describes.
+// sharedCases are the services whose connections the file describes.
 func sharedCases() []string {
 	const tcp, udp, two = "10.0.0.1:80/tcp", "10.0.0.1:53/udp", " endpoints=192.168.1.10:8080,192.168.1.11:8080"
 	return []string{
@@ -45,7 +45,7 @@ func sharedCases() []string {
 	}
 }
 
-// TestSharedWrites checks that the page lists each word that CPUs share and a connection's packets
+// TestSharedWrites checks that sharedFile lists each word that CPUs share and a connection's packets
 // write, step by step. Words are compared, so a word that two packets' work leaves as it was would
 // not show; no counter is such a word. The sizes of the tables are those of a machine, as what CPUs
 // add up in batches depends on them.
@@ -53,13 +53,9 @@ func TestSharedWrites(t *testing.T) {
 	if !updating() {
 		t.Parallel()
 	}
-	page, err := os.ReadFile(sharedPage)
+	want, err := os.ReadFile(sharedFile)
 	if err != nil {
 		t.Fatal(err)
-	}
-	blocks := fenced(t, sharedPage, "writes")
-	if len(blocks) != 1 {
-		t.Fatalf("%s has %d blocks of writes, want 1", sharedPage, len(blocks))
 	}
 	var got strings.Builder
 	plain := map[lb.Protocol]*life{}
@@ -80,14 +76,13 @@ func TestSharedWrites(t *testing.T) {
 		t.Fatal(err)
 	}
 	if updating() {
-		text := strings.Replace(string(page), blocks[0], got.String(), 1)
-		if err := os.WriteFile(sharedPage, []byte(text), 0o644); err != nil {
+		if err := os.WriteFile(sharedFile, []byte(got.String()), 0o644); err != nil {
 			t.Fatal(err)
 		}
 		return
 	}
-	if diff := cmp.Diff(strings.Split(blocks[0], "\n"), strings.Split(got.String(), "\n")); diff != "" {
-		t.Errorf("packets write other shared words than %s lists (-page, +packets; -update writes the page):\n%s", sharedPage, diff)
+	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got.String(), "\n")); diff != "" {
+		t.Errorf("packets write other shared words than %s lists (-file, +packets; -update writes the file):\n%s", sharedFile, diff)
 	}
 }
 
