@@ -14,19 +14,20 @@ const intro = `<!-- Generated from internal/contract (make generate). Do not edi
 
 # Compatibility
 
-How loxilb treats the REST API, the command line and the daemon's flags of the existing loxilb. A test
-compares each row with the router, the commands and the flags. What is not listed works as before.
+How loxilb treats the REST API, the command line and the daemon's flags of the existing loxilb. A
+test compares each row with the router, the commands and the flags. What is not listed works as
+before.
 
 - *better*: works as before, with more or more exact results
 - *differs*: works differently; the note says how and why
-- *not there*: refused. An operation or a property's value answers 501, a flag of the daemon ends the
-  start
+- *not there*: refused. An operation or a property's value answers 501, a flag of the daemon ends
+  the start
 
-[api/openapi.yaml](../api/openapi.yaml) and the [manual pages](man) also have what only this loxilb has.
+[api/openapi.yaml](../api/openapi.yaml) and the [manual pages](man) also have what only this loxilb
+has. In all of them:
 
-In all of them:
-
-- Deletion of a missing object by an operation of the existing loxilb succeeds, with a header Warning.
+- Deletion of a missing object by an operation of the existing loxilb succeeds, with a header
+  Warning.
 - *Kept*: over restarts, and created again when it vanishes. Refusals of such objects give the
   reason, with 400, 404 or 409.
 - *Force*: refused without --force (force=true) if it would cut off or intercept connections of the

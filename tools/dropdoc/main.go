@@ -55,9 +55,9 @@ const (
 # Why packets are dropped
 
 Every dropped packet has one of these reasons: the label of the metric
-` + "`loxilb_drops_total{reason=...}`" + `, and the word in the log. Only packets of a service, of a connection
-or of a firewall rule are dropped; all others go to the kernel.
-[operations.md](operations.md#packets-are-dropped) says how to find them.
+` + "`loxilb_drops_total{reason=...}`" + `, and the word in the log. Only packets of a service, of a
+connection or of a firewall rule are dropped; all others go to the kernel. To find them:
+[operations.md](operations.md#packets-are-dropped).
 
 `
 	passes = `

@@ -3,13 +3,14 @@ package markdown
 
 import "strings"
 
-// Wrap breaks a paragraph into lines of at most 100 columns where it has blanks. Lines after the
-// first start with indent.
+const columns = 100
+
+// Wrap breaks a paragraph into lines of at most 100 columns where it has blanks, but not within code
+// that fits into a line. Lines after the first start with indent.
 func Wrap(text, indent string) string {
-	const columns = 100
 	var b strings.Builder
 	used := 0
-	for i, word := range strings.Fields(text) {
+	for i, word := range words(text) {
 		switch {
 		case i == 0:
 		case used+1+len(word) > columns:
@@ -27,3 +28,24 @@ func Wrap(text, indent string) string {
 
 // Item returns an item of a list.
 func Item(text string) string { return Wrap("- "+text, "  ") }
+
+// words splits a paragraph at blanks outside of code.
+func words(text string) (list []string) {
+	code := ""
+	for _, word := range strings.Fields(text) {
+		if code != "" {
+			word = code + " " + word
+		}
+		code = ""
+		switch open := strings.Count(word, "`")%2 == 1; {
+		case open && len(word) < columns/2:
+			code = word
+		default:
+			list = append(list, word)
+		}
+	}
+	if code != "" {
+		list = append(list, code)
+	}
+	return list
+}

@@ -16,8 +16,8 @@ const fieldsHead = `<!-- Generated from internal/lb by tools/refdoc (make genera
 # Fields of a service
 
 Each field of a service: its flag of ` + "`loxicmd create lb`" + `, and its property in JSON and YAML
-([configuration.md](configuration.md)), in ` + "`serviceArguments`" + ` unless written with /. Unless stated, the
-default is empty, 0, or the word in bold. Words with - are not part of this build.
+([configuration.md](configuration.md)), in ` + "`serviceArguments`" + ` unless written with /. Unless stated,
+the default is empty, 0, or the word in bold. Words with - are not part of this build.
 [api/openapi.yaml](../api/openapi.yaml) has types and bounds of properties,
 [man/loxicmd.1](man/loxicmd.1) those of flags.
 `
@@ -48,7 +48,7 @@ func fields(openapi string) (string, error) {
 	var b strings.Builder
 	b.WriteString(fieldsHead)
 	b.WriteString("\n## Which packets\n\n" + items(lb.KeyFields(), api))
-	b.WriteString("\n## Endpoints\n\nFor each entry of `endpoints`; on the command line `IP:WEIGHT` or `IP:PORT:WEIGHT`, followed by `@LEVEL` for a backup.\n\n" + items(lb.EndpointFields(), api))
+	b.WriteString("\n## Endpoints\n\nFor each entry of `endpoints`; on the command line `IP:WEIGHT` or `IP:PORT:WEIGHT`, followed by\n`@LEVEL` for a backup.\n\n" + items(lb.EndpointFields(), api))
 	b.WriteString("\n## Settings\n\n" + items(lb.Fields(), api))
 	return b.String(), nil
 }
