@@ -16,15 +16,14 @@ const intro = `<!-- Generated from internal/contract (make generate). Do not edi
 
 How loxilb treats the REST API, the command line and the daemon's flags of the existing loxilb. A
 test compares each row with the router, the commands and the flags. What is not listed works as
-before.
+before; [api/openapi.yaml](../api/openapi.yaml) and the [manual pages](man) have additions.
 
-- *better*: works as before, with more or more exact results
+- *better*: works as before, with more exact results
 - *differs*: works differently; the note says how and why
 - *not there*: refused. An operation or a property's value answers 501, a flag of the daemon ends
   the start
 
-[api/openapi.yaml](../api/openapi.yaml) and the [manual pages](man) also have what only this loxilb
-has. In all of them:
+In all of them:
 
 - Deletion of a missing object by an operation of the existing loxilb succeeds, with a header
   Warning.
@@ -70,7 +69,7 @@ type row struct {
 }
 
 // chapter writes each section, a line for the rows with the same state and note, without what works
-// as before and what only this loxilb has.
+// as before, additions and what only this loxilb has.
 func chapter[Row any](b *strings.Builder, title string, sections []contract.Section[Row], rowOf func(Row) row) {
 	fmt.Fprintf(b, "## %s\n", title)
 	short := phrases()
@@ -79,6 +78,9 @@ func chapter[Row any](b *strings.Builder, title string, sections []contract.Sect
 		for _, each := range s.Rows {
 			r := rowOf(each)
 			r.note = strings.TrimSuffix(short.Replace(r.note), "; ")
+			if r.state == contract.Better {
+				r.note = withoutAdditions(r.note)
+			}
 			if r.state == contract.Ours || r.note == "" {
 				continue
 			}
@@ -99,8 +101,20 @@ func chapter[Row any](b *strings.Builder, title string, sections []contract.Sect
 	b.WriteString("\n")
 }
 
+// withoutAdditions removes the parts of a note that say only what there is more than before.
+func withoutAdditions(note string) string {
+	parts := slices.DeleteFunc(strings.Split(note, "; "), func(part string) bool {
+		return strings.HasPrefix(part, "also ") || strings.HasPrefix(part, "IPv6") || part == "over IPv6 too"
+	})
+	return strings.Join(parts, "; ")
+}
+
+// commandRow has no note about commands that can do more than before: the manual page has it.
 func commandRow(c contract.Command) row {
 	note := c.Note
+	if c.State == contract.Better {
+		note = ""
+	}
 	if c.Without != "" {
 		note = "without --" + strings.Join(strings.Fields(c.Without), ", --") + "; " + note
 	}
