@@ -5,7 +5,7 @@ const hintKey = "hint"
 // message is a constant message of a warning or an error.
 type message struct {
 	text  string
-	means string
+	means string // "": the text says it
 	hint  string // the remedy, in a line; "": none
 }
 
@@ -41,7 +41,7 @@ func areas() []area {
 		{"The API and its files", api()},
 		{"The log itself", []message{
 			{leftOut, "A message was logged more than 100 times in a minute; the rest was suppressed.", "see loxicmd get status and loxicmd get events for the current state"},
-			{"the level of the log was changed", "It was changed through the API (`loxicmd set log-level`).", ""},
+			{"the level of the log was changed", "", ""},
 		}},
 	}
 }
@@ -55,7 +55,7 @@ func services() []message {
 		{"endpoint is down", "Its probes, agent or handshakes report it; `evidence` is the last observation.", "see loxicmd get endpoint; repair the endpoint, it recovers automatically"},
 		{"more endpoints have become up or down", "Many changed at once, so the rest is only counted.", "loxicmd get endpoint lists them all"},
 		{"service serves no clients", "All endpoints of the service are down or drained (`endpoints` counts them): new clients are refused.", "loxicmd describe lb shows why each endpoint is out; repair or undrain one, or add one"},
-		{"more services have stopped serving clients, or serve again", "Many services changed at once, so the rest is only counted.", "loxicmd get lb shows the state of each"},
+		{"more services have stopped serving clients, or serve again", "The same, of services.", "loxicmd get lb shows the state of each"},
 		{"backups get new connections: too little of those before them is up", "The service now uses its next level of backups.", "loxicmd get endpoint shows which are down"},
 		{"probes are late, as there are no descriptors for all; raise the limit of open files (LimitNOFILE), or probe less often", "More probes are due than the process can open sockets.", "raise LimitNOFILE of the unit, or probe less often (--period)"},
 		{"a file of a probe cannot be used", "A CA, certificate or key of an https probe is missing or invalid.", "fix the file below --probe-files; it is read again"},
@@ -65,11 +65,11 @@ func services() []message {
 		{"VIP cannot be removed; trying again", "The address of a deleted service is still on an interface.", "if it stays: ip address del VIP dev INTERFACE"},
 		{"counters cannot be read", "Counters of a service or an endpoint are incomplete.", ifItGoesOn},
 		{"counters of handshakes cannot be read", "Handshakes do not affect the health of endpoints meanwhile.", ifItGoesOn},
-		{"rates are unknown: counters cannot be read", "Rates are missing until counters can be read.", ifItGoesOn},
+		{"rates are unknown: counters cannot be read", "", ifItGoesOn},
 		{"role hook is not run: the name of the instance may have letters, digits, '.', '_' and '-', not first", "The hook gets the instance's name as an argument, so special characters are refused.", "rename the instance"},
 		{"role hook is not run", "The file of --role-hook is missing, or users other than root can change it.", "make it owned by root, executable, and not writable by others"},
 		{"role hook killed: it took too long", "The hook and all processes that it started were killed.", "move long work into a separate service"},
-		{"role hook failed", "The hook exited with an error.", "run it by hand with the arguments of docs/operations.md"},
+		{"role hook failed", "", "run it by hand with the arguments of docs/operations.md"},
 	}
 }
 
@@ -119,25 +119,25 @@ func packets() []message {
 		{"the packet path cannot be notified of the next sweep", "Packets free expired connections themselves, as without a daemon.", ifItGoesOn},
 		{"connections that are watched cannot be judged", "Endpoints that accept connections but never answer are not detected for now.", ifItGoesOn},
 		{"pressure cannot be determined", "The fill level of the table could not be read; the sweep runs at its usual pace.", ifItGoesOn},
-		{"connections cannot be counted", "The number of connections is missing in a response.", ifItGoesOn},
+		{"connections cannot be counted", "", ifItGoesOn},
 		{"connections of endpoints can't be ended; trying again", "Connections of an endpoint that is down or drained continue for now.", ifItGoesOn},
-		{"idle connections end without RSTs", "Idle connections end without RSTs.", ifItGoesOn},
-		{"ends of idle connections cannot be counted", "The counter of idle connections is too low.", ifItGoesOn},
+		{"idle connections end without RSTs", "", ifItGoesOn},
+		{"ends of idle connections cannot be counted", "", ifItGoesOn},
 		{"connections that firewall rules drop do not end", "Existing connections continue although a new rule drops them.", ifItGoesOn},
 		{"a connection may get a port that a socket of this machine has, too", "Ports of this machine's sockets could not be read, in modes that translate sources.", ifItGoesOn},
 		{"sockets of this machine cannot be counted", "Closed connections of local sockets might still be counted.", ifItGoesOn},
-		{"drops cannot be read", "Counters of drops are missing.", ifItGoesOn},
-		{"lifetimes of connections cannot be read", "Histograms of connection lifetimes and bytes are missing.", ifItGoesOn},
-		{"sizes of maps cannot be read", "Metrics of the tables' fill level and memory are missing.", ifItGoesOn},
-		{"source ports cannot be counted", "The number of source ports in use is missing in a response.", ifItGoesOn},
-		{"challenges cannot be read", "Counters of challenged clients are missing.", ifItGoesOn},
-		{"a policer's counters cannot be read", "Its colors are missing in a response.", ifItGoesOn},
+		{"drops cannot be read", "", ifItGoesOn},
+		{"lifetimes of connections cannot be read", "", ifItGoesOn},
+		{"sizes of maps cannot be read", "", ifItGoesOn},
+		{"source ports cannot be counted", "", ifItGoesOn},
+		{"challenges cannot be read", "", ifItGoesOn},
+		{"a policer's counters cannot be read", "", ifItGoesOn},
 		{"maps of a dry run cannot be closed", "Memory of `loxicmd explain` is not freed until the daemon ends.", ifItGoesOn},
-		{"a mirror's counters cannot be read", "Its copies are missing in a response.", ifItGoesOn},
-		{"what XDP has forwarded cannot be read", "Counters of XDP are missing.", ifItGoesOn},
-		{"packets without a row for their next hop cannot be counted", "A counter is missing in a response.", ifItGoesOn},
+		{"a mirror's counters cannot be read", "", ifItGoesOn},
+		{"what XDP has forwarded cannot be read", "", ifItGoesOn},
+		{"packets without a row for their next hop cannot be counted", "", ifItGoesOn},
 		{"watching connections failed", "A stream of connections (`loxicmd get ct -w`) ended early.", "start it again"},
-		{"tracing packets failed", "`loxicmd trace` ended early.", "start it again"},
+		{"tracing packets failed", "", "start it again"},
 		{"connections could not be read to the end", "A list of connections is incomplete.", "try again"},
 		{"what firewall rules record is not written; trying again", "The file of --record could not be written.", "see error; check free disk space"},
 		{"packets of firewall rules were not recorded", "A rule matched more than 100 packets per second and CPU, or the buffer was full.", "record fewer packets with narrower rules"},
@@ -178,7 +178,7 @@ func dataPath() []message {
 		{"the service manager cannot be notified", "NOTIFY_SOCKET names a socket that does not accept messages.", "see systemctl status loxilb; a container needs the socket of its manager, or no NOTIFY_SOCKET"},
 		{"flag without effect", "This flag of the existing loxilb has no effect here.", "remove it"},
 		{"the API is open because of --compat", "Anyone who can reach the API can change everything.", "close it with --api-users, --manualtoken or --tls; docs/replace-loxilb.md"},
-		{"the CPU profile is incomplete", "--cpuprofile could not be written.", "see error; check free disk space"},
+		{"the CPU profile is incomplete", "", "see error; check free disk space"},
 	}
 }
 

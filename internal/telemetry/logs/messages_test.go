@@ -173,7 +173,7 @@ most ` + fmt.Sprint(most) + ` lines a minute; the next line counts the omitted o
 	for _, a := range areas() {
 		fmt.Fprintf(&b, "\n## %s\n\n", a.name)
 		for _, m := range a.messages {
-			b.WriteString(markdown.Item(fmt.Sprintf("*%s*: %s", m.text, m.means)))
+			b.WriteString(markdown.Item(strings.TrimSuffix(fmt.Sprintf("*%s*: %s", m.text, m.means), ": ")))
 		}
 	}
 	return b.String()
