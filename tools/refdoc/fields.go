@@ -1,8 +1,8 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
-	"regexp"
 	"strings"
 
 	"sigs.k8s.io/yaml"
@@ -16,16 +16,11 @@ const fieldsHead = `<!-- Generated from internal/lb by tools/refdoc (make genera
 # Fields of a service
 
 Each field of a service: its flag of ` + "`loxicmd create lb`" + `, and its property in JSON and YAML
-([configuration.md](configuration.md)), in ` + "`serviceArguments`" + ` unless written with /. Unless stated,
-the default is empty, 0, or the word in bold. Words with - are not part of this build.
-[api/openapi.yaml](../api/openapi.yaml) has types and bounds of properties,
-[man/loxicmd.1](man/loxicmd.1) those of flags.
+([configuration.md](configuration.md)), in ` + "`serviceArguments`" + ` unless written with /.
+[man/loxicmd.1](man/loxicmd.1) explains each flag, its default and its words,
+[api/openapi.yaml](../api/openapi.yaml) each property; here is what has no flag. Words with - are not
+part of this build.
 `
-
-// pageOf returns the page that explains the words of a field, or "".
-func pageOf(field string) string {
-	return map[string]string{"mode": "modes.md", "select": "algorithms.md", "probe type": "probes.md"}[field]
-}
 
 // schemas are the API's schemas, whose descriptions are used for fields without a flag's help.
 type schemas map[string]struct {
@@ -60,12 +55,11 @@ func items[T any](list []lb.Field[T], api schemas) string {
 		if arg, is := strings.CutPrefix(f.Property, "serviceArguments."); is {
 			name = "`" + arg + "`"
 		}
+		text := meaning(&f, api.says(f.Property))
 		if f.Flag != "" {
-			name = "`--" + f.Flag + "`, " + name
-		} else if says := api.says(f.Property); says != "" {
-			f.Help, f.Allowed = says, ""
+			name, text = "`--"+f.Flag+"`, "+name, words(&f)
 		}
-		b.WriteString(markdown.Item(name + ": " + meaning(&f)))
+		b.WriteString(markdown.Item(strings.TrimSuffix(name+": "+text, ": ")))
 	}
 	return b.String()
 }
@@ -86,46 +80,23 @@ func (s schemas) says(property string) string {
 
 func inOneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
 
-// meaning returns the help of a field, its form, and its words.
-func meaning[T any](f *lb.Field[T]) string {
-	text := strings.TrimSuffix(f.Help, ".")
-	if f.Allowed != "" {
-		text += "; " + regexp.MustCompile(`^0 \([^)]*\) to `).ReplaceAllString(f.Allowed, "at most ") // the help explains 0
-	}
-	page := pageOf(f.Name)
-	var words []string
-	var zero T
-	for _, c := range f.Choices() {
-		word := "`" + c.Word + "`"
-		switch {
-		case !c.Available:
-			word += " -"
-		case c.Word == f.Show(&zero):
-			word = "**" + word + "**" + help(c, page)
-		default:
-			word += help(c, page)
-		}
-		if f.Numbered {
-			word = fmt.Sprintf("%d ", c.Number) + word
-		}
-		words = append(words, word)
-	}
-	if page != "" {
-		text += " ([explained](" + page + "))"
-	}
-	switch {
-	case len(words) == 0:
-	case page != "":
-		text += ": " + strings.Join(words, ", ")
-	default:
-		text += ". " + strings.Join(words, "; ")
-	}
-	return text
+// meaning returns what the API says about a field without a flag, or its help.
+func meaning[T any](f *lb.Field[T], says string) string {
+	return strings.TrimSuffix(cmp.Or(says, f.Help), ".")
 }
 
-func help(c lb.Choice, page string) string {
-	if c.Help == "" || page != "" {
+// words returns the numbers of a field's words, which requests may have.
+func words[T any](f *lb.Field[T]) string {
+	if !f.Numbered {
 		return ""
 	}
-	return ": " + c.Help
+	var list []string
+	for _, c := range f.Choices() {
+		word := fmt.Sprintf("%d `%s`", c.Number, c.Word)
+		if !c.Available {
+			word += " -"
+		}
+		list = append(list, word)
+	}
+	return strings.Join(list, ", ")
 }
