@@ -1,4 +1,4 @@
-// Docs writes the tables of docs/kubernetes-controller.md: annotations and flags.
+// Docs writes the annotations and the flags of docs/kubernetes-controller.md.
 package main
 
 import (
@@ -29,7 +29,7 @@ func main() {
 	}
 }
 
-// replace puts the tables between their marks.
+// replace puts the lists between their marks.
 func replace(text string) (string, error) {
 	for name, table := range map[string]string{"annotations": annotations(), "flags": flags()} {
 		begin, end := "<!-- "+name+" -->\n", "<!-- end of "+name+" -->"
@@ -45,29 +45,61 @@ func replace(text string) (string, error) {
 
 func annotations() string {
 	var b strings.Builder
+	var missing []string
 	b.WriteString("| annotation | values | |\n|---|---|---|\n")
 	for _, a := range annotation.All() {
+		if a.Planned != "" {
+			missing = append(missing, "`"+strings.TrimPrefix(a.Name, annotation.Prefix)+"`")
+			continue
+		}
 		names := "`" + a.Name + "`"
 		if len(a.Also) > 0 {
 			names += "; also `" + strings.Join(a.Also, "`, `") + "`"
 		}
 		fmt.Fprintf(&b, "| %s | %s | %s |\n", names, a.Values, a.Effect)
 	}
+	b.WriteString("\n" + wrap("Refused, as they are not available: "+strings.Join(missing, ", ")+"."))
 	return b.String()
 }
 
 func flags() string {
-	var b strings.Builder
-	b.WriteString("| flag | by default | |\n|---|---|---|\n")
+	var existing, own, missing []string
 	for _, f := range options.Flags() {
-		name, value := "`--"+f.Name+"`", ""
-		if f.Own {
-			name += " (new)"
+		list := &existing
+		switch {
+		case f.Own:
+			list = &own
+		case strings.HasPrefix(f.Usage, "not available"):
+			list = &missing
 		}
-		if f.Default != "" {
-			value = "`" + f.Default + "`"
-		}
-		fmt.Fprintf(&b, "| %s | %s | %s |\n", name, value, strings.ReplaceAll(f.Usage, "|", `\|`))
+		*list = append(*list, "`--"+f.Name+"`")
 	}
-	return b.String()
+	return wrap("- of the existing controller: "+strings.Join(existing, ", ")) +
+		wrap("- of the existing controller, accepted only with their defaults: "+strings.Join(missing, ", ")) +
+		wrap("- new: "+strings.Join(own, ", "))
+}
+
+// wrap breaks a paragraph, or an item of a list, into lines of at most 100 columns.
+func wrap(text string) string {
+	const columns = 100
+	var b strings.Builder
+	used := 0
+	for i, word := range strings.Fields(text) {
+		switch {
+		case i == 0:
+		case used+1+len(word) > columns:
+			indent := "\n"
+			if strings.HasPrefix(text, "- ") {
+				indent = "\n  "
+			}
+			b.WriteString(indent)
+			used = len(indent) - 1
+		default:
+			b.WriteByte(' ')
+			used++
+		}
+		b.WriteString(word)
+		used += len(word)
+	}
+	return b.String() + "\n"
 }
