@@ -91,13 +91,16 @@ enum drop_reason {
 };
 _Static_assert((int)DROP_REASONS <= (int)MAX_REASONS, "ABI");
 
-/* Where SCTP's programs are in sctp_programs, by the program that hands a packet over. */
-enum sctp_program {
-	SCTP_ETHER,
-	SCTP_LAYER3,
-	SCTP_ETHER_OUT,
-	SCTP_LAYER3_OUT,
-	SCTP_PROGRAMS
+/* Where programs are in tail_programs, to which others hand packets over: by protocol, and by
+ * the program that hands them over. */
+enum tail_program {
+	TAIL_SCTP_ETHER,
+	TAIL_SCTP_LAYER3,
+	TAIL_SCTP_ETHER_OUT,
+	TAIL_SCTP_LAYER3_OUT,
+	TAIL_QUIC_ETHER,
+	TAIL_QUIC_LAYER3,
+	TAIL_PROGRAMS
 };
 
 /* Numbers with which CRC32c follows a change of a packet's header (protocol/sctp_crc.h).
@@ -110,6 +113,60 @@ struct sctp_crc {
 	__u32 power[SCTP_CRC_WORDS]; /* x^(32 * i) */
 	__u32 shift[4][256]; /* a byte of the state, followed by 4 zero bytes */
 	__u32 byte[256]; /* the state's lowest byte, followed by 1 zero byte */
+};
+
+/* How server IDs are in connection IDs (draft-ietf-quic-load-balancers-21). */
+enum quic_cipher {
+	QUIC_PLAINTEXT,
+	QUIC_SINGLE_PASS, /* server ID and nonce are one block of AES-128 */
+	QUIC_THREE_PASSES, /* four passes of AES-128, the last of which the balancer does not need */
+	QUIC_FOUR_PASSES,
+};
+
+/* Sizes of connection IDs. */
+enum quic_limit {
+	QUIC_CID_MOST = 20,
+	QUIC_KEY_WORDS = 44, /* of the rounds of AES-128 */
+	QUIC_CONFIGS =
+		7, /* the eighth is for connection IDs without a server ID */
+	MAX_QUIC_CONFIGS = 65536,
+};
+
+/* A configuration of a service: its place among the service's is in the first three bits of
+ * connection IDs. */
+struct quic_config_key {
+	__u32 service;
+	__u32 config;
+};
+
+/* Bytes of masks are in the order of the packet. */
+struct quic_config {
+	__u64 id_mask[2]; /* the server ID */
+	__u64 left_mask
+		[2]; /* the left half of server ID and nonce, if they are encrypted in passes */
+	__u64 right_mask[2]; /* the right half, from its first byte on */
+	__u8 cipher; /* enum quic_cipher */
+	__u8 id_length;
+	__u8 length; /* of server ID and nonce; of the shortest nonce if it is QUIC_PLAINTEXT */
+	__u8 right; /* where the right half begins */
+	__u32 keys
+		[QUIC_KEY_WORDS]; /* of AES; QUIC_SINGLE_PASS: of the inverse cipher */
+	__u32 pad;
+};
+_Static_assert(sizeof(struct quic_config) == 232, "ABI");
+
+struct quic_server_key {
+	__u64 id[2]; /* bytes in the packet's order, zeros behind them; the last byte is the length */
+	__u32 service;
+	__u32 pad;
+};
+
+/* Tables of AES-128 (quic/aes.h). */
+struct quic_aes {
+	__u32 forward[256];
+	__u32 inverse[256];
+	__u8 forward_box[256];
+	__u8 inverse_box[256];
 };
 
 /* Why a packet that looked like ours was left to the kernel. Counted in addition to
@@ -499,8 +556,9 @@ enum algorithm {
 	ALGORITHM_PRIORITY = 2,
 	ALGORITHM_PERSIST = 3,
 	ALGORITHM_LC = 4,
-	ALGORITHM_RANDOM =
-		100, /* not in the contract, which has the numbers up to 7 */
+	/* not in the contract, which has the numbers up to 7: */
+	ALGORITHM_RANDOM = 100,
+	ALGORITHM_QUIC = 101, /* by connection ID, otherwise like HASH */
 };
 
 /* A service: replaced whole, so an update is atomic. Its slots are

@@ -22,6 +22,11 @@
 #define ONLY_SCTP 0
 #endif
 
+/* Whether this is a program that opens connections of QUIC, likewise (open/open_quic.h). */
+#ifndef ONLY_QUIC
+#define ONLY_QUIC 0
+#endif
+
 const volatile __u32 hz = 250;
 
 /* Bytes from where a map of the connection table has a value to the next line of

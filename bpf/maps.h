@@ -138,6 +138,9 @@ const struct {
 	struct rule_hit rule_hit;
 	struct lease_key lease_key;
 	struct lease lease;
+	struct quic_config_key quic_config_key;
+	struct quic_config quic_config;
+	struct quic_server_key quic_server_key;
 } inner_rows = {};
 
 /* segment -> blocks of slots -> endpoint ids. Written by user, which fills unused
@@ -634,14 +637,47 @@ struct {
 	__type(value, struct attachments);
 } attached_ports SEC(".maps");
 
-/* enum sctp_program -> the program of SCTP packets; none while no service has SCTP.
- * Written by user. Pinned, as the kernel empties it when nobody holds it. */
+/* enum tail_program -> the program of SCTP packets, or of packets that open connections of
+ * QUIC; none while no service has SCTP, or ALGORITHM_QUIC. One map for both, as a program
+ * can use only 64. Written by user. Pinned, as the kernel empties it when nobody holds
+ * it. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
-	__uint(max_entries, SCTP_PROGRAMS);
+	__uint(max_entries, TAIL_PROGRAMS);
 	__type(key, __u32);
 	__type(value, __u32);
-} sctp_programs SEC(".maps");
+} tail_programs SEC(".maps");
+
+/* 0 -> service id, number -> its configuration of connection IDs. Written by user; read for
+ * new connections. Made with the first service of ALGORITHM_QUIC, like the next one. */
+struct quic_config_table {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, MAX_QUIC_CONFIGS);
+	__type(key, struct quic_config_key);
+	__type(value, struct quic_config);
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__array(values, struct quic_config_table);
+} quic_configs SEC(".maps");
+
+/* 0 -> service id, server ID -> endpoint id. */
+struct quic_server_table {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, MAX_ENDPOINTS);
+	__type(key, struct quic_server_key);
+	__type(value, __u32);
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__array(values, struct quic_server_table);
+} quic_servers SEC(".maps");
 
 /* number of a ring -> the ring buffer that its reader reads. Made by user, in the
  * size that it needs; written by the packet path and the sweep. */

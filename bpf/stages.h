@@ -16,6 +16,7 @@
  *	observe    counters, mirrors, records, traces, connection events, copies for other nodes
  *	filter     recognizes packets that concern no service and no connection
  *	service    finds the service and chooses the endpoint
+ *	quic       reads connection IDs of QUIC, and finds their endpoint
  *	limit      connection limits, policers, known clients, pressure
  *	conntrack  finds, expires and ends connections
  *	tcp        the state machine of TCP, handshakes, MSS

@@ -6,10 +6,11 @@
  *	      -> translate -> forward -> finish
  *
  * Each stage returns a verdict. Only finish() counts drops and returns tc's
- * codes.
+ * codes (forward/finish.h).
  *
  * SCTP packets leave by a tail call to a program of their own, if a service has SCTP. It
- * is compiled from this file too, with ONLY_SCTP (docs/adr/0093-sctp.md).
+ * is compiled from this file too, with ONLY_SCTP (docs/adr/0093-sctp.md). So do packets that
+ * open connections of QUIC, with ONLY_QUIC.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
@@ -21,25 +22,20 @@
 #include "conntrack/silence.h"
 #include "filter/foreign.h"
 #include "firewall/firewall.h"
-#include "forward/answer.h"
+#include "forward/finish.h"
 #include "forward/forward_uncommon.h"
 #include "lease/lease.h"
-#include "observe/stats.h"
-#include "observe/trace.h"
 #include "open/open.h"
+#include "open/open_quic.h"
 #include "packet/ctx.h"
 #include "packet/packet.h"
 #include "parse/parse.h"
+#include "quic/hand_over.h"
 #include "route/forward.h"
 #include "route/nexthop.h"
 #include "sctp/state.h"
 #include "translate/icmp.h"
 #include "translate/nat.h"
-
-/* Return codes. NEXT leaves the packet to other programs at the hook, and then
- * to the kernel. The numbers are the same for tcx and clsact. */
-#define TC_NEXT (-1)
-#define TC_SHOT 2
 
 /* Ends a connection that was silent for a while, if it is expired. Returns whether it
  * was. */
@@ -150,13 +146,17 @@ static __always_inline enum verdict forward_others(ctx_t *ctx, struct packet *p,
 
 /* Handles a packet without a connection. It may open one; otherwise it is the
  * kernel's. */
-static __always_inline enum verdict balance_new(ctx_t *ctx, struct packet *p)
+static __always_inline enum verdict balance_new(ctx_t *ctx, struct packet *p,
+						const __u16 l3)
 {
 	enum verdict v;
 
 	if (is_foreign_after_miss(p))
 		return firewall_judge_foreign(ctx, p);
 	v = connection_open(ctx, p);
+	if (!ONLY_SCTP && unlikely(v == VERDICT_QUIC))
+		return quic_hand_over(ctx, p,
+				      l3 ? TAIL_QUIC_ETHER : TAIL_QUIC_LAYER3);
 	return unlikely(v == VERDICT_PASS) ? firewall_finish(ctx, p, v) : v;
 }
 
@@ -178,7 +178,7 @@ static __always_inline enum verdict balance(ctx_t *ctx, struct packet *p,
 	}
 	v = connection_track(ctx, p, &c, false);
 	if (v == VERDICT_MISS)
-		return balance_new(ctx, p);
+		return balance_new(ctx, p, l3);
 	if (v != VERDICT_CONTINUE || !c) /* the latter: verifier: null */
 		return v;
 	w = way_of(c);
@@ -271,49 +271,7 @@ __noinline enum verdict forward_related(ctx_t *ctx, struct packet *p)
 	return related_forward(ctx, p, c);
 }
 
-/* Returns tc's return code for a verdict, and counts drops. */
-static __always_inline int conclude(ctx_t *ctx, struct packet *p,
-				    enum verdict v)
-{
-	switch (v) {
-	case VERDICT_REDIRECT:
-		return p->action;
-	case VERDICT_DROP:
-		count_drop(p->drop, p->length);
-		return TC_SHOT;
-	default:
-		if (unlikely(p->pass))
-			count_pass(p->pass);
-		if (unlikely(p->priority_tag))
-			ctx_put_priority_tag(ctx, p->priority_tag);
-		return TC_NEXT;
-	}
-}
-
-/* Sends a packet's trace to its tracers. */
-static __always_inline void trace_end(ctx_t *ctx, const struct packet *p,
-				      enum verdict v)
-{
-	if (!TRACING || likely(!p->traced))
-		return;
-	if (v == VERDICT_REDIRECT)
-		trace_leave(ctx, TRACE_FORWARD, p->drop, !p->l3);
-	else if (v == VERDICT_DROP)
-		trace_leave(ctx, TRACE_DROP, p->drop, !p->l3);
-	else
-		trace_leave(ctx, TRACE_PASS, p->pass << TRACE_PASS_SHIFT,
-			    !p->l3);
-}
-
-static __always_inline int finish(ctx_t *ctx, struct packet *p, enum verdict v)
-{
-	int action = conclude(ctx, p, v);
-
-	trace_end(ctx, p, v);
-	return action;
-}
-
-/* Hands an SCTP packet over to its program, at this place of sctp_programs. Returns if
+/* Hands an SCTP packet over to its program, at this place of tail_programs. Returns if
  * there is none. The other program traces the packet from its beginning. Inlined, as
  * older kernels limit the stack of functions with tail calls. */
 static __always_inline void sctp_hand_over(ctx_t *ctx, const struct packet *p,
@@ -326,7 +284,7 @@ static __always_inline void sctp_hand_over(ctx_t *ctx, const struct packet *p,
 		return;
 	traces = trace_suspend(p);
 	ctx->cb[0] = p->priority_tag;
-	bpf_tail_call(ctx, &sctp_programs, at);
+	bpf_tail_call(ctx, &tail_programs, at);
 	trace_resume(p, traces);
 }
 
@@ -336,7 +294,7 @@ static __always_inline enum verdict handle_other(ctx_t *ctx, struct packet *p,
 {
 	int refused = 0;
 
-	sctp_hand_over(ctx, p, v, l3 ? SCTP_ETHER : SCTP_LAYER3);
+	sctp_hand_over(ctx, p, v, l3 ? TAIL_SCTP_ETHER : TAIL_SCTP_LAYER3);
 	if (!ONLY_SCTP && v == VERDICT_UNCOMMON)
 		v = forward_related(ctx, p);
 	else if (unlikely(rule_count) && v == VERDICT_OTHER)
@@ -372,13 +330,7 @@ static __always_inline int handle_ingress(ctx_t *ctx, __u16 l3)
 	} else {
 		v = handle_other(ctx, &p, v, l3);
 	}
-	if (unlikely(v == VERDICT_ANSWER)) {
-		trace_note_outcome(&p, TRACE_ANSWER);
-		v = answer(ctx, &p);
-		if (v == VERDICT_REDIRECT)
-			count_drop(p.drop, p.length);
-	}
-	return finish(ctx, &p, v);
+	return finish_ingress(ctx, &p, v);
 }
 
 /* Handles a leaving packet that may be an answer of an endpoint on this machine. The
@@ -442,7 +394,8 @@ static __always_inline int handle_egress(ctx_t *ctx, __u16 l3)
 	packet_init(&p, ctx_now(), l3);
 	trace_begin(ctx, &p, TRACE_EGRESS | (l3 ? 0 : TRACE_AT_LAYER3));
 	v = parse_ip(ctx, &p, l3);
-	sctp_hand_over(ctx, &p, v, l3 ? SCTP_ETHER_OUT : SCTP_LAYER3_OUT);
+	sctp_hand_over(ctx, &p, v,
+		       l3 ? TAIL_SCTP_ETHER_OUT : TAIL_SCTP_LAYER3_OUT);
 	if (v == VERDICT_CONTINUE)
 		v = translate_local_reply(ctx, &p, l3);
 	else if (!ONLY_SCTP && v == VERDICT_UNCOMMON)
@@ -471,14 +424,14 @@ int loxilb_layer3_out(struct __sk_buff *ctx)
 SEC("tc")
 int loxilb_ether(struct __sk_buff *ctx)
 {
-	return handle_ingress(ctx, ETH_HLEN);
+	return ONLY_QUIC ? handle_quic(ctx) : handle_ingress(ctx, ETH_HLEN);
 }
 
 /* For interfaces without a link-layer header: tun, wireguard. */
 SEC("tc")
 int loxilb_layer3(struct __sk_buff *ctx)
 {
-	return handle_ingress(ctx, 0);
+	return ONLY_QUIC ? handle_quic(ctx) : handle_ingress(ctx, 0);
 }
 
 /* Keeps types of abi.h in the object's BTF, from which the Go types are made: the
@@ -487,8 +440,11 @@ const struct {
 	struct connection_event told;
 	struct packet_record record;
 	struct packet_trace trace;
-	enum sctp_program sctp_program;
+	enum tail_program tail_program;
 	enum sctp_crc_layout crc_layout;
+	enum quic_cipher quic_cipher;
+	enum quic_limit quic_limit;
+	struct quic_aes quic_aes;
 	enum trace_limit trace_limit;
 	enum trace_point trace_point;
 	enum trace_verdict trace_verdict;

@@ -1041,6 +1041,9 @@ type Endpoint struct {
 	// Refused Packets of clients that were refused because of this endpoint. In requests it is ignored.
 	Refused uint64 `json:"refused,omitempty"`
 
+	// ServerID With sel 101: its name in connection IDs, 2 to 30 hexadecimal digits.
+	ServerID string `json:"serverID,omitempty"`
+
 	// Share Current percentage of its weight for new connections during slow start; absent: all. Ignored in requests.
 	Share int `json:"share,omitempty"`
 
@@ -2580,6 +2583,10 @@ type ServiceArguments struct {
 	// Proxyprotocolv2 true is not part of this build.
 	Proxyprotocolv2 bool `json:"proxyprotocolv2"`
 
+	// Quic With sel 101: configurations of connection IDs (draft-ietf-quic-load-balancers): NUMBER for plaintext, or NUMBER:NONCE:KEY,
+	// where NONCE is its length in bytes, and KEY that of AES-128 in 32 hexadecimal digits. Absent: 0.
+	Quic []string `json:"quic,omitempty"`
+
 	// Refuse What becomes of a new connection while no endpoint takes any, and of a TCP segment of no connection: reject
 	// (RST, ICMP port unreachable; the default), drop (nobody is told) or pass (the kernel gets it).
 	Refuse string `json:"refuse,omitempty"`
@@ -2589,8 +2596,8 @@ type ServiceArguments struct {
 
 	// Sel 0 rr (round robin), 1 hash (consistent, by addresses, ports and protocol), 2 priority (weighted round
 	// robin), 3 persist (where the client's last connection went), 4 lc (fewest connections for its weight),
-	// 5 n2, 6 n2det, 7 n3, 100 random (by weight); the number or the word. 5 to 7 are not part of this build. Answers hold
-	// the number.
+	// 5 n2, 6 n2det, 7 n3, 100 random (by weight), 101 quic (by the server ID in the connection ID of QUIC, otherwise as hash);
+	// the number or the word. 5 to 7 are not part of this build. Answers hold the number.
 	Sel Choice `json:"sel"`
 
 	// Select Another name of sel, in requests.

@@ -91,7 +91,8 @@ static __always_inline enum verdict service_admit(struct packet *p,
 	v = admit_source(p, svc);
 	if (v != VERDICT_CONTINUE)
 		return v;
-	if (!svc->slot_count)
+	/* a QUIC connection may belong to a drained endpoint (quic/route.h) */
+	if (!svc->slot_count && svc->algorithm != ALGORITHM_QUIC)
 		return service_refuse(p, svc, DROP_NO_ENDPOINT);
 	v = protect(p, svc);
 	if (v != VERDICT_CONTINUE)

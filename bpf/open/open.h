@@ -34,6 +34,7 @@
 #include "open/trial.h"
 #include "packet/checksum.h"
 #include "protocol/protocol.h"
+#include "quic/hand_over.h"
 #include "route/nexthop.h"
 #include "service/opening.h"
 #include "service/persist.h"
@@ -134,6 +135,8 @@ static __always_inline enum verdict choose(struct packet *p, struct opening *o)
 	o->choice.is_held = false;
 	if (unlikely(o->outward.is) || trial_take(p, o))
 		return VERDICT_CONTINUE;
+	if (!ONLY_SCTP && unlikely(o->service.algorithm == ALGORITHM_QUIC))
+		return VERDICT_QUIC;
 	if (o->service.algorithm == ALGORITHM_PERSIST) {
 		o->choice.is_held = persist_lookup(o, p);
 		o->choice.place = persist_position(&o->choice.client);
@@ -149,7 +152,8 @@ static __always_inline enum verdict choose(struct packet *p, struct opening *o)
 static __always_inline bool selects_by_client(const struct service *svc)
 {
 	return svc->algorithm == ALGORITHM_HASH ||
-	       svc->algorithm == ALGORITHM_PERSIST;
+	       svc->algorithm == ALGORITHM_PERSIST ||
+	       svc->algorithm == ALGORITHM_QUIC;
 }
 
 /* Claims a tuple at the endpoint of a place of the service's table. */
@@ -496,6 +500,8 @@ static __noinline enum verdict leave(ctx_t *ctx, struct packet *p,
 		return forward_duplicate(ctx, p, o);
 	case VERDICT_CHALLENGE:
 		return challenge_client(ctx, p);
+	case VERDICT_QUIC:
+		return quic_prepare(ctx, p, o);
 	case VERDICT_TAKEN:
 		/* a source that may be forged is not answered */
 		v = p->drop == DROP_UNKNOWN_SOURCE ?
@@ -507,6 +513,24 @@ static __noinline enum verdict leave(ctx_t *ctx, struct packet *p,
 	default:
 		return leave_refused(p, o, v, false);
 	}
+}
+
+/* Opens the connection at the chosen endpoint. v: of the steps before. */
+static __always_inline enum verdict
+open_at_choice(ctx_t *ctx, struct packet *p, struct opening *o, enum verdict v)
+{
+	if (v == VERDICT_CONTINUE)
+		v = reopen(ctx, p, o);
+	if (v == VERDICT_MISS)
+		v = claim(ctx, p, o, false);
+	if (v == VERDICT_CONTINUE)
+		v = enter(ctx, p, o);
+	if (unlikely(v == VERDICT_MISS)) {
+		v = claim(ctx, p, o, true);
+		if (v == VERDICT_CONTINUE)
+			v = enter(ctx, p, o);
+	}
+	return v;
 }
 
 /* Opens a connection for a packet that belongs to none, and forwards the packet.
@@ -527,17 +551,7 @@ __noinline enum verdict connection_open(ctx_t *ctx, struct packet *p)
 	v = admit(ctx, p, o);
 	if (v == VERDICT_CONTINUE)
 		v = choose(p, o);
-	if (v == VERDICT_CONTINUE)
-		v = reopen(ctx, p, o);
-	if (v == VERDICT_MISS)
-		v = claim(ctx, p, o, false);
-	if (v == VERDICT_CONTINUE)
-		v = enter(ctx, p, o);
-	if (unlikely(v == VERDICT_MISS)) {
-		v = claim(ctx, p, o, true);
-		if (v == VERDICT_CONTINUE)
-			v = enter(ctx, p, o);
-	}
+	v = open_at_choice(ctx, p, o, v);
 	return leave(ctx, p, o, v);
 }
 

@@ -33,6 +33,7 @@ enum verdict {
 	VERDICT_FULL, /* there is no room for the connection; packet.drop says where */
 	VERDICT_TWIN, /* a copy of the packet has opened the connection on another CPU */
 	VERDICT_OPENED, /* the connection is open */
+	VERDICT_QUIC, /* another program chooses the endpoint and opens the connection (quic/hand_over.h) */
 };
 
 /* The answer to the sender, in packet.action. */

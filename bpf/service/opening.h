@@ -84,6 +84,10 @@ struct opening {
 	/* claim() and enter(), or reopen(): */
 	struct entries entries;
 	__u32 hop; /* enum verdict: the result of next_hop_resolve() for the packet; filled in by enter() or reopen() */
+	/* the packet, and a random number that the context has, too; valid iff the opening was
+	 * handed over to QUIC's program (quic/hand_over.h) */
+	struct packet packet;
+	__u32 ticket;
 	/* kept from one opening to the next: */
 	__u8 generation; /* of the last connection that this CPU has opened */
 };

@@ -16,6 +16,8 @@
  *                                                in turn among equals
  *                  more: one round, smooth       the better of two random ones
  *   random         one round, smooth             random
+ *   quic           Maglev                        as hash, without a connection ID that names
+ *                                                an endpoint (quic/route.h)
  */
 #ifndef LOXILB_SELECT_H
 #define LOXILB_SELECT_H
@@ -185,6 +187,7 @@ static __always_inline __u64 select_position(const struct packet *p,
 
 	switch (svc->algorithm) {
 	case ALGORITHM_HASH:
+	case ALGORITHM_QUIC:
 		return select_hash(p);
 	case ALGORITHM_LC:
 		return svc->slot_count > SELECT_SCAN ?

@@ -22,6 +22,7 @@ const (
 	N2Det            Algorithm = 6
 	N3               Algorithm = 7
 	Random           Algorithm = 100 // not in the contract; far above the numbers that it may assign next
+	QUIC             Algorithm = 101 // likewise
 )
 
 const noNGAP = "NGAP messages are not read, so balance their associations: --sctp with --select=persist"
@@ -37,6 +38,7 @@ func algorithms() []choice[Algorithm] {
 		{value: N2Det, word: "n2det", help: "like n2, and a client's messages always to the same endpoint", instead: noNGAP},
 		{value: N3, word: "n3", help: "5G N3: GTP-U by its tunnel identifier", instead: "GTP-U is balanced by addresses and ports (hash)"},
 		{value: Random, word: "random", help: "randomly, by weight"},
+		{value: QUIC, word: "quic", help: "QUIC: by the server ID in the connection ID; otherwise as hash"},
 	}
 }
 
@@ -55,7 +57,7 @@ const (
 // Layout returns the layout that the algorithm needs.
 func (a Algorithm) Layout() Layout {
 	switch a {
-	case Hash, Persist:
+	case Hash, Persist, QUIC:
 		return LayoutConsistent
 	case Priority, Random:
 		return LayoutWeighted
@@ -66,7 +68,9 @@ func (a Algorithm) Layout() Layout {
 }
 
 // VariesByPort reports whether another port of a client may get another endpoint, at any time.
-func (a Algorithm) VariesByPort() bool { return a == Hash || a == Random || a == LeastConnections }
+func (a Algorithm) VariesByPort() bool {
+	return a == Hash || a == Random || a == LeastConnections || a == QUIC
+}
 
 // String returns the existing loxilb's word.
 func (a Algorithm) String() string { return wordOf("algorithm", a, algorithms()) }
@@ -174,6 +178,9 @@ func (s *Service) validateBackups() error {
 
 // endpointsFormat returns the first record format that can express these endpoints.
 func endpointsFormat(list []Endpoint) int {
+	if slices.ContainsFunc(list, func(e Endpoint) bool { return e.ServerID != "" }) {
+		return quicFormat
+	}
 	if slices.ContainsFunc(list, func(e Endpoint) bool { return e.Backup != 0 }) {
 		return closingFormat
 	}

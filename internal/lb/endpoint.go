@@ -12,7 +12,7 @@ import (
 func (e Endpoint) AddrPort() netip.AddrPort { return netip.AddrPortFrom(e.Addr, e.Port) }
 
 // String writes IP:PORT or IP:PORT-PORTMAX, followed by :WEIGHT if the weight is not 1, and @LEVEL
-// for a backup; IPv6 in brackets.
+// for a backup, and #ID with a server ID; IPv6 in brackets.
 func (e Endpoint) String() string {
 	s := e.AddrPort().String()
 	if e.PortMax != 0 {
@@ -24,11 +24,14 @@ func (e Endpoint) String() string {
 	if e.Backup != 0 {
 		s += "@" + strconv.Itoa(int(e.Backup))
 	}
+	if e.ServerID != "" {
+		s += "#" + e.ServerID
+	}
 	return s
 }
 
 // ParseEndpoint is the inverse of Endpoint.String: IP:PORT or IP:PORT:WEIGHT, optionally with
-// @LEVEL, IPv6 in brackets; the default weight is 1.
+// @LEVEL and #ID, IPv6 in brackets; the default weight is 1.
 func ParseEndpoint(s string) (Endpoint, error) {
 	e, _, err := parseEndpoint(s)
 	return e, err
@@ -36,7 +39,7 @@ func ParseEndpoint(s string) (Endpoint, error) {
 
 // parseEndpoint also reports whether the weight was written.
 func parseEndpoint(s string) (e Endpoint, weighted bool, err error) {
-	text, backup, err := cutBackup(s)
+	text, backup, id, err := cutSuffixes(s)
 	if err != nil {
 		return e, false, err
 	}
@@ -50,25 +53,35 @@ func parseEndpoint(s string) (e Endpoint, weighted bool, err error) {
 		weight = "1"
 	}
 	e, err = endpointOf(host, port, weight)
-	e.Backup = backup
+	e.Backup, e.ServerID = backup, id
 	return e, weighted, err
 }
 
 // ParseEndpointFlag parses an element of the command line's --endpoints: IP:WEIGHT, IP:PORT:WEIGHT,
-// [v6]:WEIGHT, [v6]:PORT:WEIGHT, or a bare v6:WEIGHT, with @LEVEL behind a backup. Port is 0 when
+// [v6]:WEIGHT, [v6]:PORT:WEIGHT, or a bare v6:WEIGHT, with @LEVEL behind a backup and #ID
+// behind that. Port is 0 when
 // not given: that of --tcp or --udp is meant.
 //
 // A bare IPv6 address is cut at its last colon, whatever it looks like: 2001:db8::1:1 is
 // 2001:db8::1 with weight 1, never 2001:db8::1:1 without one. So the weight can't be left out, and
 // a port needs the brackets.
 func ParseEndpointFlag(s string) (Endpoint, error) {
-	text, backup, err := cutBackup(s)
+	text, backup, id, err := cutSuffixes(s)
 	if err != nil {
 		return Endpoint{}, err
 	}
 	e, err := parseEndpointFlag(text)
-	e.Backup = backup
+	e.Backup, e.ServerID = backup, id
 	return e, err
+}
+
+// cutSuffixes cuts @LEVEL and #ID from the end of an endpoint's text.
+func cutSuffixes(s string) (text string, backup uint8, id string, err error) {
+	if text, id, err = cutServerID(s); err != nil {
+		return text, 0, "", err
+	}
+	text, backup, err = cutBackup(text)
+	return text, backup, id, err
 }
 
 func parseEndpointFlag(s string) (Endpoint, error) {
@@ -141,6 +154,10 @@ func EndpointFields() []Field[Endpoint] {
 		{
 			Name: FieldBackup, Property: "backup", Allowed: backupAllowed,
 			form: number(func(e *Endpoint) *uint8 { return &e.Backup }, MaxBackup),
+		},
+		{
+			Name: FieldServerID, Property: "serverID", Allowed: serverIDAllowed,
+			form: hexText(func(e *Endpoint) *string { return &e.ServerID }),
 		},
 	}
 }

@@ -64,6 +64,8 @@ const (
 	FieldOnRemove          = "on remove"
 	FieldBackup            = "backup"
 	FieldSlowStart         = "slow start"
+	FieldQUIC              = "quic configuration"
+	FieldServerID          = "server ID"
 	FieldFailover          = "failover below"
 	FieldOnFail            = "on fail"
 	FieldDrainTime         = "drain time"

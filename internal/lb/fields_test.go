@@ -88,6 +88,9 @@ func fill(t *testing.T, v reflect.Value) {
 	case StatusRange:
 		v.Set(reflect.ValueOf(StatusRange{200, 299}))
 		return
+	case QUICConfig:
+		v.Set(reflect.ValueOf(QUICConfig{Number: 1}))
+		return
 	}
 	switch v.Kind() {
 	case reflect.Bool:
@@ -169,7 +172,9 @@ func randomService(r *rand.Rand) Service {
 				for range r.IntN(4) {
 					switch f.Name {
 					case FieldEndpoints:
-						list = append(list, pick("10.1.0.1:80", "[2001:db8::2]:8080-8090:0", "10.1.0.2:443:65535"))
+						list = append(list, pick("10.1.0.1:80", "[2001:db8::2]:8080-8090:0", "10.1.0.2:443:65535", "10.1.0.3:443@2#0a1b"))
+					case FieldQUIC:
+						list = append(list, pick("0", "6", "1:8:8f95f09245765f80256934e50c66207f"))
 					case FieldProbeStatuses:
 						list = append(list, pick("200", "200-299", "404"))
 					case FieldCommunities:

@@ -31,9 +31,10 @@ type Endpoint struct {
 	Port uint16     // host byte order
 	// PortMax makes the endpoint listen on as many ports as the service has, Port to PortMax: the
 	// service's first port maps to Port, and so on. 0: all ports of the service map to Port.
-	PortMax uint16
-	Weight  uint16 // 0 takes no new connections, and keeps those it has
-	Backup  uint8  // its level: an endpoint above 0 takes new connections only while lower levels have too few endpoints, see Service.Level
+	PortMax  uint16
+	Weight   uint16 // 0 takes no new connections, and keeps those it has
+	Backup   uint8  // its level: an endpoint above 0 takes new connections only while lower levels have too few endpoints, see Service.Level
+	ServerID string // with QUIC: its name in connection IDs, in lower-case hexadecimal digits
 }
 
 // Service is the desired state of one service, as its owner wrote it. The order of Endpoints is the
@@ -69,6 +70,7 @@ type Service struct {
 	Probe          Probe         // how
 	Outlier        Outlier       // whether endpoints with failing handshakes are taken out
 	AllDown        AllDown       // of new connections while no endpoint is up
+	QUIC           []QUICConfig  // with QUIC: of connection IDs; see QUICConfigs
 	SlowStart      time.Duration // how long a new endpoint takes to reach its full share; 0: no ramp
 	FailoverBelow  uint8         // percentage of the weight of a level of endpoints, below which the next level joins it; 0: only when no endpoint is left
 	OnRemove       Closing       // for open connections of endpoints that are removed from the service
@@ -149,6 +151,9 @@ func (s Service) Validate() error {
 		return err
 	}
 	if err := s.validateSlowStart(); err != nil {
+		return err
+	}
+	if err := s.validateQUIC(); err != nil {
 		return err
 	}
 	if err := s.validateOutlier(); err != nil {

@@ -49,6 +49,9 @@ func Weighted(s lb.Service, w Weights, seed uint64, path func(netip.Addr) Path) 
 		t.Flags |= uint16(bpf.TcServiceFlagSERVICE_LIMITED)
 		t.Limits = connectionLimits(s)
 	}
+	if s.Algorithm == lb.QUIC {
+		t.QUIC = quicConfigs(&s)
+	}
 	if s.Algorithm == lb.Persist {
 		t.Persist, t.PersistPrefix = persist(s)
 	}
@@ -61,6 +64,7 @@ func Weighted(s lb.Service, w Weights, seed uint64, path func(netip.Addr) Path) 
 	for i, e := range s.Endpoints {
 		t.Endpoints[i] = bpf.EndpointTable{
 			Addr: bpf.Addr(e.Addr), Port: bpf.Port(e.Port), Shift: e.PortMax != 0, Weight: e.Weight, Takes: w.row(&s, i),
+			ServerID: serverID(e.ServerID),
 		}
 		if NeedsPath(s, e) {
 			pathOf(e.Addr, path).put(&s, e, &t.Endpoints[i])

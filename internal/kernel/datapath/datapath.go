@@ -147,7 +147,7 @@ func Trial(cfg Config) (*Datapath, error) {
 	if err := d.XDP.TryTracing(); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
-	if err := errors.Join(d.LoadPrograms(), d.LoadCopies(), d.collection.HandleSCTP()); err != nil {
+	if err := errors.Join(d.LoadPrograms(), d.LoadCopies(), d.collection.HandleSCTP(), d.collection.HandleQUIC()); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
 	return d, nil
@@ -204,7 +204,7 @@ func (d *Datapath) load(cfg Config) error {
 	d.Recorder = observe.NewRecorder(d.collection)
 	d.dry = dryrun.New(d.collection, d.Tables, d.firewall)
 	d.Tracer = observe.NewTracer(d.collection, d.Hooks, d.XDP)
-	return errors.Join(d.followLocal(d.LocalAnswersWanted()), d.adoptSCTP())
+	return errors.Join(d.followLocal(d.LocalAnswersWanted()), d.adoptTails())
 }
 
 // followCounts copies the values of this process's variables to those of the XDP program's object.

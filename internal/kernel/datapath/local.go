@@ -17,7 +17,7 @@ func (d *Datapath) Apply(changes []Change) []error {
 		defer d.localMu.Unlock()
 		_ = d.followLocal(true) // SetEgress retries it
 	}
-	return d.applySCTP(changes)
+	return d.applyWithTails(changes)
 }
 
 // SetLocalAddresses sets the addresses of services on every local address. It may be retried.

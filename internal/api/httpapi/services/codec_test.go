@@ -129,6 +129,7 @@ func TestRoundTrip(t *testing.T) {
 		"0.0.0.0:80/tcp mode=hostonearm select=random endpoints=10.1.0.1:80 tunnel=none",
 		"10.0.0.1:0/icmp endpoints=10.1.0.1:0 bgp=true bgp-announce=always bgp-med=4294967295 bgp-local-pref=7 bgp-communities=65000:100,no-export bgp-prepend=3 bgp-aggregate=10.0.0.0/24",
 		"10.0.0.1:81/tcp endpoints=10.1.0.1:80 on-remove=drain on-fail=reset drain-time=30s",
+		"10.0.0.1:443/udp select=quic endpoints=10.1.0.1:443#0a,10.1.0.2:443:0@1#0b quic=0,1:4:8f95f09245765f80256934e50c66207f",
 		"10.0.0.1:82/tcp endpoints=10.1.0.1:80:2,10.1.0.2:80:3@1,10.1.0.3:80@9 failover-below=50 slow-start=30s",
 		"10.0.0.1:80/tcp endpoints=10.1.0.1:80 monitor=true outlier=on all-down=panic probetype=https probeport=81 probereq=/x proberesp=ok probe-interval=5s probe-wait=100ms " +
 			"probe-retries=5 probe-rise=7 probe-host=a.example probe-statuses=200-299,404 probe-ca=/ca probe-cert=/cert probe-key=/key",

@@ -133,7 +133,7 @@ func TestRefuse(t *testing.T) {
 		{arg(`,"protocol":"quic"`), "serviceArguments.protocol", `"quic" is not known`},
 		{arg(`,"protocol":"icmp"`), "serviceArguments.port", `"80" is given, and icmp has no ports`},
 		{arg(`,"sel":"fastest"`), "serviceArguments.sel", `"fastest" is not known`},
-		{arg(`,"sel":5`), "serviceArguments.sel", `"n2" is not part of this build: NGAP messages are not read, so balance their associations: --sctp with --select=persist (allowed: rr, hash, priority, persist, lc or random)`},
+		{arg(`,"sel":5`), "serviceArguments.sel", `"n2" is not part of this build: NGAP messages are not read, so balance their associations: --sctp with --select=persist (allowed: rr, hash, priority, persist, lc, random or quic)`},
 		{arg(`,"sel":8`), "serviceArguments.sel", `"8" is not known`},
 		{arg(`,"persistTimeout":60`), "serviceArguments.persistTimeout", `"60s" is given, and select is rr`},
 		{arg(`,"sel":3,"persistTimeout":90000`), "serviceArguments.persistTimeout", `"90000" is out of range`},

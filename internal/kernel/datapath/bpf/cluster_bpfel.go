@@ -470,8 +470,9 @@ const (
 	ClusterMapPersists               = "persists"
 	ClusterMapPolicedCounts          = "policed_counts"
 	ClusterMapPolicers               = "policers"
+	ClusterMapQuicConfigs            = "quic_configs"
+	ClusterMapQuicServers            = "quic_servers"
 	ClusterMapScannedCopies          = "scanned_copies"
-	ClusterMapSctpPrograms           = "sctp_programs"
 	ClusterMapSecrets                = "secrets"
 	ClusterMapServiceRanges          = "service_ranges"
 	ClusterMapServiceStates          = "service_states"
@@ -482,6 +483,7 @@ const (
 	ClusterMapSweepReports           = "sweep_reports"
 	ClusterMapTableCounts            = "table_counts"
 	ClusterMapTableStates            = "table_states"
+	ClusterMapTailPrograms           = "tail_programs"
 	ClusterMapUntoldCounts           = "untold_counts"
 	ClusterMapVips                   = "vips"
 	ClusterMapWatchers               = "watchers"
@@ -632,8 +634,9 @@ type ClusterMapSpecs struct {
 	Persists         *ebpf.MapSpec `ebpf:"persists"`
 	PolicedCounts    *ebpf.MapSpec `ebpf:"policed_counts"`
 	Policers         *ebpf.MapSpec `ebpf:"policers"`
+	QuicConfigs      *ebpf.MapSpec `ebpf:"quic_configs"`
+	QuicServers      *ebpf.MapSpec `ebpf:"quic_servers"`
 	ScannedCopies    *ebpf.MapSpec `ebpf:"scanned_copies"`
-	SctpPrograms     *ebpf.MapSpec `ebpf:"sctp_programs"`
 	Secrets          *ebpf.MapSpec `ebpf:"secrets"`
 	ServiceRanges    *ebpf.MapSpec `ebpf:"service_ranges"`
 	ServiceStates    *ebpf.MapSpec `ebpf:"service_states"`
@@ -644,6 +647,7 @@ type ClusterMapSpecs struct {
 	SweepReports     *ebpf.MapSpec `ebpf:"sweep_reports"`
 	TableCounts      *ebpf.MapSpec `ebpf:"table_counts"`
 	TableStates      *ebpf.MapSpec `ebpf:"table_states"`
+	TailPrograms     *ebpf.MapSpec `ebpf:"tail_programs"`
 	UntoldCounts     *ebpf.MapSpec `ebpf:"untold_counts"`
 	Vips             *ebpf.MapSpec `ebpf:"vips"`
 	Watchers         *ebpf.MapSpec `ebpf:"watchers"`
@@ -768,8 +772,9 @@ type ClusterMaps struct {
 	Persists         *ebpf.Map `ebpf:"persists"`
 	PolicedCounts    *ebpf.Map `ebpf:"policed_counts"`
 	Policers         *ebpf.Map `ebpf:"policers"`
+	QuicConfigs      *ebpf.Map `ebpf:"quic_configs"`
+	QuicServers      *ebpf.Map `ebpf:"quic_servers"`
 	ScannedCopies    *ebpf.Map `ebpf:"scanned_copies"`
-	SctpPrograms     *ebpf.Map `ebpf:"sctp_programs"`
 	Secrets          *ebpf.Map `ebpf:"secrets"`
 	ServiceRanges    *ebpf.Map `ebpf:"service_ranges"`
 	ServiceStates    *ebpf.Map `ebpf:"service_states"`
@@ -780,6 +785,7 @@ type ClusterMaps struct {
 	SweepReports     *ebpf.Map `ebpf:"sweep_reports"`
 	TableCounts      *ebpf.Map `ebpf:"table_counts"`
 	TableStates      *ebpf.Map `ebpf:"table_states"`
+	TailPrograms     *ebpf.Map `ebpf:"tail_programs"`
 	UntoldCounts     *ebpf.Map `ebpf:"untold_counts"`
 	Vips             *ebpf.Map `ebpf:"vips"`
 	Watchers         *ebpf.Map `ebpf:"watchers"`
@@ -831,8 +837,9 @@ func (m *ClusterMaps) Close() error {
 		m.Persists,
 		m.PolicedCounts,
 		m.Policers,
+		m.QuicConfigs,
+		m.QuicServers,
 		m.ScannedCopies,
-		m.SctpPrograms,
 		m.Secrets,
 		m.ServiceRanges,
 		m.ServiceStates,
@@ -843,6 +850,7 @@ func (m *ClusterMaps) Close() error {
 		m.SweepReports,
 		m.TableCounts,
 		m.TableStates,
+		m.TailPrograms,
 		m.UntoldCounts,
 		m.Vips,
 		m.Watchers,

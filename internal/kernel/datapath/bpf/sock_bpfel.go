@@ -333,7 +333,51 @@ type SockOpening struct {
 		IsApart bool
 		_       [6]byte
 	}
-	Hop        uint32
+	Hop    uint32
+	_      [4]byte
+	Packet struct {
+		_     structs.HostLayout
+		Tuple struct {
+			_        structs.HostLayout
+			Saddr    SockIpAddr
+			Daddr    SockIpAddr
+			Sport    uint16
+			Dport    uint16
+			Protocol uint8
+			Pad      [3]uint8
+		}
+		Now           uint32
+		Length        uint32
+		L3            uint16
+		L4            uint16
+		Fragment      uint16
+		Ttl           uint8
+		Ipv6          uint8
+		TcpFlags      uint8
+		LaterFragment uint8
+		EchoReply     uint8
+		IcmpError     uint8
+		Fault         uint8
+		Pass          uint8
+		MayReopen     uint8
+		PriorityTag   uint8
+		Seq           uint32
+		Ack           uint32
+		SeqEnd        uint32
+		Action        int32
+		FragmentId    uint32
+		Mtu           uint16
+		Rule          uint16
+		Drop          uint8
+		RulesSkipped  uint8
+		Direct        uint8
+		Traced        uint8
+		PlainSyn      uint8
+		Chunk         uint8
+		Reflected     uint8
+		_             [1]byte
+	}
+	Ticket     uint32
 	Generation uint8
 	_          [3]byte
 }
@@ -621,7 +665,8 @@ const (
 	SockMapPersists               = "persists"
 	SockMapPolicedCounts          = "policed_counts"
 	SockMapPolicers               = "policers"
-	SockMapSctpPrograms           = "sctp_programs"
+	SockMapQuicConfigs            = "quic_configs"
+	SockMapQuicServers            = "quic_servers"
 	SockMapSecrets                = "secrets"
 	SockMapServiceRanges          = "service_ranges"
 	SockMapServiceStates          = "service_states"
@@ -635,6 +680,7 @@ const (
 	SockMapSweepReports           = "sweep_reports"
 	SockMapTableCounts            = "table_counts"
 	SockMapTableStates            = "table_states"
+	SockMapTailPrograms           = "tail_programs"
 	SockMapUntoldCounts           = "untold_counts"
 	SockMapVips                   = "vips"
 	SockMapWatchers               = "watchers"
@@ -799,7 +845,8 @@ type SockMapSpecs struct {
 	Persists         *ebpf.MapSpec `ebpf:"persists"`
 	PolicedCounts    *ebpf.MapSpec `ebpf:"policed_counts"`
 	Policers         *ebpf.MapSpec `ebpf:"policers"`
-	SctpPrograms     *ebpf.MapSpec `ebpf:"sctp_programs"`
+	QuicConfigs      *ebpf.MapSpec `ebpf:"quic_configs"`
+	QuicServers      *ebpf.MapSpec `ebpf:"quic_servers"`
 	Secrets          *ebpf.MapSpec `ebpf:"secrets"`
 	ServiceRanges    *ebpf.MapSpec `ebpf:"service_ranges"`
 	ServiceStates    *ebpf.MapSpec `ebpf:"service_states"`
@@ -813,6 +860,7 @@ type SockMapSpecs struct {
 	SweepReports     *ebpf.MapSpec `ebpf:"sweep_reports"`
 	TableCounts      *ebpf.MapSpec `ebpf:"table_counts"`
 	TableStates      *ebpf.MapSpec `ebpf:"table_states"`
+	TailPrograms     *ebpf.MapSpec `ebpf:"tail_programs"`
 	UntoldCounts     *ebpf.MapSpec `ebpf:"untold_counts"`
 	Vips             *ebpf.MapSpec `ebpf:"vips"`
 	Watchers         *ebpf.MapSpec `ebpf:"watchers"`
@@ -933,7 +981,8 @@ type SockMaps struct {
 	Persists         *ebpf.Map `ebpf:"persists"`
 	PolicedCounts    *ebpf.Map `ebpf:"policed_counts"`
 	Policers         *ebpf.Map `ebpf:"policers"`
-	SctpPrograms     *ebpf.Map `ebpf:"sctp_programs"`
+	QuicConfigs      *ebpf.Map `ebpf:"quic_configs"`
+	QuicServers      *ebpf.Map `ebpf:"quic_servers"`
 	Secrets          *ebpf.Map `ebpf:"secrets"`
 	ServiceRanges    *ebpf.Map `ebpf:"service_ranges"`
 	ServiceStates    *ebpf.Map `ebpf:"service_states"`
@@ -947,6 +996,7 @@ type SockMaps struct {
 	SweepReports     *ebpf.Map `ebpf:"sweep_reports"`
 	TableCounts      *ebpf.Map `ebpf:"table_counts"`
 	TableStates      *ebpf.Map `ebpf:"table_states"`
+	TailPrograms     *ebpf.Map `ebpf:"tail_programs"`
 	UntoldCounts     *ebpf.Map `ebpf:"untold_counts"`
 	Vips             *ebpf.Map `ebpf:"vips"`
 	Watchers         *ebpf.Map `ebpf:"watchers"`
@@ -999,7 +1049,8 @@ func (m *SockMaps) Close() error {
 		m.Persists,
 		m.PolicedCounts,
 		m.Policers,
-		m.SctpPrograms,
+		m.QuicConfigs,
+		m.QuicServers,
 		m.Secrets,
 		m.ServiceRanges,
 		m.ServiceStates,
@@ -1013,6 +1064,7 @@ func (m *SockMaps) Close() error {
 		m.SweepReports,
 		m.TableCounts,
 		m.TableStates,
+		m.TailPrograms,
 		m.UntoldCounts,
 		m.Vips,
 		m.Watchers,

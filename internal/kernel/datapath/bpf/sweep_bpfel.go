@@ -353,7 +353,51 @@ type SweepOpening struct {
 		IsApart bool
 		_       [6]byte
 	}
-	Hop        uint32
+	Hop    uint32
+	_      [4]byte
+	Packet struct {
+		_     structs.HostLayout
+		Tuple struct {
+			_        structs.HostLayout
+			Saddr    SweepIpAddr
+			Daddr    SweepIpAddr
+			Sport    uint16
+			Dport    uint16
+			Protocol uint8
+			Pad      [3]uint8
+		}
+		Now           uint32
+		Length        uint32
+		L3            uint16
+		L4            uint16
+		Fragment      uint16
+		Ttl           uint8
+		Ipv6          uint8
+		TcpFlags      uint8
+		LaterFragment uint8
+		EchoReply     uint8
+		IcmpError     uint8
+		Fault         uint8
+		Pass          uint8
+		MayReopen     uint8
+		PriorityTag   uint8
+		Seq           uint32
+		Ack           uint32
+		SeqEnd        uint32
+		Action        int32
+		FragmentId    uint32
+		Mtu           uint16
+		Rule          uint16
+		Drop          uint8
+		RulesSkipped  uint8
+		Direct        uint8
+		Traced        uint8
+		PlainSyn      uint8
+		Chunk         uint8
+		Reflected     uint8
+		_             [1]byte
+	}
+	Ticket     uint32
 	Generation uint8
 	_          [3]byte
 }
@@ -619,8 +663,9 @@ const (
 	SweepMapPersists               = "persists"
 	SweepMapPolicedCounts          = "policed_counts"
 	SweepMapPolicers               = "policers"
+	SweepMapQuicConfigs            = "quic_configs"
+	SweepMapQuicServers            = "quic_servers"
 	SweepMapReclaimTimers          = "reclaim_timers"
-	SweepMapSctpPrograms           = "sctp_programs"
 	SweepMapSecrets                = "secrets"
 	SweepMapServiceRanges          = "service_ranges"
 	SweepMapServiceStates          = "service_states"
@@ -631,6 +676,7 @@ const (
 	SweepMapSweepReports           = "sweep_reports"
 	SweepMapTableCounts            = "table_counts"
 	SweepMapTableStates            = "table_states"
+	SweepMapTailPrograms           = "tail_programs"
 	SweepMapUntoldCounts           = "untold_counts"
 	SweepMapVips                   = "vips"
 	SweepMapWatchers               = "watchers"
@@ -799,8 +845,9 @@ type SweepMapSpecs struct {
 	Persists         *ebpf.MapSpec `ebpf:"persists"`
 	PolicedCounts    *ebpf.MapSpec `ebpf:"policed_counts"`
 	Policers         *ebpf.MapSpec `ebpf:"policers"`
+	QuicConfigs      *ebpf.MapSpec `ebpf:"quic_configs"`
+	QuicServers      *ebpf.MapSpec `ebpf:"quic_servers"`
 	ReclaimTimers    *ebpf.MapSpec `ebpf:"reclaim_timers"`
-	SctpPrograms     *ebpf.MapSpec `ebpf:"sctp_programs"`
 	Secrets          *ebpf.MapSpec `ebpf:"secrets"`
 	ServiceRanges    *ebpf.MapSpec `ebpf:"service_ranges"`
 	ServiceStates    *ebpf.MapSpec `ebpf:"service_states"`
@@ -811,6 +858,7 @@ type SweepMapSpecs struct {
 	SweepReports     *ebpf.MapSpec `ebpf:"sweep_reports"`
 	TableCounts      *ebpf.MapSpec `ebpf:"table_counts"`
 	TableStates      *ebpf.MapSpec `ebpf:"table_states"`
+	TailPrograms     *ebpf.MapSpec `ebpf:"tail_programs"`
 	UntoldCounts     *ebpf.MapSpec `ebpf:"untold_counts"`
 	Vips             *ebpf.MapSpec `ebpf:"vips"`
 	Watchers         *ebpf.MapSpec `ebpf:"watchers"`
@@ -937,8 +985,9 @@ type SweepMaps struct {
 	Persists         *ebpf.Map `ebpf:"persists"`
 	PolicedCounts    *ebpf.Map `ebpf:"policed_counts"`
 	Policers         *ebpf.Map `ebpf:"policers"`
+	QuicConfigs      *ebpf.Map `ebpf:"quic_configs"`
+	QuicServers      *ebpf.Map `ebpf:"quic_servers"`
 	ReclaimTimers    *ebpf.Map `ebpf:"reclaim_timers"`
-	SctpPrograms     *ebpf.Map `ebpf:"sctp_programs"`
 	Secrets          *ebpf.Map `ebpf:"secrets"`
 	ServiceRanges    *ebpf.Map `ebpf:"service_ranges"`
 	ServiceStates    *ebpf.Map `ebpf:"service_states"`
@@ -949,6 +998,7 @@ type SweepMaps struct {
 	SweepReports     *ebpf.Map `ebpf:"sweep_reports"`
 	TableCounts      *ebpf.Map `ebpf:"table_counts"`
 	TableStates      *ebpf.Map `ebpf:"table_states"`
+	TailPrograms     *ebpf.Map `ebpf:"tail_programs"`
 	UntoldCounts     *ebpf.Map `ebpf:"untold_counts"`
 	Vips             *ebpf.Map `ebpf:"vips"`
 	Watchers         *ebpf.Map `ebpf:"watchers"`
@@ -1006,8 +1056,9 @@ func (m *SweepMaps) Close() error {
 		m.Persists,
 		m.PolicedCounts,
 		m.Policers,
+		m.QuicConfigs,
+		m.QuicServers,
 		m.ReclaimTimers,
-		m.SctpPrograms,
 		m.Secrets,
 		m.ServiceRanges,
 		m.ServiceStates,
@@ -1018,6 +1069,7 @@ func (m *SweepMaps) Close() error {
 		m.SweepReports,
 		m.TableCounts,
 		m.TableStates,
+		m.TailPrograms,
 		m.UntoldCounts,
 		m.Vips,
 		m.Watchers,

@@ -30,6 +30,7 @@ type ServiceTable struct {
 	Persist   time.Duration // how long a client's endpoint is kept; 0: not ALGORITHM_PERSIST
 	// PersistPrefix is how many of the 128 bits of a client's address count.
 	PersistPrefix uint8
+	QUIC          []QUICConfig    // of connection IDs
 	Endpoints     []EndpointTable // in the user's order, without duplicates
 	Tenths        bool            // Takes of endpoints is in tenths of their weights
 	Parents       []uint32        // for each of Endpoints the index of the user's endpoint that its counters belong to; nil: its own index
@@ -77,10 +78,11 @@ type EndpointTable struct {
 	// SourceBits and AddrBits are the lengths, in 128 bits, of the networks of Source and Addr;
 	// answers to clients there bypass this machine. 0: unknown.
 	SourceBits, AddrBits uint8
-	SNAT                 bool   // in mode default: it sees Source instead of any client
-	Takes                uint32 // current weight for new connections: 0 for none, regardless of Weight
-	Ends                 Ends   // of its connections, because it is down; drains are set separately
-	Failed               bool   // down while others are up: unanswered SYNs, and flows of this machine's own sockets, move to another endpoint
+	SNAT                 bool     // in mode default: it sees Source instead of any client
+	Takes                uint32   // current weight for new connections: 0 for none, regardless of Weight
+	Ends                 Ends     // of its connections, because it is down; drains are set separately
+	ServerID             ServerID // in connection IDs of QUIC; zero: none
+	Failed               bool     // down while others are up: unanswered SYNs, and flows of this machine's own sockets, move to another endpoint
 }
 
 // String prints the table as one line for the service, one for each endpoint and one for the slots;

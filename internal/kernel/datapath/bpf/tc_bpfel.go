@@ -22,6 +22,7 @@ const (
 	TcAlgorithmALGORITHM_PERSIST  TcAlgorithm = 3
 	TcAlgorithmALGORITHM_LC       TcAlgorithm = 4
 	TcAlgorithmALGORITHM_RANDOM   TcAlgorithm = 100
+	TcAlgorithmALGORITHM_QUIC     TcAlgorithm = 101
 )
 
 type TcAttachedSource struct {
@@ -663,7 +664,43 @@ type TcOpening struct {
 		IsApart   bool
 		_         [6]byte
 	}
-	Hop        uint32
+	Hop    uint32
+	_      [4]byte
+	Packet struct {
+		_             structs.HostLayout
+		Tuple         TcConnectionKey
+		Now           uint32
+		Length        uint32
+		L3            uint16
+		L4            uint16
+		Fragment      uint16
+		Ttl           uint8
+		Ipv6          uint8
+		TcpFlags      uint8
+		LaterFragment uint8
+		EchoReply     uint8
+		IcmpError     uint8
+		Fault         uint8
+		Pass          uint8
+		MayReopen     uint8
+		PriorityTag   uint8
+		Seq           uint32
+		Ack           uint32
+		SeqEnd        uint32
+		Action        int32
+		FragmentId    uint32
+		Mtu           uint16
+		Rule          uint16
+		Drop          uint8
+		RulesSkipped  uint8
+		Direct        uint8
+		Traced        uint8
+		PlainSyn      uint8
+		Chunk         uint8
+		Reflected     uint8
+		_             [1]byte
+	}
+	Ticket     uint32
 	Generation uint8
 	_          [3]byte
 }
@@ -786,6 +823,58 @@ const (
 	TcPortLayoutPORT_PRESSURE_SECONDS TcPortLayout = 12
 	TcPortLayoutPORT_PRESSURES        TcPortLayout = 1024
 )
+
+type TcQuicAes struct {
+	_          structs.HostLayout
+	Forward    [256]uint32
+	Inverse    [256]uint32
+	ForwardBox [256]uint8
+	InverseBox [256]uint8
+}
+
+type TcQuicCipher uint32
+
+const (
+	TcQuicCipherQUIC_PLAINTEXT    TcQuicCipher = 0
+	TcQuicCipherQUIC_SINGLE_PASS  TcQuicCipher = 1
+	TcQuicCipherQUIC_THREE_PASSES TcQuicCipher = 2
+	TcQuicCipherQUIC_FOUR_PASSES  TcQuicCipher = 3
+)
+
+type TcQuicConfig struct {
+	_         structs.HostLayout
+	IdMask    [2]uint64
+	LeftMask  [2]uint64
+	RightMask [2]uint64
+	Cipher    uint8
+	IdLength  uint8
+	Length    uint8
+	Right     uint8
+	Keys      [44]uint32
+	Pad       uint32
+}
+
+type TcQuicConfigKey struct {
+	_       structs.HostLayout
+	Service uint32
+	Config  uint32
+}
+
+type TcQuicLimit uint32
+
+const (
+	TcQuicLimitQUIC_CID_MOST    TcQuicLimit = 20
+	TcQuicLimitQUIC_KEY_WORDS   TcQuicLimit = 44
+	TcQuicLimitQUIC_CONFIGS     TcQuicLimit = 7
+	TcQuicLimitMAX_QUIC_CONFIGS TcQuicLimit = 65536
+)
+
+type TcQuicServerKey struct {
+	_       structs.HostLayout
+	Id      [2]uint64
+	Service uint32
+	Pad     uint32
+}
 
 type TcRangeKey struct {
 	_            structs.HostLayout
@@ -959,16 +1048,6 @@ type TcSctpCrcLayout uint32
 
 const (
 	TcSctpCrcLayoutSCTP_CRC_WORDS TcSctpCrcLayout = 16384
-)
-
-type TcSctpProgram uint32
-
-const (
-	TcSctpProgramSCTP_ETHER     TcSctpProgram = 0
-	TcSctpProgramSCTP_LAYER3    TcSctpProgram = 1
-	TcSctpProgramSCTP_ETHER_OUT TcSctpProgram = 2
-	TcSctpProgramSCTP_LAYER3OUT TcSctpProgram = 3
-	TcSctpProgramSCTP_PROGRAMS  TcSctpProgram = 4
 )
 
 type TcSecretKeys struct {
@@ -1161,6 +1240,18 @@ type TcTableState struct {
 	Pad3         [8]uint64
 }
 
+type TcTailProgram uint32
+
+const (
+	TcTailProgramTAIL_SCTP_ETHER     TcTailProgram = 0
+	TcTailProgramTAIL_SCTP_LAYER3    TcTailProgram = 1
+	TcTailProgramTAIL_SCTP_ETHER_OUT TcTailProgram = 2
+	TcTailProgramTAIL_SCTP_LAYER3OUT TcTailProgram = 3
+	TcTailProgramTAIL_QUIC_ETHER     TcTailProgram = 4
+	TcTailProgramTAIL_QUIC_LAYER3    TcTailProgram = 5
+	TcTailProgramTAIL_PROGRAMS       TcTailProgram = 6
+)
+
 type TcTokenBucket struct {
 	_      structs.HostLayout
 	Since  uint32
@@ -1340,9 +1431,10 @@ const (
 	TcMapPolicedCounts          = "policed_counts"
 	TcMapPolicers               = "policers"
 	TcMapProbeAnswers           = "probe_answers"
+	TcMapQuicConfigs            = "quic_configs"
+	TcMapQuicServers            = "quic_servers"
 	TcMapRuleHits               = "rule_hits"
 	TcMapRuleSets               = "rule_sets"
-	TcMapSctpPrograms           = "sctp_programs"
 	TcMapSecrets                = "secrets"
 	TcMapServiceRanges          = "service_ranges"
 	TcMapServiceStates          = "service_states"
@@ -1353,6 +1445,7 @@ const (
 	TcMapSweepReports           = "sweep_reports"
 	TcMapTableCounts            = "table_counts"
 	TcMapTableStates            = "table_states"
+	TcMapTailPrograms           = "tail_programs"
 	TcMapUntoldCounts           = "untold_counts"
 	TcMapVips                   = "vips"
 	TcMapWatchers               = "watchers"
@@ -1527,9 +1620,10 @@ type TcMapSpecs struct {
 	PolicedCounts    *ebpf.MapSpec `ebpf:"policed_counts"`
 	Policers         *ebpf.MapSpec `ebpf:"policers"`
 	ProbeAnswers     *ebpf.MapSpec `ebpf:"probe_answers"`
+	QuicConfigs      *ebpf.MapSpec `ebpf:"quic_configs"`
+	QuicServers      *ebpf.MapSpec `ebpf:"quic_servers"`
 	RuleHits         *ebpf.MapSpec `ebpf:"rule_hits"`
 	RuleSets         *ebpf.MapSpec `ebpf:"rule_sets"`
-	SctpPrograms     *ebpf.MapSpec `ebpf:"sctp_programs"`
 	Secrets          *ebpf.MapSpec `ebpf:"secrets"`
 	ServiceRanges    *ebpf.MapSpec `ebpf:"service_ranges"`
 	ServiceStates    *ebpf.MapSpec `ebpf:"service_states"`
@@ -1540,6 +1634,7 @@ type TcMapSpecs struct {
 	SweepReports     *ebpf.MapSpec `ebpf:"sweep_reports"`
 	TableCounts      *ebpf.MapSpec `ebpf:"table_counts"`
 	TableStates      *ebpf.MapSpec `ebpf:"table_states"`
+	TailPrograms     *ebpf.MapSpec `ebpf:"tail_programs"`
 	UntoldCounts     *ebpf.MapSpec `ebpf:"untold_counts"`
 	Vips             *ebpf.MapSpec `ebpf:"vips"`
 	Watchers         *ebpf.MapSpec `ebpf:"watchers"`
@@ -1684,9 +1779,10 @@ type TcMaps struct {
 	PolicedCounts    *ebpf.Map `ebpf:"policed_counts"`
 	Policers         *ebpf.Map `ebpf:"policers"`
 	ProbeAnswers     *ebpf.Map `ebpf:"probe_answers"`
+	QuicConfigs      *ebpf.Map `ebpf:"quic_configs"`
+	QuicServers      *ebpf.Map `ebpf:"quic_servers"`
 	RuleHits         *ebpf.Map `ebpf:"rule_hits"`
 	RuleSets         *ebpf.Map `ebpf:"rule_sets"`
-	SctpPrograms     *ebpf.Map `ebpf:"sctp_programs"`
 	Secrets          *ebpf.Map `ebpf:"secrets"`
 	ServiceRanges    *ebpf.Map `ebpf:"service_ranges"`
 	ServiceStates    *ebpf.Map `ebpf:"service_states"`
@@ -1697,6 +1793,7 @@ type TcMaps struct {
 	SweepReports     *ebpf.Map `ebpf:"sweep_reports"`
 	TableCounts      *ebpf.Map `ebpf:"table_counts"`
 	TableStates      *ebpf.Map `ebpf:"table_states"`
+	TailPrograms     *ebpf.Map `ebpf:"tail_programs"`
 	UntoldCounts     *ebpf.Map `ebpf:"untold_counts"`
 	Vips             *ebpf.Map `ebpf:"vips"`
 	Watchers         *ebpf.Map `ebpf:"watchers"`
@@ -1751,9 +1848,10 @@ func (m *TcMaps) Close() error {
 		m.PolicedCounts,
 		m.Policers,
 		m.ProbeAnswers,
+		m.QuicConfigs,
+		m.QuicServers,
 		m.RuleHits,
 		m.RuleSets,
-		m.SctpPrograms,
 		m.Secrets,
 		m.ServiceRanges,
 		m.ServiceStates,
@@ -1764,6 +1862,7 @@ func (m *TcMaps) Close() error {
 		m.SweepReports,
 		m.TableCounts,
 		m.TableStates,
+		m.TailPrograms,
 		m.UntoldCounts,
 		m.Vips,
 		m.Watchers,

@@ -333,7 +333,51 @@ type TcSCTPOpening struct {
 		IsApart bool
 		_       [6]byte
 	}
-	Hop        uint32
+	Hop    uint32
+	_      [4]byte
+	Packet struct {
+		_     structs.HostLayout
+		Tuple struct {
+			_        structs.HostLayout
+			Saddr    TcSCTPIpAddr
+			Daddr    TcSCTPIpAddr
+			Sport    uint16
+			Dport    uint16
+			Protocol uint8
+			Pad      [3]uint8
+		}
+		Now           uint32
+		Length        uint32
+		L3            uint16
+		L4            uint16
+		Fragment      uint16
+		Ttl           uint8
+		Ipv6          uint8
+		TcpFlags      uint8
+		LaterFragment uint8
+		EchoReply     uint8
+		IcmpError     uint8
+		Fault         uint8
+		Pass          uint8
+		MayReopen     uint8
+		PriorityTag   uint8
+		Seq           uint32
+		Ack           uint32
+		SeqEnd        uint32
+		Action        int32
+		FragmentId    uint32
+		Mtu           uint16
+		Rule          uint16
+		Drop          uint8
+		RulesSkipped  uint8
+		Direct        uint8
+		Traced        uint8
+		PlainSyn      uint8
+		Chunk         uint8
+		Reflected     uint8
+		_             [1]byte
+	}
+	Ticket     uint32
 	Generation uint8
 	_          [3]byte
 }
@@ -603,10 +647,11 @@ const (
 	TcSCTPMapPolicedCounts          = "policed_counts"
 	TcSCTPMapPolicers               = "policers"
 	TcSCTPMapProbeAnswers           = "probe_answers"
+	TcSCTPMapQuicConfigs            = "quic_configs"
+	TcSCTPMapQuicServers            = "quic_servers"
 	TcSCTPMapRuleHits               = "rule_hits"
 	TcSCTPMapRuleSets               = "rule_sets"
 	TcSCTPMapSctpCrcs               = "sctp_crcs"
-	TcSCTPMapSctpPrograms           = "sctp_programs"
 	TcSCTPMapSecrets                = "secrets"
 	TcSCTPMapServiceRanges          = "service_ranges"
 	TcSCTPMapServiceStates          = "service_states"
@@ -617,6 +662,7 @@ const (
 	TcSCTPMapSweepReports           = "sweep_reports"
 	TcSCTPMapTableCounts            = "table_counts"
 	TcSCTPMapTableStates            = "table_states"
+	TcSCTPMapTailPrograms           = "tail_programs"
 	TcSCTPMapUntoldCounts           = "untold_counts"
 	TcSCTPMapVips                   = "vips"
 	TcSCTPMapWatchers               = "watchers"
@@ -791,10 +837,11 @@ type TcSCTPMapSpecs struct {
 	PolicedCounts    *ebpf.MapSpec `ebpf:"policed_counts"`
 	Policers         *ebpf.MapSpec `ebpf:"policers"`
 	ProbeAnswers     *ebpf.MapSpec `ebpf:"probe_answers"`
+	QuicConfigs      *ebpf.MapSpec `ebpf:"quic_configs"`
+	QuicServers      *ebpf.MapSpec `ebpf:"quic_servers"`
 	RuleHits         *ebpf.MapSpec `ebpf:"rule_hits"`
 	RuleSets         *ebpf.MapSpec `ebpf:"rule_sets"`
 	SctpCrcs         *ebpf.MapSpec `ebpf:"sctp_crcs"`
-	SctpPrograms     *ebpf.MapSpec `ebpf:"sctp_programs"`
 	Secrets          *ebpf.MapSpec `ebpf:"secrets"`
 	ServiceRanges    *ebpf.MapSpec `ebpf:"service_ranges"`
 	ServiceStates    *ebpf.MapSpec `ebpf:"service_states"`
@@ -805,6 +852,7 @@ type TcSCTPMapSpecs struct {
 	SweepReports     *ebpf.MapSpec `ebpf:"sweep_reports"`
 	TableCounts      *ebpf.MapSpec `ebpf:"table_counts"`
 	TableStates      *ebpf.MapSpec `ebpf:"table_states"`
+	TailPrograms     *ebpf.MapSpec `ebpf:"tail_programs"`
 	UntoldCounts     *ebpf.MapSpec `ebpf:"untold_counts"`
 	Vips             *ebpf.MapSpec `ebpf:"vips"`
 	Watchers         *ebpf.MapSpec `ebpf:"watchers"`
@@ -949,10 +997,11 @@ type TcSCTPMaps struct {
 	PolicedCounts    *ebpf.Map `ebpf:"policed_counts"`
 	Policers         *ebpf.Map `ebpf:"policers"`
 	ProbeAnswers     *ebpf.Map `ebpf:"probe_answers"`
+	QuicConfigs      *ebpf.Map `ebpf:"quic_configs"`
+	QuicServers      *ebpf.Map `ebpf:"quic_servers"`
 	RuleHits         *ebpf.Map `ebpf:"rule_hits"`
 	RuleSets         *ebpf.Map `ebpf:"rule_sets"`
 	SctpCrcs         *ebpf.Map `ebpf:"sctp_crcs"`
-	SctpPrograms     *ebpf.Map `ebpf:"sctp_programs"`
 	Secrets          *ebpf.Map `ebpf:"secrets"`
 	ServiceRanges    *ebpf.Map `ebpf:"service_ranges"`
 	ServiceStates    *ebpf.Map `ebpf:"service_states"`
@@ -963,6 +1012,7 @@ type TcSCTPMaps struct {
 	SweepReports     *ebpf.Map `ebpf:"sweep_reports"`
 	TableCounts      *ebpf.Map `ebpf:"table_counts"`
 	TableStates      *ebpf.Map `ebpf:"table_states"`
+	TailPrograms     *ebpf.Map `ebpf:"tail_programs"`
 	UntoldCounts     *ebpf.Map `ebpf:"untold_counts"`
 	Vips             *ebpf.Map `ebpf:"vips"`
 	Watchers         *ebpf.Map `ebpf:"watchers"`
@@ -1017,10 +1067,11 @@ func (m *TcSCTPMaps) Close() error {
 		m.PolicedCounts,
 		m.Policers,
 		m.ProbeAnswers,
+		m.QuicConfigs,
+		m.QuicServers,
 		m.RuleHits,
 		m.RuleSets,
 		m.SctpCrcs,
-		m.SctpPrograms,
 		m.Secrets,
 		m.ServiceRanges,
 		m.ServiceStates,
@@ -1031,6 +1082,7 @@ func (m *TcSCTPMaps) Close() error {
 		m.SweepReports,
 		m.TableCounts,
 		m.TableStates,
+		m.TailPrograms,
 		m.UntoldCounts,
 		m.Vips,
 		m.Watchers,

@@ -333,7 +333,51 @@ type TcTraceOpening struct {
 		IsApart bool
 		_       [6]byte
 	}
-	Hop        uint32
+	Hop    uint32
+	_      [4]byte
+	Packet struct {
+		_     structs.HostLayout
+		Tuple struct {
+			_        structs.HostLayout
+			Saddr    TcTraceIpAddr
+			Daddr    TcTraceIpAddr
+			Sport    uint16
+			Dport    uint16
+			Protocol uint8
+			Pad      [3]uint8
+		}
+		Now           uint32
+		Length        uint32
+		L3            uint16
+		L4            uint16
+		Fragment      uint16
+		Ttl           uint8
+		Ipv6          uint8
+		TcpFlags      uint8
+		LaterFragment uint8
+		EchoReply     uint8
+		IcmpError     uint8
+		Fault         uint8
+		Pass          uint8
+		MayReopen     uint8
+		PriorityTag   uint8
+		Seq           uint32
+		Ack           uint32
+		SeqEnd        uint32
+		Action        int32
+		FragmentId    uint32
+		Mtu           uint16
+		Rule          uint16
+		Drop          uint8
+		RulesSkipped  uint8
+		Direct        uint8
+		Traced        uint8
+		PlainSyn      uint8
+		Chunk         uint8
+		Reflected     uint8
+		_             [1]byte
+	}
+	Ticket     uint32
 	Generation uint8
 	_          [3]byte
 }
@@ -596,9 +640,10 @@ const (
 	TcTraceMapPolicedCounts          = "policed_counts"
 	TcTraceMapPolicers               = "policers"
 	TcTraceMapProbeAnswers           = "probe_answers"
+	TcTraceMapQuicConfigs            = "quic_configs"
+	TcTraceMapQuicServers            = "quic_servers"
 	TcTraceMapRuleHits               = "rule_hits"
 	TcTraceMapRuleSets               = "rule_sets"
-	TcTraceMapSctpPrograms           = "sctp_programs"
 	TcTraceMapSecrets                = "secrets"
 	TcTraceMapServiceRanges          = "service_ranges"
 	TcTraceMapServiceStates          = "service_states"
@@ -609,6 +654,7 @@ const (
 	TcTraceMapSweepReports           = "sweep_reports"
 	TcTraceMapTableCounts            = "table_counts"
 	TcTraceMapTableStates            = "table_states"
+	TcTraceMapTailPrograms           = "tail_programs"
 	TcTraceMapUntoldCounts           = "untold_counts"
 	TcTraceMapVips                   = "vips"
 	TcTraceMapWatchers               = "watchers"
@@ -783,9 +829,10 @@ type TcTraceMapSpecs struct {
 	PolicedCounts    *ebpf.MapSpec `ebpf:"policed_counts"`
 	Policers         *ebpf.MapSpec `ebpf:"policers"`
 	ProbeAnswers     *ebpf.MapSpec `ebpf:"probe_answers"`
+	QuicConfigs      *ebpf.MapSpec `ebpf:"quic_configs"`
+	QuicServers      *ebpf.MapSpec `ebpf:"quic_servers"`
 	RuleHits         *ebpf.MapSpec `ebpf:"rule_hits"`
 	RuleSets         *ebpf.MapSpec `ebpf:"rule_sets"`
-	SctpPrograms     *ebpf.MapSpec `ebpf:"sctp_programs"`
 	Secrets          *ebpf.MapSpec `ebpf:"secrets"`
 	ServiceRanges    *ebpf.MapSpec `ebpf:"service_ranges"`
 	ServiceStates    *ebpf.MapSpec `ebpf:"service_states"`
@@ -796,6 +843,7 @@ type TcTraceMapSpecs struct {
 	SweepReports     *ebpf.MapSpec `ebpf:"sweep_reports"`
 	TableCounts      *ebpf.MapSpec `ebpf:"table_counts"`
 	TableStates      *ebpf.MapSpec `ebpf:"table_states"`
+	TailPrograms     *ebpf.MapSpec `ebpf:"tail_programs"`
 	UntoldCounts     *ebpf.MapSpec `ebpf:"untold_counts"`
 	Vips             *ebpf.MapSpec `ebpf:"vips"`
 	Watchers         *ebpf.MapSpec `ebpf:"watchers"`
@@ -940,9 +988,10 @@ type TcTraceMaps struct {
 	PolicedCounts    *ebpf.Map `ebpf:"policed_counts"`
 	Policers         *ebpf.Map `ebpf:"policers"`
 	ProbeAnswers     *ebpf.Map `ebpf:"probe_answers"`
+	QuicConfigs      *ebpf.Map `ebpf:"quic_configs"`
+	QuicServers      *ebpf.Map `ebpf:"quic_servers"`
 	RuleHits         *ebpf.Map `ebpf:"rule_hits"`
 	RuleSets         *ebpf.Map `ebpf:"rule_sets"`
-	SctpPrograms     *ebpf.Map `ebpf:"sctp_programs"`
 	Secrets          *ebpf.Map `ebpf:"secrets"`
 	ServiceRanges    *ebpf.Map `ebpf:"service_ranges"`
 	ServiceStates    *ebpf.Map `ebpf:"service_states"`
@@ -953,6 +1002,7 @@ type TcTraceMaps struct {
 	SweepReports     *ebpf.Map `ebpf:"sweep_reports"`
 	TableCounts      *ebpf.Map `ebpf:"table_counts"`
 	TableStates      *ebpf.Map `ebpf:"table_states"`
+	TailPrograms     *ebpf.Map `ebpf:"tail_programs"`
 	UntoldCounts     *ebpf.Map `ebpf:"untold_counts"`
 	Vips             *ebpf.Map `ebpf:"vips"`
 	Watchers         *ebpf.Map `ebpf:"watchers"`
@@ -1007,9 +1057,10 @@ func (m *TcTraceMaps) Close() error {
 		m.PolicedCounts,
 		m.Policers,
 		m.ProbeAnswers,
+		m.QuicConfigs,
+		m.QuicServers,
 		m.RuleHits,
 		m.RuleSets,
-		m.SctpPrograms,
 		m.Secrets,
 		m.ServiceRanges,
 		m.ServiceStates,
@@ -1020,6 +1071,7 @@ func (m *TcTraceMaps) Close() error {
 		m.SweepReports,
 		m.TableCounts,
 		m.TableStates,
+		m.TailPrograms,
 		m.UntoldCounts,
 		m.Vips,
 		m.Watchers,

@@ -437,7 +437,8 @@ const (
 	XdpTraceMapPersists               = "persists"
 	XdpTraceMapPolicedCounts          = "policed_counts"
 	XdpTraceMapPolicers               = "policers"
-	XdpTraceMapSctpPrograms           = "sctp_programs"
+	XdpTraceMapQuicConfigs            = "quic_configs"
+	XdpTraceMapQuicServers            = "quic_servers"
 	XdpTraceMapSecrets                = "secrets"
 	XdpTraceMapServiceRanges          = "service_ranges"
 	XdpTraceMapServiceStates          = "service_states"
@@ -448,6 +449,7 @@ const (
 	XdpTraceMapSweepReports           = "sweep_reports"
 	XdpTraceMapTableCounts            = "table_counts"
 	XdpTraceMapTableStates            = "table_states"
+	XdpTraceMapTailPrograms           = "tail_programs"
 	XdpTraceMapUntoldCounts           = "untold_counts"
 	XdpTraceMapVips                   = "vips"
 	XdpTraceMapWatchers               = "watchers"
@@ -598,7 +600,8 @@ type XdpTraceMapSpecs struct {
 	Persists         *ebpf.MapSpec `ebpf:"persists"`
 	PolicedCounts    *ebpf.MapSpec `ebpf:"policed_counts"`
 	Policers         *ebpf.MapSpec `ebpf:"policers"`
-	SctpPrograms     *ebpf.MapSpec `ebpf:"sctp_programs"`
+	QuicConfigs      *ebpf.MapSpec `ebpf:"quic_configs"`
+	QuicServers      *ebpf.MapSpec `ebpf:"quic_servers"`
 	Secrets          *ebpf.MapSpec `ebpf:"secrets"`
 	ServiceRanges    *ebpf.MapSpec `ebpf:"service_ranges"`
 	ServiceStates    *ebpf.MapSpec `ebpf:"service_states"`
@@ -609,6 +612,7 @@ type XdpTraceMapSpecs struct {
 	SweepReports     *ebpf.MapSpec `ebpf:"sweep_reports"`
 	TableCounts      *ebpf.MapSpec `ebpf:"table_counts"`
 	TableStates      *ebpf.MapSpec `ebpf:"table_states"`
+	TailPrograms     *ebpf.MapSpec `ebpf:"tail_programs"`
 	UntoldCounts     *ebpf.MapSpec `ebpf:"untold_counts"`
 	Vips             *ebpf.MapSpec `ebpf:"vips"`
 	Watchers         *ebpf.MapSpec `ebpf:"watchers"`
@@ -735,7 +739,8 @@ type XdpTraceMaps struct {
 	Persists         *ebpf.Map `ebpf:"persists"`
 	PolicedCounts    *ebpf.Map `ebpf:"policed_counts"`
 	Policers         *ebpf.Map `ebpf:"policers"`
-	SctpPrograms     *ebpf.Map `ebpf:"sctp_programs"`
+	QuicConfigs      *ebpf.Map `ebpf:"quic_configs"`
+	QuicServers      *ebpf.Map `ebpf:"quic_servers"`
 	Secrets          *ebpf.Map `ebpf:"secrets"`
 	ServiceRanges    *ebpf.Map `ebpf:"service_ranges"`
 	ServiceStates    *ebpf.Map `ebpf:"service_states"`
@@ -746,6 +751,7 @@ type XdpTraceMaps struct {
 	SweepReports     *ebpf.Map `ebpf:"sweep_reports"`
 	TableCounts      *ebpf.Map `ebpf:"table_counts"`
 	TableStates      *ebpf.Map `ebpf:"table_states"`
+	TailPrograms     *ebpf.Map `ebpf:"tail_programs"`
 	UntoldCounts     *ebpf.Map `ebpf:"untold_counts"`
 	Vips             *ebpf.Map `ebpf:"vips"`
 	Watchers         *ebpf.Map `ebpf:"watchers"`
@@ -800,7 +806,8 @@ func (m *XdpTraceMaps) Close() error {
 		m.Persists,
 		m.PolicedCounts,
 		m.Policers,
-		m.SctpPrograms,
+		m.QuicConfigs,
+		m.QuicServers,
 		m.Secrets,
 		m.ServiceRanges,
 		m.ServiceStates,
@@ -811,6 +818,7 @@ func (m *XdpTraceMaps) Close() error {
 		m.SweepReports,
 		m.TableCounts,
 		m.TableStates,
+		m.TailPrograms,
 		m.UntoldCounts,
 		m.Vips,
 		m.Watchers,

@@ -30,8 +30,9 @@ type Collection struct {
 	ServiceLimits, LimitedClients         *rows.Array
 	RuleHits                              *rows.Array // counters of firewall rules, which grow
 	Leases                                *rows.Array // of VIPs; a hash
-	Fresh                                 bool        // all maps are new and empty
-	ABI                                   string      // as the function ABI has it
+	QUICConfigs, QUICServers              *rows.Array
+	Fresh                                 bool   // all maps are new and empty
+	ABI                                   string // as the function ABI has it
 
 	all         map[string]*ebpf.Map // Maps by name, and the sections of variables
 	variables   map[string]*ebpf.Variable
@@ -41,7 +42,8 @@ type Collection struct {
 
 	mu       sync.Mutex
 	programs map[string]*ebpf.Program // loaded so far
-	sctp     sctpTwins                // of these
+	sctp     tails                    // of these
+	quic     tails
 }
 
 // Open makes the maps, or adopts those pinned in s.PinDir. No program is loaded yet.
@@ -130,6 +132,7 @@ func (c *Collection) openArrays(spec *ebpf.CollectionSpec) error {
 	c.ServiceLimits, c.LimitedClients = array("limits_by_service", c.Maps.LimitsByService), array("limited_clients", c.Maps.LimitedClients)
 	c.RuleHits = array("rule_hits", c.Maps.RuleHits)
 	c.Leases = array("leases", c.Maps.Leases)
+	c.QUICConfigs, c.QUICServers = array("quic_configs", c.Maps.QuicConfigs), array("quic_servers", c.Maps.QuicServers)
 	c.ruleSet = spec.Maps["rule_sets"].InnerMap.Copy()
 	connections := array("connections", c.Maps.Connections)
 	if c.Fresh {
@@ -173,7 +176,7 @@ func (c *Collection) arrays() []*rows.Array {
 	if c.Slots == nil {
 		return nil
 	}
-	return []*rows.Array{c.Slots, c.Endpoints, c.EndpointStates, c.EndpointTraffics, c.Handshakes, c.SNATUsages, c.EgressEndpoints, c.Persists, c.ServiceLimits, c.LimitedClients, c.RuleHits, c.Leases}
+	return []*rows.Array{c.Slots, c.Endpoints, c.EndpointStates, c.EndpointTraffics, c.Handshakes, c.SNATUsages, c.EgressEndpoints, c.Persists, c.ServiceLimits, c.LimitedClients, c.RuleHits, c.Leases, c.QUICConfigs, c.QUICServers}
 }
 
 // NewRuleSet makes room for a set of firewall rules, or of policies of IPsec.
@@ -223,7 +226,7 @@ func (c *Collection) Program(layer3, egress bool) (*ebpf.Program, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := c.sctp.put(name); err != nil {
+	if err := errors.Join(c.sctp.put(name), c.quic.put(name)); err != nil {
 		return nil, errors.Join(err, p.Close())
 	}
 	c.programs[name] = p
@@ -246,7 +249,7 @@ func (c *Collection) loadLater(name string) (*ebpf.Program, error) {
 
 // Close releases maps and programs. Pinned ones stay.
 func (c *Collection) Close() error {
-	errs := []error{c.Bell.Close(), c.sctp.close()}
+	errs := []error{c.Bell.Close(), c.sctp.close(), c.quic.close()}
 	for _, p := range c.programs {
 		errs = append(errs, p.Close())
 	}

@@ -24,8 +24,8 @@ type Sandbox struct {
 
 	mu       sync.Mutex
 	programs map[string]*ebpf.Program
-	sctp     sctpTwins
-	handed   map[string]bool // names of programs with a twin of SCTP
+	sctp     tails
+	quic     tails
 }
 
 // NewSandbox makes the maps of a Sandbox, except for the shared ones. rows and inner are the sizes
@@ -105,7 +105,7 @@ func (s *Sandbox) Program(layer3 bool) (*ebpf.Program, error) {
 
 // Close releases programs and maps. Shared ones stay.
 func (s *Sandbox) Close() error {
-	errs := []error{s.sctp.close()}
+	errs := []error{s.sctp.close(), s.quic.close()}
 	for _, p := range slices.Collect(maps.Values(s.programs)) {
 		errs = append(errs, p.Close())
 	}

@@ -16,7 +16,7 @@ import (
 // rows of slots, with a service's table.
 func (t *Tables) Audit(mend bool) (out []report.Compared) {
 	for _, check := range []func(bool) report.Compared{
-		t.auditServices, t.auditEndpoints, t.auditVIPs, t.auditRanges, t.auditSources, t.auditSNAT, t.auditEgress, t.auditAttached, t.auditLocal,
+		t.auditServices, t.auditEndpoints, t.auditVIPs, t.auditRanges, t.auditSources, t.auditSNAT, t.auditQUICConfigs, t.auditQUICServers, t.auditEgress, t.auditAttached, t.auditLocal,
 		func(mend bool) report.Compared {
 			return t.auditNumbers("idle_timeouts", t.maps.IdleTimeouts, func(s *service) uint32 { return s.idle }, mend)
 		},
@@ -265,6 +265,7 @@ func (t *Tables) Compare(want *bpf.ServiceTable) (differences []string) {
 			differences = append(differences, fmt.Sprintf("has as %s %v, and should have %v", one.what, one.have, one.want))
 		}
 	}
+	differences = append(differences, t.unequalQUIC(s, want)...)
 	return append(differences, t.unequalLimits(s, want.Limits)...)
 }
 
@@ -286,7 +287,7 @@ func unequalEndpoints(have []*endpoint, want []bpf.EndpointTable) string {
 			Failed: e.has(endpointFailed), SNAT: e.has(endpointSNAT),
 		}
 		w := want[i]
-		w.Weight, w.Ends = 0, bpf.Ends{}
+		w.Weight, w.Ends, w.ServerID = 0, bpf.Ends{}, bpf.ServerID{}
 		if is != w {
 			return fmt.Sprintf("endpoint %s %s", bpf.AddrPort(w.Addr, w.Port), rows.Unequal(is, w))
 		}

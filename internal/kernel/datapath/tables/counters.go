@@ -295,6 +295,18 @@ func (t *Tables) HasProtocol(protocol uint8) bool {
 	return false
 }
 
+// HasAlgorithm reports whether a service has this algorithm.
+func (t *Tables) HasAlgorithm(algorithm uint8) bool {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	for _, s := range t.services {
+		if s.row.Algorithm == algorithm {
+			return true
+		}
+	}
+	return false
+}
+
 // Steady calls f while no rows are made or released. f must not use the tables.
 func (t *Tables) Steady(f func() error) error {
 	t.mu.RLock()

@@ -124,7 +124,8 @@ type extras struct {
 	further []*service     // copies for secondary VIPs: only their key and portMax count
 	claims  map[bpf.TcEgressKey]egress
 	removed counters // of endpoints that are gone
-	tenths  bool     // endpoints' weights are in tenths
+	quic    quic
+	tenths  bool // endpoints' weights are in tenths
 }
 
 // extras returns the service's, for reading.

@@ -1,0 +1,142 @@
+package loader
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+
+	"github.com/cilium/ebpf"
+)
+
+// Some packets have programs of their own, to which the other programs hand them over by a tail
+// call. They are loaded with the first service that needs them, so nobody else pays for them
+// (docs/adr/0093-sctp.md, docs/adr/0098-quic.md).
+
+// tail describes such programs.
+type tail struct {
+	packets string // whose they are
+	read    func() (*ebpf.CollectionSpec, error)
+	places  map[string]uint32                                        // in the map tail_programs, by the name of the program that hands packets over
+	make    func(*ebpf.CollectionSpec) (map[string]*ebpf.Map, error) // the maps that only these programs have
+}
+
+// tails loads such programs over the maps of a collection or a sandbox. The zero value has none.
+// The owner's lock protects it.
+type tails struct {
+	tail
+	all    map[string]*ebpf.Map // those of the other programs, and their own; nil: no program is wanted
+	own    map[string]*ebpf.Map
+	handed map[string]bool // names of programs that hand packets over
+}
+
+// open makes the maps that only these programs have, unless they exist.
+func (t *tails) open(of tail, all map[string]*ebpf.Map) error {
+	if t.all != nil {
+		return nil
+	}
+	spec, err := of.read()
+	if err != nil {
+		return fmt.Errorf("read the object of programs of %s packets: %w", of.packets, err)
+	}
+	own, err := of.make(spec)
+	if err != nil {
+		return err
+	}
+	t.tail, t.own, t.all, t.handed = of, own, maps.Clone(all), map[string]bool{}
+	maps.Copy(t.all, own)
+	return nil
+}
+
+// put loads the program to which another one hands packets over, and hands them over from now on.
+// The kernel keeps it in the map.
+func (t *tails) put(name string) error {
+	place, ok := t.places[name]
+	if t.all == nil || !ok || t.handed[name] {
+		return nil
+	}
+	p, err := t.load(name)
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	if err := t.all["tail_programs"].Put(place, p); err != nil {
+		return fmt.Errorf("hand %s packets over: %w", t.packets, err)
+	}
+	t.handed[name] = true
+	return nil
+}
+
+func (t *tails) load(name string) (*ebpf.Program, error) {
+	spec, err := t.read()
+	if err != nil {
+		return nil, fmt.Errorf("read the object of programs of %s packets: %w", t.packets, err)
+	}
+	ShareMaps(spec, t.all)
+	p, err := LoadProgram(spec, t.all, name)
+	if err != nil {
+		return nil, fmt.Errorf("this kernel refuses the programs of %s packets: %w", t.packets, err)
+	}
+	return p, nil
+}
+
+func (t *tails) close() error {
+	var errs []error
+	for _, m := range t.own {
+		errs = append(errs, m.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// handle loads the programs for those that are loaded, and later for each further one. It may be
+// retried, and costs nothing once it has succeeded.
+func (c *Collection) handle(t *tails, of tail) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if t.all != nil {
+		return nil
+	}
+	if err := t.open(of, c.all); err != nil {
+		return err
+	}
+	for name := range c.programs {
+		if err := t.put(name); err != nil {
+			err = errors.Join(err, t.close())
+			*t = tails{}
+			return err
+		}
+	}
+	return nil
+}
+
+// leave removes the programs of an earlier process.
+func (c *Collection) leave(of tail) error {
+	for _, place := range of.places {
+		if err := c.Maps.TailPrograms.Delete(place); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			return fmt.Errorf("remove the programs of %s packets: %w", of.packets, err)
+		}
+	}
+	return nil
+}
+
+// handle loads the program for interfaces with, or without (layer3), a link-layer header. It costs
+// nothing once it has succeeded.
+func (s *Sandbox) handle(t *tails, of tail, layer3 bool) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := t.open(of, s.all); err != nil {
+		return err
+	}
+	return t.put(programName(layer3, false))
+}
+
+// filledArray makes an array with this row.
+func filledArray(spec *ebpf.MapSpec, row any) (*ebpf.Map, error) {
+	m, err := ebpf.NewMap(spec)
+	if err != nil {
+		return nil, fmt.Errorf("make the map %s: %w", spec.Name, err)
+	}
+	if err := m.Put(uint32(0), row); err != nil {
+		return nil, errors.Join(fmt.Errorf("write the map %s: %w", spec.Name, err), m.Close())
+	}
+	return m, nil
+}

@@ -1,0 +1,49 @@
+package datapath
+
+import (
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/lb"
+)
+
+// applyWithTails is Tables.Apply, and loads the programs of SCTP and QUIC before the first service
+// needs them. If that fails, so do the changes of such services.
+func (d *Datapath) applyWithTails(changes []Change) []error {
+	errs := make([]error, len(changes))
+	applied := make([]Change, 0, len(changes))
+	var at []int
+	for i, c := range changes {
+		if errs[i] = d.loadFor(c); errs[i] == nil {
+			applied, at = append(applied, c), append(at, i)
+		}
+	}
+	for i, err := range d.Tables.Apply(applied) {
+		errs[at[i]] = err
+	}
+	return errs
+}
+
+func (d *Datapath) loadFor(c Change) error {
+	switch {
+	case c.Table == nil:
+		return nil
+	case c.Key.Protocol == uint8(lb.SCTP):
+		return d.collection.HandleSCTP()
+	case c.Table.Algorithm == uint8(bpf.TcAlgorithmALGORITHM_QUIC):
+		return d.collection.HandleQUIC()
+	}
+	return nil
+}
+
+// adoptTails removes such programs of an earlier process unless adopted services need them.
+// Programs of that process serve until these services are applied.
+func (d *Datapath) adoptTails() error {
+	if !d.HasProtocol(uint8(lb.SCTP)) {
+		if err := d.collection.LeaveSCTP(); err != nil {
+			return err
+		}
+	}
+	if d.HasAlgorithm(uint8(bpf.TcAlgorithmALGORITHM_QUIC)) {
+		return nil
+	}
+	return d.collection.LeaveQUIC()
+}
