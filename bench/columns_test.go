@@ -41,7 +41,7 @@ func TestFloodText(t *testing.T) {
 }
 
 func TestFloodMarkdown(t *testing.T) {
-	golden(t, "flood.md", markdown(exampleFlood()))
+	golden(t, "flood.golden", markdown(exampleFlood()))
 }
 
 // TestFloodsAreAsked checks that floods run only when they are named, and have a result of their

@@ -63,7 +63,7 @@ func TestFillBlocks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "blocks.md", got)
+	golden(t, "blocks.golden", got)
 	if again, err := fillBlocks(got, dir, dir); err != nil || again != got {
 		t.Errorf("filling twice: %v\n%s", err, cmp.Diff(got, again))
 	}

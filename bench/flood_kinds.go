@@ -11,7 +11,7 @@ import (
 // flood is a kind of unsolicited packets, each with a random address, ports and numbers.
 type flood struct {
 	name, title string
-	large       bool // whether others' datagrams come through in fragments is of interest
+	large       bool // whether to measure large, fragmented datagrams of other clients
 	packets     func(target) []template
 }
 
@@ -128,7 +128,7 @@ func (t target) written() netip.AddrPort {
 // port is a hole for a random port from 32768 on.
 func port(at int) hole { return hole{at: at, size: 2, number: numberPort, keep: 0x7fff, set: 0x8000} }
 
-// tcp returns a segment; seq is the hole of its sequence number, if it is not any.
+// tcp returns a segment; seq is the hole of its sequence number, nil for a random one.
 func (t target) tcp(flags string, seq *hole) template {
 	l4 := t.l4()
 	if seq == nil {
@@ -178,7 +178,7 @@ func (t target) fragment() []template {
 	return []template{t.packet(line, 0, hole{at: id, size: 2, number: numberID}, port(l4))}
 }
 
-// icmpError is about a packet of the service to the address that the error is from.
+// icmpError returns an error whose quoted packet was sent by the service to the error's source.
 func (t target) icmpError() []template {
 	l4 := t.l4()
 	inner := l4 + 8
@@ -194,8 +194,8 @@ func (t target) icmpError() []template {
 	if t.v6() {
 		return []template{out}
 	}
-	// The quoted header adds up to nothing, whatever its address, and the error's own address is
-	// not in the sum.
+	// Only ports and numbers change the error's checksum: the quoted IP header has its own, so its
+	// sum is constant, and the error's address is not covered.
 	out.sums = []checksum{{24, covered(out.holes, 14, 34)}, {inner + 10, quoted}, {l4 + 2, more}}
 	return []template{out}
 }

@@ -19,7 +19,7 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// goesOn is the label in tc programs behind which a packet is the host's.
+// goesOn is the label in tc programs where a packet is left to the host.
 const goesOn = "goes-on"
 
 // sink is a tc program at a host's interface that counts the generator's packets. It drops them, or

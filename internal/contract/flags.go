@@ -52,7 +52,7 @@ func listening() []Section[Flag] {
 
 const (
 	noDatabase = "no database server is needed"
-	logInert   = "the log goes to standard error, which whoever runs the daemon keeps"
+	logInert   = "the log goes to standard error; the service manager keeps it"
 	noCloud    = "VIPs are not moved by the interface of a cloud: use the cloud's own load balancer in front, or its routes"
 )
 
@@ -67,7 +67,7 @@ func packets() []Section[Flag] {
 			{Name: "disable-crc32", Default: "false", State: Differs, Inert: true, Note: "CRC32c is adjusted by what changes, at the same cost for every length, and not where the device computes it"},
 			{Name: "rss-enable", Default: "false", State: Differs, Inert: true, Note: "packets are spread over CPUs by the kernel"},
 			{Name: "sockmapsupport", Default: "false", State: Differs, Inert: true, Note: "it speeds up fullproxy, which this build does not have"},
-			{Name: "passive-probe", Default: "false", State: Better, Inert: true, Note: "always on: endpoints with which handshakes of clients fail are asked, and taken out (docs/health.md, Without probes)"},
+			{Name: "passive-probe", Default: "false", State: Better, Inert: true, Note: "always on: endpoints with which clients' handshakes fail are checked and taken out (docs/health.md, Without probes)"},
 			{Name: "nonlp", Short: "n", Default: "false", State: NotThere, Note: "routes, neighbours and links are the kernel's in this build, so that it can't work without netlink: choose interfaces by --whitelist"},
 			{Name: "proxyonlymode", Default: "false", State: NotThere, Note: "this build has no proxy in user space: use HAProxy or Envoy for that"},
 		}},

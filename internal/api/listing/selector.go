@@ -18,15 +18,15 @@ type Requirement struct {
 	Values []string // the field has one of them; none: it has any value
 }
 
-// Each row of a list is looked at with each of these.
+// Limits of a selector: each object of a list is compared with each requirement and value.
 const (
 	maxRequirements = 32
-	maxValues       = 1000 // of all together
+	maxValues       = 1000 // of all requirements
 )
 
 // ParseSelector parses requirements with commas between them: a=b, a!=b, a^=b (it begins with b), a
-// in (b,c), a notin (b,c), a (there is something in it), !a. A value with a comma, parentheses or
-// quotes in it is in quotes.
+// in (b,c), a notin (b,c), a (it is not empty), !a. A value that contains a comma, parentheses or
+// quotes is in quotes.
 func ParseSelector(text string) (s Selector, err error) {
 	values := 0
 	for _, part := range split(text) {
@@ -115,7 +115,7 @@ func (s Selector) Matches(values func(field string) []string) bool {
 	return true
 }
 
-// MayMatch is Matches as far as values are known.
+// MayMatch reports whether an object may match of which only some values are known.
 func (s Selector) MayMatch(values func(field string) (list []string, known bool)) bool {
 	for i := range s {
 		if list, known := values(s[i].Field); known && !s[i].matches(list) {

@@ -178,7 +178,7 @@ func (v *view) row(l layout, one *line, chosen bool) string {
 	return b.String()
 }
 
-// fit makes a text so wide.
+// fit pads or cuts a text to a width.
 func (v *view) fit(text string, width int) string {
 	text = ansi.Truncate(text, width, v.glyphs.cut)
 	return text + strings.Repeat(" ", max(0, width-ansi.StringWidth(text)))

@@ -6,14 +6,15 @@ import (
 	"loxilb/internal/kernel/datapath/bpf"
 )
 
-// region has the known bits of a word of packets that reach a node.
+// region describes the packets that reach a node, by one of their words: its known bits and their
+// values.
 type region struct{ known, value uint32 }
 
 // least and most are the smallest and the largest value of a region's word.
 func (r region) least() uint32 { return r.value }
 func (r region) most() uint32  { return r.value | ^r.known }
 
-// regions are the regions of all words.
+// regions has a region for each word of a packet.
 type regions [bpf.RuleWords]region
 
 // buildTrees builds the trees of a table's rules and returns the number of steps. ipv6 marks rules
@@ -60,7 +61,7 @@ func allRegions(version int) (all regions) {
 // rules that are wide where others are narrow would be in many leaves of one tree.
 func groupsOf(t *bpf.RuleTable, version int, ipv6 []bool) (groups [bpf.TcRuleLimitRULE_TREES][]uint16) {
 	all := allRegions(version)
-	word := [2]int{3, 1}[version] // a narrow prefix has bits beyond the first half of it, /16 or /48
+	word := [2]int{3, 1}[version] // whose bits only narrow prefixes have: longer than /16 or /48
 	for i := range t.Rules {
 		r := &t.Rules[i]
 		if !overlaps(r, &all) || r.First[bpf.TcRuleWordRULE_INTERFACE] == noInterface || version == 1 && isIPv4(r) || version == 0 && ipv6[i] {

@@ -11,7 +11,8 @@ import (
 )
 
 const (
-	// leafSize is the longest list of rules that is worth no further node.
+	// leafSize is the number of rules up to which a list is not split.
+	// Comparing them costs less than another node.
 	leafSize = 8
 	// buildWork bounds the steps of a build, which take about 0.25 s. A step processes one rule.
 	buildWork = 16 << 20
@@ -20,9 +21,9 @@ const (
 	overshoot = 8
 )
 
-// treeBuilder builds all trees of a table together. It splits the longest list first, so it ends
-// after a bounded number of steps whatever the rules, and uses the room where packets would compare
-// most.
+// treeBuilder builds all trees of a table together. It splits the longest list first: nodes and
+// entries go where packets would compare most rules. It ends after a bounded number of steps,
+// whatever the rules.
 type treeBuilder struct {
 	table          *bpf.RuleTable
 	nodes          []treeNode
@@ -60,7 +61,7 @@ func newTreeBuilder(t *bpf.RuleTable) *treeBuilder {
 	b := &treeBuilder{table: t, shared: map[uint64]int32{}}
 	b.longest.b = b
 	b.cutter.rules = t.Rules
-	b.addNode(treeNode{}) // so that 0 is no child
+	b.addNode(treeNode{}) // node 0 is unused: as a child, 0 means none
 	return b
 }
 

@@ -9,7 +9,7 @@ import (
 // Maintenance is the table of this node's maintenance: one object, or none.
 type Maintenance struct{ *store.Table[lb.Maintenance] }
 
-// Here returns this node's maintenance; nil: the node is in service.
+// Here returns the maintenance of this node, or nil if the node is in service.
 func (m *Maintenance) Here(v store.View) *lb.Maintenance {
 	one, ok := m.Get(v, kinds.MaintenanceKey)
 	if !ok {

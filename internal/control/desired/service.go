@@ -154,13 +154,13 @@ func (a ServicesAt) Get(k lb.Key) (lb.Service, bool) { return a.services.Get(a.v
 // All yields the services in the order of their keys.
 func (a ServicesAt) All() iter.Seq[lb.Service] { return a.services.All(a.view) }
 
-// Reach finds the service that a packet to a key would find: Services.Reach.
+// Reach returns the service that gets packets to a key (Services.Reach).
 func (a ServicesAt) Reach(k lb.Key) (lb.Service, bool) { return a.services.Reach(a.view, k) }
 
 // HasVIP reports whether there is a service of an address.
 func (a ServicesAt) HasVIP(vip netip.Addr) bool { return a.services.HasVIP(a.view, vip) }
 
-// check reports whether the services of a snapshot can be together.
+// check returns an error if services of a snapshot conflict with each other.
 func (s *Services) check(before, after *store.Snapshot, changed []store.ID) error {
 	if err := s.checkTotals(before, after); err != nil {
 		return err

@@ -43,13 +43,13 @@ func (k *NeighbourKeeper) Problems() []Problem {
 	for i, a := range noWay.addrs {
 		without[i] = noRoute(a, k.paths[a].err)
 	}
-	return append(BoundedProblems(without, noWay.total, NeighbourKind, "endpoints without a way to them"),
+	return append(BoundedProblems(without, noWay.total, NeighbourKind, "endpoints without a route"),
 		BoundedProblems(dead, len(dead), NeighbourKind, "next hops that do not work")...)
 }
 
-// Excluded returns a problem for each interface that leads to endpoints and that the data path is
-// not attached to, as selected does not list it: answers that arrive there are not translated back.
-// needs reports whether answers of an endpoint must pass this machine.
+// Excluded returns a problem for each interface that leads to endpoints and is not selected. The
+// data path is not attached to it, so answers that arrive there are not translated back. needs
+// reports whether answers of an endpoint must pass this machine.
 func (k *NeighbourKeeper) Excluded(selected []Link, needs func(netip.Addr) bool) []Problem {
 	attached := make(map[int]bool, len(selected))
 	for _, l := range selected {

@@ -33,7 +33,7 @@ type Session struct {
 	Preempt  bool          `json:"preempt,omitempty"`  // take over from a node of lower rank
 }
 
-// Count is what a session and its election have done since the daemon started.
+// Count has the counters of a session and its election since the daemon started.
 type Count struct {
 	Session  string // its key
 	Up       bool

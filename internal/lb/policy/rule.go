@@ -102,8 +102,8 @@ func (a RuleAction) String() string {
 	return "action(" + strconv.Itoa(int(a)) + ")"
 }
 
-// Normal returns the same rule in the one form of its key: all addresses of a version are left out
-// if the other side implies the version, and a range of one is a single value.
+// Normal returns the rule in the form that its key has. It omits a prefix of all addresses if the
+// other prefix implies the IP version, and writes a range of one value as that value.
 func (r Rule) Normal() Rule {
 	all := func(p netip.Prefix) bool { return p.IsValid() && p.Bits() == 0 }
 	same := r.Source.IsValid() && r.Destination.IsValid() && r.Source.Addr().Is4() == r.Destination.Addr().Is4()

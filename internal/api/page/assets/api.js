@@ -1,4 +1,4 @@
-// The REST API, asked with the token of whoever has signed in. The token is kept by this tab, and is in no address.
+// A client of the REST API. The user's token is in the storage of this tab, never in a URL.
 
 const base = "/netlox/v1";
 const kept = "loxilb-token";
@@ -9,7 +9,7 @@ export const token = {
   clear: () => sessionStorage.removeItem(kept),
 };
 
-// Refused is an answer that is no success, with the sentence of the API.
+// Refused is an error answer, with the API's message.
 export class Refused extends Error {
   constructor(code, message) {
     super(message);
@@ -76,8 +76,8 @@ const pause = (ms, signal) => new Promise((resolve) => {
   signal.addEventListener("abort", () => { clearTimeout(timer); resolve(); }, { once: true });
 });
 
-// seen waits until somebody looks at the page, and returns a signal that ends when nobody does any more: browsers have six connections for all
-// tabs together, and a stream takes one.
+// seen waits until the tab is visible, and returns a signal that aborts when it is hidden. All tabs
+// share six connections of the browser, and a stream takes one.
 async function seen(signal) {
   const unseen = new AbortController();
   while (document.hidden && !signal.aborted) {
@@ -90,8 +90,9 @@ async function seen(signal) {
   return AbortSignal.any([signal, unseen.signal]);
 }
 
-// follow reads a stream of events until the signal ends it, and comes again when it breaks, after the last event that it had. By fetch, as
-// EventSource sends no token. onState is told whether the stream is live.
+// follow reads a stream of events until the signal aborts. It reconnects after errors, and goes on
+// after the last event. It uses fetch, since EventSource sends no token. onState reports whether
+// the stream is live.
 export async function follow(path, onEvent, onState, signal) {
   for (let last = "", wait = 500; !signal.aborted; wait = Math.min(wait * 2, 10000)) {
     const looked = await seen(signal);
@@ -120,14 +121,14 @@ export async function follow(path, onEvent, onState, signal) {
   }
 }
 
-// rates follows how fast everything is, or one service, each second.
+// rates follows the rates of all services, or of one, each second.
 export function rates(parameters, onUpdate, signal) {
   const told = (kind, data) => { if (kind === "rates" && !document.hidden) onUpdate(data); };
   follow(`/status/rates/events?${new URLSearchParams(parameters)}`, told, () => {}, signal);
 }
 
-// every calls a function now, and again some time after it has ended, while somebody looks at the page; later if it takes long, so that who looks is
-// no load.
+// every calls a function now, and again ms after it has ended, while the tab is visible. A slow
+// function is called less often, to limit the load on the server.
 export async function every(ms, signal, f) {
   for (let wait = ms; !signal.aborted; await pause(wait, signal)) {
     if (document.hidden) continue;
@@ -142,7 +143,7 @@ export async function every(ms, signal, f) {
   }
 }
 
-// tell shows what keeps the page from being up to date, until it is over.
+// tell shows the error that keeps the page from being up to date; null: there is none.
 export function tell(error) {
   if (error?.name === "AbortError") return;
   document.dispatchEvent(new CustomEvent("trouble", { detail: error }));

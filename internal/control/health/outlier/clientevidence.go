@@ -34,7 +34,7 @@ const (
 	stallMemory   = 30 * time.Second // connections that stall count if they are no further apart
 	leastStalls   = 5
 	mostUsual     = 0.25 // share of unanswered connections that is too common to judge by
-	mostChance    = 1e-9 // probability of a run of stalls at a healthy endpoint
+	mostChance    = 1e-9 // a run of stalls less likely than this is not chance
 	answersHalve  = uint32(10 * time.Second / Pace)
 	answersRecent = uint32(3 * time.Second / Pace)
 	leastHistory  = 5
@@ -68,8 +68,8 @@ func (u *unanswered) follow(t *target, now time.Time) {
 	u.changes += n.clients
 }
 
-// expire forgets attempts that prove nothing any more: all of them are old, and no sibling has
-// completed a handshake meanwhile, which would prove that there are clients.
+// expire forgets attempts that no longer prove anything: all of them are old, and no sibling has
+// completed a handshake since, which would prove that there are clients.
 func (t *target) expire(now time.Time) {
 	if t.unansweredSYNs > 0 && now.Sub(t.unanswered.last) > attemptMemory {
 		t.unansweredSYNs = 0
@@ -239,8 +239,7 @@ func (g *group) answersCompared(t *target, number uint32) (own, others answers, 
 	return own, others, judged > 0 && 2*lately > judged
 }
 
-// servesAgain reports whether a client has had an answer of an endpoint that is out for giving
-// none.
+// servesAgain reports whether an endpoint that was ejected for not answering has answered a client.
 func (t *target) servesAgain() bool {
 	return t.out && (t.cause == answersNobody && t.completed || t.cause == neverAnswers && t.served)
 }

@@ -1,4 +1,4 @@
-// What was dropped, why, and what to do about it.
+// Dropped packets by reason, with usual cause and remedy.
 import { every, get } from "../api.js";
 import { el, number, rate, sentence, setText } from "../dom.js";
 
