@@ -23,7 +23,7 @@ const (
 	floodLimit  = 40 * time.Second                // give up waiting for service to recover
 )
 
-// floodWorks returns one for each kind of flood and each family, and load that is honest.
+// floodWorks returns a work for each kind of flood and IP version, and one without a flood.
 func floodWorks() (out []work) {
 	for _, v6 := range []bool{false, true} {
 		suffix, family := "", "IPv4"
@@ -51,8 +51,8 @@ func floodService(v6 bool) service {
 	}}
 }
 
-// spareCPU leaves the generator's CPU to it, so that clients and endpoints fail by the balancer's
-// doing alone.
+// spareCPU keeps clients and endpoints off the generator's CPU, so that only the balancer can make
+// them fail.
 func spareCPU(l layout) layout {
 	if l.steered || runtime.NumCPU() < 2 {
 		return l
@@ -66,7 +66,7 @@ func spareCPU(l layout) layout {
 	return layout{client: rest, endpoints: rest}
 }
 
-// withstand has clients at work before, during and after a flood.
+// withstand runs clients before, during and after a flood.
 func withstand(f flood) run {
 	return func(ctx context.Context, r *rig, s setting, to netip.AddrPort) ([]sample, error) {
 		t, err := r.attacker.target(r.service, to)
@@ -114,7 +114,7 @@ type floodStory struct {
 	cost        float64       // of a packet in the program, ns; 0: unknown
 }
 
-// story runs clients with arguments, lets the flood loose upon them, and waits until all is as
+// story runs clients with arguments, starts the flood, and waits until clients are served as
 // before.
 func (r *rig) story(ctx context.Context, g *generator, w *watch, s setting, args ...string) (st floodStory, err error) {
 	p, err := r.start(r.Client, append([]string{filepath.Join(r.bin, "bench"), "clients"}, args...)...)
@@ -138,7 +138,7 @@ func (r *rig) story(ctx context.Context, g *generator, w *watch, s setting, args
 	return st, err
 }
 
-// recover waits until all is as before, which it believes when it has stayed so for a while.
+// recover waits until clients have been served as before for a while.
 func (st *floodStory) recover(ctx context.Context, p *netnstest.Process, w *watch) (err error) {
 	tick := time.NewTicker(250 * time.Millisecond)
 	defer tick.Stop()
@@ -189,8 +189,8 @@ func (r *rig) served(ctx context.Context, p *netnstest.Process, start time.Time)
 	}
 }
 
-// sample returns the share of new connections that were made during the flood, and all else as
-// details.
+// sample returns the share of new connections that succeeded during the flood, and the other
+// measurements as details.
 func (st floodStory) sample(details map[string]float64) sample {
 	known := connectsOf(between(st.attempts, attemptKnown, st.start, st.end))
 	first := connectsOf(between(st.attempts, attemptFirst, st.start, st.end))

@@ -13,8 +13,8 @@ import (
 )
 
 // workersKept is the number of kept connections that a server serves at once; further ones wait to
-// be accepted. Short connections share a few threads: of many threads, the kernel would always wake
-// the one that slept longest.
+// be accepted. Short connections share a few threads: of many, the kernel would always wake the
+// thread that has slept longest.
 const workersKept = 128
 
 func workersFor(keep bool) int {
@@ -29,7 +29,7 @@ type Server struct {
 	exchanges, connections atomic.Uint64
 }
 
-// Counts returns the exchanges answered, and the connections taken.
+// Counts returns the numbers of answered exchanges and accepted connections.
 func (s *Server) Counts() (exchanges, connections uint64) {
 	return s.exchanges.Load(), s.connections.Load()
 }

@@ -12,7 +12,7 @@ import (
 	"loxilb/test/packet/lab"
 )
 
-// client is what a service remembers of one, to send it where it was.
+// client is what a service with select=persist remembers of a client.
 type client struct {
 	endpoint *endpoint
 	seen     time.Duration
@@ -76,7 +76,7 @@ func (s *service) clientOf(key tuple) netip.Addr {
 	return netip.PrefixFrom(key.src.Addr(), int(s.PersistPrefix)).Masked().Addr()
 }
 
-// remembered returns where the client shall go, nil if that is open.
+// remembered returns the endpoint that the client must get, or nil if any endpoint will do.
 func (m *Model) remembered(s *service, key tuple) *endpoint {
 	c, ok := s.clients[s.clientOf(key)]
 	if s.Algorithm != lb.Persist || !ok || m.now-c.seen > s.persistTimeout() {
@@ -104,7 +104,7 @@ func (s *service) persistTimeout() time.Duration {
 	return s.PersistTimeout
 }
 
-// forget does to clients what the sweep does.
+// forget removes expired clients, as the sweep does.
 func (s *service) forget(now time.Duration) {
 	for a, c := range s.clients {
 		if s.Algorithm != lb.Persist || now-c.seen > s.persistTimeout() || !slices.Contains(s.endpoints, c.endpoint) {

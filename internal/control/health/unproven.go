@@ -14,7 +14,7 @@ const (
 	quickShare = 10
 )
 
-// setUnproven counts a target among the unproven ones, or no longer.
+// setUnproven marks a target as unproven or proven, and counts the unproven ones.
 func (m *Monitor) setUnproven(t *target, unproven bool) {
 	if t.unproven == unproven {
 		return
@@ -41,7 +41,7 @@ func (m *Monitor) hurry(t *target, now, begun time.Time) {
 	}
 }
 
-// followUnproven does what the end of a probe means to an unproven target.
+// followUnproven updates an unproven target after a probe.
 func (m *Monitor) followUnproven(t *target, now, begun time.Time) {
 	if !t.unproven {
 		return

@@ -98,7 +98,7 @@ func (x *XDP) Sync(links []netdev.Link) error {
 	}
 	if x.Choice != config.XDPAuto {
 		for _, index := range slices.Sorted(maps.Keys(x.refused)) {
-			errs = append(errs, errors.New("XDP is not attached to "+x.refused[index]+"; its packets take the way through tc alone"))
+			errs = append(errs, errors.New("XDP is not attached to "+x.refused[index]+"; its packets go through tc only"))
 		}
 	}
 	for index := range x.current {
@@ -108,7 +108,7 @@ func (x *XDP) Sync(links []netdev.Link) error {
 	}
 	if !x.cleaned {
 		if err := x.hooks.DetachXDPOrphans(); err != nil {
-			return errors.Join(append(errs, fmt.Errorf("detach XDP where it is not wanted any more: %w", err))...)
+			return errors.Join(append(errs, fmt.Errorf("detach XDP from interfaces that are no longer chosen: %w", err))...)
 		}
 		x.cleaned = true
 	}
@@ -155,7 +155,7 @@ func (x *XDP) plan(links []netdev.Link, features map[int]netdev.XDPFeatures) map
 				x.refuse(i, err)
 				i.Attach = false
 			}
-			if hides && l.Kind != "veth" { // about which nothing can be done
+			if hides && l.Kind != "veth" { // for veth there is no remedy
 				hidden = append(hidden, HiddenTags{l.Name, i.Attach})
 			}
 		}
@@ -225,7 +225,7 @@ func (x *XDP) set(i datapath.XDPInterface, known bool) {
 func (x *XDP) refuse(i datapath.XDPInterface, err error) {
 	reason := i.Name + ": " + err.Error()
 	if x.Choice == config.XDPAuto && x.refused[i.Index] != reason {
-		x.log.Info("XDP not attached: packets that arrive there take the way through tc alone", "interface", i.Name, "error", err)
+		x.log.Info("XDP not attached: packets that arrive there go through tc only", "interface", i.Name, "error", err)
 	}
 	x.refused[i.Index] = reason
 }

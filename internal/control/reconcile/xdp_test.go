@@ -151,7 +151,7 @@ func TestXDPTagged(t *testing.T) {
 	vlan.Kind, vlan.PeerIndex = "vlan", 3
 	for range 3 {
 		err := x.Sync([]netdev.Link{link(2, "eth0"), link(3, "eth1"), vlan})
-		if err == nil || err.Error() != "XDP is not attached to eth1: "+errTagged.Error()+"; its packets take the way through tc alone" {
+		if err == nil || err.Error() != "XDP is not attached to eth1: "+errTagged.Error()+"; its packets go through tc only" {
 			t.Errorf("the error is %v", err)
 		}
 	}

@@ -18,9 +18,8 @@ import (
 // Pace is how often each client of a crowd does something.
 const Pace = 10 * time.Millisecond
 
-// Crowd is clients that never rest: some send a byte every 10 ms over one connection that they hold
-// and want it back, others open a connection every 10 ms, and close it when they have had an answer
-// by it.
+// Crowd generates steady load. Some clients hold a connection, send a byte every 10 ms and expect
+// it back; others open a connection every 10 ms and close it after an answer.
 type Crowd struct {
 	t       testing.TB
 	client  *netnstest.Host
@@ -36,13 +35,13 @@ type Crowd struct {
 	late    []Wait         // for answers over connections that are held, longer than notable
 }
 
-// notable is how long an answer takes that is looked at.
+// notable is the time from which on an answer is recorded as late.
 const notable = 25 * time.Millisecond
 
-// Wait is a time in which a client waited.
+// Wait is a period in which a client waited for an answer.
 type Wait struct {
 	from, to time.Time
-	repeated bool // its kernel has sent something again
+	repeated bool // its kernel has sent a segment again
 }
 
 // Length returns how long it took.
@@ -64,14 +63,14 @@ func repeats(conn net.Conn) (n uint32) {
 	return n
 }
 
-// NewCrowd returns a crowd of the rig's client, which rests until it is told what to do.
+// NewCrowd returns a crowd of the rig's client without load: see Hold and Visit.
 func NewCrowd(r *Rig) *Crowd {
 	c := &Crowd{t: r.T, client: r.Client, stop: make(chan struct{}), opened: map[string]int{}, bytes: map[string]int{}}
 	r.Lab.Cleanup(func() { _ = c.Finish() })
 	return c
 }
 
-// Hold has clients hold connections.
+// Hold starts clients that hold connections.
 func (c *Crowd) Hold(address string, connections int) {
 	c.t.Helper()
 	for range connections {
@@ -97,7 +96,7 @@ func (c *Crowd) Hold(address string, connections int) {
 	}
 }
 
-// Visit has a client open connections.
+// Visit starts a client that opens connections.
 func (c *Crowd) Visit(address string) {
 	c.wg.Go(func() {
 		c.each(func(n byte) error {
@@ -113,7 +112,7 @@ func (c *Crowd) Visit(address string) {
 	})
 }
 
-// each does something again and again, until it fails or the crowd is to go.
+// each repeats f until it fails or the crowd finishes.
 func (c *Crowd) each(f func(n byte) error) {
 	tick := time.NewTicker(Pace)
 	defer tick.Stop()
@@ -218,7 +217,7 @@ func (c *Crowd) Answers() (n int) {
 	return n
 }
 
-// AtRest calls f with how many connections were opened to each address, while none is being opened.
+// AtRest calls f with the number of connections opened to each address, while none is being opened.
 func (c *Crowd) AtRest(f func(opened map[string]int)) {
 	c.opening.Lock()
 	defer c.opening.Unlock()

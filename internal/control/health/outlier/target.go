@@ -51,7 +51,7 @@ type target struct {
 	readmittedAt time.Time // when it was readmitted
 }
 
-// moment is when something is decided.
+// moment is the time of a decision.
 type moment struct {
 	now     time.Time
 	jiffy   time.Duration
@@ -87,7 +87,7 @@ func (a *tally) add(b *tally) {
 	a.chosenClients += b.chosenClients
 }
 
-// hasFailures reports whether more has happened than success.
+// hasFailures reports whether there were outcomes other than success.
 func (a *tally) hasFailures() bool {
 	return a.opened > a.answered || a.stalled+a.chosen > 0 || a.repeated+a.refused+a.unreachable+a.reset > 0
 }
@@ -126,7 +126,7 @@ func (t *target) isIdle(now time.Time) bool {
 		(t.unansweredSYNs == 0 || !t.asymmetricReported && now.Sub(t.unansweredSince) > 8*window)
 }
 
-// calmedDown reports whether it was healthy for so long that the back-off restarts.
+// calmedDown reports whether the endpoint was healthy long enough for the back-off to restart.
 func (t *target) calmedDown(now time.Time) bool {
 	return now.Sub(t.readmittedAt) > max(calm, 2*backOff(t.level))
 }
