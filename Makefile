@@ -20,7 +20,7 @@ export CGO_ENABLED = 0
 # Without it the build cache has another copy of everything for each folder the project is cloned into.
 export GOFLAGS := -trimpath $(GOFLAGS)
 
-.PHONY: help build build-bench demo check test test-long test-cluster soak package test-package release test-release test-manifests test-kube kube-loxilb kube-loxilb-image lint-kube image test-image test-kernels test-arm64 test-host bench bench-check bench-guest bench-packet bench-control bench-docs lint vulnerabilities fmt generate check-generated update fuzz mutate install clean
+.PHONY: help build build-bench demo check test test-long test-cluster soak package test-package release test-release test-manifests test-kube test-kube-e2e kube-loxilb kube-loxilb-image lint-kube image test-image test-kernels test-arm64 test-host bench bench-check bench-guest bench-packet bench-control bench-docs lint vulnerabilities fmt generate check-generated update fuzz mutate install clean
 
 help:
 	@sed -n 's/^\([a-z0-9-]*\):.* ## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -160,6 +160,10 @@ test-manifests: ## the Helm chart and deploy/kubernetes: against Kubernetes' own
 test-kube: ## the chart in a cluster of two Kubernetes nodes, in namespaces of this machine; RUN=TestCells; the first time it builds Kubernetes
 	@tools/setup build kube
 	@RUN='$(RUN)' kube/test/run
+
+test-kube-e2e: ## Kubernetes' own specs of Services in that cluster, some 15 minutes; SPECS=pattern; UPDATE=1 writes docs/kubernetes-e2e.md
+	@tools/setup build kube kube-e2e
+	@SPECS='$(SPECS)' kube/test/run e2e
 
 kube-loxilb: ## bin/kube-loxilb: the controller for Kubernetes, which build leaves out
 	@tools/setup build

@@ -30,6 +30,8 @@ type Cluster struct {
 type ClusterOptions struct {
 	CNI    string   // plugin of the pods' network: "bridge", or "ptp" for routed veths
 	Images []string // archives that each node imports
+
+	IPv4Only bool // Kubernetes knows no IPv6 addresses of the nodes
 }
 
 // Addresses of the hosts. Each has one of IPv6, too, see v6.

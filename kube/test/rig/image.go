@@ -3,11 +3,14 @@ package rig
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -16,11 +19,15 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 )
 
-// Image is a container image of one static program.
+// Image is a container image of one static program, and files that it needs.
 type Image struct {
 	Name    string // such as localhost/web:1
-	Program string // file on this machine; in the image it is /bin/ and its name
+	Program string // file on this machine; in the image it is in Dir
+	Dir     string // of the program; empty: /bin
 	Args    []string
+	Default []string          // arguments that pods may replace
+	Files   map[string]string // files of this machine, by their paths in the image
+	Links   map[string]string // targets of symbolic links, by the links' paths
 }
 
 // WriteImages writes an archive of images, which nodes import.
@@ -39,7 +46,7 @@ func WriteImages(archive string, images ...Image) error {
 }
 
 func (i Image) make() (v1.Image, error) {
-	program := "/bin/" + filepath.Base(i.Program)
+	program := filepath.Join("/", cmp.Or(i.Dir, "bin"), filepath.Base(i.Program))
 	root, err := i.root(program)
 	if err != nil {
 		return nil, err
@@ -58,28 +65,53 @@ func (i Image) make() (v1.Image, error) {
 	}
 	config = config.DeepCopy()
 	config.OS, config.Architecture = "linux", runtime.GOARCH
-	config.Config = v1.Config{Entrypoint: append([]string{program}, i.Args...), Env: []string{"PATH=/bin"}}
+	config.Config = v1.Config{Entrypoint: append([]string{program}, i.Args...), Cmd: i.Default, Env: []string{"PATH=/bin"}}
 	return mutate.ConfigFile(image, config)
 }
 
 // root returns the archive of the image's root file system.
 func (i Image) root(program string) ([]byte, error) {
-	text, err := os.ReadFile(i.Program)
-	if err != nil {
-		return nil, err
+	files := maps.Clone(i.Files)
+	if files == nil {
+		files = map[string]string{}
 	}
+	files[program] = i.Program
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
-	for _, dir := range []string{"bin", "tmp"} {
+	for _, dir := range directories(files, i.Links) {
 		if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: dir, Mode: 0o755}); err != nil {
 			return nil, err
 		}
 	}
-	if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: program[1:], Mode: 0o755, Size: int64(len(text))}); err != nil {
-		return nil, err
+	for _, path := range slices.Sorted(maps.Keys(files)) {
+		text, err := os.ReadFile(files[path])
+		if err != nil {
+			return nil, err
+		}
+		if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: path[1:], Mode: 0o755, Size: int64(len(text))}); err != nil {
+			return nil, err
+		}
+		if _, err := w.Write(text); err != nil {
+			return nil, err
+		}
 	}
-	if _, err := w.Write(text); err != nil {
-		return nil, err
+	for _, path := range slices.Sorted(maps.Keys(i.Links)) {
+		if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeSymlink, Name: path[1:], Linkname: i.Links[path], Mode: 0o777}); err != nil {
+			return nil, err
+		}
 	}
 	return b.Bytes(), w.Close()
+}
+
+// directories returns the directories of files and links, parents first.
+func directories(files, links map[string]string) []string {
+	found := map[string]bool{"tmp": true}
+	for _, paths := range []map[string]string{files, links} {
+		for path := range paths {
+			for dir := filepath.Dir(path); dir != "/"; dir = filepath.Dir(dir) {
+				found[dir[1:]] = true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(found))
 }

@@ -44,7 +44,7 @@ func (n *Node) Start(ctx context.Context) error {
 		return fmt.Errorf("prepare node %s: %w", n.Name, err)
 	}
 	n.process, err = n.Host.Start(netnstest.Command{
-		Args: []string{"unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", nodeScript},
+		Args: []string{"unshare", "--mount", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", nodeScript},
 		Env: []string{
 			"DIR=" + n.dir, "NODE=" + n.Name, "PROGRAM=" + n.cluster.program, "KUBELET_CONFIG=" + kubelet,
 			"IMAGES=" + strings.Join(n.options.Images, " "), "ADDRESSES=" + strings.Join(n.Addresses(), ","),
@@ -59,6 +59,9 @@ func (n *Node) Start(ctx context.Context) error {
 // Addresses are the node's addresses in the nodes' network, of IPv4 and IPv6.
 func (n *Node) Addresses() []string {
 	address := fmt.Sprintf(nodeAddress, n.number)
+	if n.options.IPv4Only {
+		return []string{address}
+	}
 	return []string{address, v6(address).String()}
 }
 
@@ -99,7 +102,7 @@ func (n *Node) Run(args ...string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return n.Host.Run(append([]string{"nsenter", "--target", init, "--mount", "--pid", "--net", "--"}, args...)...)
+	return n.Host.Run(append([]string{"nsenter", "--target", init, "--mount", "--uts", "--pid", "--net", "--"}, args...)...)
 }
 
 // init returns the process id of the node's init, as this process sees it.

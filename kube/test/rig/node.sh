@@ -2,6 +2,7 @@
 # The init of a node, in namespaces of its own for network, mounts and processes: containerd, kubelet and kube-proxy. All of it ends with
 # this process. Variables: see node.go.
 set -eu
+hostname "$NODE"
 mount --make-rslave / # what is mounted here stays here
 mount --make-rshared /
 mount -t bpf bpf /sys/fs/bpf

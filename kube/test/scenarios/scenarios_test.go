@@ -34,6 +34,12 @@ func artifact(t testing.TB, variable string) string {
 // ends with the test. The logs of a failed test are kept.
 func cluster(t *testing.T, cni string, more ...rig.Image) *rig.Cluster {
 	t.Helper()
+	return clusterWith(t, rig.ClusterOptions{CNI: cni}, more...)
+}
+
+// clusterWith starts a cluster like cluster, with more options.
+func clusterWith(t *testing.T, o rig.ClusterOptions, more ...rig.Image) *rig.Cluster {
+	t.Helper()
 	web, loxilb := artifact(t, "LOXILB_KUBE_WEB"), artifact(t, "LOXILB_KUBE_IMAGE")
 	images := filepath.Join(t.TempDir(), "web.tar")
 	err := rig.WriteImages(images, append(more,
@@ -44,7 +50,8 @@ func cluster(t *testing.T, cni string, more ...rig.Image) *rig.Cluster {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	c, err := rig.StartCluster(ctx, labtest.New(t), rig.ClusterOptions{CNI: cni, Images: []string{images, loxilb}})
+	o.Images = []string{images, loxilb}
+	c, err := rig.StartCluster(ctx, labtest.New(t), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,6 +69,8 @@ func report(t *testing.T, c *rig.Cluster) {
 		{"get", "pods,services,nodes", "--all-namespaces", "--output=wide"},
 		{"get", "events", "--all-namespaces", "--field-selector=type=Warning"},
 		{"logs", "--namespace=kube-system", "--selector=app.kubernetes.io/name=loxilb", "--tail=50"},
+		{"logs", "--namespace=kube-system", "--selector=app.kubernetes.io/name=kube-loxilb", "--tail=50"},
+		{"exec", "--namespace=kube-system", "daemonset/loxilb", "--", "loxicmd", "get", "lb", "-o", "wide"},
 	} {
 		out, err := c.Kubectl(args...)
 		t.Log(strings.Join(args, " "), err, "\n"+out)

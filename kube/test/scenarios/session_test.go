@@ -2,6 +2,7 @@ package scenarios
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -30,7 +31,7 @@ func TestSession(t *testing.T) {
 	step("deployment with two pods is ready")
 
 	kubectl(t, c, "expose", "deployment", "shop", "--type=LoadBalancer", "--port=80", "--target-port=8080")
-	vip := ingress(t, c, "shop")
+	vip := ingress(t, c)
 	step("kubectl expose: the Service has address " + vip)
 
 	address := net.JoinHostPort(vip, "80")
@@ -84,24 +85,28 @@ func TestSession(t *testing.T) {
 }
 
 // install installs the chart with balancers on both nodes, and the controller.
-func install(t testing.TB, c *rig.Cluster) {
+func install(t testing.TB, c *rig.Cluster, values ...string) {
 	t.Helper()
 	repository, tag, _ := strings.Cut(artifact(t, "LOXILB_KUBE_IMAGE_NAME"), ":")
-	helm(t, c, "install", "loxilb", "../../../deploy/helm/loxilb", "--namespace=kube-system",
-		"--set=image.repository="+repository, "--set-string=image.tag="+tag, "--set=api.access=open", "--set=updates.minReadySeconds=0",
+	args := []string{"install", "loxilb", "../../../deploy/helm/loxilb", "--namespace=kube-system",
+		"--set=image.repository=" + repository, "--set-string=image.tag=" + tag, "--set=api.access=open", "--set=updates.minReadySeconds=0",
 		"--set=controller.enabled=true", "--set-string=controller.image.tag=1", "--set=controller.defaultClass=true",
-		"--set=controller.addresses={10.77.0.128/28,fd77::2:0/112}")
+		"--set=controller.addresses={10.77.0.128/28,fd77::2:0/112}"}
+	for _, v := range values {
+		args = append(args, "--set="+v)
+	}
+	helm(t, c, args...)
 	kubectl(t, c, "--namespace=kube-system", "rollout", "status", "daemonset/loxilb", "--timeout=120s")
 	kubectl(t, c, "--namespace=kube-system", "rollout", "status", "deployment/loxilb-controller", "--timeout=120s")
 }
 
-// ingress waits for the address of a Service.
-func ingress(t testing.TB, c *rig.Cluster, name string) (address string) {
+// ingress waits for the address of the Service shop.
+func ingress(t testing.TB, c *rig.Cluster) (address string) {
 	t.Helper()
 	await.NoError(t, patience, func() (err error) {
-		address, err = c.Kubectl("get", "service", name, "--output=jsonpath={.status.loadBalancer.ingress[0].ip}")
+		address, err = c.Kubectl("get", "service", "shop", "--output=jsonpath={.status.loadBalancer.ingress[0].ip}")
 		if err == nil && address == "" {
-			err = fmt.Errorf("Service %s has no address", name)
+			err = errors.New("the Service has no address")
 		}
 		return err
 	})
