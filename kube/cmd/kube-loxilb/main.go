@@ -49,26 +49,44 @@ func main() {
 }
 
 func run(args []string) error {
+	if len(args) > 0 {
+		if command := commands()[args[0]]; command != nil {
+			return command(ctrl.SetupSignalHandler(), args[1:])
+		}
+	}
 	fs := flag.NewFlagSet("kube-loxilb", flag.ContinueOnError)
 	o := options.Register(fs)
-	kubeconfig := fs.String("kubeconfig", "", "file to reach the cluster from outside; empty: the pod's service account")
 	showVersion := fs.Bool("version", false, "print the version")
-	if err := fs.Parse(args); err != nil {
-		return flag.ErrHelp // it was printed
+	kubeconfig, parsed, err := parse(fs, o, args)
+	if err != nil {
+		return err
 	}
 	if *showVersion {
 		fmt.Println(version)
 		return nil
 	}
-	if fs.NArg() > 0 {
-		return fmt.Errorf("%q is no flag", fs.Arg(0))
-	}
-	if err := o.Load(fs); err != nil {
-		return err
-	}
-	parsed, err := o.Parse()
+	config, err := configOf(kubeconfig)
 	if err != nil {
 		return err
+	}
+	return serve(ctrl.SetupSignalHandler(), config, o, parsed)
+}
+
+// parse reads the flags, and has logs written as they say.
+func parse(fs *flag.FlagSet, o *options.Options, args []string) (kubeconfig string, parsed *options.Parsed, err error) {
+	fs.StringVar(&kubeconfig, "kubeconfig", "", "file to reach the cluster from outside; empty: the pod's service account")
+	if err := fs.Parse(args); err != nil {
+		return "", nil, flag.ErrHelp // it was printed
+	}
+	if fs.NArg() > 0 {
+		return "", nil, fmt.Errorf("%q is no flag", fs.Arg(0))
+	}
+	if err := o.Load(fs); err != nil {
+		return "", nil, err
+	}
+	p, err := o.Parse()
+	if err != nil {
+		return "", nil, err
 	}
 	level := slog.LevelInfo
 	if o.LogLevel == "debug" {
@@ -78,12 +96,7 @@ func run(args []string) error {
 	ctrl.SetLogger(log)
 	klog.SetLogger(log)
 	debug.SetGCPercent(50) // objects live long: memory counts more than time
-
-	config, err := configOf(*kubeconfig)
-	if err != nil {
-		return err
-	}
-	return serve(ctrl.SetupSignalHandler(), config, o, &parsed)
+	return kubeconfig, &p, nil
 }
 
 // configOf returns how the API is reached: as the file says, or else as a pod.
@@ -132,10 +145,24 @@ func serve(ctx context.Context, config *rest.Config, o *options.Options, p *opti
 	if err != nil {
 		return err
 	}
-	if err := assemble(ctx, mgr, o, p, owner); err != nil {
+	services, err := assemble(ctx, mgr, o, p, owner)
+	if err != nil {
 		return err
 	}
-	return mgr.Start(ctx)
+	if !o.Uninstall {
+		return mgr.Start(ctx)
+	}
+	ctx, end := context.WithCancelCause(ctx)
+	if err := mgr.Add(&uninstaller{left: services.Left, end: end}); err != nil {
+		return err
+	}
+	if err := mgr.Start(ctx); err != nil {
+		return err
+	}
+	if cause := context.Cause(ctx); !errors.Is(cause, errUninstalled) {
+		return cause
+	}
+	return nil
 }
 
 // ownerOf returns the name of this cluster's services on balancers. Every cluster has a kube-system
@@ -152,7 +179,7 @@ func ownerOf(ctx context.Context, reader client.Reader, given string) (string, e
 }
 
 // assemble creates the controllers.
-func assemble(ctx context.Context, mgr ctrl.Manager, o *options.Options, p *options.Parsed, owner string) error {
+func assemble(ctx context.Context, mgr ctrl.Manager, o *options.Options, p *options.Parsed, owner string) (*controller.Services, error) {
 	recorder := mgr.GetEventRecorder("kube-loxilb")
 	hasPools := served(mgr, v1alpha1.GroupVersion().WithKind("AddressPool"))
 	hasURLs := served(mgr, schema.GroupVersionKind{Group: "loxiurl.loxilb.io", Version: "v1", Kind: "LoxiURL"})
@@ -164,6 +191,7 @@ func assemble(ctx context.Context, mgr ctrl.Manager, o *options.Options, p *opti
 		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: recorder, Addresses: addresses,
 		Annotations: annotation.NewReader(), Defaults: p.Defaults,
 		Class: o.Class, DefaultClass: o.DefaultClass, Zone: o.Zone, Owner: owner, IPMode: p.IPMode,
+		Uninstall: o.Uninstall,
 	}
 	services.Fleet = balancer.NewFleet(balancer.Options{
 		Owner: owner, Zone: o.Zone, TakeOver: o.TakeOver, Roles: p.Roles, BGP: p.BGP, Changed: services.Enqueue, Log: log,
@@ -177,7 +205,7 @@ func assemble(ctx context.Context, mgr ctrl.Manager, o *options.Options, p *opti
 		HasCRD: hasPools, HasURLs: hasURLs, LoxiURLs: targets.LoxiURLs, Changed: services.WakeWaiting,
 	}
 	services.LoadPools = pools.Load
-	return controller.SetUp(ctx, mgr, services, pools, targets)
+	return services, controller.SetUp(ctx, mgr, services, pools, targets)
 }
 
 // served reports whether the cluster has a custom resource. One that is created later needs a

@@ -32,6 +32,7 @@ type Fleet struct {
 	desired  map[types.NamespacedName]*Desired
 	held     map[types.NamespacedName]bool // they keep what they have, whatever that is
 	complete bool                          // desired and held have all Services
+	targeted bool                          // members are all balancers
 	members  map[string]*member
 	ctx      context.Context // of members' goroutines; nil: not started
 	running  sync.WaitGroup
@@ -91,6 +92,7 @@ func (f *Fleet) run(m *member) {
 func (f *Fleet) SetTargets(targets []Target) (nodesChanged bool) {
 	before := f.Nodes()
 	f.mu.Lock()
+	f.targeted = true
 	wanted := map[string]bool{}
 	for _, t := range targets {
 		wanted[t.URL] = true
@@ -244,7 +246,8 @@ func (f *Fleet) view(node string) view {
 
 // State is what balancers have of a Service.
 type State struct {
-	Balancers  int // in all
+	Targeted   bool // it is known which balancers there are
+	Balancers  int  // in all
 	Reachable  int
 	Tried      bool              // each of them was asked for something
 	Entries    int               // that balancers should have
@@ -257,9 +260,9 @@ type State struct {
 // State returns what balancers have of a Service.
 func (f *Fleet) State(service types.NamespacedName) State {
 	f.mu.RLock()
-	d := f.desired[service]
+	d, targeted := f.desired[service], f.targeted
 	f.mu.RUnlock()
-	s := State{Have: map[string]bool{}, Errors: map[string]string{}}
+	s := State{Targeted: targeted, Have: map[string]bool{}, Errors: map[string]string{}}
 	if d == nil {
 		d = &Desired{}
 	}
@@ -288,4 +291,20 @@ func (f *Fleet) Gone(service types.NamespacedName) bool {
 		}
 	}
 	return true
+}
+
+// Left returns how many balancers may have services of ours, apart from those that do not answer.
+func (f *Fleet) Left() (n int) {
+	f.mu.RLock()
+	known := f.complete && f.targeted
+	f.mu.RUnlock()
+	if !known {
+		return 1
+	}
+	for _, m := range f.list() {
+		if m.hasAny() {
+			n++
+		}
+	}
+	return n
 }

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"io"
 	"net/http"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -42,6 +44,7 @@ type member struct {
 	mu        sync.Mutex
 	tried     bool
 	reachable bool
+	refusing  bool      // not reachable, but its node answers
 	since     time.Time // when reachable last became true
 	problem   string
 	existing  map[string]present // services of ours, by key
@@ -123,7 +126,7 @@ func (m *member) note(ctx context.Context, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	was, first := m.reachable, !m.tried
-	m.tried, m.reachable, m.problem = true, err == nil, ""
+	m.tried, m.reachable, m.refusing, m.problem = true, err == nil, isRefusal(err), ""
 	if err != nil {
 		m.problem = err.Error()
 		m.roles = map[string]string{}
@@ -135,6 +138,16 @@ func (m *member) note(ctx context.Context, err error) {
 		m.since = time.Now()
 		m.fleet.Log.Info("balancer is up to date", "balancer", m.URL, "services", len(m.existing))
 	}
+}
+
+// isRefusal reports whether a kernel, instead of a daemon, has answered.
+func isRefusal(err error) bool {
+	for _, e := range []error{syscall.ECONNREFUSED, syscall.ECONNRESET, io.EOF, io.ErrUnexpectedEOF} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
 }
 
 // sync makes the balancer have what it should, and returns the Services of which something has
@@ -422,4 +435,11 @@ func (m *member) has(service types.NamespacedName) bool {
 		}
 	}
 	return !m.tried
+}
+
+// hasAny reports whether a balancer that may be reached may have something of ours.
+func (m *member) hasAny() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return !m.tried || m.reachable && len(m.existing) > 0
 }

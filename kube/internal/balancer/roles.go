@@ -22,6 +22,8 @@ const (
 	backup = "BACKUP"
 	asked  = time.Second // between elections
 	settle = time.Minute // that a balancer answers before VIPs move to it, whose connections may break
+
+	restartTime = 30 * time.Second // that a daemon may need to be replaced
 )
 
 // Roles says whether this controller chooses which balancer owns the VIPs of an instance.
@@ -35,14 +37,25 @@ type Roles struct {
 // Enabled reports whether roles are chosen here.
 func (r Roles) Enabled() bool { return r.VIP.IsValid() }
 
+// election is which balancer is MASTER of each instance.
+type election struct {
+	masters map[string]string    // URLs, by instance
+	away    map[string]time.Time // since when MASTERs are, by URL
+}
+
+func newElection() *election {
+	return &election{masters: map[string]string{}, away: map[string]time.Time{}}
+}
+
 // elect chooses the MASTER of each instance until the context ends. Instances are spread over the
-// balancers. A MASTER stays while it answers, unless Roles.Spread has its instance move.
+// balancers. A MASTER stays while it answers or may be restarting, unless Roles.Spread has its
+// instance move.
 func (f *Fleet) elect(ctx context.Context) {
-	masters := map[string]string{}
+	e := newElection()
 	tick := time.NewTicker(asked)
 	defer tick.Stop()
 	for {
-		f.electOnce(ctx, masters)
+		f.electOnce(ctx, e)
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
@@ -51,30 +64,31 @@ func (f *Fleet) elect(ctx context.Context) {
 	}
 }
 
-func (f *Fleet) electOnce(ctx context.Context, masters map[string]string) {
+func (f *Fleet) electOnce(ctx context.Context, e *election) {
 	all := f.list()
 	known := !slices.ContainsFunc(all, func(m *member) bool { return !m.wasTried() })
-	members := slices.DeleteFunc(all, func(m *member) bool { return !m.answers() })
+	members := slices.DeleteFunc(slices.Clone(all), func(m *member) bool { return !m.answers() })
 	candidates := slices.DeleteFunc(slices.Clone(members), func(m *member) bool {
 		u, err := url.Parse(m.URL)
 		return err == nil && slices.Contains(f.Roles.Excluded, u.Hostname()) || slices.Contains(f.Roles.Excluded, m.Node) && m.Node != ""
 	})
 	if f.Roles.Spread {
-		f.even(candidates, masters)
+		f.even(candidates, e.masters)
 	}
+	states := statesOf(ctx, candidates, e.masters, f.Roles.Instances)
 	for i := range max(1, f.Roles.Instances) {
 		instance := translate.Instance(f.Zone, i)
-		if masters[instance] == "" && !known {
+		if e.masters[instance] == "" && (!known || states.hasBackup(instance) && e.anyReturns(all)) {
 			continue // after a start: a balancer that was not asked yet may well be MASTER
 		}
-		elected := chosen(ctx, candidates, masters, instance)
+		elected := e.chosen(all, candidates, states, instance)
 		if elected == "" {
 			continue // the last one goes on, if it can
 		}
-		if masters[instance] != elected {
+		if e.masters[instance] != elected {
 			f.Log.Info("balancer becomes MASTER", "balancer", elected, "instance", instance)
 		}
-		masters[instance] = elected
+		e.masters[instance] = elected
 		// BACKUPs first, so that two do not own a VIP for longer than necessary.
 		for _, role := range []string{backup, master} {
 			for _, m := range members {
@@ -88,26 +102,77 @@ func (f *Fleet) electOnce(ctx context.Context, masters map[string]string) {
 
 // chosen returns the URL of the MASTER: the present one, one that the balancers report after a
 // start of this controller, or the one with the fewest instances.
-func chosen(ctx context.Context, candidates []*member, masters map[string]string, instance string) string {
+func (e *election) chosen(all, candidates []*member, states roleStates, instance string) string {
+	present := e.masters[instance]
+	if slices.ContainsFunc(candidates, func(m *member) bool { return m.URL == present }) {
+		delete(e.away, present)
+		return present
+	}
+	if present != "" && e.returns(present, all) {
+		return present
+	}
 	if len(candidates) == 0 {
 		return ""
 	}
-	present := masters[instance]
-	for _, m := range candidates {
-		if m.URL == present {
-			return present
-		}
-	}
 	if present == "" {
 		for _, m := range candidates {
-			states, err := m.Client.Instances(ctx)
-			if err == nil && slices.ContainsFunc(states, func(s v1.InstanceState) bool { return s.Instance == instance && s.State == master }) {
+			if states[m.URL][instance] == master {
 				return m.URL
 			}
 		}
 	}
-	least, _ := extremes(candidates, masters)
+	least, _ := extremes(candidates, e.masters)
 	return least.URL
+}
+
+// returns reports whether a balancer that does not answer may be back soon: its node refuses
+// connections, or its pod was just deleted. Meanwhile that node's kernel balances and answers for
+// the VIPs, so a second MASTER would break connections.
+func (e *election) returns(url string, all []*member) bool {
+	i := slices.IndexFunc(all, func(m *member) bool { return m.URL == url })
+	if i >= 0 && !all[i].isRestarting() {
+		return false
+	}
+	if e.away[url].IsZero() {
+		e.away[url] = time.Now()
+	}
+	return time.Since(e.away[url]) < restartTime
+}
+
+func (e *election) anyReturns(all []*member) bool {
+	return slices.ContainsFunc(all, func(m *member) bool { return m.isRestarting() && e.returns(m.URL, all) })
+}
+
+// roleStates are the roles that balancers report, by URL and instance.
+type roleStates map[string]map[string]string
+
+// statesOf asks balancers for their roles, if the MASTER of an instance is not known.
+func statesOf(ctx context.Context, members []*member, masters map[string]string, instances int) roleStates {
+	out := roleStates{}
+	if len(masters) >= max(1, instances) {
+		return out
+	}
+	for _, m := range members {
+		states, err := m.Client.Instances(ctx)
+		if err != nil {
+			continue
+		}
+		out[m.URL] = map[string]string{}
+		for _, s := range states {
+			out[m.URL][s.Instance] = s.State
+		}
+	}
+	return out
+}
+
+// hasBackup reports whether a balancer is BACKUP of an instance, so another one is or was MASTER.
+func (r roleStates) hasBackup(instance string) bool {
+	for _, states := range r {
+		if states[instance] == backup {
+			return true
+		}
+	}
+	return false
 }
 
 // even moves one instance from the balancer with the most to the one with the fewest, unless they
@@ -152,6 +217,13 @@ func (m *member) answersFor(d time.Duration) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.reachable && time.Since(m.since) >= d
+}
+
+// isRestarting reports whether the balancer's node answers, but its daemon does not.
+func (m *member) isRestarting() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.tried && !m.reachable && m.refusing
 }
 
 func (m *member) answers() bool {

@@ -48,6 +48,7 @@ type Services struct {
 
 	Class        string
 	DefaultClass bool // Services without a class, too
+	Uninstall    bool // Services are given up, whatever they say
 	Zone, Owner  string
 	IPMode       corev1.LoadBalancerIPMode
 	LoadPools    func(context.Context) error // before addresses are given
@@ -111,9 +112,10 @@ func (r *Services) reconcile(ctx context.Context, key types.NamespacedName) (rec
 
 // wants reports whether this controller serves a Service.
 func (r *Services) wants(s *corev1.Service) bool {
-	if s.Spec.Type != corev1.ServiceTypeLoadBalancer || s.DeletionTimestamp != nil || !r.ofClass(s) {
-		return false
-	}
+	return s.Spec.Type == corev1.ServiceTypeLoadBalancer && s.DeletionTimestamp == nil && !r.Uninstall && r.ofClass(s) && r.ofZone(s)
+}
+
+func (r *Services) ofZone(s *corev1.Service) bool {
 	zone := s.Annotations[annotation.Prefix+"zoneselect"]
 	return zone == "" || zone == r.Zone
 }
@@ -266,9 +268,7 @@ func (r *Services) cleanUp(ctx context.Context, s *corev1.Service) (reconcile.Re
 	r.mu.Lock()
 	_, was := r.accepted[key]
 	r.mu.Unlock()
-	marked := meta.FindStatusCondition(s.Status.Conditions, conditionAccepted) != nil
-	finalized := s.DeletionTimestamp != nil && r.ofClass(s) && controllerutil.ContainsFinalizer(s, finalizer)
-	if !was && !marked && !finalized {
+	if !was && !r.marked(s) {
 		return reconcile.Result{}, nil
 	}
 	r.Fleet.Delete(key)

@@ -39,6 +39,7 @@ type Options struct {
 
 	Class, Owner, IPMode, Service, Scheme, Port string
 	DefaultClass, TakeOver, LeaderElect         bool
+	Uninstall                                   bool // not a flag: Services are given up
 	Namespace, Metrics, Probes, LogLevel        string
 	Access                                      balancer.Access
 }

@@ -14,32 +14,51 @@ import (
 )
 
 // TestUninstall checks that the commands of docs/kubernetes.md remove the chart and all that it put
-// on the node: VIPs, ARP answers, programs, pins and stored services.
+// on nodes and Services, also if somebody has deleted its workloads before: VIPs, ARP answers,
+// programs, pins, statuses and finalizers.
 func TestUninstall(t *testing.T) {
-	c := cluster(t, "bridge")
-	installLoxilb(t, c)
-	pods := runWeb(t, c)
-	services := cells(c, pods)
-	for _, s := range services {
-		create(t, c, s)
+	c := cluster(t, "bridge", rig.Image{Name: "localhost/kube-loxilb:1", Program: artifact(t, "LOXILB_KUBE_CONTROLLER")})
+	apply(t, c, sessionDeployment)
+	kubectl(t, c, "expose", "deployment", "shop", "--type=LoadBalancer", "--port=80", "--target-port=8080")
+	for _, tc := range []struct{ name, before, own string }{
+		{"in order", "", "10.77.0.101"},
+		{"pods first", "kubectl --namespace kube-system delete daemonset/loxilb deployment/loxilb-controller", "10.77.0.102"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			install(t, c)
+			vip := ingress(t, c)
+			create(t, c, service{vips: []string{tc.own}, addresses: []string{"10.77.0.21"}, port: 8080})
+			for _, address := range []string{vip, tc.own} {
+				await.NoError(t, patience, func() error { return probeARP(c.LAN.Run, address) })
+			}
+			shell(t, c, tc.before)
+			shell(t, c, removal(t))
+			await.NoError(t, 30*time.Second, func() error { return uninstalled(c) })
+			if out := kubectl(t, c, "get", "service", "shop", "--output=jsonpath={.metadata.finalizers}{.status}"); out != `{"loadBalancer":{}}` {
+				t.Errorf("the Service has finalizers and status %s", out)
+			}
+			for _, node := range c.Nodes {
+				clean(t, node)
+			}
+			for _, address := range []string{vip, tc.own} {
+				if err := probeARP(c.LAN.Run, address); err == nil {
+					t.Errorf("VIP %s still answers ARP", address)
+				}
+			}
+		})
 	}
-	node := c.Nodes[0]
-	vip := services[0].vips[0]
-	if err := probeARP(c.LAN.Run, vip); err != nil {
-		t.Fatalf("the VIP does not answer while it is used: %v", err)
-	}
-	shell(t, c, removal(t))
-	await.NoError(t, 30*time.Second, func() error {
-		out, err := c.Kubectl("--namespace=kube-system", "get", "all,roles,rolebindings,serviceaccounts,configmaps,secrets", "--selector=app.kubernetes.io/name=loxilb", "--output=name")
-		if err == nil && strings.Contains(out, "/") {
-			err = fmt.Errorf("the cluster still has %s", out)
+}
+
+// uninstalled reports what the cluster has of the chart.
+func uninstalled(c *rig.Cluster) error {
+	const kinds = "all,roles,rolebindings,clusterroles,clusterrolebindings,serviceaccounts,configmaps,secrets,customresourcedefinitions"
+	out, err := c.Kubectl("--namespace=kube-system", "get", kinds, "--output=name")
+	for line := range strings.Lines(out) {
+		if err == nil && strings.Contains(line, "loxilb") {
+			err = fmt.Errorf("the cluster still has %s", line)
 		}
-		return err
-	})
-	clean(t, node)
-	if err := probeARP(c.LAN.Run, vip); err == nil {
-		t.Errorf("VIP %s still answers ARP", vip)
 	}
+	return err
 }
 
 // clean checks that a node has no VIPs and no pins.

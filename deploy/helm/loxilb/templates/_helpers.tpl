@@ -33,19 +33,3 @@ httpGet:
 {{- define "loxilb.metricsPort" -}}
 {{ if eq .Values.api.access "token" }}{{ .Values.api.tlsPort }}{{ else }}{{ .Values.api.port }}{{ end }}
 {{- end }}
-
-{{- define "loxilb.controllerSelector" -}}
-app.kubernetes.io/name: kube-loxilb
-app.kubernetes.io/instance: {{ .Release.Name }}
-{{- end }}
-
-{{- define "loxilb.controllerLabels" -}}
-{{ include "loxilb.controllerSelector" . }}
-app.kubernetes.io/version: {{ .Chart.AppVersion | replace "+" "-" | quote }}
-app.kubernetes.io/managed-by: {{ .Release.Service }}
-{{- end }}
-
-{{- /* The flag for addresses of defaultPool, of both families. */ -}}
-{{- define "loxilb.pools" -}}
---cidrPools={{ range $i, $a := . }}{{ if $i }},{{ end }}defaultPool={{ $a }}{{ end }}
-{{- end }}

@@ -1,0 +1,136 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	v1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	"loxilb/kube/internal/balancer"
+	"loxilb/kube/internal/options"
+)
+
+const (
+	uninstallTimeout = 90 * time.Second
+	pollInterval     = 500 * time.Millisecond
+)
+
+// commands are what the program does besides serving, by the first argument. The chart's hooks run
+// them when it is uninstalled.
+func commands() map[string]func(context.Context, []string) error {
+	return map[string]func(context.Context, []string) error{
+		"uninstall": uninstall,
+		"await":     awaitDaemonSet,
+		"hold":      hold,
+	}
+}
+
+// uninstall stops the controller, and removes from Services and balancers what it has put there:
+// nobody else does. It has the controller's flags, so it finds the same Services and balancers.
+func uninstall(ctx context.Context, args []string) error {
+	fs := flag.NewFlagSet("kube-loxilb uninstall", flag.ContinueOnError)
+	deployment := fs.String("deployment", "", "the controller's Deployment, which is scaled to 0")
+	o := options.Register(fs)
+	kubeconfig, parsed, err := parse(fs, o, args)
+	if err != nil {
+		return err
+	}
+	o.Uninstall, o.Metrics, o.Probes = true, "0", "0"
+	parsed.Roles, parsed.BGP = balancer.Roles{}, balancer.BGP{}
+	config, err := configOf(kubeconfig)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, uninstallTimeout, fmt.Errorf("this takes longer than %v", uninstallTimeout))
+	defer cancel()
+	if *deployment != "" {
+		clients, err := kubernetes.NewForConfig(config)
+		if err != nil {
+			return err
+		}
+		// The last replica releases the Lease, which serve waits for.
+		patch := []byte(`{"spec":{"replicas":0}}`)
+		_, err = clients.AppsV1().Deployments(o.Namespace).Patch(ctx, *deployment, types.MergePatchType, patch, v1.PatchOptions{}, "scale")
+		if err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("stop the controller: %w", err)
+		}
+	}
+	return serve(ctx, config, o, parsed)
+}
+
+// awaitDaemonSet waits until all pods of a DaemonSet are ready, for a while: nodes that are down keep nobody
+// waiting.
+func awaitDaemonSet(ctx context.Context, args []string) error {
+	fs := flag.NewFlagSet("kube-loxilb await", flag.ContinueOnError)
+	name := fs.String("daemonset", "", "its name")
+	namespace := fs.String("namespace", "kube-system", "its namespace")
+	timeout := fs.Duration("timeout", time.Minute, "how long to wait")
+	kubeconfig := fs.String("kubeconfig", "", "file to reach the cluster from outside; empty: the pod's service account")
+	if err := fs.Parse(args); err != nil {
+		return flag.ErrHelp // it was printed
+	}
+	config, err := configOf(*kubeconfig)
+	if err != nil {
+		return err
+	}
+	clients, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, *timeout)
+	defer cancel()
+	for {
+		d, err := clients.AppsV1().DaemonSets(*namespace).Get(ctx, *name, v1.GetOptions{})
+		if err == nil && d.Status.ObservedGeneration >= d.Generation && d.Status.NumberReady >= d.Status.DesiredNumberScheduled {
+			return nil
+		}
+		select {
+		case <-time.After(pollInterval):
+		case <-ctx.Done():
+			if d != nil && d.Generation > 0 {
+				fmt.Printf("%d of %d pods are ready after %v: other nodes keep what loxilb has put there until they start again\n",
+					d.Status.NumberReady, d.Status.DesiredNumberScheduled, *timeout)
+				return nil
+			}
+			return errors.Join(err, ctx.Err())
+		}
+	}
+}
+
+// hold does nothing until it is told to end, so that a pod is ready once its init containers have
+// done their work.
+func hold(ctx context.Context, _ []string) error {
+	<-ctx.Done()
+	return nil
+}
+
+// uninstaller ends the manager when Services and balancers are free of this controller.
+type uninstaller struct {
+	left func(context.Context) (string, error) // what is left
+	end  context.CancelCauseFunc
+}
+
+// errUninstalled is why the manager ends when nothing is left.
+var errUninstalled = errors.New("nothing is left")
+
+// Start waits until nothing is left. It is a Runnable that only the leader runs.
+func (u *uninstaller) Start(ctx context.Context) error {
+	for {
+		left, err := u.left(ctx)
+		if left == "" && err == nil {
+			u.end(errUninstalled)
+			return nil
+		}
+		select {
+		case <-time.After(pollInterval):
+		case <-ctx.Done():
+			return errors.Join(fmt.Errorf("still there: %s", left), err)
+		}
+	}
+}

@@ -1,0 +1,41 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+)
+
+// marked reports whether a Service that is no longer served still has something of this
+// controller's. Before the first condition that is the finalizer alone.
+func (r *Services) marked(s *corev1.Service) bool {
+	if meta.FindStatusCondition(s.Status.Conditions, conditionAccepted) != nil {
+		return true
+	}
+	given := s.DeletionTimestamp != nil || r.Uninstall
+	return given && r.ofClass(s) && r.ofZone(s) && controllerutil.ContainsFinalizer(s, finalizer)
+}
+
+// Left says what Services and balancers still have of this controller, and nothing if they are free
+// of it. Balancers that do not answer are not waited for.
+func (r *Services) Left(ctx context.Context) (string, error) {
+	var list corev1.ServiceList
+	if err := r.Client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		return "", err
+	}
+	var left []string
+	for i := range list.Items {
+		if s := &list.Items[i]; r.marked(s) {
+			left = append(left, "Service "+s.Namespace+"/"+s.Name)
+		}
+	}
+	if n := r.Fleet.Left(); n > 0 {
+		left = append(left, fmt.Sprintf("services of %d balancers", n))
+	}
+	return strings.Join(left, ", "), nil
+}
