@@ -45,7 +45,8 @@ func TestLifeOfServices(t *testing.T) {
 	c.testPool(t)
 	c.testDrift(t)
 	c.testAway(t, web)
-	c.testType(t, web)
+	mine := c.testType(t, web)
+	c.testLast(t, mine, web)
 }
 
 // testEndpoints checks that a changed EndpointSlice is in the balancer within a second.
@@ -203,7 +204,7 @@ func (c *cluster) testAway(t *testing.T, web *corev1.Service) {
 }
 
 // testType makes a Service one of type ClusterIP, and of another class.
-func (c *cluster) testType(t *testing.T, web *corev1.Service) {
+func (c *cluster) testType(t *testing.T, web *corev1.Service) (mine *corev1.Service) {
 	c.change(web, func() {
 		web.Spec.Type, web.Spec.LoadBalancerClass = corev1.ServiceTypeClusterIP, nil
 		web.Spec.AllocateLoadBalancerNodePorts = nil
@@ -213,10 +214,28 @@ func (c *cluster) testType(t *testing.T, web *corev1.Service) {
 	await.True(t, patience, "the finalizer goes", func() bool { return c.get(web) == nil && len(web.Finalizers) == 0 && len(web.Status.Conditions) == 0 })
 	other := "example.com/other"
 	c.change(web, func() { web.Spec.Type, web.Spec.LoadBalancerClass = corev1.ServiceTypeLoadBalancer, &other })
-	mine := service("mine", 80)
+	mine = service("mine", 80)
 	c.create(mine)
 	c.wantAddress(mine, "20.20.20.1") // it was given back, and the Service of another class does not get it
 	if err := c.get(web); err != nil || len(web.Finalizers) > 0 || addresses(web) != "" {
 		t.Errorf("a Service of another class has finalizers %q and addresses %q (%v)", web.Finalizers, addresses(web), err)
 	}
+	return mine
+}
+
+// testLast deletes all Services while the controller is away. After its start the balancer has none
+// of them.
+func (c *cluster) testLast(t *testing.T, all ...*corev1.Service) {
+	c.wantBalancer("default_mine", true)
+	c.controller.Kill()
+	for _, s := range all {
+		if err := c.Patch(t.Context(), s, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Delete(t.Context(), s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.run("--leader-elect=false")
+	c.wantBalancer("default_mine", false)
 }

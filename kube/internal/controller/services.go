@@ -78,6 +78,9 @@ func (r *Services) Reconcile(ctx context.Context, req reconcile.Request) (reconc
 	if err := r.prepare(ctx); err != nil {
 		return reconcile.Result{}, err
 	}
+	if req.Name == "" { // the first one: there may be no Service
+		return reconcile.Result{}, nil
+	}
 	result, err := r.reconcile(ctx, req.NamespacedName)
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		return reconcile.Result{RequeueAfter: goneInterval}, nil // its next event is on the way

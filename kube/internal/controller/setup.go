@@ -51,6 +51,7 @@ func SetUp(ctx context.Context, mgr ctrl.Manager, services *Services, pools *Poo
 func setUpServices(mgr ctrl.Manager, services *Services) error {
 	queue := source.Func(func(_ context.Context, q Queue) error {
 		services.SetQueue(q)
+		q.Add(reconcile.Request{})
 		return nil
 	})
 	nodes := handler.Funcs{
