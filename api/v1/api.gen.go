@@ -573,6 +573,9 @@ type Cluster struct {
 	// Enabled Whether the daemon runs with --cluster.
 	Enabled bool `json:"enabled"`
 
+	// Held Why VIPs are not announced although the node has joined: nodes that serve refuse it, or it was cut off and waits for their connections.
+	Held string `json:"held,omitempty"`
+
 	// Joined Whether the connections of the others are here, or the 10 s for them are over: only then are VIPs announced by BGP.
 	Joined bool `json:"joined"`
 

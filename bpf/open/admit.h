@@ -48,11 +48,13 @@ static __always_inline enum verdict admit_packet(struct packet *p,
 	v = packet_check_fault(p);
 	if (v != VERDICT_CONTINUE)
 		return v;
-	if (!protocol_opens(p) && !service_allows_midstream(p, svc))
-		return unlikely(is_quiet(p->now)) ?
-			       drop(p, DROP_NO_CONNECTION) :
-			       service_refuse(p, svc, DROP_NO_CONNECTION);
-	return VERDICT_CONTINUE;
+	if (likely(protocol_opens(p)))
+		return VERDICT_CONTINUE;
+	if (unlikely(is_quiet(p->now))) /* a copy knows the endpoint; the hash may not */
+		return drop(p, DROP_NO_CONNECTION);
+	return service_allows_midstream(p, svc) ?
+		       VERDICT_CONTINUE :
+		       service_refuse(p, svc, DROP_NO_CONNECTION);
 }
 
 /* Checks that the service allows its source. */

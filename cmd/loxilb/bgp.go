@@ -30,14 +30,14 @@ type bgpSessions struct {
 	started time.Time
 	hasRole func(neighbor string) bool // reports whether a BFD session for roles has the address
 	paused  func() bool                // reports whether the node is drained
-	changed func()                     // called when a session begins or ends, so packets take other routes
+	changed func(up int)               // called when a session begins or ends, with the number of those that are established
 
 	mu   sync.Mutex
 	last map[string]bgp.Session // by neighbor
 }
 
 func newBGPSessions(log *slog.Logger, hub *event.Hub, hasRole func(string) bool) *bgpSessions {
-	return &bgpSessions{speaker: speaker.New(log), hub: hub, started: time.Now(), hasRole: hasRole, paused: func() bool { return false }, changed: func() {}, last: map[string]bgp.Session{}}
+	return &bgpSessions{speaker: speaker.New(log), hub: hub, started: time.Now(), hasRole: hasRole, paused: func() bool { return false }, changed: func(int) {}, last: map[string]bgp.Session{}}
 }
 
 // run follows until ctx ends.
@@ -59,6 +59,7 @@ func (b *bgpSessions) refresh() []bgp.Session {
 	list, paused := b.speaker.Sessions(), b.paused()
 	out := make([]bgp.Session, len(list))
 	known := make(map[string]bgp.Session, len(list))
+	up, moved := 0, false
 	for i, s := range list {
 		out[i] = bgp.Session{
 			Neighbor: s.Key, State: s.State, Since: s.Since, LastError: s.LastError, Sent: s.Sent, Received: s.Received, BFD: s.BFD,
@@ -66,15 +67,21 @@ func (b *bgpSessions) refresh() []bgp.Session {
 		if paused && !out[i].Up() {
 			out[i].LastError = "the node is drained until: loxicmd node resume"
 		}
-		b.follow(&out[i])
+		moved = b.follow(&out[i]) || moved
+		if out[i].Up() {
+			up++
+		}
 		known[s.Key] = out[i]
 	}
 	b.last = known
+	if moved {
+		b.changed(up)
+	}
 	return out
 }
 
-// follow compares a session with its previous state.
-func (b *bgpSessions) follow(s *bgp.Session) {
+// follow compares a session with its previous state, and reports whether it began or ended.
+func (b *bgpSessions) follow(s *bgp.Session) bool {
 	before := b.last[s.Neighbor]
 	s.Flaps = before.Flaps
 	ended := before.Up() && (!s.Up() || !s.Since.Equal(before.Since))
@@ -88,13 +95,11 @@ func (b *bgpSessions) follow(s *bgp.Session) {
 		}
 		b.hub.Publish(e)
 	}
-	if began || ended {
-		b.changed()
-	}
 	if began {
 		e.Action, e.Error = event.Solved, "the session is established"
 		b.hub.Publish(e)
 	}
+	return began || ended
 }
 
 // failing returns the sessions that have not been established for longer than bgpGrace, or have

@@ -16,9 +16,9 @@ import (
 
 // newCluster makes this node of a cluster, if there is one, and what passes created nodes to it.
 func (p *daemon) newCluster(o reconcile.Observers) error {
-	p.others = reconcile.NewClusterNodes(nil, p.state, o)
 	c := &p.config.Cluster
 	if !c.On() {
+		p.others = reconcile.NewClusterNodes(nil, p.state, o)
 		return nil
 	}
 	name := nodeName(p.config)
@@ -39,6 +39,11 @@ func (p *daemon) newCluster(o reconcile.Observers) error {
 			Build: version, Node: name, Self: c.Self, Boot: rand.Text(), Seed: transport.Fingerprint(p.config.HashSeed), Slots: compile.MaglevSize([]compile.MaglevNode{{}, {}}),
 		},
 		Revision: func() uint64 { return p.state.Snapshot().Revision() },
+		HoldChanged: func() {
+			if p.routes != nil {
+				p.routes.MarkAll()
+			}
+		},
 	})
 	if err != nil {
 		return err
@@ -70,6 +75,9 @@ func (p *daemon) clusterProblems() (list []doctor.ClusterPeer) {
 	return list
 }
 
+// held returns why VIPs are not announced because of other nodes; empty: they may be.
+func (p *daemon) held() string { return p.cluster.Held() }
+
 // awaitCluster returns once the connections of the other nodes are here, or the time for that is
 // over. False: ctx ended.
 func (p *daemon) awaitCluster(ctx context.Context) bool {
@@ -87,9 +95,14 @@ func (p *daemon) awaitCluster(ctx context.Context) bool {
 // elect runs the elections with other nodes. A node without connections first gets those of the
 // others: it would otherwise own VIPs and refuse their connections.
 func (p *daemon) elect(ctx context.Context) {
-	if !p.datapath.NewTable() || p.awaitCluster(ctx) {
-		p.elections.Run(ctx)
+	if p.datapath.NewTable() && p.cluster != nil {
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.cluster.Serving():
+		}
 	}
+	p.elections.Run(ctx)
 }
 
 // portStripe returns which source ports this node takes first: nodes that share source addresses

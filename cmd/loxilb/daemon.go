@@ -267,7 +267,7 @@ func (p *daemon) serve(ctx context.Context) error {
 	run(p.elections.Follow)
 	if p.cluster != nil {
 		if p.sessions != nil {
-			p.sessions.changed = p.cluster.MembershipChanged
+			p.sessions.changed = p.cluster.SessionsChanged
 		}
 		run(p.cluster.Run)
 	}
@@ -377,6 +377,9 @@ func (p *daemon) ready() (bool, string) {
 		default:
 			return false, "starting: interfaces are being attached"
 		}
+	}
+	if p.cluster.Refused() {
+		return false, "VIPs are not announced: " + p.held()
 	}
 	return true, "ready"
 }

@@ -69,6 +69,9 @@ func (p *daemon) doctor(started time.Time) func() *doctor.Machine {
 		}
 		f.BFDSessions, f.Availability = p.unprotected(), p.availability()
 		f.ClusterPeers, f.SharedStore = p.clusterProblems(), p.sharedStore()
+		if p.cluster.Refused() {
+			f.ClusterHeld = p.held()
+		}
 		for _, h := range p.hiddenTags() {
 			f.HiddenTags = append(f.HiddenTags, doctor.HiddenTags(h))
 		}

@@ -18,7 +18,7 @@ func (p *daemon) followMaintenance(source view, o reconcile.Observers) {
 	}
 	if p.sessions != nil {
 		p.routes = reconcile.NewRoutes(reconcile.RoutesConfig{
-			Observers: o, Desired: p.state, Announcer: p.sessions.speaker, Health: p.health, Receiving: source.Receiving,
+			Observers: o, Desired: p.state, Announcer: p.sessions.speaker, Health: p.health, Receiving: source.Receiving, Held: p.held,
 		})
 		p.services.FollowPasses(p.routes.Mark)
 		c.Sessions, c.Applied = p.pausable, p.routes.Applied

@@ -45,6 +45,9 @@ type Config struct {
 	Table       Table
 	Events      interface{ Publish(bodies ...event.Body) }
 	Log         *slog.Logger
+	HoldChanged func() // called when Held has changed; nil: nobody needs to know
+
+	claimTime time.Duration // for how long the refusal of a node that serves counts; 0: claimTime
 }
 
 // Node is this node in its cluster.
@@ -53,6 +56,7 @@ type Node struct {
 	listener net.Listener
 	lost     atomic.Uint64
 	join     join
+	hold     hold
 	parked   parked[report.ConnectionCopy]
 	clients  parked[report.ClientCopy]
 
@@ -71,7 +75,11 @@ func New(c Config) (*Node, error) {
 	}
 	c.Hello.Version, c.Hello.Oldest = transport.Version, transport.Oldest
 	c.Hello.NewTable = c.Table.NewTable()
-	return &Node{Config: c, listener: l, sources: map[string]*source{}, nodes: c.Nodes, look: make(chan struct{}), join: join{done: make(chan struct{})}}, nil
+	c.claimTime = cmp.Or(c.claimTime, claimTime)
+	return &Node{
+		Config: c, listener: l, sources: map[string]*source{}, nodes: c.Nodes, look: make(chan struct{}), join: join{done: make(chan struct{})},
+		hold: hold{reason: "the connections of the other nodes are not here yet", moved: make(chan struct{}, 1), over: make(chan struct{})},
+	}, nil
 }
 
 // lingerTime is for how long a stopping node goes on sending connections: routers learn only now
@@ -82,6 +90,7 @@ const lingerTime = 250 * time.Millisecond
 func (n *Node) Run(ctx context.Context) {
 	if err := n.Table.LoadCopies(); err != nil {
 		n.Log.Error("connections are not exchanged with other nodes", "error", err)
+		n.setHeld("")
 		n.join.finish()
 		return
 	}
@@ -93,7 +102,8 @@ func (n *Node) Run(ctx context.Context) {
 	}
 	running.Go(func() { n.resolve(lasting, &running) })
 	n.awaitPeers(ctx)
-	<-ctx.Done()
+	n.awaitAcceptance(ctx)
+	n.followIsolation(ctx)
 	time.Sleep(lingerTime)
 	end()
 	running.Wait()
@@ -120,7 +130,7 @@ func (n *Node) names() ([]string, <-chan struct{}) {
 
 // listen accepts nodes.
 func (n *Node) listen(ctx context.Context) {
-	err := transport.Serve(ctx, n.listener, n.hello(), n.Credentials, func(c *transport.Conn) { n.receive(ctx, c) }, func(from string, err error) {
+	err := transport.Serve(ctx, n.listener, n.hello, n.Credentials, func(c *transport.Conn) { n.receive(ctx, c) }, func(from string, err error) {
 		n.Log.Warn("a node is turned away", "from", from, "error", err)
 	})
 	if err != nil && ctx.Err() == nil {
@@ -134,6 +144,7 @@ func (n *Node) hello() *transport.Hello {
 	if n.Revision != nil {
 		h.Revision = n.Revision()
 	}
+	h.Joining = n.Held() != ""
 	return &h
 }
 
@@ -164,7 +175,7 @@ func (n *Node) Status() report.Cluster {
 	out := report.Cluster{Node: n.Hello.Node, Self: n.Hello.Self, Listen: n.listener.Addr().String(), Lost: n.lost.Load()}
 	select {
 	case <-n.join.done:
-		out.Joined = true
+		out.Joined, out.Held = true, n.Held()
 	default:
 	}
 	n.mu.Lock()

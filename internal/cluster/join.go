@@ -49,7 +49,6 @@ func (n *Node) Joined() <-chan struct{} { return n.join.done }
 
 // awaitPeers finishes the join once each peer has sent all connections, or cannot be reached.
 func (n *Node) awaitPeers(ctx context.Context) {
-	defer n.join.finish()
 	const look = 50 * time.Millisecond
 	began := time.Now()
 	for {

@@ -31,14 +31,18 @@ type peer struct {
 	cancel  context.CancelFunc
 	again   chan struct{} // an attempt is due at once
 
-	mu     sync.Mutex
-	abort  context.CancelFunc // of the attempt to connect; nil: there is none
-	own    bool               // the address is this node's
-	tried  bool
-	gone   bool // no node runs there, or it wants nothing from this one
-	now    report.ClusterPeer
-	unread []mark // what was sent and not applied yet
-	sent   uint64 // records over this connection
+	mu      sync.Mutex
+	abort   context.CancelFunc      // of the attempt to connect; nil: there is none
+	dialed  time.Time               // when the attempt began
+	end     context.CancelCauseFunc // of the connection; nil: there is none
+	own     bool                    // the address is this node's
+	tried   bool
+	gone    bool      // no node runs there, or it wants nothing from this one
+	serves  bool      // it announced its VIPs when it connected
+	refused time.Time // when a node that announces VIPs has refused this one last, there
+	now     report.ClusterPeer
+	unread  []mark // what was sent and not applied yet
+	sent    uint64 // records over this connection
 }
 
 // mark is when so many records had been sent over a connection.
@@ -134,10 +138,57 @@ func (p *peer) run(ctx context.Context) {
 func (p *peer) hurry() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.now.State == report.PeerUp || p.now.State == report.PeerCopying {
+	if isExchanging(p.now.State) {
 		return
 	}
+	if p.abort != nil && time.Since(p.dialed) < attemptLeast {
+		return // it is on its way: two nodes must not abort each other's attempts
+	}
 	if p.abort != nil {
+		p.abort()
+	}
+	select {
+	case p.again <- struct{}{}:
+	default:
+	}
+}
+
+// attemptLeast is how long an attempt to connect is not aborted.
+const attemptLeast = 200 * time.Millisecond
+
+// hurryTo hurries to a node that has just connected: it is reachable.
+func (n *Node) hurryTo(node, remote string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, p := range n.peers {
+		if p.isAt(node, remote) {
+			p.hurry()
+		}
+	}
+}
+
+// isAt reports whether the peer is this node, or may be: its address is that from which the node
+// has connected.
+func (p *peer) isAt(node, remote string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	own, _, _ := net.SplitHostPort(p.address)
+	from, _, _ := net.SplitHostPort(remote)
+	return p.now.Node == node || p.now.Node == "" && own == from
+}
+
+// reconnect ends the connection, or the attempt, and makes another one at once.
+func (p *peer) reconnect(why error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.own {
+		return
+	}
+	p.tried = false
+	switch {
+	case p.end != nil:
+		p.end(why)
+	case p.abort != nil:
 		p.abort()
 	}
 	select {
@@ -152,7 +203,7 @@ func (p *peer) dial(ctx context.Context) (*transport.Conn, error) {
 	ctx, abort := context.WithCancel(ctx)
 	defer abort()
 	p.mu.Lock()
-	p.abort = abort
+	p.abort, p.dialed = abort, time.Now()
 	p.mu.Unlock()
 	c, err := transport.Dial(ctx, p.address, p.node.hello(), p.node.Credentials)
 	p.mu.Lock()
@@ -180,12 +231,20 @@ func (p *peer) connect(ctx context.Context) error {
 	if err := p.connected(c); err != nil {
 		return err
 	}
+	p.setEnd(cancel)
+	defer p.setEnd(nil)
 	go func() { cancel(c.ReadAcks(p.applied)) }()
 	err = p.send(ctx, c)
 	if cause := context.Cause(ctx); cause != nil {
 		err = cause
 	}
 	return err
+}
+
+func (p *peer) setEnd(end context.CancelCauseFunc) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.end = end
 }
 
 // connected notes a connection, unless the node has one by another of its addresses.
@@ -201,6 +260,7 @@ func (p *peer) connected(c *transport.Conn) error {
 	p.tried, p.gone, p.unread, p.sent = true, false, nil, 0
 	p.now.Node, p.now.Build, p.now.Revision = c.Peer.Node, c.Peer.Build, c.Peer.Revision
 	p.now.State, p.now.Reason, p.now.Since = report.PeerCopying, "", time.Now()
+	p.serves, p.refused = !c.Peer.Joining, time.Time{}
 	p.mu.Unlock()
 	p.node.mu.Unlock()
 	p.node.Log.Info("connected to a node of the cluster", "node", c.Peer.Node, "address", p.address)
@@ -220,6 +280,12 @@ func (p *peer) failed(err error) {
 	was, reason := p.now.State, p.now.Reason
 	p.tried, p.own, p.gone = true, errors.Is(err, transport.ErrSelf), isAbsent(err, state)
 	p.now.Reason, p.now.Lag = reasonOf(err), 0
+	if refused != nil {
+		p.refused = time.Time{}
+		if refused.Serves {
+			p.refused = time.Now()
+		}
+	}
 	if state != was {
 		p.now.State, p.now.Since = state, time.Now()
 	}
@@ -314,7 +380,7 @@ func (p *peer) send(ctx context.Context, c *transport.Conn) error {
 				err = p.sendChunk(c, list[i])
 			}
 		case <-ping.C:
-			err = c.Ping()
+			err = c.Ping(p.node.Held() == "")
 		}
 		if err != nil {
 			return err

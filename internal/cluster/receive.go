@@ -20,11 +20,14 @@ type source struct {
 
 	mu       sync.Mutex
 	live     *transport.Conn // nil: it is not connected
-	complete bool            // it has sent all connections
+	complete bool            // it has sent all connections over this connection
 	received uint64
 	results  [report.CopyResults]uint64
 	dropped  uint64
 	parked   int
+
+	suspected bool // it was silent for a while during this connection
+	serving   bool // it announces its VIPs
 }
 
 // addTo adds what the source counts to the peer's status.
@@ -37,8 +40,10 @@ func (s *source) addTo(out *report.ClusterPeer) {
 // receive inserts the connections that a node sends, until it ends.
 func (n *Node) receive(ctx context.Context, c *transport.Conn) {
 	s := n.sourceOf(c)
+	defer n.join.changed()
 	defer s.leave(c)
 	n.quiet()
+	n.hurryTo(c.Peer.Node, c.Remote())
 	applied := uint64(0)
 	var list []report.ConnectionCopy
 	err := c.ReadRecords(transport.Reader{
@@ -56,8 +61,17 @@ func (n *Node) receive(ctx context.Context, c *transport.Conn) {
 			s.mu.Unlock()
 			n.join.changed()
 		},
-		Idle:    func() error { return c.Ack(applied) },
-		Suspect: n.quiet, // routers may leave the peer before its last records are here
+		Serves: func() {
+			s.mu.Lock()
+			s.serving = true
+			s.mu.Unlock()
+		},
+		Idle: func() error { return c.Ack(applied) },
+		Suspect: func() {
+			n.quiet() // routers may leave the peer before its last records are here
+			s.suspect()
+			n.join.changed()
+		},
 	})
 	if ctx.Err() != nil {
 		return
@@ -83,8 +97,39 @@ func (n *Node) sourceOf(c *transport.Conn) *source {
 	if s.live != nil {
 		_ = s.live.Close()
 	}
-	s.live, s.remote = c, c.Remote()
+	s.live, s.remote, s.complete, s.suspected, s.serving = c, c.Remote(), false, false, !c.Peer.Joining
 	return s
+}
+
+// suspect notes that the node has fallen silent.
+func (s *source) suspect() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.suspected = true
+}
+
+// isCurrent reports whether the node's connections have arrived without a pause.
+func (s *source) isCurrent() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.live != nil && s.complete && !s.suspected
+}
+
+// serves reports whether the node exchanges connections and announces its VIPs.
+func (s *source) serves() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.live != nil && s.serving
+}
+
+// restart closes a connection that has stalled. The node connects again and sends everything.
+func (s *source) restart() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.suspected && s.live != nil {
+		_ = s.live.Close()
+		s.complete = false
+	}
 }
 
 func (s *source) leave(c *transport.Conn) {

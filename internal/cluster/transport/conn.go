@@ -2,6 +2,7 @@ package transport
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/binary"
@@ -32,8 +33,11 @@ const (
 	socketBuffer = 1 << 20
 )
 
-// ErrRefused wraps the sentence with which a peer refuses this node.
-type ErrRefused struct{ Sentence string }
+// ErrRefused reports that one of two nodes refuses the other, because they do not fit each other.
+type ErrRefused struct {
+	Sentence string
+	Serves   bool // the peer announces its VIPs, or says so
+}
 
 func (e *ErrRefused) Error() string { return e.Sentence }
 
@@ -73,10 +77,18 @@ func Dial(ctx context.Context, address string, own *Hello, credentials Credentia
 	tune(plain)
 	deadline, _ := ctx.Deadline()
 	_ = plain.SetDeadline(deadline)
-	secured := tls.Client(plain, config)
+	selected := ""
+	secured := tls.Client(plain, asking(config, &selected))
 	c := newConn(secured)
 	if err := c.greet(ctx, secured, own); err != nil {
 		_ = plain.Close()
+		var refused *ErrRefused
+		if errors.As(err, &refused) {
+			refused.Serves = selected == protocolServing
+			if c.Peer.Node != "" { // nodes of older versions have a Hello only
+				refused.Serves = !c.Peer.Joining
+			}
+		}
 		return nil, err
 	}
 	_ = plain.SetDeadline(time.Time{})
@@ -107,12 +119,12 @@ func (c *Conn) greet(ctx context.Context, secured *tls.Conn, own *Hello) error {
 		return ErrSelf
 	}
 	if w.Refused != "" {
-		return &ErrRefused{w.Refused}
+		return &ErrRefused{Sentence: w.Refused}
 	}
-	if err := own.Judge(&c.Peer); err != nil {
-		return err
+	if err := cmp.Or(own.Judge(&c.Peer), c.certified(secured)); err != nil {
+		return &ErrRefused{Sentence: err.Error()}
 	}
-	return c.certified(secured)
+	return nil
 }
 
 // certified checks that the peer's certificate is for its name.
@@ -129,7 +141,7 @@ func (c *Conn) certified(secured *tls.Conn) error {
 func describeTLS(err error) error {
 	var alert tls.AlertError
 	if errors.As(err, &alert) {
-		return fmt.Errorf("the peer does not accept this node's certificate: does it have the same --cluster-key, or --cluster-ca? (%w)", err)
+		return &ErrRefused{Sentence: fmt.Sprintf("the peer does not accept this node's certificate: does it have the same --cluster-key, or --cluster-ca? (%v)", err)}
 	}
 	return err
 }
@@ -144,7 +156,7 @@ func accept(ctx context.Context, plain net.Conn, own *Hello, credentials Credent
 	defer cancel()
 	deadline, _ := ctx.Deadline()
 	_ = plain.SetDeadline(deadline)
-	secured := tls.Server(plain, config)
+	secured := tls.Server(plain, claimOf(config, own))
 	if err := secured.HandshakeContext(ctx); err != nil {
 		return nil, err
 	}
@@ -207,8 +219,13 @@ func (c *Conn) SendClients(records []byte) error { return c.send(kindClients, re
 // SendBulkEnd reports that all connections were sent.
 func (c *Conn) SendBulkEnd() error { return c.send(kindBulkEnd, nil) }
 
-// Ping sends a sign of life.
-func (c *Conn) Ping() error { return c.send(kindPing, nil) }
+// Ping sends a sign of life, and whether this node announces its VIPs.
+func (c *Conn) Ping(serves bool) error {
+	if serves {
+		return c.send(kindPing, []byte{1})
+	}
+	return c.send(kindPing, nil)
+}
 
 // Ack reports how many records were applied since the connection began.
 func (c *Conn) Ack(records uint64) error {
@@ -252,6 +269,7 @@ type Reader struct {
 	Records func(payload []byte) error // of connections
 	Clients func(payload []byte) error
 	BulkEnd func()       // the peer has sent all that it had
+	Serves  func()       // the peer announces its VIPs
 	Idle    func() error // no frame is waiting
 	Suspect func()       // the peer has fallen silent
 }
@@ -272,6 +290,9 @@ func (c *Conn) ReadRecords(r Reader) error {
 		case kindBulkEnd:
 			r.BulkEnd()
 		case kindPing:
+			if len(b) > 0 && b[0] == 1 { // older nodes send nothing
+				r.Serves()
+			}
 		default:
 			err = fmt.Errorf("the peer sent a frame of kind %d", k)
 		}
@@ -284,9 +305,9 @@ func (c *Conn) ReadRecords(r Reader) error {
 	}
 }
 
-// Serve accepts nodes at a listener until ctx ends, and calls handle with each connection. refused
-// gets nodes that were turned away.
-func Serve(ctx context.Context, l net.Listener, own *Hello, credentials Credentials, handle func(*Conn), refused func(from string, err error)) error {
+// Serve accepts nodes at a listener until ctx ends, and calls handle with each connection. own
+// returns what this node says about itself at the time. refused gets nodes that were turned away.
+func Serve(ctx context.Context, l net.Listener, own func() *Hello, credentials Credentials, handle func(*Conn), refused func(from string, err error)) error {
 	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
 	defer stop()
 	var running sync.WaitGroup
@@ -307,7 +328,7 @@ func Serve(ctx context.Context, l net.Listener, own *Hello, credentials Credenti
 			continue
 		}
 		running.Go(func() {
-			c, err := accept(ctx, plain, own, credentials)
+			c, err := accept(ctx, plain, own(), credentials)
 			<-greeting
 			if err != nil {
 				_ = plain.Close()

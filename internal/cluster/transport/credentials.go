@@ -144,7 +144,7 @@ func verify(chain []*x509.Certificate, pool *x509.CertPool, wrong string) error 
 	}
 	_, err := chain[0].Verify(x509.VerifyOptions{Roots: pool, Intermediates: between, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}})
 	if err != nil {
-		return fmt.Errorf("the peer has %s: %w", wrong, err)
+		return &ErrRefused{Sentence: fmt.Sprintf("the peer has %s: %v", wrong, err)}
 	}
 	return nil
 }

@@ -30,6 +30,7 @@ type Hello struct {
 	Slots    int    `json:"slots"`    // size of the tables of the algorithms hash and persist
 	Revision uint64 `json:"revision"` // of the configuration, for users
 	NewTable bool   `json:"newTable"` // the node has no connections of an earlier process
+	Joining  bool   `json:"joining"`  // the node does not announce its VIPs; older nodes never say so
 }
 
 // welcome is the answer to a Hello: the other node's, or why it refuses.

@@ -45,6 +45,8 @@ type RoutesConfig struct {
 	// Receiving returns which endpoints of a service get new connections, in the user's order;
 	// false: the data path does not have the service.
 	Receiving func(lb.Key) ([]bool, bool)
+	// Held returns why nothing may be announced, although the data path is ready; empty: it may.
+	Held func() string
 }
 
 // Routes announces the VIPs of services with BGP that this node can serve. It decides only about
@@ -67,7 +69,8 @@ type Routes struct {
 	services map[lb.Key]claimant
 	roles    map[string]lb.Instance
 	stage    lb.Stage
-	isOpen   bool // routes may be announced
+	held     string // Held
+	isOpen   bool   // routes may be announced
 
 	// touched by the loop only
 	firstTry time.Time    // when the first routes could have been announced
@@ -241,6 +244,10 @@ func (r *Routes) check(now *store.Snapshot, dirty map[lb.Key]struct{}, all bool)
 		r.stage = stage
 		touched = keySetOf(r.prefixes)
 	}
+	if held := r.Held(); held != r.held {
+		r.held = held
+		touched = keySetOf(r.prefixes)
+	}
 	if roles := r.Desired.Instances.Here(now); !maps.Equal(roles, r.roles) {
 		r.roles = roles
 		r.assignRoles(touched)
@@ -369,6 +376,9 @@ func (r *Routes) decide(touched map[netip.Prefix]struct{}) (events []event.Body,
 			claims = append(claims, r.services[key].Claim)
 		}
 		d := compile.Decide(claims, r.stage)
+		if r.held != "" {
+			d = compile.Decision{Why: r.held}
+		}
 		if len(claims) == 0 {
 			d.Why = "no service has it"
 			delete(r.prefixes, p)

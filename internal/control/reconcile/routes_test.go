@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -91,6 +92,7 @@ type routeRig struct {
 	*rig
 	routes  *Routes
 	routers *routers
+	held    atomic.Pointer[string] // why nothing may be announced; nil: it may
 }
 
 func newRouteRig(t testing.TB, services ...string) *routeRig {
@@ -100,6 +102,12 @@ func newRouteRig(t testing.TB, services ...string) *routeRig {
 	r := &routeRig{rig: makeRig(t, w), routers: &routers{}}
 	r.routes = NewRoutes(RoutesConfig{
 		Observers: r.services.Observers, Desired: r.state, Announcer: r.routers, Health: r.health,
+		Held: func() string {
+			if why := r.held.Load(); why != nil {
+				return *why
+			}
+			return ""
+		},
 		Receiving: func(key lb.Key) ([]bool, bool) {
 			row := compile.Key(key)
 			w.mu.Lock()
@@ -217,6 +225,28 @@ func TestRoutes(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("events: -want +got\n%s", diff)
 	}
+}
+
+// TestRoutesHeld checks that nothing is announced while the node is held back, and why.
+func TestRoutesHeld(t *testing.T) {
+	t.Parallel()
+	r := newRouteRig(t, routed443)
+	why := "other nodes refuse this one"
+	hold := func(why *string) {
+		r.held.Store(why)
+		r.routes.MarkAll()
+	}
+	hold(&why)
+	r.routes.Open()
+	<-r.routes.Current()
+	r.want("")
+	if all := r.routes.All(); len(all) != 1 || all[0].Announced || all[0].Why != why {
+		t.Errorf("%+v", all)
+	}
+	hold(nil)
+	r.want("10.0.0.1/32 1:2")
+	hold(&why)
+	r.want("")
 }
 
 // TestRoutesOfUnprobed checks that a VIP waits for the first probe of its endpoints, and is not
@@ -363,7 +393,7 @@ func manyRoutes(t testing.TB, services int, to Announcer) (*Routes, map[lb.Key]b
 	o := rig.services.Observers
 	o.Log = slog.New(slog.DiscardHandler)
 	routes := NewRoutes(RoutesConfig{
-		Observers: o, Desired: rig.state, Announcer: to, Health: rig.health,
+		Observers: o, Desired: rig.state, Announcer: to, Health: rig.health, Held: func() string { return "" },
 		Receiving: func(key lb.Key) ([]bool, bool) { return []bool{receiving[key]}, true },
 	})
 	routes.Open()

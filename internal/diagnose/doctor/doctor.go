@@ -73,6 +73,7 @@ type Facts struct {
 	BFDSessions []BFDSession // that are down, or make no claims
 
 	ClusterPeers []ClusterPeer // that do not get the connections of this node
+	ClusterHeld  string        // why VIPs are not announced because of other nodes; empty: they are
 	SharedStore  *SharedStore  // nil: there is none
 
 	Availability Availability

@@ -146,6 +146,9 @@ func faults() map[string]struct {
 		"cluster": {edit: func(m *Machine, _ *fakeNetwork) {
 			m.Facts.ClusterPeers = []ClusterPeer{{Node: "lb2", Why: "connection refused"}}
 		}, id: "cluster:lb2", sure: Certain},
+		"held back": {edit: func(m *Machine, _ *fakeNetwork) {
+			m.Facts.ClusterHeld = "the serving node at 10.0.0.1:22222 refuses this one"
+		}, id: "cluster:announcements", sure: Certain},
 		"shared store": {edit: func(m *Machine, _ *fakeNetwork) {
 			m.Facts.SharedStore = &SharedStore{Servers: "etcd at 10.0.0.9:2379", Err: errors.New("connection refused")}
 		}, id: "store:etcd at 10.0.0.9:2379", sure: Certain},

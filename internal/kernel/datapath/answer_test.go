@@ -71,22 +71,36 @@ func limited(l *lab.Lab, line, reason string, packets, rate int) error {
 // cluster have just changed, and refused before and afterwards.
 func TestQuiet(t *testing.T) {
 	t.Parallel()
-	inLab(t, "10.0.0.1:80/tcp endpoints=192.168.1.10:8080", func(l *lab.Lab) error {
-		for _, c := range []struct {
+	inLab(t, "10.0.0.1:80/tcp endpoints=192.168.1.10:8080", quietly("no-connection"))
+}
+
+// TestQuietMidstream checks that it is not passed on to an endpoint by its hash then, either: the
+// connection may be at another one.
+func TestQuietMidstream(t *testing.T) {
+	t.Parallel()
+	inLab(t, "10.0.0.1:80/tcp mode=dsr select=hash endpoints=192.168.1.10:80", quietly(""))
+}
+
+// quietly returns a test of a segment without a connection, which leaves with this reason, unless
+// unknown connections are left unanswered.
+func quietly(reason string) func(l *lab.Lab) error {
+	return func(l *lab.Lab) error {
+		for n, c := range []struct {
 			quiet time.Duration
 			want  string
-		}{{0, "out"}, {5 * time.Second, "drop"}, {0, "out"}} {
+			why   string
+		}{{0, "out", reason}, {5 * time.Second, "drop", "no-connection"}, {0, "out", reason}} {
 			if err := l.Datapath.KeepQuiet(c.quiet); err != nil {
 				return err
 			}
-			res, err := sendLine(l, "tcp 1.1.1.1:4000 > 10.0.0.1:80 A ack 7")
+			res, err := sendLine(l, fmt.Sprintf("tcp 1.1.1.1:%d > 10.0.0.1:80 A ack 7", 4000+n))
 			if err != nil {
 				return err
 			}
-			if res.Verdict != c.want || res.Reason != "no-connection" {
+			if res.Verdict != c.want || res.Reason != c.why {
 				return fmt.Errorf("quiet for %v: %s %s, want %s", c.quiet, res.Verdict, res.Reason, c.want)
 			}
 		}
 		return nil
-	})
+	}
 }

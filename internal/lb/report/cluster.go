@@ -46,6 +46,7 @@ type Cluster struct {
 	Self   int    // --self; -1: none
 	Listen string // address at which peers connect
 	Joined bool   // the connections of the others are here, or the time for them is over
+	Held   string // why its VIPs are not announced although it has joined; empty: they may be
 	Lost   uint64 // copies that found the ring of the packet path full, and were found again by scans
 	Peers  []ClusterPeer
 }

@@ -79,13 +79,20 @@ func (p *proof) run(name string, do func()) {
 // note notes a number of the current round.
 func (p *proof) note(name string, v float64) { p.current.Numbers[name] = v }
 
+// silence silences a node, and waits until the router sends it no more packets.
+func (p *proof) silence(do func()) {
+	p.t.Helper()
+	ended, began := p.c.silencing(), time.Now()
+	do()
+	p.f.awaitSessions(fleetSize - 1)
+	ended()
+	p.note("router leaves the node after, s", time.Since(began).Seconds())
+}
+
 // stopped stops a node's process: its kernel goes on, but BFD no longer answers.
 func (p *proof) stopped(node int) {
 	m := p.f.nodes[node]
-	ended := p.c.silencing()
-	m.pause()
-	p.f.awaitSessions(fleetSize - 1)
-	ended()
+	p.silence(m.pause)
 	p.c.goOn()
 	m.unpause()
 	p.f.awaitSessions(fleetSize)
@@ -94,10 +101,7 @@ func (p *proof) stopped(node int) {
 // cable cuts a node off, and meanwhile calls do.
 func (p *proof) cable(node int, do func()) {
 	m := p.f.nodes[node]
-	ended := p.c.silencing()
-	m.cut(true)
-	p.f.awaitSessions(fleetSize - 1)
-	ended()
+	p.silence(func() { m.cut(true) })
 	do()
 	p.c.goOn()
 	m.cut(false)
@@ -133,10 +137,7 @@ func (p *proof) setEndpoint(endpoint int, flag string) {
 // killed kills a node, and starts it again.
 func (p *proof) killed(node int) {
 	m := p.f.nodes[node]
-	ended := p.c.silencing()
-	m.Kill()
-	p.f.awaitSessions(fleetSize - 1)
-	ended()
+	p.silence(func() { m.Kill() })
 	p.c.goOn()
 	m.restart()
 	p.f.awaitSessions(fleetSize)
@@ -230,10 +231,7 @@ func (p *proof) peerStopped(node int, d time.Duration) {
 	before := rss(p.t, other.Pid())
 	most := before
 	m := p.f.nodes[node]
-	ended := p.c.silencing()
-	m.pause()
-	p.f.awaitSessions(fleetSize - 1)
-	ended()
+	p.silence(m.pause)
 	until := time.Now().Add(d)
 	await.True(p.t, d+patience, "the end of the pause", func() bool {
 		most = max(most, rss(p.t, other.Pid()))
@@ -270,7 +268,8 @@ func (p *proof) upgraded(bin string) {
 	}
 }
 
-// refused starts a node with settings that do not fit, which its peers refuse with a sentence.
+// refused starts a node with settings that do not fit, which its peers refuse with a sentence. It
+// gets no packets, so it breaks no connection.
 func (p *proof) refused(node int) {
 	p.t.Helper()
 	other := p.t.TempDir() + "/other"
@@ -298,6 +297,7 @@ func (p *proof) refused(node int) {
 			}
 			return fmt.Errorf("%s: %+v, want %q", one.args, s.Peers, one.want)
 		})
+		p.f.awaitSessions(fleetSize - 1)
 	}
 	m.Stop()
 	m.opts = kept

@@ -84,16 +84,23 @@ type crowd struct {
 
 	mu      sync.Mutex
 	losses  []loss
-	longest [2]wait // since begin: TCP, UDP
+	waits   []wait // since begin, longer than notable
 	windows []window
 	began   time.Time
 }
 
-// wait is the longest time for an answer.
+// wait is a time for an answer.
 type wait struct {
 	took   time.Duration
 	target target
+	born   time.Time     // when the connection was opened
+	began  time.Duration // since the case began
 }
+
+// notable is the time for an answer that is noted.
+const notable = 50 * time.Millisecond
+
+func (w wait) String() string { return fmt.Sprintf("%s from %.1f s on", w.target, w.began.Seconds()) }
 
 // window is a time in which the router may send packets to a node that does not send records.
 type window struct{ from, to time.Time }
@@ -249,13 +256,25 @@ func (c *crowd) lost(l loss) {
 	c.losses = append(c.losses, l)
 }
 
-// answered notes an answer, and how long it took.
-func (c *crowd) answered(kind int, to target, took time.Duration) {
+// answered notes how long an answer took.
+func (c *crowd) answered(to target, born time.Time, took time.Duration) {
+	if took < notable {
+		return
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if took > c.longest[kind].took {
-		c.longest[kind] = wait{took, to}
+	c.waits = append(c.waits, wait{took, to, born, time.Since(c.began) - took})
+}
+
+// longest returns the longest time for an answer over a network, of connections that were not opened
+// through a silent node.
+func (c *crowd) longest(network string) (most wait) {
+	for _, w := range c.waits {
+		if w.target.network == network && w.took > most.took && !c.isYoung(w.born) {
+			most = w
+		}
 	}
+	return most
 }
 
 // exchange has messages returned over a TCP connection, at the crowd's pace: as many, or 0 for
@@ -280,7 +299,7 @@ func (c *crowd) exchange(k *talk, conn net.Conn, born time.Time, messages int) *
 		}
 		k.endpoint = in[messageLength]
 		last = time.Now()
-		c.answered(0, k.target, last.Sub(began))
+		c.answered(k.target, born, last.Sub(began))
 		k.heard.Add(1)
 		c.pause()
 	}
@@ -324,7 +343,7 @@ func (c *crowd) flow(k *talk, conn net.Conn) *loss {
 			return &loss{k.target, born, last.Sub(born), true, fmt.Errorf("endpoint %d answers instead of %d", in[messageLength], endpoint)}
 		}
 		last = time.Now()
-		c.answered(1, k.target, last.Sub(began))
+		c.answered(k.target, born, last.Sub(began))
 		k.heard.Add(1)
 		c.pause()
 	}
@@ -365,7 +384,7 @@ func (c *crowd) visit(each []target, first int) {
 func (c *crowd) begin() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.losses, c.longest, c.windows = nil, [2]wait{}, nil
+	c.losses, c.waits, c.windows = nil, nil, nil
 	c.began = time.Now()
 	c.opened.Store(0)
 }
@@ -404,9 +423,9 @@ func (c *crowd) silencing() (ended func()) {
 }
 
 // isYoung reports whether a connection was opened when its record could not be sent.
-func (c *crowd) isYoung(l loss) bool {
+func (c *crowd) isYoung(born time.Time) bool {
 	for _, w := range c.windows {
-		if l.born.After(w.from) && l.born.Before(w.to) {
+		if born.After(w.from) && born.Before(w.to) {
 			return true
 		}
 	}
@@ -432,17 +451,15 @@ const lossesMost = 20
 func (c *crowd) observe() (o observation) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	o = observation{
-		Opened: c.opened.Load(), Silence: c.longest[0].took.Seconds(), Flows: c.longest[1].took.Seconds(),
-		Slowest: fmt.Sprintf("%s, %s", c.longest[0].target, c.longest[1].target),
-	}
+	tcp, udp := c.longest("tcp"), c.longest("udp")
+	o = observation{Opened: c.opened.Load(), Silence: tcp.took.Seconds(), Flows: udp.took.Seconds(), Slowest: fmt.Sprintf("%s, %s", tcp, udp)}
 	for _, l := range c.losses {
 		kind := "broken"
 		switch {
 		case !l.opened:
 			o.Refused++
 			kind = "not opened"
-		case c.isYoung(l):
+		case c.isYoung(l.born):
 			o.Young++
 			kind = "young"
 		default:

@@ -19,12 +19,17 @@ func (a *API) GetCluster(w http.ResponseWriter, _ *http.Request) {
 		rest.JSON(w, out)
 		return
 	}
-	out.Enabled, out.Node, out.Listen, out.Joined, out.Lost = true, c.Node, c.Listen, c.Joined, c.Lost
+	out.Enabled, out.Node, out.Listen, out.Joined, out.Held, out.Lost = true, c.Node, c.Listen, c.Joined, c.Held, c.Lost
 	if c.Self >= 0 {
 		out.Self = &c.Self
 	}
 	for i := range c.Peers {
 		out.Peers = append(out.Peers, clusterPeer(&c.Peers[i]))
+	}
+	if c.Held != "" {
+		var notes rest.Warnings
+		notes.Add("VIPs are not announced: %s", c.Held)
+		notes.Write(w)
 	}
 	rest.JSON(w, out)
 }

@@ -1,0 +1,228 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"loxilb/internal/event"
+	"loxilb/internal/lb/report"
+)
+
+const (
+	// claimTime is for how long the refusal of a node that serves counts: longer than such a node
+	// takes to restart.
+	claimTime = 10 * time.Second
+	// rejoinTime is how long a node that was cut off waits for the connections of the others.
+	rejoinTime = 3 * time.Second
+	// holdLook is the interval of checks whether the reason to hold VIPs back is gone.
+	holdLook = 250 * time.Millisecond
+)
+
+// hold is why this node does not announce its VIPs: connections of other nodes would break here.
+//
+// Two nodes that refuse each other cannot know which of them is misconfigured. So a node that
+// announces goes on, whatever others claim, and a node that starts waits while they announce.
+type hold struct {
+	mu       sync.Mutex
+	reason   string        // empty: VIPs may be announced
+	isolated bool          // no BGP session is established
+	moved    chan struct{} // capacity 1: isolated was set
+	over     chan struct{} // closed once VIPs may be announced
+}
+
+// Held returns why this node does not announce its VIPs; empty: it may.
+func (n *Node) Held() string {
+	if n == nil {
+		return ""
+	}
+	n.hold.mu.Lock()
+	defer n.hold.mu.Unlock()
+	return n.hold.reason
+}
+
+// Refused reports whether nodes that serve refuse this one, which has not announced VIPs yet.
+func (n *Node) Refused() bool {
+	if n == nil {
+		return false
+	}
+	select {
+	case <-n.hold.over:
+		return false
+	case <-n.join.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// Serving is closed once this node may announce its VIPs.
+func (n *Node) Serving() <-chan struct{} { return n.hold.over }
+
+func (n *Node) setHeld(reason string) {
+	h := &n.hold
+	h.mu.Lock()
+	changed := h.reason != reason
+	h.reason = reason
+	if reason == "" {
+		select {
+		case <-h.over:
+		default:
+			close(h.over)
+		}
+	}
+	h.mu.Unlock()
+	if changed && n.HoldChanged != nil {
+		n.HoldChanged()
+	}
+}
+
+// awaitAcceptance finishes the join, and returns once VIPs may be announced: a node that serves
+// accepts this one, or no node that serves refuses it.
+func (n *Node) awaitAcceptance(ctx context.Context) {
+	defer n.join.finish()
+	why := n.refusal()
+	if why == "" {
+		n.setHeld("")
+		return
+	}
+	n.Log.Error("VIPs are not announced: nodes that serve refuse this one", "reason", why)
+	n.Events.Publish(event.Node{Action: event.Began, What: "VIPs are not announced: " + why})
+	for why != "" {
+		n.setHeld(why)
+		n.join.finish()
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(holdLook):
+		}
+		why = n.refusal()
+	}
+	n.setHeld("")
+	n.Log.Info("VIPs may be announced: no node that serves refuses this one")
+	n.Events.Publish(event.Node{Action: event.Ended, What: "VIPs may be announced: no node that serves refuses this one"})
+}
+
+// refusal returns why a node that starts does not announce VIPs; empty: it may.
+func (n *Node) refusal() (why string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, s := range n.sources {
+		if s.serves() {
+			return ""
+		}
+	}
+	for _, p := range n.peers {
+		p.mu.Lock()
+		accepts, refused := p.serves && isExchanging(p.now.State), time.Since(p.refused) < n.claimTime
+		one := fmt.Sprintf("the serving node at %s refuses this one: %s", p.address, p.now.Reason)
+		p.mu.Unlock()
+		if accepts {
+			return ""
+		}
+		if refused {
+			why = one
+		}
+	}
+	return why
+}
+
+func isExchanging(s report.PeerState) bool {
+	return s == report.PeerUp || s == report.PeerCopying
+}
+
+// SessionsChanged reports that BGP sessions began or ended; up are established now.
+func (n *Node) SessionsChanged(up int) {
+	n.MembershipChanged()
+	h := &n.hold
+	h.mu.Lock()
+	h.isolated = up == 0
+	h.mu.Unlock()
+	select {
+	case h.moved <- struct{}{}:
+	default:
+	}
+}
+
+func (n *Node) isIsolated() bool {
+	n.hold.mu.Lock()
+	defer n.hold.mu.Unlock()
+	return n.hold.isolated
+}
+
+// followIsolation holds VIPs back whenever this node was cut off from routers and nodes, until it
+// has the connections that others have opened meanwhile.
+func (n *Node) followIsolation(ctx context.Context) {
+	for ctx.Err() == nil {
+		news, cut := n.join.next(), n.isIsolated()
+		switch {
+		case cut && n.hasGap():
+			n.setHeld("this node is cut off from BGP neighbors and other nodes")
+		case !cut && n.Held() != "":
+			n.rejoin(ctx)
+			continue
+		}
+		select {
+		case <-ctx.Done():
+		case <-n.hold.moved:
+		case <-news:
+		}
+	}
+}
+
+// hasGap reports whether connections of another node may be missing here.
+func (n *Node) hasGap() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, s := range n.sources {
+		if !s.isCurrent() {
+			return true
+		}
+	}
+	return false
+}
+
+// errCut ends connections that have stalled while this node was cut off: TCP would repeat their
+// segments seconds after the network is back.
+var errCut = errors.New("this node was cut off")
+
+// rejoin gets the connections of the other nodes, and then announces VIPs again.
+func (n *Node) rejoin(ctx context.Context) {
+	n.mu.Lock()
+	for _, s := range n.sources {
+		s.restart()
+	}
+	for _, p := range n.peers {
+		p.reconnect(errCut)
+	}
+	n.mu.Unlock()
+	limit := time.NewTimer(rejoinTime)
+	defer limit.Stop()
+	for began := time.Now(); ; {
+		news := n.join.next()
+		if missing, _ := n.missing(); len(missing) == 0 {
+			n.Log.Info("the connections of the other nodes are here again", "took", time.Since(began).Round(time.Millisecond))
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-n.hold.moved:
+			if n.isIsolated() {
+				return
+			}
+			continue
+		case <-news:
+			continue
+		case <-time.After(holdLook):
+			continue
+		case <-limit.C:
+		}
+		missing, _ := n.missing()
+		n.Log.Warn("announcing without the connections of some nodes", "nodes", missing, "waited", rejoinTime)
+		break
+	}
+	n.setHeld("")
+}

@@ -1,0 +1,141 @@
+package cluster
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"loxilb/internal/cluster/transport"
+	"loxilb/internal/event"
+	"loxilb/internal/lb/report"
+)
+
+// misfits are configurations with which other nodes refuse a node.
+func misfits(t *testing.T) map[string]func(*Config) {
+	return map[string]func(*Config){
+		"key":  func(c *Config) { c.Credentials, _ = transport.KeyFile(keyFile(t, strings.Repeat("x", 32)), "node1") },
+		"self": func(c *Config) { c.Hello.Self = 0 },
+		"seed": func(c *Config) { c.Hello.Seed = transport.Fingerprint(1) },
+		"name": func(c *Config) {
+			c.Hello.Node = "node0"
+			c.Credentials, _ = transport.KeyFile(keyFile(t, "0123456789abcdef0123456789abcdef"), "node0")
+		},
+	}
+}
+
+// await waits until a channel is closed.
+func await(t *testing.T, c <-chan struct{}) {
+	t.Helper()
+	select {
+	case <-c:
+	case <-time.After(patience):
+		t.Fatal("the node does not get that far")
+	}
+}
+
+func isServing(n *Node) bool { return n.Held() == "" }
+
+// TestHeld checks that a node which all serving nodes refuse announces no VIPs, and that those that
+// serve go on: however the node is misconfigured, and in clusters of two, where each is refused by
+// all others. If the node that serves is gone, the other one takes its place.
+func TestHeld(t *testing.T) {
+	t.Parallel()
+	for name, edit := range misfits(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			all := newNodes(t, 2)
+			good, stop := all.start(0, newTable(), nil)
+			await(t, good.Serving())
+			events := event.NewHub()
+			heard := events.Subscribe(event.KindNode)
+			bad, _ := all.start(1, newTable(), func(c *Config) {
+				edit(c)
+				c.Events, c.claimTime = events, time.Second
+			})
+			await(t, bad.Joined())
+			if !bad.Refused() || !strings.Contains(bad.Held(), "refuses this one: ") || bad.Status().Held == "" {
+				t.Errorf("the refused node serves: %q", bad.Held())
+			}
+			if e, _, err := heard.Next(t.Context()); err != nil || !strings.Contains(e.Body.String(), "VIPs are not announced: ") {
+				t.Errorf("event %v: %v", e.Body, err)
+			}
+			eventually(t, "the serving node does not notice", func() bool {
+				p := good.Status().Peers
+				return len(p) > 0 && p[0].State == report.PeerRefused
+			})
+			if !isServing(good) {
+				t.Errorf("a refused node has silenced the one that serves: %s", good.Held())
+			}
+			stop()
+			await(t, bad.Serving())
+		})
+	}
+}
+
+// TestHeldNeighbor checks that a refused node, which waits, keeps no other node from serving: one
+// that restarts, and those that start at the same time and refuse each other.
+func TestHeldNeighbor(t *testing.T) {
+	t.Parallel()
+	for name, edit := range misfits(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			all := newNodes(t, 2)
+			good, stop := all.start(0, newTable(), nil)
+			await(t, good.Serving())
+			bad, _ := all.start(1, newTable(), edit)
+			await(t, bad.Joined())
+			stop()
+			again, _ := all.start(0, newTable(), nil)
+			await(t, again.Serving())
+			if !bad.Refused() {
+				t.Error("the refused node has not waited for the restart")
+			}
+		})
+	}
+	all := newNodes(t, 2)
+	one, _ := all.start(0, newTable(), nil)
+	other, _ := all.start(1, newTable(), misfits(t)["key"])
+	await(t, one.Joined())
+	await(t, other.Joined())
+	eventually(t, "neither node serves", func() bool { return isServing(one) || isServing(other) })
+}
+
+// TestHeldImpostor checks that a stranger at a node's address, without the key, silences no node that
+// a serving node accepts.
+func TestHeldImpostor(t *testing.T) {
+	t.Parallel()
+	all := newNodes(t, 3)
+	stranger, _ := all.start(0, newTable(), misfits(t)["key"])
+	await(t, stranger.Serving())
+	all.start(1, newTable(), func(c *Config) { c.Peers = all.addresses[1:] })
+	node, _ := all.start(2, newTable(), nil)
+	await(t, node.Serving())
+}
+
+// TestRejoin checks that a node which was cut off from routers and nodes announces VIPs again once it
+// has the connections that others have opened meanwhile.
+func TestRejoin(t *testing.T) {
+	t.Parallel()
+	all := newNodes(t, 2)
+	one, two := newTable(), newTable()
+	_, stop := all.start(0, one, nil)
+	node, _ := all.start(1, two, nil)
+	await(t, node.Serving())
+	node.SessionsChanged(1)
+	node.SessionsChanged(0)
+	stop()
+	eventually(t, "the node does not notice that it is cut off", func() bool { return !isServing(node) })
+	one.open(0, 3000, true)
+	<-one.events
+	all.start(0, one, nil)
+	node.SessionsChanged(1)
+	eventually(t, "the node does not return", func() bool { return isServing(node) })
+	if two.len() < 3000 {
+		t.Errorf("the node announces VIPs with %d of 3000 connections", two.len())
+	}
+	node.SessionsChanged(0)
+	node.SessionsChanged(1)
+	if !isServing(node) {
+		t.Error("a node that has all connections waits for them")
+	}
+}
