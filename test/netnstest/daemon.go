@@ -52,8 +52,7 @@ func PinPath(dir string) string { return filepath.Join(pinsDir, filepath.Base(di
 
 // Start starts the daemon again, after Stop or Kill, and waits until it answers.
 func (d *Daemon) Start(ctx context.Context) (err error) {
-	d.Process, err = d.host.Start(Command{Args: d.Args(), Output: d.opts.Output, Detach: d.opts.Detach})
-	if err != nil {
+	if err := d.Launch(); err != nil {
 		return err
 	}
 	for {
@@ -69,6 +68,12 @@ func (d *Daemon) Start(ctx context.Context) (err error) {
 		case <-time.After(5 * time.Millisecond):
 		}
 	}
+}
+
+// Launch starts the daemon again, which may not become ready.
+func (d *Daemon) Launch() (err error) {
+	d.Process, err = d.host.Start(Command{Args: d.Args(), Output: d.opts.Output, Detach: d.opts.Detach})
+	return err
 }
 
 // answers asks whether the daemon is ready: its API answers before interfaces are attached.

@@ -284,14 +284,15 @@ func (p *proof) refused(node int) {
 	} {
 		m.Stop()
 		m.opts = append(kept[:len(kept):len(kept)], one.args)
-		m.restart()
+		m.SetArgs(m.args()...)
+		must(p.t, m.Launch())
 		await.NoError(p.t, patience, func() error {
 			s, err := m.status()
 			if err != nil {
 				return err
 			}
 			for _, peer := range s.Peers {
-				if peer.State == "refused" && strings.Contains(peer.Reason, one.want) {
+				if peer.State == "refused" && strings.Contains(peer.Reason, one.want) && strings.Contains(s.Held, one.want) {
 					return nil
 				}
 			}

@@ -364,6 +364,7 @@ func (f *fleet) hops(is6 bool) (map[string]int, error) {
 // clusterStatus is what GET status/cluster replies with.
 type clusterStatus struct {
 	Joined bool
+	Held   string
 	Peers  []clusterPeer
 }
 

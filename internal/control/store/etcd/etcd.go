@@ -152,6 +152,9 @@ func plain(err error) error {
 	if _, reason, dialing := strings.Cut(text, "Error while dialing: "); dialing {
 		text = strings.TrimSuffix(reason, `"`)
 	}
+	if _, alert, refused := strings.Cut(text, "remote error: tls: "); refused {
+		text = fmt.Sprintf("the server does not accept this node's certificate, or lack of one: check --store-cert (%s)", strings.TrimSuffix(alert, `"`))
+	}
 	return errors.New(text)
 }
 
