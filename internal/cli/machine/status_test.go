@@ -22,6 +22,8 @@ func TestTables(t *testing.T) {
 	for name, lines := range map[string][]string{
 		"status":  {"get status", "get status --failed --kind=interface", "get status eth0 -o json"},
 		"events":  {"get events", "get events -o json", "get event -o yaml"},
+		"nodes":   {"get node", "get node -o wide"},
+		"cluster": {"get cluster", "get cluster -o wide"},
 		"version": {"get lbversion", "get llbversion -o json", "get LBversion -o yaml"},
 	} {
 		clitest.Golden(t, clitest.NewServer(t, 200, clitest.Answer(t, name)), name, lines...)
