@@ -130,7 +130,7 @@ func (n *Node) names() ([]string, <-chan struct{}) {
 
 // listen accepts nodes.
 func (n *Node) listen(ctx context.Context) {
-	err := transport.Serve(ctx, n.listener, n.hello, n.Credentials, func(c *transport.Conn) { n.receive(ctx, c) }, func(from string, err error) {
+	err := transport.Serve(ctx, n.listener, n.hello, n.Credentials, n.judge, func(c *transport.Conn) { n.receive(ctx, c) }, func(from string, err error) {
 		n.Log.Warn("a node is turned away", "from", from, "error", err)
 	})
 	if err != nil && ctx.Err() == nil {

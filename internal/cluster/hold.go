@@ -105,28 +105,33 @@ func (n *Node) awaitAcceptance(ctx context.Context) {
 	n.Events.Publish(event.Node{Action: event.Ended, What: "VIPs may be announced: no node that serves refuses this one"})
 }
 
-// refusal returns why a node that starts does not announce VIPs; empty: it may.
-func (n *Node) refusal() (why string) {
+// refusal returns why a node that starts does not announce VIPs; empty: it may. A refusal by a node
+// with another key may be that of a stranger: it does not count if a node that serves accepts this
+// one.
+func (n *Node) refusal() string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	accepted, stranger := false, ""
 	for _, s := range n.sources {
-		if s.serves() {
-			return ""
-		}
+		accepted = accepted || s.serves()
 	}
 	for _, p := range n.peers {
 		p.mu.Lock()
-		accepts, refused := p.serves && isExchanging(p.now.State), time.Since(p.refused) < n.claimTime
-		one := fmt.Sprintf("the serving node at %s refuses this one: %s", p.address, p.now.Reason)
+		accepted = accepted || p.serves && isExchanging(p.now.State)
+		refused, known := time.Since(p.refused) < n.claimTime, p.known
+		why := fmt.Sprintf("the serving node at %s refuses this one: %s", p.address, p.now.Reason)
 		p.mu.Unlock()
-		if accepts {
-			return ""
+		if refused && known {
+			return why
 		}
 		if refused {
-			why = one
+			stranger = why
 		}
 	}
-	return why
+	if accepted {
+		return ""
+	}
+	return stranger
 }
 
 func isExchanging(s report.PeerState) bool {

@@ -100,6 +100,30 @@ func TestHeldNeighbor(t *testing.T) {
 	eventually(t, "neither node serves", func() bool { return isServing(one) || isServing(other) })
 }
 
+// TestHeldByOne checks that a node which one serving node refuses is held back although another one
+// accepts it, and that a second node of a name does not take the place of the first.
+func TestHeldByOne(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"self", "name"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			all := newNodes(t, 3)
+			first, _ := all.start(0, newTable(), nil)
+			await(t, first.Serving())
+			second, _ := all.start(1, newTable(), nil)
+			await(t, second.Serving())
+			bad, _ := all.start(2, newTable(), misfits(t)[name])
+			await(t, bad.Joined())
+			if !bad.Refused() {
+				t.Error("the node serves")
+			}
+			if p := second.Status().Peers[0]; p.Node != "node0" || p.State != report.PeerUp || !isServing(first) {
+				t.Errorf("the first node has lost a peer: %+v", p)
+			}
+		})
+	}
+}
+
 // TestHeldImpostor checks that a stranger at a node's address, without the key, silences no node that
 // a serving node accepts.
 func TestHeldImpostor(t *testing.T) {

@@ -40,6 +40,7 @@ type peer struct {
 	gone    bool      // no node runs there, or it wants nothing from this one
 	serves  bool      // it announced its VIPs when it connected
 	refused time.Time // when a node that announces VIPs has refused this one last, there
+	known   bool      // and whether that node has proven that it is one
 	now     report.ClusterPeer
 	unread  []mark // what was sent and not applied yet
 	sent    uint64 // records over this connection
@@ -172,9 +173,7 @@ func (n *Node) hurryTo(node, remote string) {
 func (p *peer) isAt(node, remote string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	own, _, _ := net.SplitHostPort(p.address)
-	from, _, _ := net.SplitHostPort(remote)
-	return p.now.Node == node || p.now.Node == "" && own == from
+	return p.now.Node == node || p.now.Node == "" && hostOf(p.address) == hostOf(remote)
 }
 
 // reconnect ends the connection, or the attempt, and makes another one at once.
@@ -283,7 +282,7 @@ func (p *peer) failed(err error) {
 	if refused != nil {
 		p.refused = time.Time{}
 		if refused.Serves {
-			p.refused = time.Now()
+			p.refused, p.known = time.Now(), refused.Known
 		}
 	}
 	if state != was {

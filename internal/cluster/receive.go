@@ -3,7 +3,9 @@ package cluster
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"net"
 	"strings"
 	"sync"
 	"time"
@@ -80,6 +82,28 @@ func (n *Node) receive(ctx context.Context, c *transport.Conn) {
 	if !isEnd(err) {
 		n.Log.Warn("a node of the cluster sends no more connections", "node", c.Peer.Node, "error", err)
 	}
+}
+
+// judge refuses a second node of a name. A node that restarts has closed its connections, or was
+// silent for a while.
+func (n *Node) judge(from string, peer *transport.Hello) error {
+	n.mu.Lock()
+	s := n.sources[peer.Node]
+	n.mu.Unlock()
+	if s == nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.live == nil || s.suspected || s.live.Peer.Boot == peer.Boot {
+		return nil
+	}
+	return fmt.Errorf("the nodes at %s and %s are both named %q: give each its own host name", hostOf(s.remote), hostOf(from), peer.Node)
+}
+
+func hostOf(address string) string {
+	host, _, _ := net.SplitHostPort(address)
+	return host
 }
 
 // sourceOf returns the node that a connection is of. A new connection of a node replaces its old

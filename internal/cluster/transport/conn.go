@@ -37,6 +37,7 @@ const (
 type ErrRefused struct {
 	Sentence string
 	Serves   bool // the peer announces its VIPs, or says so
+	Known    bool // the peer has a certificate that this node accepts
 }
 
 func (e *ErrRefused) Error() string { return e.Sentence }
@@ -84,6 +85,7 @@ func Dial(ctx context.Context, address string, own *Hello, credentials Credentia
 		_ = plain.Close()
 		var refused *ErrRefused
 		if errors.As(err, &refused) {
+			refused.Known = secured.ConnectionState().HandshakeComplete
 			refused.Serves = selected == protocolServing
 			if c.Peer.Node != "" { // nodes of older versions have a Hello only
 				refused.Serves = !c.Peer.Joining
@@ -147,7 +149,7 @@ func describeTLS(err error) error {
 }
 
 // accept greets a node that has dialed this one.
-func accept(ctx context.Context, plain net.Conn, own *Hello, credentials Credentials) (*Conn, error) {
+func accept(ctx context.Context, plain net.Conn, own *Hello, credentials Credentials, judge func(from string, peer *Hello) error) (*Conn, error) {
 	config, err := credentials.Config()
 	if err != nil {
 		return nil, err
@@ -167,6 +169,9 @@ func accept(ctx context.Context, plain net.Conn, own *Hello, credentials Credent
 	judged := own.Judge(&c.Peer)
 	if judged == nil {
 		judged = c.certified(secured)
+	}
+	if judged == nil {
+		judged = judge(c.Remote(), &c.Peer)
 	}
 	w := welcome{Hello: *own}
 	if judged != nil {
@@ -306,8 +311,8 @@ func (c *Conn) ReadRecords(r Reader) error {
 }
 
 // Serve accepts nodes at a listener until ctx ends, and calls handle with each connection. own
-// returns what this node says about itself at the time. refused gets nodes that were turned away.
-func Serve(ctx context.Context, l net.Listener, own func() *Hello, credentials Credentials, handle func(*Conn), refused func(from string, err error)) error {
+// returns what this node says about itself at the time, judge why it refuses a node that fits. refused gets nodes that were turned away.
+func Serve(ctx context.Context, l net.Listener, own func() *Hello, credentials Credentials, judge func(from string, peer *Hello) error, handle func(*Conn), refused func(from string, err error)) error {
 	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
 	defer stop()
 	var running sync.WaitGroup
@@ -328,7 +333,7 @@ func Serve(ctx context.Context, l net.Listener, own func() *Hello, credentials C
 			continue
 		}
 		running.Go(func() {
-			c, err := accept(ctx, plain, own(), credentials)
+			c, err := accept(ctx, plain, own(), credentials, judge)
 			<-greeting
 			if err != nil {
 				_ = plain.Close()

@@ -1,48 +1,90 @@
 package datapath
 
 import (
+	"fmt"
 	"net/netip"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"loxilb/internal/lb"
 	"loxilb/internal/lb/report"
 )
 
-// BenchmarkPutCopies measures the insertion of a connection of another node, and the merge into one
-// that is here.
+// BenchmarkPutCopies measures the insertion of connections of another node, of those that replace an
+// earlier one of the same client's port, and the merge into those that are here: CPU time per copy,
+// which other load of the machine changes less than time.
 func BenchmarkPutCopies(b *testing.B) {
-	o := newOpener(b, "10.0.0.1:80/tcp endpoints=192.0.2.1:8080")
-	const many = 20_000
+	const line, many, room = "10.0.0.1:80/tcp endpoints=192.0.2.1:8080", 20_000, 40_000
+	o := newOpener(b, line)
+	vip, endpoint := netip.MustParseAddrPort("10.0.0.1:80"), netip.MustParseAddrPort("192.0.2.1:8080")
 	list, results := make([]report.ConnectionCopy, many), make([]report.CopyResult, many)
-	for i := range list {
-		client := netip.AddrPortFrom(netip.AddrFrom4([4]byte{198, 51, byte(i >> 8), byte(i)}), uint16(40000+i>>16))
-		list[i] = report.ConnectionCopy{
-			Protocol: lb.TCP, Client: client, VIP: netip.MustParseAddrPort("10.0.0.1:80"), Source: client, Endpoint: netip.MustParseAddrPort("192.0.2.1:8080"),
-			Flags: 6, Generation: 1, Numbers: report.TCPNumbers{Sent: 1, ReplySent: 2, ReplyAcked: 1, Acked: 2},
+	describe := func(first int) {
+		for i := range list {
+			n := first + i
+			client := netip.AddrPortFrom(netip.AddrFrom4([4]byte{198, byte(n >> 16), byte(n >> 8), byte(n)}), 40000)
+			list[i] = report.ConnectionCopy{
+				Protocol: lb.TCP, Client: client, VIP: vip, Source: client, Endpoint: endpoint,
+				Flags: 6, Generation: 1, Numbers: report.TCPNumbers{Sent: 1, ReplySent: 2, ReplyAcked: 1, Acked: 2},
+			}
 		}
 	}
-	put := func() {
+	put := func(want report.CopyResult) (cpu time.Duration) {
+		before := cpuTime(b)
 		if err := o.d.PutCopies(b.Context(), list, results); err != nil {
 			b.Fatal(err)
 		}
+		cpu = cpuTime(b) - before
+		for i, r := range results {
+			if r != want {
+				b.Fatalf("copy %d is %s, not %s", i, r, want)
+			}
+		}
+		return cpu
 	}
-	for name, generations := range map[string]bool{"insert": true, "merge": false} {
-		b.Run(name, func(b *testing.B) {
-			put()
-			n := 0
+	fresh := 0
+	for _, c := range []struct {
+		name    string
+		prepare func()
+		want    report.CopyResult
+	}{
+		{"insert", func() {
+			if fresh+many > room {
+				o, fresh = newOpener(b, line), 0 // with an empty table
+			}
+			describe(fresh)
+			fresh += many
+		}, report.CopyInserted},
+		{"merge", func() {}, report.CopyMerged},
+		{"replace", func() {
+			time.Sleep(20 * time.Millisecond) // a later connection is a later one by some jiffies
+			for i := range list {
+				list[i].Generation++
+				list[i].Numbers.Sent += 1000
+			}
+		}, report.CopyInserted},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			cpu, n := time.Duration(0), 0
 			for b.Loop() {
-				if generations { // each replaces the copy before: an end and an insertion
-					b.StopTimer()
-					for i := range list {
-						list[i].Generation++
-						list[i].Numbers.Sent += 1000
-					}
-					b.StartTimer()
-				}
-				put()
+				b.StopTimer()
+				c.prepare()
+				b.StartTimer()
+				cpu += put(c.want)
 				n += many
 			}
-			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(n), "ns/copy")
+			b.ReportMetric(float64(cpu.Nanoseconds())/float64(n), "cpu-ns/copy")
 		})
 	}
+}
+
+// cpuTime returns the CPU time that the process has used.
+func cpuTime(b *testing.B) time.Duration {
+	b.Helper()
+	var u unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(fmt.Errorf("read the CPU time: %w", err))
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
