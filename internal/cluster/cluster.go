@@ -31,6 +31,9 @@ type Table interface {
 	PutClients(ctx context.Context, list []report.ClientCopy, unknown []bool) error
 	PutCopies(ctx context.Context, list []report.ConnectionCopy, results []report.CopyResult) error
 	KeepQuiet(d time.Duration) error
+	// ExpectCopies makes room for so many connections in total.
+	ExpectCopies(ctx context.Context, connections int) error
+	CountConnections() int
 	NewTable() bool
 }
 
@@ -144,7 +147,7 @@ func (n *Node) hello() *transport.Hello {
 	if n.Revision != nil {
 		h.Revision = n.Revision()
 	}
-	h.Joining = n.Held() != ""
+	h.Joining, h.Connections = n.Held() != "", n.Table.CountConnections()
 	return &h
 }
 

@@ -25,22 +25,30 @@ const patience = 20 * time.Second
 
 // table is a connection table by client.
 type table struct {
-	mu      sync.Mutex
-	rows    map[netip.AddrPort]report.ConnectionCopy
-	own     map[netip.AddrPort]bool // opened here
-	unknown map[netip.AddrPort]bool // VIPs of services that are not here
-	clients []report.ClientCopy
-	events  chan []report.ConnectionCopy
-	lost    uint64
-	block   chan struct{} // PutCopies waits until it is closed; nil: it does not
-	fresh   bool
+	mu       sync.Mutex
+	rows     map[netip.AddrPort]report.ConnectionCopy
+	own      map[netip.AddrPort]bool // opened here
+	unknown  map[netip.AddrPort]bool // VIPs of services that are not here
+	clients  []report.ClientCopy
+	events   chan []report.ConnectionCopy
+	lost     uint64
+	block    chan struct{} // PutCopies waits until it is closed; nil: it does not
+	fresh    bool
+	expected int // connections of a node, by ExpectCopies
 }
 
 func newTable() *table {
 	return &table{rows: map[netip.AddrPort]report.ConnectionCopy{}, own: map[netip.AddrPort]bool{}, unknown: map[netip.AddrPort]bool{}, events: make(chan []report.ConnectionCopy, 1000)}
 }
 
-func (f *table) LoadCopies() error             { return nil }
+func (f *table) LoadCopies() error     { return nil }
+func (f *table) CountConnections() int { return f.len() }
+func (f *table) ExpectCopies(_ context.Context, connections int) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.expected = max(f.expected, connections)
+	return nil
+}
 func (f *table) NewTable() bool                { return f.fresh }
 func (f *table) KeepQuiet(time.Duration) error { return nil }
 
@@ -236,8 +244,8 @@ func TestExchange(t *testing.T) {
 		stops = append(stops, stop)
 		if i > 0 {
 			<-node.Joined()
-			if f.len() < 3000 {
-				t.Errorf("node %d has joined with %d connections of 3000", i, f.len())
+			if f.len() < 3000 || f.expected < 3000 {
+				t.Errorf("node %d has joined with %d connections of 3000, and room for %d", i, f.len(), f.expected)
 			}
 		}
 	}

@@ -46,6 +46,9 @@ func (n *Node) receive(ctx context.Context, c *transport.Conn) {
 	defer s.leave(c)
 	n.quiet()
 	n.hurryTo(c.Peer.Node, c.Remote())
+	if err := n.Table.ExpectCopies(ctx, c.Peer.Connections); err != nil && ctx.Err() == nil {
+		n.Log.Warn("there is no room for the connections of a node of the cluster", "node", c.Peer.Node, "connections", c.Peer.Connections, "error", err)
+	}
 	applied := uint64(0)
 	var list []report.ConnectionCopy
 	err := c.ReadRecords(transport.Reader{

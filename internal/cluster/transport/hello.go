@@ -20,17 +20,18 @@ const clientsVersion = 2
 
 // Hello is what nodes say about themselves before they exchange connections.
 type Hello struct {
-	Version  int    `json:"version"`  // newest version of the protocol
-	Oldest   int    `json:"oldest"`   // and the oldest one
-	Build    string `json:"build"`    // of loxilb, for users
-	Node     string `json:"node"`     // name; certified
-	Self     int    `json:"self"`     // number by --self; -1: none
-	Boot     string `json:"boot"`     // random, of the process
-	Seed     string `json:"seed"`     // fingerprint of --hash-seed
-	Slots    int    `json:"slots"`    // size of the tables of the algorithms hash and persist
-	Revision uint64 `json:"revision"` // of the configuration, for users
-	NewTable bool   `json:"newTable"` // the node has no connections of an earlier process
-	Joining  bool   `json:"joining"`  // the node does not announce its VIPs; older nodes never say so
+	Version     int    `json:"version"`     // newest version of the protocol
+	Oldest      int    `json:"oldest"`      // and the oldest one
+	Build       string `json:"build"`       // of loxilb, for users
+	Node        string `json:"node"`        // name; certified
+	Self        int    `json:"self"`        // number by --self; -1: none
+	Boot        string `json:"boot"`        // random, of the process
+	Seed        string `json:"seed"`        // fingerprint of --hash-seed
+	Slots       int    `json:"slots"`       // size of the tables of the algorithms hash and persist
+	Revision    uint64 `json:"revision"`    // of the configuration, for users
+	NewTable    bool   `json:"newTable"`    // the node has no connections of an earlier process
+	Connections int    `json:"connections"` // in its table; older nodes say nothing
+	Joining     bool   `json:"joining"`     // the node does not announce its VIPs; older nodes never say so
 }
 
 // welcome is the answer to a Hello: the other node's, or why it refuses.

@@ -53,6 +53,9 @@ func BenchmarkPutCopies(b *testing.B) {
 			if fresh+many > room {
 				o, fresh = newOpener(b, line), 0 // with an empty table
 			}
+			if err := o.d.ExpectCopies(b.Context(), room); err != nil { // as by the greeting of a node
+				b.Fatal(err)
+			}
 			describe(fresh)
 			fresh += many
 		}, report.CopyInserted},

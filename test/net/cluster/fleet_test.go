@@ -262,7 +262,7 @@ func (m *member) services() string {
 		common := " --tcp=80:80 --udp=53:53 --probetype=none --bgp --endpoints=" + list
 		fmt.Fprintf(&b, "create lb %s --mode=onearm --snat=%s%s\n", vip(is6, "onearm"), source(is6, m.number, 1), common)
 		fmt.Fprintf(&b, "create lb %s --mode=fullnat --snat=%s%s\n", vip(is6, "fullnat"), source(is6, m.number, 2), common)
-		fmt.Fprintf(&b, "create lb %s --mode=default --select=hash --bgp-med=%d%s\n", vip(is6, "default"), m.number, common)
+		fmt.Fprintf(&b, "create lb %s --mode=default --select=hash --inatimeout=600 --bgp-med=%d%s\n", vip(is6, "default"), m.number, common)
 		fmt.Fprintf(&b, "create lb %s --mode=dsr --select=hash%s\n", vip(is6, "dsr"), common)
 		fmt.Fprintf(&b, "create lb %s --icmp --bgp --bgp-announce=always --bgp-aggregate=%s --bgp-med=%d --endpoints=%s\n",
 			address(is6, clientsOfDefault, 99), prefix(is6, clientsOfDefault, 0).Masked(), m.number, list)
@@ -393,7 +393,8 @@ func (p *clusterPeer) result(name string) uint64 {
 func (m *member) status() (out clusterStatus, err error) {
 	text, err := m.Command("get", "cluster", "-o", "json")
 	if err == nil {
-		err = json.Unmarshal([]byte(text), &out)
+		_, answer, _ := strings.Cut(text, "{") // after warnings
+		err = json.Unmarshal([]byte("{"+answer), &out)
 	}
 	if err != nil {
 		return out, fmt.Errorf("%s: %w: %s", m.host.Name, err, text)

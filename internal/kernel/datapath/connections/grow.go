@@ -129,13 +129,23 @@ func (t *Table) grow(ctx context.Context, entries uint64) error {
 	return ctx.Err()
 }
 
-// MakeRoom makes room for connections of other nodes, which arrive faster than growth is checked.
+// MakeRoom makes room for connections of other nodes, which arrive faster than growth is checked. If
+// the table must grow, it grows by more: each growth moves entries.
 func (t *Table) MakeRoom(ctx context.Context, connections int) error {
 	entries, err := t.shared.Conntrack.Len()
 	if err != nil {
 		return err
 	}
-	return t.grow(ctx, entries+conntrack.EntriesPerConnection*uint64(connections))
+	needed := entries + conntrack.EntriesPerConnection*uint64(connections)
+	if _, growing, err := t.shared.Conntrack.Goal(needed); err != nil || !growing {
+		return err
+	}
+	return t.grow(ctx, needed+max(entries/growAtMost, spareEntries))
+}
+
+// MakeTotalRoom makes room for so many connections in total. In an empty table, nothing needs to be moved.
+func (t *Table) MakeTotalRoom(ctx context.Context, connections int) error {
+	return t.grow(ctx, conntrack.EntriesPerConnection*uint64(connections))
 }
 
 // leaveSpare makes room for new connections until the next process takes over, as far as possible

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/kernel/datapath/conntrack"
 	"loxilb/internal/kernel/datapath/tables"
 	"loxilb/internal/lb"
 	"loxilb/internal/lb/report"
@@ -33,6 +34,21 @@ const (
 	placesAge  = time.Second // for how long places are believed; the program checks them
 	placesMost = 65_536
 )
+
+// ExpectCopies makes room for the connections of a node that has so many, with those that are here: nodes
+// have the same connections.
+func (c *Copies) ExpectCopies(ctx context.Context, connections int) error {
+	return c.table.MakeTotalRoom(ctx, connections)
+}
+
+// CountConnections returns how many connections the table has.
+func (c *Copies) CountConnections() int {
+	entries, err := c.shared.Conntrack.Len()
+	if err != nil {
+		return 0
+	}
+	return int(entries / conntrack.EntriesPerConnection)
+}
 
 // PutCopies inserts copies of connections that other nodes have opened, or merges them into those
 // that are here, and stores what became of each in results, which is as long.
