@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -100,6 +101,7 @@ func (n *Node) awaitAcceptance(ctx context.Context) {
 		}
 		why = n.refusal()
 	}
+	n.awaitCopies(ctx)
 	n.setHeld("")
 	n.Log.Info("VIPs may be announced: no node that serves refuses this one")
 	n.Events.Publish(event.Node{Action: event.Ended, What: "VIPs may be announced: no node that serves refuses this one"})
@@ -203,31 +205,30 @@ func (n *Node) rejoin(ctx context.Context) {
 		p.reconnect(errCut)
 	}
 	n.mu.Unlock()
-	limit := time.NewTimer(rejoinTime)
-	defer limit.Stop()
-	for began := time.Now(); ; {
+	n.awaitCopies(ctx)
+	if !n.isIsolated() {
+		n.setHeld("")
+	}
+}
+
+// awaitCopies waits until the other nodes have sent all connections, for rejoinTime at most. It ends
+// sooner if this node is cut off.
+func (n *Node) awaitCopies(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, rejoinTime)
+	defer cancel()
+	for began := time.Now(); !n.isIsolated(); {
 		news := n.join.next()
-		if missing, _ := n.missing(); len(missing) == 0 {
+		missing, _ := n.missing()
+		if len(missing) == 0 {
 			n.Log.Info("the connections of the other nodes are here again", "took", time.Since(began).Round(time.Millisecond))
-			break
+			return
 		}
 		select {
 		case <-ctx.Done():
+			n.Log.Warn("announcing without the connections of some nodes", "nodes", strings.Join(missing, ", "), "waited", rejoinTime)
 			return
-		case <-n.hold.moved:
-			if n.isIsolated() {
-				return
-			}
-			continue
 		case <-news:
-			continue
 		case <-time.After(holdLook):
-			continue
-		case <-limit.C:
 		}
-		missing, _ := n.missing()
-		n.Log.Warn("announcing without the connections of some nodes", "nodes", missing, "waited", rejoinTime)
-		break
 	}
-	n.setHeld("")
 }

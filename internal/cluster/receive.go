@@ -87,8 +87,26 @@ func (n *Node) receive(ctx context.Context, c *transport.Conn) {
 	}
 }
 
-// judge refuses a second node of a name. A node that restarts has closed its connections, or was
-// silent for a while.
+const (
+	// twinTime is how long a second node of a name waits for its verdict: the first one would be
+	// suspected meanwhile.
+	twinTime = 400 * time.Millisecond
+	twinLook = 20 * time.Millisecond
+)
+
+// another returns the connection of another process of a node's name, if it is alive, and the same
+// as before, if there was one.
+func (s *source) another(before *transport.Conn, peer *transport.Hello) *transport.Conn {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.live == nil || s.suspected || s.live.Peer.Boot == peer.Boot || before != nil && s.live != before {
+		return nil
+	}
+	return s.live
+}
+
+// judge refuses a second node of a name. A node that restarts has closed its connections, or is
+// silent.
 func (n *Node) judge(from string, peer *transport.Hello) error {
 	n.mu.Lock()
 	s := n.sources[peer.Node]
@@ -96,12 +114,14 @@ func (n *Node) judge(from string, peer *transport.Hello) error {
 	if s == nil {
 		return nil
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.live == nil || s.suspected || s.live.Peer.Boot == peer.Boot {
+	was := s.another(nil, peer)
+	for end := time.Now().Add(twinTime); was != nil && time.Now().Before(end); time.Sleep(twinLook) {
+		was = s.another(was, peer)
+	}
+	if was == nil {
 		return nil
 	}
-	return fmt.Errorf("the nodes at %s and %s are both named %q: give each its own host name", hostOf(s.remote), hostOf(from), peer.Node)
+	return fmt.Errorf("the nodes at %s and %s are both named %q: give each its own host name", hostOf(was.Remote()), hostOf(from), peer.Node)
 }
 
 func hostOf(address string) string {

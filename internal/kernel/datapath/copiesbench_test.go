@@ -26,7 +26,7 @@ func BenchmarkPutCopies(b *testing.B) {
 			client := netip.AddrPortFrom(netip.AddrFrom4([4]byte{198, byte(n >> 16), byte(n >> 8), byte(n)}), 40000)
 			list[i] = report.ConnectionCopy{
 				Protocol: lb.TCP, Client: client, VIP: vip, Source: client, Endpoint: endpoint,
-				Flags: 6, Generation: 1, Numbers: report.TCPNumbers{Sent: 1, ReplySent: 2, ReplyAcked: 1, Acked: 2},
+				Flags: 6, Generation: 1, Idle: 30 * time.Second, Numbers: report.TCPNumbers{Sent: 1, ReplySent: 2, ReplyAcked: 1, Acked: 2},
 			}
 		}
 	}
@@ -61,9 +61,9 @@ func BenchmarkPutCopies(b *testing.B) {
 		}, report.CopyInserted},
 		{"merge", func() {}, report.CopyMerged},
 		{"replace", func() {
-			time.Sleep(20 * time.Millisecond) // a later connection is a later one by some jiffies
 			for i := range list {
 				list[i].Generation++
+				list[i].Idle -= 100 * time.Millisecond // it is the later one
 				list[i].Numbers.Sent += 1000
 			}
 		}, report.CopyInserted},
