@@ -76,7 +76,7 @@ func services() []message {
 func clusterNodes() []message {
 	return []message{
 		{"a node is turned away", "It connected to this node and does not fit it, or has another key; `error` is why.", "see error; use the same --cluster-key and --hash-seed on all nodes, and a --cluster-node of its own on each"},
-		{"VIPs are not announced: nodes that serve refuse this one", "This node starts, and all nodes that announce VIPs refuse it; `reason` is why. Connections would break here. Nodes that already announce VIPs go on.", "correct the flag that reason names, and restart this node; if the other nodes are wrong, stop them: this one then announces after 10 s"},
+		{"VIPs are not announced: nodes that serve refuse this one", "This node starts, and a node that announces VIPs refuses it; `reason` is why. Connections would break here. Nodes that already announce VIPs go on.", "correct the flag that reason names, and restart this node; if the other nodes are wrong, stop them: this one then announces after 10 s"},
 		{"there is no room for the connections of a node of the cluster", "The table could not grow at once; it grows as they arrive. `error` is why.", "see error; is there memory left, and is --ct-max the same on all nodes?"},
 		{"a node of the cluster is not connected", "It does not get the connections of this node; `error` is why.", "loxicmd get cluster; see error"},
 		{"connection to a node of the cluster is lost", "The node gets all connections again once it is back.", "loxicmd get cluster; see error"},
