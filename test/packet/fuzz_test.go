@@ -69,6 +69,8 @@ func fuzzLane(jobs <-chan func(*lab.Lab) error, results chan<- error) {
 		for _, text := range []string{
 			"10.0.0.1:80/tcp endpoints=192.168.1.10:8080", "10.0.0.1:53/udp endpoints=192.168.1.10:5353", "10.0.0.1:2020/sctp endpoints=192.168.1.10:5001",
 			"[2001:db8::1]:80/tcp endpoints=[2001:db8:2::10]:8080", "[2001:db8::1]:53/udp endpoints=[2001:db8:2::10]:5353", "[2001:db8::1]:2020/sctp endpoints=[2001:db8:2::10]:5001",
+			"10.0.0.1:443/udp select=quic endpoints=192.168.1.10:8443:1#c4605e,192.168.1.11:8443:0#c4605f",
+			"[2001:db8::1]:443/udp select=quic quic=0:4:8f95f09245765f80256934e50c66207f endpoints=[2001:db8:2::10]:8443:1#ed793a",
 		} {
 			s, parseErr := lb.ParseService(text)
 			err = errors.Join(err, parseErr, l.Apply(s))

@@ -18,6 +18,7 @@ func TestCluster(t *testing.T) {
 	p := newProof(t, 300*time.Millisecond, load{TCP: 64, UDP: 16, PerSecond: 20, Pace: 100 * time.Millisecond})
 	p.run("cable", func() { p.removed(0, 2) })
 	p.run("kill", func() { p.killed(1) })
+	p.run("QUIC", p.quic)
 }
 
 // Flags of TestProof.
