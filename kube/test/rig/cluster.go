@@ -23,7 +23,8 @@ type Cluster struct {
 	Outside *netnstest.Host // behind the router
 	Router  *netnstest.Host
 
-	dir string
+	fabric *netnstest.Host // the switch of the LAN
+	dir    string
 }
 
 // ClusterOptions say what a cluster is like.

@@ -26,7 +26,7 @@ func (c *Cluster) network(lab *netnstest.Lab) (hosts, error) {
 		}
 		made[name] = host
 	}
-	c.LAN, c.Router, c.Outside = made["lan"], made["router"], made["outside"]
+	c.LAN, c.Router, c.Outside, c.fabric = made["lan"], made["router"], made["outside"], made["switch"]
 	h := hosts{controlPlane: made["cp"], nodes: []*netnstest.Host{made["n1"], made["n2"]}}
 
 	if err := addBridge(made["switch"], "br0"); err != nil {
@@ -122,9 +122,12 @@ func addBridge(host *netnstest.Host, name string) error {
 	return host.Up(name)
 }
 
+// portOf returns the name of a host's port of the switch.
+func portOf(host *netnstest.Host) string { return "p-" + host.Name }
+
 // plug joins a host's eth0 to the bridge.
 func plug(lab *netnstest.Lab, bridge, host *netnstest.Host, address string) error {
-	port := "p-" + host.Name
+	port := portOf(host)
 	err := lab.Link(netnstest.End{Host: bridge, Interface: port}, netnstest.End{Host: host, Interface: "eth0", Addresses: both(address)}, 0)
 	if err != nil {
 		return err

@@ -85,6 +85,29 @@ func (n *Node) waitReady(ctx context.Context) error {
 // Kill ends everything of the node at once, as a power failure would. Its network stays.
 func (n *Node) Kill() { n.process.Kill() }
 
+// Connect switches the node's port of the LAN on or off.
+func (n *Node) Connect(on bool) error {
+	state := "down"
+	if on {
+		state = "up"
+	}
+	out, err := n.cluster.fabric.Run("ip", "link", "set", portOf(n.Host), state)
+	if err != nil {
+		return fmt.Errorf("port of node %s: %w: %s", n.Name, err, out)
+	}
+	return nil
+}
+
+// Runs reports whether the node runs.
+func (n *Node) Runs() bool {
+	select {
+	case <-n.process.Done():
+		return false
+	default:
+		return true
+	}
+}
+
 // remove ends the node and removes its control groups.
 func (n *Node) remove() {
 	if n.process == nil {

@@ -17,6 +17,7 @@ import (
 // on nodes and Services, also if somebody has deleted its workloads before: VIPs, ARP answers,
 // programs, pins, statuses and finalizers.
 func TestUninstall(t *testing.T) {
+	t.Parallel()
 	c := cluster(t, "bridge", rig.Image{Name: "localhost/kube-loxilb:1", Program: artifact(t, "LOXILB_KUBE_CONTROLLER")})
 	apply(t, c, sessionDeployment)
 	kubectl(t, c, "expose", "deployment", "shop", "--type=LoadBalancer", "--port=80", "--target-port=8080")

@@ -17,6 +17,7 @@ import (
 // TestUpgrade checks that helm upgrade replaces balancers and controller without a failed request,
 // a broken connection or another address.
 func TestUpgrade(t *testing.T) {
+	t.Parallel()
 	c := cluster(t, "bridge", rig.Image{Name: "localhost/kube-loxilb:1", Program: artifact(t, "LOXILB_KUBE_CONTROLLER")})
 	install(t, c)
 	apply(t, c, sessionDeployment)
