@@ -101,7 +101,7 @@ func TestLengths(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := strings.Join(strings.Fields(string(b)), " ")
-	want := fmt.Sprintf("TCP takes %d bytes (IPv4) or %d bytes (IPv6, NAT64), UDP %d or %d bytes, and a mark %d bytes more.",
+	want := fmt.Sprintf("%d bytes (TCP over IPv4; IPv6 and NAT64 %d, UDP %d or %d, a mark %d more)",
 		lengthOf(formTCP), lengthOf(formTCP|formIPv6), lengthOf(0), lengthOf(formIPv6), lengthOf(formMark)-lengthOf(0))
 	if !strings.Contains(text, want) {
 		t.Errorf("docs/adr/0092-connection-sync.md lacks %q", want)

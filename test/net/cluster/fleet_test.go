@@ -243,7 +243,7 @@ func (m *member) create() {
 
 func (m *member) args() []string {
 	return append([]string{
-		"--bgp", fmt.Sprintf("--cluster=%s,%s,%s", address(false, 2, 1), address(false, 2, 2), address(false, 2, 3)),
+		"--bgp", "--ct-max=1000000", fmt.Sprintf("--cluster=%s,%s,%s", address(false, 2, 1), address(false, 2, 2), address(false, 2, 3)),
 		"--cluster-node=" + m.host.Name, fmt.Sprintf("--self=%d", m.number), "--cluster-key=" + m.f.key,
 	}, m.opts...)
 }
