@@ -22,7 +22,7 @@ const (
 )
 
 // commands are what the program does besides serving, by the first argument. The chart's hooks run
-// them when it is uninstalled.
+// them when it is uninstalled or tested.
 func commands() map[string]func(context.Context, []string) error {
 	return map[string]func(context.Context, []string) error{
 		"uninstall": uninstall,
@@ -64,13 +64,13 @@ func uninstall(ctx context.Context, args []string) error {
 	return serve(ctx, config, o, parsed)
 }
 
-// awaitDaemonSet waits until all pods of a DaemonSet are ready, for a while: nodes that are down keep nobody
-// waiting.
+// awaitDaemonSet waits until all pods of a DaemonSet are ready, for a while: nodes may be down.
 func awaitDaemonSet(ctx context.Context, args []string) error {
 	fs := flag.NewFlagSet("kube-loxilb await", flag.ContinueOnError)
 	name := fs.String("daemonset", "", "its name")
 	namespace := fs.String("namespace", "kube-system", "its namespace")
 	timeout := fs.Duration("timeout", time.Minute, "how long to wait")
+	required := fs.Bool("required", false, "fail if pods are not ready by then")
 	kubeconfig := fs.String("kubeconfig", "", "file to reach the cluster from outside; empty: the pod's service account")
 	if err := fs.Parse(args); err != nil {
 		return flag.ErrHelp // it was printed
@@ -93,12 +93,15 @@ func awaitDaemonSet(ctx context.Context, args []string) error {
 		select {
 		case <-time.After(pollInterval):
 		case <-ctx.Done():
-			if d != nil && d.Generation > 0 {
-				fmt.Printf("%d of %d pods are ready after %v: other nodes keep what loxilb has put there until they start again\n",
-					d.Status.NumberReady, d.Status.DesiredNumberScheduled, *timeout)
-				return nil
+			if d == nil || d.Generation == 0 {
+				return errors.Join(err, ctx.Err())
 			}
-			return errors.Join(err, ctx.Err())
+			state := fmt.Sprintf("%d of %d pods are ready after %v", d.Status.NumberReady, d.Status.DesiredNumberScheduled, *timeout)
+			if *required {
+				return errors.New(state)
+			}
+			fmt.Println(state + ": other nodes keep what loxilb has put there until they start again")
+			return nil
 		}
 	}
 }

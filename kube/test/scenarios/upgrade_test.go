@@ -37,6 +37,8 @@ func TestUpgrade(t *testing.T) {
 	kubectl(t, c, "--namespace=kube-system", "rollout", "status", "daemonset/loxilb", "--timeout=120s")
 	kubectl(t, c, "--namespace=kube-system", "rollout", "status", "deployment/loxilb-controller", "--timeout=120s")
 	step("helm upgrade: all pods are new")
+	helm(t, c, "test", "loxilb", "--namespace=kube-system")
+	step("helm test")
 	if after := kubectl(t, c, "--namespace=kube-system", "get", "pods", "--selector=app.kubernetes.io/instance=loxilb", "--output=jsonpath={.items[*].metadata.name}"); after == before {
 		t.Errorf("pods are still %s", after)
 	}
