@@ -163,14 +163,17 @@ func endpointCells(row []string, a *v1.ServiceArguments, e *v1.Endpoint) {
 	row[3] = stateCell(a, e)
 }
 
-// weightCell returns the weight, followed by the level of a backup, and by its current fraction
-// during slow start.
+// weightCell returns the weight, followed by the level of a backup, by a server ID, and by its
+// current fraction during slow start.
 func weightCell(e *v1.Endpoint) (s string) {
 	if e.Weight != nil {
 		s = strconv.Itoa(*e.Weight)
 	}
 	if e.Backup != 0 {
 		s += "@" + strconv.Itoa(e.Backup)
+	}
+	if e.ServerID != "" {
+		s += "#" + e.ServerID
 	}
 	if e.Share != 0 {
 		s += fmt.Sprintf(" (%d%%)", e.Share)
