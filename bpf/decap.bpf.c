@@ -13,10 +13,10 @@
 #include <bpf/bpf_helpers.h>
 #include "abi.h"
 #include "config.h"
+#include "decap/outer_header.h"
 #include "packet/checksum.h"
 #include "packet/ctx.h"
 #include "packet/packet.h"
-#include "parse/parse.h"
 
 #define TC_NEXT (-1)
 #define TC_SHOT 2
@@ -25,10 +25,6 @@
 #ifndef IPPROTO_IPIP
 #define IPPROTO_IPIP 4
 #endif
-
-#define ECN_MASK 3
-#define ECN_ECT1 1
-#define ECN_CE 3
 
 /* In network byte order; user space sets it. */
 const volatile __be16 decap_port = 0xc017; /* 6080 */
@@ -73,18 +69,6 @@ struct {
 	__type(value, __u64);
 } decap_counts SEC(".maps");
 
-/* The outer header. */
-struct outer {
-	struct ip_addr saddr;
-	struct ip_addr daddr;
-	__u32 l3; /* its offset */
-	__u32 size; /* UDP included */
-	__u8 ipv6;
-	__u8 tos;
-	__u8 protocol;
-	__u8 inner_ipv6;
-};
-
 static __always_inline int decap_count(__u32 what, int verdict)
 {
 	__u64 *n = bpf_map_lookup_elem(&decap_counts, &what);
@@ -92,37 +76,6 @@ static __always_inline int decap_count(__u32 what, int verdict)
 	if (n)
 		(*n)++;
 	return verdict;
-}
-
-static __always_inline bool outer_ip(ctx_t *ctx, struct outer *o)
-{
-	struct ipv6hdr *ip6;
-	struct iphdr *ip;
-
-	if (ctx_ethertype(ctx, o->l3) == bpf_htons(ETH_P_IPV6)) {
-		ip6 = ctx_header(ctx, o->l3, sizeof(*ip6));
-		if (!ip6 || ip6->version != 6)
-			return false;
-		o->ipv6 = 1;
-		o->protocol = ip6->nexthdr;
-		o->tos = ip6->priority << 4 | ip6->flow_lbl[0] >> 4;
-		o->size = sizeof(*ip6);
-		__builtin_memcpy(&o->saddr, &ip6->saddr, 16);
-		__builtin_memcpy(&o->daddr, &ip6->daddr, 16);
-		return true;
-	}
-	if (ctx_ethertype(ctx, o->l3) != bpf_htons(ETH_P_IP))
-		return false;
-	ip = ctx_header(ctx, o->l3, sizeof(*ip));
-	if (!ip || ip->version != 4 || ip->ihl != 5 ||
-	    ip->frag_off & (IP_OFFSET_MASK | IP_MORE_FRAGMENTS))
-		return false;
-	o->protocol = ip->protocol;
-	o->tos = ip->tos;
-	o->size = sizeof(*ip);
-	map_ipv4(&o->saddr, ip->saddr);
-	map_ipv4(&o->daddr, ip->daddr);
-	return true;
 }
 
 /* Reports whether it contains an IP packet, and finds its version. */
@@ -164,20 +117,6 @@ static __noinline bool outer_is_local(ctx_t *ctx, const struct outer *o)
 	code = bpf_fib_lookup(ctx, &fib, sizeof(fib), 0);
 	return code == BPF_FIB_LKUP_RET_NOT_FWDED ||
 	       code == BPF_FIB_LKUP_RET_FWD_DISABLED;
-}
-
-/* Combines the ECN fields (RFC 6040 section 4.2). Returns false if the packet
- * must be dropped. */
-static __always_inline bool ecn_combine(__u8 outer, __u8 *inner)
-{
-	if ((outer & ECN_MASK) == ECN_CE) {
-		if (!(*inner & ECN_MASK))
-			return false;
-		*inner |= ECN_CE;
-	} else if ((outer & ECN_MASK) == ECN_ECT1 && (*inner & ECN_MASK) == 2) {
-		*inner ^= ECN_MASK;
-	}
-	return true;
 }
 
 /* Checks the inner destination and writes the combined ECN field. Returns -1 if the
@@ -223,27 +162,6 @@ static __noinline int inner_admit(ctx_t *ctx, const struct outer *o)
 	new = *(__be16 *)ip;
 	ip->check = sum_replace(ip->check, sum_change(old, new));
 	return 1;
-}
-
-/* Removes the outer header. If the inner header is of the other version, the
- * outer one is first changed to that version, so that the kernel knows what the
- * packet is. */
-static __noinline bool outer_remove(ctx_t *ctx, const struct outer *o)
-{
-	__be16 protocol =
-		o->inner_ipv6 ? bpf_htons(ETH_P_IPV6) : bpf_htons(ETH_P_IP);
-	__s32 size = o->size;
-
-	if (o->ipv6 != o->inner_ipv6) {
-		if (bpf_skb_change_proto(ctx, protocol, 0))
-			return false;
-		size += o->inner_ipv6 ? 20 : -20;
-	}
-	if (bpf_skb_adjust_room(ctx, -size, BPF_ADJ_ROOM_MAC,
-				BPF_F_ADJ_ROOM_FIXED_GSO))
-		return false;
-	return !o->l3 || !bpf_skb_store_bytes(ctx, o->l3 - 2, &protocol,
-					      sizeof(protocol), 0);
 }
 
 static __always_inline int decap(ctx_t *ctx, __u32 l3)

@@ -9,6 +9,8 @@
  *	packet     access to the packet, checksums, addresses
  *	protocol   TCP, UDP, SCTP and ICMP, a file each, and the switches by which stages ask them
  *	parse      reads Ethernet and IP headers, and lets the protocol read its own
+ *	decap      reads and removes the outer header of an arriving packet
+ *	gtp        the headers of GTP-U
  *	probe      gives answers to the daemon's probes of VIPs back to it
  *	table      the connection table: buckets, rows, growth, states of entries
  *	lease      drops requests for VIPs that another node or interface answers

@@ -21,6 +21,15 @@ import (
 	openapi_types "github.com/oapi-codegen/runtime/types"
 )
 
+// AccessTunnel The end at the base station, where packets to the user go.
+type AccessTunnel struct {
+	// TeID The tunnel endpoint identifier.
+	TeID uint32 `json:"TeID"`
+
+	// TunnelIP IPv4.
+	TunnelIP string `json:"tunnelIP"`
+}
+
 // AddressList defines model for AddressList.
 type AddressList struct {
 	IpAttr []DeviceAddresses `json:"ipAttr"`
@@ -821,6 +830,15 @@ type ConntracksEnded struct {
 
 	// Told TCP connections of which both sides were reset.
 	Told int `json:"told"`
+}
+
+// CoreTunnel The end at the user plane function, where the user's packets go.
+type CoreTunnel struct {
+	// TeID The tunnel endpoint identifier.
+	TeID uint32 `json:"teID"`
+
+	// TunnelIP IPv4.
+	TunnelIP string `json:"tunnelIP"`
 }
 
 // CorsEntry defines model for CorsEntry.
@@ -2814,6 +2832,39 @@ type ServiceSummaryList struct {
 	Total int `json:"total"`
 }
 
+// Session defines model for Session.
+type Session struct {
+	// AccessNetworkTunnel The end at the base station, where packets to the user go.
+	AccessNetworkTunnel AccessTunnel `json:"accessNetworkTunnel"`
+
+	// CoreNetworkTunnel The end at the user plane function, where the user's packets go.
+	CoreNetworkTunnel CoreTunnel `json:"coreNetworkTunnel"`
+
+	// Ident Its name.
+	Ident string `json:"ident"`
+
+	// SessionIP The user's address.
+	SessionIP string `json:"sessionIP"`
+}
+
+// SessionList defines model for SessionList.
+type SessionList struct {
+	SessionAttr []Session `json:"sessionAttr"`
+}
+
+// SessionUlCl defines model for SessionUlCl.
+type SessionUlCl struct {
+	UlclArgument UlClArgument `json:"ulclArgument"`
+
+	// UlclIdent The name of the session.
+	UlclIdent string `json:"ulclIdent"`
+}
+
+// SessionUlClList defines model for SessionUlClList.
+type SessionUlClList struct {
+	UlclAttr []SessionUlCl `json:"ulclAttr"`
+}
+
 // Status defines model for Status.
 type Status struct {
 	// Announcements Of a service with bgp, while the daemon speaks it. Whether its VIPs are announced.
@@ -2918,6 +2969,15 @@ type TotalRates struct {
 
 	// Time End of the window that rates are of.
 	Time time.Time `json:"time"`
+}
+
+// UlClArgument defines model for UlClArgument.
+type UlClArgument struct {
+	// Qfi The QoS flow of packets to the user, 0 to 63.
+	Qfi int `json:"qfi"`
+
+	// UlclIP The address that the user talks to, such as a VIP.
+	UlclIP string `json:"ulclIP"`
 }
 
 // User defines model for User.

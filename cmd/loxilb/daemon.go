@@ -65,6 +65,7 @@ type daemon struct {
 	attached    *reconcile.Attached
 	policers    *reconcile.Policers
 	mirrors     *reconcile.Mirrors
+	mobile      *reconcile.GTP
 	rules       *reconcile.Rules
 	passive     *reconcile.Passive
 	interfaces  *reconcile.Interfaces
@@ -136,6 +137,7 @@ func assemble(c *config.Config, log *slog.Logger, lines *logs.Ring, network *net
 	p.attached = reconcile.NewAttached(state, d, network.Links)
 	p.policers = reconcile.NewPolicers(state, p.attached, o)
 	p.mirrors = reconcile.NewMirrors(state, p.attached, network.Objects(), o)
+	p.mobile = reconcile.NewGTP(state, d, network.Objects(), o)
 	p.rules, err = p.newRules(reconcile.Owned{Owner: vips.Part(), Leases: p.leases.Part()}, o)
 	if err := errors.Join(err, p.newCluster(o)); err != nil {
 		return nil, err
@@ -285,6 +287,7 @@ func (p *daemon) serve(ctx context.Context) error {
 	run(func(ctx context.Context) { p.network.Objects().Follow(ctx, p.log, p.netObjects.changed) })
 	run(p.policers.Run)
 	run(p.mirrors.Run)
+	run(p.mobile.Run)
 	run(p.rules.Run)
 	run(p.others.Run)
 	run(p.bgp.Run)
@@ -392,7 +395,7 @@ func (p *daemon) manager() serviceManager {
 
 // started are closed once each part that packets need was tried.
 func (p *daemon) started() []<-chan struct{} {
-	return append(p.follower.Idle(), p.interfaces.Idle(), p.xdp.Idle(), p.sockets.Idle(), p.policers.Idle(), p.mirrors.Idle(), p.rules.Idle())
+	return append(append(p.follower.Idle(), p.mobile.Idle()...), p.interfaces.Idle(), p.xdp.Idle(), p.sockets.Idle(), p.policers.Idle(), p.mirrors.Idle(), p.rules.Idle())
 }
 
 // networkChanged forwards changes of the network to further parts.
@@ -402,6 +405,7 @@ func (p *daemon) networkChanged(b event.Body) {
 		p.interfaces.MarkAll()
 		p.policers.LinksChanged()
 		p.mirrors.LinksChanged()
+		p.mobile.LinksChanged()
 		p.xdp.Mark()
 		p.rules.LinksChanged()
 	case event.Address:

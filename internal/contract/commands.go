@@ -31,6 +31,8 @@ func general() []Section[Command] {
 			{Path: "describe firewall", State: Ours},
 			{Path: "describe policy", State: Ours},
 			{Path: "describe mirror", State: Ours},
+			{Path: "describe session", State: Ours},
+			{Path: "describe sessionulcl", State: Ours},
 			{Path: "describe port", State: Ours},
 			{Path: "describe ip", State: Ours},
 			{Path: "describe route", State: Ours},
@@ -113,12 +115,12 @@ func filteringCommands() []Section[Command] {
 			{Path: "delete mirror", Aliases: mirror},
 		}},
 		{"Sessions of mobile networks", []Command{
-			{Path: "create session", Aliases: "sessions", Flags: "accessNetworkTunnel coreNetworkTunnel", State: NotThere, Note: NoSessions},
-			{Path: "get session", State: NotThere, Note: NoSessions},
-			{Path: "delete session", State: NotThere, Note: NoSessions},
-			{Path: "create sessionulcl", Aliases: ulcl, Flags: "ulclArgs", State: NotThere, Note: NoSessions},
-			{Path: "get sessionulcl", Aliases: "ulcl", State: NotThere, Note: NoSessions},
-			{Path: "delete sessionulcl", Flags: "ulclArgs", State: NotThere, Note: NoSessions},
+			{Path: "create session", Aliases: "sessions", Flags: "accessNetworkTunnel coreNetworkTunnel"},
+			{Path: "get session", Aliases: "sessions"},
+			{Path: "delete session", Aliases: "sessions"},
+			{Path: "create sessionulcl", Aliases: ulcl, Flags: "ulclArgs", State: Better, Note: "IPv6 addresses too"},
+			{Path: "get sessionulcl", Aliases: ulcl},
+			{Path: "delete sessionulcl", Aliases: ulcl, Flags: "ulclArgs", State: Better, Note: "several addresses"},
 		}},
 	}
 }

@@ -62,12 +62,12 @@ func filtering() []Section[Operation] {
 			{"DELETE", "/config/mirror/ident/{ident}", Better, gone},
 		}},
 		{"Sessions of mobile networks", []Operation{
-			{"GET", "/config/session/all", NotThere, NoSessions},
-			{"POST", "/config/session", NotThere, NoSessions},
-			{"DELETE", "/config/session/ident/{ident}", NotThere, NoSessions},
-			{"GET", "/config/sessionulcl/all", NotThere, NoSessions},
-			{"POST", "/config/sessionulcl", NotThere, NoSessions},
-			{"DELETE", "/config/sessionulcl/ident/{ident}/ulclAddress/{ip_address}", NotThere, NoSessions},
+			{"GET", "/config/session/all", Same, ""},
+			{"POST", "/config/session", Same, ""},
+			{"DELETE", "/config/session/ident/{ident}", Better, gone},
+			{"GET", "/config/sessionulcl/all", Same, ""},
+			{"POST", "/config/sessionulcl", Better, "IPv6 addresses too"},
+			{"DELETE", "/config/sessionulcl/ident/{ident}/ulclAddress/{ip_address}", Better, gone},
 		}},
 	}
 }

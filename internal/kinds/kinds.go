@@ -15,7 +15,7 @@ func All() []Any {
 		VLAN(), VLANMember(), VXLAN(), VXLANPeer(), Address(), Neighbor(), FDB(), Route(),
 		Endpoint(), Service(), Drain(), Policer(), Mirror(), Rule(), Instance(), Maintenance(),
 		BGPSpeaker(), BGPSet(), BGPPolicy(), BGPApplication(), BGPNeighbor(),
-		BFD(), ClusterNode(),
+		BFD(), ClusterNode(), Session(), SessionFlow(),
 	}
 }
 
@@ -36,6 +36,9 @@ const (
 	VXLANDocument      = "Vxlan"
 	VXLANPeerDocument  = "VxlanPeer"
 	BFDDocument        = "BFD"
+
+	SessionDocument     = "Session"
+	SessionFlowDocument = "SessionULCL"
 )
 
 // A Kind registers a kind of objects. T is an object as the daemon keeps it, B as requests and

@@ -98,6 +98,12 @@ const (
 	FieldMirrorSource      = "source address"
 	FieldTunnelID          = "tunnel ID"
 	FieldSample            = "sample"
+	FieldSession           = "session"
+	FieldUser              = "address of the user"
+	FieldAccessTunnel      = "access tunnel"
+	FieldCoreTunnel        = "core tunnel"
+	FieldPeer              = "classified address"
+	FieldQFI               = "QFI"
 )
 
 // maxShown bounds the part of a refused value that is shown, in bytes: enough for every value that

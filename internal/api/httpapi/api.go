@@ -230,7 +230,7 @@ func New(o Options) *API {
 		Objects: a.Objects, Store: o.Store, DataPath: o.DataPath, Health: o.Health, Reader: reader, Whole: whole, Log: o.Log,
 		Read: map[string]func([]byte) (objects.Edit, *rest.Problem){
 			"/config/loadbalancer": a.ReadBootService, "/config/endpoint": a.ReadBootEndpoint, "/config/firewall": a.ReadBootRule,
-			"/config/bfd": a.ReadBoot(kinds.BFDName),
+			"/config/bfd": a.ReadBoot(kinds.BFDName), "/config/session": a.ReadBoot(kinds.SessionName), "/config/sessionulcl": a.ReadBoot(kinds.SessionFlowName),
 		},
 	})
 	a.handleOperations()

@@ -80,14 +80,14 @@ func TestUnknownPaths(t *testing.T) {
 	t.Parallel()
 	b := apitest.New(t, nil)
 	for request, want := range map[string]int{
-		"GET /nowhere":                    404,
-		"GET /config/bgp":                 404,
-		"PATCH /config/bgp/neigh":         405,
-		"GET /config/bgp/neigh":           405,
-		"POST /config/session":            501,
-		"GET /config/bfd":                 405,
-		"PUT /config/loadbalancer/all":    405,
-		"DELETE /config/session/ident/a/": 501,
+		"GET /nowhere":                 404,
+		"GET /config/bgp":              404,
+		"PATCH /config/bgp/neigh":      405,
+		"GET /config/bgp/neigh":        405,
+		"POST /config/k8smeta":         501,
+		"GET /config/bfd":              405,
+		"PUT /config/loadbalancer/all": 405,
+		"POST /auth/token/upgrade":     501,
 	} {
 		method, path, _ := strings.Cut(request, " ")
 		w := b.Call(method, httpapi.BaseURL+path, "")

@@ -14,12 +14,6 @@ import (
 // APIVersion is the version of all documents.
 const APIVersion = "netlox/v1"
 
-// Kinds of the existing loxilb that documents may have, and that the server refuses by name.
-const (
-	Session     = "Session"
-	SessionULCL = "SessionULCL"
-)
-
 // Kinds returns the kinds that documents may have, in the order in which objects are saved and
 // applied.
 var Kinds = sync.OnceValue(func() (list []kinds.Words) {
@@ -28,10 +22,7 @@ var Kinds = sync.OnceValue(func() (list []kinds.Words) {
 			list = append(list, words)
 		}
 	}
-	return append(list,
-		kinds.Words{Document: Session, Aliases: []string{"sessions"}, List: "sessionAttr"},
-		kinds.Words{Document: SessionULCL, Aliases: []string{"ulcl", "ulcls", "sessionulcls"}, List: "ulclAttr"},
-	)
+	return list
 })
 
 // Find returns the kind of a name or an alias, in any case.

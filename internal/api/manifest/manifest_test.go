@@ -55,7 +55,7 @@ func TestRead(t *testing.T) {
 	if got := read(`{"Attr":[{"x":1}]}`, kinds.BFDDocument); got != "BFD  {\"x\":1}\n" {
 		t.Error(got)
 	}
-	if got := read(`{"x":1}`, Session); got != "Session  {\"x\":1}\n" {
+	if got := read(`{"x":1}`, kinds.SessionDocument); got != "Session  {\"x\":1}\n" {
 		t.Error(got)
 	}
 }

@@ -39,8 +39,8 @@ var listFlags = []struct{ flag, short, kind, what string }{
 	{"lb", "l", kinds.ServiceDocument, "services"},
 	{"endpoint", "", kinds.EndpointDocument, "endpoints"},
 	{"firewall", "", kinds.RuleDocument, "firewall rules"},
-	{"session", "", manifest.Session, "sessions"},
-	{"ulcl", "", manifest.SessionULCL, "session classifiers"},
+	{"session", "", kinds.SessionDocument, "sessions"},
+	{"ulcl", "", kinds.SessionFlowDocument, "session classifiers"},
 	{"bfd", "", kinds.BFDDocument, "BFD sessions"},
 }
 

@@ -14,7 +14,6 @@ import (
 	v1 "loxilb/api/v1"
 	"loxilb/internal/api/manifest"
 	"loxilb/internal/cli/session"
-	"loxilb/internal/contract"
 	"loxilb/internal/kinds"
 )
 
@@ -23,6 +22,8 @@ var savedFiles = []struct{ flag, short, kind, file, list, what string }{
 	{"lb", "l", kinds.ServiceDocument, "lbconfig.txt", "lbAttr", "services"},
 	{"endpoint", "", kinds.EndpointDocument, "EPconfig.txt", "Attr", "endpoints"},
 	{"firewall", "", kinds.RuleDocument, "FWconfig.txt", "fwAttr", "firewall rules"},
+	{"session", "", kinds.SessionDocument, "sessionconfig.txt", "sessionAttr", "sessions"},
+	{"ulcl", "", kinds.SessionFlowDocument, "sessionulclconfig.txt", "ulclAttr", "session classifiers"},
 	{"bfd", "", kinds.BFDDocument, "BFDconfig.txt", "Attr", "BFD sessions"},
 }
 
@@ -30,7 +31,7 @@ const defaultConfigPath = "/etc/loxilb/"
 
 func saveCommand(o *session.Options) *cobra.Command {
 	var file, folder string
-	var all, ip, sessions, ulcl bool
+	var all, ip bool
 	chosen := make([]bool, len(savedFiles))
 	cmd := &cobra.Command{
 		Use:   "save",
@@ -41,10 +42,7 @@ func saveCommand(o *session.Options) *cobra.Command {
 		Example: "  loxicmd save -f all.yaml\n  loxicmd save --all\n  loxicmd save --lb -c /tmp/\n  loxicmd save --ip",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			switch {
-			case sessions || ulcl:
-				return session.Refused("%s", contract.NoSessions)
-			case file != "":
+			if file != "" {
 				return saveYAML(o, cmd, file)
 			}
 			if err := os.MkdirAll(folder, 0o700); err != nil {
@@ -72,10 +70,8 @@ func saveCommand(o *session.Options) *cobra.Command {
 		fl.BoolVarP(&chosen[i], s.flag, s.short, false, "write the "+s.what+" to "+s.file)
 		selectors = append(selectors, s.flag)
 	}
-	fl.BoolVar(&sessions, "session", false, "write sessions (not part of this build)")
-	fl.BoolVar(&ulcl, "ulcl", false, "write session classifiers (not part of this build)")
 	fl.BoolVarP(&ip, "ip", "i", false, "write addresses, routes, neighbors, VLANs and tunnels to "+ipconfigFolder+"/INTERFACE/")
-	selectors = append(selectors, "ip", "session", "ulcl")
+	selectors = append(selectors, "ip")
 	fl.StringVarP(&folder, "config-path", "c", defaultConfigPath, "folder of the files")
 	cmd.MarkFlagsMutuallyExclusive(selectors...)
 	cmd.MarkFlagsOneRequired(selectors...)

@@ -196,16 +196,28 @@ func (o *Options) CreateAt(ctx context.Context, k kinds.Any, body any) error {
 // DeleteAt deletes an object of a registered kind by its key.
 func DeleteAt(ctx context.Context, c *v1.Client, k kinds.Any, key string, query url.Values) (*http.Response, error) {
 	path, one := k.Paths()
-	before, _, _ := strings.Cut(one, "{")
-	name := url.PathEscape(key)
-	if strings.Count(one, "{") > 1 {
-		name = strings.ReplaceAll(name, "%2F", "/") // parts of the key
-	}
-	path += before + name
+	path += fillPath(one, key)
 	if len(query) > 0 {
 		path += "?" + query.Encode()
 	}
 	return send(ctx, c, http.MethodDelete, path, nil)
+}
+
+// fillPath replaces the parameters of a path by the parts of a key. The last one has the rest.
+func fillPath(path, key string) string {
+	parts := strings.Split(path, "/")
+	left := strings.Count(path, "{")
+	for i, part := range parts {
+		if !strings.HasPrefix(part, "{") {
+			continue
+		}
+		value := key
+		if left--; left > 0 {
+			value, key, _ = strings.Cut(key, "/")
+		}
+		parts[i] = url.PathEscape(value)
+	}
+	return strings.Join(parts, "/")
 }
 
 // send sends a request about a registered kind, for which the client has no method. A body of nil

@@ -9,8 +9,8 @@ func Commands(o *session.Options) session.Commands {
 	return session.Commands{
 		session.Describe: {firewallKind(o).Describe(o)},
 		session.Get:      {getCT(o), firewallKind(o).Get(o)},
-		session.Create:   {createFirewall(o), createMirror(o), createPolicy(o)},
+		session.Create:   {createFirewall(o), createMirror(o), createPolicy(o), createSession(o), createSessionFlow(o)},
 		session.Kill:     {killCT(o)},
-		session.Delete:   {deleteFirewall(o)},
+		session.Delete:   {deleteFirewall(o), deleteSessionFlow(o)},
 	}
 }

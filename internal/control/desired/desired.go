@@ -39,6 +39,8 @@ type State struct {
 	BGPPolicies  *store.Table[bgp.Policy]
 	Applications *store.Table[bgp.Application] // of policies
 	BFD          *store.Table[bfd.Session]     // with other nodes
+	Sessions     *store.Table[lb.Session]      // of mobile users
+	SessionFlows *store.Table[lb.SessionFlow]  // their classifiers
 	ClusterNodes *store.Table[lb.ClusterNode]  // besides those of --cluster
 
 	Maintenance *Maintenance
@@ -99,6 +101,7 @@ func Open(dir string, log *slog.Logger, opts ...Option) (*State, error) {
 	s.Applications = add(s, kinds.BGPApplication())
 	s.BFD = add(s, kinds.BFD())
 	s.ClusterNodes = add(s, kinds.ClusterNode())
+	s.Sessions, s.SessionFlows = add(s, kinds.Session()), add(s, kinds.SessionFlow())
 	var err error
 	s.Store, err = store.Open(dir, log, s.tables...)
 	if err != nil {

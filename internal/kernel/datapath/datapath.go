@@ -70,6 +70,7 @@ type Datapath struct {
 	*policy.Attached      // policers
 	*observe.Meter        // use of the connection table, and challenged clients
 	*attach.Probes        // probes that go to VIPs
+	*attach.GTP           // tunnels of mobile users
 	*observe.Recorder     // copies of packets
 	*observe.Tracer       // packets before and after
 	*copies.Copies        // connections of other nodes
@@ -147,7 +148,7 @@ func Trial(cfg Config) (*Datapath, error) {
 	if err := d.XDP.TryTracing(); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
-	if err := errors.Join(d.LoadPrograms(), d.LoadCopies(), d.collection.HandleSCTP(), d.collection.HandleQUIC()); err != nil {
+	if err := errors.Join(d.LoadPrograms(), d.LoadCopies(), d.collection.HandleSCTP(), d.collection.HandleQUIC(), d.TryGTP()); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
 	return d, nil
@@ -201,6 +202,7 @@ func (d *Datapath) load(cfg Config) error {
 	d.Watchers = observe.NewWatchers(d.collection, d.Tables)
 	d.Copies = copies.New(d.collection, d.Tables, d.Table)
 	d.Probes = attach.NewProbes(d.collection, d.Hooks)
+	d.GTP = attach.NewGTP(d.collection, d.Hooks)
 	d.Recorder = observe.NewRecorder(d.collection)
 	d.dry = dryrun.New(d.collection, d.Tables, d.firewall)
 	d.Tracer = observe.NewTracer(d.collection, d.Hooks, d.XDP)
@@ -217,7 +219,7 @@ func (d *Datapath) Close() error {
 	if d.dry != nil {
 		d.dry.Close()
 	}
-	err := errors.Join(d.Probes.Close(), d.Hooks.Close(), d.XDP.Close(), d.Sockets.Close(), d.Copies.Close(), d.Table.Close(), d.exchange.Keep())
+	err := errors.Join(d.Probes.Close(), d.GTP.Close(), d.Hooks.Close(), d.XDP.Close(), d.Sockets.Close(), d.Copies.Close(), d.Table.Close(), d.exchange.Keep())
 	d.Tables.Close()
 	return errors.Join(err, d.collection.Close())
 }

@@ -16,6 +16,8 @@ type (
 	Change = tables.Change
 	// Interface describes an interface for Attach.
 	Interface = attach.Interface
+	// GTPFlow is what a mobile user exchanges with one address.
+	GTPFlow = attach.GTPFlow
 	// Hook is the kind of tc hook.
 	Hook = attach.Hook
 	// DefaultRoute is a next hop of a default route.

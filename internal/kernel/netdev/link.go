@@ -32,7 +32,7 @@ func Select(links []Link, whitelist, blacklist *regexp.Regexp) []Link {
 	for _, l := range links {
 		switch {
 		case l.Loopback():
-		case strings.HasPrefix(l.Name, objects.TapPrefix): // copies leave there, and nothing arrives
+		case strings.HasPrefix(l.Name, objects.TapPrefix), strings.HasPrefix(l.Name, objects.GTPPrefix): // only what we send there
 		case egress.IsTunnel(l.Name):
 			out = append(out, l)
 		case whitelist != nil && !whitelist.MatchString(l.Name):

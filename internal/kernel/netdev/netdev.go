@@ -102,7 +102,8 @@ func (n *Net) Remove(ctx context.Context) error {
 	for _, err := range n.vips.Set(ctx, nil) {
 		errs = append(errs, err)
 	}
-	return errors.Join(append(errs, n.removeGateways(), n.neighbours.Clear(ctx), n.settings.StopForwarding())...)
+	_, unmade := n.objects.MakeGTP(nil)
+	return errors.Join(append(errs, unmade, n.removeGateways(), n.neighbours.Clear(ctx), n.settings.StopForwarding())...)
 }
 
 func (n *Net) removeGateways() error {

@@ -39,6 +39,7 @@ type Hooks struct {
 	tracing  *tracing          // nil: no tracing
 
 	arrivals arrivals
+	follow   func(Interface) // called when an interface is attached; nil: nobody follows
 }
 
 // attached has the attachments of an interface.
@@ -65,17 +66,25 @@ func (h *Hooks) Any() bool {
 // Attach attaches the program to the interface's ingress, or replaces that of an earlier process,
 // without losing a packet. It is idempotent.
 func (h *Hooks) Attach(i Interface) error {
+	added, err := h.attachIngress(i)
+	if added && h.follow != nil {
+		h.follow(i) // without the lock: it may ask for what is attached
+	}
+	return err
+}
+
+func (h *Hooks) attachIngress(i Interface) (added bool, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if _, ok := h.attached[i.Index]; ok {
-		return nil
+		return false, nil
 	}
 	in, err := h.attach(i, ingress)
 	if err != nil {
-		return fmt.Errorf("attach %s: %w", i.Name, err)
+		return false, fmt.Errorf("attach %s: %w", i.Name, err)
 	}
 	h.attached[i.Index] = &attached{Interface: i, in: in}
-	return nil
+	return true, nil
 }
 
 // SetEgress attaches the egress program to an attached interface, or detaches it. The program

@@ -14,4 +14,5 @@ import _ "loxilb/internal/kernel/datapath/bpf/machine" // which is built on no m
 //go:generate ../../../../tools/bpf TcQUIC ../../../../bpf/tc.bpf.c -DTRACING=1 -DONLY_QUIC=1
 //go:generate ../../../../tools/bpf Sock ../../../../bpf/sock.bpf.c -types sock.types
 //go:generate ../../../../tools/bpf Decap ../../../../bpf/decap.bpf.c -types decap.types
+//go:generate ../../../../tools/bpf Gtp ../../../../bpf/gtp.bpf.c -types gtp.types
 //go:generate ../../../../tools/bpf Probe ../../../../bpf/probe.bpf.c -types probe.types

@@ -22,6 +22,7 @@ const (
 	XDPNative  = "xdp-native"
 	XDPGeneric = "xdp-generic"
 	Sockets    = "sockets"
+	GTP        = "gtp"
 )
 
 const (
@@ -32,7 +33,7 @@ const (
 // cookiePrefix begins the names of default directories.
 const cookiePrefix = "netns-"
 
-func linkFolders() []string { return []string{Ingress, Egress, XDPNative, XDPGeneric, Sockets} }
+func linkFolders() []string { return []string{Ingress, Egress, XDPNative, XDPGeneric, Sockets, GTP} }
 
 // Dir returns the pin directory of the current network namespace, as seen from this process. By
 // default (path empty) it is named by the cookie of the namespace. It mounts the BPF file system if

@@ -1,0 +1,134 @@
+package attach_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"testing"
+
+	"github.com/cilium/ebpf"
+
+	"loxilb/internal/kernel/datapath/attach"
+	"loxilb/internal/kernel/datapath/testrun"
+	"loxilb/internal/lb"
+)
+
+// A user's tunnel, and what comes by it.
+const (
+	gtpInner  = "tcp 88.88.88.88:4000 > 20.20.20.1:80 PA seq 1001 ack 5001 len 33"
+	gtpInner6 = "udp [2001:db8:88::1]:4000 > [2001:db8:20::1]:53 len 20"
+	gtpOuter  = "udp 10.10.10.56:2152 > 10.10.10.59:2152 csum zero"
+)
+
+func loadGTP(t testing.TB) *attach.GTP {
+	t.Helper()
+	g := attach.NewGTPForTest(t)
+	core, access := lb.TunnelEnd{TEID: 9, Addr: netip.MustParseAddr("10.10.10.59")}, lb.TunnelEnd{TEID: 7, Addr: netip.MustParseAddr("10.10.10.56")}
+	core6 := core
+	core6.TEID = 10
+	err := g.Write([]attach.GTPFlow{
+		{User: netip.MustParseAddr("88.88.88.88"), Peer: netip.MustParseAddr("20.20.20.1"), Core: core, Access: access, QFI: 16},
+		{User: netip.MustParseAddr("2001:db8:88::1"), Peer: netip.MustParseAddr("2001:db8:20::1"), Core: core6, Access: access, QFI: 63},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+// gtpHeader returns a header of user data with these options, extension headers included.
+func gtpHeader(flags, kind byte, teid uint32, rest string) string {
+	return fmt.Sprintf("%02x%02x%04x%08x%s", flags, kind, 0, teid, rest)
+}
+
+// runGTP returns the verdict of the uplink program, and the packet afterwards.
+func runGTP(t testing.TB, g *attach.GTP, frame []byte) (testrun.Verdict, []byte) {
+	t.Helper()
+	opts := ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+64), Context: testrun.SKB{Ifindex: 1}}
+	ret, err := g.Uplink().Run(&opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return testrun.Verdict(int32(ret)), opts.DataOut
+}
+
+// TestGTP checks which packets leave their tunnel, and that they are then the user's, byte by byte.
+func TestGTP(t *testing.T) {
+	t.Parallel()
+	g := loadGTP(t)
+	in := func(header, inner string) []byte {
+		return build(t, gtpOuter+" data "+header+hex.EncodeToString(build(t, inner)[14:]))
+	}
+	for _, c := range []struct {
+		what  string
+		frame []byte
+		out   string // "": it stays as it is
+		count string
+	}{
+		{"plain", in(gtpHeader(0x30, 255, 9, ""), gtpInner), gtpInner, "taken"},
+		{"with a sequence number", in(gtpHeader(0x32, 255, 9, "00010000"), gtpInner), gtpInner, "taken"},
+		{"with a QoS flow", in(gtpHeader(0x34, 255, 9, "00000085"+"01101000"), gtpInner), gtpInner, "taken"},
+		{"with four extension headers", in(gtpHeader(0x34, 255, 9, "00000085"+"01101085"+"0200000000000085"+"01101085"+"01101000"), gtpInner), gtpInner, "taken"},
+		{"IPv6", in(gtpHeader(0x30, 255, 10, ""), gtpInner6), gtpInner6, "taken"},
+		{"five extension headers", in(gtpHeader(0x34, 255, 9, "00000085"+"01101085"+"01101085"+"01101085"+"01101085"+"01101000"), gtpInner), "", ""},
+		{"an extension header without length", in(gtpHeader(0x34, 255, 9, "00000085"+"00101000"), gtpInner), "", ""},
+		{"an extension header beyond the packet", in(gtpHeader(0x34, 255, 9, "00000085"+"ff101000"), gtpInner), "", ""},
+		{"an echo request", in(gtpHeader(0x32, 1, 9, "00010000"), gtpInner), "", ""},
+		{"GTP'", in(gtpHeader(0x20, 255, 9, ""), gtpInner), "", ""},
+		{"version 2", in(gtpHeader(0x50, 255, 9, ""), gtpInner), "", ""},
+		{"another tunnel", in(gtpHeader(0x30, 255, 8, ""), gtpInner), "", ""},
+		{"another user", in(gtpHeader(0x30, 255, 9, ""), "tcp 88.88.88.89:4000 > 20.20.20.1:80 S"), "", "forged"},
+		{"another destination", in(gtpHeader(0x30, 255, 9, ""), "tcp 88.88.88.88:4000 > 20.20.20.2:80 S"), "", ""},
+		{"another port", build(t, "udp 10.10.10.56:2152 > 10.10.10.59:2153 csum zero data "+gtpHeader(0x30, 255, 9, "")+hex.EncodeToString(build(t, gtpInner)[14:])), "", ""},
+		{"no user's packet", build(t, gtpOuter+" data "+gtpHeader(0x30, 255, 9, "")), "", ""},
+	} {
+		before, err := g.GTPCounts()
+		if err != nil {
+			t.Fatal(err)
+		}
+		verdict, got := runGTP(t, g, c.frame)
+		after, err := g.GTPCounts()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name := range after {
+			if n := after[name] - before[name]; (n == 1) != (name == c.count) {
+				t.Errorf("%s: counted %d as %s, want it as %q", c.what, n, name, c.count)
+			}
+		}
+		want := c.frame
+		if c.out != "" {
+			want = build(t, c.out)
+		}
+		if verdict != testrun.Next || !bytes.Equal(got, want) {
+			t.Errorf("%s: verdict %d\nwant %x\ngot  %x", c.what, verdict, want, got)
+		}
+	}
+}
+
+// TestGTPCut checks that a packet that ends anywhere, or has any byte changed, is left alone or
+// leaves the tunnel as the user's: nothing is read or written beyond it.
+func TestGTPCut(t *testing.T) {
+	t.Parallel()
+	g := loadGTP(t)
+	whole := build(t, gtpOuter+" data "+gtpHeader(0x34, 255, 9, "00000085"+"01101000")+hex.EncodeToString(build(t, gtpInner)[14:]))
+	for n := 34; n < len(whole); n++ { // the kernel runs programs on whole IP headers only
+		if _, got := runGTP(t, g, bytes.Clone(whole[:n])); len(got) != n && len(got) != n-44 {
+			t.Errorf("cut at %d: %d bytes", n, len(got))
+		}
+	}
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 5000 {
+		frame := bytes.Clone(whole)
+		for range 1 + random.IntN(3) {
+			at := 14 + random.IntN(60)
+			binary.BigEndian.PutUint16(frame[at:], uint16(random.Uint32()))
+		}
+		if _, got := runGTP(t, g, frame); len(got) > len(frame) {
+			t.Fatalf("%x has grown to %d bytes", frame, len(got))
+		}
+	}
+}

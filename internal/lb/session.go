@@ -1,0 +1,87 @@
+package lb
+
+import (
+	"net/netip"
+	"strconv"
+)
+
+// Session is a mobile user whose packets come in a GTP-U tunnel (3GPP TS 29.281): from the base
+// station to the user plane function, by this machine.
+type Session struct {
+	Name   string     `json:"name"`
+	User   netip.Addr `json:"user"`   // the user's own address
+	Access TunnelEnd  `json:"access"` // at the base station, where packets to the user go
+	Core   TunnelEnd  `json:"core"`   // at the user plane function, where the user's packets go
+}
+
+// TunnelEnd is where packets of a tunnel arrive.
+type TunnelEnd struct {
+	TEID uint32     `json:"teid"`
+	Addr netip.Addr `json:"addr"` // IPv4
+}
+
+// Validate checks all fields.
+func (s Session) Validate() error {
+	if s.Name == "" {
+		return NewFieldError(FieldSession, "", "is missing", "a name")
+	}
+	if err := ValidateName(s.Name); err != nil {
+		return err
+	}
+	if !isHost(s.User) {
+		return NewFieldError(FieldUser, addressText(s.User), "is not the address of a user", "an IPv4 or IPv6 address")
+	}
+	for _, end := range []struct {
+		field string
+		end   TunnelEnd
+	}{{FieldAccessTunnel, s.Access}, {FieldCoreTunnel, s.Core}} {
+		if !isHost(end.end.Addr) || !end.end.Addr.Is4() {
+			return NewFieldError(end.field, addressText(end.end.Addr), "is not the address of a tunnel's end", "an IPv4 address")
+		}
+	}
+	return nil
+}
+
+// SessionFlow classifies packets of a session by the address that its user talks to: they leave the
+// tunnel here, and answers go into the tunnel of the base station. All other packets of the user
+// stay in their tunnel.
+type SessionFlow struct {
+	Session string     `json:"session"` // its name
+	Peer    netip.Addr `json:"peer"`
+	QFI     uint8      `json:"qfi"` // the QoS flow of packets to the user (TS 38.415)
+}
+
+// MaxQFI is the highest identifier of a QoS flow.
+const MaxQFI = 63
+
+// Key returns the flow's key: its session and address.
+func (f SessionFlow) Key() string { return f.Session + "/" + addressText(f.Peer) }
+
+// Validate checks all fields.
+func (f SessionFlow) Validate() error {
+	if f.Session == "" {
+		return NewFieldError(FieldSession, "", "is missing", "the name of a session")
+	}
+	if err := ValidateName(f.Session); err != nil {
+		return err
+	}
+	if !isHost(f.Peer) {
+		return NewFieldError(FieldPeer, addressText(f.Peer), "is not the address of a host", "an IPv4 or IPv6 address")
+	}
+	if f.QFI > MaxQFI {
+		return NewFieldError(FieldQFI, strconv.Itoa(int(f.QFI)), "is out of range", "0 to 63")
+	}
+	return nil
+}
+
+// isHost reports whether an address can be that of a single host elsewhere.
+func isHost(a netip.Addr) bool {
+	return a.IsValid() && !a.IsUnspecified() && !a.IsMulticast() && !a.IsLoopback() && a.Zone() == ""
+}
+
+func addressText(a netip.Addr) string {
+	if !a.IsValid() {
+		return ""
+	}
+	return a.String()
+}
