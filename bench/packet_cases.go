@@ -44,6 +44,7 @@ func pathServices() []string {
 		"10.0.0.9:80/tcp select=lc endpoints=192.168.1.10:8080,192.168.1.11:8080,192.168.1.12:8080",
 		"10.0.0.11:80/tcp syn-protect=always endpoints=192.168.1.10:8080",
 		"[2001:db8::11]:80/tcp syn-protect=always endpoints=[2001:db8:2::10]:8080",
+		"10.0.0.12:80/tcp proxy-protocol=true endpoints=192.168.1.10:8080",
 		"10.0.0.10:80/tcp select=random endpoints=192.168.1.10:8080,192.168.1.11:8080,192.168.1.12:8080",
 	}
 }
@@ -96,7 +97,13 @@ func paths() []path {
 			path{m[0] + ": new connection", nil, to(client4, m[1], " S seq 1000"), "out", false, false},
 		)
 	}
+	proxied := handshake(client4, "10.0.0.12:80", ep4)
+	acknowledged := append(proxied[:3:3], "server tcp "+ep4+" > CLIENT A seq 5001 ack 1029")
 	return append(out,
+		path{"PROXY protocol: established", acknowledged, to(client4, "10.0.0.12:80", data), "out", false, false},
+		path{"PROXY protocol: reply", acknowledged, "server tcp " + ep4 + " > CLIENT A seq 5001 ack 1029 len 100", "out", false, false},
+		path{"PROXY protocol: ACK that brings the header", proxied[:2], proxied[2], "out", false, false},
+		path{"PROXY protocol: first data", proxied, to(client4, "10.0.0.12:80", data), "out", false, false},
 		path{"passed on: of no service", nil, to(client4, "9.9.9.9:80", data), "pass", true, false},
 		path{"passed on: of no service, as most are", nil, to(client4, "9.9.9.9:80", data), "pass", true, true},
 		path{"passed on: another port of a VIP", nil, to(client4, "10.0.0.1:81", data), "pass", false, false},

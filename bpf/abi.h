@@ -73,7 +73,7 @@ enum drop_reason {
 	DROP_FRAGMENT_OVERLAP, /* a fragment that would replace ports or flags of the first one */
 	DROP_TOO_BIG, /* larger than the MTU towards its next hop; the sender is told */
 	DROP_ICMP_MTU, /* an ICMP error about a connection that reports an impossible MTU: below 68 (IPv4) or 1280 (IPv6) */
-	DROP_NOT_TRANSLATABLE, /* client and endpoint use different IP versions, and the packet has no counterpart in the other one: a fragment of ICMP or with further extension headers, an ICMP error of another kind; or it is a fragment of SCTP whose ports change: the checksum depends on all fragments */
+	DROP_NOT_TRANSLATABLE, /* client and endpoint use different IP versions, and the packet has no counterpart in the other one: a fragment of ICMP or with further extension headers, an ICMP error of another kind; or it is a fragment of SCTP whose ports change: the checksum depends on all fragments; or a fragment that a PROXY protocol header should precede */
 	DROP_DSR_ROUTED, /* direct return by MAC address to an endpoint behind a router, which cannot tell which endpoint the packet is for: use --tunnel */
 	DROP_NO_MEMORY, /* the kernel could not allocate memory at once to count a source port or to record a fragmented datagram; the sender repeats the packet */
 	DROP_UNKNOWN_SOURCE, /* its service is protected from forged sources, and the packet's source has not recently proven that it exists and cannot be challenged with this packet (not a SYN, or a fragment of one); or the only source ports left are reserved for known clients */
@@ -100,6 +100,10 @@ enum tail_program {
 	TAIL_SCTP_LAYER3_OUT,
 	TAIL_QUIC_ETHER,
 	TAIL_QUIC_LAYER3,
+	TAIL_PROXY_ETHER,
+	TAIL_PROXY_LAYER3,
+	TAIL_PROXY_ETHER_OUT,
+	TAIL_PROXY_LAYER3_OUT,
 	TAIL_PROGRAMS
 };
 
@@ -245,7 +249,11 @@ enum hop_kind {
  * any of these bits is set, forward_uncommon() sends the packet: one comparison of
  * both keeps all of it off the common path. */
 enum hop_flag {
+	HOP_PROXY_PAST = 0x02, /* the endpoint has acknowledged data behind the header */
+	HOP_PROXY_ACKED = 0x04, /* the endpoint has acknowledged the header */
 	HOP_ATTACHED = 0x08, /* packets are policed or mirrored (attached.h) */
+	HOP_PROXY = 0x10, /* a header of the PROXY protocol precedes the client's data (proxy/) */
+	HOP_PROXY_STATES = 0x16,
 	HOP_FAMILY = 0x20, /* packets leave as those of the other IP version */
 	HOP_TUNNEL_IPIP = 0x40, /* packets leave with an outer IP header */
 	HOP_TUNNEL_GUE = 0x80, /* ... and UDP */
@@ -287,6 +295,9 @@ _Static_assert(__builtin_offsetof(struct connection, flags) % 4 == 0, "ABI");
 #define STATE_TRAITS_SHIFT 16
 #define STATE_GENERATION_SHIFT 24
 #define STATE_TRAIT(trait) ((__u32)(trait) << STATE_TRAITS_SHIFT)
+#define STATE_PROXY ((__u32)HOP_PROXY << STATE_HOP_SHIFT)
+#define STATE_PROXY_ACKED ((__u32)HOP_PROXY_ACKED << STATE_HOP_SHIFT)
+#define STATE_PROXY_PAST ((__u32)HOP_PROXY_PAST << STATE_HOP_SHIFT)
 _Static_assert(__builtin_offsetof(struct connection, hop) ==
 		       __builtin_offsetof(struct connection, flags) + 1,
 	       "ABI");
@@ -539,6 +550,7 @@ enum service_flag {
 	SERVICE_DENIES = 8, /* sources in its second list open none */
 	SERVICE_REFUSE_DROP = 0x10, /* refused packets are not answered */
 	SERVICE_REFUSE_PASS = 0x20, /* ... are left to the kernel */
+	SERVICE_PROXY = 0x40, /* endpoints get a header of the PROXY protocol */
 	SERVICE_TUNNEL_IPIP = 0x400, /* MODE_DSR: with an outer IP header */
 	SERVICE_TUNNEL_GUE = 0x800, /* ... and UDP */
 	SERVICE_SYN_ALWAYS = 0x1000, /* clients that are not known are
@@ -1424,7 +1436,7 @@ struct connection_copy {
 	__u32 idle; /* jiffies since the last packet of either direction */
 	__u8 protocol; /* IANA */
 	__u8 flags; /* enum connection_flag, of the client's entry */
-	__u8 hop; /* enum hop_flag: HOP_FAMILY and HOP_TUNNELS */
+	__u8 hop; /* enum hop_flag: HOP_FAMILY, HOP_PROXY and HOP_TUNNELS */
 	__u8 traits; /* enum connection_trait: CONN_SNAT and CONN_ONE_WAY */
 	__u8 generation;
 	__u8 result; /* enum copy_result; written by the insertion */

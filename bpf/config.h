@@ -27,6 +27,12 @@
 #define ONLY_QUIC 0
 #endif
 
+/* Whether this is a program of connections with a header of the PROXY protocol, likewise:
+ * it handles all their segments but SYNs of clients (proxy/). */
+#ifndef ONLY_PROXY
+#define ONLY_PROXY 0
+#endif
+
 const volatile __u32 hz = 250;
 
 /* Bytes from where a map of the connection table has a value to the next line of

@@ -637,9 +637,9 @@ struct {
 	__type(value, struct attachments);
 } attached_ports SEC(".maps");
 
-/* enum tail_program -> the program of SCTP packets, or of packets that open connections of
- * QUIC; none while no service has SCTP, or ALGORITHM_QUIC. One map for both, as a program
- * can use only 64. Written by user. Pinned, as the kernel empties it when nobody holds
+/* enum tail_program -> the program of SCTP packets, of packets that open connections of
+ * QUIC, or of connections with a header of the PROXY protocol; none while no service has
+ * SCTP, ALGORITHM_QUIC or SERVICE_PROXY. One map for all, as a program can use only 64. Written by user. Pinned, as the kernel empties it when nobody holds
  * it. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);

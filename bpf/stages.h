@@ -23,6 +23,7 @@
  *	conntrack  finds, expires and ends connections
  *	tcp        the state machine of TCP, handshakes, MSS
  *	sctp       the state machine of SCTP
+ *	proxy      the header of the PROXY protocol, and the numbers that it shifts
  *	translate  addresses, ports, IP versions, ICMP errors, tunnels
  *	rules      the tree of firewall rules, and that of IPsec policies
  *	route      next hops, their cache, MTU

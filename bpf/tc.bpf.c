@@ -10,7 +10,8 @@
  *
  * SCTP packets leave by a tail call to a program of their own, if a service has SCTP. It
  * is compiled from this file too, with ONLY_SCTP (docs/adr/0093-sctp.md). So do packets that
- * open connections of QUIC, with ONLY_QUIC.
+ * open connections of QUIC, with ONLY_QUIC; and segments of connections with a header of the
+ * PROXY protocol, with ONLY_PROXY (docs/adr/0096-proxy-protocol.md).
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
@@ -30,12 +31,16 @@
 #include "packet/ctx.h"
 #include "packet/packet.h"
 #include "parse/parse.h"
+#include "proxy/change.h"
 #include "quic/hand_over.h"
 #include "route/forward.h"
 #include "route/nexthop.h"
 #include "sctp/state.h"
 #include "translate/icmp.h"
 #include "translate/nat.h"
+
+/* Whether this is a program to which another one hands packets over as they arrived. */
+#define IS_SPECIAL (ONLY_SCTP || ONLY_PROXY)
 
 /* Ends a connection that was silent for a while, if it is expired. Returns whether it
  * was. */
@@ -66,7 +71,9 @@ connection_update(ctx_t *ctx, struct packet *p, struct connection *c)
 		return VERDICT_MISS;
 	if (ONLY_SCTP)
 		return sctp_update(p, c);
-	if (p->tuple.protocol == IPPROTO_TCP)
+	if (ONLY_PROXY)
+		proxy_decide(ctx, p, c);
+	if (ONLY_PROXY || p->tuple.protocol == IPPROTO_TCP)
 		return tcp_update(ctx, p, c);
 	return flow_update(p, c);
 }
@@ -160,32 +167,71 @@ static __always_inline enum verdict balance_new(ctx_t *ctx, struct packet *p,
 	return unlikely(v == VERDICT_PASS) ? firewall_finish(ctx, p, v) : v;
 }
 
+/* Hands a packet over to a program of its own, at this place of tail_programs. Returns
+ * if there is none. The other program traces the packet from its beginning. Inlined, as
+ * older kernels limit the stack of functions with tail calls. */
+static __always_inline void hand_over(ctx_t *ctx, const struct packet *p,
+				      const __u32 at)
+{
+	int traces = trace_suspend(p);
+
+	ctx->cb[0] = p->priority_tag;
+	bpf_tail_call(ctx, &tail_programs, at);
+	trace_resume(p, traces);
+}
+
+static __always_inline void sctp_hand_over(ctx_t *ctx, const struct packet *p,
+					   enum verdict v, const __u32 at)
+{
+	if (!IS_SPECIAL && v == VERDICT_OTHER &&
+	    p->tuple.protocol == IPPROTO_SCTP)
+		hand_over(ctx, p, at);
+}
+
+/* Hands over a segment of a connection with a header of the PROXY protocol. Without the
+ * program, which loads before such connections open, nothing could be right: the segment
+ * is dropped. */
+static __always_inline void proxy_hand_over(ctx_t *ctx, struct packet *p,
+					    enum verdict *v, const __u32 at)
+{
+	if (IS_SPECIAL || *v != VERDICT_OTHER)
+		return;
+	hand_over(ctx, p, at);
+	*v = drop(p, DROP_CONNECTION_RACE);
+}
+
 /* Handles a packet that has ports. l3: the offset of the IP header when the
  * packet arrived. */
 static __always_inline enum verdict balance(ctx_t *ctx, struct packet *p,
 					    const __u16 l3)
 {
+	const __u32 length = p->length;
 	struct connection *c = NULL;
 	const struct way *w;
 	enum verdict v;
 
-	if (unlikely(foreign_are_many(p)) && is_foreign(p))
+	if (!ONLY_PROXY && unlikely(foreign_are_many(p)) && is_foreign(p))
 		return firewall_judge_foreign(ctx, p);
-	if (unlikely(may_be_syn_flood(p))) {
+	if (!ONLY_PROXY && unlikely(may_be_syn_flood(p))) {
 		v = syn_flood_answer(ctx, p);
 		if (v != VERDICT_CONTINUE)
 			return v;
 	}
 	v = connection_track(ctx, p, &c, false);
 	if (v == VERDICT_MISS)
-		return balance_new(ctx, p, l3);
-	if (v != VERDICT_CONTINUE || !c) /* the latter: verifier: null */
+		return ONLY_PROXY ? drop(p, DROP_CONNECTION_RACE) :
+				    balance_new(ctx, p, l3);
+	if (v != VERDICT_CONTINUE || !c) { /* the latter: verifier: null */
+		proxy_hand_over(ctx, p, &v, l3 ? TAIL_PROXY_ETHER : TAIL_PROXY_LAYER3);
 		return v;
+	}
 	w = way_of(c);
 	if (likely(l3 && way_is_common(p, c, w)))
 		v = forward_common(ctx, p, c, w, l3);
 	else
 		v = forward_others(ctx, p, c);
+	if (ONLY_PROXY)
+		p->length = length; /* counted as it arrived */
 	if (is_forwarded(v))
 		count(p, c);
 	return v;
@@ -271,22 +317,6 @@ __noinline enum verdict forward_related(ctx_t *ctx, struct packet *p)
 	return related_forward(ctx, p, c);
 }
 
-/* Hands an SCTP packet over to its program, at this place of tail_programs. Returns if
- * there is none. The other program traces the packet from its beginning. Inlined, as
- * older kernels limit the stack of functions with tail calls. */
-static __always_inline void sctp_hand_over(ctx_t *ctx, const struct packet *p,
-					   enum verdict v, const __u32 at)
-{
-	int traces;
-
-	if (ONLY_SCTP || v != VERDICT_OTHER ||
-	    p->tuple.protocol != IPPROTO_SCTP)
-		return;
-	traces = trace_suspend(p);
-	ctx->cb[0] = p->priority_tag;
-	bpf_tail_call(ctx, &tail_programs, at);
-	trace_resume(p, traces);
-}
 
 /* Handles a packet that opens no connection, and belongs to none by its ports. */
 static __always_inline enum verdict handle_other(ctx_t *ctx, struct packet *p,
@@ -295,7 +325,7 @@ static __always_inline enum verdict handle_other(ctx_t *ctx, struct packet *p,
 	int refused = 0;
 
 	sctp_hand_over(ctx, p, v, l3 ? TAIL_SCTP_ETHER : TAIL_SCTP_LAYER3);
-	if (!ONLY_SCTP && v == VERDICT_UNCOMMON)
+	if (!IS_SPECIAL && v == VERDICT_UNCOMMON)
 		v = forward_related(ctx, p);
 	else if (unlikely(rule_count) && v == VERDICT_OTHER)
 		v = firewall_judge_other(ctx, p);
@@ -317,15 +347,16 @@ static __always_inline int handle_ingress(ctx_t *ctx, __u16 l3)
 	packet_init(&p, ctx_now(), l3);
 	trace_begin(ctx, &p, TRACE_INGRESS | (l3 ? 0 : TRACE_AT_LAYER3));
 	v = parse(ctx, &p, l3);
-	if (ONLY_SCTP)
+	if (IS_SPECIAL)
 		p.priority_tag = ctx->cb[0];
 	/* done before a packet is handed over */
-	if (!ONLY_SCTP && unlikely(ports_attached) &&
+	if (!IS_SPECIAL && unlikely(ports_attached) &&
 	    port_apply(ctx, &p, v) == VERDICT_DROP) {
 		v = VERDICT_DROP;
 	} else if (likely(v == VERDICT_CONTINUE)) {
 		v = balance(ctx, &p, l3);
-		if (unlikely(v == VERDICT_PASS && direct_answers))
+		if (!ONLY_PROXY &&
+		    unlikely(v == VERDICT_PASS && direct_answers))
 			v = forward_direct_answer(ctx, &p);
 	} else {
 		v = handle_other(ctx, &p, v, l3);
@@ -348,11 +379,20 @@ translate_local_reply(ctx_t *ctx, struct packet *p, const __u16 l3)
 	v = connection_track(ctx, p, &c, true);
 	if (v == VERDICT_MISS)
 		return VERDICT_PASS;
-	if (v != VERDICT_CONTINUE || !c) /* the latter: verifier: null */
+	if (v != VERDICT_CONTINUE || !c) { /* the latter: verifier: null */
+		proxy_hand_over(ctx, p, &v,
+				l3 ? TAIL_PROXY_ETHER_OUT :
+				     TAIL_PROXY_LAYER3_OUT);
 		return v;
+	}
 	if (unlikely(ipsec_count) && ipsec_stops_local_reply(p, c))
 		return drop(p, DROP_IPSEC_POLICY);
 	way_forget_if_old(c, p->now); /* the kernel routes it */
+	if (ONLY_PROXY) {
+		v = proxy_change(ctx, p, c);
+		if (v != VERDICT_CONTINUE)
+			return v;
+	}
 	v = translate(ctx, p, c, l3);
 	if (v != VERDICT_CONTINUE)
 		return v;
@@ -398,7 +438,7 @@ static __always_inline int handle_egress(ctx_t *ctx, __u16 l3)
 		       l3 ? TAIL_SCTP_ETHER_OUT : TAIL_SCTP_LAYER3_OUT);
 	if (v == VERDICT_CONTINUE)
 		v = translate_local_reply(ctx, &p, l3);
-	else if (!ONLY_SCTP && v == VERDICT_UNCOMMON)
+	else if (!IS_SPECIAL && v == VERDICT_UNCOMMON)
 		v = translate_local_related(ctx, &p);
 	if (v == VERDICT_ANSWER) /* no answer to this machine itself */
 		v = VERDICT_DROP;

@@ -2601,7 +2601,7 @@ type ServiceArguments struct {
 	// Protocol tcp, udp, sctp or icmp (echo requests; port, targetPort 0).
 	Protocol string `json:"protocol"`
 
-	// Proxyprotocolv2 true is not part of this build.
+	// Proxyprotocolv2 Send endpoints the client's address in front of its data (PROXY protocol, version 2).
 	Proxyprotocolv2 bool `json:"proxyprotocolv2"`
 
 	// Quic With sel 101: configurations of connection IDs (draft-ietf-quic-load-balancers): NUMBER for plaintext, or NUMBER:NONCE:KEY,

@@ -81,7 +81,7 @@ __noinline int scan_row(struct table_row *row)
 	if (!row || !(row->status & ROW_LIVE)) /* verifier: null */
 		return 0;
 	word = state_read(&row->connection);
-	if (word & other || !(word & CONN_REPLIED) ||
+	if (word & other || !(word & CONN_REPLIED) || !copy_is_complete(word) ||
 	    !copy_has_protocol(row->key.protocol))
 		return 0;
 	if (!(word & STATE_TRAIT(CONN_ONE_WAY))) {

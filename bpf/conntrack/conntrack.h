@@ -461,7 +461,9 @@ connection_succeed(struct connection *client, __u32 word,
 		   const struct connection_key *key, struct connection *reply,
 		   __u8 events)
 {
-	const __u32 clear = ~(STATE_HOP | (STATE_TRAITS & ~STATE_TCP));
+	const __u32 proxy = STATE_PROXY_ACKED | STATE_PROXY_PAST;
+	const __u32 clear =
+		~((STATE_HOP & ~proxy) | (STATE_TRAITS & ~STATE_TCP));
 	__u32 next = state_next_generation(word) | events, now;
 	const __u32 endpoint = client->endpoint; /* as in client_change() */
 

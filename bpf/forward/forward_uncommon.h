@@ -8,6 +8,7 @@
 #define LOXILB_FORWARD_UNCOMMON_H
 
 #include "limit/attached.h"
+#include "proxy/change.h"
 #include "route/forward.h"
 #include "tcp/mss.h"
 #include "translate/encap.h"
@@ -64,8 +65,13 @@ __noinline enum verdict forward_uncommon(ctx_t *ctx, struct packet *p,
 	if (unlikely(c->hop & HOP_ATTACHED) &&
 	    attached_apply(ctx, p, c, hop == VERDICT_REDIRECT) == VERDICT_DROP)
 		return VERDICT_DROP;
+	if (unlikely(c->hop & HOP_PROXY)) {
+		v = proxy_change(ctx, p, c);
+		if (v != VERDICT_CONTINUE)
+			return v;
+	}
 	if (c->hop & HOP_FAMILY)
-		v = p->icmp_error ? family_error(ctx, p, c) :
+		v = !ONLY_PROXY && p->icmp_error ? family_error(ctx, p, c) :
 				    family_translate(ctx, p, c);
 	else if (p->later_fragment)
 		v = translate_fragment(ctx, p, c);

@@ -212,7 +212,8 @@ __noinline int sock_flow_to_endpoint(struct packet *p,
 
 /* Finds the service and makes a flow. Returns -ENOENT if the kernel handles the
  * connection: there is no service, or it refuses with SERVICE_REFUSE_PASS. The
- * socket's program gets all other errors. */
+ * socket's program gets all other errors. No packet of it passes here that could get the
+ * header that endpoints with PROXY protocol expect. */
 static __noinline int sock_new_flow(struct packet *p,
 				    const struct sock_request *request,
 				    struct sock_flow *f)
@@ -223,6 +224,8 @@ static __noinline int sock_new_flow(struct packet *p,
 	for (int i = 0; i < 3 && err == -EAGAIN; i++) {
 		if (!service_copy(p, request->mark, &svc))
 			return -ENOENT;
+		if (svc.flags & SERVICE_PROXY)
+			return -EOPNOTSUPP;
 		if (!svc.slot_count) {
 			service_count_refused(svc.id, DROP_NO_ENDPOINT);
 			return sock_refuse_error(&svc);

@@ -72,7 +72,8 @@ static __always_inline void copy_fill(struct connection_copy *e,
 	e->idle = copy_idle(client, reply, (__u32)bpf_jiffies64());
 	e->protocol = protocol;
 	e->flags = word;
-	e->hop = (word >> STATE_HOP_SHIFT) & (HOP_FAMILY | HOP_TUNNELS);
+	e->hop = (word >> STATE_HOP_SHIFT) &
+		 (HOP_FAMILY | HOP_PROXY | HOP_TUNNELS);
 	e->traits = (word >> STATE_TRAITS_SHIFT) & (CONN_SNAT | CONN_ONE_WAY);
 	e->generation = word >> STATE_GENERATION_SHIFT;
 	e->result = 0;
@@ -105,12 +106,21 @@ __noinline __maybe_unused int copy_send(const struct connection *client,
 	return 0;
 }
 
+/* Reports whether other nodes could continue a connection with this word. Not while the
+ * endpoint has not acknowledged a header of the PROXY protocol: a copy does not say where
+ * the client's data begins. proxy_record() sends it later. */
+static __always_inline bool copy_is_complete(__u32 word)
+{
+	return (word & (STATE_PROXY | STATE_PROXY_ACKED)) != STATE_PROXY;
+}
+
 /* Reports whether other nodes need to know of a change of state. */
 static __always_inline bool copy_is_due(__u32 before, __u32 after)
 {
 	__u8 gained = after & ~before;
 
-	if (!(after & CONN_REPLIED) || after & STATE_ENDED)
+	if (!(after & CONN_REPLIED) || after & STATE_ENDED ||
+	    !copy_is_complete(after))
 		return false;
 	if (!state_is_same_generation(before, after))
 		gained = after;

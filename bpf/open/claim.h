@@ -55,6 +55,8 @@ static __always_inline void describe_entries(const struct packet *p,
 			family_protocol(p->tuple.protocol);
 		c->hop = HOP_FAMILY;
 	}
+	if (unlikely(o->service.flags & SERVICE_PROXY))
+		c->hop |= HOP_PROXY;
 }
 
 /* The number of endpoints on this machine. Packets pay nothing while it is 0. Written

@@ -34,6 +34,7 @@
 #include "open/trial.h"
 #include "packet/checksum.h"
 #include "protocol/protocol.h"
+#include "proxy/change.h"
 #include "quic/hand_over.h"
 #include "route/nexthop.h"
 #include "service/opening.h"
@@ -548,7 +549,10 @@ __noinline enum verdict connection_open(ctx_t *ctx, struct packet *p)
 	v = find_service(ctx, p, o);
 	if (v != VERDICT_CONTINUE)
 		return v;
-	v = admit(ctx, p, o);
+	if (unlikely(o->service.flags & SERVICE_PROXY))
+		v = proxy_change_syn(ctx, p);
+	if (v == VERDICT_CONTINUE)
+		v = admit(ctx, p, o);
 	if (v == VERDICT_CONTINUE)
 		v = choose(p, o);
 	v = open_at_choice(ctx, p, o, v);

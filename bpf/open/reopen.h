@@ -45,7 +45,8 @@ static __always_inline bool reopen_matches(const struct connection *c,
 	if ((word | peer_word) & (STATE_TRAITS & ~STATE_TCP))
 		return false;
 	if (!(peer_word & CONN_REPLY_DIRECTION) ||
-	    c->endpoint != new->entry.endpoint)
+	    c->endpoint != new->entry.endpoint ||
+	    (c->hop ^ new->entry.hop) & HOP_PROXY)
 		return false;
 	return connection_is_pair(&new->client_key, word, peer, peer_word) &&
 	       connection_answers(c, &new->reply_key);

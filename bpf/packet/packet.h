@@ -68,7 +68,7 @@ struct packet {
 	__u32 ack; /* host order; valid iff TCP with ACK. SCTP: the verification tag */
 	__u32 seq_end; /* seq + payload + SYN + FIN; valid iff TCP */
 	int action; /* see the verdicts */
-	__u32 fragment_id; /* as in the header; valid iff fragment */
+	__u32 fragment_id; /* as in the header; valid iff fragment. PROXY_ACK_FIRST: number of the client's first byte */
 	__u16 mtu; /* of its way; valid iff next_hop_resolve() has found one */
 	__u16 rule; /* as in struct way_key; until attached_apply() or rule_apply() */
 	__u8 drop; /* enum drop_reason; see the verdicts */
@@ -76,7 +76,7 @@ struct packet {
 	__u8 direct; /* its entry is temporary (direct.h) */
 	__u8 traced; /* a tracer may want it (trace.h) */
 	__u8 plain_syn; /* a SYN that no endpoint drops silently (redial.h) */
-	__u8 chunk; /* SCTP: the chunk that may change the state; DATA: none */
+	__u8 chunk; /* SCTP: the chunk that may change the state; DATA: none. TCP: enum proxy_change */
 	__u8 reflected; /* SCTP: its tag is the receiver's own (flag T) */
 };
 

@@ -91,9 +91,15 @@ static __always_inline bool is_opening_syn(const struct packet *p)
  * A power of two. */
 #define TCP_MAX_AHEAD (1U << 22)
 
-static __always_inline bool tcp_is_established(__u8 flags)
+/* Reports whether segments without SYN, FIN and RST leave the state of the connection as
+ * it is. If it has a header of the PROXY protocol, the programs that do not handle that
+ * take no short cut: so it costs other connections nothing. */
+static __always_inline bool tcp_is_established(__u32 word)
 {
-	return (flags & ~CONN_REPLY_DIRECTION) == (CONN_REPLIED | CONN_ASSURED);
+	const __u32 events = (__u8)~CONN_REPLY_DIRECTION,
+		    other = ONLY_PROXY ? 0 : STATE_PROXY;
+
+	return (word & (events | other)) == (CONN_REPLIED | CONN_ASSURED);
 }
 
 /* Reports whether a segment continues what was seen of its direction, such that only

@@ -120,7 +120,8 @@ static __always_inline bool next_hop_is_local(const struct connection *c,
 					      long code)
 {
 	return code == BPF_FIB_LKUP_RET_NOT_FWDED &&
-	       !(c->hop & ~HOP_ATTACHED) && is_local_address(target);
+	       !(c->hop & ~(HOP_ATTACHED | HOP_PROXY_STATES)) &&
+	       is_local_address(target);
 }
 
 /* Stores a way in the connection and in the cache. REDIRECT: there are too many ways,

@@ -41,6 +41,12 @@ static __always_inline __u32 state_read(const struct connection *c)
 	return *(const volatile __u32 *)&c->flags;
 }
 
+/* The same, where the order of reads does not matter. */
+static __always_inline __u32 state_peek(const struct connection *c)
+{
+	return *(const __u32 *)&c->flags;
+}
+
 static __always_inline bool state_is_left(__u32 word)
 {
 	return (word & STATE_LEFT) == STATE_LEFT;

@@ -514,9 +514,13 @@ static __always_inline enum verdict tcp_update(ctx_t *ctx, struct packet *p,
 					       struct connection *c)
 {
 	if (unlikely((p->tcp_flags & (TCP_SYN | TCP_FIN | TCP_RST)) ||
-		     !tcp_is_established(c->flags))) {
+		     !tcp_is_established(state_peek(c)))) {
 		enum verdict v;
 
+		/* read again, so that established packets do not extract the bit */
+		if (!ONLY_PROXY && unlikely(state_read(c) & STATE_PROXY) &&
+		    !is_opening_syn(p))
+			return VERDICT_OTHER; /* another program's */
 		if (is_opening_syn(p) && redial_may_ask(state_read(c)))
 			p->plain_syn = syn_is_plain(ctx, p);
 		v = tcp_transition(p, c);

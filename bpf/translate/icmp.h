@@ -20,6 +20,7 @@
 #include "packet/checksum.h"
 #include "packet/icmp_types.h"
 #include "parse/parse.h"
+#include "proxy/quote.h"
 #include "service/service.h"
 #include "tcp/handshake.h"
 
@@ -295,6 +296,9 @@ static __noinline enum verdict icmp_translate(ctx_t *ctx, struct packet *p,
 	if (icmp_mtu_is_invalid(p, &icmp))
 		return drop(p, DROP_ICMP_MTU);
 	icmp_count_unreachable(ctx, q, c, &icmp);
+	if (unlikely(c->hop & HOP_PROXY) &&
+	    !proxy_correct_error(ctx, p, c, q->p.l4))
+		return drop(p, DROP_NOT_LINEAR);
 	/* with HOP_FAMILY, forward_uncommon() translates it */
 	if (!(c->hop & HOP_FAMILY) &&
 	    (!quote_restore(ctx, q, c, &delta) ||

@@ -10,6 +10,7 @@
 #include "packet/ctx.h"
 #include "packet/packet.h"
 #include "protocol/protocol.h"
+#include "proxy/header.h"
 
 /* An IPv6 header is this much longer than an IPv4 header. */
 #define FAMILY_GROWTH 20
@@ -37,6 +38,8 @@ static __always_inline __u16 mtu_before(const struct connection *c,
 {
 	if (c->hop & HOP_TUNNELS)
 		return mtu - tunnel_overhead(c, target);
+	if (c->hop & HOP_PROXY && !(c->flags & CONN_REPLY_DIRECTION))
+		mtu -= proxy_length(c);
 	if (!(c->hop & HOP_FAMILY))
 		return mtu;
 	if (leaves_as_ipv6(c))

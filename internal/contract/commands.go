@@ -64,7 +64,7 @@ func general() []Section[Command] {
 func balancingCommands() []Section[Command] {
 	return []Section[Command]{
 		{"Services", []Command{
-			{Path: "create lb", Flags: "tcp udp sctp icmp mode select endpoints secips sources mark bgp monitor inatimeout name attachEP detachEP security host ppv2en egress", State: Better, Note: "several ports and protocols in one command, all or nothing; unknown words are refused; the server refuses --sctp, --security, --host and --ppv2en; --bgp withdraws VIPs that no endpoint serves; requires --force if a service would intercept your ssh session, the API, or other connections of the machine itself"},
+			{Path: "create lb", Flags: "tcp udp sctp icmp mode select endpoints secips sources mark bgp monitor inatimeout name attachEP detachEP security host ppv2en egress", State: Better, Note: "several ports and protocols in one command, all or nothing; unknown words are refused; the server refuses --security and --host; --bgp withdraws VIPs that no endpoint serves; requires --force if a service would intercept your ssh session, the API, or other connections of the machine itself"},
 			{Path: "get loadbalancer", Aliases: "lb lbs loadbalancers", Flags: "servName", Columns: "Ext IP,Port,Proto,Name,Mark,Sel,Mode,# of Endpoints,Timeout,Monitor", Wide: "Ext IP,Sec IPs,Sources,Host,Port,Proto,Name,Mark,Sel,Mode,Endpoint,EPort,Weight,State,Counters", State: Better, Note: "wide has a status; the server selects, sorts and pages; -o name, jsonpath and custom-columns; -w, for all kinds"},
 			{Path: "delete lb", Flags: "tcp udp sctp icmp bgp mark name host", State: Better, Note: "several ports and VIPs, all or nothing; --all"},
 			{Path: "describe lb", State: Ours},

@@ -34,7 +34,7 @@ func serviceValues() []Section[Value] {
 			{`"security":1`, NotThere, noTLS},
 			{`"security":2`, NotThere, noTLS},
 			{`"host":"a.example"`, NotThere, "HTTP is not read here, so let HAProxy or Envoy at the endpoints choose by host"},
-			{`"proxyprotocolv2":true`, NotThere, "modes default and dsr show endpoints the client's address"},
+			{`"proxyprotocolv2":true`, Better, "without a proxy, also for IPv6, GSO packets, repeated segments and SACK; TCP in modes default, onearm and fullnat"},
 			{`"snat":true`, NotThere, "a firewall rule with doSnat translates sources"},
 			{`"inactiveTimeOut":90000`, Differs, "above 86400 is refused; with --compat, in POST and files, it means the default, with a header Warning or a log line; apply and config/import refuse it"},
 			{`"inactiveTimeOut":0`, Differs, "0 means the protocol's default, and GET returns 0"},

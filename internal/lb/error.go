@@ -45,6 +45,7 @@ const (
 	FieldSNAT              = "snat"
 	FieldSecondary         = "secondary VIP"
 	FieldEgress            = "egress"
+	FieldProxyProtocol     = "PROXY protocol"
 	FieldBGP               = "bgp"
 	FieldAnnounce          = "bgp announce"
 	FieldMED               = "bgp MED"

@@ -75,6 +75,9 @@ func endpointChoiceFields() []Field[Service] {
 // is ignored: see UnmarshalRecord. announcementFormat+1 belongs to another field.
 const ownerFormat = announcementFormat + 2
 
+// proxyFormat is the first record format with a ProxyProtocol.
+const proxyFormat = quicFormat + 1
+
 // packetFields returns the fields about handling packets, and about the service's owner.
 func packetFields() []Field[Service] {
 	return []Field[Service]{
@@ -110,6 +113,12 @@ func packetFields() []Field[Service] {
 			Name: FieldEgress, Text: "egress", Record: "egress", Place: 12, Property: "serviceArguments.egress", Flag: "egress",
 			Help: "translate connections that endpoints open through the default route to the VIP, or to one of --snat",
 			form: boolean(func(s *Service) *bool { return &s.Egress }),
+		},
+		{
+			Name: FieldProxyProtocol, Text: "proxy-protocol", Record: "proxyProtocol", Place: 54, Since: proxyFormat,
+			Property: "serviceArguments.proxyprotocolv2", Flag: "ppv2en",
+			Help: "send endpoints the client's address in front of its data (PROXY protocol, version 2)",
+			form: boolean(func(s *Service) *bool { return &s.ProxyProtocol }),
 		},
 		{
 			Name: FieldManaged, Text: "managed", Record: "managed", Place: 15, Property: "serviceArguments.managed", Fixed: true,

@@ -87,6 +87,9 @@ func (s Service) validateMode() error {
 	if err := s.validateEgress(); err != nil {
 		return err
 	}
+	if err := s.validateProxyProtocol(); err != nil {
+		return err
+	}
 	return s.validateSNAT()
 }
 

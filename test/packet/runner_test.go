@@ -98,7 +98,7 @@ func undry() map[string]string {
 	const live = "its packets go through the kernel"
 	const room = "expired connections make room, and a dry run has a table of its own"
 	return map[string]string{
-		"attached-live.txt": live, "challenge-live.txt": live, "live.txt": live, "nat64-live.txt": live, "priority-tag.txt": live,
+		"attached-live.txt": live, "proxy-live.txt": live, "challenge-live.txt": live, "live.txt": live, "nat64-live.txt": live, "priority-tag.txt": live,
 		"half-open-others.txt": room, "reclaim.txt": room,
 		"next-hops.txt": "it changes a neighbour behind the daemon's back, and a dry run looks the next hop up anew",
 	}

@@ -31,6 +31,7 @@ func TestKubeServices(t *testing.T) {
 		"probe":                  {apitest.Kube("", `"probetype":"","probeport":0,"probereq":"","proberesp":""`, `"probetype":"http","probeport":8080,"probereq":"/health","proberesp":"ok"`), "ip", " probetype=http probeport=8080 probereq=/health proberesp=ok"},
 		"ping":                   {apitest.Kube("", `"probetype":""`, `"probetype":"ping"`), "ip", " probetype=ping"},
 		"no probe":               {apitest.Kube("", `"probetype":""`, `"probetype":"none"`), "ip", " probetype=none"},
+		"PROXY protocol":         {apitest.Kube(`,"proxyprotocolv2":true`), "ip", " proxy-protocol=true"},
 		"secondary, sources":     {apitest.Kube("", `"secondaryIPs":[],"allowedSources":[]`, `"secondaryIPs":[{"secondaryIP":"124.124.124.1"}],"allowedSources":[{"prefix":"10.0.0.0/8"}]`), "ip", " sources=10.0.0.0/8"},
 		"privateCIDR":            {apitest.Kube("", `"privateIP":""`, `"privateIP":"192.168.80.9"`), "ip", " secips=192.168.80.9"},
 		"privateCIDR, fullnat":   {apitest.Kube("", `"privateIP":""`, `"privateIP":"192.168.80.9"`, `"mode":0`, `"mode":2`), "ip", " snat=192.168.80.9"},
@@ -95,7 +96,6 @@ func TestKubeServicesRefused(t *testing.T) {
 		apitest.Kube("", `"sel":0`, `"sel":6`):           `"n2det" is not part of this build`,
 		apitest.Kube("", `"sel":0`, `"sel":7`):           `"n3" is not part of this build`,
 		apitest.Kube("", `"mode":0`, `"mode":4`):         `"fullproxy" is not part of this build`,
-		apitest.Kube(`,"proxyprotocolv2":true`):          `proxyprotocolv2 "true" is not part of this build`,
 		apitest.Kube(`,"mtls_frontend":{"mode":"must"}`): `there is no property "mtls_frontend"`,
 	} {
 		b := apitest.New(t, nil)

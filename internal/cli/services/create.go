@@ -25,7 +25,7 @@ type createFlags struct {
 	backups        []string
 	attach, detach bool
 	security, host string
-	ppv2, force    bool
+	force          bool
 
 	repeated []string // endpoints that were given twice
 	doubtful []string // probable mistakes in endpoints
@@ -93,7 +93,6 @@ func (f *createFlags) register(cmd *cobra.Command) {
 	f.ports.registerMissing(fs)
 	fs.StringVar(&f.security, "security", "", missing+"https or tls, e2ehttps or e2etls")
 	fs.StringVar(&f.host, "host", "", missing+"host to match")
-	fs.BoolVar(&f.ppv2, "ppv2en", false, missing+"send a PROXY protocol header to the endpoint")
 	cmd.MarkFlagsMutuallyExclusive("attachEP", "detachEP")
 }
 
@@ -173,7 +172,7 @@ func (f *createFlags) allEndpoints() (all []lb.Endpoint, err error) {
 func (f *createFlags) shared(vip string) (v1.LoadbalanceEntry, error) {
 	e := f.Entry()
 	a := &e.ServiceArguments
-	a.ExternalIP, a.Host, a.Proxyprotocolv2 = vip, f.host, f.ppv2
+	a.ExternalIP, a.Host = vip, f.host
 	switch {
 	case f.attach:
 		a.Oper = 1

@@ -36,7 +36,12 @@ const (
 	hopFamily   = 0x20
 	hopIPIP     = 0x40
 	hopGUE      = 0x80
+	hopProxy    = 0x10
 )
+
+// flagProxy stands for hopProxy in a record: the flags of bpf/abi.h have this bit for entries of
+// replies only, and a record describes both.
+const flagProxy = 0x01
 
 // bitPairs are the forms of traits and hop flags.
 var bitPairs = [...]struct{ form, trait, hop byte }{
@@ -78,7 +83,11 @@ func Append(b []byte, c *report.ConnectionCopy) []byte {
 			form |= p.form
 		}
 	}
-	b = append(b, form, c.Flags, c.Generation, encodeAge(c.Idle))
+	flags := c.Flags
+	if c.Hop&hopProxy != 0 {
+		flags |= flagProxy
+	}
+	b = append(b, form, flags, c.Generation, encodeAge(c.Idle))
 	for _, a := range [pairs]netip.AddrPort{c.Client, c.VIP, c.Source, c.Endpoint} {
 		b = appendAddress(b, a, is6)
 	}
@@ -119,7 +128,10 @@ func Decode(b []byte) (c report.ConnectionCopy, rest []byte, err error) {
 	if len(b) < lengthOf(form) {
 		return c, b, ErrShort
 	}
-	c.Protocol, c.Flags, c.Generation, c.Idle = lb.UDP, b[1], b[2], decodeAge(b[3])
+	c.Protocol, c.Flags, c.Generation, c.Idle = lb.UDP, b[1]&^flagProxy, b[2], decodeAge(b[3])
+	if b[1]&flagProxy != 0 {
+		c.Hop = hopProxy
+	}
 	for _, p := range bitPairs {
 		if form&p.form != 0 {
 			c.Traits |= p.trait
@@ -164,13 +176,12 @@ func lengthOf(form byte) int {
 
 // hasSense reports whether each address may be one of a connection.
 func hasSense(c *report.ConnectionCopy) bool {
-	const replyDirection = 0x01
 	for _, a := range [pairs]netip.AddrPort{c.Client, c.VIP, c.Source, c.Endpoint} {
 		if a.Addr().IsUnspecified() || a.Addr().IsMulticast() {
 			return false
 		}
 	}
-	return c.Flags&replyDirection == 0
+	return c.Hop&hopProxy == 0 || c.Protocol == lb.TCP && c.Traits&traitOneWay == 0
 }
 
 func readAddress(b []byte, is6 bool) (netip.AddrPort, []byte) {

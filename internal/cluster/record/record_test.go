@@ -45,6 +45,9 @@ func sample(r *rand.Rand) report.ConnectionCopy {
 	}
 	if r.IntN(4) > 0 {
 		c.Protocol = lb.TCP
+		if c.Traits&traitOneWay == 0 && r.IntN(2) == 0 {
+			c.Hop |= hopProxy
+		}
 		c.Numbers = report.TCPNumbers{Sent: r.Uint32(), ReplySent: r.Uint32()}
 		c.Numbers.ReplyAcked = c.Numbers.Sent - uint32(r.IntN(1<<22))
 		c.Numbers.Acked = c.Numbers.ReplySent - uint32(r.IntN(1<<22)) + 7

@@ -45,6 +45,9 @@ func Weighted(s lb.Service, w Weights, seed uint64, path func(netip.Addr) Path) 
 	if s.GivesSource() {
 		t.Flags |= uint16(bpf.TcServiceFlagSERVICE_EGRESS)
 	}
+	if s.ProxyProtocol {
+		t.Flags |= uint16(bpf.TcServiceFlagSERVICE_PROXY)
+	}
 	if s.Limited() {
 		t.Flags |= uint16(bpf.TcServiceFlagSERVICE_LIMITED)
 		t.Limits = connectionLimits(s)

@@ -5,7 +5,9 @@ import (
 	"loxilb/internal/lb"
 )
 
-// applyWithTails is Tables.Apply, and loads the programs of SCTP and QUIC before the first service
+const serviceProxy = uint16(bpf.TcServiceFlagSERVICE_PROXY)
+
+// applyWithTails is Tables.Apply, and loads the programs of SCTP, QUIC and the PROXY protocol before the first service
 // needs them. If that fails, so do the changes of such services.
 func (d *Datapath) applyWithTails(changes []Change) []error {
 	errs := make([]error, len(changes))
@@ -30,6 +32,8 @@ func (d *Datapath) loadFor(c Change) error {
 		return d.collection.HandleSCTP()
 	case c.Table.Algorithm == uint8(bpf.TcAlgorithmALGORITHM_QUIC):
 		return d.collection.HandleQUIC()
+	case c.Table.Flags&serviceProxy != 0:
+		return d.collection.HandleProxy()
 	}
 	return nil
 }
@@ -39,6 +43,11 @@ func (d *Datapath) loadFor(c Change) error {
 func (d *Datapath) adoptTails() error {
 	if !d.HasProtocol(uint8(lb.SCTP)) {
 		if err := d.collection.LeaveSCTP(); err != nil {
+			return err
+		}
+	}
+	if !d.HasFlag(serviceProxy) {
+		if err := d.collection.LeaveProxy(); err != nil {
 			return err
 		}
 	}

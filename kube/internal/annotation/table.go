@@ -164,7 +164,7 @@ func trafficAnnotations() []Annotation {
 			set: func(s *Settings, _, v string) error { return seconds(&s.IdleTimeout, v) },
 		},
 		{
-			Name: Prefix + "useproxyprotov2", Values: yesNo, Effect: "the balancer tells endpoints the client's address by PROXY protocol, where its version has it",
+			Name: Prefix + "useproxyprotov2", Values: yesNo, Effect: "send endpoints the client's address in front of its data ([PROXY protocol](proxy-protocol.md))",
 			set: func(s *Settings, _, v string) error { return boolean(&s.ProxyProtocol, v) },
 		},
 		{

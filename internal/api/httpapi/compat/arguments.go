@@ -64,7 +64,6 @@ func NewUnavailable(entry v1.Properties[v1.LoadbalanceEntry]) Unavailable {
 		{Name: "security", instead: "TLS is not ended here, so let the endpoints end it", allowed: "0"},
 		{Name: "snat", instead: "a firewall rule with doSnat translates sources", allowed: "false"},
 		{Name: "host", instead: noHosts, allowed: "none"},
-		{Name: "proxyprotocolv2", instead: "modes default and dsr show endpoints the client's address", allowed: "false"},
 	}
 	for i := range list {
 		list[i].at = entry.Of("serviceArguments." + list[i].Name)

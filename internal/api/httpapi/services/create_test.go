@@ -178,7 +178,7 @@ func TestRefuse(t *testing.T) {
 		{arg(`,"snat":true`), "serviceArguments.snat", `not part of this build`},
 		{arg(`,"oper":3`), "serviceArguments.oper", `serviceArguments.oper "3" is not known (allowed: 0 (replace the endpoints), 1 (attach) or 2 (detach))`},
 		{arg(`,"host":"a.example"`), "serviceArguments.host", `not part of this build`},
-		{arg(`,"proxyprotocolv2":true`), "serviceArguments.proxyprotocolv2", `not part of this build`},
+		{arg(`,"proxyprotocolv2":true,"mode":3`), "serviceArguments.proxyprotocolv2", `"true" is given, and mode is dsr (allowed: false, or mode default, onearm or fullnat)`},
 		{strings.TrimSuffix(arg(""), "}") + `,"secondaryIPs":[{"secondaryIP":"fe80::1"}]}`, "secondaryIPs", `link-local`},
 		{strings.TrimSuffix(arg(""), "}") + `,"allowedSources":[{"prefix":"1.1.1.0/33"}]}`, "allowedSources", `"1.1.1.0/33" is not a prefix (allowed: IP/LENGTH or IP)`},
 		{strings.TrimSuffix(arg(""), "}") + `,"allowedSources":[{"prefix":"2001:db8::/32"}]}`, "allowedSources", `"2001:db8::/32" is IPv6, and the VIP is IPv4`},

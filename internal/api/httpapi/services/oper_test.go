@@ -85,6 +85,7 @@ func TestAttachKeepsToEndpoints(t *testing.T) {
 		lb.FieldTunnel:            func(s *lb.Service) { s.Mode, s.Tunnel, s.SNAT, s.Endpoints[0].Port = lb.ModeDSR, lb.TunnelGUE, nil, 80 },
 		lb.FieldMSS:               func(s *lb.Service) { s.MSS = 777 },
 		lb.FieldEgress:            func(s *lb.Service) { s.Egress = true },
+		lb.FieldProxyProtocol:     func(s *lb.Service) { s.ProxyProtocol = true },
 		lb.FieldBGP:               func(s *lb.Service) { s.BGP = true },
 		lb.FieldAnnounce:          func(s *lb.Service) { s.BGP, s.Announce = true, lb.AnnounceAlways },
 		lb.FieldMED:               func(s *lb.Service) { s.BGP, s.MED = true, 7 },

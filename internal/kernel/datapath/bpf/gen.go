@@ -12,6 +12,7 @@ import _ "loxilb/internal/kernel/datapath/bpf/machine" // which is built on no m
 //go:generate ../../../../tools/bpf XdpTrace ../../../../bpf/xdp.bpf.c -DTRACING=1
 //go:generate ../../../../tools/bpf TcSCTP ../../../../bpf/tc.bpf.c -DTRACING=1 -DONLY_SCTP=1
 //go:generate ../../../../tools/bpf TcQUIC ../../../../bpf/tc.bpf.c -DTRACING=1 -DONLY_QUIC=1
+//go:generate ../../../../tools/bpf TcProxy ../../../../bpf/tc.bpf.c -DTRACING=1 -DONLY_PROXY=1
 //go:generate ../../../../tools/bpf Sock ../../../../bpf/sock.bpf.c -types sock.types
 //go:generate ../../../../tools/bpf Decap ../../../../bpf/decap.bpf.c -types decap.types
 //go:generate ../../../../tools/bpf Gtp ../../../../bpf/gtp.bpf.c -types gtp.types

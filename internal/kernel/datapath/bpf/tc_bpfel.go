@@ -434,11 +434,15 @@ type TcHistogram struct {
 type TcHopFlag uint32
 
 const (
-	TcHopFlagHOP_ATTACHED    TcHopFlag = 8
-	TcHopFlagHOP_FAMILY      TcHopFlag = 32
-	TcHopFlagHOP_TUNNEL_IPIP TcHopFlag = 64
-	TcHopFlagHOP_TUNNEL_GUE  TcHopFlag = 128
-	TcHopFlagHOP_TUNNELS     TcHopFlag = 192
+	TcHopFlagHOP_PROXY_PAST   TcHopFlag = 2
+	TcHopFlagHOP_PROXY_ACKED  TcHopFlag = 4
+	TcHopFlagHOP_ATTACHED     TcHopFlag = 8
+	TcHopFlagHOP_PROXY        TcHopFlag = 16
+	TcHopFlagHOP_PROXY_STATES TcHopFlag = 22
+	TcHopFlagHOP_FAMILY       TcHopFlag = 32
+	TcHopFlagHOP_TUNNEL_IPIP  TcHopFlag = 64
+	TcHopFlagHOP_TUNNEL_GUE   TcHopFlag = 128
+	TcHopFlagHOP_TUNNELS      TcHopFlag = 192
 )
 
 type TcHopGenerations struct {
@@ -1079,6 +1083,7 @@ const (
 	TcServiceFlagSERVICE_DENIES      TcServiceFlag = 8
 	TcServiceFlagSERVICE_REFUSE_DROP TcServiceFlag = 16
 	TcServiceFlagSERVICE_REFUSE_PASS TcServiceFlag = 32
+	TcServiceFlagSERVICE_PROXY       TcServiceFlag = 64
 	TcServiceFlagSERVICE_TUNNEL_IPIP TcServiceFlag = 1024
 	TcServiceFlagSERVICE_TUNNEL_GUE  TcServiceFlag = 2048
 	TcServiceFlagSERVICE_SYN_ALWAYS  TcServiceFlag = 4096
@@ -1243,13 +1248,17 @@ type TcTableState struct {
 type TcTailProgram uint32
 
 const (
-	TcTailProgramTAIL_SCTP_ETHER     TcTailProgram = 0
-	TcTailProgramTAIL_SCTP_LAYER3    TcTailProgram = 1
-	TcTailProgramTAIL_SCTP_ETHER_OUT TcTailProgram = 2
-	TcTailProgramTAIL_SCTP_LAYER3OUT TcTailProgram = 3
-	TcTailProgramTAIL_QUIC_ETHER     TcTailProgram = 4
-	TcTailProgramTAIL_QUIC_LAYER3    TcTailProgram = 5
-	TcTailProgramTAIL_PROGRAMS       TcTailProgram = 6
+	TcTailProgramTAIL_SCTP_ETHER      TcTailProgram = 0
+	TcTailProgramTAIL_SCTP_LAYER3     TcTailProgram = 1
+	TcTailProgramTAIL_SCTP_ETHER_OUT  TcTailProgram = 2
+	TcTailProgramTAIL_SCTP_LAYER3OUT  TcTailProgram = 3
+	TcTailProgramTAIL_QUIC_ETHER      TcTailProgram = 4
+	TcTailProgramTAIL_QUIC_LAYER3     TcTailProgram = 5
+	TcTailProgramTAIL_PROXY_ETHER     TcTailProgram = 6
+	TcTailProgramTAIL_PROXY_LAYER3    TcTailProgram = 7
+	TcTailProgramTAIL_PROXY_ETHER_OUT TcTailProgram = 8
+	TcTailProgramTAIL_PROXY_LAYER3OUT TcTailProgram = 9
+	TcTailProgramTAIL_PROGRAMS        TcTailProgram = 10
 )
 
 type TcTokenBucket struct {

@@ -41,6 +41,11 @@ func (r *Runner) try(p *Packet) (*Result, error) {
 			return nil, err
 		}
 	}
+	if p.Protocol == lb.TCP && r.live.HandlesProxy() {
+		if err := d.HandleProxy(p.Layer3); err != nil {
+			return nil, err
+		}
+	}
 	if p.Protocol == lb.UDP && r.live.HandlesQUIC() {
 		if err := d.HandleQUIC(p.Layer3); err != nil {
 			return nil, err

@@ -44,6 +44,7 @@ type Collection struct {
 	programs map[string]*ebpf.Program // loaded so far
 	sctp     tails                    // of these
 	quic     tails
+	proxy    tails
 }
 
 // Open makes the maps, or adopts those pinned in s.PinDir. No program is loaded yet.
@@ -226,7 +227,7 @@ func (c *Collection) Program(layer3, egress bool) (*ebpf.Program, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := errors.Join(c.sctp.put(name), c.quic.put(name)); err != nil {
+	if err := errors.Join(c.sctp.put(name), c.quic.put(name), c.proxy.put(name)); err != nil {
 		return nil, errors.Join(err, p.Close())
 	}
 	c.programs[name] = p
@@ -249,7 +250,7 @@ func (c *Collection) loadLater(name string) (*ebpf.Program, error) {
 
 // Close releases maps and programs. Pinned ones stay.
 func (c *Collection) Close() error {
-	errs := []error{c.Bell.Close(), c.sctp.close(), c.quic.close()}
+	errs := []error{c.Bell.Close(), c.sctp.close(), c.quic.close(), c.proxy.close()}
 	for _, p := range c.programs {
 		errs = append(errs, p.Close())
 	}

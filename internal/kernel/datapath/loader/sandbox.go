@@ -26,6 +26,7 @@ type Sandbox struct {
 	programs map[string]*ebpf.Program
 	sctp     tails
 	quic     tails
+	proxy    tails
 }
 
 // NewSandbox makes the maps of a Sandbox, except for the shared ones. rows and inner are the sizes
@@ -105,7 +106,7 @@ func (s *Sandbox) Program(layer3 bool) (*ebpf.Program, error) {
 
 // Close releases programs and maps. Shared ones stay.
 func (s *Sandbox) Close() error {
-	errs := []error{s.sctp.close(), s.quic.close()}
+	errs := []error{s.sctp.close(), s.quic.close(), s.proxy.close()}
 	for _, p := range slices.Collect(maps.Values(s.programs)) {
 		errs = append(errs, p.Close())
 	}

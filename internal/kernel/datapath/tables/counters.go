@@ -307,6 +307,18 @@ func (t *Tables) HasAlgorithm(algorithm uint8) bool {
 	return false
 }
 
+// HasFlag reports whether a service has this flag.
+func (t *Tables) HasFlag(flag uint16) bool {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	for _, s := range t.services {
+		if s.row.Flags&flag != 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // Steady calls f while no rows are made or released. f must not use the tables.
 func (t *Tables) Steady(f func() error) error {
 	t.mu.RLock()

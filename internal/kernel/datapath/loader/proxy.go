@@ -1,0 +1,38 @@
+package loader
+
+import (
+	"github.com/cilium/ebpf"
+
+	"loxilb/internal/kernel/datapath/bpf"
+)
+
+// proxyTail describes the programs of connections with a header of the PROXY protocol.
+func proxyTail() tail {
+	return tail{
+		packets: "PROXY protocol",
+		read:    bpf.LoadTcProxy,
+		places: map[string]uint32{
+			programName(false, false): uint32(bpf.TcTailProgramTAIL_PROXY_ETHER),
+			programName(true, false):  uint32(bpf.TcTailProgramTAIL_PROXY_LAYER3),
+			programName(false, true):  uint32(bpf.TcTailProgramTAIL_PROXY_ETHER_OUT),
+			programName(true, true):   uint32(bpf.TcTailProgramTAIL_PROXY_LAYER3OUT),
+		},
+		make: func(*ebpf.CollectionSpec) (map[string]*ebpf.Map, error) { return map[string]*ebpf.Map{}, nil },
+	}
+}
+
+// HandleProxy has headers of the PROXY protocol sent.
+func (c *Collection) HandleProxy() error { return c.handle(&c.proxy, proxyTail()) }
+
+// HandlesProxy reports whether headers are sent.
+func (c *Collection) HandlesProxy() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.proxy.all != nil
+}
+
+// LeaveProxy removes the programs of an earlier process.
+func (c *Collection) LeaveProxy() error { return c.leave(proxyTail()) }
+
+// HandleProxy has headers sent through such interfaces.
+func (s *Sandbox) HandleProxy(layer3 bool) error { return s.handle(&s.proxy, proxyTail(), layer3) }
