@@ -1,6 +1,7 @@
 package scenarios
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -28,6 +29,7 @@ func TestUninstall(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			install(t, c)
 			vip := ingress(t, c)
+			awaitRoles(t, c)
 			create(t, c, service{vips: []string{tc.own}, addresses: []string{"10.77.0.21"}, port: 8080})
 			for _, address := range []string{vip, tc.own} {
 				await.NoError(t, patience, func() error { return probeARP(c.LAN.Run, address) })
@@ -48,6 +50,22 @@ func TestUninstall(t *testing.T) {
 			}
 		})
 	}
+}
+
+// awaitRoles waits until each balancer has a role.
+func awaitRoles(t testing.TB, c *rig.Cluster) {
+	t.Helper()
+	await.NoError(t, patience, func() error {
+		pods, err := c.Kubectl("--namespace=kube-system", "get", "pods", "--selector=app.kubernetes.io/name=loxilb", "--output=name")
+		for pod := range strings.FieldsSeq(pods) {
+			roles, e := c.Kubectl("--namespace=kube-system", "exec", pod, "--", "loxicmd", "get", "hastate")
+			if e == nil && !strings.Contains(roles, "MASTER") && !strings.Contains(roles, "BACKUP") {
+				e = fmt.Errorf("%s has no role", pod)
+			}
+			err = errors.Join(err, e)
+		}
+		return err
+	})
 }
 
 // uninstalled reports what the cluster has of the chart.
