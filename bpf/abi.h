@@ -249,10 +249,12 @@ enum hop_kind {
  * any of these bits is set, forward_uncommon() sends the packet: one comparison of
  * both keeps all of it off the common path. */
 enum hop_flag {
-	HOP_PROXY_PAST = 0x02, /* the endpoint has acknowledged data behind the header */
+	HOP_PROXY_PAST =
+		0x02, /* the endpoint has acknowledged data behind the header */
 	HOP_PROXY_ACKED = 0x04, /* the endpoint has acknowledged the header */
 	HOP_ATTACHED = 0x08, /* packets are policed or mirrored (attached.h) */
-	HOP_PROXY = 0x10, /* a header of the PROXY protocol precedes the client's data (proxy/) */
+	HOP_PROXY =
+		0x10, /* a header of the PROXY protocol precedes the client's data (proxy/) */
 	HOP_PROXY_STATES = 0x16,
 	HOP_FAMILY = 0x20, /* packets leave as those of the other IP version */
 	HOP_TUNNEL_IPIP = 0x40, /* packets leave with an outer IP header */

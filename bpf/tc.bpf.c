@@ -222,7 +222,8 @@ static __always_inline enum verdict balance(ctx_t *ctx, struct packet *p,
 		return ONLY_PROXY ? drop(p, DROP_CONNECTION_RACE) :
 				    balance_new(ctx, p, l3);
 	if (v != VERDICT_CONTINUE || !c) { /* the latter: verifier: null */
-		proxy_hand_over(ctx, p, &v, l3 ? TAIL_PROXY_ETHER : TAIL_PROXY_LAYER3);
+		proxy_hand_over(ctx, p, &v,
+				l3 ? TAIL_PROXY_ETHER : TAIL_PROXY_LAYER3);
 		return v;
 	}
 	w = way_of(c);
@@ -316,7 +317,6 @@ __noinline enum verdict forward_related(ctx_t *ctx, struct packet *p)
 		return v;
 	return related_forward(ctx, p, c);
 }
-
 
 /* Handles a packet that opens no connection, and belongs to none by its ports. */
 static __always_inline enum verdict handle_other(ctx_t *ctx, struct packet *p,

@@ -72,7 +72,7 @@ __noinline enum verdict forward_uncommon(ctx_t *ctx, struct packet *p,
 	}
 	if (c->hop & HOP_FAMILY)
 		v = !ONLY_PROXY && p->icmp_error ? family_error(ctx, p, c) :
-				    family_translate(ctx, p, c);
+						   family_translate(ctx, p, c);
 	else if (p->later_fragment)
 		v = translate_fragment(ctx, p, c);
 	else if (!p->icmp_error)

@@ -24,9 +24,8 @@ static __always_inline enum verdict proxy_change_syn(ctx_t *ctx,
 				     drop(p, DROP_NOT_LINEAR);
 }
 
-static __always_inline bool proxy_change_syn_ack(ctx_t *ctx,
-						 const struct packet *p,
-						 __u32 length)
+static __always_inline bool
+proxy_change_syn_ack(ctx_t *ctx, const struct packet *p, __u32 length)
 {
 	return option_lower_mss(ctx, p, length) &&
 	       option_erase(ctx, p, OPTION_MPTCP) &&
@@ -58,8 +57,8 @@ static __always_inline bool proxy_change_segment(ctx_t *ctx, struct packet *p,
 }
 
 /* Changes a packet of a connection with a header, before it is translated. */
-static __always_inline enum verdict
-proxy_change(ctx_t *ctx, struct packet *p, const struct connection *c)
+static __always_inline enum verdict proxy_change(ctx_t *ctx, struct packet *p,
+						 const struct connection *c)
 {
 	if (p->later_fragment || p->icmp_error ||
 	    p->tuple.protocol != IPPROTO_TCP)

@@ -177,9 +177,8 @@ static __always_inline void sack_change(const struct sack *old,
 }
 
 /* Changes the edges of SACK. Global (verifier: globals). */
-__noinline __maybe_unused bool option_shift_sack(ctx_t *ctx,
-						 const struct packet *p,
-						 __u32 by)
+__noinline __maybe_unused bool
+option_shift_sack(ctx_t *ctx, const struct packet *p, __u32 by)
 {
 	__u32 found, at, length;
 	struct sack old = {}, new;

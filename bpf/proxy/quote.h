@@ -21,8 +21,7 @@ static __always_inline __u32 proxy_number_of(const struct connection *c,
 {
 	if (!(word & STATE_PROXY_PAST) && number - c->ack < length)
 		return c->ack;
-	return (word & STATE_PROXY_ACKED) ||
-			       (__s32)(number - c->ack) > 0 ?
+	return (word & STATE_PROXY_ACKED) || (__s32)(number - c->ack) > 0 ?
 		       number - length :
 		       number;
 }

@@ -17,9 +17,8 @@
 #define TCP_ACK_AT __builtin_offsetof(struct tcphdr, ack_seq)
 
 /* Adjusts the TCP checksum after the segment has changed by delta. */
-static __noinline __maybe_unused bool segment_sum(ctx_t *ctx,
-						  const struct packet *p,
-						  __u16 delta)
+static __noinline __maybe_unused bool
+segment_sum(ctx_t *ctx, const struct packet *p, __u16 delta)
 {
 	const enum ctx_checksum state = ctx_checksum_state(ctx);
 	__u16 *check;
@@ -121,9 +120,9 @@ __noinline __maybe_unused bool segment_cut(ctx_t *ctx, struct packet *p)
 				sizeof(check), 0))
 		return false;
 	sum = pseudo_sum(&p->tuple.saddr, &p->tuple.daddr, IPPROTO_TCP, header);
-	check = partial ? sum_fold(sum) :
-			  ~sum_add(sum_fold(sum),
-				   packet_sum(ctx, p->l4, header));
+	check = partial ?
+			sum_fold(sum) :
+			~sum_add(sum_fold(sum), packet_sum(ctx, p->l4, header));
 	return !bpf_skb_store_bytes(ctx, p->l4 + TCP_SUM_OFFSET, &check,
 				    sizeof(check), 0) &&
 	       segment_ip_length(ctx, p, length);
@@ -163,8 +162,8 @@ __noinline __maybe_unused bool segment_move(ctx_t *ctx, __u32 at, __u32 length,
 /* Makes room for bytes at an offset. The packet is of one piece before it grows; padding
  * of the frame is removed. Places of headers stay: adjusting the room behind them would
  * leave skb->csum_start where it was. */
-static __always_inline bool segment_make_room(ctx_t *ctx, const struct packet *p,
-					      __u32 at, __u32 growth)
+static __always_inline bool
+segment_make_room(ctx_t *ctx, const struct packet *p, __u32 at, __u32 growth)
 {
 	const __u32 end = p->l3 + p->length;
 

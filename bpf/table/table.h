@@ -401,8 +401,9 @@ static __always_inline bool bucket_has_tag(const struct table_bucket *b,
 	__u64 lanes = 0, word, x;
 
 	/* all at once would take more of the stack than Linux 6.1 has */
-	_Pragma("clang loop unroll_count(4)")
-	for (__u32 n = 0; n < TAG_WORDS; n++) {
+	_Pragma("clang loop unroll_count(4)") for (__u32 n = 0; n < TAG_WORDS;
+						   n++)
+	{
 		word = *(const volatile __u64 *)&b->tags[n];
 		x = word ^ tags;
 		lanes |= (x - LANES_LOW) & ~x;

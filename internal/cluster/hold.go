@@ -211,8 +211,8 @@ func (n *Node) rejoin(ctx context.Context) {
 	}
 }
 
-// awaitCopies waits until the other nodes have sent all connections, for rejoinTime at most. It ends
-// sooner if this node is cut off.
+// awaitCopies waits until the other nodes have sent all connections, for rejoinTime at most. It
+// ends sooner if this node is cut off.
 func (n *Node) awaitCopies(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, rejoinTime)
 	defer cancel()

@@ -127,8 +127,8 @@ func TestHeldByOne(t *testing.T) {
 	}
 }
 
-// TestHeldImpostor checks that a stranger at a node's address, without the key, silences no node that
-// a serving node accepts.
+// TestHeldImpostor checks that a stranger at a node's address, without the key, silences no node
+// that a serving node accepts.
 func TestHeldImpostor(t *testing.T) {
 	t.Parallel()
 	all := newNodes(t, 3)
@@ -139,8 +139,8 @@ func TestHeldImpostor(t *testing.T) {
 	await(t, node.Serving())
 }
 
-// TestRejoin checks that a node which was cut off from routers and nodes announces VIPs again once it
-// has the connections that others have opened meanwhile.
+// TestRejoin checks that a node which was cut off from routers and nodes announces VIPs again once
+// it has the connections that others have opened meanwhile.
 func TestRejoin(t *testing.T) {
 	t.Parallel()
 	all := newNodes(t, 2)

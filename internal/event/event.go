@@ -287,8 +287,9 @@ func (v VIP) Act() Action { return v.Action }
 
 func (v VIP) String() string { return fmt.Sprintf("VIP %s %s: %s", v.Prefix, v.Action, v.Why) }
 
-// Node reports that this node drains, is drained, or is in service again. Began and Ended also report
-// that it announces no VIPs because the serving nodes of the cluster refuse it, and that this is over.
+// Node reports that this node drains, is drained, or is in service again. Began and Ended also
+// report that it announces no VIPs because the serving nodes of the cluster refuse it, and that
+// this is over.
 type Node struct {
 	Action Action // Began, Changed or Ended
 	What   string // one sentence

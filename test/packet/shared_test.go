@@ -45,10 +45,10 @@ func sharedCases() []string {
 	}
 }
 
-// TestSharedWrites checks that sharedFile lists each word that CPUs share and a connection's packets
-// write, step by step. Words are compared, so a word that two packets' work leaves as it was would
-// not show; no counter is such a word. The sizes of the tables are those of a machine, as what CPUs
-// add up in batches depends on them.
+// TestSharedWrites checks that sharedFile lists each word that CPUs share and a connection's
+// packets write, step by step. Words are compared, so a word that two packets' work leaves as it
+// was would not show; no counter is such a word. The sizes of the tables are those of a machine, as
+// what CPUs add up in batches depends on them.
 func TestSharedWrites(t *testing.T) {
 	if !updating() {
 		t.Parallel()

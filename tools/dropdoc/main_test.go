@@ -32,7 +32,8 @@ func TestValues(t *testing.T) {
 	}
 }
 
-// TestSource checks that a reason without a remedy is an error, and that its text is used without Markdown.
+// TestSource checks that a reason without a remedy is an error, and that its text is used without
+// Markdown.
 func TestSource(t *testing.T) {
 	t.Parallel()
 	const header = "enum drop_reason {\n\tDROP_NONE, /* */\n\tDROP_NO_ROUTE, /* no \"route\" */\n\tDROP_REASONS\n};"

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestFields checks that the fields that users set most are listed, and those without a flag described.
+// TestFields checks that the fields that users set most are listed, and those without a flag
+// described.
 func TestFields(t *testing.T) {
 	t.Parallel()
 	openapi, err := os.ReadFile("../../api/openapi.yaml")

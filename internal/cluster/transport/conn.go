@@ -311,7 +311,8 @@ func (c *Conn) ReadRecords(r Reader) error {
 }
 
 // Serve accepts nodes at a listener until ctx ends, and calls handle with each connection. own
-// returns what this node says about itself at the time, judge why it refuses a node that fits. refused gets nodes that were turned away.
+// returns what this node says about itself at the time, judge why it refuses a node that fits.
+// refused gets nodes that were turned away.
 func Serve(ctx context.Context, l net.Listener, own func() *Hello, credentials Credentials, judge func(from string, peer *Hello) error, handle func(*Conn), refused func(from string, err error)) error {
 	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
 	defer stop()

@@ -7,8 +7,8 @@ import (
 
 const serviceProxy = uint16(bpf.TcServiceFlagSERVICE_PROXY)
 
-// applyWithTails is Tables.Apply, and loads the programs of SCTP, QUIC and the PROXY protocol before the first service
-// needs them. If that fails, so do the changes of such services.
+// applyWithTails is Tables.Apply, and loads the programs of SCTP, QUIC and the PROXY protocol
+// before the first service needs them. If that fails, so do the changes of such services.
 func (d *Datapath) applyWithTails(changes []Change) []error {
 	errs := make([]error, len(changes))
 	applied := make([]Change, 0, len(changes))

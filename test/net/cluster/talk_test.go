@@ -266,8 +266,8 @@ func (c *crowd) answered(to target, born time.Time, took time.Duration) {
 	c.waits = append(c.waits, wait{took, to, born, time.Since(c.began) - took})
 }
 
-// longest returns the longest time for an answer over a network, of connections that were not opened
-// through a silent node.
+// longest returns the longest time for an answer over a network, of connections that were not
+// opened through a silent node.
 func (c *crowd) longest(network string) (most wait) {
 	for _, w := range c.waits {
 		if w.target.network == network && w.took > most.took && !c.isYoung(w.born) {

@@ -33,8 +33,8 @@ const (
 // with a classifier only, answers have the base station's TEID and the QoS flow, and connections
 // live on while the daemon is away.
 //
-// P88 Packets of mobile users leave their GTP-U tunnel for classified addresses only, and answers go
-// back into it, also while the daemon is away
+// P88 Packets of mobile users leave their GTP-U tunnel for classified addresses only, and answers
+// go back into it, also while the daemon is away
 func TestSessions(t *testing.T) {
 	t.Parallel()
 	const size = 4 << 20

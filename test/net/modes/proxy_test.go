@@ -139,7 +139,8 @@ func serveBanner(t *testing.T, h *netnstest.Host) {
 // TestProxyProtocol checks services whose endpoints are nginx and HAProxy and expect the PROXY
 // protocol. With -long, it makes 1,000,000 requests.
 //
-// P89 With --ppv2en, nginx and HAProxy learn each client's address by the PROXY protocol, also while packets are lost
+// P89 With --ppv2en, nginx and HAProxy learn each client's address by the PROXY protocol, also
+// while packets are lost
 func TestProxyProtocol(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})

@@ -88,7 +88,8 @@ func wants(ctx context.Context, t *testing.T, c *quictest.Client, what, name str
 // TestQUIC checks that connections of real QUIC clients stay with their servers when the clients'
 // ports change, by a NAT or by migration, and while their endpoint is drained.
 //
-// P87 A client of QUIC that changes its address and port keeps its endpoint: 32 times of 32, in plaintext and encrypted, IPv4 and IPv6.
+// P87 A client of QUIC that changes its address and port keeps its endpoint: 32 times of 32, in
+// plaintext and encrypted, IPv4 and IPv6.
 func TestQUIC(t *testing.T) {
 	t.Parallel()
 	r := rig.Shared(t)

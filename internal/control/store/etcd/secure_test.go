@@ -46,7 +46,8 @@ func newAuthority(t *testing.T) *authority {
 	return a
 }
 
-// issue writes NAME.pem and NAME.key, certified by the authority, or by itself if it has no key yet.
+// issue writes NAME.pem and NAME.key, certified by the authority, or by itself if it has no key
+// yet.
 func (a *authority) issue(name string, c *x509.Certificate) *ecdsa.PrivateKey {
 	a.t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -129,8 +129,8 @@ func (t *Table) grow(ctx context.Context, entries uint64) error {
 	return ctx.Err()
 }
 
-// MakeRoom makes room for connections of other nodes, which arrive faster than growth is checked. If
-// the table must grow, it grows by more: each growth moves entries.
+// MakeRoom makes room for connections of other nodes, which arrive faster than growth is checked.
+// If the table must grow, it grows by more: each growth moves entries.
 func (t *Table) MakeRoom(ctx context.Context, connections int) error {
 	entries, err := t.shared.Conntrack.Len()
 	if err != nil {
@@ -143,7 +143,8 @@ func (t *Table) MakeRoom(ctx context.Context, connections int) error {
 	return t.grow(ctx, needed+max(entries/growAtMost, spareEntries))
 }
 
-// MakeTotalRoom makes room for so many connections in total. In an empty table, nothing needs to be moved.
+// MakeTotalRoom makes room for so many connections in total. In an empty table, nothing needs to be
+// moved.
 func (t *Table) MakeTotalRoom(ctx context.Context, connections int) error {
 	return t.grow(ctx, conntrack.EntriesPerConnection*uint64(connections))
 }

@@ -35,8 +35,8 @@ const (
 	placesMost = 65_536
 )
 
-// ExpectCopies makes room for the connections of a node that has so many, with those that are here: nodes
-// have the same connections.
+// ExpectCopies makes room for the connections of a node that has so many, with those that are here:
+// nodes have the same connections.
 func (c *Copies) ExpectCopies(ctx context.Context, connections int) error {
 	return c.table.MakeTotalRoom(ctx, connections)
 }

@@ -35,8 +35,8 @@ const ethtoolSetTxChecksum = 0x17
 // the interfaces.
 //
 // It is a pair, since packets must be finished before they get the tunnel's header, which has a
-// length: the kernel cuts into segments what leaves the first one, and writes its checksums, as that
-// interface can do neither.
+// length: the kernel cuts into segments what leaves the first one, and writes its checksums, as
+// that interface can do neither.
 func (k *Kernel) MakeGTP(users []netip.Addr) (far int, err error) {
 	if len(users) == 0 {
 		return 0, k.removeGTP()
