@@ -83,6 +83,7 @@ func tryBeforeExchange(d *datapath.Datapath, c datapath.Config) error {
 		return err
 	}
 	start := time.Now()
+	c = trialConfig(c)
 	c.PinDir, c.Connections = "", datapath.TrialConnections
 	err = tryVectors(func() (*datapath.Datapath, error) { return datapath.Load(c) })
 	if errors.Is(err, errTrialNetwork) {
@@ -94,6 +95,13 @@ func tryBeforeExchange(d *datapath.Datapath, c datapath.Config) error {
 	}
 	c.Log.Info("packets came out of the programs of this version as they should", "packets", len(vectors()), "took", time.Since(start).Round(time.Millisecond))
 	return nil
+}
+
+// trialConfig returns the settings with which vectors are tried: they expect that a client keeps its
+// port, of whichever stripe this node takes ports first.
+func trialConfig(c datapath.Config) datapath.Config {
+	c.PortStripe = 0
+	return c
 }
 
 // tryVectors has a trial of the data path, over maps of its own and in a network of its own, send
