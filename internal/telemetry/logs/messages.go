@@ -113,6 +113,7 @@ func routing() []message {
 
 func packets() []message {
 	return []message{
+		{"packets in GTP-U tunnels are not seen there", "Packets of mobile users that arrive by this interface stay in their tunnel.", ifItGoesOn},
 		{"packets dropped", "Packets dropped in the last second, by reason; docs/drop-reasons.md explains each.", "docs/drop-reasons.md"},
 		{"connections are under pressure", "Half-open connections have reached their limit, or source ports are short: unknown clients are challenged or refused.", "see loxicmd get status; if it is not a SYN flood, raise --ct-max, or add addresses (--snat) if source ports are short"},
 		{"the connection table cannot grow", "The kernel has no memory for more rows.", "check free memory: new connections are refused once the table is full"},

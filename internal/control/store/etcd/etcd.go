@@ -153,9 +153,15 @@ func plain(err error) error {
 		text = strings.TrimSuffix(reason, `"`)
 	}
 	if _, alert, refused := strings.Cut(text, "remote error: tls: "); refused {
-		text = fmt.Sprintf("the server does not accept this node's certificate, or lack of one: check --store-cert (%s)", strings.TrimSuffix(alert, `"`))
+		text = notAccepted(strings.TrimSuffix(alert, `"`))
+	} else if strings.HasSuffix(text, "write: broken pipe") {
+		text = notAccepted("it closed the connection") // before its reason was read
 	}
 	return errors.New(text)
+}
+
+func notAccepted(why string) string {
+	return fmt.Sprintf("the server does not accept this node's certificate, or lack of one: check --store-cert (%s)", why)
 }
 
 // Read implements store.Remote.
