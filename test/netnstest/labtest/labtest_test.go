@@ -106,7 +106,14 @@ func TestReaper(t *testing.T) {
 		t.Fatal(err)
 	}
 	left := fmt.Sprintf("lab%d-1-left", dead.Process.Pid)
-	if out, err := exec.Command("ip", "netns", "add", left).CombinedOutput(); err != nil {
+	out, err := exec.Command("ip", "netns", "add", left).CombinedOutput()
+	for range 5 {
+		if !strings.Contains(string(out), "No such file or directory") {
+			break // otherwise the lab of another test has already removed it
+		}
+		out, err = exec.Command("ip", "netns", "add", left).CombinedOutput()
+	}
+	if err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	labtest.New(t)
