@@ -12,6 +12,7 @@
 #include "packet/icmp_types.h"
 #include "protocol/tcp.h"
 #include "proxy/header.h"
+#include "table/state.h"
 
 /* Returns the client's own number for one that was sent to the endpoint. c is the entry of
  * replies. */

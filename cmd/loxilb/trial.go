@@ -97,8 +97,8 @@ func tryBeforeExchange(d *datapath.Datapath, c datapath.Config) error {
 	return nil
 }
 
-// trialConfig returns the settings with which vectors are tried: they expect that a client keeps its
-// port, of whichever stripe this node takes ports first.
+// trialConfig returns the settings with which vectors are tried: they expect that a client keeps
+// its port, of whichever stripe this node takes ports first.
 func trialConfig(c datapath.Config) datapath.Config {
 	c.PortStripe = 0
 	return c
