@@ -50,8 +50,8 @@ static __always_inline enum verdict admit_packet(struct packet *p,
 		return v;
 	if (likely(protocol_opens(p)))
 		return VERDICT_CONTINUE;
-	if (unlikely(is_quiet(
-		    p->now))) /* a copy knows the endpoint; the hash may not */
+	/* a copy knows the endpoint; the hash may not */
+	if (unlikely(is_quiet(p->now)))
 		return drop(p, DROP_NO_CONNECTION);
 	return service_allows_midstream(p, svc) ?
 		       VERDICT_CONTINUE :
