@@ -30,6 +30,7 @@ func every(fall, rise int) lb.Probe {
 type script struct {
 	bad    atomic.Bool
 	probes atomic.Int32
+	waited bool // next has waited for a probe
 }
 
 func (s *script) ask(context.Context, probe.Question) (probe.Answer, error) {
@@ -40,10 +41,15 @@ func (s *script) ask(context.Context, probe.Question) (probe.Answer, error) {
 	return probe.Answer{What: "good", Delay: time.Millisecond}, nil
 }
 
-// next waits for the next probe of target a, and returns the status at that time.
+// next waits for the next probe of target a, at first for the first one, which may be over by now.
+// It returns the status at that time.
 func (s *script) next(t *testing.T, m *Monitor) Status {
 	t.Helper()
-	for n := s.probes.Load(); s.probes.Load() == n; {
+	n := s.probes.Load()
+	if !s.waited {
+		n, s.waited = 0, true
+	}
+	for s.probes.Load() == n {
 		time.Sleep(tick)
 	}
 	synctest.Wait()
