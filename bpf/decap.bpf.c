@@ -126,8 +126,6 @@ static __noinline int inner_admit(ctx_t *ctx, const struct outer *o)
 	struct ip_addr daddr;
 	struct ipv6hdr *ip6;
 	struct iphdr *ip;
-	__be16 old, new;
-	__u8 tos;
 
 	if (o->inner_ipv6) {
 		ip6 = ctx_header(ctx, o->l3 + o->size, sizeof(*ip6));
@@ -137,16 +135,7 @@ static __noinline int inner_admit(ctx_t *ctx, const struct outer *o)
 		if (is_mapped_ipv4(&daddr) ||
 		    !bpf_map_lookup_elem(&decap_vips, &daddr))
 			return 0;
-		tos = ip6->priority << 4 | ip6->flow_lbl[0] >> 4;
-		if (!ecn_combine(o->tos, &tos))
-			return -1;
-		old = *(__be16 *)ip6;
-		new = bpf_htons((bpf_ntohs(old) & 0xf00f) | tos << 4);
-		if (old != new) {
-			*(__be16 *)ip6 = new;
-			ctx_sum_update(ctx, sum_change(old, new));
-		}
-		return 1;
+		return ecn_write_ipv6(ctx, ip6, o->tos) ? 1 : -1;
 	}
 	ip = ctx_header(ctx, o->l3 + o->size, sizeof(*ip));
 	if (!ip)
@@ -154,14 +143,7 @@ static __noinline int inner_admit(ctx_t *ctx, const struct outer *o)
 	map_ipv4(&daddr, ip->daddr);
 	if (!bpf_map_lookup_elem(&decap_vips, &daddr))
 		return 0;
-	tos = ip->tos;
-	if (!ecn_combine(o->tos, &tos))
-		return -1;
-	old = *(__be16 *)ip;
-	ip->tos = tos;
-	new = *(__be16 *)ip;
-	ip->check = sum_replace(ip->check, sum_change(old, new));
-	return 1;
+	return ecn_write_ipv4(ip, o->tos) ? 1 : -1;
 }
 
 static __always_inline int decap(ctx_t *ctx, __u32 l3)

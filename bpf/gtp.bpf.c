@@ -133,33 +133,13 @@ static __always_inline bool inner_set_ecn(ctx_t *ctx, __u32 at, bool ipv6,
 {
 	struct ipv6hdr *ip6;
 	struct iphdr *ip;
-	__be16 old, new;
-	__u8 tos;
 
 	if (ipv6) {
 		ip6 = ctx_header(ctx, at, sizeof(*ip6));
-		if (!ip6)
-			return false;
-		tos = ip6->priority << 4 | ip6->flow_lbl[0] >> 4;
-		if (!ecn_combine(outer, &tos))
-			return false;
-		old = *(__be16 *)ip6;
-		new = bpf_htons((bpf_ntohs(old) & 0xf00f) | tos << 4);
-		*(__be16 *)ip6 = new;
-		ctx_sum_update(ctx, sum_change(old, new));
-		return true;
+		return ip6 && ecn_write_ipv6(ctx, ip6, outer);
 	}
 	ip = ctx_header(ctx, at, sizeof(*ip));
-	if (!ip)
-		return false;
-	tos = ip->tos;
-	if (!ecn_combine(outer, &tos))
-		return false;
-	old = *(__be16 *)ip;
-	ip->tos = tos;
-	new = *(__be16 *)ip;
-	ip->check = sum_replace(ip->check, sum_change(old, new));
-	return true;
+	return ip && ecn_write_ipv4(ip, outer);
 }
 
 /* Takes a packet out of its tunnel. */

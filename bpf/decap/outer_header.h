@@ -11,6 +11,7 @@
 #include "abi.h"
 #include "config.h"
 #include "packet/address.h"
+#include "packet/checksum.h"
 #include "packet/ctx.h"
 #include "parse/parse.h"
 
@@ -72,6 +73,37 @@ static __always_inline bool ecn_combine(__u8 outer, __u8 *inner)
 		*inner |= ECN_CE;
 	} else if ((outer & ECN_MASK) == ECN_ECT1 && (*inner & ECN_MASK) == 2) {
 		*inner ^= ECN_MASK;
+	}
+	return true;
+}
+
+/* Combines the outer ECN field with that of an inner header. Returns false if the packet
+ * must be dropped. */
+static __always_inline bool ecn_write_ipv4(struct iphdr *ip, __u8 outer)
+{
+	__be16 old = *(__be16 *)ip;
+	__u8 tos = ip->tos;
+
+	if (!ecn_combine(outer, &tos))
+		return false;
+	ip->tos = tos;
+	ip->check = sum_replace(ip->check, sum_change(old, *(__be16 *)ip));
+	return true;
+}
+
+/* The same for IPv6. Pointers into the packet are invalid afterwards. */
+static __always_inline bool ecn_write_ipv6(ctx_t *ctx, struct ipv6hdr *ip6,
+					   __u8 outer)
+{
+	__u8 tos = ip6->priority << 4 | ip6->flow_lbl[0] >> 4;
+	__be16 old = *(__be16 *)ip6, new;
+
+	if (!ecn_combine(outer, &tos))
+		return false;
+	new = bpf_htons((bpf_ntohs(old) & 0xf00f) | tos << 4);
+	if (old != new) {
+		*(__be16 *)ip6 = new;
+		ctx_sum_update(ctx, sum_change(old, new));
 	}
 	return true;
 }

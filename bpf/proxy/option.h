@@ -146,7 +146,7 @@ static __always_inline __be32 sack_edge(__be32 edge, __u32 by, __u32 first,
 	return bpf_htonl(number - by);
 }
 
-/* Changes the blocks of the option. Those that are within the header are removed. */
+/* Changes the blocks of the option, and removes blocks within the header. */
 static __always_inline void sack_change(const struct sack *old,
 					struct sack *new, __u32 blocks,
 					const struct packet *p, __u32 by)

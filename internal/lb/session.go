@@ -29,14 +29,14 @@ func (s Session) Validate() error {
 		return err
 	}
 	if !isHost(s.User) {
-		return NewFieldError(FieldUser, addressText(s.User), "is not the address of a user", "an IPv4 or IPv6 address")
+		return NewFieldError(FieldUser, AddressText(s.User), "is not the address of a user", "an IPv4 or IPv6 address")
 	}
 	for _, end := range []struct {
 		field string
 		end   TunnelEnd
 	}{{FieldAccessTunnel, s.Access}, {FieldCoreTunnel, s.Core}} {
 		if !isHost(end.end.Addr) || !end.end.Addr.Is4() {
-			return NewFieldError(end.field, addressText(end.end.Addr), "is not the address of a tunnel's end", "an IPv4 address")
+			return NewFieldError(end.field, AddressText(end.end.Addr), "is not the address of a tunnel's end", "an IPv4 address")
 		}
 	}
 	return nil
@@ -55,7 +55,7 @@ type SessionFlow struct {
 const MaxQFI = 63
 
 // Key returns the flow's key: its session and address.
-func (f SessionFlow) Key() string { return f.Session + "/" + addressText(f.Peer) }
+func (f SessionFlow) Key() string { return f.Session + "/" + AddressText(f.Peer) }
 
 // Validate checks all fields.
 func (f SessionFlow) Validate() error {
@@ -66,7 +66,7 @@ func (f SessionFlow) Validate() error {
 		return err
 	}
 	if !isHost(f.Peer) {
-		return NewFieldError(FieldPeer, addressText(f.Peer), "is not the address of a host", "an IPv4 or IPv6 address")
+		return NewFieldError(FieldPeer, AddressText(f.Peer), "is not the address of a host", "an IPv4 or IPv6 address")
 	}
 	if f.QFI > MaxQFI {
 		return NewFieldError(FieldQFI, strconv.Itoa(int(f.QFI)), "is out of range", "0 to 63")
@@ -79,7 +79,8 @@ func isHost(a netip.Addr) bool {
 	return a.IsValid() && !a.IsUnspecified() && !a.IsMulticast() && !a.IsLoopback() && a.Zone() == ""
 }
 
-func addressText(a netip.Addr) string {
+// AddressText returns an address as text; not valid: "".
+func AddressText(a netip.Addr) string {
 	if !a.IsValid() {
 		return ""
 	}

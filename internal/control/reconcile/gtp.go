@@ -32,20 +32,16 @@ type GTP struct {
 	links   TunnelLinks
 
 	mu       sync.Mutex // the loops of both kinds apply
-	sessions *gtpSessions
-	flows    *gtpFlows
+	sessions *gtpLoop[lb.Session]
+	flows    *gtpLoop[lb.SessionFlow]
 }
 
 // NewGTP makes the loops of both kinds.
 func NewGTP(s *desired.State, t Tunnels, l TunnelLinks, o Observers) *GTP {
 	g := &GTP{desired: s, tunnels: t, links: l}
-	a := &gtpSessions{gtp: g}
-	a.objectLoop = newObjectLoop[lb.Session](a, s, s.Sessions, o)
-	a.applied = func() []string { return []string{leftover} }
-	a.Loop.name = func(key string) string { return cmp.Or(key, "all") }
-	b := &gtpFlows{gtp: g}
-	b.objectLoop = newObjectLoop[lb.SessionFlow](b, s, s.SessionFlows, o)
-	g.sessions, g.flows = a, b
+	g.sessions, g.flows = newGTPLoop(g, s.Sessions, o), newGTPLoop(g, s.SessionFlows, o)
+	g.sessions.applied = func() []string { return []string{leftover} }
+	g.sessions.Loop.name = func(key string) string { return cmp.Or(key, "all") }
 	return g
 }
 
@@ -65,33 +61,26 @@ func (g *GTP) Idle() []<-chan struct{} {
 // LinksChanged reports that any interface may have changed.
 func (g *GTP) LinksChanged() { g.sessions.Mark(leftover) }
 
-type gtpSessions struct {
-	*objectLoop[lb.Session]
+// gtpLoop is the loop of one of the kinds.
+type gtpLoop[T any] struct {
+	*objectLoop[T]
 	gtp *GTP
 }
 
-type gtpFlows struct {
-	*objectLoop[lb.SessionFlow]
-	gtp *GTP
+func newGTPLoop[T any](g *GTP, table *store.Table[T], o Observers) *gtpLoop[T] {
+	l := &gtpLoop[T]{gtp: g}
+	l.objectLoop = newObjectLoop(l, g.desired, table, o)
+	return l
 }
 
-// Apply applies all of them.
-func (l *gtpSessions) Apply(_ context.Context, keys []string) []Outcome[string] {
-	return outcomesOf(l.table, l.gtp, keys)
-}
-
-// Apply applies all of them.
-func (l *gtpFlows) Apply(_ context.Context, keys []string) []Outcome[string] {
-	return outcomesOf(l.table, l.gtp, keys)
-}
-
-func outcomesOf[T any](table *store.Table[T], g *GTP, keys []string) (out []Outcome[string]) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	now := g.desired.Snapshot()
-	err := g.apply(now)
+// Apply applies all objects of both kinds.
+func (l *gtpLoop[T]) Apply(_ context.Context, keys []string) (out []Outcome[string]) {
+	l.gtp.mu.Lock()
+	defer l.gtp.mu.Unlock()
+	now := l.desired.Snapshot()
+	err := l.gtp.apply(now)
 	for _, key := range keys {
-		meta, there := table.Meta(now, key)
+		meta, there := l.table.Meta(now, key)
 		o := Outcome[string]{Key: key, Version: meta.Version}
 		if there || key == leftover {
 			o.Err = err

@@ -93,24 +93,17 @@ func (m *Mirror) validatePort() error {
 func (m *Mirror) validateTunnel() error {
 	switch {
 	case !m.Remote.IsValid() || m.Remote.IsUnspecified() || m.Remote.IsMulticast() || m.Remote.Zone() != "":
-		return lb.NewFieldError(lb.FieldRemote, addressText(m.Remote), "is not the address of a collector", "an IPv4 or IPv6 address")
+		return lb.NewFieldError(lb.FieldRemote, lb.AddressText(m.Remote), "is not the address of a collector", "an IPv4 or IPv6 address")
 	case !m.Source.IsValid() || m.Source.IsUnspecified() || m.Source.IsMulticast() || m.Source.Zone() != "":
-		return lb.NewFieldError(lb.FieldMirrorSource, addressText(m.Source), "is not an address of this machine", "an IPv4 or IPv6 address")
+		return lb.NewFieldError(lb.FieldMirrorSource, lb.AddressText(m.Source), "is not an address of this machine", "an IPv4 or IPv6 address")
 	case m.Remote.Is4() != m.Source.Is4():
-		return lb.NewFieldError(lb.FieldMirrorSource, addressText(m.Source), "is of another IP version than the collector", "one of the version of "+m.Remote.String())
+		return lb.NewFieldError(lb.FieldMirrorSource, lb.AddressText(m.Source), "is of another IP version than the collector", "one of the version of "+m.Remote.String())
 	case m.Type == ERSPAN && (m.TunnelID < 1 || m.TunnelID > maxERSPANSession):
 		return lb.NewFieldError(lb.FieldTunnelID, strconv.FormatUint(uint64(m.TunnelID), 10), "is out of range", "1 to 1023")
 	case m.Type == VXLANMirror && (m.TunnelID < 1 || m.TunnelID > maxVNI):
 		return lb.NewFieldError(lb.FieldTunnelID, strconv.FormatUint(uint64(m.TunnelID), 10), "is out of range", "1 to 16777215")
 	}
 	return nil
-}
-
-func addressText(a netip.Addr) string {
-	if !a.IsValid() {
-		return ""
-	}
-	return a.String()
 }
 
 // Normal returns the mirror as it is stored: without members that its type does not use.
