@@ -161,7 +161,7 @@ test-kube: ## the chart in a cluster of two Kubernetes nodes, in namespaces of t
 	@tools/setup build kube
 	@RUN='$(RUN)' kube/test/run
 
-test-kube-e2e: ## Kubernetes' own specs of Services in that cluster, some 15 minutes; SPECS=pattern; UPDATE=1 writes docs/kubernetes-e2e.md
+test-kube-e2e: ## Kubernetes' own specs of Services in that cluster, some 15 minutes; SPECS=pattern; UPDATE=1 writes their results
 	@tools/setup build kube kube-e2e
 	@SPECS='$(SPECS)' kube/test/run e2e
 

@@ -9,12 +9,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"sigs.k8s.io/yaml"
+	"go.yaml.in/yaml/v3"
+
+	"loxilb/tools/markdown"
 )
 
 const chart = "../../deploy/helm/loxilb"
@@ -242,58 +243,52 @@ type property struct {
 	AdditionalProperties any
 }
 
-// TestValues checks that each value has a description and a row in docs/kubernetes.md, and that
-// values.yaml has each value and no other. UPDATE=1 writes the table.
+// TestValues checks that each value has a description, that values.yaml has each value and no other,
+// and that its comments are the descriptions. UPDATE=1 writes these.
 func TestValues(t *testing.T) {
 	t.Parallel()
 	var schema property
 	if err := json.Unmarshal([]byte(file(t, "deploy/helm/loxilb/values.schema.json")), &schema); err != nil {
 		t.Fatal(err)
 	}
-	var values map[string]any
+	var values yaml.Node
 	if err := yaml.Unmarshal([]byte(file(t, "deploy/helm/loxilb/values.yaml")), &values); err != nil {
 		t.Fatal(err)
 	}
 	delete(schema.Properties, "global") // helm's own
-	rows := table(t, "", &schema, values)
-	before, rest, found := strings.Cut(file(t, "docs/kubernetes.md"), "<!-- values -->\n")
-	_, after, ends := strings.Cut(rest, "<!-- end of values -->\n")
-	if !found || !ends {
-		t.Fatal("docs/kubernetes.md has no place for the values")
+	describe(t, "", &schema, values.Content[0])
+	var text strings.Builder
+	encoder := yaml.NewEncoder(&text)
+	encoder.SetIndent(2)
+	if err := encoder.Encode(&values); err != nil {
+		t.Fatal(err)
 	}
-	text := "| value | by default | |\n|---|---|---|\n" + strings.Join(rows, "")
-	wantFile(t, "../../docs/kubernetes.md", before+"<!-- values -->\n"+text+"<!-- end of values -->\n"+after)
+	wantFile(t, "../../deploy/helm/loxilb/values.yaml", text.String())
 }
 
-// table returns a row for each value below a place.
-func table(t *testing.T, place string, p *property, values map[string]any) (rows []string) {
+// describe puts descriptions of the schema in front of the values below a place.
+func describe(t *testing.T, place string, p *property, values *yaml.Node) {
 	t.Helper()
-	for _, name := range slices.Sorted(maps.Keys(values)) {
-		if p.Properties[name] == nil {
-			t.Errorf("the schema does not have %s%s", place, name)
-		}
-	}
 	if p.AdditionalProperties != false {
 		t.Errorf("%s: anything is taken", place)
 	}
-	for _, name := range slices.Sorted(maps.Keys(p.Properties)) {
-		sub := p.Properties[name]
-		value, given := values[name]
-		if !given {
-			t.Errorf("values.yaml does not have %s%s", place, name)
+	missing := maps.Clone(p.Properties)
+	for i := 0; i < len(values.Content); i += 2 {
+		key, value := values.Content[i], values.Content[i+1]
+		sub := p.Properties[key.Value]
+		delete(missing, key.Value)
+		switch {
+		case sub == nil:
+			t.Errorf("the schema does not have %s%s", place, key.Value)
+		case value.Kind == yaml.MappingNode && sub.Properties != nil:
+			describe(t, place+key.Value+".", sub, value)
+		case !strings.HasSuffix(sub.Description, "."):
+			t.Errorf("%s%s has no sentence: %q", place, key.Value, sub.Description)
+		default:
+			key.HeadComment = strings.TrimSuffix(markdown.Wrap("# "+sub.Description, "# "), "\n")
 		}
-		if group, ok := value.(map[string]any); ok && sub.Properties != nil {
-			rows = append(rows, table(t, place+name+".", sub, group)...)
-			continue
-		}
-		if !strings.HasSuffix(sub.Description, ".") {
-			t.Errorf("%s%s has no sentence: %q", place, name, sub.Description)
-		}
-		text, err := json.Marshal(value)
-		if err != nil {
-			t.Fatal(err)
-		}
-		rows = append(rows, fmt.Sprintf("| `%s%s` | `%s` | %s |\n", place, name, strings.ReplaceAll(string(text), "|", `\|`), sub.Description))
 	}
-	return rows
+	for name := range missing {
+		t.Errorf("values.yaml does not have %s%s", place, name)
+	}
 }

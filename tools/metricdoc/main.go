@@ -41,15 +41,28 @@ func reference(list []metrics.Metric) string {
 		{"The machine", []metrics.When{metrics.Always}},
 		{"Services", []metrics.When{metrics.OfService, metrics.Native}},
 		{"Endpoints, with `--metrics-detail=endpoint`", []metrics.When{metrics.OfEndpoint}},
-		{"Names of before, for one more release", []metrics.When{metrics.Former}},
-		{"Names of the existing loxilb, with `--compat`", []metrics.When{metrics.Contract}},
+		{"Former names, for one more release", []metrics.When{metrics.Former}},
 	} {
 		fmt.Fprintf(&b, "\n### %s\n\n", group.title)
 		for _, when := range group.when {
 			items(&b, list, when)
 		}
 	}
+	b.WriteString("\n### Names of the existing loxilb, with `--compat`\n\n" +
+		"The answer of `GET /metrics` explains them, and [compatibility.md](compatibility.md#metrics) how\nthey differ:\n\n")
+	b.WriteString(markdown.Wrap(namesOf(list, metrics.Contract), ""))
 	return b.String()
+}
+
+// namesOf returns the names of a group of metrics, without explanation.
+func namesOf(list []metrics.Metric, when metrics.When) string {
+	var names []string
+	for i := range list {
+		if m := &list[i]; m.When == when {
+			names = append(names, "`"+m.Name+labels(m)+"`")
+		}
+	}
+	return strings.Join(names, ", ")
 }
 
 // items writes a line for each metric of a group; old and canonical names of one metric share it.

@@ -58,14 +58,8 @@ func run(root, out string) error {
 	return os.WriteFile(out, []byte(page), 0o644)
 }
 
-// promise is one sentence, and the tests that hold it.
-type promise struct {
-	sentence string
-	tests    []string
-}
-
-// promises are known by their numbers.
-type promises map[int]*promise
+// promises are sentences by number.
+type promises map[int]string
 
 // collect takes the promises of a file of tests: in the comment of a test, P and a number at the
 // beginning of a line, and the sentence, to the end of the paragraph. Further tests of the promise
@@ -86,23 +80,13 @@ func (p promises) collect(source []byte) error {
 			if err != nil {
 				return err
 			}
-			if p[number] == nil {
-				p[number] = &promise{}
+			sentence := strings.Join(strings.Fields(m[2]), " ")
+			if sentence != "" && p[number] != "" {
+				return fmt.Errorf("promise %d: two sentences: %q and %q", number, p[number], sentence)
 			}
-			if err := p[number].add(strings.Join(strings.Fields(m[2]), " "), f.Name.Name); err != nil {
-				return fmt.Errorf("promise %d: %w", number, err)
-			}
+			p[number] = cmp.Or(p[number], sentence)
 		}
 	}
-	return nil
-}
-
-func (p *promise) add(sentence, test string) error {
-	if sentence != "" && p.sentence != "" {
-		return fmt.Errorf("two sentences: %q and %q", p.sentence, sentence)
-	}
-	p.sentence = cmp.Or(p.sentence, sentence)
-	p.tests = append(p.tests, test)
 	return nil
 }
 
@@ -110,8 +94,8 @@ const intro = `<!-- Generated from the comments of tests by tools/promisedoc (ma
 
 # What loxilb promises
 
-Each promise is followed by the tests that check it. ` + "`make test RUN=NAME`" + ` runs one;
-` + "`make test-long`" + ` runs longer versions of some.
+Each promise has tests: ` + "`git grep -w P1 -- '*_test.go'`" + ` finds those of P1.
+` + "`make test RUN=NAME`" + ` runs one; ` + "`make test-long`" + ` runs longer versions of some.
 
 `
 
@@ -120,15 +104,13 @@ func (p promises) page() (string, error) {
 	var b strings.Builder
 	b.WriteString(intro)
 	for i, number := range slices.Sorted(maps.Keys(p)) {
-		each := p[number]
 		if number != i+1 {
 			return "", fmt.Errorf("promise %d has no test, and %d has one", i+1, number)
 		}
-		if each.sentence == "" {
+		if p[number] == "" {
 			return "", fmt.Errorf("promise %d has no sentence", number)
 		}
-		slices.Sort(each.tests)
-		b.WriteString(markdown.Item(fmt.Sprintf("P%d %s (%s)", number, strings.TrimSuffix(each.sentence, "."), strings.Join(slices.Compact(each.tests), ", "))))
+		b.WriteString(markdown.Item(fmt.Sprintf("P%d %s", number, strings.TrimSuffix(p[number], "."))))
 	}
 	return b.String(), nil
 }

@@ -146,7 +146,7 @@ func bytesOf(s *report.EndpointStats) float64 { return float64(s.In.Bytes + s.Ou
 // formerFamilies have deprecated names.
 func formerFamilies() []family {
 	former := func(name, now string, value func(*view) float64) family {
-		f := number(name, Gauge, "Deprecated: it is "+now+" now, and goes with the next release, but for --compat.", value)
+		f := number(name, Gauge, "Deprecated: use "+now+"; the next release has it with --compat only.", value)
 		f.When = Former
 		return f
 	}

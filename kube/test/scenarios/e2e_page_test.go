@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// specTables are the tables of the page, by marks, with the specs that each has.
+// specTables are the tables of testdata/specs.txt, by marks, with the specs that each has.
 func specTables() map[string]func(name string) bool {
 	balancer := func(name string) bool { return strings.Contains(name, "LoadBalancer") }
 	return map[string]func(string) bool{
@@ -18,11 +18,11 @@ func specTables() map[string]func(name string) bool {
 	}
 }
 
-// compareSpecs compares results with the page, or writes them there.
+// compareSpecs compares results with testdata/specs.txt, or writes them there.
 func compareSpecs(t *testing.T, results []spec) {
 	t.Helper()
 	slices.SortFunc(results, func(a, b spec) int { return strings.Compare(a.name(), b.name()) })
-	data, err := os.ReadFile(specsPage)
+	data, err := os.ReadFile(specsFile)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,7 +32,7 @@ func compareSpecs(t *testing.T, results []spec) {
 		before, rest, ok := strings.Cut(page, begin)
 		table, after, ok2 := strings.Cut(rest, end)
 		if !ok || !ok2 {
-			t.Fatalf("%s has no marks of %s", specsPage, mark)
+			t.Fatalf("%s has no marks of %s", specsFile, mark)
 		}
 		written := "| spec | | |\n|---|---|---|\n"
 		for _, one := range results {
@@ -41,7 +41,7 @@ func compareSpecs(t *testing.T, results []spec) {
 			}
 			state, why := rowOf(table, one.name())
 			if state != one.State && os.Getenv("UPDATE") == "" {
-				t.Errorf("%s: %s, and the page says %q: %s", one.name(), one.State, state, one.Failure.Message)
+				t.Errorf("%s: %s, and the table says %q: %s", one.name(), one.State, state, one.Failure.Message)
 			}
 			if one.State == "skipped" && why == "" {
 				why = strings.TrimSpace(strings.ReplaceAll(one.Failure.Message, "\n", " "))
@@ -55,7 +55,7 @@ func compareSpecs(t *testing.T, results []spec) {
 		}
 	}
 	if os.Getenv("UPDATE") != "" {
-		if err := os.WriteFile(specsPage, []byte(page), 0o644); err != nil {
+		if err := os.WriteFile(specsFile, []byte(page), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}

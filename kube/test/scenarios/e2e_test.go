@@ -21,7 +21,7 @@ const (
 	specs        = `\[sig-network\] (LoadBalancers|EndpointSlice|Services)`
 	skippedSpecs = `\[Disruptive\]` // they restart kube-proxy and the apiserver as pods
 	specsAtATime = 8                // most of them wait most of the time
-	specsPage    = "../../../docs/kubernetes-e2e.md"
+	specsFile    = "testdata/specs.txt"
 )
 
 // spec is a spec of Kubernetes and its result, as Ginkgo reports it.
@@ -42,7 +42,7 @@ type spec struct {
 
 // TestKubernetesE2E runs Kubernetes' own specs of Services and EndpointSlices with kube-proxy and
 // kube-loxilb, from a machine outside of the cluster, and compares the results with the tables of
-// docs/kubernetes-e2e.md. UPDATE=1 writes those. SPECS is a pattern for some.
+// testdata/specs.txt. UPDATE=1 writes those, and docs/kubernetes-e2e.md sums them up. SPECS is a pattern for some.
 func TestKubernetesE2E(t *testing.T) {
 	program := artifact(t, "LOXILB_KUBE_E2E")
 	c := clusterWith(t, rig.ClusterOptions{CNI: "bridge", IPv4Only: true},
