@@ -172,8 +172,16 @@ most ` + fmt.Sprint(most) + ` lines a minute; the next line counts the omitted o
 `)
 	for _, a := range areas() {
 		fmt.Fprintf(&b, "\n## %s\n\n", a.name)
+		var plain []string
 		for _, m := range a.messages {
-			b.WriteString(markdown.Item(strings.TrimSuffix(fmt.Sprintf("*%s*: %s", m.text, m.means), ": ")))
+			if m.means == "" {
+				plain = append(plain, "*"+m.text+"*")
+			} else {
+				b.WriteString(markdown.Item(fmt.Sprintf("*%s*: %s", m.text, m.means)))
+			}
+		}
+		if plain != nil {
+			b.WriteString(markdown.Item(strings.Join(plain, "; ")))
 		}
 	}
 	return b.String()
