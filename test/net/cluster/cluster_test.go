@@ -1,6 +1,7 @@
 package cluster_test
 
 import (
+	"cmp"
 	"flag"
 	"testing"
 	"time"
@@ -15,7 +16,7 @@ func TestCluster(t *testing.T) {
 	if rig.IsLong() {
 		t.Skip("TestProof has these cases, too")
 	}
-	p := newProof(t, 300*time.Millisecond, load{TCP: 64, UDP: 16, PerSecond: 20, Pace: 100 * time.Millisecond})
+	p := newProof(t, 300*time.Millisecond, rig.Bin(), load{TCP: 64, UDP: 16, PerSecond: 20, Pace: 100 * time.Millisecond})
 	p.run("cable", func() { p.removed(0, 2) })
 	p.run("kill", func() { p.killed(1) })
 	p.run("QUIC", p.quic)
@@ -28,13 +29,16 @@ var (
 	perSecond = flag.Int("new", 500, "new TCP connections per second")
 	pace      = flag.Duration("pace", 400*time.Millisecond, "time between two messages of a connection")
 	out       = flag.String("out", "", "directory for the result of TestProof: cluster.json and cluster.txt")
-	before    = flag.String("before", "", "directory with loxilb and loxicmd of the previous version, from which TestProof upgrades")
+	before    = flag.String("before", "", "directory with loxilb and loxicmd of the previous version, with which the nodes of TestProof start, before they are upgraded")
 )
 
 // TestProof runs all cases of docs/cluster.md, with many connections.
 func TestProof(t *testing.T) {
 	rig.Long(t)
-	p := newProof(t, 100*time.Millisecond, load{TCP: *held, UDP: *held / 10, PerSecond: *perSecond, Pace: *pace})
+	p := newProof(t, 100*time.Millisecond, cmp.Or(*before, rig.Bin()), load{TCP: *held, UDP: *held / 10, PerSecond: *perSecond, Pace: *pace})
+	if *before != "" {
+		p.run("rolling upgrade from the previous version", func() { p.upgraded(rig.Bin()) })
+	}
 	for n := range *rounds {
 		node := n % fleetSize
 		p.run("a node's process is stopped", func() { p.stopped(node) })
@@ -47,10 +51,6 @@ func TestProof(t *testing.T) {
 	p.run("new connections as fast as the machine can", func() { p.busy(10 * time.Second) })
 	p.run("SYN flood", func() { p.flooded(10 * time.Second) })
 	p.run("a peer is stopped for 60 s", func() { p.peerStopped(2, time.Minute) })
-	if *before != "" {
-		p.upgraded(*before)
-		p.run("rolling upgrade from the previous version", func() { p.upgraded(rig.Bin()) })
-	}
 	p.run("wrong key, seed, name, --self", func() { p.refused(2) })
 	p.write(*out)
 }

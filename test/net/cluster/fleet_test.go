@@ -41,7 +41,7 @@ type fleet struct {
 	nodes          [fleetSize]*member
 	endpoints      [fleetSize]*netnstest.Host
 	frr            *routers.FRR
-	key            string
+	key, bin       string
 	bfd            time.Duration // interval
 }
 
@@ -90,12 +90,12 @@ func sources(is6 bool, node int) string {
 	return fmt.Sprintf("10.20.%d.0/24", node)
 }
 
-// newFleet starts the nodes and waits until the router has their routes. bfd is the interval of
-// BFD.
-func newFleet(t *testing.T, bfd time.Duration) *fleet {
+// newFleet starts nodes with the programs in bin, and waits until the router has their routes. bfd is
+// the interval of BFD.
+func newFleet(t *testing.T, bfd time.Duration, bin string) *fleet {
 	t.Helper()
 	lab := labtest.New(t)
-	f := &fleet{t: t, bfd: bfd, key: filepath.Join(t.TempDir(), "key")}
+	f := &fleet{t: t, bfd: bfd, bin: bin, key: filepath.Join(t.TempDir(), "key")}
 	must(t, os.WriteFile(f.key, []byte(strings.Repeat("0123456789abcdef", 4)), 0o600))
 	f.build(lab)
 	f.serve()
@@ -229,7 +229,7 @@ func (m *member) create() {
 	ctx, cancel := context.WithTimeout(m.f.t.Context(), patience)
 	defer cancel()
 	var err error
-	m.Daemon, err = m.host.StartDaemon(ctx, netnstest.DaemonOptions{Bin: rig.Bin(), Args: m.args()})
+	m.Daemon, err = m.host.StartDaemon(ctx, netnstest.DaemonOptions{Bin: m.f.bin, Args: m.args()})
 	must(m.f.t, err)
 	m.f.t.Cleanup(func() {
 		if m.f.t.Failed() {
