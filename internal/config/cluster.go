@@ -124,7 +124,7 @@ func clusterPeers(nodes string) (list []string, err error) {
 		}
 		peer, err := lb.ParseClusterNode(name)
 		if err != nil {
-			return nil, clusterError(name, err)
+			return nil, addressError("--cluster", name, err)
 		}
 		if !slices.Contains(list, peer.Address) {
 			list = append(list, peer.Address)
@@ -136,8 +136,8 @@ func clusterPeers(nodes string) (list []string, err error) {
 	return list, nil
 }
 
-// clusterError names the flag in place of the field of an object.
-func clusterError(name string, err error) error {
+// addressError names the flag in place of the field of an object.
+func addressError(flag, address string, err error) error {
 	var fe *lb.FieldError
 	if !errors.As(err, &fe) {
 		return err
@@ -146,7 +146,7 @@ func clusterError(name string, err error) error {
 	if fe.Allowed != "" {
 		reason += " (allowed: " + fe.Allowed + ")"
 	}
-	return &Error{"--cluster", name, reason}
+	return &Error{flag, address, reason}
 }
 
 func clusterListen(s string) (string, error) {

@@ -2,8 +2,6 @@ package config
 
 import (
 	"fmt"
-	"net"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -80,9 +78,10 @@ func (f *storeFlags) check() (s Store, err error) {
 		return s, &Error{"--store", f.url, "has a prefix with other characters than letters, digits, -, _, dots and slashes"}
 	}
 	for _, host := range strings.Split(hosts, ",") {
-		server, err := f.server(strings.TrimSpace(host))
+		host = strings.TrimSpace(host)
+		server, err := lb.ParseHostPort(host, etcdPort)
 		if err != nil {
-			return s, err
+			return s, addressError("--store", host, err)
 		}
 		if !slices.Contains(s.Servers, server) {
 			s.Servers = append(s.Servers, server)
@@ -95,30 +94,6 @@ func (f *storeFlags) check() (s Store, err error) {
 		return s, &Error{"--store-join", f.join, "is unknown (allowed: store, local)"}
 	}
 	return s, f.checkFiles(&s)
-}
-
-// server returns HOST:PORT of a server.
-func (f *storeFlags) server(s string) (string, error) {
-	bad := &Error{"--store", f.url, "is not etcd://HOST:PORT[,HOST:PORT][/PREFIX]"}
-	host, port := strings.Trim(s, "[]"), etcdPort
-	if _, err := netip.ParseAddr(host); err != nil && strings.Contains(s, ":") {
-		if host, port, err = net.SplitHostPort(s); err != nil {
-			return "", bad
-		}
-	}
-	if err := checkPort("--store", f.url, port); err != nil {
-		return "", err
-	}
-	if a, err := netip.ParseAddr(host); err == nil {
-		if a.IsUnspecified() || a.IsMulticast() {
-			return "", &Error{"--store", f.url, fmt.Sprintf("has %s, which is not the address of a server", a)}
-		}
-		return net.JoinHostPort(a.String(), port), nil
-	}
-	if !lb.IsHostName(host) {
-		return "", bad
-	}
-	return net.JoinHostPort(host, port), nil
 }
 
 // checkFiles checks the files, and reads the user.

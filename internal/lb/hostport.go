@@ -1,0 +1,45 @@
+package lb
+
+import (
+	"net"
+	"net/netip"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// hostName is a DNS name.
+var hostName = regexp.MustCompile(`^[A-Za-z0-9_]([A-Za-z0-9_.-]{0,251}[A-Za-z0-9.])?$`)
+
+// IsHostName reports whether s may be a DNS name.
+func IsHostName(s string) bool { return hostName.MatchString(s) }
+
+// ParseHostPort reads the address of another machine: IP, HOST:PORT, [IPv6]:PORT or a DNS name. It
+// returns HOST:PORT.
+func ParseHostPort(s, defaultPort string) (string, error) {
+	host, port := s, defaultPort
+	if a, err := netip.ParseAddr(strings.Trim(s, "[]")); err == nil {
+		host = a.String()
+	} else if strings.Contains(s, ":") {
+		if host, port, err = net.SplitHostPort(s); err != nil {
+			return "", errHostPort(s)
+		}
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+		return "", NewFieldError(FieldAddress, s, "has the port "+strconv.Quote(port), "1 to 65535")
+	}
+	if a, err := netip.ParseAddr(host); err == nil {
+		if a.IsUnspecified() || a.IsMulticast() {
+			return "", NewFieldError(FieldAddress, s, "is not the address of a node", "")
+		}
+		return net.JoinHostPort(a.String(), port), nil
+	}
+	if !IsHostName(host) {
+		return "", errHostPort(s)
+	}
+	return net.JoinHostPort(host, port), nil
+}
+
+func errHostPort(s string) error {
+	return NewFieldError(FieldAddress, s, "is not IP, HOST:PORT, [IPv6]:PORT or a DNS name", "")
+}
