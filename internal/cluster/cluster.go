@@ -133,12 +133,21 @@ func (n *Node) names() ([]string, <-chan struct{}) {
 
 // listen accepts nodes.
 func (n *Node) listen(ctx context.Context) {
-	err := transport.Serve(ctx, n.listener, n.hello, n.Credentials, n.judge, func(c *transport.Conn) { n.receive(ctx, c) }, func(from string, err error) {
-		n.Log.Warn("a node is turned away", "from", from, "error", err)
-	})
-	if err != nil && ctx.Err() == nil {
+	host := transport.Host{
+		Hello: n.hello, Credentials: n.Credentials, IsNode: n.isNodeAt, Judge: n.judge,
+		Handle:  func(c *transport.Conn) { n.receive(ctx, c) },
+		Refused: func(from string, err error) { n.Log.Warn("a node is turned away", "from", from, "error", err) },
+	}
+	if err := host.Serve(ctx, n.listener); err != nil && ctx.Err() == nil {
 		n.Log.Error("nodes of the cluster cannot connect", "error", err)
 	}
+}
+
+// isNodeAt reports whether an address is that of a configured node.
+func (n *Node) isNodeAt(host string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.ContainsFunc(n.peers, func(p *peer) bool { return hostOf(p.address) == host })
 }
 
 // hello returns what this node says about itself now.

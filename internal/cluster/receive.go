@@ -46,7 +46,7 @@ func (n *Node) receive(ctx context.Context, c *transport.Conn) {
 	defer s.leave(c)
 	n.quiet()
 	n.hurryTo(c.Peer.Node, c.Remote())
-	if err := n.Table.ExpectCopies(ctx, c.Peer.Connections); err != nil && ctx.Err() == nil {
+	if err := n.Table.ExpectCopies(ctx, max(0, c.Peer.Connections)); err != nil && ctx.Err() == nil {
 		n.Log.Warn("there is no room for the connections of a node of the cluster", "node", c.Peer.Node, "connections", c.Peer.Connections, "error", err)
 	}
 	applied := uint64(0)

@@ -149,8 +149,9 @@ func describeTLS(err error) error {
 }
 
 // accept greets a node that has dialed this one.
-func accept(ctx context.Context, plain net.Conn, own *Hello, credentials Credentials, judge func(from string, peer *Hello) error) (*Conn, error) {
-	config, err := credentials.Config()
+func accept(ctx context.Context, plain net.Conn, h *Host) (*Conn, error) {
+	own := h.Hello()
+	config, err := h.Credentials.Config()
 	if err != nil {
 		return nil, err
 	}
@@ -171,7 +172,7 @@ func accept(ctx context.Context, plain net.Conn, own *Hello, credentials Credent
 		judged = c.certified(secured)
 	}
 	if judged == nil {
-		judged = judge(c.Remote(), &c.Peer)
+		judged = h.Judge(c.Remote(), &c.Peer)
 	}
 	w := welcome{Hello: *own}
 	if judged != nil {
@@ -309,47 +310,3 @@ func (c *Conn) ReadRecords(r Reader) error {
 		}
 	}
 }
-
-// Serve accepts nodes at a listener until ctx ends, and calls handle with each connection. own
-// returns what this node says about itself at the time, judge why it refuses a node that fits.
-// refused gets nodes that were turned away.
-func Serve(ctx context.Context, l net.Listener, own func() *Hello, credentials Credentials, judge func(from string, peer *Hello) error, handle func(*Conn), refused func(from string, err error)) error {
-	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
-	defer stop()
-	var running sync.WaitGroup
-	defer running.Wait()
-	greeting := make(chan struct{}, greetingMost)
-	for {
-		plain, err := l.Accept()
-		if ctx.Err() != nil {
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("accept nodes: %w", err)
-		}
-		select {
-		case greeting <- struct{}{}:
-		default: // strangers keep all places busy; nodes try again
-			_ = plain.Close()
-			continue
-		}
-		running.Go(func() {
-			c, err := accept(ctx, plain, own(), credentials, judge)
-			<-greeting
-			if err != nil {
-				_ = plain.Close()
-				if !errors.Is(err, ErrSelf) {
-					refused(plain.RemoteAddr().String(), err)
-				}
-				return
-			}
-			end := context.AfterFunc(ctx, func() { _ = plain.Close() })
-			defer end()
-			defer plain.Close() //nolint:errcheck // it is over
-			handle(c)
-		})
-	}
-}
-
-// greetingMost is how many connections may be at their handshakes at once.
-const greetingMost = 16

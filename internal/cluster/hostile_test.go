@@ -1,0 +1,141 @@
+package cluster
+
+import (
+	"crypto/tls"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"loxilb/internal/cluster/transport"
+)
+
+// TestStrangers checks that connections that say nothing, or nonsense, do not keep nodes from
+// finding each other: those have other addresses.
+func TestStrangers(t *testing.T) {
+	t.Parallel()
+	all := newNodes(t, 2)
+	first, _ := all.start(0, newTable(), nil)
+	stranger := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 9)}}
+	for n := range 40 {
+		c, err := stranger.DialContext(t.Context(), "tcp", all.addresses[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+		if n > 30 {
+			_, _ = c.Write([]byte("GET / HTTP/1.1\r\n\r\n"))
+		}
+	}
+	began := time.Now()
+	second, _ := all.start(1, newTable(), nil)
+	eventually(t, "the nodes do not find each other", func() bool {
+		return isUp(first) && isUp(second)
+	})
+	if took := time.Since(began); took > 2500*time.Millisecond {
+		t.Errorf("strangers have kept the nodes apart for %v", took)
+	}
+}
+
+func isUp(n *Node) bool {
+	list := n.Status().Peers
+	return len(list) == 1 && list[0].State == "up"
+}
+
+// TestHostilePeer checks that a node with the key that sends nonsense is disconnected, and that the
+// other nodes lose nothing.
+func TestHostilePeer(t *testing.T) {
+	t.Parallel()
+	all := newNodes(t, 2)
+	one, two := newTable(), newTable()
+	first, _ := all.start(0, one, nil)
+	all.start(1, two, nil)
+	eventually(t, "the nodes do not find each other", func() bool { return isUp(first) })
+	head := func(kind, length uint32) []byte { return binary.BigEndian.AppendUint32(nil, kind<<24|length) }
+	const records, clients = 3, 7
+	for name, bytes := range map[string][]byte{
+		"a kind that is unknown":        head(200, 0),
+		"a second greeting":             append(head(1, 2), "{}"...),
+		"a frame of 16 MiB":             append(head(records, 1<<24-1), make([]byte, 1<<17)...),
+		"records of random bytes":       append(head(records, 64), strings.Repeat("\xa5\x5a\xff\x01", 16)...),
+		"half a record":                 append(head(records, 3), 4, 0, 1),
+		"clients of random bytes":       append(head(clients, 64), strings.Repeat("\xff\x00\x7f\x80", 16)...),
+		"an acknowledgment of nobody's": append(head(6, 8), make([]byte, 8)...),
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := all.intrude(t, `{"version":2,"oldest":1,"node":"evil","self":-1,"boot":"x","seed":"`+transport.Fingerprint(0)+`","slots":509,"connections":-9000000000000000000}`)
+			go func() { _, _ = c.Write(bytes) }() // it may be disconnected before it has sent all
+			_ = c.SetReadDeadline(time.Now().Add(patience))
+			if _, err := io.Copy(io.Discard, c); isTimeout(err) {
+				t.Errorf("the node is still connected: %v", err)
+			}
+		})
+	}
+	for _, greeting := range []string{"", "[]", `{"node":7}`, strings.Repeat("{", 60_000), `{"node":"` + strings.Repeat("n", 60_000) + `"}`} {
+		c := all.intrude(t, greeting)
+		_ = c.SetReadDeadline(time.Now().Add(patience))
+		if _, err := io.Copy(io.Discard, c); isTimeout(err) {
+			t.Errorf("a node with the greeting %.20q is connected: %v", greeting, err)
+		}
+	}
+	one.open(0, 100, false)
+	eventually(t, "connections are no longer exchanged", func() bool { return two.len() == 100 })
+	if one.len() != 100 {
+		t.Errorf("the node has inserted %d connections of nonsense", one.len()-100)
+	}
+}
+
+func isTimeout(err error) bool {
+	n, ok := err.(net.Error) //nolint:errorlint // as the connection returns it
+	return ok && n.Timeout()
+}
+
+// intrude connects to the first node, with the cluster's key, and greets it.
+func (n *nodes) intrude(t *testing.T, greeting string) *tls.Conn {
+	t.Helper()
+	credentials, err := transport.KeyFile(n.key, "evil")
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := credentials.Config()
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain, err := net.Dial("tcp", n.addresses[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := tls.Client(plain, config)
+	t.Cleanup(func() { _ = c.Close() })
+	if _, err := c.Write(append(binary.BigEndian.AppendUint32(nil, 1<<24|uint32(len(greeting))), greeting...)); err != nil {
+		t.Fatal(err)
+	}
+	if !json.Valid([]byte(greeting)) {
+		return c
+	}
+	answer := make([]byte, 4)
+	if _, err := io.ReadFull(c, answer); err == nil {
+		_, _ = io.CopyN(io.Discard, c, int64(binary.BigEndian.Uint32(answer)&0xffffff))
+	}
+	return c
+}
+
+// TestEight checks that eight nodes that start at once exchange the connections of all.
+func TestEight(t *testing.T) {
+	t.Parallel()
+	const many = 8
+	all := newNodes(t, many)
+	var tables [many]*table
+	for i := range tables {
+		tables[i] = newTable()
+		tables[i].open(100*i, 100*(i+1), false)
+		all.start(i, tables[i], nil)
+	}
+	for i, f := range tables {
+		eventually(t, fmt.Sprintf("node %d does not get all connections", i), func() bool { return f.len() == 100*many })
+	}
+}

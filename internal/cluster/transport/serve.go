@@ -1,0 +1,62 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+)
+
+// greetingMost is how many connections may be at their handshakes at once: so many from addresses
+// of nodes, and so many from others.
+const greetingMost = 16
+
+// Host is what a server of nodes needs to know about its own node.
+type Host struct {
+	Hello       func() *Hello // what the node says about itself now
+	Credentials Credentials
+	IsNode      func(host string) bool               // reports whether a node is configured there
+	Judge       func(from string, peer *Hello) error // returns why the node refuses one that fits
+	Handle      func(*Conn)                          // exchanges connections with a node
+	Refused     func(from string, err error)         // gets connections that were turned away
+}
+
+// Serve accepts nodes at a listener until ctx ends. Strangers that connect and say nothing cannot
+// keep nodes out, whose addresses have places of their own.
+func (h *Host) Serve(ctx context.Context, l net.Listener) error {
+	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
+	defer stop()
+	var running sync.WaitGroup
+	defer running.Wait()
+	places := map[bool]chan struct{}{true: make(chan struct{}, greetingMost), false: make(chan struct{}, greetingMost)}
+	for {
+		plain, err := l.Accept()
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("accept nodes: %w", err)
+		}
+		host, _, _ := net.SplitHostPort(plain.RemoteAddr().String())
+		greeting := places[h.IsNode(host)]
+		select {
+		case greeting <- struct{}{}:
+		default: // all places are taken; nodes try again
+			_ = plain.Close()
+			continue
+		}
+		running.Go(func() {
+			defer plain.Close() //nolint:errcheck // it is over
+			end := context.AfterFunc(ctx, func() { _ = plain.Close() })
+			defer end()
+			c, err := accept(ctx, plain, h)
+			<-greeting
+			if err == nil {
+				h.Handle(c)
+			} else if !errors.Is(err, ErrSelf) {
+				h.Refused(plain.RemoteAddr().String(), err)
+			}
+		})
+	}
+}
