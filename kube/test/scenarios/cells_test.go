@@ -27,6 +27,7 @@ type client struct {
 
 // service is a service of the balancer on n1, at a VIP for each family.
 type service struct {
+	name      string // on the balancer; "": none
 	mode      string
 	number    int    // of the mode
 	endpoints string // what they are, for the table
@@ -98,7 +99,7 @@ func create(t testing.TB, c *rig.Cluster, s service) {
 			}
 		}
 		request(t, c, http.MethodPost, "config/loadbalancer", object{
-			"serviceArguments": object{"externalIP": vip, "port": 80, "protocol": "tcp", "mode": s.number},
+			"serviceArguments": object{"externalIP": vip, "port": 80, "protocol": "tcp", "mode": s.number, "name": s.name},
 			"endpoints":        endpoints,
 		})
 	}

@@ -36,12 +36,14 @@ func (a *API) CreateLoadbalancer(w http.ResponseWriter, r *http.Request, _ v1.Cr
 				return err
 			}
 		}
+		roles := a.Store.Instances.Here(tx)
 		for i := range list {
 			if err := a.probeFiles(&list[i].Probe); err != nil {
 				return entryProblem(list[i].at, -1, err)
 			}
 			if list[i].oper == operReplace { // others change only a part
 				warnIneffective(&list[i].Service, &notes)
+				warnNotOwned(&list[i].Service, roles, &notes)
 			}
 			if err := list[i].put(tx, a.Store.Services, a.codec, &notes); err != nil {
 				return err

@@ -35,6 +35,18 @@ func (a *API) SetInstanceState(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
+// warnNotOwned warns if this node does not answer for the VIP of a service because of its role. A
+// user who creates a service on one node often does not know that its instance, the default one,
+// has roles that a controller assigns. Services of controllers get no warning: these know the
+// roles.
+func warnNotOwned(s *lb.Service, roles map[string]lb.Instance, notes *rest.Warnings) {
+	instance := s.Instance()
+	if role := roles[instance].Role; !s.Managed && !s.VIP.IsUnspecified() && !role.Owns() {
+		notes.Add("this node is %s of instance %s and does not answer for VIP %s: create the service on the MASTER too, or name it NAME:INSTANCE with another instance",
+			role, instance, s.VIP)
+	}
+}
+
 func decodeInstance(data []byte) (one lb.Instance, p *rest.Problem) {
 	body, p := rest.Unmarshal[v1.InstanceState](data)
 	if p != nil {

@@ -53,3 +53,21 @@ func TestInstanceStates(t *testing.T) {
 	}
 	wantStates(unknown + "," + second)
 }
+
+// TestServiceOfBackup checks that whoever creates a service on a node that does not answer for its
+// VIP learns that, and how to have it answer. Controllers have assigned the role themselves.
+func TestServiceOfBackup(t *testing.T) {
+	t.Parallel()
+	b := apitest.New(t, nil)
+	b.Call("POST", httpapi.BaseURL+"/config/cistate", `{"instance":"llb-inst0","state":"BACKUP"}`)
+	for _, tc := range []struct{ vip, more, want string }{
+		{"20.20.20.1", "", "this node is BACKUP of instance llb-inst0 and does not answer for VIP 20.20.20.1"},
+		{"20.20.20.2", `,"name":"own:own"`, ""},
+		{"20.20.20.3", `,"managed":true,"owner":"kube"`, ""},
+	} {
+		w := b.Post(`{"serviceArguments":{"externalIP":"` + tc.vip + `","port":80,"protocol":"tcp"` + tc.more + `},"endpoints":[{"endpointIP":"31.31.31.1","targetPort":80,"weight":1}]}`)
+		if got := w.Header().Get("Warning"); w.Code != 200 || (got != "") != (tc.want != "") || !strings.Contains(got, tc.want) {
+			t.Errorf("%s: %d %s, warning %q", tc.vip, w.Code, w.Body, got)
+		}
+	}
+}
