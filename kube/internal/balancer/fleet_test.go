@@ -34,6 +34,7 @@ type remote struct {
 	*httptest.Server
 	down    atomic.Bool
 	applied atomic.Int32 // requests that changed services
+	early   atomic.Int32 // of them, those before the balancer had a role
 }
 
 func newRemote(t *testing.T, change func(*httpapi.Options), start func(*httptest.Server)) *remote {
@@ -45,6 +46,9 @@ func newRemote(t *testing.T, change func(*httpapi.Options), start func(*httptest
 		}
 		if strings.HasSuffix(q.URL.Path, "/config/apply") {
 			r.applied.Add(1)
+			if r.Store.Instances.Here(r.Store.Snapshot())["llb-inst0"].Role == "" {
+				r.early.Add(1)
+			}
 		}
 		r.Http.ServeHTTP(w, q)
 	}))
@@ -254,6 +258,27 @@ func TestRestart(t *testing.T) {
 	f.electOnce(t.Context(), elected)
 	if got := masters(t, f, remotes); got != "0:1 1:0" {
 		t.Errorf("instances are at %q", got)
+	}
+}
+
+// TestNewBalancers checks that new balancers are BACKUP before they get services, so that two never
+// answer for a VIP, and that one becomes MASTER at once although another one does not answer yet.
+func TestNewBalancers(t *testing.T) {
+	t.Parallel()
+	remotes := []*remote{newRemote(t, nil, plain), newRemote(t, nil, plain), newRemote(t, nil, plain)}
+	f := newFleet(t, Options{Roles: Roles{VIP: netip.IPv4Unspecified(), Instances: 1}}, Access{}, remotes...)
+	f.Set(named(1, 1))
+	f.Complete()
+	remotes[2].down.Store(true)
+	_ = f.round(t)
+	for _, r := range remotes[:2] {
+		if role := r.Store.Instances.Here(r.Store.Snapshot())["llb-inst0"].Role; r.early.Load() > 0 || r.applied.Load() == 0 || role != backup {
+			t.Errorf("a new balancer is %q and has got services %d times, %d times without a role", role, r.applied.Load(), r.early.Load())
+		}
+	}
+	f.electOnce(t.Context(), newElection())
+	if got := masters(t, f, remotes); got != "0:0" && got != "0:1" {
+		t.Errorf("after the election, MASTERs are %q", got)
 	}
 }
 

@@ -50,6 +50,7 @@ type member struct {
 	existing  map[string]present // services of ours, by key
 	refused   map[string]refused
 	roles     map[string]string // that it was given, by instance
+	newcomer  map[string]bool   // instances of which it was made BACKUP for lack of a role
 }
 
 // present is a service of ours that the balancer has. Its hash is 0 if its content is not known.
@@ -67,7 +68,7 @@ type refused struct {
 func newMember(f *Fleet, t Target) *member {
 	return &member{
 		Target: t, fleet: f, waker: make(chan struct{}, 1), cancel: func() {},
-		existing: map[string]present{}, refused: map[string]refused{}, roles: map[string]string{},
+		existing: map[string]present{}, refused: map[string]refused{}, roles: map[string]string{}, newcomer: map[string]bool{},
 	}
 }
 
@@ -161,6 +162,9 @@ func (m *member) sync(ctx context.Context) (touched map[types.NamespacedName]boo
 	}
 	if !m.synced {
 		if err := m.setUp(ctx); err != nil {
+			return nil, err
+		}
+		if err := m.startAsBackup(ctx); err != nil {
 			return nil, err
 		}
 	}

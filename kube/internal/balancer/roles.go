@@ -20,6 +20,9 @@ import (
 const (
 	master = "MASTER"
 	backup = "BACKUP"
+
+	undefined = "NOT_DEFINED" // without a role, a balancer answers for VIPs
+
 	asked  = time.Second // between elections
 	settle = time.Minute // that a balancer answers before VIPs move to it, whose connections may break
 
@@ -159,7 +162,9 @@ func statesOf(ctx context.Context, members []*member, masters map[string]string,
 		}
 		out[m.URL] = map[string]string{}
 		for _, s := range states {
-			out[m.URL][s.Instance] = s.State
+			if !m.isNewcomer(s.Instance) {
+				out[m.URL][s.Instance] = s.State
+			}
 		}
 	}
 	return out
@@ -249,6 +254,40 @@ func (f *Fleet) assign(ctx context.Context, m *member, instance, role string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.roles[instance] = role
+	delete(m.newcomer, instance)
+}
+
+// startAsBackup makes a balancer BACKUP of the instances in which it has no role, before it gets
+// services: without a role it would answer for VIPs until the election, like all other new ones.
+func (m *member) startAsBackup(ctx context.Context) error {
+	roles := m.fleet.Roles
+	if !roles.Enabled() {
+		return nil
+	}
+	states, err := m.Client.Instances(ctx)
+	if err != nil {
+		return err
+	}
+	for i := range max(1, roles.Instances) {
+		instance := translate.Instance(m.fleet.Zone, i)
+		if slices.ContainsFunc(states, func(s v1.InstanceState) bool { return s.Instance == instance && s.State != undefined }) {
+			continue
+		}
+		if err := m.Client.Post(ctx, "/config/cistate", v1.InstanceState{Instance: instance, State: backup, Vip: roles.VIP.String()}); err != nil {
+			return fmt.Errorf("set the role of instance %s: %w", instance, err)
+		}
+		m.mu.Lock()
+		m.newcomer[instance] = true
+		m.mu.Unlock()
+	}
+	return nil
+}
+
+// isNewcomer reports whether the balancer is BACKUP only because it had no role.
+func (m *member) isNewcomer(instance string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.newcomer[instance]
 }
 
 // BGP says what speakers balancers should be.
