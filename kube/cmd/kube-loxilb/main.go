@@ -92,9 +92,13 @@ func parse(fs *flag.FlagSet, o *options.Options, args []string) (kubeconfig stri
 	if o.LogLevel == "debug" {
 		level = slog.LevelDebug
 	}
-	log := logr.FromSlogHandler(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
+	handler := slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})
+	log := logr.FromSlogHandler(handler)
 	ctrl.SetLogger(log)
 	klog.SetLogger(log)
+	for _, text := range o.Ignored {
+		slog.New(handler).Warn(text)
+	}
 	debug.SetGCPercent(50) // objects live long: memory counts more than time
 	return kubeconfig, &p, nil
 }

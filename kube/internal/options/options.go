@@ -42,6 +42,8 @@ type Options struct {
 	Uninstall                                   bool // not a flag: Services are given up
 	Namespace, Metrics, Probes, LogLevel        string
 	Access                                      balancer.Access
+
+	Ignored []string // sentences about flags that are accepted and have no effect
 }
 
 // Flag describes a flag for the documents.
@@ -90,36 +92,11 @@ func Register(fs *flag.FlagSet) *Options {
 	fs.StringVar(&o.Metrics, "metrics-bind-address", ":8080", "address of /metrics; 0: none")
 	fs.StringVar(&o.Probes, "health-probe-bind-address", ":8081", "address of /healthz and /readyz; 0: none")
 	fs.StringVar(&o.LogLevel, "log-level", "info", "info or debug")
-	for _, name := range refusedFlags() {
-		fs.Var(refusedFlag{o, name}, name, "not available: only its default is accepted")
+	for _, f := range existingOnly() {
+		f.options = o
+		fs.Var(&f, f.name, f.usage())
 	}
 	return o
-}
-
-// refusedFlags returns the flags of the existing controller that have no counterpart.
-func refusedFlags() []string {
-	return []string{"appendEPs", "privateCIDR", "gatewayAPI", "loxilbGatewayClass", "enableK8sMetadata", "enableBGPCRDs"}
-}
-
-// refusedFlag accepts a flag that is given with its default.
-type refusedFlag struct {
-	o    *Options
-	name string
-}
-
-func (refusedFlag) String() string { return "" }
-
-// IsBoolFlag lets the flag have no value.
-func (f refusedFlag) IsBoolFlag() bool {
-	return f.name != "privateCIDR" && f.name != "loxilbGatewayClass"
-}
-
-// Set refuses values other than the default.
-func (f refusedFlag) Set(v string) error {
-	if v == "" || v == "false" || f.name == "loxilbGatewayClass" && v == Class {
-		return nil
-	}
-	return fmt.Errorf("is not available in this version: omit it")
 }
 
 // Flags describes the flags, in the order of their registration by groups.

@@ -83,6 +83,11 @@ func TestEndpoints(t *testing.T) {
 			pods(in)
 			in.Slices[0].Endpoints = in.Slices[0].Endpoints[2:]
 		}},
+		{"not ready, and published", "10.244.1.1:8080 10.244.2.1:8080 10.244.2.2:8080", "", func(in *Input) {
+			pods(in)
+			in.Service.Spec.PublishNotReadyAddresses = true
+			in.Slices[0].Endpoints[2].Conditions.Ready = new(true) // Kubernetes' own controller writes it so
+		}},
 		{"in two slices", "10.244.1.1:8080", "", func(in *Input) {
 			pods(in)
 			in.Slices = []*discoveryv1.EndpointSlice{slice(discoveryv1.AddressTypeIPv4, pod("10.244.1.1", "n1", ready)), slice(discoveryv1.AddressTypeIPv4, pod("10.244.1.1", "n1", ready))}

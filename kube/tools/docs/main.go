@@ -63,7 +63,7 @@ func annotations() string {
 }
 
 func flags() string {
-	var existing, own, missing []string
+	var existing, own, missing, ignored []string
 	for _, f := range options.Flags() {
 		list := &existing
 		switch {
@@ -71,11 +71,14 @@ func flags() string {
 			list = &own
 		case strings.HasPrefix(f.Usage, "not available"):
 			list = &missing
+		case strings.HasPrefix(f.Usage, "has no effect"):
+			list = &ignored
 		}
 		*list = append(*list, "`--"+f.Name+"`")
 	}
 	return wrap("- of the existing controller: "+strings.Join(existing, ", ")) +
 		wrap("- of the existing controller, accepted only with their defaults: "+strings.Join(missing, ", ")) +
+		wrap("- of the existing controller, accepted with a warning: "+strings.Join(ignored, ", ")) +
 		wrap("- new: "+strings.Join(own, ", "))
 }
 
