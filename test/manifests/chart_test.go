@@ -112,7 +112,7 @@ func writeSchemas(t *testing.T, dir string) {
 		}
 	}
 	for file, definition := range map[string]string{
-		"daemonset-apps-v1": "io.k8s.api.apps.v1.DaemonSet", "service-v1": "io.k8s.api.core.v1.Service",
+		"daemonset-apps-v1": "io.k8s.api.apps.v1.DaemonSet", "service-v1": "io.k8s.api.core.v1.Service", "configmap-v1": "io.k8s.api.core.v1.ConfigMap",
 		"deployment-apps-v1": "io.k8s.api.apps.v1.Deployment", "job-batch-v1": "io.k8s.api.batch.v1.Job", "pod-v1": "io.k8s.api.core.v1.Pod", "serviceaccount-v1": "io.k8s.api.core.v1.ServiceAccount",
 		"role-rbac-v1":                              "io.k8s.api.rbac.v1.Role",
 		"rolebinding-rbac-v1":                       "io.k8s.api.rbac.v1.RoleBinding",

@@ -3,6 +3,7 @@ package manifests
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -61,11 +62,39 @@ func closed(schema map[string]any) {
 	}
 }
 
-// TestRuleCopies checks that the chart has the rules of deploy/prometheus. UPDATE=1 copies them.
-func TestRuleCopies(t *testing.T) {
+// TestMonitoringCopies checks that the chart has the rules of deploy/prometheus and the dashboards
+// of deploy/grafana. UPDATE=1 copies them.
+func TestMonitoringCopies(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"alerts.rules.yml", "recording.rules.yml"} {
 		wantFile(t, filepath.Join(chart, "files", name), file(t, "deploy/prometheus/"+name))
+	}
+	for _, name := range dashboards() {
+		wantFile(t, filepath.Join(chart, "files/dashboards", name), file(t, "deploy/grafana/"+name))
+	}
+}
+
+// dashboards are the files of deploy/grafana.
+func dashboards() []string {
+	return []string{"datapath.json", "endpoint.json", "overview.json", "service.json"}
+}
+
+// TestDashboardMetrics checks that docs/metrics.md or a recording rule has each metric of the
+// dashboards.
+func TestDashboardMetrics(t *testing.T) {
+	t.Parallel()
+	known := file(t, "docs/metrics.md") + file(t, "deploy/prometheus/recording.rules.yml")
+	suffix := regexp.MustCompile("_(bucket|sum|count)$")
+	for _, name := range dashboards() {
+		used := regexp.MustCompile(`\bloxilb[_:][a-z0-9_:]+`).FindAllString(file(t, "deploy/grafana/"+name), -1)
+		if len(used) < 5 {
+			t.Errorf("%s has the metrics %v only", name, used)
+		}
+		for _, metric := range used {
+			if !regexp.MustCompile(`\b` + suffix.ReplaceAllString(metric, "") + `\b`).MatchString(known) {
+				t.Errorf("%s: no metric %s is documented", name, metric)
+			}
+		}
 	}
 }
 
@@ -73,6 +102,7 @@ func TestRuleCopies(t *testing.T) {
 type monitor struct {
 	Kind     string
 	Metadata struct{ Labels map[string]string }
+	Data     map[string]string
 	Spec     struct {
 		Selector  struct{ MatchLabels map[string]string }
 		Endpoints []struct {
@@ -124,9 +154,24 @@ func TestMonitoring(t *testing.T) {
 		t.Errorf("it is not let in: %+v", e)
 	}
 	wantRules(t, found["PrometheusRule"])
+	wantDashboards(t, found["ConfigMap"])
 	plain, err := render(t, versions()[0], "--set=api.access=open")
-	if err != nil || strings.Contains(plain, "monitoring.coreos.com") || strings.Contains(plain, "-metrics") {
+	if err != nil || strings.Contains(plain, "monitoring.coreos.com") || strings.Contains(plain, "-metrics") || strings.Contains(plain, "grafana") {
 		t.Errorf("there is monitoring by default (%v)", err)
+	}
+}
+
+// wantDashboards checks that a ConfigMap has the dashboards, and the label by which Grafana's
+// sidecar finds it.
+func wantDashboards(t *testing.T, maps []monitor) {
+	t.Helper()
+	if len(maps) != 1 || maps[0].Metadata.Labels["grafana_dashboard"] != "1" || len(maps[0].Data) != len(dashboards()) {
+		t.Fatalf("ConfigMaps of dashboards: %+v", maps)
+	}
+	for _, name := range dashboards() {
+		if strings.TrimSpace(maps[0].Data[name]) != strings.TrimSpace(file(t, "deploy/grafana/"+name)) {
+			t.Errorf("dashboard %s is another one", name)
+		}
 	}
 }
 
