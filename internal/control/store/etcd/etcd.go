@@ -154,7 +154,7 @@ func plain(err error) error {
 	}
 	if _, alert, refused := strings.Cut(text, "remote error: tls: "); refused {
 		text = notAccepted(strings.TrimSuffix(alert, `"`))
-	} else if strings.HasSuffix(text, "write: broken pipe") {
+	} else if strings.HasSuffix(text, "write: broken pipe") || strings.HasSuffix(text, "write: connection reset by peer") {
 		text = notAccepted("it closed the connection") // before its reason was read
 	}
 	return errors.New(text)
