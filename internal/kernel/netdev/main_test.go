@@ -78,6 +78,18 @@ func (r *recorder) routeEvents() (messages, defaults int) {
 	return r.messages, r.defaults
 }
 
+// awaitSurvey waits for the event at the end of a survey. It reports default routes, as the marker of
+// isNews does, and must not be taken for that.
+func (r *recorder) awaitSurvey(t *testing.T) {
+	t.Helper()
+	eventually(t, func() error {
+		if _, defaults := r.routeEvents(); defaults == 0 {
+			return errors.New("not surveyed")
+		}
+		return nil
+	})
+}
+
 // isNews reports whether the effect of something is news for users of next hops. It then adds a
 // default route, which always is news: everything before it has been processed by then, so no wait
 // is needed. metric must differ each time.

@@ -44,13 +44,8 @@ func TestWatchLinks(t *testing.T) {
 func TestNextHops(t *testing.T) {
 	t.Parallel()
 	a, _ := pair(t)
-	n, r := runHost(t, a)
-	eventually(t, func() error {
-		if !n.mirror.Surveyed() { // the end of a survey is news
-			return errors.New("not surveyed")
-		}
-		return nil
-	})
+	_, r := runHost(t, a)
+	r.awaitSurvey(t)
 
 	marker := 0
 	seen := func(args ...string) bool {

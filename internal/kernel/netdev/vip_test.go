@@ -2,7 +2,6 @@ package netdev
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -185,12 +184,7 @@ func TestVIPsAreNoNews(t *testing.T) {
 	a, _ := pair(t)
 	n, r := runHost(t, a)
 	set(t, n, "20.20.20.9")
-	eventually(t, func() error {
-		if !n.mirror.Surveyed() { // the end of a survey is news
-			return errors.New("not surveyed")
-		}
-		return nil
-	})
+	r.awaitSurvey(t)
 	r.isNews(t, a, 1, func() {}) // waits for earlier changes
 	if r.isNews(t, a, 2, func() {
 		set(t, n, "20.20.20.1", "2001:db8:20::1", "10.1.0.50", "2001:db8:1::50")
