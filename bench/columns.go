@@ -20,7 +20,7 @@ type detailed func(name string) spread
 
 // number shows a detail unchanged, share as percent.
 func number(name string) func(detailed) string {
-	return func(d detailed) string { return cellOf(d(name), human) }
+	return func(d detailed) string { return cellOf(d(name), withUnit) }
 }
 
 func nanos(name string) func(detailed) string {
@@ -70,7 +70,7 @@ func floodColumns(f flood) []column {
 		return func(d detailed) string {
 			s := d(name)
 			s.Median = s.Max
-			return cellOf(s, human)
+			return cellOf(s, withUnit)
 		}
 	}
 	out := []column{
@@ -229,7 +229,7 @@ func (r *result) dropped(work, contender string) string {
 		}
 		return strings.Compare(a, b)
 	}) {
-		out = append(out, reason+" "+human(reasons[reason]))
+		out = append(out, reason+" "+withUnit(reasons[reason]))
 	}
 	return strings.Join(out, ", ")
 }
@@ -270,7 +270,7 @@ func header(b *strings.Builder, r *result) {
 	line("clock", m.Clock)
 	line("network", fmt.Sprintf("veth, MTU %d, layout %s", s.MTU, s.Layout))
 	if s.Table > 0 {
-		line("table", human(float64(s.Table))+" connections, not loxilb's default")
+		line("table", withUnit(float64(s.Table))+" connections, not loxilb's default")
 	}
 	var versions []string
 	for name, v := range m.Versions {
@@ -307,7 +307,7 @@ func table(b *strings.Builder, r *result, w work) {
 			fmt.Fprintf(t, "  %s\t-\t\t\t\n", c)
 			continue
 		}
-		fmt.Fprintf(t, "  %s\t%s (%s to %s)\t%s\t%s\t%s\n", c, human(v.Median), human(v.Min), human(v.Max),
+		fmt.Fprintf(t, "  %s\t%s (%s to %s)\t%s\t%s\t%s\n", c, withUnit(v.Median), withUnit(v.Min), withUnit(v.Max),
 			times(r.ratio(w.name, c, baseline), c == baseline), times(r.ratio(w.name, fairPair(c), c), c == fairPair(c)), latency(r, w.name, c))
 	}
 	t.Flush()
@@ -346,10 +346,10 @@ func micro(us float64) string {
 	return fmt.Sprintf("%.1f us", us)
 }
 
-// human writes a number with as many digits as mean something: 1,234,000 and 12.3.
-func human(v float64) string {
+// withUnit writes a number with as many digits as mean something: 1,234,000 and 12.3.
+func withUnit(v float64) string {
 	if v < 0 {
-		return "-" + human(-v)
+		return "-" + withUnit(-v)
 	}
 	if v < 1000 {
 		return fmt.Sprintf("%.3g", v)

@@ -53,7 +53,7 @@ func contenders() []contender {
 		{name: "ipvs-one", about: "IPVS with that endpoint alone", endpoints: 1, routes: true, missing: noIPVS, setup: ipvs},
 		{name: "haproxy-one", about: "HAProxy with that endpoint alone", endpoints: 1, proxy: true, missing: needs("haproxy"), setup: haproxy},
 		{name: "nginx-one", about: "nginx with that endpoint alone", endpoints: 1, proxy: true, missing: needs("nginx"), setup: nginx},
-		{name: "bare", about: "no load balancer: a tc program with fixed MAC addresses and redirect_peer, the least that one there can do", endpoints: 1, setup: bare},
+		{name: "bare", about: "no load balancer: a tc program with fixed MAC addresses and redirect_peer, the least that one there can do", endpoints: 1, setup: startBare},
 		{name: "loopback", about: "client and endpoint in one namespace, over lo", endpoints: 1, local: true, setup: loopback},
 		{name: "loxilb-onearm", about: "loxilb, mode onearm", endpoints: 3, observe: observeLoxilb, setup: loxilb("onearm")},
 		{name: "loxilb-fullnat", about: "loxilb, mode fullnat", endpoints: 3, observe: observeLoxilb, setup: loxilb("fullnat")},
@@ -117,10 +117,10 @@ func loopback(_ context.Context, r *rig, s service) (netip.AddrPort, error) {
 func endpointAddr(h *netnstest.Host) netip.Addr { return service{}.addressOf(h) }
 
 // ownVIP adds the VIP to the balancer's namespace, for contenders that need it as an own address.
-func (r *rig) ownVIP(s service) error { return own(r.LB, s.vip()) }
+func (r *rig) ownVIP(s service) error { return addAddress(r.LB, s.vip()) }
 
-// own adds a single address to a host, without a network.
-func own(h *netnstest.Host, a netip.Addr) error {
+// addAddress adds a single address to a host, without a network.
+func addAddress(h *netnstest.Host, a netip.Addr) error {
 	return h.AddAddress("lo", netip.PrefixFrom(a, a.BitLen()))
 }
 
@@ -215,10 +215,10 @@ func (s service) clients() []netip.Prefix {
 	return []netip.Prefix{n.V4.Masked(), manyV4()}
 }
 
-// bare returns the lower bound of any load balancer at the tc hook. The client addresses the
+// startBare returns the lower bound of any load balancer at the tc hook. The client addresses the
 // endpoint itself; a program writes the known MAC addresses of the next hop and bypasses the veth's
 // queue. It looks up, translates, counts and checks nothing.
-func bare(_ context.Context, r *rig, s service) (netip.AddrPort, error) {
+func startBare(_ context.Context, r *rig, s service) (netip.AddrPort, error) {
 	endpoint := r.serving[0]
 	for _, way := range [][2]*netnstest.Host{{r.Client, endpoint}, {endpoint, r.Client}} {
 		if err := r.bareWay(way[0], way[1]); err != nil {

@@ -92,7 +92,7 @@ func (res *controlResult) daemon(ctx context.Context, bin string) (err error) {
 	if err != nil {
 		return err
 	}
-	many := fmt.Sprintf("%s services of %d endpoints: ", human(controlServices), controlEndpoints)
+	many := fmt.Sprintf("%s services of %d endpoints: ", withUnit(controlServices), controlEndpoints)
 	res.add(many+"one request with all of them", "ms", c.call(http.MethodPost, "config/loadbalancer", body))
 	res.memory(strings.TrimSuffix(many, ": "), d)
 	res.changes(&c, "one service beside these: ")
@@ -133,7 +133,7 @@ func (res *controlResult) memory(when string, d *netnstest.Daemon) {
 	if kb, err := strconv.ParseFloat(strings.TrimSuffix(status, " kB"), 64); err == nil {
 		res.add(when+": memory of the daemon", "MB", kb/1024)
 	}
-	res.add(when+": memory of its maps", "MB", float64(mapmemory.Of(d.Pid()))/(1<<20))
+	res.add(when+": memory of its maps", "MB", float64(mapmemory.OfProcess(d.Pid()))/(1<<20))
 }
 
 // changes creates, updates and deletes one service.
@@ -252,9 +252,9 @@ func (res *controlResult) write(dir string) error {
 	fmt.Fprintf(&b, "machine  %d CPUs, %s, %s; load average at the start %s\nkernel   %s\ncommit   %s, %s\n\n", m.CPUs, m.CPU, m.Memory, m.Load, m.Kernel, m.Commit, m.Date)
 	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	for _, r := range res.Rows {
-		values := human(r.Value.Median)
+		values := withUnit(r.Value.Median)
 		if r.Value.Rounds > 1 {
-			values += fmt.Sprintf(" (%s to %s)", human(r.Value.Min), human(r.Value.Max))
+			values += fmt.Sprintf(" (%s to %s)", withUnit(r.Value.Min), withUnit(r.Value.Max))
 		}
 		fmt.Fprintf(t, "%s\t%s\t%s\n", r.What, values, r.Unit)
 	}

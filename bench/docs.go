@@ -158,7 +158,7 @@ func rateTable(b *strings.Builder, r *result, works []work) {
 		if w.less {
 			title += " (less is better)"
 		}
-		cells := []string{title, human(plain.Median) + " " + w.unit, times(same, false)}
+		cells := []string{title, withUnit(plain.Median) + " " + w.unit, times(same, false)}
 		for _, c := range shown {
 			cells = append(cells, times(r.ratio(w.name, fairPair(c), c), false))
 		}
@@ -274,7 +274,7 @@ func bar(b *strings.Builder, r *result, w work, contender string, y int, scale f
 		label += ", off the scale"
 	}
 	fmt.Fprintf(b, `<text x="%.1f" y="%.0f" stroke="white" stroke-width="3" paint-order="stroke"><tspan font-weight="bold">%s</tspan>  <tspan fill="#57606a">%s %s</tspan></text>`+"\n",
-		to(ratio.Max)+6, middle+4, label, human(value.Median), html.EscapeString(shortUnit(w.unit)))
+		to(ratio.Max)+6, middle+4, label, withUnit(value.Median), html.EscapeString(shortUnit(w.unit)))
 }
 
 // shortUnit returns a unit as the chart has room for it.

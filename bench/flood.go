@@ -34,7 +34,7 @@ func floodWorks() (out []work) {
 			out = append(out, work{
 				name: "flood-" + f.name + suffix, title: f.title + " from random addresses, " + family + ": new connections of others",
 				unit: "% made", asked: true, spared: true, usual: []string{baseline, "loxilb-one", "nft-one", "nft-synproxy", "haproxy-one"},
-				columns: floodColumns(f), service: floodService(v6), run: withstand(f),
+				columns: floodColumns(f), service: floodService(v6), run: runUnderFlood(f),
 			})
 		}
 	}
@@ -66,8 +66,8 @@ func spareCPU(l layout) layout {
 	return layout{client: rest, endpoints: rest}
 }
 
-// withstand runs clients before, during and after a flood.
-func withstand(f flood) run {
+// runUnderFlood runs clients before, during and after a flood.
+func runUnderFlood(f flood) run {
 	return func(ctx context.Context, r *rig, s setting, to netip.AddrPort) ([]sample, error) {
 		t, err := r.attacker.target(r.service, to)
 		if err != nil {

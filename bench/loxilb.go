@@ -74,7 +74,7 @@ func loxilbDSR(ctx context.Context, r *rig, s service) (netip.AddrPort, error) {
 		err := r.Link(netnstest.End{Host: h, Interface: "direct", Addresses: []netip.Prefix{here}},
 			netnstest.End{Host: r.Client, Interface: fmt.Sprintf("direct%d", i), Addresses: []netip.Prefix{there}}, 0)
 		if err == nil {
-			err = own(h, s.vip())
+			err = addAddress(h, s.vip())
 		}
 		for _, p := range s.clients() {
 			if err == nil {

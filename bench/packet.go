@@ -69,7 +69,7 @@ func packetMain(args []string) error {
 		return err
 	}
 	res := packetResult{Machine: describeMachine(*commit, *clock)}
-	if err := res.beside(*instructions, *established); err != nil {
+	if err := res.readOthers(*instructions, *established); err != nil {
 		return err
 	}
 	done := make(chan error)
@@ -86,8 +86,8 @@ func packetMain(args []string) error {
 	return res.write(*out)
 }
 
-// beside reads results to show next to its own.
-func (res *packetResult) beside(instructions, established string) error {
+// readOthers reads results to show next to its own.
+func (res *packetResult) readOthers(instructions, established string) error {
 	if instructions != "" {
 		var other packetResult
 		b, err := os.ReadFile(instructions)
@@ -149,11 +149,11 @@ func (res *packetResult) measure(small bool) (err error) {
 		if err := addServices(l, services, step[0]); err != nil {
 			return err
 		}
-		before := mapmemory.Of(os.Getpid())
+		before := mapmemory.OfProcess(os.Getpid())
 		if err := addConnections(l, connections, step[1]); err != nil {
 			return err
 		}
-		res.ConnectionSize = float64(mapmemory.Of(os.Getpid())-before) / float64(step[1]-connections)
+		res.ConnectionSize = float64(mapmemory.OfProcess(os.Getpid())-before) / float64(step[1]-connections)
 		services, connections = step[0], step[1]
 		if err := res.round(l, p, services, connections, i+2); err != nil {
 			return err
@@ -243,11 +243,11 @@ func (path path) measure(l *lab.Lab, p *programs, port int) (c pathCost, err err
 				return c, err
 			}
 		}
-		e, err := took(p.empty, frame, link.Index)
+		e, err := timeOf(p.empty, frame, link.Index)
 		if err != nil {
 			return c, err
 		}
-		t, err := took(p.live, frame, link.Index)
+		t, err := timeOf(p.live, frame, link.Index)
 		if err != nil {
 			return c, err
 		}
@@ -387,7 +387,7 @@ method   BPF_PROG_TEST_RUN, timed by the kernel (BPF_ENABLE_STATS); look-ups and
 	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "path\tservices\tconnections\tns\tinstructions\tlook-ups\thelpers")
 	for _, c := range res.Costs {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%.0f (%.0f to %.0f)\t%s\t%d\t%d\n", c.Path, human(float64(c.Services)), human(float64(c.Connections)),
+		fmt.Fprintf(t, "%s\t%s\t%s\t%.0f (%.0f to %.0f)\t%s\t%d\t%d\n", c.Path, withUnit(float64(c.Services)), withUnit(float64(c.Connections)),
 			c.Own.Median, c.Own.Min, c.Own.Max, res.instructions(c), c.Lookups, c.Helpers)
 	}
 	t.Flush()

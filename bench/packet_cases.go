@@ -166,11 +166,11 @@ func measureLife(l *lab.Lab, p *programs, round, port int) (pathCost, error) {
 				c.Lookups, c.Helpers = c.Lookups+lookups, c.Helpers+helpers
 				continue
 			}
-			e, err := took(p.empty, frame, link.Index)
+			e, err := timeOf(p.empty, frame, link.Index)
 			if err != nil {
 				return c, err
 			}
-			t, err := took(p.live, frame, link.Index)
+			t, err := timeOf(p.live, frame, link.Index)
 			if err != nil {
 				return c, err
 			}

@@ -279,9 +279,9 @@ func runOften(p *ebpf.Program, frame []byte, ifindex int, times uint32) error {
 	return err
 }
 
-// took runs a program once and returns the kernel's measurement in nanoseconds. Statistics are
+// timeOf runs a program once and returns the kernel's measurement in nanoseconds. Statistics are
 // enabled.
-func took(p *ebpf.Program, frame []byte, ifindex int) (float64, error) {
+func timeOf(p *ebpf.Program, frame []byte, ifindex int) (float64, error) {
 	before, err := p.Stats()
 	if err != nil {
 		return 0, err

@@ -189,7 +189,7 @@ func regressions(earlier, now *result) (out []regression) {
 				continue
 			}
 			a, b := earlier.ratio(w.name, c, baseline), now.ratio(w.name, c, baseline)
-			if a.Rounds == 0 || b.Rounds == 0 || !a.apart(b) {
+			if a.Rounds == 0 || b.Rounds == 0 || !a.isDistinct(b) {
 				continue
 			}
 			if worse := b.Median < a.Median; worse != w.less {

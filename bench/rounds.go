@@ -114,7 +114,7 @@ func printSample(w io.Writer, rounds int, s sample) {
 		fmt.Fprintf(w, "round %d/%d  %-12s %-16s not valid: %.300s\n", s.Round, rounds, s.Work, s.Contender, s.Invalid)
 		return
 	}
-	fmt.Fprintf(w, "round %d/%d  %-12s %-16s %s\n", s.Round, rounds, s.Work, s.Contender, human(s.Value))
+	fmt.Fprintf(w, "round %d/%d  %-12s %-16s %s\n", s.Round, rounds, s.Work, s.Contender, withUnit(s.Value))
 }
 
 // spread is the median, minimum and maximum of the rounds.
@@ -136,8 +136,9 @@ func spreadOf(values []float64) spread {
 	return spread{Median: mid, Min: v[0], Max: v[len(v)-1], Rounds: len(v)}
 }
 
-// apart reports whether two spreads differ by more than chance: each median is outside of the other
-// spread, on the same side. Requiring disjoint spreads would let a few noisy rounds hide any loss.
-func (s spread) apart(o spread) bool {
+// isDistinct reports whether two spreads differ by more than chance: each median is outside of the
+// other spread, on the same side. Requiring disjoint spreads would let a few noisy rounds hide any
+// loss.
+func (s spread) isDistinct(o spread) bool {
 	return s.Median < o.Min && o.Median > s.Max || s.Median > o.Max && o.Median < s.Min
 }

@@ -33,7 +33,7 @@ func TestApart(t *testing.T) {
 		{"a median within the other", spread{1, 0.9, 2.05, 5}, spread{2, 1.5, 2.1, 5}, false},
 		{"the same", spread{1, 0.9, 1.1, 5}, spread{1, 0.9, 1.1, 5}, false},
 	} {
-		if got := c.a.apart(c.b); got != c.want || c.b.apart(c.a) != c.want {
+		if got := c.a.isDistinct(c.b); got != c.want || c.b.isDistinct(c.a) != c.want {
 			t.Errorf("%s: %v", c.what, got)
 		}
 	}
@@ -43,7 +43,7 @@ func TestHuman(t *testing.T) {
 	got := map[float64]string{}
 	want := map[float64]string{0: "0", 0.123456: "0.123", 12.34: "12.3", 999: "999", 1000: "1,000", 1234567.8: "1,234,568", -2500: "-2,500"}
 	for v := range want {
-		got[v] = human(v)
+		got[v] = withUnit(v)
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)

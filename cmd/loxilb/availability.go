@@ -12,7 +12,7 @@ import (
 // availability returns what the doctor has to know of roles, maintenance and announcements.
 func (p *daemon) availability() (a doctor.Availability) {
 	now := p.state.Snapshot()
-	if one := p.state.Maintenance.Here(now); one.Stage() != lb.InService {
+	if one := p.state.Maintenance.OfThisNode(now); one.Stage() != lb.InService {
 		a.Stage, a.Since = string(one.Stage()), one.Since
 	}
 	announced, instances := 0, map[string]int{} // services
@@ -27,7 +27,7 @@ func (p *daemon) availability() (a doctor.Availability) {
 			announced++
 		}
 	}
-	if why := p.unheard(now); why != "" {
+	if why := p.unannounced(now); why != "" {
 		a.Unannounced, a.Why = announced, why
 	}
 	if ready, _ := p.ready(); ready && a.Stage == "" && p.routes != nil {
@@ -65,8 +65,8 @@ func (p *daemon) elected(now *store.Snapshot) map[string]bool {
 	return elected
 }
 
-// unheard returns why no neighbor can learn VIPs, as far as this node is set up; "": one can.
-func (p *daemon) unheard(now *store.Snapshot) string {
+// unannounced returns why no neighbor can learn VIPs, as far as this node is set up; "": one can.
+func (p *daemon) unannounced(now *store.Snapshot) string {
 	switch {
 	case p.sessions == nil:
 		return "BGP is off"
@@ -81,7 +81,7 @@ func (p *daemon) unheard(now *store.Snapshot) string {
 // unelected returns the instances of services that have neither a BFD session nor a role, if
 // others have a session.
 func (p *daemon) unelected(now *store.Snapshot, services map[string]int, elected map[string]bool) (list []doctor.Unelected) {
-	roles := p.state.Instances.Here(now)
+	roles := p.state.Instances.OfThisNode(now)
 	for instance, n := range services {
 		if role := roles[instance].Role; len(elected) > 0 && !elected[instance] && (role == "" || role == lb.RoleUnknown) {
 			list = append(list, doctor.Unelected{Instance: instance, Services: n})

@@ -160,7 +160,7 @@ func (p *daemon) newBGP(o reconcile.Observers) *reconcile.BGP {
 	if p.sessions == nil {
 		return reconcile.NewBGP(p.state, nil, o)
 	}
-	drained := p.state.Maintenance.Here(p.state.Snapshot()).Stage() == lb.Drained
+	drained := p.state.Maintenance.OfThisNode(p.state.Snapshot()).Stage() == lb.Drained
 	p.pausable = reconcile.NewPausableSpeaker(p.sessions.speaker, drained)
 	p.sessions.paused = p.pausable.Paused
 	return reconcile.NewBGP(p.state, p.pausable, o)

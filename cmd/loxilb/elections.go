@@ -51,7 +51,7 @@ func (p *daemon) newElections(o reconcile.Observers) {
 func (p *daemon) beginElections() {
 	p.api.CountAll(kinds.BFDName, p.readBFD)
 	if ka := p.config.Keepalive; ka != nil {
-		by := store.By{Owner: objects.Owner, Author: store.Author{Who: "loxilb", Doing: "--ka"}}
+		by := store.CommitOptions{Owner: objects.Owner, Author: store.Author{Who: "loxilb", Doing: "--ka"}}
 		if _, _, err := p.state.CommitBy(by, func(tx *store.Tx) error { return p.state.BFD.Put(tx, *ka) }); err != nil {
 			p.log.Error("the session of --ka cannot be stored", "error", err)
 		}
@@ -111,7 +111,7 @@ func (p *daemon) untilHandedOver(ctx context.Context) (context.Context, context.
 // returns.
 func (p *daemon) readBFD() func(object, body any) {
 	known := map[string]election.Status{}
-	drained := p.state.Maintenance.Here(p.state.Snapshot()).Stage() == lb.Drained
+	drained := p.state.Maintenance.OfThisNode(p.state.Snapshot()).Stage() == lb.Drained
 	for _, s := range p.pairs.Statuses() {
 		known[s.Key] = s
 	}

@@ -24,7 +24,7 @@ func loadGobgpFile(state *desired.State, dir, host string, log *slog.Logger) {
 		log.Error("file of gobgpd cannot be read", "file", path, "error", err)
 		return
 	}
-	by := store.By{Owner: objects.Owner, Author: store.Author{Who: "loxilb", From: path, Doing: "file of gobgpd"}}
+	by := store.CommitOptions{Owner: objects.Owner, Author: store.Author{Who: "loxilb", From: path, Doing: "file of gobgpd"}}
 	_, _, err = state.CommitBy(by, func(tx *store.Tx) error {
 		put := func(kind, key string, err error) {
 			if err != nil {

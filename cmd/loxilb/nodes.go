@@ -12,7 +12,7 @@ import (
 // describe returns this node as other nodes see it.
 func (p *daemon) describe() store.RemoteNode {
 	n := store.RemoteNode{Version: version, Started: p.began}
-	for _, one := range p.state.Instances.Here(p.state.Snapshot()) {
+	for _, one := range p.state.Instances.OfThisNode(p.state.Snapshot()) {
 		n.Roles = append(n.Roles, one.Name+" "+string(one.Role))
 	}
 	slices.Sort(n.Roles)

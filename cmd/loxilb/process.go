@@ -27,7 +27,7 @@ type serviceManager struct {
 // stuck daemon stays silent: the manager ends it, with a dump of its goroutines, and restarts it.
 // Packets continue to flow.
 func (m serviceManager) started(ctx context.Context) {
-	m.tell(systemd.SdNotifyReady)
+	m.notify(systemd.SdNotifyReady)
 	wait, err := systemd.SdWatchdogEnabled(false)
 	if err != nil {
 		m.log.Warn("the service manager's watchdog is not served", "error", err)
@@ -39,7 +39,7 @@ func (m serviceManager) started(ctx context.Context) {
 	defer tick.Stop()
 	for {
 		m.alive()
-		m.tell(systemd.SdNotifyWatchdog)
+		m.notify(systemd.SdNotifyWatchdog)
 		select {
 		case <-ctx.Done():
 			return
@@ -48,9 +48,9 @@ func (m serviceManager) started(ctx context.Context) {
 	}
 }
 
-func (m serviceManager) stopping() { m.tell(systemd.SdNotifyStopping) }
+func (m serviceManager) stopping() { m.notify(systemd.SdNotifyStopping) }
 
-func (m serviceManager) tell(state string) {
+func (m serviceManager) notify(state string) {
 	if _, err := systemd.SdNotify(false, state); err != nil {
 		m.log.Warn("the service manager cannot be notified", "state", state, "error", err)
 	}

@@ -21,7 +21,7 @@ import (
 // there. The result ends that.
 func share(ctx context.Context, c *config.Config, state *desired.State, log *slog.Logger) (stop func() error, err error) {
 	if len(c.Store.Servers) == 0 {
-		return func() error { return nil }, state.Alone()
+		return func() error { return nil }, state.MarkUnshared()
 	}
 	s := c.Store
 	remote, err := etcd.New(etcd.Config{

@@ -77,7 +77,7 @@ func TestRequests(t *testing.T) {
 		{"delete ep 31.31.31.1 --name=n --probetype=tcp --probeport=80", []string{"DELETE /netlox/v1/config/endpoint/epipaddress/31.31.31.1?name=n&probe_port=80&probe_type=tcp"}},
 	} {
 		s := clitest.NewServer(t, 200, clitest.Success)
-		got := clitest.Run(t, "", s.At(tc.args)...)
+		got := clitest.Run(t, "", s.Args(tc.args)...)
 		if want := (clitest.Result{Stdout: "success\n"}); got != want {
 			t.Errorf("%s: %+v", tc.args, got)
 		}
@@ -190,7 +190,7 @@ func TestUsage(t *testing.T) {
 	} {
 		args := strings.Fields(tc.args)
 		if !strings.Contains(tc.args, " -p ") {
-			args = s.At(tc.args)
+			args = s.Args(tc.args)
 		}
 		got := clitest.Run(t, "", args...)
 		if got.Code != session.ExitUsage || got.Stdout != "" || !strings.Contains(got.Stderr, tc.message) {
@@ -216,24 +216,24 @@ func TestServerRefuses(t *testing.T) {
 		{200, `{"result":"Error: Only Hash Selection criteria allowed for DSR mode"}`, `Error: Error: Only Hash`},
 	} {
 		s := clitest.NewServer(t, tc.code, tc.body)
-		got := clitest.Run(t, "", s.At("create lb 1.1.1.1 --tcp=1:1 --endpoints=2.2.2.2:1")...)
+		got := clitest.Run(t, "", s.Args("create lb 1.1.1.1 --tcp=1:1 --endpoints=2.2.2.2:1")...)
 		if got.Code != session.ExitRefused || got.Stdout != "" || !strings.Contains(got.Stderr, tc.message) || strings.Count(got.Stderr, "\n") != 1 {
 			t.Errorf("%d %s: %+v, want %q", tc.code, tc.body, got, tc.message)
 		}
 	}
 	for _, args := range []string{"get lb", "get ct", "get lbversion", "get lb -o json", "get ct -o yaml", "get lb -o json --servName=x", "get ep"} {
 		s := clitest.NewServer(t, 200, "{[")
-		if got := clitest.Run(t, "", s.At(args)...); got.Code != session.ExitRefused || got.Stdout != "" || got.Stderr == "" {
+		if got := clitest.Run(t, "", s.Args(args)...); got.Code != session.ExitRefused || got.Stdout != "" || got.Stderr == "" {
 			t.Errorf("%s of something else than JSON: %+v", args, got)
 		}
 	}
 	// Servers of the contract may reply without a body.
 	s := clitest.NewServer(t, 204, "")
-	if got := clitest.Run(t, "", s.At("delete lb --all")...); got != (clitest.Result{Stdout: "success\n"}) {
+	if got := clitest.Run(t, "", s.Args("delete lb --all")...); got != (clitest.Result{Stdout: "success\n"}) {
 		t.Errorf("204: %+v", got)
 	}
 	s = clitest.NewServer(t, 204, "")
-	if got := clitest.Run(t, "", s.At("delete lb --all -o json")...); got != (clitest.Result{Stdout: "{}\n"}) {
+	if got := clitest.Run(t, "", s.Args("delete lb --all -o json")...); got != (clitest.Result{Stdout: "{}\n"}) {
 		t.Errorf("204: %+v", got)
 	}
 }
@@ -243,22 +243,22 @@ func TestUnchanged(t *testing.T) {
 	t.Parallel()
 	const body = `{"code":409,"message":"service 1.1.1.1:1/tcp exists already with the same content","result":"lbrule-exists error"}`
 	s := clitest.NewServer(t, 409, body)
-	if got := clitest.Run(t, "", s.At("create lb 1.1.1.1 --tcp=1:1 --endpoints=2.2.2.2:1")...); got != (clitest.Result{Stdout: "unchanged\n"}) {
+	if got := clitest.Run(t, "", s.Args("create lb 1.1.1.1 --tcp=1:1 --endpoints=2.2.2.2:1")...); got != (clitest.Result{Stdout: "unchanged\n"}) {
 		t.Errorf("%+v", got)
 	}
-	got := clitest.Run(t, "", s.At("create lb 1.1.1.1 --tcp=1:1 --endpoints=2.2.2.2:1 -o json")...)
+	got := clitest.Run(t, "", s.Args("create lb 1.1.1.1 --tcp=1:1 --endpoints=2.2.2.2:1 -o json")...)
 	if got.Code != session.ExitOK || got.Stderr != "" || !strings.Contains(got.Stdout, `"result": "lbrule-exists error"`) {
 		t.Errorf("%+v", got)
 	}
-	if got := clitest.Run(t, "", s.At("delete lb --all")...); got.Code != session.ExitRefused {
+	if got := clitest.Run(t, "", s.Args("delete lb --all")...); got.Code != session.ExitRefused {
 		t.Errorf("delete: %+v", got)
 	}
 	s = clitest.NewServer(t, 409, `{"code":409,"message":"firewall rule allow exists already with the same content","result":"fwrule-exists error"}`)
-	if got := clitest.Run(t, "", s.At("create fw --firewallRule=sourceIP:10.0.0.0/8 --allow")...); got != (clitest.Result{Stdout: "unchanged\n"}) {
+	if got := clitest.Run(t, "", s.Args("create fw --firewallRule=sourceIP:10.0.0.0/8 --allow")...); got != (clitest.Result{Stdout: "unchanged\n"}) {
 		t.Errorf("a firewall rule: %+v", got)
 	}
 	s = clitest.NewServer(t, 409, strings.Replace(body, "same content", "same content, and is not applied yet: no memory", 1))
-	if got := clitest.Run(t, "", s.At("create lb 1.1.1.1 --tcp=1:1 --endpoints=2.2.2.2:1")...); got.Code != session.ExitRefused || !strings.Contains(got.Stderr, "not applied yet: no memory") {
+	if got := clitest.Run(t, "", s.Args("create lb 1.1.1.1 --tcp=1:1 --endpoints=2.2.2.2:1")...); got.Code != session.ExitRefused || !strings.Contains(got.Stderr, "not applied yet: no memory") {
 		t.Errorf("one that is not applied: %+v", got)
 	}
 }
@@ -266,7 +266,7 @@ func TestUnchanged(t *testing.T) {
 func TestUnreachable(t *testing.T) {
 	t.Parallel()
 	s := clitest.NewServer(t, 200, clitest.Success)
-	args := s.At("get lb")
+	args := s.Args("get lb")
 	s.Close()
 	got := clitest.Run(t, "", args...)
 	if got.Code != session.ExitUnreachable || !strings.Contains(got.Stderr, ": connect: connection refused") {
@@ -281,7 +281,7 @@ func TestUnreachable(t *testing.T) {
 	t.Cleanup(slow.Close)
 	t.Cleanup(func() { close(stop) })
 	begin := time.Now()
-	got = clitest.Run(t, "", (&clitest.Server{Server: slow}).At("get lb -t 1")...)
+	got = clitest.Run(t, "", (&clitest.Server{Server: slow}).Args("get lb -t 1")...)
 	if got.Code != session.ExitUnreachable || !strings.Contains(got.Stderr, "did not answer within 1s") || time.Since(begin) > 9*time.Second {
 		t.Errorf("%v %+v", time.Since(begin), got)
 	}
@@ -422,7 +422,7 @@ func TestDeleteAll(t *testing.T) {
 		"delete lb --all": "success: 2 services deleted\n", "delete lb --all --yes": "success: 2 services deleted\n",
 		"delete fw --all": "success: 1 firewall rule deleted\n",
 	} {
-		if got := clitest.Run(t, "", s.At(line)...); got != (clitest.Result{Stdout: want}) {
+		if got := clitest.Run(t, "", s.Args(line)...); got != (clitest.Result{Stdout: want}) {
 			t.Errorf("%s: %+v", line, got)
 		}
 	}
@@ -447,7 +447,7 @@ func TestWeightLikeAPort(t *testing.T) {
 		"2001:db8::1:257": "Warning: endpoint 2001:db8::1:257 has weight 257 and the port of --tcp or --udp: if 257 is its port, write [2001:db8::1]:257:1\n",
 		"10.0.0.1:256":    "", "10.0.0.1:9090:9090": "",
 	} {
-		if got := clitest.Run(t, "", s.At("create lb 20.20.20.1 --tcp=80:80 --endpoints="+endpoint)...); got != (clitest.Result{Stdout: "success\n", Stderr: warning}) {
+		if got := clitest.Run(t, "", s.Args("create lb 20.20.20.1 --tcp=80:80 --endpoints="+endpoint)...); got != (clitest.Result{Stdout: "success\n", Stderr: warning}) {
 			t.Errorf("%s: %+v", endpoint, got)
 		}
 	}
@@ -459,11 +459,11 @@ func TestNoSuchService(t *testing.T) {
 	t.Parallel()
 	s := clitest.NewServer(t, 200, `{"matched":0,"seconds":5,"services":[],"time":"2020-01-02T03:04:05Z"}`)
 	for _, line := range []string{"stats nosuch", "rate nosuch", "stats nosuch -o json"} {
-		if got := clitest.Run(t, "", s.At(line)...); got.Code != session.ExitRefused || got.Stdout != "" || !strings.Contains(got.Stderr, `service "nosuch" not found`) {
+		if got := clitest.Run(t, "", s.Args(line)...); got.Code != session.ExitRefused || got.Stdout != "" || !strings.Contains(got.Stderr, `service "nosuch" not found`) {
 			t.Errorf("%s: %+v", line, got)
 		}
 	}
-	if got := clitest.Run(t, "", s.At("stats")...); got.Code != session.ExitOK {
+	if got := clitest.Run(t, "", s.Args("stats")...); got.Code != session.ExitOK {
 		t.Errorf("%+v", got)
 	}
 }

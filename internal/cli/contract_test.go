@@ -92,7 +92,7 @@ func TestContractColumns(t *testing.T) {
 			if columns == "" {
 				columns = row.Columns
 			}
-			got := clitest.Run(t, "", clitest.NewServer(t, 200, "{}").At(row.Path+flag)...)
+			got := clitest.Run(t, "", clitest.NewServer(t, 200, "{}").Args(row.Path+flag)...)
 			printed := headerOf(got.Stdout)
 			next := 0
 			for _, c := range strings.Split(columns, ",") {
@@ -126,7 +126,7 @@ func TestCompatColumns(t *testing.T) {
 			}
 			return ""
 		}}
-		got := clitest.RunIn(t, env, "", s.At(c.args)...)
+		got := clitest.RunIn(t, env, "", s.Args(c.args)...)
 		if printed := strings.Join(headerOf(got.Stdout), ","); printed != c.want {
 			t.Errorf("LOXILB_COMPAT=%s loxicmd %s: %s, want %s\n%s", c.compat, c.args, printed, c.want, got.Stderr)
 		}

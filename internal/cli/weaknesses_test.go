@@ -69,10 +69,10 @@ func TestEveryCommandSaysWhy(t *testing.T) {
 		if strings.HasPrefix(line, "verify") {
 			refused, unreachable = 2, 2 // it could not find out
 		}
-		if got := clitest.Run(t, "", s.At(line)...); got.Code != refused || !strings.Contains(got.Stderr, why) || got.Stdout != "" {
+		if got := clitest.Run(t, "", s.Args(line)...); got.Code != refused || !strings.Contains(got.Stderr, why) || got.Stdout != "" {
 			t.Errorf("loxicmd %s: %+v", line, got)
 		}
-		if got := clitest.Run(t, "", gone.At(line)...); got.Code != unreachable || !strings.Contains(got.Stderr, "cannot reach the server") || got.Stdout != "" {
+		if got := clitest.Run(t, "", gone.Args(line)...); got.Code != unreachable || !strings.Contains(got.Stderr, "cannot reach the server") || got.Stdout != "" {
 			t.Errorf("loxicmd %s, without a server: %+v", line, got)
 		}
 	}
@@ -145,12 +145,12 @@ func TestApplyLosesNothing(t *testing.T) {
 		`"serviceArguments":{"block":5,"egress":true,"externalIP":"1.1.1.1","host":"h","inactiveTimeOut":60,"mode":2,"monitor":true,"name":"n","port":80,"portMax":90,"protocol":"tcp","proxyprotocolv2":true,"security":1,"sel":3}}`
 	shown := clitest.NewServer(t, 200, `{"lbAttr":[`+entry+`]}`)
 	file := filepath.Join(t.TempDir(), "lbconfig.txt")
-	got := clitest.Run(t, "", shown.At("get lb -o json")...)
+	got := clitest.Run(t, "", shown.Args("get lb -o json")...)
 	if err := os.WriteFile(file, []byte(got.Stdout), 0o600); err != nil || got.Code != session.ExitOK {
 		t.Fatal(err, got)
 	}
 	s := clitest.NewServer(t, 200, clitest.Success)
-	if got := clitest.Run(t, "", s.At("apply -l "+file)...); got.Code != session.ExitOK {
+	if got := clitest.Run(t, "", s.Args("apply -l "+file)...); got.Code != session.ExitOK {
 		t.Errorf("%+v", got)
 	}
 	if want := `"objects":[{"kind":"Loadbalancer","spec":` + entry + `}]}`; len(s.Requests) != 1 || !strings.HasSuffix(s.Requests[0], want) {

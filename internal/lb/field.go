@@ -31,7 +31,7 @@ type Field[T any] struct {
 
 // form is how the value of a field is parsed, formatted and compared.
 type form[T any] interface {
-	get(*T) any // as JSON has it: bool, int, string or []string
+	get(*T) any // in the form of JSON: bool, int, string or []string
 	set(t *T, f *Field[T], v any) error
 	text(*T) string
 	parse(t *T, f *Field[T], s string) error
@@ -94,7 +94,7 @@ func (f *Field[T]) IsBool() bool {
 
 // IsTime reports whether the field is written as a time with its unit, as 500ms.
 func (f *Field[T]) IsTime() bool {
-	_, ok := f.form.(spell[T])
+	_, ok := f.form.(durationForm[T])
 	return ok
 }
 

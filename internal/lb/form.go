@@ -150,19 +150,19 @@ func durationText(d time.Duration) string {
 	return d.String()
 }
 
-// truth is true or false.
-type truth[T any] struct{ scalar[T, bool] }
+// boolForm is true or false.
+type boolForm[T any] struct{ scalar[T, bool] }
 
-func boolean[T any](at func(*T) *bool) form[T] { return truth[T]{scalar[T, bool]{at}} }
+func boolean[T any](at func(*T) *bool) form[T] { return boolForm[T]{scalar[T, bool]{at}} }
 
-func (b truth[T]) get(t *T) any     { return *b.at(t) }
-func (b truth[T]) text(t *T) string { return strconv.FormatBool(*b.at(t)) }
-func (b truth[T]) set(t *T, _ *Field[T], v any) error {
+func (b boolForm[T]) get(t *T) any     { return *b.at(t) }
+func (b boolForm[T]) text(t *T) string { return strconv.FormatBool(*b.at(t)) }
+func (b boolForm[T]) set(t *T, _ *Field[T], v any) error {
 	*b.at(t) = v.(bool)
 	return nil
 }
 
-func (b truth[T]) parse(t *T, f *Field[T], s string) error {
+func (b boolForm[T]) parse(t *T, f *Field[T], s string) error {
 	if s != "true" && s != "false" {
 		return NewFieldError(f.Name, s, "is not known", "true or false")
 	}
@@ -183,7 +183,7 @@ func (s free[T]) parse(t *T, _ *Field[T], v string) error {
 	return nil
 }
 
-// instant is a time, as RFC 3339 writes it in UTC, in whole seconds.
+// instant is a time, in the form of RFC 3339 in UTC, in whole seconds.
 type instant[T any] struct{ scalar[T, time.Time] }
 
 func timestamp[T any](at func(*T) *time.Time) form[T] {
@@ -226,8 +226,8 @@ func (a ip[T]) parse(t *T, f *Field[T], s string) (err error) {
 	return err
 }
 
-// many is a list. Nil and empty lists are the same.
-type many[T any, V listed] struct {
+// listForm is a list. Nil and empty lists are the same.
+type listForm[T any, V listed] struct {
 	at   func(*T) *[]V
 	read func(field string, text []string) ([]V, error)
 }
@@ -239,16 +239,16 @@ type listed interface {
 }
 
 func listOf[T any, V listed](at func(*T) *[]V, read func(field string, text []string) ([]V, error)) form[T] {
-	return many[T, V]{at, read}
+	return listForm[T, V]{at, read}
 }
 
-func (m many[T, V]) zero(t *T) bool    { return len(*m.at(t)) == 0 }
-func (m many[T, V]) same(a, b *T) bool { return slices.Equal(*m.at(a), *m.at(b)) }
-func (m many[T, V]) copy(to, from *T)  { *m.at(to) = slices.Clone(*m.at(from)) }
-func (m many[T, V]) text(t *T) string  { return strings.Join(m.words(t), ",") }
-func (m many[T, V]) get(t *T) any      { return m.words(t) }
+func (m listForm[T, V]) zero(t *T) bool    { return len(*m.at(t)) == 0 }
+func (m listForm[T, V]) same(a, b *T) bool { return slices.Equal(*m.at(a), *m.at(b)) }
+func (m listForm[T, V]) copy(to, from *T)  { *m.at(to) = slices.Clone(*m.at(from)) }
+func (m listForm[T, V]) text(t *T) string  { return strings.Join(m.words(t), ",") }
+func (m listForm[T, V]) get(t *T) any      { return m.words(t) }
 
-func (m many[T, V]) words(t *T) []string {
+func (m listForm[T, V]) words(t *T) []string {
 	list := *m.at(t)
 	out := make([]string, len(list))
 	for i, v := range list {
@@ -257,7 +257,7 @@ func (m many[T, V]) words(t *T) []string {
 	return out
 }
 
-func (m many[T, V]) set(t *T, f *Field[T], v any) (err error) {
+func (m listForm[T, V]) set(t *T, f *Field[T], v any) (err error) {
 	text := v.([]string)
 	if len(text) == 0 {
 		*m.at(t) = nil
@@ -267,12 +267,12 @@ func (m many[T, V]) set(t *T, f *Field[T], v any) (err error) {
 	return err
 }
 
-func (m many[T, V]) parse(t *T, f *Field[T], s string) error {
+func (m listForm[T, V]) parse(t *T, f *Field[T], s string) error {
 	return m.set(t, f, strings.Split(s, ","))
 }
 
 // parseFlag parses "" as an empty list, and appends if the flag is repeated.
-func (m many[T, V]) parseFlag(t *T, f *Field[T], s string) error {
+func (m listForm[T, V]) parseFlag(t *T, f *Field[T], s string) error {
 	if s == "" {
 		return nil
 	}

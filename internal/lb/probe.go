@@ -271,22 +271,22 @@ func probeFields[T any](at func(*T) *Probe) []Field[T] {
 	}
 }
 
-// spell is a duration as Go writes it, in JSON too: 500ms. Nothing is 0.
-type spell[T any] struct{ scalar[T, time.Duration] }
+// durationForm is a duration in the form of Go, in JSON too: 500ms. Nothing is 0.
+type durationForm[T any] struct{ scalar[T, time.Duration] }
 
 func period[T any](at func(*T) *time.Duration) form[T] {
-	return spell[T]{scalar[T, time.Duration]{at}}
+	return durationForm[T]{scalar[T, time.Duration]{at}}
 }
 
-func (d spell[T]) get(t *T) any { return d.text(t) }
-func (d spell[T]) text(t *T) string {
+func (d durationForm[T]) get(t *T) any { return d.text(t) }
+func (d durationForm[T]) text(t *T) string {
 	if *d.at(t) == 0 {
 		return ""
 	}
 	return d.at(t).String()
 }
-func (d spell[T]) set(t *T, f *Field[T], v any) error { return d.parse(t, f, v.(string)) }
-func (d spell[T]) parse(t *T, f *Field[T], s string) (err error) {
+func (d durationForm[T]) set(t *T, f *Field[T], v any) error { return d.parse(t, f, v.(string)) }
+func (d durationForm[T]) parse(t *T, f *Field[T], s string) (err error) {
 	if s == "" {
 		*d.at(t) = 0
 		return nil

@@ -100,8 +100,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, s.Body)
 }
 
-// At makes a command line for the server.
-func (s *Server) At(args string) []string {
+// Args makes a command line for the server.
+func (s *Server) Args(args string) []string {
 	return append(s.WithoutToken(args), "--token=s3cret")
 }
 
@@ -131,7 +131,7 @@ func Golden(t *testing.T, s *Server, name string, lines ...string) {
 	t.Helper()
 	var got strings.Builder
 	for _, args := range lines {
-		r := Run(t, "", s.At(args)...)
+		r := Run(t, "", s.Args(args)...)
 		if r.Code != session.ExitOK && r.Code != session.ExitNo || r.Stderr != "" {
 			t.Fatalf("%s: %+v", args, r)
 		}

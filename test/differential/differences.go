@@ -82,7 +82,7 @@ func endDifferences() []difference {
 			ends: true,
 			is: func(h *happening) bool {
 				inUse := h.ours.reason() == "tuple-in-use" || h.otherEndpoint()
-				return h.opens() && !h.otherPort() && (h.anew(kernelSide) && h.had(pkt.FlagRST) ||
+				return h.opens() && !h.otherPort() && (h.opensAgain(kernelSide) && h.had(pkt.FlagRST) ||
 					inUse && h.clientHad(pkt.FlagRST) || h.otherEndpoint() && h.reopened())
 			},
 		},
@@ -93,7 +93,7 @@ func endDifferences() []difference {
 			why: "An unacknowledged FIN is repeated (RFC 9293 section 3.10.7.4), so the connection lives: its endpoint " +
 				"answers a SYN with a challenge ACK (RFC 5961 section 4).",
 			ends: true,
-			is:   func(h *happening) bool { return h.anew(kernelSide) && !h.had(pkt.FlagRST) && h.had(pkt.FlagFIN) },
+			is:   func(h *happening) bool { return h.opensAgain(kernelSide) && !h.had(pkt.FlagRST) && h.had(pkt.FlagFIN) },
 		},
 		{
 			name: "reopened-after-reset",
@@ -102,7 +102,7 @@ func endDifferences() []difference {
 			why: "A valid RST ends the connection (RFC 9293 section 3.10.7.4), so the SYN is a new one, for the next " +
 				"endpoint.",
 			ends: true,
-			is:   func(h *happening) bool { return h.anew(ourSide) && h.had(pkt.FlagRST) },
+			is:   func(h *happening) bool { return h.opensAgain(ourSide) && h.had(pkt.FlagRST) },
 		},
 	}
 }

@@ -57,7 +57,7 @@ func (h *happening) translatedBy(o outcome) bool {
 	return o.leftOnly(!h.server)
 }
 
-// invalidSegment returns one of a connection of ours that conntrack would not have: it goes on
+// invalidSegment returns one of a connection of ours that conntrack would not have: it continues
 // untranslated, or the kernel answers it.
 func (h *happening) invalidSegment() bool {
 	return h.tcp() && h.kernel.invalid && h.translated()
@@ -98,8 +98,8 @@ func (h *happening) outOfState() bool {
 	return false
 }
 
-// talk returns the steps of the flow since its client's last SYN, that one first.
-func (h *happening) talk() []*happening {
+// conversation returns the steps of the flow since its client's last SYN, that one first.
+func (h *happening) conversation() []*happening {
 	var all []*happening
 	for i := len(h.past) - 1; i >= 0; i-- {
 		if g := h.past[i]; g.flow == h.flow {
@@ -120,16 +120,16 @@ func (h *happening) tracked() bool {
 
 // replied reports whether the endpoint has answered the client's SYN.
 func (h *happening) replied() bool {
-	return slices.ContainsFunc(h.talk(), func(g *happening) bool {
+	return slices.ContainsFunc(h.conversation(), func(g *happening) bool {
 		return g.server && g.tracked() && kind(g.packet) == pkt.FlagSYN|pkt.FlagACK
 	})
 }
 
 // forgotten reports whether conntrack has forgotten the connection: a RST came before anything else
-// of the endpoint, or a SYN that would have opened it anew died on its way.
+// of the endpoint, or a SYN that would have opened it again died on its way.
 func (h *happening) forgotten() bool {
 	forgotten, replied := false, false
-	for _, g := range h.talk() {
+	for _, g := range h.conversation() {
 		switch {
 		case g.opens() && (g.expired() || g.ours.reason() == "martian-source"):
 			forgotten = true
@@ -149,10 +149,10 @@ type side func(*happening) outcome
 func ourSide(h *happening) outcome    { return h.ours }
 func kernelSide(h *happening) outcome { return h.kernel }
 
-// anew reports whether a client's SYN opened another connection on this side, and went on in the
-// old one on the other.
-func (h *happening) anew(where side) bool {
-	talk := h.talk()
+// opensAgain reports whether a client's SYN opened another connection on this side, and continued
+// in the old one on the other.
+func (h *happening) opensAgain(where side) bool {
+	talk := h.conversation()
 	if !h.opens() || !h.otherEndpoint() || len(talk) == 0 {
 		return false
 	}

@@ -59,7 +59,7 @@ func (k *kernel) note(o *outcome) error {
 
 func (k *kernel) close() error { return k.net.Close() }
 
-// load replaces the ruleset. Loaded anew, rules begin with the first endpoint again.
+// load replaces the ruleset. Reloaded rules begin with the first endpoint.
 func (k *kernel) load(rules string) error {
 	cmd := exec.Command("nft", "-f", "-")
 	cmd.Stdin = strings.NewReader(rules)

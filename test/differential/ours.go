@@ -9,8 +9,8 @@ import (
 	"loxilb/test/packet/lab"
 )
 
-// ours is our data path, attached.
-type ours struct{ *lab.Lab }
+// loxilbBalancer is our data path, attached.
+type loxilbBalancer struct{ *lab.Lab }
 
 func newOurs() (balancer, error) {
 	l, err := lab.New(lab.Config{})
@@ -20,12 +20,12 @@ func newOurs() (balancer, error) {
 	if err := errors.Join(router(), addVIPs(), l.Attach()); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
-	return ours{l}, nil
+	return loxilbBalancer{l}, nil
 }
 
-func (o ours) network() *lab.Network { return o.Network }
+func (o loxilbBalancer) network() *lab.Network { return o.Network }
 
-func (o ours) begin(q *sequence) error {
+func (o loxilbBalancer) begin(q *sequence) error {
 	if err := o.Reset(); err != nil {
 		return err
 	}
@@ -43,13 +43,13 @@ func (o ours) begin(q *sequence) error {
 	return nil
 }
 
-func (o ours) note(out *outcome) error {
+func (o loxilbBalancer) note(out *outcome) error {
 	reason, err := o.Counted()
 	out.reasons = append(out.reasons, reason)
 	return err
 }
 
-func (o ours) close() error { return o.Lab.Close() }
+func (o loxilbBalancer) close() error { return o.Lab.Close() }
 
 // vips returns the addresses of services: the daemon puts them on lo, as here.
 func vips(v6 bool) []netip.Addr {

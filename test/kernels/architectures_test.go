@@ -63,7 +63,7 @@ func TestArm64(t *testing.T) {
 		} else if err != nil {
 			t.Fatal(err)
 		}
-		if err := c.check(&p); p.ours() {
+		if err := c.check(&p); p.isMainModule() {
 			ours++
 			if err != nil {
 				t.Errorf("GOARCH=arm64: %v", err)
@@ -86,7 +86,7 @@ type listed struct {
 	Module          *struct{ Main bool }
 }
 
-func (p *listed) ours() bool { return p.Module != nil && p.Module.Main }
+func (p *listed) isMainModule() bool { return p.Module != nil && p.Module.Main }
 
 // checker type-checks packages in the order of their imports.
 type checker struct {
@@ -109,7 +109,7 @@ func (c *checker) check(p *listed) error {
 		}
 		files = append(files, f)
 	}
-	c.current, c.config.IgnoreFuncBodies = p, !p.ours()
+	c.current, c.config.IgnoreFuncBodies = p, !p.isMainModule()
 	checked, err := c.config.Check(p.ImportPath, c.fset, files, nil)
 	c.packages[p.ImportPath] = checked
 	return err

@@ -1,5 +1,4 @@
-// Package mapmemory tells what the BPF maps of a process take in the kernel, for tests and
-// measurements.
+// Package mapmemory measures the kernel memory of a process's BPF maps, for tests and benchmarks.
 package mapmemory
 
 import (
@@ -12,10 +11,10 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// Of returns what the kernel says that the maps take that a process has open, in bytes, each once,
-// and those that are in its arrays of maps, which are not all open. What goes away meanwhile counts
-// as nothing.
-func Of(pid int) (sum int) {
+// OfProcess returns what the kernel says that the maps take that a process has open, in bytes, each
+// once, and those that are in its arrays of maps, which are not all open. What goes away meanwhile
+// counts as nothing.
+func OfProcess(pid int) (sum int) {
 	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/fdinfo/*", pid))
 	if err != nil {
 		return 0
@@ -29,7 +28,7 @@ func Of(pid int) (sum int) {
 		seen[m.id] = true
 		sum += m.size
 		if m.kind == ebpf.ArrayOfMaps {
-			sum += inside(m.id, seen)
+			sum += sizeOfInner(m.id, seen)
 		}
 	}
 	return sum
@@ -66,8 +65,8 @@ func read(fdinfo string) (m openMap, ok bool) {
 	return m, ok
 }
 
-// inside returns what the maps of an array of maps take that were not seen before.
-func inside(outer ebpf.MapID, seen map[ebpf.MapID]bool) (sum int) {
+// sizeOfInner returns what the maps of an array of maps take that were not seen before.
+func sizeOfInner(outer ebpf.MapID, seen map[ebpf.MapID]bool) (sum int) {
 	m, err := ebpf.NewMapFromID(outer)
 	if err != nil {
 		return 0

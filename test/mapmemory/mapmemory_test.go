@@ -16,7 +16,7 @@ func TestOf(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = outer.Close() }()
-	before := Of(os.Getpid())
+	before := OfProcess(os.Getpid())
 	for i := range uint32(2) {
 		m, err := ebpf.NewMap(inner)
 		if err != nil {
@@ -33,7 +33,7 @@ func TestOf(t *testing.T) {
 		}
 		defer func() { _ = m.Close() }()
 	}
-	if grown := Of(os.Getpid()) - before; grown < 2*rows*size || grown >= 3*rows*size {
+	if grown := OfProcess(os.Getpid()) - before; grown < 2*rows*size || grown >= 3*rows*size {
 		t.Errorf("two maps of %d bytes count as %d", rows*size, grown)
 	}
 }

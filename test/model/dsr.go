@@ -7,7 +7,7 @@ import (
 
 // The rules of mode dsr: packets leave as they came, the endpoint answers past the load balancer,
 // and so all that is known of a connection is what its client sends. Answers that come here all the
-// same, as this is the endpoint's router, go on as they are.
+// same, as this is the endpoint's router, continue as they are.
 
 // directAnswer returns what becomes of a packet of no connection and no service: it may be such an
 // answer.
@@ -28,7 +28,7 @@ func (m *Model) directAnswer(key tuple, p *pkt.Packet, length uint64) Verdict {
 }
 
 // resumes reports whether a packet from the middle of a connection that nobody knows has it made
-// anew.
+// again.
 func (s *service) resumes(p *pkt.Packet) bool {
 	flags := p.Num(pkt.Flags) & (pkt.FlagSYN | pkt.FlagACK | pkt.FlagRST)
 	return s.Mode == lb.ModeDSR && s.Algorithm == lb.Hash && flags == pkt.FlagACK
@@ -65,7 +65,7 @@ func (c *connection) segmentOneWay(p *pkt.Packet) bool {
 	return true
 }
 
-// acknowledgeOneWay follows an ACK of the client: it takes two of them, the second one going on
+// acknowledgeOneWay follows an ACK of the client: it takes two of them, the second one continuing
 // from the first, for the connection to be open.
 func (c *connection) acknowledgeOneWay(p *pkt.Packet) {
 	own, fin := &c.sides[fromClient], p.Num(pkt.Flags)&pkt.FlagFIN != 0

@@ -61,7 +61,7 @@ func (o Op) Do(m *Model) Verdict {
 }
 
 // Resolve returns the op with the source port that the connection has in this model, and the number
-// of the challenge: which ones are drawn by lot, nobody can tell before.
+// of the challenge: which ones are drawn at random is unpredictable.
 func (o Op) Resolve(m *Model) Op {
 	if o.Answers {
 		o.Packet = o.Packet.Clone().SetNum(pkt.Seq, uint64(m.numbers[tupleOf(o.Packet)]))
@@ -173,7 +173,7 @@ func (g *generator) key() lb.Key {
 	return k
 }
 
-// anyKey returns that of a service that there is, now and then, so that its mode changes under its
+// anyKey sometimes returns the key of an existing service, so that its mode changes under its
 // connections; else a new one.
 func (g *generator) anyKey() lb.Key {
 	if keys := g.m.keys(); len(keys) > 0 && g.IntN(3) == 0 {
@@ -253,7 +253,7 @@ func (g *generator) endpoints(s *lb.Service) {
 		}
 		s.Endpoints = append(s.Endpoints, e)
 	}
-	if s.Algorithm == lb.Random { // what is drawn by lot, nobody can tell, but when there is nothing else
+	if s.Algorithm == lb.Random { // a random choice is predictable only if there is one candidate
 		for i := range s.Endpoints[1:] {
 			s.Endpoints[i+1].Weight = 0
 		}
@@ -419,7 +419,7 @@ func (g *generator) segment(p *pkt.Packet, c *connection, dir direction) {
 		if c.oneWay { // the borders of what a RST or a SYN is believed at
 			seq = own.end + uint32(g.IntN(4)) - 2
 		}
-	case 6: // the borders of what goes on
+	case 6: // the borders of what continues
 		seq = own.end + window + uint32(g.IntN(80)) - 40
 	case 7:
 		ack = own.acked + window + uint32(g.IntN(3)) - 1

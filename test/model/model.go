@@ -24,7 +24,7 @@ type Model struct {
 	doubt    bool      // the two clocks are too far apart to know what the program does
 	now      time.Duration
 	mark     uint32 // of packets
-	lot      uint16 // the source port that the program drew by lot; 0: the model draws itself
+	lot      uint16 // the source port that the program drew at random; 0: the model draws itself
 	services map[lb.Key]*service
 	table    map[tuple]entry                // two entries a connection, one for each direction; but one if answers go another way
 	known    map[netip.Prefix]time.Duration // clients that have shown that they are there, and until when that counts
@@ -203,7 +203,7 @@ func (c *connection) ending() bool { return slices.Contains(c.service.ending, c.
 type Verdict struct {
 	Name     string // out, pass or drop
 	Reason   string
-	Answer   pkt.Proto      // drop: what the sender is told with; Raw: nothing
+	Answer   pkt.Proto      // drop: the answer to the sender; Raw: none
 	Src, Dst netip.AddrPort // out: as it leaves
 	Hop      netip.Addr     // out: to whom
 }
@@ -224,8 +224,8 @@ func (v Verdict) change(p *pkt.Packet, mac net.HardwareAddr) *pkt.Packet {
 
 func drop(reason string) Verdict { return Verdict{Name: "drop", Reason: reason} }
 
-// answered returns a drop of which the sender is told: by ICMP when its time is up, else by a RST
-// or an ICMP error.
+// answered returns a drop of which the sender is notified: by ICMP when its time is up, else by a
+// RST or an ICMP error.
 func answered(p *pkt.Packet, reason string) Verdict {
 	v := drop(reason)
 	switch {
@@ -382,7 +382,7 @@ func (m *Model) connect(svc *service, key tuple, closed *connection) (*connectio
 		reason = ""
 		if svc.Mode == lb.ModeDSR {
 			conn.oneWay, conn.to = true, conn.vip
-		} else if svc.Mode != lb.ModeDefault || conn.besides() {
+		} else if svc.Mode != lb.ModeDefault || conn.answerBypasses() {
 			reason = m.choosePort(conn)
 		} else if keepsAddress {
 			reason = m.choosePortAt(conn, key.src.Addr())
@@ -428,7 +428,7 @@ func (m *Model) remove(c *connection) {
 	delete(m.table, own)
 }
 
-// count counts a packet that goes on and says where.
+// count counts a packet that continues and says where.
 func (e entry) count(bytes uint64) Verdict {
 	c, s := e.conn, &e.conn.endpoint.stats
 	add := func(t *report.Traffic) { t.Packets++; t.Bytes += bytes }

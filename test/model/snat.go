@@ -22,9 +22,9 @@ const Ports = 3
 // shortTime is for how long ports are short after a pool had none but those.
 const shortTime = 12 * time.Second
 
-// besides reports whether the endpoint would answer the client past the load balancer: they are in
-// one network.
-func (c *connection) besides() bool {
+// answerBypasses reports whether the endpoint would answer the client past the load balancer: they
+// are in one network.
+func (c *connection) answerBypasses() bool {
 	for _, network := range []string{"192.168.1.0/24", "2001:db8:2::/64"} {
 		if p := netip.MustParsePrefix(network); p.Contains(c.client.Addr()) && p.Contains(c.to.Addr()) {
 			return true

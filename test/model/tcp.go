@@ -147,7 +147,7 @@ func (c *connection) answer(p *pkt.Packet) (alive bool) {
 		alive = !c.replied
 		c.replied = true
 		c.beginAnswer(p, seq+1)
-	case c.acceptsRedial(p) && seqEnd(p) != own.end: // begins anew
+	case c.acceptsRedial(p) && seqEnd(p) != own.end: // begins again
 		if c.replied {
 			c.endpoint.stats.Connections++
 		}
@@ -197,7 +197,7 @@ func (c *connection) acknowledge(p *pkt.Packet, dir direction) {
 	end, ack := seqEnd(p), uint32(p.Num(pkt.Ack))
 	next := own.goesOn(end, ack)
 	if next && (end != own.end || ack != own.acked) {
-		own.reset = false // whoever goes on has not sent it
+		own.reset = false // whoever continues has not sent it
 	}
 	if p.Num(pkt.Flags)&pkt.FlagFIN != 0 && (next || end-own.end < 1<<31 && end-other.acked < window && other.end-ack < window) {
 		own.fin, own.end = true, end

@@ -1,6 +1,6 @@
 // Package netnstest builds small networks out of Linux network namespaces: hosts joined by veth
 // pairs, with addresses, routes, processes and servers of the caller's choice. The demo, the tests
-// and the benchmarks all use it; it does not import testing (labtest does, beside it).
+// and the benchmarks all use it; it does not import testing (labtest does, next to it).
 //
 // It needs root. What it makes lives under /run/netns, so `ip netns exec NAME ...` works on it, and
 // carries the process id in its name, so that what a killed process left behind can be told and

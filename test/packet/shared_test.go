@@ -179,7 +179,7 @@ func (l *life) begin() error {
 	})
 }
 
-// end closes the connection, and sweeps it when it is over, while others go on.
+// end closes the connection, and sweeps it when it is over, while others continue.
 func (l *life) end(others []*life) error {
 	if l.service.Protocol == lb.TCP {
 		if err := l.send("tcp", []lifePacket{

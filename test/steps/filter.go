@@ -42,7 +42,7 @@ func filter() []unix.SockFilter {
 		return unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: offset}
 	}
 	end := func(action uint32) unix.SockFilter { return unix.SockFilter{Code: unix.BPF_RET, K: action} }
-	skip := func(test uint16, value uint32, otherwise int) unix.SockFilter { // goes on if the test holds
+	skip := func(test uint16, value uint32, otherwise int) unix.SockFilter { // continues if the test holds
 		return unix.SockFilter{Code: unix.BPF_JMP | test | unix.BPF_K, K: value, Jf: uint8(otherwise)}
 	}
 	stop, pass := end(unix.SECCOMP_RET_USER_NOTIF), end(unix.SECCOMP_RET_ALLOW)
@@ -59,7 +59,7 @@ func filter() []unix.SockFilter {
 	return append(program, pass)
 }
 
-// install gives the calling thread the filter, and returns the file at which its steps are told of.
+// install gives the calling thread the filter, and returns the file that reports its steps.
 // It is closed by exec.
 func install() (int, error) {
 	program := filter()

@@ -97,7 +97,7 @@ func (l *Limiter) Knows(a netip.Addr, user string) bool {
 func (l *Limiter) Untried(a netip.Addr, user string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.forgive(pairOf(a, user), failureTime)
+	l.refund(pairOf(a, user), failureTime)
 }
 
 // Succeeded forgets the failures of this source for this user.
@@ -105,11 +105,11 @@ func (l *Limiter) Succeeded(a netip.Addr, user string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now, p := l.now(), pairOf(a, user)
-	l.forgive(p, l.pairs[p].Sub(now))
+	l.refund(p, l.pairs[p].Sub(now))
 	l.trusted.set(p, now.Add(trustTime), now)
 }
 
-func (l *Limiter) forgive(p pair, d time.Duration) {
+func (l *Limiter) refund(p pair, d time.Duration) {
 	if d <= 0 {
 		return
 	}

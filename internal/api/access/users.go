@@ -28,7 +28,7 @@ var (
 	ErrNotFound = errors.New("there is no such user")
 	ErrExists   = errors.New("there is a user of this name")
 	ErrInvalid  = errors.New("is not allowed")
-	ErrLogin    = errors.New("user name or password is wrong") // which of them, nobody is told
+	ErrLogin    = errors.New("user name or password is wrong") // does not disclose which
 	ErrLimit    = fmt.Errorf("there are %d users already, which is the limit", maxUsers)
 )
 
@@ -207,8 +207,8 @@ func (u *Users) CheckPassword(ctx context.Context, id int64, password string) er
 	return err
 }
 
-// Who returns the user of a token.
-func (u *Users) Who(token string) (User, bool) {
+// UserOf returns the user of a token.
+func (u *Users) UserOf(token string) (User, bool) {
 	c := u.content.Load()
 	if s := c.session(digest(token)); s != nil && u.now().Before(s.Expires) {
 		if one := c.byID(s.User); one != nil {
@@ -221,8 +221,8 @@ func (u *Users) Who(token string) (User, bool) {
 // ErrEnded is why a context of While is over.
 var ErrEnded = errors.New("the token has ended: its time is over, its user has logged out, or was changed or deleted")
 
-// While returns a context that lasts as long as a token is good.
-func (u *Users) While(ctx context.Context, token string) (context.Context, context.CancelFunc) {
+// ContextOf returns a context that lasts as long as a token is good.
+func (u *Users) ContextOf(ctx context.Context, token string) (context.Context, context.CancelFunc) {
 	good, end := context.WithCancelCause(ctx)
 	d := digest(token)
 	go func() {

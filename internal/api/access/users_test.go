@@ -56,10 +56,10 @@ func TestKept(t *testing.T) {
 	if again.Err() != nil {
 		t.Fatal(again.Err())
 	}
-	if who, ok := again.Who(token); !ok || who != ann {
+	if who, ok := again.UserOf(token); !ok || who != ann {
 		t.Errorf("%+v %v, want %+v", who, ok, ann)
 	}
-	if _, ok := again.Who(gone); ok {
+	if _, ok := again.UserOf(gone); ok {
 		t.Error("the token of a user that was deleted is good")
 	}
 	if cat := add(t, again, "cat", View); cat.ID != bob.ID+1 {
@@ -82,11 +82,11 @@ func TestLogin(t *testing.T) {
 	now := time.Now()
 	u.now = func() time.Time { return now }
 	token := login(t, u, "ann")
-	if _, ok := u.Who(token); !ok {
+	if _, ok := u.UserOf(token); !ok {
 		t.Error("the token is not good")
 	}
 	now = now.Add(sessionTime + time.Second)
-	if _, ok := u.Who(token); ok {
+	if _, ok := u.UserOf(token); ok {
 		t.Error("the token is good for ever")
 	}
 	for _, end := range []func(token string) error{
@@ -101,7 +101,7 @@ func TestLogin(t *testing.T) {
 		if err := end(token); err != nil {
 			t.Fatal(err)
 		}
-		if _, ok := u.Who(token); ok {
+		if _, ok := u.UserOf(token); ok {
 			t.Error("a token that was ended is good")
 		}
 	}
@@ -113,7 +113,7 @@ func TestLogin(t *testing.T) {
 		tokens = append(tokens, login(t, u, "anna"))
 	}
 	for i, token := range tokens {
-		if _, ok := u.Who(token); ok != (i >= 2) {
+		if _, ok := u.UserOf(token); ok != (i >= 2) {
 			t.Errorf("token %d of %d is good: %v", i, len(tokens), ok)
 		}
 	}
@@ -245,7 +245,7 @@ func TestWhile(t *testing.T) {
 	ends := func(what string, end func() error) {
 		t.Helper()
 		token := login(t, u, "ann")
-		good, cancel := u.While(t.Context(), token)
+		good, cancel := u.ContextOf(t.Context(), token)
 		defer cancel()
 		add(t, u, fmt.Sprintf("u%d", len(u.List())), View) // does not end the context
 		if good.Err() != nil {
@@ -268,7 +268,7 @@ func TestWhile(t *testing.T) {
 	ends("its time is over", func() error { later.Store(int64(sessionTime)); return nil })
 	later.Store(0)
 	ends("it is deleted", func() error { return u.Delete(ann.ID) })
-	if good, cancel := u.While(t.Context(), "none"); true {
+	if good, cancel := u.ContextOf(t.Context(), "none"); true {
 		defer cancel()
 		<-good.Done()
 	}
@@ -282,7 +282,7 @@ func TestReadersDoNotWait(t *testing.T) {
 	token := login(t, u, "ann")
 	u.writing.Lock() // as during a write
 	defer u.writing.Unlock()
-	if _, ok := u.Who(token); !ok || len(u.List()) != 1 {
+	if _, ok := u.UserOf(token); !ok || len(u.List()) != 1 {
 		t.Error("the user is not there")
 	}
 }

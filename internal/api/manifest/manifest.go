@@ -120,7 +120,7 @@ func (r *reader) failed(line, column int, format string, args ...any) {
 // full reports whether no further errors are collected.
 func (r *reader) full() bool { return len(r.errors) >= maxErrors }
 
-func (r *reader) wrong(v value, format string, args ...any) {
+func (r *reader) addError(v value, format string, args ...any) {
 	line, column := v.place()
 	r.failed(line, column, format, args...)
 }
@@ -135,7 +135,7 @@ func (r *reader) document(v value, top bool) {
 		return
 	}
 	if !v.object() {
-		r.wrong(v, "it is neither an object nor a list of objects")
+		r.addError(v, "it is neither an object nor a list of objects")
 		return
 	}
 	if kind, ok := v.member("kind"); ok {
@@ -149,7 +149,7 @@ func (r *reader) document(v value, top bool) {
 		r.add(kind, v, v, nil)
 		return
 	}
-	r.wrong(v, "kind is missing: one of %s", names())
+	r.addError(v, "kind is missing: one of %s", names())
 }
 
 func (r *reader) list(elements []value) {
@@ -169,7 +169,7 @@ func (r *reader) typed(v, kind value) {
 			r.list(list)
 			return
 		}
-		r.wrong(v, "a List has items")
+		r.addError(v, "a List has items")
 		return
 	}
 	if api, ok := v.member("apiVersion"); !ok || api.text() != APIVersion {
@@ -177,12 +177,12 @@ func (r *reader) typed(v, kind value) {
 		if ok {
 			at = api
 		}
-		r.wrong(at, "apiVersion is not %s", APIVersion)
+		r.addError(at, "apiVersion is not %s", APIVersion)
 		return
 	}
 	k, ok := Find(word)
 	if !ok {
-		r.wrong(kind, "kind %q is not known: one of %s", word, names())
+		r.addError(kind, "kind %q is not known: one of %s", word, names())
 		return
 	}
 	seen := map[string]bool{}
@@ -191,13 +191,13 @@ func (r *reader) typed(v, kind value) {
 			return
 		}
 		if seen[fold(name)] {
-			r.wrong(v, "%s is given twice", name)
+			r.addError(v, "%s is given twice", name)
 			continue
 		}
 		seen[fold(name)] = true
 		if !slices.Contains([]string{"apiVersion", "kind", "metadata", "spec"}, name) {
 			at, _ := v.member(name)
-			r.wrong(at, "%s does not go with spec: an object has apiVersion, kind, metadata and spec", name)
+			r.addError(at, "%s does not go with spec: an object has apiVersion, kind, metadata and spec", name)
 		}
 	}
 	metadata, _ := v.member("metadata")
@@ -206,7 +206,7 @@ func (r *reader) typed(v, kind value) {
 		spec, ok = &lineValue{jsonValue: jsonValue{raw: []byte("{}")}}, true
 	}
 	if !ok || !spec.object() {
-		r.wrong(v, "spec is missing: what POST takes of a %s", k.Document)
+		r.addError(v, "spec is missing: what POST takes of a %s", k.Document)
 		return
 	}
 	r.add(k, v, spec, metadata)
@@ -230,7 +230,7 @@ func (r *reader) lists(v value) (found bool) {
 					break
 				}
 				if !e.object() {
-					r.wrong(e, "a member of %s is no object", name)
+					r.addError(e, "a member of %s is no object", name)
 				} else if !isDerived(k, e) {
 					r.add(k, e, e, nil)
 				}
@@ -274,7 +274,7 @@ func elementsOf(v value) ([]value, bool) {
 	return v.elements()
 }
 
-// guessKind returns the kind of an object that stands alone, as POST takes it.
+// guessKind returns the kind of an object that stands alone, in the form of POST.
 func (r *reader) guessKind(v value) (kinds.Words, bool) {
 	if k, ok := Find(r.assume); ok {
 		return k, true

@@ -177,14 +177,14 @@ type yamlWriter struct {
 	full  bool
 }
 
-func (w *yamlWriter) wrong(n *yaml.Node, format string, args ...any) {
+func (w *yamlWriter) addError(n *yaml.Node, format string, args ...any) {
 	w.failed(w.above+n.Line, n.Column, format, args...)
 }
 
 func (w *yamlWriter) write(n *yaml.Node, depth int) {
 	if w.written+w.out.Len() > maxJSON || depth > maxDepth {
 		if !w.full {
-			w.wrong(n, "it is too large, or too deep: at most %d values in values, and %d MiB with all that aliases stand for", maxDepth, maxJSON>>20)
+			w.addError(n, "it is too large, or too deep: at most %d values in values, and %d MiB with all that aliases stand for", maxDepth, maxJSON>>20)
 		}
 		w.full = true
 		return
@@ -228,12 +228,12 @@ func (w *yamlWriter) members(n *yaml.Node, depth int, seen map[string]bool, merg
 			continue
 		}
 		if key.Kind != yaml.ScalarNode {
-			w.wrong(key, "the name of a property is no text")
+			w.addError(key, "the name of a property is no text")
 			continue
 		}
 		if seen[fold(key.Value)] {
 			if !merged {
-				w.wrong(key, "%s is given twice", key.Value)
+				w.addError(key, "%s is given twice", key.Value)
 			}
 			continue
 		}
@@ -265,7 +265,7 @@ func (w *yamlWriter) merge(m *yaml.Node, depth int, seen map[string]bool) {
 			w.merge(one, depth+1, seen)
 		}
 	default:
-		w.wrong(m, "what is merged is no object")
+		w.addError(m, "what is merged is no object")
 	}
 }
 
@@ -299,7 +299,7 @@ func (w *yamlWriter) scalar(n *yaml.Node) {
 		case n.Decode(&f) == nil && json.Valid(fmt.Append(nil, f)):
 			fmt.Fprint(&w.out, f)
 		default:
-			w.wrong(n, "%s is no number that JSON has", n.Value)
+			w.addError(n, "%s is no number that JSON has", n.Value)
 			w.out.WriteString("null")
 		}
 	default:

@@ -58,7 +58,7 @@ func writeBundle(ctx context.Context, o *session.Options, file string, addresses
 	if err != nil {
 		return session.Refused("cannot write the bundle: %w", err)
 	}
-	ask := &asker{o: o}
+	ask := &bundleClient{o: o}
 	var keep []netip.Addr
 	if !addresses {
 		keep = ask.ownAddresses(ctx)

@@ -59,7 +59,7 @@ func TestBundle(t *testing.T) {
 	if err := os.WriteFile(token, []byte("fr0mfile\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if got := clitest.RunWith(t, token, "", s.At("support-bundle -o "+file)...); got.Code != 0 || !strings.Contains(got.Stdout, "x.tar.gz has ") {
+	if got := clitest.RunWith(t, token, "", s.Args("support-bundle -o "+file)...); got.Code != 0 || !strings.Contains(got.Stdout, "x.tar.gz has ") {
 		t.Fatalf("%+v", got)
 	}
 	if info, err := os.Stat(file); err != nil || info.Mode() != 0o600 {
@@ -82,7 +82,7 @@ func TestBundle(t *testing.T) {
 		}
 	}
 	before, _ := os.ReadFile(file)
-	if got := clitest.Run(t, "", s.At("support-bundle -o "+file)...); got.Code != 1 || !strings.Contains(got.Stderr, "already exists") {
+	if got := clitest.Run(t, "", s.Args("support-bundle -o "+file)...); got.Code != 1 || !strings.Contains(got.Stderr, "already exists") {
 		t.Errorf("%+v", got)
 	}
 	if after, _ := os.ReadFile(file); string(after) != string(before) {
@@ -90,7 +90,7 @@ func TestBundle(t *testing.T) {
 	}
 	second := filepath.Join(dir, "second.tar.gz")
 	s.Close()
-	if got := clitest.Run(t, "", s.At("support-bundle --with-addresses -o "+second)...); got.Code != 0 || !strings.Contains(got.Stdout, "could not be collected") || !strings.Contains(got.Stdout, "addresses of clients are in it") {
+	if got := clitest.Run(t, "", s.Args("support-bundle --with-addresses -o "+second)...); got.Code != 0 || !strings.Contains(got.Stdout, "could not be collected") || !strings.Contains(got.Stdout, "addresses of clients are in it") {
 		t.Errorf("without a daemon: %+v", got)
 	}
 	parts = unpack(t, second)

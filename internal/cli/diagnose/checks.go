@@ -71,7 +71,7 @@ func verifyCommand(o *session.Options) *cobra.Command {
 }
 
 func askVerify(cmd *cobra.Command, o *session.Options, whole, repair bool) (report v1.Verified, body []byte, err error) {
-	o.Patient(patience)
+	o.ExtendTimeout(patience)
 	client, err := o.Client()
 	if err != nil {
 		return report, nil, err

@@ -25,11 +25,11 @@ const (
 	countedConnections = 20000
 )
 
-// asker requests the parts of a bundle from the daemon.
-type asker struct{ o *session.Options }
+// bundleClient requests the parts of a bundle from the daemon.
+type bundleClient struct{ o *session.Options }
 
 // parts returns the daemon's parts.
-func (a *asker) parts() []archivePart {
+func (a *bundleClient) parts() []archivePart {
 	list := []archivePart{
 		a.part("daemon/version.json", "/version", "versions of the daemon"),
 		a.part("daemon/process.json", "/status/process", "the machine's processes"),
@@ -63,12 +63,12 @@ func (a *asker) parts() []archivePart {
 	return list
 }
 
-func (a *asker) part(name, path, what string) archivePart {
+func (a *bundleClient) part(name, path, what string) archivePart {
 	return archivePart{Name: name, What: what, Collect: func(ctx context.Context) ([]byte, error) { return a.get(ctx, path) }}
 }
 
 // get requests a path.
-func (a *asker) get(ctx context.Context, path string) ([]byte, error) {
+func (a *bundleClient) get(ctx context.Context, path string) ([]byte, error) {
 	client, err := a.o.Client()
 	if err != nil {
 		return nil, err
@@ -95,7 +95,7 @@ func (a *asker) get(ctx context.Context, path string) ([]byte, error) {
 }
 
 // connections counts connections, without listing them.
-func (a *asker) connections(ctx context.Context) ([]byte, error) {
+func (a *bundleClient) connections(ctx context.Context) ([]byte, error) {
 	body, err := a.get(ctx, fmt.Sprintf("/config/conntrack/all?limit=%d", countedConnections))
 	if err != nil {
 		return nil, err
@@ -129,7 +129,7 @@ func (a *asker) connections(ctx context.Context) ([]byte, error) {
 }
 
 // doctor returns the daemon's diagnosis, or one made from here.
-func (a *asker) doctor(ctx context.Context) ([]byte, error) {
+func (a *bundleClient) doctor(ctx context.Context) ([]byte, error) {
 	if body, err := a.get(ctx, "/doctor"); err == nil {
 		return body, nil
 	}
@@ -138,7 +138,7 @@ func (a *asker) doctor(ctx context.Context) ([]byte, error) {
 
 // ownAddresses returns the addresses of this machine, of services and of endpoints: they are not
 // clients'.
-func (a *asker) ownAddresses(ctx context.Context) (out []netip.Addr) {
+func (a *bundleClient) ownAddresses(ctx context.Context) (out []netip.Addr) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	if list, err := net.InterfaceAddrs(); err == nil {

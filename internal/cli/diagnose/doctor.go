@@ -56,9 +56,9 @@ func examine(ctx context.Context, o *session.Options, fix, yes bool) error {
 	var who patientOf = &remote{o}
 	d, err := who.check(ctx)
 	var failed *session.Failure
-	if errors.As(err, &failed) && failed.Code == session.ExitUnreachable && !o.Elsewhere() {
+	if errors.As(err, &failed) && failed.Code == session.ExitUnreachable && !o.IsRemote() {
 		fmt.Fprintln(o.Env.Stderr, "No daemon answers in this network namespace: services, endpoints and VIPs are not checked.")
-		who = local{}
+		who = localRunner{}
 		d, err = who.check(ctx)
 	}
 	if err != nil {
@@ -125,7 +125,7 @@ func (r *remote) check(ctx context.Context) (d v1.Diagnosis, err error) {
 	if err != nil {
 		return d, err
 	}
-	return session.As[v1.Diagnosis](r.o.Answer(client.GetDoctor(ctx)))
+	return session.DecodeAs[v1.Diagnosis](r.o.Answer(client.GetDoctor(ctx)))
 }
 
 func (r *remote) fix(ctx context.Context, id string) ([]string, error) {
@@ -133,18 +133,18 @@ func (r *remote) fix(ctx context.Context, id string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	fixed, err := session.As[v1.Fixed](r.o.Answer(client.FixFinding(ctx, &v1.FixFindingParams{Finding: id})))
+	fixed, err := session.DecodeAs[v1.Fixed](r.o.Answer(client.FixFinding(ctx, &v1.FixFindingParams{Finding: id})))
 	return fixed.Done, err
 }
 
-// local runs the checks itself.
-type local struct{}
+// localRunner runs the checks itself.
+type localRunner struct{}
 
-func (local) check(context.Context) (v1.Diagnosis, error) {
+func (localRunner) check(context.Context) (v1.Diagnosis, error) {
 	return doctor.ToAPI(doctor.Here(doctor.Facts{}).Examine()), nil
 }
 
-func (local) fix(_ context.Context, id string) ([]string, error) {
+func (localRunner) fix(_ context.Context, id string) ([]string, error) {
 	if os.Geteuid() != 0 {
 		return nil, session.Refused("only root can apply fixes")
 	}

@@ -30,7 +30,7 @@ func TestExitStatus(t *testing.T) {
 	} {
 		s := clitest.NewServer(t, 200, `{"question":"q","summary":"s",`+body+`}`)
 		for _, format := range []string{"", " -o json"} {
-			if got := clitest.Run(t, "", s.At("explain --from 1.1.1.1 --to 2.2.2.2:80"+format)...); got.Code != want || got.Stdout == "" || got.Stderr != "" {
+			if got := clitest.Run(t, "", s.Args("explain --from 1.1.1.1 --to 2.2.2.2:80"+format)...); got.Code != want || got.Stdout == "" || got.Stderr != "" {
 				t.Errorf("%s%s: %+v, want %d", body, format, got, want)
 			}
 		}
@@ -44,7 +44,7 @@ func TestAsks(t *testing.T) {
 		"explain --from 1.1.1.1:7 --to [2001:db8::1]:80 --proto udp --interface eth0 --mark 7 --length 1400",
 		"explain --client 1.1.1.1 --endpoint 31.31.31.1:80",
 	} {
-		_ = clitest.Run(t, "", s.At(args)...)
+		_ = clitest.Run(t, "", s.Args(args)...)
 	}
 	if diff := cmp.Diff([]string{
 		"GET /netlox/v1/explain?from=1.1.1.1%3A7&interface=eth0&length=1400&mark=7&proto=udp&to=%5B2001%3Adb8%3A%3A1%5D%3A80",

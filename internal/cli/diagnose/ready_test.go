@@ -26,7 +26,7 @@ func TestReady(t *testing.T) {
 		{http.StatusNotFound, "", session.ExitRefused, "", "Error: the server answered 404 Not Found\n"},
 	} {
 		s.Code, s.Body = test.code, test.body
-		got := clitest.Run(t, "", s.At("ready")...)
+		got := clitest.Run(t, "", s.Args("ready")...)
 		if got.Code != test.exit || got.Stdout != test.out || got.Stderr != test.err {
 			t.Errorf("%d %q: %+v", test.code, test.body, got)
 		}
@@ -35,7 +35,7 @@ func TestReady(t *testing.T) {
 		t.Errorf("the requests were %q", s.Requests)
 	}
 	s.Close()
-	if got := clitest.Run(t, "", s.At("ready")...); got.Code != session.ExitUnreachable || !strings.Contains(got.Stderr, "cannot reach the server") {
+	if got := clitest.Run(t, "", s.Args("ready")...); got.Code != session.ExitUnreachable || !strings.Contains(got.Stderr, "cannot reach the server") {
 		t.Errorf("without a server: %+v", got)
 	}
 }

@@ -40,7 +40,7 @@ func TestTrace(t *testing.T) {
 	one := event(t, syn, out)
 	dropped := strings.Replace(strings.Replace(event(t, syn, ""), `"forward"`, `"drop","reason":"no-route"`, 1), `"took":812`, `"took":99`, 1)
 	s := clitest.NewServer(t, 200, "event: lost\ndata: {\"lost\":7}\n\n"+dropped+one+one)
-	got := clitest.Run(t, "", s.At("trace host 1.1.1.0/24 and tcp port 80 service web interface client --sample=1% -c 2 --for 3s")...)
+	got := clitest.Run(t, "", s.Args("trace host 1.1.1.0/24 and tcp port 80 service web interface client --sample=1% -c 2 --for 3s")...)
 	lines := strings.Split(strings.TrimSpace(got.Stdout), "\n")
 	if got.Code != 0 || len(lines) != 3 || !strings.HasPrefix(lines[0], "drop client "+syn+" ttl 64 reason=no-route  # ") || !strings.HasSuffix(lines[0], ".000006 99ns") ||
 		!strings.HasPrefix(lines[1], "in client "+syn+" ttl 64  # ") || lines[2] != "out ep1 "+out+"  # forward 812ns" {
@@ -53,7 +53,7 @@ func TestTrace(t *testing.T) {
 		t.Errorf("asked for %s", s.Requests[0])
 	}
 	file := filepath.Join(t.TempDir(), "x.pcapng")
-	if got := clitest.Run(t, "", s.At("trace -c 3 -w "+file)...); got.Code != 0 || got.Stdout != "" {
+	if got := clitest.Run(t, "", s.Args("trace -c 3 -w "+file)...); got.Code != 0 || got.Stdout != "" {
 		t.Errorf("%+v", got)
 	}
 	f, err := os.Open(file)
@@ -98,7 +98,7 @@ func TestRefused(t *testing.T) {
 		"trace -o yaml":          "--output \"yaml\" is not supported for packets (allowed: wide, json)",
 		"trace -w /nowhere/file": "--write: open /nowhere/file",
 	} {
-		if got := clitest.Run(t, "", s.At(line)...); got.Code == 0 || !strings.Contains(got.Stderr, want) {
+		if got := clitest.Run(t, "", s.Args(line)...); got.Code == 0 || !strings.Contains(got.Stderr, want) {
 			t.Errorf("%s: %+v, want %s", line, got, want)
 		}
 	}

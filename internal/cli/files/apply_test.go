@@ -33,7 +33,7 @@ const document = "apiVersion: netlox/v1\nkind: Loadbalancer\nmetadata:\n  name: 
 func TestApplyNothingToConfirm(t *testing.T) {
 	t.Parallel()
 	s := clitest.NewServer(t, 200, `{"result":"Success","revision":7,"unchanged":1,"changes":[]}`)
-	got := clitest.Run(t, oneYAML, s.At("apply -f - --confirm=5")...)
+	got := clitest.Run(t, oneYAML, s.Args("apply -f - --confirm=5")...)
 	if want := (clitest.Result{Stdout: "unchanged: there is no change to confirm\n"}); got != want {
 		t.Errorf("%+v", got)
 	}
@@ -43,7 +43,7 @@ func TestApplyNothingToConfirm(t *testing.T) {
 func TestConfirmed(t *testing.T) {
 	t.Parallel()
 	s := clitest.NewServer(t, 200, `{"result":"Success","message":"revision 9 confirmed by root"}`)
-	if got := clitest.Run(t, "", s.At("confirm")...); got != (clitest.Result{Stdout: "revision 9 confirmed by root\n"}) {
+	if got := clitest.Run(t, "", s.Args("confirm")...); got != (clitest.Result{Stdout: "revision 9 confirmed by root\n"}) {
 		t.Errorf("%+v", got)
 	}
 }
@@ -68,7 +68,7 @@ func TestApply(t *testing.T) {
 		{"apply -f " + dir + "/a", "", `{"doing":"apply -f ` + dir + `/a","objects":[` + named + `,{"kind":"Loadbalancer","spec":` + oneJSON + `}]}`},
 	} {
 		s := clitest.NewServer(t, 200, applied)
-		got := clitest.Run(t, tc.stdin, s.At(tc.args)...)
+		got := clitest.Run(t, tc.stdin, s.Args(tc.args)...)
 		if got != (clitest.Result{Stdout: "success: revision 7: 1 added, 0 changed, 0 removed, 1 unchanged\n"}) || len(s.Requests) != 1 {
 			t.Errorf("%s: %+v %q", tc.args, got, s.Requests)
 			continue
@@ -107,12 +107,12 @@ func TestApplyRefused(t *testing.T) {
 		"apiVersion: netlox/v1\nkind: Unicorn": `-:2:7: kind "Unicorn" is not known: one of Vlan, `,
 		"apiVersion: netlox/v1\nkind: lb":      "-:1:1: spec is missing: what POST takes of a Loadbalancer",
 	} {
-		got := clitest.Run(t, file, s.At("apply -f -")...)
+		got := clitest.Run(t, file, s.Args("apply -f -")...)
 		if got.Code == session.ExitOK || got.Stdout != "" || !strings.Contains(got.Stderr, message) {
 			t.Errorf("%q: %+v, want %q", file, got, message)
 		}
 	}
-	if got := clitest.Run(t, "", s.At("apply -f /nowhere")...); got.Code != session.ExitUsage || !strings.Contains(got.Stderr, "/nowhere: no such file") {
+	if got := clitest.Run(t, "", s.Args("apply -f /nowhere")...); got.Code != session.ExitUsage || !strings.Contains(got.Stderr, "/nowhere: no such file") {
 		t.Errorf("%+v", got)
 	}
 	if len(s.Requests) > 0 {
@@ -127,13 +127,13 @@ func TestApplyLocates(t *testing.T) {
 		`{"index":0,"field":"endpoints[0].weight","message":"endpoints[0].weight is missing"},`+
 		`{"index":1,"field":"serviceArguments.port","message":"port is wrong"},`+
 		`{"index":1,"message":"it is given twice","other":0},{"index":1,"field":"endpoints[7].nothing","message":"far out"}]}`)
-	got := clitest.Run(t, document+"---\n"+document, s.At("apply -f -")...)
+	got := clitest.Run(t, document+"---\n"+document, s.Args("apply -f -")...)
 	want := "Error: nothing was changed:\n-:8:5: endpoints[0].weight is missing\n-:15:52: port is wrong\n-:10:1: it is given twice, also at -:1:1\n-:17:3: far out\n"
 	want = strings.Replace(want, "-:8:5:", "-:8:56:", 1)
 	if diff := cmp.Diff(clitest.Result{Code: session.ExitRefused, Stderr: want}, got); diff != "" {
 		t.Error(diff)
 	}
-	got = clitest.Run(t, "[\n"+oneJSON+",\n"+oneJSON+"]", s.At("apply -f -")...)
+	got = clitest.Run(t, "[\n"+oneJSON+",\n"+oneJSON+"]", s.Args("apply -f -")...)
 	want = "Error: nothing was changed:\n-:2:69: endpoints[0].weight is missing\n-:3:126: port is wrong\n-:3:1: it is given twice, also at -:2:1\n-:3:14: far out\n"
 	if diff := cmp.Diff(clitest.Result{Code: session.ExitRefused, Stderr: want}, got); diff != "" {
 		t.Error(diff)
@@ -146,7 +146,7 @@ func TestApplyUndone(t *testing.T) {
 	s := clitest.NewServer(t, 400, `{"code":400,"message":"the change was undone, but for what others have changed since (service [::1]:80/tcp): objects[0]: no","result":"x",`+
 		`"errors":[{"index":0,"message":"no"}]}`)
 	want := "Error: the change was undone, but for what others have changed since (service [::1]:80/tcp):\n-:1:1: no\n"
-	if got := clitest.Run(t, document, s.At("apply -f -")...); got.Code != session.ExitRefused || got.Stderr != want {
+	if got := clitest.Run(t, document, s.Args("apply -f -")...); got.Code != session.ExitRefused || got.Stderr != want {
 		t.Errorf("%+v, want %s", got, want)
 	}
 }
@@ -159,7 +159,7 @@ func TestPlan(t *testing.T) {
 		`{"field":"endpoints[1.1.1.2 80].backup","after":"true"},{"field":"endpoints[1.1.1.2 80].endpointIP","after":"1.1.1.2"},{"field":"endpoints[1.1.1.2 80].weight","after":"2"},`+
 		`{"field":"endpoints[1.1.1.3 80].weight","before":"1","after":"2"},{"field":"secondaryIPs[1.1.1.9].secondaryIP","after":"1.1.1.9"}]},`+
 		`{"kind":"Firewall","name":"c","action":"remove","pruned":true,"warning":"ssh of 10.0.0.1 is cut"}],"ruleCut":9}`)
-	got := clitest.Run(t, oneYAML, s.At("plan -f -")...)
+	got := clitest.Run(t, oneYAML, s.Args("plan -f -")...)
 	want := "+ Loadbalancer a\n~ Loadbalancer b: cuts 4 of 12 live connections\n    mode: 0 -> 1\n    name: none -> web\n    and 3 more\n" +
 		"~ Loadbalancer d\n    - endpoints[1.1.1.1 80]: weight 1\n    + endpoints[1.1.1.2 80]: backup true, weight 2\n    endpoints[1.1.1.3 80].weight: 1 -> 2\n" +
 		"    secondaryIPs[1.1.1.9].secondaryIP: none -> 1.1.1.9\n" +
@@ -172,11 +172,11 @@ func TestPlan(t *testing.T) {
 		t.Errorf("%q", s.Requests)
 	}
 	s = clitest.NewServer(t, 200, `{"result":"Success","unchanged":1,"changes":[]}`)
-	if got := clitest.Run(t, oneYAML, s.At("plan -f -")...); got != (clitest.Result{Stdout: "nothing to do\n"}) {
+	if got := clitest.Run(t, oneYAML, s.Args("plan -f -")...); got != (clitest.Result{Stdout: "nothing to do\n"}) {
 		t.Errorf("%+v", got)
 	}
 	for _, args := range []string{"plan", "plan -f /nowhere", "plan --no-such-flag", "plan -f - -p 0"} {
-		if got := clitest.Run(t, "", s.At(args)...); got.Code != session.ExitRefused {
+		if got := clitest.Run(t, "", s.Args(args)...); got.Code != session.ExitRefused {
 			t.Errorf("%s: %+v", args, got)
 		}
 	}
@@ -185,7 +185,7 @@ func TestPlan(t *testing.T) {
 func TestRevisions(t *testing.T) {
 	t.Parallel()
 	s := clitest.NewServer(t, 200, `{"revisionAttr":[{"revision":9,"time":"2026-01-02T03:04:05Z","who":"ann","from":"10.0.0.1","doing":"apply","created":1,"confirm":"2026-01-02T03:05:05Z"}]}`)
-	got := clitest.Run(t, "", s.At("get revisions")...)
+	got := clitest.Run(t, "", s.Args("get revisions")...)
 	if got.Code != session.ExitOK || !strings.Contains(got.Stdout, "| ann | 10.0.0.1 |") {
 		t.Errorf("%+v", got)
 	}
@@ -197,12 +197,12 @@ func TestRevisions(t *testing.T) {
 		"confirm 9":            `POST /netlox/v1/config/confirm {"revision":9}`,
 	} {
 		s.Requests = nil
-		got := clitest.Run(t, "", s.At(args)...)
+		got := clitest.Run(t, "", s.Args(args)...)
 		if last := s.Requests[len(s.Requests)-1]; got.Code != session.ExitOK || last != want {
 			t.Errorf("%s: %+v %s", args, got, last)
 		}
 	}
-	if got := clitest.Run(t, "", s.At("rollback x")...); got.Code != session.ExitUsage {
+	if got := clitest.Run(t, "", s.Args("rollback x")...); got.Code != session.ExitUsage {
 		t.Errorf("%+v", got)
 	}
 }

@@ -66,10 +66,10 @@ func TestExport(t *testing.T) {
 		`{"serviceArguments":{"externalIP":"10.0.0.1","port":90,"portMax":99,"protocol":"tcp","sel":0,"mode":0},"endpoints":[{"endpointIP":"192.168.0.1","targetPort":8080,"weight":1}]}]}`)
 	const text, note = "-A -t 10.0.0.1:80 -s wlc\n-a -t 10.0.0.1:80 -r 192.168.0.1:8080 -m -w 3\n",
 		"3: service 10.0.0.1:90-99/tcp: IPVS has no ranges of ports: skipped\n"
-	if got := clitest.Run(t, "", s.At("export ipvsadm")...); got != (clitest.Result{Stdout: text, Stderr: note}) {
+	if got := clitest.Run(t, "", s.Args("export ipvsadm")...); got != (clitest.Result{Stdout: text, Stderr: note}) {
 		t.Errorf("%+v", got)
 	}
-	if got := clitest.Run(t, "", s.At("export ipvsadm --strict")...); got.Code != session.ExitRefused || got.Stdout != "" {
+	if got := clitest.Run(t, "", s.Args("export ipvsadm --strict")...); got.Code != session.ExitRefused || got.Stdout != "" {
 		t.Errorf("%+v", got)
 	}
 }

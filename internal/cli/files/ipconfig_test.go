@@ -31,7 +31,7 @@ func TestInterfaces(t *testing.T) {
 		return string(data)
 	}
 	for range 3 {
-		if got := clitest.Run(t, "", s.At("save -i -c "+dir)...); got != (clitest.Result{Stdout: "success: 3 lines of 2 interfaces in " + path + "\n"}) {
+		if got := clitest.Run(t, "", s.Args("save -i -c "+dir)...); got != (clitest.Result{Stdout: "success: 3 lines of 2 interfaces in " + path + "\n"}) {
 			t.Fatalf("%+v", got)
 		}
 	}
@@ -51,7 +51,7 @@ func TestInterfaces(t *testing.T) {
 		"apply --ip " + path + "/eth0/ipv4addr":        "[" + address + "]",
 		"apply --ip=" + path + "/vlan100/type --prune": "[" + vlan + `],"prune":["Vlan"]`,
 	} {
-		got := clitest.Run(t, "", applied.At(args)...)
+		got := clitest.Run(t, "", applied.Args(args)...)
 		if request := applied.Requests[len(applied.Requests)-1]; got.Code != session.ExitOK || !strings.Contains(request, `"objects":`+want) {
 			t.Errorf("%s: %+v, %s", args, got, request)
 		}
@@ -71,7 +71,7 @@ func TestInterfaces(t *testing.T) {
 		"save -i -c /dev/null/x":              "cannot create the folder of the files", "save -i -c /proc": "/proc/ipconfig is unchanged",
 		"save -i -a": "none of the others can be",
 	} {
-		if got := clitest.Run(t, "", applied.At(args)...); got.Code == session.ExitOK || !strings.Contains(got.Stderr, want) {
+		if got := clitest.Run(t, "", applied.Args(args)...); got.Code == session.ExitOK || !strings.Contains(got.Stderr, want) {
 			t.Errorf("%s: %+v", args, got)
 		}
 	}
@@ -79,7 +79,7 @@ func TestInterfaces(t *testing.T) {
 		t.Errorf("%s was sent", all)
 	}
 	evil := clitest.NewServer(t, 200, `{"ipAttr":[{"dev":"../../x","ipAddress":["10.0.0.1/24"]}]}`)
-	if got := clitest.Run(t, "", evil.At("save -i -c "+dir)...); got.Code == session.ExitOK || content("ipconfig/vlan100/type") == "" {
+	if got := clitest.Run(t, "", evil.Args("save -i -c "+dir)...); got.Code == session.ExitOK || content("ipconfig/vlan100/type") == "" {
 		t.Errorf("%+v", got)
 	}
 	if list, err := os.ReadDir(dir); err != nil || len(list) != 2 {
@@ -96,7 +96,7 @@ func TestInterfacesLeftOut(t *testing.T) {
 	want := clitest.Result{Stdout: "success: 1 lines of 1 interfaces in " + dir + "/ipconfig\n",
 		Stderr: "Warning: routes not saved: 1, which have a gateway of the link alone, as fe80::1: routes of loxilb's name no interface\n" +
 			"Warning: routes not saved: 1, which have a metric: routes of loxilb's have the usual one\n"}
-	if got := clitest.Run(t, "", s.At("save -i -c "+dir)...); got != want {
+	if got := clitest.Run(t, "", s.Args("save -i -c "+dir)...); got != want {
 		t.Errorf("%+v", got)
 	}
 }
@@ -115,7 +115,7 @@ func TestInterfacesThatNeedOthers(t *testing.T) {
 		}
 	}
 	s := clitest.NewServer(t, 200, `{"result":"Success","changes":[]}`)
-	got := clitest.Run(t, "", s.At("apply --ip "+dir)...)
+	got := clitest.Run(t, "", s.Args("apply --ip "+dir)...)
 	if request := s.Requests[len(s.Requests)-1]; got.Code != session.ExitOK || !strings.Contains(request, `"spec":{"dev":"eth0","tagged":true}`) {
 		t.Errorf("%+v, %s", got, request)
 	}
@@ -139,14 +139,14 @@ func TestInterfaceFilesThatAreNone(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, args := range []string{"apply --per-intf eth0 -c " + dir, "apply -i " + dir} {
-			if got := clitest.Run(t, "", s.At(args)...); got.Code == session.ExitOK || !strings.Contains(got.Stderr, dir+"/eth0/ipv4addr") {
+			if got := clitest.Run(t, "", s.Args(args)...); got.Code == session.ExitOK || !strings.Contains(got.Stderr, dir+"/eth0/ipv4addr") {
 				t.Errorf("%s, %s: %+v", name, args, got)
 			}
 		}
 		if err := make(dir + "/one.yaml"); err != nil {
 			t.Fatal(err)
 		}
-		if got := clitest.Run(t, "", s.At("apply -f "+dir)...); name != "folder" && got.Code == session.ExitOK {
+		if got := clitest.Run(t, "", s.Args("apply -f "+dir)...); name != "folder" && got.Code == session.ExitOK {
 			t.Errorf("%s in a folder of files: %+v", name, got)
 		}
 	}

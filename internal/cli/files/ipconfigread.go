@@ -29,27 +29,27 @@ type interfaceReader struct {
 	Objects []manifest.Object
 	Wrong   manifest.Errors
 
-	tagged    map[string]tagged     // interfaces that have the frames of a VLAN, by name
-	addresses map[string]netip.Addr // source address of a tunnel over an interface, by its name
-	locals    []local
+	tagged    map[string]vlanInterface // interfaces that have the frames of a VLAN, by name
+	addresses map[string]netip.Addr    // source address of a tunnel over an interface, by its name
+	locals    []tunnelSource
 }
 
-// local is a requested source address of a tunnel.
-type local struct {
+// tunnelSource is a requested source address of a tunnel.
+type tunnelSource struct {
 	at   manifest.Position
 	dev  string
 	text string
 }
 
-type tagged struct {
+type vlanInterface struct {
 	dev string
 	vid int
 }
 
-const understood = "ip addr|route|neigh add, ip link add type bridge|vlan|vxlan, ip link set master, bridge fdb add"
+const supportedLines = "ip addr|route|neigh add, ip link add type bridge|vlan|vxlan, ip link set master, bridge fdb add"
 
-// maxWrong bounds the reported wrong lines.
-const maxWrong = 1000
+// maxWrongLines bounds the reported wrong lines.
+const maxWrongLines = 1000
 
 // Read reads the lines of a file.
 func (r *interfaceReader) Read(file, text string) {
@@ -63,17 +63,17 @@ func (r *interfaceReader) Read(file, text string) {
 		at := manifest.Position{File: file, Line: number, Column: 1}
 		made, err := r.line(at, words)
 		switch {
-		case err != nil && len(r.Wrong) == maxWrong:
+		case err != nil && len(r.Wrong) == maxWrongLines:
 			return
 		case err != nil:
-			r.wrong(at, err)
+			r.addError(at, err)
 		case made != nil:
 			r.Objects = append(r.Objects, manifest.FromLine(file, number, made.kind, raw(made.metadata), raw(made.spec)))
 		}
 	}
 }
 
-func (r *interfaceReader) wrong(at manifest.Position, err error) {
+func (r *interfaceReader) addError(at manifest.Position, err error) {
 	r.Wrong = append(r.Wrong, manifest.Error{Position: at, Text: err.Error()})
 }
 
@@ -81,8 +81,8 @@ func (r *interfaceReader) wrong(at manifest.Position, err error) {
 // tunnel itself.
 func (r *interfaceReader) Finish() {
 	for _, l := range r.locals {
-		if a, err := netip.ParseAddr(l.text); len(r.Wrong) < maxWrong && (err != nil || r.addresses[l.dev] != a) {
-			r.wrong(l.at, fmt.Errorf("local %.100q is not the first address of %s in the files: omit it, or add the addresses of %s", l.text, l.dev, l.dev))
+		if a, err := netip.ParseAddr(l.text); len(r.Wrong) < maxWrongLines && (err != nil || r.addresses[l.dev] != a) {
+			r.addError(l.at, fmt.Errorf("local %.100q is not the first address of %s in the files: omit it, or add the addresses of %s", l.text, l.dev, l.dev))
 		}
 	}
 	r.locals = nil
@@ -111,7 +111,7 @@ func (r *interfaceReader) line(at manifest.Position, words []string) (*object, e
 		words = slices.Delete(slices.Clone(words), 1, 2)
 	}
 	if len(words) < 4 {
-		return nil, fmt.Errorf("unsupported line %.200q: use %s", strings.Join(words, " "), understood)
+		return nil, fmt.Errorf("unsupported line %.200q: use %s", strings.Join(words, " "), supportedLines)
 	}
 	what, rest := strings.Join(words[:3], " "), words[3:]
 	switch what {
@@ -128,7 +128,7 @@ func (r *interfaceReader) line(at manifest.Position, words []string) (*object, e
 	case "bridge fdb add", "bridge fdb append", "bridge fdb replace":
 		return fdb(rest)
 	}
-	return nil, fmt.Errorf("unsupported line %.200q: use %s", what, understood)
+	return nil, fmt.Errorf("unsupported line %.200q: use %s", what, supportedLines)
 }
 
 // options parses the words after the first one, as names with values. Names that end with ! have no
@@ -155,8 +155,8 @@ func options(words []string, names ...string) (map[string]string, error) {
 	return out, nil
 }
 
-// only refuses a value of an option that loxilb determines itself.
-func only(o map[string]string, name, own string) error {
+// requireValue refuses a value of an option that loxilb determines itself.
+func requireValue(o map[string]string, name, own string) error {
 	if value, ok := o[name]; ok && !strings.EqualFold(value, own) {
 		return fmt.Errorf("%s %.100q is not supported (allowed: %s)", name, value, own)
 	}
@@ -170,10 +170,10 @@ func (r *interfaceReader) address(words []string) (*object, error) {
 		return nil, err
 	}
 	p, _ := netip.ParsePrefix(words[0]) // the object reports its errors
-	err = only(o, "scope", "global")
+	err = requireValue(o, "scope", "global")
 	for _, name := range []string{"broadcast", "brd"} {
 		if o[name] != "+" && err == nil {
-			err = only(o, name, broadcast(p))
+			err = requireValue(o, name, broadcast(p))
 		}
 	}
 	if err != nil {
@@ -271,10 +271,10 @@ func (r *interfaceReader) linkAdd(at manifest.Position, words []string) (*object
 	}
 	o, err := options(words, "link", "name", "type", "id", "dev", "dstport", "protocol", "local")
 	if err == nil {
-		err = only(o, "dstport", "4789")
+		err = requireValue(o, "dstport", "4789")
 	}
 	if err == nil {
-		err = only(o, "protocol", "802.1Q")
+		err = requireValue(o, "protocol", "802.1Q")
 	}
 	if err != nil {
 		return nil, err
@@ -300,9 +300,9 @@ func (r *interfaceReader) linkAdd(at manifest.Position, words []string) (*object
 			return nil, err
 		}
 		if r.tagged == nil {
-			r.tagged = map[string]tagged{}
+			r.tagged = map[string]vlanInterface{}
 		}
-		r.tagged[o["name"]] = tagged{o["link"], vid}
+		r.tagged[o["name"]] = vlanInterface{o["link"], vid}
 		return nil, nil
 	}
 	return nil, fmt.Errorf("type %.100q is not supported (allowed: bridge (of a VLAN), vlan, vxlan)", o["type"])
@@ -331,7 +331,7 @@ func (r *interfaceReader) vxlan(at manifest.Position, o map[string]string) (*obj
 		return nil, err
 	}
 	if text, ok := o["local"]; ok {
-		r.locals = append(r.locals, local{at, o["dev"], text})
+		r.locals = append(r.locals, tunnelSource{at, o["dev"], text})
 	}
 	return &object{kinds.VXLANDocument, nil, map[string]any{"vxlanID": id, "epIntf": o["dev"]}}, nil
 }

@@ -186,8 +186,8 @@ func TestLines(t *testing.T) {
 		}
 	}
 	r := &interfaceReader{}
-	r.Read("f", strings.Repeat("x\n", 10*maxWrong))
-	if len(r.Wrong) != maxWrong {
+	r.Read("f", strings.Repeat("x\n", 10*maxWrongLines))
+	if len(r.Wrong) != maxWrongLines {
 		t.Errorf("%d lines are named", len(r.Wrong))
 	}
 }

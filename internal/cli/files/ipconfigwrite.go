@@ -78,7 +78,7 @@ func (c interfaceConfig) routes(routes []v1.RouteEntry, left interfaceLeftOut) {
 		if e.Dev == "" || e.Gateway == "" || e.Protocol != byBoot && e.Protocol != byStatic {
 			continue
 		}
-		r, why := kept(e)
+		r, why := routeOf(e)
 		if why == "" && there[r.Destination] {
 			why = "have the destination of another that is saved: one gateway is kept of several"
 		}
@@ -95,8 +95,8 @@ func (c interfaceConfig) routes(routes []v1.RouteEntry, left interfaceLeftOut) {
 	}
 }
 
-// kept returns a route as apply would take it, or why it would not.
-func kept(e *v1.RouteEntry) (r netobj.Route, why string) {
+// routeOf returns a route as apply would take it, or why it would not.
+func routeOf(e *v1.RouteEntry) (r netobj.Route, why string) {
 	r, err := netobj.ParseRoute(e.DestinationIPNet, e.Gateway, "")
 	switch {
 	case e.Metric != 0:

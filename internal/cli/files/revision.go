@@ -91,7 +91,7 @@ func revisions(o *session.Options, cmd *cobra.Command) (list v1.RevisionList, er
 	if err != nil {
 		return list, err
 	}
-	return session.As[v1.RevisionList](o.Answer(client.GetRevisions(cmd.Context())))
+	return session.DecodeAs[v1.RevisionList](o.Answer(client.GetRevisions(cmd.Context())))
 }
 
 func revisionsKind() session.Kind[v1.RevisionList, v1.Revision] {

@@ -24,7 +24,7 @@ func TestSave(t *testing.T) {
 		return string(data)
 	}
 	for range 3 {
-		if got := clitest.Run(t, "", s.At("save -l -c "+dir)...); got != (clitest.Result{Stdout: "success: 1 object saved to " + dir + "/lbconfig.txt\n"}) {
+		if got := clitest.Run(t, "", s.Args("save -l -c "+dir)...); got != (clitest.Result{Stdout: "success: 1 object saved to " + dir + "/lbconfig.txt\n"}) {
 			t.Fatalf("%+v", got)
 		}
 	}
@@ -34,10 +34,10 @@ func TestSave(t *testing.T) {
 	if !strings.HasPrefix(s.Requests[0], "GET /netlox/v1/config/objects?kind=Loadbalancer") {
 		t.Errorf("%q", s.Requests)
 	}
-	if got := clitest.Run(t, "", s.At("save -a --config-path="+dir)...); got.Code != session.ExitOK || strings.Count(got.Stdout, "success") != 7 || !strings.HasPrefix(content("FWconfig.txt"), `{"fwAttr":[`) || !strings.HasPrefix(content("EPconfig.txt"), `{"Attr":[`) {
+	if got := clitest.Run(t, "", s.Args("save -a --config-path="+dir)...); got.Code != session.ExitOK || strings.Count(got.Stdout, "success") != 7 || !strings.HasPrefix(content("FWconfig.txt"), `{"fwAttr":[`) || !strings.HasPrefix(content("EPconfig.txt"), `{"Attr":[`) {
 		t.Errorf("%+v", got)
 	}
-	if got := clitest.Run(t, "", s.At("save -f "+dir+"/all.yaml")...); got.Code != session.ExitOK || !strings.HasPrefix(content("all.yaml"), "apiVersion: netlox/v1\nkind: Loadbalancer\nspec:\n") {
+	if got := clitest.Run(t, "", s.Args("save -f "+dir+"/all.yaml")...); got.Code != session.ExitOK || !strings.HasPrefix(content("all.yaml"), "apiVersion: netlox/v1\nkind: Loadbalancer\nspec:\n") {
 		t.Errorf("%+v %s", got, content("all.yaml"))
 	}
 	if !strings.HasPrefix(content("BFDconfig.txt"), `{"Attr":[`) {
@@ -50,11 +50,11 @@ func TestSave(t *testing.T) {
 		"save": "at least one of the flags", "save -a -l": "none of the others can be",
 		"save -l -c /dev/null/x": "cannot create the folder of the files: mkdir /dev/null: not a directory", "save -l -c /proc": "/proc/lbconfig.txt is unchanged",
 	} {
-		if got := clitest.Run(t, "", s.At(args)...); got.Code == session.ExitOK || !strings.Contains(got.Stderr, want) {
+		if got := clitest.Run(t, "", s.Args(args)...); got.Code == session.ExitOK || !strings.Contains(got.Stderr, want) {
 			t.Errorf("%s: %+v", args, got)
 		}
 	}
-	if got := clitest.Run(t, "", s.At("save -a -c "+dir+"/new/folder")...); got.Code != session.ExitOK {
+	if got := clitest.Run(t, "", s.Args("save -a -c "+dir+"/new/folder")...); got.Code != session.ExitOK {
 		t.Errorf("%+v", got)
 	}
 	if content("new/folder/lbconfig.txt") != content("lbconfig.txt") {
@@ -62,7 +62,7 @@ func TestSave(t *testing.T) {
 	}
 	refusing := clitest.NewServer(t, 503, `{"code":503,"message":"x","result":"x"}`)
 	before := content("lbconfig.txt")
-	if got := clitest.Run(t, "", refusing.At("save -l -c "+dir)...); got.Code != session.ExitRefused || content("lbconfig.txt") != before {
+	if got := clitest.Run(t, "", refusing.Args("save -l -c "+dir)...); got.Code != session.ExitRefused || content("lbconfig.txt") != before {
 		t.Errorf("%+v", got)
 	}
 	if list, err := os.ReadDir(dir); err != nil || len(list) != 10 {

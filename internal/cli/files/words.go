@@ -16,16 +16,16 @@ import (
 	"loxilb/internal/lb/policy"
 )
 
-// worded is a property that is a number in the REST API and a word in files.
-type worded struct {
+// wordField is a property that is a number in the REST API and a word in files.
+type wordField struct {
 	kind, group, property string
 	renamed               string // its name in files; "": the API's
 	word                  func(n int) string
 	number                func(word string) (int, error) // nil: the server accepts the word
 }
 
-func wordedProperties() []worded {
-	return []worded{
+func wordedProperties() []wordField {
+	return []wordField{
 		{
 			kind: kinds.ServiceDocument, group: "serviceArguments", property: "mode",
 			word: func(n int) string { return lb.Mode(n).String() },
@@ -57,15 +57,15 @@ func numberBy[T ~uint8](parse func(string) (T, error)) func(string) (int, error)
 	}
 }
 
-func attachedTo(kind string) worded {
-	return worded{
+func attachedTo(kind string) wordField {
+	return wordField{
 		kind: kind, group: "targetObject", property: "attachment",
 		word: func(n int) string { return policy.AttachTo(n).String() }, number: numberBy(policy.ParseAttachTo),
 	}
 }
 
-func ruleProtocol(property string) worded {
-	return worded{
+func ruleProtocol(property string) wordField {
+	return wordField{
 		kind: kinds.RuleDocument, group: "ruleArguments", property: property,
 		word: func(n int) string { return policy.RuleProtocolWord(uint8(n)) }, number: numberBy(policy.ParseRuleProtocol),
 	}
@@ -144,7 +144,7 @@ func fieldsInWords(kind string, fields []v1.FieldChange) []v1.FieldChange {
 }
 
 // wordOf returns the word for a number, or "" if there is none or the text is a word already.
-func (w *worded) wordOf(number string) string {
+func (w *wordField) wordOf(number string) string {
 	n, err := strconv.ParseUint(number, 10, 8)
 	if err != nil {
 		return ""

@@ -83,7 +83,7 @@ func TestSavedWords(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "all.yaml")
 	s := clitest.NewServer(t, 200, savedNumbers)
-	if got := clitest.Run(t, "", s.At("save -f "+file)...); got.Code != session.ExitOK {
+	if got := clitest.Run(t, "", s.Args("save -f "+file)...); got.Code != session.ExitOK {
 		t.Fatalf("%+v", got)
 	}
 	text, err := os.ReadFile(file)
@@ -94,7 +94,7 @@ func TestSavedWords(t *testing.T) {
 		t.Fatal(diff)
 	}
 	s = clitest.NewServer(t, 200, `{"result":"Success","changes":[]}`)
-	if got := clitest.Run(t, "", s.At("apply -f "+file)...); got != (clitest.Result{Stdout: "unchanged\n"}) {
+	if got := clitest.Run(t, "", s.Args("apply -f "+file)...); got != (clitest.Result{Stdout: "unchanged\n"}) {
 		t.Fatalf("%+v", got)
 	}
 	type object struct {
@@ -124,7 +124,7 @@ func TestSavedWords(t *testing.T) {
 func TestWrongWords(t *testing.T) {
 	t.Parallel()
 	s := clitest.NewServer(t, 200, `{"result":"Success","changes":[]}`)
-	got := clitest.Run(t, "apiVersion: netlox/v1\nkind: Firewall\nspec:\n  ruleArguments:\n    Protocol: tpc\n", s.At("apply -f -")...)
+	got := clitest.Run(t, "apiVersion: netlox/v1\nkind: Firewall\nspec:\n  ruleArguments:\n    Protocol: tpc\n", s.Args("apply -f -")...)
 	if got.Code != session.ExitRefused || len(s.Requests) != 0 || !strings.Contains(got.Stderr, `-:5:15: protocol "tpc" is not a protocol`) {
 		t.Errorf("%+v %q", got, s.Requests)
 	}
@@ -143,7 +143,7 @@ func TestPlanInWords(t *testing.T) {
 	if err := os.WriteFile(path, []byte(savedWords), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r := clitest.Run(t, "", s.At("plan -f "+path)...)
+	r := clitest.Run(t, "", s.Args("plan -f "+path)...)
 	for _, line := range []string{
 		"serviceArguments.mode: default -> onearm", "serviceArguments.select: rr -> priority", "ruleArguments.protocol: tcp -> 89", "mirrorInfo.type: none -> vxlan",
 	} {

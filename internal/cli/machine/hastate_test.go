@@ -14,7 +14,7 @@ func TestHastate(t *testing.T) {
 	t.Parallel()
 	s := clitest.NewServer(t, 200, `{"Attr":[{"instance":"llb-inst0","state":"MASTER","vip":"0.0.0.0","sync":0}]}`)
 	for _, args := range []string{"get hastate", "get ha", "get HAstate"} {
-		if got := clitest.Run(t, "", s.At(args)...); got.Code != session.ExitOK || !strings.Contains(got.Stdout, "| llb-inst0 | MASTER  |") {
+		if got := clitest.Run(t, "", s.Args(args)...); got.Code != session.ExitOK || !strings.Contains(got.Stdout, "| llb-inst0 | MASTER  |") {
 			t.Errorf("%s: %+v", args, got)
 		}
 	}
@@ -23,7 +23,7 @@ func TestHastate(t *testing.T) {
 		"set ha BACKUP --instance=llb-inst1 --vip=10.0.0.9": `{"instance":"llb-inst1","state":"BACKUP","vip":"10.0.0.9","sync":0}`,
 	} {
 		s := clitest.NewServer(t, 200, clitest.Success)
-		if got := clitest.Run(t, "", s.At(args)...); got.Code != session.ExitOK || len(s.Requests) != 1 || !sameJSON(t, s.Requests[0], want) {
+		if got := clitest.Run(t, "", s.Args(args)...); got.Code != session.ExitOK || len(s.Requests) != 1 || !sameJSON(t, s.Requests[0], want) {
 			t.Errorf("%s: %+v %v, want %s", args, got, s.Requests, want)
 		}
 	}

@@ -28,13 +28,13 @@ func TestMachine(t *testing.T) {
 			"| PARAM NAME | VALUE |\n|------------|-------|\n| Log level  | debug |\n"},
 	} {
 		s := clitest.NewServer(t, 200, tc.body)
-		if got := clitest.Run(t, "", s.At(tc.args)...); got != (clitest.Result{Stdout: tc.want}) {
+		if got := clitest.Run(t, "", s.Args(tc.args)...); got != (clitest.Result{Stdout: tc.want}) {
 			t.Errorf("%s: %d %s\n%s", tc.args, got.Code, got.Stderr, got.Stdout)
 		}
 		if want := "GET /netlox/v1/" + tc.path; len(s.Requests) != 1 || s.Requests[0] != want {
 			t.Errorf("%s asked %q", tc.args, s.Requests)
 		}
-		if got := clitest.Run(t, "", s.At(tc.args+" -o yaml")...); got.Code != session.ExitOK || strings.Contains(got.Stdout, "|") {
+		if got := clitest.Run(t, "", s.Args(tc.args+" -o yaml")...); got.Code != session.ExitOK || strings.Contains(got.Stdout, "|") {
 			t.Errorf("%s -o yaml: %+v", tc.args, got)
 		}
 	}
@@ -43,10 +43,10 @@ func TestMachine(t *testing.T) {
 func TestSetLogLevel(t *testing.T) {
 	t.Parallel()
 	s := clitest.NewServer(t, 200, clitest.Success)
-	if got := clitest.Run(t, "", s.At("set log-level critical")...); got != (clitest.Result{Stdout: "success\n"}) {
+	if got := clitest.Run(t, "", s.Args("set log-level critical")...); got != (clitest.Result{Stdout: "success\n"}) {
 		t.Errorf("%+v", got)
 	}
-	if got := clitest.Run(t, "", s.At("set loglevel loud")...); got.Code != session.ExitUsage || !strings.Contains(got.Stderr, `log level "loud" is unknown (allowed: trace, debug`) {
+	if got := clitest.Run(t, "", s.Args("set loglevel loud")...); got.Code != session.ExitUsage || !strings.Contains(got.Stderr, `log level "loud" is unknown (allowed: trace, debug`) {
 		t.Errorf("%+v", got)
 	}
 	if want := `POST /netlox/v1/config/params {"logLevel":"critical"}`; len(s.Requests) != 1 || s.Requests[0] != want {

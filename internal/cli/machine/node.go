@@ -138,7 +138,7 @@ func waitDrained(cmd *cobra.Command, o *session.Options, exit bool) error {
 		if err != nil {
 			return err
 		}
-		node, err := session.As[v1.Node](o.Answer(c.GetNode(cmd.Context())))
+		node, err := session.DecodeAs[v1.Node](o.Answer(c.GetNode(cmd.Context())))
 		switch {
 		case err != nil && exit && cmd.Context().Err() == nil:
 			fmt.Fprintln(cmd.OutOrStdout(), "drained; the daemon has exited")

@@ -80,7 +80,7 @@ func statusTable(list []v1.Status, wide bool) *session.Table {
 			key, problem = session.Wrap(s.Key, keyWidth), session.Wrap(s.Error, errorWidth)
 		}
 		t.AddLines([]string{s.Kind}, key, []string{s.State}, []string{session.Version(s.Desired)}, []string{session.Version(s.Applied)},
-			[]string{session.When(s.Since)}, []string{session.Tries(s)}, problem)
+			[]string{session.ShortTime(s.Since)}, []string{session.Tries(s)}, problem)
 	}
 	return t
 }

@@ -16,7 +16,8 @@ import (
 	"loxilb/test/clitest"
 )
 
-// TestTables prints testdata/*.json and compares with *.txt beside it, which has the command lines.
+// TestTables prints testdata/*.json and compares with *.txt next to it, which has the command
+// lines.
 func TestTables(t *testing.T) {
 	t.Parallel()
 	for name, lines := range map[string][]string{
@@ -35,7 +36,7 @@ func TestFilters(t *testing.T) {
 	t.Parallel()
 	s := clitest.NewServer(t, 200, `{"eventAttr":[],"statusAttr":[]}`)
 	for _, args := range []string{"get events --kind=link,object --limit=3", "get status web --failed --kind=service"} {
-		_ = clitest.Run(t, "", s.At(args)...) // the server has no such object
+		_ = clitest.Run(t, "", s.Args(args)...) // the server has no such object
 	}
 	if diff := cmp.Diff([]string{
 		"GET /netlox/v1/events?kind=link%2Cobject&limit=3",
@@ -53,7 +54,7 @@ func TestStatusOfNothing(t *testing.T) {
 		"get status":               "",
 		"get status nope --failed": "",
 	} {
-		r := clitest.Run(t, "", s.At(args)...)
+		r := clitest.Run(t, "", s.Args(args)...)
 		if (r.Code == session.ExitRefused) != (want != "") || !strings.Contains(r.Stderr, want) {
 			t.Errorf("%s: %+v", args, r)
 		}
@@ -78,7 +79,7 @@ func TestWatchEvents(t *testing.T) {
 	var errs bytes.Buffer
 	done := make(chan int, 1)
 	go func() {
-		done <- cli.Main(ctx, session.Env{Stdout: out, Stderr: &errs}, s.At("get events -w --kind=link"))
+		done <- cli.Main(ctx, session.Env{Stdout: out, Stderr: &errs}, s.Args("get events -w --kind=link"))
 	}()
 	if line := <-out.Out; line != "2020-01-02T03:04:05Z  link       interface eth0 (2) added\n" {
 		t.Errorf("%q", line)
@@ -92,7 +93,7 @@ func TestWatchEvents(t *testing.T) {
 	}
 	errs.Reset()
 	go func() {
-		done <- cli.Main(ctx, session.Env{Stdout: out, Stderr: &errs}, s.At("get events -w -o json"))
+		done <- cli.Main(ctx, session.Env{Stdout: out, Stderr: &errs}, s.Args("get events -w -o json"))
 	}()
 	if line := <-out.Out; !strings.HasPrefix(line, `{"seq":7`) || strings.Count(line, "\n") != 1 {
 		t.Errorf("%q", line)

@@ -41,7 +41,7 @@ func TestNetObjectRequests(t *testing.T) {
 		"delete neigh 2001:db8::5 eth0":                           "DELETE /netlox/v1/config/neighbor/2001:db8::5/dev/eth0",
 	} {
 		s := clitest.NewServer(t, 200, clitest.Success)
-		if got := clitest.Run(t, "", s.At(args)...); got.Code != 0 || got.Stdout != "success\n" || len(s.Requests) != 1 || s.Requests[0] != want {
+		if got := clitest.Run(t, "", s.Args(args)...); got.Code != 0 || got.Stdout != "success\n" || len(s.Requests) != 1 || s.Requests[0] != want {
 			t.Errorf("%s: %+v, requests %q, want %q", args, got, s.Requests, want)
 		}
 	}
@@ -67,7 +67,7 @@ func TestNetObjectMistakes(t *testing.T) {
 		"delete route 10.1.0.0":                       `destinationIPNet "10.1.0.0" is not an address with the length`,
 	} {
 		s := clitest.NewServer(t, 200, clitest.Success)
-		got := clitest.Run(t, "", s.At(args)...)
+		got := clitest.Run(t, "", s.Args(args)...)
 		if got.Code != session.ExitUsage || !strings.Contains(got.Stderr, want) || strings.Count(got.Stderr, "\n") != 1 || len(s.Requests) != 0 {
 			t.Errorf("%s: %+v, requests %q, want %q", args, got, s.Requests, want)
 		}
@@ -134,7 +134,7 @@ func TestNetObjectTables(t *testing.T) {
 |       |          |                   |            |      |              |           |                     | IPv6 : []          |               |      |
 `},
 	} {
-		got := clitest.Run(t, "", clitest.NewServer(t, 200, c[0]).At(args)...)
+		got := clitest.Run(t, "", clitest.NewServer(t, 200, c[0]).Args(args)...)
 		if got.Code != 0 || got.Stdout != strings.TrimPrefix(c[1], "\n") {
 			t.Errorf("%s:\n%s%s, want%s", args, got.Stdout, got.Stderr, c[1])
 		}

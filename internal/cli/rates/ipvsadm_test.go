@@ -22,7 +22,7 @@ func TestStatsAndRate(t *testing.T) {
 			t.Errorf("%s, want %s", r, want[i])
 		}
 	}
-	if r := clitest.Run(t, "", s.At("rate --limit=-1")...); r.Code != session.ExitUsage || !strings.Contains(r.Stderr, "--limit") {
+	if r := clitest.Run(t, "", s.Args("rate --limit=-1")...); r.Code != session.ExitUsage || !strings.Contains(r.Stderr, "--limit") {
 		t.Errorf("%+v", r)
 	}
 }
@@ -34,7 +34,7 @@ func TestTopPrints(t *testing.T) {
 	update := `{"list":` + clitest.Answer(t, "services") + `,"total":{"time":"2026-11-23T06:31:19Z","seconds":1,"services":9,"drops":[{"reason":"no-route","packets":7,"rate":0}],"rates":{"connections":49.6}}}`
 	update = "event: rates\ndata: " + strings.ReplaceAll(update, "\n", "") + "\n\n"
 	s := clitest.NewServer(t, 200, update+update+update)
-	r := clitest.Run(t, "", s.At("top --once web --limit=7")...)
+	r := clitest.Run(t, "", s.Args("top --once web --limit=7")...)
 	for _, want := range []string{"9 services", "conn/s      50", "so far: no-route 7", " 20.20.20.1:80/tcp", "2/2", "3.4M"} {
 		if !strings.Contains(r.Stdout, want) || strings.Contains(r.Stdout, "\x1b") || strings.Count(r.Stdout, "SERVICE") != 1 || r.Code != session.ExitOK {
 			t.Errorf("%q: %+v", want, r)
@@ -43,14 +43,14 @@ func TestTopPrints(t *testing.T) {
 	if !strings.Contains(s.Requests[0], "limit=7") || !strings.Contains(s.Requests[0], "match=web") {
 		t.Error(s.Requests[0])
 	}
-	if r = clitest.Run(t, "", s.At("top -b -n 2")...); strings.Count(r.Stdout, "SERVICE") != 2 || r.Code != session.ExitOK {
+	if r = clitest.Run(t, "", s.Args("top -b -n 2")...); strings.Count(r.Stdout, "SERVICE") != 2 || r.Code != session.ExitOK {
 		t.Errorf("%+v", r)
 	}
-	if r = clitest.Run(t, "", s.At("top -o json")...); strings.Count(r.Stdout, `"seconds": 1`) != 1 || r.Code != session.ExitOK {
+	if r = clitest.Run(t, "", s.Args("top -o json")...); strings.Count(r.Stdout, `"seconds": 1`) != 1 || r.Code != session.ExitOK {
 		t.Errorf("%+v", r)
 	}
 	for _, args := range []string{"top --limit=-1", "top --once --limit=1001", "top -b -n -1", "top --once -n 3", "top --sort=speed --once", "rate --sort=speed", "stats --limit=-1", "top a b"} {
-		if r := clitest.Run(t, "", s.At(args)...); r.Code != session.ExitUsage || r.Stderr == "" {
+		if r := clitest.Run(t, "", s.Args(args)...); r.Code != session.ExitUsage || r.Stderr == "" {
 			t.Errorf("%s: %+v", args, r)
 		}
 	}

@@ -114,7 +114,7 @@ func problems(ctx context.Context, o *session.Options, client *v1.Client, list [
 	if len(list) == 0 || list[0].Status == nil {
 		return nil, nil
 	}
-	failed, err := session.As[v1.StatusList](o.Answer(client.GetStatuses(ctx, &v1.GetStatusesParams{Failed: true})))
+	failed, err := session.DecodeAs[v1.StatusList](o.Answer(client.GetStatuses(ctx, &v1.GetStatusesParams{Failed: true})))
 	return failed.StatusAttr, err
 }
 
@@ -136,7 +136,7 @@ func endpointsDown(ctx context.Context, o *session.Options, client *v1.Client, l
 	if len(names) <= maxNamed {
 		params.Name = strings.Join(names, ",")
 	}
-	all, err := session.As[v1.EndpointProbeList](o.Answer(client.GetEndpoints(ctx, params)))
+	all, err := session.DecodeAs[v1.EndpointProbeList](o.Answer(client.GetEndpoints(ctx, params)))
 	return slices.DeleteFunc(all.Attr, func(e v1.EndpointProbe) bool { return e.CurrState != "nok" && e.CurrState != "red" }), err
 }
 
@@ -240,7 +240,7 @@ func eventsOf(ctx context.Context, o *session.Options, client *v1.Client, list [
 	if len(list) == 1 {
 		params.Object = objectOf(list[0].Status)
 	}
-	events, err := session.As[v1.EventList](o.Answer(client.GetEvents(ctx, params)))
+	events, err := session.DecodeAs[v1.EventList](o.Answer(client.GetEvents(ctx, params)))
 	if err != nil {
 		return nil, err
 	}

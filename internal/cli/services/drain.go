@@ -79,7 +79,7 @@ func drainKind() session.Kind[v1.DrainList, v1.Drain] {
 		Draw: func(list *v1.DrainList) *session.Table {
 			t := session.NewTable("Endpoint", "Connections", "Own sockets", "Deadline", "Rate", "Done by")
 			for _, d := range list.DrainAttr {
-				t.Add(d.Endpoint, strconv.Itoa(d.Connections), strconv.Itoa(d.Sockets), session.Moment(d.Deadline), strconv.Itoa(d.Rate)+"/s", session.Moment(d.Done))
+				t.Add(d.Endpoint, strconv.Itoa(d.Connections), strconv.Itoa(d.Sockets), session.TimeCell(d.Deadline), strconv.Itoa(d.Rate)+"/s", session.TimeCell(d.Done))
 			}
 			return t
 		},

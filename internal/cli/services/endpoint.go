@@ -163,7 +163,7 @@ func sinceCell(e *v1.EndpointProbe) string {
 	if !sinceKnown(e) {
 		return "-"
 	}
-	return session.When(e.Since)
+	return session.ShortTime(e.Since)
 }
 
 // endpointTable has the existing loxilb's columns, and columns that explain the state. Wide, it
@@ -201,7 +201,7 @@ func endpointTable(list []v1.EndpointProbe, wide bool) *session.Table {
 			}
 			if n := len(e.History) - 1 - line; n >= 0 {
 				c := &e.History[n]
-				change = fmt.Sprintf("%s %s: %s", session.When(c.Time), c.To, evidenceCell(e, c.Evidence))
+				change = fmt.Sprintf("%s %s: %s", session.ShortTime(c.Time), c.To, evidenceCell(e, c.Evidence))
 			}
 			t.Add(append(row, service, change)...)
 		}

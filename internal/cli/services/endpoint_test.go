@@ -33,7 +33,7 @@ func TestGetEndpoint(t *testing.T) {
 | 32.32.32.1 | mine | ping: |    0 |      60s |       2 | 1ms      | 2ms      | 3ms      | ok    | -     | -        |
 `},
 	} {
-		got := clitest.Run(t, "", s.At(tc.args)...)
+		got := clitest.Run(t, "", s.Args(tc.args)...)
 		if got.Code != session.ExitOK {
 			t.Errorf("%s: %+v", tc.args, got)
 		}
@@ -42,7 +42,7 @@ func TestGetEndpoint(t *testing.T) {
 		}
 	}
 	// In wide form, the newest change comes first, and services are listed below each other.
-	wide := strings.Split(clitest.Run(t, "", s.At("get ep -o wide --name=31.31.31.1")...).Stdout, "\n")
+	wide := strings.Split(clitest.Run(t, "", s.Args("get ep -o wide --name=31.31.31.1")...).Stdout, "\n")
 	for i, want := range []string{
 		"| 20.20.20.1:80/tcp | 2026-01-02 03:04 nok: c |", "| 20.20.20.2:80/tcp | 2026-01-02 03:04 nok: b |", "| 2026-01-02 03:04 ok: a |",
 	} {
@@ -50,11 +50,11 @@ func TestGetEndpoint(t *testing.T) {
 			t.Errorf("line %d is %s, want %s", i, got, want)
 		}
 	}
-	if got := clitest.Run(t, "", s.At("get ep -o json --name=31.31.31.1")...); !strings.Contains(got.Stdout, `"history"`) || strings.Contains(got.Stdout, "mine") {
+	if got := clitest.Run(t, "", s.Args("get ep -o json --name=31.31.31.1")...); !strings.Contains(got.Stdout, `"history"`) || strings.Contains(got.Stdout, "mine") {
 		t.Errorf("%+v", got)
 	}
 	exists := clitest.NewServer(t, 409, `{"code":409,"message":"endpoint x exists already with the same content","result":"x"}`)
-	if got := clitest.Run(t, "", exists.At("create ep 31.31.31.1")...); got != (clitest.Result{Stdout: "unchanged\n"}) {
+	if got := clitest.Run(t, "", exists.Args("create ep 31.31.31.1")...); got != (clitest.Result{Stdout: "unchanged\n"}) {
 		t.Errorf("%+v", got)
 	}
 }

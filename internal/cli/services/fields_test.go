@@ -44,7 +44,7 @@ func TestFieldFlags(t *testing.T) {
 			continue
 		}
 		s := clitest.NewServer(t, 200, clitest.Success)
-		args := append(s.At("create lb 1.1.1.1 --tcp=1:1 --endpoints=2.2.2.2:1"), "--"+field.Flag+"="+want[0])
+		args := append(s.Args("create lb 1.1.1.1 --tcp=1:1 --endpoints=2.2.2.2:1"), "--"+field.Flag+"="+want[0])
 		if got := clitest.Run(t, "", args...); got.Code != session.ExitOK {
 			t.Errorf("%v: %+v", args, got)
 			continue
@@ -72,7 +72,7 @@ func TestFieldFlags(t *testing.T) {
 	}
 	// A list can be split into several flags.
 	s := clitest.NewServer(t, 200, clitest.Success)
-	clitest.Run(t, "", s.At("create lb 1.1.1.1 --tcp=1:1 --endpoints=2.2.2.2:1 --snat=10.0.0.1 --snat=10.0.0.2,10.0.0.3 --egress --name=")...)
+	clitest.Run(t, "", s.Args("create lb 1.1.1.1 --tcp=1:1 --endpoints=2.2.2.2:1 --snat=10.0.0.1 --snat=10.0.0.2,10.0.0.3 --egress --name=")...)
 	if len(s.Requests) != 1 || !strings.Contains(s.Requests[0], `"snatIPs":["10.0.0.1","10.0.0.2","10.0.0.3"]`) || !strings.Contains(s.Requests[0], `"egress":true`) {
 		t.Errorf("%q", s.Requests)
 	}

@@ -15,8 +15,8 @@ import (
 	"loxilb/test/clitest"
 )
 
-// TestGetLB prints testdata/lb.json and empty.json and compares with *.txt beside it, which has the
-// command lines.
+// TestGetLB prints testdata/lb.json and empty.json and compares with *.txt next to it, which has
+// the command lines.
 func TestGetLB(t *testing.T) {
 	t.Parallel()
 	clitest.Golden(t, clitest.NewServer(t, 200, clitest.Answer(t, "lb")), "lb",
@@ -56,7 +56,7 @@ func TestDescribe(t *testing.T) {
 	if diff := cmp.Diff([]string{"", "service 20.20.20.1:2020/tcp", "service [2001:db8::9]:53-54/udp/mark=7"}, asked); diff != "" {
 		t.Error(diff) // one request for any number of services, and none to a server without status
 	}
-	if r := clitest.Run(t, "", s.At("describe lb none")...); r.Code != session.ExitRefused || !strings.Contains(r.Stderr, `service "none" not found`) || r.Stdout != "" {
+	if r := clitest.Run(t, "", s.Args("describe lb none")...); r.Code != session.ExitRefused || !strings.Contains(r.Stderr, `service "none" not found`) || r.Stdout != "" {
 		t.Errorf("%+v", r)
 	}
 }
@@ -66,14 +66,14 @@ func TestDescribe(t *testing.T) {
 func TestCreateLeniently(t *testing.T) {
 	t.Parallel()
 	s := clitest.NewServer(t, 200, clitest.Success)
-	got := clitest.Run(t, "", s.At("create lb 1.1.1.1 --tcp=1:1 --mode= --select= --endpoints=2.2.2.2:1,3.3.3.3:1,2.2.2.2:1,")...)
+	got := clitest.Run(t, "", s.Args("create lb 1.1.1.1 --tcp=1:1 --mode= --select= --endpoints=2.2.2.2:1,3.3.3.3:1,2.2.2.2:1,")...)
 	if want := (clitest.Result{Stdout: "success\n", Stderr: "Warning: endpoint 2.2.2.2 weight 1 is given twice\n"}); got != want {
 		t.Errorf("%+v", got)
 	}
 	if n := strings.Count(s.Requests[0], "endpointIP"); n != 2 {
 		t.Errorf("%d endpoints: %s", n, s.Requests[0])
 	}
-	if got := clitest.Run(t, "", s.At("create lb 1.1.1.1 --tcp=1:1 --endpoints=")...); got.Code == session.ExitOK {
+	if got := clitest.Run(t, "", s.Args("create lb 1.1.1.1 --tcp=1:1 --endpoints=")...); got.Code == session.ExitOK {
 		t.Errorf("no endpoints: %+v", got)
 	}
 }

@@ -51,7 +51,7 @@ func TestListed(t *testing.T) {
 		"get lb -l mode=dsr -o custom-columns=VIP:.serviceArguments.externalIP,NONE:.nope":              "|     VIP     |  NONE  | |-------------|--------| | 20.20.20.10 | <none> | | 20.20.20.12 | <none> |",
 		"get lb dns --no-headers -o custom-columns=N:.serviceArguments.name,E:.endpoints[*].endpointIP": "| dns | 31.31.31.1 |",
 	} {
-		got := clitest.Run(t, "", s.At(args)...)
+		got := clitest.Run(t, "", s.Args(args)...)
 		if text := strings.Join(strings.Fields(got.Stdout), " "); got.Code != 0 || text != strings.Join(strings.Fields(want), " ") {
 			t.Errorf("%s: %s %s, want %s", args, text, got.Stderr, want)
 		}
@@ -59,7 +59,7 @@ func TestListed(t *testing.T) {
 	// Pages are requested up to the last one.
 	var names []string
 	for next, pages := "", 0; pages == 0 || next != "" && pages < 9; pages++ {
-		got := clitest.Run(t, "", s.At("get lb --limit=3 -o name --continue="+next)...)
+		got := clitest.Run(t, "", s.Args("get lb --limit=3 -o name --continue="+next)...)
 		names = append(names, strings.Fields(got.Stdout)...)
 		_, next, _ = strings.Cut(strings.TrimSpace(got.Stderr), "--continue=")
 	}
@@ -71,15 +71,15 @@ func TestListed(t *testing.T) {
 		LbAttr   []json.RawMessage
 		Continue string
 	}
-	if got := clitest.Run(t, "", s.At("get lb --limit=2 -o json")...); json.Unmarshal([]byte(got.Stdout), &list) != nil || len(list.LbAttr) != 2 || list.Continue == "" {
+	if got := clitest.Run(t, "", s.Args("get lb --limit=2 -o json")...); json.Unmarshal([]byte(got.Stdout), &list) != nil || len(list.LbAttr) != 2 || list.Continue == "" {
 		t.Errorf("%+v", got)
 	}
-	if got := clitest.Run(t, "", s.At("get lb nope dns")...); got.Code != session.ExitRefused || !strings.Contains(got.Stderr, `service "nope" not found: give its name, or its key`) || got.Stdout != "" {
+	if got := clitest.Run(t, "", s.Args("get lb nope dns")...); got.Code != session.ExitRefused || !strings.Contains(got.Stderr, `service "nope" not found: give its name, or its key`) || got.Stdout != "" {
 		t.Errorf("%+v", got)
 	}
 	// The server gets the whole query, so it can return less.
 	s.Requests = nil
-	clitest.Run(t, "", s.At("get lb web -l mode=dsr --sort-by=-port --limit=5")...)
+	clitest.Run(t, "", s.Args("get lb web -l mode=dsr --sort-by=-port --limit=5")...)
 	if len(s.Requests) != 1 || !strings.Contains(s.Requests[0], "limit=5&name=web&selector=serviceArguments.mode+in+%283%29&sortBy=-serviceArguments.port") {
 		t.Errorf("%q", s.Requests)
 	}
@@ -96,7 +96,7 @@ func TestCompletion(t *testing.T) {
 		"__complete get lb --sort-by ex": "externalIP :4",
 		"__complete get ct --state cl":   "sync-sent sync-ack est",
 	} {
-		words := s.At(args)
+		words := s.Args(args)
 		last := words[len(strings.Fields(args))-1]
 		line := append(append([]string{words[0]}, words[len(strings.Fields(args)):]...), append(words[1:len(strings.Fields(args))-1:len(strings.Fields(args))-1], last)...)
 		got := clitest.Run(t, "", line...)
@@ -135,7 +135,7 @@ func TestWatch(t *testing.T) {
 	out := clitest.Lines{Out: make(chan string, 100)}
 	done := make(chan int, 1)
 	go func() {
-		done <- cli.Main(t.Context(), session.Env{Stdout: out, Stderr: &strings.Builder{}}, s.At("get lb web -w -o wide"))
+		done <- cli.Main(t.Context(), session.Env{Stdout: out, Stderr: &strings.Builder{}}, s.Args("get lb web -w -o wide"))
 	}()
 	await := func(want string) {
 		t.Helper()

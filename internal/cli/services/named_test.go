@@ -21,7 +21,7 @@ func TestNameWithComma(t *testing.T) {
 		"get lb --servName=a,b -o name": "selector=serviceArguments.name+in+%28%22a%2Cb%22%29",
 		`get lb -l name="a,b" -o name`:  "selector=serviceArguments.name+in+%28%22a%2Cb%22%29",
 	} {
-		got := clitest.Run(t, "", s.At(args)...)
+		got := clitest.Run(t, "", s.Args(args)...)
 		if last := s.Requests[len(s.Requests)-1]; got.Stdout != "lb/20.20.20.1:80/tcp\n" || !strings.HasSuffix(last, "?"+asked) {
 			t.Errorf("%s: %+v, asked by %s", args, got, last)
 		}
@@ -45,7 +45,7 @@ func TestRatesOfEndpoint(t *testing.T) {
 		_ = json.NewEncoder(w).Encode(answer)
 	}))}
 	t.Cleanup(s.Close)
-	got := clitest.Run(t, "", s.At("describe endpoint 31.31.31.1")...)
+	got := clitest.Run(t, "", s.Args("describe endpoint 31.31.31.1")...)
 	text := strings.Join(strings.Fields(got.Stdout), " ")
 	if !strings.Contains(text, "Rates over the last 5 s:") || !strings.Contains(text, "20.20.20.1:80/tcp > 31.31.31.1:80 | 7 | 12 |") ||
 		!strings.Contains(text, "20.20.20.2:80/tcp > 31.31.31.1:80 | 7 | 12 |") || strings.Contains(text, "31.31.31.9") {
@@ -59,12 +59,12 @@ func TestSinceOfDrain(t *testing.T) {
 	t.Parallel()
 	s := clitest.NewServer(t, 200, `{"Attr":[{"hostName":"31.31.31.1","name":"31.31.31.1_tcp_80","probeType":"tcp","probePort":80,"currState":"ok","observedState":"drained","since":"2020-01-02T03:04:05Z"}]}`)
 	for _, args := range []string{"get endpoint", "describe endpoint 31.31.31.1"} {
-		if got := clitest.Run(t, "", s.At(args)...); got.Code != 0 || strings.Contains(got.Stdout, "2020-01-02") || !strings.Contains(got.Stdout, "drained") {
+		if got := clitest.Run(t, "", s.Args(args)...); got.Code != 0 || strings.Contains(got.Stdout, "2020-01-02") || !strings.Contains(got.Stdout, "drained") {
 			t.Errorf("%s: %+v", args, got)
 		}
 	}
 	s.Body = `{"drainAttr":[{"endpoint":"31.31.31.1:80","connections":3,"sockets":0,"rate":200}]}`
-	if got := clitest.Run(t, "", s.At("get drain")...); !strings.Contains(got.Stdout, "| 200/s |") {
+	if got := clitest.Run(t, "", s.Args("get drain")...); !strings.Contains(got.Stdout, "| 200/s |") {
 		t.Errorf("no unit of the rate: %+v", got)
 	}
 }

@@ -45,7 +45,7 @@ func (t *rated) text() string {
 
 // askRates requests the rates of a service and its endpoints; nil: the server does not support it.
 func askRates(ctx context.Context, o *session.Options, client *v1.Client, key string) (*v1.ServiceRates, float64, error) {
-	list, err := session.As[v1.ServiceRatesList](o.Answer(client.GetServiceRates(ctx, &v1.GetServiceRatesParams{Service: key, Endpoints: true, Counters: true})))
+	list, err := session.DecodeAs[v1.ServiceRatesList](o.Answer(client.GetServiceRates(ctx, &v1.GetServiceRatesParams{Service: key, Endpoints: true, Counters: true})))
 	if err != nil || len(list.Services) == 0 {
 		return nil, 0, session.UnlessRefused(err)
 	}

@@ -34,8 +34,8 @@ func Clock(t time.Time) string {
 	return t.Format(time.RFC3339)
 }
 
-// When returns a time in short, the local one: of today without its date. - is none.
-func When(t time.Time) string {
+// ShortTime returns a time in short, the local one: of today without its date. - is none.
+func ShortTime(t time.Time) string {
 	if t.IsZero() {
 		return "-"
 	}
@@ -46,8 +46,8 @@ func When(t time.Time) string {
 	return t.Format("2006-01-02 15:04")
 }
 
-// Moment returns a time; - for none.
-func Moment(t *time.Time) string {
+// TimeCell returns a time; - for none.
+func TimeCell(t *time.Time) string {
 	if t == nil {
 		return "-"
 	}

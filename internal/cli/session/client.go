@@ -92,9 +92,9 @@ func (o *Options) dial(ctx context.Context, network, addr string) (net.Conn, err
 	return &idleConn{conn, cmp.Or(o.idle, o.wait())}, nil
 }
 
-// Elsewhere reports whether flags or a context select a server other than that of this network
+// IsRemote reports whether flags or a context select a server other than that of this network
 // namespace.
-func (o *Options) Elsewhere() bool {
+func (o *Options) IsRemote() bool {
 	return o.named || o.socket != "" || o.namesServer() || o.protocol != "http"
 }
 
@@ -102,7 +102,7 @@ func (o *Options) connect(ctx context.Context, d *net.Dialer, network, addr stri
 	if o.socket != "" {
 		return d.DialContext(ctx, "unix", o.socket)
 	}
-	if path, err := apisocket.Path(); !o.Elsewhere() && err == nil {
+	if path, err := apisocket.Path(); !o.IsRemote() && err == nil {
 		conn, err := d.DialContext(ctx, "unix", path)
 		if err == nil {
 			return conn, nil
@@ -276,8 +276,8 @@ func Decode(body []byte, v any) error {
 	return nil
 }
 
-// As decodes the result of Answer.
-func As[T any](body []byte, err error) (answer T, _ error) {
+// DecodeAs decodes the result of Answer.
+func DecodeAs[T any](body []byte, err error) (answer T, _ error) {
 	if err == nil {
 		err = Decode(body, &answer)
 	}

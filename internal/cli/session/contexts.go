@@ -145,15 +145,15 @@ func (c *Contexts) NoContext(name string) error {
 	return fmt.Errorf("context %q not found (available: %s)", name, strings.Join(names, ", "))
 }
 
-// door is where a server is.
-type door struct {
+// serverAddress is where a server is.
+type serverAddress struct {
 	protocol, host, socket string
 	port                   uint16
 }
 
 // parseServer parses http://HOST:PORT, https://HOST:PORT, HOST:PORT, unix:PATH or a path. The
 // default is the usual port.
-func parseServer(text string) (d door, err error) {
+func parseServer(text string) (d serverAddress, err error) {
 	wrong := fmt.Errorf("%q is not a server address (allowed: http://HOST:PORT, https://HOST:PORT, HOST:PORT, unix:PATH)", text)
 	if path, ok := strings.CutPrefix(text, "unix:"); ok || strings.HasPrefix(text, "/") {
 		if ok {
@@ -162,7 +162,7 @@ func parseServer(text string) (d door, err error) {
 		if !filepath.IsAbs(text) {
 			return d, wrong
 		}
-		return door{protocol: "http", socket: text, host: "127.0.0.1", port: 11111}, nil
+		return serverAddress{protocol: "http", socket: text, host: "127.0.0.1", port: 11111}, nil
 	}
 	if !strings.Contains(text, "://") {
 		text = "http://" + text
@@ -171,7 +171,7 @@ func parseServer(text string) (d door, err error) {
 	if err != nil || u.Hostname() == "" || u.User != nil || u.RawQuery != "" || strings.Trim(u.Path, "/") != "" {
 		return d, wrong
 	}
-	d = door{protocol: u.Scheme, host: u.Hostname(), port: map[string]uint16{"http": 11111, "https": 8091}[u.Scheme]}
+	d = serverAddress{protocol: u.Scheme, host: u.Hostname(), port: map[string]uint16{"http": 11111, "https": 8091}[u.Scheme]}
 	if d.port == 0 {
 		return d, wrong
 	}

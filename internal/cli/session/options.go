@@ -85,8 +85,8 @@ func (o *Options) Check(cmd *cobra.Command) error {
 
 func (o *Options) wait() time.Duration { return o.timeout }
 
-// Patient extends the time to wait for an answer to d, unless --timeout is longer.
-func (o *Options) Patient(d time.Duration) { o.idle = max(o.wait(), d) }
+// ExtendTimeout extends the time to wait for an answer to d, unless --timeout is longer.
+func (o *Options) ExtendTimeout(d time.Duration) { o.idle = max(o.wait(), d) }
 
 // Compat reports whether tables have all columns of the existing loxilb, for scripts that parse
 // them: set by LOXILB_COMPAT, as for the daemon.

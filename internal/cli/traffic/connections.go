@@ -92,7 +92,7 @@ func hasService(ctx context.Context, o *session.Options, client *v1.Client, name
 	if key, err := lb.ParseKey(name); err == nil {
 		name = key.String()
 	}
-	list, err := session.As[v1.LoadbalanceList](o.Answer(client.GetLoadbalancers(ctx, &v1.GetLoadbalancersParams{Name: listing.JoinNames([]string{name})})))
+	list, err := session.DecodeAs[v1.LoadbalanceList](o.Answer(client.GetLoadbalancers(ctx, &v1.GetLoadbalancersParams{Name: listing.JoinNames([]string{name})})))
 	if err != nil {
 		return false, err
 	}

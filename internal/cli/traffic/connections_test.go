@@ -58,7 +58,7 @@ func TestConntrackStreams(t *testing.T) {
 		done := make(chan int, 1)
 		var errs bytes.Buffer
 		go func() {
-			done <- cli.Main(t.Context(), session.Env{Stdin: strings.NewReader(""), Stdout: out, Stderr: &errs}, s.At(tc.args))
+			done <- cli.Main(t.Context(), session.Env{Stdin: strings.NewReader(""), Stdout: out, Stderr: &errs}, s.Args(tc.args))
 		}()
 		if text := <-out.Out; strings.Count(text, "sourcePort")+strings.Count(text, "\n") < tc.first {
 			t.Errorf("%s: first printed: %s", tc.args, text)
@@ -79,15 +79,15 @@ func TestConntrackStreams(t *testing.T) {
 func TestConntrackBreaksOff(t *testing.T) {
 	t.Parallel()
 	s := clitest.NewServer(t, 200, `{"ctAttr":[`+fmt.Sprintf(connection, 1)+",")
-	if r := clitest.Run(t, "", s.At("get ct -o json")...); r.Code != session.ExitUnreachable || !strings.Contains(r.Stdout, `"sourcePort": 1`) || !strings.Contains(r.Stderr, "ended early") {
+	if r := clitest.Run(t, "", s.Args("get ct -o json")...); r.Code != session.ExitUnreachable || !strings.Contains(r.Stdout, `"sourcePort": 1`) || !strings.Contains(r.Stderr, "ended early") {
 		t.Errorf("%+v", r)
 	}
 	s = clitest.NewServer(t, 200, `{"result":"Error: not now"}`)
-	if r := clitest.Run(t, "", s.At("get ct")...); r.Code != session.ExitRefused || r.Stderr != "Error: Error: not now\n" {
+	if r := clitest.Run(t, "", s.Args("get ct")...); r.Code != session.ExitRefused || r.Stderr != "Error: Error: not now\n" {
 		t.Errorf("%+v", r)
 	}
 	s = clitest.NewServer(t, 503, `{"code":503,"message":"not now","result":"not now"}`)
-	if r := clitest.Run(t, "", s.At("get ct")...); r.Code != session.ExitRefused || r.Stderr != "Error: not now\n" {
+	if r := clitest.Run(t, "", s.Args("get ct")...); r.Code != session.ExitRefused || r.Stderr != "Error: not now\n" {
 		t.Errorf("%+v", r)
 	}
 }
@@ -103,7 +103,7 @@ func TestWatchConntracks(t *testing.T) {
 			"\"source\":\"10.0.0.1:1000\",\"endpoint\":\"31.31.31.1:8080\",\"servName\":\"web\",\"reason\":\"reset\",\"closedBy\":\"client\",\"packetsIn\":5,\"bytesIn\":500,\"packetsOut\":4,\"bytesOut\":400,\"oneOf\":16}\n\n")
 	}))}
 	t.Cleanup(s.Close)
-	r := clitest.Run(t, "", s.At("get ct -w --vip=20.20.20.1 --rate=500")...)
+	r := clitest.Run(t, "", s.Args("get ct -w --vip=20.20.20.1 --rate=500")...)
 	const want = "2020-01-02T03:04:05Z  opened   tcp   10.0.0.1:1000 > 20.20.20.1:80  31.31.31.1:8080 from 30.30.30.1:1000  web\n" +
 		"2020-01-02T03:04:06Z  ended    tcp   10.0.0.1:1000 > 20.20.20.1:80  31.31.31.1:8080  web  reset by client  in 5 packets, 500 bytes  out 4 packets, 400 bytes  (sampled 1 of 16 connections)\n"
 	if r.Code != session.ExitUnreachable || r.Stdout != want || !strings.Contains(r.Stderr, "3 events not shown because of sampling, and 2 lost") {

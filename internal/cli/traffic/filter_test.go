@@ -19,7 +19,7 @@ func TestConntrackFilters(t *testing.T) {
 		"get ct --servName=web --vip=20.20.20.1 --proto=tcp --limit=5",
 		"get ct --service=20.20.20.1:80/tcp --state=est --source=10.0.0.0/8 --endpoint=[::1]:80 --offset=7",
 	} {
-		_ = clitest.Run(t, "", s.At(args)...) // the response does not matter
+		_ = clitest.Run(t, "", s.Args(args)...) // the response does not matter
 	}
 	s.Requests = slices.DeleteFunc(s.Requests, func(r string) bool { return strings.Contains(r, "/loadbalancer/") })
 	want := []string{
@@ -47,7 +47,7 @@ func TestConnectionsOfNoService(t *testing.T) {
 		"get ct --servName=nosuch", "get ct --service=nosuch", "get ct --service=20.20.20.9:80/tcp", "get ct --servName=nosuch -o json",
 		"get ct -w --servName=nosuch",
 	} {
-		if r := clitest.Run(t, "", gone.At(args)...); r.Code != session.ExitRefused || r.Stdout != "" || !strings.Contains(r.Stderr, "\" not found") {
+		if r := clitest.Run(t, "", gone.Args(args)...); r.Code != session.ExitRefused || r.Stdout != "" || !strings.Contains(r.Stderr, "\" not found") {
 			t.Errorf("%s: %+v", args, r)
 		}
 	}
@@ -55,7 +55,7 @@ func TestConnectionsOfNoService(t *testing.T) {
 	idle := clitest.NewServer(t, 200, `{"lbAttr":[{"serviceArguments":{"externalIP":"20.20.20.1","port":80,"protocol":"tcp","name":"web"},"endpoints":[],"status":{"key":"20.20.20.1:80/tcp"}}],"ctAttr":[]}`)
 	for _, s := range []*clitest.Server{last, idle} {
 		for _, args := range []string{"get ct --servName=web", "get ct --service=20.20.20.1:80/tcp"} {
-			if r := clitest.Run(t, "", s.At(args)...); r.Code != session.ExitOK {
+			if r := clitest.Run(t, "", s.Args(args)...); r.Code != session.ExitOK {
 				t.Errorf("%s: %+v", args, r)
 			}
 		}

@@ -58,7 +58,7 @@ func killConntracks(o *session.Options, cmd *cobra.Command, params *v1.EndConntr
 	}
 	var sum v1.ConntracksEnded
 	for more := true; more; {
-		done, err := session.As[v1.ConntracksEnded](o.Answer(client.EndConntracks(cmd.Context(), params)))
+		done, err := session.DecodeAs[v1.ConntracksEnded](o.Answer(client.EndConntracks(cmd.Context(), params)))
 		if err != nil {
 			return err
 		}

@@ -34,7 +34,7 @@ func TestKillCT(t *testing.T) {
 				_, _ = io.WriteString(w, answers[q.Get("from")])
 			}))}
 			t.Cleanup(s.Close)
-			r := clitest.Run(t, "", s.At("kill ct --source=10.0.0.1 --rate=50 -o "+output)...)
+			r := clitest.Run(t, "", s.Args("kill ct --source=10.0.0.1 --rate=50 -o "+output)...)
 			if r.Code != session.ExitOK || r.Stdout != want {
 				t.Errorf("%+v", r)
 			}

@@ -60,7 +60,7 @@ func setLogin(o *session.Options) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			given, err := session.As[v1.LoginToken](o.Answer(client.Login(cmd.Context(), v1.User{Username: name, Password: password})))
+			given, err := session.DecodeAs[v1.LoginToken](o.Answer(client.Login(cmd.Context(), v1.User{Username: name, Password: password})))
 			if err != nil {
 				return err
 			}

@@ -142,7 +142,7 @@ func userID(o *session.Options, cmd *cobra.Command, client *v1.Client, who strin
 	if id, err := strconv.ParseInt(who, 10, 64); err == nil {
 		return id, nil
 	}
-	list, err := session.As[[]v1.User](o.Answer(client.GetUsers(cmd.Context())))
+	list, err := session.DecodeAs[[]v1.User](o.Answer(client.GetUsers(cmd.Context())))
 	if err != nil {
 		return 0, err
 	}

@@ -107,7 +107,7 @@ func TestUserCommands(t *testing.T) {
 	t.Parallel()
 	s := clitest.NewServer(t, 200, clitest.Success)
 	for _, args := range []string{"create user ann --role=operate", "set user 7 --role=admin", "set user 7 --password", "delete user 7"} {
-		if got := clitest.Run(t, "my password\n", s.At(args)...); got.Code != session.ExitOK || got.Stdout != "success\n" {
+		if got := clitest.Run(t, "my password\n", s.Args(args)...); got.Code != session.ExitOK || got.Stdout != "success\n" {
 			t.Errorf("%s: %+v", args, got)
 		}
 	}
@@ -121,13 +121,13 @@ func TestUserCommands(t *testing.T) {
 	}
 	s = clitest.NewServer(t, 200, `[{"id":3,"username":"ann","role":"view","created_at":"2026-01-02T03:04:05Z"}]`)
 	want := "| ID | NAME | ROLE |       CREATED        |\n|----|------|------|----------------------|\n|  3 | ann  | view | 2026-01-02T03:04:05Z |\n"
-	if got := clitest.Run(t, "", s.At("get users")...); got != (clitest.Result{Stdout: want}) {
+	if got := clitest.Run(t, "", s.Args("get users")...); got != (clitest.Result{Stdout: want}) {
 		t.Errorf("%+v", got)
 	}
-	if got := clitest.Run(t, "", s.At("delete user bob")...); got.Code != session.ExitRefused || !strings.Contains(got.Stderr, `user "bob" not found`) {
+	if got := clitest.Run(t, "", s.Args("delete user bob")...); got.Code != session.ExitRefused || !strings.Contains(got.Stderr, `user "bob" not found`) {
 		t.Errorf("%+v", got)
 	}
-	if clitest.Run(t, "", s.At("delete user ann")...); s.Requests[len(s.Requests)-1] != "DELETE /netlox/v1/auth/users/3" {
+	if clitest.Run(t, "", s.Args("delete user ann")...); s.Requests[len(s.Requests)-1] != "DELETE /netlox/v1/auth/users/3" {
 		t.Errorf("asked %q", s.Requests)
 	}
 }
@@ -136,7 +136,7 @@ func TestGetAudit(t *testing.T) {
 	t.Parallel()
 	s := clitest.NewServer(t, 200, `{"auditAttr":[{"time":"2026-01-02T03:04:05Z","who":"ann","role":"operate","from":"10.0.0.1:5","method":"POST","path":"/x\u001b","objects":["service a","service b"],"result":200,"revision":7},`+
 		`{"time":"2026-01-02T03:04:05Z","who":"-","from":"socket","method":"GET","path":"/y","result":401,"error":"no token"}]}`)
-	got := clitest.Run(t, "", s.At("get audit --limit=2")...)
+	got := clitest.Run(t, "", s.Args("get audit --limit=2")...)
 	if got.Code != session.ExitOK || !strings.Contains(got.Stdout, "| ann | operate | 10.0.0.1:5 | POST /x. | service a, service b |    200 |        7 | -        |") ||
 		!strings.Contains(got.Stdout, "| -   | -       | socket     | GET /y   | -                    |    401 | -        | no token |") {
 		t.Errorf("%+v", got)

@@ -69,7 +69,7 @@ func NewResolver(s Services) *Resolver {
 //
 // It returns an error if the service leads back to itself, through too many services, or to too
 // many endpoints, together with the remaining endpoints: this function checks changes of the
-// desired state, but state from files is used as far as possible.
+// desired state, but state from files is used where possible.
 func (r *Resolver) Resolve(s lb.Service) (resolved lb.Service, parents []uint32, err error) {
 	n := r.nodes[s.Key]
 	if n == nil {

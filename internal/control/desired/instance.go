@@ -18,11 +18,11 @@ func (i *Instances) Put(tx *store.Tx, one lb.Instance) error {
 	return i.Table.Put(tx, one)
 }
 
-// Here returns the instances of this node by key. A drained node is master of none: it keeps its
-// VIPs while it drains, until another node is master or traffic has ceased.
-func (i *Instances) Here(v store.View) map[string]lb.Instance {
+// OfThisNode returns the instances of this node by key. A drained node is master of none: it keeps
+// its VIPs while it drains, until another node is master or traffic has ceased.
+func (i *Instances) OfThisNode(v store.View) map[string]lb.Instance {
 	here := i.Set(v)
-	if i.node.Here(v).Stage() == lb.Drained {
+	if i.node.OfThisNode(v).Stage() == lb.Drained {
 		for key, one := range here {
 			if one.Role == lb.RoleMaster {
 				one.Role = lb.RoleBackup

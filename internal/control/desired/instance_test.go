@@ -35,7 +35,7 @@ func TestRolesOverRestarts(t *testing.T) {
 	}
 	want := func(s *State, first, second lb.Role) {
 		t.Helper()
-		here := s.Instances.Here(s.Snapshot())
+		here := s.Instances.OfThisNode(s.Snapshot())
 		if here["a"].Role != first || here["b"].Role != second {
 			t.Errorf("%+v, want %s and %s", here, first, second)
 		}

@@ -98,7 +98,7 @@ func timeLeft(w *store.Revision, now time.Time) time.Duration {
 // rollBack rolls a revision back. It returns false if it must be tried again.
 func (s *State) rollBack(number uint64, log *slog.Logger) bool {
 	var conflicts []store.ID
-	by := store.By{Owner: "loxilb", Author: store.Author{Who: "loxilb", Doing: rollbackDescription}}
+	by := store.CommitOptions{Owner: "loxilb", Author: store.Author{Who: "loxilb", Doing: rollbackDescription}}
 	revision, changed, err := s.CommitBy(by, func(tx *store.Tx) (err error) {
 		if w, waits := s.Waiting(); !waits || w.Number != number {
 			return nil // confirmed just now

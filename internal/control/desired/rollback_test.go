@@ -16,7 +16,7 @@ import (
 func commitWaiting(t *testing.T, s *State, line string, at time.Time) {
 	t.Helper()
 	wanted := service(t, line)
-	if _, _, err := s.CommitBy(store.By{Owner: "rest", Confirm: at}, func(tx *store.Tx) error { return s.Services.Put(tx, wanted) }); err != nil {
+	if _, _, err := s.CommitBy(store.CommitOptions{Owner: "rest", Confirm: at}, func(tx *store.Tx) error { return s.Services.Put(tx, wanted) }); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -118,7 +118,7 @@ func (r *rounds) idle() time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	idle := time.Hour
-	if r.shortage.lasts() {
+	if r.shortage.isReported() {
 		idle = time.Second
 	}
 	if at, ok := r.queue.Next(); ok {

@@ -18,19 +18,19 @@ type shortage struct {
 
 // hit notes that a probe did not get one.
 func (s *shortage) hit(now time.Time) {
-	if !s.lasts() {
+	if !s.isReported() {
 		s.first = now
 		s.log.Warn("probes are late, as there are no descriptors for all; raise the limit of open files (LimitNOFILE), or probe less often")
 	}
 	s.hits = now
 }
 
-// lasts reports whether it was reported.
-func (s *shortage) lasts() bool { return !s.first.IsZero() }
+// isReported reports whether it was reported.
+func (s *shortage) isReported() bool { return !s.first.IsZero() }
 
 // check logs the end of a shortage.
 func (s *shortage) check(now time.Time) {
-	if s.lasts() && now.Sub(s.hits) > calm {
+	if s.isReported() && now.Sub(s.hits) > calm {
 		s.log.Info("there are descriptors for all probes again", "after", s.hits.Sub(s.first).Round(time.Millisecond))
 		s.first = time.Time{}
 	}

@@ -27,9 +27,9 @@ func (m *Monitor) setUnproven(t *target, unproven bool) {
 	}
 }
 
-// hurry moves the next probe of an unproven target forward. Probes of thousands of dead endpoints
-// after a start do not come more often than atOnce in quickInterval.
-func (m *Monitor) hurry(t *target, now, begun time.Time) {
+// probeSooner moves the next probe of an unproven target forward. Probes of thousands of dead
+// endpoints after a start do not come more often than atOnce in quickInterval.
+func (m *Monitor) probeSooner(t *target, now, begun time.Time) {
 	interval := max(quickInterval*time.Duration(1+m.unproven/atOnce), now.Sub(t.set)/quickShare)
 	at := begun.Add(interval)
 	if at.Before(now) {
@@ -55,5 +55,5 @@ func (m *Monitor) followUnproven(t *target, now, begun time.Time) {
 	if t.failures == t.Probe.Fall {
 		m.announce(t) // from now on its failures are confirmed
 	}
-	m.hurry(t, now, begun)
+	m.probeSooner(t, now, begun)
 }

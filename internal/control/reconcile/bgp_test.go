@@ -106,7 +106,7 @@ func newBGPRig(t *testing.T, speaker BGPSpeaker) *bgpRig {
 
 func (r *bgpRig) commit(edit func(tx *store.Tx) error) {
 	r.t.Helper()
-	if _, _, err := r.CommitBy(store.By{Owner: "test"}, edit); err != nil {
+	if _, _, err := r.CommitBy(store.CommitOptions{Owner: "test"}, edit); err != nil {
 		r.t.Fatal(err)
 	}
 }

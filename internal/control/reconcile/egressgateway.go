@@ -111,8 +111,8 @@ func gatewayMarks(sources []netip.Addr) []uint32 {
 	return marks
 }
 
-// elsewhere returns the services of connections that other nodes translate.
-func (e *egressRules) elsewhere() (list []string) {
+// servicesOfOthers returns the services of connections that other nodes translate.
+func (e *egressRules) servicesOfOthers() (list []string) {
 	for _, g := range e.gateways {
 		if !g.Owned {
 			list = append(list, report.SourceName(g.Addr))

@@ -98,9 +98,9 @@ func levelsOf(s *lb.Service) map[netip.AddrPort]uint8 {
 	return levels
 }
 
-// well returns the ejected endpoints that the service's own probe of the same port has found
+// recovered returns the ejected endpoints that the service's own probe of the same port has found
 // healthy since.
-func (p *probes) well() (list []netip.AddrPort) {
+func (p *probes) recovered() (list []netip.AddrPort) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for at, e := range p.ejections.now {

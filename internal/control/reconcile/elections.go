@@ -129,7 +129,7 @@ func electedBy(d *desired.State, now *store.Snapshot) elected {
 func (e *Elections) follow() error {
 	now := e.desired.Snapshot()
 	here := e.desired.Instances.Set(now)
-	if maintenance := e.desired.Maintenance.Here(now) != nil; maintenance != e.maintained {
+	if maintenance := e.desired.Maintenance.OfThisNode(now) != nil; maintenance != e.maintained {
 		e.maintained = maintenance
 		e.manager.Decline(maintenance)
 	}
@@ -159,7 +159,7 @@ func (e *Elections) follow() error {
 // store stores an elected role, unless an operator has changed it since it was read.
 func (e *Elections) store(instance string, before lb.Role, s *election.Status) error {
 	instances := e.desired.Instances
-	by := store.By{Owner: e.owner, Author: store.Author{Who: "loxilb", From: "BFD session " + s.Key, Doing: "role of " + instance + ": " + s.Why}}
+	by := store.CommitOptions{Owner: e.owner, Author: store.Author{Who: "loxilb", From: "BFD session " + s.Key, Doing: "role of " + instance + ": " + s.Why}}
 	_, _, err := e.desired.CommitBy(by, func(tx *store.Tx) error {
 		one, there := instances.Set(tx)[instance]
 		if cmp.Or(one.Role, lb.RoleUnknown) != before {

@@ -80,8 +80,8 @@ func TestFailedRange(t *testing.T) {
 	r.eventually("the row is there", func() bool { return r.world.services[row] })
 }
 
-// TestAddressOfDeletedService checks that an owner that failed, and retries by itself, is told when
-// its address is no longer wanted.
+// TestAddressOfDeletedService checks that an owner that failed, and retries by itself, is notified
+// when its address is no longer wanted.
 func TestAddressOfDeletedService(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, newWorld())

@@ -71,7 +71,7 @@ func NewMaintenance(c MaintenanceConfig) *Maintenance {
 
 // Stage returns the stage that users want.
 func (m *Maintenance) Stage() lb.Stage {
-	return m.desired.Maintenance.Here(m.desired.Snapshot()).Stage()
+	return m.desired.Maintenance.OfThisNode(m.desired.Snapshot()).Stage()
 }
 
 // Progress returns the progress of the drain.
@@ -92,7 +92,7 @@ func (m *Maintenance) Run(ctx context.Context) {
 // Apply starts the drain, ends it, or puts the node into service again.
 func (m *Maintenance) Apply(ctx context.Context, keys []string) []Outcome[string] {
 	now := m.desired.Snapshot()
-	one := m.desired.Maintenance.Here(now)
+	one := m.desired.Maintenance.OfThisNode(now)
 	before, stage := m.stage, one.Stage()
 	out := make([]Outcome[string], len(keys))
 	err := m.enter(ctx, before, one)
@@ -209,7 +209,7 @@ func (m *Maintenance) watch(ctx context.Context) {
 // drained. It returns early if the node is put into service, even if another drain has begun since:
 // routers and clients need the whole time again.
 func (m *Maintenance) drain(ctx context.Context) {
-	this := m.desired.Maintenance.Here(m.desired.Snapshot())
+	this := m.desired.Maintenance.OfThisNode(m.desired.Snapshot())
 	if this.Stage() != lb.Draining {
 		return
 	}
@@ -219,7 +219,7 @@ func (m *Maintenance) drain(ctx context.Context) {
 	m.setProgress(report.DrainProgress{Connections: connections})
 	wait := drainLook
 	for monotime.Sleep(ctx, wait) {
-		one := m.desired.Maintenance.Here(m.desired.Snapshot())
+		one := m.desired.Maintenance.OfThisNode(m.desired.Snapshot())
 		if one.Stage() != lb.Draining || !one.Since.Equal(this.Since) {
 			return
 		}
@@ -276,9 +276,9 @@ func (m *Maintenance) setProgress(p report.DrainProgress) {
 // noteDrained stores that the node is drained, unless that drain is over. It returns false if it
 // must be tried again.
 func (m *Maintenance) noteDrained(began time.Time) bool {
-	by := store.By{Owner: m.config.Owner, Author: store.Author{Who: "loxilb", Doing: "node drained"}}
+	by := store.CommitOptions{Owner: m.config.Owner, Author: store.Author{Who: "loxilb", Doing: "node drained"}}
 	_, _, err := m.desired.CommitBy(by, func(tx *store.Tx) error {
-		one := m.desired.Maintenance.Here(tx)
+		one := m.desired.Maintenance.OfThisNode(tx)
 		if one.Stage() != lb.Draining || !one.Since.Equal(began) {
 			return nil
 		}

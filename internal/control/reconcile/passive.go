@@ -142,8 +142,8 @@ func (p *Passive) evaluate(ctx context.Context) {
 	if news {
 		p.judgeUntil = now.Add(judgeTime)
 	}
-	for _, at := range p.health.probes.well() {
-		p.execute(ctx, p.detector.Well(at, time.Now()))
+	for _, at := range p.health.probes.recovered() {
+		p.execute(ctx, p.detector.ProbeSucceeded(at, time.Now()))
 	}
 	p.execute(ctx, p.detector.Decide(time.Now()))
 	p.timer.Reset(outlier.Pace)

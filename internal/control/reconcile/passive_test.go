@@ -69,7 +69,7 @@ func (r *rack) AwaitHandshakes() <-chan struct{} {
 }
 
 // TestRack checks that a host or rack that dies with hundreds of endpoints is noticed as fast as
-// one endpoint, also while others that are out are probed in vain.
+// one endpoint, also while others that are out are probed without success.
 //
 // P43
 func TestRack(t *testing.T) {

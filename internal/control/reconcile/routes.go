@@ -159,7 +159,7 @@ func (r *Routes) recheck(ctx context.Context) {
 // path has them.
 func (r *Routes) feed(context.Context) {
 	now := r.Desired.Snapshot()
-	if r.stage != r.Desired.Maintenance.Here(now).Stage() || !maps.Equal(r.roles, r.Desired.Instances.Here(now)) {
+	if r.stage != r.Desired.Maintenance.OfThisNode(now).Stage() || !maps.Equal(r.roles, r.Desired.Instances.OfThisNode(now)) {
 		r.task.Mark()
 	}
 }
@@ -240,7 +240,7 @@ func (r *Routes) opening() (events []event.Body) {
 // check brings the claims up to date, and returns the prefixes that they touch.
 func (r *Routes) check(now *store.Snapshot, dirty map[lb.Key]struct{}, all bool) map[netip.Prefix]struct{} {
 	touched := map[netip.Prefix]struct{}{}
-	if stage := r.Desired.Maintenance.Here(now).Stage(); stage != r.stage {
+	if stage := r.Desired.Maintenance.OfThisNode(now).Stage(); stage != r.stage {
 		r.stage = stage
 		touched = keySetOf(r.prefixes)
 	}
@@ -248,7 +248,7 @@ func (r *Routes) check(now *store.Snapshot, dirty map[lb.Key]struct{}, all bool)
 		r.held = held
 		touched = keySetOf(r.prefixes)
 	}
-	if roles := r.Desired.Instances.Here(now); !maps.Equal(roles, r.roles) {
+	if roles := r.Desired.Instances.OfThisNode(now); !maps.Equal(roles, r.roles) {
 		r.roles = roles
 		r.assignRoles(touched)
 	}

@@ -156,7 +156,7 @@ func (r *routeRig) why(service string) string {
 func (r *routeRig) maintain(one *lb.Maintenance) {
 	r.t.Helper()
 	r.commit(func(tx *store.Tx) error {
-		if one == nil && r.state.Maintenance.Here(tx) == nil {
+		if one == nil && r.state.Maintenance.OfThisNode(tx) == nil {
 			return nil
 		}
 		if one == nil {
@@ -330,7 +330,7 @@ func TestRandomRoutes(t *testing.T) {
 func (r *routeRig) desiredRoutes() string {
 	now := r.state.Snapshot()
 	claims := map[netip.Prefix][]compile.Claim{}
-	roles := r.state.Instances.Here(now)
+	roles := r.state.Instances.OfThisNode(now)
 	for s := range r.state.Services.All(now) {
 		weighed := r.state.Drains.Weigh(now, s)
 		for _, p := range s.Announced() {
@@ -341,7 +341,7 @@ func (r *routeRig) desiredRoutes() string {
 	}
 	all := &routers{routes: map[netip.Prefix]bgp.Attributes{}}
 	for p, list := range claims {
-		if d := compile.Decide(list, r.state.Maintenance.Here(now).Stage()); d.Announced {
+		if d := compile.Decide(list, r.state.Maintenance.OfThisNode(now).Stage()); d.Announced {
 			all.routes[p] = d.Attributes
 		}
 	}

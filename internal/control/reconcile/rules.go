@@ -90,13 +90,13 @@ func (r *Rules) keys() []string {
 func (r *Rules) Apply(ctx context.Context, keys []string) []Outcome[string] {
 	now := r.desired.Snapshot()
 	list := slices.Collect(r.desired.Rules.All(now))
-	instances := r.desired.Instances.Here(now)
+	instances := r.desired.Instances.OfThisNode(now)
 	var elsewhere []string
 	var tunnels map[string]error // by key
 	if r.gateways != nil {
 		here := egressOf(list, instances, r.isStatic)
 		tunnels = r.setGateways(list, &here)
-		list, elsewhere = here.rules, here.elsewhere()
+		list, elsewhere = here.rules, here.servicesOfOthers()
 	}
 	named, index := r.interfaces()
 	table, err := compile.Rules(list, index)

@@ -193,7 +193,7 @@ func (s *Services) allOwned() (list []netip.Addr) {
 
 // feedRoles acquires and releases VIPs by the roles of a snapshot.
 func (s *Services) feedRoles(ctx context.Context, snapshot *store.Snapshot) {
-	before, now := s.roles.instances, s.Desired.Instances.Here(snapshot)
+	before, now := s.roles.instances, s.Desired.Instances.OfThisNode(snapshot)
 	elected := electedBy(s.Desired, snapshot)
 	if maps.Equal(before, now) && maps.Equal(s.roles.elected, elected) {
 		return

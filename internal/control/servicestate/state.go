@@ -149,6 +149,6 @@ func EndpointStates() []State {
 	return []State{Down, Panic, Draining, Drained, Standby, Unprobed, Up}
 }
 
-// Trouble are the states of services that need attention: some clients are not served, or would not
-// be after the next failure.
-func Trouble() []State { return []State{Failed, Down, Panic, Degraded, Draining, Drained} }
+// TroubleStates are the states of services that need attention: some clients are not served, or
+// would not be after the next failure.
+func TroubleStates() []State { return []State{Failed, Down, Panic, Degraded, Draining, Drained} }

@@ -245,7 +245,7 @@ var ErrWaiting = errors.New("the data path is still processing it")
 func (t *Table) Wait(ctx context.Context, version uint64, ids []ID) error {
 	w := wait{table: t, version: version, left: ids}
 	for {
-		failures, changed := w.look()
+		failures, changed := w.failuresOrWait()
 		if changed == nil {
 			return failed(failures)
 		}
@@ -275,9 +275,9 @@ type wait struct {
 	left, failed []ID // not checked yet; failed, some of them temporarily
 }
 
-// look returns which objects failed, or, if there is something to wait for, a channel that signals
-// changes.
-func (w *wait) look() (failures []Status, changed <-chan struct{}) {
+// failuresOrWait returns which objects failed, or, if there is something to wait for, a channel
+// that signals changes.
+func (w *wait) failuresOrWait() (failures []Status, changed <-chan struct{}) {
 	t := w.table
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -186,7 +186,7 @@ func TestUpdate(t *testing.T) {
 	w := wait{table: table, version: 1, left: []ID{service("a"), service("b"), service("c")}}
 	look := func(left int) <-chan struct{} {
 		t.Helper()
-		failures, changed := w.look()
+		failures, changed := w.failuresOrWait()
 		if failures != nil || changed == nil || len(w.left) != left {
 			t.Errorf("failed: %v, left: %v, want %d", failures, w.left, left)
 		}
@@ -225,11 +225,11 @@ func TestUpdate(t *testing.T) {
 		t.Errorf("failed so far: %v", list)
 	}
 	table.Succeeded(service("b"), 1)
-	if list, changed := w.look(); len(list) != 1 || list[0].ID != service("c") || changed != nil {
+	if list, changed := w.failuresOrWait(); len(list) != 1 || list[0].ID != service("c") || changed != nil {
 		t.Errorf("failed: %v", list)
 	}
 	table.Succeeded(service("c"), 1)
-	if list, changed := w.look(); list != nil || changed != nil {
+	if list, changed := w.failuresOrWait(); list != nil || changed != nil {
 		t.Errorf("failed: %v, though it recovered", list)
 	}
 

@@ -16,7 +16,7 @@ var errAbandoned = errors.New("the commit was abandoned")
 // one write and one fdatasync: a disk that takes 0.3 ms for it does not limit concurrent callers to
 // 3,000 commits per second.
 type request struct {
-	By
+	CommitOptions
 	edit     func(*Tx) error
 	done     bool
 	revision uint64
@@ -25,8 +25,8 @@ type request struct {
 	err      error
 }
 
-// By is the author of a commit, and its conditions.
-type By struct {
+// CommitOptions is the author of a commit, and its conditions.
+type CommitOptions struct {
 	Owner string // of objects that are put
 	Author
 	Confirm time.Time // deadline of the confirmation, after which the caller of Waiting rolls the change back; zero: none is needed
@@ -40,11 +40,11 @@ type By struct {
 // Edits run in sequence, not always on the goroutine of their caller, and may not call Commit. One
 // may run twice.
 func (s *Store) Commit(owner string, edit func(*Tx) error) (revision uint64, changed []ID, err error) {
-	return s.CommitBy(By{Owner: owner}, edit)
+	return s.CommitBy(CommitOptions{Owner: owner}, edit)
 }
 
 // CommitBy is Commit with more about the author, and conditions.
-func (s *Store) CommitBy(by By, edit func(*Tx) error) (revision uint64, changed []ID, err error) {
+func (s *Store) CommitBy(by CommitOptions, edit func(*Tx) error) (revision uint64, changed []ID, err error) {
 	if s.sharing != nil {
 		return s.commitShared(by, edit)
 	}
@@ -52,8 +52,8 @@ func (s *Store) CommitBy(by By, edit func(*Tx) error) (revision uint64, changed 
 }
 
 // commitHere commits to this node's store.
-func (s *Store) commitHere(by By, edit func(*Tx) error) (revision uint64, changed []ID, err error) {
-	r := &request{By: by, edit: edit, err: errAbandoned}
+func (s *Store) commitHere(by CommitOptions, edit func(*Tx) error) (revision uint64, changed []ID, err error) {
+	r := &request{CommitOptions: by, edit: edit, err: errAbandoned}
 	s.queue.Lock()
 	s.waiting = append(s.waiting, r)
 	s.queue.Unlock()
@@ -140,7 +140,7 @@ func (s *Store) run(r *request, head *Snapshot) (next *Snapshot, c *change, err 
 	if w := s.past.waiting(); w != nil && w.Number != c.resolves && !r.Confirm.IsZero() {
 		return nil, nil, fmt.Errorf("revision %d %w until %s: confirm it or go back first", w.Number, ErrPending, w.Confirm.Format(time.RFC3339))
 	}
-	if c.remembered, err = revisionOf(head.layout, c, r.By); err != nil {
+	if c.remembered, err = revisionOf(head.layout, c, r.CommitOptions); err != nil {
 		return nil, nil, fmt.Errorf("remember revision %d: %w", c.revision, err)
 	}
 	return next, c, nil
@@ -148,11 +148,11 @@ func (s *Store) run(r *request, head *Snapshot) (next *Snapshot, c *change, err 
 
 // Preview runs edit like Commit, and changes nothing: it returns the current state, the resulting
 // one, and the objects that differ.
-func (s *Store) Preview(by By, edit func(*Tx) error) (before, after *Snapshot, changed []ID, err error) {
+func (s *Store) Preview(by CommitOptions, edit func(*Tx) error) (before, after *Snapshot, changed []ID, err error) {
 	s.writing.Lock()
 	defer s.writing.Unlock()
 	before = s.Snapshot()
-	after, c, err := s.run(&request{By: by, edit: edit}, before)
+	after, c, err := s.run(&request{CommitOptions: by, edit: edit}, before)
 	if c != nil {
 		changed = c.ids
 	}

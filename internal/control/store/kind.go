@@ -124,8 +124,8 @@ type object[T any] struct {
 	value T
 }
 
-// about is the type-independent part of a kind.
-type about struct {
+// kindInfo is the type-independent part of a kind.
+type kindInfo struct {
 	name, bare string
 	totals     int
 	urgent     bool
@@ -135,7 +135,7 @@ type about struct {
 // AnyTable is a Table of any kind of object.
 type AnyTable interface {
 	attach(place int) error
-	about() about
+	about() kindInfo
 	indexes() int
 	keysOf(r row, index int) []string
 	sortOf(key string) (string, bool)

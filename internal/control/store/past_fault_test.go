@@ -43,7 +43,7 @@ func (x *pastTrial) check(s *Store) {
 	}
 	head := s.Snapshot().Revision()
 	for number := range head {
-		_, after, _, err := s.Preview(By{Owner: "rest"}, goBack(number))
+		_, after, _, err := s.Preview(CommitOptions{Owner: "rest"}, goBack(number))
 		if errors.Is(err, ErrForgotten) {
 			continue
 		}
@@ -82,7 +82,7 @@ func (x *pastTrial) run() {
 	}
 	confirmed := func(n, v int) {
 		x.does(func(s *Store) error {
-			_, _, err := s.CommitBy(By{Owner: "rest", Confirm: time.Now().Add(time.Hour)}, func(tx *Tx) error { return items(tx.base).Put(tx, numbered(n, v)) })
+			_, _, err := s.CommitBy(CommitOptions{Owner: "rest", Confirm: time.Now().Add(time.Hour)}, func(tx *Tx) error { return items(tx.base).Put(tx, numbered(n, v)) })
 			return err
 		}, func(s *Store) uint64 {
 			if w, waits := s.Waiting(); waits {

@@ -175,8 +175,8 @@ func (sh *sharing) answered() {
 	sh.contact = time.Now()
 }
 
-// away notes why the shared objects here may be old.
-func (sh *sharing) away(err error) {
+// markStale notes why the shared objects here may be old.
+func (sh *sharing) markStale(err error) {
 	var notify func(error)
 	sh.set(func() {
 		if sh.why == nil {

@@ -228,7 +228,7 @@ func TestSharedCounter(t *testing.T) {
 	})
 }
 
-// TestSharedAway has the shared store be away: reads go on, writes are refused with a reason, a
+// TestSharedAway has the shared store be away: reads continue, writes are refused with a reason, a
 // start uses the files, and nothing is lost when it is back.
 func TestSharedAway(t *testing.T) {
 	t.Parallel()
@@ -413,7 +413,7 @@ func TestSharedLarge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		remote := newFakeRemote()
 		a, b := openNode(t, "a", t.TempDir(), remote, JoinRefuse), openNode(t, "b", t.TempDir(), remote, JoinRefuse)
-		revision, changed, err := a.CommitBy(By{Owner: "rest", Confirm: time.Now().Add(time.Minute)}, func(tx *Tx) error {
+		revision, changed, err := a.CommitBy(CommitOptions{Owner: "rest", Confirm: time.Now().Add(time.Minute)}, func(tx *Tx) error {
 			for i := range 250 {
 				if err := a.items.Put(tx, numbered(i, 1)); err != nil {
 					return err

@@ -27,7 +27,7 @@ var errShared = errors.New("shared objects change")
 // remoteCommit is a change of shared objects by this node.
 type remoteCommit struct {
 	id     string
-	by     By
+	by     CommitOptions
 	change *change // that the edit would make here
 	base   *Snapshot
 	done   chan struct{} // closed when it is applied here
@@ -38,7 +38,7 @@ type remoteCommit struct {
 
 // commitShared commits a change. If shared objects are among those that change, the shared store
 // has to accept it first. Nothing is locked meanwhile: other objects of this node can change.
-func (s *Store) commitShared(by By, edit func(*Tx) error) (revision uint64, changed []ID, err error) {
+func (s *Store) commitShared(by CommitOptions, edit func(*Tx) error) (revision uint64, changed []ID, err error) {
 	revision, changed, err = s.commitHere(by, func(tx *Tx) error {
 		if err := edit(tx); err != nil {
 			return err
@@ -95,12 +95,12 @@ func (tx *Tx) changesShared() bool {
 func (l *layout) isShared(place int) bool { return place < len(l.tables) && l.shared[place] }
 
 // prepareRemote runs an edit, and returns the parts in which its changes are written.
-func (s *Store) prepareRemote(by By, edit func(*Tx) error) (*remoteCommit, [][]RemoteEntry, error) {
+func (s *Store) prepareRemote(by CommitOptions, edit func(*Tx) error) (*remoteCommit, [][]RemoteEntry, error) {
 	s.writing.Lock()
 	defer s.writing.Unlock()
 	sh := s.sharing
 	r := &remoteCommit{id: rand.Text(), by: by, base: s.Snapshot(), done: make(chan struct{})}
-	next, c, err := s.run(&request{By: by, edit: edit}, r.base)
+	next, c, err := s.run(&request{CommitOptions: by, edit: edit}, r.base)
 	if err != nil {
 		return r, nil, err
 	}

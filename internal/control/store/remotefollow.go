@@ -36,7 +36,7 @@ func (s *Store) Follow(ctx context.Context) {
 		}
 		wait := min(sh.loop.Failed(err), maxFollowPause)
 		if !errors.Is(err, errEmptied) {
-			sh.away(err)
+			sh.markStale(err)
 		}
 		select {
 		case <-ctx.Done():
@@ -204,7 +204,7 @@ func (s *Store) applyChanges(entries []RemoteEntry) error {
 		sh.reached(last)
 		return nil
 	}
-	by := By{Owner: foreignOwner, Author: Author{Who: foreignOwner}} // without a head, no loxilb made it
+	by := CommitOptions{Owner: foreignOwner, Author: Author{Who: foreignOwner}} // without a head, no loxilb made it
 	var request *remoteCommit
 	for i := range entries {
 		e := &entries[i]
@@ -232,7 +232,7 @@ func (s *Store) applyChanges(entries []RemoteEntry) error {
 
 // applyStash makes the changes that have arrived, and returns their last revision. The caller holds
 // the writing lock.
-func (s *Store) applyStash(request *remoteCommit, by By) (revision int64) {
+func (s *Store) applyStash(request *remoteCommit, by CommitOptions) (revision int64) {
 	sh, l := s.sharing, s.Snapshot().layout
 	entries := sh.stash
 	sh.stash = nil
@@ -264,8 +264,8 @@ func (sh *sharing) setProblems(change func()) {
 }
 
 // byHead returns the author of the change that the head describes.
-func (sh *sharing) byHead() By {
-	by := By{Owner: sh.head.Owner, Author: sh.head.Author}
+func (sh *sharing) byHead() CommitOptions {
+	by := CommitOptions{Owner: sh.head.Owner, Author: sh.head.Author}
 	if by.Owner == "" {
 		by.Owner = foreignOwner
 	}
@@ -277,7 +277,7 @@ func (sh *sharing) byHead() By {
 
 // applyRows commits objects of the shared store, and what else a request of this node changes. The
 // caller holds the writing lock.
-func (s *Store) applyRows(rows []remoteRow, request *remoteCommit, by By) {
+func (s *Store) applyRows(rows []remoteRow, request *remoteCommit, by CommitOptions) {
 	if request != nil {
 		by = request.by
 	}
@@ -329,7 +329,7 @@ func sortOfRow(l *layout, r remoteRow) string {
 
 // adopt publishes a change that was made elsewhere. It holds even if the disk refuses it: the
 // shared store has it.
-func (s *Store) adopt(before, next *Snapshot, c *change, by By) {
+func (s *Store) adopt(before, next *Snapshot, c *change, by CommitOptions) {
 	if c == nil {
 		if next != before {
 			s.publish(next, nil)

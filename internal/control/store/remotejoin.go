@@ -55,9 +55,9 @@ func (s *Store) setJoined(id string) error {
 	return nil
 }
 
-// Alone notes that the objects are this node's only. Should it join a shared store later, they are
-// compared.
-func (s *Store) Alone() error {
+// MarkUnshared notes that the objects are this node's only. Should it join a shared store later,
+// they are compared.
+func (s *Store) MarkUnshared() error {
 	if s.disk == nil {
 		return nil
 	}

@@ -65,7 +65,7 @@ func (u *undoRecord) id() ID { return ID{u.Kind, u.Key} }
 func (r *Revision) size() int { return len(r.Undo) + len(r.Packed) + 128 }
 
 // revisionOf returns the revision to remember for a change.
-func revisionOf(l *layout, c *change, by By) (*Revision, error) {
+func revisionOf(l *layout, c *change, by CommitOptions) (*Revision, error) {
 	r := &Revision{
 		Number: c.revision, Time: time.Now().UTC().Truncate(time.Millisecond), Owner: c.owner, Author: by.Author,
 		Confirm: by.Confirm.UTC(), Resolves: c.resolves,

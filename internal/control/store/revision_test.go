@@ -100,7 +100,7 @@ func TestUndo(t *testing.T) {
 	s := openStore(t, dir)
 	mustCommit(t, s, "rest", put(web(), dns()))
 	deadline := time.Now().Add(time.Minute).UTC().Truncate(time.Millisecond)
-	by := By{Owner: "rest", Author: Author{Who: "ann", From: "10.0.0.1", Doing: "apply"}, Confirm: deadline}
+	by := CommitOptions{Owner: "rest", Author: Author{Who: "ann", From: "10.0.0.1", Doing: "apply"}, Confirm: deadline}
 	number, _, err := s.CommitBy(by, func(tx *Tx) error { return errors.Join(put(web2(), numbered(1, 1))(tx), tx.Delete(dns().id())) })
 	if err != nil {
 		t.Fatal(err)
@@ -156,7 +156,7 @@ func TestConfirm(t *testing.T) {
 	if _, err := s.Confirm(0); !errors.Is(err, ErrPending) {
 		t.Errorf("nothing waits: %v", err)
 	}
-	number, _, err := s.CommitBy(By{Owner: "rest", Confirm: time.Now().Add(time.Hour)}, put(web()))
+	number, _, err := s.CommitBy(CommitOptions{Owner: "rest", Confirm: time.Now().Add(time.Hour)}, put(web()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -212,7 +212,7 @@ func TestPreview(t *testing.T) {
 	s := openStore(t, "")
 	mustCommit(t, s, "rest", put(web(), dns()))
 	want := dump(s.Snapshot())
-	before, after, changed, err := s.Preview(By{Owner: "rest"}, func(tx *Tx) error { return errors.Join(put(web2())(tx), tx.Delete(dns().id())) })
+	before, after, changed, err := s.Preview(CommitOptions{Owner: "rest"}, func(tx *Tx) error { return errors.Join(put(web2())(tx), tx.Delete(dns().id())) })
 	if err != nil || fmt.Sprint(changed) != "[item dns item web]" || dump(before) != want || dump(after) == want {
 		t.Errorf("%v %v %s %s", err, changed, dump(before), dump(after))
 	}
@@ -230,7 +230,7 @@ func TestRevisionsWhileOneWaits(t *testing.T) {
 	race.Skip(t)
 	dir := t.TempDir()
 	s := openStore(t, dir)
-	number, _, err := s.CommitBy(By{Owner: "rest", Confirm: time.Now().Add(time.Hour)}, put(web()))
+	number, _, err := s.CommitBy(CommitOptions{Owner: "rest", Confirm: time.Now().Add(time.Hour)}, put(web()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -255,10 +255,10 @@ func TestRevisionsWhileOneWaits(t *testing.T) {
 			t.Fatalf("%+v %v", w, ok)
 		}
 		want := fmt.Sprintf("revision %d not found (available: %d-%d)", number, last-maxRevisions+1, last)
-		if _, _, _, err := s.Preview(By{Owner: "rest"}, goBack(number)); err == nil || err.Error() != want {
+		if _, _, _, err := s.Preview(CommitOptions{Owner: "rest"}, goBack(number)); err == nil || err.Error() != want {
 			t.Errorf("%v, want %s", err, want)
 		}
-		if _, _, _, err := s.Preview(By{Owner: "rest"}, goBack(last-maxRevisions)); err != nil {
+		if _, _, _, err := s.Preview(CommitOptions{Owner: "rest"}, goBack(last-maxRevisions)); err != nil {
 			t.Error(err)
 		}
 		closeStore(t, s)
@@ -278,7 +278,7 @@ func TestOlderWhileOneWaits(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	s := openStore(t, dir)
-	number, _, err := s.CommitBy(By{Owner: "rest", Confirm: time.Now().Add(time.Hour)}, put(web(), dns()))
+	number, _, err := s.CommitBy(CommitOptions{Owner: "rest", Confirm: time.Now().Add(time.Hour)}, put(web(), dns()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -314,7 +314,7 @@ func TestDamagedWhileOneWaits(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	s := openStore(t, dir)
-	if _, _, err := s.CommitBy(By{Owner: "rest", Confirm: time.Now().Add(time.Hour)}, put(web())); err != nil {
+	if _, _, err := s.CommitBy(CommitOptions{Owner: "rest", Confirm: time.Now().Add(time.Hour)}, put(web())); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.Confirm(0); err != nil {

@@ -112,7 +112,7 @@ func (t *Table[T]) Put(tx *Tx, value T) error {
 	if !ok {
 		return fmt.Errorf("%s is no key of a %s", key, t.kind.Name)
 	}
-	kept := tx.kept(t.ID(key))
+	kept := tx.unknownRecord(t.ID(key))
 	old := tx.row(t.place, sort)
 	if err := tx.mayChange(t.ID(key), old, kept); err != nil {
 		return err
@@ -192,8 +192,8 @@ func (t *Table[T]) attach(place int) error {
 	return t.kind.complete()
 }
 
-func (t *Table[T]) about() about {
-	return about{t.kind.Name, t.kind.Bare, len(t.kind.Totals), t.kind.Urgent, t.kind.Shared}
+func (t *Table[T]) about() kindInfo {
+	return kindInfo{t.kind.Name, t.kind.Bare, len(t.kind.Totals), t.kind.Urgent, t.kind.Shared}
 }
 
 func (t *Table[T]) indexes() int { return len(t.kind.Indexes) }

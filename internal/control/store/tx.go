@@ -104,8 +104,8 @@ func (tx *Tx) mayChange(id ID, rows ...row) error {
 // revision returns the commit's revision, if it changes anything.
 func (tx *Tx) revision() uint64 { return tx.base.revision + 1 }
 
-// kept returns the kept record of an object that is not understood, usually nil.
-func (tx *Tx) kept(id ID) row {
+// unknownRecord returns the kept record of an object that is not understood, usually nil.
+func (tx *Tx) unknownRecord(id ID) row {
 	if tx.keeps == 0 {
 		return nil
 	}

@@ -11,7 +11,7 @@ type ClusterPeer struct {
 	Since     time.Time
 }
 
-// clusterPeers reports nodes through which the connections of this one would not go on, and that
+// clusterPeers reports nodes through which the connections of this one would not continue, and that
 // this node serves nobody because of them.
 func clusterPeers(m *Machine) (out []Finding, err error) {
 	if why := m.Facts.ClusterHeld; why != "" {

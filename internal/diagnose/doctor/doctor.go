@@ -14,24 +14,24 @@ import (
 	v1 "loxilb/api/v1"
 )
 
-// Sure is how sure a finding is.
-type Sure string
+// Certainty is how sure a finding is.
+type Certainty string
 
 // From facts that were read directly to guesses that depend on unchecked facts.
 const (
-	Certain  Sure = "certain"
-	Likely   Sure = "likely"
-	Possible Sure = "possible"
+	Certain  Certainty = "certain"
+	Likely   Certainty = "likely"
+	Possible Certainty = "possible"
 )
 
-func (s Sure) rank() int { return slices.Index([]Sure{Certain, Likely, Possible}, s) }
+func (s Certainty) rank() int { return slices.Index([]Certainty{Certain, Likely, Possible}, s) }
 
 // Finding is something that is wrong.
 type Finding struct {
 	Check   string
 	About   string // the interface, the setting, the address
 	What    string // the problem
-	Sure    Sure
+	Sure    Certainty
 	Why     string // why it matters
 	Command string // the repair; empty: it depends
 	Fix     Fix    // the action of Command; nil: there is no safe automatic repair

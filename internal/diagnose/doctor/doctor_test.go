@@ -107,14 +107,14 @@ func faults() map[string]struct {
 	files map[string]string // replaces files of the healthy machine; empty text: no such file
 	edit  func(*Machine, *fakeNetwork)
 	id    string
-	sure  Sure
+	sure  Certainty
 	mends bool
 } {
 	type wrong = struct {
 		files map[string]string
 		edit  func(*Machine, *fakeNetwork)
 		id    string
-		sure  Sure
+		sure  Certainty
 		mends bool
 	}
 	file := func(path, text string) map[string]string { return map[string]string{path: text} }

@@ -32,7 +32,7 @@ func offloads(m *Machine) (out []Finding, err error) {
 	return out, nil
 }
 
-func feature(link string, f Feature, want bool, sure Sure, why string) Finding {
+func feature(link string, f Feature, want bool, sure Certainty, why string) Finding {
 	is, to := "off", "on"
 	if !want {
 		is, to = "on", "off"

@@ -107,7 +107,7 @@ func (i *inquiry) addRule(r *dryrun.Result) {
 				if rule.Action == policy.RuleDrop {
 					state = Failed
 				}
-				if i.Gateways && rule.Action == policy.RuleSNAT && rule.OnDefault && !lb.OwnsSource(rule.ToSource, i.Desired.Instances.Here(i.now)) {
+				if i.Gateways && rule.Action == policy.RuleSNAT && rule.OnDefault && !lb.OwnsSource(rule.ToSource, i.Desired.Instances.OfThisNode(i.now)) {
 					text += fmt.Sprintf("; another node owns %s, and the kernel leads packets there through its tunnel", rule.ToSource)
 				}
 				if rule.Record {

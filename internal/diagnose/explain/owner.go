@@ -24,7 +24,7 @@ func (i *inquiry) addOwner(r *dryrun.Result, s *lb.Service) {
 // addRole adds who answers for the VIP, as far as somebody has assigned roles.
 func (i *inquiry) addRole(s *lb.Service, vip netip.Addr) {
 	a, instance := &i.answer, s.Instance()
-	switch role := cmp.Or(i.Desired.Instances.Here(i.now)[instance].Role, lb.RoleUnknown); {
+	switch role := cmp.Or(i.Desired.Instances.OfThisNode(i.now)[instance].Role, lb.RoleUnknown); {
 	case role == lb.RoleUnknown:
 	case role.Owns():
 		a.add("role", OK, "%s of instance %s: this node answers ARP and ND for %s", role, instance, vip)
@@ -34,7 +34,7 @@ func (i *inquiry) addRole(s *lb.Service, vip netip.Addr) {
 }
 
 func (i *inquiry) addMaintenance() {
-	one := i.Desired.Maintenance.Here(i.now)
+	one := i.Desired.Maintenance.OfThisNode(i.now)
 	switch one.Stage() {
 	case lb.Draining:
 		i.answer.add("node", Warning, "the node drains: routers and other nodes are asked to take over")

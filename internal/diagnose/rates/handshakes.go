@@ -140,7 +140,7 @@ func (t *timeline) at(step int64) [2]int8 {
 
 // fill adds the steps that are kept at a time to a series.
 func (t *timeline) fill(s *Series, now, jiffy time.Duration) {
-	first, last := kept(t.steps(), t.step, now)
+	first, last := stepsInRing(t.steps(), t.step, now)
 	seconds := func(bucket int8) float32 {
 		if bucket < 0 {
 			return 0

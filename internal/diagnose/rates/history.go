@@ -87,15 +87,15 @@ type Series struct {
 	Median, P99 []float32
 }
 
-// kept returns the steps of a length that a ring has at a time.
-func kept(steps int64, step, now time.Duration) (first, last int64) {
+// stepsInRing returns the steps of a length that a ring has at a time.
+func stepsInRing(steps int64, step, now time.Duration) (first, last int64) {
 	last = int64(max(0, now-1) / step)
 	return max(0, last-steps+1), last
 }
 
 // columns returns the steps that were kept at a time; began is when the sampler began.
 func (r *ring) columns(began time.Time, now time.Duration) Series {
-	first, last := kept(r.steps(), r.step, now)
+	first, last := stepsInRing(r.steps(), r.step, now)
 	out := Series{Start: began.Add(time.Duration(first) * r.step), Step: r.step, Values: make([][]float32, r.width)}
 	for column := range out.Values {
 		values := make([]float32, last-first+1)

@@ -65,8 +65,8 @@ func (c *counts) add(o *counts) {
 	}
 }
 
-// over returns the rates of an increase over a time; 0: unknown.
-func (c *counts) over(d time.Duration) (r Rates) {
+// perSecondOver returns the rates of an increase over a time; 0: unknown.
+func (c *counts) perSecondOver(d time.Duration) (r Rates) {
 	if d <= 0 {
 		return r
 	}

@@ -38,7 +38,7 @@ func (r *reading) count(c *report.EndpointCount) {
 	if r.length > 0 {
 		e.recent.follow(&added)
 	}
-	e.rates, e.active, e.window = added.over(r.length), uint32(min(c.Active, math.MaxUint32)), r.window+1
+	e.rates, e.active, e.window = added.perSecondOver(r.length), uint32(min(c.Active, math.MaxUint32)), r.window+1
 	if r.current == nil || r.current.key != c.Service {
 		r.current = r.service(c.Service)
 	}
@@ -158,7 +158,7 @@ func (r *reading) publish(at time.Time) {
 func (r *reading) publishService(one *service, from time.Duration) {
 	one.times.add(&one.handshakes)
 	jiffy := r.src.Jiffy()
-	one.load = Load{Rates: one.added.over(r.length), Active: one.active, Times: one.times.times(jiffy), Now: one.handshakes.summary(jiffy)}
+	one.load = Load{Rates: one.added.perSecondOver(r.length), Active: one.active, Times: one.times.times(jiffy), Now: one.handshakes.summary(jiffy)}
 	if r.length > 0 {
 		one.load.Refused = perSecond(one.refused, r.length)
 	}

@@ -115,12 +115,13 @@ func (s *Sampler) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		start := s.now()
 		s.sample(start)
-		s.rest(ctx, start, s.now().Sub(start))
+		s.waitForNext(ctx, start, s.now().Sub(start))
 	}
 }
 
-// rest waits until the next reading is due, after one that began at start and took this long.
-func (s *Sampler) rest(ctx context.Context, start time.Time, cost time.Duration) {
+// waitForNext waits until the next reading is due, after one that began at start and took this
+// long.
+func (s *Sampler) waitForNext(ctx context.Context, start time.Time, cost time.Duration) {
 	for {
 		left := s.pause(cost) - s.now().Sub(start)
 		if left <= 0 {

@@ -32,7 +32,7 @@ const (
 	between = 500 * time.Millisecond
 	// maxPasses bounds how often unsettled rows are compared.
 	maxPasses = 4
-	// Shown bounds the differences of a table that are told.
+	// Shown bounds the reported differences of a table.
 	Shown = 100
 )
 

@@ -319,7 +319,7 @@ func (s *stress) grow(pause time.Duration) error {
 		if _, err := s.runMarked("loxilb_grow", s.groups); err != nil {
 			return fmt.Errorf("let the table grow: %w", err)
 		}
-		if _, growing, err := s.d.collection.Conntrack.Goal(0); err != nil || !growing {
+		if _, growing, err := s.d.collection.Conntrack.GroupsFor(0); err != nil || !growing {
 			return err
 		}
 	}

@@ -200,7 +200,7 @@ func TestLinks(t *testing.T) {
 	drops(false, request)
 }
 
-// restarted checks that an audit finds no difference, and loads the data path anew.
+// restarted checks that an audit finds no difference, and loads the data path again.
 func restarted(t *testing.T, d *Datapath, dir string) *Datapath {
 	t.Helper()
 	for _, c := range d.Audit(false) {

@@ -58,7 +58,7 @@ type neighbourKernel interface {
 // NeighbourKeeper keeps the next hops of endpoints resolved. The kernel never sends to them, the
 // data path does, so they would go stale and away. We make them managed neighbours
 // (NTF_EXT_MANAGED), which the kernel resolves and confirms by itself, also after this process
-// ended; NTF_EXT_LEARNED beside it keeps them out of the garbage collector's limits (1,024
+// ended; NTF_EXT_LEARNED next to it keeps them out of the garbage collector's limits (1,024
 // neighbours by default). The road not taken, to poke neighbours (NTF_USE) every few seconds, ends
 // with the process. No packet but the kernel's own ARP and neighbour solicitations is sent.
 type NeighbourKeeper struct {

@@ -24,7 +24,7 @@ type record struct {
 	BytesIn    *uint64   `json:"bytesIn,omitempty"`
 	PacketsOut *uint64   `json:"packetsOut,omitempty"`
 	BytesOut   *uint64   `json:"bytesOut,omitempty"`
-	OneOf      int       `json:"oneOf,omitempty"` // of so many connections one is told of
+	OneOf      int       `json:"oneOf,omitempty"` // of this many connections one is reported
 	Lost       uint64    `json:"lost,omitempty"`  // of untold: events that nobody has written, since the daemon began
 }
 

@@ -46,7 +46,7 @@ func areas() []area {
 	}
 }
 
-// Of what cannot be read of the kernel once: it is read again, and only what goes on is anybody's
+// Of what cannot be read of the kernel once: it is read again, and only what continues is anybody's
 // concern.
 const ifItGoesOn = "if it persists, see dmesg and restart loxilb: connections stay"
 

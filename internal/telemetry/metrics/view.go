@@ -165,7 +165,7 @@ func newView(o Options, st *desired.State, src Source) *view {
 	}
 	services := v.lookAtServices()
 	v.health = src.EndpointCount()
-	v.instances = st.Instances.Here(v.snap)
+	v.instances = st.Instances.OfThisNode(v.snap)
 	v.probed = newProbed(o.Endpoints, src.Endpoints)
 	v.troubles = o.troubles.update(services, v.probed.troubles)
 	return v

@@ -34,8 +34,7 @@ type Fleet struct {
 	complete bool                          // desired and held have all Services
 	targeted bool                          // members are all balancers
 	members  map[string]*member
-	masters  map[string]string // URLs of the elected balancers, by instance
-	ctx      context.Context   // of members' goroutines; nil: not started
+	ctx      context.Context // of members' goroutines; nil: not started
 	running  sync.WaitGroup
 }
 
@@ -56,7 +55,7 @@ type Target struct {
 func NewFleet(o Options) *Fleet {
 	return &Fleet{
 		Options: o, seed: maphash.MakeSeed(), desired: map[types.NamespacedName]*Desired{},
-		held: map[types.NamespacedName]bool{}, members: map[string]*member{}, masters: map[string]string{},
+		held: map[types.NamespacedName]bool{}, members: map[string]*member{},
 	}
 }
 

@@ -164,7 +164,7 @@ func (x xdpRun) sameWay(in testrun.Input, out testrun.Output, after map[bpf.TcCo
 	}
 	for key, row := range x.changed {
 		tc := after[key]
-		if tc.Seen-row.Seen < 1000 { // the clock went on meanwhile
+		if tc.Seen-row.Seen < 1000 { // the clock continued meanwhile
 			row.Seen = tc.Seen
 		}
 		if tc.WayEpoch-row.WayEpoch == 1 { // and an epoch has ended

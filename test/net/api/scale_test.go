@@ -136,7 +136,7 @@ func memoryOf(r *rig.Rig, field string) string {
 }
 
 // mapMemory returns the memory of the daemon's maps in KiB, as reported by the kernel.
-func mapMemory(r *rig.Rig) int { return mapmemory.Of(r.Pid()) >> 10 }
+func mapMemory(r *rig.Rig) int { return mapmemory.OfProcess(r.Pid()) >> 10 }
 
 // TestScale checks that 10,000 services with 10 endpoints each are balanced as soon as the one
 // request that creates them is answered, that changing one of them takes as long as changing a lone

@@ -245,7 +245,7 @@ func TestTraceBounds(t *testing.T) {
 	}
 }
 
-// TestTraceLoss checks that a client that stops reading delays nothing, and is told the number of
+// TestTraceLoss checks that a client that stops reading delays nothing, and receives the number of
 // packets that it missed.
 func TestTraceLoss(t *testing.T) {
 	t.Parallel()

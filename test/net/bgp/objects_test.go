@@ -62,7 +62,7 @@ func awaitState(t *testing.T, r *rig.Rig, up bool) v1.BgpNeighbor {
 }
 
 // TestObjects checks that commands set up a session with a real router, that files keep it, also
-// with its password, which nobody sees, and that its state is told everywhere.
+// with its password, which nobody sees, and that its state is shown everywhere.
 func TestObjects(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{Args: []string{"--bgp"}})

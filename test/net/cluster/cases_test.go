@@ -91,7 +91,7 @@ func (p *proof) silence(do func()) {
 	p.note("router leaves the node after, s", time.Since(began).Seconds())
 }
 
-// stopped stops a node's process: its kernel goes on, but BFD no longer answers.
+// stopped stops a node's process: its kernel continues, but BFD no longer answers.
 func (p *proof) stopped(node int) {
 	m := p.f.nodes[node]
 	p.silence(m.pause)

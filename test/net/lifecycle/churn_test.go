@@ -81,7 +81,7 @@ func TestRestart(t *testing.T) {
 				r.WantAnswers(rig.Join(rig.VIP6, 80), "ep1", "ep2")
 				r.Restart()
 				f.Flows(t, 9)
-				r.WantAnswers(rig.Join(rig.VIP4, 80), "ep2", "ep3", "ep1") // the sequence goes on, too
+				r.WantAnswers(rig.Join(rig.VIP4, 80), "ep2", "ep3", "ep1") // the sequence continues, too
 				r.WantAnswers(rig.Join(rig.VIP6, 80), "ep3")
 				if after := pinnedIDs(t, r); !maps.Equal(before, after) {
 					t.Errorf("pinned maps and links were %v before, are %v", before, after)

@@ -75,7 +75,7 @@ func (f *Traffic) Finish() error {
 	return f.err
 }
 
-// ServeEcho has every endpoint say again, on :7, what it is told.
+// ServeEcho has every endpoint return on :7 what it receives.
 func ServeEcho(r *Rig) {
 	r.T.Helper()
 	for _, h := range r.Endpoints {

@@ -86,7 +86,7 @@ func wholeFrames(e netnstest.End) error {
 // Set has faults happen in both directions from now on.
 func (w *Wire) Set(f Faults) error { return errors.Join(w.There.Set(f), w.Back.Set(f)) }
 
-// Cut cuts the wire, or joins it again. Both ends stay up: nobody is told.
+// Cut cuts the wire, or joins it again. Both ends stay up, unaware of it.
 func (w *Wire) Cut(cut bool) error { return errors.Join(w.There.Cut(cut), w.Back.Cut(cut)) }
 
 // index returns the number of an interface of the wire.

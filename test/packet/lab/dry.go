@@ -11,18 +11,18 @@ import (
 	"loxilb/internal/pkt"
 )
 
-// foretold is what a dry run says of a packet. nil: none was asked.
-type foretold struct{ *dryrun.Result }
+// dryResult is what a dry run says of a packet. nil: none was asked.
+type dryResult struct{ *dryrun.Result }
 
-// foretell asks a dry run. Fragments, and ICMP but for echo requests, are not what users ask about.
-func (l *Lab) foretell(link *Link, frame []byte) (foretold, error) {
+// dryRun asks a dry run. Fragments, and ICMP but for echo requests, are not what users ask about.
+func (l *Lab) dryRun(link *Link, frame []byte) (dryResult, error) {
 	packet, ok := described(pkt.Decode(frame))
 	if !l.dry || !ok {
-		return foretold{}, nil
+		return dryResult{}, nil
 	}
 	packet.Frame, packet.Ifindex, packet.Mark = frame, link.Index, l.mark
 	r, err := l.Datapath.DryRun().Try(packet)
-	return foretold{r}, err
+	return dryResult{r}, err
 }
 
 func described(p *pkt.Packet) (*dryrun.Packet, bool) {
@@ -51,7 +51,7 @@ func described(p *pkt.Packet) (*dryrun.Packet, bool) {
 }
 
 // check compares it with what became of the packet.
-func (f foretold) check(out testrun.Output) error {
+func (f dryResult) check(out testrun.Output) error {
 	if f.Result == nil {
 		return nil
 	}
@@ -59,14 +59,14 @@ func (f foretold) check(out testrun.Output) error {
 		dryrun.Forwards: testrun.Redirect, dryrun.Delivers: testrun.Next, dryrun.Passes: testrun.Next, dryrun.Answers: testrun.Redirect,
 		dryrun.Drops: testrun.Shot, dryrun.Challenges: testrun.Redirect, dryrun.Redirects: testrun.Redirect,
 	}[f.Outcome]
-	if want != out.Verdict || out.Verdict != testrun.Shot && !bytes.Equal(f.Frame, out.Frame) && !f.blurred(f.Frame).Equal(f.blurred(out.Frame)) {
+	if want != out.Verdict || out.Verdict != testrun.Shot && !bytes.Equal(f.Frame, out.Frame) && !f.withoutRandom(f.Frame).Equal(f.withoutRandom(out.Frame)) {
 		return fmt.Errorf("a dry run says that the program %s the packet, reason %q: %s\nit returned %d: %s", f.Outcome, f.Reason, pkt.Decode(f.Frame), out.Verdict, pkt.Decode(out.Frame))
 	}
 	return nil
 }
 
 // checkReason compares the reason of a drop, and of an answer.
-func (f foretold) checkReason(res Result) error {
+func (f dryResult) checkReason(res Result) error {
 	if f.Result == nil || res.Verdict == "pass" || res.Verdict == "out" && res.Reason == "" {
 		return nil
 	}
@@ -83,9 +83,9 @@ func (f foretold) checkReason(res Result) error {
 	return nil
 }
 
-// blurred returns a packet without what the program draws at random: a source port of ours, the
-// identification of a packet that it writes anew, and sums with those.
-func (f foretold) blurred(frame []byte) *pkt.Packet {
+// withoutRandom returns a packet without what the program draws at random: a source port of ours,
+// the identification of a packet that it writes again, and sums with those.
+func (f dryResult) withoutRandom(frame []byte) *pkt.Packet {
 	p := pkt.Decode(frame)
 	if f.Entry == nil {
 		return p

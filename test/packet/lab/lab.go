@@ -101,7 +101,7 @@ func (l *Lab) readNetwork() error {
 	return l.setXDP()
 }
 
-// RenewNetwork moves the lab to a network as New made it. Loading the programs anew would take the
+// RenewNetwork moves the lab to a network as New made it. Loading the programs again would take the
 // verifier ten times as long.
 func (l *Lab) RenewNetwork() error {
 	old := l.Network
@@ -246,7 +246,7 @@ type Result struct {
 
 // Send runs the program on a frame that arrives at the link.
 func (l *Lab) Send(link *Link, frame []byte) (Result, error) {
-	expected, err := l.foretell(link, frame)
+	expected, err := l.dryRun(link, frame)
 	if err != nil {
 		return Result{}, err
 	}
@@ -349,7 +349,7 @@ func (l *Lab) Counted() (string, error) {
 	return strings.Join(reasons, ","), nil
 }
 
-// counters returns the packets dropped, by reason, and beside those the SYNs that were challenged
+// counters returns the packets dropped, by reason, and next to those the SYNs that were challenged
 // and the answers to that.
 func (l *Lab) counters() (map[string]uint64, error) {
 	all, err := l.Datapath.Drops()

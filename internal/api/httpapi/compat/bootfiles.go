@@ -67,7 +67,7 @@ func (a *API) LoadBootFiles(dir string, unread *store.Unread) {
 		}
 		list = append(list, found...)
 	}
-	by := store.By{Owner: objects.Owner, Author: store.Author{Who: "loxilb", From: dir, Doing: "boot files"}}
+	by := store.CommitOptions{Owner: objects.Owner, Author: store.Author{Who: "loxilb", From: dir, Doing: "boot files"}}
 	taken, stored := a.putBootObjects(by, list)
 	if len(list) > 0 {
 		a.Log.Info("boot files read", "dir", dir, "objects", taken)
@@ -156,7 +156,7 @@ func missingReason(path string) string {
 
 // putBootObjects stores objects, in one transaction if possible, and returns their number. It finds
 // refused objects by bisection. stored is false if some could not be written to disk.
-func (a *API) putBootObjects(by store.By, list []bootObject) (taken int, stored bool) {
+func (a *API) putBootObjects(by store.CommitOptions, list []bootObject) (taken int, stored bool) {
 	if len(list) == 0 {
 		return 0, true
 	}

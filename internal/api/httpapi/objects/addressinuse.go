@@ -23,7 +23,7 @@ func (a *API) newVIPs(tx *store.Tx) (list []netip.Addr) {
 			continue
 		}
 		if roles == nil {
-			roles = a.Store.Instances.Here(tx)
+			roles = a.Store.Instances.OfThisNode(tx)
 		}
 		if !roles[after.Instance()].Role.Owns() {
 			continue

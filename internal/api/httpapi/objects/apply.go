@@ -76,7 +76,7 @@ type transaction struct {
 func (a *API) transact(w http.ResponseWriter, r *http.Request, t transaction) {
 	if t.dryRun {
 		var locked *lockout
-		before, after, changed, err := a.Store.Preview(store.By{Owner: Owner}, func(tx *store.Tx) error {
+		before, after, changed, err := a.Store.Preview(store.CommitOptions{Owner: Owner}, func(tx *store.Tx) error {
 			err := t.edit(tx)
 			locked = a.lockoutOf(tx)
 			return err
@@ -93,7 +93,7 @@ func (a *API) transact(w http.ResponseWriter, r *http.Request, t transaction) {
 		rest.JSON(w, out)
 		return
 	}
-	by := store.By{Owner: Owner, Author: author(r, t.doing)}
+	by := store.CommitOptions{Owner: Owner, Author: author(r, t.doing)}
 	if t.confirm > 0 {
 		by.Confirm = time.Now().Add(t.confirm)
 	}

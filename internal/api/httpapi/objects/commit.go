@@ -37,7 +37,7 @@ func (a *API) Change(w http.ResponseWriter, r *http.Request, one bool, edit func
 	if p != nil {
 		return p
 	}
-	by := store.By{Owner: Owner, Author: author(r, "")}
+	by := store.CommitOptions{Owner: Owner, Author: author(r, "")}
 	revision, changed, err := a.committer(Forced(r))(by, func(tx *store.Tx) error { return edit(tx, &pre) })
 	if err != nil {
 		return a.CommitProblem(err)

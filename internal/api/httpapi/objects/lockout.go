@@ -137,7 +137,7 @@ func (a *API) AccessPaths(verb, kind string, o fmt.Stringer) []AccessPath {
 
 // committer returns the function that commits changes. Without force, it refuses changes that
 // disconnect sessions.
-func (a *API) committer(force bool) func(store.By, func(*store.Tx) error) (revision uint64, changed []store.ID, err error) {
+func (a *API) committer(force bool) func(store.CommitOptions, func(*store.Tx) error) (revision uint64, changed []store.ID, err error) {
 	if force {
 		return a.Store.CommitBy
 	}
@@ -147,7 +147,7 @@ func (a *API) committer(force bool) func(store.By, func(*store.Tx) error) (revis
 // commitUnlessLockout commits a change unless it disconnects sessions. Reading sessions must not
 // block the store: the transaction aborts with errNeedsSessions, and runs again once they are
 // known.
-func (a *API) commitUnlessLockout(by store.By, edit func(*store.Tx) error) (revision uint64, changed []store.ID, err error) {
+func (a *API) commitUnlessLockout(by store.CommitOptions, edit func(*store.Tx) error) (revision uint64, changed []store.ID, err error) {
 	known, checked := (*lockout)(nil), []netip.Addr(nil) // the checked lockout, and VIPs that no host has
 	for {
 		var found *lockout

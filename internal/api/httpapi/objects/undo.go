@@ -40,7 +40,7 @@ func (a *API) undoApply(r *http.Request, t *transaction, revision uint64, p *res
 	if len(all.list) == 0 {
 		return nil
 	}
-	by := store.By{Owner: Owner, Author: author(r, fmt.Sprintf("undo of revision %d, which the kernel refused", revision))}
+	by := store.CommitOptions{Owner: Owner, Author: author(r, fmt.Sprintf("undo of revision %d, which the kernel refused", revision))}
 	var left []store.ID
 	undone, changed, err := a.Store.CommitBy(by, func(tx *store.Tx) (err error) {
 		left, err = tx.Undo(revision)

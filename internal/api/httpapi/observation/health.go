@@ -28,7 +28,7 @@ func (a *API) GetReady(w http.ResponseWriter, _ *http.Request) {
 			return
 		}
 	}
-	if m := a.Store.Maintenance.Here(a.Store.Snapshot()); m != nil {
+	if m := a.Store.Maintenance.OfThisNode(a.Store.Snapshot()); m != nil {
 		writeText(w, http.StatusServiceUnavailable, "the node is "+string(m.Stage())+" until: loxicmd node resume")
 		return
 	}

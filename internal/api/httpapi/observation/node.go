@@ -77,7 +77,7 @@ func (a *API) announcements() *v1.NodeAnnouncements {
 
 // maintenance returns this node's maintenance; nil: it is in service.
 func (a *API) maintenance() *v1.NodeMaintenance {
-	one := a.Store.Maintenance.Here(a.Store.Snapshot())
+	one := a.Store.Maintenance.OfThisNode(a.Store.Snapshot())
 	if one == nil {
 		return nil
 	}

@@ -63,7 +63,7 @@ func (a *Streams) WhileServed(r *http.Request) (context.Context, context.CancelF
 	if PrincipalOf(r).User == 0 {
 		return ctx, done
 	}
-	allowed, end := a.users.While(ctx, TokenOf(r))
+	allowed, end := a.users.ContextOf(ctx, TokenOf(r))
 	return allowed, func() { end(); done() }
 }
 

@@ -36,7 +36,7 @@ func (a *API) CreateLoadbalancer(w http.ResponseWriter, r *http.Request, _ v1.Cr
 				return err
 			}
 		}
-		roles := a.Store.Instances.Here(tx)
+		roles := a.Store.Instances.OfThisNode(tx)
 		for i := range list {
 			if err := a.probeFiles(&list[i].Probe); err != nil {
 				return entryProblem(list[i].at, -1, err)

@@ -84,7 +84,7 @@ func (a *API) GetInstanceStates(w http.ResponseWriter, r *http.Request) {
 
 // InstanceStates returns the roles of this node, including that of the default instance.
 func (a *API) InstanceStates() []v1.InstanceState {
-	here := a.Store.Instances.Here(a.Store.Snapshot())
+	here := a.Store.Instances.OfThisNode(a.Store.Snapshot())
 	if _, there := here[lb.DefaultInstance]; !there {
 		here[lb.DefaultInstance] = lb.Instance{Name: lb.DefaultInstance, Role: lb.RoleUnknown}
 	}

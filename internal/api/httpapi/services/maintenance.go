@@ -27,7 +27,7 @@ func (a *API) DrainNode(w http.ResponseWriter, r *http.Request) {
 			return err
 		}
 		one := wanted
-		if before := a.Store.Maintenance.Here(tx); before != nil {
+		if before := a.Store.Maintenance.OfThisNode(tx); before != nil {
 			one.Since, one.Drained = before.Since, before.Drained
 		}
 		if err := a.Store.Maintenance.Put(tx, one); err != nil {
@@ -62,7 +62,7 @@ func (a *API) ResumeNode(w http.ResponseWriter, r *http.Request) {
 		if err := pre.Check(tx, a.Store.Maintenance, kinds.MaintenanceKey); err != nil {
 			return err
 		}
-		if unchanged = a.Store.Maintenance.Here(tx) == nil; unchanged {
+		if unchanged = a.Store.Maintenance.OfThisNode(tx) == nil; unchanged {
 			return nil
 		}
 		return tx.Delete(a.Store.Maintenance.ID(kinds.MaintenanceKey))

@@ -24,7 +24,7 @@ func TestNodeDrain(t *testing.T) {
 		}
 		return w.Body.String()
 	}
-	here := func() *lb.Maintenance { return b.Store.Maintenance.Here(b.Store.Snapshot()) }
+	here := func() *lb.Maintenance { return b.Store.Maintenance.OfThisNode(b.Store.Snapshot()) }
 	if w := b.Call("GET", "/readyz", ""); w.Code != http.StatusOK {
 		t.Errorf("readyz: %d %s", w.Code, w.Body)
 	}

@@ -157,7 +157,7 @@ func (a *API) readEndpoint(spec []byte) (e lb.EndpointProbe, p *rest.Problem) {
 	return e, nil
 }
 
-// showEndpoint returns an endpoint as POST takes it.
+// showEndpoint returns an endpoint in the form of POST.
 func (c *codec) showEndpoint(e *lb.EndpointProbe) any {
 	out := struct {
 		v1.EndpointProbe

@@ -41,7 +41,7 @@ func parseSummaries(p *v1.GetServiceSummariesParams) (q summaryQuery, refused *r
 		switch {
 		case word == "":
 		case word == "trouble":
-			q.states = append(q.states, servicestate.Trouble()...)
+			q.states = append(q.states, servicestate.TroubleStates()...)
 		case slices.Contains(servicestate.ServiceStates(), servicestate.State(word)):
 			q.states = append(q.states, servicestate.State(word))
 		default:

@@ -49,7 +49,7 @@ func (a *API) GetConnections(w http.ResponseWriter, r *http.Request, params v1.G
 		})
 		return err
 	}
-	if order != nil && !a.walkAll(w, r, walk) || order == nil && !walked(w, walk()) {
+	if order != nil && !a.walkAll(w, r, walk) || order == nil && !replyError(w, walk()) {
 		return
 	}
 	out := v1.ConnectionList{Total: list.total, ConnectionAttr: []v1.Connection{}}

@@ -292,7 +292,7 @@ func readRule(spec []byte) (rule policy.Rule, p *rest.Problem) {
 	return rule, p
 }
 
-// showRule returns a rule as POST takes it.
+// showRule returns a rule in the form of POST.
 func showRule(r *policy.Rule) any {
 	out := ruleAnswer(r, report.Traffic{})
 	out.Opts.Counter = ""

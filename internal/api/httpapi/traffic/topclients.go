@@ -48,11 +48,11 @@ func (a *API) walkAll(w http.ResponseWriter, r *http.Request, walk func() error)
 		rest.Refuse(http.StatusServiceUnavailable, "%d other requests are reading all connections: try again", WholeWalks).Write(w)
 		return false
 	}
-	return walked(w, walk())
+	return replyError(w, walk())
 }
 
-// walked replies with the error of a walk, and reports whether there was none.
-func walked(w http.ResponseWriter, err error) bool {
+// replyError replies with the error of a walk, and reports whether there was none.
+func replyError(w http.ResponseWriter, err error) bool {
 	if err != nil {
 		rest.Refuse(http.StatusServiceUnavailable, "the connections can't be read: %v", err).Write(w)
 	}

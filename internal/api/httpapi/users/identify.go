@@ -31,7 +31,7 @@ func (a *API) identify(r *http.Request, who *rest.Principal) (p *rest.Problem) {
 		return nil
 	}
 	if given != "" {
-		if u, ok := a.Access.Who(given); ok {
+		if u, ok := a.Access.UserOf(given); ok {
 			who.Name, who.Role, who.User = u.Name, u.Role, u.ID
 			return nil
 		}

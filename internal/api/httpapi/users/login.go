@@ -81,7 +81,7 @@ func sourceAddr(r *http.Request) netip.Addr {
 // Logout revokes the token of the request.
 func (a *API) Logout(w http.ResponseWriter, r *http.Request) {
 	token := rest.TokenOf(r)
-	if _, known := a.Access.Who(token); !known {
+	if _, known := a.Access.UserOf(token); !known {
 		rest.Refuse(http.StatusBadRequest, "the request has no token of a user that could be ended").Write(w)
 		return
 	}

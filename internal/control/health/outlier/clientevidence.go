@@ -171,9 +171,9 @@ func (a *answers) decayed(number uint32) answers {
 	return out
 }
 
-// usual estimates the share of connections that stall (Jeffreys' prior: few connections say
+// stallShare estimates the share of connections that stall (Jeffreys' prior: few connections say
 // little).
-func (a *answers) usual() float64 { return (float64(a.bad) + 0.5) / (float64(a.good+a.bad) + 1) }
+func (a *answers) stallShare() float64 { return (float64(a.bad) + 0.5) / (float64(a.good+a.bad) + 1) }
 
 // run returns the number of stalled connections in a row, as a service counts them, and how many of
 // them are among the service's answers.
@@ -196,10 +196,10 @@ func (t *target) isHanging(number uint32) bool {
 		if !ok || stalls < leastStalls {
 			continue
 		}
-		usual := others.usual()
+		usual := others.stallShare()
 		own.bad = max(0, own.bad-float32(all))
 		if own.good+own.bad >= leastHistory {
-			usual = max(usual, own.usual())
+			usual = max(usual, own.stallShare())
 		}
 		if usual <= mostUsual && math.Pow(usual, float64(stalls)) <= mostChance {
 			t.stallReason = fmt.Sprintf("%d %s without an answer for 3 s; other endpoints answered %.0f of %.0f",

@@ -140,7 +140,7 @@ func TestTrial(t *testing.T) {
 	}
 	r.news, r.tries = nil, 0
 	r.tickFor(time.Minute, func(int) {
-		r.take(r.d.Well(at(0), r.now))
+		r.take(r.d.ProbeSucceeded(at(0), r.now))
 		r.serve(1, 1)
 		r.serve(2, 1)
 	})

@@ -83,7 +83,7 @@ func TestKeptLeaves(t *testing.T) {
 		t.Fatalf("%q", r.news)
 	}
 	r.news = nil
-	r.take(r.d.Well(at(0), r.now))
+	r.take(r.d.ProbeSucceeded(at(0), r.now))
 	r.tick()
 	if len(r.news) != 2 || r.news[0] != "back 0" || !strings.HasPrefix(r.news[1], "out 1 ") {
 		t.Fatalf("%q", r.news)
@@ -139,7 +139,7 @@ func TestUnserved(t *testing.T) {
 					r.serve(1, 1)
 				}
 				for i := range silent {
-					r.take(r.d.Well(at(i), r.now))
+					r.take(r.d.ProbeSucceeded(at(i), r.now))
 				}
 			})
 			kept := 0

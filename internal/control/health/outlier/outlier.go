@@ -273,10 +273,10 @@ func (d *Detector) Answer(at netip.AddrPort, failure string, undecided bool, now
 	return []Action{a}
 }
 
-// Well reports that the service's own probe has found an ejected endpoint healthy. The endpoint
-// returns, unless it was ejected for connections that it reset or left unanswered, about which the
-// probe says nothing. A kept endpoint no longer fails.
-func (d *Detector) Well(at netip.AddrPort, now time.Time) []Action {
+// ProbeSucceeded reports that the service's own probe has found an ejected endpoint healthy. The
+// endpoint returns, unless it was ejected for connections that it reset or left unanswered, about
+// which the probe says nothing. A kept endpoint no longer fails.
+func (d *Detector) ProbeSucceeded(at netip.AddrPort, now time.Time) []Action {
 	t := d.targets[at]
 	if t != nil && t.unserved {
 		return nil

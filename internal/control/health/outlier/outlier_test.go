@@ -342,7 +342,7 @@ func TestBackOff(t *testing.T) {
 	if d := r.d.targets[at(0)].until.Sub(r.now); d != longestBackOff {
 		t.Errorf("it waits for %s after it failed again", d)
 	}
-	r.take(r.d.Well(at(0), r.now)) // a successful probe of the service
+	r.take(r.d.ProbeSucceeded(at(0), r.now)) // a successful probe of the service
 	r.now = r.now.Add(20 * time.Minute)
 	fail()
 	if d := r.d.targets[at(0)].until.Sub(r.now); d != firstBackOff {
@@ -363,10 +363,10 @@ func TestWell(t *testing.T) {
 	r.tick()
 	r.answer(3, "connection refused")
 	r.news = nil
-	r.take(r.d.Well(at(0), r.now))
-	r.take(r.d.Well(at(1), r.now))
+	r.take(r.d.ProbeSucceeded(at(0), r.now))
+	r.take(r.d.ProbeSucceeded(at(1), r.now))
 	r.want()
-	r.take(r.d.Well(at(3), r.now))
+	r.take(r.d.ProbeSucceeded(at(3), r.now))
 	r.want("back 3")
 	// one that resets connections is tested by a connection that is held for a while
 	if r.until(); r.asks[at(0)].Hold == 0 {

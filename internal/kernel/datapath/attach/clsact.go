@@ -54,7 +54,7 @@ func (f filter) attach(index int, at side, prog *ebpf.Program, e *Exchange) (Pla
 		return nil, err
 	}
 	if len(former) > 0 {
-		err = e.At(former[0], prog, c.Update)
+		err = e.Replace(former[0], prog, c.Update)
 	} else {
 		err = c.Update(e.Current(prog))
 	}
@@ -137,7 +137,7 @@ func clsactPrograms() (all []ebpf.ProgramID, err error) {
 	return all, nil
 }
 
-// DetachClsact removes our filters from every interface of the namespace, as far as possible.
+// DetachClsact removes our filters from every interface of the namespace, where possible.
 func DetachClsact() error { return errors.Join(balancing.detachAll(), probing.detachAll()) }
 
 func (f filter) detachAll() error {

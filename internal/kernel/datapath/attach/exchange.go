@@ -25,8 +25,8 @@ type exchanged struct {
 	put         func(*ebpf.Program) error
 }
 
-// At replaces the program with this id, by put. A program with the same code is not recorded.
-func (e *Exchange) At(former ebpf.ProgramID, own *ebpf.Program, put func(*ebpf.Program) error) error {
+// Replace replaces the program with this id, by put. A program with the same code is not recorded.
+func (e *Exchange) Replace(former ebpf.ProgramID, own *ebpf.Program, put func(*ebpf.Program) error) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	own = e.current(own)

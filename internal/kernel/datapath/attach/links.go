@@ -117,7 +117,7 @@ func (f LinkFolder) adopt(index int, prog *ebpf.Program) (link.Link, error) {
 	}
 	where, former, err := pins.Attached(l)
 	if err == nil && where == uint32(index) {
-		if err = f.Exchange.At(former, prog, l.Update); err == nil {
+		if err = f.Exchange.Replace(former, prog, l.Update); err == nil {
 			return l, nil
 		}
 	}

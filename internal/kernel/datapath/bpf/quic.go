@@ -5,8 +5,8 @@ import (
 	"encoding/hex"
 )
 
-// ServerID is a server ID of an endpoint in connection IDs of QUIC, as quic_servers has it. The
-// zero value: none.
+// ServerID is a server ID of an endpoint in connection IDs of QUIC, in the form of quic_servers.
+// The zero value: none.
 type ServerID [2]uint64
 
 // String returns the hexadecimal digits.

@@ -37,7 +37,7 @@ type ServiceTable struct {
 	Denied        []netip.Prefix  // that may not connect, sorted, each once
 	Sources       []netip.Prefix  // that may connect, sorted, each once; none: all
 	Slots         []uint32        // table of the algorithm: indices into Endpoints
-	Leave         Leave           // how TCP connections of removed endpoints end
+	Leave         EndMode         // how TCP connections of removed endpoints end
 }
 
 // Ends is a time when an endpoint's TCP connections are ended, by RSTs to both sides. The zero
@@ -51,9 +51,9 @@ type Ends struct {
 	Drain string
 }
 
-// Leave is how TCP connections end whose endpoints are removed from a service. The zero value: by
+// EndMode is how TCP connections end whose endpoints are removed from a service. The zero value: by
 // themselves.
-type Leave struct {
+type EndMode struct {
 	Ends  bool
 	After time.Duration
 }

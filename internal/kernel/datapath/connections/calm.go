@@ -73,7 +73,7 @@ func (t *Table) sleep(more uint64) <-chan struct{} {
 	if err != nil {
 		return nil
 	}
-	at := wakeAt(p, room, more, conntrack.Slack())
+	at := wakeAt(p, room, more, conntrack.MaxUncounted())
 	if at == 0 {
 		return nil
 	}

@@ -106,7 +106,7 @@ func (t *Table) grow(ctx context.Context, entries uint64) error {
 	defer t.growing.Unlock()
 	progress := time.Now()
 	for ctx.Err() == nil {
-		goal, growing, err := t.shared.Conntrack.Goal(entries)
+		goal, growing, err := t.shared.Conntrack.GroupsFor(entries)
 		if err != nil || !growing {
 			return err
 		}
@@ -137,7 +137,7 @@ func (t *Table) MakeRoom(ctx context.Context, connections int) error {
 		return err
 	}
 	needed := entries + conntrack.EntriesPerConnection*uint64(connections)
-	if _, growing, err := t.shared.Conntrack.Goal(needed); err != nil || !growing {
+	if _, growing, err := t.shared.Conntrack.GroupsFor(needed); err != nil || !growing {
 		return err
 	}
 	return t.grow(ctx, needed+max(entries/growAtMost, spareEntries))
@@ -149,7 +149,7 @@ func (t *Table) MakeTotalRoom(ctx context.Context, connections int) error {
 	return t.grow(ctx, conntrack.EntriesPerConnection*uint64(connections))
 }
 
-// leaveSpare makes room for new connections until the next process takes over, as far as possible
+// leaveSpare makes room for new connections until the next process takes over, where possible
 // until ctx ends.
 func (t *Table) leaveSpare(ctx context.Context) error {
 	entries, err := t.shared.Conntrack.Len()

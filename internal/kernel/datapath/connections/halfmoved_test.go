@@ -53,7 +53,7 @@ func TestHalfMoved(t *testing.T) {
 			}
 			sendAll()
 			wantFlows(t, d, 3*flows, flows)
-			if _, growing, err := d.shared.Conntrack.Goal(0); err != nil || growing {
+			if _, growing, err := d.shared.Conntrack.GroupsFor(0); err != nil || growing {
 				t.Errorf("the table grows still, %v", err)
 			}
 		})
@@ -91,7 +91,7 @@ func TestMoveGivenUp(t *testing.T) {
 				t.Fatal(err)
 			}
 			sendAll()
-			if _, growing, err := d.shared.Conntrack.Goal(0); err != nil || growing {
+			if _, growing, err := d.shared.Conntrack.GroupsFor(0); err != nil || growing {
 				t.Errorf("the table still grows, %v", err)
 			}
 		})
@@ -118,7 +118,7 @@ func (t *Table) holdBucket(on bool, group, bucket int) error {
 // giveUpMove grows the table by a group while obstruct obstructs it.
 func (t *Table) giveUpMove(tb testing.TB, obstruct func(on bool, group int) error) {
 	tb.Helper()
-	goal, _, err := t.shared.Conntrack.Goal(0)
+	goal, _, err := t.shared.Conntrack.GroupsFor(0)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -136,7 +136,7 @@ func (t *Table) giveUpMove(tb testing.TB, obstruct func(on bool, group int) erro
 	if err := obstruct(false, int(goal)); err != nil {
 		tb.Fatal(err)
 	}
-	if _, growing, err := t.shared.Conntrack.Goal(0); err != nil || !growing {
+	if _, growing, err := t.shared.Conntrack.GroupsFor(0); err != nil || !growing {
 		tb.Fatalf("the move was not given up, %v", err)
 	}
 }

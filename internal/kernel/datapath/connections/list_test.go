@@ -14,7 +14,7 @@ import (
 )
 
 // TestListRange checks that a connection to a port of a range is listed with its own port, and with
-// the endpoint as the service has it.
+// the endpoint in the form of the service.
 func TestListRange(t *testing.T) {
 	t.Parallel()
 	d := open(t, loader.Settings{Connections: 1024})

@@ -87,7 +87,7 @@ func (p *Programs) loadFirst(spec *ebpf.CollectionSpec) error {
 	if err != nil {
 		return err
 	}
-	_, grows, err := p.shared.Conntrack.Goal(most)
+	_, grows, err := p.shared.Conntrack.GroupsFor(most)
 	if err == nil && grows {
 		err = p.load(spec, growTable)
 	}

@@ -35,7 +35,7 @@ func (d *Double) Set(of *Table, entries []Entry) error {
 	if err != nil {
 		return err
 	}
-	if s.Entries, err = exact(of); err != nil {
+	if s.Entries, err = countExactly(of); err != nil {
 		return err
 	}
 	if err := d.extend(s.inUse()); err != nil {
@@ -59,8 +59,8 @@ func (d *Double) Set(of *Table, entries []Entry) error {
 	return nil
 }
 
-// exact returns the number of a table's entries, including the CPUs' own counts.
-func exact(t *Table) (int64, error) {
+// countExactly returns the number of a table's entries, including the CPUs' own counts.
+func countExactly(t *Table) (int64, error) {
 	n, err := t.Len()
 	return int64(n), err
 }

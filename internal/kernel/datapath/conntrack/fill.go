@@ -162,7 +162,7 @@ func put(buckets []element, h home, e *Entry) bool {
 	row := bpf.TcTableRow{
 		Key: e.Key, Status: rowLive | uint64(h.placed)<<bpf.TcTableLayoutROW_PLACED_SHIFT, Connection: e.Row,
 	}
-	for n := uint32(0); n < perGroup && (n > 0 || takes(*control, h.placed)); n++ {
+	for n := uint32(0); n < perGroup && (n > 0 || bucketTakes(*control, h.placed)); n++ {
 		if !putInBucket(bucketIn(&buckets[own^n]), h.hash, row) {
 			continue
 		}
@@ -175,8 +175,8 @@ func put(buckets []element, h home, e *Entry) bool {
 	return false
 }
 
-// takes is bucket_takes() of bpf/table/table_write.h.
-func takes(control uint64, placed bpf.TcPlacement) bool {
+// bucketTakes is bucket_takes() of bpf/table/table_write.h.
+func bucketTakes(control uint64, placed bpf.TcPlacement) bool {
 	return placed != bpf.TcPlacementBY_CLIENT || control&spilled < uint64(bpf.TcTableLayoutSPILLED_MOST)*spilledOne
 }
 

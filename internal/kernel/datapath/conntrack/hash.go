@@ -51,12 +51,12 @@ func (s *state) homes(k *bpf.TcConnectionKey) []home {
 	if s.HasHomes == 0 {
 		return []home{{tuple, bpf.TcPlacementBY_TUPLE}}
 	}
-	byTuple := home{tagged(tuple, k), bpf.TcPlacementBY_TUPLE}
+	byTuple := home{placeTagged(tuple, k), bpf.TcPlacementBY_TUPLE}
 	client, has := clientOf(k)
 	if !has {
-		return []home{byTuple, {tagged(tuple>>32|tuple<<32, k), bpf.TcPlacementBY_TURNED_TUPLE}}
+		return []home{byTuple, {placeTagged(tuple>>32|tuple<<32, k), bpf.TcPlacementBY_TURNED_TUPLE}}
 	}
-	byClient := home{tagged(client.place(&s.Seeds), k), bpf.TcPlacementBY_CLIENT}
+	byClient := home{placeTagged(client.place(&s.Seeds), k), bpf.TcPlacementBY_CLIENT}
 	if s.isByClient(client) {
 		return []home{byClient, byTuple}
 	}
@@ -104,8 +104,8 @@ func (c client) place(s *seeds) uint64 {
 	return h
 }
 
-// tagged is place_tagged() of a table whose keys have two homes.
-func tagged(place uint64, k *bpf.TcConnectionKey) uint64 {
+// placeTagged is place_tagged() of a table whose keys have two homes.
+func placeTagged(place uint64, k *bpf.TcConnectionKey) uint64 {
 	both := uint64(k.Saddr.Word[2]^k.Daddr.Word[2]) | uint64(k.Saddr.Word[3]^k.Daddr.Word[3])<<32
 	both += uint64(k.Sport) | uint64(k.Dport)<<16 | uint64(k.Protocol)<<32
 	return place ^ both*uint64(bpf.TcHashFactorHASH_FACTOR)>>(64-tagBits)&^hashRow

@@ -180,8 +180,9 @@ func (t *Table) Buckets() (uint32, error) {
 	return uint32(s.inUse()) * perGroup, nil
 }
 
-// Goal returns how many groups the table should have for so many entries. growing: it has fewer.
-func (t *Table) Goal(entries uint64) (goal uint32, growing bool, err error) {
+// GroupsFor returns how many groups the table should have for so many entries. growing: it has
+// fewer.
+func (t *Table) GroupsFor(entries uint64) (goal uint32, growing bool, err error) {
 	s, err := t.read()
 	if err != nil {
 		return 0, false, err
@@ -210,9 +211,9 @@ func (t *Table) Room() (uint64, error) {
 	return fullPercent * uint64(s.groups()) * rowsPerGroup / 100, nil
 }
 
-// Slack returns how many entries the packet path may have uncounted, as each CPU counts some for
-// itself.
-func Slack() int64 { return int64(countBatch * runtime.NumCPU()) }
+// MaxUncounted returns how many entries the packet path may have uncounted, as each CPU counts some
+// for itself.
+func MaxUncounted() int64 { return int64(countBatch * runtime.NumCPU()) }
 
 // Extend makes groups up to this number. The kernel waits 10 ms and more for it.
 func (t *Table) Extend(groups uint32) error {

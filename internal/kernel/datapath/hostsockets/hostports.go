@@ -20,9 +20,9 @@ const (
 	// firstPort is SNAT_FIRST_PORT; spare is SNAT_PORTS minus SNAT_LIMIT, the number of free ports
 	// below the limit.
 	firstPort, spare = 1024, 512
-	// fewest is the least number of ports for connections. If the machine leaves fewer, none are
+	// minPorts is the least number of ports for connections. If the machine leaves fewer, none are
 	// reserved.
-	fewest = 8192
+	minPorts = 8192
 	// period is how often the machine's settings are read: the kernel does not report their
 	// changes.
 	period = 10 * time.Second
@@ -73,7 +73,7 @@ func (p *Ports) follow() error {
 	if err != nil {
 		return err
 	}
-	row, problem := kept(string(ranges), string(reserved))
+	row, problem := rowOf(string(ranges), string(reserved))
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if row != p.written {
@@ -85,8 +85,8 @@ func (p *Ports) follow() error {
 	return problem
 }
 
-// kept returns the row for the two settings as the kernel writes them.
-func kept(local, reserved string) (row bpf.TcHostPorts, err error) {
+// rowOf returns the row for the two settings as the kernel writes them.
+func rowOf(local, reserved string) (row bpf.TcHostPorts, err error) {
 	ends := strings.Fields(local)
 	if len(ends) != 2 {
 		return row, fmt.Errorf("net.ipv4.ip_local_port_range is %q, want two numbers", local)
@@ -114,8 +114,8 @@ func kept(local, reserved string) (row bpf.TcHostPorts, err error) {
 			left += 64 - bits.OnesCount64(row.Bits[i])
 		}
 	}
-	if left < fewest { // no limit: none are reserved; firewall rules use the ports nevertheless
-		return row, fmt.Errorf("net.ipv4.ip_local_port_range leaves %d ports that this machine's sockets do not get, and %d are needed: make it smaller, or reserve some of it by net.ipv4.ip_local_reserved_ports", left, fewest)
+	if left < minPorts { // no limit: none are reserved; firewall rules use the ports nevertheless
+		return row, fmt.Errorf("net.ipv4.ip_local_port_range leaves %d ports that this machine's sockets do not get, and %d are needed: make it smaller, or reserve some of it by net.ipv4.ip_local_reserved_ports", left, minPorts)
 	}
 	row.Limit = uint32(left - spare)
 	return row, nil

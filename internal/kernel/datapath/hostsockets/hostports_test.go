@@ -18,7 +18,7 @@ func TestKept(t *testing.T) {
 		{"1024\t65535\n", "8080,20000-39999\n", 20001 - 512, []uint16{1024, 8081, 19999, 40000, 65535}, []uint16{8080, 20000, 39999}},
 		{"512\t2047\n", "\n", 64512 - 1024 - 512, []uint16{512, 1024, 2047}, []uint16{2048}},
 	} {
-		row, err := kept(c.local, c.reserved)
+		row, err := rowOf(c.local, c.reserved)
 		if err != nil || row.Limit != c.limit {
 			t.Errorf("%q, %q: limit %d, error %v; want %d", c.local, c.reserved, row.Limit, err, c.limit)
 		}
@@ -36,7 +36,7 @@ func TestKept(t *testing.T) {
 // would be none left, and reports why. Firewall rules have its ports.
 func TestTooFew(t *testing.T) {
 	t.Parallel()
-	row, err := kept("1024\t65535\n", "80,4000-5000\n")
+	row, err := rowOf("1024\t65535\n", "80,4000-5000\n")
 	if err == nil || !strings.Contains(err.Error(), "leaves 1001 ports") || row.Limit != 0 {
 		t.Errorf("limit %d, error %v", row.Limit, err)
 	}
@@ -46,7 +46,7 @@ func TestTooFew(t *testing.T) {
 		}
 	}
 	for _, bad := range [][2]string{{"", ""}, {"1 70000", ""}, {"1 2", "x"}} {
-		if _, err := kept(bad[0], bad[1]); err == nil {
+		if _, err := rowOf(bad[0], bad[1]); err == nil {
 			t.Errorf("%q is taken", bad)
 		}
 	}

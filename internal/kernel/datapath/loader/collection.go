@@ -32,7 +32,7 @@ type Collection struct {
 	Leases                                *rows.Array // of VIPs; a hash
 	QUICConfigs, QUICServers              *rows.Array
 	Fresh                                 bool   // all maps are new and empty
-	ABI                                   string // as the function ABI has it
+	ABI                                   string // in the form of the function ABI
 
 	all         map[string]*ebpf.Map // Maps by name, and the sections of variables
 	variables   map[string]*ebpf.Variable

@@ -51,7 +51,7 @@ func NewWatchers(c *loader.Collection, services *tables.Tables) *Watchers {
 // began, until ctx ends or yield returns false. It does so frequently, even without events. The
 // events are valid until yield returns.
 //
-// As long as less than rate events a second come, and yield takes as many, all are told. Beyond
+// As long as less than rate events a second come, and yield takes as many, all are reported. Beyond
 // that, all events of some connections are, and none of others.
 func (w *Watchers) WatchConnections(ctx context.Context, rate int, yield func([]report.ConnectionEvent, report.Omitted) bool) error {
 	if rate < 1 || rate > WatchRateMax {

@@ -16,7 +16,7 @@ const releaseEvery = 1024
 // Count returns the number of segments, open or not.
 func (a *Array) Count() int { return a.released + len(a.segments) }
 
-// GrowReleased adds segments up to this number, as far as possible, and closes them.
+// GrowReleased adds segments up to this number, where possible, and closes them.
 func (a *Array) GrowReleased(count int) error {
 	for more := count - a.Count(); more > 0; more = count - a.Count() {
 		before := a.Count()

@@ -193,9 +193,9 @@ func (s *Slots) Add(segments int) error {
 	return err
 }
 
-// Lacking returns the number of missing segments for these services and endpoints, if each endpoint
-// takes one slot: most do, some take more.
-func (s *Slots) Lacking(services, endpoints int) int {
+// MissingSegments returns the number of missing segments for these services and endpoints, if each
+// endpoint takes one slot: most do, some take more.
+func (s *Slots) MissingSegments(services, endpoints int) int {
 	const perSegment = int(SlotsPerSegment)
 	least := max(endpoints, services*int(slotsPerBlock))
 	wanted := min((least+perSegment-1)/perSegment, s.blocks.MaxSegments())

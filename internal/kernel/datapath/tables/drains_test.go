@@ -81,7 +81,7 @@ func TestUndrainKeepsLeave(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { d.Close() }()
-	leave := func(b *bpf.ServiceTable) { b.Leave = bpf.Leave{Ends: true, After: 2 * time.Hour} }
+	leave := func(b *bpf.ServiceTable) { b.Leave = bpf.EndMode{Ends: true, After: 2 * time.Hour} }
 	d.put(t, 2, leave)
 	setActive(t, d, 1, 1)
 	d.SetDrains([]lb.Drain{drained(time.Hour, d, 0)})

@@ -119,7 +119,7 @@ func (t *Tables) endsNow() bpf.Ends {
 // endsAtOnce ends all protocols but TCP, whose flows have no end.
 func (t *Tables) endsAtOnce() bpf.Ends { return bpf.Ends{At: t.now(), Why: removedWhy} }
 
-func (t *Tables) endsOfLeaving(l bpf.Leave) bpf.Ends {
+func (t *Tables) endsOfLeaving(l bpf.EndMode) bpf.Ends {
 	if !l.Ends {
 		return bpf.Ends{}
 	}

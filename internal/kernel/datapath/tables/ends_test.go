@@ -37,29 +37,29 @@ func TestEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { d.Close() }()
-	leave := func(l bpf.Leave, endpoints int) {
+	leave := func(l bpf.EndMode, endpoints int) {
 		t.Helper()
 		table := table(1, endpoints)
 		table.Key.Protocol, table.Leave = uint8(lb.TCP), l
 		apply(t, d, Change{Key: table.Key, Table: table})
 	}
-	leave(bpf.Leave{}, 3)
+	leave(bpf.EndMode{}, 3)
 	for id := range uint32(3) {
 		setActive(t, d, id, 1)
 	}
-	leave(bpf.Leave{}, 2)
+	leave(bpf.EndMode{}, 2)
 	wantDue(t, d, 0, 0, false)
-	leave(bpf.Leave{Ends: true, After: time.Hour}, 1)
+	leave(bpf.EndMode{Ends: true, After: time.Hour}, 1)
 	wantDue(t, d, 0, 0, true)
 	d = reload(t, d)
 	wantDue(t, d, 0, 0, true)
 	skip(d, time.Hour)
 	wantDue(t, d, 1, leaveRate, false)
-	leave(bpf.Leave{Ends: true, After: time.Hour}, 2)
+	leave(bpf.EndMode{Ends: true, After: time.Hour}, 2)
 	wantDue(t, d, 0, 0, false)
 	d = reload(t, d)
 	wantDue(t, d, 0, 0, false)
-	leave(bpf.Leave{Ends: true}, 1)
+	leave(bpf.EndMode{Ends: true}, 1)
 	wantDue(t, d, 1, leaveRate, false)
 	apply(t, d, Change{Key: table(1, 1).Key})
 	wantDue(t, d, 3, deleteRate, false)
@@ -83,15 +83,15 @@ func TestEndsOfReused(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { d.Close() }()
-	put := func(l bpf.Leave, port uint16) {
+	put := func(l bpf.EndMode, port uint16) {
 		t.Helper()
 		table := table(1, 1)
 		table.Key.Protocol, table.Leave, table.Endpoints[0].Port = uint8(lb.TCP), l, bpf.Port(port)
 		apply(t, d, Change{Key: table.Key, Table: table})
 	}
-	put(bpf.Leave{}, 80)
+	put(bpf.EndMode{}, 80)
 	setActive(t, d, 0, 1)
-	put(bpf.Leave{Ends: true}, 81)
+	put(bpf.EndMode{Ends: true}, 81)
 	wantDue(t, d, 1, leaveRate, false)
 	var row endTime
 	if err := d.endTimes.m.Lookup(uint32(0), &row); err != nil {
@@ -100,8 +100,8 @@ func TestEndsOfReused(t *testing.T) {
 	setActive(t, d, 0, 0)
 	sweep(t, d)
 	skip(d, time.Hour)
-	put(bpf.Leave{}, 82)
-	put(bpf.Leave{}, 83)
+	put(bpf.EndMode{}, 82)
+	put(bpf.EndMode{}, 83)
 	if e := d.endpoint(0); e == nil {
 		t.Fatal("the id is not used again")
 	}

@@ -264,7 +264,7 @@ func (r *countReader) segment(ids []uint32, states []bpf.TcEndpointState) {
 	for _, i := range r.list {
 		one := r.perCPU[:r.cpus]
 		if r.err = array.Lookup(ids[i], one); r.err == nil {
-			r.err = r.tell(ids[i], &states[i], one)
+			r.err = r.yieldCounts(ids[i], &states[i], one)
 		}
 		if r.err != nil {
 			return
@@ -284,7 +284,7 @@ func (r *countReader) batches(m *ebpf.Map, ids []uint32, states []bpf.TcEndpoint
 		for ; next < len(r.list) && r.list[next] < from+n; next++ {
 			i := r.list[next]
 			at := (i - from) * r.cpus
-			if err := r.tell(ids[i], &states[i], r.perCPU[at:at+r.cpus]); err != nil {
+			if err := r.yieldCounts(ids[i], &states[i], r.perCPU[at:at+r.cpus]); err != nil {
 				return err
 			}
 		}
@@ -295,8 +295,8 @@ func (r *countReader) batches(m *ebpf.Map, ids []uint32, states []bpf.TcEndpoint
 	return nil
 }
 
-// tell yields an endpoint's counts.
-func (r *countReader) tell(id uint32, state *bpf.TcEndpointState, perCPU []bpf.TcEndpointTraffic) error {
+// yieldCounts yields an endpoint's counts.
+func (r *countReader) yieldCounts(id uint32, state *bpf.TcEndpointState, perCPU []bpf.TcEndpointTraffic) error {
 	var sum traffic
 	sum.addCPUs(perCPU)
 	return r.yield(id, state, sum)

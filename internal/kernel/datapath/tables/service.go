@@ -57,7 +57,7 @@ func (t *Tables) applyOne(c Change) error {
 // cannot be made now is made with the change that needs it, which reports an error.
 func (t *Tables) Expect(services, endpoints int) {
 	t.mu.Lock()
-	segments, slots := t.lackingRows(min(endpoints, MaxEndpoints)), t.slots.Lacking(services, endpoints)
+	segments, slots := t.lackingRows(min(endpoints, MaxEndpoints)), t.slots.MissingSegments(services, endpoints)
 	if segments == 0 && slots == 0 {
 		t.mu.Unlock()
 		return
