@@ -69,6 +69,7 @@ func paths() []path {
 	)
 	to := func(client, vip, rest string) string { return "client tcp " + client + " > " + vip + rest }
 	open4, open6 := handshake(client4, vip4, ep4), handshake(client6, vip6, ep6)
+	closing := append(open4[:3:3], to(client4, vip4, " FA seq 1001 ack 5001"), "server tcp "+ep4+" > CLIENT FA seq 5001 ack 1002")
 	out := []path{
 		{"established, IPv4", open4, to(client4, vip4, data), "out", true, false},
 		{"established, IPv6", open6, to(client6, vip6, data), "out", true, false},
@@ -84,6 +85,8 @@ func paths() []path {
 		{"challenged SYN, IPv4", nil, to("1.2.ROUND.1:PORT", "10.0.0.11:80", " S seq 1000 opt mss:1460,sackok,ts:1:0,nop,ws:7"), "out challenged", true, false},
 		{"challenged SYN, IPv6", nil, to("[2001:db8:200::ROUND]:PORT", "[2001:db8::11]:80", " S seq 1000 opt mss:1440,sackok,ts:1:0,nop,ws:7"), "out challenged", true, false},
 		{"SYN+ACK", open4[:1], strings.TrimSpace(open4[1]), "out", false, false},
+		{"ACK of the handshake", open4[:2], open4[2], "out", false, false},
+		{"ACK of the last FIN", closing, to(client4, vip4, " A seq 1002 ack 5002"), "out", false, false},
 		{"new connection, UDP", nil, "client udp " + client4 + " > 10.0.0.1:53 len 20", "out", false, false},
 		{"new connection, range of ports", nil, to(client4, "10.0.0.6:8080", " S seq 1000"), "out", false, false},
 	}

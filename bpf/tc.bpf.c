@@ -57,10 +57,12 @@ static __noinline bool connection_discard_expired(struct packet *p,
 	return true;
 }
 
-/* Updates the state of a connection. Returns MISS if it was expired, or if it
- * was closed and this packet opens another one. */
-static __always_inline enum verdict
-connection_update(ctx_t *ctx, struct packet *p, struct connection *c)
+/* Updates the state of a connection. hash: of entry_find_hashed(). Returns MISS if it
+ * was expired, or if it was closed and this packet opens another one. */
+static __always_inline enum verdict connection_update(ctx_t *ctx,
+						      struct packet *p,
+						      struct connection *c,
+						      __u64 hash)
 {
 	enum verdict v = packet_check_fault(p);
 
@@ -70,12 +72,12 @@ connection_update(ctx_t *ctx, struct packet *p, struct connection *c)
 	    connection_discard_expired(p, c))
 		return VERDICT_MISS;
 	if (ONLY_SCTP)
-		return sctp_update(p, c);
+		return sctp_update(p, c, hash);
 	if (ONLY_PROXY)
 		proxy_decide(ctx, p, c);
 	if (ONLY_PROXY || p->tuple.protocol == IPPROTO_TCP)
-		return tcp_update(ctx, p, c);
-	return flow_update(p, c);
+		return tcp_update(ctx, p, c, hash);
+	return flow_update(p, c, hash);
 }
 
 /* Finds the connection of a packet and updates its state; VERDICT_MISS if there is
@@ -87,8 +89,9 @@ static __always_inline enum verdict connection_track(ctx_t *ctx,
 						     struct connection **found,
 						     bool replies)
 {
+	__u64 hash;
 	struct connection *c =
-		entry_find_established(&p->tuple, is_opening_syn(p));
+		entry_find_hashed(&p->tuple, is_opening_syn(p), &hash);
 	enum verdict v;
 
 	NO_UNROLL
@@ -96,7 +99,7 @@ static __always_inline enum verdict connection_track(ctx_t *ctx,
 		if (!c || (replies && !(c->flags & CONN_REPLY_DIRECTION)))
 			return VERDICT_MISS;
 		*found = c;
-		v = connection_update(ctx, p, c);
+		v = connection_update(ctx, p, c, hash);
 		if (likely(v < VERDICT_MISS))
 			return v;
 		if (v == VERDICT_MISS && (n || !(state_read(c) & STATE_ENDED)))

@@ -85,6 +85,42 @@ connection_peer(const struct connection *c, __u8 protocol)
 	return entry_find(&key);
 }
 
+/* Finds the other direction's entry by its key. A call, to save stack. */
+static __noinline __maybe_unused struct connection *
+connection_peer_by_key(const struct connection *c, __u8 protocol)
+{
+	struct connection_key key;
+
+	connection_reverse(&key, c, protocol);
+	return entry_find_established(&key, false);
+}
+
+/* Returns the entry of the other direction than c, for a packet of this protocol: mostly
+ * it is in the row beside. hash: of entry_find_hashed(), which has found c. NULL: there
+ * is none. */
+static __always_inline struct connection *
+connection_peer_hashed(const struct connection *c, __u8 protocol, __u64 hash)
+{
+	struct table_row *beside = row_beside(hash);
+
+	if (likely(beside && beside->status & ROW_LIVE &&
+		   beside->key.protocol == protocol &&
+		   connection_answers(c, &beside->key)))
+		return &beside->connection;
+	return connection_peer_by_key(c, protocol);
+}
+
+/* Waits until the entry of the other direction is no longer being moved. A call, to
+ * save stack. */
+static __noinline __maybe_unused int
+connection_settle_peer(const struct connection *c, __u8 protocol)
+{
+	struct connection_key key;
+
+	connection_reverse(&key, c, protocol);
+	return entry_settle(&key);
+}
+
 /* Reports whether a connection counts as active, according to its client's entry.
  * Limits, least connections and drains consider active connections only. Flows of
  * other protocols are active until they end. */
@@ -118,6 +154,11 @@ __noinline __maybe_unused int active_recount(__u32 endpoint,
 	return 0;
 }
 
+/* Bits of the state word by which connection_is_active() decides. */
+#define STATE_ACTIVITY                                                  \
+	(CONN_RESET | CONN_FIN_CLIENT_ACKED | CONN_FIN_ENDPOINT_ACKED | \
+	 CONN_FIN_CLIENT | STATE_TRAIT(CONN_ONE_WAY))
+
 /* Changes the client's entry like state_change(), and counts the connection again.
  * The endpoint and the client are read first: afterwards the row may belong to
  * another connection. */
@@ -129,7 +170,10 @@ static __always_inline __u32 client_change(struct connection *client,
 	const struct ip_addr own = *addr;
 
 	word = state_change(client, word, clear, set);
-	active_recount(endpoint, &own, word, (word & ~clear) | set);
+	if (unlikely((clear | set) & STATE_ACTIVITY &&
+		     connection_is_active(word) !=
+			     connection_is_active((word & ~clear) | set)))
+		active_recount(endpoint, &own, word, (word & ~clear) | set);
 	return word;
 }
 
@@ -196,17 +240,16 @@ static __always_inline bool connection_is_pair(const struct connection_key *key,
 }
 
 /* Reports whether both entries have kept what a packet has recorded in them. AGAIN:
- * perhaps not, because another CPU was moving one (grow.h); that is finished by now.
- * key: of peer. */
+ * perhaps not, because another CPU was moving one (grow.h); that is finished by now. */
 static __always_inline enum verdict
 connection_check_recorded(struct packet *p, const struct connection *c,
-			  const struct connection *peer,
-			  const struct connection_key *key)
+			  const struct connection *peer)
 {
 	if (likely(states_are_of_pair(state_read(c), state_read(peer))))
 		return VERDICT_CONTINUE;
-	return entry_settle(key) ? drop(p, DROP_CONNECTION_RACE) :
-				   VERDICT_AGAIN;
+	return connection_settle_peer(c, p->tuple.protocol) ?
+		       drop(p, DROP_CONNECTION_RACE) :
+		       VERDICT_AGAIN;
 }
 
 /* Reports whether a connection in this state is half-open and has a source port of ours

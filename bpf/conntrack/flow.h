@@ -14,9 +14,9 @@
 
 /* Handles a packet that may change the state. Returns MISS if the connection is closed
  * and the packet opens another one. Global (verifier: globals). */
-__noinline enum verdict flow_transition(struct packet *p, struct connection *c)
+__noinline enum verdict flow_transition(struct packet *p, struct connection *c,
+					__u64 hash)
 {
-	struct connection_key key;
 	struct connection *peer;
 	__u32 word, peer_word;
 	__u8 events;
@@ -34,8 +34,7 @@ __noinline enum verdict flow_transition(struct packet *p, struct connection *c)
 			copy_if_changed(c, word, NULL, p->tuple.protocol);
 		return VERDICT_CONTINUE;
 	}
-	connection_reverse(&key, c, p->tuple.protocol);
-	peer = entry_find_established(&key, false);
+	peer = connection_peer_hashed(c, p->tuple.protocol, hash);
 	if (!peer)
 		return VERDICT_CONTINUE;
 	peer_word = state_read(peer);
@@ -52,14 +51,14 @@ __noinline enum verdict flow_transition(struct packet *p, struct connection *c)
 	}
 	if (unlikely(copying))
 		copy_if_changed(c, word, peer, p->tuple.protocol);
-	return connection_check_recorded(p, c, peer, &key);
+	return connection_check_recorded(p, c, peer);
 }
 
-static __always_inline enum verdict flow_update(struct packet *p,
-						struct connection *c)
+static __always_inline enum verdict
+flow_update(struct packet *p, struct connection *c, __u64 hash)
 {
 	if (unlikely(!protocol_is_settled(p, state_read(c)))) {
-		enum verdict v = flow_transition(p, c);
+		enum verdict v = flow_transition(p, c, hash);
 
 		if (v != VERDICT_CONTINUE)
 			return v;

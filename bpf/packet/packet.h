@@ -45,14 +45,18 @@ enum answer {
 #define ANSWER_MTU_SHIFT 8
 
 /* Not cleared as a whole: that took six stores more per packet than setting only what
- * parsing does not set anyway. The order of members lets packet_init() clear them
- * with few stores. */
+ * parsing does not set anyway. What packet_init() clears comes last, from a multiple of
+ * 8 bytes on, so it takes few stores. */
 struct packet {
 	struct connection_key tuple; /* ports: valid iff !later_fragment */
 	__u32 now; /* jiffies */
 	__u32 length; /* of the IP packet; link-layer padding is not counted */
+	__u32 seq; /* host order; valid iff TCP. SCTP: the tag that INIT or INIT ACK announces */
+	__u32 ack; /* host order; valid iff TCP with ACK. SCTP: the verification tag */
+	__u32 seq_end; /* seq + payload + SYN + FIN; valid iff TCP */
 	__u16 l3; /* offset of the IP header: 14, or 0 on a layer 3 interface */
 	__u16 l4; /* offset of the TCP or UDP header; valid iff !later_fragment */
+	/* cleared: */
 	__u16 fragment; /* offset in bytes, a multiple of 8, plus 1 iff more follow; 0 iff not a fragment */
 	__u8 ttl; /* or hop limit */
 	__u8 ipv6;
@@ -64,9 +68,6 @@ struct packet {
 	__u8 pass; /* enum pass_reason */
 	__u8 may_reopen; /* a SYN with the tuple of a closed connection whose entries still exist */
 	__u8 priority_tag; /* a VLAN tag of id 0 that was removed (ctx_skb.h) */
-	__u32 seq; /* host order; valid iff TCP. SCTP: the tag that INIT or INIT ACK announces */
-	__u32 ack; /* host order; valid iff TCP with ACK. SCTP: the verification tag */
-	__u32 seq_end; /* seq + payload + SYN + FIN; valid iff TCP */
 	int action; /* see the verdicts */
 	__u32 fragment_id; /* as in the header; valid iff fragment. PROXY_ACK_FIRST: number of the client's first byte */
 	__u16 mtu; /* of its way; valid iff next_hop_resolve() has found one */
@@ -79,17 +80,16 @@ struct packet {
 	__u8 chunk; /* SCTP: the chunk that may change the state; DATA: none. TCP: enum proxy_change */
 	__u8 reflected; /* SCTP: its tag is the receiver's own (flag T) */
 };
+_Static_assert(__builtin_offsetof(struct packet, fragment) % 8 == 0,
+	       "packet_init() clears from there on");
 
 static __always_inline void packet_init(struct packet *p, __u32 now, __u16 l3)
 {
 	p->now = now;
 	p->l3 = l3;
 	__builtin_memset(&p->fragment, 0,
-			 __builtin_offsetof(struct packet, seq) -
-				 __builtin_offsetof(struct packet, fragment));
-	__builtin_memset(&p->action, 0,
 			 sizeof(*p) -
-				 __builtin_offsetof(struct packet, action));
+				 __builtin_offsetof(struct packet, fragment));
 }
 
 /* Sets the protocol and clears the key's padding in one store of four bytes, in

@@ -196,9 +196,9 @@ sctp_single_entry(struct packet *p, struct connection *c, __u32 word)
 
 /* Handles a packet with a chunk that may change the state. Returns MISS if the
  * association is closed and the packet opens another one. Global (verifier: globals). */
-__noinline enum verdict sctp_transition(struct packet *p, struct connection *c)
+__noinline enum verdict sctp_transition(struct packet *p, struct connection *c,
+					__u64 hash)
 {
-	struct connection_key key;
 	struct connection *peer;
 	__u32 word, peer_word;
 	__u8 events;
@@ -215,8 +215,7 @@ __noinline enum verdict sctp_transition(struct packet *p, struct connection *c)
 	}
 	if (word & STATE_TRAIT(CONN_ONE_WAY))
 		return sctp_single_entry(p, c, word);
-	connection_reverse(&key, c, IPPROTO_SCTP);
-	peer = entry_find_established(&key, false);
+	peer = connection_peer_hashed(c, IPPROTO_SCTP, hash);
 	if (!peer)
 		return VERDICT_CONTINUE;
 	peer_word = state_read(peer);
@@ -236,16 +235,16 @@ __noinline enum verdict sctp_transition(struct packet *p, struct connection *c)
 		if (connection_is_assured_now(p, c, peer_word, events))
 			source_mark_known(p);
 	}
-	return connection_check_recorded(p, c, peer, &key);
+	return connection_check_recorded(p, c, peer);
 }
 
-static __always_inline enum verdict sctp_update(struct packet *p,
-						struct connection *c)
+static __always_inline enum verdict
+sctp_update(struct packet *p, struct connection *c, __u64 hash)
 {
 	const __u32 word = state_read(c);
 
 	if (unlikely(p->chunk || word & STATE_TRAIT(CONN_RESTING | CONN_ENDED)))
-		return sctp_transition(p, c);
+		return sctp_transition(p, c, hash);
 	if (likely(sctp_is_sign_of_life(p, c, word)))
 		c->seen = p->now;
 	return VERDICT_CONTINUE;

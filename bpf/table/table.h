@@ -622,36 +622,55 @@ entry_find(const struct connection_key *key)
 	return row ? &row->connection : NULL;
 }
 
-/* Does the same for the hot path. The home row is tried first, unless the packet
- * begins a connection: then there is hardly ever an entry, and the processor would
- * wait for the row before it waits for the tags. On a miss, recompute the hash
+/* Returns the row that forms a pair with the one of this hash, or NULL. If both
+ * directions are placed by their client, it is mostly the other direction's. */
+static __always_inline struct table_row *row_beside(__u64 hash)
+{
+	struct table_bucket *b = bucket_get(table_group(hash, table_size_now()),
+					    hash_bucket(hash));
+
+	return b ? bucket_row(b, hash_home(hash) ^ (__u32)HASH_ROW) : NULL;
+}
+
+/* Does the same for the hot path, and returns the hash of the key's first home, where
+ * the entry mostly is. The home row is tried first, unless the packet begins a
+ * connection: then there is hardly ever an entry, and the processor would wait for the
+ * row before it waits for the tags, and the hash is 0. On a miss, recompute the hash
  * instead of keeping it: the stack is nearly full. */
 static __always_inline struct connection *
-entry_find_established(const struct connection_key *key, bool begins)
+entry_find_hashed(const struct connection_key *key, bool begins, __u64 *hash)
 {
 	struct table_state *t;
 	struct table_bucket *b;
 	struct table_row *row;
-	__u64 hash;
 	int i;
 
+	*hash = 0;
 	if (likely(!begins)) {
 		t = table_state_get();
 		if (!t)
 			return NULL;
-		hash = home_place(t, key);
-		b = bucket_get(table_group(hash, table_size(t)),
-			       hash_bucket(hash));
-		row = b ? bucket_row(b, hash_home(hash)) : NULL;
+		*hash = home_place(t, key);
+		b = bucket_get(table_group(*hash, table_size(t)),
+			       hash_bucket(*hash));
+		row = b ? bucket_row(b, hash_home(*hash)) : NULL;
 		if (likely(row && row_has_key(row, key)))
 			return &row->connection;
-		i = b ? bucket_find(b, key, place_tagged(t, key, hash)) :
+		i = b ? bucket_find(b, key, place_tagged(t, key, *hash)) :
 			-ENOENT;
 		row = i >= 0 ? bucket_row(b, i) : NULL;
 		if (likely(row))
 			return &row->connection;
 	}
 	return entry_find(key);
+}
+
+static __always_inline struct connection *
+entry_find_established(const struct connection_key *key, bool begins)
+{
+	__u64 hash;
+
+	return entry_find_hashed(key, begins, &hash);
 }
 
 #endif

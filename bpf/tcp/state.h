@@ -453,10 +453,10 @@ __noinline enum verdict tcp_single_entry(struct packet *p, struct connection *c)
 /* Handles a segment that may change the state: SYN, FIN or RST, or any segment
  * while the connection opens or closes. Returns MISS if the segment opens a new
  * connection in place of this one: this one is removed, or may be reopened
- * (reopen.h). Global, as tcp_single_entry() is. */
-__noinline enum verdict tcp_transition(struct packet *p, struct connection *c)
+ * (reopen.h). hash: of entry_find_hashed(). Global, as tcp_single_entry() is. */
+__noinline enum verdict tcp_transition(struct packet *p, struct connection *c,
+				       __u64 hash)
 {
-	struct connection_key key;
 	struct connection *peer;
 	__u32 word, peer_word;
 	enum verdict v;
@@ -477,8 +477,7 @@ __noinline enum verdict tcp_transition(struct packet *p, struct connection *c)
 		connection_end(&p->tuple, c, word, port_fate(word));
 		return VERDICT_MISS;
 	}
-	connection_reverse(&key, c, IPPROTO_TCP);
-	peer = entry_find_established(&key, false);
+	peer = connection_peer_hashed(c, IPPROTO_TCP, hash);
 	if (!peer) {
 		connection_end(&p->tuple, c, word, port_fate(word));
 		return VERDICT_MISS;
@@ -507,11 +506,11 @@ __noinline enum verdict tcp_transition(struct packet *p, struct connection *c)
 	}
 	if (unlikely(copying))
 		copy_if_changed(c, word, peer, IPPROTO_TCP);
-	return connection_check_recorded(p, c, peer, &key);
+	return connection_check_recorded(p, c, peer);
 }
 
 static __always_inline enum verdict tcp_update(ctx_t *ctx, struct packet *p,
-					       struct connection *c)
+					       struct connection *c, __u64 hash)
 {
 	if (unlikely((p->tcp_flags & (TCP_SYN | TCP_FIN | TCP_RST)) ||
 		     !tcp_is_established(state_peek(c)))) {
@@ -523,7 +522,7 @@ static __always_inline enum verdict tcp_update(ctx_t *ctx, struct packet *p,
 			return VERDICT_OTHER; /* another program's */
 		if (is_opening_syn(p) && redial_may_ask(state_read(c)))
 			p->plain_syn = syn_is_plain(ctx, p);
-		v = tcp_transition(p, c);
+		v = tcp_transition(p, c, hash);
 		if (v == VERDICT_CONTINUE && mss_applies(p))
 			v = mss_clamp(ctx, p, c);
 		return v;

@@ -368,6 +368,9 @@ type SweepOpening struct {
 		}
 		Now           uint32
 		Length        uint32
+		Seq           uint32
+		Ack           uint32
+		SeqEnd        uint32
 		L3            uint16
 		L4            uint16
 		Fragment      uint16
@@ -381,9 +384,6 @@ type SweepOpening struct {
 		Pass          uint8
 		MayReopen     uint8
 		PriorityTag   uint8
-		Seq           uint32
-		Ack           uint32
-		SeqEnd        uint32
 		Action        int32
 		FragmentId    uint32
 		Mtu           uint16
