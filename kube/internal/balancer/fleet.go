@@ -34,7 +34,8 @@ type Fleet struct {
 	complete bool                          // desired and held have all Services
 	targeted bool                          // members are all balancers
 	members  map[string]*member
-	ctx      context.Context // of members' goroutines; nil: not started
+	masters  map[string]string // URLs of the elected balancers, by instance
+	ctx      context.Context   // of members' goroutines; nil: not started
 	running  sync.WaitGroup
 }
 
@@ -55,7 +56,7 @@ type Target struct {
 func NewFleet(o Options) *Fleet {
 	return &Fleet{
 		Options: o, seed: maphash.MakeSeed(), desired: map[types.NamespacedName]*Desired{},
-		held: map[types.NamespacedName]bool{}, members: map[string]*member{},
+		held: map[types.NamespacedName]bool{}, members: map[string]*member{}, masters: map[string]string{},
 	}
 }
 

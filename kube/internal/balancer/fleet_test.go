@@ -280,6 +280,22 @@ func TestNewBalancers(t *testing.T) {
 	if got := masters(t, f, remotes); got != "0:0" && got != "0:1" {
 		t.Errorf("after the election, MASTERs are %q", got)
 	}
+
+	// One that was away and believes itself MASTER is told at once, not by the next election.
+	for i, r := range remotes[:2] {
+		m := f.members[r.URL]
+		if f.master("llb-inst0") == r.URL {
+			continue
+		}
+		r.Call("POST", httpapi.BaseURL+"/config/cistate", `{"instance":"llb-inst0","state":"MASTER"}`, "Content-Type", "application/json")
+		m.synced = false
+		if _, err := m.sync(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := masters(t, f, remotes); got != fmt.Sprint("0:", 1-i) {
+			t.Errorf("after the return of balancer %d, MASTERs are %q", i, got)
+		}
+	}
 }
 
 // TestAccess checks that balancers are asked over TLS with a token that may change.

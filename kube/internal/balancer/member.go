@@ -24,7 +24,7 @@ const (
 	fullInterval  = 5 * time.Second // at least between comparisons with all that a balancer has
 	retryRefused  = 15 * time.Second
 	firstBackoff  = 250 * time.Millisecond
-	longestPause  = 4 * time.Second
+	longestPause  = time.Second // a MASTER that was overtaken must hear of it soon after it is back
 	objectsAtOnce = 500
 )
 

@@ -92,6 +92,9 @@ func (f *Fleet) electOnce(ctx context.Context, e *election) {
 			f.Log.Info("balancer becomes MASTER", "balancer", elected, "instance", instance)
 		}
 		e.masters[instance] = elected
+		f.mu.Lock()
+		f.masters[instance] = elected
+		f.mu.Unlock()
 		// BACKUPs first, so that two do not own a VIP for longer than necessary.
 		for _, role := range []string{backup, master} {
 			for _, m := range members {
@@ -257,8 +260,9 @@ func (f *Fleet) assign(ctx context.Context, m *member, instance, role string) {
 	delete(m.newcomer, instance)
 }
 
-// startAsBackup makes a balancer BACKUP of the instances in which it has no role, before it gets
-// services: without a role it would answer for VIPs until the election, like all other new ones.
+// startAsBackup makes a balancer that has just answered BACKUP of the instances in which it has no
+// role, or that another balancer has taken over meanwhile. It does so before services are sent: a
+// balancer without a role answers for their VIPs until the election, like all other new ones.
 func (m *member) startAsBackup(ctx context.Context) error {
 	roles := m.fleet.Roles
 	if !roles.Enabled() {
@@ -270,17 +274,31 @@ func (m *member) startAsBackup(ctx context.Context) error {
 	}
 	for i := range max(1, roles.Instances) {
 		instance := translate.Instance(m.fleet.Zone, i)
-		if slices.ContainsFunc(states, func(s v1.InstanceState) bool { return s.Instance == instance && s.State != undefined }) {
+		state := undefined
+		for _, s := range states {
+			if s.Instance == instance {
+				state = s.State
+			}
+		}
+		elected := m.fleet.master(instance)
+		if overtaken := state == master && elected != "" && elected != m.URL; state != undefined && !overtaken {
 			continue
 		}
 		if err := m.Client.Post(ctx, "/config/cistate", v1.InstanceState{Instance: instance, State: backup, Vip: roles.VIP.String()}); err != nil {
 			return fmt.Errorf("set the role of instance %s: %w", instance, err)
 		}
 		m.mu.Lock()
-		m.newcomer[instance] = true
+		m.newcomer[instance] = state == undefined
 		m.mu.Unlock()
 	}
 	return nil
+}
+
+// master returns the URL of the balancer that was elected for an instance; "": none yet.
+func (f *Fleet) master(instance string) string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.masters[instance]
 }
 
 // isNewcomer reports whether the balancer is BACKUP only because it had no role.
