@@ -37,10 +37,10 @@ type round struct {
 	Numbers map[string]float64 `json:"numbers,omitempty"` // what else was measured, units in the names
 }
 
-// newProof starts a fleet with the programs in bin, and a crowd that talks through it.
-func newProof(t *testing.T, bfd time.Duration, bin string, l load) *proof {
+// newProof starts a fleet, and a crowd that talks through it.
+func newProof(t *testing.T, o options, l load) *proof {
 	t.Helper()
-	p := &proof{t: t, f: newFleet(t, bfd, bin)}
+	p := &proof{t: t, f: newFleet(t, o)}
 	p.f.awaitPeers()
 	p.c = newCrowd(p.f, l)
 	p.c.goOn()

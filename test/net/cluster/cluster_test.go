@@ -15,7 +15,7 @@ func TestCluster(t *testing.T) {
 	if rig.IsLong() {
 		t.Skip("TestProof has these cases, too")
 	}
-	p := newProof(t, 300*time.Millisecond, rig.Bin(), load{TCP: 64, UDP: 16, PerSecond: 20, Pace: 100 * time.Millisecond})
+	p := newProof(t, options{bfd: 300 * time.Millisecond, bin: rig.Bin()}, load{TCP: 64, UDP: 16, PerSecond: 20, Pace: 100 * time.Millisecond})
 	p.run("cable", func() { p.removed(0, 2) })
 	p.run("kill", func() { p.killed(1) })
 	p.run("QUIC", p.quic)
@@ -31,6 +31,10 @@ var (
 	before    = flag.String("before", "", "directory with loxilb and loxicmd of the previous version, with which the nodes of TestProof start, before they are upgraded")
 )
 
+func fullLoad() load {
+	return load{TCP: *held, UDP: *held / 10, PerSecond: *perSecond, Pace: *pace}
+}
+
 // TestProof runs all cases of docs/cluster.md, with many connections.
 func TestProof(t *testing.T) {
 	rig.Long(t)
@@ -39,7 +43,7 @@ func TestProof(t *testing.T) {
 	if upgrades {
 		first = *before
 	}
-	p := newProof(t, 100*time.Millisecond, first, load{TCP: *held, UDP: *held / 10, PerSecond: *perSecond, Pace: *pace})
+	p := newProof(t, options{bfd: 100 * time.Millisecond, bin: first}, fullLoad())
 	if upgrades {
 		p.run(upgrade, func() { p.upgraded(rig.Bin()) })
 	}
@@ -56,5 +60,5 @@ func TestProof(t *testing.T) {
 	p.run("SYN flood", func() { p.flooded(10 * time.Second) })
 	p.run("a peer is stopped for 60 s", func() { p.peerStopped(2, time.Minute) })
 	p.run("wrong key, seed, name, --self", func() { p.refused(2) })
-	p.write(*out)
+	p.write(*out, "cluster")
 }

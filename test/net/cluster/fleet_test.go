@@ -41,8 +41,16 @@ type fleet struct {
 	nodes          [fleetSize]*member
 	endpoints      [fleetSize]*netnstest.Host
 	frr            *routers.FRR
-	key, bin       string
-	bfd            time.Duration // interval
+	second         *netnstest.Host // router; nil: there is one
+	key            string
+	options
+}
+
+// options of a fleet.
+type options struct {
+	bfd        time.Duration // interval of BFD
+	bin        string        // programs of the nodes
+	twoRouters bool
 }
 
 // member is a node of a fleet. Its number is that in its addresses, from 1.
@@ -90,18 +98,20 @@ func sources(is6 bool, node int) string {
 	return fmt.Sprintf("10.20.%d.0/24", node)
 }
 
-// newFleet starts nodes with the programs in bin, and waits until the router has their routes. bfd is
-// the interval of BFD.
-func newFleet(t *testing.T, bfd time.Duration, bin string) *fleet {
+// newFleet starts the nodes and waits until the router has their routes.
+func newFleet(t *testing.T, o options) *fleet {
 	t.Helper()
 	lab := labtest.New(t)
-	f := &fleet{t: t, bfd: bfd, bin: bin, key: filepath.Join(t.TempDir(), "key")}
+	f := &fleet{t: t, options: o, key: filepath.Join(t.TempDir(), "key")}
 	must(t, os.WriteFile(f.key, []byte(strings.Repeat("0123456789abcdef", 4)), 0o600))
 	f.build(lab)
 	f.serve()
 	var err error
-	f.frr, err = routers.StartFRR(lab, f.router, f.routerConfig())
+	f.frr, err = routers.StartFRR(lab, f.router, f.routerConfig(routerNumber))
 	must(t, err)
+	if o.twoRouters {
+		f.addRouter(lab)
+	}
 	for _, m := range f.nodes {
 		m.create()
 	}
@@ -202,14 +212,18 @@ func (f *fleet) defaultRoutes(h *netnstest.Host, via4, via6 string) {
 	must(f.t, h.AddRoute(netip.MustParsePrefix("::/0"), netip.MustParseAddr(via6)))
 }
 
-func (f *fleet) routerConfig() string {
+// routerConfig configures the router of a number; it has a session with the other one, if there are two.
+func (f *fleet) routerConfig(number int) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "bfd\n profile fast\n  transmit-interval %[1]d\n  receive-interval %[1]d\n  detect-multiplier 3\n", f.bfd.Milliseconds())
-	b.WriteString("router bgp 65001\n bgp router-id 10.0.0.1\n no bgp ebgp-requires-policy\n no bgp default ipv4-unicast\n timers bgp 3 9\n")
+	fmt.Fprintf(&b, "router bgp 65001\n bgp router-id 10.0.0.%d\n no bgp ebgp-requires-policy\n no bgp default ipv4-unicast\n timers bgp 3 9\n", routerNumber+1-number)
 	for _, is6 := range []bool{false, true} {
 		for i := range fleetSize {
 			n := address(is6, 2, i+1)
 			fmt.Fprintf(&b, " neighbor %[1]s remote-as 65010\n neighbor %[1]s timers connect 1\n neighbor %[1]s advertisement-interval 0\n neighbor %[1]s bfd profile fast\n", n)
+		}
+		if f.twoRouters {
+			fmt.Fprintf(&b, " neighbor %[1]s remote-as 65001\n neighbor %[1]s timers connect 1\n neighbor %[1]s advertisement-interval 0\n", address(is6, 2, otherRouter(number)))
 		}
 	}
 	for _, is6 := range []bool{false, true} {
@@ -217,6 +231,9 @@ func (f *fleet) routerConfig() string {
 		fmt.Fprintf(&b, " address-family %s unicast\n  maximum-paths 8\n", family)
 		for i := range fleetSize {
 			fmt.Fprintf(&b, "  neighbor %s activate\n", address(is6, 2, i+1))
+		}
+		if f.twoRouters {
+			fmt.Fprintf(&b, "  neighbor %[1]s activate\n  neighbor %[1]s next-hop-self\n", address(is6, 2, otherRouter(number)))
 		}
 		b.WriteString(" exit-address-family\n")
 	}
@@ -253,7 +270,9 @@ func (m *member) services() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "set bgp --asn=65010 --router-id=%s\n", address(false, 2, m.number))
 	for _, is6 := range []bool{false, true} {
-		fmt.Fprintf(&b, "create bgpneighbor %s 65001 --bfd=%s --connect-retry=1s\n", address(is6, 2, routerNumber), m.f.bfd)
+		for _, router := range m.f.routerNumbers() {
+			fmt.Fprintf(&b, "create bgpneighbor %s 65001 --bfd=%s --connect-retry=1s\n", address(is6, 2, router), m.f.bfd)
+		}
 		var endpoints []string
 		for i := range fleetSize {
 			endpoints = append(endpoints, net.JoinHostPort(address(is6, 9, i+1), "1")) // weight 1

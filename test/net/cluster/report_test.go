@@ -23,19 +23,19 @@ type result struct {
 	Cases  []*caseResult `json:"cases"`
 }
 
-// write writes cluster.json and cluster.txt; "": nothing.
-func (p *proof) write(dir string) {
+// write writes NAME.json and NAME.txt; dir is empty: nothing.
+func (p *proof) write(dir, name string) {
 	p.t.Helper()
 	if dir == "" {
 		return
 	}
-	var name unix.Utsname
-	must(p.t, unix.Uname(&name))
-	r := result{time.Now().UTC().Format("2006-01-02 15:04 UTC"), unix.ByteSliceToString(name.Release[:]), runtime.NumCPU(), p.c.load, p.cases}
+	var system unix.Utsname
+	must(p.t, unix.Uname(&system))
+	r := result{time.Now().UTC().Format("2006-01-02 15:04 UTC"), unix.ByteSliceToString(system.Release[:]), runtime.NumCPU(), p.c.load, p.cases}
 	b, err := json.MarshalIndent(r, "", "\t")
 	must(p.t, err)
-	must(p.t, os.WriteFile(filepath.Join(dir, "cluster.json"), append(b, '\n'), 0o644))
-	must(p.t, os.WriteFile(filepath.Join(dir, "cluster.txt"), []byte(r.text()), 0o644))
+	must(p.t, os.WriteFile(filepath.Join(dir, name+".json"), append(b, '\n'), 0o644))
+	must(p.t, os.WriteFile(filepath.Join(dir, name+".txt"), []byte(r.text()), 0o644))
 }
 
 // text describes a result.
@@ -50,7 +50,7 @@ load      %d TCP connections and %d UDP flows that exchange a message each %v, c
 broken    of connections that were 10 ms old when the node fell silent; "late" are those opened through it afterwards
 silence   the longest wait for an answer, of all rounds
 
-%-41s %6s  %8s  %6s  %4s  %10s  %8s  %8s
+%-43s %6s  %8s  %6s  %4s  %10s  %8s  %8s
 `, r.CPUs, r.Kernel, r.Date, r.Load.TCP, r.Load.UDP, r.Load.Pace, r.Load.PerSecond, "case", "rounds", "opened", "broken", "late", "not opened", "silence", "of UDP")
 	for _, c := range r.Cases {
 		var sum observation
@@ -61,7 +61,7 @@ silence   the longest wait for an answer, of all rounds
 			sum.Refused += one.Refused
 			sum.Silence, sum.Flows = max(sum.Silence, one.Silence), max(sum.Flows, one.Flows)
 		}
-		fmt.Fprintf(&b, "%-41s %6d  %8d  %6d  %4d  %10d  %6.2f s  %6.2f s\n", c.Name, len(c.Rounds), sum.Opened, sum.Broken, sum.Young, sum.Refused, sum.Silence, sum.Flows)
+		fmt.Fprintf(&b, "%-43s %6d  %8d  %6d  %4d  %10d  %6.2f s  %6.2f s\n", c.Name, len(c.Rounds), sum.Opened, sum.Broken, sum.Young, sum.Refused, sum.Silence, sum.Flows)
 		for _, name := range slices.Sorted(maps.Keys(c.Rounds[0].Numbers)) {
 			least, most := c.Rounds[0].Numbers[name], c.Rounds[0].Numbers[name]
 			for _, one := range c.Rounds {
