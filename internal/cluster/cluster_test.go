@@ -35,6 +35,7 @@ type table struct {
 	block    chan struct{} // PutCopies waits until it is closed; nil: it does not
 	fresh    bool
 	expected int // connections of a node, by ExpectCopies
+	quieted  int // calls of KeepQuiet
 }
 
 func newTable() *table {
@@ -49,8 +50,13 @@ func (f *table) ExpectCopies(_ context.Context, connections int) error {
 	f.expected = max(f.expected, connections)
 	return nil
 }
-func (f *table) NewTable() bool                { return f.fresh }
-func (f *table) KeepQuiet(time.Duration) error { return nil }
+func (f *table) NewTable() bool { return f.fresh }
+func (f *table) KeepQuiet(time.Duration) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.quieted++
+	return nil
+}
 
 func (f *table) WatchCopies(ctx context.Context, yield func([]report.ConnectionCopy, uint64)) error {
 	for {

@@ -140,9 +140,19 @@ func isExchanging(s report.PeerState) bool {
 	return s == report.PeerUp || s == report.PeerCopying
 }
 
-// SessionsChanged reports that BGP sessions began or ended; up are established now.
+// SessionsChanged reports that BGP sessions began or ended; up are established now. A router that
+// leaves this node sends its packets to others, perhaps before they have the records: they refuse no
+// unknown segments for a while, either.
 func (n *Node) SessionsChanged(up int) {
 	n.MembershipChanged()
+	n.mu.Lock()
+	for _, p := range n.peers {
+		select {
+		case p.moved <- struct{}{}:
+		default: // the peer is about to be notified
+		}
+	}
+	n.mu.Unlock()
 	h := &n.hold
 	h.mu.Lock()
 	h.isolated = up == 0

@@ -166,3 +166,22 @@ func TestRejoin(t *testing.T) {
 		t.Error("a node that has all connections waits for them")
 	}
 }
+
+// TestRerouted checks that the other nodes refuse no unknown segments after a session of a node with
+// a router has ended, which then sends them its packets.
+func TestRerouted(t *testing.T) {
+	t.Parallel()
+	all := newNodes(t, 2)
+	other := newTable()
+	first, _ := all.start(0, newTable(), nil)
+	second, _ := all.start(1, other, nil)
+	eventually(t, "the nodes do not find each other", func() bool { return isUp(first) && isUp(second) })
+	times := func() int {
+		other.mu.Lock()
+		defer other.mu.Unlock()
+		return other.quieted
+	}
+	before := times()
+	first.SessionsChanged(1)
+	eventually(t, "the other node is not notified", func() bool { return times() > before })
+}

@@ -30,6 +30,7 @@ type peer struct {
 	queue   *queue
 	cancel  context.CancelFunc
 	again   chan struct{} // an attempt is due at once
+	moved   chan struct{} // capacity 1: routers may have begun to send this node's packets to the peer
 
 	mu      sync.Mutex
 	abort   context.CancelFunc      // of the attempt to connect; nil: there is none
@@ -69,7 +70,7 @@ func (n *Node) resolve(ctx context.Context, running *sync.WaitGroup) {
 		}
 		for address := range wanted {
 			own, cancel := context.WithCancel(ctx)
-			p := &peer{node: n, address: address, queue: newQueue(), cancel: cancel, again: make(chan struct{}, 1)}
+			p := &peer{node: n, address: address, queue: newQueue(), cancel: cancel, again: make(chan struct{}, 1), moved: make(chan struct{}, 1)}
 			p.now = report.ClusterPeer{Address: address, State: report.PeerDown, Reason: "not connected yet", Since: time.Now()}
 			kept = append(kept, p)
 			running.Go(func() { p.run(own) })
@@ -379,7 +380,9 @@ func (p *peer) send(ctx context.Context, c *transport.Conn) error {
 				err = p.sendChunk(c, list[i])
 			}
 		case <-ping.C:
-			err = c.Ping(p.node.Held() == "")
+			err = c.Ping(p.node.Held() == "", false)
+		case <-p.moved:
+			err = c.Ping(p.node.Held() == "", true)
 		}
 		if err != nil {
 			return err

@@ -71,7 +71,8 @@ func (n *Node) receive(ctx context.Context, c *transport.Conn) {
 			s.serving = true
 			s.mu.Unlock()
 		},
-		Idle: func() error { return c.Ack(applied) },
+		Rerouted: n.quiet,
+		Idle:     func() error { return c.Ack(applied) },
 		Suspect: func() {
 			n.quiet() // routers may leave the peer before its last records are here
 			s.suspect()

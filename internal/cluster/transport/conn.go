@@ -225,12 +225,17 @@ func (c *Conn) SendClients(records []byte) error { return c.send(kindClients, re
 // SendBulkEnd reports that all connections were sent.
 func (c *Conn) SendBulkEnd() error { return c.send(kindBulkEnd, nil) }
 
-// Ping sends a sign of life, and whether this node announces its VIPs.
-func (c *Conn) Ping(serves bool) error {
-	if serves {
-		return c.send(kindPing, []byte{1})
+// Ping sends a sign of life, whether this node announces its VIPs, and whether routers may have
+// begun to send its packets to the peer. Older nodes read the first byte only.
+func (c *Conn) Ping(serves, rerouted bool) error {
+	return c.send(kindPing, []byte{flag(serves), flag(rerouted)})
+}
+
+func flag(set bool) byte {
+	if set {
+		return 1
 	}
-	return c.send(kindPing, nil)
+	return 0
 }
 
 // Ack reports how many records were applied since the connection began.
@@ -272,12 +277,13 @@ func (c *Conn) awaitFrame(suspect func()) {
 
 // Reader gets what a peer sends. Payloads are valid until the call returns.
 type Reader struct {
-	Records func(payload []byte) error // of connections
-	Clients func(payload []byte) error
-	BulkEnd func()       // the peer has sent all that it had
-	Serves  func()       // the peer announces its VIPs
-	Idle    func() error // no frame is waiting
-	Suspect func()       // the peer has fallen silent
+	Records  func(payload []byte) error // of connections
+	Clients  func(payload []byte) error
+	BulkEnd  func()       // the peer has sent all that it had
+	Serves   func()       // the peer announces its VIPs
+	Rerouted func()       // routers may have begun to send the peer's packets here
+	Idle     func() error // no frame is waiting
+	Suspect  func()       // the peer has fallen silent
 }
 
 // ReadRecords reads frames until the connection ends.
@@ -298,6 +304,9 @@ func (c *Conn) ReadRecords(r Reader) error {
 		case kindPing:
 			if len(b) > 0 && b[0] == 1 { // older nodes send nothing
 				r.Serves()
+			}
+			if len(b) > 1 && b[1] == 1 {
+				r.Rerouted()
 			}
 		default:
 			err = fmt.Errorf("the peer sent a frame of kind %d", k)

@@ -56,7 +56,8 @@ func TestProof(t *testing.T) {
 		p.run("partition of 10 s", func() { p.partitioned(10*time.Second, 64) })
 	}
 	p.run("a node joins, 200,000 copies", func() { p.joins(1, 200_000) })
-	p.run("new connections as fast as the machine can", func() { p.busy(10 * time.Second) })
+	p.run("new connections as fast as the machine can", func() { p.busy(10*time.Second, targets("tcp")) })
+	p.run("the same through one node", func() { p.busy(10*time.Second, []target{{"default", "tcp", false}}) })
 	p.run("SYN flood", func() { p.flooded(10 * time.Second) })
 	p.run("a peer is stopped for 60 s", func() { p.peerStopped(2, time.Minute) })
 	p.run("wrong key, seed, name, --self", func() { p.refused(2) })

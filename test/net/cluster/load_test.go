@@ -165,17 +165,17 @@ func synFrom(random *rand.Rand, to [4]byte) []byte {
 	return b
 }
 
-// busy has clients open connections as fast as they can for a while, and notes what that costs.
-func (p *proof) busy(d time.Duration) {
+// busy has clients open connections of the modes as fast as they can for a while, and notes what
+// that costs. Mode default has one node, which then sends records, while the others receive them.
+func (p *proof) busy(d time.Duration, all []target) {
 	p.t.Helper()
-	before, cpu := p.sent(), p.cpu()
+	before, cpu, bytes := p.sent(), p.cpus(), p.f.nodes[0].sentTo(p.f.nodes[1])
 	opened := p.c.opened.Load()
 	began := time.Now()
 	stop := make(chan struct{})
 	var running sync.WaitGroup
 	for w := range 8 {
 		running.Go(func() {
-			all := targets("tcp")
 			for n := w; ; n++ {
 				select {
 				case <-stop:
@@ -199,22 +199,36 @@ func (p *proof) busy(d time.Duration) {
 	seconds := time.Since(began).Seconds()
 	p.note("new connections per second", float64(p.c.opened.Load()-opened)/seconds)
 	p.note("records per second, of all nodes to both peers", float64(p.sent()-before)/seconds)
-	p.note("CPU of the three daemons, % of one", 100*(p.cpu()-cpu)/seconds)
+	p.note("Mbit/s from the first node to a peer", 8*(p.f.nodes[0].sentTo(p.f.nodes[1])-bytes)/1e6/seconds)
+	for i, used := range p.cpus() {
+		p.note(fmt.Sprintf("CPU of node %s, %% of one", p.f.nodes[i].host.Name), 100*(used-cpu[i])/seconds)
+	}
 }
 
-// cpu returns the CPU seconds that the nodes' processes have used.
-func (p *proof) cpu() (seconds float64) {
+// sentTo returns how many bytes a node has sent over its present connection to another one.
+func (m *member) sentTo(other *member) (bytes float64) {
+	m.f.t.Helper()
+	out, err := m.host.Run("ss", "-tinH", "dst", address(false, 2, other.number), "and", "dport", "=", ":22222")
+	must(m.f.t, err)
+	_, rest, _ := strings.Cut(out, "bytes_sent:")
+	_, err = fmt.Sscan(rest, &bytes)
+	must(m.f.t, err)
+	return bytes
+}
+
+// cpus returns the CPU seconds that each node's process has used.
+func (p *proof) cpus() (list [fleetSize]float64) {
 	p.t.Helper()
 	const ticks = 100 // per second, of Linux's interface
-	for _, m := range p.f.nodes {
+	for i, m := range p.f.nodes {
 		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", m.Pid()))
 		must(p.t, err)
 		words := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
 		for _, w := range words[11:13] { // of user and system mode
 			n, err := strconv.Atoi(w)
 			must(p.t, err)
-			seconds += float64(n) / ticks
+			list[i] += float64(n) / ticks
 		}
 	}
-	return seconds
+	return list
 }

@@ -59,6 +59,15 @@ type load struct {
 	UDP       int           `json:"udp"`
 	PerSecond int           `json:"perSecond"`
 	Pace      time.Duration `json:"pace"` // between two messages of a connection
+	only      string        // mode, over IPv4; empty: all
+}
+
+// targets returns the services of a protocol that clients talk to.
+func (l *load) targets(network string) []target {
+	if l.only != "" {
+		return []target{{l.only, network, false}}
+	}
+	return targets(network)
 }
 
 // loss is a connection that broke, or could not be opened.
@@ -171,7 +180,7 @@ func newCrowd(f *fleet, l load) *crowd {
 	c.ctx, c.stop = context.WithCancel(context.Background())
 	f.t.Cleanup(c.end)
 	c.fill()
-	each := targets("tcp")
+	each := l.targets("tcp")
 	for i := range min(l.PerSecond, openers) {
 		c.running.Go(func() { c.visit(each, i) })
 	}
@@ -195,7 +204,7 @@ func (c *crowd) fill() {
 			}
 		}
 		c.held[kind] = kept
-		all := targets(network)
+		all := c.load.targets(network)
 		for n := len(kept); n < want; n++ {
 			c.held[kind] = append(c.held[kind], c.hold(all[n%len(all)]))
 		}
@@ -475,6 +484,9 @@ func (c *crowd) observe() (o observation) {
 // describe logs what nodes and the router have of a service.
 func (f *fleet) describe(to target) {
 	for _, m := range f.nodes {
+		if m.Daemon == nil {
+			continue
+		}
 		out, err := m.Command("get", "ct", "--vip="+vip(to.is6, to.mode), "--proto="+to.network)
 		f.t.Logf("%s: %v\n%s", m.host.Name, err, out)
 	}

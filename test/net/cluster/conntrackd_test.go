@@ -1,0 +1,146 @@
+package cluster_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"loxilb/test/await"
+	"loxilb/test/net/rig"
+	"loxilb/test/netnstest"
+	"loxilb/test/netnstest/labtest"
+)
+
+// bfdTime is when a router with BFD at 3 x 100 ms leaves a silent node.
+const bfdTime = 300 * time.Millisecond
+
+// TestConntrackd measures what the same cases break if two nodes balance by nftables and exchange
+// connections by conntrackd: reliable (FTFW), and inserted into the kernel's table at once. One node
+// has all connections, which is what conntrackd supports.
+func TestConntrackd(t *testing.T) {
+	rig.Long(t)
+	if _, err := os.Stat("/usr/sbin/conntrackd"); err != nil {
+		t.Skip("Debian's package conntrackd is not installed")
+	}
+	lab := labtest.New(t)
+	f := &fleet{t: t}
+	f.build(lab)
+	f.serve()
+	var daemons [2]*netnstest.Process
+	for i := range daemons {
+		f.nodes[i].balanceByNftables()
+		daemons[i] = f.nodes[i].conntrackd(f.nodes[1-i])
+	}
+	f.routeTo(0)
+	l := fullLoad()
+	l.only = "default"
+	c := newCrowd(f, l)
+	c.goOn()
+	for n := range *rounds {
+		active := n % 2
+		c.begin()
+		ended := c.silencing()
+		f.nodes[active].cut(true)
+		after := time.Now().Add(bfdTime)
+		await.True(t, patience, "the end of BFD's time", func() bool { return time.Now().After(after) })
+		f.routeTo(1 - active)
+		ended()
+		c.goOn()
+		f.nodes[active].cut(false)
+		rig.MustRun(t, f.nodes[active].host, "conntrackd", "-C", daemonConfig(f.nodes[active]), "-n") // what it has missed
+		c.goOn()
+		o := c.observe()
+		t.Logf("conntrackd, a node's cable is cut: %d opened, %d broken, %d young ones, %d not opened; longest silence %.3f s, of flows %.3f s\n%v",
+			o.Opened, o.Broken, o.Young, o.Refused, o.Silence, o.Flows, o.Losses)
+		c.fill()
+	}
+}
+
+// routeTo has the router use a node for the VIP, and for replies.
+func (f *fleet) routeTo(node int) {
+	f.t.Helper()
+	for _, to := range []string{vip(false, "default"), prefix(false, clientsOfDefault, 0).Masked().String()} {
+		rig.MustRun(f.t, f.router, "ip", "route", "replace", to, "via", address(false, 2, node+1))
+	}
+}
+
+// balanceByNftables configures a node without loxilb: endpoints by turns, and packets of unknown
+// connections are dropped.
+func (m *member) balanceByNftables() {
+	for _, s := range [][2]string{
+		{"net/ipv4/ip_forward", "1"}, {"net/netfilter/nf_conntrack_tcp_loose", "0"}, {"net/netfilter/nf_conntrack_tcp_be_liberal", "1"},
+		{"net/ipv4/conf/all/send_redirects", "0"}, {"net/ipv4/conf/default/send_redirects", "0"}, {"net/ipv4/conf/eth0/send_redirects", "0"},
+	} {
+		must(m.f.t, m.host.Sysctl(s[0], s[1]))
+	}
+	list := fmt.Sprintf("numgen inc mod 3 map { 0 : %s, 1 : %s, 2 : %s }", address(false, 9, 1), address(false, 9, 2), address(false, 9, 3))
+	rig.MustRun(m.f.t, m.host, "nft", fmt.Sprintf(`table ip balance {
+	chain in { type nat hook prerouting priority -100; ip daddr %[1]s tcp dport 80 dnat to %[2]s; ip daddr %[1]s udp dport 53 dnat to %[2]s; }
+	chain through { type filter hook forward priority 0; ct state invalid drop; }
+}`, vip(false, "default"), list))
+}
+
+func daemonConfig(m *member) string {
+	return filepath.Join(os.TempDir(), fmt.Sprintf("conntrackd-%d-%s.conf", os.Getpid(), m.host.Name))
+}
+
+// conntrackd starts conntrackd on a node.
+func (m *member) conntrackd(other *member) *netnstest.Process {
+	t := m.f.t
+	t.Helper()
+	path := daemonConfig(m)
+	t.Cleanup(func() { _ = os.Remove(path) })
+	must(t, os.WriteFile(path, fmt.Appendf(nil, `Sync {
+	Mode FTFW {
+		DisableExternalCache yes
+	}
+	UDP {
+		IPv4_address %s
+		IPv4_Destination_Address %s
+		Port 3780
+		Interface eth0
+		SndSocketBuffer 8388608
+		RcvSocketBuffer 8388608
+		Checksum on
+	}
+}
+General {
+	HashSize 65536
+	HashLimit 1000000
+	LogFile off
+	Syslog off
+	LockFile %s.lock
+	UNIX {
+		Path %s.sock
+	}
+	NetlinkBufferSize 8388608
+	NetlinkBufferSizeMaxGrowth 16777216
+	Filter From Userspace {
+		Protocol Accept {
+			TCP
+			UDP
+		}
+		Address Ignore {
+			IPv4_address 127.0.0.1
+			IPv4_address %s
+			IPv4_address %s
+		}
+	}
+}
+`, address(false, 2, m.number), address(false, 2, other.number), path, path, address(false, 2, m.number), address(false, 2, other.number)), 0o600))
+	p, err := m.host.Start(netnstest.Command{Args: []string{"conntrackd", "-C", path}})
+	must(t, err)
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("conntrackd of %s:\n%s", m.host.Name, p.Output())
+		}
+		_ = os.Remove(path + ".lock")
+	})
+	await.NoError(t, patience, func() error {
+		_, err := os.Stat(path + ".sock")
+		return err
+	})
+	return p
+}
