@@ -249,6 +249,8 @@ enum hop_kind {
  * any of these bits is set, forward_uncommon() sends the packet: one comparison of
  * both keeps all of it off the common path. */
 enum hop_flag {
+	HOP_HELPER =
+		0x01, /* its endpoint may have further connections with the client (helper/) */
 	HOP_PROXY_PAST =
 		0x02, /* the endpoint has acknowledged data behind the header */
 	HOP_PROXY_ACKED = 0x04, /* the endpoint has acknowledged the header */
@@ -553,6 +555,8 @@ enum service_flag {
 	SERVICE_REFUSE_DROP = 0x10, /* refused packets are not answered */
 	SERVICE_REFUSE_PASS = 0x20, /* ... are left to the kernel */
 	SERVICE_PROXY = 0x40, /* endpoints get a header of the PROXY protocol */
+	SERVICE_TFTP = 0x80, /* helpers: TFTP servers answer from new ports */
+	SERVICE_HELPERS = 0x80,
 	SERVICE_TUNNEL_IPIP = 0x400, /* MODE_DSR: with an outer IP header */
 	SERVICE_TUNNEL_GUE = 0x800, /* ... and UDP */
 	SERVICE_SYN_ALWAYS = 0x1000, /* clients that are not known are
@@ -560,6 +564,10 @@ enum service_flag {
 	SERVICE_SYN_OFF = 0x2000, /* ... never */
 	SERVICE_SECONDARY =
 		0x8000, /* of a secondary VIP; only for user space */
+};
+
+enum helper_limit {
+	TFTP_PORTS = 2, /* different ports of the endpoints of such services */
 };
 
 /* How the endpoint of a new connection is chosen: the numbers of the REST

@@ -512,6 +512,7 @@ const struct {
 	enum service_mode mode;
 	enum connection_trait trait;
 	enum service_flag service;
+	enum helper_limit helper;
 	enum algorithm algorithm;
 	enum drop_reason drop;
 	enum pass_reason pass;

@@ -2480,6 +2480,10 @@ type ServiceArguments struct {
 	// when none of it is up.
 	FailoverBelow int `json:"failoverBelow,omitempty"`
 
+	// Helper Which related connections follow those of the service to its endpoints: none (the default), or those of TFTP (tftp), whose servers
+	// answer from new ports.
+	Helper string `json:"helper,omitempty"`
+
 	// Host Not available yet.
 	Host string `json:"host,omitempty"`
 

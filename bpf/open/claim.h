@@ -57,6 +57,8 @@ static __always_inline void describe_entries(const struct packet *p,
 	}
 	if (unlikely(o->service.flags & SERVICE_PROXY))
 		c->hop |= HOP_PROXY;
+	if (unlikely(o->service.flags & SERVICE_HELPERS))
+		c->hop |= HOP_HELPER;
 }
 
 /* The number of endpoints on this machine. Packets pay nothing while it is 0. Written
@@ -141,6 +143,18 @@ static __noinline enum verdict claim_source_of_client(struct packet *p,
 	return insert_entry(p, key, &o->entries.entry);
 }
 
+/* Reserves the tuple of an outward connection whose source is given. Both addresses change,
+ * so its keys are no pair. */
+static __always_inline enum verdict claim_given_source(struct packet *p,
+						       struct opening *o)
+{
+	o->source.addr = o->outward.peer.source;
+	o->source.port = p->tuple.sport;
+	o->entries.reply_key.daddr = o->source.addr;
+	o->entries.is_apart = true;
+	return claim_source_of_client(p, o);
+}
+
 /* Reserves a tuple at the chosen endpoint. CONTINUE: the entry of answers is made,
  * and o->source is what the endpoint will see. TAKEN: another endpoint may have a
  * free one. Global (verifier: globals). */
@@ -157,6 +171,8 @@ __noinline enum verdict claim_at_endpoint(ctx_t *ctx, struct packet *p)
 	describe_entries(p, ep, o);
 	if (o->service.mode == MODE_DSR)
 		return VERDICT_CONTINUE;
+	if (unlikely(o->outward.is && o->outward.keeps_port))
+		return claim_given_source(p, o);
 	if (needs_source_of_ours(p, o, ep)) {
 		o->source.keeps_address = false;
 		return claim_source_of_ours(ctx, p, ep, o);

@@ -24,6 +24,7 @@
 #include "conntrack/reclaim.h"
 #include "firewall/firewall.h"
 #include "forward/forward_uncommon.h"
+#include "helper/tftp.h"
 #include "observe/stats.h"
 #include "observe/wake.h"
 #include "open/admit.h"
@@ -86,6 +87,8 @@ static __always_inline enum verdict find_service(ctx_t *ctx, struct packet *p,
 		return VERDICT_PASS;
 	o->outward.is = false;
 	if (likely(service_copy(p, ctx_mark(ctx), &o->service)))
+		return VERDICT_CONTINUE;
+	if (unlikely(tftp_ports) && tftp_find_service(p, o))
 		return VERDICT_CONTINUE;
 	if (unlikely(egress_count || snat_rules) &&
 	    egress_find_service(ctx, p, o))

@@ -110,7 +110,7 @@ static __always_inline bool next_hop_is_cacheable(const struct packet *p,
 						  const struct connection *c)
 {
 	return !p->rule && !(c->traits & CONN_ONE_WAY) &&
-	       !(c->hop & ~HOP_ATTACHED);
+	       !(c->hop & ~(HOP_ATTACHED | HOP_HELPER));
 }
 
 /* Reports whether a lookup has found the target to be this machine itself. Then a
@@ -120,7 +120,7 @@ static __always_inline bool next_hop_is_local(const struct connection *c,
 					      long code)
 {
 	return code == BPF_FIB_LKUP_RET_NOT_FWDED &&
-	       !(c->hop & ~(HOP_ATTACHED | HOP_PROXY_STATES)) &&
+	       !(c->hop & ~(HOP_ATTACHED | HOP_PROXY_STATES | HOP_HELPER)) &&
 	       is_local_address(target);
 }
 

@@ -17,6 +17,7 @@
 /* A connection that an endpoint opens itself (egress.h). */
 struct outward {
 	bool is; /* otherwise the rest is not valid */
+	bool keeps_port; /* its source address is peer.source, its port stays (helper/) */
 	struct endpoint peer; /* the packet's destination, as an endpoint */
 };
 

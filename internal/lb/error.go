@@ -46,6 +46,7 @@ const (
 	FieldSecondary         = "secondary VIP"
 	FieldEgress            = "egress"
 	FieldProxyProtocol     = "PROXY protocol"
+	FieldHelper            = "helper"
 	FieldBGP               = "bgp"
 	FieldAnnounce          = "bgp announce"
 	FieldMED               = "bgp MED"

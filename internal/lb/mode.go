@@ -90,6 +90,9 @@ func (s Service) validateMode() error {
 	if err := s.validateProxyProtocol(); err != nil {
 		return err
 	}
+	if err := s.validateHelper(); err != nil {
+		return err
+	}
 	return s.validateSNAT()
 }
 

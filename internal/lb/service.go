@@ -59,6 +59,7 @@ type Service struct {
 	SNAT           []netip.Addr  // source addresses that replace the mode's; each has its own ports
 	Egress         bool          // connections opened by its endpoints leave with the VIP, or an address of SNAT, as source; see GivesSource
 	ProxyProtocol  bool          // endpoints get a header with the client's address in front of its data (PROXY protocol, version 2)
+	Helper         Helper        // of its protocol, for related connections
 	BGP            bool          // announces its VIPs by BGP
 	Refuse         Refusal       // of packets that it has no use for
 	SynProtect     SynProtect    // TCP: when unknown clients are challenged

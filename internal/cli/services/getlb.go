@@ -238,6 +238,9 @@ func mode(a *v1.ServiceArguments) string {
 	if a.Proxyprotocolv2 {
 		word += ":ppv2"
 	}
+	if helper := a.Helper; helper != "" && helper != lb.HelperNone.String() {
+		word += ":" + helper
+	}
 	if a.Egress {
 		word += ":egress"
 	}

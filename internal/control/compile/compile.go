@@ -48,6 +48,9 @@ func Weighted(s lb.Service, w Weights, seed uint64, path func(netip.Addr) Path) 
 	if s.ProxyProtocol {
 		t.Flags |= uint16(bpf.TcServiceFlagSERVICE_PROXY)
 	}
+	if s.Helper == lb.HelperTFTP {
+		t.Flags |= uint16(bpf.TcServiceFlagSERVICE_TFTP)
+	}
 	if s.Limited() {
 		t.Flags |= uint16(bpf.TcServiceFlagSERVICE_LIMITED)
 		t.Limits = connectionLimits(s)

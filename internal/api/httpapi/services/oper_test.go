@@ -126,7 +126,7 @@ func TestAttachKeepsToEndpoints(t *testing.T) {
 	}
 	plain := lb.Service{Key: full.Key, Endpoints: full.Endpoints}
 	for _, f := range lb.Fields() {
-		if f.Name == lb.FieldEndpoints || f.Name == lb.FieldQUIC || f.Fixed { // QUIC is for UDP
+		if f.Name == lb.FieldEndpoints || f.Name == lb.FieldQUIC || f.Name == lb.FieldHelper || f.Fixed { // QUIC and TFTP are for UDP
 			continue
 		}
 		change, ok := others[f.Name]

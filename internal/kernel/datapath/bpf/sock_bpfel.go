@@ -188,10 +188,11 @@ type SockOpening struct {
 	_       structs.HostLayout
 	Service SockService
 	Outward struct {
-		_    structs.HostLayout
-		Is   bool
-		_    [3]byte
-		Peer struct {
+		_         structs.HostLayout
+		Is        bool
+		KeepsPort bool
+		_         [2]byte
+		Peer      struct {
 			_          structs.HostLayout
 			Addr       SockIpAddr
 			Port       uint16

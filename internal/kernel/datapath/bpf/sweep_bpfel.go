@@ -248,10 +248,11 @@ type SweepOpening struct {
 	_       structs.HostLayout
 	Service SweepService
 	Outward struct {
-		_    structs.HostLayout
-		Is   bool
-		_    [3]byte
-		Peer struct {
+		_         structs.HostLayout
+		Is        bool
+		KeepsPort bool
+		_         [2]byte
+		Peer      struct {
 			_          structs.HostLayout
 			Addr       SweepIpAddr
 			Port       uint16

@@ -425,6 +425,12 @@ const (
 	TcHashFactorHASH_FACTOR_2 TcHashFactor = 13787848793156543929
 )
 
+type TcHelperLimit uint32
+
+const (
+	TcHelperLimitTFTP_PORTS TcHelperLimit = 2
+)
+
 type TcHistogram struct {
 	_       structs.HostLayout
 	Sum     uint64
@@ -434,6 +440,7 @@ type TcHistogram struct {
 type TcHopFlag uint32
 
 const (
+	TcHopFlagHOP_HELPER       TcHopFlag = 1
 	TcHopFlagHOP_PROXY_PAST   TcHopFlag = 2
 	TcHopFlagHOP_PROXY_ACKED  TcHopFlag = 4
 	TcHopFlagHOP_ATTACHED     TcHopFlag = 8
@@ -601,10 +608,11 @@ type TcOpening struct {
 	_       structs.HostLayout
 	Service TcService
 	Outward struct {
-		_    structs.HostLayout
-		Is   bool
-		_    [3]byte
-		Peer TcEndpoint
+		_         structs.HostLayout
+		Is        bool
+		KeepsPort bool
+		_         [2]byte
+		Peer      TcEndpoint
 	}
 	SourceOf        uint32
 	SourceByDefault bool
@@ -1084,6 +1092,8 @@ const (
 	TcServiceFlagSERVICE_REFUSE_DROP TcServiceFlag = 16
 	TcServiceFlagSERVICE_REFUSE_PASS TcServiceFlag = 32
 	TcServiceFlagSERVICE_PROXY       TcServiceFlag = 64
+	TcServiceFlagSERVICE_TFTP        TcServiceFlag = 128
+	TcServiceFlagSERVICE_HELPERS     TcServiceFlag = 128
 	TcServiceFlagSERVICE_TUNNEL_IPIP TcServiceFlag = 1024
 	TcServiceFlagSERVICE_TUNNEL_GUE  TcServiceFlag = 2048
 	TcServiceFlagSERVICE_SYN_ALWAYS  TcServiceFlag = 4096
@@ -1510,6 +1520,7 @@ const (
 	TcVarSnatRules              = "snat_rules"
 	TcVarSweepDue               = "sweep_due"
 	TcVarTableSkew              = "table_skew"
+	TcVarTftpPorts              = "tftp_ports"
 	TcVarTimeoutClosedPressed   = "timeout_closed_pressed"
 	TcVarTimeoutFragment        = "timeout_fragment"
 	TcVarTimeoutHalfOpenPressed = "timeout_half_open_pressed"
@@ -1701,6 +1712,7 @@ type TcVariableSpecs struct {
 	SnatRules              *ebpf.VariableSpec `ebpf:"snat_rules"`
 	SweepDue               *ebpf.VariableSpec `ebpf:"sweep_due"`
 	TableSkew              *ebpf.VariableSpec `ebpf:"table_skew"`
+	TftpPorts              *ebpf.VariableSpec `ebpf:"tftp_ports"`
 	TimeoutClosedPressed   *ebpf.VariableSpec `ebpf:"timeout_closed_pressed"`
 	TimeoutFragment        *ebpf.VariableSpec `ebpf:"timeout_fragment"`
 	TimeoutHalfOpenPressed *ebpf.VariableSpec `ebpf:"timeout_half_open_pressed"`
@@ -1930,6 +1942,7 @@ type TcVariables struct {
 	SnatRules              *ebpf.Variable `ebpf:"snat_rules"`
 	SweepDue               *ebpf.Variable `ebpf:"sweep_due"`
 	TableSkew              *ebpf.Variable `ebpf:"table_skew"`
+	TftpPorts              *ebpf.Variable `ebpf:"tftp_ports"`
 	TimeoutClosedPressed   *ebpf.Variable `ebpf:"timeout_closed_pressed"`
 	TimeoutFragment        *ebpf.Variable `ebpf:"timeout_fragment"`
 	TimeoutHalfOpenPressed *ebpf.Variable `ebpf:"timeout_half_open_pressed"`

@@ -188,10 +188,11 @@ type TcProxyOpening struct {
 	_       structs.HostLayout
 	Service TcProxyService
 	Outward struct {
-		_    structs.HostLayout
-		Is   bool
-		_    [3]byte
-		Peer struct {
+		_         structs.HostLayout
+		Is        bool
+		KeepsPort bool
+		_         [2]byte
+		Peer      struct {
 			_          structs.HostLayout
 			Addr       TcProxyIpAddr
 			Port       uint16
@@ -710,6 +711,7 @@ const (
 	TcProxyVarSnatRules              = "snat_rules"
 	TcProxyVarSweepDue               = "sweep_due"
 	TcProxyVarTableSkew              = "table_skew"
+	TcProxyVarTftpPorts              = "tftp_ports"
 	TcProxyVarTimeoutClosedPressed   = "timeout_closed_pressed"
 	TcProxyVarTimeoutFragment        = "timeout_fragment"
 	TcProxyVarTimeoutHalfOpenPressed = "timeout_half_open_pressed"
@@ -901,6 +903,7 @@ type TcProxyVariableSpecs struct {
 	SnatRules              *ebpf.VariableSpec `ebpf:"snat_rules"`
 	SweepDue               *ebpf.VariableSpec `ebpf:"sweep_due"`
 	TableSkew              *ebpf.VariableSpec `ebpf:"table_skew"`
+	TftpPorts              *ebpf.VariableSpec `ebpf:"tftp_ports"`
 	TimeoutClosedPressed   *ebpf.VariableSpec `ebpf:"timeout_closed_pressed"`
 	TimeoutFragment        *ebpf.VariableSpec `ebpf:"timeout_fragment"`
 	TimeoutHalfOpenPressed *ebpf.VariableSpec `ebpf:"timeout_half_open_pressed"`
@@ -1130,6 +1133,7 @@ type TcProxyVariables struct {
 	SnatRules              *ebpf.Variable `ebpf:"snat_rules"`
 	SweepDue               *ebpf.Variable `ebpf:"sweep_due"`
 	TableSkew              *ebpf.Variable `ebpf:"table_skew"`
+	TftpPorts              *ebpf.Variable `ebpf:"tftp_ports"`
 	TimeoutClosedPressed   *ebpf.Variable `ebpf:"timeout_closed_pressed"`
 	TimeoutFragment        *ebpf.Variable `ebpf:"timeout_fragment"`
 	TimeoutHalfOpenPressed *ebpf.Variable `ebpf:"timeout_half_open_pressed"`

@@ -188,10 +188,11 @@ type TcQUICOpening struct {
 	_       structs.HostLayout
 	Service TcQUICService
 	Outward struct {
-		_    structs.HostLayout
-		Is   bool
-		_    [3]byte
-		Peer struct {
+		_         structs.HostLayout
+		Is        bool
+		KeepsPort bool
+		_         [2]byte
+		Peer      struct {
 			_          structs.HostLayout
 			Addr       TcQUICIpAddr
 			Port       uint16
@@ -750,6 +751,7 @@ const (
 	TcQUICVarSnatRules              = "snat_rules"
 	TcQUICVarSweepDue               = "sweep_due"
 	TcQUICVarTableSkew              = "table_skew"
+	TcQUICVarTftpPorts              = "tftp_ports"
 	TcQUICVarTimeoutClosedPressed   = "timeout_closed_pressed"
 	TcQUICVarTimeoutFragment        = "timeout_fragment"
 	TcQUICVarTimeoutHalfOpenPressed = "timeout_half_open_pressed"
@@ -943,6 +945,7 @@ type TcQUICVariableSpecs struct {
 	SnatRules              *ebpf.VariableSpec `ebpf:"snat_rules"`
 	SweepDue               *ebpf.VariableSpec `ebpf:"sweep_due"`
 	TableSkew              *ebpf.VariableSpec `ebpf:"table_skew"`
+	TftpPorts              *ebpf.VariableSpec `ebpf:"tftp_ports"`
 	TimeoutClosedPressed   *ebpf.VariableSpec `ebpf:"timeout_closed_pressed"`
 	TimeoutFragment        *ebpf.VariableSpec `ebpf:"timeout_fragment"`
 	TimeoutHalfOpenPressed *ebpf.VariableSpec `ebpf:"timeout_half_open_pressed"`
@@ -1176,6 +1179,7 @@ type TcQUICVariables struct {
 	SnatRules              *ebpf.Variable `ebpf:"snat_rules"`
 	SweepDue               *ebpf.Variable `ebpf:"sweep_due"`
 	TableSkew              *ebpf.Variable `ebpf:"table_skew"`
+	TftpPorts              *ebpf.Variable `ebpf:"tftp_ports"`
 	TimeoutClosedPressed   *ebpf.Variable `ebpf:"timeout_closed_pressed"`
 	TimeoutFragment        *ebpf.Variable `ebpf:"timeout_fragment"`
 	TimeoutHalfOpenPressed *ebpf.Variable `ebpf:"timeout_half_open_pressed"`

@@ -188,10 +188,11 @@ type TcSCTPOpening struct {
 	_       structs.HostLayout
 	Service TcSCTPService
 	Outward struct {
-		_    structs.HostLayout
-		Is   bool
-		_    [3]byte
-		Peer struct {
+		_         structs.HostLayout
+		Is        bool
+		KeepsPort bool
+		_         [2]byte
+		Peer      struct {
 			_          structs.HostLayout
 			Addr       TcSCTPIpAddr
 			Port       uint16
@@ -718,6 +719,7 @@ const (
 	TcSCTPVarSnatRules              = "snat_rules"
 	TcSCTPVarSweepDue               = "sweep_due"
 	TcSCTPVarTableSkew              = "table_skew"
+	TcSCTPVarTftpPorts              = "tftp_ports"
 	TcSCTPVarTimeoutClosedPressed   = "timeout_closed_pressed"
 	TcSCTPVarTimeoutFragment        = "timeout_fragment"
 	TcSCTPVarTimeoutHalfOpenPressed = "timeout_half_open_pressed"
@@ -910,6 +912,7 @@ type TcSCTPVariableSpecs struct {
 	SnatRules              *ebpf.VariableSpec `ebpf:"snat_rules"`
 	SweepDue               *ebpf.VariableSpec `ebpf:"sweep_due"`
 	TableSkew              *ebpf.VariableSpec `ebpf:"table_skew"`
+	TftpPorts              *ebpf.VariableSpec `ebpf:"tftp_ports"`
 	TimeoutClosedPressed   *ebpf.VariableSpec `ebpf:"timeout_closed_pressed"`
 	TimeoutFragment        *ebpf.VariableSpec `ebpf:"timeout_fragment"`
 	TimeoutHalfOpenPressed *ebpf.VariableSpec `ebpf:"timeout_half_open_pressed"`
@@ -1141,6 +1144,7 @@ type TcSCTPVariables struct {
 	SnatRules              *ebpf.Variable `ebpf:"snat_rules"`
 	SweepDue               *ebpf.Variable `ebpf:"sweep_due"`
 	TableSkew              *ebpf.Variable `ebpf:"table_skew"`
+	TftpPorts              *ebpf.Variable `ebpf:"tftp_ports"`
 	TimeoutClosedPressed   *ebpf.Variable `ebpf:"timeout_closed_pressed"`
 	TimeoutFragment        *ebpf.Variable `ebpf:"timeout_fragment"`
 	TimeoutHalfOpenPressed *ebpf.Variable `ebpf:"timeout_half_open_pressed"`

@@ -24,15 +24,38 @@ type needs struct {
 	now     uint32 // jiffies, when the last run looked for an endpoint
 }
 
-// copyConnection finds the entries of the packet's own connection, and of the one that it answers.
+// copyConnection finds the entries of the packet's own connection, of the one that it answers, and
+// of those to which it may be related.
 func (d *double) copyConnection(n *needs) error {
 	reversed := bpf.TcConnectionKey{Saddr: n.key.Daddr, Daddr: n.key.Saddr, Sport: n.key.Dport, Dport: n.key.Sport, Protocol: n.key.Protocol}
-	for _, key := range []bpf.TcConnectionKey{n.key, reversed} {
+	keys := []bpf.TcConnectionKey{n.key, reversed}
+	if lb.Protocol(n.key.Protocol) == lb.UDP {
+		requests, err := d.requests(n.key)
+		if err != nil {
+			return err
+		}
+		keys = append(keys, requests...)
+	}
+	for _, key := range keys {
 		if _, err := d.add(n, key); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// requests returns the keys of requests that the packet may answer from a new port:
+// tftp_find_service() of bpf/helper/tftp.h.
+func (d *double) requests(key bpf.TcConnectionKey) (list []bpf.TcConnectionKey, err error) {
+	var ports uint32
+	if err := d.live.Variables.TftpPorts.Get(&ports); err != nil {
+		return nil, fmt.Errorf("read ports of TFTP servers: %w", err)
+	}
+	for ; ports != 0; ports >>= 16 {
+		key.Sport = uint16(ports)
+		list = append(list, key)
+	}
+	return list, nil
 }
 
 // add adds the entry of a key, and that of the other direction; false: there is none, or it was

@@ -32,6 +32,7 @@ func Open(c *loader.Collection) (*Tables, error) {
 		localChanged: make(chan struct{}, 1),
 		handshakes:   handshakes{array: c.Handshakes, bell: c.Bell},
 		egress:       map[bpf.TcEgressKey][]egress{},
+		helped:       map[*service]bool{},
 		countSets: []map[string]*ebpf.Variable{{
 			"range_services": c.Variables.RangeServices, "marked_services": c.Variables.MarkedServices, "host_services": c.Variables.HostServices,
 		}},
@@ -74,7 +75,7 @@ func (t *Tables) adopt(c *loader.Collection) (err error) {
 	if err := t.adoptEnds(); err != nil {
 		return err
 	}
-	if err := errors.Join(t.adoptLimits(byID), t.adoptConnectionLimits(byID), t.adoptSNAT(byID), t.adoptQUIC(byID), t.adoptLocal(), t.adoptEgress(), t.adoptAttachments()); err != nil {
+	if err := errors.Join(t.adoptLimits(byID), t.adoptConnectionLimits(byID), t.adoptSNAT(byID), t.adoptQUIC(byID), t.adoptLocal(), t.adoptEgress(), t.adoptHelpers(), t.adoptAttachments()); err != nil {
 		return err
 	}
 	return t.adoptCounters(byID)

@@ -217,6 +217,7 @@ func (t *Tables) auditVariables(mend bool) report.Compared {
 	list := []rows.Variable{
 		{Name: "mss_services", In: t.vars.MssServices, Want: t.counts.clamped},
 		{Name: "egress_count", In: t.vars.EgressCount, Want: t.egressCount},
+		{Name: "tftp_ports", In: t.vars.TftpPorts, Want: t.tftpPorts},
 	}
 	for _, s := range t.services {
 		if s.row.Mode == uint8(bpf.TcServiceModeMODE_DSR) {

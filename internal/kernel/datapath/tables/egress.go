@@ -120,9 +120,9 @@ func (t *Tables) writeEgress(key bpf.TcEgressKey) error {
 	return nil
 }
 
-// countEgress sets whether packets look for such endpoints.
+// countEgress sets whether endpoints open connections: by egress, or because of a helper.
 func (t *Tables) countEgress() error {
-	n := uint32(len(t.egress))
+	n := uint32(len(t.egress)) + uint32(len(t.helped))
 	if n == t.egressCount {
 		return nil
 	}

@@ -249,12 +249,12 @@ func (t *Tables) addToFilter(want *bpf.ServiceTable) {
 		key := want.Key
 		key.Vip = vip
 		keysOfVIP(key, want.PortMax, t.filter.Add)
+		keysOfHelper(key, want.Flags, t.filter.Add)
 	}
-	egress := want.Flags&serviceEgress != 0
 	for _, e := range want.Endpoints {
-		keysOfEndpoint(e.Addr, e.Port, e.Shift, egress, t.filter.Add)
+		keysOfEndpoint(e.Addr, e.Port, e.Shift || opensConnections(want.Flags), t.filter.Add)
 	}
-	if egress {
+	if opensConnections(want.Flags) {
 		keysOfSources(want.Key.Vip, want.SNAT, t.filter.Add)
 	}
 }
@@ -265,14 +265,15 @@ func (t *Tables) filterKeys(add func(rows.FilterKey)) {
 		keysOfVIP(s.key, s.portMax, add)
 		for _, o := range s.extras().further {
 			keysOfVIP(o.key, o.portMax, add)
+			keysOfHelper(o.key, s.row.Flags, add)
 		}
-		if s.row.Flags&serviceEgress != 0 {
+		if opensConnections(s.row.Flags) {
 			keysOfSources(s.key.Vip, s.extras().snat, add)
 		}
 	}
 	for _, e := range t.endpoints {
 		if e != nil {
-			keysOfEndpoint(e.addr, e.port, e.has(endpointShift), e.service.row.Flags&serviceEgress != 0, add)
+			keysOfEndpoint(e.addr, e.port, e.has(endpointShift) || opensConnections(e.service.row.Flags), add)
 		}
 	}
 }
@@ -294,10 +295,17 @@ func keysOfVIP(key bpf.TcServiceKey, last uint16, add func(rows.FilterKey)) {
 }
 
 // keysOfEndpoint yields the keys of its answers, and of the connections that it opens.
-func keysOfEndpoint(addr bpf.TcIpAddr, port uint16, shift, egress bool, add func(rows.FilterKey)) {
+func keysOfEndpoint(addr bpf.TcIpAddr, port uint16, allPorts bool, add func(rows.FilterKey)) {
 	add(rows.PortKey(addr, port))
-	if shift || egress {
+	if allPorts {
 		add(rows.AllPortsKey(addr))
+	}
+}
+
+// keysOfHelper yields the keys of a client's packets to related connections, at a further VIP.
+func keysOfHelper(key bpf.TcServiceKey, flags uint16, add func(rows.FilterKey)) {
+	if flags&serviceHelpers != 0 {
+		add(rows.AllPortsKey(key.Vip))
 	}
 }
 

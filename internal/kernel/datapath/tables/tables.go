@@ -31,6 +31,8 @@ const (
 	serviceDenies    = uint16(bpf.TcServiceFlagSERVICE_DENIES)
 	serviceSecondary = uint16(bpf.TcServiceFlagSERVICE_SECONDARY)
 	serviceEgress    = uint16(bpf.TcServiceFlagSERVICE_EGRESS)
+	serviceTFTP      = uint16(bpf.TcServiceFlagSERVICE_TFTP)
+	serviceHelpers   = uint16(bpf.TcServiceFlagSERVICE_HELPERS)
 	serviceLimited   = uint16(bpf.TcServiceFlagSERVICE_LIMITED)
 )
 
@@ -59,6 +61,8 @@ type Tables struct {
 	localChanged chan struct{}                // capacity 1: there is a first one, or none any more
 	egress       map[bpf.TcEgressKey][]egress // claims of an address; the first one has it
 	egressCount  uint32                       // as written
+	helped       map[*service]bool            // services with a helper
+	tftpPorts    uint32                       // as written
 	vips         map[bpf.TcIpAddr]bpf.TcVip
 	counts       counts
 	countSets    []map[string]*ebpf.Variable // where they are written

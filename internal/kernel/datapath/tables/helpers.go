@@ -1,0 +1,91 @@
+package tables
+
+import (
+	"fmt"
+	"slices"
+
+	"loxilb/internal/kernel/datapath/bpf"
+)
+
+// opensConnections reports whether endpoints of a service with these flags open connections.
+func opensConnections(flags uint16) bool { return flags&(serviceEgress|serviceHelpers) != 0 }
+
+// putHelpers has the packet path expect related connections of a service, if its row says so. order
+// are its endpoints.
+func (t *Tables) putHelpers(s *service, order []*endpoint, undo *undoLog) error {
+	was, is := t.helped[s], s.row.Flags&serviceHelpers != 0
+	if !was && !is {
+		return nil
+	}
+	undo.add(func() error {
+		t.setHelped(s, was)
+		return t.writeHelpers(nil)
+	})
+	t.setHelped(s, is)
+	return t.writeHelpers(order)
+}
+
+// dropHelpers does the same for a service that is deleted.
+func (t *Tables) dropHelpers(s *service) error {
+	if !t.helped[s] {
+		return nil
+	}
+	t.setHelped(s, false)
+	return t.writeHelpers(nil)
+}
+
+func (t *Tables) setHelped(s *service, is bool) {
+	if is {
+		t.helped[s] = true
+	} else {
+		delete(t.helped, s)
+	}
+}
+
+// writeHelpers writes which ports TFTP servers have: those of the services and of more.
+func (t *Tables) writeHelpers(more []*endpoint) error {
+	var ports []uint16
+	add := func(e *endpoint) {
+		if e.service.row.Flags&serviceTFTP != 0 && !slices.Contains(ports, e.port) {
+			ports = append(ports, e.port)
+		}
+	}
+	for s := range t.helped {
+		for _, e := range s.order {
+			add(e)
+		}
+		for _, e := range s.ending {
+			add(e)
+		}
+	}
+	for _, e := range more {
+		add(e)
+	}
+	if len(ports) > tftpPorts {
+		return fmt.Errorf("endpoints of all services with helper tftp have %d different ports: %d are allowed", len(ports), tftpPorts)
+	}
+	slices.Sort(ports)
+	var word uint32
+	for i, p := range ports {
+		word |= uint32(p) << (16 * i)
+	}
+	if word != t.tftpPorts {
+		if err := t.vars.TftpPorts.Set(word); err != nil {
+			return fmt.Errorf("write ports of TFTP servers: %w", err)
+		}
+		t.tftpPorts = word
+	}
+	return t.countEgress()
+}
+
+const tftpPorts = int(bpf.TcHelperLimitTFTP_PORTS)
+
+// adoptHelpers does what putHelpers does, for the services of an earlier process.
+func (t *Tables) adoptHelpers() error {
+	for _, s := range t.services {
+		if s.row.Flags&serviceHelpers != 0 {
+			t.setHelped(s, true)
+		}
+	}
+	return t.writeHelpers(nil)
+}
