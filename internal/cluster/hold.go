@@ -141,8 +141,8 @@ func isExchanging(s report.PeerState) bool {
 }
 
 // SessionsChanged reports that BGP sessions began or ended; up are established now. A router that
-// leaves this node sends its packets to others, perhaps before they have the records: they refuse no
-// unknown segments for a while, either.
+// leaves this node sends its packets to others, perhaps before they have the records: they refuse
+// no unknown segments for a while, either.
 func (n *Node) SessionsChanged(up int) {
 	n.MembershipChanged()
 	n.mu.Lock()

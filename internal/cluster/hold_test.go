@@ -167,8 +167,8 @@ func TestRejoin(t *testing.T) {
 	}
 }
 
-// TestRerouted checks that the other nodes refuse no unknown segments after a session of a node with
-// a router has ended, which then sends them its packets.
+// TestRerouted checks that the other nodes refuse no unknown segments after a session of a node
+// with a router has ended, which then sends them its packets.
 func TestRerouted(t *testing.T) {
 	t.Parallel()
 	all := newNodes(t, 2)

@@ -212,7 +212,7 @@ func (f *fleet) defaultRoutes(h *netnstest.Host, via4, via6 string) {
 	must(f.t, h.AddRoute(netip.MustParsePrefix("::/0"), netip.MustParseAddr(via6)))
 }
 
-// routerConfig configures the router of a number; it has a session with the other one, if there are two.
+// routerConfig configures the router of a number. Two routers have a session with each other.
 func (f *fleet) routerConfig(number int) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "bfd\n profile fast\n  transmit-interval %[1]d\n  receive-interval %[1]d\n  detect-multiplier 3\n", f.bfd.Milliseconds())
