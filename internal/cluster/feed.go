@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"loxilb/internal/cluster/record"
 	"loxilb/internal/host/monotime"
 	"loxilb/internal/lb/report"
 )
@@ -66,7 +67,7 @@ func (n *Node) watch(ctx context.Context) {
 		total := n.lost.Load()
 		err := n.Table.WatchCopies(ctx, func(list []report.ConnectionCopy, more uint64) {
 			if len(list) > 0 {
-				n.broadcast(list)
+				n.broadcast(record.Coalesce(list))
 			}
 			if n.lost.Swap(total+more) == total+more {
 				return
