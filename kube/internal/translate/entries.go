@@ -160,9 +160,14 @@ func (in *Input) arguments(vip netip.Addr, port *corev1.ServicePort) v1.ServiceA
 
 // probe sets how endpoints are probed. Nodes of a Service with the policy Local are asked for their
 // health check of it, which knows whether a pod is ready there.
+//
+// Some modes probe by themselves. Kubernetes knows better which endpoints are ready: a probe of a
+// node port may reach a dead pod on any other node, so after the death of a node all nodes may look
+// down. They all get connections then, as if nobody had probed them.
 func (in *Input) probe(out *v1.ServiceArguments, port *corev1.ServicePort) {
 	s := &in.Settings
 	if !s.Monitor {
+		out.AllDown = "panic"
 		if s.ProbeType == "none" {
 			out.Probetype = "none" // some modes probe by themselves
 		}

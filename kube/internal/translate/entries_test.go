@@ -172,6 +172,7 @@ func TestArguments(t *testing.T) {
 		change func(*Input)
 	}{
 		{"plain", []string{`"externalIP":"20.0.0.1"`, `"name":"shop_web:llb-inst0"`, `"owner":"kube-1"`, `"managed":true`, `"protocol":"tcp"`, `"inactiveTimeOut":1800`, `"sel":0`, `"monitor":false`}, func(*Input) {}},
+		{"probes that nobody asked for", []string{`"allDown":"panic"`}, func(*Input) {}},
 		{"affinity", []string{`"sel":"persist"`, `"persistTimeout":600`}, func(in *Input) {
 			in.Service.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
 			in.Service.Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: &seconds}}
