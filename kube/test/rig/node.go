@@ -82,8 +82,12 @@ func (n *Node) waitReady(ctx context.Context) error {
 	}
 }
 
-// Kill ends everything of the node at once, as a power failure would. Its network stays.
-func (n *Node) Kill() { n.process.Kill() }
+// Kill ends everything of the node at once, as a power failure would. Its interfaces stay, without
+// the addresses that programs have added to lo.
+func (n *Node) Kill() {
+	n.process.Kill()
+	_, _ = n.Host.Run("ip", "address", "flush", "dev", "lo", "scope", "global")
+}
 
 // Connect switches the node's port of the LAN on or off.
 func (n *Node) Connect(on bool) error {

@@ -39,8 +39,10 @@ type service struct {
 // TestCells checks that every client reaches every service of a balancer on n1, in each mode, by
 // both IP versions, with pods on a bridge and on routed veths.
 func TestCells(t *testing.T) {
+	t.Parallel()
 	for _, cni := range []string{"bridge", "ptp"} {
 		t.Run(cni, func(t *testing.T) {
+			t.Parallel()
 			c := cluster(t, cni)
 			installLoxilb(t, c)
 			pods := runWeb(t, c)

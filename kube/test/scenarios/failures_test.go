@@ -53,7 +53,7 @@ func TestFailures(t *testing.T) {
 		}
 		f.ready()
 		total, failed, first := load.stop()
-		t.Logf("%s killed: %d of %d requests failed (%v)", kill.what, failed, total, first)
+		t.Logf("%s killed: %d of %d requests failed%s", kill.what, failed, total, load.report())
 		if failed > 0 && !kill.costs {
 			t.Errorf("%s killed: %d of %d requests failed, the first one: %v", kill.what, failed, total, first)
 		}

@@ -2,10 +2,13 @@ package scenarios
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -14,32 +17,42 @@ type load struct {
 	cancel context.CancelFunc
 	done   chan struct{}
 
+	began time.Time
+
 	mu       sync.Mutex
 	answered map[string]int // by pod
 	failed   int
 	first    error
+	outages  []outage
+}
+
+// outage is a time in which requests failed.
+type outage struct {
+	from, to time.Duration // since the load began
+	kinds    map[string]int
 }
 
 // startLoad starts a client that makes requests until stop.
 func startLoad(ctx context.Context, c client, address string) *load {
 	ctx, cancel := context.WithCancel(ctx)
-	l := &load{cancel: cancel, done: make(chan struct{}), answered: map[string]int{}}
+	l := &load{cancel: cancel, done: make(chan struct{}), answered: map[string]int{}, began: time.Now()}
 	h := &http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{DialContext: c.dial, DisableKeepAlives: true}}
 	go func() {
 		defer close(l.done)
 		for tick := time.NewTicker(10 * time.Millisecond); ; <-tick.C {
+			start := time.Since(l.began)
 			pod, err := whoAnswers(ctx, h, address)
 			if ctx.Err() != nil {
 				tick.Stop()
 				return
 			}
-			l.count(pod, err)
+			l.count(start, pod, err)
 		}
 	}()
 	return l
 }
 
-func (l *load) count(pod string, err error) {
+func (l *load) count(start time.Duration, pod string, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err == nil {
@@ -50,6 +63,37 @@ func (l *load) count(pod string, err error) {
 	if l.first == nil {
 		l.first = err
 	}
+	const pause = time.Second // of an outage in which some requests are answered
+	if n := len(l.outages); n == 0 || start-l.outages[n-1].to > pause {
+		l.outages = append(l.outages, outage{from: start, kinds: map[string]int{}})
+	}
+	last := &l.outages[len(l.outages)-1]
+	last.to = time.Since(l.began)
+	last.kinds[kindOf(err)]++
+}
+
+// kindOf returns what many errors have in common.
+func kindOf(err error) string {
+	var timeout interface{ Timeout() bool }
+	var errno syscall.Errno
+	switch {
+	case errors.As(err, &errno):
+		return errno.Error()
+	case errors.As(err, &timeout) && timeout.Timeout():
+		return "timeout"
+	}
+	return err.Error()
+}
+
+// report lists the outages.
+func (l *load) report() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var b strings.Builder
+	for _, o := range l.outages {
+		fmt.Fprintf(&b, "\n%6.1f s to %5.1f s: %v", o.from.Seconds(), o.to.Seconds(), o.kinds)
+	}
+	return b.String()
 }
 
 // names returns how many pods have answered.

@@ -18,6 +18,7 @@ import (
 // the installation to the removal, by way of a Service that is scaled, rolled out again, and whose
 // node is drained, under load. It prints how long each step takes.
 func TestSession(t *testing.T) {
+	t.Parallel()
 	c := cluster(t, "bridge",
 		rig.Image{Name: "localhost/kube-loxilb:1", Program: artifact(t, "LOXILB_KUBE_CONTROLLER")},
 		rig.Image{Name: "localhost/coredns:1", Program: artifact(t, "LOXILB_KUBE_DNS")})
