@@ -174,7 +174,7 @@ func TestUsage(t *testing.T) {
 		{"get lb -l status.state!=done", `--selector: status.state "done" is not known (allowed: applied, pending, failed)`},
 		{"get lb -l mode=onearn", `--selector: mode "onearn" is not known; did you mean onearm? (allowed: default, onearm, fullnat, dsr, hostonearm or auto)`},
 		{"get ep --state=dwon", `--state "dwon" is not known; did you mean down?`},
-		{"get status --kind=servce", `--kind "servce" is no kind of object; did you mean service?`},
+		{"get status --kind=servce", `--kind "servce" is not a kind of object; did you mean service?`},
 		{"get ct -l state=established", `--selector: conntrackState "established" is not known (allowed: sync-sent, sync-ack, est,`},
 		{"get lbb", `loxicmd get: unknown object "lbb"; did you mean lb? (allowed: audit, bfd, bgp, bgpapply, bgpneighbor, bgppolicy, bgpset, cluster, clusternode, ct,`},
 		{"get lb --slector=x", "unknown flag --slector of loxicmd get lb; did you mean --selector?"},

@@ -244,7 +244,7 @@ func (p Probe) validateHTTP() error {
 	}
 	for _, r := range p.Statuses {
 		if r.First < 100 || r.Last > 599 || r.First > r.Last {
-			return NewFieldError(FieldProbeStatus, r.String(), "is no status, or no range of them", probeStatusesAllowed)
+			return NewFieldError(FieldProbeStatus, r.String(), "is neither a status nor a range of statuses", probeStatusesAllowed)
 		}
 	}
 	return nil

@@ -207,7 +207,7 @@ func (i instant[T]) parse(t *T, f *Field[T], s string) error {
 	}
 	at, err := time.Parse(time.RFC3339, s)
 	if err != nil {
-		return NewFieldError(f.Name, s, "is no time", f.Allowed)
+		return NewFieldError(f.Name, s, "is not a time", f.Allowed)
 	}
 	*i.at(t) = at.UTC().Truncate(time.Second)
 	return nil

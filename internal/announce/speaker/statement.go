@@ -243,7 +243,7 @@ func apiPrefix(r bgp.PrefixRule) (*api.Prefix, error) {
 		least, fromErr = strconv.ParseUint(from, 10, 8)
 		most, toErr = strconv.ParseUint(to, 10, 8)
 		if fromErr != nil || toErr != nil {
-			return nil, fmt.Errorf("prefix %q: lengths %q are no range such as 24..32", r.Prefix, r.Lengths)
+			return nil, fmt.Errorf("prefix %q: lengths %q are not a range such as 24..32", r.Prefix, r.Lengths)
 		}
 	}
 	return &api.Prefix{IpPrefix: r.Prefix, MaskLengthMin: uint32(least), MaskLengthMax: uint32(most)}, nil

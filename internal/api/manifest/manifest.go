@@ -48,7 +48,7 @@ func (e Errors) Error() string {
 		lines[i] = e[i].Error()
 	}
 	if len(e) >= maxErrors {
-		lines = append(lines, fmt.Sprintf("there may be more: the first %d are listed", maxErrors))
+		lines = append(lines, fmt.Sprintf("only the first %d are listed", maxErrors))
 	}
 	return strings.Join(lines, "\n")
 }
@@ -82,7 +82,7 @@ func documents(data []byte, r *reader) iter.Seq[value] {
 		return yamlDocuments(data, r)
 	}
 	if n := jsonValues(data); n > maxValues {
-		r.failed(1, 1, "it has about %d values, more than the %d that there may be: split it", n, maxValues)
+		r.failed(1, 1, "it has about %d values, and at most %d are allowed: split it", n, maxValues)
 		return slices.Values([]value(nil))
 	}
 	list, err := jsonDocuments(data)
@@ -206,7 +206,7 @@ func (r *reader) typed(v, kind value) {
 		spec, ok = &lineValue{jsonValue: jsonValue{raw: []byte("{}")}}, true
 	}
 	if !ok || !spec.object() {
-		r.addError(v, "spec is missing: what POST takes of a %s", k.Document)
+		r.addError(v, "spec is missing: the fields that POST takes for a %s", k.Document)
 		return
 	}
 	r.add(k, v, spec, metadata)
@@ -230,7 +230,7 @@ func (r *reader) lists(v value) (found bool) {
 					break
 				}
 				if !e.object() {
-					r.addError(e, "a member of %s is no object", name)
+					r.addError(e, "a member of %s is not an object", name)
 				} else if !isDerived(k, e) {
 					r.add(k, e, e, nil)
 				}

@@ -64,7 +64,7 @@ func nodeOf(d *json.Decoder) (*yaml.Node, error) {
 	case nil:
 		return &yaml.Node{Kind: yaml.ScalarNode, Value: "null"}, nil
 	}
-	return nil, fmt.Errorf("%v is no value of JSON", token)
+	return nil, fmt.Errorf("%v is not a JSON value", token)
 }
 
 // textNode quotes text that would be parsed as another type.

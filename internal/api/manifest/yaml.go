@@ -228,7 +228,7 @@ func (w *yamlWriter) members(n *yaml.Node, depth int, seen map[string]bool, merg
 			continue
 		}
 		if key.Kind != yaml.ScalarNode {
-			w.addError(key, "the name of a property is no text")
+			w.addError(key, "the name of a property is not a string")
 			continue
 		}
 		if seen[fold(key.Value)] {
@@ -265,7 +265,7 @@ func (w *yamlWriter) merge(m *yaml.Node, depth int, seen map[string]bool) {
 			w.merge(one, depth+1, seen)
 		}
 	default:
-		w.addError(m, "what is merged is no object")
+		w.addError(m, "a merged value is not an object")
 	}
 }
 
@@ -299,7 +299,7 @@ func (w *yamlWriter) scalar(n *yaml.Node) {
 		case n.Decode(&f) == nil && json.Valid(fmt.Append(nil, f)):
 			fmt.Fprint(&w.out, f)
 		default:
-			w.addError(n, "%s is no number that JSON has", n.Value)
+			w.addError(n, "%s is not a JSON number", n.Value)
 			w.out.WriteString("null")
 		}
 	default:

@@ -105,7 +105,7 @@ func TestApplyRefused(t *testing.T) {
 		"{\n \"lbAttr\": [}":                   "-:2:13: it is not JSON: invalid character '}' looking for beginning of value",
 		"kind: Loadbalancer":                   "-:1:1: apiVersion is not netlox/v1",
 		"apiVersion: netlox/v1\nkind: Unicorn": `-:2:7: kind "Unicorn" is not known: one of Vlan, `,
-		"apiVersion: netlox/v1\nkind: lb":      "-:1:1: spec is missing: what POST takes of a Loadbalancer",
+		"apiVersion: netlox/v1\nkind: lb":      "-:1:1: spec is missing: the fields that POST takes for a Loadbalancer",
 	} {
 		got := clitest.Run(t, file, s.Args("apply -f -")...)
 		if got.Code == session.ExitOK || got.Stdout != "" || !strings.Contains(got.Stderr, message) {

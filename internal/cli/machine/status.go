@@ -56,7 +56,7 @@ func checkStatusKind(word string) error {
 	if word == "" || slices.Contains(statusKinds(), word) {
 		return nil
 	}
-	return lb.NewFieldError("--kind", word, "is no kind of object"+lb.DidYouMean(word, statusKinds()), strings.Join(statusKinds(), ", "))
+	return lb.NewFieldError("--kind", word, "is not a kind of object"+lb.DidYouMean(word, statusKinds()), strings.Join(statusKinds(), ", "))
 }
 
 // The widths at which the cells of a narrow table wrap.

@@ -89,7 +89,7 @@ func (f *firewallFlags) request() (req v1.FirewallRequest, err error) {
 	req.Opts.ToIP = ip
 	if ok {
 		if req.Opts.ToPort, err = strconv.Atoi(port); err != nil {
-			return req, lb.NewFieldError("snat", f.snat, "has a port that is no number", "IP")
+			return req, lb.NewFieldError("snat", f.snat, "has a port that is not a number", "IP")
 		}
 	}
 	return req, nil

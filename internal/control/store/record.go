@@ -361,7 +361,7 @@ func memberOf(object []byte, name string) (text string, err error) {
 		return "", err
 	}
 	if err := json.Unmarshal(members[name], &text); err != nil || text == "" {
-		return "", fmt.Errorf("its member %q is no key", name)
+		return "", fmt.Errorf("its member %q is not a key", name)
 	}
 	return text, nil
 }

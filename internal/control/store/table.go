@@ -110,7 +110,7 @@ func (t *Table[T]) Put(tx *Tx, value T) error {
 	key := t.kind.Key(value)
 	sort, ok := t.sortOf(key)
 	if !ok {
-		return fmt.Errorf("%s is no key of a %s", key, t.kind.Name)
+		return fmt.Errorf("%s is not a key of a %s", key, t.kind.Name)
 	}
 	kept := tx.unknownRecord(t.ID(key))
 	old := tx.row(t.place, sort)
@@ -239,7 +239,7 @@ func (t *Table[T]) decode(format int, data []byte) (row, error) {
 	}
 	sort, ok := t.sortOf(t.kind.Key(value))
 	if !ok {
-		return nil, fmt.Errorf("%s is no key of a %s", t.kind.Key(value), t.kind.Name)
+		return nil, fmt.Errorf("%s is not a key of a %s", t.kind.Key(value), t.kind.Name)
 	}
 	return &object[T]{rowHeader: rowHeader{sort: sort}, value: value}, nil
 }

@@ -71,7 +71,7 @@ func eachSocket(table string, each func(TCPSocket)) error {
 func parseSocket(line string) (s TCPSocket, err error) {
 	words := strings.Fields(line)
 	if len(words) < 10 {
-		return s, fmt.Errorf("%q is no socket", line)
+		return s, fmt.Errorf("%q is not a socket", line)
 	}
 	s.Local, err = parseAddress(words[1])
 	if err != nil {
@@ -93,7 +93,7 @@ func parseAddress(s string) (netip.AddrPort, error) {
 	text, port, _ := strings.Cut(s, ":")
 	b, err := hex.DecodeString(text)
 	if err != nil || len(b)%4 != 0 {
-		return netip.AddrPort{}, fmt.Errorf("%q is no address", s)
+		return netip.AddrPort{}, fmt.Errorf("%q is not an address", s)
 	}
 	for i := 0; i < len(b); i += 4 {
 		binary.BigEndian.PutUint32(b[i:], binary.NativeEndian.Uint32(b[i:]))
@@ -101,7 +101,7 @@ func parseAddress(s string) (netip.AddrPort, error) {
 	a, ok := netip.AddrFromSlice(b)
 	n, err := strconv.ParseUint(port, 16, 16)
 	if !ok || err != nil {
-		return netip.AddrPort{}, fmt.Errorf("%q is no address", s)
+		return netip.AddrPort{}, fmt.Errorf("%q is not an address", s)
 	}
 	return netip.AddrPortFrom(a.Unmap(), uint16(n)), nil
 }

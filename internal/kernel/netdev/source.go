@@ -111,7 +111,7 @@ func (s *Sources) find(ctx context.Context, hosts []netip.Addr, found map[netip.
 		case rt.Kind == unix.RTN_LOCAL:
 			missing[host] = fmt.Errorf("%s is an address of this machine", host)
 		case rt.Kind != unix.RTN_UNICAST:
-			missing[host] = fmt.Errorf("the route to %s is no route to a single host", host)
+			missing[host] = fmt.Errorf("the route to %s is not a route to a single host", host)
 		case !rt.Source.IsGlobalUnicast():
 			missing[host] = fmt.Errorf("this machine has no address towards %s that others can reach", host)
 		default:

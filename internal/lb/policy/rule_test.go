@@ -41,7 +41,7 @@ func TestParseRule(t *testing.T) {
 		{in: "protocol:58,maxProtocol:1 drop", err: `maxProtocol "1" is less than the first protocol, 58 (allowed: that or more, or 0 for that protocol alone)`},
 		{in: "portName:averyveryverylongname drop", err: `portName "averyveryverylongname" is not the name of an interface (allowed: 1 to 15 characters without spaces, slashes, colons and commas)`},
 		{in: "sourceIP:10.0.0.1,sourceIP:10.0.0.2 drop", err: `firewallRule "sourceIP" is given twice (allowed: each key once)`},
-		{in: "source:10.0.0.1 drop", err: `firewallRule "source" is no key of a rule (allowed: ` + strings.Join(RuleKeys(), ", ") + `)`},
+		{in: "source:10.0.0.1 drop", err: `firewallRule "source" is not a key of a rule (allowed: ` + strings.Join(RuleKeys(), ", ") + `)`},
 		{in: "sourceIP drop", err: `firewallRule "sourceIP" has no colon (allowed: KEY:VALUE,KEY:VALUE, as in sourceIP:10.0.0.0/8,minDestinationPort:80)`},
 		{in: "preference:0 drop mark=5", err: `fwMark "5" is for packets that are dropped (allowed: 0, or another action than drop)`},
 	} {

@@ -20,7 +20,7 @@ func ParseRuleKey(s string) (r Rule, err error) {
 		}
 		field, known := ruleField(name)
 		if !known {
-			return r, lb.NewFieldError("firewallRule", name, "is no key of a rule", strings.Join(RuleKeys(), ", "))
+			return r, lb.NewFieldError("firewallRule", name, "is not a key of a rule", strings.Join(RuleKeys(), ", "))
 		}
 		if seen[field] {
 			return r, lb.NewFieldError("firewallRule", name, "is given twice", "each key once")

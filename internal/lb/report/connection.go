@@ -82,7 +82,7 @@ func ParseConnectionState(text string) (string, error) {
 		word = "closed"
 	}
 	if !slices.Contains(ConnectionStates(), word) {
-		return "", lb.NewFieldError("state", text, "is no state of a connection"+lb.DidYouMean(word, ConnectionStates()), strings.Join(ConnectionStates(), ", "))
+		return "", lb.NewFieldError("state", text, "is not a state of a connection"+lb.DidYouMean(word, ConnectionStates()), strings.Join(ConnectionStates(), ", "))
 	}
 	return word, nil
 }

@@ -58,10 +58,10 @@ func contractFamilies() []family {
 	}
 	add(Gauge, "Connections that are tracked now.", func(v *view, _ *sums) float64 { return float64(v.tracked) }, "active_conntrack_count")
 	add(Gauge, "Services.", func(v *view, _ *sums) float64 { return float64(len(v.rows)) }, "lb_rule_count")
-	add(Gauge, "Connections made to the services that there are.", func(_ *view, s *sums) float64 { return float64(s.requests) }, "loxilb_new_flows", "new_flow_count")
-	add(Gauge, "Connections that are tracked and of no service that there is.", func(v *view, s *sums) float64 { return float64(max(0, int(v.tracked)-s.flows)) }, "inactive_flow_count")
-	add(Counter, "Connections made to the services that there are.", func(_ *view, s *sums) float64 { return float64(s.requests) }, "loxilb_requests_total", "total_requests")
-	add(Counter, "Packets that the services that there are have refused: no endpoint takes new connections, or the connection table is full.",
+	add(Gauge, "Connections made to the existing services.", func(_ *view, s *sums) float64 { return float64(s.requests) }, "loxilb_new_flows", "new_flow_count")
+	add(Gauge, "Connections that are tracked and whose service no longer exists.", func(v *view, s *sums) float64 { return float64(max(0, int(v.tracked)-s.flows)) }, "inactive_flow_count")
+	add(Counter, "Connections made to the existing services.", func(_ *view, s *sums) float64 { return float64(s.requests) }, "loxilb_requests_total", "total_requests")
+	add(Counter, "Packets that the existing services have refused: no endpoint takes new connections, or the connection table is full.",
 		func(_ *view, s *sums) float64 { return float64(s.errors) }, "loxilb_errors_total", "total_errors")
 	add(Gauge, "Endpoints that are up.", func(v *view, _ *sums) float64 { return float64(v.health.Up) }, "loxilb_healthy_endpoints", "healthy_host_count")
 	add(Gauge, "Endpoints that are down.", func(v *view, _ *sums) float64 { return float64(v.health.Down) }, "loxilb_unhealthy_endpoints", "unhealthy_host_count")
@@ -69,8 +69,8 @@ func contractFamilies() []family {
 		return float64(v.drops["rule"] + v.drops["source-not-allowed"] + v.drops["source-denied"])
 	}, "loxilb_fw_drop_packets_total", "total_fw_drops")
 	add(Gauge, "Firewall rules.", func(v *view, _ *sums) float64 { return countRules(v) }, "loxilb_firewall_rules")
-	add(Counter, "Bytes of IP packets of the services that there are, in and out.", func(_ *view, s *sums) float64 { return float64(s.all.Bytes) }, "loxilb_processed_bytes_total", "processed_bytes")
-	add(Counter, "Packets of the services that there are, in and out.", func(_ *view, s *sums) float64 { return float64(s.all.Packets) }, "loxilb_processed_packets_total", "processed_packets")
+	add(Counter, "Bytes of IP packets of the existing services, in and out.", func(_ *view, s *sums) float64 { return float64(s.all.Bytes) }, "loxilb_processed_bytes_total", "processed_bytes")
+	add(Counter, "Packets of the existing services, in and out.", func(_ *view, s *sums) float64 { return float64(s.all.Packets) }, "loxilb_processed_packets_total", "processed_packets")
 	for _, p := range lb.Protocols() {
 		if !p.HasPorts() {
 			continue

@@ -92,7 +92,7 @@ func removal(t testing.TB) string {
 // probeARP asks who has an address, by a neighbour entry that is not there yet.
 func probeARP(run func(...string) (string, error), address string) error {
 	if net.ParseIP(address) == nil {
-		return fmt.Errorf("%q is no address", address)
+		return fmt.Errorf("%q is not an address", address)
 	}
 	if out, err := run("ip", "neighbour", "flush", "to", address); err != nil {
 		return fmt.Errorf("%w: %s", err, out)

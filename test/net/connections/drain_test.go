@@ -85,7 +85,7 @@ func TestDrain(t *testing.T) {
 		}
 		return nil
 	})
-	if _, err := r.Command("drain", "endpoint", "9.9.9.9:80"); err == nil || !strings.Contains(err.Error(), "is no endpoint of any service") {
+	if _, err := r.Command("drain", "endpoint", "9.9.9.9:80"); err == nil || !strings.Contains(err.Error(), "is not an endpoint of any service") {
 		t.Errorf("an endpoint that no service has: %v", err)
 	}
 }

@@ -113,7 +113,7 @@ func (a *API) imported(w http.ResponseWriter, r *http.Request) (*application, *r
 		}
 		var specs []json.RawMessage
 		if err := json.Unmarshal(part, &specs); err != nil {
-			return nil, rest.RefuseField(http.StatusBadRequest, name, "", "is no list", "a list of objects as POST takes them")
+			return nil, rest.RefuseField(http.StatusBadRequest, name, "", "is not a list", "a list of objects as POST takes them")
 		}
 		kind := components[name].Document
 		for i, spec := range specs {
@@ -142,7 +142,7 @@ func formFile(w http.ResponseWriter, r *http.Request, turn *rest.BodyTurn, name 
 	ct := r.Header.Get("Content-Type")
 	media, params, err := mime.ParseMediaType(ct)
 	if err != nil || media != "multipart/form-data" || params["boundary"] == "" {
-		return nil, rest.RefuseField(http.StatusUnsupportedMediaType, "Content-Type", ct, "is no form", "multipart/form-data with a file in the field "+name)
+		return nil, rest.RefuseField(http.StatusUnsupportedMediaType, "Content-Type", ct, "is not a form", "multipart/form-data with a file in the field "+name)
 	}
 	data, p := rest.ReadAll(w, r, turn)
 	if p != nil {

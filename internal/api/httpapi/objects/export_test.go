@@ -64,7 +64,7 @@ func TestImportRefused(t *testing.T) {
 	for file, want := range map[string]string{
 		`{`:                   "configuration is no JSON object",
 		`{"timestamp":"now"}`: "configuration \"\" has no component",
-		`{"endpoint":{}}`:     "endpoint \"\" is no list",
+		`{"endpoint":{}}`:     "endpoint \"\" is not a list",
 		`{"loadbalancer":[` + good + `,{"serviceArguments":{"externalIP":"x"}}]}`: "nothing was changed: loadbalancer[1]: ",
 		`{"loadbalancer":[{"Serv":{"ServIP":"20.20.20.1"}}]}`:                     "nothing was changed: loadbalancer[0]: ",
 		`{"loadbalancer":[],"endpoint":[{"hostName":"nowhere"}]}`:                 "nothing was changed: endpoint[0]: hostName",

@@ -143,7 +143,7 @@ func Number(o *v1.Object, name string) (string, *rest.Problem) {
 	}
 	n, ok := metadata[name].(float64)
 	if !ok || n != float64(int32(n)) {
-		return "", rest.RefuseField(http.StatusBadRequest, "metadata."+name, "", "is missing, or is no number", "")
+		return "", rest.RefuseField(http.StatusBadRequest, "metadata."+name, "", "is missing or not a number", "")
 	}
 	return strconv.Itoa(int(n)), nil
 }
@@ -152,7 +152,7 @@ func Number(o *v1.Object, name string) (string, *rest.Problem) {
 func Metadata(o *v1.Object) (metadata map[string]any, p *rest.Problem) {
 	if len(o.Metadata) > 0 {
 		if err := json.Unmarshal(o.Metadata, &metadata); err != nil {
-			return nil, rest.RefuseField(http.StatusBadRequest, "metadata", "", "is no object", "")
+			return nil, rest.RefuseField(http.StatusBadRequest, "metadata", "", "is not an object", "")
 		}
 	}
 	return metadata, nil
@@ -167,7 +167,7 @@ func (a *API) GetObjects(w http.ResponseWriter, r *http.Request, params v1.GetOb
 		}
 		k := a.kindOf(word)
 		if k == nil {
-			rest.RefuseField(http.StatusBadRequest, "kind", word, "is no kind that this loxilb serves", "").Write(w)
+			rest.RefuseField(http.StatusBadRequest, "kind", word, "is not a kind that this loxilb serves", "").Write(w)
 			return
 		}
 		only[k.Document] = true

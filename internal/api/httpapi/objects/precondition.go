@@ -27,7 +27,7 @@ func preconditionOf(r *http.Request) (c Precondition, p *rest.Problem) {
 	case none == "*":
 		return Precondition{given: true, header: "If-None-Match"}, nil
 	case none != "":
-		return c, rest.RefuseField(http.StatusBadRequest, "If-None-Match", none, "is no precondition of a change", "*")
+		return c, rest.RefuseField(http.StatusBadRequest, "If-None-Match", none, "is not a precondition of a change", "*")
 	case match == "*":
 		return Precondition{given: true, header: "If-Match", any: true}, nil
 	}

@@ -48,7 +48,7 @@ func newEventFilter(params *v1.GetEventsParams) (f eventFilter, p *rest.Problem)
 		for word := range strings.SplitSeq(params.Kind, ",") {
 			kind := event.Kind(word)
 			if !slices.Contains(event.Kinds(), kind) {
-				return f, rest.RefuseField(http.StatusBadRequest, "kind", word, "is no kind of event", eventKinds())
+				return f, rest.RefuseField(http.StatusBadRequest, "kind", word, "is not a kind of event", eventKinds())
 			}
 			f.kinds = append(f.kinds, kind)
 		}

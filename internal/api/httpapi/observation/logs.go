@@ -85,5 +85,5 @@ func (a *API) GetLogArchive(w http.ResponseWriter, _ *http.Request, name string)
 }
 
 func noFile(name string) *rest.Problem {
-	return rest.RefuseField(http.StatusNotFound, "file", name, "is no part of the log that is kept", "GET "+rest.BaseURL+"/log-archives names them")
+	return rest.RefuseField(http.StatusNotFound, "file", name, "is not a kept part of the log", "GET "+rest.BaseURL+"/log-archives names them")
 }

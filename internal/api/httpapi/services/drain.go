@@ -47,7 +47,7 @@ func (a *API) DrainEndpoint(w http.ResponseWriter, r *http.Request) {
 			return err
 		}
 		if !known {
-			return rest.RefuseField(http.StatusNotFound, "endpoint", d.Key(), "is no endpoint of any service", "")
+			return rest.RefuseField(http.StatusNotFound, "endpoint", d.Key(), "is not an endpoint of any service", "")
 		}
 		if err := a.Store.Drains.Put(tx, d); err != nil {
 			return err

@@ -72,7 +72,7 @@ func TestEndpointRefused(t *testing.T) {
 		{`{"hostName":"31.31.31.1","probeInterval":"1ms"}`, "probeInterval", `"1ms" is out of range`},
 		{`{"hostName":"31.31.31.1","probeType":"tcp","probePort":80,"probeReq":"` + strings.Repeat("x", 3<<20) + `"}`, "probeReq", `is too long`},
 		{`{"hostName":"31.31.31.1","probeType":"http","probePort":80,"probeReq":"a b"}`, "probeReq", `"a b" is not the path of a URL`},
-		{`{"hostName":"31.31.31.1","probeType":"http","probePort":80,"probeStatuses":["1"]}`, "probeStatuses", `"1" is no status`},
+		{`{"hostName":"31.31.31.1","probeType":"http","probePort":80,"probeStatuses":["1"]}`, "probeStatuses", `"1" is neither a status`},
 		{`{"hostName":"31.31.31.1","name":"a/b"}`, "name", `"a/b" has a slash`},
 		{`{"hostName":"31.31.31.1","name":"` + strings.Repeat("x", 385) + `"}`, "name", `is too long`},
 		{`{"hostName":"fe80::1%eth0"}`, "hostName", `"fe80::1%eth0" has a zone`},

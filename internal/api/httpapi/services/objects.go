@@ -125,7 +125,7 @@ func nameIn(o *v1.Object, name *string) *rest.Problem {
 	case p != nil || !there || *name != "":
 		return p
 	case !ok:
-		return rest.RefuseField(http.StatusBadRequest, "metadata.name", "", "is no text", "")
+		return rest.RefuseField(http.StatusBadRequest, "metadata.name", "", "is not a string", "")
 	}
 	*name = text
 	return nil

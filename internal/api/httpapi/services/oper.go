@@ -111,7 +111,7 @@ func (r *request) endpoints(have []lb.Endpoint, notes *rest.Warnings) []lb.Endpo
 		place, there := at[e.AddrPort()]
 		switch {
 		case r.oper == operDetach && !there:
-			notes.Add("%s does not exist: %s is no endpoint of service %s", r.at+PropertyOf(lb.FieldEndpoint, i), e.AddrPort(), r.Key)
+			notes.Add("%s does not exist: %s is not an endpoint of service %s", r.at+PropertyOf(lb.FieldEndpoint, i), e.AddrPort(), r.Key)
 		case r.oper == operDetach:
 			gone[e.AddrPort()] = true
 		case there:

@@ -45,7 +45,7 @@ func parseSummaries(p *v1.GetServiceSummariesParams) (q summaryQuery, refused *r
 		case slices.Contains(servicestate.ServiceStates(), servicestate.State(word)):
 			q.states = append(q.states, servicestate.State(word))
 		default:
-			return q, rest.Invalid("state", word, "is no state of a service", "trouble, "+stateWords(servicestate.ServiceStates()))
+			return q, rest.Invalid("state", word, "is not a state of a service", "trouble, "+stateWords(servicestate.ServiceStates()))
 		}
 	}
 	return q, nil

@@ -48,7 +48,7 @@ func (a *API) SetEndpointWeight(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 		if !found {
-			return rest.RefuseField(http.StatusNotFound, "endpoint", c.endpoint.Key(), "is no endpoint of "+c.scope(), "")
+			return rest.RefuseField(http.StatusNotFound, "endpoint", c.endpoint.Key(), "is not an endpoint of "+c.scope(), "")
 		}
 		return nil
 	})

@@ -89,7 +89,7 @@ func (a *API) endConntracks(w http.ResponseWriter, out *rest.List, next string, 
 func connectionPlace(params *v1.GetConntracksParams) (from int, p *rest.Problem) {
 	switch {
 	case params.SortBy != "" && (params.Limit == 0 || params.Limit > maxSorted):
-		return 0, rest.RefuseField(http.StatusBadRequest, "limit", strconv.Itoa(params.Limit), "is no limit for connections that are sorted", "1 to "+strconv.Itoa(maxSorted))
+		return 0, rest.RefuseField(http.StatusBadRequest, "limit", strconv.Itoa(params.Limit), "is out of range for sorted connections", "1 to "+strconv.Itoa(maxSorted))
 	case params.SortBy != "" && (params.Continue != "" || params.Offset > 0):
 		return 0, rest.Refuse(http.StatusBadRequest, "sortBy has one page: continue and offset do not go with it")
 	case params.Continue == "":

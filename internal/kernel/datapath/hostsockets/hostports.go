@@ -126,7 +126,7 @@ func set(row *bpf.TcHostPorts, first, last string) error {
 	from, err1 := strconv.ParseUint(first, 10, 16)
 	to, err2 := strconv.ParseUint(last, 10, 16)
 	if err1 != nil || err2 != nil {
-		return fmt.Errorf("%s-%s is no range of ports", first, last)
+		return fmt.Errorf("%s-%s is not a range of ports", first, last)
 	}
 	for port := from; port <= to; port++ {
 		row.Bits[port/64] |= 1 << (port % 64)
