@@ -230,7 +230,7 @@ enum connection_trait {
 			   * no entry of replies, and packets keep their
 			   * addresses and ports */
 	CONN_ENDED = 8, /* a CPU has ended the connection, and is about to
-			 * delete the entry (conntrack.h) */
+			 * delete the entry (end.h) */
 	/* These two may be set and cleared; each entry has its own (ct_tcp.h): */
 	CONN_SENT_RST = 0x10, /* TCP: a RST of this direction set CONN_RESET */
 	CONN_OTHER_SYN = 0xe0, /* TCP: half of what is known of another SYN of
@@ -343,7 +343,7 @@ enum table_layout {
 _Static_assert(ROWS_PER_BUCKET < (int)TAG_WORDS * (int)TAGS_PER_WORD,
 	       "one lane is for control");
 
-/* How a key is placed in the table (table.h). */
+/* How a key is placed in the table (place.h). */
 enum placement {
 	BY_TUPLE,
 	BY_CLIENT,
@@ -390,7 +390,7 @@ struct reclaim_pass {
 
 /* The connection table as a whole. Members that change are on lines of their own. */
 struct table_state {
-	__u64 size; /* how many groups, three times (table.h) */
+	__u64 size; /* how many groups, three times (place.h) */
 	__u32 seeds[TABLE_SEEDS]; /* of the hash; random */
 	__u32 count_batch; /* how exact entries is: off by at most this much for each CPU */
 	__u32 unfinished; /* the group whose move was given up halfway, by size, and must be moved again */

@@ -12,6 +12,8 @@
 #include "config.h"
 #include "maps.h"
 #include "conntrack/conntrack.h"
+#include "conntrack/end.h"
+#include "conntrack/expiry.h"
 #include "conntrack/find.h"
 #include "conntrack/reclaim.h"
 #include "open/judge.h"

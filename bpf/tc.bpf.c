@@ -16,9 +16,12 @@
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 #include "abi.h"
+#include "abi_types.h"
 #include "config.h"
 #include "maps.h"
 #include "conntrack/conntrack.h"
+#include "conntrack/end.h"
+#include "conntrack/expiry.h"
 #include "conntrack/fragment.h"
 #include "conntrack/silence.h"
 #include "filter/foreign.h"
@@ -476,67 +479,5 @@ int loxilb_layer3(struct __sk_buff *ctx)
 {
 	return ONLY_QUIC ? handle_quic(ctx) : handle_ingress(ctx, 0);
 }
-
-/* Keeps types of abi.h in the object's BTF, from which the Go types are made: the
- * code uses only the values of enums, and the kernel's memory for events. */
-const struct {
-	struct connection_event told;
-	struct packet_record record;
-	struct packet_trace trace;
-	enum tail_program tail_program;
-	enum sctp_crc_layout crc_layout;
-	enum quic_cipher quic_cipher;
-	enum quic_limit quic_limit;
-	struct quic_aes quic_aes;
-	enum trace_limit trace_limit;
-	enum trace_point trace_point;
-	enum trace_verdict trace_verdict;
-	enum trace_flag trace_flag;
-	enum limit limit;
-	enum lease_limit lease_limit;
-	enum table_layout table;
-	enum placement placement;
-	enum table_element element;
-	enum whereabouts_layout whereabouts;
-	enum bloom_layout bloom;
-	enum hash_factor hash;
-	enum connection_flag connection;
-	enum endpoint_flag endpoint;
-	enum sample_layout sample;
-	enum refusal refusal;
-	enum port_layout ports;
-	enum link_flag link;
-	enum hop_kind way;
-	enum hop_flag hop_flag;
-	enum service_kind kind;
-	enum service_mode mode;
-	enum connection_trait trait;
-	enum service_flag service;
-	enum helper_limit helper;
-	enum algorithm algorithm;
-	enum drop_reason drop;
-	enum pass_reason pass;
-	enum half_open_class half_open;
-	enum handshake_layout handshake;
-	enum lifetime_layout lifetime;
-	enum lifetime_class lifetime_class;
-	enum wake_reason wake;
-	enum connection_event_kind event;
-	enum connection_event_cause cause;
-	enum ring ring;
-	struct connection_copy copy;
-	enum copy_limit copy_limit;
-	enum copy_result copy_result;
-	enum scan_mode scan_mode;
-	enum record_limit record_limit;
-	enum record_flag record_flag;
-	enum policer_layout policer_layout;
-	enum policer_flag policer;
-	enum color color;
-	enum rule_word rule_word;
-	enum rule_limit rule_limit;
-	enum rule_action rule_action;
-	enum ipsec_direction ipsec_direction;
-} abi_enums = {};
 
 char _license[] SEC("license") = "Dual BSD/GPL";

@@ -12,6 +12,8 @@
 #define LOXILB_PUT_H
 
 #include "conntrack/conntrack.h"
+#include "conntrack/end.h"
+#include "conntrack/expiry.h"
 #include "observe/copy.h"
 #include "packet/address.h"
 #include "packet/checksum.h"

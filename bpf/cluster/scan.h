@@ -10,6 +10,7 @@
 #define LOXILB_SCAN_H
 
 #include "conntrack/conntrack.h"
+#include "conntrack/expiry.h"
 #include "observe/copy.h"
 
 /* A slice takes less than a millisecond: at most this many buckets or connections. */

@@ -12,6 +12,7 @@
 #define LOXILB_DIRECT_H
 
 #include "conntrack/conntrack.h"
+#include "conntrack/expiry.h"
 #include "packet/packet.h"
 #include "service/opening.h"
 #include "table/epoch.h"

@@ -19,6 +19,7 @@
 #include <linux/errno.h>
 #include "conntrack/conntrack.h"
 #include "conntrack/direct.h"
+#include "conntrack/expiry.h"
 #include "packet/clock.h"
 #include "parse/parse.h"
 #include "table/bucket.h"

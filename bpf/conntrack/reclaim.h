@@ -18,6 +18,8 @@
 
 #include "shared.h"
 #include "conntrack/conntrack.h"
+#include "conntrack/end.h"
+#include "conntrack/expiry.h"
 
 /* How many buckets of 30 rows a packet visits: RECLAIM_BUCKETS, in 2 to 5 us, plus
  * one for each jiffy without a visit, up to RECLAIM_MOST. So a table in which few

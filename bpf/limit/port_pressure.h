@@ -8,7 +8,7 @@
  *
  *	on the service: unknown clients are challenged before anything is looked up
  *	(protect.h)
- *	on the machine: half-open connections give their ports back early (conntrack.h)
+ *	on the machine: half-open connections give their ports back early (expiry.h)
  *
  * Several services may share a pool, so the second pressure is the machine's
  * (docs/adr/0068-source-ports.md).

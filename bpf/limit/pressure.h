@@ -7,7 +7,7 @@
  * forged addresses never gets that far. So half-open connections have a share of the
  * table, one for TCP and one for all others, and a service half of that. Beyond a
  * quarter of either share, half-open connections expire after a short silence
- * (conntrack.h); when it is used up, new clients are challenged or refused (protect.h).
+ * (expiry.h); when it is used up, new clients are challenged or refused (protect.h).
  * The same happens while the table has not grown yet.
  *
  * The numbers are the whole machine's. Each CPU accumulates up to

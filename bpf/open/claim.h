@@ -12,6 +12,8 @@
 #define LOXILB_CLAIM_H
 
 #include "conntrack/conntrack.h"
+#include "conntrack/end.h"
+#include "conntrack/expiry.h"
 #include "open/snat.h"
 #include "packet/checksum.h"
 #include "packet/packet.h"

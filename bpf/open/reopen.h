@@ -15,6 +15,7 @@
 #define LOXILB_REOPEN_H
 
 #include "conntrack/conntrack.h"
+#include "conntrack/end.h"
 #include "open/claim.h"
 #include "packet/packet.h"
 #include "route/nexthop.h"

@@ -18,12 +18,14 @@
  * nodes with the same source address do not give one port to two clients.
  *
  * A port is quarantined after its connection: the reply entry stays for
- * timeout_snat_rest (conntrack.h). docs/adr/0068-source-ports.md has the alternatives.
+ * timeout_snat_rest (expiry.h). docs/adr/0068-source-ports.md has the alternatives.
  */
 #ifndef LOXILB_SNAT_H
 #define LOXILB_SNAT_H
 
 #include "conntrack/conntrack.h"
+#include "conntrack/end.h"
+#include "conntrack/expiry.h"
 #include "observe/wake.h"
 #include "packet/checksum.h"
 #include "packet/ctx.h"

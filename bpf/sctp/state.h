@@ -20,6 +20,7 @@
 #define LOXILB_SCTP_STATE_H
 
 #include "conntrack/conntrack.h"
+#include "conntrack/end.h"
 #include "limit/known.h"
 #include "observe/copy.h"
 #include "protocol/protocol.h"

@@ -10,6 +10,7 @@
 #define LOXILB_WALK_H
 
 #include "conntrack/conntrack.h"
+#include "conntrack/end.h"
 #include "sweep/ends.h"
 
 /* A slice of a walk: at most this many buckets, or this many connections. */

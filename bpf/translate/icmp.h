@@ -16,6 +16,7 @@
 
 #include "conntrack/conntrack.h"
 #include "conntrack/direct.h"
+#include "conntrack/expiry.h"
 #include "filter/foreign.h"
 #include "packet/checksum.h"
 #include "packet/icmp_types.h"

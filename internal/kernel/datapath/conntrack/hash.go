@@ -20,7 +20,7 @@ const (
 	away       = uint64(1) << bpf.TcTableLayoutAWAY_BIT
 	awaySeen   = uint64(1) << bpf.TcTableLayoutAWAY_SEEN_BIT
 
-	hashRow = 1 // HASH_ROW of bpf/table/table.h
+	hashRow = 1 // HASH_ROW of bpf/table/place.h
 )
 
 // seeds are the seeds of the table's hash: random, so that nobody can choose tuples that share a
@@ -45,7 +45,7 @@ type home struct {
 	placed bpf.TcPlacement
 }
 
-// homes returns the first and the second home of a key, as key_placement() of bpf/table/table.h.
+// homes returns the first and the second home of a key, as key_placement() of bpf/table/place.h.
 func (s *state) homes(k *bpf.TcConnectionKey) []home {
 	tuple := tupleHash(&s.Seeds, k)
 	if s.HasHomes == 0 {
