@@ -2,7 +2,9 @@ package election
 
 import (
 	"context"
+	"errors"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -18,29 +20,111 @@ func (noGuard) Keep([]string)         {}
 func (noGuard) Record(Lease)          {}
 func (noGuard) Recorded() (l Lease)   { return l }
 
-// TestOldClaims checks that a MASTER does not yield to packets that its peer sent while the session
-// was up, and that waited for the link since.
-func TestOldClaims(t *testing.T) {
-	t.Parallel()
+// listening returns a manager with one election, whose path hears what the test tells it, and a
+// function for its role.
+func listening(t *testing.T, stored lb.Role) (*path, func() lb.Role) {
+	t.Helper()
 	m := NewManager(noGuard{}, func(f func() error) error { return f() }, func() bool { return false })
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	m.Run(ctx) // ends at once: the test hears in place of the session
 	remote := netip.MustParseAddr("192.0.2.2")
 	m.Set([]Session{{Key: "k", Instance: lb.DefaultInstance, Priority: 1, Path: bfd.Config{Remote: remote, Interval: time.Second, Multiplier: 3}}},
-		map[string]lb.Role{lb.DefaultInstance: lb.RoleMaster})
-	role := func() lb.Role { return m.Roles()[lb.DefaultInstance].Role }
+		map[string]lb.Role{lb.DefaultInstance: stored})
+	return m.elections[lb.DefaultInstance].path, func() lb.Role { return m.Roles()[lb.DefaultInstance].Role }
+}
+
+// claim returns a packet in which a peer of a higher priority makes a claim.
+func claim(c Claim) []byte {
+	return (&Message{Entries: []Entry{{Instance: InstanceHash(lb.DefaultInstance), Claim: c, Priority: 200}}}).Append(nil)
+}
+
+// TestPeerLeaves checks that a node takes over as soon as its peer takes the session down, and no
+// lease counts that it sends before the session is up.
+func TestPeerLeaves(t *testing.T) {
+	t.Parallel()
+	p, role := listening(t, lb.RoleBackup)
+	p.Heard(bfd.Status{State: bfd.Up, Remote: bfd.Up}, claim(Master))
+	if role() != lb.RoleBackup {
+		t.Fatalf("it is %s beside a MASTER", role())
+	}
+	p.Heard(bfd.Status{State: bfd.Down, Remote: bfd.AdminDown}, claim(Master))
+	if role() != lb.RoleMaster {
+		t.Errorf("it is %s although its peer has left", role())
+	}
+	lease := func() Lease { return p.manager.elections[lb.DefaultInstance].machine.Lease() }
+	later := time.Now().Add(time.Minute)
+	p.Sent(time.Now(), later, bfd.Down)
+	if got := lease(); !got.Alone || got.Until.Equal(later) {
+		t.Errorf("a packet of a session that is down extends the lease: %+v", got)
+	}
+	p.Sent(time.Now(), later, bfd.Up)
+	if got := lease(); got.Alone || !got.Until.Equal(later) {
+		t.Errorf("a packet does not extend the lease: %+v", got)
+	}
+}
+
+// TestConnected checks that a node is connected if the interface of its address has a carrier.
+func TestConnected(t *testing.T) {
+	t.Parallel()
+	p, _ := listening(t, lb.RoleBackup)
+	for address, want := range map[string]bool{"127.0.0.1": true, "192.0.2.1": false} {
+		if got := p.manager.connected(netip.MustParseAddr(address)); got != want {
+			t.Errorf("%s: %v, want %v", address, got, want)
+		}
+	}
+}
+
+// notes is a guard that notes what it is told.
+type notes struct {
+	noGuard
+	owned    map[string]time.Time
+	kept     []string
+	recorded bool
+}
+
+func (n *notes) Own(instance string, until time.Time) { n.owned[instance] = until }
+func (n *notes) Keep(instances []string)              { n.kept = instances }
+func (n *notes) Record(Lease)                         { n.recorded = true }
+
+// TestEnd checks that the kernel answers for VIPs of instances that have no election, and stops
+// answering for the others when a node ends that does not restart.
+func TestEnd(t *testing.T) {
+	t.Parallel()
+	told := &notes{owned: map[string]time.Time{}}
+	m := NewManager(told, func(func() error) error { return errors.New("there is no network") }, func() bool { return false })
+	m.Decline(true)
+	m.Set([]Session{{Key: "k", Instance: "blue", Priority: 1, Path: bfd.Config{Remote: netip.MustParseAddr("127.0.0.2"), Interval: time.Second, Multiplier: 3}}},
+		map[string]lb.Role{"blue": lb.RoleMaster})
+	if !slices.Equal(told.kept, []string{"blue"}) || told.owned["blue"].IsZero() {
+		t.Errorf("elected are %v, and the VIPs are owned until %v", told.kept, told.owned)
+	}
+	if got := m.elections["blue"].machine.Claim(time.Now()).Claim; got != Declines {
+		t.Errorf("in maintenance, a new election claims %v", got)
+	}
+	told.recorded = false
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	m.Run(ctx)
+	if until, ok := told.owned["blue"]; !ok || !until.IsZero() || !told.recorded {
+		t.Errorf("at the end the VIPs are owned until %v; recorded: %v", until, told.recorded)
+	}
+}
+
+// TestOldClaims checks that a MASTER does not yield to packets that its peer sent while the session
+// was up, and that waited for the link since.
+func TestOldClaims(t *testing.T) {
+	t.Parallel()
+	p, role := listening(t, lb.RoleMaster)
 	if role() != lb.RoleMaster {
 		t.Fatalf("it begins as %s", role())
 	}
-	claims := (&Message{Entries: []Entry{{Instance: InstanceHash(lb.DefaultInstance), Claim: Master, Priority: 200}}}).Append(nil)
-	p := m.elections[lb.DefaultInstance].path
 	p.Lost(bfd.Status{State: bfd.Down})
-	p.Heard(bfd.Status{State: bfd.Down, Remote: bfd.Up}, claims)
+	p.Heard(bfd.Status{State: bfd.Down, Remote: bfd.Up}, claim(Master))
 	if role() != lb.RoleMaster {
-		t.Errorf("it yields to an old packet: %s", m.Roles()[lb.DefaultInstance].Why)
+		t.Errorf("it yields to an old packet: %s", p.manager.Roles()[lb.DefaultInstance].Why)
 	}
-	p.Heard(bfd.Status{State: bfd.Init, Remote: bfd.Down}, claims)
+	p.Heard(bfd.Status{State: bfd.Init, Remote: bfd.Down}, claim(Master))
 	if role() != lb.RoleBackup {
 		t.Error("it does not yield to a peer of higher priority")
 	}

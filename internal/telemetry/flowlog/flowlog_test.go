@@ -116,6 +116,14 @@ func TestFile(t *testing.T) {
 	}
 }
 
+// TestNoFile checks that a device or a pipe is refused.
+func TestNoFile(t *testing.T) {
+	t.Parallel()
+	if _, err := NewFile(os.DevNull, 100, 2).Write([]byte("line\n")); err == nil {
+		t.Errorf("%s is taken for a file", os.DevNull)
+	}
+}
+
 // broken fails for a while.
 type broken struct {
 	until int
