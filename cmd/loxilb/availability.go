@@ -9,7 +9,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// availability returns what the doctor has to know of roles, maintenance and announcements.
+// availability returns the roles, maintenance and announcements that the doctor checks.
 func (p *daemon) availability() (a doctor.Availability) {
 	now := p.state.Snapshot()
 	if one := p.state.Maintenance.OfThisNode(now); one.Stage() != lb.InService {

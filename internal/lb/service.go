@@ -294,7 +294,7 @@ type Instance struct {
 	Place string     `json:"place"`        // where the role was assigned
 }
 
-// Key names it.
+// Key returns the key of the instance.
 func (i *Instance) Key() string { return InstanceKey(i.Name) }
 
 // Validate checks all fields.

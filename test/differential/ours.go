@@ -29,7 +29,7 @@ func (o loxilbBalancer) begin(q *sequence) error {
 	if err := o.Reset(); err != nil {
 		return err
 	}
-	// what tells the ends of the last sequence's connections that its services are gone
+	// notifies the ends of the last sequence's connections that its services are deleted
 	for _, link := range []*lab.Link{o.Network.Client, o.Network.Server} {
 		if _, err := o.Network.Left(link); err != nil {
 			return err

@@ -11,9 +11,9 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// OfProcess returns what the kernel says that the maps take that a process has open, in bytes, each
-// once, and those that are in its arrays of maps, which are not all open. What goes away meanwhile
-// counts as nothing.
+// OfProcess returns the bytes that the maps of a process take in the kernel, including the maps in
+// its arrays of maps, which are not all open. Each counts once; maps that disappear meanwhile do
+// not count.
 func OfProcess(pid int) (sum int) {
 	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/fdinfo/*", pid))
 	if err != nil {
@@ -34,7 +34,7 @@ func OfProcess(pid int) (sum int) {
 	return sum
 }
 
-// openMap is what the kernel tells of a file that is a map.
+// openMap is the kernel's description of an open map.
 type openMap struct {
 	id   ebpf.MapID
 	kind ebpf.MapType
@@ -65,7 +65,7 @@ func read(fdinfo string) (m openMap, ok bool) {
 	return m, ok
 }
 
-// sizeOfInner returns what the maps of an array of maps take that were not seen before.
+// sizeOfInner returns the bytes of those maps in an array of maps that were not seen before.
 func sizeOfInner(outer ebpf.MapID, seen map[ebpf.MapID]bool) (sum int) {
 	m, err := ebpf.NewMapFromID(outer)
 	if err != nil {

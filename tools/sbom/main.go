@@ -93,7 +93,7 @@ func write(out io.Writer, version, date string, programs []string) error {
 	return indented.Encode(b)
 }
 
-// read returns of a program, and of the modules in it, Go's own library among them.
+// read returns the components of a program and of its modules, including Go's standard library.
 func read(path, version string) (program component, modules []component, err error) {
 	info, err := buildinfo.ReadFile(path)
 	if err != nil {

@@ -14,9 +14,8 @@ import (
 	"loxilb/internal/kinds"
 )
 
-// interfaceFiles returns those in the folder of an interface, in the order in which they are read.
-// Others the existing loxilb writes too (mtu, mode, real, info, members): loxilb keeps none of
-// that.
+// interfaceFiles returns the files in the folder of an interface, in reading order. The existing
+// loxilb also writes mtu, mode, real, info and members, which loxilb does not keep.
 func interfaceFiles() []string {
 	return append([]string{"type", "subintf", "master", "ipv4addr", "ipv6addr", "ipv4neigh", "ipv6neigh", "vxfdbs", "l2fdbs"}, routeFiles()...)
 }

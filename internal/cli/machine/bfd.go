@@ -21,7 +21,7 @@ func setBFD(o *session.Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "bfd REMOTE",
 		Aliases: k.Aliases,
-		Short:   "Change a BFD session with another node; what has no flag stays as it is",
+		Short:   "Change a BFD session with another node; settings without a flag stay unchanged",
 		Example: "  loxicmd set bfd 10.0.0.2 --interval=100000\n  loxicmd set bfd 10.0.0.2 --preempt",
 		Args:    session.Exactly("the address of the other node, as in: loxicmd set bfd 10.0.0.2 --interval=100000"),
 	}

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// Quantity is something that is counted of endpoints.
+// Quantity is a kind of counter of an endpoint.
 type Quantity int
 
 // The quantities, in the order of Rates.
@@ -78,7 +78,7 @@ func (c *counts) perSecondOver(d time.Duration) (r Rates) {
 
 func perSecond(n uint64, d time.Duration) float32 { return float32(float64(n) / d.Seconds()) }
 
-// Window is the time that rates are of.
+// Window is the time over which rates are measured.
 type Window struct {
 	End    time.Time
 	Length time.Duration // 0: no window yet
@@ -119,7 +119,7 @@ type Totals struct {
 	Refused    float32         // packets a second of clients that services refused
 	Times      Times           // of the handshakes in the window
 	Tracked    uint64          // connections
-	Limit      uint64          // of them
+	Limit      uint64          // of connections
 	HalfOpen   uint64          // of TCP and of others
 }
 

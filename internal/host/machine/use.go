@@ -12,12 +12,12 @@ import (
 // CPUTime is the time of all CPUs together since the machine began, in ticks.
 type CPUTime struct{ Idle, Total uint64 }
 
-// CPUTimes reads it of /proc/stat.
+// CPUTimes reads the CPU time from /proc/stat.
 func CPUTimes() (t CPUTime, err error) {
 	first, _, _ := strings.Cut(read("/proc/stat"), "\n")
 	fields := strings.Fields(first)
 	if len(fields) < 9 || fields[0] != "cpu" {
-		return t, errors.New("/proc/stat has no line of all CPUs")
+		return t, errors.New("/proc/stat has no line for all CPUs")
 	}
 	for i, field := range fields[1:9] { // user nice system idle iowait irq softirq steal; user and nice include guests
 		n, err := strconv.ParseUint(field, 10, 64)
@@ -40,7 +40,7 @@ func (t CPUTime) BusySince(before CPUTime) (float64, bool) {
 	return 100 * (1 - float64(t.Idle-before.Idle)/float64(t.Total-before.Total)), true
 }
 
-// MemoryUsed returns the percentage of the machine's memory that programs could not have.
+// MemoryUsed returns the percentage of the machine's memory that is not available to programs.
 func MemoryUsed() (float64, error) {
 	value := map[string]float64{}
 	for line := range strings.Lines(read("/proc/meminfo")) {
@@ -51,12 +51,12 @@ func MemoryUsed() (float64, error) {
 	}
 	total, available := value["MemTotal"], value["MemAvailable"]
 	if total <= 0 || available > total {
-		return 0, errors.New("/proc/meminfo does not tell how much memory there is")
+		return 0, errors.New("/proc/meminfo does not have MemTotal and MemAvailable")
 	}
 	return 100 * (1 - available/total), nil
 }
 
-// DiskUsed returns the percentage of the file system of a path that users cannot have.
+// DiskUsed returns the percentage of a path's file system that is not available to users.
 func DiskUsed(path string) (float64, error) {
 	var s unix.Statfs_t
 	if err := unix.Statfs(path, &s); err != nil {

@@ -40,7 +40,7 @@ type line struct {
 	text string
 }
 
-// NewRing makes an empty one.
+// NewRing returns an empty Ring.
 func NewRing() *Ring { return &Ring{now: time.Now} }
 
 // Write appends lines. It cannot fail: a log must not end the program.

@@ -111,7 +111,7 @@ func (a *API) kindOf(word string) *Kind {
 	return &a.kinds[i]
 }
 
-// kindOfID returns the row of the kind that the store calls so.
+// kindOfID returns the row of the kind that has this name in the store.
 func (a *API) kindOfID(id store.ID) *Kind {
 	i := slices.IndexFunc(a.kinds, func(o Kind) bool { return o.Name == id.Kind })
 	if i < 0 {
@@ -120,7 +120,7 @@ func (a *API) kindOfID(id store.ID) *Kind {
 	return &a.kinds[i]
 }
 
-// Spec reads an object that its spec says.
+// Spec reads an object from its spec.
 func Spec[S, T any](parse func(*S) (T, error)) func(*v1.Object) (T, *rest.Problem) {
 	return func(o *v1.Object) (value T, p *rest.Problem) {
 		spec, p := rest.UnmarshalStrict[S](o.Spec)

@@ -57,7 +57,7 @@ func TestMirrorRequests(t *testing.T) {
 		t.Fatal(err)
 	}
 	if w := b.Call("POST", path, string(again)); w.Code != 409 {
-		t.Errorf("what was shown is something else when it is sent back: %d %s", w.Code, w.Body)
+		t.Errorf("sending back what was shown changes the mirror: %d %s", w.Code, w.Body)
 	}
 	for gone := range 2 { // the second time it no longer exists
 		if w := b.Call("DELETE", path+"/ident/tunnel", ""); w.Code != 200 || len(w.Header().Values("Warning")) != gone {

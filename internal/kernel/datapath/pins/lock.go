@@ -74,7 +74,7 @@ func acquire(dir string) (*Lock, error) {
 	return &Lock{f}, nil
 }
 
-// ownNames reports whether nothing in a directory is of others.
+// ownNames reports whether all names in a directory are ours.
 func ownNames(names []string) bool {
 	own := append(linkFolders(), mapsFolder, removedFolder, layoutsPin, witnessPin, detachMark)
 	return !slices.ContainsFunc(names, func(name string) bool { return !slices.Contains(own, name) })

@@ -12,7 +12,7 @@ import (
 	"loxilb/test/dptest"
 )
 
-// none has no services and no rules.
+// none is a data path without services and rules.
 type none struct{}
 
 func (none) AttachToServices(map[bpf.TcServiceKey]bpf.TcAttachments) (bool, error) { return false, nil }
@@ -71,7 +71,7 @@ func TestKept(t *testing.T) {
 	want.Policers["a"] = bpf.TcPolicer{Cost: 3, Burst: 10, Flags: uint64(bpf.TcPolicerFlagPOLICER_PACKETS)}
 	set()
 	if err := a.maps.Policers.Lookup(bpf.NameKey("a"), &row); err != nil || row.Empty == taken.Empty {
-		t.Errorf("%+v, %v: what it holds was of another unit", row, err)
+		t.Errorf("%+v, %v: the bucket kept its content although its unit changed", row, err)
 	}
 	want = &bpf.Attached{}
 	set()

@@ -12,7 +12,7 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// Sheet is a map, and the rows that it should have.
+// Sheet compares a map with the rows that it should have.
 type Sheet[K, V comparable] struct {
 	Table string
 	Map   *ebpf.Map // nil: the map does not exist while there is no row

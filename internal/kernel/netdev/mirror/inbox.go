@@ -15,7 +15,7 @@ type Inbox struct {
 	ready   chan struct{} // capacity 1: something is pending
 }
 
-// NewInbox makes an empty one.
+// NewInbox returns an empty Inbox.
 func NewInbox() *Inbox { return &Inbox{ready: make(chan struct{}, 1)} }
 
 // Put adds a change.
