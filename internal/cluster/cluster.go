@@ -50,7 +50,8 @@ type Config struct {
 	Log         *slog.Logger
 	HoldChanged func() // called when Held has changed; nil: nobody needs to know
 
-	claimTime time.Duration // for how long the refusal of a node that serves counts; 0: claimTime
+	claimTime  time.Duration // for how long the refusal of a node that serves counts; 0: claimTime
+	lingerTime time.Duration // 0: lingerTime
 }
 
 // Node is this node in its cluster.
@@ -78,7 +79,7 @@ func New(c Config) (*Node, error) {
 	}
 	c.Hello.Version, c.Hello.Oldest = transport.Version, transport.Oldest
 	c.Hello.NewTable = c.Table.NewTable()
-	c.claimTime = cmp.Or(c.claimTime, claimTime)
+	c.claimTime, c.lingerTime = cmp.Or(c.claimTime, claimTime), cmp.Or(c.lingerTime, lingerTime)
 	return &Node{
 		Config: c, listener: l, sources: map[string]*source{}, nodes: c.Nodes, look: make(chan struct{}), join: join{done: make(chan struct{})},
 		hold: hold{reason: "the connections of the other nodes are not here yet", moved: make(chan struct{}, 1), over: make(chan struct{})},
@@ -107,7 +108,8 @@ func (n *Node) Run(ctx context.Context) {
 	n.awaitPeers(ctx)
 	n.awaitAcceptance(ctx)
 	n.followIsolation(ctx)
-	time.Sleep(lingerTime)
+	n.rerouted()
+	time.Sleep(n.lingerTime)
 	end()
 	running.Wait()
 }

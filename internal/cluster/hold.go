@@ -145,14 +145,7 @@ func isExchanging(s report.PeerState) bool {
 // no unknown segments for a while, either.
 func (n *Node) SessionsChanged(up int) {
 	n.MembershipChanged()
-	n.mu.Lock()
-	for _, p := range n.peers {
-		select {
-		case p.moved <- struct{}{}:
-		default: // the peer is about to be notified
-		}
-	}
-	n.mu.Unlock()
+	n.rerouted()
 	h := &n.hold
 	h.mu.Lock()
 	h.isolated = up == 0
@@ -160,6 +153,18 @@ func (n *Node) SessionsChanged(up int) {
 	select {
 	case h.moved <- struct{}{}:
 	default:
+	}
+}
+
+// rerouted notifies the other nodes that routers may have begun to send this node's packets to them.
+func (n *Node) rerouted() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, p := range n.peers {
+		select {
+		case p.moved <- struct{}{}:
+		default: // the peer is about to be notified
+		}
 	}
 }
 

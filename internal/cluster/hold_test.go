@@ -168,12 +168,13 @@ func TestRejoin(t *testing.T) {
 }
 
 // TestRerouted checks that the other nodes refuse no unknown segments after a session of a node
-// with a router has ended, which then sends them its packets.
+// with a router has ended, which then sends them its packets, and while the node stops.
 func TestRerouted(t *testing.T) {
 	t.Parallel()
+	const linger = 3 * time.Second
 	all := newNodes(t, 2)
 	other := newTable()
-	first, _ := all.start(0, newTable(), nil)
+	first, stop := all.start(0, newTable(), func(c *Config) { c.lingerTime = linger })
 	second, _ := all.start(1, other, nil)
 	eventually(t, "the nodes do not find each other", func() bool { return isUp(first) && isUp(second) })
 	times := func() int {
@@ -184,4 +185,11 @@ func TestRerouted(t *testing.T) {
 	before := times()
 	first.SessionsChanged(1)
 	eventually(t, "the other node is not notified", func() bool { return times() > before })
+	before = times()
+	began := time.Now()
+	go stop()
+	eventually(t, "the other node is not notified that this one stops", func() bool { return times() > before })
+	if took := time.Since(began); took >= linger {
+		t.Errorf("the other node is notified %v after this one has begun to stop", took)
+	}
 }
