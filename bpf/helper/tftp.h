@@ -17,6 +17,7 @@
 #define LOXILB_HELPER_TFTP_H
 
 #include "conntrack/conntrack.h"
+#include "conntrack/expiry.h"
 #include "service/opening.h"
 #include "service/service.h"
 
