@@ -119,6 +119,13 @@ struct sctp_crc {
 	__u32 byte[256]; /* the state's lowest byte, followed by 1 zero byte */
 };
 
+/* Further paths of SCTP's associations (sctp/paths.h). */
+enum sctp_limit {
+	SCTP_VIPS =
+		4, /* of a service: an association has as many paths at least */
+	MAX_SCTP_PATHS = 32768,
+};
+
 /* How server IDs are in connection IDs (draft-ietf-quic-load-balancers-21). */
 enum quic_cipher {
 	QUIC_PLAINTEXT,
@@ -203,6 +210,36 @@ struct connection_key {
 } __attribute__((aligned(8))); /* compared by words of 64 bits */
 _Static_assert(sizeof(struct connection_key) == 40, "ABI");
 
+/* The VIPs of a service of SCTP with several. */
+struct sctp_vip_list {
+	struct ip_addr vip[SCTP_VIPS]; /* zero: none */
+};
+_Static_assert(sizeof(struct sctp_vip_list) == 64, "ABI");
+
+/* What finds a path: ports, and either service and tag of the client's packets, for the first
+ * path of the association; or that first path, for the present one. */
+struct sctp_path_key {
+	struct ip_addr client;
+	struct ip_addr vip;
+	__be16 sport;
+	__be16 dport;
+	__u32 tag;
+	__u32 service;
+	__u32 pad;
+};
+_Static_assert(sizeof(struct sctp_path_key) == 48, "ABI");
+
+struct sctp_path {
+	struct ip_addr client;
+	struct ip_addr vip;
+	struct ip_addr
+		beat_client; /* of the client's last HEARTBEAT, whose answer takes the same path */
+	struct ip_addr beat_vip;
+	__u32 seen; /* jiffies of the client's last packet by the present path */
+	__u32 pad;
+};
+_Static_assert(sizeof(struct sctp_path) == 72, "ABI");
+
 /* Events that either direction of a connection has seen. Bits are only added,
  * atomically and in both entries, so no CPU loses another CPU's bits. The exception
  * is CONN_RESET, which is cleared when the RST was forged. A reopened connection
@@ -253,6 +290,7 @@ enum hop_flag {
 		0x01, /* its endpoint may have further connections with the client (helper/) */
 	HOP_PROXY_PAST =
 		0x02, /* the endpoint has acknowledged data behind the header */
+	HOP_PATHS = 0x02, /* SCTP: the association has used a further path */
 	HOP_PROXY_ACKED = 0x04, /* the endpoint has acknowledged the header */
 	HOP_ATTACHED = 0x08, /* packets are policed or mirrored (attached.h) */
 	HOP_PROXY =
@@ -1202,6 +1240,7 @@ enum packet_scratch_use {
 	SCRATCH_QUOTED, /* the headers of what it quotes, as they are read (icmp.h) */
 	SCRATCH_TRACE, /* struct packet_trace and the reasons for choosing it */
 	SCRATCH_RULES, /* struct rule_scratch (rule.h) */
+	SCRATCH_SCTP, /* struct sctp_scratch (sctp/paths.h) */
 	SCRATCHES
 };
 

@@ -16,6 +16,7 @@ const struct {
 	struct packet_trace trace;
 	enum tail_program tail_program;
 	enum sctp_crc_layout crc_layout;
+	enum sctp_limit sctp_limit;
 	enum quic_cipher quic_cipher;
 	enum quic_limit quic_limit;
 	struct quic_aes quic_aes;

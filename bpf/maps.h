@@ -141,6 +141,9 @@ const struct {
 	struct quic_config_key quic_config_key;
 	struct quic_config quic_config;
 	struct quic_server_key quic_server_key;
+	struct sctp_vip_list sctp_vip_list;
+	struct sctp_path_key sctp_path_key;
+	struct sctp_path sctp_path;
 } inner_rows = {};
 
 /* segment -> blocks of slots -> endpoint ids. Written by user, which fills unused
@@ -678,6 +681,37 @@ struct {
 	__type(key, __u32);
 	__array(values, struct quic_server_table);
 } quic_servers SEC(".maps");
+
+/* 0 -> service id -> its VIPs, if it is one of SCTP with several. Written by user; read for
+ * INIT ACK and COOKIE ECHO. Made with the first such service, like the next one. */
+struct sctp_vip_table {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, MAX_SERVICES);
+	__type(key, __u32);
+	__type(value, struct sctp_vip_list);
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__array(values, struct sctp_vip_table);
+} sctp_vips SEC(".maps");
+
+/* 0 -> see struct sctp_path_key -> a path of an association. Written by the packet path. Rows
+ * of ended associations stay until others need the room: their tags are used no longer. */
+struct sctp_path_table {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, MAX_SCTP_PATHS);
+	__type(key, struct sctp_path_key);
+	__type(value, struct sctp_path);
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__array(values, struct sctp_path_table);
+} sctp_paths SEC(".maps");
 
 /* number of a ring -> the ring buffer that its reader reads. Made by user, in the
  * size that it needs; written by the packet path and the sweep. */

@@ -38,6 +38,7 @@
 #include "quic/hand_over.h"
 #include "route/forward.h"
 #include "route/nexthop.h"
+#include "sctp/list.h"
 #include "sctp/state.h"
 #include "translate/icmp.h"
 #include "translate/nat.h"
@@ -206,6 +207,96 @@ static __always_inline void proxy_hand_over(ctx_t *ctx, struct packet *p,
 	*v = drop(p, DROP_CONNECTION_RACE);
 }
 
+#if ONLY_SCTP
+/* Finds the association of a packet that came by a further path. Rules judge each such
+ * packet, as no entry has their verdict. MISS: there is none. */
+static __always_inline enum verdict
+sctp_track_path(ctx_t *ctx, struct packet *p, struct connection **c)
+{
+	const struct opening *o = opening_get();
+	enum verdict v = VERDICT_CONTINUE;
+
+	if (!o || !sctp_find_association(ctx, p))
+		return VERDICT_MISS;
+	if (unlikely(rule_count))
+		v = firewall_judge(ctx, p);
+	if (v == VERDICT_CONTINUE)
+		v = admit_source(p, &o->service);
+	if (v != VERDICT_CONTINUE)
+		return v;
+	sctp_enter_path(p);
+	v = connection_track(ctx, p, c, false);
+	if (v == VERDICT_MISS)
+		sctp_leave_path(p);
+	return v;
+}
+
+/* Handles a packet without entry, if it came by a further path of an association. MISS: it did
+ * not. Global (verifier: globals). */
+__noinline enum verdict sctp_balance_path(ctx_t *ctx, struct packet *p)
+{
+	struct connection *c = NULL;
+	enum verdict v;
+
+	if (!p) /* verifier: null */
+		return VERDICT_DROP;
+	v = sctp_track_path(ctx, p, &c);
+	if (v != VERDICT_CONTINUE || !c)
+		return v;
+	v = forward_if_allowed(ctx, p, sctp_entry(p, c, true));
+	if (is_forwarded(v))
+		count(p, c);
+	return v;
+}
+
+/* Forwards a packet of an association that has used a further path, or an endpoint's
+ * INIT ACK. Global (verifier: globals). */
+__noinline enum verdict sctp_forward(ctx_t *ctx, struct packet *p,
+				     struct connection *c)
+{
+	if (!p || !c) /* verifier: null */
+		return VERDICT_DROP;
+	if (p->chunk == SCTP_INIT_ACK && c->flags & CONN_REPLY_DIRECTION)
+		sctp_list_vips(ctx, p, c);
+	if (c->hop & HOP_PATHS)
+		c = sctp_entry(p, c, false);
+	return forward_if_allowed(ctx, p, c);
+}
+
+/* Lists the service's other VIPs in the INIT ACK of an endpoint on this machine. */
+static __always_inline void sctp_list_locally(ctx_t *ctx, struct packet *p,
+					      const struct connection *c)
+{
+	if (unlikely(p->chunk == SCTP_INIT_ACK))
+		sctp_list_vips(ctx, p, c);
+}
+#else
+static __always_inline enum verdict sctp_balance_path(ctx_t *ctx,
+						      struct packet *p)
+{
+	return VERDICT_MISS;
+}
+
+static __always_inline enum verdict sctp_forward(ctx_t *ctx, struct packet *p,
+						 struct connection *c)
+{
+	return VERDICT_DROP;
+}
+
+static __always_inline void sctp_list_locally(ctx_t *ctx, struct packet *p,
+					      const struct connection *c)
+{
+}
+#endif
+
+/* Reports whether sctp_forward() forwards a packet with this entry. */
+static __always_inline bool sctp_is_special(const struct packet *p,
+					    const struct connection *c)
+{
+	return ONLY_SCTP &&
+	       unlikely(p->chunk == SCTP_INIT_ACK || c->hop & HOP_PATHS);
+}
+
 /* Handles a packet that has ports. l3: the offset of the IP header when the
  * packet arrived. */
 static __always_inline enum verdict balance(ctx_t *ctx, struct packet *p,
@@ -224,6 +315,11 @@ static __always_inline enum verdict balance(ctx_t *ctx, struct packet *p,
 			return v;
 	}
 	v = connection_track(ctx, p, &c, false);
+	if (ONLY_SCTP && v == VERDICT_MISS) {
+		v = sctp_balance_path(ctx, p);
+		if (v != VERDICT_MISS)
+			return v;
+	}
 	if (v == VERDICT_MISS)
 		return ONLY_PROXY ? drop(p, DROP_CONNECTION_RACE) :
 				    balance_new(ctx, p, l3);
@@ -233,11 +329,13 @@ static __always_inline enum verdict balance(ctx_t *ctx, struct packet *p,
 		return v;
 	}
 	w = way_of(c);
-	if (likely(l3 && way_is_common(p, c, w)))
+	if (sctp_is_special(p, c))
+		v = sctp_forward(ctx, p, c);
+	else if (likely(l3 && way_is_common(p, c, w)))
 		v = forward_common(ctx, p, c, w, l3);
 	else
 		v = forward_others(ctx, p, c);
-	if (ONLY_PROXY)
+	if (IS_SPECIAL)
 		p->length = length; /* counted as it arrived */
 	if (is_forwarded(v))
 		count(p, c);
@@ -394,6 +492,7 @@ translate_local_reply(ctx_t *ctx, struct packet *p, const __u16 l3)
 	if (unlikely(ipsec_count) && ipsec_stops_local_reply(p, c))
 		return drop(p, DROP_IPSEC_POLICY);
 	way_forget_if_old(c, p->now); /* the kernel routes it */
+	sctp_list_locally(ctx, p, c);
 	if (ONLY_PROXY) {
 		v = proxy_change(ctx, p, c);
 		if (v != VERDICT_CONTINUE)

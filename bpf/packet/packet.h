@@ -53,7 +53,7 @@ struct packet {
 	__u32 length; /* of the IP packet; link-layer padding is not counted */
 	__u32 seq; /* host order; valid iff TCP. SCTP: the tag that INIT or INIT ACK announces */
 	__u32 ack; /* host order; valid iff TCP with ACK. SCTP: the verification tag */
-	__u32 seq_end; /* seq + payload + SYN + FIN; valid iff TCP */
+	__u32 seq_end; /* seq + payload + SYN + FIN; valid iff TCP. SCTP: the first chunk, if it is HEARTBEAT or HEARTBEAT ACK, else 0 */
 	__u16 l3; /* offset of the IP header: 14, or 0 on a layer 3 interface */
 	__u16 l4; /* offset of the TCP or UDP header; valid iff !later_fragment */
 	/* cleared: */
@@ -78,6 +78,7 @@ struct packet {
 	__u8 traced; /* a tracer may want it (trace.h) */
 	__u8 plain_syn; /* a SYN that no endpoint drops silently (redial.h) */
 	__u8 chunk; /* SCTP: the chunk that may change the state; DATA: none. TCP: enum proxy_change */
+	__u8 listed; /* SCTP: bytes of VIPs that were appended to INIT ACK (sctp/list.h) */
 	__u8 reflected; /* SCTP: its tag is the receiver's own (flag T) */
 };
 _Static_assert(__builtin_offsetof(struct packet, fragment) % 8 == 0,

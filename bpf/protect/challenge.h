@@ -37,6 +37,8 @@ static __always_inline struct challenge_counts *challenge_counts_get(void)
 {
 	__u32 zero = 0;
 
+	if (ONLY_SCTP) /* one map less: a program can use 64 */
+		return NULL;
 	return bpf_map_lookup_elem(&challenges, &zero);
 }
 
@@ -87,7 +89,7 @@ static __noinline bool challenge_is_answered(struct packet *p)
 static __always_inline bool challenge_takes_answer(struct packet *p,
 						   const struct service *svc)
 {
-	return unlikely(p->tcp_flags & TCP_RST) && !p->fault &&
+	return !ONLY_SCTP && unlikely(p->tcp_flags & TCP_RST) && !p->fault &&
 	       !(svc->flags & SERVICE_SYN_OFF) && challenge_is_answered(p);
 }
 

@@ -18,6 +18,7 @@
 #include "packet/ctx.h"
 #include "packet/packet.h"
 #include "protocol/sctp.h"
+#include "protocol/sctp_addresses.h"
 #include "protocol/sctp_crc.h"
 #include "protocol/tcp.h"
 
@@ -91,6 +92,9 @@ sctp_read_chunks(ctx_t *ctx, struct packet *p, __u32 l4_length)
 			return false;
 		if (c.type == SCTP_DATA || c.type == SCTP_I_DATA)
 			return true;
+		if (!i &&
+		    (c.type == SCTP_HEARTBEAT || c.type == SCTP_HEARTBEAT_ACK))
+			p->seq_end = c.type;
 		if (sctp_changes_state(c.type))
 			return sctp_record_chunk(p, &c, !i,
 						 l4_length - at - padded);
@@ -130,6 +134,15 @@ static __always_inline __u32 sctp_sum_change(const struct packet *p,
 	return sum_fold64(sum);
 }
 
+/* Reports whether a packet may list addresses that the other side must not see. Where the
+ * endpoint answers directly, it has the VIPs itself. */
+static __always_inline bool sctp_lists_addresses(const struct packet *p,
+						 const struct connection *c)
+{
+	return (p->chunk == SCTP_INIT || p->chunk == SCTP_INIT_ACK) &&
+	       !p->icmp_error && !(c->traits & CONN_ONE_WAY);
+}
+
 /* Writes the connection's ports, and corrects the checksum, unless it is left to the
  * device, which computes it later. Where ports do not change, the checksum does not
  * either. */
@@ -145,6 +158,9 @@ sctp_translate(ctx_t *ctx, struct packet *p, struct connection *c)
 
 	if (state == CTX_CHECKSUM_UNKNOWN)
 		partial = ctx_checksum_is_partial(ctx, p->l4 + SCTP_SUM_OFFSET);
+	if (unlikely(sctp_lists_addresses(p, c)) &&
+	    !sctp_hide_addresses(ctx, p, partial))
+		return drop(p, DROP_NOT_LINEAR);
 	h = ctx_header(ctx, p->l4, sizeof(*h));
 	if (!h || !t)
 		return drop(p, DROP_NOT_LINEAR);

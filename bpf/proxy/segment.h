@@ -8,6 +8,7 @@
 
 #include "packet/checksum.h"
 #include "packet/ctx.h"
+#include "packet/length.h"
 #include "packet/packet_sum.h"
 #include "protocol/tcp.h"
 #include "proxy/header.h"
@@ -69,32 +70,6 @@ static __always_inline __u32 segment_header(ctx_t *ctx, const struct packet *p)
 	return (offset >> 4) * 4;
 }
 
-/* Writes the packet's length into the IP header. skb->csum is not in use: the caller has
- * resized the packet. */
-static __always_inline bool segment_ip_length(ctx_t *ctx, struct packet *p,
-					      __u32 length)
-{
-	struct ipv6hdr *ip6;
-	struct iphdr *ip;
-	__be16 old;
-
-	p->length = length;
-	if (p->ipv6) {
-		ip6 = ctx_header(ctx, p->l3, sizeof(*ip6));
-		if (!ip6)
-			return false;
-		ip6->payload_len = bpf_htons(length - sizeof(*ip6));
-		return true;
-	}
-	ip = ctx_header(ctx, p->l3, sizeof(*ip));
-	if (!ip)
-		return false;
-	old = ip->tot_len;
-	ip->tot_len = bpf_htons(length);
-	ip->check = sum_replace(ip->check, sum_change(old, ip->tot_len));
-	return true;
-}
-
 /* Removes the data of a segment, and its FIN. Its checksum is computed, as the data's part
  * of it is not known. Global (verifier: globals). */
 __noinline __maybe_unused bool segment_cut(ctx_t *ctx, struct packet *p)
@@ -125,7 +100,7 @@ __noinline __maybe_unused bool segment_cut(ctx_t *ctx, struct packet *p)
 			~sum_add(sum_fold(sum), packet_sum(ctx, p->l4, header));
 	return !bpf_skb_store_bytes(ctx, p->l4 + TCP_SUM_OFFSET, &check,
 				    sizeof(check), 0) &&
-	       segment_ip_length(ctx, p, length);
+	       packet_set_length(ctx, p, length);
 }
 
 #define SEGMENT_CHUNK 64
@@ -193,7 +168,7 @@ __noinline __maybe_unused bool segment_insert(ctx_t *ctx, struct packet *p)
 			   sum_fold(bpf_csum_diff(NULL, 0, (void *)&h,
 						  sizeof(h), 0))) &&
 	       segment_sum_length(ctx, p, growth) &&
-	       segment_ip_length(ctx, p, p->length + growth);
+	       packet_set_length(ctx, p, p->length + growth);
 }
 
 #endif

@@ -24,16 +24,10 @@
 #include "limit/known.h"
 #include "observe/copy.h"
 #include "protocol/protocol.h"
+#include "sctp/paths.h"
 #include "table/state.h"
 
-/* Reports whether the sender of a packet knows the tag of its direction. */
-static __always_inline bool sctp_has_tag(const struct packet *p,
-					 const struct connection *c)
-{
-	return p->ack && p->ack == c->ack;
-}
-
-/* The same for ABORT and SHUTDOWN COMPLETE, which may have the other direction's tag
+/* The same as sctp_has_tag() for ABORT and SHUTDOWN COMPLETE, which may have the other direction's tag
  * instead, and say so (section 8.5.1). peer: NULL if that is unknown. */
 static __always_inline bool sctp_may_end(const struct packet *p,
 					 const struct connection *c,
@@ -225,6 +219,8 @@ __noinline enum verdict sctp_transition(struct packet *p, struct connection *c,
 	events = sctp_events(p, c, word, peer);
 	if (sctp_is_sign_of_life(p, c, word))
 		c->seen = p->now;
+	if (unlikely(p->chunk == SCTP_COOKIE_ECHO) && events & CONN_ASSURED)
+		sctp_record_tag(p, c);
 	if (word & CONN_REPLY_DIRECTION) {
 		peer_word = connection_record_both(peer, peer_word, c, word,
 						   events);

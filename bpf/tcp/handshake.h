@@ -36,7 +36,8 @@ _Static_assert(sizeof(struct handshake_counts) == HANDSHAKES * sizeof(__u64),
  * cleared sees the number. Global (verifier: globals). */
 __noinline __maybe_unused int handshake_count(__u32 endpoint, __u32 counter)
 {
-	__u64 *row = endpoint_row(&handshakes, endpoint), found;
+	__u64 *row = ONLY_SCTP ? NULL : endpoint_row(&handshakes, endpoint),
+	      found;
 
 	counter &= HANDSHAKES - 1;
 	asm volatile("" : "+r"(counter)); /* verifier: bounds */

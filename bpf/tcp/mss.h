@@ -69,7 +69,7 @@ __noinline __maybe_unused __u32 mss_find(ctx_t *ctx, const struct packet *p)
 
 static __always_inline bool mss_applies(const struct packet *p)
 {
-	return mss_services && (p->tcp_flags & TCP_SYN);
+	return !ONLY_SCTP && mss_services && (p->tcp_flags & TCP_SYN);
 }
 
 /* Lowers the option. The helper handles every state of the checksum field, on every

@@ -179,8 +179,8 @@ func (s Service) validateSecondary() error {
 		return nil
 	}
 	first := s.Secondary[0].String()
-	if s.Protocol == SCTP {
-		return NewFieldError(FieldSecondary, first, "is given, and SCTP's address lists are not rewritten, so associations have one path", "none, or a service of its own for each address")
+	if s.Protocol == SCTP && s.Mode == ModeDSR {
+		return NewFieldError(FieldSecondary, first, "is given, and endpoints answer SCTP's clients directly in mode dsr", "none; endpoints list the VIPs that they have")
 	}
 	if n := len(s.Secondary); n > MaxSecondary {
 		return NewFieldError(FieldSecondary, strconv.Itoa(n), "is too many", "up to "+strconv.Itoa(MaxSecondary)+" addresses")

@@ -30,7 +30,8 @@ func TestValidate(t *testing.T) {
 		{line: "[2001:db8::1]:80/udp select=priority endpoints=[2001:db8::2]:8080:5,[2001:db8::2]:8081:0 name=\"a b:c\" idle=86400s"},
 		{line: "10.0.0.1:80/tcp endpoints=10.0.0.1:8080,169.254.1.1:80:65535 managed=true"},
 
-		{"10.0.0.1:80/sctp endpoints=1.1.1.1:1 secips=10.0.0.2", `secondary VIP "10.0.0.2" is given, and SCTP's address lists are not rewritten, so associations have one path (allowed: none, or a service of its own for each address)`},
+		{line: "10.0.0.1:80/sctp endpoints=1.1.1.1:1 secips=10.0.0.2"},
+		{"10.0.0.1:80/sctp mode=dsr endpoints=1.1.1.1:80 secips=10.0.0.2", `secondary VIP "10.0.0.2" is given, and endpoints answer SCTP's clients directly in mode dsr (allowed: none; endpoints list the VIPs that they have)`},
 		{line: "10.0.0.1:0/icmp endpoints=1.1.1.1:0"},
 		{"10.0.0.1:7/icmp endpoints=1.1.1.1:0", `port "7" is given, and icmp has no ports (allowed: 0)`},
 		{"10.0.0.1:0/icmp endpoints=1.1.1.1:7", `endpoint port "7" is given, and icmp has no ports (allowed: 0)`},

@@ -15,6 +15,8 @@ import (
 //	NAME:LEN    with a value of so many letters; DATA: of user data
 //	NAME=TAG    INIT and INIT ACK, with this initiate tag
 //	NAME+t      with flag T
+//	NAME=TAG/P  with parameters: 1.1.1.1 lists an address, -1.1.1.1 is padding that has replaced
+//	            it, and 40 is a cookie of so many letters
 const (
 	chunkHeader = 4
 	dataHeader  = 12 // of a DATA chunk's value
@@ -54,6 +56,7 @@ func encodeChunks(text string) ([]byte, error) {
 }
 
 func encodeChunk(word string) ([]byte, error) {
+	word, parameters, hasParameters := strings.Cut(word, "/")
 	name, length, hasLength := strings.Cut(word, ":")
 	name, tag, hasTag := strings.Cut(name, "=")
 	name, isReflected := strings.CutSuffix(name, "+t")
@@ -78,6 +81,13 @@ func encodeChunk(word string) ([]byte, error) {
 		b = append(b, make([]byte, dataHeader)...)
 	}
 	b = append(b, letters(int(n))...)
+	if hasParameters {
+		more, err := encodeParameters(parameters)
+		if err != nil || !hasTag {
+			return nil, fmt.Errorf("want addresses, -addresses or a cookie's length behind =TAG: %w", err)
+		}
+		b = append(b, more...)
+	}
 	binary.BigEndian.PutUint16(b[2:], uint16(len(b)))
 	return append(b, make([]byte, -len(b)&3)...), nil
 }
@@ -107,6 +117,9 @@ func decodeChunk(b []byte) string {
 	case (word == "init" || word == "init-ack") && size >= initValue:
 		word += "=" + strconv.FormatUint(uint64(binary.BigEndian.Uint32(b[chunkHeader:])), 10)
 		size -= initValue
+		if text, ok := decodeParameters(b[chunkHeader+initValue:]); ok {
+			return word + text
+		}
 	case word == "data":
 		size -= dataHeader
 	}

@@ -17,7 +17,8 @@ type dryResult struct{ *dryrun.Result }
 // dryRun asks a dry run. Fragments, and ICMP but for echo requests, are not what users ask about.
 func (l *Lab) dryRun(link *Link, frame []byte) (dryResult, error) {
 	packet, ok := described(pkt.Decode(frame))
-	if !l.dry || !ok {
+	// a dry run knows the first path of SCTP's associations only
+	if !l.dry || !ok || packet.Protocol == lb.SCTP && l.Programs().HasPaths() {
 		return dryResult{}, nil
 	}
 	packet.Frame, packet.Ifindex, packet.Mark = frame, link.Index, l.mark

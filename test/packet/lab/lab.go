@@ -211,7 +211,7 @@ func (l *Lab) Advance(d time.Duration) error {
 
 // age is Advance without known clients, of which there is a large table.
 func (l *Lab) age(d time.Duration) error {
-	return errors.Join(l.Programs().Age(d), l.Programs().AgePersists(d))
+	return errors.Join(l.Programs().Age(d), l.Programs().AgePersists(d), l.Programs().AgePaths(d))
 }
 
 // Mark has all packets carry a mark from here on (Send, not SendLive).

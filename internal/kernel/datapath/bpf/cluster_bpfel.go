@@ -473,6 +473,8 @@ const (
 	ClusterMapQuicConfigs            = "quic_configs"
 	ClusterMapQuicServers            = "quic_servers"
 	ClusterMapScannedCopies          = "scanned_copies"
+	ClusterMapSctpPaths              = "sctp_paths"
+	ClusterMapSctpVips               = "sctp_vips"
 	ClusterMapSecrets                = "secrets"
 	ClusterMapServiceRanges          = "service_ranges"
 	ClusterMapServiceStates          = "service_states"
@@ -637,6 +639,8 @@ type ClusterMapSpecs struct {
 	QuicConfigs      *ebpf.MapSpec `ebpf:"quic_configs"`
 	QuicServers      *ebpf.MapSpec `ebpf:"quic_servers"`
 	ScannedCopies    *ebpf.MapSpec `ebpf:"scanned_copies"`
+	SctpPaths        *ebpf.MapSpec `ebpf:"sctp_paths"`
+	SctpVips         *ebpf.MapSpec `ebpf:"sctp_vips"`
 	Secrets          *ebpf.MapSpec `ebpf:"secrets"`
 	ServiceRanges    *ebpf.MapSpec `ebpf:"service_ranges"`
 	ServiceStates    *ebpf.MapSpec `ebpf:"service_states"`
@@ -775,6 +779,8 @@ type ClusterMaps struct {
 	QuicConfigs      *ebpf.Map `ebpf:"quic_configs"`
 	QuicServers      *ebpf.Map `ebpf:"quic_servers"`
 	ScannedCopies    *ebpf.Map `ebpf:"scanned_copies"`
+	SctpPaths        *ebpf.Map `ebpf:"sctp_paths"`
+	SctpVips         *ebpf.Map `ebpf:"sctp_vips"`
 	Secrets          *ebpf.Map `ebpf:"secrets"`
 	ServiceRanges    *ebpf.Map `ebpf:"service_ranges"`
 	ServiceStates    *ebpf.Map `ebpf:"service_states"`
@@ -840,6 +846,8 @@ func (m *ClusterMaps) Close() error {
 		m.QuicConfigs,
 		m.QuicServers,
 		m.ScannedCopies,
+		m.SctpPaths,
+		m.SctpVips,
 		m.Secrets,
 		m.ServiceRanges,
 		m.ServiceStates,

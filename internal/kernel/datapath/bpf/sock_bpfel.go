@@ -375,8 +375,8 @@ type SockOpening struct {
 		Traced        uint8
 		PlainSyn      uint8
 		Chunk         uint8
+		Listed        uint8
 		Reflected     uint8
-		_             [1]byte
 	}
 	Ticket     uint32
 	Generation uint8
@@ -668,6 +668,8 @@ const (
 	SockMapPolicers               = "policers"
 	SockMapQuicConfigs            = "quic_configs"
 	SockMapQuicServers            = "quic_servers"
+	SockMapSctpPaths              = "sctp_paths"
+	SockMapSctpVips               = "sctp_vips"
 	SockMapSecrets                = "secrets"
 	SockMapServiceRanges          = "service_ranges"
 	SockMapServiceStates          = "service_states"
@@ -848,6 +850,8 @@ type SockMapSpecs struct {
 	Policers         *ebpf.MapSpec `ebpf:"policers"`
 	QuicConfigs      *ebpf.MapSpec `ebpf:"quic_configs"`
 	QuicServers      *ebpf.MapSpec `ebpf:"quic_servers"`
+	SctpPaths        *ebpf.MapSpec `ebpf:"sctp_paths"`
+	SctpVips         *ebpf.MapSpec `ebpf:"sctp_vips"`
 	Secrets          *ebpf.MapSpec `ebpf:"secrets"`
 	ServiceRanges    *ebpf.MapSpec `ebpf:"service_ranges"`
 	ServiceStates    *ebpf.MapSpec `ebpf:"service_states"`
@@ -984,6 +988,8 @@ type SockMaps struct {
 	Policers         *ebpf.Map `ebpf:"policers"`
 	QuicConfigs      *ebpf.Map `ebpf:"quic_configs"`
 	QuicServers      *ebpf.Map `ebpf:"quic_servers"`
+	SctpPaths        *ebpf.Map `ebpf:"sctp_paths"`
+	SctpVips         *ebpf.Map `ebpf:"sctp_vips"`
 	Secrets          *ebpf.Map `ebpf:"secrets"`
 	ServiceRanges    *ebpf.Map `ebpf:"service_ranges"`
 	ServiceStates    *ebpf.Map `ebpf:"service_states"`
@@ -1052,6 +1058,8 @@ func (m *SockMaps) Close() error {
 		m.Policers,
 		m.QuicConfigs,
 		m.QuicServers,
+		m.SctpPaths,
+		m.SctpVips,
 		m.Secrets,
 		m.ServiceRanges,
 		m.ServiceStates,

@@ -395,8 +395,8 @@ type SweepOpening struct {
 		Traced        uint8
 		PlainSyn      uint8
 		Chunk         uint8
+		Listed        uint8
 		Reflected     uint8
-		_             [1]byte
 	}
 	Ticket     uint32
 	Generation uint8
@@ -667,6 +667,8 @@ const (
 	SweepMapQuicConfigs            = "quic_configs"
 	SweepMapQuicServers            = "quic_servers"
 	SweepMapReclaimTimers          = "reclaim_timers"
+	SweepMapSctpPaths              = "sctp_paths"
+	SweepMapSctpVips               = "sctp_vips"
 	SweepMapSecrets                = "secrets"
 	SweepMapServiceRanges          = "service_ranges"
 	SweepMapServiceStates          = "service_states"
@@ -849,6 +851,8 @@ type SweepMapSpecs struct {
 	QuicConfigs      *ebpf.MapSpec `ebpf:"quic_configs"`
 	QuicServers      *ebpf.MapSpec `ebpf:"quic_servers"`
 	ReclaimTimers    *ebpf.MapSpec `ebpf:"reclaim_timers"`
+	SctpPaths        *ebpf.MapSpec `ebpf:"sctp_paths"`
+	SctpVips         *ebpf.MapSpec `ebpf:"sctp_vips"`
 	Secrets          *ebpf.MapSpec `ebpf:"secrets"`
 	ServiceRanges    *ebpf.MapSpec `ebpf:"service_ranges"`
 	ServiceStates    *ebpf.MapSpec `ebpf:"service_states"`
@@ -989,6 +993,8 @@ type SweepMaps struct {
 	QuicConfigs      *ebpf.Map `ebpf:"quic_configs"`
 	QuicServers      *ebpf.Map `ebpf:"quic_servers"`
 	ReclaimTimers    *ebpf.Map `ebpf:"reclaim_timers"`
+	SctpPaths        *ebpf.Map `ebpf:"sctp_paths"`
+	SctpVips         *ebpf.Map `ebpf:"sctp_vips"`
 	Secrets          *ebpf.Map `ebpf:"secrets"`
 	ServiceRanges    *ebpf.Map `ebpf:"service_ranges"`
 	ServiceStates    *ebpf.Map `ebpf:"service_states"`
@@ -1060,6 +1066,8 @@ func (m *SweepMaps) Close() error {
 		m.QuicConfigs,
 		m.QuicServers,
 		m.ReclaimTimers,
+		m.SctpPaths,
+		m.SctpVips,
 		m.Secrets,
 		m.ServiceRanges,
 		m.ServiceStates,

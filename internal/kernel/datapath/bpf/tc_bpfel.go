@@ -442,6 +442,7 @@ type TcHopFlag uint32
 const (
 	TcHopFlagHOP_HELPER       TcHopFlag = 1
 	TcHopFlagHOP_PROXY_PAST   TcHopFlag = 2
+	TcHopFlagHOP_PATHS        TcHopFlag = 2
 	TcHopFlagHOP_PROXY_ACKED  TcHopFlag = 4
 	TcHopFlagHOP_ATTACHED     TcHopFlag = 8
 	TcHopFlagHOP_PROXY        TcHopFlag = 16
@@ -709,8 +710,8 @@ type TcOpening struct {
 		Traced        uint8
 		PlainSyn      uint8
 		Chunk         uint8
+		Listed        uint8
 		Reflected     uint8
-		_             [1]byte
 	}
 	Ticket     uint32
 	Generation uint8
@@ -1061,6 +1062,39 @@ type TcSctpCrcLayout uint32
 const (
 	TcSctpCrcLayoutSCTP_CRC_WORDS TcSctpCrcLayout = 16384
 )
+
+type TcSctpLimit uint32
+
+const (
+	TcSctpLimitSCTP_VIPS      TcSctpLimit = 4
+	TcSctpLimitMAX_SCTP_PATHS TcSctpLimit = 32768
+)
+
+type TcSctpPath struct {
+	_          structs.HostLayout
+	Client     TcIpAddr
+	Vip        TcIpAddr
+	BeatClient TcIpAddr
+	BeatVip    TcIpAddr
+	Seen       uint32
+	Pad        uint32
+}
+
+type TcSctpPathKey struct {
+	_       structs.HostLayout
+	Client  TcIpAddr
+	Vip     TcIpAddr
+	Sport   uint16
+	Dport   uint16
+	Tag     uint32
+	Service uint32
+	Pad     uint32
+}
+
+type TcSctpVipList struct {
+	_   structs.HostLayout
+	Vip [4]TcIpAddr
+}
 
 type TcSecretKeys struct {
 	_         structs.HostLayout
@@ -1454,6 +1488,8 @@ const (
 	TcMapQuicServers            = "quic_servers"
 	TcMapRuleHits               = "rule_hits"
 	TcMapRuleSets               = "rule_sets"
+	TcMapSctpPaths              = "sctp_paths"
+	TcMapSctpVips               = "sctp_vips"
 	TcMapSecrets                = "secrets"
 	TcMapServiceRanges          = "service_ranges"
 	TcMapServiceStates          = "service_states"
@@ -1644,6 +1680,8 @@ type TcMapSpecs struct {
 	QuicServers      *ebpf.MapSpec `ebpf:"quic_servers"`
 	RuleHits         *ebpf.MapSpec `ebpf:"rule_hits"`
 	RuleSets         *ebpf.MapSpec `ebpf:"rule_sets"`
+	SctpPaths        *ebpf.MapSpec `ebpf:"sctp_paths"`
+	SctpVips         *ebpf.MapSpec `ebpf:"sctp_vips"`
 	Secrets          *ebpf.MapSpec `ebpf:"secrets"`
 	ServiceRanges    *ebpf.MapSpec `ebpf:"service_ranges"`
 	ServiceStates    *ebpf.MapSpec `ebpf:"service_states"`
@@ -1804,6 +1842,8 @@ type TcMaps struct {
 	QuicServers      *ebpf.Map `ebpf:"quic_servers"`
 	RuleHits         *ebpf.Map `ebpf:"rule_hits"`
 	RuleSets         *ebpf.Map `ebpf:"rule_sets"`
+	SctpPaths        *ebpf.Map `ebpf:"sctp_paths"`
+	SctpVips         *ebpf.Map `ebpf:"sctp_vips"`
 	Secrets          *ebpf.Map `ebpf:"secrets"`
 	ServiceRanges    *ebpf.Map `ebpf:"service_ranges"`
 	ServiceStates    *ebpf.Map `ebpf:"service_states"`
@@ -1873,6 +1913,8 @@ func (m *TcMaps) Close() error {
 		m.QuicServers,
 		m.RuleHits,
 		m.RuleSets,
+		m.SctpPaths,
+		m.SctpVips,
 		m.Secrets,
 		m.ServiceRanges,
 		m.ServiceStates,

@@ -375,8 +375,8 @@ type TcProxyOpening struct {
 		Traced        uint8
 		PlainSyn      uint8
 		Chunk         uint8
+		Listed        uint8
 		Reflected     uint8
-		_             [1]byte
 	}
 	Ticket     uint32
 	Generation uint8
@@ -645,6 +645,8 @@ const (
 	TcProxyMapQuicServers            = "quic_servers"
 	TcProxyMapRuleHits               = "rule_hits"
 	TcProxyMapRuleSets               = "rule_sets"
+	TcProxyMapSctpPaths              = "sctp_paths"
+	TcProxyMapSctpVips               = "sctp_vips"
 	TcProxyMapSecrets                = "secrets"
 	TcProxyMapServiceRanges          = "service_ranges"
 	TcProxyMapServiceStates          = "service_states"
@@ -835,6 +837,8 @@ type TcProxyMapSpecs struct {
 	QuicServers      *ebpf.MapSpec `ebpf:"quic_servers"`
 	RuleHits         *ebpf.MapSpec `ebpf:"rule_hits"`
 	RuleSets         *ebpf.MapSpec `ebpf:"rule_sets"`
+	SctpPaths        *ebpf.MapSpec `ebpf:"sctp_paths"`
+	SctpVips         *ebpf.MapSpec `ebpf:"sctp_vips"`
 	Secrets          *ebpf.MapSpec `ebpf:"secrets"`
 	ServiceRanges    *ebpf.MapSpec `ebpf:"service_ranges"`
 	ServiceStates    *ebpf.MapSpec `ebpf:"service_states"`
@@ -995,6 +999,8 @@ type TcProxyMaps struct {
 	QuicServers      *ebpf.Map `ebpf:"quic_servers"`
 	RuleHits         *ebpf.Map `ebpf:"rule_hits"`
 	RuleSets         *ebpf.Map `ebpf:"rule_sets"`
+	SctpPaths        *ebpf.Map `ebpf:"sctp_paths"`
+	SctpVips         *ebpf.Map `ebpf:"sctp_vips"`
 	Secrets          *ebpf.Map `ebpf:"secrets"`
 	ServiceRanges    *ebpf.Map `ebpf:"service_ranges"`
 	ServiceStates    *ebpf.Map `ebpf:"service_states"`
@@ -1064,6 +1070,8 @@ func (m *TcProxyMaps) Close() error {
 		m.QuicServers,
 		m.RuleHits,
 		m.RuleSets,
+		m.SctpPaths,
+		m.SctpVips,
 		m.Secrets,
 		m.ServiceRanges,
 		m.ServiceStates,

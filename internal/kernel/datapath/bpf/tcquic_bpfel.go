@@ -375,8 +375,8 @@ type TcQUICOpening struct {
 		Traced        uint8
 		PlainSyn      uint8
 		Chunk         uint8
+		Listed        uint8
 		Reflected     uint8
-		_             [1]byte
 	}
 	Ticket     uint32
 	Generation uint8
@@ -685,6 +685,8 @@ const (
 	TcQUICMapQuicServers            = "quic_servers"
 	TcQUICMapRuleHits               = "rule_hits"
 	TcQUICMapRuleSets               = "rule_sets"
+	TcQUICMapSctpPaths              = "sctp_paths"
+	TcQUICMapSctpVips               = "sctp_vips"
 	TcQUICMapSecrets                = "secrets"
 	TcQUICMapServiceRanges          = "service_ranges"
 	TcQUICMapServiceStates          = "service_states"
@@ -877,6 +879,8 @@ type TcQUICMapSpecs struct {
 	QuicServers      *ebpf.MapSpec `ebpf:"quic_servers"`
 	RuleHits         *ebpf.MapSpec `ebpf:"rule_hits"`
 	RuleSets         *ebpf.MapSpec `ebpf:"rule_sets"`
+	SctpPaths        *ebpf.MapSpec `ebpf:"sctp_paths"`
+	SctpVips         *ebpf.MapSpec `ebpf:"sctp_vips"`
 	Secrets          *ebpf.MapSpec `ebpf:"secrets"`
 	ServiceRanges    *ebpf.MapSpec `ebpf:"service_ranges"`
 	ServiceStates    *ebpf.MapSpec `ebpf:"service_states"`
@@ -1039,6 +1043,8 @@ type TcQUICMaps struct {
 	QuicServers      *ebpf.Map `ebpf:"quic_servers"`
 	RuleHits         *ebpf.Map `ebpf:"rule_hits"`
 	RuleSets         *ebpf.Map `ebpf:"rule_sets"`
+	SctpPaths        *ebpf.Map `ebpf:"sctp_paths"`
+	SctpVips         *ebpf.Map `ebpf:"sctp_vips"`
 	Secrets          *ebpf.Map `ebpf:"secrets"`
 	ServiceRanges    *ebpf.Map `ebpf:"service_ranges"`
 	ServiceStates    *ebpf.Map `ebpf:"service_states"`
@@ -1110,6 +1116,8 @@ func (m *TcQUICMaps) Close() error {
 		m.QuicServers,
 		m.RuleHits,
 		m.RuleSets,
+		m.SctpPaths,
+		m.SctpVips,
 		m.Secrets,
 		m.ServiceRanges,
 		m.ServiceStates,

@@ -375,8 +375,8 @@ type TcSCTPOpening struct {
 		Traced        uint8
 		PlainSyn      uint8
 		Chunk         uint8
+		Listed        uint8
 		Reflected     uint8
-		_             [1]byte
 	}
 	Ticket     uint32
 	Generation uint8
@@ -653,6 +653,8 @@ const (
 	TcSCTPMapRuleHits               = "rule_hits"
 	TcSCTPMapRuleSets               = "rule_sets"
 	TcSCTPMapSctpCrcs               = "sctp_crcs"
+	TcSCTPMapSctpPaths              = "sctp_paths"
+	TcSCTPMapSctpVips               = "sctp_vips"
 	TcSCTPMapSecrets                = "secrets"
 	TcSCTPMapServiceRanges          = "service_ranges"
 	TcSCTPMapServiceStates          = "service_states"
@@ -844,6 +846,8 @@ type TcSCTPMapSpecs struct {
 	RuleHits         *ebpf.MapSpec `ebpf:"rule_hits"`
 	RuleSets         *ebpf.MapSpec `ebpf:"rule_sets"`
 	SctpCrcs         *ebpf.MapSpec `ebpf:"sctp_crcs"`
+	SctpPaths        *ebpf.MapSpec `ebpf:"sctp_paths"`
+	SctpVips         *ebpf.MapSpec `ebpf:"sctp_vips"`
 	Secrets          *ebpf.MapSpec `ebpf:"secrets"`
 	ServiceRanges    *ebpf.MapSpec `ebpf:"service_ranges"`
 	ServiceStates    *ebpf.MapSpec `ebpf:"service_states"`
@@ -1005,6 +1009,8 @@ type TcSCTPMaps struct {
 	RuleHits         *ebpf.Map `ebpf:"rule_hits"`
 	RuleSets         *ebpf.Map `ebpf:"rule_sets"`
 	SctpCrcs         *ebpf.Map `ebpf:"sctp_crcs"`
+	SctpPaths        *ebpf.Map `ebpf:"sctp_paths"`
+	SctpVips         *ebpf.Map `ebpf:"sctp_vips"`
 	Secrets          *ebpf.Map `ebpf:"secrets"`
 	ServiceRanges    *ebpf.Map `ebpf:"service_ranges"`
 	ServiceStates    *ebpf.Map `ebpf:"service_states"`
@@ -1075,6 +1081,8 @@ func (m *TcSCTPMaps) Close() error {
 		m.RuleHits,
 		m.RuleSets,
 		m.SctpCrcs,
+		m.SctpPaths,
+		m.SctpVips,
 		m.Secrets,
 		m.ServiceRanges,
 		m.ServiceStates,

@@ -375,8 +375,8 @@ type TcTraceOpening struct {
 		Traced        uint8
 		PlainSyn      uint8
 		Chunk         uint8
+		Listed        uint8
 		Reflected     uint8
-		_             [1]byte
 	}
 	Ticket     uint32
 	Generation uint8
@@ -645,6 +645,8 @@ const (
 	TcTraceMapQuicServers            = "quic_servers"
 	TcTraceMapRuleHits               = "rule_hits"
 	TcTraceMapRuleSets               = "rule_sets"
+	TcTraceMapSctpPaths              = "sctp_paths"
+	TcTraceMapSctpVips               = "sctp_vips"
 	TcTraceMapSecrets                = "secrets"
 	TcTraceMapServiceRanges          = "service_ranges"
 	TcTraceMapServiceStates          = "service_states"
@@ -835,6 +837,8 @@ type TcTraceMapSpecs struct {
 	QuicServers      *ebpf.MapSpec `ebpf:"quic_servers"`
 	RuleHits         *ebpf.MapSpec `ebpf:"rule_hits"`
 	RuleSets         *ebpf.MapSpec `ebpf:"rule_sets"`
+	SctpPaths        *ebpf.MapSpec `ebpf:"sctp_paths"`
+	SctpVips         *ebpf.MapSpec `ebpf:"sctp_vips"`
 	Secrets          *ebpf.MapSpec `ebpf:"secrets"`
 	ServiceRanges    *ebpf.MapSpec `ebpf:"service_ranges"`
 	ServiceStates    *ebpf.MapSpec `ebpf:"service_states"`
@@ -995,6 +999,8 @@ type TcTraceMaps struct {
 	QuicServers      *ebpf.Map `ebpf:"quic_servers"`
 	RuleHits         *ebpf.Map `ebpf:"rule_hits"`
 	RuleSets         *ebpf.Map `ebpf:"rule_sets"`
+	SctpPaths        *ebpf.Map `ebpf:"sctp_paths"`
+	SctpVips         *ebpf.Map `ebpf:"sctp_vips"`
 	Secrets          *ebpf.Map `ebpf:"secrets"`
 	ServiceRanges    *ebpf.Map `ebpf:"service_ranges"`
 	ServiceStates    *ebpf.Map `ebpf:"service_states"`
@@ -1064,6 +1070,8 @@ func (m *TcTraceMaps) Close() error {
 		m.QuicServers,
 		m.RuleHits,
 		m.RuleSets,
+		m.SctpPaths,
+		m.SctpVips,
 		m.Secrets,
 		m.ServiceRanges,
 		m.ServiceStates,

@@ -439,6 +439,8 @@ const (
 	XdpTraceMapPolicers               = "policers"
 	XdpTraceMapQuicConfigs            = "quic_configs"
 	XdpTraceMapQuicServers            = "quic_servers"
+	XdpTraceMapSctpPaths              = "sctp_paths"
+	XdpTraceMapSctpVips               = "sctp_vips"
 	XdpTraceMapSecrets                = "secrets"
 	XdpTraceMapServiceRanges          = "service_ranges"
 	XdpTraceMapServiceStates          = "service_states"
@@ -602,6 +604,8 @@ type XdpTraceMapSpecs struct {
 	Policers         *ebpf.MapSpec `ebpf:"policers"`
 	QuicConfigs      *ebpf.MapSpec `ebpf:"quic_configs"`
 	QuicServers      *ebpf.MapSpec `ebpf:"quic_servers"`
+	SctpPaths        *ebpf.MapSpec `ebpf:"sctp_paths"`
+	SctpVips         *ebpf.MapSpec `ebpf:"sctp_vips"`
 	Secrets          *ebpf.MapSpec `ebpf:"secrets"`
 	ServiceRanges    *ebpf.MapSpec `ebpf:"service_ranges"`
 	ServiceStates    *ebpf.MapSpec `ebpf:"service_states"`
@@ -741,6 +745,8 @@ type XdpTraceMaps struct {
 	Policers         *ebpf.Map `ebpf:"policers"`
 	QuicConfigs      *ebpf.Map `ebpf:"quic_configs"`
 	QuicServers      *ebpf.Map `ebpf:"quic_servers"`
+	SctpPaths        *ebpf.Map `ebpf:"sctp_paths"`
+	SctpVips         *ebpf.Map `ebpf:"sctp_vips"`
 	Secrets          *ebpf.Map `ebpf:"secrets"`
 	ServiceRanges    *ebpf.Map `ebpf:"service_ranges"`
 	ServiceStates    *ebpf.Map `ebpf:"service_states"`
@@ -808,6 +814,8 @@ func (m *XdpTraceMaps) Close() error {
 		m.Policers,
 		m.QuicConfigs,
 		m.QuicServers,
+		m.SctpPaths,
+		m.SctpVips,
 		m.Secrets,
 		m.ServiceRanges,
 		m.ServiceStates,

@@ -19,7 +19,7 @@ func shared() []string {
 		"services", "vips", "service_ranges", "allowed_sources", "idle_timeouts", "slots", "endpoints", "snat_sources", "bloom_filter", "local_addresses",
 		"kept_ports", "egress_endpoints", "default_routes", "links", "persist_timeouts", "limits_by_service", "mss_limits", "secrets",
 		"attached_services", "attached_sources", "attached_rules", "attached_ports", "rule_sets", "ipsec_policies",
-		"quic_configs", "quic_servers",
+		"quic_configs", "quic_servers", "sctp_vips",
 	}
 }
 

@@ -31,6 +31,7 @@ type Collection struct {
 	RuleHits                              *rows.Array // counters of firewall rules, which grow
 	Leases                                *rows.Array // of VIPs; a hash
 	QUICConfigs, QUICServers              *rows.Array
+	SCTPVIPs, SCTPPaths                   *rows.Array
 	Fresh                                 bool   // all maps are new and empty
 	ABI                                   string // in the form of the function ABI
 
@@ -134,6 +135,7 @@ func (c *Collection) openArrays(spec *ebpf.CollectionSpec) error {
 	c.RuleHits = array("rule_hits", c.Maps.RuleHits)
 	c.Leases = array("leases", c.Maps.Leases)
 	c.QUICConfigs, c.QUICServers = array("quic_configs", c.Maps.QuicConfigs), array("quic_servers", c.Maps.QuicServers)
+	c.SCTPVIPs, c.SCTPPaths = array("sctp_vips", c.Maps.SctpVips), array("sctp_paths", c.Maps.SctpPaths)
 	c.ruleSet = spec.Maps["rule_sets"].InnerMap.Copy()
 	connections := array("connections", c.Maps.Connections)
 	if c.Fresh {
@@ -177,7 +179,7 @@ func (c *Collection) arrays() []*rows.Array {
 	if c.Slots == nil {
 		return nil
 	}
-	return []*rows.Array{c.Slots, c.Endpoints, c.EndpointStates, c.EndpointTraffics, c.Handshakes, c.SNATUsages, c.EgressEndpoints, c.Persists, c.ServiceLimits, c.LimitedClients, c.RuleHits, c.Leases, c.QUICConfigs, c.QUICServers}
+	return []*rows.Array{c.Slots, c.Endpoints, c.EndpointStates, c.EndpointTraffics, c.Handshakes, c.SNATUsages, c.EgressEndpoints, c.Persists, c.ServiceLimits, c.LimitedClients, c.RuleHits, c.Leases, c.QUICConfigs, c.QUICServers, c.SCTPVIPs, c.SCTPPaths}
 }
 
 // NewRuleSet makes room for a set of firewall rules, or of policies of IPsec.

@@ -50,6 +50,7 @@ func (c *Collection) segmented() map[string]*rows.Array {
 		"snat_usages": c.SNATUsages, "egress_endpoints": c.EgressEndpoints, "persists": c.Persists, "limits_by_service": c.ServiceLimits,
 		"limited_clients": c.LimitedClients, "rule_hits": c.RuleHits, "leases": c.Leases,
 		"quic_configs": c.QUICConfigs, "quic_servers": c.QUICServers,
+		"sctp_vips": c.SCTPVIPs, "sctp_paths": c.SCTPPaths,
 	}
 }
 

@@ -16,7 +16,7 @@ import (
 // rows of slots, with a service's table.
 func (t *Tables) Audit(mend bool) (out []report.Compared) {
 	for _, check := range []func(bool) report.Compared{
-		t.auditServices, t.auditEndpoints, t.auditVIPs, t.auditRanges, t.auditSources, t.auditSNAT, t.auditQUICConfigs, t.auditQUICServers, t.auditEgress, t.auditAttached, t.auditLocal,
+		t.auditServices, t.auditEndpoints, t.auditVIPs, t.auditRanges, t.auditSources, t.auditSNAT, t.auditQUICConfigs, t.auditQUICServers, t.auditSCTPVIPs, t.auditEgress, t.auditAttached, t.auditLocal,
 		func(mend bool) report.Compared {
 			return t.auditNumbers("idle_timeouts", t.maps.IdleTimeouts, func(s *service) uint32 { return s.idle }, mend)
 		},
@@ -267,6 +267,9 @@ func (t *Tables) Compare(want *bpf.ServiceTable) (differences []string) {
 		}
 	}
 	differences = append(differences, t.unequalQUIC(s, want)...)
+	if s.extras().vips != sctpVIPs(want) {
+		differences = append(differences, "has other VIPs of associations")
+	}
 	return append(differences, t.unequalLimits(s, want.Limits)...)
 }
 

@@ -201,7 +201,7 @@ func (t *Tables) deleteService(key bpf.TcServiceKey) error {
 	errs := []error{
 		t.countService(key, -1), t.putRange(s, 0, &never), t.keepSources(s, allowedSources, nil), t.keepSources(s, deniedSources, nil), t.putEgress(s, nil, &never), t.dropHelpers(s),
 		t.trimSNAT(s, 0), t.putTimeouts(s, 0, 0, &never), t.putMSS(s, 0, &never), t.settleMSS(s),
-		t.putLimits(s, bpf.Limits{}, &never), t.putQUIC(s, quic{}, &never), t.putAttachments(s.id, bpf.TcAttachments{}),
+		t.putLimits(s, bpf.Limits{}, &never), t.putQUIC(s, quic{}, &never), t.putSCTPVIPs(s, bpf.TcSctpVipList{}, &never), t.putAttachments(s.id, bpf.TcAttachments{}),
 	}
 	for _, e := range s.ending {
 		s.order = append(s.order, e)

@@ -178,6 +178,7 @@ func (t *Tables) prepareService(want *bpf.ServiceTable, undo *undoLog) (s *servi
 	for _, step := range []func() error{
 		func() error { return t.putAttributes(s, want, undo) },
 		func() error { return t.putQUIC(s, quicOf(s, want, order), undo) },
+		func() error { return t.putSCTPVIPs(s, sctpVIPs(want), undo) },
 		func() error { return t.putRow(s, t.rowOf(s, want, slots), there, undo) },
 		func() error { return t.putWeights(order, want, undo) },
 		func() error { return t.enterService(s, there, undo) },

@@ -129,7 +129,8 @@ type extras struct {
 	claims  map[bpf.TcEgressKey]egress
 	removed counters // of endpoints that are gone
 	quic    quic
-	tenths  bool // endpoints' weights are in tenths
+	vips    bpf.TcSctpVipList // as sctp_vips has them
+	tenths  bool              // endpoints' weights are in tenths
 }
 
 // extras returns the service's, for reading.

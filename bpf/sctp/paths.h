@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * paths.h - further paths of an association: the client's other addresses, and the service's
+ * other VIPs.
+ *
+ * The two entries of an association are those of its first path. INIT ACK lists all VIPs of
+ * the service, so the client also sends to these, from any of its addresses. Such a packet
+ * has no entry. Its verification tag, which only the two sides know, finds the association:
+ * no path must be known in advance, and none can be forged. The endpoint sees one path.
+ *
+ * Answers take the path of the client's last packet, so they leave a path that has failed as
+ * soon as the client does. HEARTBEATs probe a path, and do not move answers to it, unless the
+ * present one is silent; but HEARTBEAT ACK returns by the path of HEARTBEAT. An association
+ * that has used a second path has HOP_PATHS in both entries; others pay nothing.
+ */
+#ifndef LOXILB_SCTP_PATHS_H
+#define LOXILB_SCTP_PATHS_H
+
+#include "conntrack/conntrack.h"
+#include "packet/checksum.h"
+#include "packet/packet.h"
+#include "protocol/protocol.h"
+#include "protocol/sctp_addresses.h"
+#include "service/service.h"
+#include "table/epoch.h"
+#include "table/rows.h"
+#include "table/state.h"
+
+/* A path whose last packet is older may have failed. */
+#define SCTP_PATH_SILENT (3 * hz)
+
+/* Reports whether the sender of a packet knows the tag of its direction. */
+static __always_inline bool sctp_has_tag(const struct packet *p,
+					 const struct connection *c)
+{
+	return p->ack && p->ack == c->ack;
+}
+
+#if ONLY_SCTP
+struct sctp_scratch {
+	struct sctp_path_key key;
+	struct sctp_path path;
+	struct connection_key
+		arrived; /* the packet's tuple, on a further path */
+	struct connection entry; /* by which the packet leaves */
+};
+
+_Static_assert(sizeof(struct sctp_scratch) <= sizeof(struct packet_scratch),
+	       "it has room");
+
+static __always_inline struct sctp_scratch *sctp_scratch_get(void)
+{
+	__u32 use = SCRATCH_SCTP;
+
+	return bpf_map_lookup_elem(&packet_scratches, &use);
+}
+
+/* Returns the VIPs of a service with several, or NULL. */
+static __always_inline const struct sctp_vip_list *sctp_vips_of(__u32 service)
+{
+	return lazy_hash_find(&sctp_vips, &service);
+}
+
+/* Makes the key by which a tag finds an association. */
+static __always_inline void sctp_key_by_tag(struct sctp_path_key *key,
+					    const struct packet *p,
+					    __u32 service)
+{
+	__builtin_memset(key, 0, sizeof(*key));
+	key->sport = p->tuple.sport;
+	key->dport = p->tuple.dport;
+	key->tag = p->ack;
+	key->service = service;
+}
+
+/* Makes the key of the present path of an association, by its first one. */
+static __always_inline void sctp_key_of_present(struct sctp_path_key *key,
+						const struct ip_addr *client,
+						const struct ip_addr *vip,
+						__be16 sport, __be16 dport)
+{
+	key->client = *client;
+	key->vip = *vip;
+	key->sport = sport;
+	key->dport = dport;
+	key->tag = 0;
+	key->service = 0;
+	key->pad = 0;
+}
+
+static __always_inline bool sctp_same_path(const struct ip_addr *client,
+					   const struct ip_addr *vip,
+					   const struct ip_addr *other_client,
+					   const struct ip_addr *other_vip)
+{
+	return same_addr(client, other_client) && same_addr(vip, other_vip);
+}
+
+/* Records the tag of an association, once COOKIE ECHO has proven it. */
+static __noinline void sctp_record_tag(const struct packet *p,
+				       const struct connection *c)
+{
+	const struct endpoint *ep = endpoint_find(c->endpoint);
+	struct sctp_scratch *s = sctp_scratch_get();
+	void *paths = lazy_hash_get(&sctp_paths);
+
+	if (!s || !ep || !paths || !sctp_vips_of(ep->service))
+		return;
+	sctp_key_by_tag(&s->key, p, ep->service);
+	__builtin_memset(&s->path, 0, sizeof(s->path));
+	s->path.client = p->tuple.saddr;
+	s->path.vip = p->tuple.daddr;
+	bpf_map_update_elem(paths, &s->key, &s->path, BPF_ANY);
+}
+
+/* Finds the association of a client's packet on a path without entry. sctp_enter_path()
+ * follows. Global (verifier: globals). */
+__noinline int sctp_find_association(ctx_t *ctx, struct packet *p)
+{
+	struct opening *o = opening_get();
+	struct sctp_scratch *s = sctp_scratch_get();
+	const struct sctp_path *first;
+
+	if (!p || !o || !s) /* verifier: null */
+		return false;
+	if (!p->ack || p->chunk == SCTP_INIT || p->fault || p->reflected ||
+	    !lazy_hash_get(&sctp_paths) ||
+	    !service_copy(p, ctx_mark(ctx), &o->service))
+		return false;
+	sctp_key_by_tag(&s->key, p, o->service.id);
+	first = lazy_hash_find(&sctp_paths, &s->key);
+	if (!first || !first->vip.word[3])
+		return false;
+	s->arrived = p->tuple;
+	s->path = *first;
+	return true;
+}
+
+/* Lets a packet look as if it came by the first path of its association. */
+static __always_inline void sctp_enter_path(struct packet *p)
+{
+	const struct sctp_scratch *s = sctp_scratch_get();
+
+	if (!s)
+		return;
+	p->tuple.saddr = s->path.client;
+	p->tuple.daddr = s->path.vip;
+}
+
+/* Undoes it: the association is gone. */
+static __always_inline void sctp_leave_path(struct packet *p)
+{
+	const struct sctp_scratch *s = sctp_scratch_get();
+
+	if (s)
+		p->tuple = s->arrived;
+}
+
+/* Marks both entries: packets in either direction may take another path. */
+static __always_inline void sctp_mark_paths(struct connection *c)
+{
+	const __u32 bit = (__u32)HOP_PATHS << STATE_HOP_SHIFT;
+	struct connection *peer;
+	__u32 word = state_read(c);
+
+	if (word & bit)
+		return;
+	peer = connection_peer(c, IPPROTO_SCTP);
+	if (!peer || !state_is_same_generation(word, state_read(peer)))
+		return;
+	state_change(peer, state_read(peer), 0, bit);
+	state_change(c, word, 0, bit);
+}
+
+/* Fills in s->path after a packet by the path s->arrived. Returns false if nothing but the
+ * time changes. beat: it only probes the path. */
+static __always_inline bool sctp_path_changes(struct sctp_scratch *s,
+					      struct sctp_path *present,
+					      __u32 now, bool beat)
+{
+	const struct ip_addr *client = &s->arrived.saddr;
+	const struct ip_addr *vip = &s->arrived.daddr;
+	bool is_present =
+		sctp_same_path(client, vip, &present->client, &present->vip);
+
+	if (is_present)
+		present->seen = now;
+	if (is_present &&
+	    (!beat || sctp_same_path(client, vip, &present->beat_client,
+				     &present->beat_vip)))
+		return false;
+	s->path = *present;
+	s->path.beat_client = *client;
+	s->path.beat_vip = *vip;
+	if (beat && now - present->seen < SCTP_PATH_SILENT)
+		return true;
+	s->path.client = *client;
+	s->path.vip = *vip;
+	s->path.seen = now;
+	return true;
+}
+
+/* Records by which path a client's packet has come: s->arrived. Of a forged packet,
+ * nothing. */
+static __noinline void sctp_follow(const struct packet *p, struct connection *c)
+{
+	struct sctp_scratch *s = sctp_scratch_get();
+	void *paths = lazy_hash_get(&sctp_paths);
+	struct sctp_path *present;
+
+	if (!s || !paths || !sctp_has_tag(p, c))
+		return;
+	sctp_key_of_present(&s->key, &p->tuple.saddr, &p->tuple.daddr,
+			    p->tuple.sport, p->tuple.dport);
+	present = bpf_map_lookup_elem(paths, &s->key);
+	if (!present) {
+		__builtin_memset(&s->path, 0, sizeof(s->path));
+		s->path.client = s->path.beat_client = p->tuple.saddr;
+		s->path.vip = s->path.beat_vip = p->tuple.daddr;
+		s->path.seen = p->now;
+		bpf_map_update_elem(paths, &s->key, &s->path, BPF_ANY);
+		present = bpf_map_lookup_elem(paths, &s->key);
+	}
+	if (present &&
+	    sctp_path_changes(s, present, p->now, p->seq_end == SCTP_HEARTBEAT))
+		bpf_map_update_elem(paths, &s->key, &s->path, BPF_ANY);
+	sctp_mark_paths(c);
+}
+
+/* Returns the entry by which a client's packet leaves that came by a further path. */
+static __always_inline struct connection *
+sctp_entry_of_packet(struct sctp_scratch *s, const struct connection *c)
+{
+	s->entry = *c;
+	s->entry.hop &= ~HOP_PATHS;
+	connection_set_sums(&s->entry, &s->arrived);
+	return &s->entry;
+}
+
+/* Returns the entry by which an answer leaves. NULL: by its own, on the first path. */
+static __always_inline struct connection *
+sctp_entry_of_answer(struct sctp_scratch *s, const struct packet *p,
+		     const struct connection *c)
+{
+	bool beats = p->seq_end == SCTP_HEARTBEAT_ACK;
+	const struct ip_addr *client, *vip;
+	const struct sctp_path *path;
+
+	sctp_key_of_present(&s->key, &c->daddr, &c->saddr, c->dport, c->sport);
+	path = lazy_hash_find(&sctp_paths, &s->key);
+	if (!path)
+		return NULL;
+	client = beats ? &path->beat_client : &path->client;
+	vip = beats ? &path->beat_vip : &path->vip;
+	if (sctp_same_path(client, vip, &c->daddr, &c->saddr))
+		return NULL;
+	s->entry = *c;
+	s->entry.hop &= ~HOP_PATHS;
+	s->entry.saddr = *vip;
+	s->entry.daddr = *client;
+	connection_set_sums(&s->entry, &p->tuple);
+	way_forget(&s->entry, p->now);
+	return &s->entry;
+}
+
+/* Returns the entry by which a packet leaves. by_path: it came by a further path. */
+static __noinline struct connection *
+sctp_entry(const struct packet *p, struct connection *c, bool by_path)
+{
+	struct sctp_scratch *s = sctp_scratch_get();
+	struct connection *e = NULL;
+
+	if (!s)
+		return c;
+	if (state_read(c) & CONN_REPLY_DIRECTION) {
+		e = sctp_entry_of_answer(s, p, c);
+		return e ? e : c;
+	}
+	if (!by_path)
+		s->arrived = p->tuple;
+	sctp_follow(p, c);
+	return by_path ? sctp_entry_of_packet(s, c) : c;
+}
+
+#else
+static __always_inline void sctp_record_tag(const struct packet *p,
+					    const struct connection *c)
+{
+}
+#endif
+
+#endif
