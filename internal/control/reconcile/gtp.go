@@ -19,9 +19,9 @@ type Tunnels interface {
 
 // TunnelLinks are the interfaces of GTP-U.
 type TunnelLinks interface {
-	// MakeGTP has routes to these users lead to the interfaces, and returns the index of the one
-	// where packets to them arrive. No users: it removes the interfaces.
-	MakeGTP(users []netip.Addr) (far int, err error)
+	// MakeGTP has routes to these users lead to the interfaces, and returns index and name of
+	// the one where packets to them arrive. No users: it removes the interfaces.
+	MakeGTP(users []netip.Addr) (far int, name string, err error)
 }
 
 // GTP applies sessions of mobile users and their classifiers, all at once: a classifier without
@@ -110,9 +110,9 @@ func (g *GTP) apply(now *store.Snapshot) error {
 			return err
 		}
 	}
-	far, err := g.links.MakeGTP(users)
+	far, name, err := g.links.MakeGTP(users)
 	if err != nil || len(flows) == 0 {
 		return err
 	}
-	return g.tunnels.SetGTP(flows, datapath.Interface{Index: far, Name: "llbgtp1"})
+	return g.tunnels.SetGTP(flows, datapath.Interface{Index: far, Name: name})
 }

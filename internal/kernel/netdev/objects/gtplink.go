@@ -31,28 +31,28 @@ const (
 const ethtoolSetTxChecksum = 0x17
 
 // MakeGTP makes the interfaces of GTP-U, unless they exist, has routes to exactly these users lead
-// there, and returns the index of the interface where packets to them arrive. No users: it removes
-// the interfaces.
+// there, and returns the index and name of the interface where packets to them arrive. No users: it
+// removes the interfaces.
 //
 // It is a pair, since packets must be finished before they get the tunnel's header, which has a
 // length: the kernel cuts into segments what leaves the first one, and writes its checksums, as
 // that interface can do neither.
-func (k *Kernel) MakeGTP(users []netip.Addr) (far int, err error) {
+func (k *Kernel) MakeGTP(users []netip.Addr) (far int, name string, err error) {
 	if len(users) == 0 {
-		return 0, k.removeGTP()
+		return 0, "", k.removeGTP()
 	}
 	near, err := k.gtpPair()
 	if err != nil {
-		return 0, fmt.Errorf("make the interfaces of GTP-U: %w", err)
+		return 0, "", fmt.Errorf("make the interfaces of GTP-U: %w", err)
 	}
 	other, err := k.nl.LinkByName(gtpFar)
 	if err != nil {
-		return 0, fmt.Errorf("find the interface of GTP-U: %w", err)
+		return 0, "", fmt.Errorf("find the interface of GTP-U: %w", err)
 	}
 	if err := k.leadUsers(near, other.Attrs().HardwareAddr, users); err != nil {
-		return 0, err
+		return 0, "", err
 	}
-	return other.Attrs().Index, nil
+	return other.Attrs().Index, gtpFar, nil
 }
 
 func (k *Kernel) removeGTP() error {
