@@ -170,6 +170,7 @@ func TestCopies(t *testing.T) {
 		"10.0.0.4:80-90/tcp endpoints=192.0.2.1:180-190",
 		"[2001:db8::1]:80/tcp endpoints=[2001:db8:1::1]:8080",
 		"10.0.0.5:53/udp endpoints=192.0.2.1:53",
+		"10.0.0.11:69/udp helper=tftp endpoints=192.0.2.1:69",
 		"10.0.0.6:80/tcp mode=dsr endpoints=192.0.2.1:80",
 		"10.0.0.7:80/tcp mode=onearm snat=10.9.9.8 endpoints=192.0.2.1:8080",
 		"[2001:db8::64]:80/tcp mode=onearm snat=10.9.9.7 endpoints=192.0.2.1:8080",
@@ -191,6 +192,7 @@ func TestCopies(t *testing.T) {
 		})
 	}
 	c.sub(t, "udp", c.udp)
+	c.sub(t, "related", c.related)
 	c.sub(t, "dsr", c.dsr)
 	c.sub(t, "serves", c.serves)
 	c.sub(t, "generations", c.generations)
@@ -303,6 +305,28 @@ func (c *copied) udp() {
 	if len(sent) != 2 {
 		c.t.Errorf("%d copies of a flow, want 2", len(sent))
 	}
+}
+
+// related checks that a connection that a TFTP server opens is not copied: the other node knows no
+// service at its addresses, and would keep the copy until one is created.
+func (c *copied) related() {
+	client, server := netip.MustParseAddrPort("198.51.100.1:40000"), netip.MustParseAddrPort("192.0.2.1:50000")
+	frame := func(from, to netip.AddrPort) []byte {
+		return dptest.UDPFrame(from.Addr(), to.Addr(), from.Port(), to.Port())
+	}
+	c.run(c.one, frame(client, netip.MustParseAddrPort("10.0.0.11:69")))
+	c.run(c.one, frame(server, client))
+	c.run(c.one, frame(client, netip.MustParseAddrPort("10.0.0.11:50000")))
+	if rows := dptest.Connections(c.t, c.one.d.collection); len(rows) != 4 {
+		c.t.Errorf("%d entries of a request and its answer, want 4", len(rows))
+	}
+	other := netip.MustParseAddrPort("10.0.0.5:53")
+	c.run(c.one, frame(client, other))
+	c.run(c.one, frame(netip.MustParseAddrPort("192.0.2.1:53"), client))
+	if sent := c.wait(1); sent[0].VIP != other {
+		c.t.Errorf("the copy is %+v", sent[0])
+	}
+	c.put(c.wait(1)...)
 }
 
 // dsr copies a connection of which only the client's packets are seen.

@@ -22,7 +22,7 @@ func (t *Tables) Origin(id uint32) (Origin, bool) {
 	if e == nil {
 		return Origin{}, false
 	}
-	return Origin{e.at(), e.service.key.Mark, e.service.row.Flags&serviceEgress != 0}, true
+	return Origin{e.at(), e.service.key.Mark, opensConnections(e.service.row.Flags)}, true
 }
 
 // CopyPlace is where a copy belongs on this node.
