@@ -11,6 +11,7 @@
 #ifndef LOXILB_SCTP_ADDRESSES_H
 #define LOXILB_SCTP_ADDRESSES_H
 
+#include <linux/bpf.h>
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 #include "packet/ctx.h"

@@ -156,7 +156,8 @@ func (n *Node) SessionsChanged(up int) {
 	}
 }
 
-// rerouted notifies the other nodes that routers may have begun to send this node's packets to them.
+// rerouted notifies the other nodes that routers may have begun to send this node's packets to
+// them.
 func (n *Node) rerouted() {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -2,8 +2,8 @@ package lb
 
 import "slices"
 
-// Helper is the application protocol of a service whose connections have related ones, at ports that
-// the service does not have.
+// Helper is the application protocol of a service whose connections have related ones, at ports
+// that the service does not have.
 type Helper uint8
 
 // The choices.

@@ -243,8 +243,8 @@ type property struct {
 	AdditionalProperties any
 }
 
-// TestValues checks that each value has a description, that values.yaml has each value and no other,
-// and that its comments are the descriptions. UPDATE=1 writes these.
+// TestValues checks that each value has a description, that values.yaml has each value and no
+// other, and that its comments are the descriptions. UPDATE=1 writes these.
 func TestValues(t *testing.T) {
 	t.Parallel()
 	var schema property

@@ -34,9 +34,9 @@ func listening(t *testing.T, stored lb.Role) (*path, func() lb.Role) {
 	return m.elections[lb.DefaultInstance].path, func() lb.Role { return m.Roles()[lb.DefaultInstance].Role }
 }
 
-// claim returns a packet in which a peer of a higher priority makes a claim.
-func claim(c Claim) []byte {
-	return (&Message{Entries: []Entry{{Instance: InstanceHash(lb.DefaultInstance), Claim: c, Priority: 200}}}).Append(nil)
+// claimOfMaster returns the claim of a peer that is MASTER and has a higher priority.
+func claimOfMaster() []byte {
+	return (&Message{Entries: []Entry{{Instance: InstanceHash(lb.DefaultInstance), Claim: Master, Priority: 200}}}).Append(nil)
 }
 
 // TestPeerLeaves checks that a node takes over as soon as its peer takes the session down, and no
@@ -44,11 +44,11 @@ func claim(c Claim) []byte {
 func TestPeerLeaves(t *testing.T) {
 	t.Parallel()
 	p, role := listening(t, lb.RoleBackup)
-	p.Heard(bfd.Status{State: bfd.Up, Remote: bfd.Up}, claim(Master))
+	p.Heard(bfd.Status{State: bfd.Up, Remote: bfd.Up}, claimOfMaster())
 	if role() != lb.RoleBackup {
 		t.Fatalf("it is %s beside a MASTER", role())
 	}
-	p.Heard(bfd.Status{State: bfd.Down, Remote: bfd.AdminDown}, claim(Master))
+	p.Heard(bfd.Status{State: bfd.Down, Remote: bfd.AdminDown}, claimOfMaster())
 	if role() != lb.RoleMaster {
 		t.Errorf("it is %s although its peer has left", role())
 	}
@@ -120,11 +120,11 @@ func TestOldClaims(t *testing.T) {
 		t.Fatalf("it begins as %s", role())
 	}
 	p.Lost(bfd.Status{State: bfd.Down})
-	p.Heard(bfd.Status{State: bfd.Down, Remote: bfd.Up}, claim(Master))
+	p.Heard(bfd.Status{State: bfd.Down, Remote: bfd.Up}, claimOfMaster())
 	if role() != lb.RoleMaster {
 		t.Errorf("it yields to an old packet: %s", p.manager.Roles()[lb.DefaultInstance].Why)
 	}
-	p.Heard(bfd.Status{State: bfd.Init, Remote: bfd.Down}, claim(Master))
+	p.Heard(bfd.Status{State: bfd.Init, Remote: bfd.Down}, claimOfMaster())
 	if role() != lb.RoleBackup {
 		t.Error("it does not yield to a peer of higher priority")
 	}

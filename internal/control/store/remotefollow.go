@@ -157,7 +157,8 @@ func (s *Store) readRemote(ctx context.Context) (*remoteRead, error) {
 	return read, errors.Join(err, badHead)
 }
 
-// addProblem remembers an entry that is not an object. Of kinds that are not shared, it remembers few.
+// addProblem remembers an entry that is not an object. Of kinds that are not shared, it remembers
+// few.
 func (l *layout) addProblem(to map[string]*RemoteProblem, r remoteRow, p *RemoteProblem) {
 	if isShared := r.place >= 0 && l.shared[r.place]; isShared || len(to) < maxProblems {
 		to[p.Path] = p

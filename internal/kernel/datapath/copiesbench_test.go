@@ -15,8 +15,8 @@ import (
 
 // BenchmarkPutCopies measures the insertion of connections of another node, of those that replace
 // an earlier one of the same client's port, and the merge into those that are here: CPU time per
-// copy, which other load of the machine changes less than time. It is that of the thread: meanwhile,
-// others load programs of the new data path.
+// copy, which other load of the machine changes less than time. It is that of the thread:
+// meanwhile, others load programs of the new data path.
 func BenchmarkPutCopies(b *testing.B) {
 	const line, many, room = "10.0.0.1:80/tcp endpoints=192.0.2.1:8080", 20_000, 40_000
 	runtime.LockOSThread()

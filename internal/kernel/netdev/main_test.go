@@ -78,8 +78,8 @@ func (r *recorder) routeEvents() (messages, defaults int) {
 	return r.messages, r.defaults
 }
 
-// awaitSurvey waits for the event at the end of a survey. It reports default routes, as the marker of
-// isNews does, and must not be taken for that.
+// awaitSurvey waits for the event at the end of a survey. It reports default routes, as the marker
+// of isNews does, and must not be taken for that.
 func (r *recorder) awaitSurvey(t *testing.T) {
 	t.Helper()
 	eventually(t, func() error {

@@ -17,8 +17,8 @@ import (
 const bfdTime = 300 * time.Millisecond
 
 // TestConntrackd measures what the same cases break if two nodes balance by nftables and exchange
-// connections by conntrackd: reliable (FTFW), and inserted into the kernel's table at once. One node
-// has all connections, which is what conntrackd supports.
+// connections by conntrackd: reliable (FTFW), and inserted into the kernel's table at once. One
+// node has all connections, which is what conntrackd supports.
 func TestConntrackd(t *testing.T) {
 	rig.Long(t)
 	if _, err := os.Stat("/usr/sbin/conntrackd"); err != nil {

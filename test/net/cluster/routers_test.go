@@ -23,8 +23,8 @@ func (f *fleet) routerNumbers() []int {
 	return []int{routerNumber}
 }
 
-// addRouter adds a router at the nodes' network, over which clients send half of their packets. Both
-// routers have BGP sessions with all nodes, and with each other.
+// addRouter adds a router at the nodes' network, over which clients send half of their packets.
+// Both routers have BGP sessions with all nodes, and with each other.
 func (f *fleet) addRouter(lab *netnstest.Lab) {
 	f.t.Helper()
 	var err error
@@ -53,8 +53,8 @@ func (f *fleet) addRouter(lab *netnstest.Lab) {
 	must(f.t, err)
 }
 
-// cutRouter drops all frames between a node and the first router, or forwards them again. The node's
-// default route changes with it, as a routing daemon of the node would do.
+// cutRouter drops all frames between a node and the first router, or forwards them again. The
+// node's default route changes with it, as a routing daemon of the node would do.
 func (m *member) cutRouter(cut bool) {
 	m.f.t.Helper()
 	table, via := "link-"+m.host.Name, routerNumber

@@ -8,9 +8,9 @@ import (
 	"loxilb/test/net/rig"
 )
 
-// TestClusterScripts checks what scripts for two balancers of the existing loxilb do: its flags of a
-// cluster without a secret, services that both nodes get, the role by keepalived's script, and reads
-// of the role and of BGP. --compat keeps the API at the place that they use.
+// TestClusterScripts checks what scripts for two balancers of the existing loxilb do: its flags of
+// a cluster without a secret, services that both nodes get, the role by keepalived's script, and
+// reads of the role and of BGP. --compat keeps the API at the place that they use.
 func TestClusterScripts(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{Args: []string{"--compat", "--config-path=" + t.TempDir(), "--bgp", "--cluster=172.17.0.3", "--self=0", "--ka=172.17.0.3:172.17.0.2"}})
