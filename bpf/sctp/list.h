@@ -74,7 +74,7 @@ static __always_inline __u32 sctp_chunk_grow(ctx_t *ctx, const struct packet *p,
 static __always_inline bool sctp_is_listed(const struct ip_addr *a,
 					   const struct connection *c)
 {
-	return a->word[3] && !same_addr(a, &c->saddr);
+	return sctp_is_address_set(a) && !same_addr(a, &c->saddr);
 }
 
 /* Appends the service's other VIPs to the endpoint's INIT ACK, before it is translated.

@@ -61,6 +61,12 @@ static __always_inline const struct sctp_vip_list *sctp_vips_of(__u32 service)
 	return lazy_hash_find(&sctp_vips, &service);
 }
 
+/* Reports whether a row has an address here. One of IPv6 may end with zeros. */
+static __always_inline bool sctp_is_address_set(const struct ip_addr *a)
+{
+	return a->word[0] | a->word[2];
+}
+
 /* Makes the key by which a tag finds an association. */
 static __always_inline void sctp_key_by_tag(struct sctp_path_key *key,
 					    const struct packet *p,
@@ -129,7 +135,7 @@ __noinline int sctp_find_association(ctx_t *ctx, struct packet *p)
 		return false;
 	sctp_key_by_tag(&s->key, p, o->service.id);
 	first = lazy_hash_find(&sctp_paths, &s->key);
-	if (!first || !first->vip.word[3])
+	if (!first || !sctp_is_address_set(&first->vip))
 		return false;
 	s->arrived = p->tuple;
 	s->path = *first;
@@ -192,7 +198,8 @@ static __always_inline bool sctp_path_changes(struct sctp_scratch *s,
 	s->path = *present;
 	s->path.beat_client = *client;
 	s->path.beat_vip = *vip;
-	if (beat && now - present->seen < SCTP_PATH_SILENT)
+	/* another CPU's packet may be a jiffy later */
+	if (beat && (__s32)(now - present->seen) < (__s32)SCTP_PATH_SILENT)
 		return true;
 	s->path.client = *client;
 	s->path.vip = *vip;
