@@ -75,8 +75,15 @@ func (p *daemon) doctor(started time.Time) func() *doctor.Machine {
 		for _, h := range p.hiddenTags() {
 			f.HiddenTags = append(f.HiddenTags, doctor.HiddenTags(h))
 		}
+		f.Mobile, f.MobileError = p.mobilePackets()
 		return doctor.Here(f)
 	}
+}
+
+// mobilePackets leaves out congestion: dropping such packets is what their senders expect.
+func (p *daemon) mobilePackets() (doctor.MobilePackets, error) {
+	counts, err := p.datapath.GTPCounts()
+	return doctor.MobilePackets{Forged: counts["forged"], Unclassified: counts["unclassified"], Failed: counts["failed"]}, err
 }
 
 // refusedByIPsec lists packets that the kernel's IPsec policies refuse.

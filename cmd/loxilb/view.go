@@ -163,6 +163,15 @@ func (v view) NextHopsFull() uint64 {
 	return n
 }
 
+// GTPCounts is empty if they cannot be read.
+func (v view) GTPCounts() map[string]uint64 {
+	counts, err := v.Datapath.GTPCounts()
+	if err != nil {
+		v.log.Error("packets of mobile users cannot be counted", "error", err)
+	}
+	return counts
+}
+
 // Drops leaves out unreadable counters.
 func (v view) Drops() map[string]uint64 {
 	drops, err := v.Datapath.Drops()

@@ -137,6 +137,9 @@ func faults() map[string]struct {
 		"tags, XDP": {edit: func(m *Machine, n *fakeNetwork) {
 			n.features["eth0/rxvlan"], m.Facts.HiddenTags = true, []HiddenTags{{"eth0", true}}
 		}, id: "vlan-tags:eth0/rxvlan", sure: Possible, mends: true},
+		"no classifier":         {edit: func(m *Machine, _ *fakeNetwork) { m.Facts.Mobile.Unclassified = 3 }, id: "mobile:unclassified", sure: Possible},
+		"not the user":          {edit: func(m *Machine, _ *fakeNetwork) { m.Facts.Mobile.Forged = 3 }, id: "mobile:forged", sure: Possible},
+		"no way to the station": {edit: func(m *Machine, _ *fakeNetwork) { m.Facts.Mobile.Failed = 3 }, id: "mobile:failed", sure: Possible},
 		"BGP": {edit: func(m *Machine, _ *fakeNetwork) {
 			m.Facts.BGPSessions = []BGPSession{{Neighbor: "10.0.0.2", Why: "the session is down (Active)"}}
 		}, id: "bgp:10.0.0.2", sure: Certain},

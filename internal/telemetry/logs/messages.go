@@ -139,6 +139,7 @@ func packets() []message {
 		{"a mirror's counters cannot be read", "", ifItGoesOn},
 		{"what XDP has forwarded cannot be read", "", ifItGoesOn},
 		{"packets without a row for their next hop cannot be counted", "", ifItGoesOn},
+		{"packets of mobile users cannot be counted", "", ifItGoesOn},
 		{"watching connections failed", "", "start it again"},
 		{"tracing packets failed", "", "start it again"},
 		{"connections could not be read to the end", "", "try again"},

@@ -104,6 +104,7 @@ func (fake) MapUses() []report.MapUse {
 }
 func (fake) Jiffy() time.Duration                   { return 4 * time.Millisecond }
 func (fake) NextHopsFull() uint64                   { return 5 }
+func (fake) GTPCounts() map[string]uint64           { return map[string]uint64{"taken": 8, "forged": 1} }
 func (fake) IdleEnds() report.IdleEnds              { return report.IdleEnds{Told: 6, Untold: 7} }
 func (fake) XDP() ([]string, string, uint64)        { return []string{"eth0"}, "native", 12 }
 func (fake) Drops() map[string]uint64               { return map[string]uint64{"no-endpoint": 5, "bad-checksum": 0} }

@@ -46,6 +46,8 @@ type Source interface {
 	XDP() (interfaces []string, mode string, forwarded uint64)
 	NextHopsFull() uint64 // packets for which the table of next hops had no room
 	IdleEnds() report.IdleEnds
+	// GTPCounts returns the packets of mobile users by outcome; empty before the first session.
+	GTPCounts() map[string]uint64
 	// SourcePorts returns the pairs of source address and endpoint with the most ports in use.
 	SourcePorts(least, most int) []report.SourcePorts
 	// Sweeps returns the results of the sweeps of the connection table.

@@ -82,6 +82,17 @@ func TestSessions(t *testing.T) {
 	station.send(t, gtpPacket(coreTEID, udpPacket("88.88.88.89", rig.VIP4)))
 	function.wait(t, "9.9.9.9", rig.VIP4)
 
+	t.Log("operators see packets of wrong users, and packets to users from other addresses")
+	sendTo(t, r.Endpoints[2], userAddr)
+	r.EventuallyMetric(1, "gtp_packets_total", "outcome=forged")
+	r.EventuallyMetric(1, "gtp_packets_total", "outcome=unclassified")
+	doctor, _ := r.Daemon.Command("doctor") // other findings may be certain
+	for _, finding := range []string{"1 packets in GTP-U tunnels have another source", "packets to mobile users were dropped"} {
+		if !strings.Contains(doctor, finding) {
+			t.Errorf("doctor does not report %q:\n%s", finding, doctor)
+		}
+	}
+
 	t.Log("a connection lives on while the daemon is killed and started again")
 	c := r.Dial(rig.Join(rig.VIP4, 7001))
 	r.Kill()
@@ -97,6 +108,20 @@ func TestSessions(t *testing.T) {
 	r.Loxicmd("delete session user1")
 	if _, err := r.LB.Run("ip", "link", "show", "llbgtp0"); err == nil {
 		t.Error("the interfaces stay without sessions")
+	}
+	r.EventuallyMetric(1, "gtp_packets_total", "outcome=sent") // counts outlive the programs
+}
+
+// sendTo sends a datagram from a host.
+func sendTo(t *testing.T, from *netnstest.Host, to string) {
+	t.Helper()
+	c, err := from.ListenPacket("udp4", ":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close() //nolint:errcheck // of a test
+	if _, err := c.WriteTo([]byte("hello"), net.UDPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(to), 53))); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -3,6 +3,7 @@ package attach
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"sync"
 
@@ -24,8 +25,9 @@ type GTP struct {
 	hooks  *Hooks
 
 	mu      sync.Mutex
-	objects *bpf.GtpObjects // nil: not loaded
-	at      map[int]Place   // by interface index
+	objects *bpf.GtpObjects   // nil: not loaded
+	at      map[int]Place     // by interface index
+	past    map[string]uint64 // counts of released programs
 	users   map[bpf.GtpGtpTunnel]bpf.GtpIpAddr
 	classes map[bpf.GtpGtpClass]bpf.GtpGtpDownlink
 }
@@ -90,13 +92,19 @@ func (g *GTP) SetGTP(flows []GTPFlow, down Interface) error {
 	return g.keep(func(index int) bool { return wanted[index] })
 }
 
-// GTPCounts returns the number of packets by outcome: taken out of a tunnel, sent by one, left
-// alone because another user sent them, and dropped.
+// GTPCounts returns the number of packets by outcome, since the daemon started: taken out of a
+// tunnel, or put into one (sent); left in the tunnel, as the source is not its user (forged);
+// dropped (unclassified, congestion, failed). Empty before the first session.
 func (g *GTP) GTPCounts() (map[string]uint64, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	return g.counts()
+}
+
+func (g *GTP) counts() (map[string]uint64, error) {
 	names := [...]string{"taken", "forged", "sent", "unclassified", "congestion", "failed"}
 	out := make(map[string]uint64, len(names))
+	maps.Copy(out, g.past)
 	if g.objects == nil {
 		return out, nil
 	}
@@ -206,9 +214,13 @@ func (g *GTP) unload() error {
 	if g.objects == nil {
 		return err
 	}
+	past, failed := g.counts()
+	if failed == nil {
+		g.past = past
+	}
 	o := g.objects
 	g.objects = nil
-	return errors.Join(err, o.Close())
+	return errors.Join(err, failed, o.Close())
 }
 
 // Close leaves pinned links attached, and detaches the rest.
