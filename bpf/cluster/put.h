@@ -67,6 +67,20 @@ static __always_inline void put_use(struct connection *c, __u32 seen)
 	c->seen = seen;
 }
 
+/* Records that the endpoint has acknowledged the header of the PROXY protocol, before the
+ * numbers say so: they would otherwise be those of the client's first byte, and the next
+ * segment would get the header again. */
+static __always_inline void put_proxy(struct connection *c, __u32 word,
+				      struct connection *reply)
+{
+	const __u32 states = STATE_PROXY_ACKED | STATE_PROXY_PAST;
+
+	if ((word & states) == states || !reply)
+		return;
+	state_change(c, word, 0, states);
+	state_change(reply, state_read(reply), 0, states);
+}
+
 /* Adds what a copy knows to the connection that it is of. */
 static __always_inline int put_merge(const struct connection_copy *r,
 				     struct connection *c, __u32 word,
@@ -74,6 +88,8 @@ static __always_inline int put_merge(const struct connection_copy *r,
 {
 	const __u8 events = r->flags & ~CONN_REPLY_DIRECTION;
 
+	if (r->hop & HOP_PROXY)
+		put_proxy(c, word, reply);
 	if (reply)
 		word = connection_record_both(c, word, reply, state_read(reply),
 					      events);
@@ -98,14 +114,16 @@ static __always_inline int put_merge(const struct connection_copy *r,
 	return COPY_MERGED;
 }
 
-/* Reports whether the copy is of the connection with this client's entry. */
+/* Reports whether the copy is of the connection with this client's entry. Not if only one of
+ * both has a header of the PROXY protocol: their numbers differ. */
 static __always_inline bool put_is_of(const struct connection_copy *r,
 				      const struct connection *c, __u32 word)
 {
 	const __u8 one_way = word >> STATE_TRAITS_SHIFT & CONN_ONE_WAY;
 
 	if (r->generation != word >> STATE_GENERATION_SHIFT ||
-	    (r->traits & CONN_ONE_WAY) != one_way)
+	    (r->traits & CONN_ONE_WAY) != one_way ||
+	    (r->hop ^ word >> STATE_HOP_SHIFT) & HOP_PROXY)
 		return false;
 	return one_way ? c->endpoint == r->id :
 			 connection_answers(c, &put_rows.reply_key);

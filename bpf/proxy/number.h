@@ -79,6 +79,10 @@ static __always_inline void proxy_decide_client(ctx_t *ctx, struct packet *p,
 	if (!reply)
 		return; /* tcp_update() finds that, too */
 	ahead = p->seq - reply->ack;
+	barrier();
+	/* Read again: another CPU may have recorded the state, and then the number, meanwhile. */
+	if (state_read(c) & STATE_PROXY_ACKED)
+		return;
 	if (!ahead)
 		p->chunk = proxy_change_first(ctx, p, c, word);
 	else if (ahead < 0) /* keep-alive */

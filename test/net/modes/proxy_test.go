@@ -298,7 +298,7 @@ func readAnswer(c net.Conn, b []byte) (string, error) {
 		head, body, ok := strings.Cut(string(b[:n]), "\r\n\r\n")
 		if ok {
 			var length int
-			_, rest, _ := strings.Cut(head, "Content-Length: ")
+			_, rest, _ := strings.Cut(strings.ToLower(head), "content-length: ")
 			if _, err := fmt.Sscan(rest, &length); err == nil && len(body) >= length {
 				return body, nil
 			}
