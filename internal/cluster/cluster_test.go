@@ -318,6 +318,8 @@ func TestClients(t *testing.T) {
 	delete(two.unknown, later)
 	two.mu.Unlock()
 	eventually(t, "a client does not wait for its service", func() bool { return known() == 2 })
+	two.mu.Lock()
+	defer two.mu.Unlock()
 	if got := two.clients[0]; got != one.clients[0] {
 		t.Errorf("%+v has become %+v", one.clients[0], got)
 	}
