@@ -117,7 +117,7 @@ func readFile(path string) string {
 	return string(b)
 }
 
-// listening finds a listening socket (state 0A) on a port in the form of /proc/net/tcp.
+// listening finds a listening socket (state 0A) on a port in the format of /proc/net/tcp.
 func listening(table string, port int) bool {
 	suffix := fmt.Sprintf(":%04X", port)
 	for line := range strings.Lines(table) {

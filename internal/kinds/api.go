@@ -16,7 +16,7 @@ type API[T, B any] struct {
 	One    string              // suffix of Path for one object: "/ident/{ident}"; the parts of its key have slashes between
 	Only   string              // the key of the only object, where One is empty
 	Read   func(*B) (T, error) // without its checks
-	Show   func(*T) *B         // in the form of POST
+	Show   func(*T) *B         // as a POST body
 	Fields map[string]string   // B's names of the fields of errors, where they differ
 
 	// Add merges the object of a posted body into a stored one; nil: it replaces the stored one.

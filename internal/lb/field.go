@@ -31,7 +31,7 @@ type Field[T any] struct {
 
 // form is how the value of a field is parsed, formatted and compared.
 type form[T any] interface {
-	get(*T) any // in the form of JSON: bool, int, string or []string
+	get(*T) any // a JSON value: bool, int, string or []string
 	set(t *T, f *Field[T], v any) error
 	text(*T) string
 	parse(t *T, f *Field[T], s string) error

@@ -183,7 +183,7 @@ func (s free[T]) parse(t *T, _ *Field[T], v string) error {
 	return nil
 }
 
-// instant is a time, in the form of RFC 3339 in UTC, in whole seconds.
+// instant is a time in RFC 3339 format, UTC, in whole seconds.
 type instant[T any] struct{ scalar[T, time.Time] }
 
 func timestamp[T any](at func(*T) *time.Time) form[T] {

@@ -271,7 +271,7 @@ func probeFields[T any](at func(*T) *Probe) []Field[T] {
 	}
 }
 
-// durationForm is a duration in the form of Go, in JSON too: 500ms. Nothing is 0.
+// durationForm is a duration in Go's notation, in JSON too: 500ms. Nothing is 0.
 type durationForm[T any] struct{ scalar[T, time.Duration] }
 
 func period[T any](at func(*T) *time.Duration) form[T] {

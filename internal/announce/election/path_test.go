@@ -75,39 +75,39 @@ func TestConnected(t *testing.T) {
 	}
 }
 
-// notes is a guard that notes what it is told.
-type notes struct {
+// recorder is a guard that records its calls.
+type recorder struct {
 	noGuard
 	owned    map[string]time.Time
 	kept     []string
 	recorded bool
 }
 
-func (n *notes) Own(instance string, until time.Time) { n.owned[instance] = until }
-func (n *notes) Keep(instances []string)              { n.kept = instances }
-func (n *notes) Record(Lease)                         { n.recorded = true }
+func (r *recorder) Own(instance string, until time.Time) { r.owned[instance] = until }
+func (r *recorder) Keep(instances []string)              { r.kept = instances }
+func (r *recorder) Record(Lease)                         { r.recorded = true }
 
 // TestEnd checks that the kernel answers for VIPs of instances that have no election, and stops
 // answering for the others when a node ends that does not restart.
 func TestEnd(t *testing.T) {
 	t.Parallel()
-	told := &notes{owned: map[string]time.Time{}}
-	m := NewManager(told, func(func() error) error { return errors.New("there is no network") }, func() bool { return false })
+	guard := &recorder{owned: map[string]time.Time{}}
+	m := NewManager(guard, func(func() error) error { return errors.New("there is no network") }, func() bool { return false })
 	m.Decline(true)
-	m.Set([]Session{{Key: "k", Instance: "blue", Priority: 1, Path: bfd.Config{Remote: netip.MustParseAddr("127.0.0.2"), Interval: time.Second, Multiplier: 3}}},
-		map[string]lb.Role{"blue": lb.RoleMaster})
-	if !slices.Equal(told.kept, []string{"blue"}) || told.owned["blue"].IsZero() {
-		t.Errorf("elected are %v, and the VIPs are owned until %v", told.kept, told.owned)
+	path := bfd.Config{Remote: netip.MustParseAddr("127.0.0.2"), Interval: time.Second, Multiplier: 3}
+	m.Set([]Session{{Key: "k", Instance: "blue", Priority: 1, Path: path}}, map[string]lb.Role{"blue": lb.RoleMaster})
+	if !slices.Equal(guard.kept, []string{"blue"}) || guard.owned["blue"].IsZero() {
+		t.Errorf("elected are %v, and the VIPs are owned until %v", guard.kept, guard.owned)
 	}
 	if got := m.elections["blue"].machine.Claim(time.Now()).Claim; got != Declines {
 		t.Errorf("in maintenance, a new election claims %v", got)
 	}
-	told.recorded = false
+	guard.recorded = false
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	m.Run(ctx)
-	if until, ok := told.owned["blue"]; !ok || !until.IsZero() || !told.recorded {
-		t.Errorf("at the end the VIPs are owned until %v; recorded: %v", until, told.recorded)
+	if until, ok := guard.owned["blue"]; !ok || !until.IsZero() || !guard.recorded {
+		t.Errorf("at the end the VIPs are owned until %v; recorded: %v", until, guard.recorded)
 	}
 }
 

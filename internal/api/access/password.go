@@ -52,7 +52,7 @@ func (h *hasher) acquire(ctx context.Context, known bool) (done func(), err erro
 	}
 }
 
-// hash makes the text that is kept, in the form of the reference implementation.
+// hash makes the text that is kept, in the format of the reference implementation.
 func (h *hasher) hash(ctx context.Context, password string) (string, error) {
 	done, err := h.acquire(ctx, true) // setting a password requires a login
 	if err != nil {

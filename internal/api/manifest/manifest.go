@@ -274,7 +274,7 @@ func elementsOf(v value) ([]value, bool) {
 	return v.elements()
 }
 
-// guessKind returns the kind of an object that stands alone, in the form of POST.
+// guessKind returns the kind of an object that stands alone, as a POST body.
 func (r *reader) guessKind(v value) (kinds.Words, bool) {
 	if k, ok := Find(r.assume); ok {
 		return k, true

@@ -68,7 +68,7 @@ func serviceDocuments(services []lb.Service) (string, error) {
 	return b.String(), nil
 }
 
-// entryOf returns a service in the form of POST, without defaults.
+// entryOf returns a service as a POST body, without defaults.
 func entryOf(s *lb.Service) map[string]any {
 	e := v1.LoadbalanceEntry{Endpoints: make([]v1.Endpoint, len(s.Endpoints))}
 	entry, endpoint := v1.PropertiesOf[v1.LoadbalanceEntry](), v1.PropertiesOf[v1.Endpoint]()

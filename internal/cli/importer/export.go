@@ -9,8 +9,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// IPVS writes services in the form of `ipvsadm -R`. Notes report what IPVS does not support; their
-// line is that of the service in the text, or the next one.
+// IPVS writes services in the format of `ipvsadm -R`. Notes report what IPVS does not support;
+// their line is that of the service in the text, or the next one.
 func IPVS(services []lb.Service) (text string, notes []Note) {
 	var b strings.Builder
 	line := 0

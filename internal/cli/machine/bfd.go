@@ -43,7 +43,7 @@ func setBFD(o *session.Options) *cobra.Command {
 	return cmd
 }
 
-// findBFD returns a session in the form of POST.
+// findBFD returns a session as a POST body.
 func findBFD(ctx context.Context, o *session.Options, remote, instance string) (*v1.BfdSession, error) {
 	client, err := o.Client()
 	if err != nil {

@@ -97,7 +97,7 @@ func pathOf(endpoint netip.Addr, path func(netip.Addr) Path) Path {
 	return path(endpoint)
 }
 
-// connectionLimits returns the limits in the form of the maps.
+// connectionLimits returns the limits in the layout of the maps.
 func connectionLimits(s lb.Service) bpf.Limits {
 	l, bits := s.ConnectionLimits, uint32(s.ClientPrefix)
 	switch {

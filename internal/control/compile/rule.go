@@ -203,7 +203,7 @@ func IPsec(list []policy.IPsecPolicy) (t bpf.RuleTable, err error) {
 	return t, err
 }
 
-// ipsecRule returns a policy in the form of a firewall rule: the direction is in place of the
+// ipsecRule returns a policy as a firewall rule: the direction is in place of the
 // interface.
 func ipsecRule(p *policy.IPsecPolicy) bpf.TcRule {
 	row := rule(&policy.Rule{

@@ -228,7 +228,7 @@ func (r *record) appendTo(b []byte) []byte {
 	return append(b, '}')
 }
 
-// appendBare appends the object in the form of a snapshot of version 2: with a member for its
+// appendBare appends the object in the format of a snapshot of version 2: with a member for its
 // owner, after its key if that comes first.
 func (r *record) appendBare(b []byte, member string) []byte {
 	head := append(appendQuoted(append(appendQuoted([]byte{'{'}, member), ':'), r.Key), ',')

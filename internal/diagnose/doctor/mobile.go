@@ -2,8 +2,7 @@ package doctor
 
 import "fmt"
 
-// MobilePackets are packets of mobile users that did not get where they should, since the daemon
-// started.
+// MobilePackets counts packets of mobile users that were not delivered, since the daemon started.
 type MobilePackets struct {
 	Forged       uint64 // left in the tunnel: the source is not its user
 	Unclassified uint64 // dropped: to a user, from an address without classifier

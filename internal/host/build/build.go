@@ -11,7 +11,7 @@ import (
 type Info struct {
 	Version   string `json:"version"`
 	Commit    string `json:"commit,omitempty"`     // in full; empty outside of git
-	Date      string `json:"commitDate,omitempty"` // of the commit, in the form of RFC 3339
+	Date      string `json:"commitDate,omitempty"` // of the commit, in RFC 3339 format
 	Go        string `json:"go"`
 	ObjectABI string `json:"objectABI,omitempty"` // the layout of pinned maps; empty for programs without BPF objects
 }

@@ -29,7 +29,7 @@ type Route struct {
 // UsualMetric6 is the kernel's default metric of IPv6 routes.
 const UsualMetric6 = 1024
 
-// MetricOf returns the metric of a route in the form of Route.
+// MetricOf returns the metric of a route for Route.
 func MetricOf(destination netip.Prefix, metric int) int {
 	if destination.Addr().Is6() && metric == UsualMetric6 {
 		return 0

@@ -41,7 +41,7 @@ func (s Slot) family() string {
 	return "IPv4"
 }
 
-// Reasons of an Error, in the form of reasons of conditions.
+// Reasons of an Error, as conditions spell them.
 const (
 	ReasonExhausted = "AddressesExhausted"
 	ReasonConflict  = "AddressConflict"

@@ -127,6 +127,18 @@ func must(t testing.TB, err error) {
 	}
 }
 
+// routes makes a host a router that selects among equal routes by ports, too.
+func (f *fleet) routes(h *netnstest.Host) {
+	f.t.Helper()
+	for _, s := range [][2]string{
+		{"net/ipv4/ip_forward", "1"}, {"net/ipv6/conf/all/forwarding", "1"},
+		{"net/ipv4/fib_multipath_hash_policy", "1"}, {"net/ipv6/fib_multipath_hash_policy", "1"},
+		{"net/ipv4/conf/all/send_redirects", "0"}, {"net/ipv4/conf/default/send_redirects", "0"},
+	} {
+		must(f.t, h.Sysctl(s[0], s[1]))
+	}
+}
+
 func (f *fleet) build(lab *netnstest.Lab) {
 	f.t.Helper()
 	host := func(name string) *netnstest.Host {
@@ -135,13 +147,7 @@ func (f *fleet) build(lab *netnstest.Lab) {
 		return h
 	}
 	f.client, f.router = host("client"), host("router")
-	for _, s := range [][2]string{
-		{"net/ipv4/ip_forward", "1"}, {"net/ipv6/conf/all/forwarding", "1"},
-		{"net/ipv4/fib_multipath_hash_policy", "1"}, {"net/ipv6/fib_multipath_hash_policy", "1"},
-		{"net/ipv4/conf/all/send_redirects", "0"}, {"net/ipv4/conf/default/send_redirects", "0"},
-	} {
-		must(f.t, f.router.Sysctl(s[0], s[1]))
-	}
+	f.routes(f.router)
 	must(f.t, f.client.Sysctl("net/ipv4/ip_local_port_range", "2000 65000"))
 	must(f.t, f.client.Sysctl("net/ipv4/tcp_tw_reuse", "1"))
 	must(f.t, lab.Link(f.end(f.client, "eth0", 0, 2), f.end(f.router, "client", 0, 1), 0))

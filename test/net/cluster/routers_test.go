@@ -30,13 +30,7 @@ func (f *fleet) addRouter(lab *netnstest.Lab) {
 	var err error
 	f.second, err = lab.Host("router2")
 	must(f.t, err)
-	for _, s := range [][2]string{
-		{"net/ipv4/ip_forward", "1"}, {"net/ipv6/conf/all/forwarding", "1"},
-		{"net/ipv4/fib_multipath_hash_policy", "1"}, {"net/ipv6/fib_multipath_hash_policy", "1"},
-		{"net/ipv4/conf/all/send_redirects", "0"}, {"net/ipv4/conf/default/send_redirects", "0"},
-	} {
-		must(f.t, f.second.Sysctl(s[0], s[1]))
-	}
+	f.routes(f.second)
 	must(f.t, f.client.Sysctl("net/ipv4/fib_multipath_hash_policy", "1"))
 	must(f.t, f.client.Sysctl("net/ipv6/fib_multipath_hash_policy", "1"))
 	must(f.t, lab.Link(f.end(f.client, "eth1", clientsOfSecond, 2), f.end(f.second, "client", clientsOfSecond, 1), 0))

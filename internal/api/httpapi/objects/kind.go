@@ -23,7 +23,7 @@ type Kind struct {
 	// Read decodes an object of a request, without reading the store. With keyOnly, only the
 	// properties of its key are required.
 	Read     func(o *v1.Object, keyOnly bool) (Wanted, *rest.Problem)
-	Show     func(v store.View, key string) any // in the form of POST; nil: no such object
+	Show     func(v store.View, key string) any // as a POST body; nil: no such object
 	Keys     func(v store.View) iter.Seq[string]
 	Metadata func(v store.View, key string) map[string]any // that Read needs in addition to Show's. Optional.
 	// Managed reports whether a controller looks after the object. Optional: it does not.

@@ -227,7 +227,7 @@ func (c *codec) answer(s *lb.Service, stats *report.ServiceStats, endpoints []se
 }
 
 // sourceWord returns what an endpoint of a service in mode auto sees as the source. applied is the
-// data path's, in the form of report.EndpointStats.
+// data path's, as in report.EndpointStats.
 func sourceWord(s *lb.Service, e *lb.Endpoint, applied string) string {
 	switch {
 	case s.Mode != lb.ModeAuto:

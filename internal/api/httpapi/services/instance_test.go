@@ -54,8 +54,8 @@ func TestInstanceStates(t *testing.T) {
 	wantStates(unknown + "," + second)
 }
 
-// TestServiceOfBackup checks that whoever creates a service on a node that does not answer for its
-// VIP learns that, and how to have it answer. Controllers have assigned the role themselves.
+// TestServiceOfBackup checks that the user who creates a service on a node that does not answer for
+// its VIP learns that, and how to have it answer. Controllers have assigned the role themselves.
 func TestServiceOfBackup(t *testing.T) {
 	t.Parallel()
 	b := apitest.New(t, nil)

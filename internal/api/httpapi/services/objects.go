@@ -131,7 +131,7 @@ func nameIn(o *v1.Object, name *string) *rest.Problem {
 	return nil
 }
 
-// showService returns a service in the form of POST, without properties that change by themselves.
+// showService returns a service as a POST body, without properties that change by themselves.
 func (c *codec) showService(s *lb.Service) *v1.LoadbalanceEntry {
 	e := &v1.LoadbalanceEntry{Endpoints: make([]v1.Endpoint, len(s.Endpoints))}
 	get(e, c.key, s)
@@ -157,7 +157,7 @@ func (a *API) readEndpoint(spec []byte) (e lb.EndpointProbe, p *rest.Problem) {
 	return e, nil
 }
 
-// showEndpoint returns an endpoint in the form of POST.
+// showEndpoint returns an endpoint as a POST body.
 func (c *codec) showEndpoint(e *lb.EndpointProbe) any {
 	out := struct {
 		v1.EndpointProbe
@@ -244,7 +244,7 @@ func readDrain(spec []byte) (d lb.Drain, p *rest.Problem) {
 	return d, nil
 }
 
-// ReadBootService reads a service in the form of POST.
+// ReadBootService reads a service from a POST body.
 func (a *API) ReadBootService(data []byte) (objects.Edit, *rest.Problem) {
 	list, _, p := a.codec.decodeServices(data)
 	if p != nil {
@@ -266,7 +266,7 @@ func (a *API) ReadBootService(data []byte) (objects.Edit, *rest.Problem) {
 	}, nil
 }
 
-// ReadBootEndpoint reads an endpoint in the form of POST.
+// ReadBootEndpoint reads an endpoint from a POST body.
 func (a *API) ReadBootEndpoint(data []byte) (objects.Edit, *rest.Problem) {
 	var notes rest.Warnings
 	e, p := a.codec.decodeEndpoint(data, &notes)

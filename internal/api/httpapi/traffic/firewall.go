@@ -292,14 +292,14 @@ func readRule(spec []byte) (rule policy.Rule, p *rest.Problem) {
 	return rule, p
 }
 
-// showRule returns a rule in the form of POST.
+// showRule returns a rule as a POST body.
 func showRule(r *policy.Rule) any {
 	out := ruleAnswer(r, report.Traffic{})
 	out.Opts.Counter = ""
 	return out
 }
 
-// ReadBootRule reads a rule in the form of POST.
+// ReadBootRule reads a rule from a POST body.
 func (a *API) ReadBootRule(data []byte) (objects.Edit, *rest.Problem) {
 	list, _, p := decodeRules(data)
 	if p != nil {

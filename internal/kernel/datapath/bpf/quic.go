@@ -5,7 +5,7 @@ import (
 	"encoding/hex"
 )
 
-// ServerID is a server ID of an endpoint in connection IDs of QUIC, in the form of quic_servers.
+// ServerID is a server ID of an endpoint in connection IDs of QUIC, in the layout of quic_servers.
 // The zero value: none.
 type ServerID [2]uint64
 

@@ -40,7 +40,7 @@ func (r *TcRule) IsSNAT() bool {
 	return r.Does() == TcRuleActionRULE_SNAT || r.Does() == TcRuleActionRULE_SNAT_DEFAULT
 }
 
-// Set returns the table in the form of the map.
+// Set returns the table in the layout of the map.
 func (t *RuleTable) Set() *TcRuleSet {
 	set := &TcRuleSet{Count: uint32(len(t.Rules))}
 	for i := range t.Rules {

@@ -169,7 +169,7 @@ func (k TcServiceKey) String() string {
 // Ranged distinguishes a service with a range of ports from one with only its first port.
 func (k TcServiceKey) Ranged() bool { return k.Kind == uint8(TcServiceKindSERVICE_RANGE) }
 
-// Addr returns an address in the form of the maps: 16 bytes, IPv4 mapped.
+// Addr returns an address in the layout of the maps: 16 bytes, IPv4 mapped.
 func Addr(a netip.Addr) TcIpAddr {
 	var out TcIpAddr
 	b := a.As16()

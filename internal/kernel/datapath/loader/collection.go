@@ -33,7 +33,7 @@ type Collection struct {
 	QUICConfigs, QUICServers              *rows.Array
 	SCTPVIPs, SCTPPaths                   *rows.Array
 	Fresh                                 bool   // all maps are new and empty
-	ABI                                   string // in the form of the function ABI
+	ABI                                   string // as returned by the function ABI
 
 	all         map[string]*ebpf.Map // Maps by name, and the sections of variables
 	variables   map[string]*ebpf.Variable

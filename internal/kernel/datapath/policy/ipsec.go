@@ -12,7 +12,7 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// IPsecPolicies are the policies of the kernel's IPsec, in the form of firewall rules. Methods are
+// IPsecPolicies are the policies of the kernel's IPsec, as firewall rules. Methods are
 // safe for concurrent use.
 type IPsecPolicies struct {
 	mu      sync.Mutex

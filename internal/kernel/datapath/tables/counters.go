@@ -139,7 +139,7 @@ func (t *Tables) serviceStats(s *service, read func(id uint32) (counters, error)
 	return stats
 }
 
-// sourceOf returns an endpoint's source in the form of report.EndpointStats.
+// sourceOf returns an endpoint's source as in report.EndpointStats.
 func (t *Tables) sourceOf(e *endpoint) string {
 	switch {
 	case !e.has(endpointSNAT) || t.isLocal(e):

@@ -211,7 +211,7 @@ type endTimes struct {
 	has map[uint32]struct{} // ids that have a row
 }
 
-// endTime is bpf.Ends in the form of the map.
+// endTime is bpf.Ends in the layout of the map.
 type endTime struct {
 	At   int64 // nanoseconds since the machine was started: the map does not live longer
 	Rate uint32

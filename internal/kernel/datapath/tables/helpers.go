@@ -10,12 +10,15 @@ import (
 // opensConnections reports whether endpoints of a service with these flags open connections.
 func opensConnections(flags uint16) bool { return flags&(serviceEgress|serviceHelpers) != 0 }
 
-// putHelpers has the packet path expect related connections of a service, if its row says so. order
-// are its endpoints.
-func (t *Tables) putHelpers(s *service, order []*endpoint, undo *undoLog) error {
-	was, is := t.helped[s], s.row.Flags&serviceHelpers != 0
+// putHelpers makes the packet path expect related connections of a service if these flags have a
+// helper. order are its endpoints.
+func (t *Tables) putHelpers(s *service, flags uint16, order []*endpoint, undo *undoLog) error {
+	was, is := t.helped[s], flags&serviceHelpers != 0
 	if !was && !is {
 		return nil
+	}
+	if !is {
+		order = nil
 	}
 	undo.add(func() error {
 		t.setHelped(s, was)
@@ -42,11 +45,11 @@ func (t *Tables) setHelped(s *service, is bool) {
 	}
 }
 
-// writeHelpers writes which ports TFTP servers have: those of the services and of more.
+// writeHelpers writes the ports of TFTP servers: those of services with a helper, and of more.
 func (t *Tables) writeHelpers(more []*endpoint) error {
 	var ports []uint16
 	add := func(e *endpoint) {
-		if e.service.row.Flags&serviceTFTP != 0 && !slices.Contains(ports, e.port) {
+		if !slices.Contains(ports, e.port) {
 			ports = append(ports, e.port)
 		}
 	}

@@ -24,7 +24,7 @@ type removedCounters struct{ m *ebpf.Map }
 // allRemoved is the row of all endpoints that are gone, whether or not their services are.
 const allRemoved = uint32(MaxServices)
 
-// removedRow is counters in the form of the map.
+// removedRow is counters in the layout of the map.
 type removedRow struct {
 	Connections, PacketsIn, BytesIn, PacketsOut, BytesOut uint64
 

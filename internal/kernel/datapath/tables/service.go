@@ -185,7 +185,7 @@ func (t *Tables) prepareService(want *bpf.ServiceTable, undo *undoLog) (s *servi
 		func() error { return t.putRange(s, want.PortMax, undo) },
 		func() error { return t.putSecondary(s, want.Secondary, undo) },
 		func() error { return t.putEgress(s, egressClaims(s, want, order), undo) },
-		func() error { return t.putHelpers(s, order, undo) },
+		func() error { return t.putHelpers(s, want.Flags, order, undo) },
 	} {
 		if err = step(); err != nil {
 			return nil, nil, old, err

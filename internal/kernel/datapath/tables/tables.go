@@ -31,7 +31,6 @@ const (
 	serviceDenies    = uint16(bpf.TcServiceFlagSERVICE_DENIES)
 	serviceSecondary = uint16(bpf.TcServiceFlagSERVICE_SECONDARY)
 	serviceEgress    = uint16(bpf.TcServiceFlagSERVICE_EGRESS)
-	serviceTFTP      = uint16(bpf.TcServiceFlagSERVICE_TFTP)
 	serviceHelpers   = uint16(bpf.TcServiceFlagSERVICE_HELPERS)
 	serviceLimited   = uint16(bpf.TcServiceFlagSERVICE_LIMITED)
 )
