@@ -125,7 +125,10 @@ func (s *bpfSource) make(m mistake) (string, error) {
 		if out, err := exec.Command("llvm-strip-19", "-g", object).CombinedOutput(); err != nil {
 			return "", fmt.Errorf("strip %s: %w\n%s", p, err, out)
 		}
-		replace[filepath.Join(objects, p+"_bpfel.o")] = object
+		if out, err := exec.Command("gzip", "-1f", object).CombinedOutput(); err != nil {
+			return "", fmt.Errorf("compress %s: %w\n%s", p, err, out)
+		}
+		replace[filepath.Join(objects, p+"_bpfel.o.gz")] = object + ".gz"
 	}
 	return overlay(s.dir, replace)
 }

@@ -4,11 +4,15 @@ import (
 	"bytes"
 	"context"
 	"debug/elf"
+	"encoding/binary"
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"maps"
+	"math"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -18,6 +22,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 
+	objectfile "loxilb/internal/kernel/datapath/bpf/object"
 	"loxilb/test/net/rig"
 	"loxilb/test/netnstest"
 	"loxilb/test/netnstest/labtest"
@@ -34,7 +39,7 @@ func otherVersion(t *testing.T) string {
 	if dir := flag.Lookup(otherFlag).Value.String(); dir != "" {
 		return dir
 	}
-	object, err := os.ReadFile(filepath.Join(rig.Root, "internal/kernel/datapath/bpf/tc_bpfel.o"))
+	compressed, err := os.ReadFile(filepath.Join(rig.Root, "internal/kernel/datapath/bpf/tc_bpfel.o.gz"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,15 +47,10 @@ func otherVersion(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if bytes.Count(program, object) != 1 {
-		t.Fatal("the object is not in the program as it is")
+	if bytes.Count(program, compressed) != 1 {
+		t.Fatal("the program does not contain the compressed object exactly once")
 	}
-	at := bytes.Index(program, object) + neutralInstruction(t, object)
-	const mov32, mov64 = 0xb4, 0xb7
-	if program[at] != mov32 {
-		t.Fatalf("opcode %#x", program[at])
-	}
-	program[at] = mov64
+	copy(program[bytes.Index(program, compressed):], otherObject(t, compressed))
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "loxilb"), program, 0o755); err != nil {
 		t.Fatal(err)
@@ -61,9 +61,49 @@ func otherVersion(t *testing.T) string {
 	return dir
 }
 
-// neutralInstruction returns the offset of an instruction in the program for Ethernet that sets a
-// register to a non-negative 32-bit constant: its 64-bit form has the same effect.
-func neutralInstruction(t *testing.T, object []byte) int {
+// otherObject returns a compressed object of the same length, whose code differs by one instruction
+// that has the same effect.
+func otherObject(t *testing.T, compressed []byte) []byte {
+	t.Helper()
+	object, err := io.ReadAll(io.NewSectionReader(objectfile.Open(compressed), 0, math.MaxInt64))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const mov64 = 0xb7
+	for _, at := range neutralInstructions(t, object) {
+		other := bytes.Clone(object)
+		other[at] = mov64
+		if fitted, fits := compressTo(t, other, len(compressed)); fits {
+			return fitted
+		}
+	}
+	t.Fatal("with each instruction replaced, the compressed object is longer")
+	return nil
+}
+
+// compressTo compresses an object as tools/bpf does and pads it to a length by an extra field of
+// the header (RFC 1952), if it is not longer.
+func compressTo(t *testing.T, object []byte, length int) (compressed []byte, fits bool) {
+	t.Helper()
+	gzip := exec.Command("gzip", "-9n")
+	gzip.Stdin = bytes.NewReader(object)
+	compressed, err := gzip.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const flags, extraField, header, size = 3, 4, 10, 2
+	room := length - len(compressed)
+	if room < size {
+		return compressed, room == 0
+	}
+	compressed[flags] |= extraField
+	extra := append(binary.LittleEndian.AppendUint16(nil, uint16(room-size)), make([]byte, room-size)...)
+	return slices.Insert(compressed, header, extra...), true
+}
+
+// neutralInstructions returns the offsets of instructions in the program for Ethernet that set a
+// register to a non-negative 32-bit constant: their 64-bit form has the same effect.
+func neutralInstructions(t *testing.T, object []byte) (offsets []int) {
 	t.Helper()
 	f, err := elf.NewFile(bytes.NewReader(object))
 	if err != nil {
@@ -73,25 +113,22 @@ func neutralInstruction(t *testing.T, object []byte) int {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, s := range symbols {
-		if s.Name != "loxilb_ether" {
-			continue
-		}
-		section := f.Sections[s.Section]
-		code := object[section.Offset+s.Value:][:s.Size]
-		for i := 0; i < len(code); i += 8 {
-			switch code[i] {
-			case 0x18: // takes two instructions
-				i += 8
-			case 0xb4:
-				if code[i+7]&0x80 == 0 {
-					return int(section.Offset+s.Value) + i
-				}
-			}
+	i := slices.IndexFunc(symbols, func(s elf.Symbol) bool { return s.Name == "loxilb_ether" })
+	if i < 0 {
+		t.Fatal("the object has no program loxilb_ether")
+	}
+	const mov32, wide = 0xb4, 0x18 // wide takes two instructions
+	start := f.Sections[symbols[i].Section].Offset + symbols[i].Value
+	code := object[start:][:symbols[i].Size]
+	for i := 0; i < len(code); i += 8 {
+		switch {
+		case code[i] == wide:
+			i += 8
+		case code[i] == mov32 && code[i+7]&0x80 == 0:
+			offsets = append(offsets, int(start)+i)
 		}
 	}
-	t.Fatal("no such instruction")
-	return 0
+	return offsets
 }
 
 // exchangeDaemon replaces the daemon by another version's.

@@ -4,10 +4,10 @@
 package faulty
 
 import (
-	"bytes"
 	_ "embed"
 	"fmt"
 	"io"
+	"loxilb/internal/kernel/datapath/bpf/object"
 
 	"github.com/cilium/ebpf"
 )
@@ -21,7 +21,7 @@ const (
 
 // loadAccept returns the embedded CollectionSpec for accept.
 func loadAccept() (*ebpf.CollectionSpec, error) {
-	reader := bytes.NewReader(_AcceptBytes)
+	reader := object.Open(_AcceptBytes)
 	spec, err := ebpf.LoadCollectionSpecFromReader(reader)
 	if err != nil {
 		return nil, fmt.Errorf("can't load accept: %w", err)
@@ -132,5 +132,5 @@ func _AcceptClose(closers ...io.Closer) error {
 
 // Do not access this directly.
 //
-//go:embed accept_bpfel.o
+//go:embed accept_bpfel.o.gz
 var _AcceptBytes []byte

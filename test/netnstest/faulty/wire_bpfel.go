@@ -4,10 +4,10 @@
 package faulty
 
 import (
-	"bytes"
 	_ "embed"
 	"fmt"
 	"io"
+	"loxilb/internal/kernel/datapath/bpf/object"
 	"structs"
 
 	"github.com/cilium/ebpf"
@@ -47,7 +47,7 @@ const (
 
 // loadWire returns the embedded CollectionSpec for wire.
 func loadWire() (*ebpf.CollectionSpec, error) {
-	reader := bytes.NewReader(_WireBytes)
+	reader := object.Open(_WireBytes)
 	spec, err := ebpf.LoadCollectionSpecFromReader(reader)
 	if err != nil {
 		return nil, fmt.Errorf("can't load wire: %w", err)
@@ -174,5 +174,5 @@ func _WireClose(closers ...io.Closer) error {
 
 // Do not access this directly.
 //
-//go:embed wire_bpfel.o
+//go:embed wire_bpfel.o.gz
 var _WireBytes []byte

@@ -4,10 +4,10 @@
 package bpf
 
 import (
-	"bytes"
 	_ "embed"
 	"fmt"
 	"io"
+	"loxilb/internal/kernel/datapath/bpf/object"
 	"structs"
 
 	"github.com/cilium/ebpf"
@@ -547,7 +547,7 @@ const (
 
 // LoadCluster returns the embedded CollectionSpec for Cluster.
 func LoadCluster() (*ebpf.CollectionSpec, error) {
-	reader := bytes.NewReader(_ClusterBytes)
+	reader := object.Open(_ClusterBytes)
 	spec, err := ebpf.LoadCollectionSpecFromReader(reader)
 	if err != nil {
 		return nil, fmt.Errorf("can't load Cluster: %w", err)
@@ -949,5 +949,5 @@ func _ClusterClose(closers ...io.Closer) error {
 
 // Do not access this directly.
 //
-//go:embed cluster_bpfel.o
+//go:embed cluster_bpfel.o.gz
 var _ClusterBytes []byte

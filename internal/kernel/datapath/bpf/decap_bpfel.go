@@ -4,10 +4,10 @@
 package bpf
 
 import (
-	"bytes"
 	_ "embed"
 	"fmt"
 	"io"
+	"loxilb/internal/kernel/datapath/bpf/object"
 	"structs"
 
 	"github.com/cilium/ebpf"
@@ -76,7 +76,7 @@ const (
 
 // LoadDecap returns the embedded CollectionSpec for Decap.
 func LoadDecap() (*ebpf.CollectionSpec, error) {
-	reader := bytes.NewReader(_DecapBytes)
+	reader := object.Open(_DecapBytes)
 	spec, err := ebpf.LoadCollectionSpecFromReader(reader)
 	if err != nil {
 		return nil, fmt.Errorf("can't load Decap: %w", err)
@@ -256,5 +256,5 @@ func _DecapClose(closers ...io.Closer) error {
 
 // Do not access this directly.
 //
-//go:embed decap_bpfel.o
+//go:embed decap_bpfel.o.gz
 var _DecapBytes []byte

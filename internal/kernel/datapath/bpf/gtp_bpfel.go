@@ -4,10 +4,10 @@
 package bpf
 
 import (
-	"bytes"
 	_ "embed"
 	"fmt"
 	"io"
+	"loxilb/internal/kernel/datapath/bpf/object"
 	"structs"
 
 	"github.com/cilium/ebpf"
@@ -92,7 +92,7 @@ const (
 
 // LoadGtp returns the embedded CollectionSpec for Gtp.
 func LoadGtp() (*ebpf.CollectionSpec, error) {
-	reader := bytes.NewReader(_GtpBytes)
+	reader := object.Open(_GtpBytes)
 	spec, err := ebpf.LoadCollectionSpecFromReader(reader)
 	if err != nil {
 		return nil, fmt.Errorf("can't load Gtp: %w", err)
@@ -273,5 +273,5 @@ func _GtpClose(closers ...io.Closer) error {
 
 // Do not access this directly.
 //
-//go:embed gtp_bpfel.o
+//go:embed gtp_bpfel.o.gz
 var _GtpBytes []byte

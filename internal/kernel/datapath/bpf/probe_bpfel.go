@@ -4,10 +4,10 @@
 package bpf
 
 import (
-	"bytes"
 	_ "embed"
 	"fmt"
 	"io"
+	"loxilb/internal/kernel/datapath/bpf/object"
 	"structs"
 
 	"github.com/cilium/ebpf"
@@ -82,7 +82,7 @@ const (
 
 // LoadProbe returns the embedded CollectionSpec for Probe.
 func LoadProbe() (*ebpf.CollectionSpec, error) {
-	reader := bytes.NewReader(_ProbeBytes)
+	reader := object.Open(_ProbeBytes)
 	spec, err := ebpf.LoadCollectionSpecFromReader(reader)
 	if err != nil {
 		return nil, fmt.Errorf("can't load Probe: %w", err)
@@ -265,5 +265,5 @@ func _ProbeClose(closers ...io.Closer) error {
 
 // Do not access this directly.
 //
-//go:embed probe_bpfel.o
+//go:embed probe_bpfel.o.gz
 var _ProbeBytes []byte

@@ -4,10 +4,10 @@
 package bpf
 
 import (
-	"bytes"
 	_ "embed"
 	"fmt"
 	"io"
+	"loxilb/internal/kernel/datapath/bpf/object"
 	"structs"
 
 	"github.com/cilium/ebpf"
@@ -749,7 +749,7 @@ const (
 
 // LoadSock returns the embedded CollectionSpec for Sock.
 func LoadSock() (*ebpf.CollectionSpec, error) {
-	reader := bytes.NewReader(_SockBytes)
+	reader := object.Open(_SockBytes)
 	spec, err := ebpf.LoadCollectionSpecFromReader(reader)
 	if err != nil {
 		return nil, fmt.Errorf("can't load Sock: %w", err)
@@ -1177,5 +1177,5 @@ func _SockClose(closers ...io.Closer) error {
 
 // Do not access this directly.
 //
-//go:embed sock_bpfel.o
+//go:embed sock_bpfel.o.gz
 var _SockBytes []byte

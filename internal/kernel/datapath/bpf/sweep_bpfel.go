@@ -4,10 +4,10 @@
 package bpf
 
 import (
-	"bytes"
 	_ "embed"
 	"fmt"
 	"io"
+	"loxilb/internal/kernel/datapath/bpf/object"
 	"structs"
 
 	"github.com/cilium/ebpf"
@@ -745,7 +745,7 @@ const (
 
 // LoadSweep returns the embedded CollectionSpec for Sweep.
 func LoadSweep() (*ebpf.CollectionSpec, error) {
-	reader := bytes.NewReader(_SweepBytes)
+	reader := object.Open(_SweepBytes)
 	spec, err := ebpf.LoadCollectionSpecFromReader(reader)
 	if err != nil {
 		return nil, fmt.Errorf("can't load Sweep: %w", err)
@@ -1181,5 +1181,5 @@ func _SweepClose(closers ...io.Closer) error {
 
 // Do not access this directly.
 //
-//go:embed sweep_bpfel.o
+//go:embed sweep_bpfel.o.gz
 var _SweepBytes []byte

@@ -4,10 +4,10 @@
 package bpf
 
 import (
-	"bytes"
 	_ "embed"
 	"fmt"
 	"io"
+	"loxilb/internal/kernel/datapath/bpf/object"
 	"structs"
 
 	"github.com/cilium/ebpf"
@@ -1582,7 +1582,7 @@ const (
 
 // LoadTc returns the embedded CollectionSpec for Tc.
 func LoadTc() (*ebpf.CollectionSpec, error) {
-	reader := bytes.NewReader(_TcBytes)
+	reader := object.Open(_TcBytes)
 	spec, err := ebpf.LoadCollectionSpecFromReader(reader)
 	if err != nil {
 		return nil, fmt.Errorf("can't load Tc: %w", err)
@@ -2038,5 +2038,5 @@ func _TcClose(closers ...io.Closer) error {
 
 // Do not access this directly.
 //
-//go:embed tc_bpfel.o
+//go:embed tc_bpfel.o.gz
 var _TcBytes []byte

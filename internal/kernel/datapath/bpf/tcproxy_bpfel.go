@@ -4,10 +4,10 @@
 package bpf
 
 import (
-	"bytes"
 	_ "embed"
 	"fmt"
 	"io"
+	"loxilb/internal/kernel/datapath/bpf/object"
 	"structs"
 
 	"github.com/cilium/ebpf"
@@ -739,7 +739,7 @@ const (
 
 // LoadTcProxy returns the embedded CollectionSpec for TcProxy.
 func LoadTcProxy() (*ebpf.CollectionSpec, error) {
-	reader := bytes.NewReader(_TcProxyBytes)
+	reader := object.Open(_TcProxyBytes)
 	spec, err := ebpf.LoadCollectionSpecFromReader(reader)
 	if err != nil {
 		return nil, fmt.Errorf("can't load TcProxy: %w", err)
@@ -1195,5 +1195,5 @@ func _TcProxyClose(closers ...io.Closer) error {
 
 // Do not access this directly.
 //
-//go:embed tcproxy_bpfel.o
+//go:embed tcproxy_bpfel.o.gz
 var _TcProxyBytes []byte

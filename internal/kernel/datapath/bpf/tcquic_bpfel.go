@@ -4,10 +4,10 @@
 package bpf
 
 import (
-	"bytes"
 	_ "embed"
 	"fmt"
 	"io"
+	"loxilb/internal/kernel/datapath/bpf/object"
 	"structs"
 
 	"github.com/cilium/ebpf"
@@ -779,7 +779,7 @@ const (
 
 // LoadTcQUIC returns the embedded CollectionSpec for TcQUIC.
 func LoadTcQUIC() (*ebpf.CollectionSpec, error) {
-	reader := bytes.NewReader(_TcQUICBytes)
+	reader := object.Open(_TcQUICBytes)
 	spec, err := ebpf.LoadCollectionSpecFromReader(reader)
 	if err != nil {
 		return nil, fmt.Errorf("can't load TcQUIC: %w", err)
@@ -1241,5 +1241,5 @@ func _TcQUICClose(closers ...io.Closer) error {
 
 // Do not access this directly.
 //
-//go:embed tcquic_bpfel.o
+//go:embed tcquic_bpfel.o.gz
 var _TcQUICBytes []byte

@@ -4,10 +4,10 @@
 package bpf
 
 import (
-	"bytes"
 	_ "embed"
 	"fmt"
 	"io"
+	"loxilb/internal/kernel/datapath/bpf/object"
 	"structs"
 
 	"github.com/cilium/ebpf"
@@ -747,7 +747,7 @@ const (
 
 // LoadTcSCTP returns the embedded CollectionSpec for TcSCTP.
 func LoadTcSCTP() (*ebpf.CollectionSpec, error) {
-	reader := bytes.NewReader(_TcSCTPBytes)
+	reader := object.Open(_TcSCTPBytes)
 	spec, err := ebpf.LoadCollectionSpecFromReader(reader)
 	if err != nil {
 		return nil, fmt.Errorf("can't load TcSCTP: %w", err)
@@ -1206,5 +1206,5 @@ func _TcSCTPClose(closers ...io.Closer) error {
 
 // Do not access this directly.
 //
-//go:embed tcsctp_bpfel.o
+//go:embed tcsctp_bpfel.o.gz
 var _TcSCTPBytes []byte

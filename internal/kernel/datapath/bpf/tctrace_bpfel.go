@@ -4,10 +4,10 @@
 package bpf
 
 import (
-	"bytes"
 	_ "embed"
 	"fmt"
 	"io"
+	"loxilb/internal/kernel/datapath/bpf/object"
 	"structs"
 
 	"github.com/cilium/ebpf"
@@ -739,7 +739,7 @@ const (
 
 // LoadTcTrace returns the embedded CollectionSpec for TcTrace.
 func LoadTcTrace() (*ebpf.CollectionSpec, error) {
-	reader := bytes.NewReader(_TcTraceBytes)
+	reader := object.Open(_TcTraceBytes)
 	spec, err := ebpf.LoadCollectionSpecFromReader(reader)
 	if err != nil {
 		return nil, fmt.Errorf("can't load TcTrace: %w", err)
@@ -1195,5 +1195,5 @@ func _TcTraceClose(closers ...io.Closer) error {
 
 // Do not access this directly.
 //
-//go:embed tctrace_bpfel.o
+//go:embed tctrace_bpfel.o.gz
 var _TcTraceBytes []byte

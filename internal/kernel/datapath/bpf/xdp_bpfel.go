@@ -4,10 +4,10 @@
 package bpf
 
 import (
-	"bytes"
 	_ "embed"
 	"fmt"
 	"io"
+	"loxilb/internal/kernel/datapath/bpf/object"
 	"structs"
 
 	"github.com/cilium/ebpf"
@@ -514,7 +514,7 @@ const (
 
 // LoadXdp returns the embedded CollectionSpec for Xdp.
 func LoadXdp() (*ebpf.CollectionSpec, error) {
-	reader := bytes.NewReader(_XdpBytes)
+	reader := object.Open(_XdpBytes)
 	spec, err := ebpf.LoadCollectionSpecFromReader(reader)
 	if err != nil {
 		return nil, fmt.Errorf("can't load Xdp: %w", err)
@@ -917,5 +917,5 @@ func _XdpClose(closers ...io.Closer) error {
 
 // Do not access this directly.
 //
-//go:embed xdp_bpfel.o
+//go:embed xdp_bpfel.o.gz
 var _XdpBytes []byte

@@ -4,10 +4,10 @@
 package bpf
 
 import (
-	"bytes"
 	_ "embed"
 	"fmt"
 	"io"
+	"loxilb/internal/kernel/datapath/bpf/object"
 	"structs"
 
 	"github.com/cilium/ebpf"
@@ -514,7 +514,7 @@ const (
 
 // LoadXdpTrace returns the embedded CollectionSpec for XdpTrace.
 func LoadXdpTrace() (*ebpf.CollectionSpec, error) {
-	reader := bytes.NewReader(_XdpTraceBytes)
+	reader := object.Open(_XdpTraceBytes)
 	spec, err := ebpf.LoadCollectionSpecFromReader(reader)
 	if err != nil {
 		return nil, fmt.Errorf("can't load XdpTrace: %w", err)
@@ -917,5 +917,5 @@ func _XdpTraceClose(closers ...io.Closer) error {
 
 // Do not access this directly.
 //
-//go:embed xdptrace_bpfel.o
+//go:embed xdptrace_bpfel.o.gz
 var _XdpTraceBytes []byte
