@@ -1529,8 +1529,8 @@ struct sweep_report {
 	__u64 ended; /* connections removed: expired, or of an endpoint that is gone */
 };
 
-/* A TCP connection to end, or that was silent for too long: both ends are to get a
- * RST. */
+/* A connection to end, or that was silent for too long: both ends are to get a RST, or
+ * an ABORT of SCTP. */
 struct found_end {
 	struct connection_key client; /* of its packets as they arrive */
 	struct connection_key reply;

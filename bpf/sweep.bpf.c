@@ -223,26 +223,30 @@ int loxilb_end(struct __sk_buff *ctx)
 	       connection_end_by_reply(&key, c, word, PORT_RESTS_FROM_NOW);
 }
 
-/* Sends a RST that user space has made in the name of one end of a connection, with
- * its addresses and ports (ends.h): to the interface whose number is the packet's
+/* Sends a RST or ABORT that user space has made in the name of one end of a connection,
+ * with its addresses and ports (ends.h): to the interface whose number is the packet's
  * mark, as if it arrived there, if the connection is the intended one. Without a
- * mark, only returns that interface. */
+ * mark, only returns that interface, and writes the tag of an ABORT. */
 SEC("tc")
 int loxilb_reset(struct __sk_buff *ctx)
 {
 	const struct end_target m = end_target_read(ctx);
 	__u32 ifindex = ctx->mark, number;
 	struct connection_key key;
+	bool sctp;
 
 	if (!reset_key(ctx, &key) || !reset_number(&key, &m, &number))
 		return RESET_NOT;
+	sctp = key.protocol == IPPROTO_SCTP;
 	if (!ifindex)
-		return reset_arrives(ctx, &key);
+		return sctp && !abort_write_tag(ctx, number) ?
+			       RESET_NOT :
+			       reset_arrives(ctx, &key);
 	ctx->mark = 0;
 	ctx->cb[0] = 0;
 	ctx->cb[1] = 0;
 	ctx->cb[2] = 0;
-	if (!reset_write(ctx, number) ||
+	if (!(sctp ? abort_has_tag(ctx, number) : reset_write(ctx, number)) ||
 	    bpf_clone_redirect(ctx, ifindex, BPF_F_INGRESS))
 		return RESET_NOT;
 	return RESET_SENT;

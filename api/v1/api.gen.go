@@ -2517,8 +2517,8 @@ type ServiceArguments struct {
 	// OnFail The same (keep, drain or reset) for an endpoint that is down, as long as it is down.
 	OnFail string `json:"onFail,omitempty"`
 
-	// OnRemove What becomes of the open TCP connections of an endpoint that is taken out of the service. keep (the default): they go on until
-	// they end by themselves. drain: those that are left after drainTime are reset. reset: both ends are told at once by RSTs, up to
+	// OnRemove What becomes of the open TCP and SCTP connections of an endpoint that is taken out of the service. keep (the default): they go on until
+	// they end by themselves. drain: those that are left after drainTime are reset. reset: both ends get RSTs or ABORTs at once, up to
 	// 1,000 connections a second. When the whole service is deleted, all are reset.
 	OnRemove string `json:"onRemove,omitempty"`
 

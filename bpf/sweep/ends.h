@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * ends.h - notifies both ends of a TCP connection that it is over.
+ * ends.h - notifies both ends of a connection that it is over.
  *
- * Each end gets a RST that appears to come from the other one. It enters by the hook of
- * an interface, like a packet of that end: so it is translated, routed and counted like
- * any packet, and both entries record it (docs/adr/0035-open-connections.md).
+ * Each end gets a RST, or an ABORT of SCTP, that appears to come from the other one. It
+ * enters by the hook of an interface, like a packet of that end: so it is translated, routed
+ * and counted like any packet, and both entries record it (docs/adr/0035-open-connections.md).
  */
 #ifndef LOXILB_ENDS_H
 #define LOXILB_ENDS_H
@@ -16,6 +16,7 @@
 #include "conntrack/conntrack.h"
 #include "path/fib.h"
 #include "protocol/tcp.h"
+#include "sweep/abort.h"
 #include "table/bucket.h"
 
 /* struct found_end. Written by the sweep; read by user after each slice. */
@@ -32,8 +33,15 @@ struct {
 	__type(value, struct idle_report);
 } idle_reports SEC(".maps");
 
-/* Reports whether the numbers of both directions are known. Not for a connection that
- * is answered directly, that is half-open, or of which too much was not seen. */
+static __always_inline bool numbers_are_known(const struct connection *c,
+					      const struct connection *peer)
+{
+	return c->seq_end - peer->ack < TCP_MAX_AHEAD &&
+	       peer->seq_end - c->ack < TCP_MAX_AHEAD;
+}
+
+/* Reports whether the numbers, or tags, of both directions are known. Not for a connection
+ * that is answered directly, that is half-open, or of which too much was not seen. */
 static __always_inline bool
 ends_are_known(const struct connection_key *key, const struct connection *c,
 	       __u32 word, const struct connection *peer, __u32 peer_word)
@@ -42,8 +50,9 @@ ends_are_known(const struct connection_key *key, const struct connection *c,
 
 	return (word & both) == both && states_are_of_pair(word, peer_word) &&
 	       connection_is_pair(key, word, peer, peer_word) &&
-	       c->seq_end - peer->ack < TCP_MAX_AHEAD &&
-	       peer->seq_end - c->ack < TCP_MAX_AHEAD;
+	       (key->protocol == IPPROTO_SCTP ?
+			abort_tags_are_known(c, peer) :
+			numbers_are_known(c, peer));
 }
 
 /* Reports whether both ends of one more connection may be notified. If not, and it
@@ -125,7 +134,7 @@ enum reset_result {
 	RESET_ANYWHERE = -1, /* it may arrive at any interface */
 };
 
-/* Reads addresses and ports of a RST that user space has made, without options. */
+/* Reads the key of a RST or ABORT that user space has made, without options. */
 static __always_inline bool reset_key(struct __sk_buff *ctx,
 				      struct connection_key *key)
 {
@@ -133,11 +142,16 @@ static __always_inline bool reset_key(struct __sk_buff *ctx,
 			    ETH_HLEN + __builtin_offsetof(struct iphdr, saddr),
 		    addresses6 = ETH_HLEN +
 				 __builtin_offsetof(struct ipv6hdr, saddr);
+	const bool ipv6 = ctx->protocol == bpf_htons(ETH_P_IPV6);
+	const __u32 protocol =
+		ETH_HLEN + (ipv6 ? __builtin_offsetof(struct ipv6hdr, nexthdr) :
+				   __builtin_offsetof(struct iphdr, protocol));
 	__be32 pair[2];
 
 	__builtin_memset(key, 0, sizeof(*key));
-	key->protocol = IPPROTO_TCP;
-	if (ctx->protocol == bpf_htons(ETH_P_IPV6))
+	if (bpf_skb_load_bytes(ctx, protocol, &key->protocol, 1))
+		return false;
+	if (ipv6)
 		return !bpf_skb_load_bytes(ctx, addresses6, key, 36);
 	if (bpf_skb_load_bytes(ctx, addresses4, pair, sizeof(pair)))
 		return false;
@@ -173,8 +187,8 @@ static __always_inline bool is_end_target(const struct end_target *m,
 	return c->endpoint == m->endpoint && !((word ^ m->word) & m->mask);
 }
 
-/* Finds the number that the receiver of a RST expects: the next one of the RST's
- * sender. */
+/* Finds the number that the receiver of a RST expects, the next one of the RST's sender;
+ * of an ABORT, the tag. */
 static __always_inline bool reset_number(const struct connection_key *key,
 					 const struct end_target *m,
 					 __u32 *number)
@@ -187,10 +201,10 @@ static __always_inline bool reset_number(const struct connection_key *key,
 	word = state_read(c);
 	if (!is_end_target(m, c, word) || word & STATE_TRAIT(CONN_SINGLE_ENTRY))
 		return false;
-	peer = connection_peer(c, IPPROTO_TCP);
+	peer = connection_peer(c, key->protocol);
 	if (!peer || !ends_are_known(key, c, word, peer, state_read(peer)))
 		return false;
-	*number = c->seq_end;
+	*number = key->protocol == IPPROTO_SCTP ? c->ack : c->seq_end;
 	return true;
 }
 
@@ -201,7 +215,7 @@ static __always_inline int reset_arrives(struct __sk_buff *ctx,
 {
 	struct bpf_fib_lookup fib = {};
 
-	fib.l4_protocol = IPPROTO_TCP;
+	fib.l4_protocol = key->protocol;
 	fib_addresses(&fib, ctx->protocol == bpf_htons(ETH_P_IPV6), &key->daddr,
 		      &key->saddr);
 	return fib_found(bpf_fib_lookup(ctx, &fib, sizeof(fib), 0)) ?

@@ -23,8 +23,8 @@ __u64 ending_endpoints[MAX_ENDPOINTS / 64];
 /* How many connections of these endpoints walks have met. Read by user. */
 __u64 walk_met;
 
-/* struct found_end of TCP connections. Written by walks; read by user after each
- * slice. */
+/* struct found_end of connections whose ends are notified. Written by walks; read by
+ * user after each slice. */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 1 << 17);
@@ -53,8 +53,9 @@ static __always_inline int walk_hand_over(const struct connection_key *key,
 	return 1;
 }
 
-/* Ends the connection of a row of the table: hands over TCP connections, and ends
- * others. Returns 1 if it ended one. Global (verifier: globals). */
+/* Ends the connection of a row of the table: hands over open connections of TCP and
+ * SCTP, and ends others. Returns 1 if it ended one. Global (verifier:
+ * globals). */
 __noinline int walk_row(struct table_row *row)
 {
 	const __u32 other = CONN_REPLY_DIRECTION | STATE_TRAIT(CONN_RESTING);
@@ -72,9 +73,9 @@ __noinline int walk_row(struct table_row *row)
 	if (word & STATE_ENDED)
 		return 0;
 	key = row->key; /* the row may change hands when the entry is removed */
-	if (key.protocol == IPPROTO_TCP && !connection_is_closed(word))
+	if (ends_can_be_notified(key.protocol) && !connection_is_closed(word))
 		return walk_hand_over(&key, c, word);
-	if (key.protocol == IPPROTO_TCP && word & CONN_ASSURED)
+	if (ends_can_be_notified(key.protocol) && word & CONN_ASSURED)
 		return 0; /* it is in quarantine, so that answers to the RSTs find it */
 	return connection_end_by_reply(&key, c, word, PORT_RESTS_FROM_NOW);
 }

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// Closing is how open TCP connections of an endpoint are handled when it is removed or goes down.
+// Closing is how open TCP and SCTP connections of an endpoint are handled when it is removed or goes
+// down.
 type Closing uint8
 
 // The choices.
@@ -26,7 +27,7 @@ func closings() []choice[Closing] {
 	return []choice[Closing]{
 		{value: ClosingKeep, word: "keep", help: "they continue until they end on their own"},
 		{value: ClosingDrain, word: "drain", help: "those still open after --drain-time are reset"},
-		{value: ClosingReset, word: "reset", help: "both ends get a RST at once, up to 1,000 connections per second"},
+		{value: ClosingReset, word: "reset", help: "both ends get a RST or ABORT at once, up to 1,000 connections per second"},
 	}
 }
 
@@ -57,13 +58,13 @@ func closingFields() []Field[Service] {
 		{
 			Name: FieldOnRemove, Text: "on-remove", Record: "onRemove", Place: first, Since: closingFormat,
 			Property: "serviceArguments.onRemove", Flag: "on-remove",
-			Help: "how to treat TCP connections of an endpoint that is removed from the service",
+			Help: "how to treat TCP and SCTP connections of an endpoint that is removed from the service",
 			form: wordOfField(func(s *Service) *Closing { return &s.OnRemove }, closings),
 		},
 		{
 			Name: FieldOnFail, Text: "on-fail", Record: "onFail", Place: first + 1, Since: closingFormat,
 			Property: "serviceArguments.onFail", Flag: "on-fail",
-			Help: "how to treat TCP connections of an endpoint that is down",
+			Help: "how to treat TCP and SCTP connections of an endpoint that is down",
 			form: wordOfField(func(s *Service) *Closing { return &s.OnFail }, closings),
 		},
 		{
@@ -89,10 +90,10 @@ func (s *Service) validateClosing() error {
 		return NewFieldError(FieldDrainTime, durationText(s.DrainTime), "is out of range", "0s (60s) to 86400s, whole seconds")
 	case s.DrainTime != 0 && s.OnRemove != ClosingDrain && s.OnFail != ClosingDrain:
 		return NewFieldError(FieldDrainTime, durationText(s.DrainTime), "is given, and nothing is drained", "0s, or on-remove or on-fail drain")
-	case s.Protocol != TCP && s.OnRemove != ClosingKeep:
-		return NewFieldError(FieldOnRemove, s.OnRemove.String(), "is for TCP: flows of "+s.Protocol.String()+" end at once", ClosingKeep.String())
-	case s.Protocol != TCP && s.OnFail != ClosingKeep:
-		return NewFieldError(FieldOnFail, s.OnFail.String(), "is for TCP: flows of "+s.Protocol.String()+" end at once", ClosingKeep.String())
+	case !s.Protocol.HasHandshake() && s.OnRemove != ClosingKeep:
+		return NewFieldError(FieldOnRemove, s.OnRemove.String(), "is for TCP and SCTP: flows of "+s.Protocol.String()+" end at once", ClosingKeep.String())
+	case !s.Protocol.HasHandshake() && s.OnFail != ClosingKeep:
+		return NewFieldError(FieldOnFail, s.OnFail.String(), "is for TCP and SCTP: flows of "+s.Protocol.String()+" end at once", ClosingKeep.String())
 	}
 	return nil
 }
@@ -152,7 +153,7 @@ func outlierFields() []Field[Service] {
 func (s *Service) seesHandshakes() (why string) {
 	switch {
 	case s.Protocol != TCP:
-		return s.Protocol.String() + " has no handshakes"
+		return "handshakes of " + s.Protocol.String() + " are not counted"
 	case s.Mode == ModeDSR:
 		return "answers are not seen in mode dsr"
 	case s.PortMax != 0:

@@ -19,6 +19,7 @@ type Command struct {
 	Args   []string
 	Env    []string  // added to this process's
 	Dir    string    // "": this process's
+	Input  *os.File  // standard input, or nil
 	Output io.Writer // what it prints goes there as well, if not nil
 	Detach bool      // it outlives this process and its terminal; Lab.Close ends it all the same
 }
@@ -37,6 +38,9 @@ func (h *Host) Start(c Command) (*Process, error) {
 	p := &Process{cmd: exec.Command(c.Args[0], c.Args[1:]...), done: make(chan struct{})}
 	p.cmd.Env = append(os.Environ(), c.Env...)
 	p.cmd.Dir = c.Dir
+	if c.Input != nil {
+		p.cmd.Stdin = c.Input
+	}
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for us: we stop it in order
 	switch {
 	case c.Detach:

@@ -18,9 +18,9 @@ func killCT(o *session.Options) *cobra.Command {
 		Use:     "ct",
 		Aliases: []string{"conntrack", "cts", "conntracks"},
 		Short:   "Terminate connections on both sides",
-		Long: "Terminates the connections that match all given flags. Both sides of a TCP connection get a RST.\n" +
-			"Half-open connections, connections of mode dsr and of other protocols are only forgotten by the\n" +
-			"load balancer. A client may reconnect immediately; the service decides about its new connection.",
+		Long: "Terminates the connections that match all given flags. Both sides get a RST of TCP or an ABORT\n" +
+			"of SCTP. Half-open connections, connections of mode dsr and of other protocols are only forgotten\n" +
+			"by the load balancer. A client may reconnect immediately; the service decides about its new connection.",
 		Example: "  loxicmd kill ct --source=100.100.100.7\n  loxicmd kill ct --endpoint=31.31.31.1:5001 --rate=100\n  loxicmd kill ct --service=20.20.20.1:2020/tcp --state=est",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -70,5 +70,5 @@ func killConntracks(o *session.Options, cmd *cobra.Command, params *v1.EndConntr
 	case "yaml":
 		return o.Print(fmt.Sprintf("told: %d\nsilent: %d\n", sum.Told, sum.Silent))
 	}
-	return o.Print(fmt.Sprintf("%d connections ended, %d of them with a RST to both sides\n", sum.Told+sum.Silent, sum.Told))
+	return o.Print(fmt.Sprintf("%d connections ended, %d of them with a RST or ABORT to both sides\n", sum.Told+sum.Silent, sum.Told))
 }

@@ -15,7 +15,7 @@ import (
 func TestKillCT(t *testing.T) {
 	t.Parallel()
 	for output, want := range map[string]string{
-		"wide": "36 connections ended, 13 of them with a RST to both sides\n",
+		"wide": "36 connections ended, 13 of them with a RST or ABORT to both sides\n",
 		"json": "{\"told\": 13, \"silent\": 23}\n",
 		"yaml": "told: 13\nsilent: 23\n",
 	} {

@@ -19,7 +19,7 @@ import (
 func killed(r *rig.Rig, flags string) (ended, told int) {
 	r.T.Helper()
 	out := r.Loxicmd("kill ct %s", flags)
-	m := regexp.MustCompile(`^(\d+) connections ended, (\d+) of them with a RST`).FindStringSubmatch(out)
+	m := regexp.MustCompile(`^(\d+) connections ended, (\d+) of them with a RST or ABORT`).FindStringSubmatch(out)
 	if m == nil {
 		r.T.Fatalf("kill ct %s: %s", flags, out)
 	}

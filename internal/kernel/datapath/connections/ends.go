@@ -115,7 +115,7 @@ func (e *ending) allowed() int {
 // endQueued ends some connections that a walk has found.
 func (t *Table) endQueued(e *ending, n int) error {
 	for _, p := range e.queue[:n] {
-		if err := t.endTCP(p, &e.done); err != nil {
+		if err := t.endBoth(p, &e.done); err != nil {
 			return err
 		}
 	}

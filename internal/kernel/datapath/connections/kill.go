@@ -15,8 +15,8 @@ import (
 )
 
 // EndConnections ends matching connections, rate of them per second, and counts them. TCP
-// connections with known sequence numbers end at both ends by RSTs; others only here. Closed ones
-// are skipped. If ctx ends first, it returns the position to continue from; 0 is the beginning.
+// connections with known sequence numbers end at both ends by RSTs, SCTP associations with known
+// verification tags by ABORTs; others only here. Closed ones are skipped. If ctx ends first, it returns the position to continue from; 0 is the beginning.
 func (t *Table) EndConnections(ctx context.Context, from, rate int, matches func(*report.Connection) bool) (done report.Ended, err error) {
 	start, stopped := time.Now(), false
 	next, listed := t.shared.Conntrack.EachFrom(ctx, from, func(k bpf.TcConnectionKey, r bpf.TcConnection) bool {
@@ -43,14 +43,15 @@ func (t *Table) EndConnections(ctx context.Context, from, rate int, matches func
 
 // end ends the connection of a client's entry.
 func (t *Table) end(k bpf.TcConnectionKey, r bpf.TcConnection, done *report.Ended) error {
-	if k.Protocol == uint8(lb.TCP) {
-		return t.endTCP(foundEnd{k, replyKey(k, &r), r.Endpoint, wordOf(&r)}, done)
+	if k.Protocol == uint8(lb.TCP) || k.Protocol == uint8(lb.SCTP) {
+		return t.endBoth(foundEnd{k, replyKey(k, &r), r.Endpoint, wordOf(&r)}, done)
 	}
 	return t.endSilently(k, r.Endpoint, wordOf(&r), done)
 }
 
-// endTCP ends a TCP connection: both ends get a RST, if their numbers are known.
-func (t *Table) endTCP(e foundEnd, done *report.Ended) error {
+// endBoth ends a connection of TCP or SCTP: both ends get a RST or ABORT, if their numbers or tags
+// are known.
+func (t *Table) endBoth(e foundEnd, done *report.Ended) error {
 	sent, err := t.resetBoth(&e, generation)
 	if err != nil {
 		return err
@@ -75,7 +76,7 @@ func (t *Table) endSilently(k bpf.TcConnectionKey, endpoint, word uint32, done *
 	return nil
 }
 
-// replyKey returns the key of the other direction's entry, for TCP.
+// replyKey returns the key of the other direction's entry, for TCP and SCTP.
 func replyKey(k bpf.TcConnectionKey, r *bpf.TcConnection) bpf.TcConnectionKey {
 	k.Saddr, k.Daddr, k.Sport, k.Dport = r.Daddr, r.Saddr, r.Dport, r.Sport
 	return k

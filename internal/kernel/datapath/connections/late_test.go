@@ -135,7 +135,7 @@ func TestLateEnd(t *testing.T) {
 			d.dial()
 		}
 		var done report.Ended
-		if err := d.endTCP(found[0][0], &done); err != nil {
+		if err := d.endBoth(found[0][0], &done); err != nil {
 			t.Fatal(err)
 		}
 		if ended := d.hooks.asked > 0 || done.Silent > 0; ended == again {

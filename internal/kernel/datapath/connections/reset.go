@@ -3,11 +3,13 @@ package connections
 import (
 	"encoding/binary"
 	"fmt"
+	"net/netip"
 
 	"github.com/cilium/ebpf"
 
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/kernel/datapath/testrun"
+	"loxilb/internal/lb"
 )
 
 // Results of LoxilbReset other than an interface (enum reset_result in bpf/sweep/ends.h).
@@ -16,7 +18,7 @@ const (
 	resetSent = 1
 )
 
-// foundEnd is struct found_end of bpf/abi.h: a TCP connection, as it was when it was found.
+// foundEnd is struct found_end of bpf/abi.h: a connection, as it was when it was found.
 type foundEnd struct {
 	client, reply  bpf.TcConnectionKey // of its entries
 	endpoint, word uint32
@@ -39,8 +41,8 @@ func endTarget(endpoint, word, mask uint32) testrun.SKB {
 	return testrun.SKB{CB: [5]uint32{endpoint, word, mask}}
 }
 
-// resetBoth sends both ends of a connection a RST that appears to come from the other, and reports
-// whether both were sent.
+// resetBoth sends both ends of a connection a RST or ABORT that appears to come from the other, and
+// reports whether both were sent.
 func (t *Table) resetBoth(e *foundEnd, mask uint32) (bool, error) {
 	for _, key := range [...]bpf.TcConnectionKey{e.client, e.reply} {
 		if sent, err := t.reset(key, endTarget(e.endpoint, e.word, mask)); err != nil || !sent {
@@ -50,22 +52,27 @@ func (t *Table) resetBoth(e *foundEnd, mask uint32) (bool, error) {
 	return true, nil
 }
 
-// reset injects a RST that appears to come from the sender of packets with this key.
+// reset injects a RST or ABORT that appears to come from the sender of packets with this key.
 func (t *Table) reset(key bpf.TcConnectionKey, skb testrun.SKB) (bool, error) {
 	frame := resetFrame(key)
-	wanted, err := t.programs.run(sendReset, &ebpf.RunOptions{Data: frame, Context: skb})
+	out := make([]byte, len(frame))
+	find := &ebpf.RunOptions{Data: frame, DataOut: out, Context: skb}
+	wanted, err := t.programs.run(sendReset, find)
 	if err != nil {
-		return false, fmt.Errorf("find where the segments of a connection arrive: %w", err)
+		return false, fmt.Errorf("find where the packets of a connection arrive: %w", err)
 	}
 	ifindex, mac, ok := t.hooks.Arrival(int(int32(wanted)))
 	if wanted == resetNot || !ok {
 		return false, nil
 	}
+	if key.Protocol == uint8(lb.SCTP) {
+		frame = sealAbort(find.DataOut)
+	}
 	copy(frame, mac)
 	skb.Mark = uint32(ifindex)
 	sent, err := t.programs.run(sendReset, &ebpf.RunOptions{Data: frame, Context: skb})
 	if err != nil {
-		return false, fmt.Errorf("send a RST in the name of the end of a connection: %w", err)
+		return false, fmt.Errorf("send a reset in the name of the end of a connection: %w", err)
 	}
 	return sent == resetSent, nil
 }
@@ -78,26 +85,37 @@ const (
 	flagRST    = 0x04
 )
 
-// resetFrame returns a RST with sequence number 0, complete except for the destination MAC address.
+// resetFrame returns a RST with sequence number 0, or an ABORT with tag 0, complete except for that
+// and the destination MAC address.
 func resetFrame(key bpf.TcConnectionKey) []byte {
 	src, dst := bpf.AddrPort(key.Saddr, key.Sport), bpf.AddrPort(key.Daddr, key.Dport)
+	if key.Protocol == uint8(lb.SCTP) {
+		return ipFrame(src.Addr(), dst.Addr(), key.Protocol, abort(src.Port(), dst.Port()))
+	}
 	tcp := make([]byte, tcpBytes)
 	binary.BigEndian.PutUint16(tcp, src.Port())
 	binary.BigEndian.PutUint16(tcp[2:], dst.Port())
 	tcp[12], tcp[13] = tcpBytes/4<<4, flagRST
 	addresses := append(src.Addr().AsSlice(), dst.Addr().AsSlice()...)
 	binary.BigEndian.PutUint16(tcp[16:], ^sum(addresses, []byte{0, protoTCP, 0, tcpBytes}, tcp))
-	frame := make([]byte, etherBytes, etherBytes+40+tcpBytes)
-	if src.Addr().Is4() {
+	return ipFrame(src.Addr(), dst.Addr(), protoTCP, tcp)
+}
+
+// ipFrame puts headers in front of a payload, without MAC addresses.
+func ipFrame(src, dst netip.Addr, protocol uint8, payload []byte) []byte {
+	addresses := append(src.AsSlice(), dst.AsSlice()...)
+	frame := make([]byte, etherBytes, etherBytes+40+len(payload))
+	length := byte(len(payload))
+	if src.Is4() {
 		binary.BigEndian.PutUint16(frame[12:], 0x0800)
-		ip := append([]byte{0x45, 0, 0, 20 + tcpBytes, 0, 0, 0x40, 0, hopLimit, protoTCP, 0, 0}, addresses...)
+		ip := append([]byte{0x45, 0, 0, 20 + length, 0, 0, 0x40, 0, hopLimit, protocol, 0, 0}, addresses...)
 		binary.BigEndian.PutUint16(ip[10:], ^sum(ip))
 		frame = append(frame, ip...)
 	} else {
 		binary.BigEndian.PutUint16(frame[12:], 0x86dd)
-		frame = append(append(frame, 0x60, 0, 0, 0, 0, tcpBytes, protoTCP, hopLimit), addresses...)
+		frame = append(append(frame, 0x60, 0, 0, 0, 0, length, protocol, hopLimit), addresses...)
 	}
-	return append(frame, tcp...)
+	return append(frame, payload...)
 }
 
 // sum returns the ones' complement sum of pieces of even length (RFC 1071).

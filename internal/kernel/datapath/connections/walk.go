@@ -34,7 +34,8 @@ type walk struct {
 }
 
 // walk finds the connections of these endpoints: in the groups where they should be, then, unless
-// all were met, everywhere. TCP connections are returned by endpoint, others end during the walk.
+// all were met, everywhere. Connections of TCP and SCTP are returned by endpoint, others end during
+// the walk.
 func (t *Table) walk(ctx context.Context, of []tables.End) (map[uint32][]foundEnd, error) {
 	var ending [tables.MaxEndpoints / 64]uint64
 	ids := make([]uint32, len(of))

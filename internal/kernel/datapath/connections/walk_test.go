@@ -68,7 +68,7 @@ func walkFinds(t *testing.T, d *Table, endpoint uint32, few int) {
 	done := report.Ended{}
 	for _, p := range found[endpoint] {
 		p.endpoint++
-		if err := d.endTCP(p, &done); err != nil {
+		if err := d.endBoth(p, &done); err != nil {
 			t.Fatal(err)
 		}
 	}
