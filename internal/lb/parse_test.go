@@ -2,6 +2,7 @@ package lb
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -188,6 +189,30 @@ func TestParsePortPairs(t *testing.T) {
 		{in: "80:70000", err: `endpoint port "70000" is out of range (allowed: 1 to 65535)`},
 		{in: "80:8080,80:8081", err: `ports "80:8081" repeats a service port (allowed: each service port once)`},
 	})
+}
+
+// TestEndpointsOfPortPairs checks the ports of endpoints at one address.
+func TestEndpointsOfPortPairs(t *testing.T) {
+	t.Parallel()
+	for pair, want := range map[string][]PortRange{
+		"80:8080":           {{8080, 8080}},
+		"80:8080-8082":      {{8080, 8080}, {8081, 8081}, {8082, 8082}},
+		"80:65534-65535":    {{65534, 65534}, {65535, 65535}},
+		"80-82:8080-8082":   {{8080, 8082}},
+		"80-82:65533-65535": {{65533, 65535}},
+	} {
+		p, err := ParsePortPair(pair)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []PortRange
+		for _, e := range p.Endpoints(Endpoint{}) {
+			got = append(got, PortRange{e.Port, max(e.Port, e.PortMax)})
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("the endpoints of %s have ports %v, want %v", pair, got, want)
+		}
+	}
 }
 
 func TestParseService(t *testing.T) {

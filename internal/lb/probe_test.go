@@ -69,7 +69,7 @@ func TestProbeOf(t *testing.T) {
 // values.
 func TestProbeRefused(t *testing.T) {
 	t.Parallel()
-	long := strings.Repeat("x", 3<<20)
+	long, most := strings.Repeat("x", 3<<20), strings.Repeat("x", 1024)
 	for _, tc := range []struct{ fields, want string }{
 		{"probetype=telnet", `probe type "telnet" is not known (allowed: auto, tcp, udp, ping, http, https, grpc, dns or none)`},
 		{"probetype=sctp", `probe type "sctp" is not part of this build: ping asks whether the machine is there (allowed: auto, tcp, udp, ping, http, https, grpc, dns or none)`},
@@ -129,6 +129,8 @@ func TestProbeRefused(t *testing.T) {
 		"10.0.0.1:0/icmp endpoints=10.1.0.1:0 probetype=tcp probeport=80":    "",
 		"10.0.0.1:1-65535/tcp endpoints=10.1.0.1:1-65535 probetype=ping":     "",
 		"10.0.0.1:1-65535/tcp endpoints=10.1.0.1:1-65535":                    "",
+		"10.0.0.1:80/tcp endpoints=10.1.0.1:80 probereq=" + most:             "",
+		"10.0.0.1:80/tcp endpoints=10.1.0.1:80 proberesp=" + most:            "",
 		"10.0.0.1:80-90/tcp endpoints=10.1.0.1:80-90 monitor=true probeport": `service "probeport" is not FIELD=VALUE`,
 	} {
 		s, err := ParseService(line)
