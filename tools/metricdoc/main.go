@@ -49,20 +49,8 @@ func reference(list []metrics.Metric) string {
 		}
 	}
 	b.WriteString("\n### Names of the existing loxilb, with `--compat`\n\n" +
-		"The answer of `GET /metrics` explains them, and [compatibility.md](compatibility.md#metrics) how\nthey differ:\n\n")
-	b.WriteString(markdown.Wrap(namesOf(list, metrics.Contract), ""))
+		"`GET /metrics` lists and explains them; [compatibility.md](compatibility.md#metrics) says how they\ndiffer.\n")
 	return b.String()
-}
-
-// namesOf returns the names of a group of metrics, without explanation.
-func namesOf(list []metrics.Metric, when metrics.When) string {
-	var names []string
-	for i := range list {
-		if m := &list[i]; m.When == when {
-			names = append(names, "`"+m.Name+labels(m)+"`")
-		}
-	}
-	return strings.Join(names, ", ")
 }
 
 // items writes a line for each metric of a group; old and canonical names of one metric share it.

@@ -1,7 +1,7 @@
 // Package logs makes the daemon's log: text on standard error, or fields for systemd's journal, and
 // text in memory. On the way, a repeated warning is summarized (repeat.go), a too frequent message
-// is omitted and counted (limit.go), a line that needs action gets a hint (messages.go), and long
-// values are cut.
+// is omitted and counted (limit.go), a line that needs action gets its meaning and a hint
+// (messages.go), and long values are cut.
 package logs
 
 import (
@@ -30,22 +30,27 @@ func New(level slog.Leveler, memory io.Writer, standardError *os.File) (log *slo
 	return slog.New(repeats), func() { repeats.flush(); limit.flush() }
 }
 
-// handler adds hints, and cuts values.
+// handler adds meanings and hints, and cuts values.
 type handler struct{ slog.Handler }
 
-// Handle passes a line on with cut values and a hint.
+// Handle passes a line on with cut values, its meaning and a hint.
 func (h handler) Handle(ctx context.Context, r slog.Record) error {
 	out := slog.NewRecord(r.Time, r.Level, r.Message, r.PC)
-	hint := hintOf(r.Message)
+	known := messageOf(r.Message)
 	r.Attrs(func(a slog.Attr) bool {
 		if a.Key == hintKey {
-			hint = ""
+			known.hint = ""
 		}
 		out.AddAttrs(cut(a))
 		return true
 	})
-	if hint != "" && r.Level >= slog.LevelWarn {
-		out.AddAttrs(slog.String(hintKey, hint))
+	if r.Level >= slog.LevelWarn {
+		if known.meaning != "" {
+			out.AddAttrs(slog.String(meaningKey, known.meaning))
+		}
+		if known.hint != "" {
+			out.AddAttrs(slog.String(hintKey, known.hint))
+		}
 	}
 	return h.Handler.Handle(ctx, out)
 }

@@ -152,6 +152,7 @@ func TestJournal(t *testing.T) {
 	var lost bytes.Buffer
 	h := handler{dialJournal(socket, slog.LevelInfo, slog.NewTextHandler(&lost, nil))}
 	log := slog.New(h).With("who", "a b")
+	refused := messageOf("boot file: an object is refused")
 	buf := make([]byte, 1<<20)
 	for _, value := range forgeries() {
 		log.Error("boot file: an object is refused", "at", value, "x_1", 7)
@@ -166,13 +167,13 @@ func TestJournal(t *testing.T) {
 		}
 		for name, want := range map[string]string{
 			"PRIORITY": "3", "SYSLOG_IDENTIFIER": "loxilb", "LOXILB_MESSAGE": "boot file: an object is refused", "LOXILB_WHO": "a b", "LOXILB_X_1": "7",
-			"LOXILB_HINT": hintOf("boot file: an object is refused"),
+			"LOXILB_HINT": refused.hint, "LOXILB_MEANING": refused.meaning,
 		} {
 			if f[name] != want {
 				t.Errorf("%s is %q, want %q", name, f[name], want)
 			}
 		}
-		if m := f["MESSAGE"]; len(f) != 8 || !strings.HasPrefix(m, "boot file: an object is refused who=\"a b\" at=") || strings.ContainsAny(m, "\n\x1b\x00") {
+		if m := f["MESSAGE"]; len(f) != 9 || !strings.HasPrefix(m, "boot file: an object is refused who=\"a b\" at=") || strings.ContainsAny(m, "\n\x1b\x00") {
 			t.Errorf("%d fields, the message is %.200q", len(f), m)
 		}
 	}

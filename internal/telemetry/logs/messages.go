@@ -1,24 +1,27 @@
 package logs
 
-const hintKey = "hint"
+const (
+	meaningKey = "meaning"
+	hintKey    = "hint"
+)
 
 // message is a constant message of a warning or an error.
 type message struct {
-	text  string
-	means string // "": the text says it
-	hint  string // the remedy, in a line; "": none
+	text    string
+	meaning string // what follows from it; "": the text says it
+	hint    string // the remedy, in a line; "": none
 }
 
-// hintOf returns the hint for a message, or "".
-func hintOf(text string) string {
+// messageOf returns what is known about a message.
+func messageOf(text string) message {
 	for _, area := range areas() {
 		for _, m := range area.messages {
 			if m.text == text {
-				return m.hint
+				return m
 			}
 		}
 	}
-	return ""
+	return message{text: text}
 }
 
 // area is messages that belong together.
@@ -27,8 +30,8 @@ type area struct {
 	messages []message
 }
 
-// areas returns all messages at levels warning and error: TestMessages compares with the source,
-// and docs/log-messages.md is made of them.
+// areas returns all messages at levels warning and error. TestMessages compares them with the
+// source.
 func areas() []area {
 	return []area{
 		{"Endpoints and services", services()},
@@ -46,20 +49,20 @@ func areas() []area {
 	}
 }
 
-// Of what cannot be read of the kernel once: it is read again, and only what continues is anybody's
-// concern.
+// ifItGoesOn is the hint for failed reads of the kernel's state: the daemon reads again, so a single
+// failure needs no action.
 const ifItGoesOn = "if it persists, see dmesg and restart loxilb: connections stay"
 
 func services() []message {
 	return []message{
-		{"endpoint is down", "`evidence` is the last observation of its probes, agent or handshakes.", "see loxicmd get endpoint; repair the endpoint, it recovers automatically"},
+		{"endpoint is down", "evidence is the last observation of its probes, agent or handshakes.", "see loxicmd get endpoint; repair the endpoint, it recovers automatically"},
 		{"more endpoints have become up or down", "", "loxicmd get endpoint lists them all"},
-		{"service serves no clients", "All its endpoints are down or drained (`endpoints` counts them): new clients are refused.", "loxicmd describe lb shows why each endpoint is out; repair or undrain one, or add one"},
+		{"service serves no clients", "All its endpoints are down or drained (endpoints counts them): new clients are refused.", "loxicmd describe lb shows why each endpoint is out; repair or undrain one, or add one"},
 		{"more services have stopped serving clients, or serve again", "", "loxicmd get lb shows the state of each"},
 		{"backups get new connections: too little of those before them is up", "The service now uses its next level of backups.", "loxicmd get endpoint shows which are down"},
 		{"probes are late, as there are no descriptors for all; raise the limit of open files (LimitNOFILE), or probe less often", "", "raise LimitNOFILE of the unit, or probe less often (--period)"},
 		{"a file of a probe cannot be used", "A CA, certificate or key of an https probe is missing or invalid.", "fix the file below --probe-files; it is read again"},
-		{"object is not in the data path as it should be; trying again", "`error` is the reason, `next_try` the time of the next attempt.", "loxicmd get status --failed; fix what error names, or delete the object"},
+		{"object is not in the data path as it should be; trying again", "error is the reason, next_try the time of the next attempt.", "loxicmd get status --failed; fix what error names, or delete the object"},
 		{"more objects are not in the data path as they should be", "", "loxicmd get status --failed lists them"},
 		{"services of an earlier start are still in the data path; trying again", "Deleted services could not be removed, and still balance.", ifItGoesOn},
 		{"VIP cannot be removed; trying again", "", "if it stays: ip address del VIP dev INTERFACE"},
@@ -75,15 +78,15 @@ func services() []message {
 
 func clusterNodes() []message {
 	return []message{
-		{"a node is turned away", "`error` is why: it does not fit this node, or has another key.", "see error; use the same --cluster-key and --hash-seed on all nodes, and a --cluster-node of its own on each"},
-		{"VIPs are not announced: nodes that serve refuse this one", "`reason` is why. Connections would break at this starting node.", "correct the flag that reason names, and restart this node; if the other nodes are wrong, stop them: this one then announces after 10 s"},
-		{"there is no room for the connections of a node of the cluster", "The table could not grow at once; it grows as they arrive. `error` is why.", "see error; is there memory left, and is --ct-max the same on all nodes?"},
+		{"a node is turned away", "error is why: it does not fit this node, or has another key.", "see error; use the same --cluster-key and --hash-seed on all nodes, and a --cluster-node of its own on each"},
+		{"VIPs are not announced: nodes that serve refuse this one", "reason is why. Connections would break at this starting node.", "correct the flag that reason names, and restart this node; if the other nodes are wrong, stop them: this one then announces after 10 s"},
+		{"there is no room for the connections of a node of the cluster", "The table could not grow at once; it grows as they arrive. error is why.", "see error; is there memory left, and is --ct-max the same on all nodes?"},
 		{"a node of the cluster is not connected", "", "loxicmd get cluster; see error"},
 		{"connection to a node of the cluster is lost", "The node gets all connections again once it is back.", "loxicmd get cluster; see error"},
 		{"a node of the cluster has no address", "The name in --cluster cannot be resolved; nodes found before stay.", "fix the name, or write addresses"},
 		{"a node of the cluster is too slow: it gets all connections again", "More than 8 MiB waited for it, and were dropped.", "loxicmd get cluster shows its lag; look at its CPU and the network between the nodes"},
 		{"a node of the cluster sends no more connections", "", "see error; use builds that are at most one version apart"},
-		{"a change of another node exceeds what this one would accept", "An object of the shared store does not fit into this node; `error` is the limit.", "see error; loxicmd get status --failed shows what is not applied"},
+		{"a change of another node exceeds what this one would accept", "An object of the shared store does not fit into this node; error is the limit.", "see error; loxicmd get status --failed shows what is not applied"},
 		{"which shared store this node has joined cannot be read: its objects are compared again", "The file shared.json of the state directory is damaged.", "if the node then does not join, loxicmd get status names the objects that differ"},
 		{"announcing without the connections of some nodes", "They did not send all connections within 10 s; theirs may break if routers send them here.", "loxicmd get cluster; the nodes go on trying"},
 		{"nodes of the cluster cannot connect", "", "see error; restart loxilb: connections stay"},
@@ -97,15 +100,15 @@ func clusterNodes() []message {
 
 func routing() []message {
 	return []message{
-		{"file of gobgpd", "A part of the file in /etc/gobgp has no counterpart; `note` names it.", ""},
+		{"file of gobgpd", "A part of the file in /etc/gobgp has no counterpart; note names it.", ""},
 		{"file of gobgpd cannot be read", "", "see error; or configure BGP with loxicmd set bgp"},
-		{"file of gobgpd: an object is refused", "The others are stored; `key` names it.", "see error; create it with loxicmd"},
-		{"BGP speaker does not start; trying again", "`error` is the reason, such as a port in use.", "fix what error names"},
+		{"file of gobgpd: an object is refused", "The others are stored; key names it.", "see error; create it with loxicmd"},
+		{"BGP speaker does not start; trying again", "error is the reason, such as a port in use.", "fix what error names"},
 		{"BGP speaker cannot be changed; trying again", "", "loxicmd get status --failed; fix what error names"},
 		{"BGP speaker does not stop", "Sessions may stay until the process ends.", "restart loxilb: connections stay"},
-		{"BGP neighbor cannot be added; trying again", "`error` is the reason, such as no router on the link.", "fix what error names"},
+		{"BGP neighbor cannot be added; trying again", "error is the reason, such as no router on the link.", "fix what error names"},
 		{"BGP neighbor cannot be changed", "", "delete the neighbor and create it again"},
-		{"BGP session ended", "The neighbor has lost the routes of this node, unless graceful restart keeps them; `reason` is why.", "check the neighbor and the link to it; the session begins again automatically"},
+		{"BGP session ended", "The neighbor has lost the routes of this node, unless graceful restart keeps them; reason is why.", "check the neighbor and the link to it; the session begins again automatically"},
 		{"route of a BGP neighbor is not in the kernel as it should be", "The kernel refused it, for instance because the next hop is not reachable.", "add a route to the next hop, or have the neighbor set itself as the next hop"},
 		{"link changes cannot be followed; trying again", "A session whose link goes down ends only after its hold time.", ifItGoesOn},
 	}
@@ -135,7 +138,7 @@ func packets() []message {
 		{"source ports cannot be counted", "", ifItGoesOn},
 		{"challenges cannot be read", "", ifItGoesOn},
 		{"a policer's counters cannot be read", "", ifItGoesOn},
-		{"maps of a dry run cannot be closed", "Memory of `loxicmd explain` is not freed until the daemon ends.", ifItGoesOn},
+		{"maps of a dry run cannot be closed", "Memory of loxicmd explain is not freed until the daemon ends.", ifItGoesOn},
 		{"a mirror's counters cannot be read", "", ifItGoesOn},
 		{"what XDP has forwarded cannot be read", "", ifItGoesOn},
 		{"packets without a row for their next hop cannot be counted", "", ifItGoesOn},
@@ -146,16 +149,16 @@ func packets() []message {
 		{"what firewall rules record is not written; trying again", "", "see error; check free disk space"},
 		{"packets of firewall rules were not recorded", "A rule matched more than 100 packets per second and CPU, or the buffer was full.", "record fewer packets with narrower rules"},
 		{"connections are not logged; trying again", "--flow-log or --ipfix cannot receive events from the kernel.", ifItGoesOn},
-		{"connections are not logged", "The file or the collector does not accept events; `lost` counts lost events.", "fix the file's disk or the network to the collector; logging resumes automatically"},
-		{"OpenTelemetry collector gives no valid answer", "`what` names what it does not accept: metrics or events.", "check that the collector of --otlp-endpoint runs and accepts OTLP over HTTP"},
+		{"connections are not logged", "The file or the collector does not accept events; lost counts lost events.", "fix the file's disk or the network to the collector; logging resumes automatically"},
+		{"OpenTelemetry collector gives no valid answer", "what names what it does not accept: metrics or events.", "check that the collector of --otlp-endpoint runs and accepts OTLP over HTTP"},
 		{"the connection log could not be closed", "", "see error; check free disk space"},
 	}
 }
 
 func network() []message {
 	return []message{
-		{"problem", "`what` stops packets.", "see the hint in the line"},
-		{"not working; trying again", "`what` names a component that follows or changes the network.", "see error; it resumes automatically after the fix"},
+		{"problem", "what stops packets.", "see the hint in the line"},
+		{"not working; trying again", "what names a component that follows or changes the network.", "see error; it resumes automatically after the fix"},
 		{"reading the whole network state again", "The kernel sent more changes than the buffer holds; nothing is lost.", ""},
 		{"following changes of kernel objects again", "The same, of interfaces and addresses that loxilb has made.", ""},
 		{"an interface does not follow endpoints on this machine", "Answers of endpoints on this machine are not handled on it.", "see error; the interface is tried again when it changes"},
@@ -226,8 +229,8 @@ func api() []message {
 		{"a request could not be written to the audit log", "The log line contains the audit record.", "free space in --state-dir"},
 		{"unknown property ignored because of --compat", "A client sent a property that has no effect here.", "see docs/compatibility.md for the replacement"},
 		{"boot file cannot be read", "", "see error"},
-		{"boot file", "An entry is interpreted differently than written; `note` explains how.", "see note"},
-		{"boot file: an object is refused", "The others are served; `error` is the reason.", mendBootFile},
+		{"boot file", "An entry is interpreted differently than written; note explains how.", "see note"},
+		{"boot file: an object is refused", "The others are served; error is the reason.", mendBootFile},
 		{"boot file: what is in it cannot be stored now, and counts again at the next start", "The state could not be written.", "make room in --state-dir, and restart loxilb"},
 		{"which boot files were read could not be noted: they may count again, or not, at the next start", "", "free space in --state-dir"},
 	}

@@ -1,25 +1,18 @@
 package logs
 
 import (
-	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
-
-	"loxilb/tools/markdown"
 )
 
-const page = "../../../docs/log-messages.md"
-
-// TestMessages checks that docs/log-messages.md explains exactly the warnings and errors of the
-// program. UPDATE=1 rewrites it.
+// TestMessages checks that messages.go has exactly the warnings and errors of the program.
 func TestMessages(t *testing.T) {
 	t.Parallel()
 	used := map[string]string{leftOut: "limit.go"}
@@ -32,26 +25,18 @@ func TestMessages(t *testing.T) {
 	for _, area := range areas() {
 		for _, m := range area.messages {
 			if known[m.text] {
-				t.Errorf("%q is explained twice", m.text)
+				t.Errorf("messages.go has %q twice, want once", m.text)
 			}
 			known[m.text] = true
 			if used[m.text] == "" {
-				t.Errorf("%q is explained, and nobody says it", m.text)
+				t.Errorf("messages.go has %q, which no call logs", m.text)
 			}
 		}
 	}
 	for text, where := range used {
 		if !known[text] {
-			t.Errorf("%s: %q has no entry in internal/telemetry/logs/messages.go", where, text)
+			t.Errorf("%s logs %q, which has no entry in internal/telemetry/logs/messages.go", where, text)
 		}
-	}
-	if os.Getenv("UPDATE") != "" {
-		if err := os.WriteFile(page, []byte(document()), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if have, err := os.ReadFile(page); err != nil || string(have) != document() {
-		t.Errorf("%s is not what the messages say (%v): make update writes it", page, err)
 	}
 }
 
@@ -83,17 +68,17 @@ func TestSubjectKeys(t *testing.T) {
 	})
 	for key := range used {
 		if slices.Contains(subjectKeys(), key) == slices.Contains(details(), key) {
-			t.Errorf("%q is to be in one of subjectKeys and details", key)
+			t.Errorf("attribute %q is in both or none of subjectKeys and details, want it in one", key)
 		}
 	}
 	for _, key := range slices.Concat(subjectKeys(), details()) {
 		if !used[key] {
-			t.Errorf("%q is no attribute of a warning", key)
+			t.Errorf("subjectKeys or details has %q, which no warning has as attribute", key)
 		}
 	}
 	for _, message := range changes() {
-		if hintOf(message) == "" && message != "the level of the log was changed" {
-			t.Errorf("no line says %q", message)
+		if messageOf(message).hint == "" && message != "the level of the log was changed" {
+			t.Errorf("messages.go has no hint for %q", message)
 		}
 	}
 }
@@ -151,38 +136,4 @@ func literal(x ast.Expr) (string, bool) {
 	}
 	value, err := strconv.Unquote(text.Value)
 	return value, err == nil
-}
-
-// document returns the page of all messages, without their hints: the lines of the log have them.
-func document() string {
-	var b strings.Builder
-	b.WriteString(`<!-- Written from internal/telemetry/logs/messages.go by make update. Do not edit. -->
-
-# Log messages
-
-Every warning and error of loxilb. Messages are constant; attributes hold the rest. The attribute
-` + "`hint`" + ` of the line says what to do. Under systemd, attributes are fields of the journal
-(` + "`journalctl -u loxilb LOXILB_REASON=no-endpoint`" + `), and the message is ` + "`LOXILB_MESSAGE`" + `.
-
-The first warning for a service, endpoint, VIP or interface is logged at once. Repetitions are
-summed up after a minute, ten more, and then once an hour: ` + "`repeated`" + ` counts omitted lines, ` + "`first`" + `
-and ` + "`last`" + ` are their times, ` + "`period`" + ` is the time since the previous line. An old ` + "`last`" + ` means that
-the trouble has ended. Changes of state (*endpoint is down*) have ten lines first. A message has at
-most ` + fmt.Sprint(most) + ` lines a minute; the next line counts the omitted ones.
-`)
-	for _, a := range areas() {
-		fmt.Fprintf(&b, "\n## %s\n\n", a.name)
-		var plain []string
-		for _, m := range a.messages {
-			if m.means == "" {
-				plain = append(plain, "*"+m.text+"*")
-			} else {
-				b.WriteString(markdown.Item(fmt.Sprintf("*%s*: %s", m.text, m.means)))
-			}
-		}
-		if plain != nil {
-			b.WriteString(markdown.Item(strings.Join(plain, "; ")))
-		}
-	}
-	return b.String()
 }
