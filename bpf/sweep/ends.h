@@ -50,9 +50,8 @@ ends_are_known(const struct connection_key *key, const struct connection *c,
 
 	return (word & both) == both && states_are_of_pair(word, peer_word) &&
 	       connection_is_pair(key, word, peer, peer_word) &&
-	       (key->protocol == IPPROTO_SCTP ?
-			abort_tags_are_known(c, peer) :
-			numbers_are_known(c, peer));
+	       (key->protocol == IPPROTO_SCTP ? abort_tags_are_known(c, peer) :
+						numbers_are_known(c, peer));
 }
 
 /* Reports whether both ends of one more connection may be notified. If not, and it

@@ -48,7 +48,7 @@ func serviceValues() []Section[Value] {
 func probeValues() []Section[Value] {
 	return []Section[Value]{
 		{"Probes, of services and of POST /config/endpoint", []Value{
-			{`"probetype":"sctp"`, NotThere, "ping asks whether the machine is there"},
+			{`"probetype":"sctp"`, Better, "by INIT over a raw socket: the kernel needs no SCTP, and the endpoint keeps no state"},
 			{`"probetype":"http"`, Better, "also for services, and https, grpc and dns"},
 			{`"mode":2`, Same, "as modes 1 and 5: endpoints are probed without Monitor, unless probetype is none"},
 			{`"probeTimeout":0`, Differs, "default 2 s, not 60 s, with --compat too: a dead endpoint is out after seconds"},

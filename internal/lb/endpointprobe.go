@@ -200,7 +200,7 @@ func (p Probe) validateRequest() error {
 		return refuse("is not a valid DNS name", "a domain name, as in www.example.com")
 	case p.Request == "":
 		return nil
-	case !p.Type.hasPort():
+	case !p.Type.hasPort() || p.Type == ProbeSCTP:
 		return refuse("is given, and probe type "+p.Type.String()+" sends nothing of the kind", "nothing")
 	case p.Type.isHTTP() && !isPath(p.Request):
 		return refuse("is not the path of a URL", "a path, as in /health?full=1, without spaces")
@@ -219,7 +219,7 @@ func (p Probe) validateResponse() error {
 		return nil
 	case len(p.Response) > maxProbeText || !utf8.ValidString(p.Response):
 		return refuse("is too long, or no text", "up to "+strconv.Itoa(maxProbeText)+" bytes of UTF-8")
-	case !p.Type.hasPort() || p.Type == ProbeGRPC:
+	case !p.Type.hasPort() || p.Type == ProbeGRPC || p.Type == ProbeSCTP:
 		return refuse("is given, and probe type "+p.Type.String()+" looks for none", "nothing")
 	case p.Type == ProbeDNS:
 		if _, err := netip.ParseAddr(p.Response); err != nil {

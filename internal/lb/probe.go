@@ -23,21 +23,21 @@ const (
 	ProbeHTTPS                  // the same over TLS
 	ProbeGRPC                   // SERVING from grpc.health.v1; Request is the name of the service
 	ProbeDNS                    // an answer without error to a query for the name Request; with Response, this address in it
-	ProbeSCTP                   // an established association
+	ProbeSCTP                   // that an association is accepted: INIT ACK
 )
 
 func probeTypes() []choice[ProbeType] {
 	return []choice[ProbeType]{
-		{value: ProbeAuto, word: "auto", help: "tcp, udp or ping, following the service's protocol"},
+		{value: ProbeAuto, word: "auto", help: "tcp, udp, sctp or ping, following the service's protocol"},
 		{value: ProbeTCP, word: "tcp", help: "the endpoint accepts a connection, and answers --probereq with --proberesp if given"},
 		{value: ProbeUDP, word: "udp", help: "it answers --probereq with --proberesp; without --proberesp it only must not refuse the datagram"},
+		{value: ProbeSCTP, word: "sctp", help: "it accepts an association"},
 		{value: ProbePing, word: "ping", help: "it answers an echo request"},
 		{value: ProbeHTTP, word: "http", help: "it answers GET of the path --probereq with one of --probe-statuses, and --proberesp in the body"},
 		{value: ProbeHTTPS, word: "https", help: "like http, over TLS"},
 		{value: ProbeGRPC, word: "grpc", help: "grpc.health.v1 says SERVING of the service --probereq, over TLS with --probe-ca or --probe-cert"},
 		{value: ProbeDNS, word: "dns", help: "it resolves the name --probereq, to the address --proberesp if given"},
 		{value: ProbeNone, word: "none", help: "no probe: the endpoint is up until POST config/endpointhoststate reports otherwise"},
-		{value: ProbeSCTP, word: "sctp", help: "it takes an association", instead: "ping asks whether the machine is there"},
 	}
 }
 

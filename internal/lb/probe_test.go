@@ -71,8 +71,9 @@ func TestProbeRefused(t *testing.T) {
 	t.Parallel()
 	long, most := strings.Repeat("x", 3<<20), strings.Repeat("x", 1024)
 	for _, tc := range []struct{ fields, want string }{
-		{"probetype=telnet", `probe type "telnet" is not known (allowed: auto, tcp, udp, ping, http, https, grpc, dns or none)`},
-		{"probetype=sctp", `probe type "sctp" is not part of this build: ping asks whether the machine is there (allowed: auto, tcp, udp, ping, http, https, grpc, dns or none)`},
+		{"probetype=telnet", `probe type "telnet" is not known (allowed: auto, tcp, udp, sctp, ping, http, https, grpc, dns or none)`},
+		{"probetype=sctp probereq=x", `probe request "x" is given, and probe type sctp sends nothing of the kind (allowed: nothing)`},
+		{"probetype=sctp proberesp=x", `probe response "x" is given, and probe type sctp looks for none (allowed: nothing)`},
 		{"probetype=ping probeport=80", `probe port "80" is given, and probe type ping has no port (allowed: 0)`},
 		{"probeport=65536", `probe port "65536" is out of range (allowed: 0 (the endpoint's own) to 65535)`},
 		{"probeport=-1", `probe port "-1" is out of range (allowed: 0 (the endpoint's own) to 65535)`},

@@ -5,7 +5,7 @@ func sctp() Traits {
 		Word:         "sctp",
 		HasPorts:     true,
 		HasHandshake: true,
-		Probe:        "ping",
+		Probe:        "sctp",
 		States:       []string{"init", "init-ack", "cookie-echo", "est", "shut", "shut-ack", "shut-complete", "abort"},
 		State:        sctpState,
 	}

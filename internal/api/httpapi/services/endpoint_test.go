@@ -59,7 +59,7 @@ func TestEndpointRefused(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct{ body, field, want string }{
 		{`{"hostName":"31.31.31.1","probeType":"telnet"}`, "probeType", `"telnet" is not known (allowed: auto, tcp,`},
-		{`{"hostName":"31.31.31.1","probeType":"sctp","probePort":80}`, "probeType", `"sctp" is not part of this build`},
+		{`{"hostName":"31.31.31.1","probeType":"sctp"}`, "probePort", `"0" is zero, and probe type sctp needs one (allowed: 1 to 65535)`},
 		{`{"hostName":"31.31.31.1","probeType":"tcp"}`, "probePort", `"0" is zero, and probe type tcp needs one (allowed: 1 to 65535)`},
 		{`{"hostName":"31.31.31.1","probeType":"ping","probePort":80}`, "probePort", `"80" is given, and probe type ping has no port (allowed: 0)`},
 		{`{"hostName":"31.31.31.1","probePort":80}`, "probePort", `"80" is given, and probe type ping has no port (allowed: 0)`},

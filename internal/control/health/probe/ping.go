@@ -251,12 +251,13 @@ func (e *echoer) deliver(from netip.Addr, reply *icmp.Echo, came time.Time) {
 // Sockets are shared by probers. They are opened when the first probe needs them.
 type Sockets struct {
 	mu     sync.Mutex
-	echo   [2]*echoer // IPv4, IPv6
+	echo   [2]*echoer     // IPv4, IPv6
+	sctp   [2]*associator // the same
 	closed bool
-	led    atomic.Uint32 // number of echoers redirected to a VIP
+	led    atomic.Uint32 // number of sockets redirected to a VIP
 }
 
-// identifier returns an identifier for an echoer whose answers come from a VIP. No client's
+// identifier returns an identifier, or port, for a socket whose answers come from a VIP. No client's
 // connection has the VIP as its endpoint.
 func (s *Sockets) identifier() uint16 { return uint16(s.led.Add(1)) }
 
@@ -272,6 +273,15 @@ func ownIdentifier() (uint16, error) {
 }
 
 func (s *Sockets) echoer(six bool) (*echoer, error) {
+	return socketOf(s, &s.echo, six, newEchoer)
+}
+
+func (s *Sockets) associator(six bool) (*associator, error) {
+	return socketOf(s, &s.sctp, six, newAssociator)
+}
+
+// socketOf returns the socket of an IP version, and opens it if it is the first.
+func socketOf[T any](s *Sockets, all *[2]*T, six bool, open func(six bool, id uint16, lead func(fd int) error) (*T, error)) (*T, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -281,18 +291,16 @@ func (s *Sockets) echoer(six bool) (*echoer, error) {
 	if six {
 		version = 1
 	}
-	if s.echo[version] == nil {
+	if all[version] == nil {
 		id, err := ownIdentifier()
 		if err != nil {
 			return nil, err
 		}
-		e, err := newEchoer(six, id, nil)
-		if err != nil {
+		if all[version], err = open(six, id, nil); err != nil {
 			return nil, err
 		}
-		s.echo[version] = e
 	}
-	return s.echo[version], nil
+	return all[version], nil
 }
 
 // Close closes them. Later probes fail.
@@ -304,6 +312,11 @@ func (s *Sockets) Close() error {
 	for _, e := range s.echo {
 		if e != nil {
 			errs = append(errs, e.conn.Close())
+		}
+	}
+	for _, a := range s.sctp {
+		if a != nil {
+			errs = append(errs, a.conn.Close())
 		}
 	}
 	return errors.Join(errs...)

@@ -56,6 +56,8 @@ func New(q Question, shared *Sockets, files Files) Prober {
 	switch q.Probe.Type {
 	case lb.ProbePing:
 		return ping{q, shared}
+	case lb.ProbeSCTP:
+		return association{q, shared}
 	case lb.ProbeTCP:
 		return stream{q}
 	case lb.ProbeHTTP, lb.ProbeHTTPS:

@@ -1,0 +1,135 @@
+package probe
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"hash/crc32"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"loxilb/internal/lb"
+)
+
+// fakeSCTP answers INITs to a port of an address by these packets, and reports ABORTs.
+type fakeSCTP struct {
+	conn    *net.IPConn
+	aborted chan uint32 // verification tags
+}
+
+const fakeTag = 0x1234567
+
+func serveFakeSCTP(t *testing.T, at netip.AddrPort, answers func(sport, dport uint16, tag uint32) [][]byte) *fakeSCTP {
+	t.Helper()
+	network := "ip4:132"
+	if at.Addr().Is6() {
+		network = "ip6:132"
+	}
+	c, err := net.ListenPacket(network, at.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	f := &fakeSCTP{c.(*net.IPConn), make(chan uint32, 10)}
+	go func() {
+		buf := make([]byte, 2048)
+		for {
+			n, from, err := f.conn.ReadFromIP(buf)
+			if err != nil {
+				return
+			}
+			p := buf[:n]
+			if n < 16 || binary.BigEndian.Uint16(p[2:]) != at.Port() {
+				continue
+			}
+			sum := binary.LittleEndian.Uint32(p[8:])
+			clear(p[8:12])
+			if crc32.Checksum(p, crc32.MakeTable(crc32.Castagnoli)) != sum {
+				t.Error("a packet of the probe has a wrong checksum")
+			}
+			tag := binary.BigEndian.Uint32(p[4:])
+			if p[12] == sctpAbort {
+				f.aborted <- tag
+			}
+			if p[12] != sctpInit {
+				continue
+			}
+			if tag != 0 {
+				t.Errorf("INIT has tag %#x", tag)
+			}
+			for _, a := range answers(at.Port(), binary.BigEndian.Uint16(p), binary.BigEndian.Uint32(p[16:])) {
+				if _, err := f.conn.WriteToIP(a, from); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+	}()
+	return f
+}
+
+func initAck(sport, dport uint16, tag, own uint32) []byte {
+	c := append([]byte{sctpInitAck, 0, 0, sctpInitBytes}, make([]byte, sctpInitBytes-sctpChunk)...)
+	binary.BigEndian.PutUint32(c[sctpChunk:], own)
+	return sctpPacket(sport, dport, tag, c)
+}
+
+// TestAssociation checks the answers to an INIT: INIT ACK is a success, and answered by ABORT with
+// the server's tag; ABORT fails at once; other packets, those with another tag or from another port
+// included, are ignored.
+func TestAssociation(t *testing.T) {
+	both(t, func(t *testing.T, loopback netip.Addr) {
+		for i, tc := range []struct {
+			name, want string // want: the failure; "": success
+			answers    func(sport, dport uint16, tag uint32) [][]byte
+		}{
+			{"up", "", func(s, d uint16, tag uint32) [][]byte { return [][]byte{initAck(s, d, tag, fakeTag)} }},
+			{"aborted", "refused the association (ABORT)", func(s, d uint16, tag uint32) [][]byte {
+				return [][]byte{abortPacket(s, d, tag)}
+			}},
+			{"strangers", "no answer within 300ms", func(s, d uint16, tag uint32) [][]byte {
+				reflected := abortPacket(s, d, tag)
+				reflected[sctpHeader+1] = sctpReflected
+				return [][]byte{
+					initAck(s, d, tag+1, fakeTag), initAck(s+1, d, tag, fakeTag), abortPacket(s, d, 0), reflected,
+					initAck(s, d, tag, fakeTag)[:sctpHeader+sctpInitBytes-1], abortPacket(s, d, tag)[:sctpHeader],
+					sctpPacket(s, d, tag, []byte{0, 0, 0, 4}), {1, 2},
+				}
+			}},
+			{"silent", "no answer within 300ms", func(uint16, uint16, uint32) [][]byte { return nil }},
+		} {
+			at := netip.AddrPortFrom(loopback, uint16(1000+i))
+			f := serveFakeSCTP(t, at, tc.answers)
+			q := Question{To: at, Probe: lb.Probe{Type: lb.ProbeSCTP, Timeout: 10 * time.Second}}
+			if strings.HasPrefix(tc.want, "no answer") {
+				q.Probe.Timeout = 300 * time.Millisecond
+			}
+			a, err := ask(t, q)
+			switch {
+			case tc.want == "" && (err != nil || a.Delay <= 0):
+				t.Errorf("%s: %+v, %v", tc.name, a, err)
+			case tc.want != "" && (err == nil || err.Error() != tc.want || errors.Is(err, ErrNotAsked)):
+				t.Errorf("%s: %v, want %s", tc.name, err, tc.want)
+			}
+			if tc.want == "" {
+				f.wantAbort(t)
+			}
+		}
+	})
+}
+
+func (f *fakeSCTP) wantAbort(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	select {
+	case tag := <-f.aborted:
+		if tag != fakeTag {
+			t.Errorf("INIT ACK is answered by an ABORT with tag %#x, not %#x", tag, fakeTag)
+		}
+	case <-ctx.Done():
+		t.Error("INIT ACK is not answered by an ABORT")
+	}
+}
