@@ -206,7 +206,7 @@ func assemble(ctx context.Context, mgr ctrl.Manager, o *options.Options, p *opti
 	}
 	pools := &controller.Pools{
 		Client: mgr.GetClient(), Events: recorder, Addresses: addresses, Static: p.Pools, Sharing: p.Sharing,
-		HasCRD: hasPools, HasURLs: hasURLs, LoxiURLs: targets.LoxiURLs, Changed: services.WakeWaiting,
+		HasCRD: hasPools, HasURLs: hasURLs, LoxiURLs: targets.LoxiURLs, Changed: services.PoolsReplaced,
 	}
 	services.LoadPools = pools.Load
 	return services, controller.SetUp(ctx, mgr, services, pools, targets)
@@ -226,7 +226,7 @@ func served(mgr ctrl.Manager, kind schema.GroupVersionKind) bool {
 func stripNode(o any) (any, error) {
 	if n, ok := o.(*corev1.Node); ok {
 		n.ManagedFields, n.Annotations = nil, nil
-		n.Spec = corev1.NodeSpec{Taints: n.Spec.Taints}
+		n.Spec = corev1.NodeSpec{Taints: n.Spec.Taints, PodCIDRs: n.Spec.PodCIDRs}
 		n.Status = corev1.NodeStatus{Addresses: n.Status.Addresses, Conditions: n.Status.Conditions}
 	}
 	return o, nil
@@ -239,7 +239,7 @@ func stripSlice(o any) (any, error) {
 			e := &s.Endpoints[i]
 			e.Zone, e.Hints, e.DeprecatedTopology, e.Hostname = nil, nil, nil, nil
 			if e.TargetRef != nil {
-				e.TargetRef = &corev1.ObjectReference{Name: e.TargetRef.Name}
+				e.TargetRef = &corev1.ObjectReference{Kind: e.TargetRef.Kind, Name: e.TargetRef.Name}
 			}
 		}
 	}

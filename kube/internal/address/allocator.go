@@ -47,6 +47,7 @@ const (
 	ReasonConflict  = "AddressConflict"
 	ReasonNoPool    = "NoPool"
 	ReasonInvalid   = "InvalidAddress"
+	ReasonOutside   = "AddressOutsidePool" // of a notice: the service has its addresses
 )
 
 // Error is why a service has not got its addresses.
@@ -58,14 +59,22 @@ func (e *Error) Error() string { return e.Message }
 type Allocator struct {
 	mu       sync.Mutex
 	pools    []Pool
+	reserved Reserved
 	holders  map[netip.Addr]*holder
 	services map[string][]netip.Addr
 }
 
 // holder is an address in use.
 type holder struct {
-	ports    map[Port]string   // by whom
-	services map[string]string // their sharing keys
+	ports    map[Port]string // by whom
+	services map[string]tenant
+}
+
+// tenant is a service that has an address.
+type tenant struct {
+	key     string // its sharing key
+	pool    string // that it selected when it got the address
+	adopted bool   // the address is from a status, so pool is not known
 }
 
 // New returns an allocator without pools.
@@ -83,9 +92,9 @@ func (a *Allocator) SetPools(pools []Pool) {
 }
 
 // Allocate gives a service its addresses. Those that it has, or that its status lists as current,
-// stay as far as the request allows. On an error the service keeps what it had. Missing optional
-// addresses are skipped, and named by the second result.
-func (a *Allocator) Allocate(r *Request, current []netip.Addr) (addresses []netip.Addr, skipped *Error, err error) {
+// stay as far as the request allows. On an error the service keeps what it had. The notice is about
+// an optional address that is missing, or one that is outside of its pool.
+func (a *Allocator) Allocate(r *Request, current []netip.Addr) (addresses []netip.Addr, notice *Error, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	before := a.release(r.Service)
@@ -93,20 +102,26 @@ func (a *Allocator) Allocate(r *Request, current []netip.Addr) (addresses []neti
 		current = a.order(before)
 	}
 	for _, s := range r.Slots {
-		got, e := a.fill(r, s, current, addresses)
+		got, e := a.fill(r, s, offer{current, before, addresses})
 		switch {
 		case e == nil:
 			addresses = append(addresses, got)
-			a.claim(r, got)
+			pool := s.Pool
+			if s.Address.IsValid() {
+				pool = ""
+			} else if notice == nil {
+				notice = a.outside(s, got)
+			}
+			a.claim(r, got, tenant{key: r.Key, pool: pool})
 		case s.Optional:
-			skipped = e
+			notice = e
 		default:
 			a.release(r.Service)
 			a.restore(r.Service, before)
 			return nil, nil, e
 		}
 	}
-	return addresses, skipped, nil
+	return addresses, notice, nil
 }
 
 // Adopt gives a service the addresses that its status lists, whatever pools say: clients use them.
@@ -116,7 +131,7 @@ func (a *Allocator) Adopt(r *Request, addresses []netip.Addr) {
 	defer a.mu.Unlock()
 	for _, c := range addresses {
 		if a.portConflict(r, c) == nil {
-			a.claim(r, c)
+			a.claim(r, c, tenant{key: r.Key, adopted: true})
 		}
 	}
 }
@@ -128,31 +143,61 @@ func (a *Allocator) order(before map[netip.Addr]claim) []netip.Addr {
 	return list
 }
 
-// fill chooses the address of one slot.
-func (a *Allocator) fill(r *Request, s Slot, current, given []netip.Addr) (netip.Addr, *Error) {
+// offer is what a service has already, when one of its slots is filled.
+type offer struct {
+	current []netip.Addr // of its status, or those that it had
+	had     map[netip.Addr]claim
+	given   []netip.Addr // to the slots before
+}
+
+// fill chooses the address of one slot. A published address never moves by itself: it stays until
+// the slot names another pool, whatever becomes of the pool that it is from.
+func (a *Allocator) fill(r *Request, s Slot, o offer) (netip.Addr, *Error) {
 	if s.Address.IsValid() {
-		if slices.Contains(given, s.Address) {
+		if slices.Contains(o.given, s.Address) {
 			return netip.Addr{}, &Error{ReasonInvalid, fmt.Sprintf("address %s is given twice", s.Address)}
+		}
+		if why := a.unusable(s.Address, slices.Contains(o.current, s.Address)); why != "" {
+			return netip.Addr{}, &Error{ReasonInvalid, why}
 		}
 		return s.Address, a.refusal(r, s.Address, true)
 	}
-	for _, c := range current {
-		if c.Is6() != s.IPv6 || slices.Contains(given, c) || !a.suits(s, c) {
-			continue
+	for _, may := range []func(Slot, netip.Addr) bool{a.suits, o.stays} {
+		for _, c := range o.current {
+			if c.Is6() == s.IPv6 && !slices.Contains(o.given, c) && may(s, c) {
+				return c, a.portConflict(r, c)
+			}
 		}
-		return c, a.portConflict(r, c) // a published address never moves by itself
 	}
-	return a.choose(r, s, given)
+	return a.choose(r, s, o.given)
 }
 
-// suits reports whether an address may stay in a slot: it comes from the pool that the slot names.
-// An address of no pool stays while none is named.
+// suits reports whether an address is from the pool that a slot names, if it names one.
 func (a *Allocator) suits(s Slot, c netip.Addr) bool {
 	if s.Pool == "" {
 		return true
 	}
 	p := a.poolOf(c)
 	return p != nil && p.Name == s.Pool
+}
+
+// stays reports whether an address was given for the pool that the slot names. Of addresses that
+// only a status lists this is not known, and a restart must not move them.
+func (o *offer) stays(s Slot, c netip.Addr) bool {
+	one, had := o.had[c]
+	return !had || one.adopted || one.pool == s.Pool
+}
+
+// outside returns a notice if an address is not of the pool that it should be of, or of none.
+func (a *Allocator) outside(s Slot, c netip.Addr) *Error {
+	p := a.poolOf(c)
+	switch {
+	case p == nil && s.Pool == "":
+		return &Error{ReasonOutside, fmt.Sprintf("address %s is in no pool, and stays until the Service is deleted or selects one", c)}
+	case s.Pool != "" && (p == nil || p.Name != s.Pool):
+		return &Error{ReasonOutside, fmt.Sprintf("address %s is not in pool %q, and stays until the Service is deleted or selects another pool", c, s.Pool)}
+	}
+	return nil
 }
 
 // choose takes the first address that can be shared, or is free, of the first pool that has one.
@@ -192,6 +237,10 @@ func (a *Allocator) search(r *Request, p *Pool, six bool, given []netip.Addr) (n
 			continue
 		}
 		for c := rng.First; rng.contains(c); c = c.Next() {
+			if last, reserved := a.reserved.last(c); reserved {
+				c = last
+				continue
+			}
 			if a.holders[c] == nil {
 				if !free.IsValid() {
 					free = c
@@ -234,11 +283,11 @@ func (a *Allocator) refusal(r *Request, c netip.Addr, wanted bool) *Error {
 	if p == nil && wanted || p != nil && p.Sharing == ShareAlways {
 		return nil
 	}
-	for other, key := range h.services {
+	for other, one := range h.services {
 		if other == r.Service {
 			continue
 		}
-		if p == nil || p.Sharing != ShareByKey || r.Key == "" || key != r.Key {
+		if p == nil || p.Sharing != ShareByKey || r.Key == "" || one.key != r.Key {
 			return &Error{ReasonConflict, fmt.Sprintf("address %s belongs to service %s, and they have no common sharing key", c, other)}
 		}
 	}

@@ -171,9 +171,98 @@ func TestOverlap(t *testing.T) {
 	}
 }
 
-// TestOneOwner makes random requests, with restarts of the allocator in between. No port of an
-// address ever has two owners, failed requests change nothing, a restart changes nothing, and what
-// is released can be used again.
+// TestPoolsChange checks that Services keep addresses which their pool no longer has, and say so,
+// also after a restart. One that selects another pool moves.
+func TestPoolsChange(t *testing.T) {
+	t.Parallel()
+	whole := []Pool{{Name: "p", Ranges: []Range{mustRange(t, "10.0.0.0/24")}}, {Name: "q", Auto: true, Ranges: []Range{mustRange(t, "10.1.0.0/24")}}}
+	for what, pools := range map[string][]Pool{
+		"shrunk":   {{Name: "p", Ranges: []Range{mustRange(t, "10.0.0.2-10.0.0.9")}}, whole[1]},
+		"split":    {{Name: "p", Ranges: []Range{mustRange(t, "10.0.0.2-10.0.0.9")}}, whole[1], {Name: "r", Ranges: []Range{mustRange(t, "10.0.0.1")}}},
+		"deleted":  {whole[1]},
+		"conflict": {{Name: "p", Ranges: whole[0].Ranges, Conflict: "overlaps"}, whole[1]},
+	} {
+		a := New()
+		a.SetPools(whole)
+		r := web("d/a")
+		r.Slots[0].Pool = "p"
+		want(t, a, r, nil, "10.0.0.1")
+		for _, restart := range []bool{false, true} {
+			if restart {
+				a = New()
+			}
+			a.SetPools(pools)
+			if restart {
+				a.Adopt(web("d/a"), addrs("10.0.0.1"))
+			}
+			for range 2 {
+				want(t, a, r, addrs("10.0.0.1"), "10.0.0.1")
+			}
+			_, notice, _ := a.Allocate(r, nil)
+			if notice == nil || notice.Reason != ReasonOutside {
+				t.Errorf("%s, restart: %v: the notice is %v", what, restart, notice)
+			}
+		}
+		a = New()
+		a.SetPools(pools)
+		a.Adopt(web("d/a"), addrs("10.0.0.1"))
+		r.Slots[0].Pool = "q"
+		want(t, a, r, nil, "10.0.0.1") // which pool it selected before is not known
+		a = New()
+		a.SetPools(whole)
+		r.Slots[0].Pool = "p"
+		want(t, a, r, nil, "10.0.0.1")
+		a.SetPools(pools)
+		r.Slots[0].Pool = "q"
+		want(t, a, r, nil, "10.1.0.1")
+		if _, notice, _ := a.Allocate(r, nil); notice != nil {
+			t.Errorf("%s: in its pool, the notice is %v", what, notice)
+		}
+	}
+}
+
+// TestReserved checks that nodes and pods keep their addresses.
+func TestReserved(t *testing.T) {
+	t.Parallel()
+	a := New()
+	a.SetPools([]Pool{{Name: "p", Auto: true, Ranges: []Range{mustRange(t, "10.0.0.0/24"), mustRange(t, "2001:db8::/32")}}})
+	a.SetReserved(Reserved{
+		Addresses: map[netip.Addr]string{netip.MustParseAddr("10.0.0.1"): "node n1", netip.MustParseAddr("10.0.0.3"): "node n1", netip.MustParseAddr("10.0.0.70"): "node n2"},
+		Prefixes:  map[netip.Prefix]string{netip.MustParsePrefix("2001:db8::/48"): "the pods of node n1", netip.MustParsePrefix("10.0.0.64/26"): "the pods of node n2"},
+	})
+	r := web("d/a")
+	r.Slots = append(r.Slots, Slot{IPv6: true})
+	want(t, a, r, nil, "10.0.0.2 2001:db8:1::")
+	want(t, a, web("d/b"), nil, "10.0.0.4")
+	if u := a.Usage("p"); u.IPv4 != (Usage{254 - 2 - 64, 2}) {
+		t.Errorf("the usage is %+v", u)
+	}
+	for text, why := range map[string]string{
+		"10.0.0.3": "address 10.0.0.3 belongs to node n1", "10.0.0.70": "address 10.0.0.70 belongs to node n2", "10.0.0.71": "address 10.0.0.71 belongs to the pods of node n2",
+		"127.0.0.1":   "address 127.0.0.1 is in 127.0.0.0/8, which no service can have",
+		"169.254.1.1": "address 169.254.1.1 is in 169.254.0.0/16, which no service can have",
+		"224.0.0.5":   "address 224.0.0.5 is in 224.0.0.0/3, which no service can have", "255.255.255.255": "address 255.255.255.255 is in 224.0.0.0/3, which no service can have",
+		"0.0.0.0": "address 0.0.0.0 is in 0.0.0.0/8, which no service can have",
+	} {
+		static := web("d/static")
+		static.Slots[0].Address = netip.MustParseAddr(text)
+		want(t, a, static, nil, why)
+	}
+	// A node that comes later does not take the address of a Service.
+	a.SetReserved(Reserved{Addresses: map[netip.Addr]string{netip.MustParseAddr("10.0.0.4"): "node n3"}})
+	want(t, a, web("d/b"), nil, "10.0.0.4")
+	static := web("d/b")
+	static.Slots[0].Address = netip.MustParseAddr("10.0.0.4")
+	want(t, a, static, nil, "10.0.0.4")
+	if u := a.Usage("p"); u.IPv4 != (Usage{254, 2}) {
+		t.Errorf("the usage is %+v", u)
+	}
+}
+
+// TestOneOwner makes random requests, with restarts of the allocator and changes of the pools in
+// between. No port of an address ever has two owners, failed requests change nothing, neither does
+// a restart, a service whose request is the same keeps its addresses whatever its pools are, and
+// what is released can be used again.
 func TestOneOwner(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(40) {
@@ -200,6 +289,19 @@ func TestOneOwner(t *testing.T) {
 				for service := range maps.Keys(model) {
 					a.Adopt(model[service], given[service])
 				}
+			case 3: // the address of every other service is outside of its pool
+				changed := slices.Clone(pools)
+				changed[r.IntN(3)] = Pool{Name: fmt.Sprint(step), Auto: true, Ranges: []Range{mustRange(t, "10.9.0.0/24")}}
+				a.SetPools(changed)
+				for service := range maps.Keys(model) {
+					got, _, err := a.Allocate(model[service], given[service])
+					if err == nil && len(got) > len(given[service]) && slices.Equal(got[:len(given[service])], given[service]) {
+						given[service] = got // an optional address that was missing
+					} else if err == nil && !slices.Equal(got, given[service]) {
+						t.Fatalf("seed %d, step %d: %s had %v and has %v", seed, step, service, given[service], got)
+					}
+				}
+				a.SetPools(pools)
 			default:
 				req := randomRequest(r, name)
 				got, _, err := a.Allocate(req, given[name])

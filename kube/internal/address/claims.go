@@ -9,25 +9,25 @@ import (
 
 // claim is what a service has of an address.
 type claim struct {
+	tenant
 	ports []Port
-	key   string
 	place int // among the addresses of the service
 }
 
-func (a *Allocator) claim(r *Request, c netip.Addr) {
-	a.add(r.Service, c, r.Ports, r.Key)
+func (a *Allocator) claim(r *Request, c netip.Addr, as tenant) {
+	a.add(r.Service, c, r.Ports, as)
 }
 
-func (a *Allocator) add(service string, c netip.Addr, ports []Port, key string) {
+func (a *Allocator) add(service string, c netip.Addr, ports []Port, as tenant) {
 	h := a.holders[c]
 	if h == nil {
-		h = &holder{ports: make(map[Port]string, len(ports)), services: map[string]string{}}
+		h = &holder{ports: make(map[Port]string, len(ports)), services: map[string]tenant{}}
 		a.holders[c] = h
 	}
 	for _, p := range ports {
 		h.ports[p] = service
 	}
-	h.services[service] = key
+	h.services[service] = as
 	if !slices.Contains(a.services[service], c) {
 		a.services[service] = append(a.services[service], c)
 	}
@@ -38,7 +38,7 @@ func (a *Allocator) release(service string) map[netip.Addr]claim {
 	had := make(map[netip.Addr]claim, len(a.services[service]))
 	for place, c := range a.services[service] {
 		h := a.holders[c]
-		one := claim{key: h.services[service], place: place}
+		one := claim{tenant: h.services[service], place: place}
 		for p, by := range h.ports {
 			if by == service {
 				one.ports = append(one.ports, p)
@@ -56,7 +56,7 @@ func (a *Allocator) release(service string) map[netip.Addr]claim {
 
 func (a *Allocator) restore(service string, had map[netip.Addr]claim) {
 	for _, c := range a.order(had) {
-		a.add(service, c, had[c].ports, had[c].key)
+		a.add(service, c, had[c].ports, had[c].tenant)
 	}
 }
 
@@ -104,6 +104,7 @@ func (a *Allocator) Usage(name string) (u PoolUsage) {
 	if a.pools[i].Conflict != "" {
 		return u
 	}
+	a.countReserved(&a.pools[i], &u)
 	services := map[string]bool{}
 	for c, h := range a.holders {
 		if !a.pools[i].Contains(c) {

@@ -82,10 +82,9 @@ func parseEnds(text, first, last string) (Range, error) {
 
 // usable refuses ranges that contain addresses which no service can have.
 func usable(text string, r Range) (Range, error) {
-	for _, never := range []string{"0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/3", "::/127", "fe80::/10", "ff00::/8"} {
-		p := netip.MustParsePrefix(never)
-		if r.overlaps(Range{p.Masked().Addr(), lastOf(p)}) {
-			return Range{}, fmt.Errorf("addresses %q contain some of %s, which no service can have", text, p)
+	for _, never := range impossible() {
+		if r.overlaps(Range{never.Addr(), lastOf(never)}) {
+			return Range{}, fmt.Errorf("addresses %q contain some of %s, which no service can have", text, never)
 		}
 	}
 	return r, nil

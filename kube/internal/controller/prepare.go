@@ -12,8 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-
-	"loxilb/kube/internal/translate"
 )
 
 // networkStatus is where Multus writes the addresses of a pod.
@@ -108,8 +106,12 @@ func (r *Services) EnqueueAll() {
 	}
 }
 
-// WakeWaiting has Services reconciled that wait for an address.
-func (r *Services) WakeWaiting() { r.wakeWaiting(types.NamespacedName{}) }
+// PoolsReplaced has all Services reconciled: those that wait may get addresses, and those with
+// addresses may be outside of their pools now.
+func (r *Services) PoolsReplaced() {
+	r.wakeWaiting(types.NamespacedName{})
+	r.EnqueueAll()
+}
 
 func (r *Services) wakeWaiting(but types.NamespacedName) {
 	r.mu.Lock()
@@ -139,26 +141,6 @@ func (r *Services) NodesChanged() {
 	for _, key := range keys {
 		r.Enqueue(key)
 	}
-}
-
-// allNodes returns the nodes, which are read once after each change.
-func (r *Services) allNodes(ctx context.Context) ([]translate.Node, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.fresh {
-		return r.nodes, nil
-	}
-	var list corev1.NodeList
-	if err := r.Client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, err
-	}
-	r.nodes = make([]translate.Node, 0, len(list.Items))
-	for i := range list.Items {
-		r.nodes = append(r.nodes, translate.NodeOf(&list.Items[i]))
-	}
-	slices.SortFunc(r.nodes, func(a, b translate.Node) int { return cmp.Compare(a.Name, b.Name) })
-	r.fresh = true
-	return r.nodes, nil
 }
 
 // podAddresses returns the addresses that the pods of a Service have in networks of Multus.

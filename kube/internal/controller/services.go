@@ -134,7 +134,10 @@ func (r *Services) ofClass(s *corev1.Service) bool {
 // what was valid before goes on.
 func (r *Services) serve(ctx context.Context, s *corev1.Service) (reconcile.Result, error) {
 	key := client.ObjectKeyFromObject(s)
-	now, found := r.accept(s)
+	now, found, err := r.accept(ctx, s)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
 	r.mu.Lock()
 	_, known := r.accepted[key]
 	if now != nil {
@@ -163,30 +166,42 @@ func (r *Services) serve(ctx context.Context, s *corev1.Service) (reconcile.Resu
 
 // accept checks what a Service asks for, and gives it its addresses. It returns nil if it is not
 // valid, or has to wait for an address.
-func (r *Services) accept(s *corev1.Service) (*accepted, finding) {
+func (r *Services) accept(ctx context.Context, s *corev1.Service) (*accepted, finding, error) {
 	key := client.ObjectKeyFromObject(s)
 	settings, err := r.Annotations.Read(s.Annotations, s.Namespace, r.Defaults)
 	if err != nil {
-		return nil, finding{false, reasonInvalid, err.Error()}
+		return nil, finding{false, reasonInvalid, err.Error()}, nil
 	}
 	wanted, err := slots(s, &settings)
 	if err != nil {
-		return nil, finding{false, reasonInvalid, err.Error()}
+		return nil, finding{false, reasonInvalid, err.Error()}, nil
+	}
+	if _, err := r.allNodes(ctx); err != nil { // their addresses are reserved
+		return nil, finding{}, err
 	}
 	request := r.request(s)
 	request.Key, request.Slots = settings.SharingKey, wanted
-	before := r.Addresses.Of(key.String())
-	addresses, skipped, err := r.Addresses.Allocate(request, published(s, r.Zone))
-	var no *address.Error
+	before, current := r.Addresses.Of(key.String()), published(s, r.Zone)
+	no, err := r.checkAsked(ctx, wanted, slices.Concat(before, current))
+	if err != nil {
+		return nil, finding{}, err
+	}
+	var addresses []netip.Addr
+	var notice *address.Error
+	if no == nil {
+		addresses, notice, err = r.Addresses.Allocate(request, current)
+		errors.As(err, &no)
+	}
+	partial := notice != nil && notice.Reason != address.ReasonOutside
 	r.mu.Lock()
-	if err != nil || skipped != nil {
+	if no != nil || partial {
 		r.waiting[key] = true
 	} else {
 		delete(r.waiting, key)
 	}
 	r.mu.Unlock()
-	if errors.As(err, &no) {
-		return nil, finding{false, no.Reason, no.Message}
+	if no != nil {
+		return nil, finding{false, no.Reason, no.Message}, nil
 	}
 	if !slices.Equal(before, addresses) {
 		r.PoolsChanged()
@@ -196,10 +211,13 @@ func (r *Services) accept(s *corev1.Service) (*accepted, finding) {
 	}
 	out := &accepted{spec: s.Spec, settings: settings}
 	out.vips, out.further = split(addresses, wanted)
-	if skipped != nil {
-		return out, finding{true, reasonPartial, "without a second IP family: " + skipped.Message}
+	switch {
+	case partial:
+		return out, finding{true, reasonPartial, "without a second IP family: " + notice.Message}, nil
+	case notice != nil:
+		return out, finding{true, notice.Reason, notice.Message}, nil
 	}
-	return out, finding{true, reasonAccepted, "annotations are valid, and addresses are assigned"}
+	return out, finding{true, reasonAccepted, "annotations are valid, and addresses are assigned"}, nil
 }
 
 func (r *Services) request(s *corev1.Service) *address.Request {

@@ -17,6 +17,8 @@ const (
 type Node struct {
 	Name      string
 	Addresses []netip.Addr // internal ones
+	External  []netip.Addr
+	Pods      []netip.Prefix
 	Ready     bool
 	Excluded  bool // from load balancers, or about to be deleted
 	Labels    map[string]string
@@ -26,8 +28,18 @@ type Node struct {
 func NodeOf(n *corev1.Node) Node {
 	out := Node{Name: n.Name, Labels: n.Labels}
 	for _, a := range n.Status.Addresses {
-		if ip, err := netip.ParseAddr(a.Address); err == nil && a.Type == corev1.NodeInternalIP {
+		ip, err := netip.ParseAddr(a.Address)
+		switch {
+		case err != nil: // a name
+		case a.Type == corev1.NodeInternalIP:
 			out.Addresses = append(out.Addresses, ip.Unmap())
+		case a.Type == corev1.NodeExternalIP:
+			out.External = append(out.External, ip.Unmap())
+		}
+	}
+	for _, text := range n.Spec.PodCIDRs {
+		if p, err := netip.ParsePrefix(text); err == nil {
+			out.Pods = append(out.Pods, p.Masked())
 		}
 	}
 	for _, c := range n.Status.Conditions {
@@ -39,9 +51,10 @@ func NodeOf(n *corev1.Node) Node {
 	return out
 }
 
-// Same reports whether nothing has changed that matters to endpoints.
+// Same reports whether nothing has changed that matters to Services.
 func (n Node) Same(other Node) bool {
 	return n.Ready == other.Ready && n.Excluded == other.Excluded && slices.Equal(n.Addresses, other.Addresses) &&
+		slices.Equal(n.External, other.External) && slices.Equal(n.Pods, other.Pods) &&
 		labels.Equals(n.Labels, other.Labels)
 }
 

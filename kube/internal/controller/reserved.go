@@ -1,0 +1,103 @@
+package controller
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"loxilb/kube/internal/address"
+	"loxilb/kube/internal/translate"
+)
+
+// allNodes returns the nodes, which are read once after each change. Their addresses are reserved.
+func (r *Services) allNodes(ctx context.Context) ([]translate.Node, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.fresh {
+		return r.nodes, nil
+	}
+	var list corev1.NodeList
+	if err := r.Client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, err
+	}
+	r.nodes = make([]translate.Node, 0, len(list.Items))
+	for i := range list.Items {
+		r.nodes = append(r.nodes, translate.NodeOf(&list.Items[i]))
+	}
+	slices.SortFunc(r.nodes, func(a, b translate.Node) int { return cmp.Compare(a.Name, b.Name) })
+	r.Addresses.SetReserved(reserved(r.nodes))
+	r.fresh = true
+	return r.nodes, nil
+}
+
+// reserved returns the addresses of nodes and of their pods, which no Service gets.
+func reserved(nodes []translate.Node) address.Reserved {
+	out := address.Reserved{Addresses: map[netip.Addr]string{}, Prefixes: map[netip.Prefix]string{}}
+	for i := range nodes {
+		n := &nodes[i]
+		for _, a := range slices.Concat(n.Addresses, n.External) {
+			out.Addresses[a] = "node " + n.Name
+		}
+		for _, p := range n.Pods {
+			out.Prefixes[p] = "the pods of node " + n.Name
+		}
+	}
+	return out
+}
+
+// inUse returns whom an address that a Service asks for belongs to, or nothing: a Service inside of
+// the cluster, or a pod. Pods are known by the EndpointSlices that list them.
+func (r *Services) inUse(ctx context.Context, asked netip.Addr) (string, error) {
+	var services corev1.ServiceList
+	if err := r.Client.List(ctx, &services, client.UnsafeDisableDeepCopy); err != nil {
+		return "", err
+	}
+	for i := range services.Items {
+		if s := &services.Items[i]; slices.ContainsFunc(s.Spec.ClusterIPs, isAddress(asked)) {
+			return fmt.Sprintf("Service %s/%s, as its cluster IP", s.Namespace, s.Name), nil
+		}
+	}
+	var endpoints discoveryv1.EndpointSliceList
+	if err := r.Client.List(ctx, &endpoints, client.UnsafeDisableDeepCopy); err != nil {
+		return "", err
+	}
+	for i := range endpoints.Items {
+		for j := range endpoints.Items[i].Endpoints {
+			e := &endpoints.Items[i].Endpoints[j]
+			if e.TargetRef != nil && e.TargetRef.Kind == "Pod" && slices.ContainsFunc(e.Addresses, isAddress(asked)) {
+				return fmt.Sprintf("pod %s/%s", endpoints.Items[i].Namespace, e.TargetRef.Name), nil
+			}
+		}
+	}
+	return "", nil
+}
+
+func isAddress(a netip.Addr) func(string) bool {
+	return func(text string) bool {
+		b, err := netip.ParseAddr(text)
+		return err == nil && b.Unmap() == a
+	}
+}
+
+// checkAsked returns why a Service cannot have addresses that it asks for, and has not got yet.
+func (r *Services) checkAsked(ctx context.Context, slots []address.Slot, has []netip.Addr) (*address.Error, error) {
+	for _, s := range slots {
+		if !s.Address.IsValid() || slices.Contains(has, s.Address) {
+			continue
+		}
+		who, err := r.inUse(ctx, s.Address)
+		if err != nil {
+			return nil, err
+		}
+		if who != "" {
+			return &address.Error{Reason: address.ReasonInvalid, Message: fmt.Sprintf("address %s belongs to %s", s.Address, who)}, nil
+		}
+	}
+	return nil, nil
+}
