@@ -1,6 +1,7 @@
 package balancer
 
 import (
+	"cmp"
 	"context"
 	"hash/maphash"
 	"slices"
@@ -256,6 +257,7 @@ type State struct {
 	Programmed bool              // each port of each address is on at least one balancer
 	Have       map[string]bool   // entries that a balancer has, by their keys
 	Errors     map[string]string // why a balancer has refused entries, by their keys
+	Problem    string            // of a balancer that takes no changes now
 }
 
 // State returns what balancers have of a Service.
@@ -273,6 +275,7 @@ func (f *Fleet) State(service types.NamespacedName) State {
 		s.Tried = s.Tried && m.wasTried()
 		if m.report(d.For(m.Node), f.seed, s.Have, s.Errors) {
 			s.Reachable++
+			s.Problem = cmp.Or(s.Problem, m.busyWith())
 		}
 	}
 	s.Entries, s.Programmed = len(d.Common), s.Balancers > 0

@@ -33,6 +33,7 @@ type remote struct {
 	*apitest.Bench
 	*httptest.Server
 	down    atomic.Bool
+	status  atomic.Int32 // that changes are answered with; 0: as the balancer does
 	applied atomic.Int32 // requests that changed services
 	early   atomic.Int32 // of them, those before the balancer had a role
 }
@@ -49,6 +50,10 @@ func newRemote(t *testing.T, change func(*httpapi.Options), start func(*httptest
 			if r.Store.Instances.OfThisNode(r.Store.Snapshot())["llb-inst0"].Role == "" {
 				r.early.Add(1)
 			}
+		}
+		if code := int(r.status.Load()); code != 0 && q.Method != http.MethodGet {
+			http.Error(w, `{"code":1,"message":"the store is away"}`, code)
+			return
 		}
 		r.Http.ServeHTTP(w, q)
 	}))
@@ -85,7 +90,7 @@ func (f *Fleet) round(t *testing.T) (last error) {
 	t.Helper()
 	for _, m := range f.list() {
 		_, err := m.sync(t.Context())
-		m.synced = err == nil
+		m.synced = err == nil || m.synced && isBusy(err)
 		m.note(t.Context(), err)
 		if err != nil {
 			last = err
@@ -315,6 +320,9 @@ func TestAccess(t *testing.T) {
 	f.Set(service, desired)
 	if err := f.round(t); err == nil || f.State(service).Reachable > 0 {
 		t.Errorf("a wrong token is accepted: %v", err)
+	}
+	if !f.members[r.URL].isRestarting() { // it stays MASTER for a while
+		t.Error("a balancer that does not accept a token is taken for a dead one")
 	}
 	if err := os.WriteFile(access.TokenFile, []byte("second token\n"), 0o600); err != nil {
 		t.Fatal(err)

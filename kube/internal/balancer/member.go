@@ -44,7 +44,7 @@ type member struct {
 	mu        sync.Mutex
 	tried     bool
 	reachable bool
-	refusing  bool      // not reachable, but its node answers
+	refusing  bool      // not reachable, but its kernel or daemon answers
 	since     time.Time // when reachable last became true
 	problem   string
 	existing  map[string]present // services of ours, by key
@@ -92,7 +92,7 @@ func (m *member) loop(ctx context.Context) {
 		touched, err := m.sync(ctx)
 		wait := pollInterval
 		if err != nil {
-			m.synced = false
+			m.synced = m.synced && isBusy(err)
 			wait, backoff = backoff, min(2*backoff, longestPause)
 		} else {
 			backoff = firstBackoff
@@ -127,12 +127,19 @@ func (m *member) note(ctx context.Context, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	was, first := m.reachable, !m.tried
-	m.tried, m.reachable, m.refusing, m.problem = true, err == nil, isRefusal(err), ""
+	old := m.problem
+	m.tried, m.reachable, m.refusing, m.problem = true, err == nil || isBusy(err), isRefusal(err), ""
 	if err != nil {
 		m.problem = err.Error()
+	}
+	if !m.reachable {
 		m.roles = map[string]string{}
 	}
 	switch {
+	case isBusy(err):
+		if m.problem != old {
+			m.fleet.Log.Error(err, "balancer takes no changes now", "balancer", m.URL)
+		}
 	case err != nil && (was || first):
 		m.fleet.Log.Error(err, "balancer does not answer", "balancer", m.URL)
 	case err == nil && !was:
@@ -141,8 +148,25 @@ func (m *member) note(ctx context.Context, err error) {
 	}
 }
 
-// isRefusal reports whether a kernel, instead of a daemon, has answered.
+// busyError is why a balancer that answers takes no changes, of any Service. Its data path works, so
+// it stays MASTER, and no Service is to blame.
+type busyError struct{ error }
+
+func (e busyError) Unwrap() error { return e.error }
+
+func isBusy(err error) bool { return errors.As(err, new(busyError)) }
+
+// isFailure reports whether an answer is about the balancer, not about what it was asked for.
+func isFailure(status int) bool {
+	return status >= http.StatusInternalServerError || status == http.StatusTooManyRequests
+}
+
+// isRefusal reports whether a balancer that is not up to date lives all the same: its kernel has
+// answered instead of a daemon, or its daemon with an error.
 func isRefusal(err error) bool {
+	if errors.As(err, new(*Refusal)) {
+		return true
+	}
 	for _, e := range []error{syscall.ECONNREFUSED, syscall.ECONNRESET, io.EOF, io.ErrUnexpectedEOF} {
 		if errors.Is(err, e) {
 			return true
@@ -324,6 +348,8 @@ func (m *member) putSome(ctx context.Context, list []entry, touched map[types.Na
 		m.advance(result.Revision)
 		m.accept(list, touched)
 		return nil
+	case errors.As(err, &no) && isFailure(no.Status):
+		return busyError{err}
 	case !errors.As(err, &no) || no.Status == http.StatusUnauthorized || no.Status == http.StatusForbidden:
 		return err
 	case len(list) == 1:
@@ -390,8 +416,15 @@ func (m *member) remove(ctx context.Context, keys []string, touched map[types.Na
 			objects = append(objects, v1.Object{Kind: "Loadbalancer", Spec: specOfKey(key)})
 		}
 		result, err := m.Client.Apply(ctx, objects, true)
+		var no *Refusal
 		if err != nil {
-			return fmt.Errorf("delete %d services: %w", n, err)
+			err = fmt.Errorf("delete %d services: %w", n, err)
+		}
+		if errors.As(err, &no) && isFailure(no.Status) {
+			return busyError{err}
+		}
+		if err != nil {
+			return err
 		}
 		m.advance(result.Revision)
 		m.mu.Lock()
@@ -418,6 +451,16 @@ func (m *member) report(entries []translate.Entry, seed maphash.Seed, have map[s
 		}
 	}
 	return m.reachable
+}
+
+// busyWith returns why the balancer takes no changes although it answers, or nothing.
+func (m *member) busyWith() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.reachable || m.problem == "" {
+		return ""
+	}
+	return m.URL + ": " + m.problem
 }
 
 func (m *member) wasTried() bool {

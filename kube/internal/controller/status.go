@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"loxilb/kube/internal/address"
 	"loxilb/kube/internal/balancer"
 	"loxilb/kube/internal/translate"
 )
@@ -88,7 +89,7 @@ func (r *Services) tell(before, after *corev1.Service) {
 			continue
 		}
 		switch {
-		case now.Status == metav1.ConditionFalse && now.Reason != reasonPending:
+		case now.Status == metav1.ConditionFalse && now.Reason != reasonPending, now.Reason == address.ReasonOutside, now.Reason == reasonPartial:
 			r.Events.Eventf(after, nil, corev1.EventTypeWarning, now.Reason, "Sync", "%s", now.Message)
 		case now.Status == metav1.ConditionTrue && old != nil && old.Status == metav1.ConditionFalse && old.Reason != reasonPending:
 			r.Events.Eventf(after, nil, corev1.EventTypeNormal, now.Reason, "Sync", "%s", now.Message)
@@ -149,6 +150,9 @@ func programmed(state *balancer.State, was *metav1.Condition) finding {
 		return finding{false, reasonNoBalancer, "no balancer answers"}
 	case was != nil && was.Status == metav1.ConditionTrue:
 		return finding{true, was.Reason, was.Message} // a change is on its way
+	}
+	if state.Problem != "" {
+		return finding{false, reasonPending, "a balancer takes no changes now: " + state.Problem}
 	}
 	return finding{false, reasonPending, "waiting for a balancer"}
 }

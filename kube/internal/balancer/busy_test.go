@@ -1,0 +1,55 @@
+package balancer
+
+import (
+	"net/http"
+	"net/netip"
+	"strings"
+	"testing"
+)
+
+// TestBusyBalancer checks that a balancer which answers all changes by an error of its own stays
+// MASTER, is asked once in each round however many Services wait, and blames none of them.
+func TestBusyBalancer(t *testing.T) {
+	t.Parallel()
+	for _, status := range []int{http.StatusInternalServerError, http.StatusServiceUnavailable, http.StatusTooManyRequests} {
+		busy, other := newRemote(t, nil, plain), newRemote(t, nil, plain)
+		f := newFleet(t, Options{Roles: Roles{VIP: netip.IPv4Unspecified(), Instances: 1}}, Access{}, busy, other)
+		goes, desired := named(0, 1)
+		f.Set(goes, desired)
+		f.Complete()
+		if err := f.round(t); err != nil {
+			t.Fatal(err)
+		}
+		elected := newElection()
+		elected.masters["llb-inst0"] = busy.URL
+		f.electOnce(t.Context(), elected)
+
+		busy.status.Store(int32(status))
+		for i := 1; i < 100; i++ {
+			f.Set(named(i, 1))
+		}
+		f.Delete(goes)
+		before := busy.applied.Load()
+		for range 3 {
+			_ = f.round(t)
+			f.electOnce(t.Context(), elected)
+		}
+		if n := busy.applied.Load() - before; n != 3 {
+			t.Errorf("%d: there were %d requests for changes in 3 rounds", status, n)
+		}
+		one, _ := named(1, 1)
+		if s := f.State(one); len(s.Errors) > 0 || s.Reachable != 2 || !s.Programmed || !strings.Contains(s.Problem, "the store is away") {
+			t.Errorf("%d: the state of a Service is %+v", status, s)
+		}
+		if f.Gone(goes) {
+			t.Errorf("%d: a Service that the balancer still has is gone", status)
+		}
+		if got := masters(t, f, []*remote{busy, other}); got != "0:0" {
+			t.Errorf("%d: MASTERs are %q", status, got)
+		}
+		busy.status.Store(0)
+		if err := f.round(t); err != nil || busy.names() != other.names() || !f.Gone(goes) || f.State(one).Problem != "" {
+			t.Errorf("%d: after its recovery, the balancer differs: %v", status, err)
+		}
+	}
+}
