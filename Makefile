@@ -167,14 +167,15 @@ test-kube-e2e: ## Kubernetes' own specs of Services in that cluster, some 15 min
 
 kube-loxilb: ## bin/kube-loxilb: the controller for Kubernetes, which build leaves out
 	@tools/setup build
-	cd kube && ../$(GO) build -trimpath -ldflags "-s -w -X main.version=$$(../tools/version)" -o ../bin/kube-loxilb ./cmd/kube-loxilb
+	@tools/build bin kube-loxilb
 
 lint-kube: ## golangci-lint of the module of Kubernetes, whose libraries take minutes to compile
 	@tools/setup build
 	@tools/lint kube
 
-kube-loxilb-image: kube-loxilb ## bin/kube-loxilb.tar: its container image for this architecture, which docker load and ctr images import read
-	cd kube && ../$(GO) run ./tools/image -program ../bin/kube-loxilb -out ../bin/kube-loxilb.tar -name "localhost/kube-loxilb:$$(VERSION= ../tools/version package | tr '~+' -)"
+kube-loxilb-image: ## bin/kube-image: its container image for amd64 and arm64, like that of image
+	@tools/setup build
+	@PROGRAM=kube-loxilb tools/image
 
 image: ## bin/image: a container image for amd64 and arm64 (an OCI layout), without a container engine, and bills of materials
 	@tools/setup build

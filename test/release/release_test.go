@@ -1,8 +1,10 @@
 package release
 
 import (
+	"archive/tar"
 	"bytes"
 	"debug/elf"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,6 +12,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/match"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/partial"
+	"github.com/google/go-containerregistry/pkg/v1/validate"
 )
 
 // TestRelease checks that releases of a tag from two folders, by users with different settings on
@@ -24,10 +33,10 @@ func TestRelease(t *testing.T) {
 	run(t, other, "env", "TZ=Asia/Tokyo", "GOCACHE="+t.TempDir(), "GOFLAGS=-tags=other", "unshare", "--uts",
 		"sh", "-c", "umask 077; hostname elsewhere; make release")
 
-	want := []string{"CHANGES.md", "SHA256SUMS", "loxilb-9.8.7.tgz", "loxilb-open.yaml", "loxilb-token.yaml", "loxilb_9.8.7_oci.tar"}
+	want := []string{"CHANGES.md", "SHA256SUMS", "kube-loxilb.yaml", "kube-loxilb_9.8.7_oci.tar", "loxilb-9.8.7.tgz", "loxilb-open.yaml", "loxilb-token.yaml", "loxilb_9.8.7_oci.tar"}
 	for arch, rpm := range map[string]string{"amd64": "x86_64", "arm64": "aarch64"} {
 		of := "loxilb_9.8.7_linux_" + arch
-		want = append(want, of+".tar.gz", of+".cdx.json", "loxilb_9.8.7_"+arch+".deb", "loxilb-9.8.7-1."+rpm+".rpm")
+		want = append(want, of+".tar.gz", of+".cdx.json", "kube-"+of+".cdx.json", "loxilb_9.8.7_"+arch+".deb", "loxilb-9.8.7-1."+rpm+".rpm")
 	}
 	slices.Sort(want)
 	if got := files(t, one); !slices.Equal(got, want) {
@@ -42,9 +51,12 @@ func TestRelease(t *testing.T) {
 	if got := string(read(t, one, "CHANGES.md")); got != "- What it has.\n" {
 		t.Errorf("the section of the changelog: %q", got)
 	}
-	if got := string(read(t, one, "loxilb-open.yaml")); !strings.Contains(got, "image: localhost/loxilb:9.8.7\n") || strings.Contains(got, "0.0.0") {
-		t.Errorf("the manifests are of another version:\n%s", got)
+	for name, image := range map[string]string{"loxilb-open.yaml": "localhost/loxilb", "loxilb-token.yaml": "localhost/loxilb", "kube-loxilb.yaml": "localhost/kube-loxilb"} {
+		if got := string(read(t, one, name)); !strings.Contains(got, "image: "+image+":9.8.7\n") || strings.Contains(got, ":0.0.0") {
+			t.Errorf("%s is of another version:\n%s", name, got)
+		}
 	}
+	wantImages(t, one)
 	wantPrograms(t, one)
 	wantRefused(t, one)
 }
@@ -101,6 +113,60 @@ func wantPrograms(t *testing.T, dir string) {
 			run(t, to, "dpkg-deb", "--extract", filepath.Join(dir, "bin/release", "loxilb_9.8.7_"+arch+".deb"), to)
 			run(t, to, "cmp", path, packed)
 		}
+	}
+}
+
+// wantImages checks that the controller's image has its program for both architectures.
+func wantImages(t *testing.T, dir string) {
+	t.Helper()
+	to := t.TempDir()
+	run(t, to, "tar", "-xf", filepath.Join(dir, "bin/release/kube-loxilb_9.8.7_oci.tar"))
+	top, err := layout.ImageIndexFromPath(to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := validate.Index(top); err != nil {
+		t.Error(err)
+	}
+	manifest, err := top.IndexManifest()
+	if err != nil || len(manifest.Manifests) != 1 {
+		t.Fatalf("there is not one image: %v, %v", manifest, err)
+	}
+	index, err := top.ImageIndex(manifest.Manifests[0].Digest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for arch, machine := range map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64} {
+		images, err := partial.FindImages(index, match.Platforms(v1.Platform{OS: "linux", Architecture: arch}))
+		if err != nil || len(images) != 1 {
+			t.Fatalf("%d images for %s: %v", len(images), arch, err)
+		}
+		files := mutate.Extract(images[0])
+		defer files.Close()
+		wantProgram(t, files, "usr/bin/kube-loxilb", machine)
+	}
+}
+
+// wantProgram checks the architecture of a program in an archive.
+func wantProgram(t *testing.T, files io.Reader, path string, machine elf.Machine) {
+	t.Helper()
+	for archive := tar.NewReader(files); ; {
+		h, err := archive.Next()
+		if err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
+		if h.Name != path {
+			continue
+		}
+		data, err := io.ReadAll(archive)
+		if err != nil {
+			t.Fatal(err)
+		}
+		program, err := elf.NewFile(bytes.NewReader(data))
+		if err != nil || program.Machine != machine || !bytes.Contains(data, []byte("v9.8.7")) {
+			t.Errorf("%s is not of this version for %v: %v", path, machine, err)
+		}
+		return
 	}
 }
 

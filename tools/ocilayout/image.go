@@ -4,21 +4,12 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/types"
-)
-
-// healthEvery is the interval of the image's health check, and startPatience the time for a start,
-// with 10,000 services and a table to sweep.
-const (
-	healthEvery    = 10 * time.Second
-	healthPatience = 5 * time.Second
-	startPatience  = time.Minute
 )
 
 // image returns the image for one architecture: a layer, and its configuration.
@@ -40,7 +31,7 @@ func (r *release) image(arch string) (v1.Image, error) {
 	base := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
 	image, err := mutate.Append(base, mutate.Addendum{
 		Layer:   layer,
-		History: v1.History{Created: v1.Time{Time: r.created}, CreatedBy: "tools/image", Comment: "loxilb " + r.version},
+		History: v1.History{Created: v1.Time{Time: r.created}, CreatedBy: "tools/image", Comment: r.title + " " + r.version},
 	})
 	if err != nil {
 		return nil, err
@@ -52,14 +43,13 @@ func (r *release) image(arch string) (v1.Image, error) {
 	config = config.DeepCopy()
 	config.OS, config.Architecture, config.Created, config.Author = "linux", arch, v1.Time{Time: r.created}, "loxilb authors"
 	config.Config = v1.Config{
-		User:       "0:0",
-		Env:        []string{"PATH=/usr/sbin:/usr/bin"},
-		Entrypoint: []string{"/usr/sbin/loxilb"},
-		WorkingDir: "/",
-		StopSignal: "SIGTERM",
-		Labels:     r.labels(),
-		// not of OCI, but Docker, Podman and nerdctl read it where OCI has nothing
-		Healthcheck: &v1.HealthConfig{Test: []string{"CMD", "/usr/bin/loxicmd", "ready"}, Interval: healthEvery, Timeout: healthPatience, StartPeriod: startPatience},
+		User:        r.user,
+		Env:         []string{"PATH=/usr/sbin:/usr/bin"},
+		Entrypoint:  []string{"/" + r.programPaths[0]},
+		WorkingDir:  "/",
+		StopSignal:  "SIGTERM",
+		Labels:      r.labels(),
+		Healthcheck: r.health, // not of OCI, but Docker, Podman and nerdctl read it where OCI has nothing
 	}
 	if image, err = mutate.ConfigFile(image, config); err != nil {
 		return nil, err

@@ -20,6 +20,7 @@ import (
 
 // release is the release to make.
 type release struct {
+	product
 	version  string
 	revision string // commit
 	created  time.Time
@@ -29,13 +30,15 @@ type release struct {
 
 func main() {
 	r := release{}
+	program := flag.String("program", "loxilb", "loxilb, or kube-loxilb")
 	flag.StringVar(&r.version, "version", "", "of the programs")
 	flag.StringVar(&r.revision, "revision", "", "commit that they are built of")
 	created := flag.Int64("time", 0, "of the commit, in seconds since 1970")
-	flag.StringVar(&r.programs, "programs", "", "folder with loxilb, loxicmd and their bill of materials, loxilb.cdx.json, in a folder for each architecture")
+	flag.StringVar(&r.programs, "programs", "", "folder with the programs and their bill of materials, PROGRAM.cdx.json, in a folder for each architecture")
 	flag.StringVar(&r.licence, "licence", "LICENSE", "file with the licence")
 	out := flag.String("out", "bin/image", "folder to write into")
 	flag.Parse()
+	r.product = productOf(*program)
 	r.created = time.Unix(*created, 0).UTC()
 	if err := r.write(*out, flag.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, "ocilayout:", err)
@@ -73,24 +76,24 @@ func (r *release) write(out string, architectures []string) error {
 		return err
 	}
 	fmt.Println(r.name(), digest)
-	return r.archive(dir, filepath.Join(out, fmt.Sprintf("loxilb_%s_oci.tar", r.version)))
+	return r.archive(dir, filepath.Join(out, fmt.Sprintf("%s_%s_oci.tar", r.title, r.version)))
 }
 
 // tag returns the version as tags of images may be.
 func (r *release) tag() string { return strings.NewReplacer("+", "-", "~", "-").Replace(r.version) }
 
-func (r *release) name() string { return "localhost/loxilb:" + r.tag() }
+func (r *release) name() string { return "localhost/" + r.title + ":" + r.tag() }
 
 // labels returns the image's OCI labels.
 func (r *release) labels() map[string]string {
 	const prefix = "org.opencontainers.image."
 	return map[string]string{
-		prefix + "title":       "loxilb",
-		prefix + "description": "layer-4 load balancer in eBPF",
+		prefix + "title":       r.title,
+		prefix + "description": r.description,
 		prefix + "version":     r.version,
 		prefix + "revision":    r.revision,
 		prefix + "created":     r.created.Format(time.RFC3339),
-		prefix + "licenses":    "Apache-2.0 AND (GPL-2.0-only OR BSD-2-Clause)",
+		prefix + "licenses":    r.licences,
 		prefix + "vendor":      "loxilb authors",
 	}
 }

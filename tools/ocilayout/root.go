@@ -27,29 +27,29 @@ func (r *release) rootFiles(arch string) ([]file, error) {
 	list := []file{
 		{path: "etc/passwd", mode: 0o644, content: []byte("root:x:0:0:root:/:/sbin/nologin\n")},
 		{path: "etc/group", mode: 0o644, content: []byte("root:x:0:\n")},
-		// where manifests of the existing loxilb have its programs
-		{path: "root/loxilb-io/loxilb/loxilb", mode: 0o777, link: "/usr/sbin/loxilb"},
-		{path: "usr/local/sbin/loxicmd", mode: 0o777, link: "/usr/bin/loxicmd"},
 	}
-	for _, f := range []struct {
-		path, from string
-		mode       int64
-	}{
-		{"usr/sbin/loxilb", filepath.Join(r.programs, arch, "loxilb"), 0o755},
-		{"usr/bin/loxicmd", filepath.Join(r.programs, arch, "loxicmd"), 0o755},
-		{"usr/share/sbom/loxilb.cdx.json", filepath.Join(r.programs, arch, "loxilb.cdx.json"), 0o644},
-		{"usr/share/doc/loxilb/LICENSE", r.licence, 0o644},
-	} {
-		content, err := os.ReadFile(f.from)
+	for path, target := range r.links {
+		list = append(list, file{path: path, mode: 0o777, link: target})
+	}
+	for _, path := range r.programPaths {
+		content, err := os.ReadFile(filepath.Join(r.programs, arch, filepath.Base(path)))
 		if err != nil {
 			return nil, err
 		}
-		list = append(list, file{path: f.path, mode: f.mode, content: content})
+		list = append(list, file{path: path, mode: 0o755, content: content})
 	}
-	for path, mode := range map[string]int64{
-		"dev/": 0o755, "proc/": 0o555, "sys/": 0o555, "tmp/": 0o1777, "run/loxilb/": 0o755,
-		"etc/loxilb/probes/": 0o750, "etc/ssl/certs/": 0o755, "var/lib/loxilb/": 0o700, "var/log/loxilb/": 0o755,
+	sbom := r.title + ".cdx.json"
+	for path, from := range map[string]string{
+		"usr/share/sbom/" + sbom:                filepath.Join(r.programs, arch, sbom),
+		"usr/share/doc/" + r.title + "/LICENSE": r.licence,
 	} {
+		content, err := os.ReadFile(from)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, file{path: path, mode: 0o644, content: content})
+	}
+	for path, mode := range r.folders {
 		list = append(list, file{path: path, mode: mode})
 	}
 	return withParents(list), nil

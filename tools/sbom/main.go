@@ -120,6 +120,9 @@ func linked(info *debug.BuildInfo) (modules []component) {
 		if m.Replace != nil {
 			m = m.Replace
 		}
+		if strings.HasPrefix(m.Path, ".") { // a folder of the same release
+			continue
+		}
 		purl := "pkg:golang/" + m.Path + "@" + m.Version
 		modules = append(modules, component{Type: "library", Ref: purl, Name: m.Path, Version: m.Version, PURL: purl})
 	}

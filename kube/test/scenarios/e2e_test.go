@@ -47,7 +47,6 @@ type spec struct {
 func TestKubernetesE2E(t *testing.T) {
 	program := artifact(t, "LOXILB_KUBE_E2E")
 	c := clusterWith(t, rig.ClusterOptions{CNI: "bridge", IPv4Only: true},
-		rig.Image{Name: "localhost/kube-loxilb:1", Program: artifact(t, "LOXILB_KUBE_CONTROLLER")},
 		rig.Image{Name: "localhost/coredns:1", Program: artifact(t, "LOXILB_KUBE_DNS")},
 		rig.Image{Name: pauseName, Program: artifact(t, "LOXILB_KUBE_WEB"), Args: []string{"pause"}},
 		agnhost(t))

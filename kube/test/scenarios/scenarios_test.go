@@ -40,7 +40,7 @@ func cluster(t *testing.T, cni string, more ...rig.Image) *rig.Cluster {
 // clusterWith starts a cluster like cluster, with more options.
 func clusterWith(t *testing.T, o rig.ClusterOptions, more ...rig.Image) *rig.Cluster {
 	t.Helper()
-	web, loxilb := artifact(t, "LOXILB_KUBE_WEB"), artifact(t, "LOXILB_KUBE_IMAGE")
+	web, loxilb, controller := artifact(t, "LOXILB_KUBE_WEB"), artifact(t, "LOXILB_KUBE_IMAGE"), artifact(t, "LOXILB_KUBE_CONTROLLER")
 	images := filepath.Join(t.TempDir(), "web.tar")
 	err := rig.WriteImages(images, append(more,
 		rig.Image{Name: "localhost/web:1", Program: web},
@@ -50,7 +50,7 @@ func clusterWith(t *testing.T, o rig.ClusterOptions, more ...rig.Image) *rig.Clu
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	o.Images = []string{images, loxilb}
+	o.Images = []string{images, loxilb, controller}
 	c, err := rig.StartCluster(ctx, labtest.New(t), o)
 	if err != nil {
 		t.Fatal(err)

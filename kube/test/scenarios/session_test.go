@@ -19,9 +19,7 @@ import (
 // node is drained, under load. It prints how long each step takes.
 func TestSession(t *testing.T) {
 	t.Parallel()
-	c := cluster(t, "bridge",
-		rig.Image{Name: "localhost/kube-loxilb:1", Program: artifact(t, "LOXILB_KUBE_CONTROLLER")},
-		rig.Image{Name: "localhost/coredns:1", Program: artifact(t, "LOXILB_KUBE_DNS")})
+	c := cluster(t, "bridge", rig.Image{Name: "localhost/coredns:1", Program: artifact(t, "LOXILB_KUBE_DNS")})
 	runDNS(t, c)
 	step := stopwatch(t)
 	install(t, c)

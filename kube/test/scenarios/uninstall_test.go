@@ -19,7 +19,7 @@ import (
 // instance of its own: in the default one, which is the controller's, only a MASTER answers for it.
 func TestUninstall(t *testing.T) {
 	t.Parallel()
-	c := cluster(t, "bridge", rig.Image{Name: "localhost/kube-loxilb:1", Program: artifact(t, "LOXILB_KUBE_CONTROLLER")})
+	c := cluster(t, "bridge")
 	apply(t, c, sessionDeployment)
 	kubectl(t, c, "expose", "deployment", "shop", "--type=LoadBalancer", "--port=80", "--target-port=8080")
 	for _, tc := range []struct{ name, before, own string }{

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"loxilb/kube/test/rig"
 	"loxilb/test/await"
 )
 
@@ -18,7 +17,7 @@ import (
 // a broken connection or another address.
 func TestUpgrade(t *testing.T) {
 	t.Parallel()
-	c := cluster(t, "bridge", rig.Image{Name: "localhost/kube-loxilb:1", Program: artifact(t, "LOXILB_KUBE_CONTROLLER")})
+	c := cluster(t, "bridge")
 	install(t, c)
 	apply(t, c, sessionDeployment)
 	kubectl(t, c, "rollout", "status", "deployment/shop", "--timeout=120s")
