@@ -55,11 +55,18 @@ type cluster struct {
 // newCluster starts a balancer and an apiserver, with the custom resources of the chart.
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
+	return newClusterWith(t, krig.ControlPlaneOptions{})
+}
+
+// newClusterWith starts a cluster like newCluster, with more of the control plane.
+func newClusterWith(t *testing.T, o krig.ControlPlaneOptions) *cluster {
+	t.Helper()
 	c := &cluster{t: t, Rig: rig.New(t, rig.Options{})}
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()
 	var err error
-	c.api, err = krig.StartControlPlane(ctx, c.LB, krig.ControlPlaneOptions{Dir: t.TempDir()})
+	o.Dir = t.TempDir()
+	c.api, err = krig.StartControlPlane(ctx, c.LB, o)
 	if errors.Is(err, krig.ErrNoKubernetes) {
 		t.Skip(err)
 	}
@@ -82,14 +89,21 @@ func newCluster(t *testing.T) *cluster {
 	if c.Client, err = client.New(config, client.Options{Scheme: scheme}); err != nil {
 		t.Fatal(err)
 	}
+	c.applyManifest()
+	return c
+}
+
+// applyManifest creates what is missing of the custom resources, rights and the rest of the
+// manifest.
+func (c *cluster) applyManifest() {
+	c.t.Helper()
 	manifest := filepath.Join(rig.Root, "deploy", "kubernetes", "kube-loxilb.yaml")
 	if out, err := c.api.Kubectl("apply", "--filename", manifest); err != nil {
-		t.Fatal(err, out)
+		c.t.Fatal(err, out)
 	}
 	if out, err := c.api.Kubectl("wait", "--for=condition=Established", "crd/addresspools.loxilb.io", "crd/loxiurls.loxiurl.loxilb.io"); err != nil {
-		t.Fatal(err, out)
+		c.t.Fatal(err, out)
 	}
-	return c
 }
 
 // run starts the controller with the rights of its ServiceAccount.

@@ -97,7 +97,7 @@ func parse(fs *flag.FlagSet, o *options.Options, args []string) (kubeconfig stri
 	ctrl.SetLogger(log)
 	klog.SetLogger(log)
 	for _, text := range o.Ignored {
-		slog.New(handler).Warn(text)
+		slog.New(handler).Warn("flag has no effect", "reason", text)
 	}
 	debug.SetGCPercent(50) // objects live long: memory counts more than time
 	return kubeconfig, &p, nil

@@ -1,6 +1,7 @@
 package rig
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509/pkix"
@@ -47,6 +48,7 @@ type ControlPlaneOptions struct {
 	Dir         string     // for certificates, logs and data
 	Address     netip.Addr // of the host; the zero value: one on lo, for a control plane without nodes
 	Controllers bool       // start the controller manager, too
+	Only        []string   // of its controllers; empty: all
 	Scheduler   bool
 }
 
@@ -74,7 +76,7 @@ func StartControlPlane(ctx context.Context, host *netnstest.Host, o ControlPlane
 		return nil, err
 	}
 	if o.Controllers {
-		err = errors.Join(err, p.startControllers())
+		err = errors.Join(err, p.startControllers(o.Only))
 	}
 	if o.Scheduler {
 		err = errors.Join(err, p.startScheduler())
@@ -140,7 +142,7 @@ func (p *ControlPlane) StartAPIServer(ctx context.Context) (err error) {
 // StopAPIServer ends the apiserver as a crash would.
 func (p *ControlPlane) StopAPIServer() { p.apiserver.Kill() }
 
-func (p *ControlPlane) startControllers() error {
+func (p *ControlPlane) startControllers(only []string) error {
 	config, err := p.Kubeconfig("system:kube-controller-manager")
 	if err != nil {
 		return err
@@ -149,7 +151,7 @@ func (p *ControlPlane) startControllers() error {
 		"--service-account-private-key-file="+p.ca.path("accounts.key"), "--root-ca-file="+p.ca.path("ca.crt"), "--use-service-account-credentials",
 		"--allocate-node-cidrs", "--cluster-cidr="+podNetworks, "--node-cidr-mask-size-ipv4=24", "--node-cidr-mask-size-ipv6=64",
 		"--service-cluster-ip-range="+serviceNetworks,
-		"--node-monitor-grace-period=20s")
+		"--node-monitor-grace-period=20s", "--controllers="+cmp.Or(strings.Join(only, ","), "*"))
 	return err
 }
 
