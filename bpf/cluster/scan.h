@@ -33,24 +33,45 @@ struct {
 	__uint(max_entries, 1 << 17);
 } scanned_copies SEC(".maps");
 
-/* Reports whether the time for a refresh has come since scan_since, and the connection
- * was used since the refresh before. Refreshes are counted from its beginning, so they
- * need no memory, and those of all connections do not come at once. */
-static __always_inline bool scan_is_due(const struct table_row *row,
-					__u32 limit, __u32 idle, __u32 now)
+static __always_inline bool scan_is_closing(__u32 word)
 {
-	const __u32 began = row->status & ~ROW_FLAGS, since = scan_since;
-	const __u32 period = limit / SCAN_REFRESHES ?: 1;
+	return word & (CONN_FIN_CLIENT | CONN_FIN_ENDPOINT | CONN_RESET);
+}
 
-	return idle <= period + (now - since) &&
-	       (now - began) / period != (since - began) / period;
+/* Reports whether the time for a refresh has come since scan_since. Refreshes are counted
+ * from the connection's beginning, so they need no memory, and those of all connections
+ * do not come at once. */
+static __always_inline bool scan_is_due(const struct table_row *row,
+					__u32 period, __u32 now)
+{
+	const __u32 began = row->status & ~ROW_FLAGS;
+
+	return (now - began) / period != (scan_since - began) / period;
+}
+
+static __always_inline __u32 scan_period(__u32 limit)
+{
+	return limit / SCAN_REFRESHES ?: 1;
+}
+
+/* Reports whether the scan may want a connection, by one of its entries. Most refreshes
+ * end here: the other entry is another cache line. */
+static __always_inline bool scan_may_want(const struct table_row *row,
+					  __u32 word)
+{
+	__u32 limit;
+
+	if (scan_mode != SCAN_DUE || scan_is_closing(word))
+		return true;
+	limit = connection_timeout(row->connection.endpoint, word,
+				   row->key.protocol);
+	return scan_is_due(row, scan_period(limit), (__u32)bpf_jiffies64());
 }
 
 /* Reports whether the scan wants a connection. */
 static __always_inline bool scan_wants(const struct table_row *row, __u32 word,
 				       const struct connection *reply)
 {
-	const __u8 fins = CONN_FIN_CLIENT | CONN_FIN_ENDPOINT;
 	const struct connection *c = &row->connection;
 	const __u32 now = (__u32)bpf_jiffies64(),
 		    idle = copy_idle(c, reply, now);
@@ -64,9 +85,12 @@ static __always_inline bool scan_wants(const struct table_row *row, __u32 word,
 	if (scan_mode == SCAN_ALL)
 		return true;
 	if (idle <= now - scan_since &&
-	    (scan_mode == SCAN_SINCE || word & (fins | CONN_RESET)))
+	    (scan_mode == SCAN_SINCE || scan_is_closing(word)))
 		return true;
-	return scan_mode == SCAN_DUE && scan_is_due(row, limit, idle, now);
+	/* Refreshed if it was used since the refresh before. */
+	return scan_mode == SCAN_DUE &&
+	       idle <= scan_period(limit) + (now - scan_since) &&
+	       scan_is_due(row, scan_period(limit), now);
 }
 
 /* Copies the connection of a row if the scan wants it. Returns 1 if it does. Global
@@ -83,7 +107,7 @@ __noinline int scan_row(struct table_row *row)
 		return 0;
 	word = state_read(&row->connection);
 	if (word & other || !(word & CONN_REPLIED) || !copy_is_complete(word) ||
-	    !copy_has_protocol(row->key.protocol))
+	    !copy_has_protocol(row->key.protocol) || !scan_may_want(row, word))
 		return 0;
 	if (!(word & STATE_TRAIT(CONN_ONE_WAY))) {
 		reply = connection_peer(&row->connection, row->key.protocol);

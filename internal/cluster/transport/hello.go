@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // The versions of the protocol between nodes: a build speaks two, so nodes can be upgraded one
@@ -17,6 +18,16 @@ const (
 
 // clientsVersion is the first version that exchanges the clients of --select=persist.
 const clientsVersion = 2
+
+// A Feature is an optional part of the protocol. A node sends it only to nodes whose Hello lists it,
+// so features need no new version, and their order does not matter.
+type Feature string
+
+// FeatureServices are the services of a node, which its peers compare with their own.
+const FeatureServices Feature = "services"
+
+// Features returns what this build understands.
+func Features() []Feature { return []Feature{FeatureServices} }
 
 // Hello is what nodes say about themselves before they exchange connections.
 type Hello struct {
@@ -32,6 +43,8 @@ type Hello struct {
 	NewTable    bool   `json:"newTable"`    // the node has no connections of an earlier process
 	Connections int    `json:"connections"` // in its table; older nodes say nothing
 	Joining     bool   `json:"joining"`     // the node does not announce its VIPs; older nodes never say so
+
+	Features []Feature `json:"features"` // what the node understands; none: an older node
 }
 
 // welcome is the answer to a Hello: the other node's, or why it refuses.
@@ -51,6 +64,9 @@ func Fingerprint(seed uint64) string {
 
 // TakesClients reports whether the node understands records of clients.
 func (h *Hello) TakesClients() bool { return h.Version >= clientsVersion }
+
+// Takes reports whether the node understands a feature; "" is what all nodes understand.
+func (h *Hello) Takes(f Feature) bool { return f == "" || slices.Contains(h.Features, f) }
 
 // Judge returns why the nodes must not exchange connections, or nil.
 func (h *Hello) Judge(peer *Hello) error {

@@ -127,15 +127,27 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// routes makes a host a router that selects among equal routes by ports, too.
+// routes makes a host a router.
 func (f *fleet) routes(h *netnstest.Host) {
 	f.t.Helper()
 	for _, s := range [][2]string{
 		{"net/ipv4/ip_forward", "1"}, {"net/ipv6/conf/all/forwarding", "1"},
-		{"net/ipv4/fib_multipath_hash_policy", "1"}, {"net/ipv6/fib_multipath_hash_policy", "1"},
 		{"net/ipv4/conf/all/send_redirects", "0"}, {"net/ipv4/conf/default/send_redirects", "0"},
 	} {
 		must(f.t, h.Sysctl(s[0], s[1]))
+	}
+	f.hashHeaders(h)
+}
+
+// hashHeaders makes a host select among equal routes by addresses, protocol and ports, as routers
+// do. Policy 1 does not within one machine: it uses the hash that a packet has, and a packet that
+// crosses namespaces keeps its socket's, which Linux changes with each repetition of a SYN.
+func (f *fleet) hashHeaders(h *netnstest.Host) {
+	f.t.Helper()
+	const custom, fields = "3", "0x37" // without IPv6's flow label, which changes likewise
+	for _, family := range []string{"ipv4", "ipv6"} {
+		must(f.t, h.Sysctl("net/"+family+"/fib_multipath_hash_fields", fields))
+		must(f.t, h.Sysctl("net/"+family+"/fib_multipath_hash_policy", custom))
 	}
 }
 

@@ -31,8 +31,7 @@ func (f *fleet) addRouter(lab *netnstest.Lab) {
 	f.second, err = lab.Host("router2")
 	must(f.t, err)
 	f.routes(f.second)
-	must(f.t, f.client.Sysctl("net/ipv4/fib_multipath_hash_policy", "1"))
-	must(f.t, f.client.Sysctl("net/ipv6/fib_multipath_hash_policy", "1"))
+	f.hashHeaders(f.client)
 	must(f.t, lab.Link(f.end(f.client, "eth1", clientsOfSecond, 2), f.end(f.second, "client", clientsOfSecond, 1), 0))
 	f.attach(lab, f.second, 2, routerNumber-1)
 	for _, is6 := range []bool{false, true} {
