@@ -618,8 +618,11 @@ type ClusterNode struct {
 	// Behind Whether there are later changes.
 	Behind bool `json:"behind"`
 
-	// Connections In its table, with copies of those of other nodes; only this node and, with --store, others.
+	// Connections In its table, with copies of those of other nodes; 0: not known.
 	Connections int `json:"connections"`
+
+	// Differing Services that it has otherwise than this node: see GET status/cluster.
+	Differing int `json:"differing,omitempty"`
 
 	// Exchange Of connections with this node: up, copying, down or refused; absent: none.
 	Exchange string `json:"exchange,omitempty"`
@@ -631,13 +634,16 @@ type ClusterNode struct {
 	// Own Whether it is this node.
 	Own bool `json:"own"`
 
+	// Peers Nodes with which it exchanges connections; absent: none, or not known.
+	Peers int `json:"peers,omitempty"`
+
 	// Reason Why it is away.
 	Reason string `json:"reason,omitempty"`
 
 	// Revision Of the last change in the shared store that it has applied; absent without --store.
 	Revision uint64 `json:"revision,omitempty"`
 
-	// Roles As INSTANCE ROLE; only with --store.
+	// Roles As INSTANCE ROLE; absent: not known.
 	Roles []string `json:"roles,omitempty"`
 
 	// Since When it went away, or its daemon has started.
@@ -656,6 +662,12 @@ type ClusterPeer struct {
 
 	// BulkCopies How often it got all connections.
 	BulkCopies uint64 `json:"bulkCopies"`
+
+	// Differences The first 10 of these, and how they differ.
+	Differences []string `json:"differences,omitempty"`
+
+	// Differing Services that it has otherwise than this node, for 10 s or longer: with another mode, algorithm or other endpoints, or only one of both has them.
+	Differing int `json:"differing,omitempty"`
 
 	// Dropped Records whose service or endpoint did not appear here.
 	Dropped uint64 `json:"dropped"`
@@ -681,7 +693,7 @@ type ClusterPeer struct {
 	// Results What became of these, by result.
 	Results []ClusterResult `json:"results"`
 
-	// Revision Of its configuration, when it connected.
+	// Revision Of its configuration.
 	Revision uint64 `json:"revision,omitempty"`
 
 	// Sent Records sent to it, since this daemon started.

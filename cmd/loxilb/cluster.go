@@ -39,6 +39,7 @@ func (p *daemon) newCluster(o reconcile.Observers) error {
 			Build: version, Node: name, Self: c.Self, Boot: rand.Text(), Seed: transport.Fingerprint(p.config.HashSeed), Slots: compile.MaglevSize([]compile.MaglevNode{{}, {}}),
 		},
 		Revision: func() uint64 { return p.state.Snapshot().Revision() },
+		State:    p.shownState,
 		HoldChanged: func() {
 			if p.routes != nil {
 				p.routes.MarkAll()
@@ -52,6 +53,18 @@ func (p *daemon) newCluster(o reconcile.Observers) error {
 	return nil
 }
 
+// shownState returns what other nodes see of this one.
+func (p *daemon) shownState(withServices bool) cluster.State {
+	s := cluster.State{Roles: p.roles()}
+	if withServices {
+		s.Services = map[string]string{}
+		for one := range p.state.Services.All(p.state.Snapshot()) {
+			s.Services[one.Key.String()] = one.Fingerprint()
+		}
+	}
+	return s
+}
+
 // clusterNow returns the nodes with which this one exchanges connections; nil: there is no cluster.
 func (p *daemon) clusterNow() *report.Cluster {
 	if p.cluster == nil {
@@ -61,15 +74,20 @@ func (p *daemon) clusterNow() *report.Cluster {
 	return &now
 }
 
-// clusterProblems returns the nodes that do not get the connections of this one.
+// clusterProblems returns the nodes that do not get the connections of this one, and those with
+// other services.
 func (p *daemon) clusterProblems() (list []doctor.ClusterPeer) {
 	now := p.clusterNow()
 	if now == nil {
 		return nil
 	}
 	for i := range now.Peers {
-		if one := &now.Peers[i]; one.State == report.PeerDown || one.State == report.PeerRefused {
+		one := &now.Peers[i]
+		if one.State == report.PeerDown || one.State == report.PeerRefused {
 			list = append(list, doctor.ClusterPeer{Node: one.Called(), Why: one.Reason, Since: one.Since})
+		}
+		if one.Differing > 0 {
+			list = append(list, doctor.ClusterPeer{Node: one.Called(), Differing: one.Differing, Differences: one.Differences})
 		}
 	}
 	return list

@@ -12,13 +12,19 @@ import (
 // describe returns this node as other nodes see it.
 func (p *daemon) describe() store.RemoteNode {
 	n := store.RemoteNode{Version: version, Started: p.began}
-	for _, one := range p.state.Instances.OfThisNode(p.state.Snapshot()) {
-		n.Roles = append(n.Roles, one.Name+" "+string(one.Role))
-	}
-	slices.Sort(n.Roles)
+	n.Roles = p.roles()
 	tracked, _ := p.datapath.Occupancy()
 	n.Connections = int(tracked)
 	return n
+}
+
+// roles returns the roles of this node, as INSTANCE ROLE.
+func (p *daemon) roles() (list []string) {
+	for _, one := range p.state.Instances.OfThisNode(p.state.Snapshot()) {
+		list = append(list, one.Name+" "+string(one.Role))
+	}
+	slices.Sort(list)
+	return list
 }
 
 // nodes returns this node and the others that it knows, by name: those of --store and of --cluster.
@@ -50,6 +56,11 @@ func (p *daemon) nodes() []report.Node {
 	me.Behind = shared && remote.Err != nil
 	if cluster != nil {
 		addPeers(all, cluster.Peers)
+		for i := range cluster.Peers {
+			if s := cluster.Peers[i].State; s == report.PeerUp || s == report.PeerCopying {
+				me.Peers++
+			}
+		}
 	}
 	list := make([]report.Node, 0, len(all))
 	for _, n := range all {
@@ -72,6 +83,10 @@ func addPeers(all map[string]*report.Node, peers []report.ClusterPeer) {
 			all[n.Name] = n
 		}
 		n.Exchanges, n.State, n.Lag = true, peer.State, peer.Lag
+		n.Peers, n.Differing = peer.Peers, peer.Differing
+		if !n.Shared {
+			n.Roles, n.Connections = peer.Roles, peer.Connections
+		}
 	}
 }
 

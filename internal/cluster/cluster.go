@@ -39,11 +39,13 @@ type Table interface {
 
 // Config configures the node.
 type Config struct {
-	Peers       []string // HOST:PORT each, for good; names are looked up
-	Nodes       []string // likewise, until SetNodes replaces them
-	Listen      string   // ADDRESS:PORT
-	Hello       transport.Hello
-	Revision    func() uint64 // of the configuration
+	Peers    []string // HOST:PORT each, for good; names are looked up
+	Nodes    []string // likewise, until SetNodes replaces them
+	Listen   string   // ADDRESS:PORT
+	Hello    transport.Hello
+	Revision func() uint64 // of the configuration
+	// State returns what the node shows of itself; withServices: including its services. nil: nothing.
+	State       func(withServices bool) State
 	Credentials transport.Credentials
 	Table       Table
 	Events      interface{ Publish(bodies ...event.Body) }
@@ -69,6 +71,7 @@ type Node struct {
 	sources map[string]*source // that send to this node, by name
 	nodes   []string           // SetNodes
 	look    chan struct{}      // closed when they change
+	own     ownState
 }
 
 // New listens for peers.
@@ -78,7 +81,7 @@ func New(c Config) (*Node, error) {
 		return nil, fmt.Errorf("listen for the nodes of the cluster: %w", err)
 	}
 	c.Hello.Version, c.Hello.Oldest = transport.Version, transport.Oldest
-	c.Hello.NewTable = c.Table.NewTable()
+	c.Hello.NewTable, c.Hello.Features = c.Table.NewTable(), transport.Features()
 	c.claimTime, c.lingerTime = cmp.Or(c.claimTime, claimTime), cmp.Or(c.lingerTime, lingerTime)
 	return &Node{
 		Config: c, listener: l, sources: map[string]*source{}, nodes: c.Nodes, look: make(chan struct{}), join: join{done: make(chan struct{})},
@@ -101,7 +104,7 @@ func (n *Node) Run(ctx context.Context) {
 	n.quiet()
 	lasting, end := context.WithCancel(context.WithoutCancel(ctx))
 	var running sync.WaitGroup
-	for _, f := range []func(context.Context){n.watch, n.refresh, n.retryParked, n.listen} {
+	for _, f := range []func(context.Context){n.watch, n.refresh, n.retryParked, n.listen, n.followState} {
 		running.Go(func() { f(lasting) })
 	}
 	running.Go(func() { n.resolve(lasting, &running) })
@@ -155,11 +158,16 @@ func (n *Node) isNodeAt(host string) bool {
 // hello returns what this node says about itself now.
 func (n *Node) hello() *transport.Hello {
 	h := n.Hello
-	if n.Revision != nil {
-		h.Revision = n.Revision()
-	}
+	h.Revision = n.revision()
 	h.Joining, h.Connections = n.Held() != "", n.Table.CountConnections()
 	return &h
+}
+
+func (n *Node) revision() uint64 {
+	if n.Revision == nil {
+		return 0
+	}
+	return n.Revision()
 }
 
 // MembershipChanged prepares for packets of connections that other nodes have opened: a node has

@@ -97,6 +97,13 @@ func isTimeout(err error) bool {
 // intrude connects to the first node, with the cluster's key, and greets it.
 func (n *nodes) intrude(t *testing.T, greeting string) *tls.Conn {
 	t.Helper()
+	c, _ := n.intrudeFrom(t, "127.0.0.1", greeting)
+	return c
+}
+
+// intrudeFrom connects from an address, and also returns the answer to the greeting.
+func (n *nodes) intrudeFrom(t *testing.T, from, greeting string) (c *tls.Conn, answer string) {
+	t.Helper()
 	credentials, err := transport.KeyFile(n.key, "evil")
 	if err != nil {
 		t.Fatal(err)
@@ -105,23 +112,25 @@ func (n *nodes) intrude(t *testing.T, greeting string) *tls.Conn {
 	if err != nil {
 		t.Fatal(err)
 	}
-	plain, err := net.Dial("tcp", n.addresses[0])
+	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
+	plain, err := dialer.DialContext(t.Context(), "tcp", n.addresses[0])
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := tls.Client(plain, config)
+	c = tls.Client(plain, config)
 	t.Cleanup(func() { _ = c.Close() })
 	if _, err := c.Write(append(binary.BigEndian.AppendUint32(nil, 1<<24|uint32(len(greeting))), greeting...)); err != nil {
 		t.Fatal(err)
 	}
 	if !json.Valid([]byte(greeting)) {
-		return c
+		return c, ""
 	}
-	answer := make([]byte, 4)
-	if _, err := io.ReadFull(c, answer); err == nil {
-		_, _ = io.CopyN(io.Discard, c, int64(binary.BigEndian.Uint32(answer)&0xffffff))
+	head := make([]byte, 4)
+	if _, err := io.ReadFull(c, head); err == nil {
+		b, _ := io.ReadAll(io.LimitReader(c, int64(binary.BigEndian.Uint32(head)&0xffffff)))
+		answer = string(b)
 	}
-	return c
+	return c, answer
 }
 
 // TestEight checks that eight nodes that start at once exchange the connections of all.

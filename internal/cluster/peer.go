@@ -37,6 +37,7 @@ type peer struct {
 	dialed  time.Time               // when the attempt began
 	end     context.CancelCauseFunc // of the connection; nil: there is none
 	own     bool                    // the address is this node's
+	boot    string                  // of the process that it is connected to
 	tried   bool
 	gone    bool      // no node runs there, or it wants nothing from this one
 	serves  bool      // it announced its VIPs when it connected
@@ -209,10 +210,16 @@ func (p *peer) dial(ctx context.Context) (*transport.Conn, error) {
 	p.mu.Lock()
 	p.abort = nil
 	p.mu.Unlock()
-	if ctx.Err() != nil {
-		err = errors.Join(err, ctx.Err()) // the dialer has an error of its own for it
+	return c, attemptError(ctx, err)
+}
+
+// attemptError returns the error of an attempt, which hurry may have aborted. What the attempt has
+// found out counts nevertheless.
+func attemptError(ctx context.Context, err error) error {
+	if ctx.Err() == nil || errors.Is(err, transport.ErrSelf) {
+		return err
 	}
-	return c, err
+	return errors.Join(err, ctx.Err()) // the dialer has an error of its own for it
 }
 
 // connect sends connections to the peer until that fails.
@@ -251,13 +258,14 @@ func (p *peer) setEnd(end context.CancelCauseFunc) {
 func (p *peer) connected(c *transport.Conn) error {
 	p.node.mu.Lock()
 	for _, other := range p.node.peers {
-		if other != p && other.isConnectedTo(c.Peer.Node) {
+		if err := other.conflictsWith(p, &c.Peer); err != nil {
 			p.node.mu.Unlock()
-			return fmt.Errorf("it is another address of node %q, which is connected by %s", c.Peer.Node, other.address)
+			return err
 		}
 	}
 	p.mu.Lock()
 	p.tried, p.gone, p.unread, p.sent = true, false, nil, 0
+	p.boot = c.Peer.Boot
 	p.now.Node, p.now.Build, p.now.Revision = c.Peer.Node, c.Peer.Build, c.Peer.Revision
 	p.now.State, p.now.Reason, p.now.Since = report.PeerCopying, "", time.Now()
 	p.serves, p.refused = !c.Peer.Joining, time.Time{}
@@ -317,10 +325,19 @@ func (p *peer) isOwn() bool {
 	return p.own
 }
 
-func (p *peer) isConnectedTo(node string) bool {
+// conflictsWith returns why another peer must not be connected to a node: this one is connected to
+// it, or to one of its name.
+func (p *peer) conflictsWith(other *peer, node *transport.Hello) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.now.Node == node && (p.now.State == report.PeerUp || p.now.State == report.PeerCopying)
+	switch {
+	case p == other || p.now.Node != node.Node || !isExchanging(p.now.State):
+		return nil
+	case p.boot == node.Boot:
+		return fmt.Errorf("it is another address of node %q, which is connected by %s", node.Node, p.address)
+	default:
+		return fmt.Errorf("the nodes at %s and %s are both named %q: give each its own host name", hostOf(p.address), hostOf(other.address), node.Node)
+	}
 }
 
 func (p *peer) status() report.ClusterPeer {
@@ -347,8 +364,10 @@ func (p *peer) applied(records uint64) {
 func (p *peer) send(ctx context.Context, c *transport.Conn) error {
 	p.queue.take() // what was queued before is part of it
 	bulk, stale := p.beginBulk(ctx, c, c.Peer.NewTable), false
-	ping := time.NewTicker(transport.PingEvery)
+	ping, state := time.NewTicker(transport.PingEvery), time.NewTicker(stateEvery)
 	defer ping.Stop()
+	defer state.Stop()
+	services := 0
 	for {
 		var err error
 		select {
@@ -381,6 +400,10 @@ func (p *peer) send(ctx context.Context, c *transport.Conn) error {
 			}
 		case <-ping.C:
 			err = c.Ping(p.node.Held() == "", false)
+		case <-state.C:
+			if c.Peer.Takes(transport.FeatureState) {
+				services, err = p.sendState(c, services)
+			}
 		case <-p.moved:
 			err = c.Ping(p.node.Held() == "", true)
 		}

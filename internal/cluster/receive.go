@@ -30,6 +30,15 @@ type source struct {
 
 	suspected bool // it was silent for a while during this connection
 	serving   bool // it announces its VIPs
+
+	state        *stateFrame       // without services; nil: it has shown none
+	services     map[string]string // nil: not known
+	arriving     map[string]string // services, until the last one has arrived
+	version      int               // of services
+	compared     [2]int            // with which versions of the own services and these: differences
+	differences  []string
+	differsSince time.Time // zero: there are no differences
+	warned       bool      // about them
 }
 
 // addTo adds what the source counts to the peer's status.
@@ -37,6 +46,7 @@ func (s *source) addTo(out *report.ClusterPeer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out.Received, out.Results, out.Dropped, out.Parked = s.received, s.results, s.dropped, s.parked
+	s.addState(out)
 }
 
 // receive inserts the connections that a node sends, until it ends.
@@ -60,6 +70,7 @@ func (n *Node) receive(ctx context.Context, c *transport.Conn) {
 			return n.apply(ctx, s, list)
 		},
 		Clients: func(b []byte) error { return n.applyClients(ctx, s, b) },
+		State:   s.takeState,
 		BulkEnd: func() {
 			s.mu.Lock()
 			s.complete = true
@@ -95,12 +106,16 @@ const (
 	twinLook = 20 * time.Millisecond
 )
 
-// another returns the connection of another process of a node's name, if it is alive, and the same
-// as before, if there was one.
-func (s *source) another(before *transport.Conn, peer *transport.Hello) *transport.Conn {
+// another returns the connection of another process of a node's name than one at from, if it is
+// there, and the same as before, if there was one. One that is silent has been restarted if the new
+// one has its address. Otherwise it may be busy, and keeps its place until it is given up.
+func (s *source) another(before *transport.Conn, from string, peer *transport.Hello) *transport.Conn {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.live == nil || s.suspected || s.live.Peer.Boot == peer.Boot || before != nil && s.live != before {
+	if s.live == nil || s.live.Peer.Boot == peer.Boot || before != nil && s.live != before {
+		return nil
+	}
+	if s.suspected && hostOf(s.live.Remote()) == hostOf(from) {
 		return nil
 	}
 	return s.live
@@ -115,9 +130,9 @@ func (n *Node) judge(from string, peer *transport.Hello) error {
 	if s == nil {
 		return nil
 	}
-	was := s.another(nil, peer)
+	was := s.another(nil, from, peer)
 	for end := time.Now().Add(twinTime); was != nil && time.Now().Before(end); time.Sleep(twinLook) {
-		was = s.another(was, peer)
+		was = s.another(was, from, peer)
 	}
 	if was == nil {
 		return nil
@@ -146,6 +161,7 @@ func (n *Node) sourceOf(c *transport.Conn) *source {
 		_ = s.live.Close()
 	}
 	s.live, s.remote, s.complete, s.suspected, s.serving = c, c.Remote(), false, false, !c.Peer.Joining
+	s.forgetState()
 	return s
 }
 

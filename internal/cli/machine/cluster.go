@@ -19,7 +19,8 @@ func getCluster(o *session.Options) *cobra.Command {
 		Short: "Show the nodes that exchange connections with this one",
 		Long: "Shows the peers of --cluster: whether each has the connections of this node (up), gets all of them\n" +
 			"(copying), is not connected (down), or does not fit this node (refused). Lag is how far its\n" +
-			"connection table is behind this one. -o wide also shows what became of the records that it sent.",
+			"connection table is behind this one. The reason names services that it has otherwise than this\n" +
+			"node. -o wide also shows what became of the records that it sent.",
 		Example: "  loxicmd get cluster\n  loxicmd get cluster -o wide",
 		Args:    cobra.NoArgs,
 		RunE:    session.Show(o, (*v1.Client).GetCluster, func(c *v1.Cluster) *session.Table { return clusterTable(o, c) }),
@@ -35,7 +36,7 @@ func clusterTable(o *session.Options, c *v1.Cluster) *session.Table {
 	for i := range c.Peers {
 		p := &c.Peers[i]
 		row := []string{
-			p.Node, p.Address, p.State, session.Clock(p.Since), lagText(p.Lag), strconv.FormatUint(p.Sent, 10), strconv.FormatUint(p.Received, 10), p.Reason,
+			p.Node, p.Address, p.State, session.Clock(p.Since), lagText(p.Lag), strconv.FormatUint(p.Sent, 10), strconv.FormatUint(p.Received, 10), reasonText(p),
 		}
 		if o.Output == "wide" {
 			row = append(row, p.Version, strconv.Itoa(p.Queued), resultsText(p))
@@ -43,6 +44,21 @@ func clusterTable(o *session.Options, c *v1.Cluster) *session.Table {
 		t.Add(row...)
 	}
 	return t
+}
+
+// reasonText returns why a node is not connected, or which services differ.
+func reasonText(p *v1.ClusterPeer) string {
+	if p.Differing == 0 || len(p.Differences) == 0 {
+		return p.Reason
+	}
+	text := p.Differences[0]
+	if p.Differing > 1 {
+		text = fmt.Sprintf("%d services differ: %s, ...", p.Differing, text)
+	}
+	if p.Reason != "" {
+		text = p.Reason + "; " + text
+	}
+	return text
 }
 
 func lagText(seconds float64) string {

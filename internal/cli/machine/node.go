@@ -19,7 +19,7 @@ func getNode(o *session.Options) *cobra.Command {
 	return &cobra.Command{
 		Use:     "node",
 		Short:   "Show this node: name, version, roles, and whether it is drained; or all nodes of a cluster",
-		Long:    "Shows this node. With --store or --cluster, shows all nodes: version, the revision of the shared store that\neach has applied, connections, and how far its connections are behind those of this node.",
+		Long:    "Shows this node. With --store or --cluster, shows all nodes: version, the revision of the shared store that\neach has applied, connections, the number of nodes with which it exchanges them, and how far its connections are\nbehind those of this node.",
 		Example: "  loxicmd get node\n  loxicmd get node -o wide",
 		Args:    cobra.NoArgs,
 		RunE: session.Show(o, (*v1.Client).GetNode, func(n *v1.Node) *session.Table {
@@ -44,7 +44,7 @@ func getNode(o *session.Options) *cobra.Command {
 
 // nodesTable lists the nodes of a cluster.
 func nodesTable(o *session.Options, n *v1.Node) *session.Table {
-	columns := []string{"Node", "State", "Version", "Roles", "Revision", "Connections", "Exchange", "Lag"}
+	columns := []string{"Node", "State", "Version", "Roles", "Revision", "Connections", "Peers", "Exchange", "Lag"}
 	if o.Output == "wide" {
 		columns = append(columns, "Since", "Maintenance", "Reason")
 	}
@@ -65,14 +65,22 @@ func nodesTable(o *session.Options, n *v1.Node) *session.Table {
 			lag = lagText(one.Lag)
 		}
 		row := []string{
-			name, one.State, one.Version, strings.Join(one.Roles, ", "), revision, strconv.Itoa(one.Connections), cmp.Or(one.Exchange, "-"), lag,
+			name, one.State, one.Version, strings.Join(one.Roles, ", "), revision, strconv.Itoa(one.Connections), strconv.Itoa(one.Peers), cmp.Or(one.Exchange, "-"), lag,
 		}
 		if o.Output == "wide" {
-			row = append(row, session.Clock(one.Since), maintenance, one.Reason)
+			row = append(row, session.Clock(one.Since), maintenance, nodeReason(one))
 		}
 		t.Add(row...)
 	}
 	return t
+}
+
+// nodeReason returns why a node is away, or that it has other services.
+func nodeReason(n *v1.ClusterNode) string {
+	if n.Reason != "" || n.Differing == 0 {
+		return n.Reason
+	}
+	return fmt.Sprintf("%d services differ: loxicmd get cluster", n.Differing)
 }
 
 // maintenanceText returns the stage of a node, and the progress of its drain.

@@ -222,6 +222,9 @@ func (c *Conn) SendRecords(records []byte) error { return c.send(kindRecords, re
 // SendClients sends records of clients, of FrameMost bytes at most.
 func (c *Conn) SendClients(records []byte) error { return c.send(kindClients, records) }
 
+// SendState sends what this node shows of itself, to nodes with FeatureState.
+func (c *Conn) SendState(state []byte) error { return c.send(kindState, state) }
+
 // SendBulkEnd reports that all connections were sent.
 func (c *Conn) SendBulkEnd() error { return c.send(kindBulkEnd, nil) }
 
@@ -279,11 +282,12 @@ func (c *Conn) awaitFrame(suspect func()) {
 type Reader struct {
 	Records  func(payload []byte) error // of connections
 	Clients  func(payload []byte) error
-	BulkEnd  func()       // the peer has sent all that it had
-	Serves   func()       // the peer announces its VIPs
-	Rerouted func()       // routers may have begun to send the peer's packets here
-	Idle     func() error // no frame is waiting
-	Suspect  func()       // the peer has fallen silent
+	State    func(payload []byte) error // what the peer shows of itself
+	BulkEnd  func()                     // the peer has sent all that it had
+	Serves   func()                     // the peer announces its VIPs
+	Rerouted func()                     // routers may have begun to send the peer's packets here
+	Idle     func() error               // no frame is waiting
+	Suspect  func()                     // the peer has fallen silent
 }
 
 // ReadRecords reads frames until the connection ends.
@@ -299,6 +303,8 @@ func (c *Conn) ReadRecords(r Reader) error {
 			err = r.Records(b)
 		case kindClients:
 			err = r.Clients(b)
+		case kindState:
+			err = r.State(b)
 		case kindBulkEnd:
 			r.BulkEnd()
 		case kindPing:

@@ -18,7 +18,7 @@ const (
 	kindPing                    // nothing, as a sign of life
 	kindAck                     // how many records have been applied: 8 bytes
 	kindClients                 // records of clients, one after the other; since version 2
-	kindServices                // a part of the node's services, JSON; FeatureServices
+	kindState                   // what the node shows of itself, JSON; FeatureState
 )
 
 // FrameMost is the most bytes that a frame holds.

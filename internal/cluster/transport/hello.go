@@ -23,11 +23,12 @@ const clientsVersion = 2
 // so features need no new version, and their order does not matter.
 type Feature string
 
-// FeatureServices are the services of a node, which its peers compare with their own.
-const FeatureServices Feature = "services"
+// FeatureState is what a node shows of itself: roles, connections, and the services that its peers
+// compare with their own.
+const FeatureState Feature = "state"
 
 // Features returns what this build understands.
-func Features() []Feature { return []Feature{FeatureServices} }
+func Features() []Feature { return []Feature{FeatureState} }
 
 // Hello is what nodes say about themselves before they exchange connections.
 type Hello struct {

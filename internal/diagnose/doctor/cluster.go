@@ -2,13 +2,16 @@ package doctor
 
 import (
 	"fmt"
+	"strings"
 	"time"
 )
 
-// ClusterPeer is a node that does not get the connections of this one.
+// ClusterPeer is a node that does not get the connections of this one, or has other services.
 type ClusterPeer struct {
-	Node, Why string
-	Since     time.Time
+	Node, Why   string
+	Since       time.Time
+	Differing   int      // services; 0: it does not get the connections
+	Differences []string // the first ones
 }
 
 // clusterPeers reports nodes through which the connections of this one would not continue, and that
@@ -22,6 +25,10 @@ func clusterPeers(m *Machine) (out []Finding, err error) {
 		})
 	}
 	for _, p := range m.Facts.ClusterPeers {
+		if p.Differing > 0 {
+			out = append(out, otherServices(&p))
+			continue
+		}
 		out = append(out, Finding{
 			About: p.Node, What: fmt.Sprintf("node %s of the cluster: %s", p.Node, p.Why), Sure: Certain,
 			Why:     "connections of this node do not go on through it",
@@ -29,4 +36,17 @@ func clusterPeers(m *Machine) (out []Finding, err error) {
 		})
 	}
 	return out, nil
+}
+
+// otherServices reports services that a node has otherwise than this one.
+func otherServices(p *ClusterPeer) Finding {
+	list := strings.Join(p.Differences, "; ")
+	if more := p.Differing - len(p.Differences); more > 0 {
+		list += fmt.Sprintf("; and %d more", more)
+	}
+	return Finding{
+		About: p.Node, What: fmt.Sprintf("services of node %s differ from those of this one: %s", p.Node, list), Sure: Certain,
+		Why:     "connections of a service go on only through nodes with the same service and endpoints",
+		Command: "loxicmd get lb on both nodes; apply the same file to both, or keep services in one place for all nodes (--store)",
+	}
 }

@@ -10,7 +10,7 @@ type ClusterPeer struct {
 	Reason     string    // why it is not connected; empty: it is
 	Since      time.Time // of the state
 	Build      string    // its version of loxilb
-	Revision   uint64    // of its configuration, when it connected
+	Revision   uint64    // of its configuration
 	Lag        time.Duration
 	Queued     int // bytes that wait for it
 	Sent       uint64
@@ -19,6 +19,13 @@ type ClusterPeer struct {
 	Parked     int    // records that wait for their service or endpoint
 	Dropped    uint64 // records whose service or endpoint did not come
 	BulkCopies uint64 // how often it was sent all connections
+
+	// What it shows of itself; zero: nothing.
+	Roles       []string // INSTANCE ROLE each
+	Connections int      // in its table
+	Peers       int      // with which it exchanges connections
+	Differing   int      // services that it has otherwise than this node
+	Differences []string // the first ones, and how they differ
 }
 
 // Called returns the peer's name, or its address before that is known.
@@ -66,4 +73,6 @@ type Node struct {
 	Exchanges   bool          // it exchanges connections with this node:
 	State       PeerState     // how far that is
 	Lag         time.Duration // of its connections behind those of this node
+	Peers       int           // with which it exchanges connections
+	Differing   int           // services that it has otherwise than this node
 }

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -54,7 +55,7 @@ func (p *proof) run(name string, do func()) {
 		return
 	}
 	p.current = &round{Numbers: map[string]float64{}}
-	began := time.Now()
+	began, lost, down := time.Now(), backlogDrops(p.t), p.f.sessionsLost()
 	p.c.begin()
 	do()
 	p.c.goOn()
@@ -63,6 +64,8 @@ func (p *proof) run(name string, do func()) {
 	p.f.awaitBFD()
 	r := p.current
 	r.observation, r.Seconds = p.c.observe(), time.Since(began).Seconds()
+	p.note("packets that the machine has dropped", float64(backlogDrops(p.t)-lost))
+	p.note("BFD sessions that the router has lost, of 6", float64(p.f.sessionsLost()-down))
 	p.c.fill()
 	if r.Broken > 0 {
 		p.t.Errorf("%s: %d of %d connections are broken", name, r.Broken, p.c.load.TCP+p.c.load.UDP+int(r.Opened))
@@ -76,6 +79,20 @@ func (p *proof) run(name string, do func()) {
 		}
 	}
 	p.cases = append(p.cases, &caseResult{name, []*round{r}})
+}
+
+// backlogDrops returns how many packets of all namespaces found the backlog of a CPU full. Other
+// work of the machine, floods for example, drops packets of the rig there.
+func backlogDrops(t *testing.T) (sum uint64) {
+	t.Helper()
+	b, err := os.ReadFile("/proc/net/softnet_stat")
+	must(t, err)
+	for line := range strings.Lines(string(b)) {
+		n, err := strconv.ParseUint(strings.Fields(line)[1], 16, 64) // a line for each CPU
+		must(t, err)
+		sum += n
+	}
+	return sum
 }
 
 // note notes a number of the current round.

@@ -384,6 +384,24 @@ func (f *fleet) awaitBFD() {
 	})
 }
 
+// sessionsLost returns how often the router has lost a BFD session. A node that is silenced loses
+// two; more are due to processes that got no CPU for 300 ms.
+func (f *fleet) sessionsLost() (sum int) {
+	f.t.Helper()
+	out, err := f.frr.Ask("bfdd", "show bfd peers counters json")
+	must(f.t, err)
+	var peers []struct {
+		Down int `json:"session-down"`
+	}
+	if err := json.Unmarshal([]byte(out), &peers); err != nil {
+		f.t.Fatalf("%v: %s", err, out)
+	}
+	for _, p := range peers {
+		sum += p.Down
+	}
+	return sum
+}
+
 // hops returns the number of next hops to each destination that the router has by BGP.
 func (f *fleet) hops(is6 bool) (map[string]int, error) {
 	family := map[bool]string{false: "-4", true: "-6"}[is6]

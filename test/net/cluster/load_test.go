@@ -185,7 +185,7 @@ func (p *proof) busy(d time.Duration, all []target) {
 				to := all[n%len(all)]
 				conn, err := p.c.dial(to)
 				if err != nil {
-					p.c.lost(loss{to, began, 0, false, err})
+					p.c.lost(loss{to, birth{began, time.Now()}, 0, false, err})
 					continue
 				}
 				p.c.opened.Add(1)

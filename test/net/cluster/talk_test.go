@@ -73,7 +73,7 @@ func (l *load) targets(network string) []target {
 // loss is a connection that broke, or could not be opened.
 type loss struct {
 	target target
-	born   time.Time
+	born   birth
 	age    time.Duration // when it had its last answer
 	opened bool
 	err    error
@@ -98,11 +98,14 @@ type crowd struct {
 	began   time.Time
 }
 
+// birth is when a connection was opened: from its first packet until it was answered.
+type birth struct{ dialed, opened time.Time }
+
 // wait is a time for an answer.
 type wait struct {
 	took   time.Duration
 	target target
-	born   time.Time     // when the connection was opened
+	born   birth
 	began  time.Duration // since the case began
 }
 
@@ -214,6 +217,7 @@ func (c *crowd) fill() {
 // hold opens a connection and talks over it.
 func (c *crowd) hold(to target) *talk {
 	c.f.t.Helper()
+	began := time.Now()
 	conn, err := c.dial(to)
 	if err != nil {
 		c.f.describe(to)
@@ -224,7 +228,7 @@ func (c *crowd) hold(to target) *talk {
 		defer conn.Close()
 		var l *loss
 		if to.network == "tcp" {
-			l = c.exchange(k, conn, time.Now(), 0)
+			l = c.exchange(k, conn, birth{began, time.Now()}, 0)
 		} else {
 			l = c.flow(k, conn)
 		}
@@ -266,7 +270,7 @@ func (c *crowd) lost(l loss) {
 }
 
 // answered notes how long an answer took.
-func (c *crowd) answered(to target, born time.Time, took time.Duration) {
+func (c *crowd) answered(to target, born birth, took time.Duration) {
 	if took < notable {
 		return
 	}
@@ -288,7 +292,7 @@ func (c *crowd) longest(network string) (most wait) {
 
 // exchange has messages returned over a TCP connection, at the crowd's pace: as many, or 0 for
 // until the end.
-func (c *crowd) exchange(k *talk, conn net.Conn, born time.Time, messages int) *loss {
+func (c *crowd) exchange(k *talk, conn net.Conn, born birth, messages int) *loss {
 	out, in := make([]byte, messageLength), make([]byte, messageLength+1)
 	id, last := c.number.Add(1), time.Now()
 	for n := uint64(1); c.ctx.Err() == nil && (messages == 0 || n <= uint64(messages)); n++ {
@@ -304,7 +308,7 @@ func (c *crowd) exchange(k *talk, conn net.Conn, born time.Time, messages int) *
 			err = fmt.Errorf("got %x instead of %x", in, out)
 		}
 		if err != nil {
-			return &loss{k.target, born, last.Sub(born), true, fmt.Errorf("endpoint %d, after %v: %w", k.endpoint, time.Since(c.began).Round(time.Millisecond), err)}
+			return &loss{k.target, born, last.Sub(born.opened), true, fmt.Errorf("endpoint %d, after %v: %w", k.endpoint, time.Since(c.began).Round(time.Millisecond), err)}
 		}
 		k.endpoint = in[messageLength]
 		last = time.Now()
@@ -325,8 +329,8 @@ func (c *crowd) pause() {
 // flow has datagrams answered. They may be lost, but always have the same endpoint.
 func (c *crowd) flow(k *talk, conn net.Conn) *loss {
 	out, in := make([]byte, messageLength), make([]byte, messageLength+1)
-	id, born, endpoint := c.number.Add(1), time.Now(), byte(0)
-	last := born
+	id, endpoint, last := c.number.Add(1), byte(0), time.Now()
+	born := birth{last, last}
 	for n := uint64(1); c.ctx.Err() == nil; n++ {
 		binary.BigEndian.PutUint64(out, id)
 		binary.BigEndian.PutUint64(out[8:], n)
@@ -342,14 +346,14 @@ func (c *crowd) flow(k *talk, conn net.Conn) *loss {
 				continue
 			}
 			if since := time.Since(began); since > silenceMost || c.ctx.Err() != nil {
-				return &loss{k.target, born, last.Sub(born), true, fmt.Errorf("no answer for %v: %w", since, err)}
+				return &loss{k.target, born, last.Sub(born.opened), true, fmt.Errorf("no answer for %v: %w", since, err)}
 			}
 		}
 		if endpoint == 0 || endpoint == byte(c.removed.Load()) { // datagrams of a removed endpoint go to another
 			endpoint = in[messageLength]
 		}
 		if endpoint != in[messageLength] {
-			return &loss{k.target, born, last.Sub(born), true, fmt.Errorf("endpoint %d answers instead of %d", in[messageLength], endpoint)}
+			return &loss{k.target, born, last.Sub(born.opened), true, fmt.Errorf("endpoint %d answers instead of %d", in[messageLength], endpoint)}
 		}
 		last = time.Now()
 		c.answered(k.target, born, last.Sub(began))
@@ -377,12 +381,12 @@ func (c *crowd) visit(each []target, first int) {
 			began := time.Now()
 			conn, err := c.dial(to)
 			if err != nil {
-				c.lost(loss{to, began, 0, false, err})
+				c.lost(loss{to, birth{began, time.Now()}, 0, false, err})
 				return
 			}
 			c.opened.Add(1)
 			defer conn.Close()
-			if l := c.exchange(&talk{target: to}, conn, time.Now(), 2); l != nil {
+			if l := c.exchange(&talk{target: to}, conn, birth{began, time.Now()}, 2); l != nil {
 				c.lost(*l)
 			}
 		})
@@ -432,9 +436,9 @@ func (c *crowd) silencing() (ended func()) {
 }
 
 // isYoung reports whether a connection was opened when its record could not be sent.
-func (c *crowd) isYoung(born time.Time) bool {
+func (c *crowd) isYoung(born birth) bool {
 	for _, w := range c.windows {
-		if born.After(w.from) && born.Before(w.to) {
+		if born.opened.After(w.from) && born.dialed.Before(w.to) {
 			return true
 		}
 	}

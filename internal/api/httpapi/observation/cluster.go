@@ -38,7 +38,7 @@ func clusterPeer(p *report.ClusterPeer) v1.ClusterPeer {
 	out := v1.ClusterPeer{
 		Node: p.Node, Address: p.Address, State: string(p.State), Reason: p.Reason, Since: p.Since, Version: p.Build, Revision: p.Revision,
 		Lag: p.Lag.Seconds(), Queued: p.Queued, Sent: p.Sent, Received: p.Received, Parked: p.Parked, Dropped: p.Dropped, BulkCopies: p.BulkCopies,
-		Results: []v1.ClusterResult{},
+		Results: []v1.ClusterResult{}, Differing: p.Differing, Differences: p.Differences,
 	}
 	for r, n := range p.Results {
 		if n > 0 {

@@ -1,0 +1,220 @@
+package cluster
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"loxilb/internal/cluster/transport"
+	"loxilb/internal/host/monotime"
+	"loxilb/internal/lb/report"
+)
+
+const (
+	// stateEvery is how often a node tells its peers about itself, and compares their services with
+	// its own.
+	stateEvery = 2 * time.Second
+	// driftTime is how long services differ before that is a problem: users change one node after
+	// the other.
+	driftTime = 10 * time.Second
+	// differencesMost is how many services are named.
+	differencesMost = 10
+	// statePart is how many services are in a frame, and servicesMost how many a node remembers of
+	// another one.
+	statePart    = 400
+	servicesMost = 1 << 16
+)
+
+// State is what a node shows others of itself.
+type State struct {
+	Roles    []string          // INSTANCE ROLE each
+	Services map[string]string // fingerprints of their settings, by name
+}
+
+// stateFrame is a State in parts, as nodes send it. Services follow only if they have changed.
+type stateFrame struct {
+	Connections int               `json:"connections"`
+	Peers       int               `json:"peers"` // with which it exchanges connections
+	Revision    uint64            `json:"revision"`
+	Roles       []string          `json:"roles"`
+	Services    map[string]string `json:"services,omitempty"` // some of them
+	First       bool              `json:"first,omitempty"`    // those of earlier frames are void
+	Last        bool              `json:"last,omitempty"`     // of the services
+}
+
+// ownState is the latest state of this node.
+type ownState struct {
+	revision uint64
+	changes  int // how often services have changed
+	State
+}
+
+// followState renews the node's state, and compares the services of its peers, until ctx ends.
+func (n *Node) followState(ctx context.Context) {
+	for n.State != nil {
+		n.renewState()
+		n.compareServices()
+		if !monotime.Sleep(ctx, stateEvery) {
+			return
+		}
+	}
+}
+
+// renewState reads the services if the configuration has changed.
+func (n *Node) renewState() {
+	revision := n.revision()
+	n.mu.Lock()
+	now := n.own
+	n.mu.Unlock()
+	s := n.State(now.changes == 0 || now.revision != revision)
+	now.Roles = s.Roles
+	if s.Services != nil {
+		if now.changes == 0 || !maps.Equal(now.Services, s.Services) {
+			now.changes++
+		}
+		now.revision, now.Services = revision, s.Services
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.own = now
+}
+
+// sendState sends what this node shows of itself; its services, if they have changed since. It
+// returns how often those have changed until now.
+func (p *peer) sendState(c *transport.Conn, since int) (changes int, err error) {
+	n := p.node
+	frame := stateFrame{Connections: n.Table.CountConnections(), Revision: n.revision()}
+	n.mu.Lock()
+	now := n.own
+	for _, other := range n.peers {
+		if other.isConnected() {
+			frame.Peers++
+		}
+	}
+	n.mu.Unlock()
+	frame.Roles = now.Roles
+	if now.changes == 0 || now.changes == since {
+		return since, send(c, &frame)
+	}
+	frame.First = true
+	for part := range slices.Chunk(slices.Sorted(maps.Keys(now.Services)), statePart) {
+		frame.Services = map[string]string{}
+		for _, name := range part {
+			frame.Services[name] = now.Services[name]
+		}
+		if err := send(c, &frame); err != nil {
+			return since, err
+		}
+		frame.First = false
+	}
+	frame.Services, frame.Last = nil, true
+	return now.changes, send(c, &frame)
+}
+
+func send(c *transport.Conn, frame *stateFrame) error {
+	b, err := json.Marshal(frame)
+	if err != nil {
+		return err
+	}
+	return c.SendState(b)
+}
+
+// takeState notes what a node shows of itself.
+func (s *source) takeState(b []byte) error {
+	var frame stateFrame
+	if err := json.Unmarshal(b, &frame); err != nil {
+		return fmt.Errorf("the peer's state cannot be read: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if frame.First || s.arriving == nil {
+		s.arriving = map[string]string{}
+	}
+	if len(s.arriving)+len(frame.Services) > servicesMost {
+		return fmt.Errorf("the peer has more than %d services", servicesMost)
+	}
+	maps.Copy(s.arriving, frame.Services)
+	if frame.Last {
+		s.services, s.arriving = s.arriving, nil
+		s.version++
+	}
+	frame.Services = nil
+	s.state = &frame
+	return nil
+}
+
+// forgetState forgets what an earlier process has shown. The caller has locked the source.
+func (s *source) forgetState() {
+	s.state, s.services, s.arriving = nil, nil, nil
+	s.differences, s.differsSince, s.warned, s.compared = nil, time.Time{}, false, [2]int{}
+}
+
+// compareServices notes which services of each node differ from those of this one.
+func (n *Node) compareServices() {
+	n.mu.Lock()
+	own, sources := n.own, maps.Clone(n.sources)
+	n.mu.Unlock()
+	for name, s := range sources {
+		s.compare(own, func(services int, first string) {
+			n.Log.Warn("a node of the cluster has other services", "node", name, "services", services, "what", first)
+		})
+	}
+}
+
+// compare notes which services differ from own ones, and warns once they have for driftTime.
+func (s *source) compare(own ownState, warn func(services int, first string)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.services == nil {
+		return
+	}
+	if s.compared != [2]int{own.changes, s.version} {
+		s.compared = [2]int{own.changes, s.version}
+		s.differences = differences(own.Services, s.services)
+		if len(s.differences) == 0 {
+			s.differsSince, s.warned = time.Time{}, false
+		} else if s.differsSince.IsZero() {
+			s.differsSince = time.Now()
+		}
+	}
+	if !s.differsSince.IsZero() && !s.warned && time.Since(s.differsSince) > driftTime {
+		s.warned = true
+		warn(len(s.differences), s.differences[0])
+	}
+}
+
+// differences describes the services that two nodes do not have alike, sorted by name.
+func differences(own, other map[string]string) (list []string) {
+	for name, settings := range own {
+		switch theirs, ok := other[name]; {
+		case !ok:
+			list = append(list, name+" is missing there")
+		case theirs != settings:
+			list = append(list, name+" has another mode, algorithm or other endpoints there")
+		}
+	}
+	for name := range other {
+		if _, ok := own[name]; !ok {
+			list = append(list, name+" is missing here")
+		}
+	}
+	slices.Sort(list)
+	return list
+}
+
+// addState adds what the node shows of itself to its status. The caller has locked it.
+func (s *source) addState(out *report.ClusterPeer) {
+	if s.state == nil {
+		return
+	}
+	out.Roles, out.Connections, out.Peers = s.state.Roles, s.state.Connections, s.state.Peers
+	out.Revision = cmp.Or(s.state.Revision, out.Revision)
+	if s.live != nil && !s.differsSince.IsZero() && time.Since(s.differsSince) > driftTime {
+		out.Differing = len(s.differences)
+		out.Differences = slices.Clone(s.differences[:min(len(s.differences), differencesMost)])
+	}
+}

@@ -1,0 +1,22 @@
+package lb
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+)
+
+// Fingerprint identifies what nodes of a cluster need to have alike, so that connections of the
+// service go on through each of them: mode, algorithm, tunnel, secondary VIPs and endpoints, in any
+// order. Source addresses and announcements differ between nodes.
+func (s *Service) Fingerprint() string {
+	parts := make([]string, 0, len(s.Endpoints)+1)
+	for _, e := range s.Endpoints {
+		parts = append(parts, fmt.Sprint(e))
+	}
+	slices.Sort(parts)
+	parts = append(parts, fmt.Sprint(s.Mode, s.Algorithm, s.Tunnel, s.Secondary))
+	sum := sha256.Sum256(fmt.Append(nil, parts))
+	return hex.EncodeToString(sum[:6])
+}
