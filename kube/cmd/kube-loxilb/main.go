@@ -237,7 +237,7 @@ func stripSlice(o any) (any, error) {
 		s.ManagedFields, s.Annotations, s.OwnerReferences = nil, nil, nil
 		for i := range s.Endpoints {
 			e := &s.Endpoints[i]
-			e.Zone, e.Hints, e.DeprecatedTopology, e.Hostname = nil, nil, nil, nil
+			e.Hints, e.DeprecatedTopology, e.Hostname = nil, nil, nil
 			if e.TargetRef != nil {
 				e.TargetRef = &corev1.ObjectReference{Kind: e.TargetRef.Kind, Name: e.TargetRef.Name}
 			}

@@ -15,7 +15,7 @@ import (
 type backend struct {
 	addr        netip.Addr
 	port        int32
-	node        string
+	node, zone  string
 	pod         string
 	terminating bool
 }
@@ -50,6 +50,9 @@ func (in *Input) backends(port *corev1.ServicePort, six bool) []backend {
 			b := backend{addr: addr, port: number, terminating: !isReady}
 			if e.NodeName != nil {
 				b.node = *e.NodeName
+			}
+			if e.Zone != nil {
+				b.zone = *e.Zone
 			}
 			if e.TargetRef != nil {
 				b.pod = e.TargetRef.Name
@@ -100,11 +103,11 @@ func (in *Input) endpoints(port *corev1.ServicePort, six bool, node string) []v1
 	if len(in.Settings.Networks) > 0 {
 		backends = in.onNetworks(backends, six)
 	}
-	prefer := in.Settings.PreferNode && slices.ContainsFunc(backends, func(b backend) bool { return b.node == node })
+	preferred := in.preferred(backends, node)
 	out := make([]v1.Endpoint, 0, len(backends))
 	for _, b := range backends {
 		e := endpoint(b.addr, b.port)
-		if prefer && b.node != node {
+		if preferred != nil && !preferred(b) {
 			e.Backup = 1
 		}
 		out = append(out, e)

@@ -52,10 +52,10 @@ type Entry struct {
 func set(m map[string]string) labels.Set { return m }
 
 // NeedsNodes reports whether balancers on different nodes have different endpoints: those that
-// announce a Service with the policy Local by themselves, and those that prefer their node's pods.
+// announce a Service with the policy Local by themselves, and those that prefer pods nearby.
 func NeedsNodes(s *corev1.Service, a *annotation.Settings) bool {
 	local := s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
-	return local && a.BGP || a.PreferNode
+	return local && a.BGP || nearbyOf(s, a) != nearby{}
 }
 
 // Name returns the name that a balancer's services have. Its part after the colon is the instance

@@ -59,6 +59,23 @@ func slice(family discoveryv1.AddressType, endpoints ...discoveryv1.Endpoint) *d
 	}}
 }
 
+// distribute sets the trafficDistribution of a Service, with n1 in zone a, and n2 and n3 in zone b.
+func distribute(in *Input, how string) {
+	in.Service.Spec.TrafficDistribution, in.PerNode = &how, true
+	zones := []string{"a", "b", "b"}
+	for i, zone := range zones {
+		in.Nodes[i].Labels = map[string]string{corev1.LabelTopologyZone: zone}
+	}
+	for i := range in.Slices[0].Endpoints {
+		e := &in.Slices[0].Endpoints[i]
+		n := slices.IndexFunc(in.Nodes, func(n Node) bool { return n.Name == *e.NodeName })
+		e.Zone = &zones[n]
+	}
+	if !NeedsNodes(in.Service, &in.Settings) {
+		panic("balancers on nodes have the same endpoints")
+	}
+}
+
 // TestEndpoints checks which endpoints the first port has, after a change of the input.
 func TestEndpoints(t *testing.T) {
 	t.Parallel()
@@ -79,6 +96,15 @@ func TestEndpoints(t *testing.T) {
 		{"Local by node port, announced by nodes", "192.0.2.1:30080", "n1", func(in *Input) { local(in); in.PerNode = true }},
 		{"node is preferred", "10.244.1.1:8080@1 10.244.2.1:8080", "n2", func(in *Input) { pods(in); in.Settings.PreferNode, in.PerNode = true, true }},
 		{"no pod on the preferred node", "10.244.1.1:8080 10.244.2.1:8080", "n3", func(in *Input) { pods(in); in.Settings.PreferNode, in.PerNode = true, true }},
+		{"distribution, same node", "10.244.1.1:8080@1 10.244.2.1:8080", "n2", func(in *Input) { pods(in); distribute(in, corev1.ServiceTrafficDistributionPreferSameNode) }},
+		{"distribution, same node, falls back to the zone", "10.244.1.1:8080@1 10.244.2.1:8080", "n3", func(in *Input) { pods(in); distribute(in, corev1.ServiceTrafficDistributionPreferSameNode) }},
+		{"distribution, same zone", "10.244.1.1:8080@1 10.244.2.1:8080", "n3", func(in *Input) { pods(in); distribute(in, corev1.ServiceTrafficDistributionPreferSameZone) }},
+		{"distribution, no pod in the zone", "10.244.1.1:8080 10.244.2.1:8080", "n3", func(in *Input) {
+			pods(in)
+			distribute(in, corev1.ServiceTrafficDistributionPreferClose)
+			in.Nodes[2].Labels[corev1.LabelTopologyZone] = "other"
+		}},
+		{"distribution, balancer of no node", "10.244.1.1:8080 10.244.2.1:8080", "", func(in *Input) { pods(in); distribute(in, corev1.ServiceTrafficDistributionPreferSameNode) }},
 		{"only ending ones serve", "10.244.3.1:8080", "", func(in *Input) {
 			pods(in)
 			in.Slices[0].Endpoints = in.Slices[0].Endpoints[2:]

@@ -7,17 +7,19 @@ import (
 	"net"
 	"strings"
 	"testing"
+	"time"
 
 	"loxilb/kube/test/rig"
 	"loxilb/test/await"
 )
 
 // TestFailures kills the apiserver, the leading controller, the daemon with the VIPs, and its node,
-// under load. Each time the cluster converges: requests are answered, a changed Service is served,
-// and its address stays. Only the death of a node may cost requests.
+// and keeps the controller from the MASTER, under load. Each time the cluster converges: requests
+// are answered, a changed Service is served, its address stays, and one node is MASTER. Only the
+// death of a node may cost requests.
 func TestFailures(t *testing.T) {
 	t.Parallel()
-	c := cluster(t, "bridge", rig.Image{Name: "localhost/kube-loxilb:1", Program: artifact(t, "LOXILB_KUBE_CONTROLLER")})
+	c := cluster(t, "bridge")
 	install(t, c, "controller.replicas=2")
 	apply(t, c, sessionDeployment)
 	kubectl(t, c, "rollout", "status", "deployment/shop", "--timeout=120s")
@@ -34,6 +36,7 @@ func TestFailures(t *testing.T) {
 		{"apiserver", false, func() error { c.StopAPIServer(); return nil }, c.StartAPIServer},
 		{"controller", false, func() error { return f.killProgram(f.leader(), "kube-loxilb") }, nil},
 		{"daemon", false, func() error { return f.killProgram(f.master(), "loxilb") }, nil},
+		{"way to the MASTER", false, f.hideMaster, f.showMaster},
 		{"node", true, func() error { return f.killNode(f.master()) }, f.startNodes},
 	} {
 		load := startLoad(t.Context(), f.outside, f.address())
@@ -52,6 +55,7 @@ func TestFailures(t *testing.T) {
 			}
 		}
 		f.ready()
+		f.oneMaster()
 		total, failed, first := load.stop()
 		t.Logf("%s killed: %d of %d requests failed%s", kill.what, failed, total, load.report())
 		if failed > 0 && !kill.costs {
@@ -71,6 +75,7 @@ type failures struct {
 	vip     string
 	port    int
 	outside client
+	hidden  *rig.Node // whose API nobody reaches
 }
 
 func (f *failures) address() string { return net.JoinHostPort(f.vip, fmt.Sprint(f.port)) }
@@ -110,22 +115,72 @@ func (f *failures) leader() *rig.Node {
 func (f *failures) master() (node *rig.Node) {
 	f.t.Helper()
 	await.NoError(f.t, patience, func() error {
-		pods, err := f.c.Kubectl("--namespace=kube-system", "get", "pods", "--selector=app.kubernetes.io/name=loxilb",
-			"--output=jsonpath={range .items[*]}{.metadata.name} {.spec.nodeName}{\"\\n\"}{end}")
-		if err != nil {
-			return err
+		masters := f.masters()
+		if len(masters) == 0 {
+			return errors.New("no node is MASTER")
 		}
-		for line := range strings.Lines(pods) {
-			pod, on, _ := strings.Cut(strings.TrimSpace(line), " ")
-			roles, err := f.c.Kubectl("--namespace=kube-system", "exec", pod, "--", "loxicmd", "get", "hastate")
-			if err == nil && strings.Contains(roles, "MASTER") {
-				node = f.nodeOf(on)
-				return nil
-			}
-		}
-		return errors.New("no node is MASTER")
+		node = f.nodeOf(masters[0])
+		return nil
 	})
 	return node
+}
+
+// masters returns the names of the nodes that believe to have the VIPs.
+func (f *failures) masters() (nodes []string) {
+	pods, err := f.c.Kubectl("--namespace=kube-system", "get", "pods", "--selector=app.kubernetes.io/name=loxilb",
+		"--output=jsonpath={range .items[*]}{.metadata.name} {.spec.nodeName}{\"\\n\"}{end}")
+	if err != nil {
+		return nil
+	}
+	for line := range strings.Lines(pods) {
+		pod, on, _ := strings.Cut(strings.TrimSpace(line), " ")
+		roles, err := f.c.Kubectl("--namespace=kube-system", "exec", pod, "--", "loxicmd", "get", "hastate")
+		if err == nil && strings.Contains(roles, "MASTER") {
+			nodes = append(nodes, on)
+		}
+	}
+	return nodes
+}
+
+// hideMaster lets nobody reach the API of the MASTER, and waits until there is a second one: the
+// first cannot be told.
+func (f *failures) hideMaster() error {
+	f.hidden = f.master()
+	rules := "table inet hide { chain input { type filter hook input priority -200; iifname != lo tcp dport 11111 drop; }; }"
+	if out, err := f.hidden.Run("nft", rules); err != nil {
+		return fmt.Errorf("hide the API of %s: %w: %s", f.hidden.Name, err, out)
+	}
+	began := time.Now()
+	await.NoError(f.t, patience, func() error {
+		if n := len(f.masters()); n != 2 {
+			return fmt.Errorf("%d nodes are MASTER, want 2", n)
+		}
+		return nil
+	})
+	f.t.Logf("there is a second MASTER after %v", time.Since(began).Round(time.Millisecond))
+	return nil
+}
+
+func (f *failures) showMaster(context.Context) error {
+	out, err := f.hidden.Run("nft", "delete table inet hide")
+	if err != nil {
+		return fmt.Errorf("show the API of %s: %w: %s", f.hidden.Name, err, out)
+	}
+	began := time.Now()
+	f.oneMaster()
+	f.t.Logf("there is one MASTER after %v", time.Since(began).Round(time.Millisecond))
+	return nil
+}
+
+// oneMaster waits until one node is MASTER.
+func (f *failures) oneMaster() {
+	f.t.Helper()
+	await.NoError(f.t, patience, func() error {
+		if masters := f.masters(); len(masters) != 1 {
+			return fmt.Errorf("MASTER are %q", masters)
+		}
+		return nil
+	})
 }
 
 func (f *failures) nodeOf(name string) *rig.Node {

@@ -1,0 +1,59 @@
+package translate
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"loxilb/kube/internal/annotation"
+)
+
+// nearby is how a Service prefers pods near the balancer.
+type nearby struct{ node, zone bool }
+
+// nearbyOf reads the annotation prefLocalPod and spec.trafficDistribution. The values of the latter
+// mean what they mean to kube-proxy: PreferSameNode falls back to the zone.
+func nearbyOf(s *corev1.Service, a *annotation.Settings) nearby {
+	out := nearby{node: a.PreferNode}
+	if d := s.Spec.TrafficDistribution; d != nil && podsAlone(s, a) {
+		switch *d {
+		case corev1.ServiceTrafficDistributionPreferSameNode:
+			out = nearby{node: true, zone: true}
+		case corev1.ServiceTrafficDistributionPreferSameZone, corev1.ServiceTrafficDistributionPreferClose:
+			out.zone = true
+		}
+	}
+	return out
+}
+
+// podsAlone reports whether all endpoints of a Service are pods.
+func podsAlone(s *corev1.Service, a *annotation.Settings) bool {
+	return a.PodNetwork || a.External || !slices.ContainsFunc(s.Spec.Ports, func(p corev1.ServicePort) bool { return p.NodePort != 0 })
+}
+
+// preferred returns which endpoints a balancer on a node prefers. Others are backups. It returns
+// nil if all are equal.
+func (in *Input) preferred(backends []backend, node string) func(backend) bool {
+	if node == "" {
+		return nil
+	}
+	want := nearbyOf(in.Service, &in.Settings)
+	onNode := func(b backend) bool { return b.node == node }
+	if want.node && slices.ContainsFunc(backends, onNode) {
+		return onNode
+	}
+	zone := in.zoneOf(node)
+	inZone := func(b backend) bool { return b.zone == zone }
+	if want.zone && zone != "" && slices.ContainsFunc(backends, inZone) {
+		return inZone
+	}
+	return nil
+}
+
+func (in *Input) zoneOf(node string) string {
+	i := slices.IndexFunc(in.Nodes, func(n Node) bool { return n.Name == node })
+	if i < 0 {
+		return ""
+	}
+	return in.Nodes[i].Labels[corev1.LabelTopologyZone]
+}

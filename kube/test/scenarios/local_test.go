@@ -1,0 +1,134 @@
+package scenarios
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"loxilb/kube/test/rig"
+	"loxilb/test/await"
+)
+
+// TestEndpointStates checks two choices of Services about their endpoints: with the policy Local,
+// nodes are probed at healthCheckNodePort, which follows a pod from node to node; and with
+// publishNotReadyAddresses pods serve that are not ready.
+func TestEndpointStates(t *testing.T) {
+	t.Parallel()
+	c := cluster(t, "bridge")
+	install(t, c)
+	outside := client{"outside", c.Outside.DialContext}
+
+	apply(t, c, sessionDeployment)
+	kubectl(t, c, "scale", "deployment/shop", "--replicas=1")
+	apply(t, c, localService)
+	vip := net.JoinHostPort(ingress(t, c), "80")
+	check := kubectl(t, c, "get", "service", "shop", "--output=jsonpath={.spec.healthCheckNodePort}")
+	for range 2 {
+		kubectl(t, c, "rollout", "status", "deployment/shop", "--timeout=120s")
+		pods, err := c.Pods("app=shop")
+		if err != nil {
+			t.Fatal(err)
+		}
+		pods = slices.DeleteFunc(pods, func(p rig.Pod) bool { return len(p.Addresses) == 0 })
+		on := pods[0].Node
+		await.NoError(t, patience, func() error { return probesOnly(t, c, on, check) })
+		await.NoError(t, patience, func() error { return all(t.Context(), outside, vip) })
+		kubectl(t, c, "cordon", on)
+		kubectl(t, c, "delete", "pod", pods[0].Name)
+	}
+	kubectl(t, c, "uncordon", "n1", "n2")
+
+	apply(t, c, neverReady)
+	address := func(name string) (out string) {
+		await.NoError(t, patience, func() (err error) {
+			out, err = c.Kubectl("get", "service", name, "--output=jsonpath={.status.loadBalancer.ingress[0].ip}")
+			if err == nil && out == "" {
+				err = errors.New("the Service has no address")
+			}
+			return err
+		})
+		return net.JoinHostPort(out, "80")
+	}
+	published, unpublished := address("published"), address("unpublished")
+	await.NoError(t, patience, func() error { return all(t.Context(), outside, published) })
+	if n, err := get(t.Context(), outside, unpublished); n > 0 || err == nil || !strings.Contains(err.Error(), "refused") {
+		t.Errorf("pods that are not ready have answered %d requests: %v", n, err)
+	}
+}
+
+// probesOnly reports an error unless the balancer on n1 probes one node alone, at the health check
+// of kube-proxy, with success.
+func probesOnly(t *testing.T, c *rig.Cluster, node, check string) error {
+	var list struct {
+		Attr []struct {
+			HostName, ProbeType, CurrState string
+			ProbePort                      int
+		}
+	}
+	text := request(t, c, http.MethodGet, "config/endpoint/all", nil)
+	if err := json.Unmarshal(text, &list); err != nil {
+		return err
+	}
+	address := c.Nodes[slices.IndexFunc(c.Nodes, func(n *rig.Node) bool { return n.Name == node })].Addresses()[0]
+	if len(list.Attr) != 1 {
+		return fmt.Errorf("%d endpoints are probed, want %s alone: %s", len(list.Attr), address, text)
+	}
+	if e := list.Attr[0]; e.HostName != address || e.ProbeType != "http" || fmt.Sprint(e.ProbePort) != check || e.CurrState != "ok" {
+		return fmt.Errorf("the endpoint is %+v, want %s, http, port %s, ok", e, address, check)
+	}
+	return nil
+}
+
+const localService = `
+apiVersion: v1
+kind: Service
+metadata:
+  name: shop
+  annotations: {loxilb.io/liveness: "yes", loxilb.io/probetimeout: "1"}
+spec:
+  type: LoadBalancer
+  externalTrafficPolicy: Local
+  selector: {app: shop}
+  ports: [{port: 80, targetPort: 8080}]
+`
+
+const neverReady = `
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: never}
+spec:
+  selector: {matchLabels: {app: never}}
+  template:
+    metadata: {labels: {app: never}}
+    spec:
+      containers:
+        - name: web
+          image: localhost/web:1
+          readinessProbe: {httpGet: {path: /, port: 9}, periodSeconds: 1}
+---
+apiVersion: v1
+kind: Service
+metadata:
+  name: published
+  annotations: {loxilb.io/usepodnetwork: "yes"}
+spec:
+  type: LoadBalancer
+  publishNotReadyAddresses: true
+  selector: {app: never}
+  ports: [{port: 80, targetPort: 8080}]
+---
+apiVersion: v1
+kind: Service
+metadata:
+  name: unpublished
+  annotations: {loxilb.io/usepodnetwork: "yes"}
+spec:
+  type: LoadBalancer
+  selector: {app: never}
+  ports: [{port: 80, targetPort: 8080}]
+`
