@@ -21,6 +21,9 @@ func TestFailures(t *testing.T) {
 	t.Parallel()
 	c := cluster(t, "bridge")
 	install(t, c, "controller.replicas=2")
+	if nodes := kubectl(t, c, "--namespace=kube-system", "get", "pods", "--selector=app.kubernetes.io/name=kube-loxilb", "--output=jsonpath={.items[*].spec.nodeName}"); nodes != "n1 n2" && nodes != "n2 n1" {
+		t.Errorf("the replicas of the controller are on %q", nodes)
+	}
 	apply(t, c, sessionDeployment)
 	kubectl(t, c, "rollout", "status", "deployment/shop", "--timeout=120s")
 	kubectl(t, c, "expose", "deployment", "shop", "--type=LoadBalancer", "--port=80", "--target-port=8080")

@@ -25,6 +25,15 @@ nodeSelector:
 tolerations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
+{{- if and (not $hook) (gt (int .replicas) 1) }}
+topologySpreadConstraints: # a node that dies must not take all replicas along
+  - maxSkew: 1
+    topologyKey: kubernetes.io/hostname
+    whenUnsatisfiable: ScheduleAnyway
+    labelSelector:
+      matchLabels:
+        {{- include "loxilb.controllerSelector" $root | nindent 8 }}
+{{- end }}
 containers:
   - name: kube-loxilb
     image: {{ include "loxilb.controllerImage" $root }}
