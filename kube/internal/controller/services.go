@@ -31,6 +31,7 @@ const (
 	serviceIndex = "service" // of EndpointSlices: the name of their Service
 	goneInterval = 200 * time.Millisecond
 	pendingDelay = 2 * time.Second
+	askAgain     = time.Minute // for an address that a node or a pod has
 )
 
 // Queue is the work queue of Services.
@@ -147,9 +148,13 @@ func (r *Services) serve(ctx context.Context, s *corev1.Service) (reconcile.Resu
 	}
 	r.mu.Unlock()
 	r.warnUnknown(s)
+	var result reconcile.Result
+	if found.reason == address.ReasonInvalid {
+		result.RequeueAfter = askAgain
+	}
 	if now == nil {
 		r.Fleet.Hold(key)
-		return reconcile.Result{}, r.report(ctx, s, found, nil, nil)
+		return result, r.report(ctx, s, found, nil, nil)
 	}
 	desired, err := r.desired(ctx, s, now)
 	if err != nil {
@@ -161,7 +166,7 @@ func (r *Services) serve(ctx context.Context, s *corev1.Service) (reconcile.Resu
 	if verdict.reason == reasonPending && !known {
 		return reconcile.Result{RequeueAfter: pendingDelay}, nil // most are not pending any longer then, which saves a request
 	}
-	return reconcile.Result{}, r.report(ctx, s, found, &verdict, r.ingress(s, r.toPublish(s, now, &state), &state))
+	return result, r.report(ctx, s, found, &verdict, r.ingress(s, r.toPublish(s, now, &state), &state))
 }
 
 // accept checks what a Service asks for, and gives it its addresses. It returns nil if it is not
