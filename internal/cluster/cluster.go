@@ -44,7 +44,8 @@ type Config struct {
 	Listen   string   // ADDRESS:PORT
 	Hello    transport.Hello
 	Revision func() uint64 // of the configuration
-	// State returns what the node shows of itself; withServices: including its services. nil: nothing.
+	// State returns what the node shows of itself; withServices: including its services. nil:
+	// nothing.
 	State       func(withServices bool) State
 	Credentials transport.Credentials
 	Table       Table

@@ -167,6 +167,39 @@ func TestRejoin(t *testing.T) {
 	}
 }
 
+// TestRejoinLate checks that a node which was cut off for so long that it has given up the others
+// waits for their connections nevertheless: they connect later than it does.
+func TestRejoinLate(t *testing.T) {
+	t.Parallel()
+	s := &source{live: &transport.Conn{}, complete: true}
+	if s.leave(s.live); s.isComplete() {
+		t.Error("the connections of a node that was given up are complete")
+	}
+}
+
+// TestRejoinReconnect checks that the end of a connection that the node renews itself is no answer
+// of the peer: it would be taken as gone, and not be waited for.
+func TestRejoinReconnect(t *testing.T) {
+	t.Parallel()
+	all := newNodes(t, 2)
+	node, stop := all.start(0, newTable(), nil)
+	all.start(1, newTable(), nil)
+	eventually(t, "the nodes do not find each other", func() bool { return isUp(node) })
+	stop() // nothing connects again
+	node.mu.Lock()
+	defer node.mu.Unlock()
+	for _, p := range node.peers {
+		if p.isOwn() {
+			continue
+		}
+		p.reconnect(errCut)
+		p.failed(errCut)
+		if p.tried || p.gone || p.now.State == report.PeerRefused {
+			t.Errorf("after its connection was renewed, the peer is %+v, tried %v, gone %v", p.now, p.tried, p.gone)
+		}
+	}
+}
+
 // TestRerouted checks that the other nodes refuse no unknown segments after a session of a node
 // with a router has ended, which then sends them its packets, and while the node stops.
 func TestRerouted(t *testing.T) {

@@ -56,13 +56,16 @@ func TestHostilePeer(t *testing.T) {
 	all.start(1, two, nil)
 	eventually(t, "the nodes do not find each other", func() bool { return isUp(first) })
 	head := func(kind, length uint32) []byte { return binary.BigEndian.AppendUint32(nil, kind<<24|length) }
-	const records, clients = 3, 7
+	const records, clients, state = 3, 7, 8
 	for name, bytes := range map[string][]byte{
 		"a kind that is unknown":        head(200, 0),
 		"a second greeting":             append(head(1, 2), "{}"...),
 		"a frame of 16 MiB":             append(head(records, 1<<24-1), make([]byte, 1<<17)...),
 		"records of random bytes":       append(head(records, 64), strings.Repeat("\xa5\x5a\xff\x01", 16)...),
 		"half a record":                 append(head(records, 3), 4, 0, 1),
+		"half a frame, then silence":    append(head(records, 64), 4, 0, 1),
+		"silence":                       {},
+		"a state of random bytes":       append(head(state, 64), strings.Repeat("\xff\x00\x7f\x80", 16)...),
 		"clients of random bytes":       append(head(clients, 64), strings.Repeat("\xff\x00\x7f\x80", 16)...),
 		"an acknowledgment of nobody's": append(head(6, 8), make([]byte, 8)...),
 	} {
@@ -131,6 +134,28 @@ func (n *nodes) intrudeFrom(t *testing.T, from, greeting string) (c *tls.Conn, a
 		answer = string(b)
 	}
 	return c, answer
+}
+
+// TestIPv6 checks that nodes find each other over IPv6.
+func TestIPv6(t *testing.T) {
+	t.Parallel()
+	all := newNodes(t, 2)
+	for i := range all.addresses {
+		l, err := net.Listen("tcp", "[::1]:0")
+		if err != nil {
+			t.Skip("this machine has no IPv6:", err)
+		}
+		all.addresses[i] = l.Addr().String()
+		_ = l.Close()
+	}
+	one, two := newTable(), newTable()
+	one.open(0, 10, false)
+	all.start(0, one, nil)
+	node, _ := all.start(1, two, nil)
+	<-node.Joined()
+	if two.len() != 10 {
+		t.Errorf("the node has %d connections of 10", two.len())
+	}
 }
 
 // TestEight checks that eight nodes that start at once exchange the connections of all.

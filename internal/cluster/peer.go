@@ -280,13 +280,14 @@ func (p *peer) connected(c *transport.Conn) error {
 // failed notes why there is no connection.
 func (p *peer) failed(err error) {
 	var refused *transport.ErrRefused
-	state := report.PeerDown
-	if errors.As(err, &refused) || isJudgement(err) {
+	state, cut := report.PeerDown, errors.Is(err, errCut)
+	if errors.As(err, &refused) || isJudgement(err) && !cut {
 		state = report.PeerRefused
 	}
 	p.mu.Lock()
 	was, reason := p.now.State, p.now.Reason
-	p.tried, p.own, p.gone = true, errors.Is(err, transport.ErrSelf), isAbsent(err, state)
+	p.tried = p.tried || !cut // reconnect ends the connection for another attempt, which counts
+	p.own, p.gone = errors.Is(err, transport.ErrSelf), isAbsent(err, state)
 	p.now.Reason, p.now.Lag = reasonOf(err), 0
 	if refused != nil {
 		p.refused = time.Time{}

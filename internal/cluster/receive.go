@@ -199,8 +199,8 @@ func (s *source) restart() {
 func (s *source) leave(c *transport.Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.live == c {
-		s.live = nil
+	if s.live == c { // what the node opens from now on is missing
+		s.live, s.complete = nil, false
 	}
 }
 

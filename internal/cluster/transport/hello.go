@@ -19,8 +19,8 @@ const (
 // clientsVersion is the first version that exchanges the clients of --select=persist.
 const clientsVersion = 2
 
-// A Feature is an optional part of the protocol. A node sends it only to nodes whose Hello lists it,
-// so features need no new version, and their order does not matter.
+// A Feature is an optional part of the protocol. A node sends it only to nodes whose Hello lists
+// it, so features need no new version, and their order does not matter.
 type Feature string
 
 // FeatureState is what a node shows of itself: roles, connections, and the services that its peers

@@ -68,6 +68,9 @@ func (p *proof) run(name string, do func()) {
 	p.note("BFD sessions that the router has lost, of 6", float64(p.f.sessionsLost()-down))
 	p.c.fill()
 	if r.Broken > 0 {
+		for _, m := range p.f.nodes { // a node that starts again has another log
+			p.t.Logf("log of %s so far:\n%s", m.host.Name, m.Log())
+		}
 		p.t.Errorf("%s: %d of %d connections are broken", name, r.Broken, p.c.load.TCP+p.c.load.UDP+int(r.Opened))
 	}
 	p.t.Logf("%s: %.1f s; %d opened, %d broken, %d young ones, %d not opened; longest silence %.3f s, of flows %.3f s (%s); %v\n%s", name, r.Seconds,

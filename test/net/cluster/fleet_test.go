@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"net"
 	"net/netip"
 	"os"
@@ -42,6 +41,7 @@ type fleet struct {
 	endpoints      [fleetSize]*netnstest.Host
 	frr            *routers.FRR
 	second         *netnstest.Host // router; nil: there is one
+	etcd           etcd
 	key            string
 	options
 }
@@ -51,6 +51,7 @@ type options struct {
 	bfd        time.Duration // interval of BFD
 	bin        string        // programs of the nodes
 	twoRouters bool
+	store      bool // nodes have their services in etcd: those of mode dsr
 }
 
 // member is a node of a fleet. Its number is that in its addresses, from 1.
@@ -106,6 +107,9 @@ func newFleet(t *testing.T, o options) *fleet {
 	must(t, os.WriteFile(f.key, []byte(strings.Repeat("0123456789abcdef", 4)), 0o600))
 	f.build(lab)
 	f.serve()
+	if o.store {
+		f.addEtcd(lab)
+	}
 	var err error
 	f.frr, err = routers.StartFRR(lab, f.router, f.routerConfig(routerNumber))
 	must(t, err)
@@ -271,31 +275,52 @@ func (m *member) create() {
 			m.f.t.Logf("log of %s:\n%s", m.host.Name, m.Log())
 		}
 	})
-	for line := range strings.Lines(strings.TrimSpace(m.services())) {
+	lines := m.neighbors() + m.services()
+	if m.f.store {
+		lines = m.neighbors() + m.sharedServices()
+	}
+	for line := range strings.Lines(strings.TrimSpace(lines)) {
 		m.loxicmd(strings.TrimSpace(line))
 	}
 }
 
 func (m *member) args() []string {
+	opts := m.opts
+	if m.f.store {
+		opts = append([]string{"--store=" + storeURL()}, opts...)
+	}
 	return append([]string{
 		"--bgp", "--ct-max=1000000", fmt.Sprintf("--cluster=%s,%s,%s", address(false, 2, 1), address(false, 2, 2), address(false, 2, 3)),
 		"--cluster-node=" + m.host.Name, fmt.Sprintf("--self=%d", m.number), "--cluster-key=" + m.f.key,
-	}, m.opts...)
+	}, opts...)
 }
 
-// services returns the commands that configure a node.
-func (m *member) services() string {
+// neighbors returns the commands that configure BGP.
+func (m *member) neighbors() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "set bgp --asn=65010 --router-id=%s\n", address(false, 2, m.number))
 	for _, is6 := range []bool{false, true} {
 		for _, router := range m.f.routerNumbers() {
 			fmt.Fprintf(&b, "create bgpneighbor %s 65001 --bfd=%s --connect-retry=1s\n", address(is6, 2, router), m.f.bfd)
 		}
-		var endpoints []string
-		for i := range fleetSize {
-			endpoints = append(endpoints, net.JoinHostPort(address(is6, 9, i+1), "1")) // weight 1
-		}
-		list := strings.Join(endpoints, ",")
+	}
+	return b.String()
+}
+
+// endpointList returns all endpoints, with weight 1.
+func endpointList(is6 bool) string {
+	var endpoints []string
+	for i := range fleetSize {
+		endpoints = append(endpoints, net.JoinHostPort(address(is6, 9, i+1), "1"))
+	}
+	return strings.Join(endpoints, ",")
+}
+
+// services returns the commands that create the services of a node.
+func (m *member) services() string {
+	var b strings.Builder
+	for _, is6 := range []bool{false, true} {
+		list := endpointList(is6)
 		common := " --tcp=80:80 --udp=53:53 --probetype=none --bgp --endpoints=" + list
 		fmt.Fprintf(&b, "create lb %s --mode=onearm --snat=%s%s\n", vip(is6, "onearm"), source(is6, m.number, 1), common)
 		fmt.Fprintf(&b, "create lb %s --mode=fullnat --snat=%s%s\n", vip(is6, "fullnat"), source(is6, m.number, 2), common)
@@ -332,88 +357,6 @@ func (m *member) restart() {
 	defer cancel()
 	m.SetArgs(m.args()...)
 	must(m.f.t, m.Start(ctx))
-}
-
-// awaitSessions waits until the router spreads packets over this many nodes, and has all other
-// routes.
-func (f *fleet) awaitSessions(nodes int) {
-	f.t.Helper()
-	await.NoError(f.t, patience, func() error {
-		for _, is6 := range []bool{false, true} {
-			hops, err := f.hops(is6)
-			if err != nil {
-				return err
-			}
-			want := map[string]int{vip(is6, "default"): 1, prefix(is6, clientsOfDefault, 0).Masked().String(): 1}
-			for _, mode := range []string{"onearm", "fullnat", "dsr"} {
-				want[vip(is6, mode)] = nodes
-			}
-			for i := range fleetSize {
-				want[sources(is6, i+1)] = 1
-			}
-			if !maps.Equal(hops, want) {
-				return fmt.Errorf("the router has %v, want %v", hops, want)
-			}
-		}
-		return nil
-	})
-}
-
-// awaitBFD waits until BFD watches all sessions: it begins after a session is established.
-func (f *fleet) awaitBFD() {
-	f.t.Helper()
-	await.NoError(f.t, patience, func() error {
-		out, err := f.frr.Ask("bfdd", "show bfd peers json")
-		if err != nil {
-			return err
-		}
-		var peers []struct{ Peer, Status string }
-		if err := json.Unmarshal([]byte(out), &peers); err != nil {
-			return fmt.Errorf("%w: %s", err, out)
-		}
-		up := 0
-		for _, p := range peers {
-			if p.Status == "up" {
-				up++
-			}
-		}
-		if up != 2*fleetSize {
-			return fmt.Errorf("%d sessions of BFD are up: %s", up, out)
-		}
-		return nil
-	})
-}
-
-// sessionsLost returns how often the router has lost a BFD session. A node that is silenced loses
-// two; more are due to processes that got no CPU for 300 ms.
-func (f *fleet) sessionsLost() (sum int) {
-	f.t.Helper()
-	out, err := f.frr.Ask("bfdd", "show bfd peers counters json")
-	must(f.t, err)
-	var peers []struct {
-		Down int `json:"session-down"`
-	}
-	if err := json.Unmarshal([]byte(out), &peers); err != nil {
-		f.t.Fatalf("%v: %s", err, out)
-	}
-	for _, p := range peers {
-		sum += p.Down
-	}
-	return sum
-}
-
-// hops returns the number of next hops to each destination that the router has by BGP.
-func (f *fleet) hops(is6 bool) (map[string]int, error) {
-	family := map[bool]string{false: "-4", true: "-6"}[is6]
-	out, err := f.router.Run("ip", family, "route", "show", "proto", "bgp")
-	hops, to := map[string]int{}, ""
-	for line := range strings.Lines(out) {
-		if !strings.HasPrefix(line, "\t") {
-			to = strings.Fields(line)[0]
-		}
-		hops[to] += strings.Count(line, "via ")
-	}
-	return hops, err
 }
 
 // clusterStatus is what GET status/cluster replies with.

@@ -25,6 +25,8 @@ const (
 	silenceMost = 15 * time.Second
 	// young is an age below which a connection may break: its record is on the way.
 	young = 10 * time.Millisecond
+	// notable is the time for an answer that is noted.
+	notable = 50 * time.Millisecond
 )
 
 // target is a service that clients talk to.
@@ -108,9 +110,6 @@ type wait struct {
 	born   birth
 	began  time.Duration // since the case began
 }
-
-// notable is the time for an answer that is noted.
-const notable = 50 * time.Millisecond
 
 func (w wait) String() string { return fmt.Sprintf("%s from %.1f s on", w.target, w.began.Seconds()) }
 
