@@ -18,6 +18,7 @@
 #include "packet/address.h"
 #include "packet/checksum.h"
 #include "table/epoch.h"
+#include "table/rows.h"
 
 /* The copies to insert. Written and read by user around a run. */
 struct connection_copy copies_to_put[COPY_BATCH];
@@ -27,6 +28,8 @@ struct {
 	struct connection_key client_key;
 	struct connection_key reply_key;
 	struct connection entry;
+	struct sctp_path_key path_key;
+	struct sctp_path path;
 } put_rows;
 
 static __always_inline __u32 put_seen(const struct connection_copy *r)
@@ -81,6 +84,42 @@ static __always_inline void put_proxy(struct connection *c, __u32 word,
 	state_change(reply, state_read(reply), 0, states);
 }
 
+/* Takes the tags of an association that the copy knows, if this node knows none, or if the
+ * copy is of a later packet: a client may have restarted at another node. */
+static __always_inline void put_tags(const struct connection_copy *r,
+				     struct connection *c,
+				     struct connection *reply)
+{
+	const bool later =
+		r->idle < copy_idle(c, reply, (__u32)bpf_jiffies64());
+
+	if (r->ack && (!c->ack || later))
+		c->ack = r->ack;
+	if (reply && r->reply_ack && (!reply->ack || later))
+		reply->ack = r->reply_ack;
+}
+
+/* Lets packets by further paths find the association (sctp/paths.h), if its service has
+ * several VIPs. */
+static __noinline void put_path(const struct connection_copy *r)
+{
+	void *paths = lazy_hash_get(&sctp_paths);
+	struct sctp_path_key *key = &put_rows.path_key;
+	struct sctp_path *path = &put_rows.path;
+
+	if (!paths || !lazy_hash_find(&sctp_vips, &r->service))
+		return;
+	__builtin_memset(key, 0, sizeof(*key));
+	__builtin_memset(path, 0, sizeof(*path));
+	key->sport = r->client_port;
+	key->dport = r->vip_port;
+	key->tag = r->ack;
+	key->service = r->service;
+	path->client = r->client;
+	path->vip = r->vip;
+	bpf_map_update_elem(paths, key, path, BPF_ANY);
+}
+
 /* Adds what a copy knows to the connection that it is of. */
 static __always_inline int put_merge(const struct connection_copy *r,
 				     struct connection *c, __u32 word,
@@ -99,6 +138,8 @@ static __always_inline int put_merge(const struct connection_copy *r,
 		return COPY_BUSY;
 	if (events & ~word & CONN_ASSURED)
 		half_open_count(c->endpoint, r->protocol, -1);
+	if (r->protocol == IPPROTO_SCTP)
+		put_tags(r, c, reply);
 	if (r->protocol == IPPROTO_TCP) {
 		later_number(&c->seq_end, r->seq_end);
 		later_number(&c->ack, r->ack);
@@ -341,6 +382,8 @@ __noinline int put_copy(struct connection_copy *r)
 	if (!ep || ep->service != r->service || !(ep->flags & ENDPOINT_IN_USE))
 		return COPY_UNKNOWN;
 	put_fill_keys(r);
+	if (r->protocol == IPPROTO_SCTP && r->flags & CONN_ASSURED && r->ack)
+		put_path(r);
 	c = entry_find(&put_rows.client_key);
 	result = c ? put_existing(r, c) : COPY_NONE;
 	if (result != COPY_NONE)

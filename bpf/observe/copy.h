@@ -32,7 +32,8 @@ struct token_bucket copies_unproven SEC(".data.runtime") = {};
 
 static __always_inline bool copy_has_protocol(__u8 protocol)
 {
-	return protocol == IPPROTO_TCP || protocol == IPPROTO_UDP;
+	return protocol == IPPROTO_TCP || protocol == IPPROTO_UDP ||
+	       protocol == IPPROTO_SCTP;
 }
 
 /* Returns for how long both directions have been silent, in jiffies. */

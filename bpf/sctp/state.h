@@ -24,6 +24,7 @@
 #include "limit/known.h"
 #include "observe/copy.h"
 #include "protocol/protocol.h"
+#include "sctp/copy.h"
 #include "sctp/paths.h"
 #include "table/state.h"
 
@@ -186,6 +187,8 @@ sctp_single_entry(struct packet *p, struct connection *c, __u32 word)
 	sctp_notify_closing(&p->tuple, c, NULL, word, events);
 	if (sctp_is_sign_of_life(p, c, word))
 		c->seen = p->now;
+	if (unlikely(copying))
+		sctp_copy_if_changed(c, word, NULL, events);
 	return VERDICT_CONTINUE;
 }
 
@@ -232,6 +235,8 @@ __noinline enum verdict sctp_transition(struct packet *p, struct connection *c,
 		if (connection_is_assured_now(p, c, peer_word, events))
 			source_mark_known(p);
 	}
+	if (unlikely(copying))
+		sctp_copy_if_changed(c, word, peer, events);
 	return connection_check_recorded(p, c, peer);
 }
 

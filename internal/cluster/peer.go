@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
 	"loxilb/internal/cluster/record"
 	"loxilb/internal/cluster/transport"
 	"loxilb/internal/event"
+	"loxilb/internal/lb"
 	"loxilb/internal/lb/report"
 )
 
@@ -427,6 +429,9 @@ func (p *peer) setState(s report.PeerState) {
 const markEvery = 10 * time.Millisecond
 
 func (p *peer) sendChunk(c *transport.Conn, part chunk) error {
+	if !c.Peer.Takes(part.needs) {
+		return nil
+	}
 	if part.clients {
 		return c.SendClients(part.data)
 	}
@@ -477,10 +482,27 @@ func (p *peer) beginBulk(ctx context.Context, c *transport.Conn, withCopies bool
 	return parts
 }
 
-// chunksOf encodes copies.
+// chunksOf encodes copies. Associations of SCTP, which older nodes do not know, have chunks of their
+// own.
 func chunksOf(list []report.ConnectionCopy) (parts []chunk) {
+	isSCTP := func(c report.ConnectionCopy) bool { return c.Protocol == lb.SCTP }
+	if !slices.ContainsFunc(list, isSCTP) {
+		return encode(list, "")
+	}
+	var others, associations []report.ConnectionCopy
+	for _, c := range list {
+		if isSCTP(c) {
+			associations = append(associations, c)
+		} else {
+			others = append(others, c)
+		}
+	}
+	return append(encode(others, ""), encode(associations, transport.FeatureSCTP)...)
+}
+
+func encode(list []report.ConnectionCopy, needs transport.Feature) (parts []chunk) {
 	for len(list) > 0 {
-		c := chunk{data: make([]byte, 0, min(len(list)*record.MaxLength, transport.FrameMost))}
+		c := chunk{needs: needs, data: make([]byte, 0, min(len(list)*record.MaxLength, transport.FrameMost))}
 		for len(list) > 0 && len(c.data) <= transport.FrameMost-record.MaxLength {
 			c.data = record.Append(c.data, &list[0])
 			c.count++

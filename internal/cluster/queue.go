@@ -1,6 +1,10 @@
 package cluster
 
-import "sync"
+import (
+	"sync"
+
+	"loxilb/internal/cluster/transport"
+)
 
 // QueueMost is the most bytes of records that wait for a peer. A peer that is slower gets all
 // connections instead, once it reads again.
@@ -19,8 +23,9 @@ type queue struct {
 type chunk struct {
 	data    []byte
 	count   int
-	clients bool  // the records are of clients
-	err     error // instead: the copy of everything has failed
+	needs   transport.Feature // of nodes that get it
+	clients bool              // the records are of clients
+	err     error             // instead: the copy of everything has failed
 }
 
 func newQueue() *queue { return &queue{ready: make(chan struct{}, 1)} }

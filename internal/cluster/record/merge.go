@@ -3,6 +3,7 @@ package record
 import (
 	"cmp"
 
+	"loxilb/internal/lb"
 	"loxilb/internal/lb/report"
 )
 
@@ -16,6 +17,12 @@ func Merge(a, b report.ConnectionCopy) report.ConnectionCopy {
 		}
 		return b
 	}
+	if a.Protocol == lb.SCTP {
+		a.Numbers = tagsOf(&a, &b)
+		a.Flags |= b.Flags
+		a.Idle = min(a.Idle, b.Idle)
+		return a
+	}
 	a.Flags |= b.Flags
 	a.Idle = min(a.Idle, b.Idle)
 	a.Numbers = report.TCPNumbers{
@@ -23,6 +30,16 @@ func Merge(a, b report.ConnectionCopy) report.ConnectionCopy {
 		ReplySent: later(a.Numbers.ReplySent, b.Numbers.ReplySent), ReplyAcked: later(a.Numbers.ReplyAcked, b.Numbers.ReplyAcked),
 	}
 	return a
+}
+
+// tagsOf returns the tags of an association: those of the copy with the later packet, as a client
+// may have restarted in between. All copies have tags, since they begin with INIT ACK.
+func tagsOf(a, b *report.ConnectionCopy) report.TCPNumbers {
+	x, y := a.Numbers, b.Numbers
+	if cmp.Or(cmp.Compare(a.Idle, b.Idle), cmp.Compare(y.Acked, x.Acked), cmp.Compare(y.ReplyAcked, x.ReplyAcked)) > 0 {
+		return y
+	}
+	return x
 }
 
 // sameConnection reports whether two copies are of one connection: the next one of a client's port

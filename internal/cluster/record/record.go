@@ -20,7 +20,7 @@ import (
 // The first byte of a record says what follows.
 const (
 	formIPv6   = 0x01 // addresses have 16 bytes
-	formTCP    = 0x02 // with numbers; otherwise UDP
+	formTCP    = 0x02 // with numbers; otherwise UDP, or SCTP by flagSCTP
 	formMark   = 0x04 // with the mark of its service
 	formSNAT   = 0x08 // traits and hop, of bpf/abi.h
 	formOneWay = 0x10
@@ -43,6 +43,9 @@ const (
 // replies only, and a record describes both.
 const flagProxy = 0x01
 
+// flagSCTP is the same bit where a record is not of TCP: it is of SCTP, with tags.
+const flagSCTP = flagProxy
+
 // bitPairs are the forms of traits and hop flags.
 var bitPairs = [...]struct{ form, trait, hop byte }{
 	{form: formSNAT, trait: traitSNAT}, {form: formOneWay, trait: traitOneWay},
@@ -54,6 +57,7 @@ const (
 	headLength    = 4 // form, flags, generation, age
 	pairs         = 4
 	numbersLength = 4 + 4 + 3 + 3
+	tagsLength    = 4 + 4
 	markLength    = 4
 	// MaxLength is that of the longest record.
 	MaxLength = headLength + pairs*(16+2) + numbersLength + markLength
@@ -87,6 +91,9 @@ func Append(b []byte, c *report.ConnectionCopy) []byte {
 	if c.Hop&hopProxy != 0 {
 		flags |= flagProxy
 	}
+	if c.Protocol == lb.SCTP {
+		flags |= flagSCTP
+	}
 	b = append(b, form, flags, c.Generation, encodeAge(c.Idle))
 	for _, a := range [pairs]netip.AddrPort{c.Client, c.VIP, c.Source, c.Endpoint} {
 		b = appendAddress(b, a, is6)
@@ -97,6 +104,10 @@ func Append(b []byte, c *report.ConnectionCopy) []byte {
 		b = binary.BigEndian.AppendUint32(b, n.ReplySent)
 		b = appendAhead(b, n.ReplyAcked-n.Sent)
 		b = appendAhead(b, n.Acked-n.ReplySent)
+	}
+	if c.Protocol == lb.SCTP {
+		b = binary.BigEndian.AppendUint32(b, c.Numbers.Acked)
+		b = binary.BigEndian.AppendUint32(b, c.Numbers.ReplyAcked)
 	}
 	if c.Mark != 0 {
 		b = binary.BigEndian.AppendUint32(b, c.Mark)
@@ -125,11 +136,15 @@ func Decode(b []byte) (c report.ConnectionCopy, rest []byte, err error) {
 		return c, b, ErrShort
 	}
 	form := b[0]
-	if len(b) < lengthOf(form) {
+	sctp := form&formTCP == 0 && b[1]&flagSCTP != 0
+	if len(b) < lengthOf(form, sctp) {
 		return c, b, ErrShort
 	}
 	c.Protocol, c.Flags, c.Generation, c.Idle = lb.UDP, b[1]&^flagProxy, b[2], decodeAge(b[3])
-	if b[1]&flagProxy != 0 {
+	switch {
+	case sctp:
+		c.Protocol = lb.SCTP
+	case b[1]&flagProxy != 0:
 		c.Hop = hopProxy
 	}
 	for _, p := range bitPairs {
@@ -149,6 +164,10 @@ func Decode(b []byte) (c report.ConnectionCopy, rest []byte, err error) {
 		n.ReplyAcked, n.Acked = n.Sent+readAhead(rest[8:]), n.ReplySent+readAhead(rest[11:])
 		rest = rest[numbersLength:]
 	}
+	if sctp {
+		c.Numbers.Acked, c.Numbers.ReplyAcked = binary.BigEndian.Uint32(rest), binary.BigEndian.Uint32(rest[4:])
+		rest = rest[tagsLength:]
+	}
 	if form&formMark != 0 {
 		c.Mark = binary.BigEndian.Uint32(rest)
 		rest = rest[markLength:]
@@ -159,14 +178,17 @@ func Decode(b []byte) (c report.ConnectionCopy, rest []byte, err error) {
 	return c, rest, nil
 }
 
-// lengthOf returns the length of a record by its first byte.
-func lengthOf(form byte) int {
+// lengthOf returns the length of a record by its first byte, and whether it is of SCTP.
+func lengthOf(form byte, sctp bool) int {
 	n := headLength + pairs*(4+2)
 	if form&formIPv6 != 0 {
 		n = headLength + pairs*(16+2)
 	}
 	if form&formTCP != 0 {
 		n += numbersLength
+	}
+	if sctp {
+		n += tagsLength
 	}
 	if form&formMark != 0 {
 		n += markLength

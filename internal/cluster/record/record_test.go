@@ -43,7 +43,12 @@ func sample(r *rand.Rand) report.ConnectionCopy {
 	if r.IntN(2) == 0 {
 		c.Mark = r.Uint32() | 1
 	}
-	if r.IntN(4) > 0 {
+	switch r.IntN(5) {
+	case 0: // UDP
+	case 1:
+		c.Protocol = lb.SCTP
+		c.Numbers = report.TCPNumbers{Acked: r.Uint32() | 1, ReplyAcked: r.Uint32() | 1}
+	default:
 		c.Protocol = lb.TCP
 		if c.Traits&traitOneWay == 0 && r.IntN(2) == 0 {
 			c.Hop |= hopProxy
@@ -104,16 +109,18 @@ func TestLengths(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := strings.Join(strings.Fields(string(b)), " ")
-	want := fmt.Sprintf("%d bytes (TCP over IPv4; IPv6 and NAT64 %d, UDP %d or %d, a mark %d more)",
-		lengthOf(formTCP), lengthOf(formTCP|formIPv6), lengthOf(0), lengthOf(formIPv6), lengthOf(formMark)-lengthOf(0))
+	want := fmt.Sprintf("%d bytes (TCP over IPv4; IPv6 and NAT64 %d, UDP %d or %d, SCTP %d or %d, a mark %d more)",
+		lengthOf(formTCP, false), lengthOf(formTCP|formIPv6, false), lengthOf(0, false), lengthOf(formIPv6, false),
+		lengthOf(0, true), lengthOf(formIPv6, true), lengthOf(formMark, false)-lengthOf(0, false))
 	if !strings.Contains(text, want) {
 		t.Errorf("docs/adr/0092-connection-sync.md lacks %q", want)
 	}
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 1000 {
 		c := sample(r)
-		if b := Append(nil, &c); len(b) != lengthOf(b[0]) {
-			t.Errorf("a record of form %#x has %d bytes, not %d", b[0], len(b), lengthOf(b[0]))
+		b := Append(nil, &c)
+		if want := lengthOf(b[0], c.Protocol == lb.SCTP); len(b) != want {
+			t.Errorf("a record of form %#x has %d bytes, not %d", b[0], len(b), want)
 		}
 	}
 }
@@ -193,6 +200,12 @@ func life(r *rand.Rand, c report.ConnectionCopy) []report.ConnectionCopy {
 	for range 6 {
 		c.Flags |= 2 << r.IntN(7)
 		c.Idle -= time.Duration(r.IntN(5)) * time.Second
+		if c.Protocol == lb.SCTP { // the client restarts
+			c.Idle -= time.Second
+			c.Numbers = report.TCPNumbers{Acked: r.Uint32() | 1, ReplyAcked: r.Uint32() | 1}
+			list = append(list, c)
+			continue
+		}
 		c.Numbers.Sent += uint32(r.IntN(1 << 16))
 		c.Numbers.ReplySent += uint32(r.IntN(1 << 16))
 		c.Numbers.Acked += uint32(r.IntN(1 << 16))

@@ -27,8 +27,11 @@ type Feature string
 // compare with their own.
 const FeatureState Feature = "state"
 
+// FeatureSCTP is records of associations of SCTP.
+const FeatureSCTP Feature = "sctp"
+
 // Features returns what this build understands.
-func Features() []Feature { return []Feature{FeatureState} }
+func Features() []Feature { return []Feature{FeatureState, FeatureSCTP} }
 
 // Hello is what nodes say about themselves before they exchange connections.
 type Hello struct {

@@ -212,6 +212,8 @@ func SharedMaps(c *loader.Collection) map[string]*ebpf.Map {
 		"persists":           c.Maps.Persists,
 		"persist_timeouts":   c.Maps.PersistTimeouts,
 		"snat_usages":        c.Maps.SnatUsages,
+		"sctp_paths":         c.Maps.SctpPaths,
+		"sctp_vips":          c.Maps.SctpVips,
 		"sweep_reports":      c.Maps.SweepReports,
 		"watchers":           c.Maps.Watchers,
 		"whereabouts":        c.Maps.Whereabouts,

@@ -1,0 +1,84 @@
+package datapath
+
+import (
+	"fmt"
+	"testing"
+
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
+	"loxilb/internal/pkt"
+	"loxilb/test/dptest"
+)
+
+// sctp runs the program of a node on an SCTP packet.
+func (c *copied) sctp(o *opener, from, to, words string) {
+	c.t.Helper()
+	p, err := pkt.Parse(fmt.Sprintf("sctp %s > %s %s", from, to, words))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	frame := p.Build()
+	clear(frame[:12]) // the MAC address of lo
+	c.run(o, frame)
+}
+
+// TestCopiesSCTP checks that an association goes on through another node: its tags count there,
+// forged ones do not, also after the client has restarted, and packets by another path of a service
+// with several VIPs belong to it.
+func TestCopiesSCTP(t *testing.T) {
+	t.Parallel()
+	const client, vip, endpoint = "198.51.100.1:40000", "10.0.0.1:2020", "192.0.2.1:5001"
+	c := newCopied(t, "10.0.0.1:2020/sctp secips=10.0.1.1 endpoints=192.0.2.1:5001")
+	shake := func(tag, answer int) {
+		c.sctp(c.one, client, vip, fmt.Sprintf("chunks init=%d", tag))
+		c.sctp(c.one, endpoint, client, fmt.Sprintf("tag %d chunks init-ack=%d:40", tag, answer))
+		c.sctp(c.one, client, vip, fmt.Sprintf("tag %d chunks cookie-echo:40", answer))
+		c.sctp(c.one, endpoint, client, fmt.Sprintf("tag %d chunks cookie-ack", tag))
+	}
+	shake(111, 222)
+	var results []report.CopyResult
+	for _, one := range c.wait(3) {
+		if one.Protocol != lb.SCTP || one.Numbers.Acked != 222 || one.Numbers.ReplyAcked != 111 {
+			t.Errorf("a copy of another association: %+v", one)
+		}
+		results = append(results, c.put(one)...)
+	}
+	if results[0] != report.CopyInserted || results[2] != report.CopyMerged {
+		t.Errorf("results of copies: %v", results)
+	}
+	c.same()
+	byPath := func() (n int) {
+		for _, row := range dptest.Connections(t, c.two.d.collection) {
+			if row.Hop&uint8(bpf.TcHopFlagHOP_PATHS) != 0 {
+				n++
+			}
+		}
+		return n
+	}
+	c.sctp(c.two, "198.51.100.7:40000", "10.0.1.1:2020", "tag 5 chunks data:100")
+	if n := byPath(); n != 0 {
+		t.Error("a packet with another tag has opened a path")
+	}
+	c.sctp(c.two, "198.51.100.7:40000", "10.0.1.1:2020", "tag 222 chunks data:100")
+	if n := byPath(); n != 2 {
+		t.Errorf("%d entries know of a packet by another path, want 2", n)
+	}
+	c.sctp(c.two, client, vip, "tag 5 chunks abort")
+
+	shake(333, 444)
+	list := c.wait(5)
+	for _, one := range list[3:] {
+		one.Idle = 0
+		c.put(one)
+	}
+	c.same()
+	c.sctp(c.two, client, vip, "tag 222 chunks abort")
+	c.same()
+	c.sctp(c.two, client, vip, "tag 444 chunks abort")
+	for key, row := range dptest.Connections(t, c.two.d.collection) {
+		if row.Flags&uint8(bpf.TcConnectionFlagCONN_RESET) == 0 {
+			t.Errorf("the association goes on after an ABORT: %v", key)
+		}
+	}
+}
