@@ -80,6 +80,9 @@ func nodeReason(n *v1.ClusterNode) string {
 	if n.Reason != "" || n.Differing == 0 {
 		return n.Reason
 	}
+	if n.Differing == 1 {
+		return "a service differs: loxicmd get cluster"
+	}
 	return fmt.Sprintf("%d services differ: loxicmd get cluster", n.Differing)
 }
 

@@ -19,6 +19,7 @@ func TestCluster(t *testing.T) {
 	p.run("cable", func() { p.removed(0, 2) })
 	p.run("kill", func() { p.killed(1) })
 	p.run("QUIC", p.quic)
+	p.run("services differ", p.drift)
 }
 
 // Flags of TestProof.
