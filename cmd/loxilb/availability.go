@@ -65,7 +65,7 @@ func (p *daemon) elected(now *store.Snapshot) map[string]bool {
 	return elected
 }
 
-// unannounced returns why no neighbor can learn VIPs, as far as this node is set up; "": one can.
+// unannounced returns why this node's configuration lets no neighbor learn VIPs, or "".
 func (p *daemon) unannounced(now *store.Snapshot) string {
 	switch {
 	case p.sessions == nil:

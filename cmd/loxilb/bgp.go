@@ -102,8 +102,8 @@ func (b *bgpSessions) follow(s *bgp.Session) bool {
 	return began || ended
 }
 
-// failing returns the sessions that have not been established for longer than bgpGrace, or have
-// been without the BFD that users want. Those of a drained node are down as they should be.
+// failing returns the sessions that have been down, or without their configured BFD, for longer
+// than bgpGrace. Sessions of a drained node are down on purpose, and do not fail.
 func (b *bgpSessions) failing() (list []bgp.Session) {
 	if b.paused() {
 		return nil

@@ -29,7 +29,7 @@ func TestVectors(t *testing.T) {
 		{"tcp 198.51.100.2:4000 > 10.0.0.2:80 S", "tcp 198.51.100.2:4000 > 192.0.2.1:8080 S"},
 	} {
 		err := try(d, services, []vector{wrong})
-		if err == nil || !strings.Contains(err.Error(), "do not treat packets right here, 1 of 1: packet \""+wrong.in) {
+		if err == nil || !strings.Contains(err.Error(), "handle 1 of 1 test packets wrongly: packet \""+wrong.in) {
 			t.Errorf("%q: %v", wrong.in, err)
 		}
 	}

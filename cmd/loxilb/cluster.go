@@ -14,7 +14,8 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// newCluster makes this node of a cluster, if there is one, and what passes created nodes to it.
+// newCluster makes this node of a cluster, if one is configured, and the loop that passes created
+// nodes to it.
 func (p *daemon) newCluster(o reconcile.Observers) error {
 	c := &p.config.Cluster
 	if !c.On() {
@@ -93,11 +94,11 @@ func (p *daemon) clusterProblems() (list []doctor.ClusterPeer) {
 	return list
 }
 
-// held returns why VIPs are not announced because of other nodes; empty: they may be.
+// held returns why other nodes keep this one from announcing VIPs, or "".
 func (p *daemon) held() string { return p.cluster.Held() }
 
-// awaitCluster returns once the connections of the other nodes are here, or the time for that is
-// over. False: ctx ended.
+// awaitCluster waits for the connections of the other nodes, for a limited time. It returns false
+// if ctx ended.
 func (p *daemon) awaitCluster(ctx context.Context) bool {
 	if p.cluster == nil {
 		return true
@@ -124,7 +125,7 @@ func (p *daemon) elect(ctx context.Context) {
 }
 
 // portStripe returns which source ports this node takes first: nodes that share source addresses
-// must not give the same port to two clients. 0: it has no number below PortStripes.
+// must not give the same port to two clients. 0: its number is missing or not below PortStripes.
 func portStripe(c *config.Cluster) int {
 	if !c.On() || c.Self < 0 || c.Self >= datapath.PortStripes {
 		return 0

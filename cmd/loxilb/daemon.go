@@ -319,7 +319,7 @@ func (p *daemon) serve(ctx context.Context) error {
 	case errors.Is(context.Cause(asked), config.ErrDrained):
 		return config.ErrDrained
 	case ctx.Err() != nil:
-		return nil // it was asked to
+		return nil // a requested stop
 	}
 	return err
 }
@@ -338,7 +338,7 @@ func (p *daemon) attach(ctx context.Context) {
 		p.log.Error("drops cannot be read", "error", err)
 	}
 	p.datapath.PromiseSweep(sweepEvery) // packets come before the first sweep
-	p.sockets.Mark()                    // first, so that no task finds nothing to do and calls itself idle
+	p.sockets.Mark()                    // before the tasks run: a task without work reports itself idle
 	p.xdp.Mark()
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -393,7 +393,7 @@ func (p *daemon) manager() serviceManager {
 	return serviceManager{alive: func() { p.ready(); p.state.Snapshot() }, log: p.log}
 }
 
-// started are closed once each part that packets need was tried.
+// started returns channels that are closed once every part that packets need has been tried.
 func (p *daemon) started() []<-chan struct{} {
 	return append(append(p.follower.Idle(), p.mobile.Idle()...), p.interfaces.Idle(), p.xdp.Idle(), p.sockets.Idle(), p.policers.Idle(), p.mirrors.Idle(), p.rules.Idle())
 }

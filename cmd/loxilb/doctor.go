@@ -108,8 +108,8 @@ func (p *daemon) down() (list []doctor.Down) {
 	return list
 }
 
-// unprobed are endpoints in state unprobed, of services with handshakes: they have no probe, and no
-// handshake has failed.
+// unprobed returns the endpoints in state unprobed of services with handshakes: they have no probe,
+// and no handshake has failed.
 func (p *daemon) unprobed() (list []doctor.Unprobed) {
 	now := p.state.Snapshot()
 	drains := servicestate.DrainsOf(p.state.Drains.All(now))
@@ -154,8 +154,8 @@ func overhead(t lb.Tunnel, to netip.Addr) int {
 	return 0
 }
 
-// verifier compares from the top down: objects with the copies that parts of the daemon have, and
-// these with the kernel.
+// verifier returns the comparisons, from the top down: objects with the copies of them in parts of
+// the daemon, and the copies with the kernel.
 func (p *daemon) verifier(statuses *status.Table) *verify.Verifier {
 	return verify.New(
 		func(context.Context, verify.Options) []report.Compared { return p.starting() },

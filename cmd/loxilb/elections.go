@@ -29,13 +29,13 @@ import (
 const bfdSessionKind = "bfdsession"
 
 const (
-	jobPatience      = time.Second // of the question whether the service manager restarts the daemon
+	jobPatience      = time.Second // for the query whether the service manager restarts the daemon
 	handOverPatience = 2 * time.Second
 	handOverPoll     = 5 * time.Millisecond
-	releaseTime      = 100 * time.Millisecond // of VIPs by the kernel, after their role is stored
+	releaseTime      = 100 * time.Millisecond // until the kernel has released VIPs whose role is stored
 )
 
-// newElections makes the loop of the BFD sessions with other nodes, with that of --ka.
+// newElections makes the loop of the BFD sessions with other nodes, including that of --ka.
 func (p *daemon) newElections(o reconcile.Observers) {
 	file, err := openLeaseFile(filepath.Join(p.config.StateDir, "lease"))
 	if err != nil {
@@ -59,8 +59,8 @@ func (p *daemon) beginElections() {
 	p.elections.Begin()
 }
 
-// restartsSoon reports whether the service manager starts this daemon again once it has ended.
-// Nobody knows that of a daemon without a service manager.
+// restartsSoon reports whether the service manager starts this daemon again once it has ended. It
+// returns false without a service manager.
 func restartsSoon(log *slog.Logger) bool {
 	if os.Getenv("INVOCATION_ID") == "" {
 		return false
@@ -107,8 +107,8 @@ func (p *daemon) untilHandedOver(ctx context.Context) (context.Context, context.
 	return later, cancel
 }
 
-// readBFD returns a function that adds sessions and elections, as they are now, to what GET
-// returns.
+// readBFD returns a function that adds the current state of sessions and elections to the answer of
+// GET.
 func (p *daemon) readBFD() func(object, body any) {
 	known := map[string]election.Status{}
 	drained := p.state.Maintenance.OfThisNode(p.state.Snapshot()).Stage() == lb.Drained
@@ -138,7 +138,7 @@ func (p *daemon) readBFD() func(object, body any) {
 	}
 }
 
-// unprotected returns the sessions by which no other node takes over, and since when.
+// unprotected returns the sessions whose peer could not take over, and since when.
 func (p *daemon) unprotected() (list []doctor.BFDSession) {
 	for _, s := range p.pairs.Statuses() {
 		switch {

@@ -42,10 +42,10 @@ type exchangeWatch struct {
 	hub      *event.Hub
 	log      *slog.Logger
 
-	exchanged counted // by the programs of the version before
+	exchanged counted // before this version's programs began
 	before    map[string]float64
 	jump      *jump   // nil: there was none
-	back      counted // by the programs of this version
+	back      counted // when the former programs came back
 
 	mu     sync.Mutex
 	reason error // why the former programs are back; nil: they are not
@@ -58,12 +58,12 @@ type counted struct {
 	drops map[string]uint64
 }
 
-// jump is that more packets are dropped than before.
+// jump is a sudden rise of drops for one reason.
 type jump struct {
 	reason  string
 	packets uint64
 	took    time.Duration
-	before  float64 // a second
+	before  float64 // packets per second
 }
 
 // rate returns the rate of drops per second.
@@ -129,7 +129,7 @@ func (w *exchangeWatch) check(now time.Time) (done bool, err error) {
 	}
 	w.back = counted{now, drops}
 	if err := w.datapath.GoBack(); err != nil {
-		return true, fmt.Errorf("the former programs cannot come back though %v: %w", w.jump, err)
+		return true, fmt.Errorf("restore the former programs, as %v: %w", w.jump, err)
 	}
 	w.report(now, event.Failed, fmt.Errorf("%v: so the programs of the version before loxilb %s are back, and stay until the next start", w.jump, w.version))
 	return false, nil

@@ -36,11 +36,11 @@ func (g leaseGuard) Keep(instances []string) {
 	}
 }
 
-// leaseFile is when a peer takes over from this node unless it hears it, in a file that outlives
-// the process: a daemon that starts later than that does not continue as MASTER. The file is
-// memory, as the time changes with each BFD packet. It has two times since the boot of the machine,
-// of which one is zero: of a node with a peer, and of one without. Older versions read the first. A
-// MASTER of another boot starts as BACKUP anyway.
+// leaseFile records when a silent node loses its roles to its peer. The file outlives the process:
+// a daemon that starts after that time does not continue as MASTER. It is mapped memory, as the
+// time changes with each BFD packet. It has two times since the boot of the machine, one of them
+// zero: the first is for a node with a peer, the second for one without. Older versions read the
+// first. A MASTER of another boot starts as BACKUP anyway.
 type leaseFile struct{ memory []byte }
 
 const (

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hostname returns the machine's; empty if it has none.
+// hostname returns the name of the machine, or "" if it has none.
 func hostname() string {
 	name, _ := os.Hostname()
 	return name

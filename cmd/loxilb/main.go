@@ -153,7 +153,7 @@ func checkUpgrade(c datapath.Config, out io.Writer) error {
 	if err := tryVectors(func() (*datapath.Datapath, error) { return datapath.Trial(trialConfig(c)) }); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(out, "loxilb %s can take over: what is pinned has the layout that it reads, the kernel takes its programs, and %d packets came out of them as they should\n",
+	_, err := fmt.Fprintf(out, "loxilb %s can take over: the pinned maps have its layout, the kernel accepts its programs, and %d test packets had the right results\n",
 		version, len(vectors()))
 	return err
 }

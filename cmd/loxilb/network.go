@@ -30,7 +30,7 @@ func problems(n *netdev.Net) []status.Status {
 	return out
 }
 
-// followProblems has problems that other parts find be problems of the network.
+// followProblems adds the problems that other parts find to those of the network.
 func (p *daemon) followProblems() {
 	look := p.network.Include(func() []netdev.Problem {
 		return slices.Concat(asymmetricReplies(p.health.AsymmetricReplies()), refused(p.ipsec), p.duplicates.Problems(), p.excluded())
@@ -40,8 +40,8 @@ func (p *daemon) followProblems() {
 	p.ipsec.Changed(look)
 }
 
-// excluded are interfaces that lead to endpoints and that have no program of ours. In mode dsr
-// answers do not come back here, so only other services count.
+// excluded returns a problem for each interface that leads to endpoints and has no program of ours.
+// In mode dsr answers do not come back here, so only other services count.
 func (p *daemon) excluded() []netdev.Problem {
 	i := p.interfaces.InterfacesConfig
 	if i.Whitelist == nil && i.Blacklist == nil {
@@ -59,7 +59,8 @@ func (p *daemon) excluded() []netdev.Problem {
 	return p.network.Neighbours().Excluded(chosen, func(a netip.Addr) bool { return answers[a] })
 }
 
-// asymmetricReplies are endpoints whose answers to clients bypass this machine.
+// asymmetricReplies returns a problem for each of these endpoints: its answers to clients bypass
+// this machine.
 func asymmetricReplies(endpoints []netip.AddrPort) []netdev.Problem {
 	list := make([]netdev.Problem, len(endpoints))
 	for i, at := range endpoints {
@@ -122,7 +123,7 @@ func failures(failed map[netip.Addr]error) map[netip.Addr]error {
 	return failed
 }
 
-// netObjects are the loops of the objects of the kernel's network, by kind.
+// netObjects has the loops of the objects of the kernel's network, by kind.
 type netObjects map[string]interface {
 	Run(context.Context)
 	KernelChanged(keys []string)
@@ -162,7 +163,7 @@ func (p *daemon) newRules(vips reconcile.Owned, o reconcile.Observers) (*reconci
 		return r, nil
 	}
 	defer g.Close()
-	if _, err := g.Set(nil); err != nil { // no reason to balance nothing
+	if _, err := g.Set(nil); err != nil { // the daemon balances all the same
 		p.log.Warn("tunnels of egress gateways are left", "error", err)
 	}
 	return reconcile.NewRules(p.state, p.datapath, p.network.Links, vips, nil, o), nil

@@ -25,7 +25,7 @@ type pinWatch struct {
 
 var errTaken = errors.New("nothing is balanced: `loxilb --detach --force` has taken the data path away from this daemon (restart loxilb)")
 
-// lastError looks whether it is so now.
+// lastError checks whether the data path is gone, and returns since when.
 func (w *pinWatch) lastError() (since time.Time, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

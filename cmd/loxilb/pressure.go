@@ -15,8 +15,8 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// Pressure is looked for every pressurePeriod, unless there can be none, and is over when it was
-// not seen for pressureOver.
+// Pressure is checked every pressurePeriod while it is possible. It is over once no check has seen
+// it for pressureOver.
 const (
 	pressurePeriod = 250 * time.Millisecond
 	pressureOver   = 3 * time.Second
@@ -114,7 +114,7 @@ func reason(p *report.Pressure) string {
 		p.HalfOpenTCP, p.HalfOpenOthers, p.HalfOpenMax, 100*p.Entries/max(1, p.EntriesMax), ports)
 }
 
-// statuses has pressure be a status while it is there.
+// statuses returns a failed status while there is pressure.
 func (w *pressureWatch) statuses() []status.Status {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -134,7 +134,7 @@ type peaks struct {
 	rates *rates.Sampler
 
 	limited  []lb.Key
-	revision uint64 // that limited is of
+	revision uint64 // of the state that limited was read from
 
 	mu       sync.Mutex
 	table    uint64

@@ -69,7 +69,7 @@ func returnMemory(ctx context.Context) {
 	free := []metrics.Sample{{Name: "/memory/classes/heap/free:bytes"}, {Name: "/memory/classes/heap/objects:bytes"}}
 	tick := time.NewTicker(memoryCheck)
 	defer tick.Stop()
-	var live uint64 // when it was given back last
+	var live uint64 // bytes in use after the last return
 	for {
 		select {
 		case <-ctx.Done():
@@ -108,7 +108,7 @@ func profile(path string, log *slog.Logger) (stop func(), err error) {
 		log.Info("the CPU profile is written", "file", path)
 	})
 	go func() {
-		for range hangup { // later ones are none of a lost terminal either
+		for range hangup { // also later ones: SIGHUP must not end the daemon
 			stop()
 		}
 	}()

@@ -38,8 +38,8 @@ func (p *daemon) record(ctx context.Context) {
 type recordWriter struct {
 	*daemon
 	files    *flowlog.Recording
-	seen     uint64            // revision that rules are of
-	rules    map[uint64]string // that record, by identity
+	seen     uint64            // revision that rules were read from
+	rules    map[uint64]string // keys of recording rules, by identity
 	logged   report.Omitted    // omissions that were logged
 	loggedAt time.Time
 	err      error
@@ -59,7 +59,7 @@ func (w *recordWriter) findRules() {
 	}
 }
 
-// run writes until no rule records any more.
+// run writes until no rule records any longer.
 func (w *recordWriter) run(ctx context.Context) {
 	w.logged, w.loggedAt, w.err = report.Omitted{}, time.Now(), nil
 	err := w.datapath.RecordRules(ctx, func(list []report.PacketCopy, omitted report.Omitted) bool {

@@ -63,7 +63,7 @@ func (p *daemon) openRoutes() {
 	}
 }
 
-// runMaintenance runs them until ctx ends.
+// runMaintenance runs these parts until ctx ends.
 func (p *daemon) runMaintenance(run func(func(context.Context))) {
 	if p.routes != nil {
 		run(p.routes.Run)

@@ -47,7 +47,7 @@ func (p *daemon) publishRevision(r *store.Revision, outcome desired.Outcome) {
 	p.hub.Publish(event.Revision{Number: r.Number, Action: action, Until: r.Confirm, Doing: r.Doing, Who: r.Who})
 }
 
-// place is this start of the machine, and this network namespace.
+// place identifies this boot of the machine and this network namespace.
 func place() string {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {

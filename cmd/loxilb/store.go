@@ -17,8 +17,8 @@ import (
 	"loxilb/internal/diagnose/doctor"
 )
 
-// share makes shared objects those of --store, and begins to follow it: boot files are stored
-// there. The result ends that.
+// share replaces the shared objects by those of --store, and follows its changes until stop is
+// called. Call it before boot files are read: they are stored there, too.
 func share(ctx context.Context, c *config.Config, state *desired.State, log *slog.Logger) (stop func() error, err error) {
 	if len(c.Store.Servers) == 0 {
 		return func() error { return nil }, state.MarkUnshared()
@@ -51,7 +51,7 @@ func share(ctx context.Context, c *config.Config, state *desired.State, log *slo
 // nodeName returns the name of this node among others.
 func nodeName(c *config.Config) string { return cmp.Or(c.Cluster.Node, hostname()) }
 
-// storeStatuses are those of the shared store, and of its entries that are no objects.
+// storeStatuses returns the statuses of the shared store, and of its entries that are not objects.
 func (p *daemon) storeStatuses() (list []status.Status) {
 	remote, ok := p.state.Remote()
 	if !ok {
@@ -71,7 +71,7 @@ func (p *daemon) storeStatuses() (list []status.Status) {
 	return list
 }
 
-// sharedEntryKind is the kind of statuses of entries of the shared store that are no objects.
+// sharedEntryKind is the kind of statuses of entries of the shared store that are not objects.
 const sharedEntryKind = "shared entry"
 
 // sharedStore returns the state of the shared store for the doctor; nil: there is none.

@@ -91,7 +91,7 @@ func tryBeforeExchange(d *datapath.Datapath, c datapath.Config) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("nothing was changed, and the programs that are attached go on; start the version that they are of: %w", err)
+		return fmt.Errorf("nothing was changed, and the attached programs stay; start their version again: %w", err)
 	}
 	c.Log.Info("packets came out of the programs of this version as they should", "packets", len(vectors()), "took", time.Since(start).Round(time.Millisecond))
 	return nil
@@ -172,7 +172,7 @@ func try(d *datapath.Datapath, services []string, list []vector) error {
 		}
 	}
 	if len(errs) > 0 {
-		return fmt.Errorf("the programs of this version do not treat packets right here, %d of %d: %w", len(errs), len(list), errors.Join(errs...))
+		return fmt.Errorf("on this machine, the programs of this version handle %d of %d test packets wrongly: %w", len(errs), len(list), errors.Join(errs...))
 	}
 	return nil
 }
@@ -191,7 +191,7 @@ func (v vector) run(d *datapath.Datapath) error {
 	}
 	if v.out == "" {
 		if got.Verdict != testrun.Next || !bytes.Equal(got.Frame, frame) {
-			return errors.New("it is of no service, and was not left to the kernel as it came")
+			return errors.New("a packet of no service was not left to the kernel unchanged")
 		}
 		return nil
 	}
@@ -200,10 +200,10 @@ func (v vector) run(d *datapath.Datapath) error {
 		return err
 	}
 	if got.Verdict != testrun.Redirect {
-		return fmt.Errorf("it has the verdict %d, and should leave as %s", got.Verdict, v.out)
+		return fmt.Errorf("the verdict is %d, want the packet to leave as %s", got.Verdict, v.out)
 	}
 	if diff := pkt.Match(want, pkt.Decode(got.Frame), nil); diff != "" {
-		return fmt.Errorf("it left as something else:\n%s", diff)
+		return fmt.Errorf("the packet that left differs:\n%s", diff)
 	}
 	return nil
 }

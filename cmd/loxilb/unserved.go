@@ -51,7 +51,7 @@ type unservedWatch struct {
 	log  *slog.Logger
 
 	reported map[lb.Key]servicestate.State // unserved services, as last reported
-	seen     map[lb.Key]servicestate.State // states of the last look that differ from told
+	seen     map[lb.Key]servicestate.State // states of the last look that differ from reported
 }
 
 func newUnservedWatch(each func(func(lb.Key, uint64, *servicestate.Service)), hub *event.Hub, log *slog.Logger) *unservedWatch {

@@ -71,7 +71,7 @@ func (v view) Sweeps() metrics.Sweeps {
 	return metrics.Sweeps{Visited: s.Visited, Ended: s.Ended, Last: s.Last}
 }
 
-// Programs returns those at the tc hooks.
+// Programs returns the programs at the tc hooks.
 func (v view) Programs() []metrics.Program {
 	uses := v.Datapath.Programs()
 	list := make([]metrics.Program, len(uses))
@@ -94,7 +94,7 @@ func (v view) EachEndpointID(key lb.Key, yield func(endpoint int, id uint32)) {
 	v.Datapath.EachEndpointID(compile.Key(key), yield)
 }
 
-// PolicerStats are without counts that cannot be read.
+// PolicerStats leaves out counts that cannot be read.
 func (v view) PolicerStats(name string) policy.PolicerStats {
 	n, err := v.Policed(name)
 	if err != nil {
@@ -119,7 +119,7 @@ func (v view) Sessions(at ...netip.Addr) ([]policy.Session, error) {
 	}
 	routes, err := v.sources.Routes(context.Background(), hosts)
 	if err != nil {
-		return nil, fmt.Errorf("look up the ways of connections: %w", err)
+		return nil, fmt.Errorf("look up the paths of sessions: %w", err)
 	}
 	out := make([]policy.Session, len(list))
 	for i, s := range list {
@@ -134,7 +134,7 @@ func (v view) RuleHits(r *policy.Rule) (report.Traffic, bool) {
 	return v.Datapath.RuleHits(compile.RuleIdentity(r))
 }
 
-// MirrorStats are without counts that cannot be read.
+// MirrorStats leaves out counts that cannot be read.
 func (v view) MirrorStats(name string) policy.MirrorStats {
 	n, err := v.Mirrored(name)
 	if err != nil {
@@ -144,7 +144,7 @@ func (v view) MirrorStats(name string) policy.MirrorStats {
 	return n
 }
 
-// XDP is without a count that cannot be read.
+// XDP leaves out a count that cannot be read.
 func (v view) XDP() (interfaces []string, mode string, forwarded uint64) {
 	interfaces, how := v.XDPInterfaces()
 	forwarded, err := v.XDPForwarded()
@@ -154,7 +154,7 @@ func (v view) XDP() (interfaces []string, mode string, forwarded uint64) {
 	return interfaces, string(how), forwarded
 }
 
-// NextHopsFull is 0 if it cannot be read.
+// NextHopsFull returns 0 if the counter cannot be read.
 func (v view) NextHopsFull() uint64 {
 	n, err := v.Datapath.NextHopsFull()
 	if err != nil {
@@ -163,7 +163,7 @@ func (v view) NextHopsFull() uint64 {
 	return n
 }
 
-// GTPCounts is empty if they cannot be read.
+// GTPCounts returns nothing if the counters cannot be read.
 func (v view) GTPCounts() map[string]uint64 {
 	counts, err := v.Datapath.GTPCounts()
 	if err != nil {
@@ -190,7 +190,7 @@ func (v view) DropBytes() map[string]uint64 {
 	return drops
 }
 
-// Lifetimes are none if they cannot be read.
+// Lifetimes returns nothing if they cannot be read.
 func (v view) Lifetimes() []report.Lifetimes {
 	list, err := v.Datapath.Lifetimes()
 	if err != nil {
@@ -199,7 +199,7 @@ func (v view) Lifetimes() []report.Lifetimes {
 	return list
 }
 
-// MapUses are none if they cannot be read.
+// MapUses returns nothing if the sizes cannot be read.
 func (v view) MapUses() []report.MapUse {
 	list, err := v.Datapath.MapUses()
 	if err != nil {
@@ -229,5 +229,5 @@ func unknown(state *desired.State) (list []status.Status) {
 	return list
 }
 
-// Interfaces returns those where the programs are.
+// Interfaces returns the interfaces where programs are attached.
 func (v view) Interfaces() []attach.Interface { return v.Hooks.Attached() }

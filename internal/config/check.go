@@ -113,7 +113,7 @@ func (f *flags) check(name func(flag string) string) (*Config, error) {
 	return c, nil
 }
 
-// checkNodes checks what concerns other nodes.
+// checkNodes checks the flags about other nodes.
 func (f *flags) checkNodes(c *Config) (err error) {
 	if c.Keepalive, err = f.keepalive(); err != nil {
 		return err
@@ -196,8 +196,8 @@ func listen(name func(string) string, hostFlag, host, portFlag, port string) (ne
 	return netip.AddrPortFrom(addr, uint16(n)), nil
 }
 
-// readToken reads the first line of a file that only its owner and group can read; with anybody, of
-// any file.
+// readToken reads the first line of a file. Without anybody, it refuses a file that others than its
+// owner and group can read.
 func readToken(path string, anybody bool) (string, error) {
 	const flag = "--manualtokenvalue"
 	info, err := os.Stat(path)

@@ -81,8 +81,8 @@ func (f *clusterFlags) check(compat, shared bool) (c Cluster, err error) {
 	return c, nil
 }
 
-// checkUnused refuses what has no effect without nodes. The existing loxilb's flags have none
-// there.
+// checkUnused refuses flags that have no effect without other nodes. It accepts those of the
+// existing loxilb, which have no effect there either.
 func (f *clusterFlags) checkUnused(shared bool) error {
 	for _, name := range [...]string{"cluster-node", "cluster-key", "cluster-ca", "cluster-cert", "cluster-cert-key", "cluster-listen"} {
 		if f.fs.Changed(name) && !(shared && name == "cluster-node") {

@@ -18,12 +18,12 @@ type Config struct {
 	IPsec            IPsec
 	RedirectPeer     bool           // send straight into the peer namespace of a veth
 	LocalSockets     bool           // this machine's own sockets reach VIPs
-	Cgroup           string         // of their processes; empty: all
+	Cgroup           string         // of the processes with LocalSockets; empty: all
 	Whitelist        *regexp.Regexp // nil: every interface
 	Blacklist        *regexp.Regexp // nil: none; Whitelist overrides it
 	CTMax            uint32         // connections; 0: by the size of memory
 	HalfOpen         int            // percentage of the table for half-open connections; 0: unlimited
-	Page             bool           // is shown to browsers
+	Page             bool           // serve the page for browsers
 	IdleRST          bool           // both ends of an idle TCP connection get a RST
 	HashSeed         uint64         // key of the flow hash
 	PinPath          string         // directory of pinned maps and links; empty: chosen by the daemon
@@ -47,7 +47,7 @@ type Config struct {
 
 	BootFiles        string // directory of lbconfig.txt and similar files; empty: none are read
 	Compat           bool   // behave as the existing loxilb, including what it ignores
-	RoleHookOptional bool   // RoleHook need not be there
+	RoleHookOptional bool   // RoleHook may be missing
 	MetricsOff       bool   // until a request switches them on
 
 	Keepalive *bfd.Session // elects the MASTER with another node; nil: none
@@ -101,11 +101,10 @@ const (
 	AttachClsact Attach = "clsact"
 )
 
-// IPsec is how packets of services are handled that policies of the kernel's IPsec block or
-// encrypt.
+// IPsec is the treatment of packets of services that the kernel's IPsec policies block or encrypt.
 type IPsec string
 
-// The choices.
+// The values of --ipsec.
 const (
 	IPsecRefuse IPsec = "refuse"
 	IPsecIgnore IPsec = "ignore" // they are sent, in clear text

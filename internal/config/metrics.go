@@ -1,6 +1,6 @@
 package config
 
-// How detailed metrics are.
+// The values of --metrics-detail.
 const (
 	detailService  = "service"
 	detailEndpoint = "endpoint"

@@ -64,11 +64,11 @@ func (f *otlpFlags) check() (OTLP, error) {
 	return o, nil
 }
 
-// checkFiles refuses files that nothing would be done with.
+// checkFiles refuses files that would have no effect.
 func (f *otlpFlags) checkFiles() error {
 	for _, one := range [...]struct {
 		flag, path string
-		secure     bool // for HTTPS alone
+		secure     bool // used with HTTPS only
 	}{{"--otlp-headers", f.headers, false}, {"--otlp-ca", f.ca, true}, {"--otlp-cert", f.cert, true}, {"--otlp-key", f.key, true}} {
 		switch {
 		case one.path == "":
@@ -169,7 +169,7 @@ func checkSecret(flag, path string, mode os.FileMode) error {
 	return nil
 }
 
-// readShort reads a file that is not large.
+// readShort reads a file of at most maxOTLPFile bytes.
 func readShort(flag, path string) ([]byte, os.FileMode, error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -23,7 +23,7 @@ type Store struct {
 	Join           string // JoinStore, JoinLocal, or empty
 }
 
-// What a node does with objects that the shared store does not have, when it joins.
+// JoinStore and JoinLocal say what a joining node does with objects that the shared store lacks.
 const (
 	JoinStore = "store" // drops them
 	JoinLocal = "local" // puts them there

@@ -28,7 +28,7 @@ const (
 	KindStore     Kind = "store"
 )
 
-// Kinds lists all of them, for messages and completion.
+// Kinds lists all kinds, for messages and completion.
 func Kinds() []Kind {
 	return []Kind{KindLink, KindAddress, KindRoute, KindNeighbour, KindHealth, KindObject, KindPressure, KindRevision, KindVIP, KindNode, KindPeer, KindStore}
 }
@@ -246,8 +246,8 @@ type Revision struct {
 	Number uint64
 	Action Action    // Began, Ended: it stays, Removed: it was undone
 	Until  time.Time // of Began
-	Doing  string    // of that change, too: its description
-	Who    string    // of that change, too
+	Doing  string    // description of the change
+	Who    string    // author of the change
 }
 
 // Kind is KindRevision.

@@ -123,7 +123,7 @@ func (s *Subscription) poll(wait bool) (e Event, ok bool, more <-chan struct{}) 
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if s.seen > h.last {
-		s.seen = h.last // a number of another daemon's life
+		s.seen = h.last // the number is from an earlier run of the daemon
 	}
 	if oldest := h.last - uint64(len(h.ring)); s.seen < oldest {
 		s.lost += oldest - s.seen

@@ -53,8 +53,8 @@ func CheckRoutable(field string, a netip.Addr) error {
 }
 
 // probeUse refuses the same addresses as CheckRoutable, and the metadata services of clouds: they
-// give secrets to any client on the machine, which a probe with an expected answer could be used to
-// guess.
+// give secrets to any client on the machine, and a probe with an expected answer could be used to
+// guess them.
 func probeUse(field string, a netip.Addr) error {
 	if err := CheckRoutable(field, a); err != nil {
 		return err
@@ -66,7 +66,7 @@ func probeUse(field string, a netip.Addr) error {
 }
 
 // isMetadata reports whether clouds have a metadata service at an address: link-local addresses of
-// IPv4, also in IPv6 clothes, and the addresses that clouds document besides.
+// IPv4, also embedded in IPv6, and the addresses that clouds document.
 func isMetadata(a netip.Addr) bool {
 	a = carriedBy(a.Unmap())
 	if a.IsLinkLocalUnicast() {
@@ -211,7 +211,7 @@ func ParsePortPair(s string) (PortPair, error) {
 		return PortPair{}, err
 	}
 	if p.Service.Max() != 0 && p.Endpoint.Max() != 0 && p.Service.Last-p.Service.First != p.Endpoint.Last-p.Endpoint.First {
-		return PortPair{}, NewFieldError(FieldPorts, s, "has two ranges that are not of one length",
+		return PortPair{}, NewFieldError(FieldPorts, s, "has two ranges of different lengths",
 			"as many endpoint ports as service ports, or one endpoint port for all")
 	}
 	return p, nil
@@ -234,7 +234,7 @@ func ParsePortRange(field, s string) (r PortRange, err error) {
 		return PortRange{}, err
 	}
 	if r.Last <= r.First {
-		return PortRange{}, NewFieldError(field, s, "is a range that does not end above its beginning", "FIRST-LAST, as in 8080-8090")
+		return PortRange{}, NewFieldError(field, s, "is a range whose last port is not above its first", "FIRST-LAST, as in 8080-8090")
 	}
 	return r, nil
 }

@@ -102,7 +102,7 @@ func (s Service) validatePersist() error {
 // MaxBackup is the highest level of backups.
 const MaxBackup = 9
 
-// maxPercent is all of a level.
+// maxPercent is the highest percentage of --failover-below.
 const maxPercent = 100
 
 // Level returns the last level of endpoints that takes new connections: levels are added from the

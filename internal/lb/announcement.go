@@ -28,7 +28,7 @@ const (
 // Announce is when a VIP is announced.
 type Announce uint8
 
-// The choices.
+// The values of --bgp-announce.
 const (
 	AnnounceServing Announce = iota
 	AnnounceAlways
@@ -158,7 +158,7 @@ func bgpFields() []Field[Service] {
 
 const aggregateAllowed = "a prefix that contains the VIP, as 203.0.113.0/24"
 
-// validateAnnouncement checks how VIPs are to be announced.
+// validateAnnouncement checks the settings of announcements.
 func (s *Service) validateAnnouncement() error {
 	if err := wordError(FieldAnnounce, s.Announce, announces()); err != nil {
 		return err
@@ -193,7 +193,7 @@ func (s *Service) ineffectiveAnnouncement() (list []Ineffective) {
 	}
 	for _, f := range bgpFields() {
 		if !f.IsDefault(s) {
-			list = append(list, Ineffective{f.Name, "the VIPs of " + s.Key.String() + " are not announced until bgp says so"})
+			list = append(list, Ineffective{f.Name, "the VIPs of " + s.Key.String() + " are not announced without bgp"})
 		}
 	}
 	return list
@@ -218,7 +218,7 @@ func (s *Service) Announced() (list []netip.Prefix) {
 	return list
 }
 
-// prefix is one prefix; "": none.
+// prefix is the form of a prefix; "" is none.
 type prefix[T any] struct{ scalar[T, netip.Prefix] }
 
 func prefixOf[T any](at func(*T) *netip.Prefix) form[T] {

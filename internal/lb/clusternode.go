@@ -7,10 +7,10 @@ type ClusterNode struct {
 	Address string `json:"address"` // HOST:PORT, as ParseClusterNode returns it
 }
 
-// ClusterPort is the TCP port at which nodes of a cluster listen, that of the existing loxilb.
+// ClusterPort is the default TCP port of nodes of a cluster, as in the existing loxilb.
 const ClusterPort = "22222"
 
-// MostClusterNodes is how many nodes may be named.
+// MostClusterNodes is the highest number of other nodes.
 const MostClusterNodes = 64
 
 // ParseClusterNode reads IP, HOST:PORT, [IPv6]:PORT or a DNS name.

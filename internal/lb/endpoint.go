@@ -58,9 +58,8 @@ func parseEndpoint(s string) (e Endpoint, weighted bool, err error) {
 }
 
 // ParseEndpointFlag parses an element of the command line's --endpoints: IP:WEIGHT, IP:PORT:WEIGHT,
-// [v6]:WEIGHT, [v6]:PORT:WEIGHT, or a bare v6:WEIGHT, with @LEVEL behind a backup and #ID
-// behind that. Port is 0 when
-// not given: that of --tcp or --udp is meant.
+// [v6]:WEIGHT, [v6]:PORT:WEIGHT, or a bare v6:WEIGHT, with @LEVEL behind a backup and #ID behind
+// that. Without a port, Port is 0, for that of --tcp or --udp.
 //
 // A bare IPv6 address is cut at its last colon, whatever it looks like: 2001:db8::1:1 is
 // 2001:db8::1 with weight 1, never 2001:db8::1:1 without one. So the weight can't be left out, and
@@ -243,7 +242,7 @@ func (s Service) validateEndpointPorts(e Endpoint) error {
 	case e.PortMax == 0:
 		return nil
 	case s.PortMax == 0:
-		return NewFieldError(FieldEndpointPortMax, strconv.Itoa(int(e.PortMax)), "makes a range, and the service has one port", "0")
+		return NewFieldError(FieldEndpointPortMax, strconv.Itoa(int(e.PortMax)), "makes a range, but the service has one port", "0")
 	case last > 65535:
 		return NewFieldError(FieldEndpointPort, strconv.Itoa(int(e.Port)), "leaves no room for all ports of the service",
 			"1 to "+strconv.Itoa(65535-int(s.PortMax)+int(s.Port)))
@@ -266,7 +265,7 @@ type Drain struct {
 	Rate     int        `json:"rate"`              // how many of them are ended per second
 }
 
-// Key names it: IP or IP:PORT.
+// Key returns the endpoint: IP or IP:PORT.
 func (d Drain) Key() string {
 	if d.Port == 0 {
 		return d.Addr.String()

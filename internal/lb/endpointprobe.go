@@ -201,7 +201,7 @@ func (p Probe) validateRequest() error {
 	case p.Request == "":
 		return nil
 	case !p.Type.hasPort() || p.Type == ProbeSCTP:
-		return refuse("is given, and probe type "+p.Type.String()+" sends nothing of the kind", "nothing")
+		return refuse("is given, and probe type "+p.Type.String()+" sends no such text", "nothing")
 	case p.Type.isHTTP() && !isPath(p.Request):
 		return refuse("is not the path of a URL", "a path, as in /health?full=1, without spaces")
 	case p.Type == ProbeGRPC && !printable7(p.Request):
@@ -220,7 +220,7 @@ func (p Probe) validateResponse() error {
 	case len(p.Response) > maxProbeText || !utf8.ValidString(p.Response):
 		return refuse("is too long, or no text", "up to "+strconv.Itoa(maxProbeText)+" bytes of UTF-8")
 	case !p.Type.hasPort() || p.Type == ProbeGRPC || p.Type == ProbeSCTP:
-		return refuse("is given, and probe type "+p.Type.String()+" looks for none", "nothing")
+		return refuse("is given, and probe type "+p.Type.String()+" does not look for a response", "nothing")
 	case p.Type == ProbeDNS:
 		if _, err := netip.ParseAddr(p.Response); err != nil {
 			return refuse("is not an IP address", "an IPv4 or IPv6 address that the name has")
@@ -271,8 +271,8 @@ func (p Probe) validateTLS() error {
 	return nil
 }
 
-// isPath reports whether HTTP can request it: a fragment is not sent, and "%" begins the number of
-// a byte.
+// isPath reports whether HTTP can request s: a fragment is not sent, and "%" begins an escaped
+// byte.
 func isPath(s string) bool {
 	if strings.Contains(s, "://") || strings.Contains(s, "#") || !printable7(s) {
 		return false
@@ -288,17 +288,17 @@ func notOfHost(r rune) bool {
 	return !letter && !strings.ContainsRune("!$%&()*+,-.:;=[]'_~", r)
 }
 
-// printable7 reports whether it has only visible ASCII characters.
+// printable7 reports whether s has only visible ASCII characters.
 func printable7(s string) bool {
 	return !strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' })
 }
 
-// prints reports whether it prints on one line.
+// prints reports whether s prints on one line.
 func prints(s string) bool {
 	return utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) })
 }
 
-// isDomain reports whether it is a valid DNS name: labels of 1 to 63 letters, digits, - and _.
+// isDomain reports whether s is a valid DNS name: labels of 1 to 63 letters, digits, - and _.
 func isDomain(s string) bool {
 	s = strings.TrimSuffix(s, ".")
 	if len(s) > maxProbeHost {

@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// Closing is how open TCP and SCTP connections of an endpoint are handled when it is removed or goes
-// down.
+// Closing is how open TCP and SCTP connections of an endpoint are handled when it is removed or
+// goes down.
 type Closing uint8
 
-// The choices.
+// The values of --on-remove and --on-fail.
 const (
 	ClosingKeep Closing = iota
 	ClosingDrain
@@ -89,7 +89,7 @@ func (s *Service) validateClosing() error {
 	case s.DrainTime < 0 || s.DrainTime > MaxDrainTime || s.DrainTime%time.Second != 0:
 		return NewFieldError(FieldDrainTime, durationText(s.DrainTime), "is out of range", "0s (60s) to 86400s, whole seconds")
 	case s.DrainTime != 0 && s.OnRemove != ClosingDrain && s.OnFail != ClosingDrain:
-		return NewFieldError(FieldDrainTime, durationText(s.DrainTime), "is given, and nothing is drained", "0s, or on-remove or on-fail drain")
+		return NewFieldError(FieldDrainTime, durationText(s.DrainTime), "is given, but nothing is drained", "0s, or on-remove or on-fail drain")
 	case !s.Protocol.HasHandshake() && s.OnRemove != ClosingKeep:
 		return NewFieldError(FieldOnRemove, s.OnRemove.String(), "is for TCP and SCTP: flows of "+s.Protocol.String()+" end at once", ClosingKeep.String())
 	case !s.Protocol.HasHandshake() && s.OnFail != ClosingKeep:

@@ -190,7 +190,7 @@ func (s *Service) Conditions() (list []Condition) {
 	return list
 }
 
-// Ineffective is a setting that changes nothing as the service is.
+// Ineffective is a setting that has no effect on the service.
 type Ineffective struct {
 	Field, Why string
 }
@@ -205,7 +205,7 @@ const (
 // Ineffective lists settings of a service that have no effect and are not defaults, of loxilb or of
 // the existing loxilb's clients.
 func (s *Service) Ineffective() (list []Ineffective) {
-	const notProbed = "are not probed until monitor or probetype says so"
+	const notProbed = "are not probed without monitor or probetype"
 	list = s.ineffectiveAnnouncement()
 	probed := s.Monitored() || s.Probe.Type != ProbeAuto
 	for _, c := range [...]struct {
@@ -226,7 +226,7 @@ func (s *Service) Ineffective() (list []Ineffective) {
 		{!probed && s.Probe.Timeout != 0, FieldProbeWait, notProbed},
 		{!s.Monitored() && s.OnFail != ClosingKeep, FieldOnFail, notProbed},
 		{!s.Monitored() && !s.TakesOutliersOut() && s.AllDown != AllDownRefuse, FieldAllDown, notProbed},
-		{s.FailoverBelow > 0 && !s.HasBackups(), FieldFailover, "have no backups among them"},
+		{s.FailoverBelow > 0 && !s.HasBackups(), FieldFailover, "have no backups"},
 		{s.SlowStart > 0 && len(s.Endpoints) < 2, FieldSlowStart, "are fewer than two"},
 		{s.Outlier == OutlierOn && !s.TakesOutliersOut(), FieldOutlier, "are fewer than two"},
 		{s.Algorithm.Layout() == LayoutOnce && s.weighsApart(), FieldWeight, "take turns by rr; select priority for weights"},

@@ -3,12 +3,12 @@ package lb
 import "time"
 
 // Maintenance takes this node out of service: neighbors are asked to prefer other nodes, and once
-// packets have ceased, or at the deadline, nothing is announced any more.
+// packets have ceased, or at the deadline, nothing is announced any longer.
 type Maintenance struct {
 	Since    time.Time `json:"since"`
 	Deadline time.Time `json:"deadline,omitzero"` // zero: none
 	Exit     bool      `json:"exit,omitempty"`    // the daemon exits once the node is drained
-	Drained  bool      `json:"drained,omitempty"` // nothing is announced any more
+	Drained  bool      `json:"drained,omitempty"` // VIPs are withdrawn
 }
 
 // Stage is the progress of maintenance.

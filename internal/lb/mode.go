@@ -96,8 +96,8 @@ func (s Service) validateMode() error {
 	return s.validateSNAT()
 }
 
-// egressByRules reports whether the service is the existing loxilb's form of a list of endpoints
-// whose outward connections get their source from firewall rules: it has no own address for that.
+// egressByRules reports whether the outgoing connections of the endpoints get their source from
+// firewall rules, as the existing loxilb expresses it: the service has no address for them.
 func (s Service) egressByRules() bool {
 	return s.Egress && s.Mode == ModeDefault && s.VIP.IsUnspecified()
 }
@@ -150,7 +150,7 @@ func (s Service) validateSNAT() error {
 	return nil
 }
 
-// FurtherVIPs returns the addresses that have the service besides its VIP. With mode hostonearm and
+// FurtherVIPs returns the addresses of the service besides its VIP. With mode hostonearm and
 // a VIP of its own, the unspecified address stands for every local address.
 func (s Service) FurtherVIPs() []netip.Addr {
 	if s.Mode != ModeHostOneArm || s.VIP.IsUnspecified() {

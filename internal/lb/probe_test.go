@@ -72,8 +72,8 @@ func TestProbeRefused(t *testing.T) {
 	long, most := strings.Repeat("x", 3<<20), strings.Repeat("x", 1024)
 	for _, tc := range []struct{ fields, want string }{
 		{"probetype=telnet", `probe type "telnet" is not known (allowed: auto, tcp, udp, sctp, ping, http, https, grpc, dns or none)`},
-		{"probetype=sctp probereq=x", `probe request "x" is given, and probe type sctp sends nothing of the kind (allowed: nothing)`},
-		{"probetype=sctp proberesp=x", `probe response "x" is given, and probe type sctp looks for none (allowed: nothing)`},
+		{"probetype=sctp probereq=x", `probe request "x" is given, and probe type sctp sends no such text (allowed: nothing)`},
+		{"probetype=sctp proberesp=x", `probe response "x" is given, and probe type sctp does not look for a response (allowed: nothing)`},
 		{"probetype=ping probeport=80", `probe port "80" is given, and probe type ping has no port (allowed: 0)`},
 		{"probeport=65536", `probe port "65536" is out of range (allowed: 0 (the endpoint's own) to 65535)`},
 		{"probeport=-1", `probe port "-1" is out of range (allowed: 0 (the endpoint's own) to 65535)`},
@@ -89,7 +89,7 @@ func TestProbeRefused(t *testing.T) {
 		{"probereq=" + long, `probe request "` + long[:64] + `..." is too long, or no text (allowed: up to 1024 bytes of UTF-8)`},
 		{"proberesp=" + long, `probe response "` + long[:64] + `..." is too long, or no text (allowed: up to 1024 bytes of UTF-8)`},
 		{`probereq="\xff"`, `probe request "\xff" is too long, or no text (allowed: up to 1024 bytes of UTF-8)`},
-		{"probetype=ping probereq=x", `probe request "x" is given, and probe type ping sends nothing of the kind (allowed: nothing)`},
+		{"probetype=ping probereq=x", `probe request "x" is given, and probe type ping sends no such text (allowed: nothing)`},
 		{`probetype=http probereq="/a b"`, `probe request "/a b" is not the path of a URL (allowed: a path, as in /health?full=1, without spaces)`},
 		{"probetype=http probereq=http://10.0.0.1/", `probe request "http://10.0.0.1/" is not the path of a URL (allowed: a path, as in /health?full=1, without spaces)`},
 		{`probetype=http probereq="/a\r\nX: y"`, `probe request "/a\r\nX: y" is not the path of a URL (allowed: a path, as in /health?full=1, without spaces)`},
@@ -105,7 +105,7 @@ func TestProbeRefused(t *testing.T) {
 		{"probetype=http probe-statuses=299-200", `probe status "299-200" is neither a status nor a range of statuses (allowed: 100 to 599, alone or as in 200-299, at most 16 of them)`},
 		{"probetype=http probe-statuses=600", `probe status "600" is neither a status nor a range of statuses (allowed: 100 to 599, alone or as in 200-299, at most 16 of them)`},
 		{"probetype=http probe-statuses=" + strings.TrimSuffix(strings.Repeat("200,", 17), ","), `probe statuses "17" is too many (allowed: 100 to 599, alone or as in 200-299, at most 16 of them)`},
-		{"probetype=grpc proberesp=x", `probe response "x" is given, and probe type grpc looks for none (allowed: nothing)`},
+		{"probetype=grpc proberesp=x", `probe response "x" is given, and probe type grpc does not look for a response (allowed: nothing)`},
 		{"probetype=grpc probe-host=a probe-statuses=200", `probe status "200" is given, and probe type grpc has no status (allowed: nothing)`},
 		{"probetype=dns", `probe request "" is not a valid DNS name (allowed: a domain name, as in www.example.com)`},
 		{"probetype=dns probereq=a..b", `probe request "a..b" is not a valid DNS name (allowed: a domain name, as in www.example.com)`},

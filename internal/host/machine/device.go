@@ -23,7 +23,7 @@ type Device struct {
 func Describe() (Device, error) {
 	var u unix.Utsname
 	if err := unix.Uname(&u); err != nil {
-		return Device{}, fmt.Errorf("ask for the kernel's name: %w", err)
+		return Device{}, fmt.Errorf("read the name of the kernel: %w", err)
 	}
 	up, err := Uptime()
 	if err != nil {

@@ -1,4 +1,5 @@
-// Package machine reports facts about the machine: its processes, description and file systems.
+// Package machine reports facts about the machine: its description, processes, file systems, TCP
+// sockets and use of CPUs.
 package machine
 
 import (
@@ -25,7 +26,7 @@ type Process struct {
 	Command                   string        // its name only: arguments may hold secrets
 }
 
-// Processes returns all processes in /proc. One that ends meanwhile is left out.
+// Processes returns all processes in /proc. A process that ends meanwhile is left out.
 func Processes() ([]Process, error) {
 	fs, err := procfs.NewDefaultFS()
 	if err != nil {

@@ -8,8 +8,7 @@ import (
 	"slices"
 )
 
-// Session is a TCP connection that this machine has accepted: of people or programs that are served
-// by the machine itself.
+// Session is a TCP connection that this machine itself has accepted, such as SSH.
 type Session struct {
 	Remote, Local netip.AddrPort
 	Interface     string // the interface with the local address; "": lo, whose packets may arrive at any
@@ -49,7 +48,7 @@ func Sessions() ([]Session, error) {
 	return all, nil
 }
 
-// HasAddress reports whether one of these is an address of the network namespace, or the
+// HasAddress reports whether the list has an address of the network namespace, or the
 // unspecified address.
 func HasAddress(list []netip.Addr) (bool, error) {
 	if len(list) == 0 || slices.ContainsFunc(list, netip.Addr.IsUnspecified) {
@@ -69,7 +68,7 @@ func HasAddress(list []netip.Addr) (bool, error) {
 	}), nil
 }
 
-// rank puts ssh first.
+// rank sorts SSH first.
 func rank(s Session) int {
 	if s.Local.Port() == 22 {
 		return 0

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Sleep waits for d, and reports whether ctx has not ended meanwhile.
+// Sleep waits for d. It returns false at once when ctx ends.
 func Sleep(ctx context.Context, d time.Duration) bool {
 	if d <= 0 {
 		return ctx.Err() == nil

@@ -50,7 +50,7 @@ func (l *Loop) Failed(err error) time.Duration {
 	return wait
 }
 
-// Worked notes that a try succeeded.
+// Worked records that an attempt succeeded.
 func (l *Loop) Worked() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

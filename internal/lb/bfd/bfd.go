@@ -1,5 +1,5 @@
-// Package bfd has the BFD sessions between nodes as users configure them (RFC 5880): each elects
-// which of two nodes owns the VIPs of an instance.
+// Package bfd has the BFD sessions between nodes as users configure them (RFC 5880). Each session
+// elects which of two nodes owns the VIPs of an instance.
 package bfd
 
 import (
@@ -100,7 +100,7 @@ func (s *Session) Validate() error {
 	return nil
 }
 
-// The fields that only sessions have.
+// Names of the fields that only sessions have.
 const (
 	FieldInterval = "interval"
 	FieldRetry    = "retry count"

@@ -27,7 +27,7 @@ const (
 )
 
 const (
-	// DefaultMultihop is the TTL of sessions over several hops for which no other is wanted, as in
+	// DefaultMultihop is the TTL of sessions over several hops, unless another one is set, as in
 	// the existing loxilb.
 	DefaultMultihop = 8
 	// DefaultMultiplier is how many missing packets of BFD mean that a neighbor is gone.

@@ -7,9 +7,9 @@ import (
 	"loxilb/internal/lb/policy"
 )
 
-// The following functions report whether a session of this machine would end without an object.
+// The functions of this file report whether a session of this machine would end without an object.
 
-// Carries considers that networks disappear with their last address, and secondary IPv4 addresses
+// Carries considers that networks end with their last address, and secondary IPv4 addresses
 // with the first one of their network. seen has the addresses of all interfaces, in the kernel's
 // order.
 func (a Address) Carries(s *policy.Session, seen []DeviceAddresses) bool {
@@ -31,10 +31,10 @@ func (a Address) Carries(s *policy.Session, seen []DeviceAddresses) bool {
 		slices.ContainsFunc(same, func(p netip.Prefix) bool { return p.Addr() == s.Local.Addr() })
 }
 
-// Carries is true if answers take the route, also where another one would do.
+// Carries reports whether answers of the session take the route, even if another route would do.
 func (r Route) Carries(s *policy.Session) bool {
 	return s.Route == r.Destination && s.Metric == r.Metric
 }
 
-// DeviceCarries reports the same for an interface.
+// DeviceCarries reports whether the session would end without an interface.
 func DeviceCarries(name string, s *policy.Session) bool { return s.Interface == name || s.Out == name }

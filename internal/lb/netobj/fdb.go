@@ -29,10 +29,10 @@ func (f FDB) Validate() error {
 	return ValidateDevice("dev", f.Dev)
 }
 
-// Needs is its interface.
+// Needs returns the interface.
 func (f FDB) Needs() []string { return []string{f.Dev} }
 
-// MetBy is equality.
+// MetBy reports whether both are equal.
 func (f FDB) MetBy(have FDB) bool { return f == have }
 
 // String identifies the object.

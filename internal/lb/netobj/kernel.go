@@ -2,10 +2,10 @@ package netobj
 
 import "fmt"
 
-// Kernel is the objects of one kind that the kernel has.
+// Kernel reads and changes the kernel's objects of one kind.
 type Kernel[T any] interface {
-	// All returns the kernel's objects by key, except those of dynamic protocols, which remove them
-	// by themselves.
+	// All returns the kernel's objects by key, except those of dynamic protocols such as DHCP, which
+	// remove them by themselves.
 	All() (map[string][]T, error)
 	// Make fails if a conflicting object exists. A missing interface is a *NoDeviceError.
 	Make(T) error
@@ -87,7 +87,7 @@ type Network struct {
 	Members   Kernel[VLANMember]
 	VXLANs    Seen[VXLAN, SeenVXLAN]
 	Peers     Kernel[VXLANPeer]
-	Made      func(kind, key string) bool // whether loxilb has made it, and not found it
+	Made      func(kind, key string) bool // whether loxilb has created the object
 }
 
 // Kinds returns the names of all kinds.

@@ -49,10 +49,10 @@ func (n Neighbor) Validate() error {
 	return n.MAC.validate("macAddress")
 }
 
-// Needs is its interface.
+// Needs returns the interface.
 func (n Neighbor) Needs() []string { return []string{n.Dev} }
 
-// MetBy is equality.
+// MetBy reports whether both are equal.
 func (n Neighbor) MetBy(have Neighbor) bool { return n == have }
 
 // String identifies the object.

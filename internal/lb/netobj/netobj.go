@@ -17,10 +17,10 @@ type Object[T any] interface {
 	comparable
 	Key() string     // as users write it; two objects of a kind never share one
 	Validate() error // *lb.FieldError
-	Needs() []string // the interfaces without which it cannot be
+	Needs() []string // the interfaces that must exist first
 	// MetBy reports whether the kernel's object with this key satisfies it, whoever made it.
 	MetBy(have T) bool
-	String() string // distinguishes it also from others with the same key
+	String() string // differs also between objects of the same key
 }
 
 // maxName is the longest name of an interface, IFNAMSIZ without the zero behind it.

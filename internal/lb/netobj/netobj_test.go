@@ -35,11 +35,11 @@ func TestParse(t *testing.T) {
 		{parsed(ParseRoute("0.0.0.0/0", "10.0.0.1", "static")), "0.0.0.0/0 = 0.0.0.0/0 via 10.0.0.1"},
 		{parsed(ParseRoute("2001:db8:1::/48", "2001:db8::1", "4")), "2001:db8:1::/48 = 2001:db8:1::/48 via 2001:db8::1"},
 		{parsed(ParseRoute("10.1.0.0/16", "2001:db8::1", "")), "is not of the IP version of 10.1.0.0/16"},
-		{parsed(ParseRoute("2001:db8:1::/48", "fe80::1", "")), "names no interface"},
+		{parsed(ParseRoute("2001:db8:1::/48", "fe80::1", "")), "name no interface"},
 		{parsed(ParseRoute("224.0.0.0/4", "10.0.0.1", "")), "is a group"},
 		{parsed(ParseRoute("10.1.0.0/16", "", "")), `gateway "" is not an IP address`},
 		{parsed(ParseRoute("10.1.0.0", "10.0.0.1", "")), "is not an address with the length"},
-		{parsed(ParseRoute("10.1.0.0/16", "10.0.0.1", "bgp")), `protocol "bgp" is not a protocol of routes that are made by hand`},
+		{parsed(ParseRoute("10.1.0.0/16", "10.0.0.1", "bgp")), `protocol "bgp" is not a protocol for routes of users`},
 
 		{parsed(ParseNeighbor("10.0.0.5", "eth0", "00-11-22-AA-BB-CC")), "10.0.0.5 eth0 = 10.0.0.5 eth0 at 00:11:22:aa:bb:cc"},
 		{parsed(ParseNeighbor("10.0.0.5", "eth0", "00:11:22:aa:bb")), `macAddress "00:11:22:aa:bb" is not a MAC address`},
@@ -56,7 +56,7 @@ func TestParse(t *testing.T) {
 		{parsed(ParseVLAN("vid", "one")), `vid "one" is not the number of a VLAN`},
 		{parsed(ParseVLANMember("100", "eth0", false)), "100 eth0 = 100 eth0"},
 		{parsed(ParseVLANMember("100", "eth0", true)), "100 eth0 tagged = 100 eth0 tagged"},
-		{parsed(ParseVLANMember("100", "long-name-12", true)), "is too long for tags: long-name-12.100 would be an interface"},
+		{parsed(ParseVLANMember("100", "long-name-12", true)), "is too long for a tagged member: long-name-12.100 would be an interface"},
 		{parsed(ParseVLANMember("100", "long-name-12", false)), "100 long-name-12 = 100 long-name-12"},
 		{parsed(ParseVLANMember("100", "vlan100", false)), "is the bridge of the VLAN itself"},
 

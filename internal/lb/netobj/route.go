@@ -12,7 +12,7 @@ import (
 // RouteKind is the name of the kind.
 const RouteKind = "route"
 
-// The creator of a route, by the kernel's numbers: these two are for administrators.
+// Protocols of routes by the kernel's numbers: administrators use these two.
 const (
 	ProtocolBoot   = 3
 	ProtocolStatic = 4
@@ -51,7 +51,7 @@ func ParseRoute(destination, gateway, protocol string) (r Route, err error) {
 	case "static", strconv.Itoa(ProtocolStatic):
 		r.Protocol = ProtocolStatic
 	default:
-		return r, lb.NewFieldError("protocol", protocol, "is not a protocol of routes that are made by hand", "static, or boot, the default")
+		return r, lb.NewFieldError("protocol", protocol, "is not a protocol for routes of users", "static, or boot, the default")
 	}
 	return r, r.Validate()
 }
@@ -70,7 +70,7 @@ func (r Route) Key() string {
 	return fmt.Sprintf("%s metric %d", r.Destination, r.Metric)
 }
 
-// RouteOf returns a route with only its key. Not valid: no route has this key.
+// RouteOf returns a route that has only this key. It is invalid if no route can have the key.
 func RouteOf(key string) (r Route) {
 	to, metric, _ := strings.Cut(key, " metric ")
 	r.Destination, _ = netip.ParsePrefix(to)
@@ -93,12 +93,12 @@ func (r Route) Validate() error {
 	case r.Gateway.Is4() != r.Destination.Addr().Is4():
 		return lb.NewFieldError("gateway", r.Gateway.String(), "is not of the IP version of "+r.Destination.String(), "one of the same")
 	case r.Gateway.IsLinkLocalUnicast() && r.Gateway.Is6():
-		return lb.NewFieldError("gateway", r.Gateway.String(), "is an address of a link, and a route here names no interface", "an address of another scope")
+		return lb.NewFieldError("gateway", r.Gateway.String(), "is link-local, but routes here name no interface", "an address of another scope")
 	}
 	return nil
 }
 
-// Needs nothing: the kernel finds the interface by the gateway.
+// Needs returns nothing: the kernel finds the interface by the gateway.
 func (r Route) Needs() []string { return nil }
 
 // MetBy ignores who made the route.

@@ -16,7 +16,7 @@ const (
 // maxVLAN is the highest number of a VLAN: 4095 is reserved.
 const maxVLAN = 4094
 
-// VLAN is a bridge, which is called vlanN.
+// VLAN is a bridge with the name vlanN.
 type VLAN struct {
 	ID int    `json:"vid"`
 	Is string `json:"-"` // type of a link with its name that is no bridge, in the kernel only
@@ -46,10 +46,10 @@ func (v VLAN) Device() string { return "vlan" + v.Key() }
 // Validate refuses numbers that no VLAN has.
 func (v VLAN) Validate() error { return checkVLAN("vid", v.ID) }
 
-// Needs nothing.
+// Needs returns nothing.
 func (v VLAN) Needs() []string { return nil }
 
-// MetBy is equality.
+// MetBy reports whether both are equal.
 func (v VLAN) MetBy(have VLAN) bool { return v == have }
 
 // String identifies the object.
@@ -86,7 +86,7 @@ func (m VLANMember) Key() string {
 	return fmt.Sprintf("%d %s", m.VLAN, m.Dev)
 }
 
-// Bridge returns the VLAN's.
+// Bridge returns the bridge of the VLAN.
 func (m VLANMember) Bridge() string { return VLAN{ID: m.VLAN}.Device() }
 
 // Port returns the interface that is in the bridge.
@@ -97,7 +97,7 @@ func (m VLANMember) Port() string {
 	return m.Dev
 }
 
-// Validate refuses names that the kernel would.
+// Validate refuses names that the kernel would refuse.
 func (m VLANMember) Validate() error {
 	if err := checkVLAN("vlan_id", m.VLAN); err != nil {
 		return err
@@ -107,7 +107,7 @@ func (m VLANMember) Validate() error {
 	}
 	switch {
 	case len(m.Port()) > maxName:
-		return lb.NewFieldError("dev", m.Dev, "is too long for tags: "+m.Port()+" would be an interface", fmt.Sprintf("%d characters with the dot and the number", maxName))
+		return lb.NewFieldError("dev", m.Dev, "is too long for a tagged member: "+m.Port()+" would be an interface", fmt.Sprintf("%d characters with the dot and the number", maxName))
 	case m.Dev == m.Bridge():
 		return lb.NewFieldError("dev", m.Dev, "is the bridge of the VLAN itself", "another interface")
 	}
@@ -117,7 +117,7 @@ func (m VLANMember) Validate() error {
 // Needs returns the bridge and the interface.
 func (m VLANMember) Needs() []string { return []string{m.Bridge(), m.Dev} }
 
-// MetBy is equality.
+// MetBy reports whether both are equal.
 func (m VLANMember) MetBy(have VLANMember) bool { return m == have }
 
 // String identifies the object.

@@ -63,10 +63,10 @@ func (v VXLAN) Validate() error {
 	return ValidateDevice("epIntf", v.Dev)
 }
 
-// Needs is the interface below it.
+// Needs returns the interface below the tunnel.
 func (v VXLAN) Needs() []string { return []string{v.Dev} }
 
-// MetBy is equality.
+// MetBy reports whether both are equal.
 func (v VXLAN) MetBy(have VXLAN) bool { return v == have }
 
 // String identifies the object.
@@ -112,7 +112,7 @@ func (p VXLANPeer) Validate() error {
 // Needs returns the tunnel.
 func (p VXLANPeer) Needs() []string { return []string{p.Device()} }
 
-// MetBy is equality.
+// MetBy reports whether both are equal.
 func (p VXLANPeer) MetBy(have VXLANPeer) bool { return p == have }
 
 // String identifies the object.

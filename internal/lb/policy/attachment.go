@@ -14,7 +14,7 @@ type AttachTo uint8
 // The kinds.
 const (
 	AttachPort    AttachTo = 1 // an interface: all packets that arrive there
-	AttachService AttachTo = 2 // the contract's rule: a service, by its key, or all services of a name
+	AttachService AttachTo = 2 // a service, by its key, or all services of a name
 	AttachSource  AttachTo = 3 // clients, by a prefix of their addresses, of all services
 	AttachRule    AttachTo = 4 // connections and packets that a firewall rule decides, by its key
 )
@@ -35,7 +35,7 @@ func ParseAttachTo(text string) (AttachTo, error) {
 	return 0, lb.NewFieldError(lb.FieldAttachment, text, "is nothing to attach to", "1 (port), 2 (service), 3 (source) or 4 (firewall)")
 }
 
-// Direction is of packets of connections.
+// Direction is the direction of packets of a connection.
 type Direction string
 
 // The directions, as clients see them: "" is Towards.

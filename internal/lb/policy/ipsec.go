@@ -37,7 +37,7 @@ type IPsecFlow struct {
 	Clients                       IPsecSide
 }
 
-// IPsecSide says which addresses of a flow are the clients'.
+// IPsecSide is the side of a flow with the addresses of clients.
 type IPsecSide uint8
 
 // The sides.
@@ -51,7 +51,7 @@ const (
 type IPsecRefusal struct {
 	Policy  string
 	Whole   bool
-	Clients netip.Prefix // clients whose packets, or answers, it refuses, if it does not refuse all; not valid: addresses do not tell
+	Clients netip.Prefix // clients whose packets, or answers, it refuses, if it does not refuse all; not valid: addresses do not distinguish them
 	Answers bool
 }
 

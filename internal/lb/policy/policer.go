@@ -17,8 +17,8 @@ type Policer struct {
 	ColorAware     bool       `json:"colorAware,omitempty"` // a packet is at best the color of its DSCP (RFC 2597)
 	Committed      Rate       `json:"committed"`
 	Peak           Rate       `json:"peak,omitzero"`            // of two rates
-	CommittedBurst uint64     `json:"committedBurst,omitempty"` // bytes, or packets; 0: of the rate
-	ExcessBurst    uint64     `json:"excessBurst,omitempty"`    // of the peak rate, or the excess; 0: of the rate
+	CommittedBurst uint64     `json:"committedBurst,omitempty"` // bytes, or packets; 0: by the rate
+	ExcessBurst    uint64     `json:"excessBurst,omitempty"`    // of the peak rate, or the excess; 0: by the rate
 	Attachment     Attachment `json:"attachment"`
 }
 
@@ -43,9 +43,9 @@ func ParsePolicerType(text string) (oneRate bool, err error) {
 }
 
 const (
-	// defaultBurst is the time of the default burst at the rate, in a fraction of a second,
+	// defaultBurstPerSecond makes the default burst a tenth of a second of the rate.
 	defaultBurstPerSecond = 10
-	// the least burst: ten packets
+	// minBurstBytes and minBurstPackets are ten packets.
 	minBurstBytes   = 15000
 	minBurstPackets = 10
 	// maxBurstSeconds is how long the rate may take for a burst.
@@ -147,7 +147,7 @@ const (
 	MaxPacketRate = 1_000_000_000
 )
 
-// Rate is so much a second. The zero value is none.
+// Rate is a number of bits or packets per second. The zero value is no rate.
 type Rate struct {
 	PerSecond uint64 `json:"perSecond"`
 	Packets   bool   `json:"packets,omitempty"` // otherwise bits

@@ -52,7 +52,7 @@ func TestIdleProbe(t *testing.T) {
 		b := apitest.New(t, nil)
 		w := b.Call("POST", httpapi.BaseURL+"/config/loadbalancer", fmt.Sprintf(probedService, arguments), "Content-Type", "application/json")
 		notes := strings.Join(w.Header().Values("Warning"), " ")
-		if w.Code != 200 || strings.Contains(notes, "has no effect: the endpoints of 20.20.20.1:2020/tcp are not probed until monitor or probetype says so") != told {
+		if w.Code != 200 || strings.Contains(notes, "has no effect: the endpoints of 20.20.20.1:2020/tcp are not probed without monitor or probetype") != told {
 			t.Errorf("%s: %d %s%s; told: want %t", arguments, w.Code, w.Body, notes, told)
 		}
 	}
