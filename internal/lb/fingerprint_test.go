@@ -1,0 +1,34 @@
+package lb
+
+import (
+	"net/netip"
+	"testing"
+)
+
+// TestFingerprint checks that services of two nodes have the same fingerprint if connections go on
+// through both: whatever their source addresses and the order of endpoints, and no longer with
+// another endpoint, mode or algorithm.
+func TestFingerprint(t *testing.T) {
+	t.Parallel()
+	one, two := Endpoint{Addr: netip.MustParseAddr("10.0.0.1"), Port: 80, Weight: 1}, Endpoint{Addr: netip.MustParseAddr("10.0.0.2"), Port: 80, Weight: 1}
+	service := Service{Endpoints: []Endpoint{one, two}}
+	want := service.Fingerprint()
+	for what, c := range map[string]struct {
+		edit func(*Service)
+		same bool
+	}{
+		"order":     {func(s *Service) { s.Endpoints = []Endpoint{two, one} }, true},
+		"SNAT":      {func(s *Service) { s.SNAT = []netip.Addr{one.Addr} }, true},
+		"BGP":       {func(s *Service) { s.BGP = true }, true},
+		"endpoint":  {func(s *Service) { s.Endpoints = s.Endpoints[:1] }, false},
+		"port":      {func(s *Service) { s.Endpoints[1].Port = 81 }, false},
+		"mode":      {func(s *Service) { s.Mode = ModeDSR }, false},
+		"algorithm": {func(s *Service) { s.Algorithm = Hash }, false},
+	} {
+		other := Service{Endpoints: []Endpoint{one, two}}
+		c.edit(&other)
+		if got := other.Fingerprint(); (got == want) != c.same {
+			t.Errorf("with another %s: %s and %s", what, got, want)
+		}
+	}
+}
