@@ -85,7 +85,7 @@ func clusterNodes() []message {
 		{"connection to a node of the cluster is lost", "The node gets all connections again once it is back.", "loxicmd get cluster; see error"},
 		{"a node of the cluster has no address", "The name in --cluster cannot be resolved; nodes found before stay.", "fix the name, or write addresses"},
 		{"a node of the cluster is too slow: it gets all connections again", "More than 8 MiB waited for it, and were dropped.", "loxicmd get cluster shows its lag; look at its CPU and the network between the nodes"},
-		{"a node of the cluster has other services", "Connections of these services would not go on through it, or this node; `what` names one and how it differs.", "loxicmd get cluster; apply the same services to all nodes, or use --store"},
+		{"a node of the cluster has other services", "Connections of these services would not go on through it, or this node; what names one and how it differs.", "loxicmd get cluster; apply the same services to all nodes, or use --store"},
 		{"a node of the cluster sends no more connections", "", "see error; use builds that are at most one version apart"},
 		{"a change of another node exceeds what this one would accept", "An object of the shared store does not fit into this node; error is the limit.", "see error; loxicmd get status --failed shows what is not applied"},
 		{"which shared store this node has joined cannot be read: its objects are compared again", "The file shared.json of the state directory is damaged.", "if the node then does not join, loxicmd get status names the objects that differ"},
