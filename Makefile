@@ -157,7 +157,7 @@ test-manifests: ## the Helm chart and deploy/kubernetes: against Kubernetes' own
 	@tools/setup build
 	@test/manifests/run
 
-test-kube: ## the chart in a cluster of two Kubernetes nodes, in namespaces of this machine; RUN=TestCells; the first time it builds Kubernetes
+test-kube: ## the chart in a cluster of two Kubernetes nodes, in namespaces of this machine; RUN=TestCells; LONG=1: 5,000 pods; the first time it builds Kubernetes
 	@tools/setup build kube
 	@RUN='$(RUN)' kube/test/run
 
