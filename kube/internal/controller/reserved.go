@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -32,6 +33,11 @@ func (r *Services) allNodes(ctx context.Context) ([]translate.Node, error) {
 	}
 	slices.SortFunc(r.nodes, func(a, b translate.Node) int { return cmp.Compare(a.Name, b.Name) })
 	r.Addresses.SetReserved(reserved(r.nodes))
+	for i := range r.nodes {
+		if d := r.nodes[i].Settles(time.Now()); d > 0 {
+			time.AfterFunc(d, r.NodesChanged)
+		}
+	}
 	r.fresh = true
 	return r.nodes, nil
 }

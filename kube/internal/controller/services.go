@@ -244,7 +244,7 @@ func (r *Services) desired(ctx context.Context, s *corev1.Service, a *accepted) 
 	}
 	as := &corev1.Service{ObjectMeta: s.ObjectMeta, Spec: a.spec}
 	in := translate.Input{
-		Service: as, Nodes: nodes, Settings: a.settings, VIPs: a.vips, Secondary: a.further,
+		Service: as, Nodes: nodes, Now: time.Now(), Settings: a.settings, VIPs: a.vips, Secondary: a.further,
 		Zone: r.Zone, Instances: r.Fleet.Roles.Instances, Owner: r.Owner, PerNode: translate.NeedsNodes(as, &a.settings),
 	}
 	for i := range slices.Items {

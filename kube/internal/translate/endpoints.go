@@ -150,12 +150,20 @@ func (in *Input) nodePorts(port *corev1.ServicePort, six bool, backends []backen
 		return !n.Excluded && n.address(six).IsValid() &&
 			(!local || slices.ContainsFunc(backends, func(b backend) bool { return b.node == n.Name }))
 	}
-	// While no node is ready, their state is not known well: all of them are better than none.
-	anyReady := slices.ContainsFunc(in.Nodes, func(n Node) bool { return n.Ready && eligible(&n) })
 	out := []v1.Endpoint{}
-	for i := range in.Nodes {
-		if n := &in.Nodes[i]; eligible(n) && (n.Ready || !anyReady) {
-			out = append(out, endpoint(n.address(six), port.NodePort))
+	// While no node is ready, their state is not known well: all of them are better than none.
+	for _, good := range []func(*Node) bool{
+		func(n *Node) bool { return n.Ready && n.Settles(in.Now) == 0 },
+		func(n *Node) bool { return n.Ready },
+		func(*Node) bool { return true },
+	} {
+		for i := range in.Nodes {
+			if n := &in.Nodes[i]; eligible(n) && good(n) {
+				out = append(out, endpoint(n.address(six), port.NodePort))
+			}
+		}
+		if len(out) > 0 {
+			break
 		}
 	}
 	return out

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -28,7 +29,8 @@ const idleTCP = 1800
 type Input struct {
 	Service      *corev1.Service
 	Slices       []*discoveryv1.EndpointSlice
-	Nodes        []Node                  // in the order of names
+	Nodes        []Node // in the order of names
+	Now          time.Time
 	PodAddresses map[string][]netip.Addr // of pods by name, in the networks of Settings
 	Settings     annotation.Settings
 	VIPs         []netip.Addr // one of each family

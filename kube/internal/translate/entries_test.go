@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -120,6 +121,19 @@ func TestEndpoints(t *testing.T) {
 		}},
 		{"excluded node", "192.0.2.2:30080 192.0.2.3:30080", "", func(in *Input) { in.Nodes[0].Excluded = true }},
 		{"node is not ready", "192.0.2.2:30080 192.0.2.3:30080", "", func(in *Input) { in.Nodes[0].Ready = false }},
+		{"node was just started", "192.0.2.2:30080 192.0.2.3:30080", "", func(in *Input) {
+			in.Now = time.Now()
+			in.Nodes[0].Since = in.Now.Add(-settleTime / 2)
+		}},
+		{"nodes were just started, or are not ready", "192.0.2.1:30080 192.0.2.2:30080", "", func(in *Input) {
+			in.Now = time.Now()
+			in.Nodes[0].Since, in.Nodes[1].Since = in.Now, in.Now.Add(-settleTime/2)
+			in.Nodes[2].Ready = false
+		}},
+		{"clocks of nodes differ", "192.0.2.1:30080 192.0.2.2:30080 192.0.2.3:30080", "", func(in *Input) {
+			in.Now = time.Now()
+			in.Nodes[0].Since, in.Nodes[1].Since = in.Now.Add(time.Hour), in.Now.Add(-settleTime)
+		}},
 		{"no node is ready", "192.0.2.1:30080 192.0.2.2:30080 192.0.2.3:30080", "", func(in *Input) {
 			for i := range in.Nodes {
 				in.Nodes[i].Ready = false

@@ -3,6 +3,7 @@ package translate
 import (
 	"net/netip"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -20,7 +21,8 @@ type Node struct {
 	External  []netip.Addr
 	Pods      []netip.Prefix
 	Ready     bool
-	Excluded  bool // from load balancers, or about to be deleted
+	Since     time.Time // when Ready became what it is
+	Excluded  bool      // from load balancers, or about to be deleted
 	Labels    map[string]string
 }
 
@@ -43,7 +45,9 @@ func NodeOf(n *corev1.Node) Node {
 		}
 	}
 	for _, c := range n.Status.Conditions {
-		out.Ready = out.Ready || c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+		if c.Type == corev1.NodeReady {
+			out.Ready, out.Since = c.Status == corev1.ConditionTrue, c.LastTransitionTime.Time
+		}
 	}
 	_, out.Excluded = n.Labels[corev1.LabelNodeExcludeBalancers]
 	out.Excluded = out.Excluded || n.DeletionTimestamp != nil ||
@@ -53,9 +57,22 @@ func NodeOf(n *corev1.Node) Node {
 
 // Same reports whether nothing has changed that matters to Services.
 func (n Node) Same(other Node) bool {
-	return n.Ready == other.Ready && n.Excluded == other.Excluded && slices.Equal(n.Addresses, other.Addresses) &&
+	return n.Ready == other.Ready && n.Since.Equal(other.Since) && n.Excluded == other.Excluded && slices.Equal(n.Addresses, other.Addresses) &&
 		slices.Equal(n.External, other.External) && slices.Equal(n.Pods, other.Pods) &&
 		labels.Equals(n.Labels, other.Labels)
+}
+
+// settleTime is how long kube-proxy may need on a node that has started. Node ports refuse until
+// then, although the node is ready.
+const settleTime = 10 * time.Second
+
+// Settles returns how long a ready node needs until its node ports are used, next to others.
+func (n *Node) Settles(now time.Time) time.Duration {
+	since := now.Sub(n.Since)
+	if !n.Ready || since < 0 || since >= settleTime { // clocks of nodes may be ahead
+		return 0
+	}
+	return settleTime - since
 }
 
 func (n *Node) address(six bool) netip.Addr {
