@@ -38,6 +38,13 @@ struct {
 	__type(value, struct table_state);
 } table_states SEC(".maps");
 
+/* The value of a map that has a single one, as a variable: the kernel puts its address
+ * into the program, so there is no lookup and no NULL. The loader connects it to the
+ * map (docs/adr/0113-map-values.md). */
+#define VALUE_OF(map) __hidden SEC(".data." #map)
+
+struct table_state table_value VALUE_OF(table_states) = {};
+
 /* word -> bits of groups, by edition and endpoint (whereabouts.h). Written by the
  * packet path and the sweep; emptied and read by user, as memory. max_entries is set
  * at load. */

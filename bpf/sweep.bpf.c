@@ -103,8 +103,6 @@ static __always_inline void sweep_pass(bool begins)
 {
 	struct table_state *t = table_state_get();
 
-	if (!t)
-		return;
 	t->entries_swept = begins ? t->entries : 0;
 	if (begins)
 		t->was_swept = t->is_swept;
@@ -115,9 +113,7 @@ static __always_inline void sweep_pass(bool begins)
  * last visit of a bucket. */
 static __always_inline bool sweep_knows_away(void)
 {
-	struct table_state *t = table_state_get();
-
-	return t && t->was_swept;
+	return table_state_get()->was_swept;
 }
 
 static __always_inline struct table_bucket *
@@ -270,8 +266,6 @@ int loxilb_grow(struct __sk_buff *ctx)
 	struct table_state *t = table_state_get();
 	__u32 moved = 0, groups;
 
-	if (!t)
-		return 0;
 	groups = size_groups(t->size);
 	if (size_goal(t->size) == groups && ctx->mark > groups) {
 		t->size = size_pack(groups, ctx->mark, groups);

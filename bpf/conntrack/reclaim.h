@@ -89,15 +89,13 @@ static __always_inline bool reclaim_take(__u32 *bucket)
  * the future again. */
 static __always_inline void reclaim_end(void)
 {
-	struct table_state *t = table_state_get();
 	__u32 now = (__u32)bpf_jiffies64();
 
 	*(volatile __u32 *)&reclaim_pass.next = 0;
 	if (!sweep_is_late(now))
 		return;
 	sweep_due = (now - 1) | 1; /* 0 is none */
-	if (t)
-		t->entries_swept = 0;
+	table_state_get()->entries_swept = 0;
 }
 
 /* Visits the next bucket of the table. Returns the number of expired rows in it.

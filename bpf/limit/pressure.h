@@ -107,7 +107,7 @@ __noinline __maybe_unused int half_open_count(__u32 endpoint, __u8 protocol,
 	struct half_open *all = half_open_get();
 	__u32 service;
 
-	if (!t || !all || !kept)
+	if (!all || !kept)
 		return 0;
 	half_open_add(&all->of[class], &kept->of[class], by, t->count_batch);
 	if (!ep)
@@ -150,7 +150,7 @@ __noinline __maybe_unused bool half_open_exceeds(__u32 service, __u8 protocol,
 	const __s64 unit = ENTRIES_PER_CONNECTION * 100 * 8;
 	__s64 share;
 
-	if (!half_open_percent || !state || !t || !all)
+	if (!half_open_percent || !state || !all)
 		return false;
 	share = t->entries_max * half_open_percent * part;
 	return all->of[half_open_class_of(protocol)] * unit >= share ||
@@ -164,7 +164,7 @@ static __noinline __maybe_unused bool half_open_is_full(__u32 service,
 	const struct table_state *t = table_state_get();
 
 	return half_open_exceeds(service, protocol, HALF_OPEN_FULL) ||
-	       (half_open_percent && t && table_is_tight(t));
+	       (half_open_percent && table_is_tight(t));
 }
 
 /* Reports whether half-open connections of an endpoint expire early. */
@@ -186,7 +186,7 @@ static __always_inline __u32 pressure_of_table(void)
 	__s64 entries, over;
 	__u64 level;
 
-	if (!half_open_percent || !t)
+	if (!half_open_percent)
 		return 0;
 	entries = t->entries > t->entries_swept ? t->entries : t->entries_swept;
 	over = entries * 2 - t->entries_max;

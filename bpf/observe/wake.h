@@ -57,7 +57,7 @@ static __always_inline void wake_on_entries(void)
 {
 	const struct table_state *t = table_state_get();
 
-	if (!t || likely(t->entries < *(volatile __s64 *)&wakes.entries))
+	if (likely(t->entries < *(volatile __s64 *)&wakes.entries))
 		return;
 	*(volatile __s64 *)&wakes.entries = WAKE_NEVER;
 	wake_ring(WAKE_ENTRIES);

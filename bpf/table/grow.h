@@ -82,7 +82,7 @@ static long row_move(__u32 n, struct group_move *m)
 	__u64 hash;
 
 	row = b ? bucket_row(b, i) : NULL;
-	if (!t || !row || !(row->status & ROW_LIVE))
+	if (!row || !(row->status & ROW_LIVE))
 		return 0;
 	hash = row_hash(t, row);
 	to = hash_group(hash, m->goal);
@@ -165,8 +165,6 @@ static __noinline bool group_move_next(void)
 	__u64 size;
 	__u32 unmoved;
 
-	if (!t)
-		return false;
 	size = t->size;
 	unmoved = size_unmoved(size);
 	m.goal = size_goal(size);

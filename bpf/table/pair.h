@@ -19,7 +19,7 @@ static __always_inline bool keys_are_pair(const struct connection_key *client,
 {
 	struct table_state *t = table_state_get();
 
-	return t && t->has_homes && key_has_client(client) &&
+	return t->has_homes && key_has_client(client) &&
 	       !key_is_to_client(client) && key_has_client(reply) &&
 	       key_is_to_client(reply) && replies_are_by_client(t, reply);
 }
@@ -88,8 +88,8 @@ __noinline int pair_insert(const struct connection_key *client_key,
 	__u64 place, size, status;
 	int err = -EXDEV;
 
-	if (!client_key || !client || !reply_key || !reply ||
-	    !t) /* verifier: null */
+	if (!client_key || !client || !reply_key ||
+	    !reply) /* verifier: null */
 		return -EXDEV;
 	size = table_size(t);
 	if (t->entries + 1 >= t->entries_max || size_grows(size))

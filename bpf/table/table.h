@@ -256,7 +256,7 @@ static __always_inline bool key_is_absent(const struct connection_key *key,
 	struct table_state *t = table_state_get();
 
 	return !(own->tags[CONTROL_WORD] & (CONTROL_SPILLED | CONTROL_AWAY)) &&
-	       !size_grows(size) && t && table_size(t) == size &&
+	       !size_grows(size) && table_size(t) == size &&
 	       (key_is_by_client(t, key) || !key_has_client(key) ||
 		!t->has_homes);
 }
@@ -276,8 +276,6 @@ row_find_elsewhere(const struct connection_key *key, __u64 hash)
 	NO_UNROLL
 	for (int n = 0; n < 2 * FIND_ATTEMPTS; n++) {
 		t = table_state_get();
-		if (!t)
-			return -ENOENT;
 		size = table_size(t);
 		group = hash_group(hash, size_groups(size));
 		if (n % 2)
@@ -290,9 +288,9 @@ row_find_elsewhere(const struct connection_key *key, __u64 hash)
 		/* keeps intermediate values off the stack */
 		asm volatile("" : "+r"(n));
 		t = table_state_get();
-		if (t && unlikely(size_grows(size)))
+		if (unlikely(size_grows(size)))
 			table_barrier(t);
-		if (n % 2 && t && table_size(t) == size)
+		if (n % 2 && table_size(t) == size)
 			break;
 	}
 	return -ENOENT;
@@ -308,7 +306,7 @@ static __always_inline __s64 row_find_at_homes(const struct connection_key *key)
 	NO_UNROLL
 	for (int n = 0; n < 2 && found < 0; n++) {
 		t = table_state_get();
-		if (!t || (n && !t->has_homes))
+		if (n && !t->has_homes)
 			return -ENOENT;
 		found = row_find_elsewhere(
 			key, hash_by(t, key, key_placement(t, key, n)));
@@ -326,7 +324,7 @@ __noinline __s64 row_find(const struct connection_key *key)
 	__u32 group;
 	int row;
 
-	if (!key || !t) /* verifier: null */
+	if (!key) /* verifier: null */
 		return -ENOENT;
 	hash = home_hash(t, key);
 	size = table_size(t);
@@ -386,8 +384,6 @@ entry_find_hashed(const struct connection_key *key, bool begins, __u64 *hash)
 	*hash = 0;
 	if (likely(!begins)) {
 		t = table_state_get();
-		if (!t)
-			return NULL;
 		*hash = home_place(t, key);
 		b = bucket_get(table_group(*hash, table_size(t)),
 			       hash_bucket(*hash));

@@ -30,7 +30,7 @@ static __always_inline void table_count(__s32 n)
 	__u32 zero = 0;
 	__s64 *own = bpf_map_lookup_elem(&table_counts, &zero), sum;
 
-	if (!own || !t)
+	if (!own)
 		return;
 	sum = __sync_fetch_and_add(own, n) + n;
 	if (sum < t->count_batch && sum > -(__s64)t->count_batch)
@@ -106,20 +106,22 @@ static __always_inline int group_spill(struct table_bucket *own, __u32 group,
 				       __u64 status)
 {
 	struct table_bucket *b;
-	int err = -E2BIG;
+	int err;
 
 	NO_UNROLL
-	for (__u32 n = 1; n < BUCKETS_PER_GROUP && err; n++) {
+	for (__u32 n = 1; n < BUCKETS_PER_GROUP; n++) {
 		b = bucket_get(group, hash_bucket(hash) ^ n);
 		if (!b || !bucket_try_lock(b))
 			continue;
 		err = bucket_put(b, key, hash, c, status);
 		bucket_unlock(b);
+		if (err)
+			continue;
+		__sync_fetch_and_add(&own->tags[CONTROL_WORD],
+				     CONTROL_SPILLED_ONE);
+		return 0;
 	}
-	if (err)
-		return -E2BIG;
-	__sync_fetch_and_add(&own->tags[CONTROL_WORD], CONTROL_SPILLED_ONE);
-	return 0;
+	return -E2BIG;
 }
 
 /* Writes a row into a group: into its own bucket, which is locked, if there is room.
@@ -176,7 +178,7 @@ __noinline __maybe_unused int entry_settle(const struct connection_key *key)
 	struct table_state *t = table_state_get();
 	int err;
 
-	if (!key || !t) /* verifier: null */
+	if (!key) /* verifier: null */
 		return -EBUSY;
 	table_barrier(t);
 	err = group_settle(t, home_hash(t, key));
@@ -269,7 +271,7 @@ static __always_inline void key_mark_away(const struct connection_key *key,
 	enum placement first;
 	__u64 hash;
 
-	if (!t || !t->has_homes)
+	if (!t->has_homes)
 		return;
 	first = key_placement(t, key, false);
 	if (likely(placed == first))
@@ -298,7 +300,7 @@ __noinline int entry_insert_at(const struct connection_key *key,
 	__u32 group;
 	int err;
 
-	if (!key || !c || !t) /* verifier: null */
+	if (!key || !c) /* verifier: null */
 		return -EINVAL;
 	if (t->entries >= t->entries_max)
 		return -E2BIG;
@@ -343,7 +345,7 @@ __noinline int entry_confirm(const struct connection_key *key, bool second)
 	__u32 group;
 	int err = 0;
 
-	if (!key || !t) /* verifier: null */
+	if (!key) /* verifier: null */
 		return -EBUSY;
 	hash = hash_by(t, key, key_placement(t, key, !second));
 	other = key_lock(key, hash, &group);
@@ -368,7 +370,7 @@ entry_may_have_moved(const struct connection_key *key,
 	struct table_state *t = table_state_get();
 	bool to_us;
 
-	if (!t || !key_has_client(key) || !key_is_to_client(key))
+	if (!key_has_client(key) || !key_is_to_client(key))
 		return false;
 	to_us = c->flags & CONN_REPLY_DIRECTION &&
 		!same_addr(&key->daddr, &c->daddr);
@@ -427,7 +429,7 @@ __noinline __u64 entry_remove_at(const struct connection_key *key, __u64 what,
 	__u64 hash;
 	int found;
 
-	if (!key || !t || (second && !t->has_homes)) /* verifier: null */
+	if (!key || (second && !t->has_homes)) /* verifier: null */
 		return 0;
 	hash = hash_by(t, key, key_placement(t, key, second));
 	own = key_lock(key, hash, &group);

@@ -22,7 +22,7 @@ const (
 // loadAccept returns the embedded CollectionSpec for accept.
 func loadAccept() (*ebpf.CollectionSpec, error) {
 	reader := object.Open(_AcceptBytes)
-	spec, err := ebpf.LoadCollectionSpecFromReader(reader)
+	spec, err := object.Read(reader)
 	if err != nil {
 		return nil, fmt.Errorf("can't load accept: %w", err)
 	}

@@ -48,7 +48,7 @@ const (
 // loadWire returns the embedded CollectionSpec for wire.
 func loadWire() (*ebpf.CollectionSpec, error) {
 	reader := object.Open(_WireBytes)
-	spec, err := ebpf.LoadCollectionSpecFromReader(reader)
+	spec, err := object.Read(reader)
 	if err != nil {
 		return nil, fmt.Errorf("can't load wire: %w", err)
 	}

@@ -548,7 +548,7 @@ const (
 // LoadCluster returns the embedded CollectionSpec for Cluster.
 func LoadCluster() (*ebpf.CollectionSpec, error) {
 	reader := object.Open(_ClusterBytes)
-	spec, err := ebpf.LoadCollectionSpecFromReader(reader)
+	spec, err := object.Read(reader)
 	if err != nil {
 		return nil, fmt.Errorf("can't load Cluster: %w", err)
 	}

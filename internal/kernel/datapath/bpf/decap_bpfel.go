@@ -77,7 +77,7 @@ const (
 // LoadDecap returns the embedded CollectionSpec for Decap.
 func LoadDecap() (*ebpf.CollectionSpec, error) {
 	reader := object.Open(_DecapBytes)
-	spec, err := ebpf.LoadCollectionSpecFromReader(reader)
+	spec, err := object.Read(reader)
 	if err != nil {
 		return nil, fmt.Errorf("can't load Decap: %w", err)
 	}

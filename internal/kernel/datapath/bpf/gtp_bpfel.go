@@ -93,7 +93,7 @@ const (
 // LoadGtp returns the embedded CollectionSpec for Gtp.
 func LoadGtp() (*ebpf.CollectionSpec, error) {
 	reader := object.Open(_GtpBytes)
-	spec, err := ebpf.LoadCollectionSpecFromReader(reader)
+	spec, err := object.Read(reader)
 	if err != nil {
 		return nil, fmt.Errorf("can't load Gtp: %w", err)
 	}

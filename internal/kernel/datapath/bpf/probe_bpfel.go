@@ -83,7 +83,7 @@ const (
 // LoadProbe returns the embedded CollectionSpec for Probe.
 func LoadProbe() (*ebpf.CollectionSpec, error) {
 	reader := object.Open(_ProbeBytes)
-	spec, err := ebpf.LoadCollectionSpecFromReader(reader)
+	spec, err := object.Read(reader)
 	if err != nil {
 		return nil, fmt.Errorf("can't load Probe: %w", err)
 	}

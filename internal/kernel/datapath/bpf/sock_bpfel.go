@@ -750,7 +750,7 @@ const (
 // LoadSock returns the embedded CollectionSpec for Sock.
 func LoadSock() (*ebpf.CollectionSpec, error) {
 	reader := object.Open(_SockBytes)
-	spec, err := ebpf.LoadCollectionSpecFromReader(reader)
+	spec, err := object.Read(reader)
 	if err != nil {
 		return nil, fmt.Errorf("can't load Sock: %w", err)
 	}

@@ -746,7 +746,7 @@ const (
 // LoadSweep returns the embedded CollectionSpec for Sweep.
 func LoadSweep() (*ebpf.CollectionSpec, error) {
 	reader := object.Open(_SweepBytes)
-	spec, err := ebpf.LoadCollectionSpecFromReader(reader)
+	spec, err := object.Read(reader)
 	if err != nil {
 		return nil, fmt.Errorf("can't load Sweep: %w", err)
 	}

@@ -1583,7 +1583,7 @@ const (
 // LoadTc returns the embedded CollectionSpec for Tc.
 func LoadTc() (*ebpf.CollectionSpec, error) {
 	reader := object.Open(_TcBytes)
-	spec, err := ebpf.LoadCollectionSpecFromReader(reader)
+	spec, err := object.Read(reader)
 	if err != nil {
 		return nil, fmt.Errorf("can't load Tc: %w", err)
 	}

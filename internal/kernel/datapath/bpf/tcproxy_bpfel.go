@@ -740,7 +740,7 @@ const (
 // LoadTcProxy returns the embedded CollectionSpec for TcProxy.
 func LoadTcProxy() (*ebpf.CollectionSpec, error) {
 	reader := object.Open(_TcProxyBytes)
-	spec, err := ebpf.LoadCollectionSpecFromReader(reader)
+	spec, err := object.Read(reader)
 	if err != nil {
 		return nil, fmt.Errorf("can't load TcProxy: %w", err)
 	}

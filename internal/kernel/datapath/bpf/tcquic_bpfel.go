@@ -780,7 +780,7 @@ const (
 // LoadTcQUIC returns the embedded CollectionSpec for TcQUIC.
 func LoadTcQUIC() (*ebpf.CollectionSpec, error) {
 	reader := object.Open(_TcQUICBytes)
-	spec, err := ebpf.LoadCollectionSpecFromReader(reader)
+	spec, err := object.Read(reader)
 	if err != nil {
 		return nil, fmt.Errorf("can't load TcQUIC: %w", err)
 	}

@@ -748,7 +748,7 @@ const (
 // LoadTcSCTP returns the embedded CollectionSpec for TcSCTP.
 func LoadTcSCTP() (*ebpf.CollectionSpec, error) {
 	reader := object.Open(_TcSCTPBytes)
-	spec, err := ebpf.LoadCollectionSpecFromReader(reader)
+	spec, err := object.Read(reader)
 	if err != nil {
 		return nil, fmt.Errorf("can't load TcSCTP: %w", err)
 	}

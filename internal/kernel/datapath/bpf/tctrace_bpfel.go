@@ -740,7 +740,7 @@ const (
 // LoadTcTrace returns the embedded CollectionSpec for TcTrace.
 func LoadTcTrace() (*ebpf.CollectionSpec, error) {
 	reader := object.Open(_TcTraceBytes)
-	spec, err := ebpf.LoadCollectionSpecFromReader(reader)
+	spec, err := object.Read(reader)
 	if err != nil {
 		return nil, fmt.Errorf("can't load TcTrace: %w", err)
 	}

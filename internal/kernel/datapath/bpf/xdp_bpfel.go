@@ -515,7 +515,7 @@ const (
 // LoadXdp returns the embedded CollectionSpec for Xdp.
 func LoadXdp() (*ebpf.CollectionSpec, error) {
 	reader := object.Open(_XdpBytes)
-	spec, err := ebpf.LoadCollectionSpecFromReader(reader)
+	spec, err := object.Read(reader)
 	if err != nil {
 		return nil, fmt.Errorf("can't load Xdp: %w", err)
 	}

@@ -515,7 +515,7 @@ const (
 // LoadXdpTrace returns the embedded CollectionSpec for XdpTrace.
 func LoadXdpTrace() (*ebpf.CollectionSpec, error) {
 	reader := object.Open(_XdpTraceBytes)
-	spec, err := ebpf.LoadCollectionSpecFromReader(reader)
+	spec, err := object.Read(reader)
 	if err != nil {
 		return nil, fmt.Errorf("can't load XdpTrace: %w", err)
 	}
