@@ -80,8 +80,7 @@ static __always_inline void put_proxy(struct connection *c, __u32 word,
 
 	if ((word & states) == states || !reply)
 		return;
-	state_change(c, word, 0, states);
-	state_change(reply, state_read(reply), 0, states);
+	state_add_both(c, word, reply, state_read(reply), states);
 }
 
 /* Takes the tags of an association that the copy knows, if this node knows none, or if the

@@ -27,6 +27,7 @@
 #define TCP_SYN 0x02
 #define TCP_RST 0x04
 #define TCP_ACK 0x10
+#define TCP_URG 0x20
 
 static __always_inline struct protocol tcp_facts(void)
 {

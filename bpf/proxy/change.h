@@ -13,12 +13,15 @@
 #include "proxy/segment.h"
 
 /* Removes the data of a SYN (RFC 7413), which would reach the endpoint without header. The
- * client sends it again when the endpoint does not acknowledge it. */
+ * client sends it again when the endpoint does not acknowledge it. Later fragments could bring
+ * data nevertheless, so a SYN must be whole. */
 static __always_inline enum verdict proxy_change_syn(ctx_t *ctx,
 						     struct packet *p)
 {
 	if (!is_opening_syn(p) || p->fault)
 		return VERDICT_CONTINUE;
+	if (p->fragment)
+		return drop(p, DROP_NOT_TRANSLATABLE);
 	p->seq_end = p->seq + 1;
 	return segment_cut(ctx, p) ? VERDICT_CONTINUE :
 				     drop(p, DROP_NOT_LINEAR);

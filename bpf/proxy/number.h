@@ -54,24 +54,41 @@ static __always_inline __u8 proxy_change_first(ctx_t *ctx,
 		return (word & rst) == CONN_ASSURED ? PROXY_SHIFT :
 						      PROXY_UNCHANGED;
 	if (!(p->tcp_flags & TCP_ACK))
-		return PROXY_UNCHANGED;
+		return p->seq_end == p->seq ? PROXY_UNCHANGED : PROXY_REFUSED;
 	if (p->fragment)
 		return PROXY_REFUSED;
 	if (!ctx->gso_size && tcp_payload(p) <= PROXY_DATA_MOST)
 		return PROXY_HEADER;
-	repeated = !(word & CONN_ASSURED) || c->seq_end != p->seq;
+	/* If its numbers are not recorded, its repetition would look like the first one. */
+	repeated = !(word & CONN_ASSURED) || c->seq_end != p->seq ||
+		   !tcp_continues(p, c);
 	return repeated ? PROXY_ALONE : PROXY_SHIFT;
 }
 
+/* Returns how a segment of the client changes that begins before its first byte: a
+ * keep-alive or window probe passes. Data of others could replace the header, and urgent
+ * data leave a byte of it out. */
+static __always_inline __u8 proxy_change_earlier(const struct packet *p,
+						 __s32 ahead)
+{
+	const __s32 end = ahead + (__s32)(p->seq_end - p->seq);
+
+	return p->fragment || end > 0 || p->tcp_flags & TCP_URG ?
+		       PROXY_REFUSED :
+		       PROXY_UNCHANGED;
+}
+
 static __always_inline void proxy_decide_client(ctx_t *ctx, struct packet *p,
-						const struct connection *c,
-						__u32 word)
+						struct connection *c, __u32 word)
 {
 	const struct connection *reply;
 	__s32 ahead;
 
-	if (p->tcp_flags & TCP_SYN)
+	if (p->tcp_flags & TCP_SYN) {
+		p->chunk = tcp_payload(p) || p->fragment ? PROXY_REFUSED :
+							   PROXY_UNCHANGED;
 		return;
+	}
 	p->chunk = PROXY_SHIFT;
 	if (word & STATE_PROXY_ACKED)
 		return;
@@ -79,14 +96,13 @@ static __always_inline void proxy_decide_client(ctx_t *ctx, struct packet *p,
 	if (!reply)
 		return; /* tcp_update() finds that, too */
 	ahead = p->seq - reply->ack;
-	barrier();
 	/* Read again: another CPU may have recorded the state, and then the number, meanwhile. */
-	if (state_read(c) & STATE_PROXY_ACKED)
+	if (state_read_after(c) & STATE_PROXY_ACKED)
 		return;
 	if (!ahead)
 		p->chunk = proxy_change_first(ctx, p, c, word);
-	else if (ahead < 0) /* keep-alive */
-		p->chunk = PROXY_UNCHANGED;
+	else if (ahead < 0)
+		p->chunk = proxy_change_earlier(p, ahead);
 }
 
 /* Records in both entries what the endpoint has acknowledged. */
@@ -101,8 +117,7 @@ static __always_inline void proxy_record(struct connection *c, __u32 word,
 	client_word = state_read(client);
 	if (!states_are_of_pair(word, client_word))
 		return;
-	state_change(client, client_word, 0, states);
-	state_change(c, word, 0, states);
+	state_add_both(client, client_word, c, word, states);
 	if (unlikely(copying) && !(word & STATE_PROXY_ACKED))
 		copy_send(client, c, IPPROTO_TCP);
 }
@@ -134,8 +149,9 @@ static __always_inline void proxy_decide_reply(struct packet *p,
 		return;
 	}
 	p->ack -= length;
-	if (ahead - length >= TCP_MAX_AHEAD || !(word & CONN_REPLIED))
-		return;
+	if (ahead - length >= TCP_MAX_AHEAD || !(word & CONN_REPLIED) ||
+	    p->tcp_flags & TCP_RST)
+		return; /* a RST can have any number that it answers */
 	if (ahead > length)
 		proxy_record(c, word, STATE_PROXY_ACKED | STATE_PROXY_PAST);
 	else if (!(word & STATE_PROXY_ACKED))

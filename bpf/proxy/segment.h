@@ -103,6 +103,25 @@ __noinline __maybe_unused bool segment_cut(ctx_t *ctx, struct packet *p)
 	       packet_set_length(ctx, p, length);
 }
 
+/* Moves the end of urgent data behind the header: an urgent byte within it would be left out of
+ * what the endpoint reads. Linux takes 0 for 1. */
+static __always_inline bool
+segment_move_urgent(ctx_t *ctx, const struct packet *p, __u32 growth)
+{
+	const __u32 at = p->l4 + __builtin_offsetof(struct tcphdr, urg_ptr);
+	__be16 old, new;
+	__u32 end;
+
+	if (!(p->tcp_flags & TCP_URG))
+		return true;
+	if (bpf_skb_load_bytes(ctx, at, &old, sizeof(old)))
+		return false;
+	end = (bpf_ntohs(old) ?: 1) + growth;
+	new = bpf_htons(end < 0xffff ? end : 0xffff);
+	return !bpf_skb_store_bytes(ctx, at, &new, sizeof(new), 0) &&
+	       segment_sum(ctx, p, sum_change(old, new));
+}
+
 #define SEGMENT_CHUNK 64
 #define SEGMENT_CHUNKS 144 /* PROXY_DATA_MOST in chunks */
 
@@ -164,7 +183,8 @@ __noinline __maybe_unused bool segment_insert(ctx_t *ctx, struct packet *p)
 	if (p->ipv6 ? bpf_skb_store_bytes(ctx, at, &h, PROXY_LENGTH6, 0) :
 		      bpf_skb_store_bytes(ctx, at, &h, PROXY_LENGTH4, 0))
 		return false;
-	return segment_sum(ctx, p,
+	return segment_move_urgent(ctx, p, growth) &&
+	       segment_sum(ctx, p,
 			   sum_fold(bpf_csum_diff(NULL, 0, (void *)&h,
 						  sizeof(h), 0))) &&
 	       segment_sum_length(ctx, p, growth) &&

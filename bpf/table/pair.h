@@ -88,8 +88,7 @@ __noinline int pair_insert(const struct connection_key *client_key,
 	__u64 place, size, status;
 	int err = -EXDEV;
 
-	if (!client_key || !client || !reply_key ||
-	    !reply) /* verifier: null */
+	if (!client_key || !client || !reply_key || !reply) /* verifier: null */
 		return -EXDEV;
 	size = table_size(t);
 	if (t->entries + 1 >= t->entries_max || size_grows(size))

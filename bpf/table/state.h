@@ -41,7 +41,14 @@ static __always_inline __u32 state_read(const struct connection *c)
 	return *(const volatile __u32 *)&c->flags;
 }
 
-/* The same, where the order of reads does not matter. */
+/* The same, after all that was read before, also on CPUs that reorder reads: an addition with
+ * a result is a full barrier, and BPF before v4 has no cheaper one. */
+static __always_inline __u32 state_read_after(struct connection *c)
+{
+	return __sync_fetch_and_add((__u32 *)&c->flags, 0);
+}
+
+/* The same as state_read(), where the order of reads does not matter. */
 static __always_inline __u32 state_peek(const struct connection *c)
 {
 	return *(const __u32 *)&c->flags;
@@ -103,6 +110,17 @@ __noinline __maybe_unused __u32 state_change(struct connection *c, __u32 word,
 		word = found;
 	}
 	return word | STATE_ENDED;
+}
+
+/* Sets bits in both entries of a connection, first in the client's. The words are those of
+ * state_change(). */
+static __always_inline void state_add_both(struct connection *client,
+					   __u32 client_word,
+					   struct connection *reply,
+					   __u32 reply_word, __u32 set)
+{
+	state_change(client, client_word, 0, set);
+	state_change(reply, reply_word, 0, set);
 }
 
 #endif
