@@ -294,8 +294,9 @@ enum hop_flag {
 	HOP_PROXY_ACKED = 0x04, /* the endpoint has acknowledged the header */
 	HOP_ATTACHED = 0x08, /* packets are policed or mirrored (attached.h) */
 	HOP_PROXY =
-		0x10, /* a header of the PROXY protocol precedes the client's data (proxy/) */
+		0x10, /* a header of the PROXY protocol precedes the client's data (proxy/); with HOP_HELPER, it is a control connection of FTP (helper/ftp.h) */
 	HOP_PROXY_STATES = 0x16,
+	HOP_FTP_WITHIN_LINE = 0x02, /* of a control connection: the next byte begins no line */
 	HOP_FAMILY = 0x20, /* packets leave as those of the other IP version */
 	HOP_TUNNEL_IPIP = 0x40, /* packets leave with an outer IP header */
 	HOP_TUNNEL_GUE = 0x80, /* ... and UDP */
@@ -339,6 +340,7 @@ _Static_assert(__builtin_offsetof(struct connection, flags) % 4 == 0, "ABI");
 #define STATE_TRAIT(trait) ((__u32)(trait) << STATE_TRAITS_SHIFT)
 #define STATE_PROXY ((__u32)HOP_PROXY << STATE_HOP_SHIFT)
 #define STATE_PROXY_ACKED ((__u32)HOP_PROXY_ACKED << STATE_HOP_SHIFT)
+#define STATE_FTP_WITHIN_LINE ((__u32)HOP_FTP_WITHIN_LINE << STATE_HOP_SHIFT)
 #define STATE_PROXY_PAST ((__u32)HOP_PROXY_PAST << STATE_HOP_SHIFT)
 _Static_assert(__builtin_offsetof(struct connection, hop) ==
 		       __builtin_offsetof(struct connection, flags) + 1,
@@ -594,7 +596,8 @@ enum service_flag {
 	SERVICE_REFUSE_PASS = 0x20, /* ... are left to the kernel */
 	SERVICE_PROXY = 0x40, /* endpoints get a header of the PROXY protocol */
 	SERVICE_TFTP = 0x80, /* helpers: TFTP servers answer from new ports */
-	SERVICE_HELPERS = 0x80,
+	SERVICE_FTP = 0x100, /* ... FTP: data connections follow their control connection */
+	SERVICE_HELPERS = 0x180,
 	SERVICE_TUNNEL_IPIP = 0x400, /* MODE_DSR: with an outer IP header */
 	SERVICE_TUNNEL_GUE = 0x800, /* ... and UDP */
 	SERVICE_SYN_ALWAYS = 0x1000, /* clients that are not known are
@@ -606,6 +609,10 @@ enum service_flag {
 
 enum helper_limit {
 	TFTP_PORTS = 2, /* different ports of the endpoints of such services */
+	FTP_TEXT = 128, /* bytes of a command or reply that are read; a multiple of 4 */
+	FTP_EXPECT_SECONDS = 30, /* in which an announced data connection may be opened */
+	FTP_LEAST_PORT = 1024, /* of data connections that are expected */
+	FTP_PORT_TRIES = 4, /* ports of the VIP that are tried for one of an endpoint */
 };
 
 /* How the endpoint of a new connection is chosen: the numbers of the REST
@@ -1198,6 +1205,40 @@ struct fragment {
 	__u32 pad;
 };
 _Static_assert(sizeof(struct fragment) == 40, "ABI");
+
+/* In the place of a fragment's protocol: what a row of FTP is. No packet with ports has these
+ * numbers, which IANA reserves or leaves to experiments. */
+enum expectation_kind {
+	EXPECT_PASSIVE = 253, /* a client's connection to a VIP */
+	EXPECT_ACTIVE = 254, /* an endpoint's connection to a client */
+	EXPECT_CONTROL = 255, /* the last one of a control connection */
+};
+
+/* A data connection that FTP expects. It is in the same table as fragments, so both structs
+ * have the same sizes: a program can use only 64 maps. */
+struct expectation_key {
+	struct ip_addr client;
+	struct ip_addr server; /* the VIP; EXPECT_ACTIVE: the endpoint */
+	__be16 port; /* that is connected to; EXPECT_CONTROL: of the VIP */
+	__be16 client_port; /* EXPECT_CONTROL; else 0 */
+	__u8 kind; /* enum expectation_kind */
+	__u8 pad[3];
+};
+_Static_assert(sizeof(struct expectation_key) == sizeof(struct fragment_key),
+	       "ABI");
+
+struct expectation {
+	struct ip_addr vip;
+	__u32 endpoint; /* index into endpoints */
+	__u32 since; /* jiffies */
+	__u32 seq; /* EXPECT_CONTROL: of the segment that announced it */
+	__be16 port; /* of the endpoint, or EXPECT_ACTIVE: of the client */
+	__be16 vip_port; /* EXPECT_CONTROL: the same as the client sees it */
+	__be16 service_port; /* the VIP's, of the control connection */
+	__u8 kind; /* EXPECT_CONTROL: of the data connection */
+	__u8 pad[5];
+};
+_Static_assert(sizeof(struct expectation) == sizeof(struct fragment), "ABI");
 _Static_assert(sizeof(((struct fragment *)0)->seen) * 8 == FRAGMENT_PLACES,
 	       "ABI");
 
@@ -1241,6 +1282,7 @@ enum packet_scratch_use {
 	SCRATCH_TRACE, /* struct packet_trace and the reasons for choosing it */
 	SCRATCH_RULES, /* struct rule_scratch (rule.h) */
 	SCRATCH_SCTP, /* struct sctp_scratch (sctp/paths.h) */
+	SCRATCH_FTP = SCRATCH_SCTP, /* struct ftp_scratch (helper/ftp.h): not of the same packets */
 	SCRATCHES
 };
 

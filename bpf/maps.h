@@ -444,9 +444,9 @@ struct {
 	__type(value, __u32);
 } mss_limits SEC(".maps");
 
-/* addresses and identification of a fragmented datagram -> its ports. Written and
- * read by the packet path. When it is full, the least recently used record is
- * evicted. */
+/* addresses and identification of a fragmented datagram -> its ports; or a data connection
+ * that FTP expects (struct expectation_key, helper/ftp.h). Written and read by the packet
+ * path. When it is full, the least recently used record is evicted. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, MAX_FRAGMENTED);

@@ -24,7 +24,7 @@
  *	tcp        the state machine of TCP, handshakes, MSS
  *	sctp       the state machine of SCTP
  *	proxy      the header of the PROXY protocol, and the numbers that it shifts
- *	helper     connections that a service's protocol opens besides: TFTP
+ *	helper     connections that a service's protocol opens besides: TFTP, FTP
  *	translate  addresses, ports, IP versions, ICMP errors, tunnels
  *	rules      the tree of firewall rules, and that of IPsec policies
  *	route      next hops, their cache, MTU

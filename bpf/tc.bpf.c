@@ -11,7 +11,8 @@
  * SCTP packets leave by a tail call to a program of their own, if a service has SCTP. It
  * is compiled from this file too, with ONLY_SCTP (docs/adr/0093-sctp.md). So do packets that
  * open connections of QUIC, with ONLY_QUIC; and segments of connections with a header of the
- * PROXY protocol, with ONLY_PROXY (docs/adr/0096-proxy-protocol.md).
+ * PROXY protocol, or of control connections of FTP (helper/ftp.h), with ONLY_PROXY
+ * (docs/adr/0096-proxy-protocol.md, docs/adr/0107-ftp.md).
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
@@ -28,6 +29,7 @@
 #include "firewall/firewall.h"
 #include "forward/finish.h"
 #include "forward/forward_uncommon.h"
+#include "helper/ftp.h"
 #include "lease/lease.h"
 #include "open/open.h"
 #include "open/open_quic.h"
@@ -77,7 +79,9 @@ static __always_inline enum verdict connection_update(ctx_t *ctx,
 		return VERDICT_MISS;
 	if (ONLY_SCTP)
 		return sctp_update(p, c, hash);
-	if (ONLY_PROXY)
+	if (ONLY_PROXY && unlikely(c->hop & HOP_HELPER))
+		ftp_decide(ctx, p, c);
+	else if (ONLY_PROXY)
 		proxy_decide(ctx, p, c);
 	if (ONLY_PROXY || p->tuple.protocol == IPPROTO_TCP)
 		return tcp_update(ctx, p, c, hash);
@@ -494,7 +498,7 @@ translate_local_reply(ctx_t *ctx, struct packet *p, const __u16 l3)
 	way_forget_if_old(c, p->now); /* the kernel routes it */
 	sctp_list_locally(ctx, p, c);
 	if (ONLY_PROXY) {
-		v = proxy_change(ctx, p, c);
+		v = segment_change(ctx, p, c);
 		if (v != VERDICT_CONTINUE)
 			return v;
 	}

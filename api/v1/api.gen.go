@@ -2492,8 +2492,8 @@ type ServiceArguments struct {
 	// when none of it is up.
 	FailoverBelow int `json:"failoverBelow,omitempty"`
 
-	// Helper Which related connections follow those of the service to its endpoints: none (the default), or those of TFTP (tftp), whose servers
-	// answer from new ports.
+	// Helper Which related connections follow those of the service to its endpoints: none (the default), those of TFTP (tftp), whose servers
+	// answer from new ports, or data connections of FTP (ftp), passive ones in all modes but dsr, active ones in mode default.
 	Helper string `json:"helper,omitempty"`
 
 	// Host Not available yet.

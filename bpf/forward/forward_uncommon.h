@@ -7,6 +7,7 @@
 #ifndef LOXILB_FORWARD_UNCOMMON_H
 #define LOXILB_FORWARD_UNCOMMON_H
 
+#include "helper/ftp.h"
 #include "limit/attached.h"
 #include "proxy/change.h"
 #include "route/forward.h"
@@ -66,7 +67,7 @@ __noinline enum verdict forward_uncommon(ctx_t *ctx, struct packet *p,
 	    attached_apply(ctx, p, c, hop == VERDICT_REDIRECT) == VERDICT_DROP)
 		return VERDICT_DROP;
 	if (unlikely(c->hop & HOP_PROXY)) {
-		v = proxy_change(ctx, p, c);
+		v = segment_change(ctx, p, c);
 		if (v != VERDICT_CONTINUE)
 			return v;
 	}

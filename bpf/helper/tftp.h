@@ -27,9 +27,8 @@ volatile __u32 tftp_ports SEC(".data.runtime") = 0;
 
 /* Fills in what open.h needs: the endpoint opens a connection to its client, which sees
  * the VIP. request: the entry of replies to the client's request. */
-static __always_inline bool related_describe(const struct packet *p,
-					     struct opening *o,
-					     const struct connection *request)
+static __always_inline bool tftp_describe(struct opening *o,
+					  const struct connection *request)
 {
 	const struct endpoint *ep = endpoint_find(request->endpoint);
 
@@ -40,6 +39,7 @@ static __always_inline bool related_describe(const struct packet *p,
 	o->service.id = ep->service;
 	o->choice.endpoint = request->endpoint;
 	o->outward.is = true;
+	o->outward.is_given = true;
 	o->outward.keeps_port = true;
 	o->outward.peer.source = request->saddr;
 	o->outward.peer.addr = request->daddr;
@@ -82,7 +82,7 @@ __noinline int tftp_find_service(const struct packet *p, struct opening *o)
 	for (int i = 0; i < TFTP_PORTS && ports; i++, ports >>= 16) {
 		request = tftp_find_request(p, (__be16)ports);
 		if (request)
-			return related_describe(p, o, request);
+			return tftp_describe(o, request);
 	}
 	return false;
 }

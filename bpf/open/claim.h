@@ -57,7 +57,7 @@ static __always_inline void describe_entries(const struct packet *p,
 			family_protocol(p->tuple.protocol);
 		c->hop = HOP_FAMILY;
 	}
-	if (unlikely(o->service.flags & SERVICE_PROXY))
+	if (unlikely(o->service.flags & (SERVICE_PROXY | SERVICE_FTP)))
 		c->hop |= HOP_PROXY;
 	if (unlikely(o->service.flags & SERVICE_HELPERS))
 		c->hop |= HOP_HELPER;

@@ -60,6 +60,7 @@ static __always_inline void egress_describe(const struct packet *p,
 	o->choice.endpoint = by->endpoint;
 	__builtin_memset(&o->outward, 0, sizeof(o->outward));
 	o->outward.is = true;
+	o->outward.is_given = true;
 	o->outward.keeps_port = false;
 	o->outward.peer.addr = p->tuple.daddr;
 	o->outward.peer.port = p->tuple.dport;

@@ -25,6 +25,7 @@
 #include "conntrack/reclaim.h"
 #include "firewall/firewall.h"
 #include "forward/forward_uncommon.h"
+#include "helper/ftp_data.h"
 #include "helper/tftp.h"
 #include "observe/stats.h"
 #include "open/admit.h"
@@ -85,9 +86,12 @@ static __always_inline enum verdict find_service(ctx_t *ctx, struct packet *p,
 	if (p->echo_reply)
 		return VERDICT_PASS;
 	o->outward.is = false;
+	o->outward.is_given = false;
 	if (likely(service_copy(p, ctx_mark(ctx), &o->service)))
 		return VERDICT_CONTINUE;
 	if (unlikely(tftp_ports) && tftp_find_service(p, o))
+		return VERDICT_CONTINUE;
+	if (unlikely(ftp_services) && ftp_find_service(ctx, p, o))
 		return VERDICT_CONTINUE;
 	if (unlikely(egress_count || snat_rules) &&
 	    egress_find_service(ctx, p, o))
@@ -136,7 +140,7 @@ static __always_inline enum verdict choose_at(struct packet *p,
 static __always_inline enum verdict choose(struct packet *p, struct opening *o)
 {
 	o->choice.is_held = false;
-	if (unlikely(o->outward.is) || trial_take(p, o))
+	if (unlikely(o->outward.is_given) || trial_take(p, o))
 		return VERDICT_CONTINUE;
 	if (!ONLY_SCTP && unlikely(o->service.algorithm == ALGORITHM_QUIC))
 		return VERDICT_QUIC;

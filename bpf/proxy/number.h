@@ -32,6 +32,10 @@ enum proxy_change {
 	PROXY_SYN_ACK, /* from the endpoint: options change */
 	PROXY_ACK, /* its acknowledgements shrink */
 	PROXY_ACK_FIRST, /* the same; what it acknowledges may be the header */
+	/* of FTP, which has no header (helper/ftp.h): */
+	FTP_SYN_ACK,
+	FTP_LINE, /* it begins a line */
+	FTP_AGAIN, /* it repeats data, which may be a line that was announced */
 };
 
 /* More data than this is not moved to make room for the header. */

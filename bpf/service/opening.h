@@ -14,11 +14,12 @@
 #include "table/rows.h"
 #include "table/table_write.h"
 
-/* A connection that an endpoint opens itself (egress.h). */
+/* A connection that an endpoint opens itself (egress.h), or that FTP expects. */
 struct outward {
-	bool is; /* otherwise the rest is not valid */
+	bool is; /* an endpoint opens it */
+	bool is_given; /* peer is its endpoint; otherwise the rest is not valid */
 	bool keeps_port; /* its source address is peer.source, its port stays (helper/) */
-	struct endpoint peer; /* the packet's destination, as an endpoint */
+	struct endpoint peer; /* the packet's destination, or with a port of the endpoint's choice, the endpoint */
 };
 
 /* The load of an endpoint: its active connections relative to its weight. */
@@ -116,7 +117,7 @@ opening_endpoint(const struct opening *o)
 {
 	__u32 id = o->choice.endpoint;
 	const struct endpoint *ep =
-		o->outward.is ? &o->outward.peer : endpoint_find(id);
+		o->outward.is_given ? &o->outward.peer : endpoint_find(id);
 
 	return ep && ep->service == o->service.id ? ep : NULL;
 }

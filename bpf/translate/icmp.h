@@ -297,7 +297,7 @@ static __noinline enum verdict icmp_translate(ctx_t *ctx, struct packet *p,
 	if (icmp_mtu_is_invalid(p, &icmp))
 		return drop(p, DROP_ICMP_MTU);
 	icmp_count_unreachable(ctx, q, c, &icmp);
-	if (unlikely(c->hop & HOP_PROXY) &&
+	if (unlikely((c->hop & (HOP_PROXY | HOP_HELPER)) == HOP_PROXY) &&
 	    !proxy_correct_error(ctx, p, c, q->p.l4))
 		return drop(p, DROP_NOT_LINEAR);
 	/* with HOP_FAMILY, forward_uncommon() translates it */

@@ -38,7 +38,8 @@ static __always_inline __u16 mtu_before(const struct connection *c,
 {
 	if (c->hop & HOP_TUNNELS)
 		return mtu - tunnel_overhead(c, target);
-	if (c->hop & HOP_PROXY && !(c->flags & CONN_REPLY_DIRECTION))
+	if ((c->hop & (HOP_PROXY | HOP_HELPER)) == HOP_PROXY &&
+	    !(c->flags & CONN_REPLY_DIRECTION))
 		mtu -= proxy_length(c);
 	if (!(c->hop & HOP_FAMILY))
 		return mtu;

@@ -10,12 +10,14 @@ type Helper uint8
 const (
 	HelperNone Helper = iota
 	HelperTFTP
+	HelperFTP
 )
 
 func helpers() []choice[Helper] {
 	return []choice[Helper]{
 		{value: HelperNone, word: "none", help: "every connection is to the service's port"},
 		{value: HelperTFTP, word: "tftp", help: "TFTP servers answer from new ports"},
+		{value: HelperFTP, word: "ftp", help: "data connections of FTP follow their control connection"},
 	}
 }
 
@@ -35,7 +37,12 @@ func helperFields() []Field[Service] {
 }
 
 // protocol returns the protocol of services with this helper.
-func (h Helper) protocol() Protocol { return UDP }
+func (h Helper) protocol() Protocol {
+	if h == HelperFTP {
+		return TCP
+	}
+	return UDP
+}
 
 // validateHelper checks that the data path sees both directions of the service's packets.
 func (s Service) validateHelper() error {
@@ -50,6 +57,8 @@ func (s Service) validateHelper() error {
 		return NewFieldError(FieldHelper, word, "is given, and mode is "+s.Mode.String(), HelperNone.String()+", or mode default, auto, onearm or fullnat")
 	case s.PortMax != 0:
 		return NewFieldError(FieldHelper, word, "is for services with one port", HelperNone.String()+", or a single port")
+	case s.ProxyProtocol:
+		return NewFieldError(FieldHelper, word, "is given together with the PROXY protocol", HelperNone.String()+", or a service without PROXY protocol")
 	case s.Algorithm == QUIC:
 		return NewFieldError(FieldHelper, word, "is given, and select is "+QUIC.String(), HelperNone.String()+", or another algorithm")
 	}

@@ -48,9 +48,7 @@ func Weighted(s lb.Service, w Weights, seed uint64, path func(netip.Addr) Path) 
 	if s.ProxyProtocol {
 		t.Flags |= uint16(bpf.TcServiceFlagSERVICE_PROXY)
 	}
-	if s.Helper == lb.HelperTFTP {
-		t.Flags |= uint16(bpf.TcServiceFlagSERVICE_TFTP)
-	}
+	t.Flags |= helper(s.Helper)
 	if s.Limited() {
 		t.Flags |= uint16(bpf.TcServiceFlagSERVICE_LIMITED)
 		t.Limits = connectionLimits(s)
@@ -139,6 +137,16 @@ func refusal(r lb.Refusal) uint16 {
 		return uint16(bpf.TcServiceFlagSERVICE_REFUSE_DROP)
 	case lb.RefusePass:
 		return uint16(bpf.TcServiceFlagSERVICE_REFUSE_PASS)
+	}
+	return 0
+}
+
+func helper(h lb.Helper) uint16 {
+	switch h {
+	case lb.HelperTFTP:
+		return uint16(bpf.TcServiceFlagSERVICE_TFTP)
+	case lb.HelperFTP:
+		return uint16(bpf.TcServiceFlagSERVICE_FTP)
 	}
 	return 0
 }

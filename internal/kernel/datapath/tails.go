@@ -5,7 +5,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-const serviceProxy = uint16(bpf.TcServiceFlagSERVICE_PROXY)
+// serviceProxy are the flags of services whose segments have the program of the PROXY protocol.
+const serviceProxy = uint16(bpf.TcServiceFlagSERVICE_PROXY | bpf.TcServiceFlagSERVICE_FTP)
 
 // applyWithTails is Tables.Apply, and loads the programs of SCTP, QUIC and the PROXY protocol
 // before the first service needs them. If that fails, so do the changes of such services.

@@ -250,8 +250,9 @@ type SweepOpening struct {
 	Outward struct {
 		_         structs.HostLayout
 		Is        bool
+		IsGiven   bool
 		KeepsPort bool
-		_         [2]byte
+		_         [1]byte
 		Peer      struct {
 			_          structs.HostLayout
 			Addr       SweepIpAddr

@@ -428,7 +428,11 @@ const (
 type TcHelperLimit uint32
 
 const (
-	TcHelperLimitTFTP_PORTS TcHelperLimit = 2
+	TcHelperLimitTFTP_PORTS         TcHelperLimit = 2
+	TcHelperLimitFTP_TEXT           TcHelperLimit = 128
+	TcHelperLimitFTP_EXPECT_SECONDS TcHelperLimit = 30
+	TcHelperLimitFTP_LEAST_PORT     TcHelperLimit = 1024
+	TcHelperLimitFTP_PORT_TRIES     TcHelperLimit = 4
 )
 
 type TcHistogram struct {
@@ -440,17 +444,18 @@ type TcHistogram struct {
 type TcHopFlag uint32
 
 const (
-	TcHopFlagHOP_HELPER       TcHopFlag = 1
-	TcHopFlagHOP_PROXY_PAST   TcHopFlag = 2
-	TcHopFlagHOP_PATHS        TcHopFlag = 2
-	TcHopFlagHOP_PROXY_ACKED  TcHopFlag = 4
-	TcHopFlagHOP_ATTACHED     TcHopFlag = 8
-	TcHopFlagHOP_PROXY        TcHopFlag = 16
-	TcHopFlagHOP_PROXY_STATES TcHopFlag = 22
-	TcHopFlagHOP_FAMILY       TcHopFlag = 32
-	TcHopFlagHOP_TUNNEL_IPIP  TcHopFlag = 64
-	TcHopFlagHOP_TUNNEL_GUE   TcHopFlag = 128
-	TcHopFlagHOP_TUNNELS      TcHopFlag = 192
+	TcHopFlagHOP_HELPER          TcHopFlag = 1
+	TcHopFlagHOP_PROXY_PAST      TcHopFlag = 2
+	TcHopFlagHOP_PATHS           TcHopFlag = 2
+	TcHopFlagHOP_PROXY_ACKED     TcHopFlag = 4
+	TcHopFlagHOP_ATTACHED        TcHopFlag = 8
+	TcHopFlagHOP_PROXY           TcHopFlag = 16
+	TcHopFlagHOP_PROXY_STATES    TcHopFlag = 22
+	TcHopFlagHOP_FTP_WITHIN_LINE TcHopFlag = 2
+	TcHopFlagHOP_FAMILY          TcHopFlag = 32
+	TcHopFlagHOP_TUNNEL_IPIP     TcHopFlag = 64
+	TcHopFlagHOP_TUNNEL_GUE      TcHopFlag = 128
+	TcHopFlagHOP_TUNNELS         TcHopFlag = 192
 )
 
 type TcHopGenerations struct {
@@ -611,8 +616,9 @@ type TcOpening struct {
 	Outward struct {
 		_         structs.HostLayout
 		Is        bool
+		IsGiven   bool
 		KeepsPort bool
-		_         [2]byte
+		_         [1]byte
 		Peer      TcEndpoint
 	}
 	SourceOf        uint32
@@ -1127,7 +1133,8 @@ const (
 	TcServiceFlagSERVICE_REFUSE_PASS TcServiceFlag = 32
 	TcServiceFlagSERVICE_PROXY       TcServiceFlag = 64
 	TcServiceFlagSERVICE_TFTP        TcServiceFlag = 128
-	TcServiceFlagSERVICE_HELPERS     TcServiceFlag = 128
+	TcServiceFlagSERVICE_FTP         TcServiceFlag = 256
+	TcServiceFlagSERVICE_HELPERS     TcServiceFlag = 384
 	TcServiceFlagSERVICE_TUNNEL_IPIP TcServiceFlag = 1024
 	TcServiceFlagSERVICE_TUNNEL_GUE  TcServiceFlag = 2048
 	TcServiceFlagSERVICE_SYN_ALWAYS  TcServiceFlag = 4096
@@ -1521,6 +1528,7 @@ const (
 	TcVarFlowsAttached          = "flows_attached"
 	TcVarForeignFirst           = "foreign_first"
 	TcVarForeignSurge           = "foreign_surge"
+	TcVarFtpServices            = "ftp_services"
 	TcVarHalfOpenPercent        = "half_open_percent"
 	TcVarHashSeed               = "hash_seed"
 	TcVarHopGeneration          = "hop_generation"
@@ -1715,6 +1723,7 @@ type TcVariableSpecs struct {
 	FlowsAttached          *ebpf.VariableSpec `ebpf:"flows_attached"`
 	ForeignFirst           *ebpf.VariableSpec `ebpf:"foreign_first"`
 	ForeignSurge           *ebpf.VariableSpec `ebpf:"foreign_surge"`
+	FtpServices            *ebpf.VariableSpec `ebpf:"ftp_services"`
 	HalfOpenPercent        *ebpf.VariableSpec `ebpf:"half_open_percent"`
 	HashSeed               *ebpf.VariableSpec `ebpf:"hash_seed"`
 	HopGeneration          *ebpf.VariableSpec `ebpf:"hop_generation"`
@@ -1949,6 +1958,7 @@ type TcVariables struct {
 	FlowsAttached          *ebpf.Variable `ebpf:"flows_attached"`
 	ForeignFirst           *ebpf.Variable `ebpf:"foreign_first"`
 	ForeignSurge           *ebpf.Variable `ebpf:"foreign_surge"`
+	FtpServices            *ebpf.Variable `ebpf:"ftp_services"`
 	HalfOpenPercent        *ebpf.Variable `ebpf:"half_open_percent"`
 	HashSeed               *ebpf.Variable `ebpf:"hash_seed"`
 	HopGeneration          *ebpf.Variable `ebpf:"hop_generation"`

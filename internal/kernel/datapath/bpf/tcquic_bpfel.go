@@ -190,8 +190,9 @@ type TcQUICOpening struct {
 	Outward struct {
 		_         structs.HostLayout
 		Is        bool
+		IsGiven   bool
 		KeepsPort bool
-		_         [2]byte
+		_         [1]byte
 		Peer      struct {
 			_          structs.HostLayout
 			Addr       TcQUICIpAddr
@@ -718,6 +719,7 @@ const (
 	TcQUICVarFlowsAttached          = "flows_attached"
 	TcQUICVarForeignFirst           = "foreign_first"
 	TcQUICVarForeignSurge           = "foreign_surge"
+	TcQUICVarFtpServices            = "ftp_services"
 	TcQUICVarHalfOpenPercent        = "half_open_percent"
 	TcQUICVarHashSeed               = "hash_seed"
 	TcQUICVarHopGeneration          = "hop_generation"
@@ -914,6 +916,7 @@ type TcQUICVariableSpecs struct {
 	FlowsAttached          *ebpf.VariableSpec `ebpf:"flows_attached"`
 	ForeignFirst           *ebpf.VariableSpec `ebpf:"foreign_first"`
 	ForeignSurge           *ebpf.VariableSpec `ebpf:"foreign_surge"`
+	FtpServices            *ebpf.VariableSpec `ebpf:"ftp_services"`
 	HalfOpenPercent        *ebpf.VariableSpec `ebpf:"half_open_percent"`
 	HashSeed               *ebpf.VariableSpec `ebpf:"hash_seed"`
 	HopGeneration          *ebpf.VariableSpec `ebpf:"hop_generation"`
@@ -1152,6 +1155,7 @@ type TcQUICVariables struct {
 	FlowsAttached          *ebpf.Variable `ebpf:"flows_attached"`
 	ForeignFirst           *ebpf.Variable `ebpf:"foreign_first"`
 	ForeignSurge           *ebpf.Variable `ebpf:"foreign_surge"`
+	FtpServices            *ebpf.Variable `ebpf:"ftp_services"`
 	HalfOpenPercent        *ebpf.Variable `ebpf:"half_open_percent"`
 	HashSeed               *ebpf.Variable `ebpf:"hash_seed"`
 	HopGeneration          *ebpf.Variable `ebpf:"hop_generation"`

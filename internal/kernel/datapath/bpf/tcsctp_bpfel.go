@@ -190,8 +190,9 @@ type TcSCTPOpening struct {
 	Outward struct {
 		_         structs.HostLayout
 		Is        bool
+		IsGiven   bool
 		KeepsPort bool
-		_         [2]byte
+		_         [1]byte
 		Peer      struct {
 			_          structs.HostLayout
 			Addr       TcSCTPIpAddr
@@ -686,6 +687,7 @@ const (
 	TcSCTPVarFlowsAttached          = "flows_attached"
 	TcSCTPVarForeignFirst           = "foreign_first"
 	TcSCTPVarForeignSurge           = "foreign_surge"
+	TcSCTPVarFtpServices            = "ftp_services"
 	TcSCTPVarHalfOpenPercent        = "half_open_percent"
 	TcSCTPVarHashSeed               = "hash_seed"
 	TcSCTPVarHopGeneration          = "hop_generation"
@@ -881,6 +883,7 @@ type TcSCTPVariableSpecs struct {
 	FlowsAttached          *ebpf.VariableSpec `ebpf:"flows_attached"`
 	ForeignFirst           *ebpf.VariableSpec `ebpf:"foreign_first"`
 	ForeignSurge           *ebpf.VariableSpec `ebpf:"foreign_surge"`
+	FtpServices            *ebpf.VariableSpec `ebpf:"ftp_services"`
 	HalfOpenPercent        *ebpf.VariableSpec `ebpf:"half_open_percent"`
 	HashSeed               *ebpf.VariableSpec `ebpf:"hash_seed"`
 	HopGeneration          *ebpf.VariableSpec `ebpf:"hop_generation"`
@@ -1117,6 +1120,7 @@ type TcSCTPVariables struct {
 	FlowsAttached          *ebpf.Variable `ebpf:"flows_attached"`
 	ForeignFirst           *ebpf.Variable `ebpf:"foreign_first"`
 	ForeignSurge           *ebpf.Variable `ebpf:"foreign_surge"`
+	FtpServices            *ebpf.Variable `ebpf:"ftp_services"`
 	HalfOpenPercent        *ebpf.Variable `ebpf:"half_open_percent"`
 	HashSeed               *ebpf.Variable `ebpf:"hash_seed"`
 	HopGeneration          *ebpf.Variable `ebpf:"hop_generation"`

@@ -190,8 +190,9 @@ type TcTraceOpening struct {
 	Outward struct {
 		_         structs.HostLayout
 		Is        bool
+		IsGiven   bool
 		KeepsPort bool
-		_         [2]byte
+		_         [1]byte
 		Peer      struct {
 			_          structs.HostLayout
 			Addr       TcTraceIpAddr
@@ -678,6 +679,7 @@ const (
 	TcTraceVarFlowsAttached          = "flows_attached"
 	TcTraceVarForeignFirst           = "foreign_first"
 	TcTraceVarForeignSurge           = "foreign_surge"
+	TcTraceVarFtpServices            = "ftp_services"
 	TcTraceVarHalfOpenPercent        = "half_open_percent"
 	TcTraceVarHashSeed               = "hash_seed"
 	TcTraceVarHopGeneration          = "hop_generation"
@@ -872,6 +874,7 @@ type TcTraceVariableSpecs struct {
 	FlowsAttached          *ebpf.VariableSpec `ebpf:"flows_attached"`
 	ForeignFirst           *ebpf.VariableSpec `ebpf:"foreign_first"`
 	ForeignSurge           *ebpf.VariableSpec `ebpf:"foreign_surge"`
+	FtpServices            *ebpf.VariableSpec `ebpf:"ftp_services"`
 	HalfOpenPercent        *ebpf.VariableSpec `ebpf:"half_open_percent"`
 	HashSeed               *ebpf.VariableSpec `ebpf:"hash_seed"`
 	HopGeneration          *ebpf.VariableSpec `ebpf:"hop_generation"`
@@ -1106,6 +1109,7 @@ type TcTraceVariables struct {
 	FlowsAttached          *ebpf.Variable `ebpf:"flows_attached"`
 	ForeignFirst           *ebpf.Variable `ebpf:"foreign_first"`
 	ForeignSurge           *ebpf.Variable `ebpf:"foreign_surge"`
+	FtpServices            *ebpf.Variable `ebpf:"ftp_services"`
 	HalfOpenPercent        *ebpf.Variable `ebpf:"half_open_percent"`
 	HashSeed               *ebpf.Variable `ebpf:"hash_seed"`
 	HopGeneration          *ebpf.Variable `ebpf:"hop_generation"`

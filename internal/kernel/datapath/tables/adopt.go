@@ -32,7 +32,7 @@ func Open(c *loader.Collection) (*Tables, error) {
 		localChanged: make(chan struct{}, 1),
 		handshakes:   handshakes{array: c.Handshakes, bell: c.Bell},
 		egress:       map[bpf.TcEgressKey][]egress{},
-		helped:       map[*service]bool{},
+		helped:       map[*service]uint16{},
 		countSets: []map[string]*ebpf.Variable{{
 			"range_services": c.Variables.RangeServices, "marked_services": c.Variables.MarkedServices, "host_services": c.Variables.HostServices,
 		}},

@@ -218,6 +218,7 @@ func (t *Tables) auditVariables(mend bool) report.Compared {
 		{Name: "mss_services", In: t.vars.MssServices, Want: t.counts.clamped},
 		{Name: "egress_count", In: t.vars.EgressCount, Want: t.egressCount},
 		{Name: "tftp_ports", In: t.vars.TftpPorts, Want: t.tftpPorts},
+		{Name: "ftp_services", In: t.vars.FtpServices, Want: t.ftpServices},
 	}
 	for _, s := range t.services {
 		if s.row.Mode == uint8(bpf.TcServiceModeMODE_DSR) {

@@ -13,11 +13,11 @@ func opensConnections(flags uint16) bool { return flags&(serviceEgress|serviceHe
 // putHelpers makes the packet path expect related connections of a service if these flags have a
 // helper. order are its endpoints.
 func (t *Tables) putHelpers(s *service, flags uint16, order []*endpoint, undo *undoLog) error {
-	was, is := t.helped[s], flags&serviceHelpers != 0
-	if !was && !is {
+	was, is := t.helped[s], flags&serviceHelpers
+	if was == 0 && is == 0 {
 		return nil
 	}
-	if !is {
+	if is != serviceTFTP {
 		order = nil
 	}
 	undo.add(func() error {
@@ -30,30 +30,54 @@ func (t *Tables) putHelpers(s *service, flags uint16, order []*endpoint, undo *u
 
 // dropHelpers does the same for a service that is deleted.
 func (t *Tables) dropHelpers(s *service) error {
-	if !t.helped[s] {
+	if t.helped[s] == 0 {
 		return nil
 	}
-	t.setHelped(s, false)
+	t.setHelped(s, 0)
 	return t.writeHelpers(nil)
 }
 
-func (t *Tables) setHelped(s *service, is bool) {
-	if is {
-		t.helped[s] = true
+// setHelped records which helper a service has, or 0.
+func (t *Tables) setHelped(s *service, helper uint16) {
+	if helper != 0 {
+		t.helped[s] = helper
 	} else {
 		delete(t.helped, s)
 	}
 }
 
-// writeHelpers writes the ports of TFTP servers: those of services with a helper, and of more.
+// writeHelpers writes what the packet path looks for. more are further endpoints with TFTP servers.
 func (t *Tables) writeHelpers(more []*endpoint) error {
+	if err := t.writeTFTPPorts(more); err != nil {
+		return err
+	}
+	var services uint32
+	for _, helper := range t.helped {
+		if helper == serviceFTP {
+			services++
+		}
+	}
+	if services != t.ftpServices {
+		if err := t.vars.FtpServices.Set(services); err != nil {
+			return fmt.Errorf("write the number of FTP services: %w", err)
+		}
+		t.ftpServices = services
+	}
+	return t.countEgress()
+}
+
+// writeTFTPPorts writes the ports of TFTP servers: those of services with that helper, and of more.
+func (t *Tables) writeTFTPPorts(more []*endpoint) error {
 	var ports []uint16
 	add := func(e *endpoint) {
 		if !slices.Contains(ports, e.port) {
 			ports = append(ports, e.port)
 		}
 	}
-	for s := range t.helped {
+	for s, helper := range t.helped {
+		if helper != serviceTFTP {
+			continue
+		}
 		for _, e := range s.order {
 			add(e)
 		}
@@ -78,7 +102,7 @@ func (t *Tables) writeHelpers(more []*endpoint) error {
 		}
 		t.tftpPorts = word
 	}
-	return t.countEgress()
+	return nil
 }
 
 const tftpPorts = int(bpf.TcHelperLimitTFTP_PORTS)
@@ -86,9 +110,7 @@ const tftpPorts = int(bpf.TcHelperLimitTFTP_PORTS)
 // adoptHelpers does what putHelpers does, for the services of an earlier process.
 func (t *Tables) adoptHelpers() error {
 	for _, s := range t.services {
-		if s.row.Flags&serviceHelpers != 0 {
-			t.setHelped(s, true)
-		}
+		t.setHelped(s, s.row.Flags&serviceHelpers)
 	}
 	return t.writeHelpers(nil)
 }

@@ -32,6 +32,8 @@ const (
 	serviceSecondary = uint16(bpf.TcServiceFlagSERVICE_SECONDARY)
 	serviceEgress    = uint16(bpf.TcServiceFlagSERVICE_EGRESS)
 	serviceHelpers   = uint16(bpf.TcServiceFlagSERVICE_HELPERS)
+	serviceTFTP      = uint16(bpf.TcServiceFlagSERVICE_TFTP)
+	serviceFTP       = uint16(bpf.TcServiceFlagSERVICE_FTP)
 	serviceLimited   = uint16(bpf.TcServiceFlagSERVICE_LIMITED)
 )
 
@@ -60,8 +62,9 @@ type Tables struct {
 	localChanged chan struct{}                // capacity 1: there is a first one, or none any more
 	egress       map[bpf.TcEgressKey][]egress // claims of an address; the first one has it
 	egressCount  uint32                       // as written
-	helped       map[*service]bool            // services with a helper
+	helped       map[*service]uint16          // services with a helper: which
 	tftpPorts    uint32                       // as written
+	ftpServices  uint32                       // as written
 	vips         map[bpf.TcIpAddr]bpf.TcVip
 	counts       counts
 	countSets    []map[string]*ebpf.Variable // where they are written

@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * ftp.h - reads the control connections of FTP, and expects the data connections that their
+ * commands and replies announce (ftp_data.h).
+ *
+ *	client  > VIP:21       PASV                        EPSV
+ *	endpoint > client      227 ... (31,31,31,1,P)      229 ... (|||P|)
+ *	            becomes    227 ... (20,20,20,1,P)      the same, if P is free at the VIP
+ *
+ * The text keeps its length, as what precedes the numbers is free (RFC 959, RFC 1123 section
+ * 4.1.2.6): so no number of a segment changes. PORT and EPRT do not change either: what they
+ * announce is followed to the client's own address only, whatever address they name.
+ *
+ * A line counts if it begins where the line before ended, in sequence, and has its numbers in
+ * one segment. Anything else passes as it is. It has its own program, shared with the PROXY
+ * protocol, so other connections pay nothing (docs/adr/0107-ftp.md).
+ */
+#ifndef LOXILB_HELPER_FTP_H
+#define LOXILB_HELPER_FTP_H
+
+#include "conntrack/conntrack.h"
+#include "helper/ftp_data.h"
+#include "helper/ftp_text.h"
+#include "proxy/change.h"
+
+#if ONLY_PROXY
+
+/* Records whether the next byte of this direction begins a line. */
+static __always_inline void ftp_record_end(ctx_t *ctx, const struct packet *p,
+					   struct connection *c, __u32 word)
+{
+	const __u32 within = STATE_FTP_WITHIN_LINE;
+	__u8 last;
+
+	if (bpf_skb_load_bytes(ctx, p->l3 + p->length - 1, &last, sizeof(last)))
+		return;
+	if ((last != '\n') != !!(word & within))
+		state_change(c, word, within, last == '\n' ? 0 : within);
+}
+
+/* Decides whether a segment may announce a data connection, before it updates the state.
+ * Global (verifier: globals). */
+__noinline __maybe_unused int ftp_decide(ctx_t *ctx, struct packet *p,
+					 struct connection *c)
+{
+	__u32 word;
+
+	if (!p || !c || p->chunk) /* verifier: null */
+		return 0;
+	word = state_read(c);
+	if (p->tcp_flags & TCP_SYN) {
+		if (word & CONN_REPLY_DIRECTION)
+			p->chunk = FTP_SYN_ACK;
+		return 0;
+	}
+	if (!tcp_payload(p) || p->fragment || !(p->tcp_flags & TCP_ACK) ||
+	    p->tcp_flags & TCP_RST)
+		return 0;
+	if (p->seq != c->seq_end) {
+		if ((__s32)(p->seq - c->seq_end) < 0)
+			p->chunk = FTP_AGAIN;
+		return 0;
+	}
+	if (!tcp_continues(p, c))
+		return 0;
+	if (!(word & STATE_FTP_WITHIN_LINE))
+		p->chunk = FTP_LINE;
+	ftp_record_end(ctx, p, c, word);
+	return 0;
+}
+
+/* Makes the key of the last data connection that a control connection has announced. */
+static __always_inline void ftp_control_key(struct expectation_key *key,
+					    const struct packet *p,
+					    const struct connection *c)
+{
+	if (c->flags & CONN_REPLY_DIRECTION) {
+		expectation_make_key(key, &c->daddr, &c->saddr, c->sport,
+				     EXPECT_CONTROL);
+		key->client_port = c->dport;
+	} else {
+		expectation_make_key(key, &p->tuple.saddr, &p->tuple.daddr,
+				     p->tuple.dport, EXPECT_CONTROL);
+		key->client_port = p->tuple.sport;
+	}
+}
+
+/* Reports whether a port of the VIP is no service's. */
+static __noinline bool ftp_is_free(ctx_t *ctx, struct packet *p,
+				   const struct ip_addr *vip, __be16 port)
+{
+	const struct ip_addr daddr = p->tuple.daddr;
+	const __be16 dport = p->tuple.dport;
+	bool found;
+
+	p->tuple.daddr = *vip;
+	p->tuple.dport = port;
+	found = service_find_any(p, ctx_mark(ctx));
+	p->tuple.daddr = daddr;
+	p->tuple.dport = dport;
+	return !found;
+}
+
+/* Expects a client's connection to a port of the VIP, if neither a service nor another data
+ * connection has it. */
+static __noinline bool ftp_expect_at(ctx_t *ctx, struct packet *p,
+				     struct ftp_scratch *s, __be16 port)
+{
+	const struct expectation *other;
+
+	s->key.port = port;
+	other = expectation_find(&s->key, p->now);
+	if (other && (other->endpoint != s->row.endpoint ||
+		      other->port != s->row.port))
+		return false;
+	return ftp_is_free(ctx, p, &s->key.server, port) &&
+	       !bpf_map_update_elem(&fragments, &s->key, &s->row, BPF_ANY);
+}
+
+/* Forgets what a control connection has announced before: it has one data connection at a
+ * time. Returns the port of the VIP if it was the same one. */
+static __noinline __be16 ftp_replace(const struct ftp_scratch *s,
+				     const struct expectation_key *control,
+				     __u8 kind)
+{
+	struct expectation *last = bpf_map_lookup_elem(&fragments, control);
+	struct expectation_key key;
+
+	if (!last)
+		return 0;
+	if (last->kind == kind && last->port == s->row.port)
+		return last->vip_port;
+	expectation_make_key(&key, &control->client, &last->vip, last->vip_port,
+			     last->kind);
+	bpf_map_delete_elem(&fragments, &key);
+	return 0;
+}
+
+/* Expects the data connection of s->key and s->row, and returns the port that the client or
+ * endpoint connects to; 0: none is free. Global (verifier: globals). */
+__noinline __maybe_unused __u32 ftp_expect(ctx_t *ctx, struct packet *p,
+					   struct connection *c)
+{
+	struct ftp_scratch *s = ftp_scratch_get();
+	struct expectation_key control;
+	__u32 port;
+	__u8 kind;
+
+	if (!p || !c || !s) /* verifier: null */
+		return 0;
+	ftp_control_key(&control, p, c);
+	kind = s->key.kind;
+	port = ftp_replace(s, &control, kind) ?: s->row.port;
+	if (kind == EXPECT_ACTIVE) {
+		s->key.port = port;
+		if (bpf_map_update_elem(&fragments, &s->key, &s->row, BPF_ANY))
+			return 0;
+	} else {
+		int tries = 0;
+
+		NO_UNROLL
+		while (!ftp_expect_at(ctx, p, s, port)) {
+			if (++tries == FTP_PORT_TRIES)
+				return 0;
+			port = bpf_htons(0x8000 |
+					 (bpf_get_prandom_u32() & 0x7fff));
+		}
+	}
+	s->row.kind = kind;
+	s->row.vip = s->key.server;
+	s->row.vip_port = port;
+	s->row.seq = p->seq;
+	bpf_map_update_elem(&fragments, &control, &s->row, BPF_ANY);
+	return port;
+}
+
+/* Reports whether a reply names the endpoint's address, or the VIP, as servers can be
+ * configured to. */
+static __always_inline bool ftp_names_endpoint(const struct ftp_scratch *s,
+					       const struct packet *p,
+					       const struct connection *c)
+{
+	const __be32 addr = bpf_htonl(s->scan.addr);
+
+	return is_mapped_ipv4(&c->daddr) && is_mapped_ipv4(&c->saddr) &&
+	       (addr == c->saddr.word[3] ||
+		(!p->ipv6 && addr == p->tuple.saddr.word[3]));
+}
+
+/* Reports whether a repeated segment is the one that announced the last data connection. */
+static __noinline bool ftp_is_last(const struct packet *p,
+				   const struct connection *c)
+{
+	const struct expectation *last;
+	struct expectation_key control;
+
+	ftp_control_key(&control, p, c);
+	last = bpf_map_lookup_elem(&fragments, &control);
+	return last && last->seq == p->seq;
+}
+
+/* Handles a reply of the endpoint: the client sees the VIP instead of its address. */
+static __always_inline bool ftp_reply(ctx_t *ctx, struct packet *p,
+				      struct connection *c,
+				      struct ftp_scratch *s)
+{
+	const bool is_227 = s->scan.kind == FTP_227;
+	__u32 port;
+
+	if (!is_227 && s->scan.kind != FTP_229)
+		return true;
+	if (s->scan.port < FTP_LEAST_PORT ||
+	    (is_227 && !ftp_names_endpoint(s, p, c)))
+		return true;
+	expectation_make_key(&s->key, &c->daddr, &c->saddr, 0, EXPECT_PASSIVE);
+	__builtin_memset(&s->row, 0, sizeof(s->row));
+	s->row.endpoint = c->endpoint;
+	s->row.since = p->now;
+	s->row.port = bpf_htons(s->scan.port);
+	s->row.service_port = c->sport;
+	port = bpf_ntohs(ftp_expect(ctx, p, c));
+	if (!port || (!is_227 && port == s->scan.port))
+		return true;
+	return ftp_write_numbers(ctx, p,
+				 is_227 ? bpf_ntohl(c->saddr.word[3]) : 0,
+				 port);
+}
+
+/* Handles a command of the client. If the endpoint sees another address than the client's,
+ * the command names one that it does not know: it refuses that. */
+static __always_inline bool ftp_command(ctx_t *ctx, struct packet *p,
+					struct connection *c,
+					struct ftp_scratch *s)
+{
+	if ((s->scan.kind != FTP_PORT && s->scan.kind != FTP_EPRT) ||
+	    s->scan.port < FTP_LEAST_PORT ||
+	    !same_addr(&c->saddr, &p->tuple.saddr))
+		return true;
+	expectation_make_key(&s->key, &p->tuple.saddr, &c->daddr, 0,
+			     EXPECT_ACTIVE);
+	__builtin_memset(&s->row, 0, sizeof(s->row));
+	s->row.vip = p->tuple.daddr;
+	s->row.endpoint = c->endpoint;
+	s->row.since = p->now;
+	s->row.port = bpf_htons(s->scan.port);
+	ftp_expect(ctx, p, c);
+	return true;
+}
+
+/* Handles a segment that may announce a data connection. Global (verifier: globals). */
+__noinline __maybe_unused bool ftp_read(ctx_t *ctx, struct packet *p,
+					struct connection *c)
+{
+	struct ftp_scratch *s = ftp_scratch_get();
+
+	if (!p || !c || !s) /* verifier: null */
+		return true;
+	if (!ftp_scan(ctx, p))
+		return true;
+	if (p->chunk == FTP_AGAIN && !ftp_is_last(p, c))
+		return true;
+	return c->flags & CONN_REPLY_DIRECTION ? ftp_reply(ctx, p, c, s) :
+						 ftp_command(ctx, p, c, s);
+}
+
+static __always_inline enum verdict ftp_change(ctx_t *ctx, struct packet *p,
+					       struct connection *c)
+{
+	bool done = true;
+
+	if (p->chunk == FTP_SYN_ACK)
+		done = option_erase(ctx, p, OPTION_MPTCP);
+	else if (p->chunk == FTP_LINE || p->chunk == FTP_AGAIN)
+		done = ftp_read(ctx, p, c);
+	return done ? VERDICT_CONTINUE : drop(p, DROP_NOT_LINEAR);
+}
+#else
+static __always_inline int ftp_decide(ctx_t *ctx, struct packet *p,
+				      struct connection *c)
+{
+	return 0;
+}
+
+static __always_inline enum verdict ftp_change(ctx_t *ctx, struct packet *p,
+					       struct connection *c)
+{
+	return VERDICT_CONTINUE;
+}
+#endif
+
+/* Changes a packet of a connection whose segments have a program of their own, before it is
+ * translated. */
+static __always_inline enum verdict segment_change(ctx_t *ctx, struct packet *p,
+						   struct connection *c)
+{
+	return ONLY_PROXY && c->hop & HOP_HELPER ? ftp_change(ctx, p, c) :
+						   proxy_change(ctx, p, c);
+}
+
+#endif

@@ -1,0 +1,133 @@
+package modes_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"loxilb/test/net/rig"
+	"loxilb/test/netnstest"
+)
+
+// ftpHelped lets anonymous clients read, over both IP versions, and knows nothing of the VIP.
+const ftpHelped = `listen_ipv6=YES
+background=NO
+anonymous_enable=YES
+local_enable=NO
+anon_root=%s
+no_anon_password=YES
+ftp_username=ftp
+seccomp_sandbox=NO
+one_process_model=NO
+secure_chroot_dir=%s
+connect_from_port_20=NO
+`
+
+// serveFTP starts Debian's vsftpd at the endpoints, which serve the files of dir.
+func serveFTP(t *testing.T, r *rig.Rig, dir string, endpoints int) {
+	t.Helper()
+	for _, d := range []string{dir, filepath.Dir(dir)} {
+		if err := os.Chmod(d, 0o755); err != nil { // vsftpd gives up its rights
+			t.Fatal(err)
+		}
+	}
+	for _, h := range r.Endpoints[:endpoints] {
+		conf := filepath.Join(t.TempDir(), "vsftpd")
+		if err := os.WriteFile(conf, fmt.Appendf(nil, ftpHelped, dir, t.TempDir()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := h.Start(netnstest.Command{Args: []string{"vsftpd", conf}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// ftpWays are options of curl, by the command that they make it use.
+func ftpWays(m helperMode) map[string][]string {
+	ways := map[string][]string{"EPSV": nil}
+	if m.vip == rig.VIP4 {
+		ways["PASV"] = []string{"--disable-epsv", "--no-ftp-skip-pasv-ip"}
+	}
+	if m.mode == "default" {
+		ways["EPRT"] = []string{"--ftp-port", "-"}
+		if m.vip == rig.VIP4 {
+			ways["PORT"] = []string{"--ftp-port", "-", "--disable-eprt"}
+		}
+	}
+	return ways
+}
+
+// TestFTP checks transfers with Debian's vsftpd and curl.
+//
+// P93 With --helper=ftp, passive transfers work through a VIP in modes default, onearm and fullnat,
+// over IPv4, IPv6 and NAT64, and active ones in mode default
+func TestFTP(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.Options{})
+	dir := t.TempDir()
+	got := filepath.Join(t.TempDir(), "got")
+	sum := page(t, dir, "page", 8<<20)
+	serveFTP(t, r, dir, 1)
+	for _, m := range helperModes() {
+		r.Loxicmd("create lb %s --tcp=21:21 --helper=ftp --mode=%s --endpoints=%s:1", m.vip, m.mode, rig.Bracket(m.endpoint))
+		for word, options := range ftpWays(m) {
+			args := append([]string{"curl", "-sS", "--max-time", "60", "-o", got, fmt.Sprintf("ftp://%s/page", rig.Bracket(m.vip))}, options...)
+			if out, err := r.Client.Run(args...); err != nil {
+				t.Errorf("%v, %s: %v %s", m, word, err, out)
+				continue
+			}
+			wantFile(t, fmt.Sprint(word, " ", m), got, sum)
+		}
+		r.Loxicmd("delete lb %s --tcp=21", m.vip)
+	}
+}
+
+// TestFTPFollows checks that transfers reach the endpoint of their control connection.
+//
+// P94 With --helper=ftp, transfers follow their control connection to its endpoint, with any
+// algorithm, also when that is drained and while the daemon is killed and started again
+func TestFTPFollows(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.Options{})
+	dir := t.TempDir()
+	first, second := filepath.Join(t.TempDir(), "first"), filepath.Join(t.TempDir(), "second")
+	small, large := page(t, dir, "small", 1<<20), page(t, dir, "large", 8<<20)
+	serveFTP(t, r, dir, 2)
+	const both = "31.31.31.1:1,32.32.32.1:1"
+	for _, algorithm := range []string{"rr", "hash", "persist", "lc"} {
+		r.Loxicmd("create lb %s --tcp=21:21 --helper=ftp --select=%s --endpoints=%s", rig.VIP4, algorithm, both)
+		for range 3 {
+			if out, err := r.Client.Run("curl", "-sS", "--max-time", "30", "-o", first, "ftp://"+rig.VIP4+"/small"); err != nil {
+				t.Fatalf("%s: %v %s", algorithm, err, out)
+			}
+			wantFile(t, algorithm, first, small)
+		}
+		r.Loxicmd("delete lb %s --tcp=21", rig.VIP4)
+	}
+	r.Loxicmd("create lb %s --tcp=21:21 --helper=ftp --endpoints=31.31.31.1:1", rig.VIP4)
+	for _, restarts := range []bool{false, true} {
+		curl, err := r.Client.Start(netnstest.Command{Args: []string{
+			"curl", "-sS", "--max-time", "120", "--limit-rate", "2M",
+			"-o", first, "ftp://" + rig.VIP4 + "/large", "-o", second, "ftp://" + rig.VIP4 + "/small",
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.EventuallyShows("get ct", ":21/", "est")
+		r.Loxicmd("drain endpoint 31.31.31.1:21")
+		r.Kill()
+		if restarts {
+			r.Restart()
+		}
+		if err := curl.Wait(); err != nil {
+			t.Errorf("transfers while the endpoint is drained, and the daemon is killed and started again: %t: %v", restarts, err)
+		}
+		wantFile(t, "begun before the daemon was killed", first, large)
+		wantFile(t, "begun afterwards", second, small)
+		if !restarts {
+			r.Restart()
+		}
+		r.Loxicmd("undrain endpoint 31.31.31.1:21")
+	}
+}
