@@ -739,6 +739,8 @@ enum endpoint_flag {
 	/* MODE_DEFAULT: it sees an address of ours instead of any client's, since its
 	 * answers might bypass this machine */
 	ENDPOINT_SNAT = 32,
+	/* its service compares loads: endpoint_state.active has all of its connections */
+	ENDPOINT_COMPARED = 64,
 };
 
 struct endpoint {
@@ -761,8 +763,10 @@ struct slot_block {
 };
 _Static_assert(sizeof(struct slot_block) == 64, "ABI");
 
+/* The first three counts are added to those of each CPU (struct connection_count):
+ * only rare changes, and those of builds without counts per CPU, are here. */
 struct endpoint_state {
-	__u64 pad;
+	__u64 unused;
 	__u64 connections; /* ever opened */
 	__s64 active; /* connections that are not closed */
 	__u64 tracked; /* connections in the table, including closed ones */
@@ -772,6 +776,14 @@ struct endpoint_state {
 	__u64 pad2[2];
 };
 _Static_assert(sizeof(struct endpoint_state) == CACHE_LINE, "ABI");
+
+/* Per CPU. One CPU may count the beginning of a connection and another one its end, so
+ * only the sum over all CPUs and struct endpoint_state means something. */
+struct connection_count {
+	__u64 connections;
+	__s64 active;
+	__s64 tracked;
+};
 
 /* Per CPU. "in" is from the client to the endpoint. */
 struct endpoint_traffic {

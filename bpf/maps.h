@@ -134,6 +134,7 @@ const struct {
 	struct slot_block slots;
 	struct endpoint endpoint;
 	struct endpoint_state state;
+	struct connection_count counts;
 	struct endpoint_traffic traffic;
 	struct handshake_counts handshake;
 	struct snat_pair snat_pair;
@@ -184,8 +185,9 @@ struct {
 	__array(values, struct endpoint_segment);
 } endpoints SEC(".maps");
 
-/* endpoint id -> number of connections, opened and active. Written by the packet path
- * and the sweep, atomically, once per connection; read by user. */
+/* endpoint id -> number of connections, opened and active, in addition to those of each
+ * CPU. Written by the packet path and the sweep, atomically: for services that compare
+ * loads, sockets of this machine, and refusals; read by user. */
 struct endpoint_state_segment {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, ENDPOINTS_PER_SEGMENT);
@@ -198,6 +200,21 @@ struct {
 	__type(key, __u32);
 	__array(values, struct endpoint_state_segment);
 } endpoint_states SEC(".maps");
+
+/* endpoint id -> its connections, per CPU. Written by the packet path and the sweep,
+ * atomically, since a packet may interrupt the sweep; read by user. */
+struct connection_counts_segment {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, ENDPOINTS_PER_SEGMENT);
+	__type(key, __u32);
+	__type(value, struct connection_count);
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, MAX_ENDPOINTS / ENDPOINTS_PER_SEGMENT);
+	__type(key, __u32);
+	__array(values, struct connection_counts_segment);
+} connection_counts SEC(".maps");
 
 /* endpoint id -> traffic, per CPU: exact without an atomic per packet. */
 struct endpoint_traffic_segment {
@@ -342,15 +359,6 @@ struct {
 	__type(key, __u32);
 	__type(value, struct hop_generations);
 } generations SEC(".maps");
-
-/* 0 -> packets that found no row for their way, per CPU. Written by the packet path,
- * read by user. */
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, __u64);
-} ways_full SEC(".maps");
 
 /* hash of an address -> the way to it, per CPU. Written and read by the packet path. */
 struct {

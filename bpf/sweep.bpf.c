@@ -20,6 +20,7 @@
 #include "service/persist.h"
 #include "sweep/bloom_sweep.h"
 #include "sweep/ends.h"
+#include "sweep/gather.h"
 #include "sweep/timer.h"
 #include "sweep/walk.h"
 #include "table/grow.h"
@@ -321,6 +322,14 @@ int loxilb_sweep_snat(struct bpf_iter__bpf_map_elem *ctx)
 	u = bpf_map_lookup_elem(usages, &key);
 	if (u && !u->count)
 		snat_usage_retire(usages, &key, u);
+	return 0;
+}
+
+/* Gathers the active connections of the endpoint of the mark. */
+SEC("tc")
+int loxilb_gather(struct __sk_buff *ctx)
+{
+	gather_endpoint(ctx->mark);
 	return 0;
 }
 

@@ -312,11 +312,11 @@ static __noinline int put_reply(const struct connection_copy *r)
 /* Counts a connection like connection_begins(), in the state that the copy has. */
 static __noinline void put_begin(const struct connection_copy *r, __u32 word)
 {
-	struct endpoint_state *s = endpoint_state_find(r->id);
+	struct connection_count *n = connection_counts_find(r->id);
 
-	if (!s)
+	if (!n)
 		return;
-	connection_begins(s, r->id, &r->client, r->protocol);
+	connection_begins(n, r->id, &r->client, r->protocol);
 	if (word & CONN_ASSURED)
 		half_open_count(r->id, r->protocol, -1);
 	if (!connection_is_active(word))

@@ -121,14 +121,31 @@ static __always_inline bool connection_is_active(__u32 word)
 	return !connection_is_closed(word) && !connection_may_be_closed(word);
 }
 
+/* Adds to the active connections of an endpoint; n: this CPU's counts of it. While its
+ * service compares loads, they are counted in one place for all CPUs. */
+static __always_inline void endpoint_add_active(struct connection_count *n,
+						__u32 endpoint, __s32 by)
+{
+	const struct endpoint *ep = endpoint_find(endpoint);
+	struct endpoint_state *s;
+
+	if (likely(!ep || !(ep->flags & ENDPOINT_COMPARED))) {
+		__sync_fetch_and_add(&n->active, by);
+		return;
+	}
+	s = endpoint_state_find(endpoint);
+	if (s)
+		__sync_fetch_and_add(&s->active, by);
+}
+
 /* Adds to the active connections of an endpoint, its service and a client. */
 static __always_inline void active_count(__u32 endpoint,
 					 const struct ip_addr *client, __s32 by)
 {
-	struct endpoint_state *s = endpoint_state_find(endpoint);
+	struct connection_count *n = connection_counts_find(endpoint);
 
-	if (s)
-		__sync_fetch_and_add(&s->active, by);
+	if (n)
+		endpoint_add_active(n, endpoint, by);
 	limit_count(endpoint, client, by);
 }
 

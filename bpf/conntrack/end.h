@@ -57,23 +57,31 @@ static __noinline void snat_release(const struct connection_key *reply)
 
 static __always_inline void endpoint_untrack(__u32 endpoint)
 {
-	struct endpoint_state *s = endpoint_state_find(endpoint);
+	struct connection_count *n = connection_counts_find(endpoint);
 
-	if (s)
-		__sync_fetch_and_add(&s->tracked, (__u64)-1);
+	if (n)
+		__sync_fetch_and_add(&n->tracked, -1);
 }
 
-/* Counts a connection that is about to begin: for its endpoint, as half-open, and for
- * its service and client. Called before others can see the connection, so it is
- * counted before any CPU assures or ends it, and no number drops below zero. */
-static __always_inline void connection_begins(struct endpoint_state *s,
+/* Counts a connection that is about to begin: for its endpoint (n: this CPU's counts of
+ * it), as half-open, and for its service and client. Called before others can see the
+ * connection, so it is counted before any CPU assures or ends it, and no sum drops
+ * below zero. */
+static __always_inline void connection_begins(struct connection_count *n,
 					      __u32 endpoint,
 					      const struct ip_addr *client,
 					      __u8 protocol)
 {
-	__sync_fetch_and_add(&s->tracked, 1);
+	__sync_fetch_and_add(&n->tracked, 1);
 	half_open_count(endpoint, protocol, 1);
-	active_count(endpoint, client, 1);
+	endpoint_add_active(n, endpoint, 1);
+	limit_count(endpoint, client, 1);
+}
+
+/* Counts a connection that has begun. */
+static __always_inline void connection_has_begun(struct connection_count *n)
+{
+	__sync_fetch_and_add(&n->connections, 1);
 }
 
 /* Stops counting a connection. Called by the CPU that has ended it, or could not

@@ -156,15 +156,15 @@ static __always_inline enum verdict ask_ipsec(ctx_t *ctx, struct packet *p,
  * globals). */
 __noinline enum verdict enter(ctx_t *ctx, struct packet *p, struct opening *o)
 {
-	struct endpoint_state *state;
+	struct connection_count *n;
 	enum verdict v;
 	__u32 id;
 
 	if (!p || !o) /* verifier: null */
 		return VERDICT_DROP;
 	id = o->choice.endpoint;
-	state = endpoint_state_find(id);
-	if (!state) /* never happens: the endpoint exists */
+	n = connection_counts_find(id);
+	if (!n) /* never happens: the endpoint exists */
 		return drop(p, DROP_CONNECTION_RACE);
 	if (o->service.mode == MODE_DSR)
 		describe_single_entry(p, o);
@@ -174,13 +174,13 @@ __noinline enum verdict enter(ctx_t *ctx, struct packet *p, struct opening *o)
 	if (v != VERDICT_CONTINUE)
 		return v;
 	prepare_first_packet(ctx, p, o, &o->entries.entry);
-	connection_begins(state, id, &p->tuple.saddr, p->tuple.protocol);
+	connection_begins(n, id, &p->tuple.saddr, p->tuple.protocol);
 	v = insert_entries(p, &o->entries);
 	if (v != VERDICT_CONTINUE) {
 		undo_opening(p, o);
 		return v;
 	}
-	__sync_fetch_and_add(&state->connections, 1);
+	connection_has_begun(n);
 	wake_on_entries();
 	return VERDICT_OPENED;
 }

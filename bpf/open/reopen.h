@@ -103,17 +103,17 @@ reopen_entries(ctx_t *ctx, struct packet *p, struct opening *o,
 {
 	/* read once: the row may change hands */
 	const __u32 id = o->entries.entry.endpoint;
-	struct endpoint_state *state = endpoint_state_find(id);
+	struct connection_count *n = connection_counts_find(id);
 
-	if (!state)
+	if (!n)
 		return drop(p, DROP_CONNECTION_RACE);
-	connection_begins(state, id, &p->tuple.saddr, IPPROTO_TCP);
+	connection_begins(n, id, &p->tuple.saddr, IPPROTO_TCP);
 	if (!connection_succeed(c, word, &o->entries.reply_key, peer, 0)) {
 		connection_ended(id, &p->tuple.saddr, 0, IPPROTO_TCP);
 		return drop(p, DROP_CONNECTION_RACE);
 	}
 	count_previous(c, word, peer);
-	__sync_fetch_and_add(&state->connections, 1);
+	connection_has_begun(n);
 	reopen_both(p, c, peer);
 	if (unlikely(!states_are_of_pair(state_read(c), state_read(peer)))) {
 		reopen_moved(p, &o->entries);

@@ -124,6 +124,9 @@ static __always_inline bool next_hop_is_local(const struct connection *c,
 	       is_local_address(target);
 }
 
+/* Packets that found no row for their way. Written by the packet path; read by user. */
+__u64 ways_full SEC(".data.runtime") = 0;
+
 /* Stores a way in the connection and in the cache. REDIRECT: there are too many ways,
  * so the kernel sends the packet. */
 static __always_inline enum verdict
@@ -134,7 +137,7 @@ next_hop_record(ctx_t *ctx, struct packet *p, struct connection *c,
 	__u32 found = way_find(way, p->now, macs, neighbours);
 
 	if (!found) {
-		count_one(&ways_full, 0);
+		__sync_fetch_and_add(&ways_full, 1);
 		return send_without_way(ctx, p, way);
 	}
 	connection_set_way(c, found, epoch);

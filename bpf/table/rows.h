@@ -42,6 +42,12 @@ static __always_inline struct endpoint_state *endpoint_state_find(__u32 id)
 	return endpoint_row(&endpoint_states, id);
 }
 
+/* Returns this CPU's counts of an endpoint's connections, or NULL. */
+static __always_inline struct connection_count *connection_counts_find(__u32 id)
+{
+	return endpoint_row(&connection_counts, id);
+}
+
 /* Returns a slot of a segment, or NULL. */
 static __always_inline __u32 *slot_find(void *segment, __u32 slot)
 {

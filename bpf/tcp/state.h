@@ -73,17 +73,17 @@ static __noinline void tcp_restart(const struct packet *p,
 		/* read once: the row may change hands */
 		const struct ip_addr addr = reply->daddr;
 		const __u32 id = reply->endpoint;
-		struct endpoint_state *s = endpoint_state_find(id);
+		struct connection_count *n = connection_counts_find(id);
 
-		if (!s)
+		if (!n)
 			return;
-		connection_begins(s, id, &addr, IPPROTO_TCP);
+		connection_begins(n, id, &addr, IPPROTO_TCP);
 		if (!connection_succeed(client, client_word, &p->tuple, reply,
 					CONN_REPLIED)) {
 			connection_ended(id, &addr, 0, IPPROTO_TCP);
 			return;
 		}
-		__sync_fetch_and_add(&s->connections, 1);
+		connection_has_begun(n);
 		if (unlikely(watching))
 			tcp_notify_restart(client, reply);
 	} else {

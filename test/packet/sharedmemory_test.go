@@ -32,7 +32,7 @@ func readShared(c *loader.Collection) (sharedMemory, error) {
 		addArray[bpf.TcHalfOpen](m, "half_opens", c.Maps.HalfOpens, 1),
 		addArray[bpf.TcTableState](m, "table_states", c.Maps.TableStates, 1),
 		addArray[bpf.TcKnownSet](m, "known_clients", c.Maps.KnownClients, rows.All),
-		addSegments[bpf.TcEndpointState](m, "endpoint_states", c.EndpointStates),
+		addSegments[bpf.TcEndpointState](m, "endpoint_states", c.EndpointStates.Shared),
 		addSegments[bpf.TcHandshakeCounts](m, "handshakes", c.Handshakes),
 		addHash[bpf.TcSnatPair, bpf.TcSnatUsage](m, "snat_usages", c.SNATUsages),
 		addHash[bpf.TcPersistKey, bpf.TcPersistEntry](m, "persists", c.Persists),

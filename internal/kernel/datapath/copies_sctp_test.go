@@ -3,6 +3,7 @@ package datapath
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/lb"
@@ -66,6 +67,10 @@ func TestCopiesSCTP(t *testing.T) {
 	}
 	c.sctp(c.two, client, vip, "tag 5 chunks abort")
 
+	// The copy with the later packet decides the tags, and no client restarts within a tick.
+	if err := dptest.AgeConnections(c.two.d.collection.Conntrack, c.two.d.collection.Jiffies(time.Second)); err != nil {
+		t.Fatal(err)
+	}
 	shake(333, 444)
 	list := c.wait(5)
 	for _, one := range list[3:] {

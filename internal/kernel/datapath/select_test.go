@@ -76,6 +76,46 @@ func many(n int, weight func(i int) int) string {
 	return strings.Join(list, ",")
 }
 
+// TestLoadsAreGathered checks that a service that begins to compare loads knows the connections
+// that CPUs have counted for themselves, that no count changes, and that counts stay exact when it
+// compares loads no longer.
+func TestLoadsAreGathered(t *testing.T) {
+	t.Parallel()
+	const first = "192.0.2.1:8080"
+	o := newOpener(t, "198.51.100.1:80/tcp endpoints="+first)
+	apply := func(algorithm, endpoints string) {
+		t.Helper()
+		s, err := lb.ParseService("198.51.100.1:80/tcp select=" + algorithm + " endpoints=" + endpoints)
+		if err != nil {
+			t.Fatal(err)
+		}
+		table := compile.Service(s, nil, 0, nil)
+		if err := o.d.Apply([]Change{{Key: table.Key, Table: &table}})[0]; err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 10 {
+		o.open(i)
+	}
+	apply("lc", first+",192.0.2.2:8080")
+	if got := o.active(); !slices.Equal(got, []uint64{10, 0}) {
+		t.Errorf("once loads are compared: %v", got)
+	}
+	for i := range 10 {
+		o.open(10 + i)
+	}
+	if got := o.active(); !slices.Equal(got, []uint64{10, 10}) {
+		t.Errorf("10 connections later: %v, want 10 of each", got)
+	}
+	apply("rr", first+",192.0.2.2:8080")
+	for i := range 4 {
+		o.open(20 + i)
+	}
+	if got := o.active(); !slices.Equal(got, []uint64{12, 12}) {
+		t.Errorf("by turns again: %v, want 12 of each", got)
+	}
+}
+
 // TestPowerOfTwo checks that with more than 64 endpoints the better of two random ones comes close
 // to the fewest connections, also by weight.
 //

@@ -22,6 +22,9 @@ func (d *Datapath) applyWithTails(changes []Change) []error {
 	for i, err := range d.Tables.Apply(applied) {
 		errs[at[i]] = err
 	}
+	if err := d.GatherLoads(d.ComparedSince()); err != nil {
+		d.collection.Log.Error("loads of endpoints are compared inexactly until the next sweep", "error", err)
+	}
 	return errs
 }
 

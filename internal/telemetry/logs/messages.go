@@ -67,6 +67,7 @@ func services() []message {
 		{"services of an earlier start are still in the data path; trying again", "Deleted services could not be removed, and still balance.", ifItGoesOn},
 		{"VIP cannot be removed; trying again", "", "if it stays: ip address del VIP dev INTERFACE"},
 		{"counters cannot be read", "", ifItGoesOn},
+		{"loads of endpoints are compared inexactly until the next sweep", "Connections that were open when the service changed to select lc do not count.", ifItGoesOn},
 		{"counters of handshakes cannot be read", "Handshakes do not affect the health of endpoints meanwhile.", ifItGoesOn},
 		{"rates are unknown: counters cannot be read", "", ifItGoesOn},
 		{"role hook is not run: the name of the instance may have letters, digits, '.', '_' and '-', not first", "The hook gets the instance's name as an argument, so special characters are refused.", "rename the instance"},

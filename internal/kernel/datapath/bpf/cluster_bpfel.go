@@ -437,6 +437,7 @@ const (
 	ClusterMapAttachedSources        = "attached_sources"
 	ClusterMapBloomFilter            = "bloom_filter"
 	ClusterMapChallenges             = "challenges"
+	ClusterMapConnectionCounts       = "connection_counts"
 	ClusterMapConnections            = "connections"
 	ClusterMapDefaultRoutes          = "default_routes"
 	ClusterMapDropBytes              = "drop_bytes"
@@ -490,7 +491,6 @@ const (
 	ClusterMapVips                   = "vips"
 	ClusterMapWatchers               = "watchers"
 	ClusterMapWays                   = "ways"
-	ClusterMapWaysFull               = "ways_full"
 	ClusterMapWhereabouts            = "whereabouts"
 	ClusterProgLoxilbPutCopies       = "loxilb_put_copies"
 	ClusterProgLoxilbScanCopies      = "loxilb_scan_copies"
@@ -603,6 +603,7 @@ type ClusterMapSpecs struct {
 	AttachedSources  *ebpf.MapSpec `ebpf:"attached_sources"`
 	BloomFilter      *ebpf.MapSpec `ebpf:"bloom_filter"`
 	Challenges       *ebpf.MapSpec `ebpf:"challenges"`
+	ConnectionCounts *ebpf.MapSpec `ebpf:"connection_counts"`
 	Connections      *ebpf.MapSpec `ebpf:"connections"`
 	DefaultRoutes    *ebpf.MapSpec `ebpf:"default_routes"`
 	DropBytes        *ebpf.MapSpec `ebpf:"drop_bytes"`
@@ -656,7 +657,6 @@ type ClusterMapSpecs struct {
 	Vips             *ebpf.MapSpec `ebpf:"vips"`
 	Watchers         *ebpf.MapSpec `ebpf:"watchers"`
 	Ways             *ebpf.MapSpec `ebpf:"ways"`
-	WaysFull         *ebpf.MapSpec `ebpf:"ways_full"`
 	Whereabouts      *ebpf.MapSpec `ebpf:"whereabouts"`
 }
 
@@ -743,6 +743,7 @@ type ClusterMaps struct {
 	AttachedSources  *ebpf.Map `ebpf:"attached_sources"`
 	BloomFilter      *ebpf.Map `ebpf:"bloom_filter"`
 	Challenges       *ebpf.Map `ebpf:"challenges"`
+	ConnectionCounts *ebpf.Map `ebpf:"connection_counts"`
 	Connections      *ebpf.Map `ebpf:"connections"`
 	DefaultRoutes    *ebpf.Map `ebpf:"default_routes"`
 	DropBytes        *ebpf.Map `ebpf:"drop_bytes"`
@@ -796,7 +797,6 @@ type ClusterMaps struct {
 	Vips             *ebpf.Map `ebpf:"vips"`
 	Watchers         *ebpf.Map `ebpf:"watchers"`
 	Ways             *ebpf.Map `ebpf:"ways"`
-	WaysFull         *ebpf.Map `ebpf:"ways_full"`
 	Whereabouts      *ebpf.Map `ebpf:"whereabouts"`
 }
 
@@ -810,6 +810,7 @@ func (m *ClusterMaps) Close() error {
 		m.AttachedSources,
 		m.BloomFilter,
 		m.Challenges,
+		m.ConnectionCounts,
 		m.Connections,
 		m.DefaultRoutes,
 		m.DropBytes,
@@ -863,7 +864,6 @@ func (m *ClusterMaps) Close() error {
 		m.Vips,
 		m.Watchers,
 		m.Ways,
-		m.WaysFull,
 		m.Whereabouts,
 	)
 }

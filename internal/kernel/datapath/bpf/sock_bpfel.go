@@ -633,6 +633,7 @@ const (
 	SockMapAttachedSources        = "attached_sources"
 	SockMapBloomFilter            = "bloom_filter"
 	SockMapChallenges             = "challenges"
+	SockMapConnectionCounts       = "connection_counts"
 	SockMapConnections            = "connections"
 	SockMapDefaultRoutes          = "default_routes"
 	SockMapDropBytes              = "drop_bytes"
@@ -689,7 +690,6 @@ const (
 	SockMapVips                   = "vips"
 	SockMapWatchers               = "watchers"
 	SockMapWays                   = "ways"
-	SockMapWaysFull               = "ways_full"
 	SockMapWhereabouts            = "whereabouts"
 	SockProgLoxilbConnect4        = "loxilb_connect4"
 	SockProgLoxilbConnect6        = "loxilb_connect6"
@@ -815,6 +815,7 @@ type SockMapSpecs struct {
 	AttachedSources  *ebpf.MapSpec `ebpf:"attached_sources"`
 	BloomFilter      *ebpf.MapSpec `ebpf:"bloom_filter"`
 	Challenges       *ebpf.MapSpec `ebpf:"challenges"`
+	ConnectionCounts *ebpf.MapSpec `ebpf:"connection_counts"`
 	Connections      *ebpf.MapSpec `ebpf:"connections"`
 	DefaultRoutes    *ebpf.MapSpec `ebpf:"default_routes"`
 	DropBytes        *ebpf.MapSpec `ebpf:"drop_bytes"`
@@ -871,7 +872,6 @@ type SockMapSpecs struct {
 	Vips             *ebpf.MapSpec `ebpf:"vips"`
 	Watchers         *ebpf.MapSpec `ebpf:"watchers"`
 	Ways             *ebpf.MapSpec `ebpf:"ways"`
-	WaysFull         *ebpf.MapSpec `ebpf:"ways_full"`
 	Whereabouts      *ebpf.MapSpec `ebpf:"whereabouts"`
 }
 
@@ -953,6 +953,7 @@ type SockMaps struct {
 	AttachedSources  *ebpf.Map `ebpf:"attached_sources"`
 	BloomFilter      *ebpf.Map `ebpf:"bloom_filter"`
 	Challenges       *ebpf.Map `ebpf:"challenges"`
+	ConnectionCounts *ebpf.Map `ebpf:"connection_counts"`
 	Connections      *ebpf.Map `ebpf:"connections"`
 	DefaultRoutes    *ebpf.Map `ebpf:"default_routes"`
 	DropBytes        *ebpf.Map `ebpf:"drop_bytes"`
@@ -1009,7 +1010,6 @@ type SockMaps struct {
 	Vips             *ebpf.Map `ebpf:"vips"`
 	Watchers         *ebpf.Map `ebpf:"watchers"`
 	Ways             *ebpf.Map `ebpf:"ways"`
-	WaysFull         *ebpf.Map `ebpf:"ways_full"`
 	Whereabouts      *ebpf.Map `ebpf:"whereabouts"`
 }
 
@@ -1023,6 +1023,7 @@ func (m *SockMaps) Close() error {
 		m.AttachedSources,
 		m.BloomFilter,
 		m.Challenges,
+		m.ConnectionCounts,
 		m.Connections,
 		m.DefaultRoutes,
 		m.DropBytes,
@@ -1079,7 +1080,6 @@ func (m *SockMaps) Close() error {
 		m.Vips,
 		m.Watchers,
 		m.Ways,
-		m.WaysFull,
 		m.Whereabouts,
 	)
 }

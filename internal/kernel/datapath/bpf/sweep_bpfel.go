@@ -626,6 +626,7 @@ const (
 	SweepMapAttachedSources        = "attached_sources"
 	SweepMapBloomFilter            = "bloom_filter"
 	SweepMapChallenges             = "challenges"
+	SweepMapConnectionCounts       = "connection_counts"
 	SweepMapConnections            = "connections"
 	SweepMapDefaultRoutes          = "default_routes"
 	SweepMapDropBytes              = "drop_bytes"
@@ -685,10 +686,10 @@ const (
 	SweepMapVips                   = "vips"
 	SweepMapWatchers               = "watchers"
 	SweepMapWays                   = "ways"
-	SweepMapWaysFull               = "ways_full"
 	SweepMapWhereabouts            = "whereabouts"
 	SweepProgLoxilbEnd             = "loxilb_end"
 	SweepProgLoxilbFind            = "loxilb_find"
+	SweepProgLoxilbGather          = "loxilb_gather"
 	SweepProgLoxilbGrow            = "loxilb_grow"
 	SweepProgLoxilbJudge           = "loxilb_judge"
 	SweepProgLoxilbReset           = "loxilb_reset"
@@ -788,6 +789,7 @@ type SweepSpecs struct {
 type SweepProgramSpecs struct {
 	LoxilbEnd           *ebpf.ProgramSpec `ebpf:"loxilb_end"`
 	LoxilbFind          *ebpf.ProgramSpec `ebpf:"loxilb_find"`
+	LoxilbGather        *ebpf.ProgramSpec `ebpf:"loxilb_gather"`
 	LoxilbGrow          *ebpf.ProgramSpec `ebpf:"loxilb_grow"`
 	LoxilbJudge         *ebpf.ProgramSpec `ebpf:"loxilb_judge"`
 	LoxilbReset         *ebpf.ProgramSpec `ebpf:"loxilb_reset"`
@@ -810,6 +812,7 @@ type SweepMapSpecs struct {
 	AttachedSources  *ebpf.MapSpec `ebpf:"attached_sources"`
 	BloomFilter      *ebpf.MapSpec `ebpf:"bloom_filter"`
 	Challenges       *ebpf.MapSpec `ebpf:"challenges"`
+	ConnectionCounts *ebpf.MapSpec `ebpf:"connection_counts"`
 	Connections      *ebpf.MapSpec `ebpf:"connections"`
 	DefaultRoutes    *ebpf.MapSpec `ebpf:"default_routes"`
 	DropBytes        *ebpf.MapSpec `ebpf:"drop_bytes"`
@@ -869,7 +872,6 @@ type SweepMapSpecs struct {
 	Vips             *ebpf.MapSpec `ebpf:"vips"`
 	Watchers         *ebpf.MapSpec `ebpf:"watchers"`
 	Ways             *ebpf.MapSpec `ebpf:"ways"`
-	WaysFull         *ebpf.MapSpec `ebpf:"ways_full"`
 	Whereabouts      *ebpf.MapSpec `ebpf:"whereabouts"`
 }
 
@@ -952,6 +954,7 @@ type SweepMaps struct {
 	AttachedSources  *ebpf.Map `ebpf:"attached_sources"`
 	BloomFilter      *ebpf.Map `ebpf:"bloom_filter"`
 	Challenges       *ebpf.Map `ebpf:"challenges"`
+	ConnectionCounts *ebpf.Map `ebpf:"connection_counts"`
 	Connections      *ebpf.Map `ebpf:"connections"`
 	DefaultRoutes    *ebpf.Map `ebpf:"default_routes"`
 	DropBytes        *ebpf.Map `ebpf:"drop_bytes"`
@@ -1011,7 +1014,6 @@ type SweepMaps struct {
 	Vips             *ebpf.Map `ebpf:"vips"`
 	Watchers         *ebpf.Map `ebpf:"watchers"`
 	Ways             *ebpf.Map `ebpf:"ways"`
-	WaysFull         *ebpf.Map `ebpf:"ways_full"`
 	Whereabouts      *ebpf.Map `ebpf:"whereabouts"`
 }
 
@@ -1025,6 +1027,7 @@ func (m *SweepMaps) Close() error {
 		m.AttachedSources,
 		m.BloomFilter,
 		m.Challenges,
+		m.ConnectionCounts,
 		m.Connections,
 		m.DefaultRoutes,
 		m.DropBytes,
@@ -1084,7 +1087,6 @@ func (m *SweepMaps) Close() error {
 		m.Vips,
 		m.Watchers,
 		m.Ways,
-		m.WaysFull,
 		m.Whereabouts,
 	)
 }
@@ -1146,6 +1148,7 @@ type SweepVariables struct {
 type SweepPrograms struct {
 	LoxilbEnd           *ebpf.Program `ebpf:"loxilb_end"`
 	LoxilbFind          *ebpf.Program `ebpf:"loxilb_find"`
+	LoxilbGather        *ebpf.Program `ebpf:"loxilb_gather"`
 	LoxilbGrow          *ebpf.Program `ebpf:"loxilb_grow"`
 	LoxilbJudge         *ebpf.Program `ebpf:"loxilb_judge"`
 	LoxilbReset         *ebpf.Program `ebpf:"loxilb_reset"`
@@ -1160,6 +1163,7 @@ func (p *SweepPrograms) Close() error {
 	return _SweepClose(
 		p.LoxilbEnd,
 		p.LoxilbFind,
+		p.LoxilbGather,
 		p.LoxilbGrow,
 		p.LoxilbJudge,
 		p.LoxilbReset,

@@ -119,6 +119,13 @@ type TcConnectionCopy struct {
 	Pad           uint8
 }
 
+type TcConnectionCount struct {
+	_           structs.HostLayout
+	Connections uint64
+	Active      int64
+	Tracked     int64
+}
+
 type TcConnectionEvent struct {
 	_           structs.HostLayout
 	Time        uint64
@@ -321,11 +328,12 @@ type TcEndpoint struct {
 type TcEndpointFlag uint32
 
 const (
-	TcEndpointFlagENDPOINT_IN_USE  TcEndpointFlag = 1
-	TcEndpointFlagENDPOINT_REMOVED TcEndpointFlag = 4
-	TcEndpointFlagENDPOINT_SHIFT   TcEndpointFlag = 8
-	TcEndpointFlagENDPOINT_FAILED  TcEndpointFlag = 16
-	TcEndpointFlagENDPOINT_SNAT    TcEndpointFlag = 32
+	TcEndpointFlagENDPOINT_IN_USE   TcEndpointFlag = 1
+	TcEndpointFlagENDPOINT_REMOVED  TcEndpointFlag = 4
+	TcEndpointFlagENDPOINT_SHIFT    TcEndpointFlag = 8
+	TcEndpointFlagENDPOINT_FAILED   TcEndpointFlag = 16
+	TcEndpointFlagENDPOINT_SNAT     TcEndpointFlag = 32
+	TcEndpointFlagENDPOINT_COMPARED TcEndpointFlag = 64
 )
 
 type TcEndpointOutcomes struct {
@@ -343,7 +351,7 @@ type TcEndpointOutcomes struct {
 
 type TcEndpointState struct {
 	_                  structs.HostLayout
-	Pad                uint64
+	Unused             uint64
 	Connections        uint64
 	Active             int64
 	Tracked            uint64
@@ -1455,6 +1463,7 @@ const (
 	TcMapAttachedSources        = "attached_sources"
 	TcMapBloomFilter            = "bloom_filter"
 	TcMapChallenges             = "challenges"
+	TcMapConnectionCounts       = "connection_counts"
 	TcMapConnections            = "connections"
 	TcMapDefaultRoutes          = "default_routes"
 	TcMapDropBytes              = "drop_bytes"
@@ -1512,7 +1521,6 @@ const (
 	TcMapVips                   = "vips"
 	TcMapWatchers               = "watchers"
 	TcMapWays                   = "ways"
-	TcMapWaysFull               = "ways_full"
 	TcMapWhereabouts            = "whereabouts"
 	TcProgLoxilbEther           = "loxilb_ether"
 	TcProgLoxilbEtherOut        = "loxilb_ether_out"
@@ -1586,6 +1594,7 @@ const (
 	TcVarWakes                  = "wakes"
 	TcVarWatchersNow            = "watchers_now"
 	TcVarWatching               = "watching"
+	TcVarWaysFull               = "ways_full"
 )
 
 // LoadTc returns the embedded CollectionSpec for Tc.
@@ -1648,6 +1657,7 @@ type TcMapSpecs struct {
 	AttachedSources  *ebpf.MapSpec `ebpf:"attached_sources"`
 	BloomFilter      *ebpf.MapSpec `ebpf:"bloom_filter"`
 	Challenges       *ebpf.MapSpec `ebpf:"challenges"`
+	ConnectionCounts *ebpf.MapSpec `ebpf:"connection_counts"`
 	Connections      *ebpf.MapSpec `ebpf:"connections"`
 	DefaultRoutes    *ebpf.MapSpec `ebpf:"default_routes"`
 	DropBytes        *ebpf.MapSpec `ebpf:"drop_bytes"`
@@ -1705,7 +1715,6 @@ type TcMapSpecs struct {
 	Vips             *ebpf.MapSpec `ebpf:"vips"`
 	Watchers         *ebpf.MapSpec `ebpf:"watchers"`
 	Ways             *ebpf.MapSpec `ebpf:"ways"`
-	WaysFull         *ebpf.MapSpec `ebpf:"ways_full"`
 	Whereabouts      *ebpf.MapSpec `ebpf:"whereabouts"`
 }
 
@@ -1781,6 +1790,7 @@ type TcVariableSpecs struct {
 	Wakes                  *ebpf.VariableSpec `ebpf:"wakes"`
 	WatchersNow            *ebpf.VariableSpec `ebpf:"watchers_now"`
 	Watching               *ebpf.VariableSpec `ebpf:"watching"`
+	WaysFull               *ebpf.VariableSpec `ebpf:"ways_full"`
 }
 
 // TcObjects contains all objects after they have been loaded into the kernel.
@@ -1811,6 +1821,7 @@ type TcMaps struct {
 	AttachedSources  *ebpf.Map `ebpf:"attached_sources"`
 	BloomFilter      *ebpf.Map `ebpf:"bloom_filter"`
 	Challenges       *ebpf.Map `ebpf:"challenges"`
+	ConnectionCounts *ebpf.Map `ebpf:"connection_counts"`
 	Connections      *ebpf.Map `ebpf:"connections"`
 	DefaultRoutes    *ebpf.Map `ebpf:"default_routes"`
 	DropBytes        *ebpf.Map `ebpf:"drop_bytes"`
@@ -1868,7 +1879,6 @@ type TcMaps struct {
 	Vips             *ebpf.Map `ebpf:"vips"`
 	Watchers         *ebpf.Map `ebpf:"watchers"`
 	Ways             *ebpf.Map `ebpf:"ways"`
-	WaysFull         *ebpf.Map `ebpf:"ways_full"`
 	Whereabouts      *ebpf.Map `ebpf:"whereabouts"`
 }
 
@@ -1882,6 +1892,7 @@ func (m *TcMaps) Close() error {
 		m.AttachedSources,
 		m.BloomFilter,
 		m.Challenges,
+		m.ConnectionCounts,
 		m.Connections,
 		m.DefaultRoutes,
 		m.DropBytes,
@@ -1939,7 +1950,6 @@ func (m *TcMaps) Close() error {
 		m.Vips,
 		m.Watchers,
 		m.Ways,
-		m.WaysFull,
 		m.Whereabouts,
 	)
 }
@@ -2016,6 +2026,7 @@ type TcVariables struct {
 	Wakes                  *ebpf.Variable `ebpf:"wakes"`
 	WatchersNow            *ebpf.Variable `ebpf:"watchers_now"`
 	Watching               *ebpf.Variable `ebpf:"watching"`
+	WaysFull               *ebpf.Variable `ebpf:"ways_full"`
 }
 
 // TcPrograms contains all programs after they have been loaded into the kernel.

@@ -606,6 +606,7 @@ const (
 	TcProxyMapAttachedSources        = "attached_sources"
 	TcProxyMapBloomFilter            = "bloom_filter"
 	TcProxyMapChallenges             = "challenges"
+	TcProxyMapConnectionCounts       = "connection_counts"
 	TcProxyMapConnections            = "connections"
 	TcProxyMapDefaultRoutes          = "default_routes"
 	TcProxyMapDropBytes              = "drop_bytes"
@@ -663,7 +664,6 @@ const (
 	TcProxyMapVips                   = "vips"
 	TcProxyMapWatchers               = "watchers"
 	TcProxyMapWays                   = "ways"
-	TcProxyMapWaysFull               = "ways_full"
 	TcProxyMapWhereabouts            = "whereabouts"
 	TcProxyProgLoxilbEther           = "loxilb_ether"
 	TcProxyProgLoxilbEtherOut        = "loxilb_ether_out"
@@ -737,6 +737,7 @@ const (
 	TcProxyVarWakes                  = "wakes"
 	TcProxyVarWatchersNow            = "watchers_now"
 	TcProxyVarWatching               = "watching"
+	TcProxyVarWaysFull               = "ways_full"
 )
 
 // LoadTcProxy returns the embedded CollectionSpec for TcProxy.
@@ -799,6 +800,7 @@ type TcProxyMapSpecs struct {
 	AttachedSources  *ebpf.MapSpec `ebpf:"attached_sources"`
 	BloomFilter      *ebpf.MapSpec `ebpf:"bloom_filter"`
 	Challenges       *ebpf.MapSpec `ebpf:"challenges"`
+	ConnectionCounts *ebpf.MapSpec `ebpf:"connection_counts"`
 	Connections      *ebpf.MapSpec `ebpf:"connections"`
 	DefaultRoutes    *ebpf.MapSpec `ebpf:"default_routes"`
 	DropBytes        *ebpf.MapSpec `ebpf:"drop_bytes"`
@@ -856,7 +858,6 @@ type TcProxyMapSpecs struct {
 	Vips             *ebpf.MapSpec `ebpf:"vips"`
 	Watchers         *ebpf.MapSpec `ebpf:"watchers"`
 	Ways             *ebpf.MapSpec `ebpf:"ways"`
-	WaysFull         *ebpf.MapSpec `ebpf:"ways_full"`
 	Whereabouts      *ebpf.MapSpec `ebpf:"whereabouts"`
 }
 
@@ -932,6 +933,7 @@ type TcProxyVariableSpecs struct {
 	Wakes                  *ebpf.VariableSpec `ebpf:"wakes"`
 	WatchersNow            *ebpf.VariableSpec `ebpf:"watchers_now"`
 	Watching               *ebpf.VariableSpec `ebpf:"watching"`
+	WaysFull               *ebpf.VariableSpec `ebpf:"ways_full"`
 }
 
 // TcProxyObjects contains all objects after they have been loaded into the kernel.
@@ -962,6 +964,7 @@ type TcProxyMaps struct {
 	AttachedSources  *ebpf.Map `ebpf:"attached_sources"`
 	BloomFilter      *ebpf.Map `ebpf:"bloom_filter"`
 	Challenges       *ebpf.Map `ebpf:"challenges"`
+	ConnectionCounts *ebpf.Map `ebpf:"connection_counts"`
 	Connections      *ebpf.Map `ebpf:"connections"`
 	DefaultRoutes    *ebpf.Map `ebpf:"default_routes"`
 	DropBytes        *ebpf.Map `ebpf:"drop_bytes"`
@@ -1019,7 +1022,6 @@ type TcProxyMaps struct {
 	Vips             *ebpf.Map `ebpf:"vips"`
 	Watchers         *ebpf.Map `ebpf:"watchers"`
 	Ways             *ebpf.Map `ebpf:"ways"`
-	WaysFull         *ebpf.Map `ebpf:"ways_full"`
 	Whereabouts      *ebpf.Map `ebpf:"whereabouts"`
 }
 
@@ -1033,6 +1035,7 @@ func (m *TcProxyMaps) Close() error {
 		m.AttachedSources,
 		m.BloomFilter,
 		m.Challenges,
+		m.ConnectionCounts,
 		m.Connections,
 		m.DefaultRoutes,
 		m.DropBytes,
@@ -1090,7 +1093,6 @@ func (m *TcProxyMaps) Close() error {
 		m.Vips,
 		m.Watchers,
 		m.Ways,
-		m.WaysFull,
 		m.Whereabouts,
 	)
 }
@@ -1167,6 +1169,7 @@ type TcProxyVariables struct {
 	Wakes                  *ebpf.Variable `ebpf:"wakes"`
 	WatchersNow            *ebpf.Variable `ebpf:"watchers_now"`
 	Watching               *ebpf.Variable `ebpf:"watching"`
+	WaysFull               *ebpf.Variable `ebpf:"ways_full"`
 }
 
 // TcProxyPrograms contains all programs after they have been loaded into the kernel.

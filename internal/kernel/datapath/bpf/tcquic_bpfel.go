@@ -644,6 +644,7 @@ const (
 	TcQUICMapAttachedSources        = "attached_sources"
 	TcQUICMapBloomFilter            = "bloom_filter"
 	TcQUICMapChallenges             = "challenges"
+	TcQUICMapConnectionCounts       = "connection_counts"
 	TcQUICMapConnections            = "connections"
 	TcQUICMapDefaultRoutes          = "default_routes"
 	TcQUICMapDropBytes              = "drop_bytes"
@@ -703,7 +704,6 @@ const (
 	TcQUICMapVips                   = "vips"
 	TcQUICMapWatchers               = "watchers"
 	TcQUICMapWays                   = "ways"
-	TcQUICMapWaysFull               = "ways_full"
 	TcQUICMapWhereabouts            = "whereabouts"
 	TcQUICProgLoxilbEther           = "loxilb_ether"
 	TcQUICProgLoxilbEtherOut        = "loxilb_ether_out"
@@ -777,6 +777,7 @@ const (
 	TcQUICVarWakes                  = "wakes"
 	TcQUICVarWatchersNow            = "watchers_now"
 	TcQUICVarWatching               = "watching"
+	TcQUICVarWaysFull               = "ways_full"
 )
 
 // LoadTcQUIC returns the embedded CollectionSpec for TcQUIC.
@@ -839,6 +840,7 @@ type TcQUICMapSpecs struct {
 	AttachedSources  *ebpf.MapSpec `ebpf:"attached_sources"`
 	BloomFilter      *ebpf.MapSpec `ebpf:"bloom_filter"`
 	Challenges       *ebpf.MapSpec `ebpf:"challenges"`
+	ConnectionCounts *ebpf.MapSpec `ebpf:"connection_counts"`
 	Connections      *ebpf.MapSpec `ebpf:"connections"`
 	DefaultRoutes    *ebpf.MapSpec `ebpf:"default_routes"`
 	DropBytes        *ebpf.MapSpec `ebpf:"drop_bytes"`
@@ -898,7 +900,6 @@ type TcQUICMapSpecs struct {
 	Vips             *ebpf.MapSpec `ebpf:"vips"`
 	Watchers         *ebpf.MapSpec `ebpf:"watchers"`
 	Ways             *ebpf.MapSpec `ebpf:"ways"`
-	WaysFull         *ebpf.MapSpec `ebpf:"ways_full"`
 	Whereabouts      *ebpf.MapSpec `ebpf:"whereabouts"`
 }
 
@@ -974,6 +975,7 @@ type TcQUICVariableSpecs struct {
 	Wakes                  *ebpf.VariableSpec `ebpf:"wakes"`
 	WatchersNow            *ebpf.VariableSpec `ebpf:"watchers_now"`
 	Watching               *ebpf.VariableSpec `ebpf:"watching"`
+	WaysFull               *ebpf.VariableSpec `ebpf:"ways_full"`
 }
 
 // TcQUICObjects contains all objects after they have been loaded into the kernel.
@@ -1004,6 +1006,7 @@ type TcQUICMaps struct {
 	AttachedSources  *ebpf.Map `ebpf:"attached_sources"`
 	BloomFilter      *ebpf.Map `ebpf:"bloom_filter"`
 	Challenges       *ebpf.Map `ebpf:"challenges"`
+	ConnectionCounts *ebpf.Map `ebpf:"connection_counts"`
 	Connections      *ebpf.Map `ebpf:"connections"`
 	DefaultRoutes    *ebpf.Map `ebpf:"default_routes"`
 	DropBytes        *ebpf.Map `ebpf:"drop_bytes"`
@@ -1063,7 +1066,6 @@ type TcQUICMaps struct {
 	Vips             *ebpf.Map `ebpf:"vips"`
 	Watchers         *ebpf.Map `ebpf:"watchers"`
 	Ways             *ebpf.Map `ebpf:"ways"`
-	WaysFull         *ebpf.Map `ebpf:"ways_full"`
 	Whereabouts      *ebpf.Map `ebpf:"whereabouts"`
 }
 
@@ -1077,6 +1079,7 @@ func (m *TcQUICMaps) Close() error {
 		m.AttachedSources,
 		m.BloomFilter,
 		m.Challenges,
+		m.ConnectionCounts,
 		m.Connections,
 		m.DefaultRoutes,
 		m.DropBytes,
@@ -1136,7 +1139,6 @@ func (m *TcQUICMaps) Close() error {
 		m.Vips,
 		m.Watchers,
 		m.Ways,
-		m.WaysFull,
 		m.Whereabouts,
 	)
 }
@@ -1213,6 +1215,7 @@ type TcQUICVariables struct {
 	Wakes                  *ebpf.Variable `ebpf:"wakes"`
 	WatchersNow            *ebpf.Variable `ebpf:"watchers_now"`
 	Watching               *ebpf.Variable `ebpf:"watching"`
+	WaysFull               *ebpf.Variable `ebpf:"ways_full"`
 }
 
 // TcQUICPrograms contains all programs after they have been loaded into the kernel.

@@ -613,6 +613,7 @@ const (
 	TcSCTPMapAttachedSources        = "attached_sources"
 	TcSCTPMapBloomFilter            = "bloom_filter"
 	TcSCTPMapChallenges             = "challenges"
+	TcSCTPMapConnectionCounts       = "connection_counts"
 	TcSCTPMapConnections            = "connections"
 	TcSCTPMapDefaultRoutes          = "default_routes"
 	TcSCTPMapDropBytes              = "drop_bytes"
@@ -671,7 +672,6 @@ const (
 	TcSCTPMapVips                   = "vips"
 	TcSCTPMapWatchers               = "watchers"
 	TcSCTPMapWays                   = "ways"
-	TcSCTPMapWaysFull               = "ways_full"
 	TcSCTPMapWhereabouts            = "whereabouts"
 	TcSCTPProgLoxilbEther           = "loxilb_ether"
 	TcSCTPProgLoxilbEtherOut        = "loxilb_ether_out"
@@ -745,6 +745,7 @@ const (
 	TcSCTPVarWakes                  = "wakes"
 	TcSCTPVarWatchersNow            = "watchers_now"
 	TcSCTPVarWatching               = "watching"
+	TcSCTPVarWaysFull               = "ways_full"
 )
 
 // LoadTcSCTP returns the embedded CollectionSpec for TcSCTP.
@@ -807,6 +808,7 @@ type TcSCTPMapSpecs struct {
 	AttachedSources  *ebpf.MapSpec `ebpf:"attached_sources"`
 	BloomFilter      *ebpf.MapSpec `ebpf:"bloom_filter"`
 	Challenges       *ebpf.MapSpec `ebpf:"challenges"`
+	ConnectionCounts *ebpf.MapSpec `ebpf:"connection_counts"`
 	Connections      *ebpf.MapSpec `ebpf:"connections"`
 	DefaultRoutes    *ebpf.MapSpec `ebpf:"default_routes"`
 	DropBytes        *ebpf.MapSpec `ebpf:"drop_bytes"`
@@ -865,7 +867,6 @@ type TcSCTPMapSpecs struct {
 	Vips             *ebpf.MapSpec `ebpf:"vips"`
 	Watchers         *ebpf.MapSpec `ebpf:"watchers"`
 	Ways             *ebpf.MapSpec `ebpf:"ways"`
-	WaysFull         *ebpf.MapSpec `ebpf:"ways_full"`
 	Whereabouts      *ebpf.MapSpec `ebpf:"whereabouts"`
 }
 
@@ -941,6 +942,7 @@ type TcSCTPVariableSpecs struct {
 	Wakes                  *ebpf.VariableSpec `ebpf:"wakes"`
 	WatchersNow            *ebpf.VariableSpec `ebpf:"watchers_now"`
 	Watching               *ebpf.VariableSpec `ebpf:"watching"`
+	WaysFull               *ebpf.VariableSpec `ebpf:"ways_full"`
 }
 
 // TcSCTPObjects contains all objects after they have been loaded into the kernel.
@@ -971,6 +973,7 @@ type TcSCTPMaps struct {
 	AttachedSources  *ebpf.Map `ebpf:"attached_sources"`
 	BloomFilter      *ebpf.Map `ebpf:"bloom_filter"`
 	Challenges       *ebpf.Map `ebpf:"challenges"`
+	ConnectionCounts *ebpf.Map `ebpf:"connection_counts"`
 	Connections      *ebpf.Map `ebpf:"connections"`
 	DefaultRoutes    *ebpf.Map `ebpf:"default_routes"`
 	DropBytes        *ebpf.Map `ebpf:"drop_bytes"`
@@ -1029,7 +1032,6 @@ type TcSCTPMaps struct {
 	Vips             *ebpf.Map `ebpf:"vips"`
 	Watchers         *ebpf.Map `ebpf:"watchers"`
 	Ways             *ebpf.Map `ebpf:"ways"`
-	WaysFull         *ebpf.Map `ebpf:"ways_full"`
 	Whereabouts      *ebpf.Map `ebpf:"whereabouts"`
 }
 
@@ -1043,6 +1045,7 @@ func (m *TcSCTPMaps) Close() error {
 		m.AttachedSources,
 		m.BloomFilter,
 		m.Challenges,
+		m.ConnectionCounts,
 		m.Connections,
 		m.DefaultRoutes,
 		m.DropBytes,
@@ -1101,7 +1104,6 @@ func (m *TcSCTPMaps) Close() error {
 		m.Vips,
 		m.Watchers,
 		m.Ways,
-		m.WaysFull,
 		m.Whereabouts,
 	)
 }
@@ -1178,6 +1180,7 @@ type TcSCTPVariables struct {
 	Wakes                  *ebpf.Variable `ebpf:"wakes"`
 	WatchersNow            *ebpf.Variable `ebpf:"watchers_now"`
 	Watching               *ebpf.Variable `ebpf:"watching"`
+	WaysFull               *ebpf.Variable `ebpf:"ways_full"`
 }
 
 // TcSCTPPrograms contains all programs after they have been loaded into the kernel.

@@ -606,6 +606,7 @@ const (
 	TcTraceMapAttachedSources        = "attached_sources"
 	TcTraceMapBloomFilter            = "bloom_filter"
 	TcTraceMapChallenges             = "challenges"
+	TcTraceMapConnectionCounts       = "connection_counts"
 	TcTraceMapConnections            = "connections"
 	TcTraceMapDefaultRoutes          = "default_routes"
 	TcTraceMapDropBytes              = "drop_bytes"
@@ -663,7 +664,6 @@ const (
 	TcTraceMapVips                   = "vips"
 	TcTraceMapWatchers               = "watchers"
 	TcTraceMapWays                   = "ways"
-	TcTraceMapWaysFull               = "ways_full"
 	TcTraceMapWhereabouts            = "whereabouts"
 	TcTraceProgLoxilbEther           = "loxilb_ether"
 	TcTraceProgLoxilbEtherOut        = "loxilb_ether_out"
@@ -737,6 +737,7 @@ const (
 	TcTraceVarWakes                  = "wakes"
 	TcTraceVarWatchersNow            = "watchers_now"
 	TcTraceVarWatching               = "watching"
+	TcTraceVarWaysFull               = "ways_full"
 )
 
 // LoadTcTrace returns the embedded CollectionSpec for TcTrace.
@@ -799,6 +800,7 @@ type TcTraceMapSpecs struct {
 	AttachedSources  *ebpf.MapSpec `ebpf:"attached_sources"`
 	BloomFilter      *ebpf.MapSpec `ebpf:"bloom_filter"`
 	Challenges       *ebpf.MapSpec `ebpf:"challenges"`
+	ConnectionCounts *ebpf.MapSpec `ebpf:"connection_counts"`
 	Connections      *ebpf.MapSpec `ebpf:"connections"`
 	DefaultRoutes    *ebpf.MapSpec `ebpf:"default_routes"`
 	DropBytes        *ebpf.MapSpec `ebpf:"drop_bytes"`
@@ -856,7 +858,6 @@ type TcTraceMapSpecs struct {
 	Vips             *ebpf.MapSpec `ebpf:"vips"`
 	Watchers         *ebpf.MapSpec `ebpf:"watchers"`
 	Ways             *ebpf.MapSpec `ebpf:"ways"`
-	WaysFull         *ebpf.MapSpec `ebpf:"ways_full"`
 	Whereabouts      *ebpf.MapSpec `ebpf:"whereabouts"`
 }
 
@@ -932,6 +933,7 @@ type TcTraceVariableSpecs struct {
 	Wakes                  *ebpf.VariableSpec `ebpf:"wakes"`
 	WatchersNow            *ebpf.VariableSpec `ebpf:"watchers_now"`
 	Watching               *ebpf.VariableSpec `ebpf:"watching"`
+	WaysFull               *ebpf.VariableSpec `ebpf:"ways_full"`
 }
 
 // TcTraceObjects contains all objects after they have been loaded into the kernel.
@@ -962,6 +964,7 @@ type TcTraceMaps struct {
 	AttachedSources  *ebpf.Map `ebpf:"attached_sources"`
 	BloomFilter      *ebpf.Map `ebpf:"bloom_filter"`
 	Challenges       *ebpf.Map `ebpf:"challenges"`
+	ConnectionCounts *ebpf.Map `ebpf:"connection_counts"`
 	Connections      *ebpf.Map `ebpf:"connections"`
 	DefaultRoutes    *ebpf.Map `ebpf:"default_routes"`
 	DropBytes        *ebpf.Map `ebpf:"drop_bytes"`
@@ -1019,7 +1022,6 @@ type TcTraceMaps struct {
 	Vips             *ebpf.Map `ebpf:"vips"`
 	Watchers         *ebpf.Map `ebpf:"watchers"`
 	Ways             *ebpf.Map `ebpf:"ways"`
-	WaysFull         *ebpf.Map `ebpf:"ways_full"`
 	Whereabouts      *ebpf.Map `ebpf:"whereabouts"`
 }
 
@@ -1033,6 +1035,7 @@ func (m *TcTraceMaps) Close() error {
 		m.AttachedSources,
 		m.BloomFilter,
 		m.Challenges,
+		m.ConnectionCounts,
 		m.Connections,
 		m.DefaultRoutes,
 		m.DropBytes,
@@ -1090,7 +1093,6 @@ func (m *TcTraceMaps) Close() error {
 		m.Vips,
 		m.Watchers,
 		m.Ways,
-		m.WaysFull,
 		m.Whereabouts,
 	)
 }
@@ -1167,6 +1169,7 @@ type TcTraceVariables struct {
 	Wakes                  *ebpf.Variable `ebpf:"wakes"`
 	WatchersNow            *ebpf.Variable `ebpf:"watchers_now"`
 	Watching               *ebpf.Variable `ebpf:"watching"`
+	WaysFull               *ebpf.Variable `ebpf:"ways_full"`
 }
 
 // TcTracePrograms contains all programs after they have been loaded into the kernel.

@@ -404,6 +404,7 @@ const (
 	XdpMapAttachedSources        = "attached_sources"
 	XdpMapBloomFilter            = "bloom_filter"
 	XdpMapChallenges             = "challenges"
+	XdpMapConnectionCounts       = "connection_counts"
 	XdpMapConnections            = "connections"
 	XdpMapDefaultRoutes          = "default_routes"
 	XdpMapDropBytes              = "drop_bytes"
@@ -456,7 +457,6 @@ const (
 	XdpMapVips                   = "vips"
 	XdpMapWatchers               = "watchers"
 	XdpMapWays                   = "ways"
-	XdpMapWaysFull               = "ways_full"
 	XdpMapWhereabouts            = "whereabouts"
 	XdpMapXdpAddresses           = "xdp_addresses"
 	XdpMapXdpForwarded           = "xdp_forwarded"
@@ -569,6 +569,7 @@ type XdpMapSpecs struct {
 	AttachedSources  *ebpf.MapSpec `ebpf:"attached_sources"`
 	BloomFilter      *ebpf.MapSpec `ebpf:"bloom_filter"`
 	Challenges       *ebpf.MapSpec `ebpf:"challenges"`
+	ConnectionCounts *ebpf.MapSpec `ebpf:"connection_counts"`
 	Connections      *ebpf.MapSpec `ebpf:"connections"`
 	DefaultRoutes    *ebpf.MapSpec `ebpf:"default_routes"`
 	DropBytes        *ebpf.MapSpec `ebpf:"drop_bytes"`
@@ -621,7 +622,6 @@ type XdpMapSpecs struct {
 	Vips             *ebpf.MapSpec `ebpf:"vips"`
 	Watchers         *ebpf.MapSpec `ebpf:"watchers"`
 	Ways             *ebpf.MapSpec `ebpf:"ways"`
-	WaysFull         *ebpf.MapSpec `ebpf:"ways_full"`
 	Whereabouts      *ebpf.MapSpec `ebpf:"whereabouts"`
 	XdpAddresses     *ebpf.MapSpec `ebpf:"xdp_addresses"`
 	XdpForwarded     *ebpf.MapSpec `ebpf:"xdp_forwarded"`
@@ -710,6 +710,7 @@ type XdpMaps struct {
 	AttachedSources  *ebpf.Map `ebpf:"attached_sources"`
 	BloomFilter      *ebpf.Map `ebpf:"bloom_filter"`
 	Challenges       *ebpf.Map `ebpf:"challenges"`
+	ConnectionCounts *ebpf.Map `ebpf:"connection_counts"`
 	Connections      *ebpf.Map `ebpf:"connections"`
 	DefaultRoutes    *ebpf.Map `ebpf:"default_routes"`
 	DropBytes        *ebpf.Map `ebpf:"drop_bytes"`
@@ -762,7 +763,6 @@ type XdpMaps struct {
 	Vips             *ebpf.Map `ebpf:"vips"`
 	Watchers         *ebpf.Map `ebpf:"watchers"`
 	Ways             *ebpf.Map `ebpf:"ways"`
-	WaysFull         *ebpf.Map `ebpf:"ways_full"`
 	Whereabouts      *ebpf.Map `ebpf:"whereabouts"`
 	XdpAddresses     *ebpf.Map `ebpf:"xdp_addresses"`
 	XdpForwarded     *ebpf.Map `ebpf:"xdp_forwarded"`
@@ -779,6 +779,7 @@ func (m *XdpMaps) Close() error {
 		m.AttachedSources,
 		m.BloomFilter,
 		m.Challenges,
+		m.ConnectionCounts,
 		m.Connections,
 		m.DefaultRoutes,
 		m.DropBytes,
@@ -831,7 +832,6 @@ func (m *XdpMaps) Close() error {
 		m.Vips,
 		m.Watchers,
 		m.Ways,
-		m.WaysFull,
 		m.Whereabouts,
 		m.XdpAddresses,
 		m.XdpForwarded,

@@ -34,7 +34,7 @@ func openOnce(t testing.TB, s loader.Settings) (table *Table, end func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := rows.Grow(1, c.Endpoints, c.EndpointStates, c.EndpointTraffics); err != nil {
+	if err := rows.Grow(1, c.Endpoints, c.EndpointStates.Shared, c.EndpointStates.PerCPU, c.EndpointTraffics); err != nil {
 		t.Fatal(err)
 	}
 	programs, err := LoadSweep(c)

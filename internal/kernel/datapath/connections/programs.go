@@ -158,7 +158,7 @@ func (p *Programs) has(name string) *ebpf.Program {
 }
 
 func (p *Programs) all() error {
-	for _, name := range []string{sweepPersists, sweepSNAT, growTable, walkRows, findRows, endSilently, sendReset, startTimer, judgeSamples} {
+	for _, name := range []string{sweepPersists, sweepSNAT, growTable, walkRows, findRows, endSilently, sendReset, startTimer, judgeSamples, gatherLoads} {
 		if _, err := p.Program(name); err != nil {
 			return err
 		}
@@ -203,6 +203,7 @@ func SharedMaps(c *loader.Collection) map[string]*ebpf.Map {
 		"lifetimes":          c.Maps.Lifetimes,
 		"endpoints":          c.Maps.Endpoints,
 		"endpoint_states":    c.Maps.EndpointStates,
+		"connection_counts":  c.Maps.ConnectionCounts,
 		"half_opens":         c.Maps.HalfOpens,
 		"half_opens_kept":    c.Maps.HalfOpensKept,
 		"service_states":     c.Maps.ServiceStates,

@@ -62,6 +62,9 @@ func (t *Table) sweep(ctx context.Context) error {
 	if err := t.shared.Locations.Turn(); err != nil {
 		return err
 	}
+	if err := t.GatherLoads(t.tables.Compared()); err != nil {
+		return err
+	}
 	if usages := t.tables.SNATUsages(); usages != nil {
 		if _, _, err := t.sweepMap(ctx, sweepSNAT, usages); err != nil {
 			return fmt.Errorf("sweep source ports: %w", err)

@@ -175,7 +175,7 @@ func (d *double) copyLoads(n *needs) error {
 	if bpf.TcAlgorithm(n.service.Algorithm) != bpf.TcAlgorithmALGORITHM_LC {
 		return nil
 	}
-	for i, live := range d.live.EndpointStates.Segments() {
+	for i, live := range d.live.EndpointStates.Shared.Segments() {
 		if i >= len(d.states.Segments()) {
 			break
 		}

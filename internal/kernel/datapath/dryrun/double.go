@@ -33,9 +33,9 @@ type double struct {
 	rules       Rules
 	connections *conntrack.Double
 	// Maps in maps.
-	states, persists, usages, clients, hits *rows.Array
-	cpus                                    int
-	known                                   *known
+	states, perCPU, persists, usages, clients, hits *rows.Array
+	cpus                                            int
+	known                                           *known
 }
 
 func newDouble(live *loader.Collection, rules Rules) (*double, error) {
@@ -59,6 +59,7 @@ func newDouble(live *loader.Collection, rules Rules) (*double, error) {
 
 func (d *double) open() (err error) {
 	array := func(name string, m *ebpf.Map) *rows.Array { return rows.NewArray(name, m, d.Spec(name).InnerMap) }
+	d.perCPU = array("connection_counts", d.Maps.ConnectionCounts)
 	d.states, d.hits = array("endpoint_states", d.Maps.EndpointStates), array("rule_hits", d.Maps.RuleHits)
 	d.usages, d.persists, d.clients = array("snat_usages", d.Maps.SnatUsages), array("persists", d.Maps.Persists), array("limited_clients", d.Maps.LimitedClients)
 	if err := rows.Grow(1, d.usages, d.persists, d.clients); err != nil {
@@ -79,7 +80,7 @@ func (d *double) close() error {
 	if d.known != nil {
 		err = errors.Join(err, d.known.live.Close())
 	}
-	for _, a := range []*rows.Array{d.states, d.hits, d.usages, d.persists, d.clients} {
+	for _, a := range []*rows.Array{d.states, d.perCPU, d.hits, d.usages, d.persists, d.clients} {
 		if a != nil {
 			a.Close()
 		}
@@ -90,7 +91,7 @@ func (d *double) close() error {
 // grow grows the rows to the data path's number.
 func (d *double) grow() error {
 	return errors.Join(
-		rows.Grow(max(0, d.live.EndpointStates.Count()-d.states.Count()), d.states),
+		rows.Grow(max(0, d.live.EndpointStates.Shared.Count()-d.states.Count()), d.states, d.perCPU),
 		rows.Grow(max(0, d.rules.CounterSegments()-d.hits.Count()), d.hits),
 	)
 }

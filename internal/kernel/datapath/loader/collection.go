@@ -21,10 +21,11 @@ type Collection struct {
 	Maps      bpf.TcMaps
 	Variables bpf.TcVariables
 	// Growing arrays: blocks of slots, and rows by endpoint id.
-	Slots, Endpoints, EndpointStates, EndpointTraffics, Handshakes *rows.Array
-	Conntrack                                                      *conntrack.Table // the connection table
-	Locations                                                      *conntrack.LocationMap
-	Bell                                                           *Bell // wakes us from the packet path
+	Slots, Endpoints, EndpointTraffics, Handshakes *rows.Array
+	EndpointStates                                 EndpointStates
+	Conntrack                                      *conntrack.Table // the connection table
+	Locations                                      *conntrack.LocationMap
+	Bell                                           *Bell // wakes us from the packet path
 	// Hashes that are made when they are needed.
 	SNATUsages, EgressEndpoints, Persists *rows.Array
 	ServiceLimits, LimitedClients         *rows.Array
@@ -127,7 +128,8 @@ func (c *Collection) sections(spec *ebpf.CollectionSpec) BellSections {
 func (c *Collection) openArrays(spec *ebpf.CollectionSpec) error {
 	array := func(name string, m *ebpf.Map) *rows.Array { return rows.NewArray(name, m, spec.Maps[name].InnerMap) }
 	c.Slots, c.Endpoints = array("slots", c.Maps.Slots), array("endpoints", c.Maps.Endpoints)
-	c.EndpointStates, c.EndpointTraffics = array("endpoint_states", c.Maps.EndpointStates), array("endpoint_traffics", c.Maps.EndpointTraffics)
+	c.EndpointStates = EndpointStates{array("endpoint_states", c.Maps.EndpointStates), array("connection_counts", c.Maps.ConnectionCounts)}
+	c.EndpointTraffics = array("endpoint_traffics", c.Maps.EndpointTraffics)
 	c.Handshakes = array("handshakes", c.Maps.Handshakes)
 	c.SNATUsages, c.EgressEndpoints = array("snat_usages", c.Maps.SnatUsages), array("egress_endpoints", c.Maps.EgressEndpoints)
 	c.Persists = array("persists", c.Maps.Persists)
@@ -152,9 +154,10 @@ func (c *Collection) openArrays(spec *ebpf.CollectionSpec) error {
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	// an earlier version had none
-	if err := rows.Grow(max(0, len(c.Endpoints.Segments())-len(c.Handshakes.Segments())), c.Handshakes); err != nil {
-		return err
+	for _, a := range []*rows.Array{c.Handshakes, c.EndpointStates.PerCPU} { // an earlier version had none
+		if err := rows.Grow(max(0, len(c.Endpoints.Segments())-len(a.Segments())), a); err != nil {
+			return err
+		}
 	}
 	var err error
 	if c.Conntrack, err = conntrack.Adopt(connections, c.Maps.TableStates, c.Maps.TableCounts); err != nil {
@@ -179,7 +182,7 @@ func (c *Collection) arrays() []*rows.Array {
 	if c.Slots == nil {
 		return nil
 	}
-	return []*rows.Array{c.Slots, c.Endpoints, c.EndpointStates, c.EndpointTraffics, c.Handshakes, c.SNATUsages, c.EgressEndpoints, c.Persists, c.ServiceLimits, c.LimitedClients, c.RuleHits, c.Leases, c.QUICConfigs, c.QUICServers, c.SCTPVIPs, c.SCTPPaths}
+	return []*rows.Array{c.Slots, c.Endpoints, c.EndpointStates.Shared, c.EndpointStates.PerCPU, c.EndpointTraffics, c.Handshakes, c.SNATUsages, c.EgressEndpoints, c.Persists, c.ServiceLimits, c.LimitedClients, c.RuleHits, c.Leases, c.QUICConfigs, c.QUICServers, c.SCTPVIPs, c.SCTPPaths}
 }
 
 // NewRuleSet makes room for a set of firewall rules, or of policies of IPsec.

@@ -46,9 +46,9 @@ func (c *Collection) pinnedConnections() (n uint64, err error) {
 // pinnedServices returns the services with connections and their numbers, if they are where this
 // build expects them.
 func (c *Collection) pinnedServices() (text string, err error) {
-	err = c.readPinned([]string{"services", "endpoints", "endpoint_states"}, func(spec *ebpf.CollectionSpec, maps []*ebpf.Map) error {
+	err = c.readPinned([]string{"services", "endpoints", "endpoint_states", "connection_counts"}, func(spec *ebpf.CollectionSpec, maps []*ebpf.Map) error {
 		text, err = activeServices(maps[0], rows.NewArray("endpoints", maps[1], spec.Maps["endpoints"].InnerMap),
-			rows.NewArray("endpoint_states", maps[2], spec.Maps["endpoint_states"].InnerMap))
+			EndpointStates{rows.NewArray("endpoint_states", maps[2], spec.Maps["endpoint_states"].InnerMap), rows.NewArray("connection_counts", maps[3], spec.Maps["connection_counts"].InnerMap)})
 		return err
 	})
 	return text, err
@@ -83,10 +83,14 @@ func (c *Collection) readPinned(names []string, read func(*ebpf.CollectionSpec, 
 }
 
 // activeServices names the services with connections, the largest number first.
-func activeServices(services *ebpf.Map, endpoints, states *rows.Array) (string, error) {
-	defer endpoints.Close()
-	defer states.Close()
-	if err := errors.Join(endpoints.Adopt(), states.Adopt()); err != nil {
+func activeServices(services *ebpf.Map, endpoints *rows.Array, states EndpointStates) (string, error) {
+	arrays := []*rows.Array{endpoints, states.Shared, states.PerCPU}
+	var errs []error
+	for _, a := range arrays {
+		defer a.Close()
+		errs = append(errs, a.Adopt())
+	}
+	if err := errors.Join(errs...); err != nil {
 		return "", err
 	}
 	names := map[uint32]string{}
@@ -101,7 +105,7 @@ func activeServices(services *ebpf.Map, endpoints, states *rows.Array) (string, 
 		return "", err
 	}
 	active := map[string]uint64{}
-	err = rows.EachOf(states, rows.All, func(ids []uint32, list []bpf.TcEndpointState) {
+	err = states.Each(rows.All, func(ids []uint32, list []bpf.TcEndpointState) {
 		for i, s := range list {
 			var e bpf.TcEndpoint
 			if s.Tracked > 0 && endpoints.Lookup(ids[i], &e) == nil {

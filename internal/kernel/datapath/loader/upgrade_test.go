@@ -11,6 +11,7 @@ import (
 
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/kernel/datapath/pins"
+	"loxilb/internal/kernel/datapath/rows"
 )
 
 // TestUpgradeOfScratch checks an upgrade from a version with another layout of its pinned ways or
@@ -164,6 +165,56 @@ func withoutHomes(spec *ebpf.MapSpec) *ebpf.MapSpec {
 		members = append(members, m)
 	}
 	state.Members, spec.Value = members, state
+	return spec
+}
+
+// TestFormerEndpointStates checks that counts of a version without counts per CPU are adopted, and
+// that such a version refuses to start afterwards, as it would miss the counts of CPUs.
+func TestFormerEndpointStates(t *testing.T) {
+	t.Parallel()
+	settings := Settings{Connections: 1024, PinDir: pinDir(t)}
+	want := bpf.TcEndpointState{Connections: 7, Active: 2, Tracked: 3}
+	c, err := Open(settings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = rows.Grow(1, c.Endpoints, c.EndpointStates.Shared)
+	if err == nil {
+		err = c.EndpointStates.Shared.Put(5, want)
+	}
+	if err := errors.Join(err, c.Close(), os.Remove(filepath.Join(pins.Maps(settings.PinDir), "connection_counts"))); err != nil {
+		t.Fatal(err)
+	}
+	spec, err := bpf.LoadTc()
+	if err != nil {
+		t.Fatal(err)
+	}
+	former := map[string]*ebpf.MapSpec{"endpoint_states": withoutCounts(spec.Maps["endpoint_states"])}
+	if err := pins.RecordLayouts(settings.PinDir, former); err != nil {
+		t.Fatal(err)
+	}
+	if err := CheckPins(settings); err != nil {
+		t.Errorf("--check-upgrade: %v", err)
+	}
+	if c, err = Open(settings); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close() }()
+	var got bpf.TcEndpointState
+	if err := c.EndpointStates.Lookup(5, &got); err != nil || got != want {
+		t.Errorf("counts %+v, want %+v: %v", got, want, err)
+	}
+	if err := pins.CheckLayouts(settings.PinDir, former); !errors.Is(err, pins.ErrLayout) {
+		t.Errorf("the former version: %v", err)
+	}
+}
+
+// withoutCounts returns the spec of endpoint_states of a version without counts per CPU.
+func withoutCounts(spec *ebpf.MapSpec) *ebpf.MapSpec {
+	spec = spec.Copy()
+	state := btf.Copy(btf.UnderlyingType(spec.InnerMap.Value)).(*btf.Struct)
+	state.Members[0].Name = "pad"
+	spec.InnerMap.Value = state
 	return spec
 }
 

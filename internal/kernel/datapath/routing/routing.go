@@ -32,8 +32,8 @@ type DefaultRoute struct {
 
 // Routing is the written state. Methods are safe for concurrent use.
 type Routing struct {
-	links, routes, full *ebpf.Map
-	shared              *ebpf.Variable
+	links, routes *ebpf.Map
+	shared, full  *ebpf.Variable
 
 	mu       sync.Mutex
 	epochs   *epochs
@@ -51,7 +51,7 @@ func Open(c *loader.Collection) (*Routing, error) {
 	}
 	r := &Routing{
 		links: c.Maps.Links, routes: c.Maps.DefaultRoutes, shared: c.Variables.NextHopsShared,
-		full: c.Maps.WaysFull, epochs: epochs, kinds: map[uint32]uint32{},
+		full: c.Variables.WaysFull, epochs: epochs, kinds: map[uint32]uint32{},
 	}
 	if err := r.shared.Get(&r.sharing); err != nil {
 		return nil, fmt.Errorf("read whether next hops are shared: %w", err)
@@ -177,12 +177,8 @@ func (r *Routing) ShareNextHops(shared bool) error {
 // NextHopsFull counts the packets whose next hop found no room in the table, so that each needs a
 // lookup.
 func (r *Routing) NextHopsFull() (sum uint64, err error) {
-	var each []uint64
-	if err := r.full.Lookup(uint32(0), &each); err != nil {
+	if err := r.full.Get(&sum); err != nil {
 		return 0, fmt.Errorf("read packets without a row for their next hop: %w", err)
-	}
-	for _, n := range each {
-		sum += n
 	}
 	return sum, nil
 }

@@ -139,7 +139,7 @@ func (t *Tables) adoptEndpoint(id uint32, row bpf.TcEndpoint, byID map[uint32]*s
 	}
 	e := &endpoint{
 		id: id, addr: row.Addr, port: row.Port, takes: row.Weight, service: s,
-		source: row.Source, sourceBits: row.SourceBits, addrBits: row.AddrBits, flags: row.Flags & (endpointShift | endpointFailed | endpointSNAT),
+		source: row.Source, sourceBits: row.SourceBits, addrBits: row.AddrBits, flags: row.Flags & (endpointShift | endpointFailed | endpointSNAT | endpointCompared),
 	}
 	t.enterEndpoint(e)
 	t.endpointIDs.Take(id)
@@ -182,7 +182,7 @@ func (t *Tables) adoptCounters(byID map[uint32]*service) error {
 	if err != nil {
 		return fmt.Errorf("read service counters: %w", err)
 	}
-	err = rows.EachOf(t.arrays.EndpointStates, rows.All, func(ids []uint32, rows []bpf.TcEndpointState) {
+	err = t.arrays.EndpointStates.Each(rows.All, func(ids []uint32, rows []bpf.TcEndpointState) {
 		for i, row := range rows {
 			if row != (bpf.TcEndpointState{}) && t.endpoint(ids[i]) == nil {
 				t.endpointIDs.TakeFreed(ids[i])

@@ -104,8 +104,8 @@ func BenchmarkCensus(b *testing.B) {
 	d := load(b)
 	const services = 10_000
 	apply(b, d, puts(0, services, 10)...)
-	for segment := range d.c.EndpointStates.Segments() { // a connection in each, so no row is skipped
-		if err := d.c.EndpointStates.Put(uint32(segment)*d.c.EndpointStates.PerSegment(), bpf.TcEndpointState{Connections: 7}); err != nil {
+	for segment := range d.c.EndpointStates.Shared.Segments() { // a connection in each, so no row is skipped
+		if err := d.c.EndpointStates.Put(uint32(segment)*d.c.EndpointStates.Shared.PerSegment(), bpf.TcEndpointState{Connections: 7}); err != nil {
 			b.Fatal(err)
 		}
 	}

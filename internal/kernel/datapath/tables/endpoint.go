@@ -31,15 +31,16 @@ func (t *Tables) putEndpoints(s *service, want *bpf.ServiceTable, there bool, un
 		return t.endEndpoints(fresh, ends)
 	})
 	order = make([]*endpoint, 0, len(want.Endpoints))
+	compared := want.Algorithm == uint8(bpf.TcAlgorithmALGORITHM_LC)
 	for _, row := range want.Endpoints {
 		at := bpf.AddrPort(row.Addr, row.Port)
 		e, ok := have[at]
 		if !ok {
-			if e, err = t.addEndpoint(s, at, row); err != nil {
+			if e, err = t.addEndpoint(s, at, row, compared); err != nil {
 				return nil, err
 			}
 			fresh = append(fresh, e)
-		} else if err = t.updateEndpoint(e, row, undo); err != nil {
+		} else if err = t.updateEndpoint(e, row, compared, undo); err != nil {
 			return nil, err
 		}
 		order = append(order, e)
@@ -67,10 +68,13 @@ func (t *Tables) roomFor(s *service, want *bpf.ServiceTable, have map[netip.Addr
 }
 
 // addEndpoint reuses an endpoint that was ending, or makes one. Its row is not written yet.
-func (t *Tables) addEndpoint(s *service, at netip.AddrPort, row bpf.EndpointTable) (*endpoint, error) {
+func (t *Tables) addEndpoint(s *service, at netip.AddrPort, row bpf.EndpointTable, compared bool) (*endpoint, error) {
 	if e, ok := s.ending[at]; ok {
 		e.takes = row.Takes
-		e.setTarget(row)
+		e.setTarget(row, compared)
+		if compared {
+			t.newlyCompared = append(t.newlyCompared, e.id)
+		}
 		delete(s.ending, at)
 		delete(t.ending, e.id)
 		return e, nil
@@ -90,7 +94,7 @@ func (t *Tables) addEndpoint(s *service, at netip.AddrPort, row bpf.EndpointTabl
 		}
 	}
 	e := &endpoint{id: id, addr: row.Addr, port: row.Port, takes: row.Takes, service: s}
-	e.setTarget(row)
+	e.setTarget(row, compared)
 	t.enterEndpoint(e)
 	t.countLocal(e, 1)
 	return e, nil
@@ -117,27 +121,31 @@ func (t *Tables) lackingRows(endpoints int) (segments int) {
 }
 
 func (t *Tables) endpointRows() []*rows.Array {
-	return []*rows.Array{t.arrays.Endpoints, t.arrays.EndpointStates, t.arrays.EndpointTraffics, t.arrays.Handshakes}
+	return []*rows.Array{t.arrays.Endpoints, t.arrays.EndpointStates.Shared, t.arrays.EndpointStates.PerCPU, t.arrays.EndpointTraffics, t.arrays.Handshakes}
 }
 
 // updateEndpoint sets where new connections to an endpoint go (one port for each of the service's
 // ports, or one for all) and where they come from. Existing ones are unchanged.
-func (t *Tables) updateEndpoint(e *endpoint, row bpf.EndpointTable, undo *undoLog) error {
+func (t *Tables) updateEndpoint(e *endpoint, row bpf.EndpointTable, compared bool, undo *undoLog) error {
 	was := *e
-	if e.setTarget(row); *e == was {
+	if e.setTarget(row, compared); *e == was {
 		return nil
 	}
 	undo.add(func() error {
 		e.flags, e.source, e.sourceBits, e.addrBits = was.flags, was.source, was.sourceBits, was.addrBits
 		return t.writeEndpoint(e)
 	})
+	if compared && was.flags&endpointCompared == 0 {
+		t.newlyCompared = append(t.newlyCompared, e.id)
+	}
 	return t.writeEndpoint(e)
 }
 
-// setTarget sets where the endpoint's new connections go and come from.
-func (e *endpoint) setTarget(row bpf.EndpointTable) {
+// setTarget sets where the endpoint's new connections go and come from, and whether its service
+// compares its load with others'.
+func (e *endpoint) setTarget(row bpf.EndpointTable, compared bool) {
 	e.source, e.sourceBits, e.addrBits = row.Source, row.SourceBits, row.AddrBits
-	e.flags = flagIf(row.Shift, endpointShift) | flagIf(row.Failed, endpointFailed) | flagIf(row.SNAT, endpointSNAT)
+	e.flags = flagIf(row.Shift, endpointShift) | flagIf(row.Failed, endpointFailed) | flagIf(row.SNAT, endpointSNAT) | flagIf(compared, endpointCompared)
 }
 
 func flagIf(set bool, flag uint16) uint16 {

@@ -66,7 +66,7 @@ func (t *Tables) setEnds(id uint32, e endings) {
 func (t *Tables) EndsDue() (due []End, next time.Time, err error) {
 	passed, next := t.endsPassed()
 	t.mu.RLock()
-	states := *t.arrays.EndpointStates // as it grows meanwhile
+	states := t.arrays.EndpointStates.Snapshot()
 	t.mu.RUnlock()
 	if len(passed) > fewEnding {
 		err = t.eachState(func(ids []uint32, rows []bpf.TcEndpointState) {

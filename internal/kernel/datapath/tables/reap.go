@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/kernel/datapath/loader"
 	"loxilb/internal/kernel/datapath/rows"
 )
 
@@ -76,7 +77,7 @@ func (t *Tables) idleEnding(before time.Time) (idle []freeable, err error) {
 }
 
 // fewEndedBefore lists endpoints that were removed before a time; false: there are more than a few.
-func (t *Tables) fewEndedBefore(before time.Time) (few []uint32, states rows.Array, ok bool) {
+func (t *Tables) fewEndedBefore(before time.Time) (few []uint32, states loader.EndpointStates, ok bool) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	if len(t.ending) > fewEnding {
@@ -87,7 +88,7 @@ func (t *Tables) fewEndedBefore(before time.Time) (few []uint32, states rows.Arr
 			few = append(few, id)
 		}
 	}
-	return few, *t.arrays.EndpointStates, true // as it grows meanwhile
+	return few, t.arrays.EndpointStates.Snapshot(), true
 }
 
 // freeable is an endpoint without connections.
@@ -152,9 +153,9 @@ func (t *Tables) reapSome(list []freeable, before time.Time) error {
 // are free.
 func (t *Tables) eachState(f func([]uint32, []bpf.TcEndpointState)) error {
 	t.mu.RLock()
-	top, states := int(t.endpointIDs.Top()), *t.arrays.EndpointStates // as it grows meanwhile
+	top, states := int(t.endpointIDs.Top()), t.arrays.EndpointStates.Snapshot()
 	t.mu.RUnlock()
-	return rows.EachOf(&states, top, f)
+	return states.Each(top, f)
 }
 
 // An endpoint that leaves its service keeps its row, and so its address and its counters, until its

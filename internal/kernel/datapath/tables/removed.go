@@ -106,7 +106,7 @@ func (t *Tables) Census(keys []bpf.TcServiceKey, yield func(place int, s *report
 		return nil
 	})
 	if err == nil {
-		err = r.failure(rows.EachOf(t.arrays.EndpointStates, len(counted), r.segment))
+		err = r.failure(t.arrays.EndpointStates.Each(len(counted), r.segment))
 	}
 	if err != nil {
 		return report.EndpointStats{}, err

@@ -26,6 +26,8 @@ const (
 	endpointFailed  = uint16(bpf.TcEndpointFlagENDPOINT_FAILED)
 	endpointRemoved = uint16(bpf.TcEndpointFlagENDPOINT_REMOVED)
 	endpointSNAT    = uint16(bpf.TcEndpointFlagENDPOINT_SNAT)
+	// endpointCompared means that CPUs count active connections in one place.
+	endpointCompared = uint16(bpf.TcEndpointFlagENDPOINT_COMPARED)
 
 	serviceSources   = uint16(bpf.TcServiceFlagSERVICE_SOURCES)
 	serviceDenies    = uint16(bpf.TcServiceFlagSERVICE_DENIES)
@@ -49,35 +51,36 @@ type Tables struct {
 	now      func() time.Time
 	opened   time.Time
 
-	mu           sync.RWMutex
-	services     map[bpf.TcServiceKey]*service
-	secondary    map[bpf.TcServiceKey]*service // by the keys that they have besides their own
-	endpoints    []*endpoint                   // by id, including those that are ending; nil: free
-	ending       map[uint32]*endpoint          // removed, some connections left
-	ends         map[uint32]endings            // by id, of endpoints whose connections have an end
-	drains       drains
-	endTimes     endTimes                     // of endpoints that are ending
-	local        map[bpf.TcIpAddr]uint8       // as in local_addresses
-	localCount   uint32                       // endpoints with one of these addresses
-	localChanged chan struct{}                // capacity 1: there is a first one, or none any more
-	egress       map[bpf.TcEgressKey][]egress // claims of an address; the first one has it
-	egressCount  uint32                       // as written
-	helped       map[*service]uint16          // services with a helper: which
-	tftpPorts    uint32                       // as written
-	ftpServices  uint32                       // as written
-	vips         map[bpf.TcIpAddr]bpf.TcVip
-	counts       counts
-	countSets    []map[string]*ebpf.Variable // where they are written
-	serviceIDs   rows.IDs
-	endpointIDs  rows.IDs
-	slots        rows.Slots
-	arrays       *loader.Collection // rows by endpoint id; they grow under mu
-	removed      removedCounters
-	gone         counters // of all endpoints that are gone
-	handshakes   handshakes
-	filter       *rows.Filter
-	persisting   bool // some service remembers clients, or did
-	attached     attached
+	mu            sync.RWMutex
+	services      map[bpf.TcServiceKey]*service
+	secondary     map[bpf.TcServiceKey]*service // by the keys that they have besides their own
+	endpoints     []*endpoint                   // by id, including those that are ending; nil: free
+	ending        map[uint32]*endpoint          // removed, some connections left
+	ends          map[uint32]endings            // by id, of endpoints whose connections have an end
+	drains        drains
+	newlyCompared []uint32                     // endpoints whose counts of CPUs are to be gathered
+	endTimes      endTimes                     // of endpoints that are ending
+	local         map[bpf.TcIpAddr]uint8       // as in local_addresses
+	localCount    uint32                       // endpoints with one of these addresses
+	localChanged  chan struct{}                // capacity 1: there is a first one, or none any more
+	egress        map[bpf.TcEgressKey][]egress // claims of an address; the first one has it
+	egressCount   uint32                       // as written
+	helped        map[*service]uint16          // services with a helper: which
+	tftpPorts     uint32                       // as written
+	ftpServices   uint32                       // as written
+	vips          map[bpf.TcIpAddr]bpf.TcVip
+	counts        counts
+	countSets     []map[string]*ebpf.Variable // where they are written
+	serviceIDs    rows.IDs
+	endpointIDs   rows.IDs
+	slots         rows.Slots
+	arrays        *loader.Collection // rows by endpoint id; they grow under mu
+	removed       removedCounters
+	gone          counters // of all endpoints that are gone
+	handshakes    handshakes
+	filter        *rows.Filter
+	persisting    bool // some service remembers clients, or did
+	attached      attached
 }
 
 // counts are of rare kinds of services: while there are none, packets pay nothing for them.
@@ -161,7 +164,7 @@ type endpoint struct { // there are many: 64 bytes
 	takes   uint32 // weight for new connections
 	port    uint16 // as in the row: network byte order
 	weight  uint16
-	flags   uint16 // as in the row: endpointShift, endpointFailed, endpointSNAT
+	flags   uint16 // as in the row: endpointShift, endpointFailed, endpointSNAT, endpointCompared
 
 	sourceBits, addrBits uint8 // as in bpf.EndpointTable
 }
