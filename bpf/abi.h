@@ -296,7 +296,7 @@ enum hop_flag {
 	HOP_PROXY =
 		0x10, /* a header of the PROXY protocol precedes the client's data (proxy/); with HOP_HELPER, it is a control connection of FTP (helper/ftp.h) */
 	HOP_PROXY_STATES = 0x16,
-	HOP_FTP_WITHIN_LINE = 0x02, /* of a control connection: the next byte begins no line */
+	HOP_FTP_WITHIN_LINE = 0x02, /* of FTP: the next byte begins no line */
 	HOP_FAMILY = 0x20, /* packets leave as those of the other IP version */
 	HOP_TUNNEL_IPIP = 0x40, /* packets leave with an outer IP header */
 	HOP_TUNNEL_GUE = 0x80, /* ... and UDP */
@@ -596,7 +596,7 @@ enum service_flag {
 	SERVICE_REFUSE_PASS = 0x20, /* ... are left to the kernel */
 	SERVICE_PROXY = 0x40, /* endpoints get a header of the PROXY protocol */
 	SERVICE_TFTP = 0x80, /* helpers: TFTP servers answer from new ports */
-	SERVICE_FTP = 0x100, /* ... FTP: data connections follow their control connection */
+	SERVICE_FTP = 0x100, /* ... FTP: data connections follow */
 	SERVICE_HELPERS = 0x180,
 	SERVICE_TUNNEL_IPIP = 0x400, /* MODE_DSR: with an outer IP header */
 	SERVICE_TUNNEL_GUE = 0x800, /* ... and UDP */
@@ -609,10 +609,10 @@ enum service_flag {
 
 enum helper_limit {
 	TFTP_PORTS = 2, /* different ports of the endpoints of such services */
-	FTP_TEXT = 128, /* bytes of a command or reply that are read; a multiple of 4 */
-	FTP_EXPECT_SECONDS = 30, /* in which an announced data connection may be opened */
+	FTP_TEXT = 128, /* bytes that are read; a multiple of 4 */
+	FTP_EXPECT_SECONDS = 30, /* a data connection is awaited */
 	FTP_LEAST_PORT = 1024, /* of data connections that are expected */
-	FTP_PORT_TRIES = 4, /* ports of the VIP that are tried for one of an endpoint */
+	FTP_PORT_TRIES = 4, /* ports of the VIP that are tried */
 };
 
 /* How the endpoint of a new connection is chosen: the numbers of the REST
@@ -1294,7 +1294,7 @@ enum packet_scratch_use {
 	SCRATCH_TRACE, /* struct packet_trace and the reasons for choosing it */
 	SCRATCH_RULES, /* struct rule_scratch (rule.h) */
 	SCRATCH_SCTP, /* struct sctp_scratch (sctp/paths.h) */
-	SCRATCH_FTP = SCRATCH_SCTP, /* struct ftp_scratch (helper/ftp.h): not of the same packets */
+	SCRATCH_FTP = SCRATCH_SCTP, /* ftp_scratch; no packet has both */
 	SCRATCHES
 };
 

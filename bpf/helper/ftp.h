@@ -110,8 +110,8 @@ static __noinline bool ftp_expect_at(ctx_t *ctx, struct packet *p,
 
 	s->key.port = port;
 	other = expectation_find(&s->key, p->now);
-	if (other && (other->endpoint != s->row.endpoint ||
-		      other->port != s->row.port))
+	if (other &&
+	    (other->endpoint != s->row.endpoint || other->port != s->row.port))
 		return false;
 	return ftp_is_free(ctx, p, &s->key.server, port) &&
 	       !bpf_map_update_elem(&fragments, &s->key, &s->row, BPF_ANY);
@@ -221,9 +221,8 @@ static __always_inline bool ftp_reply(ctx_t *ctx, struct packet *p,
 	port = bpf_ntohs(ftp_expect(ctx, p, c));
 	if (!port || (!is_227 && port == s->scan.port))
 		return true;
-	return ftp_write_numbers(ctx, p,
-				 is_227 ? bpf_ntohl(c->saddr.word[3]) : 0,
-				 port);
+	return ftp_write_numbers(
+		ctx, p, is_227 ? bpf_ntohl(c->saddr.word[3]) : 0, port);
 }
 
 /* Handles a command of the client. If the endpoint sees another address than the client's,

@@ -72,8 +72,8 @@ static __always_inline bool ftp_is_digit(__u8 byte)
 static __always_inline void ftp_add_digit(struct ftp_scan_state *scan,
 					  __u8 byte)
 {
-	scan->value = scan->value > 65535 ? 65536 :
-					    scan->value * 10 + (byte - '0');
+	scan->value =
+		scan->value > 65535 ? 65536 : scan->value * 10 + (byte - '0');
 	scan->digits++;
 }
 
@@ -167,8 +167,8 @@ static long ftp_scan_byte(__u32 i, struct ftp_walk *w)
 /* Returns what a line begins with. */
 static __always_inline enum ftp_kind ftp_kind_of(const __u8 *text)
 {
-	const __u32 word = (__u32)text[0] << 24 | text[1] << 16 | text[2] << 8 |
-			   text[3];
+	const __u32 word =
+		(__u32)text[0] << 24 | text[1] << 16 | text[2] << 8 | text[3];
 
 	if (word == ('2' << 24 | '2' << 16 | '7' << 8 | ' '))
 		return FTP_227;
@@ -290,9 +290,8 @@ static __always_inline bool ftp_store(ctx_t *ctx, const struct packet *p,
 
 /* Replaces the numbers of the line that was read. addr: 0 if it has just a port. A line
  * whose text has no room for them stays as it is. Global (verifier: globals). */
-__noinline __maybe_unused bool ftp_write_numbers(ctx_t *ctx,
-						 const struct packet *p,
-						 __u32 addr, __u32 port)
+__noinline __maybe_unused bool
+ftp_write_numbers(ctx_t *ctx, const struct packet *p, __u32 addr, __u32 port)
 {
 	struct ftp_scratch *s = ftp_scratch_get();
 	struct ftp_walk w = { .s = s };

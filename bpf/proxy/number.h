@@ -83,7 +83,8 @@ static __always_inline __u8 proxy_change_earlier(const struct packet *p,
 }
 
 static __always_inline void proxy_decide_client(ctx_t *ctx, struct packet *p,
-						struct connection *c, __u32 word)
+						struct connection *c,
+						__u32 word)
 {
 	const struct connection *reply;
 	__s32 ahead;

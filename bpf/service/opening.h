@@ -19,7 +19,8 @@ struct outward {
 	bool is; /* an endpoint opens it */
 	bool is_given; /* peer is its endpoint; otherwise the rest is not valid */
 	bool keeps_port; /* its source address is peer.source, its port stays (helper/) */
-	struct endpoint peer; /* the packet's destination, or with a port of the endpoint's choice, the endpoint */
+	struct endpoint
+		peer; /* the packet's destination, or with a port of the endpoint's choice, the endpoint */
 };
 
 /* The load of an endpoint: its active connections relative to its weight. */

@@ -482,8 +482,8 @@ func (p *peer) beginBulk(ctx context.Context, c *transport.Conn, withCopies bool
 	return parts
 }
 
-// chunksOf encodes copies. Associations of SCTP, which older nodes do not know, have chunks of their
-// own.
+// chunksOf encodes copies. Associations of SCTP, which older nodes do not know, have their own
+// chunks.
 func chunksOf(list []report.ConnectionCopy) (parts []chunk) {
 	isSCTP := func(c report.ConnectionCopy) bool { return c.Protocol == lb.SCTP }
 	if !slices.ContainsFunc(list, isSCTP) {

@@ -4,8 +4,8 @@ import "fmt"
 
 // Kernel reads and changes the kernel's objects of one kind.
 type Kernel[T any] interface {
-	// All returns the kernel's objects by key, except those of dynamic protocols such as DHCP, which
-	// remove them by themselves.
+	// All returns the kernel's objects by key, except those of dynamic protocols such as DHCP,
+	// which remove them by themselves.
 	All() (map[string][]T, error)
 	// Make fails if a conflicting object exists. A missing interface is a *NoDeviceError.
 	Make(T) error

@@ -25,8 +25,8 @@ type ConnectionCopy struct {
 	Idle       time.Duration // since the last packet of either direction
 }
 
-// TCPNumbers are how far both directions of a TCP connection have got. Of SCTP, Acked and ReplyAcked
-// are the verification tags of the client's and of the endpoint's packets.
+// TCPNumbers are how far both directions of a TCP connection have got. Of SCTP, Acked and
+// ReplyAcked are the verification tags of the client's and of the endpoint's packets.
 type TCPNumbers struct {
 	Sent, Acked           uint32 // of the client
 	ReplySent, ReplyAcked uint32 // of the endpoint

@@ -49,8 +49,8 @@ func areas() []area {
 	}
 }
 
-// ifItGoesOn is the hint for failed reads of the kernel's state: the daemon reads again, so a single
-// failure needs no action.
+// ifItGoesOn is the hint for failed reads of the kernel's state: the daemon reads again, so a
+// single failure needs no action.
 const ifItGoesOn = "if it persists, see dmesg and restart loxilb: connections stay"
 
 func services() []message {

@@ -148,8 +148,8 @@ func (m *member) note(ctx context.Context, err error) {
 	}
 }
 
-// busyError is why a balancer that answers takes no changes, of any Service. Its data path works, so
-// it stays MASTER, and no Service is to blame.
+// busyError is why a balancer that answers takes no changes, of any Service. Its data path works,
+// so it stays MASTER, and no Service is to blame.
 type busyError struct{ error }
 
 func (e busyError) Unwrap() error { return e.error }

@@ -34,8 +34,8 @@ func TestModes(t *testing.T) {
 	}
 }
 
-// TestPaths checks that an association of a client with two addresses goes on by the service's other
-// VIP when the first path fails, and by the first one when the second fails.
+// TestPaths checks that an association of a client with two addresses goes on by the service's
+// other VIP when the first path fails, and by the first one when the second fails.
 func TestPaths(t *testing.T) {
 	t.Parallel()
 	const messages, second = 200, "100.100.100.2"

@@ -257,8 +257,8 @@ type Sockets struct {
 	led    atomic.Uint32 // number of sockets redirected to a VIP
 }
 
-// identifier returns an identifier, or port, for a socket whose answers come from a VIP. No client's
-// connection has the VIP as its endpoint.
+// identifier returns an identifier, or port, for a socket whose answers come from a VIP. No
+// client's connection has the VIP as its endpoint.
 func (s *Sockets) identifier() uint16 { return uint16(s.led.Add(1)) }
 
 // ownIdentifier returns an identifier that no client's connection has: connections with this

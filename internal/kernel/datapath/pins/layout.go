@@ -76,8 +76,9 @@ func isFormer(name string, layout layoutHash) bool {
 	return name == "table_states" && hex.EncodeToString(layout[:]) == tableStates
 }
 
-// isCountedBefore reports whether a map has the counts of a build without counts per CPU, which this
-// build adds to its own. That build cannot adopt the map again: it would not see the CPUs' counts.
+// isCountedBefore reports whether a map has the counts of a build without counts per CPU, which
+// this build adds to its own. That build cannot adopt the map again: it would not see the CPUs'
+// counts.
 func isCountedBefore(name string, layout layoutHash) bool {
 	const endpointStates = "9dea7e51ae858a6e0a6a92abdbefe91c538f6063a2867ee56948268698226dab"
 	return name == "endpoint_states" && hex.EncodeToString(layout[:]) == endpointStates
