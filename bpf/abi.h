@@ -1240,7 +1240,7 @@ _Static_assert(sizeof(struct expectation_key) == sizeof(struct fragment_key),
 	       "ABI");
 
 struct expectation {
-	struct ip_addr vip;
+	struct ip_addr vip; /* EXPECT_PASSIVE: the endpoint's address */
 	__u32 endpoint; /* index into endpoints */
 	__u32 since; /* jiffies */
 	__u32 seq; /* EXPECT_CONTROL: of the segment that announced it */

@@ -25,15 +25,17 @@
 
 #if ONLY_PROXY
 
-/* Records whether the next byte of this direction begins a line. */
+/* Records whether the next byte of this direction begins a line, for each segment that moves
+ * the end of what was seen, also past a gap. The end of a fragment is unknown. */
 static __always_inline void ftp_record_end(ctx_t *ctx, const struct packet *p,
 					   struct connection *c, __u32 word)
 {
 	const __u32 within = STATE_FTP_WITHIN_LINE;
-	__u8 last;
+	__u8 last = 0;
 
-	if (bpf_skb_load_bytes(ctx, p->l3 + p->length - 1, &last, sizeof(last)))
-		return;
+	if (!p->fragment)
+		bpf_skb_load_bytes(ctx, p->l3 + p->length - 1, &last,
+				   sizeof(last));
 	if ((last != '\n') != !!(word & within))
 		state_change(c, word, within, last == '\n' ? 0 : within);
 }
@@ -53,17 +55,15 @@ __noinline __maybe_unused int ftp_decide(ctx_t *ctx, struct packet *p,
 			p->chunk = FTP_SYN_ACK;
 		return 0;
 	}
-	if (!tcp_payload(p) || p->fragment || !(p->tcp_flags & TCP_ACK) ||
+	if (!tcp_payload(p) || !(p->tcp_flags & TCP_ACK) ||
 	    p->tcp_flags & TCP_RST)
 		return 0;
-	if (p->seq != c->seq_end) {
-		if ((__s32)(p->seq - c->seq_end) < 0)
-			p->chunk = FTP_AGAIN;
+	if (!p->fragment && (__s32)(p->seq - c->seq_end) < 0)
+		p->chunk = FTP_AGAIN;
+	if (!tcp_continues(p, c) || (__s32)(p->seq_end - c->seq_end) <= 0)
 		return 0;
-	}
-	if (!tcp_continues(p, c))
-		return 0;
-	if (!(word & STATE_FTP_WITHIN_LINE))
+	if (p->seq == c->seq_end && !p->fragment &&
+	    !(word & STATE_FTP_WITHIN_LINE))
 		p->chunk = FTP_LINE;
 	ftp_record_end(ctx, p, c, word);
 	return 0;
@@ -218,6 +218,7 @@ static __always_inline bool ftp_reply(ctx_t *ctx, struct packet *p,
 	s->row.since = p->now;
 	s->row.port = bpf_htons(s->scan.port);
 	s->row.service_port = c->sport;
+	s->row.vip = p->tuple.saddr;
 	port = bpf_ntohs(ftp_expect(ctx, p, c));
 	if (!port || (!is_227 && port == s->scan.port))
 		return true;

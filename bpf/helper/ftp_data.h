@@ -62,7 +62,8 @@ static __always_inline bool ftp_describe_passive(ctx_t *ctx, struct packet *p,
 	p->tuple.dport = e->service_port;
 	found = service_copy(p, ctx_mark(ctx), &o->service);
 	p->tuple.dport = port;
-	if (!found || !ep || ep->service != o->service.id)
+	if (!found || !ep || ep->service != o->service.id ||
+	    !(o->service.flags & SERVICE_FTP) || !same_addr(&ep->addr, &e->vip))
 		return false;
 	o->service.slot_count = 1;
 	o->service.algorithm = ALGORITHM_HASH;
@@ -82,8 +83,8 @@ static __always_inline bool ftp_describe_active(const struct packet *p,
 {
 	const struct endpoint *ep = endpoint_find(e->endpoint);
 
-	if (!ep)
-		return false;
+	if (!ep || !same_addr(&ep->addr, &p->tuple.saddr))
+		return false; /* another endpoint has its number by now */
 	__builtin_memset(&o->service, 0, sizeof(o->service));
 	__builtin_memset(&o->outward, 0, sizeof(o->outward));
 	o->service.id = ep->service;

@@ -215,7 +215,8 @@ __noinline enum verdict claim(ctx_t *ctx, struct packet *p, struct opening *o,
 	if (likely(v != VERDICT_TAKEN) || unlikely(o->outward.is))
 		return v;
 	has_no_port = is_refused_for_ports(p);
-	if (!selects_by_client(&o->service) || has_no_port)
+	if (!o->outward.is_given &&
+	    (!selects_by_client(&o->service) || has_no_port))
 		v = claim_elsewhere(ctx, p, o);
 	if (v != VERDICT_TAKEN || has_no_port)
 		return v;

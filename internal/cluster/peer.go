@@ -5,14 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"slices"
 	"sync"
 	"time"
 
-	"loxilb/internal/cluster/record"
 	"loxilb/internal/cluster/transport"
 	"loxilb/internal/event"
-	"loxilb/internal/lb"
 	"loxilb/internal/lb/report"
 )
 
@@ -479,36 +476,5 @@ func (p *peer) beginBulk(ctx context.Context, c *transport.Conn, withCopies bool
 			_ = put(chunk{err: err})
 		}
 	}()
-	return parts
-}
-
-// chunksOf encodes copies. Associations of SCTP, which older nodes do not know, have their own
-// chunks.
-func chunksOf(list []report.ConnectionCopy) (parts []chunk) {
-	isSCTP := func(c report.ConnectionCopy) bool { return c.Protocol == lb.SCTP }
-	if !slices.ContainsFunc(list, isSCTP) {
-		return encode(list, "")
-	}
-	var others, associations []report.ConnectionCopy
-	for _, c := range list {
-		if isSCTP(c) {
-			associations = append(associations, c)
-		} else {
-			others = append(others, c)
-		}
-	}
-	return append(encode(others, ""), encode(associations, transport.FeatureSCTP)...)
-}
-
-func encode(list []report.ConnectionCopy, needs transport.Feature) (parts []chunk) {
-	for len(list) > 0 {
-		c := chunk{needs: needs, data: make([]byte, 0, min(len(list)*record.MaxLength, transport.FrameMost))}
-		for len(list) > 0 && len(c.data) <= transport.FrameMost-record.MaxLength {
-			c.data = record.Append(c.data, &list[0])
-			c.count++
-			list = list[1:]
-		}
-		parts = append(parts, c)
-	}
 	return parts
 }

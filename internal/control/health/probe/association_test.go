@@ -70,9 +70,10 @@ func serveFakeSCTP(t *testing.T, at netip.AddrPort, answers func(sport, dport ui
 	return f
 }
 
-func initAck(sport, dport uint16, tag, own uint32) []byte {
+// initAck returns the INIT ACK of a server whose tag is fakeTag.
+func initAck(sport, dport uint16, tag uint32) []byte {
 	c := append([]byte{sctpInitAck, 0, 0, sctpInitBytes}, make([]byte, sctpInitBytes-sctpChunk)...)
-	binary.BigEndian.PutUint32(c[sctpChunk:], own)
+	binary.BigEndian.PutUint32(c[sctpChunk:], fakeTag)
 	return sctpPacket(sport, dport, tag, c)
 }
 
@@ -85,7 +86,7 @@ func TestAssociation(t *testing.T) {
 			name, want string // want: the failure; "": success
 			answers    func(sport, dport uint16, tag uint32) [][]byte
 		}{
-			{"up", "", func(s, d uint16, tag uint32) [][]byte { return [][]byte{initAck(s, d, tag, fakeTag)} }},
+			{"up", "", func(s, d uint16, tag uint32) [][]byte { return [][]byte{initAck(s, d, tag)} }},
 			{"aborted", "refused the association (ABORT)", func(s, d uint16, tag uint32) [][]byte {
 				return [][]byte{abortPacket(s, d, tag)}
 			}},
@@ -93,8 +94,8 @@ func TestAssociation(t *testing.T) {
 				reflected := abortPacket(s, d, tag)
 				reflected[sctpHeader+1] = sctpReflected
 				return [][]byte{
-					initAck(s, d, tag+1, fakeTag), initAck(s+1, d, tag, fakeTag), abortPacket(s, d, 0), reflected,
-					initAck(s, d, tag, fakeTag)[:sctpHeader+sctpInitBytes-1], abortPacket(s, d, tag)[:sctpHeader],
+					initAck(s, d, tag+1), initAck(s+1, d, tag), abortPacket(s, d, 0), reflected,
+					initAck(s, d, tag)[:sctpHeader+sctpInitBytes-1], abortPacket(s, d, tag)[:sctpHeader],
 					sctpPacket(s, d, tag, []byte{0, 0, 0, 4}), {1, 2},
 				}
 			}},

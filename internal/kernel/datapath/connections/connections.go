@@ -36,6 +36,7 @@ type Table struct {
 	searching *search       // the search of the last slice; guarded by finding
 	judging   sync.Mutex
 	sweeping  sync.Mutex
+	gathering sync.Mutex
 	cost      time.Duration // CPU time of the last sweep with all that belongs to it; guarded by sweeping
 	sweptMu   sync.Mutex
 	swept     SweepStats

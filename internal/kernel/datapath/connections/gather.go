@@ -17,6 +17,8 @@ const gatherLoads = "loxilb_gather"
 // an endpoint before its service began to compare loads counts for its CPU afterwards: the sweep
 // gathers that, too.
 func (t *Table) GatherLoads(ids []uint32) error {
+	t.gathering.Lock() // two runs for an endpoint would move the same counts
+	defer t.gathering.Unlock()
 	for _, id := range ids {
 		opts := ebpf.RunOptions{Data: make([]byte, unix.IFNAMSIZ), Context: testrun.SKB{Mark: id}}
 		if _, err := t.programs.run(gatherLoads, &opts); err != nil {

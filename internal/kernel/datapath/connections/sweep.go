@@ -63,7 +63,7 @@ func (t *Table) sweep(ctx context.Context) error {
 		return err
 	}
 	if err := t.GatherLoads(t.tables.Compared()); err != nil {
-		return err
+		t.shared.Log.Error("loads of endpoints are compared inexactly until the next sweep", "error", err)
 	}
 	if usages := t.tables.SNATUsages(); usages != nil {
 		if _, _, err := t.sweepMap(ctx, sweepSNAT, usages); err != nil {
