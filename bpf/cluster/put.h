@@ -106,14 +106,15 @@ static __noinline void put_path(const struct connection_copy *r)
 	struct sctp_path_key *key = &put_rows.path_key;
 	struct sctp_path *path = &put_rows.path;
 
-	if (!paths || !lazy_hash_find(&sctp_vips, &r->service))
-		return;
 	__builtin_memset(key, 0, sizeof(*key));
 	__builtin_memset(path, 0, sizeof(*path));
+	key->service =
+		r->service; /* Linux 6.1 takes no key from the argument */
+	if (!paths || !lazy_hash_find(&sctp_vips, &key->service))
+		return;
 	key->sport = r->client_port;
 	key->dport = r->vip_port;
 	key->tag = r->ack;
-	key->service = r->service;
 	path->client = r->client;
 	path->vip = r->vip;
 	bpf_map_update_elem(paths, key, path, BPF_ANY);

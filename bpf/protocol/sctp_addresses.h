@@ -53,34 +53,22 @@ sctp_check_change(ctx_t *ctx, const struct packet *p, __u32 change)
 	return !ctx_store(ctx, at, &check, sizeof(check));
 }
 
-/* Replaces the first four bytes of a parameter or chunk, which begins this many bytes before the
- * end. Returns the change of the checksum. */
-static __always_inline __u32 sctp_head_change(ctx_t *ctx, __u32 at,
-					      __u32 behind,
-					      const struct sctp_parameter *old,
-					      const struct sctp_parameter *new)
+/* Makes padding of a parameter that begins this many bytes before the end. Returns the
+ * change of the checksum. */
+static __always_inline __u32 sctp_pad_out(ctx_t *ctx, __u32 at, __u32 behind,
+					  struct sctp_parameter *a)
 {
 	const struct sctp_crc *t = sctp_crc_get();
 	__u32 was, now;
 
-	if (!t || ctx_store(ctx, at, new, sizeof(*new)))
+	if (!t)
 		return 0;
-	__builtin_memcpy(&was, old, sizeof(was));
-	__builtin_memcpy(&now, new, sizeof(now));
+	__builtin_memcpy(&was, a, sizeof(was));
+	a->type = bpf_htons(SCTP_PADDING);
+	__builtin_memcpy(&now, a, sizeof(now));
+	if (ctx_store(ctx, at, a, sizeof(*a)))
+		return 0;
 	return sctp_crc_change(t, was ^ now, behind);
-}
-
-/* Makes padding of a parameter that begins this many bytes before the end. Returns the
- * change of the checksum. */
-static __always_inline __u32 sctp_pad_out(ctx_t *ctx, __u32 at, __u32 behind,
-					  const struct sctp_parameter *a)
-{
-	const struct sctp_parameter padding = {
-		.type = bpf_htons(SCTP_PADDING),
-		.length = a->length,
-	};
-
-	return sctp_head_change(ctx, at, behind, a, &padding);
 }
 
 #if ONLY_SCTP

@@ -9,22 +9,23 @@
 #include "observe/copy.h"
 #include "protocol/sctp.h"
 
-/* word: of c, before the packet whose events these are. peer: the other entry, or NULL. */
-static __always_inline void sctp_copy_if_changed(const struct connection *c,
-						 __u32 word,
-						 const struct connection *peer,
-						 __u8 events)
+/* word: of c, before the packet whose events these are. peer: the other entry, or NULL. Global
+ * (verifier: globals). */
+__noinline __maybe_unused int
+sctp_copy_if_changed(const struct connection *c, __u32 word,
+		     const struct connection *peer, __u32 events)
 {
-	const __u8 decides = CONN_ASSURED | SCTP_ESTABLISHED;
+	const __u32 decides = CONN_ASSURED | SCTP_ESTABLISHED;
+	__u32 next;
 
-	if (!(events & decides) || state_read(c) & STATE_ENDED) {
-		copy_if_changed(c, word, peer, IPPROTO_SCTP);
-		return;
-	}
-	if (word & CONN_REPLY_DIRECTION)
-		copy_send(peer, c, IPPROTO_SCTP);
-	else
-		copy_send(c, peer, IPPROTO_SCTP);
+	if (!c) /* verifier: null */
+		return 0;
+	next = state_read(c);
+	if (!(events & decides && !(next & STATE_ENDED)) &&
+	    !copy_is_due(word, next))
+		return 0;
+	return word & CONN_REPLY_DIRECTION ? copy_send(peer, c, IPPROTO_SCTP) :
+					     copy_send(c, peer, IPPROTO_SCTP);
 }
 
 #endif

@@ -56,13 +56,18 @@ static __always_inline __u32 sctp_chunk_grow(ctx_t *ctx, const struct packet *p,
 {
 	const __u32 at = p->l4 + sizeof(struct sctp_header),
 		    behind = p->length - (at - p->l3);
-	struct sctp_parameter old, new; /* type and flags, length */
+	const struct sctp_crc *t = sctp_crc_get();
+	struct sctp_parameter h; /* type and flags, length */
+	__u32 was, now;
 
-	if (bpf_skb_load_bytes(ctx, at, &old, sizeof(old)))
+	if (!t || bpf_skb_load_bytes(ctx, at, &h, sizeof(h)))
 		return check;
-	new = old;
-	new.length = bpf_htons(((bpf_ntohs(old.length) + 3) & ~3U) + growth);
-	return check ^ sctp_head_change(ctx, at, behind, &old, &new);
+	__builtin_memcpy(&was, &h, sizeof(was));
+	h.length = bpf_htons(((bpf_ntohs(h.length) + 3) & ~3U) + growth);
+	__builtin_memcpy(&now, &h, sizeof(now));
+	if (ctx_store(ctx, at, &h, sizeof(h)))
+		return check;
+	return check ^ sctp_crc_change(t, was ^ now, behind);
 }
 
 /* Reports whether a VIP is listed: the one that the client knows is not. */
