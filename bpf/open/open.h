@@ -89,9 +89,9 @@ static __always_inline enum verdict find_service(ctx_t *ctx, struct packet *p,
 	o->outward.is_given = false;
 	if (likely(service_copy(p, ctx_mark(ctx), &o->service)))
 		return VERDICT_CONTINUE;
-	if (unlikely(tftp_ports) && tftp_find_service(p, o))
+	if (!ONLY_SCTP && unlikely(tftp_ports) && tftp_find_service(p, o))
 		return VERDICT_CONTINUE;
-	if (unlikely(ftp_services) && ftp_find_service(ctx, p, o))
+	if (!ONLY_SCTP && unlikely(ftp_services) && ftp_find_service(ctx, p, o))
 		return VERDICT_CONTINUE;
 	if (unlikely(egress_count || snat_rules) &&
 	    egress_find_service(ctx, p, o))
