@@ -72,33 +72,55 @@ static __always_inline __u32 sctp_pad_out(ctx_t *ctx, __u32 at, __u32 behind,
 }
 
 #if ONLY_SCTP
+/* A walk over the parameters of INIT or INIT ACK. Offsets count from the SCTP header. */
+struct sctp_parameter_walk {
+	ctx_t *ctx;
+	__u32 l4;
+	__u32 at; /* of the next parameter */
+	__u32 last; /* where the sender's list ends */
+	__u32 end; /* of the packet */
+	__u32 change; /* of the checksum */
+};
+
+/* Hides the parameter at w->at if it is an address. Returns whether it was the last one. */
+static long sctp_hide_parameter(__u32 i, struct sctp_parameter_walk *w)
+{
+	const __u32 at = w->at;
+	struct sctp_parameter a;
+	__u32 length;
+
+	if (at + sizeof(a) > w->last ||
+	    bpf_skb_load_bytes(w->ctx, w->l4 + at, &a, sizeof(a)))
+		return true;
+	length = bpf_ntohs(a.length);
+	if (length < sizeof(a) || length > w->end - at)
+		return true;
+	if (sctp_is_address(&a))
+		w->change ^=
+			sctp_pad_out(w->ctx, w->l4 + at, w->end - at, &a);
+	w->at = at + ((length + 3) & ~3U);
+	return false;
+}
+
 /* Hides the addresses that INIT or INIT ACK lists. Parameters behind one with an impossible
- * length stay: their receiver refuses them. partial: the device computes the checksum. Global
- * (verifier: globals). */
+ * length stay: their receiver refuses them. partial: the device computes the checksum. By
+ * bpf_loop(), as Linux 6.1 verifies an ordinary loop turn by turn, in each of its states.
+ * Global (verifier: globals). */
 __noinline int sctp_hide_addresses(ctx_t *ctx, const struct packet *p,
 				   bool partial)
 {
-	__u32 at = sizeof(struct sctp_header) + SCTP_INIT_LENGTH, change = 0,
-	      length, end, last;
-	struct sctp_parameter a;
+	struct sctp_parameter_walk w = {
+		.ctx = ctx,
+		.at = sizeof(struct sctp_header) + SCTP_INIT_LENGTH,
+	};
 
 	if (!p) /* verifier: null */
 		return false;
-	end = p->length - (p->l4 - p->l3);
-	last = end - p->listed;
-	NO_UNROLL
-	for (int i = 0; i < SCTP_PARAMETERS; i++) {
-		if (at + sizeof(a) > last ||
-		    bpf_skb_load_bytes(ctx, p->l4 + at, &a, sizeof(a)))
-			break;
-		length = bpf_ntohs(a.length);
-		if (length < sizeof(a) || length > end - at)
-			break;
-		if (sctp_is_address(&a))
-			change ^= sctp_pad_out(ctx, p->l4 + at, end - at, &a);
-		at += (length + 3) & ~3U;
-	}
-	return partial || !change || sctp_check_change(ctx, p, change);
+	w.l4 = p->l4;
+	w.end = p->length - (p->l4 - p->l3);
+	w.last = w.end - p->listed;
+	bpf_loop(SCTP_PARAMETERS, sctp_hide_parameter, &w, 0);
+	return partial || !w.change || sctp_check_change(ctx, p, w.change);
 }
 #else
 static __always_inline int
