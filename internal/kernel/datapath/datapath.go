@@ -206,7 +206,10 @@ func (d *Datapath) load(cfg Config) error {
 	d.Recorder = observe.NewRecorder(d.collection)
 	d.dry = dryrun.New(d.collection, d.Tables, d.firewall)
 	d.Tracer = observe.NewTracer(d.collection, d.Hooks, d.XDP)
-	return errors.Join(d.followLocal(d.LocalAnswersWanted()), d.adoptTails())
+	if err := errors.Join(d.followLocal(d.LocalAnswersWanted()), d.adoptTails()); err != nil {
+		return err
+	}
+	return d.collection.CountPerCPU()
 }
 
 // followCounts copies the values of this process's variables to those of the XDP program's object.

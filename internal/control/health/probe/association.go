@@ -7,16 +7,9 @@ import (
 	"fmt"
 	"hash/crc32"
 	"math/rand/v2"
-	"net"
 	"net/netip"
 	"sync"
-	"syscall"
 	"time"
-
-	"golang.org/x/net/bpf"
-	"golang.org/x/net/ipv4"
-	"golang.org/x/net/ipv6"
-	"golang.org/x/sys/unix"
 )
 
 // association probes by an INIT of SCTP, over a raw socket: the kernel needs no SCTP. INIT ACK
@@ -36,7 +29,7 @@ func (a association) Probe(ctx context.Context) (Answer, error) {
 		return Answer{}, fmt.Errorf("%w: %w", ErrNotAsked, err)
 	}
 	if a.q.Lead != nil {
-		defer s.conn.Close()
+		defer s.Close()
 	}
 	delay, err := s.exchange(ctx, a.q)
 	if errors.Is(err, errAborted) {
@@ -59,6 +52,7 @@ const (
 	protoSCTP = "132"
 
 	sctpHeader    = 12 // ports, verification tag, checksum
+	sctpPort      = 2  // offset of the destination port
 	sctpChunk     = 4  // type, flags, length
 	sctpInitBytes = 20 // of an INIT or INIT ACK chunk, without parameters
 
@@ -71,9 +65,7 @@ const (
 
 // associator sends INITs of one IP version, and delivers the answers.
 type associator struct {
-	conn *net.IPConn
-	v4   *ipv4.PacketConn // one of them is nil
-	v6   *ipv6.PacketConn
+	rawSocket
 	port uint16
 
 	mu      sync.Mutex
@@ -94,55 +86,19 @@ type initiated struct {
 
 // newAssociator redirects its packets by lead, if that is not nil.
 func newAssociator(six bool, port uint16, lead func(fd int) error) (*associator, error) {
-	s := &associator{port: port, waiting: map[uint32]*initiation{}}
-	network, address := "ip4:"+protoSCTP, "0.0.0.0"
-	if six {
-		network, address = "ip6:"+protoSCTP, "::"
-	}
-	open := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) (err error) {
-		if e := c.Control(func(fd uintptr) {
-			err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, receiveBuffer)
-			if err == nil && lead != nil {
-				err = lead(int(fd))
-			}
-		}); e != nil {
-			return e
-		}
-		return err
-	}}
-	conn, err := open.ListenPacket(context.Background(), network, address)
+	raw, err := openRaw(six, protoSCTP, lead)
 	if err != nil {
 		return nil, err
 	}
-	s.conn = conn.(*net.IPConn)
-	if six {
-		s.v6 = ipv6.NewPacketConn(conn)
-	} else {
-		s.v4 = ipv4.NewPacketConn(conn)
-	}
-	if err := s.filter(); err != nil {
-		conn.Close()
+	if err := raw.keep(sctpPort, port); err != nil {
+		raw.Close()
 		return nil, err
 	}
-	go s.receive()
+	s := &associator{rawSocket: raw, port: port, waiting: map[uint32]*initiation{}}
+	// CRC32c is not checked: the kernel leaves it to the device where packets do not leave the
+	// machine. The tag is proof enough.
+	go s.receive(2048, s.deliver)
 	return s, nil
-}
-
-// filter makes the kernel filter out packets for other ports.
-func (s *associator) filter() error {
-	keep := []bpf.Instruction{bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(s.port), SkipFalse: 1}, bpf.RetConstant{Val: 1 << 16}, bpf.RetConstant{Val: 0}}
-	if s.v6 != nil {
-		program, err := bpf.Assemble(append([]bpf.Instruction{bpf.LoadAbsolute{Off: 2, Size: 2}}, keep...))
-		if err != nil {
-			return err
-		}
-		return s.v6.SetBPF(program)
-	}
-	program, err := bpf.Assemble(append([]bpf.Instruction{bpf.LoadMemShift{Off: 0}, bpf.LoadIndirect{Off: 2, Size: 2}}, keep...))
-	if err != nil {
-		return err
-	}
-	return s.v4.SetBPF(program)
 }
 
 // exchange sends an INIT, and waits for its answer.
@@ -151,7 +107,7 @@ func (s *associator) exchange(ctx context.Context, q Question) (time.Duration, e
 	tag := s.register(w)
 	defer s.unregister(tag)
 	start := time.Now()
-	if err := s.send(q, initPacket(s.port, q.target().Port(), tag)); err != nil {
+	if err := s.send(initPacket(s.port, q.target().Port(), tag), q.From, q.target().Addr()); err != nil {
 		return 0, err
 	}
 	select {
@@ -179,34 +135,6 @@ func (s *associator) unregister(tag uint32) {
 	delete(s.waiting, tag)
 }
 
-func (s *associator) send(q Question, packet []byte) error {
-	to, from := &net.IPAddr{IP: q.target().Addr().AsSlice()}, net.IP(q.From.AsSlice())
-	if s.v6 != nil {
-		_, err := s.v6.WriteTo(packet, &ipv6.ControlMessage{Src: from}, to)
-		return err
-	}
-	_, err := s.v4.WriteTo(packet, &ipv4.ControlMessage{Src: from}, to)
-	return err
-}
-
-// receive takes answers until the socket is closed. CRC32c is not checked: the kernel leaves it to
-// the device where packets do not leave the machine. The tag is proof enough.
-func (s *associator) receive() {
-	buf := make([]byte, 2048)
-	for {
-		n, from, err := s.conn.ReadFromIP(buf)
-		if errors.Is(err, net.ErrClosed) {
-			return
-		}
-		if err != nil {
-			time.Sleep(pause)
-			continue
-		}
-		address, _ := netip.AddrFromSlice(from.IP)
-		s.deliver(address.Unmap(), buf[:n], time.Now())
-	}
-}
-
 // deliver passes an answer to its INIT, and answers INIT ACK by ABORT.
 func (s *associator) deliver(from netip.Addr, p []byte, came time.Time) {
 	if len(p) < sctpHeader+sctpChunk {
@@ -223,7 +151,7 @@ func (s *associator) deliver(from netip.Addr, p []byte, came time.Time) {
 	switch {
 	case chunk[0] == sctpInitAck && len(chunk) >= sctpInitBytes:
 		tag := binary.BigEndian.Uint32(chunk[sctpChunk:])
-		_ = s.send(w.q, abortPacket(s.port, sender.Port(), tag)) // the answer counts all the same
+		_ = s.send(abortPacket(s.port, sender.Port(), tag), w.q.From, from) // the answer counts all the same
 	case chunk[0] == sctpAbort && chunk[1]&sctpReflected == 0:
 		a.err = errAborted
 	default:

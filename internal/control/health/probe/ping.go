@@ -13,11 +13,9 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/net/bpf"
 	"golang.org/x/net/icmp"
 	"golang.org/x/net/ipv4"
 	"golang.org/x/net/ipv6"
-	"golang.org/x/sys/unix"
 )
 
 // ping probes by ICMP echo. All probes of an IP version share a socket: separate sockets would each
@@ -30,7 +28,7 @@ type ping struct {
 func (p ping) Probe(ctx context.Context) (Answer, error) {
 	e, err := p.echoer()
 	if err == nil && p.q.Lead != nil {
-		defer e.conn.Close()
+		defer e.Close()
 	}
 	if err != nil {
 		return Answer{}, fmt.Errorf("%w: %w", ErrNotAsked, err)
@@ -65,10 +63,8 @@ func notOurs(from netip.Addr, sending error) error {
 
 // echoer sends echo requests of one IP version, and delivers their answers.
 type echoer struct {
-	conn *net.IPConn
-	v4   *ipv4.PacketConn // one of them is nil
-	v6   *ipv6.PacketConn
-	id   uint16 // no other of this process has it
+	rawSocket
+	id uint16 // no other of this process has it
 
 	mu      sync.Mutex
 	next    uint16           // sequence number
@@ -82,69 +78,41 @@ type echo struct {
 	received chan time.Time
 }
 
-// pause is the delay before reading again from a failing socket.
-const pause = 10 * time.Millisecond
-
-// receiveBuffer has room for the answers to some thousand simultaneous requests.
-const receiveBuffer = 4 << 20
+// echoID is the offset of the identifier in an ICMP echo, of IPv4 and IPv6.
+const echoID = 4
 
 // newEchoer redirects its packets by lead, if that is not nil.
 func newEchoer(six bool, id uint16, lead func(fd int) error) (*echoer, error) {
-	e := &echoer{id: id, waiting: map[uint16]*echo{}}
-	network, address := "ip4:icmp", "0.0.0.0"
+	protocol := "icmp"
 	if six {
-		network, address = "ip6:ipv6-icmp", "::"
+		protocol = "ipv6-icmp"
 	}
-	open := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) (err error) {
-		if e := c.Control(func(fd uintptr) {
-			err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, receiveBuffer)
-			if err == nil && lead != nil {
-				err = lead(int(fd))
-			}
-		}); e != nil {
-			return e
-		}
-		return err
-	}}
-	conn, err := open.ListenPacket(context.Background(), network, address)
+	raw, err := openRaw(six, protocol, lead)
 	if err != nil {
 		return nil, err
 	}
-	e.conn = conn.(*net.IPConn)
-	if six {
-		e.v6 = ipv6.NewPacketConn(conn)
-	} else {
-		e.v4 = ipv4.NewPacketConn(conn)
-	}
-	if err := e.filter(); err != nil {
-		conn.Close()
+	// What is for other processes is filtered out, too.
+	if err := errors.Join(raw.keepReplies(), raw.keep(echoID, id)); err != nil {
+		raw.Close()
 		return nil, err
 	}
-	go e.receive()
+	e := &echoer{rawSocket: raw, id: id, waiting: map[uint16]*echo{}}
+	go e.receive(256, e.take)
 	return e, nil
 }
 
-// filter makes the kernel filter out other ICMP messages, and answers for other processes.
-func (e *echoer) filter() error {
-	keep := []bpf.Instruction{bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(e.id), SkipFalse: 1}, bpf.RetConstant{Val: 1 << 16}, bpf.RetConstant{Val: 0}}
-	if e.v6 != nil {
+// keepReplies makes the kernel filter out ICMP messages that are no echo replies.
+func (s rawSocket) keepReplies() error {
+	if s.v6 != nil {
 		var replies ipv6.ICMPFilter
 		replies.SetAll(true)
 		replies.Accept(ipv6.ICMPTypeEchoReply)
-		program, err := bpf.Assemble(append([]bpf.Instruction{bpf.LoadAbsolute{Off: 4, Size: 2}}, keep...))
-		if err != nil {
-			return err
-		}
-		return errors.Join(e.v6.SetICMPFilter(&replies), e.v6.SetBPF(program))
+		return s.v6.SetICMPFilter(&replies)
 	}
 	var replies ipv4.ICMPFilter
 	replies.SetAll(true)
 	replies.Accept(ipv4.ICMPTypeEchoReply)
-	program, err := bpf.Assemble(append([]bpf.Instruction{bpf.LoadMemShift{Off: 0}, bpf.LoadIndirect{Off: 4, Size: 2}}, keep...))
-	if err != nil {
-		return err
-	}
-	return errors.Join(e.v4.SetICMPFilter(&replies), e.v4.SetBPF(program))
+	return s.v4.SetICMPFilter(&replies)
 }
 
 // exchange sends a request, and waits for its reply.
@@ -155,8 +123,12 @@ func (e *echoer) exchange(ctx context.Context, q Question) (time.Duration, error
 		return 0, err
 	}
 	defer e.unregister(number)
+	packet, err := e.request(number, w.token)
+	if err != nil {
+		return 0, err
+	}
 	start := time.Now()
-	if err := e.send(q, number, w.token); err != nil {
+	if err := e.send(packet, q.From, w.to); err != nil {
 		return 0, err
 	}
 	select {
@@ -187,49 +159,30 @@ func (e *echoer) unregister(number uint16) {
 	delete(e.waiting, number)
 }
 
-func (e *echoer) send(q Question, number uint16, token uint64) error {
-	m := icmp.Message{Type: ipv4.ICMPTypeEcho, Body: &icmp.Echo{ID: int(e.id), Seq: int(number), Data: binary.BigEndian.AppendUint64(nil, token)}}
-	to, from := &net.IPAddr{IP: q.target().Addr().AsSlice()}, net.IP(q.From.AsSlice())
+// request returns an echo request. The kernel makes the checksum of IPv6.
+func (e *echoer) request(number uint16, token uint64) ([]byte, error) {
+	m := icmp.Message{
+		Type: ipv4.ICMPTypeEcho,
+		Body: &icmp.Echo{ID: int(e.id), Seq: int(number), Data: binary.BigEndian.AppendUint64(nil, token)},
+	}
 	if e.v6 != nil {
 		m.Type = ipv6.ICMPTypeEchoRequest
 	}
-	packet, err := m.Marshal(nil) // of IPv6, the kernel makes the checksum
-	if err != nil {
-		return err
-	}
-	if e.v6 != nil {
-		_, err = e.v6.WriteTo(packet, &ipv6.ControlMessage{Src: from}, to)
-		return err
-	}
-	_, err = e.v4.WriteTo(packet, &ipv4.ControlMessage{Src: from}, to)
-	return err
+	return m.Marshal(nil)
 }
 
-// receive takes replies until the socket is closed.
-func (e *echoer) receive() {
+// take delivers a reply.
+func (e *echoer) take(from netip.Addr, packet []byte, came time.Time) {
 	protocol := ipv4.ICMPTypeEchoReply.Protocol()
 	if e.v6 != nil {
 		protocol = ipv6.ICMPTypeEchoReply.Protocol()
 	}
-	buf := make([]byte, 256)
-	for {
-		n, from, err := e.conn.ReadFromIP(buf)
-		if errors.Is(err, net.ErrClosed) {
-			return
-		}
-		if err != nil {
-			time.Sleep(pause)
-			continue
-		}
-		came := time.Now()
-		m, err := icmp.ParseMessage(protocol, buf[:n])
-		if err != nil {
-			continue
-		}
-		if reply, ok := m.Body.(*icmp.Echo); ok && len(reply.Data) == 8 {
-			address, _ := netip.AddrFromSlice(from.IP)
-			e.deliver(address.Unmap(), reply, came)
-		}
+	m, err := icmp.ParseMessage(protocol, packet)
+	if err != nil {
+		return
+	}
+	if reply, ok := m.Body.(*icmp.Echo); ok && len(reply.Data) == 8 {
+		e.deliver(from, reply, came)
 	}
 }
 
@@ -311,12 +264,12 @@ func (s *Sockets) Close() error {
 	var errs []error
 	for _, e := range s.echo {
 		if e != nil {
-			errs = append(errs, e.conn.Close())
+			errs = append(errs, e.Close())
 		}
 	}
 	for _, a := range s.sctp {
 		if a != nil {
-			errs = append(errs, a.conn.Close())
+			errs = append(errs, a.Close())
 		}
 	}
 	return errors.Join(errs...)

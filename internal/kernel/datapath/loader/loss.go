@@ -46,9 +46,12 @@ func (c *Collection) pinnedConnections() (n uint64, err error) {
 // pinnedServices returns the services with connections and their numbers, if they are where this
 // build expects them.
 func (c *Collection) pinnedServices() (text string, err error) {
-	err = c.readPinned([]string{"services", "endpoints", "endpoint_states", "connection_counts"}, func(spec *ebpf.CollectionSpec, maps []*ebpf.Map) error {
-		text, err = activeServices(maps[0], rows.NewArray("endpoints", maps[1], spec.Maps["endpoints"].InnerMap),
-			EndpointStates{rows.NewArray("endpoint_states", maps[2], spec.Maps["endpoint_states"].InnerMap), rows.NewArray("connection_counts", maps[3], spec.Maps["connection_counts"].InnerMap)})
+	names := []string{"services", "endpoints", "endpoint_states", "connection_counts"}
+	err = c.readPinned(names, func(spec *ebpf.CollectionSpec, maps []*ebpf.Map) error {
+		array := func(i int) *rows.Array {
+			return rows.NewArray(names[i], maps[i], spec.Maps[names[i]].InnerMap)
+		}
+		text, err = activeServices(maps[0], array(1), EndpointStates{Shared: array(2), PerCPU: array(3)})
 		return err
 	})
 	return text, err

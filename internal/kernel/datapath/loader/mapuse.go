@@ -46,11 +46,23 @@ func (c *Collection) MapUses() ([]report.MapUse, error) {
 // connection table.
 func (c *Collection) segmented() map[string]*rows.Array {
 	return map[string]*rows.Array{
-		"slots": c.Slots, "endpoints": c.Endpoints, "endpoint_states": c.EndpointStates.Shared, "connection_counts": c.EndpointStates.PerCPU, "endpoint_traffics": c.EndpointTraffics, "handshakes": c.Handshakes,
-		"snat_usages": c.SNATUsages, "egress_endpoints": c.EgressEndpoints, "persists": c.Persists, "limits_by_service": c.ServiceLimits,
-		"limited_clients": c.LimitedClients, "rule_hits": c.RuleHits, "leases": c.Leases,
-		"quic_configs": c.QUICConfigs, "quic_servers": c.QUICServers,
-		"sctp_vips": c.SCTPVIPs, "sctp_paths": c.SCTPPaths,
+		"slots":             c.Slots,
+		"endpoints":         c.Endpoints,
+		"endpoint_states":   c.EndpointStates.Shared,
+		"connection_counts": c.EndpointStates.PerCPU,
+		"endpoint_traffics": c.EndpointTraffics,
+		"handshakes":        c.Handshakes,
+		"snat_usages":       c.SNATUsages,
+		"egress_endpoints":  c.EgressEndpoints,
+		"persists":          c.Persists,
+		"limits_by_service": c.ServiceLimits,
+		"limited_clients":   c.LimitedClients,
+		"rule_hits":         c.RuleHits,
+		"leases":            c.Leases,
+		"quic_configs":      c.QUICConfigs,
+		"quic_servers":      c.QUICServers,
+		"sctp_vips":         c.SCTPVIPs,
+		"sctp_paths":        c.SCTPPaths,
 	}
 }
 

@@ -151,6 +151,20 @@ func (c *Collection) keepPins(spec *ebpf.CollectionSpec) error {
 	return errors.Join(pins.RecordLayouts(c.PinDir, pinned), pins.Witness(c.PinDir))
 }
 
+// CountPerCPU records that connections are counted per CPU from now on, so builds that would not see
+// those counts refuse the pinned maps. A start that fails before it leaves the maps to them.
+func (c *Collection) CountPerCPU() error {
+	if !c.Pinned() {
+		return nil
+	}
+	spec, err := bpf.LoadTc()
+	if err != nil {
+		return fmt.Errorf("read data path object: %w", err)
+	}
+	const name = "endpoint_states"
+	return pins.RecordLayouts(c.PinDir, map[string]*ebpf.MapSpec{name: spec.Maps[name]})
+}
+
 // PinnedByName returns an object's maps that are pinned.
 func PinnedByName(all map[string]*ebpf.MapSpec) map[string]*ebpf.MapSpec {
 	pinned := make(map[string]*ebpf.MapSpec, len(all))

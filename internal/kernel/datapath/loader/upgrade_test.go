@@ -169,7 +169,8 @@ func withoutHomes(spec *ebpf.MapSpec) *ebpf.MapSpec {
 }
 
 // TestFormerEndpointStates checks that counts of a version without counts per CPU are adopted, and
-// that such a version refuses to start afterwards, as it would miss the counts of CPUs.
+// that such a version refuses to start once the programs are in use, as it would miss the counts of
+// CPUs. A start that fails before leaves the maps to it.
 func TestFormerEndpointStates(t *testing.T) {
 	t.Parallel()
 	settings := Settings{Connections: 1024, PinDir: pinDir(t)}
@@ -203,6 +204,12 @@ func TestFormerEndpointStates(t *testing.T) {
 	var got bpf.TcEndpointState
 	if err := c.EndpointStates.Lookup(5, &got); err != nil || got != want {
 		t.Errorf("counts %+v, want %+v: %v", got, want, err)
+	}
+	if err := pins.CheckLayouts(settings.PinDir, former); err != nil {
+		t.Errorf("the former version, after a start that failed: %v", err)
+	}
+	if err := c.CountPerCPU(); err != nil {
+		t.Fatal(err)
 	}
 	if err := pins.CheckLayouts(settings.PinDir, former); !errors.Is(err, pins.ErrLayout) {
 		t.Errorf("the former version: %v", err)

@@ -85,7 +85,8 @@ func isCountedBefore(name string, layout layoutHash) bool {
 }
 
 // WithoutFormer returns the specs without those whose pinned maps have a former layout. They keep
-// it, so the build that made them can adopt them again.
+// it, so the build that made them can adopt them again: of a map whose counts move to other maps,
+// until RecordLayouts is called for it.
 func WithoutFormer(dir string, specs map[string]*ebpf.MapSpec) (map[string]*ebpf.MapSpec, error) {
 	known, err := openLayouts(dir)
 	if errors.Is(err, os.ErrNotExist) {
@@ -98,7 +99,7 @@ func WithoutFormer(dir string, specs map[string]*ebpf.MapSpec) (map[string]*ebpf
 	list := maps.Clone(specs)
 	maps.DeleteFunc(list, func(name string, _ *ebpf.MapSpec) bool {
 		var was layoutHash
-		return known.Lookup(keyOf(name), &was) == nil && isFormer(name, was)
+		return known.Lookup(keyOf(name), &was) == nil && (isFormer(name, was) || isCountedBefore(name, was))
 	})
 	return list, nil
 }

@@ -1,0 +1,112 @@
+package probe
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"syscall"
+	"time"
+
+	"golang.org/x/net/bpf"
+	"golang.org/x/net/ipv4"
+	"golang.org/x/net/ipv6"
+	"golang.org/x/sys/unix"
+)
+
+// rawSocket is a raw socket of one IP version. Packets that it sends and receives begin with the
+// header above IP.
+type rawSocket struct {
+	conn *net.IPConn
+	v4   *ipv4.PacketConn // one of them is nil
+	v6   *ipv6.PacketConn
+}
+
+// receiveBuffer has room for the answers to some thousand simultaneous requests.
+const receiveBuffer = 4 << 20
+
+// pause is the delay before reading again from a failing socket.
+const pause = 10 * time.Millisecond
+
+// openRaw opens a raw socket for a protocol, which net.ListenIP names. It redirects the packets by
+// lead, if that is not nil.
+func openRaw(six bool, protocol string, lead func(fd int) error) (rawSocket, error) {
+	network, address := "ip4:"+protocol, "0.0.0.0"
+	if six {
+		network, address = "ip6:"+protocol, "::"
+	}
+	open := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) (err error) {
+		if e := c.Control(func(fd uintptr) {
+			err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, receiveBuffer)
+			if err == nil && lead != nil {
+				err = lead(int(fd))
+			}
+		}); e != nil {
+			return e
+		}
+		return err
+	}}
+	conn, err := open.ListenPacket(context.Background(), network, address)
+	if err != nil {
+		return rawSocket{}, err
+	}
+	s := rawSocket{conn: conn.(*net.IPConn)}
+	if six {
+		s.v6 = ipv6.NewPacketConn(conn)
+	} else {
+		s.v4 = ipv4.NewPacketConn(conn)
+	}
+	return s, nil
+}
+
+// keep makes the kernel filter out packets that do not have this value in the two bytes at an offset.
+func (s rawSocket) keep(offset uint32, value uint16) error {
+	// a raw socket of IPv4 receives the IP header too
+	load := []bpf.Instruction{bpf.LoadMemShift{Off: 0}, bpf.LoadIndirect{Off: offset, Size: 2}}
+	if s.v6 != nil {
+		load = []bpf.Instruction{bpf.LoadAbsolute{Off: offset, Size: 2}}
+	}
+	program, err := bpf.Assemble(append(load,
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(value), SkipFalse: 1},
+		bpf.RetConstant{Val: 1 << 16},
+		bpf.RetConstant{Val: 0}))
+	if err != nil {
+		return err
+	}
+	if s.v6 != nil {
+		return s.v6.SetBPF(program)
+	}
+	return s.v4.SetBPF(program)
+}
+
+// send sends a packet. The kernel chooses the source if from is the zero Addr.
+func (s rawSocket) send(packet []byte, from, to netip.Addr) error {
+	dst, src := &net.IPAddr{IP: to.AsSlice()}, net.IP(from.AsSlice())
+	if s.v6 != nil {
+		_, err := s.v6.WriteTo(packet, &ipv6.ControlMessage{Src: src}, dst)
+		return err
+	}
+	_, err := s.v4.WriteTo(packet, &ipv4.ControlMessage{Src: src}, dst)
+	return err
+}
+
+// receive passes packets of up to size bytes to deliver until the socket is closed. The packet is
+// valid until deliver returns.
+func (s rawSocket) receive(size int, deliver func(from netip.Addr, packet []byte, came time.Time)) {
+	buf := make([]byte, size)
+	for {
+		n, from, err := s.conn.ReadFromIP(buf)
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			time.Sleep(pause)
+			continue
+		}
+		came := time.Now()
+		address, _ := netip.AddrFromSlice(from.IP)
+		deliver(address.Unmap(), buf[:n], came)
+	}
+}
+
+func (s rawSocket) Close() error { return s.conn.Close() }
