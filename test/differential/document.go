@@ -33,25 +33,20 @@ func settings() []setting {
 
 const documentHead = `# Compared with the kernel
 
-` + "`test/differential`" + ` sends random packets through two load balancers in network namespaces with raw
-frames on both sides: the kernel's (nftables ` + "`dnat`" + `, ` + "`snat`" + `, ` + "`masquerade`" + `, nf_conntrack, forwarding)
+` + "`" + `test/differential` + "`" + ` sends random packets through two load balancers in network namespaces with raw
+frames on both sides: the kernel's (nftables ` + "`" + `dnat` + "`" + `, ` + "`" + `snat` + "`" + `, ` + "`" + `masquerade` + "`" + `, nf_conntrack, forwarding)
 and ours. After each packet it compares what leaves, byte by byte, with MAC addresses, TTL, options
 and checksums.
 
-- Services: TCP and UDP, IPv4 and IPv6, in modes default, fullnat (` + "`snat`" + ` to the VIP) and onearm
-  (` + "`masquerade`" + `), two endpoints in turn, two VIPs that share one.
-- Packets: whole connections with reused ports; retransmissions, reordering, wrong numbers, any
-  flags; RST and FIN of either side; UDP; ICMP errors of hosts and routers with any quote;
-  fragments; expiring TTL; ToS and ECN; IP options and extension headers; wrong checksums and
-  lengths; no connection, no service, impossible sources.
-- Ignored: chosen source ports, IP identifications of the kernel's ICMP errors and reassembled IPv6
-  datagrams, and time (` + "`test/model`" + ` tests timeouts). Fragments are compared once all have arrived.
-- No host answers by itself. Both machines have the VIPs on lo and forward other packets, so packets
-  left to the kernel are compared, too.
+Services are TCP and UDP, IPv4 and IPv6, in modes default, fullnat (` + "`" + `snat` + "`" + ` to the VIP) and onearm
+(` + "`" + `masquerade` + "`" + `), with two endpoints in turn. Packets are whole connections, wrong numbers and flags,
+ICMP errors, fragments, options, extension headers, wrong checksums and lengths, and packets of no
+service. Ignored are chosen source ports, IP identifications of the kernel's own packets, and time
+(` + "`" + `test/model` + "`" + ` tests timeouts).
 
-` + "`make test`" + ` runs the same few hundred sequences;
-` + "`go test ./test/differential -seed 1000 -sequences 100000 -timeout 0`" + ` runs others. A failing
-sequence is reduced and printed as a packet script for ` + "`test/packet/testdata`" + `. ` + "`make update`" + ` writes
+` + "`" + `make test` + "`" + ` runs the same few hundred sequences;
+` + "`" + `go test ./test/differential -seed 1000 -sequences 100000 -timeout 0` + "`" + ` runs others. A failing
+sequence is reduced and printed as a packet script for ` + "`" + `test/packet/testdata` + "`" + `. ` + "`" + `make update` + "`" + ` writes
 this file from the test's tables.
 
 ## Settings of conntrack

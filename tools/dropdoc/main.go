@@ -127,7 +127,8 @@ func sentence(comment string) string {
 	return strings.Join(kept, " ")
 }
 
-// items has the meaning of each reason, its usual cause unless the meaning says it, and the remedy.
+// items has the meaning of each reason, its usual cause unless the meaning says it, and the remedy
+// if there is one.
 func items(reasons []value, advice map[string]remedy) string {
 	var b strings.Builder
 	for _, r := range reasons {
@@ -136,8 +137,8 @@ func items(reasons []value, advice map[string]remedy) string {
 		if a.cause != "" && !a.known {
 			text += ". Usually: " + a.cause
 		}
-		if a.remedy != "" {
-			text += ". *Remedy*: " + a.remedy
+		if todo := strings.TrimPrefix(a.remedy, "nothing; "); todo != "" && todo != "nothing" {
+			text += ". *Remedy*: " + todo
 		}
 		b.WriteString(markdown.Item(text))
 	}

@@ -1,4 +1,5 @@
-// Command metricdoc writes docs/metrics.md: an introduction for users, and a line for each metric.
+// Command metricdoc writes docs/metrics.md: an introduction for users, and the names of all
+// metrics.
 package main
 
 import (
@@ -31,7 +32,7 @@ func run(intro, out string) error {
 	return os.WriteFile(out, append(text, reference(metrics.Catalog())...), 0o644)
 }
 
-// reference has a list for each group of metrics.
+// reference lists the names of each group of metrics; GET /metrics explains them.
 func reference(list []metrics.Metric) string {
 	var b strings.Builder
 	for _, group := range [...]struct {
@@ -43,34 +44,26 @@ func reference(list []metrics.Metric) string {
 		{"Endpoints, with `--metrics-detail=endpoint`", []metrics.When{metrics.OfEndpoint}},
 		{"Former names, for one more release", []metrics.When{metrics.Former}},
 	} {
-		fmt.Fprintf(&b, "\n### %s\n\n", group.title)
+		var names []string
 		for _, when := range group.when {
-			items(&b, list, when)
+			names = append(names, namesOf(list, when)...)
 		}
+		fmt.Fprintf(&b, "\n### %s\n\n%s", group.title, markdown.Wrap(strings.Join(names, ", "), ""))
 	}
 	b.WriteString("\n### Names of the existing loxilb, with `--compat`\n\n" +
-		"`GET /metrics` lists and explains them; [compatibility.md](compatibility.md#metrics) says how they\ndiffer.\n")
+		"[compatibility.md](compatibility.md#metrics) says how they differ.\n")
 	return b.String()
 }
 
-// items writes a line for each metric of a group; old and canonical names of one metric share it.
-func items(b *strings.Builder, list []metrics.Metric, when metrics.When) {
-	var texts []string
-	names := map[string][]string{}
+// namesOf returns the name, labels and, unless the name tells it, type of each metric of a group.
+func namesOf(list []metrics.Metric, when metrics.When) []string {
+	var names []string
 	for i := range list {
-		m := &list[i]
-		if m.When != when {
-			continue
+		if m := &list[i]; m.When == when {
+			names = append(names, "`"+m.Name+labels(m)+"`"+typeOf(m))
 		}
-		text := typeOf(m) + inShort(m.Help)
-		if names[text] == nil {
-			texts = append(texts, text)
-		}
-		names[text] = append(names[text], "`"+m.Name+labels(m)+"`")
 	}
-	for _, text := range texts {
-		b.WriteString(markdown.Item(strings.Join(names[text], ", ") + text))
-	}
+	return names
 }
 
 func labels(m *metrics.Metric) string {
@@ -80,27 +73,15 @@ func labels(m *metrics.Metric) string {
 	return "{" + strings.Join(m.Labels, ",") + "}"
 }
 
-// typeOf returns what precedes the meaning: the type, unless the name tells it.
+// typeOf returns the type of a metric in parentheses, unless its name tells it.
 func typeOf(m *metrics.Metric) string {
 	switch {
 	case m.When == metrics.Native:
-		return " (native histogram): "
+		return " (native histogram)"
 	case m.Type == metrics.Histogram:
-		return " (histogram): "
+		return " (histogram)"
 	case m.Type == metrics.Counter && !strings.HasSuffix(m.Name, "_total"):
-		return " (counter): "
+		return " (counter)"
 	}
-	return ": "
-}
-
-// inShort removes from a help text what intro.txt says about all metrics.
-func inShort(help string) string {
-	return strings.NewReplacer(
-		", in (from clients) and out (to clients)", "",
-		" Without --metrics-detail=endpoint, no series while it is 0.", " *Sparse.*",
-		" of all services, those that are deleted included", " of all services",
-		" To one tick of the kernel's clock; the sum is an estimate from the buckets.", "",
-		" since the daemon started", " since the start",
-		" since the daemon began", " since the start",
-	).Replace(help)
+	return ""
 }
