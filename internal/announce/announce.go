@@ -41,7 +41,7 @@ type Network interface {
 type Answers interface {
 	// SetLinks sets the links, by index; none: all answer.
 	SetLinks(vip netip.Addr, links []int) error
-	// KeepLinks has all links answer for all VIPs except these.
+	// KeepLinks makes all links answer for all VIPs except these.
 	KeepLinks(keep func(netip.Addr) bool) error
 }
 
@@ -147,7 +147,7 @@ func (a *Announcer) Remove(ctx context.Context, vips ...netip.Addr) map[netip.Ad
 	return failed
 }
 
-// clearLinks has all links answer for VIPs, unless they were added again. An error is left to the
+// clearLinks makes all links answer for VIPs, unless they were added again. An error is left to the
 // next check of all VIPs.
 func (a *Announcer) clearLinks(vips []netip.Addr) {
 	a.mu.Lock()

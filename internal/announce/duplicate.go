@@ -38,7 +38,7 @@ type Duplicates struct {
 	network  LinkNetwork
 	owns     func(netip.Addr) bool
 	owned    func() []netip.Addr
-	changed  func() // the duplicates are others now
+	changed  func() // called when the duplicates have changed
 	log      *slog.Logger
 	suspects chan vipLink  // VIPs that are new on a link
 	seen     chan sighting // of other hosts
@@ -54,7 +54,7 @@ type Duplicate struct {
 	MAC  net.HardwareAddr
 }
 
-// sighting is a host that says it has an address.
+// sighting is a host that claims an address.
 type sighting struct {
 	vipLink
 	mac [6]byte
@@ -68,7 +68,7 @@ type probing struct {
 }
 
 // NewDuplicates makes the search for the VIPs of an announcer. It calls changed when the duplicates
-// are others than before.
+// have changed.
 func NewDuplicates(n LinkNetwork, a *Announcer, changed func(), log *slog.Logger) *Duplicates {
 	d := &Duplicates{
 		network: n, owns: a.owns, owned: a.owned, changed: changed, log: log,
@@ -104,7 +104,7 @@ func (d *Duplicates) Problems() []netdev.Problem {
 	return netdev.BoundedProblems(list, len(list), "vip", "VIPs that other hosts answer for")
 }
 
-// suspect has a VIP probed soon. A full queue drops it: the next round finds it.
+// suspect schedules a probe of a VIP soon. A full queue drops it: the next round finds it.
 func (d *Duplicates) suspect(at vipLink) {
 	if d == nil {
 		return
@@ -147,7 +147,7 @@ func (d *Duplicates) Run(ctx context.Context) {
 	}
 }
 
-// expect has a VIP probed at a time, unless it is probed earlier.
+// expect schedules a probe of a VIP, unless one is due earlier.
 func expect(states map[vipLink]*probing, at vipLink, due time.Time) {
 	p := states[at]
 	if p == nil {
@@ -159,7 +159,7 @@ func expect(states map[vipLink]*probing, at vipLink, due time.Time) {
 	}
 }
 
-// expectAll has all VIPs probed.
+// expectAll schedules probes of all VIPs.
 func (d *Duplicates) expectAll(states map[vipLink]*probing, now time.Time) {
 	for _, vip := range d.owned() {
 		for _, l := range d.network.OnLink(vip) {
@@ -170,7 +170,7 @@ func (d *Duplicates) expectAll(states map[vipLink]*probing, now time.Time) {
 	}
 }
 
-// handle considers a host that says it has a VIP. Only the answer to a probe proves that: a former
+// handle considers a host that claims a VIP. Only the answer to a probe proves that: a former
 // owner may have announced it just before it gave it up.
 func (d *Duplicates) handle(states map[vipLink]*probing, s sighting, now time.Time) {
 	p := states[s.vipLink]

@@ -13,8 +13,8 @@ import (
 const maxLinks = 40
 
 // ownedByRoot resolves the path of a file to run, without any link in it. It refuses files that
-// others than root might change or replace: they run as root. So each folder and each link on the
-// path is checked.
+// users other than root might change or replace, as they run as root. So each folder and each link
+// on the path is checked.
 func ownedByRoot(file string) (string, error) {
 	file, err := filepath.Abs(file)
 	if err != nil {
@@ -48,8 +48,8 @@ func ownedByRoot(file string) (string, error) {
 	return at, err
 }
 
-// rootAlone refuses what is not root's, or is writable by others. In a sticky folder they cannot
-// replace files of root.
+// rootAlone refuses a file that root does not own, or that others may write. In a sticky folder
+// they cannot replace files of root.
 func rootAlone(path string) (fs.FileInfo, error) {
 	info, err := os.Lstat(path)
 	if err != nil {
@@ -62,7 +62,7 @@ func rootAlone(path string) (fs.FileInfo, error) {
 		return nil, fmt.Errorf("%s is not owned by root", path)
 	case mode&fs.ModeSymlink != 0 || mode.IsDir() && mode&fs.ModeSticky != 0:
 	case mode.Perm()&0o022 != 0:
-		return nil, fmt.Errorf("%s may be written by others than root: chmod go-w %s", path, path)
+		return nil, fmt.Errorf("users other than root may write %s: chmod go-w %s", path, path)
 	}
 	return info, nil
 }

@@ -11,10 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// listener receives the frames of one protocol in which hosts say that they have an address.
+// listener receives the frames of one protocol in which hosts claim addresses.
 type listener struct {
 	protocol uint16            // of Ethernet
-	filter   []unix.SockFilter // passes frames that may say so
+	filter   []unix.SockFilter // passes frames that may claim an address
 	parse    func(frame []byte) (a netip.Addr, mac [6]byte, ok bool)
 }
 
@@ -64,7 +64,7 @@ func ndListener() listener {
 	}}
 }
 
-// listen reports other hosts that say they have a VIP, until ctx ends. Packets that the data path
+// listen reports other hosts that claim a VIP, until ctx ends. Packets that the data path
 // redirects never reach its socket, so it costs them nothing.
 func (d *Duplicates) listen(ctx context.Context, l listener) {
 	file, err := l.open(d.network)

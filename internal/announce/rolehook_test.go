@@ -74,8 +74,8 @@ func TestNotRun(t *testing.T) {
 		t.Skip("only root may give files away")
 	}
 	for file, want := range map[string]string{
-		script(t, 0o777, "exit 0\n"):          "may be written by others than root",
-		loose:                                 "may be written by others than root",
+		script(t, 0o777, "exit 0\n"):          "users other than root may write",
+		loose:                                 "users other than root may write",
 		foreign:                               "is not owned by root",
 		script(t, 0o755, "echo no; exit 3\n"): "exit status 3",
 		script(t, 0o644, "exit 0\n"):          "permission denied",
@@ -215,7 +215,7 @@ func TestLinks(t *testing.T) {
 	}
 	for name, want := range map[string]string{
 		"loop": "leads over more than 40 links", "foreign/below/link": "foreign is not owned by root", "foreign/below/hook": "foreign is not owned by root",
-		"loose/below/link": "loose may be written by others", "chain": "foreign is not owned by root", "given": "given is not owned by root", "gone": "no such file",
+		"loose/below/link": "loose: chmod go-w", "chain": "foreign is not owned by root", "given": "given is not owned by root", "gone": "no such file",
 	} {
 		if got, err := ownedByRoot(at(name)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %s, %v, want %s", name, got, err, want)

@@ -17,8 +17,8 @@ const (
 	maxBuilt = 1 << 18 // no field can ask for more
 )
 
-// Build returns the bytes of the packet, starting with the Ethernet header. Names of ports must be
-// resolved before; an unresolved one has the port's default.
+// Build returns the bytes of the packet, starting with the Ethernet header. Port names must be
+// resolved first: an unresolved name stands for the default port.
 func (p *Packet) Build() []byte {
 	if p.Proto == Raw {
 		return []byte(p.Value(Data).Text)
@@ -44,12 +44,11 @@ func (p *Packet) Offset() int {
 	if p.Proto == Raw || p.Proto == Eth {
 		return 0
 	}
-	tags, _ := parseVLAN(p.Value(VLAN).Text) // without tags: an error, and none
+	tags, _ := parseVLAN(p.Value(VLAN).Text) // without tags it returns an error and no tag
 	return 14 + 4*len(tags) + len(p.ip()) - len(p.transport())
 }
 
-// BuildIP makes the bytes of the packet from the first of the IP header; nil for a packet that is
-// not IP.
+// BuildIP returns the bytes of the packet from its IP header on, or nil if it is not an IP packet.
 func (p *Packet) BuildIP() []byte {
 	if p.Proto == Raw || p.Proto == Eth {
 		return nil
@@ -78,7 +77,7 @@ func (p *Packet) etherType() uint16 {
 	return typeIPv4
 }
 
-// payload returns the bytes behind the last header: an inner packet, data as stated, or len
+// payload returns the bytes after the last header: an inner packet, data as stated, or len
 // letters.
 func (p *Packet) payload() []byte {
 	switch {
@@ -100,7 +99,7 @@ func letters(n int) []byte {
 	return b
 }
 
-// ip makes the IP packet, not cut.
+// ip builds the IP packet in its full length.
 func (p *Packet) ip() []byte {
 	upper := p.transport()
 	if p.Is6() {

@@ -59,7 +59,7 @@ func decodeBody(kind uint16, body []byte, deep depth) *Packet {
 	return nil
 }
 
-// setPayload states the bytes behind the last header.
+// setPayload states the bytes after the last header.
 func (p *Packet) setPayload(b []byte) *Packet {
 	if bytes.Equal(b, letters(len(b))) {
 		return p.SetNum(Len, uint64(len(b)))

@@ -197,5 +197,5 @@ const (
 // flagLetters is in the order of the bits.
 const flagLetters = "FSRPAUEC"
 
-// Known reports whether there is such a field.
+// Known reports whether the language has the field.
 func (f Field) Known() bool { return f < fields }

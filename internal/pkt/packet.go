@@ -110,8 +110,8 @@ func (p *Packet) Equal(q *Packet) bool {
 	return p.Proto == q.Proto && maps.Equal(p.values, q.values) && p.Inner.Equal(q.Inner)
 }
 
-// Merge returns p with all that change states put over it: the packet p after a translation that
-// changed exactly that. Inner packets merge too.
+// Merge returns a copy of p with the fields that change states, such as p after its translation.
+// Inner packets merge, too.
 func (p *Packet) Merge(change *Packet) *Packet {
 	out := p.Clone()
 	if change == nil {
@@ -158,7 +158,7 @@ func (p *Packet) Resolve(vars Vars) (*Packet, error) {
 		}
 		n, ok := vars[v.Var]
 		if !ok {
-			return nil, fmt.Errorf("%s: no earlier line gives something the name %s (`* as %s`)", f, v.Var, v.Var)
+			return nil, fmt.Errorf("%s: no earlier line binds the name %s (`* as %s`)", f, v.Var, v.Var)
 		}
 		out.values[f] = Value{Num: uint64(n)}
 	}

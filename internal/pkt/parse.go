@@ -115,7 +115,7 @@ func (ps *parser) head() error {
 	}
 	for _, a := range []netip.Addr{src, dst} {
 		if a.IsValid() && (ps.p.Proto == ICMP && a.Is6() || ps.p.Proto == ICMP6 && a.Is4()) {
-			return fmt.Errorf("%s does not run over the family of %s", ps.p.Proto, a)
+			return fmt.Errorf("%s does not run over the IP version of %s", ps.p.Proto, a)
 		}
 	}
 	ps.flagsOrMessage()

@@ -84,7 +84,7 @@ func encodeChunk(word string) ([]byte, error) {
 	if hasParameters {
 		more, err := encodeParameters(parameters)
 		if err != nil || !hasTag {
-			return nil, fmt.Errorf("want addresses, -addresses or a cookie's length behind =TAG: %w", err)
+			return nil, fmt.Errorf("want addresses, -addresses or a cookie's length after =TAG: %w", err)
 		}
 		b = append(b, more...)
 	}

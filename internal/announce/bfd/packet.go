@@ -65,12 +65,12 @@ func (p *Packet) Append(b []byte) []byte {
 }
 
 var (
-	errShort         = errors.New("shorter than it says")
+	errShort         = errors.New("shorter than its length field")
 	errVersion       = errors.New("not of version 1")
 	errMultiplier    = errors.New("its detect multiplier is zero")
 	errMultipoint    = errors.New("multipoint")
 	errDiscriminator = errors.New("without a discriminator")
-	errAuthenticated = errors.New("authenticated, and no key is known")
+	errAuthenticated = errors.New("authenticated, but no key is configured")
 )
 
 // Parse reads a datagram, with the checks of RFC 5880, 6.8.6, that need no session. Extra is a part

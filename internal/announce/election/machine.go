@@ -40,8 +40,8 @@ type Machine struct {
 	// isolated means that this node itself lost the network, or has not heard its peer since it
 	// started. As MASTER it yields to a peer that served meanwhile, whatever their ranks.
 	isolated bool
-	// overrules means that the peer, which an operator made MASTER before, has not heard yet that
-	// one has made this node MASTER.
+	// overrules means that an operator made the peer MASTER, then this node, and the peer has not
+	// heard of that yet.
 	overrules bool
 }
 
@@ -52,7 +52,7 @@ type peer struct {
 	speaks  bool // it makes claims
 	entry   Entry
 	hold    time.Time     // end of its restart
-	yields  time.Time     // when a MASTER yields that hears it, but is not heard
+	yields  time.Time     // when a MASTER yields if it hears the peer, but is not heard
 	timeout time.Duration // detection time
 }
 
@@ -176,8 +176,8 @@ func (m *Machine) Tick(now time.Time) {
 	m.decide(now)
 }
 
-// checkLease makes a MASTER give up that could not send for so long that its peer has taken over,
-// or that did not run for so long that a peer may have started.
+// checkLease demotes a MASTER that could not send for so long that its peer has taken over, or that
+// did not run for so long that a peer may have started.
 func (m *Machine) checkLease(now time.Time) {
 	over := func(t time.Time) bool { return !t.IsZero() && !now.Before(t) }
 	switch {

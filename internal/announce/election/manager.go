@@ -198,7 +198,7 @@ func (m *Manager) waitsForGrant() bool {
 	return false
 }
 
-// tick lets elections decide whose time has come, and returns how long to wait for the next.
+// tick lets elections that are due decide, and returns how long to wait for the next.
 func (m *Manager) tick() time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -113,7 +113,7 @@ func (l *learned) report(prefix netip.Prefix, err error) {
 	}
 }
 
-// enable has the kernel get the learned routes, or lose them.
+// enable adds the learned routes to the kernel, or removes them.
 func (l *learned) enable(on bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -206,7 +206,7 @@ func seconds(d time.Duration) uint64 {
 	return uint64(max(d.Round(time.Second), time.Second) / time.Second)
 }
 
-// tooManyPrefixes has the session of a neighbor begin again after a pause: gobgp keeps it down.
+// tooManyPrefixes restarts the session of a neighbor after a pause: gobgp keeps it down.
 func (e *engine) tooManyPrefixes(p *peer) {
 	p.stopPause()
 	p.pause = time.AfterFunc(prefixPause, func() {

@@ -240,7 +240,7 @@ func (b *ruleBuilder) rest(a bgp.Application, of *neighborSet) *api.Statement {
 	return s
 }
 
-// name returns a name for a statement that no other has: a policy may apply several times.
+// name returns a unique name for a statement: a policy may apply several times.
 func (b *ruleBuilder) name(of string) string {
 	b.count++
 	return ownPrefix + strconv.Itoa(b.count) + "-" + of
@@ -306,7 +306,7 @@ func (e *engine) applyPolicy(w *wanted) error {
 	return err
 }
 
-// assignPolicies has the two policies decide. SetPolicies keeps that.
+// assignPolicies makes the two policies decide. SetPolicies keeps that.
 func (e *engine) assignPolicies(r *rules) error {
 	assign := func(d api.PolicyDirection, name string, otherwise api.RouteAction) error {
 		return e.server.SetPolicyAssignment(context.Background(), &api.SetPolicyAssignmentRequest{

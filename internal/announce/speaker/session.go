@@ -15,7 +15,7 @@ import (
 type Session struct {
 	Key       string    // of the neighbor
 	State     string    // of RFC 4271, section 8.2.2: "Idle", "Connect", "Active", "OpenSent", "OpenConfirm", "Established"
-	Since     time.Time // it is established, or is not
+	Since     time.Time // when it was established, or ended
 	LastError string    // why the last session ended, or there is none
 	Sent      int       // prefixes
 	Received  int       // prefixes, before policies

@@ -140,15 +140,15 @@ func archiveManifest(done []archiveOutcome) string {
 func archiveReadme(o archiveOptions, parts []archivePart) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "State of loxilb on %s.\n\n", o.Time.UTC().Format(time.RFC3339))
-	b.WriteString("Tokens, passwords, keys, headers and what probes send are taken out: [removed] is in their place.\n")
+	b.WriteString("Tokens, passwords, keys, headers and probe contents are replaced by [removed].\n")
 	if o.WithAddresses {
-		b.WriteString("ADDRESSES OF CLIENTS ARE IN IT, as --with-addresses has asked.\n\n")
+		b.WriteString("CLIENT ADDRESSES ARE INCLUDED (--with-addresses).\n\n")
 	} else {
-		b.WriteString("Addresses of clients are taken out: [address] is in their place. Those of services, endpoints and this machine are there.\n\n")
+		b.WriteString("Client addresses are replaced by [address]; those of services, endpoints and this machine remain.\n\n")
 	}
 	for _, p := range parts {
 		fmt.Fprintf(&b, "%-28s %s\n", p.Name, p.What)
 	}
-	fmt.Fprintf(&b, "%-28s %s\n", "MANIFEST", "what became of each part: its size, how long it took, and why it is not there")
+	fmt.Fprintf(&b, "%-28s %s\n", "MANIFEST", "the result of each part: its size, how long it took, or why it is missing")
 	return b.String()
 }

@@ -113,7 +113,7 @@ func TestWrite(t *testing.T) {
 			t.Errorf("%q is not in %s", words, files["x/MANIFEST"])
 		}
 	}
-	if !strings.Contains(files["x/README"], "Addresses of clients are taken out") || !strings.Contains(files["x/README"], "the first") {
+	if !strings.Contains(files["x/README"], "Client addresses are replaced") || !strings.Contains(files["x/README"], "the first") {
 		t.Error(files["x/README"])
 	}
 	if all := archive.String(); strings.Contains(all, "p1anted") {
@@ -125,7 +125,7 @@ func TestWrite(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, files = unpack(t, second.Bytes())
-	if files["x/b/c.txt"] != "from 7.7.7.7" || !strings.Contains(files["x/README"], "ADDRESSES OF CLIENTS ARE IN IT") {
+	if files["x/b/c.txt"] != "from 7.7.7.7" || !strings.Contains(files["x/README"], "CLIENT ADDRESSES ARE INCLUDED") {
 		t.Errorf("addresses are asked for: %v", files)
 	}
 }

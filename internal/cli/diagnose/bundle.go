@@ -85,7 +85,7 @@ func bundleText(file string, done []archiveOutcome, addresses bool) string {
 		fmt.Fprintf(&b, "; %d could not be collected (see its MANIFEST)", failed)
 	}
 	if addresses {
-		b.WriteString("; addresses of clients are in it")
+		b.WriteString("; it contains client addresses")
 	}
 	b.WriteString("\n")
 	return b.String()

@@ -75,7 +75,7 @@ func TestBundle(t *testing.T) {
 	}
 	for name, words := range map[string]string{
 		"objects/services.json": `"externalIP":"20.20.20.1"`, "state/log.json": `client=[address]:4000 vip=20.20.20.1`, "state/connections.json": `"of": "web tcp est"`,
-		"machine/kernel.txt": "== /proc/version", "network/links.txt": "lo:", "README": "Addresses of clients are taken out", "MANIFEST": "objects/export.json", "checks/verify.json": "20.20.20.1",
+		"machine/kernel.txt": "== /proc/version", "network/links.txt": "lo:", "README": "Client addresses are replaced", "MANIFEST": "objects/export.json", "checks/verify.json": "20.20.20.1",
 	} {
 		if !strings.Contains(parts[name], words) {
 			t.Errorf("%q is not in %s: %.300s", words, name, parts[name])
@@ -90,11 +90,11 @@ func TestBundle(t *testing.T) {
 	}
 	second := filepath.Join(dir, "second.tar.gz")
 	s.Close()
-	if got := clitest.Run(t, "", s.Args("support-bundle --with-addresses -o "+second)...); got.Code != 0 || !strings.Contains(got.Stdout, "could not be collected") || !strings.Contains(got.Stdout, "addresses of clients are in it") {
+	if got := clitest.Run(t, "", s.Args("support-bundle --with-addresses -o "+second)...); got.Code != 0 || !strings.Contains(got.Stdout, "could not be collected") || !strings.Contains(got.Stdout, "it contains client addresses") {
 		t.Errorf("without a daemon: %+v", got)
 	}
 	parts = unpack(t, second)
-	if !strings.Contains(parts["MANIFEST"], "daemon/version.json") || !strings.Contains(parts["MANIFEST"], "failed: ") || parts["checks/doctor.json"] == "" || !strings.Contains(parts["README"], "ADDRESSES OF CLIENTS") {
+	if !strings.Contains(parts["MANIFEST"], "daemon/version.json") || !strings.Contains(parts["MANIFEST"], "failed: ") || parts["checks/doctor.json"] == "" || !strings.Contains(parts["README"], "CLIENT ADDRESSES") {
 		t.Errorf("without a daemon: %s", parts["MANIFEST"])
 	}
 }

@@ -127,9 +127,9 @@ func verifiedText(r v1.Verified, all bool) string {
 func verdictText(v string) string {
 	switch v {
 	case "same":
-		return "The kernel has what was asked for"
+		return "The kernel matches the configuration"
 	case "differs":
-		return "The kernel differs from what was asked for"
+		return "The kernel differs from the configuration"
 	}
 	return "Could not compare the kernel with the configuration"
 }

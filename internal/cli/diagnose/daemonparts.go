@@ -40,7 +40,7 @@ func (a *bundleClient) parts() []archivePart {
 		a.part("objects/endpoints.json", "/config/endpoint/all", "endpoints, their health and evidence"),
 		a.part("objects/firewall.json", "/config/firewall/all", "firewall rules, with their counters"),
 		a.part("objects/drains.json", "/config/drain/all", "drains"),
-		a.part("objects/hastate.json", "/config/cistate/all", "what this node is"),
+		a.part("objects/hastate.json", "/config/cistate/all", "name, version and roles of this node"),
 		a.part("objects/revisions.json", "/config/revisions", "the last revisions"),
 		a.part("objects/status.json", "/status/objects", "the status of each object"),
 		a.part("state/events.json", "/events?limit=2000", "what has happened"),

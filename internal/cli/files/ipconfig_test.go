@@ -94,8 +94,8 @@ func TestInterfacesLeftOut(t *testing.T) {
 	s := clitest.NewServer(t, 200, `{"ipAttr":[],"objects":[],"routeAttr":[{"destinationIPNet":"::/0","gateway":"fe80::1","dev":"eth0","protocol":4},`+
 		`{"destinationIPNet":"10.1.0.0/16","gateway":"10.0.0.1","dev":"eth0","protocol":4,"metric":5},{"destinationIPNet":"10.1.0.0/16","gateway":"10.0.0.1","dev":"eth0","protocol":4}]}`)
 	want := clitest.Result{Stdout: "success: 1 lines of 1 interfaces in " + dir + "/ipconfig\n",
-		Stderr: "Warning: routes not saved: 1, which have a gateway of the link alone, as fe80::1: routes of loxilb's name no interface\n" +
-			"Warning: routes not saved: 1, which have a metric: routes of loxilb's have the usual one\n"}
+		Stderr: "Warning: routes not saved: 1, which have a link-local gateway, such as fe80::1: routes of loxilb name no interface\n" +
+			"Warning: routes not saved: 1, which have a metric: routes of loxilb have the default one\n"}
 	if got := clitest.Run(t, "", s.Args("save -i -c "+dir)...); got != want {
 		t.Errorf("%+v", got)
 	}

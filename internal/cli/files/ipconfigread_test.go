@@ -51,7 +51,7 @@ func TestRoundTrip(t *testing.T) {
 		}
 	}
 	r.Finish()
-	if diff := cmp.Diff(interfaceLeftOut{"have a metric: routes of loxilb's have the usual one": 1}, left); diff != "" {
+	if diff := cmp.Diff(interfaceLeftOut{"have a metric: routes of loxilb have the default one": 1}, left); diff != "" {
 		t.Error(diff)
 	}
 	var want []string
@@ -95,11 +95,11 @@ func TestRoutesLeftOut(t *testing.T) {
 		t.Error(diff)
 	}
 	if diff := cmp.Diff(interfaceLeftOut{
-		"have a gateway of the link alone, as fe80::1: routes of loxilb's name no interface": 1,
+		"have a link-local gateway, such as fe80::1: routes of loxilb name no interface": 1,
 		"are IPv4 by an IPv6 gateway": 3,
-		"have the destination of another that is saved: one gateway is kept of several": 2,
-		"have a metric: routes of loxilb's have the usual one":                          1,
-		"are none that loxilb makes":                                                    1,
+		"have the destination of a saved route: only one of several gateways is kept": 2,
+		"have a metric: routes of loxilb have the default one":                        1,
+		"are of a type that loxilb does not create":                                   1,
 	}, left); diff != "" {
 		t.Error(diff)
 	}

@@ -80,7 +80,7 @@ func (c interfaceConfig) routes(routes []v1.RouteEntry, left interfaceLeftOut) {
 		}
 		r, why := routeOf(e)
 		if why == "" && there[r.Destination] {
-			why = "have the destination of another that is saved: one gateway is kept of several"
+			why = "have the destination of a saved route: only one of several gateways is kept"
 		}
 		if why != "" {
 			left[why]++
@@ -100,14 +100,14 @@ func routeOf(e *v1.RouteEntry) (r netobj.Route, why string) {
 	r, err := netobj.ParseRoute(e.DestinationIPNet, e.Gateway, "")
 	switch {
 	case e.Metric != 0:
-		why = "have a metric: routes of loxilb's have the usual one"
+		why = "have a metric: routes of loxilb have the default one"
 	case err == nil:
 	case r.Gateway.Is6() && r.Destination.IsValid() && r.Destination.Addr().Is4():
 		why = "are IPv4 by an IPv6 gateway"
 	case r.Gateway.Is6() && r.Gateway.IsLinkLocalUnicast():
-		why = "have a gateway of the link alone, as fe80::1: routes of loxilb's name no interface"
+		why = "have a link-local gateway, such as fe80::1: routes of loxilb name no interface"
 	default:
-		why = "are none that loxilb makes"
+		why = "are of a type that loxilb does not create"
 	}
 	return r, why
 }

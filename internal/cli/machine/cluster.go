@@ -19,8 +19,8 @@ func getCluster(o *session.Options) *cobra.Command {
 		Short: "Show the nodes that exchange connections with this one",
 		Long: "Shows the peers of --cluster: whether each has the connections of this node (up), gets all of them\n" +
 			"(copying), is not connected (down), or does not fit this node (refused). Lag is how far its\n" +
-			"connection table is behind this one. The reason names services that it has otherwise than this\n" +
-			"node. -o wide also shows what became of the records that it sent.",
+			"connection table is behind this one. The reason names services that differ from those of this\n" +
+			"node. -o wide also shows the outcomes of the records that it sent.",
 		Example: "  loxicmd get cluster\n  loxicmd get cluster -o wide",
 		Args:    cobra.NoArgs,
 		RunE:    session.Show(o, (*v1.Client).GetCluster, func(c *v1.Cluster) *session.Table { return clusterTable(o, c) }),
@@ -65,7 +65,7 @@ func lagText(seconds float64) string {
 	return time.Duration(seconds * float64(time.Second)).Round(time.Millisecond).String()
 }
 
-// resultsText returns what became of a peer's records.
+// resultsText returns the outcomes of a peer's records.
 func resultsText(p *v1.ClusterPeer) string {
 	var parts []string
 	all := append(slices.Clone(p.Results), v1.ClusterResult{Result: "parked", Records: uint64(p.Parked)}, v1.ClusterResult{Result: "dropped", Records: p.Dropped})

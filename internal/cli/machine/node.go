@@ -75,7 +75,7 @@ func nodesTable(o *session.Options, n *v1.Node) *session.Table {
 	return t
 }
 
-// nodeReason returns why a node is away, or that it has other services.
+// nodeReason returns why a node is away, or that its services differ.
 func nodeReason(n *v1.ClusterNode) string {
 	if n.Reason != "" || n.Differing == 0 {
 		return n.Reason

@@ -58,8 +58,8 @@ func (a *Admission) Load(s Snapshot) (over []error) {
 // (*lb.FieldError). changed are the keys of services that differ between before and after. Services
 // over a limit may shrink or stay unchanged.
 //
-// The change is taken for made if nil is returned. If it was not, the next check looks at all
-// services again.
+// A nil result counts the change as made. If it is not made, the next check visits all services
+// again.
 func (a *Admission) Check(before, after Snapshot, changed []lb.Key) error {
 	if a.snapshot != before {
 		a.Load(before)

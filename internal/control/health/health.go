@@ -59,12 +59,12 @@ type Status struct {
 	ProbeSince time.Time
 	Evidence   string   // a sentence: the probe, its target, the result, and the counts
 	History    []Change // the last ones, oldest first
-	// How long the last successful probes waited for their answer; 0: there was none, or nothing to
-	// wait for.
+	// How long the last successful probes waited for their answer; 0: none was successful, or
+	// measures that.
 	MinDelay, AvgDelay, MaxDelay time.Duration
 	Failures, Successes          int           // in a row
 	First, Last                  time.Time     // when the first and the last probe of these began
-	Fall                         int           // failures in a row that count as down
+	Fall                         int           // failures in a row that make it down
 	Interval                     time.Duration // between two probes
 	Overridden                   bool          // ProbeState is set by Override
 	Unconfirmed                  bool          // it was never up, and fewer than Fall probes in a row have failed

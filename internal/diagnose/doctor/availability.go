@@ -10,7 +10,7 @@ import (
 // take less.
 const maintenanceTime = time.Hour
 
-// Availability is what decides which packets other nodes and routers send here.
+// Availability holds the facts that decide which packets other nodes and routers send here.
 type Availability struct {
 	Stage       string // of maintenance; "": the node is in service
 	Since       time.Time
@@ -78,8 +78,8 @@ func announcements(m *Machine) (out []Finding, err error) {
 	return out, nil
 }
 
-// roles reports instances that no BFD session elects, next to others that one does, and VIPs of so
-// many that their owner has no lease.
+// roles reports instances without a BFD session while other instances have one, and VIPs in too
+// many elected instances to have a lease.
 func roles(m *Machine) (out []Finding, err error) {
 	for _, one := range m.Facts.Availability.Unelected {
 		out = append(out, Finding{

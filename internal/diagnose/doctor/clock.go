@@ -12,7 +12,7 @@ func clock(m *Machine) (out []Finding, err error) {
 	if m.Root == "" {
 		var t unix.Timex
 		if _, err := unix.Adjtimex(&t); err != nil {
-			return nil, fmt.Errorf("ask for the state of the clock: %w", err)
+			return nil, fmt.Errorf("read the state of the clock: %w", err)
 		}
 		out = unsynchronised(t.Status&unix.STA_UNSYNC != 0)
 	}

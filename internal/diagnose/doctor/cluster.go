@@ -31,14 +31,14 @@ func clusterPeers(m *Machine) (out []Finding, err error) {
 		}
 		out = append(out, Finding{
 			About: p.Node, What: fmt.Sprintf("node %s of the cluster: %s", p.Node, p.Why), Sure: Certain,
-			Why:     "connections of this node do not go on through it",
+			Why:     "connections of this node would not continue through it",
 			Command: "loxicmd get cluster on both nodes; let firewalls pass TCP port 22222 between them, and use the same --cluster-key and --hash-seed",
 		})
 	}
 	return out, nil
 }
 
-// otherServices reports services that a node has otherwise than this one.
+// otherServices reports services of a node that differ from those of this one.
 func otherServices(p *ClusterPeer) Finding {
 	list := strings.Join(p.Differences, "; ")
 	if more := p.Differing - len(p.Differences); more > 0 {

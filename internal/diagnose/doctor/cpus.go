@@ -37,7 +37,7 @@ func (m *Machine) cards() ([]Link, error) {
 	}), nil
 }
 
-// queues looks whether packets are spread over CPUs.
+// queues checks whether packets are spread over CPUs.
 func queues(m *Machine) (out []Finding, err error) {
 	cpus := m.cpuCount()
 	cards, err := m.cards()
@@ -95,14 +95,14 @@ func interrupts(m *Machine) (out []Finding, err error) {
 	return out, nil
 }
 
-// governor looks whether CPUs are kept slow.
+// governor checks whether CPUs are kept at their lowest frequency.
 func governor(m *Machine) ([]Finding, error) {
 	which, ok := m.read("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
 	if !ok || which != "powersave" {
 		return nil, nil
 	}
 	if driver, _ := m.read("sys/devices/system/cpu/cpu0/cpufreq/scaling_driver"); strings.HasPrefix(driver, "intel_pstate") || strings.HasPrefix(driver, "amd-pstate-epp") {
-		return nil, nil // which speed up by load under that name, too
+		return nil, nil // these drivers raise the frequency with load under this name, too
 	}
 	return []Finding{{
 		About: "cpu0", What: "CPUs run at their lowest frequency: the governor is powersave", Sure: Likely, Why: "each packet takes longer",

@@ -61,10 +61,10 @@ type Facts struct {
 	Unprobed   []Unprobed
 	Unserved   []Unserved
 	Interfaces []string       // that are balanced
-	Programs   []Program      // of others, at hooks where the daemon's are
+	Programs   []Program      // of other owners, at the daemon's hooks
 	IPsec      []IPsecRefusal // by policies of the kernel's IPsec
 	IPsecError error          // why policies are unknown
-	Problems   []Problem      // of the network, that the daemon has found
+	Problems   []Problem      // of the network, found by the daemon
 	HiddenTags []HiddenTags
 
 	Mobile      MobilePackets

@@ -57,7 +57,7 @@ func sysctl(name, value string) (command string, fix Fix) {
 	return "sysctl -w " + said + "=" + value, write{path: "proc/sys/" + name, value: value}
 }
 
-// write writes a value into a file of the kernel's.
+// write writes a value into a file of the kernel.
 type write struct{ path, value string }
 
 func (w write) do(m *Machine) (string, error) {

@@ -9,7 +9,7 @@ type MobilePackets struct {
 	Failed       uint64 // dropped: no route to the base station, or no memory
 }
 
-// mobile reports such packets.
+// mobile reports packets of mobile users that were not delivered.
 func mobile(m *Machine) (out []Finding, err error) {
 	p := m.Facts.Mobile
 	for _, c := range []struct {

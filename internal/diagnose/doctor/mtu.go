@@ -8,9 +8,8 @@ import (
 	"sync"
 )
 
-// pathMTU looks whether packets as large as the first link takes get to the endpoints and back. A
-// link further on that drops them in silence does not show in any table: small answers come, large
-// ones hang.
+// pathMTU checks whether packets that fill the first link reach the endpoints and return. No table
+// shows a link further on that drops them silently: small answers arrive, large ones hang.
 func pathMTU(m *Machine) (out []Finding, err error) {
 	links, err := m.Network.Links()
 	if err != nil {

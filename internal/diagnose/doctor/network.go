@@ -48,7 +48,7 @@ type Route struct {
 	Via  netip.Addr // the gateway, if there is one
 }
 
-// kernelNetwork is the thread's namespace.
+// kernelNetwork is the network namespace of the calling thread.
 type kernelNetwork struct{}
 
 func (kernelNetwork) Links() ([]Link, error) {

@@ -70,7 +70,7 @@ func memory(m *Machine) ([]Finding, error) {
 	}}, nil
 }
 
-// descriptors looks whether this process may open more files.
+// descriptors checks whether this process may open more files.
 func descriptors(m *Machine) ([]Finding, error) {
 	limits, ok := m.read("proc/self/limits")
 	if !ok {
@@ -93,7 +93,7 @@ func descriptors(m *Machine) ([]Finding, error) {
 	return nil, nil
 }
 
-// disk looks whether the journal has room.
+// disk checks whether the journal has room.
 func disk(m *Machine) ([]Finding, error) {
 	if m.Facts.StateDir == "" {
 		return nil, nil
@@ -106,7 +106,7 @@ func disk(m *Machine) ([]Finding, error) {
 	return diskFindings(m.Facts.StateDir, free, st.Blocks*uint64(st.Bsize), st.Ffree, st.Files), nil
 }
 
-// diskFindings: 64 MB are some thousand revisions.
+// diskFindings reports a file system with less than 64 MB, the size of some thousand revisions.
 func diskFindings(dir string, free, size, nodes, allNodes uint64) (out []Finding) {
 	const enough = 64 << 20
 	if free < enough && size > 0 {

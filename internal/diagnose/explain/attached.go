@@ -89,7 +89,8 @@ func (i *inquiry) places(r *dryrun.Result, s *lb.Service) []place {
 	return list
 }
 
-// prefixOf returns the longest prefix of a client's address that has anything: it alone counts.
+// prefixOf returns the longest prefix of a client's address that has an attachment: shorter ones do
+// not count.
 func (i *inquiry) prefixOf(client netip.Addr) (string, bool) {
 	for bits := client.BitLen(); bits >= 0; bits-- {
 		name := netip.PrefixFrom(client, bits).Masked().String()

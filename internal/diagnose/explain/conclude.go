@@ -16,7 +16,7 @@ func (i *inquiry) conclude(r *dryrun.Result, s *lb.Service) *Answer {
 	if r.Reason != "" {
 		a.Hint = why.Remedy
 		text := r.Reason
-		if r.Outcome != dryrun.Answers && r.Outcome != dryrun.Drops { // the verdict of these has the meaning
+		if r.Outcome != dryrun.Answers && r.Outcome != dryrun.Drops { // the verdicts of answers and drops contain the meaning
 			text += ": " + why.Meaning
 		}
 		a.add("program", Failed, "%s", text)

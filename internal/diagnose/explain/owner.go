@@ -9,8 +9,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// addOwner adds whether packets to the VIP get here at all, where roles, maintenance or BGP decide
-// about that. The packet that is explained has arrived.
+// addOwner adds whether packets to the VIP reach this node at all, if roles, maintenance or BGP
+// decide about that. The explanation assumes that the packet has arrived.
 func (i *inquiry) addOwner(r *dryrun.Result, s *lb.Service) {
 	if r.Entry != nil && r.Entry.Reply {
 		return
@@ -21,7 +21,7 @@ func (i *inquiry) addOwner(r *dryrun.Result, s *lb.Service) {
 	i.addAnnouncements(s, to.Addr())
 }
 
-// addRole adds who answers for the VIP, as far as somebody has assigned roles.
+// addRole adds which node answers for the VIP, if roles were assigned.
 func (i *inquiry) addRole(s *lb.Service, vip netip.Addr) {
 	a, instance := &i.answer, s.Instance()
 	switch role := cmp.Or(i.Desired.Instances.OfThisNode(i.now)[instance].Role, lb.RoleUnknown); {

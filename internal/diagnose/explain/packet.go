@@ -139,7 +139,7 @@ func (i *inquiry) protocol() lb.Protocol {
 }
 
 // ends returns the packet's ends in the data path's form: an echo request's identifier is the
-// source port, and there is no other.
+// source port, and the destination port is 0.
 func (i *inquiry) ends() (from, to netip.AddrPort) {
 	if !i.Protocol.HasPorts() {
 		return i.From, netip.AddrPortFrom(i.To.Addr(), 0)

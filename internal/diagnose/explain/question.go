@@ -77,7 +77,7 @@ func address(field, s string) (netip.AddrPort, error) {
 	}
 	switch a := at.Addr(); {
 	case a.Zone() != "":
-		return at, lb.NewFieldError(field, s, "has a zone", "an address without one, and the interface apart")
+		return at, lb.NewFieldError(field, s, "has a zone", "an address without a zone, and the interface in a field of its own")
 	case a.Is4In6():
 		return at, lb.NewFieldError(field, s, "is an IPv4 address in IPv6", a.Unmap().String())
 	}

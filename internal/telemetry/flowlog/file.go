@@ -15,12 +15,12 @@ import (
 // lookEvery is the interval of checks whether the file still has its name.
 const lookEvery = time.Second
 
-// File is a file that never grows beyond a size: it is set aside then as NAME.1, that before it as
-// NAME.2, and so on.
+// File is a file of limited size: a full one is renamed to NAME.1, the one before to NAME.2, and so
+// on.
 type File struct {
 	name   string
 	most   int64 // bytes
-	keep   int   // files that were set aside
+	keep   int   // renamed files that are kept
 	file   *os.File
 	size   int64
 	looked time.Time
@@ -32,7 +32,7 @@ func NewFile(name string, most int64, keep int) *File {
 	return &File{name: filepath.Clean(name), most: most, keep: keep}
 }
 
-// Name is the file's.
+// Name returns the path of the file.
 func (f *File) Name() string { return f.name }
 
 func (f *File) open() error {
@@ -97,7 +97,7 @@ func (f *File) reopen() error {
 	return errors.Join(old.Close(), f.open())
 }
 
-// rotate sets the file aside. The oldest one goes.
+// rotate renames the file, and removes the oldest one.
 func (f *File) rotate() error {
 	if f.keep == 0 {
 		if err := f.file.Truncate(0); err != nil {
@@ -109,7 +109,7 @@ func (f *File) rotate() error {
 	for n := f.keep; n >= 1; n-- {
 		err := os.Rename(f.numbered(n-1), f.numbered(n))
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
-			return fmt.Errorf("set the log of connections aside: %w", err)
+			return fmt.Errorf("rotate the log of connections: %w", err)
 		}
 	}
 	return f.reopen()
@@ -122,7 +122,7 @@ func (f *File) numbered(n int) string {
 	return f.name + "." + strconv.Itoa(n)
 }
 
-// Close closes it.
+// Close closes the file.
 func (f *File) Close() error {
 	if f.file == nil {
 		return nil
@@ -130,13 +130,13 @@ func (f *File) Close() error {
 	return f.file.Close()
 }
 
-// Stream is a stream that is always there: standard output.
+// Stream is a stream that is never opened or closed, such as standard output.
 type Stream struct {
 	io.Writer
 	Title string
 }
 
-// Name is its title.
+// Name returns the title of the stream.
 func (s Stream) Name() string { return s.Title }
 
 // Close leaves the file to its other users.

@@ -17,7 +17,7 @@ type Source interface {
 	WatchConnections(ctx context.Context, rate int, yield func([]report.ConnectionEvent, report.Omitted) bool) error
 }
 
-// Sink writes events down.
+// Sink stores or sends events.
 type Sink interface {
 	// Write writes events, preceded by the number of unwritten ones so far, if that has changed.
 	Write(now time.Time, events []report.ConnectionEvent, lost uint64) error

@@ -11,7 +11,7 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// Information elements of IANA's registry, as RFC 8158 has NAT events logged by them.
+// Information elements of IANA's registry that RFC 8158 uses for NAT events.
 const (
 	ieOctets          = 1
 	iePackets         = 2
@@ -64,14 +64,14 @@ const (
 	ipfixWriteTimeout = 100 * time.Millisecond
 )
 
-// reversePEN is the number by which elements are of the answers (RFC 5103); elements of an
-// enterprise have the bit.
+// reversePEN is the enterprise number of elements about answers (RFC 5103). Elements with an
+// enterprise number have enterpriseBit.
 const (
 	reversePEN    = 29305
 	enterpriseBit = 0x8000
 )
 
-// element is a field of a template. With enterpriseBit in its id, it is of the answers.
+// element is a field of a template. With enterpriseBit in its id, it is about the answers.
 type element struct{ id, length uint16 }
 
 // elements returns the elements of a template, in the order of its records.
@@ -111,13 +111,13 @@ type IPFIX struct {
 	records uint32 // in message
 }
 
-// NewIPFIX sends to a collector, HOST:PORT, under the number of an observation domain. It is
-// connected to with the first event.
+// NewIPFIX returns a sink that sends to a collector, HOST:PORT, under the number of an observation
+// domain. It connects with the first event.
 func NewIPFIX(collector string, domain uint32) *IPFIX {
 	return &IPFIX{collector: collector, domain: domain}
 }
 
-// Name is the collector's.
+// Name returns the address of the collector.
 func (x *IPFIX) Name() string { return "ipfix://" + x.collector }
 
 // Close closes the socket.

@@ -68,8 +68,8 @@ func (f *Recording) Write(list []RecordedPacket) error {
 	return f.commit()
 }
 
-// commit marks all written bytes as whole. A file gets its name with its first packets; only then
-// are older files rotated.
+// commit marks all written bytes as complete. A file gets its name with its first packets; only
+// then are older files rotated.
 func (f *Recording) commit() error {
 	if f.whole == 0 && f.written > 0 {
 		if err := f.rotate(); err != nil {

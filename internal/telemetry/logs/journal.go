@@ -48,7 +48,7 @@ func dialJournal(socket string, level slog.Leveler, lost slog.Handler) slog.Hand
 	return &journal{conn, level, nil, lost}
 }
 
-// Enabled is whether a level is written.
+// Enabled reports whether a level is written.
 func (j *journal) Enabled(_ context.Context, l slog.Level) bool { return l >= j.level.Level() }
 
 // WithAttrs returns a handler that adds these attributes to its lines.
@@ -56,7 +56,7 @@ func (j *journal) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return &journal{j.conn, j.level, slices.Concat(j.attrs, attrs), j.lost.WithAttrs(attrs)}
 }
 
-// WithGroup is the same handler: the journal's fields are flat.
+// WithGroup returns the same handler: the journal's fields are flat.
 func (j *journal) WithGroup(string) slog.Handler { return j }
 
 // Handle writes a line, to standard error if the journal rejects it.

@@ -24,7 +24,7 @@ type limit struct {
 	shared *counts
 }
 
-// counts are shared by all that are made of one handler.
+// counts are shared by all handlers that are made from one.
 type counts struct {
 	mu     sync.Mutex
 	lines  map[string]*count

@@ -86,7 +86,7 @@ func clusterNodes() []message {
 		{"connection to a node of the cluster is lost", "The node gets all connections again once it is back.", "loxicmd get cluster; see error"},
 		{"a node of the cluster has no address", "The name in --cluster cannot be resolved; nodes found before stay.", "fix the name, or write addresses"},
 		{"a node of the cluster is too slow: it gets all connections again", "More than 8 MiB waited for it, and were dropped.", "loxicmd get cluster shows its lag; look at its CPU and the network between the nodes"},
-		{"a node of the cluster has other services", "Connections of these services would not go on through it, or this node; what names one and how it differs.", "loxicmd get cluster; apply the same services to all nodes, or use --store"},
+		{"a node of the cluster has other services", "Connections of these services would not continue through it, or through this node; what names a service and the difference.", "loxicmd get cluster; apply the same services to all nodes, or use --store"},
 		{"a node of the cluster sends no more connections", "", "see error; use builds that are at most one version apart"},
 		{"a change of another node exceeds what this one would accept", "An object of the shared store does not fit into this node; error is the limit.", "see error; loxicmd get status --failed shows what is not applied"},
 		{"which shared store this node has joined cannot be read: its objects are compared again", "The file shared.json of the state directory is damaged.", "if the node then does not join, loxicmd get status names the objects that differ"},
@@ -152,7 +152,7 @@ func packets() []message {
 		{"packets of firewall rules were not recorded", "A rule matched more than 100 packets per second and CPU, or the buffer was full.", "record fewer packets with narrower rules"},
 		{"connections are not logged; trying again", "--flow-log or --ipfix cannot receive events from the kernel.", ifItGoesOn},
 		{"connections are not logged", "The file or the collector does not accept events; lost counts lost events.", "fix the file's disk or the network to the collector; logging resumes automatically"},
-		{"OpenTelemetry collector gives no valid answer", "what names what it does not accept: metrics or events.", "check that the collector of --otlp-endpoint runs and accepts OTLP over HTTP"},
+		{"OpenTelemetry collector gives no valid answer", "what is the refused kind of data: metrics or events.", "check that the collector of --otlp-endpoint runs and accepts OTLP over HTTP"},
 		{"the connection log could not be closed", "", "see error; check free disk space"},
 	}
 }

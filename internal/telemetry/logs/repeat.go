@@ -65,7 +65,7 @@ type repeats struct {
 	subject uint64 // of the attributes that all lines have
 }
 
-// subjects are shared by all handlers that are made of one.
+// subjects are shared by all handlers that are made from one.
 type subjects struct {
 	mu    sync.Mutex
 	seed  maphash.Seed

@@ -15,7 +15,7 @@ const (
 // When is the condition under which a metric exists.
 type When int
 
-// The times.
+// The conditions.
 const (
 	Always     When = iota
 	OfService       // always; one for each service

@@ -19,7 +19,7 @@ func clusterFamilies() []family {
 			each(func(p *report.ClusterPeer) float64 { return boolValue(p.State == report.PeerUp) }),
 		},
 		{
-			Metric{"loxilb_cluster_peer_lag_seconds", Gauge, of, "Time since the oldest record was sent that the other node has not applied.", Always},
+			Metric{"loxilb_cluster_peer_lag_seconds", Gauge, of, "Age of the oldest sent record that the other node has not applied.", Always},
 			each(func(p *report.ClusterPeer) float64 { return p.Lag.Seconds() }),
 		},
 		{
@@ -35,7 +35,7 @@ func clusterFamilies() []family {
 			each(func(p *report.ClusterPeer) float64 { return float64(p.Sent) }),
 		},
 		{
-			Metric{"loxilb_cluster_received_records_total", Counter, []string{"peer", "result"}, "Connection states that the other node has sent since the daemon started, by what became of them; dropped: their service or endpoint did not appear here.", Always},
+			Metric{"loxilb_cluster_received_records_total", Counter, []string{"peer", "result"}, "Connection states that the other node has sent since the daemon started, by result; dropped: their service or endpoint did not appear here.", Always},
 			clusterResults,
 		},
 		{

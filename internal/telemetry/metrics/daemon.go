@@ -23,7 +23,7 @@ func daemonFamilies() []family {
 		{Metric{"loxilb_config_revision", Gauge, nil, "Revision of the desired state.", Always},
 			func(v *view, p *page) { p.add(float64(v.snap.Revision())) }},
 		{Metric{"loxilb_config_last_apply_success", Gauge, nil, "1 when no object is in state failed.", Always}, addSuccess},
-		{Metric{"loxilb_config_last_apply_timestamp_seconds", Gauge, nil, "When the data path has last taken an object, since 1970.", Always},
+		{Metric{"loxilb_config_last_apply_timestamp_seconds", Gauge, nil, "Unix time at which the data path last applied an object.", Always},
 			func(v *view, p *page) {
 				if at := v.src.LastApplied(); !at.IsZero() {
 					p.add(float64(at.UnixMilli()) / 1000)
@@ -33,7 +33,7 @@ func daemonFamilies() []family {
 		{Metric{"loxilb_services", Gauge, nil, "Services.", Always}, func(v *view, p *page) { p.add(float64(len(v.rows))) }},
 		{Metric{"loxilb_endpoints", Gauge, nil, "Endpoints of all services together.", Always},
 			func(v *view, p *page) { p.add(float64(v.store.Services.Endpoints(v.snap))) }},
-		{Metric{"loxilb_program_instructions", Gauge, []string{"program"}, "Instructions of the program that the kernel's verifier has looked at.", Always},
+		{Metric{"loxilb_program_instructions", Gauge, []string{"program"}, "Instructions of the program that the kernel's verifier has processed.", Always},
 			addPrograms(func(one *Program) float64 { return float64(one.Instructions) })},
 		{Metric{"loxilb_program_runs_total", Counter, []string{"program"}, "Runs of the program since it was loaded, while kernel.bpf_stats_enabled was 1.", Always},
 			addPrograms(func(one *Program) float64 { return float64(one.Runs) })},
@@ -72,14 +72,14 @@ func addPrograms(value func(*Program) float64) func(*view, *page) {
 // cpu is how busy the CPUs were between two scrapes.
 type cpu struct {
 	mu     sync.Mutex
-	before machine.CPUTime // at the scrape before; at first, when the machine began
+	before machine.CPUTime // at the previous scrape; at first, at boot
 }
 
 // machineFamilies show the machine's load, by the existing loxilb's names. Unreadable values are
 // left out: 0 would be wrong.
 func machineFamilies() []family {
 	return []family{
-		{Metric{"loxilb_system_cpu_utilization_percent", Gauge, nil, "Time of the machine's CPUs that was not idle, since the scrape before.", Always}, func(v *view, p *page) {
+		{Metric{"loxilb_system_cpu_utilization_percent", Gauge, nil, "Time that the machine's CPUs were not idle, since the previous scrape.", Always}, func(v *view, p *page) {
 			now, err := machine.CPUTimes()
 			if err != nil {
 				return
@@ -92,12 +92,12 @@ func machineFamilies() []family {
 				p.add(busy)
 			}
 		}},
-		{Metric{"loxilb_system_memory_utilization_percent", Gauge, nil, "Memory of the machine that programs could not have.", Always}, func(_ *view, p *page) {
+		{Metric{"loxilb_system_memory_utilization_percent", Gauge, nil, "Memory of the machine that is not available to programs.", Always}, func(_ *view, p *page) {
 			if used, err := machine.MemoryUsed(); err == nil {
 				p.add(used)
 			}
 		}},
-		{Metric{"loxilb_system_disk_utilization_percent", Gauge, nil, "The root file system, as far as users cannot have it.", Always}, func(_ *view, p *page) {
+		{Metric{"loxilb_system_disk_utilization_percent", Gauge, nil, "Part of the root file system that is not available to users.", Always}, func(_ *view, p *page) {
 			if used, err := machine.DiskUsed("/"); err == nil {
 				p.add(used)
 			}

@@ -9,24 +9,24 @@ import (
 // downMost bounds the endpoints that have series only while they are down.
 const downMost = 1000
 
-// healthFamilies are of probes, which services share: which service heeds them, GET
-// config/endpoint/all says.
+// healthFamilies are about probes, which services share; GET config/endpoint/all lists the services
+// that consider each.
 func healthFamilies() []family {
 	of := []string{"name", "endpoint", "probe"}
 	count := func(value func(e *report.EndpointHealth) float64) func(*view, *page) {
 		return ofProbes(func(e *report.EndpointHealth, p *page, labels ...string) { p.add(value(e), labels...) })
 	}
 	return []family{
-		{Metric{"loxilb_probed_endpoints", Gauge, []string{"state"}, "Endpoints that are probed, by state: up, unknown before the first probe has ended, or down, those included that are out for handshakes of clients.", Always}, func(v *view, p *page) {
+		{Metric{"loxilb_probed_endpoints", Gauge, []string{"state"}, "Endpoints that are probed, by state: up, unknown before the first probe has ended, or down, also by failed handshakes of clients.", Always}, func(v *view, p *page) {
 			p.add(float64(v.health.Up), "up")
 			p.add(float64(v.health.Down), "down")
 			p.add(float64(v.health.Unknown), "unknown")
 		}},
 		{Metric{"loxilb_endpoint_up", Gauge, of, "1 if the endpoint is up, 0 if it is down, even if it is kept in rotation. No series before the end of its first probe. " +
-			"Without --metrics-detail=endpoint, of the first 1,000 that are down alone.", Always}, addUp},
+			"Without --metrics-detail=endpoint, only for the first 1,000 that are down.", Always}, addUp},
 		{Metric{"loxilb_endpoint_state_changes_total", Counter, of, "Changes of the endpoint's state since the daemon started.", OfEndpoint},
 			count(func(e *report.EndpointHealth) float64 { return float64(e.Changes) })},
-		{Metric{"loxilb_endpoint_state_since_timestamp_seconds", Gauge, of, "Since when the endpoint has its state, from 1970 on.", OfEndpoint},
+		{Metric{"loxilb_endpoint_state_since_timestamp_seconds", Gauge, of, "Unix time since when the endpoint has its state.", OfEndpoint},
 			ofProbes(func(e *report.EndpointHealth, p *page, labels ...string) {
 				if !e.Since.IsZero() {
 					p.add(float64(e.Since.UnixMilli())/1000, labels...)
@@ -84,16 +84,16 @@ func addUp(v *view, p *page) {
 // drainMost bounds the drains with series.
 const drainMost = 1000
 
-// drainFamilies are of endpoints that users drain.
+// drainFamilies are about endpoints that users drain.
 func drainFamilies() []family {
 	of := []string{"endpoint"}
 	return []family{
-		{Metric{"loxilb_drain_connections", Gauge, of, "Connections that an endpoint has left which is drained (its address, or address and port); of the first 1,000.", Always}, func(v *view, p *page) {
+		{Metric{"loxilb_drain_connections", Gauge, of, "Remaining connections of a drained endpoint (its address, or address and port); of the first 1,000.", Always}, func(v *view, p *page) {
 			for _, d := range v.drains[:min(len(v.drains), drainMost)] {
 				p.add(float64(d.connections), d.Key())
 			}
 		}},
-		{Metric{"loxilb_drain_deadline_timestamp_seconds", Gauge, of, "When the connections are ended that a drained endpoint has left by then; no series: never.", Always}, func(v *view, p *page) {
+		{Metric{"loxilb_drain_deadline_timestamp_seconds", Gauge, of, "Unix time at which remaining connections of a drained endpoint are ended. No series: never.", Always}, func(v *view, p *page) {
 			for _, d := range v.drains[:min(len(v.drains), drainMost)] {
 				if !d.Deadline.IsZero() {
 					p.add(float64(d.Deadline.UnixMilli())/1000, d.Key())

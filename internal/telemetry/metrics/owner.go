@@ -15,7 +15,7 @@ type CertificateFile struct {
 	File string
 }
 
-// Certificate is when one ends.
+// Certificate is the time at which a certificate expires.
 type Certificate struct {
 	CertificateFile
 	End time.Time
@@ -30,7 +30,7 @@ func ownerFamilies() []family {
 			}
 		}},
 		{Metric{"loxilb_vip_owner", Gauge, []string{"vip"}, "1 if this node answers for the VIP or source address and announces it, 0 if another node does. Without --metrics-detail=endpoint, for the first 1,000.", Always}, addOwners},
-		{Metric{"loxilb_certificate_expiry_timestamp_seconds", Gauge, []string{"use", "file"}, "When the first certificate of a file ends, since 1970: that of the API (api), authorities (probe-ca) and client certificates (probe) of probes; of the first 100 files.", Always}, func(v *view, p *page) {
+		{Metric{"loxilb_certificate_expiry_timestamp_seconds", Gauge, []string{"use", "file"}, "Unix time at which the first certificate of a file expires: of the API (api), authorities (probe-ca) or client certificates (probe) of probes; of the first 100 files.", Always}, func(v *view, p *page) {
 			if v.Certificates == nil {
 				return
 			}

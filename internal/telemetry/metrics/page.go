@@ -20,7 +20,7 @@ type page struct {
 	families []*dto.MetricFamily
 }
 
-// begin is for the series that follow.
+// begin starts a family: its series follow.
 func (p *page) begin(m *Metric) {
 	p.family = m
 	if p.w == nil {

@@ -2,7 +2,7 @@ package metrics
 
 import "time"
 
-// storeFamilies are of the store that nodes share; none without --store.
+// storeFamilies are about the store that nodes share; none without --store.
 func storeFamilies() []family {
 	value := func(of func(v *view) float64) func(*view, *page) {
 		return func(v *view, p *page) {
@@ -26,7 +26,7 @@ func storeFamilies() []family {
 			}),
 		},
 		{
-			Metric{"loxilb_shared_store_refused_entries", Gauge, nil, "Entries of --store that are not objects which this node can read.", Always},
+			Metric{"loxilb_shared_store_refused_entries", Gauge, nil, "Entries of --store that this node cannot read.", Always},
 			value(func(v *view) float64 { return float64(len(v.remote.Problems)) }),
 		},
 	}

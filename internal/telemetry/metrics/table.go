@@ -68,8 +68,8 @@ func tableFamilies() []family {
 				}
 				return 0
 			}),
-		number("loxilb_sweep_visited_total", Counter, "Entries of the connection table that sweeps have looked at.", func(v *view) float64 { return float64(v.src.Sweeps().Visited) }),
-		number("loxilb_sweep_ended_total", Counter, "Connections that were over, and that sweeps have removed.", func(v *view) float64 { return float64(v.src.Sweeps().Ended) }),
+		number("loxilb_sweep_visited_total", Counter, "Entries of the connection table that sweeps have visited.", func(v *view) float64 { return float64(v.src.Sweeps().Visited) }),
+		number("loxilb_sweep_ended_total", Counter, "Expired connections that sweeps have removed.", func(v *view) float64 { return float64(v.src.Sweeps().Ended) }),
 		number("loxilb_sweep_seconds", Gauge, "CPU time of the last sweep of the connection table.", func(v *view) float64 { return v.src.Sweeps().Last.Seconds() }),
 		{Metric{"loxilb_interface_xdp", Gauge, []string{"interface", "mode"}, "1 for an interface that the XDP program is attached to, by how: native or generic.", Always}, func(v *view, p *page) {
 			interfaces, mode, _ := v.src.XDP()

@@ -80,7 +80,7 @@ func TestBundle(t *testing.T) {
 			t.Errorf("%q is not in %s: %.300s; %s", words, name, parts[name], parts["MANIFEST"])
 		}
 	}
-	if with := bundle(t, r, "--with-addresses"); !strings.Contains(with["README"], "ADDRESSES OF CLIENTS") || !strings.Contains(with["network/neighbours.txt"], client) {
+	if with := bundle(t, r, "--with-addresses"); !strings.Contains(with["README"], "CLIENT ADDRESSES") || !strings.Contains(with["network/neighbours.txt"], client) {
 		t.Errorf("addresses are asked for: %s", with["network/neighbours.txt"])
 	}
 }
