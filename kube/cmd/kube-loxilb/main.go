@@ -39,6 +39,9 @@ import (
 // version is set by the linker.
 var version = "0.0.0"
 
+// logHandler writes the log. Flags set it.
+var logHandler slog.Handler = slog.NewTextHandler(os.Stderr, nil)
+
 func main() {
 	if err := run(os.Args[1:]); err != nil {
 		if !errors.Is(err, flag.ErrHelp) {
@@ -69,7 +72,11 @@ func run(args []string) error {
 	if err != nil {
 		return err
 	}
-	return serve(ctrl.SetupSignalHandler(), config, o, parsed)
+	ctx := ctrl.SetupSignalHandler()
+	if err := serve(ctx, config, o, parsed); ctx.Err() != nil || !isAbsence(err) {
+		return err
+	}
+	return restart(err)
 }
 
 // parse reads the flags, and has logs written as they say.
@@ -92,12 +99,12 @@ func parse(fs *flag.FlagSet, o *options.Options, args []string) (kubeconfig stri
 	if o.LogLevel == "debug" {
 		level = slog.LevelDebug
 	}
-	handler := slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})
-	log := logr.FromSlogHandler(handler)
+	logHandler = slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})
+	log := logr.FromSlogHandler(logHandler)
 	ctrl.SetLogger(log)
 	klog.SetLogger(log)
 	for _, text := range o.Ignored {
-		slog.New(handler).Warn("flag has no effect", "reason", text)
+		slog.New(logHandler).Warn("flag has no effect", "reason", text)
 	}
 	debug.SetGCPercent(50) // objects live long: memory counts more than time
 	return kubeconfig, &p, nil
@@ -123,6 +130,13 @@ func serve(ctx context.Context, config *rest.Config, o *options.Options, p *opti
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
 		return err
 	}
+	if err := awaitAPI(ctx, config, o.Probes); err != nil {
+		return err
+	}
+	lease, err := newLease(config, o)
+	if err != nil {
+		return err
+	}
 	config.ContentType = runtime.ContentTypeProtobuf
 	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 	mgr, err := ctrl.NewManager(config, ctrl.Options{
@@ -134,10 +148,12 @@ func serve(ctx context.Context, config *rest.Config, o *options.Options, p *opti
 		Metrics:                       server.Options{BindAddress: o.Metrics},
 		HealthProbeBindAddress:        o.Probes,
 		LeaderElection:                o.LeaderElect,
-		LeaderElectionID:              "kube-loxilb-" + o.Zone,
-		LeaderElectionNamespace:       o.Namespace,
 		LeaderElectionReleaseOnCancel: true,
-		GracefulShutdownTimeout:       new(5 * time.Second),
+		RenewDeadline:                 new(renewDeadline),
+
+		LeaderElectionResourceLockInterface: lease,
+
+		GracefulShutdownTimeout: new(5 * time.Second),
 	})
 	if err != nil {
 		return err

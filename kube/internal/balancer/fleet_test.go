@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -36,6 +37,7 @@ type remote struct {
 	status  atomic.Int32 // that changes are answered with; 0: as the balancer does
 	applied atomic.Int32 // requests that changed services
 	early   atomic.Int32 // of them, those before the balancer had a role
+	hangs   atomic.Bool  // it does not answer requests about roles
 }
 
 func newRemote(t *testing.T, change func(*httpapi.Options), start func(*httptest.Server)) *remote {
@@ -44,6 +46,11 @@ func newRemote(t *testing.T, change func(*httpapi.Options), start func(*httptest
 	r.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 		if r.down.Load() {
 			panic(http.ErrAbortHandler)
+		}
+		if r.hangs.Load() && strings.Contains(q.URL.Path, "/config/cistate") {
+			_, _ = io.Copy(io.Discard, q.Body) // the end of the connection is noticed after the body
+			<-q.Context().Done()
+			return
 		}
 		if strings.HasSuffix(q.URL.Path, "/config/apply") {
 			r.applied.Add(1)

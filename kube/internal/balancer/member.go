@@ -19,13 +19,12 @@ import (
 )
 
 const (
-	pollInterval  = 2 * time.Second // of the revision: whether somebody else has changed services
-	pollTimeout   = 2 * time.Second
-	fullInterval  = 5 * time.Second // at least between comparisons with all that a balancer has
-	retryRefused  = 15 * time.Second
-	firstBackoff  = 250 * time.Millisecond
-	longestPause  = time.Second // a MASTER that was overtaken must hear of it soon after it is back
-	objectsAtOnce = 500
+	pollInterval = 2 * time.Second // of the revision: whether somebody else has changed services
+	pollTimeout  = 2 * time.Second
+	fullInterval = 5 * time.Second // at least between comparisons with all that a balancer has
+	retryRefused = 15 * time.Second
+	firstBackoff = 250 * time.Millisecond
+	longestPause = time.Second // a MASTER that was overtaken must hear of it soon after it is back
 )
 
 // member is a balancer, with what is known of it.
@@ -47,7 +46,7 @@ type member struct {
 	refusing  bool      // not reachable, but its kernel or daemon answers
 	since     time.Time // when reachable last became true
 	problem   string
-	existing  map[string]present // services of ours, by key
+	existing  inventory // services of ours
 	refused   map[string]refused
 	roles     map[string]string // that it was given, by instance
 	newcomer  map[string]bool   // instances of which it was made BACKUP for lack of a role
@@ -68,7 +67,7 @@ type refused struct {
 func newMember(f *Fleet, t Target) *member {
 	return &member{
 		Target: t, fleet: f, waker: make(chan struct{}, 1), cancel: func() {},
-		existing: map[string]present{}, refused: map[string]refused{}, roles: map[string]string{}, newcomer: map[string]bool{},
+		existing: newInventory(0), refused: map[string]refused{}, roles: map[string]string{}, newcomer: map[string]bool{},
 	}
 }
 
@@ -144,7 +143,7 @@ func (m *member) note(ctx context.Context, err error) {
 		m.fleet.Log.Error(err, "balancer does not answer", "balancer", m.URL)
 	case err == nil && !was:
 		m.since = time.Now()
-		m.fleet.Log.Info("balancer is up to date", "balancer", m.URL, "services", len(m.existing))
+		m.fleet.Log.Info("balancer is up to date", "balancer", m.URL, "services", len(m.existing.entries))
 	}
 }
 
@@ -218,7 +217,7 @@ func (m *member) list(ctx context.Context, v *view) error {
 	if err != nil {
 		return err
 	}
-	existing, foreign := make(map[string]present, len(services)), map[string]string{}
+	existing, foreign := newInventory(len(services)), map[string]string{}
 	for i := range services {
 		s := &services[i]
 		key := keyOf(s)
@@ -229,7 +228,7 @@ func (m *member) list(ctx context.Context, v *view) error {
 		case s.Managed && s.Owner == m.fleet.Owner,
 			s.Managed && s.Owner == "" && named && wanted && it.service == service,
 			s.Managed && s.Owner == "" && named && m.fleet.TakeOver && strings.Contains(s.Name, ":"+m.fleet.Zone+"-inst"):
-			existing[key] = present{service: service}
+			existing.put(key, present{service: service})
 		default:
 			foreign[key] = fmt.Sprintf("service %q of %s", s.Name, ownerOf(s))
 		}
@@ -279,7 +278,7 @@ func (m *member) toPut(v *view) (list []entry) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for key, it := range v.items {
-		if p, there := m.existing[key]; there && p.hash == it.hash {
+		if p, there := m.existing.entries[key]; there && p.hash == it.hash {
 			continue
 		}
 		if r, no := m.refused[key]; no && r.hash == it.hash && time.Since(r.at) < retryRefused {
@@ -294,7 +293,7 @@ func (m *member) toPut(v *view) (list []entry) {
 func (m *member) toRemove(v *view) (keys []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for key, p := range m.existing {
+	for key, p := range m.existing.entries {
 		if _, wanted := v.items[key]; !wanted && v.complete && !v.held[p.service] {
 			keys = append(keys, key)
 		}
@@ -313,26 +312,7 @@ func (m *member) forgetRefusals(v *view) {
 	}
 }
 
-// put sends services, and isolates those that the balancer refuses.
-func (m *member) put(ctx context.Context, list []entry, touched map[types.NamespacedName]bool) error {
-	free := list[:0]
-	for _, e := range list {
-		if by, taken := m.foreign[e.key]; taken {
-			m.refuse(e, "the address and port belong to "+by, touched)
-			continue
-		}
-		free = append(free, e)
-	}
-	for len(free) > 0 {
-		n := min(len(free), objectsAtOnce)
-		if err := m.putSome(ctx, free[:n], touched); err != nil {
-			return err
-		}
-		free = free[n:]
-	}
-	return nil
-}
-
+// putSome sends services in one request, and those that are not refused again without the others.
 func (m *member) putSome(ctx context.Context, list []entry, touched map[types.NamespacedName]bool) error {
 	if len(list) == 0 {
 		return nil
@@ -392,7 +372,7 @@ func (m *member) accept(list []entry, touched map[types.NamespacedName]bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, e := range list {
-		m.existing[e.key] = present{e.service, e.hash}
+		m.existing.put(e.key, present{e.service, e.hash})
 		delete(m.refused, e.key)
 		touched[e.service] = true
 	}
@@ -429,8 +409,7 @@ func (m *member) remove(ctx context.Context, keys []string, touched map[types.Na
 		m.advance(result.Revision)
 		m.mu.Lock()
 		for _, key := range keys[:n] {
-			touched[m.existing[key].service] = true
-			delete(m.existing, key)
+			touched[m.existing.remove(key)] = true
 		}
 		m.mu.Unlock()
 		keys = keys[n:]
@@ -443,7 +422,7 @@ func (m *member) report(entries []translate.Entry, seed maphash.Seed, have map[s
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, e := range entries {
-		if p, there := m.existing[e.Key]; there && p.hash == maphash.Bytes(seed, e.Spec) {
+		if p, there := m.existing.entries[e.Key]; there && p.hash == maphash.Bytes(seed, e.Spec) {
 			have[e.Key] = true
 		}
 		if r, no := m.refused[e.Key]; no {
@@ -476,17 +455,12 @@ func (m *member) has(service types.NamespacedName) bool {
 	if m.tried && !m.reachable {
 		return false
 	}
-	for _, p := range m.existing {
-		if p.service == service {
-			return true
-		}
-	}
-	return !m.tried
+	return !m.tried || m.existing.has(service)
 }
 
 // hasAny reports whether a balancer that may be reached may have something of ours.
 func (m *member) hasAny() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return !m.tried || m.reachable && len(m.existing) > 0
+	return !m.tried || m.reachable && len(m.existing.entries) > 0
 }

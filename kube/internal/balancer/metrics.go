@@ -39,7 +39,7 @@ func newCollectors() *collectors {
 
 func (m *member) measure(took time.Duration, err error) {
 	m.mu.Lock()
-	services, refused := len(m.existing), len(m.refused)
+	services, refused := len(m.existing.entries), len(m.refused)
 	m.mu.Unlock()
 	up := 1.0
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	v1 "loxilb/api/v1"
@@ -79,6 +80,7 @@ func (f *Fleet) electOnce(ctx context.Context, e *election) {
 		f.even(candidates, e.masters)
 	}
 	states := statesOf(ctx, candidates, e.masters, f.Roles.Instances)
+	slow := newSlowMembers()
 	for i := range max(1, f.Roles.Instances) {
 		instance := translate.Instance(f.Zone, i)
 		if e.masters[instance] == "" && (!known || states.hasBackup(instance) && e.anyReturns(all)) {
@@ -97,11 +99,17 @@ func (f *Fleet) electOnce(ctx context.Context, e *election) {
 		f.mu.Unlock()
 		// BACKUPs first, so that two do not own a VIP for longer than necessary.
 		for _, role := range []string{backup, master} {
+			var all sync.WaitGroup
 			for _, m := range members {
-				if (m.URL == elected) == (role == master) {
-					f.assign(ctx, m, instance, role)
+				if (m.URL == elected) == (role == master) && !slow.has(m) {
+					all.Go(func() {
+						if !f.assign(ctx, m, instance, role) {
+							slow.add(m)
+						}
+					})
 				}
 			}
+			all.Wait()
 		}
 	}
 }
@@ -158,18 +166,27 @@ func statesOf(ctx context.Context, members []*member, masters map[string]string,
 	if len(masters) >= max(1, instances) {
 		return out
 	}
+	ctx, cancel := context.WithTimeout(ctx, pollTimeout)
+	defer cancel()
+	var mu sync.Mutex
+	var all sync.WaitGroup
 	for _, m := range members {
-		states, err := m.Client.Instances(ctx)
-		if err != nil {
-			continue
-		}
-		out[m.URL] = map[string]string{}
-		for _, s := range states {
-			if !m.isNewcomer(s.Instance) {
-				out[m.URL][s.Instance] = s.State
+		all.Go(func() {
+			states, err := m.Client.Instances(ctx)
+			if err != nil {
+				return
 			}
-		}
+			mu.Lock()
+			defer mu.Unlock()
+			out[m.URL] = map[string]string{}
+			for _, s := range states {
+				if !m.isNewcomer(s.Instance) {
+					out[m.URL][s.Instance] = s.State
+				}
+			}
+		})
 	}
+	all.Wait()
 	return out
 }
 
@@ -240,24 +257,47 @@ func (m *member) answers() bool {
 	return m.reachable
 }
 
-func (f *Fleet) assign(ctx context.Context, m *member, instance, role string) {
+// slowMembers are balancers that did not take a role in this election. They are not asked again
+// until the next one: an election must not wait for them once for each instance.
+type slowMembers struct {
+	mu   sync.Mutex
+	urls map[string]bool
+}
+
+func newSlowMembers() *slowMembers { return &slowMembers{urls: map[string]bool{}} }
+
+func (s *slowMembers) add(m *member) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.urls[m.URL] = true
+}
+
+func (s *slowMembers) has(m *member) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.urls[m.URL]
+}
+
+// assign gives a balancer a role, and reports whether it has it.
+func (f *Fleet) assign(ctx context.Context, m *member, instance, role string) bool {
 	m.mu.Lock()
 	has := m.roles[instance]
 	m.mu.Unlock()
 	if has == role {
-		return
+		return true
 	}
 	ctx, cancel := context.WithTimeout(ctx, pollTimeout)
 	defer cancel()
 	err := m.Client.Post(ctx, "/config/cistate", v1.InstanceState{Instance: instance, State: role, Vip: f.Roles.VIP.String()})
 	if err != nil {
 		f.Log.Error(err, "cannot set the role of a balancer", "balancer", m.URL, "instance", instance, "role", role)
-		return
+		return false
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.roles[instance] = role
 	delete(m.newcomer, instance)
+	return true
 }
 
 // startAsBackup makes a balancer that has just answered BACKUP of the instances in which it has no

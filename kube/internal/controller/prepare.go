@@ -43,7 +43,7 @@ func (r *Services) prepare(ctx context.Context) error {
 	})
 	r.mu.Lock()
 	r.accepted, r.waiting = map[types.NamespacedName]*accepted{}, map[types.NamespacedName]bool{}
-	r.starting = map[types.NamespacedName]bool{}
+	r.starting, r.unknown = map[types.NamespacedName]bool{}, map[types.NamespacedName]string{}
 	for _, s := range order {
 		r.starting[client.ObjectKeyFromObject(s)] = true
 	}

@@ -33,13 +33,26 @@ func (r *Services) allNodes(ctx context.Context) ([]translate.Node, error) {
 	}
 	slices.SortFunc(r.nodes, func(a, b translate.Node) int { return cmp.Compare(a.Name, b.Name) })
 	r.Addresses.SetReserved(reserved(r.nodes))
+	r.fresh = true
+	r.awaitSettled()
+	return r.nodes, nil
+}
+
+// awaitSettled has Services reconciled when the next node may be an endpoint. One timer is enough, as
+// nodes are read again then. r.mu is held.
+func (r *Services) awaitSettled() {
+	var next time.Duration
 	for i := range r.nodes {
-		if d := r.nodes[i].Settles(time.Now()); d > 0 {
-			time.AfterFunc(d, r.NodesChanged)
+		if d := r.nodes[i].Settles(time.Now()); d > 0 && (next == 0 || d < next) {
+			next = d
 		}
 	}
-	r.fresh = true
-	return r.nodes, nil
+	if r.settling != nil {
+		r.settling.Stop()
+	}
+	if next > 0 {
+		r.settling = time.AfterFunc(next, r.NodesChanged)
+	}
 }
 
 // reserved returns the addresses of nodes and of their pods, which no Service gets.

@@ -4,8 +4,10 @@ package controller
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -61,14 +63,17 @@ type Services struct {
 	mu       sync.Mutex
 	queue    Queue
 	nodes    []translate.Node
-	fresh    bool // nodes are up to date
+	fresh    bool        // nodes are up to date
+	settling *time.Timer // until the next node may be an endpoint
 	accepted map[types.NamespacedName]*accepted
-	waiting  map[types.NamespacedName]bool // for an address
-	starting map[types.NamespacedName]bool // not reconciled yet since the start
+	waiting  map[types.NamespacedName]bool   // for an address
+	unknown  map[types.NamespacedName]string // what was said about annotations without effect
+	starting map[types.NamespacedName]bool   // not reconciled yet since the start
 }
 
 // accepted is what a Service asked for when it was valid for the last time.
 type accepted struct {
+	uid           types.UID
 	spec          corev1.ServiceSpec
 	settings      annotation.Settings
 	vips, further []netip.Addr
@@ -104,14 +109,30 @@ func (r *Services) reconcile(ctx context.Context, key types.NamespacedName) (rec
 	if !r.wants(&s) {
 		return r.cleanUp(ctx, &s)
 	}
+	if r.isReplaced(&s) {
+		r.Fleet.Delete(key)
+		if !r.Fleet.Gone(key) {
+			return reconcile.Result{RequeueAfter: goneInterval}, nil
+		}
+		r.release(key)
+	}
 	if !controllerutil.ContainsFinalizer(&s, finalizer) {
 		before := s.DeepCopy()
 		controllerutil.AddFinalizer(&s, finalizer)
-		if err := r.Client.Patch(ctx, &s, client.StrategicMergeFrom(before, client.MergeFromWithOptimisticLock{})); err != nil {
+		if err := r.Client.Patch(ctx, &s, since(before)); err != nil {
 			return reconcile.Result{}, err
 		}
 	}
 	return r.serve(ctx, &s)
+}
+
+// isReplaced reports whether a Service was deleted and created again unseen, which takes somebody
+// who removes the finalizer. What the former one asked for says nothing about the new one.
+func (r *Services) isReplaced(s *corev1.Service) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	before := r.accepted[client.ObjectKeyFromObject(s)]
+	return before != nil && before.uid != s.UID
 }
 
 // wants reports whether this controller serves a Service.
@@ -214,7 +235,7 @@ func (r *Services) accept(ctx context.Context, s *corev1.Service) (*accepted, fi
 			r.wakeWaiting(key)
 		}
 	}
-	out := &accepted{spec: s.Spec, settings: settings}
+	out := &accepted{uid: s.UID, spec: s.Spec, settings: settings}
 	out.vips, out.further = split(addresses, wanted)
 	switch {
 	case partial:
@@ -319,7 +340,7 @@ func (r *Services) unmark(ctx context.Context, s *corev1.Service) error {
 		changed.Status.LoadBalancer = corev1.LoadBalancerStatus{}
 	}
 	if s.DeletionTimestamp == nil {
-		if err := r.Client.Status().Patch(ctx, changed, client.StrategicMergeFrom(s)); err != nil {
+		if err := r.Client.Status().Patch(ctx, changed, since(s)); err != nil {
 			return err
 		}
 	}
@@ -328,7 +349,7 @@ func (r *Services) unmark(ctx context.Context, s *corev1.Service) error {
 	}
 	before := changed.DeepCopy()
 	controllerutil.RemoveFinalizer(changed, finalizer)
-	return r.Client.Patch(ctx, changed, client.StrategicMergeFrom(before))
+	return r.Client.Patch(ctx, changed, since(before))
 }
 
 // release takes the addresses from a Service, and lets others have them.
@@ -336,6 +357,7 @@ func (r *Services) release(key types.NamespacedName) {
 	r.mu.Lock()
 	delete(r.accepted, key)
 	delete(r.waiting, key)
+	delete(r.unknown, key)
 	r.mu.Unlock()
 	if r.Addresses.Release(key.String()) {
 		r.PoolsChanged()
@@ -343,14 +365,41 @@ func (r *Services) release(key types.NamespacedName) {
 	}
 }
 
+// warnUnknown sends an event about annotations that have no effect, when they change: one for all of
+// them, as there may be thousands.
 func (r *Services) warnUnknown(s *corev1.Service) {
+	key := client.ObjectKeyFromObject(s)
+	text := unknownMessage(r.Annotations.Unknown(s.Annotations))
 	r.mu.Lock()
-	_, known := r.accepted[client.ObjectKeyFromObject(s)]
+	said, again := r.unknown[key]
+	r.unknown[key] = text
 	r.mu.Unlock()
-	for _, name := range r.Annotations.Unknown(s.Annotations) {
-		if c := meta.FindStatusCondition(s.Status.Conditions, conditionAccepted); known && c != nil && c.ObservedGeneration == s.Generation {
-			return // it was said
-		}
-		r.Events.Eventf(s, nil, corev1.EventTypeWarning, reasonUnknown, "Sync", "annotation %s is unknown and has no effect", name)
+	if c := meta.FindStatusCondition(s.Status.Conditions, conditionAccepted); !again && c != nil && c.ObservedGeneration == s.Generation {
+		return // a controller before this one has said it
 	}
+	if text != "" && text != said {
+		r.Events.Eventf(s, nil, corev1.EventTypeWarning, reasonUnknown, "Sync", "%s", text)
+	}
+}
+
+func unknownMessage(names []string) string {
+	const most = 3 // each may have 317 characters, and an event 1,024
+	switch len(names) {
+	case 0:
+		return ""
+	case 1:
+		return fmt.Sprintf("annotation %s is unknown and has no effect", names[0])
+	}
+	text := "annotations " + strings.Join(names[:min(len(names), most)], ", ")
+	if len(names) > most {
+		text += fmt.Sprintf(" and %d more", len(names)-most)
+	}
+	return text + " are unknown and have no effect"
+}
+
+// since returns a patch of what has changed in a Service. It is refused if somebody else has changed
+// the Service meanwhile: a request may arrive late, from a controller that is no longer the leader,
+// or about a Service that was created again.
+func since(s *corev1.Service) client.Patch {
+	return client.StrategicMergeFrom(s, client.MergeFromWithOptimisticLock{})
 }

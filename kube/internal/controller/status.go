@@ -11,7 +11,6 @@ import (
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"loxilb/kube/internal/address"
 	"loxilb/kube/internal/balancer"
@@ -58,7 +57,7 @@ func (r *Services) report(ctx context.Context, s *corev1.Service, accepted findi
 	if apiequality.Semantic.DeepEqual(s.Status, changed.Status) {
 		return nil
 	}
-	if err := r.Client.Status().Patch(ctx, changed, client.StrategicMergeFrom(s)); err != nil {
+	if err := r.Client.Status().Patch(ctx, changed, since(s)); err != nil {
 		return err
 	}
 	r.tell(s, changed)

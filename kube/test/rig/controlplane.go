@@ -14,6 +14,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"syscall"
 	"time"
 
 	"loxilb/test/netnstest"
@@ -141,6 +143,43 @@ func (p *ControlPlane) StartAPIServer(ctx context.Context) (err error) {
 
 // StopAPIServer ends the apiserver as a crash would.
 func (p *ControlPlane) StopAPIServer() { p.apiserver.Kill() }
+
+// PauseAPIServer stops the apiserver until ResumeAPIServer: connections stay, and nothing answers.
+func (p *ControlPlane) PauseAPIServer() { p.apiserver.Signal(syscall.SIGSTOP) }
+
+// ResumeAPIServer continues a paused apiserver, which then works on all that it was asked for, and
+// waits until it is ready.
+func (p *ControlPlane) ResumeAPIServer(ctx context.Context) error {
+	p.apiserver.Signal(syscall.SIGCONT)
+	return p.ready(ctx, p.apiserver, "kube-apiserver", "https://127.0.0.1:"+apiserverPort+"/readyz")
+}
+
+// SlowAPIServer has the apiserver work in short moments with pauses in between, until the returned
+// function is called.
+func (p *ControlPlane) SlowAPIServer(work, pause time.Duration) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var ended sync.WaitGroup
+	ended.Go(func() {
+		defer p.apiserver.Signal(syscall.SIGCONT)
+		for ctx.Err() == nil {
+			p.apiserver.Signal(syscall.SIGSTOP)
+			wait(ctx, pause)
+			p.apiserver.Signal(syscall.SIGCONT)
+			wait(ctx, work)
+		}
+	})
+	return func() {
+		cancel()
+		ended.Wait()
+	}
+}
+
+func wait(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
+}
 
 func (p *ControlPlane) startControllers(only []string) error {
 	config, err := p.Kubeconfig("system:kube-controller-manager")

@@ -83,10 +83,15 @@ func (n *Node) waitReady(ctx context.Context) error {
 }
 
 // Kill ends everything of the node at once, as a power failure would. Its interfaces stay, without
-// the addresses that programs have added to lo.
+// the addresses that programs have added to lo, and without the rules of kube-proxy.
+//
+// A daemon knows by the boot of the machine, and by its network namespace, that it is no longer
+// MASTER after a power failure. Both stay here, so the node comes back with an empty disk of loxilb.
 func (n *Node) Kill() {
 	n.process.Kill()
 	_, _ = n.Host.Run("ip", "address", "flush", "dev", "lo", "scope", "global")
+	_, _ = n.Host.Run("nft", "flush", "ruleset")
+	_ = os.RemoveAll(filepath.Join(n.dir, "lib"))
 }
 
 // Connect switches the node's port of the LAN on or off.

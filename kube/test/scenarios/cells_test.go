@@ -59,6 +59,7 @@ func TestCells(t *testing.T) {
 				{"n2 itself", c.Nodes[1].DialContext},
 			}
 			check(t, clients, services)
+			checkSourcePorts(t, c, pods)
 		})
 	}
 }

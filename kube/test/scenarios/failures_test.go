@@ -13,10 +13,10 @@ import (
 	"loxilb/test/await"
 )
 
-// TestFailures kills the apiserver, the leading controller, the daemon with the VIPs, and its node,
-// and keeps the controller from the MASTER, under load. Each time the cluster converges: requests
-// are answered, a changed Service is served, its address stays, and one node is MASTER. Only the
-// death of a node may cost requests.
+// TestFailures kills the apiserver, makes it slow and stops it, kills the leading controller, the
+// daemon with the VIPs, and its node, and keeps the controller from the MASTER, under load. Each
+// time the cluster converges: requests are answered, a changed Service is served, its address stays,
+// and one node is MASTER. Only the death of a node may cost requests.
 func TestFailures(t *testing.T) {
 	t.Parallel()
 	c := cluster(t, "bridge")
@@ -36,11 +36,13 @@ func TestFailures(t *testing.T) {
 		kill    func() error
 		recover func(context.Context) error
 	}{
-		{"apiserver", false, func() error { c.StopAPIServer(); return nil }, c.StartAPIServer},
-		{"controller", false, func() error { return f.killProgram(f.leader(), "kube-loxilb") }, nil},
-		{"daemon", false, func() error { return f.killProgram(f.master(), "loxilb") }, nil},
-		{"way to the MASTER", false, f.hideMaster, f.showMaster},
-		{"node", true, func() error { return f.killNode(f.master()) }, f.startNodes},
+		{"apiserver killed", false, func() error { c.StopAPIServer(); return nil }, c.StartAPIServer},
+		{"apiserver slow", false, f.slowAPIServer, nil},
+		{"apiserver stopped for a minute", true, f.pauseAPIServer, f.resumeAPIServer},
+		{"controller killed", false, func() error { return f.killProgram(f.leader(), "kube-loxilb") }, nil},
+		{"daemon killed", false, func() error { return f.killProgram(f.master(), "loxilb") }, nil},
+		{"way to the MASTER cut", false, f.hideMaster, f.showMaster},
+		{"node killed", true, func() error { return f.killNode(f.master()) }, f.startNodes},
 	} {
 		load := startLoad(t.Context(), f.outside, f.address())
 		step := stopwatch(t)
@@ -48,7 +50,7 @@ func TestFailures(t *testing.T) {
 			t.Fatal(kill.what, err)
 		}
 		await.NoError(t, patience, func() error { return all(t.Context(), f.outside, f.address()) })
-		step(kill.what + " killed: 20 of 20 requests are answered")
+		step(kill.what + ": 20 of 20 requests are answered")
 		if kill.recover != nil {
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			err := kill.recover(ctx)
@@ -60,9 +62,9 @@ func TestFailures(t *testing.T) {
 		f.ready()
 		f.oneMaster()
 		total, failed, first := load.stop()
-		t.Logf("%s killed: %d of %d requests failed%s", kill.what, failed, total, load.report())
+		t.Logf("%s: %d of %d requests failed%s", kill.what, failed, total, load.report())
 		if failed > 0 && !kill.costs {
-			t.Errorf("%s killed: %d of %d requests failed, the first one: %v", kill.what, failed, total, first)
+			t.Errorf("%s: %d of %d requests failed, the first one: %v", kill.what, failed, total, first)
 		}
 		f.change()
 		step(kill.what + ": a changed Service is served")
@@ -70,6 +72,13 @@ func TestFailures(t *testing.T) {
 	kubectl(t, c, "delete", "service", "shop")
 	await.True(t, patience, "the VIP is gone", func() bool { return probeARP(c.LAN.Run, f.vip) != nil })
 }
+
+// How the apiserver is disturbed.
+const (
+	apiDelay = 2 * time.Second
+	apiWork  = time.Second / 2
+	apiPause = time.Minute
+)
 
 // failures is a cluster where things die.
 type failures struct {
@@ -82,6 +91,48 @@ type failures struct {
 }
 
 func (f *failures) address() string { return net.JoinHostPort(f.vip, fmt.Sprint(f.port)) }
+
+// slowAPIServer has answers of the apiserver take up to two seconds, and waits until a new Service is
+// served and deleted.
+func (f *failures) slowAPIServer() error {
+	defer f.c.SlowAPIServer(apiWork, apiDelay)()
+	began := time.Now()
+	kubectl(f.t, f.c, "expose", "deployment", "shop", "--name=late", "--type=LoadBalancer", "--port=80", "--target-port=8080")
+	await.NoError(f.t, patience, func() error {
+		vip, err := f.c.Kubectl("get", "service", "late", "--output=jsonpath={.status.loadBalancer.ingress[0].ip}")
+		if err != nil || vip == "" {
+			return fmt.Errorf("the Service has address %q (%w)", vip, err)
+		}
+		return all(f.t.Context(), f.outside, net.JoinHostPort(vip, "80"))
+	})
+	f.t.Logf("a new Service is served after %v, as the apiserver's answers take up to %v", time.Since(began).Round(time.Millisecond), apiDelay)
+	kubectl(f.t, f.c, "delete", "service", "late", "--timeout=60s")
+	return nil
+}
+
+// pauseAPIServer has the apiserver do nothing for a minute, in which the leader loses its Lease.
+func (f *failures) pauseAPIServer() error {
+	f.t.Logf("before the stop, nodes became ready at %s; MASTER is %q", f.transitions(), f.masters())
+	f.c.PauseAPIServer()
+	time.Sleep(apiPause)
+	return nil
+}
+
+// resumeAPIServer continues the apiserver. The controller manager, which heard nothing of nodes for a
+// minute, may take them for dead then. Their pods are not ready for a moment, and kube-proxy refuses.
+func (f *failures) resumeAPIServer(ctx context.Context) error {
+	if err := f.c.ResumeAPIServer(ctx); err != nil {
+		return err
+	}
+	f.ready()
+	f.t.Logf("after the stop, nodes became ready at %s", f.transitions())
+	return nil
+}
+
+// transitions returns when nodes became ready.
+func (f *failures) transitions() string {
+	return kubectl(f.t, f.c, "get", "nodes", `--output=jsonpath={.items[*].status.conditions[?(@.type=="Ready")].lastTransitionTime}`)
+}
 
 // ready waits until all pods of loxilb run again.
 func (f *failures) ready() {

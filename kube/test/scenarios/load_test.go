@@ -29,7 +29,17 @@ type load struct {
 // outage is a time in which requests failed.
 type outage struct {
 	from, to time.Duration // since the load began
-	kinds    map[string]int
+	kinds    map[string]*span
+}
+
+// span is when requests failed in one way.
+type span struct {
+	count    int
+	from, to time.Duration // when the first and the last of them began
+}
+
+func (s *span) String() string {
+	return fmt.Sprintf("%d from %.1f s to %.1f s", s.count, s.from.Seconds(), s.to.Seconds())
 }
 
 // startLoad starts a client that makes requests until stop.
@@ -65,11 +75,16 @@ func (l *load) count(start time.Duration, pod string, err error) {
 	}
 	const pause = time.Second // of an outage in which some requests are answered
 	if n := len(l.outages); n == 0 || start-l.outages[n-1].to > pause {
-		l.outages = append(l.outages, outage{from: start, kinds: map[string]int{}})
+		l.outages = append(l.outages, outage{from: start, kinds: map[string]*span{}})
 	}
 	last := &l.outages[len(l.outages)-1]
 	last.to = time.Since(l.began)
-	last.kinds[kindOf(err)]++
+	kind := kindOf(err)
+	if last.kinds[kind] == nil {
+		last.kinds[kind] = &span{from: start}
+	}
+	last.kinds[kind].count++
+	last.kinds[kind].to = start
 }
 
 // kindOf returns what many errors have in common.

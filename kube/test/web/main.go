@@ -1,7 +1,7 @@
 // Command web is what containers of test clusters run: a web server that answers with its name and
 // the client's address, a client, and what holds the namespaces of a pod.
 //
-//	web                         serve on port 8080, HTTP and UDP
+//	web                         serve on port 8080, HTTP and UDP; /port answers with the client's port instead
 //	web get COUNT HOST:PORT     make requests, print each answer or error
 //	web pause                   wait for the end of the pod
 package main
@@ -62,7 +62,10 @@ func serve(ctx context.Context) {
 	}
 	go serveUDP(name)
 	server := &http.Server{Addr: port, ReadHeaderTimeout: patience, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		client, _, _ := net.SplitHostPort(r.RemoteAddr)
+		client, port, _ := net.SplitHostPort(r.RemoteAddr)
+		if r.URL.Path == "/port" {
+			client = port
+		}
 		fmt.Fprintln(w, name, client)
 	})}
 	go func() {

@@ -82,6 +82,10 @@ containers:
         valueFrom:
           fieldRef:
             fieldPath: metadata.namespace
+      - name: POD_NAME # in the Lease
+        valueFrom:
+          fieldRef:
+            fieldPath: metadata.name
     {{- if not $hook }}
     ports:
       - {name: metrics, containerPort: 8080}

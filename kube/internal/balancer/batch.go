@@ -1,0 +1,49 @@
+package balancer
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Limits of a request.
+const (
+	objectsAtOnce = 500
+	bytesAtOnce   = 4 << 20  // of specs, which a balancer applies within some seconds
+	largestSpec   = 32 << 20 // balancers read requests of 64 MiB
+)
+
+// put sends services, and isolates those that the balancer refuses.
+func (m *member) put(ctx context.Context, list []entry, touched map[types.NamespacedName]bool) error {
+	free := list[:0]
+	for _, e := range list {
+		if by, taken := m.foreign[e.key]; taken {
+			m.refuse(e, "the address and port belong to "+by, touched)
+			continue
+		}
+		if len(e.spec) > largestSpec {
+			m.refuse(e, fmt.Sprintf("the endpoints take %d MiB, and a balancer reads %d MiB", len(e.spec)>>20, largestSpec>>20), touched)
+			continue
+		}
+		free = append(free, e)
+	}
+	for len(free) > 0 {
+		n := batch(free)
+		if err := m.putSome(ctx, free[:n], touched); err != nil {
+			return err
+		}
+		free = free[n:]
+	}
+	return nil
+}
+
+// batch returns how many of some services go into one request.
+func batch(list []entry) (n int) {
+	for bytes := 0; n < min(len(list), objectsAtOnce); n++ {
+		if bytes += len(list[n].spec); bytes > bytesAtOnce && n > 0 {
+			break
+		}
+	}
+	return n
+}

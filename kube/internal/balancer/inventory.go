@@ -1,0 +1,37 @@
+package balancer
+
+import "k8s.io/apimachinery/pkg/types"
+
+// inventory is what a balancer has of ours, by key. It counts the entries of each Service: thousands
+// that are deleted at a time ask again and again whether theirs are gone.
+type inventory struct {
+	entries  map[string]present
+	services map[types.NamespacedName]int
+}
+
+func newInventory(size int) inventory {
+	return inventory{make(map[string]present, size), map[types.NamespacedName]int{}}
+}
+
+// put adds or replaces an entry.
+func (i *inventory) put(key string, p present) {
+	i.remove(key)
+	i.entries[key] = p
+	i.services[p.service]++
+}
+
+// remove removes an entry and returns the Service that it belonged to.
+func (i *inventory) remove(key string) types.NamespacedName {
+	p, there := i.entries[key]
+	if !there {
+		return types.NamespacedName{}
+	}
+	delete(i.entries, key)
+	if i.services[p.service]--; i.services[p.service] == 0 {
+		delete(i.services, p.service)
+	}
+	return p.service
+}
+
+// has reports whether there is an entry of a Service.
+func (i *inventory) has(service types.NamespacedName) bool { return i.services[service] > 0 }

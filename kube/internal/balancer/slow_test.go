@@ -1,0 +1,110 @@
+package balancer
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"loxilb/kube/internal/translate"
+)
+
+// TestHangingBalancer checks that a balancer which never answers requests about roles delays an
+// election once, not for each instance: the others get theirs.
+func TestHangingBalancer(t *testing.T) {
+	t.Parallel()
+	hangs, other := newRemote(t, nil, plain), newRemote(t, nil, plain)
+	const instances = 16
+	f := newFleet(t, Options{Roles: Roles{VIP: netip.IPv4Unspecified(), Instances: instances}}, Access{}, hangs, other)
+	if err := f.round(t); err != nil {
+		t.Fatal(err)
+	}
+	hangs.hangs.Store(true)
+	began := time.Now()
+	f.electOnce(t.Context(), newElection())
+	if took := time.Since(began); took > 4*pollTimeout { // it is asked for its roles, then given one
+		t.Errorf("the election took %v", took)
+	}
+	got := 0
+	for _, one := range other.Store.Instances.OfThisNode(other.Store.Snapshot()) {
+		if one.Role == master {
+			got++
+		}
+	}
+	if want := instances / 2; got != want {
+		t.Errorf("the balancer that answers is MASTER of %d instances, want %d", got, want)
+	}
+}
+
+// TestLargeServices checks that requests stay small enough to be read, and that a service which no
+// balancer can read is refused alone.
+func TestLargeServices(t *testing.T) {
+	t.Parallel()
+	r := newRemote(t, nil, plain)
+	f := newFleet(t, Options{}, Access{}, r)
+	pad := func(d Desired, size int) Desired { // spaces are part of the body, and mean nothing
+		d.Common[0].Spec = append(d.Common[0].Spec, strings.Repeat(" ", size)...)
+		return d
+	}
+	const count = 10
+	for i := range count {
+		name, desired := named(i, 1)
+		f.Set(name, pad(desired, bytesAtOnce*2/5))
+	}
+	large, desired := named(count, 1)
+	f.Set(large, pad(desired, largestSpec))
+	f.Complete()
+	if err := f.round(t); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.applied.Load(); got != count/2 {
+		t.Errorf("there were %d requests, want %d", got, count/2)
+	}
+	if n := len(r.List()); n != count {
+		t.Errorf("the balancer has %d services, want %d", n, count)
+	}
+	if s := f.State(large); len(s.Errors) != 1 || !strings.Contains(fmt.Sprint(s.Errors), "the endpoints take 32 MiB") {
+		t.Errorf("the state of a service that is too large is %+v", s)
+	}
+}
+
+// TestGone deletes 5,000 Services and asks for each whether it is gone, as the controller does for
+// each of them five times a second.
+func TestGone(t *testing.T) {
+	t.Parallel()
+	const count = 5000
+	r := newRemote(t, nil, plain)
+	f := newFleet(t, Options{}, Access{}, r)
+	m := f.members[r.URL]
+	m.tried, m.reachable = true, true
+	var names []types.NamespacedName
+	for i := range count {
+		name, desired := named(i, 1)
+		names = append(names, name)
+		for port := range 3 {
+			m.existing.put(fmt.Sprint(desired.Common[0].Key, port), present{service: name})
+		}
+	}
+	began := time.Now()
+	for i, name := range names {
+		if f.Gone(name) {
+			t.Fatalf("%s is gone", name)
+		}
+		for port := range 3 {
+			key := fmt.Sprint(translate.KeyOf(netip.AddrFrom4([4]byte{20, 20, byte(i >> 8), byte(i)}), 80, "TCP"), port)
+			if got := m.existing.remove(key); got != name {
+				t.Fatalf("%s belonged to %s, want %s", key, got, name)
+			}
+		}
+		if !f.Gone(name) {
+			t.Fatalf("%s is not gone", name)
+		}
+	}
+	if len(m.existing.entries)+len(m.existing.services) > 0 {
+		t.Errorf("%d entries of %d Services are left", len(m.existing.entries), len(m.existing.services))
+	}
+	t.Logf("%d Services in %v", count, time.Since(began).Round(time.Millisecond))
+}

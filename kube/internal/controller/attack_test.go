@@ -1,0 +1,138 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"loxilb/kube/internal/annotation"
+)
+
+// TestReplaced has somebody remove the finalizer of a Service, delete it and create it again before
+// the controller looks. The new one gets nothing that only the former one asked for.
+func TestReplaced(t *testing.T) {
+	t.Parallel()
+	s := service("web")
+	s.UID = "first"
+	b := newBench(t, s, slice(s, "10.1.0.1@n1"))
+	b.want("the former one", "20.20.20.1:80=10.1.0.1:8080")
+	replace := func(edit func()) {
+		b.change(s, func() { s.Finalizers = nil })
+		if err := b.Delete(t.Context(), s); err != nil {
+			t.Fatal(err)
+		}
+		s = service("web")
+		edit()
+		if err := b.Create(t.Context(), s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	replace(func() { s.UID, s.Annotations["loxilb.io/lbmode"] = "second", "sideways" })
+	b.want("one that is not valid", "")
+	b.wantStatus(s, "", "")
+	replace(func() { s.UID, s.Spec.Ports[0].Port = "third", 81 })
+	b.want("a valid one", "20.20.20.1:81=10.1.0.1:8080")
+}
+
+// TestLateWrite checks that a status which is written late changes nothing, as by a controller that
+// is no longer the leader, or by an apiserver that works on what it was asked for a minute ago.
+func TestLateWrite(t *testing.T) {
+	t.Parallel()
+	s := service("web")
+	b := newBench(t, s, slice(s, "10.1.0.1@n1"))
+	b.wantStatus(s, "20.20.20.1", reasonProgrammed)
+	late := s.DeepCopy()
+	b.change(s, func() { s.Labels = map[string]string{"changed": "meanwhile"} })
+	for what, write := range map[string]func(context.Context) error{
+		"status": func(ctx context.Context) error {
+			return b.services.report(ctx, late, finding{reason: reasonInvalid}, nil, nil)
+		},
+		"finalizer": func(ctx context.Context) error { return b.services.unmark(ctx, late) },
+	} {
+		if err := write(t.Context()); !apierrors.IsConflict(err) {
+			t.Errorf("a late write of the %s: %v", what, err)
+		}
+	}
+	before := s.ResourceVersion
+	if err := b.Get(t.Context(), client.ObjectKeyFromObject(s), s); err != nil || s.ResourceVersion != before {
+		t.Errorf("the Service has version %s, before %s (%v)", s.ResourceVersion, before, err)
+	}
+}
+
+// TestManyUnknownAnnotations gives Services, a valid and an invalid one, as many annotations without
+// effect as fit. There is one event, however often they are reconciled, and another one when they
+// change.
+func TestManyUnknownAnnotations(t *testing.T) {
+	t.Parallel()
+	const size = 256 << 10 // of all annotations, Kubernetes' limit
+	s := service("web")
+	for i := 0; i < size/len(annotation.Prefix+"unknown-00000"); i++ {
+		s.Annotations[fmt.Sprintf("%sunknown-%05d", annotation.Prefix, i)] = ""
+	}
+	other := s.DeepCopy()
+	other.Name, other.Annotations["loxilb.io/lbmode"] = "other", "sideways"
+	b := newBench(t, s, other)
+	said := func() (list []string) {
+		for {
+			select {
+			case text := <-b.services.Events.(*events.FakeRecorder).Events:
+				if strings.Contains(text, reasonUnknown) {
+					list = append(list, text)
+				}
+			default:
+				return list
+			}
+		}
+	}
+	for range 5 {
+		b.reconcile()
+	}
+	list := said()
+	if len(list) != 2 {
+		t.Fatalf("there are %d events about two Services", len(list))
+	}
+	const want = "annotations loxilb.io/unknown-00000, loxilb.io/unknown-00001, loxilb.io/unknown-00002 and "
+	if !strings.Contains(list[0], want) || len(list[0]) > maxMessage {
+		t.Errorf("the event is %.1500q", list[0])
+	}
+	b.change(s, func() { s.Annotations = map[string]string{"loxilb.io/lbmod": "onearm"} })
+	b.reconcile()
+	if list := said(); len(list) != 1 || !strings.HasSuffix(list[0], "annotation loxilb.io/lbmod is unknown and has no effect") {
+		t.Errorf("after a change, events are %.200q", list)
+	}
+	for i := range 4 {
+		name := strings.Repeat("p", 253)
+		if text := unknownMessage([]string{name + "/a", name + "/b", name + "/c", name + fmt.Sprint("/", i)}); len(text) > maxMessage {
+			t.Errorf("a message has %d characters", len(text))
+		}
+	}
+}
+
+// TestSettling checks that nodes which have become ready at different times cost one timer.
+func TestSettling(t *testing.T) {
+	t.Parallel()
+	s := service("web")
+	objects := []client.Object{s}
+	for i := range 20 {
+		n := node(i + 1)
+		n.Status.Conditions[0].LastTransitionTime.Time = time.Now().Add(-time.Duration(i) * time.Second / 4)
+		objects = append(objects, n)
+	}
+	b := newBench(t, objects...)
+	b.start(annotation.Settings{})
+	b.reconcile()
+	for range 10 {
+		b.services.NodesChanged()
+		former := b.services.settling
+		b.reconcile()
+		if b.services.settling == nil || former != nil && former.Stop() {
+			t.Fatal("a former timer still runs")
+		}
+	}
+}
