@@ -21,6 +21,7 @@ const (
 	renewDeadline = 10 * time.Second // of the Lease
 	askTimeout    = 8 * time.Second  // a new connection takes four round trips
 	askInterval   = time.Second
+	rightsTimeout = 10 * time.Second // an apiserver that has just started knows no rights yet
 )
 
 // awaitAPI waits until the apiserver answers. Meanwhile the pod lives, and is not ready: had the

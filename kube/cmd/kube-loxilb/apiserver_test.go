@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/rest"
 
+	"loxilb/kube/internal/options"
 	"loxilb/test/await"
 )
 
@@ -111,5 +112,22 @@ func TestIdentity(t *testing.T) {
 	second, err2 := identity()
 	if err1 != nil || err2 != nil || first == second || !strings.HasPrefix(first, host+"_") {
 		t.Errorf("elsewhere: %q and %q, %v, %v", first, second, err1, err2)
+	}
+}
+
+// TestLease checks that requests for the Lease have a timeout, and no others: watches last.
+func TestLease(t *testing.T) {
+	t.Parallel()
+	config := &rest.Config{Host: "https://192.0.2.1"}
+	o := &options.Options{LeaderElect: true, Namespace: "kube-system", Zone: "llb"}
+	if lease, err := newLease(config, o); err != nil || lease == nil {
+		t.Fatalf("no Lease: %v, %v", lease, err)
+	}
+	if config.Timeout != 0 || config.UserAgent != "" {
+		t.Errorf("all requests have timeout %v and user agent %q", config.Timeout, config.UserAgent)
+	}
+	o.LeaderElect = false
+	if lease, err := newLease(config, o); err != nil || lease != nil {
+		t.Errorf("without election: %v, %v", lease, err)
 	}
 }

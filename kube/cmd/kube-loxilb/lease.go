@@ -25,7 +25,7 @@ func newLease(config *rest.Config, o *options.Options) (resourcelock.Interface, 
 	if err != nil {
 		return nil, fmt.Errorf("--leader-elect: %w", err)
 	}
-	config = rest.AddUserAgent(config, "leader-election")
+	config = rest.AddUserAgent(rest.CopyConfig(config), "leader-election")
 	config.Timeout = renewDeadline / 2 // one request that hangs must not cost the Lease
 	leases, err := coordinationv1.NewForConfig(config)
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -192,7 +193,12 @@ func ownerOf(ctx context.Context, reader client.Reader, given string) (string, e
 		return given, nil
 	}
 	var namespace corev1.Namespace
-	if err := reader.Get(ctx, types.NamespacedName{Name: "kube-system"}, &namespace); err != nil {
+	err := reader.Get(ctx, types.NamespacedName{Name: "kube-system"}, &namespace)
+	for began := time.Now(); apierrors.IsForbidden(err) && time.Since(began) < rightsTimeout && ctx.Err() == nil; {
+		time.Sleep(askInterval)
+		err = reader.Get(ctx, types.NamespacedName{Name: "kube-system"}, &namespace)
+	}
+	if err != nil {
 		return "", fmt.Errorf("the cluster has no ID: set --owner: %w", err)
 	}
 	return fmt.Sprintf("kube-%.8s", namespace.UID), nil
