@@ -40,7 +40,7 @@ func (r *Reader) Read(annotations map[string]string, namespace string, defaults 
 				return s, fmt.Errorf("annotation %s %s", name, a.Planned)
 			}
 			if err := a.set(&s, namespace, strings.TrimSpace(v)); err != nil {
-				return s, fmt.Errorf("annotation %s: %q %w", name, v, err)
+				return s, fmt.Errorf("annotation %s: %.100q %w", name, v, err)
 			}
 			break // our own name is first
 		}

@@ -24,7 +24,10 @@ type Annotation struct {
 	Planned string // it is known, and refused for this reason
 }
 
-const yesNo = "`yes`, `no`"
+const (
+	yesNo        = "`yes`, `no`"
+	maxProbeText = 1024 // as balancers have it
+)
 
 // All returns the annotations, in the order of the documents. Later ones override earlier ones that
 // set the same.
@@ -202,12 +205,12 @@ func probeAnnotations() []Annotation {
 			set: func(s *Settings, _, v string) error { return number(&s.ProbePort, v, 0, 65535) },
 		},
 		{
-			Name: Prefix + "probereq", Values: "text", Effect: "path, name or bytes to ask for",
-			set: func(s *Settings, _, v string) error { s.ProbeRequest = v; return nil },
+			Name: Prefix + "probereq", Values: "text, up to 1024 bytes", Effect: "path, name or bytes to ask for",
+			set: func(s *Settings, _, v string) error { return probeText(&s.ProbeRequest, v) },
 		},
 		{
-			Name: Prefix + "proberesp", Values: "text", Effect: "what the answer must contain",
-			set: func(s *Settings, _, v string) error { s.ProbeResponse = v; return nil },
+			Name: Prefix + "proberesp", Values: "text, up to 1024 bytes", Effect: "what the answer must contain",
+			set: func(s *Settings, _, v string) error { return probeText(&s.ProbeResponse, v) },
 		},
 		{
 			Name: Prefix + "probetimeout", Values: "seconds, up to 86400", Effect: "time from probe to probe",
@@ -251,6 +254,14 @@ func notIn(words string) error { return fmt.Errorf("is not one of %s", words) }
 func text(to *string, v string) error {
 	if v == "" || len(v) > 253 {
 		return fmt.Errorf("is empty or longer than 253 characters")
+	}
+	*to = v
+	return nil
+}
+
+func probeText(to *string, v string) error {
+	if len(v) > maxProbeText {
+		return fmt.Errorf("is longer than %d bytes", maxProbeText)
 	}
 	*to = v
 	return nil
@@ -306,7 +317,7 @@ func addresses(v string, most int) (out []netip.Addr, err error) {
 	for _, w := range words {
 		a, err := netip.ParseAddr(w)
 		if err != nil || a.Zone() != "" {
-			return nil, fmt.Errorf("has %q, which is no IP address", w)
+			return nil, fmt.Errorf("has %.100q, which is no IP address", w)
 		}
 		out = append(out, a.Unmap())
 	}
@@ -320,7 +331,7 @@ func prefixes(v string) (out []netip.Prefix, err error) {
 		}
 		p, err := netip.ParsePrefix(w)
 		if err != nil {
-			return nil, fmt.Errorf("has %q, which is no prefix such as 192.0.2.0/24", w)
+			return nil, fmt.Errorf("has %.100q, which is no prefix such as 192.0.2.0/24", w)
 		}
 		out = append(out, p.Masked())
 	}

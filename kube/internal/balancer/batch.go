@@ -2,7 +2,6 @@ package balancer
 
 import (
 	"context"
-	"fmt"
 
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -10,8 +9,7 @@ import (
 // Limits of a request.
 const (
 	objectsAtOnce = 500
-	bytesAtOnce   = 4 << 20  // of specs, which a balancer applies within some seconds
-	largestSpec   = 32 << 20 // balancers read requests of 64 MiB
+	bytesAtOnce   = 4 << 20 // of specs: a balancer reads 64 MiB, and applies these within some seconds
 )
 
 // put sends services, and isolates those that the balancer refuses.
@@ -20,10 +18,6 @@ func (m *member) put(ctx context.Context, list []entry, touched map[types.Namesp
 	for _, e := range list {
 		if by, taken := m.foreign[e.key]; taken {
 			m.refuse(e, "the address and port belong to "+by, touched)
-			continue
-		}
-		if len(e.spec) > largestSpec {
-			m.refuse(e, fmt.Sprintf("the endpoints take %d MiB, and a balancer reads %d MiB", len(e.spec)>>20, largestSpec>>20), touched)
 			continue
 		}
 		free = append(free, e)

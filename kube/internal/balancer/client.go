@@ -80,7 +80,7 @@ func NewClient(u *url.URL, access Access) (*Client, error) {
 		}
 	}
 	transport := &http.Transport{
-		TLSClientConfig: conf, MaxConnsPerHost: 2, IdleConnTimeout: time.Minute,
+		TLSClientConfig: conf, MaxConnsPerHost: 3, IdleConnTimeout: time.Minute,
 		DialContext:         (&net.Dialer{Timeout: time.Second}).DialContext,
 		TLSHandshakeTimeout: 2 * time.Second,
 	}

@@ -38,6 +38,9 @@ type remote struct {
 	applied atomic.Int32 // requests that changed services
 	early   atomic.Int32 // of them, those before the balancer had a role
 	hangs   atomic.Bool  // it does not answer requests about roles
+	waiting atomic.Int32 // requests that are not answered
+	slow    atomic.Bool  // it does not answer changes
+	dead    atomic.Bool  // it answers nothing
 }
 
 func newRemote(t *testing.T, change func(*httpapi.Options), start func(*httptest.Server)) *remote {
@@ -47,7 +50,9 @@ func newRemote(t *testing.T, change func(*httpapi.Options), start func(*httptest
 		if r.down.Load() {
 			panic(http.ErrAbortHandler)
 		}
-		if r.hangs.Load() && strings.Contains(q.URL.Path, "/config/cistate") {
+		if r.dead.Load() || r.slow.Load() && strings.HasSuffix(q.URL.Path, "/config/apply") || r.hangs.Load() && strings.Contains(q.URL.Path, "/config/cistate") {
+			r.waiting.Add(1)
+			defer r.waiting.Add(-1)
 			_, _ = io.Copy(io.Discard, q.Body) // the end of the connection is noticed after the body
 			<-q.Context().Done()
 			return

@@ -183,6 +183,15 @@ func (m *member) sync(ctx context.Context) (touched map[types.NamespacedName]boo
 	if err != nil {
 		return nil, err
 	}
+	requests, end := m.polled(ctx)
+	defer end()
+	touched, err = m.update(requests, revision)
+	return touched, judge(requests, err)
+}
+
+// update sends what is missing to a balancer that has just told its revision, and removes what is
+// left.
+func (m *member) update(ctx context.Context, revision uint64) (touched map[types.NamespacedName]bool, err error) {
 	if !m.synced {
 		if err := m.setUp(ctx); err != nil {
 			return nil, err

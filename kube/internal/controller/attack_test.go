@@ -7,11 +7,15 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"loxilb/kube/internal/annotation"
+	"loxilb/test/await"
 )
 
 // TestReplaced has somebody remove the finalizer of a Service, delete it and create it again before
@@ -133,6 +137,74 @@ func TestSettling(t *testing.T) {
 		b.reconcile()
 		if b.services.settling == nil || former != nil && former.Stop() {
 			t.Fatal("a former timer still runs")
+		}
+	}
+}
+
+// TestLargeService gives a Service a thousand ports, and then more endpoints than fit: it says so, and
+// goes on as it was.
+func TestLargeService(t *testing.T) {
+	t.Parallel()
+	s := service("web")
+	s.Spec.Ports = nil
+	const ports = 1000
+	for i := range int32(ports) {
+		s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{Name: fmt.Sprint("p", i), Port: 1 + i, Protocol: corev1.ProtocolTCP})
+	}
+	pods := slice(s, "10.1.0.1@n1")
+	pods.Ports = nil
+	for i := range s.Spec.Ports {
+		number, protocol := int32(8080), corev1.ProtocolTCP
+		pods.Ports = append(pods.Ports, discoveryv1.EndpointPort{Name: &s.Spec.Ports[i].Name, Port: &number, Protocol: &protocol})
+	}
+	b := newBench(t, s, pods)
+	has := func() (n int) { return len(b.balancers[0].List()) }
+	await.NoError(t, patience, func() error {
+		b.reconcile()
+		if n := has(); n != ports {
+			return fmt.Errorf("the balancer has %d services", n)
+		}
+		return nil
+	})
+	b.wantStatus(s, "20.20.20.1", reasonProgrammed)
+
+	b.change(pods, func() {
+		for i := range 1000 {
+			pods.Endpoints = append(pods.Endpoints, discoveryv1.Endpoint{Addresses: []string{fmt.Sprintf("10.2.%d.%d", i/250, 1+i%250)}})
+		}
+	})
+	b.reconcile()
+	if err := b.Get(t.Context(), client.ObjectKeyFromObject(s), s); err != nil {
+		t.Fatal(err)
+	}
+	if c := meta.FindStatusCondition(s.Status.Conditions, conditionAccepted); c == nil || c.Reason != reasonTooLarge {
+		t.Errorf("condition of a Service that is too large: %+v", c)
+	}
+	if n := has(); n != ports || addressesOf(s) != "20.20.20.1" {
+		t.Errorf("the balancer has %d services, and the status %q", n, addressesOf(s))
+	}
+	b.change(pods, func() { pods.Endpoints = pods.Endpoints[:2] })
+	await.NoError(t, patience, func() error {
+		b.reconcile()
+		if n := len(b.balancers[0].List()[0].Endpoints); n != 2 {
+			return fmt.Errorf("a service has %d endpoints, want 2", n)
+		}
+		return nil
+	})
+}
+
+// TestLongAnnotations checks that values which are too long for a condition are cut, not what is
+// wrong with them.
+func TestLongAnnotations(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", 200<<10)
+	for name, want := range map[string]string{
+		"loxilb.io/lbmode": "is not one of", "loxilb.io/probereq": "is longer than 1024 bytes", "loxilb.io/staticIP": "which is no IP address",
+		"service.beta.kubernetes.io/load-balancer-source-ranges": "which is no prefix",
+	} {
+		_, err := annotation.NewReader().Read(map[string]string{name: long}, "default", annotation.Settings{})
+		if err == nil || len(err.Error()) > maxMessage || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %.300v", name, err)
 		}
 	}
 }

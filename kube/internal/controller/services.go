@@ -178,6 +178,10 @@ func (r *Services) serve(ctx context.Context, s *corev1.Service) (reconcile.Resu
 		return result, r.report(ctx, s, found, nil, nil)
 	}
 	desired, err := r.desired(ctx, s, now)
+	if errors.Is(err, translate.ErrTooLarge) {
+		r.Fleet.Hold(key)
+		return result, r.report(ctx, s, finding{false, reasonTooLarge, err.Error()}, nil, nil)
+	}
 	if err != nil {
 		return reconcile.Result{}, err
 	}

@@ -30,6 +30,7 @@ const (
 	reasonAccepted   = "Accepted"
 	reasonInvalid    = "InvalidAnnotation"
 	reasonUnknown    = "UnknownAnnotation"
+	reasonTooLarge   = "TooLarge"
 	reasonPartial    = "AddressMissing"
 	reasonProgrammed = "Programmed"
 	reasonRefused    = "Refused"

@@ -20,7 +20,7 @@ func slots(s *corev1.Service, a *annotation.Settings) ([]address.Slot, error) {
 	if len(static) == 0 && s.Spec.LoadBalancerIP != "" {
 		ip, err := netip.ParseAddr(s.Spec.LoadBalancerIP)
 		if err != nil {
-			return nil, fmt.Errorf("loadBalancerIP %q is no IP address", s.Spec.LoadBalancerIP)
+			return nil, fmt.Errorf("loadBalancerIP %.100q is no IP address", s.Spec.LoadBalancerIP)
 		}
 		static = []netip.Addr{ip.Unmap()}
 	}

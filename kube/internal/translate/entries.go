@@ -5,6 +5,7 @@ package translate
 import (
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -39,6 +40,8 @@ type Input struct {
 	Instances    int // over which VIPs are spread, for annotation.InstanceOfVIP
 	Owner        string
 	PerNode      bool // balancers on nodes have their own endpoints: see NeedsNodes
+
+	size int // of all entries so far
 }
 
 // Entry is one service of a balancer.
@@ -107,7 +110,7 @@ func (in *Input) Entries(node string) ([]Entry, error) {
 			}
 			in.sources(&spec, vip)
 			data, err := json.Marshal(spec)
-			if err != nil {
+			if err = errors.Join(err, in.count(len(data))); err != nil {
 				return nil, err
 			}
 			out = append(out, Entry{Key: KeyOf(vip, port.Port, port.Protocol), Address: vip, Port: port.Port, Protocol: port.Protocol, Endpoints: len(spec.Endpoints), Spec: data})
