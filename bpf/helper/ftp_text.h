@@ -268,6 +268,7 @@ static long ftp_write_byte(__u32 i, struct ftp_walk *w)
 			return 0;
 		}
 	}
+	asm volatile("" : "+r"(from)); /* keeps the mask (verifier: bounds) */
 	s->changed[i] = s->text[from & (FTP_TEXT - 1)];
 	return 0;
 }
