@@ -48,7 +48,7 @@ func (r *rig) addAttacker() error {
 		if err := r.LB.AddRoute(world, via); err != nil {
 			return err
 		}
-		if err := a.known(via); err != nil {
+		if err := a.addNeighbor(via); err != nil {
 			return err
 		}
 	}
@@ -63,9 +63,9 @@ func (r *rig) addAttacker() error {
 	return r.addClients()
 }
 
-// known writes the attacker's MAC address to the balancer's neighbour table, since the attacker
-// answers no ARP requests.
-func (a *attacker) known(address netip.Addr) error {
+// addNeighbor writes the attacker's MAC address to the balancer's neighbour table, since the
+// attacker answers no ARP requests.
+func (a *attacker) addNeighbor(address netip.Addr) error {
 	mac, err := a.MAC("eth0")
 	if err != nil {
 		return err
@@ -78,7 +78,7 @@ func (a *attacker) known(address netip.Addr) error {
 		LinkIndex: link.Attrs().Index, IP: address.AsSlice(), HardwareAddr: mac, State: netlink.NUD_PERMANENT,
 	})
 	if err != nil {
-		return fmt.Errorf("tell the balancer of %v: %w", address, err)
+		return fmt.Errorf("add neighbour %v to the balancer: %w", address, err)
 	}
 	return nil
 }

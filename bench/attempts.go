@@ -68,7 +68,7 @@ func between(all []attempt, kind string, from, to time.Time) (out []attempt) {
 	return out
 }
 
-// atWork returns for how long clients have opened connections, without those that they hold.
+// atWork returns the time since the first new connection. Held connections do not count.
 func atWork(all []attempt, now time.Time) (d time.Duration) {
 	for _, a := range all {
 		if a.Kind == attemptKnown || a.Kind == attemptFirst {

@@ -44,9 +44,9 @@ func TestFloodMarkdown(t *testing.T) {
 	golden(t, "flood.golden", markdown(exampleFlood()))
 }
 
-// TestFloodsAreAsked checks that floods run only when they are named, and have a result of their
+// TestFloodsByName checks that floods run only when they are named, and have a result of their
 // own.
-func TestFloodsAreAsked(t *testing.T) {
+func TestFloodsByName(t *testing.T) {
 	all, err := worksNamed(setting{})
 	if err != nil {
 		t.Fatal(err)

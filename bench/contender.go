@@ -53,7 +53,7 @@ func contenders() []contender {
 		{name: "ipvs-one", about: "IPVS with that endpoint alone", endpoints: 1, routes: true, missing: noIPVS, setup: ipvs},
 		{name: "haproxy-one", about: "HAProxy with that endpoint alone", endpoints: 1, proxy: true, missing: needs("haproxy"), setup: haproxy},
 		{name: "nginx-one", about: "nginx with that endpoint alone", endpoints: 1, proxy: true, missing: needs("nginx"), setup: nginx},
-		{name: "bare", about: "no load balancer: a tc program with fixed MAC addresses and redirect_peer, the least that one there can do", endpoints: 1, setup: startBare},
+		{name: "bare", about: "no load balancer: a tc program with fixed MAC addresses and redirect_peer, the minimum of any program at tc", endpoints: 1, setup: startBare},
 		{name: "loopback", about: "client and endpoint in one namespace, over lo", endpoints: 1, local: true, setup: loopback},
 		{name: "loxilb-onearm", about: "loxilb, mode onearm", endpoints: 3, observe: observeLoxilb, setup: loxilb("onearm")},
 		{name: "loxilb-fullnat", about: "loxilb, mode fullnat", endpoints: 3, observe: observeLoxilb, setup: loxilb("fullnat")},
@@ -75,7 +75,7 @@ func contenders() []contender {
 	return all
 }
 
-// fairPair returns the contender of ours that balances over as many endpoints as another. Three
+// fairPair returns loxilb's contender with the same number of endpoints as another contender. Three
 // servers on the CPUs of one cost more than any balancer does.
 func fairPair(c string) string {
 	if c == baseline || c == "bare" || strings.HasSuffix(c, "-one") {
@@ -91,7 +91,7 @@ func contendersNamed(names []string) ([]contender, error) {
 	for _, n := range names {
 		i := slices.IndexFunc(all, func(c contender) bool { return c.name == n })
 		if i < 0 {
-			return nil, fmt.Errorf("contender %q is none; there are %s", n, list(all, func(c contender) string { return c.name }))
+			return nil, fmt.Errorf("contender %q is unknown (allowed: %s)", n, list(all, func(c contender) string { return c.name }))
 		}
 		if err := all[i].missing(); err != nil {
 			return nil, fmt.Errorf("contender %s: %w", n, err)
@@ -107,7 +107,7 @@ func routing(_ context.Context, r *rig, s service) (netip.AddrPort, error) {
 	return netip.AddrPortFrom(s.addressOf(r.serving[0]), uint16(s.target)), nil
 }
 
-// loopback has the client run where the first endpoint is.
+// loopback runs the client in the namespace of the first endpoint.
 func loopback(_ context.Context, r *rig, s service) (netip.AddrPort, error) {
 	r.source = r.serving[0]
 	return netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), uint16(s.target)), nil

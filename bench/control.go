@@ -23,7 +23,7 @@ import (
 	"loxilb/test/packet/lab"
 )
 
-// How large it gets: as large as test/net's tests of scale.
+// The largest configuration, as in test/net's tests of scale.
 const (
 	controlServices  = 10_000
 	controlEndpoints = 10
@@ -108,7 +108,7 @@ func (res *controlResult) daemon(ctx context.Context, bin string) (err error) {
 	return c.err
 }
 
-// starts starts a daemon that finds nothing, several times; the last one stays.
+// starts starts a daemon without stored state several times, and returns the last one, which stays.
 func (res *controlResult) starts(ctx context.Context, std *netnstest.Standard, bin string) (d *netnstest.Daemon, err error) {
 	var took []float64
 	for range controlStarts {

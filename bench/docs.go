@@ -69,7 +69,7 @@ func fillBlocks(text, dir, results string) (string, error) {
 	return out, failed
 }
 
-// partOf returns the part of a block's content that its head asks for.
+// partOf returns the part of a block's content that its head selects.
 func partOf(content, part string) string {
 	if part == "" {
 		return content

@@ -36,7 +36,7 @@ type hole struct {
 	keep, set uint32 // of the number's bits, in the order of the wire
 }
 
-// checksum is the place of one, and of the holes that it covers.
+// checksum is the offset of a checksum, and the holes that it covers.
 type checksum struct {
 	at     int
 	covers []hole

@@ -131,7 +131,7 @@ func (h hole) fill() asm.Instructions {
 		asm.RSh.Imm(asm.R1, 32),
 	}
 	if h.keep != 0 {
-		p = append(p, asm.And.Imm32(asm.R1, h.ofMachine(h.keep)), asm.Or.Imm32(asm.R1, h.ofMachine(h.set)))
+		p = append(p, asm.And.Imm32(asm.R1, h.littleEndian(h.keep)), asm.Or.Imm32(asm.R1, h.littleEndian(h.set)))
 	}
 	return append(p, asm.StoreMem(asm.R7, int16(h.at), asm.R1, h.width()))
 }
@@ -143,8 +143,8 @@ func (h hole) width() asm.Size {
 	return asm.Word
 }
 
-// ofMachine converts a number from network order to a little-endian machine's.
-func (h hole) ofMachine(n uint32) int32 {
+// littleEndian converts a number from network order.
+func (h hole) littleEndian(n uint32) int32 {
 	if h.size == 2 {
 		return int32(bits.ReverseBytes16(uint16(n)))
 	}

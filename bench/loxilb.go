@@ -114,7 +114,7 @@ func (r *rig) daemon(ctx context.Context, s service, bin string, args ...string)
 func balance(d *netnstest.Daemon, s service, vip, mode string, r *rig) error {
 	var endpoints []string
 	for _, a := range s.addresses(r) {
-		endpoints = append(endpoints, netip.AddrPortFrom(a, 1).String()) // the weight is written as a port is
+		endpoints = append(endpoints, netip.AddrPortFrom(a, 1).String()) // ADDRESS:WEIGHT has the form of an address with a port
 	}
 	args := []string{"create", "lb", vip, "--endpoints=" + strings.Join(endpoints, ","), "--mode=" + mode}
 	for _, p := range s.ports() {

@@ -57,7 +57,8 @@ func describeMachine(commit, clock string) machine {
 	return m
 }
 
-// mitigations returns the kernel's defences that are on, and the weaknesses that it has none for.
+// mitigations returns the state of each weakness of the CPU: the kernel's mitigation, or that it
+// has none.
 func mitigations(dir string) (out []string) {
 	entries, _ := os.ReadDir(dir)
 	for _, e := range entries {
@@ -146,9 +147,9 @@ func layoutNamed(name string, n int) (layout, error) {
 	case name == "one":
 		return layout{}, nil
 	case name != "pinned":
-		return layout{}, fmt.Errorf("layout %q is none; there are one and pinned", name)
+		return layout{}, fmt.Errorf("layout %q is unknown (allowed: one, pinned)", name)
 	case n < 2:
-		return layout{}, fmt.Errorf("layout pinned needs 2 CPUs, and here is %d", n)
+		return layout{}, fmt.Errorf("layout pinned needs 2 CPUs, not %d", n)
 	case n == 2:
 		return layout{client: []int{0}, endpoints: []int{0}, lb: []int{1}, steered: true}, nil
 	}

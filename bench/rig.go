@@ -16,8 +16,8 @@ import (
 // countsPort is where a server reports the number of its answers.
 const countsPort = 5002
 
-// rig is the topology for one measurement: fresh namespaces, so that nothing of the measurement
-// before (connections that rest in TIME_WAIT, caches of routes, counters) has a part in this one.
+// rig is the topology for one measurement: fresh namespaces, so that nothing of the previous
+// measurement (connections in TIME_WAIT, caches of routes, counters) affects this one.
 type rig struct {
 	*netnstest.Standard
 	cpus     layout
@@ -109,7 +109,7 @@ func (r *rig) load(args ...string) (string, error) {
 	return p.Output(), nil
 }
 
-// serve starts this program as a server and waits until it tells its counts.
+// serve starts this program as a server and waits until it reports its counts.
 func (r *rig) serve(ctx context.Context, h *netnstest.Host, kind string, port int) error {
 	p, err := r.start(h, filepath.Join(r.bin, "bench"), "serve", kind, strconv.Itoa(port), strconv.Itoa(countsPort))
 	if err != nil {

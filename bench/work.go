@@ -96,7 +96,7 @@ func worksNamed(s setting) ([]work, error) {
 	all := works(s)
 	for _, n := range s.Works {
 		if !slices.ContainsFunc(all, func(w work) bool { return !w.extra && (w.name == n || w.group == n) }) {
-			return nil, fmt.Errorf("work %q is none; there are %s", n, list(all, func(w work) string { return w.name }))
+			return nil, fmt.Errorf("work %q is unknown (allowed: %s)", n, list(all, func(w work) string { return w.name }))
 		}
 	}
 	return slices.DeleteFunc(all, func(w work) bool {

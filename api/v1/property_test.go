@@ -15,7 +15,7 @@ func TestProperties(t *testing.T) {
 		"serviceArguments.snatIPs": []string{"10.0.0.1"}, "allowedSources": []string{"10.0.0.0/8", "11.0.0.0/8"}, "secondaryIPs": []string{"10.0.0.2"},
 	} {
 		if _, given := p.Get(&e, name); given {
-			t.Errorf("%s is given before it is", name)
+			t.Errorf("%s is given before it is set", name)
 		}
 		p.Set(&e, name, value)
 		got, given := p.Get(&e, name)

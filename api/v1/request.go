@@ -10,8 +10,8 @@ func (r *LoadbalanceRequest) Entry() LoadbalanceEntry {
 	return e
 }
 
-// RequestOf returns a request for services: for one in the existing loxilb's form, which any server
-// accepts, for several as lbAttr.
+// RequestOf returns a request for services: one in the existing loxilb's form, which any server
+// accepts, or several in lbAttr.
 func RequestOf(list []LoadbalanceEntry) LoadbalanceRequest {
 	if len(list) != 1 {
 		return LoadbalanceRequest{LbAttr: list}

@@ -224,7 +224,7 @@ func TestServerRefuses(t *testing.T) {
 	for _, args := range []string{"get lb", "get ct", "get lbversion", "get lb -o json", "get ct -o yaml", "get lb -o json --servName=x", "get ep"} {
 		s := clitest.NewServer(t, 200, "{[")
 		if got := clitest.Run(t, "", s.Args(args)...); got.Code != session.ExitRefused || got.Stdout != "" || got.Stderr == "" {
-			t.Errorf("%s of something else than JSON: %+v", args, got)
+			t.Errorf("%s of an answer that is not JSON: %+v", args, got)
 		}
 	}
 	// Servers of the contract may reply without a body.

@@ -8,14 +8,14 @@ import (
 	"loxilb/internal/pkt"
 )
 
-// The rules of challenges: a SYN of a client that is not known goes back as a SYN+ACK of something
-// that the client has not sent. The RST with that number makes the client known, as does a
-// handshake that the load balancer sees both sides of.
+// The rules of challenges: the SYN of an unknown client returns as a SYN+ACK with an
+// acknowledgement of a number that the client has not sent. The RST with that number makes the
+// client known, as does a handshake that the load balancer sees both sides of.
 
 const knownTime = 10 * time.Minute
 
-// answeredTime is for how long a client is known that sends again after an answer, for other
-// protocols than TCP.
+// answeredTime is how long a client of UDP or ICMP is known after it has sent again after an
+// answer.
 const answeredTime = knownTime / 4
 
 // clientOf returns the prefix that counts as one client: an IPv4 address, or an IPv6 network.
@@ -47,9 +47,8 @@ func (m *Model) challenge(key tuple) Verdict {
 	return Verdict{Name: "out", Reason: "challenged"}
 }
 
-// protect returns what becomes of a packet that would open a connection for which there is no room,
-// or whose client is always challenged; ok: it may open one. A number is noted of who is
-// challenged.
+// protect returns the verdict on a packet that would open a connection for which there is no room,
+// or whose client is always challenged; ok: it may open one. It notes the number of a challenge.
 func (m *Model) protect(svc *service, key tuple, p *pkt.Packet) (v Verdict, ok bool) {
 	syn := key.proto == lb.TCP && isSYN(p)
 	asked := svc.SynProtect == lb.SynProtectAlways || svc.SynProtect != lb.SynProtectOff && m.now < svc.short
@@ -68,8 +67,8 @@ func (m *Model) protect(svc *service, key tuple, p *pkt.Packet) (v Verdict, ok b
 	return m.challenge(key), false
 }
 
-// inFlood returns what becomes of a SYN or a RST before its connection is looked up; ok: that is
-// done.
+// inFlood returns the verdict on a SYN or a RST before the connection lookup; ok: the verdict
+// is final.
 func (m *Model) inFlood(key tuple, p *pkt.Packet) (v Verdict, ok bool) {
 	if m.answersChallenge(key, p) {
 		return drop("challenge-answered"), true
@@ -93,7 +92,7 @@ func (m *Model) answersChallenge(key tuple, p *pkt.Packet) bool {
 	return true
 }
 
-// challengeOf returns what a challenge changes of the SYN that it is about.
+// challengeOf returns the changes by which a SYN becomes its challenge.
 func challengeOf(p *pkt.Packet, number uint64) *pkt.Packet {
 	return pkt.New(pkt.TCP).SetSrc(p.DstAddr()).SetDst(p.SrcAddr()).SetNum(pkt.Flags, pkt.FlagSYN|pkt.FlagACK).
 		SetNum(pkt.Ack, number).SetNum(pkt.TTL, 64)

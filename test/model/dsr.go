@@ -73,7 +73,7 @@ func (c *connection) acknowledgeOneWay(p *pkt.Packet) {
 	switch {
 	case !c.replied && near(end, own.end):
 		c.replied, own.acked = true, ack
-	case c.replied && (own.goesOn(end, ack) || fin && end-own.end < window && near(ack, own.acked)):
+	case c.replied && (own.continues(end, ack) || fin && end-own.end < window && near(ack, own.acked)):
 		c.open = true
 	default:
 		return

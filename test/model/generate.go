@@ -20,7 +20,7 @@ type Op struct {
 	Mark    *uint32       // mark
 	Link    string        // in
 	Packet  *pkt.Packet
-	Of      *tuple // the packet is to where the endpoint sees this client's connection come from
+	Of      *tuple // the packet goes to the source that the endpoint sees for this client's connection
 	Answers bool   // the packet is the RST with which a client answers its challenge
 }
 
@@ -41,7 +41,7 @@ func (o Op) String() string {
 	return "in " + o.Link + " " + o.Packet.String()
 }
 
-// Do does the op to the model; the verdict is of a packet.
+// Do applies the op to the model, and returns the verdict on its packet.
 func (o Op) Do(m *Model) Verdict {
 	switch {
 	case o.Service != nil:
@@ -60,8 +60,8 @@ func (o Op) Do(m *Model) Verdict {
 	return Verdict{}
 }
 
-// Resolve returns the op with the source port that the connection has in this model, and the number
-// of the challenge: which ones are drawn at random is unpredictable.
+// Resolve replaces the source port and the number of a challenge, which are random, by those of
+// this model.
 func (o Op) Resolve(m *Model) Op {
 	if o.Answers {
 		o.Packet = o.Packet.Clone().SetNum(pkt.Seq, uint64(m.numbers[tupleOf(o.Packet)]))
@@ -124,8 +124,8 @@ func Generate(seed uint64, n int) []Op {
 	return g.ops
 }
 
-// do adds an op, but for a sweep whose order decides, and passes over moments at which a connection
-// is about to end.
+// do adds an op. It omits a sweep whose result depends on the order, and advances past moments at
+// which a connection is about to end.
 func (g *generator) do(o Op) {
 	if o.Sweep && g.m.SweepsInOrder() {
 		return
@@ -150,7 +150,7 @@ func (g *generator) vip() netip.AddrPort {
 	return netip.AddrPortFrom(g.addr("10.0.0.", "2001:db8::", 1+g.IntN(2)), uint16(80+g.IntN(2)))
 }
 
-// key makes up what a service is of. Ranges of ports are always the same two, as they may not
+// key makes up the key of a service. Ranges of ports are always the same two, as they must not
 // overlap.
 func (g *generator) key() lb.Key {
 	vip := g.vip()
@@ -416,10 +416,10 @@ func (g *generator) segment(p *pkt.Packet, c *connection, dir direction) {
 	case 3:
 		ack = own.acked
 	case 4, 5:
-		if c.oneWay { // the borders of what a RST or a SYN is believed at
+		if c.oneWay { // near the numbers at which a RST or a SYN counts
 			seq = own.end + uint32(g.IntN(4)) - 2
 		}
-	case 6: // the borders of what continues
+	case 6: // near the numbers that continue the connection
 		seq = own.end + window + uint32(g.IntN(80)) - 40
 	case 7:
 		ack = own.acked + window + uint32(g.IntN(3)) - 1

@@ -71,8 +71,9 @@ func (c *connection) begin(p *pkt.Packet) {
 	}
 }
 
-// goesOn reports whether a segment may be the next one of a side: nobody else knows its numbers.
-func (s side) goesOn(end, ack uint32) bool {
+// continues reports whether a segment may be the next one of a side: only the sender knows such
+// numbers.
+func (s side) continues(end, ack uint32) bool {
 	sent, acked := end-s.end, ack-s.acked
 	return sent < window && acked < window || sent == 0 && acked < 1<<31 || acked == 0 && sent < 1<<31
 }
@@ -161,7 +162,7 @@ func (c *connection) answer(p *pkt.Packet) (alive bool) {
 	return alive
 }
 
-// beginAnswer notes what the endpoint says before the client has acknowledged any of it.
+// beginAnswer notes the endpoint's numbers before the client has acknowledged any.
 func (c *connection) beginAnswer(p *pkt.Packet, first uint32) {
 	client, own := &c.sides[fromClient], &c.sides[fromEndpoint]
 	if !inFlight(first, *own, *client) {
@@ -195,9 +196,9 @@ func (c *connection) handshake(p *pkt.Packet, dir direction) {
 func (c *connection) acknowledge(p *pkt.Packet, dir direction) {
 	own, other, finBefore := &c.sides[dir], &c.sides[1-dir], c.sides[1-dir].fin
 	end, ack := seqEnd(p), uint32(p.Num(pkt.Ack))
-	next := own.goesOn(end, ack)
+	next := own.continues(end, ack)
 	if next && (end != own.end || ack != own.acked) {
-		own.reset = false // whoever continues has not sent it
+		own.reset = false // a sender that continues has not sent the RST
 	}
 	if p.Num(pkt.Flags)&pkt.FlagFIN != 0 && (next || end-own.end < 1<<31 && end-other.acked < window && other.end-ack < window) {
 		own.fin, own.end = true, end

@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// names returns the steps: system calls by which something changes that outlives the process, or
-// that others see. What only reads is none: between two steps a process may be killed anywhere, and
-// leaves the same.
+// names returns the steps: system calls that change something that outlives the process, or that
+// others see. A call that only reads is no step: wherever a process is killed between two steps, it
+// leaves the same state.
 func names() map[uint32]string {
 	return map[uint32]string{
 		unix.SYS_PWRITE64: "pwrite64", unix.SYS_FSYNC: "fsync", unix.SYS_FDATASYNC: "fdatasync", unix.SYS_FTRUNCATE: "ftruncate",
@@ -18,8 +18,8 @@ func names() map[uint32]string {
 	}
 }
 
-// commands returns those of bpf(2) that are steps: maps and programs that were only made are gone
-// with the process.
+// commands returns the commands of bpf(2) that are steps. Creating maps and programs is none:
+// without pins they end with the process.
 func commands() map[uint32]string {
 	return map[uint32]string{unix.BPF_MAP_UPDATE_ELEM: "MAP_UPDATE_ELEM", unix.BPF_MAP_DELETE_ELEM: "MAP_DELETE_ELEM",
 		unix.BPF_MAP_LOOKUP_AND_DELETE_ELEM:  "MAP_LOOKUP_AND_DELETE_ELEM",
@@ -30,7 +30,7 @@ func commands() map[uint32]string {
 	}
 }
 
-// Where struct seccomp_data has what the filter asks for; of an argument, its lower half.
+// Offsets in struct seccomp_data that the filter reads; of an argument, the lower half.
 const (
 	offsetNumber   = 0
 	offsetArgument = 16

@@ -82,7 +82,7 @@ func (t *tracer) run(ctx context.Context, words []string) error {
 		return fmt.Errorf("--for %s is out of range (allowed: 1s to 23h59m)", t.lasts)
 	}
 	params.Count, params.Seconds, params.Payload = t.count, int((t.lasts + grace + time.Second - 1).Seconds()), t.payload
-	show, closeAll, err := t.shower()
+	show, closeAll, err := t.printer()
 	if err != nil {
 		return err
 	}
@@ -112,8 +112,8 @@ func (t *tracer) run(ctx context.Context, words []string) error {
 	return errors.Join(err, closeAll())
 }
 
-// shower returns functions that show packets and finish the output.
-func (t *tracer) shower() (show func(json.RawMessage) error, end func() error, err error) {
+// printer returns functions that print packets and finish the output.
+func (t *tracer) printer() (show func(json.RawMessage) error, end func() error, err error) {
 	nothing := func() error { return nil }
 	switch {
 	case t.file == "-":

@@ -58,7 +58,7 @@ func TestFailedRange(t *testing.T) {
 	r := newRig(t, newWorld(), narrow)
 	row := compile.Key(key(t, "10.0.0.1:80-90/tcp"))
 	if row != compile.Key(key(t, "10.0.0.1:80-99/tcp")) {
-		t.Fatal("they share no row")
+		t.Fatal("the services do not share a row")
 	}
 	r.drainEvents()
 	r.breaks("put "+row.String(), errBroken)
@@ -102,7 +102,7 @@ func TestAddressIsWantedAgain(t *testing.T) {
 	r := newRig(t, newWorld(), web)
 	r.breaks("give up [10.0.0.1]", errBroken)
 	r.wait(r.delete("10.0.0.1:80/tcp"))
-	r.eventually("its status says so", func() bool { s := r.status(vipKind, "10.0.0.1"); return s.State() == status.Failed })
+	r.eventually("the failed release has a status", func() bool { s := r.status(vipKind, "10.0.0.1"); return s.State() == status.Failed })
 	r.drainEvents()
 	r.wait(r.put(web))
 	r.eventually("owned again", func() bool { return slices.Contains(r.events, "own [10.0.0.1]") })

@@ -57,7 +57,7 @@ func TestSecondKind(t *testing.T) {
 			t.Errorf("rule 10 is %+v, %v", r, ok)
 		}
 		if _, ok := rules(at).Get(at, "010"); ok {
-			t.Error("what is no key finds a rule")
+			t.Error("an invalid key finds a rule")
 		}
 		if meta, ok := rules(at).Meta(at, "2"); !ok || meta != (Meta{Owner: "rest", Version: 2}) {
 			t.Errorf("rule 2: %+v, %v", meta, ok)

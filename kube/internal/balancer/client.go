@@ -1,4 +1,4 @@
-// Package balancer keeps loxilb balancers at what Services want, over their REST API.
+// Package balancer configures loxilb balancers as Services want it, over their REST API.
 package balancer
 
 import (

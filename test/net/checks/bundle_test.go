@@ -81,6 +81,6 @@ func TestBundle(t *testing.T) {
 		}
 	}
 	if with := bundle(t, r, "--with-addresses"); !strings.Contains(with["README"], "CLIENT ADDRESSES") || !strings.Contains(with["network/neighbours.txt"], client) {
-		t.Errorf("addresses are asked for: %s", with["network/neighbours.txt"])
+		t.Errorf("a bundle --with-addresses lacks them: %s", with["network/neighbours.txt"])
 	}
 }

@@ -1,5 +1,5 @@
 // Package cluster_test tests nodes behind an ECMP router that exchange connections: which
-// connections survive what happens to nodes and networks.
+// connections survive failures of nodes and networks.
 package cluster_test
 
 import (

@@ -282,8 +282,8 @@ func TestRefusedSYNs(t *testing.T) {
 // when that one is reported down.
 //
 // P44 Failing handshakes take out at most half of a service's endpoints, and none while probes
-// leave fewer than half, unless another endpoint serves clients meanwhile: then each one leaves
-// with which our own connections fail as well; of a level that has backups they may take out all
+// leave fewer than half, unless another endpoint serves clients meanwhile: then each endpoint
+// leaves that our own connections cannot reach either; a level that has backups may lose all
 func TestMostOut(t *testing.T) {
 	t.Parallel()
 	r, _, address := passiveRig(t, "")

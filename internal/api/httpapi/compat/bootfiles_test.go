@@ -246,7 +246,7 @@ func TestBootFilesTolerant(t *testing.T) {
 	if !there || s.IdleTimeout != 0 {
 		t.Errorf("%v: %s", there, &s)
 	}
-	for _, want := range []string{`there is no property \"serviceArguments.newer\": it is passed over`, "serviceArguments.inactiveTimeOut 99999 is above 86400 seconds: it is the default"} {
+	for _, want := range []string{`property \"serviceArguments.newer\" is unknown and ignored`, "serviceArguments.inactiveTimeOut 99999 is above 86400 seconds: it is the default"} {
 		if !strings.Contains(log.String(), want) {
 			t.Errorf("the log has no %s: %s", want, log)
 		}

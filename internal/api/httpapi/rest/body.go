@@ -19,7 +19,7 @@ import (
 const BaseURL = "/netlox/v1"
 
 const (
-	// MaxBody holds all the services and endpoints that there may be, indented, with room to spare.
+	// MaxBody has room for the maximum number of services and endpoints, indented.
 	MaxBody = 64 << 20
 	// MaxBodies is the number of requests that are read and decoded at once, over all connections.
 	// It bounds their memory.
@@ -114,7 +114,7 @@ func (t *BodyTurn) Done() {
 	}
 }
 
-// Decode reads the body of a request and makes something of it. It is done with the body when it
+// Decode reads and decodes the body of a request. It is done with the body when it
 // returns: a request that waits for the data path holds up no other one.
 func Decode[T any](rd *Reader, w http.ResponseWriter, r *http.Request, decode func([]byte) (T, *Problem)) (out T, p *Problem) {
 	turn, p := rd.AcquireBody(r.Context())

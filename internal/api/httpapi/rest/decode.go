@@ -47,7 +47,7 @@ func unmarshalNew(data []byte, fresh func() any) (any, *Problem) {
 	if err != nil && len(data) <= MaxUnknown && strings.HasPrefix(err.Error(), unknownField) {
 		loose, t := fresh(), reflect.TypeOf(req).Elem()
 		if dec, err = decodeJSON(data, loose, false); err == nil {
-			if name := unknownSaid(data, t); name != "" {
+			if name := unknownWithContent(data, t); name != "" {
 				p := unknownProblem(name)
 				p.known = func(data []byte) ([]byte, []string) { return knownOnly(data, t) }
 				return nil, p

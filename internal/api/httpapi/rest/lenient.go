@@ -55,7 +55,7 @@ func DecodeLenient[T any](rd *Reader, w http.ResponseWriter, r *http.Request, de
 // in a firewall rule, one may select packets, and ignoring it would select all.
 var exact = []reflect.Type{reflect.TypeFor[v1.FirewallRequest](), reflect.TypeFor[v1.FirewallRule](), reflect.TypeFor[v1.FirewallArguments]()}
 
-// Lenient decodes a body; like the existing loxilb, if the API is to be like it.
+// Lenient decodes a body. With --compat, it ignores unknown properties, like the existing loxilb.
 func Lenient[T any](rd *Reader, data []byte, notes *Warnings, decode func([]byte) (T, *Problem)) (T, *Problem) {
 	out, p := decode(data)
 	if p == nil || p.known == nil || rd.ignored == nil {
@@ -66,7 +66,7 @@ func Lenient[T any](rd *Reader, data []byte, notes *Warnings, decode func([]byte
 		return out, p
 	}
 	for _, name := range names {
-		notes.Add("there is no property %q: it is passed over", name)
+		notes.Add("property %q is unknown and ignored", name)
 		if rd.ignored.first(name) {
 			rd.ignored.log.Warn("unknown property ignored because of --compat", "property", name)
 		}
@@ -100,7 +100,7 @@ func blankUnknown(data, known []byte, t reflect.Type, at string, names *[]string
 			if member, ok := MemberOf(t, path[1:]); !ok && !slices.Contains(exact, t) {
 				blank(known[from:end]) // with the comma before it
 				name := lb.Printable(strings.TrimPrefix(at+path, "."))
-				if saysSomething(part) && !slices.Contains(*names, name) && len(*names) <= maxIgnored {
+				if isNonEmpty(part) && !slices.Contains(*names, name) && len(*names) <= maxIgnored {
 					*names = append(*names, name)
 				}
 			} else {
@@ -127,9 +127,9 @@ func blank(text []byte) {
 	}
 }
 
-// saysSomething reports whether a value has content: it is not false, 0, "", null, and not made of
+// isNonEmpty reports whether a value has content: it is not false, 0, "", null, and not made of
 // those only.
-func saysSomething(value []byte) bool {
+func isNonEmpty(value []byte) bool {
 	w := &unknownWalk{dec: json.NewDecoder(bytes.NewReader(value))}
 	w.dec.UseNumber()
 	return w.hasContent()
@@ -140,9 +140,9 @@ func saysSomething(value []byte) bool {
 // than requested is worse than none. Without content it is ignored, so a client that sends all its
 // properties may be newer than the server.
 
-// unknownSaid finds the first property with content that t lacks, or "". The body was decoded as a
-// t before.
-func unknownSaid(data []byte, t reflect.Type) string {
+// unknownWithContent finds the first property with content that t lacks, or "". The body was
+// decoded as a t before.
+func unknownWithContent(data []byte, t reflect.Type) string {
 	w := &unknownWalk{dec: json.NewDecoder(bytes.NewReader(data))}
 	w.dec.UseNumber()
 	w.known(t)

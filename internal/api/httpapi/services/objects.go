@@ -62,7 +62,7 @@ func (a *API) serviceObjects() objects.Kind {
 }
 
 // serviceConnections counts the connections of a service, and those at endpoints that a change
-// takes from it.
+// removes.
 func (a *API) serviceConnections(was, is *lb.Service, stays bool) (connections, cut uint64) {
 	stats, _ := a.DataPath.ServiceStats(was.Key)
 	if !stays {
@@ -93,7 +93,7 @@ func (a *API) readService(o *v1.Object, keyOnly bool) (objects.Wanted, *rest.Pro
 		}
 		return objects.Wanted{Key: s.Key.String()}, nil
 	}
-	if p := nameIn(o, &e.ServiceArguments.Name); p != nil {
+	if p := setName(o, &e.ServiceArguments.Name); p != nil {
 		return objects.Wanted{}, p
 	}
 	r, p := a.codec.request(notInList, e)
@@ -101,7 +101,7 @@ func (a *API) readService(o *v1.Object, keyOnly bool) (objects.Wanted, *rest.Pro
 		return objects.Wanted{}, p
 	}
 	if r.oper != operReplace {
-		return objects.Wanted{}, rest.RefuseField(http.StatusBadRequest, "serviceArguments.oper", strconv.Itoa(e.ServiceArguments.Oper), "changes endpoints only", "0 or nothing: files say the whole service")
+		return objects.Wanted{}, rest.RefuseField(http.StatusBadRequest, "serviceArguments.oper", strconv.Itoa(e.ServiceArguments.Oper), "changes endpoints only", "0 or no value: files describe the whole service")
 	}
 	if err := a.probeFiles(&r.Probe); err != nil {
 		return objects.Wanted{}, entryProblem("", -1, err)
@@ -116,8 +116,8 @@ func (a *API) readService(o *v1.Object, keyOnly bool) (objects.Wanted, *rest.Pro
 	}}, nil
 }
 
-// nameIn returns the name of the metadata, unless there is one.
-func nameIn(o *v1.Object, name *string) *rest.Problem {
+// setName sets an empty name to that of the metadata.
+func setName(o *v1.Object, name *string) *rest.Problem {
 	metadata, p := objects.Metadata(o)
 	given, there := metadata["name"]
 	text, ok := given.(string)
@@ -161,7 +161,7 @@ func (a *API) readEndpoint(spec []byte) (e lb.EndpointProbe, p *rest.Problem) {
 func (c *codec) showEndpoint(e *lb.EndpointProbe) any {
 	out := struct {
 		v1.EndpointProbe
-		MinDelay  *struct{} `json:"minDelay,omitempty"` // this and what follows POST ignores
+		MinDelay  *struct{} `json:"minDelay,omitempty"` // POST ignores this and the following members
 		AvgDelay  *struct{} `json:"avgDelay,omitempty"`
 		MaxDelay  *struct{} `json:"maxDelay,omitempty"`
 		CurrState *struct{} `json:"currState,omitempty"`

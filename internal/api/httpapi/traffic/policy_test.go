@@ -64,7 +64,7 @@ func TestPolicyRequests(t *testing.T) {
 		t.Fatal(err)
 	}
 	if w := b.Call("POST", path, string(again)); w.Code != 409 {
-		t.Errorf("what was shown is something else when it is sent back: %d %s", w.Code, w.Body)
+		t.Errorf("the shown policer differs when it is sent back: %d %s", w.Code, w.Body)
 	}
 	for gone := range 2 { // the second time it no longer exists
 		if w := b.Call("DELETE", path+"/ident/slow", ""); w.Code != 200 || len(w.Header().Values("Warning")) != gone {

@@ -13,7 +13,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// needs is the data, of the kind that packets change, that a packet has used so far.
+// needs is the data that a packet has used so far and that packets can change.
 type needs struct {
 	packet  *Packet
 	key     bpf.TcConnectionKey

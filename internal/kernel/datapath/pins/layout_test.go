@@ -70,7 +70,7 @@ func TestLayouts(t *testing.T) {
 		t.Errorf("fields in another order: %v", err)
 	}
 	if err != nil && (!strings.Contains(err.Error(), "changes") || strings.Contains(err.Error(), "stays")) {
-		t.Errorf("it does not name the map, or another one: %v", err)
+		t.Errorf("the error does not name exactly the map: %v", err)
 	}
 
 	// Expendable maps are dropped instead.

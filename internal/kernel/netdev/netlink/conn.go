@@ -25,7 +25,7 @@ const (
 var (
 	errDumpInterrupted = errors.New("dump interrupted by a change")
 	errEnough          = errors.New("the rest of the table is not wanted")
-	errNoHost          = errors.New("its route is not one to a single host")
+	errNoHost          = errors.New("the route does not lead to a single host")
 )
 
 // Conn is a request socket in a namespace. A failing socket is closed, and the next request opens
