@@ -96,8 +96,7 @@ static long sctp_hide_parameter(__u32 i, struct sctp_parameter_walk *w)
 	if (length < sizeof(a) || length > w->end - at)
 		return true;
 	if (sctp_is_address(&a))
-		w->change ^=
-			sctp_pad_out(w->ctx, w->l4 + at, w->end - at, &a);
+		w->change ^= sctp_pad_out(w->ctx, w->l4 + at, w->end - at, &a);
 	w->at = at + ((length + 3) & ~3U);
 	return false;
 }

@@ -35,9 +35,9 @@ func newLease(config *rest.Config, o *options.Options) (resourcelock.Interface, 
 		resourcelock.ResourceLockConfig{Identity: id})
 }
 
-// identity returns the name of this replica in the Lease: that of its pod, so that a container which
-// has ended gets the Lease back at once. There is one at a time in a pod. Elsewhere, several replicas
-// may share a host.
+// identity returns the name of this replica in the Lease: that of its pod, so that a container
+// which has ended gets the Lease back at once. There is one at a time in a pod. Elsewhere, several
+// replicas may share a host.
 func identity() (string, error) {
 	if name := os.Getenv(podName); name != "" {
 		return name, nil

@@ -104,8 +104,8 @@ func TestGone(t *testing.T) {
 	t.Logf("%d Services in %v", count, time.Since(began).Round(time.Millisecond))
 }
 
-// TestSlowChanges checks that a balancer which answers polls and does not take changes in time stays
-// MASTER, and that one which dies while it gets services is noticed soon.
+// TestSlowChanges checks that a balancer which answers polls and does not take changes in time
+// stays MASTER, and that one which dies while it gets services is noticed soon.
 func TestSlowChanges(t *testing.T) {
 	t.Parallel()
 	r := newRemote(t, nil, plain)

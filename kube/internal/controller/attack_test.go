@@ -69,9 +69,9 @@ func TestLateWrite(t *testing.T) {
 	}
 }
 
-// TestManyUnknownAnnotations gives Services, a valid and an invalid one, as many annotations without
-// effect as fit. There is one event, however often they are reconciled, and another one when they
-// change.
+// TestManyUnknownAnnotations gives Services, a valid and an invalid one, as many annotations
+// without effect as fit. There is one event, however often they are reconciled, and another one
+// when they change.
 func TestManyUnknownAnnotations(t *testing.T) {
 	t.Parallel()
 	const size = 256 << 10 // of all annotations, Kubernetes' limit
@@ -141,8 +141,8 @@ func TestSettling(t *testing.T) {
 	}
 }
 
-// TestLargeService gives a Service a thousand ports, and then more endpoints than fit: it says so, and
-// goes on as it was.
+// TestLargeService gives a Service a thousand ports, and then more endpoints than fit: it says so,
+// and goes on as it was.
 func TestLargeService(t *testing.T) {
 	t.Parallel()
 	s := service("web")

@@ -38,8 +38,8 @@ func (r *Services) allNodes(ctx context.Context) ([]translate.Node, error) {
 	return r.nodes, nil
 }
 
-// awaitSettled has Services reconciled when the next node may be an endpoint. One timer is enough, as
-// nodes are read again then. r.mu is held.
+// awaitSettled has Services reconciled when the next node may be an endpoint. One timer is enough,
+// as nodes are read again then. r.mu is held.
 func (r *Services) awaitSettled() {
 	var next time.Duration
 	for i := range r.nodes {

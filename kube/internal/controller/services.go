@@ -369,8 +369,8 @@ func (r *Services) release(key types.NamespacedName) {
 	}
 }
 
-// warnUnknown sends an event about annotations that have no effect, when they change: one for all of
-// them, as there may be thousands.
+// warnUnknown sends an event about annotations that have no effect, when they change: one for all
+// of them, as there may be thousands.
 func (r *Services) warnUnknown(s *corev1.Service) {
 	key := client.ObjectKeyFromObject(s)
 	text := unknownMessage(r.Annotations.Unknown(s.Annotations))
@@ -401,9 +401,9 @@ func unknownMessage(names []string) string {
 	return text + " are unknown and have no effect"
 }
 
-// since returns a patch of what has changed in a Service. It is refused if somebody else has changed
-// the Service meanwhile: a request may arrive late, from a controller that is no longer the leader,
-// or about a Service that was created again.
+// since returns a patch of what has changed in a Service. It is refused if somebody else has
+// changed the Service meanwhile: a request may arrive late, from a controller that is no longer the
+// leader, or about a Service that was created again.
 func since(s *corev1.Service) client.Patch {
 	return client.StrategicMergeFrom(s, client.MergeFromWithOptimisticLock{})
 }

@@ -86,7 +86,8 @@ func (n *Node) waitReady(ctx context.Context) error {
 // the addresses that programs have added to lo, and without the rules of kube-proxy.
 //
 // A daemon knows by the boot of the machine, and by its network namespace, that it is no longer
-// MASTER after a power failure. Both stay here, so the node comes back with an empty disk of loxilb.
+// MASTER after a power failure. Both stay here, so the node comes back with an empty disk of
+// loxilb.
 func (n *Node) Kill() {
 	n.process.Kill()
 	_, _ = n.Host.Run("ip", "address", "flush", "dev", "lo", "scope", "global")

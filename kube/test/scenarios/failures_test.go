@@ -15,8 +15,8 @@ import (
 
 // TestFailures kills the apiserver, makes it slow and stops it, kills the leading controller, the
 // daemon with the VIPs, and its node, and keeps the controller from the MASTER, under load. Each
-// time the cluster converges: requests are answered, a changed Service is served, its address stays,
-// and one node is MASTER. Only the death of a node may cost requests.
+// time the cluster converges: requests are answered, a changed Service is served, its address
+// stays, and one node is MASTER. Only the death of a node may cost requests.
 func TestFailures(t *testing.T) {
 	t.Parallel()
 	c := cluster(t, "bridge")
@@ -92,8 +92,8 @@ type failures struct {
 
 func (f *failures) address() string { return net.JoinHostPort(f.vip, fmt.Sprint(f.port)) }
 
-// slowAPIServer has answers of the apiserver take up to two seconds, and waits until a new Service is
-// served and deleted.
+// slowAPIServer has answers of the apiserver take up to two seconds, and waits until a new Service
+// is served and deleted.
 func (f *failures) slowAPIServer() error {
 	defer f.c.SlowAPIServer(apiWork, apiDelay)()
 	began := time.Now()
@@ -118,8 +118,9 @@ func (f *failures) pauseAPIServer() error {
 	return nil
 }
 
-// resumeAPIServer continues the apiserver. The controller manager, which heard nothing of nodes for a
-// minute, may take them for dead then. Their pods are not ready for a moment, and kube-proxy refuses.
+// resumeAPIServer continues the apiserver. The controller manager, which heard nothing of nodes for
+// a minute, may take them for dead then. Their pods are not ready for a moment, and kube-proxy
+// refuses.
 func (f *failures) resumeAPIServer(ctx context.Context) error {
 	if err := f.c.ResumeAPIServer(ctx); err != nil {
 		return err

@@ -59,7 +59,8 @@ func openRaw(six bool, protocol string, lead func(fd int) error) (rawSocket, err
 	return s, nil
 }
 
-// keep makes the kernel filter out packets that do not have this value in the two bytes at an offset.
+// keep makes the kernel filter out packets that do not have this value in the two bytes at an
+// offset.
 func (s rawSocket) keep(offset uint32, value uint16) error {
 	// a raw socket of IPv4 receives the IP header too
 	load := []bpf.Instruction{bpf.LoadMemShift{Off: 0}, bpf.LoadIndirect{Off: offset, Size: 2}}

@@ -151,8 +151,8 @@ func (c *Collection) keepPins(spec *ebpf.CollectionSpec) error {
 	return errors.Join(pins.RecordLayouts(c.PinDir, pinned), pins.Witness(c.PinDir))
 }
 
-// CountPerCPU records that connections are counted per CPU from now on, so builds that would not see
-// those counts refuse the pinned maps. A start that fails before it leaves the maps to them.
+// CountPerCPU records that connections are counted per CPU from now on, so builds that would not
+// see those counts refuse the pinned maps. A start that fails before it leaves the maps to them.
 func (c *Collection) CountPerCPU() error {
 	if !c.Pinned() {
 		return nil
