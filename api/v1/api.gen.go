@@ -598,6 +598,9 @@ type Cluster struct {
 	Node  string        `json:"node"`
 	Peers []ClusterPeer `json:"peers"`
 
+	// Problems What is wrong with this node's own key or certificate, and with names of nodes that cannot be resolved.
+	Problems []string `json:"problems,omitempty"`
+
 	// Self By --self; absent, there is no number.
 	Self *int `json:"self,omitempty"`
 }
@@ -637,7 +640,7 @@ type ClusterNode struct {
 	// Peers Nodes with which it exchanges connections; absent: none, or not known.
 	Peers int `json:"peers,omitempty"`
 
-	// Reason Why it is away.
+	// Reason Why it is away, or gets no connections of this node.
 	Reason string `json:"reason,omitempty"`
 
 	// Revision Of the last change in the shared store that it has applied; absent without --store.
@@ -646,7 +649,7 @@ type ClusterNode struct {
 	// Roles As INSTANCE ROLE; absent: not known.
 	Roles []string `json:"roles,omitempty"`
 
-	// Since When it went away, or its daemon has started.
+	// Since When it went away, or its daemon has started; without --store, when the exchange got into its state.
 	Since time.Time `json:"since"`
 
 	// State up, or away.

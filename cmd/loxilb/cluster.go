@@ -23,17 +23,10 @@ func (p *daemon) newCluster(o reconcile.Observers) error {
 		return nil
 	}
 	name := nodeName(p.config)
-	credentials := transport.Credentials(transport.Files{CA: c.CA, Cert: c.Cert, Key: c.CertKey})
-	if c.Key != "" {
-		var err error
-		if credentials, err = transport.KeyFile(c.Key, name); err != nil {
-			return &config.Error{Flag: "--cluster-key", Value: c.Key, Reason: err.Error()}
-		}
-	}
-	if _, err := credentials.Config(); err != nil {
+	credentials, err := credentialsOf(c, name)
+	if err != nil {
 		return err
 	}
-	var err error
 	p.cluster, err = cluster.New(cluster.Config{
 		Peers: c.Peers, Nodes: reconcile.ClusterAddresses(p.state), Listen: c.Listen, Credentials: credentials, Table: p.datapath.Copies, Events: p.hub, Log: p.log,
 		Hello: transport.Hello{
@@ -52,6 +45,22 @@ func (p *daemon) newCluster(o reconcile.Observers) error {
 	}
 	p.others = reconcile.NewClusterNodes(p.cluster, p.state, o)
 	return nil
+}
+
+// credentialsOf reads the key of the cluster, or the certificates.
+func credentialsOf(c *config.Cluster, name string) (*transport.Credentials, error) {
+	if c.Key == "" {
+		credentials, err := transport.CertFiles(c.CA, c.Cert, c.CertKey)
+		if err != nil {
+			return nil, &config.Error{Flag: "--cluster-cert", Value: c.Cert, Reason: "cannot be used: " + err.Error()}
+		}
+		return credentials, nil
+	}
+	credentials, err := transport.KeyFile(c.Key, name)
+	if err != nil {
+		return nil, &config.Error{Flag: "--cluster-key", Value: c.Key, Reason: err.Error()}
+	}
+	return credentials, nil
 }
 
 // shownState returns what other nodes see of this one.
@@ -75,12 +84,12 @@ func (p *daemon) clusterNow() *report.Cluster {
 	return &now
 }
 
-// clusterProblems returns the nodes that do not get the connections of this one, and those with
-// other services.
-func (p *daemon) clusterProblems() (list []doctor.ClusterPeer) {
+// clusterProblems returns the nodes that do not get the connections of this one, those with other
+// services, and what is wrong with this node itself.
+func (p *daemon) clusterProblems() (list []doctor.ClusterPeer, own []string) {
 	now := p.clusterNow()
 	if now == nil {
-		return nil
+		return nil, nil
 	}
 	for i := range now.Peers {
 		one := &now.Peers[i]
@@ -91,7 +100,7 @@ func (p *daemon) clusterProblems() (list []doctor.ClusterPeer) {
 			list = append(list, doctor.ClusterPeer{Node: one.Called(), Differing: one.Differing, Differences: one.Differences})
 		}
 	}
-	return list
+	return list, now.Problems
 }
 
 // held returns why other nodes keep this one from announcing VIPs, or "".

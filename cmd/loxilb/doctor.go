@@ -68,7 +68,8 @@ func (p *daemon) doctor(started time.Time) func() *doctor.Machine {
 			f.BGPSessions = p.sessions.problems()
 		}
 		f.BFDSessions, f.Availability = p.unprotected(), p.availability()
-		f.ClusterPeers, f.SharedStore = p.clusterProblems(), p.sharedStore()
+		f.ClusterPeers, f.ClusterProblems = p.clusterProblems()
+		f.SharedStore = p.sharedStore()
 		if p.cluster.Refused() {
 			f.ClusterHeld = p.held()
 		}

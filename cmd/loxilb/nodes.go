@@ -57,13 +57,16 @@ func (p *daemon) nodes() []report.Node {
 	if cluster != nil {
 		addPeers(all, cluster.Peers)
 		for i := range cluster.Peers {
-			if s := cluster.Peers[i].State; s == report.PeerUp || s == report.PeerCopying {
+			if cluster.Peers[i].State.Exchanges() {
 				me.Peers++
 			}
 		}
 	}
 	list := make([]report.Node, 0, len(all))
 	for _, n := range all {
+		if n.Lost != "" { // what it has shown before it went is history
+			n.Roles, n.Connections, n.Peers = nil, 0, 0
+		}
 		list = append(list, *n)
 	}
 	slices.SortFunc(list, func(a, b report.Node) int { return strings.Compare(a.Name, b.Name) })
@@ -77,10 +80,12 @@ func addPeers(all map[string]*report.Node, peers []report.ClusterPeer) {
 		n := all[peer.Called()]
 		if n == nil {
 			n = &report.Node{Name: peer.Called(), Build: peer.Build, Since: peer.Since}
-			if peer.State == report.PeerDown || peer.State == report.PeerRefused {
+			if !peer.State.Exchanges() {
 				n.Lost = peer.Reason
 			}
 			all[n.Name] = n
+		} else if !peer.State.Exchanges() {
+			n.Alone = peer.Reason
 		}
 		n.Exchanges, n.State, n.Lag = true, peer.State, peer.Lag
 		n.Peers, n.Differing = peer.Peers, peer.Differing

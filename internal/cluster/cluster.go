@@ -47,7 +47,7 @@ type Config struct {
 	// State returns what the node shows of itself; withServices: including its services. nil:
 	// nothing.
 	State       func(withServices bool) State
-	Credentials transport.Credentials
+	Credentials *transport.Credentials
 	Table       Table
 	Events      interface{ Publish(bodies ...event.Body) }
 	Log         *slog.Logger
@@ -55,6 +55,9 @@ type Config struct {
 
 	claimTime  time.Duration // for how long the refusal of a node that serves counts; 0: claimTime
 	lingerTime time.Duration // 0: lingerTime
+
+	resolveEvery time.Duration // 0: resolveEvery
+	goneTime     time.Duration // 0: goneTime
 }
 
 // Node is this node in its cluster.
@@ -71,6 +74,7 @@ type Node struct {
 	peers   []*peer            // by address
 	sources map[string]*source // that send to this node, by name
 	nodes   []string           // SetNodes
+	named   map[string]*name   // configured nodes
 	look    chan struct{}      // closed when they change
 	own     ownState
 }
@@ -84,8 +88,9 @@ func New(c Config) (*Node, error) {
 	c.Hello.Version, c.Hello.Oldest = transport.Version, transport.Oldest
 	c.Hello.NewTable, c.Hello.Features = c.Table.NewTable(), transport.Features()
 	c.claimTime, c.lingerTime = cmp.Or(c.claimTime, claimTime), cmp.Or(c.lingerTime, lingerTime)
+	c.resolveEvery, c.goneTime = cmp.Or(c.resolveEvery, resolveEvery), cmp.Or(c.goneTime, goneTime)
 	return &Node{
-		Config: c, listener: l, sources: map[string]*source{}, nodes: c.Nodes, look: make(chan struct{}), join: join{done: make(chan struct{})},
+		Config: c, listener: l, sources: map[string]*source{}, nodes: c.Nodes, named: map[string]*name{}, look: make(chan struct{}), join: join{done: make(chan struct{})},
 		hold: hold{reason: "the connections of the other nodes are not here yet", moved: make(chan struct{}, 1), over: make(chan struct{})},
 	}, nil
 }
@@ -105,7 +110,7 @@ func (n *Node) Run(ctx context.Context) {
 	n.quiet()
 	lasting, end := context.WithCancel(context.WithoutCancel(ctx))
 	var running sync.WaitGroup
-	for _, f := range []func(context.Context){n.watch, n.refresh, n.retryParked, n.listen, n.followState} {
+	for _, f := range []func(context.Context){n.watch, n.refresh, n.retryParked, n.listen, n.followState, n.followCredentials} {
 		running.Go(func() { f(lasting) })
 	}
 	running.Go(func() { n.resolve(lasting, &running) })
@@ -142,7 +147,7 @@ func (n *Node) listen(ctx context.Context) {
 	host := transport.Host{
 		Hello: n.hello, Credentials: n.Credentials, IsNode: n.isNodeAt, Judge: n.judge,
 		Handle:  func(c *transport.Conn) { n.receive(ctx, c) },
-		Refused: func(from string, err error) { n.Log.Warn("a node is turned away", "from", from, "error", err) },
+		Refused: func(from string, err error) { n.Log.Warn("a node is turned away", "from", hostOf(from), "error", err) },
 	}
 	if err := host.Serve(ctx, n.listener); err != nil && ctx.Err() == nil {
 		n.Log.Error("nodes of the cluster cannot connect", "error", err)
@@ -204,9 +209,11 @@ func (n *Node) Status() report.Cluster {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	named := map[string]bool{}
+	out.Peers, out.Problems = n.unresolved()
+	out.Problems = append(out.Problems, n.credentialProblems(time.Now())...)
 	for _, p := range n.peers {
 		s := p.status()
-		if p.isOwn() {
+		if p.isHidden() {
 			continue
 		}
 		if src := n.sources[s.Node]; src != nil && !named[s.Node] {
@@ -219,9 +226,7 @@ func (n *Node) Status() report.Cluster {
 		if named[name] {
 			continue
 		}
-		s := report.ClusterPeer{Node: name, Address: src.remote, State: report.PeerDown, Reason: "it sends its connections, but its address is not in --cluster, so it gets none"}
-		src.addTo(&s)
-		out.Peers = append(out.Peers, s)
+		out.Peers = append(out.Peers, src.unanswered(name))
 	}
 	slices.SortFunc(out.Peers, func(a, b report.ClusterPeer) int {
 		if a.Node != b.Node && a.Node != "" && b.Node != "" {

@@ -432,7 +432,7 @@ func TestVersions(t *testing.T) {
 // TestKeyFile checks that weak keys, and those that others can read, are refused.
 func TestKeyFile(t *testing.T) {
 	t.Parallel()
-	if _, err := transport.KeyFile(keyFile(t, "short"), "a"); err == nil || !strings.Contains(err.Error(), "has a key of 5 characters, of at least 32") {
+	if _, err := transport.KeyFile(keyFile(t, "short"), "a"); err == nil || !strings.Contains(err.Error(), "has a key of 5 characters in line 1, of at least 32") {
 		t.Errorf("a short key: %v", err)
 	}
 	open := keyFile(t, strings.Repeat("k", 64))

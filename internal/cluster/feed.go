@@ -41,7 +41,7 @@ func (n *Node) broadcast(list []report.ConnectionCopy) {
 func (p *peer) isConnected() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.now.State == report.PeerUp || p.now.State == report.PeerCopying
+	return p.now.State.Exchanges()
 }
 
 // anyConnected reports whether any peer gets copies.

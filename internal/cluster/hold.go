@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"loxilb/internal/event"
-	"loxilb/internal/lb/report"
 )
 
 const (
@@ -119,7 +118,7 @@ func (n *Node) refusal() string {
 	}
 	for _, p := range n.peers {
 		p.mu.Lock()
-		accepted = accepted || p.serves && isExchanging(p.now.State)
+		accepted = accepted || p.serves && p.now.State.Exchanges()
 		refused, known := time.Since(p.refused) < n.claimTime, p.known
 		why := fmt.Sprintf("the serving node at %s refuses this one: %s", p.address, p.now.Reason)
 		p.mu.Unlock()
@@ -134,10 +133,6 @@ func (n *Node) refusal() string {
 		return ""
 	}
 	return stranger
-}
-
-func isExchanging(s report.PeerState) bool {
-	return s == report.PeerUp || s == report.PeerCopying
 }
 
 // SessionsChanged reports that BGP sessions began or ended; up are established now. A router that

@@ -186,10 +186,8 @@ func TestRejoinReconnect(t *testing.T) {
 	all.start(1, newTable(), nil)
 	eventually(t, "the nodes do not find each other", func() bool { return isUp(node) })
 	stop() // nothing connects again
-	node.mu.Lock()
-	defer node.mu.Unlock()
 	for _, p := range node.peers {
-		if p.isOwn() {
+		if p.isHidden() {
 			continue
 		}
 		p.reconnect(errCut)

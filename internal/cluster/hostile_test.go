@@ -111,16 +111,12 @@ func (n *nodes) intrudeFrom(t *testing.T, from, greeting string) (c *tls.Conn, a
 	if err != nil {
 		t.Fatal(err)
 	}
-	config, err := credentials.Config()
-	if err != nil {
-		t.Fatal(err)
-	}
 	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
 	plain, err := dialer.DialContext(t.Context(), "tcp", n.addresses[0])
 	if err != nil {
 		t.Fatal(err)
 	}
-	c = tls.Client(plain, config)
+	c = tls.Client(plain, credentials.Config())
 	t.Cleanup(func() { _ = c.Close() })
 	if _, err := c.Write(append(binary.BigEndian.AppendUint32(nil, 1<<24|uint32(len(greeting))), greeting...)); err != nil {
 		t.Fatal(err)

@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -71,11 +72,20 @@ func (n *Node) awaitPeers(ctx context.Context) {
 	}
 }
 
-// missing returns the peers whose connections may still come. known: all peers were tried.
+// missing returns the peers whose connections may still come, also those whose names cannot be
+// resolved. known: all peers were tried.
 func (n *Node) missing() (list []string, known bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	known = len(n.peers) > 0 || len(n.Peers)+len(n.nodes) == 0
+	for _, configured := range slices.Concat(n.Peers, n.nodes) {
+		one := n.named[configured]
+		if one == nil || !one.looked {
+			return []string{configured}, false
+		}
+		if len(one.addresses) == 0 {
+			list = append(list, configured)
+		}
+	}
 	for _, p := range n.peers {
 		p.mu.Lock()
 		name, tried, own, gone := p.now.Node, p.tried, p.own, p.gone
@@ -90,7 +100,7 @@ func (n *Node) missing() (list []string, known bool) {
 			list = append(list, p.address)
 		}
 	}
-	return list, known
+	return list, true
 }
 
 func (s *source) isComplete() bool {

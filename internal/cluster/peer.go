@@ -16,8 +16,16 @@ import (
 const (
 	retryFirst = 250 * time.Millisecond
 	retryMost  = time.Second // tables are equal soon after a partition
-	// resolveEvery is how often names of peers are looked up.
-	resolveEvery = 10 * time.Second
+	// refusedMost is the longest pause before a peer is tried again that has refused this node, or
+	// was refused, for a while: nodes that do not fit stay so until somebody changes them.
+	refusedMost = 5 * time.Second
+	// ownEvery is how often an address of this node, or a further one of a connected node, is tried:
+	// another node may have it by then.
+	ownEvery = 10 * time.Second
+	// A connection that ends within shortTime is a short one. Only shortMost of them in a row are
+	// made again at once: each one costs a copy of everything.
+	shortTime = 10 * time.Second
+	shortMost = 5
 	// bulkChunks is how many chunks of a copy of everything wait for the connection.
 	bulkChunks = 4
 )
@@ -36,7 +44,10 @@ type peer struct {
 	dialed  time.Time               // when the attempt began
 	end     context.CancelCauseFunc // of the connection; nil: there is none
 	own     bool                    // the address is this node's
+	alias   bool                    // it is a further address of a node that is connected
+	short   int                     // connections in a row that have ended soon
 	boot    string                  // of the process that it is connected to
+	begun   time.Time               // when the connection began
 	tried   bool
 	gone    bool      // no node runs there, or it wants nothing from this one
 	serves  bool      // it announced its VIPs when it connected
@@ -53,62 +64,9 @@ type mark struct {
 	at      time.Time
 }
 
-// resolve keeps a peer for each address of the configured names until ctx ends.
-func (n *Node) resolve(ctx context.Context, running *sync.WaitGroup) {
-	for {
-		names, changed := n.names()
-		wanted, failed := n.lookUp(ctx, names)
-		n.mu.Lock()
-		kept := n.peers[:0:0]
-		for _, p := range n.peers {
-			if wanted[p.address] || failed {
-				kept = append(kept, p)
-				delete(wanted, p.address)
-			} else {
-				p.cancel()
-			}
-		}
-		for address := range wanted {
-			own, cancel := context.WithCancel(ctx)
-			p := &peer{node: n, address: address, queue: newQueue(), cancel: cancel, again: make(chan struct{}, 1), moved: make(chan struct{}, 1)}
-			p.now = report.ClusterPeer{Address: address, State: report.PeerDown, Reason: "not connected yet", Since: time.Now()}
-			kept = append(kept, p)
-			running.Go(func() { p.run(own) })
-		}
-		n.peers = kept
-		n.mu.Unlock()
-		select {
-		case <-ctx.Done():
-			return
-		case <-changed:
-		case <-time.After(resolveEvery):
-		}
-	}
-}
-
-// lookUp returns the addresses of peers, and whether some could not be found.
-func (n *Node) lookUp(ctx context.Context, names []string) (wanted map[string]bool, failed bool) {
-	wanted = map[string]bool{}
-	for _, name := range names {
-		host, port, err := net.SplitHostPort(name)
-		if err != nil {
-			continue // checked when the flags were read
-		}
-		list, err := net.DefaultResolver.LookupHost(ctx, host)
-		if err != nil && ctx.Err() == nil {
-			n.Log.Warn("a node of the cluster has no address", "name", host, "error", err)
-			failed = true
-		}
-		for _, a := range list {
-			wanted[net.JoinHostPort(a, port)] = true
-		}
-	}
-	return wanted, failed
-}
-
 // run connects again and again until ctx ends.
 func (p *peer) run(ctx context.Context) {
-	wait := retryFirst
+	failures := 0 // in a row
 	for ctx.Err() == nil {
 		began := time.Now()
 		err := p.connect(ctx)
@@ -118,29 +76,44 @@ func (p *peer) run(ctx context.Context) {
 		if !errors.Is(err, context.Canceled) { // hurry has aborted the attempt
 			p.failed(err)
 		}
-		if errors.Is(err, transport.ErrSelf) {
-			return
-		}
+		failures++
 		if time.Since(began) > retryMost {
-			wait = retryFirst
+			failures = 0
 		}
+		wait, again := p.pause(failures)
 		timer := time.NewTimer(wait)
-		wait = min(2*wait, retryMost)
 		select {
 		case <-ctx.Done():
 		case <-timer.C:
-		case <-p.again:
-			wait = retryFirst
+		case <-again:
+			failures = 0
 		}
 		timer.Stop()
 	}
+}
+
+// pause returns how long to wait for the next attempt after so many failures in a row, and the
+// channel that may end that.
+func (p *peer) pause(failures int) (wait time.Duration, again <-chan struct{}) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	wait = min(retryFirst<<min(failures, 10), retryMost)
+	switch {
+	case p.own || p.alias:
+		wait = ownEvery
+	case p.now.State == report.PeerRefused:
+		wait = max(wait, min(time.Since(p.now.Since)/8, refusedMost))
+	case p.short > shortMost:
+		return min(retryFirst<<min(p.short, 10), refusedMost), nil
+	}
+	return wait, p.again
 }
 
 // hurry begins another attempt at once if the peer is not connected: it may be reachable again.
 func (p *peer) hurry() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if isExchanging(p.now.State) {
+	if p.now.State.Exchanges() || p.own {
 		return
 	}
 	if p.abort != nil && time.Since(p.dialed) < attemptLeast {
@@ -263,8 +236,8 @@ func (p *peer) connected(c *transport.Conn) error {
 		}
 	}
 	p.mu.Lock()
-	p.tried, p.gone, p.unread, p.sent = true, false, nil, 0
-	p.boot = c.Peer.Boot
+	p.tried, p.own, p.alias, p.gone, p.unread, p.sent = true, false, false, false, nil, 0
+	p.boot, p.begun = c.Peer.Boot, time.Now()
 	p.now.Node, p.now.Build, p.now.Revision = c.Peer.Node, c.Peer.Build, c.Peer.Revision
 	p.now.State, p.now.Reason, p.now.Since = report.PeerCopying, "", time.Now()
 	p.serves, p.refused = !c.Peer.Joining, time.Time{}
@@ -279,36 +252,55 @@ func (p *peer) connected(c *transport.Conn) error {
 // failed notes why there is no connection.
 func (p *peer) failed(err error) {
 	var refused *transport.ErrRefused
-	state, cut := report.PeerDown, errors.Is(err, errCut)
-	if errors.As(err, &refused) || isJudgement(err) && !cut {
+	var alias *aliasError
+	state, planned := report.PeerDown, isPlanned(err)
+	if errors.As(err, &refused) || isJudgement(err) && !planned {
 		state = report.PeerRefused
 	}
 	p.mu.Lock()
-	was, reason := p.now.State, p.now.Reason
-	p.tried = p.tried || !cut // reconnect ends the connection for another attempt, which counts
-	p.own, p.gone = errors.Is(err, transport.ErrSelf), isAbsent(err, state)
+	before := p.now
+	p.tried = p.tried || !planned // reconnect ends the connection for another attempt, which counts
+	p.own, p.alias, p.gone = errors.Is(err, transport.ErrSelf), errors.As(err, &alias), isAbsent(err, state)
 	p.now.Reason, p.now.Lag = reasonOf(err), 0
+	if p.alias {
+		p.now.Node = alias.node
+	}
 	if refused != nil {
 		p.refused = time.Time{}
 		if refused.Serves {
 			p.refused, p.known = time.Now(), refused.Known
 		}
 	}
-	if state != was {
+	if before.State.Exchanges() && !planned {
+		p.short++
+		if time.Since(p.begun) > shortTime {
+			p.short = 0
+		}
+	}
+	if state != before.State {
 		p.now.State, p.now.Since = state, time.Now()
 	}
-	name, own, changed := p.now.Node, p.own, reason != p.now.Reason
+	hidden, reason := p.own || p.alias, p.now.Reason
 	p.mu.Unlock()
-	if own {
-		return
-	}
-	if was == report.PeerUp || was == report.PeerCopying {
-		p.node.Log.Warn("connection to a node of the cluster is lost", "node", name, "address", p.address, "error", err)
-		p.node.Events.Publish(event.Peer{Node: name, Address: p.address, Action: event.Ended, Reason: reasonOf(err)})
-		p.node.quiet()
-	} else if changed {
+	switch {
+	case hidden:
+	case before.State.Exchanges():
+		p.lost(before.Node, err)
+	case reason != before.Reason:
 		p.node.Log.Warn("a node of the cluster is not connected", "address", p.address, "error", err)
 	}
+}
+
+// lost reports that a connection has ended. Another address of the node may still work.
+func (p *peer) lost(name string, err error) {
+	if errors.Is(err, errRenewed) {
+		p.node.Log.Info("a node of the cluster is connected again", "node", name, "address", p.address, "why", err)
+	} else {
+		p.node.Log.Warn("connection to a node of the cluster is lost", "node", name, "address", p.address, "error", err)
+	}
+	p.node.Events.Publish(event.Peer{Node: name, Address: p.address, Action: event.Ended, Reason: reasonOf(err)})
+	p.node.quiet()
+	p.node.hurryTo(name, "")
 }
 
 // isJudgement reports whether an error says that the nodes do not fit each other, rather than that
@@ -319,10 +311,12 @@ func isJudgement(err error) bool {
 	return err != nil && !errors.As(err, &n) && !errors.As(err, &o) && !errors.Is(err, context.Canceled) && !errors.Is(err, net.ErrClosed) && !isEnd(err)
 }
 
-func (p *peer) isOwn() bool {
+// isHidden reports whether the address is no other node's, or that of a node that another address
+// stands for.
+func (p *peer) isHidden() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.own
+	return p.own || p.alias
 }
 
 // conflictsWith returns why another peer must not be connected to a node: this one is connected to
@@ -331,13 +325,20 @@ func (p *peer) conflictsWith(other *peer, node *transport.Hello) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
-	case p == other || p.now.Node != node.Node || !isExchanging(p.now.State):
+	case p == other || p.now.Node != node.Node || !p.now.State.Exchanges():
 		return nil
 	case p.boot == node.Boot:
-		return fmt.Errorf("it is another address of node %q, which is connected by %s", node.Node, p.address)
+		return &aliasError{node.Node, p.address}
 	default:
 		return fmt.Errorf("the nodes at %s and %s are both named %q: give each its own host name", hostOf(p.address), hostOf(other.address), node.Node)
 	}
+}
+
+// aliasError reports that an address is a further one of a node.
+type aliasError struct{ node, connected string }
+
+func (e *aliasError) Error() string {
+	return fmt.Sprintf("it is another address of node %q, which is connected by %s", e.node, e.connected)
 }
 
 func (p *peer) status() report.ClusterPeer {
@@ -422,8 +423,12 @@ func (p *peer) setState(s report.PeerState) {
 	}
 }
 
-// markEvery is the least time between two marks.
-const markEvery = 10 * time.Millisecond
+const (
+	// markEvery is the least time between two marks.
+	markEvery = 10 * time.Millisecond
+	// marksMost bounds the marks of a peer that is alive and applies nothing.
+	marksMost = 1000
+)
 
 func (p *peer) sendChunk(c *transport.Conn, part chunk) error {
 	if !c.Peer.Takes(part.needs) {
@@ -439,7 +444,7 @@ func (p *peer) sendChunk(c *transport.Conn, part chunk) error {
 	defer p.mu.Unlock()
 	p.now.Sent += uint64(part.count)
 	p.sent += uint64(part.count)
-	if last := len(p.unread) - 1; last > 0 && time.Since(p.unread[last].at) < markEvery {
+	if last := len(p.unread) - 1; last > 0 && (time.Since(p.unread[last].at) < markEvery || last > marksMost) {
 		p.unread[last].records = p.sent
 	} else {
 		p.unread = append(p.unread, mark{p.sent, time.Now()})

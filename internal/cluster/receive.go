@@ -22,6 +22,7 @@ type source struct {
 
 	mu       sync.Mutex
 	live     *transport.Conn // nil: it is not connected
+	since    time.Time       // when it has connected, or left
 	complete bool            // it has sent all connections over this connection
 	received uint64
 	results  [report.CopyResults]uint64
@@ -47,6 +48,41 @@ func (s *source) addTo(out *report.ClusterPeer) {
 	defer s.mu.Unlock()
 	out.Received, out.Results, out.Dropped, out.Parked = s.received, s.results, s.dropped, s.parked
 	s.addState(out)
+}
+
+// unanswered returns the status of a node that sends its connections, and gets none. The address
+// may be missing in --cluster, or one of a name that now has others.
+func (s *source) unanswered(name string) report.ClusterPeer {
+	s.mu.Lock()
+	out := report.ClusterPeer{Node: name, Address: s.remote, State: report.PeerDown, Since: s.since}
+	out.Reason = "it has gone, and its address is not in --cluster"
+	if s.live != nil {
+		out.Reason = "it sends its connections, but its address is not in --cluster, so it gets none"
+	}
+	s.mu.Unlock()
+	s.addTo(&out)
+	return out
+}
+
+// goneTime is how long a node that has gone is shown whose address is not configured.
+const goneTime = time.Minute
+
+// forgetSources forgets nodes that have gone and are not configured: names of nodes may be those of
+// processes that come and go. Their records that are parked stay.
+func (n *Node) forgetSources() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	configured := map[string]bool{}
+	for _, p := range n.peers {
+		configured[p.status().Node] = true
+	}
+	for name, s := range n.sources {
+		s.mu.Lock()
+		if s.live == nil && time.Since(s.since) > n.goneTime && !configured[name] {
+			delete(n.sources, name)
+		}
+		s.mu.Unlock()
+	}
 }
 
 // receive inserts the connections that a node sends, until it ends.
@@ -94,7 +130,7 @@ func (n *Node) receive(ctx context.Context, c *transport.Conn) {
 		return
 	}
 	n.quiet()
-	if !isEnd(err) {
+	if !isEnd(err) && !errors.Is(err, net.ErrClosed) { // this node may have closed it
 		n.Log.Warn("a node of the cluster sends no more connections", "node", c.Peer.Node, "error", err)
 	}
 }
@@ -106,9 +142,10 @@ const (
 	twinLook = 20 * time.Millisecond
 )
 
-// another returns the connection of another process of a node's name than one at from, if it is
-// there, and the same as before, if there was one. One that is silent has been restarted if the new
-// one has its address. Otherwise it may be busy, and keeps its place until it is given up.
+// another returns the live connection of the node's name if another process has made it; nil if
+// that is no longer the connection before, unless before is nil. A silent process counts as
+// restarted if the new one connects from its address. Otherwise it may be busy, and keeps its place
+// until it is given up.
 func (s *source) another(before *transport.Conn, from string, peer *transport.Hello) *transport.Conn {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -160,6 +197,7 @@ func (n *Node) sourceOf(c *transport.Conn) *source {
 	if s.live != nil {
 		_ = s.live.Close()
 	}
+	s.since = time.Now()
 	s.live, s.remote, s.complete, s.suspected, s.serving = c, c.Remote(), false, false, !c.Peer.Joining
 	s.forgetState()
 	return s
@@ -200,7 +238,7 @@ func (s *source) leave(c *transport.Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.live == c { // what the node opens from now on is missing
-		s.live, s.complete = nil, false
+		s.live, s.since, s.complete = nil, time.Now(), false
 	}
 }
 

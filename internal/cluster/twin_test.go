@@ -24,11 +24,15 @@ func TestTwin(t *testing.T) {
 		node.mu.Lock()
 		s := node.sources["evil"]
 		node.mu.Unlock()
+		if s == nil {
+			return false
+		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		return s.suspected
 	}
-	all.intrudeFrom(t, "127.0.0.1", greeting("first"))
+	first, _ := all.intrudeFrom(t, "127.0.0.1", greeting("first"))
+	_, _ = first.Write(ping())
 	eventually(t, "the node is not suspected", isSilent)
 	if _, answer := all.intrudeFrom(t, "127.0.0.9", greeting("twin")); !strings.Contains(answer, `both named \"evil\"`) {
 		t.Errorf("a twin of a busy node gets %q", answer)
@@ -37,6 +41,9 @@ func TestTwin(t *testing.T) {
 		t.Errorf("a node that restarts gets %q", answer)
 	}
 }
+
+// ping returns a sign of life.
+func ping() []byte { return []byte{5, 0, 0, 0} }
 
 // TestTwinAddresses checks that a node tells a second address of a node from a second node of its
 // name.

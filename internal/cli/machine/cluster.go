@@ -36,7 +36,7 @@ func clusterTable(o *session.Options, c *v1.Cluster) *session.Table {
 	for i := range c.Peers {
 		p := &c.Peers[i]
 		row := []string{
-			p.Node, p.Address, p.State, session.Clock(p.Since), lagText(p.Lag), strconv.FormatUint(p.Sent, 10), strconv.FormatUint(p.Received, 10), reasonText(p),
+			p.Node, p.Address, p.State, session.Clock(p.Since), lagText(p.State, p.Lag), strconv.FormatUint(p.Sent, 10), strconv.FormatUint(p.Received, 10), reasonText(p),
 		}
 		if o.Output == "wide" {
 			row = append(row, p.Version, strconv.Itoa(p.Queued), resultsText(p))
@@ -61,7 +61,11 @@ func reasonText(p *v1.ClusterPeer) string {
 	return text
 }
 
-func lagText(seconds float64) string {
+// lagText returns how far a node is behind; "-" if it gets nothing.
+func lagText(state string, seconds float64) string {
+	if state != "up" && state != "copying" {
+		return "-"
+	}
 	return time.Duration(seconds * float64(time.Second)).Round(time.Millisecond).String()
 }
 

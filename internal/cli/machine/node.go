@@ -51,7 +51,7 @@ func nodesTable(o *session.Options, n *v1.Node) *session.Table {
 	t := session.NewTable(columns...)
 	for i := range n.Nodes {
 		one := &n.Nodes[i]
-		name, revision, lag, maintenance := one.Name, "-", "-", "-"
+		name, revision, maintenance := one.Name, "-", "-"
 		if one.Own {
 			name, maintenance = name+" (this)", maintenanceText(n.Maintenance)
 		}
@@ -61,11 +61,12 @@ func nodesTable(o *session.Options, n *v1.Node) *session.Table {
 		if one.Behind {
 			revision += " (behind)"
 		}
-		if one.Exchange != "" {
-			lag = lagText(one.Lag)
+		connections, peers := "-", "-" // of a node that is away, they are not known
+		if one.State != "away" {
+			connections, peers = strconv.Itoa(one.Connections), strconv.Itoa(one.Peers)
 		}
 		row := []string{
-			name, one.State, one.Version, strings.Join(one.Roles, ", "), revision, strconv.Itoa(one.Connections), strconv.Itoa(one.Peers), cmp.Or(one.Exchange, "-"), lag,
+			name, one.State, one.Version, strings.Join(one.Roles, ", "), revision, connections, peers, cmp.Or(one.Exchange, "-"), lagText(one.Exchange, one.Lag),
 		}
 		if o.Output == "wide" {
 			row = append(row, session.Clock(one.Since), maintenance, nodeReason(one))

@@ -45,14 +45,14 @@ func (e *ErrRefused) Error() string { return e.Sentence }
 // Conn is a connection to a peer, over which the node that has dialed sends records.
 type Conn struct {
 	Peer  Hello
-	conn  net.Conn
+	conn  *tls.Conn
 	read  *bufio.Reader
 	buf   []byte
 	write sync.Mutex
 	out   []byte
 }
 
-func newConn(c net.Conn) *Conn {
+func newConn(c *tls.Conn) *Conn {
 	return &Conn{conn: c, read: bufio.NewReaderSize(c, FrameMost), buf: make([]byte, FrameMost)}
 }
 
@@ -64,11 +64,7 @@ func (c *Conn) Remote() string { return c.conn.RemoteAddr().String() }
 
 // Dial connects to a peer that listens at this address, and greets it. It returns ErrSelf for this
 // process's own address.
-func Dial(ctx context.Context, address string, own *Hello, credentials Credentials) (*Conn, error) {
-	config, err := credentials.Config()
-	if err != nil {
-		return nil, err
-	}
+func Dial(ctx context.Context, address string, own *Hello, credentials *Credentials) (*Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, handshakeTime)
 	defer cancel()
 	plain, err := (&net.Dialer{Timeout: dialTime}).DialContext(ctx, "tcp", address)
@@ -79,9 +75,9 @@ func Dial(ctx context.Context, address string, own *Hello, credentials Credentia
 	deadline, _ := ctx.Deadline()
 	_ = plain.SetDeadline(deadline)
 	selected := ""
-	secured := tls.Client(plain, asking(config, &selected))
+	secured := tls.Client(plain, asking(credentials.Config(), &selected))
 	c := newConn(secured)
-	if err := c.greet(ctx, secured, own); err != nil {
+	if err := c.greet(ctx, own, credentials); err != nil {
 		_ = plain.Close()
 		var refused *ErrRefused
 		if errors.As(err, &refused) {
@@ -105,8 +101,8 @@ func tune(c net.Conn) {
 }
 
 // greet exchanges Hellos with the node that was dialed.
-func (c *Conn) greet(ctx context.Context, secured *tls.Conn, own *Hello) error {
-	if err := secured.HandshakeContext(ctx); err != nil {
+func (c *Conn) greet(ctx context.Context, own *Hello, credentials *Credentials) error {
+	if err := c.conn.HandshakeContext(ctx); err != nil {
 		return describeTLS(err)
 	}
 	if err := c.sendJSON(kindHello, own); err != nil {
@@ -123,19 +119,23 @@ func (c *Conn) greet(ctx context.Context, secured *tls.Conn, own *Hello) error {
 	if w.Refused != "" {
 		return &ErrRefused{Sentence: w.Refused}
 	}
-	if err := cmp.Or(own.Judge(&c.Peer), c.certified(secured)); err != nil {
+	if err := cmp.Or(own.Judge(&c.Peer), c.Certified(credentials)); err != nil {
 		return &ErrRefused{Sentence: err.Error()}
 	}
 	return nil
 }
 
-// certified checks that the peer's certificate is for its name.
-func (c *Conn) certified(secured *tls.Conn) error {
-	leaf := secured.ConnectionState().PeerCertificates[0]
-	if slices.Contains(leaf.DNSNames, c.Peer.Node) {
+// Certified checks that this node still accepts the peer's certificate, and that it is for the
+// peer's name.
+func (c *Conn) Certified(credentials *Credentials) error {
+	accepted, err := credentials.current().verify(c.conn.ConnectionState().PeerCertificates)
+	if err != nil {
+		return err
+	}
+	if slices.Contains(accepted.DNSNames, c.Peer.Node) {
 		return nil
 	}
-	return fmt.Errorf("node %q has a certificate for %q, not for its own name", c.Peer.Node, leaf.DNSNames)
+	return fmt.Errorf("node %q has a certificate for %q, not for its own name", c.Peer.Node, accepted.DNSNames)
 }
 
 // describeTLS explains what TLS reports when the peer does not accept this node's certificate: with
@@ -151,25 +151,21 @@ func describeTLS(err error) error {
 // accept greets a node that has dialed this one.
 func accept(ctx context.Context, plain net.Conn, h *Host) (*Conn, error) {
 	own := h.Hello()
-	config, err := h.Credentials.Config()
-	if err != nil {
-		return nil, err
-	}
 	ctx, cancel := context.WithTimeout(ctx, handshakeTime)
 	defer cancel()
 	deadline, _ := ctx.Deadline()
 	_ = plain.SetDeadline(deadline)
-	secured := tls.Server(plain, claimOf(config, own))
+	secured := tls.Server(plain, claimOf(h.Credentials.Config(), own))
 	if err := secured.HandshakeContext(ctx); err != nil {
-		return nil, err
+		return nil, describeTLS(err)
 	}
 	c := newConn(secured)
 	if err := c.readJSON(kindHello, &c.Peer); err != nil {
-		return nil, err
+		return nil, describeTLS(err)
 	}
 	judged := own.Judge(&c.Peer)
 	if judged == nil {
-		judged = c.certified(secured)
+		judged = c.Certified(h.Credentials)
 	}
 	if judged == nil {
 		judged = h.Judge(c.Remote(), &c.Peer)
@@ -181,9 +177,17 @@ func accept(ctx context.Context, plain net.Conn, h *Host) (*Conn, error) {
 	if err := c.sendJSON(kindWelcome, w); err != nil || judged != nil {
 		return nil, errors.Join(judged, err)
 	}
+	// The node sends something at once, unless it has found out that this one is connected by another
+	// address. A connection without it must not take the place of the one before.
+	if _, err := c.read.Peek(1); err != nil {
+		return nil, fmt.Errorf("%w: %w", errLeft, err)
+	}
 	_ = plain.SetDeadline(time.Time{})
 	return c, nil
 }
+
+// errLeft reports that a node has greeted this one, and then sends nothing.
+var errLeft = errors.New("the node sends nothing after its greeting")
 
 func (c *Conn) sendJSON(k kind, v any) error {
 	b, err := json.Marshal(v)

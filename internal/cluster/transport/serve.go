@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"sync"
 )
@@ -15,7 +16,7 @@ const greetingMost = 16
 // Host is what a server of nodes needs to know about its own node.
 type Host struct {
 	Hello       func() *Hello // what the node says about itself now
-	Credentials Credentials
+	Credentials *Credentials
 	IsNode      func(host string) bool               // reports whether a node is configured there
 	Judge       func(from string, peer *Hello) error // returns why the node refuses one that fits
 	Handle      func(*Conn)                          // exchanges connections with a node
@@ -54,7 +55,7 @@ func (h *Host) Serve(ctx context.Context, l net.Listener) error {
 			<-greeting
 			if err == nil {
 				h.Handle(c)
-			} else if !errors.Is(err, ErrSelf) {
+			} else if !errors.Is(err, ErrSelf) && !(errors.Is(err, errLeft) && errors.Is(err, io.EOF)) {
 				h.Refused(plain.RemoteAddr().String(), err)
 			}
 		})

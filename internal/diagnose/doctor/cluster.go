@@ -24,6 +24,13 @@ func clusterPeers(m *Machine) (out []Finding, err error) {
 			Command: "loxicmd get cluster on both nodes; correct this node's flag, and restart it. If the other node is the wrong one, stop it",
 		})
 	}
+	if list := m.Facts.ClusterProblems; len(list) > 0 {
+		out = append(out, Finding{
+			About: "this node", What: strings.Join(list, "; "), Sure: Certain,
+			Why:     "the exchange of connections with other nodes ends, or does not begin again after a failure",
+			Command: "correct the file or the name: files are read every second, names are looked up every 10 s",
+		})
+	}
 	for _, p := range m.Facts.ClusterPeers {
 		if p.Differing > 0 {
 			out = append(out, otherServices(&p))
@@ -32,10 +39,23 @@ func clusterPeers(m *Machine) (out []Finding, err error) {
 		out = append(out, Finding{
 			About: p.Node, What: fmt.Sprintf("node %s of the cluster: %s", p.Node, p.Why), Sure: Certain,
 			Why:     "connections of this node would not continue through it",
-			Command: "loxicmd get cluster on both nodes; let firewalls pass TCP port 22222 between them, and use the same --cluster-key and --hash-seed",
+			Command: remedy(p.Why),
 		})
 	}
 	return out, nil
+}
+
+// remedy returns what to do about a node that is not connected.
+func remedy(why string) string {
+	switch {
+	case strings.Contains(why, "--cluster-key"):
+		return "sha256sum the files of --cluster-key on both nodes; while keys are replaced, both files have both keys, a line each"
+	case strings.Contains(why, "cannot be resolved"):
+		return "look the name up on this machine (getent ahosts NAME); correct the name or the resolver, or write addresses into --cluster"
+	case strings.Contains(why, "is not in --cluster"):
+		return "loxicmd create clusternode with the address of the node, or add it to --cluster"
+	}
+	return "loxicmd get cluster on both nodes; let firewalls pass TCP port 22222 between them, and use the same --cluster-key and --hash-seed"
 }
 
 // otherServices reports services of a node that differ from those of this one.

@@ -76,9 +76,10 @@ type Facts struct {
 	BGPSessions []BGPSession // that are down
 	BFDSessions []BFDSession // that are down, or make no claims
 
-	ClusterPeers []ClusterPeer // that do not get the connections of this node
-	ClusterHeld  string        // why VIPs are not announced because of other nodes; empty: they are
-	SharedStore  *SharedStore  // nil: there is none
+	ClusterPeers    []ClusterPeer // that do not get the connections of this node
+	ClusterProblems []string      // with the own key or certificate, and with names of nodes
+	ClusterHeld     string        // why VIPs are not announced because of other nodes; empty: they are
+	SharedStore     *SharedStore  // nil: there is none
 
 	Availability Availability
 }

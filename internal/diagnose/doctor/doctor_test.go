@@ -149,6 +149,9 @@ func faults() map[string]struct {
 		"cluster": {edit: func(m *Machine, _ *fakeNetwork) {
 			m.Facts.ClusterPeers = []ClusterPeer{{Node: "lb2", Why: "connection refused"}}
 		}, id: "cluster:lb2", sure: Certain},
+		"damaged key": {edit: func(m *Machine, _ *fakeNetwork) {
+			m.Facts.ClusterProblems = []string{"the key or certificates of the cluster cannot be used"}
+		}, id: "cluster:this node", sure: Certain},
 		"held back": {edit: func(m *Machine, _ *fakeNetwork) {
 			m.Facts.ClusterHeld = "the serving node at 10.0.0.1:22222 refuses this one"
 		}, id: "cluster:announcements", sure: Certain},

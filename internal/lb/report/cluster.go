@@ -47,15 +47,19 @@ const (
 	PeerUp      PeerState = "up"      // it has all connections, and gets what changes
 )
 
+// Exchanges reports whether the peer gets connections.
+func (s PeerState) Exchanges() bool { return s == PeerUp || s == PeerCopying }
+
 // Cluster is this node in its cluster.
 type Cluster struct {
-	Node   string
-	Self   int    // --self; -1: none
-	Listen string // address at which peers connect
-	Joined bool   // the connections of the others are here, or the time for them is over
-	Held   string // why its VIPs are not announced although it has joined; empty: they may be
-	Lost   uint64 // copies that found the ring of the packet path full, and were found again by scans
-	Peers  []ClusterPeer
+	Node     string
+	Self     int      // --self; -1: none
+	Listen   string   // address at which peers connect
+	Joined   bool     // the connections of the others are here, or the time for them is over
+	Held     string   // why its VIPs are not announced although it has joined; empty: they may be
+	Problems []string // what is wrong with its key, its certificate, or names of nodes
+	Lost     uint64   // copies that found the ring of the packet path full, and were found again by scans
+	Peers    []ClusterPeer
 }
 
 // Node is a node of the cluster, or that shares its configuration; members are zero if unknown.
@@ -72,6 +76,7 @@ type Node struct {
 	Connections int
 	Exchanges   bool          // it exchanges connections with this node:
 	State       PeerState     // how far that is
+	Alone       string        // why it does not get the connections of this one, although it is there
 	Lag         time.Duration // of its connections behind those of this node
 	Peers       int           // with which it exchanges connections
 	Differing   int           // services that it has otherwise than this node

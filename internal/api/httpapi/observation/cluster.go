@@ -26,11 +26,15 @@ func (a *API) GetCluster(w http.ResponseWriter, _ *http.Request) {
 	for i := range c.Peers {
 		out.Peers = append(out.Peers, clusterPeer(&c.Peers[i]))
 	}
+	out.Problems = c.Problems
+	var notes rest.Warnings
 	if c.Held != "" {
-		var notes rest.Warnings
 		notes.Add("VIPs are not announced: %s", c.Held)
-		notes.Write(w)
 	}
+	for _, problem := range c.Problems {
+		notes.Add("%s", problem)
+	}
+	notes.Write(w)
 	rest.JSON(w, out)
 }
 

@@ -8,24 +8,29 @@ const heads = ["Node", "State", "Version", "Roles", "Revision", "Connections", "
 
 export function show(root, { signal }) {
   const note = el("p", { class: "note", role: "status" });
+  const problems = el("ul", { class: "note", hidden: "" });
   const rows = el("tbody");
   const table = el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Nodes", hidden: "" },
     el("table", null, el("thead", null, el("tr", null, heads.map((h) => el("th", { scope: "col" }, h)))), rows));
-  root.append(note, table);
+  root.append(note, problems, table);
   every(2000, signal, async () => {
     const { nodes = [] } = await get("/status/node", null, signal);
     table.hidden = nodes.length === 0;
     note.textContent = nodes.length ? "" : "This node is alone: it runs without --cluster and --store.";
     rows.replaceChildren(...nodes.map(row));
+    const { problems: list = [] } = await get("/status/cluster", null, signal);
+    problems.hidden = list.length === 0;
+    problems.replaceChildren(...list.map((p) => el("li", null, p)));
   });
 }
 
 function row(n) {
+  const away = n.state === "away", exchanges = n.exchange === "up" || n.exchange === "copying";
   const revision = n.revision ? String(n.revision) : "–";
   return el("tr", null, el("td", null, n.own ? `${n.name} (this)` : n.name),
     el("td", null, badge(n.state === "up" ? "good" : "bad", n.state), n.reason ? ` ${n.reason}` : ""),
     el("td", null, n.version ?? "–"), el("td", null, (n.roles ?? []).join(", ")),
     el("td", null, n.behind ? badge("warn", `${revision}, behind`) : revision),
-    el("td", { class: "number" }, number(n.connections)), el("td", null, n.exchange ?? "–"),
-    el("td", { class: "number" }, n.exchange ? `${n.lag.toFixed(3)} s` : "–"), el("td", null, ago(n.since)));
+    el("td", { class: "number" }, away ? "–" : number(n.connections)), el("td", null, n.exchange ?? "–"),
+    el("td", { class: "number" }, exchanges ? `${n.lag.toFixed(3)} s` : "–"), el("td", null, ago(n.since)));
 }
