@@ -25,6 +25,7 @@ func agnhost(t testing.TB) rig.Image {
 		Files: map[string]string{"/bin/busybox": "/bin/busybox"},
 		Links: map[string]string{"/bin/nc": "nc.openbsd", "/bin/sh": "dash", "/uploads": "/tmp"},
 	}
+	image.Links["/agnhost"] = filepath.Base(image.Program) // some specs name it; the file has a version
 	for _, program := range []string{"/bin/dash", "/bin/bash", "/usr/bin/curl", "/usr/bin/wget", "/bin/nc.openbsd", "/bin/ss"} {
 		image.Files["/bin/"+filepath.Base(program)] = program
 		for _, library := range libraries(t, program) {
