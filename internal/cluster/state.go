@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// stateEvery is how often a node tells its peers about itself, and compares their services with
+	// stateEvery is how often a node reports itself to its peers, and compares their services with
 	// its own.
 	stateEvery = 2 * time.Second
 	// driftTime is how long services differ before that is a problem: users change one node after
