@@ -70,7 +70,7 @@ func TestNames(t *testing.T) {
 			return false
 		}
 	}
-	eventually(t, "a node beside one without an address is not connected", shown(all.addresses[1], report.PeerUp, ""))
+	eventually(t, "one name without an address delays another node", shown(all.addresses[1], report.PeerUp, ""))
 	eventually(t, "the name without an address is not shown", shown(missing, report.PeerDown, "its name cannot be resolved: lookup missing.invalid"))
 	eventually(t, "the look-up does not end", func() bool {
 		node.mu.Lock()

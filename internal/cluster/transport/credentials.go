@@ -121,7 +121,7 @@ func (c *Credentials) Config() *tls.Config {
 // variantsMost bounds the certificates of one key that a peer may show.
 const variantsMost = 8
 
-// verify returns the certificate of a peer that this node accepts. Beside the first one, a peer may
+// verify returns the certificate of a peer that this node accepts. After the first one, a peer may
 // show others for the same key of its own, by other authorities: a node that has two keys of the
 // cluster is accepted by nodes that have either.
 func (i *identity) verify(chain []*x509.Certificate) (*x509.Certificate, error) {
