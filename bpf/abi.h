@@ -613,6 +613,15 @@ enum helper_limit {
 	FTP_EXPECT_SECONDS = 30, /* a data connection is awaited */
 	FTP_LEAST_PORT = 1024, /* of data connections that are expected */
 	FTP_PORT_TRIES = 4, /* ports of the VIP that are tried */
+	FTP_PER_CLIENT =
+		64, /* control connections of a client's address that expect one */
+};
+
+/* Why an announced data connection is not expected. */
+enum ftp_refusal {
+	FTP_REFUSED_CLIENT, /* its client expects FTP_PER_CLIENT others */
+	FTP_REFUSED_PORT, /* no port of the VIP was found, or no memory */
+	FTP_REFUSALS
 };
 
 /* How the endpoint of a new connection is chosen: the numbers of the REST
@@ -1226,31 +1235,48 @@ enum expectation_kind {
 	EXPECT_CONTROL = 255, /* the last one of a control connection */
 };
 
-/* A data connection that FTP expects. It is in the same table as fragments, so both structs
- * have the same sizes: a program can use only 64 maps. */
+/* A data connection that FTP expects, or the last one that a control connection has announced.
+ * They are in the same table as fragments, so all have the same sizes, and their times the same
+ * place: a program can use only 64 maps. */
 struct expectation_key {
 	struct ip_addr client;
-	struct ip_addr server; /* the VIP; EXPECT_ACTIVE: the endpoint */
-	__be16 port; /* that is connected to; EXPECT_CONTROL: of the VIP */
-	__be16 client_port; /* EXPECT_CONTROL; else 0 */
+	struct ip_addr
+		server; /* the VIP; EXPECT_ACTIVE: the endpoint; EXPECT_CONTROL: 0 */
+	__be16 port; /* that is connected to; EXPECT_CONTROL: the place, below FTP_PER_CLIENT */
+	__u16 pad;
 	__u8 kind; /* enum expectation_kind */
-	__u8 pad[3];
+	__u8 pad2[3];
 };
 _Static_assert(sizeof(struct expectation_key) == sizeof(struct fragment_key),
 	       "ABI");
 
 struct expectation {
+	__be16 port; /* of the endpoint, or EXPECT_ACTIVE: of the client */
+	__be16 service_port; /* the VIP's, of the control connection */
+	__u32 since; /* jiffies */
 	struct ip_addr vip; /* EXPECT_PASSIVE: the endpoint's address */
 	__u32 endpoint; /* index into endpoints */
-	__u32 since; /* jiffies */
-	__u32 seq; /* EXPECT_CONTROL: of the segment that announced it */
-	__be16 port; /* of the endpoint, or EXPECT_ACTIVE: of the client */
-	__be16 vip_port; /* EXPECT_CONTROL: the same as the client sees it */
-	__be16 service_port; /* the VIP's, of the control connection */
-	__u8 kind; /* EXPECT_CONTROL: of the data connection */
-	__u8 pad[5];
+	__u32 opener; /* which SYN used it up: FTP_OPENER; 0: none has */
+	__u8 place; /* of the control connection */
+	__u8 pad[7];
 };
 _Static_assert(sizeof(struct expectation) == sizeof(struct fragment), "ABI");
+
+/* EXPECT_CONTROL: what a control connection has announced. */
+struct announcement {
+	__be16 port; /* as in the text */
+	__be16 vip_port; /* ... as the other side sees it */
+	__u32 since; /* jiffies */
+	struct ip_addr vip; /* of the control connection, like the ports */
+	__u32 endpoint; /* index into endpoints */
+	__u32 seq; /* of the segment */
+	__be16 service_port;
+	__be16 client_port;
+	__u8 kind; /* enum expectation_kind, of the data connection */
+	__u8 is_used; /* the data connection was opened */
+	__u8 pad[2];
+};
+_Static_assert(sizeof(struct announcement) == sizeof(struct fragment), "ABI");
 _Static_assert(sizeof(((struct fragment *)0)->seen) * 8 == FRAGMENT_PLACES,
 	       "ABI");
 

@@ -45,6 +45,8 @@ const struct {
 	enum connection_trait trait;
 	enum service_flag service;
 	enum helper_limit helper;
+	enum ftp_refusal ftp_refusal;
+	enum expectation_kind expectation_kind;
 	enum algorithm algorithm;
 	enum drop_reason drop;
 	enum pass_reason pass;

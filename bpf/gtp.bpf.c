@@ -92,7 +92,7 @@ static __always_inline int gtp_count(__u32 what, int verdict)
 	return verdict;
 }
 
-/* Reads the addresses of an IP packet. Returns false if its header is not whole. */
+/* Reads the addresses of an IP packet. Returns false if its header is not whole, or too short. */
 static __always_inline bool inner_addresses(ctx_t *ctx, __u32 at, bool ipv6,
 					    struct ip_addr *from,
 					    struct ip_addr *to)
@@ -109,7 +109,7 @@ static __always_inline bool inner_addresses(ctx_t *ctx, __u32 at, bool ipv6,
 		return !is_mapped_ipv4(from) && !is_mapped_ipv4(to);
 	}
 	ip = ctx_header(ctx, at, sizeof(*ip));
-	if (!ip)
+	if (!ip || ip->ihl < sizeof(*ip) / 4)
 		return false;
 	map_ipv4(from, ip->saddr);
 	map_ipv4(to, ip->daddr);

@@ -20,6 +20,7 @@
 
 #include "conntrack/conntrack.h"
 #include "helper/ftp_data.h"
+#include "helper/ftp_place.h"
 #include "helper/ftp_text.h"
 #include "proxy/change.h"
 
@@ -69,22 +70,6 @@ __noinline __maybe_unused int ftp_decide(ctx_t *ctx, struct packet *p,
 	return 0;
 }
 
-/* Makes the key of the last data connection that a control connection has announced. */
-static __always_inline void ftp_control_key(struct expectation_key *key,
-					    const struct packet *p,
-					    const struct connection *c)
-{
-	if (c->flags & CONN_REPLY_DIRECTION) {
-		expectation_make_key(key, &c->daddr, &c->saddr, c->sport,
-				     EXPECT_CONTROL);
-		key->client_port = c->dport;
-	} else {
-		expectation_make_key(key, &p->tuple.saddr, &p->tuple.daddr,
-				     p->tuple.dport, EXPECT_CONTROL);
-		key->client_port = p->tuple.sport;
-	}
-}
-
 /* Reports whether a port of the VIP is no service's. */
 static __noinline bool ftp_is_free(ctx_t *ctx, struct packet *p,
 				   const struct ip_addr *vip, __be16 port)
@@ -117,60 +102,70 @@ static __noinline bool ftp_expect_at(ctx_t *ctx, struct packet *p,
 	       !bpf_map_update_elem(&fragments, &s->key, &s->row, BPF_ANY);
 }
 
-/* Forgets what a control connection has announced before: it has one data connection at a
- * time. Returns the port of the VIP if it was the same one. */
-static __noinline __be16 ftp_replace(const struct ftp_scratch *s,
-				     const struct expectation_key *control,
-				     __u8 kind)
+/* Stores what is expected, and returns the port that the client or endpoint connects to; 0:
+ * none is free. wanted: is tried first. */
+static __always_inline __u32 ftp_expect_somewhere(ctx_t *ctx, struct packet *p,
+						  struct ftp_scratch *s,
+						  __u32 wanted)
 {
-	struct expectation *last = bpf_map_lookup_elem(&fragments, control);
-	struct expectation_key key;
+	__u32 port = wanted;
+	int tries = 0;
 
-	if (!last)
-		return 0;
-	if (last->kind == kind && last->port == s->row.port)
-		return last->vip_port;
-	expectation_make_key(&key, &control->client, &last->vip, last->vip_port,
-			     last->kind);
-	bpf_map_delete_elem(&fragments, &key);
+	if (s->key.kind == EXPECT_ACTIVE) {
+		s->key.port = port;
+		return bpf_map_update_elem(&fragments, &s->key, &s->row,
+					   BPF_ANY) ?
+			       0 :
+			       port;
+	}
+	NO_UNROLL
+	while (!ftp_expect_at(ctx, p, s, port)) {
+		if (++tries == FTP_PORT_TRIES)
+			return 0;
+		port = bpf_htons(0x8000 | (bpf_get_prandom_u32() & 0x7fff));
+	}
+	return port;
+}
+
+/* Counts an announcement that is not followed. */
+static __always_inline __u32 ftp_refuse(enum ftp_refusal why)
+{
+	__sync_fetch_and_add(&ftp_refusals[why], 1);
 	return 0;
 }
 
-/* Expects the data connection of s->key and s->row, and returns the port that the client or
- * endpoint connects to; 0: none is free. Global (verifier: globals). */
+/* Expects the data connection of s->key and s->row, instead of the last one of its control
+ * connection, and returns the port that the client or endpoint connects to; 0: it is not
+ * expected. Global (verifier: globals). */
 __noinline __maybe_unused __u32 ftp_expect(ctx_t *ctx, struct packet *p,
 					   struct connection *c)
 {
 	struct ftp_scratch *s = ftp_scratch_get();
-	struct expectation_key control;
+	struct announcement *last;
 	__u32 port;
-	__u8 kind;
 
 	if (!p || !c || !s) /* verifier: null */
 		return 0;
-	ftp_control_key(&control, p, c);
-	kind = s->key.kind;
-	port = ftp_replace(s, &control, kind) ?: s->row.port;
-	if (kind == EXPECT_ACTIVE) {
-		s->key.port = port;
-		if (bpf_map_update_elem(&fragments, &s->key, &s->row, BPF_ANY))
-			return 0;
-	} else {
-		int tries = 0;
-
-		NO_UNROLL
-		while (!ftp_expect_at(ctx, p, s, port)) {
-			if (++tries == FTP_PORT_TRIES)
-				return 0;
-			port = bpf_htons(0x8000 |
-					 (bpf_get_prandom_u32() & 0x7fff));
-		}
+	last = ftp_find_place(p, c, s);
+	if (s->free_place >= FTP_PER_CLIENT)
+		return ftp_refuse(FTP_REFUSED_CLIENT);
+	port = s->row.port;
+	if (last && s->is_own && last->kind == s->key.kind &&
+	    last->port == s->row.port) {
+		port = last->vip_port;
+		if (p->chunk == FTP_AGAIN)
+			return port; /* it may be used up */
+	} else if (last) {
+		ftp_forget(s, last);
 	}
-	s->row.kind = kind;
-	s->row.vip = s->key.server;
-	s->row.vip_port = port;
-	s->row.seq = p->seq;
-	bpf_map_update_elem(&fragments, &control, &s->row, BPF_ANY);
+	s->row.place = s->free_place;
+	port = ftp_expect_somewhere(ctx, p, s, port);
+	if (!port)
+		return ftp_refuse(FTP_REFUSED_PORT);
+	s->announced.kind = s->key.kind;
+	s->announced.port = s->row.port;
+	s->announced.vip_port = port;
+	bpf_map_update_elem(&fragments, &s->place, &s->announced, BPF_ANY);
 	return port;
 }
 
@@ -188,15 +183,13 @@ static __always_inline bool ftp_names_endpoint(const struct ftp_scratch *s,
 }
 
 /* Reports whether a repeated segment is the one that announced the last data connection. */
-static __noinline bool ftp_is_last(const struct packet *p,
-				   const struct connection *c)
+static __always_inline bool ftp_is_last(const struct packet *p,
+					const struct connection *c,
+					struct ftp_scratch *s)
 {
-	const struct expectation *last;
-	struct expectation_key control;
+	const struct announcement *last = ftp_find_place(p, c, s);
 
-	ftp_control_key(&control, p, c);
-	last = bpf_map_lookup_elem(&fragments, &control);
-	return last && last->seq == p->seq;
+	return last && s->is_own && last->seq == p->seq;
 }
 
 /* Handles a reply of the endpoint: the client sees the VIP instead of its address. */
@@ -257,7 +250,7 @@ __noinline __maybe_unused bool ftp_read(ctx_t *ctx, struct packet *p,
 		return true;
 	if (!ftp_scan(ctx, p))
 		return true;
-	if (p->chunk == FTP_AGAIN && !ftp_is_last(p, c))
+	if (p->chunk == FTP_AGAIN && !ftp_is_last(p, c, s))
 		return true;
 	return c->flags & CONN_REPLY_DIRECTION ? ftp_reply(ctx, p, c, s) :
 						 ftp_command(ctx, p, c, s);

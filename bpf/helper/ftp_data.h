@@ -8,8 +8,9 @@
  *	passive   client > VIP:port        opens a connection of the service, at the endpoint
  *	active    endpoint > client:port   opens one outwards, from the VIP
  *
- * Afterwards it is a connection like others. What is expected expires after
- * FTP_EXPECT_SECONDS, without the daemon.
+ * Afterwards it is a connection like others. What is expected is used up by the first SYN,
+ * whose repetitions have the same source port, and expires after FTP_EXPECT_SECONDS, without
+ * the daemon.
  */
 #ifndef LOXILB_HELPER_FTP_DATA_H
 #define LOXILB_HELPER_FTP_DATA_H
@@ -21,6 +22,12 @@
 
 /* How many services have SERVICE_FTP. Packets pay nothing while it is 0. Written by user. */
 volatile __u32 ftp_services SEC(".data.runtime") = 0;
+
+/* enum ftp_refusal -> announcements of data connections that are not expected. Read by user. */
+__u64 ftp_refusals[FTP_REFUSALS] SEC(".data.runtime") = {};
+
+/* What the SYN that uses an expectation up leaves there. */
+#define FTP_OPENER(sport) (0x10000 | (sport))
 
 static __always_inline void expectation_make_key(struct expectation_key *key,
 						 const struct ip_addr *client,
@@ -34,19 +41,55 @@ static __always_inline void expectation_make_key(struct expectation_key *key,
 	key->kind = kind;
 }
 
-static __always_inline bool expectation_is_valid(const struct expectation *e,
-						 __u32 now)
+static __always_inline bool expectation_is_valid(__u32 since, __u32 now)
 {
-	return jiffies_within(e->since, now, FTP_EXPECT_SECONDS * hz);
+	return jiffies_within(since, now, FTP_EXPECT_SECONDS * hz);
 }
 
 /* Finds a data connection that is expected, with a key whose other members are set. */
-static __noinline __maybe_unused const struct expectation *
+static __noinline __maybe_unused struct expectation *
 expectation_find(const struct expectation_key *key, __u32 now)
 {
-	const struct expectation *e = bpf_map_lookup_elem(&fragments, key);
+	struct expectation *e = bpf_map_lookup_elem(&fragments, key);
 
-	return e && expectation_is_valid(e, now) ? e : NULL;
+	return e && expectation_is_valid(e->since, now) ? e : NULL;
+}
+
+/* Frees the place of the control connection, whose announcement has served its purpose. Its
+ * row stays until another control connection needs the place, so repeated segments are
+ * recognized. key: of the data connection; it changes. */
+static __noinline __maybe_unused int
+expectation_settle(struct expectation_key *key, const struct expectation *e)
+{
+	const __u32 endpoint = e->endpoint;
+	const __be16 port = key->port;
+	const __u8 kind = key->kind;
+	struct announcement *control;
+
+	__builtin_memset(&key->server, 0, sizeof(key->server));
+	key->port = e->place;
+	key->kind = EXPECT_CONTROL;
+	control = bpf_map_lookup_elem(&fragments, key);
+	if (control && control->kind == kind && control->vip_port == port &&
+	    control->endpoint == endpoint)
+		control->is_used = true;
+	return 0;
+}
+
+/* Reports whether a SYN may open the data connection. The first one uses it up: afterwards
+ * only its repetitions may, as the connection may not have been admitted. Two hosts that
+ * share the client's address have different ports. */
+static __always_inline bool expectation_use(struct expectation_key *key,
+					    struct expectation *e,
+					    const struct packet *p)
+{
+	const __u32 opener = FTP_OPENER(p->tuple.sport);
+	const __u32 had = __sync_val_compare_and_swap(&e->opener, 0, opener);
+
+	if (had)
+		return had == opener;
+	expectation_settle(key, e);
+	return true;
 }
 
 /* Fills in what open.h needs: the client opens a connection of the service, and has its
@@ -103,8 +146,8 @@ static __always_inline bool ftp_describe_active(const struct packet *p,
  * globals). */
 __noinline int ftp_find_service(ctx_t *ctx, struct packet *p, struct opening *o)
 {
-	const struct expectation *e;
 	struct expectation_key key;
+	struct expectation *e;
 
 	if (!p || !o /* verifier: null */ || p->tuple.protocol != IPPROTO_TCP ||
 	    !is_opening_syn(p) || is_martian_source(p))
@@ -113,11 +156,12 @@ __noinline int ftp_find_service(ctx_t *ctx, struct packet *p, struct opening *o)
 			     p->tuple.dport, EXPECT_PASSIVE);
 	e = expectation_find(&key, p->now);
 	if (e)
-		return ftp_describe_passive(ctx, p, o, e);
+		return expectation_use(&key, e, p) &&
+		       ftp_describe_passive(ctx, p, o, e);
 	expectation_make_key(&key, &p->tuple.daddr, &p->tuple.saddr,
 			     p->tuple.dport, EXPECT_ACTIVE);
 	e = expectation_find(&key, p->now);
-	return e && ftp_describe_active(p, o, e);
+	return e && expectation_use(&key, e, p) && ftp_describe_active(p, o, e);
 }
 
 #endif

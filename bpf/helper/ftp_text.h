@@ -44,6 +44,11 @@ struct ftp_scratch {
 	struct ftp_scan_state scan;
 	struct expectation_key key;
 	struct expectation row;
+	struct expectation_key place; /* ftp_place.h */
+	struct announcement announced;
+	__u32 first_place; /* where the search begins */
+	__u32 free_place; /* FTP_PER_CLIENT: there is none */
+	bool is_own; /* free_place is the control connection's own */
 	__u32 length; /* of text */
 	__u32 at; /* its offset in the packet */
 	__u32 written; /* bytes of numbers */

@@ -25,8 +25,7 @@
 #include "conntrack/reclaim.h"
 #include "firewall/firewall.h"
 #include "forward/forward_uncommon.h"
-#include "helper/ftp_data.h"
-#include "helper/tftp.h"
+#include "helper/related.h"
 #include "observe/stats.h"
 #include "open/admit.h"
 #include "open/challenge_tc.h"
@@ -89,9 +88,7 @@ static __always_inline enum verdict find_service(ctx_t *ctx, struct packet *p,
 	o->outward.is_given = false;
 	if (likely(service_copy(p, ctx_mark(ctx), &o->service)))
 		return VERDICT_CONTINUE;
-	if (!ONLY_SCTP && unlikely(tftp_ports) && tftp_find_service(p, o))
-		return VERDICT_CONTINUE;
-	if (!ONLY_SCTP && unlikely(ftp_services) && ftp_find_service(ctx, p, o))
+	if (related_find_service(ctx, p, o))
 		return VERDICT_CONTINUE;
 	if (unlikely(egress_count || snat_rules) &&
 	    egress_find_service(ctx, p, o))

@@ -77,6 +77,7 @@ func (p *daemon) doctor(started time.Time) func() *doctor.Machine {
 			f.HiddenTags = append(f.HiddenTags, doctor.HiddenTags(h))
 		}
 		f.Mobile, f.MobileError = p.mobilePackets()
+		f.FTP, f.FTPError = p.ftpConnections()
 		return doctor.Here(f)
 	}
 }
@@ -85,6 +86,11 @@ func (p *daemon) doctor(started time.Time) func() *doctor.Machine {
 func (p *daemon) mobilePackets() (doctor.MobilePackets, error) {
 	counts, err := p.datapath.GTPCounts()
 	return doctor.MobilePackets{Forged: counts["forged"], Unclassified: counts["unclassified"], Failed: counts["failed"]}, err
+}
+
+func (p *daemon) ftpConnections() (doctor.FTPConnections, error) {
+	e, err := p.datapath.FTPExpectations()
+	return doctor.FTPConnections{Refused: e.Refused["client"], Rows: e.Rows, Max: e.Max}, err
 }
 
 // refusedByIPsec lists packets that the kernel's IPsec policies refuse.

@@ -172,6 +172,15 @@ func (v view) GTPCounts() map[string]uint64 {
 	return counts
 }
 
+// FTPExpectations returns what can be read.
+func (v view) FTPExpectations() report.FTPExpectations {
+	e, err := v.Datapath.FTPExpectations()
+	if err != nil {
+		v.log.Error("data connections of FTP cannot be counted", "error", err)
+	}
+	return e
+}
+
 // Drops leaves out unreadable counters.
 func (v view) Drops() map[string]uint64 {
 	drops, err := v.Datapath.Drops()

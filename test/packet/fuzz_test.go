@@ -4,12 +4,10 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"runtime"
 	"strings"
 	"syscall"
 	"testing"
 
-	"loxilb/internal/lb"
 	"loxilb/internal/pkt"
 	"loxilb/test/packet/lab"
 )
@@ -24,13 +22,14 @@ func FuzzProgram(f *testing.F) {
 			}
 		}
 	}
-	jobs := make(chan func(*lab.Lab) error)
-	results := make(chan error)
-	go fuzzLane(jobs, results)
-	f.Cleanup(func() { close(jobs) })
+	lane := newFuzzLane(
+		f, lab.Config{XDP: true},
+		"10.0.0.1:80/tcp endpoints=192.168.1.10:8080", "10.0.0.1:53/udp endpoints=192.168.1.10:5353", "10.0.0.1:2020/sctp endpoints=192.168.1.10:5001",
+		"[2001:db8::1]:80/tcp endpoints=[2001:db8:2::10]:8080", "[2001:db8::1]:53/udp endpoints=[2001:db8:2::10]:5353", "[2001:db8::1]:2020/sctp endpoints=[2001:db8:2::10]:5001",
+		quicPlain, quicEncrypted,
+	)
 	f.Fuzz(func(t *testing.T, frame []byte, server bool) {
-		jobs <- func(l *lab.Lab) error { return fuzzOne(l, frame, server) }
-		if err := <-results; err != nil {
+		if err := lane.do(func(l *lab.Lab) error { return fuzzOne(l, frame, server) }); err != nil {
 			t.Fatalf("%x\n%s\n%v", frame, pkt.Decode(frame), err)
 		}
 	})
@@ -58,31 +57,6 @@ func seedFrame(line string) []byte {
 		return frame
 	}
 	return nil
-}
-
-// fuzzLane runs jobs in a lab of its own.
-func fuzzLane(jobs <-chan func(*lab.Lab) error, results chan<- error) {
-	runtime.LockOSThread() // never unlocked: the namespace ends with the thread
-	l, err := lab.New(lab.Config{XDP: true})
-	if err == nil {
-		defer l.Close()
-		for _, text := range []string{
-			"10.0.0.1:80/tcp endpoints=192.168.1.10:8080", "10.0.0.1:53/udp endpoints=192.168.1.10:5353", "10.0.0.1:2020/sctp endpoints=192.168.1.10:5001",
-			"[2001:db8::1]:80/tcp endpoints=[2001:db8:2::10]:8080", "[2001:db8::1]:53/udp endpoints=[2001:db8:2::10]:5353", "[2001:db8::1]:2020/sctp endpoints=[2001:db8:2::10]:5001",
-			"10.0.0.1:443/udp select=quic endpoints=192.168.1.10:8443:1#c4605e,192.168.1.11:8443:0#c4605f",
-			"[2001:db8::1]:443/udp select=quic quic=0:4:8f95f09245765f80256934e50c66207f endpoints=[2001:db8:2::10]:8443:1#ed793a",
-		} {
-			s, parseErr := lb.ParseService(text)
-			err = errors.Join(err, parseErr, l.Apply(s))
-		}
-	}
-	for job := range jobs {
-		if err != nil {
-			results <- err
-			continue
-		}
-		results <- job(l)
-	}
 }
 
 // fuzzOne runs one frame and checks what holds for all: a packet that passes is unchanged; one that

@@ -70,6 +70,9 @@ type Facts struct {
 	Mobile      MobilePackets
 	MobileError error // why they are unknown
 
+	FTP      FTPConnections
+	FTPError error // why they are unknown
+
 	StateDir string
 	Started  time.Time // of the daemon, with the clock that never jumps
 
@@ -151,7 +154,7 @@ func checks() []check {
 		{"kernel", kernel}, {"jit", jit}, {"bpffs", bpffs}, {"program-statistics", statistics}, {"forwarding", forwarding}, {"reverse-path", reversePath},
 		{"redirects", redirects}, {"offloads", offloads}, {"next-hops", nextHops}, {"neighbour-table", neighbourTable}, {"mtu", mtu}, {"path-mtu", pathMTU},
 		{"services", services}, {"endpoints", endpoints}, {"unprobed", unprobed}, {"other-programs", otherPrograms}, {"ipsec", ipsec},
-		{"vlan-tags", hiddenTags}, {"mobile", mobile}, {"bgp", bgpSessions}, {"bfd", bfdSessions}, {"cluster", clusterPeers}, {"store", sharedStore},
+		{"vlan-tags", hiddenTags}, {"mobile", mobile}, {"ftp", ftp}, {"bgp", bgpSessions}, {"bfd", bfdSessions}, {"cluster", clusterPeers}, {"store", sharedStore},
 		{"maintenance", maintenance}, {"announcements", announcements}, {"roles", roles},
 		{"vips", duplicateVIPs}, {"clock", clock}, {"cgroup", cgroup}, {"memory", memory}, {"descriptors", descriptors}, {"disk", disk}, {"netfilter", netfilter},
 		{"ports", ports}, {"queues", queues}, {"interrupts", interrupts}, {"governor", governor},

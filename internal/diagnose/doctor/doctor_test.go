@@ -140,6 +140,8 @@ func faults() map[string]struct {
 		"no classifier":         {edit: func(m *Machine, _ *fakeNetwork) { m.Facts.Mobile.Unclassified = 3 }, id: "mobile:unclassified", sure: Possible},
 		"not the user":          {edit: func(m *Machine, _ *fakeNetwork) { m.Facts.Mobile.Forged = 3 }, id: "mobile:forged", sure: Possible},
 		"no way to the station": {edit: func(m *Machine, _ *fakeNetwork) { m.Facts.Mobile.Failed = 3 }, id: "mobile:failed", sure: Possible},
+		"too many transfers":    {edit: func(m *Machine, _ *fakeNetwork) { m.Facts.FTP.Refused = 3 }, id: "ftp:client", sure: Possible},
+		"no room for FTP":       {edit: func(m *Machine, _ *fakeNetwork) { m.Facts.FTP.Rows, m.Facts.FTP.Max = 90, 100 }, id: "ftp:table", sure: Likely},
 		"BGP": {edit: func(m *Machine, _ *fakeNetwork) {
 			m.Facts.BGPSessions = []BGPSession{{Neighbor: "10.0.0.2", Why: "the session is down (Active)"}}
 		}, id: "bgp:10.0.0.2", sure: Certain},

@@ -129,6 +129,7 @@ func packets() []message {
 		{"connections that are watched cannot be judged", "Endpoints that accept connections but never answer are not detected for now.", ifItGoesOn},
 		{"pressure cannot be determined", "The fill level of the table could not be read; the sweep runs at its usual pace.", ifItGoesOn},
 		{"connections cannot be counted", "", ifItGoesOn},
+		{"data connections of FTP cannot be counted", "", ifItGoesOn},
 		{"connections of endpoints can't be ended; trying again", "Connections of an endpoint that is down or drained continue for now.", ifItGoesOn},
 		{"idle connections end without RSTs", "", ifItGoesOn},
 		{"ends of idle connections cannot be counted", "", ifItGoesOn},

@@ -51,7 +51,7 @@ type family struct {
 
 // families returns all of them.
 func families() []family {
-	return slices.Concat(daemonFamilies(), ownerFamilies(), machineFamilies(), tableFamilies(), mapFamilies(), mobileFamilies(), trafficFamilies(), serviceFamilies(), endpointFamilies(),
+	return slices.Concat(daemonFamilies(), ownerFamilies(), machineFamilies(), tableFamilies(), mapFamilies(), mobileFamilies(), ftpFamilies(), trafficFamilies(), serviceFamilies(), endpointFamilies(),
 		healthFamilies(), drainFamilies(), bgpFamilies(), bfdFamilies(), clusterFamilies(), storeFamilies(), ruleFamilies(), contractFamilies(), formerFamilies())
 }
 

@@ -102,9 +102,12 @@ func (fake) Lifetimes() []report.Lifetimes {
 func (fake) MapUses() []report.MapUse {
 	return []report.MapUse{{Name: "connections", Entries: 4, Max: 524288, Bytes: 1 << 20}, {Name: "drops", Bytes: 4096}}
 }
-func (fake) Jiffy() time.Duration                   { return 4 * time.Millisecond }
-func (fake) NextHopsFull() uint64                   { return 5 }
-func (fake) GTPCounts() map[string]uint64           { return map[string]uint64{"taken": 8, "forged": 1} }
+func (fake) Jiffy() time.Duration         { return 4 * time.Millisecond }
+func (fake) NextHopsFull() uint64         { return 5 }
+func (fake) GTPCounts() map[string]uint64 { return map[string]uint64{"taken": 8, "forged": 1} }
+func (fake) FTPExpectations() report.FTPExpectations {
+	return report.FTPExpectations{Expected: 3, Rows: 9, Max: 8192, Refused: map[string]uint64{"client": 4, "port": 1}}
+}
 func (fake) IdleEnds() report.IdleEnds              { return report.IdleEnds{Told: 6, Untold: 7} }
 func (fake) XDP() ([]string, string, uint64)        { return []string{"eth0"}, "native", 12 }
 func (fake) Drops() map[string]uint64               { return map[string]uint64{"no-endpoint": 5, "bad-checksum": 0} }

@@ -48,6 +48,8 @@ type Source interface {
 	IdleEnds() report.IdleEnds
 	// GTPCounts returns the packets of mobile users by outcome; empty before the first session.
 	GTPCounts() map[string]uint64
+	// FTPExpectations returns the data connections that FTP expects.
+	FTPExpectations() report.FTPExpectations
 	// SourcePorts returns the pairs of source address and endpoint with the most ports in use.
 	SourcePorts(least, most int) []report.SourcePorts
 	// Sweeps returns the results of the sweeps of the connection table.
@@ -104,6 +106,7 @@ type view struct {
 	probed    probed
 
 	lifetimes []report.Lifetimes
+	ftp       report.FTPExpectations
 	sessions  []bgp.Session
 	pairs     []bfd.Count
 	cluster   *report.Cluster // nil: there is none
@@ -140,6 +143,7 @@ type drain struct {
 // newView reads the store and the data path.
 func newView(o Options, st *desired.State, src Source) *view {
 	v := &view{Options: o, store: st, src: src, snap: st.Snapshot(), jiffy: src.Jiffy(), drops: src.Drops(), maps: src.MapUses(), lifetimes: src.Lifetimes()}
+	v.ftp = src.FTPExpectations()
 	v.pressure, v.ports = src.Pressure(), src.SourcePorts(portsLeast, portsPairs)
 	if o.Sessions != nil {
 		v.sessions = o.Sessions()

@@ -83,6 +83,7 @@ func TestGTP(t *testing.T) {
 		{"another user", in(gtpHeader(0x30, 255, 9, ""), "tcp 88.88.88.89:4000 > 20.20.20.1:80 S"), "", "forged"},
 		{"another destination", in(gtpHeader(0x30, 255, 9, ""), "tcp 88.88.88.88:4000 > 20.20.20.2:80 S"), "", ""},
 		{"another port", build(t, "udp 10.10.10.56:2152 > 10.10.10.59:2153 csum zero data "+gtpHeader(0x30, 255, 9, "")+hex.EncodeToString(build(t, gtpInner)[14:])), "", ""},
+		{"an IP header that is too short", in(gtpHeader(0x30, 255, 9, ""), gtpInner+" ihl 1"), "", ""},
 		{"no user's packet", build(t, gtpOuter+" data "+gtpHeader(0x30, 255, 9, "")), "", ""},
 	} {
 		before, err := g.GTPCounts()

@@ -368,6 +368,36 @@ type TcEndpointTraffic struct {
 	BytesOut   uint64
 }
 
+type TcExpectation struct {
+	_           structs.HostLayout
+	Port        uint16
+	ServicePort uint16
+	Since       uint32
+	Vip         TcIpAddr
+	Endpoint    uint32
+	Opener      uint32
+	Place       uint8
+	Pad         [7]uint8
+}
+
+type TcExpectationKey struct {
+	_      structs.HostLayout
+	Client TcIpAddr
+	Server TcIpAddr
+	Port   uint16
+	Pad    uint16
+	Kind   uint8
+	Pad2   [3]uint8
+}
+
+type TcExpectationKind uint32
+
+const (
+	TcExpectationKindEXPECT_PASSIVE TcExpectationKind = 253
+	TcExpectationKindEXPECT_ACTIVE  TcExpectationKind = 254
+	TcExpectationKindEXPECT_CONTROL TcExpectationKind = 255
+)
+
 type TcFragment struct {
 	_        structs.HostLayout
 	Sport    uint16
@@ -390,6 +420,14 @@ type TcFragmentKey struct {
 	Protocol uint8
 	Pad      [3]uint8
 }
+
+type TcFtpRefusal uint32
+
+const (
+	TcFtpRefusalFTP_REFUSED_CLIENT TcFtpRefusal = 0
+	TcFtpRefusalFTP_REFUSED_PORT   TcFtpRefusal = 1
+	TcFtpRefusalFTP_REFUSALS       TcFtpRefusal = 2
+)
 
 type TcHalfOpen struct {
 	_  structs.HostLayout
@@ -441,6 +479,7 @@ const (
 	TcHelperLimitFTP_EXPECT_SECONDS TcHelperLimit = 30
 	TcHelperLimitFTP_LEAST_PORT     TcHelperLimit = 1024
 	TcHelperLimitFTP_PORT_TRIES     TcHelperLimit = 4
+	TcHelperLimitFTP_PER_CLIENT     TcHelperLimit = 64
 )
 
 type TcHistogram struct {
@@ -1536,6 +1575,7 @@ const (
 	TcVarFlowsAttached          = "flows_attached"
 	TcVarForeignFirst           = "foreign_first"
 	TcVarForeignSurge           = "foreign_surge"
+	TcVarFtpRefusals            = "ftp_refusals"
 	TcVarFtpServices            = "ftp_services"
 	TcVarHalfOpenPercent        = "half_open_percent"
 	TcVarHashSeed               = "hash_seed"
@@ -1732,6 +1772,7 @@ type TcVariableSpecs struct {
 	FlowsAttached          *ebpf.VariableSpec `ebpf:"flows_attached"`
 	ForeignFirst           *ebpf.VariableSpec `ebpf:"foreign_first"`
 	ForeignSurge           *ebpf.VariableSpec `ebpf:"foreign_surge"`
+	FtpRefusals            *ebpf.VariableSpec `ebpf:"ftp_refusals"`
 	FtpServices            *ebpf.VariableSpec `ebpf:"ftp_services"`
 	HalfOpenPercent        *ebpf.VariableSpec `ebpf:"half_open_percent"`
 	HashSeed               *ebpf.VariableSpec `ebpf:"hash_seed"`
@@ -1968,6 +2009,7 @@ type TcVariables struct {
 	FlowsAttached          *ebpf.Variable `ebpf:"flows_attached"`
 	ForeignFirst           *ebpf.Variable `ebpf:"foreign_first"`
 	ForeignSurge           *ebpf.Variable `ebpf:"foreign_surge"`
+	FtpRefusals            *ebpf.Variable `ebpf:"ftp_refusals"`
 	FtpServices            *ebpf.Variable `ebpf:"ftp_services"`
 	HalfOpenPercent        *ebpf.Variable `ebpf:"half_open_percent"`
 	HashSeed               *ebpf.Variable `ebpf:"hash_seed"`

@@ -719,6 +719,7 @@ const (
 	TcQUICVarFlowsAttached          = "flows_attached"
 	TcQUICVarForeignFirst           = "foreign_first"
 	TcQUICVarForeignSurge           = "foreign_surge"
+	TcQUICVarFtpRefusals            = "ftp_refusals"
 	TcQUICVarFtpServices            = "ftp_services"
 	TcQUICVarHalfOpenPercent        = "half_open_percent"
 	TcQUICVarHashSeed               = "hash_seed"
@@ -917,6 +918,7 @@ type TcQUICVariableSpecs struct {
 	FlowsAttached          *ebpf.VariableSpec `ebpf:"flows_attached"`
 	ForeignFirst           *ebpf.VariableSpec `ebpf:"foreign_first"`
 	ForeignSurge           *ebpf.VariableSpec `ebpf:"foreign_surge"`
+	FtpRefusals            *ebpf.VariableSpec `ebpf:"ftp_refusals"`
 	FtpServices            *ebpf.VariableSpec `ebpf:"ftp_services"`
 	HalfOpenPercent        *ebpf.VariableSpec `ebpf:"half_open_percent"`
 	HashSeed               *ebpf.VariableSpec `ebpf:"hash_seed"`
@@ -1157,6 +1159,7 @@ type TcQUICVariables struct {
 	FlowsAttached          *ebpf.Variable `ebpf:"flows_attached"`
 	ForeignFirst           *ebpf.Variable `ebpf:"foreign_first"`
 	ForeignSurge           *ebpf.Variable `ebpf:"foreign_surge"`
+	FtpRefusals            *ebpf.Variable `ebpf:"ftp_refusals"`
 	FtpServices            *ebpf.Variable `ebpf:"ftp_services"`
 	HalfOpenPercent        *ebpf.Variable `ebpf:"half_open_percent"`
 	HashSeed               *ebpf.Variable `ebpf:"hash_seed"`

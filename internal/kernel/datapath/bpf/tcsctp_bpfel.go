@@ -687,6 +687,7 @@ const (
 	TcSCTPVarFlowsAttached          = "flows_attached"
 	TcSCTPVarForeignFirst           = "foreign_first"
 	TcSCTPVarForeignSurge           = "foreign_surge"
+	TcSCTPVarFtpRefusals            = "ftp_refusals"
 	TcSCTPVarFtpServices            = "ftp_services"
 	TcSCTPVarHalfOpenPercent        = "half_open_percent"
 	TcSCTPVarHashSeed               = "hash_seed"
@@ -884,6 +885,7 @@ type TcSCTPVariableSpecs struct {
 	FlowsAttached          *ebpf.VariableSpec `ebpf:"flows_attached"`
 	ForeignFirst           *ebpf.VariableSpec `ebpf:"foreign_first"`
 	ForeignSurge           *ebpf.VariableSpec `ebpf:"foreign_surge"`
+	FtpRefusals            *ebpf.VariableSpec `ebpf:"ftp_refusals"`
 	FtpServices            *ebpf.VariableSpec `ebpf:"ftp_services"`
 	HalfOpenPercent        *ebpf.VariableSpec `ebpf:"half_open_percent"`
 	HashSeed               *ebpf.VariableSpec `ebpf:"hash_seed"`
@@ -1122,6 +1124,7 @@ type TcSCTPVariables struct {
 	FlowsAttached          *ebpf.Variable `ebpf:"flows_attached"`
 	ForeignFirst           *ebpf.Variable `ebpf:"foreign_first"`
 	ForeignSurge           *ebpf.Variable `ebpf:"foreign_surge"`
+	FtpRefusals            *ebpf.Variable `ebpf:"ftp_refusals"`
 	FtpServices            *ebpf.Variable `ebpf:"ftp_services"`
 	HalfOpenPercent        *ebpf.Variable `ebpf:"half_open_percent"`
 	HashSeed               *ebpf.Variable `ebpf:"hash_seed"`

@@ -679,6 +679,7 @@ const (
 	TcTraceVarFlowsAttached          = "flows_attached"
 	TcTraceVarForeignFirst           = "foreign_first"
 	TcTraceVarForeignSurge           = "foreign_surge"
+	TcTraceVarFtpRefusals            = "ftp_refusals"
 	TcTraceVarFtpServices            = "ftp_services"
 	TcTraceVarHalfOpenPercent        = "half_open_percent"
 	TcTraceVarHashSeed               = "hash_seed"
@@ -875,6 +876,7 @@ type TcTraceVariableSpecs struct {
 	FlowsAttached          *ebpf.VariableSpec `ebpf:"flows_attached"`
 	ForeignFirst           *ebpf.VariableSpec `ebpf:"foreign_first"`
 	ForeignSurge           *ebpf.VariableSpec `ebpf:"foreign_surge"`
+	FtpRefusals            *ebpf.VariableSpec `ebpf:"ftp_refusals"`
 	FtpServices            *ebpf.VariableSpec `ebpf:"ftp_services"`
 	HalfOpenPercent        *ebpf.VariableSpec `ebpf:"half_open_percent"`
 	HashSeed               *ebpf.VariableSpec `ebpf:"hash_seed"`
@@ -1111,6 +1113,7 @@ type TcTraceVariables struct {
 	FlowsAttached          *ebpf.Variable `ebpf:"flows_attached"`
 	ForeignFirst           *ebpf.Variable `ebpf:"foreign_first"`
 	ForeignSurge           *ebpf.Variable `ebpf:"foreign_surge"`
+	FtpRefusals            *ebpf.Variable `ebpf:"ftp_refusals"`
 	FtpServices            *ebpf.Variable `ebpf:"ftp_services"`
 	HalfOpenPercent        *ebpf.Variable `ebpf:"half_open_percent"`
 	HashSeed               *ebpf.Variable `ebpf:"hash_seed"`

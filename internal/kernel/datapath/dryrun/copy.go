@@ -103,6 +103,11 @@ func (d *double) fill(n *needs) error {
 	if err := d.connections.Set(d.live.Conntrack, n.entries); err != nil {
 		return err
 	}
+	if lb.Protocol(n.key.Protocol) == lb.TCP {
+		if err := d.copyExpectations(n.key); err != nil {
+			return err
+		}
+	}
 	if n.service == nil {
 		return nil
 	}

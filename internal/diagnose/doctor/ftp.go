@@ -1,0 +1,27 @@
+package doctor
+
+import "fmt"
+
+// FTPConnections are data connections of FTP that were announced.
+type FTPConnections struct {
+	Refused   uint64 // as their client's address expected too many others
+	Rows, Max uint64 // in use, and all, of the table that they share with fragments
+}
+
+// ftp reports data connections of FTP that are not expected, or that may be forgotten.
+func ftp(m *Machine) (out []Finding, err error) {
+	c := m.Facts.FTP
+	if c.Refused > 0 {
+		out = append(out, Finding{
+			About: "client", What: fmt.Sprintf("%d data connections of FTP were refused: their client's address expected too many others", c.Refused), Sure: Possible,
+			Why: "these transfers fail", Command: "find the client: loxicmd get ct; give clients that share an address several ones",
+		})
+	}
+	if c.Max > 0 && c.Rows*10 >= c.Max*9 {
+		out = append(out, Finding{
+			About: "table", What: fmt.Sprintf("the table of fragments and expected data connections of FTP has %d of %d rows in use", c.Rows, c.Max), Sure: Likely,
+			Why: "the least recently used are forgotten: FTP transfers fail, and fragments are dropped", Command: "find the senders: tcpdump -ni any 'ip[6:2] & 0x3fff != 0 or tcp port 21'",
+		})
+	}
+	return out, m.Facts.FTPError
+}

@@ -1,0 +1,63 @@
+package attach_test
+
+import (
+	"bytes"
+	"encoding/hex"
+	"net/netip"
+	"testing"
+
+	"loxilb/internal/kernel/datapath/testrun"
+	"loxilb/internal/pkt"
+)
+
+// FuzzGTP sends any datagram to the port of GTP-U. It stays as it is; or its end leaves the tunnel,
+// as a packet of the tunnel's user to the classified address.
+func FuzzGTP(f *testing.F) {
+	g := loadGTP(f)
+	for _, header := range []string{
+		gtpHeader(0x30, 255, 9, ""), gtpHeader(0x32, 255, 9, "00010000"), gtpHeader(0x34, 255, 9, "00000085"+"01101000"), gtpHeader(0x30, 255, 10, ""),
+		gtpHeader(0x34, 255, 9, "00000085"+"01101085"+"0200000000000085"+"01101085"+"01101000"), gtpHeader(0x34, 255, 9, "00000085"+"ff101000"), gtpHeader(0x32, 1, 9, "00010000"),
+	} {
+		for _, inner := range []string{gtpInner, gtpInner6, "tcp 88.88.88.89:4000 > 20.20.20.1:80 S"} {
+			frame := build(f, gtpOuter+" data "+header+hex.EncodeToString(build(f, inner)[14:]))
+			f.Add(frame[34:], uint8(0))
+			f.Add(frame[34:], uint8(3))
+		}
+	}
+	outer := build(f, gtpOuter+" len 0")[:34]
+	f.Fuzz(func(t *testing.T, datagram []byte, tos uint8) {
+		if len(datagram) > 1400 {
+			return
+		}
+		frame := pkt.Decode(append(bytes.Clone(outer), datagram...)).Unset(pkt.IPLen).SetNum(pkt.TOS, uint64(tos)).Unset(pkt.IPSum).Build()
+		verdict, got := runGTP(t, g, bytes.Clone(frame))
+		switch {
+		case verdict == testrun.Shot: // by its congestion mark
+			return
+		case verdict != testrun.Next:
+			t.Fatalf("%x: verdict %d", frame, verdict)
+		case bytes.Equal(got, frame):
+			return
+		}
+		if from, to, whole := innerAddrs(got[14:]); !whole || !(from == "88.88.88.88" && to == "20.20.20.1" || from == "2001:db8:88::1" && to == "2001:db8:20::1") {
+			t.Fatalf("%x left the tunnel as %s", frame, pkt.Decode(got))
+		}
+		const changes = 14 + 12 // the Ethernet header, and the beginning of the IP header: ECN and checksum
+		if len(got) <= changes || len(got) >= len(frame) || !bytes.HasSuffix(frame, got[changes:]) {
+			t.Fatalf("%x became %x", frame, got)
+		}
+	})
+}
+
+// innerAddrs returns the addresses of an IP packet, and whether its header is whole.
+func innerAddrs(ip []byte) (from, to string, whole bool) {
+	at, size := 12, 4
+	if len(ip) > 0 && ip[0]>>4 == 6 {
+		at, size = 8, 16
+	}
+	if len(ip) < at+2*size || size == 4 && ip[0] < 0x45 {
+		return "", "", false
+	}
+	text := func(b []byte) string { a, _ := netip.AddrFromSlice(b); return a.String() }
+	return text(ip[at:][:size]), text(ip[at+size:][:size]), true
+}
