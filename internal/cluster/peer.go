@@ -19,8 +19,8 @@ const (
 	// refusedMost is the longest pause before a peer is tried again that has refused this node, or
 	// was refused, for a while: nodes that do not fit stay so until somebody changes them.
 	refusedMost = 5 * time.Second
-	// ownEvery is how often an address of this node, or a further one of a connected node, is tried:
-	// another node may have it by then.
+	// ownEvery is how often an address of this node, or a further one of a connected node, is
+	// tried: another node may have it by then.
 	ownEvery = 10 * time.Second
 	// A connection that ends within shortTime is a short one. Only shortMost of them in a row are
 	// made again at once: each one costs a copy of everything.

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// resolveEvery is how often names of peers are looked up, and resolveTime how long that takes at
-	// most.
+	// resolveEvery is how often names of peers are looked up, and resolveTime how long that takes
+	// at most.
 	resolveEvery = 10 * time.Second
 	resolveTime  = 5 * time.Second
 	// addressesMost is how many addresses of a name are used: each one may have a queue.

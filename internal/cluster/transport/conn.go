@@ -177,8 +177,8 @@ func accept(ctx context.Context, plain net.Conn, h *Host) (*Conn, error) {
 	if err := c.sendJSON(kindWelcome, w); err != nil || judged != nil {
 		return nil, errors.Join(judged, err)
 	}
-	// The node sends something at once, unless it has found out that this one is connected by another
-	// address. A connection without it must not take the place of the one before.
+	// The node sends something at once, unless it has found out that this one is connected by
+	// another address. A connection without it must not take the place of the one before.
 	if _, err := c.read.Peek(1); err != nil {
 		return nil, fmt.Errorf("%w: %w", errLeft, err)
 	}
