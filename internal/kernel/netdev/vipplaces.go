@@ -55,10 +55,10 @@ func (o *VIPOwner) put(ctx context.Context, steps []vipStep) error {
 }
 
 // localPatience is how long the kernel may take before it accepts packets for a new IPv6 address.
-const localPatience = time.Second
+const localPatience = 3 * time.Second
 
 // awaitLocal waits until the kernel has local routes for IPv6 addresses. It adds them later than
-// the addresses, in a work queue: within microseconds, or tenths of a second on a busy machine.
+// the addresses, in a work queue: within microseconds, or over a second on a busy machine.
 // Until then it uses the address as the source of neighbour solicitations, drops the answers, and
 // repeats them after a second. So a VIP must not be announced before. One that never becomes local
 // is no error here: clients reach it, as the data path sees packets before the kernel does.

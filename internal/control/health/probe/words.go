@@ -76,6 +76,8 @@ func errnoError(q Question, errno syscall.Errno) error {
 		return fmt.Errorf("%w: %w", ErrNotAsked, errno)
 	case syscall.ETIMEDOUT:
 		return timeoutError(q)
+	case syscall.EPIPE: // the reset came before the request was written
+		return syscall.ECONNRESET
 	}
 	return errno
 }
