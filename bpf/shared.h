@@ -16,7 +16,7 @@
 #include "packet/packet.h"
 
 /* Challenges (syn_flood.h). Each program handles answers to challenges of the other. */
-struct surge challenge_surge SEC(".data.shared") = {};
+struct surge challenge_surge SEC(".data.shared") = SURGE_NEVER;
 
 /* The filters of tracers (trace.h). Written by user. */
 struct trace_filter trace_filters[MAX_TRACES] SEC(".data.shared") = {};

@@ -44,7 +44,7 @@ __noinline bool is_foreign_noinline(const struct packet *p)
 }
 
 /* Counts foreign packets whose connection was looked up in vain. */
-struct surge foreign_surge SEC(".data.runtime") = {};
+struct surge foreign_surge SEC(".data.runtime") = SURGE_NEVER;
 
 static __always_inline bool foreign_are_many(const struct packet *p)
 {

@@ -23,6 +23,11 @@ struct surge {
 	volatile __u32 until; /* jiffies */
 };
 
+/* The value before the first surge. Jiffies wrap around 5 minutes after the kernel has
+ * started, so with 0 all SYNs would be challenged for the last seconds before that. They
+ * are here after 24 days or more, and once in each turn of jiffies, which does no harm. */
+#define SURGE_NEVER { .until = 1U << 31 }
+
 /* Reports whether there is a surge. A time further away than a period is from before
  * jiffies wrapped around. */
 static __always_inline bool surge_is_on(const struct surge *s, __u32 now)
