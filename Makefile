@@ -37,7 +37,7 @@ demo: build ## a balancer, a client and three servers in namespaces; KEEP=1 leav
 check: ## the tests that need no root and touch no kernel, in seconds; what make test runs too
 	tools/check
 
-RETRY = --rerun-fails=$(RETRIES) --rerun-fails-max-failures=6 --rerun-fails-abort-on-data-race --rerun-fails-report=bin/retried
+RETRY = --rerun-fails=$(RETRIES) --rerun-fails-max-failures=16 --rerun-fails-abort-on-data-race --rerun-fails-report=bin/retried
 
 test: build ## all tests, as root, under the race detector what it can see; RUN=pattern for some, RETRIES=1 tries once more what failed
 	@tools/setup test
