@@ -28,7 +28,7 @@ type name struct {
 	addresses []string // HOST:PORT each, those found last
 	looked    bool     // it was looked up at least once
 	busy      bool     // it is being looked up
-	problem   string   // why it has no addresses now, or more than can be used; empty: it has
+	problem   string   // what is wrong with it, without a subject; empty: nothing
 	since     time.Time
 }
 
@@ -129,18 +129,21 @@ func (n *Node) foundName(f *found) {
 	one.busy, one.looked, one.problem = false, true, ""
 	switch {
 	case f.err != nil:
-		one.problem = f.err.Error()
+		one.problem = "cannot be resolved: " + f.err.Error()
+		if len(before) > 0 {
+			one.problem += "; " + strings.Join(before, ", ") + " of before stays in use"
+		}
+		if problem != one.problem {
+			n.Log.Warn("the name of a node of the cluster cannot be resolved", "name", f.name, "error", f.err)
+		}
 	case len(f.addresses) > addressesMost:
-		one.problem = fmt.Sprintf("it has %d addresses, of which %d are used", len(f.addresses), addressesMost)
+		one.problem = fmt.Sprintf("has %d addresses: the first %d are used", len(f.addresses), addressesMost)
 		one.addresses = f.addresses[:addressesMost]
 	default:
 		one.addresses = f.addresses
 	}
 	if problem != one.problem {
 		one.since = time.Now()
-		if one.problem != "" {
-			n.Log.Warn("the name of a node of the cluster cannot be resolved", "name", f.name, "error", one.problem)
-		}
 	}
 	if before != nil && !slices.Equal(before, one.addresses) {
 		n.Log.Info("the name of a node of the cluster has other addresses", "name", f.name, "before", before, "now", one.addresses)
@@ -184,9 +187,11 @@ func (n *Node) unresolved() (rows []report.ClusterPeer, problems []string) {
 		switch {
 		case one.problem == "":
 		case len(one.addresses) == 0:
-			rows = append(rows, report.ClusterPeer{Address: called, State: report.PeerDown, Reason: "its name cannot be resolved: " + one.problem, Since: one.since})
+			rows = append(rows, report.ClusterPeer{
+				Address: called, State: report.PeerDown, Reason: "its name " + one.problem, Since: one.since,
+			})
 		default:
-			problems = append(problems, fmt.Sprintf("the name %s cannot be resolved: %s; %s of before stays in use", called, one.problem, strings.Join(one.addresses, ", ")))
+			problems = append(problems, "the name "+called+" "+one.problem)
 		}
 	}
 	return rows, problems

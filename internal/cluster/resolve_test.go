@@ -2,7 +2,9 @@ package cluster
 
 import (
 	"errors"
+	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -109,4 +111,21 @@ func TestForgetSources(t *testing.T) {
 		return len(s.Peers) == 1 && strings.Contains(s.Peers[0].Reason, "it has gone")
 	})
 	eventually(t, "the node is not forgotten", func() bool { return len(node.Status().Peers) == 0 })
+}
+
+// TestManyAddresses checks that a name with more addresses than can be used is not called
+// unresolved.
+func TestManyAddresses(t *testing.T) {
+	t.Parallel()
+	var all []string
+	for i := range addressesMost + 1 {
+		all = append(all, fmt.Sprintf("192.0.2.%d:22222", i))
+	}
+	n := &Node{named: map[string]*name{"many:22222": {}}}
+	n.foundName(&found{name: "many:22222", addresses: all})
+	_, problems := n.unresolved()
+	want := []string{"the name many:22222 has 65 addresses: the first 64 are used"}
+	if !slices.Equal(problems, want) || len(n.named["many:22222"].addresses) != addressesMost {
+		t.Errorf("%q, want %q", problems, want)
+	}
 }

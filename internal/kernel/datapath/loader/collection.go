@@ -40,7 +40,9 @@ type Collection struct {
 	variables   map[string]*ebpf.Variable
 	dropReasons map[uint32]string
 	ruleSet     *ebpf.MapSpec
-	spec        *ebpf.CollectionSpec // until LoadFirst
+
+	sharedCounts *ebpf.MapSpec        // endpoint_states, until CountPerCPU
+	spec         *ebpf.CollectionSpec // until LoadFirst
 
 	mu       sync.Mutex
 	programs map[string]*ebpf.Program // loaded so far

@@ -142,6 +142,7 @@ func (c *Collection) keepPins(spec *ebpf.CollectionSpec) error {
 		return nil
 	}
 	pinned := PinnedByName(spec.Maps)
+	c.sharedCounts = pinned["endpoint_states"]
 	if !c.Fresh {
 		var err error
 		if pinned, err = pins.WithoutFormer(c.PinDir, pinned); err != nil {
@@ -157,12 +158,7 @@ func (c *Collection) CountPerCPU() error {
 	if !c.Pinned() {
 		return nil
 	}
-	spec, err := bpf.LoadTc()
-	if err != nil {
-		return fmt.Errorf("read data path object: %w", err)
-	}
-	const name = "endpoint_states"
-	return pins.RecordLayouts(c.PinDir, map[string]*ebpf.MapSpec{name: spec.Maps[name]})
+	return pins.RecordLayouts(c.PinDir, map[string]*ebpf.MapSpec{"endpoint_states": c.sharedCounts})
 }
 
 // PinnedByName returns an object's maps that are pinned.
