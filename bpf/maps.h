@@ -40,7 +40,7 @@ struct {
 
 /* The value of a map that has a single one, as a variable: the kernel puts its address
  * into the program, so there is no lookup and no NULL. The loader connects it to the
- * map (docs/adr/0113-map-values.md). */
+ * map (docs/adr/0036-exchange-of-programs.md). */
 #define VALUE_OF(map) __hidden SEC(".data." #map)
 
 struct table_state table_value VALUE_OF(table_states) = {};

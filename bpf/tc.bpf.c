@@ -12,7 +12,7 @@
  * is compiled from this file too, with ONLY_SCTP (docs/adr/0093-sctp.md). So do packets that
  * open connections of QUIC, with ONLY_QUIC; and segments of connections with a header of the
  * PROXY protocol, or of control connections of FTP (helper/ftp.h), with ONLY_PROXY
- * (docs/adr/0096-proxy-protocol.md, docs/adr/0107-ftp.md).
+ * (docs/adr/0096-proxy-protocol.md, docs/adr/0104-ftp-tftp.md).
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>

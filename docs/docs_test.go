@@ -2,44 +2,44 @@
 package docs_test
 
 import (
+	"go/parser"
+	"go/token"
 	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestMap checks that architecture.md has a line for each package below internal, and for no other.
+// TestMap checks that architecture.md has each room of internal, and that each package there says
+// what it does: that list is made of their comments.
 func TestMap(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("architecture.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, after, _ := strings.Cut(string(text), "\n    internal/\n")
-	list, _, found := strings.Cut(after, "\n    api/")
+	_, after, _ := strings.Cut(string(text), "\n    internal/ ")
+	list, _, found := strings.Cut(after, "\n    kube/")
 	if !found {
 		t.Fatal("architecture.md has no list of what is below internal/")
 	}
-	drawn := packagesDrawn(list)
-	there := packagesThere(t)
-	for _, name := range there {
-		if !slices.Contains(drawn, name) {
-			t.Errorf("architecture.md does not have internal/%s", name)
+	packages := packagesThere(t)
+	for name, isDescribed := range packages {
+		room, _, _ := strings.Cut(name, "/")
+		if !regexp.MustCompile(`(?m)^      (\w+, )*` + room + `\b`).MatchString(list) {
+			t.Errorf("architecture.md does not have the room internal/%s", room)
+		}
+		if !isDescribed {
+			t.Errorf("internal/%s has no comment that begins with: Package %s", name, path.Base(name))
 		}
 	}
-	for _, name := range drawn {
-		if !slices.Contains(there, name) && !slices.ContainsFunc(there, func(other string) bool { return strings.HasPrefix(other, name+"/") }) {
-			t.Errorf("architecture.md has internal/%s, which is not there", name)
-		}
-	}
-	if len(there) < 50 {
-		t.Errorf("only %d packages were found", len(there))
+	if len(packages) < 50 {
+		t.Errorf("only %d packages were found", len(packages))
 	}
 }
 
@@ -73,24 +73,11 @@ func TestIndex(t *testing.T) {
 	}
 }
 
-// packagesDrawn returns the folders of a list in which each level is indented by two more spaces.
-func packagesDrawn(list string) (names []string) {
-	const outermost, step = 6, 2
-	var above []string
-	for _, m := range regexp.MustCompile(`(?m)^( {6,12})([a-z0-9]+(?:, [a-z0-9]+)*) {2,}\S`).FindAllStringSubmatch(list, -1) {
-		depth := (len(m[1]) - outermost) / step
-		above = above[:min(depth, len(above))]
-		for name := range strings.SplitSeq(m[2], ", ") {
-			names = append(names, path.Join(append(slices.Clone(above), name)...))
-		}
-		above = append(above, m[2])
-	}
-	return names
-}
-
-// packagesThere returns the folders that contain Go files other than tests.
-func packagesThere(t *testing.T) (names []string) {
+// packagesThere returns the folders of internal that contain Go files other than tests, and whether
+// one of the files describes the package.
+func packagesThere(t *testing.T) map[string]bool {
 	t.Helper()
+	packages := map[string]bool{}
 	err := fs.WalkDir(os.DirFS("../internal"), ".", func(name string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -98,13 +85,19 @@ func packagesThere(t *testing.T) (names []string) {
 		if d.Name() == "testdata" {
 			return fs.SkipDir
 		}
-		if folder := path.Dir(name); strings.HasSuffix(name, ".go") && !strings.HasSuffix(name, "_test.go") && !slices.Contains(names, folder) {
-			names = append(names, folder)
+		if !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
+			return nil
 		}
+		file, err := parser.ParseFile(token.NewFileSet(), filepath.Join("../internal", name), nil, parser.PackageClauseOnly|parser.ParseComments)
+		if err != nil {
+			return err
+		}
+		folder := path.Dir(name)
+		packages[folder] = packages[folder] || strings.HasPrefix(file.Doc.Text(), "Package "+file.Name.Name+" ")
 		return nil
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return names
+	return packages
 }

@@ -11,7 +11,7 @@
  * A record ends when all bytes have been seen, after 30 s, or when its place is needed:
  * the map evicts the least recently used records. A source may begin only a limited
  * number of datagrams without completing them, so that it cannot take all records
- * (docs/adr/0022-fragments.md).
+ * (docs/adr/0012-ip-versions.md).
  */
 #ifndef LOXILB_FRAGMENT_H
 #define LOXILB_FRAGMENT_H

@@ -13,7 +13,7 @@
  *
  * A line counts if it begins where the line before ended, in sequence, and has its numbers in
  * one segment. Anything else passes as it is. It has its own program, shared with the PROXY
- * protocol, so other connections pay nothing (docs/adr/0107-ftp.md).
+ * protocol, so other connections pay nothing (docs/adr/0104-ftp-tftp.md).
  */
 #ifndef LOXILB_HELPER_FTP_H
 #define LOXILB_HELPER_FTP_H

@@ -6,7 +6,7 @@
  * A bucket is one word: the time when it was or will be empty. The time since then is
  * its content, so nobody has to fill it, and a compare-and-swap takes from it: CPUs
  * share it without a lock, and none holds a share that others lack
- * (docs/adr/0053-policers-and-mirrors.md).
+ * (docs/adr/0052-connection-events.md).
  *
  * A packet that is larger than its bucket passes when the bucket is full, and puts it
  * into debt: segments arrive here joined, and none of them would ever pass otherwise.

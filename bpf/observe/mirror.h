@@ -5,7 +5,7 @@
  *
  * The original proceeds regardless of the copy. A VLAN tag for the copy is set in the
  * metadata, not in the frame, and removed again: neither can fail
- * (docs/adr/0053-policers-and-mirrors.md).
+ * (docs/adr/0052-connection-events.md).
  */
 #ifndef LOXILB_MIRROR_H
 #define LOXILB_MIRROR_H

@@ -3,7 +3,7 @@
  * trace_note.h - records the outcome of a traced packet (trace.h).
  *
  * The programs are compiled twice: those with TRACING replace the others while somebody
- * traces. In the others, all of this compiles to nothing (docs/adr/0058-traces.md).
+ * traces. In the others, all of this compiles to nothing (docs/adr/0057-explanations.md).
  */
 #ifndef LOXILB_TRACE_NOTE_H
 #define LOXILB_TRACE_NOTE_H

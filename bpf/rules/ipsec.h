@@ -2,7 +2,7 @@
 /*
  * ipsec.h - refuses packets that a policy of the kernel's IPsec (xfrm) blocks or
  * encrypts: packets that leave by a redirect bypass IPsec, and would leave in clear
- * text. docs/adr/0074-ipsec-policies.md has the alternatives.
+ * text. docs/adr/0079-firewall-rules.md has the alternatives.
  *
  * Policies are checked before a connection finds its next hop: when it opens, and once
  * after each change of policies or routes. They are stored as firewall rules (rule.h),

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * lifetime.h - counts how long connections lived and how many bytes they carried, when
- * they end (docs/adr/0063-lifetimes.md).
+ * they end (docs/adr/0003-connection-tracking.md).
  *
  * The beginning of a connection is in its row's status word, of which lookups test one
  * bit: packets of established connections pay nothing, and a row needs no more space.

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * place.h - where the connection table has the row of a key: the hashes by which a key is
- * placed, and the group, bucket and row that a hash chooses (docs/adr/0089-homes.md).
+ * placed, and the group, bucket and row that a hash chooses (docs/adr/0025-connection-table.md).
  */
 #ifndef LOXILB_TABLE_PLACE_H
 #define LOXILB_TABLE_PLACE_H

@@ -9,7 +9,7 @@
  * key. If the ports of a key show who the client is, the hash is that of the client's
  * address and port, so both directions are next to each other, in one bucket. A key has
  * a second home, by another hash, for when the first one has no room
- * (docs/adr/0089-homes.md).
+ * (docs/adr/0025-connection-table.md).
  *
  * So a lookup waits for memory once or twice, where the kernel's hash table waits three
  * times; and inserting a row allocates nothing. Opening a connection takes a third of

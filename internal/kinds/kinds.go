@@ -1,7 +1,7 @@
 // Package kinds registers the kinds of objects: one file for each, with the names of its objects,
 // how they are stored, and how requests, answers, files and commands have them. The store, the API,
 // files and loxicmd go through the registrations, so a new kind needs no lines of its own there
-// (docs/adr/0083-kinds.md).
+// (docs/adr/0046-store.md).
 package kinds
 
 import (

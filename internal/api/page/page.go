@@ -1,5 +1,5 @@
 // Package page serves the web page at /: static files without any data of this load balancer. The
-// page gets its data from the REST API, with the token of its user (adr/0060).
+// page gets its data from the REST API, with the token of its user (adr/0061).
 package page
 
 import (

@@ -1,3 +1,5 @@
+// Package reconcile applies desired objects to the kernel and its network: a loop for each kind,
+// which records the status of each object and retries failures.
 package reconcile
 
 import (

@@ -21,7 +21,7 @@ func TestRoom(t *testing.T) {
 	r := rig.New(t, rig.Options{})
 	r.ServeNames()
 	a := apiOf(r)
-	// 33.5 MB with two CPUs: 4 for the services' counters of refused clients (adr/0081), 4 for the
+	// 33.5 MB with two CPUs: 4 for the services' counters of refused clients (adr/0070), 4 for the
 	// empty table of the times when connections of removed endpoints end, and 1 for the outcomes
 	// and samples by which endpoints are judged. Little of it is per CPU.
 	if size := mapMemory(r); size > 35<<10 {

@@ -1,7 +1,7 @@
 // Package egress routes packets to the node that owns their future source address, through VXLAN
 // (RFC 7348). A node that does not own the address sends them to the address itself, so its network
 // finds the owner: a new owner's gratuitous ARP, or its route, moves the tunnel as well. Nodes need
-// no list of each other (docs/adr/0087-egress-gateway.md).
+// no list of each other (docs/adr/0015-egress.md).
 package egress
 
 import (
