@@ -1663,6 +1663,10 @@ type InstanceState struct {
 	// Instance The part of services' names after the last colon; services whose names have no colon belong to llb-inst0, also called default or empty.
 	Instance string `json:"instance"`
 
+	// LeaseSeconds How long this node stays MASTER while its daemon does not run, 5 to 3600. Then its kernel stops answering for the VIPs, and the role
+	// is BACKUP when the daemon runs again. Absent or 0: the node stays MASTER until it reboots.
+	LeaseSeconds int `json:"leaseSeconds,omitempty"`
+
 	// State MASTER, BACKUP, FAULT, STOP or NOT_DEFINED.
 	State string `json:"state"`
 
@@ -4111,31 +4115,31 @@ type ClientInterface interface {
 	// Corresponds with GET /config/bgp/policy/definedsets/{defineset_type}/{type_name} (the `GetBgpDefinedSet` operationId).
 	GetBgpDefinedSet(ctx context.Context, definesetType string, typeName string, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// SetInstanceStateWithBody Say what this node is for the services of an instance
+	// SetInstanceStateWithBody Set the role of this node for the services of an instance
 	//
-	// Whoever chooses the active node says it: keepalived by a notify script, kube-loxilb. A node that is BACKUP, FAULT or STOP answers for
-	// none of the VIPs of the instance's services, and announces none; connections that reach it go on. One that is MASTER, or NOT_DEFINED
-	// (which is so while nobody has said anything), answers for them, and announces them when it becomes it. The role is kept over a
-	// restart of the daemon; a MASTER is BACKUP after one of the machine, until it is said again.
+	// keepalived sets roles by a notify script, kube-loxilb by its election. A node that is BACKUP, FAULT or STOP neither answers for the VIPs
+	// of the instance's services nor announces them; its connections continue. A node that is MASTER, or NOT_DEFINED as long as no role is
+	// set, does both. The role survives a restart of the daemon. A MASTER becomes BACKUP when the machine restarts, or when its leaseSeconds
+	// have ended.
 	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /config/cistate (the `SetInstanceState` operationId).
 	SetInstanceStateWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// SetInstanceState Say what this node is for the services of an instance
+	// SetInstanceState Set the role of this node for the services of an instance
 	//
-	// Whoever chooses the active node says it: keepalived by a notify script, kube-loxilb. A node that is BACKUP, FAULT or STOP answers for
-	// none of the VIPs of the instance's services, and announces none; connections that reach it go on. One that is MASTER, or NOT_DEFINED
-	// (which is so while nobody has said anything), answers for them, and announces them when it becomes it. The role is kept over a
-	// restart of the daemon; a MASTER is BACKUP after one of the machine, until it is said again.
+	// keepalived sets roles by a notify script, kube-loxilb by its election. A node that is BACKUP, FAULT or STOP neither answers for the VIPs
+	// of the instance's services nor announces them; its connections continue. A node that is MASTER, or NOT_DEFINED as long as no role is
+	// set, does both. The role survives a restart of the daemon. A MASTER becomes BACKUP when the machine restarts, or when its leaseSeconds
+	// have ended.
 	//
 	// Takes a body of the `application/json` content type.
 	//
 	// Corresponds with POST /config/cistate (the `SetInstanceState` operationId).
 	SetInstanceState(ctx context.Context, body SetInstanceStateJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetInstanceStates What this node is for the services of each instance
+	// GetInstanceStates Roles of this node by instance
 	//
 	// Corresponds with GET /config/cistate/all (the `GetInstanceStates` operationId).
 	GetInstanceStates(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -5393,12 +5397,12 @@ func (c *Client) GetBgpDefinedSet(ctx context.Context, definesetType string, typ
 	return c.Client.Do(req)
 }
 
-// SetInstanceStateWithBody Say what this node is for the services of an instance
+// SetInstanceStateWithBody Set the role of this node for the services of an instance
 //
-// Whoever chooses the active node says it: keepalived by a notify script, kube-loxilb. A node that is BACKUP, FAULT or STOP answers for
-// none of the VIPs of the instance's services, and announces none; connections that reach it go on. One that is MASTER, or NOT_DEFINED
-// (which is so while nobody has said anything), answers for them, and announces them when it becomes it. The role is kept over a
-// restart of the daemon; a MASTER is BACKUP after one of the machine, until it is said again.
+// keepalived sets roles by a notify script, kube-loxilb by its election. A node that is BACKUP, FAULT or STOP neither answers for the VIPs
+// of the instance's services nor announces them; its connections continue. A node that is MASTER, or NOT_DEFINED as long as no role is
+// set, does both. The role survives a restart of the daemon. A MASTER becomes BACKUP when the machine restarts, or when its leaseSeconds
+// have ended.
 //
 // Takes any type of body and a specified content type.
 //
@@ -5415,12 +5419,12 @@ func (c *Client) SetInstanceStateWithBody(ctx context.Context, contentType strin
 	return c.Client.Do(req)
 }
 
-// SetInstanceState Say what this node is for the services of an instance
+// SetInstanceState Set the role of this node for the services of an instance
 //
-// Whoever chooses the active node says it: keepalived by a notify script, kube-loxilb. A node that is BACKUP, FAULT or STOP answers for
-// none of the VIPs of the instance's services, and announces none; connections that reach it go on. One that is MASTER, or NOT_DEFINED
-// (which is so while nobody has said anything), answers for them, and announces them when it becomes it. The role is kept over a
-// restart of the daemon; a MASTER is BACKUP after one of the machine, until it is said again.
+// keepalived sets roles by a notify script, kube-loxilb by its election. A node that is BACKUP, FAULT or STOP neither answers for the VIPs
+// of the instance's services nor announces them; its connections continue. A node that is MASTER, or NOT_DEFINED as long as no role is
+// set, does both. The role survives a restart of the daemon. A MASTER becomes BACKUP when the machine restarts, or when its leaseSeconds
+// have ended.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -5437,7 +5441,7 @@ func (c *Client) SetInstanceState(ctx context.Context, body SetInstanceStateJSON
 	return c.Client.Do(req)
 }
 
-// GetInstanceStates What this node is for the services of each instance
+// GetInstanceStates Roles of this node by instance
 //
 // Corresponds with GET /config/cistate/all (the `GetInstanceStates` operationId).
 func (c *Client) GetInstanceStates(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -13420,10 +13424,10 @@ type ServerInterface interface {
 	// GetBgpDefinedSet One set, or with the name all each set of the type
 	// (GET /config/bgp/policy/definedsets/{defineset_type}/{type_name})
 	GetBgpDefinedSet(w http.ResponseWriter, r *http.Request, definesetType string, typeName string)
-	// SetInstanceState Say what this node is for the services of an instance
+	// SetInstanceState Set the role of this node for the services of an instance
 	// (POST /config/cistate)
 	SetInstanceState(w http.ResponseWriter, r *http.Request)
-	// GetInstanceStates What this node is for the services of each instance
+	// GetInstanceStates Roles of this node by instance
 	// (GET /config/cistate/all)
 	GetInstanceStates(w http.ResponseWriter, r *http.Request)
 	// ConfirmApply Have a revision stay that would go back

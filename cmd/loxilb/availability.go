@@ -17,10 +17,11 @@ func (p *daemon) availability() (a doctor.Availability) {
 	}
 	announced, instances := 0, map[string]int{} // services
 	elected := p.elected(now)
-	owners := map[netip.Addr]map[string]bool{} // elected instances of VIPs
+	owners := map[netip.Addr]map[string]bool{} // instances of VIPs by a lease
+	roles := p.state.Instances.OfThisNode(now)
 	for s := range p.state.Services.EachShared(now) {
 		instances[s.Instance()]++
-		if elected[s.Instance()] {
+		if elected[s.Instance()] || roles[s.Instance()].Lease > 0 {
 			addOwner(owners, s)
 		}
 		if s.BGP {

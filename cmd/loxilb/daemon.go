@@ -94,6 +94,7 @@ type daemon struct {
 	exit        context.CancelCauseFunc // ends the daemon
 	pairs       *election.Manager       // BFD sessions with other nodes
 	elections   *reconcile.Elections
+	roleLeases  *reconcile.RoleLeases
 	others      *reconcile.ClusterNodes
 	leases      *reconcile.Leases // of VIPs
 	cluster     *cluster.Node     // exchanges connections with other nodes; nil: there are none
@@ -267,6 +268,7 @@ func (p *daemon) serve(ctx context.Context) error {
 	p.beginElections() // before VIPs are owned
 	run(p.elect)
 	run(p.elections.Follow)
+	run(p.roleLeases.Run)
 	if p.cluster != nil {
 		if p.sessions != nil {
 			p.sessions.changed = p.cluster.SessionsChanged

@@ -42,8 +42,9 @@ func (p *daemon) newElections(o reconcile.Observers) {
 		p.log.Error("a MASTER that was killed might stay MASTER at its next start", "error", err)
 	}
 	p.restarting = sync.OnceValue(func() bool { return restartsSoon(p.log) })
-	guard := leaseGuard{file, p.datapath.Leases, p.log}
-	p.pairs = election.NewManager(guard, p.network.Do, p.restarting)
+	kernel := &kernelLeases{Leases: p.datapath.Leases, log: p.log}
+	p.pairs = election.NewManager(leaseGuard{file, kernel.part()}, p.network.Do, p.restarting)
+	p.roleLeases = reconcile.NewRoleLeases(p.state, kernel.part(), objects.Owner, p.rules.RolesChanged, o)
 	p.elections = reconcile.NewElections(p.pairs, p.state, objects.Owner, p.rules.RolesChanged, o)
 }
 
@@ -57,6 +58,7 @@ func (p *daemon) beginElections() {
 		}
 	}
 	p.elections.Begin()
+	p.roleLeases.Begin()
 }
 
 // restartsSoon reports whether the service manager starts this daemon again once it has ended. It

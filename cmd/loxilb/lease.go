@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -14,26 +15,58 @@ import (
 	"loxilb/internal/kernel/datapath/leases"
 )
 
-// leaseGuard keeps leases for the next process in a file, and has the kernel answer for VIPs while
-// they last.
-type leaseGuard struct {
-	*leaseFile
-	kernel *leases.Leases
-	log    *slog.Logger
+// kernelLeases has the kernel answer for VIPs while leases last. Elections have some of the
+// instances, roles that were set with a lease the others.
+type kernelLeases struct {
+	*leases.Leases
+	log *slog.Logger
+
+	mu    sync.Mutex
+	parts []*leasePart
+}
+
+// leasePart has the instances of one of them.
+type leasePart struct {
+	*kernelLeases
+	known     bool
+	instances []string
+}
+
+func (k *kernelLeases) part() *leasePart {
+	p := &leasePart{kernelLeases: k}
+	k.parts = append(k.parts, p)
+	return p
 }
 
 // Own sets until when the kernel answers for the VIPs of an instance.
-func (g leaseGuard) Own(instance string, until time.Time) {
-	if err := g.kernel.RenewLease(instance, until); err != nil {
-		g.log.Error("lease of VIPs cannot be set", "instance", instance, "error", err)
+func (k *kernelLeases) Own(instance string, until time.Time) {
+	if err := k.RenewLease(instance, until); err != nil {
+		k.log.Error("lease of VIPs cannot be set", "instance", instance, "error", err)
 	}
 }
 
-// Keep makes the kernel answer for the VIPs of all other instances.
-func (g leaseGuard) Keep(instances []string) {
-	if err := g.kernel.KeepLeases(instances); err != nil {
-		g.log.Error("leases of VIPs cannot be removed", "error", err)
+// Keep makes the kernel answer for the VIPs of all other instances, once all parts have called it:
+// a lease of an earlier process may be that of another part.
+func (p *leasePart) Keep(instances []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.known, p.instances = true, instances
+	var all []string
+	for _, one := range p.parts {
+		if !one.known {
+			return
+		}
+		all = append(all, one.instances...)
 	}
+	if err := p.KeepLeases(all); err != nil {
+		p.log.Error("leases of VIPs cannot be removed", "error", err)
+	}
+}
+
+// leaseGuard keeps leases of elections for the next process in a file, and in the kernel.
+type leaseGuard struct {
+	*leaseFile
+	*leasePart
 }
 
 // leaseFile records when a silent node loses its roles to its peer. The file outlives the process:

@@ -58,6 +58,7 @@ const (
 	FieldRole              = "state"
 	FieldInstance          = "instance"
 	FieldInstanceVIP       = "vip"
+	FieldInstanceLease     = "lease"
 	FieldName              = "name"
 	FieldMonitor           = "monitor"
 	FieldAddress           = "address"

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestInstanceOf(t *testing.T) {
@@ -26,6 +27,10 @@ func TestInstanceValidate(t *testing.T) {
 		`state "X" is not known`:             {Name: "a", Role: "X"},
 		`instance "a:b" has a colon`:         {Name: "a:b", Role: RoleBackup},
 		`instance "a/b" has a slash`:         {Name: "a/b", Role: RoleBackup},
+		`lease "4s" is out of range`:         {Name: "a", Role: RoleMaster, Lease: 4 * time.Second},
+		`lease "5.5s" is out of range`:       {Name: "a", Role: RoleMaster, Lease: 5500 * time.Millisecond},
+		`lease "3601s" is out of range`:      {Name: "a", Role: RoleMaster, Lease: 3601 * time.Second},
+		`lease "5s" has no role to end`:      {Name: "a", Role: RoleUnknown, Lease: MinLease},
 		`vip "127.0.0.1" is a loopback addr`: {Name: "a", Role: RoleBackup, VIP: netip.MustParseAddr("127.0.0.1")},
 	} {
 		if err := i.Validate(); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {

@@ -292,7 +292,18 @@ type Instance struct {
 	Role  Role       `json:"role"`
 	VIP   netip.Addr `json:"vip,omitzero"` // the cluster's: the source that endpoints see in mode fullnat in place of services' VIPs; invalid: none
 	Place string     `json:"place"`        // where the role was assigned
+	// Lease is how long the node stays MASTER while its daemon does not run; 0: until it reboots.
+	Lease time.Duration `json:"lease,omitzero"`
 }
+
+// MinLease and MaxLease are the limits of Instance.Lease. A shorter one would end while the daemon
+// is replaced.
+const (
+	MinLease = 5 * time.Second
+	MaxLease = time.Hour
+
+	leaseRange = "5s to 3600s, whole seconds; 0: none"
+)
 
 // Key returns the key of the instance.
 func (i *Instance) Key() string { return InstanceKey(i.Name) }
@@ -310,8 +321,30 @@ func (i *Instance) Validate() error {
 	if _, err := ParseRole(string(i.Role)); err != nil {
 		return err
 	}
+	if err := i.validateLease(); err != nil {
+		return err
+	}
 	if i.VIP.IsValid() {
 		return CheckRoutable(FieldInstanceVIP, i.VIP)
+	}
+	return nil
+}
+
+// LeaseOf returns a lease of this many seconds; 0: none.
+func LeaseOf(seconds int) (time.Duration, error) {
+	if seconds < 0 || seconds > int(MaxLease/time.Second) || seconds > 0 && seconds < int(MinLease/time.Second) {
+		return 0, NewFieldError(FieldInstanceLease, strconv.Itoa(seconds)+"s", "is out of range", leaseRange)
+	}
+	return time.Duration(seconds) * time.Second, nil
+}
+
+func (i *Instance) validateLease() error {
+	switch {
+	case i.Lease == 0:
+	case i.Lease < MinLease || i.Lease > MaxLease || i.Lease%time.Second != 0:
+		return NewFieldError(FieldInstanceLease, durationText(i.Lease), "is out of range", leaseRange)
+	case i.Role == RoleUnknown:
+		return NewFieldError(FieldInstanceLease, durationText(i.Lease), "has no role to end", "0 with state "+string(RoleUnknown))
 	}
 	return nil
 }

@@ -19,13 +19,17 @@ func TestHastate(t *testing.T) {
 		}
 	}
 	for args, want := range map[string]string{
-		"set hastate master": `{"instance":"llb-inst0","state":"MASTER","vip":"","sync":0}`,
+		"set hastate master":                                `{"instance":"llb-inst0","state":"MASTER","vip":"","sync":0}`,
+		"set hastate MASTER --lease=30s":                    `{"instance":"llb-inst0","state":"MASTER","vip":"","sync":0,"leaseSeconds":30}`,
 		"set ha BACKUP --instance=llb-inst1 --vip=10.0.0.9": `{"instance":"llb-inst1","state":"BACKUP","vip":"10.0.0.9","sync":0}`,
 	} {
 		s := clitest.NewServer(t, 200, clitest.Success)
 		if got := clitest.Run(t, "", s.Args(args)...); got.Code != session.ExitOK || len(s.Requests) != 1 || !sameJSON(t, s.Requests[0], want) {
 			t.Errorf("%s: %+v %v, want %s", args, got, s.Requests, want)
 		}
+	}
+	if got := clitest.Run(t, "", "set", "hastate", "MASTER", "--lease=4s"); got.Code != session.ExitUsage || !strings.Contains(got.Stderr, `lease "4s" is out of range`) {
+		t.Errorf("%+v", got)
 	}
 	if got := clitest.Run(t, "", "set", "hastate", "ACTIVE"); got.Code != session.ExitUsage || !strings.Contains(got.Stderr, `state "ACTIVE" is not known`) {
 		t.Errorf("%+v", got)

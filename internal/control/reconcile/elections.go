@@ -116,9 +116,21 @@ func (e *Elections) set(now *store.Snapshot) {
 	e.changed()
 }
 
+// leasedBy returns the instances by which this node owns VIPs only as long as a lease lasts: those
+// that are elected, and those whose role was set with a lease.
+func leasedBy(d *desired.State, now *store.Snapshot) leased {
+	list := leased(electedBy(d, now))
+	for key, one := range d.Instances.Set(now) {
+		if one.Lease > 0 {
+			list[key] = true
+		}
+	}
+	return list
+}
+
 // electedBy returns the instances whose owner is elected.
-func electedBy(d *desired.State, now *store.Snapshot) elected {
-	list := elected{}
+func electedBy(d *desired.State, now *store.Snapshot) map[string]bool {
+	list := map[string]bool{}
 	for s := range d.BFD.All(now) {
 		list[lb.InstanceKey(s.Instance)] = true
 	}

@@ -135,19 +135,19 @@ func (o Owned) remove(ctx context.Context, list []netip.Addr) map[netip.Addr]err
 	return failed
 }
 
-// elected are the instances whose owner is elected.
-type elected map[string]bool
+// leased are the instances by which this node owns addresses only as long as a lease lasts.
+type leased map[string]bool
 
-// leasedBy returns the instances of an owner's list if all of them are elected: of another one,
-// this node owns its addresses without a lease.
-func (e elected) leasedBy(owning []string) []string {
-	if slices.ContainsFunc(owning, func(instance string) bool { return !e[instance] }) {
+// of returns the instances of an owner's list if all of them have a lease: by another one, this
+// node owns its addresses without.
+func (l leased) of(owning []string) []string {
+	if slices.ContainsFunc(owning, func(instance string) bool { return !l[instance] }) {
 		return nil
 	}
 	return owning
 }
 
-// sourceLeasedBy returns the elected instance by which this node owns a source address of rules.
-func (e elected) sourceLeasedBy(a netip.Addr, instances map[string]lb.Instance) []string {
-	return e.leasedBy([]string{lb.SourceInstance(a, instances)})
+// ofSource returns the instance with a lease by which this node owns a source address of rules.
+func (l leased) ofSource(a netip.Addr, instances map[string]lb.Instance) []string {
+	return l.of([]string{lb.SourceInstance(a, instances)})
 }

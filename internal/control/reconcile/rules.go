@@ -108,7 +108,7 @@ func (r *Rules) Apply(ctx context.Context, keys []string) []Outcome[string] {
 		r.record(list, named)
 		r.judge(ctx, table, elsewhere)
 		err = r.own(ctx, ownedSources(table.Sources, instances), func(a netip.Addr) []string {
-			return electedBy(r.desired, now).sourceLeasedBy(a, instances)
+			return leasedBy(r.desired, now).ofSource(a, instances)
 		})
 	}
 	due := unique(slices.AppendSeq(slices.Clone(keys), maps.Keys(tunnels))) // a change of an interface marks any rule

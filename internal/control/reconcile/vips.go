@@ -133,7 +133,7 @@ func (v *vips) clear(a netip.Addr) {
 type roles struct {
 	instances map[string]lb.Instance
 	vips      map[netip.Addr][]string // of clusters, that this node owns, and by which instances
-	elected   elected
+	leased    leased
 }
 
 // set makes these the roles.
@@ -169,7 +169,7 @@ func (s *Services) owned(a netip.Addr) bool {
 // leasedBy returns the elected instances by which this node owns an address; none if it owns it
 // without a lease.
 func (s *Services) leasedBy(a netip.Addr) []string {
-	if len(s.roles.elected) == 0 {
+	if len(s.roles.leased) == 0 {
 		return nil
 	}
 	owning := slices.Clone(s.roles.vips[a])
@@ -178,7 +178,7 @@ func (s *Services) leasedBy(a netip.Addr) []string {
 			owning = append(owning, u.instance)
 		}
 	}
-	return s.roles.elected.leasedBy(unique(owning))
+	return s.roles.leased.of(unique(owning))
 }
 
 // allOwned returns the addresses that this node answers for.
@@ -194,12 +194,12 @@ func (s *Services) allOwned() (list []netip.Addr) {
 // feedRoles acquires and releases VIPs by the roles of a snapshot.
 func (s *Services) feedRoles(ctx context.Context, snapshot *store.Snapshot) {
 	before, now := s.roles.instances, s.Desired.Instances.OfThisNode(snapshot)
-	elected := electedBy(s.Desired, snapshot)
-	if maps.Equal(before, now) && maps.Equal(s.roles.elected, elected) {
+	leased := leasedBy(s.Desired, snapshot)
+	if maps.Equal(before, now) && maps.Equal(s.roles.leased, leased) {
 		return
 	}
 	s.roles.set(now)
-	s.roles.elected = elected
+	s.roles.leased = leased
 	touched := s.index.allVIPs()
 	for _, all := range []map[string]lb.Instance{before, now} {
 		for _, one := range all {

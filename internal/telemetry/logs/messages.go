@@ -161,6 +161,7 @@ func packets() []message {
 
 func network() []message {
 	return []message{
+		{"this node is MASTER no longer", "Its daemon did not run for longer than the lease of its role; another node may own the VIPs.", "if no node is MASTER: loxicmd set hastate MASTER"},
 		{"problem", "what stops packets.", "see the hint in the line"},
 		{"not working; trying again", "what names a component that follows or changes the network.", "see error; it resumes automatically after the fix"},
 		{"reading the whole network state again", "The kernel sent more changes than the buffer holds; nothing is lost.", ""},

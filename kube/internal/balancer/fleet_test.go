@@ -293,9 +293,28 @@ func TestNewBalancers(t *testing.T) {
 			t.Errorf("a new balancer is %q and has got services %d times, %d times without a role", role, r.applied.Load(), r.early.Load())
 		}
 	}
-	f.electOnce(t.Context(), newElection())
+	elected := newElection()
+	f.electOnce(t.Context(), elected)
 	if got := masters(t, f, remotes); got != "0:0" && got != "0:1" {
 		t.Errorf("after the election, MASTERs are %q", got)
+	}
+
+	// One whose lease ended unnoticed is given its role again.
+	for _, r := range remotes[:2] {
+		if m := f.members[r.URL]; f.master("llb-inst0") == r.URL {
+			if lease := r.Store.Instances.OfThisNode(r.Store.Snapshot())["llb-inst0"].Lease; lease != restartTime {
+				t.Errorf("the MASTER's lease is %v", lease)
+			}
+			r.Call("POST", httpapi.BaseURL+"/config/cistate", `{"instance":"llb-inst0","state":"BACKUP"}`, "Content-Type", "application/json")
+			m.fullAt = time.Time{}
+			if _, err := m.sync(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	f.electOnce(t.Context(), elected)
+	if got := masters(t, f, remotes); got != "0:0" && got != "0:1" {
+		t.Errorf("after a lease has ended, MASTERs are %q", got)
 	}
 
 	// One that was away and believes itself MASTER is told at once, not by the next election.

@@ -48,8 +48,8 @@ type member struct {
 	problem   string
 	existing  inventory // services of ours
 	refused   map[string]refused
-	roles     map[string]string // that it was given, by instance
-	newcomer  map[string]bool   // instances of which it was made BACKUP for lack of a role
+	roles     map[string]givenRole // by instance
+	newcomer  map[string]bool      // instances of which it was made BACKUP for lack of a role
 }
 
 // present is a service of ours that the balancer has. Its hash is 0 if its content is not known.
@@ -67,7 +67,7 @@ type refused struct {
 func newMember(f *Fleet, t Target) *member {
 	return &member{
 		Target: t, fleet: f, waker: make(chan struct{}, 1), cancel: func() {},
-		existing: newInventory(0), refused: map[string]refused{}, roles: map[string]string{}, newcomer: map[string]bool{},
+		existing: newInventory(0), refused: map[string]refused{}, roles: map[string]givenRole{}, newcomer: map[string]bool{},
 	}
 }
 
@@ -132,7 +132,7 @@ func (m *member) note(ctx context.Context, err error) {
 		m.problem = err.Error()
 	}
 	if !m.reachable {
-		m.roles = map[string]string{}
+		m.roles = map[string]givenRole{}
 	}
 	switch {
 	case isBusy(err):
@@ -204,6 +204,9 @@ func (m *member) update(ctx context.Context, revision uint64) (touched map[types
 	full := !m.synced || revision != m.revision && time.Since(m.fullAt) > fullInterval
 	if full {
 		if err := m.list(ctx, &v); err != nil {
+			return nil, err
+		}
+		if err := m.readRoles(ctx); err != nil {
 			return nil, err
 		}
 		m.synced, m.revision, m.fullAt = true, revision, time.Now()

@@ -3,9 +3,11 @@ package balancer
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net"
+	"net/http"
 	"net/netip"
 	"net/url"
 	"slices"
@@ -27,7 +29,9 @@ const (
 	asked  = time.Second // between elections
 	settle = time.Minute // that a balancer answers before VIPs move to it, whose connections may break
 
-	restartTime = 30 * time.Second // that a daemon may need to be replaced
+	// restartTime is how long a daemon may need to be replaced. A balancer whose daemon did not run
+	// for longer is MASTER no longer: its lease has ended when another one is elected.
+	restartTime = 30 * time.Second
 )
 
 // Roles says whether this controller chooses which balancer owns the VIPs of an instance.
@@ -280,24 +284,69 @@ func (s *slowMembers) has(m *member) bool {
 
 // assign gives a balancer a role, and reports whether it has it.
 func (f *Fleet) assign(ctx context.Context, m *member, instance, role string) bool {
+	given := givenRole{role, f.lease()}
 	m.mu.Lock()
 	has := m.roles[instance]
 	m.mu.Unlock()
-	if has == role {
+	if has == given {
 		return true
 	}
 	ctx, cancel := context.WithTimeout(ctx, pollTimeout)
 	defer cancel()
-	err := m.Client.Post(ctx, "/config/cistate", v1.InstanceState{Instance: instance, State: role, Vip: f.Roles.VIP.String()})
-	if err != nil {
+	if err := m.setRole(ctx, instance, role); err != nil {
 		f.Log.Error(err, "cannot set the role of a balancer", "balancer", m.URL, "instance", instance, "role", role)
 		return false
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.roles[instance] = role
+	m.roles[instance] = given
 	delete(m.newcomer, instance)
 	return true
+}
+
+// givenRole is a role that a balancer was given, and its lease in seconds.
+type givenRole struct {
+	role  string
+	lease int
+}
+
+// lease returns the lease of roles in seconds: none if no other balancer could take over.
+func (f *Fleet) lease() int {
+	if len(f.list()) < 2 {
+		return 0
+	}
+	return int(restartTime / time.Second)
+}
+
+// setRole gives a balancer a role with a lease, or without if it is of a version that has none.
+func (m *member) setRole(ctx context.Context, instance, role string) error {
+	state := v1.InstanceState{Instance: instance, State: role, Vip: m.fleet.Roles.VIP.String(), LeaseSeconds: m.fleet.lease()}
+	err := m.Client.Post(ctx, "/config/cistate", state)
+	if r := (*Refusal)(nil); errors.As(err, &r) && r.Status == http.StatusBadRequest {
+		state.LeaseSeconds = 0
+		return m.Client.Post(ctx, "/config/cistate", state)
+	}
+	return err
+}
+
+// readRoles forgets the roles that a balancer has no longer, so that it is given them again: its
+// lease ended unnoticed, or somebody has changed them.
+func (m *member) readRoles(ctx context.Context) error {
+	if !m.fleet.Roles.Enabled() {
+		return nil
+	}
+	states, err := m.Client.Instances(ctx)
+	if err != nil {
+		return err
+	}
+	has := map[string]string{}
+	for _, s := range states {
+		has[s.Instance] = s.State
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	maps.DeleteFunc(m.roles, func(instance string, given givenRole) bool { return has[instance] != given.role })
+	return nil
 }
 
 // startAsBackup makes a balancer that has just answered BACKUP of the instances in which it has no
@@ -324,7 +373,7 @@ func (m *member) startAsBackup(ctx context.Context) error {
 		if overtaken := state == master && elected != "" && elected != m.URL; state != undefined && !overtaken {
 			continue
 		}
-		if err := m.Client.Post(ctx, "/config/cistate", v1.InstanceState{Instance: instance, State: backup, Vip: roles.VIP.String()}); err != nil {
+		if err := m.setRole(ctx, instance, backup); err != nil {
 			return fmt.Errorf("set the role of instance %s: %w", instance, err)
 		}
 		m.mu.Lock()

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"time"
 
 	v1 "loxilb/api/v1"
 	"loxilb/internal/api/httpapi/objects"
@@ -65,6 +66,9 @@ func decodeInstance(data []byte) (one lb.Instance, p *rest.Problem) {
 			one.VIP = lb.Instance{}.VIP
 		}
 	}
+	if one.Lease, err = lb.LeaseOf(body.LeaseSeconds); err != nil {
+		return one, rest.BadRequest(err)
+	}
 	if err := one.Validate(); err != nil {
 		return one, rest.BadRequest(err)
 	}
@@ -91,7 +95,7 @@ func (a *API) InstanceStates() []v1.InstanceState {
 	list := make([]v1.InstanceState, 0, len(here))
 	for _, key := range slices.Sorted(maps.Keys(here)) {
 		one := here[key]
-		state := v1.InstanceState{Instance: one.Name, State: string(one.Role), Vip: "0.0.0.0"}
+		state := v1.InstanceState{Instance: one.Name, State: string(one.Role), Vip: "0.0.0.0", LeaseSeconds: int(one.Lease / time.Second)}
 		if one.VIP.IsValid() {
 			state.Vip = one.VIP.String()
 		}

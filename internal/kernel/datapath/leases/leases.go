@@ -59,6 +59,15 @@ func (l *Leases) RenewLease(instance string, until time.Time) error {
 	return l.put(instanceKey(instance), row)
 }
 
+// LeaseEnd returns at which uptime of the machine the lease of an instance ends or has ended; 0: the
+// node does not own the VIPs. It returns false if the instance has no lease.
+func (l *Leases) LeaseEnd(instance string) (uptime time.Duration, exists bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	row, exists := l.have[instanceKey(instance)]
+	return time.Duration(row.Until), exists
+}
+
 // KeepLeases removes the leases of all instances except these.
 func (l *Leases) KeepLeases(instances []string) error {
 	keep := map[uint64]bool{}
