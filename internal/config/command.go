@@ -20,7 +20,7 @@ const (
 	ExitDrained = 75
 )
 
-const long = `loxilb balances TCP and UDP connections in the kernel, by eBPF programs at the tc hook. It is
+const long = `loxilb balances TCP, UDP and SCTP in the kernel, by eBPF programs at the tc hook. It is
 controlled through a REST API, for which loxicmd is the command line. The programs stay and go on
 balancing when the daemon exits; loxilb --detach takes everything away.`
 

@@ -22,7 +22,7 @@ loxilb \- layer-4 load balancer in eBPF
 .br
 .B loxilb \-\-check\-upgrade
 .SH DESCRIPTION
-loxilb balances TCP and UDP connections, and echo requests, over endpoints, by programs at the tc
+loxilb balances TCP, UDP, SCTP and echo requests over endpoints, by programs at the tc
 hook of the network interfaces of its namespace.
 .BR loxicmd (1)
 controls it through a REST API.

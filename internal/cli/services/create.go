@@ -131,7 +131,7 @@ func (f *createFlags) entries(vip string) ([]v1.LoadbalanceEntry, error) {
 		add(lb.ICMP, lb.PortPair{})
 	}
 	if len(list) == 0 {
-		return nil, errors.New("no port given: use --tcp=PORT:ENDPOINTPORT, --udp=PORT:ENDPOINTPORT or --icmp")
+		return nil, errors.New("no port given: use --tcp=PORT:ENDPOINTPORT, or --udp or --sctp in the same way, or --icmp")
 	}
 	return list, nil
 }

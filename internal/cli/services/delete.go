@@ -71,7 +71,7 @@ func (f *deleteFlags) check(args []string) error {
 	case len(args) == 0:
 		return errors.New("no service selected: give a VIP and port, such as: loxicmd delete lb 20.20.20.1 --tcp=2020, or --name, or --all")
 	case !ports:
-		return errors.New("no port given: use --tcp=PORT, --udp=PORT or --icmp")
+		return errors.New("no port given: use --tcp=PORT, --udp=PORT, --sctp=PORT or --icmp")
 	}
 	return nil
 }
