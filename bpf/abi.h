@@ -47,7 +47,7 @@ enum limit {
 
 /* Why a packet was dropped. The name in lower case, without DROP_ and with '-'
  * for '_', is the metric label, the text in logs and the row in
- * docs/drop-reasons.md, which is made from these comments. New reasons go last:
+ * loxilb-drops(7), which is made from these comments. New reasons go last:
  * their numbers index pinned maps. */
 enum drop_reason {
 	DROP_NONE, /* not dropped */

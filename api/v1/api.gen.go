@@ -1041,7 +1041,7 @@ type DropRate struct {
 	// Rate Packets a second.
 	Rate float32 `json:"rate"`
 
-	// Reason As in docs/drop-reasons.md.
+	// Reason A drop reason, see loxilb-drops(7).
 	Reason string `json:"reason"`
 }
 
@@ -1415,7 +1415,7 @@ type Explanation struct {
 	// Question The packet, with what the request did not say.
 	Question string `json:"question"`
 
-	// Reason Of a drop, as docs/drop-reasons.md has them.
+	// Reason The drop reason, see loxilb-drops(7).
 	Reason string `json:"reason,omitempty"`
 
 	// Service Its key, such as 20.20.20.1:2020/tcp.
@@ -2309,7 +2309,7 @@ type RefusedCount struct {
 	// Count Packets.
 	Count uint64 `json:"count"`
 
-	// Reason As docs/drop-reasons.md has it; other: no-memory or no-route.
+	// Reason A drop reason of loxilb-drops(7), or other: no-memory or no-route.
 	Reason string `json:"reason"`
 }
 

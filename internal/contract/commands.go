@@ -57,6 +57,7 @@ func general() []Section[Command] {
 			{Path: "confirm", State: Ours},
 			{Path: "rollback", State: Ours},
 			{Path: "get revisions", State: Ours},
+			{Path: "get drops", State: Ours},
 		}},
 	}
 }

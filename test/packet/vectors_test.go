@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"loxilb/internal/kernel/dropreason"
 	"loxilb/tools/markdown"
 )
 
@@ -175,18 +176,9 @@ func TestDropReasons(t *testing.T) {
 	for _, name := range scriptFiles(t, "testdata") {
 		scripts += strings.Join(readScript(t, name).lines, "\n")
 	}
-	reasons, err := os.ReadFile("../../docs/drop-reasons.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	dropped, _, _ := strings.Cut(string(reasons), "# Why packets go to the kernel")
-	rows := regexp.MustCompile("(?m)^- `([a-z0-9-]+)`").FindAllStringSubmatch(dropped, -1)
-	if len(rows) == 0 {
-		t.Fatal("docs/drop-reasons.md names no reason")
-	}
-	for _, row := range rows {
-		if _, ok := unreachable[row[1]]; !ok && !strings.Contains(scripts, "reason="+row[1]+"\n") {
-			t.Errorf("no script drops a packet for %s", row[1])
+	for _, reason := range dropreason.All() {
+		if _, ok := unreachable[reason.Name]; !ok && !strings.Contains(scripts, "reason="+reason.Name+"\n") {
+			t.Errorf("no script drops a packet for %s", reason.Name)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-// Command dropdoc writes docs/drop-reasons.md from the comments of the enums in bpf/abi.h, and
+// Command dropdoc writes docs/man/loxilb-drops.7 from the comments of the enums in bpf/abi.h, and
 // internal/kernel/dropreason from these and from remedies.txt, so that documents, metric labels and
 // answers of the API agree.
 package main
@@ -44,7 +44,7 @@ func run(root string) error {
 		return err
 	}
 	return errors.Join(
-		os.WriteFile(filepath.Join(root, "docs/drop-reasons.md"), []byte(text), 0o644),
+		os.WriteFile(filepath.Join(root, "docs/man/loxilb-drops.7"), []byte(markdown.Manual("loxilb-drops", text)), 0o644),
 		os.WriteFile(filepath.Join(root, "internal/kernel/dropreason/reasons.gen.go"), code, 0o644),
 	)
 }
@@ -56,12 +56,14 @@ const (
 
 Every dropped packet has one of these reasons: the label of the metric
 ` + "`loxilb_drops_total{reason=...}`" + `, and the word in the log. Only packets of a service, of a
-connection or of a firewall rule are dropped; all others go to the kernel. To find them:
-[operations.md](operations.md#packets-are-dropped).
+connection or of a firewall rule are dropped; all others go to the kernel. ` + "`loxicmd get drops`" + `
+shows the reasons of this machine's packets.
+
+## Reasons
 
 `
 	passes = `
-# Why packets go to the kernel that look like ours
+## Packets that go to the kernel although they look like ours
 
 These are counted, not dropped: the kernel has them, and nothing of them was changed.
 

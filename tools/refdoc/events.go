@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"loxilb/internal/event"
+	"loxilb/tools/markdown"
 )
 
 const eventsHead = `<!-- Generated from internal/event by tools/refdoc (make generate). Do not edit. -->
@@ -14,15 +15,11 @@ const eventsHead = `<!-- Generated from internal/event by tools/refdoc (make gen
 # Events
 
 ` + "`loxicmd get events`, `GET /netlox/v1/events`" + ` and the page show the last 4,096 events and stream
-new ones ([how](looking.md#events)). An event has the members
-` + "`seq`, `time`, `kind`, `action`, `object` and `message`; `--kind=`" + ` selects kinds.
+new ones. An event has the members ` + "`seq`, `time`, `kind`, `action`, `object` and `message`; `--kind=`" + `
+selects kinds. Connections have a stream of their own: ` + "`loxicmd get ct -w`" + `.
 
-| kind | what | action | a message |
-|---|---|---|---|
-`
+## Kinds
 
-const eventsFoot = `
-Connections have [a stream of their own](looking.md#connection-events).
 `
 
 // samples has an event of each kind.
@@ -66,8 +63,7 @@ func events(code string) (string, error) {
 		if what == nil || acts == nil {
 			return "", fmt.Errorf("internal/event/event.go does not say what %s is, and what its actions are", name)
 		}
-		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", body.Kind(), unwrap(what[1]), strings.ToLower(unwrap(acts[1])), body)
+		b.WriteString(markdown.Item(fmt.Sprintf("`%s`: %s. Action: %s. Message: %s", body.Kind(), unwrap(what[1]), strings.ToLower(unwrap(acts[1])), body)))
 	}
-	b.WriteString(eventsFoot)
 	return b.String(), nil
 }

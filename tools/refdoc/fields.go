@@ -15,11 +15,9 @@ const fieldsHead = `<!-- Generated from internal/lb by tools/refdoc (make genera
 
 # Fields of a service
 
-Each field of a service: its flag of ` + "`loxicmd create lb`" + `, and its property in JSON and YAML
-([configuration.md](configuration.md)), in ` + "`serviceArguments`" + ` unless written with /.
-[man/loxicmd.1](man/loxicmd.1) explains each flag, its default and its words,
-[api/openapi.yaml](../api/openapi.yaml) each property; here is what has no flag. Words with - are not
-part of this build.
+Each field of a service: its flag of ` + "`loxicmd create lb`" + `, and its property in JSON and YAML, in
+` + "`serviceArguments`" + ` unless written with /. loxicmd(1) explains each flag, its default and its words,
+api/openapi.yaml each property; here is what has no flag. Words with - are not part of this build.
 `
 
 // schemas are the API's schemas, whose descriptions are used for fields without a flag's help.

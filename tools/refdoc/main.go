@@ -1,5 +1,5 @@
-// Command refdoc writes docs/fields.md from the fields of services and their descriptions in the
-// API, docs/events.md from the kinds of events, and the manual pages from commands and flags, so
+// Command refdoc writes docs/man/loxilb-fields.7 from the fields of services and their descriptions in the
+// API, docs/man/loxilb-events.7 from the kinds of events, and the manual pages from commands and flags, so
 // that they match the programs.
 package main
 
@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+
+	"loxilb/tools/markdown"
 )
 
 //go:generate go run . -root ../..
@@ -40,8 +42,8 @@ func run(root string) error {
 		return err
 	}
 	return errors.Join(
-		os.WriteFile(filepath.Join(root, "docs/fields.md"), []byte(fields), 0o644),
-		os.WriteFile(filepath.Join(root, "docs/events.md"), []byte(events), 0o644),
+		os.WriteFile(filepath.Join(root, "docs/man/loxilb-fields.7"), []byte(markdown.Manual("loxilb-fields", fields)), 0o644),
+		os.WriteFile(filepath.Join(root, "docs/man/loxilb-events.7"), []byte(markdown.Manual("loxilb-events", events)), 0o644),
 		os.WriteFile(filepath.Join(root, "docs/man/loxicmd.1"), []byte(manual()), 0o644),
 		os.WriteFile(filepath.Join(root, "docs/man/loxilb.8"), []byte(daemonManual()), 0o644),
 	)

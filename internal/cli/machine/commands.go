@@ -10,6 +10,7 @@ func Commands(o *session.Options) session.Commands {
 		session.Describe: {hastateKind().Describe(o), processKind().Describe(o), filesystemKind().Describe(o)},
 		session.Get: {
 			getCluster(o),
+			getDrops(o),
 			getEvents(o),
 			hastateKind().Get(o),
 			getLogLevel(o),

@@ -5,11 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	v1 "loxilb/api/v1"
 	"loxilb/internal/cli/session"
+	"loxilb/internal/event"
 )
 
 func getEvents(o *session.Options) *cobra.Command {
@@ -46,10 +48,19 @@ func getEvents(o *session.Options) *cobra.Command {
 	fs := cmd.Flags()
 	fs.SortFlags = false
 	fs.BoolVarP(&watch, "watch", "w", false, "show new events until interrupted")
-	fs.StringVar(&params.Kind, "kind", "", "show only events of these kinds, comma-separated: link, address, route, neighbour, health, object, pressure, revision")
+	fs.StringVar(&params.Kind, "kind", "", "show only events of these kinds, comma-separated: "+strings.Join(eventKinds(), ", "))
+	_ = cmd.RegisterFlagCompletionFunc("kind", cobra.FixedCompletions(eventKinds(), cobra.ShellCompDirectiveNoFileComp)) // the flag is there
 	fs.StringVar(&params.Object, "object", "", "show only events about this object, such as: service 20.20.20.1:2020/tcp")
 	fs.IntVar(&params.Limit, "limit", 0, "show only the last N; 0 shows all that the server keeps")
 	return cmd
+}
+
+// eventKinds returns the kinds of events as words.
+func eventKinds() (words []string) {
+	for _, kind := range event.Kinds() {
+		words = append(words, string(kind))
+	}
+	return words
 }
 
 // eventPrinter prints one event in a line.

@@ -1,5 +1,5 @@
 // Package dropreason lists the reasons why packets are dropped, and remedies, for the API, the page
-// and the command line. docs/drop-reasons.md has the same texts.
+// and the command line. loxilb-drops(7) has the same texts.
 package dropreason
 
 import "slices"

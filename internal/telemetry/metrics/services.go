@@ -62,7 +62,7 @@ func serviceFamilies() []family {
 			ofTroubled(func(t trouble) float64 { return float64(t.failed) })},
 		{Metric{"loxilb_service_endpoint_downtime_seconds_total", Counter, of, "Total time for which endpoints of the service were down since the daemon started. No series before the first.", OfService},
 			ofTroubled(func(t trouble) float64 { return t.downtime.Seconds() })},
-		{Metric{"loxilb_service_refused_packets_total", Counter, []string{"service", "reason"}, "Packets of clients that the service refused a connection, by drop reason (docs/drop-reasons.md). No series for a reason without packets.", OfService},
+		{Metric{"loxilb_service_refused_packets_total", Counter, []string{"service", "reason"}, "Packets of clients that the service refused a connection, by drop reason (loxilb-drops(7)). No series for a reason without packets.", OfService},
 			func(v *view, p *page) {
 				ofServices(func(r *row, p *page) { r.addRefusals(p, v.Endpoints) })(v, p)
 			}},
