@@ -117,13 +117,13 @@ fmt: ## format Go and C
 	$(GO) fmt ./...
 	find bpf test/netnstest/faulty -name "*.[hc]" -print0 | xargs -0 clang-format-19 -i
 
-generate: ## remake what is generated: BPF objects, their Go types, the REST API, docs/promises.md, docs/compatibility.md, docs/metrics.md, docs/man
+generate: ## remake what is generated: BPF objects, their Go types, the REST API, docs/compatibility.md, docs/metrics.md, docs/man
 	@tools/setup build lint
 	$(GO) generate ./tools/dropdoc ./... # a drop reason that no document explains is reported first
 
 check-generated: generate ## fail if the committed generated files, or go.mod, are not what they are made to be
 	$(GO) mod tidy -diff
-	@git diff --exit-code --stat -- internal/kernel/datapath/bpf test/netnstest/faulty internal/kernel/dropreason api/v1 docs/promises.md docs/compatibility.md docs/metrics.md docs/man
+	@git diff --exit-code --stat -- internal/kernel/datapath/bpf test/netnstest/faulty internal/kernel/dropreason api/v1 docs/compatibility.md docs/metrics.md docs/man
 
 update: build ## write the expected values of tests anew; review the diff
 	UPDATE=1 $(GO) test -count=1 ./internal/... ./bench

@@ -33,21 +33,12 @@ func settings() []setting {
 
 const documentHead = `# Compared with the kernel
 
-` + "`" + `test/differential` + "`" + ` sends random packets through two load balancers in network namespaces with raw
-frames on both sides: the kernel's (nftables ` + "`" + `dnat` + "`" + `, ` + "`" + `snat` + "`" + `, ` + "`" + `masquerade` + "`" + `, nf_conntrack, forwarding)
-and ours. After each packet it compares what leaves, byte by byte, with MAC addresses, TTL, options
-and checksums.
-
-Services are TCP and UDP, IPv4 and IPv6, in modes default, fullnat (` + "`" + `snat` + "`" + ` to the VIP) and onearm
-(` + "`" + `masquerade` + "`" + `), with two endpoints in turn. Packets are whole connections, wrong numbers and flags,
-ICMP errors, fragments, options, extension headers, wrong checksums and lengths, and packets of no
-service. Ignored are chosen source ports, IP identifications of the kernel's own packets, and time
-(` + "`" + `test/model` + "`" + ` tests timeouts).
-
-` + "`" + `make test` + "`" + ` runs the same few hundred sequences;
-` + "`" + `go test ./test/differential -seed 1000 -sequences 100000 -timeout 0` + "`" + ` runs others. A failing
-sequence is reduced and printed as a packet script for ` + "`" + `test/packet/testdata` + "`" + `. ` + "`" + `make update` + "`" + ` writes
-this file from the test's tables.
+` + "`test/differential`" + ` sends the same random packets through two load balancers in network namespaces:
+the kernel's (nftables, nf_conntrack, forwarding) and ours, in modes default, fullnat and onearm.
+After each packet it compares what leaves, byte by byte. Ignored are chosen source ports, IP
+identifications of the kernel's own packets, and time (` + "`test/model`" + ` tests timeouts). A failing
+sequence is reduced and printed as a packet script. ` + "`make test`" + ` runs a few hundred sequences;
+` + "`go test ./test/differential -seed 1000 -sequences 100000 -timeout 0`" + ` runs others.
 
 ## Settings of conntrack
 

@@ -79,11 +79,11 @@ func dashboards() []string {
 	return []string{"datapath.json", "endpoint.json", "overview.json", "service.json"}
 }
 
-// TestDashboardMetrics checks that docs/metrics.md or a recording rule has each metric of the
+// TestDashboardMetrics checks that loxilb-metrics(7) or a recording rule has each metric of the
 // dashboards.
 func TestDashboardMetrics(t *testing.T) {
 	t.Parallel()
-	known := file(t, "docs/metrics.md") + file(t, "deploy/prometheus/recording.rules.yml")
+	known := strings.NewReplacer(`\fB`, "", `\fR`, "", `\`, "").Replace(file(t, "docs/man/loxilb-metrics.7")) + file(t, "deploy/prometheus/recording.rules.yml")
 	suffix := regexp.MustCompile("_(bucket|sum|count)$")
 	for _, name := range dashboards() {
 		used := regexp.MustCompile(`\bloxilb[_:][a-z0-9_:]+`).FindAllString(file(t, "deploy/grafana/"+name), -1)

@@ -1,69 +1,75 @@
-// Command metricdoc writes docs/metrics.md: an introduction for users, and the names of all
-// metrics.
+// Command metricdoc writes docs/metrics.md, an introduction for users, and the manual page
+// loxilb-metrics(7), which explains all metrics.
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"loxilb/internal/telemetry/metrics"
 	"loxilb/tools/markdown"
 )
 
-//go:generate go run . -intro intro.txt -out ../../docs/metrics.md
+//go:generate go run . -root ../..
 
 func main() {
-	intro := flag.String("intro", "tools/metricdoc/intro.txt", "page before the tables")
-	out := flag.String("out", "docs/metrics.md", "page to write")
+	root := flag.String("root", ".", "directory of the project")
 	flag.Parse()
-	if err := run(*intro, *out); err != nil {
+	if err := run(*root); err != nil {
 		fmt.Fprintln(os.Stderr, "metricdoc:", err)
 		os.Exit(1)
 	}
 }
 
-func run(intro, out string) error {
-	text, err := os.ReadFile(intro)
+func run(root string) error {
+	text, err := os.ReadFile(filepath.Join(root, "tools/metricdoc/intro.txt"))
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(out, append(text, reference(metrics.Catalog())...), 0o644)
+	page := markdown.Manual("loxilb-metrics", reference(metrics.Catalog()))
+	return errors.Join(
+		os.WriteFile(filepath.Join(root, "docs/metrics.md"), text, 0o644),
+		os.WriteFile(filepath.Join(root, "docs/man/loxilb-metrics.7"), []byte(page), 0o644),
+	)
 }
 
-// reference lists the names of each group of metrics; GET /metrics explains them.
+const referenceHead = `<!-- Generated from internal/telemetry/metrics by tools/metricdoc (make generate). Do not edit. -->
+
+# Metrics of GET /netlox/v1/metrics
+
+Names that end in _total are counters, all others gauges, unless marked. dir is in (from clients) or
+out (to clients). Metrics that are 0 have no series, unless ` + "`--metrics-detail=endpoint`" + `, where
+their comment says so. Metrics of all services include deleted ones.
+`
+
+// reference explains the metrics of each group.
 func reference(list []metrics.Metric) string {
 	var b strings.Builder
+	b.WriteString(referenceHead)
 	for _, group := range [...]struct {
 		title string
 		when  []metrics.When
 	}{
 		{"The machine", []metrics.When{metrics.Always}},
 		{"Services", []metrics.When{metrics.OfService, metrics.Native}},
-		{"Endpoints, with `--metrics-detail=endpoint`", []metrics.When{metrics.OfEndpoint}},
+		{"Endpoints, with --metrics-detail=endpoint", []metrics.When{metrics.OfEndpoint}},
 		{"Former names, for one more release", []metrics.When{metrics.Former}},
 	} {
-		var names []string
+		fmt.Fprintf(&b, "\n## %s\n\n", group.title)
 		for _, when := range group.when {
-			names = append(names, namesOf(list, when)...)
+			for i := range list {
+				if m := &list[i]; m.When == when {
+					b.WriteString(markdown.Item("`" + m.Name + labels(m) + "`: " + strings.TrimPrefix(typeOf(m)+" ", " ") + m.Help))
+				}
+			}
 		}
-		fmt.Fprintf(&b, "\n### %s\n\n%s", group.title, markdown.Wrap(strings.Join(names, ", "), ""))
 	}
-	b.WriteString("\n### Names of the existing loxilb, with `--compat`\n\n" +
-		"[compatibility.md](compatibility.md#metrics) says how they differ.\n")
+	b.WriteString("\n## Names of the existing loxilb, with --compat\n\ndocs/compatibility.md says how they differ.\n")
 	return b.String()
-}
-
-// namesOf returns the name, labels and, unless the name tells it, type of each metric of a group.
-func namesOf(list []metrics.Metric, when metrics.When) []string {
-	var names []string
-	for i := range list {
-		if m := &list[i]; m.When == when {
-			names = append(names, "`"+m.Name+labels(m)+"`"+typeOf(m))
-		}
-	}
-	return names
 }
 
 func labels(m *metrics.Metric) string {
@@ -73,15 +79,15 @@ func labels(m *metrics.Metric) string {
 	return "{" + strings.Join(m.Labels, ",") + "}"
 }
 
-// typeOf returns the type of a metric in parentheses, unless its name tells it.
+// typeOf returns the type of a metric as a sentence, unless its name tells it.
 func typeOf(m *metrics.Metric) string {
 	switch {
 	case m.When == metrics.Native:
-		return " (native histogram)"
+		return " Native histogram."
 	case m.Type == metrics.Histogram:
-		return " (histogram)"
+		return " Histogram."
 	case m.Type == metrics.Counter && !strings.HasSuffix(m.Name, "_total"):
-		return " (counter)"
+		return " Counter."
 	}
 	return ""
 }

@@ -22,7 +22,7 @@ func TestReference(t *testing.T) {
 			t.Errorf("the page has %s %d times, want %d", m.Name, n, want)
 		}
 	}
-	if want := "`loxilb_drops_total{reason}`, `loxilb_drop_bytes_total{reason}`,"; !strings.Contains(page, want) {
+	if want := "- `loxilb_drops_total{reason}`: "; !strings.Contains(page, want) {
 		t.Errorf("the page is:\n%s\nwant in it: %s", page, want)
 	}
 }

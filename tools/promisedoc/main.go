@@ -1,5 +1,5 @@
-// Command promisedoc writes docs/promises.md from the comments of tests, so every promise has a
-// test.
+// Command promisedoc writes the manual page loxilb-promises(7) from the comments of tests, so every
+// promise has a test.
 package main
 
 import (
@@ -21,11 +21,11 @@ import (
 	"loxilb/tools/markdown"
 )
 
-//go:generate go run . -root ../.. -out ../../docs/promises.md
+//go:generate go run . -root ../.. -out ../../docs/man/loxilb-promises.7
 
 func main() {
 	root := flag.String("root", ".", "folder below which the tests are")
-	out := flag.String("out", "docs/promises.md", "page to write")
+	out := flag.String("out", "docs/man/loxilb-promises.7", "page to write")
 	flag.Parse()
 	if err := run(*root, *out); err != nil {
 		fmt.Fprintln(os.Stderr, "promisedoc:", err)
@@ -55,7 +55,7 @@ func run(root, out string) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(out, []byte(page), 0o644)
+	return os.WriteFile(out, []byte(markdown.Manual("loxilb-promises", page)), 0o644)
 }
 
 // promises are sentences by number.
@@ -97,6 +97,8 @@ const intro = `<!-- Generated from the comments of tests by tools/promisedoc (ma
 Each promise has tests: ` + "`git grep -w P1 -- '*_test.go'`" + ` finds those of P1.
 ` + "`make test RUN=NAME`" + ` runs one; ` + "`make test-long`" + ` runs longer versions of some.
 
+## Promises
+
 `
 
 // page returns the whole page. Numbers without a gap show that none was lost unseen.
@@ -110,7 +112,7 @@ func (p promises) page() (string, error) {
 		if p[number] == "" {
 			return "", fmt.Errorf("promise %d has no sentence", number)
 		}
-		b.WriteString(markdown.Item(fmt.Sprintf("P%d %s", number, strings.TrimSuffix(p[number], "."))))
+		b.WriteString(markdown.Item(fmt.Sprintf("`P%d`: %s", number, strings.TrimSuffix(p[number], "."))))
 	}
 	return b.String(), nil
 }

@@ -19,8 +19,8 @@ func TestPage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const want = "- P1 nothing | ever breaks\n- P2 more\n"
-	if !strings.HasSuffix(page, " some.\n\n"+want) {
+	const want = "- `P1`: nothing | ever breaks\n- `P2`: more\n"
+	if !strings.HasSuffix(page, " some.\n\n## Promises\n\n"+want) {
 		t.Errorf("the page is\n%s", page)
 	}
 }

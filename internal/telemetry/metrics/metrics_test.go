@@ -220,7 +220,7 @@ func TestScrape(t *testing.T) {
 	}
 }
 
-// TestCatalog checks that the catalog, from which docs/metrics.md is generated, has exactly the
+// TestCatalog checks that the catalog, from which loxilb-metrics(7) is generated, has exactly the
 // exported metrics, in text and in protobuf.
 func TestCatalog(t *testing.T) {
 	t.Parallel()

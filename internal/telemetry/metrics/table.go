@@ -147,7 +147,7 @@ func mapFamilies() []family {
 		}
 	}
 	return []family{
-		{Metric{"loxilb_map_entries", Gauge, of, "Used rows of a map of the data path that packets or users fill (listed in docs/metrics.md).", Always}, fillable(func(m *report.MapUse) uint64 { return m.Entries })},
+		{Metric{"loxilb_map_entries", Gauge, of, "Used rows of a map of the data path that packets or users fill (listed in loxilb-metrics(7)).", Always}, fillable(func(m *report.MapUse) uint64 { return m.Entries })},
 		{Metric{"loxilb_map_max_entries", Gauge, of, "Rows that the map can have.", Always}, fillable(func(m *report.MapUse) uint64 { return m.Max })},
 		{Metric{"loxilb_map_bytes", Gauge, of, "Kernel memory of the map, as reported by the kernel.", Always}, func(v *view, p *page) {
 			for i := range v.maps {
