@@ -57,7 +57,7 @@ func sourcePorts(t *testing.T, service string, sources int) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := l.Apply(s); err != nil {
+	if err := errors.Join(l.Apply(s), l.Datapath.MakeTotalRoom(t.Context(), total+1000)); err != nil {
 		return err
 	}
 	open, err := opener(l)

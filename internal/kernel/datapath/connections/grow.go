@@ -9,12 +9,14 @@ import (
 )
 
 // growPeriod is the interval of checks. A check makes room for what arrives within growAhead at the
-// present rate: the kernel takes some 30 ms to allocate it, and moves some 1,000 entries a
-// millisecond. It adds at most an eighth at once, or spareEntries, 13 MB: a burst may end, and the
-// table does not shrink.
+// present rate, or within growTimes as long as the last check took: the kernel takes some 30 ms to
+// allocate it, and moves some 1,000 entries a millisecond, but on a busy machine both may take half a
+// second. It adds at most an eighth at once, or spareEntries, 13 MB: a burst may end, and the table
+// does not shrink.
 const (
 	growPeriod = 50 * time.Millisecond
 	growAhead  = time.Second
+	growTimes  = 4
 	growAtMost = 8 // an eighth
 )
 
@@ -48,6 +50,7 @@ func (t *Table) growEvery(ctx context.Context) {
 	defer t.calm.end()
 	var bell <-chan struct{} // signals the end of the calm; nil: check periodically
 	before, at := uint64(0), time.Now()
+	ahead := growAhead
 	for {
 		woken := false
 		select {
@@ -65,11 +68,12 @@ func (t *Table) growEvery(ctx context.Context) {
 		if woken { // they arrived in an unknown part of the time
 			more = growBurst
 		} else {
-			more = expectedGrowth(before, entries, now.Sub(at))
+			more = expectedGrowth(before, entries, now.Sub(at), ahead)
 		}
 		if err == nil {
 			err = t.grow(ctx, entries+more)
 			before, at = entries, now
+			ahead = max(growAhead, growTimes*time.Since(now))
 		}
 		bell = nil
 		switch {
@@ -90,21 +94,22 @@ func (t *Table) growEvery(ctx context.Context) {
 	}
 }
 
-// expectedGrowth returns the number of entries to prepare for: those within growAhead, at the
-// recent rate.
-func expectedGrowth(before, now uint64, since time.Duration) uint64 {
+// expectedGrowth returns the number of entries to prepare for: those that arrive in the time ahead, at
+// the recent rate.
+func expectedGrowth(before, now uint64, since, ahead time.Duration) uint64 {
 	if now <= before || since <= 0 {
 		return 0
 	}
-	return min(uint64(float64(now-before)*float64(growAhead)/float64(since)), max(now/growAtMost, spareEntries))
+	return min(uint64(float64(now-before)*float64(ahead)/float64(since)), max(now/growAtMost, spareEntries))
 }
 
 // grow grows the table if this many entries would nearly fill it, or continues an earlier process's
-// growth.
+// growth. It fails if nothing was moved in growRetry of pauses: on a busy machine, making room may
+// take longer than that.
 func (t *Table) grow(ctx context.Context, entries uint64) error {
 	t.growing.Lock()
 	defer t.growing.Unlock()
-	progress := time.Now()
+	stalled := time.Duration(0) // pauses since the last move
 	for ctx.Err() == nil {
 		goal, growing, err := t.shared.Conntrack.GroupsFor(entries)
 		if err != nil || !growing {
@@ -118,10 +123,10 @@ func (t *Table) grow(ctx context.Context, entries uint64) error {
 			return fmt.Errorf("move connections: %w", err)
 		}
 		if moved > 0 {
-			progress = time.Now()
+			stalled = 0
 			continue
 		}
-		if time.Since(progress) > growRetry {
+		if stalled += pause; stalled > growRetry {
 			return fmt.Errorf("move connections: none could be moved for %v: a group of buckets is full, until one of its connections ends", growRetry)
 		}
 		time.Sleep(pause) // nothing to move yet, or nothing left, or another CPU holds a lock

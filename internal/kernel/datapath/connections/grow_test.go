@@ -4,6 +4,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/kernel/datapath/loader"
@@ -90,5 +91,26 @@ func TestGrow(t *testing.T) {
 		t.Errorf("%d flows were opened %d times; %d entries, counted as %d; %d packets dropped by races, %d by a full table",
 			flows, state.Connections, n, entries,
 			dropped(t, d.shared, bpf.TcDropReasonDROP_CONNECTION_RACE), dropped(t, d.shared, bpf.TcDropReasonDROP_CONNTRACK_FULL))
+	}
+}
+
+// TestExpectedGrowth checks for how many entries a check makes room.
+func TestExpectedGrowth(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		before, now  uint64
+		since, ahead time.Duration
+		want         uint64
+	}{
+		"none arrived":                   {5000, 5000, time.Second, time.Second, 0},
+		"some ended":                     {5000, 4000, time.Second, time.Second, 0},
+		"a second ahead":                 {5000, 6000, 100 * time.Millisecond, time.Second, 10_000},
+		"two, as growing is slow":        {5000, 6000, 100 * time.Millisecond, 2 * time.Second, 20_000},
+		"a burst in a small table":       {0, 10_000, 10 * time.Millisecond, time.Second, spareEntries},
+		"a burst in a table of millions": {7_900_000, 8_000_000, 10 * time.Millisecond, time.Second, 1_000_000},
+	} {
+		if got := expectedGrowth(c.before, c.now, c.since, c.ahead); got != c.want {
+			t.Errorf("%s: room for %d entries, want %d", name, got, c.want)
+		}
 	}
 }
