@@ -631,8 +631,11 @@ type ClusterNode struct {
 	Exchange string `json:"exchange,omitempty"`
 
 	// Lag Seconds that its connections are behind those of this node.
-	Lag  float64 `json:"lag"`
-	Name string  `json:"name"`
+	Lag float64 `json:"lag"`
+
+	// Maintenance draining or drained (loxicmd node drain); absent: it is in service, or a build that does not show it.
+	Maintenance string `json:"maintenance,omitempty"`
+	Name        string `json:"name"`
 
 	// Own Whether it is this node.
 	Own bool `json:"own"`
@@ -640,7 +643,7 @@ type ClusterNode struct {
 	// Peers Nodes with which it exchanges connections; absent: none, or not known.
 	Peers int `json:"peers,omitempty"`
 
-	// Reason Why it is away, or gets no connections of this node.
+	// Reason Why it is away, gets no connections of this node, or sends none.
 	Reason string `json:"reason,omitempty"`
 
 	// Revision Of the last change in the shared store that it has applied; absent without --store.
@@ -687,7 +690,7 @@ type ClusterPeer struct {
 	// Queued Bytes that wait for it, 8 MiB at most. A slower peer gets all connections again.
 	Queued int `json:"queued"`
 
-	// Reason Why it is down or refused.
+	// Reason Why it is down or refused, or that it sends no connections to this node.
 	Reason string `json:"reason,omitempty"`
 
 	// Received Records that it has sent.

@@ -65,7 +65,7 @@ func credentialsOf(c *config.Cluster, name string) (*transport.Credentials, erro
 
 // shownState returns what other nodes see of this one.
 func (p *daemon) shownState(withServices bool) cluster.State {
-	s := cluster.State{Roles: p.roles()}
+	s := cluster.State{Roles: p.roles(), Maintenance: p.maintenanceStage()}
 	if withServices {
 		s.Services = map[string]string{}
 		for one := range p.state.Services.All(p.state.Snapshot()) {
@@ -93,7 +93,7 @@ func (p *daemon) clusterProblems() (list []doctor.ClusterPeer, own []string) {
 	}
 	for i := range now.Peers {
 		one := &now.Peers[i]
-		if one.State == report.PeerDown || one.State == report.PeerRefused {
+		if !one.State.Exchanges() || one.Reason != "" {
 			list = append(list, doctor.ClusterPeer{Node: one.Called(), Why: one.Reason, Since: one.Since})
 		}
 		if one.Differing > 0 {

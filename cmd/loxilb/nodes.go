@@ -1,21 +1,31 @@
 package main
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
 	"loxilb/internal/control/store"
 	"loxilb/internal/event"
+	"loxilb/internal/lb"
 	"loxilb/internal/lb/report"
 )
 
 // describe returns this node as other nodes see it.
 func (p *daemon) describe() store.RemoteNode {
-	n := store.RemoteNode{Version: version, Started: p.began}
+	n := store.RemoteNode{Version: version, Started: p.began, Maintenance: p.maintenanceStage()}
 	n.Roles = p.roles()
 	tracked, _ := p.datapath.Occupancy()
 	n.Connections = int(tracked)
 	return n
+}
+
+// maintenanceStage returns whether this node is draining or drained; empty: it is in service.
+func (p *daemon) maintenanceStage() string {
+	if stage := p.state.Maintenance.OfThisNode(p.state.Snapshot()).Stage(); stage != lb.InService {
+		return string(stage)
+	}
+	return ""
 }
 
 // roles returns the roles of this node, as INSTANCE ROLE.
@@ -39,7 +49,7 @@ func (p *daemon) nodes() []report.Node {
 	for i := range remote.Nodes {
 		n := &remote.Nodes[i]
 		one := &report.Node{
-			Name: n.Name, Build: n.Version, Roles: n.Roles, Shared: true, Revision: uint64(n.Revision), Behind: n.Behind, Connections: n.Connections, Since: n.Started,
+			Name: n.Name, Build: n.Version, Roles: n.Roles, Maintenance: n.Maintenance, Shared: true, Revision: uint64(n.Revision), Behind: n.Behind, Connections: n.Connections, Since: n.Started,
 		}
 		if !n.Gone.IsZero() {
 			one.Lost, one.Since = "it no longer shows itself in the shared store", n.Gone
@@ -53,6 +63,7 @@ func (p *daemon) nodes() []report.Node {
 		all[name] = me
 	}
 	me.Own, me.Lost, me.Build, me.Roles, me.Connections, me.Since = true, "", own.Version, own.Roles, own.Connections, own.Started
+	me.Maintenance = own.Maintenance
 	me.Behind = shared && remote.Err != nil
 	if cluster != nil {
 		addPeers(all, cluster.Peers)
@@ -65,7 +76,7 @@ func (p *daemon) nodes() []report.Node {
 	list := make([]report.Node, 0, len(all))
 	for _, n := range all {
 		if n.Lost != "" { // what it has shown before it went is history
-			n.Roles, n.Connections, n.Peers = nil, 0, 0
+			n.Roles, n.Maintenance, n.Connections, n.Peers = nil, "", 0, 0
 		}
 		list = append(list, *n)
 	}
@@ -84,11 +95,13 @@ func addPeers(all map[string]*report.Node, peers []report.ClusterPeer) {
 				n.Lost = peer.Reason
 			}
 			all[n.Name] = n
-		} else if !peer.State.Exchanges() {
+		}
+		if n.Lost == "" {
 			n.Alone = peer.Reason
 		}
 		n.Exchanges, n.State, n.Lag = true, peer.State, peer.Lag
 		n.Peers, n.Differing = peer.Peers, peer.Differing
+		n.Maintenance = cmp.Or(peer.Maintenance, n.Maintenance)
 		if !n.Shared {
 			n.Roles, n.Connections = peer.Roles, peer.Connections
 		}

@@ -6,6 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"regexp"
+	"strconv"
+	"strings"
 	"sync"
 
 	"loxilb/internal/config"
@@ -83,8 +86,20 @@ func (p *daemon) sharedStore() *doctor.SharedStore {
 	out := &doctor.SharedStore{Servers: remote.Servers, Err: remote.Err, Since: remote.Since}
 	for _, one := range remote.Problems {
 		out.Entries = append(out.Entries, doctor.Problem{
-			About: one.Path, What: one.Reason, Hint: "write the object again, or remove the entry: etcdctl del " + p.config.Store.Prefix + "/" + one.Path,
+			About: one.Path, What: one.Reason, Hint: "write the object again, or remove the entry: etcdctl del " + shellWord(p.config.Store.Prefix+"/"+one.Path),
 		})
 	}
 	return out
+}
+
+// plainWord is a word that a shell takes as it is.
+var plainWord = regexp.MustCompile(`^[A-Za-z0-9_./:-]+$`)
+
+// shellWord quotes a word for bash where it needs that: foreign programs may write any key.
+func shellWord(s string) string {
+	if plainWord.MatchString(s) {
+		return s
+	}
+	quoted := strconv.QuoteToASCII(s)
+	return "$'" + strings.ReplaceAll(quoted[1:len(quoted)-1], "'", `\'`) + "'"
 }

@@ -58,6 +58,7 @@ type Config struct {
 
 	resolveEvery time.Duration // 0: resolveEvery
 	goneTime     time.Duration // 0: goneTime
+	oneWayTime   time.Duration // 0: oneWayTime
 }
 
 // Node is this node in its cluster.
@@ -89,6 +90,7 @@ func New(c Config) (*Node, error) {
 	c.Hello.NewTable, c.Hello.Features = c.Table.NewTable(), transport.Features()
 	c.claimTime, c.lingerTime = cmp.Or(c.claimTime, claimTime), cmp.Or(c.lingerTime, lingerTime)
 	c.resolveEvery, c.goneTime = cmp.Or(c.resolveEvery, resolveEvery), cmp.Or(c.goneTime, goneTime)
+	c.oneWayTime = cmp.Or(c.oneWayTime, oneWayTime)
 	return &Node{
 		Config: c, listener: l, sources: map[string]*source{}, nodes: c.Nodes, named: map[string]*name{}, look: make(chan struct{}), join: join{done: make(chan struct{})},
 		hold: hold{reason: "the connections of the other nodes are not here yet", moved: make(chan struct{}, 1), over: make(chan struct{})},
@@ -216,8 +218,12 @@ func (n *Node) Status() report.Cluster {
 		if p.isHidden() {
 			continue
 		}
-		if src := n.sources[s.Node]; src != nil && !named[s.Node] {
+		src := n.sources[s.Node]
+		if src != nil && !named[s.Node] {
 			src.addTo(&s)
+		}
+		if s.State.Exchanges() && time.Since(s.Since) > n.oneWayTime && !src.isLive(n.oneWayTime) {
+			s.Reason = "it sends no connections to this node: loxicmd get cluster at node " + s.Node + " says why"
 		}
 		named[s.Node] = true
 		out.Peers = append(out.Peers, s)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -34,8 +36,9 @@ type table struct {
 	lost     uint64
 	block    chan struct{} // PutCopies waits until it is closed; nil: it does not
 	fresh    bool
-	expected int // connections of a node, by ExpectCopies
-	quieted  int // calls of KeepQuiet
+	expected int           // connections of a node, by ExpectCopies
+	quieted  int           // calls of KeepQuiet
+	scanned  time.Duration // the longest of Since of scans for lost copies
 }
 
 func newTable() *table {
@@ -74,6 +77,9 @@ func (f *table) WatchCopies(ctx context.Context, yield func([]report.ConnectionC
 
 func (f *table) ScanCopies(_ context.Context, what report.CopySelection, yield func([]report.ConnectionCopy) error) error {
 	f.mu.Lock()
+	if !what.Due {
+		f.scanned = max(f.scanned, what.Since)
+	}
 	var list []report.ConnectionCopy
 	for client, c := range f.rows {
 		if f.own[client] || what.Copies {
@@ -175,14 +181,29 @@ func newNodes(t *testing.T, n int) *nodes {
 	t.Helper()
 	all := &nodes{t: t, key: keyFile(t, "0123456789abcdef0123456789abcdef")}
 	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		all.addresses = append(all.addresses, l.Addr().String())
-		l.Close()
+		all.addresses = append(all.addresses, freeAddress(t))
 	}
 	return all
+}
+
+var nextPort atomic.Uint32
+
+// freeAddress returns an address whose port no connection takes by chance until a node listens
+// there: it is not of the range that Linux selects from.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	const first, ports = 10_000, 20_000
+	nextPort.CompareAndSwap(0, 1+rand.Uint32N(ports))
+	for {
+		address := fmt.Sprintf("127.0.0.1:%d", first+nextPort.Add(1)%ports)
+		if l, err := net.Listen("tcp", address); err == nil {
+			_ = l.Close()
+			return address
+		}
+		if t.Context().Err() != nil {
+			t.Fatal("no port is free")
+		}
+	}
 }
 
 func keyFile(t *testing.T, key string) string {

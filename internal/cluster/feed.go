@@ -2,10 +2,10 @@ package cluster
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
-	"loxilb/internal/cluster/record"
 	"loxilb/internal/host/monotime"
 	"loxilb/internal/lb/report"
 )
@@ -60,20 +60,24 @@ func (n *Node) anyConnected() bool {
 func (n *Node) watch(ctx context.Context) {
 	var rescan sync.WaitGroup
 	defer rescan.Wait()
-	lost := make(chan uint64, 1)
+	lost := make(chan time.Time, 1)
 	rescan.Go(func() { n.findLost(ctx, lost) })
 	defer close(lost)
+	paced := &pace{yield: n.broadcast}
+	defer paced.stop()
 	for ctx.Err() == nil {
-		total := n.lost.Load()
+		total, before := n.lost.Load(), time.Now()
 		err := n.Table.WatchCopies(ctx, func(list []report.ConnectionCopy, more uint64) {
 			if len(list) > 0 {
-				n.broadcast(record.Coalesce(list))
+				paced.add(list)
 			}
+			since := before
+			before = time.Now()
 			if n.lost.Swap(total+more) == total+more {
 				return
 			}
 			select {
-			case lost <- more:
+			case lost <- since:
 			default: // a scan is due already
 			}
 		})
@@ -85,17 +89,14 @@ func (n *Node) watch(ctx context.Context) {
 	}
 }
 
-// findLost scans the table for connections whose copies were lost.
-func (n *Node) findLost(ctx context.Context, lost <-chan uint64) {
-	before := time.Now()
-	for range lost {
-		now := time.Now()
-		since := min(now.Sub(before), 2*lostEvery) + overlap
+// findLost scans the table for connections whose copies were lost since the times in lost: when the
+// ring was read before. This process may have been stopped since then.
+func (n *Node) findLost(ctx context.Context, lost <-chan time.Time) {
+	for since := range lost {
 		if !monotime.Sleep(ctx, lostEvery) { // more are being lost
 			return
 		}
-		before = now
-		n.scan(ctx, report.CopySelection{Since: since + lostEvery})
+		n.scan(ctx, report.CopySelection{Since: time.Since(since) + overlap}, nil)
 	}
 }
 
@@ -105,16 +106,23 @@ func (n *Node) refresh(ctx context.Context) {
 	for wait := refreshEvery; monotime.Sleep(ctx, wait); {
 		now := time.Now()
 		if n.anyConnected() {
-			n.scan(ctx, report.CopySelection{Since: now.Sub(before) + overlap, Due: true})
+			n.scan(ctx, report.CopySelection{Since: now.Sub(before) + overlap, Due: true}, isOpen)
 		}
 		wait = max(refreshEvery, refreshCost*time.Since(now)/10)
 		before = now
 	}
 }
 
-// scan sends the selected connections.
-func (n *Node) scan(ctx context.Context, what report.CopySelection) {
+// isOpen reports whether a connection may change. A copy is sent when it ends, so a refresh is not
+// worth another one.
+func isOpen(c report.ConnectionCopy) bool { return !c.IsClosed() }
+
+// scan sends the selected connections, of which wanted reports true; nil: all.
+func (n *Node) scan(ctx context.Context, what report.CopySelection, wanted func(report.ConnectionCopy) bool) {
 	err := n.Table.ScanCopies(ctx, what, func(list []report.ConnectionCopy) error {
+		if wanted != nil {
+			list = slices.DeleteFunc(list, func(c report.ConnectionCopy) bool { return !wanted(c) })
+		}
 		n.broadcast(list)
 		return nil
 	})

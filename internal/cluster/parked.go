@@ -9,13 +9,17 @@ const (
 	parkedMost  = 65_536 // records, of all nodes together
 	parkedTime  = 10 * time.Second
 	parkedRetry = 250 * time.Millisecond
+	// parkedCost bounds the share of a core that retries take: one in parkedCost.
+	parkedCost = 50
 )
 
 // parked are records whose service or endpoint is not here yet: a node may apply a configuration
 // later than the others.
 type parked[T any] struct {
-	mu   sync.Mutex
-	list []waiting[T]
+	mu    sync.Mutex
+	list  []waiting[T]
+	taken int             // records that are being tried again: they still have their places
+	each  map[*source]int // records of each node, with those that are taken
 }
 
 type waiting[T any] struct {
@@ -24,28 +28,40 @@ type waiting[T any] struct {
 	came   time.Time
 }
 
-// add parks a record, unless there is no room.
+// add parks a record, unless there is no room. A node gets half of the places that others leave, so
+// one with other services does not keep the others out.
 func (p *parked[T]) add(s *source, record T) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.list) >= parkedMost {
+	own := p.each[s]
+	others := len(p.list) + p.taken - own
+	if own >= (parkedMost-others+1)/2 {
 		return false
 	}
+	if p.each == nil {
+		p.each = map[*source]int{}
+	}
+	p.each[s]++
 	p.list = append(p.list, waiting[T]{record, s, time.Now()})
 	return true
 }
 
-// take returns all, in the order in which they came.
+// take returns all, in the order in which they came. They keep their places until putBack.
 func (p *parked[T]) take() []waiting[T] {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	list := p.list
-	p.list = nil
+	p.list, p.taken = nil, len(list)
 	return list
 }
 
+// putBack returns those that take has returned and that wait further.
 func (p *parked[T]) putBack(list []waiting[T]) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.list = append(list, p.list...)
+	p.list, p.taken = append(list, p.list...), 0
+	clear(p.each)
+	for i := range p.list {
+		p.each[p.list[i].of]++
+	}
 }

@@ -6,15 +6,19 @@ import (
 	"loxilb/internal/cluster/transport"
 )
 
-// QueueMost is the most bytes of records that wait for a peer. A peer that is slower gets all
-// connections instead, once it reads again.
+// QueueMost is the most bytes that wait for a peer, and as many may be on their way to it. A peer
+// that is slower gets all connections instead, once it reads again.
 const QueueMost = 8 << 20
+
+// chunkCost is the memory of a chunk besides its data: itself, its place in the list, and what the
+// allocator rounds up. A node with few connections has a chunk for each record.
+const chunkCost = 160
 
 // queue is the records that wait for a peer, in chunks that all peers share.
 type queue struct {
 	mu     sync.Mutex
 	chunks []chunk
-	bytes  int
+	bytes  int  // of memory
 	stale  bool // chunks were dropped since the last reset
 	ready  chan struct{}
 }
@@ -28,6 +32,8 @@ type chunk struct {
 	err     error             // instead: the copy of everything has failed
 }
 
+func (c *chunk) cost() int { return cap(c.data) + chunkCost }
+
 func newQueue() *queue { return &queue{ready: make(chan struct{}, 1)} }
 
 // put adds a chunk. If there is no room, it drops all: a copy of everything follows.
@@ -35,11 +41,11 @@ func (q *queue) put(c chunk) {
 	q.mu.Lock()
 	switch {
 	case q.stale:
-	case q.bytes+len(c.data) > QueueMost:
+	case q.bytes+c.cost() > QueueMost:
 		q.chunks, q.bytes, q.stale = nil, 0, true
 	default:
 		q.chunks = append(q.chunks, c)
-		q.bytes += len(c.data)
+		q.bytes += c.cost()
 	}
 	q.mu.Unlock()
 	select {

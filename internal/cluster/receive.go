@@ -32,14 +32,16 @@ type source struct {
 	suspected bool // it was silent for a while during this connection
 	serving   bool // it announces its VIPs
 
-	state        *stateFrame       // without services; nil: it has shown none
-	services     map[string]string // nil: not known
-	arriving     map[string]string // services, until the last one has arrived
-	version      int               // of services
-	compared     [2]int            // with which versions of the own services and these: differences
-	differences  []string
-	differsSince time.Time // zero: there are no differences
-	warned       bool      // about them
+	state         *stateFrame       // without services; nil: it has shown none
+	services      map[string]string // nil: not known
+	arriving      map[string]string // services, until the last one has arrived
+	arrivingBytes int
+	version       int    // of services
+	compared      [2]int // with which versions of the own services and these: differences
+	differing     int
+	differences   []string  // the first ones
+	differsSince  time.Time // zero: there are no differences
+	warned        bool      // about them
 }
 
 // addTo adds what the source counts to the peer's status.
@@ -62,6 +64,19 @@ func (s *source) unanswered(name string) report.ClusterPeer {
 	s.mu.Unlock()
 	s.addTo(&out)
 	return out
+}
+
+// oneWayTime is how long a node may get connections and send none before that is shown.
+const oneWayTime = 5 * time.Second
+
+// isLive reports whether the node sends its connections, or did until within. nil: it never has.
+func (s *source) isLive(within time.Duration) bool {
+	if s == nil {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.live != nil || time.Since(s.since) < within
 }
 
 // goneTime is how long a node that has gone is shown whose address is not configured.
@@ -135,6 +150,10 @@ func (n *Node) receive(ctx context.Context, c *transport.Conn) {
 	}
 }
 
+// sourcesMost is how many nodes may send their connections. Addresses that are configured are
+// always accepted.
+const sourcesMost = 64
+
 const (
 	// twinTime is how long a second node of a name waits for its verdict: the first one would be
 	// suspected meanwhile.
@@ -161,10 +180,14 @@ func (s *source) another(before *transport.Conn, from string, peer *transport.He
 // judge refuses a second node of a name. A node that restarts has closed its connections, or is
 // silent.
 func (n *Node) judge(from string, peer *transport.Hello) error {
+	configured := n.isNodeAt(hostOf(from))
 	n.mu.Lock()
-	s := n.sources[peer.Node]
+	s, known := n.sources[peer.Node], len(n.sources)
 	n.mu.Unlock()
 	if s == nil {
+		if known >= sourcesMost && !configured {
+			return fmt.Errorf("node %q exchanges connections with %d nodes, of which %q is none", n.Hello.Node, known, peer.Node)
+		}
 		return nil
 	}
 	was := s.another(nil, from, peer)
@@ -292,13 +315,15 @@ func (n *Node) apply(ctx context.Context, s *source, list []report.ConnectionCop
 
 // retryParked tries parked copies again, until ctx ends.
 func (n *Node) retryParked(ctx context.Context) {
-	for monotime.Sleep(ctx, parkedRetry) {
+	for wait := parkedRetry; monotime.Sleep(ctx, wait); {
+		began := time.Now()
 		if list := n.parked.take(); len(list) > 0 {
 			n.tryAgain(ctx, list)
 		}
 		if list := n.clients.take(); len(list) > 0 {
 			n.tryClientsAgain(ctx, list)
 		}
+		wait = max(parkedRetry, min(parkedCost*time.Since(began), parkedTime/4))
 	}
 }
 

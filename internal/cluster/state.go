@@ -27,12 +27,15 @@ const (
 	// another one.
 	statePart    = 400
 	servicesMost = 1 << 16
+	// servicesBytes is how long their names and fingerprints may be together.
+	servicesBytes = 8 << 20
 )
 
 // State is what a node shows others of itself.
 type State struct {
-	Roles    []string          // INSTANCE ROLE each
-	Services map[string]string // fingerprints of their settings, by name
+	Roles       []string          // INSTANCE ROLE each
+	Maintenance string            // draining or drained; empty: the node is in service
+	Services    map[string]string // fingerprints of their settings, by name
 }
 
 // stateFrame is a State in parts, as nodes send it. Services follow only if they have changed.
@@ -41,9 +44,10 @@ type stateFrame struct {
 	Peers       int               `json:"peers"` // with which it exchanges connections
 	Revision    uint64            `json:"revision"`
 	Roles       []string          `json:"roles"`
-	Services    map[string]string `json:"services,omitempty"` // some of them
-	First       bool              `json:"first,omitempty"`    // those of earlier frames are void
-	Last        bool              `json:"last,omitempty"`     // of the services
+	Maintenance string            `json:"maintenance,omitempty"` // older nodes do not show it
+	Services    map[string]string `json:"services,omitempty"`    // some of them
+	First       bool              `json:"first,omitempty"`       // those of earlier frames are void
+	Last        bool              `json:"last,omitempty"`        // of the services
 }
 
 // ownState is the latest state of this node.
@@ -71,7 +75,7 @@ func (n *Node) renewState() {
 	now := n.own
 	n.mu.Unlock()
 	s := n.State(now.changes == 0 || now.revision != revision)
-	now.Roles = s.Roles
+	now.Roles, now.Maintenance = s.Roles, s.Maintenance
 	if s.Services != nil {
 		if now.changes == 0 || !maps.Equal(now.Services, s.Services) {
 			now.changes++
@@ -96,7 +100,7 @@ func (p *peer) sendState(c *transport.Conn, since int) (changes int, err error) 
 		}
 	}
 	n.mu.Unlock()
-	frame.Roles = now.Roles
+	frame.Roles, frame.Maintenance = now.Roles, now.Maintenance
 	if now.changes == 0 || now.changes == since {
 		return since, send(c, &frame)
 	}
@@ -132,10 +136,13 @@ func (s *source) takeState(b []byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if frame.First || s.arriving == nil {
-		s.arriving = map[string]string{}
+		s.arriving, s.arrivingBytes = map[string]string{}, 0
 	}
-	if len(s.arriving)+len(frame.Services) > servicesMost {
-		return fmt.Errorf("the peer has more than %d services", servicesMost)
+	for name, settings := range frame.Services {
+		s.arrivingBytes += len(name) + len(settings)
+	}
+	if len(s.arriving)+len(frame.Services) > servicesMost || s.arrivingBytes > servicesBytes {
+		return fmt.Errorf("the peer has more than %d services, or %d bytes of their names", servicesMost, servicesBytes)
 	}
 	maps.Copy(s.arriving, frame.Services)
 	if frame.Last {
@@ -150,7 +157,7 @@ func (s *source) takeState(b []byte) error {
 // forgetState forgets what an earlier process has shown. The caller has locked the source.
 func (s *source) forgetState() {
 	s.state, s.services, s.arriving = nil, nil, nil
-	s.differences, s.differsSince, s.warned, s.compared = nil, time.Time{}, false, [2]int{}
+	s.differing, s.differences, s.differsSince, s.warned, s.compared = 0, nil, time.Time{}, false, [2]int{}
 }
 
 // compareServices notes which services of each node differ from those of this one.
@@ -174,8 +181,8 @@ func (s *source) compare(own ownState, warn func(services int, first string)) {
 	}
 	if s.compared != [2]int{own.changes, s.version} {
 		s.compared = [2]int{own.changes, s.version}
-		s.differences = differences(own.Services, s.services)
-		if len(s.differences) == 0 {
+		s.differing, s.differences = differences(own.Services, s.services)
+		if s.differing == 0 {
 			s.differsSince, s.warned = time.Time{}, false
 		} else if s.differsSince.IsZero() {
 			s.differsSince = time.Now()
@@ -183,27 +190,38 @@ func (s *source) compare(own ownState, warn func(services int, first string)) {
 	}
 	if !s.differsSince.IsZero() && !s.warned && time.Since(s.differsSince) > driftTime {
 		s.warned = true
-		warn(len(s.differences), s.differences[0])
+		warn(s.differing, s.differences[0])
 	}
 }
 
-// differences describes the services that two nodes do not have alike, sorted by name.
-func differences(own, other map[string]string) (list []string) {
+// differences counts the services that two nodes do not have alike, and describes the first
+// differencesMost by name.
+func differences(own, other map[string]string) (count int, list []string) {
+	var names []string
 	for name, settings := range own {
-		switch theirs, ok := other[name]; {
-		case !ok:
-			list = append(list, name+" is missing there")
-		case theirs != settings:
-			list = append(list, name+" has another mode, algorithm or other endpoints there")
+		if theirs, ok := other[name]; !ok || theirs != settings {
+			names = append(names, name)
 		}
 	}
 	for name := range other {
 		if _, ok := own[name]; !ok {
-			list = append(list, name+" is missing here")
+			names = append(names, name)
 		}
 	}
-	slices.Sort(list)
-	return list
+	slices.Sort(names)
+	for _, name := range names[:min(len(names), differencesMost)] {
+		_, here := own[name]
+		_, there := other[name]
+		switch {
+		case !there:
+			list = append(list, name+" is missing there")
+		case !here:
+			list = append(list, name+" is missing here")
+		default:
+			list = append(list, name+" has another mode, algorithm or other endpoints there")
+		}
+	}
+	return len(names), list
 }
 
 // addState adds what the node shows of itself to its status. The caller has locked it.
@@ -212,9 +230,11 @@ func (s *source) addState(out *report.ClusterPeer) {
 		return
 	}
 	out.Roles, out.Connections, out.Peers = s.state.Roles, s.state.Connections, s.state.Peers
+	if s.live != nil {
+		out.Maintenance = s.state.Maintenance
+	}
 	out.Revision = cmp.Or(s.state.Revision, out.Revision)
 	if s.live != nil && !s.differsSince.IsZero() && time.Since(s.differsSince) > driftTime {
-		out.Differing = len(s.differences)
-		out.Differences = slices.Clone(s.differences[:min(len(s.differences), differencesMost)])
+		out.Differing, out.Differences = s.differing, slices.Clone(s.differences)
 	}
 }

@@ -158,7 +158,7 @@ func (localRunner) fix(_ context.Context, id string) ([]string, error) {
 func diagnosisText(d v1.Diagnosis) string {
 	var b strings.Builder
 	for _, f := range d.Findings {
-		fmt.Fprintf(&b, "%-9s%s\n         why: %s\n", f.Sure, f.What, f.Why)
+		fmt.Fprintf(&b, "%-9s%s\n         why: %s\n", f.Sure, session.OneLine(f.What), f.Why)
 		switch {
 		case strings.HasPrefix(f.Command, "check "): // no repair is known
 			fmt.Fprintf(&b, "         %s\n", f.Command)

@@ -19,7 +19,10 @@ func getNode(o *session.Options) *cobra.Command {
 	return &cobra.Command{
 		Use:     "node",
 		Short:   "Show this node: name, version, roles, and whether it is drained; or all nodes of a cluster",
-		Long:    "Shows this node. With --store or --cluster, shows all nodes: version, the revision of the shared store that\neach has applied, connections, the number of nodes with which it exchanges them, and how far its connections are\nbehind those of this node.",
+		Long: "Shows this node. With --store or --cluster, shows all nodes: whether each is up, draining, drained or\n" +
+			"away, its version, connections, the number of nodes with which it exchanges them, and how far its\n" +
+			"connections are behind those of this node. The store revision is that of the last change of any\n" +
+			"node in the shared store that the node has applied; revisions of apply count changes of one node.",
 		Example: "  loxicmd get node\n  loxicmd get node -o wide",
 		Args:    cobra.NoArgs,
 		RunE: session.Show(o, (*v1.Client).GetNode, func(n *v1.Node) *session.Table {
@@ -44,7 +47,7 @@ func getNode(o *session.Options) *cobra.Command {
 
 // nodesTable lists the nodes of a cluster.
 func nodesTable(o *session.Options, n *v1.Node) *session.Table {
-	columns := []string{"Node", "State", "Version", "Roles", "Revision", "Connections", "Peers", "Exchange", "Lag"}
+	columns := []string{"Node", "State", "Version", "Roles", "Store revision", "Connections", "Peers", "Exchange", "Lag"}
 	if o.Output == "wide" {
 		columns = append(columns, "Since", "Maintenance", "Reason")
 	}
@@ -52,6 +55,10 @@ func nodesTable(o *session.Options, n *v1.Node) *session.Table {
 	for i := range n.Nodes {
 		one := &n.Nodes[i]
 		name, revision, maintenance := one.Name, "-", "-"
+		state := cmp.Or(one.Maintenance, one.State)
+		if one.State != "up" {
+			state = one.State
+		}
 		if one.Own {
 			name, maintenance = name+" (this)", maintenanceText(n.Maintenance)
 		}
@@ -66,7 +73,7 @@ func nodesTable(o *session.Options, n *v1.Node) *session.Table {
 			connections, peers = strconv.Itoa(one.Connections), strconv.Itoa(one.Peers)
 		}
 		row := []string{
-			name, one.State, one.Version, strings.Join(one.Roles, ", "), revision, connections, peers, cmp.Or(one.Exchange, "-"), lagText(one.Exchange, one.Lag),
+			name, state, one.Version, strings.Join(one.Roles, ", "), revision, connections, peers, cmp.Or(one.Exchange, "-"), lagText(one.Exchange, one.Lag),
 		}
 		if o.Output == "wide" {
 			row = append(row, session.Clock(one.Since), maintenance, nodeReason(one))

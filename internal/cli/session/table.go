@@ -32,7 +32,12 @@ func NewTable(header ...string) *Table {
 }
 
 // Add adds a row.
-func (t *Table) Add(cells ...string) { t.rows = append(t.rows, cells) }
+func (t *Table) Add(cells ...string) {
+	for i, c := range cells {
+		cells[i] = OneLine(c)
+	}
+	t.rows = append(t.rows, cells)
+}
 
 // AddLines adds an object whose cells have several lines: one row for each, with blanks where a
 // cell has fewer.

@@ -36,8 +36,9 @@ const (
 // ErrRefused reports that one of two nodes refuses the other, because they do not fit each other.
 type ErrRefused struct {
 	Sentence string
-	Serves   bool // the peer announces its VIPs, or says so
-	Known    bool // the peer has a certificate that this node accepts
+	Node     string // name of the peer; empty: it is not known
+	Serves   bool   // the peer announces its VIPs, or says so
+	Known    bool   // the peer has a certificate that this node accepts
 }
 
 func (e *ErrRefused) Error() string { return e.Sentence }
@@ -85,6 +86,9 @@ func Dial(ctx context.Context, address string, own *Hello, credentials *Credenti
 			refused.Serves = selected == protocolServing
 			if c.Peer.Node != "" { // nodes of older versions have a Hello only
 				refused.Serves = !c.Peer.Joining
+				if c.Certified(credentials) == nil {
+					refused.Node = c.Peer.Node
+				}
 			}
 		}
 		return nil, err
@@ -103,14 +107,14 @@ func tune(c net.Conn) {
 // greet exchanges Hellos with the node that was dialed.
 func (c *Conn) greet(ctx context.Context, own *Hello, credentials *Credentials) error {
 	if err := c.conn.HandshakeContext(ctx); err != nil {
-		return describeTLS(err)
+		return describeDial(err)
 	}
 	if err := c.sendJSON(kindHello, own); err != nil {
 		return err
 	}
 	var w welcome
 	if err := c.readJSON(kindWelcome, &w); err != nil {
-		return describeTLS(err)
+		return describeDial(err)
 	}
 	c.Peer = w.Hello
 	if c.Peer.Boot == own.Boot {
@@ -138,16 +142,6 @@ func (c *Conn) Certified(credentials *Credentials) error {
 	return fmt.Errorf("node %q has a certificate for %q, not for its own name", c.Peer.Node, accepted.DNSNames)
 }
 
-// describeTLS explains what TLS reports when the peer does not accept this node's certificate: with
-// TLS 1.3 that arrives after the handshake.
-func describeTLS(err error) error {
-	var alert tls.AlertError
-	if errors.As(err, &alert) {
-		return &ErrRefused{Sentence: fmt.Sprintf("the peer does not accept this node's certificate: does it have the same --cluster-key, or --cluster-ca? (%v)", err)}
-	}
-	return err
-}
-
 // accept greets a node that has dialed this one.
 func accept(ctx context.Context, plain net.Conn, h *Host) (*Conn, error) {
 	own := h.Hello()
@@ -157,11 +151,11 @@ func accept(ctx context.Context, plain net.Conn, h *Host) (*Conn, error) {
 	_ = plain.SetDeadline(deadline)
 	secured := tls.Server(plain, claimOf(h.Credentials.Config(), own))
 	if err := secured.HandshakeContext(ctx); err != nil {
-		return nil, describeTLS(err)
+		return nil, describeAlert(err)
 	}
 	c := newConn(secured)
 	if err := c.readJSON(kindHello, &c.Peer); err != nil {
-		return nil, describeTLS(err)
+		return nil, describeAlert(err)
 	}
 	judged := own.Judge(&c.Peer)
 	if judged == nil {

@@ -104,6 +104,38 @@ func TestSharedNodes(t *testing.T) {
 	})
 }
 
+// TestSharedNodesCome checks that nodes whose names come and go do not keep later ones from being
+// shown, and are forgotten after a day.
+func TestSharedNodesCome(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		a := openNode(t, "a", t.TempDir(), newFakeRemote(), JoinRefuse)
+		for i := range 3 * maxNodes {
+			path := nodePrefix + fmt.Sprint("pod-", i)
+			a.sharing.takeNodes([]RemoteEntry{{Path: path, Value: []byte("{}")}})
+			if i < 3*maxNodes-1 {
+				time.Sleep(time.Second)
+				a.sharing.takeNodes([]RemoteEntry{{Path: path}})
+			}
+		}
+		names := func() (list []string) {
+			r, _ := a.Remote()
+			for i := range r.Nodes {
+				list = append(list, r.Nodes[i].Name)
+			}
+			return list
+		}
+		last := fmt.Sprint("pod-", 3*maxNodes-1)
+		if list := names(); len(list) != maxNodes || !slices.Contains(list, last) || !slices.Contains(list, "a") {
+			t.Errorf("%d nodes are shown: %v", len(list), list)
+		}
+		time.Sleep(nodeMemory + time.Minute)
+		if list := names(); !slices.Equal(list, []string{"a", last}) {
+			t.Errorf("a day later, %v are shown", list)
+		}
+	})
+}
+
 func labeled(name, label string) item { return item{Name: name, Label: label} }
 
 // TestShared writes at one node, and reads at the other.

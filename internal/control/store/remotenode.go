@@ -13,6 +13,7 @@ const (
 	maxNodes   = 64              // that are remembered
 	nodeLag    = 5 * time.Second // after a change, nodes may not have said yet that they have it
 	nodePause  = 5 * time.Second // before a node's entry is written again after a failure
+	nodeMemory = 24 * time.Hour  // for which a node that is away is shown
 )
 
 // RemoteNode is a node that uses the shared store, as it describes itself.
@@ -21,6 +22,7 @@ type RemoteNode struct {
 	Version     string    `json:"version"` // of loxilb
 	Roles       []string  `json:"roles,omitempty"`
 	Revision    int64     `json:"revision"` // of the last change of a node that it has applied
+	Maintenance string    `json:"maintenance,omitempty"` // draining or drained; empty: it is in service
 	Connections int       `json:"connections"`
 	Started     time.Time `json:"started"`
 
@@ -85,11 +87,30 @@ func (sh *sharing) takeNodes(entries []RemoteEntry) (others []RemoteEntry) {
 		switch known := sh.nodes[name]; {
 		case e.Value == nil && known != nil:
 			known.Gone = time.Now()
-		case e.Value != nil && json.Unmarshal(e.Value, &node) == nil && (known != nil || len(sh.nodes) < maxNodes):
+		case e.Value != nil && json.Unmarshal(e.Value, &node) == nil && (known != nil || sh.hasRoom()):
 			sh.nodes[name] = &node
 		}
 	}
 	return others
+}
+
+// hasRoom reports whether another node can be remembered. It forgets the node that has been away for
+// longest if there is no room: names of nodes may be those of pods, which come and go.
+func (sh *sharing) hasRoom() bool {
+	if len(sh.nodes) < maxNodes {
+		return true
+	}
+	var oldest *RemoteNode
+	for _, n := range sh.nodes {
+		if !n.Gone.IsZero() && (oldest == nil || n.Gone.Before(oldest.Gone)) {
+			oldest = n
+		}
+	}
+	if oldest == nil {
+		return false
+	}
+	delete(sh.nodes, oldest.Name)
+	return true
 }
 
 // forgetNodes notes that nodes which are not among entries have gone.
@@ -106,7 +127,11 @@ func (sh *sharing) forgetNodes(entries []RemoteEntry) {
 
 // nodesNow returns all nodes. The caller holds mu.
 func (sh *sharing) nodesNow() (list []RemoteNode) {
-	for _, n := range sh.nodes {
+	for name, n := range sh.nodes {
+		if !n.Gone.IsZero() && time.Since(n.Gone) > nodeMemory {
+			delete(sh.nodes, name)
+			continue
+		}
 		one := *n
 		one.Behind = one.Revision < sh.latest && time.Since(sh.changes) > nodeLag
 		list = append(list, one)

@@ -21,7 +21,7 @@ func clusterPeers(m *Machine) (out []Finding, err error) {
 		out = append(out, Finding{
 			About: "announcements", What: "VIPs are not announced: " + why, Sure: Certain,
 			Why:     "this node serves nobody, so that connections of the others do not break here",
-			Command: "loxicmd get cluster on both nodes; correct this node's flag, and restart it. If the other node is the wrong one, stop it",
+			Command: "loxicmd get cluster on both nodes; correct this node's flag and restart it, or its files, which are read every second. If the other node is the wrong one, stop it",
 		})
 	}
 	if list := m.Facts.ClusterProblems; len(list) > 0 {
@@ -45,15 +45,32 @@ func clusterPeers(m *Machine) (out []Finding, err error) {
 	return out, nil
 }
 
+// remedies are what to do about a node that is not connected, by a part of the reason. The first
+// one that fits counts.
+var remedies = []struct{ part, command string }{
+	{"does not accept this node's certificate", "openssl verify -CAfile CA CERT, with the --cluster-ca of that node and the --cluster-cert of this one; with --cluster-key, sha256sum the files on both nodes"},
+	{"--cluster-listen", "correct the address in --cluster, or start loxilb with --cluster there"},
+	{"--cluster-key", "sha256sum the files of --cluster-key on both nodes; while keys are replaced, both files have both keys, a line each"},
+	{"another authority than --cluster-ca", "write the certificates of both authorities into the file of --cluster-ca on each node, until all nodes have certificates of the new one"},
+	{"not valid by this node's clock", "give that node a new certificate, and correct the clock that is wrong"},
+	{"not for its own name", "give that node a certificate for its name, or the name of its certificate by --cluster-node"},
+	{"both have --self", "start one of both nodes with another --self"},
+	{"both named", "start one of both nodes with another --cluster-node"},
+	{"--hash-seed", "start the node that differs from the others with their --hash-seed"},
+	{"upgrade one version after the other", "upgrade the node with the older versions step by step"},
+	{"use builds with the same", "install the same build of loxilb on both nodes"},
+	{"cannot be resolved", "look the name up on this machine (getent ahosts NAME); correct the name or the resolver, or write addresses into --cluster"},
+	{"is not in --cluster", "loxicmd create clusternode with the address of the node, or add it to --cluster"},
+	{"sends no connections to this node", "loxicmd get cluster at that node; add this node to its --cluster if it is not listed there"},
+	{"connection refused", "start loxilb with --cluster there, or correct the address and the port (22222, or --cluster-listen) in --cluster"},
+}
+
 // remedy returns what to do about a node that is not connected.
 func remedy(why string) string {
-	switch {
-	case strings.Contains(why, "--cluster-key"):
-		return "sha256sum the files of --cluster-key on both nodes; while keys are replaced, both files have both keys, a line each"
-	case strings.Contains(why, "cannot be resolved"):
-		return "look the name up on this machine (getent ahosts NAME); correct the name or the resolver, or write addresses into --cluster"
-	case strings.Contains(why, "is not in --cluster"):
-		return "loxicmd create clusternode with the address of the node, or add it to --cluster"
+	for _, r := range remedies {
+		if strings.Contains(why, r.part) {
+			return r.command
+		}
 	}
 	return "loxicmd get cluster on both nodes; let firewalls pass TCP port 22222 between them, and use the same --cluster-key and --hash-seed"
 }

@@ -447,3 +447,13 @@ func ageOut(t *testing.T, o *opener) {
 		}
 	}
 }
+
+// TestCopyFlags checks the flags that copies of other nodes are judged by against those of the
+// packet path.
+func TestCopyFlags(t *testing.T) {
+	t.Parallel()
+	acked := bpf.TcConnectionFlagCONN_FIN_CLIENT_ACKED | bpf.TcConnectionFlagCONN_FIN_ENDPOINT_ACKED
+	if report.FlagsAcked != acked || report.FlagReset != bpf.TcConnectionFlagCONN_RESET {
+		t.Errorf("flags are %#x and %#x, want %#x and %#x", report.FlagsAcked, report.FlagReset, acked, bpf.TcConnectionFlagCONN_RESET)
+	}
+}

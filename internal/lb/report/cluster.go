@@ -7,7 +7,7 @@ type ClusterPeer struct {
 	Address    string // as configured, with its port; of a node that only dials this one, its own
 	Node       string // its name; empty: not known yet
 	State      PeerState
-	Reason     string    // why it is not connected; empty: it is
+	Reason     string    // why it is not connected, or sends nothing; empty: neither
 	Since      time.Time // of the state
 	Build      string    // its version of loxilb
 	Revision   uint64    // of its configuration
@@ -22,6 +22,7 @@ type ClusterPeer struct {
 
 	// What it shows of itself; zero: nothing.
 	Roles       []string // INSTANCE ROLE each
+	Maintenance string   // draining or drained; empty: it is in service
 	Connections int      // in its table
 	Peers       int      // with which it exchanges connections
 	Differing   int      // services that it has otherwise than this node
@@ -70,13 +71,14 @@ type Node struct {
 	Since       time.Time // of Lost, or when its daemon has started
 	Build       string    // its version of loxilb
 	Roles       []string
+	Maintenance string // draining or drained; empty: it is in service, or that is not known
 	Shared      bool   // it uses the shared store:
 	Revision    uint64 // of the last change there that it has applied
 	Behind      bool   // there are later ones
 	Connections int
 	Exchanges   bool          // it exchanges connections with this node:
 	State       PeerState     // how far that is
-	Alone       string        // why it does not get the connections of this one, although it is there
+	Alone       string        // why it does not get the connections of this one, or sends none, although it is there
 	Lag         time.Duration // of its connections behind those of this node
 	Peers       int           // with which it exchanges connections
 	Differing   int           // services that it has otherwise than this node

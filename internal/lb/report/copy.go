@@ -25,6 +25,18 @@ type ConnectionCopy struct {
 	Idle       time.Duration // since the last packet of either direction
 }
 
+// The flags of bpf/abi.h that say that a connection has ended: a reset, or both FINs acknowledged; of
+// SCTP, the end of the shutdown.
+const (
+	FlagsAcked = 0x20 | 0x40
+	FlagReset  = 0x80
+)
+
+// IsClosed reports whether the connection has ended.
+func (c *ConnectionCopy) IsClosed() bool {
+	return c.Flags&FlagReset != 0 || c.Flags&FlagsAcked == FlagsAcked
+}
+
 // TCPNumbers are how far both directions of a TCP connection have got. Of SCTP, Acked and
 // ReplyAcked are the verification tags of the client's and of the endpoint's packets.
 type TCPNumbers struct {

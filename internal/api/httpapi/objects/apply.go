@@ -163,7 +163,11 @@ func (a *API) nodeNotes(changed []store.ID) (notes []string) {
 	if !ok || shared == 0 {
 		return nil
 	}
-	notes = append(notes, fmt.Sprintf("%d of %d changes are for all nodes, the others for this node", shared, len(changed)))
+	if shared == len(changed) {
+		notes = append(notes, "all changes are for all nodes")
+	} else {
+		notes = append(notes, fmt.Sprintf("%d of %d changes are for all nodes, the others for this node only", shared, len(changed)))
+	}
 	if remote.Err != nil {
 		notes = append(notes, fmt.Sprintf("the changes for all nodes are refused for now: %s: %v", remote.Servers, remote.Err))
 	}

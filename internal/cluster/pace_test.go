@@ -1,0 +1,110 @@
+package cluster
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"loxilb/internal/lb/report"
+)
+
+// paced collects what a pace passes on.
+type paced struct {
+	pace
+	sent  []report.ConnectionCopy
+	times []time.Duration
+}
+
+func newPaced() *paced {
+	p, began := &paced{}, time.Now()
+	p.yield = func(list []report.ConnectionCopy) {
+		for _, c := range list {
+			p.sent, p.times = append(p.sent, c), append(p.times, time.Since(began))
+		}
+	}
+	return p
+}
+
+func state(i int, flags, generation uint8) []report.ConnectionCopy {
+	c := connection(i)
+	c.Flags, c.Generation = flags, generation
+	return []report.ConnectionCopy{c}
+}
+
+const (
+	answered = 0x02
+	proven   = 0x06
+	closed   = 0x7e
+)
+
+// TestPace checks that a short connection costs two records: one at once, and one with all that
+// follows within a moment.
+func TestPace(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := newPaced()
+		p.add(state(1, answered, 1))
+		if len(p.sent) != 1 || p.times[0] != 0 {
+			t.Fatalf("a new connection was sent %d times, after %v", len(p.sent), p.times)
+		}
+		time.Sleep(20 * time.Millisecond)
+		p.add(state(1, proven, 1))
+		time.Sleep(20 * time.Millisecond)
+		p.add(state(1, closed, 1))
+		p.add(state(1, answered, 2)) // the next connection of this port
+		if len(p.sent) != 2 || p.sent[1].Generation != 2 {
+			t.Fatalf("the next connection of a port was not sent at once: %v", p.sent)
+		}
+		time.Sleep(70 * time.Millisecond)
+		synctest.Wait()
+		if len(p.sent) != 3 || p.sent[2].Flags != closed || p.times[2] != paceTime || p.sent[2].Idle != 60*time.Millisecond {
+			t.Fatalf("what followed was sent as %+v after %v", p.sent[2:], p.times[2:])
+		}
+		time.Sleep(time.Second)
+		p.add(state(1, closed, 2))
+		if len(p.sent) != 4 || p.sent[3].Generation != 2 {
+			t.Errorf("the end of an older connection was not sent at once: %v", p.sent)
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if len(p.sent) != 4 || p.timer != nil {
+			t.Errorf("%d copies were sent, and the timer of an idle node runs: %v", len(p.sent), p.timer != nil)
+		}
+	})
+}
+
+// TestPaceBounds checks that copies beyond the bounds are sent at once, that none is lost, and that
+// the end of the watch passes on what is held.
+func TestPaceBounds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const many = 2*paceMost + 100
+		p := newPaced()
+		for _, flags := range []uint8{answered, proven} {
+			for i := range many {
+				p.add(state(i, flags, 1))
+			}
+		}
+		if len(p.held) > paceMost || len(p.now) > paceMost {
+			t.Errorf("%d copies are held, of %d connections", len(p.held), len(p.now))
+		}
+		p.stop()
+		if len(p.sent) != 2*many {
+			t.Errorf("%d copies of %d were sent", len(p.sent), 2*many)
+		}
+		time.Sleep(time.Second)
+		new(pace).stop()
+	})
+}
+
+// TestRefreshOpen checks that a refresh leaves out connections that have ended: their end was sent.
+func TestRefreshOpen(t *testing.T) {
+	t.Parallel()
+	for flags, want := range map[uint8]bool{answered: true, proven: true, 0x2e: true, 0x1e: true, closed: false, 0x86: false} {
+		if got := isOpen(state(1, flags, 1)[0]); got != want {
+			t.Errorf("flags %#x: refreshed %v, want %v", flags, got, want)
+		}
+	}
+}

@@ -1,0 +1,149 @@
+package cluster
+
+import (
+	"context"
+	"time"
+
+	"loxilb/internal/cluster/transport"
+	"loxilb/internal/lb/report"
+)
+
+// mark is when so many records had been sent over a connection.
+type mark struct {
+	records uint64
+	at      time.Time
+}
+
+// applied notes how many records the peer has applied.
+func (p *peer) applied(records uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for len(p.unread) > 0 && p.unread[0].records <= records {
+		p.unread = p.unread[1:]
+	}
+}
+
+// send sends all connections, and what changes meanwhile and afterwards.
+func (p *peer) send(ctx context.Context, c *transport.Conn) error {
+	p.queue.take() // what was queued before is part of it
+	bulk, stale := p.beginBulk(ctx, c, c.Peer.NewTable), false
+	ping, state := time.NewTicker(transport.PingEvery), time.NewTicker(stateEvery)
+	defer ping.Stop()
+	defer state.Stop()
+	services := 0
+	for {
+		var err error
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case part, more := <-bulk:
+			switch {
+			case part.err != nil:
+				err = part.err
+			case more:
+				err = p.sendChunk(c, part)
+			case stale:
+				bulk, stale = p.beginBulk(ctx, c, false), false
+			default:
+				bulk = nil
+				p.setState(report.PeerUp)
+				err = c.SendBulkEnd()
+			}
+		case <-p.queue.ready:
+			list, dropped := p.queue.take()
+			if dropped && bulk == nil {
+				p.node.Log.Warn("a node of the cluster is too slow: it gets all connections again", "node", c.Peer.Node, "queue", QueueMost)
+				p.setState(report.PeerCopying)
+				bulk = p.beginBulk(ctx, c, false)
+			} else if dropped {
+				stale = true // once this copy of everything is complete
+			}
+			for i := 0; i < len(list) && err == nil; i++ {
+				err = p.sendChunk(c, list[i])
+			}
+		case <-ping.C:
+			err = c.Ping(p.node.Held() == "", false)
+		case <-state.C:
+			if c.Peer.Takes(transport.FeatureState) {
+				services, err = p.sendState(c, services)
+			}
+		case <-p.moved:
+			err = c.Ping(p.node.Held() == "", true)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func (p *peer) setState(s report.PeerState) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.now.State, p.now.Since = s, time.Now()
+	if s == report.PeerUp {
+		p.now.BulkCopies++
+	}
+}
+
+const (
+	// markEvery is the least time between two marks.
+	markEvery = 10 * time.Millisecond
+	// marksMost bounds the marks of a peer that is alive and applies nothing.
+	marksMost = 1000
+	// bulkChunks is how many chunks of a copy of everything wait for the connection.
+	bulkChunks = 4
+)
+
+func (p *peer) sendChunk(c *transport.Conn, part chunk) error {
+	if !c.Peer.Takes(part.needs) {
+		return nil
+	}
+	if part.clients {
+		return c.SendClients(part.data)
+	}
+	if err := c.SendRecords(part.data); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.now.Sent += uint64(part.count)
+	p.sent += uint64(part.count)
+	if last := len(p.unread) - 1; last > 0 && (time.Since(p.unread[last].at) < markEvery || last > marksMost) {
+		p.unread[last].records = p.sent
+	} else {
+		p.unread = append(p.unread, mark{p.sent, time.Now()})
+	}
+	return nil
+}
+
+// beginBulk scans the table for the peer. It is as fast as the peer. withCopies: the peer has lost
+// its table, so it gets back its own connections, too.
+func (p *peer) beginBulk(ctx context.Context, c *transport.Conn, withCopies bool) <-chan chunk {
+	parts := make(chan chunk, bulkChunks)
+	put := func(part chunk) error {
+		select {
+		case parts <- part:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	go func() {
+		defer close(parts)
+		err := p.node.Table.ScanCopies(ctx, report.CopySelection{Copies: withCopies}, func(list []report.ConnectionCopy) error {
+			for _, part := range chunksOf(list) {
+				if err := put(part); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err == nil && c.Peer.TakesClients() {
+			err = p.node.scanClients(ctx, put)
+		}
+		if err != nil {
+			_ = put(chunk{err: err})
+		}
+	}()
+	return parts
+}
