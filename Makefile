@@ -63,9 +63,9 @@ soak: build ## ten minutes in which all that can come and go does, the daemon to
 	@tools/setup test
 	$(GO) test -count=1 -timeout 24h -v ./test/net/lifecycle -run '^TestSoak$$' -soak=$(if $(filter file,$(origin SECONDS)),600,$(SECONDS))
 
-test-kernels: ## the data path on other kernels in a virtual machine; KERNELS="6.1 6.12 7", SHORT=1 for what finds most, ONLY=bond for checks of this name
+test-kernels: ## the data path on other kernels in a virtual machine; KERNELS="6.1 6.12 7", SHORT=1 for what finds most, ONLY=bond for checks of this name, CPUS=8
 	@tools/setup build kernels
-	@test/kernels/run amd64 $(KERNELS)
+	@CPUS='$(CPUS)' test/kernels/run amd64 $(KERNELS)
 
 test-arm64: ## the same on an emulated arm64 machine; KERNELS="6.12"
 	@tools/setup build kernels arm64

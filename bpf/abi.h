@@ -804,12 +804,21 @@ struct endpoint_traffic {
 
 enum handshake_layout {
 	HANDSHAKE_BUCKETS = 11,
+	HANDSHAKE_FAST = 6, /* so many of them are of usual handshakes */
 };
 
-/* Outcomes of TCP handshakes with an endpoint whose answers are seen (handshake.h).
- * Two cache lines, of which fast handshakes need only the first. */
-struct handshake_counts {
+/* Steps of usual TCP handshakes with an endpoint whose answers are seen (handshake.h).
+ * Per CPU. */
+struct handshake_progress {
 	__u64 opened; /* connections, each by a SYN */
+	__u64 completed; /* handshakes that clients have completed */
+	__u64 answered[HANDSHAKE_FAST]; /* as in struct handshake_counts */
+};
+_Static_assert(sizeof(struct handshake_progress) == CACHE_LINE, "ABI");
+
+/* Other outcomes of handshakes: slow and failed ones, of all CPUs. */
+struct handshake_counts {
+	__u64 opened_before; /* as in struct handshake_progress: counted by a version in which CPUs shared all counts */
 	__u64 answered
 		[HANDSHAKE_BUCKETS]; /* SYNs, by jiffies until the SYN+ACK: 0, and below 1 << i */
 	__u64 repeated; /* SYNs repeated before an answer */
@@ -819,11 +828,12 @@ struct handshake_counts {
 };
 _Static_assert(sizeof(struct handshake_counts) == 2 * CACHE_LINE, "ABI");
 
-/* Outcomes of connections with an endpoint, in addition to struct handshake_counts.
- * Numbers wrap around. */
+/* Outcomes of connections with an endpoint, in addition to its handshakes. Numbers wrap
+ * around. */
 struct endpoint_outcomes {
-	__u32 completed; /* handshakes that clients have completed */
-	__u32 last_client; /* hash of the client that sent the last SYN */
+	__u32 answered_at; /* jiffies of an answer to a SYN; later ones may follow soon after it */
+	/* of SYNs while the endpoint answers none: */
+	__u32 last_client; /* hash of the client that sent the last one */
 	__u32 clients; /* SYNs whose client differs from that of the SYN before */
 	__u32 served; /* sampled connections in which the endpoint has sent data */
 	/* sampled connections in which only the client has sent data, and the
@@ -1321,6 +1331,7 @@ enum packet_scratch_use {
 	SCRATCH_RULES, /* struct rule_scratch (rule.h) */
 	SCRATCH_SCTP, /* struct sctp_scratch (sctp/paths.h) */
 	SCRATCH_FTP = SCRATCH_SCTP, /* ftp_scratch; no packet has both */
+	SCRATCH_OPENING, /* struct opening (opening.h) */
 	SCRATCHES
 };
 

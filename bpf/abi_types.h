@@ -52,6 +52,7 @@ const struct {
 	enum pass_reason pass;
 	enum half_open_class half_open;
 	enum handshake_layout handshake;
+	enum packet_scratch_use scratch;
 	enum lifetime_layout lifetime;
 	enum lifetime_class lifetime_class;
 	enum wake_reason wake;

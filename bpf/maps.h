@@ -136,6 +136,7 @@ const struct {
 	struct endpoint_state state;
 	struct connection_count counts;
 	struct endpoint_traffic traffic;
+	struct handshake_progress steps;
 	struct handshake_counts handshake;
 	struct snat_pair snat_pair;
 	struct snat_usage snat_usage;
@@ -230,8 +231,23 @@ struct {
 	__array(values, struct endpoint_traffic_segment);
 } endpoint_traffics SEC(".maps");
 
-/* endpoint id -> outcomes of handshakes. Written by the packet path, atomically; read
- * by user as memory, several times a second, so rows begin at a page, too. */
+/* endpoint id -> steps of usual handshakes, per CPU. Written by the packet path; read by
+ * user. */
+struct handshake_steps_segment {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, ENDPOINTS_PER_SEGMENT);
+	__type(key, __u32);
+	__type(value, struct handshake_progress);
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, MAX_ENDPOINTS / ENDPOINTS_PER_SEGMENT);
+	__type(key, __u32);
+	__array(values, struct handshake_steps_segment);
+} handshake_steps SEC(".maps");
+
+/* endpoint id -> other outcomes of handshakes. Written by the packet path, atomically;
+ * read by user as memory, several times a second, so rows begin at a page, too. */
 struct handshake_segment {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -480,6 +496,8 @@ struct {
 	__type(value, struct secret_keys);
 } secrets SEC(".maps");
 
+struct secret_keys secret_value VALUE_OF(secrets) = {};
+
 /* hash of an address -> known clients. Written and read by the packet path; read by
  * user, as memory. The mmap flag also makes its rows begin at a page, so none is in
  * two cache lines. */
@@ -507,6 +525,8 @@ struct {
 	__type(key, __u32);
 	__type(value, struct half_open);
 } half_opens SEC(".maps");
+
+struct half_open half_open_value VALUE_OF(half_opens) = {};
 
 /* 0 -> this CPU's changes that are not yet added to half_opens. Written atomically,
  * since a packet may interrupt the sweep. */

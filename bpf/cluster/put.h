@@ -137,7 +137,7 @@ static __always_inline int put_merge(const struct connection_copy *r,
 	if (word & STATE_ENDED)
 		return COPY_BUSY;
 	if (events & ~word & CONN_ASSURED)
-		half_open_count(c->endpoint, r->protocol, -1);
+		half_open_count_of(c->endpoint, r->protocol, -1);
 	if (r->protocol == IPPROTO_SCTP)
 		put_tags(r, c, reply);
 	if (r->protocol == IPPROTO_TCP) {
@@ -319,7 +319,7 @@ static __noinline void put_begin(const struct connection_copy *r, __u32 word)
 		return;
 	connection_begins(n, r->id, &r->client, r->protocol);
 	if (word & CONN_ASSURED)
-		half_open_count(r->id, r->protocol, -1);
+		half_open_count_of(r->id, r->protocol, -1);
 	if (!connection_is_active(word))
 		active_count(r->id, &r->client, -1);
 }

@@ -49,8 +49,8 @@ connection_answers(const struct connection *c,
 		   const struct connection_key *tuple)
 {
 	return c->dport == tuple->sport && c->sport == tuple->dport &&
-	       same_addr(&c->daddr, &tuple->saddr) &&
-	       same_addr(&c->saddr, &tuple->daddr);
+	       same_aligned(&c->daddr, &tuple->saddr) &&
+	       same_aligned(&c->saddr, &tuple->daddr);
 }
 
 /* Makes the key of the other direction's entry. */
@@ -124,9 +124,9 @@ static __always_inline bool connection_is_active(__u32 word)
 /* Adds to the active connections of an endpoint; n: this CPU's counts of it. While its
  * service compares loads, they are counted in one place for all CPUs. */
 static __always_inline void endpoint_add_active(struct connection_count *n,
+						const struct endpoint *ep,
 						__u32 endpoint, __s32 by)
 {
-	const struct endpoint *ep = endpoint_find(endpoint);
 	struct endpoint_state *s;
 
 	if (likely(!ep || !(ep->flags & ENDPOINT_COMPARED))) {
@@ -145,7 +145,7 @@ static __always_inline void active_count(__u32 endpoint,
 	struct connection_count *n = connection_counts_find(endpoint);
 
 	if (n)
-		endpoint_add_active(n, endpoint, by);
+		endpoint_add_active(n, endpoint_find(endpoint), endpoint, by);
 	limit_count(endpoint, client, by);
 }
 
@@ -231,7 +231,7 @@ connection_is_assured_now(const struct packet *p, const struct connection *c,
 {
 	if (!(events & CONN_ASSURED) || word & (CONN_ASSURED | STATE_ENDED))
 		return false;
-	half_open_count(c->endpoint, p->tuple.protocol, -1);
+	half_open_count_of(c->endpoint, p->tuple.protocol, -1);
 	if (unlikely(watching))
 		connection_notify(p, c, EVENT_ASSURED);
 	return true;

@@ -14,6 +14,7 @@
 #include "conntrack/expiry.h"
 #include "limit/pressure.h"
 #include "observe/event.h"
+#include "table/pair.h"
 #include "table/rows.h"
 #include "table/table_write.h"
 
@@ -72,9 +73,12 @@ static __always_inline void connection_begins(struct connection_count *n,
 					      const struct ip_addr *client,
 					      __u8 protocol)
 {
+	const struct endpoint *ep = endpoint_find(endpoint);
+
 	__sync_fetch_and_add(&n->tracked, 1);
-	half_open_count(endpoint, protocol, 1);
-	endpoint_add_active(n, endpoint, 1);
+	if (likely(ep))
+		half_open_count(ep->service, protocol, 1);
+	endpoint_add_active(n, ep, endpoint, 1);
 	limit_count(endpoint, client, 1);
 }
 
@@ -92,7 +96,7 @@ connection_ended(__u32 endpoint, const struct ip_addr *client, __u32 word,
 		 __u8 protocol)
 {
 	if (!(word & CONN_ASSURED))
-		half_open_count(endpoint, protocol, -1);
+		half_open_count_of(endpoint, protocol, -1);
 	if (connection_is_active(word))
 		active_count(endpoint, client, -1);
 	/* last: user space reuses the row of a removed endpoint when its count is
@@ -251,6 +255,10 @@ __noinline bool connection_end(const struct connection_key *key,
 	reply = client != c;
 	/* from here on it stands for both, which are not kept on the stack */
 	asm volatile("" : "+r"(reply));
+	if (likely(!(word & STATE_TRAIT(CONN_SNAT | CONN_ONE_WAY))) &&
+	    likely(pair_remove(reply ? &other : key, reply ? key : &other,
+			       more)))
+		return true;
 	if (unlikely(fate != PORT_IS_FREE && word & STATE_TRAIT(CONN_SNAT)))
 		reply_rest(reply ? key : &other, fate);
 	else if (likely(!(word & STATE_TRAIT(CONN_ONE_WAY))))

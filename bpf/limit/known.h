@@ -28,11 +28,12 @@
 #include "packet/siphash.h"
 #include "protocol/protocol.h"
 
-static __always_inline struct secret_keys *secrets_get(void)
+static __always_inline const struct secret_keys *secrets_get(void)
 {
-	__u32 zero = 0;
+	const struct secret_keys *keys = &secret_value;
 
-	return bpf_map_lookup_elem(&secrets, &zero);
+	asm volatile("" : "+r"(keys)); /* as table_state_get() */
+	return keys;
 }
 
 /* Returns the hash of the packet's source: the second half of a mapped IPv4 address,
@@ -59,16 +60,11 @@ static __always_inline struct known_set *known_set_of(__u64 hash)
 	return bpf_map_lookup_elem(&known_clients, &index);
 }
 
-/* Returns the set of the packet's source, and its hash; NULL before there is a
- * secret. */
+/* Returns the set of the packet's source, and its hash. */
 static __always_inline struct known_set *known_set_find(const struct packet *p,
 							__u64 *hash)
 {
-	const struct secret_keys *secret = secrets_get();
-
-	if (!secret)
-		return NULL;
-	*hash = known_hash(p, secret);
+	*hash = known_hash(p, secrets_get());
 	return known_set_of(*hash);
 }
 
@@ -121,8 +117,8 @@ __noinline bool source_is_known(struct packet *p)
 	return set && known_set_has(set, hash, p->now);
 }
 
-/* Stores a row in the set for this many jiffies. Within a tick, a client with many
- * connections finds its row as it would be written: CPUs then share it by reading. */
+/* Stores a row in the set for this many jiffies. A client's row is written once a second:
+ * CPUs share that of a client with many connections by reading. */
 static __always_inline void known_set_put(struct known_set *set, __u64 hash,
 					  __u32 now, __u32 lasts)
 {
@@ -133,10 +129,11 @@ static __always_inline void known_set_put(struct known_set *set, __u64 hash,
 		__u64 row = set->rows[i];
 		__u32 left = known_row_remaining(row, now);
 
-		if (row == own)
-			return;
-		if (known_row_is(row, hash))
+		if (known_row_is(row, hash)) {
+			if (left + hz > lasts)
+				return;
 			left = 0;
+		}
 		if (left < least) {
 			least = left;
 			place = i;

@@ -30,9 +30,10 @@
 
 static __always_inline struct half_open *half_open_get(void)
 {
-	__u32 zero = 0;
+	struct half_open *all = &half_open_value;
 
-	return bpf_map_lookup_elem(&half_opens, &zero);
+	asm volatile("" : "+r"(all)::"memory"); /* as table_state_get() */
+	return all;
 }
 
 static __always_inline struct half_open_kept *half_open_kept_get(void)
@@ -95,28 +96,32 @@ static __always_inline void half_open_add_by_service(__u64 *kept, __u32 service,
 	half_open_add_to_service(service, by);
 }
 
-/* Counts half-open connections, of the machine and of the endpoint's service. Returns
- * a value (verifier: globals). */
-__noinline __maybe_unused int half_open_count(__u32 endpoint, __u8 protocol,
+/* Counts half-open connections, of the machine and of a service. Returns a value
+ * (verifier: globals). */
+__noinline __maybe_unused int half_open_count(__u32 service, __u8 protocol,
 					      __s32 by)
 {
 	enum half_open_class class = half_open_class_of(protocol);
 	struct half_open_kept *kept = half_open_kept_get();
-	struct endpoint *ep = endpoint_find(endpoint);
-	struct table_state *t = table_state_get();
-	struct half_open *all = half_open_get();
-	__u32 service;
+	const __s64 batch = table_state_get()->count_batch;
 
-	if (!all || !kept)
+	if (!kept)
 		return 0;
-	half_open_add(&all->of[class], &kept->of[class], by, t->count_batch);
-	if (!ep)
-		return 0;
-	service = ep->service;
+	half_open_add(&half_open_get()->of[class], &kept->of[class], by, batch);
 	half_open_add_by_service(
 		&kept->services[service & (HALF_OPEN_SERVICES - 1)], service,
-		by, t->count_batch);
+		by, batch);
 	return 0;
+}
+
+/* Does the same for the endpoint's service. */
+static __always_inline void half_open_count_of(__u32 endpoint, __u8 protocol,
+					       __s32 by)
+{
+	const struct endpoint *ep = endpoint_find(endpoint);
+
+	if (ep) /* always: rows of endpoints with connections are kept */
+		half_open_count(ep->service, protocol, by);
 }
 
 /* Reports whether entries nearly fill the table, either at its current size or at its
@@ -150,7 +155,7 @@ __noinline __maybe_unused bool half_open_exceeds(__u32 service, __u8 protocol,
 	const __s64 unit = ENTRIES_PER_CONNECTION * 100 * 8;
 	__s64 share;
 
-	if (!half_open_percent || !state || !all)
+	if (!half_open_percent || !state)
 		return false;
 	share = t->entries_max * half_open_percent * part;
 	return all->of[half_open_class_of(protocol)] * unit >= share ||

@@ -33,6 +33,17 @@ static __always_inline bool same_addr(const struct ip_addr *a,
 	       a->word[1] == b->word[1] && a->word[0] == b->word[0];
 }
 
+typedef __u64 __attribute__((may_alias)) addr_half;
+
+/* The same for addresses at multiples of 8 bytes: those of keys and entries. */
+static __always_inline bool same_aligned(const struct ip_addr *a,
+					 const struct ip_addr *b)
+{
+	const addr_half *x = (const addr_half *)a, *y = (const addr_half *)b;
+
+	return x[1] == y[1] && x[0] == y[0];
+}
+
 /* :: stands for no address in our maps. */
 static __always_inline bool unspecified(const struct ip_addr *a)
 {
@@ -63,16 +74,16 @@ static __always_inline __u64 half_mask(__u32 bits)
 	return bpf_cpu_to_be64(~0ULL << (64 - bits));
 }
 
-/* Reports whether two addresses begin with the same bits. */
+/* Reports whether two addresses, at multiples of 8 bytes, begin with the same bits. */
 static __always_inline bool same_prefix(const struct ip_addr *a,
 					const struct ip_addr *b, __u32 bits)
 {
-	__u64 high = ip_addr_high(a) ^ ip_addr_high(b);
+	const addr_half *x = (const addr_half *)a, *y = (const addr_half *)b;
+	__u64 high = x[0] ^ y[0];
 
 	if (bits <= 64)
 		return !bits || !(high & half_mask(bits));
-	return !high &&
-	       !((ip_addr_low(a) ^ ip_addr_low(b)) & half_mask(bits - 64));
+	return !high && !((x[1] ^ y[1]) & half_mask(bits - 64));
 }
 
 /* Reports whether an address matches a masked one. */

@@ -50,7 +50,7 @@ __noinline __maybe_unused __u32 challenge_number(const struct packet *p,
 	const struct connection_key *t;
 	struct siphash s;
 
-	if (!p || !secret) /* the former: verifier: null */
+	if (!p) /* verifier: null */
 		return 0;
 	t = &p->tuple;
 	siphash_begin(&s, &secret->challenge);

@@ -236,12 +236,13 @@ next_hop_lookup(ctx_t *ctx, struct packet *p, struct connection *c)
 static __always_inline void next_hop_record_rule(struct packet *p,
 						 const struct connection *c)
 {
-	const struct way *w = way_of(c);
+	const struct way *w;
 
 	if (way_is_current(c, p->now))
 		p->rules_skipped = false;
 	else if (!p->rules_skipped)
 		return;
+	w = way_of(c);
 	p->rule = w && way_is_of_daemon(c, p->now) ? w->key.rule : 0;
 }
 
@@ -255,7 +256,8 @@ next_hop_refresh(ctx_t *ctx, struct packet *p, struct connection *c)
 	enum verdict v;
 
 	next_hop_record_rule(p, c);
-	if (next_hop_is_known(p, c, way_of(c)))
+	/* a new connection has no way: the first condition saves a lookup */
+	if (way_is_current(c, p->now) && next_hop_is_known(p, c, way_of(c)))
 		return VERDICT_CONTINUE;
 	if (unlikely(flows_attached || p->rule || c->hop & HOP_ATTACHED))
 		attached_record(p, c, word);

@@ -95,20 +95,15 @@ struct opening {
 	__u8 generation; /* of the last connection that this CPU has opened */
 };
 
-/* 0 -> the connection that this CPU is opening. Written and read by the packet path
- * and the socket hooks. */
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct opening);
-} openings SEC(".maps");
+_Static_assert(sizeof(struct opening) <= sizeof(struct packet_scratch),
+	       "opening_get()");
 
+/* Returns the connection that this CPU is opening. */
 static __always_inline struct opening *opening_get(void)
 {
-	__u32 zero = 0;
+	__u32 use = SCRATCH_OPENING;
 
-	return bpf_map_lookup_elem(&openings, &zero);
+	return bpf_map_lookup_elem(&packet_scratches, &use);
 }
 
 /* Returns the chosen endpoint. NULL: it no longer exists, or its id belongs to

@@ -6,8 +6,8 @@
  * hash points in the service's Maglev table, so that two machines agree without
  * communicating, and a full map loses little. After that the map decides: an added
  * endpoint gets new clients only. A client is new again when it has opened no
- * connection for the service's timeout; that is exact, whether or not the sweep has
- * run. A client whose endpoint was removed, or takes no new connections, gets another
+ * connection for the service's timeout, or up to a second longer, whether or not the
+ * sweep has run. A client whose endpoint was removed, or takes no new connections, gets another
  * one at once.
  */
 #ifndef LOXILB_PERSIST_H
@@ -54,7 +54,7 @@ static __always_inline bool persist_is_valid(const struct persist_entry *e,
 	struct endpoint *ep = endpoint_find(id);
 
 	return ep && ep->service == service && ep->weight &&
-	       !persist_expired(e, service, now, 0);
+	       !persist_expired(e, service, now, hz);
 }
 
 /* Chooses the client's endpoint and renews the record's time. At worst its memory
@@ -71,7 +71,8 @@ static __noinline __maybe_unused bool persist_lookup(struct opening *o,
 	entry = *old;
 	if (!persist_is_valid(&entry, o->service.id, p->now))
 		return false;
-	if (entry.seen != p->now) /* otherwise CPUs share it by reading */
+	/* once a second: in between, CPUs share it by reading */
+	if (!jiffies_within(entry.seen, p->now, hz - 1))
 		old->seen = p->now;
 	o->choice.endpoint = entry.endpoint;
 	return true;

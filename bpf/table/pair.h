@@ -3,8 +3,8 @@
  * pair.h - both entries of a connection at once, where they are next to each other.
  *
  * If the home of both keys is that of the client, they prefer a pair of rows in one
- * bucket (table.h). One hash finds it, one lock takes it, and one store publishes both
- * tags. Everything else is left to table_write.h, which inserts one entry after the
+ * bucket (table.h). One hash finds it, one lock takes it, and one store publishes or
+ * removes both tags. Everything else is left to table_write.h, which inserts one entry after the
  * other: keys with other homes, a bucket with spilled keys, a table that grows, a key
  * that may be in use.
  */
@@ -19,9 +19,9 @@ static __always_inline bool keys_are_pair(const struct connection_key *client,
 {
 	struct table_state *t = table_state_get();
 
-	return t->has_homes && key_has_client(client) &&
-	       !key_is_to_client(client) && key_has_client(reply) &&
-	       key_is_to_client(reply) && replies_are_by_client(t, reply);
+	return port_is_high(&client->sport) && !port_is_high(&client->dport) &&
+	       port_is_high(&reply->dport) && !port_is_high(&reply->sport) &&
+	       t->has_homes && replies_are_by_client(t, reply);
 }
 
 /* Reports whether one of two keys with these tags may be in the table: their bucket has
@@ -123,6 +123,58 @@ __noinline int pair_insert(const struct connection_key *client_key,
 	table_count(2);
 	whereabouts_record_entry(client, group);
 	return 0;
+}
+
+/* Frees a pair of rows of a locked bucket: both tags at once. */
+static __always_inline void pair_clear(struct table_bucket *b, __u32 i,
+				       struct table_row *row,
+				       struct table_row *beside)
+{
+	__sync_lock_test_and_set(&beside->status, 0);
+	__sync_lock_test_and_set(&row->status, 0);
+	__sync_fetch_and_and(&b->tags[i / TAGS_PER_WORD % TAG_WORDS],
+			     ~(0xffffffffULL
+			       << ((i & ~1U) % TAGS_PER_WORD * TAG_BITS)));
+}
+
+/* Removes both entries of a connection that has ended, if they are in the pair of rows that
+ * they prefer: one lock in place of two, and no search. what: as for the client's entry in
+ * entry_remove_at(). Returns whether it did; otherwise each must be removed alone. Global
+ * (verifier: globals). */
+__noinline bool pair_remove(const struct connection_key *client_key,
+			    const struct connection_key *reply_key, __u64 what)
+{
+	struct table_state *t = table_state_get();
+	struct table_row *row, *beside;
+	struct table_bucket *b;
+	bool removed = false;
+	__u64 place, size;
+
+	if (!client_key || !reply_key) /* verifier: null */
+		return false;
+	size = table_size(t);
+	if (size_grows(size) || !keys_are_pair(client_key, reply_key))
+		return false;
+	place = place_from_client(t, client_key);
+	b = group_lock_key(hash_group(place, size_groups(size)), place);
+	if (!b)
+		return false;
+	row = bucket_row(b, hash_home(place));
+	beside = bucket_row(b, hash_home(place) ^ 1);
+	if (likely(row && beside && table_size_now() == size &&
+		   row_has_key(row, client_key) &&
+		   row_has_key(beside, reply_key) &&
+		   state_read(&row->connection) & STATE_ENDED)) {
+		row_count_end(beside, state_read(&beside->connection), what);
+		row_count_end(row, state_read(&row->connection),
+			      what | row_removed(beside->connection.seen));
+		pair_clear(b, hash_home(place), row, beside);
+		removed = true;
+	}
+	bucket_unlock(b);
+	if (removed)
+		table_count(-2);
+	return removed;
 }
 
 #endif

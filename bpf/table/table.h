@@ -131,24 +131,31 @@ static __always_inline __u64 lanes_match(const struct table_bucket *b,
 	return (x - LANES_LOW) & ~x & LANES_HIGH;
 }
 
+/* Returns a word with the highest bit of each lane set, except for lanes that are equal: the
+ * complement of (x - LANES_LOW) & ~x, for two instructions less with each word. As with
+ * lanes_match(), a lane above an equal one may be wrong. */
+static __always_inline __u64 lanes_differ(__u64 word, __u64 tags)
+{
+	const __u64 x = word ^ tags;
+
+	return (LANES_LOW - 1 - x) | x;
+}
+
 /* Reports whether a row of a bucket has one of two tags. */
 static __always_inline bool bucket_has_tag(const struct table_bucket *b,
 					   __u32 tag, __u32 other)
 {
 	const __u64 tags = tag * LANES_LOW, others = other * LANES_LOW;
-	__u64 lanes = 0, word, x;
+	__u64 lanes = LANES_HIGH, word;
 
 	/* all at once would take more of the stack than Linux 6.1 has */
 	_Pragma("clang loop unroll_count(4)") for (__u32 n = 0; n < TAG_WORDS;
 						   n++)
 	{
 		word = *(const volatile __u64 *)&b->tags[n];
-		x = word ^ tags;
-		lanes |= (x - LANES_LOW) & ~x;
-		x = word ^ others;
-		lanes |= (x - LANES_LOW) & ~x;
+		lanes &= lanes_differ(word, tags) & lanes_differ(word, others);
 	}
-	return lanes & LANES_HIGH;
+	return lanes != LANES_HIGH;
 }
 
 /* Returns the lowest of these lanes. */

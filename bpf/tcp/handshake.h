@@ -12,9 +12,12 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <linux/bpf.h>
+#include "config.h"
 #include "maps.h"
+#include "shared.h"
 #include "observe/wake.h"
 #include "packet/address.h"
+#include "packet/clock.h"
 #include "packet/packet.h"
 #include "table/rows.h"
 #include "table/state.h"
@@ -31,7 +34,35 @@ _Static_assert(sizeof(struct handshake_counts) == HANDSHAKES * sizeof(__u64),
 #define HANDSHAKE(member) \
 	(offsetof(struct handshake_counts, member) / sizeof(__u64))
 
-/* Increments a counter of an endpoint, and marks the endpoint as changed. The
+#define HANDSHAKE_STEPS_SHIFT 3
+#define HANDSHAKE_STEPS (1U << HANDSHAKE_STEPS_SHIFT)
+_Static_assert(sizeof(struct handshake_progress) ==
+		       HANDSHAKE_STEPS * sizeof(__u64),
+	       "handshake_step() masks with it");
+
+#define HANDSHAKE_STEP(member) \
+	(offsetof(struct handshake_progress, member) / sizeof(__u64))
+
+/* Increments a counter that this CPU has of an endpoint, and marks the endpoint as
+ * changed. The addition is a barrier, as that of handshake_count(). Global (verifier:
+ * globals). */
+__noinline __maybe_unused int handshake_step(__u32 endpoint, __u32 step)
+{
+	__u64 *row = ONLY_SCTP ? NULL :
+				 endpoint_row(&handshake_steps, endpoint),
+	      found;
+
+	step &= HANDSHAKE_STEPS - 1;
+	asm volatile("" : "+r"(step)); /* verifier: bounds */
+	if (!row)
+		return 0;
+	found = __sync_fetch_and_add(row + step, 1);
+	asm volatile("" : : "r"(found));
+	wake_mark_handshake(endpoint);
+	return 0;
+}
+
+/* Increments a counter that all CPUs share of an endpoint, and marks the endpoint as changed. The
  * addition is a barrier because its result is used: a reader that finds the bit
  * cleared sees the number. Global (verifier: globals). */
 __noinline __maybe_unused int handshake_count(__u32 endpoint, __u32 counter)
@@ -69,6 +100,23 @@ static __always_inline bool handshake_is_outward(const struct connection *reply)
 	return !ep || same_addr(&ep->addr, &reply->daddr);
 }
 
+/* While an endpoint answers SYNs, the changes of their clients say nothing, so they are
+ * not counted (sample.h): a busy endpoint's row is then written some 64 times a second,
+ * and otherwise only read. */
+static __always_inline bool
+outcomes_answered_lately(const struct endpoint_outcomes *row, __u32 now)
+{
+	return jiffies_within(row->answered_at, now, hz >> 5);
+}
+
+static __always_inline void outcomes_note_answer(__u32 endpoint, __u32 now)
+{
+	struct endpoint_outcomes *row = outcomes_find(endpoint);
+
+	if (row && !jiffies_within(row->answered_at, now, hz >> 6))
+		row->answered_at = now;
+}
+
 /* Counts an answer to the client's SYN, in the bucket of the time since the first
  * SYN; reply->seen is still the time of that. Global (verifier: globals). */
 __noinline __maybe_unused int handshake_answered(const struct connection *reply,
@@ -82,6 +130,10 @@ __noinline __maybe_unused int handshake_answered(const struct connection *reply,
 	NO_UNROLL
 	for (; took && bucket < HANDSHAKE_BUCKETS - 1; took >>= 1)
 		bucket++;
+	outcomes_note_answer(reply->endpoint, now);
+	if (likely(bucket < HANDSHAKE_FAST))
+		return handshake_step(reply->endpoint,
+				      HANDSHAKE_STEP(answered) + bucket);
 	return handshake_count(reply->endpoint, HANDSHAKE(answered) + bucket);
 }
 

@@ -49,16 +49,13 @@ __noinline __maybe_unused int
 handshake_completed(const struct packet *p, const struct connection *client,
 		    __u32 word)
 {
-	struct endpoint_outcomes *row;
 	struct connection_sample *s;
 
 	if (!p || !client) /* verifier: null */
 		return 0;
-	row = outcomes_find(client->endpoint);
-	if (!row)
+	handshake_step(client->endpoint, HANDSHAKE_STEP(completed));
+	if (client->endpoint >= OUTCOME_ROWS)
 		return 0;
-	__sync_fetch_and_add(&row->completed, 1);
-	wake_mark_handshake(client->endpoint);
 	s = sample_place(client->endpoint, &p->tuple.saddr);
 	if (!sample_claim(s, p->now))
 		return 0;
@@ -80,14 +77,15 @@ __noinline __maybe_unused int handshake_opened(const struct packet *p,
 
 	if (!p) /* verifier: null */
 		return 0;
-	client = client_hash(&p->tuple.saddr);
-	if (row &&
-	    row->last_client !=
-		    client) { /* of two CPUs' additions, one may be lost */
-		row->last_client = client;
-		row->clients++;
+	if (row && !outcomes_answered_lately(row, p->now)) {
+		client = client_hash(&p->tuple.saddr);
+		if (row->last_client != client) {
+			/* of two CPUs' additions, one may be lost */
+			row->last_client = client;
+			row->clients++;
+		}
 	}
-	return handshake_count(endpoint, HANDSHAKE(opened));
+	return handshake_step(endpoint, HANDSHAKE_STEP(opened));
 }
 
 /* Counts a SYN that leaves, if it is the first one of its connection: a policer has dropped

@@ -33,7 +33,7 @@ func readShared(c *loader.Collection) (sharedMemory, error) {
 		addArray[bpf.TcTableState](m, "table_states", c.Maps.TableStates, 1),
 		addArray[bpf.TcKnownSet](m, "known_clients", c.Maps.KnownClients, rows.All),
 		addSegments[bpf.TcEndpointState](m, "endpoint_states", c.EndpointStates.Shared),
-		addSegments[bpf.TcHandshakeCounts](m, "handshakes", c.Handshakes),
+		addSegments[bpf.TcHandshakeCounts](m, "handshakes", c.Handshakes.Shared),
 		addHash[bpf.TcSnatPair, bpf.TcSnatUsage](m, "snat_usages", c.SNATUsages),
 		addHash[bpf.TcPersistKey, bpf.TcPersistEntry](m, "persists", c.Persists),
 		addHash[bpf.TcLimitKey, bpf.TcLimitRow](m, "limited_clients", c.LimitedClients),

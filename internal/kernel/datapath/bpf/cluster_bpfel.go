@@ -113,7 +113,7 @@ type ClusterDefaultRoute struct {
 
 type ClusterEndpointOutcomes struct {
 	_              structs.HostLayout
-	Completed      uint32
+	AnsweredAt     uint32
 	LastClient     uint32
 	Clients        uint32
 	Served         uint32
@@ -451,6 +451,7 @@ const (
 	ClusterMapGenerations            = "generations"
 	ClusterMapHalfOpens              = "half_opens"
 	ClusterMapHalfOpensKept          = "half_opens_kept"
+	ClusterMapHandshakeSteps         = "handshake_steps"
 	ClusterMapHandshakes             = "handshakes"
 	ClusterMapIdleTimeouts           = "idle_timeouts"
 	ClusterMapKeptPorts              = "kept_ports"
@@ -617,6 +618,7 @@ type ClusterMapSpecs struct {
 	Generations      *ebpf.MapSpec `ebpf:"generations"`
 	HalfOpens        *ebpf.MapSpec `ebpf:"half_opens"`
 	HalfOpensKept    *ebpf.MapSpec `ebpf:"half_opens_kept"`
+	HandshakeSteps   *ebpf.MapSpec `ebpf:"handshake_steps"`
 	Handshakes       *ebpf.MapSpec `ebpf:"handshakes"`
 	IdleTimeouts     *ebpf.MapSpec `ebpf:"idle_timeouts"`
 	KeptPorts        *ebpf.MapSpec `ebpf:"kept_ports"`
@@ -757,6 +759,7 @@ type ClusterMaps struct {
 	Generations      *ebpf.Map `ebpf:"generations"`
 	HalfOpens        *ebpf.Map `ebpf:"half_opens"`
 	HalfOpensKept    *ebpf.Map `ebpf:"half_opens_kept"`
+	HandshakeSteps   *ebpf.Map `ebpf:"handshake_steps"`
 	Handshakes       *ebpf.Map `ebpf:"handshakes"`
 	IdleTimeouts     *ebpf.Map `ebpf:"idle_timeouts"`
 	KeptPorts        *ebpf.Map `ebpf:"kept_ports"`
@@ -824,6 +827,7 @@ func (m *ClusterMaps) Close() error {
 		m.Generations,
 		m.HalfOpens,
 		m.HalfOpensKept,
+		m.HandshakeSteps,
 		m.Handshakes,
 		m.IdleTimeouts,
 		m.KeptPorts,

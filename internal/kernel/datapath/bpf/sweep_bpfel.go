@@ -96,7 +96,7 @@ type SweepDefaultRoute struct {
 
 type SweepEndpointOutcomes struct {
 	_              structs.HostLayout
-	Completed      uint32
+	AnsweredAt     uint32
 	LastClient     uint32
 	Clients        uint32
 	Served         uint32
@@ -242,166 +242,6 @@ type SweepNextHop struct {
 	Epoch  uint32
 	Way    uint16
 	Pad    uint16
-}
-
-type SweepOpening struct {
-	_       structs.HostLayout
-	Service SweepService
-	Outward struct {
-		_         structs.HostLayout
-		Is        bool
-		IsGiven   bool
-		KeepsPort bool
-		_         [1]byte
-		Peer      struct {
-			_          structs.HostLayout
-			Addr       SweepIpAddr
-			Port       uint16
-			Flags      uint16
-			Service    uint32
-			PortShift  uint16
-			SourceBits uint8
-			AddrBits   uint8
-			Weight     uint32
-			Source     SweepIpAddr
-		}
-	}
-	SourceOf        uint32
-	SourceByDefault bool
-	_               [3]byte
-	Choice          struct {
-		_        structs.HostLayout
-		Endpoint uint32
-		IsHeld   bool
-		_        [3]byte
-		Place    uint64
-		Client   struct {
-			_       structs.HostLayout
-			Client  SweepIpAddr
-			Service uint32
-		}
-		_     [4]byte
-		Least struct {
-			_     structs.HostLayout
-			Place uint32
-			_     [4]byte
-			Load  struct {
-				_      structs.HostLayout
-				Active uint64
-				Weight uint64
-			}
-		}
-	}
-	Source struct {
-		_            structs.HostLayout
-		Addr         SweepIpAddr
-		Port         uint16
-		KeepsAddress bool
-		_            [1]byte
-	}
-	Search struct {
-		_    structs.HostLayout
-		Pair struct {
-			_        structs.HostLayout
-			Source   SweepIpAddr
-			Endpoint SweepIpAddr
-			Port     uint16
-			Protocol uint8
-			Pad      uint8
-		}
-		Socket struct {
-			_    structs.HostLayout
-			Ipv4 struct {
-				_     structs.HostLayout
-				Saddr uint32
-				Daddr uint32
-				Sport uint16
-				Dport uint16
-			}
-			_ [24]byte
-		}
-		FirstProbe  uint32
-		ProbeStride uint32
-		StripeBits  uint32
-		Stripe      uint32
-		Verdict     uint32
-		KeepsPorts  bool
-		_           [3]byte
-	}
-	_       [4]byte
-	Entries struct {
-		_        structs.HostLayout
-		ReplyKey struct {
-			_        structs.HostLayout
-			Saddr    SweepIpAddr
-			Daddr    SweepIpAddr
-			Sport    uint16
-			Dport    uint16
-			Protocol uint8
-			Pad      [3]uint8
-		}
-		ClientKey struct {
-			_        structs.HostLayout
-			Saddr    SweepIpAddr
-			Daddr    SweepIpAddr
-			Sport    uint16
-			Dport    uint16
-			Protocol uint8
-			Pad      [3]uint8
-		}
-		Entry   SweepConnection
-		Reply   SweepConnection
-		IsPair  bool
-		IsApart bool
-		_       [6]byte
-	}
-	Hop    uint32
-	_      [4]byte
-	Packet struct {
-		_     structs.HostLayout
-		Tuple struct {
-			_        structs.HostLayout
-			Saddr    SweepIpAddr
-			Daddr    SweepIpAddr
-			Sport    uint16
-			Dport    uint16
-			Protocol uint8
-			Pad      [3]uint8
-		}
-		Now           uint32
-		Length        uint32
-		Seq           uint32
-		Ack           uint32
-		SeqEnd        uint32
-		L3            uint16
-		L4            uint16
-		Fragment      uint16
-		Ttl           uint8
-		Ipv6          uint8
-		TcpFlags      uint8
-		LaterFragment uint8
-		EchoReply     uint8
-		IcmpError     uint8
-		Fault         uint8
-		Pass          uint8
-		MayReopen     uint8
-		PriorityTag   uint8
-		Action        int32
-		FragmentId    uint32
-		Mtu           uint16
-		Rule          uint16
-		Drop          uint8
-		RulesSkipped  uint8
-		Direct        uint8
-		Traced        uint8
-		PlainSyn      uint8
-		Chunk         uint8
-		Listed        uint8
-		Reflected     uint8
-	}
-	Ticket     uint32
-	Generation uint8
-	_          [3]byte
 }
 
 type SweepPacketScratch struct {
@@ -642,6 +482,7 @@ const (
 	SweepMapGenerations            = "generations"
 	SweepMapHalfOpens              = "half_opens"
 	SweepMapHalfOpensKept          = "half_opens_kept"
+	SweepMapHandshakeSteps         = "handshake_steps"
 	SweepMapHandshakes             = "handshakes"
 	SweepMapIdleEnds               = "idle_ends"
 	SweepMapIdleReports            = "idle_reports"
@@ -659,7 +500,6 @@ const (
 	SweepMapMovedEntries           = "moved_entries"
 	SweepMapMssLimits              = "mss_limits"
 	SweepMapNextHops               = "next_hops"
-	SweepMapOpenings               = "openings"
 	SweepMapPacketScratches        = "packet_scratches"
 	SweepMapPasses                 = "passes"
 	SweepMapPersistTimeouts        = "persist_timeouts"
@@ -828,6 +668,7 @@ type SweepMapSpecs struct {
 	Generations      *ebpf.MapSpec `ebpf:"generations"`
 	HalfOpens        *ebpf.MapSpec `ebpf:"half_opens"`
 	HalfOpensKept    *ebpf.MapSpec `ebpf:"half_opens_kept"`
+	HandshakeSteps   *ebpf.MapSpec `ebpf:"handshake_steps"`
 	Handshakes       *ebpf.MapSpec `ebpf:"handshakes"`
 	IdleEnds         *ebpf.MapSpec `ebpf:"idle_ends"`
 	IdleReports      *ebpf.MapSpec `ebpf:"idle_reports"`
@@ -845,7 +686,6 @@ type SweepMapSpecs struct {
 	MovedEntries     *ebpf.MapSpec `ebpf:"moved_entries"`
 	MssLimits        *ebpf.MapSpec `ebpf:"mss_limits"`
 	NextHops         *ebpf.MapSpec `ebpf:"next_hops"`
-	Openings         *ebpf.MapSpec `ebpf:"openings"`
 	PacketScratches  *ebpf.MapSpec `ebpf:"packet_scratches"`
 	Passes           *ebpf.MapSpec `ebpf:"passes"`
 	PersistTimeouts  *ebpf.MapSpec `ebpf:"persist_timeouts"`
@@ -970,6 +810,7 @@ type SweepMaps struct {
 	Generations      *ebpf.Map `ebpf:"generations"`
 	HalfOpens        *ebpf.Map `ebpf:"half_opens"`
 	HalfOpensKept    *ebpf.Map `ebpf:"half_opens_kept"`
+	HandshakeSteps   *ebpf.Map `ebpf:"handshake_steps"`
 	Handshakes       *ebpf.Map `ebpf:"handshakes"`
 	IdleEnds         *ebpf.Map `ebpf:"idle_ends"`
 	IdleReports      *ebpf.Map `ebpf:"idle_reports"`
@@ -987,7 +828,6 @@ type SweepMaps struct {
 	MovedEntries     *ebpf.Map `ebpf:"moved_entries"`
 	MssLimits        *ebpf.Map `ebpf:"mss_limits"`
 	NextHops         *ebpf.Map `ebpf:"next_hops"`
-	Openings         *ebpf.Map `ebpf:"openings"`
 	PacketScratches  *ebpf.Map `ebpf:"packet_scratches"`
 	Passes           *ebpf.Map `ebpf:"passes"`
 	PersistTimeouts  *ebpf.Map `ebpf:"persist_timeouts"`
@@ -1043,6 +883,7 @@ func (m *SweepMaps) Close() error {
 		m.Generations,
 		m.HalfOpens,
 		m.HalfOpensKept,
+		m.HandshakeSteps,
 		m.Handshakes,
 		m.IdleEnds,
 		m.IdleReports,
@@ -1060,7 +901,6 @@ func (m *SweepMaps) Close() error {
 		m.MovedEntries,
 		m.MssLimits,
 		m.NextHops,
-		m.Openings,
 		m.PacketScratches,
 		m.Passes,
 		m.PersistTimeouts,

@@ -338,7 +338,7 @@ const (
 
 type TcEndpointOutcomes struct {
 	_              structs.HostLayout
-	Completed      uint32
+	AnsweredAt     uint32
 	LastClient     uint32
 	Clients        uint32
 	Served         uint32
@@ -449,20 +449,28 @@ type TcHalfOpenKept struct {
 }
 
 type TcHandshakeCounts struct {
-	_           structs.HostLayout
-	Opened      uint64
-	Answered    [11]uint64
-	Repeated    uint64
-	Refused     uint64
-	Reset       uint64
-	Unreachable uint64
+	_            structs.HostLayout
+	OpenedBefore uint64
+	Answered     [11]uint64
+	Repeated     uint64
+	Refused      uint64
+	Reset        uint64
+	Unreachable  uint64
 }
 
 type TcHandshakeLayout uint32
 
 const (
 	TcHandshakeLayoutHANDSHAKE_BUCKETS TcHandshakeLayout = 11
+	TcHandshakeLayoutHANDSHAKE_FAST    TcHandshakeLayout = 6
 )
+
+type TcHandshakeProgress struct {
+	_         structs.HostLayout
+	Opened    uint64
+	Completed uint64
+	Answered  [6]uint64
+}
 
 type TcHashFactor uint64
 
@@ -790,6 +798,19 @@ type TcPacketScratch struct {
 	_     structs.HostLayout
 	Words [272]uint64
 }
+
+type TcPacketScratchUse uint32
+
+const (
+	TcPacketScratchUseSCRATCH_QUOTE   TcPacketScratchUse = 0
+	TcPacketScratchUseSCRATCH_QUOTED  TcPacketScratchUse = 1
+	TcPacketScratchUseSCRATCH_TRACE   TcPacketScratchUse = 2
+	TcPacketScratchUseSCRATCH_RULES   TcPacketScratchUse = 3
+	TcPacketScratchUseSCRATCH_SCTP    TcPacketScratchUse = 4
+	TcPacketScratchUseSCRATCH_FTP     TcPacketScratchUse = 4
+	TcPacketScratchUseSCRATCH_OPENING TcPacketScratchUse = 5
+	TcPacketScratchUseSCRATCHES       TcPacketScratchUse = 6
+)
 
 type TcPacketTrace struct {
 	_       structs.HostLayout
@@ -1516,6 +1537,7 @@ const (
 	TcMapGenerations            = "generations"
 	TcMapHalfOpens              = "half_opens"
 	TcMapHalfOpensKept          = "half_opens_kept"
+	TcMapHandshakeSteps         = "handshake_steps"
 	TcMapHandshakes             = "handshakes"
 	TcMapIdleTimeouts           = "idle_timeouts"
 	TcMapIpsecPolicies          = "ipsec_policies"
@@ -1531,7 +1553,6 @@ const (
 	TcMapMirrors                = "mirrors"
 	TcMapMssLimits              = "mss_limits"
 	TcMapNextHops               = "next_hops"
-	TcMapOpenings               = "openings"
 	TcMapPacketScratches        = "packet_scratches"
 	TcMapPasses                 = "passes"
 	TcMapPersistTimeouts        = "persist_timeouts"
@@ -1711,6 +1732,7 @@ type TcMapSpecs struct {
 	Generations      *ebpf.MapSpec `ebpf:"generations"`
 	HalfOpens        *ebpf.MapSpec `ebpf:"half_opens"`
 	HalfOpensKept    *ebpf.MapSpec `ebpf:"half_opens_kept"`
+	HandshakeSteps   *ebpf.MapSpec `ebpf:"handshake_steps"`
 	Handshakes       *ebpf.MapSpec `ebpf:"handshakes"`
 	IdleTimeouts     *ebpf.MapSpec `ebpf:"idle_timeouts"`
 	IpsecPolicies    *ebpf.MapSpec `ebpf:"ipsec_policies"`
@@ -1726,7 +1748,6 @@ type TcMapSpecs struct {
 	Mirrors          *ebpf.MapSpec `ebpf:"mirrors"`
 	MssLimits        *ebpf.MapSpec `ebpf:"mss_limits"`
 	NextHops         *ebpf.MapSpec `ebpf:"next_hops"`
-	Openings         *ebpf.MapSpec `ebpf:"openings"`
 	PacketScratches  *ebpf.MapSpec `ebpf:"packet_scratches"`
 	Passes           *ebpf.MapSpec `ebpf:"passes"`
 	PersistTimeouts  *ebpf.MapSpec `ebpf:"persist_timeouts"`
@@ -1876,6 +1897,7 @@ type TcMaps struct {
 	Generations      *ebpf.Map `ebpf:"generations"`
 	HalfOpens        *ebpf.Map `ebpf:"half_opens"`
 	HalfOpensKept    *ebpf.Map `ebpf:"half_opens_kept"`
+	HandshakeSteps   *ebpf.Map `ebpf:"handshake_steps"`
 	Handshakes       *ebpf.Map `ebpf:"handshakes"`
 	IdleTimeouts     *ebpf.Map `ebpf:"idle_timeouts"`
 	IpsecPolicies    *ebpf.Map `ebpf:"ipsec_policies"`
@@ -1891,7 +1913,6 @@ type TcMaps struct {
 	Mirrors          *ebpf.Map `ebpf:"mirrors"`
 	MssLimits        *ebpf.Map `ebpf:"mss_limits"`
 	NextHops         *ebpf.Map `ebpf:"next_hops"`
-	Openings         *ebpf.Map `ebpf:"openings"`
 	PacketScratches  *ebpf.Map `ebpf:"packet_scratches"`
 	Passes           *ebpf.Map `ebpf:"passes"`
 	PersistTimeouts  *ebpf.Map `ebpf:"persist_timeouts"`
@@ -1947,6 +1968,7 @@ func (m *TcMaps) Close() error {
 		m.Generations,
 		m.HalfOpens,
 		m.HalfOpensKept,
+		m.HandshakeSteps,
 		m.Handshakes,
 		m.IdleTimeouts,
 		m.IpsecPolicies,
@@ -1962,7 +1984,6 @@ func (m *TcMaps) Close() error {
 		m.Mirrors,
 		m.MssLimits,
 		m.NextHops,
-		m.Openings,
 		m.PacketScratches,
 		m.Passes,
 		m.PersistTimeouts,

@@ -74,7 +74,7 @@ type TcTraceDefaultRoute struct {
 
 type TcTraceEndpointOutcomes struct {
 	_              structs.HostLayout
-	Completed      uint32
+	AnsweredAt     uint32
 	LastClient     uint32
 	Clients        uint32
 	Served         uint32
@@ -182,206 +182,6 @@ type TcTraceNextHop struct {
 	Epoch  uint32
 	Way    uint16
 	Pad    uint16
-}
-
-type TcTraceOpening struct {
-	_       structs.HostLayout
-	Service TcTraceService
-	Outward struct {
-		_         structs.HostLayout
-		Is        bool
-		IsGiven   bool
-		KeepsPort bool
-		_         [1]byte
-		Peer      struct {
-			_          structs.HostLayout
-			Addr       TcTraceIpAddr
-			Port       uint16
-			Flags      uint16
-			Service    uint32
-			PortShift  uint16
-			SourceBits uint8
-			AddrBits   uint8
-			Weight     uint32
-			Source     TcTraceIpAddr
-		}
-	}
-	SourceOf        uint32
-	SourceByDefault bool
-	_               [3]byte
-	Choice          struct {
-		_        structs.HostLayout
-		Endpoint uint32
-		IsHeld   bool
-		_        [3]byte
-		Place    uint64
-		Client   struct {
-			_       structs.HostLayout
-			Client  TcTraceIpAddr
-			Service uint32
-		}
-		_     [4]byte
-		Least struct {
-			_     structs.HostLayout
-			Place uint32
-			_     [4]byte
-			Load  struct {
-				_      structs.HostLayout
-				Active uint64
-				Weight uint64
-			}
-		}
-	}
-	Source struct {
-		_            structs.HostLayout
-		Addr         TcTraceIpAddr
-		Port         uint16
-		KeepsAddress bool
-		_            [1]byte
-	}
-	Search struct {
-		_    structs.HostLayout
-		Pair struct {
-			_        structs.HostLayout
-			Source   TcTraceIpAddr
-			Endpoint TcTraceIpAddr
-			Port     uint16
-			Protocol uint8
-			Pad      uint8
-		}
-		Socket struct {
-			_    structs.HostLayout
-			Ipv4 struct {
-				_     structs.HostLayout
-				Saddr uint32
-				Daddr uint32
-				Sport uint16
-				Dport uint16
-			}
-			_ [24]byte
-		}
-		FirstProbe  uint32
-		ProbeStride uint32
-		StripeBits  uint32
-		Stripe      uint32
-		Verdict     uint32
-		KeepsPorts  bool
-		_           [3]byte
-	}
-	_       [4]byte
-	Entries struct {
-		_        structs.HostLayout
-		ReplyKey struct {
-			_        structs.HostLayout
-			Saddr    TcTraceIpAddr
-			Daddr    TcTraceIpAddr
-			Sport    uint16
-			Dport    uint16
-			Protocol uint8
-			Pad      [3]uint8
-		}
-		ClientKey struct {
-			_        structs.HostLayout
-			Saddr    TcTraceIpAddr
-			Daddr    TcTraceIpAddr
-			Sport    uint16
-			Dport    uint16
-			Protocol uint8
-			Pad      [3]uint8
-		}
-		Entry struct {
-			_          structs.HostLayout
-			Saddr      TcTraceIpAddr
-			Daddr      TcTraceIpAddr
-			Sport      uint16
-			Dport      uint16
-			AddressSum uint16
-			TupleSum   uint16
-			Seen       uint32
-			Way        uint16
-			WayEpoch   uint16
-			Packets    uint64
-			Bytes      uint64
-			SeqEnd     uint32
-			Ack        uint32
-			Endpoint   uint32
-			Flags      uint8
-			Hop        uint8
-			Traits     uint8
-			Generation uint8
-		}
-		Reply struct {
-			_          structs.HostLayout
-			Saddr      TcTraceIpAddr
-			Daddr      TcTraceIpAddr
-			Sport      uint16
-			Dport      uint16
-			AddressSum uint16
-			TupleSum   uint16
-			Seen       uint32
-			Way        uint16
-			WayEpoch   uint16
-			Packets    uint64
-			Bytes      uint64
-			SeqEnd     uint32
-			Ack        uint32
-			Endpoint   uint32
-			Flags      uint8
-			Hop        uint8
-			Traits     uint8
-			Generation uint8
-		}
-		IsPair  bool
-		IsApart bool
-		_       [6]byte
-	}
-	Hop    uint32
-	_      [4]byte
-	Packet struct {
-		_     structs.HostLayout
-		Tuple struct {
-			_        structs.HostLayout
-			Saddr    TcTraceIpAddr
-			Daddr    TcTraceIpAddr
-			Sport    uint16
-			Dport    uint16
-			Protocol uint8
-			Pad      [3]uint8
-		}
-		Now           uint32
-		Length        uint32
-		Seq           uint32
-		Ack           uint32
-		SeqEnd        uint32
-		L3            uint16
-		L4            uint16
-		Fragment      uint16
-		Ttl           uint8
-		Ipv6          uint8
-		TcpFlags      uint8
-		LaterFragment uint8
-		EchoReply     uint8
-		IcmpError     uint8
-		Fault         uint8
-		Pass          uint8
-		MayReopen     uint8
-		PriorityTag   uint8
-		Action        int32
-		FragmentId    uint32
-		Mtu           uint16
-		Rule          uint16
-		Drop          uint8
-		RulesSkipped  uint8
-		Direct        uint8
-		Traced        uint8
-		PlainSyn      uint8
-		Chunk         uint8
-		Listed        uint8
-		Reflected     uint8
-	}
-	Ticket     uint32
-	Generation uint8
-	_          [3]byte
 }
 
 type TcTracePacketScratch struct {
@@ -620,6 +420,7 @@ const (
 	TcTraceMapGenerations            = "generations"
 	TcTraceMapHalfOpens              = "half_opens"
 	TcTraceMapHalfOpensKept          = "half_opens_kept"
+	TcTraceMapHandshakeSteps         = "handshake_steps"
 	TcTraceMapHandshakes             = "handshakes"
 	TcTraceMapIdleTimeouts           = "idle_timeouts"
 	TcTraceMapIpsecPolicies          = "ipsec_policies"
@@ -635,7 +436,6 @@ const (
 	TcTraceMapMirrors                = "mirrors"
 	TcTraceMapMssLimits              = "mss_limits"
 	TcTraceMapNextHops               = "next_hops"
-	TcTraceMapOpenings               = "openings"
 	TcTraceMapPacketScratches        = "packet_scratches"
 	TcTraceMapPasses                 = "passes"
 	TcTraceMapPersistTimeouts        = "persist_timeouts"
@@ -815,6 +615,7 @@ type TcTraceMapSpecs struct {
 	Generations      *ebpf.MapSpec `ebpf:"generations"`
 	HalfOpens        *ebpf.MapSpec `ebpf:"half_opens"`
 	HalfOpensKept    *ebpf.MapSpec `ebpf:"half_opens_kept"`
+	HandshakeSteps   *ebpf.MapSpec `ebpf:"handshake_steps"`
 	Handshakes       *ebpf.MapSpec `ebpf:"handshakes"`
 	IdleTimeouts     *ebpf.MapSpec `ebpf:"idle_timeouts"`
 	IpsecPolicies    *ebpf.MapSpec `ebpf:"ipsec_policies"`
@@ -830,7 +631,6 @@ type TcTraceMapSpecs struct {
 	Mirrors          *ebpf.MapSpec `ebpf:"mirrors"`
 	MssLimits        *ebpf.MapSpec `ebpf:"mss_limits"`
 	NextHops         *ebpf.MapSpec `ebpf:"next_hops"`
-	Openings         *ebpf.MapSpec `ebpf:"openings"`
 	PacketScratches  *ebpf.MapSpec `ebpf:"packet_scratches"`
 	Passes           *ebpf.MapSpec `ebpf:"passes"`
 	PersistTimeouts  *ebpf.MapSpec `ebpf:"persist_timeouts"`
@@ -980,6 +780,7 @@ type TcTraceMaps struct {
 	Generations      *ebpf.Map `ebpf:"generations"`
 	HalfOpens        *ebpf.Map `ebpf:"half_opens"`
 	HalfOpensKept    *ebpf.Map `ebpf:"half_opens_kept"`
+	HandshakeSteps   *ebpf.Map `ebpf:"handshake_steps"`
 	Handshakes       *ebpf.Map `ebpf:"handshakes"`
 	IdleTimeouts     *ebpf.Map `ebpf:"idle_timeouts"`
 	IpsecPolicies    *ebpf.Map `ebpf:"ipsec_policies"`
@@ -995,7 +796,6 @@ type TcTraceMaps struct {
 	Mirrors          *ebpf.Map `ebpf:"mirrors"`
 	MssLimits        *ebpf.Map `ebpf:"mss_limits"`
 	NextHops         *ebpf.Map `ebpf:"next_hops"`
-	Openings         *ebpf.Map `ebpf:"openings"`
 	PacketScratches  *ebpf.Map `ebpf:"packet_scratches"`
 	Passes           *ebpf.Map `ebpf:"passes"`
 	PersistTimeouts  *ebpf.Map `ebpf:"persist_timeouts"`
@@ -1051,6 +851,7 @@ func (m *TcTraceMaps) Close() error {
 		m.Generations,
 		m.HalfOpens,
 		m.HalfOpensKept,
+		m.HandshakeSteps,
 		m.Handshakes,
 		m.IdleTimeouts,
 		m.IpsecPolicies,
@@ -1066,7 +867,6 @@ func (m *TcTraceMaps) Close() error {
 		m.Mirrors,
 		m.MssLimits,
 		m.NextHops,
-		m.Openings,
 		m.PacketScratches,
 		m.Passes,
 		m.PersistTimeouts,

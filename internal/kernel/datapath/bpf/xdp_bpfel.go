@@ -74,7 +74,7 @@ type XdpDefaultRoute struct {
 
 type XdpEndpointOutcomes struct {
 	_              structs.HostLayout
-	Completed      uint32
+	AnsweredAt     uint32
 	LastClient     uint32
 	Clients        uint32
 	Served         uint32
@@ -418,6 +418,7 @@ const (
 	XdpMapGenerations            = "generations"
 	XdpMapHalfOpens              = "half_opens"
 	XdpMapHalfOpensKept          = "half_opens_kept"
+	XdpMapHandshakeSteps         = "handshake_steps"
 	XdpMapHandshakes             = "handshakes"
 	XdpMapIdleTimeouts           = "idle_timeouts"
 	XdpMapKeptPorts              = "kept_ports"
@@ -583,6 +584,7 @@ type XdpMapSpecs struct {
 	Generations      *ebpf.MapSpec `ebpf:"generations"`
 	HalfOpens        *ebpf.MapSpec `ebpf:"half_opens"`
 	HalfOpensKept    *ebpf.MapSpec `ebpf:"half_opens_kept"`
+	HandshakeSteps   *ebpf.MapSpec `ebpf:"handshake_steps"`
 	Handshakes       *ebpf.MapSpec `ebpf:"handshakes"`
 	IdleTimeouts     *ebpf.MapSpec `ebpf:"idle_timeouts"`
 	KeptPorts        *ebpf.MapSpec `ebpf:"kept_ports"`
@@ -724,6 +726,7 @@ type XdpMaps struct {
 	Generations      *ebpf.Map `ebpf:"generations"`
 	HalfOpens        *ebpf.Map `ebpf:"half_opens"`
 	HalfOpensKept    *ebpf.Map `ebpf:"half_opens_kept"`
+	HandshakeSteps   *ebpf.Map `ebpf:"handshake_steps"`
 	Handshakes       *ebpf.Map `ebpf:"handshakes"`
 	IdleTimeouts     *ebpf.Map `ebpf:"idle_timeouts"`
 	KeptPorts        *ebpf.Map `ebpf:"kept_ports"`
@@ -793,6 +796,7 @@ func (m *XdpMaps) Close() error {
 		m.Generations,
 		m.HalfOpens,
 		m.HalfOpensKept,
+		m.HandshakeSteps,
 		m.Handshakes,
 		m.IdleTimeouts,
 		m.KeptPorts,

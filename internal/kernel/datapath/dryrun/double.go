@@ -104,14 +104,15 @@ func (d *double) clear() error {
 	if err := errors.Join(d.grow(), d.CopyVariables(d.live)); err != nil {
 		return err
 	}
-	openings := make([]bpf.TcOpening, d.cpus)
+	openings := make([]bpf.TcPacketScratch, d.cpus)
 	for i := range openings {
-		openings[i].Service.Id, openings[i].Choice.Endpoint = none, none
+		o := openingIn(&openings[i])
+		o.Service.Id, o.Choice.Endpoint = none, none
 	}
 	var open bpf.TcHalfOpen
 	errs := []error{
 		d.Variables.NextHopsShared.Set(uint32(0)), // results for another packet may be outdated
-		d.Maps.Openings.Put(uint32(0), openings),
+		d.Maps.PacketScratches.Put(uint32(bpf.TcPacketScratchUseSCRATCH_OPENING), openings),
 		d.live.Maps.HalfOpens.Lookup(uint32(0), &open),
 		d.Maps.HalfOpens.Put(uint32(0), open),
 		d.Maps.HalfOpensKept.Put(uint32(0), make([]bpf.TcHalfOpenKept, d.cpus)),

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"unsafe"
 
 	"github.com/cilium/ebpf"
 
@@ -113,17 +114,20 @@ func (d *double) run(n *needs) (*effects, error) {
 
 // opening returns the program's data about opening a connection; nil: it did not try.
 func (d *double) opening() (*bpf.TcOpening, error) {
-	var all []bpf.TcOpening
-	if err := d.Maps.Openings.Lookup(uint32(0), &all); err != nil {
+	var all []bpf.TcPacketScratch
+	if err := d.Maps.PacketScratches.Lookup(uint32(bpf.TcPacketScratchUseSCRATCH_OPENING), &all); err != nil {
 		return nil, fmt.Errorf("read the program's notes: %w", err)
 	}
 	for i := range all {
-		if all[i].Service.Id != none {
-			return &all[i], nil
+		if o := openingIn(&all[i]); o.Service.Id != none {
+			return o, nil
 		}
 	}
 	return nil, nil
 }
+
+// openingIn returns the opening in a CPU's memory.
+func openingIn(s *bpf.TcPacketScratch) *bpf.TcOpening { return (*bpf.TcOpening)(unsafe.Pointer(s)) }
 
 // missing adds the data that the run used and did not have, and reports whether there is any.
 func (d *double) missing(n *needs, effects *effects) (missing bool, err error) {

@@ -144,7 +144,7 @@ func (s *Sockets) load() (*ebpf.Collection, error) {
 		return nil, fmt.Errorf("set the network namespace: %w", err)
 	}
 	opts := ebpf.CollectionOptions{MapReplacements: s.maps()}
-	loader.ShareMaps(spec, opts.MapReplacements, "openings", "sock_flows", "socket_counts", "sockets_found")
+	loader.ShareMaps(spec, opts.MapReplacements, "packet_scratches", "sock_flows", "socket_counts", "sockets_found")
 	if s.shared.Pinned() {
 		opts.Maps.PinPath = s.shared.MapFolder()
 		for _, name := range []string{socketsMap, countsMap} {

@@ -186,8 +186,7 @@ func (b *Bell) Outcomes(endpoint uint32) (out report.Outcomes) {
 	}
 	row := &b.outcomes[endpoint]
 	return report.Outcomes{
-		Completed: atomic.LoadUint32(&row.Completed), Clients: atomic.LoadUint32(&row.Clients),
-		Served: atomic.LoadUint32(&row.Served), Stalled: atomic.LoadUint32(&row.Stalled),
+		Clients: atomic.LoadUint32(&row.Clients), Served: atomic.LoadUint32(&row.Served), Stalled: atomic.LoadUint32(&row.Stalled),
 		StalledClients: row.StalledClients,
 	}
 }

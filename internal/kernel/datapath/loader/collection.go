@@ -21,11 +21,12 @@ type Collection struct {
 	Maps      bpf.TcMaps
 	Variables bpf.TcVariables
 	// Growing arrays: blocks of slots, and rows by endpoint id.
-	Slots, Endpoints, EndpointTraffics, Handshakes *rows.Array
-	EndpointStates                                 EndpointStates
-	Conntrack                                      *conntrack.Table // the connection table
-	Locations                                      *conntrack.LocationMap
-	Bell                                           *Bell // wakes us from the packet path
+	Slots, Endpoints, EndpointTraffics *rows.Array
+	EndpointStates                     EndpointStates
+	Handshakes                         Handshakes
+	Conntrack                          *conntrack.Table // the connection table
+	Locations                          *conntrack.LocationMap
+	Bell                               *Bell // wakes us from the packet path
 	// Hashes that are made when they are needed.
 	SNATUsages, EgressEndpoints, Persists *rows.Array
 	ServiceLimits, LimitedClients         *rows.Array
@@ -41,8 +42,8 @@ type Collection struct {
 	dropReasons map[uint32]string
 	ruleSet     *ebpf.MapSpec
 
-	sharedCounts *ebpf.MapSpec        // endpoint_states, until CountPerCPU
-	spec         *ebpf.CollectionSpec // until LoadFirst
+	sharedCounts map[string]*ebpf.MapSpec // those that CPUs have rows of, too; until CountPerCPU
+	spec         *ebpf.CollectionSpec     // until LoadFirst
 
 	mu       sync.Mutex
 	programs map[string]*ebpf.Program // loaded so far
@@ -132,7 +133,7 @@ func (c *Collection) openArrays(spec *ebpf.CollectionSpec) error {
 	c.Slots, c.Endpoints = array("slots", c.Maps.Slots), array("endpoints", c.Maps.Endpoints)
 	c.EndpointStates = EndpointStates{array("endpoint_states", c.Maps.EndpointStates), array("connection_counts", c.Maps.ConnectionCounts)}
 	c.EndpointTraffics = array("endpoint_traffics", c.Maps.EndpointTraffics)
-	c.Handshakes = array("handshakes", c.Maps.Handshakes)
+	c.Handshakes = Handshakes{array("handshakes", c.Maps.Handshakes), array("handshake_steps", c.Maps.HandshakeSteps)}
 	c.SNATUsages, c.EgressEndpoints = array("snat_usages", c.Maps.SnatUsages), array("egress_endpoints", c.Maps.EgressEndpoints)
 	c.Persists = array("persists", c.Maps.Persists)
 	c.ServiceLimits, c.LimitedClients = array("limits_by_service", c.Maps.LimitsByService), array("limited_clients", c.Maps.LimitedClients)
@@ -156,7 +157,7 @@ func (c *Collection) openArrays(spec *ebpf.CollectionSpec) error {
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	for _, a := range []*rows.Array{c.Handshakes, c.EndpointStates.PerCPU} { // an earlier version had none
+	for _, a := range []*rows.Array{c.Handshakes.Shared, c.Handshakes.PerCPU, c.EndpointStates.PerCPU} { // an earlier version had none
 		if err := rows.Grow(max(0, len(c.Endpoints.Segments())-len(a.Segments())), a); err != nil {
 			return err
 		}
@@ -184,7 +185,7 @@ func (c *Collection) arrays() []*rows.Array {
 	if c.Slots == nil {
 		return nil
 	}
-	return []*rows.Array{c.Slots, c.Endpoints, c.EndpointStates.Shared, c.EndpointStates.PerCPU, c.EndpointTraffics, c.Handshakes, c.SNATUsages, c.EgressEndpoints, c.Persists, c.ServiceLimits, c.LimitedClients, c.RuleHits, c.Leases, c.QUICConfigs, c.QUICServers, c.SCTPVIPs, c.SCTPPaths}
+	return []*rows.Array{c.Slots, c.Endpoints, c.EndpointStates.Shared, c.EndpointStates.PerCPU, c.EndpointTraffics, c.Handshakes.Shared, c.Handshakes.PerCPU, c.SNATUsages, c.EgressEndpoints, c.Persists, c.ServiceLimits, c.LimitedClients, c.RuleHits, c.Leases, c.QUICConfigs, c.QUICServers, c.SCTPVIPs, c.SCTPPaths}
 }
 
 // NewRuleSet makes room for a set of firewall rules, or of policies of IPsec.

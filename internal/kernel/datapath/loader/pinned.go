@@ -142,7 +142,10 @@ func (c *Collection) keepPins(spec *ebpf.CollectionSpec) error {
 		return nil
 	}
 	pinned := PinnedByName(spec.Maps)
-	c.sharedCounts = pinned["endpoint_states"]
+	c.sharedCounts = map[string]*ebpf.MapSpec{}
+	for _, name := range []string{"endpoint_states", "handshakes"} {
+		c.sharedCounts[name] = pinned[name]
+	}
 	if !c.Fresh {
 		var err error
 		if pinned, err = pins.WithoutFormer(c.PinDir, pinned); err != nil {
@@ -152,13 +155,14 @@ func (c *Collection) keepPins(spec *ebpf.CollectionSpec) error {
 	return errors.Join(pins.RecordLayouts(c.PinDir, pinned), pins.Witness(c.PinDir))
 }
 
-// CountPerCPU records that connections are counted per CPU from now on, so builds that would not
-// see those counts refuse the pinned maps. A start that fails before it leaves the maps to them.
+// CountPerCPU records that connections and handshakes are counted per CPU from now on, so builds
+// that would not see those counts refuse the pinned maps. A start that fails before it leaves the
+// maps to them.
 func (c *Collection) CountPerCPU() error {
 	if !c.Pinned() {
 		return nil
 	}
-	return pins.RecordLayouts(c.PinDir, map[string]*ebpf.MapSpec{"endpoint_states": c.sharedCounts})
+	return pins.RecordLayouts(c.PinDir, c.sharedCounts)
 }
 
 // PinnedByName returns an object's maps that are pinned.

@@ -2,6 +2,7 @@ package loader
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -20,7 +21,7 @@ import (
 // P29
 func TestUpgradeOfScratch(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"ways", "openings"} {
+	for _, name := range []string{"ways", "packet_scratches"} {
 		settings := Settings{Connections: 1024, PinDir: pinDir(t)}
 		openOnce(t, settings)
 		spec := &ebpf.MapSpec{Name: name, Type: ebpf.Array, KeySize: 4, ValueSize: 128, MaxEntries: 7}
@@ -168,30 +169,53 @@ func withoutHomes(spec *ebpf.MapSpec) *ebpf.MapSpec {
 	return spec
 }
 
-// TestFormerEndpointStates checks that counts of a version without counts per CPU are adopted, and
-// that such a version refuses to start once the programs are in use, as it would miss the counts of
-// CPUs. A start that fails before leaves the maps to it.
-func TestFormerEndpointStates(t *testing.T) {
+// TestFormerCounts checks that counts of versions without counts per CPU are adopted, and that such
+// a version refuses to start once the programs are in use, as it would miss the counts of CPUs. A
+// start that fails before leaves the maps to it.
+func TestFormerCounts(t *testing.T) {
 	t.Parallel()
-	settings := Settings{Connections: 1024, PinDir: pinDir(t)}
-	want := bpf.TcEndpointState{Connections: 7, Active: 2, Tracked: 3}
-	c, err := Open(settings)
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = rows.Grow(1, c.Endpoints, c.EndpointStates.Shared)
-	if err == nil {
-		err = c.EndpointStates.Shared.Put(5, want)
-	}
-	if err := errors.Join(err, c.Close(), os.Remove(filepath.Join(pins.Maps(settings.PinDir), "connection_counts"))); err != nil {
-		t.Fatal(err)
-	}
 	spec, err := bpf.LoadTc()
 	if err != nil {
 		t.Fatal(err)
 	}
-	former := map[string]*ebpf.MapSpec{"endpoint_states": withoutCounts(spec.Maps["endpoint_states"])}
-	if err := pins.RecordLayouts(settings.PinDir, former); err != nil {
+	t.Run("connections", func(t *testing.T) {
+		t.Parallel()
+		want := bpf.TcEndpointState{Connections: 7, Active: 2, Tracked: 3}
+		checkFormer(t, "connection_counts", withFirst("pad", "endpoint_states", spec),
+			func(c *Collection) error {
+				if err := rows.Grow(1, c.Endpoints, c.EndpointStates.Shared); err != nil {
+					return err
+				}
+				return c.EndpointStates.Shared.Put(5, want)
+			},
+			func(c *Collection) error {
+				var got bpf.TcEndpointState
+				if err := c.EndpointStates.Lookup(5, &got); err != nil || got != want {
+					return fmt.Errorf("counts %+v, want %+v: %w", got, want, err)
+				}
+				return nil
+			})
+	})
+	t.Run("handshakes", func(t *testing.T) {
+		t.Parallel()
+		checkFormer(t, "handshake_steps", withFirst("opened", "handshakes", spec),
+			func(c *Collection) error { return rows.Grow(1, c.Endpoints, c.Handshakes.Shared) },
+			func(c *Collection) error {
+				var steps []bpf.TcHandshakeProgress
+				return c.Handshakes.PerCPU.Lookup(5, &steps)
+			})
+	})
+}
+
+// checkFormer checks an upgrade from a version without a map of counts per CPU, whose shared counts
+// have another layout. put writes what it has counted; check is run after the upgrade.
+func checkFormer(t *testing.T, perCPU string, former map[string]*ebpf.MapSpec, put, check func(*Collection) error) {
+	settings := Settings{Connections: 1024, PinDir: pinDir(t)}
+	c, err := Open(settings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(put(c), c.Close(), os.Remove(filepath.Join(pins.Maps(settings.PinDir), perCPU)), pins.RecordLayouts(settings.PinDir, former)); err != nil {
 		t.Fatal(err)
 	}
 	if err := CheckPins(settings); err != nil {
@@ -201,9 +225,8 @@ func TestFormerEndpointStates(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = c.Close() }()
-	var got bpf.TcEndpointState
-	if err := c.EndpointStates.Lookup(5, &got); err != nil || got != want {
-		t.Errorf("counts %+v, want %+v: %v", got, want, err)
+	if err := check(c); err != nil {
+		t.Error(err)
 	}
 	if err := pins.CheckLayouts(settings.PinDir, former); err != nil {
 		t.Errorf("the former version, after a start that failed: %v", err)
@@ -216,13 +239,14 @@ func TestFormerEndpointStates(t *testing.T) {
 	}
 }
 
-// withoutCounts returns the spec of endpoint_states of a version without counts per CPU.
-func withoutCounts(spec *ebpf.MapSpec) *ebpf.MapSpec {
-	spec = spec.Copy()
-	state := btf.Copy(btf.UnderlyingType(spec.InnerMap.Value)).(*btf.Struct)
-	state.Members[0].Name = "pad"
-	spec.InnerMap.Value = state
-	return spec
+// withFirst returns the layout of a map of a version in which the first member of its rows had
+// another name.
+func withFirst(member, name string, spec *ebpf.CollectionSpec) map[string]*ebpf.MapSpec {
+	former := spec.Maps[name].Copy()
+	row := btf.Copy(btf.UnderlyingType(former.InnerMap.Value)).(*btf.Struct)
+	row.Members[0].Name = member
+	former.InnerMap.Value = row
+	return map[string]*ebpf.MapSpec{name: former}
 }
 
 // openOnce opens a collection, and closes it.

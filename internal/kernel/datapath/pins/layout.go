@@ -80,8 +80,13 @@ func isFormer(name string, layout layoutHash) bool {
 // this build adds to its own. That build cannot adopt the map again: it would not see the CPUs'
 // counts.
 func isCountedBefore(name string, layout layoutHash) bool {
-	const endpointStates = "9dea7e51ae858a6e0a6a92abdbefe91c538f6063a2867ee56948268698226dab"
-	return name == "endpoint_states" && hex.EncodeToString(layout[:]) == endpointStates
+	switch hex.EncodeToString(layout[:]) {
+	case "9dea7e51ae858a6e0a6a92abdbefe91c538f6063a2867ee56948268698226dab":
+		return name == "endpoint_states"
+	case "6f7cbcf91700980657d37615e340299ad6d2ea1abfcaf67293063323c0d1e881":
+		return name == "handshakes"
+	}
+	return false
 }
 
 // WithoutFormer returns the specs without those whose pinned maps have a former layout. They keep

@@ -17,6 +17,10 @@ import (
 // their meaning. That process may have been killed at any point.
 func Open(c *loader.Collection) (*Tables, error) {
 	now := time.Now
+	cpus, err := ebpf.PossibleCPU()
+	if err != nil {
+		return nil, fmt.Errorf("adopt pinned maps: %w", err)
+	}
 	t := &Tables{
 		arrays: c, settings: &c.Settings, maps: &c.Maps, vars: &c.Variables, now: now, opened: now(),
 		services:     map[bpf.TcServiceKey]*service{},
@@ -30,14 +34,13 @@ func Open(c *loader.Collection) (*Tables, error) {
 		local:        map[bpf.TcIpAddr]uint8{},
 		attached:     attached{rows: map[uint32]bpf.TcAttachments{}},
 		localChanged: make(chan struct{}, 1),
-		handshakes:   handshakes{array: c.Handshakes, bell: c.Bell},
+		handshakes:   handshakes{arrays: c.Handshakes, bell: c.Bell, cpus: cpus},
 		egress:       map[bpf.TcEgressKey][]egress{},
 		helped:       map[*service]uint16{},
 		countSets: []map[string]*ebpf.Variable{{
 			"range_services": c.Variables.RangeServices, "marked_services": c.Variables.MarkedServices, "host_services": c.Variables.HostServices,
 		}},
 	}
-	var err error
 	if t.filter, err = rows.OpenFilter(c.Maps.BloomFilter, c.Fresh); err != nil {
 		return nil, err
 	}

@@ -46,8 +46,11 @@ func TestCensus(t *testing.T) {
 		for i := range traffic {
 			traffic[i] = bpf.TcEndpointTraffic{PacketsIn: uint64(id) + 1, BytesIn: 100, PacketsOut: 1, BytesOut: 50}
 		}
+		steps := d.handshakes.stepRows()
+		steps[cpus-1] = bpf.TcHandshakeProgress{Opened: 1, Answered: [bpf.TcHandshakeLayoutHANDSHAKE_FAST]uint64{2: 1}}
 		err := errors.Join(d.c.EndpointStates.Put(id, bpf.TcEndpointState{Connections: 7}), d.c.EndpointTraffics.Put(id, traffic),
-			d.arrays.Handshakes.Put(id, bpf.TcHandshakeCounts{Opened: 7, Answered: [report.HandshakeBuckets]uint64{2: 6}, Refused: 1}))
+			d.arrays.Handshakes.Shared.Put(id, bpf.TcHandshakeCounts{OpenedBefore: 6, Answered: [report.HandshakeBuckets]uint64{2: 5}, Refused: 1}),
+			d.arrays.Handshakes.PerCPU.Put(id, steps))
 		if err != nil {
 			t.Fatal(err)
 		}

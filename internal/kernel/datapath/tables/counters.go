@@ -66,9 +66,15 @@ func (t *Tables) readEndpoint(id uint32) (counters, error) {
 		return counters{}, fmt.Errorf("read endpoint counters: %w", err)
 	}
 	c := counters{connections: state.Connections, live: liveOf(&state), refused: refusedOf(&state)}
+	var steps bpf.TcHandshakeProgress
 	var err error
-	if c.shakes, err = t.handshakes.read(id); err != nil || state.Connections == 0 {
-		return c, err // without connections there is no traffic: half the cost where most endpoints are idle
+	if state.Connections != 0 { // otherwise nothing else is counted: a third of the cost where most endpoints are idle
+		if steps, err = t.handshakes.readSteps(id, t.handshakes.stepRows()); err != nil {
+			return c, err
+		}
+	}
+	if c.shakes, err = t.handshakes.read(id, &steps); err != nil || state.Connections == 0 {
+		return c, err
 	}
 	var perCPU []bpf.TcEndpointTraffic
 	if err := t.arrays.EndpointTraffics.Lookup(id, &perCPU); err != nil {

@@ -121,7 +121,7 @@ func (t *Tables) lackingRows(endpoints int) (segments int) {
 }
 
 func (t *Tables) endpointRows() []*rows.Array {
-	return []*rows.Array{t.arrays.Endpoints, t.arrays.EndpointStates.Shared, t.arrays.EndpointStates.PerCPU, t.arrays.EndpointTraffics, t.arrays.Handshakes}
+	return []*rows.Array{t.arrays.Endpoints, t.arrays.EndpointStates.Shared, t.arrays.EndpointStates.PerCPU, t.arrays.EndpointTraffics, t.arrays.Handshakes.Shared, t.arrays.Handshakes.PerCPU}
 }
 
 // updateEndpoint sets where new connections to an endpoint go (one port for each of the service's
@@ -199,7 +199,7 @@ func (t *Tables) clearEndpoint(id uint32) error {
 	if err := t.arrays.EndpointStates.Put(id, bpf.TcEndpointState{}); err != nil {
 		return fmt.Errorf("clear counters: %w", err)
 	}
-	if err := t.arrays.Handshakes.Put(id, bpf.TcHandshakeCounts{}); err != nil {
+	if err := t.arrays.Handshakes.Clear(id, len(zero)); err != nil {
 		return fmt.Errorf("clear counters of handshakes: %w", err)
 	}
 	t.handshakes.bell.ForgetOutcomes(id)

@@ -11,15 +11,15 @@ import (
 
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/kernel/datapath/loader"
-	"loxilb/internal/kernel/datapath/rows"
 	"loxilb/internal/lb"
 	"loxilb/internal/lb/report"
 )
 
-// handshakes reads the counters of handshakes from the packet path's memory, without a system call.
-// It is safe for concurrent use, except while segments are added.
+// handshakes reads the counters of handshakes: those of CPUs by a system call, the others from the
+// packet path's memory. It is safe for concurrent use, except while segments are added.
 type handshakes struct {
-	array *rows.Array
+	arrays loader.Handshakes
+	cpus   int
 
 	bell *loader.Bell
 
@@ -37,10 +37,10 @@ func (h *handshakes) segment(n int) (*ebpf.Memory, error) {
 	defer h.mu.Unlock()
 	for len(h.mapped) <= n {
 		next := len(h.mapped)
-		if next >= len(h.array.Segments()) {
+		if next >= len(h.arrays.Shared.Segments()) {
 			return nil, fmt.Errorf("read counters of handshakes: %w", ebpf.ErrKeyNotExist)
 		}
-		m, err := h.array.Segments()[next].Memory()
+		m, err := h.arrays.Shared.Segments()[next].Memory()
 		if err != nil {
 			return nil, fmt.Errorf("map counters of handshakes: %w", err)
 		}
@@ -49,9 +49,22 @@ func (h *handshakes) segment(n int) (*ebpf.Memory, error) {
 	return h.mapped[n], nil
 }
 
-// read returns the row of an endpoint.
-func (h *handshakes) read(id uint32) (out report.Handshakes, err error) {
-	per := h.array.PerSegment()
+// stepRows returns memory for the rows of all CPUs.
+func (h *handshakes) stepRows() []bpf.TcHandshakeProgress {
+	return make([]bpf.TcHandshakeProgress, h.cpus)
+}
+
+// readSteps returns the sum of the CPUs' rows of an endpoint, which it reads to memory of stepRows.
+func (h *handshakes) readSteps(id uint32, memory []bpf.TcHandshakeProgress) (bpf.TcHandshakeProgress, error) {
+	if err := h.arrays.PerCPU.Lookup(id, memory); err != nil {
+		return bpf.TcHandshakeProgress{}, fmt.Errorf("read counters of handshakes: %w", err)
+	}
+	return loader.SumSteps(memory), nil
+}
+
+// read returns the counts of an endpoint whose CPUs have counted these steps.
+func (h *handshakes) read(id uint32, steps *bpf.TcHandshakeProgress) (out report.Handshakes, err error) {
+	per := h.arrays.Shared.PerSegment()
 	m, err := h.segment(int(id / per))
 	if err != nil {
 		return out, err
@@ -60,9 +73,14 @@ func (h *handshakes) read(id uint32) (out report.Handshakes, err error) {
 	if _, err := m.ReadAt((*[handshakeBytes]byte)(unsafe.Pointer(&row))[:], int64(id%per)*int64(handshakeBytes)); err != nil {
 		return out, fmt.Errorf("read counters of handshakes: %w", err)
 	}
-	return report.Handshakes{
-		Opened: row.Opened, Answered: row.Answered, Repeated: row.Repeated, Refused: row.Refused, Reset: row.Reset, Unreachable: row.Unreachable,
-	}, nil
+	out = report.Handshakes{
+		Opened: row.OpenedBefore + steps.Opened, Answered: row.Answered,
+		Repeated: row.Repeated, Refused: row.Refused, Reset: row.Reset, Unreachable: row.Unreachable,
+	}
+	for bucket, n := range steps.Answered {
+		out.Answered[bucket] += n
+	}
+	return out, nil
 }
 
 // Handshakes appends the rows of a service's endpoints, as the data path has them: for an endpoint
@@ -74,12 +92,18 @@ func (t *Tables) Handshakes(key bpf.TcServiceKey, out []report.HandshakeRow) ([]
 	if s == nil {
 		return out, nil
 	}
+	memory := t.handshakes.stepRows()
 	for _, e := range s.order {
-		count, err := t.handshakes.read(e.id)
+		steps, err := t.handshakes.readSteps(e.id, memory)
+		if err != nil {
+			return out, err
+		}
+		count, err := t.handshakes.read(e.id, &steps)
 		if err != nil {
 			return out, err
 		}
 		row := report.HandshakeRow{At: e.at(), ID: e.id, Idle: e.weight == 0, Off: e.takes == 0, Count: count, Outcomes: t.handshakes.bell.Outcomes(e.id)}
+		row.Completed = uint32(steps.Completed)
 		out = append(out, row)
 	}
 	return out, nil
@@ -182,7 +206,7 @@ func (t *Tables) EachCount(wanted func(id uint32, connections, tracked uint64) b
 	var of *service // the service of count's key
 	var count report.EndpointCount
 	asked := func(id uint32, state *bpf.TcEndpointState) bool { return wanted(id, state.Connections, state.Tracked) }
-	r, err := t.newCountReader(asked, func(id uint32, state *bpf.TcEndpointState, moved traffic) (err error) {
+	r, err := t.newCountReader(asked, func(id uint32, state *bpf.TcEndpointState, moved traffic, steps *bpf.TcHandshakeProgress) (err error) {
 		e := t.endpoint(id)
 		if of != e.service {
 			of, count.Service = e.service, e.service.userKey()
@@ -190,7 +214,7 @@ func (t *Tables) EachCount(wanted func(id uint32, connections, tracked uint64) b
 		count.ID, count.At, count.Connections, count.In, count.Out = id, e.at(), state.Connections, moved.in, moved.out
 		now := liveOf(state)
 		count.Active, count.Inactive = now.active, now.inactive
-		if count.Handshakes, err = t.handshakes.read(id); err == nil {
+		if count.Handshakes, err = t.handshakes.read(id, steps); err == nil {
 			yield(&count)
 		}
 		return err
@@ -203,103 +227,6 @@ func (t *Tables) EachCount(wanted func(id uint32, connections, tracked uint64) b
 		defer t.mu.RUnlock()
 		r.segment(ids, states)
 	}))
-}
-
-const (
-	countBatch  = 256 // rows read at once
-	fewOfASlice = 8   // fewer selected rows per slice are read individually
-)
-
-// countReader reads the counters of endpoints except for handshakes, segment by segment, without
-// allocations for each. Traffic, which has a row per CPU, is read in batches if many rows are
-// selected, and otherwise by a system call for each. The tables are locked meanwhile.
-type countReader struct {
-	tables *Tables
-	wanted func(id uint32, state *bpf.TcEndpointState) bool
-	yield  countYield
-	cpus   int
-	keys   []uint32
-	perCPU []bpf.TcEndpointTraffic
-	list   []int // selected rows of the segment
-	err    error
-}
-
-type countYield func(id uint32, state *bpf.TcEndpointState, moved traffic) error
-
-func (t *Tables) newCountReader(wanted func(uint32, *bpf.TcEndpointState) bool, yield countYield) (*countReader, error) {
-	cpus, err := ebpf.PossibleCPU()
-	if err != nil {
-		return nil, fmt.Errorf("read endpoint counters: %w", err)
-	}
-	return &countReader{tables: t, wanted: wanted, yield: yield, cpus: cpus, keys: make([]uint32, countBatch), perCPU: make([]bpf.TcEndpointTraffic, countBatch*cpus)}, nil
-}
-
-// failure returns why some counters were not read: the error of a row, or else of a segment.
-func (r *countReader) failure(err error) error {
-	if r.err != nil {
-		err = r.err
-	}
-	if err != nil {
-		return fmt.Errorf("read endpoint counters: %w", err)
-	}
-	return nil
-}
-
-// segment reads the selected rows of a segment.
-func (r *countReader) segment(ids []uint32, states []bpf.TcEndpointState) {
-	if r.err != nil {
-		return
-	}
-	r.list = r.list[:0]
-	for i, id := range ids {
-		if r.tables.endpoint(id) != nil && r.wanted(id, &states[i]) {
-			r.list = append(r.list, i)
-		}
-	}
-	array := r.tables.arrays.EndpointTraffics
-	if m, first := array.Segments()[ids[0]/array.PerSegment()], ids[0]%array.PerSegment(); first == 0 && len(r.list)*fewOfASlice > len(ids) {
-		r.err = r.batches(m, ids, states)
-		return
-	}
-	for _, i := range r.list {
-		one := r.perCPU[:r.cpus]
-		if r.err = array.Lookup(ids[i], one); r.err == nil {
-			r.err = r.yieldCounts(ids[i], &states[i], one)
-		}
-		if r.err != nil {
-			return
-		}
-	}
-}
-
-// batches reads the rows of a segment up to the last selected one.
-func (r *countReader) batches(m *ebpf.Map, ids []uint32, states []bpf.TcEndpointState) error {
-	var cursor ebpf.MapBatchCursor
-	last := r.list[len(r.list)-1]
-	for from, next := 0, 0; from <= last; {
-		n, err := m.BatchLookup(&cursor, r.keys, r.perCPU, nil)
-		if err != nil && !rows.IsLast(err) {
-			return err
-		}
-		for ; next < len(r.list) && r.list[next] < from+n; next++ {
-			i := r.list[next]
-			at := (i - from) * r.cpus
-			if err := r.yieldCounts(ids[i], &states[i], r.perCPU[at:at+r.cpus]); err != nil {
-				return err
-			}
-		}
-		if from += n; err != nil {
-			return nil
-		}
-	}
-	return nil
-}
-
-// yieldCounts yields an endpoint's counts.
-func (r *countReader) yieldCounts(id uint32, state *bpf.TcEndpointState, perCPU []bpf.TcEndpointTraffic) error {
-	var sum traffic
-	sum.addCPUs(perCPU)
-	return r.yield(id, state, sum)
 }
 
 // userKey returns the service's key as users write it.

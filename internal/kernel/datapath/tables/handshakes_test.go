@@ -1,6 +1,7 @@
 package tables
 
 import (
+	"errors"
 	"testing"
 
 	"loxilb/internal/kernel/datapath/bpf"
@@ -16,15 +17,18 @@ func TestHandshakes(t *testing.T) {
 	apply(t, d, puts(0, services, endpoints)...)
 	last := serviceKey(services - 1)
 	rows, err := d.Handshakes(last, nil)
-	if err != nil || len(rows) != endpoints || rows[9].ID < d.arrays.Handshakes.PerSegment() {
+	if err != nil || len(rows) != endpoints || rows[9].ID < d.arrays.Handshakes.Shared.PerSegment() {
 		t.Fatalf("%v, %v", rows, err)
 	}
 	want := report.Handshakes{Opened: 9, Answered: [report.HandshakeBuckets]uint64{1, 10: 2}, Repeated: 3, Refused: 4, Reset: 5, Unreachable: 6}
-	put := bpf.TcHandshakeCounts{Opened: 9, Answered: want.Answered, Repeated: 3, Refused: 4, Reset: 5, Unreachable: 6}
-	if err := d.arrays.Handshakes.Put(rows[9].ID, put); err != nil {
+	put := bpf.TcHandshakeCounts{OpenedBefore: 5, Answered: [report.HandshakeBuckets]uint64{10: 2}, Repeated: 3, Refused: 4, Reset: 5, Unreachable: 6}
+	ofCPUs := d.handshakes.stepRows()
+	ofCPUs[0] = bpf.TcHandshakeProgress{Opened: 1, Completed: 2, Answered: [bpf.TcHandshakeLayoutHANDSHAKE_FAST]uint64{1}}
+	ofCPUs[len(ofCPUs)-1].Opened += 3
+	if err := errors.Join(d.arrays.Handshakes.Shared.Put(rows[9].ID, put), d.arrays.Handshakes.PerCPU.Put(rows[9].ID, ofCPUs), d.c.EndpointStates.Put(rows[9].ID, bpf.TcEndpointState{Connections: 9})); err != nil {
 		t.Fatal(err)
 	}
-	if rows, err = d.Handshakes(last, rows[:0]); err != nil || rows[9].Count != want {
+	if rows, err = d.Handshakes(last, rows[:0]); err != nil || rows[9].Count != want || rows[9].Completed != 2 {
 		t.Errorf("%+v, %v", rows[9], err)
 	}
 	stats, _ := d.ServiceStats(last)
@@ -34,7 +38,7 @@ func TestHandshakes(t *testing.T) {
 	if err := d.clearEndpoint(rows[9].ID); err != nil {
 		t.Fatal(err)
 	}
-	if rows, err = d.Handshakes(last, rows[:0]); err != nil || rows[9].Count != (report.Handshakes{}) {
+	if rows, err = d.Handshakes(last, rows[:0]); err != nil || rows[9].Count != (report.Handshakes{}) || rows[9].Completed != 0 {
 		t.Errorf("%+v, %v", rows[9], err)
 	}
 	if rows, err = d.Handshakes(serviceKey(services), nil); err != nil || len(rows) != 0 {

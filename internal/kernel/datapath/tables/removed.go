@@ -99,10 +99,11 @@ func (t *Tables) Census(keys []bpf.TcServiceKey, yield func(place int, s *report
 		connections uint64
 		live
 		refused
+		steps bpf.TcHandshakeProgress
 	}
 	counted := make([]row, t.endpointIDs.Top()) // by id
-	r, err := t.newCountReader(hasCounted, func(id uint32, state *bpf.TcEndpointState, moved traffic) error {
-		counted[id] = row{moved, state.Connections, liveOf(state), refusedOf(state)}
+	r, err := t.newCountReader(hasCounted, func(id uint32, state *bpf.TcEndpointState, moved traffic, steps *bpf.TcHandshakeProgress) error {
+		counted[id] = row{moved, state.Connections, liveOf(state), refusedOf(state), *steps}
 		return nil
 	})
 	if err == nil {
@@ -115,7 +116,7 @@ func (t *Tables) Census(keys []bpf.TcServiceKey, yield func(place int, s *report
 		one := &counted[id]
 		if *one != (row{}) {
 			c = counters{traffic: one.traffic, connections: one.connections, live: one.live, refused: one.refused}
-			c.shakes, err = t.handshakes.read(id) // which takes no system call
+			c.shakes, err = t.handshakes.read(id, &one.steps) // which takes no system call
 		}
 		return c, err
 	}

@@ -165,16 +165,16 @@ func TestExpect(t *testing.T) {
 		}
 		return n
 	}
-	if got := made(); !slices.Equal(got, []int{5, 5, 5, 5, 5, 1}) {
-		t.Errorf("segments of endpoints, states, counts, traffics, handshakes, slots: %v", got)
+	if got := made(); !slices.Equal(got, []int{5, 5, 5, 5, 5, 5, 1}) {
+		t.Errorf("segments of endpoints, states, counts, traffics, handshakes, their steps, slots: %v", got)
 	}
 	apply(t, d, puts(0, services, endpoints)...)
 	d.Expect(services, services*endpoints)
-	if got := made(); !slices.Equal(got, []int{5, 5, 5, 5, 5, 1}) {
+	if got := made(); !slices.Equal(got, []int{5, 5, 5, 5, 5, 5, 1}) {
 		t.Errorf("segments once they are there: %v", got)
 	}
 	d.Expect(MaxServices+1, 2*MaxEndpoints) // beyond the limits
-	if got := made(); !slices.Equal(got, []int{64, 64, 64, 64, 64, 17}) {
+	if got := made(); !slices.Equal(got, []int{64, 64, 64, 64, 64, 64, 17}) {
 		t.Errorf("segments of more than there can be: %v", got)
 	}
 	d.Expect(MaxServices+1, 2*MaxEndpoints)
