@@ -47,3 +47,19 @@ func Steady(t testing.TB, while time.Duration, f func() error) {
 		}
 	}
 }
+
+// Quiet waits until f, a count, stays the same for a while. The test fails if it does not within
+// patience.
+func Quiet(t testing.TB, patience, while time.Duration, f func() int64) {
+	t.Helper()
+	before, since := f(), time.Now()
+	NoError(t, patience, func() error {
+		if now := f(); now != before {
+			before, since = now, time.Now()
+		}
+		if quiet := time.Since(since); quiet < while {
+			return fmt.Errorf("quiet for %v, want %v", quiet, while)
+		}
+		return nil
+	})
+}

@@ -105,13 +105,15 @@ func TestUndrainLeft(t *testing.T) {
 		at, elsewhere := connectionsAt(r, "31.31.31.1", open(r, rig.Join(rig.VIP4, port), 10))
 		here, others = append(here, at...), append(others, elsewhere...)
 	}
-	r.Loxicmd("drain endpoint 31.31.31.1:7 --deadline=6s")
-	r.Loxicmd("drain endpoint 32.32.32.1 --deadline=7s")
+	// The first deadline must not pass before undrain: on a busy machine, a restart takes seconds.
+	const deadline = 12 * time.Second
+	r.Loxicmd("drain endpoint 31.31.31.1:7 --deadline=%s", deadline)
+	r.Loxicmd("drain endpoint 32.32.32.1 --deadline=%s", deadline+time.Second)
 	r.Loxicmd("create lb %s --tcp=80:7 --endpoints=32.32.32.1:1", rig.VIP4)
 	r.Kill()
 	r.Restart()
 	r.Loxicmd("undrain endpoint 31.31.31.1:7")
-	allReset(t, others, 7*time.Second+rig.Patience)
+	allReset(t, others, deadline+time.Second+rig.Patience)
 	for _, c := range here {
 		if err := rig.Exchange(c, "still here"); err != nil {
 			t.Errorf("after the deadline of what is no longer drained: %v", err)

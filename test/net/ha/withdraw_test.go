@@ -2,6 +2,7 @@ package ha_test
 
 import (
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -28,11 +29,15 @@ func TestWithdraw(t *testing.T) {
 	create()
 	p.awaitHops(vip, 1)
 	for what, c := range map[string]struct{ lose, restore func() }{
-		"service deleted": {func() { n.loxicmd("delete lb %s --tcp=80", vip) }, create},
+		"service deleted": {
+			func() {
+				n.request(http.MethodDelete, "loadbalancer/externalipaddress/"+vip+"/port/80/protocol/tcp", "")
+			}, create,
+		},
 		"last endpoint fails": {
 			func() { n.hostState(endpointAddr(0), "red") }, func() { n.hostState(endpointAddr(0), "green") },
 		},
-		"role FAULT": {func() { n.loxicmd("set hastate FAULT") }, func() { n.loxicmd("set hastate NOT_DEFINED") }},
+		"role FAULT": {func() { n.role("FAULT") }, func() { n.role("NOT_DEFINED") }},
 	} {
 		t.Logf("%s: %s", what, measure(t, func() time.Duration {
 			began := time.Now()
@@ -67,7 +72,7 @@ func TestDrainReaction(t *testing.T) {
 	n := p.nodes[0]
 	t.Logf("drain: %s", measure(t, func() time.Duration {
 		began := time.Now()
-		n.loxicmd("node drain")
+		n.request(http.MethodPost, "node/drain", "{}")
 		p.awaitHops(vip, 1)
 		took := time.Since(began)
 		if hops := p.nextHops(vip); hops[0] != p.nodes[1].addr {
