@@ -9,10 +9,13 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// chunksOf encodes copies. Associations of SCTP, which older nodes do not know, have their own
-// chunks.
-func chunksOf(list []report.ConnectionCopy) (parts []chunk) {
+// chunksOf encodes copies: packed for peers that understand that. Other ones may not know
+// associations of SCTP either, which then have their own chunks.
+func chunksOf(list []report.ConnectionCopy, packed bool) (parts []chunk) {
 	isSCTP := func(c report.ConnectionCopy) bool { return c.Protocol == lb.SCTP }
+	if packed {
+		return encode(list, transport.FeaturePacked)
+	}
 	if !slices.ContainsFunc(list, isSCTP) {
 		return encode(list, "")
 	}
@@ -31,10 +34,18 @@ func chunksOf(list []report.ConnectionCopy) (parts []chunk) {
 func encode(list []report.ConnectionCopy, needs transport.Feature) (parts []chunk) {
 	for len(list) > 0 {
 		c := chunk{needs: needs, data: make([]byte, 0, min(len(list)*record.MaxLength, transport.FrameMost))}
-		for len(list) > 0 && len(c.data) <= transport.FrameMost-record.MaxLength {
-			c.data = record.Append(c.data, &list[0])
+		var frame record.Packer
+		for len(list) > 0 && len(c.data) <= transport.FrameMost-record.MaxPackedLength {
+			if needs == transport.FeaturePacked {
+				c.data = frame.Append(c.data, &list[0])
+			} else {
+				c.data = record.Append(c.data, &list[0])
+			}
 			c.count++
 			list = list[1:]
+		}
+		if cap(c.data) > 2*len(c.data) {
+			c.data = slices.Clone(c.data)
 		}
 		parts = append(parts, c)
 	}

@@ -59,6 +59,8 @@ type Config struct {
 	resolveEvery time.Duration // 0: resolveEvery
 	goneTime     time.Duration // 0: goneTime
 	oneWayTime   time.Duration // 0: oneWayTime
+
+	features []transport.Feature // nil: those of this build
 }
 
 // Node is this node in its cluster.
@@ -87,7 +89,10 @@ func New(c Config) (*Node, error) {
 		return nil, fmt.Errorf("listen for the nodes of the cluster: %w", err)
 	}
 	c.Hello.Version, c.Hello.Oldest = transport.Version, transport.Oldest
-	c.Hello.NewTable, c.Hello.Features = c.Table.NewTable(), transport.Features()
+	c.Hello.NewTable, c.Hello.Features = c.Table.NewTable(), c.features
+	if c.features == nil {
+		c.Hello.Features = transport.Features()
+	}
 	c.claimTime, c.lingerTime = cmp.Or(c.claimTime, claimTime), cmp.Or(c.lingerTime, lingerTime)
 	c.resolveEvery, c.goneTime = cmp.Or(c.resolveEvery, resolveEvery), cmp.Or(c.goneTime, goneTime)
 	c.oneWayTime = cmp.Or(c.oneWayTime, oneWayTime)

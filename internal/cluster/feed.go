@@ -24,17 +24,31 @@ const (
 
 // broadcast queues copies for all peers.
 func (n *Node) broadcast(list []report.ConnectionCopy) {
-	parts := chunksOf(list)
+	var parts [2][]chunk // by whether they are packed
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, p := range n.peers {
-		if !p.isConnected() {
+		connected, form := p.gets()
+		if !connected {
 			continue // it gets all connections once it is
 		}
-		for _, c := range parts {
+		if parts[form] == nil {
+			parts[form] = chunksOf(list, form == 1)
+		}
+		for _, c := range parts[form] {
 			p.queue.put(c)
 		}
 	}
+}
+
+// gets reports whether the peer gets copies, and in which form: 1 is packed.
+func (p *peer) gets() (connected bool, form int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.packs {
+		form = 1
+	}
+	return p.now.State.Exchanges(), form
 }
 
 // isConnected reports whether the peer gets copies.

@@ -42,6 +42,7 @@ type peer struct {
 	short   int                     // connections in a row that have ended soon
 	boot    string                  // of the process that it is connected to
 	begun   time.Time               // when the connection began
+	packs   bool                    // the process understands packed records
 	tried   bool
 	gone    bool      // no node runs there, or it wants nothing from this one
 	serves  bool      // it announced its VIPs when it connected

@@ -163,7 +163,7 @@ func (p *peer) connected(c *transport.Conn) error {
 	}
 	p.mu.Lock()
 	p.tried, p.own, p.alias, p.gone, p.unread, p.sent = true, false, false, false, nil, 0
-	p.boot, p.begun = c.Peer.Boot, time.Now()
+	p.boot, p.begun, p.packs = c.Peer.Boot, time.Now(), c.Peer.Takes(transport.FeaturePacked)
 	p.now.Node, p.now.Build, p.now.Revision = c.Peer.Node, c.Peer.Build, c.Peer.Revision
 	p.now.State, p.now.Reason, p.now.Since = report.PeerCopying, "", time.Now()
 	p.serves, p.refused = !c.Peer.Joining, time.Time{}

@@ -101,7 +101,11 @@ func (p *peer) sendChunk(c *transport.Conn, part chunk) error {
 	if part.clients {
 		return c.SendClients(part.data)
 	}
-	if err := c.SendRecords(part.data); err != nil {
+	send := c.SendRecords
+	if part.needs == transport.FeaturePacked {
+		send = c.SendPacked
+	}
+	if err := send(part.data); err != nil {
 		return err
 	}
 	p.mu.Lock()
@@ -131,7 +135,7 @@ func (p *peer) beginBulk(ctx context.Context, c *transport.Conn, withCopies bool
 	go func() {
 		defer close(parts)
 		err := p.node.Table.ScanCopies(ctx, report.CopySelection{Copies: withCopies}, func(list []report.ConnectionCopy) error {
-			for _, part := range chunksOf(list) {
+			for _, part := range chunksOf(list, c.Peer.Takes(transport.FeaturePacked)) {
 				if err := put(part); err != nil {
 					return err
 				}

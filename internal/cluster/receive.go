@@ -112,13 +112,18 @@ func (n *Node) receive(ctx context.Context, c *transport.Conn) {
 	}
 	applied := uint64(0)
 	var list []report.ConnectionCopy
+	records := func(b []byte, first func([]byte) (report.ConnectionCopy, []byte, error)) (err error) {
+		if list, err = decode(list[:0], b, first); err != nil {
+			return err
+		}
+		applied += uint64(len(list))
+		return n.apply(ctx, s, list)
+	}
 	err := c.ReadRecords(transport.Reader{
-		Records: func(b []byte) (err error) {
-			if list, err = decode(list[:0], b, record.Decode); err != nil {
-				return err
-			}
-			applied += uint64(len(list))
-			return n.apply(ctx, s, list)
+		Records: func(b []byte) error { return records(b, record.Decode) },
+		Packed: func(b []byte) error {
+			var frame record.Unpacker
+			return records(b, frame.Decode)
 		},
 		Clients: func(b []byte) error { return n.applyClients(ctx, s, b) },
 		State:   s.takeState,

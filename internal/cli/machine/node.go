@@ -17,8 +17,8 @@ import (
 
 func getNode(o *session.Options) *cobra.Command {
 	return &cobra.Command{
-		Use:     "node",
-		Short:   "Show this node: name, version, roles, and whether it is drained; or all nodes of a cluster",
+		Use:   "node",
+		Short: "Show this node: name, version, roles, and whether it is drained; or all nodes of a cluster",
 		Long: "Shows this node. With --store or --cluster, shows all nodes: whether each is up, draining, drained or\n" +
 			"away, its version, connections, the number of nodes with which it exchanges them, and how far its\n" +
 			"connections are behind those of this node. The store revision is that of the last change of any\n" +

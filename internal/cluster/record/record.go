@@ -71,8 +71,31 @@ var (
 
 // Append appends the record of a connection.
 func Append(b []byte, c *report.ConnectionCopy) []byte {
-	form := byte(0)
 	is6 := isIPv6(c)
+	b = appendHead(b, c, is6)
+	for _, a := range [pairs]netip.AddrPort{c.Client, c.VIP, c.Source, c.Endpoint} {
+		b = appendAddress(b, a, is6)
+	}
+	if c.Protocol == lb.TCP {
+		n := &c.Numbers
+		b = binary.BigEndian.AppendUint32(b, n.Sent)
+		b = binary.BigEndian.AppendUint32(b, n.ReplySent)
+		b = appendAhead(b, n.ReplyAcked-n.Sent)
+		b = appendAhead(b, n.Acked-n.ReplySent)
+	}
+	if c.Protocol == lb.SCTP {
+		b = binary.BigEndian.AppendUint32(b, c.Numbers.Acked)
+		b = binary.BigEndian.AppendUint32(b, c.Numbers.ReplyAcked)
+	}
+	if c.Mark != 0 {
+		b = binary.BigEndian.AppendUint32(b, c.Mark)
+	}
+	return b
+}
+
+// appendHead appends the form, flags, generation and age of a record.
+func appendHead(b []byte, c *report.ConnectionCopy, is6 bool) []byte {
+	form := byte(0)
 	if is6 {
 		form |= formIPv6
 	}
@@ -94,25 +117,7 @@ func Append(b []byte, c *report.ConnectionCopy) []byte {
 	if c.Protocol == lb.SCTP {
 		flags |= flagSCTP
 	}
-	b = append(b, form, flags, c.Generation, encodeAge(c.Idle))
-	for _, a := range [pairs]netip.AddrPort{c.Client, c.VIP, c.Source, c.Endpoint} {
-		b = appendAddress(b, a, is6)
-	}
-	if c.Protocol == lb.TCP {
-		n := &c.Numbers
-		b = binary.BigEndian.AppendUint32(b, n.Sent)
-		b = binary.BigEndian.AppendUint32(b, n.ReplySent)
-		b = appendAhead(b, n.ReplyAcked-n.Sent)
-		b = appendAhead(b, n.Acked-n.ReplySent)
-	}
-	if c.Protocol == lb.SCTP {
-		b = binary.BigEndian.AppendUint32(b, c.Numbers.Acked)
-		b = binary.BigEndian.AppendUint32(b, c.Numbers.ReplyAcked)
-	}
-	if c.Mark != 0 {
-		b = binary.BigEndian.AppendUint32(b, c.Mark)
-	}
-	return b
+	return append(b, form, flags, c.Generation, encodeAge(c.Idle))
 }
 
 func isIPv6(c *report.ConnectionCopy) bool {
@@ -132,33 +137,17 @@ func appendAddress(b []byte, a netip.AddrPort, is6 bool) []byte {
 
 // Decode reads the first record of b, and returns the rest. It accepts only what Append makes.
 func Decode(b []byte) (c report.ConnectionCopy, rest []byte, err error) {
-	if len(b) < headLength {
-		return c, b, ErrShort
+	form, sctp, rest, err := decodeHead(&c, b)
+	if err == nil && len(b) < lengthOf(form, sctp) {
+		err = ErrShort
 	}
-	form := b[0]
-	sctp := form&formTCP == 0 && b[1]&flagSCTP != 0
-	if len(b) < lengthOf(form, sctp) {
-		return c, b, ErrShort
+	if err != nil {
+		return c, b, err
 	}
-	c.Protocol, c.Flags, c.Generation, c.Idle = lb.UDP, b[1]&^flagProxy, b[2], decodeAge(b[3])
-	switch {
-	case sctp:
-		c.Protocol = lb.SCTP
-	case b[1]&flagProxy != 0:
-		c.Hop = hopProxy
-	}
-	for _, p := range bitPairs {
-		if form&p.form != 0 {
-			c.Traits |= p.trait
-			c.Hop |= p.hop
-		}
-	}
-	rest = b[headLength:]
 	for _, a := range [pairs]*netip.AddrPort{&c.Client, &c.VIP, &c.Source, &c.Endpoint} {
 		*a, rest = readAddress(rest, form&formIPv6 != 0)
 	}
 	if form&formTCP != 0 {
-		c.Protocol = lb.TCP
 		n := &c.Numbers
 		n.Sent, n.ReplySent = binary.BigEndian.Uint32(rest), binary.BigEndian.Uint32(rest[4:])
 		n.ReplyAcked, n.Acked = n.Sent+readAhead(rest[8:]), n.ReplySent+readAhead(rest[11:])
@@ -172,10 +161,44 @@ func Decode(b []byte) (c report.ConnectionCopy, rest []byte, err error) {
 		c.Mark = binary.BigEndian.Uint32(rest)
 		rest = rest[markLength:]
 	}
-	if form&formIPv6 != 0 && !isIPv6(&c) || form&formMark != 0 && c.Mark == 0 || !hasSense(&c) {
-		return report.ConnectionCopy{}, b, fmt.Errorf("%w: form %#x, %s > %s", ErrMalformed, form, c.Client, c.VIP)
+	if err := check(&c, form); err != nil {
+		return report.ConnectionCopy{}, b, err
 	}
 	return c, rest, nil
+}
+
+// decodeHead reads the form, flags, generation and age of a record, and returns what follows.
+func decodeHead(c *report.ConnectionCopy, b []byte) (form byte, sctp bool, rest []byte, err error) {
+	if len(b) < headLength {
+		return 0, false, b, ErrShort
+	}
+	form = b[0]
+	sctp = form&formTCP == 0 && b[1]&flagSCTP != 0
+	c.Protocol, c.Flags, c.Generation, c.Idle = lb.UDP, b[1]&^flagProxy, b[2], decodeAge(b[3])
+	switch {
+	case form&formTCP != 0:
+		c.Protocol = lb.TCP
+	case sctp:
+		c.Protocol = lb.SCTP
+	}
+	if !sctp && b[1]&flagProxy != 0 {
+		c.Hop = hopProxy
+	}
+	for _, p := range bitPairs {
+		if form&p.form != 0 {
+			c.Traits |= p.trait
+			c.Hop |= p.hop
+		}
+	}
+	return form, sctp, b[headLength:], nil
+}
+
+// check returns why a decoded record is not one that Append makes, or nil.
+func check(c *report.ConnectionCopy, form byte) error {
+	if form&formIPv6 != 0 && !isIPv6(c) || form&formMark != 0 && c.Mark == 0 || !hasSense(c) {
+		return fmt.Errorf("%w: form %#x, %s > %s", ErrMalformed, form, c.Client, c.VIP)
+	}
+	return nil
 }
 
 // lengthOf returns the length of a record by its first byte, and whether it is of SCTP.
@@ -222,8 +245,10 @@ const (
 	aheadLeast = -1 << 23
 )
 
+func clampAhead(difference uint32) int32 { return min(max(int32(difference), aheadLeast), aheadMost) }
+
 func appendAhead(b []byte, difference uint32) []byte {
-	d := min(max(int32(difference), aheadLeast), aheadMost)
+	d := clampAhead(difference)
 	return append(b, byte(d>>16), byte(d>>8), byte(d))
 }
 

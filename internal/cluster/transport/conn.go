@@ -217,6 +217,9 @@ func (c *Conn) send(k kind, payload []byte) error {
 // SendRecords sends records, of FrameMost bytes at most.
 func (c *Conn) SendRecords(records []byte) error { return c.send(kindRecords, records) }
 
+// SendPacked sends packed records, of FrameMost bytes at most, to nodes with FeaturePacked.
+func (c *Conn) SendPacked(records []byte) error { return c.send(kindPacked, records) }
+
 // SendClients sends records of clients, of FrameMost bytes at most.
 func (c *Conn) SendClients(records []byte) error { return c.send(kindClients, records) }
 
@@ -279,6 +282,7 @@ func (c *Conn) awaitFrame(suspect func()) {
 // Reader gets what a peer sends. Payloads are valid until the call returns.
 type Reader struct {
 	Records  func(payload []byte) error // of connections
+	Packed   func(payload []byte) error // packed ones
 	Clients  func(payload []byte) error
 	State    func(payload []byte) error // what the peer shows of itself
 	BulkEnd  func()                     // the peer has sent all that it had
@@ -299,6 +303,8 @@ func (c *Conn) ReadRecords(r Reader) error {
 		switch k {
 		case kindRecords:
 			err = r.Records(b)
+		case kindPacked:
+			err = r.Packed(b)
 		case kindClients:
 			err = r.Clients(b)
 		case kindState:
@@ -315,7 +321,7 @@ func (c *Conn) ReadRecords(r Reader) error {
 		default:
 			err = fmt.Errorf("the peer sent a frame of kind %d", k)
 		}
-		if err == nil && (k != kindRecords || c.read.Buffered() == 0) {
+		if isRecords := k == kindRecords || k == kindPacked; err == nil && (!isRecords || c.read.Buffered() == 0) {
 			err = r.Idle()
 		}
 		if err != nil {

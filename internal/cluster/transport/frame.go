@@ -19,6 +19,7 @@ const (
 	kindAck                     // how many records have been applied: 8 bytes
 	kindClients                 // records of clients, one after the other; since version 2
 	kindState                   // what the node shows of itself, JSON; FeatureState
+	kindPacked                  // records of which later ones refer to earlier ones; FeaturePacked
 )
 
 // FrameMost is the most bytes that a frame holds.

@@ -30,8 +30,11 @@ const FeatureState Feature = "state"
 // FeatureSCTP is records of associations of SCTP.
 const FeatureSCTP Feature = "sctp"
 
+// FeaturePacked is records of connections in half as many bytes, those of SCTP among them.
+const FeaturePacked Feature = "packed"
+
 // Features returns what this build understands.
-func Features() []Feature { return []Feature{FeatureState, FeatureSCTP} }
+func Features() []Feature { return []Feature{FeatureState, FeatureSCTP, FeaturePacked} }
 
 // Hello is what nodes say about themselves before they exchange connections.
 type Hello struct {

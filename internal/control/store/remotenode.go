@@ -21,7 +21,7 @@ type RemoteNode struct {
 	Name        string    `json:"-"`
 	Version     string    `json:"version"` // of loxilb
 	Roles       []string  `json:"roles,omitempty"`
-	Revision    int64     `json:"revision"` // of the last change of a node that it has applied
+	Revision    int64     `json:"revision"`              // of the last change of a node that it has applied
 	Maintenance string    `json:"maintenance,omitempty"` // draining or drained; empty: it is in service
 	Connections int       `json:"connections"`
 	Started     time.Time `json:"started"`

@@ -23,6 +23,7 @@ type proof struct {
 	c       *crowd
 	cases   []*caseResult
 	current *round
+	keys    [2]string // of the nodes: the present one, and the next one
 }
 
 // caseResult is what several rounds of a case have shown.
@@ -41,7 +42,7 @@ type round struct {
 // newProof starts a fleet, and a crowd that talks through it.
 func newProof(t *testing.T, o options, l load) *proof {
 	t.Helper()
-	p := &proof{t: t, f: newFleet(t, o)}
+	p := &proof{t: t, f: newFleet(t, o), keys: clusterKeys}
 	p.f.awaitPeers()
 	p.c = newCrowd(p.f, l)
 	p.c.goOn()
@@ -300,9 +301,12 @@ func rss(t *testing.T, pid int) int {
 	return resident * os.Getpagesize()
 }
 
-// upgraded replaces the programs of each node in turn.
+// upgraded replaces the programs of each node in turn. When two builds run, it replaces their key.
 func (p *proof) upgraded(bin string) {
-	for _, m := range p.f.nodes {
+	for i, m := range p.f.nodes {
+		if i == 1 {
+			p.keysReplaced()
+		}
 		m.Stop()
 		m.SetBin(bin)
 		m.restart()

@@ -39,7 +39,7 @@ func fullLoad() load {
 // TestProof runs all cases of docs/cluster.md, with many connections.
 func TestProof(t *testing.T) {
 	rig.Long(t)
-	const upgrade = "rolling upgrade from the previous version"
+	const upgrade = "rolling upgrade from the previous version, with another key"
 	upgrades, first := *before != "" && chosen.MatchString(upgrade), rig.Bin()
 	if upgrades {
 		first = *before
@@ -56,6 +56,7 @@ func TestProof(t *testing.T) {
 		p.run("kill -9 and restart", func() { p.killed(node) })
 		p.run("partition of 10 s", func() { p.partitioned(10*time.Second, 64) })
 	}
+	p.run("the key of the nodes is replaced", p.keysReplaced)
 	p.run("a node joins, 200,000 copies", func() { p.joins(1, 200_000) })
 	p.run("new connections as fast as the machine can", func() { p.busy(10*time.Second, targets("tcp")) })
 	p.run("the same through one node", func() { p.busy(10*time.Second, []target{{"default", "tcp", false}}) })

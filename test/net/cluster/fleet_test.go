@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -42,7 +41,7 @@ type fleet struct {
 	frr            *routers.FRR
 	second         *netnstest.Host // router; nil: there is one
 	etcd           etcd
-	key            string
+	key            string // path that files of keys begin with
 	options
 }
 
@@ -104,8 +103,10 @@ func newFleet(t *testing.T, o options) *fleet {
 	t.Helper()
 	lab := labtest.New(t)
 	f := &fleet{t: t, options: o, key: filepath.Join(t.TempDir(), "key")}
-	must(t, os.WriteFile(f.key, []byte(strings.Repeat("0123456789abcdef", 4)), 0o600))
 	f.build(lab)
+	for _, m := range f.nodes {
+		m.writeKeys(clusterKeys[0])
+	}
 	f.serve()
 	if o.store {
 		f.addEtcd(lab)
@@ -291,7 +292,7 @@ func (m *member) args() []string {
 	}
 	return append([]string{
 		"--bgp", "--ct-max=1000000", fmt.Sprintf("--cluster=%s,%s,%s", address(false, 2, 1), address(false, 2, 2), address(false, 2, 3)),
-		"--cluster-node=" + m.host.Name, fmt.Sprintf("--self=%d", m.number), "--cluster-key=" + m.f.key,
+		"--cluster-node=" + m.host.Name, fmt.Sprintf("--self=%d", m.number), "--cluster-key=" + m.keyFile(),
 	}, opts...)
 }
 
