@@ -27,6 +27,8 @@ const (
 	// another one.
 	statePart    = 400
 	servicesMost = 1 << 16
+	// rolesMost is how many roles of a node are remembered.
+	rolesMost = 100
 	// servicesBytes is how long their names and fingerprints may be together.
 	servicesBytes = 8 << 20
 )
@@ -149,7 +151,7 @@ func (s *source) takeState(b []byte) error {
 		s.services, s.arriving = s.arriving, nil
 		s.version++
 	}
-	frame.Services = nil
+	frame.Services, frame.Roles = nil, frame.Roles[:min(len(frame.Roles), rolesMost)]
 	s.state = &frame
 	return nil
 }

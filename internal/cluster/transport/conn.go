@@ -116,7 +116,8 @@ func (c *Conn) greet(ctx context.Context, own *Hello, credentials *Credentials) 
 	if err := c.readJSON(kindWelcome, &w); err != nil {
 		return describeDial(err)
 	}
-	c.Peer = w.Hello
+	c.Peer, w.Refused = w.Hello, clip(w.Refused, sentenceMost)
+	c.Peer.Build = clip(c.Peer.Build, buildMost)
 	if c.Peer.Boot == own.Boot {
 		return ErrSelf
 	}
@@ -157,6 +158,7 @@ func accept(ctx context.Context, plain net.Conn, h *Host) (*Conn, error) {
 	if err := c.readJSON(kindHello, &c.Peer); err != nil {
 		return nil, describeAlert(err)
 	}
+	c.Peer.Build = clip(c.Peer.Build, buildMost)
 	judged := own.Judge(&c.Peer)
 	if judged == nil {
 		judged = c.Certified(h.Credentials)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"unicode/utf8"
 )
 
 // The versions of the protocol between nodes: a build speaks two, so nodes can be upgraded one
@@ -67,6 +68,19 @@ var ErrSelf = errors.New("the address is this node's own")
 func Fingerprint(seed uint64) string {
 	sum := sha256.Sum256(binary.BigEndian.AppendUint64([]byte("loxilb hash seed "), seed))
 	return hex.EncodeToString(sum[:8])
+}
+
+const (
+	buildMost    = 100 // characters
+	sentenceMost = 500
+)
+
+// clip shortens what a peer says for users: it is shown in tables and logs.
+func clip(s string, most int) string {
+	if utf8.RuneCountInString(s) <= most {
+		return s
+	}
+	return string([]rune(s)[:most]) + "..."
 }
 
 // TakesClients reports whether the node understands records of clients.
