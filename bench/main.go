@@ -57,6 +57,8 @@ func dispatch(ctx context.Context, args []string) error {
 		return clientsMain(ctx, args[1:])
 	case "profile":
 		return profileMain(args[1:])
+	case "protocols":
+		return protocolsMain(args[1:])
 	case "packet":
 		return packetMain(args[1:])
 	case "control":

@@ -136,6 +136,9 @@ func (res *packetResult) measure(small bool) (err error) {
 	if err := addPathServices(l); err != nil {
 		return err
 	}
+	if err := addServiceLines(l, protocolServices()); err != nil {
+		return err
+	}
 	if err := res.round(l, p, 1, 1, 1); err != nil || small {
 		return err
 	}
@@ -163,8 +166,10 @@ func (res *packetResult) measure(small bool) (err error) {
 }
 
 // addPathServices adds the services of all paths.
-func addPathServices(l *lab.Lab) error {
-	for _, line := range pathServices() {
+func addPathServices(l *lab.Lab) error { return addServiceLines(l, pathServices()) }
+
+func addServiceLines(l *lab.Lab, lines []string) error {
+	for _, line := range lines {
 		s, err := lb.ParseService(line)
 		if err == nil {
 			err = l.Apply(s)

@@ -53,7 +53,7 @@ func profile(w io.Writer, path path, lines int) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, p.close()) }()
-	run, err := p.run(path, 33_000)
+	run, err := p.least(path, 0)
 	if err != nil {
 		return err
 	}
@@ -66,6 +66,8 @@ type profiler struct {
 	lab      *lab.Lab
 	programs *programs
 	*blockCounts
+	others   []*blockCounts // of the programs to which it hands packets over
+	extended bool           // with protocolServices
 }
 
 func newProfiler() (p *profiler, err error) {
@@ -84,13 +86,48 @@ func newProfiler() (p *profiler, err error) {
 	if err := addPathServices(p.lab); err != nil {
 		return nil, err
 	}
-	p.blockCounts, err = p.programs.loadBlocks()
-	return p, err
+	if p.blockCounts, err = p.programs.loadBlocks(); err != nil {
+		return p, err
+	}
+	return p, p.countOthers()
+}
+
+// extend adds protocolServices.
+func (p *profiler) extend() error {
+	p.extended = true
+	if err := addServiceLines(p.lab, protocolServices()); err != nil {
+		return err
+	}
+	return p.countOthers()
+}
+
+// countOthers has the programs counted to which packets are handed over.
+func (p *profiler) countOthers() (err error) {
+	for _, b := range p.others {
+		err = errors.Join(err, b.counts.Close())
+	}
+	if p.others = nil; err != nil {
+		return err
+	}
+	return p.lab.Datapath.TestRun().Collection.Rewrite(func(program asm.Instructions) (asm.Instructions, error) {
+		if shorter, err := withoutFunction(program, leftOut); err == nil { // otherwise it has room
+			program = shorter
+		}
+		b := &blockCounts{}
+		program, err := b.count(program)
+		if err == nil {
+			p.others = append(p.others, b)
+		}
+		return program, err
+	})
 }
 
 func (p *profiler) close() (err error) {
+	for _, b := range p.others {
+		err = errors.Join(err, b.counts.Close())
+	}
 	if p.blockCounts != nil {
-		err = p.blockCounts.close()
+		err = errors.Join(err, p.blockCounts.close())
 	}
 	if p.programs != nil {
 		err = errors.Join(err, p.programs.close())
@@ -109,20 +146,30 @@ func (p *profiler) run(path path, port int) (profiled, error) {
 		if err != nil {
 			return profiled{}, err
 		}
-		if err := p.counts.Put(uint32(0), make([]byte, p.counts.ValueSize())); err != nil {
-			return profiled{}, err
+		for _, b := range append(p.others[:len(p.others):len(p.others)], p.blockCounts) {
+			if err := b.counts.Put(uint32(0), make([]byte, b.counts.ValueSize())); err != nil {
+				return profiled{}, err
+			}
 		}
 		if err := runOnce(program, frame, link.Index); err != nil {
 			return profiled{}, err
 		}
 	}
-	return p.read()
+	all, err := p.read()
+	for _, b := range p.others {
+		one, failed := b.read()
+		all.add(one)
+		err = errors.Join(err, failed)
+	}
+	return all, err
 }
 
 // codeBlock is a series of instructions that run one after the other.
 type codeBlock struct {
 	function string
 	lines    []string // of each instruction: file:line
+	lookups  int      // calls of the helper that looks up in maps
+	helpers  int      // calls of others
 	blind    bool     // no register was free to count it
 }
 
@@ -138,22 +185,26 @@ func (b *blockCounts) close() error { return errors.Join(b.program.Close(), b.co
 // loadBlocks loads a copy of the program, with its maps, that counts blocks.
 func (p *programs) loadBlocks() (b *blockCounts, err error) {
 	b = &blockCounts{}
-	b.program, err = p.loadCopy(func(program asm.Instructions) (asm.Instructions, error) {
-		program = nameTargets(program)
-		b.blocks = nil
-		starts := blockStarts(program)
-		b.counts, err = ebpf.NewMap(&ebpf.MapSpec{
-			Type: ebpf.Array, KeySize: 4, ValueSize: uint32(8 * len(starts)), MaxEntries: 1,
-		})
-		if err != nil {
-			return nil, err
-		}
-		return b.insert(program, starts), nil
-	})
+	b.program, err = p.loadCopy(b.count)
 	if err != nil && b.counts != nil {
 		b.counts.Close()
 	}
 	return b, err
+}
+
+// count makes a map for the counts of a program's blocks, and returns the program with code that
+// counts.
+func (b *blockCounts) count(program asm.Instructions) (_ asm.Instructions, err error) {
+	program = nameTargets(program)
+	b.blocks = nil
+	starts := blockStarts(program)
+	b.counts, err = ebpf.NewMap(&ebpf.MapSpec{
+		Type: ebpf.Array, KeySize: 4, ValueSize: uint32(8 * len(starts)), MaxEntries: 1,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return b.insert(program, starts), nil
 }
 
 // blockStarts returns the indexes of the first instructions of blocks: those of functions, targets
@@ -191,6 +242,7 @@ func (b *blockCounts) insert(program asm.Instructions, starts []int) (out asm.In
 				source = fmt.Sprintf("%s:%d", filepath.Base(line.FileName()), line.LineNumber())
 			}
 			at.lines = append(at.lines, source)
+			at.countCall(&program[i])
 		}
 		first := program[start]
 		counter := b.counter(free[start], n)
@@ -230,9 +282,25 @@ func (b *blockCounts) counter(free []asm.Register, n int) asm.Instructions {
 	}
 }
 
+// countCall counts the call of a helper. Those that the kernel replaces by a few instructions (the
+// number of the CPU, the clock) are none.
+func (c *codeBlock) countCall(ins *asm.Instruction) {
+	if !ins.IsBuiltinCall() {
+		return
+	}
+	switch asm.BuiltinFunc(ins.Constant) {
+	case asm.FnMapLookupElem:
+		c.lookups++
+	case asm.FnJiffies64, asm.FnGetSmpProcessorId:
+	default:
+		c.helpers++
+	}
+}
+
 // profiled is the number of instructions of a run.
 type profiled struct {
 	total              int
+	lookups, helpers   int // calls
 	blind, blocks      int // of the program's blocks, those that cannot be counted, and all
 	byFunction, byLine map[string]int
 }
@@ -253,12 +321,26 @@ func (b *blockCounts) read() (profiled, error) {
 			continue
 		}
 		r.total += times * len(at.lines)
+		r.lookups += times * at.lookups
+		r.helpers += times * at.helpers
 		r.byFunction[at.function] += times * len(at.lines)
 		for _, line := range at.lines {
 			r.byLine[line] += times
 		}
 	}
 	return r, nil
+}
+
+// add adds what another program has taken.
+func (r *profiled) add(other profiled) {
+	r.total, r.lookups, r.helpers = r.total+other.total, r.lookups+other.lookups, r.helpers+other.helpers
+	r.blind, r.blocks = r.blind+other.blind, r.blocks+other.blocks
+	for name, n := range other.byFunction {
+		r.byFunction[name] += n
+	}
+	for line, n := range other.byLine {
+		r.byLine[line] += n
+	}
 }
 
 // print prints the instructions by function, and by line of source.

@@ -10,7 +10,10 @@
  *	          balances or routes it
  *	downlink  at the end of the pair of interfaces to which routes lead users' packets:
  *	          one from a classified address gets the outer header of the user plane
- *	          function
+ *	          function, others take the route that they would have without a session
+ *
+ * The uplink program also prepares packets in tunnels to services with ALGORITHM_N3
+ * (gtp/source_port.h).
  */
 #include <linux/bpf.h>
 #include <linux/in.h>
@@ -19,6 +22,8 @@
 #include "config.h"
 #include "decap/outer_header.h"
 #include "gtp/header.h"
+#include "gtp/put.h"
+#include "gtp/source_port.h"
 #include "packet/address.h"
 #include "packet/checksum.h"
 #include "packet/ctx.h"
@@ -26,6 +31,9 @@
 #define TC_NEXT (-1)
 #define TC_SHOT 2
 #define AF_INET 2
+#define AF_INET6 10
+#define IP6_MULTICAST 0xff000000 /* the first bits of addresses */
+#define GTP_COUNTS_ROOM 16 /* of the map, which is pinned: further outcomes need no other one */
 
 struct gtp_tunnel {
 	struct ip_addr core; /* the user plane function's address */
@@ -47,14 +55,6 @@ struct gtp_class {
 	struct ip_addr peer;
 };
 
-/* What the answers' outer header has. */
-struct gtp_downlink {
-	__be32 from; /* the user plane function */
-	__be32 to; /* the base station */
-	__u32 teid; /* of the tunnel's end there, host byte order */
-	__u32 qfi; /* the QoS flow, 0 to 63 */
-};
-
 /* A user and an address that is classified for it -> the tunnel of its answers. Written
  * by user. */
 struct {
@@ -69,19 +69,24 @@ enum gtp_count {
 	GTP_TAKEN, /* taken out of its tunnel */
 	GTP_FORGED, /* left alone: the tunnel's user has another address */
 	GTP_SENT, /* put into a tunnel */
-	GTP_UNCLASSIFIED, /* dropped: to a user, from an address without classifier */
+	GTP_UNCLASSIFIED, /* dropped: to a user, from an address without classifier, and without another route */
 	GTP_CONGESTION, /* dropped: congestion occurred, but the sender does not understand the mark (RFC 6040) */
 	GTP_FAILED, /* dropped: no route to the base station, no memory, or a header that was never whole */
+	GTP_ROUTED, /* to a user, from an address without classifier: sent along another route */
+	GTP_BALANCED, /* in a tunnel to a service with ALGORITHM_N3 */
 	GTP_COUNTS
 };
 
-/* enum gtp_count -> packets, per CPU. */
+/* enum gtp_count -> packets, per CPU. Pinned. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, GTP_COUNTS);
+	__uint(max_entries, GTP_COUNTS_ROOM);
 	__type(key, __u32);
 	__type(value, __u64);
 } gtp_counts SEC(".maps");
+
+/* The first interface of the pair: packets must not go there again. Written by user. */
+volatile __u32 gtp_near = 0;
 
 static __always_inline int gtp_count(__u32 what, int verdict)
 {
@@ -142,16 +147,16 @@ static __always_inline bool inner_set_ecn(ctx_t *ctx, __u32 at, bool ipv6,
 	return ip && ecn_write_ipv4(ip, outer);
 }
 
-/* Takes a packet out of its tunnel. */
-static __always_inline int gtp_take(ctx_t *ctx, __u32 l3)
+/* Takes a packet out of its tunnel. Returns TC_NEXT and leaves *taken if it stays there. */
+static __always_inline int gtp_take(ctx_t *ctx, __u32 l3, bool *taken)
 {
 	struct outer o = { .l3 = l3 };
 	struct gtp_tunnel tunnel = {};
 	struct gtp_class class = {};
 	struct ip_addr *user;
 
-	if (!ctx_is_for_us(ctx) || !outer_ip(ctx, &o) ||
-	    o.protocol != IPPROTO_UDP || o.ipv6 ||
+	if (!outer_ip(ctx, &o) ||
+	    o.protocol != IPPROTO_UDP ||
 	    !gtp_holds(ctx, &o, &tunnel.teid))
 		return TC_NEXT;
 	tunnel.core = o.daddr;
@@ -163,6 +168,7 @@ static __always_inline int gtp_take(ctx_t *ctx, __u32 l3)
 		return gtp_count(GTP_FORGED, TC_NEXT);
 	if (!bpf_map_lookup_elem(&gtp_classes, &class))
 		return TC_NEXT;
+	*taken = true;
 	if (!inner_set_ecn(ctx, l3 + o.size, o.inner_ipv6, o.tos))
 		return gtp_count(GTP_CONGESTION, TC_SHOT);
 	if (!outer_remove(ctx, &o))
@@ -170,52 +176,101 @@ static __always_inline int gtp_take(ctx_t *ctx, __u32 l3)
 	return gtp_count(GTP_TAKEN, TC_NEXT);
 }
 
+static __always_inline int gtp_uplink(ctx_t *ctx, __u32 l3)
+{
+	bool taken = false;
+	int verdict, set;
+
+	if (!ctx_is_for_us(ctx))
+		return TC_NEXT;
+	verdict = gtp_take(ctx, l3, &taken);
+	if (taken)
+		return verdict;
+	set = gtp_set_source(ctx, l3);
+	if (!set)
+		return TC_NEXT;
+	return set > 0 ? gtp_count(GTP_BALANCED, TC_NEXT) :
+			 gtp_count(GTP_FAILED, TC_SHOT);
+}
+
 SEC("tc")
 int loxilb_gtp_ether(struct __sk_buff *ctx)
 {
-	return gtp_take(ctx, ETH_HLEN);
+	return gtp_uplink(ctx, ETH_HLEN);
 }
 
 SEC("tc")
 int loxilb_gtp_layer3(struct __sk_buff *ctx)
 {
-	return gtp_take(ctx, 0);
+	return gtp_uplink(ctx, 0);
 }
 
-/* Returns the interface by which packets to an IPv4 address leave, or 0. */
-static __noinline __u32 gtp_way(ctx_t *ctx, __be32 to)
+/* Looks up a route, as from this interface: rules that lead packets to users here do not
+ * apply (internal/kernel/netdev/objects/gtplink.go). Returns false if there is none. */
+static __noinline bool gtp_route(ctx_t *ctx, const struct ip_addr *from,
+				 const struct ip_addr *to,
+				 struct bpf_fib_lookup *fib)
 {
-	struct bpf_fib_lookup fib = { .family = AF_INET,
-				      .ifindex = ctx->ifindex,
-				      .ipv4_dst = to };
-	long code = bpf_fib_lookup(ctx, &fib, sizeof(fib), 0);
+	long code;
 
-	return code == BPF_FIB_LKUP_RET_SUCCESS ||
-			       code == BPF_FIB_LKUP_RET_NO_NEIGH ?
-		       fib.ifindex :
-		       0;
+	fib->ifindex = ctx->ifindex;
+	if (is_mapped_ipv4(to)) {
+		fib->family = AF_INET;
+		fib->ipv4_src = from->word[3];
+		fib->ipv4_dst = to->word[3];
+	} else {
+		fib->family = AF_INET6;
+		__builtin_memcpy(fib->ipv6_src, from, 16);
+		__builtin_memcpy(fib->ipv6_dst, to, 16);
+	}
+	code = bpf_fib_lookup(ctx, fib, sizeof(*fib), 0);
+	return (code == BPF_FIB_LKUP_RET_SUCCESS ||
+		code == BPF_FIB_LKUP_RET_NO_NEIGH) &&
+	       fib->ifindex != ctx->ifindex && fib->ifindex != gtp_near;
+}
+
+/* Sends a packet to the next hop that a lookup has found. */
+static __always_inline int gtp_redirect(const struct bpf_fib_lookup *fib)
+{
+	struct bpf_redir_neigh nh = { .nh_family = fib->family };
+
+	__builtin_memcpy(nh.ipv6_nh, fib->ipv6_dst, 16);
+	return bpf_redirect_neigh(fib->ifindex, &nh, sizeof(nh), 0);
+}
+
+/* Sends a packet to a user that no classifier is for: as without a session. */
+static __always_inline int gtp_pass_by(ctx_t *ctx,
+				       const struct gtp_class *class)
+{
+	struct bpf_fib_lookup fib = {};
+
+	if (!gtp_route(ctx, &class->peer, &class->user, &fib))
+		return gtp_count(GTP_UNCLASSIFIED, TC_SHOT);
+	return gtp_count(GTP_ROUTED, gtp_redirect(&fib));
 }
 
 SEC("tc")
 int loxilb_gtp_send(struct __sk_buff *ctx)
 {
 	bool ipv6 = ctx->protocol == bpf_htons(ETH_P_IPV6);
+	struct bpf_fib_lookup fib = {};
 	struct gtp_class class = {};
 	struct gtp_downlink *d;
-	__u32 way;
 
 	if (!ipv6 && ctx->protocol != bpf_htons(ETH_P_IP))
 		return TC_SHOT; /* ARP and the like: nobody is here */
 	if (!inner_addresses(ctx, ETH_HLEN, ipv6, &class.peer, &class.user))
 		return gtp_count(GTP_FAILED, TC_SHOT);
+	if ((class.user.word[0] & bpf_htonl(IP6_MULTICAST)) ==
+	    bpf_htonl(IP6_MULTICAST))
+		return TC_SHOT; /* of neighbour discovery: likewise */
 	d = bpf_map_lookup_elem(&gtp_classes, &class);
 	if (!d)
-		return gtp_count(GTP_UNCLASSIFIED, TC_SHOT);
-	way = gtp_way(ctx, d->to);
-	if (!way || !gtp_put(ctx, d->from, d->to, d->teid, d->qfi,
-			     inner_tos(ctx, ETH_HLEN, ipv6)))
+		return gtp_pass_by(ctx, &class);
+	if (!gtp_route(ctx, &d->from, &d->to, &fib) ||
+	    !gtp_put(ctx, d, inner_tos(ctx, ETH_HLEN, ipv6)))
 		return gtp_count(GTP_FAILED, TC_SHOT);
-	return gtp_count(GTP_SENT, bpf_redirect_neigh(way, NULL, 0, 0));
+	return gtp_count(GTP_SENT, gtp_redirect(&fib));
 }
 
 /* Keeps the enum in the object's BTF: the code uses only its values. */

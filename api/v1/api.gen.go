@@ -2643,7 +2643,7 @@ type ServiceArguments struct {
 
 	// Sel 0 rr (round robin), 1 hash (consistent, by addresses, ports and protocol), 2 priority (weighted round
 	// robin), 3 persist (where the client's last connection went), 4 lc (fewest connections for its weight),
-	// 5 n2, 6 n2det, 7 n3, 100 random (by weight), 101 quic (by the server ID in the connection ID of QUIC, otherwise as hash);
+	// 5 n2, 6 n2det, 7 n3 (GTP-U by tunnel), 100 random (by weight), 101 quic (by the server ID in the connection ID of QUIC, otherwise as hash);
 	// the number or the word. 5 to 7 are not part of this build. Answers hold the number.
 	Sel Choice `json:"sel"`
 

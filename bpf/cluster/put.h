@@ -229,6 +229,8 @@ static __always_inline void put_fill_entry(const struct connection_copy *r)
 	way_forget(c, (__u32)bpf_jiffies64());
 	c->endpoint = r->id;
 	c->hop = r->hop & (HOP_FAMILY | HOP_TUNNELS);
+	if (r->protocol == IPPROTO_UDP)
+		c->hop |= r->hop & HOP_NO_XDP;
 	if (r->hop & HOP_PROXY)
 		c->hop |= HOP_PROXY_STATES; /* copy_is_complete() */
 	c->traits = r->traits & (CONN_SNAT | CONN_ONE_WAY);

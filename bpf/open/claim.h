@@ -59,8 +59,9 @@ static __always_inline void describe_entries(const struct packet *p,
 	}
 	if (unlikely(o->service.flags & (SERVICE_PROXY | SERVICE_FTP)))
 		c->hop |= HOP_PROXY;
-	if (unlikely(o->service.flags & SERVICE_HELPERS))
-		c->hop |= HOP_HELPER;
+	if (unlikely(o->service.flags & SERVICE_UNCOMMON))
+		c->hop |= o->service.flags & SERVICE_NO_XDP ? HOP_NO_XDP :
+							      HOP_HELPER;
 }
 
 /* The number of endpoints on this machine. Packets pay nothing while it is 0. Written

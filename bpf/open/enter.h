@@ -57,6 +57,8 @@ static __always_inline void describe_single_entry(const struct packet *p,
 	c->hop = service & SERVICE_TUNNEL_GUE  ? HOP_TUNNEL_GUE :
 		 service & SERVICE_TUNNEL_IPIP ? HOP_TUNNEL_IPIP :
 						 0;
+	if (unlikely(service & SERVICE_NO_XDP))
+		c->hop |= HOP_NO_XDP;
 }
 
 /* Decides whether an existing entry with the client's key and this word is replaced.

@@ -157,6 +157,7 @@ static __always_inline bool selects_by_client(const struct service *svc)
 {
 	return svc->algorithm == ALGORITHM_HASH ||
 	       svc->algorithm == ALGORITHM_PERSIST ||
+	       svc->algorithm == ALGORITHM_N3 ||
 	       svc->algorithm == ALGORITHM_QUIC;
 }
 

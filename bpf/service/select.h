@@ -16,6 +16,9 @@
  *                                                in turn among equals
  *                  more: one round, smooth       the better of two random ones
  *   random         one round, smooth             random
+ *   n3             Maglev                        hash of the source port, which is of the GTP-U
+ *                                                tunnel, whichever base station uses it
+ *                                                (gtp/source_port.h)
  *   quic           Maglev                        as hash, without a connection ID that names
  *                                                an endpoint (quic/route.h)
  */
@@ -193,6 +196,8 @@ static __always_inline __u64 select_position(const struct packet *p,
 		return svc->slot_count > SELECT_SCAN ?
 			       select_better_of_two(svc) :
 			       select_least_loaded(o);
+	case ALGORITHM_N3:
+		return hash_end(hash_word(hash_seed, 0, p->tuple.sport));
 	case ALGORITHM_RANDOM:
 		return bpf_get_prandom_u32();
 	default:

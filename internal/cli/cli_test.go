@@ -179,7 +179,7 @@ func TestUsage(t *testing.T) {
 		{"get lbb", `loxicmd get: unknown object "lbb"; did you mean lb? (allowed: audit, bfd, bgp, bgpapply, bgpneighbor, bgppolicy, bgpset, cluster, clusternode, ct,`},
 		{"get lb --slector=x", "unknown flag --slector of loxicmd get lb; did you mean --selector?"},
 		{"get lb --nothing-alike=x", "unknown flag: --nothing-alike"},
-		{"create lb 1.1.1.1 --tcp=1:1 --select=rrr --endpoints=1.1.1.2:1", `select "rrr" is not known; did you mean rr? (allowed: rr, hash, priority, persist, lc, random or quic)`},
+		{"create lb 1.1.1.1 --tcp=1:1 --select=rrr --endpoints=1.1.1.2:1", `select "rrr" is not known; did you mean rr? (allowed: rr, hash, priority, persist, lc, n3, random or quic)`},
 		{"stats --sort=byte", `--sort "byte" is not known; did you mean bytes?`},
 		{"apply -f x --confirm=soon", `--confirm "soon" is not a duration such as 60, 60s or 1m`},
 		{"drain endpoint 31.31.31.1 --deadline=1.2.3", `--deadline "1.2.3" is not a duration`},

@@ -30,7 +30,7 @@ func serviceValues() []Section[Value] {
 			{`"mode":6`, Ours, "auto: endpoints of this node see the client, others an address of this node"},
 			{`"sel":5`, NotThere, noNGAP},
 			{`"sel":6`, NotThere, noNGAP},
-			{`"sel":7`, NotThere, "GTP-U is balanced by addresses and ports (hash)"},
+			{`"sel":7`, Better, "the endpoint depends on the TEID alone and stays when others come and go; connections, counters and drains by tunnel; only UDP at port 2152; Linux 6.6 or newer"},
 			{`"security":1`, NotThere, noTLS},
 			{`"security":2`, NotThere, noTLS},
 			{`"host":"a.example"`, NotThere, "HTTP is not read here, so let HAProxy or Envoy at the endpoints choose by host"},

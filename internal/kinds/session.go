@@ -15,10 +15,10 @@ func Session() Kind[lb.Session, v1.Session] {
 	stored := asJSON(func(s lb.Session) string { return s.Name }, lb.Session.Validate)
 	stored.Most, stored.Plural, stored.Shared = 20_000, "sessions", true
 	stored.Places = func(s lb.Session) []string {
-		return []string{"user " + s.User.String(), fmt.Sprintf("tunnel %d:%s", s.Core.TEID, s.Core.Addr)}
+		return []string{fmt.Sprintf("tunnel %d:%s", s.Core.TEID, s.Core.Addr)}
 	}
 	stored.Taken = func(s lb.Session, other string) error {
-		return lb.NewFieldError(lb.FieldSession, s.Name, "has the user's address, or the core tunnel, of session "+other, "others")
+		return lb.NewFieldError(lb.FieldSession, s.Name, "has the core tunnel of session "+other, "another TEID or IP")
 	}
 	return Kind[lb.Session, v1.Session]{
 		Words:  Words{Name: SessionName, Document: SessionDocument, Command: "session", Aliases: []string{"sessions"}, List: "sessionAttr", Exported: true, Verified: true},

@@ -36,7 +36,7 @@ func algorithms() []choice[Algorithm] {
 		{value: LeastConnections, word: "lc", help: "fewest connections relative to its weight"},
 		{value: N2, word: "n2", help: "5G N2: each NGAP message of an SCTP connection to an endpoint", instead: noNGAP},
 		{value: N2Det, word: "n2det", help: "like n2, and a client's messages always to the same endpoint", instead: noNGAP},
-		{value: N3, word: "n3", help: "5G N3: GTP-U by its tunnel identifier", instead: "GTP-U is balanced by addresses and ports (hash)"},
+		{value: N3, word: "n3", help: "5G N3: GTP-U by the identifier of its tunnel"},
 		{value: Random, word: "random", help: "randomly, by weight"},
 		{value: QUIC, word: "quic", help: "QUIC: by the server ID in the connection ID; otherwise as hash"},
 	}
@@ -57,7 +57,7 @@ const (
 // Layout returns the layout that the algorithm needs.
 func (a Algorithm) Layout() Layout {
 	switch a {
-	case Hash, Persist, QUIC:
+	case Hash, Persist, QUIC, N3:
 		return LayoutConsistent
 	case Priority, Random:
 		return LayoutWeighted

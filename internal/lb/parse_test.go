@@ -43,7 +43,7 @@ func TestParseWords(t *testing.T) {
 		{in: "03", err: `mode "03" is not known ` + modes},
 		{in: "", want: "default"},
 	})
-	const algorithms = "(allowed: rr, hash, priority, persist, lc, random or quic)"
+	const algorithms = "(allowed: rr, hash, priority, persist, lc, n3, random or quic)"
 	runParse(t, ParseAlgorithm, Algorithm.String, []parseCase{
 		{in: "rr", want: "rr"}, {in: "0", want: "rr"}, {in: "1", want: "hash"}, {in: "priority", want: "priority"},
 		{in: "2", want: "priority"}, {in: "3", want: "persist"}, {in: "lc", want: "lc"}, {in: "4", want: "lc"},

@@ -158,6 +158,9 @@ func (s Service) Validate() error {
 	if err := s.validateQUIC(); err != nil {
 		return err
 	}
+	if err := s.validateN3(); err != nil {
+		return err
+	}
 	if err := s.validateOutlier(); err != nil {
 		return err
 	}

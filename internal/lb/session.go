@@ -17,7 +17,7 @@ type Session struct {
 // TunnelEnd is where packets of a tunnel arrive.
 type TunnelEnd struct {
 	TEID uint32     `json:"teid"`
-	Addr netip.Addr `json:"addr"` // IPv4
+	Addr netip.Addr `json:"addr"`
 }
 
 // Validate checks all fields.
@@ -35,9 +35,12 @@ func (s Session) Validate() error {
 		field string
 		end   TunnelEnd
 	}{{FieldAccessTunnel, s.Access}, {FieldCoreTunnel, s.Core}} {
-		if !isHost(end.end.Addr) || !end.end.Addr.Is4() {
-			return NewFieldError(end.field, AddressText(end.end.Addr), "is not the address of a tunnel's end", "an IPv4 address")
+		if !isHost(end.end.Addr) {
+			return NewFieldError(end.field, AddressText(end.end.Addr), "is not the address of a tunnel's end", "an IPv4 or IPv6 address")
 		}
+	}
+	if s.Access.Addr.Is4() != s.Core.Addr.Is4() {
+		return NewFieldError(FieldCoreTunnel, s.Core.Addr.String(), "is of another IP version than the access tunnel, "+s.Access.Addr.String(), "both IPv4, or both IPv6")
 	}
 	return nil
 }

@@ -74,6 +74,9 @@ func runScripts(t *testing.T, dir string, cfg lab.Config, update bool) {
 		if _, left := undry()[filepath.Base(name)]; left && cfg.Dry {
 			continue
 		}
+		if filepath.Base(name) == "n3.txt" && cfg.OldKernel { // such a service needs tcx
+			continue
+		}
 		t.Run(strings.TrimSuffix(filepath.Base(name), ".txt"), func(t *testing.T) {
 			t.Parallel()
 			r, err := lanes.run(s)

@@ -94,7 +94,7 @@ func TestKubeServicesRefused(t *testing.T) {
 	for body, want := range map[string]string{
 		apitest.Kube("", `"sel":0`, `"sel":5`):           `"n2" is not part of this build`,
 		apitest.Kube("", `"sel":0`, `"sel":6`):           `"n2det" is not part of this build`,
-		apitest.Kube("", `"sel":0`, `"sel":7`):           `"n3" is not part of this build`,
+		apitest.Kube("", `"sel":0`, `"sel":7`):           `"n3" is for GTP-U over UDP`,
 		apitest.Kube("", `"mode":0`, `"mode":4`):         `"fullproxy" is not part of this build`,
 		apitest.Kube(`,"mtls_frontend":{"mode":"must"}`): `there is no property "mtls_frontend"`,
 	} {

@@ -51,7 +51,7 @@ func tunnelEnd(flag, text string) (teid uint32, addr string, err error) {
 	number, addr, found := strings.Cut(text, ":")
 	n, err := strconv.ParseUint(number, 10, 32)
 	if !found || err != nil {
-		return 0, "", fmt.Errorf("--%s %q is not TEID:IP (allowed: a TEID of 0 to 4294967295 and an IPv4 address, as in 1:10.10.10.56)", flag, text)
+		return 0, "", fmt.Errorf("--%s %q is not TEID:IP (allowed: a TEID of 0 to 4294967295 and an IP address, as in 1:10.10.10.56)", flag, text)
 	}
 	return uint32(n), addr, nil
 }

@@ -53,8 +53,11 @@ func Weighted(s lb.Service, w Weights, seed uint64, path func(netip.Addr) Path) 
 		t.Flags |= uint16(bpf.TcServiceFlagSERVICE_LIMITED)
 		t.Limits = connectionLimits(s)
 	}
-	if s.Algorithm == lb.QUIC {
+	switch s.Algorithm {
+	case lb.QUIC:
 		t.QUIC = quicConfigs(&s)
+	case lb.N3:
+		t.Flags |= uint16(bpf.TcServiceFlagSERVICE_NO_XDP)
 	}
 	if s.Algorithm == lb.Persist {
 		t.Persist, t.PersistPrefix = persist(s)

@@ -3,25 +3,28 @@ package reconcile
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"net/netip"
+	"slices"
 	"sync"
 
 	"loxilb/internal/control/desired"
 	"loxilb/internal/control/store"
 	"loxilb/internal/kernel/datapath"
+	"loxilb/internal/kernel/netdev"
 	"loxilb/internal/lb"
 )
 
 // Tunnels are the programs of GTP-U.
 type Tunnels interface {
-	SetGTP(flows []datapath.GTPFlow, down datapath.Interface) error
+	SetGTP(flows []datapath.GTPFlow, links datapath.GTPLinks) error
 }
 
 // TunnelLinks are the interfaces of GTP-U.
 type TunnelLinks interface {
-	// MakeGTP has routes to these users lead to the interfaces, and returns index and name of
-	// the one where packets to them arrive. No users: it removes the interfaces.
-	MakeGTP(users []netip.Addr) (far int, name string, err error)
+	// MakeGTP has routes to these users lead to the interfaces, and returns their indexes, and the
+	// name of the one where packets to them arrive. No users: it removes the interfaces.
+	MakeGTP(users []netdev.MobileUser) (near, far int, name string, err error)
 }
 
 // GTP applies sessions of mobile users and their classifiers, all at once: a classifier without
@@ -78,41 +81,60 @@ func (l *gtpLoop[T]) Apply(_ context.Context, keys []string) (out []Outcome[stri
 	l.gtp.mu.Lock()
 	defer l.gtp.mu.Unlock()
 	now := l.desired.Snapshot()
-	err := l.gtp.apply(now)
+	twice, err := l.gtp.apply(now)
 	for _, key := range keys {
 		meta, there := l.table.Meta(now, key)
 		o := Outcome[string]{Key: key, Version: meta.Version}
 		if there || key == leftover {
 			o.Err = err
 		}
+		if there && err == nil && l.table.Name() == l.gtp.flows.table.Name() {
+			o.Err = twice[key]
+		}
 		out = append(out, o)
 	}
 	return out
 }
 
-func (g *GTP) apply(now *store.Snapshot) error {
-	var flows []datapath.GTPFlow
-	seen := map[netip.Addr]bool{}
-	var users []netip.Addr
-	for f := range g.desired.SessionFlows.All(now) {
+// apply applies what is desired. twice has errors of classifiers whose user and address another one
+// has already.
+func (g *GTP) apply(now *store.Snapshot) (twice map[string]error, err error) {
+	flows, users, twice := g.wanted(now)
+	if len(flows) == 0 { // first the programs, then the interfaces
+		if err := g.tunnels.SetGTP(nil, datapath.GTPLinks{}); err != nil {
+			return nil, err
+		}
+	}
+	near, far, name, err := g.links.MakeGTP(users)
+	if err != nil || len(flows) == 0 {
+		return twice, err
+	}
+	return twice, g.tunnels.SetGTP(flows, datapath.GTPLinks{Near: near, Far: datapath.Interface{Index: far, Name: name}})
+}
+
+// wanted returns the classifiers that have a session, and their users. Users of several sessions have
+// the smallest packets of all.
+func (g *GTP) wanted(now *store.Snapshot) (flows []datapath.GTPFlow, users []netdev.MobileUser, twice map[string]error) {
+	type pair struct{ user, peer netip.Addr }
+	seen := map[pair]string{}
+	outer6 := map[netip.Addr]bool{}
+	twice = map[string]error{}
+	list := slices.SortedFunc(g.desired.SessionFlows.All(now), func(a, b lb.SessionFlow) int { return cmp.Compare(a.Key(), b.Key()) })
+	for _, f := range list {
 		s, there := g.desired.Sessions.Get(now, f.Session)
 		if !there {
 			continue
 		}
+		if other, is := seen[pair{s.User, f.Peer}]; is {
+			twice[f.Key()] = fmt.Errorf("packets between user %s and %s belong to session %q: delete one of both classifiers", s.User, f.Peer, other)
+			continue
+		}
+		seen[pair{s.User, f.Peer}] = f.Session
 		flows = append(flows, datapath.GTPFlow{User: s.User, Peer: f.Peer, Core: s.Core, Access: s.Access, QFI: f.QFI})
-		if !seen[s.User] {
-			seen[s.User] = true
-			users = append(users, s.User)
-		}
+		outer6[s.User] = outer6[s.User] || s.Access.Addr.Is6()
 	}
-	if len(flows) == 0 { // first the programs, then the interfaces
-		if err := g.tunnels.SetGTP(nil, datapath.Interface{}); err != nil {
-			return err
-		}
+	for user, is := range outer6 {
+		users = append(users, netdev.MobileUser{Addr: user, Outer6: is})
 	}
-	far, name, err := g.links.MakeGTP(users)
-	if err != nil || len(flows) == 0 {
-		return err
-	}
-	return g.tunnels.SetGTP(flows, datapath.Interface{Index: far, Name: name})
+	return flows, users, twice
 }

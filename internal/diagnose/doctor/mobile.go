@@ -2,10 +2,10 @@ package doctor
 
 import "fmt"
 
-// MobilePackets counts packets of mobile users that were not delivered, since the daemon started.
+// MobilePackets counts packets of mobile users that were not delivered.
 type MobilePackets struct {
 	Forged       uint64 // left in the tunnel: the source is not its user
-	Unclassified uint64 // dropped: to a user, from an address without classifier
+	Unclassified uint64 // dropped: to a user, from an address without classifier, and without another route
 	Failed       uint64 // dropped: no route to the base station, or no memory
 }
 
@@ -18,8 +18,8 @@ func mobile(m *Machine) (out []Finding, err error) {
 		what, why, remedy string
 	}{
 		{
-			"unclassified", p.Unclassified, "packets to mobile users were dropped: they are from addresses without a classifier",
-			"a tunnel gets only answers of classified addresses", "loxicmd create sessionulcl USER --ulclArgs=QFI:ADDRESS (tcpdump -ni llbgtp0 shows both addresses)",
+			"unclassified", p.Unclassified, "packets to mobile users were dropped: they are from addresses without a classifier, and there is no other route",
+			"a tunnel gets only packets of classified addresses", "loxicmd create sessionulcl USER --ulclArgs=QFI:ADDRESS (tcpdump -ni llbgtp0 shows both addresses)",
 		},
 		{
 			"failed", p.Failed, "packets of mobile users were dropped: no route to the base station, or no memory",

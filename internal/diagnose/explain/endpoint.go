@@ -79,6 +79,10 @@ func (i *inquiry) choiceReason(o *dryrun.Opening, at netip.AddrPort) string {
 	switch o.Algorithm {
 	case bpf.TcAlgorithmALGORITHM_HASH:
 		return "by the hash of addresses and ports, while the endpoints stay the same"
+	case bpf.TcAlgorithmALGORITHM_N3:
+		return "by the hash of the source port; a packet in a GTP-U tunnel gets the port of its tunnel first"
+	case bpf.TcAlgorithmALGORITHM_QUIC:
+		return "by the hash of addresses and ports, as without a connection ID"
 	case bpf.TcAlgorithmALGORITHM_PERSIST:
 		if o.Held {
 			return "it has the client's last connection"

@@ -8,7 +8,7 @@ import (
 // serviceProxy are the flags of services whose segments have the program of the PROXY protocol.
 const serviceProxy = uint16(bpf.TcServiceFlagSERVICE_PROXY | bpf.TcServiceFlagSERVICE_FTP)
 
-// applyWithTails is Tables.Apply, and loads the programs of SCTP, QUIC and the PROXY protocol
+// applyWithTails is Tables.Apply, and loads the programs of SCTP, QUIC, GTP-U and the PROXY protocol
 // before the first service needs them. If that fails, so do the changes of such services.
 func (d *Datapath) applyWithTails(changes []Change) []error {
 	errs := make([]error, len(changes))
@@ -21,6 +21,9 @@ func (d *Datapath) applyWithTails(changes []Change) []error {
 	}
 	for i, err := range d.Tables.Apply(applied) {
 		errs[at[i]] = err
+	}
+	if err := d.SetGTPServices(d.VIPsOf(algorithmN3)); err != nil {
+		d.collection.Log.Error("GTP-U packets of deleted services are still balanced by tunnel", "error", err)
 	}
 	if err := d.GatherLoads(d.ComparedSince()); err != nil {
 		d.collection.Log.Error("loads of endpoints are compared inexactly until the next sweep", "error", err)
@@ -36,11 +39,15 @@ func (d *Datapath) loadFor(c Change) error {
 		return d.collection.HandleSCTP()
 	case c.Table.Algorithm == uint8(bpf.TcAlgorithmALGORITHM_QUIC):
 		return d.collection.HandleQUIC()
+	case c.Table.Algorithm == algorithmN3:
+		return d.SetGTPServices(append(d.VIPsOf(algorithmN3), c.Key.Vip))
 	case c.Table.Flags&serviceProxy != 0:
 		return d.collection.HandleProxy()
 	}
 	return nil
 }
+
+const algorithmN3 = uint8(bpf.TcAlgorithmALGORITHM_N3)
 
 // adoptTails removes such programs of an earlier process unless adopted services need them.
 // Programs of that process serve until these services are applied.
@@ -55,6 +62,7 @@ func (d *Datapath) adoptTails() error {
 			return err
 		}
 	}
+	d.ExpectGTPServices(d.VIPsOf(algorithmN3))
 	if d.HasAlgorithm(uint8(bpf.TcAlgorithmALGORITHM_QUIC)) {
 		return nil
 	}

@@ -18,6 +18,8 @@ type (
 	Interface = attach.Interface
 	// GTPFlow is what a mobile user exchanges with one address.
 	GTPFlow = attach.GTPFlow
+	// GTPLinks are the interfaces of packets to mobile users.
+	GTPLinks = attach.GTPLinks
 	// Hook is the kind of tc hook.
 	Hook = attach.Hook
 	// DefaultRoute is a next hop of a default route.

@@ -21,6 +21,9 @@ type Link = mirror.Link
 // Tap is a tunnel for copies of packets to a collector.
 type Tap = objects.Tap
 
+// MobileUser is a user whose packets lead to the interfaces of GTP-U.
+type MobileUser = objects.MobileUser
+
 // Hop is a next hop: an interface, and a gateway or no valid address.
 type Hop = mirror.Hop
 

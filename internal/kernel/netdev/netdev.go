@@ -102,7 +102,7 @@ func (n *Net) Remove(ctx context.Context) error {
 	for _, err := range n.vips.Set(ctx, nil) {
 		errs = append(errs, err)
 	}
-	_, _, unmade := n.objects.MakeGTP(nil)
+	_, _, _, unmade := n.objects.MakeGTP(nil)
 	return errors.Join(append(errs, unmade, n.removeGateways(), n.neighbours.Clear(ctx), n.settings.StopForwarding())...)
 }
 

@@ -1,8 +1,10 @@
 package metrics
 
-const gtpHelp = "Packets of mobile users since the daemon started, by outcome: taken out of a GTP-U tunnel (taken), put into one (sent), " +
-	"left in the tunnel because the source is not its user (forged), or dropped: to a user from an address without classifier (unclassified), " +
-	"from a sender that ignores congestion marks (congestion), without route to the base station or memory (failed). No series before the first session."
+const gtpHelp = "Packets of mobile users, by outcome: taken out of a GTP-U tunnel (taken), put into one (sent), " +
+	"left in the tunnel because the source is not its user (forged), sent to a user without a tunnel from an address without classifier (routed), " +
+	"balanced by tunnel (balanced), or dropped: to a user from an address without classifier or other route (unclassified), " +
+	"from a sender that ignores congestion marks (congestion), without route to the base station or memory (failed). " +
+	"No series before the first session or service with --select=n3."
 
 // mobileFamilies are of mobile users' packets.
 func mobileFamilies() []family {

@@ -40,6 +40,8 @@ type Hooks struct {
 
 	arrivals arrivals
 	follow   func(Interface) // called when an interface is attached; nil: nobody follows
+	settle   func() error    // called when all selected interfaces are known; nil: nobody follows
+	settled  bool            // they are known
 }
 
 // attached has the attachments of an interface.
@@ -215,8 +217,17 @@ func (h *Hooks) Detach(index int) error {
 // DetachOrphans detaches interfaces for which keep returns false, including those of an earlier
 // process. Call it once the selected interfaces are known.
 func (h *Hooks) DetachOrphans(keep func(index int) bool) error {
-	h.mu.RLock()
-	defer h.mu.RUnlock()
+	err := h.detachOrphans(keep)
+	if h.settle != nil {
+		err = errors.Join(err, h.settle()) // without the lock, like follow
+	}
+	return err
+}
+
+func (h *Hooks) detachOrphans(keep func(index int) bool) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.settled = true
 	return errors.Join(
 		h.folder(ingress).DropOthers(keep),
 		h.folder(egress).DropOthers(func(index int) bool {
@@ -224,6 +235,13 @@ func (h *Hooks) DetachOrphans(keep func(index int) bool) error {
 			return keep(index) && a != nil && a.out != nil
 		}),
 	)
+}
+
+// Settled reports whether all selected interfaces have been known since the process started.
+func (h *Hooks) Settled() bool {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	return h.settled
 }
 
 // Close leaves pinned links attached, and detaches the rest.

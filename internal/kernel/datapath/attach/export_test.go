@@ -1,10 +1,12 @@
 package attach
 
 import (
+	"net/netip"
 	"testing"
 
 	"github.com/cilium/ebpf"
 
+	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/kernel/datapath/loader"
 )
 
@@ -22,8 +24,14 @@ func NewGTPForTest(t testing.TB) *GTP {
 	return g
 }
 
-// Write makes the maps equal to the flows.
-func (g *GTP) Write(flows []GTPFlow) error { return g.write(flows) }
+// Write makes the maps equal to the flows and services.
+func (g *GTP) Write(flows []GTPFlow, vips ...netip.Addr) error {
+	g.flows, g.vips = flows, nil
+	for _, a := range vips {
+		g.vips = append(g.vips, bpf.GtpIpAddr(bpf.Addr(a)))
+	}
+	return g.write()
+}
 
 // Uplink returns the program of interfaces with Ethernet headers.
 func (g *GTP) Uplink() *ebpf.Program { return g.objects.LoxilbGtpEther }

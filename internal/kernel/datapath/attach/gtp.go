@@ -3,8 +3,9 @@ package attach
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"sync"
 
 	"github.com/cilium/ebpf"
@@ -17,9 +18,10 @@ import (
 	"loxilb/internal/lb"
 )
 
-// GTP are the programs that take packets of mobile users out of GTP-U tunnels, and put answers into
-// them (bpf/gtp.bpf.c). They are loaded and attached while there are such flows; pinned links
-// outlive the process. Methods are safe for concurrent use.
+// GTP are the programs that take packets of mobile users out of GTP-U tunnels, put answers into
+// them, and prepare packets in tunnels for services of algorithm n3 (bpf/gtp.bpf.c). They are loaded
+// and attached while there are such flows or services; pinned links outlive the process. Methods are
+// safe for concurrent use.
 type GTP struct {
 	shared *loader.Collection
 	hooks  *Hooks
@@ -28,26 +30,37 @@ type GTP struct {
 	objects *bpf.GtpObjects   // nil: not loaded
 	at      map[int]Place     // by interface index
 	past    map[string]uint64 // counts of released programs
+	flows   []GTPFlow
+	links   GTPLinks
+	vips    []bpf.GtpIpAddr // of services
 	users   map[bpf.GtpGtpTunnel]bpf.GtpIpAddr
 	classes map[bpf.GtpGtpClass]bpf.GtpGtpDownlink
+	written map[bpf.GtpIpAddr]uint32 // rows of services
+}
+
+// GTPLinks are the pair of interfaces of packets to users: they are sent to the first one, and
+// arrive at the second one.
+type GTPLinks struct {
+	Near int // its index
+	Far  Interface
 }
 
 // GTPFlow is what a user exchanges with one address by GTP-U.
 type GTPFlow struct {
 	User, Peer   netip.Addr
-	Core, Access lb.TunnelEnd // of the user plane function, and of the base station; IPv4
+	Core, Access lb.TunnelEnd // of the user plane function, and of the base station; of one IP version
 	QFI          uint8        // the QoS flow of packets to the user
 }
 
 // NewGTP attaches nothing yet.
 func NewGTP(c *loader.Collection, h *Hooks) *GTP {
 	g := &GTP{shared: c, hooks: h, at: map[int]Place{}}
-	h.follow = g.follow
+	h.follow, h.settle = g.follow, g.settle
 	return g
 }
 
 // ErrNoTCX means that the kernel cannot attach programs in front of others.
-var ErrNoTCX = errors.New("GTP-U sessions need Linux 6.6 or newer, and --attach other than clsact")
+var ErrNoTCX = errors.New("GTP-U sessions, and services with --select=n3, need Linux 6.6 or newer, and --attach other than clsact")
 
 // TryGTP loads the programs, and releases them.
 func (g *GTP) TryGTP() error {
@@ -59,12 +72,43 @@ func (g *GTP) TryGTP() error {
 	return g.unload()
 }
 
-// SetGTP replaces all flows. Packets to users arrive at the interface down. Without flows the
-// programs are detached.
-func (g *GTP) SetGTP(flows []GTPFlow, down Interface) error {
+// SetGTP replaces all flows. Without flows and services the programs are detached.
+func (g *GTP) SetGTP(flows []GTPFlow, links GTPLinks) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if len(flows) == 0 {
+	g.flows, g.links = flows, links
+	return g.sync()
+}
+
+// SetGTPServices replaces the VIPs of services whose packets are balanced by tunnel.
+func (g *GTP) SetGTPServices(vips []bpf.TcIpAddr) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	before := g.vips
+	g.expect(vips)
+	if len(before) == 0 && len(g.vips) == 0 {
+		return nil
+	}
+	return g.sync()
+}
+
+// ExpectGTPServices has the programs of an earlier process stay until SetGTPServices is called.
+func (g *GTP) ExpectGTPServices(vips []bpf.TcIpAddr) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.expect(vips)
+}
+
+func (g *GTP) expect(vips []bpf.TcIpAddr) {
+	g.vips = make([]bpf.GtpIpAddr, len(vips))
+	for i, a := range vips {
+		g.vips[i] = bpf.GtpIpAddr(a)
+	}
+}
+
+// sync makes maps and attachments as they should be.
+func (g *GTP) sync() error {
+	if len(g.flows) == 0 && len(g.vips) == 0 {
 		return g.unload()
 	}
 	if g.hooks.Hook() != HookTCX {
@@ -73,51 +117,42 @@ func (g *GTP) SetGTP(flows []GTPFlow, down Interface) error {
 	if err := g.load(); err != nil {
 		return err
 	}
-	if err := g.write(flows); err != nil {
+	if err := g.write(); err != nil {
 		return err
 	}
 	if err := g.folder().Make(); err != nil {
 		return err
 	}
-	if err := g.attach(down, g.objects.LoxilbGtpSend); err != nil {
-		return err
+	wanted := map[int]bool{}
+	if len(g.flows) > 0 {
+		if err := g.objects.GtpNear.Set(uint32(g.links.Near)); err != nil {
+			return fmt.Errorf("write the interface of GTP-U: %w", err)
+		}
+		wanted[g.links.Far.Index] = true
+		if err := g.attach(g.links.Far, g.objects.LoxilbGtpSend); err != nil {
+			return err
+		}
 	}
-	wanted := map[int]bool{down.Index: true}
 	for _, i := range g.hooks.Attached() {
 		wanted[i.Index] = true
 		if err := g.attachUplink(i); err != nil {
 			return err
 		}
 	}
+	if !g.hooks.Settled() { // programs of an earlier process serve where none is attached yet
+		return nil
+	}
 	return g.keep(func(index int) bool { return wanted[index] })
 }
 
-// GTPCounts returns the number of packets by outcome, since the daemon started: taken out of a
-// tunnel, or put into one (sent); left in the tunnel, as the source is not its user (forged);
-// dropped (unclassified, congestion, failed). Empty before the first session.
-func (g *GTP) GTPCounts() (map[string]uint64, error) {
+// settle detaches the programs of an earlier process from interfaces that are no longer chosen.
+func (g *GTP) settle() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.counts()
-}
-
-func (g *GTP) counts() (map[string]uint64, error) {
-	names := [...]string{"taken", "forged", "sent", "unclassified", "congestion", "failed"}
-	out := make(map[string]uint64, len(names))
-	maps.Copy(out, g.past)
 	if g.objects == nil {
-		return out, nil
+		return nil
 	}
-	for i, name := range names {
-		var each []uint64
-		if err := g.objects.GtpCounts.Lookup(uint32(i), &each); err != nil {
-			return nil, fmt.Errorf("read counts of GTP-U: %w", err)
-		}
-		for _, n := range each {
-			out[name] += n
-		}
-	}
-	return out, nil
+	return g.sync()
 }
 
 func (g *GTP) load() error {
@@ -128,24 +163,39 @@ func (g *GTP) load() error {
 	if err != nil {
 		return fmt.Errorf("read the object of GTP-U: %w", err)
 	}
+	opts := ebpf.CollectionOptions{Cache: bpf.KernelTypes()}
+	if err := g.pinCounts(spec, &opts); err != nil {
+		return err
+	}
 	var o bpf.GtpObjects
-	if err := spec.LoadAndAssign(&o, &ebpf.CollectionOptions{Cache: bpf.KernelTypes()}); err != nil {
+	err = spec.LoadAndAssign(&o, &opts)
+	if errors.Is(err, ebpf.ErrMapIncompatible) { // of another version: counts begin at 0
+		if err = os.Remove(filepath.Join(g.shared.MapFolder(), gtpCounts)); err == nil {
+			err = spec.LoadAndAssign(&o, &opts)
+		}
+	}
+	if err != nil {
 		return fmt.Errorf("load the programs of GTP-U: %w", err)
 	}
 	g.objects = &o
 	g.users, g.classes = map[bpf.GtpGtpTunnel]bpf.GtpIpAddr{}, map[bpf.GtpGtpClass]bpf.GtpGtpDownlink{}
+	g.written = map[bpf.GtpIpAddr]uint32{}
 	return nil
 }
 
-// write makes the maps equal to the flows, the tunnels of answers first.
-func (g *GTP) write(flows []GTPFlow) error {
+// write makes the maps equal to flows and services, the tunnels of answers first.
+func (g *GTP) write() error {
 	users, classes := map[bpf.GtpGtpTunnel]bpf.GtpIpAddr{}, map[bpf.GtpGtpClass]bpf.GtpGtpDownlink{}
-	for _, f := range flows {
+	for _, f := range g.flows {
 		user := bpf.GtpIpAddr(bpf.Addr(f.User))
 		users[bpf.GtpGtpTunnel{Core: bpf.GtpIpAddr(bpf.Addr(f.Core.Addr)), Teid: f.Core.TEID}] = user
 		classes[bpf.GtpGtpClass{User: user, Peer: bpf.GtpIpAddr(bpf.Addr(f.Peer))}] = bpf.GtpGtpDownlink{
-			From: bpf.Addr(f.Core.Addr).Word[3], To: bpf.Addr(f.Access.Addr).Word[3], Teid: f.Access.TEID, Qfi: uint32(f.QFI),
+			From: bpf.GtpIpAddr(bpf.Addr(f.Core.Addr)), To: bpf.GtpIpAddr(bpf.Addr(f.Access.Addr)), Teid: f.Access.TEID, Qfi: uint32(f.QFI),
 		}
+	}
+	vips := make(map[bpf.GtpIpAddr]uint32, len(g.vips))
+	for _, vip := range g.vips {
+		vips[vip] = 0
 	}
 	_, err := rows.Sync(g.objects.GtpClasses, g.classes, classes)
 	if err == nil {
@@ -153,6 +203,9 @@ func (g *GTP) write(flows []GTPFlow) error {
 	}
 	if err != nil {
 		return fmt.Errorf("write sessions: %w", err)
+	}
+	if _, err := rows.Sync(g.objects.GtpVips, g.written, vips); err != nil {
+		return fmt.Errorf("write addresses of services that are balanced by tunnel: %w", err)
 	}
 	return nil
 }

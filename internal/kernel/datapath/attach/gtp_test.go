@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"strings"
 	"testing"
 
 	"github.com/cilium/ebpf"
@@ -21,6 +22,7 @@ const (
 	gtpInner  = "tcp 88.88.88.88:4000 > 20.20.20.1:80 PA seq 1001 ack 5001 len 33"
 	gtpInner6 = "udp [2001:db8:88::1]:4000 > [2001:db8:20::1]:53 len 20"
 	gtpOuter  = "udp 10.10.10.56:2152 > 10.10.10.59:2152 csum zero"
+	gtpOuter6 = "udp [2001:db8:10::56]:2152 > [2001:db8:10::59]:2152"
 )
 
 func loadGTP(t testing.TB) *attach.GTP {
@@ -29,10 +31,14 @@ func loadGTP(t testing.TB) *attach.GTP {
 	core, access := lb.TunnelEnd{TEID: 9, Addr: netip.MustParseAddr("10.10.10.59")}, lb.TunnelEnd{TEID: 7, Addr: netip.MustParseAddr("10.10.10.56")}
 	core6 := core
 	core6.TEID = 10
+	outer6 := lb.TunnelEnd{TEID: 11, Addr: netip.MustParseAddr("2001:db8:10::59")}
+	access6 := lb.TunnelEnd{TEID: 8, Addr: netip.MustParseAddr("2001:db8:10::56")}
 	err := g.Write([]attach.GTPFlow{
 		{User: netip.MustParseAddr("88.88.88.88"), Peer: netip.MustParseAddr("20.20.20.1"), Core: core, Access: access, QFI: 16},
 		{User: netip.MustParseAddr("2001:db8:88::1"), Peer: netip.MustParseAddr("2001:db8:20::1"), Core: core6, Access: access, QFI: 63},
-	})
+		{User: netip.MustParseAddr("88.88.88.90"), Peer: netip.MustParseAddr("20.20.20.1"), Core: outer6, Access: access6, QFI: 1},
+		{User: netip.MustParseAddr("2001:db8:88::2"), Peer: netip.MustParseAddr("2001:db8:20::1"), Core: lb.TunnelEnd{TEID: 12, Addr: outer6.Addr}, Access: access6, QFI: 1},
+	}, netip.MustParseAddr("20.20.20.9"), netip.MustParseAddr("2001:db8:20::9"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,6 +48,12 @@ func loadGTP(t testing.TB) *attach.GTP {
 // gtpHeader returns a header of user data with these options, extension headers included.
 func gtpHeader(flags, kind byte, teid uint32, rest string) string {
 	return fmt.Sprintf("%02x%02x%04x%08x%s", flags, kind, 0, teid, rest)
+}
+
+// gtpFrame returns a packet in a tunnel.
+func gtpFrame(t testing.TB, outer, header, inner string) []byte {
+	t.Helper()
+	return build(t, outer+" data "+header+hex.EncodeToString(build(t, inner)[14:]))
 }
 
 // runGTP returns the verdict of the uplink program, and the packet afterwards.
@@ -59,9 +71,7 @@ func runGTP(t testing.TB, g *attach.GTP, frame []byte) (testrun.Verdict, []byte)
 func TestGTP(t *testing.T) {
 	t.Parallel()
 	g := loadGTP(t)
-	in := func(header, inner string) []byte {
-		return build(t, gtpOuter+" data "+header+hex.EncodeToString(build(t, inner)[14:]))
-	}
+	in := func(header, inner string) []byte { return gtpFrame(t, gtpOuter, header, inner) }
 	for _, c := range []struct {
 		what  string
 		frame []byte
@@ -73,6 +83,9 @@ func TestGTP(t *testing.T) {
 		{"with a QoS flow", in(gtpHeader(0x34, 255, 9, "00000085"+"01101000"), gtpInner), gtpInner, "taken"},
 		{"with four extension headers", in(gtpHeader(0x34, 255, 9, "00000085"+"01101085"+"0200000000000085"+"01101085"+"01101000"), gtpInner), gtpInner, "taken"},
 		{"IPv6", in(gtpHeader(0x30, 255, 10, ""), gtpInner6), gtpInner6, "taken"},
+		{"over IPv6", gtpFrame(t, gtpOuter6, gtpHeader(0x34, 255, 11, "00000085"+"01101000"), strings.Replace(gtpInner, "88.88:4000", "88.90:4000", 1)), strings.Replace(gtpInner, "88.88:4000", "88.90:4000", 1), "taken"},
+		{"IPv6 over IPv6", gtpFrame(t, gtpOuter6, gtpHeader(0x30, 255, 12, ""), strings.Replace(gtpInner6, "88::1", "88::2", 1)), strings.Replace(gtpInner6, "88::1", "88::2", 1), "taken"},
+		{"over IPv6, the TEID of a tunnel over IPv4", gtpFrame(t, gtpOuter6, gtpHeader(0x30, 255, 9, ""), gtpInner), "", ""},
 		{"five extension headers", in(gtpHeader(0x34, 255, 9, "00000085"+"01101085"+"01101085"+"01101085"+"01101085"+"01101000"), gtpInner), "", ""},
 		{"an extension header without length", in(gtpHeader(0x34, 255, 9, "00000085"+"00101000"), gtpInner), "", ""},
 		{"an extension header beyond the packet", in(gtpHeader(0x34, 255, 9, "00000085"+"ff101000"), gtpInner), "", ""},

@@ -13,6 +13,11 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type GtpGtpBytes struct {
+	_  structs.HostLayout
+	At [1536]uint8
+}
+
 type GtpGtpClass struct {
 	_    structs.HostLayout
 	User GtpIpAddr
@@ -28,13 +33,15 @@ const (
 	GtpGtpCountGTP_UNCLASSIFIED GtpGtpCount = 3
 	GtpGtpCountGTP_CONGESTION   GtpGtpCount = 4
 	GtpGtpCountGTP_FAILED       GtpGtpCount = 5
-	GtpGtpCountGTP_COUNTS       GtpGtpCount = 6
+	GtpGtpCountGTP_ROUTED       GtpGtpCount = 6
+	GtpGtpCountGTP_BALANCED     GtpGtpCount = 7
+	GtpGtpCountGTP_COUNTS       GtpGtpCount = 8
 )
 
 type GtpGtpDownlink struct {
 	_    structs.HostLayout
-	From uint32
-	To   uint32
+	From GtpIpAddr
+	To   GtpIpAddr
 	Teid uint32
 	Qfi  uint32
 }
@@ -57,13 +64,16 @@ type GtpIpAddr struct {
 const (
 	GtpMapGtpClasses             = "gtp_classes"
 	GtpMapGtpCounts              = "gtp_counts"
+	GtpMapGtpScratch             = "gtp_scratch"
 	GtpMapGtpUsers               = "gtp_users"
+	GtpMapGtpVips                = "gtp_vips"
 	GtpProgLoxilbGtpEther        = "loxilb_gtp_ether"
 	GtpProgLoxilbGtpLayer3       = "loxilb_gtp_layer3"
 	GtpProgLoxilbGtpSend         = "loxilb_gtp_send"
 	GtpVarChallengeFirst         = "challenge_first"
 	GtpVarForeignFirst           = "foreign_first"
 	GtpVarGtpEnums               = "gtp_enums"
+	GtpVarGtpNear                = "gtp_near"
 	GtpVarHalfOpenPercent        = "half_open_percent"
 	GtpVarHashSeed               = "hash_seed"
 	GtpVarHz                     = "hz"
@@ -143,7 +153,9 @@ type GtpProgramSpecs struct {
 type GtpMapSpecs struct {
 	GtpClasses *ebpf.MapSpec `ebpf:"gtp_classes"`
 	GtpCounts  *ebpf.MapSpec `ebpf:"gtp_counts"`
+	GtpScratch *ebpf.MapSpec `ebpf:"gtp_scratch"`
 	GtpUsers   *ebpf.MapSpec `ebpf:"gtp_users"`
+	GtpVips    *ebpf.MapSpec `ebpf:"gtp_vips"`
 }
 
 // GtpVariableSpecs contains global variables before they are loaded into the kernel.
@@ -153,6 +165,7 @@ type GtpVariableSpecs struct {
 	ChallengeFirst         *ebpf.VariableSpec `ebpf:"challenge_first"`
 	ForeignFirst           *ebpf.VariableSpec `ebpf:"foreign_first"`
 	GtpEnums               *ebpf.VariableSpec `ebpf:"gtp_enums"`
+	GtpNear                *ebpf.VariableSpec `ebpf:"gtp_near"`
 	HalfOpenPercent        *ebpf.VariableSpec `ebpf:"half_open_percent"`
 	HashSeed               *ebpf.VariableSpec `ebpf:"hash_seed"`
 	Hz                     *ebpf.VariableSpec `ebpf:"hz"`
@@ -201,14 +214,18 @@ func (o *GtpObjects) Close() error {
 type GtpMaps struct {
 	GtpClasses *ebpf.Map `ebpf:"gtp_classes"`
 	GtpCounts  *ebpf.Map `ebpf:"gtp_counts"`
+	GtpScratch *ebpf.Map `ebpf:"gtp_scratch"`
 	GtpUsers   *ebpf.Map `ebpf:"gtp_users"`
+	GtpVips    *ebpf.Map `ebpf:"gtp_vips"`
 }
 
 func (m *GtpMaps) Close() error {
 	return _GtpClose(
 		m.GtpClasses,
 		m.GtpCounts,
+		m.GtpScratch,
 		m.GtpUsers,
+		m.GtpVips,
 	)
 }
 
@@ -219,6 +236,7 @@ type GtpVariables struct {
 	ChallengeFirst         *ebpf.Variable `ebpf:"challenge_first"`
 	ForeignFirst           *ebpf.Variable `ebpf:"foreign_first"`
 	GtpEnums               *ebpf.Variable `ebpf:"gtp_enums"`
+	GtpNear                *ebpf.Variable `ebpf:"gtp_near"`
 	HalfOpenPercent        *ebpf.Variable `ebpf:"half_open_percent"`
 	HashSeed               *ebpf.Variable `ebpf:"hash_seed"`
 	Hz                     *ebpf.Variable `ebpf:"hz"`

@@ -21,6 +21,7 @@ const (
 	TcAlgorithmALGORITHM_PRIORITY TcAlgorithm = 2
 	TcAlgorithmALGORITHM_PERSIST  TcAlgorithm = 3
 	TcAlgorithmALGORITHM_LC       TcAlgorithm = 4
+	TcAlgorithmALGORITHM_N3       TcAlgorithm = 7
 	TcAlgorithmALGORITHM_RANDOM   TcAlgorithm = 100
 	TcAlgorithmALGORITHM_QUIC     TcAlgorithm = 101
 )
@@ -501,6 +502,7 @@ type TcHopFlag uint32
 const (
 	TcHopFlagHOP_HELPER          TcHopFlag = 1
 	TcHopFlagHOP_PROXY_PAST      TcHopFlag = 2
+	TcHopFlagHOP_NO_XDP          TcHopFlag = 2
 	TcHopFlagHOP_PATHS           TcHopFlag = 2
 	TcHopFlagHOP_PROXY_ACKED     TcHopFlag = 4
 	TcHopFlagHOP_ATTACHED        TcHopFlag = 8
@@ -1203,6 +1205,8 @@ const (
 	TcServiceFlagSERVICE_TFTP        TcServiceFlag = 128
 	TcServiceFlagSERVICE_FTP         TcServiceFlag = 256
 	TcServiceFlagSERVICE_HELPERS     TcServiceFlag = 384
+	TcServiceFlagSERVICE_NO_XDP      TcServiceFlag = 512
+	TcServiceFlagSERVICE_UNCOMMON    TcServiceFlag = 896
 	TcServiceFlagSERVICE_TUNNEL_IPIP TcServiceFlag = 1024
 	TcServiceFlagSERVICE_TUNNEL_GUE  TcServiceFlag = 2048
 	TcServiceFlagSERVICE_SYN_ALWAYS  TcServiceFlag = 4096

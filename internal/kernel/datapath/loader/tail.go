@@ -6,6 +6,7 @@ import (
 	"maps"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
 )
 
 // Some packets have programs of their own, to which the other programs hand them over by a tail
@@ -77,6 +78,35 @@ func (t *tails) load(name string) (*ebpf.Program, error) {
 		return nil, fmt.Errorf("this kernel refuses the programs of %s packets: %w", t.packets, err)
 	}
 	return p, nil
+}
+
+// Rewrite replaces the programs to which an Ethernet interface's program hands packets over by copies
+// of other instructions, over the same maps: for benchmarks.
+func (c *Collection) Rewrite(change func(asm.Instructions) (asm.Instructions, error)) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	name := programName(false, false)
+	for _, t := range []*tails{&c.sctp, &c.quic, &c.proxy} {
+		if t.all == nil {
+			continue
+		}
+		spec, err := t.read()
+		if err != nil {
+			return err
+		}
+		ShareMaps(spec, t.all)
+		if spec.Programs[name].Instructions, err = change(spec.Programs[name].Instructions); err != nil {
+			return err
+		}
+		p, err := LoadProgram(spec, t.all, name)
+		if err == nil {
+			err = errors.Join(t.all["tail_programs"].Put(t.places[name], p), p.Close())
+		}
+		if err != nil {
+			return fmt.Errorf("rewrite the program of %s packets: %w", t.packets, err)
+		}
+	}
+	return nil
 }
 
 func (t *tails) close() error {

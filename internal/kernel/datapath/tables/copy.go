@@ -29,6 +29,7 @@ func (t *Tables) Origin(id uint32) (Origin, bool) {
 type CopyPlace struct {
 	Endpoint, Service uint32 // ids
 	PersistPrefix     uint8  // how many bits of its address identify a client to persist; 0: none
+	NoXDP             bool   // XDP must not forward its packets
 }
 
 // CopyPlace returns where a copy belongs. False: its service or endpoint is not here. An endpoint
@@ -40,7 +41,7 @@ func (t *Tables) CopyPlace(c *report.ConnectionCopy) (at CopyPlace, ok bool) {
 	if s == nil {
 		return at, false
 	}
-	at.Service = s.id
+	at.Service, at.NoXDP = s.id, s.row.Flags&uint16(bpf.TcServiceFlagSERVICE_NO_XDP) != 0
 	for _, e := range s.order {
 		if e.isOfCopy(s, c) {
 			at.Endpoint, at.PersistPrefix = e.id, s.persistPrefix()

@@ -313,6 +313,18 @@ func (t *Tables) HasAlgorithm(algorithm uint8) bool {
 	return false
 }
 
+// VIPsOf returns the addresses of services with this algorithm.
+func (t *Tables) VIPsOf(algorithm uint8) (list []bpf.TcIpAddr) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	for key, s := range t.services {
+		if s.row.Algorithm == algorithm && !s.deleted {
+			list = append(list, key.Vip)
+		}
+	}
+	return list
+}
+
 // HasFlag reports whether a service has this flag.
 func (t *Tables) HasFlag(flag uint16) bool {
 	t.mu.RLock()

@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 
 	nl "github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"loxilb/internal/host/machine"
+	"loxilb/internal/kernel/netdev/netlink"
 )
 
 // GTPPrefix begins the names of the two interfaces of GTP-U.
@@ -21,41 +23,70 @@ const (
 	gtpNear = GTPPrefix + "0"
 	gtpFar  = GTPPrefix + "1"
 
-	gtpOuter = 44                  // bytes of the headers of IPv4, UDP and GTP-U with the QoS flow
-	gtpMTU   = usualMTU - gtpOuter // of packets to users, whatever way the base station has
-	usualMTU = 1500
+	gtpOuter  = 44                   // bytes of the headers of IPv4, UDP and GTP-U with the QoS flow
+	gtpOuter6 = 64                   // ... of IPv6
+	gtpMTU    = usualMTU - gtpOuter  // of packets to users, whatever way the base station has
+	gtpMTU6   = usualMTU - gtpOuter6 // ... to users whose base station has an IPv6 address
+	usualMTU  = 1500
 )
+
+// The routes to users are in a table of their own. A rule leads to it before the main table, except
+// for packets that have already been sent there: those without a classifier take the route that they
+// would have without a session.
+const (
+	gtpTable = 2152
+	gtpRule  = 32765 // its preference; the main table's is 32766
+)
+
+// MobileUser is a user whose packets lead to the interfaces of GTP-U.
+type MobileUser struct {
+	Addr   netip.Addr
+	Outer6 bool // the tunnel is IPv6
+}
+
+func (u MobileUser) mtu() int {
+	if u.Outer6 {
+		return gtpMTU6
+	}
+	return gtpMTU
+}
 
 // ethtoolSetTxChecksum has an interface write checksums, or not (linux/ethtool.h). Without them it
 // does not cut segments either.
 const ethtoolSetTxChecksum = 0x17
 
 // MakeGTP makes the interfaces of GTP-U, unless they exist, has routes to exactly these users lead
-// there, and returns the index and name of the interface where packets to them arrive. No users: it
-// removes the interfaces.
+// there, and returns the indexes of both interfaces, and the name of the second one, where packets to
+// users arrive. No users: it removes the interfaces.
 //
 // It is a pair, since packets must be finished before they get the tunnel's header, which has a
 // length: the kernel cuts into segments what leaves the first one, and writes its checksums, as
 // that interface can do neither.
-func (k *Kernel) MakeGTP(users []netip.Addr) (far int, name string, err error) {
+func (k *Kernel) MakeGTP(users []MobileUser) (near, far int, name string, err error) {
 	if len(users) == 0 {
-		return 0, "", k.removeGTP()
+		return 0, 0, "", k.removeGTP()
 	}
-	near, err := k.gtpPair()
+	first, err := k.gtpPair()
 	if err != nil {
-		return 0, "", fmt.Errorf("make the interfaces of GTP-U: %w", err)
+		return 0, 0, "", fmt.Errorf("make the interfaces of GTP-U: %w", err)
 	}
 	other, err := k.nl.LinkByName(gtpFar)
 	if err != nil {
-		return 0, "", fmt.Errorf("find the interface of GTP-U: %w", err)
+		return 0, 0, "", fmt.Errorf("find the interface of GTP-U: %w", err)
 	}
-	if err := k.leadUsers(near, other.Attrs().HardwareAddr, users); err != nil {
-		return 0, "", err
+	if err := k.leadUsers(first, other.Attrs().HardwareAddr, users); err != nil {
+		return 0, 0, "", err
 	}
-	return other.Attrs().Index, gtpFar, nil
+	if err := k.addGTPRules(); err != nil {
+		return 0, 0, "", err
+	}
+	return first.Attrs().Index, other.Attrs().Index, gtpFar, k.forgetMainRoutes(first)
 }
 
 func (k *Kernel) removeGTP() error {
+	if err := k.removeGTPRules(); err != nil {
+		return err
+	}
 	l, err := k.nl.LinkByName(gtpNear)
 	if errors.As(err, new(nl.LinkNotFoundError)) {
 		return nil
@@ -65,6 +96,37 @@ func (k *Kernel) removeGTP() error {
 	}
 	if err != nil {
 		return fmt.Errorf("remove the interfaces of GTP-U: %w", err)
+	}
+	return nil
+}
+
+// gtpRules returns the rules of both IP versions that lead to the routes to users.
+func gtpRules() []*nl.Rule {
+	var list []*nl.Rule
+	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
+		r := nl.NewRule()
+		r.Family, r.Priority, r.Table, r.Protocol = family, gtpRule, gtpTable, netlink.OwnProtocol
+		r.IifName, r.Invert = gtpFar, true
+		list = append(list, r)
+	}
+	return list
+}
+
+// addGTPRules adds the rules, unless they exist. The kernel may lack IPv6.
+func (k *Kernel) addGTPRules() error {
+	for _, r := range gtpRules() {
+		if err := absent(k.nl.RuleAdd(r), unix.EEXIST, unix.EAFNOSUPPORT, unix.EOPNOTSUPP); err != nil {
+			return fmt.Errorf("add the rule of routes to mobile users: %w", err)
+		}
+	}
+	return nil
+}
+
+func (k *Kernel) removeGTPRules() error {
+	for _, r := range gtpRules() {
+		if err := absent(k.nl.RuleDel(r), unix.ENOENT, unix.EAFNOSUPPORT, unix.EOPNOTSUPP); err != nil {
+			return fmt.Errorf("remove the rule of routes to mobile users: %w", err)
+		}
 	}
 	return nil
 }
@@ -100,49 +162,75 @@ func (k *Kernel) gtpPair() (near nl.Link, err error) {
 		return err
 	})
 	// otherwise the kernel knows no way from there to the base station
-	return near, errors.Join(err, k.ns.SetSysctl("ipv4/conf/"+gtpFar+"/forwarding", 1))
+	err = errors.Join(err, k.ns.SetSysctl("ipv4/conf/"+gtpFar+"/forwarding", 1))
+	if without := k.ns.SetSysctl("ipv6/conf/"+gtpFar+"/forwarding", 1); !errors.Is(without, os.ErrNotExist) {
+		err = errors.Join(err, without)
+	}
+	return near, err
 }
 
 // leadUsers makes the routes to users, and their neighbours, so that nobody is asked for a MAC
 // address. Routes to others there are removed.
-func (k *Kernel) leadUsers(near nl.Link, mac net.HardwareAddr, users []netip.Addr) error {
+func (k *Kernel) leadUsers(near nl.Link, mac net.HardwareAddr, users []MobileUser) error {
 	index := near.Attrs().Index
-	there, err := k.nl.RouteListFiltered(nl.FAMILY_ALL, &nl.Route{LinkIndex: index, Table: unix.RT_TABLE_MAIN, Protocol: unix.RTPROT_STATIC}, nl.RT_FILTER_OIF|nl.RT_FILTER_TABLE|nl.RT_FILTER_PROTOCOL)
+	there, err := k.routesTo(index, gtpTable)
 	if err != nil {
-		return fmt.Errorf("list routes to mobile users: %w", err)
+		return err
 	}
-	led := map[netip.Addr]bool{}
-	wanted := map[netip.Addr]bool{}
+	wanted := map[netip.Addr]MobileUser{}
 	for _, user := range users {
-		wanted[user] = true
+		wanted[user.Addr] = user
 	}
 	for _, r := range there {
-		user, ok := netip.AddrFromSlice(r.Dst.IP)
-		if ok && wanted[user.Unmap()] {
-			led[user.Unmap()] = true
+		addr, _ := netip.AddrFromSlice(r.Dst.IP)
+		if user, is := wanted[addr.Unmap()]; is {
+			if r.MTU == user.mtu() {
+				delete(wanted, user.Addr)
+			}
 			continue
 		}
 		if err := absent(k.nl.RouteDel(&r), unix.ESRCH); err != nil {
 			return fmt.Errorf("remove the route to %s: %w", r.Dst, err)
 		}
 	}
-	for user := range wanted {
-		if led[user] {
-			continue
-		}
+	for _, user := range wanted {
 		if err := k.leadUser(index, mac, user); err != nil {
-			return fmt.Errorf("lead packets to mobile user %s: %w", user, err)
+			return fmt.Errorf("lead packets to mobile user %s: %w", user.Addr, err)
 		}
 	}
 	return nil
 }
 
-func (k *Kernel) leadUser(index int, mac net.HardwareAddr, user netip.Addr) error {
-	err := k.nl.NeighSet(&nl.Neigh{LinkIndex: index, State: nl.NUD_PERMANENT, IP: user.AsSlice(), HardwareAddr: mac})
+func (k *Kernel) leadUser(index int, mac net.HardwareAddr, user MobileUser) error {
+	err := k.nl.NeighSet(&nl.Neigh{LinkIndex: index, State: nl.NUD_PERMANENT, IP: user.Addr.AsSlice(), HardwareAddr: mac})
 	if err != nil {
 		return err
 	}
 	return k.nl.RouteReplace(&nl.Route{
-		LinkIndex: index, Dst: netOf(netip.PrefixFrom(user, user.BitLen())), Protocol: unix.RTPROT_STATIC, Table: unix.RT_TABLE_MAIN, Scope: nl.SCOPE_LINK,
+		LinkIndex: index, Dst: netOf(netip.PrefixFrom(user.Addr, user.Addr.BitLen())), Protocol: unix.RTPROT_STATIC, Table: gtpTable, Scope: nl.SCOPE_LINK,
+		MTU: user.mtu(), MTULock: true,
 	})
+}
+
+// forgetMainRoutes removes the routes to users that a former build made in the main table.
+func (k *Kernel) forgetMainRoutes(near nl.Link) error {
+	list, err := k.routesTo(near.Attrs().Index, unix.RT_TABLE_MAIN)
+	if err != nil {
+		return err
+	}
+	for _, r := range list {
+		if err := absent(k.nl.RouteDel(&r), unix.ESRCH); err != nil {
+			return fmt.Errorf("remove the former route to %s: %w", r.Dst, err)
+		}
+	}
+	return nil
+}
+
+// routesTo returns the routes of a table to an interface that this package made.
+func (k *Kernel) routesTo(index, table int) ([]nl.Route, error) {
+	list, err := k.nl.RouteListFiltered(nl.FAMILY_ALL, &nl.Route{LinkIndex: index, Table: table, Protocol: unix.RTPROT_STATIC}, nl.RT_FILTER_OIF|nl.RT_FILTER_TABLE|nl.RT_FILTER_PROTOCOL)
+	if err != nil {
+		return nil, fmt.Errorf("list routes to mobile users: %w", err)
+	}
+	return list, nil
 }

@@ -1,0 +1,26 @@
+package lb
+
+import "strconv"
+
+// GTPPort is the UDP port of GTP-U.
+const GTPPort = 2152
+
+// validateN3 checks that packets of a service of algorithm N3 can be those of tunnels.
+func (s *Service) validateN3() error {
+	const allowed = "another algorithm, or --udp=2152"
+	switch word := N3.String(); {
+	case s.Algorithm != N3:
+		return nil
+	case s.Protocol != UDP:
+		return NewFieldError(FieldSelect, word, "is for GTP-U over UDP, and the service is of "+s.Protocol.String(), allowed)
+	case s.Port != GTPPort || s.PortMax != 0:
+		return NewFieldError(FieldSelect, word, "is for GTP-U, and the service's port is "+strconv.Itoa(int(s.Port)), allowed)
+	case s.Mode == ModeHostOneArm:
+		return NewFieldError(FieldSelect, word, "is for a VIP of its own, and mode is "+s.Mode.String(), "another algorithm, or another mode")
+	case s.Helper != HelperNone:
+		return NewFieldError(FieldHelper, s.Helper.String(), "is given, and select is "+word, HelperNone.String()+", or another algorithm")
+	case s.GivesSource():
+		return NewFieldError(FieldEgress, "true", "is given, and select is "+word, "false, or another algorithm")
+	}
+	return nil
+}
