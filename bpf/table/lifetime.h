@@ -68,8 +68,9 @@ __noinline __maybe_unused int histogram_add(struct histogram *h, __u64 value)
 
 	if (!h) /* verifier: null */
 		return 0;
-	NO_UNROLL
-	for (__u32 bits = 32; bits; bits /= 2) {
+	_Pragma("clang loop unroll(full)") for (__u32 bits = 32; bits;
+						bits /= 2)
+	{
 		if (!(above >> bits))
 			continue;
 		above >>= bits;
@@ -132,6 +133,22 @@ static __always_inline void row_count_end(const struct table_row *row,
 	}
 	histogram_add(&n->bytes_in, c->bytes);
 	count_life(n, row, what);
+}
+
+/* Counts both rows of an ended connection; client: the one of its client. */
+static __always_inline void pair_count_end(const struct table_row *client,
+					   const struct table_row *reply,
+					   __u64 what)
+{
+	const __u8 protocol = client->key.protocol;
+	struct lifetime_counts *n = lifetime_counts_of(protocol);
+
+	if (!n || (protocol_of(protocol).has_handshake &&
+		   !(state_read(&client->connection) & CONN_ASSURED)))
+		return;
+	histogram_add(&n->bytes_out, reply->connection.bytes);
+	histogram_add(&n->bytes_in, client->connection.bytes);
+	count_life(n, client, what | row_removed(reply->connection.seen));
 }
 
 #endif

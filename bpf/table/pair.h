@@ -165,9 +165,7 @@ __noinline bool pair_remove(const struct connection_key *client_key,
 		   row_has_key(row, client_key) &&
 		   row_has_key(beside, reply_key) &&
 		   state_read(&row->connection) & STATE_ENDED)) {
-		row_count_end(beside, state_read(&beside->connection), what);
-		row_count_end(row, state_read(&row->connection),
-			      what | row_removed(beside->connection.seen));
+		pair_count_end(row, beside, what);
 		pair_clear(b, hash_home(place), row, beside);
 		removed = true;
 	}
