@@ -120,7 +120,18 @@ func protocolCosts() (text string, err error) {
 		fmt.Fprintf(t, "%s\t%d\t%d\t%d\t%s\t%d\t%d\t%d\t%.2f\n", c.path, a.total, a.lookups, a.helpers, c.plain, plain.total, plain.lookups, plain.helpers,
 			float64(a.total)/float64(plain.total))
 	}
-	err = t.Flush()
+	if err := t.Flush(); err != nil {
+		return "", err
+	}
+	gtp, err := gtpCosts()
+	b.WriteString("\nGTP-U: in the program in front of the packet path, which exists while there are sessions or services with\n" +
+		"--select=n3; to be added to the costs of the packet in the packet path.\n\n")
+	t = tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "path\tinstructions\tlook-ups\thelpers")
+	for i, c := range gtp {
+		fmt.Fprintf(t, "%s\t%d\t%d\t%d\n", gtpPaths()[i].name, c.total, c.lookups, c.helpers)
+	}
+	err = errors.Join(err, t.Flush())
 	return b.String(), err
 }
 

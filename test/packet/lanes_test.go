@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -118,18 +119,23 @@ func (s script) has(verbs ...string) bool {
 	})
 }
 
-// config adds the settings in the first lines of the script to cfg.
+// config adds the settings in the first lines of the script to cfg. Comments may precede them.
 func (s script) config(cfg lab.Config) (lab.Config, error) {
+	begun := false // by another step
 	for _, line := range s.lines {
 		verb, rest := cutVerb(line)
 		var into *int
-		switch verb {
-		case "size":
+		switch {
+		case verb == "size":
 			into = &cfg.Connections
-		case "half-open":
+		case verb == "half-open":
 			into = &cfg.HalfOpen
 		default:
-			return cfg, nil
+			begun = begun || verb != "" && !strings.HasPrefix(verb, "#")
+			continue
+		}
+		if begun {
+			return cfg, fmt.Errorf("%q is a setting: move it in front of the first step", line)
 		}
 		if _, err := fmt.Sscan(rest, into); err != nil {
 			return cfg, fmt.Errorf("%s: %w", line, err)
