@@ -19,9 +19,9 @@ const (
 	paceMost = 1 << 15
 )
 
-// pace delays copies of connections of which a copy was sent a moment ago. Another node can continue
-// a connection with the first one: later ones only say that the client has proven that it exists, and
-// that the connection has ended.
+// pace delays copies of connections of which a copy was sent a moment ago. Another node can
+// continue a connection with the first one: later ones only say that the client has proven that it
+// exists, and that the connection has ended.
 type pace struct {
 	yield func([]report.ConnectionCopy)
 

@@ -79,7 +79,7 @@ func (s *source) isLive(within time.Duration) bool {
 	return s.live != nil || time.Since(s.since) < within
 }
 
-// goneTime is how long a node that has gone is shown whose address is not configured.
+// goneTime is how long an absent node is shown if its address is not configured.
 const goneTime = time.Minute
 
 // forgetSources forgets nodes that have gone and are not configured: names of nodes may be those of

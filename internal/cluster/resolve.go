@@ -150,7 +150,7 @@ func (n *Node) foundName(f *found) {
 	}
 }
 
-// setPeers makes a peer of each address, and ends those whose address no name has.
+// setPeers makes a peer of each address, and ends peers at addresses that no name has.
 func (n *Node) setPeers(ctx context.Context, running *sync.WaitGroup) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -9,9 +9,9 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// A packed record is half as long as another one: connections of a frame have few paths, so a record
-// names its path by a number once the frame has it, and numbers of TCP that follow from others take
-// a byte.
+// A packed record is half as long as another one. Connections of a frame have few paths, so a
+// record names its path by a number once the frame has it. Numbers of TCP that usually agree take a
+// byte.
 
 // path is what connections of one client network and service have in common.
 type path struct {
@@ -54,8 +54,8 @@ func (p *Packer) Append(b []byte, c *report.ConnectionCopy) []byte {
 	return b
 }
 
-// appendPath appends the number of a path, or the path if the frame does not have it, and the source
-// port.
+// appendPath appends the number of a path, or the path if the frame does not have it, and the
+// source port.
 func (p *Packer) appendPath(b []byte, c *report.ConnectionCopy, is6 bool) []byte {
 	key := path{vip: c.VIP, endpoint: c.Endpoint}
 	kind := byte(sourceKept)

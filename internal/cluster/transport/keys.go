@@ -27,7 +27,7 @@ const (
 )
 
 // keyFile has the keys of a cluster, a line each. They take the place of certificate authorities:
-// who knows one of them is a node.
+// a holder of one of them is a node.
 type keyFile struct{ path, node string }
 
 // KeyFile reads the keys that all nodes of a cluster share.

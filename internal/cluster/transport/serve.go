@@ -23,8 +23,8 @@ type Host struct {
 	Refused     func(from string, err error)         // gets connections that were turned away
 }
 
-// Serve accepts nodes at a listener until ctx ends. Strangers that connect and say nothing cannot
-// keep nodes out, whose addresses have places of their own.
+// Serve accepts nodes at a listener until ctx ends. Addresses of nodes have places of their own, so
+// silent strangers cannot keep nodes out.
 func (h *Host) Serve(ctx context.Context, l net.Listener) error {
 	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
 	defer stop()

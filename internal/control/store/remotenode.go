@@ -94,8 +94,8 @@ func (sh *sharing) takeNodes(entries []RemoteEntry) (others []RemoteEntry) {
 	return others
 }
 
-// hasRoom reports whether another node can be remembered. It forgets the node that has been away for
-// longest if there is no room: names of nodes may be those of pods, which come and go.
+// hasRoom reports whether another node can be remembered. Without room, it forgets the node that
+// has been away for longest: names of nodes may be those of pods, which come and go.
 func (sh *sharing) hasRoom() bool {
 	if len(sh.nodes) < maxNodes {
 		return true
