@@ -172,7 +172,7 @@ func (n *Node) isNodeAt(host string) bool {
 func (n *Node) hello() *transport.Hello {
 	h := n.Hello
 	h.Revision = n.revision()
-	h.Joining, h.Connections = n.Held() != "", n.Table.CountConnections()
+	h.Joining, h.Connections = !n.serves(), n.Table.CountConnections()
 	return &h
 }
 

@@ -28,6 +28,7 @@ const (
 type hold struct {
 	mu       sync.Mutex
 	reason   string        // empty: VIPs may be announced
+	since    time.Time     // when VIPs were held back after they had been announced; zero: never
 	isolated bool          // no BGP session is established
 	moved    chan struct{} // capacity 1: isolated was set
 	over     chan struct{} // closed once VIPs may be announced
@@ -41,6 +42,15 @@ func (n *Node) Held() string {
 	n.hold.mu.Lock()
 	defer n.hold.mu.Unlock()
 	return n.hold.reason
+}
+
+// serves reports whether this node announces its VIPs, or did a moment ago: a node that is cut off
+// for a moment announces them again, so nodes that do not fit it must not begin meanwhile.
+func (n *Node) serves() bool {
+	h := &n.hold
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.reason == "" || !h.since.IsZero() && time.Since(h.since) < n.claimTime
 }
 
 // Refused reports whether nodes that serve refuse this one, which has not announced VIPs yet.
@@ -65,6 +75,9 @@ func (n *Node) setHeld(reason string) {
 	h := &n.hold
 	h.mu.Lock()
 	changed := h.reason != reason
+	if h.reason == "" && reason != "" {
+		h.since = time.Now()
+	}
 	h.reason = reason
 	if reason == "" {
 		select {

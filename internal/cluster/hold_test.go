@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"loxilb/internal/cluster/transport"
@@ -223,4 +224,31 @@ func TestRerouted(t *testing.T) {
 	if took := time.Since(began); took >= linger {
 		t.Errorf("the other node is notified %v after this one has begun to stop", took)
 	}
+}
+
+// TestServesAfterCut checks that a node which was cut off a moment ago still counts as one that
+// announces its VIPs, so a node that it refuses does not begin to announce meanwhile.
+func TestServesAfterCut(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := &Node{Config: Config{Table: newTable(), claimTime: claimTime}, hold: hold{reason: "it starts", over: make(chan struct{})}}
+		want := func(when string, joining bool) {
+			t.Helper()
+			if got := n.hello().Joining; got != joining {
+				t.Errorf("%s: it says that it does not announce VIPs: %v", when, got)
+			}
+		}
+		want("at first", true)
+		n.setHeld("it still starts")
+		want("while it starts", true)
+		n.setHeld("")
+		want("once it announces", false)
+		n.setHeld("it is cut off")
+		time.Sleep(claimTime - time.Second)
+		want("a moment after it was cut off", false)
+		time.Sleep(2 * time.Second)
+		want("later", true)
+		n.setHeld("")
+		want("when it is back", false)
+	})
 }
