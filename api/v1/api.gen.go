@@ -47,7 +47,7 @@ type Announcement struct {
 	// Prefix A VIP, as 20.20.20.1/32, or the aggregate in its place.
 	Prefix string `json:"prefix"`
 
-	// Reason Why, as: no endpoint takes connections.
+	// Reason The reason, such as: no endpoint takes connections.
 	Reason string    `json:"reason"`
 	Since  time.Time `json:"since,omitempty,omitzero"`
 }
@@ -57,20 +57,20 @@ type ApplyRequest struct {
 	// Confirm 1 to 86400 seconds, or a duration as 60s or 1m, after which the change is rolled back unless POST config/confirm has come. 0: it stays.
 	Confirm Seconds `json:"confirm,omitempty"`
 
-	// Doing What the revision is called, at most 200 characters. Absent: apply.
+	// Doing Name of the revision, at most 200 characters. Default: apply.
 	Doing string `json:"doing,omitempty"`
 
-	// DryRun Only say what would change.
+	// DryRun Only return what would change.
 	DryRun bool `json:"dryRun,omitempty"`
 
-	// Force Also if this cuts TCP connections that this machine itself has accepted, ssh say. With confirm that is no reason to refuse.
+	// Force Apply even if this cuts TCP connections that this machine has accepted, such as ssh. With confirm, such changes are not refused.
 	Force   bool     `json:"force,omitempty"`
 	Objects []Object `json:"objects"`
 
 	// Prune Of these kinds (all: of all kinds) what is not in the list is deleted, but services that a controller manages.
 	Prune []string `json:"prune,omitempty"`
 
-	// Remove Delete the objects instead. What is not there is left out.
+	// Remove Delete the objects; missing ones are ignored.
 	Remove bool `json:"remove,omitempty"`
 }
 
@@ -87,7 +87,7 @@ type ApplyResult struct {
 	// Kept Objects that the rollback left unchanged: managed services.
 	Kept []string `json:"kept,omitempty"`
 
-	// Notes What else is to be known: which nodes the change is for, and which of them get it later.
+	// Notes Notes, such as which nodes get the change, and which get it later.
 	Notes []string `json:"notes,omitempty"`
 
 	// Result Success.
@@ -96,10 +96,10 @@ type ApplyResult struct {
 	// Revision The new one; absent: nothing has changed.
 	Revision uint64 `json:"revision,omitempty"`
 
-	// RuleCut With dryRun: connections of services that firewall rules would end, and do not now; what rules of one interface end is not known before.
+	// RuleCut With dryRun: connections of services that firewall rules would newly end, without rules of one interface.
 	RuleCut uint64 `json:"ruleCut,omitempty"`
 
-	// Unchanged Of the list.
+	// Unchanged Objects of the list that stay as they are.
 	Unchanged int `json:"unchanged"`
 }
 
@@ -115,7 +115,7 @@ type AuditEntry struct {
 	// Objects What was changed, the first eight.
 	Objects []string `json:"objects,omitempty"`
 
-	// Path With the query, without the body.
+	// Path The path with its query, without the body.
 	Path string `json:"path"`
 
 	// Result The status of the answer.
@@ -158,7 +158,7 @@ type BfdSession struct {
 	// Multihop The peer is behind routers (RFC 5883).
 	Multihop bool `json:"multihop,omitempty"`
 
-	// PeerClaim What the peer claims to be; empty: it makes no claims.
+	// PeerClaim Role that the peer claims; empty: none.
 	PeerClaim string `json:"peerClaim,omitempty"`
 
 	// Port UDP port of BFD.
@@ -167,7 +167,7 @@ type BfdSession struct {
 	// Preempt Take over from a MASTER of lower priority or address.
 	Preempt bool `json:"preempt,omitempty"`
 
-	// Priority 1 to 255; 0: 100. Of two nodes that start together, the one of higher priority becomes MASTER, or else that of the higher address.
+	// Priority 1 to 255; 0: 100. If two nodes start together, the node with the higher priority becomes MASTER; at equal priorities, the higher address.
 	Priority int `json:"priority,omitempty"`
 
 	// Reason Why the node has this role.
@@ -182,7 +182,7 @@ type BfdSession struct {
 	// RetryCount Packets that may be missing before the peer is down: 1 to 255; 0: 3.
 	RetryCount int `json:"retryCount,omitempty"`
 
-	// Role Of this node in the instance.
+	// Role Role of this node in the instance.
 	Role string `json:"role,omitempty"`
 
 	// Sent Packets.
@@ -281,7 +281,7 @@ type BgpLength struct {
 type BgpNeighbor struct {
 	Bfd *BgpBfd `json:"bfd,omitempty"`
 
-	// BfdState Of BFD with the neighbor: Down, Init, Up, AdminDown. Absent: there is none.
+	// BfdState State of BFD with the neighbor: Down, Init, Up, AdminDown. Absent: no BFD.
 	BfdState string `json:"bfdState,omitempty"`
 
 	// ConnectRetry Time between attempts to connect. Absent: some seconds.
@@ -302,7 +302,7 @@ type BgpNeighbor struct {
 	// KeepaliveTime Time between keepalive messages. Absent: a third of holdTime.
 	KeepaliveTime Duration `json:"keepaliveTime,omitempty"`
 
-	// LastError Why the last session ended, or why there is none.
+	// LastError Why the last session ended or could not begin.
 	LastError string `json:"lastError,omitempty"`
 
 	// MultihopTTL TTL of packets to a neighbor with setMultiHop, 1 to 255. Absent: 8.
@@ -338,7 +338,7 @@ type BgpNeighbor struct {
 	// Source Address of this node that the session has. Absent: the kernel selects it.
 	Source string `json:"source,omitempty"`
 
-	// State Of the session: Idle, Connect, Active, OpenSent, OpenConfirm, Established.
+	// State State of the session: Idle, Connect, Active, OpenSent, OpenConfirm, Established.
 	State string `json:"state,omitempty"`
 
 	// Updowntime How long the session has been up, or down, as 1h2m3s; never if it has not been up.
@@ -398,7 +398,7 @@ type BgpPolicyList struct {
 
 // BgpPrefix defines model for BgpPrefix.
 type BgpPrefix struct {
-	// IpPrefix As 10.0.0.0/8.
+	// IpPrefix Such as 10.0.0.0/8.
 	IpPrefix string `json:"ipPrefix"`
 
 	// MasklengthRange Lengths of the prefixes within ipPrefix that match, as 24..32. Absent: its own.
@@ -514,42 +514,42 @@ type Change struct {
 	// Action add, change or remove.
 	Action string `json:"action"`
 
-	// Connections Live ones of the object: those that have ended are none of them.
+	// Connections Live connections of the object, without ended ones.
 	Connections uint64 `json:"connections,omitempty"`
 
-	// Cut Of these, those that lose their service or endpoint.
+	// Cut Connections that lose their service or endpoint.
 	Cut uint64 `json:"cut,omitempty"`
 
-	// Fields Of a change: at most 100.
+	// Fields Changed fields, at most 100.
 	Fields []FieldChange `json:"fields,omitempty"`
 	Kind   string        `json:"kind"`
 
 	// MoreFields So many besides.
 	MoreFields int `json:"moreFields,omitempty"`
 
-	// Name As 20.20.20.1:2020/tcp.
+	// Name The key, such as 20.20.20.1:2020/tcp.
 	Name string `json:"name"`
 
-	// Pruned It is removed because the list does not have it.
+	// Pruned Removed because the list does not contain it.
 	Pruned bool `json:"pruned,omitempty"`
 
-	// Warning What is dangerous about it.
+	// Warning The danger of the change.
 	Warning string `json:"warning,omitempty"`
 }
 
 // ClientList defines model for ClientList.
 type ClientList struct {
-	// Bytes Of all clients.
+	// Bytes The sum over all clients.
 	Bytes      uint64      `json:"bytes"`
 	ClientAttr []ClientUse `json:"clientAttr"`
 
-	// Connections Of all clients.
+	// Connections The sum over all clients.
 	Connections uint64 `json:"connections"`
 
 	// Error How much too small the number that clients are sorted by may be; 0: all numbers are exact.
 	Error uint64 `json:"error"`
 
-	// Packets Of all clients.
+	// Packets The sum over all clients.
 	Packets uint64 `json:"packets"`
 
 	// Total How many clients there are; with an error, how many are counted.
@@ -585,23 +585,23 @@ type Cluster struct {
 	// Held Why VIPs are not announced although the node has joined: nodes that serve refuse it, or it was cut off and waits for their connections.
 	Held string `json:"held,omitempty"`
 
-	// Joined Whether the connections of the others are here, or the 10 s for them are over: only then are VIPs announced by BGP.
+	// Joined Whether the others' connections have arrived, or 10 s have passed; VIPs are announced by BGP after that.
 	Joined bool `json:"joined"`
 
 	// Listen Address at which peers connect.
 	Listen string `json:"listen,omitempty"`
 
-	// Lost Copies that found the packet path's ring full; scans of the table have found them again.
+	// Lost Copies that did not fit into the packet path's ring; scans of the table find them again.
 	Lost uint64 `json:"lost"`
 
 	// Node Name of this node, by which its peers know it.
 	Node  string        `json:"node"`
 	Peers []ClusterPeer `json:"peers"`
 
-	// Problems What is wrong with this node's own key or certificate, and with names of nodes that cannot be resolved.
+	// Problems Problems of this node's key or certificate, and unresolved names of nodes.
 	Problems []string `json:"problems,omitempty"`
 
-	// Self By --self; absent, there is no number.
+	// Self The number of --self; absent: none.
 	Self *int `json:"self,omitempty"`
 }
 
@@ -618,7 +618,7 @@ type ClusterAddressList struct {
 
 // ClusterNode defines model for ClusterNode.
 type ClusterNode struct {
-	// Behind Whether there are later changes.
+	// Behind Whether the shared store has later changes.
 	Behind bool `json:"behind"`
 
 	// Connections In its table, with copies of those of other nodes; 0: not known.
@@ -627,13 +627,13 @@ type ClusterNode struct {
 	// Differing Services that it has otherwise than this node: see GET status/cluster.
 	Differing int `json:"differing,omitempty"`
 
-	// Exchange Of connections with this node: up, copying, down or refused; absent: none.
+	// Exchange Exchange of connections with this node: up, copying, down or refused; absent: none.
 	Exchange string `json:"exchange,omitempty"`
 
 	// Lag Seconds that its connections are behind those of this node.
 	Lag float64 `json:"lag"`
 
-	// Maintenance draining or drained (loxicmd node drain); absent: it is in service, or a build that does not show it.
+	// Maintenance draining or drained (loxicmd node drain); absent: in service, or an older build.
 	Maintenance string `json:"maintenance,omitempty"`
 	Name        string `json:"name"`
 
@@ -646,10 +646,10 @@ type ClusterNode struct {
 	// Reason Why it is away, gets no connections of this node, or sends none.
 	Reason string `json:"reason,omitempty"`
 
-	// Revision Of the last change in the shared store that it has applied; absent without --store.
+	// Revision The last revision of the shared store that the node has applied; absent without --store.
 	Revision uint64 `json:"revision,omitempty"`
 
-	// Roles As INSTANCE ROLE; absent: not known.
+	// Roles INSTANCE ROLE, such as default MASTER; absent: unknown.
 	Roles []string `json:"roles,omitempty"`
 
 	// Since When it went away, or its daemon has started; without --store, when the exchange got into its state.
@@ -658,7 +658,7 @@ type ClusterNode struct {
 	// State up, or away.
 	State string `json:"state"`
 
-	// Version Of its daemon.
+	// Version Version of its daemon.
 	Version string `json:"version,omitempty"`
 }
 
@@ -690,16 +690,16 @@ type ClusterPeer struct {
 	// Queued Bytes that wait for it, 8 MiB at most. A slower peer gets all connections again.
 	Queued int `json:"queued"`
 
-	// Reason Why it is down or refused, or that it sends no connections to this node.
+	// Reason Why the node is down or refused, or a note that it sends no connections to this node.
 	Reason string `json:"reason,omitempty"`
 
 	// Received Records that it has sent.
 	Received uint64 `json:"received"`
 
-	// Results What became of these, by result.
+	// Results Received records by result.
 	Results []ClusterResult `json:"results"`
 
-	// Revision Of its configuration.
+	// Revision Revision of its configuration.
 	Revision uint64 `json:"revision,omitempty"`
 
 	// Sent Records sent to it, since this daemon started.
@@ -708,10 +708,10 @@ type ClusterPeer struct {
 	// Since When it got into the state.
 	Since time.Time `json:"since"`
 
-	// State up: it has all connections and gets what changes; copying: it gets all connections; down: it is not connected; refused: one of both nodes does not want the other.
+	// State up: the node has all connections and gets changes; copying: it gets all connections; down: not connected; refused: one of the two nodes rejects the other.
 	State string `json:"state"`
 
-	// Version Of its daemon.
+	// Version Version of its daemon.
 	Version string `json:"version,omitempty"`
 }
 
@@ -734,7 +734,7 @@ type Condition struct {
 
 // ConfirmRequest defines model for ConfirmRequest.
 type ConfirmRequest struct {
-	// Revision 0: the one that waits.
+	// Revision 0: the revision that waits for confirmation.
 	Revision uint64 `json:"revision,omitempty"`
 }
 
@@ -758,7 +758,7 @@ type Connection struct {
 	Protocol  string `json:"protocol"`
 	ServName  string `json:"servName"`
 
-	// State As conntrackState.
+	// State A state of conntrackState.
 	State string `json:"state"`
 	Vip   string `json:"vip"`
 }
@@ -820,11 +820,11 @@ type ConntrackEvent struct {
 	Reason   string `json:"reason,omitempty"`
 	ServName string `json:"servName"`
 
-	// Source What the endpoint sees; the client, unless the source is translated.
+	// Source The source that the endpoint sees: the client, unless the source is translated.
 	Source string    `json:"source"`
 	Time   time.Time `json:"time"`
 
-	// Vip What the client speaks to.
+	// Vip Destination of the client's packets.
 	Vip string `json:"vip"`
 }
 
@@ -846,7 +846,7 @@ type ConntracksEnded struct {
 	// Silent Others.
 	Silent int `json:"silent"`
 
-	// Told TCP connections of which both sides were reset.
+	// Told TCP connections whose both sides were reset.
 	Told int `json:"told"`
 }
 
@@ -870,12 +870,12 @@ type CorsList struct {
 	CorsAttr []string `json:"corsAttr"`
 }
 
-// Counters What has been counted so far. The sums of a service include endpoints that it has no longer.
+// Counters Counters so far. Sums of a service include removed endpoints.
 type Counters struct {
 	// Active Open connections.
 	Active uint64 `json:"active,omitempty"`
 
-	// Attempts Connections that clients asked for: made and refused.
+	// Attempts Attempts of clients: opened and refused connections.
 	Attempts uint64 `json:"attempts,omitempty"`
 
 	// BytesIn From clients.
@@ -899,19 +899,19 @@ type Counters struct {
 	// PacketsOut To clients.
 	PacketsOut uint64 `json:"packetsOut"`
 
-	// Refused Packets of clients that asked for a connection in vain; of an endpoint
+	// Refused Packets of clients that were refused a connection; for an endpoint, because of it.
 	Refused uint64 `json:"refused,omitempty"`
 
 	// RefusedBy Those by reason. A reason for which none was refused is not there.
 	RefusedBy []RefusedCount `json:"refusedBy,omitempty"`
 
-	// RefusedPackets As refused.
+	// RefusedPackets Like refused, in packets.
 	RefusedPackets uint64 `json:"refusedPackets,omitempty"`
 
 	// RepeatedSyns SYNs that came again before an answer.
 	RepeatedSyns uint64 `json:"repeatedSyns,omitempty"`
 
-	// Unanswered Handshakes that endpoints have not answered so far.
+	// Unanswered Handshakes without an answer of the endpoint so far.
 	Unanswered uint64 `json:"unanswered,omitempty"`
 }
 
@@ -964,7 +964,7 @@ type DoctorFinding struct {
 	// Check The check that found it.
 	Check string `json:"check"`
 
-	// Command What mends it.
+	// Command The remedy.
 	Command string `json:"command,omitempty"`
 
 	// Fixable That POST does it.
@@ -974,7 +974,7 @@ type DoctorFinding struct {
 	// Sure certain, likely, or possible.
 	Sure string `json:"sure"`
 
-	// What What is wrong.
+	// What The problem.
 	What string `json:"what"`
 
 	// Why Why it matters.
@@ -983,10 +983,10 @@ type DoctorFinding struct {
 
 // Drain defines model for Drain.
 type Drain struct {
-	// Connections That it has left, without those that are closed.
+	// Connections Remaining open connections.
 	Connections int `json:"connections"`
 
-	// Deadline When those that are left are ended.
+	// Deadline When remaining connections are reset.
 	Deadline *time.Time `json:"deadline,omitempty"`
 
 	// Done When none will be left at the latest, at this rate; absent without a deadline.
@@ -1024,10 +1024,10 @@ type Drop struct {
 	// Packets Since the maps were made.
 	Packets uint64 `json:"packets"`
 
-	// Reason As loxilb_drops_total has it.
+	// Reason The label reason of loxilb_drops_total.
 	Reason string `json:"reason"`
 
-	// Remedy What to do.
+	// Remedy The remedy.
 	Remedy string `json:"remedy"`
 }
 
@@ -1059,7 +1059,7 @@ type Endpoint struct {
 	// Counter packets:bytes, both directions. In requests it is ignored.
 	Counter string `json:"counter,omitempty"`
 
-	// Drained It takes no new connection: config/drain has it. In requests it is ignored.
+	// Drained The endpoint is drained (config/drain). Ignored in requests.
 	Drained bool `json:"drained,omitempty"`
 
 	// EndpointIP Of either family. One of another family than the VIP (NAT64, NAT46) sees the load balancer's own address
@@ -1074,13 +1074,13 @@ type Endpoint struct {
 	// too few others are up) or down. In requests it is ignored.
 	ObservedState string `json:"observedState,omitempty"`
 
-	// Panic It is reported down, and takes new connections all the same, because too few others are up. In requests it is ignored.
+	// Panic The endpoint is reported down but takes new connections, because too few others are up. Ignored in requests.
 	Panic bool `json:"panic,omitempty"`
 
 	// Refused Packets of clients that were refused because of this endpoint. In requests it is ignored.
 	Refused uint64 `json:"refused,omitempty"`
 
-	// ServerID With sel 101: its name in connection IDs, 2 to 30 hexadecimal digits.
+	// ServerID With sel 101: the endpoint's name in connection IDs, 2 to 30 hexadecimal digits.
 	ServerID string `json:"serverID,omitempty"`
 
 	// Share Current percentage of its weight for new connections during slow start; absent: all. Ignored in requests.
@@ -1110,7 +1110,7 @@ type Endpoint struct {
 
 // EndpointChange defines model for EndpointChange.
 type EndpointChange struct {
-	// Evidence What was seen.
+	// Evidence The finding.
 	Evidence string `json:"evidence"`
 
 	// From up, down or unprobed.
@@ -1130,7 +1130,7 @@ type EndpointHostState struct {
 	// HostName The endpoint's address.
 	HostName string `json:"hostName"`
 
-	// State red: it takes no new connections. green, yellow: its probe decides.
+	// State red: no new connections. green, yellow: the probe decides.
 	State string `json:"state"`
 }
 
@@ -1141,10 +1141,10 @@ type EndpointProbe struct {
 	// Checked When the last probe ended.
 	Checked time.Time `json:"checked,omitempty,omitzero"`
 
-	// CurrState ok, nok, red (an agent has taken it out), or unknown (nothing was found out yet; it takes connections).
+	// CurrState ok, nok, red (an agent has taken it out), or unknown (no result yet; it takes connections).
 	CurrState string `json:"currState"`
 
-	// Evidence What the last probe has seen.
+	// Evidence The last probe's finding.
 	Evidence string `json:"evidence,omitempty"`
 
 	// History The last 20 changes, oldest first.
@@ -1157,7 +1157,7 @@ type EndpointProbe struct {
 	InactiveReTries int    `json:"inactiveReTries"`
 	MaxDelay        string `json:"maxDelay"`
 
-	// MinDelay Of successful probes, as 1.2ms. In requests this and what follows is ignored.
+	// MinDelay Minimum of successful probes, such as 1.2ms. This and the following properties are ignored in requests.
 	MinDelay string `json:"minDelay"`
 
 	// Name Absent: as 10.0.0.1_tcp_80.
@@ -1166,7 +1166,7 @@ type EndpointProbe struct {
 	// Object It is an object of its own, made by POST config/endpoint.
 	Object bool `json:"object,omitempty"`
 
-	// ObservedState up, unprobed, draining, drained, panic or down: as the endpoints of services have it.
+	// ObservedState up, unprobed, draining, drained, panic or down, like endpoints of services.
 	ObservedState string `json:"observedState,omitempty"`
 	ProbeCA       string `json:"probeCA,omitempty"`
 	ProbeCert     string `json:"probeCert,omitempty"`
@@ -1191,7 +1191,7 @@ type EndpointProbe struct {
 	// Services Services that consider it, as 20.20.20.1:2020/tcp: at most 100 of them.
 	Services []string `json:"services,omitempty"`
 
-	// Since Since when currState is what it is.
+	// Since Time of the last change of currState.
 	Since time.Time `json:"since,omitempty,omitzero"`
 }
 
@@ -1208,7 +1208,7 @@ type EndpointRates struct {
 	// Active Open connections.
 	Active uint64 `json:"active"`
 
-	// Counters What has been counted so far. The sums of a service include endpoints that it has no longer.
+	// Counters Counters so far. Sums of a service include removed endpoints.
 	Counters *Counters `json:"counters,omitempty"`
 
 	// Endpoint IP:PORT.
@@ -1217,10 +1217,10 @@ type EndpointRates struct {
 	// Inactive Closed ones, still in the connection table.
 	Inactive uint64 `json:"inactive,omitempty"`
 
-	// Rates What is counted, a second. Bytes are those of IP packets.
+	// Rates Counters per second. Bytes are those of IP packets.
 	Rates Rates `json:"rates"`
 
-	// Refused Packets of clients that asked for a connection in vain, so far; of an endpoint, because of it.
+	// Refused Packets of clients that were refused a connection so far; for an endpoint, because of it.
 	Refused uint64 `json:"refused,omitempty"`
 
 	// State up, unprobed, standby, draining, drained, panic or down.
@@ -1271,7 +1271,7 @@ type EndpointStatus struct {
 	// Endpoint IP:PORT.
 	Endpoint string `json:"endpoint"`
 
-	// Evidence What was seen last.
+	// Evidence The last finding.
 	Evidence string `json:"evidence,omitempty"`
 
 	// Failed Handshakes that the endpoint refused or reset, or that could not be delivered.
@@ -1305,7 +1305,7 @@ type EndpointStatus struct {
 	// Since Since when.
 	Since time.Time `json:"since,omitempty,omitzero"`
 
-	// Source As an endpoint of config/loadbalancer has it.
+	// Source Like the source of an endpoint of config/loadbalancer.
 	Source string `json:"source,omitempty"`
 
 	// Standby It is a backup that is not needed.
@@ -1330,7 +1330,7 @@ type EndpointWeight struct {
 	// Service Only in this service: IP:PORT/PROTOCOL.
 	Service string `json:"service,omitempty"`
 
-	// Weight 0 to 65535. 0 takes no new connections, and keeps those that it has.
+	// Weight 0 to 65535. With 0, no new connections; open ones stay.
 	Weight *int `json:"weight"`
 }
 
@@ -1378,7 +1378,7 @@ type Event struct {
 	// Message One sentence.
 	Message string `json:"message"`
 
-	// Object What it is about.
+	// Object The subject.
 	Object string `json:"object"`
 
 	// Seq Counts from 1 since the daemon started.
@@ -1393,7 +1393,7 @@ type EventList struct {
 
 // Explanation defines model for Explanation.
 type Explanation struct {
-	// Connection The state of the connection that it is of.
+	// Connection State of the packet's connection.
 	Connection string `json:"connection,omitempty"`
 
 	// Endpoint IP:PORT.
@@ -1402,20 +1402,20 @@ type Explanation struct {
 	// Gateway The next hop.
 	Gateway string `json:"gateway,omitempty"`
 
-	// Hint What mends it.
+	// Hint The remedy.
 	Hint string `json:"hint,omitempty"`
 
 	// Interface By which the packet leaves.
 	Interface string `json:"interface,omitempty"`
 
-	// Mac Of the next hop.
+	// Mac MAC address of the next hop.
 	Mac string `json:"mac,omitempty"`
 	Mtu int    `json:"mtu,omitempty"`
 
-	// Paths Of a client and an endpoint, a packet to each service that has the endpoint.
+	// Paths For a client and an endpoint: an answer for each service of the endpoint.
 	Paths []Explanation `json:"paths,omitempty"`
 
-	// Question The packet, with what the request did not say.
+	// Question The packet, completed by defaults.
 	Question string `json:"question"`
 
 	// Reason The drop reason, see loxilb-drops(7).
@@ -1424,10 +1424,10 @@ type Explanation struct {
 	// Service Its key, such as 20.20.20.1:2020/tcp.
 	Service string `json:"service,omitempty"`
 
-	// Source What the endpoint sees, IP:PORT.
+	// Source The source that the endpoint sees, IP:PORT.
 	Source string `json:"source,omitempty"`
 
-	// Steps What the packet meets, in this order.
+	// Steps The steps of the packet, in order.
 	Steps []ExplanationStep `json:"steps"`
 
 	// Summary One sentence.
@@ -1445,7 +1445,7 @@ type ExplanationStep struct {
 	// State ok, warning, or failed: this is why it does not get there.
 	State string `json:"state"`
 
-	// Text What
+	// Text What, and why.
 	Text string `json:"text"`
 }
 
@@ -1459,7 +1459,7 @@ type Export struct {
 	Policy       []map[string]interface{} `json:"policy,omitempty"`
 	Timestamp    time.Time                `json:"timestamp"`
 
-	// Version Of the server.
+	// Version Version of the server.
 	Version string `json:"version"`
 }
 
@@ -1468,7 +1468,7 @@ type Fdb struct {
 	// Dev The interface.
 	Dev string `json:"dev"`
 
-	// MacAddress As 00:11:22:aa:bb:cc.
+	// MacAddress Such as 00:11:22:aa:bb:cc.
 	MacAddress string `json:"macAddress"`
 }
 
@@ -1492,7 +1492,7 @@ type FilesystemInfo struct {
 	FileSystem string `json:"fileSystem"`
 	MountedOn  string `json:"mountedOn"`
 
-	// Size As 3.2G, of 1024; - where another machine would have to be asked.
+	// Size Such as 3.2G, in units of 1024; - for remote file systems.
 	Size       string `json:"size"`
 	Type       string `json:"type"`
 	UsePercent string `json:"usePercent"`
@@ -1504,7 +1504,7 @@ type FilesystemList struct {
 	FilesystemAttr []FilesystemInfo `json:"filesystemAttr"`
 }
 
-// FirewallArguments What a packet must be like. What is absent, "" or 0 is any.
+// FirewallArguments Conditions of a packet. An absent property, "" or 0 matches everything.
 type FirewallArguments struct {
 	// DestinationIP Likewise.
 	DestinationIP string `json:"destinationIP"`
@@ -1538,15 +1538,15 @@ type FirewallList struct {
 	FwAttr []FirewallRule `json:"fwAttr"`
 }
 
-// FirewallOptions What becomes of a packet. One of the actions, or none, which is allow.
+// FirewallOptions The action for a packet; without any, allow.
 type FirewallOptions struct {
-	// Allow As if there were no rules.
+	// Allow Treat the packet as without rules.
 	Allow bool `json:"allow,omitempty"`
 
 	// Counter packets:bytes that the rule has decided about. In requests it is ignored.
 	Counter string `json:"counter,omitempty"`
 
-	// DoSnat A connection that goes through this machine, and is for no service, gets toIP as its source, and a port of ours.
+	// DoSnat Connections through this machine that are for no service get toIP and a port of this machine as source.
 	DoSnat bool `json:"doSnat,omitempty"`
 	Drop   bool `json:"drop,omitempty"`
 
@@ -1562,7 +1562,7 @@ type FirewallOptions struct {
 	// Redirect It leaves by redirectPortName, unchanged.
 	Redirect bool `json:"redirect,omitempty"`
 
-	// RedirectPortName The interface; what should leave by one that is not there is dropped.
+	// RedirectPortName The interface; packets to a missing one are dropped.
 	RedirectPortName string `json:"redirectPortName,omitempty"`
 	ToIP             string `json:"toIP,omitempty"`
 
@@ -1577,25 +1577,25 @@ type FirewallOptions struct {
 type FirewallRequest struct {
 	FwAttr []FirewallRule `json:"fwAttr,omitempty"`
 
-	// Opts What becomes of a packet. One of the actions, or none, which is allow.
+	// Opts The action for a packet; without any, allow.
 	Opts FirewallOptions `json:"opts,omitempty"`
 
-	// RuleArguments What a packet must be like. What is absent, "" or 0 is any.
+	// RuleArguments Conditions of a packet. An absent property, "" or 0 matches everything.
 	RuleArguments FirewallArguments `json:"ruleArguments,omitempty"`
 }
 
 // FirewallRule defines model for FirewallRule.
 type FirewallRule struct {
-	// Opts What becomes of a packet. One of the actions, or none, which is allow.
+	// Opts The action for a packet; without any, allow.
 	Opts FirewallOptions `json:"opts"`
 
-	// RuleArguments What a packet must be like. What is absent, "" or 0 is any.
+	// RuleArguments Conditions of a packet. An absent property, "" or 0 matches everything.
 	RuleArguments FirewallArguments `json:"ruleArguments"`
 }
 
 // Fixed defines model for Fixed.
 type Fixed struct {
-	// Done What was changed, a sentence each.
+	// Done The changes, a sentence each.
 	Done []string `json:"done"`
 }
 
@@ -1645,7 +1645,7 @@ type GraphNode struct {
 // HandshakeTimes How long clients' TCP handshakes took, from the SYN to the answer of the endpoint. The data path counts in steps, each
 // twice as long as the one before, the shortest a tick of the kernel (1 to 10 ms); the last one has no upper end.
 type HandshakeTimes struct {
-	// Count Of the latest handshakes, 1024 at most.
+	// Count Number of measured handshakes, the latest 1024 at most.
 	Count int `json:"count"`
 
 	// Median Seconds below which half of them were.
@@ -1716,14 +1716,14 @@ type LoadbalanceEntry struct {
 	// reported down take connections), down, draining, drained, pending or failed. In requests it is ignored.
 	ObservedState string `json:"observedState,omitempty"`
 
-	// Refused Packets of clients that asked for a connection in vain; /status/service says why. In requests it is ignored.
+	// Refused Packets of clients that were refused a connection; /status/service has the reasons. Ignored in requests.
 	Refused uint64 `json:"refused,omitempty"`
 
 	// SecondaryIPs Up to 3 further VIPs, of the VIP's family: the service answers there too, with the same endpoints and counters.
 	SecondaryIPs     []SecondaryIP    `json:"secondaryIPs,omitempty"`
 	ServiceArguments ServiceArguments `json:"serviceArguments"`
 
-	// Status What the data path has of it. In requests it is ignored.
+	// Status Whether the data path has it. Ignored in requests.
 	Status *Status `json:"status,omitempty"`
 }
 
@@ -1748,7 +1748,7 @@ type LoadbalanceRequest struct {
 	SecondaryIPs     []SecondaryIP     `json:"secondaryIPs,omitempty"`
 	ServiceArguments *ServiceArguments `json:"serviceArguments,omitempty"`
 
-	// Status Ignored, so that what GET answers can be sent back.
+	// Status Ignored, so that answers of GET can be sent back.
 	Status *Status `json:"status,omitempty"`
 }
 
@@ -1799,7 +1799,7 @@ type Mirror struct {
 	// Bytes Copied, of frames.
 	Bytes uint64 `json:"bytes,omitempty"`
 
-	// Lost Copies that the interface, or the kernel's memory, did not take.
+	// Lost Copies that were lost: the interface or memory was full.
 	Lost uint64 `json:"lost,omitempty"`
 
 	// MirrorIdent Its name.
@@ -1816,25 +1816,25 @@ type Mirror struct {
 
 // MirrorInfo defines model for MirrorInfo.
 type MirrorInfo struct {
-	// Port Of SPAN and RSPAN: the interface.
+	// Port SPAN, RSPAN: the interface.
 	Port string `json:"port,omitempty"`
 
-	// RemoteIP Of ERSPAN and VXLAN: where copies are sent to.
+	// RemoteIP ERSPAN, VXLAN: destination of copies.
 	RemoteIP string `json:"remoteIP,omitempty"`
 
 	// Sample One random packet of this many is copied; 0 or 1: all.
 	Sample int `json:"sample,omitempty"`
 
-	// SourceIP Of ERSPAN and VXLAN: where from, an address of this machine.
+	// SourceIP ERSPAN, VXLAN: source of copies, an address of this machine.
 	SourceIP string `json:"sourceIP,omitempty"`
 
-	// TunnelID Of ERSPAN the session, 1 to 1023; of VXLAN the VNI.
+	// TunnelID ERSPAN: the session, 1 to 1023; VXLAN: the VNI.
 	TunnelID int `json:"tunnelID,omitempty"`
 
 	// Type 0: SPAN, to an interface. 1: RSPAN, with a VLAN's tag. 2: ERSPAN, to an address. 3: VXLAN, to an address.
 	Type int `json:"type"`
 
-	// Vlan Of RSPAN: 1 to 4094.
+	// Vlan RSPAN: 1 to 4094.
 	Vlan int `json:"vlan,omitempty"`
 }
 
@@ -1845,7 +1845,7 @@ type MirrorList struct {
 
 // MirrorTarget defines model for MirrorTarget.
 type MirrorTarget struct {
-	// Attachment 1: an interface, and what arrives there. 2: services. 3: clients of all services. 4: what a firewall rule decides about.
+	// Attachment 1: packets that arrive at an interface. 2: services. 3: clients of all services. 4: packets of a firewall rule.
 	Attachment int `json:"attachment"`
 
 	// Direction But for interfaces: packets towards endpoints, to clients, or both (the default).
@@ -1888,7 +1888,7 @@ type Node struct {
 	// Announcements While the daemon speaks BGP.
 	Announcements *NodeAnnouncements `json:"announcements,omitempty"`
 
-	// Commit Of the source, in full.
+	// Commit Commit of the source, in full.
 	Commit   string `json:"commit,omitempty"`
 	HostName string `json:"hostName"`
 
@@ -1896,13 +1896,13 @@ type Node struct {
 	Instances []InstanceState `json:"instances"`
 	Kernel    string          `json:"kernel"`
 
-	// MachineUptime Of the machine, in seconds.
+	// MachineUptime Uptime of the machine, in seconds.
 	MachineUptime float64 `json:"machineUptime"`
 
 	// Maintenance While the node is out of service or about to be.
 	Maintenance *NodeMaintenance `json:"maintenance,omitempty"`
 
-	// Namespace As GET /version has it.
+	// Namespace Like namespace of GET /version.
 	Namespace string `json:"namespace,omitempty"`
 
 	// Nodes With --store or --cluster: all nodes that this one knows, by name.
@@ -1911,10 +1911,10 @@ type Node struct {
 	// Started When the daemon has started.
 	Started time.Time `json:"started"`
 
-	// Uptime Of the daemon, in seconds.
+	// Uptime Uptime of the daemon, in seconds.
 	Uptime float64 `json:"uptime"`
 
-	// Version Of the daemon.
+	// Version Version of the daemon.
 	Version string `json:"version"`
 }
 
@@ -1990,7 +1990,7 @@ type Object struct {
 	// Metadata Parts of the object's name outside of its spec: vid, vxlanID, or the name of a service whose spec has none.
 	Metadata json.RawMessage `json:"metadata,omitempty"`
 
-	// Spec What the POST of its kind takes. A Vlan needs none where metadata have its vid.
+	// Spec The fields of POST of the kind. A Vlan with a vid in metadata needs none.
 	Spec json.RawMessage `json:"spec,omitempty"`
 }
 
@@ -1999,7 +1999,7 @@ type ObjectError struct {
 	// Field The property of its spec, such as endpoints[3].weight, or metadata.NAME, or kind.
 	Field string `json:"field,omitempty"`
 
-	// Index Of the object in objects; -1: none of them.
+	// Index Index in objects; -1: no single object.
 	Index   int    `json:"index"`
 	Message string `json:"message"`
 
@@ -2035,7 +2035,7 @@ type PacketTrace struct {
 	// Took Nanoseconds in the program, those for this included.
 	Took int `json:"took"`
 
-	// Verdict pass (the kernel has it), forward, drop, answer (dropped, and its sender is notified), challenge.
+	// Verdict pass (to the kernel), forward, drop, answer (dropped, and the sender is notified), challenge.
 	Verdict string `json:"verdict"`
 }
 
@@ -2050,7 +2050,7 @@ type PacketView struct {
 	// Length Bytes of the whole packet.
 	Length int `json:"length"`
 
-	// Segment Of a packet that is many segments (GSO): the length of each.
+	// Segment GSO packets: the length of a segment.
 	Segment int `json:"segment,omitempty"`
 }
 
@@ -2062,7 +2062,7 @@ type Params struct {
 
 // Policy defines model for Policy.
 type Policy struct {
-	// Attached Services, prefixes or interfaces that have it now: 0 until there is one.
+	// Attached Number of services, prefixes or interfaces to which it is attached now.
 	Attached int          `json:"attached,omitempty"`
 	Green    *PolicyCount `json:"green,omitempty"`
 
@@ -2076,7 +2076,7 @@ type Policy struct {
 
 // PolicyCount defines model for PolicyCount.
 type PolicyCount struct {
-	// Bytes Of IP packets, as they are on a wire.
+	// Bytes Bytes of IP packets, as on a wire.
 	Bytes   uint64 `json:"bytes"`
 	Packets uint64 `json:"packets"`
 }
@@ -2089,7 +2089,7 @@ type PolicyInfo struct {
 	// CommittedBlkSize Burst in bytes, of rates of packets in packets. 0: that of 100 ms, and at least 15,000 bytes or 10 packets.
 	CommittedBlkSize int64 `json:"committedBlkSize"`
 
-	// CommittedInfoRate Mbit/s; parts are taken: 0.01. Of rates of packets 0.
+	// CommittedInfoRate Mbit/s, such as 0.01; 0 if the rate is in packets.
 	CommittedInfoRate float64 `json:"committedInfoRate"`
 
 	// CommittedRate In place of committedInfoRate: a number with bit, kbit, mbit, gbit (1kbit to 1000gbit), pps, kpps or mpps (1pps to 1000mpps).
@@ -2115,7 +2115,7 @@ type PolicyList struct {
 
 // PolicyTarget defines model for PolicyTarget.
 type PolicyTarget struct {
-	// Attachment 1: an interface, and what arrives there. 2: services. 3: clients of all services. 4: what a firewall rule decides about.
+	// Attachment 1: packets that arrive at an interface. 2: services. 3: clients of all services. 4: packets of a firewall rule.
 	Attachment int `json:"attachment"`
 
 	// Direction But for interfaces: packets towards endpoints (in, the default), to clients, or both together.
@@ -2127,7 +2127,7 @@ type PolicyTarget struct {
 
 // PortEntry defines model for PortEntry.
 type PortEntry struct {
-	// DataplaneSync 0: the kernel has it.
+	// DataplaneSync 0: applied to the kernel.
 	DataplaneSync           int          `json:"DataplaneSync"`
 	PortHardwareInformation PortHardware `json:"portHardwareInformation"`
 	PortL2Information       PortL2       `json:"portL2Information"`
@@ -2139,7 +2139,7 @@ type PortEntry struct {
 	PortSoftwareInformation  PortSoftware  `json:"portSoftwareInformation"`
 	PortStatisticInformation PortStatistic `json:"portStatisticInformation"`
 
-	// Zone root: there is one.
+	// Zone Always root.
 	Zone string `json:"zone"`
 }
 
@@ -2149,7 +2149,7 @@ type PortHardware struct {
 	Link       bool   `json:"link"`
 	MacAddress string `json:"macAddress"`
 
-	// Master The bridge or bond that it is of.
+	// Master Its bridge or bond.
 	Master        string `json:"master"`
 	Mtu           int    `json:"mtu"`
 	RawMacAddress []int  `json:"rawMacAddress"`
@@ -2166,10 +2166,10 @@ type PortHardware struct {
 
 // PortL2 defines model for PortL2.
 type PortL2 struct {
-	// IsPvid It is of the VLAN without tags.
+	// IsPvid Whether its frames of the VLAN have no tags.
 	IsPvid bool `json:"isPvid"`
 
-	// Vid The VLAN that it is of; 0: none.
+	// Vid Its VLAN; 0: none.
 	Vid int `json:"vid"`
 }
 
@@ -2235,7 +2235,7 @@ type ProcessInfo struct {
 	// Status R, S, D, T or Z.
 	Status string `json:"status"`
 
-	// Time Of CPUs, as minutes:seconds.hundredths.
+	// Time CPU time, as minutes:seconds.hundredths.
 	Time string `json:"time"`
 	User string `json:"user"`
 
@@ -2257,7 +2257,7 @@ type ProcessedTraffic struct {
 	ProcessedUdpBytes  float64 `json:"processed_udp_bytes"`
 }
 
-// Rates What is counted, a second. Bytes are those of IP packets.
+// Rates Counters per second. Bytes are those of IP packets.
 type Rates struct {
 	// BytesIn From clients.
 	BytesIn float32 `json:"bytesIn"`
@@ -2283,7 +2283,7 @@ type Rates struct {
 
 // RatesHistory defines model for RatesHistory.
 type RatesHistory struct {
-	// Drops Packets dropped per second, by reason, without reasons that have none; only for all services together.
+	// Drops Packets dropped per second, by reason, without zeros; only for all services together.
 	Drops map[string][]float32 `json:"drops,omitempty"`
 
 	// Kept false: only the last hours of the first 10000 services with connections are kept, and this one is none of them.
@@ -2294,10 +2294,10 @@ type RatesHistory struct {
 	// handshakes of a step were, 0 of a step without any, in the steps of HandshakeTimes.
 	Series map[string][]float32 `json:"series"`
 
-	// Start Of the first step.
+	// Start Time of the first step.
 	Start time.Time `json:"start"`
 
-	// Step In seconds. The last step may have just begun.
+	// Step Length of a step in seconds. The last step may be incomplete.
 	Step float64 `json:"step"`
 }
 
@@ -2359,13 +2359,13 @@ type RevisionList struct {
 type RollbackRequest struct {
 	DryRun bool `json:"dryRun,omitempty"`
 
-	// Force As of apply.
+	// Force Like force of apply.
 	Force bool `json:"force,omitempty"`
 
 	// Managed Managed services too.
 	Managed bool `json:"managed,omitempty"`
 
-	// Revision One of config/revisions
+	// Revision A revision of config/revisions, or the one before the first of these.
 	Revision *uint64 `json:"revision"`
 }
 
@@ -2377,7 +2377,7 @@ type Route struct {
 	// Gateway The next hop, in the network of an interface.
 	Gateway string `json:"gateway"`
 
-	// Protocol Who the kernel is to take for its maker: static, or boot, the default.
+	// Protocol Protocol of the route in the kernel: static, or boot (default).
 	Protocol string `json:"protocol,omitempty"`
 }
 
@@ -2404,7 +2404,7 @@ type RouteEntry struct {
 	Protocol  int            `json:"protocol"`
 	Statistic RouteStatistic `json:"statistic"`
 
-	// Sync 0: the kernel has it.
+	// Sync 0: applied to the kernel.
 	Sync int `json:"sync"`
 }
 
@@ -2453,7 +2453,7 @@ type ServiceArguments struct {
 	// Bgp Announce the VIPs by BGP (docs/ha.md).
 	Bgp bool `json:"bgp"`
 
-	// BgpAggregate With bgp: a prefix that contains the VIP, announced instead of the VIPs that it contains.
+	// BgpAggregate With bgp: a prefix to announce in place of the VIPs that it contains.
 	BgpAggregate string `json:"bgpAggregate,omitempty"`
 
 	// BgpAnnounce With bgp: announce the VIPs while an endpoint that is not known to be down takes new connections (serving, the default),
@@ -2470,7 +2470,7 @@ type ServiceArguments struct {
 	// BgpMed With bgp: MED of the routes, 0 to 4294967295; 0 is by the role of this node. A BACKUP adds 10.
 	BgpMed int `json:"bgpMed,omitempty"`
 
-	// BgpPrepend With bgp: how many more times the AS path begins with this node's AS, 0 to 16.
+	// BgpPrepend With bgp: how many times this node's AS is prepended to the AS path, 0 to 16.
 	BgpPrepend int `json:"bgpPrepend,omitempty"`
 
 	// Block The mark (skb->mark) of the service's packets; 0: those of any mark, or none, that no other service wants.
@@ -2518,7 +2518,7 @@ type ServiceArguments struct {
 	// MaxConnections Open connections that the service has at most; 0: any number.
 	MaxConnections int `json:"maxConnections,omitempty"`
 
-	// MaxRate New connections a second that the service takes, at most a million; what is beyond is refused as refuse says. 0: any number.
+	// MaxRate Maximum of new connections per second, up to a million; others are refused according to refuse. 0: no limit.
 	MaxRate int `json:"maxRate,omitempty"`
 
 	// Mode 0 default (destination NAT), 1 onearm, 2 fullnat, 3 dsr, 4 fullproxy, 5 hostonearm, 6 auto (clients' addresses for
@@ -2586,7 +2586,7 @@ type ServiceArguments struct {
 	// ProbeCert https, grpc: file (PEM) of the certificate that the probe shows; with probeKey.
 	ProbeCert string `json:"probeCert,omitempty"`
 
-	// ProbeHost http, https, grpc: the host that is asked for, and that the certificate must be for. Absent: the endpoint's address.
+	// ProbeHost http, https, grpc: the host of the request and of the certificate. Absent: the endpoint's address.
 	ProbeHost string `json:"probeHost,omitempty"`
 
 	// ProbeInterval Time from probe to probe, 100ms to 24h, as 500ms or 10s, or a number of seconds. Absent: 2s.
@@ -2616,7 +2616,7 @@ type ServiceArguments struct {
 	// Probereq http, https: the path; grpc: the service; dns: the name; tcp, udp: what is sent. At most 1024 bytes.
 	Probereq string `json:"probereq,omitempty"`
 
-	// Proberesp What must be in the answer; dns: an address of it. At most 1024 bytes.
+	// Proberesp Text that the answer must contain; dns: an address that it must contain. At most 1024 bytes.
 	Proberesp string `json:"proberesp,omitempty"`
 
 	// Probetype tcp (it accepts a connection), udp (it answers, or does not refuse, a datagram), ping, http, https, grpc
@@ -2677,7 +2677,7 @@ type ServiceDetail struct {
 	Summary   ServiceSummary   `json:"summary"`
 }
 
-// ServiceKey What names a service, as its serviceArguments have it.
+// ServiceKey The key of a service: properties of its serviceArguments.
 type ServiceKey struct {
 	// Block The mark of the service; 0 is one without.
 	Block int `json:"block,omitempty"`
@@ -2708,11 +2708,11 @@ type ServiceRates struct {
 	// Active Open connections.
 	Active uint64 `json:"active"`
 
-	// Counters What has been counted so far. The sums of a service include endpoints that it has no longer.
+	// Counters Counters so far. Sums of a service include removed endpoints.
 	Counters      *Counters `json:"counters,omitempty"`
 	EndpointCount int       `json:"endpointCount"`
 
-	// Endpoints If they were asked for.
+	// Endpoints Present if requested.
 	Endpoints []EndpointRates `json:"endpoints,omitempty"`
 
 	// EndpointsDown Endpoints in state down or panic.
@@ -2732,10 +2732,10 @@ type ServiceRates struct {
 	Inactive uint64 `json:"inactive,omitempty"`
 	Name     string `json:"name,omitempty"`
 
-	// Rates What is counted, a second. Bytes are those of IP packets.
+	// Rates Counters per second. Bytes are those of IP packets.
 	Rates Rates `json:"rates"`
 
-	// Refused Packets of clients that asked for a connection in vain, so far; of an endpoint, because of it.
+	// Refused Packets of clients that were refused a connection so far; for an endpoint, because of it.
 	Refused uint64 `json:"refused,omitempty"`
 
 	// RefusedRate Those packets a second.
@@ -2747,13 +2747,13 @@ type ServiceRates struct {
 	// Service Its key, such as 20.20.20.1:2020/tcp.
 	Service string `json:"service"`
 
-	// State As ServiceSummary has it.
+	// State Like state of ServiceSummary.
 	State string `json:"state"`
 }
 
 // ServiceRatesList defines model for ServiceRatesList.
 type ServiceRatesList struct {
-	// Matched Services that were asked for, whatever the limit is.
+	// Matched Selected services, regardless of the limit.
 	Matched int `json:"matched"`
 
 	// Seconds Its length; 0: there was none yet.
@@ -2779,7 +2779,7 @@ type ServiceSummary struct {
 	ActiveConnections uint64 `json:"activeConnections"`
 	Algorithm         string `json:"algorithm"`
 
-	// Attempts Connections that clients asked for: opened and refused.
+	// Attempts Attempts of clients: opened and refused connections.
 	Attempts uint64 `json:"attempts"`
 
 	// Bytes Likewise.
@@ -2798,7 +2798,7 @@ type ServiceSummary struct {
 	// Error Why it failed.
 	Error string `json:"error,omitempty"`
 
-	// Evidence In the list, of a service with endpoints that are down: what was seen last of the first one.
+	// Evidence In the list: the finding about the first endpoint that is down.
 	Evidence string `json:"evidence,omitempty"`
 
 	// Failed Handshakes that endpoints refused or reset, or that could not be delivered.
@@ -2819,17 +2819,17 @@ type ServiceSummary struct {
 	// Opened Since it is there.
 	Opened uint64 `json:"opened"`
 
-	// Packets Of both directions.
+	// Packets Packets of both directions.
 	Packets uint64 `json:"packets"`
 
 	// Panic Endpoints in state panic.
 	Panic    int    `json:"panic"`
 	Protocol string `json:"protocol"`
 
-	// Rate Connections made a second, as /status/rates has it.
+	// Rate New connections per second, like /status/rates.
 	Rate float32 `json:"rate"`
 
-	// Refused Packets of clients that asked for a connection in vain.
+	// Refused Packets of clients that were refused a connection.
 	Refused uint64 `json:"refused"`
 
 	// RefusedBy Those by reason. A reason for which none was refused is not there.
@@ -2843,7 +2843,7 @@ type ServiceSummary struct {
 	// Traffic Bytes a second, of both directions.
 	Traffic float32 `json:"traffic"`
 
-	// Unanswered Handshakes that endpoints have not answered so far.
+	// Unanswered Handshakes without an answer of the endpoint so far.
 	Unanswered uint64 `json:"unanswered"`
 
 	// Up Endpoints that take new connections and are not known to be down.
@@ -2893,7 +2893,7 @@ type SessionUlClList struct {
 
 // Status defines model for Status.
 type Status struct {
-	// Announcements Of a service with bgp, while the daemon speaks it. Whether its VIPs are announced.
+	// Announcements Whether VIPs of a service with bgp are announced; absent if the daemon does not speak BGP.
 	Announcements []Announcement `json:"announcements,omitempty"`
 
 	// Applied Version that the data path has; 0: none.
@@ -2902,7 +2902,7 @@ type Status struct {
 	// Attempts How often it failed in a row.
 	Attempts int `json:"attempts,omitempty"`
 
-	// Conditions What users should know of it, although it works.
+	// Conditions Notes about an object that works.
 	Conditions []Condition `json:"conditions,omitempty"`
 
 	// Desired Version that users want; 0: none, it is being removed.
@@ -2914,13 +2914,13 @@ type Status struct {
 	// Key Names the object within its kind, such as 20.20.20.1:2020/tcp.
 	Key string `json:"key"`
 
-	// Kind service, or what else can fail.
+	// Kind Kind of the object, such as service.
 	Kind string `json:"kind"`
 
 	// NextTry When it is tried again.
 	NextTry time.Time `json:"nextTry,omitempty,omitzero"`
 
-	// Since Since when the state is what it is.
+	// Since Time of the last change of the state.
 	Since time.Time `json:"since,omitempty,omitzero"`
 
 	// State pending (not tried yet), applied, or failed (tried again at nextTry).
@@ -2936,7 +2936,7 @@ type StatusList struct {
 
 // TableDifference defines model for TableDifference.
 type TableDifference struct {
-	// Mend What mends it.
+	// Mend The remedy.
 	Mend string `json:"mend"`
 
 	// Repaired It was there, and is not any more.
@@ -2944,7 +2944,7 @@ type TableDifference struct {
 	Row      string `json:"row"`
 	Table    string `json:"table"`
 
-	// What What is wrong with it.
+	// What The problem.
 	What string `json:"what"`
 }
 
@@ -2959,29 +2959,29 @@ type TotalRates struct {
 	// ConnectionsMax That can be.
 	ConnectionsMax uint64 `json:"connectionsMax"`
 
-	// Dropped Packets a second
+	// Dropped Packets a second, of all reasons.
 	Dropped float32 `json:"dropped"`
 
-	// Drops Dropped packets by reason, without reasons that have none. The highest rate first.
+	// Drops Dropped packets by reason, without zeros; the highest rate first.
 	Drops []DropRate `json:"drops"`
 
-	// Endpoints Of all services together.
+	// Endpoints Endpoints of all services.
 	Endpoints int `json:"endpoints"`
 
-	// EndpointsDown Of those that are probed.
+	// EndpointsDown Probed endpoints that are down.
 	EndpointsDown int `json:"endpointsDown"`
 
-	// EndpointsUp Of those that are probed.
+	// EndpointsUp Probed endpoints that are up.
 	EndpointsUp int `json:"endpointsUp"`
 
-	// HalfOpen Of those in the table.
+	// HalfOpen Half-open connections in the table.
 	HalfOpen uint64 `json:"halfOpen"`
 
 	// Handshakes How long clients' TCP handshakes took, from the SYN to the answer of the endpoint. The data path counts in steps, each
 	// twice as long as the one before, the shortest a tick of the kernel (1 to 10 ms); the last one has no upper end.
 	Handshakes *HandshakeTimes `json:"handshakes,omitempty"`
 
-	// Rates What is counted, a second. Bytes are those of IP packets.
+	// Rates Counters per second. Bytes are those of IP packets.
 	Rates Rates `json:"rates"`
 
 	// RefusedRate Packets a second of clients that services refused.
@@ -3002,7 +3002,7 @@ type UlClArgument struct {
 	// Qfi The QoS flow of packets to the user, 0 to 63.
 	Qfi int `json:"qfi"`
 
-	// UlclIP The address that the user talks to, such as a VIP.
+	// UlclIP Destination of the user's packets, such as a VIP.
 	UlclIP string `json:"ulclIP"`
 }
 
@@ -3020,7 +3020,7 @@ type User struct {
 	// Password 8 to 128 bytes. Never returned.
 	Password string `json:"password,omitempty"`
 
-	// Role viewer (or view): reads everything but users and the audit log; operate: changes what is balanced, too; admin: everything. Absent is viewer, which is answered for both words.
+	// Role viewer (or view): reads everything but users and the audit log; operate: changes what is balanced, too; admin: everything. Default: viewer. Answers have viewer for both words.
 	Role string `json:"role,omitempty"`
 
 	// Username 1 to 64 letters, digits, and . _ @ - behind the first.
@@ -3061,7 +3061,7 @@ type VerifiedTable struct {
 type Version struct {
 	BuildInfo string `json:"buildInfo"`
 
-	// Commit Of the source
+	// Commit Of the source, in full.
 	Commit string `json:"commit,omitempty"`
 
 	// CommitDate When that was made, as in 2026-11-23T12:00:00Z.
@@ -3109,11 +3109,11 @@ type VlanMember struct {
 
 // VlanStatistic defines model for VlanStatistic.
 type VlanStatistic struct {
-	// InBytes What the members have received.
+	// InBytes Bytes that members have received.
 	InBytes   int64 `json:"inBytes"`
 	InPackets int64 `json:"inPackets"`
 
-	// OutBytes What they have sent.
+	// OutBytes Bytes that members have sent.
 	OutBytes   int64 `json:"outBytes"`
 	OutPackets int64 `json:"outPackets"`
 }
@@ -3154,7 +3154,7 @@ type Whoami struct {
 	// Role view, operate or admin; empty: none, and the API answers nothing else.
 	Role string `json:"role"`
 
-	// Why Why there is no role.
+	// Why Why the caller has no role.
 	Why string `json:"why,omitempty"`
 }
 
@@ -3241,7 +3241,7 @@ type EndConntracksParams struct {
 	// Service Only connections of the service with this key, such as 20.20.20.1:2020/tcp, or of the services of this name.
 	Service string `form:"service,omitempty" json:"service,omitempty"`
 
-	// State Only connections in this state, as conntrackState has it, or as conntrack and ss do (established, syn-sent, syn-recv).
+	// State Only connections in this state: a word of conntrackState, or of conntrack and ss (established, syn-sent, syn-recv).
 	State string `form:"state,omitempty" json:"state,omitempty"`
 
 	// Source Only connections that this address, or an address of this prefix, opened.
@@ -3256,7 +3256,7 @@ type EndConntracksParams struct {
 	// Rate So many a second at most. 0 or absent is 1,000.
 	Rate int `form:"rate,omitempty" json:"rate,omitempty"`
 
-	// From Where to go on, as next of the answer before has it. 0 or absent is the beginning.
+	// From Where to continue: next of the previous answer. 0 or absent is the beginning.
 	From int `form:"from,omitempty" json:"from,omitempty"`
 }
 
@@ -3274,7 +3274,7 @@ type GetConntracksParams struct {
 	// Service Only connections of the service with this key, such as 20.20.20.1:2020/tcp, or of the services of this name.
 	Service string `form:"service,omitempty" json:"service,omitempty"`
 
-	// State Only connections in this state, as conntrackState has it, or as conntrack and ss do (established, syn-sent, syn-recv).
+	// State Only connections in this state: a word of conntrackState, or of conntrack and ss (established, syn-sent, syn-recv).
 	State string `form:"state,omitempty" json:"state,omitempty"`
 
 	// Source Only connections that this address, or an address of this prefix, opened.
@@ -3298,7 +3298,7 @@ type GetConntracksParams struct {
 	// SortBy Property to sort by; with - before it, the largest first.
 	SortBy ListSortBy `form:"sortBy,omitempty" json:"sortBy,omitempty"`
 
-	// Continue What the answer before had as continue, to go on there, with the same other parameters.
+	// Continue The value continue of the previous answer; other parameters must be the same.
 	Continue ListContinue `form:"continue,omitempty" json:"continue,omitempty"`
 }
 
@@ -3329,13 +3329,13 @@ type WatchConntracksParams struct {
 
 // UndrainEndpointParams defines parameters for UndrainEndpoint.
 type UndrainEndpointParams struct {
-	// Endpoint As it was drained: IP or IP:PORT.
+	// Endpoint The drained endpoint, IP or IP:PORT.
 	Endpoint string `form:"endpoint" json:"endpoint"`
 }
 
 // GetEndpointsParams defines parameters for GetEndpoints.
 type GetEndpointsParams struct {
-	// Name Only the objects of these names or keys, as loxicmd get takes them, with commas between them. One with a comma in it is in quotes, as in "a,b",c.
+	// Name Only objects with these names or keys, separated by commas. A name with a comma is in quotes, as in "a,b",c.
 	Name ListName `form:"name,omitempty" json:"name,omitempty"`
 
 	// Selector Only objects that match all requirements, separated by commas, as endpointIP=10.0.0.1, mode!=dsr, state in (a,b),
@@ -3349,7 +3349,7 @@ type GetEndpointsParams struct {
 	// Limit At most so many objects. If there are more, the answer has continue. 0 or absent is no limit.
 	Limit ListLimit `form:"limit,omitempty" json:"limit,omitempty"`
 
-	// Continue What the answer before had as continue, to go on there, with the same other parameters.
+	// Continue The value continue of the previous answer; other parameters must be the same.
 	Continue ListContinue `form:"continue,omitempty" json:"continue,omitempty"`
 }
 
@@ -3413,7 +3413,7 @@ type DeleteAddressParams struct {
 
 // DeleteLoadbalancerListParams defines parameters for DeleteLoadbalancerList.
 type DeleteLoadbalancerListParams struct {
-	// Bgp Without effect: a VIP is withdrawn with the last service that has it announced.
+	// Bgp Without effect: a VIP is withdrawn when the last service with bgp is deleted.
 	Bgp BGP `form:"bgp,omitempty" json:"bgp,omitempty"`
 }
 
@@ -3425,7 +3425,7 @@ type CreateLoadbalancerParams struct {
 
 // GetLoadbalancersParams defines parameters for GetLoadbalancers.
 type GetLoadbalancersParams struct {
-	// Name Only the objects of these names or keys, as loxicmd get takes them, with commas between them. One with a comma in it is in quotes, as in "a,b",c.
+	// Name Only objects with these names or keys, separated by commas. A name with a comma is in quotes, as in "a,b",c.
 	Name ListName `form:"name,omitempty" json:"name,omitempty"`
 
 	// Selector Only objects that match all requirements, separated by commas, as endpointIP=10.0.0.1, mode!=dsr, state in (a,b),
@@ -3439,13 +3439,13 @@ type GetLoadbalancersParams struct {
 	// Limit At most so many objects. If there are more, the answer has continue. 0 or absent is no limit.
 	Limit ListLimit `form:"limit,omitempty" json:"limit,omitempty"`
 
-	// Continue What the answer before had as continue, to go on there, with the same other parameters.
+	// Continue The value continue of the previous answer; other parameters must be the same.
 	Continue ListContinue `form:"continue,omitempty" json:"continue,omitempty"`
 }
 
 // DeleteLoadbalancerRangeParams defines parameters for DeleteLoadbalancerRange.
 type DeleteLoadbalancerRangeParams struct {
-	// Bgp Without effect: a VIP is withdrawn with the last service that has it announced.
+	// Bgp Without effect: a VIP is withdrawn when the last service with bgp is deleted.
 	Bgp BGP `form:"bgp,omitempty" json:"bgp,omitempty"`
 
 	// Block The mark of the service; 0, or nothing, is one without.
@@ -3454,7 +3454,7 @@ type DeleteLoadbalancerRangeParams struct {
 
 // DeleteLoadbalancerParams defines parameters for DeleteLoadbalancer.
 type DeleteLoadbalancerParams struct {
-	// Bgp Without effect: a VIP is withdrawn with the last service that has it announced.
+	// Bgp Without effect: a VIP is withdrawn when the last service with bgp is deleted.
 	Bgp BGP `form:"bgp,omitempty" json:"bgp,omitempty"`
 
 	// Block The mark of the service; 0, or nothing, is one without.
@@ -3463,7 +3463,7 @@ type DeleteLoadbalancerParams struct {
 
 // DeleteLoadbalancerHostRangeParams defines parameters for DeleteLoadbalancerHostRange.
 type DeleteLoadbalancerHostRangeParams struct {
-	// Bgp Without effect: a VIP is withdrawn with the last service that has it announced.
+	// Bgp Without effect: a VIP is withdrawn when the last service with bgp is deleted.
 	Bgp BGP `form:"bgp,omitempty" json:"bgp,omitempty"`
 
 	// Block The mark of the service; 0, or nothing, is one without.
@@ -3472,7 +3472,7 @@ type DeleteLoadbalancerHostRangeParams struct {
 
 // DeleteLoadbalancerHostParams defines parameters for DeleteLoadbalancerHost.
 type DeleteLoadbalancerHostParams struct {
-	// Bgp Without effect: a VIP is withdrawn with the last service that has it announced.
+	// Bgp Without effect: a VIP is withdrawn when the last service with bgp is deleted.
 	Bgp BGP `form:"bgp,omitempty" json:"bgp,omitempty"`
 
 	// Block The mark of the service; 0, or nothing, is one without.
@@ -3496,7 +3496,7 @@ type CreateRouteParams struct {
 
 // GetRoutesParams defines parameters for GetRoutes.
 type GetRoutesParams struct {
-	// Name Only the objects of these names or keys, as loxicmd get takes them, with commas between them. One with a comma in it is in quotes, as in "a,b",c.
+	// Name Only objects with these names or keys, separated by commas. A name with a comma is in quotes, as in "a,b",c.
 	Name ListName `form:"name,omitempty" json:"name,omitempty"`
 
 	// Selector Only objects that match all requirements, separated by commas, as endpointIP=10.0.0.1, mode!=dsr, state in (a,b),
@@ -3507,7 +3507,7 @@ type GetRoutesParams struct {
 	// Limit At most so many objects. If there are more, the answer has continue. 0 or absent is no limit.
 	Limit ListLimit `form:"limit,omitempty" json:"limit,omitempty"`
 
-	// Continue What the answer before had as continue, to go on there, with the same other parameters.
+	// Continue The value continue of the previous answer; other parameters must be the same.
 	Continue ListContinue `form:"continue,omitempty" json:"continue,omitempty"`
 }
 
@@ -3558,7 +3558,7 @@ type ExplainParams struct {
 	// From The packet's source, IP or IP:PORT.
 	From string `form:"from,omitempty" json:"from,omitempty"`
 
-	// To Where it goes, IP:PORT; of ICMP the IP alone.
+	// To Destination of the packet, IP:PORT; for ICMP the IP alone.
 	To string `form:"to,omitempty" json:"to,omitempty"`
 
 	// Client IP or IP:PORT.
@@ -3633,7 +3633,7 @@ type GetConnectionsParams struct {
 	// Service Only connections of the service with this key, such as 20.20.20.1:2020/tcp, or of the services of this name.
 	Service string `form:"service,omitempty" json:"service,omitempty"`
 
-	// State Only connections in this state, as conntrackState has it, or as conntrack and ss do (established, syn-sent, syn-recv).
+	// State Only connections in this state: a word of conntrackState, or of conntrack and ss (established, syn-sent, syn-recv).
 	State string `form:"state,omitempty" json:"state,omitempty"`
 
 	// Source Only connections that this address, or an address of this prefix, opened.
@@ -3648,7 +3648,7 @@ type GetConnectionsParams struct {
 	// Offset So many that pass the filters are left out first, 1000000 at most. The table changes between requests.
 	Offset int `form:"offset,omitempty" json:"offset,omitempty"`
 
-	// Uncounted true ends the search once the page is full: total is what was found by then. With sort it has no effect.
+	// Uncounted true ends the search once the page is full; total counts the connections found by then. With sort it has no effect.
 	Uncounted bool `form:"uncounted,omitempty" json:"uncounted,omitempty"`
 
 	// Sort client, vip, endpoint, state, age, idle, packets or bytes; with - before it the largest first. The first 10000 can be
@@ -3664,7 +3664,7 @@ type GetStatusesParams struct {
 	// Name Only the object with this key, or the services of this name.
 	Name string `form:"name,omitempty" json:"name,omitempty"`
 
-	// Failed true leaves out what did not fail.
+	// Failed true returns only failed objects.
 	Failed bool `form:"failed,omitempty" json:"failed,omitempty"`
 
 	// Selector Only objects that match all requirements, separated by commas, as endpointIP=10.0.0.1, mode!=dsr, state in (a,b),
@@ -3678,7 +3678,7 @@ type GetStatusesParams struct {
 	// Limit At most so many objects. If there are more, the answer has continue. 0 or absent is no limit.
 	Limit ListLimit `form:"limit,omitempty" json:"limit,omitempty"`
 
-	// Continue What the answer before had as continue, to go on there, with the same other parameters.
+	// Continue The value continue of the previous answer; other parameters must be the same.
 	Continue ListContinue `form:"continue,omitempty" json:"continue,omitempty"`
 }
 
@@ -3698,13 +3698,13 @@ type WatchRatesParams struct {
 	// Limit At most so many services; with service, of its endpoints. 0 or absent is all.
 	Limit RatesLimit `form:"limit,omitempty" json:"limit,omitempty"`
 
-	// Offset Number of entries to skip, of those that limit counts.
+	// Offset Number of entries to skip before those that limit counts.
 	Offset RatesOffset `form:"offset,omitempty" json:"offset,omitempty"`
 
 	// Endpoints true adds the endpoints of each service.
 	Endpoints RatesEndpoints `form:"endpoints,omitempty" json:"endpoints,omitempty"`
 
-	// Counters true adds what has been counted so far, which is read now.
+	// Counters true adds the current counters.
 	Counters RatesCounters `form:"counters,omitempty" json:"counters,omitempty"`
 }
 
@@ -3730,13 +3730,13 @@ type GetServiceRatesParams struct {
 	// Limit At most so many services; with service, of its endpoints. 0 or absent is all.
 	Limit RatesLimit `form:"limit,omitempty" json:"limit,omitempty"`
 
-	// Offset Number of entries to skip, of those that limit counts.
+	// Offset Number of entries to skip before those that limit counts.
 	Offset RatesOffset `form:"offset,omitempty" json:"offset,omitempty"`
 
 	// Endpoints true adds the endpoints of each service.
 	Endpoints RatesEndpoints `form:"endpoints,omitempty" json:"endpoints,omitempty"`
 
-	// Counters true adds what has been counted so far, which is read now.
+	// Counters true adds the current counters.
 	Counters RatesCounters `form:"counters,omitempty" json:"counters,omitempty"`
 }
 
@@ -3776,7 +3776,7 @@ type TracePacketsParams struct {
 	// Protocol tcp, udp, icmp (of both IP versions), or a number.
 	Protocol string `form:"protocol,omitempty" json:"protocol,omitempty"`
 
-	// Vip IP or IP:PORT. The packet goes there before, or comes from there after.
+	// Vip IP or IP:PORT: the destination before translation, or the source after it.
 	Vip string `form:"vip,omitempty" json:"vip,omitempty"`
 
 	// Service The name or the key of a service, in place of its VIP, ports and protocol.
@@ -3785,7 +3785,7 @@ type TracePacketsParams struct {
 	// Interface The packet comes or leaves by this interface.
 	Interface string `form:"interface,omitempty" json:"interface,omitempty"`
 
-	// Verdict What becomes of the packet: pass, forward, drop, answer, challenge.
+	// Verdict The verdict: pass, forward, drop, answer, challenge.
 	Verdict string `form:"verdict,omitempty" json:"verdict,omitempty"`
 
 	// Reason Why it is dropped, as /metrics names it.
@@ -3800,7 +3800,7 @@ type TracePacketsParams struct {
 	// Seconds After so many seconds it ends, 1 to 86400; absent is 600.
 	Seconds int `form:"seconds,omitempty" json:"seconds,omitempty"`
 
-	// Payload true shows what is behind the headers, too, as far as the first 192 bytes go.
+	// Payload true shows the first 192 bytes, with the payload after the headers.
 	Payload bool `form:"payload,omitempty" json:"payload,omitempty"`
 }
 
@@ -3974,14 +3974,14 @@ func WithRequestEditorFn(fn RequestEditorFn) ClientOption {
 // The interface specification for the client above.
 type ClientInterface interface {
 
-	// GetAudit Who has changed what, and who was refused
+	// GetAudit List the audit log: changes and refused requests
 	//
 	// Not of the contract.
 	//
 	// Corresponds with GET /audit (the `GetAudit` operationId).
 	GetAudit(ctx context.Context, params *GetAuditParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// LoginWithBody Get a token for a user's name and password
+	// LoginWithBody Log in: get a token for a user's name and password
 	//
 	// The token is for Authorization, as TOKEN or Bearer TOKEN, for 24 hours. After five failures a source has one more try in each 10
 	// seconds, and is answered 429 otherwise.
@@ -3991,7 +3991,7 @@ type ClientInterface interface {
 	// Corresponds with POST /auth/login (the `Login` operationId).
 	LoginWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// Login Get a token for a user's name and password
+	// Login Log in: get a token for a user's name and password
 	//
 	// The token is for Authorization, as TOKEN or Bearer TOKEN, for 24 hours. After five failures a source has one more try in each 10
 	// seconds, and is answered 429 otherwise.
@@ -4001,12 +4001,12 @@ type ClientInterface interface {
 	// Corresponds with POST /auth/login (the `Login` operationId).
 	Login(ctx context.Context, body LoginJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// Logout End the token that the request has
+	// Logout Log out: end the request's token
 	//
 	// Corresponds with POST /auth/logout (the `Logout` operationId).
 	Logout(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetUsers The users, without their passwords
+	// GetUsers List users, without passwords
 	//
 	// Admins see all, and others themselves.
 	//
@@ -4027,37 +4027,37 @@ type ClientInterface interface {
 	// Corresponds with POST /auth/users (the `CreateUser` operationId).
 	CreateUser(ctx context.Context, body CreateUserJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// DeleteUser Delete a user, and end its tokens
+	// DeleteUser Delete a user and end its tokens
 	//
 	// Corresponds with DELETE /auth/users/{id} (the `DeleteUser` operationId).
 	DeleteUser(ctx context.Context, id int64, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// UpdateUserWithBody Change a user's name, password or role
+	// UpdateUserWithBody Update a user's name, password or role
 	//
-	// What is absent or empty stays. Another password or role ends the user's tokens. Users other than admins may change their own password only. Whoever changes the own password gives the current one as well.
+	// Absent and empty properties stay. A new password or role ends the user's tokens. Users other than admins may only change their own password, and must give the current one.
 	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with PUT /auth/users/{id} (the `UpdateUser` operationId).
 	UpdateUserWithBody(ctx context.Context, id int64, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// UpdateUser Change a user's name, password or role
+	// UpdateUser Update a user's name, password or role
 	//
-	// What is absent or empty stays. Another password or role ends the user's tokens. Users other than admins may change their own password only. Whoever changes the own password gives the current one as well.
+	// Absent and empty properties stay. A new password or role ends the user's tokens. Users other than admins may only change their own password, and must give the current one.
 	//
 	// Takes a body of the `application/json` content type.
 	//
 	// Corresponds with PUT /auth/users/{id} (the `UpdateUser` operationId).
 	UpdateUser(ctx context.Context, id int64, body UpdateUserJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetWhoami Who makes this request, and what that may do
+	// GetWhoami Show the user of this request and its rights
 	//
 	// Also for callers without any permission. Not in the contract.
 	//
 	// Corresponds with GET /auth/whoami (the `GetWhoami` operationId).
 	GetWhoami(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ApplyObjectsWithBody Make objects of any kinds what a list says
+	// ApplyObjectsWithBody Create, update or delete objects of any kinds in one transaction
 	//
 	// All are taken in one transaction, or none: then errors has each object that was refused. An object that is there and
 	// the same is left as it is. Answers once the packets see the change, with what was changed; with dryRun nothing is.
@@ -4067,7 +4067,7 @@ type ClientInterface interface {
 	// Corresponds with POST /config/apply (the `ApplyObjects` operationId).
 	ApplyObjectsWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ApplyObjects Make objects of any kinds what a list says
+	// ApplyObjects Create, update or delete objects of any kinds in one transaction
 	//
 	// All are taken in one transaction, or none: then errors has each object that was refused. An object that is there and
 	// the same is left as it is. Answers once the packets see the change, with what was changed; with dryRun nothing is.
@@ -4095,7 +4095,7 @@ type ClientInterface interface {
 	// Corresponds with DELETE /config/bgp/policy/apply (the `RemoveBgpPolicies` operationId).
 	RemoveBgpPolicies(ctx context.Context, body RemoveBgpPoliciesJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// CreateBgpDefinedSetOfTypeWithBody The same, with the type in the path
+	// CreateBgpDefinedSetOfTypeWithBody Create or update a set, with its type in the path
 	//
 	// definedType may be absent.
 	//
@@ -4104,7 +4104,7 @@ type ClientInterface interface {
 	// Corresponds with POST /config/bgp/policy/definedsets/{defineset_type} (the `CreateBgpDefinedSetOfType` operationId).
 	CreateBgpDefinedSetOfTypeWithBody(ctx context.Context, definesetType string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// CreateBgpDefinedSetOfType The same, with the type in the path
+	// CreateBgpDefinedSetOfType Create or update a set, with its type in the path
 	//
 	// definedType may be absent.
 	//
@@ -4113,7 +4113,7 @@ type ClientInterface interface {
 	// Corresponds with POST /config/bgp/policy/definedsets/{defineset_type} (the `CreateBgpDefinedSetOfType` operationId).
 	CreateBgpDefinedSetOfType(ctx context.Context, definesetType string, body CreateBgpDefinedSetOfTypeJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetBgpDefinedSet One set, or with the name all each set of the type
+	// GetBgpDefinedSet Show a set, or with the name all each set of the type
 	//
 	// Corresponds with GET /config/bgp/policy/definedsets/{defineset_type}/{type_name} (the `GetBgpDefinedSet` operationId).
 	GetBgpDefinedSet(ctx context.Context, definesetType string, typeName string, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -4142,19 +4142,19 @@ type ClientInterface interface {
 	// Corresponds with POST /config/cistate (the `SetInstanceState` operationId).
 	SetInstanceState(ctx context.Context, body SetInstanceStateJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetInstanceStates Roles of this node by instance
+	// GetInstanceStates List roles of this node by instance
 	//
 	// Corresponds with GET /config/cistate/all (the `GetInstanceStates` operationId).
 	GetInstanceStates(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ConfirmApplyWithBody Have a revision stay that would go back
+	// ConfirmApplyWithBody Confirm a revision, so it is not rolled back
 	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /config/confirm (the `ConfirmApply` operationId).
 	ConfirmApplyWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ConfirmApply Have a revision stay that would go back
+	// ConfirmApply Confirm a revision, so it is not rolled back
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -4170,14 +4170,14 @@ type ClientInterface interface {
 	// Corresponds with DELETE /config/conntrack (the `EndConntracks` operationId).
 	EndConntracks(ctx context.Context, params *EndConntracksParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetConntracks Connections, one entry a direction
+	// GetConntracks List connections, one entry per direction
 	//
 	// The answer is streamed; filters are applied before it is written.
 	//
 	// Corresponds with GET /config/conntrack/all (the `GetConntracks` operationId).
 	GetConntracks(ctx context.Context, params *GetConntracksParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// WatchConntracks Connections, as they are opened, assured, closing and ended
+	// WatchConntracks Stream events of connections: opened, assured, closing, ended
 	//
 	// A stream of server-sent events that does not end, a ConntrackEvent as data of each. An event "untold" says how
 	// many events the client was not told of since the last one: "sampled" are those of connections that were left
@@ -4188,7 +4188,7 @@ type ClientInterface interface {
 	// Corresponds with GET /config/conntrack/events (the `WatchConntracks` operationId).
 	WatchConntracks(ctx context.Context, params *WatchConntracksParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// CreateCorsWithBody Answer web pages of further origins, until the daemon ends
+	// CreateCorsWithBody Allow web pages of further origins until the daemon ends
 	//
 	// A page still needs what every client needs: a token, or, on loopback, a user who may use the API. At first no page is answered.
 	//
@@ -4197,7 +4197,7 @@ type ClientInterface interface {
 	// Corresponds with POST /config/cors (the `CreateCors` operationId).
 	CreateCorsWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// CreateCors Answer web pages of further origins, until the daemon ends
+	// CreateCors Allow web pages of further origins until the daemon ends
 	//
 	// A page still needs what every client needs: a token, or, on loopback, a user who may use the API. At first no page is answered.
 	//
@@ -4206,22 +4206,22 @@ type ClientInterface interface {
 	// Corresponds with POST /config/cors (the `CreateCors` operationId).
 	CreateCors(ctx context.Context, body CreateCorsJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetCors Origins whose web pages are answered
+	// GetCors List origins whose web pages may use the API
 	//
 	// Corresponds with GET /config/cors/all (the `GetCors` operationId).
 	GetCors(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// DeleteCors Answer web pages of an origin no longer
+	// DeleteCors Disallow web pages of an origin
 	//
 	// Corresponds with DELETE /config/cors/{cors_url} (the `DeleteCors` operationId).
 	DeleteCors(ctx context.Context, corsUrl string, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// UndrainEndpoint Let a drained endpoint take new connections again
+	// UndrainEndpoint Undrain an endpoint
 	//
 	// Corresponds with DELETE /config/drain (the `UndrainEndpoint` operationId).
 	UndrainEndpoint(ctx context.Context, params *UndrainEndpointParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// DrainEndpointWithBody Have an endpoint take no new connections
+	// DrainEndpointWithBody Drain an endpoint
 	//
 	// Of any service that has it. Those that it has go on; what is left after the time that is given is ended for both
 	// sides, at a pace. It holds until it is deleted, over restarts too. Again, it changes the time and the pace.
@@ -4231,7 +4231,7 @@ type ClientInterface interface {
 	// Corresponds with POST /config/drain (the `DrainEndpoint` operationId).
 	DrainEndpointWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// DrainEndpoint Have an endpoint take no new connections
+	// DrainEndpoint Drain an endpoint
 	//
 	// Of any service that has it. Those that it has go on; what is left after the time that is given is ended for both
 	// sides, at a pace. It holds until it is deleted, over restarts too. Again, it changes the time and the pace.
@@ -4241,12 +4241,12 @@ type ClientInterface interface {
 	// Corresponds with POST /config/drain (the `DrainEndpoint` operationId).
 	DrainEndpoint(ctx context.Context, body DrainEndpointJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetDrains Endpoints that are drained, and what they have left
+	// GetDrains List drained endpoints and their remaining connections
 	//
 	// Corresponds with GET /config/drain/all (the `GetDrains` operationId).
 	GetDrains(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// CreateEndpointWithBody Have an address probed, or change how it is
+	// CreateEndpointWithBody Create or update a probe of an address
 	//
 	// Of an address that is an endpoint of a service or not. One of the same name is updated; with the same content it is
 	// refused with 409. Where a service would have an address probed by the same name, as 10.0.0.1_tcp_80, this takes the
@@ -4257,7 +4257,7 @@ type ClientInterface interface {
 	// Corresponds with POST /config/endpoint (the `CreateEndpoint` operationId).
 	CreateEndpointWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// CreateEndpoint Have an address probed, or change how it is
+	// CreateEndpoint Create or update a probe of an address
 	//
 	// Of an address that is an endpoint of a service or not. One of the same name is updated; with the same content it is
 	// refused with 409. Where a service would have an address probed by the same name, as 10.0.0.1_tcp_80, this takes the
@@ -4268,7 +4268,7 @@ type ClientInterface interface {
 	// Corresponds with POST /config/endpoint (the `CreateEndpoint` operationId).
 	CreateEndpoint(ctx context.Context, body CreateEndpointJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetEndpoints What is probed, and what was found
+	// GetEndpoints List probes and their results
 	//
 	// Objects, and what services have probed: each address, type and port once, however many services use it, unless
 	// they ask it in different ways.
@@ -4276,14 +4276,14 @@ type ClientInterface interface {
 	// Corresponds with GET /config/endpoint/all (the `GetEndpoints` operationId).
 	GetEndpoints(ctx context.Context, params *GetEndpointsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// DeleteEndpoint Delete the object by which an address is probed
+	// DeleteEndpoint Delete a probe of an address
 	//
 	// Probes of services continue as the services define them.
 	//
 	// Corresponds with DELETE /config/endpoint/epipaddress/{ip_address} (the `DeleteEndpoint` operationId).
 	DeleteEndpoint(ctx context.Context, ipAddress string, params *DeleteEndpointParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// SetEndpointHostStateWithBody Take an endpoint out, whatever its probe says, or leave it to its probe again
+	// SetEndpointHostStateWithBody Report an endpoint's state as an agent
 	//
 	// For an agent that knows more than a probe. It holds until something else is said, nothing is probed there any more,
 	// or the daemon ends. 404 if nothing like it is probed.
@@ -4293,7 +4293,7 @@ type ClientInterface interface {
 	// Corresponds with POST /config/endpointhoststate (the `SetEndpointHostState` operationId).
 	SetEndpointHostStateWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// SetEndpointHostState Take an endpoint out, whatever its probe says, or leave it to its probe again
+	// SetEndpointHostState Report an endpoint's state as an agent
 	//
 	// For an agent that knows more than a probe. It holds until something else is said, nothing is probed there any more,
 	// or the daemon ends. 404 if nothing like it is probed.
@@ -4303,7 +4303,7 @@ type ClientInterface interface {
 	// Corresponds with POST /config/endpointhoststate (the `SetEndpointHostState` operationId).
 	SetEndpointHostState(ctx context.Context, body SetEndpointHostStateJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// SetEndpointWeightWithBody Give an endpoint another weight
+	// SetEndpointWeightWithBody Set the weight of an endpoint
 	//
 	// In all services that have it, or in those of a name, or in one. All of them are changed, or none; no connection is disturbed.
 	//
@@ -4312,7 +4312,7 @@ type ClientInterface interface {
 	// Corresponds with POST /config/endpointweight (the `SetEndpointWeight` operationId).
 	SetEndpointWeightWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// SetEndpointWeight Give an endpoint another weight
+	// SetEndpointWeight Set the weight of an endpoint
 	//
 	// In all services that have it, or in those of a name, or in one. All of them are changed, or none; no connection is disturbed.
 	//
@@ -4321,12 +4321,12 @@ type ClientInterface interface {
 	// Corresponds with POST /config/endpointweight (the `SetEndpointWeight` operationId).
 	SetEndpointWeight(ctx context.Context, body SetEndpointWeightJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ExportConfig The configuration, as a file that import takes
+	// ExportConfig Export the configuration as a file for import
 	//
 	// Corresponds with GET /config/export (the `ExportConfig` operationId).
 	ExportConfig(ctx context.Context, params *ExportConfigParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// CreateFdbWithBody Say by which interface a MAC address is reached
+	// CreateFdbWithBody Add a forwarding entry of a bridge
 	//
 	// In the forwarding table of the bridge that the interface is of, or else of its own. It is kept, and made again when it
 	// vanishes. 409: it is there already.
@@ -4336,7 +4336,7 @@ type ClientInterface interface {
 	// Corresponds with POST /config/fdb (the `CreateFdb` operationId).
 	CreateFdbWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// CreateFdb Say by which interface a MAC address is reached
+	// CreateFdb Add a forwarding entry of a bridge
 	//
 	// In the forwarding table of the bridge that the interface is of, or else of its own. It is kept, and made again when it
 	// vanishes. 409: it is there already.
@@ -4346,7 +4346,7 @@ type ClientInterface interface {
 	// Corresponds with POST /config/fdb (the `CreateFdb` operationId).
 	CreateFdb(ctx context.Context, body CreateFdbJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetFdbs The forwarding tables
+	// GetFdbs List forwarding entries
 	//
 	// What was said, and what was learned; MAC addresses of single hosts.
 	//
@@ -4367,7 +4367,7 @@ type ClientInterface interface {
 	// Corresponds with DELETE /config/firewall (the `DeleteFirewallRule` operationId).
 	DeleteFirewallRule(ctx context.Context, params *DeleteFirewallRuleParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// CreateFirewallRuleWithBody Create a firewall rule, or many
+	// CreateFirewallRuleWithBody Create one or many firewall rules
 	//
 	// Of all rules that match a packet of no connection, the first decides: the one of the highest preference; of one preference, the one that
 	// says more of addresses, then of ports, of the protocol, of the interface. A rule with the same ruleArguments is replaced by one with other
@@ -4379,7 +4379,7 @@ type ClientInterface interface {
 	// Corresponds with POST /config/firewall (the `CreateFirewallRule` operationId).
 	CreateFirewallRuleWithBody(ctx context.Context, params *CreateFirewallRuleParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// CreateFirewallRule Create a firewall rule, or many
+	// CreateFirewallRule Create one or many firewall rules
 	//
 	// Of all rules that match a packet of no connection, the first decides: the one of the highest preference; of one preference, the one that
 	// says more of addresses, then of ports, of the protocol, of the interface. A rule with the same ruleArguments is replaced by one with other
@@ -4396,12 +4396,12 @@ type ClientInterface interface {
 	// Corresponds with DELETE /config/firewall/all (the `DeleteFirewallRules` operationId).
 	DeleteFirewallRules(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetFirewallRules All firewall rules, with what they have decided about
+	// GetFirewallRules List firewall rules with their counters
 	//
 	// Corresponds with GET /config/firewall/all (the `GetFirewallRules` operationId).
 	GetFirewallRules(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ImportConfigWithBody Have the configuration be what a file of export says
+	// ImportConfigWithBody Import a file of export, which replaces its components
 	//
 	// All of it, or nothing. Of each component that is in the file, what the file does not have is deleted, but what a controller manages. Roles of
 	// nodes (cluster) are not imported: they are of the node that was exported.
@@ -4411,7 +4411,7 @@ type ClientInterface interface {
 	// Corresponds with POST /config/import (the `ImportConfig` operationId).
 	ImportConfigWithBody(ctx context.Context, params *ImportConfigParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// CreateAddressWithBody Give an interface an address, IPv4 or IPv6
+	// CreateAddressWithBody Add an IPv4 or IPv6 address to an interface
 	//
 	// It is kept, over restarts too, and given again when the interface comes back. 409: the interface has it already; 404: there
 	// is no such interface.
@@ -4421,7 +4421,7 @@ type ClientInterface interface {
 	// Corresponds with POST /config/ipv4address (the `CreateAddress` operationId).
 	CreateAddressWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// CreateAddress Give an interface an address, IPv4 or IPv6
+	// CreateAddress Add an IPv4 or IPv6 address to an interface
 	//
 	// It is kept, over restarts too, and given again when the interface comes back. 409: the interface has it already; 404: there
 	// is no such interface.
@@ -4431,12 +4431,12 @@ type ClientInterface interface {
 	// Corresponds with POST /config/ipv4address (the `CreateAddress` operationId).
 	CreateAddress(ctx context.Context, body CreateAddressJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetAddresses The addresses of all interfaces
+	// GetAddresses List addresses of all interfaces
 	//
 	// Corresponds with GET /config/ipv4address/all (the `GetAddresses` operationId).
 	GetAddresses(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// DeleteAddress Take an address from an interface
+	// DeleteAddress Delete an address of an interface
 	//
 	// Whoever gave it. 409: it is a VIP of a service, or connections of this machine itself come by it, the request say.
 	//
@@ -4494,7 +4494,7 @@ type ClientInterface interface {
 	// Corresponds with DELETE /config/loadbalancer/all (the `DeleteLoadbalancers` operationId).
 	DeleteLoadbalancers(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetLoadbalancers All services with their endpoints and counters
+	// GetLoadbalancers List services with their endpoints and counters
 	//
 	// Corresponds with GET /config/loadbalancer/all (the `GetLoadbalancers` operationId).
 	GetLoadbalancers(ctx context.Context, params *GetLoadbalancersParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -4526,22 +4526,22 @@ type ClientInterface interface {
 	// Corresponds with DELETE /config/loadbalancer/name/{lb_name} (the `DeleteLoadbalancerByName` operationId).
 	DeleteLoadbalancerByName(ctx context.Context, lbName string, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// DisableMetrics Serve no metrics, until they are switched on again or the daemon ends
+	// DisableMetrics Disable metrics until they are enabled or the daemon ends
 	//
 	// Corresponds with DELETE /config/metrics (the `DisableMetrics` operationId).
 	DisableMetrics(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetMetricsConfig Whether metrics are served to Prometheus
+	// GetMetricsConfig Report whether metrics are served
 	//
 	// Corresponds with GET /config/metrics (the `GetMetricsConfig` operationId).
 	GetMetricsConfig(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// EnableMetrics Serve metrics, as at the start
+	// EnableMetrics Enable metrics
 	//
 	// Corresponds with POST /config/metrics (the `EnableMetrics` operationId).
 	EnableMetrics(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// CreateNeighborWithBody Say which MAC address a host on a link has
+	// CreateNeighborWithBody Add a neighbor with its MAC address
 	//
 	// It is not asked for any more, over restarts too. Again, with another MAC address, it is changed.
 	// 409: the kernel has it already, said by somebody else or by an earlier request.
@@ -4551,7 +4551,7 @@ type ClientInterface interface {
 	// Corresponds with POST /config/neighbor (the `CreateNeighbor` operationId).
 	CreateNeighborWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// CreateNeighbor Say which MAC address a host on a link has
+	// CreateNeighbor Add a neighbor with its MAC address
 	//
 	// It is not asked for any more, over restarts too. Again, with another MAC address, it is changed.
 	// 409: the kernel has it already, said by somebody else or by an earlier request.
@@ -4561,14 +4561,14 @@ type ClientInterface interface {
 	// Corresponds with POST /config/neighbor (the `CreateNeighbor` operationId).
 	CreateNeighbor(ctx context.Context, body CreateNeighborJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetNeighbors Neighbours whose MAC address is known
+	// GetNeighbors List neighbors with a known MAC address
 	//
 	// Those that were said, and those that the kernel found by asking.
 	//
 	// Corresponds with GET /config/neighbor/all (the `GetNeighbors` operationId).
 	GetNeighbors(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// DeleteNeighbor Leave a neighbour to be found by asking
+	// DeleteNeighbor Delete a neighbor, which the kernel then resolves
 	//
 	// Whoever has said it.
 	//
@@ -4604,43 +4604,43 @@ type ClientInterface interface {
 	// Corresponds with POST /config/node/resume (the `ResumeNode` operationId).
 	ResumeNode(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetObjects All that is wanted, as apply takes it
+	// GetObjects Export all objects in the form of apply
 	//
 	// Without what the API adds when it answers (counters, states), and without services that a controller manages.
 	//
 	// Corresponds with GET /config/objects (the `GetObjects` operationId).
 	GetObjects(ctx context.Context, params *GetObjectsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetParams Parameters that can be changed while the daemon runs
+	// GetParams Show parameters that can change while the daemon runs
 	//
 	// Corresponds with GET /config/params (the `GetParams` operationId).
 	GetParams(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// SetParamsWithBody Change parameters, until the daemon ends
+	// SetParamsWithBody Change parameters until the daemon ends
 	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /config/params (the `SetParams` operationId).
 	SetParamsWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// SetParams Change parameters, until the daemon ends
+	// SetParams Change parameters until the daemon ends
 	//
 	// Takes a body of the `application/json` content type.
 	//
 	// Corresponds with POST /config/params (the `SetParams` operationId).
 	SetParams(ctx context.Context, body SetParamsJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetPorts The interfaces of this network namespace
+	// GetPorts List interfaces of this network namespace
 	//
 	// Corresponds with GET /config/port/all (the `GetPorts` operationId).
 	GetPorts(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetRevisions The last 50 revisions, who made them, and when
+	// GetRevisions List the last 50 revisions, their authors and times
 	//
 	// Corresponds with GET /config/revisions (the `GetRevisions` operationId).
 	GetRevisions(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// RollBackWithBody Make all objects what they were at a revision
+	// RollBackWithBody Restore all objects to a revision
 	//
 	// That is a new revision. Services that a controller manages, or managed then, stay as they are, unless managed is true.
 	//
@@ -4649,7 +4649,7 @@ type ClientInterface interface {
 	// Corresponds with POST /config/rollback (the `RollBack` operationId).
 	RollBackWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// RollBack Make all objects what they were at a revision
+	// RollBack Restore all objects to a revision
 	//
 	// That is a new revision. Services that a controller manages, or managed then, stay as they are, unless managed is true.
 	//
@@ -4678,7 +4678,7 @@ type ClientInterface interface {
 	// Corresponds with POST /config/route (the `CreateRoute` operationId).
 	CreateRoute(ctx context.Context, params *CreateRouteParams, body CreateRouteJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetRoutes The routes of the main table
+	// GetRoutes List routes of the main table
 	//
 	// The table of a router may have a million: limit and continue page it. Not of the contract, as these parameters.
 	//
@@ -4692,7 +4692,7 @@ type ClientInterface interface {
 	// Corresponds with DELETE /config/route/destinationIPNet/{ip_address}/{mask} (the `DeleteRoute` operationId).
 	DeleteRoute(ctx context.Context, ipAddress string, mask string, params *DeleteRouteParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// CreateVxlanWithBody Make a VXLAN tunnel
+	// CreateVxlanWithBody Create a VXLAN tunnel
 	//
 	// An interface vxlanN over another one, from the first address of that, at port 4789. It is set up, and made again when it
 	// vanishes. 409: it is there already.
@@ -4702,7 +4702,7 @@ type ClientInterface interface {
 	// Corresponds with POST /config/tunnel/vxlan (the `CreateVxlan` operationId).
 	CreateVxlanWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// CreateVxlan Make a VXLAN tunnel
+	// CreateVxlan Create a VXLAN tunnel
 	//
 	// An interface vxlanN over another one, from the first address of that, at port 4789. It is set up, and made again when it
 	// vanishes. 409: it is there already.
@@ -4712,7 +4712,7 @@ type ClientInterface interface {
 	// Corresponds with POST /config/tunnel/vxlan (the `CreateVxlan` operationId).
 	CreateVxlan(ctx context.Context, body CreateVxlanJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetVxlans VXLAN tunnels with their peers
+	// GetVxlans List VXLAN tunnels with their peers
 	//
 	// All that the kernel has, whatever they are called.
 	//
@@ -4726,7 +4726,7 @@ type ClientInterface interface {
 	// Corresponds with DELETE /config/tunnel/vxlan/{vxlanID} (the `DeleteVxlan` operationId).
 	DeleteVxlan(ctx context.Context, vxlanID string, params *DeleteVxlanParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// CreateVxlanPeerWithBody Have a tunnel send to a peer
+	// CreateVxlanPeerWithBody Add a peer to a VXLAN tunnel
 	//
 	// The tunnel sends broadcasts to it, and packets to hosts of unknown location.
 	//
@@ -4735,7 +4735,7 @@ type ClientInterface interface {
 	// Corresponds with POST /config/tunnel/vxlan/{vxlanID}/peer (the `CreateVxlanPeer` operationId).
 	CreateVxlanPeerWithBody(ctx context.Context, vxlanID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// CreateVxlanPeer Have a tunnel send to a peer
+	// CreateVxlanPeer Add a peer to a VXLAN tunnel
 	//
 	// The tunnel sends broadcasts to it, and packets to hosts of unknown location.
 	//
@@ -4744,12 +4744,12 @@ type ClientInterface interface {
 	// Corresponds with POST /config/tunnel/vxlan/{vxlanID}/peer (the `CreateVxlanPeer` operationId).
 	CreateVxlanPeer(ctx context.Context, vxlanID string, body CreateVxlanPeerJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// DeleteVxlanPeer Have a tunnel send to a peer no more
+	// DeleteVxlanPeer Remove a peer from a VXLAN tunnel
 	//
 	// Corresponds with DELETE /config/tunnel/vxlan/{vxlanID}/peer/{PeerIP} (the `DeleteVxlanPeer` operationId).
 	DeleteVxlanPeer(ctx context.Context, vxlanID string, peerIP string, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// CreateVlanWithBody Make the bridge of a VLAN
+	// CreateVlanWithBody Create the bridge of a VLAN
 	//
 	// It is called vlanN, set up, and made again when it vanishes. 409: it is there already.
 	//
@@ -4758,7 +4758,7 @@ type ClientInterface interface {
 	// Corresponds with POST /config/vlan (the `CreateVlan` operationId).
 	CreateVlanWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// CreateVlan Make the bridge of a VLAN
+	// CreateVlan Create the bridge of a VLAN
 	//
 	// It is called vlanN, set up, and made again when it vanishes. 409: it is there already.
 	//
@@ -4767,7 +4767,7 @@ type ClientInterface interface {
 	// Corresponds with POST /config/vlan (the `CreateVlan` operationId).
 	CreateVlan(ctx context.Context, body CreateVlanJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetVlans VLANs with their members
+	// GetVlans List VLANs with their members
 	//
 	// Bridges named vlanN, whoever made them.
 	//
@@ -4781,7 +4781,7 @@ type ClientInterface interface {
 	// Corresponds with DELETE /config/vlan/{vlan_id} (the `DeleteVlan` operationId).
 	DeleteVlan(ctx context.Context, vlanId string, params *DeleteVlanParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// CreateVlanMemberWithBody Put an interface into a VLAN
+	// CreateVlanMemberWithBody Add an interface to a VLAN
 	//
 	// Itself, or, tagged, an interface eth0.100 on top of it, for which the kernel needs 8021q. 409: it is in another bridge.
 	// 404: there is no such VLAN or interface.
@@ -4791,7 +4791,7 @@ type ClientInterface interface {
 	// Corresponds with POST /config/vlan/{vlan_id}/member (the `CreateVlanMember` operationId).
 	CreateVlanMemberWithBody(ctx context.Context, vlanId string, params *CreateVlanMemberParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// CreateVlanMember Put an interface into a VLAN
+	// CreateVlanMember Add an interface to a VLAN
 	//
 	// Itself, or, tagged, an interface eth0.100 on top of it, for which the kernel needs 8021q. 409: it is in another bridge.
 	// 404: there is no such VLAN or interface.
@@ -4801,26 +4801,26 @@ type ClientInterface interface {
 	// Corresponds with POST /config/vlan/{vlan_id}/member (the `CreateVlanMember` operationId).
 	CreateVlanMember(ctx context.Context, vlanId string, params *CreateVlanMemberParams, body CreateVlanMemberJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// DeleteVlanMember Take an interface out of a VLAN
+	// DeleteVlanMember Remove an interface from a VLAN
 	//
 	// Corresponds with DELETE /config/vlan/{vlan_id}/member/{if_name}/tagged/{tagged} (the `DeleteVlanMember` operationId).
 	DeleteVlanMember(ctx context.Context, vlanId string, ifName string, tagged string, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetDoctor What is wrong with the machine and its network
+	// GetDoctor Check the machine and its network for problems
 	//
 	// Looks, and changes nothing; endpoints are pinged, and connected to where nobody probes them (256 at most). Not of the contract.
 	//
 	// Corresponds with GET /doctor (the `GetDoctor` operationId).
 	GetDoctor(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// FixFinding Mend a finding
+	// FixFinding Apply the fix of a finding
 	//
 	// Does what the command of the finding does, if that is known to be safe: settings of the kernel, offloads, mounts. Not of the contract.
 	//
 	// Corresponds with POST /doctor (the `FixFinding` operationId).
 	FixFinding(ctx context.Context, params *FixFindingParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetEvents What happens, as it happens
+	// GetEvents List or stream events
 	//
 	// With Accept text/event-stream and without limit: a stream of server-sent events that does not end, an Event as
 	// data of each, its kind as event, its seq as id. A client that comes again with Last-Event-ID gets what it
@@ -4830,7 +4830,7 @@ type ClientInterface interface {
 	// Corresponds with GET /events (the `GetEvents` operationId).
 	GetEvents(ctx context.Context, params *GetEventsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// Explain What would become of a packet, and why
+	// Explain Explain how a packet would be handled
 	//
 	// Either from and to: a packet. Or client and endpoint: the services by which that client reaches that endpoint, and why the others do not lead there;
 	// so it is, too, if to is an endpoint and no VIP. The program of the data path itself is asked, on copies: nothing of the network, no
@@ -4839,108 +4839,108 @@ type ClientInterface interface {
 	// Corresponds with GET /explain (the `Explain` operationId).
 	Explain(ctx context.Context, params *ExplainParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetLogArchives Older parts of the log
+	// GetLogArchives List older parts of the log
 	//
 	// Corresponds with GET /log-archives (the `GetLogArchives` operationId).
 	GetLogArchives(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetLogArchive An older part of the log
+	// GetLogArchive Show an older part of the log
 	//
 	// Corresponds with GET /log-archives/{filename} (the `GetLogArchive` operationId).
 	GetLogArchive(ctx context.Context, filename string, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetLogs The daemon's log, page by page
+	// GetLogs Show the daemon's log in pages
 	//
-	// The last megabyte is kept in memory, whatever becomes of standard error, to which the log goes.
+	// The last megabyte is kept in memory. The log itself goes to standard error.
 	//
 	// Corresponds with GET /logs (the `GetLogs` operationId).
 	GetLogs(ctx context.Context, params *GetLogsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetMeta What the requests that change something take
+	// GetMeta Describe the bodies of requests that change something
 	//
 	// By path, the method and its fields with types, made of this document.
 	//
 	// Corresponds with GET /meta (the `GetMeta` operationId).
 	GetMeta(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetMetrics Counters in the Prometheus text format
+	// GetMetrics Show metrics in the Prometheus text format
 	//
 	// The same as /metrics outside of the base path.
 	//
 	// Corresponds with GET /metrics (the `GetMetrics` operationId).
 	GetMetrics(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetEndpointShares Bytes of endpoints and their shares, by service
+	// GetEndpointShares Count bytes of endpoints and their shares by service
 	//
 	// Corresponds with GET /metrics/epdisttraffic (the `GetEndpointShares` operationId).
 	GetEndpointShares(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetErrorCount Packets refused, by service
+	// GetErrorCount Count refused packets by service
 	//
 	// Corresponds with GET /metrics/errorcount (the `GetErrorCount` operationId).
 	GetErrorCount(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetFlowCount How many connections are tracked
+	// GetFlowCount Count tracked connections
 	//
 	// Corresponds with GET /metrics/flowcount (the `GetFlowCount` operationId).
 	GetFlowCount(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetRuleDrops Packets that firewall rules and lists of sources have dropped
+	// GetRuleDrops Count packets dropped by firewall rules and source lists
 	//
 	// Corresponds with GET /metrics/fwdrops (the `GetRuleDrops` operationId).
 	GetRuleDrops(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetHostCount How many endpoints are up
+	// GetHostCount Count endpoints that are up
 	//
 	// Corresponds with GET /metrics/hostcount (the `GetHostCount` operationId).
 	GetHostCount(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetInteractions Packets and bytes of the connections that there are, by service, client and endpoint
+	// GetInteractions Count packets and bytes of open connections by service, client and endpoint
 	//
 	// Corresponds with GET /metrics/lbprocessedtraffic (the `GetInteractions` operationId).
 	GetInteractions(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetRuleCount How many services there are
+	// GetRuleCount Count services
 	//
 	// Corresponds with GET /metrics/lbrulecount (the `GetRuleCount` operationId).
 	GetRuleCount(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetNewFlowCount How many connections were made
+	// GetNewFlowCount Count opened connections
 	//
 	// Corresponds with GET /metrics/newflowcount (the `GetNewFlowCount` operationId).
 	GetNewFlowCount(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetProcessedTraffic Packets and bytes, by protocol
+	// GetProcessedTraffic Count packets and bytes by protocol
 	//
 	// Corresponds with GET /metrics/processedtraffic (the `GetProcessedTraffic` operationId).
 	GetProcessedTraffic(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetClientRequests Connections that there are, by client
+	// GetClientRequests Count open connections by client
 	//
 	// Corresponds with GET /metrics/reqcountperclient (the `GetClientRequests` operationId).
 	GetClientRequests(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetRequestCount Connections made, by service
+	// GetRequestCount Count opened connections by service
 	//
 	// Corresponds with GET /metrics/requestcount (the `GetRequestCount` operationId).
 	GetRequestCount(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetServiceShares Bytes of services and their shares
+	// GetServiceShares Count bytes of services and their shares
 	//
 	// Corresponds with GET /metrics/servicedisttraffic (the `GetServiceShares` operationId).
 	GetServiceShares(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetNodeGraph All services and their endpoints, as Grafana's node graph reads them
+	// GetNodeGraph Show all services and endpoints as a node graph of Grafana
 	//
 	// Corresponds with GET /nodegraph/all (the `GetNodeGraph` operationId).
 	GetNodeGraph(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetServiceNodeGraph One service, or those of a name, and their endpoints, likewise
+	// GetServiceNodeGraph Show a service, or those of a name, as a node graph of Grafana
 	//
 	// Corresponds with GET /nodegraph/{service} (the `GetServiceNodeGraph` operationId).
 	GetServiceNodeGraph(ctx context.Context, service string, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetClients The clients with the most connections or traffic
+	// GetClients List clients with the most connections or traffic
 	//
 	// Of the connections that are tracked now. Memory is bounded: with more clients than are counted exactly, error says by how
 	// much each number may be too small. A client with more than error is never left out. Not of the contract.
@@ -4948,57 +4948,57 @@ type ClientInterface interface {
 	// Corresponds with GET /status/clients (the `GetClients` operationId).
 	GetClients(ctx context.Context, params *GetClientsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetCluster The nodes with which this one exchanges connections
+	// GetCluster List nodes that exchange connections with this one
 	//
 	// Without --cluster there are no peers. Not of the contract.
 	//
 	// Corresponds with GET /status/cluster (the `GetCluster` operationId).
 	GetCluster(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetConnections Connections, one entry each, in pages
+	// GetConnections List connections, one entry each, in pages
 	//
-	// As config/conntrack/all, but for the direction to the client. Not of the contract.
+	// Like config/conntrack/all, without the direction to the client. Not of the contract.
 	//
 	// Corresponds with GET /status/connections (the `GetConnections` operationId).
 	GetConnections(ctx context.Context, params *GetConnectionsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetDevice What the machine is
+	// GetDevice Show the machine: host name, OS, kernel and uptime
 	//
 	// Corresponds with GET /status/device (the `GetDevice` operationId).
 	GetDevice(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetDrops Packets dropped, by reason, with what it means and what to do about it
+	// GetDrops List dropped packets by reason, with meaning and remedy
 	//
 	// Not of the contract.
 	//
 	// Corresponds with GET /status/drops (the `GetDrops` operationId).
 	GetDrops(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetFilesystems File systems, as df shows them
+	// GetFilesystems List file systems of the machine, like df
 	//
 	// Corresponds with GET /status/filesystem (the `GetFilesystems` operationId).
 	GetFilesystems(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetNode Which node this is
+	// GetNode Show this node: name, version, roles
 	//
 	// Its name, build, uptime and roles. Not of the contract.
 	//
 	// Corresponds with GET /status/node (the `GetNode` operationId).
 	GetNode(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetStatuses What the data path has of each object, and why not what is wanted
+	// GetStatuses List whether each object is applied to the data path, and why not
 	//
 	// Services, and what else can fail and is tried again: interfaces, VIPs, next hops. Not of the contract.
 	//
 	// Corresponds with GET /status/objects (the `GetStatuses` operationId).
 	GetStatuses(ctx context.Context, params *GetStatusesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetProcesses Processes of the machine, as top shows them
+	// GetProcesses List processes of the machine, like top
 	//
 	// Corresponds with GET /status/process (the `GetProcesses` operationId).
 	GetProcesses(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetRates How fast the counters of all services together grow
+	// GetRates Show rates of all services together
 	//
 	// Of the last window, which is 5 s long while nobody watches (/status/rates/events) and there are less than some
 	// 10,000 endpoints with connections; else up to a minute. Not of the contract.
@@ -5006,7 +5006,7 @@ type ClientInterface interface {
 	// Corresponds with GET /status/rates (the `GetRates` operationId).
 	GetRates(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// WatchRates Rates, each second
+	// WatchRates Stream rates each second
 	//
 	// A stream of server-sent events that does not end. An event "rates" has a RatesUpdate as data: one comes at once,
 	// and one for each window. While anybody watches, windows are a second long, or ten times what reading the
@@ -5016,7 +5016,7 @@ type ClientInterface interface {
 	// Corresponds with GET /status/rates/events (the `WatchRates` operationId).
 	WatchRates(ctx context.Context, params *WatchRatesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetRatesHistory Rates of the last hour
+	// GetRatesHistory Show rates of the last hour
 	//
 	// Of all services together, averages of 5 s each; of one service, of 15 s each. It begins when the daemon does.
 	// Not of the contract.
@@ -5024,28 +5024,28 @@ type ClientInterface interface {
 	// Corresponds with GET /status/rates/history (the `GetRatesHistory` operationId).
 	GetRatesHistory(ctx context.Context, params *GetRatesHistoryParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetServiceRates How fast the counters of services grow
+	// GetServiceRates List rates of services
 	//
-	// Of the same window as /status/rates. Not of the contract.
+	// Rates cover the same time as /status/rates. Not of the contract.
 	//
 	// Corresponds with GET /status/rates/services (the `GetServiceRates` operationId).
 	GetServiceRates(ctx context.Context, params *GetServiceRatesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetServiceStatus One service, with what is known of each endpoint
+	// GetServiceStatus Show a service with the state of each endpoint
 	//
 	// Not of the contract.
 	//
 	// Corresponds with GET /status/service (the `GetServiceStatus` operationId).
 	GetServiceStatus(ctx context.Context, params *GetServiceStatusParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetServiceSummaries Services in short, searched, sorted and in pages
+	// GetServiceSummaries List services in short, searched, sorted and in pages
 	//
 	// How each is, with sums over its endpoints. Not of the contract.
 	//
 	// Corresponds with GET /status/services (the `GetServiceSummaries` operationId).
 	GetServiceSummaries(ctx context.Context, params *GetServiceSummariesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// TracePackets Live packets, before and after translation
+	// TracePackets Stream packets before and after translation
 	//
 	// A stream of server-sent events: a "packet" has a PacketTrace as data. While anybody asks for this, programs that
 	// show packets take the place of the others; else it costs nothing. Four clients may at once; it ends when they
@@ -5056,27 +5056,27 @@ type ClientInterface interface {
 	// Corresponds with GET /status/trace (the `TracePackets` operationId).
 	TracePackets(ctx context.Context, params *TracePacketsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetVerify What users want, compared with what the kernel has
+	// GetVerify Compare the kernel's tables with the configuration
 	//
 	// Of the running system: a difference counts if it is there at two looks, half a second apart. Takes some seconds at most. Not of the contract.
 	//
 	// Corresponds with GET /verify (the `GetVerify` operationId).
 	GetVerify(ctx context.Context, params *GetVerifyParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// Repair The same; what differs is applied again
+	// Repair Compare the kernel's tables with the configuration, and repair differences
 	//
 	// The answer says for each difference whether it was repaired. Not in the contract.
 	//
 	// Corresponds with POST /verify (the `Repair` operationId).
 	Repair(ctx context.Context, params *RepairParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetVersion Version of the daemon
+	// GetVersion Show the version of the daemon
 	//
 	// Corresponds with GET /version (the `GetVersion` operationId).
 	GetVersion(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 }
 
-// GetAudit Who has changed what, and who was refused
+// GetAudit List the audit log: changes and refused requests
 //
 // Not of the contract.
 //
@@ -5093,7 +5093,7 @@ func (c *Client) GetAudit(ctx context.Context, params *GetAuditParams, reqEditor
 	return c.Client.Do(req)
 }
 
-// LoginWithBody Get a token for a user's name and password
+// LoginWithBody Log in: get a token for a user's name and password
 //
 // The token is for Authorization, as TOKEN or Bearer TOKEN, for 24 hours. After five failures a source has one more try in each 10
 // seconds, and is answered 429 otherwise.
@@ -5113,7 +5113,7 @@ func (c *Client) LoginWithBody(ctx context.Context, contentType string, body io.
 	return c.Client.Do(req)
 }
 
-// Login Get a token for a user's name and password
+// Login Log in: get a token for a user's name and password
 //
 // The token is for Authorization, as TOKEN or Bearer TOKEN, for 24 hours. After five failures a source has one more try in each 10
 // seconds, and is answered 429 otherwise.
@@ -5133,7 +5133,7 @@ func (c *Client) Login(ctx context.Context, body LoginJSONRequestBody, reqEditor
 	return c.Client.Do(req)
 }
 
-// Logout End the token that the request has
+// Logout Log out: end the request's token
 //
 // Corresponds with POST /auth/logout (the `Logout` operationId).
 func (c *Client) Logout(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -5148,7 +5148,7 @@ func (c *Client) Logout(ctx context.Context, reqEditors ...RequestEditorFn) (*ht
 	return c.Client.Do(req)
 }
 
-// GetUsers The users, without their passwords
+// GetUsers List users, without passwords
 //
 // Admins see all, and others themselves.
 //
@@ -5199,7 +5199,7 @@ func (c *Client) CreateUser(ctx context.Context, body CreateUserJSONRequestBody,
 	return c.Client.Do(req)
 }
 
-// DeleteUser Delete a user, and end its tokens
+// DeleteUser Delete a user and end its tokens
 //
 // Corresponds with DELETE /auth/users/{id} (the `DeleteUser` operationId).
 func (c *Client) DeleteUser(ctx context.Context, id int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -5214,9 +5214,9 @@ func (c *Client) DeleteUser(ctx context.Context, id int64, reqEditors ...Request
 	return c.Client.Do(req)
 }
 
-// UpdateUserWithBody Change a user's name, password or role
+// UpdateUserWithBody Update a user's name, password or role
 //
-// What is absent or empty stays. Another password or role ends the user's tokens. Users other than admins may change their own password only. Whoever changes the own password gives the current one as well.
+// Absent and empty properties stay. A new password or role ends the user's tokens. Users other than admins may only change their own password, and must give the current one.
 //
 // Takes any type of body and a specified content type.
 //
@@ -5233,9 +5233,9 @@ func (c *Client) UpdateUserWithBody(ctx context.Context, id int64, contentType s
 	return c.Client.Do(req)
 }
 
-// UpdateUser Change a user's name, password or role
+// UpdateUser Update a user's name, password or role
 //
-// What is absent or empty stays. Another password or role ends the user's tokens. Users other than admins may change their own password only. Whoever changes the own password gives the current one as well.
+// Absent and empty properties stay. A new password or role ends the user's tokens. Users other than admins may only change their own password, and must give the current one.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -5252,7 +5252,7 @@ func (c *Client) UpdateUser(ctx context.Context, id int64, body UpdateUserJSONRe
 	return c.Client.Do(req)
 }
 
-// GetWhoami Who makes this request, and what that may do
+// GetWhoami Show the user of this request and its rights
 //
 // Also for callers without any permission. Not in the contract.
 //
@@ -5269,7 +5269,7 @@ func (c *Client) GetWhoami(ctx context.Context, reqEditors ...RequestEditorFn) (
 	return c.Client.Do(req)
 }
 
-// ApplyObjectsWithBody Make objects of any kinds what a list says
+// ApplyObjectsWithBody Create, update or delete objects of any kinds in one transaction
 //
 // All are taken in one transaction, or none: then errors has each object that was refused. An object that is there and
 // the same is left as it is. Answers once the packets see the change, with what was changed; with dryRun nothing is.
@@ -5289,7 +5289,7 @@ func (c *Client) ApplyObjectsWithBody(ctx context.Context, contentType string, b
 	return c.Client.Do(req)
 }
 
-// ApplyObjects Make objects of any kinds what a list says
+// ApplyObjects Create, update or delete objects of any kinds in one transaction
 //
 // All are taken in one transaction, or none: then errors has each object that was refused. An object that is there and
 // the same is left as it is. Answers once the packets see the change, with what was changed; with dryRun nothing is.
@@ -5347,7 +5347,7 @@ func (c *Client) RemoveBgpPolicies(ctx context.Context, body RemoveBgpPoliciesJS
 	return c.Client.Do(req)
 }
 
-// CreateBgpDefinedSetOfTypeWithBody The same, with the type in the path
+// CreateBgpDefinedSetOfTypeWithBody Create or update a set, with its type in the path
 //
 // definedType may be absent.
 //
@@ -5366,7 +5366,7 @@ func (c *Client) CreateBgpDefinedSetOfTypeWithBody(ctx context.Context, definese
 	return c.Client.Do(req)
 }
 
-// CreateBgpDefinedSetOfType The same, with the type in the path
+// CreateBgpDefinedSetOfType Create or update a set, with its type in the path
 //
 // definedType may be absent.
 //
@@ -5385,7 +5385,7 @@ func (c *Client) CreateBgpDefinedSetOfType(ctx context.Context, definesetType st
 	return c.Client.Do(req)
 }
 
-// GetBgpDefinedSet One set, or with the name all each set of the type
+// GetBgpDefinedSet Show a set, or with the name all each set of the type
 //
 // Corresponds with GET /config/bgp/policy/definedsets/{defineset_type}/{type_name} (the `GetBgpDefinedSet` operationId).
 func (c *Client) GetBgpDefinedSet(ctx context.Context, definesetType string, typeName string, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -5444,7 +5444,7 @@ func (c *Client) SetInstanceState(ctx context.Context, body SetInstanceStateJSON
 	return c.Client.Do(req)
 }
 
-// GetInstanceStates Roles of this node by instance
+// GetInstanceStates List roles of this node by instance
 //
 // Corresponds with GET /config/cistate/all (the `GetInstanceStates` operationId).
 func (c *Client) GetInstanceStates(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -5459,7 +5459,7 @@ func (c *Client) GetInstanceStates(ctx context.Context, reqEditors ...RequestEdi
 	return c.Client.Do(req)
 }
 
-// ConfirmApplyWithBody Have a revision stay that would go back
+// ConfirmApplyWithBody Confirm a revision, so it is not rolled back
 //
 // Takes any type of body and a specified content type.
 //
@@ -5476,7 +5476,7 @@ func (c *Client) ConfirmApplyWithBody(ctx context.Context, contentType string, b
 	return c.Client.Do(req)
 }
 
-// ConfirmApply Have a revision stay that would go back
+// ConfirmApply Confirm a revision, so it is not rolled back
 //
 // Takes a body of the `application/json` content type.
 //
@@ -5512,7 +5512,7 @@ func (c *Client) EndConntracks(ctx context.Context, params *EndConntracksParams,
 	return c.Client.Do(req)
 }
 
-// GetConntracks Connections, one entry a direction
+// GetConntracks List connections, one entry per direction
 //
 // The answer is streamed; filters are applied before it is written.
 //
@@ -5529,7 +5529,7 @@ func (c *Client) GetConntracks(ctx context.Context, params *GetConntracksParams,
 	return c.Client.Do(req)
 }
 
-// WatchConntracks Connections, as they are opened, assured, closing and ended
+// WatchConntracks Stream events of connections: opened, assured, closing, ended
 //
 // A stream of server-sent events that does not end, a ConntrackEvent as data of each. An event "untold" says how
 // many events the client was not told of since the last one: "sampled" are those of connections that were left
@@ -5550,7 +5550,7 @@ func (c *Client) WatchConntracks(ctx context.Context, params *WatchConntracksPar
 	return c.Client.Do(req)
 }
 
-// CreateCorsWithBody Answer web pages of further origins, until the daemon ends
+// CreateCorsWithBody Allow web pages of further origins until the daemon ends
 //
 // A page still needs what every client needs: a token, or, on loopback, a user who may use the API. At first no page is answered.
 //
@@ -5569,7 +5569,7 @@ func (c *Client) CreateCorsWithBody(ctx context.Context, contentType string, bod
 	return c.Client.Do(req)
 }
 
-// CreateCors Answer web pages of further origins, until the daemon ends
+// CreateCors Allow web pages of further origins until the daemon ends
 //
 // A page still needs what every client needs: a token, or, on loopback, a user who may use the API. At first no page is answered.
 //
@@ -5588,7 +5588,7 @@ func (c *Client) CreateCors(ctx context.Context, body CreateCorsJSONRequestBody,
 	return c.Client.Do(req)
 }
 
-// GetCors Origins whose web pages are answered
+// GetCors List origins whose web pages may use the API
 //
 // Corresponds with GET /config/cors/all (the `GetCors` operationId).
 func (c *Client) GetCors(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -5603,7 +5603,7 @@ func (c *Client) GetCors(ctx context.Context, reqEditors ...RequestEditorFn) (*h
 	return c.Client.Do(req)
 }
 
-// DeleteCors Answer web pages of an origin no longer
+// DeleteCors Disallow web pages of an origin
 //
 // Corresponds with DELETE /config/cors/{cors_url} (the `DeleteCors` operationId).
 func (c *Client) DeleteCors(ctx context.Context, corsUrl string, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -5618,7 +5618,7 @@ func (c *Client) DeleteCors(ctx context.Context, corsUrl string, reqEditors ...R
 	return c.Client.Do(req)
 }
 
-// UndrainEndpoint Let a drained endpoint take new connections again
+// UndrainEndpoint Undrain an endpoint
 //
 // Corresponds with DELETE /config/drain (the `UndrainEndpoint` operationId).
 func (c *Client) UndrainEndpoint(ctx context.Context, params *UndrainEndpointParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -5633,7 +5633,7 @@ func (c *Client) UndrainEndpoint(ctx context.Context, params *UndrainEndpointPar
 	return c.Client.Do(req)
 }
 
-// DrainEndpointWithBody Have an endpoint take no new connections
+// DrainEndpointWithBody Drain an endpoint
 //
 // Of any service that has it. Those that it has go on; what is left after the time that is given is ended for both
 // sides, at a pace. It holds until it is deleted, over restarts too. Again, it changes the time and the pace.
@@ -5653,7 +5653,7 @@ func (c *Client) DrainEndpointWithBody(ctx context.Context, contentType string, 
 	return c.Client.Do(req)
 }
 
-// DrainEndpoint Have an endpoint take no new connections
+// DrainEndpoint Drain an endpoint
 //
 // Of any service that has it. Those that it has go on; what is left after the time that is given is ended for both
 // sides, at a pace. It holds until it is deleted, over restarts too. Again, it changes the time and the pace.
@@ -5673,7 +5673,7 @@ func (c *Client) DrainEndpoint(ctx context.Context, body DrainEndpointJSONReques
 	return c.Client.Do(req)
 }
 
-// GetDrains Endpoints that are drained, and what they have left
+// GetDrains List drained endpoints and their remaining connections
 //
 // Corresponds with GET /config/drain/all (the `GetDrains` operationId).
 func (c *Client) GetDrains(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -5688,7 +5688,7 @@ func (c *Client) GetDrains(ctx context.Context, reqEditors ...RequestEditorFn) (
 	return c.Client.Do(req)
 }
 
-// CreateEndpointWithBody Have an address probed, or change how it is
+// CreateEndpointWithBody Create or update a probe of an address
 //
 // Of an address that is an endpoint of a service or not. One of the same name is updated; with the same content it is
 // refused with 409. Where a service would have an address probed by the same name, as 10.0.0.1_tcp_80, this takes the
@@ -5709,7 +5709,7 @@ func (c *Client) CreateEndpointWithBody(ctx context.Context, contentType string,
 	return c.Client.Do(req)
 }
 
-// CreateEndpoint Have an address probed, or change how it is
+// CreateEndpoint Create or update a probe of an address
 //
 // Of an address that is an endpoint of a service or not. One of the same name is updated; with the same content it is
 // refused with 409. Where a service would have an address probed by the same name, as 10.0.0.1_tcp_80, this takes the
@@ -5730,7 +5730,7 @@ func (c *Client) CreateEndpoint(ctx context.Context, body CreateEndpointJSONRequ
 	return c.Client.Do(req)
 }
 
-// GetEndpoints What is probed, and what was found
+// GetEndpoints List probes and their results
 //
 // Objects, and what services have probed: each address, type and port once, however many services use it, unless
 // they ask it in different ways.
@@ -5748,7 +5748,7 @@ func (c *Client) GetEndpoints(ctx context.Context, params *GetEndpointsParams, r
 	return c.Client.Do(req)
 }
 
-// DeleteEndpoint Delete the object by which an address is probed
+// DeleteEndpoint Delete a probe of an address
 //
 // Probes of services continue as the services define them.
 //
@@ -5765,7 +5765,7 @@ func (c *Client) DeleteEndpoint(ctx context.Context, ipAddress string, params *D
 	return c.Client.Do(req)
 }
 
-// SetEndpointHostStateWithBody Take an endpoint out, whatever its probe says, or leave it to its probe again
+// SetEndpointHostStateWithBody Report an endpoint's state as an agent
 //
 // For an agent that knows more than a probe. It holds until something else is said, nothing is probed there any more,
 // or the daemon ends. 404 if nothing like it is probed.
@@ -5785,7 +5785,7 @@ func (c *Client) SetEndpointHostStateWithBody(ctx context.Context, contentType s
 	return c.Client.Do(req)
 }
 
-// SetEndpointHostState Take an endpoint out, whatever its probe says, or leave it to its probe again
+// SetEndpointHostState Report an endpoint's state as an agent
 //
 // For an agent that knows more than a probe. It holds until something else is said, nothing is probed there any more,
 // or the daemon ends. 404 if nothing like it is probed.
@@ -5805,7 +5805,7 @@ func (c *Client) SetEndpointHostState(ctx context.Context, body SetEndpointHostS
 	return c.Client.Do(req)
 }
 
-// SetEndpointWeightWithBody Give an endpoint another weight
+// SetEndpointWeightWithBody Set the weight of an endpoint
 //
 // In all services that have it, or in those of a name, or in one. All of them are changed, or none; no connection is disturbed.
 //
@@ -5824,7 +5824,7 @@ func (c *Client) SetEndpointWeightWithBody(ctx context.Context, contentType stri
 	return c.Client.Do(req)
 }
 
-// SetEndpointWeight Give an endpoint another weight
+// SetEndpointWeight Set the weight of an endpoint
 //
 // In all services that have it, or in those of a name, or in one. All of them are changed, or none; no connection is disturbed.
 //
@@ -5843,7 +5843,7 @@ func (c *Client) SetEndpointWeight(ctx context.Context, body SetEndpointWeightJS
 	return c.Client.Do(req)
 }
 
-// ExportConfig The configuration, as a file that import takes
+// ExportConfig Export the configuration as a file for import
 //
 // Corresponds with GET /config/export (the `ExportConfig` operationId).
 func (c *Client) ExportConfig(ctx context.Context, params *ExportConfigParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -5858,7 +5858,7 @@ func (c *Client) ExportConfig(ctx context.Context, params *ExportConfigParams, r
 	return c.Client.Do(req)
 }
 
-// CreateFdbWithBody Say by which interface a MAC address is reached
+// CreateFdbWithBody Add a forwarding entry of a bridge
 //
 // In the forwarding table of the bridge that the interface is of, or else of its own. It is kept, and made again when it
 // vanishes. 409: it is there already.
@@ -5878,7 +5878,7 @@ func (c *Client) CreateFdbWithBody(ctx context.Context, contentType string, body
 	return c.Client.Do(req)
 }
 
-// CreateFdb Say by which interface a MAC address is reached
+// CreateFdb Add a forwarding entry of a bridge
 //
 // In the forwarding table of the bridge that the interface is of, or else of its own. It is kept, and made again when it
 // vanishes. 409: it is there already.
@@ -5898,7 +5898,7 @@ func (c *Client) CreateFdb(ctx context.Context, body CreateFdbJSONRequestBody, r
 	return c.Client.Do(req)
 }
 
-// GetFdbs The forwarding tables
+// GetFdbs List forwarding entries
 //
 // What was said, and what was learned; MAC addresses of single hosts.
 //
@@ -5949,7 +5949,7 @@ func (c *Client) DeleteFirewallRule(ctx context.Context, params *DeleteFirewallR
 	return c.Client.Do(req)
 }
 
-// CreateFirewallRuleWithBody Create a firewall rule, or many
+// CreateFirewallRuleWithBody Create one or many firewall rules
 //
 // Of all rules that match a packet of no connection, the first decides: the one of the highest preference; of one preference, the one that
 // says more of addresses, then of ports, of the protocol, of the interface. A rule with the same ruleArguments is replaced by one with other
@@ -5971,7 +5971,7 @@ func (c *Client) CreateFirewallRuleWithBody(ctx context.Context, params *CreateF
 	return c.Client.Do(req)
 }
 
-// CreateFirewallRule Create a firewall rule, or many
+// CreateFirewallRule Create one or many firewall rules
 //
 // Of all rules that match a packet of no connection, the first decides: the one of the highest preference; of one preference, the one that
 // says more of addresses, then of ports, of the protocol, of the interface. A rule with the same ruleArguments is replaced by one with other
@@ -6008,7 +6008,7 @@ func (c *Client) DeleteFirewallRules(ctx context.Context, reqEditors ...RequestE
 	return c.Client.Do(req)
 }
 
-// GetFirewallRules All firewall rules, with what they have decided about
+// GetFirewallRules List firewall rules with their counters
 //
 // Corresponds with GET /config/firewall/all (the `GetFirewallRules` operationId).
 func (c *Client) GetFirewallRules(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -6023,7 +6023,7 @@ func (c *Client) GetFirewallRules(ctx context.Context, reqEditors ...RequestEdit
 	return c.Client.Do(req)
 }
 
-// ImportConfigWithBody Have the configuration be what a file of export says
+// ImportConfigWithBody Import a file of export, which replaces its components
 //
 // All of it, or nothing. Of each component that is in the file, what the file does not have is deleted, but what a controller manages. Roles of
 // nodes (cluster) are not imported: they are of the node that was exported.
@@ -6043,7 +6043,7 @@ func (c *Client) ImportConfigWithBody(ctx context.Context, params *ImportConfigP
 	return c.Client.Do(req)
 }
 
-// CreateAddressWithBody Give an interface an address, IPv4 or IPv6
+// CreateAddressWithBody Add an IPv4 or IPv6 address to an interface
 //
 // It is kept, over restarts too, and given again when the interface comes back. 409: the interface has it already; 404: there
 // is no such interface.
@@ -6063,7 +6063,7 @@ func (c *Client) CreateAddressWithBody(ctx context.Context, contentType string, 
 	return c.Client.Do(req)
 }
 
-// CreateAddress Give an interface an address, IPv4 or IPv6
+// CreateAddress Add an IPv4 or IPv6 address to an interface
 //
 // It is kept, over restarts too, and given again when the interface comes back. 409: the interface has it already; 404: there
 // is no such interface.
@@ -6083,7 +6083,7 @@ func (c *Client) CreateAddress(ctx context.Context, body CreateAddressJSONReques
 	return c.Client.Do(req)
 }
 
-// GetAddresses The addresses of all interfaces
+// GetAddresses List addresses of all interfaces
 //
 // Corresponds with GET /config/ipv4address/all (the `GetAddresses` operationId).
 func (c *Client) GetAddresses(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -6098,7 +6098,7 @@ func (c *Client) GetAddresses(ctx context.Context, reqEditors ...RequestEditorFn
 	return c.Client.Do(req)
 }
 
-// DeleteAddress Take an address from an interface
+// DeleteAddress Delete an address of an interface
 //
 // Whoever gave it. 409: it is a VIP of a service, or connections of this machine itself come by it, the request say.
 //
@@ -6216,7 +6216,7 @@ func (c *Client) DeleteLoadbalancers(ctx context.Context, reqEditors ...RequestE
 	return c.Client.Do(req)
 }
 
-// GetLoadbalancers All services with their endpoints and counters
+// GetLoadbalancers List services with their endpoints and counters
 //
 // Corresponds with GET /config/loadbalancer/all (the `GetLoadbalancers` operationId).
 func (c *Client) GetLoadbalancers(ctx context.Context, params *GetLoadbalancersParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -6308,7 +6308,7 @@ func (c *Client) DeleteLoadbalancerByName(ctx context.Context, lbName string, re
 	return c.Client.Do(req)
 }
 
-// DisableMetrics Serve no metrics, until they are switched on again or the daemon ends
+// DisableMetrics Disable metrics until they are enabled or the daemon ends
 //
 // Corresponds with DELETE /config/metrics (the `DisableMetrics` operationId).
 func (c *Client) DisableMetrics(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -6323,7 +6323,7 @@ func (c *Client) DisableMetrics(ctx context.Context, reqEditors ...RequestEditor
 	return c.Client.Do(req)
 }
 
-// GetMetricsConfig Whether metrics are served to Prometheus
+// GetMetricsConfig Report whether metrics are served
 //
 // Corresponds with GET /config/metrics (the `GetMetricsConfig` operationId).
 func (c *Client) GetMetricsConfig(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -6338,7 +6338,7 @@ func (c *Client) GetMetricsConfig(ctx context.Context, reqEditors ...RequestEdit
 	return c.Client.Do(req)
 }
 
-// EnableMetrics Serve metrics, as at the start
+// EnableMetrics Enable metrics
 //
 // Corresponds with POST /config/metrics (the `EnableMetrics` operationId).
 func (c *Client) EnableMetrics(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -6353,7 +6353,7 @@ func (c *Client) EnableMetrics(ctx context.Context, reqEditors ...RequestEditorF
 	return c.Client.Do(req)
 }
 
-// CreateNeighborWithBody Say which MAC address a host on a link has
+// CreateNeighborWithBody Add a neighbor with its MAC address
 //
 // It is not asked for any more, over restarts too. Again, with another MAC address, it is changed.
 // 409: the kernel has it already, said by somebody else or by an earlier request.
@@ -6373,7 +6373,7 @@ func (c *Client) CreateNeighborWithBody(ctx context.Context, contentType string,
 	return c.Client.Do(req)
 }
 
-// CreateNeighbor Say which MAC address a host on a link has
+// CreateNeighbor Add a neighbor with its MAC address
 //
 // It is not asked for any more, over restarts too. Again, with another MAC address, it is changed.
 // 409: the kernel has it already, said by somebody else or by an earlier request.
@@ -6393,7 +6393,7 @@ func (c *Client) CreateNeighbor(ctx context.Context, body CreateNeighborJSONRequ
 	return c.Client.Do(req)
 }
 
-// GetNeighbors Neighbours whose MAC address is known
+// GetNeighbors List neighbors with a known MAC address
 //
 // Those that were said, and those that the kernel found by asking.
 //
@@ -6410,7 +6410,7 @@ func (c *Client) GetNeighbors(ctx context.Context, reqEditors ...RequestEditorFn
 	return c.Client.Do(req)
 }
 
-// DeleteNeighbor Leave a neighbour to be found by asking
+// DeleteNeighbor Delete a neighbor, which the kernel then resolves
 //
 // Whoever has said it.
 //
@@ -6486,7 +6486,7 @@ func (c *Client) ResumeNode(ctx context.Context, reqEditors ...RequestEditorFn) 
 	return c.Client.Do(req)
 }
 
-// GetObjects All that is wanted, as apply takes it
+// GetObjects Export all objects in the form of apply
 //
 // Without what the API adds when it answers (counters, states), and without services that a controller manages.
 //
@@ -6503,7 +6503,7 @@ func (c *Client) GetObjects(ctx context.Context, params *GetObjectsParams, reqEd
 	return c.Client.Do(req)
 }
 
-// GetParams Parameters that can be changed while the daemon runs
+// GetParams Show parameters that can change while the daemon runs
 //
 // Corresponds with GET /config/params (the `GetParams` operationId).
 func (c *Client) GetParams(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -6518,7 +6518,7 @@ func (c *Client) GetParams(ctx context.Context, reqEditors ...RequestEditorFn) (
 	return c.Client.Do(req)
 }
 
-// SetParamsWithBody Change parameters, until the daemon ends
+// SetParamsWithBody Change parameters until the daemon ends
 //
 // Takes any type of body and a specified content type.
 //
@@ -6535,7 +6535,7 @@ func (c *Client) SetParamsWithBody(ctx context.Context, contentType string, body
 	return c.Client.Do(req)
 }
 
-// SetParams Change parameters, until the daemon ends
+// SetParams Change parameters until the daemon ends
 //
 // Takes a body of the `application/json` content type.
 //
@@ -6552,7 +6552,7 @@ func (c *Client) SetParams(ctx context.Context, body SetParamsJSONRequestBody, r
 	return c.Client.Do(req)
 }
 
-// GetPorts The interfaces of this network namespace
+// GetPorts List interfaces of this network namespace
 //
 // Corresponds with GET /config/port/all (the `GetPorts` operationId).
 func (c *Client) GetPorts(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -6567,7 +6567,7 @@ func (c *Client) GetPorts(ctx context.Context, reqEditors ...RequestEditorFn) (*
 	return c.Client.Do(req)
 }
 
-// GetRevisions The last 50 revisions, who made them, and when
+// GetRevisions List the last 50 revisions, their authors and times
 //
 // Corresponds with GET /config/revisions (the `GetRevisions` operationId).
 func (c *Client) GetRevisions(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -6582,7 +6582,7 @@ func (c *Client) GetRevisions(ctx context.Context, reqEditors ...RequestEditorFn
 	return c.Client.Do(req)
 }
 
-// RollBackWithBody Make all objects what they were at a revision
+// RollBackWithBody Restore all objects to a revision
 //
 // That is a new revision. Services that a controller manages, or managed then, stay as they are, unless managed is true.
 //
@@ -6601,7 +6601,7 @@ func (c *Client) RollBackWithBody(ctx context.Context, contentType string, body 
 	return c.Client.Do(req)
 }
 
-// RollBack Make all objects what they were at a revision
+// RollBack Restore all objects to a revision
 //
 // That is a new revision. Services that a controller manages, or managed then, stay as they are, unless managed is true.
 //
@@ -6660,7 +6660,7 @@ func (c *Client) CreateRoute(ctx context.Context, params *CreateRouteParams, bod
 	return c.Client.Do(req)
 }
 
-// GetRoutes The routes of the main table
+// GetRoutes List routes of the main table
 //
 // The table of a router may have a million: limit and continue page it. Not of the contract, as these parameters.
 //
@@ -6694,7 +6694,7 @@ func (c *Client) DeleteRoute(ctx context.Context, ipAddress string, mask string,
 	return c.Client.Do(req)
 }
 
-// CreateVxlanWithBody Make a VXLAN tunnel
+// CreateVxlanWithBody Create a VXLAN tunnel
 //
 // An interface vxlanN over another one, from the first address of that, at port 4789. It is set up, and made again when it
 // vanishes. 409: it is there already.
@@ -6714,7 +6714,7 @@ func (c *Client) CreateVxlanWithBody(ctx context.Context, contentType string, bo
 	return c.Client.Do(req)
 }
 
-// CreateVxlan Make a VXLAN tunnel
+// CreateVxlan Create a VXLAN tunnel
 //
 // An interface vxlanN over another one, from the first address of that, at port 4789. It is set up, and made again when it
 // vanishes. 409: it is there already.
@@ -6734,7 +6734,7 @@ func (c *Client) CreateVxlan(ctx context.Context, body CreateVxlanJSONRequestBod
 	return c.Client.Do(req)
 }
 
-// GetVxlans VXLAN tunnels with their peers
+// GetVxlans List VXLAN tunnels with their peers
 //
 // All that the kernel has, whatever they are called.
 //
@@ -6768,7 +6768,7 @@ func (c *Client) DeleteVxlan(ctx context.Context, vxlanID string, params *Delete
 	return c.Client.Do(req)
 }
 
-// CreateVxlanPeerWithBody Have a tunnel send to a peer
+// CreateVxlanPeerWithBody Add a peer to a VXLAN tunnel
 //
 // The tunnel sends broadcasts to it, and packets to hosts of unknown location.
 //
@@ -6787,7 +6787,7 @@ func (c *Client) CreateVxlanPeerWithBody(ctx context.Context, vxlanID string, co
 	return c.Client.Do(req)
 }
 
-// CreateVxlanPeer Have a tunnel send to a peer
+// CreateVxlanPeer Add a peer to a VXLAN tunnel
 //
 // The tunnel sends broadcasts to it, and packets to hosts of unknown location.
 //
@@ -6806,7 +6806,7 @@ func (c *Client) CreateVxlanPeer(ctx context.Context, vxlanID string, body Creat
 	return c.Client.Do(req)
 }
 
-// DeleteVxlanPeer Have a tunnel send to a peer no more
+// DeleteVxlanPeer Remove a peer from a VXLAN tunnel
 //
 // Corresponds with DELETE /config/tunnel/vxlan/{vxlanID}/peer/{PeerIP} (the `DeleteVxlanPeer` operationId).
 func (c *Client) DeleteVxlanPeer(ctx context.Context, vxlanID string, peerIP string, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -6821,7 +6821,7 @@ func (c *Client) DeleteVxlanPeer(ctx context.Context, vxlanID string, peerIP str
 	return c.Client.Do(req)
 }
 
-// CreateVlanWithBody Make the bridge of a VLAN
+// CreateVlanWithBody Create the bridge of a VLAN
 //
 // It is called vlanN, set up, and made again when it vanishes. 409: it is there already.
 //
@@ -6840,7 +6840,7 @@ func (c *Client) CreateVlanWithBody(ctx context.Context, contentType string, bod
 	return c.Client.Do(req)
 }
 
-// CreateVlan Make the bridge of a VLAN
+// CreateVlan Create the bridge of a VLAN
 //
 // It is called vlanN, set up, and made again when it vanishes. 409: it is there already.
 //
@@ -6859,7 +6859,7 @@ func (c *Client) CreateVlan(ctx context.Context, body CreateVlanJSONRequestBody,
 	return c.Client.Do(req)
 }
 
-// GetVlans VLANs with their members
+// GetVlans List VLANs with their members
 //
 // Bridges named vlanN, whoever made them.
 //
@@ -6893,7 +6893,7 @@ func (c *Client) DeleteVlan(ctx context.Context, vlanId string, params *DeleteVl
 	return c.Client.Do(req)
 }
 
-// CreateVlanMemberWithBody Put an interface into a VLAN
+// CreateVlanMemberWithBody Add an interface to a VLAN
 //
 // Itself, or, tagged, an interface eth0.100 on top of it, for which the kernel needs 8021q. 409: it is in another bridge.
 // 404: there is no such VLAN or interface.
@@ -6913,7 +6913,7 @@ func (c *Client) CreateVlanMemberWithBody(ctx context.Context, vlanId string, pa
 	return c.Client.Do(req)
 }
 
-// CreateVlanMember Put an interface into a VLAN
+// CreateVlanMember Add an interface to a VLAN
 //
 // Itself, or, tagged, an interface eth0.100 on top of it, for which the kernel needs 8021q. 409: it is in another bridge.
 // 404: there is no such VLAN or interface.
@@ -6933,7 +6933,7 @@ func (c *Client) CreateVlanMember(ctx context.Context, vlanId string, params *Cr
 	return c.Client.Do(req)
 }
 
-// DeleteVlanMember Take an interface out of a VLAN
+// DeleteVlanMember Remove an interface from a VLAN
 //
 // Corresponds with DELETE /config/vlan/{vlan_id}/member/{if_name}/tagged/{tagged} (the `DeleteVlanMember` operationId).
 func (c *Client) DeleteVlanMember(ctx context.Context, vlanId string, ifName string, tagged string, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -6948,7 +6948,7 @@ func (c *Client) DeleteVlanMember(ctx context.Context, vlanId string, ifName str
 	return c.Client.Do(req)
 }
 
-// GetDoctor What is wrong with the machine and its network
+// GetDoctor Check the machine and its network for problems
 //
 // Looks, and changes nothing; endpoints are pinged, and connected to where nobody probes them (256 at most). Not of the contract.
 //
@@ -6965,7 +6965,7 @@ func (c *Client) GetDoctor(ctx context.Context, reqEditors ...RequestEditorFn) (
 	return c.Client.Do(req)
 }
 
-// FixFinding Mend a finding
+// FixFinding Apply the fix of a finding
 //
 // Does what the command of the finding does, if that is known to be safe: settings of the kernel, offloads, mounts. Not of the contract.
 //
@@ -6982,7 +6982,7 @@ func (c *Client) FixFinding(ctx context.Context, params *FixFindingParams, reqEd
 	return c.Client.Do(req)
 }
 
-// GetEvents What happens, as it happens
+// GetEvents List or stream events
 //
 // With Accept text/event-stream and without limit: a stream of server-sent events that does not end, an Event as
 // data of each, its kind as event, its seq as id. A client that comes again with Last-Event-ID gets what it
@@ -7002,7 +7002,7 @@ func (c *Client) GetEvents(ctx context.Context, params *GetEventsParams, reqEdit
 	return c.Client.Do(req)
 }
 
-// Explain What would become of a packet, and why
+// Explain Explain how a packet would be handled
 //
 // Either from and to: a packet. Or client and endpoint: the services by which that client reaches that endpoint, and why the others do not lead there;
 // so it is, too, if to is an endpoint and no VIP. The program of the data path itself is asked, on copies: nothing of the network, no
@@ -7021,7 +7021,7 @@ func (c *Client) Explain(ctx context.Context, params *ExplainParams, reqEditors 
 	return c.Client.Do(req)
 }
 
-// GetLogArchives Older parts of the log
+// GetLogArchives List older parts of the log
 //
 // Corresponds with GET /log-archives (the `GetLogArchives` operationId).
 func (c *Client) GetLogArchives(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -7036,7 +7036,7 @@ func (c *Client) GetLogArchives(ctx context.Context, reqEditors ...RequestEditor
 	return c.Client.Do(req)
 }
 
-// GetLogArchive An older part of the log
+// GetLogArchive Show an older part of the log
 //
 // Corresponds with GET /log-archives/{filename} (the `GetLogArchive` operationId).
 func (c *Client) GetLogArchive(ctx context.Context, filename string, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -7051,9 +7051,9 @@ func (c *Client) GetLogArchive(ctx context.Context, filename string, reqEditors 
 	return c.Client.Do(req)
 }
 
-// GetLogs The daemon's log, page by page
+// GetLogs Show the daemon's log in pages
 //
-// The last megabyte is kept in memory, whatever becomes of standard error, to which the log goes.
+// The last megabyte is kept in memory. The log itself goes to standard error.
 //
 // Corresponds with GET /logs (the `GetLogs` operationId).
 func (c *Client) GetLogs(ctx context.Context, params *GetLogsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -7068,7 +7068,7 @@ func (c *Client) GetLogs(ctx context.Context, params *GetLogsParams, reqEditors 
 	return c.Client.Do(req)
 }
 
-// GetMeta What the requests that change something take
+// GetMeta Describe the bodies of requests that change something
 //
 // By path, the method and its fields with types, made of this document.
 //
@@ -7085,7 +7085,7 @@ func (c *Client) GetMeta(ctx context.Context, reqEditors ...RequestEditorFn) (*h
 	return c.Client.Do(req)
 }
 
-// GetMetrics Counters in the Prometheus text format
+// GetMetrics Show metrics in the Prometheus text format
 //
 // The same as /metrics outside of the base path.
 //
@@ -7102,7 +7102,7 @@ func (c *Client) GetMetrics(ctx context.Context, reqEditors ...RequestEditorFn) 
 	return c.Client.Do(req)
 }
 
-// GetEndpointShares Bytes of endpoints and their shares, by service
+// GetEndpointShares Count bytes of endpoints and their shares by service
 //
 // Corresponds with GET /metrics/epdisttraffic (the `GetEndpointShares` operationId).
 func (c *Client) GetEndpointShares(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -7117,7 +7117,7 @@ func (c *Client) GetEndpointShares(ctx context.Context, reqEditors ...RequestEdi
 	return c.Client.Do(req)
 }
 
-// GetErrorCount Packets refused, by service
+// GetErrorCount Count refused packets by service
 //
 // Corresponds with GET /metrics/errorcount (the `GetErrorCount` operationId).
 func (c *Client) GetErrorCount(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -7132,7 +7132,7 @@ func (c *Client) GetErrorCount(ctx context.Context, reqEditors ...RequestEditorF
 	return c.Client.Do(req)
 }
 
-// GetFlowCount How many connections are tracked
+// GetFlowCount Count tracked connections
 //
 // Corresponds with GET /metrics/flowcount (the `GetFlowCount` operationId).
 func (c *Client) GetFlowCount(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -7147,7 +7147,7 @@ func (c *Client) GetFlowCount(ctx context.Context, reqEditors ...RequestEditorFn
 	return c.Client.Do(req)
 }
 
-// GetRuleDrops Packets that firewall rules and lists of sources have dropped
+// GetRuleDrops Count packets dropped by firewall rules and source lists
 //
 // Corresponds with GET /metrics/fwdrops (the `GetRuleDrops` operationId).
 func (c *Client) GetRuleDrops(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -7162,7 +7162,7 @@ func (c *Client) GetRuleDrops(ctx context.Context, reqEditors ...RequestEditorFn
 	return c.Client.Do(req)
 }
 
-// GetHostCount How many endpoints are up
+// GetHostCount Count endpoints that are up
 //
 // Corresponds with GET /metrics/hostcount (the `GetHostCount` operationId).
 func (c *Client) GetHostCount(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -7177,7 +7177,7 @@ func (c *Client) GetHostCount(ctx context.Context, reqEditors ...RequestEditorFn
 	return c.Client.Do(req)
 }
 
-// GetInteractions Packets and bytes of the connections that there are, by service, client and endpoint
+// GetInteractions Count packets and bytes of open connections by service, client and endpoint
 //
 // Corresponds with GET /metrics/lbprocessedtraffic (the `GetInteractions` operationId).
 func (c *Client) GetInteractions(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -7192,7 +7192,7 @@ func (c *Client) GetInteractions(ctx context.Context, reqEditors ...RequestEdito
 	return c.Client.Do(req)
 }
 
-// GetRuleCount How many services there are
+// GetRuleCount Count services
 //
 // Corresponds with GET /metrics/lbrulecount (the `GetRuleCount` operationId).
 func (c *Client) GetRuleCount(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -7207,7 +7207,7 @@ func (c *Client) GetRuleCount(ctx context.Context, reqEditors ...RequestEditorFn
 	return c.Client.Do(req)
 }
 
-// GetNewFlowCount How many connections were made
+// GetNewFlowCount Count opened connections
 //
 // Corresponds with GET /metrics/newflowcount (the `GetNewFlowCount` operationId).
 func (c *Client) GetNewFlowCount(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -7222,7 +7222,7 @@ func (c *Client) GetNewFlowCount(ctx context.Context, reqEditors ...RequestEdito
 	return c.Client.Do(req)
 }
 
-// GetProcessedTraffic Packets and bytes, by protocol
+// GetProcessedTraffic Count packets and bytes by protocol
 //
 // Corresponds with GET /metrics/processedtraffic (the `GetProcessedTraffic` operationId).
 func (c *Client) GetProcessedTraffic(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -7237,7 +7237,7 @@ func (c *Client) GetProcessedTraffic(ctx context.Context, reqEditors ...RequestE
 	return c.Client.Do(req)
 }
 
-// GetClientRequests Connections that there are, by client
+// GetClientRequests Count open connections by client
 //
 // Corresponds with GET /metrics/reqcountperclient (the `GetClientRequests` operationId).
 func (c *Client) GetClientRequests(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -7252,7 +7252,7 @@ func (c *Client) GetClientRequests(ctx context.Context, reqEditors ...RequestEdi
 	return c.Client.Do(req)
 }
 
-// GetRequestCount Connections made, by service
+// GetRequestCount Count opened connections by service
 //
 // Corresponds with GET /metrics/requestcount (the `GetRequestCount` operationId).
 func (c *Client) GetRequestCount(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -7267,7 +7267,7 @@ func (c *Client) GetRequestCount(ctx context.Context, reqEditors ...RequestEdito
 	return c.Client.Do(req)
 }
 
-// GetServiceShares Bytes of services and their shares
+// GetServiceShares Count bytes of services and their shares
 //
 // Corresponds with GET /metrics/servicedisttraffic (the `GetServiceShares` operationId).
 func (c *Client) GetServiceShares(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -7282,7 +7282,7 @@ func (c *Client) GetServiceShares(ctx context.Context, reqEditors ...RequestEdit
 	return c.Client.Do(req)
 }
 
-// GetNodeGraph All services and their endpoints, as Grafana's node graph reads them
+// GetNodeGraph Show all services and endpoints as a node graph of Grafana
 //
 // Corresponds with GET /nodegraph/all (the `GetNodeGraph` operationId).
 func (c *Client) GetNodeGraph(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -7297,7 +7297,7 @@ func (c *Client) GetNodeGraph(ctx context.Context, reqEditors ...RequestEditorFn
 	return c.Client.Do(req)
 }
 
-// GetServiceNodeGraph One service, or those of a name, and their endpoints, likewise
+// GetServiceNodeGraph Show a service, or those of a name, as a node graph of Grafana
 //
 // Corresponds with GET /nodegraph/{service} (the `GetServiceNodeGraph` operationId).
 func (c *Client) GetServiceNodeGraph(ctx context.Context, service string, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -7312,7 +7312,7 @@ func (c *Client) GetServiceNodeGraph(ctx context.Context, service string, reqEdi
 	return c.Client.Do(req)
 }
 
-// GetClients The clients with the most connections or traffic
+// GetClients List clients with the most connections or traffic
 //
 // Of the connections that are tracked now. Memory is bounded: with more clients than are counted exactly, error says by how
 // much each number may be too small. A client with more than error is never left out. Not of the contract.
@@ -7330,7 +7330,7 @@ func (c *Client) GetClients(ctx context.Context, params *GetClientsParams, reqEd
 	return c.Client.Do(req)
 }
 
-// GetCluster The nodes with which this one exchanges connections
+// GetCluster List nodes that exchange connections with this one
 //
 // Without --cluster there are no peers. Not of the contract.
 //
@@ -7347,9 +7347,9 @@ func (c *Client) GetCluster(ctx context.Context, reqEditors ...RequestEditorFn) 
 	return c.Client.Do(req)
 }
 
-// GetConnections Connections, one entry each, in pages
+// GetConnections List connections, one entry each, in pages
 //
-// As config/conntrack/all, but for the direction to the client. Not of the contract.
+// Like config/conntrack/all, without the direction to the client. Not of the contract.
 //
 // Corresponds with GET /status/connections (the `GetConnections` operationId).
 func (c *Client) GetConnections(ctx context.Context, params *GetConnectionsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -7364,7 +7364,7 @@ func (c *Client) GetConnections(ctx context.Context, params *GetConnectionsParam
 	return c.Client.Do(req)
 }
 
-// GetDevice What the machine is
+// GetDevice Show the machine: host name, OS, kernel and uptime
 //
 // Corresponds with GET /status/device (the `GetDevice` operationId).
 func (c *Client) GetDevice(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -7379,7 +7379,7 @@ func (c *Client) GetDevice(ctx context.Context, reqEditors ...RequestEditorFn) (
 	return c.Client.Do(req)
 }
 
-// GetDrops Packets dropped, by reason, with what it means and what to do about it
+// GetDrops List dropped packets by reason, with meaning and remedy
 //
 // Not of the contract.
 //
@@ -7396,7 +7396,7 @@ func (c *Client) GetDrops(ctx context.Context, reqEditors ...RequestEditorFn) (*
 	return c.Client.Do(req)
 }
 
-// GetFilesystems File systems, as df shows them
+// GetFilesystems List file systems of the machine, like df
 //
 // Corresponds with GET /status/filesystem (the `GetFilesystems` operationId).
 func (c *Client) GetFilesystems(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -7411,7 +7411,7 @@ func (c *Client) GetFilesystems(ctx context.Context, reqEditors ...RequestEditor
 	return c.Client.Do(req)
 }
 
-// GetNode Which node this is
+// GetNode Show this node: name, version, roles
 //
 // Its name, build, uptime and roles. Not of the contract.
 //
@@ -7428,7 +7428,7 @@ func (c *Client) GetNode(ctx context.Context, reqEditors ...RequestEditorFn) (*h
 	return c.Client.Do(req)
 }
 
-// GetStatuses What the data path has of each object, and why not what is wanted
+// GetStatuses List whether each object is applied to the data path, and why not
 //
 // Services, and what else can fail and is tried again: interfaces, VIPs, next hops. Not of the contract.
 //
@@ -7445,7 +7445,7 @@ func (c *Client) GetStatuses(ctx context.Context, params *GetStatusesParams, req
 	return c.Client.Do(req)
 }
 
-// GetProcesses Processes of the machine, as top shows them
+// GetProcesses List processes of the machine, like top
 //
 // Corresponds with GET /status/process (the `GetProcesses` operationId).
 func (c *Client) GetProcesses(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -7460,7 +7460,7 @@ func (c *Client) GetProcesses(ctx context.Context, reqEditors ...RequestEditorFn
 	return c.Client.Do(req)
 }
 
-// GetRates How fast the counters of all services together grow
+// GetRates Show rates of all services together
 //
 // Of the last window, which is 5 s long while nobody watches (/status/rates/events) and there are less than some
 // 10,000 endpoints with connections; else up to a minute. Not of the contract.
@@ -7478,7 +7478,7 @@ func (c *Client) GetRates(ctx context.Context, reqEditors ...RequestEditorFn) (*
 	return c.Client.Do(req)
 }
 
-// WatchRates Rates, each second
+// WatchRates Stream rates each second
 //
 // A stream of server-sent events that does not end. An event "rates" has a RatesUpdate as data: one comes at once,
 // and one for each window. While anybody watches, windows are a second long, or ten times what reading the
@@ -7498,7 +7498,7 @@ func (c *Client) WatchRates(ctx context.Context, params *WatchRatesParams, reqEd
 	return c.Client.Do(req)
 }
 
-// GetRatesHistory Rates of the last hour
+// GetRatesHistory Show rates of the last hour
 //
 // Of all services together, averages of 5 s each; of one service, of 15 s each. It begins when the daemon does.
 // Not of the contract.
@@ -7516,9 +7516,9 @@ func (c *Client) GetRatesHistory(ctx context.Context, params *GetRatesHistoryPar
 	return c.Client.Do(req)
 }
 
-// GetServiceRates How fast the counters of services grow
+// GetServiceRates List rates of services
 //
-// Of the same window as /status/rates. Not of the contract.
+// Rates cover the same time as /status/rates. Not of the contract.
 //
 // Corresponds with GET /status/rates/services (the `GetServiceRates` operationId).
 func (c *Client) GetServiceRates(ctx context.Context, params *GetServiceRatesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -7533,7 +7533,7 @@ func (c *Client) GetServiceRates(ctx context.Context, params *GetServiceRatesPar
 	return c.Client.Do(req)
 }
 
-// GetServiceStatus One service, with what is known of each endpoint
+// GetServiceStatus Show a service with the state of each endpoint
 //
 // Not of the contract.
 //
@@ -7550,7 +7550,7 @@ func (c *Client) GetServiceStatus(ctx context.Context, params *GetServiceStatusP
 	return c.Client.Do(req)
 }
 
-// GetServiceSummaries Services in short, searched, sorted and in pages
+// GetServiceSummaries List services in short, searched, sorted and in pages
 //
 // How each is, with sums over its endpoints. Not of the contract.
 //
@@ -7567,7 +7567,7 @@ func (c *Client) GetServiceSummaries(ctx context.Context, params *GetServiceSumm
 	return c.Client.Do(req)
 }
 
-// TracePackets Live packets, before and after translation
+// TracePackets Stream packets before and after translation
 //
 // A stream of server-sent events: a "packet" has a PacketTrace as data. While anybody asks for this, programs that
 // show packets take the place of the others; else it costs nothing. Four clients may at once; it ends when they
@@ -7588,7 +7588,7 @@ func (c *Client) TracePackets(ctx context.Context, params *TracePacketsParams, r
 	return c.Client.Do(req)
 }
 
-// GetVerify What users want, compared with what the kernel has
+// GetVerify Compare the kernel's tables with the configuration
 //
 // Of the running system: a difference counts if it is there at two looks, half a second apart. Takes some seconds at most. Not of the contract.
 //
@@ -7605,7 +7605,7 @@ func (c *Client) GetVerify(ctx context.Context, params *GetVerifyParams, reqEdit
 	return c.Client.Do(req)
 }
 
-// Repair The same; what differs is applied again
+// Repair Compare the kernel's tables with the configuration, and repair differences
 //
 // The answer says for each difference whether it was repaired. Not in the contract.
 //
@@ -7622,7 +7622,7 @@ func (c *Client) Repair(ctx context.Context, params *RepairParams, reqEditors ..
 	return c.Client.Do(req)
 }
 
-// GetVersion Version of the daemon
+// GetVersion Show the version of the daemon
 //
 // Corresponds with GET /version (the `GetVersion` operationId).
 func (c *Client) GetVersion(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -13391,100 +13391,100 @@ func (c *Client) applyEditors(ctx context.Context, req *http.Request, additional
 // Responses are read by the caller.
 // ServerInterface represents all server handlers.
 type ServerInterface interface {
-	// GetAudit Who has changed what, and who was refused
+	// GetAudit List the audit log: changes and refused requests
 	// (GET /audit)
 	GetAudit(w http.ResponseWriter, r *http.Request, params GetAuditParams)
-	// Login Get a token for a user's name and password
+	// Login Log in: get a token for a user's name and password
 	// (POST /auth/login)
 	Login(w http.ResponseWriter, r *http.Request)
-	// Logout End the token that the request has
+	// Logout Log out: end the request's token
 	// (POST /auth/logout)
 	Logout(w http.ResponseWriter, r *http.Request)
-	// GetUsers The users, without their passwords
+	// GetUsers List users, without passwords
 	// (GET /auth/users)
 	GetUsers(w http.ResponseWriter, r *http.Request)
 	// CreateUser Create a user
 	// (POST /auth/users)
 	CreateUser(w http.ResponseWriter, r *http.Request)
-	// DeleteUser Delete a user, and end its tokens
+	// DeleteUser Delete a user and end its tokens
 	// (DELETE /auth/users/{id})
 	DeleteUser(w http.ResponseWriter, r *http.Request, id int64)
-	// UpdateUser Change a user's name, password or role
+	// UpdateUser Update a user's name, password or role
 	// (PUT /auth/users/{id})
 	UpdateUser(w http.ResponseWriter, r *http.Request, id int64)
-	// GetWhoami Who makes this request, and what that may do
+	// GetWhoami Show the user of this request and its rights
 	// (GET /auth/whoami)
 	GetWhoami(w http.ResponseWriter, r *http.Request)
-	// ApplyObjects Make objects of any kinds what a list says
+	// ApplyObjects Create, update or delete objects of any kinds in one transaction
 	// (POST /config/apply)
 	ApplyObjects(w http.ResponseWriter, r *http.Request)
 	// RemoveBgpPolicies Stop applying policies to routes from or to a neighbor
 	// (DELETE /config/bgp/policy/apply)
 	RemoveBgpPolicies(w http.ResponseWriter, r *http.Request)
-	// CreateBgpDefinedSetOfType The same, with the type in the path
+	// CreateBgpDefinedSetOfType Create or update a set, with its type in the path
 	// (POST /config/bgp/policy/definedsets/{defineset_type})
 	CreateBgpDefinedSetOfType(w http.ResponseWriter, r *http.Request, definesetType string)
-	// GetBgpDefinedSet One set, or with the name all each set of the type
+	// GetBgpDefinedSet Show a set, or with the name all each set of the type
 	// (GET /config/bgp/policy/definedsets/{defineset_type}/{type_name})
 	GetBgpDefinedSet(w http.ResponseWriter, r *http.Request, definesetType string, typeName string)
 	// SetInstanceState Set the role of this node for the services of an instance
 	// (POST /config/cistate)
 	SetInstanceState(w http.ResponseWriter, r *http.Request)
-	// GetInstanceStates Roles of this node by instance
+	// GetInstanceStates List roles of this node by instance
 	// (GET /config/cistate/all)
 	GetInstanceStates(w http.ResponseWriter, r *http.Request)
-	// ConfirmApply Have a revision stay that would go back
+	// ConfirmApply Confirm a revision, so it is not rolled back
 	// (POST /config/confirm)
 	ConfirmApply(w http.ResponseWriter, r *http.Request)
 	// EndConntracks End connections
 	// (DELETE /config/conntrack)
 	EndConntracks(w http.ResponseWriter, r *http.Request, params EndConntracksParams)
-	// GetConntracks Connections, one entry a direction
+	// GetConntracks List connections, one entry per direction
 	// (GET /config/conntrack/all)
 	GetConntracks(w http.ResponseWriter, r *http.Request, params GetConntracksParams)
-	// WatchConntracks Connections, as they are opened, assured, closing and ended
+	// WatchConntracks Stream events of connections: opened, assured, closing, ended
 	// (GET /config/conntrack/events)
 	WatchConntracks(w http.ResponseWriter, r *http.Request, params WatchConntracksParams)
-	// CreateCors Answer web pages of further origins, until the daemon ends
+	// CreateCors Allow web pages of further origins until the daemon ends
 	// (POST /config/cors)
 	CreateCors(w http.ResponseWriter, r *http.Request)
-	// GetCors Origins whose web pages are answered
+	// GetCors List origins whose web pages may use the API
 	// (GET /config/cors/all)
 	GetCors(w http.ResponseWriter, r *http.Request)
-	// DeleteCors Answer web pages of an origin no longer
+	// DeleteCors Disallow web pages of an origin
 	// (DELETE /config/cors/{cors_url})
 	DeleteCors(w http.ResponseWriter, r *http.Request, corsUrl string)
-	// UndrainEndpoint Let a drained endpoint take new connections again
+	// UndrainEndpoint Undrain an endpoint
 	// (DELETE /config/drain)
 	UndrainEndpoint(w http.ResponseWriter, r *http.Request, params UndrainEndpointParams)
-	// DrainEndpoint Have an endpoint take no new connections
+	// DrainEndpoint Drain an endpoint
 	// (POST /config/drain)
 	DrainEndpoint(w http.ResponseWriter, r *http.Request)
-	// GetDrains Endpoints that are drained, and what they have left
+	// GetDrains List drained endpoints and their remaining connections
 	// (GET /config/drain/all)
 	GetDrains(w http.ResponseWriter, r *http.Request)
-	// CreateEndpoint Have an address probed, or change how it is
+	// CreateEndpoint Create or update a probe of an address
 	// (POST /config/endpoint)
 	CreateEndpoint(w http.ResponseWriter, r *http.Request)
-	// GetEndpoints What is probed, and what was found
+	// GetEndpoints List probes and their results
 	// (GET /config/endpoint/all)
 	GetEndpoints(w http.ResponseWriter, r *http.Request, params GetEndpointsParams)
-	// DeleteEndpoint Delete the object by which an address is probed
+	// DeleteEndpoint Delete a probe of an address
 	// (DELETE /config/endpoint/epipaddress/{ip_address})
 	DeleteEndpoint(w http.ResponseWriter, r *http.Request, ipAddress string, params DeleteEndpointParams)
-	// SetEndpointHostState Take an endpoint out, whatever its probe says, or leave it to its probe again
+	// SetEndpointHostState Report an endpoint's state as an agent
 	// (POST /config/endpointhoststate)
 	SetEndpointHostState(w http.ResponseWriter, r *http.Request)
-	// SetEndpointWeight Give an endpoint another weight
+	// SetEndpointWeight Set the weight of an endpoint
 	// (POST /config/endpointweight)
 	SetEndpointWeight(w http.ResponseWriter, r *http.Request)
-	// ExportConfig The configuration, as a file that import takes
+	// ExportConfig Export the configuration as a file for import
 	// (GET /config/export)
 	ExportConfig(w http.ResponseWriter, r *http.Request, params ExportConfigParams)
-	// CreateFdb Say by which interface a MAC address is reached
+	// CreateFdb Add a forwarding entry of a bridge
 	// (POST /config/fdb)
 	CreateFdb(w http.ResponseWriter, r *http.Request)
-	// GetFdbs The forwarding tables
+	// GetFdbs List forwarding entries
 	// (GET /config/fdb/all)
 	GetFdbs(w http.ResponseWriter, r *http.Request)
 	// DeleteFdb Delete a forwarding entry
@@ -13493,25 +13493,25 @@ type ServerInterface interface {
 	// DeleteFirewallRule Delete the firewall rule with these arguments
 	// (DELETE /config/firewall)
 	DeleteFirewallRule(w http.ResponseWriter, r *http.Request, params DeleteFirewallRuleParams)
-	// CreateFirewallRule Create a firewall rule, or many
+	// CreateFirewallRule Create one or many firewall rules
 	// (POST /config/firewall)
 	CreateFirewallRule(w http.ResponseWriter, r *http.Request, params CreateFirewallRuleParams)
 	// DeleteFirewallRules Delete all firewall rules
 	// (DELETE /config/firewall/all)
 	DeleteFirewallRules(w http.ResponseWriter, r *http.Request)
-	// GetFirewallRules All firewall rules, with what they have decided about
+	// GetFirewallRules List firewall rules with their counters
 	// (GET /config/firewall/all)
 	GetFirewallRules(w http.ResponseWriter, r *http.Request)
-	// ImportConfig Have the configuration be what a file of export says
+	// ImportConfig Import a file of export, which replaces its components
 	// (POST /config/import)
 	ImportConfig(w http.ResponseWriter, r *http.Request, params ImportConfigParams)
-	// CreateAddress Give an interface an address, IPv4 or IPv6
+	// CreateAddress Add an IPv4 or IPv6 address to an interface
 	// (POST /config/ipv4address)
 	CreateAddress(w http.ResponseWriter, r *http.Request)
-	// GetAddresses The addresses of all interfaces
+	// GetAddresses List addresses of all interfaces
 	// (GET /config/ipv4address/all)
 	GetAddresses(w http.ResponseWriter, r *http.Request)
-	// DeleteAddress Take an address from an interface
+	// DeleteAddress Delete an address of an interface
 	// (DELETE /config/ipv4address/{ip_address}/{mask}/dev/{if_name})
 	DeleteAddress(w http.ResponseWriter, r *http.Request, ipAddress string, mask string, ifName string, params DeleteAddressParams)
 	// DeleteLoadbalancerList Delete services by their keys
@@ -13523,7 +13523,7 @@ type ServerInterface interface {
 	// DeleteLoadbalancers Delete all services
 	// (DELETE /config/loadbalancer/all)
 	DeleteLoadbalancers(w http.ResponseWriter, r *http.Request)
-	// GetLoadbalancers All services with their endpoints and counters
+	// GetLoadbalancers List services with their endpoints and counters
 	// (GET /config/loadbalancer/all)
 	GetLoadbalancers(w http.ResponseWriter, r *http.Request, params GetLoadbalancersParams)
 	// DeleteLoadbalancerRange Delete a service of a range of ports
@@ -13541,22 +13541,22 @@ type ServerInterface interface {
 	// DeleteLoadbalancerByName Delete all services of a name
 	// (DELETE /config/loadbalancer/name/{lb_name})
 	DeleteLoadbalancerByName(w http.ResponseWriter, r *http.Request, lbName string)
-	// DisableMetrics Serve no metrics, until they are switched on again or the daemon ends
+	// DisableMetrics Disable metrics until they are enabled or the daemon ends
 	// (DELETE /config/metrics)
 	DisableMetrics(w http.ResponseWriter, r *http.Request)
-	// GetMetricsConfig Whether metrics are served to Prometheus
+	// GetMetricsConfig Report whether metrics are served
 	// (GET /config/metrics)
 	GetMetricsConfig(w http.ResponseWriter, r *http.Request)
-	// EnableMetrics Serve metrics, as at the start
+	// EnableMetrics Enable metrics
 	// (POST /config/metrics)
 	EnableMetrics(w http.ResponseWriter, r *http.Request)
-	// CreateNeighbor Say which MAC address a host on a link has
+	// CreateNeighbor Add a neighbor with its MAC address
 	// (POST /config/neighbor)
 	CreateNeighbor(w http.ResponseWriter, r *http.Request)
-	// GetNeighbors Neighbours whose MAC address is known
+	// GetNeighbors List neighbors with a known MAC address
 	// (GET /config/neighbor/all)
 	GetNeighbors(w http.ResponseWriter, r *http.Request)
-	// DeleteNeighbor Leave a neighbour to be found by asking
+	// DeleteNeighbor Delete a neighbor, which the kernel then resolves
 	// (DELETE /config/neighbor/{ip_address}/dev/{if_name})
 	DeleteNeighbor(w http.ResponseWriter, r *http.Request, ipAddress string, ifName string)
 	// DrainNode Take this node out of service
@@ -13565,187 +13565,187 @@ type ServerInterface interface {
 	// ResumeNode Put this node into service again
 	// (POST /config/node/resume)
 	ResumeNode(w http.ResponseWriter, r *http.Request)
-	// GetObjects All that is wanted, as apply takes it
+	// GetObjects Export all objects in the form of apply
 	// (GET /config/objects)
 	GetObjects(w http.ResponseWriter, r *http.Request, params GetObjectsParams)
-	// GetParams Parameters that can be changed while the daemon runs
+	// GetParams Show parameters that can change while the daemon runs
 	// (GET /config/params)
 	GetParams(w http.ResponseWriter, r *http.Request)
-	// SetParams Change parameters, until the daemon ends
+	// SetParams Change parameters until the daemon ends
 	// (POST /config/params)
 	SetParams(w http.ResponseWriter, r *http.Request)
-	// GetPorts The interfaces of this network namespace
+	// GetPorts List interfaces of this network namespace
 	// (GET /config/port/all)
 	GetPorts(w http.ResponseWriter, r *http.Request)
-	// GetRevisions The last 50 revisions, who made them, and when
+	// GetRevisions List the last 50 revisions, their authors and times
 	// (GET /config/revisions)
 	GetRevisions(w http.ResponseWriter, r *http.Request)
-	// RollBack Make all objects what they were at a revision
+	// RollBack Restore all objects to a revision
 	// (POST /config/rollback)
 	RollBack(w http.ResponseWriter, r *http.Request)
 	// CreateRoute Add a route to the main table
 	// (POST /config/route)
 	CreateRoute(w http.ResponseWriter, r *http.Request, params CreateRouteParams)
-	// GetRoutes The routes of the main table
+	// GetRoutes List routes of the main table
 	// (GET /config/route/all)
 	GetRoutes(w http.ResponseWriter, r *http.Request, params GetRoutesParams)
 	// DeleteRoute Delete a route of the main table
 	// (DELETE /config/route/destinationIPNet/{ip_address}/{mask})
 	DeleteRoute(w http.ResponseWriter, r *http.Request, ipAddress string, mask string, params DeleteRouteParams)
-	// CreateVxlan Make a VXLAN tunnel
+	// CreateVxlan Create a VXLAN tunnel
 	// (POST /config/tunnel/vxlan)
 	CreateVxlan(w http.ResponseWriter, r *http.Request)
-	// GetVxlans VXLAN tunnels with their peers
+	// GetVxlans List VXLAN tunnels with their peers
 	// (GET /config/tunnel/vxlan/all)
 	GetVxlans(w http.ResponseWriter, r *http.Request)
 	// DeleteVxlan Delete a VXLAN tunnel
 	// (DELETE /config/tunnel/vxlan/{vxlanID})
 	DeleteVxlan(w http.ResponseWriter, r *http.Request, vxlanID string, params DeleteVxlanParams)
-	// CreateVxlanPeer Have a tunnel send to a peer
+	// CreateVxlanPeer Add a peer to a VXLAN tunnel
 	// (POST /config/tunnel/vxlan/{vxlanID}/peer)
 	CreateVxlanPeer(w http.ResponseWriter, r *http.Request, vxlanID string)
-	// DeleteVxlanPeer Have a tunnel send to a peer no more
+	// DeleteVxlanPeer Remove a peer from a VXLAN tunnel
 	// (DELETE /config/tunnel/vxlan/{vxlanID}/peer/{PeerIP})
 	DeleteVxlanPeer(w http.ResponseWriter, r *http.Request, vxlanID string, peerIP string)
-	// CreateVlan Make the bridge of a VLAN
+	// CreateVlan Create the bridge of a VLAN
 	// (POST /config/vlan)
 	CreateVlan(w http.ResponseWriter, r *http.Request)
-	// GetVlans VLANs with their members
+	// GetVlans List VLANs with their members
 	// (GET /config/vlan/all)
 	GetVlans(w http.ResponseWriter, r *http.Request)
 	// DeleteVlan Delete the bridge of a VLAN
 	// (DELETE /config/vlan/{vlan_id})
 	DeleteVlan(w http.ResponseWriter, r *http.Request, vlanId string, params DeleteVlanParams)
-	// CreateVlanMember Put an interface into a VLAN
+	// CreateVlanMember Add an interface to a VLAN
 	// (POST /config/vlan/{vlan_id}/member)
 	CreateVlanMember(w http.ResponseWriter, r *http.Request, vlanId string, params CreateVlanMemberParams)
-	// DeleteVlanMember Take an interface out of a VLAN
+	// DeleteVlanMember Remove an interface from a VLAN
 	// (DELETE /config/vlan/{vlan_id}/member/{if_name}/tagged/{tagged})
 	DeleteVlanMember(w http.ResponseWriter, r *http.Request, vlanId string, ifName string, tagged string)
-	// GetDoctor What is wrong with the machine and its network
+	// GetDoctor Check the machine and its network for problems
 	// (GET /doctor)
 	GetDoctor(w http.ResponseWriter, r *http.Request)
-	// FixFinding Mend a finding
+	// FixFinding Apply the fix of a finding
 	// (POST /doctor)
 	FixFinding(w http.ResponseWriter, r *http.Request, params FixFindingParams)
-	// GetEvents What happens, as it happens
+	// GetEvents List or stream events
 	// (GET /events)
 	GetEvents(w http.ResponseWriter, r *http.Request, params GetEventsParams)
-	// Explain What would become of a packet, and why
+	// Explain Explain how a packet would be handled
 	// (GET /explain)
 	Explain(w http.ResponseWriter, r *http.Request, params ExplainParams)
-	// GetLogArchives Older parts of the log
+	// GetLogArchives List older parts of the log
 	// (GET /log-archives)
 	GetLogArchives(w http.ResponseWriter, r *http.Request)
-	// GetLogArchive An older part of the log
+	// GetLogArchive Show an older part of the log
 	// (GET /log-archives/{filename})
 	GetLogArchive(w http.ResponseWriter, r *http.Request, filename string)
-	// GetLogs The daemon's log, page by page
+	// GetLogs Show the daemon's log in pages
 	// (GET /logs)
 	GetLogs(w http.ResponseWriter, r *http.Request, params GetLogsParams)
-	// GetMeta What the requests that change something take
+	// GetMeta Describe the bodies of requests that change something
 	// (GET /meta)
 	GetMeta(w http.ResponseWriter, r *http.Request)
-	// GetMetrics Counters in the Prometheus text format
+	// GetMetrics Show metrics in the Prometheus text format
 	// (GET /metrics)
 	GetMetrics(w http.ResponseWriter, r *http.Request)
-	// GetEndpointShares Bytes of endpoints and their shares, by service
+	// GetEndpointShares Count bytes of endpoints and their shares by service
 	// (GET /metrics/epdisttraffic)
 	GetEndpointShares(w http.ResponseWriter, r *http.Request)
-	// GetErrorCount Packets refused, by service
+	// GetErrorCount Count refused packets by service
 	// (GET /metrics/errorcount)
 	GetErrorCount(w http.ResponseWriter, r *http.Request)
-	// GetFlowCount How many connections are tracked
+	// GetFlowCount Count tracked connections
 	// (GET /metrics/flowcount)
 	GetFlowCount(w http.ResponseWriter, r *http.Request)
-	// GetRuleDrops Packets that firewall rules and lists of sources have dropped
+	// GetRuleDrops Count packets dropped by firewall rules and source lists
 	// (GET /metrics/fwdrops)
 	GetRuleDrops(w http.ResponseWriter, r *http.Request)
-	// GetHostCount How many endpoints are up
+	// GetHostCount Count endpoints that are up
 	// (GET /metrics/hostcount)
 	GetHostCount(w http.ResponseWriter, r *http.Request)
-	// GetInteractions Packets and bytes of the connections that there are, by service, client and endpoint
+	// GetInteractions Count packets and bytes of open connections by service, client and endpoint
 	// (GET /metrics/lbprocessedtraffic)
 	GetInteractions(w http.ResponseWriter, r *http.Request)
-	// GetRuleCount How many services there are
+	// GetRuleCount Count services
 	// (GET /metrics/lbrulecount)
 	GetRuleCount(w http.ResponseWriter, r *http.Request)
-	// GetNewFlowCount How many connections were made
+	// GetNewFlowCount Count opened connections
 	// (GET /metrics/newflowcount)
 	GetNewFlowCount(w http.ResponseWriter, r *http.Request)
-	// GetProcessedTraffic Packets and bytes, by protocol
+	// GetProcessedTraffic Count packets and bytes by protocol
 	// (GET /metrics/processedtraffic)
 	GetProcessedTraffic(w http.ResponseWriter, r *http.Request)
-	// GetClientRequests Connections that there are, by client
+	// GetClientRequests Count open connections by client
 	// (GET /metrics/reqcountperclient)
 	GetClientRequests(w http.ResponseWriter, r *http.Request)
-	// GetRequestCount Connections made, by service
+	// GetRequestCount Count opened connections by service
 	// (GET /metrics/requestcount)
 	GetRequestCount(w http.ResponseWriter, r *http.Request)
-	// GetServiceShares Bytes of services and their shares
+	// GetServiceShares Count bytes of services and their shares
 	// (GET /metrics/servicedisttraffic)
 	GetServiceShares(w http.ResponseWriter, r *http.Request)
-	// GetNodeGraph All services and their endpoints, as Grafana's node graph reads them
+	// GetNodeGraph Show all services and endpoints as a node graph of Grafana
 	// (GET /nodegraph/all)
 	GetNodeGraph(w http.ResponseWriter, r *http.Request)
-	// GetServiceNodeGraph One service, or those of a name, and their endpoints, likewise
+	// GetServiceNodeGraph Show a service, or those of a name, as a node graph of Grafana
 	// (GET /nodegraph/{service})
 	GetServiceNodeGraph(w http.ResponseWriter, r *http.Request, service string)
-	// GetClients The clients with the most connections or traffic
+	// GetClients List clients with the most connections or traffic
 	// (GET /status/clients)
 	GetClients(w http.ResponseWriter, r *http.Request, params GetClientsParams)
-	// GetCluster The nodes with which this one exchanges connections
+	// GetCluster List nodes that exchange connections with this one
 	// (GET /status/cluster)
 	GetCluster(w http.ResponseWriter, r *http.Request)
-	// GetConnections Connections, one entry each, in pages
+	// GetConnections List connections, one entry each, in pages
 	// (GET /status/connections)
 	GetConnections(w http.ResponseWriter, r *http.Request, params GetConnectionsParams)
-	// GetDevice What the machine is
+	// GetDevice Show the machine: host name, OS, kernel and uptime
 	// (GET /status/device)
 	GetDevice(w http.ResponseWriter, r *http.Request)
-	// GetDrops Packets dropped, by reason, with what it means and what to do about it
+	// GetDrops List dropped packets by reason, with meaning and remedy
 	// (GET /status/drops)
 	GetDrops(w http.ResponseWriter, r *http.Request)
-	// GetFilesystems File systems, as df shows them
+	// GetFilesystems List file systems of the machine, like df
 	// (GET /status/filesystem)
 	GetFilesystems(w http.ResponseWriter, r *http.Request)
-	// GetNode Which node this is
+	// GetNode Show this node: name, version, roles
 	// (GET /status/node)
 	GetNode(w http.ResponseWriter, r *http.Request)
-	// GetStatuses What the data path has of each object, and why not what is wanted
+	// GetStatuses List whether each object is applied to the data path, and why not
 	// (GET /status/objects)
 	GetStatuses(w http.ResponseWriter, r *http.Request, params GetStatusesParams)
-	// GetProcesses Processes of the machine, as top shows them
+	// GetProcesses List processes of the machine, like top
 	// (GET /status/process)
 	GetProcesses(w http.ResponseWriter, r *http.Request)
-	// GetRates How fast the counters of all services together grow
+	// GetRates Show rates of all services together
 	// (GET /status/rates)
 	GetRates(w http.ResponseWriter, r *http.Request)
-	// WatchRates Rates, each second
+	// WatchRates Stream rates each second
 	// (GET /status/rates/events)
 	WatchRates(w http.ResponseWriter, r *http.Request, params WatchRatesParams)
-	// GetRatesHistory Rates of the last hour
+	// GetRatesHistory Show rates of the last hour
 	// (GET /status/rates/history)
 	GetRatesHistory(w http.ResponseWriter, r *http.Request, params GetRatesHistoryParams)
-	// GetServiceRates How fast the counters of services grow
+	// GetServiceRates List rates of services
 	// (GET /status/rates/services)
 	GetServiceRates(w http.ResponseWriter, r *http.Request, params GetServiceRatesParams)
-	// GetServiceStatus One service, with what is known of each endpoint
+	// GetServiceStatus Show a service with the state of each endpoint
 	// (GET /status/service)
 	GetServiceStatus(w http.ResponseWriter, r *http.Request, params GetServiceStatusParams)
-	// GetServiceSummaries Services in short, searched, sorted and in pages
+	// GetServiceSummaries List services in short, searched, sorted and in pages
 	// (GET /status/services)
 	GetServiceSummaries(w http.ResponseWriter, r *http.Request, params GetServiceSummariesParams)
-	// TracePackets Live packets, before and after translation
+	// TracePackets Stream packets before and after translation
 	// (GET /status/trace)
 	TracePackets(w http.ResponseWriter, r *http.Request, params TracePacketsParams)
-	// GetVerify What users want, compared with what the kernel has
+	// GetVerify Compare the kernel's tables with the configuration
 	// (GET /verify)
 	GetVerify(w http.ResponseWriter, r *http.Request, params GetVerifyParams)
-	// Repair The same; what differs is applied again
+	// Repair Compare the kernel's tables with the configuration, and repair differences
 	// (POST /verify)
 	Repair(w http.ResponseWriter, r *http.Request, params RepairParams)
-	// GetVersion Version of the daemon
+	// GetVersion Show the version of the daemon
 	// (GET /version)
 	GetVersion(w http.ResponseWriter, r *http.Request)
 }

@@ -173,8 +173,10 @@ func assemble(c *config.Config, log *slog.Logger, lines *logs.Ring, network *net
 	p.otlp = p.newExporter(measured, statuses)
 	p.api = httpapi.New(httpapi.Options{
 		Store: state, Statuses: statuses, Events: p.hub, DataPath: source, Health: p.health, Network: objects,
-		Explainer: explain.New(explain.Explainer{Desired: state, DataPath: source, Health: p.health, Network: network, Loads: p.rates, LocalSockets: c.LocalSockets, Gateways: c.ClusterInterface != "", Announcements: p.announcements(), Sessions: p.bgpNow()}),
-		Sampler:   p.rates, Interfaces: func() map[int]string { return interfaceNames(network) }, XDP: p.xdpReports, Dropper: p.rules.Dropper, Metrics: measured, Observe: measured.Observe,
+		Explainer: explain.New(explain.Explainer{Desired: state, DataPath: source, Health: p.health, Network: network,
+			Loads: p.rates, LocalSockets: c.LocalSockets, Gateways: c.ClusterInterface != "", Announcements: p.announcements(),
+			Sessions: p.bgpNow()}),
+		Sampler: p.rates, Interfaces: func() map[int]string { return interfaceNames(network) }, XDP: p.xdpReports, Dropper: p.rules.Dropper, Metrics: measured, Observe: measured.Observe,
 		Token: c.API.Token, Users: httpapi.Loopback{Everyone: c.API.Insecure, UIDs: c.API.UIDs, GIDs: c.API.GIDs},
 		Hosts:     append(c.API.Hosts, strings.ToLower(hostname())),
 		AskTokens: c.API.Users, Access: users, Audit: access.NewAudit(c.StateDir), Ready: p.ready,

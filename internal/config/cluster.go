@@ -40,7 +40,8 @@ type clusterFlags struct {
 
 func (f *clusterFlags) register(fs *pflag.FlagSet) {
 	f.fs = fs
-	fs.StringVar(&f.nodes, "cluster", "none", "exchange connections with the nodes at these addresses, so they survive a node: IP, HOST:PORT or DNS name, with commas between; this node's own address is ignored")
+	fs.StringVar(&f.nodes, "cluster", "none",
+		"exchange connections with the nodes at these addresses, so they survive a node: IP, HOST:PORT or DNS name, with commas between; this node's own address is ignored")
 	fs.IntVar(&f.self, "self", 0, "number of this node in --cluster, which no other node has; 0 to 7 also give it source ports of its own")
 	fs.StringVar(&f.key, "cluster-key", "", "file with a secret that all nodes of --cluster share, such as from openssl rand -hex 32; nodes use it in place of certificates. Further lines are further secrets that are accepted, to replace one; reread every second")
 	fs.StringVar(&f.ca, "cluster-ca", "", "file with the CA certificates (PEM) that certify nodes of --cluster, instead of --cluster-key")

@@ -70,7 +70,8 @@ func (f *flags) register(fs *pflag.FlagSet) {
 	fs.StringVar(&f.port, "port", "11111", "port of the REST API")
 	fs.StringVar(&f.socket, "socket", socketAuto, "UNIX socket of the REST API, for root and the group "+apiGroup+"; auto creates one per network namespace in "+apisocket.Dir+"; empty disables it")
 	fs.StringSliceVar(&f.apiUsers, "api-users", nil, "allow these users and @groups to use the API on loopback, besides root and the group "+apiGroup+"; names or numbers, comma-separated")
-	fs.StringSliceVar(&f.apiHosts, "api-hosts", nil, "accept these DNS names in URLs of requests without a token, besides the host name, single-label names and names of Kubernetes services; comma-separated (protects against DNS rebinding)")
+	fs.StringSliceVar(&f.apiHosts, "api-hosts", nil,
+		"accept these DNS names in URLs of requests without a token, besides the host name, single-label names and names of Kubernetes services; comma-separated (protects against DNS rebinding)")
 	fs.BoolVar(&f.tls, "tls", false, "also serve the REST API over HTTPS")
 	fs.StringVar(&f.tlsHost, "tls-host", "0.0.0.0", "listen address of the HTTPS API; addresses other than loopback need --manualtoken")
 	fs.StringVar(&f.tlsPort, "tls-port", "8091", "port of the HTTPS API")
@@ -92,7 +93,8 @@ func (f *flags) register(fs *pflag.FlagSet) {
 	fs.StringVar(&f.whitelist, "whitelist", "none", "attach only to interfaces whose name matches this regular expression; overrides --blacklist")
 	fs.StringVar(&f.blacklist, "blacklist", "none", "do not attach to interfaces whose name matches this regular expression")
 	fs.Uint32Var(&f.ctMax, "ct-max", 0, "maximum number of tracked connections; 0 derives it from the machine's memory")
-	fs.IntVar(&f.halfOpen, "half-open-max", 25, "limit half-open connections to this percentage of --ct-max, for TCP and for other protocols each; beyond it, unknown clients are challenged or refused; 0 is no limit, maximum 33")
+	fs.IntVar(&f.halfOpen, "half-open-max", 25,
+		"limit half-open connections to this percentage of --ct-max, for TCP and for other protocols each; beyond it, unknown clients are challenged or refused; 0 is no limit, maximum 33")
 	fs.BoolVar(&f.idleRST, "idle-rst", true, "reset idle TCP connections on both ends when they time out, up to 1,000 per second")
 	fs.Uint64Var(&f.hashSeed, "hash-seed", 0, "hash key of the algorithms hash and persist; use the same key on balancers that must choose alike, and keep it secret from hostile clients")
 	fs.StringVar(&f.pinPath, "pin-path", "", "directory in a BPF file system to pin maps and links (default: one per network namespace)")
@@ -104,7 +106,8 @@ func (f *flags) register(fs *pflag.FlagSet) {
 	fs.BoolVarP(&f.peer, "peer", "r", false, "speak BGP only: --bgp, without programs at interfaces")
 	f.cluster.register(fs)
 	f.store.register(fs)
-	fs.StringVar(&f.clusterInterface, "clusterinterface", "", "lead outgoing connections of firewall rules with --snat --egress to the node that owns their source address, through VXLAN over this interface")
+	fs.StringVar(&f.clusterInterface, "clusterinterface", "",
+		"lead outgoing connections of firewall rules with --snat --egress to the node that owns their source address, through VXLAN over this interface")
 	fs.StringVar(&f.roleHook, "role-hook", "", "run this program as root when the role of this node changes, with instance, state and VIP as arguments")
 	fs.StringVar(&f.probeFiles, "probe-files", "/etc/loxilb/probes", "directory of CAs, certificates and keys for probes")
 	fs.StringVar(&f.flowLog.File, "flow-log", "", "log connections to this file, as lines of JSON; - is standard output")

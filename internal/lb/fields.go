@@ -9,7 +9,8 @@ import (
 // Fields returns the fields of a service except its key, in the order of its text. A new field is a
 // member of Service, a line here, its property in api/openapi.yaml, and its use in compile.
 func Fields() []Field[Service] {
-	return slices.Concat(endpointChoiceFields(), packetFields(), limitFields(), monitorFields(), closingFields(), backupFields(), slowStartFields(), quicFields(), outlierFields(), bgpFields(), helperFields())
+	return slices.Concat(endpointChoiceFields(), packetFields(), limitFields(), monitorFields(), closingFields(), backupFields(),
+		slowStartFields(), quicFields(), outlierFields(), bgpFields(), helperFields())
 }
 
 // endpointChoiceFields returns the fields that choose the endpoint of a connection.

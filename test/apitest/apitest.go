@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -291,15 +290,6 @@ func (b *Bench) Call(method, path, body string, headers ...string) *httptest.Res
 	w := httptest.NewRecorder()
 	b.Http.ServeHTTP(w, r)
 	return w
-}
-
-// Serve answers clients of this machine over TCP, until the test ends.
-func (b *Bench) Serve() *httptest.Server {
-	s := httptest.NewUnstartedServer(b.Http)
-	s.Config.ConnContext = func(ctx context.Context, _ net.Conn) context.Context { return transport.WithPeer(ctx, b.Peer) }
-	s.Start()
-	b.T.Cleanup(s.Close)
-	return s
 }
 
 // Post posts services.

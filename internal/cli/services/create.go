@@ -83,7 +83,8 @@ func (f *createFlags) register(cmd *cobra.Command) {
 	fs.SortFlags = false
 	f.ports.register(fs, " as PORT:ENDPOINTPORT, comma-separated; FIRST-LAST is a range, any is 1-65535")
 	fs.BoolVar(&f.icmp, "icmp", false, "balance echo requests (ping) to the VIP")
-	fs.StringSliceVar(&f.endpoints, "endpoints", nil, "endpoints as IP:WEIGHT or IP:PORT:WEIGHT in round-robin order, IPv6 in brackets; suffix @LEVEL for a backup, then #ID for a server ID of --select=quic")
+	fs.StringSliceVar(&f.endpoints, "endpoints", nil,
+		"endpoints as IP:WEIGHT or IP:PORT:WEIGHT in round-robin order, IPv6 in brackets; suffix @LEVEL for a backup, then #ID for a server ID of --select=quic")
 	fs.StringSliceVar(&f.backups, "backup", nil, "backups of level 1, in the format of --endpoints: used while too few of --endpoints are up")
 	f.FieldFlags.Register(cmd)
 	fs.BoolVar(&f.attach, "attachEP", false, "add the endpoints to the service, and change nothing else")

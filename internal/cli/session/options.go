@@ -54,7 +54,8 @@ func (o *Options) Register(fs *pflag.FlagSet) {
 	fs.StringVar(&o.cacert, "cacert", "", "verify an https server with these CA certificates (PEM) instead of the system's")
 	fs.BoolVar(&o.insecure, "insecure", false, "do not verify the certificate of an https server")
 	DurationVar(fs, &o.timeout, "timeout", "t", 10*time.Second, "give up when the server is silent for this time")
-	fs.StringVarP(&o.Output, "output", "o", "", "output format: wide, json or yaml; for get also name, jsonpath=TEMPLATE or custom-columns=NAME:PATH,... (or jsonpath-file=FILE, custom-columns-file=FILE)")
+	fs.StringVarP(&o.Output, "output", "o", "",
+		"output format: wide, json or yaml; for get also name, jsonpath=TEMPLATE or custom-columns=NAME:PATH,... (or jsonpath-file=FILE, custom-columns-file=FILE)")
 }
 
 // Check refuses flags that make no sense.

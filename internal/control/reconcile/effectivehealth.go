@@ -162,7 +162,8 @@ const ejectedEvidence = "handshakes of clients with it fail"
 // does not consider it, or nothing is known.
 func (h *Health) EndpointHealth(s *lb.Service, e lb.Endpoint) (report.EndpointHealth, bool) {
 	j := h.probes.effectiveHealth(s, e)
-	out := report.EndpointHealth{State: report.HealthState(j.ProbeState), Since: j.ProbeSince, Checked: j.Checked, Evidence: j.Evidence, AvgDelay: j.AvgDelay, Failures: j.Failures, Successes: j.Successes}
+	out := report.EndpointHealth{State: report.HealthState(j.ProbeState), Since: j.ProbeSince, Checked: j.Checked,
+		Evidence: j.Evidence, AvgDelay: j.AvgDelay, Failures: j.Failures, Successes: j.Successes}
 	if j.hasProbe {
 		out.Downs, out.Downtime = j.Downs, j.Downtime(time.Now())
 	}

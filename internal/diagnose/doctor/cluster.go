@@ -48,7 +48,8 @@ func clusterPeers(m *Machine) (out []Finding, err error) {
 // remedies are what to do about a node that is not connected, by a part of the reason. The first
 // one that fits counts.
 var remedies = []struct{ part, command string }{
-	{"does not accept this node's certificate", "openssl verify -CAfile CA CERT, with the --cluster-ca of that node and the --cluster-cert of this one; with --cluster-key, sha256sum the files on both nodes"},
+	{"does not accept this node's certificate",
+		"openssl verify -CAfile CA CERT, with the --cluster-ca of that node and the --cluster-cert of this one; with --cluster-key, sha256sum the files on both nodes"},
 	{"--cluster-listen", "correct the address in --cluster, or start loxilb with --cluster there"},
 	{"--cluster-key", "sha256sum the files of --cluster-key on both nodes; while keys are replaced, both files have both keys, a line each"},
 	{"another authority than --cluster-ca", "write the certificates of both authorities into the file of --cluster-ca on each node, until all nodes have certificates of the new one"},

@@ -96,7 +96,8 @@ func (e *Exporter) Run(ctx context.Context) {
 // client follows no redirects: the headers are secrets of the collector.
 func (e *Exporter) client() *http.Client {
 	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	return &http.Client{Timeout: patience, CheckRedirect: stay, Transport: &http.Transport{TLSClientConfig: e.config.TLS, Proxy: http.ProxyFromEnvironment, MaxIdleConns: 2, IdleConnTimeout: 2 * e.config.Interval}}
+	return &http.Client{Timeout: patience, CheckRedirect: stay,
+		Transport: &http.Transport{TLSClientConfig: e.config.TLS, Proxy: http.ProxyFromEnvironment, MaxIdleConns: 2, IdleConnTimeout: 2 * e.config.Interval}}
 }
 
 func (e *Exporter) resource() *resource.Resource {

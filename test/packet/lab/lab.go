@@ -69,8 +69,12 @@ func New(cfg Config) (*Lab, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Lab{Network: network, services: map[lb.Key]lb.Service{}, policers: map[string]policy.Policer{}, mirrors: map[string]policy.Mirror{}, rules: map[string]policy.Rule{}, failed: map[netip.AddrPort]bool{}, xdp: cfg.XDP, dry: cfg.Dry}
-	dp := datapath.Config{Connections: cmp.Or(cfg.Connections, 1024), HalfOpen: cfg.HalfOpen, HashSeed: HashSeed, Hook: datapath.HookAuto, PortStripe: cfg.PortStripe, ResetRate: cfg.ResetRate, ForeignFirst: cfg.ForeignFirst, ChallengeFirst: cfg.ChallengeFirst}
+	l := &Lab{Network: network, services: map[lb.Key]lb.Service{}, policers: map[string]policy.Policer{},
+		mirrors: map[string]policy.Mirror{}, rules: map[string]policy.Rule{}, failed: map[netip.AddrPort]bool{}, xdp: cfg.XDP,
+		dry: cfg.Dry}
+	dp := datapath.Config{Connections: cmp.Or(cfg.Connections, 1024), HalfOpen: cfg.HalfOpen, HashSeed: HashSeed,
+		Hook: datapath.HookAuto, PortStripe: cfg.PortStripe, ResetRate: cfg.ResetRate, ForeignFirst: cfg.ForeignFirst,
+		ChallengeFirst: cfg.ChallengeFirst}
 	if cfg.OldKernel {
 		dp.NoKfuncs, dp.Hook = true, datapath.HookClsact
 	}

@@ -200,7 +200,8 @@ func (a *API) DeleteLoadbalancerHost(w http.ResponseWriter, r *http.Request, hos
 }
 
 // DeleteLoadbalancerHostRange deletes a service of a host and a range of ports.
-func (a *API) DeleteLoadbalancerHostRange(w http.ResponseWriter, r *http.Request, host v1.HostURL, ip v1.Address, port v1.Port, portMax v1.PortMax, proto v1.Protocol, params v1.DeleteLoadbalancerHostRangeParams) {
+func (a *API) DeleteLoadbalancerHostRange(w http.ResponseWriter, r *http.Request, host v1.HostURL, ip v1.Address,
+	port v1.Port, portMax v1.PortMax, proto v1.Protocol, params v1.DeleteLoadbalancerHostRangeParams) {
 	a.deleteKey(w, r, keyPath{host: host, ip: ip, port: port, portMax: portMax, proto: proto, bgp: params.Bgp, block: params.Block})
 }
 

@@ -101,7 +101,8 @@ func (a *API) readService(o *v1.Object, keyOnly bool) (objects.Wanted, *rest.Pro
 		return objects.Wanted{}, p
 	}
 	if r.oper != operReplace {
-		return objects.Wanted{}, rest.RefuseField(http.StatusBadRequest, "serviceArguments.oper", strconv.Itoa(e.ServiceArguments.Oper), "changes endpoints only", "0 or no value: files describe the whole service")
+		return objects.Wanted{}, rest.RefuseField(http.StatusBadRequest, "serviceArguments.oper",
+			strconv.Itoa(e.ServiceArguments.Oper), "changes endpoints only", "0 or no value: files describe the whole service")
 	}
 	if err := a.probeFiles(&r.Probe); err != nil {
 		return objects.Wanted{}, entryProblem("", -1, err)

@@ -126,7 +126,8 @@ func (d *double) clear() error {
 
 // clearHashes removes rows of earlier packets.
 func (d *double) clearHashes() error {
-	return errors.Join(emptied[bpf.TcSnatPair, bpf.TcSnatUsage](d.usages.Table()), emptied[bpf.TcPersistKey, bpf.TcPersistEntry](d.persists.Table()), emptied[bpf.TcLimitKey, bpf.TcLimitRow](d.clients.Table()))
+	return errors.Join(emptied[bpf.TcSnatPair, bpf.TcSnatUsage](d.usages.Table()),
+		emptied[bpf.TcPersistKey, bpf.TcPersistEntry](d.persists.Table()), emptied[bpf.TcLimitKey, bpf.TcLimitRow](d.clients.Table()))
 }
 
 func emptied[K, V any](m *ebpf.Map) error {

@@ -185,7 +185,9 @@ func (c *Collection) arrays() []*rows.Array {
 	if c.Slots == nil {
 		return nil
 	}
-	return []*rows.Array{c.Slots, c.Endpoints, c.EndpointStates.Shared, c.EndpointStates.PerCPU, c.EndpointTraffics, c.Handshakes.Shared, c.Handshakes.PerCPU, c.SNATUsages, c.EgressEndpoints, c.Persists, c.ServiceLimits, c.LimitedClients, c.RuleHits, c.Leases, c.QUICConfigs, c.QUICServers, c.SCTPVIPs, c.SCTPPaths}
+	return []*rows.Array{c.Slots, c.Endpoints, c.EndpointStates.Shared, c.EndpointStates.PerCPU, c.EndpointTraffics,
+		c.Handshakes.Shared, c.Handshakes.PerCPU, c.SNATUsages, c.EgressEndpoints, c.Persists, c.ServiceLimits, c.LimitedClients,
+		c.RuleHits, c.Leases, c.QUICConfigs, c.QUICServers, c.SCTPVIPs, c.SCTPPaths}
 }
 
 // NewRuleSet makes room for a set of firewall rules, or of policies of IPsec.

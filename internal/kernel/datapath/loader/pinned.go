@@ -132,7 +132,8 @@ func compatible(path string, spec *ebpf.MapSpec) error {
 // pinned: another build may change their layout. Ways belong to one process since it begins its own
 // epoch: connections look up theirs again, and no index of the former map is used.
 func scratchMaps() []string {
-	return []string{"icmp_scratches", "packet_scratches", "openings", "quotes", "rule_scratches", "watchers", "watchers_now", "untold_counts", "whereabouts", "probe_answers", "ways", "ways_full", "sctp_programs"}
+	return []string{"icmp_scratches", "packet_scratches", "openings", "quotes", "rule_scratches", "watchers", "watchers_now",
+		"untold_counts", "whereabouts", "probe_answers", "ways", "ways_full", "sctp_programs"}
 }
 
 // keepPins stores the layouts of the maps in the pin directory, and whether the thread's network

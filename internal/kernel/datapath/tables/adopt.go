@@ -78,7 +78,8 @@ func (t *Tables) adopt(c *loader.Collection) (err error) {
 	if err := t.adoptEnds(); err != nil {
 		return err
 	}
-	if err := errors.Join(t.adoptLimits(byID), t.adoptConnectionLimits(byID), t.adoptSNAT(byID), t.adoptQUIC(byID), t.adoptSCTPVIPs(byID), t.adoptLocal(), t.adoptEgress(), t.adoptHelpers(), t.adoptAttachments()); err != nil {
+	if err := errors.Join(t.adoptLimits(byID), t.adoptConnectionLimits(byID), t.adoptSNAT(byID), t.adoptQUIC(byID),
+		t.adoptSCTPVIPs(byID), t.adoptLocal(), t.adoptEgress(), t.adoptHelpers(), t.adoptAttachments()); err != nil {
 		return err
 	}
 	return t.adoptCounters(byID)

@@ -121,7 +121,8 @@ func (k FDBs) Remove(f netobj.FDB) error {
 		if e.FDB != f {
 			continue
 		}
-		n := &nl.Neigh{LinkIndex: e.raw.LinkIndex, Family: unix.AF_BRIDGE, HardwareAddr: e.raw.HardwareAddr, State: e.raw.State, Flags: e.raw.Flags & (unix.NTF_SELF | unix.NTF_MASTER), Vlan: e.raw.Vlan, IP: e.raw.IP}
+		n := &nl.Neigh{LinkIndex: e.raw.LinkIndex, Family: unix.AF_BRIDGE, HardwareAddr: e.raw.HardwareAddr, State: e.raw.State,
+			Flags: e.raw.Flags & (unix.NTF_SELF | unix.NTF_MASTER), Vlan: e.raw.Vlan, IP: e.raw.IP}
 		if err := absent(k.nl.NeighDel(n), unix.ENOENT); err != nil {
 			return fmt.Errorf("remove forwarding entry %s from %s: %w", f.MAC, f.Dev, err)
 		}
