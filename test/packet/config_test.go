@@ -7,8 +7,8 @@ import (
 	"loxilb/test/packet/lab"
 )
 
-// TestScriptConfig checks that settings count behind comments, and are an error behind a step, where
-// they would have no effect.
+// TestScriptConfig checks that settings count behind comments, and are an error behind a step,
+// where they would have no effect.
 func TestScriptConfig(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]lab.Config{

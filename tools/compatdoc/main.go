@@ -1,19 +1,30 @@
-// Command compatdoc writes docs/compatibility.md from internal/contract.
+// Command compatdoc writes docs/compatibility.md and loxilb-compatibility(7) from
+// internal/contract.
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"os"
+	"path/filepath"
+
+	"loxilb/tools/markdown"
 )
 
-//go:generate go run . -out ../../docs/compatibility.md
+//go:generate go run . -root ../..
 
 func main() {
-	out := flag.String("out", "docs/compatibility.md", "page to write")
+	root := flag.String("root", ".", "directory of the project")
 	flag.Parse()
-	if err := os.WriteFile(*out, []byte(page()), 0o644); err != nil {
+	err := errors.Join(
+		os.WriteFile(filepath.Join(*root, "docs/compatibility.md"), []byte(page(false)), 0o644),
+		os.WriteFile(filepath.Join(*root, "docs/man/loxilb-compatibility.7"), []byte(manual()), 0o644),
+	)
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "compatdoc:", err)
 		os.Exit(1)
 	}
 }
+
+func manual() string { return markdown.Manual("loxilb-compatibility", page(true)) }

@@ -16,9 +16,9 @@ const intro = `<!-- Generated from internal/contract (make generate). Do not edi
 
 How loxilb treats the REST API, the command line and the daemon's flags of the existing loxilb. A
 test compares each row with the router, the commands and the flags. What is not listed works as
-before; [api/openapi.yaml](../api/openapi.yaml) and the [manual pages](man) have additions.
+before, some of it better; [api/openapi.yaml](../api/openapi.yaml) and the [manual pages](man) have
+additions, and [loxilb-compatibility(7)](man/loxilb-compatibility.7) also has what is better.
 
-- *better*: works as before, with more exact results
 - *differs*: works differently; the note says how and why
 - *not there*: refused. An operation or a property's value answers 501, a flag of the daemon ends
   the start
@@ -49,16 +49,23 @@ func phrases() *strings.Replacer {
 	)
 }
 
-// page is docs/compatibility.md.
-func page() string {
-	var b strings.Builder
-	b.WriteString(intro)
-	chapter(&b, "REST API", contract.Operations(), func(o contract.Operation) row { return row{code(o.Method + " " + o.Path), o.State, o.Note} })
-	chapter(&b, "Properties", contract.Values(), func(v contract.Value) row { return row{code(v.Property), v.State, v.Note} })
-	chapter(&b, "Metrics", contract.Metrics(), func(m contract.Metric) row { return row{code(m.Name), m.State, m.Note} })
-	chapter(&b, "loxicmd", contract.Commands(), commandRow)
-	chapter(&b, "The daemon's flags", contract.Flags(), flagRow)
-	return strings.TrimRight(b.String(), "\n") + "\n"
+// page is docs/compatibility.md, or with isWhole what its manual page is made of: that also has
+// what works as before, but better.
+func page(isWhole bool) string {
+	w := &writer{isWhole: isWhole}
+	w.WriteString(intro)
+	chapter(w, "REST API", contract.Operations(), func(o contract.Operation) row { return row{code(o.Method + " " + o.Path), o.State, o.Note} })
+	chapter(w, "Properties", contract.Values(), func(v contract.Value) row { return row{code(v.Property), v.State, v.Note} })
+	chapter(w, "Metrics", contract.Metrics(), func(m contract.Metric) row { return row{code(m.Name), m.State, m.Note} })
+	chapter(w, "loxicmd", contract.Commands(), commandRow)
+	chapter(w, "The daemon's flags", contract.Flags(), flagRow)
+	return strings.TrimRight(w.String(), "\n") + "\n"
+}
+
+// A writer collects a page.
+type writer struct {
+	strings.Builder
+	isWhole bool
 }
 
 // A row is an operation, property, metric, command or flag as the page shows it.
@@ -70,7 +77,7 @@ type row struct {
 
 // chapter writes each section, a line for the rows with the same state and note, without what works
 // as before, additions and what only this loxilb has.
-func chapter[Row any](b *strings.Builder, title string, sections []contract.Section[Row], rowOf func(Row) row) {
+func chapter[Row any](b *writer, title string, sections []contract.Section[Row], rowOf func(Row) row) {
 	fmt.Fprintf(b, "## %s\n", title)
 	short := phrases()
 	for _, s := range sections {
@@ -81,7 +88,7 @@ func chapter[Row any](b *strings.Builder, title string, sections []contract.Sect
 			if r.state == contract.Better {
 				r.note = withoutAdditions(r.note)
 			}
-			if r.state == contract.Ours || r.note == "" {
+			if r.state == contract.Ours || r.note == "" || r.state == contract.Better && !b.isWhole {
 				continue
 			}
 			if i := slices.IndexFunc(rows, func(other row) bool { return other.state == r.state && other.note == r.note }); i >= 0 {

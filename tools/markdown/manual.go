@@ -16,13 +16,15 @@ func Manual(name, page string) string {
 	title, rest, _ := strings.Cut(strings.TrimPrefix(strings.TrimLeft(rest, "\n"), "# "), "\n")
 	fmt.Fprintf(&b, ".\\\" %s\n.TH %s 7 \"\" loxilb \"Reference\"\n.SH NAME\n%s \\- %s\n.SH DESCRIPTION\n",
 		origin, strings.ToUpper(name), strings.ReplaceAll(name, "-", `\-`), roff(strings.ToLower(title[:1])+title[1:]))
-	term := regexp.MustCompile("^((?:`[^`]+`(?:, )?)+): (.*)$")
+	term := regexp.MustCompile(`^((?:` + "`[^`]+`" + `(?:, )?)+(?: \*[^*]+\*)?): (.*)$`)
 	for _, block := range blocks(rest) {
-		heading, isHeading := strings.CutPrefix(strings.TrimPrefix(block, "#"), "# ")
+		heading := regexp.MustCompile("^(#+) (.*)$").FindStringSubmatch(block)
 		item, isItem := strings.CutPrefix(block, "- ")
 		switch m := term.FindStringSubmatch(item); {
-		case isHeading || strings.HasPrefix(block, "# "):
-			b.WriteString(".SH " + roff(strings.TrimPrefix(heading, "# ")) + "\n")
+		case heading != nil && len(heading[1]) > 2:
+			b.WriteString(".SS " + roff(heading[2]) + "\n")
+		case heading != nil:
+			b.WriteString(".SH " + roff(heading[2]) + "\n")
 		case isItem && m != nil:
 			b.WriteString(".TP\n" + roff(m[1]) + "\n" + roff(m[2]) + "\n")
 		case isItem:
@@ -43,7 +45,7 @@ func blocks(text string) (list []string) {
 		case line == "":
 			begins = true
 			continue
-		case begins || strings.HasPrefix(line, "- "):
+		case begins || line == "-" || strings.HasPrefix(line, "- "):
 			list = append(list, line)
 		default:
 			list[len(list)-1] += " " + line

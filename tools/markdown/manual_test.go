@@ -9,7 +9,7 @@ import (
 // TestManual converts a page that has all that pages have.
 func TestManual(t *testing.T) {
 	t.Parallel()
-	got := Manual("loxilb-x", "<!-- Generated. -->\n\n# Words of x\n\nAll of *them*,\nfor `a-b`.\n\n## More\n\n- `a`, `b`: the first\n  two\n- plain, see [here](x.md)\n\n.end\n")
+	got := Manual("loxilb-x", "<!-- Generated. -->\n\n# Words of x\n\nAll of *them*,\nfor `a-b`.\n\n## More\n\n- `a`, `b`: the first\n  two\n- plain, see [here](x.md)\n\n### Less\n\n- `c` *differs*: how\n\n.end\n")
 	want := `.\" Generated.
 .TH LOXILB-X 7 "" loxilb "Reference"
 .SH NAME
@@ -23,6 +23,10 @@ All of \fIthem\fR, for \fBa\-b\fR.
 the first two
 .TP
 plain, see here
+.SS Less
+.TP
+\fBc\fR \fIdiffers\fR
+how
 .PP
 \&.end
 `

@@ -1,5 +1,5 @@
-// Package session has what the commands of loxicmd share: global flags, access to the server, tables
-// and other formats of output, and the commands of each registered kind.
+// Package session has what the commands of loxicmd share: global flags, access to the server,
+// tables and other formats of output, and the commands of each registered kind.
 package session
 
 import (

@@ -112,8 +112,8 @@ func (g *GTP) apply(now *store.Snapshot) (twice map[string]error, err error) {
 	return twice, g.tunnels.SetGTP(flows, datapath.GTPLinks{Near: near, Far: datapath.Interface{Index: far, Name: name}})
 }
 
-// wanted returns the classifiers that have a session, and their users. Users of several sessions have
-// the smallest packets of all.
+// wanted returns the classifiers that have a session, and their users. Users of several sessions
+// have the smallest packets of all.
 func (g *GTP) wanted(now *store.Snapshot) (flows []datapath.GTPFlow, users []netdev.MobileUser, twice map[string]error) {
 	type pair struct{ user, peer netip.Addr }
 	seen := map[pair]string{}

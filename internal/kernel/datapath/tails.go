@@ -8,8 +8,8 @@ import (
 // serviceProxy are the flags of services whose segments have the program of the PROXY protocol.
 const serviceProxy = uint16(bpf.TcServiceFlagSERVICE_PROXY | bpf.TcServiceFlagSERVICE_FTP)
 
-// applyWithTails is Tables.Apply, and loads the programs of SCTP, QUIC, GTP-U and the PROXY protocol
-// before the first service needs them. If that fails, so do the changes of such services.
+// applyWithTails is Tables.Apply, and loads the programs of SCTP, QUIC, GTP-U and the PROXY
+// protocol before the first service needs them. If that fails, so do the changes of such services.
 func (d *Datapath) applyWithTails(changes []Change) []error {
 	errs := make([]error, len(changes))
 	applied := make([]Change, 0, len(changes))

@@ -240,8 +240,8 @@ func loadWatched(t testing.TB) *Datapath {
 	return o.d
 }
 
-// openFlows opens flows of different clients in a table with room for them, and returns how many were
-// opened.
+// openFlows opens flows of different clients in a table with room for them, and returns how many
+// were opened.
 func openFlows(t testing.TB, d *Datapath, n int) int {
 	t.Helper()
 	if err := d.MakeTotalRoom(t.Context(), n); err != nil {

@@ -25,8 +25,8 @@ type ConnectionCopy struct {
 	Idle       time.Duration // since the last packet of either direction
 }
 
-// The flags of bpf/abi.h that say that a connection has ended: a reset, or both FINs acknowledged; of
-// SCTP, the end of the shutdown.
+// The flags of bpf/abi.h that say that a connection has ended: a reset, or both FINs acknowledged;
+// of SCTP, the end of the shutdown.
 const (
 	FlagsAcked = 0x20 | 0x40
 	FlagReset  = 0x80

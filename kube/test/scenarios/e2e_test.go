@@ -42,8 +42,8 @@ type spec struct {
 
 // TestKubernetesE2E runs Kubernetes' own specs of Services and EndpointSlices with kube-proxy and
 // kube-loxilb, from a machine outside of the cluster, and compares the results with the tables of
-// testdata/specs.txt. UPDATE=1 writes those, and docs/kubernetes-controller.md sums them up. SPECS is a
-// pattern for some.
+// testdata/specs.txt. UPDATE=1 writes those, and docs/kubernetes-controller.md sums them up. SPECS
+// is a pattern for some.
 func TestKubernetesE2E(t *testing.T) {
 	program := artifact(t, "LOXILB_KUBE_E2E")
 	c := clusterWith(t, rig.ClusterOptions{CNI: "bridge", IPv4Only: true},

@@ -187,8 +187,8 @@ func (n *node) hostState(address, state string) {
 	n.request(http.MethodPost, "endpointhoststate", fmt.Sprintf(`{"hostName":%q,"state":%q}`, address, state))
 }
 
-// request changes something below /config. It is for measurements: on a busy machine, a command takes
-// longer than what it asks for.
+// request changes something below /config. It is for measurements: on a busy machine, a command
+// takes longer than what it asks for.
 func (n *node) request(method, path, body string) {
 	n.t.Helper()
 	req, err := http.NewRequestWithContext(n.t.Context(), method, "http://127.0.0.1:11111/netlox/v1/config/"+path, strings.NewReader(body))

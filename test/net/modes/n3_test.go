@@ -18,8 +18,8 @@ const n3Tunnels = 40
 // a tunnel reach one user plane function, whichever station sends them, also after a restart, and
 // after echo requests from the same port have opened a connection of their own.
 //
-// P96 With --select=n3, all packets of a GTP-U tunnel reach one endpoint, from whatever base station
-// they come, and echo requests are answered
+// P96 With --select=n3, all packets of a GTP-U tunnel reach one endpoint, from whatever base
+// station they come, and echo requests are answered
 func TestN3(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, vip, any, endpoints, mode, xdp string }{

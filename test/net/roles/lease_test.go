@@ -10,8 +10,8 @@ import (
 )
 
 // TestRoleLease checks a MASTER that a controller has set with a lease. Its kernel answers for the
-// VIP while the daemon does not run, until the lease ends. The node is BACKUP then, but still MASTER
-// if the daemon runs again in time.
+// VIP while the daemon does not run, until the lease ends. The node is BACKUP then, but still
+// MASTER if the daemon runs again in time.
 func TestRoleLease(t *testing.T) {
 	t.Parallel()
 	const vip, lease = "10.0.0.101", 5 * time.Second

@@ -19,9 +19,9 @@ import (
 )
 
 // GTP are the programs that take packets of mobile users out of GTP-U tunnels, put answers into
-// them, and prepare packets in tunnels for services of algorithm n3 (bpf/gtp.bpf.c). They are loaded
-// and attached while there are such flows or services; pinned links outlive the process. Methods are
-// safe for concurrent use.
+// them, and prepare packets in tunnels for services of algorithm n3 (bpf/gtp.bpf.c). They are
+// loaded and attached while there are such flows or services; pinned links outlive the process.
+// Methods are safe for concurrent use.
 type GTP struct {
 	shared *loader.Collection
 	hooks  *Hooks

@@ -27,10 +27,10 @@ func (g *GTP) pinCounts(spec *ebpf.CollectionSpec, opts *ebpf.CollectionOptions)
 	return pins.RecordLayouts(g.shared.PinDir, map[string]*ebpf.MapSpec{gtpCounts: m})
 }
 
-// GTPCounts returns the number of packets by outcome: taken out of a tunnel, or put into one (sent);
-// left in the tunnel, as the source is not its user (forged); sent to a user without a tunnel
-// (routed); balanced by tunnel (balanced); dropped (unclassified, congestion, failed). Empty before
-// the first session or service.
+// GTPCounts returns the number of packets by outcome: taken out of a tunnel, or put into one
+// (sent); left in the tunnel, as the source is not its user (forged); sent to a user without a
+// tunnel (routed); balanced by tunnel (balanced); dropped (unclassified, congestion, failed). Empty
+// before the first session or service.
 func (g *GTP) GTPCounts() (map[string]uint64, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -8,9 +8,9 @@ import (
 	"loxilb/internal/pkt"
 )
 
-// TestGTPSourcePort checks which packets get the source port of their tunnel: messages of tunnels to
-// the VIP of a service, whichever base station sends them. Their checksums stay right, and all else
-// stays as it is.
+// TestGTPSourcePort checks which packets get the source port of their tunnel: messages of tunnels
+// to the VIP of a service, whichever base station sends them. Their checksums stay right, and all
+// else stays as it is.
 func TestGTPSourcePort(t *testing.T) {
 	t.Parallel()
 	g := loadGTP(t)

@@ -10,9 +10,9 @@ import (
 
 // growPeriod is the interval of checks. A check makes room for what arrives within growAhead at the
 // present rate, or within growTimes as long as the last check took: the kernel takes some 30 ms to
-// allocate it, and moves some 1,000 entries a millisecond, but on a busy machine both may take half a
-// second. It adds at most an eighth at once, or spareEntries, 13 MB: a burst may end, and the table
-// does not shrink.
+// allocate it, and moves some 1,000 entries a millisecond, but on a busy machine both may take half
+// a second. It adds at most an eighth at once, or spareEntries, 13 MB: a burst may end, and the
+// table does not shrink.
 const (
 	growPeriod = 50 * time.Millisecond
 	growAhead  = time.Second
@@ -94,8 +94,8 @@ func (t *Table) growEvery(ctx context.Context) {
 	}
 }
 
-// expectedGrowth returns the number of entries to prepare for: those that arrive in the time ahead, at
-// the recent rate.
+// expectedGrowth returns the number of entries to prepare for: those that arrive in the time ahead,
+// at the recent rate.
 func expectedGrowth(before, now uint64, since, ahead time.Duration) uint64 {
 	if now <= before || since <= 0 {
 		return 0

@@ -59,8 +59,8 @@ func (l *Leases) RenewLease(instance string, until time.Time) error {
 	return l.put(instanceKey(instance), row)
 }
 
-// LeaseEnd returns at which uptime of the machine the lease of an instance ends or has ended; 0: the
-// node does not own the VIPs. It returns false if the instance has no lease.
+// LeaseEnd returns at which uptime of the machine the lease of an instance ends or has ended; 0:
+// the node does not own the VIPs. It returns false if the instance has no lease.
 func (l *Leases) LeaseEnd(instance string) (uptime time.Duration, exists bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -80,8 +80,8 @@ func (t *tails) load(name string) (*ebpf.Program, error) {
 	return p, nil
 }
 
-// Rewrite replaces the programs to which an Ethernet interface's program hands packets over by copies
-// of other instructions, over the same maps: for benchmarks.
+// Rewrite replaces the programs to which an Ethernet interface's program hands packets over by
+// copies of other instructions, over the same maps: for benchmarks.
 func (c *Collection) Rewrite(change func(asm.Instructions) (asm.Instructions, error)) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -31,8 +31,8 @@ const (
 )
 
 // The routes to users are in a table of their own. A rule leads to it before the main table, except
-// for packets that have already been sent there: those without a classifier take the route that they
-// would have without a session.
+// for packets that have already been sent there: those without a classifier take the route that
+// they would have without a session.
 const (
 	gtpTable = 2152
 	gtpRule  = 32765 // its preference; the main table's is 32766
@@ -56,8 +56,8 @@ func (u MobileUser) mtu() int {
 const ethtoolSetTxChecksum = 0x17
 
 // MakeGTP makes the interfaces of GTP-U, unless they exist, has routes to exactly these users lead
-// there, and returns the indexes of both interfaces, and the name of the second one, where packets to
-// users arrive. No users: it removes the interfaces.
+// there, and returns the indexes of both interfaces, and the name of the second one, where packets
+// to users arrive. No users: it removes the interfaces.
 //
 // It is a pair, since packets must be finished before they get the tunnel's header, which has a
 // length: the kernel cuts into segments what leaves the first one, and writes its checksums, as
