@@ -82,8 +82,7 @@ func (f *flags) check(name func(flag string) string) (*Config, error) {
 	if c.Blacklist, err = expression("--blacklist", f.blacklist); err != nil {
 		return nil, err
 	}
-	for _, d := range [...]struct{ flag, path string }{{"--state-dir", f.stateDir}, {"--pin-path", f.pinPath},
-		{"--probe-files", f.probeFiles}, {"--config-path", f.bootFiles}, {"--role-hook", f.roleHook}} {
+	for _, d := range [...]struct{ flag, path string }{{"--state-dir", f.stateDir}, {"--pin-path", f.pinPath}, {"--probe-files", f.probeFiles}, {"--config-path", f.bootFiles}, {"--role-hook", f.roleHook}} {
 		if d.path != "" && !filepath.IsAbs(d.path) {
 			return nil, &Error{d.flag, d.path, "is not an absolute path"}
 		}

@@ -11,7 +11,6 @@ import (
 
 	v1 "loxilb/api/v1"
 	"loxilb/internal/cli/session"
-	"loxilb/internal/event"
 )
 
 func getEvents(o *session.Options) *cobra.Command {
@@ -55,12 +54,9 @@ func getEvents(o *session.Options) *cobra.Command {
 	return cmd
 }
 
-// eventKinds returns the kinds of events as words.
-func eventKinds() (words []string) {
-	for _, kind := range event.Kinds() {
-		words = append(words, string(kind))
-	}
-	return words
+// eventKinds returns the kinds of events, as package event has them.
+func eventKinds() []string {
+	return []string{"link", "address", "route", "neighbour", "health", "object", "pressure", "revision", "vip", "node", "peer", "store"}
 }
 
 // eventPrinter prints one event in a line.
