@@ -290,7 +290,8 @@ enum hop_flag {
 		0x01, /* its endpoint may have further connections with the client (helper/) */
 	HOP_PROXY_PAST =
 		0x02, /* the endpoint has acknowledged data behind the header */
-	HOP_NO_XDP = 0x02, /* UDP: XDP must not forward its packets (SERVICE_NO_XDP) */
+	HOP_NO_XDP =
+		0x02, /* UDP: XDP must not forward its packets (SERVICE_NO_XDP) */
 	HOP_PATHS = 0x02, /* SCTP: the association has used a further path */
 	HOP_PROXY_ACKED = 0x04, /* the endpoint has acknowledged the header */
 	HOP_ATTACHED = 0x08, /* packets are policed or mirrored (attached.h) */
@@ -599,7 +600,8 @@ enum service_flag {
 	SERVICE_TFTP = 0x80, /* helpers: TFTP servers answer from new ports */
 	SERVICE_FTP = 0x100, /* ... FTP: data connections follow */
 	SERVICE_HELPERS = 0x180,
-	SERVICE_NO_XDP = 0x200, /* a program in front of the packet path changes its packets */
+	SERVICE_NO_XDP =
+		0x200, /* a program in front of the packet path changes its packets */
 	SERVICE_UNCOMMON = 0x380, /* entries have HOP_HELPER or HOP_NO_XDP */
 	SERVICE_TUNNEL_IPIP = 0x400, /* MODE_DSR: with an outer IP header */
 	SERVICE_TUNNEL_GUE = 0x800, /* ... and UDP */
@@ -635,7 +637,8 @@ enum algorithm {
 	ALGORITHM_PRIORITY = 2,
 	ALGORITHM_PERSIST = 3,
 	ALGORITHM_LC = 4,
-	ALGORITHM_N3 = 7, /* GTP-U: by the source port, which gtp.bpf.c makes of the tunnel */
+	ALGORITHM_N3 =
+		7, /* GTP-U: by the source port, which gtp.bpf.c makes of the tunnel */
 	/* not in the contract, which has the numbers up to 7: */
 	ALGORITHM_RANDOM = 100,
 	ALGORITHM_QUIC = 101, /* by connection ID, otherwise like HASH */

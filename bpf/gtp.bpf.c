@@ -33,7 +33,8 @@
 #define AF_INET 2
 #define AF_INET6 10
 #define IP6_MULTICAST 0xff000000 /* the first bits of addresses */
-#define GTP_COUNTS_ROOM 16 /* of the map, which is pinned: further outcomes need no other one */
+#define GTP_COUNTS_ROOM \
+	16 /* of the map, which is pinned: further outcomes need no other one */
 
 struct gtp_tunnel {
 	struct ip_addr core; /* the user plane function's address */
@@ -155,8 +156,7 @@ static __always_inline int gtp_take(ctx_t *ctx, __u32 l3, bool *taken)
 	struct gtp_class class = {};
 	struct ip_addr *user;
 
-	if (!outer_ip(ctx, &o) ||
-	    o.protocol != IPPROTO_UDP ||
+	if (!outer_ip(ctx, &o) || o.protocol != IPPROTO_UDP ||
 	    !gtp_holds(ctx, &o, &tunnel.teid))
 		return TC_NEXT;
 	tunnel.core = o.daddr;

@@ -22,7 +22,9 @@
 #define GTP_TTL 64
 #define GTP_PART 512 /* bytes that bpf_csum_diff takes before Linux 6.14 */
 #define GTP_PARTS 3
-#define GTP_LARGEST (GTP_PART * GTP_PARTS - 4) /* of packets to users; a route has a smaller MTU */
+#define GTP_LARGEST             \
+	(GTP_PART * GTP_PARTS - \
+	 4) /* of packets to users; a route has a smaller MTU */
 
 /* The tunnel of answers. */
 struct gtp_downlink {
@@ -66,9 +68,8 @@ struct {
 } gtp_scratch SEC(".maps");
 
 /* Writes all but the UDP checksum. length: of the user's packet. */
-static __always_inline void gtp_message(struct gtp_message *m,
-					const struct gtp_downlink *d,
-					__u32 length)
+static __always_inline void
+gtp_message(struct gtp_message *m, const struct gtp_downlink *d, __u32 length)
 {
 	m->udp.source = bpf_htons(GTP_PORT);
 	m->udp.dest = bpf_htons(GTP_PORT);
@@ -124,8 +125,8 @@ static __always_inline bool gtp_write(ctx_t *ctx, void *outer, __u32 size,
 
 /* No UDP checksum: the user's packet has its own. tos: DSCP and ECN (RFC 6040, normal
  * mode), as for IPv6. */
-static __always_inline bool
-gtp_put_ipv4(ctx_t *ctx, const struct gtp_downlink *d, __u8 tos)
+static __always_inline bool gtp_put_ipv4(ctx_t *ctx,
+					 const struct gtp_downlink *d, __u8 tos)
 {
 	__u32 length = ctx->len - ETH_HLEN;
 	struct gtp_outer_ipv4 o = {};
@@ -147,8 +148,8 @@ gtp_put_ipv4(ctx_t *ctx, const struct gtp_downlink *d, __u8 tos)
 
 /* With a UDP checksum: receivers may refuse packets without one (RFC 8200 section 8.1).
  * It covers the user's packet. */
-static __always_inline bool
-gtp_put_ipv6(ctx_t *ctx, const struct gtp_downlink *d, __u8 tos)
+static __always_inline bool gtp_put_ipv6(ctx_t *ctx,
+					 const struct gtp_downlink *d, __u8 tos)
 {
 	__u32 length = ctx->len - ETH_HLEN;
 	struct gtp_outer_ipv6 o = {};

@@ -25,7 +25,8 @@
 
 #define GTP_FIRST_SOURCE 0xc000 /* and 16,383 more: dynamic ports (RFC 6335) */
 #define GTP_SOURCE_BITS 14
-#define GTP_FACTOR 0x9e3779b1 /* spreads TEIDs in sequence, and those with equal low bits */
+#define GTP_FACTOR \
+	0x9e3779b1 /* spreads TEIDs in sequence, and those with equal low bits */
 #define IP6_FRAGMENT 44
 
 /* VIPs of services with ALGORITHM_N3. Written by user. */
@@ -56,7 +57,8 @@ static __always_inline __u32 gtp_udp(ctx_t *ctx, __u32 l3, struct ip_addr *to)
 	if (type == bpf_htons(ETH_P_IP)) {
 		ip = ctx_header(ctx, l3, sizeof(*ip));
 		if (!ip || ip->version != 4 || ip->ihl < sizeof(*ip) / 4 ||
-		    ip->protocol != IPPROTO_UDP || ip->frag_off & IP_OFFSET_MASK)
+		    ip->protocol != IPPROTO_UDP ||
+		    ip->frag_off & IP_OFFSET_MASK)
 			return 0;
 		map_ipv4(to, ip->daddr);
 		return l3 + ip->ihl * 4;
@@ -88,9 +90,8 @@ static __always_inline __be16 gtp_source_port(__be32 teid)
 }
 
 /* Writes the source port of a UDP header. A checksum of 0 stays: there is none. */
-static __always_inline bool gtp_write_source(ctx_t *ctx, __u32 at,
-					     __be16 check, __be16 old,
-					     __be16 new)
+static __always_inline bool gtp_write_source(ctx_t *ctx, __u32 at, __be16 check,
+					     __be16 old, __be16 new)
 {
 	const __u32 field = __builtin_offsetof(struct udphdr, check);
 

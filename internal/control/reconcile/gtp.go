@@ -22,8 +22,8 @@ type Tunnels interface {
 
 // TunnelLinks are the interfaces of GTP-U.
 type TunnelLinks interface {
-	// MakeGTP has routes to these users lead to the interfaces, and returns their indexes, and the
-	// name of the one where packets to them arrive. No users: it removes the interfaces.
+	// MakeGTP has routes to these users lead to the interfaces, and returns their indexes, and
+	// the name of the one where packets to them arrive. No users: it removes the interfaces.
 	MakeGTP(users []netdev.MobileUser) (near, far int, name string, err error)
 }
 
