@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,6 +12,7 @@ import (
 // paced collects what a pace passes on.
 type paced struct {
 	pace
+	seen  sync.Mutex // the timer passes copies on, too
 	sent  []report.ConnectionCopy
 	times []time.Duration
 }
@@ -18,11 +20,20 @@ type paced struct {
 func newPaced() *paced {
 	p, began := &paced{}, time.Now()
 	p.yield = func(list []report.ConnectionCopy) {
+		p.seen.Lock()
+		defer p.seen.Unlock()
 		for _, c := range list {
 			p.sent, p.times = append(p.sent, c), append(p.times, time.Since(began))
 		}
 	}
 	return p
+}
+
+// passed returns the copies that the pace has passed on, and after how long.
+func (p *paced) passed() ([]report.ConnectionCopy, []time.Duration) {
+	p.seen.Lock()
+	defer p.seen.Unlock()
+	return p.sent, p.times
 }
 
 func state(i int, flags, generation uint8) []report.ConnectionCopy {
@@ -44,33 +55,34 @@ func TestPace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPaced()
 		p.add(state(1, answered, 1))
-		if len(p.sent) != 1 || p.times[0] != 0 {
-			t.Fatalf("a new connection was sent %d times, after %v", len(p.sent), p.times)
+		if sent, times := p.passed(); len(sent) != 1 || times[0] != 0 {
+			t.Fatalf("a new connection was sent %d times, after %v", len(sent), times)
 		}
 		time.Sleep(20 * time.Millisecond)
 		p.add(state(1, proven, 1))
 		time.Sleep(20 * time.Millisecond)
 		p.add(state(1, closed, 1))
 		p.add(state(1, answered, 2)) // the next connection of this port
-		if len(p.sent) != 2 || p.sent[1].Generation != 2 {
-			t.Fatalf("the next connection of a port was not sent at once: %v", p.sent)
+		if sent, _ := p.passed(); len(sent) != 2 || sent[1].Generation != 2 {
+			t.Fatalf("the next connection of a port was not sent at once: %v", sent)
 		}
 		time.Sleep(70 * time.Millisecond)
 		synctest.Wait()
-		if len(p.sent) != 3 || p.sent[2].Flags != closed || p.times[2] != paceTime || p.sent[2].Idle != 60*time.Millisecond {
-			t.Fatalf("what followed was sent as %+v after %v", p.sent[2:], p.times[2:])
+		if sent, times := p.passed(); len(sent) != 3 || sent[2].Flags != closed || times[2] != paceTime || sent[2].Idle != 60*time.Millisecond {
+			t.Fatalf("what followed was sent as %+v after %v", sent[2:], times[2:])
 		}
 		time.Sleep(time.Second)
 		p.add(state(1, closed, 2))
-		if len(p.sent) != 4 || p.sent[3].Generation != 2 {
-			t.Errorf("the end of an older connection was not sent at once: %v", p.sent)
+		if sent, _ := p.passed(); len(sent) != 4 || sent[3].Generation != 2 {
+			t.Errorf("the end of an older connection was not sent at once: %v", sent)
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()
+		sent, _ := p.passed()
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		if len(p.sent) != 4 || p.timer != nil {
-			t.Errorf("%d copies were sent, and the timer of an idle node runs: %v", len(p.sent), p.timer != nil)
+		if len(sent) != 4 || p.timer != nil {
+			t.Errorf("%d copies were sent, and the timer of an idle node runs: %v", len(sent), p.timer != nil)
 		}
 	})
 }
@@ -91,8 +103,8 @@ func TestPaceBounds(t *testing.T) {
 			t.Errorf("%d copies are held, of %d connections", len(p.held), len(p.now))
 		}
 		p.stop()
-		if len(p.sent) != 2*many {
-			t.Errorf("%d copies of %d were sent", len(p.sent), 2*many)
+		if sent, _ := p.passed(); len(sent) != 2*many {
+			t.Errorf("%d copies of %d were sent", len(sent), 2*many)
 		}
 		time.Sleep(time.Second)
 		new(pace).stop()
