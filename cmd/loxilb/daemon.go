@@ -173,10 +173,8 @@ func assemble(c *config.Config, log *slog.Logger, lines *logs.Ring, network *net
 	p.otlp = p.newExporter(measured, statuses)
 	p.api = httpapi.New(httpapi.Options{
 		Store: state, Statuses: statuses, Events: p.hub, DataPath: source, Health: p.health, Network: objects,
-		Explainer: explain.New(explain.Explainer{Desired: state, DataPath: source, Health: p.health, Network: network,
-			Loads: p.rates, LocalSockets: c.LocalSockets, Gateways: c.ClusterInterface != "", Announcements: p.announcements(),
-			Sessions: p.bgpNow()}),
-		Sampler: p.rates, Interfaces: func() map[int]string { return interfaceNames(network) }, XDP: p.xdpReports, Dropper: p.rules.Dropper, Metrics: measured, Observe: measured.Observe,
+		Explainer: p.explainer(source),
+		Sampler:   p.rates, Interfaces: func() map[int]string { return interfaceNames(network) }, XDP: p.xdpReports, Dropper: p.rules.Dropper, Metrics: measured, Observe: measured.Observe,
 		Token: c.API.Token, Users: httpapi.Loopback{Everyone: c.API.Insecure, UIDs: c.API.UIDs, GIDs: c.API.GIDs},
 		Hosts:     append(c.API.Hosts, strings.ToLower(hostname())),
 		AskTokens: c.API.Users, Access: users, Audit: access.NewAudit(c.StateDir), Ready: p.ready,
@@ -186,6 +184,14 @@ func assemble(c *config.Config, log *slog.Logger, lines *logs.Ring, network *net
 	})
 	state.DescribeNode(p.describe, p.storeChanged)
 	return p, nil
+}
+
+func (p *daemon) explainer(source view) *explain.Explainer {
+	return explain.New(explain.Explainer{
+		Desired: p.state, DataPath: source, Health: p.health, Network: p.network, Loads: p.rates,
+		LocalSockets: p.config.LocalSockets, Gateways: p.config.ClusterInterface != "",
+		Announcements: p.announcements(), Sessions: p.bgpNow(),
+	})
 }
 
 // newExporter makes the exporter of metrics and events, or returns nil without a configured
@@ -400,40 +406,6 @@ func (p *daemon) manager() serviceManager {
 // started returns channels that are closed once every part that packets need has been tried.
 func (p *daemon) started() []<-chan struct{} {
 	return append(append(p.follower.Idle(), p.mobile.Idle()...), p.interfaces.Idle(), p.xdp.Idle(), p.sockets.Idle(), p.policers.Idle(), p.mirrors.Idle(), p.rules.Idle())
-}
-
-// networkChanged forwards changes of the network to further parts.
-func (p *daemon) networkChanged(b event.Body) {
-	switch b := b.(type) {
-	case event.Link:
-		p.interfaces.MarkAll()
-		p.policers.LinksChanged()
-		p.mirrors.LinksChanged()
-		p.mobile.LinksChanged()
-		p.xdp.Mark()
-		p.rules.LinksChanged()
-	case event.Address:
-		p.ipsec.Mark()
-		p.leases.AddressChanged(b.Addr)
-		p.rules.AddressesChanged()
-	case event.Routes:
-		if !b.Neighbours {
-			p.services.RoutesChanged()
-			p.rules.RoutesChanged()
-		}
-	}
-}
-
-// localAnswers updates the attachment of interfaces when endpoints move to or from this machine.
-func (p *daemon) localAnswers(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-p.datapath.LocalAnswersChanged():
-			p.interfaces.MarkAll()
-		}
-	}
 }
 
 // leadProbe redirects a probe socket's packets to the VIP at an endpoint in mode dsr. An endpoint

@@ -11,6 +11,7 @@ import (
 	"loxilb/internal/control/desired"
 	"loxilb/internal/control/reconcile"
 	"loxilb/internal/control/status"
+	"loxilb/internal/event"
 	"loxilb/internal/kernel/netdev"
 	"loxilb/internal/kernel/netdev/objects"
 	"loxilb/internal/lb"
@@ -167,4 +168,38 @@ func (p *daemon) newRules(vips reconcile.Owned, o reconcile.Observers) (*reconci
 		p.log.Warn("tunnels of egress gateways are left", "error", err)
 	}
 	return reconcile.NewRules(p.state, p.datapath, p.network.Links, vips, nil, o), nil
+}
+
+// networkChanged forwards changes of the network to further parts.
+func (p *daemon) networkChanged(b event.Body) {
+	switch b := b.(type) {
+	case event.Link:
+		p.interfaces.MarkAll()
+		p.policers.LinksChanged()
+		p.mirrors.LinksChanged()
+		p.mobile.LinksChanged()
+		p.xdp.Mark()
+		p.rules.LinksChanged()
+	case event.Address:
+		p.ipsec.Mark()
+		p.leases.AddressChanged(b.Addr)
+		p.rules.AddressesChanged()
+	case event.Routes:
+		if !b.Neighbours {
+			p.services.RoutesChanged()
+			p.rules.RoutesChanged()
+		}
+	}
+}
+
+// localAnswers updates the attachment of interfaces when endpoints move to or from this machine.
+func (p *daemon) localAnswers(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.datapath.LocalAnswersChanged():
+			p.interfaces.MarkAll()
+		}
+	}
 }
