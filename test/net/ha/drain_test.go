@@ -3,6 +3,7 @@ package ha_test
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -55,9 +56,13 @@ func TestDrainUnderLoad(t *testing.T) {
 	if hops := p.nextHops(vip); len(hops) != 1 || hops[0] != p.nodes[1].addr {
 		t.Errorf("the VIP is reached through %v", hops)
 	}
-	if s, err := p.frr.Neighbor(n.addr); err != nil || s.State == "Established" {
-		t.Errorf("the session is %s, %v", s.State, err)
-	}
+	await.NoError(t, patience, func() error { // the router may not have read the end of the session yet
+		s, err := p.frr.Neighbor(n.addr)
+		if err == nil && s.State == "Established" {
+			err = errors.New("the session of a drained node is established")
+		}
+		return err
+	})
 	if broken := broken(direct); broken != 0 {
 		t.Errorf("dsr: %d of %d held connections are broken", broken, len(direct))
 	}
