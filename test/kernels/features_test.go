@@ -10,13 +10,12 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
-	"github.com/cilium/ebpf/link"
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
 	"loxilb/internal/kernel/netdev"
+	"loxilb/test/dptest"
 )
 
 const document = "../../docs/kernels.md"
@@ -29,7 +28,7 @@ func TestFeatures(t *testing.T) {
 	probes := map[string]func(*testing.T) bool{
 		"bpf_cast_to_kern_ctx": hasKfunc,
 		"netdev":               tellsXDP,
-		"tcx":                  hasTCX,
+		"tcx":                  func(*testing.T) bool { return dptest.HasTCX() },
 		"BPF_FIB_LOOKUP_SRC":   findsSource,
 	}
 	version, oldest := running(t), [2]int{6, 1}
@@ -71,12 +70,6 @@ func TestChecks(t *testing.T) {
 func inGuest() bool {
 	_, err := os.Stat("init")
 	return errors.Is(err, fs.ErrNotExist)
-}
-
-// hasTCX reports whether the kernel supports tcx, by a query of the programs at lo.
-func hasTCX(*testing.T) bool {
-	_, err := link.QueryPrograms(link.QueryOptions{Target: 1, Attach: ebpf.AttachTCXIngress})
-	return err == nil
 }
 
 func hasKfunc(t *testing.T) bool {

@@ -17,12 +17,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/link"
-
 	"loxilb/internal/lb"
 	"loxilb/internal/lb/policy"
 	"loxilb/internal/pkt"
+	"loxilb/test/dptest"
 	"loxilb/test/packet/lab"
 )
 
@@ -77,7 +75,7 @@ func runScripts(t *testing.T, dir string, cfg lab.Config, update bool) {
 		if _, left := undry()[filepath.Base(name)]; left && cfg.Dry {
 			continue
 		}
-		if filepath.Base(name) == "n3.txt" && (cfg.OldKernel || !hasTCX()) { // such a service needs tcx
+		if filepath.Base(name) == "n3.txt" && (cfg.OldKernel || !dptest.HasTCX()) { // such a service needs tcx
 			continue
 		}
 		t.Run(strings.TrimSuffix(filepath.Base(name), ".txt"), func(t *testing.T) {
@@ -97,12 +95,6 @@ func runScripts(t *testing.T, dir string, cfg lab.Config, update bool) {
 			}
 		})
 	}
-}
-
-// hasTCX reports whether the kernel supports tcx, by a query of the programs at lo.
-func hasTCX() bool {
-	_, err := link.QueryPrograms(link.QueryOptions{Target: 1, Attach: ebpf.AttachTCXIngress})
-	return err == nil
 }
 
 // undry returns the scripts that a dry run cannot predict, and why.

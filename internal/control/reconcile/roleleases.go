@@ -29,7 +29,7 @@ type InstanceLeases interface {
 
 // RoleLeases renews the leases of roles that were set with one. Whoever chooses the MASTER chooses
 // another one while this daemon does not run. Once the lease has ended, the kernel answers for the
-// VIPs no longer, and this node is BACKUP until it is told otherwise. Instances with a BFD session
+// VIPs no longer, and this node is BACKUP until a role is set. Instances with a BFD session
 // have the leases of their election.
 type RoleLeases struct {
 	Observers

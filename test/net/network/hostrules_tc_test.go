@@ -4,9 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/link"
-
+	"loxilb/test/dptest"
 	"loxilb/test/net/rig"
 )
 
@@ -22,7 +20,7 @@ func TestHostRulesTC(t *testing.T) {
 	for _, attach := range []string{"tcx", "clsact"} {
 		t.Run(attach, func(t *testing.T) {
 			t.Parallel()
-			if attach == "tcx" && !hasTCX() {
+			if attach == "tcx" && !dptest.HasTCX() {
 				t.Log("this kernel has clsact only")
 				return
 			}
@@ -50,10 +48,4 @@ func tcRule(hook, priority string, applies bool) hostRule {
 		undo:   "tc filter del dev " + hook + " prio " + priority + " handle 9 bpf",
 		silent: applies,
 	}
-}
-
-// hasTCX reports whether the kernel supports tcx, by a query of the programs at lo.
-func hasTCX() bool {
-	_, err := link.QueryPrograms(link.QueryOptions{Target: 1, Attach: ebpf.AttachTCXIngress})
-	return err == nil
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
 
+	"loxilb/test/dptest"
 	"loxilb/test/net/rig"
 	"loxilb/test/netnstest/labtest"
 )
@@ -121,7 +122,7 @@ func TestHostRulesBefore(t *testing.T) {
 			return link.AttachXDP(link.XDPOptions{Interface: index, Program: constant(t, ebpf.XDP, 1), Flags: link.XDPGenericMode})
 		},
 	}
-	if hasTCX() {
+	if dptest.HasTCX() {
 		const drops = 2 // TC_ACT_SHOT
 		programs["tcx"] = func(index int) (link.Link, error) {
 			return link.AttachTCX(link.TCXOptions{Interface: index, Program: constant(t, ebpf.SchedCLS, drops), Attach: ebpf.AttachTCXIngress, Anchor: link.Head()})
