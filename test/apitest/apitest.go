@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -290,6 +291,16 @@ func (b *Bench) Call(method, path, body string, headers ...string) *httptest.Res
 	w := httptest.NewRecorder()
 	b.Http.ServeHTTP(w, r)
 	return w
+}
+
+// Serve answers clients of this machine over TCP, until the test ends. The tests of the module kube
+// use it.
+func (b *Bench) Serve() *httptest.Server {
+	s := httptest.NewUnstartedServer(b.Http)
+	s.Config.ConnContext = func(ctx context.Context, _ net.Conn) context.Context { return transport.WithPeer(ctx, b.Peer) }
+	s.Start()
+	b.T.Cleanup(s.Close)
+	return s
 }
 
 // Post posts services.
