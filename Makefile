@@ -123,7 +123,7 @@ generate: ## remake what is generated: BPF objects, their Go types, the REST API
 
 check-generated: generate ## fail if the committed generated files, or go.mod, are not what they are made to be
 	$(GO) mod tidy -diff
-	@git diff --exit-code --stat -- internal/kernel/datapath/bpf test/netnstest/faulty internal/kernel/dropreason api/v1 docs/compatibility.md docs/metrics.md docs/man
+	@git diff --exit-code --stat -- internal/kernel/datapath/bpf test/netnstest/faulty internal/lb/report api/v1 docs/compatibility.md docs/metrics.md docs/man
 
 update: build ## write the expected values of tests anew; review the diff
 	UPDATE=1 $(GO) test -count=1 ./internal/... ./bench

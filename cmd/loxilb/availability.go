@@ -5,7 +5,7 @@ import (
 
 	"loxilb/internal/control/store"
 	"loxilb/internal/diagnose/doctor"
-	"loxilb/internal/kernel/datapath/leases"
+	"loxilb/internal/kernel/datapath/routing"
 	"loxilb/internal/lb"
 )
 
@@ -40,8 +40,8 @@ func (p *daemon) availability() (a doctor.Availability) {
 	}
 	a.Unelected = p.unelected(now, instances, elected)
 	for vip, of := range owners {
-		if len(of) > leases.Most {
-			a.Unleased = append(a.Unleased, doctor.Unleased{VIP: vip, Instances: len(of), Most: leases.Most})
+		if len(of) > routing.MostLeases {
+			a.Unleased = append(a.Unleased, doctor.Unleased{VIP: vip, Instances: len(of), Most: routing.MostLeases})
 		}
 	}
 	return a

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"loxilb/internal/kernel/datapath/tables"
-	"loxilb/internal/kernel/dropreason"
 	"loxilb/internal/kernel/netdev"
+	"loxilb/internal/lb/report"
 	"loxilb/internal/telemetry/logs"
 )
 
@@ -152,7 +152,7 @@ func routeDrops() []string {
 }
 
 func warnDropped(log *slog.Logger, reason string, packets uint64) {
-	why, _ := dropreason.Of(reason)
+	why, _ := report.DropReasonOf(reason)
 	log.Warn("packets dropped", "reason", reason, "packets", logs.Count(packets), "hint", why.Remedy)
 }
 

@@ -8,15 +8,15 @@ import (
 	"testing"
 
 	"loxilb/internal/kernel/datapath/tables"
-	"loxilb/internal/kernel/dropreason"
 	"loxilb/internal/kernel/netdev"
+	"loxilb/internal/lb/report"
 )
 
 // TestOwnDrops checks that each reason that the log warns about exists, and has a hint what to do.
 func TestOwnDrops(t *testing.T) {
 	t.Parallel()
 	for _, name := range ownDrops() {
-		if r, known := dropreason.Of(name); !known || r.Remedy == "" {
+		if r, known := report.DropReasonOf(name); !known || r.Remedy == "" {
 			t.Errorf("%s: %+v", name, r)
 		}
 	}

@@ -22,7 +22,7 @@ import (
 	"loxilb/internal/diagnose/doctor"
 	"loxilb/internal/kinds"
 	"loxilb/internal/lb"
-	lbbfd "loxilb/internal/lb/bfd"
+	"loxilb/internal/lb/netobj"
 )
 
 // bfdSessionKind is the kind of the statuses of BFD sessions.
@@ -118,7 +118,7 @@ func (p *daemon) readBFD() func(object, body any) {
 		known[s.Key] = s
 	}
 	return func(object, body any) {
-		session, out := object.(lbbfd.Session), body.(*v1.BfdSession)
+		session, out := object.(netobj.BFDSession), body.(*v1.BfdSession)
 		out.SourceIP, out.SourceIp, out.Port = out.SourceIp, "", bfd.Port(session.Multihop) // as in the contract
 		s, there := known[session.Key()]
 		if !there {
@@ -177,9 +177,9 @@ func (p *daemon) electsWith(neighbor string) bool {
 }
 
 // countPairs returns what metrics have of sessions.
-func (p *daemon) countPairs() (list []lbbfd.Count) {
+func (p *daemon) countPairs() (list []netobj.BFDCount) {
 	for _, s := range p.pairs.Statuses() {
-		list = append(list, lbbfd.Count{Session: s.Key, Up: s.BFD.State == bfd.Up, Failures: s.BFD.Failures, Changes: s.Changes})
+		list = append(list, netobj.BFDCount{Session: s.Key, Up: s.BFD.State == bfd.Up, Failures: s.BFD.Failures, Changes: s.Changes})
 	}
 	return list
 }

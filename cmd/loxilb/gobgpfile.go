@@ -3,7 +3,7 @@ package main
 import (
 	"log/slog"
 
-	"loxilb/internal/announce/gobgpfile"
+	"loxilb/internal/announce/speaker"
 	"loxilb/internal/api/httpapi/objects"
 	"loxilb/internal/control/desired"
 	"loxilb/internal/control/store"
@@ -15,11 +15,11 @@ func loadGobgpFile(state *desired.State, dir, host string, log *slog.Logger) {
 	if now := state.Snapshot(); state.Speakers.Len(now)+state.BGPNeighbors.Len(now) > 0 {
 		return
 	}
-	path := gobgpfile.Find(dir, host)
+	path := speaker.FindFile(dir, host)
 	if path == "" {
 		return
 	}
-	file, err := gobgpfile.Read(path)
+	file, err := speaker.ReadFile(path)
 	if err != nil {
 		log.Error("file of gobgpd cannot be read", "file", path, "error", err)
 		return

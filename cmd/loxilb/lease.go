@@ -12,13 +12,13 @@ import (
 
 	"loxilb/internal/announce/election"
 	"loxilb/internal/host/monotime"
-	"loxilb/internal/kernel/datapath/leases"
+	"loxilb/internal/kernel/datapath/routing"
 )
 
 // kernelLeases has the kernel answer for VIPs while leases last. Elections have some of the
 // instances, roles that were set with a lease the others.
 type kernelLeases struct {
-	*leases.Leases
+	*routing.Leases
 	log *slog.Logger
 
 	mu    sync.Mutex

@@ -14,7 +14,7 @@ import (
 	"runtime"
 	"syscall"
 
-	"loxilb/internal/announce/gobgpfile"
+	"loxilb/internal/announce/speaker"
 	"loxilb/internal/config"
 	"loxilb/internal/control/reconcile"
 	"loxilb/internal/control/store"
@@ -118,7 +118,7 @@ func run(ctx context.Context, c *config.Config) error {
 		daemon.api.LoadBootFiles(c.BootFiles, unread)
 	}
 	if c.Compat && c.BGP {
-		loadGobgpFile(state, gobgpfile.Dir, os.Getenv("HOSTNAME"), log)
+		loadGobgpFile(state, speaker.FileDir, os.Getenv("HOSTNAME"), log)
 	}
 	return daemon.serve(ctx)
 }

@@ -11,7 +11,6 @@ import (
 	"loxilb/internal/cli/files"
 	"loxilb/internal/cli/machine"
 	"loxilb/internal/cli/network"
-	"loxilb/internal/cli/rates"
 	"loxilb/internal/cli/services"
 	"loxilb/internal/cli/session"
 	"loxilb/internal/cli/traffic"
@@ -25,7 +24,6 @@ func areas() []func(*session.Options) session.Commands {
 	return []func(*session.Options) session.Commands{
 		session.RegisteredCommands,
 		services.Commands,
-		rates.Commands,
 		traffic.Commands,
 		network.Commands,
 		files.Commands,

@@ -12,7 +12,7 @@ import (
 	"strings"
 
 	"loxilb/internal/host/apisocket"
-	"loxilb/internal/lb/bfd"
+	"loxilb/internal/lb/netobj"
 )
 
 // maxHalfOpen is the largest percentage at which half-open connections of both kinds, plus half as
@@ -243,14 +243,14 @@ func cause(err error) string {
 }
 
 // keepalive returns the BFD session of --ka and --preempt, or nil.
-func (f *flags) keepalive() (*bfd.Session, error) {
+func (f *flags) keepalive() (*netobj.BFDSession, error) {
 	if f.ka == "none" || f.ka == "" {
 		if f.preempt {
 			return nil, &Error{"--preempt", "", "needs --ka (for other sessions: loxicmd set bfd REMOTE --preempt)"}
 		}
 		return nil, nil
 	}
-	s, err := bfd.ParseKeepalive(f.ka)
+	s, err := netobj.ParseKeepalive(f.ka)
 	if err != nil {
 		return nil, &Error{"--ka", f.ka, "is wrong: " + err.Error()}
 	}

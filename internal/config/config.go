@@ -6,7 +6,7 @@ import (
 	"regexp"
 	"strconv"
 
-	"loxilb/internal/lb/bfd"
+	"loxilb/internal/lb/netobj"
 )
 
 // Config holds the daemon's options, all of them checked.
@@ -50,7 +50,7 @@ type Config struct {
 	RoleHookOptional bool   // RoleHook may be missing
 	MetricsOff       bool   // until a request switches them on
 
-	Keepalive *bfd.Session // elects the MASTER with another node; nil: none
+	Keepalive *netobj.BFDSession // elects the MASTER with another node; nil: none
 
 	Notes []string // flags without effect, one sentence each: log them at start
 	Open  string   // permissions that --compat leaves open, a sentence: log it as a warning; empty: none

@@ -10,32 +10,32 @@ import (
 
 	v1 "loxilb/api/v1"
 	"loxilb/internal/lb"
-	"loxilb/internal/lb/bfd"
+	"loxilb/internal/lb/netobj"
 )
 
 // BFDName is the name of the kind in messages and journals.
 const BFDName = "bfd"
 
 // BFD registers BFD sessions between nodes.
-func BFD() Kind[bfd.Session, v1.BfdSession] {
-	stored := asJSON(func(s bfd.Session) string { return s.Key() }, func(s bfd.Session) error { return s.Validate() })
+func BFD() Kind[netobj.BFDSession, v1.BfdSession] {
+	stored := asJSON(func(s netobj.BFDSession) string { return s.Key() }, func(s netobj.BFDSession) error { return s.Validate() })
 	stored.Most, stored.Plural = 32, "BFD sessions" // as many claims fit into a packet
-	stored.Places = func(s bfd.Session) []string { return []string{lb.InstanceKey(s.Instance)} }
-	stored.Taken = func(s bfd.Session, other string) error {
+	stored.Places = func(s netobj.BFDSession) []string { return []string{lb.InstanceKey(s.Instance)} }
+	stored.Taken = func(s netobj.BFDSession, other string) error {
 		return lb.NewFieldError(lb.FieldInstance, cmp.Or(s.Instance, "default"), "has BFD session "+other+" already", "one for each instance")
 	}
-	return Kind[bfd.Session, v1.BfdSession]{
+	return Kind[netobj.BFDSession, v1.BfdSession]{
 		Words: Words{
 			Name: BFDName, Document: BFDDocument, Command: "bfd", Aliases: []string{"bfd-session"}, List: "Attr", Member: "remoteIp",
 			Exported: true, Verified: true,
 		},
 		Stored: stored,
-		API: API[bfd.Session, v1.BfdSession]{
+		API: API[netobj.BFDSession, v1.BfdSession]{
 			Path: "/config/bfd", One: "/remoteIP/{remote_ip}", Key: bfdKey, Read: readBFD, Show: showBFD,
 			Add:  addBFD,
-			Peer: func(s bfd.Session) (string, netip.Addr) { return lb.FieldRemote, s.Remote },
+			Peer: func(s netobj.BFDSession) (string, netip.Addr) { return lb.FieldRemote, s.Remote },
 			Fields: map[string]string{
-				lb.FieldRemote: "remoteIp", lb.FieldSource: "sourceIp", bfd.FieldRetry: "retryCount",
+				lb.FieldRemote: "remoteIp", lb.FieldSource: "sourceIp", netobj.FieldBFDRetry: "retryCount",
 			},
 		},
 		CLI: CLI[v1.BfdSession]{
@@ -59,24 +59,24 @@ func bfdName(remote, instance string) string {
 	if err != nil {
 		return remote // no session has it
 	}
-	return bfd.Key(a, instance)
+	return netobj.BFDKey(a, instance)
 }
 
 // addBFD keeps the stored source if the body has none: answers have the address in use instead, so
 // a client that changes what it has read cannot know it. 0.0.0.0 removes it.
-func addBFD(stored, posted bfd.Session, body *v1.BfdSession) bfd.Session {
+func addBFD(stored, posted netobj.BFDSession, body *v1.BfdSession) netobj.BFDSession {
 	if body.SourceIp == "" && body.SourceIP == "" {
 		posted.Source = stored.Source
 	}
 	return posted
 }
 
-func readBFD(body *v1.BfdSession) (s bfd.Session, err error) {
-	s = bfd.Session{Instance: body.Instance, Multihop: body.Multihop, Preempt: body.Preempt}
+func readBFD(body *v1.BfdSession) (s netobj.BFDSession, err error) {
+	s = netobj.BFDSession{Instance: body.Instance, Multihop: body.Multihop, Preempt: body.Preempt}
 	if body.RemoteIp == "" {
 		return s, lb.NewFieldError(lb.FieldRemote, "", "is missing", "the address of the other node")
 	}
-	if s.Remote, err = bfd.ParseAddr(lb.FieldRemote, body.RemoteIp); err != nil {
+	if s.Remote, err = netobj.ParsePeerAddr(lb.FieldRemote, body.RemoteIp); err != nil {
 		return s, err
 	}
 	source := body.SourceIp
@@ -84,18 +84,18 @@ func readBFD(body *v1.BfdSession) (s bfd.Session, err error) {
 		source = body.SourceIP // as in answers
 	}
 	if source != "" && source != "0.0.0.0" {
-		if s.Source, err = bfd.ParseAddr(lb.FieldSource, source); err != nil {
+		if s.Source, err = netobj.ParsePeerAddr(lb.FieldSource, source); err != nil {
 			return s, err
 		}
 	}
-	if s.Retry, err = small(bfd.FieldRetry, body.RetryCount); err != nil {
+	if s.Retry, err = small(netobj.FieldBFDRetry, body.RetryCount); err != nil {
 		return s, err
 	}
-	if s.Priority, err = small(bfd.FieldPriority, body.Priority); err != nil {
+	if s.Priority, err = small(netobj.FieldBFDPriority, body.Priority); err != nil {
 		return s, err
 	}
 	if body.Interval < 0 || body.Interval > math.MaxUint32 {
-		return s, lb.NewFieldError(bfd.FieldInterval, strconv.FormatInt(body.Interval, 10), "is out of range", "100000 to 60000000 microseconds")
+		return s, lb.NewFieldError(netobj.FieldBFDInterval, strconv.FormatInt(body.Interval, 10), "is out of range", "100000 to 60000000 microseconds")
 	}
 	s.Interval = time.Duration(body.Interval) * time.Microsecond
 	return s.Normal(), nil
@@ -109,7 +109,7 @@ func small(field string, n int) (uint8, error) {
 	return uint8(n), nil
 }
 
-func showBFD(s *bfd.Session) *v1.BfdSession {
+func showBFD(s *netobj.BFDSession) *v1.BfdSession {
 	out := &v1.BfdSession{
 		Instance: cmp.Or(s.Instance, "default"), RemoteIp: s.Remote.String(), Interval: s.Interval.Microseconds(), RetryCount: int(s.Retry),
 		Multihop: s.Multihop, Priority: int(s.Priority), Preempt: s.Preempt,

@@ -13,7 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"loxilb/internal/kernel/dropreason"
+	"loxilb/internal/lb/report"
 	"loxilb/tools/markdown"
 )
 
@@ -176,7 +176,7 @@ func TestDropReasons(t *testing.T) {
 	for _, name := range scriptFiles(t, "testdata") {
 		scripts += strings.Join(readScript(t, name).lines, "\n")
 	}
-	for _, reason := range dropreason.All() {
+	for _, reason := range report.DropReasons() {
 		if _, ok := unreachable[reason.Name]; !ok && !strings.Contains(scripts, "reason="+reason.Name+"\n") {
 			t.Errorf("no script drops a packet for %s", reason.Name)
 		}

@@ -1,5 +1,5 @@
 // Command dropdoc writes docs/man/loxilb-drops.7 from the comments of the enums in bpf/abi.h, and
-// internal/kernel/dropreason from these and from remedies.txt, so that documents, metric labels and
+// internal/lb/report from these and from remedies.txt, so that documents, metric labels and
 // answers of the API agree.
 package main
 
@@ -45,7 +45,7 @@ func run(root string) error {
 	}
 	return errors.Join(
 		os.WriteFile(filepath.Join(root, "docs/man/loxilb-drops.7"), []byte(markdown.Manual("loxilb-drops", text)), 0o644),
-		os.WriteFile(filepath.Join(root, "internal/kernel/dropreason/reasons.gen.go"), code, 0o644),
+		os.WriteFile(filepath.Join(root, "internal/lb/report/dropreasons.gen.go"), code, 0o644),
 	)
 }
 

@@ -2,7 +2,8 @@
 // announces routes to them, with gobgp as a library.
 //
 // Callers set what they want; the speaker compares it with what runs, and repeats what the machine
-// refuses, such as a port in use. Sessions reports both.
+// refuses, such as a port in use. Sessions reports both. ReadFile reads the configuration of a gobgpd,
+// as the existing loxilb starts it.
 package speaker
 
 import (

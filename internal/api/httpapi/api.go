@@ -13,7 +13,6 @@ import (
 
 	v1 "loxilb/api/v1"
 	"loxilb/internal/api/access"
-	"loxilb/internal/api/httpapi/bgp"
 	"loxilb/internal/api/httpapi/compat"
 	"loxilb/internal/api/httpapi/network"
 	"loxilb/internal/api/httpapi/objects"
@@ -31,7 +30,7 @@ import (
 	"loxilb/internal/event"
 	"loxilb/internal/kinds"
 	"loxilb/internal/lb"
-	lbbgp "loxilb/internal/lb/bgp"
+	"loxilb/internal/lb/bgp"
 	"loxilb/internal/lb/netobj"
 	"loxilb/internal/lb/report"
 	"loxilb/internal/telemetry/logs"
@@ -92,7 +91,7 @@ type Options struct {
 	ProbeFiles string                 // the directory that files of probes are below; empty: any
 	Verifier   *verify.Verifier       // compares desired state with the kernel
 	Doctor     func() *doctor.Machine // what doctor checks; nil: the machine, without the daemon's knowledge
-	BGP        func() []lbbgp.Session // sessions with all BGP neighbors; nil: objects of BGP cannot be created or changed
+	BGP        func() []bgp.Session   // sessions with all BGP neighbors; nil: objects of BGP cannot be created or changed
 	ApplyWait  time.Duration          // how long a change waits for the data path; 0: 8 s
 	BodyWait   time.Duration          // how long a request with a body waits for its turn; 0: 10 s
 
@@ -121,12 +120,10 @@ type (
 	Objects = objects.API
 	// Services is services, endpoints, drains and roles.
 	Services = services.API
-	// Network is the kernel's network.
+	// Network is the kernel's network, and the BGP speaker with its neighbors and policies.
 	Network = network.API
 	// Traffic is rules, policers, mirrors and connections.
 	Traffic = traffic.API
-	// BGP is the speaker, its neighbors and policies.
-	BGP = bgp.API
 	// Users is users and their rights.
 	Users = users.API
 	// Observation observes the daemon and its machine.
@@ -142,7 +139,6 @@ type API struct {
 	*Services
 	*Network
 	*Traffic
-	*BGP
 	*Users
 	*Observation
 	*Compat
@@ -206,13 +202,12 @@ func New(o Options) *API {
 		Objects: a.Objects, Store: o.Store, DataPath: o.DataPath, Health: o.Health, Loads: o.Sampler, Reader: reader, ProbeFiles: o.ProbeFiles, Compat: o.Compat,
 	})
 	a.Network = network.New(network.Options{
-		Objects: a.Objects, Store: o.Store, Statuses: o.Statuses, Network: o.Network, Reader: reader, XDP: o.XDP,
+		Objects: a.Objects, Store: o.Store, Statuses: o.Statuses, Network: o.Network, Reader: reader, XDP: o.XDP, BGP: o.BGP,
 	})
 	a.Traffic = traffic.New(traffic.Options{
 		Objects: a.Objects, Store: o.Store, DataPath: o.DataPath, Interfaces: o.Interfaces, Reader: reader, Streams: a.streams, Log: o.Log,
 	})
 	a.Register(slices.Concat(a.Services.ObjectKinds(), a.Traffic.ObjectKinds(), a.Network.ObjectKinds())...)
-	a.BGP = bgp.New(bgp.Options{Objects: a.Objects, Store: o.Store, Sessions: o.BGP, Reader: reader})
 	a.Users = users.New(users.Options{
 		Access: o.Access, Audit: o.Audit, Loopback: o.Users, Token: o.Token, AskTokens: o.AskTokens, Hosts: o.Hosts,
 		Open: []string{observation.HealthPath, observation.ReadyPath}, Pattern: a.pattern, Reader: reader, Log: o.Log,

@@ -1,5 +1,5 @@
 // Package diagnose has the diagnostic commands: ready, verify, doctor, support-bundle, explain,
-// trace.
+// trace, and those about counters: stats, rate, top.
 package diagnose
 
 import (
@@ -17,6 +17,7 @@ import (
 func Commands(o *session.Options) session.Commands {
 	return session.Commands{session.Root: {
 		readyCommand(o), verifyCommand(o), doctorCommand(o), bundleCommand(o), explainCommand(o), traceCommand(o),
+		statsCommand(o), rateCommand(o), topCommand(o),
 	}}
 }
 

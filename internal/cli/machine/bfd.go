@@ -11,7 +11,7 @@ import (
 	v1 "loxilb/api/v1"
 	"loxilb/internal/cli/session"
 	"loxilb/internal/kinds"
-	"loxilb/internal/lb/bfd"
+	"loxilb/internal/lb/netobj"
 )
 
 // setBFD changes a session. The server replaces a session as a whole, so the rest of it is read
@@ -80,7 +80,7 @@ func deleteBFD(o *session.Options) *cobra.Command {
 		Args:    session.Exactly("the address of the other node, as in: loxicmd delete bfd 10.0.0.2"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return o.Change(cmd.Context(), func(ctx context.Context, c *v1.Client) (*http.Response, error) {
-				if _, err := bfd.ParseAddr("REMOTE", args[0]); err != nil {
+				if _, err := netobj.ParsePeerAddr("REMOTE", args[0]); err != nil {
 					return nil, err
 				}
 				return session.DeleteAt(ctx, c, kinds.BFD(), args[0], url.Values{"instance": {instance}})

@@ -8,7 +8,6 @@ import (
 	"loxilb/internal/control/store"
 	"loxilb/internal/kinds"
 	"loxilb/internal/lb"
-	"loxilb/internal/lb/bfd"
 	"loxilb/internal/lb/bgp"
 	"loxilb/internal/lb/netobj"
 	"loxilb/internal/lb/policy"
@@ -37,11 +36,11 @@ type State struct {
 	BGPNeighbors *store.Table[bgp.Neighbor]
 	BGPSets      *store.Table[bgp.DefinedSet]
 	BGPPolicies  *store.Table[bgp.Policy]
-	Applications *store.Table[bgp.Application] // of policies
-	BFD          *store.Table[bfd.Session]     // with other nodes
-	Sessions     *store.Table[lb.Session]      // of mobile users
-	SessionFlows *store.Table[lb.SessionFlow]  // their classifiers
-	ClusterNodes *store.Table[lb.ClusterNode]  // besides those of --cluster
+	Applications *store.Table[bgp.Application]   // of policies
+	BFD          *store.Table[netobj.BFDSession] // with other nodes
+	Sessions     *store.Table[lb.Session]        // of mobile users
+	SessionFlows *store.Table[lb.SessionFlow]    // their classifiers
+	ClusterNodes *store.Table[lb.ClusterNode]    // besides those of --cluster
 
 	Maintenance *Maintenance
 

@@ -12,7 +12,7 @@ import (
 	"loxilb/internal/control/store"
 	"loxilb/internal/event"
 	"loxilb/internal/lb"
-	lbbfd "loxilb/internal/lb/bfd"
+	"loxilb/internal/lb/netobj"
 )
 
 // roleRetry is the wait before a role that could not be stored is stored again.
@@ -24,7 +24,7 @@ var errOvertaken = errors.New("the role was set meanwhile")
 // Elections runs the BFD sessions of the store, and stores the roles that they elect, as a request
 // would. The loops of services and routes follow the stored roles.
 type Elections struct {
-	*objectLoop[lbbfd.Session]
+	*objectLoop[netobj.BFDSession]
 	manager *election.Manager
 	owner   string // of stored roles
 

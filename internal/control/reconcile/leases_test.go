@@ -10,7 +10,7 @@ import (
 
 	"loxilb/internal/control/store"
 	"loxilb/internal/lb"
-	lbbfd "loxilb/internal/lb/bfd"
+	"loxilb/internal/lb/netobj"
 )
 
 // leaseTable is a LeaseTable in memory.
@@ -55,7 +55,7 @@ func TestLeases(t *testing.T) {
 	}
 	elect := func(instance string) {
 		t.Helper()
-		s := lbbfd.Session{Remote: netip.MustParseAddr("10.0.0.8"), Instance: instance}
+		s := netobj.BFDSession{Remote: netip.MustParseAddr("10.0.0.8"), Instance: instance}
 		r.commit(func(tx *store.Tx) error { return r.state.BFD.Put(tx, s.Normal()) })
 	}
 	want() // what an earlier process has left is removed
@@ -73,7 +73,7 @@ func TestLeases(t *testing.T) {
 	leases.AddressChanged(netip.MustParseAddr("10.0.0.1"))
 	want("10.0.0.2 blue red")
 	r.commit(func(tx *store.Tx) error {
-		return tx.Delete(r.state.BFD.ID(lbbfd.Key(netip.MustParseAddr("10.0.0.8"), "blue")))
+		return tx.Delete(r.state.BFD.ID(netobj.BFDKey(netip.MustParseAddr("10.0.0.8"), "blue")))
 	})
 	want()
 }

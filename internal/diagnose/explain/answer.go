@@ -48,7 +48,7 @@ type Answer struct {
 	Question string // the packet, with defaults filled in
 	Verdict  Verdict
 	Summary  string // one sentence
-	Reason   string // of a drop: a name of package dropreason
+	Reason   string // of a drop: a name of report.DropReasons
 	Hint     string // the remedy
 	Steps    []Step
 

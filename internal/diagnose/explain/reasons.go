@@ -1,14 +1,14 @@
 package explain
 
 import (
-	"loxilb/internal/kernel/dropreason"
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // reasonFor returns why the program drops a packet, and the remedy. For a configured reason, it
 // describes the service's configuration.
-func reasonFor(name string, s *lb.Service) dropreason.Reason {
-	r, known := dropreason.Of(name)
+func reasonFor(name string, s *lb.Service) report.DropReason {
+	r, known := report.DropReasonOf(name)
 	if !known {
 		r.Meaning = name
 	}

@@ -18,7 +18,6 @@ import (
 	"loxilb/internal/kernel/datapath/copies"
 	"loxilb/internal/kernel/datapath/dryrun"
 	"loxilb/internal/kernel/datapath/hostsockets"
-	"loxilb/internal/kernel/datapath/leases"
 	"loxilb/internal/kernel/datapath/loader"
 	"loxilb/internal/kernel/datapath/observe"
 	"loxilb/internal/kernel/datapath/pins"
@@ -61,7 +60,7 @@ type Datapath struct {
 	*connections.Table    // listing and sweeping connections
 	*attach.Hooks         // interfaces
 	*routing.Routing      // next hops and default routes
-	*leases.Leases        // until when VIPs are owned
+	*routing.Leases       // until when VIPs are owned
 	*attach.XDP           // the program in front
 	*hostsockets.Sockets  // this machine's own sockets
 	*hostsockets.Ports    // their ports
@@ -175,7 +174,7 @@ func (d *Datapath) load(cfg Config) error {
 		if d.Routing, err = routing.Open(d.collection); err != nil {
 			return err
 		}
-		if d.Leases, err = leases.Open(d.collection); err != nil {
+		if d.Leases, err = routing.OpenLeases(d.collection); err != nil {
 			return err
 		}
 		if d.firewall, err = policy.OpenFirewall(d.collection); err != nil {

@@ -9,7 +9,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"loxilb/internal/host/machine"
-	"loxilb/internal/kernel/netdev/egress"
 	"loxilb/internal/kernel/netdev/mirror"
 	"loxilb/internal/kernel/netdev/netlink"
 	"loxilb/internal/kernel/netdev/objects"
@@ -36,7 +35,7 @@ func Select(links []Link, whitelist, blacklist *regexp.Regexp) []Link {
 		switch {
 		case l.Loopback():
 		case strings.HasPrefix(l.Name, objects.TapPrefix), strings.HasPrefix(l.Name, objects.GTPPrefix): // only what we send there
-		case egress.IsTunnel(l.Name):
+		case IsTunnel(l.Name):
 			out = append(out, l)
 		case whitelist != nil && !whitelist.MatchString(l.Name):
 		case whitelist == nil && blacklist != nil && blacklist.MatchString(l.Name):

@@ -15,7 +15,6 @@ import (
 	"net/netip"
 	"sync"
 
-	"loxilb/internal/kernel/netdev/egress"
 	"loxilb/internal/kernel/netdev/mirror"
 	"loxilb/internal/kernel/netdev/netlink"
 	"loxilb/internal/kernel/netdev/objects"
@@ -128,19 +127,9 @@ func (n *Net) Sources() *Sources { return n.sources }
 // Objects returns the users' objects of the network besides services.
 func (n *Net) Objects() *objects.Kernel { return n.objects }
 
-// Gateway is an egress gateway of a cluster.
-type Gateway = egress.Gateway
-
-// Marks of packets for egress gateways.
-const (
-	FirstGatewayMark = egress.FirstMark
-	GatewayMarkMask  = egress.MarkMask
-	GatewayMarks     = egress.Marks // number of marks
-)
-
 // Gateways opens the egress gateways of a cluster. below is the interface that leads to other
 // nodes.
-func (n *Net) Gateways(below string) (*egress.Gateways, error) { return egress.Open(n.ns, below) }
+func (n *Net) Gateways(below string) (*Gateways, error) { return openGateways(n.ns, below) }
 
 // Links returns all links by index.
 func (n *Net) Links() []Link { return n.mirror.Links() }

@@ -1,6 +1,6 @@
 // Package netobj defines users' network objects: addresses, routes, neighbours, entries of
-// forwarding tables, VLANs and VXLANs: their names, parsing and validation, independent of the
-// kernel.
+// forwarding tables, VLANs, VXLANs and BFD sessions: their names, parsing and validation,
+// independent of the kernel.
 package netobj
 
 import (

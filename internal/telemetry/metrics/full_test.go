@@ -6,8 +6,8 @@ import (
 
 	"loxilb/internal/control/store"
 	"loxilb/internal/lb"
-	"loxilb/internal/lb/bfd"
 	"loxilb/internal/lb/bgp"
+	"loxilb/internal/lb/netobj"
 	"loxilb/internal/lb/report"
 )
 
@@ -32,8 +32,8 @@ func full() Options {
 				Node: "lb2", State: report.PeerUp, Lag: time.Second, Queued: 2, Sent: 3, BulkCopies: 4, Dropped: 5, Results: [report.CopyResults]uint64{report.CopyInserted: 6},
 			}}}
 		},
-		Pairs: func() []bfd.Count {
-			return []bfd.Count{{Session: "10.0.0.2", Up: true, Failures: 2, Changes: 3}}
+		Pairs: func() []netobj.BFDCount {
+			return []netobj.BFDCount{{Session: "10.0.0.2", Up: true, Failures: 2, Changes: 3}}
 		},
 	}
 }

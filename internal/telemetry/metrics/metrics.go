@@ -20,8 +20,8 @@ import (
 	"loxilb/internal/control/desired"
 	"loxilb/internal/control/store"
 	"loxilb/internal/lb"
-	"loxilb/internal/lb/bfd"
 	"loxilb/internal/lb/bgp"
+	"loxilb/internal/lb/netobj"
 	"loxilb/internal/lb/report"
 )
 
@@ -39,9 +39,9 @@ type Options struct {
 	Peaks     Peaks       // nil: unknown
 	// Certificates returns the certificates in use, of these files of probes and others; nil: none.
 	Certificates func(probes []CertificateFile) []Certificate
-	Sessions     func() []bgp.Session   // with BGP neighbors; nil: BGP is off
-	Pairs        func() []bfd.Count     // BFD sessions with other nodes; nil: there are none
-	Cluster      func() *report.Cluster // nodes that exchange connections; nil, or nothing returned: there are none
+	Sessions     func() []bgp.Session     // with BGP neighbors; nil: BGP is off
+	Pairs        func() []netobj.BFDCount // BFD sessions with other nodes; nil: there are none
+	Cluster      func() *report.Cluster   // nodes that exchange connections; nil, or nothing returned: there are none
 
 	SharedStore func() (store.RemoteStatus, bool) // nil, or false: there is none
 

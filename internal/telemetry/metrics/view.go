@@ -11,8 +11,8 @@ import (
 	"loxilb/internal/control/status"
 	"loxilb/internal/control/store"
 	"loxilb/internal/lb"
-	"loxilb/internal/lb/bfd"
 	"loxilb/internal/lb/bgp"
+	"loxilb/internal/lb/netobj"
 	"loxilb/internal/lb/policy"
 	"loxilb/internal/lb/report"
 )
@@ -108,7 +108,7 @@ type view struct {
 	lifetimes []report.Lifetimes
 	ftp       report.FTPExpectations
 	sessions  []bgp.Session
-	pairs     []bfd.Count
+	pairs     []netobj.BFDCount
 	cluster   *report.Cluster // nil: there is none
 	remote    store.RemoteStatus
 	shared    bool // objects are shared, by remote

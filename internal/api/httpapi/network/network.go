@@ -1,5 +1,5 @@
 // Package network answers requests about the kernel's network: addresses, routes, neighbors, VLANs,
-// tunnels and ports. Network objects of users are also in the store.
+// tunnels and ports; and about BGP. Network objects of users are also in the store.
 package network
 
 import (
@@ -7,6 +7,8 @@ import (
 	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/control/desired"
 	"loxilb/internal/control/status"
+	"loxilb/internal/kinds"
+	"loxilb/internal/lb/bgp"
 	"loxilb/internal/lb/netobj"
 )
 
@@ -15,7 +17,7 @@ type Statuses interface {
 	Get(id status.ID) (status.Status, bool)
 }
 
-// Options are the parts that the area stands on. All but XDP are needed.
+// Options are the parts that the area stands on. All but XDP and BGP are needed.
 type Options struct {
 	Objects  *objects.API
 	Store    *desired.State
@@ -23,6 +25,7 @@ type Options struct {
 	Network  *netobj.Network
 	Reader   *rest.Reader
 	XDP      func() map[string]string // how XDP is attached to interfaces, or why not, by name; nil: no interface
+	BGP      func() []bgp.Session     // sessions with all neighbors; nil: BGP is off
 }
 
 // API answers requests about the kernel's network.
@@ -33,5 +36,9 @@ type API struct {
 
 // New makes the area.
 func New(o Options) *API {
-	return &API{Options: o, RouteReaders: rest.NewShares(RouteReads())}
+	a := &API{Options: o, RouteReaders: rest.NewShares(RouteReads())}
+	if o.BGP != nil {
+		a.Objects.CountAll(kinds.BGPNeighborName, a.sessions)
+	}
+	return a
 }

@@ -30,7 +30,7 @@ const (
 type Result struct {
 	Outcome  Outcome
 	Frame    []byte // as it leaves
-	Reason   string // of a drop, one of package dropreason
+	Reason   string // of a drop, one of report.DropReasons
 	Rule     uint64 // the firewall rule that has decided; valid iff HasRule
 	HasRule  bool
 	Existing bool          // its connection existed before
