@@ -1,0 +1,135 @@
+// Package kubeuse checks what the module kube uses of this one.
+package kubeuse
+
+import (
+	"fmt"
+	"go/ast"
+	"go/importer"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+const module, kube = "loxilb/", "../../kube"
+
+// TestKubeUse checks that what the module kube selects from packages of this module exists. A build
+// of kube would tell, but its libraries take minutes to compile: so their packages are empty here,
+// and what depends on them is not checked.
+func TestKubeUse(t *testing.T) {
+	t.Parallel()
+	folders := map[string][]string{}
+	err := filepath.WalkDir(kube, func(file string, _ fs.DirEntry, err error) error {
+		if strings.HasSuffix(file, ".go") {
+			folders[filepath.Dir(file)] = append(folders[filepath.Dir(file)], file)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := newChecker(t)
+	for _, files := range folders {
+		c.check(t, files)
+	}
+	if c.selections < 100 {
+		t.Errorf("%d uses of this module were found in %s, want 100 or more: is the test blind?", c.selections, kube)
+	}
+}
+
+// checker checks files of kube.
+type checker struct {
+	files      *token.FileSet
+	own        types.Importer
+	exports    map[string]string // of packages of this module and those that they import: files with their types
+	selections int               // from packages of this module
+}
+
+func newChecker(t *testing.T) *checker {
+	t.Helper()
+	c := &checker{files: token.NewFileSet(), exports: map[string]string{}}
+	list := exec.Command("tools/go", "list", "-export", "-deps", "-f", "{{.ImportPath}} {{.Export}}", "./api/...", "./internal/...", "./test/...")
+	list.Dir, list.Stderr = "../..", os.Stderr
+	out, err := list.Output()
+	if err != nil {
+		t.Fatalf("list the packages of this module: %v", err)
+	}
+	for line := range strings.Lines(string(out)) {
+		name, file, _ := strings.Cut(strings.TrimSpace(line), " ")
+		c.exports[name] = file
+	}
+	c.own = importer.ForCompiler(c.files, "gc", func(name string) (io.ReadCloser, error) { return os.Open(c.exports[name]) })
+	return c
+}
+
+// Import returns a package of this module or of Go's library, and an empty one for others.
+func (c *checker) Import(name string) (*types.Package, error) {
+	if c.exports[name] != "" {
+		return c.own.Import(name)
+	}
+	empty := types.NewPackage(name, path.Base(name))
+	empty.MarkComplete()
+	return empty, nil
+}
+
+// check checks the files of a folder.
+func (c *checker) check(t *testing.T, names []string) {
+	t.Helper()
+	packages := map[string][]*ast.File{}
+	for _, name := range names {
+		f, err := parser.ParseFile(c.files, name, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		packages[f.Name.Name] = append(packages[f.Name.Name], f)
+	}
+	for name, files := range packages {
+		info := types.Info{Types: map[ast.Expr]types.TypeAndValue{}, Uses: map[*ast.Ident]types.Object{}, Selections: map[*ast.SelectorExpr]*types.Selection{}}
+		config := types.Config{Importer: c, Error: func(error) {}} // most are of packages that are empty here
+		_, _ = config.Check(name, c.files, files, &info)
+		for _, f := range files {
+			ast.Inspect(f, func(n ast.Node) bool {
+				if s, ok := n.(*ast.SelectorExpr); ok {
+					if err := c.selection(s, &info); err != nil {
+						t.Error(err)
+					}
+				}
+				return true
+			})
+		}
+	}
+}
+
+// selection returns an error if something is selected from a package or a type of this module that
+// does not have it.
+func (c *checker) selection(s *ast.SelectorExpr, info *types.Info) error {
+	of := ""
+	if x, ok := s.X.(*ast.Ident); ok {
+		if p, ok := info.Uses[x].(*types.PkgName); ok {
+			of = p.Imported().Path()
+		}
+	}
+	if x := info.Types[s.X].Type; of == "" && x != nil {
+		if pointer, ok := x.(*types.Pointer); ok {
+			x = pointer.Elem()
+		}
+		if named, ok := x.(*types.Named); ok && named.Obj().Pkg() != nil {
+			of = named.Obj().Pkg().Path()
+		}
+	}
+	if !strings.HasPrefix(of, module) || c.exports[of] == "" {
+		return nil
+	}
+	c.selections++
+	if info.Uses[s.Sel] != nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %s has no %s", c.files.Position(s.Sel.Pos()), of, s.Sel.Name)
+}
