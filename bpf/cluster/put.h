@@ -5,8 +5,10 @@
  *
  * Both sides of a merge are states of one connection, if client, endpoint, translation
  * and generation agree: then events add up, and the later times and numbers count, in any
- * order. Otherwise one of them is an earlier connection of the same client's port, and
- * loses. A copy that no packet has used has counted none: packets of both entries are 0.
+ * order. Otherwise one of them is an earlier connection of the same client's port, or of
+ * the same source port, and loses. A node that was away has missed the end of the earlier
+ * one, and packets of the later one may have used its entry before the copy arrives.
+ * A copy that no packet has used has counted none: packets of both entries are 0.
  */
 #ifndef LOXILB_PUT_H
 #define LOXILB_PUT_H
@@ -155,24 +157,72 @@ static __always_inline int put_merge(const struct connection_copy *r,
 	return COPY_MERGED;
 }
 
+/* Reports whether a direction of the copy goes on where the entry's was closed. event: that
+ * has closed it. */
+static __always_inline bool put_goes_on(const struct connection_copy *r,
+					__u32 word, __u8 event, __u32 sent,
+					__u32 seq_end)
+{
+	return word & (event | CONN_RESET) && !(r->flags & event) &&
+	       (__s32)(sent - seq_end) > 1;
+}
+
+/* Reports whether the copy is of a later TCP connection with the same generation, which
+ * repeats: this one was closed, and the copy's client or endpoint sends more. */
+static __always_inline bool put_is_reopened(const struct connection_copy *r,
+					    const struct connection *c,
+					    __u32 word,
+					    const struct connection *reply)
+{
+	if (r->protocol != IPPROTO_TCP || r->flags & CONN_RESET)
+		return false;
+	return put_goes_on(r, word, CONN_FIN_CLIENT, r->seq_end, c->seq_end) ||
+	       (reply && put_goes_on(r, word, CONN_FIN_ENDPOINT,
+				     r->reply_seq_end, reply->seq_end));
+}
+
 /* Reports whether the copy is of the connection with this client's entry. Not if only one of
  * both has a header of the PROXY protocol: their numbers differ. */
 static __always_inline bool put_is_of(const struct connection_copy *r,
-				      const struct connection *c, __u32 word)
+				      const struct connection *c, __u32 word,
+				      const struct connection *reply)
 {
 	const __u8 one_way = word >> STATE_TRAITS_SHIFT & CONN_ONE_WAY;
 
 	if (r->generation != word >> STATE_GENERATION_SHIFT ||
 	    (r->traits & CONN_ONE_WAY) != one_way ||
-	    (r->hop ^ word >> STATE_HOP_SHIFT) & HOP_PROXY)
+	    (r->hop ^ word >> STATE_HOP_SHIFT) & HOP_PROXY ||
+	    put_is_reopened(r, c, word, reply))
 		return false;
 	return one_way ? c->endpoint == r->id :
 			 connection_answers(c, &put_rows.reply_key);
 }
 
-/* Reports whether the copy is of a later connection than that with this client's entry.
- * A connection of which packets were seen here yields only if it is over, or if the other
- * one has later packets and numbers. */
+static __always_inline bool put_was_used(const struct connection *c,
+					 const struct connection *other)
+{
+	return c->packets || (other && other->packets);
+}
+
+/* Reports whether the copy is of a later connection than one that is not closed and has been
+ * silent for idle. used: packets were seen here. sent, seq_end: the copy's number and that
+ * of the entry, in the direction that both share. Of TCP, the number of a later connection
+ * is higher (RFC 6528). If it is much higher, packets that were seen here a moment ago may
+ * be the later connection's: they do not continue the entry's numbers. */
+static __always_inline bool put_follows(const struct connection_copy *r,
+					__u32 idle, bool used, __u32 sent,
+					__u32 seq_end)
+{
+	const __u8 closing = CONN_RESET | CONN_FIN_CLIENT | CONN_FIN_ENDPOINT;
+	const __s32 ahead = sent - seq_end;
+
+	if (r->idle < idle)
+		return !used || r->protocol != IPPROTO_TCP || ahead > 0;
+	return r->protocol == IPPROTO_TCP && !(r->flags & closing) &&
+	       r->idle < idle + hz && ahead >= (__s32)TCP_MAX_AHEAD;
+}
+
+/* Reports whether the copy is of a later connection than that with this client's entry. */
 static __always_inline bool put_is_later(const struct connection_copy *r,
 					 const struct connection *c, __u32 word,
 					 const struct connection *reply)
@@ -180,14 +230,12 @@ static __always_inline bool put_is_later(const struct connection_copy *r,
 	const __u32 now = (__u32)bpf_jiffies64(),
 		    idle = copy_idle(c, reply, now);
 
-	if (r->idle >= idle)
-		return false;
-	if ((!c->packets && !(reply && reply->packets)) ||
-	    connection_is_closed(word) ||
-	    idle > connection_timeout(c->endpoint, word, r->protocol))
+	if (r->idle < idle &&
+	    (connection_is_closed(word) ||
+	     idle > connection_timeout(c->endpoint, word, r->protocol)))
 		return true;
-	return r->protocol != IPPROTO_TCP ||
-	       (__s32)(r->seq_end - c->seq_end) > 0;
+	return put_follows(r, idle, put_was_used(c, reply), r->seq_end,
+			   c->seq_end);
 }
 
 /* Handles a copy whose client's key has an entry. NONE: it no longer has. */
@@ -210,7 +258,7 @@ static __noinline int put_existing(const struct connection_copy *r,
 		if (reply && !state_is_same_generation(word, state_read(reply)))
 			return COPY_BUSY;
 	}
-	if (put_is_of(r, c, word))
+	if (put_is_of(r, c, word, reply))
 		return put_merge(r, c, word, reply);
 	if (!put_is_later(r, c, word, reply))
 		return COPY_OLD;
@@ -271,8 +319,27 @@ static __always_inline int put_result(int err)
 	return err == -EEXIST ? COPY_CONFLICT : COPY_BUSY;
 }
 
+/* Reports whether the connection that has the key of the copy's replies is over: a node that
+ * uses the source port again says so. old: its entry of replies. */
+static __always_inline bool put_succeeds(const struct connection_copy *r,
+					 const struct connection *old,
+					 __u32 word)
+{
+	const __u32 now = (__u32)bpf_jiffies64();
+	const struct connection *client;
+
+	if (connection_is_orphan(old, r->protocol) ||
+	    connection_is_closed(word) ||
+	    connection_is_expired(old, r->protocol, now, 0))
+		return true;
+	client = connection_peer(old, r->protocol);
+	return put_follows(r, copy_idle(old, client, now),
+			   put_was_used(old, client), r->reply_seq_end,
+			   old->seq_end);
+}
+
 /* Ends the connection that has the key of the copy's replies, if it is over. */
-static __noinline bool put_free_reply_key(void)
+static __noinline bool put_free_reply_key(const struct connection_copy *r)
 {
 	const struct connection_key *key = &put_rows.reply_key;
 	struct connection *old = entry_find(key);
@@ -281,10 +348,7 @@ static __noinline bool put_free_reply_key(void)
 	if (!old)
 		return true;
 	word = state_read(old);
-	return (connection_is_orphan(old, key->protocol) ||
-		connection_is_closed(word) ||
-		connection_is_expired(old, key->protocol,
-				      (__u32)bpf_jiffies64(), 0)) &&
+	return put_succeeds(r, old, word) &&
 	       connection_end(key, old, word, PORT_IS_FREE);
 }
 
@@ -303,7 +367,7 @@ static __noinline int put_reply(const struct connection_copy *r)
 	c->flags = r->flags | CONN_REPLY_DIRECTION;
 	connection_set_sums(c, &put_rows.reply_key);
 	err = entry_insert(&put_rows.reply_key, c);
-	if (err == -EEXIST && put_free_reply_key())
+	if (err == -EEXIST && put_free_reply_key(r))
 		err = entry_insert(&put_rows.reply_key, c);
 	if (!err && c->traits & CONN_SNAT && !put_count_port()) {
 		entry_remove(&put_rows.reply_key, REMOVE_WORD(state_read(c)));

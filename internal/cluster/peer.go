@@ -19,9 +19,11 @@ const (
 	// tried: another node may have it by then.
 	ownEvery = 10 * time.Second
 	// A connection that ends within shortTime is a short one. Only shortMost of them in a row are
-	// made again at once: each one costs a copy of everything.
+	// made again at once: each one costs a copy of everything. Further ones wait for shortWait, so
+	// tables are equal within seconds after a partition that follows them.
 	shortTime = 10 * time.Second
 	shortMost = 5
+	shortWait = 2 * time.Second
 )
 
 // peer is an address that this node sends its connections to.
@@ -93,7 +95,7 @@ func (p *peer) pause(failures int) (wait time.Duration, again <-chan struct{}) {
 	case p.now.State == report.PeerRefused:
 		wait = max(wait, min(time.Since(p.now.Since)/8, refusedMost))
 	case p.short > shortMost:
-		return min(retryFirst<<min(p.short, 10), refusedMost), nil
+		return min(retryFirst<<min(p.short, 10), shortWait), nil
 	}
 	return wait, p.again
 }

@@ -166,7 +166,7 @@ func TestRefusedPause(t *testing.T) {
 		t.Errorf("a peer that was lost is tried in %v, want %v", wait, retryFirst)
 	}
 	p.short, p.again = shortMost+1, make(chan struct{})
-	if wait, again := p.pause(0); wait != refusedMost || again != nil {
-		t.Errorf("a peer that comes and goes is tried in %v, want %v", wait, refusedMost)
+	if wait, again := p.pause(0); wait != shortWait || again != nil {
+		t.Errorf("a peer that comes and goes is tried in %v, want %v", wait, shortWait)
 	}
 }
