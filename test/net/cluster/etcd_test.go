@@ -52,7 +52,8 @@ func (f *fleet) cutEtcd(cut bool) {
 		rig.MustRun(f.t, f.router, "nft", "delete", "table", "bridge", "etcd")
 		return
 	}
-	rig.MustRun(f.t, f.router, "nft", "table bridge etcd { chain forward { type filter hook forward priority 0; tcp dport 2379 drop; tcp sport 2379 drop; }; }")
+	at := address(false, 2, etcdNumber) // not its port alone: clients use that, too
+	rig.MustRun(f.t, f.router, "nft", fmt.Sprintf("table bridge etcd { chain forward { type filter hook forward priority 0; ip daddr %s drop; ip saddr %s drop; }; }", at, at))
 }
 
 // sharedServices returns the commands that create the services of all nodes; none but for the first
