@@ -31,7 +31,7 @@ const connectPatience = 1500 * time.Millisecond
 // knownClients is the number of addresses that connect repeatedly.
 const knownClients = 100
 
-// manyV4 and manyV6 are the networks behind the client with an address for each of many clients.
+// manyV4 and manyV6 are networks behind the client. Each of many clients has an address in them.
 func manyV4() netip.Prefix { return netip.MustParsePrefix("10.98.0.0/15") }
 func manyV6() netip.Prefix { return netip.MustParsePrefix("2001:db8:98::/47") }
 
@@ -76,7 +76,7 @@ func clientsMain(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("clients", flag.ContinueOnError)
 	flags.IntVar(&c.held, "held", 100, "connections that are held")
 	flags.DurationVar(&c.every, "every", 100*time.Millisecond, "between two exchanges of one")
-	flags.DurationVar(&c.newEach, "new", 20*time.Millisecond, "between two new connections: of known addresses, and of others")
+	flags.DurationVar(&c.newEach, "new", 20*time.Millisecond, "time between new connections, of known and of new addresses")
 	flags.IntVar(&c.udp, "udp", 0, "port to send large datagrams to; 0: none")
 	if err := flags.Parse(args); err != nil {
 		return err

@@ -150,8 +150,8 @@ func columnTable(b *strings.Builder, r *result, w work) {
 	}
 }
 
-// columnMarkdown writes works with columns as Markdown: those with the same columns, but for
-// further ones at the end, in one table. A column that is empty everywhere is left out.
+// columnMarkdown writes works with columns as Markdown. Works share a table if their columns are
+// the same, apart from additional columns at the end. Empty columns are left out.
 func columnMarkdown(b *strings.Builder, r *result, works []work) {
 	for len(works) > 0 {
 		head := works[0].head()

@@ -40,8 +40,7 @@ func docs(args []string) error {
 	return nil
 }
 
-// fillBlocks fills the blocks of a text in a directory from a directory of results, to which it
-// links.
+// fillBlocks fills the blocks of a text from the results in another directory, and links to them.
 func fillBlocks(text, dir, results string) (string, error) {
 	from, err := filepath.Abs(dir)
 	if err != nil {
@@ -108,7 +107,7 @@ func blockOf(path, link string) (string, error) {
 	return "```text\n" + string(text) + "```\n", err
 }
 
-// markdown returns tables: one with plain routing's rate and loxilb's ratio to each rival, and one
+// markdown returns a table of plain routing's rates and loxilb's ratios to its rivals, and a table
 // for each work with columns.
 func markdown(r *result) string {
 	var b strings.Builder
@@ -188,8 +187,8 @@ const (
 	baseColour   = "#444c56"
 )
 
-// chart draws a result as SVG: a panel for each work, a bar for each contender, as long as its
-// ratio to plain routing, with a line from the least to the most of the rounds.
+// chart draws a result as SVG, with a panel for each work. The length of a contender's bar is its
+// ratio to plain routing; a line shows the range of the rounds.
 func chart(out io.Writer, r *result) error {
 	var body strings.Builder
 	x, y, row := chartMargin, chartTop, 0

@@ -72,7 +72,7 @@ func crrMain(args []string) error {
 	streams := flags.Int("streams", 1, "exchanges at once")
 	keep := flags.Bool("keep", false, "keep the connection of each stream")
 	seconds := flags.Float64("seconds", 3, "how long")
-	sources := flags.Int("sources", 0, "addresses of clients that streams have by turns")
+	sources := flags.Int("sources", 0, "number of client addresses, which streams use in turn")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}

@@ -23,7 +23,7 @@ const (
 	floodLimit  = 40 * time.Second                // give up waiting for service to recover
 )
 
-// floodWorks returns a work for each kind of flood and IP version, and one without a flood.
+// floodWorks returns a work for each kind of flood and IP version, and a work without a flood.
 func floodWorks() (out []work) {
 	for _, v6 := range []bool{false, true} {
 		suffix, family := "", "IPv4"

@@ -29,7 +29,7 @@ type template struct {
 	sums  []checksum
 }
 
-// hole is a place of two or four bytes that gets a number of its own in each frame.
+// hole is a field of two or four bytes that differs in each frame.
 type hole struct {
 	at, size  int
 	number    int    // index of the numbers: frames with the same index share them

@@ -212,7 +212,7 @@ func (f flow) frame(src, dst net.HardwareAddr) (out [frameSize]byte, err error) 
 	return out, nil
 }
 
-// manyFlows are n UDP flows from many ports of many addresses behind the client: 10.99.0.0/16.
+// manyFlows returns n UDP flows from many ports and addresses behind the client, in 10.99.0.0/16.
 func manyFlows(n int, to netip.AddrPort) []flow {
 	const perAddress, firstPort = 50_000, 2000
 	out := make([]flow, n)

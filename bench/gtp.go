@@ -16,7 +16,7 @@ import (
 // gtpPath is a packet in the program in front of the packet path.
 type gtpPath struct{ name, outer, inner string }
 
-// gtpPaths returns packets of mobile users, and of others.
+// gtpPaths returns the paths of mobile users' packets and of other GTP packets.
 func gtpPaths() []gtpPath {
 	const (
 		session = "udp 10.10.10.56:2152 > 10.10.10.59:2152"

@@ -8,7 +8,7 @@ import (
 // registers is a set of registers, a bit for each.
 type registers uint16
 
-// callerSaved are the registers that a call leaves without a value, but for its result.
+// callerSaved are the registers that a call invalidates, except for R0, which has its result.
 const callerSaved = registers(0b11_1111)
 
 func setOf(all ...asm.Register) (s registers) {
@@ -18,8 +18,8 @@ func setOf(all ...asm.Register) (s registers) {
 	return s
 }
 
-// freeRegisters returns, for each instruction of a program with named targets, the registers whose
-// values nobody needs behind it; before it, if it jumps.
+// freeRegisters returns the registers that are free after each instruction of a program, or before
+// it if it jumps. Targets of jumps must have names.
 func freeRegisters(program asm.Instructions) [][]asm.Register {
 	at := map[string]int{}
 	for i := range program {
@@ -71,8 +71,7 @@ func jumpsAlways(ins *asm.Instruction) bool {
 	return ins.OpCode.Class().IsJump() && ins.OpCode.JumpOp() == asm.Ja
 }
 
-// usedBy returns the registers whose values an instruction needs, and those that it sets. A call
-// may need all arguments.
+// usedBy returns the registers that an instruction reads and sets. A call may read all arguments.
 func usedBy(ins *asm.Instruction) (used, set registers) {
 	dst, src := setOf(ins.Dst), setOf(ins.Src)
 	switch class := ins.OpCode.Class(); {

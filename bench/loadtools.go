@@ -154,8 +154,8 @@ func listens(h *netnstest.Host, port int) bool {
 	return found
 }
 
-// iperfRun measures bulk transfer from the client over a number of streams. The congestion control
-// is Linux's default, whatever this machine uses: one with pacing would measure timers.
+// iperfRun measures bulk transfer from the client over a number of streams. It sets Linux's default
+// congestion control: an algorithm with pacing would measure timers.
 func iperfRun(streams int) run {
 	return func(ctx context.Context, r *rig, s setting, to netip.AddrPort) ([]sample, error) {
 		args := func(seconds float64) []string {
@@ -181,8 +181,8 @@ func iperfRun(streams int) run {
 	}
 }
 
-// iperf runs the client. A server that still ends the test before is busy, which it says: that is
-// waited for.
+// iperf runs the client. It tries again while the server reports that it is busy with the end of
+// the previous test.
 func (r *rig) iperf(ctx context.Context, args []string, out *sample) error {
 	wait, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -222,15 +222,15 @@ func parseIperf(text string) (sample, error) {
 	return s, nil
 }
 
-// The ports of qperf: its own, where client and server agree on a test, and that of the test's
-// connection. Both must reach the same endpoint, so only one serves.
+// qperf uses one port to agree on a test and another for the test's connection. Both must reach the
+// same endpoint, so only one endpoint serves.
 const (
 	qperfPort     = 19765
 	qperfDataPort = 19766
 )
 
-// serveQperf starts qperf's server. Its congestion control is the only one that every kernel lets a
-// namespace choose: one with pacing would measure timers.
+// serveQperf starts qperf's server. It uses the only congestion control that every kernel allows in
+// a namespace: an algorithm with pacing would measure timers.
 func serveQperf(ctx context.Context, r *rig, h *netnstest.Host) error {
 	for _, end := range []*netnstest.Host{h, r.Client, r.LB} {
 		if err := end.Sysctl("net/ipv4/tcp_congestion_control", "reno"); err != nil {

@@ -27,7 +27,7 @@ type machine struct {
 	Memory      string            `json:"memory"`
 	Virtual     bool              `json:"virtual"`
 	Kernel      string            `json:"kernel"`
-	Mitigations []string          `json:"mitigations"` // those that are on
+	Mitigations []string          `json:"mitigations"` // enabled ones
 	Offloads    string            `json:"offloads"`    // of the client's interface
 	Commit      string            `json:"commit"`
 	Versions    map[string]string `json:"versions"`
@@ -200,7 +200,7 @@ func (l layout) steer(r *rig) error {
 	return nil
 }
 
-// sysfs writes a file of /sys as a host sees it, which takes a mount of its own.
+// sysfs writes a file of a host's /sys, which must be mounted for its network namespace.
 func sysfs(h *netnstest.Host, file, value string) error {
 	_, err := h.Run("ip", "netns", "exec", h.Namespace, "sh", "-c", "echo "+value+" >"+file)
 	return err

@@ -81,10 +81,10 @@ func parseOptions(args []string) (options, error) {
 	o := options{netns: hostSettings()}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	works := flags.String("works", "", "what to measure: names or groups such as \"rps cps crr\"; all by default")
-	contenders := flags.String("contenders", "", "by what: names such as \"routing loxilb nft\"; all that are here by default")
+	contenders := flags.String("contenders", "", "which contenders: names such as \"routing loxilb nft\"; by default, all that are installed")
 	flags.IntVar(&o.Rounds, "rounds", 5, "how often")
 	flags.Float64Var(&o.Seconds, "seconds", 3, "how long each time; wrk and iperf3 count whole seconds")
-	flags.Float64Var(&o.Warmup, "warmup", 1, "seconds of the same before, which do not count")
+	flags.Float64Var(&o.Warmup, "warmup", 1, "seconds of load before each measurement")
 	flags.IntVar(&o.MTU, "mtu", 1500, "MTU of every link")
 	flags.StringVar(&o.Layout, "layout", "one", "one: all share the CPUs; pinned: client, balancer and endpoints have their own")
 	flags.StringVar(&o.Wrk, "wrk", "-t2 -c100", "threads and connections of wrk")
@@ -94,7 +94,7 @@ func parseOptions(args []string) (options, error) {
 	flags.StringVar(&o.check, "check", "", "fail if it is worse than this earlier result (a JSON file)")
 	flags.BoolVar(&o.json, "json", false, "print the result as JSON and write no files")
 	flags.StringVar(&o.commit, "commit", commitHere(), "commit to name in the result")
-	flags.StringVar(&o.clock, "clock", "", "what the clock counts, if not time")
+	flags.StringVar(&o.clock, "clock", "", "unit of the clock, if not time")
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}

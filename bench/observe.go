@@ -86,7 +86,7 @@ func parseMetrics(text string) (o observation, err error) {
 		}
 	}
 	if o.limit == 0 {
-		return o, fmt.Errorf("the metrics tell no size of the table")
+		return o, fmt.Errorf("the metrics do not contain the size of the table")
 	}
 	return o, nil
 }

@@ -27,7 +27,7 @@ import (
 	"loxilb/test/packet/lab"
 )
 
-// pathRuns is how often a path is run, each time by a connection of its own.
+// pathRuns is the number of runs of a path. Each run has its own connection.
 const pathRuns = 300
 
 // manyRuns are enough for the program to notice that packets of a kind are many
@@ -61,10 +61,10 @@ func packetMain(args []string) error {
 	small := flags.Bool("small", false, "only with few services and connections")
 	asJSON := flags.Bool("json", false, "print JSON and write no files")
 	commit := flags.String("commit", commitHere(), "commit to name")
-	clock := flags.String("clock", "", "what the clock counts, if not time")
+	clock := flags.String("clock", "", "unit of the clock, if not time")
 	out := flags.String("out", "bench/results", "directory for packet.txt and packet.json")
-	instructions := flags.String("instructions", "", "a result whose clock counts instructions, to show beside")
-	established := flags.String("established", "", "what BenchmarkEstablished printed, to show beside")
+	instructions := flags.String("instructions", "", "result whose clock counts instructions, for another column")
+	established := flags.String("established", "", "output of BenchmarkEstablished, for another column")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -181,7 +181,7 @@ func addServiceLines(l *lab.Lab, lines []string) error {
 	return nil
 }
 
-// round measures the paths, in the first round all of them.
+// round measures the paths. The first round measures all of them.
 func (res *packetResult) round(l *lab.Lab, p *programs, services, connections, round int) error {
 	for i, path := range paths() {
 		if round > 1 && !path.large {
@@ -304,7 +304,7 @@ func build(l *lab.Lab, line string, port int, client string) (*lab.Link, []byte,
 	return link, l.Arriving(link, p).Build(), nil
 }
 
-// addServices adds services of an endpoint each at VIPs of their own, number from up to to.
+// addServices adds services number from to number to. Each has its own VIP and one endpoint.
 func addServices(l *lab.Lab, from, to int) error {
 	changes := make([]datapath.Change, 0, to-from)
 	for n := from; n < to; n++ {
@@ -400,7 +400,7 @@ method   BPF_PROG_TEST_RUN, timed by the kernel (BPF_ENABLE_STATS); look-ups and
 		fmt.Fprintf(&b, "\nempty program: %.0f ns\n", res.Costs[0].Empty)
 	}
 	if len(res.Rings) > 0 {
-		b.WriteString("\nEstablished packets one right after the other, each of another one of so many flows: ns beyond an empty program\n")
+		b.WriteString("\nBack-to-back established packets of this many flows in turn: ns more than an empty program\n")
 		t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 		for _, r := range res.Rings {
 			fmt.Fprintf(t, "%s\t%.0f\t(empty: %.0f)\n", r.Flows, r.Own, r.Empty)

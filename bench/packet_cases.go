@@ -14,16 +14,16 @@ import (
 	"loxilb/test/packet/lab"
 )
 
-// path is a path through the program: a packet, preceded by those that create the state it meets.
-// In lines, ROUND and PORT vary the client in each run, and CLIENT is the client as the endpoint
-// sees it.
+// path is a path through the program: a packet, after packets that create the state it needs. In
+// lines, ROUND and PORT vary the client in each run, and CLIENT is the client as the endpoint sees
+// it.
 type path struct {
 	name   string
 	before []string // link, packet
 	packet string   // link, packet
 	want   string   // out, pass or drop REASON
 	large  bool     // also among many services and connections
-	many   bool     // while many such packets come
+	many   bool     // while many packets of this kind arrive
 
 	protocol bool // of protocolServices
 }

@@ -70,8 +70,8 @@ func newEmptyProgram() (*ebpf.Program, error) {
 	})
 }
 
-// programOf returns the program of a name among the open files of a process, which is a number or
-// self.
+// programOf returns the program with a name among the open files of a process. The process is a
+// number or "self".
 func programOf(process string) (*ebpf.Program, error) {
 	files, err := filepath.Glob("/proc/" + process + "/fdinfo/*")
 	if err != nil {
@@ -191,7 +191,7 @@ func calledHelpers(program asm.Instructions) map[asm.BuiltinFunc]int {
 	return out
 }
 
-// countCalls adds a counter behind each call: there, registers 1 to 5 hold nothing.
+// countCalls adds a counter after each call, where registers 1 to 5 are free.
 func countCalls(program asm.Instructions, counts *ebpf.Map, numbers map[asm.BuiltinFunc]int) (out asm.Instructions) {
 	for _, i := range nameTargets(program) {
 		out = append(out, i)
@@ -232,8 +232,8 @@ func nameTargets(program asm.Instructions) asm.Instructions {
 	return program
 }
 
-// calls runs the counting copy on a packet: look-ups in maps, and calls of other helpers. Those
-// that the kernel replaces by a few instructions (the number of the CPU, the clock) are none.
+// calls runs the counting copy on a packet, and returns its map look-ups and its calls of other
+// helpers. Helpers that the kernel inlines (the number of the CPU, the clock) do not count.
 func (p *programs) calls(frame []byte, ifindex int) (lookups, helpers int, err error) {
 	before, err := p.read(len(p.numbers))
 	if err != nil {

@@ -110,7 +110,7 @@ func (r *rig) generate(flows []flow) (*generator, error) {
 	return newGenerator(r.Client, "eth0", r.cpus.generator(), frames)
 }
 
-// generator returns the measured CPU: one of the balancer's.
+// generator returns the measured CPU, which the balancer uses.
 func (l layout) generator() int {
 	if len(l.lb) > 0 {
 		return l.lb[0]

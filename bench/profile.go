@@ -21,9 +21,9 @@ import (
 	"loxilb/test/packet/lab"
 )
 
-// profileMain prints where a path spends its instructions: `bench profile [-lines N] PATH`. These
-// are BPF's, of which the kernel makes one to three of the processor's; a helper is one, and the
-// kernel's part of it is not counted.
+// profileMain prints where a path spends its instructions: `bench profile [-lines N] PATH`. It
+// counts BPF instructions; the kernel compiles each into one to three instructions of the
+// processor. A call of a helper counts as one.
 func profileMain(args []string) error {
 	flags := flag.NewFlagSet("profile", flag.ContinueOnError)
 	lines := flags.Int("lines", 0, "also print this many lines of source")
@@ -36,7 +36,7 @@ func profileMain(args []string) error {
 	name := flags.Arg(0)
 	i := slices.IndexFunc(paths(), func(p path) bool { return p.name == name })
 	if i < 0 {
-		return fmt.Errorf("there is no path %q", name)
+		return fmt.Errorf("unknown path %q", name)
 	}
 	done := make(chan error)
 	go func() {
@@ -66,7 +66,7 @@ type profiler struct {
 	lab      *lab.Lab
 	programs *programs
 	*blockCounts
-	others   []*blockCounts // of the programs to which it hands packets over
+	others   []*blockCounts // of the programs that it calls
 	extended bool           // with protocolServices
 }
 
@@ -138,8 +138,8 @@ func (p *profiler) close() (err error) {
 	return err
 }
 
-// run runs a path with two ports, and returns what the second run takes: the first one has costs of
-// its own, such as next hops.
+// run runs a path with two ports, and returns the cost of the second run: the first one also has to
+// resolve next hops.
 func (p *profiler) run(path path, port int) (profiled, error) {
 	for i, program := range []*ebpf.Program{p.programs.live, p.program} {
 		link, frame, err := path.prepare(p.lab, port+i)
@@ -169,7 +169,7 @@ type codeBlock struct {
 	function string
 	lines    []string // of each instruction: file:line
 	lookups  int      // calls of the helper that looks up in maps
-	helpers  int      // calls of others
+	helpers  int      // calls of other helpers
 	blind    bool     // no register was free to count it
 }
 
@@ -207,8 +207,8 @@ func (b *blockCounts) count(program asm.Instructions) (_ asm.Instructions, err e
 	return b.insert(program, starts), nil
 }
 
-// blockStarts returns the indexes of the first instructions of blocks: those of functions, targets
-// of jumps, and instructions behind jumps.
+// blockStarts returns the indexes of the first instructions of blocks: starts of functions, targets
+// of jumps, and instructions after jumps.
 func blockStarts(program asm.Instructions) (starts []int) {
 	for i := range program {
 		behind := i > 0 && ends(&program[i-1])
@@ -224,7 +224,7 @@ func ends(ins *asm.Instruction) bool {
 	return ins.OpCode.Class().IsJump() && ins.OpCode.JumpOp() != asm.Call
 }
 
-// insert adds a counter behind the first instruction of each block, or before it if that one jumps.
+// insert adds a counter after the first instruction of each block, or before it if it is a jump.
 func (b *blockCounts) insert(program asm.Instructions, starts []int) (out asm.Instructions) {
 	free := freeRegisters(program)
 	function, source := "", ""
@@ -282,8 +282,8 @@ func (b *blockCounts) counter(free []asm.Register, n int) asm.Instructions {
 	}
 }
 
-// countCall counts the call of a helper. Those that the kernel replaces by a few instructions (the
-// number of the CPU, the clock) are none.
+// countCall counts the call of a helper. Helpers that the kernel inlines (the number of the CPU,
+// the clock) do not count.
 func (c *codeBlock) countCall(ins *asm.Instruction) {
 	if !ins.IsBuiltinCall() {
 		return
@@ -301,7 +301,7 @@ func (c *codeBlock) countCall(ins *asm.Instruction) {
 type profiled struct {
 	total              int
 	lookups, helpers   int // calls
-	blind, blocks      int // of the program's blocks, those that cannot be counted, and all
+	blind, blocks      int // blocks that cannot be counted, and all blocks
 	byFunction, byLine map[string]int
 }
 

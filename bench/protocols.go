@@ -138,7 +138,7 @@ func protocolCosts() (text string, err error) {
 // least runs a path several times, as a row's home may be taken by another connection, and returns
 // the run with the fewest instructions.
 func (p *profiler) least(path path, number int) (least profiled, err error) {
-	if path.protocol && !p.extended { // the other paths are of a machine without such services
+	if path.protocol && !p.extended { // the other paths run without services of other protocols
 		if err := p.extend(); err != nil {
 			return least, err
 		}

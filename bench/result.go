@@ -84,7 +84,8 @@ func (r *result) of(work, contender string) spread {
 	return spreadOf(all)
 }
 
-// ratio returns the spread of a contender's values relative to another's of the same round.
+// ratio returns the spread of a contender's values relative to another contender's in the same
+// rounds.
 func (r *result) ratio(work, contender, to string) spread {
 	var all []float64
 	base := r.values(work, to)
@@ -96,7 +97,7 @@ func (r *result) ratio(work, contender, to string) spread {
 	return spreadOf(all)
 }
 
-// detail returns the spread of one of a contender's details.
+// detail returns the spread of a contender's value with this name.
 func (r *result) detail(work, contender, name string) spread {
 	var all []float64
 	for _, s := range r.Samples {
@@ -132,8 +133,8 @@ func (r *result) invalid(work, contender string) (out []string) {
 	return out
 }
 
-// usedAll returns an error if an endpoint answered nothing, or, for connections of equal work, less
-// than half as much as another.
+// usedAll returns an error if an endpoint answered nothing. For connections of equal work, it also
+// returns an error if an endpoint answered less than half as many requests as another.
 func usedAll(counts []uint64, evenly bool) string {
 	if len(counts) == 0 {
 		return ""
@@ -173,7 +174,7 @@ func (r *result) judgeRetransmissions() {
 // errRegression reports a result that is worse than an earlier one.
 var errRegression = errors.New("worse than the earlier result")
 
-// regression is a work that a contender of ours does worse than before.
+// regression is a work at which one of loxilb's contenders has become worse.
 type regression struct {
 	work, contender string
 	before, now     spread // of the ratio to plain routing
@@ -215,7 +216,7 @@ func compared(earlier, now *result) (n int) {
 func reportCheck(out io.Writer, earlier, now *result) error {
 	n := compared(earlier, now)
 	if n == 0 {
-		return fmt.Errorf("nothing to compare: no contender of ours has a ratio to %s in both results", baseline)
+		return fmt.Errorf("nothing to compare: no loxilb contender has a ratio to %s in both results", baseline)
 	}
 	worse := regressions(earlier, now)
 	fmt.Fprintf(out, "\ncompared with commit %s: %d ratios to plain routing, %d worse\n", earlier.Machine.Commit, n, len(worse))

@@ -222,8 +222,7 @@ func (s service) proxied() []balancedPort {
 	return slices.DeleteFunc(s.ports(), func(p balancedPort) bool { return p.protocol != "tcp" })
 }
 
-// streamModule returns the file of nginx's stream module where it is one; none where it is built
-// in.
+// streamModule returns the file of nginx's stream module, or "" if the module is built in.
 func streamModule() string {
 	for _, pattern := range []string{"/usr/lib/nginx/modules/ngx_stream_module.so", "/usr/lib*/nginx/modules/ngx_stream_module.so"} {
 		if found, _ := filepath.Glob(pattern); len(found) > 0 {

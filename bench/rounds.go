@@ -11,9 +11,9 @@ import (
 // patience is the additional time that a measurement may take.
 const patience = 2 * time.Minute
 
-// measureAll measures every work by every contender in every round. Contenders take turns within a
-// work, A B C A B C, and every other round goes C B A, so that a machine that slows down slows all
-// of them alike.
+// measureAll measures every work with every contender in every round. The order of contenders is
+// reversed in every other round (A B C, C B A), so a machine that slows down affects all of them
+// equally.
 func measureAll(ctx context.Context, o options, progress io.Writer) (*result, error) {
 	cs, err := contendersNamed(o.Contenders)
 	if err != nil {
@@ -136,9 +136,8 @@ func spreadOf(values []float64) spread {
 	return spread{Median: mid, Min: v[0], Max: v[len(v)-1], Rounds: len(v)}
 }
 
-// isDistinct reports whether two spreads differ by more than chance: each median is outside of the
-// other spread, on the same side. Requiring disjoint spreads would let a few noisy rounds hide any
-// loss.
+// isDistinct reports whether two spreads differ by more than chance: each median is outside the
+// other's spread. Requiring disjoint spreads would let a few noisy rounds hide any loss.
 func (s spread) isDistinct(o spread) bool {
 	return s.Median < o.Min && o.Median > s.Max || s.Median > o.Max && o.Median < s.Min
 }

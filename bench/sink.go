@@ -22,8 +22,8 @@ import (
 // goesOn is the label in tc programs where a packet is left to the host.
 const goesOn = "goes-on"
 
-// sink is a tc program at a host's interface that counts the generator's packets. It drops them, or
-// sends them back to where they came from; the host's own stack sees none of them.
+// sink is a tc program at a host's interface that counts the generator's packets. It drops them or
+// returns them to their sender; the host's own stack does not receive them.
 type sink struct {
 	count   *ebpf.Map
 	program *ebpf.Program
@@ -200,7 +200,7 @@ func serve(ctx context.Context, args []string) error {
 	}
 	port, err := strconv.ParseUint(args[1], 10, 16)
 	if err != nil {
-		return fmt.Errorf("port %q is no port", args[1])
+		return fmt.Errorf("port %q is not a number from 1 to 65535", args[1])
 	}
 	count := new(atomic.Uint64)
 	address := netip.AddrPortFrom(netip.IPv4Unspecified(), uint16(port))

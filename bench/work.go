@@ -69,7 +69,7 @@ func works(s setting) []work {
 		{name: "held-new", title: "new UDP connections through one CPU, until 1,000,000 are held", unit: "connections/s", packets: true, service: held, run: hold},
 		{name: "held-bytes", title: "kernel memory of each of 1,000,000 connections", unit: "bytes", packets: true, less: true, extra: true},
 		{name: "held-pps", title: "packets of 256 connections, while 1,000,000 are held", unit: "packets/s", packets: true, extra: true},
-		{name: "held-pps-all", title: "packets of all 1,000,000 by turns", unit: "packets/s", packets: true, extra: true},
+		{name: "held-pps-all", title: "packets of all 1,000,000 in turn", unit: "packets/s", packets: true, extra: true},
 	}
 	all = append(all, floodWorks()...)
 	for i := range all {

@@ -12,7 +12,7 @@ import (
 // property.
 //
 // A value is a bool, an int, a string or a []string. A list of objects that have one property each,
-// such as allowedSources, is the list of the values.
+// such as allowedSources, is the list of these properties' values.
 type Properties[T any] map[string][]int
 
 // PropertiesOf lists the properties of T: values, and objects of values.

@@ -27,7 +27,7 @@ func (r *LoadbalanceRequest) Alone() bool {
 	return reflect.DeepEqual(*r, LoadbalanceRequest{LbAttr: r.LbAttr})
 }
 
-// copyShared copies the members of the same name and type.
+// copyShared copies members with the same name and type.
 func copyShared(to, from reflect.Value) {
 	for i := range to.NumField() {
 		if f := from.FieldByName(to.Type().Field(i).Name); f.IsValid() && f.Type() == to.Field(i).Type() {

@@ -33,7 +33,7 @@ type Report struct {
 	P99       float64 `json:"p99_us"`
 }
 
-// answerTimeout is the longest time for an answer; a later one is an error.
+// answerTimeout is the longest time for an answer; a later answer is an error.
 const answerTimeout = 3 * time.Second
 
 // stream is one client at work.

@@ -1,5 +1,6 @@
-// Package crr measures exchanges like netperf's TCP_CRR and TCP_RR: a byte in each direction, over
-// a new or a kept connection. In each stream, an exchange starts when the previous one is answered.
+// Package crr measures exchanges like netperf's TCP_CRR and TCP_RR: one byte in each direction,
+// over a new or an existing connection. In each stream, an exchange starts when the previous one is
+// answered.
 package crr
 
 import (

@@ -47,7 +47,7 @@ func (p *daemon) availability() (a doctor.Availability) {
 	return a
 }
 
-// addOwner adds the instance of a service to those of its VIPs.
+// addOwner adds the instance of a service to its VIPs' instances.
 func addOwner(owners map[netip.Addr]map[string]bool, s *lb.Service) {
 	for _, vip := range append([]netip.Addr{s.VIP}, s.Secondary...) {
 		if owners[vip] == nil {
@@ -72,7 +72,7 @@ func (p *daemon) unannounced(now *store.Snapshot) string {
 	case p.sessions == nil:
 		return "BGP is off"
 	case p.state.Speakers.Len(now) == 0:
-		return "this node is no BGP speaker"
+		return "this node has no BGP speaker"
 	case p.state.BGPNeighbors.Len(now) == 0:
 		return "there is no BGP neighbor"
 	}

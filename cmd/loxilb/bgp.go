@@ -30,7 +30,7 @@ type bgpSessions struct {
 	started time.Time
 	hasRole func(neighbor string) bool // reports whether a BFD session for roles has the address
 	paused  func() bool                // reports whether the node is drained
-	changed func(up int)               // called when a session begins or ends, with the number of those that are established
+	changed func(up int)               // called when a session begins or ends, with the number of established sessions
 
 	mu   sync.Mutex
 	last map[string]bgp.Session // by neighbor
@@ -120,7 +120,7 @@ func (b *bgpSessions) failing() (list []bgp.Session) {
 	return list
 }
 
-// why returns what is wrong with a session, as a sentence.
+// why returns the problem of a session, as a sentence.
 func (b *bgpSessions) why(s *bgp.Session) string {
 	switch {
 	case s.Undetected() && b.hasRole(s.Neighbor):

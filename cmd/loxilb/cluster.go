@@ -14,8 +14,8 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// newCluster makes this node of a cluster, if one is configured, and the loop that passes created
-// nodes to it.
+// newCluster makes this node of the cluster, if a cluster is configured, and the loop that passes
+// created nodes to it.
 func (p *daemon) newCluster(o reconcile.Observers) error {
 	c := &p.config.Cluster
 	if !c.On() {
@@ -75,7 +75,7 @@ func (p *daemon) shownState(withServices bool) cluster.State {
 	return s
 }
 
-// clusterNow returns the nodes with which this one exchanges connections; nil: there is no cluster.
+// clusterNow returns the nodes that exchange connections with this one; nil: there is no cluster.
 func (p *daemon) clusterNow() *report.Cluster {
 	if p.cluster == nil {
 		return nil
@@ -84,8 +84,8 @@ func (p *daemon) clusterNow() *report.Cluster {
 	return &now
 }
 
-// clusterProblems returns the nodes that do not get the connections of this one, those with other
-// services, and what is wrong with this node itself.
+// clusterProblems returns the nodes that do not get this node's connections, the nodes with
+// different services, and the problems of this node itself.
 func (p *daemon) clusterProblems() (list []doctor.ClusterPeer, own []string) {
 	now := p.clusterNow()
 	if now == nil {
@@ -120,8 +120,8 @@ func (p *daemon) awaitCluster(ctx context.Context) bool {
 	}
 }
 
-// elect runs the elections with other nodes. A node without connections first gets those of the
-// others: it would otherwise own VIPs and refuse their connections.
+// elect runs the elections with other nodes. A node without connections first gets the connections
+// of the others: otherwise it would own VIPs and refuse these connections.
 func (p *daemon) elect(ctx context.Context) {
 	if p.datapath.NewTable() && p.cluster != nil {
 		select {
@@ -134,7 +134,8 @@ func (p *daemon) elect(ctx context.Context) {
 }
 
 // portStripe returns which source ports this node takes first: nodes that share source addresses
-// must not give the same port to two clients. 0: its number is missing or not below PortStripes.
+// must not give the same port to two clients. It returns 0 if the node's number is missing or not
+// below PortStripes.
 func portStripe(c *config.Cluster) int {
 	if !c.On() || c.Self < 0 || c.Self >= datapath.PortStripes {
 		return 0

@@ -422,7 +422,7 @@ func (p *daemon) leadProbe(fd int, t health.Target) error {
 func (p *daemon) endSoon() {
 	select {
 	case p.ends <- struct{}{}:
-	default: // one is waiting already
+	default: // a signal is pending already
 	}
 }
 

@@ -60,7 +60,7 @@ func (p *daemon) doctor(started time.Time) func() *doctor.Machine {
 		f.IPsec, f.IPsecError = p.refusedByIPsec()
 		for _, known := range p.network.Problems() {
 			if strings.Contains(known.What, coveredByIPsec) {
-				continue // a check of its own reports it
+				continue // another check reports it
 			}
 			f.Problems = append(f.Problems, doctor.Problem{About: known.Key, What: known.What, Hint: known.Hint})
 		}
@@ -82,7 +82,7 @@ func (p *daemon) doctor(started time.Time) func() *doctor.Machine {
 	}
 }
 
-// mobilePackets leaves out congestion: dropping such packets is what their senders expect.
+// mobilePackets leaves out congestion: senders expect these drops.
 func (p *daemon) mobilePackets() (doctor.MobilePackets, error) {
 	counts, err := p.datapath.GTPCounts()
 	return doctor.MobilePackets{Forged: counts["forged"], Unclassified: counts["unclassified"], Failed: counts["failed"]}, err
@@ -161,8 +161,8 @@ func overhead(t lb.Tunnel, to netip.Addr) int {
 	return 0
 }
 
-// verifier returns the comparisons, from the top down: objects with the copies of them in parts of
-// the daemon, and the copies with the kernel.
+// verifier returns the comparisons from the top down: objects with their copies in parts of the
+// daemon, and these copies with the kernel.
 func (p *daemon) verifier(statuses *status.Table) *verify.Verifier {
 	return verify.New(
 		func(context.Context, verify.Options) []report.Compared { return p.starting() },

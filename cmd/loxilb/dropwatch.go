@@ -196,11 +196,11 @@ func (w *dropWatch) endpoints() string {
 	return strings.Join(list, ", ")
 }
 
-// namedServices are the services that have lines of their own, and when they had one last.
+// namedServices are the services with their own log lines, and the time of the last one.
 type namedServices map[refusalOf]time.Time
 
-// admit reports whether a service has lines of its own for a reason: few of a reason have, as long
-// as they need them.
+// admit reports whether a service has its own log lines for a reason. Only a few services per
+// reason have them at a time.
 func (n namedServices) admit(of refusalOf) bool {
 	now := time.Now()
 	maps.DeleteFunc(n, func(_ refusalOf, last time.Time) bool { return now.Sub(last) > namedFor })

@@ -71,7 +71,7 @@ func restartsSoon(log *slog.Logger) bool {
 	defer cancel()
 	out, err := exec.CommandContext(ctx, "systemctl", "list-jobs", "--no-legend", "--plain").Output()
 	if err != nil {
-		log.Warn("service manager does not say whether it restarts this daemon", "error", err)
+		log.Warn("the service manager does not report whether it restarts this daemon", "error", err)
 	}
 	return restartJob(string(out))
 }

@@ -11,10 +11,10 @@ import (
 	"loxilb/internal/event"
 )
 
-// Drops are watched for watchedFor after programs of another version were replaced. Drops jump if
-// more than jumpLeast packets were dropped for one reason, and jumpTimes as many as before in such
-// a time. If drops continue at that rate for jumpProof after the former programs are back, the new
-// programs did not cause them.
+// Drops are watched for watchedFor after programs of another version were replaced. Drops "jump" if
+// more than jumpLeast packets were dropped for one reason, at jumpTimes the former rate. If drops
+// continue at that rate for jumpProof after the former programs are back, the new programs did not
+// cause them.
 const (
 	exchangePeriod = 100 * time.Millisecond
 	watchedFor     = 10 * time.Second
@@ -148,7 +148,7 @@ func (w *exchangeWatch) find(now counted) *jump {
 	return most
 }
 
-// checkFormer keeps the former programs going, and takes them away if they drop as much.
+// checkFormer maintains the former programs, and removes them if they drop as much as the new ones.
 func (w *exchangeWatch) checkFormer(now time.Time) (done bool, err error) {
 	if err := w.datapath.FollowFormer(); err != nil || w.back.at.IsZero() || now.Sub(w.back.at) < jumpProof {
 		return false, err
@@ -166,14 +166,15 @@ func (w *exchangeWatch) checkFormer(now time.Time) (done bool, err error) {
 		return true, err
 	}
 	w.report(now, event.Solved, nil)
-	w.log.Info("the programs of this version are there again: those of the version before drop as many", "packets", since.packets, "reason", since.reason)
+	w.log.Info("the programs of this version are back: the former programs drop as many packets", "packets", since.packets, "reason", since.reason)
 	return true, nil
 }
 
 // programsID identifies the programs in statuses and events.
 func programsID() status.ID { return status.ID{Kind: "programs", Key: "exchange"} }
 
-// report publishes and logs why the former programs are back, or that they no longer are.
+// report publishes and logs that the former programs are back, with the reason, or that they are no
+// longer.
 func (w *exchangeWatch) report(now time.Time, what event.Action, why error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -187,7 +188,7 @@ func (w *exchangeWatch) report(now time.Time, what event.Action, why error) {
 	w.hub.Publish(event.Object{ObjectKind: programsID().Kind, Key: programsID().Key, Version: 1, Action: what, Error: text.Error()})
 }
 
-// statuses returns why the former programs are back, while they are.
+// statuses returns a failed status with the reason while the former programs are back.
 func (w *exchangeWatch) statuses() []status.Status {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -15,8 +15,8 @@ import (
 	"loxilb/internal/kernel/datapath/routing"
 )
 
-// kernelLeases has the kernel answer for VIPs while leases last. Elections have some of the
-// instances, roles that were set with a lease the others.
+// kernelLeases makes the kernel answer for VIPs only while leases last. Some instances belong to
+// elections, others to roles that were set with a lease.
 type kernelLeases struct {
 	*routing.Leases
 	log *slog.Logger
@@ -25,7 +25,7 @@ type kernelLeases struct {
 	parts []*leasePart
 }
 
-// leasePart has the instances of one of them.
+// leasePart has the instances of one of the two.
 type leasePart struct {
 	*kernelLeases
 	known     bool

@@ -18,7 +18,7 @@ import (
 	"loxilb/internal/lb/netobj"
 )
 
-// isOwn reports whether others can reach this machine by an address that is no VIP.
+// isOwn reports whether others can reach this machine at an address that is not a VIP.
 func (p *daemon) isOwn(a netip.Addr) bool { return a.IsGlobalUnicast() && p.network.HasOwn(a) }
 
 // problems returns a failed status for each current problem of the network.
@@ -31,7 +31,7 @@ func problems(n *netdev.Net) []status.Status {
 	return out
 }
 
-// followProblems adds the problems that other parts find to those of the network.
+// followProblems adds problems that other parts find to the problems of the network.
 func (p *daemon) followProblems() {
 	look := p.network.Include(func() []netdev.Problem {
 		return slices.Concat(asymmetricReplies(p.health.AsymmetricReplies()), refused(p.ipsec), p.duplicates.Problems(), p.excluded())
@@ -74,7 +74,7 @@ func asymmetricReplies(endpoints []netip.AddrPort) []netdev.Problem {
 	return netdev.BoundedProblems(list, len(list), netdev.NeighbourKind, "endpoints whose answers to clients do not come back")
 }
 
-// coveredByIPsec is part of the text of such problems.
+// coveredByIPsec is part of the text of IPsec problems.
 const coveredByIPsec = ", since an IPsec policy covers them: "
 
 // refused lists the packets that the kernel's IPsec policies refuse: as problems of endpoints, or
@@ -164,7 +164,7 @@ func (p *daemon) newRules(vips reconcile.Owned, o reconcile.Observers) (*reconci
 		return r, nil
 	}
 	defer g.Close()
-	if _, err := g.Set(nil); err != nil { // the daemon balances all the same
+	if _, err := g.Set(nil); err != nil { // the daemon balances without it
 		p.log.Warn("tunnels of egress gateways are left", "error", err)
 	}
 	return reconcile.NewRules(p.state, p.datapath, p.network.Links, vips, nil, o), nil

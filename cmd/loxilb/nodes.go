@@ -75,7 +75,7 @@ func (p *daemon) nodes() []report.Node {
 	}
 	list := make([]report.Node, 0, len(all))
 	for _, n := range all {
-		if n.Lost != "" { // what it has shown before it went is history
+		if n.Lost != "" { // its last state is outdated
 			n.Roles, n.Maintenance, n.Connections, n.Peers = nil, "", 0, 0
 		}
 		list = append(list, *n)
@@ -84,7 +84,7 @@ func (p *daemon) nodes() []report.Node {
 	return list
 }
 
-// addPeers adds what the exchange of connections knows.
+// addPeers adds the state of the exchange of connections.
 func addPeers(all map[string]*report.Node, peers []report.ClusterPeer) {
 	for i := range peers {
 		peer := &peers[i]

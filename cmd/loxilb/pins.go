@@ -61,8 +61,8 @@ func lockPins(ctx context.Context, dir string, log *slog.Logger) (*pins.Lock, er
 	return lock, nil
 }
 
-// handoverTime is how long a forced detach waits for the daemon to give up what it owns. A daemon
-// that is stopped does not.
+// handoverTime is how long a forced detach waits for the daemon to give up its VIPs. A daemon that
+// is suspended does not.
 const handoverTime = 3 * time.Second
 
 // detach removes all that loxilb left in this network namespace. It refuses while a daemon runs

@@ -17,7 +17,7 @@ import (
 type pinWatch struct {
 	lock   *pins.Lock
 	log    *slog.Logger
-	retire func(context.Context) // gives up what this daemon owns
+	retire func(context.Context) // gives up VIPs, roles and routes
 
 	mu    sync.Mutex
 	since time.Time // zero: it is there
@@ -39,8 +39,8 @@ func (w *pinWatch) lastError() (since time.Time, err error) {
 	return w.since, errTaken
 }
 
-// run watches until ctx ends or the data path is lost. Then it gives up what this daemon owns and
-// releases the lock, for which a detach waits.
+// run watches until ctx ends or the data path is lost. Then it gives up this daemon's VIPs, roles
+// and routes and releases the lock, for which a detach waits.
 func (w *pinWatch) run(ctx context.Context) {
 	changed := make(chan struct{}, 1)
 	var watching sync.WaitGroup
@@ -75,8 +75,8 @@ func (w *pinWatch) run(ctx context.Context) {
 	}
 }
 
-// owning returns a function that runs parts which work for what this node owns. They end before the
-// daemon gives that up.
+// owning returns a function that runs parts which maintain this node's VIPs. They end before the
+// daemon gives the VIPs up.
 func (p *daemon) owning(ctx context.Context, group *errgroup.Group) (run func(func(context.Context))) {
 	ctx, end := context.WithCancel(ctx)
 	var parts sync.WaitGroup
@@ -95,8 +95,8 @@ func (p *daemon) owning(ctx context.Context, group *errgroup.Group) (run func(fu
 	}
 }
 
-// retire gives up what this node owns, as its data path is taken away: VIPs, which would be
-// answered for without being served, roles, and routes.
+// retire gives up this node's VIPs, roles and routes when its data path is taken away: the node
+// would answer for the VIPs without serving them.
 func (p *daemon) retire(ctx context.Context) {
 	p.pairs.Decline(true)
 	if p.pausable != nil {

@@ -54,7 +54,7 @@ func (w *pressureWatch) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case now := <-tick.C:
-			if p, err := w.fullness(); err == nil { // the sweep reads the same, and logs errors
+			if p, err := w.fullness(); err == nil { // the sweep reads the same data, and logs errors
 				w.update(p, now)
 			}
 		}

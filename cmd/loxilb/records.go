@@ -81,8 +81,8 @@ func (w *recordWriter) run(ctx context.Context) {
 	monotime.Sleep(ctx, recordRetry)
 }
 
-// named returns the copies with the names of rules and interfaces. Those of rules that are gone
-// have none.
+// named returns the copies with the names of rules and interfaces. Copies of deleted rules have no
+// names.
 func (w *recordWriter) named(list []report.PacketCopy) []flowlog.RecordedPacket {
 	if len(list) == 0 {
 		return nil

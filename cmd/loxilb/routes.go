@@ -10,7 +10,7 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// followMaintenance makes the parts that announce VIPs, and take this node out of service.
+// followMaintenance makes the parts that announce VIPs and that take this node out of service.
 func (p *daemon) followMaintenance(source view, o reconcile.Observers) {
 	c := reconcile.MaintenanceConfig{
 		Observers: o, Desired: p.state, Owner: objects.Owner, Traffic: func() (packets, connections uint64) { return p.traffic(source) },

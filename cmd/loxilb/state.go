@@ -51,7 +51,7 @@ func (p *daemon) publishRevision(r *store.Revision, outcome desired.Outcome) {
 func place() string {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
-		return "" // no /proc: roles hold then as long as the state directory does
+		return "" // no /proc: then roles last as long as the state directory
 	}
 	cookie, err := apisocket.Cookie()
 	if err != nil {

@@ -21,7 +21,7 @@ import (
 )
 
 // share replaces the shared objects by those of --store, and follows its changes until stop is
-// called. Call it before boot files are read: they are stored there, too.
+// called. Call it before boot files are read, since their objects are stored there, too.
 func share(ctx context.Context, c *config.Config, state *desired.State, log *slog.Logger) (stop func() error, err error) {
 	if len(c.Store.Servers) == 0 {
 		return func() error { return nil }, state.MarkUnshared()
@@ -95,7 +95,7 @@ func (p *daemon) sharedStore() *doctor.SharedStore {
 // plainWord is a word that a shell takes as it is.
 var plainWord = regexp.MustCompile(`^[A-Za-z0-9_./:-]+$`)
 
-// shellWord quotes a word for bash where it needs that: foreign programs may write any key.
+// shellWord quotes a word for bash if necessary: foreign programs may write any key.
 func shellWord(s string) string {
 	if plainWord.MatchString(s) {
 		return s

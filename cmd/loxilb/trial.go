@@ -20,7 +20,7 @@ import (
 )
 
 // errTrialNetwork reports that the vectors cannot be tried at all, with any programs.
-var errTrialNetwork = errors.New("there is no network to try packets in")
+var errTrialNetwork = errors.New("there is no network for the trial")
 
 // vector is a packet and its expected outcome, in the language of package pkt. An empty out means
 // that the packet goes unchanged to the kernel.
@@ -70,12 +70,12 @@ func vectors() []vector {
 	}
 }
 
-// tryBeforeExchange sends the vectors through the programs that are to take the place of others. An
-// error leaves those where they are.
+// tryBeforeExchange sends the vectors through the new programs before they replace the former ones.
+// After an error, the former programs stay.
 //
 // Only the program for interfaces with a link-layer header is tried: the others have the same code,
 // and verifying them again costs 0.15 s (XDP) to 0.5 s of CPU each, as much as the rest of a start.
-// If the kernel refuses one of them, the former one stays; if one drops packets, exchangeWatch
+// If the kernel refuses a program, the former one stays; if a program drops packets, exchangeWatch
 // notices.
 func tryBeforeExchange(d *datapath.Datapath, c datapath.Config) error {
 	replaces, err := d.Replaces()
@@ -87,13 +87,13 @@ func tryBeforeExchange(d *datapath.Datapath, c datapath.Config) error {
 	c.PinDir, c.Connections = "", datapath.TrialConnections
 	err = tryVectors(func() (*datapath.Datapath, error) { return datapath.Load(c) })
 	if errors.Is(err, errTrialNetwork) {
-		c.Log.Warn("the programs of this version take the place of others without a trial", "error", err)
+		c.Log.Warn("the programs of this version replace the former ones without a trial", "error", err)
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("nothing was changed, and the attached programs stay; start their version again: %w", err)
 	}
-	c.Log.Info("packets came out of the programs of this version as they should", "packets", len(vectors()), "took", time.Since(start).Round(time.Millisecond))
+	c.Log.Info("the programs of this version passed their trial", "packets", len(vectors()), "took", time.Since(start).Round(time.Millisecond))
 	return nil
 }
 
@@ -104,8 +104,8 @@ func trialConfig(c datapath.Config) datapath.Config {
 	return c
 }
 
-// tryVectors has a trial of the data path, over maps of its own and in a network of its own, send
-// the vectors through its programs.
+// tryVectors sends the vectors through the programs of a separate data path, with its own maps and
+// network.
 func tryVectors(load func() (*datapath.Datapath, error)) error {
 	done := make(chan error)
 	go func() {
@@ -191,7 +191,7 @@ func (v vector) run(d *datapath.Datapath) error {
 	}
 	if v.out == "" {
 		if got.Verdict != testrun.Next || !bytes.Equal(got.Frame, frame) {
-			return errors.New("a packet of no service was not left to the kernel unchanged")
+			return errors.New("a packet without a service was not passed to the kernel unchanged")
 		}
 		return nil
 	}

@@ -149,7 +149,7 @@ func (v view) XDP() (interfaces []string, mode string, forwarded uint64) {
 	interfaces, how := v.XDPInterfaces()
 	forwarded, err := v.XDPForwarded()
 	if err != nil {
-		v.log.Error("what XDP has forwarded cannot be read", "error", err)
+		v.log.Error("the counters of XDP cannot be read", "error", err)
 	}
 	return interfaces, string(how), forwarded
 }

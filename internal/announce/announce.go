@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	// burst and pause bound how fast frames leave: about 6,000 a second, for all links together.
+	// burst and pause bound the rate of frames: about 6,000 per second, for all links together.
 	burst = 64
 	pause = 10 * time.Millisecond
 	// lookEvery is the least time between two checks of all VIPs. A check compares each with the
@@ -109,7 +109,7 @@ func delays(times int) []time.Duration {
 }
 
 // Set passes the VIPs to their owner and announces new ones. A VIP that its owner could not add is
-// announced too: the data path answers for it all the same.
+// also announced, since the data path answers for it.
 func (a *Announcer) Set(ctx context.Context, vips []netip.Addr) map[netip.Addr]error {
 	failed := a.owner.Set(ctx, vips)
 	a.mu.Lock()
@@ -159,8 +159,8 @@ func (a *Announcer) clearLinks(vips []netip.Addr) {
 	}
 }
 
-// drop forgets VIPs, and where they are announced. If the networks of links have changed, the next
-// check of all VIPs does.
+// drop forgets VIPs, and where they are announced. After a change of networks, the next check of
+// all VIPs does it.
 func (a *Announcer) drop(vips []netip.Addr) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -271,9 +271,8 @@ func (a *Announcer) hasBacklog() bool {
 	return a.dirty
 }
 
-// findPending returns the announcements that are due: of new VIPs and, if all is true, also of
-// VIPs that are on a link where they were not before. It also sets the links that answer ARP for
-// them.
+// findPending returns the due announcements: of new VIPs and, if all is true, also of VIPs that are
+// on a new link. It also sets the links that answer ARP for them.
 func (a *Announcer) findPending(now time.Time, all bool) (out []pendingAnnouncement, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -316,9 +315,8 @@ func (a *Announcer) keepOnly(here map[vipLink]struct{}) error {
 	})
 }
 
-// sendDue sends what is due, moves it to the next round, and returns how long to wait. What cannot
-// be sent is forgotten, so that the next check of all VIPs finds it again; others do not wait for
-// it.
+// sendDue sends due announcements, moves them to the next round, and returns how long to wait. It
+// forgets failed ones, so the next check of all VIPs finds them again and others do not wait.
 func (a *Announcer) sendDue(ctx context.Context, s *socket, rounds [][]pendingAnnouncement) (wait time.Duration, failed error) {
 	wait = time.Hour
 	tried := 0

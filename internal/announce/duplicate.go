@@ -18,8 +18,8 @@ const (
 	settle = time.Second
 	// roundEvery is how often all VIPs are probed.
 	roundEvery = time.Minute
-	// recheckEvery is how often a VIP with a second owner is probed, and lastUnanswered how many of
-	// these probes in a row nobody answers once the other owner is gone.
+	// recheckEvery is how often a VIP with a second owner is probed. After lastUnanswered unanswered
+	// probes in a row, the other owner counts as gone.
 	recheckEvery   = 2 * time.Second
 	lastUnanswered = 2
 )
@@ -183,7 +183,7 @@ func (d *Duplicates) handle(states map[vipLink]*probing, s sighting, now time.Ti
 	expect(states, s.vipLink, now.Add(recheckEvery))
 }
 
-// probe sends the probes that are due, at most burst of them, and returns how long to wait.
+// probe sends due probes, at most burst of them, and returns how long to wait.
 func (d *Duplicates) probe(ctx context.Context, socket *socket, states map[vipLink]*probing, now time.Time) time.Duration {
 	wait, sent := roundEvery, 0
 	for at, p := range states {
@@ -193,7 +193,7 @@ func (d *Duplicates) probe(ctx context.Context, socket *socket, states map[vipLi
 			delete(states, at)
 		case p.due.IsZero():
 			if now.Sub(p.sent) > settle && !d.has(at) {
-				delete(states, at) // nobody answered
+				delete(states, at) // no answer
 			} else {
 				wait = min(wait, settle)
 			}
@@ -210,7 +210,8 @@ func (d *Duplicates) probe(ctx context.Context, socket *socket, states map[vipLi
 	return wait
 }
 
-// send probes a VIP. Failures are the announcer's to report: it uses the same kind of socket.
+// send probes a VIP. It ignores failures: the announcer, which uses the same kind of socket,
+// reports them.
 func (d *Duplicates) send(socket *socket, at vipLink, p *probing, now time.Time) {
 	p.due, p.sent = time.Time{}, now
 	if p.unanswered++; p.unanswered > lastUnanswered {

@@ -36,7 +36,7 @@ func gratuitousARP(a [4]byte, mac net.HardwareAddr) []byte {
 }
 
 // unsolicitedNA returns an unsolicited neighbour advertisement (RFC 4861, 7.2.6) from the address
-// itself to all nodes, which overrides what they know.
+// itself to all nodes, which overrides their entries.
 func unsolicitedNA(a [16]byte, mac net.HardwareAddr) []byte {
 	allNodes := [16]byte{0: 0xff, 1: 0x02, 15: 0x01}
 	f := ndFrame(136, 24+8, a, allNodes, a, mac)

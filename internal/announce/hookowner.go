@@ -23,7 +23,7 @@ func ownedByRoot(file string) (string, error) {
 	var info fs.FileInfo
 	at, rest, links := "/", strings.Split(file, "/"), 0
 	for len(rest) > 0 && err == nil {
-		next := filepath.Join(at, rest[0]) // of .. the parent: there is no link in at
+		next := filepath.Join(at, rest[0]) // for .. this is the parent: at has no links
 		rest = rest[1:]
 		info, err = rootAlone(next)
 		switch {

@@ -42,7 +42,7 @@ func arpListener() listener {
 }
 
 // ndListener receives neighbour advertisements (RFC 4861, 4.4). Extension headers are not followed:
-// nobody sends any there.
+// advertisements have none.
 func ndListener() listener {
 	const next, kind, target, option = 20, 54, 62, 78
 	return listener{unix.ETH_P_IPV6, []unix.SockFilter{
@@ -56,7 +56,7 @@ func ndListener() listener {
 		if len(f) < option {
 			return a, mac, false
 		}
-		mac = [6]byte(f[6:]) // the frame's source, unless an option says better
+		mac = [6]byte(f[6:]) // the frame's source, unless an option has the address
 		if len(f) >= option+8 && f[option] == 2 && f[option+1] == 1 {
 			mac = [6]byte(f[option+2:])
 		}

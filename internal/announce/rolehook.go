@@ -30,7 +30,7 @@ type RoleChange struct{ Instance, State, VIP string }
 // RoleHook runs the program, once at a time.
 type RoleHook struct {
 	file     string
-	optional bool // a missing program is no error
+	optional bool // a missing program is not an error
 	log      *slog.Logger
 	wake     chan struct{}
 
@@ -66,8 +66,7 @@ func (h *RoleHook) Changed(c RoleChange) {
 	}
 }
 
-// plain reports whether a name is safe in whatever a script does with it. Anybody who may set a
-// role chooses it.
+// plain reports whether a name is safe in any script. Users who may set a role choose the name.
 func plain(name string) bool {
 	return name != "" && name[0] != '-' && strings.Trim(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-") == ""
 }
@@ -175,7 +174,7 @@ func (h *RoleHook) start(cmd *exec.Cmd) (words func() string, err error) {
 			h.backlog.Add(1)
 			go h.drain(r)
 		} else {
-			r.Close() //nolint:errcheck // nobody writes to it any more
+			r.Close() //nolint:errcheck // no writer is left
 		}
 		return strings.TrimSpace(string(out))
 	}, nil
@@ -191,7 +190,7 @@ func (h *RoleHook) drain(r *os.File) {
 	_, _ = io.Copy(io.Discard, r)
 }
 
-// shown keeps the beginning of what is written.
+// shown keeps the beginning of the written text.
 type shown []byte
 
 func (s *shown) Write(p []byte) (int, error) {

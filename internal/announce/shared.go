@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// Shared is an Owner for several users: a VIP is released when nobody wants it any more.
+// Shared is an Owner for several users: a VIP is released when its last user gives it up.
 type Shared struct {
 	owner Owner
 
@@ -19,7 +19,7 @@ type Shared struct {
 // Share shares an owner among several users.
 func Share(o Owner) *Shared { return &Shared{owner: o} }
 
-// Part returns an Owner for one of them.
+// Part returns an Owner for one user.
 func (s *Shared) Part() Owner {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -37,7 +37,7 @@ func (s *socket) close() {
 	s.fd = -1
 }
 
-// send sends an announcement. A link that is down or gone is no error: its VIPs are announced when
+// send sends an announcement. It ignores a link that is down or gone, whose VIPs are announced when
 // it comes up again.
 func (s *socket) send(p pendingAnnouncement) error {
 	return s.sendFrame(p.vipLink, frame(p.vip, net.HardwareAddr(p.mac)))

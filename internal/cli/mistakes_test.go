@@ -40,7 +40,7 @@ var commandMistakes = []mistake{
 	{"create bfd 127.0.0.1", `remoteIp "127.0.0.1" is a loopback address` + unicast},
 	{"create bfd fe80::1", `remoteIp "fe80::1" is link-local and has no zone (allowed: ADDRESS%INTERFACE)`},
 	{"create bfd 10.0.0.1", `remoteIp "10.0.0.1" is an address of this node (allowed: the address of another node)`},
-	{"create bfd 10.0.0.9", `instance "default" has BFD session 10.0.0.2 already (allowed: one for each instance)`},
+	{"create bfd 10.0.0.9", `instance "default" already has BFD session 10.0.0.2 (allowed: one for each instance)`},
 	{"create bfd 10.0.0.2 --interval=abc", `--interval "abc" is not a whole number`},
 	{"create bfd 10.0.0.2 --interval=200ms", `--interval "200ms" is not a whole number`},
 	{"create bfd 10.0.0.2 --interval=99999999999999999999", `--interval "99999999999999999999" is out of range`},

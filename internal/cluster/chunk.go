@@ -9,8 +9,8 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// chunksOf encodes copies: packed for peers that understand that. Other ones may not know
-// associations of SCTP either, which then have their own chunks.
+// chunksOf encodes copies, packed for peers that support it. Older peers may not support SCTP
+// either, so its associations then get their own chunks.
 func chunksOf(list []report.ConnectionCopy, packed bool) (parts []chunk) {
 	isSCTP := func(c report.ConnectionCopy) bool { return c.Protocol == lb.SCTP }
 	if packed {
@@ -30,7 +30,7 @@ func chunksOf(list []report.ConnectionCopy, packed bool) (parts []chunk) {
 	return append(encode(others, ""), encode(associations, transport.FeatureSCTP)...)
 }
 
-// encode encodes copies for peers that list a feature, or for all.
+// encode encodes copies for peers with a feature, or for all.
 func encode(list []report.ConnectionCopy, needs transport.Feature) (parts []chunk) {
 	for len(list) > 0 {
 		c := chunk{needs: needs, data: make([]byte, 0, min(len(list)*record.MaxLength, transport.FrameMost))}

@@ -9,9 +9,9 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// Clients of --select=persist keep their endpoints on all nodes. A connection that is inserted
-// brings its client along, so only what is older is sent: after all connections, to a node that
-// connects.
+// Clients of --select=persist keep their endpoints on all nodes. An inserted connection includes
+// its client, so only clients without a connection are sent: to a node that connects, after all
+// connections.
 
 // scanClients encodes the clients that this node knows, and passes them on.
 func (n *Node) scanClients(ctx context.Context, yield func(chunk) error) error {

@@ -1,6 +1,6 @@
-// Package cluster keeps the connections of all nodes in the table of each: it sends those of this
-// node to its peers, and inserts theirs (docs/adr/0092-connection-sync.md). Nodes are equal: none
-// leads, and none votes.
+// Package cluster keeps the connections of all nodes in the table of each: it sends this node's
+// connections to its peers, and inserts theirs (docs/adr/0092-connection-sync.md). All nodes are
+// equal.
 package cluster
 
 import (
@@ -40,18 +40,18 @@ type Table interface {
 // Config configures the node.
 type Config struct {
 	Peers    []string // HOST:PORT each, for good; names are looked up
-	Nodes    []string // likewise, until SetNodes replaces them
+	Nodes    []string // HOST:PORT each, until SetNodes replaces them
 	Listen   string   // ADDRESS:PORT
 	Hello    transport.Hello
 	Revision func() uint64 // of the configuration
-	// State returns what the node shows of itself; withServices: including its services. nil:
-	// nothing.
+	// State returns the state that the node shares with its peers, with its services if withServices
+	// is set. nil: nothing is shared.
 	State       func(withServices bool) State
 	Credentials *transport.Credentials
 	Table       Table
 	Events      interface{ Publish(bodies ...event.Body) }
 	Log         *slog.Logger
-	HoldChanged func() // called when Held has changed; nil: nobody needs to know
+	HoldChanged func() // called when Held has changed; may be nil
 
 	claimTime  time.Duration // for how long the refusal of a node that serves counts; 0: claimTime
 	lingerTime time.Duration // 0: lingerTime
@@ -102,8 +102,8 @@ func New(c Config) (*Node, error) {
 	}, nil
 }
 
-// lingerTime is for how long a stopping node goes on sending connections: routers learn only now
-// that they must use other nodes, and the kernel of this one opens connections meanwhile.
+// lingerTime is how long a stopping node continues to send connections: routers are only now
+// learning to use other nodes, and the kernel of this one opens connections meanwhile.
 const lingerTime = 250 * time.Millisecond
 
 // Run exchanges connections until ctx ends, and lingerTime longer.
@@ -168,7 +168,7 @@ func (n *Node) isNodeAt(host string) bool {
 	return slices.ContainsFunc(n.peers, func(p *peer) bool { return hostOf(p.address) == host })
 }
 
-// hello returns what this node says about itself now.
+// hello returns this node's present greeting.
 func (n *Node) hello() *transport.Hello {
 	h := n.Hello
 	h.Revision = n.revision()
@@ -228,7 +228,7 @@ func (n *Node) Status() report.Cluster {
 			src.addTo(&s)
 		}
 		if s.State.Exchanges() && time.Since(s.Since) > n.oneWayTime && !src.isLive(n.oneWayTime) {
-			s.Reason = "it sends no connections to this node: loxicmd get cluster at node " + s.Node + " says why"
+			s.Reason = "it sends no connections to this node: run loxicmd get cluster at node " + s.Node + " for the reason"
 		}
 		named[s.Node] = true
 		out.Peers = append(out.Peers, s)

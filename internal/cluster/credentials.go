@@ -17,7 +17,7 @@ const credentialsEvery = time.Second
 // errRenewed ends connections to make them again with other credentials.
 var errRenewed = errors.New("this node has another key or certificate now")
 
-// followCredentials reads the files of keys and certificates again and again, until ctx ends.
+// followCredentials reads the files of keys and certificates periodically until ctx ends.
 func (n *Node) followCredentials(ctx context.Context) {
 	problem := ""
 	for monotime.Sleep(ctx, credentialsEvery) {
@@ -30,14 +30,14 @@ func (n *Node) followCredentials(ctx context.Context) {
 			problem = err.Error()
 		}
 		if problem != was && problem != "" {
-			n.Log.Warn("the key or certificates of the cluster cannot be used: those before stay in use", "error", problem)
+			n.Log.Warn("the key or certificates of the cluster cannot be used: the previous ones stay in use", "error", problem)
 		}
 	}
 }
 
-// renew makes the connections to other nodes again, so they learn now, not after the next failure
-// of the network, whether they accept what this node shows. It ends connections of nodes that this
-// one no longer accepts: their key may be a stranger's by now.
+// renew connects to the other nodes again, so a rejected key or certificate is noticed now, and not
+// after the next network failure. It ends connections of nodes that are no longer accepted: a
+// stranger may have their key.
 func (n *Node) renew() {
 	n.Log.Info("the key or certificates of the cluster have been replaced")
 	n.mu.Lock()
@@ -52,7 +52,7 @@ func (n *Node) renew() {
 	}
 }
 
-// recheck ends the connection of a node that is no longer accepted.
+// recheck ends the source's connection if its credentials are no longer accepted.
 func (s *source) recheck(credentials *transport.Credentials) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -72,10 +72,10 @@ func isPlanned(err error) bool { return errors.Is(err, errCut) || errors.Is(err,
 // endsSoon is how long before its end a certificate is a problem.
 const endsSoon = 7 * 24 * time.Hour
 
-// credentialProblems returns what is wrong with the own key or certificate.
+// credentialProblems describes problems of this node's own key or certificate.
 func (n *Node) credentialProblems(now time.Time) (list []string) {
 	if err := n.Credentials.Problem(); err != nil {
-		list = append(list, fmt.Sprintf("the key or certificates of the cluster cannot be used, so those before stay in use: %v", err))
+		list = append(list, fmt.Sprintf("the key or certificates of the cluster cannot be used, so the previous ones stay in use: %v", err))
 	}
 	switch end := n.Credentials.Expires(); {
 	case now.After(end):

@@ -22,7 +22,7 @@ const (
 	watchWait = time.Second
 )
 
-// broadcast queues copies for all peers.
+// broadcast queues copies of connections for all peers.
 func (n *Node) broadcast(list []report.ConnectionCopy) {
 	var parts [2][]chunk // by whether they are packed
 	n.mu.Lock()
@@ -131,7 +131,7 @@ func (n *Node) refresh(ctx context.Context) {
 // worth another one.
 func isOpen(c report.ConnectionCopy) bool { return !c.IsClosed() }
 
-// scan sends the selected connections, of which wanted reports true; nil: all.
+// scan sends the connections for which wanted returns true; nil: all.
 func (n *Node) scan(ctx context.Context, what report.CopySelection, wanted func(report.ConnectionCopy) bool) {
 	err := n.Table.ScanCopies(ctx, what, func(list []report.ConnectionCopy) error {
 		if wanted != nil {

@@ -12,8 +12,7 @@ import (
 )
 
 const (
-	// claimTime is for how long the refusal of a node that serves counts: longer than such a node
-	// takes to restart.
+	// claimTime is how long a refusal by a serving node counts: longer than a node takes to restart.
 	claimTime = 10 * time.Second
 	// rejoinTime is how long a node that was cut off waits for the connections of the others.
 	rejoinTime = 3 * time.Second
@@ -24,7 +23,7 @@ const (
 // hold is why this node does not announce its VIPs: connections of other nodes would break here.
 //
 // Two nodes that refuse each other cannot know which of them is misconfigured. So a node that
-// announces goes on, whatever others claim, and a node that starts waits while they announce.
+// announces VIPs continues, whatever others claim, and a starting node waits while they announce.
 type hold struct {
 	mu       sync.Mutex
 	reason   string        // empty: VIPs may be announced
@@ -119,9 +118,8 @@ func (n *Node) awaitAcceptance(ctx context.Context) {
 	n.Events.Publish(event.Node{Action: event.Ended, What: "VIPs may be announced: no node that serves refuses this one"})
 }
 
-// refusal returns why a node that starts does not announce VIPs; empty: it may. A refusal by a node
-// with another key may be that of a stranger: it does not count if a node that serves accepts this
-// one.
+// refusal returns why a starting node does not announce VIPs; empty: it does. A refusal by a node
+// with another key may come from a stranger: it does not count if a serving node accepts this one.
 func (n *Node) refusal() string {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -16,7 +16,7 @@ import (
 // addresses without them.
 const joinTime = 10 * time.Second
 
-// join is whether this node has the connections of the others.
+// join tracks whether this node has the connections of the others.
 type join struct {
 	once sync.Once
 	done chan struct{}
@@ -72,8 +72,8 @@ func (n *Node) awaitPeers(ctx context.Context) {
 	}
 }
 
-// missing returns the peers whose connections may still come, also those whose names cannot be
-// resolved. known: all peers were tried.
+// missing returns the peers whose connections may still arrive, including peers whose names cannot
+// be resolved. known: all peers were tried.
 func (n *Node) missing() (list []string, known bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -19,14 +19,14 @@ const (
 	paceMost = 1 << 15
 )
 
-// pace delays copies of connections of which a copy was sent a moment ago. Another node can
-// continue a connection with the first one: later ones only say that the client has proven that it
-// exists, and that the connection has ended.
+// pace delays a copy of a connection if an earlier copy was sent a moment ago. The first copy is
+// enough for another node to continue the connection: later copies only add that the client exists,
+// and that the connection has ended.
 type pace struct {
 	yield func([]report.ConnectionCopy)
 
 	mu           sync.Mutex
-	now, earlier map[life]bool // of which a copy was sent in this period, and in the one before
+	now, earlier map[life]bool // connections sent in this period, and in the one before
 	held         map[life]heldCopy
 	timer        *time.Timer // ends the period; nil: nothing was sent
 }

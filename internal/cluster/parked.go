@@ -19,7 +19,7 @@ type parked[T any] struct {
 	mu    sync.Mutex
 	list  []waiting[T]
 	taken int             // records that are being tried again: they still have their places
-	each  map[*source]int // records of each node, with those that are taken
+	each  map[*source]int // records of each node, including taken ones
 }
 
 type waiting[T any] struct {
@@ -28,8 +28,8 @@ type waiting[T any] struct {
 	came   time.Time
 }
 
-// add parks a record, unless there is no room. A node gets half of the places that others leave, so
-// one with other services does not keep the others out.
+// add parks a record, unless there is no room. A node gets half of the free places, so a node with
+// different services leaves room for the others.
 func (p *parked[T]) add(s *source, record T) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -55,7 +55,7 @@ func (p *parked[T]) take() []waiting[T] {
 	return list
 }
 
-// putBack returns those that take has returned and that wait further.
+// putBack returns taken records that must wait longer.
 func (p *parked[T]) putBack(list []waiting[T]) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -12,15 +12,15 @@ import (
 const (
 	retryFirst = 250 * time.Millisecond
 	retryMost  = time.Second // tables are equal soon after a partition
-	// refusedMost is the longest pause before a peer is tried again that has refused this node, or
-	// was refused, for a while: nodes that do not fit stay so until somebody changes them.
+	// refusedMost is the longest pause between attempts if one of two nodes refuses the other:
+	// incompatible nodes stay so until their configuration changes.
 	refusedMost = 5 * time.Second
-	// ownEvery is how often an address of this node, or a further one of a connected node, is
-	// tried: another node may have it by then.
+	// ownEvery is how often an address is tried that was this node's own, or another one of a
+	// connected node: another node may have it by then.
 	ownEvery = 10 * time.Second
-	// A connection that ends within shortTime is a short one. Only shortMost of them in a row are
-	// made again at once: each one costs a copy of everything. Further ones wait for shortWait, so
-	// tables are equal within seconds after a partition that follows them.
+	// A connection that ends within shortTime is short. Only shortMost of them in a row are made again
+	// at once: each one costs a copy of all connections. Further ones wait for shortWait, so tables
+	// are equal within seconds after a partition.
 	shortTime = 10 * time.Second
 	shortMost = 5
 	shortWait = 2 * time.Second
@@ -51,7 +51,7 @@ type peer struct {
 	refused time.Time // when a node that announces VIPs has refused this one last, there
 	known   bool      // and whether that node has proven that it is one
 	now     report.ClusterPeer
-	unread  []mark // what was sent and not applied yet
+	unread  []mark // sent, and not applied yet
 	sent    uint64 // records over this connection
 }
 
@@ -100,8 +100,8 @@ func (p *peer) pause(failures int) (wait time.Duration, again <-chan struct{}) {
 	return wait, p.again
 }
 
-// isHidden reports whether the address is no other node's, or that of a node that another address
-// stands for.
+// isHidden reports whether the address belongs to this node, or is another address of a connected
+// node.
 func (p *peer) isHidden() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

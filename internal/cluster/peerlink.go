@@ -111,13 +111,13 @@ func (n *Node) listensAt(address string) bool {
 	})
 }
 
-// attemptError returns the error of an attempt, which hurry may have aborted. What the attempt has
-// found out counts nevertheless.
+// attemptError returns the error of an attempt. If hurry aborted it, the attempt's own findings
+// still count.
 func attemptError(ctx context.Context, err error) error {
 	if ctx.Err() == nil || errors.Is(err, transport.ErrSelf) {
 		return err
 	}
-	return errors.Join(err, ctx.Err()) // the dialer has an error of its own for it
+	return errors.Join(err, ctx.Err()) // the dialer returns its own error instead
 }
 
 // connect sends connections to the peer until that fails.
@@ -175,7 +175,7 @@ func (p *peer) connected(c *transport.Conn) error {
 	return nil
 }
 
-// failed notes why there is no connection.
+// failed records why there is no connection.
 func (p *peer) failed(err error) {
 	var refused *transport.ErrRefused
 	var alias *aliasError
@@ -247,16 +247,16 @@ func (p *peer) lost(name string, err error) {
 	p.node.hurryTo(name, "")
 }
 
-// isJudgement reports whether an error says that the nodes do not fit each other, rather than that
-// one is not there.
+// isJudgement reports whether an error means that the nodes are incompatible, not that one is
+// unreachable.
 func isJudgement(err error) bool {
 	var n net.Error
 	var o *net.OpError
 	return err != nil && !errors.As(err, &n) && !errors.As(err, &o) && !errors.Is(err, context.Canceled) && !errors.Is(err, net.ErrClosed) && !isEnd(err)
 }
 
-// conflictsWith returns why another peer must not be connected to a node: this one is connected to
-// it, or to one of its name.
+// conflictsWith returns why another peer must not connect to a node: this peer is already connected
+// to it, or to a node with its name.
 func (p *peer) conflictsWith(other *peer, node *transport.Hello) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -270,7 +270,7 @@ func (p *peer) conflictsWith(other *peer, node *transport.Hello) error {
 	}
 }
 
-// aliasError reports that an address is a further one of a node.
+// aliasError reports that an address is another address of a connected node.
 type aliasError struct{ node, connected string }
 
 func (e *aliasError) Error() string {

@@ -25,7 +25,7 @@ func (p *peer) applied(records uint64) {
 
 // send sends all connections, and what changes meanwhile and afterwards.
 func (p *peer) send(ctx context.Context, c *transport.Conn) error {
-	p.queue.take() // what was queued before is part of it
+	p.queue.take() // the copy of everything includes what was queued before
 	bulk, stale := p.beginBulk(ctx, c, c.Peer.NewTable), false
 	ping, state := time.NewTicker(transport.PingEvery), time.NewTicker(stateEvery)
 	defer ping.Stop()

@@ -10,8 +10,8 @@ import (
 // that is slower gets all connections instead, once it reads again.
 const QueueMost = 8 << 20
 
-// chunkCost is the memory of a chunk besides its data: itself, its place in the list, and what the
-// allocator rounds up. A node with few connections has a chunk for each record.
+// chunkCost is the memory of a chunk besides its data: the chunk itself, its place in the list, and
+// the allocator's rounding. A node with few connections has a chunk for each record.
 const chunkCost = 160
 
 // queue is the records that wait for a peer, in chunks that all peers share.
@@ -36,7 +36,7 @@ func (c *chunk) cost() int { return cap(c.data) + chunkCost }
 
 func newQueue() *queue { return &queue{ready: make(chan struct{}, 1)} }
 
-// put adds a chunk. If there is no room, it drops all: a copy of everything follows.
+// put adds a chunk. If there is no room, it drops all chunks: a copy of everything follows.
 func (q *queue) put(c chunk) {
 	q.mu.Lock()
 	switch {

@@ -37,14 +37,14 @@ type source struct {
 	arriving      map[string]string // services, until the last one has arrived
 	arrivingBytes int
 	version       int    // of services
-	compared      [2]int // with which versions of the own services and these: differences
+	compared      [2]int // versions of the own and of these services that differences compares
 	differing     int
 	differences   []string  // the first ones
 	differsSince  time.Time // zero: there are no differences
 	warned        bool      // about them
 }
 
-// addTo adds what the source counts to the peer's status.
+// addTo adds the source's counters to the peer's status.
 func (s *source) addTo(out *report.ClusterPeer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -52,8 +52,8 @@ func (s *source) addTo(out *report.ClusterPeer) {
 	s.addState(out)
 }
 
-// unanswered returns the status of a node that sends its connections, and gets none. The address
-// may be missing in --cluster, or one of a name that now has others.
+// unanswered returns the status of a node that sends its connections and receives none. Its address
+// may be missing in --cluster, or no longer belong to a configured name.
 func (s *source) unanswered(name string) report.ClusterPeer {
 	s.mu.Lock()
 	out := report.ClusterPeer{Node: name, Address: s.remote, State: report.PeerDown, Since: s.since}
@@ -82,8 +82,8 @@ func (s *source) isLive(within time.Duration) bool {
 // goneTime is how long an absent node is shown if its address is not configured.
 const goneTime = time.Minute
 
-// forgetSources forgets nodes that have gone and are not configured: names of nodes may be those of
-// processes that come and go. Their records that are parked stay.
+// forgetSources forgets nodes that have gone and are not configured: names may belong to
+// short-lived processes. Their parked records stay.
 func (n *Node) forgetSources() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -151,7 +151,7 @@ func (n *Node) receive(ctx context.Context, c *transport.Conn) {
 	}
 	n.quiet()
 	if !isEnd(err) && !errors.Is(err, net.ErrClosed) { // this node may have closed it
-		n.Log.Warn("a node of the cluster sends no more connections", "node", c.Peer.Node, "error", err)
+		n.Log.Warn("a node of the cluster no longer sends connections", "node", c.Peer.Node, "error", err)
 	}
 }
 
@@ -166,8 +166,8 @@ const (
 	twinLook = 20 * time.Millisecond
 )
 
-// another returns the live connection of the node's name if another process has made it; nil if
-// that is no longer the connection before, unless before is nil. A silent process counts as
+// another returns the live connection of the node's name if another process made it. It returns nil
+// if the live connection is no longer before, unless before is nil. A silent process counts as
 // restarted if the new one connects from its address. Otherwise it may be busy, and keeps its place
 // until it is given up.
 func (s *source) another(before *transport.Conn, from string, peer *transport.Hello) *transport.Conn {
@@ -210,8 +210,8 @@ func hostOf(address string) string {
 	return host
 }
 
-// sourceOf returns the node that a connection is of. A new connection of a node replaces its old
-// one, which it has given up.
+// sourceOf returns the source of a connection. A node's new connection replaces its old one, which
+// the node has given up.
 func (n *Node) sourceOf(c *transport.Conn) *source {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -265,7 +265,7 @@ func (s *source) restart() {
 func (s *source) leave(c *transport.Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.live == c { // what the node opens from now on is missing
+	if s.live == c { // connections that the node opens from now on are missing
 		s.live, s.since, s.complete = nil, time.Now(), false
 	}
 }

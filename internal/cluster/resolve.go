@@ -28,7 +28,7 @@ type name struct {
 	addresses []string // HOST:PORT each, those found last
 	looked    bool     // it was looked up at least once
 	busy      bool     // it is being looked up
-	problem   string   // what is wrong with it, without a subject; empty: nothing
+	problem   string   // problem of the name, without a subject; empty: none
 	since     time.Time
 }
 
@@ -179,8 +179,8 @@ func (n *Node) setPeers(ctx context.Context, running *sync.WaitGroup) {
 	n.peers = kept
 }
 
-// unresolved returns a row for each name without any address, and what is wrong with other names.
-// The caller has locked the node.
+// unresolved returns a row for each name without an address, and the problems of other names. The
+// caller has locked the node.
 func (n *Node) unresolved() (rows []report.ClusterPeer, problems []string) {
 	for _, called := range slices.Sorted(maps.Keys(n.named)) {
 		one := n.named[called]

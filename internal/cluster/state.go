@@ -15,25 +15,25 @@ import (
 )
 
 const (
-	// stateEvery is how often a node reports itself to its peers, and compares their services with
+	// stateEvery is how often a node sends its state to its peers, and compares their services with
 	// its own.
 	stateEvery = 2 * time.Second
 	// driftTime is how long services differ before that is a problem: users change one node after
 	// the other.
 	driftTime = 10 * time.Second
-	// differencesMost is how many services are named.
+	// differencesMost bounds the differing services that are listed by name.
 	differencesMost = 10
-	// statePart is how many services are in a frame, and servicesMost how many a node remembers of
-	// another one.
+	// statePart is the number of services in a frame. servicesMost bounds the services that a node
+	// remembers of another node.
 	statePart    = 400
 	servicesMost = 1 << 16
-	// rolesMost is how many roles of a node are remembered.
+	// rolesMost bounds the roles that are remembered of a node.
 	rolesMost = 100
-	// servicesBytes is how long their names and fingerprints may be together.
+	// servicesBytes bounds the total length of their names and fingerprints.
 	servicesBytes = 8 << 20
 )
 
-// State is what a node shows others of itself.
+// State is the state of a node that it shares with its peers.
 type State struct {
 	Roles       []string          // INSTANCE ROLE each
 	Maintenance string            // draining or drained; empty: the node is in service
@@ -43,13 +43,13 @@ type State struct {
 // stateFrame is a State in parts, as nodes send it. Services follow only if they have changed.
 type stateFrame struct {
 	Connections int               `json:"connections"`
-	Peers       int               `json:"peers"` // with which it exchanges connections
+	Peers       int               `json:"peers"` // peers that exchange connections with it
 	Revision    uint64            `json:"revision"`
 	Roles       []string          `json:"roles"`
-	Maintenance string            `json:"maintenance,omitempty"` // older nodes do not show it
-	Services    map[string]string `json:"services,omitempty"`    // some of them
-	First       bool              `json:"first,omitempty"`       // those of earlier frames are void
-	Last        bool              `json:"last,omitempty"`        // of the services
+	Maintenance string            `json:"maintenance,omitempty"` // missing in frames of older nodes
+	Services    map[string]string `json:"services,omitempty"`    // a part of the services
+	First       bool              `json:"first,omitempty"`       // replaces the services of earlier frames
+	Last        bool              `json:"last,omitempty"`        // the last part of the services
 }
 
 // ownState is the latest state of this node.
@@ -70,7 +70,7 @@ func (n *Node) followState(ctx context.Context) {
 	}
 }
 
-// renewState reads the services if the configuration has changed.
+// renewState updates the services if the configuration has changed.
 func (n *Node) renewState() {
 	revision := n.revision()
 	n.mu.Lock()
@@ -89,8 +89,8 @@ func (n *Node) renewState() {
 	n.own = now
 }
 
-// sendState sends what this node shows of itself; its services, if they have changed since. It
-// returns how often those have changed until now.
+// sendState sends this node's state, with its services if they have changed since that number of
+// changes. It returns the present number of changes.
 func (p *peer) sendState(c *transport.Conn, since int) (changes int, err error) {
 	n := p.node
 	frame := stateFrame{Connections: n.Table.CountConnections(), Revision: n.revision()}
@@ -129,7 +129,7 @@ func send(c *transport.Conn, frame *stateFrame) error {
 	return c.SendState(b)
 }
 
-// takeState notes what a node shows of itself.
+// takeState stores the received state of a node.
 func (s *source) takeState(b []byte) error {
 	var frame stateFrame
 	if err := json.Unmarshal(b, &frame); err != nil {
@@ -156,13 +156,13 @@ func (s *source) takeState(b []byte) error {
 	return nil
 }
 
-// forgetState forgets what an earlier process has shown. The caller has locked the source.
+// forgetState forgets the state of an earlier process. The caller has locked the source.
 func (s *source) forgetState() {
 	s.state, s.services, s.arriving = nil, nil, nil
 	s.differing, s.differences, s.differsSince, s.warned, s.compared = 0, nil, time.Time{}, false, [2]int{}
 }
 
-// compareServices notes which services of each node differ from those of this one.
+// compareServices records which services of each node differ from this node's.
 func (n *Node) compareServices() {
 	n.mu.Lock()
 	own, sources := n.own, maps.Clone(n.sources)
@@ -174,7 +174,8 @@ func (n *Node) compareServices() {
 	}
 }
 
-// compare notes which services differ from own ones, and warns once they have for driftTime.
+// compare records which services differ from this node's, and warns once they have differed for
+// driftTime.
 func (s *source) compare(own ownState, warn func(services int, first string)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -196,8 +197,8 @@ func (s *source) compare(own ownState, warn func(services int, first string)) {
 	}
 }
 
-// differences counts the services that two nodes do not have alike, and describes the first
-// differencesMost by name.
+// differences counts the services that differ between two nodes, and describes the first
+// differencesMost of them.
 func differences(own, other map[string]string) (count int, list []string) {
 	var names []string
 	for name, settings := range own {
@@ -226,7 +227,7 @@ func differences(own, other map[string]string) (count int, list []string) {
 	return len(names), list
 }
 
-// addState adds what the node shows of itself to its status. The caller has locked it.
+// addState adds the node's state to its status. The caller has locked the source.
 func (s *source) addState(out *report.ClusterPeer) {
 	if s.state == nil {
 		return

@@ -196,8 +196,8 @@ func listen(name func(string) string, hostFlag, host, portFlag, port string) (ne
 	return netip.AddrPortFrom(addr, uint16(n)), nil
 }
 
-// readToken reads the first line of a file. Without anybody, it refuses a file that others than its
-// owner and group can read.
+// readToken reads the first line of a file. Unless anybody is set, it refuses a file that is
+// readable beyond its owner and group.
 func readToken(path string, anybody bool) (string, error) {
 	const flag = "--manualtokenvalue"
 	info, err := os.Stat(path)

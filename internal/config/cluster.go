@@ -42,8 +42,8 @@ func (f *clusterFlags) register(fs *pflag.FlagSet) {
 	f.fs = fs
 	fs.StringVar(&f.nodes, "cluster", "none",
 		"exchange connections with the nodes at these addresses, so they survive a node: IP, HOST:PORT or DNS name, with commas between; this node's own address is ignored")
-	fs.IntVar(&f.self, "self", 0, "number of this node in --cluster, which no other node has; 0 to 7 also give it source ports of its own")
-	fs.StringVar(&f.key, "cluster-key", "", "file with a secret that all nodes of --cluster share, such as from openssl rand -hex 32; nodes use it in place of certificates. Further lines are further secrets that are accepted, to replace one; reread every second")
+	fs.IntVar(&f.self, "self", 0, "unique number of this node in --cluster; 0 to 7 also reserve source ports for it")
+	fs.StringVar(&f.key, "cluster-key", "", "file with a secret that all nodes of --cluster share, such as from openssl rand -hex 32; nodes use it instead of certificates. Additional lines are accepted secrets, for replacing the first; reread every second")
 	fs.StringVar(&f.ca, "cluster-ca", "", "file with the CA certificates (PEM) that certify nodes of --cluster, instead of --cluster-key")
 	fs.StringVar(&f.cert, "cluster-cert", "", "certificate of this node (PEM) by --cluster-ca, for its host name; reread every second")
 	fs.StringVar(&f.certKey, "cluster-cert-key", "", "private key of --cluster-cert (PEM)")
@@ -82,8 +82,8 @@ func (f *clusterFlags) check(compat, shared bool) (c Cluster, err error) {
 	return c, nil
 }
 
-// checkUnused refuses flags that have no effect without other nodes. It accepts those of the
-// existing loxilb, which have no effect there either.
+// checkUnused refuses flags that have no effect without other nodes. It accepts the existing
+// loxilb's flags, which have no effect there either.
 func (f *clusterFlags) checkUnused(shared bool) error {
 	for _, name := range [...]string{"cluster-node", "cluster-key", "cluster-ca", "cluster-cert", "cluster-cert-key", "cluster-listen"} {
 		if f.fs.Changed(name) && !(shared && name == "cluster-node") {
@@ -93,7 +93,7 @@ func (f *clusterFlags) checkUnused(shared bool) error {
 	return nil
 }
 
-// checkSecrets checks that nodes can prove who they are.
+// checkSecrets checks that nodes can authenticate each other.
 func (f *clusterFlags) checkSecrets() error {
 	files := [...]struct{ flag, path string }{{"--cluster-key", f.key}, {"--cluster-ca", f.ca}, {"--cluster-cert", f.cert}, {"--cluster-cert-key", f.certKey}}
 	for _, file := range files {

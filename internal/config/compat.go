@@ -30,8 +30,8 @@ func (f *flags) asExisting(fs *pflag.FlagSet) error {
 	return nil
 }
 
-// existing applies the rest of --compat. Without a data path, as with --peer and --proxyonlymode,
-// it attaches programs to no interface.
+// existing applies the rest of --compat. With --peer and --proxyonlymode, which mean no data path,
+// it attaches no programs.
 func (f *flags) existing(c *Config) {
 	if f.compat && f.roleHook == "" {
 		c.RoleHook, c.RoleHookOptional = existingRoleHook, true

@@ -46,7 +46,7 @@ type Config struct {
 	CPUProfile       string // file of a profile; empty: none
 
 	BootFiles        string // directory of lbconfig.txt and similar files; empty: none are read
-	Compat           bool   // behave as the existing loxilb, including what it ignores
+	Compat           bool   // behave like the existing loxilb, including ignored properties
 	RoleHookOptional bool   // RoleHook may be missing
 	MetricsOff       bool   // until a request switches them on
 
@@ -85,7 +85,7 @@ type API struct {
 	Token    string   // required for every request over TCP; empty: none
 	Hosts    []string // DNS names that requests without a token may use, in lower case
 	Users    bool     // every request over TCP needs Token, or a user's token
-	Insecure bool     // TCP is open to anybody who can reach it, including local users
+	Insecure bool     // TCP is open to all who can reach it, including local users
 	UIDs     []uint32 // may use loopback, besides root
 	GIDs     []uint32 // groups whose members have access
 	Group    int      // may open the UNIX socket, besides root; 0: no group
@@ -117,7 +117,7 @@ type XDP string
 // forwards frames by XDP, otherwise off. A veth or virtio_net would no longer receive large
 // segments from its other end, and generic XDP runs after the work that it should save.
 const (
-	XDPAuto    XDP = "auto"    // by the drivers of network cards where it pays
+	XDPAuto    XDP = "auto"    // by the drivers of network cards if it improves throughput
 	XDPNative  XDP = "native"  // by the driver of every interface
 	XDPGeneric XDP = "generic" // by the kernel, at every interface
 	XDPOff     XDP = "off"

@@ -36,7 +36,7 @@ func registerContract(fs *pflag.FlagSet) {
 	}
 }
 
-// showContract makes the help show all of them.
+// showContract makes the help show all flags.
 func showContract(fs *pflag.FlagSet) {
 	for _, f := range contractFlags() {
 		fs.Lookup(f.Name).Hidden = false

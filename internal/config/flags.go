@@ -96,7 +96,7 @@ func (f *flags) register(fs *pflag.FlagSet) {
 	fs.IntVar(&f.halfOpen, "half-open-max", 25,
 		"limit half-open connections to this percentage of --ct-max, for TCP and for other protocols each; beyond it, unknown clients are challenged or refused; 0 is no limit, maximum 33")
 	fs.BoolVar(&f.idleRST, "idle-rst", true, "reset idle TCP connections on both ends when they time out, up to 1,000 per second")
-	fs.Uint64Var(&f.hashSeed, "hash-seed", 0, "hash key of the algorithms hash and persist; use the same key on balancers that must choose alike, and keep it secret from hostile clients")
+	fs.Uint64Var(&f.hashSeed, "hash-seed", 0, "hash key of the algorithms hash and persist; use the same key on balancers that must choose the same endpoints, and keep it secret from hostile clients")
 	fs.StringVar(&f.pinPath, "pin-path", "", "directory in a BPF file system to pin maps and links (default: one per network namespace)")
 	fs.StringVar(&f.stateDir, "state-dir", "/var/lib/loxilb", "directory to store the desired state")
 	fs.IntVar(&f.vipAdvRepeat, "vip-adv-repeat", 3, "number of announcements when this node takes over a VIP: at once, after 1 s and 3 s, then every 2 s; 1 to 30")
@@ -119,7 +119,7 @@ func (f *flags) register(fs *pflag.FlagSet) {
 	fs.StringVar(&f.metricsDetail, "metrics-detail", detailService, "detail of GET metrics: service, or endpoint to include each endpoint (1 kB or more each)")
 	fs.StringVar(&f.otlp.endpoint, "otlp-endpoint", "", "send metrics and events to the OpenTelemetry collector at this URL, such as http://HOST:4318 (OTLP over HTTP)")
 	fs.StringVar(&f.otlp.headers, "otlp-headers", "", "file with HTTP headers for the collector, such as tokens: one NAME: VALUE per line")
-	fs.StringVar(&f.otlp.ca, "otlp-ca", "", "file with CA certificates (PEM) to verify the collector at https:// (default: those of the machine)")
+	fs.StringVar(&f.otlp.ca, "otlp-ca", "", "file with CA certificates (PEM) to verify the collector at https:// (default: the machine's)")
 	fs.StringVar(&f.otlp.cert, "otlp-cert", "", "client certificate (PEM) for the collector at https://; reloaded for each connection")
 	fs.StringVar(&f.otlp.key, "otlp-key", "", "private key of --otlp-cert (PEM)")
 	fs.DurationVar(&f.otlp.interval, "otlp-interval", time.Minute, "interval between metric exports, 1s to 1h")

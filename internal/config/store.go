@@ -23,7 +23,8 @@ type Store struct {
 	Join           string // JoinStore, JoinLocal, or empty
 }
 
-// JoinStore and JoinLocal say what a joining node does with objects that the shared store lacks.
+// JoinStore and JoinLocal are the treatments of a joining node's objects that the shared store
+// lacks.
 const (
 	JoinStore = "store" // drops them
 	JoinLocal = "local" // puts them there

@@ -18,7 +18,7 @@ func (f *flags) checkUsers(api *API) error {
 		api.Group = int(gid)
 		api.GIDs = append(api.GIDs, gid)
 	} else if unknown := user.UnknownGroupError(""); !errors.As(err, &unknown) && !errors.Is(err, fs.ErrNotExist) {
-		// a small image has no /etc/group, and so no such group
+		// a small image has no /etc/group, and so lacks the group
 		return &Error{"--api-users", "", "needs the group " + apiGroup + ", which cannot be looked up: " + err.Error()}
 	}
 	for _, word := range f.apiUsers {

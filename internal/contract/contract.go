@@ -4,7 +4,7 @@
 // httpapi, cli and config compare each row with the code, and docs/compatibility.md is generated
 // from it.
 //
-// A row is a line. The rows of one object are adjacent, in a section of their own. A change of an
+// A row is a line. The rows of one object are adjacent, in their own section. A change of an
 // object's implementation changes the state of its rows; a test names them.
 package contract
 
@@ -21,7 +21,7 @@ const (
 	Same     State = iota // unchanged
 	Better                // unchanged, with additions or more precise; the note has details
 	Differs               // different; the note has the reason
-	NotThere              // refused in one sentence, which is the note
+	NotThere              // refused with the note as error
 	Ours                  // not in the existing loxilb
 )
 

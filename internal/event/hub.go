@@ -12,7 +12,7 @@ const Kept = 4096
 
 // Hub distributes events to subscribers. It keeps the last Kept events in one ring that all
 // subscribers read, so publishing never waits, and its cost does not depend on their number. A
-// subscriber that falls behind loses the oldest events, and learns how many.
+// subscriber that falls behind loses the oldest events, and is notified of their number.
 //
 // The alternative is a queue for each subscriber: it costs memory for each one that stops reading,
 // and the publisher must choose which events to drop. The zero value is not usable; NewHub makes a
@@ -74,8 +74,7 @@ func (h *Hub) Subscribe(kinds ...Kind) *Subscription {
 	return h.SubscribeAfter(h.Last(), kinds...)
 }
 
-// SubscribeAfter is Subscribe for the events after number seq, as far as they are kept; 0 means all
-// of them.
+// SubscribeAfter is Subscribe for the events after number seq that are still kept; 0 means all.
 func (h *Hub) SubscribeAfter(seq uint64, kinds ...Kind) *Subscription {
 	return &Subscription{hub: h, seen: seq, kinds: kinds}
 }

@@ -17,7 +17,7 @@ type API[T, B any] struct {
 	Only   string              // the key of the only object, where One is empty
 	Read   func(*B) (T, error) // without its checks
 	Show   func(*T) *B         // as a POST body
-	Fields map[string]string   // B's names of the fields of errors, where they differ
+	Fields map[string]string   // B's names of fields in errors, if they differ
 
 	// Add merges the object of a posted body into a stored one; nil: it replaces the stored one.
 	Add func(stored, posted T, body *B) T

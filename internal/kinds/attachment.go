@@ -8,7 +8,7 @@ import (
 	"loxilb/internal/lb/policy"
 )
 
-// attached stores objects of which two must not be attached to one target in one direction.
+// attached stores objects, and refuses a second one for the same target and direction.
 func attached[T any](stored Stored[T], kind string, at func(T) policy.Attachment) Stored[T] {
 	stored.Plural = kind + "s"
 	stored.Places = func(o T) (list []string) {

@@ -19,10 +19,10 @@ const BFDName = "bfd"
 // BFD registers BFD sessions between nodes.
 func BFD() Kind[netobj.BFDSession, v1.BfdSession] {
 	stored := asJSON(func(s netobj.BFDSession) string { return s.Key() }, func(s netobj.BFDSession) error { return s.Validate() })
-	stored.Most, stored.Plural = 32, "BFD sessions" // as many claims fit into a packet
+	stored.Most, stored.Plural = 32, "BFD sessions" // the number of claims that fit into a packet
 	stored.Places = func(s netobj.BFDSession) []string { return []string{lb.InstanceKey(s.Instance)} }
 	stored.Taken = func(s netobj.BFDSession, other string) error {
-		return lb.NewFieldError(lb.FieldInstance, cmp.Or(s.Instance, "default"), "has BFD session "+other+" already", "one for each instance")
+		return lb.NewFieldError(lb.FieldInstance, cmp.Or(s.Instance, "default"), "already has BFD session "+other, "one for each instance")
 	}
 	return Kind[netobj.BFDSession, v1.BfdSession]{
 		Words: Words{
@@ -62,8 +62,8 @@ func bfdName(remote, instance string) string {
 	return netobj.BFDKey(a, instance)
 }
 
-// addBFD keeps the stored source if the body has none: answers have the address in use instead, so
-// a client that changes what it has read cannot know it. 0.0.0.0 removes it.
+// addBFD keeps the stored source if the body has none: answers contain the address in use instead,
+// so a client that reads and changes an object cannot know it. 0.0.0.0 removes it.
 func addBFD(stored, posted netobj.BFDSession, body *v1.BfdSession) netobj.BFDSession {
 	if body.SourceIp == "" && body.SourceIP == "" {
 		posted.Source = stored.Source
@@ -133,7 +133,7 @@ func bfdFlags() []Flag[*v1.BfdSession] {
 			s.Instance = value
 			return nil
 		}},
-		{Name: "sourceIP", Usage: "address of this node (default: as routes say)", Set: func(s *v1.BfdSession, value string) error {
+		{Name: "sourceIP", Usage: "address of this node (default: chosen by the route)", Set: func(s *v1.BfdSession, value string) error {
 			s.SourceIp = value
 			return nil
 		}},
@@ -153,7 +153,7 @@ func boolean[B any](name, usage string, set func(b *B, on bool)) Flag[*B] {
 	}}
 }
 
-// bfdColumns are the existing loxilb's, and after them what the election says.
+// bfdColumns are the existing loxilb's columns, followed by the state of the election.
 func bfdColumns() []Column[*v1.BfdSession] {
 	return []Column[*v1.BfdSession]{
 		{Header: "Instance", Cell: func(s *v1.BfdSession) string { return s.Instance }},

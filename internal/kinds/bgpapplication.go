@@ -33,7 +33,7 @@ func BGPApplication() Kind[bgp.Application, v1.BgpPolicyApplication] {
 				a.IpAddress, a.PolicyType, _ = strings.Cut(name, "/")
 			},
 			Flags: []Flag[*v1.BgpPolicyApplication]{
-				{Name: "policy", Usage: "a policy, added after those that are applied already; repeat it for more", Set: func(a *v1.BgpPolicyApplication, value string) error {
+				{Name: "policy", Usage: "a policy, added after the applied ones; may be repeated", Set: func(a *v1.BgpPolicyApplication, value string) error {
 					a.Policies = append(a.Policies, value)
 					return nil
 				}},

@@ -37,8 +37,8 @@ func BGPNeighbor() Kind[bgp.Neighbor, v1.BgpNeighbor] {
 	}
 }
 
-// spareNeighbor keeps a neighbor of another AS: whoever deletes an old neighbor after creating its
-// successor at the same address does not mean that one.
+// spareNeighbor keeps a neighbor of another AS: a client that deletes an old neighbor after
+// creating its successor at the same address does not mean the successor.
 func spareNeighbor(n bgp.Neighbor, parameters url.Values) string {
 	want, asn := parameters.Get("remoteAs"), strconv.FormatUint(uint64(n.ASN), 10)
 	if want == "" || want == "0" || want == asn {

@@ -28,7 +28,7 @@ func BGPSet() Kind[bgp.DefinedSet, v1.BgpDefinedSet] {
 				d.DefinedType, d.Name, _ = strings.Cut(name, "/")
 			},
 			Flags: []Flag[*v1.BgpDefinedSet]{
-				{Name: "prefix", Usage: "a prefix of a set of type prefix, such as 10.0.0.0/8, or with lengths 10.0.0.0/8:24..32; repeat it for more", Set: func(d *v1.BgpDefinedSet, value string) error {
+				{Name: "prefix", Usage: "a prefix of a set of type prefix, such as 10.0.0.0/8, or with lengths 10.0.0.0/8:24..32; may be repeated", Set: func(d *v1.BgpDefinedSet, value string) error {
 					d.PrefixList = append(d.PrefixList, prefixFlag(value))
 					return nil
 				}},

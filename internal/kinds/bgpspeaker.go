@@ -47,7 +47,7 @@ func BGPSpeaker() Kind[bgp.Speaker, v1.BgpSpeaker] {
 					b.ListenPort, err = strconv.Atoi(value)
 					return err
 				}},
-				{Name: "graceful-restart", Usage: "how long neighbors keep routes while the daemon restarts, such as 120s; none: they drop them at once", Set: func(b *v1.BgpSpeaker, value string) error {
+				{Name: "graceful-restart", Usage: "how long neighbors keep routes while the daemon restarts, such as 120s (default: not at all)", Set: func(b *v1.BgpSpeaker, value string) error {
 					b.GracefulRestart = v1.Duration(value)
 					return nil
 				}},

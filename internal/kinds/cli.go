@@ -48,7 +48,7 @@ type Commands struct {
 	OwnDelete bool // delete has code of its own
 }
 
-// Commands returns the kind's commands; nil: they have code of their own.
+// Commands returns the kind's commands; nil: they have their own code.
 func (k Kind[T, B]) Commands() *Commands {
 	if k.CLI.Singular == "" {
 		return nil

@@ -8,8 +8,7 @@ import (
 // ClusterNodeName is the name of the kind in messages and journals.
 const ClusterNodeName = "clusternode"
 
-// ClusterNode registers nodes with which this one exchanges connections, besides those of
-// --cluster.
+// ClusterNode registers nodes for the exchange of connections, in addition to --cluster.
 func ClusterNode() Kind[lb.ClusterNode, v1.ClusterAddress] {
 	stored := asJSON(lb.ClusterNode.Key, lb.ClusterNode.Validate)
 	stored.Most, stored.Plural, stored.Shared = lb.MostClusterNodes, "cluster nodes", true
@@ -25,7 +24,7 @@ func ClusterNode() Kind[lb.ClusterNode, v1.ClusterAddress] {
 			Show: func(n *lb.ClusterNode) *v1.ClusterAddress { return &v1.ClusterAddress{Address: n.Key()} },
 		},
 		CLI: CLI[v1.ClusterAddress]{
-			Texts:   Texts{Singular: "a node of the cluster", Plural: "nodes of the cluster, besides those of --cluster", Argument: "ADDRESS", Sample: "10.0.0.2"},
+			Texts:   Texts{Singular: "a node of the cluster", Plural: "nodes of the cluster, in addition to --cluster", Argument: "ADDRESS", Sample: "10.0.0.2"},
 			Name:    func(n *v1.ClusterAddress) string { return n.Address },
 			Set:     func(n *v1.ClusterAddress, name string) { n.Address = name },
 			Columns: []Column[*v1.ClusterAddress]{{Header: "Address", Cell: func(n *v1.ClusterAddress) string { return n.Address }}},

@@ -7,7 +7,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// Endpoint registers addresses that are probed as users say, whatever services want.
+// Endpoint registers addresses with users' own probes, independent of services.
 func Endpoint() Kind[lb.EndpointProbe, v1.EndpointProbe] {
 	fields := lb.EndpointProbeFields()
 	return Kind[lb.EndpointProbe, v1.EndpointProbe]{
@@ -29,7 +29,7 @@ func Endpoint() Kind[lb.EndpointProbe, v1.EndpointProbe] {
 			Encode: func(e lb.EndpointProbe) (int, []byte, error) { b, err := e.MarshalRecord(); return 1, b, err },
 			Decode: func(_ int, object []byte) (lb.EndpointProbe, error) { return lb.UnmarshalEndpointProbe(object) },
 			Most:   65536, // each costs a probe every so often, whether or not a service uses it
-			Plural: "endpoints that are probed as users say",
+			Plural: "endpoints with their own probes",
 			Shared: true,
 		},
 	}

@@ -1,6 +1,6 @@
 // Package kinds registers the kinds of objects: one file for each, with the names of its objects,
-// how they are stored, and how requests, answers, files and commands have them. The store, the API,
-// files and loxicmd go through the registrations, so a new kind needs no lines of its own there
+// and their form in the store, requests, answers, files and commands. The store, the API, files and
+// loxicmd iterate over the registrations, so a new kind needs no lines there
 // (docs/adr/0046-store.md).
 package kinds
 
@@ -46,7 +46,7 @@ const (
 type Kind[T, B any] struct {
 	Words
 	Stored Stored[T]
-	API    API[T, B] // without a Path, requests about the kind have code of their own
+	API    API[T, B] // without a Path, requests about the kind have their own code
 	CLI    CLI[B]    // without a Singular, so have the commands
 }
 
@@ -54,7 +54,7 @@ type Kind[T, B any] struct {
 type Any interface {
 	// About returns the names of the kind.
 	About() Words
-	// Paths returns the path of requests about all objects, and its suffix for one of them.
+	// Paths returns the path of requests about all objects, and the suffix for a single object.
 	Paths() (all, one string)
 	// Only returns the key of the only object of a kind that has at most one; "": it may have many.
 	Only() string
@@ -74,17 +74,17 @@ type Any interface {
 	Spare(object any, parameters url.Values) (why string)
 	// Rename converts the field of a *lb.FieldError to the API's name.
 	Rename(err error) error
-	// Commands returns the kind's commands; nil: they have code of their own.
+	// Commands returns the kind's commands; nil: they have their own code.
 	Commands() *Commands
 }
 
 // Words are the names of a kind for users.
 type Words struct {
 	Name     string   // in sentences, statuses, events and the journal: "policer"
-	Document string   // in files for apply and plan: "Policy"; "": files have none of them
+	Document string   // in files for apply and plan: "Policy"; "": not in files
 	Command  string   // in commands of loxicmd: "policy"
 	Aliases  []string // other words in commands and files
-	List     string   // the member of a JSON file that holds a list of them, as GET answers it: "polAttr"
+	List     string   // the member of a JSON file with a list of objects, as GET returns it: "polAttr"
 	Member   string   // property that only this kind has, if two kinds share List
 	Bare     bool     // the metadata of a document may be complete, without a spec
 	Exported bool     // exported configurations have them
@@ -108,7 +108,7 @@ type Stored[T any] struct {
 	Most   int    // maximum number of objects; 0: any
 	Plural string // their name in the refusal of more
 	Urgent bool   // they change even while the disk refuses to store that: see store.Kind
-	Shared bool   // with --store they are the same on all nodes; others belong to the node
+	Shared bool   // with --store, the same on all nodes; otherwise local to the node
 
 	// Places returns values besides the key that no two objects of the kind may share. Taken
 	// refuses an object with another one's value, given that one's key. nil: none.

@@ -45,7 +45,7 @@ func CheckRoutable(field string, a netip.Addr) error {
 	case a == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
 		reason = "is the broadcast address"
 	case a.Is6() && a.IsLinkLocalUnicast():
-		reason = "is link-local: it belongs to a link, and a service to none"
+		reason = "is link-local: it is valid on one link only"
 	default:
 		return nil
 	}
@@ -78,7 +78,7 @@ func isMetadata(a netip.Addr) bool {
 		"168.63.129.16",      // Azure
 		"100.100.100.200",    // Alibaba Cloud
 		"192.0.0.192",        // Oracle Cloud
-		"fd00:c1::a9fe:a9fe", // the same by IPv6
+		"fd00:c1::a9fe:a9fe", // the same service by IPv6
 		"fd00:42::42":        // Scaleway
 		return true
 	}

@@ -35,7 +35,7 @@ func algorithms() []choice[Algorithm] {
 		{value: Persist, word: "persist", help: "the endpoint of the client's last connection"},
 		{value: LeastConnections, word: "lc", help: "fewest connections relative to its weight"},
 		{value: N2, word: "n2", help: "5G N2: each NGAP message of an SCTP connection to an endpoint", instead: noNGAP},
-		{value: N2Det, word: "n2det", help: "like n2, and a client's messages always to the same endpoint", instead: noNGAP},
+		{value: N2Det, word: "n2det", help: "like n2, but a client's messages always go to the same endpoint", instead: noNGAP},
 		{value: N3, word: "n3", help: "5G N3: GTP-U by the identifier of its tunnel"},
 		{value: Random, word: "random", help: "randomly, by weight"},
 		{value: QUIC, word: "quic", help: "QUIC: by the server ID in the connection ID; otherwise as hash"},
@@ -105,9 +105,9 @@ const MaxBackup = 9
 // maxPercent is the highest percentage of --failover-below.
 const maxPercent = 100
 
-// Level returns the last level of endpoints that takes new connections: levels are added from the
-// first one on until they have enough weight. takes has the weights of endpoints for new
-// connections, 0 for those that take none.
+// Level returns the last level of endpoints that gets new connections: levels are added from the
+// first one on until they have enough weight. takes has the endpoints' weights for new connections;
+// 0 means none.
 func (s *Service) Level(takes []uint32) (level uint8) {
 	for _, level = range s.levels() {
 		var has, all uint64

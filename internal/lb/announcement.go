@@ -37,7 +37,7 @@ const (
 func announces() []choice[Announce] {
 	return []choice[Announce]{
 		{AnnounceServing, "serving", "while an endpoint that is not known to be down takes new connections", ""},
-		{AnnounceAlways, "always", "whatever the endpoints do: clients get a refusal instead of no route", ""},
+		{AnnounceAlways, "always", "independent of the endpoints: clients get a refusal instead of no route", ""},
 	}
 }
 
@@ -60,7 +60,7 @@ var wellKnown = [...]struct {
 	{0xffffff04, "no-peer"},
 }
 
-// String returns the name of a well-known community, and AS:VALUE of the others.
+// String returns the name of a well-known community, or AS:VALUE.
 func (c Community) String() string {
 	for _, w := range wellKnown {
 		if w.community == c {
@@ -200,7 +200,7 @@ func (s *Service) ineffectiveAnnouncement() (list []Ineffective) {
 }
 
 // Announced lists the prefixes that a service with BGP announces: its VIPs, or the aggregate in
-// place of those that it contains. Its own source addresses are not among them: each node needs the
+// place of those that it contains. Its source addresses are not announced: each node needs the
 // answers to its own.
 func (s *Service) Announced() (list []netip.Prefix) {
 	if !s.BGP || s.VIP.IsUnspecified() {

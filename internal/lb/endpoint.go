@@ -58,8 +58,8 @@ func parseEndpoint(s string) (e Endpoint, weighted bool, err error) {
 }
 
 // ParseEndpointFlag parses an element of the command line's --endpoints: IP:WEIGHT, IP:PORT:WEIGHT,
-// [v6]:WEIGHT, [v6]:PORT:WEIGHT, or a bare v6:WEIGHT, with @LEVEL behind a backup and #ID behind
-// that. Without a port, Port is 0, for that of --tcp or --udp.
+// [v6]:WEIGHT, [v6]:PORT:WEIGHT, or a bare v6:WEIGHT, followed by @LEVEL for a backup, and by #ID.
+// Without a port, Port is 0: the port of --tcp or --udp applies.
 //
 // A bare IPv6 address is cut at its last colon, whatever it looks like: 2001:db8::1:1 is
 // 2001:db8::1 with weight 1, never 2001:db8::1:1 without one. So the weight can't be left out, and
@@ -165,7 +165,7 @@ func (s Service) validateEndpoints() error {
 	n := len(s.Endpoints)
 	least := 1
 	if s.Owner != "" {
-		least = 0 // its controller adds some when there are any; until then clients are refused
+		least = 0 // its controller adds endpoints later; until then clients are refused
 	}
 	if n < least || n > MaxEndpointsPerService {
 		reason := "is too many"
@@ -244,7 +244,7 @@ func (s Service) validateEndpointPorts(e Endpoint) error {
 	case s.PortMax == 0:
 		return NewFieldError(FieldEndpointPortMax, strconv.Itoa(int(e.PortMax)), "makes a range, but the service has one port", "0")
 	case last > 65535:
-		return NewFieldError(FieldEndpointPort, strconv.Itoa(int(e.Port)), "leaves no room for all ports of the service",
+		return NewFieldError(FieldEndpointPort, strconv.Itoa(int(e.Port)), "is too high for all ports of the service",
 			"1 to "+strconv.Itoa(65535-int(s.PortMax)+int(s.Port)))
 	case int(e.PortMax) != last:
 		return NewFieldError(FieldEndpointPortMax, strconv.Itoa(int(e.PortMax)), "does not make as many ports as the service has",
@@ -262,7 +262,7 @@ type Drain struct {
 	Addr     netip.Addr `json:"addr"`
 	Port     uint16     `json:"port,omitempty"`    // 0: all ports of the address
 	Deadline time.Time  `json:"deadline,omitzero"` // when the remaining connections are ended; zero: never
-	Rate     int        `json:"rate"`              // how many of them are ended per second
+	Rate     int        `json:"rate"`              // connections to end per second
 }
 
 // Key returns the endpoint: IP or IP:PORT.

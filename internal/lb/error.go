@@ -209,7 +209,7 @@ func DidYouMean(text string, words []string) string {
 // distance returns how many letters must be inserted, deleted, replaced or swapped with the next
 // one.
 func distance(a, b string) int {
-	if len(a) > 64 || len(b) > 64 { // a text this long is no typing error
+	if len(a) > 64 || len(b) > 64 { // too long for a typing error
 		return 1000
 	}
 	row, last := make([]int, len(b)+1), make([]int, len(b)+1)

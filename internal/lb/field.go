@@ -173,7 +173,7 @@ type enum interface {
 type choice[T enum] struct {
 	value T
 	word  string
-	help  string // its effect, for people who choose
+	help  string // its effect, for the help
 	// instead is the alternative to a value of the existing loxilb that this build does not
 	// support; "": supported
 	instead string

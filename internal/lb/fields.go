@@ -72,8 +72,8 @@ func endpointChoiceFields() []Field[Service] {
 	}
 }
 
-// ownerFormat is the first record format with an Owner. Its member is "controller", because "owner"
-// is ignored: see UnmarshalRecord. announcementFormat+1 belongs to another field.
+// ownerFormat is the first record format with an Owner. Its JSON member is "controller", because
+// "owner" is ignored: see UnmarshalRecord. announcementFormat+1 belongs to another field.
 const ownerFormat = announcementFormat + 2
 
 // proxyFormat is the first record format with a ProxyProtocol.
@@ -90,7 +90,7 @@ func packetFields() []Field[Service] {
 		},
 		{
 			Name: FieldRefuse, Text: "refuse", Record: "refuse", Place: 5, Property: "serviceArguments.refuse", Flag: "refuse",
-			Help: "how to answer new connections when no endpoint is available, and TCP segments of no connection",
+			Help: "how to answer new connections when no endpoint is available, and TCP segments without a connection",
 			form: wordOfField(func(s *Service) *Refusal { return &s.Refuse }, refusals),
 		},
 		{
@@ -149,7 +149,7 @@ type Schema struct{ fields []Field[Service] }
 // NewSchema makes the list.
 func NewSchema() *Schema { return &Schema{Fields()} }
 
-// Equal reports whether both are written the same; nil and empty lists are equal.
+// Equal reports whether both have the same text; nil and empty lists are equal.
 func (c *Schema) Equal(a, b Service) bool {
 	if a.Key != b.Key {
 		return false
@@ -186,7 +186,7 @@ type Condition struct {
 // Conditions returns the conditions that follow from the service's settings.
 func (s *Service) Conditions() (list []Condition) {
 	if s.Egress && !s.GivesSource() {
-		list = append(list, Condition{"Egress", "connections of its endpoints leave with their own addresses, unless a firewall rule gives them a source: the service has no address for that"})
+		list = append(list, Condition{"Egress", "connections of its endpoints leave with their own addresses, unless a firewall rule translates them: the service has no source address"})
 	}
 	return list
 }

@@ -7,9 +7,9 @@ import (
 	"slices"
 )
 
-// Fingerprint identifies what nodes of a cluster need to have alike, so that connections of the
-// service go on through each of them: mode, algorithm, tunnel, secondary VIPs and endpoints, in any
-// order. Source addresses and announcements differ between nodes.
+// Fingerprint identifies the settings that must agree between nodes of a cluster, so that
+// connections of the service continue through any of them: mode, algorithm, tunnel, secondary VIPs
+// and endpoints, in any order. Source addresses and announcements differ between nodes.
 func (s *Service) Fingerprint() string {
 	parts := make([]string, 0, len(s.Endpoints)+1)
 	for _, e := range s.Endpoints {

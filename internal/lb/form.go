@@ -29,7 +29,7 @@ func wordOfField[T any, V enum](at func(*T) *V, all func() []choice[V]) form[T] 
 	return word[T, V]{scalar[T, V]{at}, all, parseWord[V]}
 }
 
-// wordOrNumber is a value of one of the existing loxilb's enumerations, which people also write as
+// wordOrNumber is a value of one of the existing loxilb's enumerations, which users also write as
 // numbers.
 func wordOrNumber[T any, V enum](at func(*T) *V, all func() []choice[V]) form[T] {
 	return word[T, V]{scalar[T, V]{at}, all, parseWordOrNumber[V]}

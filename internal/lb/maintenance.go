@@ -2,8 +2,8 @@ package lb
 
 import "time"
 
-// Maintenance takes this node out of service: neighbors are asked to prefer other nodes, and once
-// packets have ceased, or at the deadline, nothing is announced any longer.
+// Maintenance takes this node out of service: routes become less preferred, and are withdrawn once
+// packets have ceased, or at the deadline.
 type Maintenance struct {
 	Since    time.Time `json:"since"`
 	Deadline time.Time `json:"deadline,omitzero"` // zero: none

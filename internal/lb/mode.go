@@ -46,8 +46,8 @@ func ParseMode(s string) (Mode, error) {
 	return parseWordOrNumber(FieldMode, s, modes())
 }
 
-// Tunnel is the outer header that packets of a service in mode dsr get, so that they reach
-// endpoints behind routers and of the other IP version.
+// Tunnel is the outer header of packets of a service in mode dsr, which lets them reach endpoints
+// behind routers and of the other IP version.
 type Tunnel uint8
 
 // The tunnels.
@@ -150,8 +150,8 @@ func (s Service) validateSNAT() error {
 	return nil
 }
 
-// FurtherVIPs returns the addresses of the service besides its VIP. With mode hostonearm and
-// a VIP of its own, the unspecified address stands for every local address.
+// FurtherVIPs returns the addresses of the service besides its VIP. In mode hostonearm with a
+// specified VIP, it includes the unspecified address, for every local address.
 func (s Service) FurtherVIPs() []netip.Addr {
 	if s.Mode != ModeHostOneArm || s.VIP.IsUnspecified() {
 		return s.Secondary

@@ -237,7 +237,7 @@ func TestParseService(t *testing.T) {
 		{in: "10.0.0.1:80/tcp idle=x", err: `idle timeout "x" is not a duration (allowed: 0s to 86400s, as in 300s)`},
 		{in: "10.0.0.1:80/tcp managed=1", err: `managed "1" is not known (allowed: true or false)`},
 		{in: `10.0.0.1:80/tcp name="a`, err: `service "name=\"a" has an open quote`},
-		{in: `10.0.0.1:80/tcp name="a"b`, err: `service "name=\"a\"b" goes on after a closing quote`},
+		{in: `10.0.0.1:80/tcp name="a"b`, err: `service "name=\"a\"b" continues after a closing quote`},
 		{in: "10.0.0.1:80/tcp endpoints=", err: `endpoint "" is not an address and a port (allowed: IP:PORT or IP:PORT:WEIGHT, IPv6 in brackets)`},
 		{in: "10.0.0.1:80/tcp endpoints=1.1.1.1:1 weights=1,2", err: `weights "1,2" is not one for each endpoint (allowed: 1 weights)`},
 		{in: "10.0.0.1:80/tcp endpoints=1.1.1.1:1:1 weights=1", err: `weights "1" is given twice (allowed: in endpoints= or in weights=)`},

@@ -20,7 +20,7 @@ const (
 	ProbeTCP                    // that a connection is accepted; with Request, an answer that has Response in it
 	ProbeUDP                    // an answer that has Response in it; without Response, no ICMP port unreachable
 	ProbeHTTP                   // a status in Statuses, and a body that contains Response
-	ProbeHTTPS                  // the same over TLS
+	ProbeHTTPS                  // HTTP over TLS
 	ProbeGRPC                   // SERVING from grpc.health.v1; Request is the name of the service
 	ProbeDNS                    // an answer without error to a query for the name Request; with Response, this address in it
 	ProbeSCTP                   // that an association is accepted: INIT ACK
@@ -33,9 +33,9 @@ func probeTypes() []choice[ProbeType] {
 		{value: ProbeUDP, word: "udp", help: "it answers --probereq with --proberesp; without --proberesp it only must not refuse the datagram"},
 		{value: ProbeSCTP, word: "sctp", help: "it accepts an association"},
 		{value: ProbePing, word: "ping", help: "it answers an echo request"},
-		{value: ProbeHTTP, word: "http", help: "it answers GET of the path --probereq with one of --probe-statuses, and --proberesp in the body"},
+		{value: ProbeHTTP, word: "http", help: "GET of the path --probereq returns one of --probe-statuses, and --proberesp in the body"},
 		{value: ProbeHTTPS, word: "https", help: "like http, over TLS"},
-		{value: ProbeGRPC, word: "grpc", help: "grpc.health.v1 says SERVING of the service --probereq, over TLS with --probe-ca or --probe-cert"},
+		{value: ProbeGRPC, word: "grpc", help: "grpc.health.v1 reports SERVING for the service --probereq, over TLS with --probe-ca or --probe-cert"},
 		{value: ProbeDNS, word: "dns", help: "it resolves the name --probereq, to the address --proberesp if given"},
 		{value: ProbeNone, word: "none", help: "no probe: the endpoint is up until POST config/endpointhoststate reports otherwise"},
 	}
@@ -80,7 +80,7 @@ type Probe struct {
 	CA, Certificate, Key string
 
 	Interval time.Duration // between the beginnings of two probes, 100 ms to 24 h; 0: DefaultProbeInterval
-	Timeout  time.Duration // of one, at most Interval; 0: Interval, but no longer than DefaultProbeTimeout
+	Timeout  time.Duration // of each probe, at most Interval; 0: Interval, up to DefaultProbeTimeout
 	Fall     int           // failures in a row that make an endpoint be down, 1 to 100; 0: DefaultProbeFall
 	Rise     int           // consecutive successes after which it is up again, 1 to 100; 0: DefaultProbeRise
 }
@@ -144,7 +144,7 @@ func (s *Service) probeType() ProbeType {
 
 // AutoProbe returns the type of probe of a service that names none.
 func AutoProbe(p Protocol) ProbeType {
-	t, _ := ParseProbeType(p.Traits().Probe) // a protocol names one that there is
+	t, _ := ParseProbeType(p.Traits().Probe) // the protocol's default is a valid type
 	return t
 }
 

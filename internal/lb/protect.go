@@ -29,7 +29,7 @@ func refusals() []choice[Refusal] {
 // String returns the word of flags, JSON and text.
 func (r Refusal) String() string { return wordOf("refusal", r, refusals()) }
 
-// Limits of the largest TCP segment of a service: those of Linux.
+// Limits of the largest TCP segment of a service, as in Linux.
 const (
 	minMSS = 88
 	maxMSS = 65495
@@ -98,7 +98,7 @@ func (l ConnectionLimits) Limited() bool {
 	return l.MaxRate|l.MaxConnections|l.ClientRate|l.ClientConnections != 0
 }
 
-// maxRate is the largest rate of which a token bucket holds one second's worth on every kernel.
+// maxRate is the largest rate whose tokens of one second fit into a token bucket on every kernel.
 const maxRate = 1_000_000
 
 // maxOpen is more than any table holds.
@@ -187,7 +187,7 @@ func parseSource(field, s string) (netip.Prefix, error) {
 		if addrErr != nil {
 			return p, NewFieldError(field, s, "is not a prefix", "IP/LENGTH or IP")
 		}
-		if err := addrForm(field, a); err != nil { // a prefix has no zone: it would be lost, and a length behind it, too
+		if err := addrForm(field, a); err != nil { // refuse a zone: a prefix has none, so it would be lost with the length after it
 			return p, err
 		}
 		p = netip.PrefixFrom(a, a.BitLen())
@@ -195,8 +195,8 @@ func parseSource(field, s string) (netip.Prefix, error) {
 	return p, addrForm(field, p.Addr())
 }
 
-// ParsePrefix parses a prefix, or an address, which is a prefix of all its bits. Bits behind the
-// prefix are left out.
+// ParsePrefix parses a prefix, or an address, which is a prefix of all its bits. Bits after the
+// prefix are dropped.
 func ParsePrefix(field, s string) (netip.Prefix, error) {
 	p, err := parseSource(field, s)
 	if err != nil {
@@ -243,7 +243,7 @@ func (s Service) validateSourceList(field, one string, list []netip.Prefix) erro
 				IPVersion(s.VIP)+" prefixes")
 		}
 		if p != p.Masked() || i > 0 && ComparePrefix(list[i-1], p) >= 0 {
-			return NewFieldError(one, p.String(), "is not in its place or has bits behind its length", "sorted prefixes, each once")
+			return NewFieldError(one, p.String(), "is not sorted, or has bits after its length", "sorted prefixes, each once")
 		}
 	}
 	return nil

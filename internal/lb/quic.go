@@ -14,13 +14,13 @@ import (
 const (
 	maxServerID      = 15
 	minQUICNonce     = 4
-	maxQUICPlaintext = 19 // server ID and nonce: connection IDs have 20 bytes, one of them is for the configuration
+	maxQUICPlaintext = 19 // server ID and nonce: of a connection ID's 20 bytes, one is for the configuration
 	quicKeyLength    = 16
 	maxQUICConfig    = 6 // 7 is for connection IDs without a server ID
 )
 
-// QUICConfig is one of the configurations by which servers make connection IDs. Its number is in
-// their first three bits, so that servers can move from one configuration to another.
+// QUICConfig is a configuration by which servers make connection IDs. Its number is in their first
+// three bits, so that servers can move from one configuration to another.
 type QUICConfig struct {
 	Number uint8
 	Nonce  uint8  // bytes of the nonce, if connection IDs are encrypted
@@ -148,7 +148,7 @@ func (s *Service) validateQUIC() error {
 		case twice:
 			return NewFieldError(FieldServerID, e.ServerID, "is that of "+other.AddrPort().String()+" and of "+e.AddrPort().String(), "a server ID for each endpoint")
 		case i > 0 && len(e.ServerID) != length:
-			return NewFieldError(FieldServerID, e.ServerID, "is of another length than that of "+s.Endpoints[0].AddrPort().String(), strconv.Itoa(length)+" digits")
+			return NewFieldError(FieldServerID, e.ServerID, "differs in length from that of "+s.Endpoints[0].AddrPort().String(), strconv.Itoa(length)+" digits")
 		}
 		length, seen[e.ServerID] = len(e.ServerID), e
 	}

@@ -17,7 +17,7 @@ func TestQUIC(t *testing.T) {
 		"10.0.0.1:443/udp select=quic endpoints=10.1.0.1:443#" + strings.Repeat("0a", 15):            "",
 		"10.0.0.1:443/udp select=quic endpoints=10.1.0.1:443#0a,10.1.0.2:443":                        `endpoint "10.1.0.2:443" has no server ID, and select is quic (allowed: IP:PORT:WEIGHT#ID, where ID has 2 to 30 hexadecimal digits, two for each byte)`,
 		"10.0.0.1:443/udp select=quic endpoints=10.1.0.1:443#0a,10.1.0.2:443#0A":                     `server ID "0a" is that of 10.1.0.1:443 and of 10.1.0.2:443 (allowed: a server ID for each endpoint)`,
-		"10.0.0.1:443/udp select=quic endpoints=10.1.0.1:443#0a,10.1.0.2:443#0b0c":                   `server ID "0b0c" is of another length than that of 10.1.0.1:443 (allowed: 2 digits)`,
+		"10.0.0.1:443/udp select=quic endpoints=10.1.0.1:443#0a,10.1.0.2:443#0b0c":                   `server ID "0b0c" differs in length from that of 10.1.0.1:443 (allowed: 2 digits)`,
 		"10.0.0.1:443/udp select=quic endpoints=10.1.0.1:443#0":                                      `server ID "0" is not a server ID (allowed: 2 to 30 hexadecimal digits, two for each byte)`,
 		"10.0.0.1:443/udp select=quic endpoints=10.1.0.1:443#xy":                                     `server ID "xy" is not a server ID (allowed: 2 to 30 hexadecimal digits, two for each byte)`,
 		"10.0.0.1:443/udp select=quic endpoints=10.1.0.1:443#":                                       `server ID "" is missing (allowed: 2 to 30 hexadecimal digits, two for each byte)`,

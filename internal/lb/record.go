@@ -148,8 +148,7 @@ func unmarshalMembers[T any](t *T, fields []Field[T], data []byte) error {
 	return setMembers(t, fields, members)
 }
 
-// setMembers sets the fields from members, and refuses members that are neither a field nor one of
-// the others.
+// setMembers sets the fields from members, and refuses unknown members.
 func setMembers[T any](t *T, fields []Field[T], members map[string]any, others ...string) error {
 	left := len(members)
 	for _, name := range others {
@@ -173,7 +172,7 @@ func setMembers[T any](t *T, fields []Field[T], members map[string]any, others .
 		}
 	}
 	if left > 0 {
-		return fmt.Errorf("there is no member %s", list(unknownMembers(members, fields, others)))
+		return fmt.Errorf("unknown member %s", list(unknownMembers(members, fields, others)))
 	}
 	return nil
 }

@@ -32,7 +32,7 @@ type Endpoint struct {
 	// PortMax makes the endpoint listen on as many ports as the service has, Port to PortMax: the
 	// service's first port maps to Port, and so on. 0: all ports of the service map to Port.
 	PortMax  uint16
-	Weight   uint16 // 0 takes no new connections, and keeps those it has
+	Weight   uint16 // 0: no new connections, existing ones stay
 	Backup   uint8  // its level: an endpoint above 0 takes new connections only while lower levels have too few endpoints, see Service.Level
 	ServerID string // with QUIC: its name in connection IDs, in lower-case hexadecimal digits
 }
@@ -51,9 +51,9 @@ type Service struct {
 	Secondary   []netip.Addr   // secondary VIPs, of the same IP version: the same service, with the same endpoints and counters
 	Sources     []netip.Prefix // that may open connections, of the VIP's IP version, as NormalSources leaves them; none: all
 	Denied      []netip.Prefix // denied prefixes, in the same form; a source in both lists is denied
-	// With Persist: how long a client that opens no connection is remembered, in whole seconds up
-	// to 24 h, 0 for DefaultPersistTimeout; and how many bits of its address identify the client, 0
-	// for all of them.
+	// With Persist: the time for which a client without new connections is remembered, in whole
+	// seconds up to 24 h, 0 for DefaultPersistTimeout; and the number of address bits that identify a
+	// client, 0 for all.
 	PersistTimeout time.Duration
 	PersistPrefix  uint8
 	SNAT           []netip.Addr  // source addresses that replace the mode's; each has its own ports
@@ -68,7 +68,7 @@ type Service struct {
 	Managed        bool          // owned by a controller; an update does not change it
 	Owner          string        // the controller, so that each one finds its own; empty: unknown
 	OwnerTime      time.Time     // when the owner last changed the service, in whole seconds; zero without an Owner
-	Monitor        bool          // endpoints are probed, and those that are down take no new connections; see Monitored
+	Monitor        bool          // probe endpoints, and send no new connections to endpoints that are down; see Monitored
 	Probe          Probe         // how
 	Outlier        Outlier       // whether endpoints with failing handshakes are taken out
 	AllDown        AllDown       // of new connections while no endpoint is up
@@ -76,7 +76,7 @@ type Service struct {
 	SlowStart      time.Duration // how long a new endpoint takes to reach its full share; 0: no ramp
 	FailoverBelow  uint8         // percentage of the weight of a level of endpoints, below which the next level joins it; 0: only when no endpoint is left
 	OnRemove       Closing       // for open connections of endpoints that are removed from the service
-	OnFail         Closing       // ... of those that are down
+	OnFail         Closing       // connections of endpoints that are down
 	DrainTime      time.Duration // how long ClosingDrain leaves them, in whole seconds up to 24 h; 0: DefaultDrainTime
 }
 
@@ -88,7 +88,7 @@ const (
 	MaxSourcesPerService   = 1000000
 	MaxSources             = 1048576 // of all services together
 	MaxSNAT                = 64      // source addresses of a service
-	MaxSecondary           = 3       // further VIPs of a service, as many as an SCTP association of the contract has
+	MaxSecondary           = 3       // secondary VIPs of a service: the existing loxilb's limit for SCTP
 	MaxWeight              = 65535
 	MaxIdleTimeout         = 24 * time.Hour
 	MaxPersistTimeout      = 24 * time.Hour
@@ -226,7 +226,7 @@ const (
 	RoleBackup  Role = "BACKUP"
 	RoleFault   Role = "FAULT"
 	RoleStop    Role = "STOP"
-	RoleUnknown Role = "NOT_DEFINED" // nobody assigns roles: each node acts as if it were alone
+	RoleUnknown Role = "NOT_DEFINED" // no role was assigned: each node acts as if it were alone
 )
 
 // ParseRole parses the word in any case.
@@ -352,9 +352,9 @@ func (i *Instance) validateLease() error {
 	return nil
 }
 
-// At returns the instance at a place, which is a boot of the machine and a network namespace. A
-// master loses its role elsewhere: while this machine was down another node has become master, and
-// two masters are worse than none until the role is assigned again.
+// At returns the instance at a place, which is a boot of the machine and a network namespace. At
+// another place a master loses its role: another node may have become master meanwhile, and two
+// masters are worse than none until the role is assigned again.
 func (i Instance) At(place string) Instance {
 	if i.Role == RoleMaster && i.Place != place {
 		i.Role = RoleBackup

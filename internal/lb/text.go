@@ -29,10 +29,10 @@ func quote(s string) string {
 	return q
 }
 
-// ParseService parses the line that Service.String writes. The key comes first, then fields in any
-// order, each once; missing fields are zero. Endpoints are IP:PORT or IP:PORT:WEIGHT; alternatively
-// weights=5,3,2 has the weights. A value with spaces is quoted as in Go. It accepts every value of
-// the existing loxilb: Validate reports those that this version does not support.
+// ParseService parses the line that Service.String writes. The key comes first, then each field at
+// most once, in any order; missing fields are zero. Endpoints are IP:PORT or IP:PORT:WEIGHT;
+// alternatively weights=5,3,2 has the weights. A value with spaces is quoted as in Go. It accepts
+// every value of the existing loxilb: Validate reports those that this version does not support.
 func ParseService(line string) (Service, error) {
 	fields, err := splitFields(line)
 	if err != nil {
@@ -168,7 +168,7 @@ func splitFields(line string) ([]string, error) {
 		}
 		rest := line[end+len(quoted):]
 		if rest != "" && rest[0] != ' ' && rest[0] != '\t' {
-			return nil, NewFieldError(FieldService, line, "goes on after a closing quote", "")
+			return nil, NewFieldError(FieldService, line, "continues after a closing quote", "")
 		}
 		fields, line = append(fields, line[:end]+value), rest
 	}

@@ -64,7 +64,7 @@ func TestValidate(t *testing.T) {
 		{"[::1]:80/tcp endpoints=[2001:db8::1]:1", `VIP "::1" is a loopback address` + unicast},
 		{"224.0.0.1:80/tcp endpoints=1.1.1.1:1", `VIP "224.0.0.1" is a multicast address` + unicast},
 		{"255.255.255.255:80/tcp endpoints=1.1.1.1:1", `VIP "255.255.255.255" is the broadcast address` + unicast},
-		{"[fe80::1]:80/tcp endpoints=[2001:db8::1]:1", `VIP "fe80::1" is link-local: it belongs to a link, and a service to none` + unicast},
+		{"[fe80::1]:80/tcp endpoints=[2001:db8::1]:1", `VIP "fe80::1" is link-local: it is valid on one link only` + unicast},
 		{"10.0.0.1:0/tcp endpoints=1.1.1.1:1", `port "0" is zero (allowed: 1 to 65535)`},
 
 		{"10.0.0.1:80/tcp", `endpoints "0" is too few (allowed: 1 to 4096)`},

@@ -64,9 +64,9 @@ func (s sums) value(v Value, stated bool) uint16 {
 	return uint16(v.Num)
 }
 
-// explain is the reverse of value: it returns what a packet with this sum states; ok is false for
-// the right sum. 0 and 0xffff are one number in ones' complement, and an adjusted sum may be
-// either.
+// explain is the reverse of value: it returns the stated value of a packet with this sum; ok is
+// false for the right sum. 0 and 0xffff are one number in ones' complement, and an adjusted sum may
+// be either.
 func (s sums) explain(got uint16) (v Value, ok bool) {
 	bad := fold(uint64(s.right) + 1)
 	switch {

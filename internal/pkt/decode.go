@@ -6,9 +6,9 @@ import (
 	"net/netip"
 )
 
-// Decode parses the bytes of a frame into the packet that Build makes the same bytes from. It
-// decodes as deep as it can: a layer that the language cannot express becomes data of the layer
-// before, at worst `raw`. A wrong checksum or length is stated; a correct one is not.
+// Decode parses the bytes of a frame into a packet, from which Build makes the same bytes. It
+// decodes as many layers as possible: a layer that the language cannot express becomes data of the
+// layer before, at worst `raw`. A wrong checksum or length is stated; a correct one is not.
 func Decode(frame []byte) *Packet {
 	for _, deep := range []depth{toTransport, toIP, toEthernet} {
 		if p := decodeFrame(frame, deep); p != nil && bytes.Equal(p.Build(), frame) {

@@ -8,15 +8,14 @@
 //	eth 0x88cc len 46
 //	raw 0200000000020200000000010800
 //
-// A line is a protocol, two addresses (with ports where the protocol has them), what is special to
-// the protocol (TCP flags, the name of an ICMP message), fields as `name value` in any order, and,
-// after ` / `, the packet that an ICMP error quotes or a tunnel carries. The table in field.go
-// lists the fields.
+// A line is a protocol, two addresses (with ports if the protocol has them), values specific to the
+// protocol (TCP flags, the name of an ICMP message), fields as `name value` in any order and, after
+// ` / `, the packet that an ICMP error quotes or a tunnel carries. The table in field.go lists the
+// fields.
 //
 // A field that is not stated has its default when the packet is built, and is ignored when the line
-// is a pattern. Exceptions are the fields that follow from the rest of the packet (checksums,
-// lengths, versions): those are stated only to make or to expect a wrong one, so a pattern that
-// does not state them demands the right ones.
+// is a pattern. Derived fields (checksums, lengths, versions) are stated only to make or to expect
+// a wrong value, so a pattern that does not state them requires the right ones.
 //
 // Two fields describe the packet in the kernel, not its bytes: `gso 1448`, a packet that is many
 // segments of that size, and `head 14`, the number of its bytes that are contiguous in memory.

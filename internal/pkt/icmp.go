@@ -1,6 +1,6 @@
 package pkt
 
-// icmpName is the name of an ICMP message: one word for the type, and one for the code where it
+// icmpName is the name of an ICMP message: a word for the type, and a word for the code if it
 // matters.
 type icmpName struct {
 	proto      Proto

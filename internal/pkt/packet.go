@@ -6,8 +6,9 @@ import (
 	"net/netip"
 )
 
-// Value is what a packet states about one field. The zero Value is a flag that is present, or the
-// number 0. Only the members of the field's kind are set, so Values of one field compare with ==.
+// Value is the stated value of a field of a packet. The zero Value is a flag that is present, or
+// the number 0. Only the members of the field's kind are set, so Values of one field compare with
+// ==.
 type Value struct {
 	Num  uint64     // numbers, ports, flags, MAC addresses (48 bits), wrong sums
 	Addr netip.Addr // addresses
@@ -30,7 +31,7 @@ func New(proto Proto) *Packet { return &Packet{Proto: proto, values: map[Field]V
 // Has reports whether the packet states the field.
 func (p *Packet) Has(f Field) bool { _, ok := p.values[f]; return ok }
 
-// Value returns what the packet states, or the field's default.
+// Value returns the stated value, or the field's default.
 func (p *Packet) Value(f Field) Value {
 	if v, ok := p.values[f]; ok {
 		return v
@@ -102,7 +103,7 @@ func (p *Packet) Clone() *Packet {
 	return &Packet{Proto: p.Proto, values: maps.Clone(p.values), Inner: p.Inner.Clone()}
 }
 
-// Equal reports whether both packets state the same.
+// Equal reports whether both packets state the same values.
 func (p *Packet) Equal(q *Packet) bool {
 	if p == nil || q == nil {
 		return p == q
@@ -110,8 +111,8 @@ func (p *Packet) Equal(q *Packet) bool {
 	return p.Proto == q.Proto && maps.Equal(p.values, q.values) && p.Inner.Equal(q.Inner)
 }
 
-// Merge returns a copy of p with the fields that change states, such as p after its translation.
-// Inner packets merge, too.
+// Merge returns a copy of p with the fields of change, such as p after its translation. Inner
+// packets merge, too.
 func (p *Packet) Merge(change *Packet) *Packet {
 	out := p.Clone()
 	if change == nil {

@@ -143,9 +143,9 @@ func (p *Packet) sctp() []byte {
 	return b
 }
 
-// crc returns the checksum that the packet states, or the right one of b, whose field is 0. A bad
-// one is the right one with one bit turned, so a translation that follows changes keeps it equally
-// bad.
+// crc returns the stated checksum, or the right one of b, whose field is 0. A bad checksum is the
+// right one with one bit inverted, so it stays bad in the same way after an incremental
+// translation.
 func (p *Packet) crc(b []byte) uint32 {
 	right := crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli))
 	v, stated := p.values[CRC]

@@ -73,8 +73,8 @@ func appendVLAN(b []byte, tags []vlanTag) []byte {
 	return b
 }
 
-// cutVLAN takes the tags off b, which starts at an Ethernet type. Tags with the drop-eligible bit
-// stay: the language has no word for it.
+// cutVLAN removes the tags from b, which starts at an Ethernet type. Tags with the drop-eligible
+// bit stay, since the language cannot express the bit.
 func cutVLAN(b []byte) (tags []vlanTag, rest []byte) {
 	for len(b) >= 6 && len(tags) < 8 {
 		tpid, tci := binary.BigEndian.Uint16(b), binary.BigEndian.Uint16(b[2:])

@@ -1,5 +1,5 @@
-// Package apitest runs the API over a store in memory, a data path and a network that hold what a
-// test says.
+// Package apitest runs the API over a store in memory, with a fake data path and network that
+// contain what a test sets.
 package apitest
 
 import (
@@ -42,14 +42,14 @@ type noCounters struct{ rates.Source }
 
 func (noCounters) Jiffy() time.Duration { return time.Millisecond }
 
-// fake is a data path that holds what a test says.
+// fake is a data path that contains what a test sets.
 type fake struct {
 	*status.Table
 	Stats       map[lb.Key]report.ServiceStats
 	Hits        map[string]report.Traffic // of firewall rules
 	Accepted    []policy.Session          // that rules must not cut
 	SessionsErr error
-	Asking      func()       // called when somebody asks for sessions
+	Asking      func()       // called when sessions are requested
 	Asked       atomic.Int32 // how often
 	Conns       []report.Connection
 	Sought      report.ConnectionQuery // by the last request for them
@@ -182,8 +182,8 @@ func (f *fake) ConnectionsFrom(_ context.Context, from int, sought report.Connec
 	return 0, f.ConnErr
 }
 
-// EndConnections ends what matches; the next call, from there on, is for the others when there are
-// more than two.
+// EndConnections ends the matching connections. It ends at most two per call; the next call
+// continues there.
 func (f *fake) EndConnections(_ context.Context, from, rate int, matches func(*report.Connection) bool) (done report.Ended, err error) {
 	f.EndRate = rate
 	f.Conns = slices.DeleteFunc(f.Conns, func(c report.Connection) bool {

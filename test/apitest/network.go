@@ -112,7 +112,7 @@ func (k *vxlanTable) Seen() (out []netobj.SeenVXLAN, err error) {
 	return out, k.Err
 }
 
-// devices are lo, eth0, and those of a VLAN and a tunnel.
+// devices are lo, eth0, a VLAN and a tunnel.
 type devices struct{}
 
 func (devices) HasDevice(name string) (bool, error) {
@@ -136,7 +136,7 @@ type NetBench struct {
 	Fdbs      *fdbTable
 	Vlans     *vlanTable
 	Vxlans    *vxlanTable
-	Made      bool // loxilb has made what is there
+	Made      bool // the existing objects were made by loxilb
 }
 
 // NewNet runs the API over a network in memory.
@@ -157,7 +157,7 @@ func NewNet(t testing.TB) *NetBench {
 	return b
 }
 
-// Answer is the code, and what is said.
+// Answer is an HTTP status code and its message.
 func (b *NetBench) Answer(method, path, body string) string {
 	b.T.Helper()
 	w := b.Call(method, httpapi.BaseURL+path, body)

@@ -52,8 +52,8 @@ func (b *Bench) Json(token, method, path, body string) *httptest.ResponseRecorde
 	return b.Call(method, httpapi.BaseURL+path, body, "Authorization", token, "Content-Type", "application/json")
 }
 
-// PostSlowly posts a service whose body begins so, and returns when that much has been read. The
-// status goes to ended once the body has ended.
+// PostSlowly posts a service, and returns when the server has read the given beginning of the body.
+// It sends the status to ended once the body has ended.
 func (b *Bench) PostSlowly(t *testing.T, start string, ended chan<- int) *io.PipeWriter {
 	t.Helper()
 	pr, pw := io.Pipe()
@@ -158,7 +158,7 @@ func (b *Bench) Upload(field, file string) (code int, out v1.ApplyResult, messag
 	return answer.Code, out, ""
 }
 
-// Rules are those that are stored, in order.
+// Rules returns the stored rules in order.
 func (b *Bench) Rules() (list []string) {
 	for r := range b.Store.Rules.All(b.Store.Snapshot()) {
 		list = append(list, r.String())
@@ -173,7 +173,7 @@ func (b *Bench) PostRule(body string) (code int, text string) {
 	return w.Code, w.Body.String()
 }
 
-// Addresses are those of the services or endpoints that a list answers with.
+// Addresses returns the addresses of the services or endpoints in a list.
 func (b *Bench) Addresses(t *testing.T, query string) (out []string) {
 	t.Helper()
 	var list struct {
@@ -216,7 +216,7 @@ func (b *Bench) Policies() []v1.Policy {
 	return list.PolAttr
 }
 
-// Follow does what a reconciler does, until the test ends: services of TCP port 666 fail.
+// Follow acts as a reconciler until the test ends. Services of TCP port 666 fail.
 func (b *Bench) Follow() {
 	b.Fake.Waits = true
 	table, done := b.Fake.Table, make(chan struct{})

@@ -68,7 +68,7 @@ func Object(n int, rest string, endpoints ...string) string {
 	return fmt.Sprintf(`{"kind":"lb","spec":{"serviceArguments":{"externalIP":"20.20.20.%d","port":80,"protocol":"tcp"%s},"endpoints":[%s]}}`, n, rest, strings.Join(endpoints, ","))
 }
 
-// Said is what an answer says of changes.
+// Said is the part of an answer that describes changes.
 func Said(r v1.ApplyResult) string {
 	var b strings.Builder
 	for _, c := range r.Changes {
@@ -130,8 +130,8 @@ func KubeChanged(w *httptest.ResponseRecorder) bool {
 // Passphrase is the password of the users of Secured.
 const Passphrase = "correct horse"
 
-// kubeService is what kube-loxilb sends for a port of a Kubernetes service, with all its members.
-// $ARGS stands for those that it writes only if they are set.
+// kubeService is kube-loxilb's request for a port of a Kubernetes service, with all properties that
+// it always sends. $ARGS stands for its optional properties.
 const kubeService = `{"serviceArguments":{"externalIP":"123.123.123.1","privateIP":"","port":80,"protocol":"tcp","sel":0,"mode":0,"BGP":false,"Monitor":false,` +
 	`"inactiveTimeOut":1800,"block":0,"managed":true,"probetype":"","probeport":0,"probereq":"","proberesp":"","name":"default_web:llb-inst0"$ARGS},` +
 	`"secondaryIPs":[],"allowedSources":[],` +

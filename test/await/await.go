@@ -1,4 +1,4 @@
-// Package await waits in tests for what happens soon, without a sleep of a guessed length.
+// Package await waits for conditions in tests, without sleeps of a guessed length.
 package await
 
 import (
@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// pause returns the time until the next attempt. It grows with what has passed: many tests wait at
-// the same time, and each attempt of most of them starts a process.
+// pause returns the time until the next attempt. It grows with the time waited: many tests wait at
+// the same time, and most attempts start a process.
 func pause(passed time.Duration) time.Duration {
 	return min(max(passed/8, 5*time.Millisecond), 100*time.Millisecond)
 }
@@ -48,8 +48,8 @@ func Steady(t testing.TB, while time.Duration, f func() error) {
 	}
 }
 
-// Quiet waits until f, a count, stays the same for a while. The test fails if it does not within
-// patience.
+// Quiet waits until the count that f returns stays the same for a while. The test fails if this
+// takes longer than patience.
 func Quiet(t testing.TB, patience, while time.Duration, f func() int64) {
 	t.Helper()
 	before, since := f(), time.Now()

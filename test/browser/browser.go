@@ -78,7 +78,7 @@ func Start(in func(start func() error) error) (b *Browser, err error) {
 
 // Close ends the browser and removes its profile.
 func (b *Browser) Close() {
-	_ = b.to.Close() // it ends when nobody can command it any more
+	_ = b.to.Close() // the browser ends when its input is closed
 	if b.cmd.Process != nil {
 		done := make(chan struct{})
 		go func() { _ = b.cmd.Wait(); close(done) }()
@@ -93,7 +93,7 @@ func (b *Browser) Close() {
 	_ = os.RemoveAll(b.dir)
 }
 
-// read hands out what the browser says, until it is gone.
+// read distributes the browser's messages until it ends.
 func (b *Browser) read() {
 	in := bufio.NewReaderSize(b.from, 1<<20)
 	for {

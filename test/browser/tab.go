@@ -49,8 +49,8 @@ func (t *Tab) call(method string, params, result any) error {
 	return t.browser.call(t.session, method, params, result)
 }
 
-// happened keeps what a user would see in red in the console: errors, exceptions, and what the
-// policy of the page forbids.
+// happened records errors of the console: error messages, exceptions, and violations of the page's
+// security policy.
 func (t *Tab) happened(m *message) {
 	var said string
 	switch m.Method {
@@ -77,7 +77,7 @@ func (t *Tab) happened(m *message) {
 	t.errors = append(t.errors, said)
 }
 
-// Errors returns those that the console has had since it was asked.
+// Errors returns the console's errors since the last call.
 func (t *Tab) Errors() []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -98,7 +98,7 @@ func (t *Tab) Go(url string) error {
 	return nil
 }
 
-// Eval runs JavaScript in the page and puts what it returns, or promises, into result if that is
+// Eval runs JavaScript in the page. It stores the returned or promised value in result if that is
 // not nil.
 func (t *Tab) Eval(script string, result any) error {
 	var out struct {
@@ -139,7 +139,7 @@ func (t *Tab) Resize(width, height int) error {
 	return t.call("Emulation.setDeviceMetricsOverride", anything{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width <= 600}, nil)
 }
 
-// Scheme has the page be for users who prefer dark or light.
+// Scheme sets the preferred color scheme: dark or light.
 func (t *Tab) Scheme(scheme string) error {
 	return t.call("Emulation.setEmulatedMedia", anything{"features": []anything{
 		{"name": "prefers-color-scheme", "value": scheme}, {"name": "prefers-reduced-motion", "value": "reduce"},
@@ -167,7 +167,7 @@ func (t *Tab) Press(keys ...string) error {
 // Type types text where the focus is.
 func (t *Tab) Type(text string) error { return t.Press(strings.Split(text, "")...) }
 
-// Screenshot returns what the window shows.
+// Screenshot returns the content of the window.
 func (t *Tab) Screenshot() (image.Image, []byte, error) {
 	var shot struct{ Data []byte }
 	if err := t.call("Page.captureScreenshot", anything{"format": "png"}, &shot); err != nil {

@@ -123,7 +123,7 @@ func (l Lines) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-var update = flag.Bool("update", false, "write what is printed into testdata")
+var update = flag.Bool("update", false, "write the output into testdata")
 
 // Golden runs command lines one after the other, and compares what they print with
 // testdata/NAME.txt.

@@ -1,5 +1,5 @@
-// Command demo shows loxilb at work: a client, the load balancer and three servers, each in a
-// network namespace of its own. `make demo` builds and runs it.
+// Command demo runs loxilb with a client and three servers, each in its own network namespace.
+// `make demo` builds and runs it.
 package main
 
 import (
@@ -48,7 +48,7 @@ func run(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("demo", flag.ContinueOnError)
 	mtu := flags.Int("mtu", 1500, "MTU of every link")
 	attach := flags.String("attach", "auto", "how the balancer attaches its programs: auto, tcx or clsact")
-	xdp := flags.String("xdp", "auto", "where it attaches its XDP program: auto, native, generic or off")
+	xdp := flags.String("xdp", "auto", "mode of the XDP program: auto, native, generic or off")
 	keep := flags.Bool("keep", false, "leave it standing")
 	remove := flags.Bool("remove", false, "remove what -keep left, and nothing else")
 	if err := flags.Parse(args); err != nil {
@@ -60,7 +60,7 @@ func run(ctx context.Context, args []string) error {
 	if *remove {
 		return removeKept()
 	}
-	if err := removeKept(); err != nil { // its VIP and ports are none of ours, but two of them confuse
+	if err := removeKept(); err != nil { // the demo's addresses do not collide with it, but two demos would confuse
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
@@ -124,7 +124,7 @@ func newDemo(mtu int, keep bool, args ...string) (*demo, error) {
 	return d, nil
 }
 
-// close removes everything, which is also what Ctrl-C leads to.
+// close removes everything, also after Ctrl-C.
 func (d *demo) close() error {
 	err := d.Close()
 	if d.log != nil {

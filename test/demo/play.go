@@ -102,8 +102,8 @@ func (d *demo) loxicmd(args ...string) error {
 	return nil
 }
 
-// request sends requests, shows who answered each, and fails unless that is the order written,
-// without exception.
+// request sends requests and prints the endpoint that answered each. It fails if their order is not
+// the expected one.
 func (d *demo) request(ctx context.Context) error {
 	var want []string
 	for _, e := range strings.Split(endpoints, ",") {

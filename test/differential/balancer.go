@@ -9,17 +9,18 @@ import (
 	"loxilb/test/packet/lab"
 )
 
-// balancer is one of the two. Its methods belong to the thread that made it.
+// balancer is one of the two load balancers. Its methods must be called on the thread that made it.
 type balancer interface {
 	network() *lab.Network
-	// begin brings it to where it has the services and nothing else: no connection, no fragment.
+	// begin resets the balancer to the services alone, without connections and fragments.
 	begin(q *sequence) error
-	// note adds to the outcome what the balancer itself says of the packet that came last.
+	// note adds the balancer's own verdict on the last packet to the outcome.
 	note(o *outcome) error
 	close() error
 }
 
-// lane runs sequences through a balancer, in a thread of its own whose namespace ends with it.
+// lane runs sequences through a balancer, on its own thread and in a namespace that ends with that
+// thread.
 type lane struct {
 	jobs    chan *sequence
 	results chan laneResult
@@ -80,8 +81,8 @@ func (p *pair) runTwo(q, r *sequence) (ours, kernel []outcome, err error) {
 	return o.outcomes, k.outcomes, errors.Join(o.err, k.err)
 }
 
-// run puts a balancer through a sequence. datagrams counts those that came in fragments: each has a
-// number of its own, as fragments that wait for others outlive a sequence.
+// run sends a sequence through a balancer. datagrams counts the fragmented datagrams and numbers
+// them, since incomplete datagrams outlive a sequence.
 func run(b balancer, q *sequence, datagrams *uint64) ([]outcome, error) {
 	if err := b.begin(q); err != nil {
 		return nil, err
@@ -112,8 +113,8 @@ func run(b balancer, q *sequence, datagrams *uint64) ([]outcome, error) {
 	return all, nil
 }
 
-// deliver lets what arrives arrive, and collects what leaves. The kernel does all its work within
-// the write, so there is nothing to wait for.
+// deliver sends a packet to the balancer, and collects the packets that leave. The kernel handles a
+// packet during the write, so there is nothing to wait for.
 func deliver(b balancer, s step, o *outcome) error {
 	n := b.network()
 	for i, p := range o.came {
@@ -145,8 +146,7 @@ func waitedInVain(p *pkt.Packet) bool {
 	return kind != 0 && p.Num(pkt.Type) == kind && p.Num(pkt.Code) == 1
 }
 
-// router makes the namespace forward what no balancer wants, and answer for the VIPs as the machine
-// that has them.
+// router makes the namespace forward packets that the balancer passes on, and gives it the VIPs.
 func router(more ...setting) error {
 	all := append(more,
 		setting{name: "net/ipv4/ip_forward", value: "1"}, setting{name: "net/ipv6/conf/all/forwarding", value: "1"},

@@ -8,7 +8,7 @@ import (
 	"loxilb/internal/pkt"
 )
 
-// happening is a step and what came of it in both load balancers.
+// happening is a step and its outcome in both load balancers.
 type happening struct {
 	*sequence
 	step
@@ -17,14 +17,14 @@ type happening struct {
 	past         []*happening // the steps before it
 }
 
-// verdict is what the comparison of a sequence found.
+// verdict is the result of comparing a sequence.
 type verdict struct {
 	seen     map[string]int // differences, by name: how often
 	compared int            // steps
-	bad      *happening     // the first that is none of them
+	bad      *happening     // the first unintended difference
 }
 
-// compare compares what left, step by step.
+// compare compares the packets that left, step by step.
 func compare(q *sequence, ours, kernel []outcome) verdict {
 	v := verdict{seen: map[string]int{}}
 	var past []*happening
@@ -49,9 +49,8 @@ func compare(q *sequence, ours, kernel []outcome) verdict {
 	return v
 }
 
-// owner returns the flow that the step is really of: an endpoint answers the client, and if nothing
-// of the step's own flow has reached it, what it says is of another flow of the same client address
-// and port.
+// owner returns the flow that a step belongs to. If the endpoint has received nothing of the step's
+// own flow, its packet belongs to another flow of the same client address and port.
 func (h *happening) owner() flow {
 	own := h.flow
 	owner := own
@@ -76,10 +75,10 @@ func (h *happening) difference() *difference {
 	return nil
 }
 
-// same reports whether what left is the same, but for what each makes up for itself.
+// same reports whether the same packets left, apart from values that each balancer chooses.
 func (h *happening) same() bool {
 	equal := func(a, b sent) bool { return a.link == b.link && a.packet.Equal(b.packet) }
-	if slices.EqualFunc(h.ours.left, h.kernel.left, equal) { // most are, and the rest costs more
+	if slices.EqualFunc(h.ours.left, h.kernel.left, equal) { // usually, and cheaper than the comparison below
 		return true
 	}
 	return slices.Equal(h.lines(h.ours), h.lines(h.kernel))
@@ -94,7 +93,7 @@ func (h *happening) lines(o outcome) []string {
 	return all
 }
 
-// String shows what came of the step in both, and the fields that differ.
+// String shows both outcomes of the step, and the fields that differ.
 func (h *happening) String() string {
 	var b strings.Builder
 	for _, p := range h.ours.came {

@@ -7,18 +7,17 @@ import (
 	"loxilb/internal/pkt"
 )
 
-// difference is a way in which ours is meant to differ from the kernel: a row of
-// docs/differential.md.
+// difference is an intended difference between loxilb and the kernel.
 type difference struct {
 	name string
-	what string // the packet, what the kernel does with it, and what ours does
+	what string // the packet, the kernel's behavior, and loxilb's
 	why  string // ... is right
 	is   func(*happening) bool
 	ends bool // the two remember different things from then on, so the sequence is compared no further
 }
 
-// differences returns all that are intended. Each must occur in the sequences, so that none stays
-// behind when the reason for it is gone.
+// differences returns all intended differences. Each must occur in the sequences, so outdated
+// entries are found.
 func differences() []difference {
 	return slices.Concat(segmentDifferences(), endDifferences(), choiceDifferences(), icmpDifferences(), packetDifferences())
 }
@@ -150,7 +149,7 @@ func choiceDifferences() []difference {
 	}
 }
 
-// icmpDifferences are about ICMP errors, of others and of its own.
+// icmpDifferences are about received and sent ICMP errors.
 func icmpDifferences() []difference {
 	return []difference{
 		{

@@ -8,8 +8,8 @@ import (
 	"loxilb/internal/pkt"
 )
 
-// generator makes up a sequence. It keeps its own idea of each TCP connection, so that most
-// segments fit; it does not know what the load balancers make of them.
+// generator generates a sequence. It tracks each TCP connection, so most segments fit, but it does
+// not know how the load balancers treat them.
 type generator struct {
 	*rand.Rand
 	*sequence
@@ -27,7 +27,7 @@ type talk struct {
 	past   []step
 }
 
-// generate makes up a sequence of n steps. The same seed makes the same sequence.
+// generate returns a sequence of n steps. The same seed gives the same sequence.
 func generate(seed uint64, n int) *sequence {
 	g := &generator{Rand: rand.New(rand.NewPCG(seed, 0)), sequence: &sequence{seed: seed}}
 	g.v6 = g.IntN(2) == 0
@@ -70,8 +70,8 @@ func (g *generator) endpoint(host int, port uint16) lb.Endpoint {
 	return lb.Endpoint{Addr: addr, Port: port, Weight: 1}
 }
 
-// makeServices makes three, in one mode: two of the first VIP, and one of the second that shares an
-// endpoint with it.
+// makeServices makes three services of one mode: two at the first VIP, and one at the second VIP
+// that shares an endpoint with them.
 func (g *generator) makeServices() {
 	vips := vips(g.v6)
 	mode := []lb.Mode{lb.ModeDefault, lb.ModeDefault, lb.ModeFullNAT, lb.ModeOneArm}[g.IntN(4)]
@@ -146,7 +146,7 @@ func (g *generator) tcp(i, side int, flags, length int) step {
 	return step{flow: i, server: side == 1, packet: p}
 }
 
-// fitting adds what one of the sides may well send next.
+// fitting adds a packet that one of the sides could send next.
 func (g *generator) fitting(i int) {
 	t := &g.talks[i]
 	over := t.reset || t.fin[0] && t.fin[1]
@@ -236,7 +236,7 @@ func (g *generator) datagram(i int) {
 	}
 }
 
-// icmpError adds an error about a packet of the flow: mostly one that was sent.
+// icmpError adds an error about a packet of the flow, usually a packet that was sent.
 func (g *generator) icmpError(i int) {
 	s := step{flow: i, server: g.answers(i) && g.chance(50)}
 	quoted := g.quoted(i, s.server)
@@ -375,7 +375,7 @@ func (g *generator) options(p *pkt.Packet) {
 	}[g.IntN(3)]})
 }
 
-// martian returns a source that nobody has.
+// martian returns an invalid source address.
 func (g *generator) martian(flow int) netip.Addr {
 	if g.v6 {
 		return []netip.Addr{netip.IPv6Loopback(), netip.IPv6LinkLocalAllNodes(), g.flows[flow].vip.Addr()}[g.IntN(3)]

@@ -24,12 +24,13 @@ func (o outcome) leftOnly(server bool) bool {
 // expired reports whether the packet's time was up.
 func (h *happening) expired() bool { return h.packet.Has(pkt.TTL) && h.packet.Num(pkt.TTL) <= 1 }
 
-// bothAnswer reports whether both told the sender something.
+// bothAnswer reports whether both balancers answered the sender.
 func (h *happening) bothAnswer() bool {
 	return len(h.ours.left) == 1 && len(h.kernel.left) == 1 && h.ours.leftOnly(h.server) && h.kernel.leftOnly(h.server)
 }
 
-// quotedBytes returns how much an ICMP error quotes behind the IP header; -1 for another packet.
+// quotedBytes returns the number of bytes that an ICMP error quotes after the IP header; -1 for
+// another packet.
 func (h *happening) quotedBytes() int {
 	if h.packet.Inner == nil {
 		return -1
@@ -38,7 +39,7 @@ func (h *happening) quotedBytes() int {
 	return len(p.BuildIP()) - p.Offset() + 14
 }
 
-// translated reports whether ours sent what came on to the other side, translated.
+// translated reports whether loxilb translated the packet and forwarded it to the other side.
 func (h *happening) translated() bool {
 	return len(h.ours.left) == len(h.ours.came) && h.translatedBy(h.ours)
 }
@@ -57,8 +58,8 @@ func (h *happening) translatedBy(o outcome) bool {
 	return o.leftOnly(!h.server)
 }
 
-// invalidSegment returns one of a connection of ours that conntrack would not have: it continues
-// untranslated, or the kernel answers it.
+// invalidSegment returns a segment of one of loxilb's connections that conntrack considers invalid:
+// the kernel forwards it untranslated, or answers it.
 func (h *happening) invalidSegment() bool {
 	return h.tcp() && h.kernel.invalid && h.translated()
 }
@@ -73,7 +74,7 @@ func kind(p *pkt.Packet) uint64 {
 	return p.Num(pkt.Flags) & (pkt.FlagSYN | pkt.FlagACK | pkt.FlagFIN | pkt.FlagRST)
 }
 
-// validFlags are those that conntrack lets through.
+// validFlags are the TCP flags that conntrack accepts.
 func validFlags(p *pkt.Packet) bool {
 	urgent := p.Num(pkt.Flags)&pkt.FlagURG != 0
 	switch kind(p) {
@@ -172,8 +173,8 @@ func (h *happening) had(flag uint64) bool {
 	})
 }
 
-// clientHad returns the same of another flow of the client's address and port: they share what the
-// endpoint sees.
+// clientHad does the same for another flow of the client's address and port, since the endpoint
+// sees the same tuple.
 func (h *happening) clientHad(flag uint64) bool {
 	return slices.ContainsFunc(h.past, func(g *happening) bool {
 		return g.flow.client == h.flow.client && g.flow != h.flow && g.tcp() && g.packet.Num(pkt.Flags)&flag != 0
@@ -195,7 +196,7 @@ func (h *happening) replaced() bool {
 	})
 }
 
-// refused reports whether ours had no connection for the segment.
+// refused reports whether loxilb had no connection for the segment.
 func (h *happening) refused() bool { return h.ours.reason() == "no-connection" }
 
 // otherPort reports whether the kernel chose another source port than the client's, in default

@@ -28,7 +28,7 @@ func newKernel() (balancer, error) {
 	k := &kernel{net: n}
 	err = errors.Join(k.load(ruleset(nil)), router(settings()...), addVIPs())
 	for _, link := range []*lab.Link{n.Client, n.Server} {
-		_, readErr := n.Left(link) // what the kernel had to say when it came up
+		_, readErr := n.Left(link) // packets that the kernel sent when the link came up
 		err = errors.Join(err, readErr)
 	}
 	if err != nil {

@@ -8,15 +8,15 @@ import (
 	"loxilb/internal/pkt"
 )
 
-// normal is p with the client's own port in place of a source port that a load balancer chose, and
-// without numbers that each makes up for itself. Ports map one to one: where two connections shared
-// one, answers would go astray, and those are compared too.
+// normal returns p with the client's own port in place of the source port that a load balancer
+// chose, and without random numbers. Ports map one to one: if two connections shared a port, their
+// answers would differ.
 func (h *happening) normal(p *pkt.Packet, o outcome) *pkt.Packet {
 	p = p.Clone()
 	for q := p; q != nil; q = q.Inner {
 		rename(q, o.ends.source, h.flow.client.Port())
 	}
-	if isError(p) && !isError(h.packet) { // of its own: the number is random
+	if isError(p) && !isError(h.packet) { // its own error: the number is random
 		p.Unset(pkt.IPID)
 	}
 	if p.Value(pkt.Sum).Text == "partial" { // of the kernel's own, left to the device
@@ -70,8 +70,8 @@ func adjust(sum, from, to uint16) uint16 {
 	return ^uint16(acc>>16 + acc)
 }
 
-// renumber replaces the number of an IPv6 datagram, if all fragments that left have it, by the one
-// that came.
+// renumber replaces the identification of an IPv6 datagram by that of the packet that arrived, if
+// all fragments that left have it.
 func (h *happening) renumber(ext string, o outcome) string {
 	number := func(p *pkt.Packet) string {
 		words := strings.Split(p.Value(pkt.Ext).Text, ":")

@@ -10,7 +10,7 @@ import (
 	"loxilb/test/packet/lab"
 )
 
-// shrink leaves steps out as long as the sequence still shows a difference that is not intended.
+// shrink leaves out steps while the sequence still shows an unintended difference.
 func shrink(p *pair, q *sequence) *sequence {
 	for again := true; again; {
 		again = false
@@ -26,7 +26,7 @@ func shrink(p *pair, q *sequence) *sequence {
 	return q
 }
 
-// script returns the sequence as a packet script (test/packet), with what ours makes of it.
+// script returns the sequence as a packet script (test/packet), with loxilb's outcome.
 func script(n *lab.Network, q *sequence, ours []outcome) string {
 	var b strings.Builder
 	for _, s := range q.services {
@@ -43,7 +43,7 @@ func script(n *lab.Network, q *sequence, ours []outcome) string {
 // scriptStep writes the k-th packet of a step.
 func scriptStep(b *strings.Builder, n *lab.Network, f flow, s step, o outcome, k int) {
 	came, reason := o.came[k], o.reasons[k]
-	if came.Inner != nil { // of a quote that is cut short, as much as can be read
+	if came.Inner != nil { // a quote may be truncated
 		came = pkt.Decode(came.Build())
 	}
 	line := s.linkName() + " " + named(came.Brief(), f, o.ends, false).String()
@@ -58,7 +58,7 @@ func scriptStep(b *strings.Builder, n *lab.Network, f flow, s step, o outcome, k
 		fmt.Fprintf(b, "drop %s reason=%s\n", line, reason)
 		return
 	case left == nil, reason == "" && (left.link == s.linkName() || left.packet.SrcAddr() == came.SrcAddr() && left.packet.DstAddr() == came.DstAddr()):
-		fmt.Fprintf(b, "pass %s\n", line) // what left is the kernel's doing
+		fmt.Fprintf(b, "pass %s\n", line) // the kernel sent what left
 		return
 	case reason != "":
 		line += " reason=" + reason

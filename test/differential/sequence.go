@@ -1,10 +1,10 @@
-// Package differential sends the same random packets through two load balancers and compares what
-// leaves: the kernel's own (nftables dnat and nf_conntrack, forwarding switched on), and ours. Each
-// is in a network of its own (test/packet/lab), with raw frames on both sides and no host that
-// would answer by itself.
+// Package differential sends the same random packets through two load balancers and compares the
+// packets that leave: the kernel's (nftables dnat and nf_conntrack, with forwarding), and loxilb's.
+// Each is in its own network (test/packet/lab), with raw frames on both sides and no host that
+// would answer.
 //
-// Where the two differ, either one of them is wrong or the difference is intended: those are the
-// table of differences.go, which docs/differential.md is made from.
+// If the two differ, one of them is wrong or the difference is intended and listed in
+// differences.go.
 package differential
 
 import (
@@ -18,7 +18,7 @@ import (
 	"loxilb/test/packet/lab"
 )
 
-// sequence is what both load balancers are put through.
+// sequence is a test case for both load balancers.
 type sequence struct {
 	seed     uint64
 	services []lb.Service
@@ -26,26 +26,27 @@ type sequence struct {
 	steps    []step
 }
 
-// flow is who talks to whom, as the client sees it.
+// flow is a client and the service that it uses, as the client sees them.
 type flow struct {
 	proto       pkt.Proto
 	client, vip netip.AddrPort
 }
 
-// ends are a flow as its endpoint sees it: known from the last packet that left towards one.
+// ends are the source and the endpoint of a flow, taken from the last packet that left for an
+// endpoint.
 type ends struct{ source, endpoint netip.AddrPort }
 
 // step is a packet that arrives, whole or in fragments.
 type step struct {
 	flow   int
 	server bool        // it comes from the endpoint
-	packet *pkt.Packet // without addresses and ports: those are the flow's at that time
-	router netip.Addr  // it comes from here instead of from the flow's own end
-	cuts   []int       // fragments: where each ends, in bytes behind the IP header
-	order  []int       // ... and those that arrive, in this order
+	packet *pkt.Packet // without addresses and ports, which the flow determines
+	router netip.Addr  // source address, if it is not an end of the flow
+	cuts   []int       // fragments: where each ends, in bytes after the IP header
+	order  []int       // fragments that arrive, in this order
 }
 
-// linkName returns the interface that it arrives at.
+// linkName returns the interface at which the packet arrives.
 func (s step) linkName() string {
 	if s.server {
 		return "server"
@@ -67,7 +68,7 @@ func (s step) resolve(f flow, e ends) *pkt.Packet {
 		from, to = e.endpoint, e.source
 	}
 	p := s.packet.Clone().SetSrc(from).SetDst(to)
-	if p.Inner != nil { // a packet that the sender of the error had got
+	if p.Inner != nil { // the packet that the error is about
 		p.Inner.SetSrc(to).SetDst(from)
 	}
 	if s.router.IsValid() {
@@ -76,7 +77,7 @@ func (s step) resolve(f flow, e ends) *pkt.Packet {
 	return p
 }
 
-// arriving returns the packets that arrive: p, or its fragments, as the datagram of that number.
+// arriving returns the packets that arrive: p, or its fragments with the identification id.
 func (s step) arriving(n *lab.Network, p *pkt.Packet, id uint64) []*pkt.Packet {
 	p = n.Arriving(s.link(n), p)
 	if len(s.cuts) == 0 {
@@ -112,8 +113,7 @@ func protocolNumber(p pkt.Proto) uint64 {
 	return map[pkt.Proto]uint64{pkt.TCP: 6, pkt.UDP: 17, pkt.ICMP: 1, pkt.ICMP6: 58}[p]
 }
 
-// first returns where a flow goes as long as nobody has seen it leave: a packet from an endpoint
-// that was sent nothing.
+// first returns the ends of a flow before any of its packets has left for an endpoint.
 func (q *sequence) first(f flow) ends {
 	for _, s := range q.services {
 		if s.VIP == f.vip.Addr() && s.Port == f.vip.Port() && (s.Protocol == lb.TCP) == (f.proto == pkt.TCP) {
@@ -127,16 +127,16 @@ func (q *sequence) first(f flow) ends {
 type sent struct {
 	link   string
 	packet *pkt.Packet
-	cause  int // which of those that came it left upon
+	cause  int // index of the packet that caused it, among those that arrived
 }
 
-// outcome is what a step brought about in one of the load balancers.
+// outcome is the result of a step in one of the load balancers.
 type outcome struct {
-	came    []*pkt.Packet // what arrived: endpoints and source ports are its own
-	ends    ends          // of the step's flow, after it
+	came    []*pkt.Packet // packets that arrived, with this balancer's endpoints and source ports
+	ends    ends          // of the step's flow, after the step
 	left    []sent
-	reasons []string // ours: which drop was counted, for each of those that came
-	invalid bool     // the kernel's: conntrack would not have it
+	reasons []string // loxilb: the counted drop reason, for each packet that arrived
+	invalid bool     // kernel: conntrack considers the packet invalid
 }
 
 // reason returns the first drop that was counted.

@@ -39,7 +39,7 @@ func EachPlaced(t *conntrack.Table, yield func(bpf.TcPlacement)) error {
 	})
 }
 
-// MakeFormer makes an empty table what a former version has made, where keys have one home.
+// MakeFormer turns an empty table into one of a former version, where each key has one home.
 func MakeFormer(states *ebpf.Map) error {
 	var s bpf.TcTableState
 	if err := states.Lookup(uint32(0), &s); err != nil {

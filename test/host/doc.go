@@ -1,4 +1,4 @@
-// Package host runs the load balancer on a machine of its own: a virtual machine with virtio-net
-// cards, whose taps lie in namespaces of this machine, the clients behind one and the servers
-// behind the other. Bulk transfers of real HTTP and iperf3 go through it in each mode.
+// Package host runs the load balancer on a dedicated virtual machine with two virtio-net cards.
+// Their taps are in namespaces of this machine, one with the clients and one with the servers. HTTP
+// and iperf3 transfer bulk data in each mode.
 package host

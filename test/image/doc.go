@@ -1,3 +1,3 @@
-// Package image runs the container image by runc, with no more than docs/container.md says that it
-// needs, in networks of namespaces.
+// Package image runs the container image with runc in network namespaces, with only the privileges
+// that docs/container.md lists.
 package image

@@ -1,3 +1,2 @@
-// Package manifests tests what is applied to Kubernetes: the chart, and the manifests that are made
-// of it.
+// Package manifests tests the Helm chart and the manifests that are generated from it.
 package manifests

@@ -11,9 +11,8 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// OfProcess returns the bytes that the maps of a process take in the kernel, including the maps in
-// its arrays of maps, which are not all open. Each counts once; maps that disappear meanwhile do
-// not count.
+// OfProcess returns the bytes that the maps of a process use in the kernel, including maps in its
+// arrays of maps. Each map counts once; maps that disappear meanwhile do not count.
 func OfProcess(pid int) (sum int) {
 	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/fdinfo/*", pid))
 	if err != nil {
@@ -41,7 +40,7 @@ type openMap struct {
 	size int
 }
 
-// read reads an fdinfo. False: the file is no map, or closed meanwhile.
+// read reads an fdinfo. It returns false if the file is not a map, or was closed meanwhile.
 func read(fdinfo string) (m openMap, ok bool) {
 	text, err := os.ReadFile(fdinfo)
 	if err != nil {
@@ -65,7 +64,7 @@ func read(fdinfo string) (m openMap, ok bool) {
 	return m, ok
 }
 
-// sizeOfInner returns the bytes of those maps in an array of maps that were not seen before.
+// sizeOfInner returns the bytes of the maps in an array of maps that were not counted before.
 func sizeOfInner(outer ebpf.MapID, seen map[ebpf.MapID]bool) (sum int) {
 	m, err := ebpf.NewMapFromID(outer)
 	if err != nil {

@@ -10,12 +10,12 @@ import (
 
 // The rules of challenges: the SYN of an unknown client returns as a SYN+ACK with an
 // acknowledgement of a number that the client has not sent. The RST with that number makes the
-// client known, as does a handshake that the load balancer sees both sides of.
+// client known, and so does a handshake if the load balancer sees both directions.
 
 const knownTime = 10 * time.Minute
 
-// answeredTime is how long a client of UDP or ICMP is known after it has sent again after an
-// answer.
+// answeredTime is how long a client of UDP or ICMP stays known after it sent a packet that follows
+// an answer.
 const answeredTime = knownTime / 4
 
 // clientOf returns the prefix that counts as one client: an IPv4 address, or an IPv6 network.
@@ -47,8 +47,9 @@ func (m *Model) challenge(key tuple) Verdict {
 	return Verdict{Name: "out", Reason: "challenged"}
 }
 
-// protect returns the verdict on a packet that would open a connection for which there is no room,
-// or whose client is always challenged; ok: it may open one. It notes the number of a challenge.
+// protect returns the verdict on a packet that would open a connection, if there is no room or its
+// client is always challenged; ok means that it may open the connection. It records the number of a
+// challenge.
 func (m *Model) protect(svc *service, key tuple, p *pkt.Packet) (v Verdict, ok bool) {
 	syn := key.proto == lb.TCP && isSYN(p)
 	asked := svc.SynProtect == lb.SynProtectAlways || svc.SynProtect != lb.SynProtectOff && m.now < svc.short

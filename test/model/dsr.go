@@ -5,12 +5,12 @@ import (
 	"loxilb/internal/pkt"
 )
 
-// The rules of mode dsr: packets leave as they came, the endpoint answers past the load balancer,
-// and so all that is known of a connection is what its client sends. Answers that come here all the
-// same, as this is the endpoint's router, continue as they are.
+// The rules of mode dsr: packets leave unchanged and the endpoint answers the client directly, so
+// the load balancer knows only what the client sends. If it is the endpoint's router, it forwards
+// the answers unchanged.
 
-// directAnswer returns what becomes of a packet of no connection and no service: it may be such an
-// answer.
+// directAnswer returns the verdict on a packet without connection and service, which may be a
+// direct answer.
 func (m *Model) directAnswer(key tuple, p *pkt.Packet, length uint64) Verdict {
 	e, ok := m.table[tuple{key.proto, key.dst, key.src}]
 	if !ok || !e.conn.oneWay || m.dead(e.conn) {
@@ -27,14 +27,14 @@ func (m *Model) directAnswer(key tuple, p *pkt.Packet, length uint64) Verdict {
 	return Verdict{Name: "out", Src: key.src, Dst: key.dst, Hop: key.dst.Addr()}
 }
 
-// resumes reports whether a packet from the middle of a connection that nobody knows has it made
+// resumes reports whether a packet from the middle of an unknown connection creates the connection
 // again.
 func (s *service) resumes(p *pkt.Packet) bool {
 	flags := p.Num(pkt.Flags) & (pkt.FlagSYN | pkt.FlagACK | pkt.FlagRST)
 	return s.Mode == lb.ModeDSR && s.Algorithm == lb.Hash && flags == pkt.FlagACK
 }
 
-// behind reports whether a number lies before another one, on the circle that they are on.
+// behind reports whether a sequence number is before another one, modulo 2^32.
 func behind(a, b uint32) bool { return a-b >= 1<<31 }
 
 // reopens reports whether a SYN of the client ends the connection and opens another.
@@ -45,8 +45,8 @@ func (c *connection) reopens(p *pkt.Packet) bool {
 	return c.closed()
 }
 
-// segmentOneWay does to a connection what a TCP segment of its client does, and reports whether it
-// counts as a sign of life.
+// segmentOneWay updates a connection by a TCP segment of its client, and reports whether the
+// segment is a sign of life.
 func (c *connection) segmentOneWay(p *pkt.Packet) bool {
 	own, flags, seq := &c.sides[fromClient], p.Num(pkt.Flags), uint32(p.Num(pkt.Seq))
 	switch {
@@ -65,8 +65,8 @@ func (c *connection) segmentOneWay(p *pkt.Packet) bool {
 	return true
 }
 
-// acknowledgeOneWay follows an ACK of the client: it takes two of them, the second one continuing
-// from the first, for the connection to be open.
+// acknowledgeOneWay follows an ACK of the client. The second ACK opens the connection if it
+// continues from the first.
 func (c *connection) acknowledgeOneWay(p *pkt.Packet) {
 	own, fin := &c.sides[fromClient], p.Num(pkt.Flags)&pkt.FlagFIN != 0
 	end, ack := seqEnd(p), uint32(p.Num(pkt.Ack))

@@ -8,8 +8,8 @@ import (
 	"loxilb/internal/pkt"
 )
 
-// tupleOf returns what the packet is known by. An echo has its identifier for the port of the side
-// that asks; the side that answers has none.
+// tupleOf returns the tuple of a packet. In an ICMP echo, the identifier is the requester's port;
+// the other side's port is 0.
 func tupleOf(p *pkt.Packet) tuple {
 	src, dst, id := p.SrcAddr(), p.DstAddr(), uint16(p.Num(pkt.EchoID))
 	switch p.Proto {
@@ -52,8 +52,8 @@ func (m *Model) find(key tuple) *service {
 	return nil
 }
 
-// findPort finds the service of just that port, else the one of the narrowest range: ranges do not
-// overlap, but for that of all ports.
+// findPort finds the service of that port, or else the service with the narrowest range. Ranges do
+// not overlap, except for the range of all ports.
 func (m *Model) findPort(key lb.Key) *service {
 	if svc := m.services[key]; svc != nil {
 		return svc

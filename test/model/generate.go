@@ -60,8 +60,7 @@ func (o Op) Do(m *Model) Verdict {
 	return Verdict{}
 }
 
-// Resolve replaces the source port and the number of a challenge, which are random, by those of
-// this model.
+// Resolve replaces the random source port and the random number of a challenge by the model's own.
 func (o Op) Resolve(m *Model) Op {
 	if o.Answers {
 		o.Packet = o.Packet.Clone().SetNum(pkt.Seq, uint64(m.numbers[tupleOf(o.Packet)]))
@@ -94,7 +93,7 @@ type generator struct {
 	ops []Op
 }
 
-// Generate makes up a sequence of about n ops. The same seed makes the same sequence.
+// Generate returns a sequence of about n ops. The same seed gives the same sequence.
 func Generate(seed uint64, n int) []Op {
 	g := &generator{Rand: rand.New(rand.NewPCG(seed, 0)), m: New()}
 	g.v6 = g.IntN(2) == 0
@@ -150,7 +149,7 @@ func (g *generator) vip() netip.AddrPort {
 	return netip.AddrPortFrom(g.addr("10.0.0.", "2001:db8::", 1+g.IntN(2)), uint16(80+g.IntN(2)))
 }
 
-// key makes up the key of a service. Ranges of ports are always the same two, as they must not
+// key returns a random key of a service. There are only two port ranges, since ranges must not
 // overlap.
 func (g *generator) key() lb.Key {
 	vip := g.vip()
@@ -346,7 +345,7 @@ func (g *generator) fromClient() {
 	g.send(linkOf(src.Addr()), p, nil)
 }
 
-// packet returns one of the protocol; an echo of this type, the first for IPv4.
+// packet returns a packet of the protocol. echo has the types of an ICMP echo, for IPv4 and IPv6.
 func (g *generator) packet(proto lb.Protocol, src, dst netip.AddrPort, echo4, echo6 uint64) *pkt.Packet {
 	var p *pkt.Packet
 	switch {
@@ -457,7 +456,7 @@ func (g *generator) send(link string, p *pkt.Packet, of *tuple) {
 	g.do(Op{Link: link, Packet: p, Of: of})
 }
 
-// linkOf returns the interface that an address is behind.
+// linkOf returns the interface that leads to an address.
 func linkOf(a netip.Addr) string {
 	for _, net := range []string{"192.168.1.0/24", "2001:db8:2::/64"} {
 		if netip.MustParsePrefix(net).Contains(a) {

@@ -2,11 +2,11 @@ package model
 
 import "loxilb/internal/lb"
 
-// The rules of half-open connections: those that nobody has confirmed have a share of the table,
-// TCP's and the others' one each, and a service has half of that.
+// The rules of half-open connections: TCP and the other protocols each have a share of the table
+// for connections that are not confirmed. A service may use half of a share.
 
-// Connections and HalfOpen are the size of the table, and the percent of it that is such a share:
-// small, so that it is used up.
+// Connections and HalfOpen are the size of the table, and the percentage of it that is a share.
+// Both are small, so tests exhaust them.
 const (
 	Connections = 1024
 	HalfOpen    = 1
@@ -26,8 +26,8 @@ func exceeds(machine, service int, part float64) bool {
 	return float64(machine) >= share || float64(service) >= share/2
 }
 
-// halfOpen counts those of the table that a condition holds for: of TCP, or of all other protocols;
-// and of a service.
+// halfOpen counts the half-open connections of TCP, or of all other protocols, in total and of a
+// service.
 func (m *Model) halfOpen(svc *service, proto lb.Protocol, counts func(*connection) bool) (machine, service int) {
 	for _, e := range m.table {
 		if e.dir != fromClient || !e.conn.halfOpen() || !counts(e.conn) {
@@ -43,7 +43,7 @@ func (m *Model) halfOpen(svc *service, proto lb.Protocol, counts func(*connectio
 	return machine, service
 }
 
-// HalfOpen counts those of TCP, and those of all other protocols.
+// HalfOpen counts the half-open connections of TCP and of all other protocols.
 func (m *Model) HalfOpen() (tcp, others int64) {
 	for _, e := range m.table {
 		switch {
@@ -62,8 +62,8 @@ func (m *Model) pressed(c *connection) bool {
 	return c.halfOpen() && (m.halfOpenExceeds(c.service, c.proto, 0.25) || c.snat && m.now < m.short)
 }
 
-// SweepsInOrder reports whether the order in which a sweep comes by decides what it removes:
-// pressure may be over before it is through.
+// SweepsInOrder reports whether the order of a sweep determines what it removes, since it may
+// relieve pressure before its end.
 func (m *Model) SweepsInOrder() bool {
 	stays := func(c *connection) bool { return !m.over(c) && (c.proto == lb.TCP || !c.ending()) }
 	for _, e := range m.table {

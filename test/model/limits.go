@@ -6,9 +6,9 @@ import (
 	"loxilb/internal/lb"
 )
 
-// The rules of limits: open connections of a service, and of a client of it, are those that are in
-// the table and active, but for those of an endpoint with itself. Rates are left to packet scripts:
-// the model's clock stands still.
+// The rules of limits. Active connections in the table count for their service and client, except
+// connections of an endpoint with itself. Packet scripts test rates: the model's clock stands
+// still.
 
 // limited reports whether the service, or the client, has as many open connections as it may.
 func (m *Model) limited(svc *service, client netip.Addr) bool {
@@ -25,7 +25,8 @@ func (m *Model) limited(svc *service, client netip.Addr) bool {
 	return svc.MaxConnections > 0 && all >= svc.MaxConnections || svc.ClientConnections > 0 && own >= svc.ClientConnections
 }
 
-// limitsOf are always the same for a service of that key: what is counted begins when a limit does.
+// limitsOf returns the limits of a service. They depend only on the key, since a new limit does not
+// count earlier connections.
 func limitsOf(k lb.Key) (l lb.ConnectionLimits) {
 	switch (int(k.Port) + int(k.VIP.AsSlice()[k.VIP.BitLen()/8-1]) + int(k.Protocol)) % 5 {
 	case 0:

@@ -1,6 +1,6 @@
-// Package model says in plain Go what the data path does: connections, TCP states, endpoints in
-// turn, timeouts, counters. It shares no code with the program and is as simple as it can be, so
-// that where the two differ one of them is wrong.
+// Package model is a model of the data path in plain Go: connections, TCP states, endpoints in
+// turn, timeouts, counters. It shares no code with the program and is as simple as possible. If the
+// two differ, one of them is wrong.
 package model
 
 import (
@@ -21,7 +21,7 @@ type Model struct {
 	Flood bool // SYNs are challenged before their connection is looked up
 
 	began    time.Time // when the program's clock was at 0
-	doubt    bool      // the two clocks are too far apart to know what the program does
+	doubt    bool      // the clocks are too far apart to predict the program
 	now      time.Duration
 	mark     uint32 // of packets
 	lot      uint16 // the source port that the program drew at random; 0: the model draws itself
@@ -31,7 +31,7 @@ type Model struct {
 	answered map[netip.Prefix]time.Duration // clients that have sent again after an answer, without TCP, and until when that counts
 	short    time.Duration                  // until when source ports are short; 0: they were not yet
 	numbers  map[tuple]uint32               // of challenges
-	number   uint32                         // of the challenge that the program has just sent; 0: it has sent none
+	number   uint32                         // of the challenge that the program has just sent; 0: none
 }
 
 type service struct {
@@ -51,7 +51,7 @@ type endpoint struct {
 	stats report.EndpointStats
 }
 
-// tuple is what a packet is known by.
+// tuple identifies the connection of a packet.
 type tuple struct {
 	proto    lb.Protocol
 	src, dst netip.AddrPort
@@ -75,12 +75,12 @@ type connection struct {
 	endpoint      *endpoint
 	client, vip   netip.AddrPort
 	to            netip.AddrPort // where the endpoint listens for it
-	source        netip.AddrPort // that the endpoint sees: the client, or one of ours
-	snat          bool           // ... of ours
+	source        netip.AddrPort // the source that the endpoint sees: the client, or one of the load balancer's addresses
+	snat          bool           // source is one of the load balancer's addresses
 	oneWay        bool           // the endpoint answers the client directly
 	resting       bool           // it is gone, and keeps its source port from others
 	proto         lb.Protocol
-	replied, open bool   // open: the handshake is complete; not TCP: the client has sent after an answer
+	replied, open bool   // open: the handshake is complete; other protocols: the client has sent after an answer
 	redial        uint32 // TCP: what acknowledges a SYN that the endpoint has not answered; valid iff redialled
 	redialled     bool
 	asked         time.Duration // TCP: when a SYN was left for the endpoint to answer; valid iff isAsked
@@ -88,7 +88,7 @@ type connection struct {
 	sides         [2]side
 }
 
-// side is what is known of one direction.
+// side is the state of one direction.
 type side struct {
 	heard      time.Duration // when the last packet came
 	traffic    report.Traffic
@@ -158,7 +158,7 @@ func turns(s lb.Service, endpoints []*endpoint) []*endpoint {
 	return round
 }
 
-// Delete deletes a service and what belongs to it.
+// Delete deletes a service and its state.
 func (m *Model) Delete(key lb.Key) {
 	for _, e := range m.table {
 		svc := e.conn.service
@@ -205,10 +205,10 @@ type Verdict struct {
 	Reason   string
 	Answer   pkt.Proto      // drop: the answer to the sender; Raw: none
 	Src, Dst netip.AddrPort // out: as it leaves
-	Hop      netip.Addr     // out: to whom
+	Hop      netip.Addr     // out: the next hop
 }
 
-// change returns what a packet that goes out is changed to. mac is that of the hop.
+// change returns an outgoing packet after translation. mac is the next hop's MAC address.
 func (v Verdict) change(p *pkt.Packet, mac net.HardwareAddr) *pkt.Packet {
 	change := pkt.New(p.Proto).SetSrc(v.Src).SetDst(v.Dst)
 	if v.Hop != v.Dst.Addr() {
@@ -224,8 +224,8 @@ func (v Verdict) change(p *pkt.Packet, mac net.HardwareAddr) *pkt.Packet {
 
 func drop(reason string) Verdict { return Verdict{Name: "drop", Reason: reason} }
 
-// answered returns a drop of which the sender is notified: by ICMP when its time is up, else by a
-// RST or an ICMP error.
+// answered returns a drop with an answer to the sender: time exceeded if the TTL has expired,
+// otherwise a RST or an ICMP error.
 func answered(p *pkt.Packet, reason string) Verdict {
 	v := drop(reason)
 	switch {
@@ -347,9 +347,10 @@ func (c *connection) datagram(dir direction, now time.Duration) {
 	c.replied = c.replied || dir == fromEndpoint || c.oneWay
 }
 
-// connect makes a connection to the endpoint whose turn it is, or to one of the next three when the
-// client has a live connection to that one already. If it has one to each, or its address chooses,
-// it gets another port. It takes the place of one that is closed, if there is one.
+// connect opens a connection to the endpoint whose turn it is, or to one of the next three if the
+// client has a live connection to it already. If the client has a live connection to each, or its
+// address determines the endpoint, the connection gets another source port. It replaces a closed
+// connection of the same tuple.
 func (m *Model) connect(svc *service, key tuple, closed *connection) (*connection, string) {
 	if len(svc.turns) == 0 {
 		return nil, "no-endpoint"
@@ -414,7 +415,7 @@ func (m *Model) connect(svc *service, key tuple, closed *connection) (*connectio
 	return nil, "tuple-in-use"
 }
 
-// reply is what the endpoint's packets are known by.
+// reply is the tuple of the endpoint's packets.
 func (c *connection) reply() tuple { return tuple{c.proto, c.to, c.source} }
 
 func (m *Model) remove(c *connection) {
@@ -428,7 +429,7 @@ func (m *Model) remove(c *connection) {
 	delete(m.table, own)
 }
 
-// count counts a packet that continues and says where.
+// count counts a forwarded packet, and returns its verdict.
 func (e entry) count(bytes uint64) Verdict {
 	c, s := e.conn, &e.conn.endpoint.stats
 	add := func(t *report.Traffic) { t.Packets++; t.Bytes += bytes }
@@ -473,7 +474,7 @@ func (m *Model) Close() bool {
 	return false
 }
 
-// Connections lists both directions of each connection, in no order.
+// Connections lists both directions of each connection in any order.
 func (m *Model) Connections() []report.Connection {
 	var all []report.Connection
 	for key, e := range m.table {

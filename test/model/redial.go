@@ -16,7 +16,7 @@ const (
 
 const (
 	lostSilence = 3 * time.Second        // an endpoint that has left must have been silent for it
-	redialWait  = 750 * time.Millisecond // ... one that is there, since the SYN before
+	redialWait  = 750 * time.Millisecond // silence of a live endpoint since the previous SYN
 	redialKept  = 130 * time.Second
 )
 
@@ -57,8 +57,8 @@ func (m *Model) redial(c *connection, p *pkt.Packet) int {
 	return redialGoes
 }
 
-// passed reports whether a time is over. The model's clock stands still while the program's runs
-// on: where that may decide, the model is in doubt.
+// passed reports whether a time is over. The program's clock advances while the model's stands
+// still; if that could change the result, the model is in doubt.
 func (m *Model) passed(d, limit time.Duration) bool {
 	if d < limit && d+time.Since(m.began) >= limit {
 		m.doubt = true

@@ -12,7 +12,7 @@ func (s *service) drop(reason string) Verdict {
 	return drop(reason)
 }
 
-// refuse returns what the service wants of a packet that it has no use for. A RST asks for nothing.
+// refuse returns the service's verdict on a packet that it cannot use. A RST is never answered.
 func (s *service) refuse(p *pkt.Packet, reason string) Verdict {
 	if reason != report.NoConnection.String() || p.Num(pkt.Flags)&pkt.FlagRST == 0 {
 		countRefusal(&s.refusals, reason)

@@ -12,7 +12,7 @@ import (
 	"loxilb/test/packet/lab"
 )
 
-// client is what a service with select=persist remembers of a client.
+// client is a service's record of a client with select=persist.
 type client struct {
 	endpoint *endpoint
 	seen     time.Duration
@@ -47,14 +47,14 @@ func (m *Model) place(s *service, key tuple) uint64 {
 	case lb.LeastConnections:
 		return m.least(s)
 	case lb.Random:
-		return 0 // the generator makes such services with one endpoint alone
+		return 0 // the generator gives these services only one endpoint
 	}
 	s.next++
 	return uint64(s.next - 1)
 }
 
-// least returns the first place with the fewest connections for its weight, from the one behind the
-// last choice.
+// least returns the place with the fewest connections for its weight. Of equal places it returns
+// the first one after the last choice.
 func (m *Model) least(s *service) uint64 {
 	first, count := uint64(s.next), uint64(len(s.turns))
 	best := first % count

@@ -33,8 +33,8 @@ func (c *connection) answerBypasses() bool {
 	return false
 }
 
-// choosePort gives the connection a source of ours: the VIP, the address that the load balancer has
-// towards the endpoint, or one that the service says.
+// choosePort gives the connection a source address of the load balancer: the VIP, its address in
+// the endpoint's network, or an address of the service.
 func (m *Model) choosePort(c *connection) (reason string) {
 	addr := c.vip.Addr()
 	itsOwn := c.service.Mode == lb.ModeDefault && c.client.Addr() == c.to.Addr()
@@ -116,8 +116,8 @@ func endpointReason(reason string) string {
 	return reason
 }
 
-// vacate reports whether a client may have the tuple of replies: it is free, or of a connection
-// that is over and whose port has rested, or was the same client's.
+// vacate reports whether a client may use the tuple of replies. It may if the tuple is free, or if
+// its connection is over and was the same client's or its port has rested.
 func (m *Model) vacate(reply tuple, client netip.AddrPort) bool {
 	old, taken := m.table[reply]
 	if !taken {

@@ -11,7 +11,7 @@ import (
 func (m *Model) Stats(key lb.Key) (report.ServiceStats, error) {
 	svc, ok := m.services[key]
 	if !ok {
-		return report.ServiceStats{}, fmt.Errorf("there is no service %s", key)
+		return report.ServiceStats{}, fmt.Errorf("unknown service %s", key)
 	}
 	s := report.ServiceStats{EndpointStats: svc.retired}
 	for i, e := range svc.endpoints {

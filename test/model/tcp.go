@@ -8,7 +8,7 @@ import (
 	"loxilb/internal/pkt"
 )
 
-// window is how far ahead of what was seen a number is believed.
+// window is how far ahead of the highest seen number a number is accepted.
 const window = 1 << 22
 
 func isSYN(p *pkt.Packet) bool {
@@ -71,15 +71,14 @@ func (c *connection) begin(p *pkt.Packet) {
 	}
 }
 
-// continues reports whether a segment may be the next one of a side: only the sender knows such
+// continues reports whether a segment may be the next one of a side. Only the sender knows these
 // numbers.
 func (s side) continues(end, ack uint32) bool {
 	sent, acked := end-s.end, ack-s.acked
 	return sent < window && acked < window || sent == 0 && acked < 1<<31 || acked == 0 && sent < 1<<31
 }
 
-// inFlight reports whether a number is one of what the sender has sent and the receiver has not
-// acknowledged.
+// inFlight reports whether a number has been sent and not acknowledged yet.
 func inFlight(number uint32, sender, receiver side) bool {
 	flight := sender.end - receiver.acked
 	return flight < window && number-receiver.acked <= flight
@@ -175,7 +174,7 @@ func (c *connection) beginAnswer(p *pkt.Packet, first uint32) {
 	}
 }
 
-// handshake follows an ACK before the handshake is complete: the client's completes it if it
+// handshake follows an ACK before the handshake is complete. A client's ACK completes it if it
 // acknowledges what the endpoint has sent.
 func (c *connection) handshake(p *pkt.Packet, dir direction) {
 	own, ack := &c.sides[dir], uint32(p.Num(pkt.Ack))

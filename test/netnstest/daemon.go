@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// Daemon is a loxilb in a host of a lab, with files of its own, so that it disturbs no other.
+// Daemon is a loxilb in a host of a lab. It has its own files, so it disturbs no other daemon.
 type Daemon struct {
 	*Process
 	host *Host
@@ -24,13 +24,13 @@ type Daemon struct {
 	opts DaemonOptions
 }
 
-// DaemonOptions say how a daemon runs.
+// DaemonOptions are the options of a daemon.
 type DaemonOptions struct {
 	Bin    string    // directory of loxilb and loxicmd
-	Dir    string    // for its state and its socket, made if need be; "": one that goes with the lab
+	Dir    string    // for its state and its socket, made if missing; "": a directory that is removed with the lab
 	Args   []string  // more flags
 	Detach bool      // it outlives this process
-	Output io.Writer // what it logs goes there as well, if not nil; an *os.File when Detach
+	Output io.Writer // receives a copy of its log, if not nil; must be an *os.File with Detach
 }
 
 // StartDaemon starts loxilb in a host and waits until it answers. When the lab is closed it is
@@ -104,7 +104,7 @@ func (d *Daemon) Args() []string {
 	}, d.opts.Args)
 }
 
-// Log returns what the daemon of the last Start printed so far.
+// Log returns the daemon's output since the last Start.
 func (d *Daemon) Log() string {
 	if f, ok := d.opts.Output.(*os.File); ok && d.opts.Detach {
 		b, err := os.ReadFile(f.Name())
@@ -115,7 +115,7 @@ func (d *Daemon) Log() string {
 	return d.Output()
 }
 
-// Command runs loxicmd in the daemon's host and returns what it printed.
+// Command runs loxicmd in the daemon's host and returns its output.
 func (d *Daemon) Command(args ...string) (string, error) {
 	return d.host.Run(append([]string{filepath.Join(d.bin, "loxicmd")}, args...)...)
 }
@@ -127,8 +127,8 @@ func (d *Daemon) DetachAll() error {
 	return err
 }
 
-// Remove stops the daemon and removes its files and pins. What is attached to interfaces goes with
-// them.
+// Remove stops the daemon and removes its files and pins. That also detaches its programs from
+// interfaces.
 func (d *Daemon) Remove() {
 	if d.Process != nil {
 		d.Stop()
@@ -151,5 +151,5 @@ func (d *Daemon) Wrap(words ...string) { d.wrap = words }
 // Dir is the daemon's directory.
 func (d *Daemon) Dir() string { return d.dir }
 
-// SetBin has loxilb and loxicmd be those of another directory, from the next Start on.
+// SetBin sets the directory of loxilb and loxicmd, from the next Start on.
 func (d *Daemon) SetBin(dir string) { d.bin = dir }

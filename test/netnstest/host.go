@@ -51,8 +51,8 @@ func newHost(full, name string) (*Host, error) {
 	return h, nil
 }
 
-// prepare sets what a host needs to be quick and predictable: no duplicate address detection, no
-// router solicitations, no forwarding (a new namespace inherits that of the machine).
+// prepare makes a host quick and predictable: no duplicate address detection, no router
+// solicitations, no forwarding (a new namespace inherits the machine's setting).
 func (h *Host) prepare() error {
 	for _, s := range [][2]string{
 		{"net/ipv4/ip_forward", "0"},
@@ -150,9 +150,8 @@ func (h *Host) close() error {
 	return removeNamespace(h.Namespace)
 }
 
-// locked calls f on a thread of its own and puts the thread back into its namespace afterwards. A
-// thread that cannot be put back is given up (it ends with its goroutine), so f runs on a goroutine
-// of its own.
+// locked calls f on a thread of its own and puts the thread back into its namespace afterwards. f
+// runs on its own goroutine: a thread that cannot be put back ends with it.
 func locked(f func() error) error {
 	done := make(chan error, 1)
 	go func() {

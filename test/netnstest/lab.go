@@ -1,10 +1,9 @@
 // Package netnstest builds small networks out of Linux network namespaces: hosts joined by veth
-// pairs, with addresses, routes, processes and servers of the caller's choice. The demo, the tests
-// and the benchmarks all use it; it does not import testing (labtest does, next to it).
+// pairs, with addresses, routes, processes and servers. The demo, the tests and the benchmarks use
+// it, so it does not import testing; labtest does.
 //
-// It needs root. What it makes lives under /run/netns, so `ip netns exec NAME ...` works on it, and
-// carries the process id in its name, so that what a killed process left behind can be told and
-// removed.
+// It needs root. Its namespaces are in /run/netns, so `ip netns exec NAME ...` works. Their names
+// contain the process id, so the namespaces of a killed process can be found and removed.
 package netnstest
 
 import (
@@ -49,7 +48,7 @@ func New() (*Lab, error) {
 }
 
 // NewNamed makes an empty lab whose namespaces are called prefix-NAME and outlive this process
-// unless Close is called. What an earlier lab of the same prefix left is removed first.
+// unless Close is called. It first removes what an earlier lab of the same prefix left.
 func NewNamed(prefix string) (*Lab, error) {
 	if err := prepareDirs(); err != nil {
 		return nil, fmt.Errorf("new lab %s: %w", prefix, err)
@@ -78,17 +77,18 @@ func (l *Lab) Host(name string) (*Host, error) {
 	return h, nil
 }
 
-// Cleanup has f called by Close, before processes are stopped, the last one first.
+// Cleanup registers f to be called by Close, before processes are stopped. The last registered
+// function is called first.
 func (l *Lab) Cleanup(f func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.cleanups = append(l.cleanups, f)
 }
 
-// Mark is what a lab had at some time: how many hosts, processes and cleanups.
+// Mark is a point in a lab's history: its number of hosts, processes and cleanups.
 type Mark struct{ hosts, processes, cleanups int }
 
-// Mark remembers what the lab has, for Rewind.
+// Mark returns the current point, for Rewind.
 func (l *Lab) Mark() Mark {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -52,9 +52,8 @@ func (l *Lab) Link(a, b End, mtu int) error {
 	return errors.Join(a.Host.waitUp(a.Interface), b.Host.waitUp(b.Interface))
 }
 
-// waitUp waits until an interface that is set up really sends. The kernel acts upon a new carrier
-// with a delay of up to a second, and drops what is sent before that, such as the first ARP
-// request.
+// waitUp waits until an interface that is set up sends packets. The kernel reacts to a new carrier
+// with a delay of up to a second, and drops packets until then, such as the first ARP request.
 func (h *Host) waitUp(name string) error {
 	for deadline := time.Now().Add(upPatience); ; time.Sleep(time.Millisecond) {
 		link, err := h.nl.LinkByName(name)

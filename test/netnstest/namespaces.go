@@ -20,8 +20,7 @@ const (
 	claimDir   = "/run/netnstest"         // one empty file for each lab, so that no two of a process share a name
 )
 
-// labPrefix starts the names of namespaces that belong to the life of one process:
-// lab<pid>-<n>-<name>.
+// labPrefix begins the names of namespaces that end with their process: lab<pid>-<n>-<name>.
 const labPrefix = "lab"
 
 // claim reserves a prefix; os.ErrExist when it is taken.
@@ -36,8 +35,8 @@ func claim(prefix string) error {
 func unclaim(prefix string) error { return os.Remove(filepath.Join(claimDir, prefix)) }
 
 // prepareDirs makes the directories, and makes that of the namespaces a shared mount point, as
-// iproute2 does. Were that left to the first `ip netns add`, it would bury the namespaces made
-// before it under its own mount, and nobody could remove them.
+// iproute2 does. Otherwise, the first `ip netns add` would hide earlier namespaces under its own
+// mount, and they could not be removed.
 func prepareDirs() error {
 	for _, d := range []string{netnsDir, claimDir} {
 		if err := os.MkdirAll(d, 0o755); err != nil {
@@ -64,8 +63,8 @@ func prepareDirs() error {
 	return nil
 }
 
-// reap removes what labs of dead processes left behind. It says nothing of failures: another
-// process may be reaping the same names at this moment.
+// reap removes what labs of dead processes left behind. It ignores failures: another process may be
+// removing the same names.
 func reap() {
 	_ = removeAll(ownerIsDead)
 	for _, dir := range []string{pinsDir, daemonsDir, claimDir} {
@@ -81,7 +80,7 @@ func reap() {
 	}
 }
 
-// ownerIsDead reports whether a name is one of New's and the process in it is gone.
+// ownerIsDead reports whether New made the name and its process is gone.
 func ownerIsDead(name string) bool {
 	rest, ok := strings.CutPrefix(name, labPrefix)
 	if !ok {

@@ -14,14 +14,14 @@ import (
 // stopPatience is how long a process may take to end after SIGTERM.
 const stopPatience = 5 * time.Second
 
-// Command says what to run in a host.
+// Command describes a command to run in a host.
 type Command struct {
 	Args   []string
 	Env    []string  // added to this process's
 	Dir    string    // "": this process's
 	Input  *os.File  // standard input, or nil
-	Output io.Writer // what it prints goes there as well, if not nil
-	Detach bool      // it outlives this process and its terminal; Lab.Close ends it all the same
+	Output io.Writer // receives a copy of its output, if not nil
+	Detach bool      // it outlives this process and its terminal, but not Lab.Close
 }
 
 // Process is a program that runs in a host.
@@ -66,9 +66,9 @@ func (h *Host) Start(c Command) (*Process, error) {
 	return p, nil
 }
 
-// start starts a process on a thread that stays until the process has ended: Linux takes the end of
-// the thread for that of the parent, and kills the process (prctl(2), PR_SET_PDEATHSIG). Threads of
-// tests end with what they were locked for.
+// start starts a process on a thread that stays until the process has ended: Linux kills the
+// process when the thread that started it ends (prctl(2), PR_SET_PDEATHSIG), and locked threads of
+// tests end early.
 func (h *Host) start(p *Process) error {
 	started := make(chan error, 2)
 	go func() {
@@ -86,7 +86,7 @@ func (h *Host) start(p *Process) error {
 	return <-started
 }
 
-// Run runs a program in the host to its end and returns what it printed, both streams together.
+// Run runs a program in the host to its end and returns its standard output and error together.
 func (h *Host) Run(args ...string) (string, error) {
 	p, err := h.Start(Command{Args: args})
 	if err != nil {
@@ -101,8 +101,7 @@ func (h *Host) Run(args ...string) (string, error) {
 // Pid is the process's id.
 func (p *Process) Pid() int { return p.cmd.Process.Pid }
 
-// Output returns what the process printed so far, both streams together; nothing when it is
-// detached.
+// Output returns the process's standard output and error so far; nothing if it is detached.
 func (p *Process) Output() string { return p.output.String() }
 
 // Done is closed when the process has ended.

@@ -31,8 +31,8 @@ func (h *Host) ServeHTTPWith(address string, handler http.Handler) error {
 	return nil
 }
 
-// ServeTCP calls handle with every connection to an address of the host, each on its own goroutine,
-// and closes the connection after it; until the lab is closed.
+// ServeTCP calls handle with every connection to an address of the host until the lab is closed.
+// Each call has its own goroutine, and ServeTCP closes the connection after it.
 func (h *Host) ServeTCP(address string, handle func(*net.TCPConn)) error {
 	l, err := h.Listen("tcp", address)
 	if err != nil {
@@ -45,7 +45,7 @@ func (h *Host) ServeTCP(address string, handle func(*net.TCPConn)) error {
 			if errors.Is(err, net.ErrClosed) {
 				return
 			}
-			if err != nil { // out of files, or a client that left: the next one may do better
+			if err != nil { // out of files, or a client that left: the next call may succeed
 				time.Sleep(time.Millisecond)
 				continue
 			}
@@ -58,8 +58,8 @@ func (h *Host) ServeTCP(address string, handle func(*net.TCPConn)) error {
 	return nil
 }
 
-// Echo is a handler of ServeTCP that sends back what it gets, and ends when the client has finished
-// sending.
+// Echo is a handler of ServeTCP that returns the received data, and ends when the client has
+// finished sending.
 func Echo(c *net.TCPConn) {
 	_, _ = io.Copy(c, c)
 }
@@ -100,7 +100,7 @@ func (h *Host) Get(ctx context.Context, address string) (string, error) {
 	return get(ctx, h.HTTPClient(0), address)
 }
 
-// GetFrom does the same from a TCP port of the host.
+// GetFrom is Get from a TCP port of the host.
 func (h *Host) GetFrom(ctx context.Context, port int, address string) (string, error) {
 	dial := func(ctx context.Context, network, to string) (net.Conn, error) {
 		return h.dial(ctx, &net.Dialer{LocalAddr: &net.TCPAddr{Port: port}}, network, to)

@@ -14,15 +14,15 @@ type Options struct {
 }
 
 // Standard is the topology of the documentation, the demo, the tests and the benchmarks: a client
-// and three endpoints, each on a link of its own behind the balancer, which is everybody's default
-// route.
+// and three endpoints, each on its own link to the balancer, which is their default route.
 //
 //	client 100.100.100.1 --- .254 LB .254 --- 31.31.31.1 ep1
 //	                                 .254 --- 32.32.32.1 ep2
 //	                                 .254 --- 17.17.17.1 ep3
 //
-// IPv6 is the same: 2001:db8:100::1, 2001:db8:31::1, 2001:db8:32::1, 2001:db8:17::1, the balancer
-// being ::fe. The balancer's interfaces are called as the host behind them, the others' are eth0.
+// IPv6 is the same: 2001:db8:100::1, 2001:db8:31::1, 2001:db8:32::1, 2001:db8:17::1, with ::fe for
+// the balancer. The balancer's interfaces have the names of the hosts behind them, and the hosts'
+// interfaces are called eth0.
 type Standard struct {
 	*Lab
 	Client, LB *Host

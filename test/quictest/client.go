@@ -34,7 +34,7 @@ func Dial(ctx context.Context, listen func() (net.PacketConn, error), to net.Add
 	return c, nil
 }
 
-// Rebind continues from another socket; the server is not told.
+// Rebind continues from another socket, without notifying the server.
 func (c *Client) Rebind() error { return c.socket.exchange() }
 
 // Migrate continues from another socket, with another connection ID: the client moves itself (RFC

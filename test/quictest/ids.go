@@ -21,7 +21,7 @@ type IDs struct {
 	Key    []byte // of AES-128; nil: plaintext
 }
 
-// ConnectionIDLen returns the length of all of them.
+// ConnectionIDLen returns the length of all connection IDs.
 func (g *IDs) ConnectionIDLen() int { return 1 + len(g.Server) + g.Nonce }
 
 // GenerateConnectionID returns another one.
@@ -57,8 +57,8 @@ func (g *IDs) With(nonce []byte) ([]byte, error) {
 	return append(id[:1], fourPasses(block, plain)...), nil
 }
 
-// fourPasses is a Feistel network over the halves, of which a byte in the middle has four bits
-// each.
+// fourPasses is a Feistel network over the halves. If the length is odd, each half has four bits of
+// the byte in the middle.
 func fourPasses(block cipher.Block, plain []byte) []byte {
 	half, odd := (len(plain)+1)/2, len(plain)%2 == 1
 	halves := [2][]byte{bytes.Clone(plain[:half]), bytes.Clone(plain[len(plain)-half:])}

@@ -1,4 +1,4 @@
-// Package race keeps tests out of the race detector that it only slows.
+// Package race skips tests with the race detector if it only slows them.
 package race
 
 import (

@@ -10,7 +10,7 @@ import (
 	"loxilb/internal/lb/policy"
 )
 
-// Sets returns n rules of each kind: typical ones, and ones that are hard for trees.
+// Sets returns n rules of each kind, including kinds that are hard for trees.
 func Sets(n int, rng *rand.Rand) map[string][]policy.Rule {
 	address := func(v6 bool) netip.Addr {
 		if v6 {
@@ -133,8 +133,8 @@ func Hostile(n int, rng *rand.Rand) map[string][]policy.Rule {
 	}
 }
 
-// misleading returns rules of which those at even distances, as in a sample, are hosts, and the
-// others one network.
+// misleading returns rules that mislead a sample: rules at even distances are hosts, and the others
+// are one network.
 func misleading(n int) []policy.Rule {
 	sampled := map[int]bool{}
 	for i := range 96 {

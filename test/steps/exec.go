@@ -1,6 +1,6 @@
-// Package steps runs a program and counts the system calls by which it changes something, from
-// outside, by a seccomp filter: the program is the one that users have, without any hook. It can be
-// killed before each of them.
+// Package steps runs a program and counts the system calls by which it changes something. It can
+// kill the program before each of them. It uses a seccomp filter, so the program is the released
+// one, without hooks.
 package steps
 
 import (
@@ -12,11 +12,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Arg as the first argument makes a test's program call Exec with the others.
+// Arg, as the first argument, makes a test's program call Exec with the remaining arguments.
 const Arg = "watched-program"
 
-// Exec becomes the program of args[1:], whose steps the Watcher that listens at the path args[0] is
-// told of.
+// Exec executes args[1:] in this process, and reports its steps to the Watcher that listens at the
+// path args[0].
 func Exec(args []string) error {
 	runtime.LockOSThread() // the filter is this thread's, and exec keeps this thread
 	conn, err := net.Dial("unix", args[0])
@@ -25,7 +25,7 @@ func Exec(args []string) error {
 	}
 	steps := make(chan int)
 	sent := make(chan error)
-	go func() { // another thread sends: this one would wait for who has not got the file yet
+	go func() { // another thread sends: this one's calls wait for the receiver of the file
 		runtime.LockOSThread()
 		_, _, err := conn.(*net.UnixConn).WriteMsgUnix([]byte{0}, unix.UnixRights(<-steps), nil)
 		sent <- err

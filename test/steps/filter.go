@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// names returns the steps: system calls that change something that outlives the process, or that
-// others see. A call that only reads is no step: wherever a process is killed between two steps, it
-// leaves the same state.
+// names returns the steps: system calls whose changes outlive the process or are visible to others.
+// Calls that only read are not steps: a process that is killed anywhere between two steps leaves
+// the same state.
 func names() map[uint32]string {
 	return map[uint32]string{
 		unix.SYS_PWRITE64: "pwrite64", unix.SYS_FSYNC: "fsync", unix.SYS_FDATASYNC: "fdatasync", unix.SYS_FTRUNCATE: "ftruncate",

@@ -42,7 +42,7 @@ func (w *Watcher) Wrap() ([]string, error) {
 	return []string{self, Arg, w.path}, err
 }
 
-// Life is what was seen of a program from its start to its end.
+// Life is the record of a program from its start to its end.
 type Life struct {
 	Steps int    // that it has begun, the last one included
 	Last  string // the name of that
@@ -147,14 +147,14 @@ func receive(fd int) (notice, error) {
 		switch errno {
 		case 0:
 			return n, nil
-		case unix.EINTR, unix.ENOENT: // the one that was announced was killed meanwhile
+		case unix.EINTR, unix.ENOENT: // the announced process was killed meanwhile
 		default:
 			return notice{}, fmt.Errorf("receive a step: %w", errno)
 		}
 	}
 }
 
-// release has the step be done.
+// release lets the step happen.
 func release(fd int, id uint64) error {
 	answer := struct {
 		id    uint64
@@ -169,8 +169,8 @@ func release(fd int, id uint64) error {
 	return nil
 }
 
-// nameOf returns the name of a step; empty for a write that leaves nothing, such as one that wakes
-// a thread.
+// nameOf returns the name of a step; empty for a write without lasting effect, such as waking a
+// thread.
 func nameOf(n notice) string {
 	switch n.number {
 	case unix.SYS_BPF:

@@ -49,8 +49,8 @@ func phrases() *strings.Replacer {
 	)
 }
 
-// page is docs/compatibility.md, or with isWhole what its manual page is made of: that also has
-// what works as before, but better.
+// page returns docs/compatibility.md, or with isWhole the source of its manual page, which also
+// lists improvements.
 func page(isWhole bool) string {
 	w := &writer{isWhole: isWhole}
 	w.WriteString(intro)
@@ -75,8 +75,8 @@ type row struct {
 	note  string
 }
 
-// chapter writes each section, a line for the rows with the same state and note, without what works
-// as before, additions and what only this loxilb has.
+// chapter writes each section, with a line for rows with the same state and note. It omits rows
+// that work as before, additions, and rows that only this loxilb has.
 func chapter[Row any](b *writer, title string, sections []contract.Section[Row], rowOf func(Row) row) {
 	fmt.Fprintf(b, "## %s\n", title)
 	short := phrases()
@@ -108,7 +108,7 @@ func chapter[Row any](b *writer, title string, sections []contract.Section[Row],
 	b.WriteString("\n")
 }
 
-// withoutAdditions removes the parts of a note that say only what there is more than before.
+// withoutAdditions removes the parts of a note that only describe additions.
 func withoutAdditions(note string) string {
 	parts := slices.DeleteFunc(strings.Split(note, "; "), func(part string) bool {
 		return strings.HasPrefix(part, "also ") || strings.HasPrefix(part, "IPv6") || part == "over IPv6 too"

@@ -129,8 +129,8 @@ func sentence(comment string) string {
 	return strings.Join(kept, " ")
 }
 
-// items has the meaning of each reason, its usual cause unless the meaning says it, and the remedy
-// if there is one.
+// items has the meaning of each reason, its usual cause unless the meaning includes it, and the
+// remedy if there is one.
 func items(reasons []value, advice map[string]remedy) string {
 	var b strings.Builder
 	for _, r := range reasons {

@@ -20,7 +20,7 @@ func source(header, guide string) ([]byte, error) {
 	for _, d := range drops {
 		a, known := advice[d.name]
 		if !known {
-			return nil, fmt.Errorf("tools/dropdoc/remedies.txt does not say what to do about packets dropped for %s", d.name)
+			return nil, fmt.Errorf("tools/dropdoc/remedies.txt has no remedy for packets dropped for %s", d.name)
 		}
 		fmt.Fprintf(&b, "{Name: %q, Meaning: %q, Cause: %q, Remedy: %q},\n", d.name, d.meaning, a.cause, a.remedy)
 	}
@@ -30,7 +30,7 @@ func source(header, guide string) ([]byte, error) {
 
 type remedy struct {
 	cause, remedy string
-	known         bool // the reason's meaning says the cause as well
+	known         bool // the reason's meaning includes the cause
 }
 
 // remedies parses the table of reasons, usual causes and remedies.

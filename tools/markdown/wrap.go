@@ -5,8 +5,8 @@ import "strings"
 
 const columns = 100
 
-// Wrap breaks a paragraph into lines of at most 100 columns where it has blanks, but not within
-// code that fits into a line. Lines after the first start with indent.
+// Wrap breaks a paragraph at blanks into lines of at most 100 columns, but not within code that
+// fits into a line. Lines after the first start with indent.
 func Wrap(text, indent string) string {
 	var b strings.Builder
 	used := 0

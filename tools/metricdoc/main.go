@@ -79,7 +79,7 @@ func labels(m *metrics.Metric) string {
 	return "{" + strings.Join(m.Labels, ",") + "}"
 }
 
-// typeOf returns the type of a metric as a sentence, unless its name tells it.
+// typeOf returns the type of a metric as a sentence, unless its name shows the type.
 func typeOf(m *metrics.Metric) string {
 	switch {
 	case m.When == metrics.Native:

@@ -6,7 +6,7 @@
 //	mutate [-n 20] [-seed 1] [-run PATTERN] bpf/limit/limit.h [TEST PACKAGE...]
 //
 // It runs from the top folder. Without test packages it runs the package's own tests; for a BPF
-// source, those that run its programs.
+// source, the tests that run its programs.
 package main
 
 import (

@@ -85,7 +85,7 @@ func mistakesOf(line string) (changed []string) {
 	if noCode.MatchString(line) {
 		return nil
 	}
-	// text and comments are left alone, but for their length
+	// text and comments keep only their length
 	code := quoted.ReplaceAllStringFunc(line, func(s string) string { return strings.Repeat("`", len(s)) })
 	for _, s := range swaps() {
 		if at := strings.Index(code, s[0]); at >= 0 {

@@ -18,7 +18,7 @@ type target interface {
 	tests(source string) []string
 }
 
-// overlay writes the file that makes Go read these files instead of those of the tree.
+// overlay writes the file that makes Go read these files instead of the tree's.
 func overlay(dir string, replace map[string]string) (name string, err error) {
 	absolute := map[string]string{}
 	for file, by := range replace {
@@ -89,7 +89,7 @@ func (s *bpfSource) tests(string) []string {
 	return tests
 }
 
-// compile returns the arguments of clang: those of tools/bpf.
+// compile returns the arguments of clang, as in tools/bpf.
 func compile(folder string) []string {
 	machine := "x86_64"
 	if out, err := exec.Command("uname", "-m").Output(); err == nil {

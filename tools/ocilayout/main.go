@@ -1,6 +1,6 @@
 // Command ocilayout makes the container image of built programs: an OCI image layout with an image
-// for each architecture in one index, and an archive of it. The result depends only on its
-// arguments and the files that they name, so the same programs make the same bytes.
+// for each architecture in one index, and an archive of it. The output depends only on the
+// arguments and their files, so the same programs give the same bytes.
 package main
 
 import (
@@ -67,7 +67,7 @@ func (r *release) write(out string, architectures []string) error {
 	}
 	if err := whole.AppendIndex(index, layout.WithAnnotations(map[string]string{
 		"org.opencontainers.image.ref.name": r.tag(),
-		"io.containerd.image.name":          r.name(), // by which engines know what they load
+		"io.containerd.image.name":          r.name(), // engines name the loaded image by it
 	})); err != nil {
 		return err
 	}

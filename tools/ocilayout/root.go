@@ -22,7 +22,7 @@ type file struct {
 }
 
 // rootFiles returns the image's files: programs, and folders to mount at, since its root may be
-// read-only. There is no shell and no library.
+// read-only. It has no shell and no library.
 func (r *release) rootFiles(arch string) ([]file, error) {
 	list := []file{
 		{path: "etc/passwd", mode: 0o644, content: []byte("root:x:0:0:root:/:/sbin/nologin\n")},

@@ -78,7 +78,7 @@ func (s schemas) says(property string) string {
 
 func inOneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
 
-// meaning returns what the API says about a field without a flag, or its help.
+// meaning returns a field's help, or without a flag the API's description.
 func meaning[T any](f *lb.Field[T], says string) string {
 	return strings.TrimSuffix(cmp.Or(says, f.Help), ".")
 }

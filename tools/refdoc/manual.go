@@ -81,7 +81,7 @@ type manualWriter struct {
 
 const everywhere = "everywhere" // the command of flags that most commands have
 
-// common explains the flags that most commands of a kind have, such as --selector of get.
+// common describes the flags that most commands of a verb have, such as --selector of get.
 func (w *manualWriter) common(root *cobra.Command) {
 	get, _, _ := root.Find([]string{"get"})
 	lists, first := 0, map[string]*pflag.Flag{}
@@ -115,7 +115,7 @@ func (w *manualWriter) common(root *cobra.Command) {
 
 // commands writes the commands below c.
 func (w *manualWriter) commands(c *cobra.Command) {
-	var plain []*cobra.Command // without a text or flags of their own
+	var plain []*cobra.Command // without their own text or flags
 	for _, sub := range c.Commands() {
 		switch {
 		case sub.Hidden || sub.Name() == "help":

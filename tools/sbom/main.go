@@ -1,6 +1,6 @@
 // Command sbom writes the bill of materials of programs in CycloneDX: the Go modules in each, from
-// the linker's build information. The result depends only on its arguments and the programs, so the
-// same programs make the same bytes.
+// the linker's build information. The output depends only on the arguments and the programs, so the
+// same programs give the same bytes.
 //
 //	sbom -version 1.2.3 -date 2026-12-31T23:59:59Z PROGRAM...
 package main

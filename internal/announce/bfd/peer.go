@@ -1,7 +1,7 @@
 // Package bfd detects within a few hundred milliseconds that a neighbor is silent: Bidirectional
-// Forwarding Detection (RFC 5880) in asynchronous mode, over one hop (RFC 5881) or several
-// (RFC 5883), without authentication. A peer is any implementation of BFD; what two nodes tell each
-// other follows the control section of packets, which others ignore.
+// Forwarding Detection (RFC 5880) in asynchronous mode, over one hop (RFC 5881) or several (RFC
+// 5883), without authentication. A peer is any implementation of BFD; the messages of two nodes
+// follow the control section of packets, and others ignore them.
 package bfd
 
 import (
@@ -28,7 +28,7 @@ const (
 // Config is the configuration of a session.
 type Config struct {
 	Remote     netip.Addr
-	Source     netip.Addr    // invalid: as routes say
+	Source     netip.Addr    // invalid: chosen by the route
 	Interval   time.Duration // of sent and of expected packets
 	Multiplier uint8         // packets that may be missing
 	Multihop   bool
@@ -138,8 +138,8 @@ func (p *Peer) wake() {
 	}
 }
 
-// Run keeps the session until ctx ends; then it tells the peer that the session is down on purpose,
-// unless quiet returns true.
+// Run maintains the session until ctx ends; then it notifies the peer that the session is down
+// administratively, unless quiet returns true.
 func (p *Peer) Run(ctx context.Context, quiet func() bool) {
 	defer context.AfterFunc(ctx, p.Send)()
 	p.mu.Lock()
@@ -350,8 +350,8 @@ func (p *Peer) read(s *session) error {
 	return nil
 }
 
-// drain handles the packets that wait, and reports whether the detection time continues. Without
-// it, a process that was stopped for a while would end sessions whose packets it has not read yet.
+// drain handles waiting packets, and reports whether the detection time continues. Without it, a
+// process that was suspended for a while would end sessions whose packets it has not read yet.
 func (p *Peer) drain(s *session) bool {
 	for p.sockets.readable() {
 		if p.sockets.in.SetReadDeadline(time.Now().Add(drainTime)) != nil || p.read(s) != nil {
@@ -362,7 +362,7 @@ func (p *Peer) drain(s *session) bool {
 }
 
 // stalled ends a session in which this process was silent for so long that the peer has ended it,
-// and reports whether it did. The packets that wait are older than that, so they are discarded.
+// and reports whether it did. Waiting packets are older, so they are discarded.
 func (p *Peer) stalled(s *session) bool {
 	if s.state != Up || time.Now().Before(p.detected) {
 		return false

@@ -14,7 +14,7 @@ const (
 )
 
 // session is the state machine of RFC 5880 in asynchronous mode, without sockets and clocks. Its
-// names are those of section 6.8.1.
+// names are from section 6.8.1.
 type session struct {
 	timing        // as announced
 	before timing // until the peer has confirmed a change; zero: it has
@@ -32,8 +32,8 @@ type session struct {
 	reply       bool          // a packet with the final bit is due
 }
 
-// timing has the least intervals of packets that a session sends and accepts, and how many of those
-// that it sends may be missing.
+// timing has the least intervals of packets that a session sends and accepts, and the number of its
+// packets that may be missing.
 type timing struct {
 	minTx, minRx time.Duration
 	multiplier   uint8
@@ -47,9 +47,9 @@ func newSession(interval time.Duration, multiplier uint8) *session {
 }
 
 // receive handles a packet of the peer, and reports whether it belongs to the session. A packet
-// that ends a session must know one of its discriminators: a stranger that only knows the addresses
-// cannot. Before, any packet may begin it: the first one may have been a stranger's, or of a
-// process that has ended.
+// that ends a session must contain one of its discriminators, which a stranger does not know. Until
+// the session is up, any packet may begin it: the first one may have been a stranger's, or an ended
+// process's.
 func (s *session) receive(p *Packet, now time.Time) bool {
 	switch {
 	case p.Your != 0 && p.Your != s.localDiscr:
@@ -106,7 +106,7 @@ func (s *session) become(state State, why Diagnostic) {
 
 // configure changes the intervals. While the session is up, faster packets are not expected, and
 // slower ones not sent, before the peer has confirmed the change (RFC 5880, 6.8.3). A further
-// change waits until then: the final bit does not tell which change it confirms.
+// change waits until then: the final bit does not identify the change that it confirms.
 func (s *session) configure(interval time.Duration, multiplier uint8) {
 	wanted := timing{interval, interval, multiplier}
 	switch {

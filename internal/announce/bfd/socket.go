@@ -25,7 +25,7 @@ const (
 	sourceTries   = 16
 )
 
-// sockets are those of one session.
+// sockets are the sockets of one session.
 type sockets struct {
 	in, out *net.UDPConn
 	local   netip.Addr

@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// Claim is what a node wants to be in an instance. Its values are those in packets.
+// Claim is the role that a node claims in an instance. Its values are used in packets.
 type Claim uint8
 
 // The claims, weakest first.
 const (
 	Declines Claim = 1 + iota // it cannot be MASTER, or an operator made it BACKUP
-	Backup                    // it would be MASTER if nobody else is
+	Backup                    // it becomes MASTER if there is no other
 	Master                    // it is
 	Demands                   // it preempts: a MASTER that it outranks yields
 	Ordered                   // an operator made it MASTER
@@ -78,7 +78,7 @@ func (m *Message) Append(b []byte) []byte {
 	return b
 }
 
-// Parse reads a message. ok is false if there is none: the peer is no such node.
+// Parse reads a message. ok is false if there is none: the peer does not take part in elections.
 func Parse(b []byte) (m Message, ok bool) {
 	if len(b) < headSize || binary.BigEndian.Uint32(b) != magic || b[4] != wireVersion || len(b) < headSize+entrySize*int(b[5]) {
 		return m, false

@@ -45,7 +45,7 @@ type Machine struct {
 	overrules bool
 }
 
-// peer is what is known of the other node.
+// peer is the known state of the other node.
 type peer struct {
 	up      bool // the session
 	heard   bool // a packet came within the detection time
@@ -155,7 +155,7 @@ func (m *Machine) Heard(up, speaks bool, e Entry, restart, timeout time.Duration
 }
 
 // Lost records that the peer was silent for the detection time, or has left. isolated means that
-// nobody could have reached this node.
+// this node was unreachable.
 func (m *Machine) Lost(isolated bool, now time.Time) {
 	m.checkLease(now)
 	m.isolated, m.overrules = m.isolated || isolated, false
@@ -200,7 +200,7 @@ func (m *Machine) giveUp(why string, now time.Time) {
 	}
 	m.become(lb.RoleBackup, why)
 	m.wait = now.Add(StartWait)
-	m.peer.up = false // until a packet tells what the peer has become
+	m.peer.up = false // until a packet has the peer's new state
 }
 
 // extendAlone extends the lease of a MASTER whose peer is not there: it depends on this process
@@ -227,7 +227,7 @@ func (m *Machine) Next() time.Time {
 	return next
 }
 
-// Claim returns what this node claims.
+// Claim returns this node's claim.
 func (m *Machine) Claim(now time.Time) Entry {
 	e := Entry{Claim: Declines, Priority: m.rank.Priority, Grants: now.Before(m.peer.hold) && m.role != lb.RoleMaster}
 	switch {

@@ -36,7 +36,7 @@ type Guard interface {
 	// Own sets until when the kernel answers for the VIPs of an instance; the zero time: it does
 	// not.
 	Own(instance string, until time.Time)
-	// Keep makes the kernel answer for the VIPs of all instances but these, which are elected.
+	// Keep makes the kernel answer for the VIPs of all instances except these, which are elected.
 	Keep(instances []string)
 	// Record keeps the earliest lease for the process that follows this one.
 	Record(Lease)
@@ -71,11 +71,11 @@ type Manager struct {
 	elections map[string]*election // by the instance's key
 	declines  bool                 // for maintenance
 	quiet     bool                 // sessions end without a word: the daemon restarts
-	left      bool                 // leases are those of the next process
+	left      bool                 // leases belong to the next process
 	restart   time.Duration        // announced to peers
 }
 
-// pathKey is what a session's packets have in common.
+// pathKey identifies the packets of a session.
 type pathKey struct {
 	remote, source netip.Addr
 	multihop       bool
@@ -102,7 +102,7 @@ type election struct {
 	last    lb.Role
 	speaks  bool
 	claim   Claim
-	owned   time.Time // until when the kernel answers for the VIPs, as told last
+	owned   time.Time // until when the kernel answers for the VIPs, as last set
 }
 
 // NewManager makes a manager without sessions. do runs a function in the network namespace.
@@ -117,7 +117,7 @@ func NewManager(g Guard, do func(func() error) error, restarts func() bool) *Man
 // Changed receives when roles or the state of sessions may have changed.
 func (m *Manager) Changed() <-chan struct{} { return m.notify }
 
-// Run runs the sessions until ctx ends, and tells the peers whether this node restarts.
+// Run runs the sessions until ctx ends, and then notifies the peers whether this node restarts.
 func (m *Manager) Run(ctx context.Context) {
 	paths, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
@@ -142,8 +142,8 @@ func (m *Manager) Run(ctx context.Context) {
 	m.running.Wait()
 }
 
-// leave hands over to the peers, or asks them to wait for a restart. The kernel answers for the
-// VIPs as long as they do.
+// leave hands the roles over to the peers, or asks the peers to wait for a restart. The kernel
+// answers for the VIPs as long as they wait.
 func (m *Manager) leave() {
 	if len(m.Roles()) == 0 {
 		return
@@ -226,7 +226,7 @@ func (m *Manager) Set(list []Session, roles map[string]lb.Role) {
 		key := keyOf(&s.Path)
 		keep[s.Instance] = true
 		if c, shared := wanted[key]; !shared || s.Path.Interval*time.Duration(s.Path.Multiplier) < c.Interval*time.Duration(c.Multiplier) {
-			wanted[key] = s.Path // the fastest of those that share the path
+			wanted[key] = s.Path // the fastest of the sessions that share the path
 		}
 	}
 	for key, p := range m.paths {
@@ -322,8 +322,8 @@ func (m *Manager) Decline(on bool) {
 	}
 }
 
-// update changes an election, tells the peer a new claim at once, and others a new role. The caller
-// holds the lock.
+// update changes an election. It sends a new claim to the peer at once, and reports a new role. The
+// caller holds the lock.
 func (m *Manager) update(e *election, change func()) {
 	now := time.Now()
 	before := e.machine.Claim(now)
@@ -349,8 +349,8 @@ func wake(c chan struct{}) {
 	}
 }
 
-// renew passes on the leases: to the kernel those of all instances, to the next process the
-// earliest one. A node that yields leaves the latter as it is, since its VIPs are only about to be
+// renew passes on the leases: of all instances to the kernel, and the earliest one to the next
+// process. A node that yields does not change the latter, since its VIPs are only about to be
 // removed. The caller holds the lock.
 func (m *Manager) renew() {
 	if m.left {

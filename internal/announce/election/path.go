@@ -80,8 +80,8 @@ func (p *path) Lost(s bfd.Status) {
 	p.changed(s)
 }
 
-// connected reports whether the interface of an address is up and has a carrier. Without one,
-// nobody reaches this node, whether its peer serves or not. The flag IFF_RUNNING follows a carrier
+// connected reports whether the interface of an address is up and has a carrier. Without a carrier,
+// this node is unreachable, whether its peer serves or not. The flag IFF_RUNNING follows a carrier
 // only within a second.
 func (m *Manager) connected(local netip.Addr) (connected bool) {
 	err := m.do(func() error {
@@ -96,7 +96,7 @@ func (m *Manager) connected(local netip.Addr) (connected bool) {
 		}
 		return err
 	})
-	return connected || err != nil // if the kernel does not tell, ranks decide
+	return connected || err != nil // if it is unknown, ranks decide
 }
 
 // changed signals a change of the session's state, which others show, and which leases depend on.

@@ -54,7 +54,7 @@ func routerID(w *wanted) (netip.Addr, error) {
 	var candidates []netip.Addr
 	for _, a := range addrs {
 		p, err := netip.ParsePrefix(a.String())
-		// Other nodes may have the same VIPs, which are addresses with all bits.
+		// Prefixes with all bits are VIPs, which other nodes may also have.
 		if err == nil && p.Addr().Is4() && p.Addr().IsGlobalUnicast() && !p.IsSingleIP() && !w.announces(p.Addr()) {
 			candidates = append(candidates, p.Addr())
 		}
@@ -79,7 +79,7 @@ func sourceTo(n bgp.Neighbor) (netip.Addr, bool) {
 	return local.Addr(), err == nil
 }
 
-// announces reports whether an address is one that routes lead to.
+// announces reports whether the speaker announces routes to an address.
 func (w *wanted) announces(a netip.Addr) bool {
 	_, is := w.routes[netip.PrefixFrom(a, a.BitLen())]
 	return is

@@ -10,14 +10,14 @@ import (
 
 const (
 	bfdTime = time.Second // limits how long a change of BFD may take
-	// bfdPause is enough for a BFD session that was just removed to finish what it was doing. gobgp
-	// would wait for it forever if it stopped meanwhile.
+	// bfdPause is enough for a removed BFD session to finish. gobgp would wait for it forever if gobgp
+	// stopped meanwhile.
 	bfdPause = 5 * time.Millisecond
 )
 
-// enableBFD starts BFD with a neighbor whose session is established. A BFD session that ends while
-// there is no BGP session would have gobgp v4.8.0 end the next one (its issue 3561), so BFD runs
-// only while there is one.
+// enableBFD starts BFD with a neighbor whose session is established. If a BFD session ends without
+// a BGP session, gobgp v4.8.0 ends the next BGP session (its issue 3561), so BFD runs only during a
+// BGP session.
 func (e *engine) enableBFD(p *peer) {
 	if p.config.BFD.Interval > 0 && !p.hasBFD {
 		e.setBFD(p, true)

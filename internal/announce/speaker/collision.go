@@ -8,8 +8,8 @@ import (
 	"loxilb/internal/lb/bgp"
 )
 
-// collided mends a session that does not come up because both sides connected at the same time, as
-// they do when a link comes back. gobgp v4.8.0 may then choose the connection that the neighbor
+// collided repairs a session that does not come up because both sides connected at the same time,
+// as happens when a link comes back. gobgp v4.8.0 may then choose the connection that the neighbor
 // closes, and leave the other one open without reading it. The neighbor would wait there for
 // minutes, and refuse all others. So this connection is ended, and the session begins again.
 func (e *engine) collided(p *peer) {

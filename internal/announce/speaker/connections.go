@@ -31,7 +31,7 @@ func (e *engine) limitSending(p *peer) {
 }
 
 // eachConnection calls f for the TCP connections of this process with an address. The descriptor is
-// a duplicate: it stays the same socket, whatever becomes of the original meanwhile.
+// a duplicate: it stays valid even if the original is closed meanwhile.
 func eachConnection(with netip.Addr, f func(fd, localPort, remotePort int)) {
 	const dir = "/proc/self/fd"
 	files, err := os.ReadDir(dir)

@@ -21,7 +21,7 @@ const (
 	stopTime  = 5 * time.Second // limits how long gobgp may take to stop
 )
 
-// engine is a running gobgp and what it was given.
+// engine is a running gobgp and its configuration.
 type engine struct {
 	log     *slog.Logger
 	owner   *Speaker
@@ -107,7 +107,7 @@ func (e *engine) begin(id netip.Addr, listen []string) error {
 	return nil
 }
 
-// apply makes gobgp equal to what is wanted. Policies and routes come before neighbors, so a new
+// apply brings gobgp to the desired state. Policies and routes come before neighbors, so a new
 // session begins with all of them.
 func (e *engine) apply(w *wanted) error {
 	e.applyConfig(w.speaker)
@@ -176,7 +176,7 @@ func (e *engine) stop(reason string) {
 	e.log.Info("BGP speaker stopped", "reason", reason)
 }
 
-// cease tells all neighbors why their sessions end, and waits until that was sent.
+// cease notifies all neighbors why their sessions end, and waits until the messages were sent.
 func (e *engine) cease(reason string) {
 	for _, p := range e.peers {
 		r := &api.DisablePeerRequest{Address: p.addr, Communication: reason}

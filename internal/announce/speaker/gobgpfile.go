@@ -25,7 +25,7 @@ type File struct {
 	Sets         []bgp.DefinedSet
 	Policies     []bgp.Policy
 	Applications []bgp.Application
-	Notes        []string // what has no counterpart, a sentence each
+	Notes        []string // unsupported settings, a sentence each
 }
 
 // FindFile returns the file that the existing loxilb would read on a host; "": there is none.
@@ -88,7 +88,7 @@ func (c *File) readGlobal(g *oc.Global) {
 	c.apply(bgp.AllNeighbors, &g.ApplyPolicy.Config)
 }
 
-// apply adds what is applied to routes from and to a neighbor.
+// apply adds the policies for routes from and to a neighbor.
 func (c *File) apply(neighbor string, p *oc.ApplyPolicyConfig) {
 	for _, a := range []bgp.Application{
 		{Neighbor: neighbor, Import: true, Policies: p.ImportPolicyList, Reject: p.DefaultImportPolicy == oc.DEFAULT_POLICY_TYPE_REJECT_ROUTE},
@@ -171,7 +171,7 @@ func (c *File) readSets(from *oc.DefinedSets) {
 	}
 }
 
-// Log writes what the file configures, and what is left out.
+// Log writes the file's configuration, and its unsupported settings.
 func (c *File) Log(log *slog.Logger) {
 	log.Info("BGP is configured by the file of gobgpd", "file", c.Path, "neighbors", len(c.Neighbors), "sets", len(c.Sets), "policies", len(c.Policies))
 	for _, note := range c.Notes {

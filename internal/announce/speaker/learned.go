@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// learnedMetric is the metric of routes that the speaker adds to the kernel. With protocol bgp it
-// tells them from those of another BGP speaker of the machine, and they yield to static routes.
+// learnedMetric is the metric of routes that the speaker adds to the kernel. Together with protocol
+// bgp it distinguishes them from another BGP speaker's routes, and they yield to static routes.
 const learnedMetric = 179
 
 // learned adds routes that neighbors announce to the kernel's main table.

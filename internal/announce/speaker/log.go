@@ -84,7 +84,8 @@ func (h libraryHandler) WithGroup(name string) slog.Handler {
 	return with
 }
 
-// problemOf returns why a session does not come up or ends, if a record of gobgp says so.
+// problemOf returns why a session does not come up or ends, if a record of gobgp contains the
+// reason.
 func problemOf(r *slog.Record) string {
 	switch r.Message {
 	case "failed to connect":
@@ -127,8 +128,8 @@ func attr(r *slog.Record, key string) (value slog.Value) {
 	return value
 }
 
-// problems has the last problem of each neighbor, by address. It has a lock of its own: gobgp logs
-// while the speaker waits for it.
+// problems has the last problem of each neighbor, by address. It has its own lock: gobgp logs while
+// the speaker waits for it.
 type problems struct {
 	changed func()
 

@@ -15,8 +15,8 @@ import (
 const (
 	defaultHold  = 90 * time.Second
 	defaultRetry = 2 * time.Second // gobgp's minimum
-	// deferral is how long a restarting speaker waits for routes of its neighbors before it sends
-	// its own (RFC 4724, section 4.1). It depends on none of them, so the shortest that gobgp has.
+	// deferral is how long a restarting speaker waits for routes of its neighbors before it sends its
+	// own (RFC 4724, section 4.1). It does not depend on them, so this is the shortest delay of gobgp.
 	deferral = time.Second
 	// prefixPause is how long a session stays down after the neighbor announced too many prefixes.
 	prefixPause = 5 * time.Minute
@@ -173,8 +173,9 @@ func (e *engine) restartTime(n bgp.Neighbor) time.Duration {
 	return e.config.GracefulRestart
 }
 
-// families returns the IP versions whose routes a session carries: its own, because the next hop is
-// its local address. Without addresses there is only a link-local one, which serves both.
+// families returns the IP versions whose routes a session carries: its own version, because the
+// next hop is its local address. An unnumbered session has only a link-local address, which works
+// for both.
 func families(n bgp.Neighbor) []api.Family_Afi {
 	switch {
 	case !n.Addr.IsValid():

@@ -39,7 +39,7 @@ const (
 	exportPolicy = "loxilb-export"
 )
 
-// Names of sets and statements of the speaker itself. Those of users have no colon.
+// Names of the speaker's own sets and statements. Users' names have no colon.
 const (
 	ownPrefix   = "loxilb:"
 	prependMark = ownPrefix + "prepend-"
@@ -51,7 +51,7 @@ type rules struct {
 	importReject bool // routes that no statement decides about
 }
 
-// check compiles policies as for a speaker without neighbors, and has gobgp read them.
+// check compiles policies for a speaker without neighbors, and lets gobgp parse them.
 func (p *policy) check() error {
 	r, err := p.compile(ruleContext{})
 	if err != nil {
@@ -138,8 +138,8 @@ func noTransit() []*api.Statement {
 	}
 }
 
-// prependCommunity marks routes whose AS path is to begin with this AS n more times. The path
-// itself cannot hold them: neighbors of the same AS would take it for a loop.
+// prependCommunity marks routes whose AS path gets this AS n more times. The path itself cannot
+// contain them: neighbors of the same AS would detect a loop.
 func prependCommunity(asn uint32, n uint8) string {
 	return fmt.Sprintf("%d:0:%d", asn, n)
 }
@@ -194,8 +194,8 @@ func (b *ruleBuilder) users(imports bool) ([]*api.Statement, error) {
 	return append(single, all...), nil
 }
 
-// application returns the statements of an application: those of its policies, and one that decides
-// about the remaining routes.
+// application returns the statements of an application: the statements of its policies, and a last
+// one for the remaining routes.
 func (b *ruleBuilder) application(a bgp.Application) ([]*api.Statement, error) {
 	var of *neighborSet
 	if a.Neighbor != "" && a.Neighbor != bgp.AllNeighbors {

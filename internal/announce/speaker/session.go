@@ -27,7 +27,7 @@ const Established = "Established"
 
 const idle = "Idle"
 
-// status is what is known of a session besides gobgp's state of it.
+// status is the speaker's own state of a session, besides gobgp's.
 type status struct {
 	established bool
 	since       time.Time

@@ -1,9 +1,9 @@
 // Package speaker is the BGP speaker of a node (RFC 4271): it keeps sessions with neighbors and
 // announces routes to them, with gobgp as a library.
 //
-// Callers set what they want; the speaker compares it with what runs, and repeats what the machine
-// refuses, such as a port in use. Sessions reports both. ReadFile reads the configuration of a gobgpd,
-// as the existing loxilb starts it.
+// Callers set the desired state. The speaker compares it with the running one, and retries what the
+// machine refuses, such as a port in use. Sessions reports both. ReadFile reads the configuration
+// of a gobgpd, as the existing loxilb starts it.
 package speaker
 
 import (
@@ -128,7 +128,7 @@ func (s *Speaker) DeleteNeighbor(_ context.Context, key string) error {
 	return nil
 }
 
-// SetRoutes replaces the announced routes. Neighbors hear only of those that differ.
+// SetRoutes replaces the announced routes. Neighbors receive only differences.
 func (s *Speaker) SetRoutes(_ context.Context, routes []bgp.Route) error {
 	want := make(map[netip.Prefix]bgp.Attributes, len(routes))
 	for _, r := range routes {
@@ -144,7 +144,7 @@ func (s *Speaker) SetRoutes(_ context.Context, routes []bgp.Route) error {
 	return nil
 }
 
-// SetPolicies replaces sets, policies and where they apply, and applies them to all routes. An
+// SetPolicies replaces sets, policies and their applications, and applies them to all routes. An
 // error changes nothing.
 func (s *Speaker) SetPolicies(_ context.Context, sets []bgp.DefinedSet, policies []bgp.Policy, apps []bgp.Application) error {
 	p := &policy{sets, policies, apps}
@@ -205,7 +205,7 @@ func (w *wanted) ready() bool {
 	return w.speaker.ASN != 0 && len(w.neighbors) > 0 && (w.hasRoutes || w.speaker.GracefulRestart == 0)
 }
 
-// apply makes what runs equal to what is wanted. The caller holds s.mu.
+// apply brings the running speaker to the desired state. The caller holds s.mu.
 func (s *Speaker) apply() {
 	if !s.wanted.ready() {
 		if s.engine != nil && len(s.wanted.neighbors) == 0 {

@@ -12,7 +12,7 @@ import (
 	"loxilb/internal/lb/bgp"
 )
 
-// neighborSet is a set of one neighbor; nil: all of them.
+// neighborSet is a set of one neighbor; nil: all neighbors.
 type neighborSet struct {
 	name string
 	addr netip.Addr
@@ -198,7 +198,7 @@ func apiPrepend(p bgp.Prepend) (*api.AsPrependAction, error) {
 	return &api.AsPrependAction{Asn: uint32(asn), Repeat: uint32(p.Repeat)}, nil
 }
 
-// word returns what a word stands for.
+// word returns the meaning of a word.
 func word[K ~string, T any](text K, words map[K]T) (T, error) {
 	value, known := words[text]
 	if !known {

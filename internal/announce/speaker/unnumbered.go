@@ -57,7 +57,7 @@ func router(link string) (netip.Addr, error) {
 }
 
 // solicit makes this node and the routers on a link known to each other: it solicits their
-// advertisements, and sends one that offers nothing.
+// advertisements, and sends an advertisement without routes.
 func solicit(link string) error {
 	i, err := net.InterfaceByName(link)
 	if err != nil {
@@ -78,7 +78,7 @@ func solicit(link string) error {
 		option = nil
 	}
 	solicitation := append([]byte{routerSolicitation, 0, 0, 0, 0, 0, 0, 0}, option...)
-	// A lifetime of 0: this node is no default router.
+	// A lifetime of 0: this node is not a default router.
 	advertisement := append([]byte{routerAdvertisement, 15: 0}, option...)
 	advertisement[4] = 64 // hop limit that hosts may use
 	return errors.Join(

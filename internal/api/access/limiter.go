@@ -19,8 +19,8 @@ const (
 
 // A Limiter slows down password guessing. It counts failed logins per source and per user, so an
 // attacker can spread guesses neither over users nor over sources. A success clears only the
-// failures of the same source for the same user: otherwise an attacker could reset its count by its
-// own account.
+// failures of the same source for the same user: otherwise an attacker could reset the count with
+// an own account.
 //
 // A source is an IPv4 address or an IPv6 network of 64 bits.
 type Limiter struct {

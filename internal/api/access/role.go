@@ -13,7 +13,7 @@ type Role int
 // The roles.
 const (
 	View    Role = iota + 1 // read everything but users and the audit log
-	Operate                 // also change what is balanced
+	Operate                 // also change objects
 	Admin                   // everything
 )
 
@@ -53,7 +53,7 @@ func Needed(method, path string) Role {
 	switch {
 	case within(path, "/auth/logout"), path == "/auth/whoami" && reads, path == "/auth/users" && reads, method == http.MethodPut && within(path, "/auth/users"):
 		return View // of oneself, and one's own password: the handlers see to that
-	case within(path, "/auth"), within(path, "/audit"), within(path, "/status/trace"): // packets are what people say to each other
+	case within(path, "/auth"), within(path, "/audit"), within(path, "/status/trace"): // packets have confidential content
 		return Admin
 	case reads:
 		return View

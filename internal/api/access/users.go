@@ -25,11 +25,11 @@ const (
 
 // The refusals.
 var (
-	ErrNotFound = errors.New("there is no such user")
+	ErrNotFound = errors.New("user not found")
 	ErrExists   = errors.New("there is a user of this name")
 	ErrInvalid  = errors.New("is not allowed")
 	ErrLogin    = errors.New("user name or password is wrong") // does not disclose which
-	ErrLimit    = fmt.Errorf("there are %d users already, which is the limit", maxUsers)
+	ErrLimit    = fmt.Errorf("the limit of %d users is reached", maxUsers)
 )
 
 // User is one as others see it.
@@ -68,7 +68,7 @@ func Open(dir string) *Users {
 // Err is why the users can't be read.
 func (u *Users) Err() error { return u.broken }
 
-// List returns all of them, by number.
+// List returns all users, by number.
 func (u *Users) List() []User {
 	c := u.content.Load()
 	out := make([]User, len(c.Users))
@@ -256,8 +256,8 @@ func (u *Users) Logout(token string) error {
 	})
 }
 
-// digest returns the stored form of a token. Tokens are random, so nobody can guess one for a
-// digest, and comparing digests leaks nothing.
+// digest returns the stored form of a token. Tokens are random, so a token cannot be guessed from
+// its digest, and comparing digests leaks nothing.
 func digest(token string) string {
 	sum := sha256.Sum256([]byte(token))
 	return hex.EncodeToString(sum[:])
@@ -345,7 +345,7 @@ func (c *content) trimSessions(id int64, now time.Time) {
 
 func checkName(name string) error {
 	if !regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9._@-]{0,63}$`).MatchString(name) {
-		return fmt.Errorf("username %q %w: 1 to 64 letters, digits, and . _ @ - behind the first", name, ErrInvalid)
+		return fmt.Errorf("username %q %w: 1 to 64 letters, digits, and . _ @ - after the first", name, ErrInvalid)
 	}
 	return nil
 }

@@ -36,7 +36,7 @@ import (
 	"loxilb/internal/telemetry/logs"
 )
 
-// BaseURL is the path prefix of the existing loxilb's API, and of ours.
+// BaseURL is the path prefix of the API, and of the existing loxilb's.
 const BaseURL = rest.BaseURL
 
 // DataPath is what all areas read from the data path.
@@ -86,7 +86,7 @@ type Options struct {
 	Audit      *access.Audit          // nil: no audit log
 	Lines      *logs.Ring             // recent log lines; nil: none are kept
 	MetricsOff bool                   // until a request switches them on
-	Compat     bool                   // ignore what the existing loxilb ignores
+	Compat     bool                   // ignore unknown properties, like the existing loxilb
 	NoPage     bool                   // for browsers at /
 	ProbeFiles string                 // the directory that files of probes are below; empty: any
 	Verifier   *verify.Verifier       // compares desired state with the kernel
@@ -101,7 +101,7 @@ type Options struct {
 	// Own reports whether an address is one of this machine; nil: none is known.
 	Own func(netip.Addr) bool
 
-	// AllAnnouncements returns what is decided about all VIPs, in order; nil: BGP is off.
+	// AllAnnouncements returns the decisions about all VIPs, in order; nil: BGP is off.
 	AllAnnouncements func() []report.Announcement
 
 	// Drain returns the progress of this node's drain; nil: unknown.

@@ -36,7 +36,7 @@ func (a *API) Handler(by transport.Kind) http.Handler {
 			if p.Body.Code == http.StatusUnauthorized {
 				ow.Header().Set("WWW-Authenticate", "Bearer")
 			}
-			ow.Header().Set("Connection", "close") // who may not use the API keeps nobody from it
+			ow.Header().Set("Connection", "close") // a client without access must not occupy a connection
 			p.Write(ow)
 			return
 		}
@@ -74,7 +74,7 @@ func (a *API) route(w http.ResponseWriter, r *http.Request) {
 		rest.RefuseField(http.StatusMethodNotAllowed, "method", r.Method, "is not for "+r.URL.Path, allow).Write(w)
 		return
 	}
-	rest.Refuse(http.StatusNotFound, "there is no %s: the API is below %s/", r.URL.Path, rest.BaseURL).Write(w)
+	rest.Refuse(http.StatusNotFound, "%s not found: the API is below %s/", r.URL.Path, rest.BaseURL).Write(w)
 }
 
 // discard keeps the header of an answer only.

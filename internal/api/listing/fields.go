@@ -53,7 +53,7 @@ func (f *Fields) add(prefix string, index []int, t reflect.Type) {
 	}
 }
 
-// Paths returns all of them.
+// Paths returns the paths of all fields.
 func (f *Fields) Paths() []string {
 	list := make([]string, len(f.list))
 	for i := range f.list {
@@ -120,8 +120,8 @@ func (f *Fields) names() []string {
 // Names returns the names of the fields for users.
 func (f *Fields) Names() []string { return f.names() }
 
-// Values returns the values of a field of an object, given by pointer: of a list, those of each
-// element.
+// Values returns the values of a field of an object, given by pointer. For a list, it returns the
+// values of all elements.
 func (f *Fields) Values(object any, path string) (out []string) {
 	i := slices.IndexFunc(f.list, func(one field) bool { return one.path == path })
 	if i < 0 {

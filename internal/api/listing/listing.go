@@ -17,7 +17,7 @@ import (
 
 // Query selects, sorts and pages a list.
 type Query struct {
-	Names    []string // any of these; none: all
+	Names    []string // select any of these names; none: all objects
 	Where    Selector
 	Sort     string // field to sort by; "": as the list is; "-" before it: the largest first
 	Limit    int    // 0: all

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// JoinNames writes names with commas between them, as SplitNames reads them.
+// JoinNames joins names by commas, for SplitNames.
 func JoinNames(names []string) string {
 	list := make([]string, len(names))
 	for i, name := range names {
@@ -15,7 +15,7 @@ func JoinNames(names []string) string {
 	return strings.Join(list, ",")
 }
 
-// SplitNames reads names with commas between them. One with a comma in it is in quotes: "a,b",c.
+// SplitNames splits names at commas. A name that contains a comma is in quotes: "a,b",c.
 func SplitNames(text string) (names []string, err error) {
 	for _, part := range split(text) {
 		name, err := unquoted(part)
@@ -41,12 +41,12 @@ func unquoted(s string) (string, error) {
 	}
 	text, err := strconv.Unquote(s)
 	if err != nil {
-		return "", fmt.Errorf(`%s begins with a quote, and is not "in quotes"`, s)
+		return "", fmt.Errorf(`%s begins with a quote, and does not end with one`, s)
 	}
 	return text, nil
 }
 
-// split cuts at the commas that are in no parentheses and no quotes.
+// split splits at commas outside of parentheses and quotes.
 func split(text string) (parts []string) {
 	begin, depth := 0, 0
 	for i := 0; i < len(text); i++ {

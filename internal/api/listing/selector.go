@@ -115,7 +115,7 @@ func (s Selector) Matches(values func(field string) []string) bool {
 	return true
 }
 
-// MayMatch reports whether an object may match of which only some values are known.
+// MayMatch reports whether an object may match, given only some of its values.
 func (s Selector) MayMatch(values func(field string) (list []string, known bool)) bool {
 	for i := range s {
 		if list, known := values(s[i].Field); known && !s[i].matches(list) {
@@ -152,5 +152,5 @@ func (r *Requirement) matches(values []string) bool {
 	return found != r.Not
 }
 
-// nothing reports whether a value is that of an unset field. Answers leave some of these out.
+// nothing reports whether a value means an unset field. Answers omit some of these.
 func nothing(v string) bool { return v == "" || v == "0" || v == "false" }

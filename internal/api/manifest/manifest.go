@@ -59,8 +59,8 @@ const (
 	maxText   = 512
 )
 
-// Read finds the objects in a file. assume is the kind of objects that do not state it, such as
-// those of a list that two kinds share; "": by their properties. It returns all errors, or all
+// Read finds the objects in a file. assume is the kind of objects without a kind, such as elements
+// of a list that two kinds share; "": guess it from their properties. It returns all errors, or all
 // objects.
 func Read(file string, data []byte, assume string) ([]Object, Errors) {
 	r := &reader{file: file, assume: assume}

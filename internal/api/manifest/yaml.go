@@ -85,7 +85,7 @@ func split(data []byte) (parts []yamlPart) {
 			part.text = append(part.text, '\n') // a directive
 		default:
 			if bytes.HasPrefix(text, []byte("\ufeff")) && len(bytes.TrimSpace(part.text)) == 0 {
-				text = bytes.TrimPrefix(text, []byte("\ufeff")) // of a file that was put behind another one
+				text = bytes.TrimPrefix(text, []byte("\ufeff")) // of a file that was appended to another one
 			}
 			part.text = append(part.text, text...)
 		}

@@ -63,7 +63,7 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f, there := p.files()[r.URL.Path]
 	if !there {
 		h.Set("Cache-Control", "no-store")
-		http.Error(w, "the page has no such file, or one of another version: load / again", http.StatusNotFound)
+		http.Error(w, "this version of the page has no such file: load / again", http.StatusNotFound)
 		return
 	}
 	h.Set("Cache-Control", f.cache)
@@ -100,14 +100,14 @@ func kind(name string) string {
 	return "application/octet-stream"
 }
 
-// index is the file at /. It names the folder of the others as @.
+// index is the file at /. It refers to the folder of the other files as @.
 const index = "index.html"
 
 // read makes the files by request path. The folder's name is a hash of all files, so browsers can
 // cache them forever and never mix versions.
 func read() map[string]*file {
 	content, sum := map[string][]byte{}, sha256.New()
-	_ = fs.WalkDir(assets, "assets", func(name string, d fs.DirEntry, err error) error { // what is embedded is there
+	_ = fs.WalkDir(assets, "assets", func(name string, d fs.DirEntry, err error) error { // embedded files always exist
 		if err != nil || d.IsDir() {
 			return err
 		}

@@ -144,7 +144,7 @@ func archiveReadme(o archiveOptions, parts []archivePart) string {
 	if o.WithAddresses {
 		b.WriteString("CLIENT ADDRESSES ARE INCLUDED (--with-addresses).\n\n")
 	} else {
-		b.WriteString("Client addresses are replaced by [address]; those of services, endpoints and this machine remain.\n\n")
+		b.WriteString("Client addresses are replaced by [address]; addresses of services, endpoints and this machine remain.\n\n")
 	}
 	for _, p := range parts {
 		fmt.Fprintf(&b, "%-28s %s\n", p.Name, p.What)

@@ -30,7 +30,7 @@ func bundleCommand(o *session.Options) *cobra.Command {
 			"verify, interfaces, routes, neighbours, queues, BPF programs and maps into a file readable only\n" +
 			"by its owner. Tokens, passwords, keys, headers, probe contents and client addresses are removed.\n" +
 			"Without a daemon or a diagnostic program the other parts are still collected; MANIFEST lists\n" +
-			"what is missing. It holds at most 64 MB, and takes at most four minutes.",
+			"what is missing. It has at most 64 MB, and takes at most four minutes.",
 		Example: "  loxicmd support-bundle\n  loxicmd support-bundle -o /tmp/x.tar.gz --with-addresses",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

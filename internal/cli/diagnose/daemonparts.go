@@ -43,7 +43,7 @@ func (a *bundleClient) parts() []archivePart {
 		a.part("objects/hastate.json", "/config/cistate/all", "name, version and roles of this node"),
 		a.part("objects/revisions.json", "/config/revisions", "the last revisions"),
 		a.part("objects/status.json", "/status/objects", "the status of each object"),
-		a.part("state/events.json", "/events?limit=2000", "what has happened"),
+		a.part("state/events.json", "/events?limit=2000", "recent events"),
 		a.part("state/log.json", "/logs?lines=10000", "the log"),
 		a.part("state/metrics.txt", "/metrics", "metrics"),
 		a.part("state/rates.json", "/status/rates", "rates"),
@@ -55,7 +55,7 @@ func (a *bundleClient) parts() []archivePart {
 	for i := range list {
 		switch list[i].Name {
 		case "state/events.json", "state/log.json", "state/metrics.txt", "checks/verify.json", "objects/status.json",
-			"objects/export.json", "objects/services.json", "objects/firewall.json", "objects/revisions.json": // who has access, and who has made requests
+			"objects/export.json", "objects/services.json", "objects/firewall.json", "objects/revisions.json": // users, and authors of changes
 			list[i].Clients = true
 		}
 	}
@@ -86,7 +86,7 @@ func (a *bundleClient) get(ctx context.Context, path string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer resp.Body.Close() //nolint:errcheck // what is read is what there is
+	defer resp.Body.Close() //nolint:errcheck // the body was read
 	body, err := io.ReadAll(io.LimitReader(resp.Body, answerBytes))
 	if err == nil && resp.StatusCode != http.StatusOK {
 		err = fmt.Errorf("the daemon answered %s", resp.Status)

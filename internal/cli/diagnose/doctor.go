@@ -25,7 +25,7 @@ func doctorCommand(o *session.Options) *cobra.Command {
 		Use:   "doctor",
 		Short: "Check the machine and its network for problems, and suggest fixes",
 		Long: "Checks the kernel, its settings, interfaces, neighbours, routes, limits, memory and endpoints.\n" +
-			"Endpoints are pinged, and up to 256 of those without a probe are also connected to. Each finding\n" +
+			"Endpoints are pinged, and up to 256 of those without a probe are also tested by a connection. Each finding\n" +
 			"shows the problem, how certain it is, why it matters and the command that fixes it. Nothing is\n" +
 			"changed without --fix, which asks before each step.\n\n" +
 			"Without a daemon in this network namespace, loxicmd runs the checks that need none.\n\n" +
@@ -91,7 +91,7 @@ func examine(ctx context.Context, o *session.Options, fix, yes bool) error {
 	return nil
 }
 
-// mendAll repairs what it may, and returns the remaining findings.
+// mendAll repairs findings that the user confirms, and returns the remaining ones.
 func mendAll(ctx context.Context, o *session.Options, who patientOf, d v1.Diagnosis, yes bool) (v1.Diagnosis, error) {
 	answers := bufio.NewReader(o.Env.Stdin)
 	for _, f := range d.Findings {

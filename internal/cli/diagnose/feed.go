@@ -22,7 +22,7 @@ type feed struct {
 	number  int // of the question
 }
 
-// news is the server's answer to a query, or an error.
+// news is the server's answer to a query, or the error.
 type news struct {
 	number int
 	update *v1.RatesUpdate

@@ -92,7 +92,7 @@ func (m *model) back() {
 	}
 }
 
-// closeService returns to the services, at the former position.
+// closeService returns to the list of services, at the former position.
 func (m *model) closeService() {
 	m.service = ""
 	m.sort, m.offset, m.cursor = m.above.sort, m.above.offset, m.above.cursor

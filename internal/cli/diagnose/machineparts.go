@@ -20,11 +20,11 @@ func machineParts() []archivePart {
 			Collect: files("/proc/version", "/proc/cmdline", "/proc/loadavg", "/proc/uptime", "/proc/meminfo", "/proc/cpuinfo", "/proc/pressure/cpu", "/proc/pressure/memory")},
 		{Name: "machine/system.txt", What: "the distribution", Collect: files("/etc/os-release")},
 		{Name: "machine/sysctl.txt", What: "settings of the kernel's network", Collect: settings},
-		{Name: "machine/cgroup.txt", What: "limits of the daemon's cgroup, and what it uses", Collect: cgroup},
+		{Name: "machine/cgroup.txt", What: "limits and usage of the daemon's cgroup", Collect: cgroup},
 		{Name: "network/statistics.txt", What: "counters of protocols and softirqs",
 			Collect: files("/proc/net/snmp", "/proc/net/netstat", "/proc/net/softnet_stat", "/proc/softirqs", "/proc/interrupts", "/proc/net/dev")},
 		{Name: "bpf/programs.txt", What: "BPF programs and maps of the daemon: what the kernel reports about each, with the verifier's work", Collect: descriptors},
-		{Name: "bpf/pins.txt", What: "what is pinned", Collect: pinned},
+		{Name: "bpf/pins.txt", What: "pinned maps and links", Collect: pinned},
 	}
 	for _, c := range []struct{ name, what, line string }{
 		{"network/links.txt", "interfaces", "ip -s -d link"},

@@ -51,7 +51,7 @@ func (m *model) Init() tea.Cmd {
 // rows returns the number of lines that fit.
 func (m *model) rows() int { return max(1, m.height-8) }
 
-// request queries what the screen shows.
+// request queries the rates for the present screen.
 func (m *model) request() {
 	params := v1.WatchRatesParams{Sort: m.sort, Match: m.match, Limit: m.rows(), Offset: m.offset}
 	if m.service != "" {

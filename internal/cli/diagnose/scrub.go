@@ -63,11 +63,12 @@ type scrubber struct {
 	patterns []replacement
 }
 
-// newScrubber makes a scrubber of these secrets. addresses are kept, as they are no clients'.
+// newScrubber makes a scrubber of these secrets. It keeps addresses, which do not belong to
+// clients.
 func newScrubber(known []string, keep []netip.Addr) scrubber {
 	s := scrubber{keep: map[netip.Addr]bool{}, patterns: secrets()}
 	for _, k := range known {
-		if k = strings.TrimSpace(k); len(k) >= 4 { // a shorter one would match parts of words, and is no secret
+		if k = strings.TrimSpace(k); len(k) >= 4 { // shorter ones would match parts of words, and are not secrets
 			s.known = append(s.known, k)
 		}
 	}

@@ -229,7 +229,7 @@ func located(objects []manifest.Object, answer []byte, err error) error {
 		wrong = append(wrong, manifest.Error{Position: objects[one.Index].Locate(one.Field), Text: text})
 	}
 	head := "nothing was changed"
-	if !strings.HasPrefix(e.Message, head) { // but undone, as far as that was possible
+	if !strings.HasPrefix(e.Message, head) { // the change was undone where possible
 		head, _, _ = strings.Cut(e.Message, ": objects[")
 	}
 	return session.Refused("%s:\n%w", head, wrong)
@@ -248,7 +248,7 @@ func printConfirmable(o *session.Options, answer []byte) error {
 	return printResult(o, answer, false)
 }
 
-// printResult prints a summary of the changes, or for a plan all of them.
+// printResult prints a summary of the changes; for a plan, all changes.
 func printResult(o *session.Options, answer []byte, plan bool) error {
 	var r v1.ApplyResult
 	if err := session.Decode(answer, &r); err != nil {

@@ -143,9 +143,9 @@ func TestApplyLocates(t *testing.T) {
 // TestApplyUndone checks that a rollback that keeps changes of others is not reported as complete.
 func TestApplyUndone(t *testing.T) {
 	t.Parallel()
-	s := clitest.NewServer(t, 400, `{"code":400,"message":"the change was undone, but for what others have changed since (service [::1]:80/tcp): objects[0]: no","result":"x",`+
+	s := clitest.NewServer(t, 400, `{"code":400,"message":"the change was undone, except for objects that others have changed since (service [::1]:80/tcp): objects[0]: no","result":"x",`+
 		`"errors":[{"index":0,"message":"no"}]}`)
-	want := "Error: the change was undone, but for what others have changed since (service [::1]:80/tcp):\n-:1:1: no\n"
+	want := "Error: the change was undone, except for objects that others have changed since (service [::1]:80/tcp):\n-:1:1: no\n"
 	if got := clitest.Run(t, document, s.Args("apply -f -")...); got.Code != session.ExitRefused || got.Stderr != want {
 		t.Errorf("%+v, want %s", got, want)
 	}

@@ -104,7 +104,7 @@ func raw(members map[string]any) json.RawMessage {
 	return data
 }
 
-// line returns nil for a line that requests no object of its own.
+// line returns the object of a line; nil if the line needs none.
 func (r *interfaceReader) line(at manifest.Position, words []string) (*object, error) {
 	if len(words) > 1 && (words[1] == "-4" || words[1] == "-6") {
 		words = slices.Delete(slices.Clone(words), 1, 2)

@@ -134,8 +134,8 @@ func weight(text string) (uint16, error) {
 	return uint16(n), nil
 }
 
-// scheduler returns the algorithm that is equivalent or nearest to one of IPVS; why explains a
-// difference.
+// scheduler returns the algorithm that is equivalent or closest to an IPVS scheduler; why explains
+// a difference.
 func scheduler(name string) (a lb.Algorithm, why string) {
 	switch name {
 	case "rr", "":

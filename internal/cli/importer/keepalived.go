@@ -10,7 +10,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// block is a line of a keepalived.conf, with the lines in braces behind it.
+// block is a line of a keepalived.conf, with the lines in braces after it.
 type block struct {
 	line  int
 	words []string

@@ -91,7 +91,7 @@ func nftStatements(c *collector, text string) (list []nftStatement) {
 }
 
 // nftWords splits a line into words. Braces, commas, semicolons and a colon between spaces are
-// words of their own.
+// separate words.
 func nftWords(line string) []string {
 	if i := commentAt(line); i >= 0 {
 		line = line[:i]

@@ -67,7 +67,7 @@ func findBFD(ctx context.Context, o *session.Options, remote, instance string) (
 			}, nil
 		}
 	}
-	return nil, session.Refused("there is no BFD session with %s in instance %s", remote, cmp.Or(instance, "default"))
+	return nil, session.Refused("no BFD session with %s in instance %s", remote, cmp.Or(instance, "default"))
 }
 
 func deleteBFD(o *session.Options) *cobra.Command {

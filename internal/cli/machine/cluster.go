@@ -19,7 +19,7 @@ func getCluster(o *session.Options) *cobra.Command {
 		Short: "Show the nodes that exchange connections with this one",
 		Long: "Shows the peers of --cluster: whether each has the connections of this node (up), gets all of them\n" +
 			"(copying), is not connected (down), or does not fit this node (refused). Lag is how far its\n" +
-			"connection table is behind this one. The reason names services that differ from those of this\n" +
+			"connection table lags behind this one. The reason names services that differ from those of this\n" +
 			"node. -o wide also shows the outcomes of the records that it sent.",
 		Example: "  loxicmd get cluster\n  loxicmd get cluster -o wide",
 		Args:    cobra.NoArgs,
@@ -61,7 +61,7 @@ func reasonText(p *v1.ClusterPeer) string {
 	return text
 }
 
-// lagText returns how far a node is behind; "-" if it gets nothing.
+// lagText returns how far a node lags behind; "-" if it gets nothing.
 func lagText(state string, seconds float64) string {
 	if state != "up" && state != "copying" {
 		return "-"

@@ -42,7 +42,7 @@ func setHastate(o *session.Options) *cobra.Command {
 			"A MASTER or NOT_DEFINED node answers for the VIPs and announces them. A BACKUP, FAULT or STOP\n" +
 			"node does not answer for them, but keeps forwarding connections that reach it. The role survives\n" +
 			"restarts of the daemon. After a reboot, a MASTER is BACKUP until the role is set again. With\n" +
-			"--lease, so is a MASTER whose daemon does not run for that time: its kernel stops answering.",
+			"--lease, so does a MASTER whose daemon is down for that time: its kernel stops answering.",
 		Example: "  loxicmd set hastate MASTER\n  loxicmd set hastate MASTER --lease=30s\n  loxicmd set hastate BACKUP --instance=llb-inst1",
 		Args:    session.Exactly("the state, as in: loxicmd set hastate MASTER"),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -141,7 +141,7 @@ func drainNode(o *session.Options) *cobra.Command {
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	session.DurationVar(fs, &deadline, "deadline", "", 0, "withdraw after this time whatever packets arrive, such as 90s or 5m; 0 never does")
+	session.DurationVar(fs, &deadline, "deadline", "", 0, "withdraw after this time even if packets still arrive, such as 90s or 5m; 0: never")
 	fs.BoolVar(&wait, "wait", false, "wait until the node is drained, and show the progress")
 	fs.BoolVar(&exit, "exit", false, "the daemon exits once the node is drained; the data path stays attached")
 	return cmd

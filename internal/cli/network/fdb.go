@@ -15,7 +15,7 @@ func createFDB(o *session.Options) *cobra.Command {
 	return &cobra.Command{
 		Use:     "fdb MAC INTERFACE",
 		Short:   "Add a forwarding entry: the interface of a MAC address",
-		Long:    "Adds a MAC address to the forwarding table of the bridge that the interface belongs to.",
+		Long:    "Adds a MAC address to the forwarding table of the interface's bridge.",
 		Example: "  loxicmd create fdb 00:11:22:aa:bb:cc eth1",
 		Args:    session.Arguments("MAC", "INTERFACE"),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -16,7 +16,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// createFlags are the flags of create lb: those of fields, and the rest unparsed.
+// createFlags are the flags of create lb: flags of fields, and the others unparsed.
 type createFlags struct {
 	session.FieldFlags[lb.Service, v1.LoadbalanceEntry]
 	ports          portFlags
@@ -143,7 +143,7 @@ func (f *createFlags) allEndpoints() (all []lb.Endpoint, err error) {
 		return nil, errors.New("--endpoints is missing: use IP:WEIGHT, comma-separated")
 	}
 	for i, text := range append(f.endpoints, f.backups...) {
-		if strings.TrimSpace(text) == "" && len(f.endpoints)+len(f.backups) > 1 { // behind a comma too many
+		if strings.TrimSpace(text) == "" && len(f.endpoints)+len(f.backups) > 1 { // after a superfluous comma
 			continue
 		}
 		e, err := lb.ParseEndpointFlag(strings.TrimSpace(text))

@@ -45,7 +45,7 @@ func drainEndpoint(o *session.Options) *cobra.Command {
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	session.DurationVar(fs, &deadline, "deadline", "", 0, "reset remaining connections after this time, such as 90s or 2h; 0 never does")
+	session.DurationVar(fs, &deadline, "deadline", "", 0, "reset remaining connections after this time, such as 90s or 2h; 0: never")
 	fs.IntVar(&rate, "rate", 200, "connections reset per second at the deadline, up to 10000")
 	return cmd
 }

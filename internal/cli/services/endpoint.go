@@ -143,7 +143,7 @@ func getEndpoint(o *session.Options) *cobra.Command {
 		Short:   "Show endpoints and their probe results; -o wide shows the last changes",
 		Example: "  loxicmd get endpoint\n  loxicmd get ep 10.0.0.1 -o wide\n  loxicmd get ep --state=down --sort-by=-since --limit=20\n  loxicmd get ep -o wide --name=10.0.0.1_tcp_8080",
 	})
-	kind.Choose(cmd, "name", "show only the endpoint with this name, or those with this address", "")
+	kind.Choose(cmd, "name", "show only the endpoint with this name, or endpoints with this address", "")
 	kind.Choose(cmd, "state", "show only endpoints in this state: up, unprobed, standby, draining, drained, panic or down", "observedState")
 	kind.Choose(cmd, "service", "show only endpoints of this service, IP:PORT/PROTOCOL", "services")
 	return cmd

@@ -138,7 +138,7 @@ func wideLB(list []v1.LoadbalanceEntry, compat bool) *session.Table {
 	return t
 }
 
-// hasSources reports whether the server says what each endpoint sees as the source.
+// hasSources reports whether the server reports the source that each endpoint sees.
 func hasSources(e *v1.LoadbalanceEntry) bool {
 	return slices.ContainsFunc(e.Endpoints, func(p v1.Endpoint) bool { return p.Source != "" })
 }
@@ -222,7 +222,7 @@ func protocol(a *v1.ServiceArguments) string {
 	return a.Protocol
 }
 
-// algorithm returns the algorithm's name; for one of a newer server, its number.
+// algorithm returns the algorithm's name, or its number if a newer server has added it.
 func algorithm(a *v1.ServiceArguments) string {
 	if v, err := lb.ParseAlgorithm(cmp.Or(string(a.Sel), "0")); err == nil {
 		return v.String()

@@ -75,8 +75,7 @@ func OneLine(s string) string {
 	}, s)
 }
 
-// Wrap breaks a text behind spaces and commas into lines that are no wider than width where that is
-// possible.
+// Wrap breaks a text after spaces and commas into lines that are at most width wide, if possible.
 func Wrap(text string, width int) (lines []string) {
 	for utf8.RuneCountInString(text) > width {
 		end := 0

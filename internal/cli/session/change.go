@@ -52,7 +52,8 @@ func ForceFlag(cmd *cobra.Command, force *bool) {
 	cmd.Flags().BoolVar(force, "force", false, "proceed even if your own connection uses it")
 }
 
-// Created prints the answer to a request that creates. An existing identical object is no failure.
+// Created prints the answer to a request that creates. An existing identical object is not a
+// failure.
 func (o *Options) Created(body []byte, err error) error {
 	if existsAlready(body) {
 		return o.printResult(body, "unchanged")

@@ -92,8 +92,7 @@ func (o *Options) dial(ctx context.Context, network, addr string) (net.Conn, err
 	return &idleConn{conn, cmp.Or(o.idle, o.wait())}, nil
 }
 
-// IsRemote reports whether flags or a context select a server other than that of this network
-// namespace.
+// IsRemote reports whether flags or a context select another server than this network namespace's.
 func (o *Options) IsRemote() bool {
 	return o.named || o.socket != "" || o.namesServer() || o.protocol != "http"
 }

@@ -153,8 +153,7 @@ func describeList(b *strings.Builder, title, indent string, list []any) {
 	}
 }
 
-// statusAndEvents returns the status and the events of an object, as far as the server returns
-// these.
+// statusAndEvents returns the status and the events of an object, if the server returns them.
 func (o *Options) statusAndEvents(ctx context.Context, kind, key string, objects []string) (string, error) {
 	if len(objects) == 0 {
 		return "", nil

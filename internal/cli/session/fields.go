@@ -13,7 +13,7 @@ import (
 // defines their names, values and help.
 type FieldFlags[T, O any] struct {
 	object T
-	fields []lb.Field[T] // those with a flag
+	fields []lb.Field[T] // fields with a flag
 }
 
 // NewFieldFlags leaves out fields without a flag.

@@ -43,7 +43,7 @@ type Kind[L, T any] struct {
 	More      func(context.Context, *T) (string, error)    // part of a description between answer and status; nil: nothing
 	Called    string                                       // an object's name in errors; "": Word
 	Hint      string                                       // how to name an object, for an error
-	Quiet     func() bool                                  // whether a missing object is no error; nil: it is one
+	Quiet     func() bool                                  // whether a missing object is not an error; nil: it is
 	Stream    bool                                         // the list may be too large to hold: it is printed as it arrives
 	Watch     func(context.Context) error                  // follows changes, in place of events
 }
@@ -65,7 +65,7 @@ type listFlags struct {
 // Get makes a command that shows the objects of a kind: all, named or selected ones.
 func (k Kind[L, T]) Get(o *Options) *cobra.Command { return k.GetWith(o, k.Shows.command()) }
 
-// GetWith is Get for a command with more flags, or with a check of its own.
+// GetWith is Get for a command with additional flags or checks.
 func (k Kind[L, T]) GetWith(o *Options, cmd *cobra.Command) *cobra.Command {
 	if cmd.Use == "" {
 		cmd.Use, cmd.Aliases = k.Word+" [NAME...]", k.Aliases

@@ -1,4 +1,4 @@
-// Package session has what the commands of loxicmd share: global flags, access to the server,
+// Package session has the shared parts of loxicmd's commands: global flags, access to the server,
 // tables and other formats of output, and the commands of each registered kind.
 package session
 
@@ -36,7 +36,7 @@ type Options struct {
 	idle     time.Duration // how long the server may be silent; 0: timeout
 	resolved bool          // whether the server was determined
 	named    bool          // it was named by --server or a context
-	own      string        // why the socket of this network namespace was of no use, if it was tried
+	own      string        // why the socket of this network namespace could not be used, if it was tried
 	flags    *pflag.FlagSet
 }
 

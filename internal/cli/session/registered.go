@@ -38,12 +38,12 @@ func RegisteredCommands(o *Options) Commands {
 type registered struct {
 	kinds.Any
 	words kinds.Words
-	about *kinds.Commands // nil: the commands have code of their own
+	about *kinds.Commands // nil: the commands have their own code
 }
 
 func registeredOf(k kinds.Any) registered { return registered{k, k.About(), k.Commands()} }
 
-// creates returns the verb that creates or changes an object: the only one of a kind is set.
+// creates returns the verb that creates or changes an object: the only object of a kind is set.
 func (r registered) creates() Verb {
 	if r.Only() != "" {
 		return Set
@@ -157,9 +157,9 @@ func (r registered) create(o *Options) *cobra.Command {
 	return cmd
 }
 
-// AddFlags declares the flags by which a command changes an object that exists, and returns a
-// function that sets those that were given in a body. The others keep their values, so help leaves
-// out what they are by default.
+// AddFlags declares the flags of a command that changes an existing object, and returns a function
+// that sets the given flags in a body. Other properties keep their values, so the help omits
+// defaults.
 func AddFlags[B any](cmd *cobra.Command, flags []kinds.Flag[*B]) (given func(*B) error) {
 	var sets []func(*B) error
 	cmd.Flags().SortFlags = false

@@ -192,7 +192,7 @@ func (l *rawList) end(next string) error {
 // streamIdle bounds the silence of a stream of events: the server sends a line every 15 s.
 const streamIdle = 45 * time.Second
 
-// maxEvent bounds the length of an event: one of rates has a page of services.
+// maxEvent bounds the length of an event: an event of rates has a page of services.
 const maxEvent = 16 << 20
 
 // Follow requests server-sent events, and shows each until interrupted.

@@ -18,7 +18,7 @@ type Table struct {
 	width  []int // of the columns, once something was printed
 	bare   bool  // without a header
 
-	optional map[string][]string // by header: a column is left out if all cells have one of these values; none: any value
+	optional map[string][]string // by header: a column is omitted if all its cells have one of these values; none: any value
 	renamed  map[string]string   // by header: a better name than the existing loxicmd's
 }
 
@@ -57,8 +57,8 @@ func (t *Table) AddLines(cells ...[]string) {
 	}
 }
 
-// LeaveOut leaves a column out of a compact table if all its cells have one of these values, or are
-// empty. Without a value the column is always left out.
+// LeaveOut omits a column of a compact table if all its cells have one of these values, or are
+// empty. Without values the column is always omitted.
 func (t *Table) LeaveOut(column string, values ...string) {
 	if t.optional == nil {
 		t.optional = map[string][]string{}

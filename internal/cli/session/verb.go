@@ -31,7 +31,7 @@ const (
 // Commands are the commands of an area, by verb.
 type Commands map[Verb][]*cobra.Command
 
-// NoObject refuses a word after a verb that is no subcommand.
+// NoObject refuses a word after a verb that is not a subcommand.
 func NoObject(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil

@@ -23,7 +23,7 @@ type watcher[L, T any] struct {
 	options *Options
 	query   *listing.Query
 	table   *Table
-	shown   map[string]string // by name: what was last shown
+	shown   map[string]string // last shown form of each object, by name
 }
 
 // watch prints the result of a query, and then its changes, until interrupted.
@@ -71,7 +71,7 @@ func (k *Kind[L, T]) watch(ctx context.Context, o *Options, f *listFlags, q *lis
 	}
 }
 
-// follow shows the objects of an event, and of those soon after it.
+// follow shows the objects of an event, and of events soon after it.
 func (w *watcher[L, T]) follow(ctx context.Context, first v1.Event, events <-chan v1.Event) error {
 	names, all := map[string]bool{}, false
 	gather := func(e *v1.Event) {

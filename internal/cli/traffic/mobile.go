@@ -61,7 +61,7 @@ func createSessionFlow(o *session.Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "sessionulcl USER",
 		Aliases: kinds.SessionFlow().Aliases,
-		Short:   "Take packets of a mobile user to some addresses out of their tunnel",
+		Short:   "Decapsulate a mobile user's packets to some addresses",
 		Long: "Packets of a session to these addresses leave the GTP-U tunnel here, and are balanced or routed;\n" +
 			"answers go into the tunnel of the base station, with the QoS flow of the address.",
 		Example: "  loxicmd create sessionulcl user1 --ulclArgs=16:192.168.33.1\n  loxicmd create sessionulcl user1 --ulclArgs=16:192.168.33.1,9:192.168.33.2",

@@ -40,7 +40,7 @@ func name(o *session.Options) cobra.CompletionFunc {
 func getContexts(o *session.Options) *cobra.Command {
 	return &cobra.Command{
 		Use:     "get-contexts",
-		Short:   "Show contexts, and which one is current",
+		Short:   "Show contexts and the current one",
 		Example: "  loxicmd config get-contexts",
 		Args:    cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {

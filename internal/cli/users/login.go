@@ -129,7 +129,7 @@ func setLogout(o *session.Options) *cobra.Command {
 				if _, err = o.Answer(client.Logout(cmd.Context())); errors.As(err, &unreachable) && unreachable.Code == session.ExitUnreachable {
 					return err
 				}
-				refusal = err // of an expired token, which is removed nevertheless
+				refusal = err // the token has expired; it is removed nevertheless
 			}
 			if err := errors.Join(dropToken(o), refusal); err != nil {
 				return err

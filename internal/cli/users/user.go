@@ -28,7 +28,7 @@ func createUser(o *session.Options) *cobra.Command {
 		Short:   "Create an API user, for set login",
 		Long: "Creates an API user. Prompts for the password, or reads it from the first line of\n" +
 			"--password-file (- is standard input); it has 8 to 128 bytes. The role view may read, operate may\n" +
-			"also change what is balanced, and admin may do everything.",
+			"also change objects, and admin may do everything.",
 		Example: "  loxicmd create user ann --role=operate\n  loxicmd create user bot --role=view --password-file=/root/bot.password",
 		Args:    session.Exactly("the name, as in: loxicmd create user ann --role=operate"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -209,7 +209,7 @@ func askSecret(o *session.Options, question string) (string, error) {
 	return string(secret), nil
 }
 
-// readLine reads a line and nothing beyond: the next prompt reads the rest.
+// readLine reads a single line and nothing after it: the next prompt reads the rest.
 func readLine(o *session.Options) (string, error) {
 	var line []byte
 	for one := make([]byte, 1); len(line) < 64<<10; {

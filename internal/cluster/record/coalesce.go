@@ -7,14 +7,14 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// tuple is what a connection is found by.
+// tuple is the key of a connection.
 type tuple struct {
 	client, vip netip.AddrPort
 	protocol    lb.Protocol
 }
 
 // Coalesce merges copies of the same connection, in place, and returns what remains. A short
-// connection has five within milliseconds, of which peers need what they say together.
+// connection has five within milliseconds, and peers need only their combined content.
 func Coalesce(list []report.ConnectionCopy) []report.ConnectionCopy {
 	if len(list) < 2 {
 		return list

@@ -7,9 +7,9 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// Merge returns what two copies of connections of the same client and VIP say together. Copies of
-// one connection add up: in any order, and however often each is merged. Of two connections the
-// later one remains. bpf/cluster/put.h does the same to the connection table.
+// Merge combines two copies with the same client and VIP. Merging copies of one connection is
+// commutative and idempotent. Of two different connections, the later one remains.
+// bpf/cluster/put.h does the same to the connection table.
 func Merge(a, b report.ConnectionCopy) report.ConnectionCopy {
 	if !sameConnection(&a, &b) {
 		if isLater(&a, &b) {
@@ -32,8 +32,8 @@ func Merge(a, b report.ConnectionCopy) report.ConnectionCopy {
 	return a
 }
 
-// tagsOf returns the tags of an association: those of the copy with the later packet, as a client
-// may have restarted in between. All copies have tags, since they begin with INIT ACK.
+// tagsOf returns the tags of an association from the copy with the later packet, since a client may
+// have restarted in between. All copies have tags, since they begin with INIT ACK.
 func tagsOf(a, b *report.ConnectionCopy) report.TCPNumbers {
 	x, y := a.Numbers, b.Numbers
 	if cmp.Or(cmp.Compare(a.Idle, b.Idle), cmp.Compare(y.Acked, x.Acked), cmp.Compare(y.ReplyAcked, x.ReplyAcked)) > 0 {
@@ -42,14 +42,14 @@ func tagsOf(a, b *report.ConnectionCopy) report.TCPNumbers {
 	return x
 }
 
-// sameConnection reports whether two copies are of one connection: the next one of a client's port
-// has another generation.
+// sameConnection reports whether two copies belong to one connection: the next connection from a
+// client's port has another generation.
 func sameConnection(a, b *report.ConnectionCopy) bool {
 	return a.Generation == b.Generation && a.Source == b.Source && a.Endpoint == b.Endpoint && a.Traits == b.Traits && a.Hop == b.Hop && a.Mark == b.Mark
 }
 
-// isLater reports whether a is of a later connection than b: it was used later; at the same time,
-// it has later numbers; and in the end any order that all nodes agree about.
+// isLater reports whether a belongs to a later connection than b: it was used later, or at the same
+// time with later numbers. Otherwise any order will do on which all nodes agree.
 func isLater(a, b *report.ConnectionCopy) bool {
 	if a.Idle != b.Idle {
 		return a.Idle < b.Idle

@@ -9,9 +9,9 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// A packed record is half as long as another one. Connections of a frame have few paths, so a
-// record names its path by a number once the frame has it. Numbers of TCP that usually agree take a
-// byte.
+// A packed record is half as long as an unpacked one. Connections of a frame have few paths, so a
+// record refers to its path by number once the frame has it. Numbers of TCP that usually agree take
+// a byte.
 
 // path is what connections of one client network and service have in common.
 type path struct {

@@ -17,7 +17,7 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// The first byte of a record says what follows.
+// Flags in the first byte of a record.
 const (
 	formIPv6   = 0x01 // addresses have 16 bytes
 	formTCP    = 0x02 // with numbers; otherwise UDP, or SCTP by flagSCTP
@@ -43,7 +43,7 @@ const (
 // replies only, and a record describes both.
 const flagProxy = 0x01
 
-// flagSCTP is the same bit where a record is not of TCP: it is of SCTP, with tags.
+// flagSCTP is the same bit in a record that is not TCP: the record is SCTP, with tags.
 const flagSCTP = flagProxy
 
 // bitPairs are the forms of traits and hop flags.
@@ -219,7 +219,7 @@ func lengthOf(form byte, sctp bool) int {
 	return n
 }
 
-// hasSense reports whether each address may be one of a connection.
+// hasSense reports whether each address is possible in a connection.
 func hasSense(c *report.ConnectionCopy) bool {
 	for _, a := range [pairs]netip.AddrPort{c.Client, c.VIP, c.Source, c.Endpoint} {
 		if a.Addr().IsUnspecified() || a.Addr().IsMulticast() {
@@ -238,8 +238,8 @@ func readAddress(b []byte, is6 bool) (netip.AddrPort, []byte) {
 	return netip.AddrPortFrom(a.Unmap(), binary.BigEndian.Uint16(b[size:])), b[size+2:]
 }
 
-// ahead is a signed number of 24 bits: how far one TCP number is ahead of another. What does not
-// fit is as far as can be: the packet path takes more than 4 MiB as unknown.
+// ahead is a signed number of 24 bits: how far one TCP number is ahead of another. Larger distances
+// are saturated: the packet path treats more than 4 MiB as unknown.
 const (
 	aheadMost  = 1<<23 - 1
 	aheadLeast = -1 << 23

@@ -20,8 +20,8 @@ func claimOf(c *tls.Config, own *Hello) *tls.Config {
 	return c
 }
 
-// asking returns a configuration with which a client learns that, even if it then does not accept
-// the server's certificate. selected gets what the server has selected.
+// asking returns a configuration with which a client learns that, even if it then rejects the
+// server's certificate. selected receives the protocol that the server has selected.
 func asking(c *tls.Config, selected *string) *tls.Config {
 	c = c.Clone()
 	c.NextProtos = []string{protocolServing, protocolJoining}

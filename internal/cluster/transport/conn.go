@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// dialTime is the limit of an attempt to reach a peer: the next one is sooner than TCP's own.
+	// dialTime limits an attempt to reach a peer. The next attempt then comes sooner than TCP's own.
 	dialTime = time.Second
 	// handshakeTime is the limit of a new connection's handshakes.
 	handshakeTime = 3 * time.Second
@@ -29,15 +29,15 @@ const (
 	PingEvery    = 100 * time.Millisecond
 	suspectAfter = 250 * time.Millisecond
 	silenceMost  = 4 * time.Second
-	// socketBuffer is what the kernel holds for a peer at most; the queue is in user space.
+	// socketBuffer bounds the data that the kernel holds for a peer; the queue is in user space.
 	socketBuffer = 1 << 20
 )
 
-// ErrRefused reports that one of two nodes refuses the other, because they do not fit each other.
+// ErrRefused reports that one of two nodes refuses the other, because they are incompatible.
 type ErrRefused struct {
 	Sentence string
 	Node     string // name of the peer; empty: it is not known
-	Serves   bool   // the peer announces its VIPs, or says so
+	Serves   bool   // the peer claims to announce its VIPs
 	Known    bool   // the peer has a certificate that this node accepts
 }
 
@@ -97,7 +97,7 @@ func Dial(ctx context.Context, address string, own *Hello, credentials *Credenti
 	return c, nil
 }
 
-// tune bounds what the kernel holds for a peer.
+// tune bounds the data that the kernel holds for a peer.
 func tune(c net.Conn) {
 	if tcp, ok := c.(*net.TCPConn); ok {
 		_ = tcp.SetWriteBuffer(socketBuffer)
@@ -173,8 +173,8 @@ func accept(ctx context.Context, plain net.Conn, h *Host) (*Conn, error) {
 	if err := c.sendJSON(kindWelcome, w); err != nil || judged != nil {
 		return nil, errors.Join(judged, err)
 	}
-	// The node sends something at once, unless it has found out that this one is connected by
-	// another address. A connection without it must not take the place of the one before.
+	// A node sends something at once, unless it has noticed that this node is connected by another
+	// address. Until then, the new connection must not replace the previous one.
 	if _, err := c.read.Peek(1); err != nil {
 		return nil, fmt.Errorf("%w: %w", errLeft, err)
 	}
@@ -225,7 +225,7 @@ func (c *Conn) SendPacked(records []byte) error { return c.send(kindPacked, reco
 // SendClients sends records of clients, of FrameMost bytes at most.
 func (c *Conn) SendClients(records []byte) error { return c.send(kindClients, records) }
 
-// SendState sends what this node shows of itself, to nodes with FeatureState.
+// SendState sends this node's state to nodes with FeatureState.
 func (c *Conn) SendState(state []byte) error { return c.send(kindState, state) }
 
 // SendBulkEnd reports that all connections were sent.
@@ -281,12 +281,12 @@ func (c *Conn) awaitFrame(suspect func()) {
 	}
 }
 
-// Reader gets what a peer sends. Payloads are valid until the call returns.
+// Reader handles a peer's frames. Payloads are valid until the call returns.
 type Reader struct {
 	Records  func(payload []byte) error // of connections
 	Packed   func(payload []byte) error // packed ones
 	Clients  func(payload []byte) error
-	State    func(payload []byte) error // what the peer shows of itself
+	State    func(payload []byte) error // the peer's state
 	BulkEnd  func()                     // the peer has sent all that it had
 	Serves   func()                     // the peer announces its VIPs
 	Rerouted func()                     // routers may have begun to send the peer's packets here

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// Credentials prove that this node belongs to the cluster, and verify that others do. They come
+// Credentials prove that this node belongs to the cluster, and verify other nodes. They are read
 // from files, which may change while the node runs.
 type Credentials struct {
 	source interface {
@@ -26,12 +26,12 @@ type Credentials struct {
 
 	mu      sync.Mutex
 	now     *identity
-	seen    [sha256.Size]byte // fingerprint of what was read last
-	used    [sha256.Size]byte // and of what was parsed last
+	seen    [sha256.Size]byte // fingerprint of the files as read last
+	used    [sha256.Size]byte // fingerprint of the files as parsed last
 	problem error             // why the files cannot be used; nil: they are in use
 }
 
-// identity is what a node shows, and what it accepts.
+// identity is the certificate of a node, and the certificates that it accepts.
 type identity struct {
 	own    tls.Certificate
 	pool   *x509.CertPool
@@ -54,7 +54,7 @@ func newCredentials(c *Credentials) (*Credentials, error) {
 
 // Reload reads the files again, and reports whether the credentials have changed. A change counts
 // once two calls have read the same: editors and scripts write files in steps. If the files cannot
-// be used, those before stay in use, and Problem says why.
+// be used, the previous credentials stay in use, and Problem returns the reason.
 func (c *Credentials) Reload() bool {
 	files, err := c.source.read()
 	sum := fingerprint(files, err)
@@ -121,9 +121,9 @@ func (c *Credentials) Config() *tls.Config {
 // variantsMost bounds the certificates of one key that a peer may show.
 const variantsMost = 8
 
-// verify returns the certificate of a peer that this node accepts. After the first one, a peer may
-// show others for the same key of its own, by other authorities: a node that has two keys of the
-// cluster is accepted by nodes that have either.
+// verify returns the certificate of a peer that this node accepts. A peer may send several
+// certificates of its key, by different authorities: nodes with either of two cluster keys accept a
+// node that has both.
 func (i *identity) verify(chain []*x509.Certificate) (*x509.Certificate, error) {
 	if len(chain) == 0 {
 		return nil, errors.New("the peer has no certificate")

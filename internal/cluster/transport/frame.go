@@ -7,7 +7,7 @@ import (
 	"io"
 )
 
-// kind is what a frame holds.
+// kind is the type of a frame's content.
 type kind byte
 
 const (
@@ -18,8 +18,8 @@ const (
 	kindPing                    // nothing, as a sign of life
 	kindAck                     // how many records have been applied: 8 bytes
 	kindClients                 // records of clients, one after the other; since version 2
-	kindState                   // what the node shows of itself, JSON; FeatureState
-	kindPacked                  // records of which later ones refer to earlier ones; FeaturePacked
+	kindState                   // the node's state, JSON; FeatureState
+	kindPacked                  // records that may refer to earlier ones; FeaturePacked
 )
 
 // FrameMost is the most bytes that a frame holds.

@@ -24,20 +24,20 @@ const clientsVersion = 2
 // it, so features need no new version, and their order does not matter.
 type Feature string
 
-// FeatureState is what a node shows of itself: roles, connections, and the services that its peers
-// compare with their own.
+// FeatureState is the exchange of states: roles, connections, and the services that peers compare
+// with their own.
 const FeatureState Feature = "state"
 
 // FeatureSCTP is records of associations of SCTP.
 const FeatureSCTP Feature = "sctp"
 
-// FeaturePacked is records of connections in half as many bytes, those of SCTP among them.
+// FeaturePacked is packed records: half as many bytes per connection. It includes SCTP.
 const FeaturePacked Feature = "packed"
 
-// Features returns what this build understands.
+// Features returns the features of this build.
 func Features() []Feature { return []Feature{FeatureState, FeatureSCTP, FeaturePacked} }
 
-// Hello is what nodes say about themselves before they exchange connections.
+// Hello is a node's greeting before it exchanges connections.
 type Hello struct {
 	Version     int    `json:"version"`     // newest version of the protocol
 	Oldest      int    `json:"oldest"`      // and the oldest one
@@ -49,10 +49,10 @@ type Hello struct {
 	Slots       int    `json:"slots"`       // size of the tables of the algorithms hash and persist
 	Revision    uint64 `json:"revision"`    // of the configuration, for users
 	NewTable    bool   `json:"newTable"`    // the node has no connections of an earlier process
-	Connections int    `json:"connections"` // in its table; older nodes say nothing
-	Joining     bool   `json:"joining"`     // the node does not announce its VIPs; older nodes never say so
+	Connections int    `json:"connections"` // in its table; missing in older nodes' greetings
+	Joining     bool   `json:"joining"`     // the node does not announce its VIPs; false for older nodes
 
-	Features []Feature `json:"features"` // what the node understands; none: an older node
+	Features []Feature `json:"features"` // features of the node; none: an older node
 }
 
 // welcome is the answer to a Hello: the other node's, or why it refuses.
@@ -75,7 +75,7 @@ const (
 	sentenceMost = 500
 )
 
-// clip shortens what a peer says for users: it is shown in tables and logs.
+// clip shortens a peer's text, which is shown in tables and logs.
 func clip(s string, most int) string {
 	if utf8.RuneCountInString(s) <= most {
 		return s

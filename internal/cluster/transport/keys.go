@@ -26,8 +26,8 @@ const (
 	keyFileMost = 64 << 10
 )
 
-// keyFile has the keys of a cluster, a line each. They take the place of certificate authorities:
-// a holder of one of them is a node.
+// keyFile has the keys of a cluster, one per line. They replace certificate authorities: a holder
+// of any key is a node.
 type keyFile struct{ path, node string }
 
 // KeyFile reads the keys that all nodes of a cluster share.
@@ -53,7 +53,7 @@ func (f keyFile) read() ([][]byte, error) {
 		return nil, fmt.Errorf("cannot be read: %w", cause(err))
 	}
 	if len(data) > keyFileMost {
-		return nil, fmt.Errorf("has more than %d bytes: it is no file of keys", keyFileMost)
+		return nil, fmt.Errorf("has more than %d bytes: this is not a key file", keyFileMost)
 	}
 	return [][]byte{data}, nil
 }

@@ -27,7 +27,7 @@ func foreign(err error) error {
 	return &ErrRefused{Sentence: fmt.Sprintf("the peer does not speak the protocol between nodes: is it the --cluster-listen address of a loxilb? (%v)", err)}
 }
 
-// describeDial explains why a server could not be greeted, which may be one of something else.
+// describeDial explains why the greeting of a server failed. The server may not be a loxilb.
 func describeDial(err error) error {
 	var head tls.RecordHeaderError
 	switch {
@@ -35,7 +35,7 @@ func describeDial(err error) error {
 		return &ErrRefused{Sentence: "the peer does not speak TLS: is it the --cluster-listen address of a loxilb?"}
 	case errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("the peer accepts connections, and does not answer within %v: %w", handshakeTime, err)
-	case strings.HasPrefix(err.Error(), "tls: "): // what the peer sent is no handshake
+	case strings.HasPrefix(err.Error(), "tls: "): // the peer sent no TLS handshake
 		return foreign(err)
 	}
 	return describeAlert(err)

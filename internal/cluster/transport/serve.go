@@ -13,18 +13,18 @@ import (
 // of nodes, and so many from others.
 const greetingMost = 16
 
-// Host is what a server of nodes needs to know about its own node.
+// Host describes the local node to its server.
 type Host struct {
-	Hello       func() *Hello // what the node says about itself now
+	Hello       func() *Hello // the node's present greeting
 	Credentials *Credentials
 	IsNode      func(host string) bool               // reports whether a node is configured there
-	Judge       func(from string, peer *Hello) error // returns why the node refuses one that fits
+	Judge       func(from string, peer *Hello) error // returns why the node refuses a compatible peer
 	Handle      func(*Conn)                          // exchanges connections with a node
 	Refused     func(from string, err error)         // gets connections that were turned away
 }
 
-// Serve accepts nodes at a listener until ctx ends. Addresses of nodes have places of their own, so
-// silent strangers cannot keep nodes out.
+// Serve accepts nodes at a listener until ctx ends. Places are reserved for the addresses of nodes,
+// so silent strangers cannot keep nodes out.
 func (h *Host) Serve(ctx context.Context, l net.Listener) error {
 	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
 	defer stop()

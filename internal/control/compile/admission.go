@@ -19,7 +19,7 @@ type Snapshot interface {
 }
 
 // Admission reports whether a state of the store fits into the data path, before it is accepted. It
-// caches the cost of services, so that a check costs as much as the changed services and those that
+// caches the cost of services, so a check visits only the changed services and the services that
 // lead to them. It is not safe for concurrent use.
 type Admission struct {
 	snapshot Snapshot // the state of the members below; nil: none

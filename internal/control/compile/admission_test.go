@@ -150,7 +150,7 @@ func TestLimits(t *testing.T) {
 		},
 		"endpoints": {
 			heavy(wide, 64), one("172.16.0.1:80/tcp endpoints=1.1.1.1:1"),
-			"262145 endpoints, those behind other services included, are more than the data path has room for (allowed: 262144; now: 262144; most: 10.64.0.0:80/tcp 4096, 10.64.0.1:80/tcp 4096, 10.64.0.2:80/tcp 4096)",
+			"262145 endpoints, including those behind other services, are more than the data path has room for (allowed: 262144; now: 262144; most: 10.64.0.0:80/tcp 4096, 10.64.0.1:80/tcp 4096, 10.64.0.2:80/tcp 4096)",
 		},
 		"slots": {
 			many(8193, "10.0.0.1:80/tcp select=hash endpoints=1.1.1.1:1:1,1.1.1.2:1:1000"), one("172.16.0.1:80/tcp select=hash endpoints=1.1.1.1:1:1,1.1.1.2:1:1000"),
@@ -219,7 +219,7 @@ func TestFoldedGrowth(t *testing.T) {
 	}
 	inner.Endpoints = endpointsAt(0, 1025)
 	over := full.with([]lb.Service{inner})
-	const want = "262400 endpoints, those behind other services included, are more than the data path has room for " +
+	const want = "262400 endpoints, including those behind other services, are more than the data path has room for " +
 		"(allowed: 262144; now: 262144; most: 10.0.0.0:80/tcp 1025, 10.0.0.1:80/tcp 1025, 10.0.0.2:80/tcp 1025)"
 	if err := a.Check(full, over, []lb.Key{inner.Key}); err == nil || err.Error() != want {
 		t.Errorf("%v, want\n%s", err, want)

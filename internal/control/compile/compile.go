@@ -21,8 +21,8 @@ func Key(k lb.Key) bpf.TcServiceKey {
 
 // Service compiles one service. up reports whether an endpoint may take new connections; nil means
 // all may. seed is the key of the tables of hash and persist: machines with the same seed choose
-// the same endpoints. path returns the path to an endpoint, if known; nil: no path is known. The
-// service must have passed lb.Service.Validate.
+// the same endpoints. path returns the path to an endpoint, if known; it may be nil. The service
+// must have passed lb.Service.Validate.
 func Service(s lb.Service, up func(lb.Endpoint) bool, seed uint64, path func(netip.Addr) Path) bpf.ServiceTable {
 	return Weighted(s, Weights{Takes: EffectiveWeights(&s, up)}, seed, path)
 }

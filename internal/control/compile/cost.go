@@ -64,8 +64,8 @@ func slotCount(s *lb.Service) int {
 	return up * fractionFactor(s)
 }
 
-// fractionFactor returns by how much slow start multiplies the places of a table, which then holds
-// tenths.
+// fractionFactor returns the factor by which slow start enlarges a table, which then holds tenths
+// of weights.
 func fractionFactor(s *lb.Service) int {
 	if s.SlowStart > 0 {
 		return Tenths
@@ -100,7 +100,7 @@ type limit struct {
 func limits() []limit {
 	return []limit{
 		{"services, one for each VIP,", int(bpf.TcLimitMAX_SERVICES), func(c Cost) int { return c.Services }},
-		{"endpoints, those behind other services included,", int(bpf.TcLimitMAX_ENDPOINTS), func(c Cost) int { return c.Endpoints }},
+		{"endpoints, including those behind other services,", int(bpf.TcLimitMAX_ENDPOINTS), func(c Cost) int { return c.Endpoints }},
 		{
 			"slots in the tables that choose endpoints", int(bpf.TcLimitSLOT_SEGMENTS) * int(bpf.TcLimitSLOTS_PER_SEGMENT) / 2,
 			func(c Cost) int { return c.Slots },

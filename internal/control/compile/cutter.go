@@ -151,8 +151,8 @@ func (k *cutter) clipAll(ids []uint16, w int, at region) {
 }
 
 // decide finds a cut for rules that overlap. A list ends at a rule that matches the whole region,
-// so it takes the word in which most of the first rules do not, and its highest unknown bits: as
-// long as one of those is unknown, a region is no range, and no range matches all of it.
+// so decide cuts the word in which most of the first rules do not match the whole region. It cuts
+// the highest unknown bits, since no rule matches the whole region while one of them is unknown.
 func (k *cutter) decide(ids []uint16, at *regions) (c cut) {
 	head := ids[:min(len(ids), headSize)]
 	most := 0
@@ -205,7 +205,7 @@ func (k *cutter) clip(id uint16, w int, at region) (lo, hi uint32) {
 	return max(r.First[w], at.least()), min(r.First[w]+r.Span[w], at.most())
 }
 
-// places returns the children that a range is in: n of them from the first on, wrapping around
+// places returns the children that a range overlaps: n of them from the first on, wrapping around
 // after the last.
 func (c cut) places(lo, hi uint32) (first, n uint32) {
 	mask := uint32(1)<<c.bits - 1

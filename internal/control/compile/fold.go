@@ -19,8 +19,8 @@ type shared struct {
 }
 
 // fold returns the endpoints of a service whose inner services are resolved, each address and port
-// once, with the combined share of all paths to it. whole is false if there are more than
-// lb.MaxEndpointsPerService, or more paths than maxPaths: the rest is left out.
+// once, with the combined share of all paths to it. If there are more than
+// lb.MaxEndpointsPerService endpoints or maxPaths paths, the rest is left out and whole is false.
 func (n *node) fold() (endpoints []lb.Endpoint, parents []uint32, whole bool) {
 	groups, whole := n.groups()
 	common := uint64(1)
@@ -92,8 +92,8 @@ func (n *node) groups() (groups []group, whole bool) {
 	return groups, true
 }
 
-// addInner adds the endpoints of an inner service, reached through endpoint e, except those that
-// the service itself could not have.
+// addInner adds the endpoints of an inner service, reached through endpoint e, except endpoints
+// that are invalid for the outer service.
 func (n *node) addInner(g *group, inner *node, e lb.Endpoint) {
 	for _, b := range inner.resolved.Endpoints {
 		share := unit(&inner.resolved, b)

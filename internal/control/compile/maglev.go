@@ -17,8 +17,8 @@ const (
 	// placesPerNode is the least average number of places per node: with fewer, more places change
 	// besides those of an added or removed node (docs/adr/0020-slots.md).
 	placesPerNode = 160
-	// placesOfLightest is the least number of places of the lightest node: its share is exact to
-	// within one of them.
+	// placesOfLightest is the least number of places of the lightest node, whose share is exact to
+	// within one place.
 	placesOfLightest = 16
 )
 
@@ -157,7 +157,7 @@ type turn struct {
 	next      int32 // in the list
 }
 
-// turnsOf makes turns for a table of that size, which is the most rounds that it takes.
+// turnsOf makes turns for a table of that size, which also bounds the number of rounds.
 func turnsOf(walks []walk, size int) *turns {
 	t := &turns{first: make([]int32, size), last: make([]int32, size), nodes: make([]turn, len(walks))}
 	for i := range t.first {

@@ -17,7 +17,7 @@ type Path struct {
 	Source     netip.Addr // this machine's address towards it; invalid: none
 	SourceBits uint8      // prefix length of that address's network, through which the endpoint is reached; 0: it is in none
 	RouteBits  uint8      // prefix length of the route to the endpoint; 0: the default route
-	Routed     bool       // a router is between, which is reached by its MAC address
+	Routed     bool       // the path leads through a router, whose MAC address is used
 	Returns    bool       // the host is a container of this machine: its answers to any client pass this machine
 }
 

@@ -44,7 +44,7 @@ type knownVIP struct {
 	has  bool
 }
 
-// node is a service that is an endpoint of others, or has such endpoints.
+// node is a service that is an endpoint of other services, or has services as endpoints.
 type node struct {
 	service    lb.Service
 	inner      []*node // by endpoint; nil: not a service
@@ -64,8 +64,8 @@ func NewResolver(s Services) *Resolver {
 
 // Resolve returns a service of the snapshot in the data path's form. Only endpoints and weights
 // differ. parents has the index of the service's own endpoint for each new endpoint; nil: no
-// endpoint is a service, and s is returned unchanged. Endpoints that s itself could not have (such
-// as another port in mode dsr) are left out.
+// endpoint is a service, and s is returned unchanged. Endpoints that are invalid for s (such as
+// another port in mode dsr) are left out.
 //
 // It returns an error if the service leads back to itself, through too many services, or to too
 // many endpoints, together with the remaining endpoints: this function checks changes of the
@@ -185,8 +185,8 @@ func (r *Resolver) expand(n *node) {
 	}
 }
 
-// finish resolves a service whose inner services are resolved, except for those that lead back to
-// it.
+// finish resolves a service whose inner services are resolved, except for inner services that lead
+// back to it.
 func (n *node) finish() {
 	n.done = true
 	n.resolved = n.service
@@ -206,7 +206,7 @@ func (n *node) finish() {
 	var whole bool
 	n.resolved.Endpoints, n.parents, whole = n.fold()
 	if n.service.Algorithm.Layout() == lb.LayoutOnce {
-		n.resolved.Algorithm = lb.Priority // the order is the same, and shares are weights
+		n.resolved.Algorithm = lb.Priority // the order stays, and shares become weights
 	}
 	switch {
 	case loop:

@@ -10,8 +10,8 @@ import (
 	"loxilb/internal/lb/bgp"
 )
 
-// The attributes of routes by role are those of the existing loxilb, so its nodes and ours can back
-// up each other.
+// Attributes of routes by role are the same as the existing loxilb's, so nodes of both can back up
+// each other.
 const (
 	masterPref, masterMED = 5000, 10
 	backupPref, backupMED = 100, 20
@@ -41,8 +41,9 @@ type Decision struct {
 	bgp.Attributes
 }
 
-// Decide merges the claims of services on a prefix. It is announced while one of them can be
-// served, with the best value of each attribute of those, and all of their communities.
+// Decide merges the claims of services on a prefix. The prefix is announced while one of the
+// services can be served, with the best value of each attribute and the communities of all services
+// that can.
 func Decide(claims []Claim, stage lb.Stage) Decision {
 	var d Decision
 	if stage == lb.Drained {
@@ -99,8 +100,8 @@ func (c *Claim) met() (why string, met bool) {
 	return "no endpoint takes connections", false
 }
 
-// attributes returns the attributes of the route of one service. Values of the service are those
-// of a MASTER, and a BACKUP stays less preferred.
+// attributes returns the attributes of one service's route. The service's values apply to a MASTER;
+// a BACKUP stays less preferred.
 func (c *Claim) attributes() bgp.Attributes {
 	a := bgp.Attributes{MED: c.MED, LocalPref: c.LocalPref, Prepend: c.Prepend, Communities: sorted(c.Communities)}
 	switch c.Role {

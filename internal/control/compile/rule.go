@@ -146,7 +146,7 @@ func prefixBounds(p netip.Prefix) (first, last [4]uint32) {
 // Dropper finds the connections that firewall rules drop.
 type Dropper struct {
 	table      bpf.RuleTable
-	interfaces []uint32 // interfaces of rules, and one that no rule matches
+	interfaces []uint32 // interfaces of rules, and an interface that no rule matches
 }
 
 // NewDropper makes a dropper of the rules, or nil if they drop nothing.

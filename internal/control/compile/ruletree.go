@@ -6,8 +6,7 @@ import (
 	"loxilb/internal/kernel/datapath/bpf"
 )
 
-// region describes the packets that reach a node, by one of their words: its known bits and their
-// values.
+// region describes one word of the packets that reach a node: its known bits and their values.
 type region struct{ known, value uint32 }
 
 // least and most are the smallest and the largest value of a region's word.
@@ -57,8 +56,8 @@ func allRegions(version int) (all regions) {
 	return all
 }
 
-// groupsOf groups the rules of an IP version by which of their addresses and ports are narrow:
-// rules that are wide where others are narrow would be in many leaves of one tree.
+// groupsOf groups the rules of an IP version by their narrow addresses and ports: in one tree,
+// rules that are wide where others are narrow would be in many leaves.
 func groupsOf(t *bpf.RuleTable, version int, ipv6 []bool) (groups [bpf.TcRuleLimitRULE_TREES][]uint16) {
 	all := allRegions(version)
 	word := [2]int{3, 1}[version] // whose bits only narrow prefixes have: longer than /16 or /48
@@ -108,7 +107,7 @@ func overlaps(r *bpf.TcRule, at *regions) bool {
 // covers reports whether a rule matches all packets of a region.
 func covers(r *bpf.TcRule, at *regions) bool { return coversExcept(r, at, -1) }
 
-// coversExcept reports the same while ignoring one word.
+// coversExcept is covers without one of the words.
 func coversExcept(r *bpf.TcRule, at *regions, but int) bool {
 	for w := range at {
 		if w != but && (r.First[w] > at[w].least() || r.First[w]+r.Span[w] < at[w].most()) {

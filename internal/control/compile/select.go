@@ -8,9 +8,9 @@ import (
 	"loxilb/internal/lb"
 )
 
-// scan is the number of endpoints up to which the data path compares all of them to find the one
-// with the fewest connections (SELECT_SCAN in bpf/service/select.h); of more, it compares two
-// random ones.
+// scan is the number of endpoints up to which the data path compares all of them to find the
+// endpoint with the fewest connections (SELECT_SCAN in bpf/service/select.h). Of more endpoints, it
+// compares two random ones.
 const scan = 64
 
 // places returns the slots of the service's algorithm. An endpoint of weight 0 has none.

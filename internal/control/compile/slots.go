@@ -4,9 +4,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// maxSlots bounds the table of one service: a segment of the slots map. Weights whose sum, divided
-// by their greatest common divisor, is no larger are kept exactly; larger ones to within one part
-// in 65,536.
+// maxSlots bounds the table of one service: a segment of the slots map. Weights are exact if their
+// sum, divided by their greatest common divisor, fits; otherwise to within one part in 65,536.
 const maxSlots = 65536
 
 // slots orders the endpoints so that walking through the table is smooth weighted round robin: in
@@ -26,7 +25,7 @@ func slots(weights []uint32) []uint32 {
 	return append(out, smooth(weights, total)...)
 }
 
-// allEqual reports whether all weights but zeros are the same.
+// allEqual reports whether all nonzero weights are the same.
 func allEqual(weights []uint32) bool {
 	var first uint32
 	for _, w := range weights {
@@ -137,7 +136,7 @@ func (w *Weights) scaled(takes []uint32) []uint32 {
 }
 
 // row returns the weight in an endpoint's row. With slow start it is in tenths, so a later process
-// can tell how far the ramp was.
+// can restore the progress of the ramp.
 func (w *Weights) row(s *lb.Service, i int) uint32 {
 	switch {
 	case s.SlowStart == 0:

@@ -28,7 +28,7 @@ type treeBuilder struct {
 	table          *bpf.RuleTable
 	nodes          []treeNode
 	longest        nodeHeap         // nodes that may be split
-	entries        int              // of all lists that are not split; lists of the same rules count once
+	entries        int              // entries of all lists that are not split; equal lists count once
 	shared         map[uint64]int32 // number of identical lists, by the hashes of their rules
 	work           int              // steps so far
 	initialEntries int              // entries before the first split
@@ -165,8 +165,8 @@ func (b *treeBuilder) emit() error {
 	return nil
 }
 
-// emitNode writes node i and its descendants to the table, as its node at. Leaves with the same
-// rules share their entries.
+// emitNode writes node i and its descendants to the table, at index at. Leaves with the same rules
+// share their entries.
 func (b *treeBuilder) emitNode(at uint32, i int, leaves map[string]uint32) {
 	n, t := &b.nodes[i], b.table
 	if n.children == 0 {

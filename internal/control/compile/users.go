@@ -62,8 +62,8 @@ func (u *users) remove(service *lb.Service) {
 	}
 }
 
-// newVIPUsers lists, for VIPs that a change adds, the services that had them as endpoints already.
-// It costs a walk over all services if an endpoint has such an address.
+// newVIPUsers lists the services that already had a VIP as an endpoint that a change adds. It costs
+// a walk over all services if an endpoint has such an address.
 func (u *users) newVIPUsers(before, after Snapshot, changed []lb.Key) map[netip.Addr][]lb.Key {
 	var fresh map[netip.Addr][]lb.Key
 	for _, k := range changed {
@@ -93,8 +93,8 @@ func (u *users) newVIPUsers(before, after Snapshot, changed []lb.Key) map[netip.
 	return fresh
 }
 
-// affected returns the changed services and those that lead to one of them, before or after: each
-// once.
+// affected returns the changed services and the services that lead to one of them, before or after
+// the change; each once.
 func (u *users) affected(before, after Snapshot, changed []lb.Key, fresh map[netip.Addr][]lb.Key) []lb.Key {
 	in := make(map[lb.Key]bool, len(changed))
 	keys := make([]lb.Key, 0, len(changed))

@@ -9,8 +9,8 @@ import (
 
 // Reach finds the service that a packet to k's VIP and port would find, if it had k's mark:
 // services with the mark come before those without, single ports before ranges, and ranges before
-// all ports of the VIP. With k.PortMax, the service is a range that has all of these ports. The
-// cost grows with the VIP's ranges.
+// all ports of the VIP. With k.PortMax, it finds a range that contains all of these ports. The cost
+// grows with the VIP's ranges.
 func (s *Services) Reach(v store.View, k lb.Key) (found lb.Service, ok bool) {
 	rank := 0
 	if k.PortMax == 0 || k.PortMax == k.Port {

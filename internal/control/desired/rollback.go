@@ -18,7 +18,8 @@ const (
 	formerRollbackDescription = "undo of what nobody confirmed"
 )
 
-// maxRetryPause bounds the pause before a refused rollback, by a limit say, is tried again.
+// maxRetryPause bounds the pause before a refused rollback is tried again. A limit may have refused
+// it, for example.
 const maxRetryPause = time.Minute
 
 // Outcome is the state of a revision that needs confirmation.
@@ -75,8 +76,8 @@ func (s *State) RollBackIfDue(log *slog.Logger) {
 	}
 }
 
-// LastRollback returns the revision that rolled back the last one that needed confirmation. It
-// returns false if that one was confirmed, or is no longer stored.
+// LastRollback returns the revision that rolled back the last revision that needed confirmation. It
+// returns false if that revision was confirmed, or is no longer stored.
 func (s *State) LastRollback() (store.Revision, bool) {
 	for _, r := range s.Revisions() { // the last one first
 		switch {

@@ -139,7 +139,7 @@ func (s *Services) ByName(v store.View, name string) []lb.Service {
 // Endpoints returns the number of endpoints of all services together.
 func (s *Services) Endpoints(at *store.Snapshot) int { return s.Total(at, endpointTotal) }
 
-// At is the services of one view, for readers that should see no other.
+// At is the services of one snapshot, for readers that must not see another one.
 func (s *Services) At(v store.View) ServicesAt { return ServicesAt{s, v} }
 
 // ServicesAt is the services of one view.

@@ -63,7 +63,7 @@ type Status struct {
 	// measures that.
 	MinDelay, AvgDelay, MaxDelay time.Duration
 	Failures, Successes          int           // in a row
-	First, Last                  time.Time     // when the first and the last probe of these began
+	First, Last                  time.Time     // when the first and the last of these probes began
 	Fall                         int           // failures in a row that make it down
 	Interval                     time.Duration // between two probes
 	Overridden                   bool          // ProbeState is set by Override

@@ -68,7 +68,7 @@ type target struct {
 	verdict
 }
 
-// Due is its place in the queue.
+// Due is the target's place in the queue.
 func (t *target) Due() *probe.QueueItem { return &t.QueueItem }
 
 // New makes a Monitor that does nothing until Run.
@@ -84,8 +84,8 @@ func New(c Config) *Monitor {
 	return m
 }
 
-// Set adds a target, or changes it in place: its state and history stay. With another address, port
-// or type of probe its state becomes unknown; reports of others (Override, Eject) stay.
+// Set adds a target, or changes it in place: its state and history stay. If the address, port or
+// type of probe changes, its state becomes unknown; overrides and ejections stay.
 func (m *Monitor) Set(key string, wanted Target) {
 	wanted = wanted.resolved()
 	now := time.Now()

@@ -16,9 +16,8 @@ const (
 	// tick is the least time between two rounds. All work due by then is done in one round: waking
 	// up costs more than a probe.
 	tick = 10 * time.Millisecond
-	// With more than busy probes a day (2,000 a second), rounds are busyTick apart. Two hundred
-	// probes in a row find the code and the kernel's data in the CPU's caches; fifty do not, and
-	// cost a third more.
+	// With more than busy probes a day (2,000 a second), rounds are busyTick apart. Two hundred probes
+	// in a row use the CPU's caches well; fifty cost a third more per probe.
 	busyTick = 50 * time.Millisecond
 	busy     = 2000 * 86400
 	// share is the time per probe in a round, so that probes due at once, as after a pause of the
@@ -127,8 +126,7 @@ func (r *rounds) idle() time.Duration {
 	return idle
 }
 
-// startDue starts the probes that are due, the longest waiting first, as far as a round has time
-// for them.
+// startDue starts due probes, the longest waiting first, until the round's time is over.
 func (r *rounds) startDue() {
 	now := time.Now()
 	for n := r.pause() / share; n > 0 && r.startNext(now); n-- {

@@ -17,7 +17,7 @@ type verdict struct {
 	wasUp               bool  // it has been Up
 	confirmed           bool  // it was Up, or enough probes in a row have failed
 	failures, successes int
-	first, last         time.Time // when the first and the last probe of these began
+	first, last         time.Time // when the first and the last of these probes began
 	what                string    // the last result
 	of                  int       // required number of consecutive results; 0: it does not count
 	checked             time.Time

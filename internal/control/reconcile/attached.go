@@ -16,7 +16,7 @@ import (
 	"loxilb/internal/lb/policy"
 )
 
-// Attacher is the data path, as far as policers and mirrors are concerned.
+// Attacher is the part of the data path for policers and mirrors.
 type Attacher interface {
 	SetAttached(*bpf.Attached) (failed bpf.NotAttached, err error)
 }

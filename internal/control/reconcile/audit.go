@@ -59,7 +59,7 @@ func (s *Services) Audit(ctx context.Context, data Comparer, mend bool) report.C
 		}
 	}
 	if mend {
-		s.Mark(keys...) // differing ones are written, the others cost a comparison
+		s.Mark(keys...) // only differing ones are written
 	}
 	return out
 }
@@ -117,5 +117,5 @@ func AuditStatuses(statuses *status.Table) report.Compared {
 }
 
 func failedStatus(table, row string, err error) report.Difference {
-	return report.Difference{Table: table, Row: row, What: "is not in the data path as it should be: " + err.Error(), Mend: "what it says; it is tried again by itself"}
+	return report.Difference{Table: table, Row: row, What: "cannot be written to the data path: " + err.Error(), Mend: "what it says; it is tried again by itself"}
 }

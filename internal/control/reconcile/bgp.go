@@ -27,8 +27,8 @@ type BGPSpeaker interface {
 
 var errBGPOff = errors.New("BGP is off: start loxilb with --bgp, or delete the object")
 
-// BGP applies the objects of BGP to the speaker. Each kind has a loop, as statuses belong to kinds.
-// The three loops of policies share one function, as gobgp checks sets, policies and their
+// BGP applies BGP objects to the speaker. Each kind has a loop, since statuses belong to kinds. The
+// three loops of policies share one function, since gobgp checks sets, policies and their
 // applications together.
 type BGP struct {
 	speaker      BGPSpeaker // nil: BGP is off
@@ -139,7 +139,7 @@ func (b *BGP) applyApplications(ctx context.Context, keys []string) []Outcome[st
 	})
 }
 
-// setPolicies applies all policies whose sets exist, and all applications of these.
+// setPolicies applies all policies whose sets exist, and all applications of these policies.
 func (b *BGP) setPolicies(ctx context.Context, s *desired.State) error {
 	if b.speaker == nil {
 		return nil
@@ -187,8 +187,8 @@ func missingPolicy(s *desired.State, now *store.Snapshot, a *bgp.Application) er
 	return nil
 }
 
-// policyLoop is the loop of a kind of objects of policies. A change of one of these kinds affects
-// objects of the others.
+// policyLoop is the loop of a kind of policy objects. A change of one kind affects objects of the
+// others.
 type policyLoop[T any] struct {
 	*objectLoop[T]
 }

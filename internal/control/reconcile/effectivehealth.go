@@ -66,8 +66,8 @@ func (p *probes) considersHealth(s *lb.Service) bool {
 // up returns a function that reports which endpoints of a service are eligible for new connections;
 // nil means all. An endpoint of unknown state is eligible: a start of the daemon must not refuse
 // clients. An ejected endpoint is not, unless fewer than half of the endpoints would be left: then
-// they are hardly the cause, or the others could not carry the load. That exception does not hold
-// for endpoints that certainly fail while another is left, nor for levels without a usable endpoint
+// they are hardly the cause, or the others could not carry the load. This exception does not apply
+// to endpoints that certainly fail while another is left, or to levels without a usable endpoint
 // while backups serve.
 //
 // While no endpoint is left, those take connections whose first probe has failed, until enough have
@@ -215,7 +215,7 @@ func (rs agentReports) reportedDown(t *health.Target) (since time.Time, reported
 }
 
 // add adds a report about an address with these targets. It replaces the reports that it covers,
-// and changes nothing if it repeats the last of them.
+// and changes nothing if it repeats the latest report.
 func (rs agentReports) add(a netip.Addr, r agentReport, there []*health.Target) {
 	since := r.since
 	all := slices.DeleteFunc(rs[a], func(o agentReport) bool {

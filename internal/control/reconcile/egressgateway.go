@@ -26,7 +26,7 @@ type Gateways interface {
 	RulesMissing() bool
 }
 
-// errStatic says that roles cannot move a source address.
+// errStatic reports that roles cannot move a source address.
 var errStatic = errors.New("it is a static address of this machine, so this node translates in role BACKUP as well; " +
 	"use an address that no node has, which loxilb gives to the MASTER")
 
@@ -37,10 +37,9 @@ type egressRules struct {
 	static   []netip.Addr     // addresses of this machine whose role another node has
 }
 
-// egressOf returns the rules as this node applies them, given the roles of its instances. A rule
-// for default routes whose source address belongs to another node marks packets instead of
-// translating them. A static address of this machine is no other node's: answers to it arrive here,
-// so a tunnel to it would lead back to this node.
+// egressOf returns this node's rules, given the roles of its instances. A rule for default routes
+// whose source address belongs to another node marks packets instead of translating them. A static
+// address of this machine belongs to no other node: a tunnel to it would lead back here.
 func egressOf(list []policy.Rule, instances map[string]lb.Instance, isStatic func(netip.Addr) bool) egressRules {
 	out := egressRules{rules: slices.Clone(list)}
 	var sources []netip.Addr

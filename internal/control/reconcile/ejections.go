@@ -11,8 +11,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// ejections are the endpoints that are out because clients' handshakes fail, for all services that
-// consider these. They belong to probes, and are locked with them.
+// ejections are the endpoints that are out of rotation because clients' handshakes fail. They apply
+// to all services that consider handshakes. The lock of probes guards them.
 //
 // Targets of the prober without a probe show the state of ejections: a probe may stand for other
 // endpoints and services, too. An endpoint gets its target when it is first ejected: there may be
@@ -21,14 +21,14 @@ type ejections struct {
 	watched map[lb.Key]*lb.Service // that consider handshakes
 	changed chan struct{}          // capacity 1: watched has others
 	now     map[netip.AddrPort]*ejection
-	shown   map[netip.AddrPort]bool // those with a target that is not probed
+	shown   map[netip.AddrPort]bool // ejected endpoints with a target that is not probed
 }
 
 type ejection struct {
 	evidence string
 	since    time.Time
 	kept     bool     // it stays in rotation: too few others are left
-	certain  bool     // it leaves however many others do: one of these serves clients
+	certain  bool     // it leaves however many others do: another endpoint serves clients
 	probes   []string // keys of services' probes of it
 }
 

@@ -76,8 +76,8 @@ func (e *Elections) Follow(ctx context.Context) {
 	}
 }
 
-// Owning reports whether this node owns VIPs that a peer could own, as far as stored roles and
-// applied ones say.
+// Owning reports whether this node owns VIPs that a peer could own, according to stored and applied
+// roles.
 func (e *Elections) Owning() bool {
 	now := e.desired.Snapshot()
 	stored := e.desired.Instances.Set(now)
@@ -116,8 +116,8 @@ func (e *Elections) set(now *store.Snapshot) {
 	e.changed()
 }
 
-// leasedBy returns the instances by which this node owns VIPs only as long as a lease lasts: those
-// that are elected, and those whose role was set with a lease.
+// leasedBy returns the instances whose VIPs this node owns only as long as a lease lasts: elected
+// ones, and ones whose role was set with a lease.
 func leasedBy(d *desired.State, now *store.Snapshot) leased {
 	list := leased(electedBy(d, now))
 	for key, one := range d.Instances.Set(now) {

@@ -64,7 +64,7 @@ func (g *GTP) Idle() []<-chan struct{} {
 // LinksChanged reports that any interface may have changed.
 func (g *GTP) LinksChanged() { g.sessions.Mark(leftover) }
 
-// gtpLoop is the loop of one of the kinds.
+// gtpLoop is the loop of one of the GTP kinds.
 type gtpLoop[T any] struct {
 	*objectLoop[T]
 	gtp *GTP
@@ -96,8 +96,8 @@ func (l *gtpLoop[T]) Apply(_ context.Context, keys []string) (out []Outcome[stri
 	return out
 }
 
-// apply applies what is desired. twice has errors of classifiers whose user and address another one
-// has already.
+// apply applies the desired state. twice has errors of classifiers whose user and address another
+// classifier has already.
 func (g *GTP) apply(now *store.Snapshot) (twice map[string]error, err error) {
 	flows, users, twice := g.wanted(now)
 	if len(flows) == 0 { // first the programs, then the interfaces

@@ -20,13 +20,13 @@ type index struct {
 	kept     map[lb.Key]keptService   // addresses that stay owned for services that could not be applied since the start
 	vips     users                    // services that have the address, as VIP or as source
 	named    map[netip.Addr]endpoint  // addresses of endpoints
-	rows     map[bpf.TcServiceKey]int // ranges with this row: those that begin at one port share it
+	rows     map[bpf.TcServiceKey]int // ranges with this row: ranges that begin at one port share it
 	notifier *notifier
 	probes   *probes
 }
 
-// indexed is a service as users wrote it, and as the data path has it if that differs. The zero
-// value is no service.
+// indexed is a service as configured, and as the data path has it if that differs. The zero value
+// is no service.
 type indexed struct {
 	service  *lb.Service
 	resolved *lb.Service // nil: no endpoint is a service
@@ -39,8 +39,8 @@ func (i *indexed) effective() *lb.Service {
 	return i.service
 }
 
-// endpoint counts the services that have an address as an endpoint, and those that send connections
-// there: not if the endpoint is a service itself.
+// endpoint counts the services that have an address as an endpoint, and the services that send
+// connections there. The counts differ if the endpoint is a service itself.
 type endpoint struct{ named, reached uint32 }
 
 func newIndex(n *notifier, p *probes) *index {
@@ -127,8 +127,8 @@ func (x *index) remove(key lb.Key) (i indexed) {
 	return i
 }
 
-// count adds a service's endpoints, or removes them (by -1), and notifies about those that gain
-// their first or lose their last service.
+// count adds a service's endpoints, or removes them (by -1). It reports endpoints that gain their
+// first or lose their last service.
 func (x *index) count(i *indexed, by int32) {
 	for _, e := range i.service.Endpoints {
 		n := x.named[e.Addr]
@@ -180,8 +180,9 @@ func (x *index) withEndpoints(hosts map[netip.Addr]bool) (keys []lb.Key) {
 	return keys
 }
 
-// dependents returns the services that have one of these as an endpoint, directly or through
-// others. It costs a walk over all services, but only if some endpoint has the VIP of one of them.
+// dependents returns the services that have one of these services as an endpoint, directly or
+// through others. It costs a walk over all services, but only if some endpoint has the VIP of one
+// of them.
 func (x *index) dependents(snapshot *store.Snapshot, services *desired.Services, keys []lb.Key) (more []lb.Key) {
 	in := make(map[lb.Key]bool, len(keys))
 	for _, k := range keys {

@@ -51,7 +51,7 @@ type Interfaces struct {
 type described struct {
 	datapath.Interface
 	set        bool   // SetLink succeeded
-	generation uint64 // of the link: a later link with the same index lost our programs
+	generation uint64 // of the link: a new link with the same index lacks our programs
 	attached   bool
 	gone       bool // it no longer exists, but could not be forgotten yet
 }

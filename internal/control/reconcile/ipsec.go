@@ -121,8 +121,8 @@ func (i *IPsec) publish(list []policy.IPsecPolicy) {
 }
 
 // ipsecPolicies converts the kernel's policies to the terms of services. The interface of a policy,
-// and ports that are no range, are ignored: it then refuses too much rather than too little. For
-// the same reason, such a policy that allows packets is ignored as a whole.
+// and port masks that are not a range, are ignored: the policy then refuses too much rather than
+// too little. For the same reason, a policy with these that allows packets is ignored as a whole.
 func ipsecPolicies(policies []netdev.IPsecPolicy) (list []policy.IPsecPolicy) {
 	for n := range policies {
 		p := &policies[n]
@@ -190,7 +190,7 @@ func (f *followedPolicies) refusals(s *lb.Service, e lb.Endpoint, yield func(pol
 }
 
 // refusal returns the policy that refuses packets of a service to or from an endpoint, and since
-// when. One that refuses all of them is preferred.
+// when. It prefers a policy that refuses all packets.
 func (f *followedPolicies) refusal(s *lb.Service, e lb.Endpoint) (r policy.IPsecRefusal, since time.Time, ok bool) {
 	if !f.any() {
 		return r, since, false
@@ -239,7 +239,7 @@ func (i *IPsec) Refused(most int) (list []IPsecRefused) {
 	if !i.current.any() {
 		return nil
 	}
-	reported := map[policy.IPsecRefusal]bool{} // of some clients: once for all services
+	reported := map[policy.IPsecRefusal]bool{} // refusals of some clients: once for all services
 	for s := range i.desired.Services.EachShared(i.desired.Snapshot()) {
 		for _, e := range s.Endpoints {
 			for _, r := range i.current.unreported(s, e, reported) {
@@ -252,8 +252,8 @@ func (i *IPsec) Refused(most int) (list []IPsecRefused) {
 	return list
 }
 
-// unreported lists the policies that refuse packets of a service to or from an endpoint: one that
-// refuses all, or else each that refuses some and was not reported yet.
+// unreported lists the policies that refuse packets of a service to or from an endpoint: a policy
+// that refuses all packets, or else each policy that refuses some and was not reported yet.
 func (f *followedPolicies) unreported(s *lb.Service, e lb.Endpoint, reported map[policy.IPsecRefusal]bool) (list []policy.IPsecRefusal) {
 	r, _, ok := f.refusal(s, e)
 	switch {

@@ -138,8 +138,8 @@ func (o Owned) remove(ctx context.Context, list []netip.Addr) map[netip.Addr]err
 // leased are the instances by which this node owns addresses only as long as a lease lasts.
 type leased map[string]bool
 
-// of returns the instances of an owner's list if all of them have a lease: by another one, this
-// node owns its addresses without.
+// of returns the instances of an owner's list if all of them have a lease. Otherwise this node owns
+// the addresses without a lease.
 func (l leased) of(owning []string) []string {
 	if slices.ContainsFunc(owning, func(instance string) bool { return !l[instance] }) {
 		return nil

@@ -64,9 +64,9 @@ type Loop[K comparable] struct {
 	// closed.
 	watch func() <-chan struct{}
 	feed  func(context.Context)
-	// share bounds the share of time of passes, for work that bursts of events request: after each,
-	// the loop rests this many times as long, but no longer than longestRest, since a pass may have
-	// waited for a lock. 0: it does not rest.
+	// share bounds the share of time of passes, for work that bursts of events request: after each
+	// pass, the loop rests this many times as long, up to longestRest, since a pass may have waited
+	// for a lock. 0: it does not rest.
 	share int
 	// together makes a pass take all keys that are due: the worker rebuilds all objects anyway.
 	together bool
@@ -74,8 +74,8 @@ type Loop[K comparable] struct {
 	mu    sync.Mutex
 	dirty map[K]struct{}
 	first []K // dirty keys with a waiting request, in order of arrival
-	queue []K // the others, and keys that were already taken from first
-	most  int // that dirty has had since it was made
+	queue []K // other keys, and keys that were already taken from first
+	most  int // largest length of dirty since it was made
 	wake  chan struct{}
 	calls chan func() // to be called between passes
 

@@ -232,7 +232,7 @@ func (p *pass[T]) recorded(key string) (o T, ours bool, err error) {
 		return o, false, nil
 	}
 	if err := json.Unmarshal(data, &o); err != nil {
-		return o, true, fmt.Errorf("what was made is not understood: %w", err)
+		return o, true, fmt.Errorf("the created object cannot be read back: %w", err)
 	}
 	return o, true, nil
 }

@@ -33,7 +33,7 @@ type NetworkView interface {
 }
 
 // Network keeps the data path's view of the network in line with the kernel: each part is a task,
-// which is retried when it fails.
+// which is retried after a failure.
 type Network struct {
 	events     *event.Hub
 	nextHops   *Task

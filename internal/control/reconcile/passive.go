@@ -26,8 +26,8 @@ type HandshakeReader interface {
 	// AwaitHandshakes returns a channel that signals new handshakes; nil: there are some already,
 	// or it cannot signal.
 	AwaitHandshakes() <-chan struct{}
-	// JudgeConnections checks whether endpoints answer the sampled connections. Its findings are
-	// news.
+	// JudgeConnections checks whether endpoints answer the sampled connections. It marks services with
+	// findings as changed.
 	JudgeConnections() error
 	// TryEndpoint sends the next new connection of a service to an endpoint that is out of
 	// rotation.
@@ -45,7 +45,7 @@ type Passive struct {
 	detector  *outlier.Detector
 	services  int             // number of services
 	listAgain time.Time       // no sooner
-	due       []lb.Key        // services that are to be read, in the order in which they had news
+	due       []lb.Key        // services to read, in the order of their changes
 	isDue     map[lb.Key]bool // set of due
 	rows      []report.HandshakeRow
 	failing   bool // the last reading failed
@@ -76,16 +76,16 @@ type answer struct {
 }
 
 const (
-	// mostReturns is the number of ejected endpoints checked at a time. They have places of their
-	// own, so that they do not delay undecided ones: a failing rack affects thousands.
+	// mostReturns is the number of ejected endpoints checked at a time. They are limited separately,
+	// so they do not delay undecided ones: a failing rack affects thousands.
 	mostReturns = 64
-	// mostRead is the number of endpoints whose counters are read at a time: if more have news, a
+	// mostRead is the number of endpoints whose counters are read at a time: if more have changed, a
 	// turn takes longer than Pace.
 	mostRead = 20000
-	// restPace is the interval of checks while there is no news, as the data path signals it.
+	// restPace is the interval of checks without changes: the data path signals these.
 	restPace = 5 * time.Second
 	// judgePace is the interval of judging sampled connections, and judgeTime how long it continues
-	// after the last news.
+	// after the last change.
 	judgePace, judgeTime = 500 * time.Millisecond, 5 * time.Second
 	// mostIdle is the number of services of a turn whose memory is kept for the next.
 	mostIdle = 1024

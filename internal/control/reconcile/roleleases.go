@@ -27,10 +27,10 @@ type InstanceLeases interface {
 	LeaseEnd(instance string) (uptime time.Duration, exists bool)
 }
 
-// RoleLeases renews the leases of roles that were set with one. Whoever chooses the MASTER chooses
-// another one while this daemon does not run. Once the lease has ended, the kernel answers for the
-// VIPs no longer, and this node is BACKUP until a role is set. Instances with a BFD session
-// have the leases of their election.
+// RoleLeases renews the leases of roles that were set with one. The controller that set the role
+// elects another MASTER while this daemon does not run. Once the lease has ended, the kernel no
+// longer answers for the VIPs, and this node is BACKUP until a role is set. Instances with a BFD
+// session have the leases of their election.
 type RoleLeases struct {
 	Observers
 	desired *desired.State

@@ -34,8 +34,8 @@ const ruleEndRate = 10000
 // none now.
 const leftRules = "rules of before"
 
-// Rules applies the firewall rules. They are compiled together: which rule decides depends on all
-// of them.
+// Rules applies the firewall rules. They are compiled together, since the deciding rule depends on
+// all of them.
 type Rules struct {
 	*objectLoop[policy.Rule]
 	table    RuleTable
@@ -43,8 +43,7 @@ type Rules struct {
 	vips     Owned
 	gateways Gateways // nil: none
 
-	// Static reports whether this machine has an address for another reason than that loxilb owns
-	// it; nil: none is known.
+	// Static reports whether this machine has an address that loxilb did not add; nil: none is known.
 	Static func(netip.Addr) bool
 
 	mu    sync.Mutex
@@ -58,8 +57,8 @@ type Rules struct {
 	owned  []netip.Addr       // source addresses that were acquired from the owner, and not released
 }
 
-// judgement ends the connections that rules drop, or that another node translates now, as long as
-// these rules are in force.
+// judgement ends the connections that rules drop, or that another node now translates, while these
+// rules are in force.
 type judgement struct {
 	ends  func(*report.Connection) bool
 	valid context.Context
@@ -85,8 +84,8 @@ func (r *Rules) keys() []string {
 	return r.has
 }
 
-// Apply compiles all rules, whichever of them have changed. They take effect together, or none
-// does.
+// Apply compiles all rules, whichever of them have changed. They take effect together, or not at
+// all.
 func (r *Rules) Apply(ctx context.Context, keys []string) []Outcome[string] {
 	now := r.desired.Snapshot()
 	list := slices.Collect(r.desired.Rules.All(now))
@@ -161,14 +160,14 @@ func (r *Rules) supersede(t bpf.RuleTable) {
 }
 
 // judge ends connections that the new rules drop, and those of source addresses that other nodes
-// own: their answers no longer arrive here. elsewhere: names of such sources.
+// own: their answers no longer arrive here. elsewhere: names of these addresses.
 func (r *Rules) judge(ctx context.Context, t bpf.RuleTable, elsewhere []string) {
 	if t.Equal(&r.last) {
 		return
 	}
 	r.last = t
 	select {
-	case <-r.judged: // the rest is left
+	case <-r.judged: // newer rules are in force
 	default:
 	}
 	d := compile.NewDropper(t)
@@ -243,8 +242,8 @@ func (r *Rules) RolesChanged() {
 	}
 }
 
-// LinksChanged compiles the rules again if an interface that one of them names appeared, vanished
-// or was renumbered, or if one changed that gateways use.
+// LinksChanged compiles the rules again if an interface in a rule appeared, vanished or was
+// renumbered, or if an interface of gateways changed.
 func (r *Rules) LinksChanged() {
 	_, index := r.interfaces()
 	links := r.gatewayLinks()

@@ -23,7 +23,7 @@ import (
 
 // Tables is the data path.
 type Tables interface {
-	// Apply returns an error for each failed change, nil for the others.
+	// Apply returns an error for each failed change, and nil for each successful one.
 	Apply([]datapath.Change) []error
 	// Expect announces the number of services and endpoints, so that room is made for all of them
 	// at once.
@@ -183,7 +183,7 @@ func (s *Services) feedChanges(w *status.Writer, snapshot *store.Snapshot, chang
 	s.Mark(s.index.dependents(snapshot, s.Desired.Services, keys)...)
 }
 
-// rank orders keys: deleted services, then the others.
+// rank orders keys: deleted services come first.
 func (s *Services) rank(snapshot *store.Snapshot, key lb.Key) int {
 	if service, _ := s.Desired.Services.Shared(snapshot, key); service != nil {
 		return 1
@@ -235,11 +235,11 @@ type item struct {
 	before   indexed     // in the data path
 	service  *lb.Service // desired; nil: deleted
 	resolved lb.Service  // in the data path's form: endpoints that are services are replaced by theirs
-	parents  []uint32    // for each endpoint, the service's endpoint that it belongs to; nil: no endpoint is a service
+	parents  []uint32    // index of the service's own endpoint for each endpoint; nil: no endpoint is a service
 	reason   error       // why the data path gets less than desired
 }
 
-// Apply brings the services of these keys into the data path as the store has them now.
+// Apply writes the services of these keys to the data path, as they are in the store now.
 func (s *Services) Apply(ctx context.Context, keys []lb.Key) []Outcome[lb.Key] {
 	slices.SortFunc(keys, lb.Key.Compare)
 	items := s.read(keys)
@@ -316,9 +316,9 @@ func (s *Services) write(ctx context.Context, items []item) (touched []netip.Add
 		s.index.add(i.indexed())
 		put = append(put, i)
 	}
-	s.Health.probes.applyRequests() // a state that is handed on is heeded below
+	s.Health.probes.applyRequests() // the states that this inherits are used below
 	s.adopted.await(ctx, s.Health.probes, put)
-	// A port range with a new end reuses the row of the one that it replaces, unless that fails.
+	// A port range with a new end reuses the row of the range that it replaces, unless that fails.
 	replaced := func(i *item) bool { return s.index.hasRow(compile.Key(i.Key)) }
 	var taken []*item
 	gone = slices.DeleteFunc(gone, func(i *item) bool {
@@ -408,8 +408,8 @@ func (i *item) indexed() indexed {
 	return indexed{service: i.service, resolved: new(i.resolved)}
 }
 
-// ownVIPs acquires or releases VIPs: it acquires one only once a service exists that has it, and
-// releases it only after the last one is gone.
+// ownVIPs acquires or releases VIPs. It acquires a VIP after its first service is created, and
+// releases it after its last service is gone.
 func (s *Services) ownVIPs(ctx context.Context, items []item, touched []netip.Addr) {
 	failed := s.vips.apply(ctx, touched, s.owned)
 	if len(failed) == 0 {

@@ -161,7 +161,7 @@ func (t *slowStart) backupLevel(s *lb.Service, previous *ramp, takes []uint32, s
 	}
 	switch {
 	case level > before:
-		t.log.Warn("backups get new connections: too little of those before them is up", "service", s.Key.String(), "level", level)
+		t.log.Warn("backups get new connections: too few endpoints before them are up", "service", s.Key.String(), "level", level)
 	case level < before:
 		t.log.Info("backups get no new connections any more", "service", s.Key.String(), "level", level)
 	}

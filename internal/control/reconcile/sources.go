@@ -25,8 +25,8 @@ type PathFinder interface {
 const sourceShare = 20
 
 // sources caches the paths to endpoints, and so this machine's addresses as endpoints see them. The
-// services loop looks up new endpoints; a task of its own looks all up again when routes change, so
-// no change of a service waits for that.
+// services loop looks up new endpoints; a separate task looks all up again when routes change, so
+// changes of services do not wait for it.
 type sources struct {
 	lookup PathFinder
 	task   *Task
@@ -186,7 +186,7 @@ func (m *unreachable) record(key lb.Key, s *lb.Service, path func(netip.Addr) co
 	}
 }
 
-// statuses returns the statuses of all of them, each endpoint once.
+// statuses returns the statuses of all endpoints, each once.
 func (m *unreachable) statuses() (out []status.Status) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -36,8 +36,8 @@ func newVIPs(owner Owned, leasedBy func(netip.Addr) []string, o Observers, wake 
 	return &vips{Observers: o, owner: owner, leasedBy: leasedBy, wake: wake, owned: map[netip.Addr]bool{}, leftover: map[netip.Addr]time.Time{}}
 }
 
-// apply acquires or releases these addresses according to wanted, and returns those that could not
-// be acquired.
+// apply acquires or releases these addresses according to wanted, and returns the addresses that
+// could not be acquired.
 func (v *vips) apply(ctx context.Context, touched []netip.Addr, wanted func(netip.Addr) bool) map[netip.Addr]error {
 	var add, remove []netip.Addr
 	slices.SortFunc(touched, netip.Addr.Compare)
@@ -102,7 +102,7 @@ func (v *vips) retry(ctx context.Context, wanted func(netip.Addr) bool) {
 	}
 }
 
-// removed records which addresses were released, and which are to be retried.
+// removed records which addresses were released, and which must be retried.
 func (v *vips) removed(list []netip.Addr, failed map[netip.Addr]error) {
 	for _, a := range list {
 		err := failed[a]

@@ -33,7 +33,7 @@ func XDPMode(c config.XDP) datapath.XDPMode {
 // XDPConfig configures the interfaces with the XDP program.
 type XDPConfig struct {
 	Choice               config.XDP
-	Whitelist, Blacklist *regexp.Regexp                             // the same as of Interfaces
+	Whitelist, Blacklist *regexp.Regexp                             // as in Interfaces
 	Features             func() (map[int]netdev.XDPFeatures, error) // of all interfaces; nil: the kernel does not report them
 	HidesTags            func(netdev.Link) bool                     // whether frames arrive without their VLAN tags; nil: all do
 }
@@ -83,12 +83,12 @@ func (x *XDP) report() {
 }
 
 // Sync makes the data path's XDP follow the interfaces. If the program cannot be attached to an
-// interface, its packets are handled by tc alone. The error names each of those, unless XDP is only
-// attached where possible (auto); the next Sync retries.
+// interface, its packets are handled by tc alone. The error names each failed interface, unless the
+// mode is auto; the next Sync retries.
 func (x *XDP) Sync(links []netdev.Link) error {
 	features, err := x.Features()
 	if err != nil {
-		return fmt.Errorf("XDP stays as it is, as the kernel does not say what drivers can do: %w", err)
+		return fmt.Errorf("XDP is unchanged, since the kernel does not report the features of drivers: %w", err)
 	}
 	defer x.report()
 	plan := x.plan(links, features)
@@ -115,7 +115,7 @@ func (x *XDP) Sync(links []netdev.Link) error {
 	return errors.Join(errs...)
 }
 
-// forgetReplaced forgets links whose index now belongs to another one.
+// forgetReplaced forgets links whose index now belongs to another link.
 func (x *XDP) forgetReplaced(links []netdev.Link) (errs []error) {
 	present := make(map[int]uint64, len(links))
 	for _, l := range links {
@@ -242,7 +242,7 @@ func (x *XDP) forget(index int) error {
 // Why XDP stays away from an interface with VLANs (docs/adr/0073-xdp.md).
 var (
 	errTagged = errors.New("it has VLAN interfaces, whose frames generic XDP would send on with their tag")
-	errHidden = errors.New("it has VLAN interfaces, and its driver takes their tags out of the frames," +
+	errHidden = errors.New("it has VLAN interfaces, and its driver removes their tags from the frames," +
 		" where XDP does not see them (to leave them in: ethtool -K INTERFACE rxvlan off)")
 	errTagsOutOfBand = errors.New("it has VLAN interfaces, and a veth carries their tags beside the frames, where XDP does not see them")
 )
@@ -257,8 +257,8 @@ type HiddenTags struct {
 func (x *XDP) HiddenTags() []HiddenTags { return *x.hidden.Load() }
 
 // refuseTags returns why the program must not be attached to an interface that receives frames of
-// VLANs. Without the tag, a frame of a VLAN looks like one of the interface itself: XDP would
-// challenge its sender outside the VLAN, and let it into connections of others.
+// VLANs. Without its tag, such a frame seems to belong to the interface itself: XDP would challenge
+// the sender outside the VLAN, and let it into other connections.
 func (x *XDP) refuseTags(l netdev.Link, hidden, tagged bool) error {
 	switch {
 	case !tagged || x.Choice != config.XDPGeneric && !hidden:
@@ -271,8 +271,8 @@ func (x *XDP) refuseTags(l netdev.Link, hidden, tagged bool) error {
 	return errHidden
 }
 
-// tagged returns the interfaces that receive frames of VLANs: those that have VLAN interfaces, and
-// the ports of bonds and bridges that have some.
+// tagged returns the interfaces that receive frames of VLANs: interfaces with VLAN interfaces, and
+// the ports of bonds and bridges with VLAN interfaces.
 func tagged(links []netdev.Link) map[int]bool {
 	out, byIndex := map[int]bool{}, make(map[int]netdev.Link, len(links))
 	for _, l := range links {

@@ -7,7 +7,7 @@ import "loxilb/internal/lb/report"
 // State is the state of an endpoint or of a service.
 type State string
 
-// The states of endpoints. A service has one of them, or Degraded, Pending or Failed.
+// The states of endpoints. A service has one of these states, or Degraded, Pending or Failed.
 const (
 	// Up: a probe or an agent reports it up.
 	Up State = "up"
@@ -94,7 +94,7 @@ type Service struct {
 	Receiving int     // endpoints that get new connections, whatever their state
 }
 
-// Up reports whether clients are served, as far as is known.
+// Up reports whether clients are probably served.
 func (s *Service) Up() bool { return s.Serving > 0 }
 
 // Of computes the state of a service from its endpoints.

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// ID identifies an object: "service", "10.0.0.1:80/tcp". Desired objects have the ID of the store;
-// others (an interface, the next hops) have one of their own kind.
+// ID identifies an object: "service", "10.0.0.1:80/tcp". Desired objects have their ID in the
+// store; other objects (an interface, the next hops) have their own kinds.
 type ID struct{ Kind, Key string }
 
 func (id ID) String() string { return id.Kind + " " + id.Key }
@@ -240,8 +240,8 @@ func isTemporary(err error) bool {
 var ErrWaiting = errors.New("the data path is still processing it")
 
 // Wait blocks until each of the objects was applied in this version or a later one, or was removed
-// if it is deleted. *Error lists failed objects. An error that is expected to pass (Temporary) is
-// no failure until ctx ends. When ctx ends first, Wait returns those failures, or ErrWaiting.
+// if it is deleted. *Error lists failed objects. A temporary error (Temporary) is not a failure
+// until ctx ends. If ctx ends first, Wait returns the temporary errors, or ErrWaiting.
 func (t *Table) Wait(ctx context.Context, version uint64, ids []ID) error {
 	w := wait{table: t, version: version, left: ids}
 	for {
@@ -272,7 +272,7 @@ func failed(list []Status) error {
 type wait struct {
 	table        *Table
 	version      uint64
-	left, failed []ID // not checked yet; failed, some of them temporarily
+	left, failed []ID // not checked yet; failed, perhaps temporarily
 }
 
 // failuresOrWait returns which objects failed, or, if there is something to wait for, a channel

@@ -2,7 +2,7 @@ package status
 
 import "time"
 
-// Update writes many statuses at once: waiters check again when it is done, not after each of them.
+// Update writes many statuses at once: waiters check again once it is done, not after each status.
 func (t *Table) Update(write func(*Writer)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -19,10 +19,10 @@ func (d *disk) compactIfDue(head *Snapshot) {
 	select {
 	case d.busy <- struct{}{}:
 	default:
-		return // the last one is still being written
+		return // the last snapshot is still being written
 	}
 	if err := d.newJournal(head.revision, d.version); err != nil {
-		d.log.Error("new state journal failed, the old one goes on", "dir", d.path, "error", err)
+		d.log.Error("new state journal failed, the old one stays in use", "dir", d.path, "error", err)
 		d.limit = 2 * d.size
 		<-d.busy
 		return
@@ -45,7 +45,7 @@ func (d *disk) compact(head *Snapshot) error {
 }
 
 // errNotBare is why a snapshot is restarted, in a higher version.
-var errNotBare = errors.New("the snapshot has what version 2 cannot say")
+var errNotBare = errors.New("version 2 cannot express the snapshot")
 
 // writeSnapshot replaces the snapshot file, in the lowest version that can express all of it.
 func (d *disk) writeSnapshot(head *Snapshot) (version int, err error) {
@@ -128,7 +128,7 @@ func (s *Snapshot) onlyBareKind() bool {
 	return true
 }
 
-// versions returns those of all rows, in order; nil: all are of the snapshot's revision.
+// versions returns the versions of all rows in order; nil: all are the snapshot's revision.
 func (s *Snapshot) versions() []uint64 {
 	list := make([]uint64, 0, s.objects())
 	older := false

@@ -24,9 +24,9 @@ import (
 //	*.damaged-<time>          what was found damaged, for a human; never read again
 //
 // The state is the snapshot and, on top of it, the commits past N of the journals in order of their
-// revisions. Mostly there is one journal. A second one is begun when the first has grown; then the
-// snapshot is written in the background, and the first journal removed after that. A crash leaves a
-// readable state at any point.
+// revisions. Usually there is one journal. When it has grown, a second one is begun, the snapshot
+// is written in the background, and then the first journal is removed. A crash leaves a readable
+// state at any point.
 const (
 	snapshotName  = "snapshot.jsonl"
 	journalPrefix = "journal-"
@@ -49,7 +49,7 @@ type disk struct {
 	version     int     // of the journal
 	size        int64   // of the journal's good part
 	limit       int64   // of size: past it a new journal is due
-	pendingTidy *loader // what Open has read and could not tidy yet; then there is no journal
+	pendingTidy *loader // read by Open, but not tidied yet; then there is no journal
 	behind      bool    // the state has urgent changes that could not be written
 	unusable    bool    // the journal must not be appended to: its content is unknown, or another may follow it already
 
@@ -97,8 +97,8 @@ func makeDir(files fileSystem, path string) error {
 			return err
 		}
 	}
-	// An existing directory may have been made by an earlier start that did not get here. But one
-	// that cannot be synced, as it belongs to others, is usually older than that.
+	// An existing directory may have been made by an earlier start that ended before this point. If it
+	// cannot be synced because it belongs to others, it is usually older.
 	if err := syncDir(files, above); made {
 		return err
 	}
@@ -109,8 +109,8 @@ func journalName(revision uint64) string {
 	return fmt.Sprintf("%s%020d%s", journalPrefix, revision, fileSuffix)
 }
 
-// append writes commits that follow a state, and returns when they are on disk. After a failure
-// the disk holds none of them, or is found broken and gets a new journal by the next append: a
+// append writes commits that follow a state, and returns when they are on disk. After a failure the
+// disk has none of them, or the journal counts as broken and the next append begins a new one: a
 // journal is read only up to the revision at which the next one begins, so remains of a failed
 // write do no harm.
 func (d *disk) append(before *Snapshot, commits []*commitRecord) error {

@@ -95,7 +95,7 @@ func TestCompactionFails(t *testing.T) {
 	t.Parallel()
 	for _, step := range []struct{ file, says string }{
 		{snapshotName + tempSuffix, "state snapshot failed, the journals keep everything"},
-		{journalName(1) + tempSuffix, "new state journal failed, the old one goes on"},
+		{journalName(1) + tempSuffix, "new state journal failed, the old one stays in use"},
 	} {
 		dir := t.TempDir()
 		s, logged := openLogged(t, dir)

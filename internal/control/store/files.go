@@ -120,7 +120,7 @@ func (d *osDirectory) Lock() error {
 }
 
 // ownNames reports whether a directory has only the daemon's files, and at least one. An empty
-// directory might be anybody's.
+// directory may belong to others.
 func ownNames(names []string) bool {
 	own := func(name string) bool {
 		for _, begin := range []string{

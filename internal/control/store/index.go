@@ -16,9 +16,8 @@ const sortIndex = 0
 // which 65,536 objects have three.
 const treeDegree = 32
 
-// tree is an index: a B-tree that is copied for free, and shares with its copy all that neither
-// changes. Making a copy is for one goroutine at a time, the holder of Store.writing; reading is
-// for all.
+// tree is an index: a B-tree with copy-on-write, so a copy costs nothing. Only the holder of
+// Store.writing may copy it; all may read it.
 type tree = btree.BTree[entry]
 
 // entry is a row under one of its keys in an index.
@@ -64,7 +63,7 @@ func (d data) get(place int, sort string) row {
 	return e.row
 }
 
-// set inserts a row, or replaces the one with the same sort key.
+// set inserts a row, or replaces the row with the same sort key.
 func (d data) set(place int, r row, keys func(r row, index int) []string) {
 	sort := r.header().sort
 	old, had := d[place][sortIndex].ReplaceOrInsert(entry{sort, r})

@@ -30,7 +30,7 @@ type Meta struct {
 }
 
 // Tag names the object's version. For shared objects it is the same on all nodes, while Version is
-// a number of this node: two nodes' numbers must not be mistaken for each other.
+// a number of this node. Tags prevent confusion of two nodes' numbers.
 func (m Meta) Tag() string {
 	if m.Remote != 0 {
 		return remoteTag + strconv.FormatInt(m.Remote, 10)
@@ -59,8 +59,8 @@ type Kind[T any] struct {
 	Validate func(T) error // optional: refuses an invalid object, independent of others
 	Clone    func(T) T     // optional: when a T has parts that its holder could change
 
-	// Format is the highest that Decode knows. Each object is written in the lowest format that can
-	// express it, so that an older loxilb reads what it can. A format is 1 or more.
+	// Format is the highest format that Decode knows, 1 or more. Each object is written in the lowest
+	// format that can express it, so an older loxilb can read most objects.
 	Format int
 	// Encode writes an object as JSON, without space, its key included.
 	Encode func(T) (format int, object []byte, err error)
@@ -149,7 +149,7 @@ type AnyTable interface {
 }
 
 // errNewerFormat is why a record is kept and not served.
-var errNewerFormat = errors.New("its format is newer than what this loxilb knows")
+var errNewerFormat = errors.New("its format is newer than this loxilb")
 
 // decodeStrict decodes JSON into a struct, and refuses unknown members.
 func decodeStrict(object []byte, into any) error {

@@ -100,7 +100,7 @@ func (l *loader) loadJournals() error {
 		// A journal is a history: replaying entries after a gap would make a state that never
 		// existed.
 		for _, later := range journals[i+1:] {
-			l.damaged(journalName(later), 0, errors.New("it follows what was lost"))
+			l.damaged(journalName(later), 0, errors.New("it follows a lost part"))
 		}
 		return nil
 	}
@@ -130,7 +130,7 @@ func (l *loader) open(name, kind string) (h headerRecord, lines [][]byte, err er
 		return h, nil, fmt.Errorf("state file %s %w: it is of version %d, and this loxilb knows versions up to %d; it is left as it is",
 			filepath.Join(l.disk.path, name), ErrNewer, h.Version, latestVersion)
 	case h.File != kind || h.Version < 1:
-		l.damaged(name, 1, fmt.Errorf("it says to be a %q of version %d", h.File, h.Version))
+		l.damaged(name, 1, fmt.Errorf("its header claims a %q of version %d", h.File, h.Version))
 	}
 	return h, lines[1:], nil
 }
@@ -165,7 +165,7 @@ func (l *loader) loadSnapshot() error {
 		}
 	}
 	if n, want := len(lines), h.Services+h.Objects; n != want && len(l.damage) == 0 {
-		l.damaged(snapshotName, 0, fmt.Errorf("it should hold %d objects, and has %d lines of them", want, n))
+		l.damaged(snapshotName, 0, fmt.Errorf("it should have %d objects, and has %d lines", want, n))
 	}
 	l.revision = h.Revision
 	if len(l.damage) == 0 {
@@ -188,12 +188,12 @@ func (l *loader) loadJournal(base, end uint64, first bool) (whole bool, err erro
 		return false, nil
 	}
 	if h.Revision != base {
-		l.damaged(name, 1, fmt.Errorf("it says to follow revision %d", h.Revision))
+		l.damaged(name, 1, fmt.Errorf("its header claims to follow revision %d", h.Revision))
 		return false, nil
 	}
 	if base > l.revision {
 		if snapshotDamaged := first && len(l.damage) > 0; !snapshotDamaged {
-			l.damaged(name, 0, fmt.Errorf("it follows revision %d, and what was found ends at %d", base, l.revision))
+			l.damaged(name, 0, fmt.Errorf("it follows revision %d, and the files before it end at %d", base, l.revision))
 		}
 		if !first {
 			return false, nil

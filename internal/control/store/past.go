@@ -106,7 +106,7 @@ func clearDeadline(list []*Revision, number uint64, confirmed bool) {
 	}
 }
 
-// trim forgets revisions beyond the limits, and those before a gap.
+// trim forgets revisions beyond the limits or before a gap.
 func (p *past) trim() {
 	first, size := lastRun(p.list), 0
 	for i := len(p.list) - 1; i >= first; i-- {
@@ -193,7 +193,7 @@ func (p *past) write() (wait func() error, err error) {
 	switch {
 	case err != nil && confirm:
 		p.reopenLater(err)
-		return wait, fmt.Errorf("write what the change would go back to: %w", err)
+		return wait, fmt.Errorf("write the state that a rollback would restore: %w", err)
 	case err != nil:
 		p.reopenLater(err)
 		return wait, nil

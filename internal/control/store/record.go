@@ -311,8 +311,8 @@ func (l *layout) decodeObject(line []byte, version int) (r record, err error) {
 	return record{Kind: l.bareKind, Format: bareFormat, Owner: owner, Object: body}, err
 }
 
-// bareOwner returns the member "owner" of an object in a snapshot of version 2. It usually follows
-// the key, and then it is read without the rest, which is decoded later.
+// bareOwner returns the member "owner" of an object in a snapshot of version 2. If it follows the
+// key, as usual, only the owner is read; the rest is decoded later.
 func (l *layout) bareOwner(object []byte) (string, error) {
 	rest, ok := bytes.CutPrefix(object, []byte(`{"`+l.bareMember+`":"`))
 	key, rest, closed := bytes.Cut(rest, []byte(`","owner":"`))
@@ -327,8 +327,8 @@ func (l *layout) bareOwner(object []byte) (string, error) {
 	return members.Owner, err
 }
 
-// rowOf returns the row of a record with its position: a row of its table, or one that only keeps
-// the record.
+// rowOf returns the row of a record with its position: a row of its table, or a row that only
+// stores the record.
 func (l *layout) rowOf(r *record) (place int, made row, err error) {
 	if r.Format < 1 || len(r.Object) == 0 {
 		return 0, nil, errors.New("it is not a record of an object")

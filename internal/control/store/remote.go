@@ -37,17 +37,17 @@ type Remote interface {
 type RemoteEntry struct {
 	Path     string
 	Value    []byte // nil: deleted
-	Revision int64  // that changed it; of a change, that which it replaces; 0: it does not exist
+	Revision int64  // last revision of the entry; in a change, the expected one; 0: it does not exist
 }
 
-// Join is what happens to the shared objects of a node that has not used this shared store before,
-// if that holds others.
+// Join is the treatment of a node's shared objects when it first uses a shared store that has other
+// objects.
 type Join string
 
 // The choices.
 const (
 	JoinRefuse Join = ""      // the node keeps its objects and does not join
-	JoinRemote Join = "store" // the node takes those of the shared store, and drops its own
+	JoinRemote Join = "store" // the node adopts the objects of the shared store, and drops its own
 	JoinLocal  Join = "local" // the node puts its own into the shared store
 )
 
@@ -70,9 +70,9 @@ type sharing struct {
 	problems map[string]*RemoteProblem
 
 	mu      sync.Mutex
-	about   func() RemoteNode // describes this node to the others; nil: it does not yet
-	notify  func(error)       // is called when the shared store goes, with the reason, and comes back; nil: nobody is
-	ready   bool              // the shared objects here are those of revision
+	about   func() RemoteNode // describes this node to the others; nil: not yet
+	notify  func(error)       // called when the shared store becomes unreachable, with the reason, and when it returns; may be nil
+	ready   bool              // the shared objects here are from revision
 	applied int64             // revision
 	contact time.Time         // when the shared store answered last
 	nodes   map[string]*RemoteNode
@@ -93,8 +93,8 @@ type RemoteProblem struct {
 	newer  bool // written by a newer loxilb: do not overwrite it
 }
 
-// maxProblems bounds the memory for entries that are no objects. Changes of objects with such an
-// entry need its revision, so those of known kinds are all remembered.
+// maxProblems bounds the memory for entries that are not valid objects. Changes of objects with
+// such an entry need its revision, so those of known kinds are all remembered.
 const maxProblems = 100
 
 // RemoteStatus is the state of the shared store, as this node sees it.
@@ -151,7 +151,7 @@ func (s *Store) Remote() (RemoteStatus, bool) {
 	return out, true
 }
 
-// reached notes that the shared objects here are those of a revision.
+// reached records that the shared objects here are from a revision.
 func (sh *sharing) reached(revision int64) {
 	sh.loop.Worked()
 	var notify func(error)
@@ -197,8 +197,8 @@ func (sh *sharing) set(change func()) {
 	sh.changed = make(chan struct{})
 }
 
-// await returns when check reports true, which is called with mu held after each change of the
-// state; or, if the shared store is away, the reason.
+// await calls check with mu held after each change of the state, and returns nil once it returns
+// true. If the shared store is unreachable, it returns the reason.
 func (sh *sharing) await(ctx context.Context, check func() bool) error {
 	for {
 		sh.mu.Lock()

@@ -321,10 +321,10 @@ func TestSharedForeign(t *testing.T) {
 			got = append(got, p.Path+": "+p.Reason)
 		}
 		want := []string{
-			"item/new: its format is newer than what this loxilb knows",
+			"item/new: its format is newer than this loxilb",
 			`item/other: its object has the key "else"`,
 			"item/web: its value is not an object of loxilb",
-			"rule/1: objects of its kind belong to each node, and are not read from here",
+			"rule/1: objects of its kind are local to each node, and are not read from here",
 			"strange: its kind is not known to this loxilb",
 		}
 		if !slices.Equal(got, want) {

@@ -11,10 +11,10 @@ import (
 )
 
 const (
-	// remoteWait bounds a change of shared objects. loxicmd waits for 10 s in all, of which packets
-	// may need 8 s to see a large change.
+	// remoteWait bounds a change of shared objects. loxicmd waits for 10 s in total, and a large
+	// change may take 8 s to reach the data path.
 	remoteWait = 4 * time.Second
-	// conflictPause is how long a change waits for that of another node to arrive.
+	// conflictPause is how long a change waits for another node's change to arrive.
 	conflictPause = 100 * time.Millisecond
 
 	maxPartObjects = 100     // etcd refuses more than 128 operations in a transaction,
@@ -36,8 +36,8 @@ type remoteCommit struct {
 	changed  []ID
 }
 
-// commitShared commits a change. If shared objects are among those that change, the shared store
-// has to accept it first. Nothing is locked meanwhile: other objects of this node can change.
+// commitShared commits a change. If it contains shared objects, the shared store must accept it
+// first. Nothing is locked meanwhile, so other objects of this node can change.
 func (s *Store) commitShared(by CommitOptions, edit func(*Tx) error) (revision uint64, changed []ID, err error) {
 	revision, changed, err = s.commitHere(by, func(tx *Tx) error {
 		if err := edit(tx); err != nil {
@@ -185,7 +185,7 @@ func partsOf(changes []RemoteEntry) iter.Seq[[]RemoteEntry] {
 }
 
 // sendRemote writes the parts of a change, and returns once it is applied here. behind is not 0 if
-// another node was faster: the change has to be made again after that revision.
+// another node was faster: the change must be made again after that revision.
 func (s *Store) sendRemote(ctx context.Context, r *remoteCommit, parts [][]RemoteEntry) (behind int64, err error) {
 	sh := s.sharing
 	defer s.forgetRemote(r)
@@ -236,7 +236,7 @@ func (s *Store) findResult(r *remoteCommit) {
 	}
 }
 
-// forgetRemote ends the wait for a change. What has arrived of it is applied.
+// forgetRemote ends the wait for a change. Parts that have arrived are applied.
 func (s *Store) forgetRemote(r *remoteCommit) {
 	s.writing.Lock()
 	defer s.writing.Unlock()

@@ -50,7 +50,7 @@ func decodeHead(e *RemoteEntry) (*headRecord, error) {
 	}
 	h := &headRecord{}
 	if err := json.Unmarshal(e.Value, h); err != nil || h.Schema < 1 || h.Store == "" {
-		return nil, errors.New("its entry head is not one of loxilb: use another prefix, or delete that entry")
+		return nil, errors.New("its entry head was not written by loxilb: use another prefix, or delete that entry")
 	}
 	if h.Schema > remoteSchema {
 		return nil, fmt.Errorf("it is written by a newer loxilb in schema %d, and this one knows schema %d: update this node", h.Schema, remoteSchema)
@@ -75,7 +75,7 @@ func (l *layout) decodeEntry(e *RemoteEntry) (remoteRow, *RemoteProblem) {
 		problem.Reason = "its kind is not known to this loxilb"
 		return r, problem
 	case !l.shared[r.place]:
-		problem.Reason = "objects of its kind belong to each node, and are not read from here"
+		problem.Reason = "objects of its kind are local to each node, and are not read from here"
 		return r, problem
 	case e.Value == nil:
 		return r, nil

@@ -11,15 +11,15 @@ import (
 )
 
 const (
-	checkEvery     = time.Second // how often the shared store is asked whether it is there
+	checkEvery     = time.Second // how often the shared store is checked
 	maxFollowPause = time.Second // before it is tried again
-	maxLag         = 5           // checks in which the watch may be behind, before everything is read again
+	maxLag         = 5           // checks during which the watch may lag, before everything is read again
 )
 
 // foreignOwner is the author of changes that no loxilb made.
 const foreignOwner = "etcd"
 
-// errEmptied is that of a shared store whose head was deleted: somebody has emptied it.
+// errEmptied reports that the head of the shared store was deleted: the store has been emptied.
 var errEmptied = errors.New("its entries were deleted")
 
 // Follow keeps shared objects as the shared store has them, until ctx ends. Without a shared store
@@ -165,8 +165,8 @@ func (l *layout) addProblem(to map[string]*RemoteProblem, r remoteRow, p *Remote
 	}
 }
 
-// applyAll makes the shared objects here those of a complete read. Objects whose entry cannot be
-// read stay.
+// applyAll replaces the shared objects by the result of a complete read. Objects whose entry cannot
+// be read stay.
 func (s *Store) applyAll(read *remoteRead) {
 	s.writing.Lock()
 	defer s.writing.Unlock()
@@ -339,7 +339,7 @@ func (s *Store) adopt(before, next *Snapshot, c *change, by CommitOptions) {
 	}
 	for _, t := range before.tables {
 		if err := t.check(before, next, c.ids); err != nil {
-			s.log.Warn("a change of another node exceeds what this one would accept", "error", err)
+			s.log.Warn("a change of another node exceeds this node's limits", "error", err)
 		}
 	}
 	if s.past != nil {

@@ -30,7 +30,7 @@ func (s *Store) joined() (string, error) {
 	}
 	var j joinedRecord
 	if err == nil && json.Unmarshal(data, &j) != nil {
-		s.log.Warn("which shared store this node has joined cannot be read: its objects are compared again", "file", joinedName)
+		s.log.Warn("the name of this node's shared store cannot be read: its objects are compared again", "file", joinedName)
 	}
 	return j.Store, err
 }
@@ -69,12 +69,12 @@ func (s *Store) MarkUnshared() error {
 }
 
 // joinRemote decides about the shared objects of this node, before it takes those of the shared
-// store. again: it has copied its own there, so the read is out of date.
+// store. again: it has copied its own objects there, so the store must be read again.
 func (s *Store) joinRemote(ctx context.Context, read *remoteRead) (again bool, err error) {
 	sh := s.sharing
 	h := read.head
 	switch {
-	case h == nil: // nobody has used it, or somebody has emptied it: what is here is the best there is
+	case h == nil: // it is new or has been emptied: the objects here are the best copy
 		id := sh.store
 		if id == "" {
 			id = rand.Text()

@@ -31,7 +31,7 @@ type RemoteNode struct {
 }
 
 // DescribeNode shows this node to the others from now on. notify is called when the shared store
-// goes, with the reason, and when it is back; it must not commit.
+// becomes unreachable, with the reason, and when it returns; it must not commit.
 func (s *Store) DescribeNode(about func() RemoteNode, notify func(error)) {
 	if sh := s.sharing; sh != nil {
 		sh.mu.Lock()
@@ -73,7 +73,7 @@ func (sh *sharing) describe() []byte {
 	return value
 }
 
-// takeNodes notes what entries say about nodes, and returns the others.
+// takeNodes records the entries about nodes, and returns the other entries.
 func (sh *sharing) takeNodes(entries []RemoteEntry) (others []RemoteEntry) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -95,7 +95,7 @@ func (sh *sharing) takeNodes(entries []RemoteEntry) (others []RemoteEntry) {
 }
 
 // hasRoom reports whether another node can be remembered. Without room, it forgets the node that
-// has been away for longest: names of nodes may be those of pods, which come and go.
+// has been away for longest: nodes may be short-lived pods.
 func (sh *sharing) hasRoom() bool {
 	if len(sh.nodes) < maxNodes {
 		return true
@@ -113,7 +113,7 @@ func (sh *sharing) hasRoom() bool {
 	return true
 }
 
-// forgetNodes notes that nodes which are not among entries have gone.
+// forgetNodes records that nodes without an entry have gone.
 func (sh *sharing) forgetNodes(entries []RemoteEntry) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()

@@ -25,7 +25,7 @@ var (
 	ErrConfirmed = errors.New("waits for no confirmation")
 )
 
-// Author is who requested a commit.
+// Author is the user that requested a commit.
 type Author struct {
 	Who   string `json:"who,omitempty"`   // a user, or the name of a token
 	From  string `json:"from,omitempty"`  // an address, or a socket
@@ -174,8 +174,8 @@ func pack(data []byte) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// Undo restores the objects that a revision changed. Those that were changed again since are left,
-// and returned.
+// Undo restores the objects that a revision changed. Objects that were changed again since stay,
+// and are returned.
 func (tx *Tx) Undo(number uint64) (left []ID, err error) {
 	r := tx.remembered(number)
 	if r == nil {
@@ -292,7 +292,8 @@ func (tx *Tx) resolve(number uint64) {
 	}
 }
 
-// remembered finds a revision, also one that is committed together with this transaction.
+// remembered finds a revision, including revisions that are committed together with this
+// transaction.
 func (tx *Tx) remembered(number uint64) *Revision {
 	if tx.past == nil {
 		return nil
@@ -300,8 +301,8 @@ func (tx *Tx) remembered(number uint64) *Revision {
 	return tx.past.find(number)
 }
 
-// available names the revisions in Revisions, which RollBackTo accepts. It also accepts the one
-// before the first of them, but that one has no author and no time to show.
+// available names the revisions in Revisions, which RollBackTo accepts. It also accepts the
+// revision before these, which has no author or time to show.
 func (tx *Tx) available() string {
 	if tx.past == nil {
 		return "none"

@@ -25,7 +25,7 @@ type layout struct {
 	shared               []bool   // tables with Kind.Shared, by place
 }
 
-// count is what is known about a table without walking it.
+// count is the data about a table that needs no walk.
 type count struct {
 	rows   int
 	totals []int

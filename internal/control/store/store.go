@@ -21,7 +21,7 @@ var (
 	ErrNewer    = errors.New("was written by a newer loxilb")
 	ErrClosed   = errors.New("the store is closed")
 
-	// ErrUnavailable is that of changes of shared objects while the shared store is out of reach.
+	// ErrUnavailable is returned by changes of shared objects while the shared store is unreachable.
 	ErrUnavailable = errors.New("is not available")
 )
 
@@ -91,7 +91,7 @@ func (s *Store) Close() error {
 		behind = s.disk.catchUp(s.Snapshot())
 	}
 	if s.past != nil {
-		s.past.close() // what is in it was synced, or given up
+		s.past.close() // its content was synced, or given up
 	}
 	return errors.Join(behind, s.disk.close())
 }

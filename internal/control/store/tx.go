@@ -64,7 +64,7 @@ func (tx *Tx) ExpectTag(id ID, tag string) error {
 }
 
 // Delete removes an object of any kind, including one that is not understood. It returns
-// ErrNotFound if there is none, ErrOwner if it has another owner.
+// ErrNotFound if the object is missing, and ErrOwner if it has another owner.
 func (tx *Tx) Delete(id ID) error {
 	r := find(tx.base, tx, id)
 	if r == nil {
@@ -77,8 +77,8 @@ func (tx *Tx) Delete(id ID) error {
 	return nil
 }
 
-// Changed reports whether a commit would change anything by now. It costs as much as the
-// transaction has touched.
+// Changed reports whether a commit would change anything so far. The cost grows with the
+// transaction.
 func (tx *Tx) Changed() bool {
 	for at, after := range tx.touched {
 		if !tx.same(at, tx.base.row(at.place, at.sort), after) {

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// keepUrgent makes those changes of a batch that hold although the disk has refused it, and refuses
-// the others. They follow the state before.
+// keepUrgent makes the urgent changes of a batch although the disk has refused the batch, and
+// refuses the others. The changes follow the previous state.
 func (s *Store) keepUrgent(batch []*request, before *Snapshot, cause error) (*Snapshot, []*change) {
 	if s.past != nil {
 		s.past.pending = nil
@@ -40,8 +40,8 @@ func (l *layout) onlyUrgent(c *change) bool {
 	return c.resolves == 0 && !slices.ContainsFunc(c.ids, func(id ID) bool { return !slices.Contains(l.urgent, id.Kind) })
 }
 
-// writeLater tries again to write what the disk has refused, until it succeeds or another commit
-// does. The caller holds the writing lock.
+// writeLater retries a write that the disk has refused, until it succeeds or another commit does.
+// The caller holds the writing lock.
 func (s *Store) writeLater(cause error) {
 	time.AfterFunc(s.unwritten.Failed(cause), func() {
 		s.writing.Lock()
@@ -60,8 +60,8 @@ func (s *Store) writeLater(cause error) {
 // Unwritten returns why urgent changes are not stored, and since when; nil: all are.
 func (s *Store) Unwritten() (since time.Time, err error) { return s.unwritten.LastError() }
 
-// catchUp writes what could not be written when it was read or changed. The state is written whole:
-// there may be any number of changes. After every step the directory loads the same, or more.
+// catchUp writes the whole state, since any number of changes may not have been written. After
+// every step the directory still loads, with at least the former changes.
 func (d *disk) catchUp(now *Snapshot) error {
 	if d.pendingTidy != nil {
 		if err := d.clean(d.pendingTidy); err != nil {

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// maintenanceTime is how long a node may be out of service before it is a finding: most upgrades
-// take less.
+// maintenanceTime is how long a node may be out of service without a finding: most upgrades take
+// less.
 const maintenanceTime = time.Hour
 
 // Availability holds the facts that decide which packets other nodes and routers send here.
@@ -27,8 +27,7 @@ type Withdrawn struct {
 	Why    string
 }
 
-// Unelected is an instance of services whose role nobody assigns, while other instances are
-// elected.
+// Unelected is an instance of services without an election, while other instances are elected.
 type Unelected struct {
 	Instance string
 	Services int
@@ -40,7 +39,7 @@ type Unleased struct {
 	Instances, Most int
 }
 
-// maintenance reports a node that somebody has left out of service.
+// maintenance reports a node that has been out of service for long.
 func maintenance(m *Machine) (out []Finding, err error) {
 	a := &m.Facts.Availability
 	if a.Stage == "" || time.Since(a.Since) < maintenanceTime {

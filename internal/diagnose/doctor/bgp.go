@@ -2,7 +2,7 @@ package doctor
 
 import "fmt"
 
-// BGPSession is a session with a BGP neighbor that fails, and why as far as that is known.
+// BGPSession is a failing session with a BGP neighbor, and the reason if it is known.
 type BGPSession struct {
 	Neighbor, Why string
 	Up            bool // without the BFD that it should have

@@ -14,8 +14,8 @@ type ClusterPeer struct {
 	Differences []string // the first ones
 }
 
-// clusterPeers reports nodes through which the connections of this one would not continue, and that
-// this node serves nobody because of them.
+// clusterPeers reports nodes through which this node's connections would not continue, and whether
+// this node does not serve because of them.
 func clusterPeers(m *Machine) (out []Finding, err error) {
 	if why := m.Facts.ClusterHeld; why != "" {
 		out = append(out, Finding{
@@ -45,8 +45,8 @@ func clusterPeers(m *Machine) (out []Finding, err error) {
 	return out, nil
 }
 
-// remedies are what to do about a node that is not connected, by a part of the reason. The first
-// one that fits counts.
+// remedies are commands for a node that is not connected, by a part of the reason. The first match
+// counts.
 var remedies = []struct{ part, command string }{
 	{"does not accept this node's certificate",
 		"openssl verify -CAfile CA CERT, with the --cluster-ca of that node and the --cluster-cert of this one; with --cluster-key, sha256sum the files on both nodes"},
@@ -55,9 +55,9 @@ var remedies = []struct{ part, command string }{
 	{"another authority than --cluster-ca", "write the certificates of both authorities into the file of --cluster-ca on each node, until all nodes have certificates of the new one"},
 	{"not valid by this node's clock", "give that node a new certificate, and correct the clock that is wrong"},
 	{"not for its own name", "give that node a certificate for its name, or the name of its certificate by --cluster-node"},
-	{"both have --self", "start one of both nodes with another --self"},
-	{"both named", "start one of both nodes with another --cluster-node"},
-	{"--hash-seed", "start the node that differs from the others with their --hash-seed"},
+	{"both have --self", "start one of the two nodes with another --self"},
+	{"both named", "start one of the two nodes with another --cluster-node"},
+	{"--hash-seed", "use the same --hash-seed on all nodes, and restart the one that differs"},
 	{"upgrade one version after the other", "upgrade the node with the older versions step by step"},
 	{"use builds with the same", "install the same build of loxilb on both nodes"},
 	{"cannot be resolved", "look the name up on this machine (getent ahosts NAME); correct the name or the resolver, or write addresses into --cluster"},
@@ -76,7 +76,7 @@ func remedy(why string) string {
 	return "loxicmd get cluster on both nodes; let firewalls pass TCP port 22222 between them, and use the same --cluster-key and --hash-seed"
 }
 
-// otherServices reports services of a node that differ from those of this one.
+// otherServices reports services of a node that differ from this node's.
 func otherServices(p *ClusterPeer) Finding {
 	list := strings.Join(p.Differences, "; ")
 	if more := p.Differing - len(p.Differences); more > 0 {
@@ -84,7 +84,7 @@ func otherServices(p *ClusterPeer) Finding {
 	}
 	return Finding{
 		About: p.Node, What: fmt.Sprintf("services of node %s differ from those of this one: %s", p.Node, list), Sure: Certain,
-		Why:     "connections of a service go on only through nodes with the same service and endpoints",
+		Why:     "connections of a service continue only through nodes with the same service and endpoints",
 		Command: "loxicmd get lb on both nodes; apply the same file to both, or keep services in one place for all nodes (--store)",
 	}
 }

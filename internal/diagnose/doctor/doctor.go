@@ -40,7 +40,7 @@ type Finding struct {
 // ID names a finding among all.
 func (f *Finding) ID() string { return f.Check + ":" + f.About }
 
-// Fix repairs, and describes what it did.
+// Fix repairs a finding, and describes the repair.
 type Fix interface {
 	do(m *Machine) (string, error)
 }
@@ -80,7 +80,7 @@ type Facts struct {
 	BFDSessions []BFDSession // that are down, or make no claims
 
 	ClusterPeers    []ClusterPeer // that do not get the connections of this node
-	ClusterProblems []string      // with the own key or certificate, and with names of nodes
+	ClusterProblems []string      // problems of this node's key or certificate, and of names of nodes
 	ClusterHeld     string        // why VIPs are not announced because of other nodes; empty: they are
 	SharedStore     *SharedStore  // nil: there is none
 
@@ -175,7 +175,7 @@ func (m *Machine) Examine() (findings []Finding, made []Examined) {
 	return findings, made
 }
 
-// Mend repairs the finding of an id, if it still exists, and describes what it did.
+// Mend repairs the finding with an id, if it still exists, and describes the repair.
 func (m *Machine) Mend(id string) ([]string, error) {
 	findings, _ := m.Examine()
 	for i := range findings {

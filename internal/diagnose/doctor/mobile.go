@@ -18,7 +18,7 @@ func mobile(m *Machine) (out []Finding, err error) {
 		what, why, remedy string
 	}{
 		{
-			"unclassified", p.Unclassified, "packets to mobile users were dropped: they are from addresses without a classifier, and there is no other route",
+			"unclassified", p.Unclassified, "packets to mobile users were dropped: their sources have no classifier, and there is no other route",
 			"a tunnel gets only packets of classified addresses", "loxicmd create sessionulcl USER --ulclArgs=QFI:ADDRESS (tcpdump -ni llbgtp0 shows both addresses)",
 		},
 		{

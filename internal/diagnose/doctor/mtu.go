@@ -76,8 +76,8 @@ func (p narrowPath) finding(addrs []netip.Addr) Finding {
 	}
 }
 
-// fitting returns the largest of some packet sizes that an endpoint answers; 0: it answers no ping,
-// which says nothing. Unanswered sizes are tried twice more, as replies may be lost.
+// fitting returns the largest of some packet sizes that an endpoint answers; 0: it answers no
+// pings, so its path is unknown. Unanswered sizes are tried twice more, since replies may be lost.
 func (m *Machine) fitting(to netip.Addr, size int) (fits int, err error) {
 	steps := []int{smallPing}
 	for _, s := range []int{576, 1000, 1280, 1340, 1380, 1400, 1420, 1440, 1460, 1480, 1492, 1500, 4000, 8000} {

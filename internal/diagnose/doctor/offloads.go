@@ -64,7 +64,7 @@ func (s setFeature) do(m *Machine) (string, error) {
 type Feature struct {
 	Name     string // in ethtool -K
 	get, set uint32
-	flag     uint32 // of those that share a word
+	flag     uint32 // flag of features that share a word
 }
 
 // The offloads that matter here.

@@ -43,8 +43,8 @@ func pingEach[T any](list []T, f func(T)) {
 	asking.Wait()
 }
 
-// Ping sends echo requests, in packets of these sizes that no router may fragment, and reports
-// which were answered. It ignores the path MTU that the kernel has learnt.
+// Ping sends echo requests, in packets of these sizes that no router may fragment, and returns the
+// answered sizes. It ignores the path MTU that the kernel has learnt.
 func (kernelNetwork) Ping(to netip.Addr, sizes ...int) (answered []bool, err error) {
 	network, headers, protocol := "ip4:icmp", echoHeaders4, ipv4.ICMPTypeEcho.Protocol()
 	if to.Is6() {

@@ -40,7 +40,7 @@ func reversePath(m *Machine) (out []Finding, err error) {
 			About: l.Name, What: fmt.Sprintf("the reverse path filter of %s is strict (rp_filter is 1)", l.Name), Sure: Possible,
 			Why: "answers to probes and packets for the kernel are dropped if their return route uses another interface; balanced packets are not affected",
 		}
-		f.Command, f.Fix = sysctl(name, "2") // the larger one of all's and its own counts
+		f.Command, f.Fix = sysctl(name, "2") // the larger of "all" and the interface's own value counts
 		out = append(out, f)
 	}
 	return out, nil

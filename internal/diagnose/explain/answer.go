@@ -55,7 +55,7 @@ type Answer struct {
 	Service    string // key of the service; "": none
 	Endpoint   netip.AddrPort
 	Source     netip.AddrPort // that the endpoint sees
-	Interface  string         // by which it leaves
+	Interface  string         // at which it leaves
 	Gateway    netip.Addr     // the next hop
 	MAC        string
 	MTU        int
@@ -74,7 +74,7 @@ func (a *Answer) end(v Verdict, format string, args ...any) *Answer {
 	return a
 }
 
-// arrives reports whether the packet arrives where it is forwarded to, as far as is visible here.
+// arrives reports whether the forwarded packet arrives, as far as this machine can know.
 func (a *Answer) arrives() bool {
 	failed := slices.ContainsFunc(a.Steps, func(s Step) bool { return s.State == Failed })
 	return !failed && (a.Verdict == Forwarded || a.Verdict == Local)

@@ -56,7 +56,7 @@ func (i *inquiry) addPolicers(r *dryrun.Result, policers []string) {
 	}
 }
 
-// lookup returns the attachment of a place, and where it was found.
+// lookup returns the attachment at a place, and the name under which it was found.
 func (p place) lookup(find func(name string) (string, bool)) (string, bool) {
 	for _, name := range p.names {
 		if found, there := find(name); there {

@@ -12,8 +12,7 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// maxScan is the number of slots up to which lc compares all of them: SELECT_SCAN of
-// bpf/service/select.h.
+// maxScan is the number of slots up to which lc compares all: SELECT_SCAN of bpf/service/select.h.
 const maxScan = 64
 
 // addEndpoint adds which endpoint gets the packet, why, and which others are not eligible.

@@ -43,7 +43,7 @@ func (i *inquiry) addMaintenance() {
 	}
 }
 
-// addAnnouncements adds whether the VIP is announced by BGP, and to whom.
+// addAnnouncements adds whether the VIP is announced by BGP, and to which neighbors.
 func (i *inquiry) addAnnouncements(s *lb.Service, vip netip.Addr) {
 	if !s.BGP {
 		return
@@ -72,8 +72,8 @@ func (i *inquiry) addAnnouncements(s *lb.Service, vip netip.Addr) {
 	}
 }
 
-// neighbors returns those whose sessions carry routes to an address. Policies refuse all routes to
-// those of the second list.
+// neighbors returns the neighbors whose sessions carry routes to an address. Policies refuse all
+// routes to neighbors of the second list.
 func (i *inquiry) neighbors(to netip.Addr) (list, refused []string) {
 	for _, s := range i.Sessions() {
 		at, err := netip.ParseAddr(s.Neighbor)

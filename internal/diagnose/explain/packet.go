@@ -26,7 +26,7 @@ type inquiry struct {
 	now      *store.Snapshot
 	services desired.ServicesAt
 
-	in      netdev.Link // where it arrives
+	in      netdev.Link // link at which it arrives
 	layer3  bool        // without a link-layer header
 	tracked *connections.Tracked
 	answer  Answer
@@ -159,7 +159,8 @@ func (i *inquiry) try(aim netip.AddrPort) (*dryrun.Result, error) {
 	})
 }
 
-// frame builds the packet: the next one of an existing connection, or one that opens a connection.
+// frame builds the packet: the next packet of an existing connection, or one that opens a
+// connection.
 func (i *inquiry) frame() []byte {
 	var p *pkt.Packet
 	switch i.protocol() {

@@ -11,7 +11,7 @@ import (
 type Question struct {
 	From, To  netip.AddrPort // port 0: not given
 	Protocol  lb.Protocol    // TCP, UDP or ICMP
-	Interface string         // by which it comes; "": by the route to From
+	Interface string         // at which it arrives; "": the interface of the route to From
 	Mark      uint32
 	Length    int  // of the IP packet; 0: as short as can be
 	Reverse   bool // To is an endpoint: by which services does From reach it?
@@ -77,7 +77,7 @@ func address(field, s string) (netip.AddrPort, error) {
 	}
 	switch a := at.Addr(); {
 	case a.Zone() != "":
-		return at, lb.NewFieldError(field, s, "has a zone", "an address without a zone, and the interface in a field of its own")
+		return at, lb.NewFieldError(field, s, "has a zone", "an address without a zone, and the interface in its own field")
 	case a.Is4In6():
 		return at, lb.NewFieldError(field, s, "is an IPv4 address in IPv6", a.Unmap().String())
 	}

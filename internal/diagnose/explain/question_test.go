@@ -17,7 +17,7 @@ func TestQuestions(t *testing.T) {
 		{"1.1.1.1", "", "", `to "" is missing (allowed: IP or IP:PORT, IPv6 with a port in brackets)`},
 		{"host:80", "10.0.0.1:80", "", `from "host:80" is not an address (allowed: IP or IP:PORT, IPv6 with a port in brackets)`},
 		{"1.1.1.1:99999", "10.0.0.1:80", "", `from "1.1.1.1:99999" is not an address (allowed: IP or IP:PORT, IPv6 with a port in brackets)`},
-		{"fe80::1%eth0", "10.0.0.1:80", "", `from "fe80::1%eth0" has a zone (allowed: an address without a zone, and the interface in a field of its own)`},
+		{"fe80::1%eth0", "10.0.0.1:80", "", `from "fe80::1%eth0" has a zone (allowed: an address without a zone, and the interface in its own field)`},
 		{"::ffff:1.1.1.1", "10.0.0.1:80", "", `from "::ffff:1.1.1.1" is an IPv4 address in IPv6 (allowed: 1.1.1.1)`},
 		{"1.1.1.1", "10.0.0.1:80", "gre", `proto "gre" is not supported (allowed: tcp, udp, sctp or icmp)`},
 		{"1.1.1.1", "10.0.0.1:80", "dccp", `proto "dccp" is not supported (allowed: tcp, udp, sctp or icmp)`},

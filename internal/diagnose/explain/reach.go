@@ -16,7 +16,8 @@ const maxPaths = 32
 // maxTries is the number of source ports tried until a hash, or chance, chooses the endpoint.
 const maxTries = 512
 
-// reach returns the services by which a client reaches an endpoint, and why the others do not.
+// reach returns the services through which a client reaches an endpoint, and why others do not
+// reach it.
 func (i *inquiry) reach() (*Answer, error) {
 	out := &Answer{Question: fmt.Sprintf("does %s reach the endpoint %s?", i.From.Addr(), text(i.To)), Endpoint: i.To}
 	found, reached := 0, 0

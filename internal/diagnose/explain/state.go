@@ -21,7 +21,7 @@ func (i *inquiry) states(s *lb.Service) (servicestate.Service, []servicestate.En
 
 func isDown(s servicestate.State) bool { return s == servicestate.Down || s == servicestate.Panic }
 
-// eligible returns the endpoints that get new connections, and why the others get none.
+// eligible returns the endpoints that get new connections, and why other endpoints get none.
 func (i *inquiry) eligible(s *lb.Service) (eligible []lb.Endpoint, ineligible []string) {
 	_, endpoints := i.states(s)
 	for n, e := range s.Endpoints {

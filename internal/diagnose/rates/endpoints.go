@@ -49,8 +49,8 @@ func countsOf(c *report.EndpointCount) counts {
 }
 
 // read reads an endpoint, and returns the increase of its counts and handshakes since the previous
-// reading. The counters of a new endpoint are all increase, except in the first reading, which
-// finds those of earlier processes.
+// reading. For a new endpoint, the increase is the whole counter, except in the first reading,
+// which finds counters of earlier processes.
 func (e *endpoint) read(identity uint64, c *report.EndpointCount, first bool) (added counts, handshakes times) {
 	now, answered := countsOf(c), timesOf(&c.Handshakes)
 	switch {

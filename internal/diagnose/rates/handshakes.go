@@ -31,7 +31,7 @@ func (t *times) since(earlier *times) (added times) {
 }
 
 // latest counts the durations of the latest handshakes, at most maxLatest: quiet endpoints keep
-// theirs for longer.
+// durations for longer.
 type latest [report.HandshakeBuckets]uint16
 
 const maxLatest = 1024
@@ -54,8 +54,8 @@ func (l *latest) add(more *times) {
 
 // Times summarizes the durations of handshakes.
 type Times struct {
-	Count       int           // handshakes; 0: the others are unknown
-	Median, P99 time.Duration // upper bounds for half of them, and for 99 %
+	Count       int           // number of handshakes; 0: the other fields are unknown
+	Median, P99 time.Duration // upper bounds for half of the handshakes, and for 99 %
 }
 
 func (l *latest) times(jiffy time.Duration) Times {

@@ -1,5 +1,5 @@
 // Package rates measures how fast the counters of the data path grow: now, and over the last hour.
-// It reads them periodically, more often while somebody watches. Queries use the last reading and
+// It reads them periodically, more often while a client watches. Queries use the last reading and
 // never wait.
 //
 // Its memory is bounded: totals of the last hour take 20 kB, and 2 kB for each reason of drops.
@@ -94,8 +94,8 @@ type Load struct {
 	Now     Times   // of the handshakes in the window, of a service
 }
 
-// Recent summarizes recent handshakes with an endpoint: after windows in which most fail only
-// Failed is not 0, after those in which they succeed only Made.
+// Recent summarizes recent handshakes with an endpoint. After windows in which most fail, only
+// Failed is not 0; after windows in which most succeed, only Made is not 0.
 type Recent struct{ Made, Failed uint32 }
 
 // follow adds a window, if it has any handshakes.
@@ -120,7 +120,7 @@ type Totals struct {
 	Times      Times           // of the handshakes in the window
 	Tracked    uint64          // connections
 	Limit      uint64          // of connections
-	HalfOpen   uint64          // of TCP and of others
+	HalfOpen   uint64          // half-open connections of all protocols
 }
 
 // Drop is the rate of drops of a reason.

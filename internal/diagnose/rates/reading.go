@@ -103,7 +103,7 @@ func (r *reading) readTotals() error {
 	return r.readRefused()
 }
 
-// readRefused reads the packets refused by services. The first reading finds those of earlier
+// readRefused reads the packets refused by services. The first reading finds counts of earlier
 // processes.
 func (r *reading) readRefused() error {
 	refused := map[lb.Key]uint64{}

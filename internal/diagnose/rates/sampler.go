@@ -29,8 +29,7 @@ const (
 type Source interface {
 	// EachCount calls yield with the counters of each selected endpoint. Neither may block.
 	EachCount(wanted func(id uint32, connections, tracked uint64) bool, yield func(*report.EndpointCount)) error
-	// EachEndpointID calls yield with the ID of each row of a service, and the endpoint that it
-	// belongs to.
+	// EachEndpointID calls yield with the ID of each row of a service, and the row's endpoint.
 	EachEndpointID(key lb.Key, yield func(endpoint int, id uint32))
 	// EachRefused calls yield with the packets that each service has refused so far, if there are
 	// any.

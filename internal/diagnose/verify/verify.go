@@ -22,7 +22,7 @@ type Source func(ctx context.Context, o Options) []report.Compared
 // Options select the comparison.
 type Options struct {
 	Whole  bool   // all connections, not a sample
-	Sample uint64 // number of the sample, the same for all passes of a run, so that they can confirm each other
+	Sample uint64 // number of the sample, the same for all passes of a run, so they can confirm each other
 	Repair bool   // apply differing objects again
 }
 

@@ -1,6 +1,6 @@
 // Package filelock takes exclusive locks of files and directories (flock(2)) that other users of
-// the machine cannot take first: anyone who can open a file can lock it, whatever its mode says
-// about writing.
+// the machine cannot take first: anyone who can open a file can lock it, even without permission to
+// write.
 //
 // The kernel drops a lock when the last copy of its descriptor is closed, so a killed process
 // leaves none.
@@ -161,8 +161,8 @@ func holder(f *os.File) int {
 		return 0
 	}
 	file := fmt.Sprintf("%02x:%02x:%d", unix.Major(s.Dev), unix.Minor(s.Dev), s.Ino)
-	// The kernel lists locks a page at a time. If other locks are dropped between two pages, the
-	// rest moves up, and a lock is on neither page.
+	// The kernel lists locks a page at a time. If locks are released between two pages, later ones
+	// move up, and may be on neither page.
 	for range 5 {
 		if pid, listed := listedHolder(file); listed {
 			return pid

@@ -41,7 +41,7 @@ func Uptime() (time.Duration, error) {
 	first, _, _ := strings.Cut(text, " ")
 	seconds, err := strconv.ParseFloat(first, 64)
 	if err != nil {
-		return 0, fmt.Errorf("/proc/uptime is %q, which is not understood", text)
+		return 0, fmt.Errorf("/proc/uptime has unknown content %q", text)
 	}
 	return time.Duration(seconds * float64(time.Second)), nil
 }

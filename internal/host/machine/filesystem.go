@@ -15,8 +15,9 @@ type FileSystem struct {
 	Asked                   bool   // whether the sizes are known
 }
 
-// FileSystems returns those with a size, like df: of several at one mount point, only the topmost.
-// Network file systems are not queried: if their server is gone, the query would hang.
+// FileSystems returns the file systems with a size, like df. Of several at one mount point, it
+// returns the topmost. Network file systems are not queried: if their server is gone, the query
+// would hang.
 func FileSystems() ([]FileSystem, error) {
 	mounts, err := procfs.GetMounts()
 	if err != nil {

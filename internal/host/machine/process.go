@@ -81,7 +81,7 @@ func describe(p procfs.Proc, up time.Duration, memory uint64) (Process, error) {
 	return out, nil
 }
 
-// owner returns the name of a process's user, or the number of one without a name.
+// owner returns the name of a process's user, or the number of a user without a name.
 func owner(pid int, names map[uint32]string) string {
 	info, err := os.Stat("/proc/" + strconv.Itoa(pid))
 	if err != nil {

@@ -76,8 +76,8 @@ func rank(s Session) int {
 	return 1
 }
 
-// interfaces returns the interface of each address of this machine; "" for those of lo, whose
-// packets may arrive at any.
+// interfaces returns the interface of each address of this machine; "" for addresses of lo, whose
+// packets may arrive at any interface.
 func interfaces() (map[netip.Addr]string, error) {
 	links, err := net.Interfaces()
 	if err != nil {

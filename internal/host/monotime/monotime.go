@@ -11,7 +11,7 @@ import (
 )
 
 // clockStep is the least difference between the clocks that counts as a step of the wall clock. A
-// smaller one is slewing, which must not move a time that users have set.
+// smaller difference is slewing, which must not move a time that users have set.
 const clockStep = time.Second
 
 // A Stored is a time in its stored form.

@@ -13,7 +13,7 @@ type exchange struct {
 	attach.Exchange
 	began     time.Time // when drops were counted first
 	before    map[string]uint64
-	followers *loader.Followers // of the former programs, once they are back
+	followers *loader.Followers // followers of the former programs, once they are restored
 }
 
 // DropsBefore returns the dropped packets, by reason, just before programs of this process were
@@ -48,5 +48,5 @@ func (d *Datapath) GoForward() error {
 	return errors.Join(d.exchange.Swap(false), d.exchange.Keep())
 }
 
-// KeepPrograms lets go of the former programs.
+// KeepPrograms releases the former programs.
 func (d *Datapath) KeepPrograms() error { return d.exchange.Keep() }

@@ -45,7 +45,7 @@ func (d *Datapath) SetEgress(index int) error {
 }
 
 // followLocal attaches the programs everywhere and then informs the packet path, or the reverse,
-// once. The caller holds d.localMu. An interface that fails is no error here.
+// once. The caller holds d.localMu. Errors of interfaces are ignored here.
 func (d *Datapath) followLocal(wanted bool) error {
 	if d.local == wanted {
 		return nil

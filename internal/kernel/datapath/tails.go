@@ -9,7 +9,7 @@ import (
 const serviceProxy = uint16(bpf.TcServiceFlagSERVICE_PROXY | bpf.TcServiceFlagSERVICE_FTP)
 
 // applyWithTails is Tables.Apply, and loads the programs of SCTP, QUIC, GTP-U and the PROXY
-// protocol before the first service needs them. If that fails, so do the changes of such services.
+// protocol before the first service needs them. If that fails, changes of these services fail.
 func (d *Datapath) applyWithTails(changes []Change) []error {
 	errs := make([]error, len(changes))
 	applied := make([]Change, 0, len(changes))
@@ -49,8 +49,8 @@ func (d *Datapath) loadFor(c Change) error {
 
 const algorithmN3 = uint8(bpf.TcAlgorithmALGORITHM_N3)
 
-// adoptTails removes such programs of an earlier process unless adopted services need them.
-// Programs of that process serve until these services are applied.
+// adoptTails removes tail programs of an earlier process unless adopted services need them. They
+// serve until these services are applied.
 func (d *Datapath) adoptTails() error {
 	if !d.HasProtocol(uint8(lb.SCTP)) {
 		if err := d.collection.LeaveSCTP(); err != nil {

@@ -16,7 +16,7 @@ type (
 	Change = tables.Change
 	// Interface describes an interface for Attach.
 	Interface = attach.Interface
-	// GTPFlow is what a mobile user exchanges with one address.
+	// GTPFlow is the traffic of a mobile user with one address.
 	GTPFlow = attach.GTPFlow
 	// GTPLinks are the interfaces of packets to mobile users.
 	GTPLinks = attach.GTPLinks

@@ -61,7 +61,7 @@ func (d *Doctor) Soon() {
 	}
 }
 
-// Known returns the problems of the last look, in no order.
+// Known returns the problems of the last check, in any order.
 func (d *Doctor) Known() []Known {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -100,7 +100,7 @@ func (d *Doctor) Run(ctx context.Context, tell func(p Problem, gone bool)) {
 	}
 }
 
-// compare returns the new problems among the current ones and those that disappeared, in order.
+// compare returns new problems and problems that disappeared, in order.
 func (d *Doctor) compare(now []Problem) (appeared, gone []Problem) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -130,6 +130,6 @@ func BoundedProblems(list []Problem, total int, kind, sort string) []Problem {
 	if total <= ProblemsShown {
 		return list
 	}
-	more := Problem{Kind: kind, Key: "others", What: fmt.Sprintf("%d more %s", total-ProblemsShown, sort), Hint: "correct those that are named first"}
+	more := Problem{Kind: kind, Key: "others", What: fmt.Sprintf("%d more %s", total-ProblemsShown, sort), Hint: "first correct the named ones"}
 	return append(list[:ProblemsShown:ProblemsShown], more)
 }

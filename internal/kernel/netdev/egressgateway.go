@@ -21,8 +21,8 @@ type Gateway struct {
 	collides bool
 }
 
-// Marks of packets for gateways. They have bits of their own: kube-proxy uses bits 14 and 15,
-// Calico the upper half.
+// Marks of packets for gateways. They use their own bits: kube-proxy uses bits 14 and 15, Calico
+// the upper half.
 const (
 	FirstGatewayMark = 0x2000
 	GatewayMarkMask  = 0x3fff
@@ -32,11 +32,12 @@ const (
 // namePrefix begins the name of each tunnel's interface; its number follows.
 const namePrefix = "egr"
 
-// firstNumber is the first number of tunnels and routing tables, above those that people choose.
+// firstNumber is the first number of tunnels and routing tables, above numbers that users typically
+// choose.
 const firstNumber = 1 << 23
 
-// number returns the tunnel's number, and that of its routing table: the same on all nodes, 24
-// bits.
+// number returns the 24-bit number of the tunnel and its routing table, which is the same on all
+// nodes.
 func (one Gateway) number() uint32 {
 	h := fnv.New32a()
 	h.Write(one.Addr.AsSlice()) // it returns no error

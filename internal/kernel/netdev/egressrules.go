@@ -45,7 +45,7 @@ func (one Gateway) rules() []*nl.Rule {
 	return list
 }
 
-// keepRules makes the rules for marked packets, and removes those of other marks.
+// keepRules makes the rules for marked packets, and removes rules for other marks.
 func (g *Gateways) keepRules(list []Gateway) error {
 	missing, others, err := g.compareRules(list)
 	if err != nil {

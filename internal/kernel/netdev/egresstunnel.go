@@ -16,8 +16,8 @@ import (
 // port is VXLAN's.
 const port = 4789
 
-// keepTunnels makes the tunnels to gateways, and removes those to other addresses. It returns which
-// gateways fail; err concerns all of them.
+// keepTunnels makes the tunnels to gateways, and removes tunnels to other addresses. It returns the
+// failing gateways; err concerns all of them.
 func (g *Gateways) keepTunnels(list []Gateway) (failed map[netip.Addr]error, err error) {
 	failed = map[netip.Addr]error{}
 	all, err := dump(g.nl.LinkList)
@@ -56,7 +56,7 @@ func (g *Gateways) keepTunnels(list []Gateway) (failed map[netip.Addr]error, err
 // with the tunnel's name, or nil.
 func (g *Gateways) keepTunnel(one Gateway, below, have nl.Link) error {
 	if below == nil {
-		return fmt.Errorf("there is no interface %q (--clusterinterface)", g.below)
+		return fmt.Errorf("--clusterinterface: unknown interface %q", g.below)
 	}
 	wanted := &nl.Vxlan{
 		LinkAttrs: nl.LinkAttrs{Name: one.device(), HardwareAddr: one.mac(below.Attrs().HardwareAddr), MTU: one.mtu(below.Attrs().MTU)},
@@ -134,7 +134,7 @@ func (g *Gateways) changeTunnel(have nl.Link, wanted *nl.Vxlan) error {
 	return errors.Join(errs...)
 }
 
-// routeInto makes the route into the tunnel: a table of its own, whose router is a permanent
+// routeInto makes the route into the tunnel: a separate table, whose router is a permanent
 // neighbour with the MAC address of every owner. An existing route stays: replacing it would notify
 // all subscribers of routes.
 func (g *Gateways) routeInto(one Gateway, index int) error {

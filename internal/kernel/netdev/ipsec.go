@@ -204,9 +204,9 @@ func allAddresses(forward bool) []IPsecPolicy {
 	return out
 }
 
-// parsePolicy parses a policy. Not ok: it matches no balanced packet. A policy by mark is for
-// packets with that mark, and balanced packets are looked up without one; a policy with an
-// interface id is for packets that leave by an xfrm interface.
+// parsePolicy parses a policy. It returns false if the policy matches no balanced packet: a policy
+// by mark, since balanced packets are looked up without a mark, or a policy with an interface id,
+// which is for packets that leave by an xfrm interface.
 func parsePolicy(body []byte) (p IPsecPolicy, ok bool) {
 	if len(body) < policyBytes {
 		return IPsecPolicy{}, false

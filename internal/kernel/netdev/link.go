@@ -26,9 +26,9 @@ type MobileUser = objects.MobileUser
 // Hop is a next hop: an interface, and a gateway or no valid address.
 type Hop = mirror.Hop
 
-// Select returns the links to attach to: those whose name whitelist matches if there is one, else
-// all that blacklist (if there is one) does not match; never loopback. Tunnels of egress gateways
-// are chosen, whatever the lists say: without programs there, packets would leave untranslated.
+// Select returns the links to attach to. With a whitelist, they are the links whose name it
+// matches; otherwise all links whose name the blacklist does not match. Loopback is never selected.
+// Tunnels of egress gateways always are: without programs there, packets would leave untranslated.
 func Select(links []Link, whitelist, blacklist *regexp.Regexp) []Link {
 	var out []Link
 	for _, l := range links {
@@ -78,8 +78,8 @@ func (n *Net) Lead(ctx context.Context, host netip.Addr) (l Leading, err error) 
 func (n *Net) ReversePathFilter(link string) int { return n.settings.ReversePathFilter(link) }
 
 // HidesTags reports whether a link's driver removes VLAN tags from received frames, so that XDP
-// does not see them. A veth passes the tag in metadata, whatever its offloads say. A driver that
-// cannot be queried is assumed to.
+// does not see them. A veth always passes the tag in metadata, regardless of its offloads. A driver
+// that cannot be queried is assumed to.
 func (n *Net) HidesTags(l Link) bool {
 	const (
 		getFlags = 0x25   // ETHTOOL_GFLAGS

@@ -27,8 +27,8 @@ const (
 	neighbourPause = 50 * time.Millisecond
 	// check is how often the neighbours in use are compared with the kernel's table.
 	neighbourCheck = 10 * time.Second
-	// maxManaged bounds the next hops that the kernel keeps resolved: every 5 s it walks all of
-	// them with bottom halves off. Further endpoints are resolved by their first packet.
+	// maxManaged bounds the next hops that the kernel keeps resolved: every 5 s it walks all of them
+	// with bottom halves off. Other endpoints are resolved by their first packet.
 	maxManaged = 16384
 )
 
@@ -55,12 +55,12 @@ type neighbourKernel interface {
 	Close() error
 }
 
-// NeighbourKeeper keeps the next hops of endpoints resolved. The kernel never sends to them, the
-// data path does, so they would go stale and away. We make them managed neighbours
+// NeighbourKeeper keeps the next hops of endpoints resolved. Only the data path sends to them, not
+// the kernel, so they would become stale and be removed. We make them managed neighbours
 // (NTF_EXT_MANAGED), which the kernel resolves and confirms by itself, also after this process
 // ended; NTF_EXT_LEARNED next to it keeps them out of the garbage collector's limits (1,024
-// neighbours by default). The road not taken, to poke neighbours (NTF_USE) every few seconds, ends
-// with the process. No packet but the kernel's own ARP and neighbour solicitations is sent.
+// neighbours by default). The alternative, NTF_USE every few seconds, would end with the process.
+// Only the kernel's own ARP requests and neighbour solicitations are sent.
 type NeighbourKeeper struct {
 	mirror  *mirror.Mirror
 	changed func() // called when the result of Problems may have changed
@@ -69,7 +69,7 @@ type NeighbourKeeper struct {
 
 	mu      sync.Mutex
 	paths   map[netip.Addr]*neighbourPath    // nil: not looked up yet
-	shared  map[neighbourPath]*neighbourPath // those of paths
+	shared  map[neighbourPath]*neighbourPath // the values of paths
 	lookup  map[netip.Addr]struct{}          // endpoints to look up now
 	stale   bool                             // routes changed: look all up again soon
 	spoken  bool                             // Set or Update was called: unused entries of ours may be removed
@@ -200,8 +200,8 @@ func (k *NeighbourKeeper) Run(ctx context.Context) {
 	}
 }
 
-// LastError returns what currently prevents next hops from being kept resolved, and since when;
-// nil: nothing. It may concern only one of them.
+// LastError returns the error that currently prevents next hops from being kept resolved, and since
+// when; nil: none. It may concern only one next hop.
 func (k *NeighbourKeeper) LastError() (since time.Time, err error) { return k.loop.LastError() }
 
 func (k *NeighbourKeeper) isStale() bool {
@@ -252,14 +252,14 @@ func (k *NeighbourKeeper) findPaths(ctx context.Context) error {
 	}
 	k.mu.Lock()
 	if len(k.lookup) == 0 {
-		k.lookup = map[netip.Addr]struct{}{} // one that was large keeps its memory
+		k.lookup = map[netip.Addr]struct{}{} // a large map would keep its memory
 	}
 	k.mu.Unlock()
 	return nil
 }
 
-// share returns an equal path that others use already. There are as many as there are gateways,
-// links and errors.
+// share returns an equal path that others use already. There is one for each gateway, link and
+// error.
 func (k *NeighbourKeeper) share(p neighbourPath) *neighbourPath {
 	if p.err != nil && !errors.As(p.err, new(unix.Errno)) {
 		return &p // errors of other types may not be compared
@@ -313,8 +313,8 @@ func (k *NeighbourKeeper) difference() (start, stop []mirror.Hop) {
 	return start, stop
 }
 
-// chooseNeighbours returns all of the hops, or limit of them: managed ones first, since each call
-// would otherwise start and stop thousands.
+// chooseNeighbours returns up to limit of the hops: managed ones first, since each call would
+// otherwise start and stop thousands.
 func chooseNeighbours(hops iter.Seq[mirror.Hop], limit int, managed func(mirror.Hop) bool) map[mirror.Hop]struct{} {
 	chosen := map[mirror.Hop]struct{}{}
 	for h := range hops {

@@ -94,8 +94,8 @@ func (k *NeighbourKeeper) RouteError(a netip.Addr) error {
 	return nil
 }
 
-// lowest keeps the lowest of many addresses, as many as are shown: all of 262,144 endpoints may be
-// without a route.
+// lowest keeps the lowest addresses, as many as are shown: all of 262,144 endpoints may be without
+// a route.
 type lowest struct {
 	addrs []netip.Addr
 	total int
@@ -111,7 +111,7 @@ func (l *lowest) add(a netip.Addr) {
 	l.addrs = l.addrs[:min(len(l.addrs), ProblemsShown)]
 }
 
-// noRoute returns why there is no route to an endpoint; err nil: it is a VIP of ours.
+// noRoute returns why there is no route to an endpoint; err nil: the endpoint is one of our VIPs.
 func noRoute(a netip.Addr, err error) Problem {
 	switch {
 	case err == nil:

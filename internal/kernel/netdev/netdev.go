@@ -148,7 +148,8 @@ func (n *Net) AnsweringLinks(vip netip.Addr) []int {
 	return n.mirror.AnsweringLinks(vip)
 }
 
-// Addresses lists the addresses of this machine that others can reach, but for VIPs that VIPs owns.
+// Addresses lists the addresses of this machine that others can reach, except for VIPs that VIPs
+// owns.
 func (n *Net) Addresses() []netip.Addr { return n.mirror.Addresses() }
 
 // HasOwn reports whether this machine has the address, unless VIPs has added it.

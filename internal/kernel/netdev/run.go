@@ -31,7 +31,7 @@ const (
 //   - event.Routes when a next hop may have changed: a route, a rule, an address or a link changed,
 //     or a neighbour answers with another MAC address. There are at most five a second in a storm.
 //
-// What the event is about is known here before it is published.
+// The methods return the new state before an event is published.
 func (n *Net) Run(ctx context.Context, hub *event.Hub) {
 	routes, upkeep := mirror.NewInbox(), mirror.NewInbox()
 	upkeep.Put(mirror.Change{Settings: true})

@@ -22,7 +22,7 @@ type Path struct {
 	Source     netip.Addr // of this machine's packets to the host
 	SourceBits uint8      // length of the network of Source, if the host or its router is in it; else 0
 	RouteBits  uint8      // length of the route to the host; 0: the default route, or SourceBits determines it
-	Routed     bool       // a router is between, which is reached by its MAC address
+	Routed     bool       // the path leads through a router, whose MAC address is used
 	Returns    bool       // the host is a container of this machine: its answers to any client pass this machine
 }
 
@@ -54,8 +54,8 @@ func (s *Sources) close() error {
 // Paths looks up the path to each host. The source is that of the longest route, or of its
 // interface. missing explains why a host has no path: no route, an address of this machine itself,
 // or only a link-local source. err is the socket's or the context's: hosts in neither map were not
-// looked up. A host costs about 3 us, one behind a router twice that. A small request does not wait
-// for a large one.
+// looked up. A host costs about 3 us; a host behind a router twice that. A small request does not
+// wait for a large one.
 func (s *Sources) Paths(ctx context.Context, hosts []netip.Addr) (found map[netip.Addr]Path, missing map[netip.Addr]error, err error) {
 	found, missing = make(map[netip.Addr]Path, len(hosts)), map[netip.Addr]error{}
 	for part := range slices.Chunk(hosts, pathsAtOnce) {
@@ -141,8 +141,8 @@ func (s *Sources) path(host netip.Addr, rt netlink.Route) Path {
 	}
 }
 
-// measure looks up the route lengths of hosts that are no neighbours. A veth with a route to this
-// host alone leads to a container; a network of hosts may be behind other veths.
+// measure looks up the route lengths of hosts that are not neighbours. A veth with a route to a
+// single host leads to a container; other veths may lead to networks.
 func (s *Sources) measure(ctx context.Context, hosts []netip.Addr, paths map[netip.Addr]Path, containers mirror.Containers) error {
 	return s.conn.Match(ctx, hosts, func(i int, rt netlink.Route, err error) {
 		if err == nil {

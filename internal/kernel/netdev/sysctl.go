@@ -20,15 +20,14 @@ func (s Settings) get(name string) (int, error) { return s.ns.Sysctl(name) }
 
 func (s Settings) set(name string, value int) error { return s.ns.SetSysctl(name, value) }
 
-// ARPIgnore returns the effective arp_ignore of a link: the larger of its own and that of all.
+// ARPIgnore returns the effective arp_ignore of a link: the larger of its own and "all".
 func (s Settings) ARPIgnore(link string) int {
 	all, _ := s.get("ipv4/conf/all/arp_ignore")
 	own, _ := s.get("ipv4/conf/" + link + "/arp_ignore")
 	return max(all, own)
 }
 
-// ReversePathFilter returns the effective rp_filter of a link: the larger of its own and that of
-// all.
+// ReversePathFilter returns the effective rp_filter of a link: the larger of its own and "all".
 func (s Settings) ReversePathFilter(link string) int {
 	all, _ := s.get("ipv4/conf/all/rp_filter")
 	own, _ := s.get("ipv4/conf/" + link + "/rp_filter")
@@ -63,7 +62,7 @@ func (s Settings) StopForwarding() error {
 	var errs []error
 	for _, family := range []string{"ipv4", "ipv6"} {
 		all, err := s.get(family + "/conf/all/forwarding")
-		if err != nil || all == 1 { // no such family, or lo is to forward
+		if err != nil || all == 1 { // the family is disabled, or lo forwards
 			continue
 		}
 		if err := s.set(family+"/conf/lo/forwarding", 0); err != nil {

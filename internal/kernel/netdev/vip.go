@@ -87,8 +87,8 @@ func (o *VIPOwner) Close() error {
 }
 
 // Set sets the VIPs, and releases all others, including those of an earlier process. It returns the
-// failed ones with their errors. A failed one is retried, also by the next Set or Add. Its service
-// may work nevertheless: the data path sees packets before the kernel does.
+// failed VIPs with their errors. A failed VIP is retried, also by the next Set or Add. Its service
+// may still work: the data path sees packets before the kernel does.
 func (o *VIPOwner) Set(ctx context.Context, vips []netip.Addr) map[netip.Addr]error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -159,7 +159,7 @@ func merged(a, b map[netip.Addr]error) map[netip.Addr]error {
 	return a
 }
 
-// place puts each VIP where it belongs and takes it from where it does not belong any more.
+// place adds each VIP to its links, and removes it from other links.
 func (o *VIPOwner) place(ctx context.Context, vips []netip.Addr) map[netip.Addr]error {
 	if len(vips) == 0 {
 		return nil
@@ -172,7 +172,7 @@ func (o *VIPOwner) place(ctx context.Context, vips []netip.Addr) map[netip.Addr]
 		err = o.tryPlace(ctx, vips)
 	}
 	if err != nil {
-		for _, a := range vips { // it is unknown which of them are done
+		for _, a := range vips { // it is unknown which have succeeded
 			o.failed[a] = err
 		}
 	}
@@ -224,7 +224,7 @@ func (o *VIPOwner) tryPlace(ctx context.Context, vips []netip.Addr) error {
 // linksNeeded returns the links, other than lo, that must have the VIP as an address for its
 // network to find it. IPv6 neighbour discovery answers only for addresses of the queried link, or
 // by proxy entries when that link forwards. ARP answers for any local address unless arp_ignore
-// says otherwise.
+// forbids it.
 func (o *VIPOwner) linksNeeded(a netip.Addr) []int {
 	var out []int
 	for _, l := range o.mirror.OnLink(a) {
@@ -301,7 +301,7 @@ func (o *VIPOwner) adopt() error {
 	return o.adoptRoutes()
 }
 
-// Follow moves VIPs to where they belong after a change of the network.
+// Follow moves VIPs to their links after a change of the network.
 func (o *VIPOwner) Follow(ctx context.Context, c mirror.Change) {
 	if len(c.Addresses) == 0 && !c.Places && !c.Loopback {
 		return
@@ -339,8 +339,8 @@ func (o *VIPOwner) follow(ctx context.Context, c mirror.Change) {
 	o.place(ctx, look)
 }
 
-// restore adds addresses again that others removed. Those that disappeared with their link are
-// forgotten: settle determines where they belong now.
+// restore adds addresses again that others removed. It forgets addresses that disappeared with
+// their link: settle finds their new place.
 func (o *VIPOwner) restore(ctx context.Context, vips []netip.Addr) error {
 	if o.retired != nil {
 		return nil

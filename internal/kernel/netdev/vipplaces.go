@@ -22,8 +22,8 @@ type vipStep struct {
 	place
 }
 
-// put adds each step's VIP to its place, and records failures. An existing one is ours if it was
-// before. The returned error is about all of them.
+// put adds each step's VIP to its place, and records failures. An existing address is ours if it
+// was before. The returned error is about all of them.
 func (o *VIPOwner) put(ctx context.Context, steps []vipStep) error {
 	if len(steps) == 0 {
 		return nil
@@ -58,10 +58,10 @@ func (o *VIPOwner) put(ctx context.Context, steps []vipStep) error {
 const localPatience = 3 * time.Second
 
 // awaitLocal waits until the kernel has local routes for IPv6 addresses. It adds them later than
-// the addresses, in a work queue: within microseconds, or over a second on a busy machine.
-// Until then it uses the address as the source of neighbour solicitations, drops the answers, and
-// repeats them after a second. So a VIP must not be announced before. One that never becomes local
-// is no error here: clients reach it, as the data path sees packets before the kernel does.
+// the addresses, in a work queue: within microseconds, or over a second on a busy machine. Until
+// then it uses the address as the source of neighbour solicitations, drops the answers, and repeats
+// them after a second. So a VIP must not be announced before. A VIP that never becomes local is not
+// an error here: clients reach it, since the data path sees packets before the kernel does.
 func (o *VIPOwner) awaitLocal(ctx context.Context, addresses []netip.Addr) error {
 	for end := time.Now().Add(localPatience); len(addresses) > 0 && time.Now().Before(end); {
 		missing, err := o.unowned(ctx, addresses)

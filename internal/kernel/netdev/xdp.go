@@ -15,9 +15,9 @@ import (
 	"loxilb/internal/kernel/netdev/netlink"
 )
 
-// XDPFeatures is what an interface can do for XDP now (enum netdev_xdp_act). It changes: a veth
-// accepts redirected frames only while its other end has a program or GRO, and some drivers only
-// while they have a program themselves.
+// XDPFeatures are the present XDP features of an interface (enum netdev_xdp_act). It changes: a
+// veth accepts redirected frames only while its other end has a program or GRO, and some drivers
+// only while they have a program themselves.
 type XDPFeatures uint64
 
 // The features that matter to a program that forwards.
@@ -27,13 +27,14 @@ const (
 	XDPTransmit XDPFeatures = 4 // it sends frames that are redirected to it
 )
 
-// Numbers of the generic netlink family "netdev" (Linux 6.3), and of the one that finds it.
+// Numbers of the generic netlink family "netdev" (Linux 6.3), and of the controller family that
+// finds it.
 const (
 	netdevDevGet      = 1 // NETDEV_CMD_DEV_GET
 	netdevIfindex     = 1 // NETDEV_A_DEV_IFINDEX
 	netdevXDPFeatures = 3 // NETDEV_A_DEV_XDP_FEATURES
 
-	// xdpNewsBytes is the receive buffer for news of features.
+	// xdpNewsBytes is the receive buffer for notifications of features.
 	xdpNewsBytes = 256 << 10
 
 	genericHeader     = 4 // struct genlmsghdr: command, version, 2 bytes
@@ -44,7 +45,7 @@ const (
 // changes.
 type xdpFeatures struct {
 	family       uint16
-	group        int // of its news
+	group        int // multicast group of its notifications
 	subscription *netlink.Subscription
 
 	mu   sync.Mutex
@@ -130,7 +131,7 @@ func (n *Net) XDPFeatures() (map[int]XDPFeatures, error) {
 	return out, nil
 }
 
-// followXDP publishes an event of the link for a change of features; after a loss, one of each
+// followXDP publishes an event of a link when its features change; after a loss, an event of each
 // link.
 func (n *Net) followXDP(ctx context.Context, hub *event.Hub) {
 	if n.features == nil {

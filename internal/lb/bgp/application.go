@@ -36,7 +36,7 @@ const (
 	maxPolicies = 1024
 )
 
-// ParseDirection parses import or export, and reports which it is.
+// ParseDirection parses import or export, and reports whether it is export.
 func ParseDirection(text string) (imports bool, err error) {
 	switch strings.ToLower(text) {
 	case importWord:

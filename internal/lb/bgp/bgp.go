@@ -61,7 +61,7 @@ type Route struct {
 	Attributes
 }
 
-// Attributes are the path attributes of a route besides those that a speaker always sends.
+// Attributes are the optional path attributes of a route.
 type Attributes struct {
 	MED         uint32      // lower is preferred
 	LocalPref   uint32      // to neighbors of the same AS; higher is preferred

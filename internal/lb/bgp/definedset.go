@@ -38,7 +38,7 @@ type PrefixRule struct {
 	Lengths string `json:"masklengthRange,omitempty"` // "": exactly the length of Prefix
 }
 
-// What fields are called in errors, as in the API.
+// Names of fields in errors, as in the API.
 const (
 	FieldSetType  = "definedType"
 	FieldSetName  = "name"
@@ -82,7 +82,7 @@ func (d DefinedSet) Validate() error {
 	}
 	switch {
 	case len(d.Prefixes) > 0:
-		return lb.NewFieldError(FieldPrefixes, d.Prefixes[0].Prefix, "does not go with a set of type "+string(d.Type), "List")
+		return lb.NewFieldError(FieldPrefixes, d.Prefixes[0].Prefix, "is not allowed in a set of type "+string(d.Type), "List")
 	case len(d.Members) == 0:
 		return lb.NewFieldError(FieldMembers, "", "is missing or empty", "members of a set of type "+string(d.Type))
 	case len(d.Members) > maxMembers:
@@ -99,7 +99,7 @@ func (d DefinedSet) Validate() error {
 func (d *DefinedSet) validatePrefixes() error {
 	switch {
 	case len(d.Members) > 0:
-		return lb.NewFieldError(FieldMembers, d.Members[0], "does not go with a set of type prefix", FieldPrefixes)
+		return lb.NewFieldError(FieldMembers, d.Members[0], "is not allowed in a set of type prefix", FieldPrefixes)
 	case len(d.Prefixes) == 0:
 		return lb.NewFieldError(FieldPrefixes, "", "is missing or empty", "prefixes, as in 10.0.0.0/8")
 	case len(d.Prefixes) > maxMembers:

@@ -137,8 +137,8 @@ func validatePassword(password string) error {
 	return nil
 }
 
-// KeepPassword replaces the text that stands for a stored password by that password, of the
-// neighbor as it is stored; zero: it is not.
+// KeepPassword replaces the placeholder of a stored password by the password of the stored
+// neighbor; a zero stored neighbor has none.
 func (n Neighbor) KeepPassword(stored Neighbor) (Neighbor, error) {
 	if n.Password != HiddenPassword {
 		return n, nil

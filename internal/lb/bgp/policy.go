@@ -74,7 +74,7 @@ type Prepend struct {
 	Repeat uint8  `json:"repeat,omitempty"`
 }
 
-// What fields are called in errors, as in the API. Those of a statement follow its place:
+// Names of fields in errors, as in the API. Fields of a statement follow its place:
 // "statements[0].conditions.matchPrefixSet".
 const (
 	FieldStatements = "statements"
@@ -158,7 +158,7 @@ type match struct {
 	SetMatch
 	kind  SetType
 	field string
-	all   bool // "all" is possible: a route has several of them
+	all   bool // "all" is possible: a route has several values
 }
 
 func (c *Conditions) matches() []match {
@@ -272,7 +272,7 @@ func (p *Prepend) validate(at string) error {
 	return nil
 }
 
-// oneOf refuses values that are none of these words.
+// oneOf refuses values other than these words.
 func oneOf(field string, values []string, words ...string) error {
 	for _, value := range values {
 		if !slices.Contains(words, value) {

@@ -6,8 +6,8 @@ import "time"
 type Session struct {
 	Neighbor  string    // its key
 	State     string    // of RFC 4271, section 8.2.2: "Idle", "Connect", "Active", "OpenSent", "OpenConfirm", "Established"
-	Since     time.Time // since when it has been established, or not; zero: since the speaker started
-	LastError string    // why the last session ended, or there is none
+	Since     time.Time // when it was established or lost; zero: it has been down since the speaker started
+	LastError string    // why the last session ended, or why there is none
 	Flaps     uint64    // sessions that ended since the daemon started
 	Sent      int       // prefixes
 	Received  int       // prefixes, before policies
@@ -20,10 +20,11 @@ const Established = "Established"
 // Up reports whether the session exchanges routes.
 func (s *Session) Up() bool { return s.State == Established }
 
-// Undetected reports whether the session is up without the BFD that it should have.
+// Undetected reports whether the session is up although its BFD session is not, so a failure is
+// noticed late.
 func (s *Session) Undetected() bool { return s.Up() && s.BFD != "" && s.BFD != "Up" }
 
-// Lasted returns how long the session has been up or down, as users read it.
+// Lasted returns how long the session has been up or down, as text for users.
 func (s *Session) Lasted(now time.Time) string {
 	if s.Since.IsZero() {
 		return "never"

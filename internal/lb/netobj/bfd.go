@@ -123,7 +123,7 @@ func routablePeer(field string, a netip.Addr) error {
 // ParsePeerAddr parses an address. A link-local one needs a zone.
 func ParsePeerAddr(field, text string) (netip.Addr, error) {
 	if a, err := netip.ParseAddr(text); err == nil && a.Zone() != "" {
-		return a, nil // Validate refuses zones of others
+		return a, nil // Validate refuses other zones
 	}
 	return lb.ParseAddr(field, text)
 }

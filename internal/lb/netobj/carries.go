@@ -9,9 +9,9 @@ import (
 
 // The functions of this file report whether a session of this machine would end without an object.
 
-// Carries considers that networks end with their last address, and secondary IPv4 addresses
-// with the first one of their network. seen has the addresses of all interfaces, in the kernel's
-// order.
+// Carries considers that networks disappear with their last address, and secondary IPv4 addresses
+// with the first address of their network. seen has the addresses of all interfaces, in the
+// kernel's order.
 func (a Address) Carries(s *policy.Session, seen []DeviceAddresses) bool {
 	if s.Local.Addr() == a.Prefix.Addr() {
 		return true

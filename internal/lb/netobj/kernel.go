@@ -70,7 +70,7 @@ type Routes interface {
 // Neighbors are the hosts with known MAC addresses.
 type Neighbors interface {
 	Seen[Neighbor, Neighbor]
-	Confirmed() ([]Neighbor, error) // those that are reachable, as far as the kernel knows
+	Confirmed() ([]Neighbor, error) // neighbors that the kernel has confirmed as reachable
 }
 
 // Network is the kernel's network: the objects of each kind.
@@ -95,14 +95,14 @@ func Kinds() []string {
 	return []string{AddressKind, RouteKind, NeighborKind, FDBKind, VLANKind, VLANMemberKind, VXLANKind, VXLANPeerKind}
 }
 
-// NoDeviceError reports that there is no interface of a name.
+// NoDeviceError reports that no interface has this name.
 type NoDeviceError struct{ Name string }
 
 func (e *NoDeviceError) Error() string { return fmt.Sprintf("there is no interface %s", e.Name) }
 
-// ForeignError reports that the key is in use by something that loxilb has not made.
+// ForeignError reports that an object with the same key exists that loxilb has not made.
 type ForeignError struct{ Kind, Has string }
 
 func (e *ForeignError) Error() string {
-	return fmt.Sprintf("the kernel has %s %s, which loxilb has not made, in its place: delete that first", e.Kind, e.Has)
+	return fmt.Sprintf("the kernel has %s %s in its place, which loxilb has not made: delete that object first", e.Kind, e.Has)
 }

@@ -20,10 +20,10 @@ type Object[T any] interface {
 	Needs() []string // the interfaces that must exist first
 	// MetBy reports whether the kernel's object with this key satisfies it, whoever made it.
 	MetBy(have T) bool
-	String() string // differs also between objects of the same key
+	String() string // also differs between objects of the same key
 }
 
-// maxName is the longest name of an interface, IFNAMSIZ without the zero behind it.
+// maxName is the longest name of an interface, IFNAMSIZ without the final zero.
 const maxName = 15
 
 // ValidateDevice checks the name of an interface like the kernel.

@@ -23,7 +23,7 @@ type Route struct {
 	Destination netip.Prefix `json:"destinationIPNet"`
 	Gateway     netip.Addr   `json:"gateway"`
 	Protocol    int          `json:"protocol,omitempty"` // ProtocolBoot or ProtocolStatic, for routes of users
-	Metric      int          `json:"-"`                  // 0: the default of the family, as for all routes of users
+	Metric      int          `json:"-"`                  // 0: the default of the family, also for all routes of users
 }
 
 // UsualMetric6 is the kernel's default metric of IPv6 routes.
@@ -56,7 +56,7 @@ func ParseRoute(destination, gateway, protocol string) (r Route, err error) {
 	return r, r.Validate()
 }
 
-// ParseDestination parses the destination of a route; bits behind the length are dropped.
+// ParseDestination parses the destination of a route; bits after the length are dropped.
 func ParseDestination(text string) (netip.Prefix, error) {
 	p, err := parsePrefix("destinationIPNet", text)
 	return p.Masked(), err
@@ -101,7 +101,7 @@ func (r Route) Validate() error {
 // Needs returns nothing: the kernel finds the interface by the gateway.
 func (r Route) Needs() []string { return nil }
 
-// MetBy ignores who made the route.
+// MetBy ignores the owner of the route.
 func (r Route) MetBy(have Route) bool {
 	have.Protocol = r.Protocol
 	return r == have

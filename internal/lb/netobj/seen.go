@@ -10,7 +10,7 @@ type DeviceAddresses struct {
 	Addresses []netip.Prefix
 }
 
-// SeenRoute is a path of a route of the main table. One without a gateway leads to an attached
+// SeenRoute is a path of a route of the main table. Without a gateway, it leads to an attached
 // network.
 type SeenRoute struct {
 	Route
@@ -18,7 +18,7 @@ type SeenRoute struct {
 	TOS uint8 // TOS of the packets that use the route; 0: any
 }
 
-// SeenVLAN is a bridge named as a VLAN, with its members. Its traffic is that of the members.
+// SeenVLAN is a bridge named as a VLAN, with its members. Its traffic is the sum of its members'.
 type SeenVLAN struct {
 	ID      int
 	Dev     string
@@ -50,7 +50,7 @@ type Port struct {
 	Rx, Tx      Traffic
 }
 
-// Traffic counts what an interface has received or sent.
+// Traffic counts received or sent packets of an interface.
 type Traffic struct{ Bytes, Packets, Errors uint64 }
 
 // PortType is the type of an interface, as a sum of the existing loxilb's numbers.

@@ -19,7 +19,7 @@ const maxVLAN = 4094
 // VLAN is a bridge with the name vlanN.
 type VLAN struct {
 	ID int    `json:"vid"`
-	Is string `json:"-"` // type of a link with its name that is no bridge, in the kernel only
+	Is string `json:"-"` // type of a link with its name that is not a bridge, in the kernel only
 }
 
 // ParseVLAN parses the number of a VLAN. field names it in errors.

@@ -21,7 +21,7 @@ const maxVXLAN = 1<<24 - 1
 type VXLAN struct {
 	ID  int    `json:"vxlanID"`
 	Dev string `json:"epIntf"`
-	Is  string `json:"-"` // type of a link with its name that is no VXLAN, in the kernel only
+	Is  string `json:"-"` // type of a link with its name that is not a VXLAN, in the kernel only
 }
 
 // ParseVXLAN parses a tunnel in the API's form.

@@ -67,7 +67,7 @@ func (a Attachment) Validate() error {
 	switch a.To {
 	case AttachPort:
 		if a.Direction == Back || a.Direction == Both {
-			return lb.NewFieldError(lb.FieldDirection, string(a.Direction), "is not for a port: packets are looked at where they arrive", "in")
+			return lb.NewFieldError(lb.FieldDirection, string(a.Direction), "is not possible for a port: packets are classified where they arrive", "in")
 		}
 		return validateInterface(a.Name)
 	case AttachService:
@@ -132,7 +132,7 @@ func (a Attachment) Rule() (key string, err error) {
 	return rule.Key(), nil
 }
 
-// Normal returns the attachment in the one form in which it is stored.
+// Normal returns the attachment in the form in which it is stored.
 func (a Attachment) Normal() Attachment {
 	if a.Direction == "" {
 		a.Direction = Towards

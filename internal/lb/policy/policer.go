@@ -120,7 +120,7 @@ func validateIdent(name string) error {
 	return lb.ValidateName(name)
 }
 
-// Normal returns the policer in the one form in which it is stored.
+// Normal returns the policer in the form in which it is stored.
 func (p Policer) Normal() Policer {
 	if p.OneRate {
 		p.Peak = Rate{}
@@ -198,7 +198,7 @@ func (r Rate) validate(field, text string) error {
 	return nil
 }
 
-// String writes it as ParseRate parses it: in the largest unit of which it is a whole number.
+// String formats the rate for ParseRate, in the largest unit that gives a whole number.
 func (r Rate) String() string {
 	for _, u := range rateUnits() {
 		if size := uint64(u.size); u.packets == r.Packets && r.PerSecond%size == 0 && r.PerSecond > 0 {

@@ -44,7 +44,7 @@ func (p RulePorts) Any() bool { return p == RulePorts{} }
 // ruleActions lists the words of all actions.
 const ruleActions = "allow, drop, trap, redirect or snat"
 
-// RuleAction is what happens to a packet.
+// RuleAction is the treatment of matching packets.
 type RuleAction uint8
 
 // The actions.
@@ -53,7 +53,7 @@ const (
 	RuleDrop
 	RuleTrap     // it goes to the kernel, regardless of services
 	RuleRedirect // it leaves by another interface, unchanged
-	RuleSNAT     // a connection through this machine gets a source address of ours
+	RuleSNAT     // a connection through this machine gets another source address
 )
 
 // RuleCost is the highest cost for a packet to find its firewall rule.
@@ -102,8 +102,8 @@ func (a RuleAction) String() string {
 	return "action(" + strconv.Itoa(int(a)) + ")"
 }
 
-// Normal returns the rule in the form that its key has. It omits a prefix of all addresses if the
-// other prefix implies the IP version, and writes a range of one value as that value.
+// Normal returns the rule in the form of its key. It omits a prefix of all addresses if the other
+// prefix implies the IP version, and writes a range of one value as that value.
 func (r Rule) Normal() Rule {
 	all := func(p netip.Prefix) bool { return p.IsValid() && p.Bits() == 0 }
 	same := r.Source.IsValid() && r.Destination.IsValid() && r.Source.Addr().Is4() == r.Destination.Addr().Is4()
@@ -123,7 +123,7 @@ func (r Rule) Normal() Rule {
 	return r
 }
 
-// normal treats a first port without a last one as that port alone, and all ports as any.
+// normal treats a first port without a last port as a single port, and all ports as any.
 func (p RulePorts) normal() RulePorts {
 	switch {
 	case p.Max == 0:

@@ -13,12 +13,12 @@ import (
 // administrator's ssh.
 type Session struct {
 	Remote, Local netip.AddrPort
-	Interface     string // by which it comes; "": not known
+	Interface     string // at which it arrives; "": not known
 
 	// The route of answers, if it is known.
 	Out    string       // the interface by which they leave
 	Route  netip.Prefix // their route in the main table
-	Metric int          // of the route; 0: the usual one of the family
+	Metric int          // of the route; 0: the family's default
 }
 
 // String describes the session for people.
@@ -37,8 +37,9 @@ func (s *Session) At(k lb.Key) bool {
 	return at && k.Protocol == lb.TCP && k.Port <= port && port <= max(k.Port, k.PortMax)
 }
 
-// Disconnected returns the sessions that the rules after a change drop and those before it do not.
-// If the interface of a session is unknown, a rule by interface may drop it and does not allow it.
+// Disconnected returns the sessions that the rules drop after a change, and did not drop before. If
+// the interface of a session is unknown, a rule with an interface may drop it and does not allow
+// it.
 func Disconnected(before, after []Rule, sessions []Session) (disconnected []Session) {
 	if len(sessions) == 0 || !slices.ContainsFunc(after, func(r Rule) bool { return r.Action == RuleDrop }) {
 		return nil
@@ -65,8 +66,8 @@ func SessionNames(sessions []Session) string {
 	return strings.Join(text, ", ")
 }
 
-// changedRules returns the rules of only one of two lists. A session that none of them matches is
-// judged as before: one more rule costs one comparison per session, not one per session and rule.
+// changedRules returns the rules of only one of two lists. A session that matches none of these is
+// judged as before, so a new rule costs one comparison per session, not one per session and rule.
 func changedRules(before, after []Rule) (changed []*Rule) {
 	old := make(map[Rule]struct{}, len(before))
 	for i := range before {

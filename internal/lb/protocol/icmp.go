@@ -23,7 +23,7 @@ func (p Protocol) Over(ipv6 bool) Protocol {
 	return p
 }
 
-// OfService returns the protocol of the services that packets of this one belong to.
+// OfService returns the protocol of services for packets of this protocol.
 func (p Protocol) OfService() Protocol {
 	if p == ICMPv6 {
 		return ICMP

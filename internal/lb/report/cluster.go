@@ -20,7 +20,7 @@ type ClusterPeer struct {
 	Dropped    uint64 // records whose service or endpoint did not come
 	BulkCopies uint64 // how often it was sent all connections
 
-	// What it shows of itself; zero: nothing.
+	// The peer's own state; zero: unknown.
 	Roles       []string // INSTANCE ROLE each
 	Maintenance string   // draining or drained; empty: it is in service
 	Connections int      // in its table
@@ -43,7 +43,7 @@ type PeerState string
 // The states of a peer.
 const (
 	PeerDown    PeerState = "down"    // no connection
-	PeerRefused PeerState = "refused" // one of both nodes does not want the other
+	PeerRefused PeerState = "refused" // one of the two nodes refuses the other
 	PeerCopying PeerState = "copying" // it gets all connections
 	PeerUp      PeerState = "up"      // it has all connections, and gets what changes
 )
@@ -56,9 +56,9 @@ type Cluster struct {
 	Node     string
 	Self     int      // --self; -1: none
 	Listen   string   // address at which peers connect
-	Joined   bool     // the connections of the others are here, or the time for them is over
+	Joined   bool     // it has the connections of the others, or the time for them is over
 	Held     string   // why its VIPs are not announced although it has joined; empty: they may be
-	Problems []string // what is wrong with its key, its certificate, or names of nodes
+	Problems []string // problems of its key, its certificate, or names of nodes
 	Lost     uint64   // copies that found the ring of the packet path full, and were found again by scans
 	Peers    []ClusterPeer
 }
@@ -79,7 +79,7 @@ type Node struct {
 	Exchanges   bool          // it exchanges connections with this node:
 	State       PeerState     // how far that is
 	Alone       string        // why it does not get the connections of this one, or sends none, although it is there
-	Lag         time.Duration // of its connections behind those of this node
+	Lag         time.Duration // delay of this node's connections at the peer
 	Peers       int           // with which it exchanges connections
 	Differing   int           // services that it has otherwise than this node
 }

@@ -68,7 +68,8 @@ func ConnectionStates() (all []string) {
 	return all
 }
 
-// ParseConnectionState parses one of them, or the equivalent word of conntrack, ss or netstat.
+// ParseConnectionState parses a word of ConnectionStates, or the equivalent word of conntrack, ss
+// or netstat.
 func ParseConnectionState(text string) (string, error) {
 	word := strings.ReplaceAll(strings.ToLower(text), "_", "-")
 	switch word {
@@ -105,7 +106,7 @@ type ConnectionEvent struct {
 
 // Omitted counts events that a watcher did not get since it began.
 type Omitted struct {
-	Sampled uint64 // events left out by sampling, as the watcher fell behind
+	Sampled uint64 // events omitted by sampling, since the watcher was too slow
 	Lost    uint64 // events for which there was no room at all
 }
 

@@ -7,14 +7,14 @@ import (
 	"loxilb/internal/lb"
 )
 
-// ConnectionCopy is the whole state of a connection, as nodes of a cluster exchange it: without
-// what only means something on one node, such as row numbers and clocks. Flags, Hop, Traits and
-// Generation are those of bpf/abi.h.
+// ConnectionCopy is the state of a connection as nodes of a cluster exchange it, without values
+// that are local to a node, such as row numbers and clocks. bpf/abi.h defines Flags, Hop, Traits
+// and Generation.
 type ConnectionCopy struct {
 	Protocol   lb.Protocol
 	Client     netip.AddrPort // addresses as the client's packets arrive
 	VIP        netip.AddrPort
-	Source     netip.AddrPort // what the endpoint sees
+	Source     netip.AddrPort // the source that the endpoint sees
 	Endpoint   netip.AddrPort
 	Mark       uint32 // of its service
 	Flags      uint8
@@ -25,8 +25,8 @@ type ConnectionCopy struct {
 	Idle       time.Duration // since the last packet of either direction
 }
 
-// The flags of bpf/abi.h that say that a connection has ended: a reset, or both FINs acknowledged;
-// of SCTP, the end of the shutdown.
+// The flags of bpf/abi.h for an ended connection: a reset, or both FINs acknowledged; for SCTP, the
+// end of the shutdown.
 const (
 	FlagsAcked = 0x20 | 0x40
 	FlagReset  = 0x80
@@ -65,7 +65,7 @@ const (
 	CopyNone     CopyResult = iota // not tried
 	CopyInserted                   // it is a connection here now
 	CopyMerged                     // into the connection that was here
-	CopyOld                        // it is of an earlier connection of the same client's port
+	CopyOld                        // it belongs to an earlier connection from the same client port
 	CopyUnknown                    // its service or endpoint is not here
 	CopyBusy                       // a packet is changing the same rows: try again
 	CopyConflict                   // another connection has its addresses and ports
@@ -81,6 +81,6 @@ func (r CopyResult) String() string {
 // CopySelection selects the connections that a scan of the table finds.
 type CopySelection struct {
 	Since  time.Duration // used within this time; 0: all
-	Due    bool          // instead, those whose copies were due for a refresh within Since
-	Copies bool          // also those that were only used at other nodes
+	Due    bool          // instead, connections whose copies were due for a refresh within Since
+	Copies bool          // also connections that were only used at other nodes
 }

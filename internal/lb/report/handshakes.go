@@ -8,8 +8,8 @@ import (
 // HandshakeBuckets is the number of buckets of handshake times.
 const HandshakeBuckets = 11
 
-// Handshakes count the outcomes of TCP handshakes with an endpoint since it was added, of
-// connections whose answers are seen; those of mode dsr are not.
+// Handshakes count the outcomes of TCP handshakes with an endpoint since it was added. Connections
+// without visible answers, as in mode dsr, do not count.
 type Handshakes struct {
 	Opened      uint64                   // connections, each by a SYN
 	Answered    [HandshakeBuckets]uint64 // SYNs, by the time from the first one to the SYN+ACK

@@ -41,12 +41,12 @@ const (
 	TraceChallenge TraceVerdict = "challenge" // its sender is challenged
 )
 
-// TraceVerdicts returns all of them, in the order of the data path's numbers.
+// TraceVerdicts returns all verdicts, in the order of the data path's numbers.
 func TraceVerdicts() []TraceVerdict {
 	return []TraceVerdict{TracePass, TraceForward, TraceDrop, TraceAnswer, TraceChallenge}
 }
 
-// Known reports whether there is such a verdict.
+// Known reports whether the verdict exists.
 func (v TraceVerdict) Known() bool { return slices.Contains(TraceVerdicts(), v) }
 
 // TraceFilter selects packets: those that match all its members. The zero value of a member matches
@@ -57,7 +57,7 @@ type TraceFilter struct {
 	VIPPorts  [2]uint16    // from, to: of the VIP
 	Port      uint16       // any of its ports, before or after
 	Protocol  lb.Protocol
-	Interface int // by which it arrives or leaves
+	Interface int // at which it arrives or leaves
 	Verdict   TraceVerdict
 	Reason    string  // why it is dropped
 	Sample    float64 // share of the packets that are sampled: above 0, up to 1

@@ -21,7 +21,7 @@ type EndpointStats struct {
 	Out         Traffic // endpoint to client
 	Takes       bool    // new connections, as its service is applied now
 	Share       float64 // current fraction of its weight for new connections: less than 1 during slow start, 0 if it takes none
-	Source      string  // in mode auto: the address of this machine that the endpoint sees instead of clients; "none": there is no route; "several": it is a service itself; "": clients
+	Source      string  // in mode auto: this machine's address that the endpoint sees; "": clients' own; "none": no route; "several": it is a service itself
 	Handshakes  Handshakes
 	Refusals    Refusals // of an endpoint: packets refused for lack of a source port or tuple there
 }
@@ -51,7 +51,7 @@ type EndpointCount struct {
 // out.
 type Pressure struct {
 	HalfOpenTCP    int64 // connections without a complete handshake
-	HalfOpenOthers int64 // ... of other protocols, whose client has not sent again after an answer
+	HalfOpenOthers int64 // of other protocols: the client has not sent again after an answer
 	HalfOpenMax    int64 // limit of each, beyond which unknown clients are challenged or refused; a service may have half of it; 0: unlimited
 	Entries        int64 // of the table: two for each connection, one for a source port at rest
 	EntriesMax     int64
@@ -93,8 +93,7 @@ type MapUse struct {
 	Bytes   uint64 // of the kernel's memory
 }
 
-// Histogram counts values in buckets, each of which ends at the next power of two: bucket i at 1 <<
-// i.
+// Histogram counts values in buckets that end at powers of two: bucket i at 1 << i.
 type Histogram struct {
 	Sum     uint64
 	Buckets [HistogramBuckets]uint64 // the first one has 0 too, the last one all that are larger
@@ -123,16 +122,16 @@ func (h *Histogram) Count() (n uint64) {
 // second.
 const LifeUnit = 1.0 / (1 << 20)
 
-// Lifetimes are of a protocol's connections that have ended; of TCP, only of those with a complete
-// handshake.
+// Lifetimes has histograms of a protocol's ended connections. For TCP, it counts only connections
+// with a complete handshake.
 type Lifetimes struct {
 	Protocol string    // tcp, udp, sctp, icmp
 	Life     Histogram // from the first packet to the last one, in LifeUnits
 	In, Out  Histogram // bytes of IP packets from the client, and to it, where answers are seen
 }
 
-// SourcePorts is the number of ports of a source address of ours that are in use, or in quarantine,
-// towards an endpoint.
+// SourcePorts is the number of ports of one of our source addresses that are in use, or in
+// quarantine, towards an endpoint.
 type SourcePorts struct {
 	Source   netip.Addr
 	Endpoint netip.AddrPort

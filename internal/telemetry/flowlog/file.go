@@ -15,8 +15,8 @@ import (
 // lookEvery is the interval of checks whether the file still has its name.
 const lookEvery = time.Second
 
-// File is a file of limited size: a full one is renamed to NAME.1, the one before to NAME.2, and so
-// on.
+// File is a file of limited size: a full file is renamed to NAME.1, the previous one to NAME.2, and
+// so on.
 type File struct {
 	name   string
 	most   int64 // bytes

@@ -21,7 +21,7 @@ type Source interface {
 type Sink interface {
 	// Write writes events, preceded by the number of unwritten ones so far, if that has changed.
 	Write(now time.Time, events []report.ConnectionEvent, lost uint64) error
-	// Name returns where it writes to, for messages.
+	// Name returns the destination, for messages.
 	Name() string
 	Close() error
 }

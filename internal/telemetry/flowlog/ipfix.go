@@ -39,7 +39,7 @@ const (
 
 // Values of natEvent (RFC 8158 section 8.1) and flowEndReason (RFC 5102).
 const (
-	natCreate, natDelete     = 1, 2 // of the families that have no value of their own
+	natCreate, natDelete     = 1, 2 // for families without own values
 	nat44Create, nat44Delete = 4, 5
 	nat64Create, nat64Delete = 6, 7
 
@@ -183,7 +183,7 @@ func (x *IPFIX) flush(now time.Time) error {
 	return nil
 }
 
-// beginSet begins a set, unless the last one is of the same kind.
+// beginSet begins a set, unless the last one is the same kind.
 func (x *IPFIX) beginSet(kind uint16) {
 	if x.set > 0 && x.kind == kind {
 		return

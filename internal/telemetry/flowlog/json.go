@@ -24,8 +24,8 @@ type record struct {
 	BytesIn    *uint64   `json:"bytesIn,omitempty"`
 	PacketsOut *uint64   `json:"packetsOut,omitempty"`
 	BytesOut   *uint64   `json:"bytesOut,omitempty"`
-	OneOf      int       `json:"oneOf,omitempty"` // of this many connections one is reported
-	Lost       uint64    `json:"lost,omitempty"`  // of untold: events that nobody has written, since the daemon began
+	OneOf      int       `json:"oneOf,omitempty"` // one of this many connections is reported
+	Lost       uint64    `json:"lost,omitempty"`  // of untold: lost events since the start of the daemon
 }
 
 func recordOf(e *report.ConnectionEvent) record {

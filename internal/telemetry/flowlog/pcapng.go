@@ -80,8 +80,8 @@ func (f *Recording) commit() error {
 	return nil
 }
 
-// giveUp removes an incomplete part of a file. A file with packets continues with a new section;
-// one without is begun again.
+// giveUp removes an incomplete part of a file. A file with packets continues with a new section; an
+// empty one is begun again.
 func (f *Recording) giveUp() error {
 	file := f.file
 	if file == nil {
@@ -145,7 +145,7 @@ func (f *Recording) origin(o origin) (int, error) {
 	return id, err
 }
 
-// counted counts what is written.
+// counted counts written bytes.
 type counted struct{ *Recording }
 
 func (c counted) Write(b []byte) (int, error) {

@@ -30,8 +30,8 @@ type journal struct {
 	lost  slog.Handler // for lines that the journal rejects
 }
 
-// openJournal returns nil unless standard error is the journal's, as the variable JOURNAL_STREAM
-// says.
+// openJournal returns nil unless standard error belongs to the journal, according to the variable
+// JOURNAL_STREAM.
 func openJournal(standardError *os.File, stream string, level slog.Leveler, lost slog.Handler) slog.Handler {
 	var s unix.Stat_t
 	if unix.Fstat(int(standardError.Fd()), &s) != nil || stream != fmt.Sprintf("%d:%d", s.Dev, s.Ino) {

@@ -38,7 +38,7 @@ type count struct {
 	began    time.Time
 	level    slog.Level
 	lines    int
-	out      int // of these, left out
+	out      int // omitted lines
 	announce interface{ Stop() bool }
 }
 

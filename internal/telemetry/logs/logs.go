@@ -84,7 +84,7 @@ func cut(a slog.Attr) slog.Attr {
 	return slog.String(a.Key, fmt.Sprintf("%s... (%d bytes)", text[:end], len(text)))
 }
 
-// textOf returns a value as a line shows it, but for quotes.
+// textOf returns a value as a line shows it, without quotes.
 func textOf(v slog.Value) string {
 	if err, ok := v.Any().(error); ok {
 		return err.Error()

@@ -8,11 +8,11 @@ const (
 // message is a constant message of a warning or an error.
 type message struct {
 	text    string
-	meaning string // what follows from it; "": the text says it
+	meaning string // its consequence; "": the text has it
 	hint    string // the remedy, in a line; "": none
 }
 
-// messageOf returns what is known about a message.
+// messageOf returns the description of a message.
 func messageOf(text string) message {
 	for _, area := range areas() {
 		for _, m := range area.messages {
@@ -24,7 +24,7 @@ func messageOf(text string) message {
 	return message{text: text}
 }
 
-// area is messages that belong together.
+// area is a group of messages.
 type area struct {
 	name     string
 	messages []message
@@ -59,7 +59,7 @@ func services() []message {
 		{"more endpoints have become up or down", "", "loxicmd get endpoint lists them all"},
 		{"service serves no clients", "All its endpoints are down or drained (endpoints counts them): new clients are refused.", "loxicmd describe lb shows why each endpoint is out; repair or undrain one, or add one"},
 		{"more services have stopped serving clients, or serve again", "", "loxicmd get lb shows the state of each"},
-		{"backups get new connections: too little of those before them is up", "The service now uses its next level of backups.", "loxicmd get endpoint shows which are down"},
+		{"backups get new connections: too few endpoints before them are up", "The service now uses its next level of backups.", "loxicmd get endpoint shows which are down"},
 		{"probes are late, as there are no descriptors for all; raise the limit of open files (LimitNOFILE), or probe less often", "", "raise LimitNOFILE of the unit, or probe less often (--period)"},
 		{"a file of a probe cannot be used", "A CA, certificate or key of an https probe is missing or invalid.", "fix the file below --probe-files; it is read again"},
 		{"object is not in the data path as it should be; trying again", "error is the reason, next_try the time of the next attempt.", "loxicmd get status --failed; fix what error names, or delete the object"},
@@ -80,25 +80,25 @@ func services() []message {
 
 func clusterNodes() []message {
 	return []message{
-		{"a node is turned away", "error is why: it does not fit this node, or has another key.", "see error; use the same --cluster-key and --hash-seed on all nodes, and a --cluster-node of its own on each"},
+		{"a node is turned away", "error is the reason: it is incompatible, or has another key.", "see error; use the same --cluster-key and --hash-seed on all nodes, and a different --cluster-node on each"},
 		{"VIPs are not announced: nodes that serve refuse this one", "reason is why. Connections would break at this starting node.", "correct the flag that reason names, and restart this node; if the other nodes are wrong, stop them: this one then announces after 10 s"},
-		{"there is no room for the connections of a node of the cluster", "The table could not grow at once; it grows as they arrive. error is why.", "see error; is there memory left, and is --ct-max the same on all nodes?"},
+		{"there is no room for the connections of a node of the cluster", "The table could not grow at once; it grows as they arrive. error is the reason.", "see error; is there memory left, and is --ct-max the same on all nodes?"},
 		{"a node of the cluster is not connected", "", "loxicmd get cluster; see error"},
 		{"connection to a node of the cluster is lost", "The node gets all connections again once it is back.", "loxicmd get cluster; see error"},
 		{"the name of a node of the cluster cannot be resolved", "Addresses found before stay in use.", "fix the name or the resolver, or write addresses; names are looked up every 10 s"},
-		{"the key or certificates of the cluster cannot be used: those before stay in use", "A file of --cluster-key, or of --cluster-ca, --cluster-cert and --cluster-cert-key, has changed; error is what is wrong with it.", "correct the file: it is read every second"},
+		{"the key or certificates of the cluster cannot be used: the previous ones stay in use", "A file of --cluster-key, or of --cluster-ca, --cluster-cert and --cluster-cert-key, has changed; error is the problem.", "correct the file: it is read every second"},
 		{"a node of the cluster is too slow: it gets all connections again", "More than 8 MiB waited for it, and were dropped.", "loxicmd get cluster shows its lag; look at its CPU and the network between the nodes"},
 		{"a node of the cluster has other services", "Connections of these services would not continue through it, or through this node; what names a service and the difference.", "loxicmd get cluster; apply the same services to all nodes, or use --store"},
-		{"a node of the cluster sends no more connections", "", "see error; use builds that are at most one version apart"},
-		{"a change of another node exceeds what this one would accept", "An object of the shared store does not fit into this node; error is the limit.", "see error; loxicmd get status --failed shows what is not applied"},
-		{"which shared store this node has joined cannot be read: its objects are compared again", "The file shared.json of the state directory is damaged.", "if the node then does not join, loxicmd get status names the objects that differ"},
-		{"announcing without the connections of some nodes", "They did not send all connections within 10 s; theirs may break if routers send them here.", "loxicmd get cluster; the nodes go on trying"},
+		{"a node of the cluster no longer sends connections", "", "see error; use builds that are at most one version apart"},
+		{"a change of another node exceeds this node's limits", "An object of the shared store does not fit into this node; error is the limit.", "see error; loxicmd get status --failed shows what is not applied"},
+		{"the name of this node's shared store cannot be read: its objects are compared again", "The file shared.json of the state directory is damaged.", "if the node then does not join, loxicmd get status names the objects that differ"},
+		{"announcing without the connections of some nodes", "They did not send all connections within 10 s; theirs may break if routers send them here.", "loxicmd get cluster; the nodes keep trying"},
 		{"nodes of the cluster cannot connect", "", "see error; restart loxilb: connections stay"},
 		{"connections are not exchanged with other nodes", "", "see error and dmesg"},
 		{"new connections are not sent to other nodes at once", "The ring of the packet path could not be read; scans of the table send them later.", ifItGoesOn},
 		{"connections of other nodes are not refreshed", "The connection table could not be scanned; copies at other nodes may expire.", ifItGoesOn},
 		{"connections of other nodes cannot be inserted", "", ifItGoesOn},
-		{"segments of unknown connections are refused although a copy may arrive", "The packet path could not be told that nodes have changed.", ifItGoesOn},
+		{"segments of unknown connections are refused although a copy may arrive", "The packet path could not be notified that nodes have changed.", ifItGoesOn},
 	}
 }
 
@@ -145,7 +145,7 @@ func packets() []message {
 		{"a policer's counters cannot be read", "", ifItGoesOn},
 		{"maps of a dry run cannot be closed", "Memory of loxicmd explain is not freed until the daemon ends.", ifItGoesOn},
 		{"a mirror's counters cannot be read", "", ifItGoesOn},
-		{"what XDP has forwarded cannot be read", "", ifItGoesOn},
+		{"the counters of XDP cannot be read", "", ifItGoesOn},
 		{"packets without a row for their next hop cannot be counted", "", ifItGoesOn},
 		{"packets of mobile users cannot be counted", "", ifItGoesOn},
 		{"watching connections failed", "", "start it again"},
@@ -184,7 +184,7 @@ func dataPath() []message {
 		{"the connection table keeps its size, since it holds connections; `loxilb --detach` gives it up", "--ct-max differs from the size of the existing table.", "to apply the new size, run loxilb --detach and start again; this ends all connections"},
 		{"connections end, counters begin at 0, and no client is known, as --end-connections asks", "The maps of an earlier version could not be taken over.", "remove --end-connections from the unit again"},
 		{"the stored services do not all fit into the data path", "The tables are too small; the remaining services are not served.", "delete services, or endpoints; docs/operations.md has the limits"},
-		{"the programs of this version take the place of others without a trial", "Packets could not be tried in a network namespace of their own.", ""},
+		{"the programs of this version replace the former ones without a trial", "Packets could not be tried in a separate network namespace.", ""},
 		{"programs that were replaced", "", ifItGoesOn},
 		{"the programs of the version before are back", "Drops jumped when this version's programs took over.", "see loxilb_drops_total{reason}; report it, and start the previous version"},
 		{"the service manager's watchdog is not served", "WATCHDOG_USEC in the environment is not a number, so systemd gets no keep-alives.", "remove it from the environment; set WatchdogSec= in the unit instead"},
@@ -201,7 +201,7 @@ func state() []message {
 		{"unfinished last line of the state journal dropped: its commit was never confirmed", "The machine or loxilb stopped during a change that was not reported as successful.", ""},
 		{"state file damaged: set aside, and what could be read is kept", "", "compare loxicmd get all with the intended configuration; the damaged file is kept (aside)"},
 		{"state record kept without being understood: it is not served until a loxilb runs that knows it", "", "run the newer loxilb that wrote it, or put or delete the object to replace it"},
-		{"new state journal failed, the old one goes on", "Nothing is lost; the journal grows.", "free space on dir"},
+		{"new state journal failed, the old one stays in use", "Nothing is lost; the journal grows.", "free space on dir"},
 		{"state snapshot failed, the journals keep everything", "Nothing is lost; a start takes longer.", "free space on dir"},
 		{"duplicate VIPs are not found", "The socket that hears other hosts could not be opened; all else works.", "see error, and restart loxilb"},
 		{"role cannot be stored; trying again", "Routes, VIPs and peers still follow the former role.", "free space on the state directory, or fix its permissions"},
@@ -211,9 +211,9 @@ func state() []message {
 		{"lease of a VIP cannot be set", "If the daemon dies, the kernel answers for the VIP although another node owns it.", "see error; restart loxilb"},
 		{"leases of VIPs cannot be removed", "The kernel does not answer for VIPs of instances that are no longer elected.", "see error; restart loxilb"},
 		{"leases of an earlier process cannot be removed", "The kernel may not answer for VIPs that are no longer of elected instances.", "see error; restart loxilb"},
-		{"service manager does not say whether it restarts this daemon", "The node hands its VIPs over, as if it stopped.", "check that systemctl list-jobs works for this process"},
+		{"the service manager does not report whether it restarts this daemon", "The node hands its VIPs over, as if it stopped.", "check that systemctl list-jobs works for this process"},
 		{"the node is drained, and this cannot be stored; trying again", "Its VIPs stay announced, with the lowest preference.", "free space on the state directory, or fix its permissions"},
-		{"no other node took over while this one drained", "The node gave up the role MASTER, and maybe nobody owns its VIPs.", "make another node MASTER, or run loxicmd node resume; keepalived needs a track_script that asks /readyz"},
+		{"no other node took over while this one drained", "The node gave up the role MASTER, and its VIPs may have no owner.", "make another node MASTER, or run loxicmd node resume; keepalived needs a track_script that queries /readyz"},
 		{"edit panicked", "", "report it with the line's stack"},
 		{"commit failed", "", "see error; check free disk space"},
 		{"earlier revisions cannot be read: rollback to them is not possible", "", "keep your own copies of the configuration (loxicmd save)"},
@@ -237,7 +237,7 @@ func api() []message {
 		{"boot file cannot be read", "", "see error"},
 		{"boot file", "An entry is interpreted differently than written; note explains how.", "see note"},
 		{"boot file: an object is refused", "The others are served; error is the reason.", mendBootFile},
-		{"boot file: what is in it cannot be stored now, and counts again at the next start", "The state could not be written.", "make room in --state-dir, and restart loxilb"},
+		{"boot file: its objects cannot be stored now; they are read again at the next start", "The state could not be written.", "make room in --state-dir, and restart loxilb"},
 		{"which boot files were read could not be noted: they may count again, or not, at the next start", "", "free space in --state-dir"},
 	}
 }

@@ -12,7 +12,7 @@ import (
 
 // A repeated warning about the same subject has one line immediately, and then one line per period,
 // which grows while the warning continues. The subject is what the line names: a service, an
-// endpoint, a VIP. After newsAfter without the warning it is news again.
+// endpoint, a VIP. After newsAfter without the warning it counts as new.
 const (
 	newsAfter = 10 * time.Minute
 	// maxSubjects bounds the memory: names come from users and from the network. Lines about
@@ -37,11 +37,11 @@ func subjectKeys() []string {
 }
 
 // changes returns the messages about changes of state: their callers log each change once, and the
-// next one is news.
+// next one is new.
 func changes() []string {
 	return []string{
 		"endpoint is down",
-		"backups get new connections: too little of those before them is up",
+		"backups get new connections: too few endpoints before them are up",
 		"connections are under pressure",
 		"not working; trying again",
 		"object is not in the data path as it should be; trying again",

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// The bounds: a number of files of a size each, of which the last one is being written.
+// The bounds: the number of files and the size of each. The last file is being written.
 const (
 	files    = 4
 	fileSize = 256 << 10
@@ -129,8 +129,8 @@ type Page struct {
 	Scanned int64 // bytes that were looked at
 }
 
-// Read returns matching lines up to a number, from a position on: 0 is the oldest line kept. name
-// is a file's, or empty for the whole log. It returns false for a missing file.
+// Read returns up to a number of matching lines, from a position on: 0 is the oldest line kept.
+// name is the name of a file, or empty for the whole log. It returns false for a missing file.
 func (r *Ring) Read(name string, from int64, count int, matches func(line string) bool) (Page, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -49,7 +49,7 @@ type family struct {
 	series func(v *view, out *page)
 }
 
-// families returns all of them.
+// families returns all metric families.
 func families() []family {
 	return slices.Concat(daemonFamilies(), ownerFamilies(), machineFamilies(), tableFamilies(), mapFamilies(), mobileFamilies(), ftpFamilies(), trafficFamilies(), serviceFamilies(), endpointFamilies(),
 		healthFamilies(), drainFamilies(), bgpFamilies(), bfdFamilies(), clusterFamilies(), storeFamilies(), ruleFamilies(), contractFamilies(), formerFamilies())

@@ -5,8 +5,8 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// The existing loxilb's metrics, each by its canonical name and by the former one, for dashboards
-// made for either: with --compat. They are sums of the packet path's counters.
+// The existing loxilb's metrics with --compat, each by its canonical and by its former name, for
+// dashboards made for either. They are sums of the packet path's counters.
 
 // sums are the sums over current services.
 type sums struct {

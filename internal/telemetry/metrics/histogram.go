@@ -11,8 +11,8 @@ import (
 )
 
 // The data path counts handshakes in buckets, each twice as wide as the previous one. A classic
-// histogram has the same buckets. In a native one, whose buckets end at powers of two (schema 0),
-// each maps to the bucket with the largest overlap, and the first one to the bucket of zero.
+// histogram has the same buckets. In a native histogram, whose buckets end at powers of two (schema
+// 0), each maps to the bucket with the largest overlap, and the first one to the bucket of zero.
 
 // handshakeSum estimates the total duration of all handshakes, which the data path does not count.
 func handshakeSum(h *report.Handshakes, jiffy time.Duration) (sum float64) {

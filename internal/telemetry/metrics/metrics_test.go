@@ -433,7 +433,7 @@ func TestStrangeNames(t *testing.T) {
 	}
 }
 
-var update = flag.Bool("update", false, "write what is printed into testdata")
+var update = flag.Bool("update", false, "write the output into testdata")
 
 func golden(t *testing.T, path, got string) {
 	t.Helper()

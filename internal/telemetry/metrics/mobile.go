@@ -1,6 +1,6 @@
 package metrics
 
-const gtpHelp = "Packets of mobile users, by outcome: taken out of a GTP-U tunnel (taken), put into one (sent), " +
+const gtpHelp = "Packets of mobile users, by outcome: decapsulated from a GTP-U tunnel (taken), encapsulated (sent), " +
 	"left in the tunnel because the source is not its user (forged), sent to a user without a tunnel from an address without classifier (routed), " +
 	"balanced by tunnel (balanced), or dropped: to a user from an address without classifier or other route (unclassified), " +
 	"from a sender that ignores congestion marks (congestion), without route to the base station or memory (failed). " +

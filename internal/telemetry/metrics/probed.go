@@ -6,7 +6,7 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// mostFiles bounds the certificate files that a scrape reads: users of the API name those of
+// mostFiles bounds the certificate files that a scrape reads: users of the API choose the files of
 // probes.
 const mostFiles = 100
 

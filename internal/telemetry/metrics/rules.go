@@ -7,7 +7,7 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// maxRules bounds the firewall rules with series of their own: the first ones, in the order of
+// maxRules bounds the firewall rules with their own series: the first ones, in the order of
 // evaluation. GET config/firewall/all has all.
 const maxRules = 1000
 

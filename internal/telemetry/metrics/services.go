@@ -7,7 +7,7 @@ import (
 
 // There may be 65,536 services, so each should have few series. The name of a service is a label
 // only of loxilb_service_up; queries join it by group_left. Values that are 0 for most services
-// have series only for the others.
+// have series only for services with other values.
 
 const sparse = "Without --metrics-detail=endpoint, no series while it is 0."
 
@@ -143,8 +143,8 @@ func ofUsed(f func(r *row, p *page)) func(*view, *page) {
 	return ofThose(func(s *report.ServiceStats) bool { return s.Connections > 0 }, f)
 }
 
-// ofThose calls f for services for which is returns true, or for all with
-// --metrics-detail=endpoint.
+// ofThose calls f for the services for which is returns true; with --metrics-detail=endpoint, for
+// all services.
 func ofThose(is func(*report.ServiceStats) bool, f func(r *row, p *page)) func(*view, *page) {
 	return func(v *view, p *page) {
 		ofServices(func(r *row, p *page) {

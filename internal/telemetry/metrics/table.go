@@ -9,8 +9,7 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// Source ports have series of their own where a pair of addresses has many in use, and there is
-// room for these pairs.
+// Source ports have series for pairs of addresses with many ports in use, as far as there is room.
 const (
 	portsLeast = 1000
 	portsPairs = 100

@@ -19,7 +19,7 @@ import (
 
 // Source has the data that a scrape reads.
 type Source interface {
-	// Census yields the counters of those services that the data path has, by their places in the
+	// Census yields the counters of the listed services that the data path has, by their index in the
 	// list, and returns the sums of all present and former endpoints.
 	Census(keys []lb.Key, yield func(place int, s *report.ServiceStats)) report.EndpointStats
 	// RuleHits returns the packets decided by a firewall rule, and whether the data path has the
@@ -123,7 +123,7 @@ type row struct {
 	protocol    lb.Protocol
 	of          lb.Key
 	limit       uint32   // of open connections; 0: none
-	weights     []uint16 // of endpoints; as endpoints, only if there are series of them
+	weights     []uint16 // of endpoints; only if endpoints have series, like endpoints
 	endpoints   []string
 	stats       report.ServiceStats
 	known       bool // to the data path

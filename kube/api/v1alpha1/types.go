@@ -36,7 +36,7 @@ type AddressPoolList struct {
 	Items []AddressPool `json:"items"`
 }
 
-// AddressPoolSpec says which addresses, and for which Services.
+// AddressPoolSpec selects addresses, and the Services that may use them.
 type AddressPoolSpec struct {
 	Addresses       []string              `json:"addresses"`                 // prefixes, ranges, addresses
 	AutoAssign      *bool                 `json:"autoAssign,omitempty"`      // for Services that select no pool; nil: true

@@ -93,8 +93,8 @@ func isAbsence(err error) bool {
 		apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) || apierrors.IsServiceUnavailable(err) || apierrors.IsInternalError(err))
 }
 
-// restart replaces this program by a new instance of itself, which waits for the apiserver. Nothing
-// of what this one has begun goes on: goroutines of a controller that lost its Lease may hang in
+// restart replaces this program by a new instance of itself, which waits for the apiserver.
+// Goroutines of this instance end with it: those of a controller that lost its Lease may hang in
 // requests.
 func restart(why error) error {
 	slog.New(logHandler).Warn("starting again, as the apiserver did not answer in time", "error", why)

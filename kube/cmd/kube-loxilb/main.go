@@ -80,14 +80,14 @@ func run(args []string) error {
 	return restart(err)
 }
 
-// parse reads the flags, and has logs written as they say.
+// parse reads the flags, and configures the log accordingly.
 func parse(fs *flag.FlagSet, o *options.Options, args []string) (kubeconfig string, parsed *options.Parsed, err error) {
 	fs.StringVar(&kubeconfig, "kubeconfig", "", "file to reach the cluster from outside; empty: the pod's service account")
 	if err := fs.Parse(args); err != nil {
 		return "", nil, flag.ErrHelp // it was printed
 	}
 	if fs.NArg() > 0 {
-		return "", nil, fmt.Errorf("%q is no flag", fs.Arg(0))
+		return "", nil, fmt.Errorf("unknown argument %q", fs.Arg(0))
 	}
 	if err := o.Load(fs); err != nil {
 		return "", nil, err
@@ -111,7 +111,7 @@ func parse(fs *flag.FlagSet, o *options.Options, args []string) (kubeconfig stri
 	return kubeconfig, &p, nil
 }
 
-// configOf returns how the API is reached: as the file says, or else as a pod.
+// configOf returns the configuration of the API's client: from the file, or else as a pod.
 func configOf(kubeconfig string) (*rest.Config, error) {
 	read := ctrl.GetConfig
 	if kubeconfig != "" {
@@ -187,7 +187,7 @@ func serve(ctx context.Context, config *rest.Config, o *options.Options, p *opti
 }
 
 // ownerOf returns the name of this cluster's services on balancers. Every cluster has a kube-system
-// namespace with an ID of its own.
+// namespace with a unique ID.
 func ownerOf(ctx context.Context, reader client.Reader, given string) (string, error) {
 	if given != "" {
 		return given, nil
@@ -244,7 +244,7 @@ func served(mgr ctrl.Manager, kind schema.GroupVersionKind) bool {
 	return err == nil
 }
 
-// stripNode removes what nobody reads here, images above all.
+// stripNode removes unused parts of a Node to save memory, such as the list of images.
 func stripNode(o any) (any, error) {
 	if n, ok := o.(*corev1.Node); ok {
 		n.ManagedFields, n.Annotations = nil, nil

@@ -21,8 +21,8 @@ const (
 	pollInterval     = 500 * time.Millisecond
 )
 
-// commands are what the program does besides serving, by the first argument. The chart's hooks run
-// them when it is uninstalled or tested.
+// commands are the program's subcommands, by the first argument. The chart's hooks run them when it
+// is uninstalled or tested.
 func commands() map[string]func(context.Context, []string) error {
 	return map[string]func(context.Context, []string) error{
 		"uninstall": uninstall,
@@ -31,11 +31,11 @@ func commands() map[string]func(context.Context, []string) error {
 	}
 }
 
-// uninstall stops the controller, and removes from Services and balancers what it has put there:
-// nobody else does. It has the controller's flags, so it finds the same Services and balancers.
+// uninstall stops the controller, and removes its changes from Services and balancers. It has the
+// controller's flags, so it finds the same Services and balancers.
 func uninstall(ctx context.Context, args []string) error {
 	fs := flag.NewFlagSet("kube-loxilb uninstall", flag.ContinueOnError)
-	deployment := fs.String("deployment", "", "the controller's Deployment, which is scaled to 0")
+	deployment := fs.String("deployment", "", "name of the controller's Deployment, which is scaled to 0")
 	o := options.Register(fs)
 	kubeconfig, parsed, err := parse(fs, o, args)
 	if err != nil {
@@ -106,8 +106,7 @@ func awaitDaemonSet(ctx context.Context, args []string) error {
 	}
 }
 
-// hold does nothing until it is told to end, so that a pod is ready once its init containers have
-// done their work.
+// hold waits for a signal, so that a pod is ready once its init containers are done.
 func hold(ctx context.Context, _ []string) error {
 	<-ctx.Done()
 	return nil
@@ -115,7 +114,7 @@ func hold(ctx context.Context, _ []string) error {
 
 // uninstaller ends the manager when Services and balancers are free of this controller.
 type uninstaller struct {
-	left func(context.Context) (string, error) // what is left
+	left func(context.Context) (string, error) // describes what is left
 	end  context.CancelCauseFunc
 }
 

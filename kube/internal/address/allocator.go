@@ -16,12 +16,12 @@ type Port struct {
 
 func (p Port) String() string { return fmt.Sprintf("%d/%s", p.Number, p.Protocol) }
 
-// Request says what a service needs. Slots are its addresses, in order.
+// Request is the needs of a service. Slots are its addresses, in order.
 type Request struct {
 	Service, Namespace string // Service is NAMESPACE/NAME
 	Labels             map[string]string
 	Ports              []Port
-	Key                string // services with the same one share addresses of pools with ShareByKey
+	Key                string // services with the same key share addresses of pools with ShareByKey
 	Slots              []Slot
 }
 
@@ -29,7 +29,7 @@ type Request struct {
 type Slot struct {
 	IPv6      bool
 	Address   netip.Addr // this one; the zero value: any
-	Pool      string     // from this pool; empty: any that is for such services
+	Pool      string     // from this pool; empty: any pool for such services
 	Optional  bool       // the service works without it
 	Secondary bool       // a further address of the same family
 }
@@ -66,7 +66,7 @@ type Allocator struct {
 
 // holder is an address in use.
 type holder struct {
-	ports    map[Port]string // by whom
+	ports    map[Port]string // the service of each port
 	services map[string]tenant
 }
 
@@ -91,9 +91,9 @@ func (a *Allocator) SetPools(pools []Pool) {
 	a.pools = sorted
 }
 
-// Allocate gives a service its addresses. Those that it has, or that its status lists as current,
-// stay as far as the request allows. On an error the service keeps what it had. The notice is about
-// an optional address that is missing, or one that is outside of its pool.
+// Allocate gives a service its addresses. Addresses that it has, or that its status lists as
+// current, stay if the request allows it. After an error the service keeps its addresses. The
+// notice is about an optional address that is missing, or an address outside of its pool.
 func (a *Allocator) Allocate(r *Request, current []netip.Addr) (addresses []netip.Addr, notice *Error, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -136,16 +136,16 @@ func (a *Allocator) Adopt(r *Request, addresses []netip.Addr) {
 	}
 }
 
-// order returns the addresses of a released service in the order in which it had them.
+// order returns the addresses of a released service in their former order.
 func (a *Allocator) order(before map[netip.Addr]claim) []netip.Addr {
 	list := slices.Collect(maps.Keys(before))
 	slices.SortFunc(list, func(x, y netip.Addr) int { return before[x].place - before[y].place })
 	return list
 }
 
-// offer is what a service has already, when one of its slots is filled.
+// offer has the addresses that a service has already, when one of its slots is filled.
 type offer struct {
-	current []netip.Addr // of its status, or those that it had
+	current []netip.Addr // addresses of its status, or its former ones
 	had     map[netip.Addr]claim
 	given   []netip.Addr // to the slots before
 }

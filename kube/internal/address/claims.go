@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// claim is what a service has of an address.
+// claim is a service's share of an address.
 type claim struct {
 	tenant
 	ports []Port
@@ -33,7 +33,7 @@ func (a *Allocator) add(service string, c netip.Addr, ports []Port, as tenant) {
 	}
 }
 
-// release takes all addresses from a service, and returns what it had.
+// release takes all addresses from a service, and returns its former claims.
 func (a *Allocator) release(service string) map[netip.Addr]claim {
 	had := make(map[netip.Addr]claim, len(a.services[service]))
 	for place, c := range a.services[service] {

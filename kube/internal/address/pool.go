@@ -13,10 +13,10 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// DefaultPool is the pool of services that select none, among those of the command line.
+// DefaultPool is the pool of the command line for services that select no pool.
 const DefaultPool = "defaultPool"
 
-// Sharing says when services with different ports may have the same address.
+// Sharing is the condition under which services with different ports may have the same address.
 type Sharing string
 
 // The choices.
@@ -42,7 +42,7 @@ type Pool struct {
 type Range struct{ First, Last netip.Addr }
 
 // ParseRange reads a prefix, two addresses with a dash in between, or one address. The first and
-// the last address of an IPv4 prefix up to /30 are left out: they are no host's.
+// the last address of an IPv4 prefix up to /30 are left out: they are not host addresses.
 func ParseRange(text string) (Range, error) {
 	text = strings.TrimSpace(text)
 	if first, last, ok := strings.Cut(text, "-"); ok {

@@ -5,8 +5,8 @@ import (
 	"net/netip"
 )
 
-// Reserved is addresses that no service gets, since the cluster's machines and pods have them. The
-// values name these, such as "node n1".
+// Reserved has addresses of the cluster's machines and pods, which no service gets. The values name
+// the owner, such as "node n1".
 type Reserved struct {
 	Addresses map[netip.Addr]string
 	Prefixes  map[netip.Prefix]string
@@ -19,7 +19,7 @@ func (a *Allocator) SetReserved(r Reserved) {
 	a.reserved = r
 }
 
-// by returns whom a reserved address belongs to.
+// by returns the owner of a reserved address.
 func (r *Reserved) by(c netip.Addr) string {
 	if who, ok := r.Addresses[c]; ok {
 		return who
@@ -66,7 +66,7 @@ func (a *Allocator) unusable(c netip.Addr, has bool) string {
 	return ""
 }
 
-// countReserved takes reserved addresses that nobody has out of the size of a pool.
+// countReserved subtracts unused reserved addresses from the size of a pool.
 func (a *Allocator) countReserved(p *Pool, u *PoolUsage) {
 	prefixes := make([]Range, 0, len(a.reserved.Prefixes))
 	for reserved := range a.reserved.Prefixes {

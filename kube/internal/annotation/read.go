@@ -51,7 +51,7 @@ func (r *Reader) Read(annotations map[string]string, namespace string, defaults 
 	return s, nil
 }
 
-// Unknown returns annotations with our prefix that mean nothing, such as misspelled ones.
+// Unknown returns unknown annotations with our prefix, such as misspelled ones.
 func (r *Reader) Unknown(annotations map[string]string) (names []string) {
 	for _, name := range slices.Sorted(maps.Keys(annotations)) {
 		if strings.HasPrefix(name, Prefix) && r.known[name] == nil {

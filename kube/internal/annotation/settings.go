@@ -1,4 +1,4 @@
-// Package annotation reads what the annotations of a Service ask for.
+// Package annotation reads the annotations of a Service.
 package annotation
 
 import (
@@ -13,7 +13,7 @@ type Family string
 
 // The choices.
 const (
-	FamilyOfService Family = ""        // those of the Service
+	FamilyOfService Family = ""        // the Service's families
 	IPv4            Family = "ipv4"    // both IPv4
 	IPv6            Family = "ipv6"    // both IPv6
 	IPv6To4         Family = "ipv6to4" // IPv6 VIP, IPv4 endpoints
@@ -22,11 +22,11 @@ const (
 // InstanceOfVIP is the Instance of a Service whose VIPs are spread over all instances.
 const InstanceOfVIP = -1
 
-// Settings is what a Service asks for, with the defaults of the command line filled in.
+// Settings are the annotations of a Service, with the defaults of the command line.
 type Settings struct {
 	// Addresses
 	Family           Family
-	Addresses        []netip.Addr // these, at most one of a family
+	Addresses        []netip.Addr // at most one of each family
 	Pool             string
 	SecondaryPools   []string
 	SecondaryAddress []netip.Addr
@@ -39,7 +39,7 @@ type Settings struct {
 	// Endpoints
 	PodNetwork bool // pods instead of node ports
 	External   bool // the endpoints of a Service without selector
-	PreferNode bool // those of a balancer's node first
+	PreferNode bool // prefer endpoints on a balancer's node
 	Nodes      labels.Selector
 	Networks   []string // of Multus, as NAMESPACE/NAME
 
@@ -57,5 +57,5 @@ type Settings struct {
 	ProxyProtocol bool
 	Egress        bool
 	BGP           bool
-	SourceRanges  []netip.Prefix // besides those of the Service's spec
+	SourceRanges  []netip.Prefix // in addition to the Service's spec
 }

@@ -29,8 +29,8 @@ const (
 	maxProbeText = 1024 // as balancers have it
 )
 
-// All returns the annotations, in the order of the documents. Later ones override earlier ones that
-// set the same.
+// All returns the annotations, in the order of the documents. Later ones override earlier ones for
+// the same setting.
 func All() []Annotation {
 	return slices.Concat(addressAnnotations(), endpointAnnotations(), trafficAnnotations(), probeAnnotations(), tlsAnnotations())
 }
@@ -117,7 +117,7 @@ func endpointAnnotations() []Annotation {
 			Name: Prefix + "nodelabel", Values: "label selector, as `role=edge` or `edge`", Effect: "only these nodes are endpoints",
 			set: func(s *Settings, _, v string) (err error) {
 				if s.Nodes, err = labels.Parse(v); err != nil || v == "" {
-					return fmt.Errorf("is no label selector, such as role=edge")
+					return fmt.Errorf("is not a label selector such as role=edge")
 				}
 				return nil
 			},
@@ -282,7 +282,7 @@ func boolean(to *bool, v string) error {
 func number(to *int, v string, least, most int) error {
 	n, err := strconv.Atoi(v)
 	if err != nil || n < least || n > most {
-		return fmt.Errorf("is no number from %d to %d", least, most)
+		return fmt.Errorf("is not a number from %d to %d", least, most)
 	}
 	*to = n
 	return nil
@@ -291,7 +291,7 @@ func number(to *int, v string, least, most int) error {
 func seconds(to *time.Duration, v string) error {
 	n := 0
 	if err := number(&n, v, 0, 86400); err != nil {
-		return fmt.Errorf("is no number of seconds from 0 to 86400")
+		return fmt.Errorf("is not a number of seconds from 0 to 86400")
 	}
 	*to = time.Duration(n) * time.Second
 	return nil
@@ -304,7 +304,7 @@ func list(v string, most int) (out []string, err error) {
 		}
 	}
 	if len(out) == 0 || len(out) > most {
-		return nil, fmt.Errorf("is no list of 1 to %d, separated by commas", most)
+		return nil, fmt.Errorf("is not a list of 1 to %d values, separated by commas", most)
 	}
 	return out, nil
 }
@@ -317,7 +317,7 @@ func addresses(v string, most int) (out []netip.Addr, err error) {
 	for _, w := range words {
 		a, err := netip.ParseAddr(w)
 		if err != nil || a.Zone() != "" {
-			return nil, fmt.Errorf("has %.100q, which is no IP address", w)
+			return nil, fmt.Errorf("has %.100q, which is not an IP address", w)
 		}
 		out = append(out, a.Unmap())
 	}
@@ -331,7 +331,7 @@ func prefixes(v string) (out []netip.Prefix, err error) {
 		}
 		p, err := netip.ParsePrefix(w)
 		if err != nil {
-			return nil, fmt.Errorf("has %.100q, which is no prefix such as 192.0.2.0/24", w)
+			return nil, fmt.Errorf("has %.100q, which is not a prefix such as 192.0.2.0/24", w)
 		}
 		out = append(out, p.Masked())
 	}

@@ -12,7 +12,7 @@ const (
 	bytesAtOnce   = 4 << 20 // of specs: a balancer reads 64 MiB, and applies these within some seconds
 )
 
-// put sends services, and isolates those that the balancer refuses.
+// put sends services, and finds the services that the balancer refuses.
 func (m *member) put(ctx context.Context, list []entry, touched map[types.NamespacedName]bool) error {
 	free := list[:0]
 	for _, e := range list {

@@ -28,7 +28,7 @@ const (
 
 // Access is how balancers are reached.
 type Access struct {
-	CAFile     string // certificates of balancers' CAs; empty: those of the system
+	CAFile     string // certificates of balancers' CAs; empty: the system's CAs
 	TokenFile  string // read for each request, so that it may change
 	ServerName string // that balancers' certificates are for; empty: their address
 }
@@ -55,7 +55,7 @@ func ParseURL(text string) (*url.URL, error) {
 	u, err := url.Parse(strings.TrimSpace(text))
 	switch {
 	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
-		return nil, fmt.Errorf("balancer %q is no URL such as http://192.0.2.11:11111 or https://192.0.2.11:8091", text)
+		return nil, fmt.Errorf("balancer %q is not a URL such as http://192.0.2.11:11111 or https://192.0.2.11:8091", text)
 	case u.User != nil || u.RawQuery != "" || u.Fragment != "" || u.Path != "" && u.Path != "/":
 		return nil, fmt.Errorf("balancer %q has more than scheme, host and port", text)
 	}
@@ -96,7 +96,7 @@ func (c *Client) Apply(ctx context.Context, objects []v1.Object, remove bool) (*
 	return &out, c.do(ctx, http.MethodPost, "/config/apply", v1.ApplyRequest{Objects: objects, Remove: remove, Doing: "kube-loxilb"}, &out)
 }
 
-// Services returns all services that controllers manage, and those of users.
+// Services returns all services, of controllers and users.
 func (c *Client) Services(ctx context.Context) ([]v1.ServiceArguments, error) {
 	var list v1.ObjectList
 	if err := c.do(ctx, http.MethodGet, "/config/objects?kind=Loadbalancer&managed=true", nil, &list); err != nil {
@@ -125,7 +125,7 @@ func (c *Client) Revision(ctx context.Context) (uint64, error) {
 	return list.RevisionAttr[0].Revision, nil
 }
 
-// Post sends one object. An object that exists already is no error.
+// Post sends one object. It succeeds if the object exists already.
 func (c *Client) Post(ctx context.Context, path string, body any) error {
 	err := c.do(ctx, http.MethodPost, path, body, nil)
 	if r := (*Refusal)(nil); errors.As(err, &r) && r.Status == http.StatusConflict {

@@ -16,7 +16,7 @@ import (
 // Options of a Fleet.
 type Options struct {
 	Owner    string // of our services on balancers
-	Zone     string // whose services of the existing controller are ours with TakeOver
+	Zone     string // zone of the existing controller, whose services TakeOver adopts
 	TakeOver bool
 	Roles    Roles
 	BGP      BGP
@@ -24,14 +24,15 @@ type Options struct {
 	Log      logr.Logger
 }
 
-// Fleet is all balancers, and what Services want of them. It is safe for concurrent use.
+// Fleet has all balancers, and the desired state of Services on them. It is safe for concurrent
+// use.
 type Fleet struct {
 	Options
 	seed maphash.Seed
 
 	mu       sync.RWMutex
 	desired  map[types.NamespacedName]*Desired
-	held     map[types.NamespacedName]bool // they keep what they have, whatever that is
+	held     map[types.NamespacedName]bool // Services that stay as they are on balancers
 	complete bool                          // desired and held have all Services
 	targeted bool                          // members are all balancers
 	members  map[string]*member
@@ -144,7 +145,7 @@ func (f *Fleet) list() []*member {
 	return list
 }
 
-// Set says what balancers should have of a Service.
+// Set sets the desired entries of a Service on balancers.
 func (f *Fleet) Set(service types.NamespacedName, d Desired) {
 	f.mu.Lock()
 	old := f.desired[service]
@@ -178,8 +179,8 @@ func (f *Fleet) Delete(service types.NamespacedName) {
 	}
 }
 
-// Complete says that Set and Hold were called for all Services, so that balancers can be freed of
-// services of ours that no Service wants.
+// Complete must be called once Set and Hold were called for all Services. Then our services without
+// a Service are removed from balancers.
 func (f *Fleet) Complete() {
 	f.mu.Lock()
 	f.complete = true
@@ -224,7 +225,7 @@ type item struct {
 	hash    uint64
 }
 
-// view is what the balancer of a node should have.
+// view is the desired state of the balancer of a node.
 type view struct {
 	items    map[string]item
 	held     map[types.NamespacedName]bool
@@ -251,7 +252,7 @@ type State struct {
 	Targeted   bool // it is known which balancers there are
 	Balancers  int  // in all
 	Reachable  int
-	Tried      bool              // each of them was asked for something
+	Tried      bool              // a request was sent to each balancer
 	Entries    int               // that balancers should have
 	Endpoints  int               // of all entries
 	Programmed bool              // each port of each address is on at least one balancer
@@ -297,7 +298,7 @@ func (f *Fleet) Gone(service types.NamespacedName) bool {
 	return true
 }
 
-// Left returns how many balancers may have services of ours, apart from those that do not answer.
+// Left returns the number of answering balancers that may have our services.
 func (f *Fleet) Left() (n int) {
 	f.mu.RLock()
 	known := f.complete && f.targeted

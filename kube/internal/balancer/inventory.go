@@ -2,8 +2,8 @@ package balancer
 
 import "k8s.io/apimachinery/pkg/types"
 
-// inventory is what a balancer has of ours, by key. It counts the entries of each Service:
-// thousands that are deleted at a time ask again and again whether theirs are gone.
+// inventory has our services on a balancer, by key. It counts the entries of each Service, since
+// thousands of deleted Services poll whether theirs are gone.
 type inventory struct {
 	entries  map[string]present
 	services map[types.NamespacedName]int

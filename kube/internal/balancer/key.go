@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// specOfKey returns the smallest spec that names a service: what a deletion needs.
+// specOfKey returns the smallest spec that identifies a service, for a deletion.
 func specOfKey(key string) json.RawMessage {
 	rest, mark, _ := strings.Cut(key, "/mark=")
 	rest, protocol, _ := strings.Cut(rest, "/")

@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	pollInterval = 2 * time.Second // of the revision: whether somebody else has changed services
+	pollInterval = 2 * time.Second // of the revision, to notice changes by others
 	pollTimeout  = 2 * time.Second
 	fullInterval = 5 * time.Second // at least between comparisons with all that a balancer has
 	retryRefused = 15 * time.Second
@@ -27,7 +27,7 @@ const (
 	longestPause = time.Second // a MASTER that was overtaken must hear of it soon after it is back
 )
 
-// member is a balancer, with what is known of it.
+// member is a balancer and its known state.
 type member struct {
 	Target
 	fleet  *Fleet
@@ -38,7 +38,7 @@ type member struct {
 	synced   bool // existing is all that the balancer has
 	fullAt   time.Time
 	revision uint64
-	foreign  map[string]string // by whom keys are in use
+	foreign  map[string]string // owners of keys in use
 
 	mu        sync.Mutex
 	tried     bool
@@ -46,13 +46,13 @@ type member struct {
 	refusing  bool      // not reachable, but its kernel or daemon answers
 	since     time.Time // when reachable last became true
 	problem   string
-	existing  inventory // services of ours
+	existing  inventory // our services
 	refused   map[string]refused
 	roles     map[string]givenRole // by instance
-	newcomer  map[string]bool      // instances of which it was made BACKUP for lack of a role
+	newcomer  map[string]bool      // instances for which it was made BACKUP for lack of a role
 }
 
-// present is a service of ours that the balancer has. Its hash is 0 if its content is not known.
+// present is one of our services on the balancer. Its hash is 0 if its content is not known.
 type present struct {
 	service types.NamespacedName
 	hash    uint64
@@ -155,13 +155,13 @@ func (e busyError) Unwrap() error { return e.error }
 
 func isBusy(err error) bool { return errors.As(err, new(busyError)) }
 
-// isFailure reports whether an answer is about the balancer, not about what it was asked for.
+// isFailure reports whether an answer is about the balancer, not about the request.
 func isFailure(status int) bool {
 	return status >= http.StatusInternalServerError || status == http.StatusTooManyRequests
 }
 
-// isRefusal reports whether a balancer that is not up to date lives all the same: its kernel has
-// answered instead of a daemon, or its daemon with an error.
+// isRefusal reports whether a balancer that is not up to date is alive: its kernel has refused the
+// connection, or its daemon has answered with an error.
 func isRefusal(err error) bool {
 	if errors.As(err, new(*Refusal)) {
 		return true
@@ -174,8 +174,7 @@ func isRefusal(err error) bool {
 	return false
 }
 
-// sync makes the balancer have what it should, and returns the Services of which something has
-// changed.
+// sync brings the balancer to the desired state, and returns the Services that have changed.
 func (m *member) sync(ctx context.Context) (touched map[types.NamespacedName]bool, err error) {
 	poll, cancel := context.WithTimeout(ctx, pollTimeout)
 	revision, err := m.Client.Revision(poll)
@@ -189,8 +188,8 @@ func (m *member) sync(ctx context.Context) (touched map[types.NamespacedName]boo
 	return touched, judge(requests, err)
 }
 
-// update sends what is missing to a balancer that has just told its revision, and removes what is
-// left.
+// update sends missing services to a balancer that has just reported its revision, and removes
+// superfluous ones.
 func (m *member) update(ctx context.Context, revision uint64) (touched map[types.NamespacedName]bool, err error) {
 	if !m.synced {
 		if err := m.setUp(ctx); err != nil {
@@ -222,8 +221,8 @@ func (m *member) update(ctx context.Context, revision uint64) (touched map[types
 	return touched, nil
 }
 
-// list reads what the balancer has. Contents are not compared here: the balancer leaves a service
-// alone that is put again unchanged.
+// list reads the balancer's services. It does not compare their content: putting an unchanged
+// service again has no effect.
 func (m *member) list(ctx context.Context, v *view) error {
 	services, err := m.Client.Services(ctx)
 	if err != nil {
@@ -285,7 +284,7 @@ type entry struct {
 	item
 }
 
-// toPut returns what the balancer does not have yet as it should be. Foreign services stay.
+// toPut returns services that are missing or different on the balancer. Foreign services stay.
 func (m *member) toPut(v *view) (list []entry) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -301,7 +300,7 @@ func (m *member) toPut(v *view) (list []entry) {
 	return list
 }
 
-// toRemove returns the services of ours that nobody wants any longer.
+// toRemove returns our services that are no longer wanted.
 func (m *member) toRemove(v *view) (keys []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -313,7 +312,7 @@ func (m *member) toRemove(v *view) (keys []string) {
 	return keys
 }
 
-// forgetRefusals forgets refused services that nobody wants any longer.
+// forgetRefusals forgets refused services that are no longer wanted.
 func (m *member) forgetRefusals(v *view) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -324,7 +323,7 @@ func (m *member) forgetRefusals(v *view) {
 	}
 }
 
-// putSome sends services in one request, and those that are not refused again without the others.
+// putSome sends services in one request. If the balancer refuses some, it sends the others again.
 func (m *member) putSome(ctx context.Context, list []entry, touched map[types.NamespacedName]bool) error {
 	if len(list) == 0 {
 		return nil
@@ -355,7 +354,7 @@ func (m *member) putSome(ctx context.Context, list []entry, touched map[types.Na
 			bad[e.Index], named = e.Message, true
 		}
 	}
-	if !named { // it does not say which ones
+	if !named { // the answer does not name them
 		half := len(list) / 2
 		if err := m.putSome(ctx, list[:half], touched); err != nil {
 			return err
@@ -372,7 +371,7 @@ func (m *member) putSome(ctx context.Context, list []entry, touched map[types.Na
 	return m.putSome(ctx, good, touched)
 }
 
-// advance notes the revision of a change of ours. If others were in between, the next
+// advance records the revision of our change. If there were other changes in between, the next
 // synchronization compares everything.
 func (m *member) advance(revision uint64) {
 	if revision == m.revision+1 {
@@ -429,7 +428,7 @@ func (m *member) remove(ctx context.Context, keys []string, touched map[types.Na
 	return nil
 }
 
-// report adds what the balancer has of entries, and reports whether it answers.
+// report adds the state of entries on the balancer, and reports whether the balancer answers.
 func (m *member) report(entries []translate.Entry, seed maphash.Seed, have map[string]bool, failures map[string]string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -470,7 +469,7 @@ func (m *member) has(service types.NamespacedName) bool {
 	return !m.tried || m.existing.has(service)
 }
 
-// hasAny reports whether a balancer that may be reached may have something of ours.
+// hasAny reports whether the balancer may be reachable and have our services.
 func (m *member) hasAny() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -7,7 +7,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 )
 
-// collectors are the metrics of balancers. controller-runtime adds those of queues and requests.
+// collectors are the metrics of balancers. controller-runtime adds metrics of queues and requests.
 type collectors struct {
 	up, services, refused *prometheus.GaugeVec
 	seconds               *prometheus.HistogramVec
@@ -52,7 +52,7 @@ func (m *member) measure(took time.Duration, err error) {
 	measures.seconds.WithLabelValues(m.URL).Observe(took.Seconds())
 }
 
-// forget removes the metrics of a balancer that is no longer one.
+// forget removes the metrics of a removed balancer.
 func forget(url string) {
 	label := prometheus.Labels{"balancer": url}
 	measures.up.Delete(label)

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// missedPolls is how many polls in a row a balancer leaves unanswered during a request, until it is
-// taken for dead: one that applies thousands of services may be late once.
+// missedPolls is the number of consecutive unanswered polls during a request after which a balancer
+// counts as dead. A balancer that applies thousands of services may be late once.
 const missedPolls = 2
 
 // errAway ends a request to a balancer that no longer answers polls.
@@ -41,8 +41,8 @@ func (m *member) polled(ctx context.Context) (context.Context, context.CancelFun
 	return ctx, func() { cancel(context.Canceled) }
 }
 
-// judge returns what the failure of a request says about a balancer that has just answered a poll:
-// if a request took too long and polls did not, the balancer is busy.
+// judge classifies the failure of a request to a balancer that has just answered a poll: if the
+// request took too long and polls did not, the balancer is busy.
 func judge(ctx context.Context, err error) error {
 	var timeout net.Error
 	switch {

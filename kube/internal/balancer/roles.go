@@ -29,17 +29,17 @@ const (
 	asked  = time.Second // between elections
 	settle = time.Minute // that a balancer answers before VIPs move to it, whose connections may break
 
-	// restartTime is how long a daemon may need to be replaced. A balancer whose daemon did not run
-	// for longer is MASTER no longer: its lease has ended when another one is elected.
+	// restartTime is how long a daemon may need to be replaced. A balancer whose daemon was down for
+	// longer is no longer MASTER: its lease has ended when another one is elected.
 	restartTime = 30 * time.Second
 )
 
-// Roles says whether this controller chooses which balancer owns the VIPs of an instance.
+// Roles configures whether this controller elects the owner of an instance's VIPs.
 type Roles struct {
 	VIP       netip.Addr // address of the cluster that endpoints see with mode fullnat; the zero value: no roles
 	Instances int
 	Excluded  []string // hosts that are never MASTER
-	Spread    bool     // instances move, so that balancers have as many as each other
+	Spread    bool     // instances move, so balancers have equally many
 }
 
 // Enabled reports whether roles are chosen here.
@@ -92,7 +92,7 @@ func (f *Fleet) electOnce(ctx context.Context, e *election) {
 		}
 		elected := e.chosen(all, candidates, states, instance)
 		if elected == "" {
-			continue // the last one goes on, if it can
+			continue // the last one continues, if it can
 		}
 		if e.masters[instance] != elected {
 			f.Log.Info("balancer becomes MASTER", "balancer", elected, "instance", instance)
@@ -118,8 +118,8 @@ func (f *Fleet) electOnce(ctx context.Context, e *election) {
 	}
 }
 
-// chosen returns the URL of the MASTER: the present one, one that the balancers report after a
-// start of this controller, or the one with the fewest instances.
+// chosen returns the URL of the MASTER: the present one, or after a start of this controller the
+// balancer that reports this role, or else the balancer with the fewest instances.
 func (e *election) chosen(all, candidates []*member, states roleStates, instance string) string {
 	present := e.masters[instance]
 	if slices.ContainsFunc(candidates, func(m *member) bool { return m.URL == present }) {
@@ -204,8 +204,8 @@ func (r roleStates) hasBackup(instance string) bool {
 	return false
 }
 
-// even moves one instance from the balancer with the most to the one with the fewest, unless they
-// differ by one at most. So a balancer that has come gets its part, one instance at a time.
+// even moves one instance from the balancer with the most to the balancer with the fewest, if they
+// differ by more than one. So a new balancer gets its share, one instance at a time.
 func (f *Fleet) even(candidates []*member, masters map[string]string) {
 	settled := slices.DeleteFunc(slices.Clone(candidates), func(m *member) bool { return !m.answersFor(settle) })
 	if len(settled) < 2 {
@@ -329,8 +329,8 @@ func (m *member) setRole(ctx context.Context, instance, role string) error {
 	return err
 }
 
-// readRoles forgets the roles that a balancer has no longer, so that it is given them again: its
-// lease ended unnoticed, or somebody has changed them.
+// readRoles forgets the roles that a balancer has lost, so they are set again: its lease has ended
+// unnoticed, or another client has changed them.
 func (m *member) readRoles(ctx context.Context) error {
 	if !m.fleet.Roles.Enabled() {
 		return nil
@@ -349,9 +349,9 @@ func (m *member) readRoles(ctx context.Context) error {
 	return nil
 }
 
-// startAsBackup makes a balancer that has just answered BACKUP of the instances in which it has no
-// role, or that another balancer has taken over meanwhile. It does so before services are sent: a
-// balancer without a role answers for their VIPs until the election, like all other new ones.
+// startAsBackup makes a balancer that has returned BACKUP for instances without a role, and for
+// instances that another balancer has taken over meanwhile. It runs before services are sent, since
+// a balancer without a role answers for their VIPs.
 func (m *member) startAsBackup(ctx context.Context) error {
 	roles := m.fleet.Roles
 	if !roles.Enabled() {
@@ -397,7 +397,7 @@ func (m *member) isNewcomer(instance string) bool {
 	return m.newcomer[instance]
 }
 
-// BGP says what speakers balancers should be.
+// BGP is the desired BGP configuration of balancers.
 type BGP struct {
 	AS       uint32 // 0: none
 	Port     int

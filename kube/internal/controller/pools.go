@@ -23,7 +23,7 @@ import (
 // Conditions and reasons of pools.
 const (
 	conditionUsable = "Ready"     // addresses are given from it
-	conditionFull   = "Exhausted" // no address is left in one of its families
+	conditionFull   = "Exhausted" // one of its families has no free address
 	reasonUsable    = "Usable"
 	reasonConflict  = "Conflict"
 	reasonRange     = "InvalidSpec"

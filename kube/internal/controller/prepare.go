@@ -17,8 +17,8 @@ import (
 // networkStatus is where Multus writes the addresses of a pod.
 const networkStatus = "k8s.v1.cni.cncf.io/network-status"
 
-// prepare has every Service keep its addresses before any new one is given. Older Services come
-// first, in case two have the same.
+// prepare restores the addresses of all Services before new ones are allocated. Older Services come
+// first, in case two have the same address.
 func (r *Services) prepare(ctx context.Context) error {
 	r.prepared.Lock()
 	defer r.prepared.Unlock()
@@ -63,8 +63,8 @@ func (r *Services) prepare(ctx context.Context) error {
 	return nil
 }
 
-// done notes that a Service was reconciled. After all of them, balancers are freed of what no
-// Service wants.
+// done records that a Service was reconciled. After all Services, superfluous services are removed
+// from balancers.
 func (r *Services) done(key types.NamespacedName) {
 	r.mu.Lock()
 	_, was := r.starting[key]
@@ -106,8 +106,8 @@ func (r *Services) EnqueueAll() {
 	}
 }
 
-// PoolsReplaced has all Services reconciled: those that wait may get addresses, and those with
-// addresses may be outside of their pools now.
+// PoolsReplaced reconciles all Services: waiting ones may get addresses, and others may now be
+// outside of their pools.
 func (r *Services) PoolsReplaced() {
 	r.wakeWaiting(types.NamespacedName{})
 	r.EnqueueAll()

@@ -16,7 +16,7 @@ import (
 	"loxilb/kube/internal/translate"
 )
 
-// allNodes returns the nodes, which are read once after each change. Their addresses are reserved.
+// allNodes returns the nodes, whose addresses are reserved. It reads them once after each change.
 func (r *Services) allNodes(ctx context.Context) ([]translate.Node, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -70,8 +70,8 @@ func reserved(nodes []translate.Node) address.Reserved {
 	return out
 }
 
-// inUse returns whom an address that a Service asks for belongs to, or nothing: a Service inside of
-// the cluster, or a pod. Pods are known by the EndpointSlices that list them.
+// inUse returns the owner of an address that a Service requests: another Service's cluster IP, or a
+// pod listed in an EndpointSlice. It returns "" if the address is free.
 func (r *Services) inUse(ctx context.Context, asked netip.Addr) (string, error) {
 	var services corev1.ServiceList
 	if err := r.Client.List(ctx, &services, client.UnsafeDisableDeepCopy); err != nil {

@@ -1,4 +1,5 @@
-// Package controller watches Services and what they depend on, and has balancers serve them.
+// Package controller watches Services and their dependencies, and configures balancers to serve
+// them.
 package controller
 
 import (
@@ -42,7 +43,7 @@ type Queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 // Services reconciles Services of type LoadBalancer.
 type Services struct {
 	Client      client.Client
-	Reader      client.Reader // of the API, for pods, which are not cached
+	Reader      client.Reader // uncached, for pods
 	Events      events.EventRecorder
 	Fleet       *balancer.Fleet
 	Addresses   *address.Allocator
@@ -51,7 +52,7 @@ type Services struct {
 
 	Class        string
 	DefaultClass bool // Services without a class, too
-	Uninstall    bool // Services are given up, whatever they say
+	Uninstall    bool // give up all Services
 	Zone, Owner  string
 	IPMode       corev1.LoadBalancerIPMode
 	LoadPools    func(context.Context) error // before addresses are given
@@ -67,11 +68,11 @@ type Services struct {
 	settling *time.Timer // until the next node may be an endpoint
 	accepted map[types.NamespacedName]*accepted
 	waiting  map[types.NamespacedName]bool   // for an address
-	unknown  map[types.NamespacedName]string // what was said about annotations without effect
+	unknown  map[types.NamespacedName]string // the last warnings about annotations without effect
 	starting map[types.NamespacedName]bool   // not reconciled yet since the start
 }
 
-// accepted is what a Service asked for when it was valid for the last time.
+// accepted is the last valid request of a Service.
 type accepted struct {
 	uid           types.UID
 	spec          corev1.ServiceSpec
@@ -126,8 +127,8 @@ func (r *Services) reconcile(ctx context.Context, key types.NamespacedName) (rec
 	return r.serve(ctx, &s)
 }
 
-// isReplaced reports whether a Service was deleted and created again unseen, which takes somebody
-// who removes the finalizer. What the former one asked for says nothing about the new one.
+// isReplaced reports whether a Service was deleted and created again unnoticed, which is possible
+// if its finalizer was removed. The former Service's request does not apply to the new one.
 func (r *Services) isReplaced(s *corev1.Service) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -152,8 +153,8 @@ func (r *Services) ofClass(s *corev1.Service) bool {
 	return *s.Spec.LoadBalancerClass == r.Class
 }
 
-// serve gives a Service its addresses, tells balancers, and reports. While a Service is not valid,
-// what was valid before goes on.
+// serve gives a Service its addresses, configures balancers, and reports. While a Service is
+// invalid, its last valid configuration stays.
 func (r *Services) serve(ctx context.Context, s *corev1.Service) (reconcile.Result, error) {
 	key := client.ObjectKeyFromObject(s)
 	now, found, err := r.accept(ctx, s)
@@ -194,8 +195,8 @@ func (r *Services) serve(ctx context.Context, s *corev1.Service) (reconcile.Resu
 	return result, r.report(ctx, s, found, &verdict, r.ingress(s, r.toPublish(s, now, &state), &state))
 }
 
-// accept checks what a Service asks for, and gives it its addresses. It returns nil if it is not
-// valid, or has to wait for an address.
+// accept checks a Service's request, and gives it its addresses. It returns nil if the request is
+// invalid, or must wait for an address.
 func (r *Services) accept(ctx context.Context, s *corev1.Service) (*accepted, finding, error) {
 	key := client.ObjectKeyFromObject(s)
 	settings, err := r.Annotations.Read(s.Annotations, s.Namespace, r.Defaults)
@@ -293,8 +294,8 @@ func (r *Services) desired(ctx context.Context, s *corev1.Service, a *accepted) 
 	return out, nil
 }
 
-// toPublish returns the addresses for the status: those that a balancer serves, and those that are
-// there already.
+// toPublish returns the addresses for the status: addresses that a balancer serves, and addresses
+// that are already published.
 func (r *Services) toPublish(s *corev1.Service, a *accepted, state *balancer.State) (list []netip.Addr) {
 	before := published(s, r.Zone)
 	for i, vip := range a.vips {
@@ -313,7 +314,7 @@ func (r *Services) toPublish(s *corev1.Service, a *accepted, state *balancer.Sta
 	return list
 }
 
-// cleanUp removes a Service that is no longer this controller's, if it was.
+// cleanUp removes a Service that no longer belongs to this controller, if it did.
 func (r *Services) cleanUp(ctx context.Context, s *corev1.Service) (reconcile.Result, error) {
 	key := client.ObjectKeyFromObject(s)
 	r.mu.Lock()
@@ -323,7 +324,7 @@ func (r *Services) cleanUp(ctx context.Context, s *corev1.Service) (reconcile.Re
 		return reconcile.Result{}, nil
 	}
 	r.Fleet.Delete(key)
-	r.done(key) // collection waits for all Services, and this one for collection
+	r.done(key) // collection waits for all Services, so this one must not wait for it
 	if !r.Fleet.Gone(key) {
 		return reconcile.Result{RequeueAfter: goneInterval}, nil
 	}
@@ -369,8 +370,8 @@ func (r *Services) release(key types.NamespacedName) {
 	}
 }
 
-// warnUnknown sends an event about annotations that have no effect, when they change: one for all
-// of them, as there may be thousands.
+// warnUnknown sends an event about annotations without effect when they change: one event for all,
+// since there may be thousands.
 func (r *Services) warnUnknown(s *corev1.Service) {
 	key := client.ObjectKeyFromObject(s)
 	text := unknownMessage(r.Annotations.Unknown(s.Annotations))
@@ -401,9 +402,9 @@ func unknownMessage(names []string) string {
 	return text + " are unknown and have no effect"
 }
 
-// since returns a patch of what has changed in a Service. It is refused if somebody else has
-// changed the Service meanwhile: a request may arrive late, from a controller that is no longer the
-// leader, or about a Service that was created again.
+// since returns a patch of the changes of a Service. The API refuses it if the Service has changed
+// meanwhile: a request may arrive late, from a former leader, or about a Service that was created
+// again.
 func since(s *corev1.Service) client.Patch {
 	return client.StrategicMergeFrom(s, client.MergeFromWithOptimisticLock{})
 }

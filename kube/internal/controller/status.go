@@ -45,7 +45,7 @@ type finding struct {
 	reason, message string
 }
 
-// report writes the status of a Service, and events about what has changed.
+// report writes the status of a Service, and events about changes.
 func (r *Services) report(ctx context.Context, s *corev1.Service, accepted finding, programmed *finding, ingress []corev1.LoadBalancerIngress) error {
 	changed := s.DeepCopy()
 	r.setCondition(changed, conditionAccepted, accepted)
@@ -81,7 +81,7 @@ func (r *Services) setCondition(s *corev1.Service, kind string, f finding) {
 	})
 }
 
-// tell sends an event for each condition that says something new, and for new addresses.
+// tell sends an event for each changed condition, and for new addresses.
 func (r *Services) tell(before, after *corev1.Service) {
 	for _, kind := range []string{conditionAccepted, conditionProgrammed} {
 		old, now := meta.FindStatusCondition(before.Status.Conditions, kind), meta.FindStatusCondition(after.Status.Conditions, kind)
@@ -123,7 +123,7 @@ func (r *Services) ingress(s *corev1.Service, addresses []netip.Addr, state *bal
 			in.Ports = append(in.Ports, status)
 		}
 		if !slices.ContainsFunc(in.Ports, func(p corev1.PortStatus) bool { return p.Error != nil }) {
-			in.Ports = nil // all of them are as the spec has them
+			in.Ports = nil // all are as in the spec
 		}
 		out = append(out, in)
 	}

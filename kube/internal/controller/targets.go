@@ -31,8 +31,8 @@ func loxiURLKind() schema.GroupVersionKind {
 // loxiURL is what matters of a LoxiURL.
 type loxiURL struct{ name, kind, text string }
 
-// Targets tells the fleet which balancers there are: those of the command line and of LoxiURLs, or
-// the pods behind a Service.
+// Targets sets the fleet's balancers: from the command line and LoxiURLs, or from the pods behind a
+// Service.
 type Targets struct {
 	Client    client.Client
 	Fleet     *balancer.Fleet
@@ -113,7 +113,7 @@ func (t *Targets) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile
 }
 
 // discover returns the balancers behind a headless Service, whether ready or not: a balancer with a
-// problem must get changes all the same.
+// problem must get changes, too.
 func (t *Targets) discover(ctx context.Context) (urls []string, nodes map[string]string, err error) {
 	var list discoveryv1.EndpointSliceList
 	err = t.Client.List(ctx, &list, client.InNamespace(t.Discovery.Namespace), client.MatchingFields{serviceIndex: t.Discovery.Name}, client.UnsafeDisableDeepCopy)

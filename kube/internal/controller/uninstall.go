@@ -11,8 +11,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 )
 
-// marked reports whether a Service that is no longer served still has something of this
-// controller's. Before the first condition that is the finalizer alone.
+// marked reports whether a Service that is no longer served still has traces of this controller.
+// Before the first condition, the only trace is the finalizer.
 func (r *Services) marked(s *corev1.Service) bool {
 	if meta.FindStatusCondition(s.Status.Conditions, conditionAccepted) != nil {
 		return true
@@ -21,8 +21,8 @@ func (r *Services) marked(s *corev1.Service) bool {
 	return given && r.ofClass(s) && r.ofZone(s) && controllerutil.ContainsFinalizer(s, finalizer)
 }
 
-// Left says what Services and balancers still have of this controller, and nothing if they are free
-// of it. Balancers that do not answer are not waited for.
+// Left describes the traces of this controller in Services and balancers; empty if there are none.
+// It does not wait for balancers that do not answer.
 func (r *Services) Left(ctx context.Context) (string, error) {
 	var list corev1.ServiceList
 	if err := r.Client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {

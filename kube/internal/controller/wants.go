@@ -12,15 +12,15 @@ import (
 	"loxilb/kube/internal/annotation"
 )
 
-// slots returns the addresses that a Service needs: one of each family, then further ones of the
-// first one's family.
+// slots returns the addresses that a Service needs: one of each family, then secondary ones of the
+// first family.
 func slots(s *corev1.Service, a *annotation.Settings) ([]address.Slot, error) {
 	families := familiesOf(s, a)
 	static := slices.Clone(a.Addresses)
 	if len(static) == 0 && s.Spec.LoadBalancerIP != "" {
 		ip, err := netip.ParseAddr(s.Spec.LoadBalancerIP)
 		if err != nil {
-			return nil, fmt.Errorf("loadBalancerIP %.100q is no IP address", s.Spec.LoadBalancerIP)
+			return nil, fmt.Errorf("loadBalancerIP %.100q is not an IP address", s.Spec.LoadBalancerIP)
 		}
 		static = []netip.Addr{ip.Unmap()}
 	}
@@ -55,7 +55,7 @@ func slots(s *corev1.Service, a *annotation.Settings) ([]address.Slot, error) {
 	return out, nil
 }
 
-// familiesOf returns whether each VIP of a Service is IPv6.
+// familiesOf returns, for each VIP of a Service, whether it is IPv6.
 func familiesOf(s *corev1.Service, a *annotation.Settings) (six []bool) {
 	switch a.Family {
 	case annotation.IPv4:
@@ -83,8 +83,8 @@ func ports(s *corev1.Service) (list []address.Port) {
 	return list
 }
 
-// published returns the addresses in a status, ours or the existing controller's, which writes a
-// host name made of zone and address, such as llb-192.0.2.1.
+// published returns the addresses in a status. The existing controller writes host names made of
+// zone and address, such as llb-192.0.2.1.
 func published(s *corev1.Service, zone string) (list []netip.Addr) {
 	for _, in := range s.Status.LoadBalancer.Ingress {
 		text := in.IP
@@ -101,7 +101,7 @@ func published(s *corev1.Service, zone string) (list []netip.Addr) {
 	return list
 }
 
-// split divides addresses into one of each family, and further ones.
+// split divides addresses into VIPs, one per family, and secondary ones.
 func split(addresses []netip.Addr, slots []address.Slot) (vips, secondary []netip.Addr) {
 	count := 0
 	for _, s := range slots {

@@ -11,7 +11,7 @@ type existingFlag struct {
 	name     string
 	defaults []string // values that change nothing
 	instead  string   // what to do
-	harmless bool     // traffic is the same without it: the flag is accepted, with a warning
+	harmless bool     // the flag does not affect traffic: it is accepted with a warning
 	options  *Options
 }
 

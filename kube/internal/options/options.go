@@ -1,4 +1,4 @@
-// Package options has the flags of kube-loxilb: those of the existing controller, and its own.
+// Package options has the flags of kube-loxilb, including the existing controller's.
 package options
 
 import (
@@ -49,7 +49,7 @@ type Options struct {
 // Flag describes a flag for the documents.
 type Flag struct {
 	Name, Default, Usage string
-	Own                  bool // the existing controller does not have it
+	Own                  bool // the existing controller lacks it
 }
 
 // Register adds the flags.
@@ -130,7 +130,7 @@ func (o *Options) Load(fs *flag.FlagSet) error {
 	fs.Visit(func(f *flag.Flag) { given[f.Name] = true })
 	for name, v := range values {
 		if fs.Lookup(name) == nil || name == "config" {
-			return fmt.Errorf("--config %s: %q is no flag", o.Config, name)
+			return fmt.Errorf("--config %s: unknown flag %q", o.Config, name)
 		}
 		if given[name] {
 			continue
@@ -150,7 +150,7 @@ func (o *Options) Load(fs *flag.FlagSet) error {
 	return nil
 }
 
-// Parsed is what the flags mean.
+// Parsed is the parsed form of the flags.
 type Parsed struct {
 	URLs      []string
 	Pools     []address.Pool
@@ -240,7 +240,7 @@ func (o *Options) roles() (r balancer.Roles, err error) {
 		return r, nil
 	}
 	if r.VIP, err = netip.ParseAddr(o.Roles); err != nil {
-		return r, fmt.Errorf("--setRoles %q is no IP address", o.Roles)
+		return r, fmt.Errorf("--setRoles %q is not an IP address", o.Roles)
 	}
 	return r, nil
 }

@@ -20,8 +20,8 @@ type backend struct {
 	terminating bool
 }
 
-// backends returns the endpoints of a port that take connections: the ready ones or, while there
-// are none, those that end but still serve, as kube-proxy does it.
+// backends returns the endpoints of a port that accept connections: ready ones or, while there are
+// none, terminating ones that still serve, like kube-proxy.
 func (in *Input) backends(port *corev1.ServicePort, six bool) []backend {
 	family := discoveryv1.AddressTypeIPv4
 	if six {
@@ -115,7 +115,7 @@ func (in *Input) endpoints(port *corev1.ServicePort, six bool, node string) []v1
 	return out
 }
 
-// UsesPods reports whether endpoints of a port are pods, because that is asked for, or because the
+// UsesPods reports whether endpoints of a port are pods, because this was requested, or because the
 // Service has no node port.
 func (in *Input) UsesPods(port *corev1.ServicePort) bool {
 	return in.Settings.PodNetwork || in.Settings.External || port.NodePort == 0
@@ -125,7 +125,7 @@ func (in *Input) local() bool {
 	return in.Service.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
 }
 
-// onNetworks replaces the addresses of pods by those that they have in networks of Multus.
+// onNetworks replaces the addresses of pods by their addresses in Multus networks.
 func (in *Input) onNetworks(backends []backend, six bool) (out []backend) {
 	for _, b := range backends {
 		for _, a := range in.PodAddresses[b.pod] {
@@ -151,7 +151,7 @@ func (in *Input) nodePorts(port *corev1.ServicePort, six bool, backends []backen
 			(!local || slices.ContainsFunc(backends, func(b backend) bool { return b.node == n.Name }))
 	}
 	out := []v1.Endpoint{}
-	// While no node is ready, their state is not known well: all of them are better than none.
+	// While no node is ready, their state is unreliable: all of them are better than none.
 	for _, good := range []func(*Node) bool{
 		func(n *Node) bool { return n.Ready && n.Settles(in.Now) == 0 },
 		func(n *Node) bool { return n.Ready },

@@ -34,7 +34,7 @@ type Input struct {
 	Now          time.Time
 	PodAddresses map[string][]netip.Addr // of pods by name, in the networks of Settings
 	Settings     annotation.Settings
-	VIPs         []netip.Addr // one of each family
+	VIPs         []netip.Addr // one per family
 	Secondary    []netip.Addr
 	Zone         string
 	Instances    int // over which VIPs are spread, for annotation.InstanceOfVIP
@@ -56,8 +56,8 @@ type Entry struct {
 
 func set(m map[string]string) labels.Set { return m }
 
-// NeedsNodes reports whether balancers on different nodes have different endpoints: those that
-// announce a Service with the policy Local by themselves, and those that prefer pods nearby.
+// NeedsNodes reports whether balancers on different nodes have different endpoints: if they
+// announce a Service with the policy Local by themselves, or prefer pods nearby.
 func NeedsNodes(s *corev1.Service, a *annotation.Settings) bool {
 	local := s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
 	return local && a.BGP || nearbyOf(s, a) != nearby{}
@@ -101,7 +101,7 @@ func (in *Input) Entries(node string) ([]Entry, error) {
 				Endpoints:        in.endpoints(port, in.endpointsAreIPv6(vip), node),
 			}
 			if len(spec.Endpoints) == 0 && in.elsewhere(port, vip, node) {
-				continue // this balancer stays out of the way of those with endpoints
+				continue // only balancers with endpoints serve it
 			}
 			if i == 0 {
 				for _, s := range in.Secondary {
@@ -168,7 +168,7 @@ func (in *Input) arguments(vip netip.Addr, port *corev1.ServicePort) v1.ServiceA
 //
 // Some modes probe by themselves. Kubernetes knows better which endpoints are ready: a probe of a
 // node port may reach a dead pod on any other node, so after the death of a node all nodes may look
-// down. They all get connections then, as if nobody had probed them.
+// down. In that case they all get connections.
 func (in *Input) probe(out *v1.ServiceArguments, port *corev1.ServicePort) {
 	s := &in.Settings
 	if !s.Monitor {
@@ -187,7 +187,8 @@ func (in *Input) probe(out *v1.ServiceArguments, port *corev1.ServicePort) {
 	}
 }
 
-// sources sets who may connect. Ranges of the other family alone keep all clients of this one out.
+// sources sets the allowed clients. If all ranges are of the other family, no client of this family
+// is allowed.
 func (in *Input) sources(spec *v1.LoadbalanceEntry, vip netip.Addr) {
 	ranges := slices.Clone(in.Settings.SourceRanges)
 	if len(in.Service.Spec.LoadBalancerSourceRanges) > 0 {

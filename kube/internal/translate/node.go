@@ -21,7 +21,7 @@ type Node struct {
 	External  []netip.Addr
 	Pods      []netip.Prefix
 	Ready     bool
-	Since     time.Time // when Ready became what it is
+	Since     time.Time // time of the last change of Ready
 	Excluded  bool      // from load balancers, or about to be deleted
 	Labels    map[string]string
 }

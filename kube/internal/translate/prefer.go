@@ -11,8 +11,8 @@ import (
 // nearby is how a Service prefers pods near the balancer.
 type nearby struct{ node, zone bool }
 
-// nearbyOf reads the annotation prefLocalPod and spec.trafficDistribution. The values of the latter
-// mean what they mean to kube-proxy: PreferSameNode falls back to the zone.
+// nearbyOf reads the annotation prefLocalPod and spec.trafficDistribution. Values of the latter
+// have the same meaning as for kube-proxy: PreferSameNode falls back to the zone.
 func nearbyOf(s *corev1.Service, a *annotation.Settings) nearby {
 	out := nearby{node: a.PreferNode}
 	if d := s.Spec.TrafficDistribution; d != nil && podsAlone(s, a) {

@@ -2,12 +2,12 @@ package translate
 
 import "errors"
 
-// maxSize bounds what a Service takes on all balancers together. Endpoints, source ranges and texts
-// of probes are repeated for each port, so a Service of a megabyte could take the controller's
-// memory, and so all other Services.
+// maxSize bounds the size of a Service on all balancers together. Endpoints, source ranges and
+// texts of probes are repeated for each port, so a Service of a megabyte could exhaust the
+// controller's memory.
 const maxSize = 16 << 20
 
-// ErrTooLarge says that a Service takes more than that.
+// ErrTooLarge reports that a Service exceeds maxSize.
 var ErrTooLarge = errors.New("endpoints and source ranges of all ports together take more than 16 MiB: distribute the ports among several Services")
 
 // count adds the size of an entry.

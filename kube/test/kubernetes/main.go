@@ -1,6 +1,6 @@
 // Command kubernetes is Kubernetes in one program: etcd, the components of the control plane and of
 // a node, and kubectl. Separate programs would take eight times the disk, and twice the time to
-// link. It is a module of its own because Kubernetes' needs some 30 replacements.
+// link. It is a separate module because Kubernetes needs some 30 replacements.
 package main
 
 import (

@@ -27,7 +27,7 @@ type Cluster struct {
 	dir    string
 }
 
-// ClusterOptions say what a cluster is like.
+// ClusterOptions describe a cluster.
 type ClusterOptions struct {
 	CNI    string   // plugin of the pods' network: "bridge", or "ptp" for routed veths
 	Images []string // archives that each node imports
@@ -35,7 +35,7 @@ type ClusterOptions struct {
 	IPv4Only bool // Kubernetes knows no IPv6 addresses of the nodes
 }
 
-// Addresses of the hosts. Each has one of IPv6, too, see v6.
+// Addresses of the hosts. Each also has an IPv6 address (v6).
 const (
 	controlPlaneAddress = "10.77.0.1"
 	nodeAddress         = "10.77.0.1%d"

@@ -45,7 +45,7 @@ type ControlPlane struct {
 	others    map[string]*netnstest.Process // by component
 }
 
-// ControlPlaneOptions say what to start.
+// ControlPlaneOptions describe a control plane.
 type ControlPlaneOptions struct {
 	Dir         string     // for certificates, logs and data
 	Address     netip.Addr // of the host; the zero value: one on lo, for a control plane without nodes
@@ -147,15 +147,14 @@ func (p *ControlPlane) StopAPIServer() { p.apiserver.Kill() }
 // PauseAPIServer stops the apiserver until ResumeAPIServer: connections stay, and nothing answers.
 func (p *ControlPlane) PauseAPIServer() { p.apiserver.Signal(syscall.SIGSTOP) }
 
-// ResumeAPIServer continues a paused apiserver, which then works on all that it was asked for, and
-// waits until it is ready.
+// ResumeAPIServer continues a paused apiserver, which then handles all pending requests, and waits
+// until it is ready.
 func (p *ControlPlane) ResumeAPIServer(ctx context.Context) error {
 	p.apiserver.Signal(syscall.SIGCONT)
 	return p.ready(ctx, p.apiserver, "kube-apiserver", "https://127.0.0.1:"+apiserverPort+"/readyz")
 }
 
-// SlowAPIServer has the apiserver work in short moments with pauses in between, until the returned
-// function is called.
+// SlowAPIServer slows the apiserver by periodic pauses, until the returned function is called.
 func (p *ControlPlane) SlowAPIServer(work, pause time.Duration) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var ended sync.WaitGroup
@@ -207,7 +206,7 @@ func (p *ControlPlane) startScheduler() error {
 func (p *ControlPlane) ready(ctx context.Context, process *netnstest.Process, component, url string) error {
 	client := &http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{
 		DialContext:     p.DialContext,
-		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, // it is asked only whether it is ready
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, // used only for readiness
 	}}
 	defer client.CloseIdleConnections()
 	for {
@@ -270,13 +269,13 @@ func (p *ControlPlane) Kubeconfig(user string, groups ...string) (string, error)
 	return p.ca.kubeconfig(p.Server(), user, groups...)
 }
 
-// Kubectl runs kubectl as an administrator and returns what it printed.
+// Kubectl runs kubectl as an administrator and returns its output.
 func (p *ControlPlane) Kubectl(args ...string) (string, error) {
 	return p.Run(append([]string{p.program, "kubectl"}, args...)...)
 }
 
 // Run runs a program next to the apiserver, with an administrator's kubeconfig in its environment,
-// and returns what it printed.
+// and returns its output.
 func (p *ControlPlane) Run(args ...string) (string, error) {
 	config, err := p.Kubeconfig("admin", Admins)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// hosts are those of a cluster before anything runs in them.
+// hosts are the hosts of a cluster before anything runs in them.
 type hosts struct {
 	controlPlane *netnstest.Host
 	nodes        []*netnstest.Host
@@ -84,7 +84,7 @@ func podNetworksOf(node int) []netip.Prefix {
 	}
 }
 
-// sameFamily returns an address, or that of IPv6 that belongs to it, as a prefix needs it.
+// sameFamily returns an address, or its IPv6 counterpart, in the family of a prefix.
 func sameFamily(p netip.Prefix, address string) netip.Addr {
 	if p.Addr().Is4() {
 		return netip.MustParseAddr(address)
@@ -92,16 +92,17 @@ func sameFamily(p netip.Prefix, address string) netip.Addr {
 	return v6(address)
 }
 
-// v6 returns the IPv6 address that belongs to an address of the rig: fd77::15 for 10.77.0.21.
+// v6 returns the IPv6 counterpart of an address of the rig: fd77::15 for 10.77.0.21.
 func v6(address string) netip.Addr {
 	b := netip.MustParseAddr(address).As4()
 	return netip.AddrFrom16([16]byte{0xfd, bcd(b[1]), 14: b[2], 15: b[3]})
 }
 
-// bcd makes the digits of a small number those of a hexadecimal one, so that networks look alike.
+// bcd returns the number whose hexadecimal digits are the decimal digits of n, so networks of both
+// families look alike.
 func bcd(n byte) byte { return n/10<<4 | n%10 }
 
-// both returns an address and its IPv6 one with the lengths of their networks.
+// both returns an address and its IPv6 counterpart, with their prefix lengths.
 func both(address string) []netip.Prefix {
 	return []netip.Prefix{netip.PrefixFrom(netip.MustParseAddr(address), 24), netip.PrefixFrom(v6(address), 64)}
 }

@@ -20,7 +20,7 @@ var nodeScript string
 // endPatience is how long the kernel may take to end the processes of a node.
 const endPatience = 20 * time.Second
 
-// Node is a machine of a cluster: containerd, kubelet and kube-proxy in namespaces of their own.
+// Node is a machine of a cluster: containerd, kubelet and kube-proxy in their own namespaces.
 type Node struct {
 	*netnstest.Host
 	cluster *Cluster
@@ -65,7 +65,7 @@ func (n *Node) Addresses() []string {
 	return []string{address, v6(address).String()}
 }
 
-// waitReady waits until Kubernetes says that the node is ready.
+// waitReady waits until Kubernetes reports the node as ready.
 func (n *Node) waitReady(ctx context.Context) error {
 	for {
 		out, err := n.cluster.Kubectl("get", "node", n.Name, `--output=jsonpath={.status.conditions[?(@.type=="Ready")].status}`)
@@ -86,8 +86,8 @@ func (n *Node) waitReady(ctx context.Context) error {
 // the addresses that programs have added to lo, and without the rules of kube-proxy.
 //
 // A daemon knows by the boot of the machine, and by its network namespace, that it is no longer
-// MASTER after a power failure. Both stay here, so the node comes back with an empty disk of
-// loxilb.
+// MASTER after a power failure. Both stay the same here, so the node restarts with an empty state
+// directory of loxilb.
 func (n *Node) Kill() {
 	n.process.Kill()
 	_, _ = n.Host.Run("ip", "address", "flush", "dev", "lo", "scope", "global")

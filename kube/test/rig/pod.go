@@ -23,7 +23,7 @@ type Pod struct {
 	process    func() (int, error)
 }
 
-// Pods returns the pods that a selector such as app=web selects, in no order.
+// Pods returns the pods that match a selector such as app=web, in any order.
 func (c *Cluster) Pods(selector string) ([]Pod, error) {
 	out, err := c.Kubectl("get", "pods", "--selector", selector, "--output=json")
 	if err != nil {

@@ -16,8 +16,8 @@ var ErrNoKubernetes = errors.New("no Kubernetes in the cache: kube/test/build ma
 // version is the Kubernetes that kube/test/kubernetes/go.mod names.
 const version = "v1.36.3"
 
-// Program returns the path of the program that is all of Kubernetes: LOXILB_KUBERNETES, or the one
-// that kube/test/build left in the cache.
+// Program returns the path of the program with all of Kubernetes: LOXILB_KUBERNETES, or the cached
+// result of kube/test/build.
 func Program() (string, error) {
 	path := os.Getenv("LOXILB_KUBERNETES")
 	if path == "" {
@@ -29,7 +29,8 @@ func Program() (string, error) {
 	return path, nil
 }
 
-// cacheDir is where tools/lint, test/manifests and kube/test/build keep what they build once.
+// cacheDir is where tools/lint, test/manifests and kube/test/build keep programs that they build
+// once.
 func cacheDir() string {
 	dir, err := os.UserCacheDir()
 	if err != nil {

@@ -54,7 +54,7 @@ func pause(ctx context.Context) {
 	}
 }
 
-// serve answers until it is told to end, and then requests that are under way.
+// serve answers requests until a signal arrives, and then finishes pending ones.
 func serve(ctx context.Context) {
 	name, err := os.Hostname()
 	if err != nil {
@@ -102,7 +102,7 @@ type packet struct {
 
 func (p packet) Write(b []byte) (int, error) { return p.socket.WriteTo(b, p.to) }
 
-// get makes requests, each by a connection of its own.
+// get makes requests, each over a new connection.
 func get(ctx context.Context, count, address string) {
 	n, err := strconv.Atoi(count)
 	if err != nil {

@@ -30,7 +30,7 @@ type counted struct {
 
 func (c counted) none() bool { return len(c.drops) == 0 && c.challenges == 0 && len(c.refused) == 0 }
 
-// equal reports whether another program has counted the same.
+// equal reports whether another program has the same counts.
 func (c counted) equal(o counted) bool {
 	return maps.Equal(c.drops, o.drops) && c.challenges == o.challenges && maps.Equal(c.refused, o.refused)
 }

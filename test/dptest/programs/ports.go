@@ -7,7 +7,7 @@ import (
 	"loxilb/internal/kernel/datapath/bpf"
 )
 
-// LimitPorts limits each pool of an address of this machine to n ports. 0: as many as other pools.
+// LimitPorts limits each pool of an address of this machine to n ports; 0 restores the default.
 func (r *Runner) LimitPorts(n int) error {
 	return r.Collection.Maps.KeptPorts.Put(uint32(0), bpf.TcHostPorts{Limit: uint32(n)})
 }

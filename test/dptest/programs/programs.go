@@ -83,8 +83,8 @@ func (r *Runner) BreakPromise(ago uint32) error {
 	return r.Collection.Variables.SweepDue.Set(max(now-ago, 1))
 }
 
-// agePromise ages a broken promise: one that was broken within this tick of the kernel does not
-// count as broken yet.
+// agePromise ages a broken promise: it does not count as broken in the tick of the kernel in which
+// it was broken.
 func (r *Runner) agePromise(ticks uint32) error {
 	var due uint32
 	v := r.Collection.Variables.SweepDue
@@ -143,7 +143,7 @@ func (r *Runner) ageFragments(ticks uint32) error {
 	return nil
 }
 
-// AgePersists does the same to the records of clients.
+// AgePersists does the same to the records of clients of select=persist.
 func (r *Runner) AgePersists(by time.Duration) error {
 	ticks := r.Collection.Jiffies(by)
 	all := map[bpf.TcPersistKey]bpf.TcPersistEntry{}

@@ -44,10 +44,10 @@ type xdpRun struct {
 	counted counted
 }
 
-// RunWithXDP runs the XDP program on a packet to an interface with that MAC address, takes back
-// what it did to its connection and to counters, and then runs the program at the tc hook as Run
-// does. It is an error if XDP does anything else than that with what it does not pass, or changes
-// what it passes.
+// RunWithXDP runs the XDP program on a packet to an interface with that MAC address, restores its
+// connection and the counters, and then runs the program at the tc hook like Run. It returns an
+// error if XDP changes a packet that it passes, or handles another one differently from the program
+// at tc.
 func (r *Runner) RunWithXDP(in testrun.Input, mac [6]byte) (out testrun.Output, does XDPDoes, err error) {
 	x, err := r.tryXDP(in, mac)
 	if err != nil {
@@ -135,7 +135,7 @@ func (r *Runner) tryXDP(in testrun.Input, mac [6]byte) (x xdpRun, err error) {
 	return x, err
 }
 
-// doing returns what the program did, and checks that it did nothing else.
+// doing returns the effects of the program, and checks that there are no others.
 func (x xdpRun) doing(verdict uint32, frame []byte) (XDPDoes, error) {
 	quiet := len(x.changed) == 0 && bytes.Equal(x.frame, frame)
 	switch {
@@ -151,7 +151,7 @@ func (x xdpRun) doing(verdict uint32, frame []byte) (XDPDoes, error) {
 	return "", fmt.Errorf("XDP returned %d, and had changed %d entries, counted %+v and made\n%x of\n%x", verdict, len(x.changed), x.counted, x.frame, frame)
 }
 
-// sameWay compares the effects of XDP and of the program at the tc hook from the same state.
+// sameWay compares the effects of the XDP program and of the program at the tc hook.
 func (x xdpRun) sameWay(in testrun.Input, out testrun.Output, after map[bpf.TcConnectionKey]bpf.TcConnection) error {
 	if x.does == XDPDrops {
 		if out.Verdict != testrun.Shot {
@@ -204,8 +204,8 @@ func (r *Runner) Connections() (map[bpf.TcConnectionKey]bpf.TcConnection, error)
 	})
 }
 
-// takeBack restores the entries, and the traffic of their endpoints, and returns those that had
-// changed.
+// takeBack restores the entries and the traffic of their endpoints, and returns the entries that
+// had changed.
 func (r *Runner) takeBack(before map[bpf.TcConnectionKey]bpf.TcConnection) (map[bpf.TcConnectionKey]bpf.TcConnection, error) {
 	changed, err := r.Connections()
 	if err != nil {

@@ -157,7 +157,7 @@ func TestUpgrade(t *testing.T) {
 					v.crowd.Flows()
 					v.wantCounts()
 				}
-				const tried, replaced = "packets came out of the programs of this version as they should", "the programs of another version were replaced"
+				const tried, replaced = "the programs of this version passed their trial", "the programs of another version were replaced"
 				if log := v.Log(); !strings.Contains(log, tried) || !strings.Contains(log, replaced) {
 					t.Errorf("the start has not said that it exchanged programs:\n%s", log)
 				}

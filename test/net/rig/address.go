@@ -42,7 +42,7 @@ const (
 // Endpoints4 returns the --endpoints of all three endpoints, with these weights or each with 1.
 func Endpoints4(weights ...int) string { return endpointList(weights, false) }
 
-// Endpoints6 returns the same by IPv6.
+// Endpoints6 returns the same endpoints with IPv6 addresses.
 func Endpoints6(weights ...int) string { return endpointList(weights, true) }
 
 func endpointList(weights []int, six bool) string {

@@ -18,8 +18,8 @@ func NameHandler(name string) http.Handler {
 	})
 }
 
-// ServeNames has every endpoint answer HTTP requests on :5001 with its name and the client's
-// address.
+// ServeNames starts HTTP servers on :5001 of all endpoints. They answer with the endpoint's name
+// and the client's address.
 func (r *Rig) ServeNames() {
 	r.T.Helper()
 	for _, h := range r.Endpoints {
@@ -29,7 +29,8 @@ func (r *Rig) ServeNames() {
 	}
 }
 
-// Ask sends an HTTP request from the client by a new connection and returns who answered.
+// Ask sends an HTTP request from the client over a new connection, and returns the name of the
+// endpoint that answered.
 func (r *Rig) Ask(address string) (string, error) {
 	ctx, cancel := context.WithTimeout(r.T.Context(), 5*time.Second)
 	defer cancel()

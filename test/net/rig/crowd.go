@@ -25,7 +25,7 @@ type Crowd struct {
 	client  *netnstest.Host
 	wg      sync.WaitGroup
 	stop    chan struct{}
-	opening sync.RWMutex // held for writing: nobody opens connections
+	opening sync.RWMutex // held for writing: no connection is opened
 
 	mu      sync.Mutex
 	err     error          // the first
@@ -165,9 +165,9 @@ func (c *Crowd) noteLate(w Wait) {
 	c.late = append(c.late, w)
 }
 
-// Gaps returns the waits of these clients that nobody else explains: longer than that, for
-// something that was lost, while none of the others waited. Without a loss, what a client waits for
-// is a CPU: the balancer keeps no packet.
+// Gaps returns the clients' waits of more than the given time in which a packet was lost and no
+// other client waited. Without a loss, a client waits only for a CPU: the balancer holds no
+// packets.
 func (c *Crowd) Gaps(longest time.Duration, others *Crowd) (list []Wait) {
 	for _, w := range c.late {
 		if w.Length() > longest && w.repeated && !slices.ContainsFunc(others.late, w.overlaps) {

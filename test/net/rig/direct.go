@@ -12,8 +12,7 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// DirectReturn gives every endpoint the VIPs, on lo, and a link of its own to the client, by which
-// its answers go.
+// DirectReturn gives every endpoint the VIPs on lo, and its own link to the client for answers.
 func DirectReturn(t testing.TB, s *netnstest.Standard) {
 	t.Helper()
 	for i, h := range s.Endpoints {

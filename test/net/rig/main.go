@@ -48,8 +48,8 @@ func Bin() string { return os.Getenv(binDir) }
 // Program returns the path of loxilb or loxicmd.
 func Program(name string) string { return filepath.Join(Bin(), name) }
 
-// build brings bin/test up to date, one package after another, and copies from there: what is
-// edited while tests run does not change them, and other users find what they run.
+// build builds the programs into bin/test and copies them from there, so that edits during the
+// tests do not affect them.
 func build() (dir string, err error) {
 	root, err := filepath.Abs(Root)
 	if err != nil {
@@ -85,7 +85,7 @@ func build() (dir string, err error) {
 // longFlag is set by make test-long.
 const longFlag = "long"
 
-// Long leaves the test out of make test.
+// Long skips the test in make test.
 func Long(t *testing.T) {
 	t.Helper()
 	if !IsLong() {
@@ -96,10 +96,10 @@ func Long(t *testing.T) {
 // IsLong is whether tests may take minutes.
 func IsLong() bool { return flag.Lookup(longFlag).Value.String() == "true" }
 
-// seedFlag repeats what a test of random things has done.
+// seedFlag repeats a random test.
 const seedFlag = "seed"
 
-// Seeded returns a source of random numbers, which the test says how to repeat.
+// Seeded returns a source of random numbers. If the test fails, it prints how to repeat it.
 func Seeded(t *testing.T) *rand.Rand {
 	t.Helper()
 	seed := flag.Lookup(seedFlag).Value.(flag.Getter).Get().(uint64)

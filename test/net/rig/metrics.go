@@ -69,8 +69,8 @@ func (r *Rig) EventuallyMetric(least float64, name string, labels ...string) {
 	})
 }
 
-// metricOf finds a series in a page of metrics. What a counter had when the test began is
-// subtracted, unless the daemon was started again.
+// metricOf finds a series in a page of metrics. It subtracts a counter's value at the start of the
+// test, unless the daemon was restarted.
 func (r *Rig) metricOf(page, name string, labels []string) (v float64, there bool) {
 	r.T.Helper()
 	v, there = r.seriesOf(page, name, labels)

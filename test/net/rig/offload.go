@@ -26,8 +26,8 @@ func Retransmitted(t testing.TB, h *netnstest.Host) int {
 	return counted(t, h, "RetransSegs") // both versions of IP
 }
 
-// counted adds up the counters of a host's kernel whose names end in this: those of IPv6 begin with
-// the protocol.
+// counted adds up the counters of a host's kernel with this suffix: names of IPv6 counters have a
+// prefix.
 func counted(t testing.TB, h *netnstest.Host, name string) (n int) {
 	t.Helper()
 	all, err := Counters(h, "snmp", "snmp6")

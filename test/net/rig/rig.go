@@ -1,8 +1,7 @@
-// Package rig is what the tests below test/net stand on: the standard topology of netnstest with a
-// daemon in the balancer's namespace (New), servers in its endpoints that tell who they are
-// (ServeNames, ServeSources, ServeEcho), clients of them, alone (Ask, Dial, Datagram, Transfer) and
-// in numbers that never rest (Crowd, Traffic), what the daemon says of it (Loxicmd, Metric,
-// EventuallyShows), and the flags that all of these tests have (Main).
+// Package rig has what the tests below test/net share: the standard topology of netnstest with a
+// daemon in the balancer's namespace (New), servers in its endpoints (ServeNames, ServeSources,
+// ServeEcho), single clients (Ask, Dial, Datagram, Transfer), many busy clients (Crowd, Traffic),
+// the daemon's answers (Loxicmd, Metric, EventuallyShows), and the tests' flags (Main).
 package rig
 
 import (
@@ -33,7 +32,7 @@ type Rig struct {
 	T testing.TB
 
 	process *netnstest.Process // that the test began with, if the rig is shared
-	logged  int                // what it had printed by then
+	logged  int                // length of its output by then
 	counted string             // its metrics by then
 }
 
@@ -92,7 +91,7 @@ func (r *Rig) Restart() {
 	}
 }
 
-// Pinned lists what is pinned for the rig's daemon.
+// Pinned lists the pins of the rig's daemon.
 func (r *Rig) Pinned() []string {
 	var out []string
 	err := filepath.WalkDir(netnstest.PinPath(r.Dir()), func(path string, d os.DirEntry, err error) error {

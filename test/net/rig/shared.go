@@ -50,7 +50,7 @@ func Shared(t testing.TB, args ...string) *Rig {
 	return r
 }
 
-// Log returns what the daemon printed since its last start, or since the test has it.
+// Log returns the daemon's output since its last start, or since the test borrowed it.
 func (r *Rig) Log() string {
 	log := r.Daemon.Log()
 	if r.Daemon.Process == r.process {
@@ -163,8 +163,8 @@ func (l *lent) clear(r *Rig) error {
 	if err != nil {
 		return err
 	}
-	// The programs that find and end connections are loaded when they are needed, which takes a
-	// third of a start: most tests have closed all of theirs.
+	// The programs that find and end connections are loaded on first use, which takes a third of a
+	// start; most tests leave no connections.
 	if tracked, _ := r.seriesOf(page, "connections", nil); tracked > total(page, "service_connections_inactive") {
 		if _, err := l.call(http.MethodDelete, "config/conntrack?all=true", ""); err != nil {
 			return err
@@ -173,7 +173,7 @@ func (l *lent) clear(r *Rig) error {
 	if _, err := l.call(http.MethodPost, "config/apply", `{"prune":["all"],"force":true,"objects":[]}`); err != nil {
 		return err
 	}
-	_, err = l.call(http.MethodDelete, "config/loadbalancer/all", "") // those of controllers, too
+	_, err = l.call(http.MethodDelete, "config/loadbalancer/all", "") // including services of controllers
 	return err
 }
 
@@ -198,7 +198,7 @@ func (l *lent) look() (string, error) {
 	return b.String(), nil
 }
 
-// difference returns the lines that only one of two texts has.
+// difference returns the lines that are in only one of two texts.
 func difference(before, now string) string {
 	was, is := strings.Split(before, "\n"), strings.Split(now, "\n")
 	var b strings.Builder

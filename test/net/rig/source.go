@@ -10,8 +10,8 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// ServeSources has every endpoint tell on :7000, over TCP and UDP, the address and port that it
-// sees its peer at, to whoever sends a line, again and again.
+// ServeSources starts servers on :7000 of every endpoint, over TCP and UDP. They answer each line
+// with the address and port of its sender.
 func ServeSources(r *Rig) {
 	r.T.Helper()
 	for _, h := range r.Endpoints {
@@ -55,7 +55,7 @@ func (r *Rig) ServeSource(h *netnstest.Host, tcp string, udp ...string) {
 	}
 }
 
-// Whoami asks the endpoint behind a connection for the address that it sees.
+// Whoami returns the client's address as the endpoint of a connection sees it.
 func Whoami(c net.Conn) (string, error) {
 	var last error
 	for range 3 { // UDP may lose

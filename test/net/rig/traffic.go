@@ -11,7 +11,7 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// Traffic is a number of connections to an echo service, all of them in constant use.
+// Traffic is a number of busy connections to an echo service.
 type Traffic struct {
 	wg    sync.WaitGroup
 	stop  chan struct{}
@@ -75,7 +75,7 @@ func (f *Traffic) Finish() error {
 	return f.err
 }
 
-// ServeEcho has every endpoint return on :7 what it receives.
+// ServeEcho starts echo servers on :7 of every endpoint.
 func ServeEcho(r *Rig) {
 	r.T.Helper()
 	for _, h := range r.Endpoints {

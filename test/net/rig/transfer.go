@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// SumServer reads to the end and answers with the sum of what it read.
+// SumServer reads to the end and answers with the digest of the data.
 func SumServer(c *net.TCPConn) {
 	defer c.Close()
 	sum := crc32.New(crc32.MakeTable(crc32.Castagnoli))
@@ -38,8 +38,8 @@ func SendSummed(c *net.TCPConn, bytes int64) error {
 	return err
 }
 
-// stream is pseudo-random data with its place in it: nothing may be lost, doubled or out of order
-// unseen.
+// stream is pseudo-random data that depends on its offset, so loss, duplication and reordering are
+// detected.
 type stream struct {
 	left  int64
 	block [1 << 16]byte
@@ -91,8 +91,8 @@ func DigestOf(r io.Reader) (Digest, error) {
 type reader struct{ io.Reader }
 
 // ServeTransfer returns the server's side of Transfer: the client sends a stream and finishes
-// sending (a half-close); the server, having seen the end, answers with the digest of what came,
-// sends a stream of its own and closes.
+// sending (a half-close); at the end, the server answers with the digest of what it received, sends
+// its own stream and closes.
 func ServeTransfer(bytes int64) func(*net.TCPConn) {
 	return func(c *net.TCPConn) {
 		got, err := DigestOf(reader{c})

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// ServeUDPEcho has every endpoint answer datagrams on port 5353.
+// ServeUDPEcho starts UDP echo servers on port 5353 of every endpoint.
 func (r *Rig) ServeUDPEcho() {
 	r.T.Helper()
 	for _, h := range r.Endpoints {

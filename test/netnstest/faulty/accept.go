@@ -22,7 +22,7 @@ func Accept(h *netnstest.Host, name string) (stop func() error, err error) {
 	if err := loadAcceptObjects(&o, nil); err != nil {
 		return nil, fmt.Errorf("load the program that accepts: %w", err)
 	}
-	defer o.Close() //nolint:errcheck // the link holds what is needed
+	defer o.Close() //nolint:errcheck // the link keeps the program
 	var attached link.Link
 	err = h.Do(func() (err error) {
 		attached, err = link.AttachTCX(link.TCXOptions{Interface: int(at), Program: o.AcceptConnection, Attach: ebpf.AttachTCXIngress})

@@ -110,7 +110,7 @@ func (d *Direction) put() error {
 	return nil
 }
 
-// Counts returns what has happened so far.
+// Counts returns the counts of packets so far.
 func (d *Direction) Counts() (Counts, error) {
 	var c wireCounts
 	if err := d.objects.Counts.Lookup(uint32(0), &c); err != nil {

@@ -3,10 +3,9 @@
 /*
  * wire.bpf.c - one direction of a wire that is not perfect.
  *
- * What happens to a packet is drawn from a hash of the seed and of the packet's
- * number in this direction, so the n-th packet of a seed has the same fate in
- * each run. Only IP packets are numbered: how often hosts ask for each other's
- * MAC address is a matter of time.
+ * The fate of a packet is drawn from a hash of the seed and the packet's number in this
+ * direction, so the n-th packet of a seed has the same fate in each run. Only IP
+ * packets are numbered: the number of ARP requests depends on timing.
  *
  * A program can keep no packet. One that is to be late goes to an interface
  * where a process holds it for the time and gives it back (hold.go).
@@ -61,10 +60,9 @@ struct {
 
 volatile const __u64 seed;
 volatile const __u32 far_end; /* interface by which packets leave */
-volatile const __u32 holder; /* interface of those that are late */
+volatile const __u32 holder; /* interface of delayed packets */
 
-/* Returns a number that looks random (splitmix64), the same ones for a packet
- * again. */
+/* Returns a pseudo-random number (splitmix64). A packet always gets the same ones. */
 static __u64 draw(__u64 number, enum draw what)
 {
 	__u64 z = seed + (number * DRAWS + what + 1) * 0x9e3779b97f4a7c15ULL;

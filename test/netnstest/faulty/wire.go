@@ -1,6 +1,5 @@
-// Package faulty joins hosts of a lab by wires that are not perfect: they lose packets, repeat
-// them, have them come late and so out of order, turn bits, or are cut. What happens to the n-th
-// packet is the same whenever the seed is.
+// Package faulty joins hosts of a lab by faulty wires, which lose, repeat, delay, reorder and
+// corrupt packets, or are cut. The n-th packet of a seed always has the same fate.
 package faulty
 
 import (
@@ -38,9 +37,8 @@ const (
 	farEnd  = "far"
 )
 
-// Join joins two hosts as Lab.Link does, by a wire that is perfect at first. Both ends send frames
-// that are whole, as cards without offloads do: what is counted, lost or corrupted is what a wire
-// carries.
+// Join joins two hosts as Lab.Link does, by a wire that is perfect at first. Both ends send
+// complete frames, like cards without offloads: the wire counts, loses and corrupts real frames.
 func Join(l *netnstest.Lab, a, b netnstest.End, mtu int, seed uint64) (*Wire, error) {
 	w, err := join(l, a, b, mtu, seed)
 	if err != nil {
@@ -54,7 +52,7 @@ func join(l *netnstest.Lab, a, b netnstest.End, mtu int, seed uint64) (*Wire, er
 	if err != nil {
 		return nil, err
 	}
-	if err := h.Sysctl("net/ipv6/conf/default/disable_ipv6", "1"); err != nil { // nobody but the ends speaks
+	if err := h.Sysctl("net/ipv6/conf/default/disable_ipv6", "1"); err != nil { // only the ends send packets
 		return nil, err
 	}
 	err = errors.Join(

@@ -14,8 +14,8 @@ import (
 // ownNetwork is set in the environment of the process that has one.
 const ownNetwork = "LABTEST_OWN_NETWORK"
 
-// OwnNetwork runs the tests of a package in a network namespace of their own, whose loopback
-// interface alone is there and up. TestMain calls it, and exits with what it returns.
+// OwnNetwork runs the tests of a package in a new network namespace, whose only interface is
+// loopback, which is up. TestMain calls it, and exits with its result.
 func OwnNetwork(m *testing.M) (code int) {
 	if os.Getenv(ownNetwork) != "" {
 		if err := loopbackUp(); err != nil {
@@ -34,7 +34,7 @@ func OwnNetwork(m *testing.M) (code int) {
 	case errors.As(err, &exit):
 		return exit.ExitCode()
 	case err != nil:
-		fmt.Fprintln(os.Stderr, "run the tests in a network of their own:", err)
+		fmt.Fprintln(os.Stderr, "run the tests in a new network namespace:", err)
 		return 1
 	}
 	return 0

@@ -45,7 +45,7 @@ func Pair(t testing.TB) (a, b *netnstest.Host) {
 	return hosts[0], hosts[1]
 }
 
-// Run runs a command in the host and returns what it prints; one that fails ends the test.
+// Run runs a command in the host and returns its output. If the command fails, the test ends.
 func Run(t testing.TB, h *netnstest.Host, args ...string) string {
 	t.Helper()
 	out, err := h.Run(args...)

@@ -40,7 +40,7 @@ func StartBIRD(lab *netnstest.Lab, h *netnstest.Host, config string) (*BIRD, err
 
 func (b *BIRD) socket() string { return filepath.Join(b.dir, "bird.ctl") }
 
-// Birdc runs a command and returns what it prints.
+// Birdc runs a command and returns its output.
 func (b *BIRD) Birdc(command ...string) (string, error) {
 	out, err := exec.Command("birdc", append([]string{"-s", b.socket()}, command...)...).CombinedOutput()
 	if err != nil {

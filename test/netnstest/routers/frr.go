@@ -41,8 +41,8 @@ type FRR struct {
 // StartFRR runs zebra, bgpd and bfdd with a configuration as of vtysh, and returns once it is in
 // effect. The lab ends them and removes their directory.
 //
-// FRR 8.4 needs `no zebra nexthop kernel enable`, which is added: a link that comes back would
-// otherwise lack next hops in the kernel that zebra shows.
+// `no zebra nexthop kernel enable` is added for FRR 8.4: after a link returned, the kernel would
+// otherwise lack next hops that zebra shows.
 func StartFRR(lab *netnstest.Lab, h *netnstest.Host, config string) (*FRR, error) {
 	dir, err := os.MkdirTemp("", "frr-")
 	if err != nil {
@@ -60,7 +60,7 @@ func (f *FRR) start(h *netnstest.Host, config string) error {
 	if err := f.write(config); err != nil {
 		return err
 	}
-	for _, daemon := range []string{"zebra", "bgpd", "bfdd"} { // the others look for zebra only now and then
+	for _, daemon := range []string{"zebra", "bgpd", "bfdd"} { // the others look for zebra rarely
 		if err := f.run(h, daemon); err != nil {
 			return err
 		}
@@ -135,7 +135,7 @@ func waitFor(p *netnstest.Process, path string) error {
 	}
 }
 
-// Vtysh runs commands and returns what they print.
+// Vtysh runs commands and returns their output.
 func (f *FRR) Vtysh(commands ...string) (string, error) {
 	var args []string
 	for _, c := range commands {
@@ -296,7 +296,7 @@ func (f *FRR) Neighbor(name string) (Neighbor, error) {
 	return n, err
 }
 
-// Log returns what a daemon has logged.
+// Log returns the log of a daemon.
 func (f *FRR) Log(daemon string) string { return strings.TrimSpace(f.daemons[daemon].Output()) }
 
 // Daemon returns the process of a daemon: "zebra", "bgpd" or "bfdd".

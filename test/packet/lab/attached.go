@@ -14,8 +14,8 @@ import (
 	"loxilb/internal/lb/policy"
 )
 
-// scriptRate is a byte a second, which is nothing within a script, however slow the machine is. The
-// least that users may ask for has filled the bursts of a script after half a second.
+// scriptRate is a byte per second, which adds no tokens during a script, even on a slow machine.
+// The lowest rate that users may set fills the bursts of a script within half a second.
 var scriptRate = policy.Rate{PerSecond: 8}
 
 // Police makes a policer, as scripts write it, or takes it away.
@@ -81,8 +81,7 @@ func (l *Lab) Mirror(text string) error {
 	return l.attach()
 }
 
-// attach has the data path do what policers and mirrors say. To a service they are attached by its
-// key.
+// attach writes policers and mirrors to the data path. They are attached to a service by its key.
 func (l *Lab) attach() error {
 	all := &bpf.Attached{
 		Policers: map[string]bpf.TcPolicer{}, Mirrors: map[string]bpf.TcMirror{}, Services: map[bpf.TcServiceKey]bpf.TcAttachments{},
@@ -108,7 +107,7 @@ func (l *Lab) attach() error {
 	return errors.Join(append(slices.Concat(slices.Collect(maps.Values(failed.Policers)), slices.Collect(maps.Values(failed.Mirrors))), err)...)
 }
 
-// place enters a key where it belongs.
+// place adds a key to the attachments of its interface or service.
 func (l *Lab) place(all *bpf.Attached, at policy.Attachment, key uint64, keys func(*bpf.TcAttachments) *[2]uint64) error {
 	enter := func(row bpf.TcAttachments) bpf.TcAttachments {
 		for i, back := range []bool{false, true} {

@@ -11,10 +11,11 @@ import (
 	"loxilb/internal/pkt"
 )
 
-// dryResult is what a dry run says of a packet. nil: none was asked.
+// dryResult is the result of a packet's dry run; nil: there was none.
 type dryResult struct{ *dryrun.Result }
 
-// dryRun asks a dry run. Fragments, and ICMP but for echo requests, are not what users ask about.
+// dryRun makes a dry run. Users cannot request one of fragments, or of ICMP other than echo
+// requests.
 func (l *Lab) dryRun(link *Link, frame []byte) (dryResult, error) {
 	packet, ok := described(pkt.Decode(frame))
 	// a dry run knows the first path of SCTP's associations only
@@ -84,8 +85,8 @@ func (f dryResult) checkReason(res Result) error {
 	return nil
 }
 
-// withoutRandom returns a packet without what the program draws at random: a source port of ours,
-// the identification of a packet that it writes again, and sums with those.
+// withoutRandom returns a packet without random values of the program: a source port, the
+// identification of a rewritten packet, and checksums of these.
 func (f dryResult) withoutRandom(frame []byte) *pkt.Packet {
 	p := pkt.Decode(frame)
 	if f.Entry == nil {

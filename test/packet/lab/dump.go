@@ -11,7 +11,7 @@ import (
 // between the bounds of buckets.
 const slowHandshake = 300 * time.Millisecond
 
-// DumpHandshakes writes what has become of handshakes with each endpoint that had some.
+// DumpHandshakes writes the outcomes of handshakes with each endpoint that had some.
 func (l *Lab) DumpHandshakes() ([]string, error) {
 	var lines []string
 	for _, key := range l.keys() {
@@ -81,8 +81,8 @@ func (l *Lab) DumpStats() ([]string, error) {
 	return lines, nil
 }
 
-// formatRefusals writes what was refused for want of an endpoint, and for each of the other reasons
-// that there were.
+// formatRefusals writes the number of packets refused for lack of an endpoint, and for each other
+// reason that occurred.
 func formatRefusals(r report.Refusals) string {
 	text := fmt.Sprintf("no-endpoint=%d refused=%d", r[report.NoEndpoint], r.Sum()-r[report.NoEndpoint])
 	r.Each(func(reason report.RefusalReason, n uint64) {

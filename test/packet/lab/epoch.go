@@ -13,9 +13,9 @@ import (
 // of bpf/table/epoch.h.
 const epochTicks = 1 << 13
 
-// KeepNextHops has the next hops that connections find from here on be there for others: they are
-// kept for each CPU, so the lab's thread stays on one until Reset, and for an epoch, of which at
-// least two thirds lie ahead on return (22 s at 250 Hz).
+// KeepNextHops lets connections share next hops from here on. Each CPU caches them, so the lab's
+// thread stays on one CPU until Reset. They last for an epoch, of which at least two thirds are
+// left on return (22 s at 250 Hz).
 func (l *Lab) KeepNextHops() error {
 	if err := unix.SchedGetaffinity(0, &l.cpus); err != nil {
 		return fmt.Errorf("read the CPUs of the lab: %w", err)
@@ -53,7 +53,7 @@ func awaitEpoch() error {
 		if now%epochTicks < epochTicks/3 {
 			return nil
 		}
-		time.Sleep(50 * time.Millisecond) // the clock is what is waited for
+		time.Sleep(50 * time.Millisecond) // waits for the clock
 	}
 }
 

@@ -22,7 +22,7 @@ import (
 	"loxilb/test/dptest/programs"
 )
 
-// Config says what differs from a lab as scripts expect it.
+// Config is how a lab differs from the default of scripts.
 type Config struct {
 	Connections int // size of the table; 0: 1024
 	HalfOpen    int // percent of it that half-open connections may have; 0: any
@@ -34,7 +34,7 @@ type Config struct {
 	ChallengeFirst bool
 	OldKernel      bool // the program as kernels before 6.2 load it (no kfuncs) and attach it (clsact)
 	PortStripe     int  // datapath.Config
-	ResetRate      int  // RSTs to segments of no connection, a second and CPU; 0: as many as outside of tests
+	ResetRate      int  // RSTs to segments without connection, per second and CPU; 0: the default
 	XDP            bool // Send also runs the XDP program, and fails if that does anything else than the one at the tc hook
 	Dry            bool // Send first asks a dry run what will become of the packet, and fails if it is something else
 }
@@ -42,14 +42,14 @@ type Config struct {
 // HashSeed is the key of hashes in a lab.
 const HashSeed = 42
 
-// Lab is the data path in its network. All of its methods belong to the thread that made it.
+// Lab is the data path in its network. Its methods must be called on the thread that made it.
 type Lab struct {
 	*Network
 	Datapath *datapath.Datapath
 	services map[lb.Key]lb.Service
 	rules    map[string]policy.Rule
 	drops    map[string]uint64
-	before   []report.Lifetimes // what was counted when the script began; nil: nothing
+	before   []report.Lifetimes // the counts when the script began; nil: zero
 	policers map[string]policy.Policer
 	mirrors  map[string]policy.Mirror
 	failed   map[netip.AddrPort]bool // endpoints that are down
@@ -58,7 +58,7 @@ type Lab struct {
 
 	dry   bool
 	xdp   bool
-	did   programs.XDPDoes                 // what the XDP program did with the last packet
+	did   programs.XDPDoes                 // effects of the XDP program on the last packet
 	again func() (programs.XDPDoes, error) // ... and would now
 }
 
@@ -91,7 +91,7 @@ func New(cfg Config) (*Lab, error) {
 	return l, nil
 }
 
-// readNetwork tells the data path which network it serves.
+// readNetwork writes the network's addresses to the data path.
 func (l *Lab) readNetwork() error {
 	if err := l.readLocalAddresses(); err != nil {
 		return err
@@ -161,14 +161,14 @@ func (l *Lab) Fail(endpoint netip.AddrPort, down bool) error {
 // Delete deletes a service.
 func (l *Lab) Delete(key lb.Key) error {
 	if _, ok := l.services[key]; !ok {
-		return fmt.Errorf("there is no service %s", key)
+		return fmt.Errorf("unknown service %s", key)
 	}
 	delete(l.services, key)
 	return l.Datapath.Apply([]datapath.Change{{Key: compile.Key(key)}})[0]
 }
 
-// Reset brings the lab back to how New made it, but for what scripts did to the network: a new lab
-// takes the verifier half a second.
+// Reset restores the lab as New made it, except for changes of the network. A new lab would take
+// half a second, for the verifier.
 func (l *Lab) Reset() error {
 	l.Mark(0)
 	if err := l.release(); err != nil {
@@ -208,12 +208,12 @@ func (l *Lab) Reset() error {
 	return err
 }
 
-// Advance lets time pass for all connections, and for what is remembered of clients.
+// Advance lets time pass for all connections and records of clients.
 func (l *Lab) Advance(d time.Duration) error {
 	return errors.Join(l.age(d), l.Programs().AgeKnown(d))
 }
 
-// age is Advance without known clients, of which there is a large table.
+// age is Advance without known clients, whose table is large.
 func (l *Lab) age(d time.Duration) error {
 	return errors.Join(l.Programs().Age(d), l.Programs().AgePersists(d), l.Programs().AgePaths(d))
 }
@@ -224,7 +224,7 @@ func (l *Lab) Mark(mark uint32) { l.mark = mark }
 // Sweep removes connections that are over.
 func (l *Lab) Sweep() error { return l.Datapath.Sweep(context.Background()) }
 
-// Away has the packet path find that nobody sweeps any longer.
+// Away simulates a daemon that no longer sweeps.
 func (l *Lab) Away() error { return l.Programs().BreakPromise(1) }
 
 // LimitPorts gives each pool of source ports of an address of the machine n ports. 0: the usual
@@ -237,8 +237,8 @@ func (l *Lab) BumpNextHops() error { return l.Datapath.BumpNextHops() }
 // BumpNeighbours has every next hop ask for its MAC address again.
 func (l *Lab) BumpNeighbours() error { return l.Datapath.BumpNeighbours() }
 
-// ShareNextHops has connections use what others found of the way to an address, as in any network
-// without source routing and several ways: the lab begins so.
+// ShareNextHops lets connections share next hops, as in networks without source routing and
+// multipath routes. This is the default of a lab.
 func (l *Lab) ShareNextHops(shared bool) error { return l.Datapath.ShareNextHops(shared) }
 
 // Result is what became of a packet.
@@ -268,7 +268,7 @@ func (l *Lab) Send(link *Link, frame []byte) (Result, error) {
 	return res, err
 }
 
-// result puts what the program did into the words of scripts.
+// result describes the program's effects in the words of scripts.
 func (l *Lab) result(link *Link, out testrun.Output) (res Result, err error) {
 	res = Result{Frame: out.Frame}
 	switch out.Verdict {
@@ -281,12 +281,12 @@ func (l *Lab) result(link *Link, out testrun.Output) (res Result, err error) {
 	default:
 		return res, fmt.Errorf("the program returned %d", out.Verdict)
 	}
-	if res.Verdict == "out" && l.LinkOf(res.Frame) == link { // an answer, or one that turned round
+	if res.Verdict == "out" && l.LinkOf(res.Frame) == link { // an answer, or a packet that returns to its sender
 		res.Reason, err = l.Counted()
 		return res, err
 	}
 	if res.Verdict != "drop" {
-		return res, nil // Counted shows at the next drop, or at the end, if a reason was counted all the same
+		return res, nil // Counted detects an unexpected reason at the next drop, or at the end
 	}
 	res.Reason, err = l.Counted()
 	if err == nil && res.Reason == "" {
@@ -322,8 +322,8 @@ func (l *Lab) CheckXDP(want string) error {
 	return err
 }
 
-// setXDP has both links take what the XDP program redirects to them. It is attached to none: Send
-// runs it.
+// setXDP lets both links accept packets that the XDP program redirects to them. The program is not
+// attached: Send runs it.
 func (l *Lab) setXDP() error {
 	for _, link := range []*Link{l.Client, l.Server} {
 		x := datapath.XDPInterface{Index: link.Index, Name: link.Name, MAC: [6]byte(link.MAC), Target: true}
@@ -402,7 +402,7 @@ func (l *Lab) Stats(key lb.Key) (report.ServiceStats, bool) {
 	return l.Datapath.ServiceStats(compile.Key(key))
 }
 
-// keys returns those of all services, in order.
+// keys returns the keys of all services in order.
 func (l *Lab) keys() []lb.Key {
 	return slices.SortedFunc(maps.Keys(l.services), lb.Key.Compare)
 }

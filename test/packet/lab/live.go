@@ -12,10 +12,10 @@ import (
 )
 
 // Live sending: the program is attached, the packet is written into the tap as a device would
-// deliver it, and what leaves is read from the taps. It reaches what BPF_PROG_TEST_RUN does not:
-// frames cut short, VLAN tags that the kernel has taken off, open checksums, segments not yet cut
-// apart, packets that do not lie together in memory, the kernel's neighbour queue. In exchange a
-// passed packet is out of sight: that it passed follows from nothing else.
+// deliver it, and what leaves is read from the taps. It covers what BPF_PROG_TEST_RUN does not:
+// truncated frames, VLAN tags that the kernel has removed, partial checksums, unsegmented GSO
+// packets, nonlinear packets, the kernel's neighbour queue. However, a passed packet is not
+// visible: if nothing else happened, it has passed.
 //
 // The kernel runs all of it within the write, so there is nothing to wait for.
 
@@ -25,7 +25,7 @@ func (l *Lab) Attach() error {
 		if err := l.Datapath.Attach(datapath.Interface{Index: link.Index, Name: link.Name}); err != nil {
 			return err
 		}
-		if _, err := link.read(); err != nil { // what the kernel had to say when the link came up
+		if _, err := link.read(); err != nil { // packets that the kernel sent when the link came up
 			return err
 		}
 	}
@@ -71,8 +71,8 @@ func (v virtio) bytes() []byte {
 	return b
 }
 
-// offload returns the header for what p says of its way: open checksum, segments, bytes in the
-// head.
+// offload returns the virtio header for p's offloads: partial checksum, segments, bytes in the
+// linear part.
 func offload(p *pkt.Packet) virtio {
 	var v virtio
 	if p.Value(pkt.Sum).Text == "partial" {
@@ -125,8 +125,8 @@ func (l *Lab) SendLive(link *Link, p *pkt.Packet) (Result, error) {
 	return res, nil
 }
 
-// sameOffload checks that what was left to the sending device still is, in the IP version that the
-// packet has now.
+// sameOffload checks that the offloads for the sending device are still set, for the packet's
+// present IP version.
 func sameOffload(in, out virtio, left *pkt.Packet) error {
 	if in.gsoType == virtioTCP4 || in.gsoType == virtioTCP6 {
 		in.gsoType = virtioTCP4
@@ -163,8 +163,8 @@ func (l *Link) write(v virtio, frame []byte) error {
 	return nil
 }
 
-// read returns the frames that left through the link, but for what the kernel says on its own about
-// multicast groups.
+// read returns the frames that left through the link, except for the kernel's own multicast group
+// messages.
 func (l *Link) read() ([]sentFrame, error) {
 	var all []sentFrame
 	if l.buf == nil {

@@ -1,12 +1,12 @@
-// Package lab is where packet scripts and the model test run the real program: a network namespace
-// of its own with two interfaces, and the data path loaded into it.
+// Package lab runs the real program for packet scripts and the model test: in a new network
+// namespace with two interfaces, into which the data path is loaded.
 //
 //	clients, behind a router          [ client ]  load balancer  [ server ]          endpoints
 //	198.51.100.1, 2001:db8:1::1                                              192.168.1.10 and up
 //	(the default route)                                                      2001:db8:2::10 and up
 //
-// The namespace is of the thread that makes it and ends with it: it has no name and can't be left
-// behind.
+// The namespace belongs to the thread that makes it, and ends with it. It has no name, so it cannot
+// be left behind.
 package lab
 
 import (
@@ -154,7 +154,7 @@ func Sysctl(name, value string) error {
 	return nil
 }
 
-// newLink makes a tap interface: one that has a link while its file is open, and needs no second
+// newLink makes a tap interface. It has a link while its file is open, and needs no second
 // namespace.
 func newLink(name string, mac net.HardwareAddr, addresses ...string) (*Link, error) {
 	fd, err := openTap(name)
@@ -193,7 +193,7 @@ func (l *Link) configure(addresses []string) error {
 		return err
 	}
 	l.Index = link.Attrs().Index
-	// nothing of its own may leave it: no duplicate address detection, no router solicitations
+	// the kernel must not send packets there: no duplicate address detection, no router solicitations
 	if err := Sysctl("net/ipv6/conf/"+l.Name+"/accept_dad", "0"); err != nil {
 		return err
 	}

@@ -24,11 +24,10 @@ func (n *Network) Arriving(l *Link, p *pkt.Packet) *pkt.Packet {
 	return p
 }
 
-// Leaving returns the packet p after a translation as pattern says: what pattern does not state is
-// as it came in, but that TTL is one less and the MAC addresses are those of the next hop. got is
-// what really left, from which the ports and numbers that pattern names are taken into vars. A
-// pattern of another protocol than p is the whole packet: something that the kernel sent because of
-// p.
+// Leaving returns the packet p after the translation that pattern describes. Fields that are not in
+// pattern stay the same, except that TTL is one less and the MAC addresses are the next hop's. got
+// is the packet that left; ports and numbers that pattern names are taken from it into vars. A
+// pattern of another protocol than p is a whole packet, which the kernel sent because of p.
 func (n *Network) Leaving(l *Link, p, pattern, got *pkt.Packet, vars pkt.Vars) (*pkt.Packet, error) {
 	for _, f := range []pkt.Field{pkt.SrcPort, pkt.DstPort, pkt.Seq, pkt.Ack} {
 		if v := pattern.Value(f); v.Bind == "" {
@@ -58,14 +57,13 @@ func renumbered(out, p, change, got *pkt.Packet) *pkt.Packet {
 	return out
 }
 
-// numbered reports whether got became IPv4 on its way, and so has got an identification that p
-// cannot tell.
+// numbered reports whether got became IPv4, and so has an identification that does not depend on p.
 func numbered(p, got *pkt.Packet) bool {
 	return got != nil && p.Is6() && got.Has(pkt.IPID) && !got.Is6() && !got.Has(pkt.MF) && !got.Has(pkt.Frag)
 }
 
-// hop makes the change that every hop makes, where change does not say otherwise. A priority tag is
-// for the link that it came over.
+// hop makes the changes that every hop makes, unless change overrides them. A priority tag does not
+// leave its link.
 func (n *Network) hop(l *Link, p, out, change *pkt.Packet) *pkt.Packet {
 	if !change.Has(pkt.VLAN) {
 		out.Unset(pkt.VLAN)

@@ -9,7 +9,7 @@ import (
 	"loxilb/internal/lb/policy"
 )
 
-// PutRule makes a firewall rule, or changes what it does.
+// PutRule makes a firewall rule, or changes its action.
 func (l *Lab) PutRule(r policy.Rule) error {
 	l.rules[r.Key()] = r
 	return l.setRules()
@@ -18,7 +18,7 @@ func (l *Lab) PutRule(r policy.Rule) error {
 // DeleteRule deletes a firewall rule.
 func (l *Lab) DeleteRule(r policy.Rule) error {
 	if _, ok := l.rules[r.Key()]; !ok {
-		return fmt.Errorf("there is no rule %s", r.Key())
+		return fmt.Errorf("unknown rule %s", r.Key())
 	}
 	delete(l.rules, r.Key())
 	return l.setRules()
@@ -47,7 +47,7 @@ func (l *Lab) setRules() error {
 	return l.Datapath.SetRules(table)
 }
 
-// DumpRules writes the rules in the order in which they count, with what they have decided about.
+// DumpRules writes the rules in the order in which they apply, with their counters.
 func (l *Lab) DumpRules() (lines []string) {
 	list := slices.Collect(maps.Values(l.rules))
 	slices.SortFunc(list, func(a, b policy.Rule) int { return policy.CompareRules(&a, &b) })

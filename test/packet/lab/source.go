@@ -32,7 +32,7 @@ func (l *Lab) way(endpoint netip.Addr) compile.Path {
 	return way
 }
 
-// readLocalAddresses tells the data path which addresses the load balancer has.
+// readLocalAddresses writes the load balancer's addresses to the data path.
 func (l *Lab) readLocalAddresses() error {
 	list, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
 	if err != nil {

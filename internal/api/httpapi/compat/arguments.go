@@ -55,7 +55,7 @@ type unavailable struct {
 // noHosts is the remedy for services selected by the header Host.
 const noHosts = "HTTP is not read here, so let HAProxy or Envoy at the endpoints choose by host"
 
-// Unavailable returns all such arguments.
+// Unavailable returns all unsupported arguments.
 type Unavailable []unavailable
 
 // NewUnavailable finds them among the properties of a service.
@@ -71,8 +71,8 @@ func NewUnavailable(entry v1.Properties[v1.LoadbalanceEntry]) Unavailable {
 	return list
 }
 
-// Refuse refuses a service with such an argument. Ignoring it would be worse: the service would
-// work differently than requested.
+// Refuse refuses a service with an unsupported argument. Ignoring it would be worse: the service
+// would work differently than requested.
 func (list Unavailable) Refuse(at string, e *v1.LoadbalanceEntry) *rest.Problem {
 	for i := range list {
 		u := &list[i]

@@ -93,7 +93,7 @@ func (a *API) readBootFile(path string, stored time.Time) ([]byte, error) {
 	case info.Size() > rest.MaxBody:
 		return nil, fmt.Errorf("it is larger than %d MiB", rest.MaxBody>>20)
 	case !info.ModTime().After(stored):
-		a.Log.Info("boot file is older than what is stored, which counts", "file", path, "changed", info.ModTime(), "stored", stored)
+		a.Log.Info("boot file is older than the stored objects, which take precedence", "file", path, "changed", info.ModTime(), "stored", stored)
 		return nil, nil
 	}
 	f, err := os.Open(path)
@@ -145,7 +145,7 @@ func bootEntries(data []byte, name string) (entries []json.RawMessage, err error
 			return entries, json.Unmarshal(value, &entries)
 		}
 	}
-	return nil, fmt.Errorf("there is no property %q in it", name)
+	return nil, fmt.Errorf("property %q is missing", name)
 }
 
 // missingReason returns why an operation is not there.
@@ -179,7 +179,7 @@ func (a *API) putBootObjects(by store.CommitOptions, list []bootObject) (taken i
 	p := a.Objects.CommitProblem(err)
 	switch {
 	case p.Body.Code == http.StatusServiceUnavailable: // none can be stored
-		a.Log.Error("boot file: what is in it cannot be stored now, and counts again at the next start", "file", list[0].file, "at", list[0].at, "objects", len(list), "error", p)
+		a.Log.Error("boot file: its objects cannot be stored now; they are read again at the next start", "file", list[0].file, "at", list[0].at, "objects", len(list), "error", p)
 		return 0, false
 	case len(list) == 1:
 		a.Log.Error("boot file: an object is refused", "file", list[0].file, "at", list[0].at, "error", p)

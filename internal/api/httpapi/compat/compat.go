@@ -46,8 +46,8 @@ type Options struct {
 	Reader   *rest.Reader
 	Whole    rest.WholeAnswers
 	Log      *slog.Logger
-	// Read has the functions that read objects of boot files, by path of the operation that creates
-	// them.
+	// Read has the functions that read objects of boot files, by the path of the operation that
+	// creates these objects.
 	Read map[string]func(data []byte) (objects.Edit, *rest.Problem)
 }
 

@@ -10,8 +10,8 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// maxGraph is the number of services in a graph: a larger one is unreadable, and Grafana does not
-// draw it.
+// maxGraph is the largest number of services in a graph: larger graphs are unreadable, and Grafana
+// does not draw them.
 const maxGraph = 1000
 
 // GetNodeGraph replies with a graph of the services and their endpoints.

@@ -36,7 +36,7 @@ func (a *API) DeleteAddress(w http.ResponseWriter, r *http.Request, ip, mask, de
 	case !wanted && a.isVIP(o):
 		rest.Refuse(http.StatusConflict, "address %s of %s is the VIP of a service: delete the service", at, dev).Write(w)
 	case params.Force != "true" && cameTo(r) == at:
-		rest.Refuse(http.StatusConflict, "this request came to address %s: without it you may be cut off; loxicmd delete ip --force, or ?force=true, deletes it all the same", at).Write(w)
+		rest.Refuse(http.StatusConflict, "this request came to address %s: deleting it may disconnect you; to delete it nevertheless, use loxicmd delete ip --force, or ?force=true", at).Write(w)
 	default:
 		deleteNet(a, w, r, a.addresses(), o.Key())
 	}

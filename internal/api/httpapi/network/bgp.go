@@ -67,7 +67,7 @@ func (a *API) CreateBgpDefinedSetOfType(w http.ResponseWriter, r *http.Request, 
 	})
 }
 
-// RemoveBgpPolicies stops applying policies; all of them if the request names none.
+// RemoveBgpPolicies stops applying policies: the named ones, or all.
 func (a *API) RemoveBgpPolicies(w http.ResponseWriter, r *http.Request) {
 	kind := kinds.BGPApplication()
 	named, p := rest.DecodeLenient(a.Reader, w, r, func(data []byte) (*v1.BgpPolicyApplication, *rest.Problem) {

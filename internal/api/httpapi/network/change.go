@@ -13,13 +13,13 @@ import (
 	"loxilb/internal/lb/netobj"
 )
 
-// netKind is a kind of network objects: those that users created here, and those in the kernel.
+// netKind is a kind of network objects, with the objects that users created here and the kernel's.
 type netKind[T netobj.Object[T]] struct {
 	table  *store.Table[T]
 	kernel netobj.Kernel[T]
 	found  func() ([]T, error) // objects besides All that can be deleted, since the kernel learned them itself; nil: none
 	of     func(key string) T  // an object with the key, if the kernel may have too many to read all; nil: all are read
-	inUse  func(T) bool        // the kernel has it for another purpose of ours, which may end earlier; nil: never
+	inUse  func(T) bool        // loxilb also uses it for another purpose, which may end earlier; nil: never
 }
 
 // named returns the kernel's objects with a key.
@@ -154,7 +154,7 @@ func (a *API) undo(ctx context.Context, id store.ID, refused *objects.Unapplied,
 	return objects.KernelProblem(why)
 }
 
-// deleteNet deletes an object of ours, or otherwise the kernel's object with the key.
+// deleteNet deletes an object that was created here, or otherwise the kernel's object with the key.
 func deleteNet[T netobj.Object[T]](a *API, w http.ResponseWriter, r *http.Request, k netKind[T], key string, also ...func(*store.Tx) error) {
 	id := k.table.ID(key)
 	_, wanted := k.table.Meta(a.Store.Snapshot(), key)

@@ -57,7 +57,7 @@ func TestNetObjectRequests(t *testing.T) {
 		{"POST", "/config/ipv4address", `{"DEV":"eth0","ipaddress":"2001:db8::1/64"}`, ok},
 		{"POST", "/config/route", `{"destinationIPNet":"10.1.0.0/16","gateway":"10.0.0.254","protocol":"static"}`, ok},
 		{"POST", "/config/route", `{"destinationIPNet":"10.1.0.0/16","gateway":"10.0.0.253"}`, ok},
-		{"POST", "/config/route", `{"destinationIPNet":"10.9.0.0/16","gateway":"10.0.0.8"}`, "409 the kernel has route 10.9.0.0/16 via 10.0.0.9, which loxilb has not made, in its place: delete that first"},
+		{"POST", "/config/route", `{"destinationIPNet":"10.9.0.0/16","gateway":"10.0.0.8"}`, "409 the kernel has route 10.9.0.0/16 via 10.0.0.9 in its place, which loxilb has not made: delete that object first"},
 		{"POST", "/config/neighbor", `{"ipAddress":"10.0.0.7","dev":"eth0","macAddress":"02:00:00:00:00:01"}`, ok},
 		{"POST", "/config/neighbor", `{"ipAddress":"10.0.0.7","dev":"eth0"}`, `400 macAddress "" is not a MAC address (allowed: six bytes, as in 00:11:22:aa:bb:cc)`},
 		{"DELETE", "/config/ipv4address/10.0.0.1/24/dev/eth0", "", ok},
@@ -98,7 +98,7 @@ func TestBridgeRequests(t *testing.T) {
 	for _, c := range []struct{ method, path, body, want string }{
 		{"POST", "/config/vlan", `{"vid":100}`, ok},
 		{"POST", "/config/vlan", `{"vid":7}`, "409 vlan 7 exists already with the same content"},
-		{"POST", "/config/vlan", `{"vid":8}`, "409 the kernel has vlan vlan8 (a dummy), which loxilb has not made, in its place: delete that first"},
+		{"POST", "/config/vlan", `{"vid":8}`, "409 the kernel has vlan vlan8 (a dummy) in its place, which loxilb has not made: delete that object first"},
 		{"POST", "/config/vlan", `{}`, `400 vid "0" is not the number of a VLAN (allowed: 1 to 4094)`},
 		{"POST", "/config/vlan/100/member", `{"dev":"eth0","tagged":true}`, ok},
 		{"POST", "/config/vlan/101/member", `{"dev":"eth0"}`, "404 there is no interface vlan101"},
@@ -150,7 +150,7 @@ func TestNetObjectRefusedByKernel(t *testing.T) {
 		fmt.Errorf("the kernel refuses it: %w", unix.EOPNOTSUPP): "400 the kernel refuses it: operation not supported",
 		fmt.Errorf("the kernel refuses it: %w", unix.EPERM):      "503 the kernel refuses it: operation not permitted",
 		&netobj.NoDeviceError{Name: "eth0"}:                      "404 there is no interface eth0",
-		&netobj.ForeignError{Kind: "route", Has: "x"}:            "409 the kernel has route x, which loxilb has not made, in its place: delete that first",
+		&netobj.ForeignError{Kind: "route", Has: "x"}:            "409 the kernel has route x in its place, which loxilb has not made: delete that object first",
 	} {
 		b.Fake.ApplyErr = &status.Error{Failures: []status.Status{{ID: status.ID{Kind: "route", Key: "10.1.0.0/16"}, Err: err, Next: time.Now()}}}
 		if got := b.Answer("POST", "/config/route", `{"destinationIPNet":"10.1.0.0/16","gateway":"10.0.0.254"}`); got != want {

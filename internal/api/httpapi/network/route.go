@@ -20,7 +20,7 @@ func (a *API) routes() netKind[netobj.Route] {
 	return netKind[netobj.Route]{table: a.Store.Routes, kernel: a.Network.Routes, of: netobj.RouteOf}
 }
 
-// RouteReads returns the requests for routes. Each page of them reads the whole table.
+// RouteReads returns the limits of requests for routes, since each page reads the whole table.
 func RouteReads() rest.ShareLimits {
 	return rest.ShareLimits{All: 8, Users: 6, User: 3, Verb: "read routes", Instead: "end one of these requests"}
 }
@@ -32,8 +32,8 @@ func (a *API) CreateRoute(w http.ResponseWriter, r *http.Request, _ v1.CreateRou
 	})
 }
 
-// DeleteRoute deletes a route of the main table: of several, the one configured here, or otherwise
-// the one with the lowest metric.
+// DeleteRoute deletes a route of the main table. Of several routes, it deletes the one configured
+// here, or otherwise the one with the lowest metric.
 func (a *API) DeleteRoute(w http.ResponseWriter, r *http.Request, ip, mask string, _ v1.DeleteRouteParams) {
 	to, err := netobj.ParseDestination(ip + "/" + mask)
 	if err != nil {
@@ -49,7 +49,7 @@ func (a *API) DeleteRoute(w http.ResponseWriter, r *http.Request, ip, mask strin
 }
 
 // routeTo returns the key of the route to a network that was configured here, or otherwise of the
-// one with the lowest metric.
+// route with the lowest metric.
 func (a *API) routeTo(ctx context.Context, to netip.Prefix) (key string, err error) {
 	usual := netobj.Route{Destination: to}
 	if _, wanted := a.Store.Routes.Get(a.Store.Snapshot(), usual.Key()); wanted {
@@ -99,7 +99,7 @@ func (a *API) GetRoutes(w http.ResponseWriter, r *http.Request, params v1.GetRou
 		Also:   func(row *routeRow) []string { return []string{row.seen.Destination.String()} },
 		Values: func(row *routeRow, path string) []string { return routeFields().Values(routeAnswer(row.seen), path) },
 	}
-	var out *rest.List // begins with the first route, as an error before it is an answer of its own
+	var out *rest.List // begins with the first route: an error before it is a separate answer
 	begin := func() *rest.List {
 		if out == nil {
 			out = rest.NewList(w, "routeAttr")
@@ -124,12 +124,13 @@ type routeRow struct {
 	place routePlace
 }
 
-// routePlace identifies a path in a table. Several have the same destination, TOS and metric.
+// routePlace identifies a path in a table. Several paths may have the same destination, TOS and
+// metric.
 type routePlace struct {
 	to     netip.Prefix
 	tos    uint8
 	metric int
-	n      int // of those
+	n      int // index among these
 }
 
 func (r *routeRow) key() string {

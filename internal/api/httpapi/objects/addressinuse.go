@@ -11,8 +11,8 @@ import (
 )
 
 // newVIPs returns the VIPs that a transaction adds. Controllers and the existing loxilb's clients
-// choose VIPs by themselves and would repeat a refused request forever: theirs are left out. So are
-// VIPs that this node does not own: another node has them.
+// choose VIPs by themselves and would repeat a refused request forever, so their VIPs are left out.
+// So are VIPs that this node does not own: another node has them.
 func (a *API) newVIPs(tx *store.Tx) (list []netip.Addr) {
 	if a.AnyVIP {
 		return nil

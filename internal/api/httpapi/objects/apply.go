@@ -150,8 +150,8 @@ func (a *API) result(t *transaction, before, after *store.Snapshot, changed []st
 	return out
 }
 
-// nodeNotes says which nodes a change is for, and which of them get it later; nothing without a
-// shared store.
+// nodeNotes names the nodes that a change is for, and the nodes that get it later. Without a shared
+// store it returns nothing.
 func (a *API) nodeNotes(changed []store.ID) (notes []string) {
 	remote, ok := a.Store.Remote()
 	shared := 0
@@ -200,7 +200,7 @@ func (a *API) application(body *v1.ApplyRequest) (req *application, p *rest.Prob
 	case body.Confirm < 0 || body.Confirm > maxConfirm:
 		return nil, rest.RefuseField(http.StatusBadRequest, "confirm", body.Confirm.String(), "is out of range", "1 to "+strconv.Itoa(maxConfirm)+" seconds, 0 for none")
 	case body.Remove && len(body.Prune) > 0:
-		return nil, rest.Refuse(http.StatusBadRequest, "prune does not go with remove: delete what is not in the list, or what is in it")
+		return nil, rest.Refuse(http.StatusBadRequest, "prune and remove exclude each other: delete the objects that are not in the list, or those that are")
 	case utf8.RuneCountInString(body.Doing) > maxDoing:
 		return nil, rest.RefuseField(http.StatusBadRequest, "doing", "", "is too long", strconv.Itoa(maxDoing)+" characters")
 	}

@@ -66,7 +66,7 @@ func (e *objectErrors) problem(of int) *rest.Problem {
 // first returns the first error.
 func (e *objectErrors) first() string {
 	if e.list[0].Index < 0 {
-		return e.list[0].Message // an error of no object in the list
+		return e.list[0].Message // an error that concerns no object of the list
 	}
 	return fmt.Sprintf("objects[%d]: %s", e.list[0].Index, e.list[0].Message)
 }

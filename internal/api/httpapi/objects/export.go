@@ -100,7 +100,7 @@ func (a *API) imported(w http.ResponseWriter, r *http.Request) (*application, *r
 	}
 	var parts map[string]json.RawMessage
 	if err := json.Unmarshal(file, &parts); err != nil {
-		return nil, rest.Refuse(http.StatusBadRequest, "configuration is no JSON object: %v", err)
+		return nil, rest.Refuse(http.StatusBadRequest, "configuration is not a JSON object: %v", err)
 	}
 	var body v1.ApplyRequest
 	var places []string // of objects in the file

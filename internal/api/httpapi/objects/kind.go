@@ -23,13 +23,13 @@ type Kind struct {
 	// Read decodes an object of a request, without reading the store. With keyOnly, only the
 	// properties of its key are required.
 	Read     func(o *v1.Object, keyOnly bool) (Wanted, *rest.Problem)
-	Show     func(v store.View, key string) any // as a POST body; nil: no such object
+	Show     func(v store.View, key string) any // as a POST body; nil: the object does not exist
 	Keys     func(v store.View) iter.Seq[string]
 	Metadata func(v store.View, key string) map[string]any // that Read needs in addition to Show's. Optional.
 	// Managed reports whether a controller looks after the object. Optional: it does not.
 	Managed func(v store.View, key string) bool
-	// Live counts connections of a changing object, and those that lose their service or endpoint.
-	// Optional.
+	// Live counts connections of a changing object, and connections that lose their service or
+	// endpoint. Optional.
 	Live func(before, after *store.Snapshot, key string) (connections, cut uint64)
 	// Outside reads, once per request, the objects outside of the store that have keys of the list.
 	// It returns a function that reports whether an object exists there already, and so has another
@@ -58,7 +58,7 @@ func (a *API) Register(list ...Kind) {
 	slices.SortFunc(a.kinds, func(x, y Kind) int { return order[x.Name] - order[y.Name] })
 }
 
-// KindOf returns the row of a kind with a table of its own. named converts validation errors to the
+// KindOf returns the row of a kind with its own table. named converts validation errors to the
 // API's property names; nil: they already are.
 func KindOf[T any](words kinds.Words, t *store.Table[T], read func(o *v1.Object, keyOnly bool) (T, *rest.Problem), show func(*T) any,
 	named func(error) *rest.Problem) Kind {

@@ -24,7 +24,7 @@ var errNeedsSessions = errors.New("this machine's sessions must be known first")
 type lockout struct {
 	before, after []policy.Rule // firewall rules; nil: no rule drops packets, or none changes
 	paths         []AccessPath
-	vips          []netip.Addr // not nil: paths are services of these VIPs only
+	vips          []netip.Addr // not nil: only services of these VIPs count
 }
 
 // AccessPath is a part of the network through which sessions arrive, and which a change removes or
@@ -192,10 +192,10 @@ func (a *API) lockoutProblem(l *lockout) *rest.Problem {
 		return rest.Refuse(http.StatusServiceUnavailable, "cannot check which sessions this disconnects: %v; force=true (loxicmd --force) applies it nevertheless", err)
 	}
 	if lost := policy.Disconnected(l.before, l.after, sessions); len(lost) > 0 {
-		return rest.Refuse(http.StatusConflict, "these rules cut off %s: allow what must go on by a rule of a higher preference, or ask with force=true (loxicmd --force)", policy.SessionNames(lost))
+		return rest.Refuse(http.StatusConflict, "these rules disconnect %s: allow these sessions by a rule of a higher preference, or use force=true (loxicmd --force)", policy.SessionNames(lost))
 	}
 	if lost, causes := l.orphaned(sessions); len(lost) > 0 {
-		return rest.Refuse(http.StatusConflict, "%s cuts off %s: ask with force=true (loxicmd --force) to do it all the same", strings.Join(causes, ", "), policy.SessionNames(lost))
+		return rest.Refuse(http.StatusConflict, "%s disconnects %s: to do it nevertheless, use force=true (loxicmd --force)", strings.Join(causes, ", "), policy.SessionNames(lost))
 	}
 	return nil
 }

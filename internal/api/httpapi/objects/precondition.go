@@ -23,7 +23,7 @@ func preconditionOf(r *http.Request) (c Precondition, p *rest.Problem) {
 	case match == "" && none == "":
 		return c, nil
 	case match != "" && none != "":
-		return c, rest.Refuse(http.StatusBadRequest, "If-Match does not go with If-None-Match: send one of them")
+		return c, rest.Refuse(http.StatusBadRequest, "If-Match and If-None-Match exclude each other: send one of them")
 	case none == "*":
 		return Precondition{given: true, header: "If-None-Match"}, nil
 	case none != "":

@@ -68,7 +68,7 @@ func undoneButFor(left []store.ID) string {
 	if more := len(left) - len(names); more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}
-	return "the change was undone, but for what others have changed since (" + text + ")"
+	return "the change was undone, except for objects that others have changed since (" + text + ")"
 }
 
 // waitForAll waits until the change is applied everywhere. Objects on an interface of the same

@@ -97,7 +97,7 @@ func (a *API) lastEventID(r *http.Request) (uint64, *rest.Problem) {
 	return id, nil
 }
 
-// listEvents replies with the newest of the recorded events; limit 0 means all of them.
+// listEvents replies with the newest recorded events; limit 0 means all.
 func (a *API) listEvents(w http.ResponseWriter, f eventFilter, limit int) {
 	all := a.Events.SubscribeAfter(0, f.kinds...)
 	var list []event.Event

@@ -85,11 +85,11 @@ type rateRow struct {
 	key   lb.Key
 	name  string
 	load  rates.Load
-	value float32 // the largest first
-	place int     // among all, by key
+	value float32 // sort key, largest first
+	place int     // index among all services, by key
 }
 
-// manyAtOnce bounds concurrent answers without a limit. With 10,000 services of 10 endpoints each
+// manyAtOnce bounds concurrent large responses. With 10,000 services of 10 endpoints, a response
 // takes 20 MB until its client has read it.
 const manyAtOnce = 4
 
@@ -100,7 +100,7 @@ func (q *rateQuery) isMany() bool {
 }
 
 // errMany is the refusal of a further large response.
-var errMany = fmt.Errorf("%d long answers of this kind are being read, which is the limit: try again later, or with limit", manyAtOnce)
+var errMany = fmt.Errorf("%d large responses of this kind are being read, which is the limit: try again later, or set limit", manyAtOnce)
 
 // GetServiceRates replies with the rates of services.
 func (a *API) GetServiceRates(w http.ResponseWriter, _ *http.Request, params v1.GetServiceRatesParams) {

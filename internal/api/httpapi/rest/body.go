@@ -89,7 +89,7 @@ func (t *BodyTurn) acquire(places chan struct{}) bool {
 // bodies, so that small ones do not wait for large ones. The number of waiting requests is bounded,
 // as their partial bodies are in memory.
 func (t *BodyTurn) acquireLarge() *Problem {
-	if t == nil { // it has a bound of its own
+	if t == nil { // it has another limit
 		return nil
 	}
 	refused := Refuse(http.StatusServiceUnavailable, "another request with a body of more than %d MiB is being read: try again", MaxSmall>>20)
@@ -162,7 +162,7 @@ func ReadAll(w http.ResponseWriter, r *http.Request, turn *BodyTurn) ([]byte, *P
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return nil, Refuse(http.StatusBadRequest, "the body did not come in time: send it without pauses")
 	case errors.Is(err, io.ErrUnexpectedEOF):
-		return nil, Refuse(http.StatusBadRequest, "the body is shorter than its Content-Length says: it broke off")
+		return nil, Refuse(http.StatusBadRequest, "the body is shorter than its Content-Length: the connection ended early")
 	case err != nil:
 		return nil, Refuse(http.StatusBadRequest, "the body broke off: %v", err)
 	}

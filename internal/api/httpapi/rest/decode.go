@@ -103,7 +103,7 @@ func decodeJSON(data []byte, into any, strict bool) (*json.Decoder, error) {
 
 func unknownProblem(name string) *Problem {
 	name = Shorten(name)
-	p := Refuse(http.StatusBadRequest, "there is no property %q", name)
+	p := Refuse(http.StatusBadRequest, "unknown property %q", name)
 	p.Body.Field, p.Body.Reason = name, "is not a property of the API"
 	return p
 }

@@ -14,10 +14,10 @@ import (
 	"loxilb/internal/lb"
 )
 
-// The existing loxilb ignores unknown properties. With --compat this one does, too, for requests
-// and files of its clients, and reports it: to the client in a header Warning, in the log once per
-// name. Requests that only loxilb has are read strictly: a misspelt dry_run or deadline would cause
-// what it should prevent.
+// The existing loxilb ignores unknown properties. With --compat, so does this one for requests and
+// files of the existing clients. It reports them: to the client in a header Warning, in the log
+// once per name. New requests are read strictly: a misspelt dry_run or deadline would cause what it
+// should prevent.
 
 // maxIgnored bounds the logged names, which clients choose.
 const maxIgnored = 100
@@ -127,8 +127,8 @@ func blank(text []byte) {
 	}
 }
 
-// isNonEmpty reports whether a value has content: it is not false, 0, "", null, and not made of
-// those only.
+// isNonEmpty reports whether a value has content: it is not false, 0, "", null, or composed only of
+// these.
 func isNonEmpty(value []byte) bool {
 	w := &unknownWalk{dec: json.NewDecoder(bytes.NewReader(value))}
 	w.dec.UseNumber()

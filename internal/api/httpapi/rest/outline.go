@@ -28,8 +28,8 @@ const PartSize = 64 << 10
 // Outline is the structure of a body, found without decoding it.
 type Outline struct {
 	objects  int
-	Elements int    // commas in arrays of the body, but for prefixList, or between properties of serviceArguments
-	inner    int    // commas in arrays within these, but for prefixList
+	Elements int    // commas in arrays of the body except prefixList, or between properties of serviceArguments
+	inner    int    // commas in arrays within these, except prefixList
 	prefixes int    // commas in lists of that name
 	members  int    // commas between properties of the body
 	depth    int    // of values in values
@@ -125,7 +125,8 @@ func endOfString(data []byte, start int) int {
 	}
 }
 
-// onlyList returns where the elements of a list named lbAttr begin, if the body begins with that.
+// onlyList returns where the elements of a list named lbAttr begin, if the body begins with this
+// list.
 func onlyList(data []byte) int {
 	rest := data
 	for _, token := range []string{"{", `"lbAttr"`, ":", "["} {
@@ -151,8 +152,8 @@ func ends(data []byte) bool {
 }
 
 // TooMany refuses a body of more elements than any request needs, before they are decoded: an empty
-// object is three bytes in a body, and some hundred in memory, so that 64 MiB of them would end the
-// daemon.
+// object is three bytes in a body, and some hundred in memory, so a body of 64 MiB could exhaust
+// the memory.
 func (o *Outline) TooMany() *Problem {
 	for _, c := range []struct {
 		n, most int

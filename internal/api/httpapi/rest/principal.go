@@ -17,7 +17,7 @@ type Principal struct {
 	By       transport.Kind
 	Name     string
 	Role     access.Role
-	User     int64  // of access.Users; 0: not a user of those
+	User     int64  // number in access.Users; 0: none
 	Why      string // it has no role
 	Stranger bool   // was refused for want of a token, or of rights
 

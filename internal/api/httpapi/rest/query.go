@@ -57,7 +57,7 @@ func WritePage[R any](w http.ResponseWriter, r *http.Request, key string, list *
 	}
 }
 
-// Window returns the part of a list that is asked for.
+// Window returns the requested part of a list.
 func Window(b listing.Bounds, offset, limit int) (listing.Window, *Problem) {
 	part, err := b.Window(offset, limit)
 	var fe *lb.FieldError

@@ -22,7 +22,7 @@ type Shares struct {
 
 	mu         sync.Mutex
 	all, users int            // all uses, and those by users who are not administrators
-	of         map[string]int // of each of these, by name
+	of         map[string]int // uses of each of these users, by name
 }
 
 // NewShares makes unused shares.

@@ -19,7 +19,7 @@ type Streams struct {
 	Stall     time.Duration // how long a client may take for each part
 	Followers *Shares       // of events
 	closing   context.Context
-	Close     context.CancelFunc // ends all of them
+	Close     context.CancelFunc // ends all streams
 }
 
 // NewStreams makes streams, which end with the token of their user.
@@ -34,8 +34,8 @@ func EventStreams() ShareLimits {
 	return ShareLimits{All: 64, Users: 48, User: 16, Verb: "follow events", Instead: "ask for a list"}
 }
 
-// Follow replies with the stream of events that write produces, unless there are too many such
-// streams. It returns when the request or the server ends.
+// Follow replies with the stream of events that write produces, unless there are too many streams.
+// It returns when the request or the server ends.
 func (a *Streams) Follow(w http.ResponseWriter, r *http.Request, write func(context.Context, *EventStream)) {
 	who := PrincipalOf(r)
 	if p := a.Followers.Enter(who); p != nil {
@@ -126,7 +126,7 @@ func (s *EventStream) End(why string) {
 // Comment appends a comment, which clients ignore.
 func (s *EventStream) Comment(text string) { s.Print(": %s\n\n", text) }
 
-// Flush sends what was appended.
+// Flush sends appended data.
 func (s *EventStream) Flush() {
 	if s.err != nil {
 		return

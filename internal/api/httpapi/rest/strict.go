@@ -42,10 +42,10 @@ func UnmarshalSpec(spec []byte, object any) *Problem {
 	if len(names) == 0 {
 		return DecodeProblem(spec, err)
 	}
-	p := Refuse(http.StatusBadRequest, "there is no property %q", names[0])
+	p := Refuse(http.StatusBadRequest, "unknown property %q", names[0])
 	p.Body.Field, p.Body.Reason = names[0], "is not a property of the API"
 	for _, name := range names {
-		p.Body.Errors = append(p.Body.Errors, v1.ObjectError{Field: name, Message: fmt.Sprintf("there is no property %q", name)})
+		p.Body.Errors = append(p.Body.Errors, v1.ObjectError{Field: name, Message: fmt.Sprintf("unknown property %q", name)})
 	}
 	return p
 }
@@ -69,7 +69,7 @@ func jsonParts(data []byte, yield func(path string, start int, part []byte) bool
 		if object {
 			end := min(endOfString(data, at)+1, len(data))
 			path = "." + nameOf(data[at:end])
-			at = skipSpace(data, skipSpace(data, end)+1) // behind the colon
+			at = skipSpace(data, skipSpace(data, end)+1) // after the colon
 		}
 		end := endOfValue(data, at)
 		if !yield(path, at, data[at:end]) {

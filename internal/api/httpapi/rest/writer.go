@@ -75,14 +75,15 @@ func (o *Writer) Write(b []byte) (n int, err error) {
 	}
 }
 
-// giveUp answers that it cannot be done now, or breaks off, if that is no longer possible.
+// giveUp replies that the request cannot be answered now. If the response has begun, it aborts the
+// connection.
 func (o *Writer) giveUp() error {
 	if o.begun {
 		panic(http.ErrAbortHandler)
 	}
 	o.Header().Del("Content-Disposition")
 	o.Header().Set("Retry-After", "1")
-	Refuse(http.StatusServiceUnavailable, "%d large answers wait for their clients to read them, and no more can: try again", MaxUnread).Write(o)
+	Refuse(http.StatusServiceUnavailable, "%d large answers are waiting for their clients, which is the limit: try again", MaxUnread).Write(o)
 	return errUnread
 }
 
@@ -92,7 +93,7 @@ var errUnread = errors.New("too many answers wait to be read")
 // WholeAnswers holds a value for each answer with everything there is.
 type WholeAnswers chan struct{}
 
-// NewWholeAnswers makes places for such answers.
+// NewWholeAnswers makes places for whole answers.
 func NewWholeAnswers() WholeAnswers { return make(WholeAnswers, MaxWhole) }
 
 // Answer replies with a complete list made in one piece. It bounds their concurrency, since they
@@ -103,7 +104,7 @@ func (places WholeAnswers) Answer(w http.ResponseWriter, body func() any) {
 		defer func() { <-places }()
 	default:
 		w.Header().Set("Retry-After", "1")
-		Refuse(http.StatusServiceUnavailable, "%d answers with everything there is are being made or read, and no more can: try again", MaxWhole).Write(w)
+		Refuse(http.StatusServiceUnavailable, "%d complete answers are being made or read, which is the limit: try again", MaxWhole).Write(w)
 		return
 	}
 	JSON(w, body())

@@ -49,8 +49,8 @@ func (a *API) CreateLoadbalancer(w http.ResponseWriter, r *http.Request, _ v1.Cr
 				return err
 			}
 		}
-		// The same again is worth an error to whoever creates one service, and nothing to whoever
-		// sends the whole of what should be, or takes away what is gone.
+		// Creating an identical service is an error. Bulk requests are declarative, so duplicates and
+		// missing services are fine there.
 		if !bulk && !tx.Changed() && list[0].oper != operDetach {
 			p := a.Objects.Exists("service", desired.ServiceID(list[0].Key))
 			p.Body.Result = compat.ServiceExists
@@ -81,7 +81,7 @@ func (c *codec) decodeServices(data []byte) ([]request, bool, *rest.Problem) {
 	return out, bulk, p
 }
 
-// DeleteLoadbalancerList deletes the services of a list of keys, all of them or none.
+// DeleteLoadbalancerList deletes all services of a list of keys, or none.
 func (a *API) DeleteLoadbalancerList(w http.ResponseWriter, r *http.Request, params v1.DeleteLoadbalancerListParams) {
 	if p := rest.RefuseUnknownParameters(r, params); p != nil {
 		p.Write(w)
@@ -137,7 +137,7 @@ func (a *API) deleteService(tx *store.Tx, k lb.Key, notes *rest.Warnings) error 
 	return objects.DeleteObject(tx, desired.ServiceID(k), notes)
 }
 
-// withdrawal checks whether the VIP is to be withdrawn from BGP, where it is not.
+// withdrawal checks whether the request withdraws the VIP from BGP without deleting the service.
 func withdrawal(bgp string) *rest.Problem {
 	if _, err := strconv.ParseBool(bgp); bgp != "" && err != nil {
 		return rest.RefuseField(http.StatusBadRequest, "bgp", bgp, "is not known", "true or false")
@@ -194,7 +194,7 @@ func (a *API) DeleteLoadbalancerRange(w http.ResponseWriter, r *http.Request, ip
 	a.deleteKey(w, r, keyPath{ip: ip, port: port, portMax: portMax, proto: proto, bgp: params.Bgp, block: params.Block})
 }
 
-// DeleteLoadbalancerHost deletes a service of a host; "any" is no host.
+// DeleteLoadbalancerHost deletes a service of a host; "any" means no host.
 func (a *API) DeleteLoadbalancerHost(w http.ResponseWriter, r *http.Request, host v1.HostURL, ip v1.Address, port v1.Port, proto v1.Protocol, params v1.DeleteLoadbalancerHostParams) {
 	a.deleteKey(w, r, keyPath{host: host, ip: ip, port: port, proto: proto, bgp: params.Bgp, block: params.Block})
 }

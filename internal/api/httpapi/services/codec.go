@@ -19,11 +19,11 @@ import (
 )
 
 // codec converts entries of the API to services and back, driven by the fields of lb. It is made
-// once, which takes as long as some requests, and is safe for concurrent use.
+// once, since that takes as long as several requests, and is safe for concurrent use.
 type codec struct {
 	key         []property[lb.Service, v1.LoadbalanceEntry]
 	probe       []property[lb.EndpointProbe, v1.EndpointProbe]
-	fields      []property[lb.Service, v1.LoadbalanceEntry] // without the endpoints, which have fields of their own
+	fields      []property[lb.Service, v1.LoadbalanceEntry] // without the endpoints, which have their own fields
 	endpoint    []property[lb.Endpoint, v1.Endpoint]
 	keyAlone    []property[lb.Service, v1.ServiceKey]
 	unavailable compat.Unavailable
@@ -226,8 +226,8 @@ func (c *codec) answer(s *lb.Service, stats *report.ServiceStats, endpoints []se
 	return e
 }
 
-// sourceWord returns what an endpoint of a service in mode auto sees as the source. applied is the
-// data path's, as in report.EndpointStats.
+// sourceWord returns the source that an endpoint of a service in mode auto sees. applied is the
+// data path's source, as in report.EndpointStats.
 func sourceWord(s *lb.Service, e *lb.Endpoint, applied string) string {
 	switch {
 	case s.Mode != lb.ModeAuto:

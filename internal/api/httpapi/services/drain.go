@@ -166,7 +166,7 @@ func (a *API) UndrainEndpoint(w http.ResponseWriter, r *http.Request, params v1.
 		}
 		unchanged = true
 		var notes rest.Warnings
-		notes.Add("endpoint %s is not drained: loxicmd get drain shows which are", d.Key())
+		notes.Add("endpoint %s is not drained: loxicmd get drain lists drained endpoints", d.Key())
 		notes.Write(w)
 		return nil
 	})
@@ -191,8 +191,7 @@ func (a *API) GetDrains(w http.ResponseWriter, r *http.Request) {
 	rest.JSON(w, out)
 }
 
-// leftOf counts the connections that endpoints have which are drained, and flows of this machine's
-// own sockets.
+// leftOf counts the connections of drained endpoints, and flows of this machine's own sockets.
 func (a *API) leftOf(ctx context.Context, drains []lb.Drain) (left, sockets []int, err error) {
 	left, sockets = make([]int, len(drains)), make([]int, len(drains))
 	if len(drains) == 0 {

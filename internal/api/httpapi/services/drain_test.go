@@ -83,7 +83,7 @@ func TestDrainRequests(t *testing.T) {
 	if w := b.Call("DELETE", path+"?endpoint=31.31.31.1:5001", ""); w.Code != 200 {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
-	const not = "endpoint 31.31.31.1:5001 is not drained: loxicmd get drain shows which are"
+	const not = "endpoint 31.31.31.1:5001 is not drained: loxicmd get drain lists drained endpoints"
 	const unchanged = `{"message":"unchanged","result":"Success"}`
 	w := b.Call("DELETE", path+"?endpoint=31.31.31.1:5001", "")
 	if got := strings.TrimSpace(w.Body.String()); w.Code != 200 || got != unchanged || w.Header().Get("Warning") != `299 loxilb "`+not+`"` {

@@ -46,8 +46,8 @@ func (o *observedEndpoints) Answer(h *report.EndpointHealth) *v1.EndpointProbe {
 	return e
 }
 
-// state returns the state of a probed address: the worst one in any of its services, or else
-// whether any of them sends it connections. An address without a service has the state of its
+// state returns the state of a probed address: the worst state in any of its services; if none is
+// bad, whether any service sends it connections. An address without a service has the state of its
 // probe.
 func (o *observedEndpoints) state(h *report.EndpointHealth) servicestate.State {
 	var found []servicestate.State

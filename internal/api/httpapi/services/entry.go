@@ -28,8 +28,8 @@ func entries(req *v1.LoadbalanceRequest) (list []v1.LoadbalanceEntry, bulk bool,
 	return []v1.LoadbalanceEntry{req.Entry()}, false, nil
 }
 
-// services decodes all services of a request. It refuses two with the same key, as one would
-// overwrite the other.
+// services decodes all services of a request. It refuses two services with the same key, since one
+// would overwrite the other.
 func (c *codec) services(list []v1.LoadbalanceEntry, bulk bool) ([]request, *rest.Problem) {
 	out := make([]request, 0, len(list))
 	seen := make(map[lb.Key]int, len(list))
@@ -52,7 +52,7 @@ func (c *codec) services(list []v1.LoadbalanceEntry, bulk bool) ([]request, *res
 	return out, nil
 }
 
-// notInList is the place of a service that is in no list.
+// notInList is the place of a service that is not in a list.
 const notInList = -1
 
 // fromPOST decodes an entry of POST or of a boot file, in which the existing loxilb's spellings are

@@ -15,7 +15,7 @@ import (
 )
 
 // SetInstanceState records the role of this node for the services of an instance. Repeating a role
-// is no error: the sender repeats it after each start of either side.
+// succeeds: the sender repeats it after each start of either side.
 func (a *API) SetInstanceState(w http.ResponseWriter, r *http.Request) {
 	one, p := rest.DecodeLenient(a.Reader, w, r, decodeInstance)
 	if p != nil {
@@ -36,10 +36,9 @@ func (a *API) SetInstanceState(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// warnNotOwned warns if this node does not answer for the VIP of a service because of its role. A
-// user who creates a service on one node often does not know that its instance, the default one,
-// has roles that a controller assigns. Services of controllers get no warning: these know the
-// roles.
+// warnNotOwned warns if this node does not answer for the VIP of a service because of its role.
+// Users who create a service on one node often do not know that a controller assigns roles of the
+// default instance. Controllers know the roles, so their services get no warning.
 func warnNotOwned(s *lb.Service, roles map[string]lb.Instance, notes *rest.Warnings) {
 	instance := s.Instance()
 	if role := roles[instance].Role; !s.Managed && !s.VIP.IsUnspecified() && !role.Owns() {

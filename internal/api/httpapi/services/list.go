@@ -121,8 +121,8 @@ func (a *API) servicesNamed(now *store.Snapshot, names []string) iter.Seq[*lb.Se
 	return slices.Values(slices.CompactFunc(found, func(a, b *lb.Service) bool { return a.Key == b.Key }))
 }
 
-// ServiceFields are the properties by which services can be selected and sorted. The words are
-// those of loxicmd's flags.
+// ServiceFields are the properties by which services can be selected and sorted. They have the same
+// names as loxicmd's flags.
 var ServiceFields = sync.OnceValue(func() *listing.Fields {
 	return listing.FieldsOf[v1.LoadbalanceEntry](map[string]string{"state": "status.state", "vip": "serviceArguments.externalIP"})
 })

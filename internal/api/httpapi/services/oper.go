@@ -20,7 +20,7 @@ type oper int
 const (
 	operReplace oper = 0
 	operAttach  oper = 1 // they are added, or take the weight that is given; a service that does not exist is created
-	operDetach  oper = 2 // they are taken away, and with the last of them the service
+	operDetach  oper = 2 // endpoints are removed, and the service with the last of them
 )
 
 // request is a service as a request writes it.
@@ -68,8 +68,8 @@ func (r *request) put(tx *store.Tx, services *desired.Services, c *codec, notes 
 	return services.Put(tx, s)
 }
 
-// setOwnerTime notes when the owner of a service changed it, so that controllers and users find
-// services that nobody maintains any longer. A service that stays as it was keeps its time.
+// setOwnerTime records when the owner of a service last changed it, so abandoned services can be
+// found. An unchanged service keeps its time.
 func (c *codec) setOwnerTime(s, old *lb.Service) {
 	s.OwnerTime = time.Time{}
 	if s.Owner == "" {

@@ -15,7 +15,7 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// DataPath is what this area reads from the data path.
+// DataPath is the part of the data path that this package reads.
 type DataPath interface {
 	// ServiceStats is false for a service that the data path does not have (yet).
 	ServiceStats(key lb.Key) (report.ServiceStats, bool)

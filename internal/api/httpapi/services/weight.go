@@ -14,7 +14,7 @@ import (
 
 // weightChange is a new weight of an endpoint.
 type weightChange struct {
-	endpoint lb.Drain // its address, and port if one is meant
+	endpoint lb.Drain // its address, and perhaps its port
 	weight   uint16
 	service  *lb.Key // nil: any service
 	name     string  // of services; "": of any

@@ -25,7 +25,7 @@ const (
 	byPackets     clientOrder = "packets"
 )
 
-// clientOrders are all of them.
+// clientOrders are all orders of clients.
 func clientOrders() []clientOrder { return []clientOrder{byConnections, byBytes, byPackets} }
 
 // of returns a client's value in this order.

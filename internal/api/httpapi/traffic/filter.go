@@ -54,7 +54,7 @@ func (a *API) newFilter(params *v1.GetConntracksParams) (f filter, p *rest.Probl
 	if params.Service != "" {
 		key, err := lb.ParseKey(params.Service)
 		if err != nil && !strings.Contains(params.Service, "/") && f.name == "" {
-			f.name = params.Service // it is no key: a key has a protocol
+			f.name = params.Service // not a key: a key has a protocol
 			return f, nil
 		}
 		if err != nil {

@@ -14,8 +14,8 @@ const (
 )
 
 // headerLength returns the number of bytes of a packet that are headers, including those of
-// tunnels, of packets in them, and of packets quoted by ICMP errors. Everything behind is payload,
-// which is confidential. Packets other than IP have only a link-layer header.
+// tunnels, of packets in them, and of packets quoted by ICMP errors. Everything after the headers
+// is payload, which is confidential. Packets other than IP have only a link-layer header.
 func headerLength(b []byte, layer3 bool) int {
 	at := 0
 	if !layer3 {
@@ -60,7 +60,7 @@ func network(b []byte, depth int) int {
 	return size + transport(b[size:], protocol, depth)
 }
 
-// extensions returns the end of the last header of an IPv6 packet, and the protocol behind it.
+// extensions returns the end of the last header of an IPv6 packet, and the protocol after it.
 func extensions(b []byte) (size int, protocol byte, fragment bool) {
 	size, protocol = 40, b[6]
 	for len(b) >= size+8 {

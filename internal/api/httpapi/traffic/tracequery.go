@@ -135,7 +135,7 @@ func (a *API) setService(q *traceQuery, word string) *rest.Problem {
 			continue
 		}
 		if q.filter.VIP.IsValid() || q.filter.Protocol != 0 {
-			return rest.Invalid("service", word, "says a VIP and a protocol, and so does the rest of the request", "either")
+			return rest.Invalid("service", word, "contains a VIP and a protocol, and so does the rest of the request", "either")
 		}
 		q.filter.Protocol = s.Protocol
 		if !s.VIP.IsUnspecified() {

@@ -15,7 +15,7 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// DataPath is what this area reads from the data path.
+// DataPath is the part of the data path that this package reads.
 type DataPath interface {
 	// ConnectionsFrom calls yield for each direction of each selected connection, and perhaps of
 	// others, starting from a position. It returns the position where yield returned false, which

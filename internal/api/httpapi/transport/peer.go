@@ -50,7 +50,7 @@ func (p *peers) uid(c net.Conn) (uint32, error) {
 	if err != nil {
 		return 0, err
 	}
-	// Without such a socket, the kernel answers with a listening one.
+	// Without a connected socket, the kernel answers with a listening one.
 	if peer.Local != remote || peer.Remote != local || !isOpen(&peer) {
 		return 0, ErrNoPeer
 	}
@@ -128,7 +128,7 @@ func (p *peers) find(src, dst netip.AddrPort) (found machine.TCPSocket, err erro
 	answers, err := req.Execute(unix.NETLINK_INET_DIAG, nl.SOCK_DIAG_BY_FAMILY)
 	switch {
 	case errors.Is(err, syscall.ENOENT), err == nil && len(answers) == 0:
-		return procSocket(src, dst) // no such socket, or no sock_diag
+		return procSocket(src, dst) // no socket found, or no sock_diag
 	case err != nil:
 		return found, fmt.Errorf("the kernel does not know its owner: %w", err)
 	}
@@ -166,7 +166,7 @@ func (m *diagSocket) address(a [16]byte, port [2]byte) netip.AddrPort {
 }
 
 // isOpen reports whether a process holds the socket. One that was closed has no inode, and the
-// kernel then shows root for its user, which it need not have been.
+// kernel then shows root as its user, which may be wrong.
 func isOpen(s *machine.TCPSocket) bool {
 	switch s.State {
 	case machine.TCPEstablished, machine.TCPFinWait1, machine.TCPFinWait2:

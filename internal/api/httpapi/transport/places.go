@@ -19,11 +19,11 @@ const (
 	maxSourceConns = 512
 )
 
-// A places is a listener with a limit of open connections. At the limit it closes the connection
-// that has been idle the longest: idle sockets of strangers cannot keep out the machine's health
-// check. If all connections have a request in progress, it closes the new one.
+// places is a listener with a limit of open connections. At the limit it closes the connection that
+// has been idle the longest: idle sockets of strangers cannot keep out the machine's health check.
+// If all connections have a request in progress, it closes the new one.
 //
-// netutil.LimitListener would have new connections wait behind idle ones instead.
+// netutil.LimitListener would make new connections wait for idle ones instead.
 //
 // The limit of a source makes the source pay for itself: an IPv4 address, an IPv6 network of 64
 // bits, or this machine itself. The places of this machine are its own: health checks (loopback, or
@@ -34,7 +34,7 @@ type places struct {
 	max, maxSource int
 
 	mu      sync.Mutex
-	all     int // of others than this machine
+	all     int // from other machines
 	sources map[netip.Prefix]int
 	waiting *list.List // of *placed without a request, the longest first
 }
@@ -176,7 +176,7 @@ func servePlaced(h http.Handler) http.Handler {
 	})
 }
 
-// A body begins the work when it has been read to its end.
+// A request's work begins when its body has been read.
 type body struct {
 	io.ReadCloser
 	placed *placed

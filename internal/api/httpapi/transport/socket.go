@@ -82,7 +82,7 @@ func lockDir(ctx context.Context, dir string) (unlock func(), err error) {
 // removeOrphans removes the sockets that daemons of other namespaces left when they were killed.
 // The directory is locked.
 func removeOrphans(ctx context.Context, dir, own string) {
-	for _, pattern := range []string{"netns-*.sock", "loxilb.sock"} { // the latter is that of older versions
+	for _, pattern := range []string{"netns-*.sock", "loxilb.sock"} { // the latter was used by older versions
 		list, _ := filepath.Glob(filepath.Join(dir, pattern)) // the patterns are right
 		for _, path := range list {
 			if path != own {

@@ -21,8 +21,8 @@ func (a *API) Admit(r *http.Request, who *rest.Principal) *rest.Problem {
 	case slices.Contains(a.Open, r.URL.Path) && (r.Method == http.MethodGet || r.Method == http.MethodHead):
 		return nil
 	case page.Serves(r) && who.By == transport.BySocket:
-		// Otherwise a name that resolves to where the socket is forwarded would make a foreign page
-		// the same origin, with root's rights.
+		// Otherwise a foreign page could have the same origin, with root's rights: its name may resolve
+		// to the address where the socket is forwarded.
 		return rest.Refuse(http.StatusNotFound, "the page is served over TCP, and not by the UNIX socket")
 	case page.Serves(r):
 		return nil
@@ -31,7 +31,7 @@ func (a *API) Admit(r *http.Request, who *rest.Principal) *rest.Problem {
 	case who.By != transport.BySocket && !a.asksToken() && !a.knownHost(r.Host, who.By):
 		return rest.RefuseField(http.StatusForbidden, "Host", r.Host, "is not a known name of this machine", "an IP address, localhost or a name of --api-hosts")
 	case path == loginPath:
-		return nil // this request finds out who the caller is
+		return nil // this request reports the caller's identity
 	}
 	if p := a.identify(r, who); p != nil {
 		if path == whoamiPath && method == http.MethodGet {

@@ -54,7 +54,7 @@ func (a *API) Account(r *http.Request, who *rest.Principal, answer *rest.Writer)
 		return
 	}
 	if a.Pattern(r) == "" && !who.Stranger {
-		return // nothing is there that it could have changed, and such requests would fill the log
+		return // unknown paths change nothing, and would fill the log
 	}
 	e := access.Entry{
 		Who: who.Name, Role: who.Role.String(), From: r.RemoteAddr, Method: r.Method, Path: rest.Shorten(r.URL.RequestURI()), Objects: who.Objects,

@@ -69,7 +69,7 @@ func (u *unanswered) follow(t *target, now time.Time) {
 }
 
 // expire forgets attempts that no longer prove anything: all of them are old, and no sibling has
-// completed a handshake since, which would prove that there are clients.
+// completed a handshake since. A sibling's handshake would prove that there are clients.
 func (t *target) expire(now time.Time) {
 	if t.unansweredSYNs > 0 && now.Sub(t.unanswered.last) > attemptMemory {
 		t.unansweredSYNs = 0
@@ -79,10 +79,10 @@ func (t *target) expire(now time.Time) {
 	}
 }
 
-// answersElsewhere returns why an endpoint that accepts our own connections is useless to clients:
-// it has answered none of at least ten attempts of several clients, while its siblings completed
-// theirs. Only completed handshakes of siblings count, which cannot be forged: a healthy endpoint
-// would have had as many of its own, and a single one resets the count.
+// answersElsewhere returns why an endpoint that accepts the daemon's own connections is useless to
+// clients: it has answered none of at least ten attempts of several clients, while its siblings
+// completed handshakes. Completed handshakes cannot be forged: a healthy endpoint would have had
+// its own, and a single one resets the count.
 func (t *target) answersElsewhere(now time.Time) (reason string) {
 	u := &t.unanswered
 	if u.attempts < leastAttempts || u.changes < leastChanges {
@@ -175,8 +175,8 @@ func (a *answers) decayed(number uint32) answers {
 // little).
 func (a *answers) stallShare() float64 { return (float64(a.bad) + 0.5) / (float64(a.good+a.bad) + 1) }
 
-// run returns the number of stalled connections in a row, as a service counts them, and how many of
-// them are among the service's answers.
+// run returns the number of stalled connections in a row, as a service counts them, and the number
+// of these among the service's answers.
 func (s *stall) run(g *group) (counted, all uint64, what string) {
 	if g.Resets {
 		return s.stalls, s.stalls, "connections in a row"

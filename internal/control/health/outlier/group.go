@@ -19,7 +19,7 @@ type group struct {
 	places     []place                 // of services with backups
 	shares     shares
 	serving    serving
-	completed  uint64 // completed handshakes with all of them, ever
+	completed  uint64 // completed handshakes with all endpoints, ever
 }
 
 // place is an endpoint's position among backups.
@@ -34,7 +34,7 @@ type reading struct {
 	id     uint32
 	counts [counted]uint32 // modulo 2^32
 	times  [report.HandshakeBuckets]uint32
-	active uint32 // the number of the last reading that had news
+	active uint32 // the number of the last reading with new results
 	// lastAnswer is the number of the last reading with an answer to a client; 0: none.
 	lastAnswer uint32
 	usual      int8 // the bucket that most handshakes are in
@@ -138,11 +138,10 @@ func (r *reading) updateUsual(h *report.Handshakes) {
 type shares struct {
 	number uint32    // of that Decide
 	well   int       // endpoints without state: they had no failures
-	others []float64 // of the others, in order
+	others []float64 // of the other endpoints, in order
 }
 
-// medianWithout returns the median of the other endpoints' failure rates. t is one of those with
-// connections.
+// medianWithout returns the median of the other endpoints' failure rates. t has recent connections.
 func (g *group) medianWithout(t *target, number uint32) (float64, bool) {
 	if g.shares.number != number {
 		g.shares = g.sharesOf(number)
@@ -178,7 +177,7 @@ func (g *group) sharesOf(number uint32) shares {
 			s.others = append(s.others, t.recent.share())
 		}
 	}
-	s.well = max(s.well, 0) // evidence from another service is no news here
+	s.well = max(s.well, 0) // evidence from another service is not counted again
 	slices.Sort(s.others)
 	return s
 }
@@ -186,8 +185,8 @@ func (g *group) sharesOf(number uint32) shares {
 // isLately reports whether a reading was in the window.
 func isLately(active, number uint32) bool { return number-active < uint32(window/Pace) }
 
-// serving are the endpoints that served clients last: two at most, so that another one than a given
-// endpoint is among them if there is one. They are looked for once for all suspects of a moment.
+// serving are the last one or two endpoints that served clients. With two of them, one differs from
+// any given endpoint. They are computed once for all suspects.
 type serving struct {
 	reading uint32
 	rows    []servingRow
@@ -198,8 +197,8 @@ type servingRow struct {
 	last uint32 // number of the reading with its last answer to a client
 }
 
-// servingAt returns the endpoints in use that answered clients last, in recent seconds, and of
-// which nothing bad is known since.
+// servingAt returns the endpoints in use that last answered clients, in recent seconds and without
+// a failure since.
 func (g *group) servingAt(m moment) serving {
 	if g.serving.reading == m.reading {
 		return g.serving
@@ -254,7 +253,7 @@ func (g *group) countOut() (n int) {
 	return n
 }
 
-// place records the order in which endpoints take connections, before or in place of others.
+// place records the order in which endpoints receive connections, before or instead of others.
 func (g *group) place(rows []report.HandshakeRow) {
 	g.places = g.places[:0]
 	for i := range rows {

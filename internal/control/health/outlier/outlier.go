@@ -111,7 +111,7 @@ func (d *Detector) Watch(services []Service) (unknown []lb.Key) {
 	return unknown
 }
 
-// Watches reports whether a service is among those of Watch.
+// Watches reports whether Watch has been called with the service.
 func (d *Detector) Watches(key lb.Key) bool { return d.groups[key] != nil }
 
 // Slept counts calls of Decide that were skipped because nothing had happened.
@@ -193,7 +193,7 @@ func (d *Detector) Observe(key lb.Key, rows []report.HandshakeRow) {
 	}
 }
 
-// emit counts news of an endpoint. Success is ignored for endpoints without a record.
+// emit counts a new result of an endpoint. Success is ignored for endpoints without a record.
 func (d *Detector) emit(g *group, at netip.AddrPort, row int, news *tally) {
 	t := d.targets[at]
 	if t == nil {
@@ -274,8 +274,8 @@ func (d *Detector) Answer(at netip.AddrPort, failure string, undecided bool, now
 }
 
 // ProbeSucceeded reports that the service's own probe has found an ejected endpoint healthy. The
-// endpoint returns, unless it was ejected for connections that it reset or left unanswered, about
-// which the probe says nothing. A kept endpoint no longer fails.
+// endpoint returns, unless it was ejected because it reset connections or left them unanswered: a
+// probe is no evidence about these. A kept endpoint no longer counts as failing.
 func (d *Detector) ProbeSucceeded(at netip.AddrPort, now time.Time) []Action {
 	t := d.targets[at]
 	if t != nil && t.unserved {

@@ -19,12 +19,12 @@ type target struct {
 	news   tally // since decide was called
 	recent tally // of the window
 	aged   time.Time
-	active uint32 // the number of the last reading that had news
+	active uint32 // the number of the last reading with new results
 	usual  int8   // the bucket that most handshakes are in
 
 	streak  uint64    // SYNs since the last answered one
 	refused uint64    // the refused ones among them
-	since   time.Time // the first of them
+	since   time.Time // time of the first failure
 
 	pending      bool // a check of it is running
 	othersServed bool // another endpoint served clients when that check began
@@ -209,7 +209,7 @@ func (t *target) isUnresponsive(m moment) bool {
 	return t.streak > 0 && (t.refused >= streakLength || t.streak >= streakLength && took >= patience || took >= max(late, patience))
 }
 
-// failsNow reports whether the last news of an endpoint are failures.
+// failsNow reports whether the latest results of an endpoint are failures.
 func (t *target) failsNow(m moment) bool {
 	return t.refused > 0 || t.streak > 0 && m.now.Sub(t.since) > Pace
 }
@@ -263,9 +263,9 @@ func (t *target) clearSuspicion() {
 
 // confirmFailure ejects a suspect that has not answered, unless clients had success meanwhile.
 //
-// Of endpoints that fail together, half stay: our own connections might be the ones that fail, or
-// the load that kills one endpoint would kill the next. Neither is so while another endpoint serves
-// clients, before our check and after it: then each failing endpoint leaves.
+// Of endpoints that fail together, half stay: the fault might be on this machine, or the load of
+// one endpoint would overload the next. While another endpoint serves clients, before and after the
+// check, neither is likely, and each failing endpoint leaves.
 func (t *target) confirmFailure(failure string, m moment) (Action, bool) {
 	n, what := t.streak, "without an answer"
 	took := m.now.Sub(t.since)
@@ -332,8 +332,8 @@ func (t *target) markOut(reason string, why cause, now time.Time) Action {
 	return Action{Kind: Eject, At: t.at, Evidence: t.reason, Certain: t.certain}
 }
 
-// canTakeOut reports whether enough endpoints remain in each service with several endpoints that
-// sends this one connections: half of them, or backups of a level that is lost as a whole.
+// canTakeOut reports whether enough endpoints remain in each service that uses this endpoint and
+// others: half of them, or backups if a whole level is lost.
 func (t *target) canTakeOut() (may bool) {
 	for _, g := range t.groups {
 		switch {

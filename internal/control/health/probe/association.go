@@ -13,8 +13,8 @@ import (
 )
 
 // association probes by an INIT of SCTP, over a raw socket: the kernel needs no SCTP. INIT ACK
-// shows that a server listens. It has no state before COOKIE ECHO, which never comes; an ABORT in
-// place of that ends what middle boxes may keep. Probes share sockets like those of ping.
+// shows that a server listens. The server keeps no state before COOKIE ECHO. An ABORT instead of it
+// removes the state of middle boxes. Probes share sockets, as for ping.
 type association struct {
 	q      Question
 	shared *Sockets
@@ -151,7 +151,7 @@ func (s *associator) deliver(from netip.Addr, p []byte, came time.Time) {
 	switch {
 	case chunk[0] == sctpInitAck && len(chunk) >= sctpInitBytes:
 		tag := binary.BigEndian.Uint32(chunk[sctpChunk:])
-		_ = s.send(abortPacket(s.port, sender.Port(), tag), w.q.From, from) // the answer counts all the same
+		_ = s.send(abortPacket(s.port, sender.Port(), tag), w.q.From, from) // the answer counts even if this fails
 	case chunk[0] == sctpAbort && chunk[1]&sctpReflected == 0:
 		a.err = errAborted
 	default:

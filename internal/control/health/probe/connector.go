@@ -21,10 +21,10 @@ import (
 // RST instead of the ACK (TCP_QUICKACK withholds that, disconnecting sends the RST). The endpoint's
 // program does not accept and log an empty connection, and neither side keeps a port in TIME_WAIT.
 //
-// Sockets of accepted connections are reused: disconnecting and connecting one elsewhere costs half
-// as much as closing it and opening another. Others are closed: over IPv4 the kernel keeps an ICMP
-// error in the socket's error queue, requested or not, and epoll reports it until it is read,
-// whatever happens to later connections.
+// Sockets of accepted connections are reused: disconnecting and reconnecting a socket costs half as
+// much as closing it and opening another. Failed ones are closed: over IPv4 the kernel keeps an
+// ICMP error in the socket's error queue, and epoll reports it until it is read, even during later
+// connections.
 type Connector struct {
 	epoll int
 
@@ -32,7 +32,7 @@ type Connector struct {
 	open   map[int32]*Attempt // by descriptor
 	late   Queue[*Attempt]
 	idle   map[origin][]int // descriptors
-	idles  int              // number of them
+	idles  int              // length of the list
 	closed bool
 }
 

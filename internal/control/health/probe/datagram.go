@@ -20,9 +20,9 @@ type datagram struct {
 func newDatagram(q Question) *datagram { return &datagram{q, &atomic.Pointer[time.Time]{}} }
 
 const (
-	// doubt is the least time for which silence means nothing after an ICMP error: hosts send few
-	// of them, Linux about one per second and peer, so a dead endpoint is silent to most probes
-	// that are more frequent.
+	// doubt is the least time after an ICMP error for which silence is no evidence. Hosts limit ICMP
+	// errors (Linux: about one per second and peer), so a dead endpoint leaves most frequent probes
+	// unanswered.
 	doubt = 10 * time.Second
 	// An ICMP error that proves nothing must be repeated for this many datagrams from other ports,
 	// at once, within this time each. An attacker who tries all ports does not hit them.
@@ -77,8 +77,8 @@ func (d *datagram) unreachable(err error) (Answer, error) {
 	return Answer{}, plain(d.q, err)
 }
 
-// confirmed reports whether datagrams from other ports get the same error as one that got a
-// possibly forged ICMP error.
+// confirmed reports whether datagrams from other ports get the same ICMP error, which proves that
+// the first one was not forged.
 func (d *datagram) confirmed(ctx context.Context, i *inquiry) bool {
 	wait := confirmation
 	if end, ok := ctx.Deadline(); ok {

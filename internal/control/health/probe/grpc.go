@@ -89,7 +89,7 @@ func (c call) failed(dialed *error, err error) error {
 	return fmt.Errorf("%v: %s", s.Code(), s.Message())
 }
 
-// watched notes why a handshake has failed. gRPC's own error has it in the middle of others.
+// watched records why a handshake has failed. gRPC's own error hides the reason between other text.
 type watched struct {
 	credentials.TransportCredentials
 	failed *atomic.Pointer[error]

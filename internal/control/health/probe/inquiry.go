@@ -13,10 +13,9 @@ import (
 )
 
 // inquiry is a datagram from a port of its own, and its responses: answers, and ICMP errors. A
-// sender of ICMP errors to all ports hits that port, too. So an error is proof only if it quotes
-// something secret, which shows that its sender has seen the datagram. One that quotes less, as
-// some systems do (RFC 792 asks for 8 bytes), or nothing secret, is a hint; one that quotes
-// something else is forged.
+// sender of ICMP errors to all ports hits that port, too. So an error is proof only if it quotes a
+// secret, which shows that its sender has seen the datagram. An error without the secret is a hint:
+// some systems quote only 8 bytes (RFC 792). An error with a wrong quote is forged.
 type inquiry struct {
 	*net.UDPConn
 	sent   []byte
@@ -28,7 +27,7 @@ type inquiry struct {
 }
 
 // errHint is returned by next if there is a hint, and no proof.
-var errHint = errors.New("an ICMP error that anybody may have made up")
+var errHint = errors.New("an ICMP error that may be forged")
 
 // secretName begins a datagram without a request, as an explanation in the endpoint's logs.
 const secretName = "loxilb-probe-"

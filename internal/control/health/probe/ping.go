@@ -47,8 +47,8 @@ func (p ping) echoer() (*echoer, error) {
 	return newEchoer(p.q.To.Addr().Is6(), p.shared.identifier(), p.q.Lead)
 }
 
-// notOurs reports whether a request could not be sent because this machine does not have its source
-// address: the kernel says then that there is no route.
+// notOurs reports whether a request could not be sent because this machine lacks its source
+// address: the kernel then returns "no route".
 func notOurs(from netip.Addr, sending error) error {
 	var errno syscall.Errno
 	if !from.IsValid() || !errors.As(sending, &errno) {
@@ -64,7 +64,7 @@ func notOurs(from netip.Addr, sending error) error {
 // echoer sends echo requests of one IP version, and delivers their answers.
 type echoer struct {
 	rawSocket
-	id uint16 // no other of this process has it
+	id uint16 // unique in this process
 
 	mu      sync.Mutex
 	next    uint16           // sequence number
@@ -81,7 +81,7 @@ type echo struct {
 // echoID is the offset of the identifier in an ICMP echo, of IPv4 and IPv6.
 const echoID = 4
 
-// newEchoer redirects its packets by lead, if that is not nil.
+// newEchoer opens the socket of an echoer. redirect, if not nil, redirects its packets.
 func newEchoer(six bool, id uint16, lead func(fd int) error) (*echoer, error) {
 	protocol := "icmp"
 	if six {
@@ -91,7 +91,7 @@ func newEchoer(six bool, id uint16, lead func(fd int) error) (*echoer, error) {
 	if err != nil {
 		return nil, err
 	}
-	// What is for other processes is filtered out, too.
+	// Replies to other processes are filtered out, too.
 	if err := errors.Join(raw.keepReplies(), raw.keep(echoID, id)); err != nil {
 		raw.Close()
 		return nil, err
@@ -101,7 +101,7 @@ func newEchoer(six bool, id uint16, lead func(fd int) error) (*echoer, error) {
 	return e, nil
 }
 
-// keepReplies makes the kernel filter out ICMP messages that are no echo replies.
+// keepReplies makes the kernel filter out ICMP messages other than echo replies.
 func (s rawSocket) keepReplies() error {
 	if s.v6 != nil {
 		var replies ipv6.ICMPFilter
@@ -186,8 +186,7 @@ func (e *echoer) take(from netip.Addr, packet []byte, came time.Time) {
 	}
 }
 
-// deliver passes a reply to its request: it must come from the probed address, and return the
-// token.
+// deliver passes a reply to its request if it comes from the probed address and returns the token.
 func (e *echoer) deliver(from netip.Addr, reply *icmp.Echo, came time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -205,7 +204,7 @@ func (e *echoer) deliver(from netip.Addr, reply *icmp.Echo, came time.Time) {
 type Sockets struct {
 	mu     sync.Mutex
 	echo   [2]*echoer     // IPv4, IPv6
-	sctp   [2]*associator // the same
+	sctp   [2]*associator // IPv4, IPv6
 	closed bool
 	led    atomic.Uint32 // number of sockets redirected to a VIP
 }

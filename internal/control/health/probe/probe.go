@@ -16,9 +16,9 @@ import (
 type Question struct {
 	To   netip.AddrPort
 	From netip.Addr // zero: the kernel's choice
-	// In mode dsr, To is a VIP, and At is the endpoint's own address, which determines the route.
-	// Lead redirects a socket's packets from At to the VIP before it sends; nil: To is the
-	// endpoint's own address.
+	// In mode dsr, To is a VIP, and At is the endpoint's own address, which determines the route. Lead
+	// redirects a socket's packets, so packets to the VIP reach At; nil: To is the endpoint's own
+	// address.
 	At    netip.Addr
 	Lead  func(fd int) error
 	Probe lb.Probe
@@ -40,7 +40,7 @@ type Answer struct {
 
 // Prober repeats one probe.
 type Prober interface {
-	// Probe probes once, until ctx ends at the latest. An error says nothing about the endpoint if
+	// Probe probes once, until ctx ends at the latest. An error is no evidence about the endpoint if
 	// it wraps ErrNotAsked or ErrUndecided.
 	Probe(ctx context.Context) (Answer, error)
 }
@@ -48,7 +48,7 @@ type Prober interface {
 // ErrNotAsked is wrapped by errors of this machine that prevented a probe.
 var ErrNotAsked = errors.New("cannot be asked")
 
-// ErrUndecided is wrapped by errors that say nothing about the endpoint.
+// ErrUndecided is wrapped by errors that are no evidence about the endpoint.
 var ErrUndecided = errors.New("says nothing yet")
 
 // New makes the prober of a question.

@@ -3,7 +3,7 @@ package probe
 import "time"
 
 // QueueItem is a value's place in a queue; it is a member of the value.
-type QueueItem struct{ place int } // in the heap, from 1; 0: in no queue
+type QueueItem struct{ place int } // index in the heap, from 1; 0: not in a queue
 
 // Queued reports whether the value is in a queue.
 func (i *QueueItem) Queued() bool { return i.place != 0 }
@@ -25,7 +25,7 @@ type entry[T any] struct {
 // Len returns the number of values.
 func (q *Queue[T]) Len() int { return len(q.entries) }
 
-// Push adds a value that is in no queue, or changes the time of one that is in this queue.
+// Push adds a value that is in no queue, or changes the time of a value in this queue.
 func (q *Queue[T]) Push(t T, at time.Time) {
 	i := t.Due().place - 1
 	if i < 0 {
@@ -69,7 +69,7 @@ func (q *Queue[T]) Pop(now time.Time) (t T, ok bool) {
 	return t, true
 }
 
-// place puts an entry where it belongs, replacing the one at i.
+// place moves an entry to its position in the heap, replacing the entry at i.
 func (q *Queue[T]) place(i int, e entry[T]) {
 	for i > 0 {
 		parent := (i - 1) / branches

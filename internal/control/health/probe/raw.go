@@ -28,8 +28,8 @@ const receiveBuffer = 4 << 20
 // pause is the delay before reading again from a failing socket.
 const pause = 10 * time.Millisecond
 
-// openRaw opens a raw socket for a protocol, which net.ListenIP names. It redirects the packets by
-// lead, if that is not nil.
+// openRaw opens a raw socket for a protocol, named as for net.ListenIP. redirect, if not nil,
+// redirects its packets.
 func openRaw(six bool, protocol string, lead func(fd int) error) (rawSocket, error) {
 	network, address := "ip4:"+protocol, "0.0.0.0"
 	if six {
@@ -59,8 +59,7 @@ func openRaw(six bool, protocol string, lead func(fd int) error) (rawSocket, err
 	return s, nil
 }
 
-// keep makes the kernel filter out packets that do not have this value in the two bytes at an
-// offset.
+// keep makes the kernel deliver only packets with this value in the two bytes at an offset.
 func (s rawSocket) keep(offset uint32, value uint16) error {
 	// a raw socket of IPv4 receives the IP header too
 	load := []bpf.Instruction{bpf.LoadMemShift{Off: 0}, bpf.LoadIndirect{Off: offset, Size: 2}}

@@ -25,7 +25,7 @@ import (
 const (
 	callTimeout = 2 * time.Second // of one call
 	pageSize    = 500             // entries of one answer
-	retries     = 3               // of a call that has not been sent: other servers may answer
+	retries     = 3               // retries of a call that was not sent: other servers may answer
 	leaseTTL    = 10              // seconds after which the entry of a node that has died vanishes
 	leaseEvery  = 3 * time.Second
 )

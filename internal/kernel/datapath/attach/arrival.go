@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// arrivals caches the addresses of interfaces that are up. To find one, the kernel lists all
-// interfaces, which takes milliseconds with a thousand, so it is queried once per arrivalsAge.
+// arrivals caches the addresses of interfaces that are up. The kernel can only list all interfaces,
+// which takes milliseconds with a thousand, so it is queried once per arrivalsAge.
 type arrivals struct {
 	mu   sync.Mutex
 	at   time.Time
@@ -36,8 +36,8 @@ func (a *arrivals) addresses(now time.Time) map[int]net.HardwareAddr {
 	return a.macs
 }
 
-// Arrival returns the hook at which a packet may seem to arrive: that of the given interface, or of
-// another one if it has none. mac is the interface's own.
+// Arrival returns an interface with a hook, at which a simulated packet can arrive: the wanted one
+// or, if it has no hook, any other. mac is the interface's address.
 func (h *Hooks) Arrival(wanted int) (ifindex int, mac net.HardwareAddr, ok bool) {
 	up := h.arrivals.addresses(time.Now())
 	h.mu.RLock()

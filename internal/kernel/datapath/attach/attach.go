@@ -1,6 +1,6 @@
-// Package attach attaches programs to interfaces: those of the packet path to tc hooks (Hooks), the
-// one in front of tc (XDP), those that redirect probes (Probes), and the one that removes tunnel
-// headers (Decap).
+// Package attach attaches programs to interfaces: the packet path at tc hooks (Hooks), the program
+// in front of tc (XDP), the redirection of probes (Probes), and the removal of tunnel headers
+// (Decap).
 //
 // Pinned links outlive the process. The next process replaces their programs in place, so every
 // packet meets a program.
@@ -39,8 +39,8 @@ type Hooks struct {
 	tracing  *tracing          // nil: no tracing
 
 	arrivals arrivals
-	follow   func(Interface) // called when an interface is attached; nil: nobody follows
-	settle   func() error    // called when all selected interfaces are known; nil: nobody follows
+	follow   func(Interface) // called when an interface is attached; may be nil
+	settle   func() error    // called when all selected interfaces are known; may be nil
 	settled  bool            // they are known
 }
 
@@ -70,7 +70,7 @@ func (h *Hooks) Any() bool {
 func (h *Hooks) Attach(i Interface) error {
 	added, err := h.attachIngress(i)
 	if added && h.follow != nil {
-		h.follow(i) // without the lock: it may ask for what is attached
+		h.follow(i) // without the lock: it may query attachments
 	}
 	return err
 }
@@ -90,8 +90,8 @@ func (h *Hooks) attachIngress(i Interface) (added bool, err error) {
 }
 
 // SetEgress attaches the egress program to an attached interface, or detaches it. The program
-// handles the answers of endpoints on this machine. It is idempotent; an interface that is not
-// attached is no error.
+// handles the answers of endpoints on this machine. It is idempotent, and ignores an interface that
+// is not attached.
 func (h *Hooks) SetEgress(index int, wanted bool) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -193,8 +193,8 @@ func (h *Hooks) sameCode(id ebpf.ProgramID) (bool, error) {
 	return SameCode(p, own)
 }
 
-// Detach detaches the programs from an interface. One that is missing, or was never attached, is no
-// error. It may be retried after a failure.
+// Detach detaches the programs from an interface. It succeeds if the interface is missing or was
+// never attached. It may be retried after a failure.
 func (h *Hooks) Detach(index int) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -141,8 +141,8 @@ func (x *XDP) Audit(mend bool) []report.Compared {
 	return []report.Compared{sheet.Check(mend), x.auditTargets(targets, mend), x.auditLinks(mend)}
 }
 
-// auditTargets checks to which interfaces the program redirects, which is all that a map of devices
-// shows.
+// auditTargets checks the interfaces to which the program redirects. A map of devices shows nothing
+// else.
 func (x *XDP) auditTargets(want map[uint32]bool, mend bool) report.Compared {
 	out := report.Compared{Table: "xdp_targets", Rows: len(want)}
 	m := x.programs.Maps["xdp_targets"]

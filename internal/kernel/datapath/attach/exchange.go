@@ -16,7 +16,7 @@ import (
 type Exchange struct {
 	mu     sync.Mutex
 	places []exchanged
-	back   bool // the former ones are in their places
+	back   bool // the former programs are attached
 }
 
 // exchanged is a place where a program was replaced.
@@ -73,7 +73,7 @@ func (e *Exchange) Former() []*ebpf.Program {
 }
 
 // ErrWatched reports that programs of another version may still be restored.
-var ErrWatched = errors.New("the programs have just been exchanged for those of this version, and the former ones may come back: try again in 10 seconds")
+var ErrWatched = errors.New("this version's programs have just replaced the former ones, which may still be restored: try again in 10 seconds")
 
 // Watched returns ErrWatched while former programs may be restored.
 func (e *Exchange) Watched() error {
@@ -118,7 +118,7 @@ func isGone(err error) bool {
 	return errors.Is(err, unix.ENOLINK) || errors.Is(err, unix.ENODEV) || errors.Is(err, unix.EBADF)
 }
 
-// Keep lets go of the former programs.
+// Keep releases the former programs.
 func (e *Exchange) Keep() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -18,10 +18,10 @@ import (
 	"loxilb/internal/lb"
 )
 
-// GTP are the programs that take packets of mobile users out of GTP-U tunnels, put answers into
-// them, and prepare packets in tunnels for services of algorithm n3 (bpf/gtp.bpf.c). They are
-// loaded and attached while there are such flows or services; pinned links outlive the process.
-// Methods are safe for concurrent use.
+// GTP has the programs that decapsulate GTP-U packets of mobile users, encapsulate answers, and
+// prepare packets in tunnels for services of algorithm n3 (bpf/gtp.bpf.c). They are loaded and
+// attached while there are such flows or services; pinned links outlive the process. Methods are
+// safe for concurrent use.
 type GTP struct {
 	shared *loader.Collection
 	hooks  *Hooks
@@ -45,7 +45,7 @@ type GTPLinks struct {
 	Far  Interface
 }
 
-// GTPFlow is what a user exchanges with one address by GTP-U.
+// GTPFlow is the traffic of a user with one address, over GTP-U.
 type GTPFlow struct {
 	User, Peer   netip.Addr
 	Core, Access lb.TunnelEnd // of the user plane function, and of the base station; of one IP version
@@ -214,7 +214,7 @@ func (g *GTP) folder() LinkFolder {
 	return LinkFolder{Path: g.shared.PinFolder(pins.GTP), Log: g.shared.Log, Exchange: &Exchange{}}
 }
 
-// attach attaches a program in front of others, or replaces that of an earlier process.
+// attach attaches a program in front of others, or replaces the program of an earlier process.
 func (g *GTP) attach(i Interface, prog *ebpf.Program) error {
 	if g.at[i.Index] != nil {
 		return nil
@@ -261,7 +261,7 @@ func (g *GTP) keep(wanted func(index int) bool) error {
 	return errors.Join(errs...)
 }
 
-// unload detaches the programs, also those of an earlier process, and releases them.
+// unload detaches the programs, including an earlier process's, and releases them.
 func (g *GTP) unload() error {
 	err := g.keep(func(int) bool { return false })
 	if g.objects == nil {

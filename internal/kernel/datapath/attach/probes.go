@@ -25,9 +25,9 @@ const (
 	unused = time.Minute
 )
 
-// Probes are the programs that redirect probes of endpoints in mode dsr to the VIP
-// (bpf/probe.bpf.c). They are attached while there are such probes, and not pinned. Methods are
-// safe for concurrent use.
+// Probes has the programs that redirect probes of endpoints in mode dsr to the VIP
+// (bpf/probe.bpf.c). They are attached while there are probes of this kind, and not pinned. Methods
+// are safe for concurrent use.
 type Probes struct {
 	shared *loader.Collection
 	hooks  *Hooks
@@ -149,7 +149,7 @@ func (p *Probes) attach(i Interface) error {
 }
 
 // follow attaches the programs wherever packets of clients arrive: answers may arrive at another
-// interface than that of the probes.
+// interface than the one that probes leave from.
 func (p *Probes) follow() {
 	for _, i := range p.hooks.Attached() {
 		if err := p.attach(i); err != nil {

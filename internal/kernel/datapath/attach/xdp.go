@@ -69,7 +69,7 @@ const maxIndex = 16383
 
 // XDP is the XDP program: it runs before the program at the tc hook, forwards packets of
 // established connections itself, and challenges or drops the SYNs of a flood. All other packets,
-// and those of interfaces without it, are handled at the tc hook, so no packet needs it.
+// and packets of interfaces without XDP, are handled at the tc hook, so XDP is optional.
 //
 // It is loaded on first use. Its own maps are not pinned: they live as long as a link's program.
 // Methods are safe for concurrent use.

@@ -78,8 +78,8 @@ func AESKeys(key [16]byte) (words [TcQuicLimitQUIC_KEY_WORDS]uint32) {
 	return words
 }
 
-// AESInverseKeys returns the keys of the rounds of the equivalent inverse cipher: in reverse, and
-// those in between mixed.
+// AESInverseKeys returns the round keys of the equivalent inverse cipher: in reverse order, and
+// mixed except for the first and the last.
 func AESInverseKeys(key [16]byte) (words [TcQuicLimitQUIC_KEY_WORDS]uint32) {
 	forward := AESKeys(key)
 	last := len(words) - 4

@@ -6,7 +6,7 @@ import (
 	"net/netip"
 )
 
-// Attached has the rows of all policers and mirrors, and of what they are attached to.
+// Attached has the rows of all policers and mirrors, and of their attachments.
 type Attached struct {
 	Policers map[string]TcPolicer // by name; members that packets change are ignored
 	Mirrors  map[string]TcMirror  // by name
@@ -16,7 +16,7 @@ type Attached struct {
 	Ports    map[int]TcAttachments    // by interface index
 }
 
-// NotAttached has what could not be written, by name.
+// NotAttached has the errors of failed writes, by name.
 type NotAttached struct{ Policers, Mirrors map[string]error }
 
 // NameKey returns the maps' key of an object, a hash of its name: so the next daemon finds it.

@@ -2,7 +2,7 @@
 // generated, by bpf2go, from the C sources in the top folder bpf/.
 package bpf
 
-import _ "loxilb/internal/kernel/datapath/bpf/machine" // which is built on no machine that these are not for
+import _ "loxilb/internal/kernel/datapath/bpf/machine" // fails to build on unsupported machines
 
 //go:generate ../../../../tools/bpf Tc ../../../../bpf/tc.bpf.c -types tc.types
 //go:generate ../../../../tools/bpf Sweep ../../../../bpf/sweep.bpf.c

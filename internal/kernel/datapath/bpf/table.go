@@ -33,7 +33,7 @@ type ServiceTable struct {
 	QUIC          []QUICConfig    // of connection IDs
 	Endpoints     []EndpointTable // in the user's order, without duplicates
 	Tenths        bool            // Takes of endpoints is in tenths of their weights
-	Parents       []uint32        // for each of Endpoints the index of the user's endpoint that its counters belong to; nil: its own index
+	Parents       []uint32        // for each of Endpoints, the index of the user's endpoint to which its counters belong; nil: its own index
 	Denied        []netip.Prefix  // that may not connect, sorted, each once
 	Sources       []netip.Prefix  // that may connect, sorted, each once; none: all
 	Slots         []uint32        // table of the algorithm: indices into Endpoints

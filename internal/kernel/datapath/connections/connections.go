@@ -37,7 +37,7 @@ type Table struct {
 	judging   sync.Mutex
 	sweeping  sync.Mutex
 	gathering sync.Mutex
-	cost      time.Duration // CPU time of the last sweep with all that belongs to it; guarded by sweeping
+	cost      time.Duration // CPU time of the last sweep and its follow-up work; guarded by sweeping
 	sweptMu   sync.Mutex
 	swept     SweepStats
 }

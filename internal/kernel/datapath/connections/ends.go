@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// endTick is how often connections end, as many as the rates of their endpoints allow; endTurn
-	// is how often the list of ending endpoints is renewed.
+	// endTick is the interval at which connections are ended, within the rates of their endpoints.
+	// endTurn is the interval at which the list of ending endpoints is renewed.
 	endTick = 10 * time.Millisecond
 	endTurn = 100 * time.Millisecond
 	// endsPerTick limits all endpoints together to the maximum rate.
@@ -41,8 +41,8 @@ type pace struct {
 	taken int // from queues, since then
 }
 
-// EndEvery ends connections of endpoints when they are due, until ctx ends: those of
-// tables.EndsDue, at their rate. kick signals changes.
+// EndEvery ends the connections of the endpoints in tables.EndsDue when they are due, at their
+// rate, until ctx ends. kick signals changes.
 func (t *Table) EndEvery(ctx context.Context, kick <-chan struct{}) {
 	for kicked := true; ; {
 		wait, err := t.endForATurn(ctx, kicked)
@@ -130,8 +130,8 @@ func (t *Table) endQueued(e *ending, n int) error {
 	return nil
 }
 
-// findDue finds the connections to end now, by one walk for all endpoints that have some, and
-// returns when to look again. Removed endpoints without a connection are freed.
+// findDue finds the connections to end now, by one walk for all their endpoints, and returns the
+// time of the next call. Removed endpoints without a connection are freed.
 func (t *Table) findDue(ctx context.Context, kicked bool) (wait time.Duration, err error) {
 	if kicked && t.tables.Ending() {
 		t.quiesce() // packets that saw an endpoint in its service have opened their connection by now

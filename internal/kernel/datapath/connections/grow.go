@@ -94,8 +94,8 @@ func (t *Table) growEvery(ctx context.Context) {
 	}
 }
 
-// expectedGrowth returns the number of entries to prepare for: those that arrive in the time ahead,
-// at the recent rate.
+// expectedGrowth returns the number of entries to prepare for: the arrivals in the time ahead at
+// the recent rate.
 func expectedGrowth(before, now uint64, since, ahead time.Duration) uint64 {
 	if now <= before || since <= 0 {
 		return 0

@@ -7,14 +7,14 @@ import (
 	"loxilb/internal/kernel/datapath/bpf"
 )
 
-// judgeSamples is the program that judges connections which are watched.
+// judgeSamples is the program that judges watched connections.
 const judgeSamples = "loxilb_judge"
 
 // judgedEndpoints has a bit for each endpoint.
 type judgedEndpoints [bpf.TcSampleLayoutOUTCOME_ROWS / 64]uint64
 
-// JudgeConnections judges the connections that are watched (bpf/open/judge.h): services of
-// endpoints that were judged have news of handshakes.
+// JudgeConnections judges watched connections (bpf/open/judge.h). It marks the services of judged
+// endpoints as changed.
 func (t *Table) JudgeConnections() error {
 	t.judging.Lock()
 	defer t.judging.Unlock()

@@ -14,9 +14,9 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// EndConnections ends matching connections, rate of them per second, and counts them. TCP
-// connections with known sequence numbers end at both ends by RSTs, SCTP associations with known
-// verification tags by ABORTs; others only here. Closed ones are skipped. If ctx ends first, it
+// EndConnections ends matching connections, at most rate per second, and counts them. TCP
+// connections with known sequence numbers end by RSTs to both ends, SCTP associations with known
+// verification tags by ABORTs. Others end only here. Closed ones are skipped. If ctx ends first, it
 // returns the position to continue from; 0 is the beginning.
 func (t *Table) EndConnections(ctx context.Context, from, rate int, matches func(*report.Connection) bool) (done report.Ended, err error) {
 	start, stopped := time.Now(), false

@@ -1,5 +1,5 @@
-// Package connections lists the connection table, lets it grow, and sweeps it: connections that are
-// over free their rows in it, and removed endpoints theirs after them.
+// Package connections lists, grows and sweeps the connection table. Sweeping frees the rows of
+// ended connections, and then the rows of removed endpoints.
 package connections
 
 import (
@@ -12,7 +12,7 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// Connections calls yield for each direction of each connection, in no order, until it returns
+// Connections calls yield for each direction of each connection, in any order, until it returns
 // false. The table changes meanwhile: a connection that lives throughout is listed, others may or
 // may not be.
 func (t *Table) Connections(ctx context.Context, yield func(report.Connection) bool) error {
@@ -21,8 +21,8 @@ func (t *Table) Connections(ctx context.Context, yield func(report.Connection) b
 }
 
 // ConnectionsFrom is Connections from a position on, for selected connections and perhaps others.
-// It returns the position where yield returned false, to begin with that connection again; 0: the
-// end. Positions do not depend on the selection.
+// It returns the position at which yield returned false, so the next call begins with that
+// connection; 0: the end. Positions do not depend on the selection.
 func (t *Table) ConnectionsFrom(ctx context.Context, from int, query report.ConnectionQuery, yield func(report.Connection) bool) (next int, err error) {
 	each := t.shared.Conntrack.EachRowFrom
 	if !query.All() {

@@ -29,13 +29,13 @@ const (
 // timers is the map with the timer that visits the table while no process sweeps.
 const timers = "reclaim_timers"
 
-// Programs sweep, grow and search the table, and end connections. A start loads the one that
-// sweeps, and the one that grows the table if it may grow: when it fills, there is no time to load
-// it. The others are loaded on first use.
+// Programs sweep, grow and search the table, and end connections. A start loads the program that
+// sweeps and, if the table may grow, the program that grows it: when the table fills, there is no
+// time to load it. The others are loaded on first use.
 type Programs struct {
 	shared *loader.Collection
 	maps   map[string]*ebpf.Map // that they share with the programs at the hooks
-	own    *ebpf.Collection     // maps and variables of theirs
+	own    *ebpf.Collection     // their own maps and variables
 	idle   *ringbuf.Reader      // of idle_ends
 	found  *ringbuf.Reader      // of found_ends
 	rows   *ringbuf.Reader      // of found_rows
@@ -45,7 +45,7 @@ type Programs struct {
 	findWanted, findEndpoints *ebpf.Variable
 	judged                    *ebpf.Variable
 
-	loading sync.Mutex // held while one is loaded, which takes a while; taken before mu
+	loading sync.Mutex // held while a program is loaded, which takes a while; locked before mu
 	mu      sync.RWMutex
 	loaded  map[string]*ebpf.Program
 }

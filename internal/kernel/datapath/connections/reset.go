@@ -35,8 +35,7 @@ const (
 func wordOf(r *bpf.TcConnection) uint32 { return uint32(r.Generation) << 24 }
 
 // endTarget passes a program the connection to end (struct end_target of bpf/sweep/ends.h): the
-// keys may belong to another one by now. mask has the bits of its word that are unchanged if they
-// do not.
+// keys may belong to another connection by now. mask has the bits of its word that then differ.
 func endTarget(endpoint, word, mask uint32) testrun.SKB {
 	return testrun.SKB{CB: [5]uint32{endpoint, word, mask}}
 }
@@ -85,8 +84,8 @@ const (
 	flagRST    = 0x04
 )
 
-// resetFrame returns a RST with sequence number 0, or an ABORT with tag 0, complete except for that
-// and the destination MAC address.
+// resetFrame returns a RST with sequence number 0, or an ABORT with tag 0, complete except for the
+// number or tag, and the destination MAC address.
 func resetFrame(key bpf.TcConnectionKey) []byte {
 	src, dst := bpf.AddrPort(key.Saddr, key.Sport), bpf.AddrPort(key.Daddr, key.Dport)
 	if key.Protocol == uint8(lb.SCTP) {

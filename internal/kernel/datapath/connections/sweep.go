@@ -335,7 +335,7 @@ func (p *promise) renew(c *loader.Collection, d time.Duration) error {
 	if err != nil {
 		return err
 	}
-	return c.Variables.SweepDue.Set(max(due, 1)) // memory; 0 is no promise
+	return c.Variables.SweepDue.Set(max(due, 1)) // a write to memory; 0 would mean no promise
 }
 
 // sweepPromiseMost is less than SWEEP_PROMISE_MOST ticks (bpf/shared.h), whatever their length.

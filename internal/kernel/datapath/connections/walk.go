@@ -33,9 +33,9 @@ type walk struct {
 	slice    uint32 // buckets since others had the CPU
 }
 
-// walk finds the connections of these endpoints: in the groups where they should be, then, unless
-// all were met, everywhere. Connections of TCP and SCTP are returned by endpoint, others end during
-// the walk.
+// walk finds the connections of these endpoints: first in the groups of the location map and then,
+// unless all were found, everywhere. It returns connections of TCP and SCTP by endpoint, and ends
+// others at once.
 func (t *Table) walk(ctx context.Context, of []tables.End) (map[uint32][]foundEnd, error) {
 	var ending [tables.MaxEndpoints / 64]uint64
 	ids := make([]uint32, len(of))

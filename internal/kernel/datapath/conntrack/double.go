@@ -9,15 +9,15 @@ import (
 	"loxilb/internal/kernel/datapath/bpf"
 )
 
-// Double stands in for a table: to programs it appears as large and as full, and has the few
-// entries that it is given. All of its groups are the same few buckets.
+// Double replaces a table: programs see the same size and load, but it has only a few given
+// entries. All of its groups share a few buckets.
 type Double struct {
 	outer, state, counts *ebpf.Map
 	group                *ebpf.Map
 	groups               int // of outer that are there
 }
 
-// NewDouble makes one of three empty maps; inner is the spec of its groups.
+// NewDouble makes a Double of three empty maps; inner is the spec of its groups.
 func NewDouble(outer, state, counts *ebpf.Map, inner *ebpf.MapSpec) (*Double, error) {
 	group, err := ebpf.NewMap(inner)
 	if err != nil {

@@ -154,8 +154,8 @@ func (t *Table) clearCounts() error {
 	return nil
 }
 
-// put writes an entry into its bucket, or another one of the group. If it has no room there, the
-// bucket's keys go to their second home.
+// put writes an entry into its bucket, or another bucket of the group. If the group has no room,
+// the bucket's keys go to their second home.
 func put(buckets []element, h home, e *Entry) bool {
 	own := bucketOf(h.hash)
 	control := &bucketIn(&buckets[own]).Tags[bpf.TcTableLayoutTAG_WORDS-1]

@@ -23,7 +23,7 @@ const (
 	hashRow = 1 // HASH_ROW of bpf/table/place.h
 )
 
-// seeds are the seeds of the table's hash: random, so that nobody can choose tuples that share a
+// seeds are the seeds of the table's hash: random, so attackers cannot choose tuples that share a
 // bucket.
 type seeds = [bpf.TcTableLayoutTABLE_SEEDS]uint32
 

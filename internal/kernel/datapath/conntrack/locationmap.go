@@ -78,8 +78,8 @@ func (w *LocationMap) Turn() error {
 // otherEdition is the edition that is not written.
 func (w *LocationMap) otherEdition() uint32 { return 2*firstWord + endpointRows*w.words - w.present }
 
-// Groups returns the groups that may have connections of these endpoints, in order: in no other
-// group was one opened, or met by the sweep, during its last two passes.
+// Groups returns the groups that may have connections of these endpoints, in order: in other
+// groups, none was opened or found by the last two sweeps.
 func (w *LocationMap) Groups(endpoints []uint32) (groups []uint32, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

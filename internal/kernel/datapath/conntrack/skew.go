@@ -11,10 +11,9 @@ import (
 
 const cacheLine = uint32(bpf.TcTableLayoutCACHE_LINE)
 
-// Skew is how many bytes after a map's value a bucket begins, so that what is read together is in
-// as few lines of cache as can be. Where the kernel has the first value of an array is its own
-// matter, and another one with each version. A kernel that does not tell costs a line more at each
-// look-up. A table is adopted only with the skew that it was made with.
+// Skew is the offset of the first bucket in a map's value that aligns buckets to cache lines. The
+// kernel's alignment of the first value of an array differs between versions. If it is unknown,
+// each look-up reads one more line. A table is adopted only with the skew that it was made with.
 var Skew = sync.OnceValue(func() uint32 {
 	kernel, err := bpf.KernelTypes().Kernel()
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package conntrack is the connection table as user space sees it: its rows, its size, and room for
-// more. What a row, a bucket and a group are is in bpf/table/table.h.
+// Package conntrack has the connection table as user space sees it: its rows, its size, and its
+// growth. bpf/table/table.h explains rows, buckets and groups.
 package conntrack
 
 import (
@@ -13,7 +13,7 @@ import (
 	"loxilb/internal/kernel/datapath/rows"
 )
 
-// Table is the connection table. Methods are safe for concurrent use, but for Extend.
+// Table is the connection table. Methods are safe for concurrent use, except for Extend.
 type Table struct {
 	groups        *rows.Array
 	state, counts *ebpf.Map
@@ -29,8 +29,8 @@ const (
 	fullPercent, goalPercent = 72, 68
 	// firstGroups bounds the initial table: 32,000 entries.
 	firstGroups = 132
-	// countBatch is how many entries a CPU counts by itself, in a table that is large enough for
-	// that not to matter.
+	// countBatch is the number of entries that a CPU counts for itself, if the table is large enough
+	// for this error.
 	countBatch, largeTable = 32, 65536
 )
 

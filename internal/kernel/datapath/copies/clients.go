@@ -18,7 +18,7 @@ import (
 // clientsBatch is how many rows of persists are read at once.
 const clientsBatch = 1024
 
-// ScanClients calls yield with the clients whose endpoints services remember, which are valid until
+// ScanClients calls yield with the clients whose endpoints services remember. They are valid until
 // yield returns.
 func (c *Copies) ScanClients(ctx context.Context, yield func([]report.ClientCopy) error) error {
 	m := c.tables.Persists()
@@ -56,8 +56,9 @@ func (c *Copies) ScanClients(ctx context.Context, yield func([]report.ClientCopy
 	return ctx.Err()
 }
 
-// PutClients has services remember clients of other nodes, unless they know a later endpoint of
-// them. unknown, which is as long as list, reports those whose service or endpoint is not here.
+// PutClients stores clients of other nodes in their services, unless a service has a later endpoint
+// of the client. unknown, which is as long as list, marks clients whose service or endpoint is not
+// here.
 func (c *Copies) PutClients(ctx context.Context, list []report.ClientCopy, unknown []bool) error {
 	now, err := loader.Now()
 	if err != nil {
@@ -83,7 +84,7 @@ func (c *Copies) PutClients(ctx context.Context, list []report.ClientCopy, unkno
 }
 
 // putClient writes the endpoint of a client, unless a later one is known. A packet may do so at the
-// same moment: then one of both endpoints stays, as if the packet had come earlier or later.
+// same time: then one of the two endpoints stays, as if the packet had arrived earlier or later.
 func (c *Copies) putClient(at tables.CopyPlace, client netip.Addr, seen uint32) error {
 	m := c.tables.Persists()
 	if m == nil {

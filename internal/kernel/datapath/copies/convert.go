@@ -58,8 +58,8 @@ func (c *Copies) row(in *report.ConnectionCopy, at place) bpf.TcConnectionCopy {
 
 func address(a netip.AddrPort) (bpf.TcIpAddr, uint16) { return bpf.Addr(a.Addr()), bpf.Port(a.Port()) }
 
-// isPlausible reports whether the addresses of a copy fit each other, as the packet path relies on:
-// another node may have another version of IP in mind than its traits say.
+// isPlausible reports whether the addresses of a copy have the IP versions that its traits claim,
+// on which the packet path relies.
 func isPlausible(in *report.ConnectionCopy) bool {
 	if in.Client.Addr().Is4() != in.VIP.Addr().Is4() || in.Source.Addr().Is4() != in.Endpoint.Addr().Is4() {
 		return in.Traits&oneWay != 0

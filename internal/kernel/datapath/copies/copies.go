@@ -1,5 +1,5 @@
-// Package copies exchanges connections of the table with user space: it reads those that this node
-// opens, and inserts those of other nodes (docs/adr/0092-connection-sync.md).
+// Package copies exchanges connections of the table with user space: it reads this node's
+// connections, and inserts other nodes' (docs/adr/0092-connection-sync.md).
 package copies
 
 import (
@@ -123,6 +123,6 @@ func (c *Copies) KeepQuiet(d time.Duration) error {
 	return nil
 }
 
-// NewTable reports whether the connection table was made by this process: no connection of an
-// earlier one is in it.
+// NewTable reports whether this process made the connection table, so it has no connections of an
+// earlier process.
 func (c *Copies) NewTable() bool { return c.shared.Fresh }

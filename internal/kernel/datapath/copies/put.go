@@ -16,7 +16,7 @@ import (
 // batch is copies_to_put of bpf/cluster/put.h.
 type batch [bpf.TcCopyLimitCOPY_BATCH]bpf.TcConnectionCopy
 
-// target is what a copy says about its endpoint, and place where that is in this node's tables.
+// target is the endpoint that a copy names, and place is its place in this node's tables.
 type (
 	target struct {
 		vip, endpoint netip.AddrPort
@@ -35,8 +35,8 @@ const (
 	placesMost = 65_536
 )
 
-// ExpectCopies makes room for the connections of a node that has so many, with those that are here:
-// nodes have the same connections.
+// ExpectCopies makes room for another node's connections. Nodes share their connections, so those
+// in the table already count.
 func (c *Copies) ExpectCopies(ctx context.Context, connections int) error {
 	return c.table.MakeTotalRoom(ctx, connections)
 }
@@ -50,8 +50,8 @@ func (c *Copies) CountConnections() int {
 	return int(entries / conntrack.EntriesPerConnection)
 }
 
-// PutCopies inserts copies of connections that other nodes have opened, or merges them into those
-// that are here, and stores what became of each in results, which is as long.
+// PutCopies inserts copies of other nodes' connections, or merges them with existing ones. It
+// stores the outcome of each in results, which is as long as list.
 func (c *Copies) PutCopies(ctx context.Context, list []report.ConnectionCopy, results []report.CopyResult) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

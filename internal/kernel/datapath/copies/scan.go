@@ -21,7 +21,7 @@ import (
 // scanPause lets packets and other programs have the CPU between two slices.
 const scanPause = 500 * time.Microsecond
 
-// ScanCopies calls yield with the selected connections of the table, a few hundred at a time, which
+// ScanCopies calls yield with the selected connections of the table, a few hundred at a time. They
 // are valid until yield returns. The table changes meanwhile: changes arrive by WatchCopies.
 func (c *Copies) ScanCopies(ctx context.Context, what report.CopySelection, yield func([]report.ConnectionCopy) error) error {
 	now, err := loader.Now()

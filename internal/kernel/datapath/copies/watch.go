@@ -49,7 +49,7 @@ func (c *Copies) WatchCopies(ctx context.Context, yield func(list []report.Conne
 	if err := c.shared.Variables.Copying.Set(uint32(1)); err != nil {
 		return fmt.Errorf("enable copies of connections: %w", err)
 	}
-	defer c.shared.Variables.Copying.Set(uint32(0)) //nolint:errcheck // nobody reads them any more
+	defer c.shared.Variables.Copying.Set(uint32(0)) //nolint:errcheck // they are no longer read
 	stop := context.AfterFunc(ctx, func() { _ = reader.Flush() })
 	defer stop()
 	return c.follow(ctx, reader, before, yield)

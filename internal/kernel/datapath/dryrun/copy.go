@@ -24,8 +24,8 @@ type needs struct {
 	now     uint32 // jiffies, when the last run looked for an endpoint
 }
 
-// copyConnection finds the entries of the packet's own connection, of the one that it answers, and
-// of those to which it may be related.
+// copyConnection finds the entries of the packet's own connection, of the connection that it
+// answers, and of connections to which it may be related.
 func (d *double) copyConnection(n *needs) error {
 	reversed := bpf.TcConnectionKey{Saddr: n.key.Daddr, Daddr: n.key.Saddr, Sport: n.key.Dport, Dport: n.key.Sport, Protocol: n.key.Protocol}
 	keys := []bpf.TcConnectionKey{n.key, reversed}

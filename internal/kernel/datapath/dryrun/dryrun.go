@@ -1,7 +1,7 @@
-// Package dryrun predicts how a packet would be handled. It runs the data path's program, loaded a
-// second time, on maps of its own: it shares configuration with the real program, and copies the
-// rows that packets change and this one would meet. So the answer is the program's own, and affects
-// no packet, counter or connection of the network.
+// Package dryrun predicts how a packet would be handled. It runs a second instance of the data
+// path's program. This shares the configuration of the real one, and has copies of the rows that
+// the packet could read and change. So the answer is the program's own, and no packet, counter or
+// connection of the network is affected.
 //
 // The program itself shows which rows it needs: it runs, the rows that it missed are copied, and it
 // runs again until it misses none.
@@ -101,7 +101,7 @@ func (r *Runner) unload() {
 	r.double = nil
 }
 
-// Close releases what is loaded.
+// Close releases the loaded programs and maps.
 func (r *Runner) Close() {
 	r.mu.Lock()
 	r.closed = true

@@ -12,7 +12,7 @@ import (
 	"loxilb/internal/kernel/datapath/testrun"
 )
 
-// Outcome is what the packet path does with a packet.
+// Outcome is the packet path's treatment of a packet.
 type Outcome string
 
 // The outcomes.
@@ -70,7 +70,7 @@ type Opening struct {
 // Way is its next hop.
 type Way struct {
 	Ifindex int
-	Gateway netip.Addr // or the target itself; not valid: there is no link layer
+	Gateway netip.Addr // or the target itself; invalid: there is no link layer
 	MAC     net.HardwareAddr
 	MTU     int
 	Local   bool

@@ -211,7 +211,8 @@ func (s *Sockets) attach(root *os.File, folder string) error {
 	return nil
 }
 
-// attachOne makes a link, or updates the program of the existing one, if it is of the same cgroup.
+// attachOne makes a link, or updates the program of the existing link if it belongs to the same
+// cgroup.
 func (s *Sockets) attachOne(root *os.File, at ebpf.AttachType, program *ebpf.Program, pin string) (link.Link, error) {
 	if s.shared.Pinned() {
 		old, err := link.LoadPinnedLink(pin, nil)
@@ -237,7 +238,7 @@ func (s *Sockets) attachOne(root *os.File, at ebpf.AttachType, program *ebpf.Pro
 	return l, nil
 }
 
-// sameCgroup: the inode of a cgroup is its id.
+// The inode of a cgroup is its id.
 func sameCgroup(l link.Link, root *os.File) bool {
 	info, err := l.Info()
 	if err != nil || info.Cgroup() == nil {

@@ -137,7 +137,7 @@ func (b *Bell) Deafen(deaf bool) { b.deaf.Store(deaf) }
 func (b *Bell) Deaf() bool { return b.deaf.Load() }
 
 // News calls yield with each endpoint below limit that has counted a handshake event since the last
-// call. Its counts until then are visible.
+// call. Its counts up to the event are visible.
 func (b *Bell) News(limit int, yield func(endpoint uint32)) {
 	for i := range b.words(limit) {
 		word := &b.row.Handshakes[i]
@@ -198,8 +198,8 @@ func (b *Bell) ForgetOutcomes(endpoint uint32) {
 	}
 }
 
-// Try requests that the next new connection of a service goes to an endpoint (bpf/open/trial.h). Of
-// two services with the same place, the later call counts.
+// Try sends the next new connection of a service to an endpoint (bpf/open/trial.h). If two services
+// share a place, the later call wins.
 func (b *Bell) Try(service, endpoint uint32) {
 	atomic.StoreUint64(&b.trials[service%uint32(len(b.trials))], uint64(service)<<32|uint64(endpoint+1))
 }

@@ -42,12 +42,12 @@ type Collection struct {
 	dropReasons map[uint32]string
 	ruleSet     *ebpf.MapSpec
 
-	sharedCounts map[string]*ebpf.MapSpec // those that CPUs have rows of, too; until CountPerCPU
+	sharedCounts map[string]*ebpf.MapSpec // maps whose rows each CPU has, too; until CountPerCPU
 	spec         *ebpf.CollectionSpec     // until LoadFirst
 
 	mu       sync.Mutex
 	programs map[string]*ebpf.Program // loaded so far
-	sctp     tails                    // of these
+	sctp     tails                    // programs of SCTP packets
 	quic     tails
 	proxy    tails
 }

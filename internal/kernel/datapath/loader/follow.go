@@ -11,9 +11,9 @@ import (
 // runtimeSection has the variables that user space changes while programs run.
 const runtimeSection = ".data.runtime"
 
-// Epochs of next hops: programs of an earlier process have their own map of ways, and connections
-// store only the index and the epoch. So two processes must never have the same epoch. Connections
-// store 16 bits of it, next_hops 32: the distance is half of the range.
+// Epochs of next hops. An earlier process's programs have their own map of next hops, and
+// connections store only the index and the epoch. So two processes must never use the same epoch.
+// Connections store 16 bits of it, next_hops 32: the distance is half of the range.
 const (
 	epochVariable = "hop_generation"
 	formerEpoch   = 1<<31 | 1<<15
@@ -22,7 +22,8 @@ const (
 // Followers are programs of an earlier process, whose variables follow those of this process.
 type Followers struct{ pairs []pair }
 
-// pair is a variable of this process, and the one of the same name in another process's programs.
+// pair is a variable of this process, and the variable of the same name in another process's
+// programs.
 type pair struct {
 	own, other *ebpf.Variable
 	ahead      uint32  // difference of the other's value

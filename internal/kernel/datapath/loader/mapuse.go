@@ -82,8 +82,8 @@ func mapUse(m *ebpf.Map) (use report.MapUse, err error) {
 	return use, err
 }
 
-// segmentUse adds segments, which are all alike, to their outer map. The single segment of a hash
-// determines how full that is.
+// segmentUse adds segments, which have equal sizes, to their outer map. The use of a hash is that
+// of its single segment.
 func segmentUse(outer report.MapUse, a *rows.Array) (report.MapUse, error) {
 	if len(a.Segments()) == 0 {
 		return outer, nil

@@ -83,7 +83,8 @@ func persistentMaps(spec *ebpf.CollectionSpec) map[string]*ebpf.MapSpec {
 	return list
 }
 
-// ABI returns a hash of the pinned maps' layout: a build with the same hash adopts all of them.
+// ABI returns a hash of the pinned maps' layouts: a build with the same hash adopts all of the
+// maps.
 func ABI() (string, error) {
 	spec, err := bpf.LoadTc()
 	if err != nil {
@@ -129,8 +130,8 @@ func compatible(path string, spec *ebpf.MapSpec) error {
 }
 
 // scratchMaps returns the maps whose content belongs to one packet, or to one process. They are not
-// pinned: another build may change their layout. Ways belong to one process since it begins its own
-// epoch: connections look up theirs again, and no index of the former map is used.
+// pinned: another build may change their layout. Next hops belong to one process, which begins its
+// own epoch: connections look them up again, and no index of the former map is used.
 func scratchMaps() []string {
 	return []string{"icmp_scratches", "packet_scratches", "openings", "quotes", "rule_scratches", "watchers", "watchers_now",
 		"untold_counts", "whereabouts", "probe_answers", "ways", "ways_full", "sctp_programs"}

@@ -36,7 +36,7 @@ func SideBySide(first func() error, others ...func() error) error {
 	return errors.Join(append(errs, err)...)
 }
 
-// LoadPrograms loads the programs of an object whose maps exist: all of them, or none.
+// LoadPrograms loads all programs of an object whose maps exist, or none.
 func LoadPrograms(spec *ebpf.CollectionSpec, maps map[string]*ebpf.Map) (map[string]*ebpf.Program, error) {
 	var (
 		loading sync.WaitGroup
@@ -104,8 +104,8 @@ func (c *Collection) LoadTracing(layer3, egress bool) (*ebpf.Program, error) {
 	return LoadTwin(spec, c.all, programName(layer3, egress))
 }
 
-// LoadTwin loads a program of an object that is compiled from the same source as another one, with
-// the other's maps, variables and constants.
+// LoadTwin loads a program of an object that was compiled from the same source as another object,
+// with that object's maps, variables and constants.
 func LoadTwin(spec *ebpf.CollectionSpec, all map[string]*ebpf.Map, name string) (*ebpf.Program, error) {
 	ShareMaps(spec, all)
 	p, err := LoadProgram(spec, all, name)

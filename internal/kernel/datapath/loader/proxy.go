@@ -34,5 +34,5 @@ func (c *Collection) HandlesProxy() bool {
 // LeaveProxy removes the programs of an earlier process.
 func (c *Collection) LeaveProxy() error { return c.leave(proxyTail()) }
 
-// HandleProxy has headers sent through such interfaces.
+// HandleProxy makes the sandbox send PROXY headers, for interfaces with or without a link layer.
 func (s *Sandbox) HandleProxy(layer3 bool) error { return s.handle(&s.proxy, proxyTail(), layer3) }

@@ -47,5 +47,5 @@ func (c *Collection) HandlesQUIC() bool {
 // LeaveQUIC removes the programs of an earlier process.
 func (c *Collection) LeaveQUIC() error { return c.leave(quicTail()) }
 
-// HandleQUIC has connection IDs read in packets of such interfaces.
+// HandleQUIC makes the sandbox read connection IDs, for interfaces with or without a link layer.
 func (s *Sandbox) HandleQUIC(layer3 bool) error { return s.handle(&s.quic, quicTail(), layer3) }

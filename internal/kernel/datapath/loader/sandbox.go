@@ -30,7 +30,7 @@ type Sandbox struct {
 }
 
 // NewSandbox makes the maps of a Sandbox, except for the shared ones. rows and inner are the sizes
-// of some of the others, or of the maps in them. Programs are loaded on demand.
+// of some of these maps, or of the maps in them. Programs are loaded on demand.
 func (c *Collection) NewSandbox(shared []string, rows, inner map[string]uint32) (*Sandbox, error) {
 	spec, err := bpf.LoadTc()
 	if err != nil {
@@ -49,7 +49,7 @@ func (c *Collection) NewSandbox(shared []string, rows, inner map[string]uint32) 
 	for _, name := range shared {
 		m := c.all[name]
 		if m == nil {
-			return nil, fmt.Errorf("there is no map %s", name)
+			return nil, fmt.Errorf("unknown map %s", name)
 		}
 		have[name], spec.Maps[name].MaxEntries = m, m.MaxEntries()
 	}

@@ -25,7 +25,7 @@ func sctpTail() tail {
 	}
 }
 
-// HandleSCTP has SCTP packets balanced.
+// HandleSCTP loads the programs that balance SCTP packets.
 func (c *Collection) HandleSCTP() error { return c.handle(&c.sctp, sctpTail()) }
 
 // HandlesSCTP reports whether SCTP packets are balanced.
@@ -38,5 +38,5 @@ func (c *Collection) HandlesSCTP() bool {
 // LeaveSCTP leaves SCTP packets to the kernel: an earlier process may have handled them.
 func (c *Collection) LeaveSCTP() error { return c.leave(sctpTail()) }
 
-// HandleSCTP has SCTP packets of such interfaces balanced.
+// HandleSCTP makes the sandbox balance SCTP packets, for interfaces with or without a link layer.
 func (s *Sandbox) HandleSCTP(layer3 bool) error { return s.handle(&s.sctp, sctpTail(), layer3) }

@@ -8,7 +8,7 @@ import (
 	"loxilb/internal/kernel/datapath/bpf"
 )
 
-// drawSecrets sets the keys of new maps. Pinned maps keep theirs: clients are known by them.
+// drawSecrets sets the keys of new maps. Pinned maps keep their keys: clients are known by them.
 func (c *Collection) drawSecrets() error {
 	var keys bpf.TcSecretKeys
 	if err := c.Maps.Secrets.Lookup(uint32(0), &keys); err != nil {

@@ -174,7 +174,7 @@ func jiffiesPerSecond() (uint32, error) {
 }
 
 // DefaultConnections sizes the connection table: as many connections as fit into 0.5 % of memory,
-// at least 262,144, to the nearest power of two: machines that differ little have the same.
+// at least 262,144, rounded to a power of two, so similar machines have the same size.
 func DefaultConnections() int {
 	const smallest, bytesEach = 262144, 400 // two entries of 128 bytes, plus the table's free space
 	var info unix.Sysinfo_t

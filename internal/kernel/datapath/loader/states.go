@@ -11,7 +11,7 @@ import (
 
 // EndpointStates are the counts of endpoints' connections, by id: a row that all CPUs share plus a
 // row of each CPU, which are read as their sum. The rows are not read at the same instant, so a sum
-// may miss what two CPUs count meanwhile. The packet path only uses both.
+// may miss what two CPUs count meanwhile. The packet path uses only sums.
 type EndpointStates struct{ Shared, PerCPU *rows.Array }
 
 // Snapshot returns the current segments, for readers that do not wait while the arrays grow.
@@ -94,7 +94,7 @@ type countsReader struct {
 	err    error
 }
 
-// add adds the rows of these ids, which follow those of the call before, to the shared counts.
+// add adds the rows of these ids, which follow the ids of the previous call, to the shared counts.
 func (r *countsReader) add(ids []uint32, states []bpf.TcEndpointState) {
 	per := r.array.PerSegment()
 	if ids[0]%per == 0 {

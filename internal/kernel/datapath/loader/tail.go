@@ -9,11 +9,11 @@ import (
 	"github.com/cilium/ebpf/asm"
 )
 
-// Some packets have programs of their own, to which the other programs hand them over by a tail
-// call. They are loaded with the first service that needs them, so nobody else pays for them
-// (docs/adr/0093-sctp.md, docs/adr/0098-quic.md).
+// Some packets have their own programs, which other programs call by a tail call. They are loaded
+// with the first service that needs them, so others do not pay for them (docs/adr/0093-sctp.md,
+// docs/adr/0098-quic.md).
 
-// tail describes such programs.
+// tail describes the programs of one kind of packets.
 type tail struct {
 	packets string // whose they are
 	read    func() (*ebpf.CollectionSpec, error)
@@ -21,11 +21,11 @@ type tail struct {
 	make    func(*ebpf.CollectionSpec) (map[string]*ebpf.Map, error) // the maps that only these programs have
 }
 
-// tails loads such programs over the maps of a collection or a sandbox. The zero value has none.
-// The owner's lock protects it.
+// tails loads the programs of a tail over the maps of a collection or a sandbox. The zero value has
+// none. The owner's lock protects it.
 type tails struct {
 	tail
-	all    map[string]*ebpf.Map // those of the other programs, and their own; nil: no program is wanted
+	all    map[string]*ebpf.Map // maps of the other programs, and their own; nil: no program is wanted
 	own    map[string]*ebpf.Map
 	handed map[string]bool // names of programs that hand packets over
 }
@@ -80,8 +80,8 @@ func (t *tails) load(name string) (*ebpf.Program, error) {
 	return p, nil
 }
 
-// Rewrite replaces the programs to which an Ethernet interface's program hands packets over by
-// copies of other instructions, over the same maps: for benchmarks.
+// Rewrite replaces the programs that an Ethernet interface's program calls by copies with other
+// instructions, over the same maps, for benchmarks.
 func (c *Collection) Rewrite(change func(asm.Instructions) (asm.Instructions, error)) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -117,8 +117,8 @@ func (t *tails) close() error {
 	return errors.Join(errs...)
 }
 
-// handle loads the programs for those that are loaded, and later for each further one. It may be
-// retried, and costs nothing once it has succeeded.
+// handle loads the tail programs for all loaded programs, and later for each newly loaded one. It
+// may be retried, and costs nothing once it has succeeded.
 func (c *Collection) handle(t *tails, of tail) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -1,4 +1,4 @@
-// Package observe reads what the packet path reports (bpf/observe): drops, connection events,
+// Package observe reads the reports of the packet path (bpf/observe): drops, connection events,
 // copies of packets for recordings and traces, and how full the connection table is.
 //
 // Each reader polls its ring buffer. The packet path wakes no reader, so that reports cost an

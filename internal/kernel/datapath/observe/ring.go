@@ -27,7 +27,7 @@ type ring struct {
 	before report.Omitted // of earlier rings with the number
 }
 
-// openRing makes a ring, which is unused until attach.
+// openRing makes a ring. It is unused until attach.
 func openRing(c *loader.Collection, name string, size uint32) (*ring, error) {
 	buffer, err := ebpf.NewMap(&ebpf.MapSpec{Name: name, Type: ebpf.RingBuf, MaxEntries: size})
 	if err != nil {

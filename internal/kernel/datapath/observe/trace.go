@@ -27,7 +27,7 @@ const (
 )
 
 // ErrTooManyTraces reports that the maximum number of traces is running.
-var ErrTooManyTraces = fmt.Errorf("%d trace packets already, and no more can", bpf.TcRingMAX_TRACES)
+var ErrTooManyTraces = fmt.Errorf("%d traces are running, which is the limit", bpf.TcRingMAX_TRACES)
 
 // TracingPrograms can be exchanged for tracing ones.
 type TracingPrograms interface{ Trace(on bool) error }
@@ -159,7 +159,7 @@ func (t *Tracer) exchange(on bool) error {
 		errs = append(errs, p.Trace(on))
 	}
 	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("exchange the programs for those that show packets: %w", err)
+		return fmt.Errorf("load the programs that trace packets: %w", err)
 	}
 	return nil
 }
@@ -174,13 +174,12 @@ func (t *Tracer) write() error {
 	v := &t.shared.Variables
 	err := errors.Join(v.TraceFilters.Set(t.filters), v.TraceTurnMost.Set(turnOf(largest)), v.TraceTurns.Set([bpf.TcTraceLimitTRACE_CPUS]bpf.TcTraceTurn{}))
 	if err != nil {
-		return fmt.Errorf("write what is traced: %w", err)
+		return fmt.Errorf("write the trace's filter: %w", err)
 	}
 	return nil
 }
 
-// live makes the programs trace for a while longer: those that a killed process left behind stop by
-// themselves.
+// live prolongs the trace for a while, so the traces of a killed process end by themselves.
 func (t *Tracer) live() {
 	until := t.ticks + t.shared.Jiffies(time.Since(t.began)+lasting)
 	_ = t.shared.Variables.TraceUntil.Set(until) // memory

@@ -51,8 +51,8 @@ func NewWatchers(c *loader.Collection, services *tables.Tables) *Watchers {
 // began, until ctx ends or yield returns false. It does so frequently, even without events. The
 // events are valid until yield returns.
 //
-// As long as less than rate events a second come, and yield takes as many, all are reported. Beyond
-// that, all events of some connections are, and none of others.
+// All events are reported while there are fewer than rate per second, and yield keeps up. Otherwise
+// all events of some connections are reported, and no events of others.
 func (w *Watchers) WatchConnections(ctx context.Context, rate int, yield func([]report.ConnectionEvent, report.Omitted) bool) error {
 	if rate < 1 || rate > WatchRateMax {
 		return fmt.Errorf("a rate of %d events a second is out of range: it is 1 to %d", rate, WatchRateMax)
@@ -114,14 +114,14 @@ func (w *Watchers) set(number uint32, on bool) error {
 	defer w.mu.Unlock()
 	var watching uint32
 	if err := w.shared.Variables.WatchersNow.Get(&watching); err != nil {
-		return fmt.Errorf("read who watches: %w", err)
+		return fmt.Errorf("read the watchers: %w", err)
 	}
 	watching &^= 1 << number
 	if on {
 		watching |= 1 << number
 	}
 	if err := w.shared.Variables.WatchersNow.Set(watching); err != nil {
-		return fmt.Errorf("note who watches: %w", err)
+		return fmt.Errorf("write the watchers: %w", err)
 	}
 	if err := w.shared.Variables.Watching.Set(watching); err != nil {
 		return fmt.Errorf("enable events for a watcher: %w", err)

@@ -154,7 +154,7 @@ func count(dir string) (c Collected) {
 		m, err := ebpf.LoadPinnedMap(path, nil)
 		if err != nil {
 			c.Links++
-			return nil //nolint:nilerr // it is no map
+			return nil //nolint:nilerr // not a map
 		}
 		defer m.Close()
 		c.Maps++

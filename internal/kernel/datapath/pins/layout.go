@@ -68,8 +68,8 @@ func CheckLayouts(dir string, specs map[string]*ebpf.MapSpec) error {
 	return Refuse(fmt.Errorf("keys or values of %s were laid out differently by the build that made them", strings.Join(other, ", ")))
 }
 
-// isFormer reports whether a map has a layout that this build reads as it is: what it has added was
-// padding, and zero means that it is absent.
+// isFormer reports whether a map has a former layout that this build can read: new fields were
+// padding, and zero means that they are absent.
 func isFormer(name string, layout layoutHash) bool {
 	// without two homes for each key (table_state.has_homes)
 	const tableStates = "9e7592a93cb33a2948c79e16137655baba3d21819dd387de9645d11236974038"
@@ -89,9 +89,9 @@ func isCountedBefore(name string, layout layoutHash) bool {
 	return false
 }
 
-// WithoutFormer returns the specs without those whose pinned maps have a former layout. They keep
-// it, so the build that made them can adopt them again: of a map whose counts move to other maps,
-// until RecordLayouts is called for it.
+// WithoutFormer returns the specs without those whose pinned maps have a former layout. These maps
+// keep the recorded layout, so the former build can adopt them again. A map whose counts move to
+// other maps keeps it until RecordLayouts is called.
 func WithoutFormer(dir string, specs map[string]*ebpf.MapSpec) (map[string]*ebpf.MapSpec, error) {
 	known, err := openLayouts(dir)
 	if errors.Is(err, os.ErrNotExist) {
@@ -176,7 +176,7 @@ func Hash(specs map[string]*ebpf.MapSpec) string {
 	return fmt.Sprintf("%.8x", h.Sum(nil))
 }
 
-// hashOf returns the same for equal layouts, regardless of the order and of the compiler.
+// hashOf returns the same hash for equal layouts, regardless of the order and of the compiler.
 func hashOf(spec *ebpf.MapSpec) (sum layoutHash) {
 	h := sha256.New()
 	describeMap(h, spec)

@@ -18,9 +18,9 @@ const initialPIDNamespace = 0xeffffffc
 
 var errPartialView = errors.New("not all processes of the machine are visible")
 
-// liveCookies finds the existing network namespaces: those of threads, those bound to a file, and
-// open ones. A namespace that only a socket keeps alive is not found. It takes milliseconds, more
-// with many processes.
+// liveCookies finds the existing network namespaces: of threads, bound to a file, or open. A
+// namespace that only a socket keeps alive is not found. It takes milliseconds, more with many
+// processes.
 func liveCookies() (map[uint64]bool, error) {
 	var st unix.Stat_t
 	if err := unix.Stat("/proc/self/ns/pid", &st); err != nil {
@@ -138,7 +138,7 @@ func unescape(path string) string {
 	return out.String()
 }
 
-// visit reads the cookie of a namespace. One that has just ended is no error.
+// visit reads the cookie of a namespace. It ignores a namespace that has just ended.
 func (f *finder) visit(path string) error {
 	ns, err := os.Open(path)
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) || errors.Is(err, unix.ENXIO) {
@@ -158,7 +158,7 @@ func (f *finder) visit(path string) error {
 	}
 	err = unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET)
 	if errors.Is(err, unix.EINVAL) {
-		return nil // another mount covers it: this is no network namespace
+		return nil // hidden by another mount: not a network namespace
 	}
 	if err != nil {
 		return fmt.Errorf("enter %s: %w", path, err)

@@ -37,7 +37,7 @@ func checkUnshared(dir string) ([]string, error) {
 	names := make([]string, len(entries))
 	for i, e := range entries {
 		if names[i] = e.Name(); !ownNames(names[i : i+1]) {
-			return nil, fmt.Errorf("pin directory %q holds %q, which loxilb did not make: name a directory of its own", dir, names[i])
+			return nil, fmt.Errorf("pin directory %q holds %q, which loxilb did not make: choose a separate directory", dir, names[i])
 		}
 	}
 	return names, nil
@@ -54,7 +54,7 @@ func CheckMade(dir string) error {
 		return err
 	}
 	has := func(name string) bool { return slices.Contains(names, name) }
-	// Other programs name folders "maps" or "links" too, but not each of these.
+	// Other programs may have folders "maps" or "links", but not all of these.
 	if len(names) == 0 || has(witnessPin) || has(layoutsPin) || has(Ingress) && has(Egress) {
 		return nil
 	}

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The folders of links below a pin directory. A link is named by the index of its interface, those
-// of Sockets by their program.
+// The folders of links below a pin directory. A link is named by the index of its interface; links
+// of Sockets are named by their program.
 const (
 	Ingress    = "links"
 	Egress     = "leaving"
@@ -37,7 +37,7 @@ func linkFolders() []string { return []string{Ingress, Egress, XDPNative, XDPGen
 
 // Dir returns the pin directory of the current network namespace, as seen from this process. By
 // default (path empty) it is named by the cookie of the namespace. It mounts the BPF file system if
-// nobody has.
+// necessary.
 func Dir(path string) (string, error) {
 	if path != "" && !below(path, usualBPFFS) {
 		return path, nil
@@ -106,8 +106,9 @@ func KeepSize(dir, name string, spec *ebpf.MapSpec) error {
 }
 
 // Remove detaches all links that are pinned in a pin directory, and removes it with its maps. It
-// refuses a directory that loxilb did not make. Killed at any point, Remove leaves all of the maps
-// or none, so a start can continue. The witness is removed last: Collect finds the rest by it.
+// refuses a directory that loxilb did not make. If Remove is killed at any point, all of the maps
+// or none are left, so a start can continue. The witness is removed last: Collect finds the rest by
+// it.
 func Remove(dir string) error {
 	if err := Empty(dir); err != nil {
 		return err

@@ -15,9 +15,9 @@ import (
 // detachMark is a folder of the pin directory by which another process asks for the lock.
 const detachMark = "detach"
 
-// TakeOver asks the daemon that holds the lock to give up what it owns, and waits until it has
-// released the lock. It returns an *InUseError if the daemon does not until ctx ends, as one that
-// is stopped.
+// TakeOver asks the daemon that holds the lock to give up its VIPs, and waits until it has released
+// the lock. It returns an *InUseError if ctx ends first, for example because the daemon is
+// suspended.
 func TakeOver(ctx context.Context, dir string) (*Lock, error) {
 	f, err := os.Open(dir)
 	if err != nil {
@@ -50,7 +50,7 @@ func (l *Lock) Watch(ctx context.Context, changed func()) error {
 	if _, err := unix.InotifyAddWatch(fd, l.dir.Name(), unix.IN_CREATE|unix.IN_DELETE|unix.IN_ONLYDIR); err != nil {
 		return fmt.Errorf("watch the pin directory: %w", err)
 	}
-	changed() // what has happened before
+	changed() // changes before the watch began
 	for buffer := make([]byte, 4096); ; {
 		if _, err := events.Read(buffer); err != nil {
 			if ctx.Err() != nil {

@@ -212,7 +212,7 @@ func drop[Row any](have map[uint64]Row, want map[string]Row, maps ...*ebpf.Map) 
 // clock returns the packet path's, in its ticks.
 func clock() uint64 {
 	var now unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) // there is such a clock
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) // this clock always exists
 	return uint64(now.Nano()) << uint(bpf.TcPolicerLayoutTICK_SHIFT)
 }
 

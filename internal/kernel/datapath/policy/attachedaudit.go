@@ -44,5 +44,5 @@ func (a *Attached) nameOf(key uint64) string {
 	if name, ok := a.names[key]; ok {
 		return name
 	}
-	return fmt.Sprintf("number %d, which nobody wants,", key)
+	return fmt.Sprintf("number %d, which is unused,", key)
 }

@@ -15,9 +15,9 @@ type attachments struct {
 	rows   map[uint32]bpf.TcAttachments // by counter, as the map has them
 }
 
-// AttachToRules sets the attachments of rules, by their identities; those of missing rules take
-// effect when the rules appear. It returns whether a rule gained its first attachment or lost its
-// last one: then connections must be judged again.
+// AttachToRules sets the attachments of rules, by their identities; attachments of missing rules
+// take effect when the rules appear. It reports whether a rule gained its first attachment or lost
+// its last one: then connections must be judged again.
 func (f *Firewall) AttachToRules(want map[uint64]bpf.TcAttachments) (changed bool, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -9,8 +9,8 @@ import (
 // mostLinks is how many interfaces of a VIP are checked.
 const mostLinks = int(bpf.TcLeaseLimitLEASE_LINKS)
 
-// SetLinks sets the interfaces, by index, that answer ARP for a VIP. Without any, all interfaces
-// do, and if they are more than the packet path checks.
+// SetLinks sets the interfaces, by index, that answer ARP for a VIP. If there are none, or more
+// than the packet path checks, all interfaces answer.
 func (l *Leases) SetLinks(vip netip.Addr, links []int) error {
 	if len(links) > mostLinks {
 		links = nil
@@ -23,7 +23,7 @@ func (l *Leases) SetLinks(vip netip.Addr, links []int) error {
 	})
 }
 
-// KeepLinks has all interfaces answer for all VIPs except these.
+// KeepLinks removes the interfaces of all other VIPs, for which all interfaces then answer.
 func (l *Leases) KeepLinks(keep func(netip.Addr) bool) error {
 	return l.changeOthers(keep, func(row *bpf.TcLease) { row.Links = [mostLinks]uint32{} })
 }

@@ -100,12 +100,12 @@ func (l *Leases) SetLeased(vip netip.Addr, instances []string) error {
 	})
 }
 
-// KeepLeased removes the leases of all VIPs except these: those that an earlier process left.
+// KeepLeased removes the leases that an earlier process left, except those of these VIPs.
 func (l *Leases) KeepLeased(keep func(netip.Addr) bool) error {
 	return l.changeOthers(keep, func(row *bpf.TcLease) { row.Instances = [MostLeases]uint64{} })
 }
 
-// changeVIP changes the row of a VIP. A row that says nothing is removed.
+// changeVIP changes the row of a VIP. An empty row is removed.
 func (l *Leases) changeVIP(vip netip.Addr, change func(*bpf.TcLease)) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -164,8 +164,8 @@ func (l *Leases) remove(key bpf.TcLeaseKey) error {
 	return nil
 }
 
-// Audit compares the table with what the process has written; with mend, rows that differ are
-// written again.
+// Audit compares the table with the rows that this process has written; with mend, differing rows
+// are written again.
 func (l *Leases) Audit(mend bool) report.Compared {
 	l.mu.Lock()
 	defer l.mu.Unlock()

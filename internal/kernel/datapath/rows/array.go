@@ -30,7 +30,7 @@ func (a *Array) PerSegment() uint32 { return a.inner.MaxEntries }
 // Segments returns the maps of the rows.
 func (a *Array) Segments() []*ebpf.Map { return a.segments }
 
-// Table returns the only segment of an array of one, such as a hash that is made on demand, or nil
+// Table returns the segment of an array with only one, such as a hash that is made on demand; nil
 // if it was not made yet.
 func (a *Array) Table() *ebpf.Map {
 	if len(a.segments) == 0 {

@@ -76,14 +76,14 @@ func (s *filterSet) add(k FilterKey) {
 // no service (bpf/filter/bloom.h).
 //
 // A bit is set before its row is written, and cleared when neither a row nor an entry of the
-// connection table needs it. The next filter is made of all existing rows, the sweep adds what
-// entries need in addition, and then it replaces the first. The sweep misses no entry: one that
-// moves while the table grows moves onwards.
+// connection table needs it. The next filter is made of all existing rows, the sweep adds the keys
+// of entries, and then it replaces the first. The sweep misses no entry: entries only move onwards
+// while the table grows.
 //
 // It is not safe for concurrent use.
 type Filter struct {
 	memory  *ebpf.Memory
-	changed bool        // some bits may be of no use since the last filter was made
+	changed bool        // some bits may have become unneeded since the last filter was made
 	added   []FilterKey // since Start; nil: no next filter is being made
 }
 

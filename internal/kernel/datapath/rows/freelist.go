@@ -13,12 +13,12 @@ type Range struct {
 
 func (r Range) end() uint32 { return r.Offset + r.Count }
 
-// freeList is the free ranges of the segments. Allocating and releasing a range costs the same for
-// any number, except for a short search among ranges of similar size: walking a list would be slow
-// with 65,536 services.
+// freeList has the free ranges of the segments. Allocating and releasing takes constant time,
+// except for a short search among ranges of similar size: walking a list would be slow with 65,536
+// services.
 type freeList struct {
 	starting map[place]*freeRange
-	ending   map[place]*freeRange   // by the place behind the last one
+	ending   map[place]*freeRange   // by the place after the last one
 	bins     [slotBins][]*freeRange // bin k: counts of 2^k up to 2^(k+1)-1
 }
 
@@ -39,7 +39,7 @@ func newFreeList() freeList {
 	return freeList{starting: map[place]*freeRange{}, ending: map[place]*freeRange{}}
 }
 
-// allocate cuts count places out of a free range. False: none is large enough.
+// allocate takes count places from a free range. It returns false if no range is large enough.
 func (l *freeList) allocate(count uint32) (Range, bool) {
 	f := l.find(count)
 	if f == nil {

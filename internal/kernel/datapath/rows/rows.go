@@ -26,7 +26,7 @@ func EachBatch[K, V any](m *ebpf.Map, limit int, f func([]K, []V)) error {
 	for limit > 0 {
 		batch = min(batch, limit)
 		n, err := m.BatchLookup(&cursor, keys[:batch], rows[:batch], nil)
-		if errors.Is(err, unix.ENOSPC) { // a bucket of a hash holds more than that
+		if errors.Is(err, unix.ENOSPC) { // a bucket of a hash has more entries than fit
 			batch *= 2
 			keys, rows = make([]K, batch), make([]V, batch)
 			continue

@@ -35,7 +35,7 @@ type quarantinedRange struct {
 	at time.Time
 }
 
-// NewSlots makes an allocator without used ranges; Adopt adds those of an earlier process.
+// NewSlots makes an allocator without used ranges; Adopt adds an earlier process's ranges.
 func NewSlots(blocks *Array, now Clock) Slots {
 	return Slots{blocks: blocks, free: newFreeList(), now: now, adopted: map[Range]uint64{}, seed: maphash.MakeSeed()}
 }
@@ -174,7 +174,7 @@ func (s *Slots) get(count uint32) (Range, error) {
 func (s *Slots) grow() error {
 	before := len(s.blocks.Segments())
 	if before == s.blocks.MaxSegments() {
-		return fmt.Errorf("%w; all %d segments of slots are in use: weights with a smaller sum need less of them", ErrFull, before)
+		return fmt.Errorf("%w; all %d segments of slots are in use: weights with a smaller sum need fewer segments", ErrFull, before)
 	}
 	err := s.Add(1 + before/4)
 	if len(s.blocks.Segments()) > before {

@@ -61,7 +61,7 @@ func (t *Tables) adopt(c *loader.Collection) (err error) {
 	if t.endTimes, err = openEndTimes(c.MapFolder()); err != nil || c.Fresh {
 		return err
 	}
-	t.persisting = true // for all we know
+	t.persisting = true // assume so
 	byID, err := t.adoptServices()
 	if err != nil {
 		return err

@@ -1,7 +1,7 @@
 package tables
 
-// Of services that compare loads, the packet path counts active connections in one place
-// (ENDPOINT_COMPARED): those that CPUs have counted for themselves are moved there.
+// In services that compare loads, the packet path counts active connections in one place
+// (ENDPOINT_COMPARED). The counts of each CPU are moved there.
 
 // Compared returns the ids of the endpoints of services that compare loads.
 func (t *Tables) Compared() (ids []uint32) {
@@ -17,7 +17,7 @@ func (t *Tables) Compared() (ids []uint32) {
 	return ids
 }
 
-// ComparedSince returns those of the endpoints that began to be compared since the last call.
+// ComparedSince returns the endpoints whose loads are compared since the last call.
 func (t *Tables) ComparedSince() []uint32 {
 	t.mu.Lock()
 	defer t.mu.Unlock()

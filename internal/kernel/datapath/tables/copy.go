@@ -95,7 +95,7 @@ func (t *Tables) serviceOfCopy(c *report.ConnectionCopy) *service {
 	return nil
 }
 
-// serviceAt returns the service with a key of its own, or of a secondary VIP.
+// serviceAt returns the service with a key, which may be that of a secondary VIP.
 func (t *Tables) serviceAt(key bpf.TcServiceKey) *service {
 	if s := t.services[key]; s != nil {
 		return s

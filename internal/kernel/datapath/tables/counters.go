@@ -17,8 +17,8 @@ type counters struct {
 	refused refused
 }
 
-// refused counts packets that were refused because of an endpoint. It is not kept for removed
-// endpoints: their services have counted the same packets.
+// refused counts packets that were refused because of an endpoint. Removed endpoints lose it: their
+// services have counted the same packets.
 type refused struct{ ports, tuple uint64 }
 
 func refusedOf(s *bpf.TcEndpointState) refused { return refused{s.SnatPortsExhausted, s.TupleInUse} }

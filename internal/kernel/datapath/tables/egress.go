@@ -67,7 +67,8 @@ func egressKey(s *service, e *endpoint) bpf.TcEgressKey {
 	return bpf.TcEgressKey{Addr: e.addr, Protocol: s.key.Protocol}
 }
 
-// egressRow has the pool's addresses, or the VIP if none of them is of the endpoint's IP version.
+// egressRow has the pool's addresses, or the VIP if the pool has no address of the endpoint's IP
+// version.
 func egressRow(s *service, e *endpoint, pool []bpf.TcIpAddr) bpf.TcEgressEndpoint {
 	row := bpf.TcEgressEndpoint{Endpoint: e.id, Service: s.id, Source: s.key.Vip}
 	if slices.ContainsFunc(pool, func(a bpf.TcIpAddr) bool { return a.Netip().Is4() == e.at().Addr().Is4() }) {

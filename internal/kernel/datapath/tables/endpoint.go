@@ -11,8 +11,8 @@ import (
 	"loxilb/internal/kernel/datapath/rows"
 )
 
-// putEndpoints assigns every endpoint of the table a row: its own, one that was ending, or a new
-// one.
+// putEndpoints assigns every endpoint of the table a row: its present row, the row of an ending
+// endpoint, or a new one.
 func (t *Tables) putEndpoints(s *service, want *bpf.ServiceTable, there bool, undo *undoLog) (order []*endpoint, err error) {
 	have := make(map[netip.AddrPort]*endpoint, len(s.order))
 	for _, e := range s.order {
@@ -48,8 +48,8 @@ func (t *Tables) putEndpoints(s *service, want *bpf.ServiceTable, there bool, un
 	return order, t.writeEndpoints(fresh, 0)
 }
 
-// roomFor returns ErrFull if there are not enough rows for all new endpoints of the table: then it
-// takes none from others that need fewer.
+// roomFor returns ErrFull if there are not enough rows for all new endpoints of the table. Without
+// this check, a failing service would use up rows that smaller services need.
 func (t *Tables) roomFor(s *service, want *bpf.ServiceTable, have map[netip.AddrPort]*endpoint) error {
 	free := t.endpointIDs.Free()
 	if free >= len(want.Endpoints) {
@@ -100,8 +100,8 @@ func (t *Tables) addEndpoint(s *service, at netip.AddrPort, row bpf.EndpointTabl
 	return e, nil
 }
 
-// makeRows makes the rows of an id, if needed: half as many as there are, since the kernel takes as
-// long for several segments as for one.
+// makeRows makes the rows of an id, if needed. It grows the arrays by half, since the kernel takes
+// as long for several segments as for one.
 func (t *Tables) makeRows(id uint32) error {
 	for _, a := range t.endpointRows() {
 		if int(id) >= a.Len() {
@@ -225,8 +225,8 @@ func (t *Tables) replaceOrder(s *service, order []*endpoint, want *bpf.ServiceTa
 }
 
 // putWeights writes the weights of endpoints. Call it after the service's row, whose slots then
-// refer to no endpoint of weight 0. The weights serve endpoints chosen by load, and keep a
-// remembered client away from an endpoint that takes no connections.
+// refer to no endpoint of weight 0. The weights serve selection by load, and keep a remembered
+// client away from an endpoint that accepts no connections.
 func (t *Tables) putWeights(order []*endpoint, want *bpf.ServiceTable, undo *undoLog) error {
 	for i, e := range order {
 		was := e.takes
@@ -247,7 +247,7 @@ func (t *Tables) putWeights(order []*endpoint, want *bpf.ServiceTable, undo *und
 
 // Packets without a bit in the filter are passed on without looking for services and connections.
 // So the filter must have all destinations and sources of packets of services and their
-// connections: VIPs and endpoints, with their ports. Of endpoints that open connections, and of
+// connections: VIPs and endpoints, with their ports. For endpoints that open connections, and for
 // their source addresses, it has all ports.
 
 // addToFilter adds the keys that a service will need, before its rows are written.
@@ -286,8 +286,8 @@ func (t *Tables) filterKeys(add func(rows.FilterKey)) {
 	}
 }
 
-// keysOfVIP yields the keys of packets to a service. A service on every local address has its ports
-// at every address, a range of ports each of them there, and all ports elsewhere.
+// keysOfVIP yields the keys of packets to a service. A service on every local address has a key for
+// each of its ports, at any address. At a VIP, a range has the key of all ports.
 func keysOfVIP(key bpf.TcServiceKey, last uint16, add func(rows.FilterKey)) {
 	if !isEveryLocal(key.Vip) {
 		if last > 0 {
@@ -326,8 +326,9 @@ func keysOfSources(vip bpf.TcIpAddr, pool []bpf.TcIpAddr, add func(rows.FilterKe
 	}
 }
 
-// BeginSweep must be called before each sweep: the sweep may then collect what connections need of
-// the filter. quiesce waits for packets that have found removed rows (false: it cannot).
+// BeginSweep must be called before each sweep: the sweep may then collect the keys that connections
+// need in the filter. quiesce waits for packets that have found removed rows; it returns false if
+// it cannot.
 func (t *Tables) BeginSweep(quiesce func() bool) {
 	t.mu.Lock()
 	started := t.filter.Start(t.filterKeys)

@@ -126,8 +126,8 @@ func (t *Tables) endsOfLeaving(l bpf.EndMode) bpf.Ends {
 	return bpf.Ends{At: t.now().Add(l.After), Rate: leaveRate, Why: removedWhy}
 }
 
-// noteEnds records when connections of removed endpoints end. It precedes the rows' removal flag,
-// so that a process that is killed in between leaves nothing unrecorded.
+// noteEnds records when connections of removed endpoints end. It must precede the rows' removal
+// flag, so nothing is unrecorded if the process is killed in between.
 func (t *Tables) noteEnds(list []*endpoint, ends bpf.Ends) error {
 	for _, e := range list {
 		if e.service.deleted {
@@ -203,9 +203,9 @@ func (t *Tables) adoptEnds() error {
 	return nil
 }
 
-// endTimes store when connections end of endpoints that have left their services, so that a restart
-// can continue: a map by endpoint id, pinned with the others. Like removedCounters, packets do not
-// use it, and without pins there is no map.
+// endTimes store when the connections of endpoints that have left their services end, so that a
+// restart can continue: a map by endpoint id, pinned with the others. Like removedCounters, packets
+// do not use it, and without pins there is no map.
 type endTimes struct {
 	m   *ebpf.Map
 	has map[uint32]struct{} // ids that have a row
@@ -291,8 +291,8 @@ func (t endTimes) close() {
 // drains are the endpoints that users drain, by address.
 type drains map[netip.Addr][]lb.Drain
 
-// ends returns when connections of a drained endpoint end; of two drains, of its address and of its
-// port, the one with the earlier deadline counts.
+// ends returns when connections of a drained endpoint end. If both its address and its port are
+// drained, the earlier deadline counts.
 func (d drains) ends(at netip.AddrPort) (soonest bpf.Ends) {
 	for _, drain := range d[at.Addr()] {
 		if drain.Has(at.Addr(), at.Port()) && !drain.Deadline.IsZero() {

@@ -15,8 +15,8 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// handshakes reads the counters of handshakes: those of CPUs by a system call, the others from the
-// packet path's memory. It is safe for concurrent use, except while segments are added.
+// handshakes reads the counters of handshakes: per-CPU counters by a system call, the others from
+// the packet path's memory. It is safe for concurrent use, except while segments are added.
 type handshakes struct {
 	arrays loader.Handshakes
 	cpus   int
@@ -25,8 +25,8 @@ type handshakes struct {
 
 	mu       sync.Mutex
 	mapped   []*ebpf.Memory      // segments
-	reported bool                // each service was news once
-	changed  map[lb.Key]struct{} // services that were written since the last call for news
+	reported bool                // each service was reported once
+	changed  map[lb.Key]struct{} // services that were written since the last report
 }
 
 const handshakeBytes = int(unsafe.Sizeof(bpf.TcHandshakeCounts{}))
@@ -109,7 +109,7 @@ func (t *Tables) Handshakes(key bpf.TcServiceKey, out []report.HandshakeRow) ([]
 	return out, nil
 }
 
-// mark marks a service as news, as its endpoints may have changed.
+// mark marks a service as changed, since its endpoints may have changed.
 func (h *handshakes) mark(key lb.Key) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -120,8 +120,8 @@ func (h *handshakes) mark(key lb.Key) {
 	h.bell.RingHandshake()
 }
 
-// drain returns the services marked since the last call. all: every service is news, since this is
-// the first call, or the packet path does not report.
+// drain returns the services marked since the last call. all: every service counts as changed,
+// since this is the first call, or the packet path does not report.
 func (h *handshakes) drain() (changed map[lb.Key]struct{}, all bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -154,7 +154,7 @@ func (t *Tables) HandshakeNews(yield func(lb.Key)) {
 	})
 }
 
-// AwaitHandshakes returns a channel that signals news for HandshakeNews; nil: there is some
+// AwaitHandshakes returns a channel that signals a change for HandshakeNews; nil: there is a change
 // already, or it cannot signal.
 func (t *Tables) AwaitHandshakes() <-chan struct{} {
 	t.mu.RLock()
@@ -169,7 +169,7 @@ func (t *Tables) AwaitHandshakes() <-chan struct{} {
 	return awake
 }
 
-// NoteJudged marks the services of endpoints as news. ids has a bit for each endpoint.
+// NoteJudged marks the services of endpoints as changed. ids has a bit for each endpoint.
 func (t *Tables) NoteJudged(ids []uint64) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -182,8 +182,8 @@ func (t *Tables) NoteJudged(ids []uint64) {
 	}
 }
 
-// TryEndpoint requests that the next new connection of a service goes to one of its endpoints that
-// is out of rotation.
+// TryEndpoint sends the next new connection of a service to one of its endpoints that is out of
+// rotation.
 func (t *Tables) TryEndpoint(key bpf.TcServiceKey, at netip.AddrPort) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -199,9 +199,9 @@ func (t *Tables) TryEndpoint(key bpf.TcServiceKey, at netip.AddrPort) {
 	}
 }
 
-// EachCount calls yield with the counters of each selected endpoint; wanted selects by id, number
-// of opened connections and number of those in the table. Neither may block. Endpoints that are
-// ending are included.
+// EachCount calls yield with the counters of each selected endpoint; wanted selects by id, and by
+// the numbers of opened connections and of connections in the table. Neither function may block.
+// Endpoints that are ending are included.
 func (t *Tables) EachCount(wanted func(id uint32, connections, tracked uint64) bool, yield func(*report.EndpointCount)) error {
 	var of *service // the service of count's key
 	var count report.EndpointCount
@@ -223,7 +223,7 @@ func (t *Tables) EachCount(wanted func(id uint32, connections, tracked uint64) b
 		return err
 	}
 	return r.failure(t.eachState(func(ids []uint32, states []bpf.TcEndpointState) {
-		t.mu.RLock() // for a segment at a time: changes of services do not wait for all
+		t.mu.RLock() // one segment at a time, so changes of services do not wait for all
 		defer t.mu.RUnlock()
 		r.segment(ids, states)
 	}))
@@ -238,8 +238,8 @@ func (s *service) userKey() lb.Key {
 	return k
 }
 
-// EachEndpointID calls yield with the id of each row of a service, and the user's endpoint that it
-// belongs to: an endpoint that is a service has the rows of its own endpoints.
+// EachEndpointID calls yield with the id of each row of a service, and the user's endpoint to which
+// it belongs: an endpoint that is a service has the rows of its own endpoints.
 func (t *Tables) EachEndpointID(key bpf.TcServiceKey, yield func(endpoint int, id uint32)) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()

@@ -28,7 +28,7 @@ func (t *Tables) putHelpers(s *service, flags uint16, order []*endpoint, undo *u
 	return t.writeHelpers(order)
 }
 
-// dropHelpers does the same for a service that is deleted.
+// dropHelpers removes the helpers of a deleted service.
 func (t *Tables) dropHelpers(s *service) error {
 	if t.helped[s] == 0 {
 		return nil
@@ -46,7 +46,8 @@ func (t *Tables) setHelped(s *service, helper uint16) {
 	}
 }
 
-// writeHelpers writes what the packet path looks for. more are further endpoints with TFTP servers.
+// writeHelpers writes the ports of helpers for the packet path. more are additional endpoints with
+// TFTP servers.
 func (t *Tables) writeHelpers(more []*endpoint) error {
 	if err := t.writeTFTPPorts(more); err != nil {
 		return err
@@ -66,7 +67,7 @@ func (t *Tables) writeHelpers(more []*endpoint) error {
 	return t.countEgress()
 }
 
-// writeTFTPPorts writes the ports of TFTP servers: those of services with that helper, and of more.
+// writeTFTPPorts writes the ports of TFTP servers: of services with that helper, and of more.
 func (t *Tables) writeTFTPPorts(more []*endpoint) error {
 	var ports []uint16
 	add := func(e *endpoint) {

@@ -188,9 +188,9 @@ type attached struct {
 	rows   map[uint32]bpf.TcAttachments           // as the map has them
 }
 
-// AttachToServices sets the attachments of services; those of missing services take effect when
-// these appear. It returns whether a service gained its first attachment or lost its last one: then
-// their connections must look up their next hops.
+// AttachToServices sets the attachments of services; attachments of missing services take effect
+// when the services appear. It reports whether a service gained its first attachment or lost its
+// last one: then its connections must look up their next hops.
 func (t *Tables) AttachToServices(want map[bpf.TcServiceKey]bpf.TcAttachments) (changed bool, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 )
 
 // Endpoints on this machine answer through its own stack: their packets arrive at no interface.
-// While there are any, including those that are ending, a second program handles leaving packets.
+// While there are any, including ending ones, a second program handles leaving packets.
 
 // countLocal notes an endpoint that was added (by is 1) or removed (-1).
 func (t *Tables) countLocal(e *endpoint, by int) {
@@ -202,7 +202,7 @@ func (t *Tables) dropSecondary(key bpf.TcServiceKey, undo *undoLog) error {
 	return errors.Join(t.countService(key, -1), t.putRange(old, 0, &undoLog{}))
 }
 
-// adoptSecondary adopts rows of secondary VIPs. Those of deleted services are removed.
+// adoptSecondary adopts rows of secondary VIPs, and removes rows of deleted services.
 func (t *Tables) adoptSecondary(found map[bpf.TcServiceKey]bpf.TcService, byID map[uint32]*service) error {
 	for key, row := range found {
 		s := byID[row.Id]

@@ -10,7 +10,7 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// quic is what a service's connection IDs of QUIC mean.
+// quic describes a service's QUIC connection IDs.
 type quic struct {
 	configs map[bpf.TcQuicConfigKey]bpf.TcQuicConfig
 	servers map[bpf.TcQuicServerKey]uint32 // the endpoints' ids
@@ -60,7 +60,7 @@ func (t *Tables) putQUIC(s *service, want quic, undo *undoLog) error {
 	return nil
 }
 
-// adoptQUIC reads the rows of an earlier process, and removes those of services that are gone.
+// adoptQUIC reads the rows of an earlier process, and removes rows of deleted services.
 func (t *Tables) adoptQUIC(byID map[uint32]*service) error {
 	var errs []error
 	stays := func(id uint32) *quic {

@@ -15,10 +15,10 @@ import (
 // reapAtOnce is the number of rows freed before the lock is released.
 const reapAtOnce = 256
 
-// Reap frees the rows of endpoints that have left their services and have no connection left. First
-// quiesce waits for packets that may have seen one of them in its service and be about to open a
-// connection (false: it cannot, so time must pass). After that there are no new ones, and forget
-// removes clients' records of them.
+// Reap frees the rows of endpoints that have left their services and have no connection left.
+// First, quiesce waits for packets that have seen such an endpoint in its service and may open a
+// connection (false: it cannot, so time must pass). Then no new connection can follow, and forget
+// removes clients' records of these endpoints.
 func (t *Tables) Reap(quiesce func() bool, forget func() error) error {
 	before := t.now()
 	ending := t.anyEnding()
@@ -160,8 +160,7 @@ func (t *Tables) eachState(f func([]uint32, []bpf.TcEndpointState)) error {
 
 // An endpoint that leaves its service keeps its row, and so its address and its counters, until its
 // last connection has ended; a deleted service keeps its id as long as it has such endpoints.
-// ends.go determines when TCP connections end that do not end by themselves; all others end
-// immediately.
+// ends.go determines when remaining TCP connections are ended; all others end immediately.
 
 // endEndpoints lets rows go once their connections have.
 func (t *Tables) endEndpoints(list []*endpoint, ends bpf.Ends) error {

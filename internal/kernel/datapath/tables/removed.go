@@ -87,10 +87,10 @@ func (r removedCounters) close() {
 	}
 }
 
-// Census reads the counters of all endpoints in batches, where ServiceStats makes system calls for
+// Census reads the counters of all endpoints in batches, while ServiceStats makes system calls for
 // each. It calls yield with the services of these keys, by index of the key, and returns the
-// machine's: the sum of all current and removed endpoints. yield must not change services, which
-// wait meanwhile: 100,000 endpoints take some 100 ms.
+// machine's counters: the sum of all current and removed endpoints. yield must not change services,
+// which wait meanwhile: 100,000 endpoints take some 100 ms.
 func (t *Tables) Census(keys []bpf.TcServiceKey, yield func(place int, s *report.ServiceStats)) (report.EndpointStats, error) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()

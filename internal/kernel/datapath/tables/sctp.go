@@ -45,7 +45,7 @@ func (t *Tables) putSCTPVIPs(s *service, want bpf.TcSctpVipList, undo *undoLog) 
 	return nil
 }
 
-// adoptSCTPVIPs reads the rows of an earlier process, and removes those of services that are gone.
+// adoptSCTPVIPs reads the rows of an earlier process, and removes rows of deleted services.
 func (t *Tables) adoptSCTPVIPs(byID map[uint32]*service) error {
 	m := t.arrays.SCTPVIPs.Table()
 	if m == nil {

@@ -21,8 +21,8 @@ type Change struct {
 }
 
 // Apply applies changes in sequence, each atomically: a packet sees a service before or after its
-// change. It returns an error for each failed change, nil for the others. A failed service is
-// unchanged, and may be retried independently.
+// change. It returns an error for each failed change, and nil for each successful one. A failed
+// service is unchanged, and may be retried independently.
 //
 // Connections of remaining endpoints are unaffected. TCP connections of endpoints that leave a
 // service continue until they end by themselves; their UDP flows end, and so does everything of a
@@ -138,7 +138,7 @@ func (u undoLog) run() error {
 	return errors.Join(errs...)
 }
 
-// putService applies a table to a service: first all steps that can fail, and then those that make
+// putService applies a table to a service: first the steps that can fail, then the steps that make
 // it final.
 func (t *Tables) putService(want *bpf.ServiceTable) error {
 	var undo undoLog
@@ -356,7 +356,7 @@ func (t *Tables) countService(key bpf.TcServiceKey, by int) error {
 	return nil
 }
 
-// count updates the sums, and returns those of the VIP.
+// count updates the sums, and returns the VIP's.
 func (t *Tables) count(key bpf.TcServiceKey, by int) bpf.TcVip {
 	v := t.vips[key.Vip]
 	n := uint32(by) // wraps for -1: subtracts

@@ -60,7 +60,7 @@ func (t *Tables) deleteSNAT(key bpf.TcSnatSourceKey) error {
 	return nil
 }
 
-// adoptSNAT reads the addresses, and removes those of deleted services.
+// adoptSNAT reads the addresses, and removes addresses of deleted services.
 func (t *Tables) adoptSNAT(byID map[uint32]*service) error {
 	var orphans []bpf.TcSnatSourceKey
 	err := rows.Each(t.maps.SnatSources, func(k bpf.TcSnatSourceKey, a bpf.TcIpAddr) {
@@ -92,8 +92,9 @@ func (t *Tables) SNATUsages() *ebpf.Map {
 	return t.arrays.SNATUsages.Table()
 }
 
-// PortsInUse lists pairs of a source address of ours and an endpoint with at least this many source
-// ports in use or in quarantine: up to a number of pairs, those with the most ports first.
+// PortsInUse lists pairs of a source address of this machine and an endpoint that have at least
+// this many source ports in use or in quarantine. It returns a limited number of pairs, sorted by
+// descending ports.
 func (t *Tables) PortsInUse(least, most int) ([]report.SourcePorts, error) {
 	table := t.SNATUsages()
 	if table == nil {
@@ -145,8 +146,8 @@ func (t *Tables) portsMax(source netip.Addr) (int, error) {
 // retired is SNAT_RETIRED of bpf/abi.h: the row is being removed.
 const retired = 0x80000000
 
-// SourcePorts returns the number of source ports of one of our addresses towards an endpoint that
-// are in use or in quarantine.
+// SourcePorts returns the number of source ports of an address of this machine that are in use or
+// in quarantine towards an endpoint.
 func (t *Tables) SourcePorts(source netip.Addr, endpoint netip.AddrPort, protocol uint8) (uint32, error) {
 	table := t.SNATUsages()
 	if table == nil {

@@ -24,12 +24,12 @@ const (
 
 // A list changes in this order: add new prefixes, update the service's row, which says whether
 // there is a list, remove old ones. So a source in both the old and the new list is never refused
-// in between, and one in neither is never admitted. A list of denied sources changes in the same
-// order.
+// in between, and a source in neither is never admitted. A list of denied sources changes in the
+// same order.
 //
-// If both change, the denied list is in effect before sources are added to the other list, and
-// until old ones are removed there: otherwise a source that one list refuses before, and the other
-// afterwards, would be admitted in between.
+// If both change, the denied list takes effect before sources are added to the allowed list, and
+// stays until old ones are removed there. Otherwise a source that one list refuses before, and the
+// other afterwards, would be admitted in between.
 
 // sourceList is one of a service's two lists.
 type sourceList uint32
@@ -139,7 +139,7 @@ func (t *Tables) keepSources(s *service, l sourceList, list []netip.Prefix) erro
 func (t *Tables) deleteSources(all []bpf.TcSourceKey) error {
 	for keys := range slices.Chunk(all, sourcesAtOnce) {
 		n, err := t.maps.AllowedSources.BatchDelete(keys, nil)
-		for errors.Is(err, ebpf.ErrKeyNotExist) && n < len(keys) { // that one is gone already
+		for errors.Is(err, ebpf.ErrKeyNotExist) && n < len(keys) { // the first key is gone already
 			keys = keys[n+1:]
 			if n, err = 0, nil; len(keys) > 0 {
 				n, err = t.maps.AllowedSources.BatchDelete(keys, nil)
@@ -164,7 +164,7 @@ func sourceKeys(id uint32, l sourceList, list []netip.Prefix) []bpf.TcSourceKey 
 	return keys
 }
 
-// listOf returns the service's id of a key, and which of its lists has the key.
+// listOf returns the id of the service with a key, and the list that contains the key.
 func listOf(k bpf.TcSourceKey) (id uint32, l sourceList) {
 	l = sourceList(k.List) & deniedSources
 	return k.List &^ uint32(l), l
@@ -179,7 +179,7 @@ func prefixOf(k bpf.TcSourceKey) netip.Prefix {
 	return netip.PrefixFrom(a, bits)
 }
 
-// adoptSources reads the lists, and removes those of deleted services and disabled ones, whose
+// adoptSources reads the lists, and removes lists of deleted services, and disabled lists, whose
 // change an earlier process did not finish.
 func (t *Tables) adoptSources() error {
 	byID := make(map[uint32]*service, len(t.services))
@@ -230,11 +230,11 @@ func union(a, b []netip.Prefix) []netip.Prefix {
 	return lb.NormalSources(append(append(out, a...), b...))
 }
 
-// Connections translated by firewall rules belong to an internal service, as every connection
-// belongs to one: it has the source's address, a protocol that no packet has, and one endpoint,
-// which counts them. No other package sees it.
+// Every connection belongs to a service. Connections translated by firewall rules belong to an
+// internal one: it has the source's address, a protocol that no packet has, and one endpoint, which
+// counts them. Other packages do not see it.
 
-// ofRules distinguishes such a service from users' services.
+// ofRules distinguishes an internal service from users' services.
 func ofRules(key bpf.TcServiceKey) bool { return key.Protocol == 0 }
 
 func ruleSourceKey(a netip.Addr) bpf.TcServiceKey { return bpf.TcServiceKey{Vip: bpf.Addr(a)} }

@@ -54,7 +54,7 @@ type Tables struct {
 	mu            sync.RWMutex
 	services      map[bpf.TcServiceKey]*service
 	secondary     map[bpf.TcServiceKey]*service // by the keys that they have besides their own
-	endpoints     []*endpoint                   // by id, including those that are ending; nil: free
+	endpoints     []*endpoint                   // by id, including ending ones; nil: free
 	ending        map[uint32]*endpoint          // removed, some connections left
 	ends          map[uint32]endings            // by id, of endpoints whose connections have an end
 	drains        drains
@@ -70,7 +70,7 @@ type Tables struct {
 	ftpServices   uint32                       // as written
 	vips          map[bpf.TcIpAddr]bpf.TcVip
 	counts        counts
-	countSets     []map[string]*ebpf.Variable // where they are written
+	countSets     []map[string]*ebpf.Variable // variables to which the sums are written
 	serviceIDs    rows.IDs
 	endpointIDs   rows.IDs
 	slots         rows.Slots

@@ -5,8 +5,9 @@ import (
 	"slices"
 )
 
-// AnsweringLinks returns the links, by index, that get the ARP requests of an address's neighbours:
-// those whose connected network contains it, and links below them. None: it is in no such network.
+// AnsweringLinks returns the links, by index, that receive the ARP requests of an address's
+// neighbours: links whose connected network contains it, and links below them. It returns none if
+// the address is in no connected network.
 func (m *Mirror) AnsweringLinks(a netip.Addr) []int {
 	var out []int
 	for _, l := range m.OnLink(a) {

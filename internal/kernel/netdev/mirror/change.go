@@ -14,7 +14,7 @@ type Change struct {
 	Messages  int          // number of the kernel's messages for both
 	Defaults  bool         // the default routes are others now
 	Gone      bool         // a route or an address was removed: the kernel may report that a moment early
-	Addresses []netip.Addr // addresses of others that were added or removed, and ours that were removed
+	Addresses []netip.Addr // added or removed addresses of others, and removed addresses of ours
 	Places    bool         // links or connected networks changed: VIPs may belong elsewhere now
 	Loopback  bool         // lo changed: its addresses may be gone
 	Unmanaged bool         // a neighbour that we had managed is not any more

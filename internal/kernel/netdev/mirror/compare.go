@@ -34,7 +34,7 @@ func (t *tables) adoptLinks(fresh *tables) (events []event.Body) {
 	return events
 }
 
-// compareAddresses returns which addresses of others were added and removed.
+// compareAddresses returns the added and removed addresses of others.
 func (t *tables) compareAddresses(fresh *tables) (events []event.Body) {
 	foreign := func(places []address) bool {
 		return slices.ContainsFunc(places, func(p address) bool { return !p.ours })

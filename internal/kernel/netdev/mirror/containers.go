@@ -4,11 +4,11 @@ package mirror
 // as their router, so their answers to any client pass it.
 type Containers struct {
 	veths   map[int]bool // with another end in another namespace
-	bridges map[int]bool // all of whose ports are such veths
+	bridges map[int]bool // bridges whose ports are all veths of containers
 }
 
 // Containers returns the links, or none until the default routes are known. A link with a default
-// route is none of them: this machine may itself be a container.
+// route is excluded: this machine may itself be a container.
 func (m *Mirror) Containers() Containers {
 	c := Containers{map[int]bool{}, map[int]bool{}}
 	t := m.tables

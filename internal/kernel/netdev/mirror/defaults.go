@@ -24,8 +24,8 @@ const (
 
 // defaults are the default routes of the main table. They follow the kernel's messages. The kernel
 // sends none for IPv4 routes that it removes together with their link, their source address or a
-// next hop of `ip nexthop`: those are removed here by the same rules, and where the rules do not
-// decide, all routes are read again.
+// next hop of `ip nexthop`: these are removed here by the same rules. If the rules do not decide,
+// all routes are read again.
 type defaults struct {
 	routes  []defaultRoute
 	objects map[uint32]object // of `ip nexthop`, by id
@@ -90,7 +90,7 @@ func (d *defaults) apply(m netlink.Message) (uncertain bool) {
 		return false
 	case m.Flags&unix.NLM_F_REPLACE != 0:
 		uncertain = d.replace(r)
-	case r.family == unix.AF_INET6: // the routes of the same key that it is now merged with
+	case r.family == unix.AF_INET6: // other routes of the same key, which the kernel merges with it
 		d.routes = slices.DeleteFunc(d.routes, func(o defaultRoute) bool {
 			return o.defaultKey == r.defaultKey && len(o.hops) > 0 && !slices.ContainsFunc(o.hops, func(h Hop) bool { return !slices.Contains(r.hops, h) })
 		})
@@ -130,7 +130,7 @@ func (d *defaults) removeHops(r defaultRoute) (uncertain bool) {
 	return alike && !found
 }
 
-// replace removes the route that r replaces in the kernel: the first one of the same key. It
+// replace removes the route that r replaces in the kernel: the first route of the same key. It
 // returns true if there are several, since only the kernel knows their order.
 func (d *defaults) replace(r defaultRoute) (uncertain bool) {
 	before := len(d.routes)

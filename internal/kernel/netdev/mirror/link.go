@@ -21,7 +21,7 @@ type Link struct {
 	Type   uint16           // ARPHRD_*: 1 is Ethernet, 0xfffe none
 	Kind   string           // "veth", "bridge", ...; empty for hardware
 	Bus    string           // of the device that the link is: "pci", "virtio", ...; empty for links of software alone
-	Master int              // index of the bridge, bond or VRF it belongs to; 0: none
+	Master int              // index of its bridge, bond or VRF; 0: none
 
 	// PeerIndex is the index of the other end of a veth, or of the link below a stacked one, in its
 	// own namespace; 0: none.
@@ -32,8 +32,8 @@ type Link struct {
 
 	Flags uint32 // IFF_*
 
-	// Generation distinguishes links that had the same index in sequence: an attachment to one is
-	// not an attachment to the next. After lost messages it changes if the link looks different.
+	// Generation distinguishes links that had the same index in sequence: an attachment to one does
+	// not exist at the next. After lost messages it changes if the link looks different.
 	Generation uint64
 
 	carrierChanges uint32 // since the link was made
@@ -67,7 +67,7 @@ func (l Link) Resolves() bool {
 }
 
 // looksOther reports whether the link cannot be the same as o: a constant property has changed, or
-// its counter decreased. A link with a new MAC address counts as another one, which costs little.
+// its counter decreased. A link with a new MAC address counts as another link, which costs little.
 func (l Link) looksOther(o Link) bool {
 	return l.Type != o.Type || l.Kind != o.Kind || l.Bus != o.Bus || l.PeerIndex != o.PeerIndex || l.PeerElsewhere != o.PeerElsewhere ||
 		!bytes.Equal(l.MAC, o.MAC) || l.carrierChanges < o.carrierChanges

@@ -28,8 +28,8 @@ const (
 	resyncShare = 4
 )
 
-// Mirror is the copy. Its methods may be called from any goroutine; they read memory, but for
-// AdvertisedLinks.
+// Mirror is the copy. Its methods may be called from any goroutine; they only read memory, except
+// for AdvertisedLinks.
 type Mirror struct {
 	log          *slog.Logger
 	ns           *netlink.Namespace

@@ -28,7 +28,7 @@ func (m *Mirror) Loopback() (lo Link, ok bool) {
 	return Link{}, false
 }
 
-// Link returns the link of an index, or one with index 0.
+// Link returns the link with an index, or the zero Link.
 func (m *Mirror) Link(index int) Link {
 	m.tables.mu.RLock()
 	defer m.tables.mu.RUnlock()
@@ -80,7 +80,7 @@ func (m *Mirror) IPv4Links() []Link {
 	return slices.Collect(maps.Values(links))
 }
 
-// Addresses lists the addresses of this machine that others can reach, without those of VIPs.
+// Addresses lists the addresses of this machine that others can reach, without our VIPs.
 func (m *Mirror) Addresses() []netip.Addr {
 	m.tables.mu.RLock()
 	defer m.tables.mu.RUnlock()
@@ -93,8 +93,7 @@ func (m *Mirror) Addresses() []netip.Addr {
 	return out
 }
 
-// OnlyOurs reports whether an address is on this machine for no other reason than that we put it
-// there.
+// OnlyOurs reports whether an address is on this machine only because we added it.
 func (m *Mirror) OnlyOurs(a netip.Addr) bool {
 	m.tables.mu.RLock()
 	defer m.tables.mu.RUnlock()
@@ -116,8 +115,7 @@ func (m *Mirror) Own(a netip.Addr) bool {
 	return slices.ContainsFunc(m.tables.addresses[a], func(p address) bool { return !p.ours })
 }
 
-// Ours lists the addresses that we added, this process or an earlier one, and the index of the
-// link.
+// Ours lists the addresses that this process or an earlier one added, with the index of the link.
 func (m *Mirror) Ours() iter.Seq2[netip.Addr, int] {
 	return func(yield func(netip.Addr, int) bool) {
 		m.tables.mu.RLock()
@@ -132,8 +130,7 @@ func (m *Mirror) Ours() iter.Seq2[netip.Addr, int] {
 	}
 }
 
-// Holds reports whether an address of ours is, or can be put back, on the link: the link is up, or
-// has it still.
+// Holds reports whether the link has an address of ours, or is up, so the address can be restored.
 func (m *Mirror) Holds(a netip.Addr, link int) bool {
 	m.tables.mu.RLock()
 	defer m.tables.mu.RUnlock()
@@ -141,9 +138,9 @@ func (m *Mirror) Holds(a netip.Addr, link int) bool {
 	return m.tables.links[link].Up || slices.ContainsFunc(m.tables.addresses[a], here)
 }
 
-// ReserveRoutes marks local routes to these VIPs as ours, so their changes are no news. Routes of
-// VIPs that were given up stay reserved for a while, as the news of their removal must find them;
-// forgetting one too early costs a needless event. inUse is the number of our VIPs.
+// ReserveRoutes marks local routes to these VIPs as ours, so their changes cause no events. Routes
+// of former VIPs stay reserved for a while, until the kernel reports their removal; forgetting one
+// too early costs a needless event. inUse is the number of our VIPs.
 func (m *Mirror) ReserveRoutes(vips []netip.Addr, inUse int) {
 	const slack = 1024
 	t := m.tables

@@ -23,15 +23,15 @@ const (
 )
 
 const (
-	// surveyShare bounds the share of time of surveys: one of two seconds, of a full Internet
-	// table, is followed by a pause of 40 seconds.
+	// surveyShare bounds the share of time of surveys: a survey of a full Internet table takes two
+	// seconds, and is followed by a pause of 40 seconds.
 	surveyShare = 20
 	// maxReplay bounds the changes that are kept while a survey runs.
 	maxReplay = 1 << 14
 )
 
 // routing tracks whether the route of a packet depends on more than its destination, and the
-// default routes. No other route is kept: a full Internet table would be a million of them.
+// default routes. Other routes are not kept: a full Internet table has a million.
 type routing struct {
 	surveyed bool // all routes and rules were read since the last loss
 	losses   int  // how often messages were lost
@@ -134,10 +134,10 @@ func (m *Mirror) Surveyed() bool {
 	return m.tables.routing.surveyed && !m.tables.routing.dirty
 }
 
-// survey reads all rules and routes whenever they are not all known. It has a connection and a
-// goroutine of its own, since a full Internet table takes seconds.
+// survey reads all rules and routes whenever they are not all known. It has its own connection and
+// goroutine, since a full Internet table takes seconds.
 func (m *Mirror) survey(ctx context.Context, on func(Change)) {
-	loop := retry.New("rules and routes are known; until then new connections ask the routing table each", m.log)
+	loop := retry.New("rules and routes are known; until then each new connection queries the routing table", m.log)
 	for {
 		select {
 		case <-ctx.Done():

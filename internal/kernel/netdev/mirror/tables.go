@@ -22,11 +22,12 @@ type Hop struct {
 }
 
 // neighbour is an entry of the kernel's neighbour table. mac is the last known one: it outlives
-// FAILED and deletion, because next hops cached with it are valid until another one is seen.
+// FAILED and deletion, because next hops cached with it are valid until another MAC address is
+// seen.
 type neighbour struct {
 	mac     string // raw bytes; empty while never resolved
 	state   uint16 // NUD_*; 0: deleted
-	silent  bool   // it failed, and has not answered since: a new request is no answer
+	silent  bool   // it failed, and has not answered since; a new request does not change that
 	managed bool   // the kernel keeps it resolved (NTF_EXT_MANAGED)
 	ours    bool   // added or adopted by us (NDA_PROTOCOL is OwnProtocol)
 }
@@ -145,7 +146,7 @@ func (t *tables) applyLink(m netlink.Message) Change {
 		return Change{}
 	}
 	// No flow uses a new link yet; its addresses and routes arrive as changes of their own. A port
-	// changes where its bridge leads to.
+	// changes the destinations of its bridge.
 	c := Change{Events: linkEvent(l, event.Changed), NextHops: had || l.Master != 0, Places: true, Loopback: l.Loopback(), Settings: l.Loopback()}
 	if !had {
 		c.Events = linkEvent(l, event.Added)

@@ -21,8 +21,8 @@ type Route struct {
 	Source  netip.Addr // that packets of this machine itself would have
 }
 
-// ParseRoute parses the body of a route message. Not ok: it is no unicast, local or rejecting route
-// of an IP version.
+// ParseRoute parses the body of a route message. It returns false if it is not a unicast, local or
+// rejecting route of an IP version.
 func ParseRoute(body []byte) (rt Route, ok bool) {
 	if len(body) < unix.SizeofRtMsg {
 		return Route{}, false
@@ -83,8 +83,8 @@ type NextHop struct {
 	Gateway netip.Addr
 }
 
-// ParseHops parses the body of a route message of any kind, with all its next hops. Not ok: it is
-// no route of an IP version, or a cached copy of one.
+// ParseHops parses the body of a route message of any kind, with all its next hops. It returns
+// false if it is not a route of an IP version, or a cached copy.
 func ParseHops(body []byte) (rt Route, hops []NextHop, ok bool) {
 	if len(body) < unix.SizeofRtMsg || binary.NativeEndian.Uint32(body[8:])&unix.RTM_F_CLONED != 0 {
 		return Route{}, nil, false

@@ -33,7 +33,7 @@ func (n *Namespace) SetSysctl(name string, value int) error {
 // WriteSysctl sets a sysctl of the thread's network namespace. name is a path below /proc/sys/net.
 //
 // In an unprivileged container /proc/sys is read-only, even with the right to change settings. Then
-// it writes through a /proc of its own, mounted nowhere, which CAP_SYS_ADMIN allows.
+// it writes through a detached mount of /proc, which CAP_SYS_ADMIN allows.
 func WriteSysctl(name string, value int) error {
 	text := []byte(strconv.Itoa(value))
 	err := os.WriteFile("/proc/sys/net/"+name, text, 0o644)

@@ -10,8 +10,8 @@ import (
 	"loxilb/internal/lb/netobj"
 )
 
-// FDBs is the kind of entries of forwarding tables: of the interface's bridge, or, without one, of
-// its own.
+// FDBs is the kind of entries of forwarding tables: the table of the interface's bridge or, without
+// a bridge, its own table.
 type FDBs struct{ *Kernel }
 
 // entry is an entry of the kernel.

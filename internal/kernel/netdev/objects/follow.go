@@ -19,7 +19,7 @@ import (
 // again.
 const followBytes = 1 << 20
 
-// Follow calls changed with a kind whose objects may have changed, until ctx ends: those of the
+// Follow calls changed with a kind whose objects may have changed, until ctx ends: the objects of
 // keys, or any if keys is nil. After an error it reports every kind.
 func (k *Kernel) Follow(ctx context.Context, log *slog.Logger, changed func(kind string, keys []string)) {
 	for ctx.Err() == nil {

@@ -18,7 +18,7 @@ import (
 const GTPPrefix = "llbgtp"
 
 // The pair of interfaces between routes and the program that puts packets into tunnels. Routes to
-// users lead to the first one; what is sent there arrives at the second one.
+// users lead to the first one; its packets arrive at the second one.
 const (
 	gtpNear = GTPPrefix + "0"
 	gtpFar  = GTPPrefix + "1"
@@ -30,9 +30,9 @@ const (
 	usualMTU  = 1500
 )
 
-// The routes to users are in a table of their own. A rule leads to it before the main table, except
-// for packets that have already been sent there: those without a classifier take the route that
-// they would have without a session.
+// The routes to users are in a separate table. A rule selects it before the main table, except for
+// packets that have been there already: packets without a classifier take the route that they would
+// have without a session.
 const (
 	gtpTable = 2152
 	gtpRule  = 32765 // its preference; the main table's is 32766
@@ -59,9 +59,9 @@ const ethtoolSetTxChecksum = 0x17
 // there, and returns the indexes of both interfaces, and the name of the second one, where packets
 // to users arrive. No users: it removes the interfaces.
 //
-// It is a pair, since packets must be finished before they get the tunnel's header, which has a
-// length: the kernel cuts into segments what leaves the first one, and writes its checksums, as
-// that interface can do neither.
+// It is a pair, since packets must be complete before they get the tunnel's header, which has a
+// length. The first interface has no offloads, so the kernel segments its packets and writes their
+// checksums.
 func (k *Kernel) MakeGTP(users []MobileUser) (near, far int, name string, err error) {
 	if len(users) == 0 {
 		return 0, 0, "", k.removeGTP()
@@ -169,8 +169,8 @@ func (k *Kernel) gtpPair() (near nl.Link, err error) {
 	return near, err
 }
 
-// leadUsers makes the routes to users, and their neighbours, so that nobody is asked for a MAC
-// address. Routes to others there are removed.
+// leadUsers makes the routes to users, with permanent neighbours, so no MAC address is requested.
+// It removes other routes in the table.
 func (k *Kernel) leadUsers(near nl.Link, mac net.HardwareAddr, users []MobileUser) error {
 	index := near.Attrs().Index
 	there, err := k.routesTo(index, gtpTable)

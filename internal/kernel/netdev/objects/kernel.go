@@ -80,7 +80,7 @@ func lifeOf(ns *netlink.Namespace) (string, error) {
 	return fmt.Sprintf("%s netns-%d", strings.TrimSpace(string(boot)), cookie), nil
 }
 
-// mac returns the MAC address of a new interface, the same each time, so that neighbours need not
+// mac returns the MAC address of a new interface. It is the same each time, so neighbours need not
 // learn a new one.
 func (k *Kernel) mac(name string) net.HardwareAddr {
 	sum := sha256.Sum256([]byte(k.life + " " + name))

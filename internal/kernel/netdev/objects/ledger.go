@@ -18,26 +18,26 @@ import (
 const ledgerFile = "kernel-objects"
 
 // Ledger records the objects that this load balancer made itself: only those are removed
-// automatically. The kernel cannot mark the owner of an entry of a forwarding table, or of a
-// bridge's member.
+// automatically. The kernel cannot record the owner of a forwarding table's entry or of a bridge's
+// member.
 //
 // An object is recorded before it is made, and removed from the ledger after it is deleted. A
 // process that dies in between leaves a record of an object that is missing or no longer desired;
-// the next start corrects both. Records of another boot or namespace are void. They need not be
-// synced to disk, as their objects do not survive the machine either.
+// the next start corrects both. Records of another boot or namespace are invalid. They need not be
+// synced to disk, since their objects do not survive a reboot.
 type Ledger struct {
 	mu    sync.Mutex
 	path  string // "": none, for tests
 	file  *os.File
-	made  map[ledgerKey][]byte // what was made, as JSON
+	made  map[ledgerKey][]byte // the made objects, as JSON
 	lines int                  // of the file
 	life  string
 }
 
 type ledgerKey struct{ kind, key string }
 
-// line is a line of the file. The first identifies boot and namespace, the others record that an
-// object is made, or, without one, deleted.
+// line is a line of the file. The first line identifies boot and namespace. The others record that
+// an object is made or, without an object, deleted.
 type line struct {
 	Life   string          `json:"life,omitempty"`
 	Kind   string          `json:"kind,omitempty"`
@@ -83,7 +83,7 @@ func (l *Ledger) read(data []byte) {
 	}
 }
 
-// rewrite replaces the file by one with the existing objects.
+// rewrite replaces the file by a file of the existing objects.
 func (l *Ledger) rewrite() error {
 	lines := []line{{Life: l.life}}
 	for n, object := range l.made {

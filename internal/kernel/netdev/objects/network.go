@@ -2,7 +2,7 @@ package objects
 
 import "loxilb/internal/lb/netobj"
 
-// Network returns all kinds, with the ledger of what was made here.
+// Network returns all kinds, with the ledger of objects made here.
 func (k *Kernel) Network(l *Ledger) *netobj.Network {
 	return &netobj.Network{
 		Devices: k, Addresses: Addresses{k}, Routes: Routes{k}, Neighbors: Neighbors{k}, FDBs: FDBs{k},

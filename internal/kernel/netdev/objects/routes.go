@@ -26,10 +26,10 @@ func (k Routes) All() (map[string][]netobj.Route, error) {
 	return out, err
 }
 
-// Among is All for some keys: it holds no other routes.
+// Among is All for some keys. It keeps only their routes in memory.
 func (k Routes) Among(wanted []netobj.Route) (have map[string][]netobj.Route, seen int, err error) {
 	have = map[string][]netobj.Route{}
-	to := make(map[netip.Prefix]struct{}, len(wanted)) // cheaper to look at than keys, which are text
+	to := make(map[netip.Prefix]struct{}, len(wanted)) // cheaper to compare than keys, which are text
 	for _, r := range wanted {
 		have[r.Key()] = nil
 		to[r.Destination] = struct{}{}
@@ -61,8 +61,8 @@ func (k Routes) EachSeen(yield func(*netobj.SeenRoute) bool) error {
 	})
 }
 
-// each reads the main table by its own socket: the kernel filters the others, and waits with the
-// rest during yield. Concurrent changes may or may not be seen.
+// each reads the main table over its own socket: the kernel omits other tables, and waits during
+// yield. Concurrent changes may or may not be seen.
 func (k Routes) each(yield func(*way) bool) error {
 	conn, err := k.ns.Dial()
 	if err != nil {
@@ -87,9 +87,9 @@ func (k Routes) each(yield func(*way) bool) error {
 	return nil
 }
 
-// Lookup looks up the routes that packets to some addresses of the network take. It is known if one
-// of them is the route, or a route to a larger network: smaller networks, and routes of a lower
-// metric, hide it.
+// Lookup looks up the routes of packets to some addresses of the network. The result is known if
+// one of these is the route, or a route to a larger network. Otherwise smaller networks, or routes
+// of a lower metric, may hide it.
 func (k Routes) Lookup(r netobj.Route) (have []netobj.Route, known bool) {
 	for _, a := range samplesOf(r.Destination) {
 		if have, known = k.lookUpAt(r, a); known {
@@ -134,8 +134,8 @@ func samplesOf(to netip.Prefix) []netip.Addr {
 	return []netip.Addr{to.Addr(), a}
 }
 
-// Absent reports whether there is no route to the network: packets to one of its addresses, at
-// least, take another one.
+// Absent reports whether there is no route to the network: packets to at least one of its addresses
+// take another route.
 func (k Routes) Absent(r netobj.Route) bool {
 	have, known := k.Lookup(r)
 	return known && len(have) == 0
@@ -162,7 +162,7 @@ type way struct {
 	link int
 }
 
-// waysOf parses the message of a route. None: it is not of the main table, or a cached copy.
+// waysOf parses the message of a route. It returns nothing for another table or a cached copy.
 func waysOf(body []byte) []way {
 	rt, hops, ok := netlink.ParseHops(body)
 	if !ok || rt.Table != unix.RT_TABLE_MAIN {
@@ -186,7 +186,7 @@ func (k Routes) Make(r netobj.Route) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, unix.ENETUNREACH), errors.Is(err, unix.EHOSTUNREACH):
-		return fmt.Errorf("gateway %s of route %s is in no network of an interface that is up: %w", r.Gateway, r.Destination, err)
+		return fmt.Errorf("gateway %s of route %s is not in the network of any interface that is up: %w", r.Gateway, r.Destination, err)
 	}
 	return fmt.Errorf("the kernel refuses route %s via %s: %w", r.Destination, r.Gateway, err)
 }
@@ -199,7 +199,7 @@ func (k Routes) Remove(r netobj.Route) error {
 	}
 	route := &nl.Route{Dst: netOf(r.Destination), Gw: r.Gateway.AsSlice(), Protocol: nl.RouteProtocol(r.Protocol), Table: unix.RT_TABLE_MAIN, Priority: metric}
 	if !r.Gateway.IsValid() {
-		route.Gw, route.Scope = nil, nl.Scope(unix.RT_SCOPE_NOWHERE) // of any scope
+		route.Gw, route.Scope = nil, nl.Scope(unix.RT_SCOPE_NOWHERE) // any scope
 	}
 	if err := absent(k.nl.RouteDel(route), unix.ESRCH); err != nil {
 		return fmt.Errorf("remove route %s: %w", r.Destination, err)

@@ -23,10 +23,10 @@ type Tap struct {
 	ID             uint32 // of the session, or the VNI
 }
 
-// TapPrefix begins the names of such interfaces.
+// TapPrefix begins the names of tunnels to collectors.
 const TapPrefix = "llbm"
 
-// tapGroup is the group of such interfaces, the only mark that an interface can have from its
+// tapGroup is the group of these tunnels, the only mark that an interface can have from its
 // creation.
 const tapGroup = 109
 
@@ -46,8 +46,8 @@ const (
 	tunnelTTL           = 64
 )
 
-// Name returns the interface's name, which encodes the tunnel's properties: an existing one is the
-// right one.
+// Name returns the interface's name, which encodes the tunnel's properties, so an existing
+// interface has the right ones.
 func (t Tap) Name() string {
 	sum := sha256.Sum256(fmt.Append(nil, t.ERSPAN, t.Remote, t.Source, t.ID))
 	return TapPrefix + hex.EncodeToString(sum[:5])

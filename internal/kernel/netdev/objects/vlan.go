@@ -16,7 +16,7 @@ import (
 )
 
 // ownGroup is the group of interfaces that loxilb made on top of others, the only mark that an
-// interface can have from its creation: a process that dies leaves none without.
+// interface can have from its creation: so a process that dies leaves no interface without it.
 const ownGroup = 108
 
 // VLANs is the kind of VLANs.
@@ -38,7 +38,7 @@ func (k *Kernel) numbered(word string) (map[int]nl.Link, map[int]nl.Link, error)
 	return out, links, nil
 }
 
-// All returns the bridges that are VLANs by their names, and other links with such a name.
+// All returns the bridges and other links that are VLANs by their names.
 func (k VLANs) All() (map[string][]netobj.VLAN, error) {
 	named, _, err := k.numbered("vlan")
 	out := map[string][]netobj.VLAN{}
@@ -119,7 +119,7 @@ func (k *Kernel) removeLink(name, kind string) error {
 	case err != nil:
 		return absent(err)
 	case l.Type() != kind:
-		return fmt.Errorf("%s is no %s: %w", name, kind, unix.EINVAL)
+		return fmt.Errorf("%s is not a %s: %w", name, kind, unix.EINVAL)
 	}
 	return absent(k.nl.LinkDel(l))
 }
@@ -139,7 +139,7 @@ func (k VLANMembers) All() (map[string][]netobj.VLANMember, error) {
 	return out, err
 }
 
-// Make adds the interface, or one with tags on top of it, to the bridge, and sets it up.
+// Make adds the interface, or a tagged interface on top of it, to the bridge, and sets it up.
 func (k VLANMembers) Make(m netobj.VLANMember) error {
 	bridge, err := k.index(m.Bridge())
 	if err != nil {
@@ -170,8 +170,8 @@ func (k VLANMembers) Make(m netobj.VLANMember) error {
 	return nil
 }
 
-// top makes the interface with tags, or uses one that a process left when it died before adding it
-// to the bridge.
+// top makes the tagged interface, or uses an existing one: a process may have died before it added
+// the interface to the bridge.
 func (k VLANMembers) top(m netobj.VLANMember) error {
 	parent, err := k.index(m.Dev)
 	if err != nil {

@@ -19,7 +19,7 @@ const vxlanPort = 4789
 // VXLANs is the kind of tunnels.
 type VXLANs struct{ *Kernel }
 
-// All returns the interfaces that are tunnels by their names, and other links with such a name.
+// All returns the links that are tunnels by their names.
 func (k VXLANs) All() (map[string][]netobj.VXLAN, error) {
 	named, links, err := k.numbered("vxlan")
 	out := map[string][]netobj.VXLAN{}
