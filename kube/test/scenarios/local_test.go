@@ -23,23 +23,18 @@ func TestEndpointStates(t *testing.T) {
 	install(t, c)
 	outside := client{"outside", c.Outside.DialContext}
 
-	apply(t, c, sessionDeployment)
-	kubectl(t, c, "scale", "deployment/shop", "--replicas=1")
+	apply(t, c, strings.Replace(sessionDeployment, "replicas: 2", "replicas: 1", 1))
 	apply(t, c, localService)
 	vip := net.JoinHostPort(ingress(t, c), "80")
 	check := kubectl(t, c, "get", "service", "shop", "--output=jsonpath={.spec.healthCheckNodePort}")
 	for range 2 {
 		kubectl(t, c, "rollout", "status", "deployment/shop", "--timeout=120s")
-		pods, err := c.Pods("app=shop")
-		if err != nil {
-			t.Fatal(err)
-		}
-		pods = slices.DeleteFunc(pods, func(p rig.Pod) bool { return len(p.Addresses) == 0 })
-		on := pods[0].Node
+		pod := onlyPod(t, c, "app=shop")
+		on := pod.Node
 		await.NoError(t, patience, func() error { return probesOnly(t, c, on, check) })
 		await.NoError(t, patience, func() error { return all(t.Context(), outside, vip) })
 		kubectl(t, c, "cordon", on)
-		kubectl(t, c, "delete", "pod", pods[0].Name)
+		kubectl(t, c, "delete", "pod", pod.Name)
 	}
 	kubectl(t, c, "uncordon", "n1", "n2")
 
@@ -59,6 +54,24 @@ func TestEndpointStates(t *testing.T) {
 	if n, err := get(t.Context(), outside, unpublished); n > 0 || err == nil || !strings.Contains(err.Error(), "refused") {
 		t.Errorf("pods that are not ready have answered %d requests: %v", n, err)
 	}
+}
+
+// onlyPod waits until a selector selects one pod, which has an address. A pod that ends has one too,
+// and is selected until its containers have ended.
+func onlyPod(t *testing.T, c *rig.Cluster, selector string) (pod rig.Pod) {
+	t.Helper()
+	await.NoError(t, patience, func() error {
+		pods, err := c.Pods(selector)
+		switch {
+		case err != nil:
+			return err
+		case len(pods) != 1 || len(pods[0].Addresses) == 0:
+			return fmt.Errorf("%s selects %+v, want one pod with an address", selector, pods)
+		}
+		pod = pods[0]
+		return nil
+	})
+	return pod
 }
 
 // probesOnly reports an error unless the balancer on n1 probes one node alone, at the health check
