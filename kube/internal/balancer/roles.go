@@ -87,8 +87,8 @@ func (f *Fleet) electOnce(ctx context.Context, e *election) {
 	slow := newSlowMembers()
 	for i := range max(1, f.Roles.Instances) {
 		instance := translate.Instance(f.Zone, i)
-		if e.masters[instance] == "" && (!known || states.hasBackup(instance) && e.anyReturns(all)) {
-			continue // after a start: a balancer that was not asked yet may well be MASTER
+		if e.masters[instance] == "" && (!known || states.hasBackup(instance) && e.mayBeMaster(all, candidates, states)) {
+			continue // after a start: a balancer that has not told its roles yet may well be MASTER
 		}
 		elected := e.chosen(all, candidates, states, instance)
 		if elected == "" {
@@ -151,14 +151,23 @@ func (e *election) returns(url string, all []*member) bool {
 	if i >= 0 && !all[i].isRestarting() {
 		return false
 	}
+	return e.waitsFor(url)
+}
+
+// waitsFor reports whether a balancer has been away for less than a restart may take.
+func (e *election) waitsFor(url string) bool {
 	if e.away[url].IsZero() {
 		e.away[url] = time.Now()
 	}
 	return time.Since(e.away[url]) < restartTime
 }
 
-func (e *election) anyReturns(all []*member) bool {
-	return slices.ContainsFunc(all, func(m *member) bool { return m.isRestarting() && e.returns(m.URL, all) })
+// mayBeMaster reports whether a balancer that has not told its roles may be MASTER: it may be
+// restarting, or it has failed to answer now although it answered its last poll. Its daemon may
+// have ended since then, and the next poll tells more.
+func (e *election) mayBeMaster(all, candidates []*member, states roleStates) bool {
+	return slices.ContainsFunc(all, func(m *member) bool { return m.isRestarting() && e.returns(m.URL, all) }) ||
+		slices.ContainsFunc(candidates, func(m *member) bool { return states[m.URL] == nil && e.waitsFor(m.URL) })
 }
 
 // roleStates are the roles that balancers report, by URL and instance.

@@ -56,8 +56,8 @@ func TestEndpointStates(t *testing.T) {
 	}
 }
 
-// onlyPod waits until a selector selects one pod, which has an address. A pod that ends has one too,
-// and is selected until its containers have ended.
+// onlyPod waits until a selector selects one pod, which has an address. A terminating pod keeps its
+// address, and is selected until its containers have ended.
 func onlyPod(t *testing.T, c *rig.Cluster, selector string) (pod rig.Pod) {
 	t.Helper()
 	await.NoError(t, patience, func() error {
