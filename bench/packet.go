@@ -343,7 +343,7 @@ func addConnections(l *lab.Lab, from, to int) error {
 				Flags: alive | uint8(bpf.TcConnectionFlagCONN_REPLY_DIRECTION),
 			}})
 	}
-	if err := l.Datapath.TestRun().Collection.Conntrack.Fill(entries); err != nil {
+	if err := l.Datapath.Fill(entries); err != nil {
 		return fmt.Errorf("enter connections: %w", err)
 	}
 	return nil

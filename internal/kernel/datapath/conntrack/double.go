@@ -43,7 +43,7 @@ func (d *Double) Set(of *Table, entries []Entry) error {
 	}
 	buckets := make([]element, perGroup)
 	for i := range entries {
-		if !put(buckets, s.homes(&entries[i].Key)[0], &entries[i]) {
+		if !put(buckets, s.homes(&entries[i].Key)[0], &entries[i], false) {
 			return fmt.Errorf("make a double of the connection table: no room for %d entries", len(entries))
 		}
 	}

@@ -18,7 +18,7 @@ type Entry struct {
 }
 
 // Fill rewrites the table with these entries in addition to its own: for tests and measurements,
-// while no packet uses it. Entries replace those with the same key.
+// while no packet uses it and it does not grow. Entries replace those with the same key.
 func (t *Table) Fill(entries []Entry) error {
 	return t.rewrite(func(had []Entry) []Entry {
 		is := make(map[bpf.TcConnectionKey]int, len(had))
@@ -61,7 +61,7 @@ func (t *Table) write(entries []Entry) error {
 	if err != nil {
 		return err
 	}
-	groups := targetGroups(s.groups(), uint64(len(entries)), uint32(t.groups.MaxSegments()))
+	groups := targetGroups(uint32(s.inUse()), uint64(len(entries)), uint32(t.groups.MaxSegments()))
 	if err := t.Extend(groups); err != nil {
 		return err
 	}
@@ -94,7 +94,7 @@ func (t *Table) writeHomes(s *state, entries []Entry, groups uint32) error {
 	for group := range groups {
 		buckets := make([]element, perGroup)
 		for ; len(places) > 0 && places[0].group == group; places = places[1:] {
-			if p := &places[0]; !put(buckets, p.home, &entries[p.entry]) {
+			if p := &places[0]; !put(buckets, p.home, &entries[p.entry], false) {
 				away = append(away, p.entry)
 			}
 		}
@@ -119,7 +119,7 @@ func (t *Table) putAway(s *state, e *Entry, groups uint32) error {
 	if _, err := t.readGroup(int(group), make([]uint32, perGroup), buckets); err != nil {
 		return fmt.Errorf("read connections: %w", err)
 	}
-	if !put(buckets, h, e) {
+	if !put(buckets, h, e, true) {
 		return fmt.Errorf("fill connections: group %d of %d is full", group, groups)
 	}
 	if err := t.writeGroup(group, buckets); err != nil {
@@ -155,14 +155,15 @@ func (t *Table) clearCounts() error {
 }
 
 // put writes an entry into its bucket, or another bucket of the group. If the group has no room,
-// the bucket's keys go to their second home.
-func put(buckets []element, h home, e *Entry) bool {
+// the bucket's keys go to their second home. At its last home, an entry takes any room, as in
+// entry_insert_at() of bpf/table/table_write.h.
+func put(buckets []element, h home, e *Entry, isLast bool) bool {
 	own := bucketOf(h.hash)
 	control := &bucketIn(&buckets[own]).Tags[bpf.TcTableLayoutTAG_WORDS-1]
 	row := bpf.TcTableRow{
 		Key: e.Key, Status: rowLive | uint64(h.placed)<<bpf.TcTableLayoutROW_PLACED_SHIFT, Connection: e.Row,
 	}
-	for n := uint32(0); n < perGroup && (n > 0 || bucketTakes(*control, h.placed)); n++ {
+	for n := uint32(0); n < perGroup && (n > 0 || isLast || bucketTakes(*control, h.placed)); n++ {
 		if !putInBucket(bucketIn(&buckets[own^n]), h.hash, row) {
 			continue
 		}
@@ -171,7 +172,9 @@ func put(buckets []element, h home, e *Entry) bool {
 		}
 		return true
 	}
-	*control |= away | awaySeen
+	if !isLast {
+		*control |= away | awaySeen
+	}
 	return false
 }
 

@@ -59,8 +59,8 @@ func TestChosenTuples(t *testing.T) {
 
 // enter writes an entry at one of its key's homes, as entry_insert() does; false: it has no room.
 func enter(of *state, table [][]element, key *bpf.TcConnectionKey) bool {
-	for _, h := range of.homes(key) {
-		if put(table[groupOf(h.hash, uint32(len(table)))], h, &Entry{Key: *key}) {
+	for i, h := range of.homes(key) {
+		if put(table[groupOf(h.hash, uint32(len(table)))], h, &Entry{Key: *key}, i > 0) {
 			return true
 		}
 	}
