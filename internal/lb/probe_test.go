@@ -210,7 +210,7 @@ func TestEndpointProbe(t *testing.T) {
 		`{"host":"fe80::1%eth0","probeType":"ping"}`:             `endpoint address "fe80::1%eth0" has a zone (allowed: fe80::1)`,
 		`{"probeType":"ping"}`:                                   `endpoint address "" is missing (allowed: an IPv4 or IPv6 address)`,
 		`{"host":"10.0.0.1","name":"a/b","probeType":"ping"}`:    `name "a/b" has a slash (allowed: up to 384 printable characters without slashes)`,
-		`{"host":"10.0.0.1","probeType":"ping","novelty":1}`:     `there is no member "novelty"`,
+		`{"host":"10.0.0.1","probeType":"ping","novelty":1}`:     `unknown member "novelty"`,
 		`{"host":"10.0.0.1","probeType":"ping","probePort":"x"}`: `probePort is of the wrong type`,
 		`[]`: `json: cannot unmarshal array into Go value of type map[string]interface {}`,
 	} {

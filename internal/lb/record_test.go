@@ -52,7 +52,7 @@ func TestRecordOfALaterBuild(t *testing.T) {
 		want   string
 	}{
 		{format: NewSchema().RecordFormat() + 1, data: good, want: "of a service is newer than"},
-		{format: 2, data: strings.Replace(good, `"mode"`, `"probe":"tcp","drain":5,"mode"`, 1), want: `there is no member "drain" or "probe"`},
+		{format: 2, data: strings.Replace(good, `"mode"`, `"probe":"tcp","drain":5,"mode"`, 1), want: `unknown member "drain" or "probe"`},
 		{format: 2, data: strings.Replace(good, `"rr"`, `"maglev"`, 1), want: `select "maglev" is not known`},
 		{format: 2, data: strings.Replace(good, `"default"`, `"fullproxy"`, 1), want: "not part of this build"},
 		{format: 2, data: strings.Replace(good, `"default"`, `7`, 1), want: "mode is of the wrong type"},

@@ -96,7 +96,7 @@ func TestKubeServicesRefused(t *testing.T) {
 		apitest.Kube("", `"sel":0`, `"sel":6`):           `"n2det" is not part of this build`,
 		apitest.Kube("", `"sel":0`, `"sel":7`):           `"n3" is for GTP-U over UDP`,
 		apitest.Kube("", `"mode":0`, `"mode":4`):         `"fullproxy" is not part of this build`,
-		apitest.Kube(`,"mtls_frontend":{"mode":"must"}`): `there is no property "mtls_frontend"`,
+		apitest.Kube(`,"mtls_frontend":{"mode":"must"}`): `unknown property "mtls_frontend"`,
 	} {
 		b := apitest.New(t, nil)
 		if w := b.Post(body); w.Code/100 == 2 || !strings.Contains(apitest.ProblemOf(t, w).Message, want) {

@@ -138,7 +138,7 @@ func TestDefinedSet(t *testing.T) {
 		{bgp.DefinedSet{Type: bgp.ASPathSet, Name: "a/b"}, `name "a/b" has a slash (allowed: up to 384 printable characters without slashes)`},
 		{prefixes(), `prefixList "" is missing or empty (allowed: prefixes, as in 10.0.0.0/8)`},
 		{set(bgp.PrefixSet, "10.0.0.0/8"), `List "10.0.0.0/8" is not allowed in a set of type prefix (allowed: prefixList)`},
-		{bgp.DefinedSet{Type: bgp.ASPathSet, Name: "a", Prefixes: []bgp.PrefixRule{{"10.0.0.0/8", ""}}}, `prefixList "10.0.0.0/8" does not go with a set of type aspath (allowed: List)`},
+		{bgp.DefinedSet{Type: bgp.ASPathSet, Name: "a", Prefixes: []bgp.PrefixRule{{"10.0.0.0/8", ""}}}, `prefixList "10.0.0.0/8" is not allowed in a set of type aspath (allowed: List)`},
 		{set(bgp.ASPathSet), `List "" is missing or empty (allowed: members of a set of type aspath)`},
 		{prefixes(bgp.PrefixRule{"10.0.0.1/8", ""}), `prefixList.ipPrefix "10.0.0.1/8" has bits after its length (allowed: 10.0.0.0/8)`},
 		{prefixes(bgp.PrefixRule{"10.0.0.0", ""}), `prefixList.ipPrefix "10.0.0.0" is not a prefix (allowed: an IPv4 or IPv6 prefix, as in 10.0.0.0/8)`},

@@ -208,7 +208,7 @@ func TestTraceBounds(t *testing.T) {
 	for range 3 {
 		four = append(four, trace(t, r, "service web"))
 	}
-	if out, err := r.Command("trace"); err == nil || !strings.Contains(err.Error()+out, "4 trace packets already, and no more can") {
+	if out, err := r.Command("trace"); err == nil || !strings.Contains(err.Error()+out, "4 traces are running, which is the limit") {
 		t.Errorf("a fifth trace: %v %s", err, out)
 	}
 	ask(r)

@@ -90,7 +90,7 @@ func TestNetObjects(t *testing.T) {
 
 	// objects of others
 	rig.MustRun(t, r.LB, "ip", "route", "add", "10.7.0.0/16", "via", via)
-	if s := refusal(r, "create route 10.7.0.0/16 31.31.31.2"); !strings.Contains(s, "10.7.0.0/16 via "+via+", which loxilb has not made") {
+	if s := refusal(r, "create route 10.7.0.0/16 31.31.31.2"); !strings.Contains(s, "10.7.0.0/16 via "+via+" in its place, which loxilb has not made") {
 		t.Error(s)
 	}
 	if out := r.Loxicmd("create route 10.7.0.0/16 %s", via); !strings.Contains(out, "unchanged") {
@@ -169,7 +169,7 @@ func TestNetObjectsCut(t *testing.T) {
 	labtest.Run(t, r.Client, "ip", "route", "replace", "100.100.100.254/32", "dev", linkOf(t, r.Client, "100.100.100.1"), "src", "10.77.0.1")
 	r.Loxicmd("create route 10.77.0.0/24 100.100.100.1")
 	c := r.Sees(r.Client, "tcp", "100.100.100.254:7100", "10.77.0.1")
-	who := fmt.Sprintf("cuts off the connection from %s to 100.100.100.254:7100", c.LocalAddr())
+	who := fmt.Sprintf("would end the connection from %s to 100.100.100.254:7100", c.LocalAddr())
 	address := "100.100.100.254/24 " + linkOf(t, r.LB, "100.100.100.254")
 	for _, line := range []string{"delete route 10.77.0.0/24", "create route 10.77.0.0/24 31.31.31.1", "delete ip " + address,
 		"create lb 100.100.100.254 --tcp=7100:8080 --endpoints=31.31.31.1:1", "create lb 100.100.100.254 --tcp=7000-7200:8080 --endpoints=31.31.31.1:1",

@@ -66,7 +66,7 @@ func TestFirewall(t *testing.T) {
 			kept := r.Sees(r.Client, network, here, f.client)
 			rule := fmt.Sprintf("sourceIP:%s,protocol:%s,preference:10", f.client, network)
 			if network == "tcp" {
-				want := fmt.Sprintf("these rules cut off the connection from %s to %s", kept.LocalAddr(), here)
+				want := fmt.Sprintf("these rules would end the connection from %s to %s", kept.LocalAddr(), here)
 				if out, err := r.Command("create", "firewall", "--firewallRule="+rule, "--drop"); err == nil || !strings.Contains(err.Error(), want) {
 					t.Errorf("%s %v; want %q", out, err, want)
 				}

@@ -100,7 +100,7 @@ func TestBootFilesWrong(t *testing.T) {
 		"":                                  "unexpected end of JSON input",
 		"{\n\"lbAttr\":[}":                  "line 2, column 11",
 		`[]`:                                "is of the wrong type",
-		`{"fwAttr":[]}`:                     `there is no property \"lbAttr\" in it`,
+		`{"fwAttr":[]}`:                     `property \"lbAttr\" is missing`,
 		`{"lbAttr":{}}`:                     "cannot unmarshal object",
 		`{"lbAttr":[7]}`:                    "lbAttr[0]",
 		`{"lbAttr":[null]}`:                 "lbAttr[0]",
@@ -109,7 +109,7 @@ func TestBootFilesWrong(t *testing.T) {
 		strings.Repeat("[", 1<<20):          "lbconfig.txt",
 		`{"lbAttr":[{"lbAttr":[]}]}`:        "",
 		`{"lbAttr":null}`:                   "",
-		strings.Repeat(" ", 99) + `{"x":0}`: `there is no property \"lbAttr\"`,
+		strings.Repeat(" ", 99) + `{"x":0}`: `property \"lbAttr\" is missing`,
 	} {
 		b, log := logged(t)
 		b.API.LoadBootFiles(bootDir(t, "lbconfig.txt", text, "FWconfig.txt", savedFW), unread(t, time.Time{}))
@@ -180,7 +180,7 @@ func TestBootFilesAge(t *testing.T) {
 		t.Fatal(w.Body)
 	}
 	b.API.LoadBootFiles(dir, unread(t, info.ModTime()))
-	if got := b.Counts(); got != "0 0 1 revision 2" || !strings.Contains(log.String(), "older than what is stored") {
+	if got := b.Counts(); got != "0 0 1 revision 2" || !strings.Contains(log.String(), "older than the stored objects") {
 		t.Errorf("what was deleted after the file was written is back: %s %s", got, log)
 	}
 	b.API.LoadBootFiles(dir, unread(t, info.ModTime().Add(-time.Second)))

@@ -53,7 +53,7 @@ func TestNetObjectRequests(t *testing.T) {
 		{"POST", "/config/ipv4address", `{"dev":"eth0","ipAddress":"10.0.0.1/24"}`, "409 ipv4address 10.0.0.1/24 eth0 exists already with the same content"},
 		{"POST", "/config/ipv4address", `{"dev":"eth0","ipAddress":"10.0.0.9/24"}`, "409 ipv4address 10.0.0.9/24 eth0 exists already with the same content"},
 		{"POST", "/config/ipv4address", `{"dev":"eth9","ipAddress":"10.0.0.1/24"}`, "404 there is no interface eth9"},
-		{"POST", "/config/ipv4address", `{"dev":"eth0","ipAddress":"10.0.0.1/24","more":1}`, `400 there is no property "more"`},
+		{"POST", "/config/ipv4address", `{"dev":"eth0","ipAddress":"10.0.0.1/24","more":1}`, `400 unknown property "more"`},
 		{"POST", "/config/ipv4address", `{"DEV":"eth0","ipaddress":"2001:db8::1/64"}`, ok},
 		{"POST", "/config/route", `{"destinationIPNet":"10.1.0.0/16","gateway":"10.0.0.254","protocol":"static"}`, ok},
 		{"POST", "/config/route", `{"destinationIPNet":"10.1.0.0/16","gateway":"10.0.0.253"}`, ok},
@@ -208,14 +208,14 @@ func TestNetObjectsCut(t *testing.T) {
 	const list = `{"objects":[{"kind":"Route","spec":` + route + `}],"remove":true`
 	const member = `{"dev":"eth0","tagged":false}`
 	for _, c := range []struct{ method, path, body, want string }{
-		{"DELETE", "/config/ipv4address/10.0.0.1/24/dev/eth0", "", "409 deleting ipv4address 10.0.0.1/24 eth0 cuts off " + who},
+		{"DELETE", "/config/ipv4address/10.0.0.1/24/dev/eth0", "", "409 deleting ipv4address 10.0.0.1/24 eth0 would end " + who},
 		{"POST", "/config/route", route, "200 "},
-		{"DELETE", "/config/route/destinationIPNet/203.0.113.0/24", "", "409 deleting route 203.0.113.0/24 via 10.0.0.254 cuts off " + who},
-		{"POST", "/config/route", other, "409 changing route 203.0.113.0/24 via 10.0.0.254 cuts off " + who},
-		{"POST", "/config/apply", list + `}`, "409 deleting route 203.0.113.0/24 via 10.0.0.254 cuts off " + who},
+		{"DELETE", "/config/route/destinationIPNet/203.0.113.0/24", "", "409 deleting route 203.0.113.0/24 via 10.0.0.254 would end " + who},
+		{"POST", "/config/route", other, "409 changing route 203.0.113.0/24 via 10.0.0.254 would end " + who},
+		{"POST", "/config/apply", list + `}`, "409 deleting route 203.0.113.0/24 via 10.0.0.254 would end " + who},
 		{"POST", "/config/apply", list + `,"dryRun":true}`, `200 "cuts":["` + who},
 		{"POST", "/config/vlan", `{"vid":100}`, "200 "},
-		{"POST", "/config/vlan/100/member", member, "409 putting eth0 into vlan100 cuts off " + who},
+		{"POST", "/config/vlan/100/member", member, "409 putting eth0 into vlan100 would end " + who},
 		{"POST", "/config/vlan/100/member", `{"dev":"eth0","tagged":true}`, "200 "},
 		{"POST", "/config/vlan/100/member?force=true", member, "200 "},
 		{"POST", "/config/route?force=true", other, "200 "},

@@ -62,7 +62,7 @@ func TestImportRefused(t *testing.T) {
 	b.Apply(`{"objects":[` + apitest.Object(1, "", "10.0.0.1") + `]}`)
 	good := `{"serviceArguments":{"externalIP":"20.20.20.5","port":80,"protocol":"tcp"},"endpoints":[{"endpointIP":"10.0.0.1","targetPort":80,"weight":1}]}`
 	for file, want := range map[string]string{
-		`{`:                   "configuration is no JSON object",
+		`{`:                   "configuration is not a JSON object",
 		`{"timestamp":"now"}`: "configuration \"\" has no component",
 		`{"endpoint":{}}`:     "endpoint \"\" is not a list",
 		`{"loadbalancer":[` + good + `,{"serviceArguments":{"externalIP":"x"}}]}`: "nothing was changed: loadbalancer[1]: ",

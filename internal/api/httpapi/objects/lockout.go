@@ -192,10 +192,10 @@ func (a *API) lockoutProblem(l *lockout) *rest.Problem {
 		return rest.Refuse(http.StatusServiceUnavailable, "cannot check which sessions this disconnects: %v; force=true (loxicmd --force) applies it nevertheless", err)
 	}
 	if lost := policy.Disconnected(l.before, l.after, sessions); len(lost) > 0 {
-		return rest.Refuse(http.StatusConflict, "these rules disconnect %s: allow these sessions by a rule of a higher preference, or use force=true (loxicmd --force)", policy.SessionNames(lost))
+		return rest.Refuse(http.StatusConflict, "these rules would end %s: allow these sessions by a rule of a higher preference, or use force=true (loxicmd --force)", policy.SessionNames(lost))
 	}
 	if lost, causes := l.orphaned(sessions); len(lost) > 0 {
-		return rest.Refuse(http.StatusConflict, "%s disconnects %s: to do it nevertheless, use force=true (loxicmd --force)", strings.Join(causes, ", "), policy.SessionNames(lost))
+		return rest.Refuse(http.StatusConflict, "%s would end %s: to do it nevertheless, use force=true (loxicmd --force)", strings.Join(causes, ", "), policy.SessionNames(lost))
 	}
 	return nil
 }

@@ -118,7 +118,7 @@ func TestRefuse(t *testing.T) {
 		{`[]`, "body", `body "array" is of the wrong type (line 1, column 1) (allowed: an object)`},
 		{`{}`, "serviceArguments", `serviceArguments "" is missing`},
 		{`{"lbAttr":[],"endpoints":[]}`, "", "lbAttr does not go with another property"},
-		{arg(`,"colour":"red"`), "colour", `there is no property "colour"`},
+		{arg(`,"colour":"red"`), "colour", `unknown property "colour"`},
 		{arg(`,"name":5`), "serviceArguments.name", `serviceArguments.name "number" is of the wrong type`},
 		{arg(`,"port":80.5`), "serviceArguments.port", `"number 80.5" is of the wrong type`},
 		{arg(`,"port":"80"`), "serviceArguments.port", `(allowed: a whole number)`},
@@ -149,9 +149,9 @@ func TestRefuse(t *testing.T) {
 		{arg(`,"name":"a/b"`), "serviceArguments.name", `has a slash`},
 		{arg(`,"privateIP":"10.1.1"`), "serviceArguments.privateIP", `"10.1.1" is not an IP address`},
 		{strings.TrimSuffix(arg(`,"privateIP":"10.1.1.1"`), "}") + `,"secondaryIPs":[{"secondaryIP":"1.1.1.1"},{"secondaryIP":"1.1.1.2"},{"secondaryIP":"1.1.1.3"}]}`, "serviceArguments.privateIP", `"10.1.1.1" is one address too many, together with those of secondaryIPs`},
-		{arg(`,"colour":null,"shape":[{"edges":[0,{"n":1}]}]`), "shape", `there is no property "shape"`},
-		{arg(`,"colour":null` + strings.Repeat(" ", rest.MaxUnknown)), "colour", `there is no property "colour"`}, // too long to check all of them
-		{ep(`{"endpointIP":"10.0.0.1","targetPort":8080,"weight":1,"wieght":3}`), "wieght", `there is no property "wieght"`},
+		{arg(`,"colour":null,"shape":[{"edges":[0,{"n":1}]}]`), "shape", `unknown property "shape"`},
+		{arg(`,"colour":null` + strings.Repeat(" ", rest.MaxUnknown)), "colour", `unknown property "colour"`}, // too long to check all of them
+		{ep(`{"endpointIP":"10.0.0.1","targetPort":8080,"weight":1,"wieght":3}`), "wieght", `unknown property "wieght"`},
 		{arg(`,"portMax":70000`), "serviceArguments.portMax", `"70000" is out of range`},
 		{`{"serviceArguments":{"externalIP":"20.20.20.1","port":80,"portMax":90,"protocol":"tcp"},"endpoints":[{"endpointIP":"10.0.0.1","targetPort":8080,"targetPortMax":8089,"weight":1}]}`, "endpoints[0].targetPortMax", `"8089" does not make as many ports as the service has (allowed: 8090, or 0 (all go to port 8080))`},
 		{`{"lbAttr":[` + arg(`,"portMax":90`) + `,` + arg(`,"port":90,"portMax":91`) + `]}`, "serviceArguments.portMax", `"90-91" overlaps with service 20.20.20.1:80-90/tcp`},

@@ -62,7 +62,7 @@ func TestDeleteRefused(t *testing.T) {
 		{at + "externalipaddress/20.20.20.1/port/2020/protocol/tcp?mark=7", 400, "parameter", `parameter "mark" is not known (allowed: bgp, block)`},
 		{at + "all?name=web", 400, "parameter", `parameter "name" is not known (allowed: no parameters)`},
 		{at + "name/web?dryRun=true", 400, "parameter", `"dryRun" is not known`},
-		{at + "everything", 404, "", "there is no /netlox/v1/config/loadbalancer/everything"},
+		{at + "everything", 404, "", "/netlox/v1/config/loadbalancer/everything not found"},
 		{httpapi.BaseURL + "/version", 405, "method", `method "DELETE" is not for /netlox/v1/version`},
 	} {
 		w := b.Call("DELETE", tc.path, "")
@@ -146,7 +146,7 @@ func TestDeleteList(t *testing.T) {
 		{`{"lbAttr":[` + key + `,` + strings.Replace(key, "2020", "70000", 1) + `]}`, 400, "lbAttr[1].port", `"70000" is out of range`},
 		{`{"lbAttr":[` + key + `,` + strings.Replace(key, "20.20.20.1", "x", 1) + `]}`, 400, "lbAttr[1].externalIP", `"x" is not an IP address`},
 		{`{"lbAttr":[` + strings.Replace(key, "2020", `2020,"host":"a.example"`, 1) + `]}`, 501, "lbAttr[0].host", `not part of this build`},
-		{`{"lbAttr":[` + strings.Replace(key, "2020", `2020,"mode":3`, 1) + `]}`, 400, "mode", `there is no property "mode"`},
+		{`{"lbAttr":[` + strings.Replace(key, "2020", `2020,"mode":3`, 1) + `]}`, 400, "mode", `unknown property "mode"`},
 		{`{"lbAttr":[]}`, 400, "lbAttr", "is missing or empty"},
 		{`{}`, 400, "lbAttr", "is missing or empty"},
 		{``, 400, "", "the body is empty"},

@@ -79,7 +79,7 @@ func TestEndpointRefused(t *testing.T) {
 		{`{"hostName":"a.example"}`, "hostName", `"a.example" is not an IP address`},
 		{`{"hostName":"127.0.0.1"}`, "hostName", `"127.0.0.1" is a loopback address`},
 		{`{}`, "hostName", `is not an IP address`},
-		{`{"hostName":"31.31.31.1","novelty":1}`, "novelty", `there is no property "novelty"`},
+		{`{"hostName":"31.31.31.1","novelty":1}`, "novelty", `unknown property "novelty"`},
 		{`{"hostName":7}`, "hostName", `is of the wrong type`},
 		{`[]`, "body", `is of the wrong type`},
 		{``, "", `the body is empty`},
@@ -220,7 +220,7 @@ func TestEndpointHostState(t *testing.T) {
 		{`{"hostName":"31.31.31.1","epPort":-1,"state":"red"}`, 400, `epPort "-1" is out of range`},
 		{`{"hostName":"31.31.31.1","epProto":"telnet","state":"red"}`, 400, `epProto "telnet" is not known`},
 		{`{"hostName":"x","state":"red"}`, 400, `hostName "x" is not an IP address`},
-		{`{"hostName":"31.31.31.1","state":"red","more":1}`, 400, `there is no property "more"`},
+		{`{"hostName":"31.31.31.1","state":"red","more":1}`, 400, `unknown property "more"`},
 	} {
 		before := len(b.Fake.Said)
 		w := b.Call("POST", statePath, tc.body, "Content-Type", "application/json")

@@ -53,7 +53,7 @@ func TestLongList(t *testing.T) {
 		{`"20.0.3.7"`, `"x"`}:                 `lbAttr[775].serviceArguments.externalIP "x" is not an IP address`,
 		{`"20.0.3.7"`, `"20.0.0.5"`}:          `lbAttr[5] and lbAttr[775]`,
 		{`"20.0.3.7"`, `7`}:                   `is of the wrong type (line 1, column `,
-		{`"name":"service-900"`, `"nom":"x"`}: `there is no property "nom"`,
+		{`"name":"service-900"`, `"nom":"x"`}: `unknown property "nom"`,
 		{`"name":"service-900"`, `"name"`}:    `the body is not JSON (line 1, column `,
 	} {
 		bad := strings.Replace(string(body), replaced[0], replaced[1], 1)

@@ -223,7 +223,7 @@ func TestBridgeKinds(t *testing.T) {
 	if err := (VLANs{k}).Make(netobj.VLAN{ID: 200}); err != nil {
 		t.Fatal(err)
 	}
-	if err := (VLANMembers{k}).Make(other); err == nil || !strings.Contains(err.Error(), "interface port1 of vlan100, which loxilb has not made") {
+	if err := (VLANMembers{k}).Make(other); err == nil || !strings.Contains(err.Error(), "interface port1 of vlan100 in its place, which loxilb has not made") {
 		t.Errorf("an interface of another bridge: %v", err)
 	}
 	seen, err := VLANs{k}.Seen()
