@@ -29,7 +29,7 @@ func TestBigTCP(t *testing.T) {
 	}
 	for vip, endpoint := range map[string]string{rig.VIP4: "31.31.31.1", rig.VIP6: "[2001:db8:31::1]"} {
 		r.Loxicmd("create lb %s --tcp=80:5001 --endpoints=%s:1", vip, endpoint)
-		if err := rig.SendSummed(r.Dial(rig.Join(vip, 80)), 1<<30); err != nil {
+		if err := rig.SendSummed(r.Dial(rig.Join(vip, 80)), 1<<28); err != nil {
 			t.Errorf("%s: %v", vip, err)
 		}
 		service := "service=" + rig.Join(vip, 80) + "/tcp"

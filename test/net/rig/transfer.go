@@ -10,6 +10,15 @@ import (
 	"time"
 )
 
+// Volume returns how many bytes a test of bulk transfers sends over each path: more than the windows
+// of both ends, and a gibibyte in a long test.
+func Volume() int64 {
+	if IsLong() {
+		return 1 << 30
+	}
+	return 64 << 20
+}
+
 // SumServer reads to the end and answers with the digest of the data.
 func SumServer(c *net.TCPConn) {
 	defer c.Close()
