@@ -133,13 +133,15 @@ func (r *rig) file(name, content string) (string, error) {
 // service is the service that a contender balances for a work.
 type service struct {
 	name         string
-	protocol     string // tcp or udp
-	port, target int    // of the VIP, of the endpoints
-	udp          int    // port of an additional UDP service, the same at the VIP and the endpoints; 0: none
-	tcp          int    // port of a second TCP service, the same at the VIP and the endpoints; 0: none
-	v6           bool   // over IPv6
-	endpoints    int    // 0: all that the contender can use
-	held         int    // number of simultaneous connections, if large
+	protocol     string   // tcp, udp or sctp
+	port, target int      // of the VIP, of the endpoints
+	udp          int      // port of an additional UDP service, the same at the VIP and the endpoints; 0: none
+	tcp          int      // port of a second TCP service, the same at the VIP and the endpoints; 0: none
+	v6           bool     // over IPv6
+	endpoints    int      // 0: all that the contender can use
+	held         int      // number of simultaneous connections, if large
+	options      []string // of loxilb's service
+	serverIDs    bool     // endpoints have server IDs of QUIC: serverID()
 	serve        func(context.Context, *rig, *netnstest.Host) error
 }
 

@@ -8,8 +8,11 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"loxilb/bench/crr"
 )
@@ -17,11 +20,12 @@ import (
 // exchange measures a byte there and a byte back, over a connection each or kept ones.
 func exchange(streams int, keep bool) run {
 	return func(ctx context.Context, r *rig, s setting, to netip.AddrPort) ([]sample, error) {
-		args := []string{filepath.Join(r.bin, "bench"), "crr", "-streams", strconv.Itoa(streams), "-keep=" + strconv.FormatBool(keep)}
+		program := []string{filepath.Join(r.bin, "bench"), "crr", "-sctp=" + strconv.FormatBool(r.service.protocol == "sctp")}
+		args := append(slices.Clone(program), "-streams", strconv.Itoa(streams), "-keep="+strconv.FormatBool(keep))
 		// The warm-up has enough streams to use all endpoints even if they are chosen at random.
 		warm, err := r.counted(ctx, false, func() (sample, error) {
-			return exchangeReport(r.load(filepath.Join(r.bin, "bench"), "crr", "-streams", strconv.Itoa(max(streams, 30)),
-				"-keep="+strconv.FormatBool(keep), "-seconds", fmt.Sprint(max(s.Warmup, 0.1)), to.String()))
+			return exchangeReport(r.load(append(slices.Clone(program), "-streams", strconv.Itoa(max(streams, 30)),
+				"-keep="+strconv.FormatBool(keep), "-seconds", fmt.Sprint(max(s.Warmup, 0.1)), to.String())...))
 		})
 		if err != nil {
 			return nil, err
@@ -72,6 +76,7 @@ func crrMain(args []string) error {
 	streams := flags.Int("streams", 1, "exchanges at once")
 	keep := flags.Bool("keep", false, "keep the connection of each stream")
 	seconds := flags.Float64("seconds", 3, "how long")
+	sctp := flags.Bool("sctp", false, "by SCTP instead of TCP, if the kernel has it")
 	sources := flags.Int("sources", 0, "number of client addresses, which streams use in turn")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -80,6 +85,13 @@ func crrMain(args []string) error {
 	if err != nil {
 		return fmt.Errorf("usage: bench crr [flags] ADDRESS:PORT: %w", err)
 	}
-	report := crr.Load{Address: to, Streams: *streams, Keep: *keep, Duration: duration(*seconds), Sources: clientAddresses(to.Addr().Is6(), *sources)}.Run()
+	load := crr.Load{
+		Address: to, Streams: *streams, Keep: *keep, Duration: duration(*seconds),
+		Sources: clientAddresses(to.Addr().Is6(), *sources),
+	}
+	if *sctp {
+		load.Protocol = unix.IPPROTO_SCTP
+	}
+	report := load.Run()
 	return json.NewEncoder(os.Stdout).Encode(report)
 }

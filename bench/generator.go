@@ -193,12 +193,16 @@ type flow struct {
 	from, to netip.AddrPort
 	tcp      bool
 	seq, ack uint32
+	tunnel   uint32 // of GTP-U, whose packet it is; 0: none
 }
 
 // frame returns a flow's packet: an acknowledgement of TCP without options, or 18 bytes of UDP,
-// with right sums.
+// with right sums. Those of GTP-U are a header, and 10 bytes of user data.
 func (f flow) frame(src, dst net.HardwareAddr) (out [frameSize]byte, err error) {
 	line := fmt.Sprintf("udp %v > %v len 18", f.from, f.to)
+	if f.tunnel > 0 {
+		line = fmt.Sprintf("udp %v > %v data 30ff000a%08x%020x", f.from, f.to, f.tunnel, 0)
+	}
 	if f.tcp {
 		line = fmt.Sprintf("tcp %v > %v A seq %d ack %d win 1000 pad 6", f.from, f.to, f.seq, f.ack)
 	}

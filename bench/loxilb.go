@@ -113,10 +113,15 @@ func (r *rig) daemon(ctx context.Context, s service, bin string, args ...string)
 // balance creates a service in a mode.
 func balance(d *netnstest.Daemon, s service, vip, mode string, r *rig) error {
 	var endpoints []string
-	for _, a := range s.addresses(r) {
-		endpoints = append(endpoints, netip.AddrPortFrom(a, 1).String()) // ADDRESS:WEIGHT has the form of an address with a port
+	for i, a := range s.addresses(r) {
+		one := netip.AddrPortFrom(a, 1).String() // ADDRESS:WEIGHT has the form of an address with a port
+		if s.serverIDs {
+			one += fmt.Sprintf("#%02x", serverID(i))
+		}
+		endpoints = append(endpoints, one)
 	}
 	args := []string{"create", "lb", vip, "--endpoints=" + strings.Join(endpoints, ","), "--mode=" + mode}
+	args = append(args, s.options...)
 	for _, p := range s.ports() {
 		args = append(args, fmt.Sprintf("--%s=%d:%d", p.protocol, p.port, p.target))
 	}

@@ -59,6 +59,8 @@ func dispatch(ctx context.Context, args []string) error {
 		return profileMain(args[1:])
 	case "protocols":
 		return protocolsMain(args[1:])
+	case "quic":
+		return quicMain(ctx, args[1:])
 	case "packet":
 		return packetMain(args[1:])
 	case "control":
@@ -122,13 +124,16 @@ func parseOptions(args []string) (options, error) {
 
 // nameOf returns the default name of the result's files.
 func nameOf(s setting) string {
-	for _, n := range s.Works {
-		if group, _, _ := strings.Cut(n, "-"); group != "flood" {
-			return fmt.Sprintf("net-%s-%d", s.Layout, s.MTU)
-		}
+	only := func(group string) bool {
+		return len(s.Works) > 0 && !slices.ContainsFunc(s.Works, func(n string) bool {
+			of, _, _ := strings.Cut(n, "-")
+			return of != group
+		})
 	}
 	switch {
-	case len(s.Works) == 0:
+	case only("protocol"):
+		return "net-protocols"
+	case !only("flood"):
 		return fmt.Sprintf("net-%s-%d", s.Layout, s.MTU)
 	case slices.Equal(s.Works, []string{"flood-honest"}):
 		return "flood-honest"

@@ -39,19 +39,57 @@ func protocolPaths(to func(client, vip, rest string) string) []path {
 	control := append(handshake(client4, "10.0.0.16:21", "192.168.1.10:2121"),
 		to(client4, "10.0.0.16:21", " PA seq 1001 ack 5001 data 504153560d0a"))
 	return []path{
-		{"SCTP: established, 100 bytes", association, sctpTo(" tag 222 chunks data:100"), "out", false, false, true},
-		{"SCTP: established, 1,400 bytes", association, sctpTo(" tag 222 chunks data:1400"), "out", false, false, true},
+		{
+			"SCTP: established, 100 bytes",
+			association, sctpTo(" tag 222 chunks data:100"),
+			"out", false, false, true,
+		},
+		{
+			"SCTP: established, 1,400 bytes",
+			association, sctpTo(" tag 222 chunks data:1400"),
+			"out", false, false, true,
+		},
 		{"SCTP: reply", association, sctpReply + "sack:12", "out", false, false, true},
 		{"SCTP: new association (INIT)", nil, association[0], "out", false, false, true},
 		{"SCTP: INIT ACK", association[:1], association[1], "out", false, false, true},
 		{"SCTP: COOKIE ECHO", association[:2], association[2], "out", false, false, true},
-		{"QUIC: established", []string{udpTo("10.0.0.14:443", plaintext), "server udp 192.168.1.10:8443 > CLIENT len 20"}, udpTo("10.0.0.14:443", plaintext), "out", false, false, true},
-		{"QUIC: new flow, connection ID in plaintext", nil, udpTo("10.0.0.14:443", plaintext), "out", false, false, true},
-		{"QUIC: new flow, encrypted connection ID", nil, udpTo("10.0.0.15:443", encrypted), "out", false, false, true},
-		{"FTP: control connection, a line of the client", control[:3], control[3], "out", false, false, true},
-		{"FTP: reply to PASV", control, "server tcp 192.168.1.10:2121 > CLIENT PA seq 5001 ack 1007 data " + pasv, "out", false, false, true},
-		{"TFTP: request", nil, udpTo("10.0.0.17:69", " data 00016600006f6374657400"), "out", false, false, true},
-		{"TFTP: first answer, from a new port", []string{udpTo("10.0.0.17:69", " data 00016600006f6374657400")}, "server udp 192.168.1.10:50000 > CLIENT data 0003000141", "out", false, false, true},
+		{
+			"QUIC: established",
+			[]string{udpTo("10.0.0.14:443", plaintext), "server udp 192.168.1.10:8443 > CLIENT len 20"},
+			udpTo("10.0.0.14:443", plaintext),
+			"out", false, false, true,
+		},
+		{
+			"QUIC: new flow, connection ID in plaintext",
+			nil, udpTo("10.0.0.14:443", plaintext),
+			"out", false, false, true,
+		},
+		{
+			"QUIC: new flow, encrypted connection ID",
+			nil, udpTo("10.0.0.15:443", encrypted),
+			"out", false, false, true,
+		},
+		{
+			"FTP: control connection, a line of the client",
+			control[:3], control[3],
+			"out", false, false, true,
+		},
+		{
+			"FTP: reply to PASV",
+			control, "server tcp 192.168.1.10:2121 > CLIENT PA seq 5001 ack 1007 data " + pasv,
+			"out", false, false, true,
+		},
+		{
+			"TFTP: request",
+			nil, udpTo("10.0.0.17:69", " data 00016600006f6374657400"),
+			"out", false, false, true,
+		},
+		{
+			"TFTP: first answer, from a new port",
+			[]string{udpTo("10.0.0.17:69", " data 00016600006f6374657400")},
+			"server udp 192.168.1.10:50000 > CLIENT data 0003000141",
+			"out", false, false, true,
+		},
 	}
 }
 
@@ -62,12 +100,20 @@ type comparison struct{ path, plain string }
 func comparisons() []comparison {
 	const established, reply, syn, udp, datagram = "established, IPv4", "reply, IPv4", "new connection (SYN), IPv4", "UDP, established", "new connection, UDP"
 	return []comparison{
-		{"SCTP: established, 100 bytes", established}, {"SCTP: established, 1,400 bytes", established}, {"SCTP: reply", reply},
-		{"SCTP: new association (INIT)", syn}, {"SCTP: INIT ACK", "SYN+ACK"}, {"SCTP: COOKIE ECHO", "ACK of the handshake"},
+		{"SCTP: established, 100 bytes", established},
+		{"SCTP: established, 1,400 bytes", established},
+		{"SCTP: reply", reply},
+		{"SCTP: new association (INIT)", syn},
+		{"SCTP: INIT ACK", "SYN+ACK"},
+		{"SCTP: COOKIE ECHO", "ACK of the handshake"},
 		{"PROXY protocol: established", established}, {"PROXY protocol: reply", reply},
-		{"PROXY protocol: ACK that brings the header", "ACK of the handshake"}, {"PROXY protocol: first data", established},
-		{"QUIC: established", udp}, {"QUIC: new flow, connection ID in plaintext", datagram}, {"QUIC: new flow, encrypted connection ID", datagram},
-		{"FTP: control connection, a line of the client", established}, {"FTP: reply to PASV", reply},
+		{"PROXY protocol: ACK that brings the header", "ACK of the handshake"},
+		{"PROXY protocol: first data", established},
+		{"QUIC: established", udp},
+		{"QUIC: new flow, connection ID in plaintext", datagram},
+		{"QUIC: new flow, encrypted connection ID", datagram},
+		{"FTP: control connection, a line of the client", established},
+		{"FTP: reply to PASV", reply},
 		{"TFTP: request", datagram}, {"TFTP: first answer, from a new port", datagram},
 	}
 }

@@ -131,7 +131,7 @@ func ipvs(_ context.Context, r *rig, s service) (netip.AddrPort, error) {
 		return netip.AddrPort{}, err
 	}
 	for _, p := range s.ports() {
-		flag, address := map[string]string{"tcp": "-t", "udp": "-u"}[p.protocol], netip.AddrPortFrom(s.vip(), uint16(p.port)).String()
+		flag, address := map[string]string{"tcp": "-t", "udp": "-u", "sctp": "--sctp-service"}[p.protocol], netip.AddrPortFrom(s.vip(), uint16(p.port)).String()
 		if _, err := r.LB.Run("ipvsadm", "-A", flag, address, "-s", "rr"); err != nil {
 			return netip.AddrPort{}, err
 		}

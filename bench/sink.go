@@ -8,12 +8,14 @@ import (
 	"net/http"
 	"net/netip"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
 
 	"loxilb/bench/crr"
 	"loxilb/test/netnstest"
@@ -192,11 +194,12 @@ func (s sinks) close() error {
 	return errors.Join(errs...)
 }
 
-// serve is the program of an endpoint: `bench serve http|crr|rr|echo PORT COUNTSPORT`. It reports
+// serve is the program of an endpoint: `bench serve KIND PORT COUNTSPORT`, where KIND is http, crr, rr,
+// sctp-crr, sctp-rr or echo. It reports
 // the number of its answers by HTTP on another port.
 func serve(ctx context.Context, args []string) error {
 	if len(args) != 3 {
-		return fmt.Errorf("usage: bench serve http|crr|rr|echo PORT COUNTSPORT")
+		return errors.New("usage: bench serve http|crr|rr|sctp-crr|sctp-rr|echo PORT COUNTSPORT")
 	}
 	port, err := strconv.ParseUint(args[1], 10, 16)
 	if err != nil {
@@ -216,10 +219,14 @@ func serve(ctx context.Context, args []string) error {
 			count.Add(1) // and an empty response
 		})}
 		go func() { failed <- s.Serve(l) }()
-	case "crr", "rr":
+	case "crr", "rr", "sctp-crr", "sctp-rr":
 		s := new(crr.Server)
+		kind, isSCTP := strings.CutPrefix(args[0], "sctp-")
+		if isSCTP {
+			s.Protocol = unix.IPPROTO_SCTP
+		}
 		read = func() uint64 { n, _ := s.Counts(); return n }
-		go func() { failed <- s.Serve(address, args[0] == "rr") }()
+		go func() { failed <- s.Serve(address, kind == "rr") }()
 	case "echo": // any number of connections, of both families
 		l, err := net.Listen("tcp", net.JoinHostPort("::", args[1]))
 		if err != nil {
@@ -227,7 +234,7 @@ func serve(ctx context.Context, args []string) error {
 		}
 		go func() { failed <- echo(l, count) }()
 	default:
-		return fmt.Errorf("%q is none of http, crr, rr and echo", args[0])
+		return fmt.Errorf("%q is none of http, crr, rr, sctp-crr, sctp-rr and echo", args[0])
 	}
 	counts := &http.Server{Addr: ":" + args[2], ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(
 		func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprintln(w, read()) })}

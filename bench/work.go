@@ -71,6 +71,7 @@ func works(s setting) []work {
 		{name: "held-pps", title: "packets of 256 connections, while 1,000,000 are held", unit: "packets/s", packets: true, extra: true},
 		{name: "held-pps-all", title: "packets of all 1,000,000 in turn", unit: "packets/s", packets: true, extra: true},
 	}
+	all = append(all, protocolWorks(s)...)
 	all = append(all, floodWorks()...)
 	for i := range all {
 		all[i].group, _, _ = strings.Cut(all[i].name, "-")

@@ -17,6 +17,7 @@ type Load struct {
 	Address  netip.AddrPort
 	Streams  int // exchanges at once
 	Duration time.Duration
+	Protocol int          // of the socket; 0: TCP, IPPROTO_SCTP: the kernel's SCTP
 	Keep     bool         // one connection for each stream instead of one for each exchange
 	Sources  []netip.Addr // source addresses, used in turn; none: the kernel chooses
 }
@@ -118,12 +119,12 @@ func (s *stream) connect() error {
 	if s.load.Address.Addr().Is6() {
 		family = unix.AF_INET6
 	}
-	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, s.load.Protocol)
 	if err != nil {
 		return err
 	}
 	s.fd = fd
-	if err := unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1); err != nil {
+	if err := noDelay(fd, s.load.Protocol); err != nil {
 		return err
 	}
 	limit := unix.NsecToTimeval(answerTimeout.Nanoseconds())
@@ -138,6 +139,15 @@ func (s *stream) connect() error {
 	// After an interrupt, calling connect again continues it.
 	_, err = retry(func() (int, error) { return 0, unix.Connect(fd, s.to) })
 	return err
+}
+
+// noDelay lets a socket send each byte at once.
+func noDelay(fd, protocol int) error {
+	const sctpNoDelay = 3 // SCTP_NODELAY of linux/sctp.h
+	if protocol == unix.IPPROTO_SCTP {
+		return unix.SetsockoptInt(fd, unix.IPPROTO_SCTP, sctpNoDelay, 1)
+	}
+	return unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
 }
 
 // bind selects the stream's next source address. The kernel chooses the port at connect.

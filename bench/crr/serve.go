@@ -27,6 +27,8 @@ func workersFor(keep bool) int {
 
 // Server answers exchanges.
 type Server struct {
+	Protocol int // of its sockets; 0: TCP
+
 	exchanges, connections atomic.Uint64
 }
 
@@ -44,7 +46,7 @@ func (s *Server) Serve(address netip.AddrPort, keep bool) error {
 	if address.Addr().Is6() {
 		family = unix.AF_INET6
 	}
-	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, s.Protocol)
 	if err == nil {
 		err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
 	}
@@ -86,7 +88,7 @@ func (s *Server) work(listener int, keep bool) error {
 }
 
 func (s *Server) answer(fd int, keep bool) {
-	if unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1) != nil {
+	if noDelay(fd, s.Protocol) != nil {
 		return
 	}
 	var b [1]byte

@@ -25,7 +25,9 @@ var source string
 // patience is how long an answer may take.
 const patience = 20 * time.Second
 
-// build compiles the peer once for each test process.
+// Build compiles the peer, once for each process, and returns the program's path.
+func Build() (string, error) { return build() }
+
 var build = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "sctptest")
 	if err != nil {
