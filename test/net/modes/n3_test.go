@@ -24,12 +24,15 @@ func TestN3(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, vip, any, endpoints, mode, xdp string }{
 		{"default", rig.VIP4, "0.0.0.0", "31.31.31.1:1,32.32.32.1:1,17.17.17.1:1", "default", "off"},
-		{"fullnat with XDP", rig.VIP4, "0.0.0.0", "31.31.31.1:1,32.32.32.1:1,17.17.17.1:1", "fullnat", "generic"},
+		{"fullnat with XDP", rig.VIP4, "0.0.0.0", "31.31.31.1:1,32.32.32.1:1,17.17.17.1:1", "fullnat", "native"},
 		{"IPv6", rig.VIP6, "::", rig.Endpoints6(), "onearm", "off"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			r := rig.New(t, rig.Options{Args: []string{"--xdp=" + c.xdp}})
+			r := rig.New(t, rig.Options{Args: []string{"--xdp=" + c.xdp}, Before: n3Whole})
+			if c.xdp != "off" {
+				n3XDP(t, r)
+			}
 			functions := make([]*n3Function, len(r.Endpoints))
 			for i, h := range r.Endpoints {
 				functions[i] = serveN3(t, h)
@@ -79,6 +82,31 @@ func TestN3(t *testing.T) {
 			}
 		})
 	}
+}
+
+// n3Whole lets packets have whole checksums, and links take frames from XDP: otherwise it would
+// leave them all to tc.
+func n3Whole(t testing.TB, s *netnstest.Standard) {
+	t.Helper()
+	rig.OffloadsOff(t, s)
+	for _, h := range append([]*netnstest.Host{s.Client}, s.Endpoints[:]...) {
+		if _, err := h.Run("ethtool", "-K", "eth0", "gro", "on"); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// n3XDP checks that XDP forwards datagrams of another service, so it sees those of tunnels, too.
+func n3XDP(t *testing.T, r *rig.Rig) {
+	t.Helper()
+	r.ServeEchoes()
+	c := rig.DialUDP(t, r, rig.Join(rig.VIP4, 53))
+	for range 20 {
+		if _, err := rig.Datagram(c, "hello"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.EventuallyMetric(20, "xdp_forwarded_packets_total")
 }
 
 // n3Function is a user plane function, which keeps the TEIDs of users' packets, and answers echo
