@@ -73,7 +73,7 @@ enum drop_reason {
 	DROP_FRAGMENT_OVERLAP, /* a fragment that would replace ports or flags of the first one */
 	DROP_TOO_BIG, /* larger than the MTU towards its next hop; the sender is told */
 	DROP_ICMP_MTU, /* an ICMP error about a connection that reports an impossible MTU: below 68 (IPv4) or 1280 (IPv6) */
-	DROP_NOT_TRANSLATABLE, /* client and endpoint use different IP versions, and the packet has no counterpart in the other one: a fragment of ICMP or with further extension headers, an ICMP error of another kind; or it is a fragment of SCTP whose ports change: the checksum depends on all fragments; or a fragment that a PROXY protocol header should precede */
+	DROP_NOT_TRANSLATABLE, /* client and endpoint use different IP versions, and the packet has no counterpart in the other one: a fragment of ICMP or with further extension headers, an ICMP error of another kind; or it is a fragment of SCTP whose ports change: the checksum depends on all fragments; or an INIT or INIT ACK of SCTP with more than 192 parameters; or a fragment that a PROXY protocol header should precede */
 	DROP_DSR_ROUTED, /* direct return by MAC address to an endpoint behind a router, which cannot tell which endpoint the packet is for: use --tunnel */
 	DROP_NO_MEMORY, /* the kernel could not allocate memory at once to count a source port or to record a fragmented datagram; the sender repeats the packet */
 	DROP_UNKNOWN_SOURCE, /* its service is protected from forged sources, and the packet's source has not recently proven that it exists and cannot be challenged with this packet (not a SYN, or a fragment of one); or the only source ports left are reserved for known clients */
@@ -626,6 +626,7 @@ enum helper_limit {
 enum ftp_refusal {
 	FTP_REFUSED_CLIENT, /* its client expects FTP_PER_CLIENT others */
 	FTP_REFUSED_PORT, /* no port of the VIP was found, or no memory */
+	FTP_REFUSED_TLS, /* all of a control connection: it changes to TLS */
 	FTP_REFUSALS
 };
 

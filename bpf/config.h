@@ -22,13 +22,13 @@
 #define ONLY_SCTP 0
 #endif
 
-/* Whether this is a program that opens connections of QUIC, likewise (open/open_quic.h). */
+/* Whether this is a program that opens connections of QUIC (open/open_quic.h). */
 #ifndef ONLY_QUIC
 #define ONLY_QUIC 0
 #endif
 
-/* Whether this is a program of connections with a header of the PROXY protocol, likewise:
- * it handles all their segments but SYNs of clients (proxy/). */
+/* Whether this is a program of connections with a header of the PROXY protocol: it handles all
+ * their segments but SYNs of clients (proxy/). */
 #ifndef ONLY_PROXY
 #define ONLY_PROXY 0
 #endif
@@ -80,7 +80,7 @@ const volatile __u32 timeout_fragment = 30 * 250;
  * of a burst. */
 const volatile __u32 icmp_rate = 1000;
 
-/* How many RSTs it may send to segments without a connection, likewise. Enough to
+/* How many RSTs it may send per second and CPU to segments without a connection. Enough to
  * notify the clients of a lost table soon, at 2 % of a CPU. */
 const volatile __u32 reset_rate = 10000;
 

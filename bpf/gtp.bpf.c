@@ -258,12 +258,12 @@ int loxilb_gtp_send(struct __sk_buff *ctx)
 	struct gtp_downlink *d;
 
 	if (!ipv6 && ctx->protocol != bpf_htons(ETH_P_IP))
-		return TC_SHOT; /* ARP and the like: nobody is here */
+		return TC_SHOT; /* ARP and others: no host answers them here */
 	if (!inner_addresses(ctx, ETH_HLEN, ipv6, &class.peer, &class.user))
 		return gtp_count(GTP_FAILED, TC_SHOT);
 	if ((class.user.word[0] & bpf_htonl(IP6_MULTICAST)) ==
 	    bpf_htonl(IP6_MULTICAST))
-		return TC_SHOT; /* of neighbour discovery: likewise */
+		return TC_SHOT; /* neighbour discovery: no host answers it here */
 	d = bpf_map_lookup_elem(&gtp_classes, &class);
 	if (!d)
 		return gtp_pass_by(ctx, &class);

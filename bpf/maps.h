@@ -644,8 +644,8 @@ struct {
 	__type(value, struct attachments);
 } attached_services SEC(".maps");
 
-/* prefix of clients' addresses -> its policers and mirrors; written and read
- * likewise. */
+/* prefix of clients' addresses -> its policers and mirrors; written and read like
+ * attached_services. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);

@@ -88,7 +88,7 @@ static __always_inline int forward_frame(ctx_t *ctx, struct packet *p,
 		return XDP_ABORTED; /* never happens: all headers were read before */
 	mac = ctx_header(ctx, 0, ETH_HLEN);
 	if (!mac)
-		return XDP_ABORTED; /* likewise */
+		return XDP_ABORTED; /* never happens */
 	count(p, c);
 	count_one(&xdp_forwarded, 0);
 	macs_write(mac, w);

@@ -3578,6 +3578,9 @@ type ExplainParams struct {
 
 	// Length Bytes of the IP packet, 60 to 3500; if absent, its headers alone.
 	Length int `form:"length,omitempty" json:"length,omitempty"`
+
+	// ConnectionID Connection ID of a QUIC packet, 1 to 20 bytes in hexadecimal. It implies proto udp, and goes with from and to.
+	ConnectionID string `form:"connectionID,omitempty" json:"connectionID,omitempty"`
 }
 
 // GetLogsParams defines parameters for GetLogs.
@@ -11628,6 +11631,14 @@ func NewExplainRequest(server string, params *ExplainParams) (*http.Request, err
 			}
 		}
 
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "connectionID", params.ConnectionID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
 		if encoded := queryValues.Encode(); encoded != "" {
 			rawQueryFragments = append(rawQueryFragments, encoded)
 		}
@@ -16659,6 +16670,19 @@ func (siw *ServerInterfaceWrapper) Explain(w http.ResponseWriter, r *http.Reques
 			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "length"})
 		} else {
 			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "length", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "connectionID" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "connectionID", r.URL.Query(), &params.ConnectionID, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "connectionID"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "connectionID", Err: err})
 		}
 		return
 	}

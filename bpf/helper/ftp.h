@@ -127,7 +127,8 @@ static __always_inline __u32 ftp_expect_somewhere(ctx_t *ctx, struct packet *p,
 	return port;
 }
 
-/* Counts an announcement that is not followed. */
+/* Counts an announcement that is not followed, or a control connection whose announcements
+ * cannot be. */
 static __always_inline __u32 ftp_refuse(enum ftp_refusal why)
 {
 	__sync_fetch_and_add(&ftp_refusals[why], 1);
@@ -250,6 +251,11 @@ __noinline __maybe_unused bool ftp_read(ctx_t *ctx, struct packet *p,
 		return true;
 	if (!ftp_scan(ctx, p))
 		return true;
+	if (s->scan.kind == FTP_234) {
+		if (p->chunk == FTP_LINE && c->flags & CONN_REPLY_DIRECTION)
+			ftp_refuse(FTP_REFUSED_TLS);
+		return true;
+	}
 	if (p->chunk == FTP_AGAIN && !ftp_is_last(p, c, s))
 		return true;
 	return c->flags & CONN_REPLY_DIRECTION ? ftp_reply(ctx, p, c, s) :

@@ -6,6 +6,7 @@
  *	227 text (10,0,0,1,200,10)      the same, anywhere in the text
  *	EPRT |1|10.0.0.1|51210|         fields between delimiters; the third is a port
  *	229 text (|||51210|)            the same after a parenthesis
+ *	234 text                        no numbers: TLS follows (RFC 4217)
  */
 #ifndef LOXILB_HELPER_FTP_TEXT_H
 #define LOXILB_HELPER_FTP_TEXT_H
@@ -21,6 +22,7 @@ enum ftp_kind {
 	FTP_EPRT,
 	FTP_227,
 	FTP_229,
+	FTP_234,
 };
 
 /* What was read of a line. In a map, since the verifier of older kernels would take loops
@@ -179,6 +181,8 @@ static __always_inline enum ftp_kind ftp_kind_of(const __u8 *text)
 		return FTP_227;
 	if (word == ('2' << 24 | '2' << 16 | '9' << 8 | ' '))
 		return FTP_229;
+	if (word == ('2' << 24 | '3' << 16 | '4' << 8 | ' '))
+		return FTP_234;
 	if (text[4] != ' ')
 		return FTP_OTHER;
 	switch (word & 0xdfdfdfdf) { /* capital letters */
@@ -213,7 +217,8 @@ static __always_inline bool ftp_load(ctx_t *ctx, const struct packet *p,
 	return !bpf_skb_load_bytes(ctx, at, s->text, last + 1);
 }
 
-/* Reads the numbers at the beginning of a segment's data. Global (verifier: globals). */
+/* Reads the line at the beginning of a segment's data. Returns whether it announces a data
+ * connection, or TLS. Global (verifier: globals). */
 __noinline __maybe_unused bool ftp_scan(ctx_t *ctx, const struct packet *p)
 {
 	struct ftp_scratch *s = ftp_scratch_get();
@@ -223,8 +228,8 @@ __noinline __maybe_unused bool ftp_scan(ctx_t *ctx, const struct packet *p)
 		return false;
 	__builtin_memset(&s->scan, 0, sizeof(s->scan));
 	s->scan.kind = ftp_kind_of(s->text);
-	if (s->scan.kind == FTP_OTHER)
-		return false;
+	if (s->scan.kind == FTP_OTHER || s->scan.kind == FTP_234)
+		return s->scan.kind == FTP_234;
 	bpf_loop(FTP_TEXT, ftp_scan_byte, &w, 0);
 	return s->scan.end;
 }

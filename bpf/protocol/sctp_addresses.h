@@ -19,8 +19,9 @@
 #include "protocol/sctp.h"
 #include "protocol/sctp_crc.h"
 
-/* How many parameters are read. Linux sends 4 to 8, and one for each address. */
-#define SCTP_PARAMETERS 32
+/* How many parameters are read: more than the addresses of IPv4 that fit 1,500 bytes. Linux
+ * sends 4 to 8, and one for each address. */
+#define SCTP_PARAMETERS 192
 
 enum sctp_parameter_type {
 	SCTP_ADDRESS_IPV4 = 5,
@@ -82,7 +83,7 @@ struct sctp_parameter_walk {
 	__u32 change; /* of the checksum */
 };
 
-/* Hides the parameter at w->at if it is an address. Returns whether it was the last one. */
+/* Hides the parameter at w->at if it is an address. Returns whether none follows. */
 static long sctp_hide_parameter(__u32 i, struct sctp_parameter_walk *w)
 {
 	const __u32 at = w->at;
@@ -102,9 +103,10 @@ static long sctp_hide_parameter(__u32 i, struct sctp_parameter_walk *w)
 }
 
 /* Hides the addresses that INIT or INIT ACK lists. Parameters behind one with an impossible
- * length stay: their receiver refuses them. partial: the device computes the checksum. By
- * bpf_loop(), as Linux 6.1 verifies an ordinary loop turn by turn, in each of its states.
- * Global (verifier: globals). */
+ * length stay: their receiver refuses them. Returns why the packet must not leave, or
+ * DROP_NONE: with more parameters than are read, an address would reach the other side.
+ * partial: the device computes the checksum. By bpf_loop(), as Linux 6.1 verifies an
+ * ordinary loop turn by turn, in each of its states. Global (verifier: globals). */
 __noinline int sctp_hide_addresses(ctx_t *ctx, const struct packet *p,
 				   bool partial)
 {
@@ -114,18 +116,23 @@ __noinline int sctp_hide_addresses(ctx_t *ctx, const struct packet *p,
 	};
 
 	if (!p) /* verifier: null */
-		return false;
+		return DROP_NOT_LINEAR;
 	w.l4 = p->l4;
 	w.end = p->length - (p->l4 - p->l3);
 	w.last = w.end - p->listed;
-	bpf_loop(SCTP_PARAMETERS, sctp_hide_parameter, &w, 0);
-	return partial || !w.change || sctp_check_change(ctx, p, w.change);
+	if (bpf_loop(SCTP_PARAMETERS, sctp_hide_parameter, &w, 0) ==
+		    SCTP_PARAMETERS &&
+	    w.at + sizeof(struct sctp_parameter) <= w.last)
+		return DROP_NOT_TRANSLATABLE;
+	return partial || !w.change || sctp_check_change(ctx, p, w.change) ?
+		       DROP_NONE :
+		       DROP_NOT_LINEAR;
 }
 #else
 static __always_inline int
 sctp_hide_addresses(ctx_t *ctx, const struct packet *p, bool partial)
 {
-	return true;
+	return DROP_NONE;
 }
 #endif
 

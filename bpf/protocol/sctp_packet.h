@@ -153,14 +153,15 @@ sctp_translate(ctx_t *ctx, struct packet *p, struct connection *c)
 	enum ctx_checksum state = ctx_checksum_state(ctx);
 	const struct sctp_crc *t = sctp_crc_get();
 	bool partial = state == CTX_CHECKSUM_PARTIAL;
+	__u32 change, before, after, why = DROP_NONE;
 	struct sctp_header *h;
-	__u32 change, before, after;
 
 	if (state == CTX_CHECKSUM_UNKNOWN)
 		partial = ctx_checksum_is_partial(ctx, p->l4 + SCTP_SUM_OFFSET);
-	if (unlikely(sctp_lists_addresses(p, c)) &&
-	    !sctp_hide_addresses(ctx, p, partial))
-		return drop(p, DROP_NOT_LINEAR);
+	if (unlikely(sctp_lists_addresses(p, c)))
+		why = sctp_hide_addresses(ctx, p, partial);
+	if (unlikely(why))
+		return drop(p, why);
 	h = ctx_header(ctx, p->l4, sizeof(*h));
 	if (!h || !t)
 		return drop(p, DROP_NOT_LINEAR);

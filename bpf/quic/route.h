@@ -33,6 +33,7 @@ static __always_inline bool quic_find_server(struct quic_scratch *s,
 	    ep->flags & (ENDPOINT_FAILED | ENDPOINT_REMOVED))
 		return false;
 	o->choice.endpoint = endpoint;
+	o->choice.is_held = true;
 	return true;
 }
 

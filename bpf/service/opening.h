@@ -32,7 +32,7 @@ struct load {
 /* The endpoint. */
 struct choice {
 	__u32 endpoint; /* its id; for an outward connection, that of the endpoint that opens it */
-	bool is_held; /* the client has had it before (persist.h) */
+	bool is_held; /* the client has had it before (persist.h), or its connection ID names it (quic/) */
 	__u64 place; /* where in the service's table it was found; valid iff an algorithm chose it */
 	struct persist_key client; /* valid iff ALGORITHM_PERSIST */
 	struct {

@@ -90,7 +90,7 @@ func (p *daemon) mobilePackets() (doctor.MobilePackets, error) {
 
 func (p *daemon) ftpConnections() (doctor.FTPConnections, error) {
 	e, err := p.datapath.FTPExpectations()
-	return doctor.FTPConnections{Refused: e.Refused["client"], Rows: e.Rows, Max: e.Max}, err
+	return doctor.FTPConnections{Refused: e.Refused["client"], TLS: e.Refused["tls"], Rows: e.Rows, Max: e.Max}, err
 }
 
 // refusedByIPsec lists packets that the kernel's IPsec policies refuse.

@@ -25,6 +25,7 @@ func explainCommand(o *session.Options) *cobra.Command {
 			"through which the client reaches the endpoint, and why the other services do not.",
 		Example: "  loxicmd explain --from 100.100.100.1:40000 --to 20.20.20.1:80\n" +
 			"  loxicmd explain --from 100.100.100.1 --to 20.20.20.1:53 --proto udp --length 1400\n" +
+			"  loxicmd explain --from 100.100.100.1 --to 20.20.20.1:443 --connection-id 070a1b2c3d4e5f60\n" +
 			"  loxicmd explain --client 100.100.100.1 --endpoint 31.31.31.1",
 		Args: onlyFlags,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -62,6 +63,7 @@ func explainCommand(o *session.Options) *cobra.Command {
 	fs.StringVar(&params.Proto, "proto", "", "tcp, udp or icmp (default tcp)")
 	fs.StringVar(&params.Interface, "interface", "", "interface that receives the packet (default: that of the route to its source)")
 	fs.Uint32Var(&params.Mark, "mark", 0, "mark of the packet (skb->mark)")
+	fs.StringVar(&params.ConnectionID, "connection-id", "", "QUIC connection ID of the packet, in hexadecimal: which endpoint it names (implies --proto udp)")
 	fs.IntVar(&params.Length, "length", 0, "length of the IP packet in bytes, 60 to 3500 (default: headers only)")
 	return cmd
 }

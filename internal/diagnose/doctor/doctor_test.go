@@ -141,6 +141,7 @@ func faults() map[string]struct {
 		"not the user":          {edit: func(m *Machine, _ *fakeNetwork) { m.Facts.Mobile.Forged = 3 }, id: "mobile:forged", sure: Possible},
 		"no way to the station": {edit: func(m *Machine, _ *fakeNetwork) { m.Facts.Mobile.Failed = 3 }, id: "mobile:failed", sure: Possible},
 		"too many transfers":    {edit: func(m *Machine, _ *fakeNetwork) { m.Facts.FTP.Refused = 3 }, id: "ftp:client", sure: Possible},
+		"FTP over TLS":          {edit: func(m *Machine, _ *fakeNetwork) { m.Facts.FTP.TLS = 3 }, id: "ftp:tls", sure: Likely},
 		"no room for FTP":       {edit: func(m *Machine, _ *fakeNetwork) { m.Facts.FTP.Rows, m.Facts.FTP.Max = 90, 100 }, id: "ftp:table", sure: Likely},
 		"BGP": {edit: func(m *Machine, _ *fakeNetwork) {
 			m.Facts.BGPSessions = []BGPSession{{Neighbor: "10.0.0.2", Why: "the session is down (Active)"}}

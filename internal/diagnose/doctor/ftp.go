@@ -5,6 +5,7 @@ import "fmt"
 // FTPConnections are data connections of FTP that were announced.
 type FTPConnections struct {
 	Refused   uint64 // as their client's address expected too many others
+	TLS       uint64 // control connections that changed to TLS
 	Rows, Max uint64 // in use, and all, of the table that they share with fragments
 }
 
@@ -15,6 +16,13 @@ func ftp(m *Machine) (out []Finding, err error) {
 		out = append(out, Finding{
 			About: "client", What: fmt.Sprintf("%d data connections of FTP were refused: their client's address expected too many others", c.Refused), Sure: Possible,
 			Why: "these transfers fail", Command: "find the client: loxicmd get ct; give clients that share an address several ones",
+		})
+	}
+	if c.TLS > 0 {
+		out = append(out, Finding{
+			About: "tls", What: fmt.Sprintf("control connections of FTP changed to TLS (AUTH): %d", c.TLS), Sure: Likely,
+			Why:     "loxilb cannot read which data connections they announce, so transfers fail",
+			Command: "balance a range of ports with --select=persist instead of --helper=ftp (loxicmd create lb --help), or turn TLS off at the servers",
 		})
 	}
 	if c.Max > 0 && c.Rows*10 >= c.Max*9 {

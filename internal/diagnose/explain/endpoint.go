@@ -44,7 +44,14 @@ func (i *inquiry) addEndpoint(r *dryrun.Result, s *lb.Service) {
 	if r.Entry != nil {
 		at = r.Entry.Endpoint
 	}
-	a.add("endpoint", OK, "%s, one of %d available%s: %s (slot %d of %d)%s", at, len(eligible), ofAll(len(eligible)+len(ineligible)), i.choiceReason(o, at), o.Place+1, o.Slots, retryNote(o, at))
+	if o.Algorithm == bpf.TcAlgorithmALGORITHM_QUIC && o.Held {
+		a.add("endpoint", OK, "%s: the server ID in the connection ID is that of this endpoint%s", at, i.ineligibleNote(s, at))
+	} else {
+		a.add(
+			"endpoint", OK, "%s, one of %d available%s: %s (slot %d of %d)%s",
+			at, len(eligible), ofAll(len(eligible)+len(ineligible)), i.choiceReason(o, at), o.Place+1, o.Slots, retryNote(o, at),
+		)
+	}
 	for n, e := range s.Endpoints {
 		if e.AddrPort() == at && isDown(states.Endpoints[n]) {
 			a.add("endpoint", Warning, "%s is %s, but still receives connections: %s", at, states.Endpoints[n], i.downReason(s, e, endpoints[n]))
@@ -81,7 +88,10 @@ func (i *inquiry) choiceReason(o *dryrun.Opening, at netip.AddrPort) string {
 	case bpf.TcAlgorithmALGORITHM_N3:
 		return "by the hash of the source port; a packet in a GTP-U tunnel gets the port of its tunnel first"
 	case bpf.TcAlgorithmALGORITHM_QUIC:
-		return "by the hash of addresses and ports, as without a connection ID"
+		if len(i.ConnectionID) > 0 {
+			return "by the hash of addresses and ports: the connection ID has no configuration of the service, or names no endpoint that serves"
+		}
+		return "by the hash of addresses and ports, as without a connection ID (--connection-id)"
 	case bpf.TcAlgorithmALGORITHM_PERSIST:
 		if o.Held {
 			return "it has the client's last connection"

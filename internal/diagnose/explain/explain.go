@@ -103,7 +103,7 @@ func (x *Explainer) Explain(ctx context.Context, q *Question) (*Answer, error) {
 	}
 	now := x.Desired.Snapshot()
 	i := &inquiry{Explainer: x, ctx: ctx, now: now, services: x.Desired.Services.At(now), Question: *q}
-	if q.Reverse || i.isEndpoint(q.To) && !i.services.HasVIP(q.To.Addr()) {
+	if q.Reverse || len(q.ConnectionID) == 0 && i.isEndpoint(q.To) && !i.services.HasVIP(q.To.Addr()) {
 		return i.reach()
 	}
 	return i.packet()

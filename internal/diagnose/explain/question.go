@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"encoding/hex"
 	"net/netip"
 	"strconv"
 
@@ -13,12 +14,17 @@ type Question struct {
 	Protocol  lb.Protocol    // TCP, UDP or ICMP
 	Interface string         // at which it arrives; "": the interface of the route to From
 	Mark      uint32
-	Length    int  // of the IP packet; 0: as short as can be
-	Reverse   bool // To is an endpoint: by which services does From reach it?
+	// ConnectionID is that of a packet of QUIC; nil: it has none.
+	ConnectionID []byte
+	Length       int  // of the IP packet; 0: as short as can be
+	Reverse      bool // To is an endpoint: by which services does From reach it?
 }
 
 // anyPort is the default source port of a client.
 const anyPort = 40000
+
+// maxConnectionID is the length of the longest connection ID, in bytes (RFC 9000 section 17.2).
+const maxConnectionID = 20
 
 // Limits of the length of IP packets: at least the headers, and at most the size for which the
 // kernel runs a program, which is a page minus its overhead.
@@ -82,6 +88,25 @@ func address(field, s string) (netip.AddrPort, error) {
 		return at, lb.NewFieldError(field, s, "is an IPv4 address in IPv6", a.Unmap().String())
 	}
 	return at, nil
+}
+
+// SetConnectionID makes the packet one of QUIC, with a connection ID in hexadecimal; "": it stays as
+// it is. protocol: as asked.
+func (q *Question) SetConnectionID(text, protocol string) error {
+	if text == "" {
+		return nil
+	}
+	id, err := hex.DecodeString(text)
+	switch {
+	case err != nil || len(id) > maxConnectionID:
+		return lb.NewFieldError("connectionID", text, "is not a connection ID", "1 to "+strconv.Itoa(maxConnectionID)+" bytes, two hexadecimal digits each")
+	case protocol != "" && q.Protocol != lb.UDP:
+		return lb.NewFieldError("connectionID", text, "does not go with proto "+protocol, "udp, which it implies")
+	case q.Reverse:
+		return lb.NewFieldError("connectionID", text, "does not go with client and endpoint", "from and to")
+	}
+	q.ConnectionID, q.Protocol = id, lb.UDP
+	return nil
 }
 
 func trimBrackets(s string) string {

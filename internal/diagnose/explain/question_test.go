@@ -2,6 +2,7 @@ package explain
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"strings"
 	"testing"
@@ -45,6 +46,41 @@ func TestQuestions(t *testing.T) {
 		if err := q.checkLength(); (err == nil) != ok {
 			t.Errorf("length %d: %v", length, err)
 		}
+	}
+}
+
+// TestConnectionID checks that a connection ID makes the packet one of UDP, and refuses others.
+func TestConnectionID(t *testing.T) {
+	t.Parallel()
+	const allowed = " (allowed: 1 to 20 bytes, two hexadecimal digits each)"
+	longest := strings.Repeat("0a", maxConnectionID)
+	for _, c := range []struct{ id, protocol, want string }{
+		{"", "tcp", ""},
+		{"000b01020304", "", ""},
+		{longest, "udp", ""},
+		{longest + "0a", "", `connectionID "` + longest + `0a" is not a connection ID` + allowed},
+		{"000", "", `connectionID "000" is not a connection ID` + allowed},
+		{"x0", "", `connectionID "x0" is not a connection ID` + allowed},
+		{"00", "tcp", `connectionID "00" does not go with proto tcp (allowed: udp, which it implies)`},
+	} {
+		q, err := Parse("1.1.1.1", "10.0.0.1:443", c.protocol, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		if err := q.SetConnectionID(c.id, c.protocol); err != nil {
+			got = err.Error()
+		}
+		if got != c.want || got == "" && c.id != "" && (q.Protocol != lb.UDP || hex.EncodeToString(q.ConnectionID) != c.id) {
+			t.Errorf("%+v: %s, %+v", c, got, q)
+		}
+	}
+	q, err := ParseReverse("1.1.1.1", "31.31.31.1", "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := q.SetConnectionID("00", ""); err == nil || err.Error() != `connectionID "00" does not go with client and endpoint (allowed: from and to)` {
+		t.Error(err)
 	}
 }
 

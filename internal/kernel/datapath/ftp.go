@@ -19,6 +19,7 @@ func (d *Datapath) FTPExpectations() (e report.FTPExpectations, err error) {
 	e.Refused = map[string]uint64{
 		"client": refused[bpf.TcFtpRefusalFTP_REFUSED_CLIENT],
 		"port":   refused[bpf.TcFtpRefusalFTP_REFUSED_PORT],
+		"tls":    refused[bpf.TcFtpRefusalFTP_REFUSED_TLS],
 	}
 	var services uint32
 	if err := d.collection.Variables.FtpServices.Get(&services); err != nil {

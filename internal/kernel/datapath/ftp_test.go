@@ -92,6 +92,37 @@ func TestFTPPerClient(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
+// TestFTPTLS counts a control connection that changes to TLS once, and no reply that just looks like
+// the server's: a client's own, one within a line, and one that is repeated.
+func TestFTPTLS(t *testing.T) {
+	t.Parallel()
+	inLab(t, ftpService, func(l *lab.Lab) error {
+		send := func(link *lab.Link, seq int, text string) error {
+			from, to, ack := "1.1.1.1:4000", "10.0.0.1:21", 5001
+			if link == l.Server {
+				from, to, ack = "192.168.1.10:21", "1.1.1.1:4000", 1001
+			}
+			res, err := ftpSend(l, link, "tcp %s > %s PA seq %d ack %d data %s", from, to, seq, ack, hex.EncodeToString([]byte(text)))
+			if err == nil && res.Verdict != "out" {
+				err = fmt.Errorf("%q: %s %s", text, res.Verdict, res.Reason)
+			}
+			return err
+		}
+		const reply = "234 Proceed with negotiation.\r\n"
+		err := errors.Join(
+			ftpControl(l, "1.1.1.1", 4000), send(l.Client, 1001, reply), send(l.Server, 5001, "500 "), send(l.Server, 5005, reply),
+		)
+		for range 2 {
+			err = errors.Join(err, send(l.Server, 5005+len(reply), reply))
+		}
+		e, counted := l.Datapath.FTPExpectations()
+		if counted == nil && (e.Refused["tls"] != 1 || e.Expected != 0 || e.Refused["client"] != 0) {
+			counted = fmt.Errorf("%+v, want one that changes to TLS", e)
+		}
+		return errors.Join(err, counted)
+	})
+}
+
 // TestFTPBounded checks that a client's control connections leave two rows for each place, however
 // many data connections it opens.
 func TestFTPBounded(t *testing.T) {

@@ -7,6 +7,7 @@ type FTPExpectations struct {
 	// and Max is its size. Both are 0 without services that have the helper.
 	Rows, Max uint64
 	// Refused counts announcements that are not followed since the daemon started, by reason:
-	// "client" (its address expects too many others) or "port" (none is free at the VIP).
+	// "client" (its address expects too many others) or "port" (none is free at the VIP). "tls"
+	// counts control connections that changed to TLS, which hides all of theirs.
 	Refused map[string]uint64
 }

@@ -106,7 +106,7 @@ func (fake) Jiffy() time.Duration         { return 4 * time.Millisecond }
 func (fake) NextHopsFull() uint64         { return 5 }
 func (fake) GTPCounts() map[string]uint64 { return map[string]uint64{"taken": 8, "forged": 1} }
 func (fake) FTPExpectations() report.FTPExpectations {
-	return report.FTPExpectations{Expected: 3, Rows: 9, Max: 8192, Refused: map[string]uint64{"client": 4, "port": 1}}
+	return report.FTPExpectations{Expected: 3, Rows: 9, Max: 8192, Refused: map[string]uint64{"client": 4, "port": 1, "tls": 2}}
 }
 func (fake) IdleEnds() report.IdleEnds              { return report.IdleEnds{Told: 6, Untold: 7} }
 func (fake) XDP() ([]string, string, uint64)        { return []string{"eth0"}, "native", 12 }

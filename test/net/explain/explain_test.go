@@ -49,6 +49,7 @@ func TestBrokenNetworks(t *testing.T) {
 	} {
 		r.Loxicmd("create lb %s --tcp=%s --monitor --probe-interval=500ms --endpoints=%s", rig.VIP6, port, endpoint)
 	}
+	r.Loxicmd("create lb %s --udp=443:5001 --select=quic --endpoints=31.31.31.1:1#0a,32.32.32.1:1#0b", rig.VIP4)
 	const from4, from6 = "from=100.100.100.1&to=20.20.20.1:", "from=2001:db8:100::1&to=[2001:db8:20::1]:"
 	for _, c := range []example{
 		{"nothing", from4 + "80", []string{"leaves through ep1 to 31.31.31.1 (", "forwarded: it opens a connection, to 31.31.31.1:5001"}},
@@ -60,6 +61,10 @@ func TestBrokenNetworks(t *testing.T) {
 		{"... and a large packet", from4 + "84&length=1400", []string{"too-big", "an ICMP error with MTU 1280"}},
 		{"in reverse", "client=100.100.100.1&endpoint=17.17.17.1", []string{"17.17.17.1:5003 is not available: it is down", "100.100.100.1 reaches 17.17.17.1 by 1 of 2 services"}},
 		{"... by a gateway that is not there", "client=100.100.100.1&endpoint=99.99.99.1", []string{"does not answer ARP", "does not reach 99.99.99.1: by none of 1 service"}},
+		{"a QUIC connection ID", from4 + "443&connectionID=000b01020304", []string{
+			"32.32.32.1:5001: the server ID in the connection ID", "it opens a connection, to 32.32.32.1:5001",
+		}},
+		{"... of no server", from4 + "443&connectionID=000c01020304&length=1400", []string{"names no endpoint that serves", "it opens a connection, to "}},
 		{"this machine itself", "from=31.31.31.254&to=20.20.20.1:80", []string{"an address of this machine", "when the socket connects"}},
 		{"IPv6, nothing", from6 + "80", []string{"leaves through ep1 to 2001:db8:31::1 (", "forwarded: it opens a connection, to [2001:db8:31::1]:5001"}},
 		{"IPv6, no service", from6 + "79", []string{"no service for [2001:db8:20::1]:79/tcp; 2001:db8:20::1 has", "left to the kernel"}},

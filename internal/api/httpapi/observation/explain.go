@@ -59,10 +59,11 @@ func question(p *v1.ExplainParams) (q *explain.Question, err error) {
 	default:
 		q, err = explain.Parse(p.From, p.To, p.Proto, p.Interface)
 	}
-	if err == nil {
-		q.Mark, q.Length = p.Mark, p.Length
+	if err != nil {
+		return nil, err
 	}
-	return q, err
+	q.Mark, q.Length = p.Mark, p.Length
+	return q, q.SetConnectionID(p.ConnectionID, p.Proto)
 }
 
 func explanation(a *explain.Answer) v1.Explanation {

@@ -427,7 +427,8 @@ type TcFtpRefusal uint32
 const (
 	TcFtpRefusalFTP_REFUSED_CLIENT TcFtpRefusal = 0
 	TcFtpRefusalFTP_REFUSED_PORT   TcFtpRefusal = 1
-	TcFtpRefusalFTP_REFUSALS       TcFtpRefusal = 2
+	TcFtpRefusalFTP_REFUSED_TLS    TcFtpRefusal = 2
+	TcFtpRefusalFTP_REFUSALS       TcFtpRefusal = 3
 )
 
 type TcHalfOpen struct {

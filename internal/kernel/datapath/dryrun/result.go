@@ -61,7 +61,7 @@ type Opening struct {
 	Slots     uint32
 	Place     uint32 // the first slot that was tried; valid iff Chosen
 	Chosen    bool
-	Held      bool           // the client had this endpoint before
+	Held      bool           // the client had this endpoint before; of QUIC, its connection ID names it
 	Endpoint  netip.AddrPort // valid iff Chosen
 	Outwards  bool           // it is an outward connection of an endpoint, or of a rule that gives a source
 	Algorithm bpf.TcAlgorithm

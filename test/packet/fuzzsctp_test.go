@@ -1,0 +1,174 @@
+package packet
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"loxilb/internal/pkt"
+	"loxilb/test/packet/lab"
+)
+
+// Verification tags of the victim's association: of packets to the endpoint, and to the client.
+const (
+	sctpToEndpoint = 222
+	sctpToClient   = 111
+)
+
+// sctpWay is how a packet of FuzzSCTP comes to the balancer.
+type sctpWay uint8
+
+const (
+	sctpOfAttacker sctpWay = iota // from an address of the attacker
+	sctpForged                    // from the victim's address
+	sctpFurther                   // from the attacker's address to another VIP, with the victim's ports
+	sctpAnswer                    // from the endpoint to the attacker
+	sctpWays
+)
+
+// FuzzSCTP sends packets of SCTP with any tag and chunks: from an attacker with an association of
+// its own, forged from the address of a client with one, by a further path, and from the endpoint.
+// Without the right tag, they change nothing of that client's association. Packets that leave have
+// the right checksum, and INIT and INIT ACK list no address but those of VIPs.
+func FuzzSCTP(f *testing.F) {
+	lane := newFuzzLane(f, lab.Config{}, "10.0.0.1:2020/sctp secips=10.0.0.2,10.0.0.3 endpoints=192.168.1.10:5001")
+	for _, name := range scriptFiles(f, "testdata") {
+		if !strings.Contains(name, "sctp") {
+			continue
+		}
+		for _, line := range readScript(f, name).lines {
+			frame := seedFrame(line)
+			if p := pkt.Decode(frame); frame != nil && p.Proto == pkt.SCTP {
+				f.Add(uint32(p.Num(pkt.Tag)), frame[p.Offset()+12:], uint8(len(frame)), strings.Contains(line, " mf "))
+			}
+		}
+	}
+	f.Fuzz(func(t *testing.T, tag uint32, chunks []byte, way uint8, fragment bool) {
+		if len(chunks) > 1400 {
+			return
+		}
+		err := lane.do(func(l *lab.Lab) error {
+			err := fuzzSCTP(l, tag, chunks, sctpWay(way)%sctpWays, fragment)
+			return errors.Join(err, nothingLeft(l))
+		})
+		if err != nil {
+			t.Fatalf("tag %d, chunks %x: %v", tag, chunks, err)
+		}
+	})
+}
+
+func fuzzSCTP(l *lab.Lab, tag uint32, chunks []byte, way sctpWay, fragment bool) error {
+	for _, client := range []string{victim, "1.1.1.1"} {
+		if err := associate(l, client); err != nil {
+			return err
+		}
+	}
+	if (tag == sctpToEndpoint || tag == sctpToClient) && (way == sctpForged || way == sctpFurther) {
+		return nil // only the client and its endpoint know the tags
+	}
+	err := victimKept(l, func() error {
+		return sctpSend(l, tag, chunks, way, fragment)
+	})
+	if err != nil {
+		return err
+	}
+	to, err := wantOut(l, l.Client, "sctp %s:4000 > 10.0.0.1:2020 tag %d chunks data:4", victim, sctpToEndpoint)
+	if err == nil && to.DstAddr().String() != "192.168.1.10:5001" {
+		err = fmt.Errorf("the victim is led to %s", to.DstAddr())
+	}
+	if err != nil {
+		return err
+	}
+	from, err := wantOut(l, l.Server, "sctp 192.168.1.10:5001 > %s:4000 tag %d chunks sack:12", victim, sctpToClient)
+	if err == nil && from.SrcAddr().String() != "10.0.0.1:2020" {
+		err = fmt.Errorf("the victim is answered from %s", from.SrcAddr())
+	}
+	return err
+}
+
+// associate opens an association from port 4000.
+func associate(l *lab.Lab, client string) error {
+	tag, toEndpoint := sctpToClient, sctpToEndpoint
+	if client != victim {
+		tag, toEndpoint = 333, 444
+	}
+	_, err := wantOut(l, l.Client, "sctp %s:4000 > 10.0.0.1:2020 chunks init=%d", client, tag)
+	if err == nil {
+		_, err = wantOut(l, l.Server, "sctp 192.168.1.10:5001 > %s:4000 tag %d chunks init-ack=%d:40", client, tag, toEndpoint)
+	}
+	if err == nil {
+		_, err = wantOut(l, l.Client, "sctp %s:4000 > 10.0.0.1:2020 tag %d chunks cookie-echo:40", client, toEndpoint)
+	}
+	if err == nil {
+		_, err = wantOut(l, l.Server, "sctp 192.168.1.10:5001 > %s:4000 tag %d chunks cookie-ack", client, tag)
+	}
+	return err
+}
+
+// sctpSend sends the packet, and checks the one that leaves.
+func sctpSend(l *lab.Lab, tag uint32, chunks []byte, way sctpWay, fragment bool) error {
+	link, from, to := l.Client, "1.1.1.1:4000", "10.0.0.1:2020"
+	switch way {
+	case sctpForged:
+		from = victim + ":4000"
+	case sctpFurther:
+		to = "10.0.0.2:2020"
+	case sctpAnswer:
+		link, from, to = l.Server, "192.168.1.10:5001", "1.1.1.1:4000"
+	}
+	more := ""
+	if fragment {
+		more = " mf ipid 7"
+	}
+	line := fmt.Sprintf("sctp %s > %s tag %d%s data %s", from, to, tag, more, sctpHex(chunks))
+	in, parsed := pkt.Parse(line)
+	res, err := sendText(l, link, "%s", line)
+	if err := errors.Join(parsed, err); err != nil || res.Verdict != "out" {
+		return err
+	}
+	out := pkt.Decode(res.Frame)
+	if out.Has(pkt.CRC) && !fragment {
+		return fmt.Errorf("%s leaves as %s", line, out)
+	}
+	if res.Reason != "" || l.LinkOf(res.Frame) == link {
+		return nil // an answer to its sender
+	}
+	if err := sctpListsVIPs(chunks, res.Frame[out.Offset()+12:]); err != nil {
+		return fmt.Errorf("%s leaves as %s: %w", line, out, err)
+	}
+	return sameHeader(in, out, pkt.Tag)
+}
+
+func sctpHex(chunks []byte) string {
+	if len(chunks) == 0 {
+		return "-"
+	}
+	return hex.EncodeToString(chunks)
+}
+
+// sctpListsVIPs checks the parameters of an INIT or INIT ACK that has left: those of its sender have
+// their values, and list no address.
+func sctpListsVIPs(sent, left []byte) error {
+	const fixed, header = 20, 4
+	if len(left) < fixed || left[0] != 1 && left[0] != 2 {
+		return nil
+	}
+	for at := fixed; at+header <= len(left); {
+		kind, length := int(left[at])<<8|int(left[at+1]), int(left[at+2])<<8|int(left[at+3])
+		if length < header || length > len(left)-at {
+			return nil // its receiver reads no further
+		}
+		own := at+header <= len(sent)
+		if own && (kind == 5 || kind == 6) {
+			return fmt.Errorf("an address is listed at %d", at)
+		}
+		if own && !slices.Equal(left[at+2:min(at+length, len(sent))], sent[at+2:min(at+length, len(sent))]) {
+			return fmt.Errorf("the parameter at %d has changed", at)
+		}
+		at += (length + 3) &^ 3
+	}
+	return nil
+}
