@@ -228,46 +228,66 @@ func (a *Allocator) choose(r *Request, s Slot, given []netip.Addr) (netip.Addr, 
 	return netip.Addr{}, &Error{ReasonNoPool, fmt.Sprintf("no pool has %s addresses for this service", s.family())}
 }
 
-// search finds an address of a pool: one in use that may be shared, otherwise a free one.
+// search finds an address of a pool: one in use that may be shared, otherwise a free one. It steps
+// from one address in use to the next: a pool may be as large as an IPv6 network, and a Service may
+// have asked for its last address.
 func (a *Allocator) search(r *Request, p *Pool, six bool, given []netip.Addr) (netip.Addr, bool) {
-	share := p.Sharing == ShareAlways || p.Sharing == ShareByKey && r.Key != ""
-	var free netip.Addr
-	for _, rng := range p.Ranges {
-		if rng.First.Is6() != six {
-			continue
-		}
-		for c := rng.First; rng.contains(c); c = c.Next() {
-			if last, reserved := a.reserved.last(c); reserved {
-				c = last
-				continue
-			}
-			if a.holders[c] == nil {
-				if !free.IsValid() {
-					free = c
-				}
-				if !share || !a.usedAfter(rng, c) {
-					break
-				}
-			} else if share && !slices.Contains(given, c) && a.refusal(r, c, false) == nil {
+	if p.Sharing == ShareAlways || p.Sharing == ShareByKey && r.Key != "" {
+		for _, rng := range p.Ranges {
+			if c, ok := a.shared(r, p, rng, given); ok && c.Is6() == six {
 				return c, true
 			}
 		}
-		if free.IsValid() && !share {
-			return free, true
+	}
+	for _, rng := range p.Ranges {
+		if c, ok := a.free(rng); ok && c.Is6() == six {
+			return c, true
 		}
 	}
-	return free, free.IsValid()
+	return netip.Addr{}, false
 }
 
-// usedAfter reports whether a later address of a range is in use. It bounds the search for an
-// address to share, in ranges as large as an IPv6 network.
-func (a *Allocator) usedAfter(r Range, c netip.Addr) bool {
-	for used := range a.holders {
-		if r.contains(used) && c.Less(used) {
-			return true
+// shared returns the lowest address in use of a pool's range that a service may share.
+func (a *Allocator) shared(r *Request, p *Pool, rng Range, given []netip.Addr) (lowest netip.Addr, ok bool) {
+	for c, h := range a.holders {
+		if rng.contains(c) && (!ok || c.Less(lowest)) && h.takes(r, p.Sharing) && !slices.Contains(given, c) && a.reserved.by(c) == "" {
+			lowest, ok = c, true
 		}
 	}
-	return false
+	return lowest, ok
+}
+
+// takes reports whether a service may share the address. refusal says why not, which costs more.
+func (h *holder) takes(r *Request, sharing Sharing) bool {
+	for _, port := range r.Ports {
+		if other, taken := h.ports[port]; taken && other != r.Service {
+			return false
+		}
+	}
+	if sharing == ShareAlways {
+		return true
+	}
+	for other, one := range h.services {
+		if other != r.Service && (r.Key == "" || one.key != r.Key) {
+			return false
+		}
+	}
+	return true
+}
+
+// free returns the first address of a range that nobody has.
+func (a *Allocator) free(rng Range) (netip.Addr, bool) {
+	for c := rng.First; rng.contains(c); c = c.Next() {
+		if a.holders[c] != nil {
+			continue
+		}
+		last, reserved := a.reserved.last(c)
+		if !reserved {
+			return c, true
+		}
+		c = last
+	}
+	return netip.Addr{}, false
 }
 
 // refusal returns why a service cannot have an address, or nil. wanted: the address was asked for.
