@@ -12,8 +12,13 @@ import (
 	"loxilb/internal/lb"
 )
 
-// renewals is how often a lease is renewed while it lasts.
-const renewals = 10
+const (
+	// renewals is how often a lease is renewed while it lasts, at least.
+	renewals = 10
+	// longestRenewal bounds how much of its lease a daemon has used up when it hangs: a controller
+	// that waits for the end of the lease must not leave VIPs without an owner for long.
+	longestRenewal = time.Second
+)
 
 // InstanceLeases has until when the kernel answers for the VIPs of instances: a *leases.Leases, in
 // part.
@@ -93,7 +98,7 @@ func (r *RoleLeases) renew() time.Duration {
 			continue
 		}
 		r.table.Own(key, time.Now().Add(one.Lease))
-		wait = min(wait, one.Lease/renewals)
+		wait = min(wait, one.Lease/renewals, longestRenewal)
 	}
 	r.table.Keep(keys)
 	if slices.Sort(keys); !slices.Equal(keys, r.keys) {

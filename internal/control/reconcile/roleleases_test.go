@@ -72,14 +72,14 @@ func TestRoleLeases(t *testing.T) {
 		set("a", lb.RoleMaster, lease)
 		set("b", lb.RoleBackup, lease)
 		set("c", lb.RoleMaster, 0)
-		leases.Own("a", time.Now().Add(lease)) // of an earlier process
-		process(time.Hour + time.Second)
+		leases.Own("a", time.Now().Add(lease))    // of an earlier process
+		process(time.Hour + 900*time.Millisecond) // it renews every second
 		want("after an hour", "a", lb.RoleMaster, lease-time.Second)
 		if len(leases.ends) != 2 || leases.ends["b"] != 0 || changes != 1 {
 			t.Errorf("leases end at %v, after %d changes", leases.ends, changes)
 		}
 		time.Sleep(lease - 2*time.Second)
-		process(time.Second)
+		process(900 * time.Millisecond)
 		want("within the lease", "a", lb.RoleMaster, lease-time.Second)
 		time.Sleep(lease)
 		process(2 * time.Second)

@@ -3,6 +3,7 @@ package balancer
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -28,7 +29,7 @@ const (
 
 // Access is how balancers are reached.
 type Access struct {
-	CAFile     string // certificates of balancers' CAs; empty: the system's CAs
+	CAFile     string // certificates of balancers' CAs, read for each connection; empty: the system's CAs
 	TokenFile  string // read for each request, so that it may change
 	ServerName string // that balancers' certificates are for; empty: their address
 }
@@ -36,7 +37,7 @@ type Access struct {
 // Client speaks to one balancer.
 type Client struct {
 	base      string
-	host      string
+	address   string // HOST:PORT
 	http      *http.Client
 	tokenFile string
 	token     string
@@ -70,13 +71,8 @@ func ParseURL(text string) (*url.URL, error) {
 func NewClient(u *url.URL, access Access) (*Client, error) {
 	conf := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: access.ServerName}
 	if access.CAFile != "" {
-		pem, err := os.ReadFile(access.CAFile)
-		if err != nil {
-			return nil, fmt.Errorf("--ca-file: %w", err)
-		}
-		conf.RootCAs = x509.NewCertPool()
-		if !conf.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("--ca-file %q contains no certificate", access.CAFile)
+		if err := access.verifyBy(conf, u.Hostname()); err != nil {
+			return nil, err
 		}
 	}
 	transport := &http.Transport{
@@ -84,10 +80,45 @@ func NewClient(u *url.URL, access Access) (*Client, error) {
 		DialContext:         (&net.Dialer{Timeout: time.Second}).DialContext,
 		TLSHandshakeTimeout: 2 * time.Second,
 	}
-	c := &Client{base: u.String() + basePath, host: u.Hostname(), http: &http.Client{Transport: transport, Timeout: requestTimeout}, tokenFile: access.TokenFile}
+	c := &Client{base: u.String() + basePath, address: u.Host, http: &http.Client{Transport: transport, Timeout: requestTimeout}, tokenFile: access.TokenFile}
 	// The existing controller's variable, such as ACCESS_TOKEN_192_0_2_11_8091.
 	c.token = os.Getenv("ACCESS_TOKEN_" + strings.NewReplacer(".", "_", ":", "_").Replace(u.Hostname()+"_"+u.Port()))
 	return c, nil
+}
+
+// verifyBy has connections verified by the file, as it is then: certificates of CAs are replaced
+// while the controller runs.
+func (a *Access) verifyBy(conf *tls.Config, host string) error {
+	if _, err := a.authorities(); err != nil {
+		return err
+	}
+	conf.InsecureSkipVerify = true // VerifyConnection does it
+	conf.VerifyConnection = func(s tls.ConnectionState) error {
+		roots, err := a.authorities()
+		if err != nil {
+			return err
+		}
+		name, others := cmp.Or(a.ServerName, host), x509.NewCertPool()
+		for _, c := range s.PeerCertificates[1:] {
+			others.AddCert(c)
+		}
+		_, err = s.PeerCertificates[0].Verify(x509.VerifyOptions{DNSName: name, Roots: roots, Intermediates: others})
+		return err
+	}
+	return nil
+}
+
+// authorities reads the certificates of balancers' CAs.
+func (a *Access) authorities() (*x509.CertPool, error) {
+	pem, err := os.ReadFile(a.CAFile)
+	if err != nil {
+		return nil, fmt.Errorf("--ca-file: %w", err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("--ca-file %q contains no certificate", a.CAFile)
+	}
+	return pool, nil
 }
 
 // Apply puts objects, or removes them, in one transaction.
@@ -138,6 +169,17 @@ func (c *Client) Post(ctx context.Context, path string, body any) error {
 func (c *Client) Instances(ctx context.Context) ([]v1.InstanceState, error) {
 	var list v1.InstanceStateList
 	return list.Attr, c.do(ctx, http.MethodGet, "/config/cistate/all", nil, &list)
+}
+
+// accepts reports whether the balancer's node accepts a connection, which its kernel does for a
+// daemon that hangs.
+func (c *Client) accepts(ctx context.Context) bool {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", c.address)
+	if err != nil {
+		return false
+	}
+	_ = conn.Close()
+	return true
 }
 
 func (c *Client) do(ctx context.Context, method, path string, body, out any) error {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"hash/maphash"
+	"net/netip"
 	"slices"
 	"sync"
 
@@ -89,11 +90,9 @@ func (f *Fleet) run(m *member) {
 	f.running.Go(func() { m.loop(ctx) })
 }
 
-// SetTargets replaces the balancers, and reports whether the nodes with balancers have changed.
-// Balancers that are left out keep their services: their data path may well outlive an interruption
-// of the cluster.
-func (f *Fleet) SetTargets(targets []Target) (nodesChanged bool) {
-	before := f.Nodes()
+// SetTargets replaces the balancers, and reports whether some have come or gone. Balancers that are
+// left out keep their services: their data path may well outlive an interruption of the cluster.
+func (f *Fleet) SetTargets(targets []Target) (changed bool) {
 	f.mu.Lock()
 	f.targeted = true
 	wanted := map[string]bool{}
@@ -104,6 +103,7 @@ func (f *Fleet) SetTargets(targets []Target) (nodesChanged bool) {
 		} else if old != nil {
 			old.stop()
 		}
+		changed = true
 		m := newMember(f, t)
 		f.members[t.URL] = m
 		f.run(m)
@@ -112,10 +112,11 @@ func (f *Fleet) SetTargets(targets []Target) (nodesChanged bool) {
 		if !wanted[url] {
 			m.stop()
 			delete(f.members, url)
+			changed = true
 		}
 	}
 	f.mu.Unlock()
-	return !slices.Equal(before, f.Nodes())
+	return changed
 }
 
 // Nodes returns the nodes that have a balancer, sorted.
@@ -127,6 +128,17 @@ func (f *Fleet) Nodes() (nodes []string) {
 	}
 	slices.Sort(nodes)
 	return slices.Compact(nodes)
+}
+
+// Addresses returns the addresses of the balancers, by address, with their URLs.
+func (f *Fleet) Addresses() map[netip.Addr]string {
+	out := map[netip.Addr]string{}
+	for _, m := range f.list() {
+		if at, err := netip.ParseAddrPort(m.Client.address); err == nil {
+			out[at.Addr().Unmap()] = m.URL
+		}
+	}
+	return out
 }
 
 func (f *Fleet) list() []*member {
@@ -171,6 +183,7 @@ func (f *Fleet) Hold(service types.NamespacedName) {
 func (f *Fleet) Delete(service types.NamespacedName) {
 	f.mu.Lock()
 	_, there := f.desired[service]
+	there = there || f.held[service]
 	delete(f.desired, service)
 	delete(f.held, service)
 	f.mu.Unlock()
@@ -238,7 +251,11 @@ func (f *Fleet) view(node string) view {
 	v := view{items: make(map[string]item, len(f.desired)), held: make(map[types.NamespacedName]bool, len(f.held)), complete: f.complete}
 	for service, d := range f.desired {
 		for _, e := range d.For(node) {
-			v.items[e.Key] = item{service, e.Spec, maphash.Bytes(f.seed, e.Spec)}
+			// Two Services may want the same for a moment, when one has just given it up: which one
+			// gets it must not change from round to round.
+			if other, twice := v.items[e.Key]; !twice || service.String() < other.service.String() {
+				v.items[e.Key] = item{service, e.Spec, maphash.Bytes(f.seed, e.Spec)}
+			}
 		}
 	}
 	for service := range f.held {

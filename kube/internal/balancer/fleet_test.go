@@ -1,11 +1,17 @@
 package balancer
 
 import (
+	"bytes"
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
 	"io"
+	"math/big"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -41,6 +47,15 @@ type remote struct {
 	waiting atomic.Int32 // requests that are not answered
 	slow    atomic.Bool  // it does not answer changes
 	dead    atomic.Bool  // it answers nothing
+	verdict atomic.Pointer[func(body string) int]
+}
+
+// refuse has the balancer answer requests for changes with a status, unless it is 0.
+func (r *remote) refuse(verdict func(body string) int) {
+	if verdict == nil {
+		verdict = func(string) int { return 0 }
+	}
+	r.verdict.Store(&verdict)
 }
 
 func newRemote(t *testing.T, change func(*httpapi.Options), start func(*httptest.Server)) *remote {
@@ -59,6 +74,14 @@ func newRemote(t *testing.T, change func(*httpapi.Options), start func(*httptest
 		}
 		if strings.HasSuffix(q.URL.Path, "/config/apply") {
 			r.applied.Add(1)
+			if verdict := r.verdict.Load(); verdict != nil {
+				body, _ := io.ReadAll(q.Body)
+				q.Body = io.NopCloser(bytes.NewReader(body))
+				if code := (*verdict)(string(body)); code != 0 {
+					http.Error(w, `{"code":1,"message":"it cuts off a session"}`, code)
+					return
+				}
+			}
 			if r.Store.Instances.OfThisNode(r.Store.Snapshot())["llb-inst0"].Role == "" {
 				r.early.Add(1)
 			}
@@ -361,11 +384,38 @@ func TestAccess(t *testing.T) {
 	if err := f.round(t); err != nil || !f.State(service).Programmed {
 		t.Errorf("the right token is not: %v", err)
 	}
+	for _, tc := range []struct {
+		pem  []byte
+		want bool
+	}{{otherAuthority(t), false}, {certificate, true}} {
+		if err := os.WriteFile(access.CAFile, tc.pem, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		f.members[r.URL].Client.http.CloseIdleConnections()
+		if err := f.round(t); (err == nil) != tc.want {
+			t.Errorf("after the CA was replaced: %v, want success %v", err, tc.want)
+		}
+	}
 	access.CAFile = ""
 	stranger := newFleet(t, Options{}, access, r)
 	if err := stranger.round(t); err == nil || !strings.Contains(err.Error(), "certificate") {
 		t.Errorf("an unknown certificate: %v", err)
 	}
+}
+
+// otherAuthority returns the certificate of a CA that has signed nothing.
+func otherAuthority(t *testing.T) []byte {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ca := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
+	raw, err := x509.CreateCertificate(rand.Reader, ca, ca, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: raw})
 }
 
 // TestBGP checks that balancers become speakers with neighbors.

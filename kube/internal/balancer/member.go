@@ -39,11 +39,15 @@ type member struct {
 	fullAt   time.Time
 	revision uint64
 	foreign  map[string]string // owners of keys in use
+	stuck    map[string]string // why services of ours are not deleted, by key
 
 	mu        sync.Mutex
+	stopped   bool // it is no longer a balancer
 	tried     bool
 	reachable bool
 	refusing  bool      // not reachable, but its kernel or daemon answers
+	answered  time.Time // a poll, for the last time
+	hangs     bool      // its kernel answers, and its daemon does not
 	since     time.Time // when reachable last became true
 	problem   string
 	existing  inventory // our services
@@ -68,11 +72,15 @@ func newMember(f *Fleet, t Target) *member {
 	return &member{
 		Target: t, fleet: f, waker: make(chan struct{}, 1), cancel: func() {},
 		existing: newInventory(0), refused: map[string]refused{}, roles: map[string]givenRole{}, newcomer: map[string]bool{},
+		stuck: map[string]string{},
 	}
 }
 
 func (m *member) stop() {
 	m.cancel()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.stopped = true
 	forget(m.URL)
 }
 
@@ -128,8 +136,11 @@ func (m *member) note(ctx context.Context, err error) {
 	was, first := m.reachable, !m.tried
 	old := m.problem
 	m.tried, m.reachable, m.refusing, m.problem = true, err == nil || isBusy(err), isRefusal(err), ""
+	m.hangs = errors.Is(err, errHangs)
 	if err != nil {
 		m.problem = err.Error()
+	} else {
+		m.answered = time.Now()
 	}
 	if !m.reachable {
 		m.roles = map[string]givenRole{}
@@ -160,10 +171,17 @@ func isFailure(status int) bool {
 	return status >= http.StatusInternalServerError || status == http.StatusTooManyRequests
 }
 
+// isVerdict reports whether an answer is about objects of the request, not about the balancer or its
+// client.
+func isVerdict(err error) bool {
+	var no *Refusal
+	return errors.As(err, &no) && !isFailure(no.Status) && no.Status != http.StatusUnauthorized && no.Status != http.StatusForbidden
+}
+
 // isRefusal reports whether a balancer that is not up to date is alive: its kernel has refused the
 // connection, or its daemon has answered with an error.
 func isRefusal(err error) bool {
-	if errors.As(err, new(*Refusal)) {
+	if errors.As(err, new(*Refusal)) || errors.Is(err, errHangs) {
 		return true
 	}
 	for _, e := range []error{syscall.ECONNREFUSED, syscall.ECONNRESET, io.EOF, io.ErrUnexpectedEOF} {
@@ -176,9 +194,7 @@ func isRefusal(err error) bool {
 
 // sync brings the balancer to the desired state, and returns the Services that have changed.
 func (m *member) sync(ctx context.Context) (touched map[types.NamespacedName]bool, err error) {
-	poll, cancel := context.WithTimeout(ctx, pollTimeout)
-	revision, err := m.Client.Revision(poll)
-	cancel()
+	revision, err := m.poll(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -341,7 +357,7 @@ func (m *member) putSome(ctx context.Context, list []entry, touched map[types.Na
 		return nil
 	case errors.As(err, &no) && isFailure(no.Status):
 		return busyError{err}
-	case !errors.As(err, &no) || no.Status == http.StatusUnauthorized || no.Status == http.StatusForbidden:
+	case !isVerdict(err):
 		return err
 	case len(list) == 1:
 		m.refuse(list[0], no.Error(), touched)
@@ -397,35 +413,6 @@ func (m *member) refuse(e entry, why string, touched map[types.NamespacedName]bo
 	}
 	m.refused[e.key] = refused{e.hash, why, time.Now()}
 	touched[e.service] = true
-}
-
-func (m *member) remove(ctx context.Context, keys []string, touched map[types.NamespacedName]bool) error {
-	for len(keys) > 0 {
-		n := min(len(keys), objectsAtOnce)
-		objects := make([]v1.Object, 0, n)
-		for _, key := range keys[:n] {
-			objects = append(objects, v1.Object{Kind: "Loadbalancer", Spec: specOfKey(key)})
-		}
-		result, err := m.Client.Apply(ctx, objects, true)
-		var no *Refusal
-		if err != nil {
-			err = fmt.Errorf("delete %d services: %w", n, err)
-		}
-		if errors.As(err, &no) && isFailure(no.Status) {
-			return busyError{err}
-		}
-		if err != nil {
-			return err
-		}
-		m.advance(result.Revision)
-		m.mu.Lock()
-		for _, key := range keys[:n] {
-			touched[m.existing.remove(key)] = true
-		}
-		m.mu.Unlock()
-		keys = keys[n:]
-	}
-	return nil
 }
 
 // report adds the state of entries on the balancer, and reports whether the balancer answers.

@@ -37,14 +37,21 @@ func newCollectors() *collectors {
 	return c
 }
 
+// measure updates the metrics of a balancer, unless it is no longer one: its last request may end
+// after its metrics are forgotten.
 func (m *member) measure(took time.Duration, err error) {
 	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.stopped {
+		return
+	}
 	services, refused := len(m.existing.entries), len(m.refused)
-	m.mu.Unlock()
 	up := 1.0
 	if err != nil {
-		up = 0
 		measures.failures.WithLabelValues(m.URL).Inc()
+		if !isBusy(err) {
+			up = 0
+		}
 	}
 	measures.up.WithLabelValues(m.URL).Set(up)
 	measures.services.WithLabelValues(m.URL).Set(float64(services))

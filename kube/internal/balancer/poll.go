@@ -11,6 +11,38 @@ import (
 // counts as dead. A balancer that applies thousands of services may be late once.
 const missedPolls = 2
 
+// hangAfter is how long a poll is not answered when the balancer's node is asked for a connection: a
+// node that is dead does not answer that either. It is longer than a connection may take.
+const hangAfter = pollTimeout * 3 / 5
+
+// errHangs ends a poll of a balancer whose node accepts connections meanwhile. Its daemon has
+// stopped, and its kernel balances.
+var errHangs = errors.New("the balancer's node accepts connections, and its daemon does not answer")
+
+// poll asks for the revision.
+func (m *member) poll(ctx context.Context) (revision uint64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, pollTimeout)
+	defer cancel()
+	accepts := make(chan bool, 1)
+	late := time.AfterFunc(hangAfter, func() { accepts <- m.Client.accepts(ctx) })
+	revision, err = m.Client.Revision(ctx)
+	inTime := late.Stop()
+	switch {
+	case err == nil:
+		m.mu.Lock()
+		m.answered = time.Now()
+		m.mu.Unlock()
+	case !inTime && isTimeout(err) && <-accepts:
+		err = errors.Join(errHangs, err)
+	}
+	return revision, err
+}
+
+func isTimeout(err error) bool {
+	var timeout net.Error
+	return errors.As(err, &timeout) && timeout.Timeout()
+}
+
 // errAway ends a request to a balancer that no longer answers polls.
 var errAway = errors.New("the balancer answers neither a request nor polls")
 
@@ -28,13 +60,18 @@ func (m *member) polled(ctx context.Context) (context.Context, context.CancelFun
 				tick.Stop()
 				return
 			}
-			poll, stop := context.WithTimeout(ctx, pollTimeout)
-			_, err := m.Client.Revision(poll)
-			stop()
-			if err == nil || isRefusal(err) {
+			switch _, err := m.poll(ctx); {
+			case err == nil, isRefusal(err) && !errors.Is(err, errHangs):
 				missed = 0
-			} else if missed++; missed == missedPolls {
-				cancel(errAway)
+			default:
+				if missed++; missed < missedPolls {
+					continue
+				}
+				why := errAway
+				if errors.Is(err, errHangs) {
+					why = errHangs
+				}
+				cancel(why)
 			}
 		}
 	}()
@@ -44,13 +81,13 @@ func (m *member) polled(ctx context.Context) (context.Context, context.CancelFun
 // judge classifies the failure of a request to a balancer that has just answered a poll: if the
 // request took too long and polls did not, the balancer is busy.
 func judge(ctx context.Context, err error) error {
-	var timeout net.Error
+	cause := context.Cause(ctx)
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(context.Cause(ctx), errAway):
-		return errors.Join(errAway, err)
-	case ctx.Err() == nil && errors.As(err, &timeout) && timeout.Timeout():
+	case errors.Is(cause, errAway), errors.Is(cause, errHangs):
+		return errors.Join(cause, err)
+	case ctx.Err() == nil && isTimeout(err):
 		return busyError{err}
 	}
 	return err

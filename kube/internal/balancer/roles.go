@@ -144,20 +144,24 @@ func (e *election) chosen(all, candidates []*member, states roleStates, instance
 }
 
 // returns reports whether a balancer that does not answer may be back soon: its node refuses
-// connections, or its pod was just deleted. Meanwhile that node's kernel balances and answers for
-// the VIPs, so a second MASTER would break connections.
+// connections or accepts them for a daemon that hangs, or its pod was just deleted. Meanwhile that
+// node's kernel balances and answers for the VIPs, so a second MASTER would break connections.
 func (e *election) returns(url string, all []*member) bool {
-	i := slices.IndexFunc(all, func(m *member) bool { return m.URL == url })
-	if i >= 0 && !all[i].isRestarting() {
-		return false
+	began := time.Now()
+	if i := slices.IndexFunc(all, func(m *member) bool { return m.URL == url }); i >= 0 {
+		if !all[i].isRestarting() {
+			return false
+		}
+		began = all[i].stoppedAt(began)
 	}
-	return e.waitsFor(url)
+	return e.waitsFor(url, began)
 }
 
-// waitsFor reports whether a balancer has been away for less than a restart may take.
-func (e *election) waitsFor(url string) bool {
+// waitsFor reports whether a balancer that has been away since began, or longer, has been so for
+// less than a restart may take.
+func (e *election) waitsFor(url string, began time.Time) bool {
 	if e.away[url].IsZero() {
-		e.away[url] = time.Now()
+		e.away[url] = began
 	}
 	return time.Since(e.away[url]) < restartTime
 }
@@ -167,7 +171,7 @@ func (e *election) waitsFor(url string) bool {
 // have ended since then, and the next poll tells more.
 func (e *election) mayBeMaster(all, candidates []*member, states roleStates) bool {
 	return slices.ContainsFunc(all, func(m *member) bool { return m.isRestarting() && e.returns(m.URL, all) }) ||
-		slices.ContainsFunc(candidates, func(m *member) bool { return states[m.URL] == nil && e.waitsFor(m.URL) })
+		slices.ContainsFunc(candidates, func(m *member) bool { return states[m.URL] == nil && e.waitsFor(m.URL, time.Now()) })
 }
 
 // roleStates are the roles that balancers report, by URL and instance.
@@ -262,6 +266,17 @@ func (m *member) isRestarting() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.tried && !m.reachable && m.refusing
+}
+
+// stoppedAt returns when the daemon of a balancer has stopped at the latest. One that hangs is
+// noticed later than one that has ended, and its lease ends no later.
+func (m *member) stoppedAt(now time.Time) time.Time {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if latest := m.answered.Add(pollInterval); m.hangs && !m.answered.IsZero() && latest.Before(now) {
+		return latest
+	}
+	return now
 }
 
 func (m *member) answers() bool {

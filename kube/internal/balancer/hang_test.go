@@ -1,0 +1,88 @@
+package balancer
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestHang has the daemon of a MASTER hang, whose kernel goes on. The VIPs stay there until its
+// lease has ended, so that two nodes never own them, and then move. A node that accepts no
+// connections loses them at once.
+func TestHang(t *testing.T) {
+	t.Parallel()
+	remotes := []*remote{newRemote(t, nil, plain), newRemote(t, nil, plain)}
+	slices.SortFunc(remotes, func(a, b *remote) int { return strings.Compare(a.URL, b.URL) })
+	f := newFleet(t, Options{Roles: Roles{VIP: netip.IPv4Unspecified(), Instances: 1}}, Access{}, remotes...)
+	if err := f.round(t); err != nil {
+		t.Fatal(err)
+	}
+	elected := newElection()
+	f.electOnce(t.Context(), elected)
+	first := f.members[remotes[0].URL]
+	if elected.masters["llb-inst0"] != first.URL {
+		t.Fatalf("MASTERs are %v", elected.masters)
+	}
+
+	remotes[0].dead.Store(true)
+	_, err := first.sync(t.Context())
+	if !errors.Is(err, errHangs) {
+		t.Fatalf("the error is %v, want %v", err, errHangs)
+	}
+	first.note(t.Context(), err)
+	f.electOnce(t.Context(), elected)
+	if got := elected.masters["llb-inst0"]; got != first.URL {
+		t.Error("the VIPs have moved although the kernel of the MASTER answers for them")
+	}
+	if waited := time.Since(elected.away[first.URL]); waited > pollTimeout+pollInterval {
+		t.Errorf("the MASTER counts as away for %v", waited)
+	}
+	elected.away[first.URL] = time.Now().Add(-restartTime)
+	f.electOnce(t.Context(), elected)
+	if got := elected.masters["llb-inst0"]; got != remotes[1].URL {
+		t.Error("the VIPs have not moved after the lease")
+	}
+}
+
+// TestHangSeenLate checks that the time in which a daemon that hangs did not answer counts.
+func TestHangSeenLate(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	m := &member{hangs: true, answered: now.Add(-10 * time.Second)}
+	if got := now.Sub(m.stoppedAt(now)); got != 10*time.Second-pollInterval {
+		t.Errorf("it hangs for %v", got)
+	}
+	m.hangs = false // it has ended, a moment ago
+	if got := now.Sub(m.stoppedAt(now)); got != 0 {
+		t.Errorf("it has ended %v ago", got)
+	}
+}
+
+// TestDeadNode checks that a node which accepts no connections does not count as one whose daemon
+// hangs.
+func TestDeadNode(t *testing.T) {
+	t.Parallel()
+	full, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	u := &url.URL{Scheme: "http", Host: full.Addr().String()}
+	c, err := NewClient(u, Access{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !c.accepts(t.Context()) {
+		t.Error("a node that accepts connections counts as dead")
+	}
+	if err := full.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if c.accepts(t.Context()) {
+		t.Error("a node that accepts no connections counts as alive")
+	}
+}

@@ -1,0 +1,54 @@
+package balancer
+
+import (
+	"errors"
+	"net/http"
+	"testing"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+)
+
+// up returns the metric balancer_up of a balancer, and whether there is one.
+func up(t *testing.T, url string) (value float64, exists bool) {
+	t.Helper()
+	families, err := metrics.Registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() != "kube_loxilb_balancer_up" {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			if m.GetLabel()[0].GetValue() == url {
+				return m.GetGauge().GetValue(), true
+			}
+		}
+	}
+	return 0, false
+}
+
+// TestMetrics checks that a balancer which answers counts as up, although it takes no changes, and
+// that one which is removed while a request is on its way has no metrics afterwards: alerts would
+// never end.
+func TestMetrics(t *testing.T) {
+	t.Parallel()
+	r := newRemote(t, nil, plain)
+	f := newFleet(t, Options{}, Access{}, r)
+	m := f.members[r.URL]
+	for _, tc := range []struct {
+		err  error
+		want float64
+	}{{nil, 1}, {busyError{&Refusal{Status: http.StatusServiceUnavailable}}, 1}, {errors.New("no answer"), 0}} {
+		m.measure(time.Second, tc.err)
+		if got, exists := up(t, r.URL); got != tc.want || !exists {
+			t.Errorf("after %v, it is %v, want %v", tc.err, got, tc.want)
+		}
+	}
+	f.SetTargets(nil)
+	m.measure(time.Second, errors.New("canceled"))
+	if got, exists := up(t, r.URL); exists {
+		t.Errorf("after its removal, it is %v", got)
+	}
+}
