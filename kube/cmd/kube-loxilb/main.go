@@ -207,8 +207,11 @@ func ownerOf(ctx context.Context, reader client.Reader, given string) (string, e
 // assemble creates the controllers.
 func assemble(ctx context.Context, mgr ctrl.Manager, o *options.Options, p *options.Parsed, owner string) (*controller.Services, error) {
 	recorder := mgr.GetEventRecorder("kube-loxilb")
-	hasPools := served(mgr, v1alpha1.GroupVersion().WithKind("AddressPool"))
-	hasURLs := served(mgr, schema.GroupVersionKind{Group: "loxiurl.loxilb.io", Version: "v1", Kind: "LoxiURL"})
+	hasPools, err := isServed(mgr.GetRESTMapper(), v1alpha1.GroupVersion().WithKind("AddressPool"))
+	hasURLs, err2 := isServed(mgr.GetRESTMapper(), schema.GroupVersionKind{Group: "loxiurl.loxilb.io", Version: "v1", Kind: "LoxiURL"})
+	if err := errors.Join(err, err2); err != nil {
+		return nil, err
+	}
 	log := mgr.GetLogger()
 	log.Info("starting", "version", version, "owner", owner, "zone", o.Zone, "AddressPools", hasPools, "LoxiURLs", hasURLs)
 
@@ -234,14 +237,14 @@ func assemble(ctx context.Context, mgr ctrl.Manager, o *options.Options, p *opti
 	return services, controller.SetUp(ctx, mgr, services, pools, targets)
 }
 
-// served reports whether the cluster has a custom resource. One that is created later needs a
-// restart.
-func served(mgr ctrl.Manager, kind schema.GroupVersionKind) bool {
-	_, err := mgr.GetRESTMapper().RESTMapping(kind.GroupKind(), kind.Version)
+// isServed reports whether the cluster has a custom resource. One that is created later needs a
+// restart. An apiserver that does not answer must not count as one without pools.
+func isServed(mapper meta.RESTMapper, kind schema.GroupVersionKind) (bool, error) {
+	_, err := mapper.RESTMapping(kind.GroupKind(), kind.Version)
 	if err != nil && !meta.IsNoMatchError(err) {
-		mgr.GetLogger().Error(err, "cannot ask for a custom resource", "kind", kind.Kind)
+		return false, fmt.Errorf("ask for custom resource %s: %w", kind.Kind, err)
 	}
-	return err == nil
+	return err == nil, nil
 }
 
 // stripNode removes unused parts of a Node to save memory, such as the list of images.

@@ -14,14 +14,14 @@ func TestValues(t *testing.T) {
 		"staticIP": {"192.0.2.1", "192.0.2.1, 2001:db8::1"}, "poolSelect": {"gold"}, "sharingKey": {"a b"}, "secondaryIPs": {"192.0.2.2,192.0.2.3"},
 		"poolSelectSecondary": {"a,b,c"}, "ipam": {"ipv4", "ipv6", "ipv6to4", "nat64", "nat66"}, "zoneselect": {"east"}, "zoneinstance": {"3", "llb-inst2"},
 		"usepodnetwork": {"yes", "no", "true"}, "useExternalEndpoint": {"yes"}, "prefLocalPod": {"yes"}, "nodelabel": {"edge", "role=edge"}, "multus-nets": {"net1,ns/net2"},
-		"lbmode": {"default", "onearm", "fullnat", "dsr", "hostonearm", "auto"}, "epselect": {"rr", "roundrobin", "hash", "persist", "lc"}, "timeout": {"0", "1800"},
+		"lbmode": {"default", "onearm", "fullnat", "dsr", "hostonearm", "auto"}, "epselect": {"rr", "roundrobin", "hash", "persist", "lc", "n3", "quic"}, "timeout": {"0", "1800"},
 		"useproxyprotov2": {"yes"}, "egress": {"no"}, "liveness": {"yes"}, "probetype": {"udp", "tcp", "https", "http", "sctp", "ping", "none"}, "probeport": {"8080"},
 		"probereq": {"/healthz", ""}, "proberesp": {"ok"}, "probetimeout": {"10"}, "proberetries": {"3"},
 	}
 	bad := map[string][]string{
 		"staticIP": {"", "web", "192.0.2.1,192.0.2.2", "192.0.2.1/24"}, "poolSelect": {""}, "secondaryIPs": {"a", "1.1.1.1,1.1.1.2,1.1.1.3,1.1.1.4"},
 		"poolSelectSecondary": {"", "a,b,c,d"}, "ipam": {"v4"}, "zoneinstance": {"x", "99"}, "usepodnetwork": {"maybe", ""}, "useExternalEndpoint": {"1"},
-		"prefLocalPod": {"x"}, "nodelabel": {"", "a=b=c"}, "multus-nets": {""}, "lbmode": {"fullproxy", "two", "9"}, "epselect": {"n2", "n3", "best"}, "timeout": {"-1", "1h", "90000"},
+		"prefLocalPod": {"x"}, "nodelabel": {"", "a=b=c"}, "multus-nets": {""}, "lbmode": {"fullproxy", "two", "9"}, "epselect": {"n2", "n2det", "best"}, "timeout": {"-1", "1h", "90000"},
 		"useproxyprotov2": {"2"}, "egress": {"x"}, "liveness": {"on"}, "probetype": {"smtp"}, "probeport": {"70000"}, "probetimeout": {"1m"}, "proberetries": {"0", "500"},
 		"mtls-frontend-mode": {"require"},
 	}

@@ -147,16 +147,16 @@ func trafficAnnotations() []Annotation {
 			},
 		},
 		{
-			Name: Prefix + "epselect", Values: "`rr`, `roundrobin`, `hash`, `persist`, `lc`, `priority`, `random`; `n2`, `n2det`, `n3` are not available", Effect: "how an endpoint is chosen ([algorithms.md](algorithms.md)); default: `persist` with `sessionAffinity`, otherwise rr",
+			Name: Prefix + "epselect", Values: "`rr`, `roundrobin`, `hash`, `persist`, `lc`, `priority`, `random`, `quic`, `n3`; `n2`, `n2det` are not available", Effect: "how an endpoint is chosen ([algorithms.md](algorithms.md)); `quic` and `n3` need balancers that have them; default: `persist` with `sessionAffinity`, otherwise rr",
 			set: func(s *Settings, _, v string) error {
 				switch v {
 				case "roundrobin":
 					v = "rr"
-				case "rr", "hash", "persist", "lc", "priority", "random":
-				case "n2", "n2det", "n3":
-					return fmt.Errorf("is not available: GTP and NGAP are balanced by hash")
+				case "rr", "hash", "persist", "lc", "priority", "random", "quic", "n3":
+				case "n2", "n2det":
+					return fmt.Errorf("is not available: NGAP messages are not read, so balance their associations by persist")
 				default:
-					return notIn("rr, roundrobin, hash, persist, lc, priority or random")
+					return notIn("rr, roundrobin, hash, persist, lc, priority, random, quic or n3")
 				}
 				s.Select = v
 				return nil

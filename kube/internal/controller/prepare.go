@@ -106,6 +106,15 @@ func (r *Services) EnqueueAll() {
 	}
 }
 
+// BalancersChanged reconciles all Services: nodes with balancers may have their own endpoints, and
+// addresses of balancers are reserved.
+func (r *Services) BalancersChanged() {
+	r.mu.Lock()
+	r.fresh = false
+	r.mu.Unlock()
+	r.EnqueueAll()
+}
+
 // PoolsReplaced reconciles all Services: waiting ones may get addresses, and others may now be
 // outside of their pools.
 func (r *Services) PoolsReplaced() {

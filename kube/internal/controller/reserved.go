@@ -16,7 +16,8 @@ import (
 	"loxilb/kube/internal/translate"
 )
 
-// allNodes returns the nodes, whose addresses are reserved. It reads them once after each change.
+// allNodes returns the nodes, whose addresses are reserved like those of balancers. It reads them
+// once after each change.
 func (r *Services) allNodes(ctx context.Context) ([]translate.Node, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -32,7 +33,7 @@ func (r *Services) allNodes(ctx context.Context) ([]translate.Node, error) {
 		r.nodes = append(r.nodes, translate.NodeOf(&list.Items[i]))
 	}
 	slices.SortFunc(r.nodes, func(a, b translate.Node) int { return cmp.Compare(a.Name, b.Name) })
-	r.Addresses.SetReserved(reserved(r.nodes))
+	r.Addresses.SetReserved(reserved(r.nodes, r.Fleet.Addresses()))
 	r.fresh = true
 	r.awaitSettled()
 	return r.nodes, nil
@@ -55,9 +56,13 @@ func (r *Services) awaitSettled() {
 	}
 }
 
-// reserved returns the addresses of nodes and of their pods, which no Service gets.
-func reserved(nodes []translate.Node) address.Reserved {
+// reserved returns the addresses that no Service gets: those of nodes, of their pods, and of
+// balancers outside of the cluster, whose administrators log in there.
+func reserved(nodes []translate.Node, balancers map[netip.Addr]string) address.Reserved {
 	out := address.Reserved{Addresses: map[netip.Addr]string{}, Prefixes: map[netip.Prefix]string{}}
+	for a, url := range balancers {
+		out.Addresses[a] = "balancer " + url
+	}
 	for i := range nodes {
 		n := &nodes[i]
 		for _, a := range slices.Concat(n.Addresses, n.External) {

@@ -3,6 +3,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,7 +35,8 @@ const (
 	serviceIndex = "service" // of EndpointSlices: the name of their Service
 	goneInterval = 200 * time.Millisecond
 	pendingDelay = 2 * time.Second
-	askAgain     = time.Minute // for an address that a node or a pod has
+	pendingAgain = 10 * time.Second // while a balancer is waited for, which may have gone silently
+	askAgain     = time.Minute      // for an address that a node or a pod has
 )
 
 // Queue is the work queue of Services.
@@ -89,11 +91,9 @@ func (r *Services) Reconcile(ctx context.Context, req reconcile.Request) (reconc
 		return reconcile.Result{}, nil
 	}
 	result, err := r.reconcile(ctx, req.NamespacedName)
+	r.done(req.NamespacedName) // whatever came of it: collection must not wait for one Service for good
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		return reconcile.Result{RequeueAfter: goneInterval}, nil // its next event is on the way
-	}
-	if err == nil {
-		r.done(req.NamespacedName)
 	}
 	return result, err
 }
@@ -105,26 +105,38 @@ func (r *Services) reconcile(ctx context.Context, key types.NamespacedName) (rec
 		r.release(key)
 		return reconcile.Result{}, nil
 	} else if err != nil {
+		r.Fleet.Hold(key)
 		return reconcile.Result{}, err
 	}
 	if !r.wants(&s) {
 		return r.cleanUp(ctx, &s)
 	}
-	if r.isReplaced(&s) {
+	result, err := r.mark(ctx, &s)
+	if err != nil {
+		// Somebody may refuse all writes to this Service, such as a webhook. Balancers keep what
+		// they have of it, and are freed of others that are deleted.
+		r.Fleet.Hold(key)
+	}
+	return result, err
+}
+
+// mark gives a Service the finalizer, and then serves it.
+func (r *Services) mark(ctx context.Context, s *corev1.Service) (reconcile.Result, error) {
+	if key := client.ObjectKeyFromObject(s); r.isReplaced(s) {
 		r.Fleet.Delete(key)
 		if !r.Fleet.Gone(key) {
 			return reconcile.Result{RequeueAfter: goneInterval}, nil
 		}
 		r.release(key)
 	}
-	if !controllerutil.ContainsFinalizer(&s, finalizer) {
+	if !controllerutil.ContainsFinalizer(s, finalizer) {
 		before := s.DeepCopy()
-		controllerutil.AddFinalizer(&s, finalizer)
-		if err := r.Client.Patch(ctx, &s, since(before)); err != nil {
+		controllerutil.AddFinalizer(s, finalizer)
+		if err := r.Client.Patch(ctx, s, since(before)); err != nil {
 			return reconcile.Result{}, err
 		}
 	}
-	return r.serve(ctx, &s)
+	return r.serve(ctx, s)
 }
 
 // isReplaced reports whether a Service was deleted and created again unnoticed, which is possible
@@ -192,6 +204,9 @@ func (r *Services) serve(ctx context.Context, s *corev1.Service) (reconcile.Resu
 	if verdict.reason == reasonPending && !known {
 		return reconcile.Result{RequeueAfter: pendingDelay}, nil // most are not pending any longer then, which saves a request
 	}
+	if verdict.reason == reasonPending {
+		result.RequeueAfter = pendingAgain
+	}
 	return result, r.report(ctx, s, found, &verdict, r.ingress(s, r.toPublish(s, now, &state), &state))
 }
 
@@ -204,7 +219,7 @@ func (r *Services) accept(ctx context.Context, s *corev1.Service) (*accepted, fi
 		return nil, finding{false, reasonInvalid, err.Error()}, nil
 	}
 	wanted, err := slots(s, &settings)
-	if err != nil {
+	if err := cmp.Or(err, checkSources(s), r.checkInstance(&settings)); err != nil {
 		return nil, finding{false, reasonInvalid, err.Error()}, nil
 	}
 	if _, err := r.allNodes(ctx); err != nil { // their addresses are reserved
@@ -320,10 +335,10 @@ func (r *Services) cleanUp(ctx context.Context, s *corev1.Service) (reconcile.Re
 	r.mu.Lock()
 	_, was := r.accepted[key]
 	r.mu.Unlock()
+	r.Fleet.Delete(key)
 	if !was && !r.marked(s) {
 		return reconcile.Result{}, nil
 	}
-	r.Fleet.Delete(key)
 	r.done(key) // collection waits for all Services, so this one must not wait for it
 	if !r.Fleet.Gone(key) {
 		return reconcile.Result{RequeueAfter: goneInterval}, nil

@@ -9,6 +9,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -26,7 +27,21 @@ import (
 const (
 	workers   = 8               // Services reconciled at a time: most of that is waiting for the API
 	poolDelay = time.Second / 2 // statuses of pools follow after that time, several changes at once
+
+	// What has failed is tried again after a pause that doubles up to retryMost. controller-runtime
+	// goes to 1,000 s: after ten minutes in which a webhook refuses writes, a Service would wait for
+	// up to ten minutes more.
+	retryFirst = 5 * time.Millisecond
+	retryMost  = 15 * time.Second
 )
+
+// options returns the options of a controller that works on so many requests at a time.
+func options(workers int) controller.Options {
+	return controller.Options{
+		MaxConcurrentReconciles: workers,
+		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](retryFirst, retryMost),
+	}
+}
 
 // SetUp registers the controllers with a manager.
 func SetUp(ctx context.Context, mgr ctrl.Manager, services *Services, pools *Pools, targets *Targets) error {
@@ -69,7 +84,7 @@ func setUpServices(mgr ctrl.Manager, services *Services) error {
 		Watches(&discoveryv1.EndpointSlice{}, handler.EnqueueRequestsFromMapFunc(services.ofSlice)).
 		Watches(&corev1.Node{}, nodes).
 		WatchesRawSource(queue).
-		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
+		WithOptions(options(workers)).
 		Complete(services)
 }
 
@@ -103,7 +118,7 @@ func setUpPools(mgr ctrl.Manager, services *Services, pools *Pools) error {
 			(*q).AddAfter(reconcile.Request{}, poolDelay)
 		}
 	}
-	b := ctrl.NewControllerManagedBy(mgr).Named("pools").
+	b := ctrl.NewControllerManagedBy(mgr).Named("pools").WithOptions(options(1)).
 		WatchesRawSource(source.Func(func(_ context.Context, q Queue) error {
 			queue.Store(&q)
 			q.Add(reconcile.Request{})
@@ -127,7 +142,7 @@ func watchLoxiURLs(b *builder.Builder, h handler.EventHandler, there bool) *buil
 
 func setUpTargets(mgr ctrl.Manager, services *Services, targets *Targets) error {
 	one := func() []reconcile.Request { return []reconcile.Request{{}} }
-	b := ctrl.NewControllerManagedBy(mgr).Named("balancers").
+	b := ctrl.NewControllerManagedBy(mgr).Named("balancers").WithOptions(options(1)).
 		WatchesRawSource(source.Func(func(_ context.Context, q Queue) error {
 			q.Add(reconcile.Request{})
 			return nil
@@ -139,6 +154,6 @@ func setUpTargets(mgr ctrl.Manager, services *Services, targets *Targets) error 
 			return one()
 		}))
 	all := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request { return one() })
-	targets.Changed = services.EnqueueAll
+	targets.Changed = services.BalancersChanged
 	return watchLoxiURLs(b, all, targets.HasCRD).Complete(targets)
 }

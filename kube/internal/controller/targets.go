@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"net"
 	"slices"
@@ -43,7 +44,7 @@ type Targets struct {
 	Port      string
 	HasCRD    bool // LoxiURL
 	Zone      string
-	Changed   func() // the nodes that have balancers are others
+	Changed   func() // balancers have come or gone
 	Log       logr.Logger
 }
 
@@ -120,11 +121,23 @@ func (t *Targets) discover(ctx context.Context) (urls []string, nodes map[string
 	if err != nil {
 		return nil, nil, err
 	}
+	// A Service with two families has slices of both: a pod is one balancer, by its IPv4 address.
+	slices.SortFunc(list.Items, func(a, b discoveryv1.EndpointSlice) int {
+		return cmp.Or(cmp.Compare(a.AddressType, b.AddressType), cmp.Compare(a.Name, b.Name))
+	})
 	nodes = map[string]string{}
+	pods := map[string]discoveryv1.AddressType{} // of pods, the family of the balancer
 	for i := range list.Items {
+		family := list.Items[i].AddressType
 		for _, e := range list.Items[i].Endpoints {
 			if len(e.Addresses) == 0 {
 				continue
+			}
+			if e.TargetRef != nil {
+				if other, twice := pods[e.TargetRef.Name]; twice && other != family {
+					continue
+				}
+				pods[e.TargetRef.Name] = family
 			}
 			url := t.Scheme + "://" + net.JoinHostPort(e.Addresses[0], t.Port)
 			if _, twice := nodes[url]; twice {

@@ -55,6 +55,28 @@ func slots(s *corev1.Service, a *annotation.Settings) ([]address.Slot, error) {
 	return out, nil
 }
 
+// checkSources returns why the source ranges of a Service cannot be read. The apiserver accepts some
+// that mean different things to different programs, such as 010.0.0.0/8. One that was left out
+// would open the Service.
+func checkSources(s *corev1.Service) error {
+	for _, text := range s.Spec.LoadBalancerSourceRanges {
+		if _, err := netip.ParsePrefix(strings.TrimSpace(text)); err != nil {
+			return fmt.Errorf("loadBalancerSourceRanges has %.100q, which is no prefix such as 192.0.2.0/24", text)
+		}
+	}
+	return nil
+}
+
+// checkInstance returns why a Service cannot have its instance. Nobody has a role in one that does
+// not exist, so all balancers would answer for its VIPs.
+func (r *Services) checkInstance(a *annotation.Settings) error {
+	roles := &r.Fleet.Roles
+	if n := max(1, roles.Instances); roles.Enabled() && a.Instance >= n {
+		return fmt.Errorf("annotation %szoneinstance: %d is no instance, as --numZoneInstances is %d", annotation.Prefix, a.Instance, n)
+	}
+	return nil
+}
+
 // familiesOf returns, for each VIP of a Service, whether it is IPv6.
 func familiesOf(s *corev1.Service, a *annotation.Settings) (six []bool) {
 	switch a.Family {

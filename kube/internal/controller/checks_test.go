@@ -1,0 +1,133 @@
+package controller
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"loxilb/kube/internal/address"
+	"loxilb/kube/internal/annotation"
+	"loxilb/kube/internal/balancer"
+)
+
+// TestSourceRanges checks that a Service with a source range that cannot be read is not served, and
+// one that is served stays as it was.
+func TestSourceRanges(t *testing.T) {
+	t.Parallel()
+	s, other := service("web"), service("other")
+	other.Spec.LoadBalancerSourceRanges = []string{"10.0.0.0/8"}
+	s.Spec.LoadBalancerSourceRanges = []string{"010.0.0.0/8"}
+	b := newBench(t, s, slice(s, "10.1.0.1@n1"), other, slice(other, "10.1.0.2@n1"))
+	b.want("the valid one", "20.20.20.1:80=10.1.0.2:8080")
+	b.wantAccepted(s, reasonInvalid, `loadBalancerSourceRanges has "010.0.0.0/8", which is no prefix such as 192.0.2.0/24`)
+	b.change(other, func() { other.Spec.LoadBalancerSourceRanges = []string{"0x0a.0.0.0/8"} })
+	b.reconcile()
+	for _, e := range b.balancers[0].List() {
+		if len(e.AllowedSources) != 1 || e.AllowedSources[0].Prefix != "10.0.0.0/8" {
+			t.Errorf("the service is open to %v", e.AllowedSources)
+		}
+	}
+}
+
+// TestInstances checks that a Service cannot have an instance in which no balancer gets a role.
+func TestInstances(t *testing.T) {
+	t.Parallel()
+	s := service("web")
+	s.Annotations[annotation.Prefix+"zoneinstance"] = "2"
+	b := newBench(t, s, slice(s, "10.1.0.1@n1"))
+	b.want("without roles", "20.20.20.1:80=10.1.0.1:8080")
+	b.stop()
+	b.services.Fleet.Roles = balancer.Roles{VIP: netip.IPv4Unspecified(), Instances: 2}
+	b.wantAccepted(s, reasonInvalid, "annotation loxilb.io/zoneinstance: 2 is no instance, as --numZoneInstances is 2")
+	b.change(s, func() { s.Annotations[annotation.Prefix+"zoneinstance"] = "1" })
+	b.wantAccepted(s, reasonAccepted, "")
+}
+
+// TestRetries checks how long a Service waits whose reconciliation has failed for an hour.
+func TestRetries(t *testing.T) {
+	t.Parallel()
+	o, request := options(1), reconcile.Request{}
+	for tried := time.Duration(0); tried < time.Hour; {
+		tried += o.RateLimiter.When(request)
+	}
+	if wait := o.RateLimiter.When(request); wait > retryMost {
+		t.Errorf("it waits for %v, want %v at most", wait, retryMost)
+	}
+	o.RateLimiter.Forget(request)
+	if wait := o.RateLimiter.When(request); wait > retryFirst {
+		t.Errorf("after a success, it waits for %v, want %v", wait, retryFirst)
+	}
+}
+
+// TestSelections checks that a Service may have any algorithm of the balancers, which check whether
+// its ports go with it.
+func TestSelections(t *testing.T) {
+	t.Parallel()
+	s := service("web")
+	s.Annotations[annotation.Prefix+"epselect"] = "n3"
+	s.Spec.Ports = []corev1.ServicePort{{Port: 2152, Protocol: corev1.ProtocolUDP}}
+	pods, udp := slice(s, "10.1.0.1@n1"), corev1.ProtocolUDP
+	pods.Ports[0].Protocol = &udp
+	b := newBench(t, s, pods)
+	b.want("GTP-U", "20.20.20.1:2152=10.1.0.1:8080")
+	if got := b.balancers[0].List()[0].ServiceArguments.Sel; got != "7" { // its number in the API
+		t.Errorf("the algorithm is %q", got)
+	}
+	b.change(s, func() { s.Spec.Ports[0].Port = 2153 })
+	b.wantStatus(s, "20.20.20.1", reasonRefused)
+	c := meta.FindStatusCondition(s.Status.Conditions, conditionProgrammed)
+	if want := `"n3" is for GTP-U, and the service's port is 2153`; !strings.Contains(c.Message, want) {
+		t.Errorf("the message is %q, want one with %q", c.Message, want)
+	}
+}
+
+// TestBalancersOutside checks that a Service cannot have the address of a balancer outside of the
+// cluster, nor its administrators' port.
+func TestBalancersOutside(t *testing.T) {
+	t.Parallel()
+	s := service("web")
+	b := newBench(t, s, slice(s, "10.1.0.1@n1"))
+	b.want("an address of the pool", "20.20.20.1:80=10.1.0.1:8080")
+	b.stop() // so nobody connects to the balancer
+	u, err := balancer.ParseURL("http://198.51.100.9")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := balancer.NewClient(u, balancer.Access{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	targets := append(slices.Clone(b.targets), balancer.Target{URL: u.String(), Client: c})
+	if !b.services.Fleet.SetTargets(targets) || b.services.Fleet.SetTargets(targets) {
+		t.Error("a new balancer is no change, or the same ones are")
+	}
+	b.services.BalancersChanged()
+	b.change(s, func() { s.Annotations = map[string]string{annotation.Prefix + "staticIP": "198.51.100.9"} })
+	b.wantAccepted(s, address.ReasonInvalid, "address 198.51.100.9 belongs to balancer http://198.51.100.9:11111")
+}
+
+// TestDiscovery checks that a pod of balancers with two families counts as one balancer.
+func TestDiscovery(t *testing.T) {
+	t.Parallel()
+	s := service("balancers")
+	six, four := slice(s, "2001:db8::1@n1", "2001:db8::2@n2"), slice(s, "192.0.2.1@n1")
+	for _, list := range []*discoveryv1.EndpointSlice{six, four} {
+		for i := range list.Endpoints {
+			list.Endpoints[i].TargetRef = &corev1.ObjectReference{Kind: "Pod", Name: "loxilb-" + *list.Endpoints[i].NodeName}
+		}
+	}
+	b := newBench(t, six, four)
+	targets := &Targets{Client: b.Client, Discovery: client.ObjectKeyFromObject(s), Scheme: "http", Port: "11111"}
+	urls, nodes, err := targets.discover(t.Context())
+	if want := []string{"http://192.0.2.1:11111", "http://[2001:db8::2]:11111"}; err != nil || !slices.Equal(urls, want) || nodes[urls[1]] != "n2" {
+		t.Errorf("balancers are %q, want %q (%v)", urls, want, err)
+	}
+}
