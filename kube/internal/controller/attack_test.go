@@ -199,8 +199,8 @@ func TestLongAnnotations(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 200<<10)
 	for name, want := range map[string]string{
-		"loxilb.io/lbmode": "is not one of", "loxilb.io/probereq": "is longer than 1024 bytes", "loxilb.io/staticIP": "which is no IP address",
-		"service.beta.kubernetes.io/load-balancer-source-ranges": "which is no prefix",
+		"loxilb.io/lbmode": "is not one of", "loxilb.io/probereq": "is longer than 1024 bytes", "loxilb.io/staticIP": "which is not an IP address",
+		"service.beta.kubernetes.io/load-balancer-source-ranges": "which is not a prefix",
 	} {
 		_, err := annotation.NewReader().Read(map[string]string{name: long}, "default", annotation.Settings{})
 		if err == nil || len(err.Error()) > maxMessage || !strings.Contains(err.Error(), want) {

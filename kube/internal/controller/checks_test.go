@@ -27,7 +27,7 @@ func TestSourceRanges(t *testing.T) {
 	s.Spec.LoadBalancerSourceRanges = []string{"010.0.0.0/8"}
 	b := newBench(t, s, slice(s, "10.1.0.1@n1"), other, slice(other, "10.1.0.2@n1"))
 	b.want("the valid one", "20.20.20.1:80=10.1.0.2:8080")
-	b.wantAccepted(s, reasonInvalid, `loadBalancerSourceRanges has "010.0.0.0/8", which is no prefix such as 192.0.2.0/24`)
+	b.wantAccepted(s, reasonInvalid, `loadBalancerSourceRanges has "010.0.0.0/8", which is not a prefix such as 192.0.2.0/24`)
 	b.change(other, func() { other.Spec.LoadBalancerSourceRanges = []string{"0x0a.0.0.0/8"} })
 	b.reconcile()
 	for _, e := range b.balancers[0].List() {

@@ -61,7 +61,7 @@ func slots(s *corev1.Service, a *annotation.Settings) ([]address.Slot, error) {
 func checkSources(s *corev1.Service) error {
 	for _, text := range s.Spec.LoadBalancerSourceRanges {
 		if _, err := netip.ParsePrefix(strings.TrimSpace(text)); err != nil {
-			return fmt.Errorf("loadBalancerSourceRanges has %.100q, which is no prefix such as 192.0.2.0/24", text)
+			return fmt.Errorf("loadBalancerSourceRanges has %.100q, which is not a prefix such as 192.0.2.0/24", text)
 		}
 	}
 	return nil
