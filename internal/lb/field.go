@@ -130,7 +130,7 @@ func (f *Field[T]) Usage() string {
 // CheckProperty refuses an unknown word for a property of services that has words; value is as
 // PropertyText writes it.
 func CheckProperty(property, value string) error {
-	for _, f := range slices.Concat(KeyFields(), Fields()) {
+	for _, f := range slices.Concat(KeyFields(), fields()) {
 		if f.Property != property || len(f.Choices()) == 0 {
 			continue
 		}
@@ -146,7 +146,7 @@ func CheckProperty(property, value string) error {
 // PropertyText converts a flag's value to the text of the REST property: a number for a word, ""
 // for the default. An invalid value, or a value of an unknown property, is returned unchanged.
 func PropertyText(property, value string) string {
-	for _, f := range slices.Concat(KeyFields(), Fields()) {
+	for _, f := range slices.Concat(KeyFields(), fields()) {
 		if f.Property != property || f.IsList() {
 			continue
 		}

@@ -3,15 +3,19 @@ package lb
 import (
 	"net/netip"
 	"slices"
+	"sync"
 	"time"
 )
 
 // Fields returns the fields of a service except its key, in the order of its text. A new field is a
 // member of Service, a line here, its property in api/openapi.yaml, and its use in compile.
-func Fields() []Field[Service] {
+func Fields() []Field[Service] { return slices.Clone(fields()) }
+
+// fields is Fields for readers: making the list takes longer than comparing two services by it.
+var fields = sync.OnceValue(func() []Field[Service] {
 	return slices.Concat(endpointChoiceFields(), packetFields(), limitFields(), monitorFields(), closingFields(), backupFields(),
 		slowStartFields(), quicFields(), outlierFields(), bgpFields(), helperFields())
-}
+})
 
 // endpointChoiceFields returns the fields that choose the endpoint of a connection.
 func endpointChoiceFields() []Field[Service] {
@@ -147,7 +151,7 @@ func packetFields() []Field[Service] {
 type Schema struct{ fields []Field[Service] }
 
 // NewSchema makes the list.
-func NewSchema() *Schema { return &Schema{Fields()} }
+func NewSchema() *Schema { return &Schema{fields()} }
 
 // Equal reports whether both have the same text; nil and empty lists are equal.
 func (c *Schema) Equal(a, b Service) bool {

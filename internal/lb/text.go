@@ -11,7 +11,7 @@ import (
 func (s Service) String() string {
 	var b strings.Builder
 	b.WriteString(s.Key.String())
-	for _, f := range Fields() {
+	for _, f := range fields() {
 		if f.IsDefault(&s) && (!f.Always || f.IsList()) {
 			continue
 		}
@@ -81,7 +81,7 @@ func (p *serviceParser) field(f string) error {
 	case "weights":
 		return p.parseWeights(value)
 	}
-	for _, known := range Fields() {
+	for _, known := range fields() {
 		if known.Text == name {
 			return known.form.parse(p.service, &known, value)
 		}
@@ -92,7 +92,7 @@ func (p *serviceParser) field(f string) error {
 // textNames returns the names that may precede a =.
 func textNames() []string {
 	var names []string
-	for _, f := range Fields() {
+	for _, f := range fields() {
 		names = append(names, f.Text)
 		if f.Text == "endpoints" {
 			names = append(names, "weights")
