@@ -194,9 +194,8 @@ func (s sinks) close() error {
 	return errors.Join(errs...)
 }
 
-// serve is the program of an endpoint: `bench serve KIND PORT COUNTSPORT`, where KIND is http, crr, rr,
-// sctp-crr, sctp-rr or echo. It reports
-// the number of its answers by HTTP on another port.
+// serve is the program of an endpoint: `bench serve KIND PORT COUNTSPORT`, where KIND is http, crr,
+// rr, sctp-crr, sctp-rr or echo. It reports the number of its answers by HTTP on another port.
 func serve(ctx context.Context, args []string) error {
 	if len(args) != 3 {
 		return errors.New("usage: bench serve http|crr|rr|sctp-crr|sctp-rr|echo PORT COUNTSPORT")

@@ -18,8 +18,8 @@ const (
 	settle = time.Second
 	// roundEvery is how often all VIPs are probed.
 	roundEvery = time.Minute
-	// recheckEvery is how often a VIP with a second owner is probed. After lastUnanswered unanswered
-	// probes in a row, the other owner counts as gone.
+	// recheckEvery is how often a VIP with a second owner is probed. After lastUnanswered
+	// unanswered probes in a row, the other owner counts as gone.
 	recheckEvery   = 2 * time.Second
 	lastUnanswered = 2
 )

@@ -44,8 +44,8 @@ type Config struct {
 	Listen   string   // ADDRESS:PORT
 	Hello    transport.Hello
 	Revision func() uint64 // of the configuration
-	// State returns the state that the node shares with its peers, with its services if withServices
-	// is set. nil: nothing is shared.
+	// State returns the state that the node shares with its peers, with its services if
+	// withServices is set. nil: nothing is shared.
 	State       func(withServices bool) State
 	Credentials *transport.Credentials
 	Table       Table

@@ -12,7 +12,8 @@ import (
 )
 
 const (
-	// claimTime is how long a refusal by a serving node counts: longer than a node takes to restart.
+	// claimTime is how long a refusal by a serving node counts: longer than a node takes to
+	// restart.
 	claimTime = 10 * time.Second
 	// rejoinTime is how long a node that was cut off waits for the connections of the others.
 	rejoinTime = 3 * time.Second

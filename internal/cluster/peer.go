@@ -18,9 +18,9 @@ const (
 	// ownEvery is how often an address is tried that was this node's own, or another one of a
 	// connected node: another node may have it by then.
 	ownEvery = 10 * time.Second
-	// A connection that ends within shortTime is short. Only shortMost of them in a row are made again
-	// at once: each one costs a copy of all connections. Further ones wait for shortWait, so tables
-	// are equal within seconds after a partition.
+	// A connection that ends within shortTime is short. Only shortMost of them in a row are made
+	// again at once: each one costs a copy of all connections. Further ones wait for shortWait, so
+	// tables are equal within seconds after a partition.
 	shortTime = 10 * time.Second
 	shortMost = 5
 	shortWait = 2 * time.Second

@@ -52,8 +52,8 @@ type Service struct {
 	Sources     []netip.Prefix // that may open connections, of the VIP's IP version, as NormalSources leaves them; none: all
 	Denied      []netip.Prefix // denied prefixes, in the same form; a source in both lists is denied
 	// With Persist: the time for which a client without new connections is remembered, in whole
-	// seconds up to 24 h, 0 for DefaultPersistTimeout; and the number of address bits that identify a
-	// client, 0 for all.
+	// seconds up to 24 h, 0 for DefaultPersistTimeout; and the number of address bits that identify
+	// a client, 0 for all.
 	PersistTimeout time.Duration
 	PersistPrefix  uint8
 	SNAT           []netip.Addr  // source addresses that replace the mode's; each has its own ports

@@ -149,8 +149,8 @@ func sctpHex(chunks []byte) string {
 	return hex.EncodeToString(chunks)
 }
 
-// sctpListsVIPs checks the parameters of an INIT or INIT ACK that has left: those of its sender have
-// their values, and list no address.
+// sctpListsVIPs checks the parameters of an INIT or INIT ACK that has left: those of its sender
+// have their values, and list no address.
 func sctpListsVIPs(sent, left []byte) error {
 	const fixed, header = 20, 4
 	if len(left) < fixed || left[0] != 1 && left[0] != 2 {

@@ -10,8 +10,8 @@ import (
 
 const (
 	bfdTime = time.Second // limits how long a change of BFD may take
-	// bfdPause is enough for a removed BFD session to finish. gobgp would wait for it forever if gobgp
-	// stopped meanwhile.
+	// bfdPause is enough for a removed BFD session to finish. gobgp would wait for it forever if
+	// gobgp stopped meanwhile.
 	bfdPause = 5 * time.Millisecond
 )
 

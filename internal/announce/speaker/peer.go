@@ -15,8 +15,9 @@ import (
 const (
 	defaultHold  = 90 * time.Second
 	defaultRetry = 2 * time.Second // gobgp's minimum
-	// deferral is how long a restarting speaker waits for routes of its neighbors before it sends its
-	// own (RFC 4724, section 4.1). It does not depend on them, so this is the shortest delay of gobgp.
+	// deferral is how long a restarting speaker waits for routes of its neighbors before it sends
+	// its own (RFC 4724, section 4.1). It does not depend on them, so this is the shortest delay of
+	// gobgp.
 	deferral = time.Second
 	// prefixPause is how long a session stays down after the neighbor announced too many prefixes.
 	prefixPause = 5 * time.Minute

@@ -155,8 +155,8 @@ func percent(text string) (float64, error) {
 	return n, nil
 }
 
-// packetLines formats a packet in the language of packet scripts: `in`, then `out`, `pass` or `drop`;
-// after # the time, interface and duration.
+// packetLines formats a packet in the language of packet scripts: `in`, then `out`, `pass` or
+// `drop`; after # the time, interface and duration.
 func packetLines(p *v1.PacketTrace, wide bool) string {
 	var b strings.Builder
 	verb := "in"

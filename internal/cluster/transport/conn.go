@@ -17,7 +17,8 @@ import (
 )
 
 const (
-	// dialTime limits an attempt to reach a peer. The next attempt then comes sooner than TCP's own.
+	// dialTime limits an attempt to reach a peer. The next attempt then comes sooner than TCP's
+	// own.
 	dialTime = time.Second
 	// handshakeTime is the limit of a new connection's handshakes.
 	handshakeTime = 3 * time.Second

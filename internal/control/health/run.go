@@ -16,8 +16,8 @@ const (
 	// tick is the least time between two rounds. All work due by then is done in one round: waking
 	// up costs more than a probe.
 	tick = 10 * time.Millisecond
-	// With more than busy probes a day (2,000 a second), rounds are busyTick apart. Two hundred probes
-	// in a row use the CPU's caches well; fifty cost a third more per probe.
+	// With more than busy probes a day (2,000 a second), rounds are busyTick apart. Two hundred
+	// probes in a row use the CPU's caches well; fifty cost a third more per probe.
 	busyTick = 50 * time.Millisecond
 	busy     = 2000 * 86400
 	// share is the time per probe in a round, so that probes due at once, as after a pause of the

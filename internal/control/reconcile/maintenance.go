@@ -20,8 +20,8 @@ const (
 	// idleTime is how long services must be without packets before a node counts as drained: longer
 	// than routers take to change their routes, and than clients wait before they retransmit.
 	idleTime = 2 * time.Second
-	// handoverTime is the same while this node is MASTER of an instance: keepalived, or another setter
-	// of roles, notices that the node is not ready and elects another one.
+	// handoverTime is the same while this node is MASTER of an instance: keepalived, or another
+	// setter of roles, notices that the node is not ready and elects another one.
 	handoverTime = 10 * time.Second
 	// drainLook is the interval of counting packets, and drainRest bounds its CPU share: the next
 	// count is at least that many times later than the last one took.

@@ -26,8 +26,8 @@ type HandshakeReader interface {
 	// AwaitHandshakes returns a channel that signals new handshakes; nil: there are some already,
 	// or it cannot signal.
 	AwaitHandshakes() <-chan struct{}
-	// JudgeConnections checks whether endpoints answer the sampled connections. It marks services with
-	// findings as changed.
+	// JudgeConnections checks whether endpoints answer the sampled connections. It marks services
+	// with findings as changed.
 	JudgeConnections() error
 	// TryEndpoint sends the next new connection of a service to an endpoint that is out of
 	// rotation.
@@ -76,11 +76,11 @@ type answer struct {
 }
 
 const (
-	// mostReturns is the number of ejected endpoints checked at a time. They are limited separately,
-	// so they do not delay undecided ones: a failing rack affects thousands.
+	// mostReturns is the number of ejected endpoints checked at a time. They are limited
+	// separately, so they do not delay undecided ones: a failing rack affects thousands.
 	mostReturns = 64
-	// mostRead is the number of endpoints whose counters are read at a time: if more have changed, a
-	// turn takes longer than Pace.
+	// mostRead is the number of endpoints whose counters are read at a time: if more have changed,
+	// a turn takes longer than Pace.
 	mostRead = 20000
 	// restPace is the interval of checks without changes: the data path signals these.
 	restPace = 5 * time.Second

@@ -43,7 +43,8 @@ type Rules struct {
 	vips     Owned
 	gateways Gateways // nil: none
 
-	// Static reports whether this machine has an address that loxilb did not add; nil: none is known.
+	// Static reports whether this machine has an address that loxilb did not add; nil: none is
+	// known.
 	Static func(netip.Addr) bool
 
 	mu    sync.Mutex

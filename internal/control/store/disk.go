@@ -97,8 +97,8 @@ func makeDir(files fileSystem, path string) error {
 			return err
 		}
 	}
-	// An existing directory may have been made by an earlier start that ended before this point. If it
-	// cannot be synced because it belongs to others, it is usually older.
+	// An existing directory may have been made by an earlier start that ended before this point. If
+	// it cannot be synced because it belongs to others, it is usually older.
 	if err := syncDir(files, above); made {
 		return err
 	}

@@ -59,8 +59,8 @@ type Kind[T any] struct {
 	Validate func(T) error // optional: refuses an invalid object, independent of others
 	Clone    func(T) T     // optional: when a T has parts that its holder could change
 
-	// Format is the highest format that Decode knows, 1 or more. Each object is written in the lowest
-	// format that can express it, so an older loxilb can read most objects.
+	// Format is the highest format that Decode knows, 1 or more. Each object is written in the
+	// lowest format that can express it, so an older loxilb can read most objects.
 	Format int
 	// Encode writes an object as JSON, without space, its key included.
 	Encode func(T) (format int, object []byte, err error)

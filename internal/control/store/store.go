@@ -21,7 +21,8 @@ var (
 	ErrNewer    = errors.New("was written by a newer loxilb")
 	ErrClosed   = errors.New("the store is closed")
 
-	// ErrUnavailable is returned by changes of shared objects while the shared store is unreachable.
+	// ErrUnavailable is returned by changes of shared objects while the shared store is
+	// unreachable.
 	ErrUnavailable = errors.New("is not available")
 )
 

@@ -90,8 +90,8 @@ func address(field, s string) (netip.AddrPort, error) {
 	return at, nil
 }
 
-// SetConnectionID makes the packet one of QUIC, with a connection ID in hexadecimal; "": it stays as
-// it is. protocol: as asked.
+// SetConnectionID makes the packet one of QUIC, with a connection ID in hexadecimal; "": it stays
+// as it is. protocol: as asked.
 func (q *Question) SetConnectionID(text, protocol string) error {
 	if text == "" {
 		return nil

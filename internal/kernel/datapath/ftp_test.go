@@ -92,8 +92,8 @@ func TestFTPPerClient(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// TestFTPTLS counts a control connection that changes to TLS once, and no reply that just looks like
-// the server's: a client's own, one within a line, and one that is repeated.
+// TestFTPTLS counts a control connection that changes to TLS once, and no reply that just looks
+// like the server's: a client's own, one within a line, and one that is repeated.
 func TestFTPTLS(t *testing.T) {
 	t.Parallel()
 	inLab(t, ftpService, func(l *lab.Lab) error {

@@ -27,8 +27,8 @@ const (
 	neighbourPause = 50 * time.Millisecond
 	// check is how often the neighbours in use are compared with the kernel's table.
 	neighbourCheck = 10 * time.Second
-	// maxManaged bounds the next hops that the kernel keeps resolved: every 5 s it walks all of them
-	// with bottom halves off. Other endpoints are resolved by their first packet.
+	// maxManaged bounds the next hops that the kernel keeps resolved: every 5 s it walks all of
+	// them with bottom halves off. Other endpoints are resolved by their first packet.
 	maxManaged = 16384
 )
 

@@ -19,8 +19,8 @@ const (
 	DefaultBFDPriority = 100
 )
 
-// BFDSession is a BFD session with another node, as users configure it (RFC 5880). It elects which of
-// the two owns the VIPs of an instance.
+// BFDSession is a BFD session with another node, as users configure it (RFC 5880). It elects which
+// of the two owns the VIPs of an instance.
 type BFDSession struct {
 	Remote   netip.Addr    `json:"remote"`
 	Source   netip.Addr    `json:"source,omitzero"`    // zero: the kernel selects it

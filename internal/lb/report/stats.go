@@ -1,5 +1,5 @@
-// Package report defines the reports of the data path and of probes: counters, connections, packets,
-// reasons of drops, and health.
+// Package report defines the reports of the data path and of probes: counters, connections,
+// packets, reasons of drops, and health.
 package report
 
 import (

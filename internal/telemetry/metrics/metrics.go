@@ -37,7 +37,8 @@ type Options struct {
 	Compat    bool        // the names of the existing loxilb, too
 	Ready     func() bool // whether packets are balanced; nil: they are
 	Peaks     Peaks       // nil: unknown
-	// Certificates returns the certificates in use: of these files of probes, and others; nil: none.
+	// Certificates returns the certificates in use: of these files of probes, and others; nil:
+	// none.
 	Certificates func(probes []CertificateFile) []Certificate
 	Sessions     func() []bgp.Session     // with BGP neighbors; nil: BGP is off
 	Pairs        func() []netobj.BFDCount // BFD sessions with other nodes; nil: there are none

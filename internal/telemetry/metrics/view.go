@@ -19,8 +19,8 @@ import (
 
 // Source has the data that a scrape reads.
 type Source interface {
-	// Census yields the counters of the listed services that the data path has, by their index in the
-	// list, and returns the sums of all present and former endpoints.
+	// Census yields the counters of the listed services that the data path has, by their index in
+	// the list, and returns the sums of all present and former endpoints.
 	Census(keys []lb.Key, yield func(place int, s *report.ServiceStats)) report.EndpointStats
 	// RuleHits returns the packets decided by a firewall rule, and whether the data path has the
 	// rule.

@@ -171,8 +171,8 @@ func isFailure(status int) bool {
 	return status >= http.StatusInternalServerError || status == http.StatusTooManyRequests
 }
 
-// isVerdict reports whether an answer is about objects of the request, not about the balancer or its
-// client.
+// isVerdict reports whether an answer is about objects of the request, not about the balancer or
+// its client.
 func isVerdict(err error) bool {
 	var no *Refusal
 	return errors.As(err, &no) && !isFailure(no.Status) && no.Status != http.StatusUnauthorized && no.Status != http.StatusForbidden

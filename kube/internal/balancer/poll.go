@@ -11,8 +11,8 @@ import (
 // counts as dead. A balancer that applies thousands of services may be late once.
 const missedPolls = 2
 
-// hangAfter is how long a poll is not answered when the balancer's node is asked for a connection: a
-// node that is dead does not answer that either. It is longer than a connection may take.
+// hangAfter is how long a poll is not answered when the balancer's node is asked for a connection:
+// a node that is dead does not answer that either. It is longer than a connection may take.
 const hangAfter = pollTimeout * 3 / 5
 
 // errHangs ends a poll of a balancer whose node accepts connections meanwhile. Its daemon has

@@ -29,8 +29,8 @@ const (
 	asked  = time.Second // between elections
 	settle = time.Minute // that a balancer answers before VIPs move to it, whose connections may break
 
-	// restartTime is how long a daemon may need to be replaced. A balancer whose daemon was down for
-	// longer is no longer MASTER: its lease has ended when another one is elected.
+	// restartTime is how long a daemon may need to be replaced. A balancer whose daemon was down
+	// for longer is no longer MASTER: its lease has ended when another one is elected.
 	restartTime = 30 * time.Second
 )
 

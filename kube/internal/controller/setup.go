@@ -29,8 +29,8 @@ const (
 	poolDelay = time.Second / 2 // statuses of pools follow after that time, several changes at once
 
 	// What has failed is tried again after a pause that doubles up to retryMost. controller-runtime
-	// goes to 1,000 s: after ten minutes in which a webhook refuses writes, a Service would wait for
-	// up to ten minutes more.
+	// goes to 1,000 s: after ten minutes in which a webhook refuses writes, a Service would wait
+	// for up to ten minutes more.
 	retryFirst = 5 * time.Millisecond
 	retryMost  = 15 * time.Second
 )

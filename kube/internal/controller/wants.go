@@ -55,8 +55,8 @@ func slots(s *corev1.Service, a *annotation.Settings) ([]address.Slot, error) {
 	return out, nil
 }
 
-// checkSources returns why the source ranges of a Service cannot be read. The apiserver accepts some
-// that mean different things to different programs, such as 010.0.0.0/8. One that was left out
+// checkSources returns why the source ranges of a Service cannot be read. The apiserver accepts
+// some that mean different things to different programs, such as 010.0.0.0/8. One that was left out
 // would open the Service.
 func checkSources(s *corev1.Service) error {
 	for _, text := range s.Spec.LoadBalancerSourceRanges {

@@ -115,9 +115,9 @@ func TestFragments(t *testing.T) {
 	}
 }
 
-// TestPathMTU transfers data, with -long a gibibyte, from a network of jumbo frames into an ordinary
-// one, and each way over a path that is narrower behind the balancer than both ends assume. They
-// learn of it by ICMP, or use smaller segments from the beginning.
+// TestPathMTU transfers data, with -long a gibibyte, from a network of jumbo frames into an
+// ordinary one, and each way over a path that is narrower behind the balancer than both ends
+// assume. They learn of it by ICMP, or use smaller segments from the beginning.
 func TestPathMTU(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})

@@ -10,8 +10,8 @@ import (
 	"loxilb/test/net/rig"
 )
 
-// TestTransfer transfers data each way over one connection, the second one after a half-close of the
-// first. With -long, it is a gibibyte.
+// TestTransfer transfers data each way over one connection, the second one after a half-close of
+// the first. With -long, it is a gibibyte.
 func TestTransfer(t *testing.T) {
 	t.Parallel()
 	volume := rig.Volume()

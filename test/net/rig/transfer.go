@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Volume returns how many bytes a test of bulk transfers sends over each path: more than the windows
-// of both ends, and a gibibyte in a long test.
+// Volume returns how many bytes a test of bulk transfers sends over each path: more than the
+// windows of both ends, and a gibibyte in a long test.
 func Volume() int64 {
 	if IsLong() {
 		return 1 << 30

@@ -193,7 +193,8 @@ func (l *Link) configure(addresses []string) error {
 		return err
 	}
 	l.Index = link.Attrs().Index
-	// the kernel must not send packets there: no duplicate address detection, no router solicitations
+	// the kernel must not send packets there: no duplicate address detection, no router
+	// solicitations
 	if err := Sysctl("net/ipv6/conf/"+l.Name+"/accept_dad", "0"); err != nil {
 		return err
 	}

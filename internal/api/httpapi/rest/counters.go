@@ -26,8 +26,8 @@ func RefusedBy(r *report.Refusals) []v1.RefusedCount {
 
 // ServiceCounters is the part of the data path that counts for services.
 type ServiceCounters interface {
-	// EachServiceStats yields the counters of the listed services that the data path has, with their
-	// index in the list, in order.
+	// EachServiceStats yields the counters of the listed services that the data path has, with
+	// their index in the list, in order.
 	EachServiceStats(keys []lb.Key, yield func(place int, s *report.ServiceStats))
 }
 

@@ -49,8 +49,8 @@ func (a *API) CreateLoadbalancer(w http.ResponseWriter, r *http.Request, _ v1.Cr
 				return err
 			}
 		}
-		// Creating an identical service is an error. Bulk requests are declarative, so duplicates and
-		// missing services are fine there.
+		// Creating an identical service is an error. Bulk requests are declarative, so duplicates
+		// and missing services are fine there.
 		if !bulk && !tx.Changed() && list[0].oper != operDetach {
 			p := a.Objects.Exists("service", desired.ServiceID(list[0].Key))
 			p.Body.Result = compat.ServiceExists

@@ -20,9 +20,9 @@ type datagram struct {
 func newDatagram(q Question) *datagram { return &datagram{q, &atomic.Pointer[time.Time]{}} }
 
 const (
-	// doubt is the least time after an ICMP error for which silence is no evidence. Hosts limit ICMP
-	// errors (Linux: about one per second and peer), so a dead endpoint leaves most frequent probes
-	// unanswered.
+	// doubt is the least time after an ICMP error for which silence is no evidence. Hosts limit
+	// ICMP errors (Linux: about one per second and peer), so a dead endpoint leaves most frequent
+	// probes unanswered.
 	doubt = 10 * time.Second
 	// An ICMP error that proves nothing must be repeated for this many datagrams from other ports,
 	// at once, within this time each. An attacker who tries all ports does not hit them.

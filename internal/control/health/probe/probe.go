@@ -16,9 +16,9 @@ import (
 type Question struct {
 	To   netip.AddrPort
 	From netip.Addr // zero: the kernel's choice
-	// In mode dsr, To is a VIP, and At is the endpoint's own address, which determines the route. Lead
-	// redirects a socket's packets, so packets to the VIP reach At; nil: To is the endpoint's own
-	// address.
+	// In mode dsr, To is a VIP, and At is the endpoint's own address, which determines the route.
+	// Lead redirects a socket's packets, so packets to the VIP reach At; nil: To is the endpoint's
+	// own address.
 	At    netip.Addr
 	Lead  func(fd int) error
 	Probe lb.Probe
@@ -40,8 +40,8 @@ type Answer struct {
 
 // Prober repeats one probe.
 type Prober interface {
-	// Probe probes once, until ctx ends at the latest. An error is no evidence about the endpoint if
-	// it wraps ErrNotAsked or ErrUndecided.
+	// Probe probes once, until ctx ends at the latest. An error is no evidence about the endpoint
+	// if it wraps ErrNotAsked or ErrUndecided.
 	Probe(ctx context.Context) (Answer, error)
 }
 

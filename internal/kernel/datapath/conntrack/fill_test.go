@@ -6,8 +6,8 @@ import (
 	"loxilb/internal/kernel/datapath/bpf"
 )
 
-// TestPutAtLastHome checks that a bucket from which many keys have spilled refuses a client's key at
-// its first home, and takes it at its last one, as the packet path does.
+// TestPutAtLastHome checks that a bucket from which many keys have spilled refuses a client's key
+// at its first home, and takes it at its last one, as the packet path does.
 func TestPutAtLastHome(t *testing.T) {
 	t.Parallel()
 	buckets := make([]element, perGroup)

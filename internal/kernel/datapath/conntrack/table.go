@@ -29,8 +29,8 @@ const (
 	fullPercent, goalPercent = 72, 68
 	// firstGroups bounds the initial table: 32,000 entries.
 	firstGroups = 132
-	// countBatch is the number of entries that a CPU counts for itself, if the table is large enough
-	// for this error.
+	// countBatch is the number of entries that a CPU counts for itself, if the table is large
+	// enough for this error.
 	countBatch, largeTable = 32, 65536
 )
 

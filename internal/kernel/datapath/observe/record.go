@@ -14,8 +14,8 @@ import (
 const (
 	// recordPeriod is how often the ring is read: the packet path does not wake readers.
 	recordPeriod = 100 * time.Millisecond
-	// recordRingBytes is the size of the ring for all rules: some 500 copies, which allows 5,000 per
-	// second.
+	// recordRingBytes is the size of the ring for all rules: some 500 copies, which allows 5,000
+	// per second.
 	recordRingBytes = 1 << 18
 )
 

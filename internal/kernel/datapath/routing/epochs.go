@@ -12,8 +12,8 @@ import (
 
 const (
 	// afterRestart is the distance between the generations of routes of a new daemon and of the
-	// previous one, whose programs may still run for a moment. So the two never use the same epoch, or
-	// each other's next hops.
+	// previous one, whose programs may still run for a moment. So the two never use the same epoch,
+	// or each other's next hops.
 	afterRestart = uint32(bpf.TcLimitEPOCHS_OF_DAEMON)
 	// neighbourBits are the bits of a generation of neighbours; the bit above marks a row that is
 	// being written.

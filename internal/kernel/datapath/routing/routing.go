@@ -1,6 +1,6 @@
 // Package routing writes facts about the machine's network that the packet path cannot query: the
-// kinds of interfaces, the default routes, when cached next hops are stale, and where and until when
-// this node answers for VIPs.
+// kinds of interfaces, the default routes, when cached next hops are stale, and where and until
+// when this node answers for VIPs.
 //
 // All methods are idempotent and cost nothing without a change. The caller retries failures.
 package routing
