@@ -121,9 +121,10 @@ func (t *Tables) writeEgress(key bpf.TcEgressKey) error {
 	return nil
 }
 
-// countEgress sets whether endpoints open connections: by egress, or because of a helper.
+// countEgress sets whether endpoints open TCP connections: by egress, or data connections of FTP.
+// Handshakes then look up who has opened them.
 func (t *Tables) countEgress() error {
-	n := uint32(len(t.egress)) + uint32(len(t.helped))
+	n := uint32(len(t.egress)) + t.ftpServices
 	if n == t.egressCount {
 		return nil
 	}
