@@ -76,6 +76,7 @@ type Services struct {
 
 // accepted is the last valid request of a Service.
 type accepted struct {
+	since         time.Time // when the Service was valid for the first time
 	uid           types.UID
 	spec          corev1.ServiceSpec
 	settings      annotation.Settings
@@ -173,14 +174,7 @@ func (r *Services) serve(ctx context.Context, s *corev1.Service) (reconcile.Resu
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	r.mu.Lock()
-	_, known := r.accepted[key]
-	if now != nil {
-		r.accepted[key] = now
-	} else {
-		now = r.accepted[key]
-	}
-	r.mu.Unlock()
+	now = r.remember(key, now)
 	r.warnUnknown(s)
 	var result reconcile.Result
 	if found.reason == address.ReasonInvalid {
@@ -201,13 +195,30 @@ func (r *Services) serve(ctx context.Context, s *corev1.Service) (reconcile.Resu
 	r.Fleet.Set(key, desired)
 	state := r.Fleet.State(key)
 	verdict := programmed(&state, meta.FindStatusCondition(s.Status.Conditions, conditionProgrammed))
-	if verdict.reason == reasonPending && !known {
-		return reconcile.Result{RequeueAfter: pendingDelay}, nil // most are not pending any longer then, which saves a request
+	if wait := pendingDelay - time.Since(now.since); verdict.reason == reasonPending && wait > 0 {
+		// Most are no longer pending then, which saves a write. The event of the finalizer must not
+		// cost it nevertheless.
+		return reconcile.Result{RequeueAfter: wait}, nil
 	}
 	if verdict.reason == reasonPending {
 		result.RequeueAfter = pendingAgain
 	}
 	return result, r.report(ctx, s, found, &verdict, r.ingress(s, r.toPublish(s, now, &state), &state))
+}
+
+// remember notes what a Service asks for; nil: it is not valid. It returns what was valid last.
+func (r *Services) remember(key types.NamespacedName, now *accepted) *accepted {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	before := r.accepted[key]
+	if now == nil {
+		return before
+	}
+	if now.since = time.Now(); before != nil {
+		now.since = before.since
+	}
+	r.accepted[key] = now
+	return now
 }
 
 // accept checks a Service's request, and gives it its addresses. It returns nil if the request is

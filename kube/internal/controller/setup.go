@@ -25,7 +25,7 @@ import (
 )
 
 const (
-	workers   = 8               // Services reconciled at a time: most of that is waiting for the API
+	workers   = 16              // Services reconciled at a time: most of that is waiting for the API
 	poolDelay = time.Second / 2 // statuses of pools follow after that time, several changes at once
 
 	// What has failed is tried again after a pause that doubles up to retryMost. controller-runtime
