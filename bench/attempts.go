@@ -16,21 +16,22 @@ type attempt struct {
 	Result string
 }
 
-// Results of attempts; others are errors.
+// Results of attempts. Any other result is an error message.
 const (
 	attemptOK  = "ok"
 	attemptCut = "cut" // the program was ended meanwhile
 )
 
 // repeated is the least duration of a connection whose SYN was lost: TCP repeats a SYN after a
-// second. retransmitted is that of lost data, which TCP repeats after 200 ms at least.
+// second. retransmitted is the least duration of an exchange whose data was lost: TCP repeats it
+// after at least 200 ms.
 const (
 	repeated      = 900 * time.Millisecond
 	retransmitted = 200 * time.Millisecond
 )
 
-// servedShare is the share of new connections that must be made: some fail anywhere, and one in a
-// hundred by the kernel's SYN proxy.
+// servedShare is the share of new connections that must succeed. Some always fail; with the
+// kernel's SYN proxy, one in a hundred does.
 const servedShare = 0.95
 
 // String returns the attempt's line.

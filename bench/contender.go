@@ -145,8 +145,8 @@ type service struct {
 	serve        func(context.Context, *rig, *netnstest.Host) error
 }
 
-// vip returns the address of every service. No interface has it; those contenders that need that
-// put it on lo.
+// vip returns the address of every service. No interface has it; contenders that need it on an
+// interface add it to lo.
 func (s service) vip() netip.Addr {
 	if s.v6 {
 		return netip.MustParseAddr("2001:db8:20::1")

@@ -111,7 +111,8 @@ func (p *programs) loadCounting() (err error) {
 	return err
 }
 
-// loadCopy loads the program once more, with the maps of the first and other instructions.
+// loadCopy loads a second instance of the program, with the maps of the first one and other
+// instructions.
 func (p *programs) loadCopy(rewrite func(asm.Instructions) (asm.Instructions, error)) (*ebpf.Program, error) {
 	spec, err := bpf.LoadTc()
 	if err != nil {

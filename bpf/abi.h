@@ -45,15 +45,14 @@ enum limit {
  * Reasons
  */
 
-/* Why a packet was dropped. The name in lower case, without DROP_ and with '-'
- * for '_', is the metric label, the text in logs and the row in
- * loxilb-drops(7), which is made from these comments. New reasons go last:
- * their numbers index pinned maps. */
+/* Why a packet was dropped. The name in lower case, without DROP_ and with '-' for '_',
+ * is the metric label and the text in logs. loxilb-drops(7) is made from these
+ * comments. New reasons go last: their numbers index pinned maps. */
 enum drop_reason {
 	DROP_NONE, /* not dropped */
 	DROP_NO_ENDPOINT, /* the service has no endpoint that takes new connections */
 	DROP_NO_CONNECTION, /* a TCP segment other than SYN for a service, without a connection in the table */
-	DROP_CONNTRACK_FULL, /* the connection table is full: new connections are refused, established ones go on */
+	DROP_CONNTRACK_FULL, /* the connection table is full: new connections are refused, established ones continue */
 	DROP_TUPLE_IN_USE, /* the client's address and port are in use at an endpoint that has left its service, or prevent a connection to another endpoint */
 	DROP_CONNECTION_RACE, /* another CPU is opening, ending or moving the packet's connection, or holds the lock of its bucket for too long, or the service of a new connection is being replaced; the sender repeats the packet */
 	DROP_TTL_EXPIRED, /* TTL or hop limit would reach zero */
@@ -71,7 +70,7 @@ enum drop_reason {
 	DROP_SNAT_PORTS_EXHAUSTED, /* every source address has its 64,000 connections with the endpoint, or as many as the machine's own sockets leave */
 	DROP_FRAGMENTS_FULL, /* the first fragment of a datagram from a source that has begun 1,024 others within a second and completed none of them */
 	DROP_FRAGMENT_OVERLAP, /* a fragment that would replace ports or flags of the first one */
-	DROP_TOO_BIG, /* larger than the MTU towards its next hop; the sender is told */
+	DROP_TOO_BIG, /* larger than the MTU towards its next hop; the sender is notified */
 	DROP_ICMP_MTU, /* an ICMP error about a connection that reports an impossible MTU: below 68 (IPv4) or 1280 (IPv6) */
 	DROP_NOT_TRANSLATABLE, /* client and endpoint use different IP versions, and the packet has no counterpart in the other one: a fragment of ICMP or with further extension headers, an ICMP error of another kind; or it is a fragment of SCTP whose ports change: the checksum depends on all fragments; or an INIT or INIT ACK of SCTP with more than 192 parameters; or a fragment that a PROXY protocol header should precede */
 	DROP_DSR_ROUTED, /* direct return by MAC address to an endpoint behind a router, which cannot tell which endpoint the packet is for: use --tunnel */
@@ -167,7 +166,7 @@ struct quic_config {
 _Static_assert(sizeof(struct quic_config) == 232, "ABI");
 
 struct quic_server_key {
-	__u64 id[2]; /* bytes in the packet's order, zeros behind them; the last byte is the length */
+	__u64 id[2]; /* bytes in the packet's order, then zeros; the last byte is the length */
 	__u32 service;
 	__u32 pad;
 };
@@ -233,7 +232,7 @@ struct sctp_path {
 	struct ip_addr client;
 	struct ip_addr vip;
 	struct ip_addr
-		beat_client; /* of the client's last HEARTBEAT, whose answer takes the same path */
+		beat_client; /* path of the client's last HEARTBEAT, also for its answer */
 	struct ip_addr beat_vip;
 	__u32 seen; /* jiffies of the client's last packet by the present path */
 	__u32 pad;
@@ -282,8 +281,8 @@ enum hop_kind {
 	HOP_LOCAL, /* to a socket of this machine */
 };
 
-/* What else packets of a direction need. If the kind of the way is above HOP_PEER or
- * any of these bits is set, forward_uncommon() sends the packet: one comparison of
+/* Special treatment of a direction's packets. If the kind of the way is above HOP_PEER
+ * or any of these bits is set, forward_uncommon() sends the packet: one comparison of
  * both keeps all of it off the common path. */
 enum hop_flag {
 	HOP_HELPER =
@@ -316,7 +315,7 @@ struct connection {
 	__be16 sport;
 	__be16 dport;
 	__u16 address_sum; /* ones' complement: new minus old addresses */
-	__u16 tuple_sum; /* the same, of addresses and ports */
+	__u16 tuple_sum; /* sum of addresses and ports */
 	__u32 seen; /* jiffies (low 32 bits) of the last packet */
 	__u16 way; /* its next hop: index into ways; valid iff way_epoch is the current epoch */
 	__u16 way_epoch;
@@ -335,7 +334,7 @@ _Static_assert(sizeof(struct connection) == 80, "ABI");
 _Static_assert(__builtin_offsetof(struct connection, way) % 4 == 0, "ABI");
 _Static_assert(__builtin_offsetof(struct connection, flags) % 4 == 0, "ABI");
 
-/* Where they are in the state word, which is little endian. */
+/* Positions in the state word, which is little endian. */
 #define STATE_HOP_SHIFT 8
 #define STATE_TRAITS_SHIFT 16
 #define STATE_GENERATION_SHIFT 24
@@ -463,7 +462,7 @@ enum lease_limit {
 	LEASE_LINKS = 8, /* that may answer for one VIP, unless all do */
 };
 
-/* What a lease is about: a VIP, or an instance; the other member is 0. */
+/* The key of a lease: a VIP, or an instance; the other member is 0. */
 struct lease_key {
 	struct ip_addr vip;
 	__u64 instance; /* a hash of its name */
@@ -545,7 +544,7 @@ enum service_kind {
 	SERVICE_RANGE, /* service_key.port is the first of the range */
 };
 
-/* What a packet must be addressed to. Hashing 24 bytes takes as long as 20. */
+/* The destination of packets to a service. Hashing 24 bytes takes as long as 20. */
 struct service_key {
 	struct ip_addr vip;
 	__be16 port;
@@ -613,7 +612,8 @@ enum service_flag {
 };
 
 enum helper_limit {
-	TFTP_PORTS = 2, /* different ports of the endpoints of such services */
+	TFTP_PORTS =
+		2, /* different ports of the endpoints of services with TFTP */
 	FTP_TEXT = 128, /* bytes that are read; a multiple of 4 */
 	FTP_EXPECT_SECONDS = 30, /* a data connection is awaited */
 	FTP_LEAST_PORT = 1024, /* of data connections that are expected */
@@ -700,7 +700,7 @@ struct service_state {
 	__u64 next; /* round robin: how many connections were opened */
 	__s64 half_open; /* connections that are not assured */
 	struct token_bucket opens; /* while it has limits (limit.h) */
-	__s64 open; /* active connections, of those opened since any service has limits */
+	__s64 open; /* active connections opened since any service has had limits */
 };
 _Static_assert(sizeof(struct service_state) == 2 * CACHE_LINE, "ABI");
 
@@ -780,8 +780,8 @@ struct slot_block {
 };
 _Static_assert(sizeof(struct slot_block) == 64, "ABI");
 
-/* The first three counts are added to those of each CPU (struct connection_count):
- * only rare changes, and those of builds without counts per CPU, are here. */
+/* The first three counts are added to each CPU's (struct connection_count): they have
+ * only rare changes, and the counts of builds without counts per CPU. */
 struct endpoint_state {
 	__u64 unused;
 	__u64 connections; /* ever opened */
@@ -812,7 +812,7 @@ struct endpoint_traffic {
 
 enum handshake_layout {
 	HANDSHAKE_BUCKETS = 11,
-	HANDSHAKE_FAST = 6, /* so many of them are of usual handshakes */
+	HANDSHAKE_FAST = 6, /* number of bits for usual handshakes */
 };
 
 /* Steps of usual TCP handshakes with an endpoint whose answers are seen (handshake.h).
@@ -842,7 +842,7 @@ struct endpoint_outcomes {
 	__u32 answered_at; /* jiffies of an answer to a SYN; later ones may follow soon after it */
 	/* of SYNs while the endpoint answers none: */
 	__u32 last_client; /* hash of the client that sent the last one */
-	__u32 clients; /* SYNs whose client differs from that of the SYN before */
+	__u32 clients; /* SYNs whose client differs from the previous SYN's */
 	__u32 served; /* sampled connections in which the endpoint has sent data */
 	/* sampled connections in which only the client has sent data, and the
 	 * endpoint none for SAMPLE_STALL seconds; counted only if the client differs
@@ -851,7 +851,7 @@ struct endpoint_outcomes {
 	__u32 last_stalled; /* hash of the client of the last stalled connection */
 	/* the same, but each client once until the endpoint serves one: where clients
 	 * choose the endpoint, two addresses that alternate are not several clients */
-	__u32 stalled_set; /* a bit for each of them, by the hash */
+	__u32 stalled_set; /* a bit for each stalled connection, by the hash */
 	__u16 stalled_clients;
 	__u16 stalled_at; /* seconds, of the last stalled connection */
 };
@@ -883,7 +883,7 @@ struct connection_sample {
 };
 _Static_assert(sizeof(struct connection_sample) == CACHE_LINE, "ABI");
 
-/* What user space waits for, and what has changed when it wakes (wake.h). */
+/* Conditions for which user space waits, and changes when it wakes (wake.h). */
 struct wake {
 	/* bits of endpoints with new counts since user space last looked */
 	__u64 handshakes[MAX_ENDPOINTS / 64];
@@ -986,7 +986,7 @@ struct egress_key {
 };
 _Static_assert(sizeof(struct egress_key) == 20, "ABI");
 
-/* The source that such connections get. */
+/* The source of connections that endpoints open. */
 struct egress_endpoint {
 	__u32 endpoint; /* index into endpoints, where they are counted */
 	__u32 service; /* id */
@@ -1133,7 +1133,7 @@ enum trace_limit {
 	TRACE_CPUS = 128, /* CPUs that take turns apart from each other */
 	TRACE_IDLE_TURN =
 		1
-		<< 16, /* number of packets to skip at once when nobody traces any more */
+		<< 16, /* number of packets to skip at once when tracing has ended */
 	TRACE_TURN_SHIFT = 8, /* trace_turn_most is in parts of so many bits */
 };
 
@@ -1166,8 +1166,8 @@ struct trace_filter {
 	struct ip_addr host_mask; /* 0: any */
 	struct ip_addr vip; /* its destination before, or its source after */
 	struct ip_addr vip_mask; /* 0: any */
-	__u32 sample; /* of the sampled packets: those whose random number is at most this */
-	__u32 ifindex; /* by which it arrives or leaves; 0: any */
+	__u32 sample; /* limit of a sampled packet's random number */
+	__u32 ifindex; /* at which it arrives or leaves; 0: any */
 	__u16 vip_ports[2]; /* of the VIP: from, to */
 	__be16 port; /* any of its ports; 0: any */
 	__u8 protocol; /* 0: any; ICMP: of both IP versions */
@@ -1200,7 +1200,7 @@ struct packet_trace {
 	__u64 time; /* ns, CLOCK_MONOTONIC */
 	__u32 took; /* ns, in the program */
 	__u32 in; /* interface by which it arrived */
-	__u32 out; /* by which it leaves; 0: it does not, or the kernel decides */
+	__u32 out; /* at which it leaves; 0: it does not, or the kernel decides */
 	__u8 point; /* enum trace_point */
 	__u8 verdict; /* enum trace_verdict */
 	__u8 reason; /* enum drop_reason */
@@ -1245,17 +1245,17 @@ struct fragment {
 };
 _Static_assert(sizeof(struct fragment) == 40, "ABI");
 
-/* In the place of a fragment's protocol: what a row of FTP is. No packet with ports has these
- * numbers, which IANA reserves or leaves to experiments. */
+/* The type of a row of FTP, instead of a fragment's protocol. No packet with ports has
+ * these numbers, which IANA reserves or leaves to experiments. */
 enum expectation_kind {
 	EXPECT_PASSIVE = 253, /* a client's connection to a VIP */
 	EXPECT_ACTIVE = 254, /* an endpoint's connection to a client */
 	EXPECT_CONTROL = 255, /* the last one of a control connection */
 };
 
-/* A data connection that FTP expects, or the last one that a control connection has announced.
- * They are in the same table as fragments, so all have the same sizes, and their times the same
- * place: a program can use only 64 maps. */
+/* A data connection that FTP expects, or the last one that a control connection has
+ * announced. A program can use only 64 maps, so these rows are in the table of
+ * fragments, with the same size and the time at the same offset. */
 struct expectation_key {
 	struct ip_addr client;
 	struct ip_addr
@@ -1280,7 +1280,7 @@ struct expectation {
 };
 _Static_assert(sizeof(struct expectation) == sizeof(struct fragment), "ABI");
 
-/* EXPECT_CONTROL: what a control connection has announced. */
+/* EXPECT_CONTROL: the announcement of a control connection. */
 struct announcement {
 	__be16 port; /* as in the text */
 	__be16 vip_port; /* ... as the other side sees it */
@@ -1327,14 +1327,14 @@ _Static_assert(sizeof(struct bloom) % 8 == 0, "ABI");
 /* Kinds of answers with a rate limit. */
 enum answer_limit {
 	LIMIT_ICMP_ERRORS,
-	LIMIT_RESETS, /* of segments of no connection */
+	LIMIT_RESETS, /* for segments without a connection */
 	ANSWER_LIMITS
 };
 
-/* What a CPU keeps of packets, to save stack. */
+/* Buffers of a CPU for packets, to save stack. */
 enum packet_scratch_use {
-	SCRATCH_QUOTE, /* what an ICMP error quotes */
-	SCRATCH_QUOTED, /* the headers of what it quotes, as they are read (icmp.h) */
+	SCRATCH_QUOTE, /* the quote of an ICMP error */
+	SCRATCH_QUOTED, /* the quote's headers, as they are read (icmp.h) */
 	SCRATCH_TRACE, /* struct packet_trace and the reasons for choosing it */
 	SCRATCH_RULES, /* struct rule_scratch (rule.h) */
 	SCRATCH_SCTP, /* struct sctp_scratch (sctp/paths.h) */
@@ -1428,7 +1428,7 @@ enum policer_layout {
 		4, /* time is in 16ths of a nanosecond: 18 years are 63 bits */
 	COST_SHIFT =
 		16, /* costs are in ticks, with so many bits of a fraction */
-	MAX_SEGMENTS = 2048, /* of a segmented packet, as far as they count */
+	MAX_SEGMENTS = 2048, /* limit of counted segments of a packet */
 };
 
 enum policer_flag {
@@ -1449,12 +1449,12 @@ enum color {
 struct policer {
 	__u64 cost; /* of a byte or packet at the committed rate, in ticks */
 	__u64 burst; /* size of the committed bucket, in ticks; 0: it holds nothing */
-	__u64 peak_cost; /* two rates: the same for the peak rate */
+	__u64 peak_cost; /* two rates: cost at the peak rate */
 	__u64 excess_burst; /* of the second bucket: the peak rate's, or the excess bucket */
 	__u64 flags; /* enum policer_flag */
 	/* changed by packets: */
 	__u64 empty; /* ticks when the committed bucket was or will be empty; long ago: it is full */
-	__u64 peak_empty; /* two rates: the same for the second bucket */
+	__u64 peak_empty; /* two rates: time when the second bucket is empty */
 	__s64 excess; /* one rate: contents of the excess bucket, in ticks */
 };
 _Static_assert(sizeof(struct policer) == CACHE_LINE, "ABI");
@@ -1483,7 +1483,7 @@ struct mirror {
 };
 _Static_assert(sizeof(struct mirror) == 16, "ABI");
 
-/* What a mirror has copied, per CPU. */
+/* Counters of a mirror, per CPU. */
 struct mirrored {
 	__u64 packets;
 	__u64 bytes; /* of frames */
@@ -1521,7 +1521,7 @@ enum connection_event_kind {
 	EVENT_ENDED,
 };
 
-/* Why a connection has ended, beyond what its flags say. */
+/* Why a connection has ended, in addition to its flags. */
 enum connection_event_cause {
 	CAUSE_STATE, /* it was closed or reset, or silent for too long */
 	CAUSE_REMOVED, /* its endpoint was removed */
@@ -1603,7 +1603,7 @@ enum copy_result {
 	COPY_NONE, /* not tried */
 	COPY_INSERTED,
 	COPY_MERGED, /* into a connection that existed */
-	COPY_OLD, /* of an earlier connection of the same client's address and port */
+	COPY_OLD, /* copy of an earlier connection from the same address and port */
 	COPY_UNKNOWN, /* its endpoint does not exist, or not any more */
 	COPY_BUSY, /* another CPU is changing the same rows: try again */
 	COPY_CONFLICT, /* another connection has its addresses and ports */
@@ -1622,7 +1622,7 @@ enum scan_mode {
  * The sweep
  */
 
-/* What the sweep has done. */
+/* Results of the sweep. */
 struct sweep_report {
 	__u64 visited; /* entries looked at */
 	__u64 ended; /* connections removed: expired, or of an endpoint that is gone */
@@ -1668,7 +1668,7 @@ _Static_assert(sizeof(struct found_row) == 136, "ABI");
 /* How many idle connections were found. */
 struct idle_report {
 	struct token_bucket more; /* how many more may be handed over */
-	__u64 told; /* handed over, to end by RSTs */
+	__u64 told; /* passed to user space, to end by RSTs */
 	__u64 untold; /* ended silently: too many at once */
 };
 

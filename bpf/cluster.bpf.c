@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * cluster.bpf.c - connections of this node for the others, and of the others for this
- * one. Loaded only by a daemon that has a cluster (docs/adr/0092-connection-sync.md).
- * User space runs both programs on an empty packet, as it does those of the sweep.
+ * cluster.bpf.c - exchanges connections with other nodes. Loaded only by a daemon in a
+ * cluster (docs/adr/0092-connection-sync.md). User space runs both programs on an empty
+ * packet, like the sweep's.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>

@@ -14,9 +14,9 @@
 #include <linux/types.h>
 #include <bpf/bpf_helpers.h>
 
-/* Whether this is a program of SCTP packets, to which the others hand those over
- * (tc.bpf.c). It is compiled from the same sources; a constant, so that the compiler
- * removes TCP and UDP from it, and SCTP from the others. Set by the compiler's -D
+/* Whether this is a program of SCTP packets, which the other programs call (tc.bpf.c).
+ * It is compiled from the same sources; a constant, so that the compiler removes TCP
+ * and UDP from it, and SCTP from the others. Set by the compiler's -D
  * (internal/kernel/datapath/bpf/gen.go). */
 #ifndef ONLY_SCTP
 #define ONLY_SCTP 0

@@ -5,9 +5,9 @@
  * that should not need one.
  *
  * It decapsulates a packet iff the outer source is a load balancer's, the outer
- * destination is this machine, and the inner destination is a VIP: otherwise anybody
- * could smuggle packets past filters in an outer header. All other packets go to the
- * kernel unchanged.
+ * destination is this machine, and the inner destination is a VIP: otherwise attackers
+ * could bypass filters by an outer header. All other packets go to the kernel
+ * unchanged.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
@@ -54,8 +54,8 @@ struct {
 
 enum decap_count {
 	DECAP_TAKEN, /* the outer header was removed */
-	DECAP_SOURCE, /* left to the kernel: the outer source is no load balancer's */
-	DECAP_VIP, /* left to the kernel: the inner destination is no VIP */
+	DECAP_SOURCE, /* left to the kernel: the outer source is not a load balancer */
+	DECAP_VIP, /* left to the kernel: the inner destination is not a VIP */
 	DECAP_CONGESTION, /* dropped: congestion occurred, but the sender does not understand the mark (RFC 6040) */
 	DECAP_FAILED, /* dropped: out of memory */
 	DECAP_COUNTS
@@ -120,7 +120,7 @@ static __noinline bool outer_is_local(ctx_t *ctx, const struct outer *o)
 }
 
 /* Checks the inner destination and writes the combined ECN field. Returns -1 if the
- * packet must be dropped, 0 if the destination is no VIP, else 1. */
+ * packet must be dropped, 0 if the destination is not a VIP, else 1. */
 static __noinline int inner_admit(ctx_t *ctx, const struct outer *o)
 {
 	struct ip_addr daddr;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * gtp.bpf.c - takes the packets of mobile users out of their GTP-U tunnels (3GPP TS
- * 29.281), and puts the answers back, for the destinations that classifiers name: an
- * uplink classifier (TS 23.501 section 5.6.4). This machine is on the way between the
- * base station and the user plane function; all other packets go on.
+ * gtp.bpf.c - decapsulates GTP-U packets of mobile users (3GPP TS 29.281) to the
+ * destinations that classifiers name, and encapsulates the answers: an uplink
+ * classifier (TS 23.501 section 5.6.4). This machine is on the path between the base
+ * station and the user plane function, and forwards all other packets.
  *
  *	uplink    at each interface, before the packet path: a tunnel's packet from its user
  *	          to a classified address loses its outer header, and the packet path
@@ -34,7 +34,7 @@
 #define AF_INET6 10
 #define IP6_MULTICAST 0xff000000 /* the first bits of addresses */
 #define GTP_COUNTS_ROOM \
-	16 /* of the map, which is pinned: further outcomes need no other one */
+	16 /* rows of the pinned map, with room for further outcomes */
 
 struct gtp_tunnel {
 	struct ip_addr core; /* the user plane function's address */
@@ -67,7 +67,7 @@ struct {
 } gtp_classes SEC(".maps");
 
 enum gtp_count {
-	GTP_TAKEN, /* taken out of its tunnel */
+	GTP_TAKEN, /* decapsulated */
 	GTP_FORGED, /* left alone: the tunnel's user has another address */
 	GTP_SENT, /* put into a tunnel */
 	GTP_UNCLASSIFIED, /* dropped: to a user, from an address without classifier, and without another route */
@@ -132,8 +132,8 @@ static __always_inline __u8 inner_tos(ctx_t *ctx, __u32 at, bool ipv6)
 	return ipv6 ? ip[0] << 4 | ip[1] >> 4 : ip[1];
 }
 
-/* Combines the outer ECN field with that of the packet at an offset. Returns false if
- * the packet must be dropped. */
+/* Combines the outer ECN field with the field of the packet at an offset. Returns false
+ * if the packet must be dropped. */
 static __always_inline bool inner_set_ecn(ctx_t *ctx, __u32 at, bool ipv6,
 					  __u8 outer)
 {
@@ -148,7 +148,8 @@ static __always_inline bool inner_set_ecn(ctx_t *ctx, __u32 at, bool ipv6,
 	return ip && ecn_write_ipv4(ip, outer);
 }
 
-/* Takes a packet out of its tunnel. Returns TC_NEXT and leaves *taken if it stays there. */
+/* Decapsulates a packet. Returns TC_NEXT and leaves *taken unchanged if it stays in its
+ * tunnel. */
 static __always_inline int gtp_take(ctx_t *ctx, __u32 l3, bool *taken)
 {
 	struct outer o = { .l3 = l3 };

@@ -38,7 +38,7 @@ struct {
 	__type(value, struct table_state);
 } table_states SEC(".maps");
 
-/* The value of a map that has a single one, as a variable: the kernel puts its address
+/* The value of a map with a single value, as a variable: the kernel puts its address
  * into the program, so there is no lookup and no NULL. The loader connects it to the
  * map (docs/adr/0036-exchange-of-programs.md). */
 #define VALUE_OF(map) __hidden SEC(".data." #map)
@@ -97,7 +97,7 @@ struct {
 } service_ranges SEC(".maps");
 
 /* service id, prefix of addresses -> 1. Written by user; read for new connections of
- * services with such a list. There is room for twice the limit: new prefixes are
+ * services with a list of sources. There is room for twice the limit: new prefixes are
  * added before old ones are removed. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
@@ -321,7 +321,7 @@ struct {
 } kept_ports SEC(".maps");
 
 /* 0 -> address, protocol -> the service whose address its connections leave with.
- * Written by user; read, while there is any, for packets of no connection and no
+ * Written by user; read, while there is any, for packets without connection and
  * service. Made with the first service that has such endpoints. */
 struct egress_table {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -337,8 +337,8 @@ struct {
 	__array(values, struct egress_table);
 } egress_endpoints SEC(".maps");
 
-/* next hop of a default route -> 1. Written by user; read for new connections of such
- * endpoints. */
+/* next hop of a default route -> 1. Written by user; read for new connections that
+ * endpoints open. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -656,7 +656,7 @@ struct {
 
 /* counter of a firewall rule -> its policers and mirrors. Written by user; read when
  * rules decide a packet or connection, while any rule has attachments, and for each
- * packet of such connections. */
+ * packet of a connection with attachments. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -717,8 +717,8 @@ struct {
 	__array(values, struct quic_server_table);
 } quic_servers SEC(".maps");
 
-/* 0 -> service id -> its VIPs, if it is one of SCTP with several. Written by user; read for
- * INIT ACK and COOKIE ECHO. Made with the first such service, like the next one. */
+/* 0 -> service id -> its VIPs, for SCTP services with several. Written by user; read
+ * for INIT ACK and COOKIE ECHO. Made with the first such service, like the next one. */
 struct sctp_vip_table {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);

@@ -9,7 +9,7 @@
  * the endpoint's address replaces the VIP again. docs/adr/0048-direct-return.md has
  * the alternatives.
  *
- * Packets of no socket of this machine cost one comparison.
+ * Packets that no socket of this machine sent cost one comparison.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>

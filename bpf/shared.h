@@ -21,8 +21,8 @@ struct surge challenge_surge SEC(".data.shared") = SURGE_NEVER;
 /* The filters of tracers (trace.h). Written by user. */
 struct trace_filter trace_filters[MAX_TRACES] SEC(".data.shared") = {};
 
-/* Until when (jiffies) somebody traces: user extends it regularly, so that programs
- * that a killed process left behind copy nothing. */
+/* End of tracing, in jiffies. User extends it regularly, so programs of a killed
+ * process soon stop copying packets. */
 volatile __u32 trace_until SEC(".data.shared") = 0;
 
 /* The largest distance from one sampled packet to the next, in fractions of a packet.

@@ -36,7 +36,7 @@ struct bpf_map;
 const volatile __u64 own_namespace = 0;
 
 /* Reads the destination of the system call into the packet's tuple. Returns false if
- * the socket is of no interest. */
+ * the socket is not balanced. */
 static __always_inline bool sock_read_destination(struct bpf_sock_addr *ctx,
 						  struct packet *p)
 {

@@ -99,7 +99,7 @@ struct sweep_slice {
 
 /* Begins or ends a pass through the table: the whole pass uses the pressure at its
  * beginning. Otherwise the first groups would be emptied until the pressure is over,
- * and the others fill. */
+ * while others fill. */
 static __always_inline void sweep_pass(bool begins)
 {
 	struct table_state *t = table_state_get();
@@ -278,7 +278,8 @@ int loxilb_grow(struct __sk_buff *ctx)
 
 /* Reports whether the client's record is to be removed: if it was silent for longer
  * than its service keeps it, or if its endpoint is being removed, whose row is reused
- * soon. Not if the endpoint merely takes no new connections: it may take some again. */
+ * soon. An endpoint that only refuses new connections is no reason: it may accept them
+ * again. */
 static __always_inline bool persist_is_removable(const struct persist_key *key,
 						 const struct persist_entry *e)
 {

@@ -8,11 +8,12 @@
  * Each stage returns a verdict. Only finish() counts drops and returns tc's
  * codes (forward/finish.h).
  *
- * SCTP packets leave by a tail call to a program of their own, if a service has SCTP. It
- * is compiled from this file too, with ONLY_SCTP (docs/adr/0093-sctp.md). So do packets that
- * open connections of QUIC, with ONLY_QUIC; and segments of connections with a header of the
- * PROXY protocol, or of control connections of FTP (helper/ftp.h), with ONLY_PROXY
- * (docs/adr/0096-proxy-protocol.md, docs/adr/0104-ftp-tftp.md).
+ * SCTP packets leave by a tail call to a separate program, if a service has SCTP. It is
+ * also compiled from this file, with ONLY_SCTP (docs/adr/0093-sctp.md). There are
+ * separate programs for packets that open QUIC connections (ONLY_QUIC), and for
+ * segments of connections with a PROXY header and of FTP control connections
+ * (helper/ftp.h, ONLY_PROXY) (docs/adr/0096-proxy-protocol.md,
+ * docs/adr/0104-ftp-tftp.md).
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
@@ -146,8 +147,8 @@ forward_if_allowed(ctx_t *ctx, struct packet *p, struct connection *c)
 	return forward_uncommon(ctx, p, c, next_hop_resolve(ctx, p, c));
 }
 
-/* Forwards as forward_uncommon() does, and counts the handshake: only SYNs that leave
- * say something about the endpoint. */
+/* Forwards like forward_uncommon(), and counts the handshake: only SYNs that leave are
+ * evidence about the endpoint. */
 static __always_inline enum verdict forward_others(ctx_t *ctx, struct packet *p,
 						   struct connection *c)
 {
@@ -178,9 +179,9 @@ static __always_inline enum verdict balance_new(ctx_t *ctx, struct packet *p,
 	return unlikely(v == VERDICT_PASS) ? firewall_finish(ctx, p, v) : v;
 }
 
-/* Hands a packet over to a program of its own, at this place of tail_programs. Returns
- * if there is none. The other program traces the packet from its beginning. Inlined, as
- * older kernels limit the stack of functions with tail calls. */
+/* Calls the program at this place of tail_programs for a packet. Returns if there is
+ * none. The other program traces the packet from its beginning. Inlined, since older
+ * kernels limit the stack of functions with tail calls. */
 static __always_inline void hand_over(ctx_t *ctx, const struct packet *p,
 				      const __u32 at)
 {
@@ -199,9 +200,9 @@ static __always_inline void sctp_hand_over(ctx_t *ctx, const struct packet *p,
 		hand_over(ctx, p, at);
 }
 
-/* Hands over a segment of a connection with a header of the PROXY protocol. Without the
- * program, which loads before such connections open, nothing could be right: the segment
- * is dropped. */
+/* Calls the program for a segment of a connection with a PROXY header. If the program
+ * is missing, although it loads before such connections open, the segment is dropped.
+ */
 static __always_inline void proxy_hand_over(ctx_t *ctx, struct packet *p,
 					    enum verdict *v, const __u32 at)
 {
@@ -212,8 +213,8 @@ static __always_inline void proxy_hand_over(ctx_t *ctx, struct packet *p,
 }
 
 #if ONLY_SCTP
-/* Finds the association of a packet that came by a further path. Rules judge each such
- * packet, as no entry has their verdict. MISS: there is none. */
+/* Finds the association of a packet on an additional path. Firewall rules judge each of
+ * these packets, since no entry has their verdict. MISS: there is none. */
 static __always_inline enum verdict
 sctp_track_path(ctx_t *ctx, struct packet *p, struct connection **c)
 {
@@ -327,7 +328,7 @@ static __always_inline enum verdict balance(ctx_t *ctx, struct packet *p,
 	if (v == VERDICT_MISS)
 		return ONLY_PROXY ? drop(p, DROP_CONNECTION_RACE) :
 				    balance_new(ctx, p, l3);
-	if (v != VERDICT_CONTINUE || !c) { /* the latter: verifier: null */
+	if (v != VERDICT_CONTINUE || !c) { /* c: verifier: null */
 		proxy_hand_over(ctx, p, &v,
 				l3 ? TAIL_PROXY_ETHER : TAIL_PROXY_LAYER3);
 		return v;
@@ -346,8 +347,8 @@ static __always_inline enum verdict balance(ctx_t *ctx, struct packet *p,
 	return v;
 }
 
-/* Forwards a packet of no connection and no service, if an endpoint sends it to
- * its client directly (direct.h). Global (verifier: globals). */
+/* Forwards a packet without connection and service, if an endpoint sends it to its
+ * client directly (direct.h). Global (verifier: globals). */
 __noinline enum verdict forward_direct_answer(ctx_t *ctx, struct packet *p)
 {
 	struct connection *c;
@@ -369,8 +370,7 @@ __noinline enum verdict forward_direct_answer(ctx_t *ctx, struct packet *p)
 	return v;
 }
 
-/* Finds the connection of a later fragment or an ICMP error: CONTINUE, and *c
- * is it. */
+/* Finds the connection of a later fragment or an ICMP error. CONTINUE: it is in *c. */
 static __always_inline enum verdict
 related_find_connection(ctx_t *ctx, struct packet *p, struct connection **c)
 {
@@ -378,8 +378,8 @@ related_find_connection(ctx_t *ctx, struct packet *p, struct connection **c)
 				   icmp_translate(ctx, p, c);
 }
 
-/* Forwards a later fragment or an ICMP error through the connection c. Anybody may be
- * the sender of the error, so it is no sign of life of the connection. */
+/* Forwards a later fragment or an ICMP error through the connection c. The error may be
+ * forged, so it is not a sign of life of the connection. */
 static __noinline enum verdict related_forward(ctx_t *ctx, struct packet *p,
 					       struct connection *c)
 {
@@ -407,9 +407,9 @@ static __noinline enum verdict related_forward(ctx_t *ctx, struct packet *p,
 	return v;
 }
 
-/* Handles later fragments and ICMP errors: they belong to a connection, and open
- * none. Global, like answer(). Its stack frame is small, since the deepest chain of
- * calls has 512 bytes in all. */
+/* Handles later fragments and ICMP errors, which may belong to a connection but do not
+ * open one. Global, like answer(). Its stack frame is small, since the deepest chain of
+ * calls has 512 bytes in total. */
 __noinline enum verdict forward_related(ctx_t *ctx, struct packet *p)
 {
 	struct connection *c = NULL;
@@ -426,7 +426,8 @@ __noinline enum verdict forward_related(ctx_t *ctx, struct packet *p)
 	return related_forward(ctx, p, c);
 }
 
-/* Handles a packet that opens no connection, and belongs to none by its ports. */
+/* Handles a packet that does not open a connection, and has no connection by its ports.
+ */
 static __always_inline enum verdict handle_other(ctx_t *ctx, struct packet *p,
 						 enum verdict v, const __u16 l3)
 {
@@ -487,7 +488,7 @@ translate_local_reply(ctx_t *ctx, struct packet *p, const __u16 l3)
 	v = connection_track(ctx, p, &c, true);
 	if (v == VERDICT_MISS)
 		return VERDICT_PASS;
-	if (v != VERDICT_CONTINUE || !c) { /* the latter: verifier: null */
+	if (v != VERDICT_CONTINUE || !c) { /* c: verifier: null */
 		proxy_hand_over(ctx, p, &v,
 				l3 ? TAIL_PROXY_ETHER_OUT :
 				     TAIL_PROXY_LAYER3_OUT);
@@ -509,7 +510,7 @@ translate_local_reply(ctx_t *ctx, struct packet *p, const __u16 l3)
 	return VERDICT_PASS;
 }
 
-/* The same for later fragments and ICMP errors. */
+/* Translates later fragments and ICMP errors of endpoints on this machine. */
 __noinline enum verdict translate_local_related(ctx_t *ctx, struct packet *p)
 {
 	struct connection *c = NULL;

@@ -3,10 +3,9 @@
  * xdp.bpf.c - the fast path in front of tc.bpf.c, from driver to driver.
  *
  * It forwards packets of established TCP and UDP connections that leave as plain
- * Ethernet frames. It uses the entries that tc.bpf.c has made, and does the same as
- * that program. Of SYNs it challenges or drops those that tc.bpf.c certainly would
- * (xdp_syn.h). All other packets pass on to tc.bpf.c, which alone opens, closes and
- * refuses connections.
+ * Ethernet frames. It uses the entries that tc.bpf.c has made, and has the same
+ * effects. It challenges or drops SYNs if tc.bpf.c certainly would (xdp_syn.h). All
+ * other packets pass on to tc.bpf.c, which alone opens, closes and refuses connections.
  *
  * It decides before it changes anything: a packet that passes is unchanged, and so is
  * its connection.
@@ -52,8 +51,8 @@ static __always_inline bool is_established(const struct packet *p,
 	       protocol_is_settled(p, state_read(c));
 }
 
-/* Forwards a packet of an established connection, and handles SYNs that open
- * one. l3: the offset of the IP header, behind a VLAN tag if there is one. */
+/* Forwards a packet of an established connection, and handles SYNs that open one. l3:
+ * the offset of the IP header, after a VLAN tag if there is one. */
 static __always_inline int forward_frame(ctx_t *ctx, struct packet *p,
 					 const __u16 l3)
 {
@@ -124,7 +123,7 @@ static __always_inline int handle(ctx_t *ctx, const __u16 l3)
 	return action;
 }
 
-/* The same for frames with a priority tag. Global (verifier: globals). */
+/* Handles frames with a priority tag. Global (verifier: globals). */
 __noinline int handle_tagged(ctx_t *ctx)
 {
 	return handle(ctx, ETH_HLEN + VLAN_HLEN);

@@ -3,12 +3,12 @@
  * put.h - inserts copies of connections that other nodes have opened, as if they had been
  * opened here, or merges them into existing ones.
  *
- * Both sides of a merge are states of one connection, if client, endpoint, translation
- * and generation agree: then events add up, and the later times and numbers count, in any
- * order. Otherwise one of them is an earlier connection of the same client's port, or of
- * the same source port, and loses. A node that was away has missed the end of the earlier
- * one, and packets of the later one may have used its entry before the copy arrives.
- * A copy that no packet has used has counted none: packets of both entries are 0.
+ * Both sides of a merge belong to one connection if client, endpoint, translation and
+ * generation agree. Then events add up, and the later times and numbers count, in any
+ * order. Otherwise one of them is an earlier connection from the same client port or
+ * source port, and loses. A node that was away has missed the end of the earlier one,
+ * and packets of the later one may have used its entry before the copy arrives. A copy
+ * that no packet has used has counted none: packets of both entries are 0.
  */
 #ifndef LOXILB_PUT_H
 #define LOXILB_PUT_H
@@ -72,8 +72,8 @@ static __always_inline void put_use(struct connection *c, __u32 seen)
 	c->seen = seen;
 }
 
-/* Records that the endpoint has acknowledged the header of the PROXY protocol, before the
- * numbers say so: they would otherwise be those of the client's first byte, and the next
+/* Records that the endpoint has acknowledged the header of the PROXY protocol, before
+ * the numbers show it: otherwise they would match the client's first byte, and the next
  * segment would get the header again. */
 static __always_inline void put_proxy(struct connection *c, __u32 word,
 				      struct connection *reply)
@@ -122,7 +122,7 @@ static __noinline void put_path(const struct connection_copy *r)
 	bpf_map_update_elem(paths, key, path, BPF_ANY);
 }
 
-/* Adds what a copy knows to the connection that it is of. */
+/* Merges a copy into its connection. */
 static __always_inline int put_merge(const struct connection_copy *r,
 				     struct connection *c, __u32 word,
 				     struct connection *reply)
@@ -181,8 +181,8 @@ static __always_inline bool put_is_reopened(const struct connection_copy *r,
 				     r->reply_seq_end, reply->seq_end));
 }
 
-/* Reports whether the copy is of the connection with this client's entry. Not if only one of
- * both has a header of the PROXY protocol: their numbers differ. */
+/* Reports whether the copy belongs to the connection with this client's entry. It does
+ * not if only one of them has a header of the PROXY protocol: their numbers differ. */
 static __always_inline bool put_is_of(const struct connection_copy *r,
 				      const struct connection *c, __u32 word,
 				      const struct connection *reply)
@@ -319,8 +319,8 @@ static __always_inline int put_result(int err)
 	return err == -EEXIST ? COPY_CONFLICT : COPY_BUSY;
 }
 
-/* Reports whether the connection that has the key of the copy's replies is over: a node that
- * uses the source port again says so. old: its entry of replies. */
+/* Reports whether the connection with the key of the copy's replies is over: another
+ * node uses the source port again. old: its entry of replies. */
 static __always_inline bool put_succeeds(const struct connection_copy *r,
 					 const struct connection *old,
 					 __u32 word)

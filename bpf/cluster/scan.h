@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * scan.h - finds the connections that other nodes need copies of: all of them for a node
- * that joins, those used since copies were lost, and those whose copies would expire.
+ * scan.h - finds connections whose copies other nodes need: all for a node that joins,
+ * connections that were used since copies were lost, and connections whose copies would
+ * expire.
  *
- * A node sends the connections of which it has seen packets. It would otherwise return
- * to a node, as alive, a copy of a connection that this node has ended.
+ * A node sends only connections with packets of its own. Otherwise it would return a
+ * copy, as alive, to the node that has ended the connection.
  */
 #ifndef LOXILB_SCAN_H
 #define LOXILB_SCAN_H
@@ -20,7 +21,7 @@
 /* A copy is refreshed this often in the time that its connection may be silent. */
 #define SCAN_REFRESHES 4
 
-/* What a scan finds. Written by user before a slice. */
+/* Selection of a scan. Written by user before a slice. */
 volatile __u32 scan_mode; /* enum scan_mode */
 volatile __u32 scan_since; /* jiffies */
 volatile __u32
@@ -38,9 +39,9 @@ static __always_inline bool scan_is_closing(__u32 word)
 	return word & (CONN_FIN_CLIENT | CONN_FIN_ENDPOINT | CONN_RESET);
 }
 
-/* Reports whether the time for a refresh has come since scan_since. Refreshes are counted
- * from the connection's beginning, so they need no memory, and those of all connections
- * do not come at once. */
+/* Reports whether the time for a refresh has come since scan_since. Refreshes are
+ * counted from the connection's beginning, so they need no memory, and are spread over
+ * time. */
 static __always_inline bool scan_is_due(const struct table_row *row,
 					__u32 period, __u32 now)
 {

@@ -3,9 +3,10 @@
  * conntrack.h - the two entries of a connection, and the changes of its state.
  *
  * A connection is two entries of one table (table.h), one for each direction, which are
- * made and removed together. A packet needs one lookup, and finds all that it needs. Rare
- * events (SYN, FIN, RST, the end of the handshake) are recorded in both entries. If the
- * endpoint answers the client directly (CONN_ONE_WAY), there is the client's entry only.
+ * made and removed together. A packet needs one lookup, and finds all that it needs.
+ * Rare events (SYN, FIN, RST, the end of the handshake) are recorded in both entries.
+ * If the endpoint answers the client directly (CONN_ONE_WAY), there is only the
+ * client's entry.
  */
 #ifndef LOXILB_CONNTRACK_H
 #define LOXILB_CONNTRACK_H
@@ -30,7 +31,7 @@
 #include "table/table.h"
 #include "table/table_write.h"
 
-/* Traits of an entry whose reverse key has no entry, or that of another connection. */
+/* Traits of an entry whose reverse key has no entry, or another connection's entry. */
 #define CONN_SINGLE_ENTRY (CONN_RESTING | CONN_ONE_WAY)
 
 /* Reports whether packets of an entry leave with this tuple. */
@@ -43,7 +44,7 @@ connection_has_tuple(const struct connection *c,
 	       same_addr(&c->daddr, &tuple->daddr);
 }
 
-/* Reports whether packets of an entry answer those with this tuple. */
+/* Reports whether packets of an entry answer packets with this tuple. */
 static __always_inline bool
 connection_answers(const struct connection *c,
 		   const struct connection_key *tuple)
@@ -87,9 +88,9 @@ connection_peer_by_key(const struct connection *c, __u8 protocol)
 	return entry_find_established(&key, false);
 }
 
-/* Returns the entry of the other direction than c, for a packet of this protocol: mostly
- * it is in the row beside. hash: of entry_find_hashed(), which has found c. NULL: there
- * is none. */
+/* Returns the entry of the other direction than c, for a packet of this protocol; NULL
+ * if there is none. It is usually in the next row. hash: of entry_find_hashed(), which
+ * has found c. */
 static __always_inline struct connection *
 connection_peer_hashed(const struct connection *c, __u8 protocol, __u64 hash)
 {
@@ -202,7 +203,7 @@ connection_record_both(struct connection *client, __u32 client_word,
 	return client_word;
 }
 
-/* Does the same; c may be either of the two entries. */
+/* Records events like connection_record() does; c may be either of the two entries. */
 static __always_inline __u32 connection_record(struct connection *c, __u32 word,
 					       struct connection *peer,
 					       __u32 peer_word, __u8 events)
@@ -222,9 +223,9 @@ connection_notify(const struct packet *p, const struct connection *c,
 	event_notify(&p->tuple, c, NULL, EVENT(kind, 0, p->tuple.protocol, 0));
 }
 
-/* Stops counting a connection as half-open if these events have made it assured. It
- * was the client's packet. word: what was replaced in the client's entry. Returns
- * whether it became assured. */
+/* Stops counting a connection as half-open if these events of a client's packet have
+ * made it assured. word: the replaced word of the client's entry. Returns whether it
+ * became assured. */
 static __always_inline bool
 connection_is_assured_now(const struct packet *p, const struct connection *c,
 			  __u32 word, __u8 events)
@@ -248,8 +249,9 @@ static __always_inline bool connection_is_pair(const struct connection_key *key,
 	       connection_answers(peer, key);
 }
 
-/* Reports whether both entries have kept what a packet has recorded in them. AGAIN:
- * perhaps not, because another CPU was moving one (grow.h); that is finished by now. */
+/* Checks that both entries have kept the events that a packet has recorded. AGAIN:
+ * perhaps not, because another CPU was moving one (grow.h); the move is complete by
+ * now. */
 static __always_inline enum verdict
 connection_check_recorded(struct packet *p, const struct connection *c,
 			  const struct connection *peer)

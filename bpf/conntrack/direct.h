@@ -17,9 +17,8 @@
 #include "service/opening.h"
 #include "table/epoch.h"
 
-/* Whether there has been a service of MODE_DSR; otherwise nothing looks for such
- * answers. Connections outlive a change of the mode, so it stays set. Written by
- * user. */
+/* Whether there has been a service of MODE_DSR; otherwise direct answers are not looked
+ * up. Connections outlive a change of the mode, so it stays set. Written by user. */
 volatile __u32 direct_answers SEC(".data.runtime") = 0;
 
 /* Returns the client's entry of the connection that a packet with this tuple answers.

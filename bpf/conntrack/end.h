@@ -18,8 +18,8 @@
 #include "table/rows.h"
 #include "table/table_write.h"
 
-/* Removes the count of a pair without connections. A connection that opens at the
- * same moment finds the row retired, and the client repeats its packet. */
+/* Removes the count of a pair without connections. A connection that opens concurrently
+ * finds the row retired, and the client repeats its packet. */
 static __always_inline void snat_usage_retire(void *usages,
 					      const struct snat_pair *pair,
 					      struct snat_usage *u)
@@ -29,8 +29,8 @@ static __always_inline void snat_usage_retire(void *usages,
 }
 
 /* Counts connections of a source address and an endpoint. The sweep removes counts of
- * zero, which connections from endpoints to anywhere leave behind. While it is late,
- * the last connection removes its count. */
+ * zero, which connections that endpoints open leave behind. While it is late, the last
+ * connection removes its count. */
 static __always_inline void snat_usage_add(const struct snat_pair *pair,
 					   __s32 by)
 {
@@ -88,9 +88,9 @@ static __always_inline void connection_has_begun(struct connection_count *n)
 	__sync_fetch_and_add(&n->connections, 1);
 }
 
-/* Stops counting a connection. Called by the CPU that has ended it, or could not
- * begin it. word: the last one of the client's entry; CONN_ASSURED is in it iff the
- * connection became assured. */
+/* Stops counting a connection. Called by the CPU that has ended it, or could not begin
+ * it. word: the last word of the client's entry, with CONN_ASSURED iff the connection
+ * became assured. */
 static __noinline __maybe_unused void
 connection_ended(__u32 endpoint, const struct ip_addr *client, __u32 word,
 		 __u8 protocol)
@@ -123,7 +123,7 @@ static __always_inline void reply_succeed(const struct connection_key *key,
 }
 
 /* Ends a TCP connection and begins the next one, of the next generation, in the same
- * entries; events is what the new one has seen already. key: of the reply entry. The
+ * entries; events: already seen of the new connection. key: of the reply entry. The
  * caller has counted the new connection. Of two CPUs, one succeeds. */
 static __noinline __maybe_unused bool
 connection_succeed(struct connection *client, __u32 word,
@@ -152,7 +152,7 @@ connection_succeed(struct connection *client, __u32 word,
 	return true;
 }
 
-/* What happens to the source port of a connection that ends. */
+/* Treatment of an ending connection's source port. */
 enum port_fate {
 	PORT_IS_FREE,
 	PORT_RESTS, /* for timeout_snat_rest after the last packet */
@@ -195,8 +195,8 @@ static __always_inline void reply_rest(const struct connection_key *key,
 	}
 }
 
-/* Ends a reply entry without a client's entry: one whose port has rested, or an
- * orphan. Also deletes an entry that could not be deleted when its connection ended. */
+/* Ends a reply entry without a client's entry: its port has rested, or it is an orphan.
+ * Also deletes an entry that could not be deleted when its connection ended. */
 static __always_inline bool reply_end(const struct connection_key *key,
 				      struct connection *c, __u32 word)
 {
@@ -253,7 +253,7 @@ __noinline bool connection_end(const struct connection_key *key,
 			 client == c ? &key->saddr : &other.saddr, word,
 			 key->protocol);
 	reply = client != c;
-	/* from here on it stands for both, which are not kept on the stack */
+	/* from here on it is the only variable for both, to save stack */
 	asm volatile("" : "+r"(reply));
 	if (likely(!(word & STATE_TRAIT(CONN_SNAT | CONN_ONE_WAY))) &&
 	    likely(pair_remove(reply ? &other : key, reply ? key : &other,
@@ -269,8 +269,8 @@ __noinline bool connection_end(const struct connection_key *key,
 	return true;
 }
 
-/* Does the same by the reply entry, and reports the end to watchers if they need its
- * counts. */
+/* Ends a connection by its reply entry, and reports the end to watchers if they need
+ * its counts. */
 static __always_inline bool
 connection_end_by_reply(const struct connection_key *key, struct connection *c,
 			__u32 word, enum port_fate fate)
@@ -288,14 +288,14 @@ connection_end_by_reply(const struct connection_key *key, struct connection *c,
 	return connection_end(&answers, reply, state_read(reply), fate);
 }
 
-/* Returns what happens to the source port of a connection that a packet found expired
+/* Returns the treatment of the source port of a connection that a packet found expired
  * or closed. */
 static __always_inline enum port_fate port_fate(__u32 word)
 {
 	return connection_is_closed(word) ? PORT_RESTS_FROM_NOW : PORT_RESTS;
 }
 
-/* Ends such a connection. */
+/* Ends a connection that a packet found expired or closed. */
 static __always_inline bool connection_discard(const struct connection_key *key,
 					       struct connection *c, __u32 word)
 {

@@ -19,8 +19,8 @@
 #include "protocol/protocol.h"
 #include "table/rows.h"
 
-/* Reports whether a connection in this state is half-open and has a source port of ours
- * while those are short. */
+/* Reports whether a connection in this state is half-open and uses a source port of
+ * ours while these are short. */
 static __always_inline bool port_returns_early(__u32 word)
 {
 	return !(word & CONN_ASSURED) && word & STATE_TRAIT(CONN_SNAT) &&
@@ -55,8 +55,8 @@ static __always_inline __u32 timeout_of_service(const struct timeout *t,
 }
 
 /* Returns how long a connection in this state may be silent, in jiffies. A flow's
- * timeout shrinks gradually as the table fills, and at once if it has a source port of
- * ours while those are short. Global (verifier: globals). */
+ * timeout shrinks gradually as the table fills, and at once if it uses a source port of
+ * ours while these are short. Global (verifier: globals). */
 __noinline __maybe_unused __u32 connection_timeout(__u32 endpoint, __u32 word,
 						   __u8 protocol)
 {
@@ -97,8 +97,8 @@ static __always_inline bool connection_is_silent(const struct connection *c,
 	return !peer || (__s32)(now - peer->seen) > limit;
 }
 
-/* Reports whether the connection has been silent for its timeout plus slack. Then no
- * packet belongs to it any more. */
+/* Reports whether the connection has been silent for its timeout plus slack. Then
+ * packets no longer belong to it. */
 static __always_inline bool connection_is_expired(const struct connection *c,
 						  __u8 protocol, __u32 now,
 						  __u32 slack)
@@ -154,8 +154,8 @@ static __always_inline bool connection_is_orphan(const struct connection *c,
 }
 
 /* Reports whether a new connection may take the key of this one: if the old one is
- * expired or closed, and its source port, if it is one of ours, has left quarantine
- * or was the same client's; or if only one of its entries is left. */
+ * expired or closed, and its source port is not ours, has left quarantine, or was the
+ * same client's; or if only one of its entries is left. */
 static __noinline __maybe_unused bool
 connection_is_replaceable(const struct connection *old, const struct packet *p,
 			  __u8 protocol)

@@ -2,9 +2,9 @@
 /*
  * find.h - finds the entries of the connection table that a listing wants.
  *
- * To copy all entries, where few are wanted, would take most of the time. User space
- * runs this over a slice of the table at a time and checks the rows that it hands over:
- * they may be more than are wanted (docs/adr/0055-command-line.md).
+ * Copying all entries would take most of the time if few are wanted. User space runs
+ * this over a slice of the table at a time, and checks the returned rows: there may be
+ * unwanted ones (docs/adr/0055-command-line.md).
  */
 #ifndef LOXILB_FIND_H
 #define LOXILB_FIND_H
@@ -65,8 +65,8 @@ static __always_inline bool find_endpoint(__u32 id)
 	       (id < MAX_ENDPOINTS && find_endpoints[id / 64] >> (id % 64) & 1);
 }
 
-/* Hands a row over if it is wanted. Returns whether it was, or -1 if there is no
- * room. Global (verifier: globals). */
+/* Returns a row to user space if it is wanted: 1, 0, or -1 if there is no room. Global
+ * (verifier: globals). */
 __noinline int find_row(struct table_row *row, __u32 place)
 {
 	struct found_row *found;

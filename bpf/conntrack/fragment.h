@@ -5,8 +5,8 @@
  * Only the first fragment has ports. It is balanced like any packet, and leaves a
  * record by which later fragments find its connection. Nothing is reassembled: the
  * receiver sees gaps and overlaps, and refuses them. A fragment that arrives before the
- * first one is dropped, not held: attackers could fill the memory for it, and senders
- * send the first fragment first.
+ * first one is dropped, not held: attackers could fill the memory for held fragments,
+ * and senders send the first fragment first.
  *
  * A record ends when all bytes have been seen, after 30 s, or when its place is needed:
  * the map evicts the least recently used records. A source may begin only a limited
@@ -46,7 +46,8 @@ static __always_inline bool fragment_expired(const struct fragment *f,
 	return !jiffies_within(f->since, now, timeout_fragment);
 }
 
-/* Returns the source of datagrams, as the key of its budget: of IPv6, the /64. */
+/* Returns the key of the budget of a datagram's source: its address, or for IPv6 its
+ * /64. */
 static __always_inline struct ip_addr fragment_source(const struct packet *p)
 {
 	struct ip_addr source = p->tuple.saddr;
@@ -88,10 +89,10 @@ static __noinline void fragment_source_completes(const struct packet *p)
 		b->tokens += hz;
 }
 
-/* Records the arrival of a fragment. Returns false if one at its offset has arrived
- * before. Offsets are multiples of the first fragment's length, since all but the
- * last have the same length. Otherwise, or if there are more offsets than bits, some
- * fragments count as repeated, and the record lasts until it expires. */
+/* Records the arrival of a fragment. Returns false if a fragment with its offset has
+ * arrived before. Offsets are multiples of the first fragment's length, since all but
+ * the last have the same length. Otherwise, or if there are more offsets than bits,
+ * some fragments count as repeated, and the record lasts until it expires. */
 static __always_inline bool fragment_is_new(const struct packet *p,
 					    struct fragment *f)
 {
@@ -122,8 +123,8 @@ static __always_inline void fragment_count_bytes(const struct packet *p,
 		fragment_source_completes(p);
 }
 
-/* Records the first fragment of a datagram. foreign: it goes to the kernel, and so do
- * the later ones. */
+/* Records the first fragment of a datagram. foreign: all of its fragments are left to
+ * the kernel. */
 static __noinline enum verdict fragment_record(struct packet *p, bool foreign)
 {
 	struct fragment_key key;
@@ -172,7 +173,7 @@ static __noinline enum verdict packet_handle_fault(struct packet *p)
 	return fragment_record(p, false);
 }
 
-/* Does the same for any packet that is known to be ours. */
+/* Checks any packet that is known to be ours for a fault, and handles it. */
 static __always_inline enum verdict packet_check_fault(struct packet *p)
 {
 	return likely(!p->fault) ? VERDICT_CONTINUE : packet_handle_fault(p);
@@ -188,7 +189,7 @@ static __noinline bool is_to_vip(const struct packet *p)
 }
 
 /* Finds the connection of a later fragment, and returns CONTINUE with *c. PASS: it is
- * the kernel's, and has its ports if the first fragment was recorded. */
+ * left to the kernel; its ports are set if the first fragment was recorded. */
 static __noinline __maybe_unused enum verdict
 fragment_find_connection(struct packet *p, struct connection **c)
 {

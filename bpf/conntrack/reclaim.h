@@ -84,9 +84,9 @@ static __always_inline bool reclaim_take(__u32 *bucket)
 	return true;
 }
 
-/* Ends the pass. Resets the pressure that a killed sweep has left. A broken promise
- * is marked as such: after 2^32 jiffies, 49 days at 1,000 Hz, its time would be in
- * the future again. */
+/* Ends the pass. Resets the pressure that a killed sweep has left behind. A broken
+ * promise is marked as such: after 2^32 jiffies, 49 days at 1,000 Hz, its time would be
+ * in the future again. */
 static __always_inline void reclaim_end(void)
 {
 	__u32 now = (__u32)bpf_jiffies64();

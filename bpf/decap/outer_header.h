@@ -31,7 +31,7 @@ struct outer {
 	__u8 inner_ipv6;
 };
 
-/* Reads an outer IP header, if it has no options and the packet is no fragment. */
+/* Reads an outer IP header, if it has no options and the packet is not a fragment. */
 static __always_inline bool outer_ip(ctx_t *ctx, struct outer *o)
 {
 	struct ipv6hdr *ip6;
@@ -77,8 +77,8 @@ static __always_inline bool ecn_combine(__u8 outer, __u8 *inner)
 	return true;
 }
 
-/* Combines the outer ECN field with that of an inner header. Returns false if the packet
- * must be dropped. */
+/* Combines the outer and the inner ECN field. Returns false if the packet must be
+ * dropped. */
 static __always_inline bool ecn_write_ipv4(struct iphdr *ip, __u8 outer)
 {
 	__be16 old = *(__be16 *)ip;
@@ -91,7 +91,7 @@ static __always_inline bool ecn_write_ipv4(struct iphdr *ip, __u8 outer)
 	return true;
 }
 
-/* The same for IPv6. Pointers into the packet are invalid afterwards. */
+/* Combines them in an IPv6 header. Pointers into the packet are invalid afterwards. */
 static __always_inline bool ecn_write_ipv6(ctx_t *ctx, struct ipv6hdr *ip6,
 					   __u8 outer)
 {
@@ -108,9 +108,8 @@ static __always_inline bool ecn_write_ipv6(ctx_t *ctx, struct ipv6hdr *ip6,
 	return true;
 }
 
-/* Removes the outer header. If the inner header is of the other version, the
- * outer one is first changed to that version, so that the kernel knows what the
- * packet is. */
+/* Removes the outer header. If the inner header is of the other version, the outer one
+ * is first changed to that version, so that the kernel recognizes the packet. */
 static __noinline bool outer_remove(ctx_t *ctx, const struct outer *o)
 {
 	__be16 protocol =

@@ -3,12 +3,12 @@
  * bloom.h - a Bloom filter with one hash function, of the addresses and ports that
  * concern us.
  *
- * User space sets a bit for each VIP and for each endpoint, with its port. A packet to
- * a VIP has the bit of its destination, one from an endpoint that of its source. A
- * packet with neither belongs to no connection and no service (foreign.h). Two pairs of
- * address and port may share a bit: then a packet takes the slow path needlessly. Some
- * bits stand for all ports of an address, or for a port at every address; they are
- * checked only while there are any.
+ * User space sets a bit for each VIP and for each endpoint, with its port. The
+ * destination of a packet to a VIP has a bit, and so has the source of a packet from an
+ * endpoint. A packet with neither belongs to no connection and no service (foreign.h).
+ * Two pairs of address and port may share a bit: then a packet takes the slow path
+ * needlessly. Some bits stand for all ports of an address, or for a port at every
+ * address; they are checked only while there are any.
  *
  * Bits are set before the rows that they stand for. They are cleared when no row and no
  * entry needs them: user space builds the next filter from its rows, the sweep adds the
@@ -63,8 +63,8 @@ static __always_inline bool bloom_has(const __u64 *bits,
 	       1;
 }
 
-/* Reports whether a wildcard bit, for several addresses or ports, stands for one of
- * the packet's. */
+/* Reports whether a wildcard bit, for several addresses or ports, matches one of the
+ * packet's. */
 static __always_inline bool bloom_has_wildcard(const __u64 *bits,
 					       const struct connection_key *key)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * foreign.h - recognizes foreign packets, those of no connection and no service, by two
- * bits instead of lookups in large tables.
+ * foreign.h - recognizes foreign packets, without connection and service, by two bits
+ * instead of lookups in large tables.
  *
  * While foreign packets are many, as on machines that are not only load balancers, the
  * check comes before the connection lookup and saves three quarters of their time.

@@ -13,7 +13,7 @@
 /* Written by user, after the rules. */
 volatile __u32 rule_count SEC(".data.runtime") = 0;
 
-/* How many rules give connections another source: then packets of any address may
+/* Number of rules that translate sources. With such rules, packets of any address may
  * belong to a connection (foreign.h). */
 volatile __u32 snat_rules SEC(".data.runtime") = 0;
 

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * firewall.h - applies firewall rules to packets without a connection, both those that
- * may open one and those for the kernel; and to connections after the rules have
- * changed.
+ * firewall.h - applies firewall rules to packets without a connection, and to
+ * connections after the rules have changed.
  *
  * The kernel's packets have no state here. Answers to requests of this machine itself
  * are recognized by its sockets, and no rule drops them.
@@ -144,7 +143,8 @@ static __always_inline enum verdict firewall_source(const struct rule *r)
 	return VERDICT_CONTINUE;
 }
 
-/* Counts a packet that a rule has decided, and records it if the rule says so. */
+/* Counts a packet that a rule has decided, and records it if the rule has RULE_RECORD.
+ */
 static __always_inline void firewall_record(ctx_t *ctx, const struct packet *p,
 					    const struct rule *r)
 {
@@ -302,8 +302,8 @@ __noinline enum verdict firewall_judge_unparsed(ctx_t *ctx, struct packet *p)
 }
 
 /* Records in an answer the rule of its client's packets: the rule of the way that the
- * last of them used. Not if rules or routes have changed since, or it was more than
- * an epoch ago, when that row may belong to another way (way_find.h). */
+ * last of them used. Not if rules or routes have changed since, or after more than an
+ * epoch, since the row may then belong to another way (way_find.h). */
 static __noinline void
 firewall_take_rule_of_client(struct packet *p,
 			     const struct connection_key *client)

@@ -6,8 +6,8 @@
  * an ICMP error that quotes it (RFC 1812, RFC 4443). The answer is routed to the sender
  * like any packet. The number of ICMP errors is limited, since one costs its receiver
  * more than the packet cost its sender. So is the number of RSTs to segments without a
- * connection: a forger of sources could otherwise direct any number of them at anybody.
- * Answers are never larger than the segment.
+ * connection: a forger of sources could otherwise direct any number of them at a
+ * victim. Answers are never larger than the segment.
  *
  * This path is slow, so its functions are not inlined, and each has its own stack
  * frame.
@@ -77,10 +77,10 @@ static __always_inline void icmp_fill(const struct packet *p,
 	}
 }
 
-/* Rewrites a packet into the ICMP error about it. If its checksum is left to
- * the device, the device writes it later, into the quote. Then the bytes from
- * the layer 4 header on add up to the complement of what the field holds
- * now. Global (verifier: globals). */
+/* Rewrites a packet into the ICMP error about it. If its checksum is left to the
+ * device, the device writes it later, into the quote. Then the bytes from the layer 4
+ * header on add up to the complement of the field's present value. Global (verifier:
+ * globals). */
 __noinline int answer_icmp(ctx_t *ctx, struct packet *p,
 			   const struct ip_addr *src)
 {

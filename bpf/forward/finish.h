@@ -58,7 +58,7 @@ static __always_inline int finish(ctx_t *ctx, struct packet *p, enum verdict v)
 	return action;
 }
 
-/* Answers the sender of a packet first, if the verdict says so. */
+/* First answers the sender of a packet, if the verdict requires it. */
 static __always_inline int finish_ingress(ctx_t *ctx, struct packet *p,
 					  enum verdict v)
 {

@@ -24,7 +24,7 @@ struct {
 } xdp_targets SEC(".maps");
 
 /* Reports whether XDP can send to an interface, and sets the redirect target; so it
- * is checked last. Frames that go back where they came from are redirected, too: a
+ * must be the last check. Frames that return to their interface are redirected, too: a
  * veth silently loses XDP_TX frames while its other end does not accept them. */
 static __always_inline bool xdp_send_to(__u32 ifindex)
 {

@@ -24,7 +24,7 @@
 #define GTP_USER_DATA 255 /* the only type with a user's packet */
 #define GTP_END_MARKER 254 /* the last message of a tunnel that moves */
 #define GTP_PDU_SESSION 0x85 /* the extension header's type */
-#define GTP_EXTENSIONS 4 /* more of them in a row are left alone */
+#define GTP_EXTENSIONS 4 /* packets with more of them are not handled */
 
 struct gtp {
 	__u8 flags;

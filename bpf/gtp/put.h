@@ -84,7 +84,7 @@ gtp_message(struct gtp_message *m, const struct gtp_downlink *d, __u32 length)
 	m->qfi = d->qfi;
 }
 
-/* Adds the sum of a packet behind its Ethernet header. Returns a negative number if it
+/* Adds the sum of a packet after its Ethernet header. Returns a negative number if it
  * is too large. Global (verifier: globals). */
 __noinline __s64 gtp_sum(ctx_t *ctx, __u32 sum)
 {

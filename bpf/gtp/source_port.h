@@ -26,7 +26,7 @@
 #define GTP_FIRST_SOURCE 0xc000 /* and 16,383 more: dynamic ports (RFC 6335) */
 #define GTP_SOURCE_BITS 14
 #define GTP_FACTOR \
-	0x9e3779b1 /* spreads TEIDs in sequence, and those with equal low bits */
+	0x9e3779b1 /* spreads consecutive TEIDs, and TEIDs with equal low bits */
 #define IP6_FRAGMENT 44
 
 /* VIPs of services with ALGORITHM_N3. Written by user. */
@@ -98,13 +98,13 @@ static __always_inline bool gtp_write_source(ctx_t *ctx, __u32 at, __be16 check,
 	if (check && bpf_l4_csum_replace(ctx, at + field, old, new,
 					 sizeof(new) | BPF_F_MARK_MANGLED_0))
 		return false;
-	/* otherwise the change of the checksum makes up for that of the port */
+	/* otherwise the checksum would compensate the changed port */
 	return !bpf_skb_store_bytes(ctx, at, &new, sizeof(new),
 				    check ? 0 : BPF_F_RECOMPUTE_CSUM);
 }
 
-/* Returns whether the packet is one of a tunnel to a balanced address: 1, and then it has
- * the tunnel's source port. A negative number: that failed. */
+/* Returns 1 if the packet belongs to a tunnel to a balanced address, after setting the
+ * tunnel's source port. A negative number means that this failed. */
 static __always_inline int gtp_set_source(ctx_t *ctx, __u32 l3)
 {
 	__be16 old, new, check;

@@ -7,9 +7,9 @@
  *	endpoint > client      227 ... (31,31,31,1,P)      229 ... (|||P|)
  *	            becomes    227 ... (20,20,20,1,P)      the same, if P is free at the VIP
  *
- * The text keeps its length, as what precedes the numbers is free (RFC 959, RFC 1123 section
- * 4.1.2.6): so no number of a segment changes. PORT and EPRT do not change either: what they
- * announce is followed to the client's own address only, whatever address they name.
+ * The text keeps its length, since the text before the numbers is arbitrary (RFC 959,
+ * RFC 1123 section 4.1.2.6), so no sequence number changes. PORT and EPRT do not change
+ * either: whatever address they name, only the client's own address is used.
  *
  * A line counts if it begins where the line before ended, in sequence, and has its numbers in
  * one segment. Anything else passes as it is. It has its own program, shared with the PROXY
@@ -26,8 +26,8 @@
 
 #if ONLY_PROXY
 
-/* Records whether the next byte of this direction begins a line, for each segment that moves
- * the end of what was seen, also past a gap. The end of a fragment is unknown. */
+/* Records whether the next byte of this direction begins a line, for each segment with
+ * new data, even after a gap. The end of a fragment is unknown. */
 static __always_inline void ftp_record_end(ctx_t *ctx, const struct packet *p,
 					   struct connection *c, __u32 word)
 {
@@ -70,7 +70,7 @@ __noinline __maybe_unused int ftp_decide(ctx_t *ctx, struct packet *p,
 	return 0;
 }
 
-/* Reports whether a port of the VIP is no service's. */
+/* Reports whether no service uses a port of the VIP. */
 static __noinline bool ftp_is_free(ctx_t *ctx, struct packet *p,
 				   const struct ip_addr *vip, __be16 port)
 {
@@ -102,8 +102,8 @@ static __noinline bool ftp_expect_at(ctx_t *ctx, struct packet *p,
 	       !bpf_map_update_elem(&fragments, &s->key, &s->row, BPF_ANY);
 }
 
-/* Stores what is expected, and returns the port that the client or endpoint connects to; 0:
- * none is free. wanted: is tried first. */
+/* Stores the expectation, and returns the port for the client or endpoint to connect
+ * to; 0: none is free. wanted: tried first. */
 static __always_inline __u32 ftp_expect_somewhere(ctx_t *ctx, struct packet *p,
 						  struct ftp_scratch *s,
 						  __u32 wanted)
@@ -135,8 +135,8 @@ static __always_inline __u32 ftp_refuse(enum ftp_refusal why)
 	return 0;
 }
 
-/* Expects the data connection of s->key and s->row, instead of the last one of its control
- * connection, and returns the port that the client or endpoint connects to; 0: it is not
+/* Expects the data connection of s->key and s->row instead of the control connection's
+ * last one. Returns the port for the client or endpoint to connect to; 0: it is not
  * expected. Global (verifier: globals). */
 __noinline __maybe_unused __u32 ftp_expect(ctx_t *ctx, struct packet *p,
 					   struct connection *c)
@@ -220,8 +220,8 @@ static __always_inline bool ftp_reply(ctx_t *ctx, struct packet *p,
 		ctx, p, is_227 ? bpf_ntohl(c->saddr.word[3]) : 0, port);
 }
 
-/* Handles a command of the client. If the endpoint sees another address than the client's,
- * the command names one that it does not know: it refuses that. */
+/* Handles a command of the client. If the endpoint does not see the client's own
+ * address, it refuses the command, which names an address unknown to it. */
 static __always_inline bool ftp_command(ctx_t *ctx, struct packet *p,
 					struct connection *c,
 					struct ftp_scratch *s)
@@ -287,7 +287,7 @@ static __always_inline enum verdict ftp_change(ctx_t *ctx, struct packet *p,
 }
 #endif
 
-/* Changes a packet of a connection whose segments have a program of their own, before it is
+/* Changes a packet of a connection whose segments have their own program, before it is
  * translated. */
 static __always_inline enum verdict segment_change(ctx_t *ctx, struct packet *p,
 						   struct connection *c)

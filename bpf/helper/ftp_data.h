@@ -2,15 +2,15 @@
 /*
  * ftp_data.h - finds the control connection that a data connection of FTP is for.
  *
- * The program of control connections (ftp.h) has read the port in a command or reply, and
- * left what it expects:
+ * The program of control connections (ftp.h) has read the port in a command or reply,
+ * and stored an expectation:
  *
  *	passive   client > VIP:port        opens a connection of the service, at the endpoint
  *	active    endpoint > client:port   opens one outwards, from the VIP
  *
- * Afterwards it is a connection like others. What is expected is used up by the first SYN,
- * whose repetitions have the same source port, and expires after FTP_EXPECT_SECONDS, without
- * the daemon.
+ * Afterwards it is a connection like others. The first SYN uses up the expectation;
+ * repetitions of the SYN have the same source port. An unused expectation expires after
+ * FTP_EXPECT_SECONDS, without the daemon.
  */
 #ifndef LOXILB_HELPER_FTP_DATA_H
 #define LOXILB_HELPER_FTP_DATA_H
@@ -26,7 +26,7 @@ volatile __u32 ftp_services SEC(".data.runtime") = 0;
 /* enum ftp_refusal -> announcements of data connections that are not expected. Read by user. */
 __u64 ftp_refusals[FTP_REFUSALS] SEC(".data.runtime") = {};
 
-/* What the SYN that uses an expectation up leaves there. */
+/* The row after the SYN that has used up the expectation. */
 #define FTP_OPENER(sport) (0x10000 | (sport))
 
 static __always_inline void expectation_make_key(struct expectation_key *key,
@@ -55,8 +55,8 @@ expectation_find(const struct expectation_key *key, __u32 now)
 	return e && expectation_is_valid(e->since, now) ? e : NULL;
 }
 
-/* Frees the place of the control connection, whose announcement has served its purpose. Its
- * row stays until another control connection needs the place, so repeated segments are
+/* Frees the place of the control connection, whose announcement is used up. Its row
+ * stays until another control connection needs the place, so repeated segments are
  * recognized. key: of the data connection; it changes. */
 static __noinline __maybe_unused int
 expectation_settle(struct expectation_key *key, const struct expectation *e)

@@ -2,9 +2,9 @@
 /*
  * ftp_place.h - limits the data connections that a client's address may have announced.
  *
- * An address has FTP_PER_CLIENT places. A control connection takes one for its last
- * announcement, and gives it back when that is used up or expires. So a client has two rows
- * for each place in the table that all share, and cannot push out what others expect.
+ * An address has FTP_PER_CLIENT places. A control connection occupies one with its last
+ * announcement until this is used up or expires. So a client has at most two rows per
+ * place in the shared table, and cannot evict the expectations of others.
  */
 #ifndef LOXILB_HELPER_FTP_PLACE_H
 #define LOXILB_HELPER_FTP_PLACE_H
@@ -14,7 +14,8 @@
 
 #if ONLY_PROXY
 
-/* Fills in which control connection a segment belongs to, and where its place may be. */
+/* Fills in the control connection of a segment, and the first candidate for its place.
+ */
 static __always_inline void ftp_set_control(struct ftp_scratch *s,
 					    const struct packet *p,
 					    const struct connection *c)
@@ -52,8 +53,8 @@ static __always_inline bool ftp_is_own(const struct ftp_scratch *s,
 	       same_addr(&a->vip, &s->announced.vip);
 }
 
-/* Looks at a place. One without a row ends the search, as rows stay where they are. Only an
- * evicted row may hide a later one, which expires. */
+/* Checks a place. An empty place ends the search, since rows do not move. Only an
+ * evicted row can hide a later one, which then expires. */
 static long ftp_check_place(__u32 i, struct ftp_walk *w)
 {
 	struct ftp_scratch *s = w->s;
@@ -89,9 +90,9 @@ ftp_find_place(const struct packet *p, const struct connection *c,
 	return bpf_map_lookup_elem(&fragments, &s->place);
 }
 
-/* Forgets the data connection that the present or former control connection of a place has
- * announced last. Another control connection of the client may have announced the same
- * since, which the row's place shows. */
+/* Forgets the last announcement of the present or former control connection of a place.
+ * Another control connection of the client may have announced the same since; then the
+ * row's place differs. */
 static __noinline int ftp_forget(const struct ftp_scratch *s,
 				 const struct announcement *last)
 {

@@ -25,16 +25,16 @@ enum ftp_kind {
 	FTP_234,
 };
 
-/* What was read of a line. In a map, since the verifier of older kernels would take loops
- * over the stack for shorter than they are. */
+/* The parsed part of a line. In a map, since older verifiers misjudge the length of
+ * loops over the stack. */
 struct ftp_scan_state {
 	__u32 kind; /* enum ftp_kind */
-	__u32 numbers; /* that are complete; with delimiters: how many of those have come */
+	__u32 numbers; /* complete numbers; with delimiters: number of delimiters */
 	__u32 digits; /* of the present number */
 	__u32 value; /* of the present number */
 	__u32 delimiter; /* 0: none has come */
 	__u32 first; /* where the numbers begin that may change */
-	__u32 end; /* where they end; 0: they are not complete */
+	__u32 end; /* where the numbers end; 0: they are not complete */
 	__u32 addr; /* of PORT and 227 */
 	__u32 port;
 };
@@ -171,7 +171,7 @@ static long ftp_scan_byte(__u32 i, struct ftp_walk *w)
 		       ftp_scan_fields(&s->scan, byte, i);
 }
 
-/* Returns what a line begins with. */
+/* Returns the type of a line by its beginning. */
 static __always_inline enum ftp_kind ftp_kind_of(const __u8 *text)
 {
 	const __u32 word =

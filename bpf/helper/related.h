@@ -9,8 +9,8 @@
 #include "helper/ftp_data.h"
 #include "helper/tftp.h"
 
-/* Reports whether a packet opens a related connection, and fills in what open.h needs. The
- * program of SCTP has no such packets. */
+/* Reports whether a packet opens a related connection, and fills in the values for
+ * open.h. SCTP has no related connections. */
 static __always_inline bool related_find_service(ctx_t *ctx, struct packet *p,
 						 struct opening *o)
 {

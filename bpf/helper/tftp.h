@@ -9,8 +9,8 @@
  *	endpoint:50000 > client:4000  answer, opens a connection of its own:
  *	VIP:50000 > client:4000       as the client receives it
  *
- * The entry of replies to the request has all that the answer needs. So there is nothing to
- * remember, to expire or to copy, and established packets pay nothing
+ * The entry of replies to the request has all data for the answer. So there is no other
+ * state to expire or to copy, and established packets pay nothing
  * (docs/adr/0104-ftp-tftp.md).
  */
 #ifndef LOXILB_HELPER_TFTP_H

@@ -7,8 +7,8 @@
  * open socket counts as a connection.
  *
  * A datagram socket that names a destination with each packet may have eight flows. The
- * ninth replaces the oldest, whose endpoint is chosen again when it is named the next
- * time.
+ * ninth replaces the oldest; a later datagram to that destination chooses an endpoint
+ * again.
  */
 #ifndef LOXILB_SOCK_H
 #define LOXILB_SOCK_H
@@ -128,8 +128,8 @@ static __always_inline void sock_uncount(const struct sock_flow *f)
 		sock_uncount_endpoint(f->endpoint);
 }
 
-/* Returns the error for a refused connection, without delay: that of an endpoint
- * which refuses, or which does not answer. */
+/* Returns the error for a refused connection, without delay: the error of a refusing
+ * endpoint, or of a silent one. */
 static __always_inline int sock_refuse_error(const struct service *svc)
 {
 	if (svc->flags & SERVICE_REFUSE_PASS)
@@ -137,9 +137,9 @@ static __always_inline int sock_refuse_error(const struct service *svc)
 	return svc->flags & SERVICE_REFUSE_DROP ? -ETIMEDOUT : -ECONNREFUSED;
 }
 
-/* Chooses by the service's algorithm; the socket's cookie stands for a packet's
- * source. System calls may be preempted, and another one may use the opening
- * meanwhile. Any position is valid, so at worst it is not the least loaded one. */
+/* Chooses by the service's algorithm; the socket's cookie stands for a packet's source.
+ * System calls may be preempted, and another call may use the opening meanwhile. Any
+ * position is valid, so at worst the chosen endpoint is not the least loaded one. */
 static __noinline __u32 *sock_select(struct packet *p,
 				     const struct service *svc, __u64 cookie)
 {
@@ -211,9 +211,9 @@ __noinline int sock_flow_to_endpoint(struct packet *p,
 }
 
 /* Finds the service and makes a flow. Returns -ENOENT if the kernel handles the
- * connection: there is no service, or it refuses with SERVICE_REFUSE_PASS. The
- * socket's program gets all other errors. No packet of it passes here that could get the
- * header that endpoints with PROXY protocol expect. */
+ * connection: there is no service, or it refuses with SERVICE_REFUSE_PASS. The socket's
+ * program gets all other errors. Its packets do not pass the balancer, so they cannot
+ * get a PROXY header. */
 static __noinline int sock_new_flow(struct packet *p,
 				    const struct sock_request *request,
 				    struct sock_flow *f)
@@ -275,8 +275,8 @@ static __noinline bool sock_find_flow(struct sock_flows *s,
 	return found && sock_flow_is_valid(out, p->now);
 }
 
-/* Stores a flow: in place of one to the same VIP, in an empty place, or in place of
- * the oldest. Returns the former content. */
+/* Stores a flow in the place of a flow to the same VIP, in an empty place, or in the
+ * place of the oldest flow. Returns the former content. */
 static __noinline void sock_store_flow(struct sock_flows *s,
 				       const struct sock_flow *flow,
 				       struct sock_flow *old)

@@ -175,7 +175,7 @@ static __always_inline __u64 key_of(const __u64 keys[2], bool reply)
 	return reply ? back : towards;
 }
 
-/* Polices a packet. Returns whether it may pass; *color is its new color. */
+/* Polices a packet. Returns whether it may pass, and sets *color to its new color. */
 static __always_inline bool police(const struct attachments *a, bool reply,
 				   const struct wire_size *size,
 				   enum color *color)

@@ -8,11 +8,10 @@
  * time, and not for TCP: a forger can do as much blindly, at the price of a flow that
  * an endpoint answers. Such rows have another hash, and are replaced first.
  *
- * A client is an address, for IPv6 a network of 64 bits, which one client usually has
- * as a whole. It is a row of 8 bytes in one of a few places that a keyed hash gives.
- * There is no lock, and nothing to remove: an expired row is as good as none, and in a
- * full set the row that expires first is replaced. A row that two CPUs write at once
- * holds one of the two values.
+ * A client is an address, or for IPv6 a /64, which usually belongs to one client. It is
+ * a row of 8 bytes in one of a few places that a keyed hash gives. No lock or removal
+ * is needed: an expired row counts as free, and in a full set the row that expires
+ * first is replaced. A row that two CPUs write at once has one of the two values.
  */
 #ifndef LOXILB_KNOWN_H
 #define LOXILB_KNOWN_H
@@ -50,7 +49,7 @@ static __always_inline __u64 known_hash(const struct packet *p,
 	return siphash_end(&s, 8);
 }
 
-/* Turns the hash of a source into that of its row of answers. */
+/* Turns the hash of a source into the hash of its row of answers. */
 #define KNOWN_BY_ANSWER 0x9e3779b97f4a7c15ULL
 
 static __always_inline struct known_set *known_set_of(__u64 hash)
@@ -74,10 +73,10 @@ static __always_inline bool known_row_is(__u64 row, __u64 hash)
 	return row >> 32 == hash >> 32;
 }
 
-/* Returns for how many jiffies a row is still valid; 0: it is expired. No row is
- * valid for longer than timeout_known: one that seems to be is from before jiffies
- * wrapped around. An empty row would also seem valid shortly before jiffies reach 0,
- * which they first do five minutes after the boot. */
+/* Returns for how many jiffies a row is still valid; 0: it is expired. A row that seems
+ * valid for longer than timeout_known is from before jiffies wrapped around. An empty
+ * row would also seem valid shortly before jiffies reach 0, which they first do five
+ * minutes after the boot. */
 static __always_inline __u32 known_row_remaining(__u64 row, __u32 now)
 {
 	__u32 left = (__u32)row - now;
@@ -117,8 +116,8 @@ __noinline bool source_is_known(struct packet *p)
 	return set && known_set_has(set, hash, p->now);
 }
 
-/* Stores a row in the set for this many jiffies. A client's row is written once a second:
- * CPUs share that of a client with many connections by reading. */
+/* Stores a row in the set for this many jiffies. A client's row is written only once a
+ * second, so CPUs can share the row of a client with many connections. */
 static __always_inline void known_set_put(struct known_set *set, __u64 hash,
 					  __u32 now, __u32 lasts)
 {
@@ -145,9 +144,9 @@ static __always_inline void known_set_put(struct known_set *set, __u64 hash,
 		set->rows[place % KNOWN_WAYS] = own;
 }
 
-/* Marks the packet's source as a known client, after a handshake or a challenge, or,
- * without TCP, after it has sent again after an answer. Returns whether it could.
- * Global (verifier: globals). */
+/* Marks the packet's source as a known client: after a handshake or a challenge or, for
+ * other protocols, after a packet that follows an answer. Returns false if it could
+ * not. Global (verifier: globals). */
 __noinline bool source_mark_known(struct packet *p)
 {
 	__u32 lasts = timeout_known;

@@ -3,13 +3,13 @@
  * limit.h - limits the connections of a service, and of each of its clients.
  *
  * New connections are limited by token buckets that hold one second's worth; open ones
- * are counted while they are active (conntrack.h). A client is an address, or the first
- * bits of one. The table has room for 131,072 clients; the least recently used one is
- * forgotten, and may exceed its limit afterwards. A count that began late is too low,
- * never too high, and does not drop below zero.
+ * are counted while they are active (conntrack.h). A client is an address or a prefix.
+ * The table has room for 131,072 clients; the least recently used one is forgotten, and
+ * may exceed its limit afterwards. A count that began late is too low, never too high,
+ * and does not drop below zero.
  *
- * While no service has limits there is no table of them, and a closing connection only
- * finds that out. New connections check a flag of their service.
+ * While no service has limits there is no table of them: a closing connection pays one
+ * check, and new connections check a flag of their service.
  */
 #ifndef LOXILB_LIMIT_H
 #define LOXILB_LIMIT_H

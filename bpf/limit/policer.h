@@ -4,12 +4,12 @@
  * (RFC 2697), or two rates (RFC 2698).
  *
  * A bucket is one word: the time when it was or will be empty. The time since then is
- * its content, so nobody has to fill it, and a compare-and-swap takes from it: CPUs
- * share it without a lock, and none holds a share that others lack
+ * its content, so it needs no filling, and a compare-and-swap takes from it: CPUs share
+ * it without a lock, and without shares of their own
  * (docs/adr/0052-connection-events.md).
  *
  * A packet that is larger than its bucket passes when the bucket is full, and puts it
- * into debt: segments arrive here joined, and none of them would ever pass otherwise.
+ * into debt: otherwise large GSO packets would never pass.
  */
 #ifndef LOXILB_POLICER_H
 #define LOXILB_POLICER_H
@@ -29,9 +29,9 @@ static __always_inline __u64 policer_least(__u64 a, __u64 b)
 	return a < b ? a : b;
 }
 
-/* Takes a packet's cost from a bucket, if wanted and available. Returns whether it
- * was taken; *over is what the bucket had beyond its size. A bucket with too little
- * is not written: CPUs that refuse a flood do not contend for it. */
+/* Takes a packet's cost from a bucket, if wanted and available. Returns whether it was
+ * taken; *over is the surplus above the bucket's size. A bucket with too little is not
+ * written: CPUs that refuse a flood do not contend for it. */
 static __always_inline bool policer_take(__u64 *empty, __u64 now, __u64 cost,
 					 __u64 burst, bool wanted, __u64 *over)
 {

@@ -20,14 +20,14 @@
 #include "config.h"
 #include "shared.h"
 
-/* Reports whether pressure that lasts until then is on. 0: there was none yet. A time
- * further away than possible is from before jiffies wrapped around. */
+/* Reports whether pressure until this time is on; 0: there was none yet. An impossibly
+ * distant time is from before jiffies wrapped around. */
 static __always_inline bool port_pressure_lasts(__u32 until, __u32 now)
 {
 	return until && until - now - 1 < PORT_PRESSURE_SECONDS * hz;
 }
 
-/* Reports whether half-open connections release their source port of ours early. */
+/* Reports whether half-open connections release their source port early. */
 static __always_inline bool port_pressure_is_on(__u32 now)
 {
 	return port_pressure_lasts(port_pressure_until, now);

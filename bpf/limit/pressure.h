@@ -4,11 +4,11 @@
  *
  * A connection is half-open until it is assured: TCP when the handshake is complete,
  * all others when the client has sent again after the endpoint's answer. A sender with
- * forged addresses never gets that far. So half-open connections have a share of the
- * table, one for TCP and one for all others, and a service half of that. Beyond a
- * quarter of either share, half-open connections expire after a short silence
- * (expiry.h); when it is used up, new clients are challenged or refused (protect.h).
- * The same happens while the table has not grown yet.
+ * forged addresses never gets that far. So TCP and the other protocols each have a
+ * share of the table for half-open connections, and a service may use half of it.
+ * Beyond a quarter of either share, half-open connections expire after a short silence
+ * (expiry.h); when the share is used up, new clients are challenged or refused
+ * (protect.h), also while the table must grow first.
  *
  * The numbers are the whole machine's. Each CPU accumulates up to
  * table_state.count_batch before it adds to them, so that CPUs seldom write the same
@@ -114,7 +114,7 @@ __noinline __maybe_unused int half_open_count(__u32 service, __u8 protocol,
 	return 0;
 }
 
-/* Does the same for the endpoint's service. */
+/* Reports the pressure of the endpoint's service. */
 static __always_inline void half_open_count_of(__u32 endpoint, __u8 protocol,
 					       __s32 by)
 {
@@ -202,9 +202,9 @@ static __always_inline __u32 pressure_of_table(void)
 	return level < PRESSURE_WHOLE ? level : PRESSURE_WHOLE;
 }
 
-/* Returns a timeout between the usual one and that under pressure. It shrinks
- * gradually: with only two values, when the table is half full the sweep would empty
- * the part of the table that it is visiting, and let the rest fill. */
+/* Returns a timeout between the usual one and the one under pressure. It shrinks
+ * gradually: with only two values, the sweep of a half-full table would empty the part
+ * that it is visiting, and let the rest fill. */
 static __always_inline __u32 timeout_by_pressure(__u32 usual, __u32 pressed)
 {
 	return usual - (usual - pressed) * pressure_of_table() / PRESSURE_WHOLE;

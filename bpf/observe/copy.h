@@ -21,8 +21,8 @@
 #include "table/state.h"
 
 /* How many connections per second are copied before their client has proven that it
- * exists. A flood of forged SYNs takes no more; further connections are copied once they
- * are assured. */
+ * exists. This bounds the cost of a flood of forged SYNs; further connections are
+ * copied once they are assured. */
 #define COPY_UNPROVEN_RATE 50000
 
 /* Whether other nodes want copies. Written by user. */
@@ -107,9 +107,9 @@ __noinline __maybe_unused int copy_send(const struct connection *client,
 	return 0;
 }
 
-/* Reports whether other nodes could continue a connection with this word. Not while the
- * endpoint has not acknowledged a header of the PROXY protocol: a copy does not say where
- * the client's data begins. proxy_record() sends it later. */
+/* Reports whether other nodes could continue a connection with this word. They could
+ * not before the endpoint has acknowledged the PROXY header: a copy does not contain
+ * where the client's data begins. proxy_record() sends it later. */
 static __always_inline bool copy_is_complete(__u32 word)
 {
 	return (word & (STATE_PROXY | STATE_PROXY_ACKED)) != STATE_PROXY;

@@ -2,7 +2,7 @@
 /*
  * event.h - reports events of connections to watchers: opened, assured, closing, ended.
  *
- * A watcher is a ring buffer, which exists while somebody listens. Without one, a
+ * A watcher is a ring buffer, which exists while a reader does. Without one, a
  * connection pays for reading one cached word per event. A packet never waits: a
  * watcher that falls behind gets all events of some connections and none of others, and
  * when its ring is full it loses events. Both are counted
@@ -102,7 +102,7 @@ __noinline __maybe_unused int event_notify_one(__u32 number,
 	struct connection_event *e;
 	__u32 sample;
 
-	if (!ring || !n || !client) /* the latter: verifier: null */
+	if (!ring || !n || !client) /* client: verifier: null */
 		return 0;
 	sample = event_sample(ring);
 	if (unlikely(event_hash(key, reply) & (sample - 1))) {

@@ -18,7 +18,7 @@
 #include "packet/ctx.h"
 #include "packet/packet.h"
 
-/* Sends a copy, tagged unless the packet has a tag of its own. */
+/* Sends a copy, tagged unless the packet has a tag already. */
 static __always_inline long mirror_send(ctx_t *ctx, const struct mirror *m)
 {
 	long failed;

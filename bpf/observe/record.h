@@ -2,8 +2,8 @@
 /*
  * record.h - copies packets to ring buffers, with their outcome.
  *
- * A ring exists while somebody reads it. A packet never waits: a full ring takes no
- * copies, which is counted (docs/adr/0052-connection-events.md).
+ * A ring exists while a reader does. A packet never waits: if the ring is full, the
+ * copy is lost and counted (docs/adr/0052-connection-events.md).
  */
 #ifndef LOXILB_RECORD_H
 #define LOXILB_RECORD_H
@@ -27,8 +27,8 @@ static __always_inline void record_fill(ctx_t *ctx, struct packet_record *r)
 		r->flags |= RECORD_TAGGED;
 }
 
-/* Copies a packet to a ring, if somebody reads it. of: the source of the record;
- * flags: RECORD_LAYER3 or none. Global (verifier: globals), so it returns a value. */
+/* Copies a packet to a ring, if it has a reader. of: the source of the record; flags:
+ * RECORD_LAYER3 or none. Global (verifier: globals), so it returns a value. */
 __noinline __maybe_unused int record_packet(ctx_t *ctx, __u32 number, __u64 of,
 					    __u32 verdict, __u32 flags)
 {
@@ -53,7 +53,7 @@ __noinline __maybe_unused int record_packet(ctx_t *ctx, __u32 number, __u64 of,
 	return 0;
 }
 
-/* Counts a packet that is left out of a ring on purpose. */
+/* Counts a packet that is deliberately omitted. */
 static __always_inline void record_none(__u32 number)
 {
 	struct untold *n = bpf_map_lookup_elem(&untold_counts, &number);

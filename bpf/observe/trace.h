@@ -6,7 +6,7 @@
  *	trace_note.h	records its outcome
  *	trace_end	if it matches a filter, copies it as it leaves, and sends both
  *
- * A packet never waits: a full ring takes no traces, which is counted.
+ * A packet never waits: if the ring is full, the trace is lost and counted.
  */
 #ifndef LOXILB_TRACE_H
 #define LOXILB_TRACE_H
@@ -57,9 +57,9 @@ static __always_inline __u32 trace_turn_next(void)
 	return random;
 }
 
-/* Copies a packet as it arrived, if it may match a filter: returns a bit for each
- * such tracer. how: enum trace_point, and TRACE_AT_LAYER3 if it has no link-layer
- * header. Global (verifier: globals). */
+/* Copies a packet as it arrived, if it may match a filter. Returns a bit for each
+ * tracer with a possible match. how: enum trace_point, and TRACE_AT_LAYER3 if it has no
+ * link-layer header. Global (verifier: globals). */
 #define TRACE_AT_LAYER3 0x100
 __noinline __maybe_unused int trace_come(ctx_t *ctx, __u32 now, __u32 how)
 {

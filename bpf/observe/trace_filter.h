@@ -35,7 +35,8 @@ static __always_inline void trace_key4(const __u8 *ip, __u32 left,
 	__builtin_memcpy(&key->dport, ip + l4 + 2, 2);
 }
 
-/* The same for IPv6. Ports behind extension headers are not found. */
+/* Reads addresses and ports of an IPv6 packet. Ports after extension headers are not
+ * found. */
 static __always_inline void trace_key6(const __u8 *ip, __u32 left,
 				       struct connection_key *key)
 {
@@ -91,8 +92,7 @@ static __always_inline bool trace_protocol(__u8 wanted, __u8 protocol)
 	       (wanted == IPPROTO_ICMP && protocol == IPPROTO_ICMPV6);
 }
 
-/* Returns a bit for each tracer that may want the packet, as far as is known when it
- * arrives. */
+/* Returns a bit for each tracer whose filter may match the packet that arrives. */
 static __always_inline __u32 trace_choose(__u32 random, __u8 protocol)
 {
 	__u32 wanted = 0;
@@ -120,7 +120,7 @@ static __always_inline bool trace_port(const struct trace_filter *f,
 	return key->sport == f->port || key->dport == f->port;
 }
 
-/* Reports whether it is the VIP, at one of its ports. */
+/* Reports whether the destination is the VIP, at one of its ports. */
 static __always_inline bool trace_vip(const struct trace_filter *f,
 				      const struct ip_addr *a, __be16 port)
 {

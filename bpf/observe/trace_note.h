@@ -2,8 +2,9 @@
 /*
  * trace_note.h - records the outcome of a traced packet (trace.h).
  *
- * The programs are compiled twice: those with TRACING replace the others while somebody
- * traces. In the others, all of this compiles to nothing (docs/adr/0057-explanations.md).
+ * The programs are compiled twice: the programs with TRACING replace the others during
+ * a trace. In the others, all of this compiles to nothing
+ * (docs/adr/0057-explanations.md).
  */
 #ifndef LOXILB_TRACE_NOTE_H
 #define LOXILB_TRACE_NOTE_H
@@ -24,7 +25,7 @@ struct trace_scratch {
 	struct connection_key before;
 	struct connection_key after;
 	__u32 wanted; /* a bit for each tracer; 0: no packet is being traced */
-	__u8 became; /* enum trace_verdict, if the packet's verdict does not say so */
+	__u8 became; /* enum trace_verdict, if the packet's verdict does not show it */
 	__u8 pad[3];
 };
 _Static_assert(sizeof(struct trace_scratch) <= sizeof(struct packet_scratch),

@@ -3,9 +3,8 @@
  * wake.h - wakes user space, which sleeps while there is nothing to do, and shows it
  * which endpoints have changed.
  *
- * User space sets what it waits for, checks that it has not happened meanwhile, and
- * sleeps. The CPU that makes it happen clears that and wakes user space: once, however
- * often it happens.
+ * User space sets a condition, checks that it is not true already, and sleeps. The CPU
+ * that makes it true clears the condition and wakes user space, only once.
  */
 #ifndef LOXILB_WAKE_H
 #define LOXILB_WAKE_H

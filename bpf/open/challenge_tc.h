@@ -40,8 +40,8 @@ __noinline enum verdict challenge(ctx_t *ctx, struct packet *p)
 	return VERDICT_REDIRECT;
 }
 
-/* Challenges a client. Removes what is left of a closed connection with this tuple,
- * which the client's answer would match otherwise. */
+/* Challenges a client. Removes the remains of a closed connection with this tuple,
+ * which the client's answer would otherwise match. */
 static __noinline enum verdict challenge_client(ctx_t *ctx, struct packet *p)
 {
 	if (p->may_reopen)

@@ -4,9 +4,9 @@
  * its answers.
  *
  * The connection that inserts that entry owns the tuple: two clients never share one.
- * The source in it is the client's address and port; or ours (snat.h), where the
- * endpoint would not answer through this machine otherwise. A connection whose endpoint
- * answers its client directly reserves nothing, as it has no such entry.
+ * Its source is the client's address and port, or ours (snat.h) if the endpoint's
+ * answers would bypass this machine otherwise. A connection whose endpoint answers its
+ * client directly has no entry of answers, and reserves nothing.
  */
 #ifndef LOXILB_CLAIM_H
 #define LOXILB_CLAIM_H
@@ -22,8 +22,9 @@
 #include "table/epoch.h"
 #include "table/pair.h"
 
-/* Fills in the keys and the entry of answers: its key is what the endpoint sends, its
- * tuple what the client expects. At this point the source is the client's. */
+/* Fills in the keys and the entry of answers: its key is the tuple that the endpoint
+ * sends, its tuple the one that the client expects. At this point the source is the
+ * client's. */
 static __always_inline void describe_entries(const struct packet *p,
 					     const struct endpoint *ep,
 					     struct opening *o)
@@ -68,10 +69,9 @@ static __always_inline void describe_entries(const struct packet *p,
  * by user. */
 volatile __u32 local_endpoints SEC(".data.runtime") = 0;
 
-/* Reports whether the endpoint's answers would bypass this machine: if the client is
- * in the endpoint's own network, or in the network through which this machine reaches
- * the endpoint, whose router has the client as a neighbour; or if user space expects
- * that for any client. */
+/* Reports whether the endpoint's answers would bypass this machine: if the client is in
+ * the endpoint's own network, or is a neighbour of the router to the endpoint; or if
+ * user space expects this for any client. */
 static __always_inline bool answers_bypass_us(const struct endpoint *ep,
 					      const struct ip_addr *client)
 {
@@ -84,10 +84,10 @@ static __always_inline bool answers_bypass_us(const struct endpoint *ep,
 }
 
 /* Reports whether the endpoint must see an address of ours as the source: if the mode
- * says so; or in any mode, if the endpoint's answer would bypass this machine, if the
- * endpoint is the client itself, or if it uses the other IP version. Not if the
- * endpoint is on this machine: the kernel drops packets from outside whose source is
- * an address of the machine. Global (verifier: globals). */
+ * requires it, if the endpoint's answer would bypass this machine, if the endpoint is
+ * the client itself, or if it uses the other IP version. Not if the endpoint is on this
+ * machine: the kernel drops packets from outside whose source is an address of the
+ * machine. Global (verifier: globals). */
 __noinline int needs_source_of_ours(const struct packet *p,
 				    const struct opening *o,
 				    const struct endpoint *ep)
@@ -116,10 +116,9 @@ static __always_inline bool claim_as_pair(struct entries *e)
 	return true;
 }
 
-/* Reserves the tuple with the client's own address and port, and takes over that of a
- * connection that is over. TWIN: the same connection has it, opened by another CPU.
- * TAKEN: the client has a live connection to this endpoint from that port, through
- * another VIP. */
+/* Reserves the tuple with the client's own address and port, even if an ended
+ * connection still has it. TWIN: another CPU has opened the same connection. TAKEN: the
+ * client has a live connection to this endpoint from that port, through another VIP. */
 static __noinline enum verdict claim_source_of_client(struct packet *p,
 						      struct opening *o)
 {
@@ -158,9 +157,9 @@ static __always_inline enum verdict claim_given_source(struct packet *p,
 	return claim_source_of_client(p, o);
 }
 
-/* Reserves a tuple at the chosen endpoint. CONTINUE: the entry of answers is made,
- * and o->source is what the endpoint will see. TAKEN: another endpoint may have a
- * free one. Global (verifier: globals). */
+/* Reserves a tuple at the chosen endpoint. CONTINUE: the entry of answers is made, and
+ * o->source is the source that the endpoint will see. TAKEN: the tuple may be free at
+ * another endpoint. Global (verifier: globals). */
 __noinline enum verdict claim_at_endpoint(ctx_t *ctx, struct packet *p)
 {
 	struct opening *o = opening_get();

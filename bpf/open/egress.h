@@ -3,11 +3,11 @@
  * egress.h - connections that are opened through this machine and leave with a source
  * address of ours.
  *
- * A packet opens such a connection if it belongs to no connection and no service, and a
- * firewall rule asks for it; or if it comes from an endpoint of a service with
- * SERVICE_EGRESS, and leaves by the default route. The connection's "endpoint" is then
- * the packet's destination, and its source address and port are assigned as in mode
- * onearm. Its entry of answers finds the replies.
+ * A packet opens such a connection if it has no connection and no service, and a
+ * firewall rule requests translation; or if its source is an endpoint of a service with
+ * SERVICE_EGRESS, and it leaves by the default route. The connection's "endpoint" is
+ * then the packet's destination, and its source address and port are assigned as in
+ * mode onearm. Its entry of answers finds the replies.
  */
 #ifndef LOXILB_EGRESS_H
 #define LOXILB_EGRESS_H
@@ -101,8 +101,8 @@ static __noinline bool egress_find_rule(const struct packet *p,
 	return true;
 }
 
-/* Reports whether a packet opens a connection outwards, which then belongs to the
- * endpoint's service, or to the rule's. */
+/* Reports whether a packet opens an outward connection, which belongs to the endpoint's
+ * or the rule's service. */
 static __noinline bool egress_find_service(ctx_t *ctx, const struct packet *p,
 					   struct opening *o)
 {

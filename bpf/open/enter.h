@@ -62,11 +62,11 @@ static __always_inline void describe_single_entry(const struct packet *p,
 }
 
 /* Decides whether an existing entry with the client's key and this word is replaced.
- * CONTINUE: yes, it was left behind, or its connection is closed, and was not found
- * before because another CPU was moving it (grow.h). DROP: not yet, another CPU is
- * deleting it. TWIN: no, a copy of the packet has made it on another CPU. TAKEN: no,
- * the client is itself an endpoint, and answers to a source port of ours in
- * quarantine have this key. */
+ * CONTINUE: yes, it is an orphan, or its connection is closed, and was not found before
+ * because another CPU was moving it (grow.h). DROP: not yet, another CPU is deleting
+ * it. TWIN: no, a copy of the packet has made it on another CPU. TAKEN: no, the client
+ * is itself an endpoint, and this is the key of answers to a source port in quarantine.
+ */
 static __always_inline enum verdict decide_old_entry(struct packet *p,
 						     __u32 word)
 {

@@ -87,8 +87,8 @@ static __always_inline void judge_count_client(struct endpoint_outcomes *row,
 	row->stalled_clients++;
 }
 
-/* Counts a stalled connection, unless the stall before had the same client: one
- * client alone takes no endpoint out. */
+/* Counts a stalled connection, unless the previous stall had the same client: one
+ * client alone must not take out an endpoint. */
 static __always_inline void judge_count_stall(struct endpoint_outcomes *row,
 					      const struct ip_addr *client)
 {

@@ -97,8 +97,8 @@ static __always_inline enum verdict find_service(ctx_t *ctx, struct packet *p,
 }
 
 /* Checks whether the packet may open a connection of the service. Its client may have
- * to prove first that it exists (challenge.h): then the packet leaves as the
- * challenge, or it answers one and has served its purpose. */
+ * to prove first that it exists (challenge.h): then the packet leaves as the challenge,
+ * or it is the answer to a challenge and is consumed. */
 static __always_inline enum verdict admit(ctx_t *ctx, struct packet *p,
 					  struct opening *o)
 {
@@ -132,8 +132,8 @@ static __always_inline enum verdict choose_at(struct packet *p,
 	return VERDICT_CONTINUE;
 }
 
-/* Chooses the endpoint: the one that the client has already, or the one at the place
- * that the service's algorithm gives. */
+/* Chooses the endpoint: the client's present one, or the one at the position that the
+ * service's algorithm gives. */
 static __always_inline enum verdict choose(struct packet *p, struct opening *o)
 {
 	o->choice.is_held = false;
@@ -171,8 +171,8 @@ claim_at_place(ctx_t *ctx, struct packet *p, struct opening *o, __u32 attempt)
 }
 
 /* Claims a tuple at another endpoint. The loop begins with a constant: Linux 6.1
- * takes a loop from an unknown number for an infinite one. A flow that chooses its
- * endpoint stays with the first one. */
+ * considers a loop from an unknown number infinite. A flow that chooses its endpoint
+ * stays with the first one. */
 static __always_inline enum verdict
 claim_elsewhere(ctx_t *ctx, struct packet *p, struct opening *o)
 {
@@ -193,10 +193,10 @@ static __always_inline bool is_refused_for_ports(const struct packet *p)
 	       p->drop == DROP_UNKNOWN_SOURCE;
 }
 
-/* Claims a tuple at the endpoint. If the client's is taken, claims one at another
- * endpoint; if all are taken, one with the client's address and a port of ours, at
- * the first endpoint. A client with an endpoint of its own keeps it for its next
- * connection. Global (verifier: globals). */
+/* Claims a tuple at the endpoint. If the client's tuple is taken, claims it at another
+ * endpoint; if it is taken everywhere, claims one with the client's address and another
+ * port at the first endpoint. A client of select=persist keeps its endpoint for the
+ * next connection. Global (verifier: globals). */
 __noinline enum verdict claim(ctx_t *ctx, struct packet *p, struct opening *o,
 			      bool is_apart)
 {
@@ -245,8 +245,8 @@ static __noinline void uncount_first_packet(const struct packet *p,
 	c->bytes -= p->length;
 }
 
-/* Counts the SYN of a handshake. One that a policer has dropped says nothing about the
- * endpoint. */
+/* Counts the SYN of a handshake, unless a policer has dropped it: then it is no
+ * evidence about the endpoint. */
 static __always_inline void
 count_opened(const struct packet *p, const struct opening *o, enum verdict v)
 {
@@ -290,8 +290,8 @@ forward_duplicate(ctx_t *ctx, struct packet *p, struct opening *o)
 	return v;
 }
 
-/* Reports whether the packet requested a connection that was refused, or belongs to
- * one that is lost. A RST requests nothing. */
+/* Reports whether the packet requested a refused connection, or belongs to a lost one.
+ * A RST requests nothing. */
 static __always_inline bool is_refused(const struct packet *p, enum verdict v)
 {
 	return v != VERDICT_REDIRECT &&
@@ -371,8 +371,8 @@ open_at_choice(ctx_t *ctx, struct packet *p, struct opening *o, enum verdict v)
 	return v;
 }
 
-/* Opens a connection for a packet that belongs to none, and forwards the packet.
- * PASS: no service wants it. Global (verifier: globals). */
+/* Opens a connection for a packet that belongs to none, and forwards the packet. PASS:
+ * it has no service. Global (verifier: globals). */
 __noinline enum verdict connection_open(ctx_t *ctx, struct packet *p)
 {
 	struct opening *o = opening_get();

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * open_quic.h - opens connections of services with ALGORITHM_QUIC, in programs of their
- * own (docs/adr/0098-quic.md).
+ * open_quic.h - opens connections of services with ALGORITHM_QUIC, in separate programs
+ * (docs/adr/0098-quic.md).
  *
- * The others hand packets over that open such a connection, once they are sure that these
- * may (quic/hand_over.h). The programs are loaded with the first such service, so nobody
- * else pays for them.
+ * The other programs call them for a packet that opens a connection of these services,
+ * after checking that it may (quic/hand_over.h). They are loaded with the first such
+ * service, so other services do not pay for them.
  */
 #ifndef LOXILB_OPEN_QUIC_H
 #define LOXILB_OPEN_QUIC_H

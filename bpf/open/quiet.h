@@ -11,7 +11,7 @@
 #include <linux/types.h>
 #include "config.h"
 
-/* The longest time. What is further away is from before jiffies wrapped around. */
+/* The longest time. A more distant one is from before jiffies wrapped around. */
 #define QUIET_SECONDS 10
 
 /* Until when, in jiffies; 0: not. Written by user. */

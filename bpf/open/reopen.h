@@ -34,9 +34,8 @@ static __always_inline void prepare_first_packet(ctx_t *ctx, struct packet *p,
 	}
 }
 
-/* Reports whether a new connection would make exactly these two entries. Not if a
- * source port of ours is in use, which is quarantined first, and not if there is only
- * one entry. */
+/* Reports whether a new connection would make exactly these two entries. It would not
+ * if there is only one entry, or a source port of ours, which is quarantined first. */
 static __always_inline bool reopen_matches(const struct connection *c,
 					   __u32 word,
 					   const struct connection *peer,

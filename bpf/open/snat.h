@@ -6,16 +6,16 @@
  * be inserted. So two connections never share a port, whatever fails, and no second
  * table must be kept consistent. snat_usages only counts, so that a hopeless search is
  * refused at once: below SNAT_LIMIT at least 512 of 64,512 ports are free, and a search
- * with a random stride misses them all once in ten million times. Where the source
- * address is the machine's, ports that the kernel assigns to its sockets are not ours,
- * and the limit is lower by their number.
+ * with a random stride misses them all once in ten million times. If the source address
+ * is the machine's own, ports that the kernel assigns to sockets are excluded, and the
+ * limit is lower by their number.
  *
  * Each pair of source and endpoint is a pool of ports. Its last eighth is reserved for
  * known clients: a sender with forged addresses cannot take all ports. An unknown
  * client is challenged there, or refused if it cannot be (port_pressure.h).
  *
- * In a cluster, each node takes ports of its own stripe while it finds one there, so two
- * nodes with the same source address do not give one port to two clients.
+ * In a cluster, each node uses ports of its own stripe while one is free, so two nodes
+ * with the same source address do not give one port to two clients.
  *
  * A port is quarantined after its connection: the reply entry stays for
  * timeout_snat_rest (expiry.h). docs/adr/0068-source-ports.md has the alternatives.
@@ -88,15 +88,15 @@ static __always_inline void port_pressure_begin(const struct packet *p,
 
 	if (!port_pressure_is_on(p->now))
 		wake_for_table();
-	/* CPUs share them by reading for the rest of the tick */
+	/* CPUs only read them for the rest of the tick */
 	if (port_pressure_until != until)
 		port_pressure_until = until;
 	if (!o->outward.is && *own != pressure)
 		*own = pressure;
 }
 
-/* Decides about a connection that would get one of a pool's reserved ports. CONTINUE:
- * its client is known. TAKEN: it is not, and cannot be challenged. */
+/* Decides about a connection that would get a reserved port of a pool. CONTINUE: its
+ * client is known. TAKEN: the client is unknown and cannot be challenged. */
 static __noinline enum verdict snat_admit_to_reserve(struct packet *p,
 						     const struct opening *o)
 {
@@ -306,8 +306,8 @@ static __always_inline void snat_try_random_ports(struct snat_search *s,
 	bpf_loop(SNAT_PROBES, snat_probe, s, 0);
 }
 
-/* Reserves the client's own port if it is free, else one of this node's stripe, else
- * any: a port that another node might take as well is better than none. */
+/* Reserves the client's own port if it is free, else a port of this node's stripe, else
+ * any port: a possible collision with another node is better than a refusal. */
 static __always_inline enum verdict snat_find_port(struct snat_search *s)
 {
 	const struct source_search *search = &s->opening->search;
@@ -336,8 +336,8 @@ static __always_inline bool snat_uses_vip(const struct packet *p,
 		same_addr(&ep->addr, &p->tuple.saddr));
 }
 
-/* Chooses a source address: one of the service's own list if it has one, the VIP, or
- * the machine's address towards the endpoint. */
+/* Chooses a source address: from the service's own list, the VIP, or the machine's
+ * address towards the endpoint. */
 static __always_inline enum verdict
 snat_choose_address(struct packet *p, const struct service *svc,
 		    const struct endpoint *ep, __u32 place,
@@ -394,7 +394,8 @@ static long snat_try_address(__u32 i, struct snat_search *s)
 
 /* Reserves a tuple with a source address and port of ours, and stores both in o.
  * Clients are spread over the service's addresses; an address without free ports is
- * skipped. TAKEN: no address has a free port. CHALLENGE: one has, for known clients. */
+ * skipped. TAKEN: no address has a free port. CHALLENGE: only reserved ports are free.
+ */
 static __always_inline enum verdict
 claim_source_of_ours(ctx_t *ctx, struct packet *p, const struct endpoint *ep,
 		     struct opening *o)

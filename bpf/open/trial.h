@@ -3,7 +3,7 @@
  * trial.h - sends one new connection to an endpoint that is out of rotation, to test
  * whether it serves again. User space requests it; the next new connection of a known
  * client (known.h) is used. A SYN from a forged address would leave the endpoint out
- * for another ten seconds. If no known client comes for a while, any client is used: a
+ * for another ten seconds. Without a known client for a while, any client is used: a
  * service may see each client only once.
  */
 #ifndef LOXILB_TRIAL_H

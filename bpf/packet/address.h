@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * address.h - compares IP addresses, and takes parts of them.
+ * address.h - compares and masks IP addresses.
  */
 #ifndef LOXILB_ADDRESS_H
 #define LOXILB_ADDRESS_H
@@ -10,7 +10,8 @@
 #include <bpf/bpf_endian.h>
 #include "abi.h"
 
-/* Returns the mask for a word of an address, of which this many bits or more count. */
+/* Returns the mask for a word of an address whose first bits count; bits may exceed the
+ * word. */
 static __always_inline __be32 prefix_mask(__u32 bits)
 {
 	return bpf_htonl(bits >= 32 ? ~0U : bits ? ~0U << (32 - bits) : 0);
@@ -35,7 +36,7 @@ static __always_inline bool same_addr(const struct ip_addr *a,
 
 typedef __u64 __attribute__((may_alias)) addr_half;
 
-/* The same for addresses at multiples of 8 bytes: those of keys and entries. */
+/* Compares addresses at multiples of 8 bytes, as in keys and entries. */
 static __always_inline bool same_aligned(const struct ip_addr *a,
 					 const struct ip_addr *b)
 {
@@ -68,7 +69,7 @@ static __always_inline __u64 ip_addr_low(const struct ip_addr *a)
 	return a->word[2] | (__u64)a->word[3] << 32;
 }
 
-/* Returns the mask for half of an address, of which this many bits count: 1 to 64. */
+/* Returns the mask for half of an address whose first 1 to 64 bits count. */
 static __always_inline __u64 half_mask(__u32 bits)
 {
 	return bpf_cpu_to_be64(~0ULL << (64 - bits));

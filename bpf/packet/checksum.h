@@ -67,7 +67,7 @@ static __always_inline __u32 pseudo_sum(const struct ip_addr *src,
 	return bpf_csum_diff(NULL, 0, (void *)dst, sizeof(*dst), sum);
 }
 
-/* Returns by how much a sum changes when one of its words changes. */
+/* Returns the change of a sum when one of its words changes. */
 static __always_inline __u16 sum_change(__u16 old, __u16 new)
 {
 	return sum_add(~old, new);
@@ -85,14 +85,14 @@ static __always_inline __u16 sum_replace(__u16 field, __u16 delta)
 	return ~sum_add(~field, delta);
 }
 
-/* The same, by a sum of several changes. */
+/* Adjusts a checksum by the sum of several changes. */
 static __always_inline __u16 sum_replace_all(__u16 field, __u32 delta)
 {
 	return ~sum_fold((__u16)~field + delta);
 }
 
-/* The same for a field that a device will complete: it holds the sum of the pseudo
- * header, not complemented. */
+/* Adjusts a field that a device will complete: the sum of the pseudo header, not
+ * complemented. */
 static __always_inline __u16 sum_replace_pseudo(__u16 field, __u16 delta)
 {
 	return sum_add(field, delta);
@@ -126,7 +126,7 @@ static __always_inline __u16 connection_ports_sum(const struct connection *c)
 	return sum_change(c->address_sum, c->tuple_sum);
 }
 
-/* The other direction subtracts what this one adds. */
+/* Undoes the change of the other direction. */
 static __always_inline void connection_invert_sums(struct connection *c)
 {
 	c->address_sum = ~c->address_sum;

@@ -15,11 +15,11 @@
  * (GSO_BY_FRAGS). */
 #define CTX_SEGMENTS_VARY 0xffff
 
-/* What the layer 4 checksum field holds. The first four are the kernel's values
- * of skb->ip_summed. */
+/* The content of the layer 4 checksum field. The first four are the kernel's values of
+ * skb->ip_summed. */
 enum ctx_checksum {
 	CTX_CHECKSUM_NONE, /* the field is complete */
-	CTX_CHECKSUM_UNNECESSARY, /* the same, and the card has found it right */
+	CTX_CHECKSUM_UNNECESSARY, /* the full sum, which the card has verified */
 	CTX_CHECKSUM_COMPLETE, /* the field is complete, and skb->csum is the sum of the whole packet */
 	CTX_CHECKSUM_PARTIAL, /* the field holds the sum of the pseudo header only; the device adds the rest */
 	CTX_CHECKSUM_UNKNOWN, /* kernel before 6.2: only the helpers can tell */

@@ -21,7 +21,7 @@ struct link_address {
 	__u8 pad[2];
 } __attribute__((aligned(2)));
 
-/* Length of a VLAN tag in a frame, which is between addresses and Ethertype. */
+/* Length of a VLAN tag in a frame, between addresses and Ethertype. */
 #define VLAN_HLEN 4
 
 /* interface index -> its MAC address. Written by user; read for every frame, since
@@ -49,8 +49,8 @@ static __always_inline void *ctx_header(ctx_t *ctx, __u32 off, __u32 len)
 	return header;
 }
 
-/* Returns the length of the first buffer. A packet in several buffers is longer
- * than that, and so is passed on. */
+/* Returns the length of the first buffer. A packet in several buffers is longer, and so
+ * is passed on. */
 static __always_inline __u32 ctx_length(ctx_t *ctx)
 {
 	return ctx->data_end - ctx->data;
@@ -121,8 +121,8 @@ static __always_inline __u32 ctx_now(void)
 	return (__u32)bpf_jiffies64();
 }
 
-/* A frame whose checksum is left to a device is passed on (xdp.bpf.c), and
- * there is no sk_buff to keep up to date. */
+/* Frames with a partial checksum are passed on (xdp.bpf.c), and there is no sk_buff to
+ * update. */
 static __always_inline enum ctx_checksum ctx_checksum_state(ctx_t *ctx)
 {
 	return CTX_CHECKSUM_NONE;
@@ -143,7 +143,7 @@ static __always_inline bool ctx_checksum_is_partial(ctx_t *ctx, __u32 at)
 	return false;
 }
 
-/* Nothing is answered here, except by challenges of the same length. */
+/* The only answers here are challenges of the same length. */
 static __always_inline long ctx_store(ctx_t *ctx, __u32 off, const void *from,
 				      __u32 len)
 {

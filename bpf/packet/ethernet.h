@@ -11,7 +11,7 @@
 #define ETH_ADDR_LEN 6
 
 /* Writes the MAC addresses of a way into a frame, in two stores. The first has the
- * whole destination, which is therefore never torn. */
+ * whole destination, so it is never torn. */
 static __always_inline void macs_write(void *frame, const struct way *w)
 {
 	typedef __u64 __attribute__((may_alias)) start;

@@ -21,7 +21,7 @@ enum verdict {
 	VERDICT_CONTINUE,
 	VERDICT_PASS, /* hand it to the kernel, untouched */
 	VERDICT_DROP, /* valid iff packet.drop names the reason; DROP_NONE: it was counted as something else */
-	VERDICT_REDIRECT, /* valid iff packet.action holds what the redirect helper returned */
+	VERDICT_REDIRECT, /* valid iff packet.action is the redirect helper's result */
 	VERDICT_ANSWER, /* drop it, and answer its sender; valid iff packet.drop names the reason and packet.action holds the answer */
 	VERDICT_UNCOMMON, /* parse only: an ICMP message or a later fragment, which take another path */
 	VERDICT_OTHER, /* parse only: a protocol without connections; p->tuple has no ports */
@@ -29,8 +29,8 @@ enum verdict {
 	VERDICT_AGAIN, /* conntrack only: an entry was being moved, and must be looked up again */
 	VERDICT_CHALLENGE, /* admit and claim only: a SYN whose client must be challenged */
 	/* open.h only: */
-	VERDICT_TAKEN, /* the tuple at this endpoint is another connection's, or no source port is free; packet.drop says which */
-	VERDICT_FULL, /* there is no room for the connection; packet.drop says where */
+	VERDICT_TAKEN, /* another connection has the tuple at this endpoint, or no source port is free; packet.drop has the reason */
+	VERDICT_FULL, /* there is no room for the connection; packet.drop has the reason */
 	VERDICT_TWIN, /* a copy of the packet has opened the connection on another CPU */
 	VERDICT_OPENED, /* the connection is open */
 	VERDICT_QUIC, /* another program chooses the endpoint and opens the connection (quic/hand_over.h) */
@@ -64,7 +64,7 @@ struct packet {
 	__u8 later_fragment; /* a fragment that is not the first */
 	__u8 echo_reply; /* ICMP: an answer, which never opens a connection */
 	__u8 icmp_error; /* an ICMP error about a connection, already translated */
-	__u8 fault; /* enum drop_reason: why the packet must not be forwarded unchanged; acted upon once it turns out to be ours */
+	__u8 fault; /* enum drop_reason: why the packet must not be forwarded unchanged; applied once it turns out to be ours */
 	__u8 pass; /* enum pass_reason */
 	__u8 may_reopen; /* a SYN with the tuple of a closed connection whose entries still exist */
 	__u8 priority_tag; /* a VLAN tag of id 0 that was removed (ctx_skb.h) */

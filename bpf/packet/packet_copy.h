@@ -13,8 +13,8 @@ static __always_inline __u16 packet_copy(ctx_t *ctx, void *to, __u32 len,
 {
 	if (len > most)
 		len = most;
-	/* Two comparisons: the compiler would make one of len - 1, which tells Linux
-	 * 6.1 nothing about len. */
+	/* Two comparisons: the compiler would merge them into one of len - 1, from
+	 * which Linux 6.1 cannot derive the range of len. */
 	asm volatile("" : "+r"(len)); /* verifier: bounds */
 	if ((__s32)len > 0) {
 		asm volatile("" : "+r"(len)); /* verifier: bounds */

@@ -72,8 +72,8 @@ ports_translate_slowly(ctx_t *ctx, struct packet *p, struct connection *c,
 }
 
 /* Writes the ports. sum_offset: of the checksum in the header. optional: a field of 0
- * means that there is none. Both are constants, so the compiler removes what the
- * protocol does not need. */
+ * means that there is none. Both are constants, so the compiler removes unneeded code.
+ */
 static __always_inline enum verdict
 ports_translate(ctx_t *ctx, struct packet *p, struct connection *c,
 		const __u32 sum_offset, const bool optional)

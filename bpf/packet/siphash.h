@@ -54,7 +54,7 @@ static __always_inline void siphash_word(struct siphash *s, __u64 word)
 	s->v0 ^= word;
 }
 
-/* Returns the hash of the words given so far; bytes: how many those are. */
+/* Returns the hash of the words so far; bytes: their total length. */
 static __always_inline __u64 siphash_end(struct siphash *s, __u64 bytes)
 {
 	siphash_word(s, bytes << 56);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * parse.h - fills in struct packet from the bytes: Ethernet, IPv4, and IPv6 with its
- * extension headers. The header behind them is its protocol's (protocol.h).
+ * extension headers. The protocol parses its own header (protocol.h).
  *
  * Each function checks its own bounds. PASS: the packet cannot be ours (no IP, another
  * protocol, a header that the kernel will refuse anyway). If it might be ours but must
@@ -106,7 +106,7 @@ static __always_inline bool is_extension(__u8 type)
 }
 
 /* Parses a fragment header. A fragment within a fragment is not parsed: only its
- * receiver knows what the outer one is part of. */
+ * receiver can reassemble the outer one. */
 static __always_inline enum verdict
 parse_fragment_header(struct packet *p, const struct fragment_header *f)
 {
@@ -184,9 +184,9 @@ __noinline enum verdict parse_extensions(ctx_t *ctx, struct packet *p)
 	return v == VERDICT_CONTINUE ? v : VERDICT_PASS;
 }
 
-/* Follows the chain of a packet. If it has no end, or ends beyond the packet, the
- * packet is the kernel's, unless there are firewall rules (firewall.h), which it
- * might evade. */
+/* Follows the chain of headers. If it has no end, or ends beyond the packet, the packet
+ * is left to the kernel, unless there are firewall rules (firewall.h), which it might
+ * evade. */
 static __always_inline enum verdict parse_chain(ctx_t *ctx, struct packet *p,
 						const __u16 l3)
 {
@@ -232,7 +232,7 @@ static __always_inline enum verdict parse_ipv6(ctx_t *ctx, struct packet *p,
 	return parse_l4(ctx, p, p->length - (p->l4 - l3));
 }
 
-/* Parses a packet whose IP header is at offset l3. p->l3 has the same value, but a
+/* Parses a packet whose IP header is at offset l3. p->l3 has the same value, but the
  * constant saves loads. */
 static __always_inline enum verdict parse_ip(ctx_t *ctx, struct packet *p,
 					     __u16 l3)

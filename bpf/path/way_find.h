@@ -6,7 +6,7 @@
  * address does: it is written in one store, together with two constant bytes of the
  * source address, by one CPU at a time, which also stores its generation of neighbours.
  *
- * A row that nobody has confirmed for four epochs may be reused for another way. No
+ * A row that was not confirmed for four epochs may be reused for another way. No
  * connection uses it then:
  *
  * - A user of a row confirms it, or finds that it was confirmed within one epoch.
@@ -32,8 +32,8 @@
 #define WAY_KEPT (4 * HOP_EPOCH_JIFFIES)
 
 /* Writes the MAC address of a row, as found in a generation of neighbours. If another
- * CPU writes at the same moment, or a later generation has begun, the row may remain
- * stale. Within a generation no change is known, and the last writer wins. */
+ * CPU writes concurrently, or a later generation has begun, the row may remain stale.
+ * Within a generation, the last writer wins. */
 static __always_inline void way_set_macs(struct way *w, __u64 macs,
 					 __u32 neighbours)
 {
@@ -143,8 +143,8 @@ __noinline __u32 way_find(const struct way_key *key, __u32 now, __u64 macs,
 	return 0;
 }
 
-/* Makes the row for sockets of this machine: each time, since all CPUs write the
- * same. */
+/* Makes the row for sockets of this machine. It may be repeated, since all CPUs write
+ * the same. */
 static __always_inline void way_make_local(__u32 neighbours)
 {
 	struct way *w = way_row(WAY_LOCAL);

@@ -12,8 +12,8 @@
  *
  * "Room" means room for half-open connections (pressure.h). Clients that can be
  * challenged are also challenged while the service is short of source ports
- * (port_pressure.h); snat.h decides about the others, as other pools may have ports for
- * them.
+ * (port_pressure.h). snat.h decides about other clients, since other pools may have
+ * ports for them.
  */
 #ifndef LOXILB_PROTECT_H
 #define LOXILB_PROTECT_H

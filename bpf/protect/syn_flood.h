@@ -2,12 +2,12 @@
 /*
  * syn_flood.h - challenges the SYNs of a flood before their connections are looked up.
  *
- * A SYN from a forged address has no connection, and finding that out takes as long as
- * all else: its tags are in no cache. So while challenges are many, a SYN whose client
- * would be challenged (admit.h) is challenged at once. A few of these SYNs belong to
+ * A SYN from a forged address has no connection, and the lookup takes half of the time:
+ * its tags are not cached. So during a surge of challenges, a SYN whose client would be
+ * challenged (admit.h) is challenged without a lookup. A few of these SYNs belong to
  * connections, which does no harm: their clients answer, are known afterwards, and
  * repeat the SYN, which is then looked up. An answer to a challenge may also have a
- * connection, so it is handled before that is looked up.
+ * connection, so it is handled before the lookup.
  */
 #ifndef LOXILB_SYN_FLOOD_H
 #define LOXILB_SYN_FLOOD_H

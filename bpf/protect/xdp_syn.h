@@ -10,8 +10,7 @@
  *	all else							pass
  *
  * These are the first decisions of connection_open(), in its order and by the same
- * functions. Nothing changes before the decision: tc.bpf.c repeats all of them for a
- * SYN that passes.
+ * functions. They change nothing: tc.bpf.c repeats them for a SYN that passes.
  */
 #ifndef LOXILB_XDP_SYN_H
 #define LOXILB_XDP_SYN_H

@@ -16,8 +16,8 @@ static __always_inline bool connection_is_closed(__u8 flags)
 	return (flags & CONN_RESET) || (flags & acked) == acked;
 }
 
-/* Reports whether this TCP connection may have closed unseen: an endpoint that
- * answers clients directly closes it out of our sight. */
+/* Reports whether this TCP connection may have closed unnoticed: an endpoint that
+ * answers clients directly may have closed it. */
 static __always_inline bool connection_may_be_closed(__u32 word)
 {
 	return (word & STATE_TRAIT(CONN_ONE_WAY)) && (word & CONN_FIN_CLIENT);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * facts.h - what a protocol states about itself (protocol.h).
+ * facts.h - the properties of a protocol (protocol.h).
  */
 #ifndef LOXILB_FACTS_H
 #define LOXILB_FACTS_H
@@ -17,9 +17,9 @@ enum find_states {
 	FIND_FLOW_STATES,
 };
 
-/* A protocol without connections has none of these. */
+/* The zero value is a protocol without connections. */
 struct protocol {
-	bool has_ports; /* the header begins with those of source and destination */
+	bool has_ports; /* the header begins with the source and destination ports */
 	bool has_handshake; /* which proves that the client exists */
 	bool has_reset; /* refuses packets by protocol_reset(), not by ICMP errors */
 	bool is_in_xdp; /* XDP forwards packets of its established connections */

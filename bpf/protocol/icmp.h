@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * icmp.h - echoes, the only messages of ICMP with connections, in both IP versions (RFC
- * 792, RFC 4443): header, checksum, lifetime. Their states are those of a flow. Errors
- * are translate/icmp.h's.
+ * 792, RFC 4443): header, checksum, lifetime. Their states are those of a flow.
+ * translate/icmp.h handles errors.
  */
 #ifndef LOXILB_ICMP_ECHO_H
 #define LOXILB_ICMP_ECHO_H

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * protocol.h - asks a packet's protocol. Each protocol is a header next to this one;
- * the stages know none of them, and ask the functions below.
+ * protocol.h - calls a packet's protocol. Each protocol is a header file next to this
+ * one; the stages only call the functions below.
  *
- * A new protocol is its header, and a case in each switch for which the default is not
- * enough. The compiler inlines the switches: a branch that asks for one constant costs
- * as much as a comparison with the protocol. TCP comes first, as most packets are TCP.
+ * A new protocol needs a header, and a case in each switch whose default does not
+ * suffice. The compiler inlines the switches: a branch on a constant property costs as
+ * much as a comparison with the protocol. TCP comes first, as most packets are TCP.
  *
- * The state machines of TCP and SCTP are as long as a stage, and are one each (tcp/,
- * sctp/): tc.bpf.c calls them. All others are flows to conntrack/flow.h, which records the
- * events that they report.
+ * The state machines of TCP and SCTP are stages of their own (tcp/, sctp/), which
+ * tc.bpf.c calls. All others are flows: conntrack/flow.h records the events that they
+ * report.
  *
- * SCTP packets have programs of their own (ONLY_SCTP). The others know of SCTP only what
- * the sweep, ICMP errors and later fragments need.
+ * SCTP packets have their own programs (ONLY_SCTP). The other programs have only the
+ * parts of SCTP for the sweep, ICMP errors and later fragments.
  */
 #ifndef LOXILB_PROTOCOL_H
 #define LOXILB_PROTOCOL_H
@@ -30,7 +30,7 @@
 #include "protocol/tcp.h"
 #include "protocol/udp.h"
 
-/* Returns what the protocol states about itself. */
+/* Returns the properties of the protocol. */
 static __always_inline struct protocol protocol_of(__u8 protocol)
 {
 	switch (protocol) {
@@ -123,7 +123,7 @@ static __always_inline __u8 protocol_events(const struct packet *p, __u32 word,
 	return flow_events(word, peer_word);
 }
 
-/* Records such a packet. */
+/* Records a packet of a connection. */
 static __always_inline void protocol_record(const struct packet *p,
 					    struct connection *c)
 {
@@ -149,7 +149,7 @@ static __always_inline struct timeout protocol_timeout(__u8 protocol,
 	}
 }
 
-/* Returns the length of the data behind the protocol's header. */
+/* Returns the length of the data after the protocol's header. */
 static __always_inline __u32 protocol_payload(const struct packet *p)
 {
 	switch (p->tuple.protocol) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * sctp.h - SCTP (RFC 9260): formats, facts and lifetimes, as far as every program needs
- * them. Only the programs of SCTP packets read and change these (sctp_packet.h,
+ * sctp.h - SCTP (RFC 9260): formats, properties and lifetimes that every program needs.
+ * Only the programs of SCTP packets read and change packets (sctp_packet.h,
  * sctp/state.h).
  *
  * The events of an association, in the flags that TCP has too:
@@ -21,7 +21,8 @@
 #include "protocol/closing.h"
 #include "protocol/facts.h"
 
-/* The header. It covers no addresses: CRC32c is the same in both IP versions. */
+/* The header. Its checksum does not cover addresses: CRC32c is the same in both IP
+ * versions. */
 struct sctp_header {
 	__u32 ports; /* as they are in the packet */
 	__be32 tag;
@@ -72,7 +73,7 @@ static __always_inline struct protocol sctp_facts(void)
 	};
 }
 
-/* Timeouts are those of TCP in the corresponding state. There is no half-closed state. */
+/* Timeouts are as for TCP in the corresponding state. There is no half-closed state. */
 static __always_inline struct timeout sctp_timeout(__u32 word)
 {
 	const __u8 flags = word;

@@ -2,11 +2,11 @@
 /*
  * sctp_addresses.h - the lists of addresses in INIT and INIT ACK (RFC 9260 section 3.3.2).
  *
- * A side with several addresses lists them there, and the other side then sends to all of
- * them. Packets to those would bypass this machine, and arrive from an address that their
- * receiver does not know: it would abort the association. So both sides see addresses of
- * this machine only. Listed ones become padding (RFC 4820), which every receiver skips and
- * which keeps all lengths.
+ * A side with several addresses lists them there, and the other side then sends to all
+ * of them. Such packets would bypass this machine, and arrive from an address that is
+ * unknown to their receiver, which would abort the association. So both sides see only
+ * addresses of this machine. Listed ones become padding (RFC 4820), which every
+ * receiver skips and which keeps all lengths.
  */
 #ifndef LOXILB_SCTP_ADDRESSES_H
 #define LOXILB_SCTP_ADDRESSES_H

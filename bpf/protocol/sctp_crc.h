@@ -2,12 +2,12 @@
 /*
  * sctp_crc.h - CRC32c, SCTP's checksum (RFC 9260 appendix A).
  *
- * It is linear: when the first word of a packet changes by d (exclusive or), the checksum
- * changes by the CRC of d followed by zeros, d * x^(8 * length) modulo the polynomial. User
- * space computes the powers of x in advance. One multiplication without carries then
- * costs the same for every length, a tenth of the time that reading 1,500 bytes takes
- * (docs/adr/0093-sctp.md). Like an incremental sum, it never hides that a packet was
- * damaged before it came here.
+ * It is linear: when the first word of a packet changes by d (exclusive or), the
+ * checksum changes by the CRC of d followed by zeros, d * x^(8 * length) modulo the
+ * polynomial. User space computes the powers of x in advance. One multiplication
+ * without carries then costs the same for every length, a tenth of the time that
+ * reading 1,500 bytes takes (docs/adr/0093-sctp.md). Like an incremental sum, it does
+ * not hide earlier damage of a packet.
  */
 #ifndef LOXILB_SCTP_CRC_H
 #define LOXILB_SCTP_CRC_H

@@ -22,8 +22,8 @@
 #include "protocol/sctp_crc.h"
 #include "protocol/tcp.h"
 
-/* How many chunks of a packet are read. Senders put those that change the state first, or
- * behind one SACK. */
+/* How many chunks of a packet are read. Senders put chunks that change the state first,
+ * or after one SACK. */
 #define SCTP_CHUNKS 8
 
 #define SCTP_SUM_OFFSET __builtin_offsetof(struct sctp_header, check)
@@ -45,8 +45,8 @@ static __always_inline bool sctp_is_alone(__u8 type)
 	       type == SCTP_SHUTDOWN_COMPLETE;
 }
 
-/* Records the chunk that decides. rest: the bytes behind its type. Returns false if
- * RFC 9260 forbids it: its receiver would drop the packet. */
+/* Records the chunk that determines the state. rest: the bytes after its type. Returns
+ * false if RFC 9260 forbids it: its receiver would drop the packet. */
 static __always_inline bool sctp_record_chunk(struct packet *p,
 					      const struct sctp_chunk_header *c,
 					      bool first, __u32 behind)
@@ -67,8 +67,8 @@ static __always_inline bool sctp_record_chunk(struct packet *p,
 	       (c->type == SCTP_INIT_ACK || !p->ack);
 }
 
-/* Reads the chunks up to the one that may change the state, or to DATA, which no control
- * chunk follows. Returns false if one contradicts the packet's length. */
+/* Reads the chunks up to the one that may change the state, or to DATA, which no
+ * control chunk follows. Returns false if a chunk contradicts the packet's length. */
 static __noinline __maybe_unused bool
 sctp_read_chunks(ctx_t *ctx, struct packet *p, __u32 l4_length)
 {
@@ -180,9 +180,9 @@ sctp_translate(ctx_t *ctx, struct packet *p, struct connection *c)
 	return VERDICT_CONTINUE;
 }
 
-/* Rewrites a packet into the one that refuses it: ABORT, or SHUTDOWN COMPLETE if the
- * sender waits for that. It has the tag that INIT announces, or the packet's own and flag
- * T (RFC 9260 section 8.4). */
+/* Rewrites a packet into its refusal: ABORT, or SHUTDOWN COMPLETE if the sender waits
+ * for it. It has the tag that INIT announces, or the packet's own tag and flag T (RFC
+ * 9260 section 8.4). */
 static __noinline __maybe_unused bool sctp_reset_sender(ctx_t *ctx,
 							struct packet *p)
 {

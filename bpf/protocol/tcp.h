@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * tcp.h - TCP (RFC 9293): header, checksum, lifetime, RST, and what segments of
- * established connections read and change. The other segments have a state machine of
- * their own, in tcp/.
+ * tcp.h - TCP (RFC 9293): header, checksum, lifetime, RST, and the part for segments of
+ * established connections. The state machine for other segments is in tcp/.
  */
 #ifndef LOXILB_TCP_H
 #define LOXILB_TCP_H
@@ -103,9 +102,9 @@ static __always_inline bool tcp_is_established(__u32 word)
 	return (word & (events | other)) == (CONN_REPLIED | CONN_ASSURED);
 }
 
-/* Reports whether a segment continues what was seen of its direction, such that only
- * the real sender could know its numbers: both are exact or a little ahead, or one is
- * exact (docs/adr/0067-tcp-state.md). Old segments do not. */
+/* Reports whether a segment continues its direction with numbers that only the real
+ * sender can know: both are exact or a little ahead, or one is exact
+ * (docs/adr/0067-tcp-state.md). Old segments do not. */
 static __always_inline bool tcp_continues(const struct packet *p,
 					  const struct connection *c)
 {
@@ -126,8 +125,8 @@ static __always_inline void tcp_record_sequence(const struct packet *p,
 	}
 }
 
-/* A half-closed connection has the timeout of an open one, and under pressure that of
- * closing connections: its client may be gone and wait for no data. */
+/* A half-closed connection has the timeout of an open one, or under pressure of a
+ * closing one: its client may be gone. */
 static __always_inline struct timeout tcp_timeout(__u32 word)
 {
 	const __u8 flags = word;

@@ -40,7 +40,7 @@ static __always_inline enum verdict udp_parse(ctx_t *ctx, struct packet *p,
 	p->tuple.sport = udp->source;
 	p->tuple.dport = udp->dest;
 	length = bpf_ntohs(udp->len);
-	/* a fragment is shorter than the length field says */
+	/* a fragment is shorter than its length field */
 	if (unlikely(p->fault)) {
 		if (l4_length < sizeof(*udp))
 			p->fault = DROP_MALFORMED;

@@ -2,7 +2,7 @@
 /*
  * change.h - changes the segments of connections with a header of the PROXY protocol.
  *
- * All segments but SYNs of clients have a program of their own, so other connections pay
+ * All segments except SYNs of clients have a separate program, so other connections pay
  * nothing for them (docs/adr/0096-proxy-protocol.md).
  */
 #ifndef LOXILB_PROXY_CHANGE_H

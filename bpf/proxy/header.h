@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * header.h - the header of the PROXY protocol, version 2: who the client is, and which
- * address and port it has connected to. It is the first that the endpoint receives of a
- * connection.
+ * header.h - the header of the PROXY protocol, version 2: the client, and the address
+ * and port that it has connected to. The endpoint receives it before the connection's
+ * data.
  */
 #ifndef LOXILB_PROXY_HEADER_H
 #define LOXILB_PROXY_HEADER_H

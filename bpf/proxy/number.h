@@ -3,7 +3,7 @@
  * number.h - decides how a segment changes where a header of the PROXY protocol precedes
  * the client's data.
  *
- * For the endpoint, the client's data begins behind the header:
+ * For the endpoint, the client's data begins after the header:
  *
  *	client     SYN  | data                  numbers of the connection table
  *	endpoint   SYN  | header | data         as sent to the endpoint
@@ -31,7 +31,7 @@ enum proxy_change {
 	PROXY_REFUSED, /* it must get the header, and cannot */
 	PROXY_SYN_ACK, /* from the endpoint: options change */
 	PROXY_ACK, /* its acknowledgements shrink */
-	PROXY_ACK_FIRST, /* the same; what it acknowledges may be the header */
+	PROXY_ACK_FIRST, /* also sets the acknowledgement, which may cover the header */
 	/* of FTP, which has no header (helper/ftp.h): */
 	FTP_SYN_ACK,
 	FTP_LINE, /* it begins a line */
@@ -41,11 +41,11 @@ enum proxy_change {
 /* More data than this is not moved to make room for the header. */
 #define PROXY_DATA_MOST 9216
 
-/* Returns how a segment of the client changes that begins at its first byte, while the
- * endpoint has not acknowledged the header. A RST must have exactly the next number that
- * the endpoint expects; which one, loxilb does not know. It is the one behind the header,
- * if that is not lost. Otherwise, the endpoint answers by an ACK, and the client by another
- * RST. A large segment is sent again as several small ones if the header is lost. */
+/* Returns the change of a client's segment that begins at its first byte, while the
+ * endpoint has not acknowledged the header. A RST must have exactly the number that the
+ * endpoint expects, which loxilb does not know: the number after the header, unless the
+ * header is lost. Otherwise, the endpoint answers by an ACK, and the client by another
+ * RST. If the header is lost, a large segment is sent again as several small ones. */
 static __always_inline __u8 proxy_change_first(ctx_t *ctx,
 					       const struct packet *p,
 					       const struct connection *c,
@@ -69,9 +69,9 @@ static __always_inline __u8 proxy_change_first(ctx_t *ctx,
 	return repeated ? PROXY_ALONE : PROXY_SHIFT;
 }
 
-/* Returns how a segment of the client changes that begins before its first byte: a
- * keep-alive or window probe passes. Data of others could replace the header, and urgent
- * data leave a byte of it out. */
+/* Returns the change of a client's segment that begins before its first byte: a
+ * keep-alive or window probe passes. Forged data could replace the header, and urgent
+ * data would remove a byte of it. */
 static __always_inline __u8 proxy_change_earlier(const struct packet *p,
 						 __s32 ahead)
 {
@@ -110,7 +110,7 @@ static __always_inline void proxy_decide_client(ctx_t *ctx, struct packet *p,
 		p->chunk = proxy_change_earlier(p, ahead);
 }
 
-/* Records in both entries what the endpoint has acknowledged. */
+/* Records the endpoint's acknowledgement in both entries. */
 static __always_inline void proxy_record(struct connection *c, __u32 word,
 					 __u32 states)
 {
@@ -127,7 +127,7 @@ static __always_inline void proxy_record(struct connection *c, __u32 word,
 		copy_send(client, c, IPPROTO_TCP);
 }
 
-/* Sets p->ack to what the endpoint acknowledges of the client's own numbers. */
+/* Sets p->ack to the endpoint's acknowledgement in the client's own numbers. */
 static __always_inline void proxy_decide_reply(struct packet *p,
 					       struct connection *c, __u32 word)
 {

@@ -96,7 +96,7 @@ option_lower_mss(ctx_t *ctx, const struct packet *p, __u32 by)
 	       option_sum(ctx, p, at, sum_change(old, new));
 }
 
-/* Replaces an option by ones without meaning. */
+/* Replaces an option by NOPs. */
 static __noinline __maybe_unused bool
 option_erase(ctx_t *ctx, const struct packet *p, __u32 kind)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * quote.h - corrects an ICMP error about a packet that was sent with, or behind, a header
- * of the PROXY protocol: the quoted number, which the client compares with what it has
- * sent, and a reported MTU, which must leave room for the header.
+ * quote.h - corrects an ICMP error about a packet that was sent with or after a header
+ * of the PROXY protocol: the quoted number, which the client compares with its own, and
+ * a reported MTU, which must leave room for the header.
  */
 #ifndef LOXILB_PROXY_QUOTE_H
 #define LOXILB_PROXY_QUOTE_H

@@ -103,8 +103,8 @@ __noinline __maybe_unused bool segment_cut(ctx_t *ctx, struct packet *p)
 	       packet_set_length(ctx, p, length);
 }
 
-/* Moves the end of urgent data behind the header: an urgent byte within it would be left out of
- * what the endpoint reads. Linux takes 0 for 1. */
+/* Moves the end of urgent data beyond the header: otherwise the endpoint would miss an
+ * urgent byte within the header. Linux treats 0 as 1. */
 static __always_inline bool
 segment_move_urgent(ctx_t *ctx, const struct packet *p, __u32 growth)
 {
@@ -153,9 +153,9 @@ __noinline __maybe_unused bool segment_move(ctx_t *ctx, __u32 at, __u32 length,
 	       !bpf_skb_store_bytes(ctx, at + by, chunk, last + 1, 0);
 }
 
-/* Makes room for bytes at an offset. The packet is of one piece before it grows; padding
- * of the frame is removed. Places of headers stay: adjusting the room behind them would
- * leave skb->csum_start where it was. */
+/* Makes room for bytes at an offset. The packet becomes linear before it grows; padding
+ * of the frame is removed. The headers stay in place: adjusting the room after them
+ * would not move skb->csum_start. */
 static __always_inline bool
 segment_make_room(ctx_t *ctx, const struct packet *p, __u32 at, __u32 growth)
 {

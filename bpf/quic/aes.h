@@ -2,9 +2,9 @@
 /*
  * aes.h - AES-128 (FIPS 197), a block at a time.
  *
- * The kernel's own has no function for programs before Linux 6.10. A round looks up a
- * word for each byte of the block, which has SubBytes and MixColumns in it; user space
- * makes the tables and the keys of the rounds. A block takes about 1,900 instructions. The
+ * Before Linux 6.10, the kernel has no function for programs. A round looks up a word
+ * for each byte of the block, which combines SubBytes and MixColumns; user space makes
+ * the tables and the keys of the rounds. A block takes about 1,900 instructions. The
  * inverse cipher is the equivalent one, so both have the same rounds.
  */
 #ifndef LOXILB_AES_H
@@ -44,8 +44,8 @@ static __always_inline __u32 aes_turn(__u32 word, int bytes)
 	return bytes ? word << (8 * bytes) | word >> (32 - 8 * bytes) : word;
 }
 
-/* Returns column i after a round. step: from the column of a row's byte to that of the
- * next row's. */
+/* Returns column i after a round. step: distance between the columns of two rows'
+ * bytes. */
 static __always_inline __u32 aes_mix(const __u32 *table,
 				     const struct aes_block *b, int i,
 				     const int step)
@@ -61,7 +61,7 @@ static __always_inline __u32 aes_mix(const __u32 *table,
 	return mixed;
 }
 
-/* The same for the last round, which does not mix. */
+/* Returns column i after the last round, which does not mix. */
 static __always_inline __u32 aes_substitute(const __u8 *box,
 					    const struct aes_block *b, int i,
 					    const int step)

@@ -37,7 +37,7 @@ struct quic_long_header {
 	__u8 cid_length;
 };
 
-/* A connection ID, and what is made of it. */
+/* A connection ID, and its decrypted form. */
 struct quic_scratch {
 	__u64 body
 		[5]; /* server ID and nonce, then zeros: a half may be read from any byte on */
@@ -58,7 +58,7 @@ struct {
 } quic_scratches SEC(".maps");
 
 /* Returns the length of the datagram's data in this packet: a first fragment has only
- * some of it, and data beyond the datagram's length is none. */
+ * some of it, and data beyond the datagram's length does not count. */
 static __always_inline int quic_data_length(ctx_t *ctx, const struct packet *p)
 {
 	int in_packet = (int)p->length - (p->l4 - p->l3), stated;
@@ -87,8 +87,8 @@ quic_id_is_of_server(const struct quic_long_header *h)
 		type == QUIC_HANDSHAKE_2);
 }
 
-/* Finds the connection ID: at is its offset. Returns its length, or in a short header the
- * most that it may be. 0: there is none. */
+/* Finds the connection ID, at offset *at. Returns its length, or for a short header its
+ * maximum; 0: there is none. */
 static __always_inline int quic_find_id(ctx_t *ctx, const struct packet *p,
 					__u32 *at)
 {

@@ -2,9 +2,9 @@
 /*
  * hand_over.h - hands a packet that opens a QUIC connection over to QUIC's program.
  *
- * What the packet is, and what was found out about it, stays in the CPU's opening: nothing
- * is parsed, judged or counted twice. While programs are being replaced, the other one may
- * have openings of its own. So both compare a number.
+ * The packet's state stays in the CPU's opening, so nothing is parsed, judged or
+ * counted twice. While programs are being replaced, the other program may have separate
+ * openings, so both compare a number.
  */
 #ifndef LOXILB_HAND_OVER_H
 #define LOXILB_HAND_OVER_H
@@ -26,8 +26,8 @@ quic_prepare(ctx_t *ctx, const struct packet *p, struct opening *o)
 	return VERDICT_QUIC;
 }
 
-/* Hands it over. Returns if there is no such program. Inlined, as older kernels limit the
- * stack of functions with tail calls. */
+/* Calls the QUIC program. Returns if there is none. Inlined, since older kernels limit
+ * the stack of functions with tail calls. */
 static __always_inline enum verdict quic_hand_over(ctx_t *ctx, struct packet *p,
 						   const __u32 at)
 {

@@ -3,9 +3,10 @@
  * route.h - finds the endpoint that a QUIC packet's connection ID names.
  *
  * Only a packet without an entry needs it: the first one from a client's new address or
- * port. The endpoint may be drained, as the connection is its own. If it is down, another
- * one ends the connection sooner. A connection ID without an active configuration, or of
- * no endpoint of the service, names none. The flow then chooses the endpoint.
+ * port. The endpoint may be drained, since it already has the connection. If it is
+ * down, another endpoint ends the connection sooner. A connection ID without an active
+ * configuration, or without an endpoint of the service, is ignored: the flow then
+ * chooses the endpoint.
  */
 #ifndef LOXILB_QUIC_ROUTE_H
 #define LOXILB_QUIC_ROUTE_H

@@ -78,7 +78,7 @@ next_hop_fib_lookup(ctx_t *ctx, const struct packet *p,
 	return fib_lookup(ctx, p, c, target, fib);
 }
 
-/* Fills in a way from the result of a lookup. way->mtu is that of the route on entry. */
+/* Fills in a way from the result of a lookup. On entry, way->mtu is the route's MTU. */
 static __always_inline void way_describe(const struct packet *p,
 					 const struct connection *c,
 					 const struct ip_addr *target,
@@ -147,7 +147,7 @@ next_hop_record(ctx_t *ctx, struct packet *p, struct connection *c,
 }
 
 /* Records that a socket of this machine receives the connection's packets. way is the
- * caller's, and empty, since there is no room for another one (verifier: stack). */
+ * caller's empty buffer, to save stack (verifier: stack). */
 static __always_inline void next_hop_record_local(const struct packet *p,
 						  struct connection *c,
 						  struct way_key *way,
@@ -231,8 +231,8 @@ next_hop_lookup(ctx_t *ctx, struct packet *p, struct connection *c)
 	return next_hop_query(ctx, p, c, target, epoch, neighbours);
 }
 
-/* Records in the packet the rule that decided its connection: the rule of its way, if
- * that is of this epoch; otherwise that of the last way, which is better than none. */
+/* Records in the packet the rule that decided its connection: the rule of its way in
+ * this epoch; otherwise the rule of its last way, which is better than none. */
 static __always_inline void next_hop_record_rule(struct packet *p,
 						 const struct connection *c)
 {
@@ -247,8 +247,8 @@ static __always_inline void next_hop_record_rule(struct packet *p,
 }
 
 /* Looks up the connection's way if it is not known. If the row belongs to another
- * connection by now, that one must look up its own (state.h); and if rules could not
- * be checked for this packet, the next packet repeats the lookup. */
+ * connection by now, that connection must look up its own way (state.h). If rules could
+ * not be checked for this packet, the next packet repeats the lookup. */
 static __always_inline enum verdict
 next_hop_refresh(ctx_t *ctx, struct packet *p, struct connection *c)
 {

@@ -2,10 +2,10 @@
 /*
  * nexthop_cache.h - a cache of ways by destination.
  *
- * A new connection needs the next hop of both directions, and most of them were looked
- * up before: to the same endpoint, to the same client. bpf_fib_lookup takes 500
- * instructions (IPv6: 1,000), this cache 60. It is used only while user space says that
- * a next hop depends on the destination alone: no rule matches on the source, the
+ * A new connection needs the next hops of both directions, and most were looked up
+ * before, for the same endpoint or the same client. bpf_fib_lookup takes 500
+ * instructions (IPv6: 1,000), this cache 60. It is used only while user space reports
+ * that a next hop depends on the destination alone: no rule matches on the source, the
  * protocol or ports, and no route has a source or several next hops.
  *
  * The cache is per CPU. An address has one row, by its hash; a later address with that

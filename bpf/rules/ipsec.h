@@ -71,7 +71,7 @@ __noinline __maybe_unused __u32 ipsec_ask(const struct ip_addr *from,
 	struct rule_packet *k = rule_packet_get();
 	const struct rule *r;
 
-	if (!set || !k || !from || !to) /* the latter two: verifier: null */
+	if (!set || !k || !from || !to) /* from, to: verifier: null */
 		return RULE_ALLOW;
 	rule_put_address(&k->word[RULE_SADDR], from);
 	rule_put_address(&k->word[RULE_DADDR], to);
@@ -147,7 +147,7 @@ static __always_inline bool ipsec_stops_answer(const struct packet *p,
 }
 
 /* Reports whether a policy forbids packets in the tunnel to an endpoint. Without UDP,
- * the source is one of a prefix (outer.h). */
+ * the source is an address of a prefix (outer.h). */
 static __noinline bool ipsec_stops_tunnel(const struct packet *p,
 					  const struct connection *c)
 {

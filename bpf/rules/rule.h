@@ -2,11 +2,11 @@
 /*
  * rule.h - finds the first firewall rule that matches a packet.
  *
- * User space builds a few trees of the rules for each IP version: one of rules with a
- * narrow source and destination, one of those with a narrow source, and so on, so that
- * most rules are in few places of their tree. A node takes some bits of a word of the
- * packet and continues with the child of that number. A leaf has the rules that can
- * match a packet that gets there, usually one to eight, and those are compared.
+ * User space builds a few trees of the rules for each IP version: one for rules with a
+ * narrow source and destination, one for rules with a narrow source, and so on, so most
+ * rules are in few places of their tree. A node takes some bits of a word of the packet
+ * and continues with the child of that number. A leaf has the rules that can match a
+ * packet that gets there, usually one to eight, and those are compared.
  * docs/adr/0079-firewall-rules.md has the alternatives.
  */
 #ifndef LOXILB_RULE_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * copy.h - sends copies of associations to other nodes (observe/copy.h), also when a client
- * has restarted: its tags are new, while the state is the same.
+ * copy.h - sends copies of associations to other nodes (observe/copy.h), also after a
+ * client's restart, which changes the tags but not the state.
  */
 #ifndef LOXILB_SCTP_COPY_H
 #define LOXILB_SCTP_COPY_H

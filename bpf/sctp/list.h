@@ -70,7 +70,7 @@ static __always_inline __u32 sctp_chunk_grow(ctx_t *ctx, const struct packet *p,
 	return check ^ sctp_crc_change(t, was ^ now, behind);
 }
 
-/* Reports whether a VIP is listed: the one that the client knows is not. */
+/* Reports whether a VIP must be listed: all except the one that the client knows. */
 static __always_inline bool sctp_is_listed(const struct ip_addr *a,
 					   const struct connection *c)
 {

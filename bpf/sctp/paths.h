@@ -3,10 +3,11 @@
  * paths.h - further paths of an association: the client's other addresses, and the service's
  * other VIPs.
  *
- * The two entries of an association are those of its first path. INIT ACK lists all VIPs of
- * the service, so the client also sends to these, from any of its addresses. Such a packet
- * has no entry. Its verification tag, which only the two sides know, finds the association:
- * no path must be known in advance, and none can be forged. The endpoint sees one path.
+ * The two entries of an association belong to its first path. INIT ACK lists all VIPs
+ * of the service, so the client also sends to these, from any of its addresses. Such a
+ * packet has no entry. Its verification tag, which only the two sides know, finds the
+ * association: no path must be known in advance, and none can be forged. The endpoint
+ * sees one path.
  *
  * Answers take the path of the client's last packet, so they leave a path that has failed as
  * soon as the client does. HEARTBEATs probe a path, and do not move answers to it, unless the

@@ -28,8 +28,8 @@
 #include "sctp/paths.h"
 #include "table/state.h"
 
-/* The same as sctp_has_tag() for ABORT and SHUTDOWN COMPLETE, which may have the other direction's tag
- * instead, and say so (section 8.5.1). peer: NULL if that is unknown. */
+/* sctp_has_tag() for ABORT and SHUTDOWN COMPLETE, which may have the other direction's
+ * tag and flag T instead (section 8.5.1). peer: NULL if unknown. */
 static __always_inline bool sctp_may_end(const struct packet *p,
 					 const struct connection *c,
 					 const struct connection *peer)
@@ -125,7 +125,7 @@ static __always_inline __u8 sctp_events(const struct packet *p,
 	return sctp_end(p, c, peer, word, CONN_FIN_CLIENT);
 }
 
-/* The same where the endpoint answers the client directly. */
+/* Records a chunk of a connection whose endpoint answers the client directly. */
 static __always_inline __u8 sctp_events_one_way(const struct packet *p,
 						struct connection *c,
 						__u32 word)
@@ -140,7 +140,7 @@ static __always_inline __u8 sctp_events_one_way(const struct packet *p,
 }
 
 /* Reports to watchers that an association is closing, if these events are the first
- * SHUTDOWN. word: what was replaced in the client's entry. */
+ * SHUTDOWN. word: the replaced word of the client's entry. */
 static __always_inline void
 sctp_notify_closing(const struct connection_key *key,
 		    const struct connection *client,
@@ -162,8 +162,8 @@ static __always_inline bool sctp_is_sign_of_life(const struct packet *p,
 	return sctp_has_tag(p, c) || !(word & CONN_ASSURED);
 }
 
-/* Reports whether an INIT that nobody has answered opens an association with another
- * endpoint: its own takes no more. */
+/* Reports whether an unanswered INIT opens an association with another endpoint, since
+ * its own no longer accepts any. */
 static __always_inline bool
 sctp_init_moves(const struct packet *p, const struct connection *c, __u32 word)
 {

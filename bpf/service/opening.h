@@ -17,7 +17,7 @@
 /* A connection that an endpoint opens itself (egress.h), or that FTP expects. */
 struct outward {
 	bool is; /* an endpoint opens it */
-	bool is_given; /* peer is its endpoint; otherwise the rest is not valid */
+	bool is_given; /* peer is the endpoint; otherwise the other members are invalid */
 	bool keeps_port; /* its source address is peer.source, its port stays (helper/) */
 	struct endpoint
 		peer; /* the packet's destination, or with a port of the endpoint's choice, the endpoint */
@@ -41,11 +41,11 @@ struct choice {
 	} least; /* the least loaded one so far; valid during lc's search */
 };
 
-/* What the endpoint sees as the source: the client's address and port, or ours. */
+/* The source that the endpoint sees: the client's address and port, or ours. */
 struct source {
 	struct ip_addr addr;
 	__be16 port;
-	bool keeps_address; /* a port of ours goes with the client's address */
+	bool keeps_address; /* the client's address with a port of ours */
 };
 
 /* The search for an address and a port of ours (snat.h). */
@@ -62,8 +62,8 @@ struct source_search {
 
 /* The connection's rows of the table. */
 struct entries {
-	struct connection_key reply_key; /* of what the endpoint sends */
-	struct connection_key client_key; /* of what the client sends */
+	struct connection_key reply_key; /* of the endpoint's packets */
+	struct connection_key client_key; /* of the client's packets */
 	struct connection entry; /* of answers, then of the client's packets */
 	struct connection
 		reply; /* of answers, until enter() inserts both; valid iff is_pair */
@@ -79,7 +79,7 @@ struct opening {
 	 * one; 0: none. Valid iff snat_rules */
 	__u32 source_of; /* the endpoint whose source a firewall rule gives the packet, plus one; 0: none. Valid iff snat_rules */
 	bool source_by_default; /* if it leaves by a default route */
-	/* choose(), and claim() where it tries the next one: */
+	/* choose(), and claim() if it tries the next one: */
 	struct choice choice;
 	/* claim(): */
 	struct source source;
@@ -126,7 +126,7 @@ static __always_inline enum verdict taken(struct packet *p,
 	return VERDICT_TAKEN;
 }
 
-/* A step's verdict where there is no room for the connection. */
+/* A step's verdict if there is no room for the connection. */
 static __always_inline enum verdict full(struct packet *p, enum drop_reason why)
 {
 	p->drop = why;

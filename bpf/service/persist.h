@@ -2,13 +2,12 @@
 /*
  * persist.h - sends a client's connections to the endpoint of its last one.
  *
- * A client is an address, or the first bits of one. Its first connection goes where its
- * hash points in the service's Maglev table, so that two machines agree without
- * communicating, and a full map loses little. After that the map decides: an added
- * endpoint gets new clients only. A client is new again when it has opened no
- * connection for the service's timeout, or up to a second longer, whether or not the
- * sweep has run. A client whose endpoint was removed, or takes no new connections, gets another
- * one at once.
+ * A client is an address or a prefix. The hash of a new client chooses its endpoint in
+ * the service's Maglev table, so two machines agree without communicating, and a full
+ * map loses little. After that the map decides: an added endpoint gets new clients
+ * only. A client is new again when it has opened no connection for the service's
+ * timeout, or up to a second longer, whether or not the sweep has run. A client whose
+ * endpoint was removed, or takes no new connections, gets another one at once.
  */
 #ifndef LOXILB_PERSIST_H
 #define LOXILB_PERSIST_H
@@ -57,8 +56,8 @@ static __always_inline bool persist_is_valid(const struct persist_entry *e,
 	       !persist_expired(e, service, now, hz);
 }
 
-/* Chooses the client's endpoint and renews the record's time. At worst its memory
- * belongs to another client by now, and that record is kept a little longer. */
+/* Chooses the client's endpoint and renews the record's time. If the memory belongs to
+ * another client by now, that client's record is kept a little longer. */
 static __noinline __maybe_unused bool persist_lookup(struct opening *o,
 						     const struct packet *p)
 {
@@ -71,7 +70,7 @@ static __noinline __maybe_unused bool persist_lookup(struct opening *o,
 	entry = *old;
 	if (!persist_is_valid(&entry, o->service.id, p->now))
 		return false;
-	/* once a second: in between, CPUs share it by reading */
+	/* once a second: in between, CPUs only read it */
 	if (!jiffies_within(entry.seen, p->now, hz - 1))
 		old->seen = p->now;
 	o->choice.endpoint = entry.endpoint;

@@ -46,9 +46,9 @@ static __always_inline __u64 select_round_robin(const struct service *svc)
 }
 
 /* Adds a word to the hash: multiplies it in and folds the upper half down, since the
- * position is a remainder and depends on all bits. The hash has a key, so that nobody
- * outside can choose ports that all lead to one endpoint. Words are the packet's
- * bytes as a little-endian machine reads them; the programs are built for no other. */
+ * position is a remainder and depends on all bits. The hash has a key, so attackers
+ * cannot choose ports that all lead to one endpoint. Words are the packet's bytes as a
+ * little-endian machine reads them; the programs are built only for these. */
 static __always_inline __u64 hash_word(__u64 hash, __u32 high, __u32 low)
 {
 	hash = (hash ^ ((__u64)high << 32 | low)) * HASH_FACTOR;

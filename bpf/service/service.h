@@ -59,8 +59,8 @@ service_find_mark_or_range(const struct packet *p, __u32 mark)
 	return bpf_map_lookup_elem(&services, &key);
 }
 
-/* Finds the service of a packet. A service with the packet's mark comes before
- * those without a mark, and a service of its port before those of ranges. */
+/* Finds the service of a packet. A service with the packet's mark takes precedence over
+ * services without a mark, and a service of its port over ranges. */
 static __always_inline struct service *service_find(const struct packet *p,
 						    __u32 mark)
 {

@@ -22,7 +22,7 @@ static __always_inline void bloom_add(struct bloom *b, const struct ip_addr *a,
 }
 
 /* Ensures that the next filter matches packets with this key. The current filter may
- * match them by any of several bits: all of those are added. */
+ * match them by any of several bits, so all of these are added. */
 static __noinline void bloom_keep(const struct connection_key *key)
 {
 	struct connection_key k = *key;

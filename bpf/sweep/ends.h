@@ -40,8 +40,8 @@ static __always_inline bool numbers_are_known(const struct connection *c,
 	       peer->seq_end - c->ack < TCP_MAX_AHEAD;
 }
 
-/* Reports whether the numbers, or tags, of both directions are known. Not for a connection
- * that is answered directly, that is half-open, or of which too much was not seen. */
+/* Reports whether the numbers, or tags, of both directions are known. They are not for
+ * a connection that is answered directly or half-open, or that has unseen gaps. */
 static __always_inline bool
 ends_are_known(const struct connection_key *key, const struct connection *c,
 	       __u32 word, const struct connection *peer, __u32 peer_word)
@@ -164,7 +164,7 @@ static __always_inline bool reset_key(struct __sk_buff *ctx,
  * have been replaced by another one with the same addresses and ports. */
 struct end_target {
 	__u32 endpoint;
-	__u32 word; /* of one of its entries, as it was */
+	__u32 word; /* former word of one of its entries */
 	__u32 mask; /* the bits of it that must be unchanged */
 };
 
@@ -186,8 +186,8 @@ static __always_inline bool is_end_target(const struct end_target *m,
 	return c->endpoint == m->endpoint && !((word ^ m->word) & m->mask);
 }
 
-/* Finds the number that the receiver of a RST expects, the next one of the RST's sender;
- * of an ABORT, the tag. */
+/* Finds the sequence number that the receiver of a RST expects, or the tag of an ABORT.
+ */
 static __always_inline bool reset_number(const struct connection_key *key,
 					 const struct end_target *m,
 					 __u32 *number)

@@ -4,11 +4,11 @@
  * connections.
  *
  * Packets that open connections free expired ones in place of a killed daemon
- * (reclaim.h). On their own they are too late for limits and least connections: after a
- * quiet night, thousands of packets would be counted among connections that are over.
- * So a timer of the kernel visits some buckets a hundred times a second. It belongs to
- * a pinned map, and ends with that. The next daemon, whatever its version, exchanges
- * the program that it runs.
+ * (reclaim.h). That alone is too late for limits and least connections: after a quiet
+ * night, thousands of packets would be counted among connections that are over. So a
+ * timer of the kernel visits some buckets a hundred times a second. It belongs to a
+ * pinned map, and ends with it. The next daemon of any version replaces the timer's
+ * program.
  */
 #ifndef LOXILB_TIMER_H
 #define LOXILB_TIMER_H
@@ -52,7 +52,7 @@ static int timer_visit(void *map, __u32 *key, struct reclaim_timer *t)
 	return 0;
 }
 
-/* Starts the timer, or exchanges the program of one that runs. Returns 0 or an error. */
+/* Starts the timer, or replaces the program of a running one. Returns 0 or an error. */
 static __always_inline int timer_begin(void)
 {
 	__u32 zero = 0;
@@ -62,7 +62,7 @@ static __always_inline int timer_begin(void)
 	if (!t)
 		return -ENOENT;
 	err = bpf_timer_init(&t->timer, &reclaim_timers, CLOCK_MONOTONIC);
-	if (err && err != -EBUSY) /* the latter: it runs */
+	if (err && err != -EBUSY) /* -EBUSY: it runs */
 		return err;
 	err = bpf_timer_set_callback(&t->timer, timer_visit);
 	return err ? err : bpf_timer_start(&t->timer, TIMER_IDLE, 0);

@@ -3,8 +3,8 @@
  * walk.h - ends the connections of endpoints.
  *
  * One walk serves any number of endpoints. User space runs it over the groups with such
- * connections (whereabouts.h), and stops when it has met as many connections as the
- * endpoints have (docs/adr/0035-open-connections.md).
+ * connections (whereabouts.h), and stops when it has found all connections of the
+ * endpoints (docs/adr/0035-open-connections.md).
  */
 #ifndef LOXILB_WALK_H
 #define LOXILB_WALK_H
@@ -20,7 +20,7 @@
 /* A bit for each endpoint whose connections end. Written by user before a walk. */
 __u64 ending_endpoints[MAX_ENDPOINTS / 64];
 
-/* How many connections of these endpoints walks have met. Read by user. */
+/* Number of connections of these endpoints that walks have found. Read by user. */
 __u64 walk_met;
 
 /* struct found_end of connections whose ends are notified. Written by walks; read by

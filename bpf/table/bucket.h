@@ -22,8 +22,8 @@ static __always_inline __u32 bucket_advance(struct token_bucket *b, __u32 now)
 	return elapsed < hz ? elapsed : hz;
 }
 
-/* Takes a token, of which rate are added per second and at most size are kept, both
- * up to a million. Returns whether there was one. A zero bucket fills at once. */
+/* Takes a token. rate tokens are added per second, and at most size are kept, both up
+ * to a million. Returns whether there was a token. A zero bucket fills at once. */
 static __always_inline bool bucket_take(struct token_bucket *b, __u32 rate,
 					__u32 size, __u32 now)
 {
@@ -41,7 +41,7 @@ static __always_inline bool bucket_take(struct token_bucket *b, __u32 rate,
 /* How many attempts to take a token, before it counts as taken. */
 #define BUCKET_ATTEMPTS 4
 
-/* The same, for a bucket that several CPUs share. Global (verifier: globals). */
+/* Takes a token from a bucket that several CPUs share. Global (verifier: globals). */
 __noinline int bucket_take_shared(struct token_bucket *b, __u32 rate,
 				  __u32 size, __u32 now)
 {

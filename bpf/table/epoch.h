@@ -7,8 +7,8 @@
  * a link changes, plus the clock in units of 8,192 jiffies (33 s at 250 Hz). Because of
  * the clock, a machine without its daemon notices such changes too.
  *
- * The MAC addresses of a way belong to a generation of neighbours. When only that is
- * outdated, only the way is looked up again, by one packet for all of its connections.
+ * The MAC addresses of a way belong to a generation of neighbours. If only this
+ * generation is outdated, one packet looks up the way again for all of its connections.
  */
 #ifndef LOXILB_EPOCH_H
 #define LOXILB_EPOCH_H
@@ -24,8 +24,8 @@
 /* The row for sockets of this machine, never used by another way. */
 #define WAY_LOCAL 0
 
-/* Written by user at run time, so in a section of their own. Of neighbours, 31 bits
- * count. A new generation of routes is also one of neighbours. */
+/* Written by user at run time, so in a separate section. The generation of neighbours
+ * has 31 bits. A new generation of routes includes a new one of neighbours. */
 volatile __u32 hop_generation SEC(".data.runtime") = 0;
 volatile __u32 neighbour_generation SEC(".data.runtime") = 0;
 
@@ -49,8 +49,8 @@ static __always_inline bool way_is_current(const struct connection *c,
 	return c->way_epoch == (__u16)epoch_at(now);
 }
 
-/* Reports whether the connection's way was found by programs of this daemon, whose
- * map of ways is its own. For connections that were used within one epoch. */
+/* Reports whether programs of this daemon found the connection's way: each daemon has
+ * its own map of ways. For connections that were used within one epoch. */
 static __always_inline bool way_is_of_daemon(const struct connection *c,
 					     __u32 now)
 {
@@ -71,7 +71,7 @@ static __always_inline void way_forget(struct connection *c, __u32 now)
 	c->way_epoch = epoch_at(now) - 1;
 }
 
-/* The same for a direction that was silent for longer than an epoch: otherwise a
+/* Forgets the way of a direction that was silent for longer than an epoch: otherwise a
  * later epoch may have the same 16 bits, while the way's row belongs to another way
  * (way_find.h), and its rule no longer applies. Called before the time of the last
  * packet changes. */
@@ -83,7 +83,7 @@ static __always_inline void way_forget_if_silent(struct connection *c,
 	connection_set_way(c, WAY_LOCAL, epoch_at(now) - 1);
 }
 
-/* The same where that time changes although the way is not used. */
+/* Forgets an old way when that time changes although the way is not used. */
 static __always_inline void way_forget_if_old(struct connection *c, __u32 now)
 {
 	if (!way_is_current(c, now))

@@ -11,10 +11,10 @@
  * A packet on another CPU may hold an entry that is being moved. Its old place is
  * marked as ended before it is copied, so that no state is set there any more
  * (state.h): the packet finds the entry again, and repeats its change there. Non-atomic
- * writes are in the copy or are lost: this packet's count and time, and numbers, which
- * its direction's next packet corrects. A CPU that was stopped for longer than it takes
- * to move a group may write those into the row's next entry; that may happen to any row
- * whose entry was removed.
+ * writes of this packet may be missing in the copy: its count and time are lost, and
+ * the next packet of its direction corrects the sequence numbers. A CPU that is stopped
+ * for longer than it takes to move a group may write into the row's next entry, as with
+ * any row whose entry was removed.
  */
 #ifndef LOXILB_GROW_H
 #define LOXILB_GROW_H
@@ -145,7 +145,7 @@ static long group_copy_away(__u32 n, struct group_move *m)
 	return 0;
 }
 
-/* Does that before any key is looked up there. */
+/* Copies all of them before any key is looked up there. */
 static __always_inline void group_announce_away(struct group_move *m,
 						__u32 groups)
 {

@@ -3,10 +3,10 @@
  * lifetime.h - counts how long connections lived and how many bytes they carried, when
  * they end (docs/adr/0003-connection-tracking.md).
  *
- * The beginning of a connection is in its row's status word, of which lookups test one
- * bit: packets of established connections pay nothing, and a row needs no more space.
- * The rest is at hand when the rows are removed: each direction's bytes in its own row,
- * the life in the client's, which is the last one.
+ * The beginning of a connection is in its row's status word, and lookups test only one
+ * bit of it: packets of established connections pay nothing, and a row needs no more
+ * space. Removal has the other data: each direction's bytes are in its own row, and the
+ * lifetime is in the client's, which is removed last.
  */
 #ifndef LOXILB_LIFETIME_H
 #define LOXILB_LIFETIME_H
@@ -21,9 +21,8 @@
 #include "table/state.h"
 #include "table/table.h"
 
-/* What the removal of a row gets in addition to the word of its entry, in place of
- * the word's hop: one argument, to save stack. And what it returns, which is passed
- * to the removal of the connection's other row. */
+/* Argument of the removal of a row, in place of the hop in its entry's word, to save
+ * stack. Its result is passed to the removal of the connection's other row. */
 #define REMOVE_COUNTS (1U << STATE_HOP_SHIFT) /* it belonged to a connection */
 #define REMOVE_OTHER \
 	(2U << STATE_HOP_SHIFT) /* the other row was removed, and ... */
@@ -36,8 +35,8 @@ static __always_inline __u64 row_removed(__u32 seen)
 	return REMOVE_OTHER | (__u64)seen << REMOVE_SEEN_SHIFT;
 }
 
-/* Returns the status of a row that is in use by a connection that begins now: the
- * jiffies are below ROW_FLAGS for as long as the kernel counts them, and never 0. */
+/* Returns the status of a row in use by a connection that begins now. Its jiffies are
+ * below ROW_FLAGS and never 0. */
 static __always_inline __u64 row_status_now(void)
 {
 	return ROW_LIVE | bpf_jiffies64();
@@ -135,7 +134,7 @@ static __always_inline void row_count_end(const struct table_row *row,
 	count_life(n, row, what);
 }
 
-/* Counts both rows of an ended connection; client: the one of its client. */
+/* Counts both rows of an ended connection; client: the client's row. */
 static __always_inline void pair_count_end(const struct table_row *client,
 					   const struct table_row *reply,
 					   __u64 what)

@@ -11,11 +11,11 @@
 #include <bpf/bpf_helpers.h>
 #include "table/table.h"
 
-/* A lock is held longest while a group is moved, 50 us, or while a hypervisor has
- * taken its CPU away. An attempt takes some 200 ns. The verifier follows each of them,
- * some 22,000 instructions, but once in a program: rounds of fewer attempts, which
- * callers repeated, made Linux 6.1 follow the callers in 16 more states for each lock
- * (verifier: loops). */
+/* A lock is held longest while a group is moved, 50 us, or while a hypervisor has taken
+ * its CPU away. An attempt takes some 200 ns. The verifier follows each attempt, some
+ * 22,000 instructions in total, but only once per program. Fewer attempts, repeated by
+ * callers, made Linux 6.1 follow the callers in 16 more states for each lock (verifier:
+ * loops). */
 #define LOCK_ATTEMPTS 2048
 #define LOCK_PAUSES 4
 
@@ -47,8 +47,8 @@ static __always_inline bool bucket_lock(struct table_bucket *b)
 	return likely(bucket_try_lock(b)) || !bucket_wait(b);
 }
 
-/* Adds to the word's highest bit: AND is no barrier, and becomes a loop if its result
- * is used. */
+/* Adds to the word's highest bit: AND is not a barrier, and becomes a loop if its
+ * result is used. */
 static __always_inline void bucket_unlock(struct table_bucket *b)
 {
 	__u64 found =

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * pair.h - both entries of a connection at once, where they are next to each other.
+ * pair.h - handles both entries of a connection at once if they are adjacent.
  *
- * If the home of both keys is that of the client, they prefer a pair of rows in one
- * bucket (table.h). One hash finds it, one lock takes it, and one store publishes or
- * removes both tags. Everything else is left to table_write.h, which inserts one entry after the
- * other: keys with other homes, a bucket with spilled keys, a table that grows, a key
- * that may be in use.
+ * If both keys are placed by their client, they prefer a pair of rows in one bucket
+ * (table.h). One hash finds it, one lock takes it, and one store publishes or removes
+ * both tags. Everything else is left to table_write.h, which inserts one entry after
+ * the other: keys with other homes, a bucket with spilled keys, a table that grows, a
+ * key that may be in use.
  */
 #ifndef LOXILB_PAIR_H
 #define LOXILB_PAIR_H
@@ -25,7 +25,7 @@ static __always_inline bool keys_are_pair(const struct connection_key *client,
 }
 
 /* Reports whether one of two keys with these tags may be in the table: their bucket has
- * a tag, or keys of its own elsewhere. */
+ * a tag, or has keys elsewhere. */
 static __always_inline bool pair_may_exist(const struct table_bucket *b,
 					   __u32 tag, __u32 other)
 {
@@ -43,9 +43,9 @@ static __always_inline bool pair_is_free(const struct table_bucket *b, __u32 i)
 	return !(__u32)(word >> (i % TAGS_PER_WORD * TAG_BITS));
 }
 
-/* Returns the first row of a free pair of a locked bucket: of the one with this row,
- * else of the next one. ROWS_PER_BUCKET: there is none. The last half of all words is
- * never free: it has the lock. */
+/* Returns the first row of a free pair of a locked bucket: the pair with this row, else
+ * the next one. ROWS_PER_BUCKET: there is none. The last half of all words is never
+ * free: it has the lock. */
 static __always_inline __u32 bucket_free_pair(const struct table_bucket *b,
 					      __u32 row)
 {

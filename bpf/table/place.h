@@ -13,13 +13,13 @@
 #include "shared.h"
 #include "packet/packet.h"
 
-/* table_state.size: the number of groups, the number to which it grows, and how many
- * of the former have not moved yet. All three are equal while the table does not
- * grow. */
+/* table_state.size: the number of groups, the number to which it grows, and the number
+ * of groups that have not moved yet. All three are equal while the table does not grow.
+ */
 #define SIZE_MASK ((1U << SIZE_BITS) - 1)
 
-/* The barrier keeps the compiler from using what it read before, as a lookup does, and
- * the pointer in a register. */
+/* The barrier keeps the compiler from reusing an earlier read, for example of a lookup,
+ * and keeps the pointer in a register. */
 static __always_inline struct table_state *table_state_get(void)
 {
 	struct table_state *t = &table_value;
@@ -94,10 +94,9 @@ static __always_inline __u64 table_hash(const struct table_state *t,
 /* The highest bit of a port, as keys have it. */
 #define PORT_HIGH 0x80
 
-/* Reports whether a key shows which end is the client: the one whose port is 32,768 or
- * more, where most systems take the ports of their connections from, if the other
- * end's is lower. Both directions of a connection have the same client unless its
- * source is translated. */
+/* Reports whether the ports of a key identify the client: its port is 32,768 or more,
+ * as most systems choose for their connections, and the other end's is lower. Both
+ * directions of a connection have the same client unless its source is translated. */
 static __always_inline bool key_has_client(const struct connection_key *key)
 {
 	return (key->sport ^ key->dport) & PORT_HIGH;
@@ -116,9 +115,8 @@ static __always_inline __u32 client_class(const struct connection_key *key)
 	       (CLIENT_CLASSES - 1);
 }
 
-/* Reports whether replies to the address of a key are placed by their client. Not if
- * it is a source address of ours: all its connections have it, and each of its ports
- * once for each endpoint. */
+/* Reports whether replies to the address of a key are placed by their client. Not if it
+ * is a source address of ours: many connections share it and its ports. */
 static __always_inline bool
 replies_are_by_client(const struct table_state *t,
 		      const struct connection_key *key)
@@ -126,7 +124,7 @@ replies_are_by_client(const struct table_state *t,
 	return t->by_client >> client_class(key) & 1;
 }
 
-/* Reports whether the first home of a key is that of its client. */
+/* Reports whether the first home of a key depends on its client. */
 static __always_inline bool key_is_by_client(const struct table_state *t,
 					     const struct connection_key *key)
 {
@@ -138,7 +136,7 @@ static __always_inline bool key_is_by_client(const struct table_state *t,
 
 /* NH of a client's address, and its port. Each packet pays for this hash, so it is
  * spread with half of the work: the multiplication mixes the upper bits best, which
- * choose the group, and the lower ones get those. */
+ * choose the group, and the lower ones are derived from these. */
 static __always_inline __u64 client_hash_of(const struct table_state *t,
 					    const struct ip_addr *addr,
 					    __be16 port)
@@ -153,8 +151,8 @@ static __always_inline __u64 client_hash_of(const struct table_state *t,
 	return hash ^ hash >> 32;
 }
 
-/* The place of a key by its client: of a pair of rows, replies have the one that the
- * client's packets have not. */
+/* The place of a key by its client: replies have the other row of the pair than the
+ * client's packets. */
 static __always_inline __u64 place_to_client(const struct table_state *t,
 					     const struct connection_key *key)
 {
@@ -178,7 +176,7 @@ static __always_inline bool port_is_high(const __be16 *port)
 }
 
 /* Returns the place of a key at its first home: the hash without its tag. Each packet
- * pays for what this takes. */
+ * pays for this. */
 static __always_inline __u64 home_place(const struct table_state *t,
 					const struct connection_key *key)
 {
@@ -191,8 +189,8 @@ static __always_inline __u64 home_place(const struct table_state *t,
 	return table_hash(t, key);
 }
 
-/* Adds the tag, of both ends, to a place: all connections of a client's port have the
- * same place, and must not have the same tag. A former version made the tag of the
+/* Adds the tag, a hash of both ends, to a place: connections of a client's port have
+ * the same place, and need different tags. A former version derived the tag from the
  * place alone. */
 static __always_inline __u64 place_tagged(const struct table_state *t,
 					  const struct connection_key *key,

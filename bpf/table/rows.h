@@ -65,7 +65,7 @@ static __always_inline void *lazy_hash_get(void *map)
 	return bpf_map_lookup_elem(map, &zero);
 }
 
-/* Returns a row of such a hash, or NULL. */
+/* Returns a row of a hash that is made on demand, or NULL. */
 static __always_inline void *lazy_hash_find(void *map, const void *key)
 {
 	void *hash = lazy_hash_get(map);

@@ -7,10 +7,9 @@
  * reach another connection's entry is written by a compare-and-swap from a word that
  * was read before: the generation distinguishes the two.
  *
- * A packet reads the word first, and everything that it decides by afterwards. Then the
- * swap fails if the row was reused anywhere in between, except once in 256: any CPU may
- * have made the next entry, with the same number by chance
- * (docs/adr/0003-connection-tracking.md describes the effect).
+ * A packet reads the word first, and then the data for its decision. So the swap fails
+ * if the row was reused in between, except once in 256: the next entry may have the
+ * same number by chance (docs/adr/0003-connection-tracking.md describes the effect).
  */
 #ifndef LOXILB_STATE_H
 #define LOXILB_STATE_H
@@ -22,7 +21,7 @@
 #include "packet/packet.h"
 
 #define STATE_ENDED STATE_TRAIT(CONN_ENDED)
-/* The connection has ended, and nobody is about to delete the entry
+/* The connection has ended, and no CPU is about to delete the entry
  * (entry_mark_left()). */
 #define STATE_LEFT (STATE_TRAIT(CONN_ENDED | CONN_RESTING) | CONN_RESET)
 #define STATE_TRAITS STATE_TRAIT(0xff)
@@ -32,8 +31,8 @@
 #define STATE_TCP (STATE_SENT_RST | STATE_OTHER_SYN)
 #define STATE_HOP (0xffU << STATE_HOP_SHIFT)
 
-/* How often a swap is tried. It fails when another CPU adds a bit to the same entry
- * at the same moment, and there are few bits to add. */
+/* How often a swap is tried. It fails when another CPU concurrently adds a bit to the
+ * same entry, and there are few bits to add. */
 #define STATE_ATTEMPTS 4
 
 static __always_inline __u32 state_read(const struct connection *c)
@@ -41,14 +40,14 @@ static __always_inline __u32 state_read(const struct connection *c)
 	return *(const volatile __u32 *)&c->flags;
 }
 
-/* The same, after all that was read before, also on CPUs that reorder reads: an addition with
- * a result is a full barrier, and BPF before v4 has no cheaper one. */
+/* Reads the word after all earlier reads, even on CPUs that reorder reads: an addition
+ * with a result is a full barrier, and BPF before v4 has no cheaper one. */
 static __always_inline __u32 state_read_after(struct connection *c)
 {
 	return __sync_fetch_and_add((__u32 *)&c->flags, 0);
 }
 
-/* The same as state_read(), where the order of reads does not matter. */
+/* state_read() without an order of reads. */
 static __always_inline __u32 state_peek(const struct connection *c)
 {
 	return *(const __u32 *)&c->flags;
@@ -59,9 +58,9 @@ static __always_inline bool state_is_left(__u32 word)
 	return (word & STATE_LEFT) == STATE_LEFT;
 }
 
-/* Reports whether both words are of the same connection. A CPU numbers the
- * connections that it opens from 0 to 255 and over again, so words of two connections
- * agree once in 256. */
+/* Reports whether both words belong to the same connection. A CPU numbers the
+ * connections that it opens modulo 256, so words of two connections agree once in 256.
+ */
 static __always_inline bool state_is_same_generation(__u32 a, __u32 b)
 {
 	return !((a ^ b) >> STATE_GENERATION_SHIFT);
@@ -89,8 +88,8 @@ static __always_inline bool state_is_current(struct connection *c, __u32 word)
 }
 
 /* Clears and sets bits of an entry, if it still belongs to the connection whose word
- * was read, and that has not ended. Returns the word that was replaced; with
- * CONN_ENDED: none was. Global (verifier: globals). */
+ * was read, and this has not ended. Returns the replaced word; with CONN_ENDED, none
+ * was replaced. Global (verifier: globals). */
 __noinline __maybe_unused __u32 state_change(struct connection *c, __u32 word,
 					     __u32 clear, __u32 set)
 {
@@ -112,7 +111,7 @@ __noinline __maybe_unused __u32 state_change(struct connection *c, __u32 word,
 	return word | STATE_ENDED;
 }
 
-/* Sets bits in both entries of a connection, first in the client's. The words are those of
+/* Sets bits in both entries of a connection, first in the client's. The words are as in
  * state_change(). */
 static __always_inline void state_add_both(struct connection *client,
 					   __u32 client_word,

@@ -6,20 +6,20 @@
  * A row is one direction of a connection. A bucket has 30 rows, and begins with a cache
  * line of their tags: 16 bits of each key's hash, 0 for a free row. A lookup reads the
  * row that the hash prefers (its home row), and the tags only if that row has another
- * key. If the ports of a key show who the client is, the hash is that of the client's
- * address and port, so both directions are next to each other, in one bucket. A key has
- * a second home, by another hash, for when the first one has no room
+ * key. If the ports of a key identify the client, it is the hash of the client's
+ * address and port, so both directions are adjacent, in one bucket. If a key's first
+ * home has no room, it has a second one, by another hash
  * (docs/adr/0025-connection-table.md).
  *
  * So a lookup waits for memory once or twice, where the kernel's hash table waits three
  * times; and inserting a row allocates nothing. Opening a connection takes a third of
  * the time, and ending it too (docs/adr/0025-connection-table.md).
  *
- * Eight buckets are a group, which is a map of its own: a row that finds its bucket
- * full goes to another bucket of its group. Insertion and removal lock the bucket with
- * a bit of its tags, for 100 ns; lookups take no lock. A program that holds a lock may
- * be interrupted by one that wants it on the same CPU: so nobody waits forever, and a
- * packet that gives up is dropped, like one that loses a race.
+ * Eight buckets are a group, which is a separate map: if its bucket is full, a row goes
+ * to another bucket of its group. Insertion and removal lock the bucket with a bit of
+ * its tags, for 100 ns; lookups take no lock. A program with a lock may be interrupted
+ * by one that wants it on the same CPU. So no program waits forever, and a packet that
+ * gives up is dropped, like one that loses a race.
  *
  * The table grows while packets use it (grow.h). A key's place among n groups is its
  * hash, as a fraction, times n: so all places move up by the same factor, and groups
@@ -30,7 +30,7 @@
  *
  * - Locks are taken and released by full barriers. The holder sees all that was done under the lock.
  * - A row is written, published by its status with a full barrier, then by its tag. A reader that has its number from the tag reads the row after the tag.
- * - A row is unpublished with a full barrier, then its tag is cleared: so nobody hides the row's next entry, and a moved row appears in its new place before it disappears from the old one.
+ * - A row is unpublished with a full barrier, then its tag is cleared: so no CPU hides the row's next entry, and a moved row appears in its new place before it disappears from the old one.
  * - While the table grows, a lookup has a full barrier between the two places, and another before it accepts a miss. The growth is announced before groups move.
  * - A lookup of the home row has no barrier, which each packet would pay for. When two packets of a new connection arrive at once, the second may see the row's previous content: it leaves by that translation, and its changes are refused, as it has another generation (state.h).
  */
@@ -68,7 +68,7 @@
 /* How often a lookup restarts because the table has grown. */
 #define FIND_ATTEMPTS 3
 
-/* Orders all accesses before it before those after it. */
+/* A full barrier between earlier and later accesses. */
 static __always_inline void table_barrier(struct table_state *t)
 {
 	__s64 found = __sync_fetch_and_add(&t->entries, 0);
@@ -84,7 +84,7 @@ static __always_inline struct table_bucket *bucket_get(__u32 group, __u32 i)
 	return element ? element + table_skew : NULL;
 }
 
-/* Returns a row by its number, or NULL if there is no such number. */
+/* Returns a row by its number, or NULL if the number is too large. */
 static __always_inline struct table_row *bucket_row(struct table_bucket *b,
 						    __u64 i)
 {
@@ -158,7 +158,7 @@ static __always_inline bool bucket_has_tag(const struct table_bucket *b,
 	return lanes != LANES_HIGH;
 }
 
-/* Returns the lowest of these lanes. */
+/* Returns the number of the lowest of these lanes. */
 static __always_inline __u32 lanes_first(__u64 lanes)
 {
 	lanes &= -lanes;
@@ -216,8 +216,8 @@ static __always_inline bool bucket_has(const struct table_bucket *b, __u32 i)
 #define FOUND_ROW_BITS 5
 #define FOUND_ROW_MASK ((1 << FOUND_ROW_BITS) - 1)
 
-/* Finds the key in its own bucket, then, if keys of that bucket have spilled, in the
- * others of the group. Returns its place, or -ENOENT. */
+/* Finds the key in its own bucket or, if keys of that bucket have spilled, in another
+ * bucket of the group. Returns its place, or -ENOENT. */
 static __always_inline int bucket_group_find(struct table_bucket *own,
 					     __u32 group,
 					     const struct connection_key *key,
@@ -254,8 +254,8 @@ group_find(__u32 group, const struct connection_key *key, __u64 hash)
 /* Where a row is: its group, and in the lower bits what group_find() returns. */
 #define FOUND_GROUP_BITS 8
 
-/* Reports whether a key that is not in its bucket is in no other. The table had this
- * size when its bucket was read. */
+/* Reports whether a key that is not in its bucket cannot be in another one. The table
+ * had this size when its bucket was read. */
 static __always_inline bool key_is_absent(const struct connection_key *key,
 					  const struct table_bucket *own,
 					  __u64 size)
@@ -365,8 +365,8 @@ entry_find(const struct connection_key *key)
 	return row ? &row->connection : NULL;
 }
 
-/* Returns the row that forms a pair with the one of this hash, or NULL. If both
- * directions are placed by their client, it is mostly the other direction's. */
+/* Returns the row that forms a pair with the home row of this hash, or NULL. If both
+ * directions are placed by their client, it is usually the other direction's. */
 static __always_inline struct table_row *row_beside(__u64 hash)
 {
 	struct table_bucket *b = bucket_get(table_group(hash, table_size_now()),
@@ -375,11 +375,11 @@ static __always_inline struct table_row *row_beside(__u64 hash)
 	return b ? bucket_row(b, hash_home(hash) ^ (__u32)HASH_ROW) : NULL;
 }
 
-/* Does the same for the hot path, and returns the hash of the key's first home, where
- * the entry mostly is. The home row is tried first, unless the packet begins a
- * connection: then there is hardly ever an entry, and the processor would wait for the
- * row before it waits for the tags, and the hash is 0. On a miss, recompute the hash
- * instead of keeping it: the stack is nearly full. */
+/* Finds an entry on the hot path, and returns the hash of the key's first home, where
+ * the entry usually is. The home row is tried first, unless the packet begins a
+ * connection: then there is rarely an entry, and waiting for the row would delay the
+ * tags; the hash is 0. On a miss, recompute the hash instead of keeping it: the stack
+ * is nearly full. */
 static __always_inline struct connection *
 entry_find_hashed(const struct connection_key *key, bool begins, __u64 *hash)
 {

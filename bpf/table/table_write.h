@@ -21,9 +21,9 @@
 /* How often locking restarts because the table has grown. */
 #define KEY_LOCK_ATTEMPTS 4
 
-/* Counts entries. The shared number is behind by less than count_batch per CPU: a
- * number that all CPUs write would cost each more than the row itself. A packet may
- * interrupt the sweep here, so a CPU's own number is atomic too. */
+/* Counts entries. The shared number lags by less than count_batch per CPU: writing a
+ * shared number each time would cost more than the row itself. A packet may interrupt
+ * the sweep here, so a CPU's own number is atomic too. */
 static __always_inline void table_count(__s32 n)
 {
 	struct table_state *t = table_state_get();
@@ -85,8 +85,8 @@ __noinline int bucket_put(struct table_bucket *b,
 	return 0;
 }
 
-/* Frees a row. The lock of its key's own bucket is held, so nobody else frees it, and
- * nobody takes it before its tag is cleared. */
+/* Frees a row. The lock of its key's own bucket is held, so no other CPU frees it, or
+ * takes it before its tag is cleared. */
 static __always_inline void bucket_clear(struct table_bucket *b, __u32 i)
 {
 	struct table_row *row = bucket_row(b, i);
@@ -197,10 +197,10 @@ static __always_inline struct table_bucket *group_lock_key(__u32 group,
 	return b && bucket_lock(b) ? b : NULL;
 }
 
-/* Locks the key's bucket where the key has its row, or will have it. Returns it, and
+/* Locks the bucket in which the key has or will have its row. Returns the bucket, and
  * its group; NULL: the lock was not available. In the group that is moved next or was
- * moved last, a row is in its old place if a move was given up halfway. The holder of
- * its lock there may use it: nobody moves it meanwhile. */
+ * moved last, a row is in its old place if the move was interrupted. The holder of its
+ * lock there may use it, since the lock prevents moves. */
 static __always_inline struct table_bucket *
 key_lock(const struct connection_key *key, __u64 hash, __u32 *group)
 {
@@ -231,8 +231,8 @@ key_lock(const struct connection_key *key, __u64 hash, __u32 *group)
 	return NULL;
 }
 
-/* Reports whether a key can be placed in its bucket: not if so many have spilled that
- * one client's connections must be the reason. */
+/* Reports whether a key can be placed in its bucket. It cannot if so many keys have
+ * spilled that they must belong to one client. */
 static __always_inline bool bucket_takes(const struct table_bucket *b,
 					 enum placement placed)
 {
@@ -248,8 +248,9 @@ static __always_inline void bucket_mark_away(struct table_bucket *b)
 			    CONTROL_AWAY | CONTROL_AWAY_SEEN);
 }
 
-/* Forgets that, on a visit of the sweep, if no such key was seen since the visit
- * before. Not if the bucket changes meanwhile: the next visit does it. */
+/* Forgets that keys of the bucket are elsewhere, on a visit of the sweep, if no such
+ * key was seen since the previous visit. If the bucket changes meanwhile, the next
+ * visit does it. */
 static __always_inline void bucket_forget_away(struct table_bucket *b)
 {
 	__u64 control = *(const volatile __u64 *)&b->tags[CONTROL_WORD],
@@ -334,8 +335,8 @@ __noinline int entry_insert_at(const struct connection_key *key,
 }
 
 /* Confirms an entry that was inserted at one of its key's homes: another CPU may have
- * inserted it at the other one, since room there came or went meanwhile. Each CPU
- * looks after it has inserted, so both do not miss each other. Returns 0, -EEXIST or
+ * inserted it at the other home, since the room there has changed meanwhile. Each CPU
+ * checks after its insertion, so at least one notices the other. Returns 0, -EEXIST or
  * -EBUSY. Global (verifier: globals). */
 __noinline int entry_confirm(const struct connection_key *key, bool second)
 {
@@ -359,10 +360,10 @@ __noinline int entry_confirm(const struct connection_key *key, bool second)
 	return err;
 }
 
-/* Prepares the table for an entry of replies to a source address of ours: they are
- * placed by their tuple from now on. Returns whether an entry must be looked for that
- * was placed by its client before. Not for an address of ours: no client has it, as
- * sockets of this machine keep their ports (snat.h). */
+/* Prepares the table for an entry of replies to a source address of ours: replies are
+ * now placed by their tuple. Returns whether an older entry, placed by its client, may
+ * exist. Not for an address of ours: no client has it, since sockets of this machine
+ * keep their ports (snat.h). */
 static __always_inline bool
 entry_may_have_moved(const struct connection_key *key,
 		     const struct connection *c)
@@ -382,8 +383,8 @@ entry_may_have_moved(const struct connection_key *key,
 	return false;
 }
 
-/* Returns a row of a group that group_find() has found. NULL: the word has ended and
- * the row has not, so it belongs to the next connection. */
+/* Returns a row of a group that group_find() has found. NULL: the row already belongs
+ * to the next connection. */
 static __always_inline struct table_row *group_row_of(__u32 group, int found,
 						      __u32 word)
 {

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * whereabouts.h - a location map: which groups of the connection table have connections
- * of which endpoints, so that those of one endpoint are found without a walk through
- * the whole table.
+ * whereabouts.h - a location map: the groups of the connection table that have
+ * connections of each endpoint, so these are found without a walk through the whole
+ * table.
  *
- * It has a bit for each endpoint (several share one beyond ENDPOINT_ROWS) and group, in
- * two editions. Inserting a client's entry sets its bit in the current edition; a pass
- * of the sweep sets the bits of all existing entries. Then user space clears the other
- * edition and makes it the current one. So both together have each connection's bit,
- * and none is older than two passes. A missing bit (of an entry that was moved or
- * written behind the sweep) costs a walk through the whole table: user space knows how
- * many connections an endpoint has.
+ * It has a bit for each pair of endpoint (several share one beyond ENDPOINT_ROWS) and
+ * group, in two editions. Inserting a client's entry sets its bit in the current
+ * edition; a pass of the sweep sets the bits of all existing entries. Then user space
+ * clears the other edition and makes it the current one. So both together have each
+ * connection's bit, and no bit is older than two passes. A missing bit (of an entry
+ * that was moved or written behind the sweep) costs a walk through the whole table,
+ * since user space knows the number of an endpoint's connections.
  *
  * An endpoint's bits are adjacent: while endpoints are few, they are in the processor's
  * cache, and mostly set.
@@ -38,7 +38,7 @@ static __always_inline void whereabouts_record(__u32 endpoint, __u32 group)
 		__sync_fetch_and_or(word, bit);
 }
 
-/* Does the same for an entry, if it is a client's. */
+/* Sets the bit of an entry, if it is a client's. */
 static __always_inline void whereabouts_record_entry(const struct connection *c,
 						     __u32 group)
 {

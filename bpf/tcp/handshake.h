@@ -4,7 +4,7 @@
  * space recognizes dead endpoints (docs/adr/0076-passive-health.md).
  *
  * Packets of established connections pay nothing. Connections whose answers are not
- * seen do not count, nor do those that endpoints open outwards.
+ * seen do not count, and neither do connections that endpoints open.
  */
 #ifndef LOXILB_HANDSHAKE_H
 #define LOXILB_HANDSHAKE_H
@@ -43,9 +43,8 @@ _Static_assert(sizeof(struct handshake_progress) ==
 #define HANDSHAKE_STEP(member) \
 	(offsetof(struct handshake_progress, member) / sizeof(__u64))
 
-/* Increments a counter that this CPU has of an endpoint, and marks the endpoint as
- * changed. The addition is a barrier, as that of handshake_count(). Global (verifier:
- * globals). */
+/* Increments this CPU's counter of an endpoint, and marks the endpoint as changed. The
+ * addition is a barrier, like handshake_count()'s. Global (verifier: globals). */
 __noinline __maybe_unused int handshake_step(__u32 endpoint, __u32 step)
 {
 	__u64 *row = ONLY_SCTP ? NULL :
@@ -80,8 +79,8 @@ __noinline __maybe_unused int handshake_count(__u32 endpoint, __u32 counter)
 	return 0;
 }
 
-/* Reports whether no SYN of a connection has left yet, since a policer has dropped them:
- * they say nothing about the endpoint. client: the client's entry. */
+/* Reports whether no SYN of a connection has left yet, since a policer has dropped
+ * them: they are no evidence about the endpoint. client: the client's entry. */
 static __always_inline bool
 handshake_is_held_back(const struct connection *client)
 {
@@ -100,9 +99,9 @@ static __always_inline bool handshake_is_outward(const struct connection *reply)
 	return !ep || same_addr(&ep->addr, &reply->daddr);
 }
 
-/* While an endpoint answers SYNs, the changes of their clients say nothing, so they are
- * not counted (sample.h): a busy endpoint's row is then written some 64 times a second,
- * and otherwise only read. */
+/* While an endpoint answers SYNs, changes of the client are no evidence, and are not
+ * counted (sample.h): a busy endpoint's row is then written some 64 times a second, and
+ * otherwise only read. */
 static __always_inline bool
 outcomes_answered_lately(const struct endpoint_outcomes *row, __u32 now)
 {
@@ -137,15 +136,15 @@ __noinline __maybe_unused int handshake_answered(const struct connection *reply,
 	return handshake_count(reply->endpoint, HANDSHAKE(answered) + bucket);
 }
 
-/* The most bytes of so many packets of an endpoint if none of them carries data: a
- * SYN+ACK with all usual options, and ACKs with time stamps. */
+/* The largest total length of an endpoint's packets without data: a SYN+ACK with all
+ * usual options, and ACKs with time stamps. */
 #define HANDSHAKE_BYTES(packets, ipv6) \
 	(8 + ((ipv6) ? 72ULL : 52ULL) * (packets))
 
 /* Counts a RST of the endpoint that ends the connection before the endpoint has sent
- * data. Not if the client has not acknowledged the SYN+ACK: it may not exist, and the
- * endpoint has given up. word: that of the entry before the RST. Global (verifier:
- * globals). */
+ * data. It does not count if the client has not acknowledged the SYN+ACK: the client
+ * may not exist, and the endpoint has given up. word: the entry's word before the RST.
+ * Global (verifier: globals). */
 __noinline __maybe_unused int handshake_reset(const struct packet *p,
 					      const struct connection *reply,
 					      __u32 word)

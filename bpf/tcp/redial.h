@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * redial.h - decides about a SYN that meets a connection which looks alive.
+ * redial.h - decides about a SYN for a connection that looks alive.
  *
- * A client that vanished dials again from the same port. If its endpoint is well,
- * the SYN goes there: the endpoint answers it, by a challenge ACK or by accepting
- * it (RFC 9293 section 3.10.7.4). If the endpoint is down, has left the service, or
- * does not answer, the SYN opens a new connection.
+ * A client that lost its connection may connect again from the same port. If its
+ * endpoint is up, the SYN goes there, and the endpoint answers it by a challenge ACK or
+ * accepts it (RFC 9293 section 3.10.7.4). If the endpoint is down, has left the
+ * service, or does not answer, the SYN opens a new connection.
  *
  * Anybody can forge a SYN, so a SYN alone ends no connection whose endpoint may
  * answer: the endpoint's own silence does (docs/adr/0067-tcp-state.md). Only a SYN that
@@ -43,9 +43,9 @@
 #define REDIAL_MEMORY (130 * hz)
 
 /* By the hash of the client's tuple: its upper half, and below it the jiffies when a
- * SYN was last forwarded for the endpoint to answer. Two connections that share a
- * word overwrite each other's. Not a map, as a program may have only 64 of those.
- * Written by the packet path. */
+ * SYN was last forwarded for the endpoint to answer. Connections that share a word
+ * overwrite each other. An array instead of a map, since a program may have only 64
+ * maps. Written by the packet path. */
 volatile __u64 redials[MAX_REDIALS] SEC(".data.runtime") = {};
 
 /* A SYN that arrives with a lower TTL might expire before the endpoint. */
@@ -87,7 +87,7 @@ syn_options_are_harmless(ctx_t *ctx, const struct packet *p, __u32 length)
 	    bpf_skb_load_bytes(ctx, p->l4 + sizeof(struct tcphdr), options,
 			       end))
 		return false;
-	/* behind them are zeros: TCP_OPTION_END */
+	/* after them are zeros: TCP_OPTION_END */
 	for (int i = 0; i < TCP_OPTIONS_LOOKED_AT; i++) {
 		if (at >= TCP_OPTIONS_LONGEST || options[at] == TCP_OPTION_END)
 			return at <= end;
@@ -104,7 +104,7 @@ syn_options_are_harmless(ctx_t *ctx, const struct packet *p, __u32 length)
 }
 
 /* Reports whether a SYN is certain to reach the endpoint's TCP: it is whole, without
- * data and IP options, with correct checksums. A forged one that the endpoint drops
+ * data and IP options, with correct checksums. A forged SYN that the endpoint drops
  * silently would make the endpoint look dead. Global (verifier: globals). */
 __noinline bool syn_is_plain(ctx_t *ctx, struct packet *p)
 {
@@ -128,8 +128,8 @@ __noinline bool syn_is_plain(ctx_t *ctx, struct packet *p)
 			packet_sum(ctx, p->l4, length)) == 0xffff;
 }
 
-/* Reports whether a SYN may ask the endpoint of a connection for an answer, so that it
- * matters whether the SYN is plain. word: of the client's entry. */
+/* Reports whether a SYN may be a request for an answer of the connection's endpoint;
+ * only then must it be plain. word: of the client's entry. */
 static __always_inline bool redial_may_ask(__u32 word)
 {
 	return word & CONN_ASSURED && !connection_is_closed(word);
@@ -170,8 +170,8 @@ static __always_inline bool redial_is_unanswered(const struct packet *p,
 	return false;
 }
 
-/* Forgets that a SYN is to be answered: it was not forwarded, so its endpoint has not
- * heard of it. Global (verifier: globals), and returns something for that. */
+/* Forgets the expected answer to a SYN that was not forwarded. Global (verifier:
+ * globals), so it returns a value. */
 __noinline __maybe_unused int redial_forget(const struct packet *p)
 {
 	const struct table_state *t = table_state_get();
@@ -211,7 +211,7 @@ __noinline enum verdict redial(struct packet *p, const struct connection *c,
 	if (flags && redial_is_silent_for(p, reply ?: c, REDIAL_LOST_SILENCE))
 		return VERDICT_MISS;
 	if (flags &
-	    ENDPOINT_REMOVED) /* its address may belong to a stranger by now */
+	    ENDPOINT_REMOVED) /* its address may belong to another machine by now */
 		return redial_refuse(p, ep->service);
 	if (!reply || !(state_read(reply) & CONN_ASSURED) ||
 	    !redial_is_unanswered(p, c, reply))

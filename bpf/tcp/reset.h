@@ -13,8 +13,8 @@
 #include "protocol/tcp.h"
 #include "tcp/handshake.h"
 
-/* Reports whether the number is between what the receiver has acknowledged and what
- * the sender has sent. */
+/* Reports whether the number is between the receiver's acknowledgement and the end of
+ * the sent data. */
 static __always_inline bool tcp_in_flight(__u32 number,
 					  const struct connection *sender,
 					  const struct connection *receiver)

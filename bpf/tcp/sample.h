@@ -3,9 +3,9 @@
  * sample.h - samples connections that have just become assured, to see whether their
  * endpoint answers (judge.h, docs/adr/0076-passive-health.md).
  *
- * The client's packet that completes the handshake takes a place, if one of a few is
- * free. Later packets do no additional work: judge.h compares the numbers that entries
- * have anyway with those that are kept here.
+ * The client's packet that completes the handshake occupies one of a few places, if one
+ * is free. Later packets have no additional work: judge.h compares the numbers in
+ * entries with those stored here.
  */
 #ifndef LOXILB_SAMPLE_H
 #define LOXILB_SAMPLE_H
@@ -88,8 +88,8 @@ __noinline __maybe_unused int handshake_opened(const struct packet *p,
 	return handshake_step(endpoint, HANDSHAKE_STEP(opened));
 }
 
-/* Counts a SYN that leaves, if it is the first one of its connection: a policer has dropped
- * those before. Global (verifier: globals). */
+/* Counts a SYN that leaves, if it is the first one of its connection to leave: a
+ * policer may have dropped earlier ones. Global (verifier: globals). */
 __noinline __maybe_unused int handshake_opened_late(const struct packet *p,
 						    const struct connection *c)
 {

@@ -10,18 +10,17 @@
  *   FIN of both sides                     closed-wait
  *   FIN of both, both acknowledged; RST   closed
  *
- * Events are used instead of a state variable, because they are added and hardly
- * ever taken back: the two directions may add theirs on two CPUs at once without
- * a lock, and half-close and simultaneous close need no states of their own.
+ * Events are used instead of a state variable, because they are only added, with one
+ * exception: the two directions may add events on two CPUs at once without a lock, and
+ * half-close and simultaneous close need no separate states.
  *
- * Nobody is believed for knowing addresses and ports. A segment changes the state
- * if its numbers are such that only somebody who sees the packets can know them;
- * the others are forwarded, and the receiver judges them
- * (docs/adr/0067-tcp-state.md).
+ * Matching addresses and ports are not enough. A segment changes the state only if its
+ * numbers show that its sender sees the packets; other segments are forwarded, and the
+ * receiver judges them (docs/adr/0067-tcp-state.md).
  *
- * If the endpoint answers the client directly, only the client's segments are
- * seen. What the client acknowledges stands for what the endpoint has sent, and
- * the client's FIN closes the connection here.
+ * If the endpoint answers the client directly, only the client's segments are seen. The
+ * client's acknowledgements replace the endpoint's numbers, and the client's FIN closes
+ * the connection here.
  */
 #ifndef LOXILB_TCP_STATE_H
 #define LOXILB_TCP_STATE_H
@@ -63,8 +62,9 @@ static __noinline void tcp_notify_restart(const struct connection *client,
 		     EVENT(EVENT_OPENED, 0, IPPROTO_TCP, 0));
 }
 
-/* Restarts a connection of which nothing was known, or which both sides have lost
- * although it seemed alive: the endpoint has accepted another SYN of the client. */
+/* Restarts a connection after the endpoint has accepted another SYN of the client: its
+ * state was unknown, or both sides have lost the connection although it seemed alive.
+ */
 static __noinline void tcp_restart(const struct packet *p,
 				   struct connection *reply, __u32 word,
 				   struct connection *client, __u32 client_word)
@@ -117,9 +117,9 @@ static __always_inline void tcp_client_syn(const struct packet *p,
 		tcp_record_other_syn(p, c, word, reply, reply_word);
 }
 
-/* Handles a SYN of the endpoint. It answers the client if it acknowledges the
- * client's SYN, or crosses it (simultaneous open). A repetition, because the client
- * is silent, is no sign of life. */
+/* Handles a SYN of the endpoint. It answers the client if it acknowledges the client's
+ * SYN, or crosses it (simultaneous open). A repetition is not a sign of life: the
+ * client is silent. */
 static __always_inline void tcp_endpoint_syn(const struct packet *p,
 					     struct connection *c, __u32 word,
 					     struct connection *client,
@@ -143,9 +143,9 @@ static __always_inline void tcp_endpoint_syn(const struct packet *p,
 	}
 }
 
-/* Reports whether a FIN fits what the other side has sent and acknowledged. Used
- * where it does not continue what was seen of its own direction, because a later
- * segment has overtaken it, or some were not seen. Nothing was sent beyond it. */
+/* Reports whether a FIN fits the other side's numbers. Used if it does not continue its
+ * own direction, because a later segment has overtaken it, or some were not seen. No
+ * data was sent beyond it. */
 static __always_inline bool tcp_fin_fits(const struct packet *p,
 					 const struct connection *c,
 					 const struct connection *peer)
@@ -155,8 +155,8 @@ static __always_inline bool tcp_fin_fits(const struct packet *p,
 	       peer->seq_end - p->ack < TCP_MAX_AHEAD;
 }
 
-/* Reports whether a segment completes the handshake: the client's does if it
- * acknowledges what the endpoint has sent. What the endpoint sends is recorded. */
+/* Reports whether a segment completes the handshake: a client's segment does if it
+ * acknowledges the endpoint's. Records the endpoint's number. */
 static __always_inline bool tcp_handshake(const struct packet *p,
 					  struct connection *c, bool reply,
 					  struct connection *peer)
@@ -172,8 +172,8 @@ static __always_inline bool tcp_handshake(const struct packet *p,
 	return true;
 }
 
-/* Reports to watchers that a connection is closing, if these events are its first
- * FIN. word: what was replaced in the client's entry. */
+/* Reports to watchers that a connection is closing, if these events are its first FIN.
+ * word: the replaced word of the client's entry. */
 static __noinline void tcp_notify_closing(const struct connection_key *key,
 					  const struct connection *client,
 					  const struct connection *reply,
@@ -282,9 +282,9 @@ __noinline bool tcp_endpoint_is_lost(const struct connection *c)
 	return ep && endpoint_is_lost(ep);
 }
 
-/* Reports whether a SYN is a copy of the first one of an unanswered connection whose
- * endpoint takes no more connections. Then it opens a connection to another endpoint:
- * otherwise the client would repeat it for two minutes. */
+/* Reports whether a SYN repeats the first one of an unanswered connection whose
+ * endpoint no longer accepts connections. Then it opens a connection to another
+ * endpoint: otherwise the client would repeat it for two minutes. */
 static __always_inline bool
 tcp_syn_moves(const struct packet *p, const struct connection *c, __u32 word)
 {

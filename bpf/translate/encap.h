@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * encap.h - adds the outer header of a packet to an endpoint behind routers
- * that answers clients directly. The outer header is IPv4 or IPv6, as the
- * endpoint's address is; the inner one is either. It stands alone (RFC 2003,
- * RFC 2473, RFC 4213) or with UDP (GUE variant 1, without a header of its
- * own).
+ * encap.h - adds the outer header of a packet to an endpoint behind routers that
+ * answers clients directly. The outer header has the endpoint's IP version, the inner
+ * one either. It is IP alone (RFC 2003, RFC 2473, RFC 4213) or with UDP (GUE variant 1,
+ * without a GUE header).
  *
- * Receivers and routers spread packets by the outer headers, so these differ
- * between connections: in the UDP source port, in the flow label, and without
- * UDP in the source address, which is of a prefix that no network has.
+ * Receivers and routers spread packets by the outer headers, so these differ between
+ * connections: in the UDP source port, in the flow label, and without UDP in the source
+ * address, from an unassigned prefix.
  */
 #ifndef LOXILB_ENCAP_H
 #define LOXILB_ENCAP_H

@@ -3,10 +3,9 @@
  * family.h - translates packets between a client and an endpoint of two IP
  * versions (NAT64, NAT46; RFC 7915).
  *
- * bpf_skb_change_proto() makes room and tells all layers of the kernel that
- * the packet is of the other version: segments that travel as one stay one,
- * and a checksum that is left to the device stays left to it. The IP header is
- * written anew. Checksums change by what changed, as in nat.h. IPv4 addresses
+ * bpf_skb_change_proto() makes room and updates the kernel's metadata for the other
+ * version: a GSO packet stays one, and a partial checksum stays partial. The IP header
+ * is written again. Checksums are adjusted incrementally, as in nat.h. IPv4 addresses
  * are mapped in our maps; their 0xffff does not change a sum.
  *
  * Every write uses the helper that keeps skb->csum up to date: this path is
@@ -144,8 +143,8 @@ static __always_inline __u16 family_udp_sum(ctx_t *ctx, struct packet *p,
 	return ~sum_fold(w.sum);
 }
 
-/* Translates a header whose checksum has a pseudo header: that is the same in both
- * versions, except for the addresses. */
+/* Translates a header whose checksum includes a pseudo header, which only differs in
+ * the addresses between both versions. */
 static __always_inline enum verdict family_l4(ctx_t *ctx, struct packet *p,
 					      struct connection *c)
 {
@@ -175,8 +174,8 @@ static __always_inline enum verdict family_l4(ctx_t *ctx, struct packet *p,
 		       VERDICT_CONTINUE;
 }
 
-/* Translates the header of a protocol with ports. If its checksum has no pseudo header,
- * it is that of both versions. */
+/* Translates the header of a protocol with ports. A checksum without a pseudo header is
+ * the same in both versions. */
 static __always_inline enum verdict family_ports(ctx_t *ctx, struct packet *p,
 						 struct connection *c)
 {
@@ -253,7 +252,7 @@ static __noinline enum verdict family_to_ipv6(ctx_t *ctx, struct packet *p,
 }
 
 /* Writes an IPv4 header. IPv6 extension headers are not translated (section 5.1);
- * parsing has refused packets whose headers forbid that. One behind the fragment
+ * parsing has refused packets whose headers forbid that. A header after the fragment
  * header would leave a gap in the datagram. */
 static __noinline enum verdict family_to_ipv4(ctx_t *ctx, struct packet *p,
 					      struct connection *c)

@@ -2,7 +2,7 @@
 /*
  * family_error.h - translates ICMP errors between a client and an endpoint of two IP
  * versions (RFC 7915 sections 4.2 to 4.5 and 5.2 to 5.5): type and code change, and the
- * quoted packet becomes what its sender sent, in the sender's version.
+ * quoted packet is restored as its sender sent it, in the sender's version.
  *
  * All bytes from the IP header up to the quoted ports are rewritten in one piece, and
  * the checksum changes by the difference of old and new bytes.
@@ -53,7 +53,7 @@ static __always_inline __u32 pointer_to_ipv6(__u32 at)
 	return NO_COUNTERPART;
 }
 
-/* The same from IPv6 to IPv4. */
+/* Translates from IPv6 to IPv4. */
 static __always_inline __u32 pointer_to_ipv4(__u32 at)
 {
 	if (at < 2)
@@ -98,7 +98,7 @@ static __noinline bool error_unreach_ipv6(const struct icmp_header *from,
 		to->code = ICMPV6_ADMIN;
 		return true;
 	}
-	return from->code < ICMP_PRECEDENCE; /* the rest: no route */
+	return from->code < ICMP_PRECEDENCE; /* other codes: no route */
 }
 
 static __always_inline bool error_to_ipv6(const struct icmp_header *from,
@@ -186,8 +186,8 @@ static __always_inline void *error_headers(void)
 	return bpf_map_lookup_elem(&packet_scratches, &use);
 }
 
-/* Restores a quoted echo to what its sender sent. Returns by how much the sum
- * of the quote changes. */
+/* Restores a quoted echo as its sender sent it. Returns the change of the quote's sum.
+ */
 static __noinline __u16 error_echo(ctx_t *ctx, const struct quote *q,
 				   const struct connection *c)
 {
@@ -218,7 +218,7 @@ static __noinline __u16 error_echo(ctx_t *ctx, const struct quote *q,
 				      sizeof(new), 0));
 }
 
-/* The same for a quoted TCP or UDP packet. */
+/* Restores a quoted TCP or UDP packet. */
 static __noinline __u16 error_ports(ctx_t *ctx, const struct quote *q,
 				    const struct connection *c)
 {
@@ -233,7 +233,7 @@ static __noinline __u16 error_ports(ctx_t *ctx, const struct quote *q,
 	return sum_fold(sum);
 }
 
-/* Restores the quoted packet to what its sender sent, and adds up what will be
+/* Restores the quoted packet as its sender sent it, and sums up the bytes that will be
  * replaced. */
 static __noinline bool error_restore_quote(ctx_t *ctx, struct packet *p,
 					   struct connection *c,

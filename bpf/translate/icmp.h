@@ -45,7 +45,8 @@ static __always_inline bool icmp_mtu_is_invalid(const struct packet *p,
 /* The part of a packet that an error quotes. It is a copy: the verifier would follow
  * two paths at each use of a pointer into the packet. */
 struct quote {
-	struct packet p; /* the tuple is that of replies to the quoted packet */
+	struct packet
+		p; /* its tuple is the tuple of replies to the quoted packet */
 	union {
 		struct iphdr ip;
 		struct ipv6hdr ip6;
@@ -164,8 +165,8 @@ static __always_inline __u16 quote_fix_sum(ctx_t *ctx, const struct quote *q,
 	return sum_change(old, new);
 }
 
-/* Restores the quoted packet to what its sender sent; c is the entry of replies
- * to it. delta: by how much the sum of the quote changes. */
+/* Restores the quoted packet as its sender sent it; c is the entry of replies to it.
+ * delta: the change of the quote's sum. */
 static __always_inline bool quote_restore(ctx_t *ctx, struct quote *q,
 					  const struct connection *c,
 					  __u16 *delta)
@@ -270,9 +271,9 @@ static __noinline void icmp_count_unreachable(ctx_t *ctx, const struct quote *q,
 	handshake_count(c->endpoint, HANDSHAKE(unreachable));
 }
 
-/* Translates an ICMP error. Returns PASS if it is no error, or not about a
- * connection; CONTINUE when it is translated, and then *found has its next hop. The
- * packet is not counted. */
+/* Translates an ICMP error. Returns PASS if it is not an error, or not about a
+ * connection; CONTINUE after translating it, with its next hop in *found. The packet is
+ * not counted. */
 static __noinline enum verdict icmp_translate(ctx_t *ctx, struct packet *p,
 					      struct connection **found)
 {

@@ -54,8 +54,8 @@ static __always_inline __u16 mtu_before(const struct connection *c,
 #define JUMBO_HEADER 8
 
 /* Returns the length of the packet, or of each packet that it will be segmented into,
- * except perhaps the last. SCTP's sender cuts packets itself, to what its path takes:
- * their length is unknown here, and counts as 0. */
+ * except perhaps the last. The SCTP sender itself segments for its path MTU: the
+ * lengths are unknown here, and count as 0. */
 static __always_inline __u32 segment_length(ctx_t *ctx, const struct packet *p)
 {
 	__u32 headers, segment = ctx->gso_size;

@@ -35,7 +35,7 @@ const (
 	releaseTime      = 100 * time.Millisecond // until the kernel has released VIPs whose role is stored
 )
 
-// newElections makes the loop of the BFD sessions with other nodes, including that of --ka.
+// newElections makes the loop of the BFD sessions with other nodes, including the session of --ka.
 func (p *daemon) newElections(o reconcile.Observers) {
 	file, err := openLeaseFile(filepath.Join(p.config.StateDir, "lease"))
 	if err != nil {

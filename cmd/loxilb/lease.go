@@ -46,7 +46,7 @@ func (k *kernelLeases) Own(instance string, until time.Time) {
 }
 
 // Keep makes the kernel answer for the VIPs of all other instances, once all parts have called it:
-// a lease of an earlier process may be that of another part.
+// a lease of an earlier process may belong to another part.
 func (p *leasePart) Keep(instances []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -37,7 +37,7 @@ func (p *daemon) roles() (list []string) {
 	return list
 }
 
-// nodes returns this node and the others that it knows, by name: those of --store and of --cluster.
+// nodes returns this node and other known nodes, from --store and --cluster, by name.
 func (p *daemon) nodes() []report.Node {
 	own := p.describe()
 	all := map[string]*report.Node{}

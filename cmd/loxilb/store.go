@@ -20,8 +20,8 @@ import (
 	"loxilb/internal/diagnose/doctor"
 )
 
-// share replaces the shared objects by those of --store, and follows its changes until stop is
-// called. Call it before boot files are read, since their objects are stored there, too.
+// share replaces the shared objects by the content of --store, and follows its changes until stop
+// is called. Call it before boot files are read, since their objects are stored there, too.
 func share(ctx context.Context, c *config.Config, state *desired.State, log *slog.Logger) (stop func() error, err error) {
 	if len(c.Store.Servers) == 0 {
 		return func() error { return nil }, state.MarkUnshared()

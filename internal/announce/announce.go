@@ -29,7 +29,7 @@ const (
 	lookEvery = 200 * time.Millisecond
 )
 
-// Network is where VIPs are: a *netdev.Net.
+// Network has the places of VIPs: a *netdev.Net.
 type Network interface {
 	OnLink(netip.Addr) []netdev.Link
 	// AnsweringLinks returns the links, by index, that answer ARP for a VIP; none: all do.

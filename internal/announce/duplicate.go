@@ -24,7 +24,7 @@ const (
 	lastUnanswered = 2
 )
 
-// LinkNetwork is where duplicates are looked for: a *netdev.Net.
+// LinkNetwork is the network in which duplicates are searched: a *netdev.Net.
 type LinkNetwork interface {
 	Network
 	Links() []netdev.Link

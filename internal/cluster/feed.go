@@ -11,11 +11,11 @@ import (
 )
 
 const (
-	// refreshEvery is the interval of scans for connections whose copies would expire, and for
-	// those that are closing. A scan may cost one percent of a core.
+	// refreshEvery is the interval of scans for closing connections, and for connections whose copies
+	// would expire. A scan may cost one percent of a core.
 	refreshEvery = 5 * time.Second
 	refreshCost  = 100
-	// overlap is how much further back a scan looks than its interval.
+	// overlap is the time that a scan looks back beyond its interval.
 	overlap = time.Second
 	// lostEvery is the interval of scans for copies that found the ring full.
 	lostEvery = time.Second

@@ -33,7 +33,7 @@ func (p *peer) hurry() {
 	}
 }
 
-// attemptLeast is how long an attempt to connect is not aborted.
+// attemptLeast is the time for which an attempt to connect is not aborted.
 const attemptLeast = 200 * time.Millisecond
 
 // hurryTo hurries to a node that has just connected: it is reachable.

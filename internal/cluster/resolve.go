@@ -25,7 +25,7 @@ const (
 
 // name is a configured node, by its name or address.
 type name struct {
-	addresses []string // HOST:PORT each, those found last
+	addresses []string // HOST:PORT each, as found last
 	looked    bool     // it was looked up at least once
 	busy      bool     // it is being looked up
 	problem   string   // problem of the name, without a subject; empty: none
@@ -74,8 +74,8 @@ func (n *Node) resolve(ctx context.Context, running *sync.WaitGroup) {
 	}
 }
 
-// toLookUp forgets names that are no longer configured, and returns those to be looked up.
-// Addresses need no look-up.
+// toLookUp forgets names that are no longer configured, and returns the names to look up. Addresses
+// need no look-up.
 func (n *Node) toLookUp(configured []string) (list []string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -116,8 +116,8 @@ func (n *Node) lookUp(ctx context.Context, configured string) found {
 	return found{configured, slices.Compact(list), err}
 }
 
-// foundName notes the addresses of a name. If there are none, those found before stay: the resolver
-// may be down.
+// foundName records the addresses of a name. If there are none, the previous ones stay: the
+// resolver may be down.
 func (n *Node) foundName(f *found) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

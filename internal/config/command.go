@@ -112,8 +112,8 @@ func parse(cmd *cobra.Command, f *flags, lookup func(string) (string, bool)) (*C
 	return c, nil
 }
 
-// Main runs the daemon's command line, or that of a subcommand, and returns its exit code. Errors
-// go to stderr, one sentence each.
+// Main runs the daemon, or a subcommand, and returns its exit code. Errors go to stderr, one
+// sentence each.
 func Main(ctx context.Context, version func() (string, error), args []string, stdout, stderr io.Writer, run func(context.Context, *Config) error, sub ...*cobra.Command) int {
 	cmd := Command(version, os.LookupEnv, run)
 	cmd.AddCommand(sub...)

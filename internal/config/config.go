@@ -74,7 +74,7 @@ type Metrics struct {
 	Endpoints bool // also a series for each endpoint
 }
 
-// API configures where the REST API listens and who may use it.
+// API configures the addresses of the REST API, and access to it.
 type API struct {
 	Disabled bool
 	Plain    netip.AddrPort // HTTP
@@ -110,7 +110,7 @@ const (
 	IPsecIgnore IPsec = "ignore" // they are sent, in clear text
 )
 
-// XDP is where the XDP program is attached, in front of the programs at the tc hook.
+// XDP is the mode of attaching the XDP program, in front of the programs at the tc hook.
 type XDP string
 
 // The modes of XDP. Auto never costs throughput: it is native on network cards whose driver always

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// OTLP is where metrics and events are exported to; the zero value: nowhere.
+// OTLP is the destination of metrics and events; the zero value: none.
 type OTLP struct {
 	Endpoint string            // URL of a collector
 	Headers  map[string]string // of each request

@@ -13,7 +13,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// Store is where shared objects are kept; the zero value: on this node.
+// Store is the location of shared objects; the zero value: this node.
 type Store struct {
 	Servers        []string // of etcd, HOST:PORT; none: no shared store
 	Prefix         string   // of its keys, without a slash at its end

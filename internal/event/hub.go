@@ -88,7 +88,7 @@ type Subscription struct {
 }
 
 // Next waits for the next event. lost counts events, of any kind, that were overwritten before this
-// subscriber read them; it is reported once. The error is that of ctx.
+// subscriber read them; it is reported once. The error is ctx's.
 func (s *Subscription) Next(ctx context.Context) (e Event, lost uint64, err error) {
 	for {
 		e, ok, more := s.poll(true)

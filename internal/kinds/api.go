@@ -8,7 +8,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// API is how requests and answers have the objects of a kind. POST of Path creates or changes one,
+// API is the form of a kind's objects in requests and answers. POST of Path creates or changes one,
 // GET of Path/all returns the list, DELETE of Path and One deletes one. Their operations in
 // openapi.yaml have the tag "registered", as no method answers them.
 type API[T, B any] struct {

@@ -127,7 +127,7 @@ func ParseASN(field, value string) (int64, error) {
 	return int64(n), nil
 }
 
-// bgpPort returns a port of the API; 0 is that of BGP.
+// bgpPort returns a port of the API; 0 is BGP's port.
 func bgpPort(field string, n int) (uint16, error) {
 	switch {
 	case n == bgp.DefaultPort:

@@ -91,7 +91,7 @@ type Words struct {
 	Verified bool     // verify reports unapplied objects
 }
 
-// Stored is how the daemon keeps the objects of a kind.
+// Stored is the form of a kind's objects in the store.
 type Stored[T any] struct {
 	Key      func(T) string // as users write it; two objects of a kind never share one
 	Validate func(T) error  // refuses an object, whatever else exists

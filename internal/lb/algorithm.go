@@ -42,8 +42,7 @@ func algorithms() []choice[Algorithm] {
 	}
 }
 
-// Layout is how the endpoints of a service are laid out in the slots that its algorithm chooses
-// from.
+// Layout is the layout of a service's endpoints in the slots from which its algorithm chooses.
 type Layout uint8
 
 // The layouts of slots.

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// Announcement is how the VIPs of a service with BGP are announced. Zero values leave the choice to
-// the role of the node.
+// Announcement has the BGP settings of a service's VIPs. Zero values leave the choice to the role
+// of the node.
 type Announcement struct {
 	Announce    Announce     // when
 	MED         uint32       // routers prefer lower ones; 0: by the role
@@ -199,9 +199,9 @@ func (s *Service) ineffectiveAnnouncement() (list []Ineffective) {
 	return list
 }
 
-// Announced lists the prefixes that a service with BGP announces: its VIPs, or the aggregate in
-// place of those that it contains. Its source addresses are not announced: each node needs the
-// answers to its own.
+// Announced lists the prefixes that a service with BGP announces: its VIPs, or an aggregate instead
+// of the VIPs that it contains. Its source addresses are not announced: each node needs the answers
+// to its own.
 func (s *Service) Announced() (list []netip.Prefix) {
 	if !s.BGP || s.VIP.IsUnspecified() {
 		return nil

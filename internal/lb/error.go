@@ -119,7 +119,7 @@ type FieldError struct {
 	Field   string // one of the Field constants, or the caller's own name
 	Value   string // as the user wrote it, cut and escaped
 	Reason  string // a predicate: "is not an IP address"
-	Allowed string // "" when Reason says it
+	Allowed string // "" if Reason includes it
 	// NotBuilt: the value is valid, but this build does not support it.
 	NotBuilt bool
 }

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Closing is how open TCP and SCTP connections of an endpoint are handled when it is removed or
+// Closing is the treatment of an endpoint's open TCP and SCTP connections when it is removed or
 // goes down.
 type Closing uint8
 
@@ -98,7 +98,7 @@ func (s *Service) validateClosing() error {
 	return nil
 }
 
-// AllDown is how new connections are handled while no endpoint of a service is up.
+// AllDown is the treatment of new connections while no endpoint of a service is up.
 type AllDown uint8
 
 // The choices.

@@ -6,7 +6,7 @@ import (
 	"strconv"
 )
 
-// Mode is how packets are translated on their path to an endpoint. The numbers are the REST API's.
+// Mode is the translation of packets on their path to an endpoint. The numbers are the REST API's.
 type Mode uint8
 
 // The modes. The existing loxilb has all but ModeAuto.

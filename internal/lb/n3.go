@@ -5,7 +5,7 @@ import "strconv"
 // GTPPort is the UDP port of GTP-U.
 const GTPPort = 2152
 
-// validateN3 checks that packets of a service of algorithm N3 can be those of tunnels.
+// validateN3 checks that packets of a service of algorithm N3 can belong to tunnels.
 func (s *Service) validateN3() error {
 	const allowed = "another algorithm, or --udp=2152"
 	switch word := N3.String(); {

@@ -7,8 +7,8 @@ import (
 	"strconv"
 )
 
-// Refusal is how a service handles a packet that it cannot use: a new connection while no endpoint
-// is available, and a TCP segment without a connection.
+// Refusal is the treatment of a packet that a service cannot use: a new connection while no
+// endpoint is available, and a TCP segment without a connection.
 type Refusal uint8
 
 // The refusals.

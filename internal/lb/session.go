@@ -14,7 +14,7 @@ type Session struct {
 	Core   TunnelEnd  `json:"core"`   // at the user plane function, where the user's packets go
 }
 
-// TunnelEnd is where packets of a tunnel arrive.
+// TunnelEnd is the destination of a tunnel's packets.
 type TunnelEnd struct {
 	TEID uint32     `json:"teid"`
 	Addr netip.Addr `json:"addr"`
@@ -77,7 +77,7 @@ func (f SessionFlow) Validate() error {
 	return nil
 }
 
-// isHost reports whether an address can be that of a single host elsewhere.
+// isHost reports whether an address can belong to a single remote host.
 func isHost(a netip.Addr) bool {
 	return a.IsValid() && !a.IsUnspecified() && !a.IsMulticast() && !a.IsLoopback() && a.Zone() == ""
 }

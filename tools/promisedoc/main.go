@@ -101,7 +101,7 @@ Each promise has tests: ` + "`git grep -w P1 -- '*_test.go'`" + ` finds those of
 
 `
 
-// page returns the whole page. Numbers without a gap show that none was lost unseen.
+// page returns the whole page. Numbers must have no gaps, so a lost promise is noticed.
 func (p promises) page() (string, error) {
 	var b strings.Builder
 	b.WriteString(intro)

@@ -34,7 +34,7 @@ type Entry struct {
 	Grants   bool // the peer's restart: no takeover before its announced time ends
 }
 
-// Message is what follows the control section of BFD packets between nodes. Other implementations
+// Message is the data after the control section of BFD packets between nodes. Other implementations
 // of BFD ignore it, as the length of the control section excludes it.
 type Message struct {
 	Restart time.Duration // the node restarts, and asks for this time; 0: it does not

@@ -34,7 +34,7 @@ type Machine struct {
 	alone time.Time // end of the lease of a MASTER without a peer; zero: it is none
 	peer  peer
 
-	inherited bool // lease is that of an earlier process, whose session the peer may still see
+	inherited bool // lease is from an earlier process, whose session the peer may still see
 
 	declines bool // for maintenance: it hands over to a peer, and does not take over
 	// isolated means that this node itself lost the network, or has not heard its peer since it

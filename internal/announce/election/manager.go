@@ -92,7 +92,7 @@ type path struct {
 	state   bfd.State
 }
 
-// election is that of an instance.
+// election is the election of an instance.
 type election struct {
 	Session
 	machine *Machine

@@ -16,7 +16,7 @@ import (
 	"loxilb/internal/lb/bgp"
 )
 
-// policy is what users decide about routes.
+// policy has the users' decisions about routes.
 type policy struct {
 	sets     []bgp.DefinedSet
 	policies []bgp.Policy
@@ -63,7 +63,7 @@ func (p *policy) check() error {
 	return scratch.SetPolicies(context.Background(), r.request)
 }
 
-// ruleContext is what rules depend on besides the policies of users.
+// ruleContext has the data on which rules depend, besides users' policies.
 type ruleContext struct {
 	asn      uint32
 	install  bool                  // routes of neighbors are accepted
@@ -174,7 +174,7 @@ func (b *ruleBuilder) prepending() []*api.Statement {
 }
 
 // users returns the statements of users in one direction. Applications to a neighbor come before
-// those to all, and decide about all of its routes.
+// applications to all, and decide about all of its routes.
 func (b *ruleBuilder) users(imports bool) ([]*api.Statement, error) {
 	var single, all []*api.Statement
 	for _, a := range b.policy.apps {

@@ -7,8 +7,8 @@ import (
 )
 
 const (
-	// cheapCount is how long a count may take to be repeated at any time. After a longer one,
-	// others have the speaker for countRest times as long.
+	// cheapCount is how long a count may take to be repeated at any time. After a longer count, the
+	// speaker is free for others for countRest times as long.
 	cheapCount = 10 * time.Millisecond
 	countRest  = 10
 )

@@ -34,7 +34,7 @@ type Speaker struct {
 	loopDone <-chan struct{} // closed when loop has ended
 }
 
-// wanted is what callers have set.
+// wanted is the desired state that callers have set.
 type wanted struct {
 	speaker   bgp.Speaker
 	neighbors map[string]bgp.Neighbor

@@ -46,7 +46,7 @@ func (n *neighborSet) within(member string) bool {
 	return err == nil && a.WithZone("") == n.addr
 }
 
-// statement returns a statement of a policy as gobgp takes it, for one neighbor or all.
+// statement returns a statement of a policy in gobgp's form, for one neighbor or all.
 func (b *ruleBuilder) statement(policy string, s bgp.Statement, of *neighborSet) (*api.Statement, error) {
 	conditions, err := apiConditions(s.Conditions)
 	if err != nil {

@@ -150,8 +150,8 @@ func (e *engine) unnumbered() map[string]bool {
 	return links
 }
 
-// place is where a link-local neighbor is: its interface, and this node's address there. gobgp
-// keeps both as they were when the neighbor was added.
+// place is the interface of a link-local neighbor, and this node's address there. gobgp keeps both
+// as they were when the neighbor was added.
 type place struct {
 	index int
 	local netip.Addr

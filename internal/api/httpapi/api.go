@@ -39,7 +39,7 @@ import (
 // BaseURL is the path prefix of the API, and of the existing loxilb's.
 const BaseURL = rest.BaseURL
 
-// DataPath is what all areas read from the data path.
+// DataPath is the part of the data path that all areas read.
 type DataPath interface {
 	objects.DataPath
 	services.DataPath
@@ -48,7 +48,7 @@ type DataPath interface {
 	compat.DataPath
 }
 
-// Health is what all areas read from the health of endpoints.
+// Health is the part of the endpoints' health that all areas read.
 type Health interface {
 	services.Health
 	observation.Health

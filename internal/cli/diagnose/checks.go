@@ -1,5 +1,5 @@
 // Package diagnose has the diagnostic commands: ready, verify, doctor, support-bundle, explain,
-// trace, and those about counters: stats, rate, top.
+// trace, and stats, rate and top for counters.
 package diagnose
 
 import (

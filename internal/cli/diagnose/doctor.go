@@ -16,7 +16,7 @@ import (
 	"loxilb/internal/diagnose/doctor"
 )
 
-// exitWrong is how doctor exits when something is wrong for certain.
+// exitWrong is doctor's exit code after a certain finding.
 const exitWrong = 1
 
 func doctorCommand(o *session.Options) *cobra.Command {

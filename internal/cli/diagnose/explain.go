@@ -77,7 +77,7 @@ func onlyFlags(_ *cobra.Command, args []string) error {
 		"as in: loxicmd explain --from 100.100.100.1 --to 20.20.20.1:80", args[0])
 }
 
-// arrives reports whether the answer is yes: nothing keeps the packet from getting there.
+// arrives reports whether the answer is that the packet arrives.
 func arrives(a *v1.Explanation) bool {
 	switch a.Verdict {
 	case "refused", "dropped", "unreached":

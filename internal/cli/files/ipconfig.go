@@ -89,8 +89,8 @@ func (f *interfaceFlags) read() ([]manifest.Object, error) {
 	return r.Objects, nil
 }
 
-// readInterfaces reads a folder of folders: first the files that create interfaces, then those that
-// depend on them.
+// readInterfaces reads a folder of folders: first the files that create interfaces, then the files
+// that depend on them.
 func readInterfaces(r *interfaceReader, path string) error {
 	entries, err := os.ReadDir(path)
 	if err != nil {

@@ -21,7 +21,7 @@ type Contexts struct {
 	List    []Context `json:"contexts"`
 }
 
-// Context is how one server is reached.
+// Context has the settings for reaching a server.
 type Context struct {
 	Name     string `json:"name"`
 	Server   string `json:"server,omitempty"` // as --server takes it; "": the daemon of this network namespace
@@ -145,7 +145,7 @@ func (c *Contexts) NoContext(name string) error {
 	return fmt.Errorf("context %q not found (available: %s)", name, strings.Join(names, ", "))
 }
 
-// serverAddress is where a server is.
+// serverAddress is the address of a server.
 type serverAddress struct {
 	protocol, host, socket string
 	port                   uint16

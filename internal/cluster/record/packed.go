@@ -13,7 +13,7 @@ import (
 // record refers to its path by number once the frame has it. Numbers of TCP that usually agree take
 // a byte.
 
-// path is what connections of one client network and service have in common.
+// path has the common values of connections from one client network to a service.
 type path struct {
 	vip, endpoint netip.AddrPort
 	source        netip.Addr // zero: the endpoint sees the client's address and port

@@ -59,7 +59,7 @@ const (
 	numbersLength = 4 + 4 + 3 + 3
 	tagsLength    = 4 + 4
 	markLength    = 4
-	// MaxLength is that of the longest record.
+	// MaxLength is the length of the longest record.
 	MaxLength = headLength + pairs*(16+2) + numbersLength + markLength
 )
 

@@ -22,7 +22,7 @@ const (
 	dialTime = time.Second
 	// handshakeTime is the limit of a new connection's handshakes.
 	handshakeTime = 3 * time.Second
-	// writeTime is how long a peer may take nothing before the connection is given up.
+	// writeTime is how long a peer may accept no data before the connection is given up.
 	writeTime = 5 * time.Second
 	// PingEvery is the interval of signs of life. Without them, a peer is suspected after
 	// suspectAfter: sooner than routers leave it at BFD's usual 3 x 100 ms. It is lost after

@@ -86,7 +86,7 @@ func clip(s string, most int) string {
 // TakesClients reports whether the node understands records of clients.
 func (h *Hello) TakesClients() bool { return h.Version >= clientsVersion }
 
-// Takes reports whether the node understands a feature; "" is what all nodes understand.
+// Takes reports whether the node supports a feature; all nodes support "".
 func (h *Hello) Takes(f Feature) bool { return f == "" || slices.Contains(h.Features, f) }
 
 // Judge returns why the nodes must not exchange connections, or nil.

@@ -9,8 +9,7 @@ import (
 	"sync"
 )
 
-// greetingMost is how many connections may be at their handshakes at once: so many from addresses
-// of nodes, and so many from others.
+// greetingMost bounds concurrent handshakes, separately for addresses of nodes and for others.
 const greetingMost = 16
 
 // Host describes the local node to its server.

@@ -17,7 +17,7 @@ const (
 	mostBits = 12
 	// headSize is the number of first rules considered if no cut is worthwhile.
 	headSize = 16
-	// fewBits and guardBits bound the children of such a node.
+	// fewBits and guardBits bound the children of a node whose rules overlap.
 	fewBits   = 2
 	guardBits = 8
 )
@@ -31,7 +31,7 @@ func (c cut) child(at region, n uint32) region {
 	return region{known: at.known | mask, value: at.value&^mask | n<<c.shift}
 }
 
-// asksForPorts reports whether a cut separates packets with ports from those without.
+// asksForPorts reports whether a cut separates packets with and without ports.
 func (c cut) asksForPorts() bool { return 1<<c.shift == bpf.TcRuleWordRULE_NO_PORT && isPorts(c.word) }
 
 func isPorts(word int) bool { return word == portWords[0] || word == portWords[1] }

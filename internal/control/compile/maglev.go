@@ -15,7 +15,7 @@ type MaglevNode struct {
 
 const (
 	// placesPerNode is the least average number of places per node: with fewer, more places change
-	// besides those of an added or removed node (docs/adr/0020-slots.md).
+	// than the places of an added or removed node (docs/adr/0020-slots.md).
 	placesPerNode = 160
 	// placesOfLightest is the least number of places of the lightest node, whose share is exact to
 	// within one place.

@@ -104,7 +104,7 @@ func (t Target) sameSubject(u Target) bool {
 	return t.Addr == u.Addr && t.Port == u.Port && t.Probe.Type == u.Probe.Type && t.VIP == u.VIP
 }
 
-// sameQuestion reports whether one target's probe answers that of the other.
+// sameQuestion reports whether one target's probe also answers the other's.
 func (t Target) sameQuestion(u Target) bool {
 	for _, x := range []*Target{&t, &u} {
 		x.Probe.Interval, x.Probe.Fall, x.Probe.Rise = 0, 0, 0

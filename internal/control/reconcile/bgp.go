@@ -55,7 +55,7 @@ func NewBGP(s *desired.State, speaker BGPSpeaker, o Observers) *BGP {
 	return b
 }
 
-// Run applies until ctx ends; then sessions end like those of a process that restarts.
+// Run applies until ctx ends; then sessions end as for a restart.
 func (b *BGP) Run(ctx context.Context) {
 	var running sync.WaitGroup
 	for _, run := range []func(context.Context){b.speakers.Run, b.neighbors.Run, b.sets.Run, b.policies.Run, b.applications.Run} {

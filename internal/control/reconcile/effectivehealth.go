@@ -70,8 +70,8 @@ func (p *probes) considersHealth(s *lb.Service) bool {
 // to endpoints that certainly fail while another is left, or to levels without a usable endpoint
 // while backups serve.
 //
-// While no endpoint is left, those take connections whose first probe has failed, until enough have
-// to confirm that: a new service does not refuse clients because its servers are about to start.
+// While no endpoint is left, endpoints get connections until enough probes have confirmed their
+// first failure: a new service does not refuse clients because its servers are about to start.
 func (p *probes) up(s *lb.Service) func(lb.Endpoint) bool {
 	if !p.considersHealth(s) {
 		return nil

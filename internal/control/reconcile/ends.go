@@ -129,8 +129,8 @@ func answeredWhile(one, failed *health.Status) bool {
 	return to.Sub(from) >= one.Interval
 }
 
-// pending schedules services to be applied again once more is known of their endpoints. Only the
-// loop's goroutine uses it.
+// pending schedules services to be applied again when the state of their endpoints is known. Only
+// the loop's goroutine uses it.
 type pending struct {
 	timers map[lb.Key]*time.Timer
 	mark   func(...lb.Key)

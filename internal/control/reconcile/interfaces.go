@@ -16,7 +16,7 @@ import (
 // InterfaceKind is the kind of the statuses of interfaces.
 const InterfaceKind = "interface"
 
-// Hooks is what Interfaces needs of the data path.
+// Hooks is the part of the data path for Interfaces.
 type Hooks interface {
 	SetLink(datapath.Interface) error
 	ForgetLink(index int) error
@@ -43,7 +43,7 @@ type Interfaces struct {
 	*Loop[int]
 	InterfacesConfig
 	current    map[int]described // as in the data path
-	orphans    bool              // interfaces may be attached that an earlier process attached, and that are not chosen now
+	orphans    bool              // interfaces of an earlier process that are no longer selected may still be attached
 	retryTimer *time.Timer       // of the next attempt to detach orphans
 }
 

@@ -31,7 +31,7 @@ type Leases struct {
 	parts []*LeasePart
 }
 
-// LeasePart is what one loop knows of leased addresses. A nil part has none.
+// LeasePart has the leased addresses of one loop. A nil part has none.
 type LeasePart struct {
 	all    *Leases
 	leased map[netip.Addr][]string
@@ -89,7 +89,7 @@ func (p *LeasePart) set(a netip.Addr, instances []string) {
 	p.all.write(a)
 }
 
-// instances returns those by which any loop owns an address. The caller holds the lock.
+// instances returns the instances by which any loop owns an address. The caller holds the lock.
 func (l *Leases) instances(a netip.Addr) (list []string) {
 	for _, p := range l.parts {
 		list = append(list, p.leased[a]...)
@@ -110,7 +110,7 @@ func (p *LeasePart) keep() {
 	}
 }
 
-// Owned is where a loop owns addresses.
+// Owned acquires the addresses of a loop.
 type Owned struct {
 	announce.Owner
 	Leases *LeasePart // nil: no owner is elected

@@ -219,7 +219,7 @@ func (l *Loop[K]) markTried(batch []K) {
 	}
 }
 
-// nextBatch removes a batch of due keys: marked ones first, then those whose retry is due.
+// nextBatch removes a batch of due keys: marked ones first, then due retries.
 func (l *Loop[K]) nextBatch(now time.Time) []K {
 	l.mu.Lock()
 	defer l.mu.Unlock()

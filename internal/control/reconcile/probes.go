@@ -22,8 +22,8 @@ type Prober interface {
 	Eject(key, evidence string)
 }
 
-// probes are the requested probes: those of services, each once however many request it, and those
-// of users' objects. It is safe for concurrent use.
+// probes are the requested probes: of services, each once however many request it, and of users'
+// objects. It is safe for concurrent use.
 type probes struct {
 	prober Prober
 

@@ -22,7 +22,7 @@ import (
 // RuleTable is the data path's table of rules.
 type RuleTable interface {
 	SetRules(t bpf.RuleTable) error
-	RuleCount() int // that an earlier process has left, at first
+	RuleCount() int // initially, the number of rules of an earlier process
 	EndConnections(ctx context.Context, from, rate int, matches func(*report.Connection) bool) (report.Ended, error)
 }
 
@@ -49,7 +49,7 @@ type Rules struct {
 
 	mu    sync.Mutex
 	named map[string]int // interfaces in rules, and their compiled indices; 0: missing
-	below string         // the interfaces that gateways use, when they were set
+	below string         // the interfaces that gateways used when they were set
 	has   []string       // keys of the rules in the data path
 
 	judged chan judgement     // capacity 1: the connections to end
@@ -160,8 +160,8 @@ func (r *Rules) supersede(t bpf.RuleTable) {
 	}
 }
 
-// judge ends connections that the new rules drop, and those of source addresses that other nodes
-// own: their answers no longer arrive here. elsewhere: names of these addresses.
+// judge ends connections that the new rules drop, and connections from source addresses that other
+// nodes own: answers to these no longer arrive here. elsewhere: names of these addresses.
 func (r *Rules) judge(ctx context.Context, t bpf.RuleTable, elsewhere []string) {
 	if t.Equal(&r.last) {
 		return

@@ -126,8 +126,8 @@ func (s *Services) Started() (done bool, applied, total int) {
 	return false, counts[status.Applied], s.Desired.Services.Len(s.Desired.Snapshot())
 }
 
-// feed marks services that changed in the store since the last time, and those with a new path to
-// an endpoint.
+// feed marks services that changed in the store since the last time, and services with a new path
+// to an endpoint.
 func (s *Services) feed(ctx context.Context) {
 	if s.ended { // only now: requests have been answered by the pass's report
 		s.ended = false

@@ -160,8 +160,8 @@ func (r *roles) sourced(s lb.Service) lb.Service {
 	return s
 }
 
-// owned reports whether this node answers for an address: it is a service's, or that of the
-// cluster, and its instance is this node's.
+// owned reports whether this node answers for an address: it belongs to a service or the cluster,
+// and this node owns its instance.
 func (s *Services) owned(a netip.Addr) bool {
 	return len(s.roles.vips[a]) > 0 || s.index.owned(a, s.roles.owns)
 }

@@ -15,7 +15,7 @@ import (
 	"loxilb/internal/kernel/netdev"
 )
 
-// XDPHooks is what XDP needs of the data path.
+// XDPHooks is the part of the data path for XDP.
 type XDPHooks interface {
 	SetXDP(datapath.XDPInterface) error
 	ForgetXDP(index int) error
@@ -244,7 +244,7 @@ var (
 	errTagged = errors.New("it has VLAN interfaces, whose frames generic XDP would send on with their tag")
 	errHidden = errors.New("it has VLAN interfaces, and its driver removes their tags from the frames," +
 		" where XDP does not see them (to leave them in: ethtool -K INTERFACE rxvlan off)")
-	errTagsOutOfBand = errors.New("it has VLAN interfaces, and a veth carries their tags beside the frames, where XDP does not see them")
+	errTagsOutOfBand = errors.New("it has VLAN interfaces, and a veth passes their tags as metadata, which XDP does not see")
 )
 
 // HiddenTags is an interface for XDP whose driver removes VLAN tags from the frames that XDP sees.

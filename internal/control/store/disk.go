@@ -224,7 +224,7 @@ func (d *disk) journals() ([]uint64, error) {
 	return revisions, err
 }
 
-// removeJournals removes those for which drop reports true.
+// removeJournals removes the journals for which drop returns true.
 func (d *disk) removeJournals(drop func(revision uint64) bool) error {
 	revisions, err := d.journals()
 	for _, revision := range revisions {

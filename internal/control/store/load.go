@@ -323,7 +323,7 @@ func (u *Unread) All() error {
 	return u.write()
 }
 
-// Withdraw removes the record of this start, but not that of an earlier one.
+// Withdraw removes the record of this start, but not of an earlier one.
 func (u *Unread) Withdraw() error {
 	if !u.made {
 		return nil

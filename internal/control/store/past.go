@@ -29,7 +29,7 @@ type past struct {
 	good    int64       // size before the batch
 	lines   int         // in the file
 	limit   int64       // size at which the file is rewritten
-	list    []*Revision // the last ones, without a gap, and before them those awaiting confirmation
+	list    []*Revision // the last ones without a gap, preceded by revisions awaiting confirmation
 	pending []*Revision // of the batch that is being committed; they follow list
 }
 
@@ -117,8 +117,8 @@ func (p *past) trim() {
 	p.forget(first)
 }
 
-// forget removes the first revisions, except those awaiting confirmation: undoing one needs none of
-// the later ones.
+// forget removes the first revisions, except revisions awaiting confirmation, whose rollback does
+// not need later ones.
 func (p *past) forget(first int) {
 	if first == 0 {
 		return

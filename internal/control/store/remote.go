@@ -94,7 +94,7 @@ type RemoteProblem struct {
 }
 
 // maxProblems bounds the memory for entries that are not valid objects. Changes of objects with
-// such an entry need its revision, so those of known kinds are all remembered.
+// such an entry need its revision, so all entries of known kinds are remembered.
 const maxProblems = 100
 
 // RemoteStatus is the state of the shared store, as this node sees it.

@@ -136,7 +136,7 @@ func (s *Store) prepareRemote(by CommitOptions, edit func(*Tx) error) (*remoteCo
 
 // changesOf returns the changes of shared objects, with the revisions that they replace.
 func (sh *sharing) changesOf(base *Snapshot, c *change) (list []RemoteEntry, err error) {
-	put := c.put // in the order of before
+	put := c.put // in the former order
 	for _, b := range c.before {
 		change := RemoteEntry{Path: pathOf(b.id)}
 		var after placed

@@ -14,7 +14,7 @@ import (
 	v1 "loxilb/api/v1"
 )
 
-// Certainty is how sure a finding is.
+// Certainty is the certainty of a finding.
 type Certainty string
 
 // From facts that were read directly to guesses that depend on unchecked facts.
@@ -87,7 +87,7 @@ type Facts struct {
 	Availability Availability
 }
 
-// Endpoint is where packets go.
+// Endpoint is an endpoint of services.
 type Endpoint struct {
 	Addr     netip.Addr
 	Overhead int  // bytes that a tunnel adds

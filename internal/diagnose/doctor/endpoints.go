@@ -14,7 +14,7 @@ import (
 // maxListed bounds the endpoints listed individually.
 const maxListed = 8
 
-// lookThere is how to find out more on an endpoint.
+// lookThere is the command to find out more on an endpoint.
 const lookThere = "check on the endpoint: ss -ltnu; nft list ruleset; ip route get CLIENT; tcpdump, whether packets come in and answers leave"
 
 // endpoints refines the findings about endpoints that are down by a ping.

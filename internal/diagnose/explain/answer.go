@@ -21,7 +21,7 @@ const (
 	Dropped    Verdict = "dropped"    // in silence
 	Challenged Verdict = "challenged" // the client is challenged
 	Redirected Verdict = "redirected" // a firewall rule sends it elsewhere
-	Sockets    Verdict = "sockets"    // this machine's own sockets are led without a packet
+	Sockets    Verdict = "sockets"    // this machine's own sockets are redirected without a packet
 	Reached    Verdict = "reached"    // the client reaches the endpoint
 	Unreached  Verdict = "unreached"  // it does not arrive
 )

@@ -16,8 +16,8 @@ type Question struct {
 	Mark      uint32
 	// ConnectionID is that of a packet of QUIC; nil: it has none.
 	ConnectionID []byte
-	Length       int  // of the IP packet; 0: as short as can be
-	Reverse      bool // To is an endpoint: by which services does From reach it?
+	Length       int  // of the IP packet; 0: as short as possible
+	Reverse      bool // To is an endpoint: find the services through which From reaches it
 }
 
 // anyPort is the default source port of a client.
@@ -49,7 +49,7 @@ func Parse(from, to, protocol, iface string) (*Question, error) {
 	return q, err
 }
 
-// ParseReverse parses the question which services lead a client to an endpoint.
+// ParseReverse parses a client and an endpoint, for the question of which services connect them.
 func ParseReverse(client, endpoint, protocol, iface string) (*Question, error) {
 	q, err := Parse(client, endpoint, protocol, iface)
 	if fe := (*lb.FieldError)(nil); err != nil {

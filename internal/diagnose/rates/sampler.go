@@ -195,7 +195,8 @@ func (s *Sampler) block(id uint32) *block {
 	return nil
 }
 
-// prune forgets services that the data path no longer has, and those without traffic for an hour.
+// prune forgets services that the data path no longer has, and services without traffic for an
+// hour.
 func (s *Sampler) prune() {
 	if s.pruned+serviceStep > s.read {
 		return

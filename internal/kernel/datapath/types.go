@@ -10,7 +10,7 @@ import (
 
 // Types of the parts that callers use.
 type (
-	// Timeouts are how long a connection may be silent.
+	// Timeouts are the times for which a connection may be silent.
 	Timeouts = loader.Timeouts
 	// Change is the desired state of a service.
 	Change = tables.Change
@@ -26,9 +26,9 @@ type (
 	DefaultRoute = routing.DefaultRoute
 	// XDPInterface describes an interface for the XDP program.
 	XDPInterface = attach.XDPInterface
-	// XDPMode is how the XDP program is attached.
+	// XDPMode is the mode of attaching the XDP program.
 	XDPMode = attach.XDPMode
-	// ProbeWay is where the packets of a probe are led.
+	// ProbeWay is the path of a probe's redirected packets.
 	ProbeWay = attach.ProbeWay
 	// SweepStats are the results of sweeps.
 	SweepStats = connections.SweepStats

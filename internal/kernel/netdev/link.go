@@ -46,9 +46,9 @@ func Select(links []Link, whitelist, blacklist *regexp.Regexp) []Link {
 	return out
 }
 
-// Leading is where packets of this machine to a host are led.
+// Leading is the path of packets from this machine to a host.
 type Leading struct {
-	Link    Link       // by which they leave
+	Link    Link       // link at which they leave
 	Gateway netip.Addr // the router; not valid: the host is a neighbour
 	Here    bool       // the host is this machine itself
 	Silent  bool       // the gateway, or the host, does not answer requests for its MAC address

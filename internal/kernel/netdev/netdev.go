@@ -94,8 +94,8 @@ func (n *Net) Prepare() error {
 }
 
 // Remove removes everything that this package added to the kernel, in this process or an earlier
-// one: VIPs, managed neighbours, tunnels to egress gateways, and the forwarding of lo, which
-// becomes that of all interfaces again. It must not be called while Run runs.
+// one: VIPs, managed neighbours, tunnels to egress gateways, and the forwarding of lo, which gets
+// the setting of all interfaces again. It must not be called while Run runs.
 func (n *Net) Remove(ctx context.Context) error {
 	var errs []error
 	for _, err := range n.vips.Set(ctx, nil) {

@@ -51,7 +51,7 @@ func (s *Sources) close() error {
 	return s.conn.Close()
 }
 
-// Paths looks up the path to each host. The source is that of the longest route, or of its
+// Paths looks up the path to each host. The source belongs to the longest route, or to its
 // interface. missing explains why a host has no path: no route, an address of this machine itself,
 // or only a link-local source. err is the socket's or the context's: hosts in neither map were not
 // looked up. A host costs about 3 us; a host behind a router twice that. A small request does not

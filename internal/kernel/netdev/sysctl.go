@@ -35,9 +35,9 @@ func (s Settings) ReversePathFilter(link string) int {
 }
 
 // Forward enables net.ipv4.conf.lo.forwarding and its IPv6 equivalent: the data path looks up
-// routes as if packets came from lo, so that no real interface needs forwarding. That of lo affects
-// no other interface; but writing net.ipv4.ip_forward or net.ipv6.conf.all.forwarding changes that
-// of lo, too.
+// routes as if packets came from lo, so that no real interface needs forwarding. The setting of lo
+// affects no other interface; but writing net.ipv4.ip_forward or net.ipv6.conf.all.forwarding also
+// changes the setting of lo.
 //
 // advertised lists the links with routes by router advertisement. Returned problems prevent
 // forwarding.
@@ -57,7 +57,7 @@ func (s Settings) Forward(advertised func() ([]string, error)) []Problem {
 	return problems
 }
 
-// StopForwarding undoes Forward: the forwarding of lo becomes that of all interfaces again.
+// StopForwarding undoes Forward: lo gets the setting of all interfaces again.
 func (s Settings) StopForwarding() error {
 	var errs []error
 	for _, family := range []string{"ipv4", "ipv6"} {
@@ -86,7 +86,7 @@ func (s Settings) forward(family string, advertised func() ([]string, error)) er
 
 // keepingAdvertisedRoutes runs f, which switches some IPv6 forwarding on. The kernel then drops the
 // default routes that router advertisements brought to any interface, unless its accept_ra is 2,
-// and has no IPv6 default route until the next advertisement, minutes later. So those interfaces
+// and has no IPv6 default route until the next advertisement, minutes later. So these interfaces
 // have accept_ra=2 meanwhile.
 func (s Settings) keepingAdvertisedRoutes(advertised func() ([]string, error), f func() error) error {
 	links, err := advertised()

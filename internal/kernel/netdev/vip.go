@@ -122,7 +122,7 @@ func (o *VIPOwner) Add(ctx context.Context, vips ...netip.Addr) map[netip.Addr]e
 	return o.place(ctx, vips)
 }
 
-// Remove releases VIPs that no service uses any longer. It returns those that remain, with their
+// Remove releases VIPs that no service uses any longer. It returns the remaining VIPs, with their
 // errors.
 func (o *VIPOwner) Remove(ctx context.Context, vips ...netip.Addr) map[netip.Addr]error {
 	o.mu.Lock()

@@ -23,7 +23,7 @@ type Statement struct {
 	Actions    Actions    `json:"actions,omitzero"`
 }
 
-// SetMatch is how routes are compared with a DefinedSet: "any", "all" or "invert".
+// SetMatch is the comparison of routes with a DefinedSet: "any", "all" or "invert".
 type SetMatch struct {
 	Set   string `json:"set,omitempty"`
 	Match string `json:"match,omitempty"`

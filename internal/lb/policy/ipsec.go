@@ -33,7 +33,7 @@ type IPsecFlow struct {
 	Source, Destination           netip.Prefix // of one IP version
 	SourcePorts, DestinationPorts RulePorts
 	Protocol                      uint8
-	Arrives                       bool // the addresses are those of packets as they arrive, not as they leave
+	Arrives                       bool // the addresses apply to packets as they arrive, not as they leave
 	Clients                       IPsecSide
 }
 

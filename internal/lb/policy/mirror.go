@@ -7,7 +7,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// MirrorType is how copies are sent, by the existing loxilb's numbers; it does not have VXLAN.
+// MirrorType is the encapsulation of copies. The numbers are the existing loxilb's, which lacks
+// VXLAN.
 type MirrorType uint8
 
 // The types.

@@ -33,7 +33,8 @@ type Traits struct {
 	// HasHandshake: endpoints answer the first packet of a connection, and connections have an end.
 	// Packets of other protocols belong to flows, which only fall silent.
 	HasHandshake bool
-	// HasSockets: sockets of this machine that connect to a service can be led to its endpoints.
+	// HasSockets: sockets of this machine that connect to a service can be redirected to its
+	// endpoints.
 	HasSockets bool
 	// Probe is the default probe of a service.
 	Probe string
@@ -89,7 +90,7 @@ func (p Protocol) HasPorts() bool { return p.Traits().HasPorts }
 // HasHandshake reports whether connections begin with a handshake and have an end.
 func (p Protocol) HasHandshake() bool { return p.Traits().HasHandshake }
 
-// HasSockets reports whether sockets of this machine can be led to endpoints.
+// HasSockets reports whether sockets of this machine can be redirected to endpoints.
 func (p Protocol) HasSockets() bool { return p.Traits().HasSockets }
 
 // State returns the existing loxilb's word for the state of a connection, or "" if the protocol has

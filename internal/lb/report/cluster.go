@@ -37,7 +37,7 @@ func (p *ClusterPeer) Called() string {
 	return p.Address
 }
 
-// PeerState is how far the exchange with a peer has got.
+// PeerState is the state of the exchange with a peer.
 type PeerState string
 
 // The states of a peer.

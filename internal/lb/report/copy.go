@@ -37,7 +37,7 @@ func (c *ConnectionCopy) IsClosed() bool {
 	return c.Flags&FlagReset != 0 || c.Flags&FlagsAcked == FlagsAcked
 }
 
-// TCPNumbers are how far both directions of a TCP connection have got. Of SCTP, Acked and
+// TCPNumbers are the sequence numbers of both directions of a TCP connection. For SCTP, Acked and
 // ReplyAcked are the verification tags of the client's and of the endpoint's packets.
 type TCPNumbers struct {
 	Sent, Acked           uint32 // of the client
@@ -56,8 +56,7 @@ type ClientCopy struct {
 	Idle     time.Duration // since the client has opened a connection
 }
 
-// CopyResult is what became of a copy that another node has sent, in the order of enum copy_result
-// of bpf/abi.h.
+// CopyResult is the outcome of a received copy, in the order of enum copy_result of bpf/abi.h.
 type CopyResult uint8
 
 // The results.

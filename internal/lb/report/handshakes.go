@@ -67,7 +67,7 @@ type HandshakeRow struct {
 // around.
 type Outcomes struct {
 	Completed uint32 // handshakes that clients have completed
-	Clients   uint32 // SYNs whose client differs from that of the SYN before, while the endpoint answers none
+	Clients   uint32 // SYNs whose client differs from the previous SYN's, while the endpoint answers none
 	Served    uint32 // sampled connections in which the endpoint has sent data
 	// Stalled counts connections in which the client has sent data, and the endpoint none for 3 s.
 	// Consecutive stalls of one client count once.

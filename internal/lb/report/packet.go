@@ -49,8 +49,8 @@ func TraceVerdicts() []TraceVerdict {
 // Known reports whether the verdict exists.
 func (v TraceVerdict) Known() bool { return slices.Contains(TraceVerdicts(), v) }
 
-// TraceFilter selects packets: those that match all its members. The zero value of a member matches
-// all packets, except for Sample.
+// TraceFilter selects packets that match all its members. The zero value of a member matches all
+// packets, except for Sample.
 type TraceFilter struct {
 	Host      netip.Prefix // has an address of the packet, before or after
 	VIP       netip.Addr   // its destination before, or its source after

@@ -47,8 +47,8 @@ type EndpointCount struct {
 	EndpointStats
 }
 
-// Pressure is how full the connection table is, and how many forged clients the data path keeps
-// out.
+// Pressure is the load of the connection table, and the number of forged clients that the data path
+// keeps out.
 type Pressure struct {
 	HalfOpenTCP    int64 // connections without a complete handshake
 	HalfOpenOthers int64 // of other protocols: the client has not sent again after an answer
@@ -61,7 +61,7 @@ type Pressure struct {
 	KnownClients   uint64 // addresses, of IPv6 networks of 64 bits
 }
 
-// Urgency is how soon entries of the connection table must give way.
+// Urgency is the urgency of removing entries of the connection table.
 type Urgency int
 
 // The urgencies.

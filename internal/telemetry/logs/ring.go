@@ -18,8 +18,8 @@ const (
 // CurrentFile is the name of the file that is being written.
 const CurrentFile = "loxilb.log"
 
-// Ring is a log in a few files in memory. It is an io.Writer that is given a line, or several, at a
-// time.
+// Ring is a log in a few files in memory. It is an io.Writer; each write must be one or more whole
+// lines.
 type Ring struct {
 	mu      sync.Mutex
 	files   []*logFile // oldest first

@@ -1,4 +1,4 @@
-// Package balancer configures loxilb balancers as Services want it, over their REST API.
+// Package balancer configures loxilb balancers for Services, over their REST API.
 package balancer
 
 import (
@@ -27,7 +27,7 @@ const (
 	maxAnswer      = 64 << 20
 )
 
-// Access is how balancers are reached.
+// Access has the settings for connecting to balancers.
 type Access struct {
 	CAFile     string // certificates of balancers' CAs, read for each connection; empty: the system's CAs
 	TokenFile  string // read for each request, so that it may change

@@ -15,13 +15,14 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// Shared returns a rig like New's, which an earlier test of the package may have had: its daemon
-// runs with these flags, and has no object and no connection. A start costs 0.6 s of CPU time,
-// nearly all of it in the kernel's verifier.
+// Shared returns a rig like New's, which may come from an earlier test of the package: its daemon
+// runs with these flags, without objects and connections. A start costs 0.6 s of CPU time, nearly
+// all of it in the kernel's verifier.
 //
-// One test at a time has a rig. When the test ends, its servers and connections end, its objects
-// are deleted, and the rig waits for the next test. A rig that does not look as before is removed:
-// hosts with other interfaces, addresses or routes, a daemon that was stopped or has other flags.
+// A rig belongs to one test at a time. When the test ends, its servers and connections end, its
+// objects are deleted, and the rig waits for the next test. A rig that does not look as before is
+// removed: hosts with other interfaces, addresses or routes, a daemon that was stopped or has other
+// flags.
 //
 // Metric and Log begin with the test. Memory, grown maps, events, revisions and the kernel's caches
 // (TIME-WAIT, path MTU) may be of earlier tests; tests that look at them, or change settings of
@@ -59,7 +60,7 @@ func (r *Rig) Log() string {
 	return log
 }
 
-// lent is a rig that tests have one after another.
+// lent is a rig that tests borrow one after another.
 type lent struct {
 	standard *netnstest.Standard
 	daemon   *netnstest.Daemon
@@ -68,7 +69,7 @@ type lent struct {
 	before   string // how everything looks between tests
 }
 
-// idle has the rigs that no test has.
+// idle has the rigs that no test is using.
 var idle pool
 
 type pool struct {

@@ -21,7 +21,7 @@ import (
 // Owner is the store's name for this package's changes.
 const Owner = "rest"
 
-// DataPath is what changes need of the data path.
+// DataPath is the part of the data path that changes need.
 type DataPath interface {
 	// Connections calls yield for each direction of each connection until it returns false.
 	Connections(ctx context.Context, yield func(report.Connection) bool) error

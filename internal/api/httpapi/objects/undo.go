@@ -16,7 +16,7 @@ import (
 	"loxilb/internal/lb/netobj"
 )
 
-// lookForDevice is how often it is looked whether an interface has come.
+// lookForDevice is the interval of checks whether an interface has appeared.
 const lookForDevice = 50 * time.Millisecond
 
 // undoApply rolls back a whole change if the kernel refuses one of its network objects, and replies

@@ -47,7 +47,7 @@ func (a *API) nodes() (list []v1.ClusterNode) {
 // shownVIPs bounds the VIPs of an answer.
 const shownVIPs = 100
 
-// announcements returns which VIPs are announced, those first that are not; nil: BGP is off.
+// announcements returns the announcements of VIPs, unannounced ones first; nil: BGP is off.
 func (a *API) announcements() *v1.NodeAnnouncements {
 	if a.Announcements == nil {
 		return nil

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// BaseURL is where the API lives.
+// BaseURL is the path prefix of the API.
 const BaseURL = "/netlox/v1"
 
 const (
@@ -24,10 +24,10 @@ const (
 	// MaxBodies is the number of requests that are read and decoded at once, over all connections.
 	// It bounds their memory.
 	MaxBodies = 8
-	// MaxSmall is the largest body that is decoded concurrently with others; of larger ones, one at
-	// a time.
+	// MaxSmall is the largest body that is decoded concurrently with others. Larger bodies are decoded
+	// one at a time.
 	MaxSmall = 4 << 20
-	// maxTrusted bounds the memory that is allocated on the word of Content-Length.
+	// maxTrusted bounds the memory that is allocated because of Content-Length.
 	maxTrusted = 16 << 10
 	// bodyWait is how long a request waits for its turn.
 	bodyWait = 10 * time.Second
@@ -114,8 +114,8 @@ func (t *BodyTurn) Done() {
 	}
 }
 
-// Decode reads and decodes the body of a request. It is done with the body when it
-// returns: a request that waits for the data path holds up no other one.
+// Decode reads and decodes the body of a request. It is done with the body when it returns: a
+// request that waits for the data path does not delay others.
 func Decode[T any](rd *Reader, w http.ResponseWriter, r *http.Request, decode func([]byte) (T, *Problem)) (out T, p *Problem) {
 	turn, p := rd.AcquireBody(r.Context())
 	if p != nil {

@@ -61,8 +61,8 @@ func (a *API) serviceObjects() objects.Kind {
 	}
 }
 
-// serviceConnections counts the connections of a service, and those at endpoints that a change
-// removes.
+// serviceConnections counts the connections of a service, and its connections at endpoints that a
+// change removes.
 func (a *API) serviceConnections(was, is *lb.Service, stays bool) (connections, cut uint64) {
 	stats, _ := a.DataPath.ServiceStats(was.Key)
 	if !stays {

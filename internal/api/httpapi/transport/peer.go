@@ -198,7 +198,7 @@ func stillOpen(c net.Conn) error {
 	return nil
 }
 
-// peerKey is where the context of a connection keeps the user at its other end.
+// peerKey is the key of the user at the other end, in the context of a connection.
 type peerKey struct{}
 
 // PeerFunc is looked up at the first request of a connection, and once.

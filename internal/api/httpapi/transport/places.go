@@ -157,7 +157,7 @@ func (w *placed) end() {
 	}
 }
 
-// placedKey is where the context of a connection keeps its place.
+// placedKey is the key of a connection's place in its context.
 type placedKey struct{}
 
 // servePlaced marks a connection as busy from when a request and its body are read until it is

@@ -26,7 +26,7 @@ type target struct {
 	refused uint64    // the refused ones among them
 	since   time.Time // time of the first failure
 
-	pending      bool // a check of it is running
+	pending      bool // a check is running
 	othersServed bool // another endpoint served clients when that check began
 	nextAsk      time.Time
 
@@ -37,9 +37,9 @@ type target struct {
 	unanswered
 	stall
 
-	held     string // why it was to be taken out, when too many were; "": it was not
+	held     string // why it should have been ejected, when too many others were; "": it was not held
 	kept     bool   // reported as failing, but stays in rotation
-	unserved bool   // that is because none of its clients is served, though it accepts us
+	unserved bool   // kept although none of its clients is served, since it accepts our connections
 
 	out          bool
 	cause        cause
@@ -69,7 +69,7 @@ func (t *target) join(g *group, row int) {
 type tally struct {
 	opened, answered, repeated, refused, unreachable, reset uint64
 	completed, clients, served, stalled                     uint64
-	chosen, chosenClients                                   uint64 // that stalled where clients choose the endpoint
+	chosen, chosenClients                                   uint64 // stalled connections in services where clients choose the endpoint
 }
 
 func (a *tally) add(b *tally) {
@@ -111,7 +111,7 @@ func (a *tally) share() float64 {
 	return float64(a.failures()) / float64(a.opened)
 }
 
-// patience returns after which time an answer is late.
+// patience returns the time after which an answer is late.
 func (t *target) patience(jiffy time.Duration) time.Duration {
 	if t.usual == unknownUsual {
 		return unknownPatience
@@ -214,8 +214,8 @@ func (t *target) failsNow(m moment) bool {
 	return t.refused > 0 || t.streak > 0 && m.now.Sub(t.since) > Pace
 }
 
-// failsTooOften reports whether the failure rate of a kind is high, and higher than that of most
-// others of a service.
+// failsTooOften reports whether the failure rate of a kind is high, and higher than at most other
+// endpoints of a service.
 func (t *target) failsTooOften(number uint32, kind func(*tally) uint64) bool {
 	r := &t.recent
 	if n := kind(r); n < leastFailures || float64(n) < mostShare*float64(r.opened) {

@@ -36,7 +36,7 @@ type Connector struct {
 	closed bool
 }
 
-// origin is what interchangeable sockets have in common.
+// origin identifies interchangeable sockets.
 type origin struct {
 	six  bool
 	from netip.Addr

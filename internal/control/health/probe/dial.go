@@ -33,7 +33,7 @@ func dial(ctx context.Context, network string, q Question) (net.Conn, error) {
 	return c, nil
 }
 
-// mostRead bounds the bytes read from a connection: those to search, and the overhead of TLS and
+// mostRead bounds the bytes read from a connection: the searched text, and the overhead of TLS and
 // HTTP/2.
 const mostRead = 1 << 20
 

@@ -94,8 +94,8 @@ func (i *inquiry) readErrors() (some bool) {
 	return some && err == nil
 }
 
-// count classifies an ICMP error by its quote of the datagram. An error about its size says nothing
-// about the endpoint.
+// count classifies an ICMP error by its quote of the datagram. An error about its size is no
+// evidence about the endpoint.
 func (i *inquiry) count(e syscall.Errno, quoted []byte) {
 	n := min(len(quoted), len(i.sent))
 	switch {

@@ -65,9 +65,9 @@ func timeoutError(q Question) error {
 	return fmt.Errorf("%w within %v", errLate, q.Probe.Timeout)
 }
 
-// errnoError separates failures of this machine, which say nothing about the endpoint, from those
-// of the network. EACCES is a network failure, as ICMPv6 reports by it that a host forbids the
-// probe.
+// errnoError separates failures of this machine, which are no evidence about the endpoint, from
+// failures of the network. EACCES is a network failure, as ICMPv6 reports by it that a host forbids
+// the probe.
 func errnoError(q Question, errno syscall.Errno) error {
 	switch errno {
 	case syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, // descriptors, memory

@@ -65,7 +65,7 @@ func (h *Hooks) Any() bool {
 	return len(h.attached) > 0
 }
 
-// Attach attaches the program to the interface's ingress, or replaces that of an earlier process,
+// Attach attaches the program to the interface's ingress, or replaces an earlier process's program,
 // without losing a packet. It is idempotent.
 func (h *Hooks) Attach(i Interface) error {
 	added, err := h.attachIngress(i)

@@ -95,7 +95,7 @@ func (e *Exchange) Put(p Place, own *ebpf.Program) error {
 	return nil
 }
 
-// Swap restores the former programs, or those of this process. A missing place is no error.
+// Swap restores the former programs, or this process's. It ignores missing places.
 func (e *Exchange) Swap(back bool) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -36,7 +36,7 @@ type Probes struct {
 	objects  *bpf.ProbeObjects  // nil: not loaded yet
 	at       map[int]Attachment // by interface index
 	followed time.Time          // when the interfaces of hooks were last read
-	used     time.Time          // until when a socket that was led may wait for its answer
+	used     time.Time          // until when a redirected socket may wait for its answer
 }
 
 // NewProbes attaches nothing yet.
@@ -44,7 +44,7 @@ func NewProbes(c *loader.Collection, h *Hooks) *Probes {
 	return &Probes{shared: c, hooks: h, at: map[int]Attachment{}}
 }
 
-// ProbeWay is where the packets of a probe are led.
+// ProbeWay is the path of a probe's redirected packets.
 type ProbeWay struct {
 	VIP    netip.Addr
 	Tunnel lb.Tunnel

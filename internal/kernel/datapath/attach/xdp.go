@@ -15,7 +15,7 @@ import (
 	"loxilb/internal/kernel/datapath/routing"
 )
 
-// XDPMode is how the XDP program is attached to all interfaces.
+// XDPMode is the mode of attaching the XDP program to interfaces.
 type XDPMode string
 
 // The modes.

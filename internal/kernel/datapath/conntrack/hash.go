@@ -39,7 +39,7 @@ func newSeeds() seeds {
 	return s
 }
 
-// A home is where a key may be placed.
+// A home is a place for a key.
 type home struct {
 	hash   uint64
 	placed bpf.TcPlacement
@@ -63,7 +63,7 @@ func (s *state) homes(k *bpf.TcConnectionKey) []home {
 	return []home{byTuple, byClient}
 }
 
-// A client is the end of a connection whose port shows that it has opened it.
+// A client is the end of a connection that has opened it, recognized by its port.
 type client struct {
 	addr  bpf.TcIpAddr
 	port  uint16 // as in keys
@@ -73,7 +73,7 @@ type client struct {
 // portHigh is the highest bit of a port, as ports are in keys.
 const portHigh = 0x80
 
-// clientOf returns the client if the ports of a key show which end it is.
+// clientOf returns the client if the ports of a key identify it.
 func clientOf(k *bpf.TcConnectionKey) (c client, has bool) {
 	if k.Dport&portHigh != 0 {
 		c = client{k.Daddr, k.Dport, true}
@@ -134,7 +134,7 @@ func spread(h uint64) uint64 {
 	return h ^ h>>32
 }
 
-// groupOf returns a key's group in a table of so many groups that is not growing.
+// groupOf returns a key's group in a table with this number of groups that is not growing.
 func groupOf(h uint64, groups uint32) uint32 { return uint32(h >> 32 * uint64(groups) >> 32) }
 
 func bucketOf(h uint64) uint32 { return uint32(h>>32) % perGroup }

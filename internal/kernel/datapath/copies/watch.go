@@ -18,7 +18,7 @@ import (
 const (
 	// ringBytes is the size of the ring: 140,000 copies.
 	ringBytes = 16 << 20
-	// gather is how long a busy node gathers copies before it sends them.
+	// gather is how long a busy node collects copies before it sends them.
 	gather = time.Millisecond
 	// watchBatch is the most copies that are passed on at a time.
 	watchBatch = 1024

@@ -54,7 +54,7 @@ type Entry struct {
 	Attached        bool // policers or mirrors are consulted
 }
 
-// Opening is how the packet would open a connection.
+// Opening describes the connection that the packet would open.
 type Opening struct {
 	Service   bpf.TcServiceKey
 	Found     bool // Service is valid

@@ -38,8 +38,7 @@ type Bell struct {
 	deaf               atomic.Bool
 }
 
-// BellSections are the programs' variables, with the positions of those that a Bell reads and
-// writes.
+// BellSections are the programs' variables, with the positions of a Bell's variables.
 type BellSections struct {
 	Runtime, Shared         *ebpf.Map
 	Wakes, Trials, Outcomes uint32

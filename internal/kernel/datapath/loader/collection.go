@@ -196,8 +196,7 @@ func (c *Collection) NewRuleSet() (*ebpf.Map, error) { return ebpf.NewMap(c.rule
 // DropReasons returns the names of the drop reasons, by index of Maps.Drops.
 func (c *Collection) DropReasons() map[uint32]string { return c.dropReasons }
 
-// LoadFirst loads the program that every machine needs: that of interfaces with a link-layer
-// header.
+// LoadFirst loads the program for interfaces with a link-layer header, which every machine needs.
 func (c *Collection) LoadFirst() error {
 	p, err := LoadProgram(c.spec, c.all, programName(false, false))
 	if err != nil {

@@ -25,7 +25,7 @@ func (t *Tables) Origin(id uint32) (Origin, bool) {
 	return Origin{e.at(), e.service.key.Mark, opensConnections(e.service.row.Flags)}, true
 }
 
-// CopyPlace is where a copy belongs on this node.
+// CopyPlace is the place of a copy in this node's tables.
 type CopyPlace struct {
 	Endpoint, Service uint32 // ids
 	PersistPrefix     uint8  // how many bits of its address identify a client to persist; 0: none

@@ -46,8 +46,8 @@ func (t *Tables) anyEnding() bool {
 	return len(t.ending) > 0
 }
 
-// fewEnding is the number up to which they are read individually: with 100,000 endpoints, that is
-// faster than reading all.
+// fewEnding is the number of ending endpoints up to which they are read individually: with 100,000
+// endpoints, that is faster than reading all.
 const fewEnding = 256
 
 // idleEnding lists endpoints that were removed before a time and have no connection.

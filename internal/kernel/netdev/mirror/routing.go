@@ -74,8 +74,8 @@ func (r *routing) apply(m netlink.Message) {
 	r.change(func(d *defaults) bool { return d.apply(m) })
 }
 
-// change applies f to the default routes, and, during a survey, later to those that it finds. f
-// returns true if all must be read again.
+// change applies f to the default routes, and, during a survey, later to the routes that it finds.
+// f returns true if all must be read again.
 func (r *routing) change(f func(*defaults) (uncertain bool)) {
 	switch {
 	case !r.surveying:

@@ -16,7 +16,7 @@ import (
 )
 
 // ownGroup is the group of interfaces that loxilb made on top of others, the only mark that an
-// interface can have from its creation: so a process that dies leaves no interface without it.
+// interface can have from its creation. So a process that dies leaves no interface without it.
 const ownGroup = 108
 
 // VLANs is the kind of VLANs.
@@ -84,7 +84,7 @@ func (k VLANs) Seen() ([]netobj.SeenVLAN, error) {
 	return list, nil
 }
 
-// memberOf returns the member that an interface in the bridge of a VLAN is.
+// memberOf returns the member for an interface in the bridge of a VLAN.
 func memberOf(id int, l nl.Link, links map[int]nl.Link) netobj.VLANMember {
 	if v, ok := l.(*nl.Vlan); ok && v.VlanId == id {
 		m := netobj.VLANMember{VLAN: id, Dev: nameOf(links[v.ParentIndex]), Tagged: true}
