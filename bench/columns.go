@@ -284,7 +284,7 @@ func header(b *strings.Builder, r *result) {
 	w.Flush()
 }
 
-// table is a work's: a line for each contender.
+// table writes the table of a work, with a line for each contender.
 func table(b *strings.Builder, r *result, w work) {
 	fmt.Fprintf(b, "%s: %s, %s", w.name, w.title, w.unit)
 	if w.less {

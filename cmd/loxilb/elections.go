@@ -176,7 +176,7 @@ func (p *daemon) electsWith(neighbor string) bool {
 	return false
 }
 
-// countPairs returns what metrics have of sessions.
+// countPairs returns the sessions' values for metrics.
 func (p *daemon) countPairs() (list []netobj.BFDCount) {
 	for _, s := range p.pairs.Statuses() {
 		list = append(list, netobj.BFDCount{Session: s.Key, Up: s.BFD.State == bfd.Up, Failures: s.BFD.Failures, Changes: s.Changes})

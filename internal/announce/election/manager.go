@@ -310,7 +310,7 @@ func (m *Manager) Operate(instance string, role lb.Role) {
 	}
 }
 
-// Decline makes this node hand over to its peers, or no longer, because of maintenance.
+// Decline sets whether this node hands its roles over to its peers, for maintenance.
 func (m *Manager) Decline(on bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -372,7 +372,7 @@ func (m *Manager) renew() {
 	}
 }
 
-// before reports whether a lease counts more than another one for the process that follows: a peer
+// before reports whether a lease takes precedence over another one for the next process: a peer
 // that sees this node takes over first.
 func (l Lease) before(other Lease) bool {
 	if other.Until.IsZero() || l.Alone != other.Alone {

@@ -37,7 +37,7 @@ type peer struct {
 	status status
 }
 
-// applyPeers gives gobgp the neighbors that differ.
+// applyPeers passes changed neighbors to gobgp.
 func (e *engine) applyPeers(want map[string]bgp.Neighbor) error {
 	var errs []error
 	for k, p := range e.peers {
@@ -128,7 +128,7 @@ func (e *engine) update(p *peer) error {
 	return err
 }
 
-// apiPeer returns a neighbor as gobgp takes it.
+// apiPeer returns a neighbor in gobgp's form.
 func (e *engine) apiPeer(p *peer) *api.Peer {
 	n := p.config
 	hold := cmp.Or(n.Hold, defaultHold)

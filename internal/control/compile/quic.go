@@ -74,8 +74,8 @@ func quicConfig(c lb.QUICConfig, length int) bpf.TcQuicConfig {
 	return row
 }
 
-// halves returns the masks of the halves of this many bytes, each from its first byte on. Of an odd
-// number, the byte in the middle has four bits in each.
+// halves returns the masks of the halves of this many bytes, each from its first byte on. If the
+// number is odd, each half has four bits of the byte in the middle.
 func halves(length int) (left, right [block]byte) {
 	half := (length + 1) / 2
 	for i := range half {

@@ -203,8 +203,8 @@ func (r *Routes) apply(ctx context.Context) error {
 	return nil
 }
 
-// mayOpen reports whether the first routes may be announced: the data path is ready, and probes
-// have found out about the endpoints that decide, or had time to.
+// mayOpen reports whether the first routes may be announced: the data path is ready, and the probes
+// of the deciding endpoints have results, or have had enough time.
 func (r *Routes) mayOpen() bool {
 	select {
 	case <-r.opened:

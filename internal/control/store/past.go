@@ -15,7 +15,7 @@ import (
 
 // pastName is the file of revisions, one per line, appended before the journal gets their commits.
 // A line that only resolves ends the deadline of an earlier revision. If part of the file is lost,
-// only rollbacks to those revisions are: so it does not delay commits, and earlier versions of
+// only rollbacks to its revisions are lost. So it does not delay commits, and earlier versions of
 // loxilb ignore it.
 const pastName = "revisions" + fileSuffix
 

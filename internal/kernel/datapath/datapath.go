@@ -50,7 +50,7 @@ type Config struct {
 // TrialConnections is a table size for trying packets.
 const TrialConnections = 1024
 
-// PortStripes is into how many stripes a cluster divides source ports.
+// PortStripes is the number of stripes into which a cluster divides source ports.
 const PortStripes = loader.PortStripes
 
 // Datapath is the loaded data path: its parts, side by side. Its methods are safe for concurrent

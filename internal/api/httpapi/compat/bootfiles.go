@@ -24,7 +24,7 @@ import (
 type bootFile struct {
 	Name   string // in the directory
 	list   string // the property with the objects
-	Create string // the path of the operation that takes one
+	Create string // the path of the operation that creates an object
 }
 
 // BootFiles returns all, in the order in which they are read.

@@ -37,7 +37,7 @@ type Health interface {
 	EndpointCount() report.HealthCount
 }
 
-// Options are the parts that the area stands on.
+// Options are the dependencies of the package.
 type Options struct {
 	Objects  *objects.API
 	Store    *desired.State

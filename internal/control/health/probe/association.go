@@ -84,7 +84,7 @@ type initiated struct {
 	err error // errAborted
 }
 
-// newAssociator redirects its packets by lead, if that is not nil.
+// newAssociator opens the socket of an associator. lead, if not nil, redirects its packets.
 func newAssociator(six bool, port uint16, lead func(fd int) error) (*associator, error) {
 	raw, err := openRaw(six, protoSCTP, lead)
 	if err != nil {
@@ -163,7 +163,7 @@ func (s *associator) deliver(from netip.Addr, p []byte, came time.Time) {
 	}
 }
 
-// initPacket returns an INIT with the least of everything.
+// initPacket returns an INIT with the least permitted values.
 func initPacket(sport, dport uint16, tag uint32) []byte {
 	c := []byte{sctpInit, 0, 0, sctpInitBytes}
 	c = binary.BigEndian.AppendUint32(c, tag)

@@ -81,7 +81,7 @@ type echo struct {
 // echoID is the offset of the identifier in an ICMP echo, of IPv4 and IPv6.
 const echoID = 4
 
-// newEchoer opens the socket of an echoer. redirect, if not nil, redirects its packets.
+// newEchoer opens the socket of an echoer. lead, if not nil, redirects its packets.
 func newEchoer(six bool, id uint16, lead func(fd int) error) (*echoer, error) {
 	protocol := "icmp"
 	if six {

@@ -28,8 +28,8 @@ const receiveBuffer = 4 << 20
 // pause is the delay before reading again from a failing socket.
 const pause = 10 * time.Millisecond
 
-// openRaw opens a raw socket for a protocol, named as for net.ListenIP. redirect, if not nil,
-// redirects its packets.
+// openRaw opens a raw socket for a protocol, named as for net.ListenIP. lead, if not nil, redirects
+// its packets.
 func openRaw(six bool, protocol string, lead func(fd int) error) (rawSocket, error) {
 	network, address := "ip4:"+protocol, "0.0.0.0"
 	if six {

@@ -34,7 +34,7 @@ func quicTail() tail {
 	}
 }
 
-// HandleQUIC has connection IDs of QUIC read.
+// HandleQUIC loads the programs that read QUIC connection IDs.
 func (c *Collection) HandleQUIC() error { return c.handle(&c.quic, quicTail()) }
 
 // HandlesQUIC reports whether connection IDs of QUIC are read.

@@ -19,7 +19,7 @@ import (
 	"loxilb/internal/lb/netobj"
 )
 
-// Kernel is the door to the kernel's tables of one namespace. Its methods may be called from any
+// Kernel accesses the kernel's tables of one namespace. Its methods may be called from any
 // goroutine.
 type Kernel struct {
 	ns   *netlink.Namespace
@@ -30,7 +30,7 @@ type Kernel struct {
 	conn *netlink.Conn // for requests that the library does not have
 }
 
-// Open opens the door.
+// Open opens the connection to the kernel.
 func Open(ns *netlink.Namespace) (*Kernel, error) {
 	k := &Kernel{ns: ns}
 	err := ns.Do(func() (err error) {
