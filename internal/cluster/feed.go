@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// refreshEvery is the interval of scans for closing connections, and for connections whose copies
-	// would expire. A scan may cost one percent of a core.
+	// refreshEvery is the interval of scans for closing connections, and for connections whose
+	// copies would expire. A scan may cost one percent of a core.
 	refreshEvery = 5 * time.Second
 	refreshCost  = 100
 	// overlap is the time that a scan looks back beyond its interval.

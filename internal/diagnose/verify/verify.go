@@ -27,8 +27,8 @@ type Options struct {
 }
 
 const (
-	// between is the time between passes for pending changes to arrive: at least the time of a loop's
-	// pass under load.
+	// between is the time between passes for pending changes to arrive: at least the time of a
+	// loop's pass under load.
 	between = 500 * time.Millisecond
 	// maxPasses bounds how often unsettled rows are compared.
 	maxPasses = 4

@@ -24,8 +24,8 @@ const (
 	// MaxBodies is the number of requests that are read and decoded at once, over all connections.
 	// It bounds their memory.
 	MaxBodies = 8
-	// MaxSmall is the largest body that is decoded concurrently with others. Larger bodies are decoded
-	// one at a time.
+	// MaxSmall is the largest body that is decoded concurrently with others. Larger bodies are
+	// decoded one at a time.
 	MaxSmall = 4 << 20
 	// maxTrusted bounds the memory that is allocated because of Content-Length.
 	maxTrusted = 16 << 10
