@@ -111,7 +111,7 @@ func TestDamage(t *testing.T) {
 		},
 		{
 			name: "snapshot cut between lines", saved: true, damage: func(t *testing.T, dir string) { dropLine(t, dir, snapshotName, 4) },
-			want: func(s [4]string) string { return unversioned(without(s[3], "item-00003")) }, aside: snapshotName, reason: "it should hold 3 objects, and has 2 lines of them",
+			want: func(s [4]string) string { return unversioned(without(s[3], "item-00003")) }, aside: snapshotName, reason: "it should have 3 objects, and has 2 lines",
 		},
 		{
 			name: "snapshot without header", saved: true, damage: func(t *testing.T, dir string) { flip(t, dir, snapshotName, 1) },
@@ -124,7 +124,7 @@ func TestDamage(t *testing.T) {
 				}
 			},
 			want:  func([4]string) string { return "revision 3, 0 items, 0 parts\n" },
-			aside: journalName(3), reason: "it follows revision 3, and what was found ends at 0",
+			aside: journalName(3), reason: "it follows revision 3, and the files before it end at 0",
 		},
 		{
 			name: "journal of another name", damage: func(t *testing.T, dir string) {
@@ -132,7 +132,7 @@ func TestDamage(t *testing.T) {
 					t.Fatal(err)
 				}
 			},
-			want: func(s [4]string) string { return s[0] }, aside: journalName(1), reason: "it says to follow revision 0",
+			want: func(s [4]string) string { return s[0] }, aside: journalName(1), reason: "its header claims to follow revision 0",
 		},
 	}
 	for _, c := range cases {

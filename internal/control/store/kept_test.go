@@ -124,7 +124,7 @@ func TestUnknownIsKept(t *testing.T) {
 		}
 
 		s, logged := openKinds(t, dir, 1)
-		if n := strings.Count(logged, "level=WARN"); n != 2 || !strings.Contains(logged, "key=2 format=2") || !strings.Contains(logged, "newer than what this loxilb knows") {
+		if n := strings.Count(logged, "level=WARN"); n != 2 || !strings.Contains(logged, "key=2 format=2") || !strings.Contains(logged, "newer than this loxilb") {
 			t.Errorf("logged %s", logged)
 		}
 		if got := recordsOf(t, s.Snapshot()); got != want {

@@ -144,7 +144,7 @@ func TestClusterKeyReplaced(t *testing.T) {
 		}
 	}
 	for i, m := range p.nodes {
-		for _, bad := range []string{"is lost", "is turned away", "cannot be used", "no more connections"} {
+		for _, bad := range []string{"is lost", "is turned away", "cannot be used", "no longer sends connections"} {
 			if strings.Contains(m.Log(), bad) {
 				t.Errorf("the log of node %d has %q", i, bad)
 			}
