@@ -276,7 +276,7 @@ func TestNetObjectsInTheWay(t *testing.T) {
 		}
 	})
 	err := b.put(route(t, "10.9.0.0/16", "10.0.0.1"))
-	if err == nil || !strings.Contains(err.Error(), "the kernel has route 10.9.0.0/16 via 10.0.0.9, which loxilb has not made") {
+	if err == nil || !strings.Contains(err.Error(), "the kernel has route 10.9.0.0/16 via 10.0.0.9 in its place, which loxilb has not made") {
 		t.Errorf("in the way: %v", err)
 	}
 	if err := b.put(route(t, "10.1.0.0/16", "10.0.0.1")); err == nil {

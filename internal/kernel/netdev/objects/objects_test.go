@@ -105,7 +105,7 @@ func TestKinds(t *testing.T) {
 		t.Errorf("an address that went with its interface: %v", err)
 	}
 	err = Routes{k}.Make(must(netobj.ParseRoute("10.6.0.0/16", "10.200.0.1", "")))
-	if err == nil || !strings.Contains(err.Error(), "gateway 10.200.0.1 of route 10.6.0.0/16 is in no network") {
+	if err == nil || !strings.Contains(err.Error(), "gateway 10.200.0.1 of route 10.6.0.0/16 is not in the network of any interface") {
 		t.Errorf("a gateway that nobody reaches: %v", err)
 	}
 }
