@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Arg, as the first argument, makes a test's program call Exec with the remaining arguments.
+// Arg is the first argument that makes a test's program call Exec with the remaining arguments.
 const Arg = "watched-program"
 
 // Exec executes args[1:] in this process, and reports its steps to the Watcher that listens at the

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"loxilb/test/await"
 	"loxilb/test/net/rig"
 	"loxilb/test/netnstest"
 	"loxilb/test/netnstest/labtest"
@@ -133,12 +134,16 @@ func TestEgressGateway(t *testing.T) {
 		t.Logf("connections leave through .%s after %v", master.own, time.Since(begun).Round(time.Millisecond))
 	}
 	b.Loxicmd("set hastate BACKUP --instance=default") // there is no master now
-	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
-	defer cancel()
-	if c, err := p.server.DialContext(ctx, "tcp", net.JoinHostPort(outside4, "7000")); err == nil {
+	await.NoError(t, rig.Patience, func() error {      // the rules follow the role a moment later
+		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		defer cancel()
+		c, err := p.server.DialContext(ctx, "tcp", net.JoinHostPort(outside4, "7000"))
+		if err != nil {
+			return nil
+		}
 		who, _ := rig.Whoami(c)
-		t.Errorf("without a master, a connection leaves as %s", who)
-	}
+		return fmt.Errorf("without a master, a connection leaves as %s", who)
+	})
 }
 
 // TestEgressGatewayRepairs checks that a node leads packets again after others have removed its
