@@ -21,22 +21,16 @@ func wrkName(args string) string { return "wrk " + args }
 // wrk measures HTTP requests, over kept connections or a new one for each.
 func wrk(keep bool) run {
 	return func(ctx context.Context, r *rig, s setting, to netip.AddrPort) ([]sample, error) {
-		args := append([]string{"wrk"}, strings.Fields(s.Wrk)...)
-		if !keep {
-			args = append(args, "-H", "Connection: close")
-		}
-		args = append(args, "--latency", "--timeout", "3s")
-		url := "http://" + to.String() + "/"
 		if err := r.balances(ctx, to); err != nil {
 			return nil, err
 		}
 		if s.Warmup > 0 {
-			if _, err := r.load(append(args, wrkDuration(s.Warmup), url)...); err != nil {
+			if _, err := r.wrk(s.Wrk, keep, s.Warmup, to); err != nil {
 				return nil, err
 			}
 		}
 		out, err := r.counted(ctx, !keep, func() (sample, error) {
-			text, err := r.load(append(args, wrkDuration(s.Seconds), url)...)
+			text, err := r.wrk(s.Wrk, keep, s.Seconds, to)
 			if err != nil {
 				return sample{}, err
 			}
@@ -44,6 +38,16 @@ func wrk(keep bool) run {
 		})
 		return []sample{out}, err
 	}
+}
+
+// wrk runs wrk with these arguments for a time, over kept connections or a new one for each
+// request, and returns its output.
+func (r *rig) wrk(args string, keep bool, seconds float64, to netip.AddrPort) (string, error) {
+	command := append([]string{"wrk"}, strings.Fields(args)...)
+	if !keep {
+		command = append(command, "-H", "Connection: close")
+	}
+	return r.load(append(command, "--latency", "--timeout", "3s", wrkDuration(seconds), "http://"+to.String()+"/")...)
 }
 
 // wrkDuration is wrk's flag for a duration, in whole seconds.

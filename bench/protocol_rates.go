@@ -166,15 +166,10 @@ func wrkProxied(keep bool) run {
 		if !r.isBalanced(to) {
 			to = netip.AddrPortFrom(to.Addr(), to.Port()+1)
 		}
-		args := append([]string{"wrk"}, strings.Fields(s.Wrk)...)
-		if !keep {
-			args = append(args, "-H", "Connection: close")
-		}
-		args = append(args, "--latency", "--timeout", "3s", "http://"+to.String()+"/")
-		if _, err := r.load(append(args, wrkDuration(max(s.Warmup, 1)))...); err != nil {
+		if _, err := r.wrk(s.Wrk, keep, max(s.Warmup, 1), to); err != nil {
 			return nil, err
 		}
-		text, err := r.load(append(args, wrkDuration(s.Seconds))...)
+		text, err := r.wrk(s.Wrk, keep, s.Seconds, to)
 		if err != nil {
 			return nil, err
 		}

@@ -157,8 +157,8 @@ static __always_inline int put_merge(const struct connection_copy *r,
 	return COPY_MERGED;
 }
 
-/* Reports whether a direction of the copy goes on where the entry's was closed. event: that
- * has closed it. */
+/* Reports whether the sender of a direction continues after the event that has closed
+ * this direction of the entry. */
 static __always_inline bool put_goes_on(const struct connection_copy *r,
 					__u32 word, __u8 event, __u32 sent,
 					__u32 seq_end)
@@ -167,8 +167,9 @@ static __always_inline bool put_goes_on(const struct connection_copy *r,
 	       (__s32)(sent - seq_end) > 1;
 }
 
-/* Reports whether the copy is of a later TCP connection with the same generation, which
- * repeats: this one was closed, and the copy's client or endpoint sends more. */
+/* Reports whether the copy belongs to a later TCP connection of the same generation,
+ * which repeats after 256: the entry is closed, and the copy's client or endpoint
+ * continues. */
 static __always_inline bool put_is_reopened(const struct connection_copy *r,
 					    const struct connection *c,
 					    __u32 word,
@@ -204,11 +205,12 @@ static __always_inline bool put_was_used(const struct connection *c,
 	return c->packets || (other && other->packets);
 }
 
-/* Reports whether the copy is of a later connection than one that is not closed and has been
- * silent for idle. used: packets were seen here. sent, seq_end: the copy's number and that
- * of the entry, in the direction that both share. Of TCP, the number of a later connection
- * is higher (RFC 6528). If it is much higher, packets that were seen here a moment ago may
- * be the later connection's: they do not continue the entry's numbers. */
+/* Reports whether the copy belongs to a later connection than an open entry. idle: for
+ * how long the entry has been silent. used: packets of it were seen here. sent, seq_end:
+ * the numbers of the copy and of the entry, in the direction that both share. A later
+ * TCP connection has higher numbers (RFC 6528). If they are much higher, the last packets
+ * that were seen here may belong to the later connection: they do not continue the
+ * entry's numbers. */
 static __always_inline bool put_follows(const struct connection_copy *r,
 					__u32 idle, bool used, __u32 sent,
 					__u32 seq_end)
@@ -222,7 +224,7 @@ static __always_inline bool put_follows(const struct connection_copy *r,
 	       r->idle < idle + hz && ahead >= (__s32)TCP_MAX_AHEAD;
 }
 
-/* Reports whether the copy is of a later connection than that with this client's entry. */
+/* Reports whether the copy belongs to a later connection than this client's entry. */
 static __always_inline bool put_is_later(const struct connection_copy *r,
 					 const struct connection *c, __u32 word,
 					 const struct connection *reply)

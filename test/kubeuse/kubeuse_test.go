@@ -26,57 +26,51 @@ const module, kube = "loxilb/", "../../kube"
 // and what depends on them is not checked.
 func TestKubeUse(t *testing.T) {
 	t.Parallel()
-	folders := map[string][]string{}
-	err := filepath.WalkDir(kube, func(file string, _ fs.DirEntry, err error) error {
-		if strings.HasSuffix(file, ".go") {
-			folders[filepath.Dir(file)] = append(folders[filepath.Dir(file)], file)
+	files := token.NewFileSet()
+	packages := map[string][]*ast.File{} // by folder and name
+	var imported []string                // packages of this module
+	err := filepath.WalkDir(kube, func(name string, _ fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(name, ".go") {
+			return err
 		}
-		return err
+		f, err := parser.ParseFile(files, name, nil, parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		key := filepath.Join(filepath.Dir(name), f.Name.Name)
+		packages[key] = append(packages[key], f)
+		for _, spec := range f.Imports {
+			p := strings.Trim(spec.Path.Value, `"`)
+			if strings.HasPrefix(p, module) && !strings.HasPrefix(p, module+"kube/") {
+				imported = append(imported, p)
+			}
+		}
+		return nil
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := newChecker(t, imported(t, folders))
-	for _, files := range folders {
-		c.check(t, files)
+	slices.Sort(imported)
+	c := newChecker(t, files, slices.Compact(imported))
+	for _, list := range packages {
+		c.check(t, list)
 	}
 	if c.selections < 100 {
 		t.Errorf("%d uses of this module were found in %s, want 100 or more: is the test blind?", c.selections, kube)
 	}
 }
 
-// imported returns the packages of this module that files of kube import.
-func imported(t *testing.T, folders map[string][]string) (list []string) {
-	t.Helper()
-	for _, files := range folders {
-		for _, name := range files {
-			f, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ImportsOnly)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, spec := range f.Imports {
-				p := strings.Trim(spec.Path.Value, `"`)
-				if strings.HasPrefix(p, module) && !strings.HasPrefix(p, module+"kube/") {
-					list = append(list, p)
-				}
-			}
-		}
-	}
-	slices.Sort(list)
-	return slices.Compact(list)
-}
-
 // checker checks files of kube.
 type checker struct {
 	files      *token.FileSet
 	own        types.Importer
-	exports    map[string]string // of packages of this module and those that they import: files with their types
+	exports    map[string]string // files with the types of packages of this module and of their imports
 	selections int               // from packages of this module
 }
 
-func newChecker(t *testing.T, packages []string) *checker {
+func newChecker(t *testing.T, files *token.FileSet, packages []string) *checker {
 	t.Helper()
-	c := &checker{files: token.NewFileSet(), exports: map[string]string{}}
+	c := &checker{files: files, exports: map[string]string{}}
 	list := exec.Command("tools/go", append([]string{"list", "-export", "-deps", "-f", "{{.ImportPath}} {{.Export}}"}, packages...)...)
 	list.Dir, list.Stderr = "../..", os.Stderr
 	out, err := list.Output()
@@ -101,31 +95,21 @@ func (c *checker) Import(name string) (*types.Package, error) {
 	return empty, nil
 }
 
-// check checks the files of a folder.
-func (c *checker) check(t *testing.T, names []string) {
+// check checks the files of a package.
+func (c *checker) check(t *testing.T, files []*ast.File) {
 	t.Helper()
-	packages := map[string][]*ast.File{}
-	for _, name := range names {
-		f, err := parser.ParseFile(c.files, name, nil, parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
-		packages[f.Name.Name] = append(packages[f.Name.Name], f)
-	}
-	for name, files := range packages {
-		info := types.Info{Types: map[ast.Expr]types.TypeAndValue{}, Uses: map[*ast.Ident]types.Object{}, Selections: map[*ast.SelectorExpr]*types.Selection{}}
-		config := types.Config{Importer: c, Error: func(error) {}} // most are of packages that are empty here
-		_, _ = config.Check(name, c.files, files, &info)
-		for _, f := range files {
-			ast.Inspect(f, func(n ast.Node) bool {
-				if s, ok := n.(*ast.SelectorExpr); ok {
-					if err := c.selection(s, &info); err != nil {
-						t.Error(err)
-					}
+	info := types.Info{Types: map[ast.Expr]types.TypeAndValue{}, Uses: map[*ast.Ident]types.Object{}}
+	config := types.Config{Importer: c, Error: func(error) {}} // most are of packages that are empty here
+	_, _ = config.Check(files[0].Name.Name, c.files, files, &info)
+	for _, f := range files {
+		ast.Inspect(f, func(n ast.Node) bool {
+			if s, ok := n.(*ast.SelectorExpr); ok {
+				if err := c.selection(s, &info); err != nil {
+					t.Error(err)
 				}
-				return true
-			})
-		}
+			}
+			return true
+		})
 	}
 }
 

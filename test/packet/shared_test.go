@@ -80,12 +80,12 @@ func TestSharedWrites(t *testing.T) { // not parallel: what is written once in a
 		if got == string(want) {
 			return
 		}
-	}
-	if updating() {
-		if err := os.WriteFile(sharedFile, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
+		if updating() {
+			if err := os.WriteFile(sharedFile, []byte(got), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			return
 		}
-		return
 	}
 	t.Errorf("packets write other shared words than %s lists (-file, +packets; -update writes the file):\n%s", sharedFile,
 		cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got, "\n")))

@@ -237,8 +237,8 @@ func assemble(ctx context.Context, mgr ctrl.Manager, o *options.Options, p *opti
 	return services, controller.SetUp(ctx, mgr, services, pools, targets)
 }
 
-// isServed reports whether the cluster has a custom resource. One that is created later needs a
-// restart. An apiserver that does not answer must not count as one without pools.
+// isServed reports whether the cluster has a custom resource. A resource that is created later
+// needs a restart. An apiserver that does not answer must not count as one without pools.
 func isServed(mapper meta.RESTMapper, kind schema.GroupVersionKind) (bool, error) {
 	_, err := mapper.RESTMapping(kind.GroupKind(), kind.Version)
 	if err != nil && !meta.IsNoMatchError(err) {

@@ -12,7 +12,8 @@ import (
 	v1 "loxilb/api/v1"
 )
 
-// remove deletes services, and isolates those that the balancer does not delete.
+// remove deletes services. A service that the balancer does not delete does not
+// prevent the deletion of others.
 func (m *member) remove(ctx context.Context, keys []string, touched map[types.NamespacedName]bool) error {
 	if len(m.stuck) > 0 {
 		maps.DeleteFunc(m.stuck, func(key, _ string) bool { return !slices.Contains(keys, key) })
