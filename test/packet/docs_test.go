@@ -2,6 +2,7 @@ package packet
 
 import (
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -12,18 +13,21 @@ import (
 	"loxilb/test/packet/lab"
 )
 
-// TestDocs runs the examples of the documentation: blocks fenced as `packets`.
+// modeScripts has a script for each picture of modes.md, named by its heading.
+const modeScripts = "testdata/modes"
+
+// TestDocs runs the examples of the documentation: blocks of packet-path.md that are fenced as
+// `packets`, and the scripts of modes.
 func TestDocs(t *testing.T) {
 	t.Parallel()
-	var examples []script
-	for _, page := range []string{"../../docs/packet-path.md", "../../docs/modes.md"} {
-		blocks := fenced(t, page, "packets")
-		if len(blocks) == 0 {
-			t.Fatalf("%s has no example", page)
-		}
-		for _, b := range blocks {
-			examples = append(examples, script{page, strings.Split(strings.TrimRight(b, "\n"), "\n")})
-		}
+	const page = "../../docs/packet-path.md"
+	examples := readScripts(t, modeScripts)
+	blocks := fenced(t, page, "packets")
+	if len(blocks) == 0 {
+		t.Fatalf("%s has no block of packets", page)
+	}
+	for _, b := range blocks {
+		examples = append(examples, script{page, strings.Split(strings.TrimRight(b, "\n"), "\n")})
 	}
 	lanes := newLanes(t, lab.Config{}, examples)
 	for _, s := range examples {
@@ -37,26 +41,42 @@ func TestDocs(t *testing.T) {
 	}
 }
 
-// TestPictures checks that each picture of a mode shows the packets of the script below it, hop by
-// hop, except for packets that bypass the load balancer.
+// TestPictures checks that the picture of each mode shows the packets of its script, hop by hop,
+// except for packets that bypass the load balancer.
 func TestPictures(t *testing.T) {
 	t.Parallel()
-	const page = "../../docs/modes.md"
-	scripts := fenced(t, page, "packets")
-	var pictures []string
-	for _, b := range fenced(t, page, "") {
-		if strings.Contains(b, " > ") {
-			pictures = append(pictures, b)
+	pictures := picturesByHeading(t, "../../docs/modes.md")
+	scripts := readScripts(t, modeScripts)
+	if len(pictures) != len(scripts) {
+		t.Errorf("modes.md has %d pictures, %s has %d scripts", len(pictures), modeScripts, len(scripts))
+	}
+	for _, s := range scripts {
+		heading := strings.ReplaceAll(strings.TrimSuffix(filepath.Base(s.name), ".txt"), "-", " ")
+		picture, found := pictures[heading]
+		if !found {
+			t.Errorf("modes.md has no picture below the heading %q of %s", heading, s.name)
+			continue
+		}
+		if diff := cmp.Diff(hops(strings.Join(s.lines, "\n"), "in ", "out "), hops(picture, "")); diff != "" {
+			t.Errorf("the picture of %q has other packets than %s (-script, +picture):\n%s", heading, s.name, diff)
 		}
 	}
-	if len(pictures) != 8 || len(scripts) != 8 {
-		t.Fatalf("%d pictures, %d scripts of eight modes", len(pictures), len(scripts))
+}
+
+// picturesByHeading returns the first picture of packets below each heading of a page.
+func picturesByHeading(t *testing.T, page string) map[string]string {
+	t.Helper()
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
 	}
-	for i, s := range scripts {
-		if diff := cmp.Diff(hops(s, "in ", "out "), hops(pictures[i], "")); diff != "" {
-			t.Errorf("picture %d has other packets than the script below it (-script, +picture):\n%s", i+1, diff)
+	pictures := map[string]string{}
+	for _, m := range regexp.MustCompile("(?ms)^## ([^\n]+)\n.*?^```\n(.*?)^```").FindAllStringSubmatch(string(text), -1) {
+		if strings.Contains(m[2], " > ") {
+			pictures[m[1]] = m[2]
 		}
 	}
+	return pictures
 }
 
 // hops returns the sources and destinations in lines with these prefixes.
