@@ -153,7 +153,7 @@ func measureLife(l *lab.Lab, p *programs, round, port int) (pathCost, error) {
 	for i, line := range lines {
 		lines[i] = strings.ReplaceAll(line, "ROUND", strconv.Itoa(round))
 	}
-	if err := checkLife(l, lines, port+16_000); err != nil {
+	if err := checkLife(l, lines, port+pathRuns+1); err != nil {
 		return c, err
 	}
 	var own, empty []float64
