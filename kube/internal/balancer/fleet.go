@@ -269,6 +269,7 @@ type State struct {
 	Targeted   bool // it is known which balancers there are
 	Balancers  int  // in all
 	Reachable  int
+	Silent     bool              // none has answered for longer than a restart may take
 	Tried      bool              // a request was sent to each balancer
 	Entries    int               // that balancers should have
 	Endpoints  int               // of all entries
@@ -287,10 +288,10 @@ func (f *Fleet) State(service types.NamespacedName) State {
 	if d == nil {
 		d = &Desired{}
 	}
-	s.Tried = true
+	s.Tried, s.Silent = true, true
 	for _, m := range f.list() {
 		s.Balancers++
-		s.Tried = s.Tried && m.wasTried()
+		s.Tried, s.Silent = s.Tried && m.wasTried(), s.Silent && m.wasSilent()
 		if m.report(d.For(m.Node), f.seed, s.Have, s.Errors) {
 			s.Reachable++
 			s.Problem = cmp.Or(s.Problem, m.busyWith())

@@ -40,13 +40,14 @@ type remote struct {
 	*apitest.Bench
 	*httptest.Server
 	down    atomic.Bool
-	status  atomic.Int32 // that changes are answered with; 0: as the balancer does
-	applied atomic.Int32 // requests that changed services
-	early   atomic.Int32 // of them, those before the balancer had a role
-	hangs   atomic.Bool  // it does not answer requests about roles
-	waiting atomic.Int32 // requests that are not answered
-	slow    atomic.Bool  // it does not answer changes
-	dead    atomic.Bool  // it answers nothing
+	status  atomic.Int32           // that changes are answered with; 0: as the balancer does
+	applied atomic.Int32           // requests that changed services
+	early   atomic.Int32           // of them, those before the balancer had a role
+	hangs   atomic.Bool            // it does not answer requests about roles
+	waiting atomic.Int32           // requests that are not answered
+	slow    atomic.Bool            // it does not answer changes
+	dead    atomic.Bool            // it answers nothing
+	asked   atomic.Pointer[func()] // called by requests about roles
 	verdict atomic.Pointer[func(body string) int]
 }
 
@@ -71,6 +72,9 @@ func newRemote(t *testing.T, change func(*httpapi.Options), start func(*httptest
 			_, _ = io.Copy(io.Discard, q.Body) // the end of the connection is noticed after the body
 			<-q.Context().Done()
 			return
+		}
+		if f := r.asked.Load(); f != nil && strings.Contains(q.URL.Path, "/config/cistate") {
+			(*f)()
 		}
 		if strings.HasSuffix(q.URL.Path, "/config/apply") {
 			r.applied.Add(1)

@@ -63,26 +63,45 @@ func TestHangSeenLate(t *testing.T) {
 	}
 }
 
-// TestDeadNode checks that a node which accepts no connections does not count as one whose daemon
-// hangs.
+// TestDeadNode checks which nodes count as dead at a poll: one that answers nothing at all, but not
+// one that refuses connections, nor one that accepts them for a daemon that hangs.
 func TestDeadNode(t *testing.T) {
 	t.Parallel()
-	full, err := net.Listen("tcp", "127.0.0.1:0")
+	hangs, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	u := &url.URL{Scheme: "http", Host: full.Addr().String()}
-	c, err := NewClient(u, Access{})
+	t.Cleanup(func() { _ = hangs.Close() })
+	ended, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !c.accepts(t.Context()) {
-		t.Error("a node that accepts connections counts as dead")
-	}
-	if err := full.Close(); err != nil {
+	if err := ended.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if c.accepts(t.Context()) {
-		t.Error("a node that accepts no connections counts as alive")
+	for what, tc := range map[string]struct {
+		address        string
+		alive, hanging bool
+	}{
+		"accepts connections": {hangs.Addr().String(), true, true},
+		"refuses connections": {ended.Addr().String(), true, false},
+		"answers nothing":     {deadNode(t), false, false},
+	} {
+		c, err := NewClient(&url.URL{Scheme: "http", Host: tc.address}, Access{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := newMember(nil, Target{URL: "http://" + tc.address, Client: c})
+		began := time.Now()
+		_, err = m.poll(t.Context())
+		if got := isRefusal(err); got != tc.alive {
+			t.Errorf("a node that %s counts as alive: %v (%v)", what, got, err)
+		}
+		if got := errors.Is(err, errHangs); got != tc.hanging {
+			t.Errorf("a node that %s counts as one whose daemon hangs: %v (%v)", what, got, err)
+		}
+		if took := time.Since(began); took > 2*pollTimeout {
+			t.Errorf("a node that %s: the poll took %v", what, took)
+		}
 	}
 }

@@ -45,8 +45,10 @@ type member struct {
 	stopped   bool // it is no longer a balancer
 	tried     bool
 	reachable bool
-	refusing  bool      // not reachable, but its kernel or daemon answers
+	refusing  bool // not reachable, but its kernel or daemon answers
+	added     time.Time
 	answered  time.Time // a poll, for the last time
+	silent    bool      // as Services were last told: see isSilent
 	hangs     bool      // its kernel answers, and its daemon does not
 	since     time.Time // when reachable last became true
 	problem   string
@@ -70,7 +72,7 @@ type refused struct {
 
 func newMember(f *Fleet, t Target) *member {
 	return &member{
-		Target: t, fleet: f, waker: make(chan struct{}, 1), cancel: func() {},
+		Target: t, fleet: f, waker: make(chan struct{}, 1), cancel: func() {}, added: time.Now(),
 		existing: newInventory(0), refused: map[string]refused{}, roles: map[string]givenRole{}, newcomer: map[string]bool{},
 		stuck: map[string]string{},
 	}
@@ -106,6 +108,9 @@ func (m *member) loop(ctx context.Context) {
 		}
 		m.note(ctx, err)
 		m.measure(time.Since(began), err)
+		if m.silenceChanged() {
+			m.fleet.changedAll()
+		}
 		for service := range touched {
 			m.fleet.Changed(service)
 		}
@@ -415,10 +420,14 @@ func (m *member) refuse(e entry, why string, touched map[types.NamespacedName]bo
 	touched[e.service] = true
 }
 
-// report adds the state of entries on the balancer, and reports whether the balancer answers.
+// report adds the state of entries on the balancer, and reports whether the balancer answers. What a
+// silent one had or refused counts no longer.
 func (m *member) report(entries []translate.Entry, seed maphash.Seed, have map[string]bool, failures map[string]string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.isSilent() {
+		return false
+	}
 	for _, e := range entries {
 		if p, there := m.existing.entries[e.Key]; there && p.hash == maphash.Bytes(seed, e.Spec) {
 			have[e.Key] = true

@@ -60,3 +60,38 @@ func TestMasterEnds(t *testing.T) {
 		})
 	}
 }
+
+// TestMasterReturns has the daemon of the MASTER return in the middle of an election, after a start
+// of the controller. It was not asked for its roles then, and no other balancer becomes MASTER.
+func TestMasterReturns(t *testing.T) {
+	t.Parallel()
+	remotes := []*remote{newRemote(t, nil, plain), newRemote(t, nil, plain)}
+	slices.SortFunc(remotes, func(a, b *remote) int { return strings.Compare(a.URL, b.URL) })
+	for i, role := range []string{backup, master} {
+		remotes[i].Call("POST", httpapi.BaseURL+"/config/cistate", `{"instance":"llb-inst0","state":"`+role+`"}`, "Content-Type", "application/json")
+	}
+	f := newFleet(t, Options{Roles: Roles{VIP: netip.IPv4Unspecified(), Instances: 1}}, Access{}, remotes...)
+	returning := remotes[1]
+	returning.down.Store(true)
+	_ = f.round(t)
+	elected := newElection()
+	comes := func() {
+		remotes[0].asked.Store(nil)
+		returning.down.Store(false)
+		m := f.members[returning.URL]
+		_, err := m.sync(t.Context())
+		m.note(t.Context(), err)
+	}
+	remotes[0].asked.Store(&comes)
+	f.electOnce(t.Context(), elected)
+	if got := masters(t, f, remotes); got != "0:1" {
+		t.Errorf("as the MASTER returns, instances are at %q", got)
+	}
+	f.electOnce(t.Context(), elected)
+	if got := masters(t, f, remotes); got != "0:1" || elected.masters["llb-inst0"] != returning.URL {
+		t.Errorf("after its return, instances are at %q, and the MASTER is %q", got, elected.masters)
+	}
+	if !elected.returns(returning.URL, f.list()) {
+		t.Error("a MASTER that answers counts as away, as one that has returned since an election began")
+	}
+}

@@ -6,13 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net"
 	"net/http"
 	"net/netip"
 	"net/url"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -49,6 +46,7 @@ func (r Roles) Enabled() bool { return r.VIP.IsValid() }
 type election struct {
 	masters map[string]string    // URLs, by instance
 	away    map[string]time.Time // since when MASTERs are, by URL
+	unheard map[string]int       // consecutive silences of departed MASTERs' nodes, by URL
 }
 
 func newElection() *election {
@@ -74,6 +72,7 @@ func (f *Fleet) elect(ctx context.Context) {
 
 func (f *Fleet) electOnce(ctx context.Context, e *election) {
 	all := f.list()
+	e.askDeparted(ctx, all)
 	known := !slices.ContainsFunc(all, func(m *member) bool { return !m.wasTried() })
 	members := slices.DeleteFunc(slices.Clone(all), func(m *member) bool { return !m.answers() })
 	candidates := slices.DeleteFunc(slices.Clone(members), func(m *member) bool {
@@ -87,7 +86,7 @@ func (f *Fleet) electOnce(ctx context.Context, e *election) {
 	slow := newSlowMembers()
 	for i := range max(1, f.Roles.Instances) {
 		instance := translate.Instance(f.Zone, i)
-		if e.masters[instance] == "" && (!known || states.hasBackup(instance) && e.mayBeMaster(all, candidates, states)) {
+		if e.masters[instance] == "" && (!known || states.hasBackup(instance) && (e.mayBeMaster(all, candidates, states) || hasReturned(all, members))) {
 			continue // after a start: a balancer that has not told its roles yet may well be MASTER
 		}
 		elected := e.chosen(all, candidates, states, instance)
@@ -144,11 +143,17 @@ func (e *election) chosen(all, candidates []*member, states roleStates, instance
 }
 
 // returns reports whether a balancer that does not answer may be back soon: its node refuses
-// connections or accepts them for a daemon that hangs, or its pod was just deleted. Meanwhile that
+// connections or accepts them for a daemon that hangs, also after its pod was deleted. Meanwhile that
 // node's kernel balances and answers for the VIPs, so a second MASTER would break connections.
 func (e *election) returns(url string, all []*member) bool {
 	began := time.Now()
+	if e.unheard[url] >= missedPolls {
+		return false
+	}
 	if i := slices.IndexFunc(all, func(m *member) bool { return m.URL == url }); i >= 0 {
+		if all[i].answers() {
+			return true // since this election began
+		}
 		if !all[i].isRestarting() {
 			return false
 		}
@@ -419,77 +424,4 @@ func (m *member) isNewcomer(instance string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.newcomer[instance]
-}
-
-// BGP is the desired BGP configuration of balancers.
-type BGP struct {
-	AS       uint32 // 0: none
-	Port     int
-	MultiHop bool
-	Peers    []Peer
-}
-
-// Peer is a BGP neighbor of each balancer.
-type Peer struct {
-	Address netip.Addr
-	AS      uint32
-	Port    int
-}
-
-// ParsePeer reads ADDRESS:AS, or ADDRESS:AS:PORT. IPv6 addresses are in brackets.
-func ParsePeer(text string) (p Peer, err error) {
-	host, rest, ok := strings.Cut(text, ":")
-	if strings.HasPrefix(text, "[") {
-		host, rest, ok = strings.Cut(text[1:], "]:")
-	}
-	as, port, hasPort := strings.Cut(rest, ":")
-	p.Address, err = netip.ParseAddr(host)
-	number, err2 := strconv.ParseUint(as, 10, 32)
-	if err != nil || err2 != nil || !ok || number == 0 {
-		return p, fmt.Errorf("peer %q is not ADDRESS:AS or ADDRESS:AS:PORT", text)
-	}
-	p.AS = uint32(number)
-	if hasPort {
-		if p.Port, err = strconv.Atoi(port); err != nil || p.Port < 1 || p.Port > 65535 {
-			return p, fmt.Errorf("peer %q: port %q is not a number from 1 to 65535", text, port)
-		}
-	}
-	return p, nil
-}
-
-// setUp makes a balancer that has just answered speak BGP, if it should.
-func (m *member) setUp(ctx context.Context) error {
-	b := m.fleet.BGP
-	if b.AS == 0 {
-		return nil
-	}
-	u, err := url.Parse(m.URL)
-	if err != nil {
-		return err
-	}
-	router := routerID(ctx, u.Hostname())
-	if router == "" {
-		return fmt.Errorf("balancer %s has no IPv4 address for a BGP router ID", m.URL)
-	}
-	if err := m.Client.Post(ctx, "/config/bgp/global", map[string]any{"routerId": router, "localAs": b.AS, "listenPort": b.Port}); err != nil {
-		return fmt.Errorf("--setBGP: %w", err)
-	}
-	for _, p := range b.Peers {
-		body := map[string]any{"ipAddress": p.Address.String(), "remoteAs": p.AS, "setMultiHop": b.MultiHop}
-		if p.Port != 0 {
-			body["remotePort"] = p.Port
-		}
-		if err := m.Client.Post(ctx, "/config/bgp/neigh", body); err != nil {
-			return fmt.Errorf("--extBGPPeers: %w", err)
-		}
-	}
-	return nil
-}
-
-func routerID(ctx context.Context, host string) string {
-	addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip4", host)
-	if err != nil || len(addrs) == 0 {
-		return ""
-	}
-	return addrs[0].Unmap().String()
 }

@@ -361,26 +361,27 @@ func (r *Services) cleanUp(ctx context.Context, s *corev1.Service) (reconcile.Re
 	return reconcile.Result{}, nil
 }
 
-// unmark removes status and finalizer of a Service, unless another controller has taken it over.
+// unmark removes finalizer and status of a Service, unless another controller has taken it over. The
+// conditions go last: a controller that dies in between finds the Service by them again.
 func (r *Services) unmark(ctx context.Context, s *corev1.Service) error {
 	others := s.Spec.Type == corev1.ServiceTypeLoadBalancer && !r.ofClass(s)
 	changed := s.DeepCopy()
+	if !others && controllerutil.ContainsFinalizer(s, finalizer) {
+		controllerutil.RemoveFinalizer(changed, finalizer)
+		if err := r.Client.Patch(ctx, changed, since(s)); err != nil {
+			return err
+		}
+	}
+	if s.DeletionTimestamp != nil {
+		return nil
+	}
+	before := changed.DeepCopy()
 	meta.RemoveStatusCondition(&changed.Status.Conditions, conditionAccepted)
 	meta.RemoveStatusCondition(&changed.Status.Conditions, conditionProgrammed)
 	if !others {
 		changed.Status.LoadBalancer = corev1.LoadBalancerStatus{}
 	}
-	if s.DeletionTimestamp == nil {
-		if err := r.Client.Status().Patch(ctx, changed, since(s)); err != nil {
-			return err
-		}
-	}
-	if others || !controllerutil.ContainsFinalizer(s, finalizer) {
-		return nil
-	}
-	before := changed.DeepCopy()
-	controllerutil.RemoveFinalizer(changed, finalizer)
-	return r.Client.Patch(ctx, changed, since(before))
+	return r.Client.Status().Patch(ctx, changed, since(before))
 }
 
 // release takes the addresses from a Service, and lets others have them.

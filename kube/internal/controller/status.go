@@ -132,6 +132,7 @@ func (r *Services) ingress(s *corev1.Service, addresses []netip.Addr, state *bal
 
 // programmed judges what balancers have.
 func programmed(state *balancer.State, was *metav1.Condition) finding {
+	served := was != nil && was.Status == metav1.ConditionTrue
 	switch {
 	case state.Balancers == 0 && state.Targeted:
 		return finding{false, reasonNoBalancer, "there is no balancer: see --loxiURL, or the Service loxilb-lb-service"}
@@ -146,10 +147,10 @@ func programmed(state *balancer.State, was *metav1.Condition) finding {
 		return finding{false, reasonNoEndpoint, "no endpoint is ready, so balancers refuse clients"}
 	case state.Programmed && state.Entries > 0:
 		return finding{true, reasonProgrammed, "the balancers have the service"}
-	case state.Reachable == 0 && state.Tried && state.Targeted:
+	case state.Reachable == 0 && state.Tried && state.Targeted && (state.Silent || !served):
 		return finding{false, reasonNoBalancer, "no balancer answers"}
-	case was != nil && was.Status == metav1.ConditionTrue:
-		return finding{true, was.Reason, was.Message} // a change is on its way
+	case served:
+		return finding{true, was.Reason, was.Message} // a change or a daemon is on its way
 	}
 	if state.Problem != "" {
 		return finding{false, reasonPending, "a balancer takes no changes now: " + state.Problem}

@@ -1,0 +1,58 @@
+package balancer
+
+import (
+	"context"
+	"net"
+	"net/url"
+	"slices"
+	"sync"
+)
+
+// askDeparted asks the nodes of MASTERs whose pods were deleted whether they are alive. While a
+// daemon is replaced, its node refuses connections. A node that was drained and shut down answers
+// nothing: its VIPs must not wait for a daemon.
+func (e *election) askDeparted(ctx context.Context, all []*member) {
+	departed := map[string]bool{}
+	for _, url := range e.masters {
+		departed[url] = true
+	}
+	for _, m := range all {
+		delete(departed, m.URL)
+	}
+	ctx, cancel := context.WithTimeout(ctx, hangAfter)
+	defer cancel()
+	var mu sync.Mutex
+	var asking sync.WaitGroup
+	unheard := map[string]int{}
+	for url := range departed {
+		asking.Go(func() {
+			if !isAlive(ctx, url) {
+				mu.Lock()
+				defer mu.Unlock()
+				unheard[url] = e.unheard[url] + 1
+			}
+		})
+	}
+	asking.Wait()
+	e.unheard = unheard
+}
+
+// hasReturned reports whether a balancer answers that did not when the election began. It was not
+// asked for its roles, and may be MASTER: the next election knows.
+func hasReturned(all, answered []*member) bool {
+	return slices.ContainsFunc(all, func(m *member) bool { return m.answers() && !slices.Contains(answered, m) })
+}
+
+// isAlive reports whether the node of a balancer accepts or refuses connections.
+func isAlive(ctx context.Context, balancer string) bool {
+	u, err := url.Parse(balancer)
+	if err != nil {
+		return false
+	}
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", u.Host)
+	if err != nil {
+		return isRefusal(err)
+	}
+	_ = conn.Close()
+	return true
+}

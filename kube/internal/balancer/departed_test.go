@@ -1,0 +1,77 @@
+package balancer
+
+import (
+	"net"
+	"net/netip"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestDeparted has the pod of the MASTER deleted. Its VIPs stay while its node answers, as its
+// daemon is being replaced. They move if the node dies in that time, as one that is shut down.
+func TestDeparted(t *testing.T) {
+	t.Parallel()
+	ended, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := ended.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for what, tc := range map[string]struct {
+		node  string
+		stays bool
+	}{
+		"its node refuses connections": {ended.Addr().String(), true},
+		"its node is dead":             {deadNode(t), false},
+	} {
+		other := newRemote(t, nil, plain)
+		f := newFleet(t, Options{Roles: Roles{VIP: netip.IPv4Unspecified(), Instances: 1}}, Access{}, other)
+		if err := f.round(t); err != nil {
+			t.Fatal(err)
+		}
+		before := "http://" + tc.node
+		elected := newElection()
+		elected.masters["llb-inst0"] = before
+		for range missedPolls {
+			if f.electOnce(t.Context(), elected); elected.masters["llb-inst0"] != before {
+				break
+			}
+		}
+		if stays := elected.masters["llb-inst0"] == before; stays != tc.stays {
+			t.Errorf("%s: the VIPs stay: %v", what, stays)
+		}
+	}
+}
+
+// deadNode returns an address that answers no connections, as that of a machine without power: the
+// kernel drops them while the queue of a listener is full.
+func deadNode(t *testing.T) string {
+	t.Helper()
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = syscall.Close(fd) })
+	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Listen(fd, 0); err != nil {
+		t.Fatal(err)
+	}
+	name, err := syscall.Getsockname(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(name.(*syscall.SockaddrInet4).Port)).String()
+	for range 4 {
+		conn, err := net.DialTimeout("tcp", address, 100*time.Millisecond)
+		if err != nil {
+			return address
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+	}
+	t.Fatal("a full queue accepts connections")
+	return ""
+}
