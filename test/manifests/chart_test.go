@@ -34,7 +34,13 @@ func needHelm(t *testing.T) {
 // render returns the manifests that helm renders from the chart.
 func render(t *testing.T, version string, args ...string) (string, error) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), os.Getenv("LOXILB_HELM"), append([]string{"template", "loxilb", chart, "--namespace=kube-system", "--kube-version=" + version}, args...)...)
+	return renderAs(t, "loxilb", version, args...)
+}
+
+// renderAs returns the manifests of a release.
+func renderAs(t *testing.T, release, version string, args ...string) (string, error) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), os.Getenv("LOXILB_HELM"), append([]string{"template", release, chart, "--namespace=kube-system", "--kube-version=" + version}, args...)...)
 	out, err := cmd.Output()
 	if failed, ok := errors.AsType[*exec.ExitError](err); ok {
 		err = fmt.Errorf("%w: %s", err, failed.Stderr)
@@ -114,6 +120,7 @@ func writeSchemas(t *testing.T, dir string) {
 	for file, definition := range map[string]string{
 		"daemonset-apps-v1": "io.k8s.api.apps.v1.DaemonSet", "service-v1": "io.k8s.api.core.v1.Service", "configmap-v1": "io.k8s.api.core.v1.ConfigMap",
 		"deployment-apps-v1": "io.k8s.api.apps.v1.Deployment", "job-batch-v1": "io.k8s.api.batch.v1.Job", "pod-v1": "io.k8s.api.core.v1.Pod", "serviceaccount-v1": "io.k8s.api.core.v1.ServiceAccount",
+		"poddisruptionbudget-policy-v1":             "io.k8s.api.policy.v1.PodDisruptionBudget",
 		"role-rbac-v1":                              "io.k8s.api.rbac.v1.Role",
 		"rolebinding-rbac-v1":                       "io.k8s.api.rbac.v1.RoleBinding",
 		"clusterrole-rbac-v1":                       "io.k8s.api.rbac.v1.ClusterRole",
@@ -209,6 +216,14 @@ func TestRefused(t *testing.T) {
 		"api.access=open,extraArgs=--metrics-detail=endpoint": "/extraArgs",
 		"api.access=node,monitoring.serviceMonitor=true":      "monitoring.serviceMonitor needs api.access=open or api.access=token",
 		"api.access=open,monitoring.runbooks=alerts.md":       "/monitoring/runbooks",
+		"api.access=token,api.port=8091":                      "api.port and api.tlsPort must differ",
+		"api.access=open,controller.mode=twoarm":              "/controller/mode",
+		"api.access=open,controller.zone=llb-":                "/controller/zone",
+		"api.access=open,controller.addresses={pool=1.1.1.1}": "/controller/addresses",
+		"api.access=open,controller.nodeSelector.ssd=true":    "/controller/nodeSelector",
+
+		"api.access=node,controller.enabled=true":                                               "controller.enabled needs api.access=open, api.access=token or balancers",
+		"api.access=open,controller.enabled=true,controller.roles=false,controller.instances=4": "controller.instances above 1 needs controller.roles=true",
 	} {
 		if _, err := render(t, versions()[0], "--set="+args); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %s", args, err, want)
@@ -216,6 +231,26 @@ func TestRefused(t *testing.T) {
 	}
 	if _, err := render(t, "1.29.0", "--set=api.access=open"); err == nil || !strings.Contains(err.Error(), ">=1.30.0") {
 		t.Errorf("Kubernetes 1.29: %v", err)
+	}
+}
+
+// TestLongRelease checks that objects of a release with the longest name that helm allows have valid
+// names. Jobs, Services and labels allow 63 characters: with more, the hooks of helm uninstall fail.
+func TestLongRelease(t *testing.T) {
+	needHelm(t)
+	release := strings.Repeat("r", 53)
+	text, err := renderAs(t, release, versions()[0], "--set=api.access=open,controller.enabled=true,monitoring.serviceMonitor=true")
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := regexp.MustCompile(`(?m)^ *(?:name|app\.kubernetes\.io/name): (r\S+)$`).FindAllStringSubmatch(text, -1)
+	if len(names) < 10 {
+		t.Errorf("there are names %q", names)
+	}
+	for _, name := range names {
+		if len(name[1]) > 63 && !strings.HasSuffix(name[1], "-uninstall-controller") { // names of rights may be longer
+			t.Errorf("name %q has %d characters", name[1], len(name[1]))
+		}
 	}
 }
 

@@ -1,5 +1,8 @@
+{{- /* Names have at most 63 characters, with suffixes such as -controller. */ -}}
 {{- define "loxilb.name" -}}
-{{- if contains "loxilb" .Release.Name }}{{ .Release.Name }}{{ else }}{{ .Release.Name }}-loxilb{{ end }}
+{{- $name := .Release.Name }}
+{{- if not (contains "loxilb" $name) }}{{ $name = printf "%s-loxilb" $name }}{{ end }}
+{{- $name | trunc 52 | trimSuffix "-" }}
 {{- end }}
 
 {{- define "loxilb.selector" -}}
