@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,64 +14,104 @@ import (
 	"loxilb/test/await"
 )
 
-// TestFailures kills the apiserver, makes it slow and stops it, kills the leading controller, the
-// daemon with the VIPs, and its node, and keeps the controller from the MASTER, under load. Each
-// time the cluster converges: requests are answered, a changed Service is served, its address
-// stays, and one node is MASTER. Only the death of a node may cost requests.
+// TestFailures kills the leading controller, the daemon with the VIPs, and its node, and keeps the
+// controller from the MASTER, under load. Each time the cluster converges: requests are answered, a
+// changed Service is served, its address stays, and one node is MASTER. Only the death of a node may
+// cost requests.
 func TestFailures(t *testing.T) {
 	t.Parallel()
-	c := cluster(t, "bridge")
-	install(t, c, "controller.replicas=2")
-	if nodes := kubectl(t, c, "--namespace=kube-system", "get", "pods", "--selector=app.kubernetes.io/name=kube-loxilb", "--output=jsonpath={.items[*].spec.nodeName}"); nodes != "n1 n2" && nodes != "n2 n1" {
-		t.Errorf("the replicas of the controller are on %q", nodes)
-	}
-	apply(t, c, sessionDeployment)
-	kubectl(t, c, "rollout", "status", "deployment/shop", "--timeout=120s")
-	kubectl(t, c, "expose", "deployment", "shop", "--type=LoadBalancer", "--port=80", "--target-port=8080")
-	f := failures{t: t, c: c, vip: ingress(t, c), outside: client{"outside", c.Outside.DialContext}, port: 80}
-	await.NoError(t, patience, func() error { return all(t.Context(), f.outside, f.address()) })
-
-	for _, kill := range []struct {
-		what    string
-		costs   bool // requests
-		kill    func() error
-		recover func(context.Context) error
-	}{
-		{"apiserver killed", false, func() error { c.StopAPIServer(); return nil }, c.StartAPIServer},
-		{"apiserver slow", false, f.slowAPIServer, nil},
-		{"apiserver stopped for a minute", true, f.pauseAPIServer, f.resumeAPIServer},
+	f := newFailures(t)
+	for _, one := range []failure{
 		{"controller killed", false, func() error { return f.killProgram(f.leader(), "kube-loxilb") }, nil},
 		{"daemon killed", false, func() error { return f.killProgram(f.master(), "loxilb") }, nil},
 		{"way to the MASTER cut", false, f.hideMaster, f.showMaster},
 		{"node killed", true, func() error { return f.killNode(f.master()) }, f.startNodes},
 	} {
-		load := startLoad(t.Context(), f.outside, f.address())
-		step := stopwatch(t)
-		if err := kill.kill(); err != nil {
-			t.Fatal(kill.what, err)
-		}
-		await.NoError(t, patience, func() error { return all(t.Context(), f.outside, f.address()) })
-		step(kill.what + ": 20 of 20 requests are answered")
-		if kill.recover != nil {
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
-			err := kill.recover(ctx)
-			cancel()
-			if err != nil {
-				t.Fatal(kill.what, err)
-			}
-		}
-		f.ready()
-		f.oneMaster()
-		total, failed, first := load.stop()
-		t.Logf("%s: %d of %d requests failed%s", kill.what, failed, total, load.report())
-		if failed > 0 && !kill.costs {
-			t.Errorf("%s: %d of %d requests failed, the first one: %v", kill.what, failed, total, first)
-		}
-		f.change()
-		step(kill.what + ": a changed Service is served")
+		f.survive(one)
 	}
-	kubectl(t, c, "delete", "service", "shop")
-	await.True(t, patience, "the VIP is gone", func() bool { return probeARP(c.LAN.Run, f.vip) != nil })
+	f.end()
+}
+
+// TestAPIServerFails kills the apiserver, makes it slow and stops it, like TestFailures. A stop may
+// cost requests: nodes look dead afterwards.
+func TestAPIServerFails(t *testing.T) {
+	t.Parallel()
+	f := newFailures(t)
+	for _, one := range []failure{
+		{"apiserver killed", false, func() error { f.c.StopAPIServer(); return nil }, f.c.StartAPIServer},
+		{"apiserver slow", false, f.slowAPIServer, nil},
+		{"apiserver stopped for a minute", true, f.pauseAPIServer, f.resumeAPIServer},
+	} {
+		f.survive(one)
+	}
+	f.end()
+}
+
+// failure is something that dies, and how it returns.
+type failure struct {
+	what    string
+	costs   bool // requests
+	kill    func() error
+	recover func(context.Context) error
+}
+
+// newFailures starts a cluster with two replicas of the controller, and a Service.
+func newFailures(t *testing.T) *failures {
+	t.Helper()
+	c := cluster(t, "bridge")
+	install(t, c, "controller.replicas=2")
+	if nodes := kubectl(t, c, "--namespace=kube-system", "get", "pods", "--selector=app.kubernetes.io/name=kube-loxilb", "--output=jsonpath={.items[*].spec.nodeName}"); nodes != "n1 n2" && nodes != "n2 n1" {
+		t.Errorf("the replicas of the controller are on %q", nodes)
+	}
+	return shopUnderFailures(t, c)
+}
+
+// shopUnderFailures starts a Service in a cluster, and waits until it is served.
+func shopUnderFailures(t *testing.T, c *rig.Cluster) *failures {
+	t.Helper()
+	apply(t, c, sessionDeployment)
+	kubectl(t, c, "rollout", "status", "deployment/shop", "--timeout=120s")
+	kubectl(t, c, "expose", "deployment", "shop", "--type=LoadBalancer", "--port=80", "--target-port=8080")
+	f := &failures{t: t, c: c, vip: ingress(t, c), outside: client{"outside", c.Outside.DialContext}, port: 80}
+	await.NoError(t, patience, func() error { return all(t.Context(), f.outside, f.address()) })
+	return f
+}
+
+// survive has something die under load, and checks that the cluster converges.
+func (f *failures) survive(one failure) {
+	t := f.t
+	t.Helper()
+	load := startLoad(t.Context(), f.outside, f.address())
+	step := stopwatch(t)
+	if err := one.kill(); err != nil {
+		t.Fatal(one.what, err)
+	}
+	await.NoError(t, patience, func() error { return all(t.Context(), f.outside, f.address()) })
+	step(one.what + ": 20 of 20 requests are answered")
+	if one.recover != nil {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		err := one.recover(ctx)
+		cancel()
+		if err != nil {
+			t.Fatal(one.what, err)
+		}
+	}
+	f.ready()
+	f.oneMaster()
+	total, failed, first := load.stop()
+	t.Logf("%s: %d of %d requests failed%s", one.what, failed, total, load.report())
+	if failed > 0 && !one.costs {
+		t.Errorf("%s: %d of %d requests failed, the first one: %v", one.what, failed, total, first)
+	}
+	f.change()
+	step(one.what + ": a changed Service is served")
+}
+
+// end deletes the Service.
+func (f *failures) end() {
+	f.t.Helper()
+	kubectl(f.t, f.c, "delete", "service", "shop")
+	await.True(f.t, patience, "the VIP is gone", func() bool { return probeARP(f.c.LAN.Run, f.vip) != nil })
 }
 
 // How the apiserver is disturbed.
@@ -180,8 +221,8 @@ func (f *failures) master() (node *rig.Node) {
 	return node
 }
 
-// masters returns the names of the nodes that believe to have the VIPs.
-func (f *failures) masters() (nodes []string) {
+// masters returns the names of the nodes that believe to have the VIPs, without asking some.
+func (f *failures) masters(unasked ...*rig.Node) (nodes []string) {
 	pods, err := f.c.Kubectl("--namespace=kube-system", "get", "pods", "--selector=app.kubernetes.io/name=loxilb",
 		"--output=jsonpath={range .items[*]}{.metadata.name} {.spec.nodeName}{\"\\n\"}{end}")
 	if err != nil {
@@ -189,6 +230,9 @@ func (f *failures) masters() (nodes []string) {
 	}
 	for line := range strings.Lines(pods) {
 		pod, on, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if slices.ContainsFunc(unasked, func(n *rig.Node) bool { return n.Name == on }) {
+			continue
+		}
 		roles, err := f.c.Kubectl("--namespace=kube-system", "exec", pod, "--", "loxicmd", "get", "hastate")
 		if err == nil && strings.Contains(roles, "MASTER") {
 			nodes = append(nodes, on)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"testing"
 	"time"
 
@@ -14,10 +15,16 @@ import (
 )
 
 // TestUpgrade checks that helm upgrade replaces balancers and controller without a failed request,
-// a broken connection or another address.
+// a broken connection or another address. The chart leaves the custom resource of the existing
+// controller alone.
 func TestUpgrade(t *testing.T) {
 	t.Parallel()
 	c := cluster(t, "bridge")
+	resource, err := os.ReadFile("../../../deploy/helm/loxilb/files/crds/loxiurls.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	apply(t, c, string(resource))
 	install(t, c)
 	apply(t, c, sessionDeployment)
 	kubectl(t, c, "rollout", "status", "deployment/shop", "--timeout=120s")
@@ -48,6 +55,9 @@ func TestUpgrade(t *testing.T) {
 	t.Logf("%d of %d requests failed", failed, total)
 	if failed > 0 {
 		t.Errorf("%d of %d requests failed, the first one: %v", failed, total, first)
+	}
+	if owner := kubectl(t, c, "get", "customresourcedefinition", "loxiurls.loxiurl.loxilb.io", "--output=jsonpath={.metadata.labels}{.metadata.annotations.meta\\.helm\\.sh/release-name}"); owner != "" {
+		t.Errorf("the LoxiURLs of the existing controller belong to %s", owner)
 	}
 	if now := ingress(t, c); now != vip {
 		t.Errorf("the address was %s and is %s", vip, now)

@@ -15,18 +15,18 @@ import (
 // slack is what a busy machine adds to detection times.
 const slack = 700 * time.Millisecond
 
-// longEnough is how many answers take longer than the detection time: they come every askEvery.
-const longEnough = int64(4 * detection / askEvery)
+// longEnough is how many answers take longer than the detection time: they come every labtest.AskEvery.
+const longEnough = int64(4 * detection / labtest.AskEvery)
 
 // during observes the VIP while something happens, and until both nodes agree on the next MASTER.
-func (p *pair) during(next *node, what func()) view {
+func (p *pair) during(next *node, what func()) labtest.View {
 	p.t.Helper()
 	o := p.observe(p.watched)
 	p.answered = func(n int64) {
 		p.t.Helper()
-		end := o.count.Load() + n
+		end := o.Count() + n
 		labtest.Eventually(p.t, patience, func(context.Context) error {
-			if o.count.Load() < end {
+			if o.Count() < end {
 				return fmt.Errorf("nobody answers for %s", p.watched)
 			}
 			return nil
@@ -36,7 +36,7 @@ func (p *pair) during(next *node, what func()) view {
 	began := time.Now()
 	what()
 	p.settled(next)
-	v := o.end(began)
+	v := o.End(began)
 	p.t.Logf("%+v", v)
 	return v
 }
@@ -53,7 +53,7 @@ func TestBFDLink(t *testing.T) {
 		a.becomes("MASTER") // nobody hears it
 		rig.MustRun(t, p.lan, "ip", "link", "set", "to-"+a.name, "up")
 	})
-	if v.took > detection+slack || v.both > detection+slack {
+	if v.Took > detection+slack || v.Both > detection+slack {
 		t.Errorf("%+v", v)
 	}
 }
@@ -70,7 +70,7 @@ func TestBFDKilled(t *testing.T) {
 		p.answered(longEnough) // by b alone
 		a.start()
 	})
-	if v.took > detection+slack || v.both > detection || v.last != b.mac {
+	if v.Took > detection+slack || v.Both > detection || v.Last != b.mac {
 		t.Errorf("%+v", v)
 	}
 }
@@ -86,7 +86,7 @@ func TestBFDStopped(t *testing.T) {
 		p.answered(longEnough) // by b alone
 		a.Signal(syscall.SIGCONT)
 	})
-	if v.took > detection+slack || v.both > detection || v.last != b.mac {
+	if v.Took > detection+slack || v.Both > detection || v.Last != b.mac {
 		t.Errorf("%+v", v)
 	}
 }
@@ -108,7 +108,7 @@ func TestBFDTogether(t *testing.T) {
 	<-done
 	<-done
 	master, _ := p.elected()
-	if v := o.end(began); v.last != master.mac || v.both > detection+slack {
+	if v := o.End(began); v.Last != master.mac || v.Both > detection+slack {
 		t.Errorf("%+v", v)
 	}
 }
@@ -124,7 +124,7 @@ func TestBFDPartition(t *testing.T) {
 	b.becomes("MASTER")
 	higher := p.nodes[1]
 	v := p.during(higher, func() { p.partition(false) })
-	if v.both > detection+slack || v.last != higher.mac {
+	if v.Both > detection+slack || v.Last != higher.mac {
 		t.Errorf("%+v", v)
 	}
 }
@@ -141,7 +141,7 @@ func TestBFDHandOver(t *testing.T) {
 		b.becomes("MASTER")
 		a.start()
 	})
-	if v.both > detection || v.silent > detection+slack || v.last != a.mac {
+	if v.Both > detection || v.Silent > detection+slack || v.Last != a.mac {
 		t.Errorf("%+v", v)
 	}
 }
@@ -153,7 +153,7 @@ func TestBFDOperator(t *testing.T) {
 	a, b := p.elected()
 	for range 2 {
 		v := p.during(b, func() { b.Loxicmd("set hastate MASTER") })
-		if v.both > detection+slack || v.last != b.mac {
+		if v.Both > detection+slack || v.Last != b.mac {
 			t.Errorf("%+v", v)
 		}
 		a, b = b, a
@@ -173,7 +173,7 @@ func TestBFDTimes(t *testing.T) {
 			b.becomes("MASTER")
 			a.Signal(syscall.SIGCONT)
 		})
-		times = append(times, v.took)
+		times = append(times, v.Took)
 	}
 	slices.Sort(times)
 	t.Logf("silent node, BFD 3 x %s: median %s of %v", interval, times[2], times)
@@ -198,7 +198,7 @@ func TestBFDIPv6(t *testing.T) {
 				a.becomes("MASTER") // nobody hears it
 				rig.MustRun(t, p.lan, "ip", "link", "set", "to-"+a.name, "up")
 			})
-			if v.took > detection+slack || v.both > detection+slack || v.last != b.mac {
+			if v.Took > detection+slack || v.Both > detection+slack || v.Last != b.mac {
 				t.Errorf("failover and return: %+v", v)
 			}
 			p.partition(true)
@@ -206,7 +206,7 @@ func TestBFDIPv6(t *testing.T) {
 			b.becomes("MASTER")
 			higher := p.nodes[1]
 			v = p.during(higher, func() { p.partition(false) })
-			if v.both > detection+slack || v.last != higher.mac {
+			if v.Both > detection+slack || v.Last != higher.mac {
 				t.Errorf("partition: %+v", v)
 			}
 		})

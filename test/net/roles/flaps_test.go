@@ -68,16 +68,16 @@ func TestBFDFlaps(t *testing.T) {
 		p.other(n).hasRole(instance, "BACKUP")
 	}
 	for v, o := range watchers {
-		end := o.count.Load() + longEnough
+		end := o.Count() + longEnough
 		labtest.Eventually(t, patience, func(context.Context) error {
-			if o.count.Load() < end {
+			if o.Count() < end {
 				return fmt.Errorf("nobody answers for %s", flapVIPs[v])
 			}
 			return nil
 		})
-		view := o.end(began)
+		view := o.End(began)
 		t.Logf("%s: %+v", flapVIPs[v], view)
-		if view.both > detection+slack || view.last != p.nodes[v/2].mac {
+		if view.Both > detection+slack || view.Last != p.nodes[v/2].mac {
 			t.Errorf("%s: %+v, want the last answer of %s", flapVIPs[v], view, p.nodes[v/2].mac)
 		}
 	}

@@ -21,7 +21,7 @@ func TestRoleLease(t *testing.T) {
 	a.Loxicmd("set hastate MASTER --instance=red --lease=%v", lease)
 	a.hasRole("red", "MASTER")
 	o := p.observe(vip)
-	defer o.end(time.Now())
+	defer o.End(time.Now())
 	o.wantAnswer()
 	a.Kill()
 	a.start()
@@ -43,9 +43,9 @@ func TestRoleLease(t *testing.T) {
 // wantAnswer waits for another answer.
 func (o *observer) wantAnswer() {
 	o.t.Helper()
-	before := o.count.Load()
+	before := o.Count()
 	labtest.Eventually(o.t, patience, func(context.Context) error {
-		if o.count.Load() == before {
+		if o.Count() == before {
 			return fmt.Errorf("nobody answers for %s", o.vip)
 		}
 		return nil
@@ -55,9 +55,9 @@ func (o *observer) wantAnswer() {
 // wantSilence waits until nobody has answered for half a second.
 func (o *observer) wantSilence() {
 	o.t.Helper()
-	before, since := o.count.Load(), time.Now()
+	before, since := o.Count(), time.Now()
 	labtest.Eventually(o.t, patience, func(context.Context) error {
-		if now := o.count.Load(); now != before {
+		if now := o.Count(); now != before {
 			before, since = now, time.Now()
 		}
 		if silent := time.Since(since); silent < time.Second/2 {

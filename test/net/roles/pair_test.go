@@ -94,6 +94,23 @@ func bracketed(address string) string {
 	return address
 }
 
+// observer is an observer in the client.
+type observer struct {
+	*labtest.Observer
+	t   testing.TB
+	vip netip.Addr
+}
+
+// observe starts an observer in the client.
+func (p *pair) observe(vip string) *observer {
+	p.t.Helper()
+	to, from := netip.MustParseAddr(vip), netip.MustParseAddr("10.0.0.9")
+	if to.Is6() {
+		from = netip.MustParseAddr("2001:db8::9")
+	}
+	return &observer{labtest.Observe(p.t, p.client, from, to), p.t, to}
+}
+
 func (p *pair) host(name string) *netnstest.Host {
 	p.t.Helper()
 	h, err := p.Host(name)

@@ -1,4 +1,4 @@
-package roles_test
+package labtest
 
 import (
 	"encoding/binary"
@@ -8,6 +8,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"loxilb/test/netnstest"
 )
 
 // sighting is an answer to a request of an observer.
@@ -16,29 +18,31 @@ type sighting struct {
 	mac string
 }
 
-// observer asks for a VIP's MAC address every few milliseconds, as clients without a cache do.
-type observer struct {
-	t      testing.TB
-	vip    netip.Addr
-	mac    net.HardwareAddr // of the client
-	fd     int
-	done   chan struct{}
-	answer chan []sighting
-	count  atomic.Int64 // answers
+// Observer asks for a VIP's MAC address every few milliseconds, as clients without a cache do. It
+// sees when nobody answers, and when two nodes do.
+type Observer struct {
+	t         testing.TB
+	vip, from netip.Addr
+	mac       net.HardwareAddr // of the client
+	fd        int
+	done      chan struct{}
+	answer    chan []sighting
+	count     atomic.Int64 // answers
 }
 
-const askEvery = 5 * time.Millisecond
+// AskEvery is the time between two requests of an observer.
+const AskEvery = 5 * time.Millisecond
 
-// observe starts an observer in the client.
-func (p *pair) observe(vip string) *observer {
-	p.t.Helper()
-	o := &observer{t: p.t, vip: netip.MustParseAddr(vip), done: make(chan struct{}), answer: make(chan []sighting, 1)}
+// Observe starts an observer at eth0 of a client, which has the address from.
+func Observe(t testing.TB, client *netnstest.Host, from, vip netip.Addr) *Observer {
+	t.Helper()
+	o := &Observer{t: t, vip: vip, from: from, done: make(chan struct{}), answer: make(chan []sighting, 1)}
 	protocol := uint16(syscall.ETH_P_ARP)
 	if o.vip.Is6() {
 		protocol = syscall.ETH_P_IPV6
 	}
 	protocol = protocol<<8 | protocol>>8 // network order
-	err := p.client.Do(func() error {
+	err := client.Do(func() error {
 		link, err := net.InterfaceByName("eth0")
 		if err != nil {
 			return err
@@ -50,13 +54,13 @@ func (p *pair) observe(vip string) *observer {
 		return syscall.Bind(o.fd, &syscall.SockaddrLinklayer{Protocol: protocol, Ifindex: link.Index})
 	})
 	if err != nil {
-		p.t.Fatal(err)
+		t.Fatal(err)
 	}
 	go o.run()
 	return o
 }
 
-func (o *observer) run() {
+func (o *Observer) run() {
 	request := o.request()
 	var seen []sighting
 	buffer := make([]byte, 2048)
@@ -68,7 +72,7 @@ func (o *observer) run() {
 		default:
 		}
 		_, _ = syscall.Write(o.fd, request) // a link that is down loses it
-		for end := time.Now().Add(askEvery); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		for end := time.Now().Add(AskEvery); time.Now().Before(end); time.Sleep(time.Millisecond) {
 			for {
 				n, err := syscall.Read(o.fd, buffer)
 				if err != nil {
@@ -90,15 +94,15 @@ const (
 )
 
 // request returns the frame that asks for the VIP: an ARP request or a neighbor solicitation.
-func (o *observer) request() []byte {
+func (o *Observer) request() []byte {
 	if target := o.vip.AsSlice(); o.vip.Is4() {
 		request := append([]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, o.mac...)
 		request = append(request, 8, 6, 0, 1, 8, 0, 6, 4, 0, 1)
-		request = append(append(request, o.mac...), 10, 0, 0, 9, 0, 0, 0, 0, 0, 0)
-		return append(request, target...)
+		request = append(append(request, o.mac...), o.from.AsSlice()...)
+		return append(append(request, 0, 0, 0, 0, 0, 0), target...)
 	}
 	target := o.vip.As16()
-	source := netip.MustParseAddr("2001:db8::9").As16()
+	source := o.from.As16()
 	group := netip.MustParseAddr("ff02::1:ff00:0").As16()
 	copy(group[13:], target[13:])
 	message := append([]byte{solicitation, 0, 0, 0, 0, 0, 0, 0}, target[:]...)
@@ -117,7 +121,7 @@ func (o *observer) request() []byte {
 
 // answerer returns the MAC address that a frame gives for the VIP in answer to a request; nil: it
 // gives none.
-func (o *observer) answerer(f []byte) net.HardwareAddr {
+func (o *Observer) answerer(f []byte) net.HardwareAddr {
 	if len(f) < 42 || string(f[0:6]) != string(o.mac) {
 		return nil
 	}
@@ -134,36 +138,39 @@ func (o *observer) answerer(f []byte) net.HardwareAddr {
 	return nil
 }
 
-// view is what an observer saw.
-type view struct {
-	both   time.Duration // the longest time in which both nodes answered
-	silent time.Duration // the longest time without an answer
-	last   string        // MAC of the last answer
-	took   time.Duration // from the beginning to the first answer of the other node
+// Count returns how many answers there were.
+func (o *Observer) Count() int64 { return o.count.Load() }
+
+// View is what an observer saw.
+type View struct {
+	Both   time.Duration // the longest time in which both nodes answered
+	Silent time.Duration // the longest time without an answer
+	Last   string        // MAC of the last answer
+	Took   time.Duration // from the beginning to the first answer of the other node
 }
 
-// end stops an observer. began is when something happened.
-func (o *observer) end(began time.Time) view {
+// End stops an observer. began is when something happened.
+func (o *Observer) End(began time.Time) View {
 	o.t.Helper()
 	close(o.done)
 	seen := <-o.answer
 	_ = syscall.Close(o.fd)
 	if len(seen) == 0 {
-		return view{silent: time.Since(began)}
+		return View{Silent: time.Since(began)}
 	}
-	var v view
+	var v View
 	lastOf := map[string]time.Time{}
-	v.last = seen[len(seen)-1].mac
+	v.Last = seen[len(seen)-1].mac
 	var overlap time.Time
 	first := seen[0].mac
 	for i, s := range seen {
 		if i > 0 {
-			v.silent = max(v.silent, s.at.Sub(seen[i-1].at))
+			v.Silent = max(v.Silent, s.at.Sub(seen[i-1].at))
 		}
 		lastOf[s.mac] = s.at
 		answering := 0
 		for _, at := range lastOf {
-			if s.at.Sub(at) < 4*askEvery {
+			if s.at.Sub(at) < 4*AskEvery {
 				answering++
 			}
 		}
@@ -174,10 +181,10 @@ func (o *observer) end(began time.Time) view {
 			overlap = s.at
 		}
 		if !overlap.IsZero() {
-			v.both = max(v.both, s.at.Sub(overlap))
+			v.Both = max(v.Both, s.at.Sub(overlap))
 		}
-		if s.mac != first && v.took == 0 {
-			v.took = s.at.Sub(began)
+		if s.mac != first && v.Took == 0 {
+			v.Took = s.at.Sub(began)
 		}
 	}
 	return v
