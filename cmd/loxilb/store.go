@@ -84,6 +84,9 @@ func (p *daemon) sharedStore() *doctor.SharedStore {
 		return nil
 	}
 	out := &doctor.SharedStore{Servers: remote.Servers, Err: remote.Err, Since: remote.Since}
+	if remote.Twin {
+		out.Twin = remote.Node
+	}
 	for _, one := range remote.Problems {
 		out.Entries = append(out.Entries, doctor.Problem{
 			About: one.Path, What: one.Reason, Hint: "write the object again, or remove the entry: etcdctl del " + shellWord(p.config.Store.Prefix+"/"+one.Path),

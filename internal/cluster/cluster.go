@@ -19,9 +19,6 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// Quiet is for how long unknown TCP segments are left unanswered after the nodes have changed.
-const Quiet = 5 * time.Second
-
 // Table is the connection table.
 type Table interface {
 	LoadCopies() error
@@ -72,6 +69,7 @@ type Node struct {
 	hold     hold
 	parked   parked[report.ConnectionCopy]
 	clients  parked[report.ClientCopy]
+	faults   faults
 
 	mu      sync.Mutex
 	peers   []*peer            // by address
@@ -110,6 +108,8 @@ const lingerTime = 250 * time.Millisecond
 func (n *Node) Run(ctx context.Context) {
 	if err := n.Table.LoadCopies(); err != nil {
 		n.Log.Error("connections are not exchanged with other nodes", "error", err)
+		n.faults.set(noExchange, err)
+		_ = n.listener.Close() // other nodes must not wait for an answer
 		n.setHeld("")
 		n.join.finish()
 		return
@@ -155,6 +155,7 @@ func (n *Node) listen(ctx context.Context) {
 		Hello: n.hello, Credentials: n.Credentials, IsNode: n.isNodeAt, Judge: n.judge,
 		Handle:  func(c *transport.Conn) { n.receive(ctx, c) },
 		Refused: func(from string, err error) { n.Log.Warn("a node is turned away", "from", hostOf(from), "error", err) },
+		Failing: func(err error) { n.Log.Warn("nodes of the cluster cannot connect for now", "error", err) },
 	}
 	if err := host.Serve(ctx, n.listener); err != nil && ctx.Err() == nil {
 		n.Log.Error("nodes of the cluster cannot connect", "error", err)
@@ -199,12 +200,6 @@ func (n *Node) MembershipChanged() {
 	}
 }
 
-func (n *Node) quiet() {
-	if err := n.Table.KeepQuiet(Quiet); err != nil {
-		n.Log.Error("segments of unknown connections are refused although a copy may arrive", "error", err)
-	}
-}
-
 // Status describes the node and its peers.
 func (n *Node) Status() report.Cluster {
 	out := report.Cluster{Node: n.Hello.Node, Self: n.Hello.Self, Listen: n.listener.Addr().String(), Lost: n.lost.Load()}
@@ -218,6 +213,7 @@ func (n *Node) Status() report.Cluster {
 	named := map[string]bool{}
 	out.Peers, out.Problems = n.unresolved()
 	out.Problems = append(out.Problems, n.credentialProblems(time.Now())...)
+	out.Problems = append(out.Problems, n.faults.describe()...)
 	for _, p := range n.peers {
 		s := p.status()
 		if p.isHidden() {

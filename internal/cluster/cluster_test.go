@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -36,16 +37,19 @@ type table struct {
 	lost     uint64
 	block    chan struct{} // PutCopies waits until it is closed; nil: it does not
 	fresh    bool
-	expected int           // connections of a node, by ExpectCopies
-	quieted  int           // calls of KeepQuiet
-	scanned  time.Duration // the longest of Since of scans for lost copies
+	expected int   // connections of a node, by ExpectCopies
+	quieted  int   // calls of KeepQuiet
+	broken   error // of LoadCopies
+
+	unwatched atomic.Bool   // WatchCopies fails
+	scanned   time.Duration // the longest of Since of scans for lost copies
 }
 
 func newTable() *table {
 	return &table{rows: map[netip.AddrPort]report.ConnectionCopy{}, own: map[netip.AddrPort]bool{}, unknown: map[netip.AddrPort]bool{}, events: make(chan []report.ConnectionCopy, 1000)}
 }
 
-func (f *table) LoadCopies() error     { return nil }
+func (f *table) LoadCopies() error     { return f.broken }
 func (f *table) CountConnections() int { return f.len() }
 func (f *table) ExpectCopies(_ context.Context, connections int) error {
 	f.mu.Lock()
@@ -62,6 +66,9 @@ func (f *table) KeepQuiet(time.Duration) error {
 }
 
 func (f *table) WatchCopies(ctx context.Context, yield func([]report.ConnectionCopy, uint64)) error {
+	if f.unwatched.Load() {
+		return errors.New("no memory for a ring")
+	}
 	for {
 		select {
 		case <-ctx.Done():
@@ -206,7 +213,7 @@ func freeAddress(t *testing.T) string {
 	}
 }
 
-func keyFile(t *testing.T, key string) string {
+func keyFile(t testing.TB, key string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "key")
 	if err := os.WriteFile(path, []byte(key+"\n"), 0o600); err != nil {

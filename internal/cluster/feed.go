@@ -81,6 +81,7 @@ func (n *Node) watch(ctx context.Context) {
 	defer paced.stop()
 	for ctx.Err() == nil {
 		total, before := n.lost.Load(), time.Now()
+		works := time.AfterFunc(2*watchWait, func() { n.faults.set(noWatch, nil) })
 		err := n.Table.WatchCopies(ctx, func(list []report.ConnectionCopy, more uint64) {
 			if len(list) > 0 {
 				paced.add(list)
@@ -95,10 +96,12 @@ func (n *Node) watch(ctx context.Context) {
 			default: // a scan is due already
 			}
 		})
+		works.Stop()
 		if ctx.Err() != nil {
 			return
 		}
 		n.Log.Error("new connections are not sent to other nodes at once", "error", err)
+		n.faults.set(noWatch, err)
 		monotime.Sleep(ctx, watchWait)
 	}
 }
@@ -140,7 +143,11 @@ func (n *Node) scan(ctx context.Context, what report.CopySelection, wanted func(
 		n.broadcast(list)
 		return nil
 	})
-	if err != nil && ctx.Err() == nil {
+	if ctx.Err() != nil {
+		return
+	}
+	if err != nil {
 		n.Log.Error("connections of other nodes are not refreshed", "error", err)
 	}
+	n.faults.set(noRefresh, err)
 }

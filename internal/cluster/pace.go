@@ -1,12 +1,11 @@
 package cluster
 
 import (
-	"net/netip"
+	"encoding/binary"
 	"sync"
 	"time"
 
 	"loxilb/internal/cluster/record"
-	"loxilb/internal/lb"
 	"loxilb/internal/lb/report"
 )
 
@@ -21,33 +20,43 @@ const (
 
 // pace delays a copy of a connection if an earlier copy was sent a moment ago. The first copy is
 // enough for another node to continue the connection: later copies only add that the client exists,
-// and that the connection has ended.
+// and that the connection has ended. Copies that are passed on together are merged.
 type pace struct {
 	yield func([]report.ConnectionCopy)
 
 	mu           sync.Mutex
-	now, earlier map[life]bool // connections sent in this period, and in the one before
-	held         map[life]heldCopy
+	now, earlier map[life]latest // connections of this period, and of the one before
+	batch        uint32          // counts calls of hold
+	held, spare  []report.ConnectionCopy
+	since        []time.Time // when the ages of held were right
 	timer        *time.Timer // ends the period; nil: nothing was sent
 }
 
-// life identifies a connection, with the generation of its client's port.
-type life struct {
-	client, vip netip.AddrPort
-	protocol    lb.Protocol
-	generation  uint8
+// life identifies a connection, with the generation of its client's port. Maps hash a piece of
+// memory several times as fast as addresses.
+type life [2*(16+2) + 2]byte
+
+// latest is where the latest copy of a connection is: the next one is merged into it.
+type latest struct {
+	batch uint32 // in which it was passed on
+	due   int32  // its place there
+	held  int32  // its place in held, from 1; 0: it was passed on
 }
 
-type heldCopy struct {
-	report.ConnectionCopy
-	since time.Time
+func lifeOf(c *report.ConnectionCopy) (l life) {
+	const port, vip, vipPort = 16, 18, 34
+	client, service := c.Client.Addr().As16(), c.VIP.Addr().As16()
+	copy(l[:port], client[:])
+	binary.BigEndian.PutUint16(l[port:], c.Client.Port())
+	copy(l[vip:vipPort], service[:])
+	binary.BigEndian.PutUint16(l[vipPort:], c.VIP.Port())
+	l[len(l)-2], l[len(l)-1] = byte(c.Protocol), c.Generation
+	return l
 }
-
-func lifeOf(c *report.ConnectionCopy) life { return life{c.Client, c.VIP, c.Protocol, c.Generation} }
 
 // add passes on copies that are due, and holds the others. It uses list.
 func (p *pace) add(list []report.ConnectionCopy) {
-	if due := p.hold(record.Coalesce(list)); len(due) > 0 {
+	if due := p.hold(list); len(due) > 0 {
 		p.yield(due)
 	}
 }
@@ -57,24 +66,35 @@ func (p *pace) hold(list []report.ConnectionCopy) []report.ConnectionCopy {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.timer == nil {
-		p.now, p.earlier, p.held = map[life]bool{}, map[life]bool{}, map[life]heldCopy{}
+		p.now, p.earlier = map[life]latest{}, map[life]latest{}
 		p.timer = time.AfterFunc(paceTime, p.endPeriod)
 	}
+	p.batch++
 	due, at := list[:0], time.Now()
 	for i := range list {
-		key := lifeOf(&list[i])
-		switch before, waits := p.held[key]; {
-		case waits:
-			before.Idle += at.Sub(before.since)
-			p.held[key] = heldCopy{record.Merge(before.ConnectionCopy, list[i]), at}
-		case (p.now[key] || p.earlier[key]) && len(p.held) < paceMost:
-			p.held[key] = heldCopy{list[i], at}
-		default:
-			if len(p.now) < paceMost {
-				p.now[key] = true
-			}
-			due = append(due, list[i])
+		c := &list[i]
+		key := lifeOf(c)
+		before, isRecent := p.now[key]
+		switch {
+		case before.held > 0:
+			h, since := &p.held[before.held-1], &p.since[before.held-1]
+			h.Idle += at.Sub(*since)
+			*h, *since = record.Merge(*h, *c), at
+			continue
+		case isRecent && before.batch == p.batch:
+			due[before.due] = record.Merge(due[before.due], *c)
+			continue
+		case !isRecent && len(p.now) >= paceMost:
+			due = append(due, *c)
+			continue
 		}
+		if _, known := p.earlier[key]; known || isRecent {
+			p.held, p.since = append(p.held, *c), append(p.since, at)
+			p.now[key] = latest{held: int32(len(p.held))}
+			continue
+		}
+		p.now[key] = latest{batch: p.batch, due: int32(len(due))}
+		due = append(due, *c)
 	}
 	return due
 }
@@ -83,22 +103,26 @@ func (p *pace) hold(list []report.ConnectionCopy) []report.ConnectionCopy {
 func (p *pace) endPeriod() {
 	p.mu.Lock()
 	at := time.Now()
-	list := make([]report.ConnectionCopy, 0, len(p.held))
-	for _, c := range p.held {
-		c.Idle += at.Sub(c.since)
-		list = append(list, c.ConnectionCopy)
+	list := p.held
+	for i := range list {
+		list[i].Idle += at.Sub(p.since[i])
 	}
-	if len(p.now) == 0 && len(p.held) == 0 {
-		p.timer = nil // the next copy begins a period
+	p.held, p.spare, p.since = p.spare[:0], nil, p.since[:0]
+	if len(p.now) == 0 {
+		p.timer, p.now, p.earlier, p.held, p.since = nil, nil, nil, nil, nil // the next copy begins a period
 	} else {
-		p.now, p.earlier = map[life]bool{}, p.now
-		clear(p.held)
+		p.now, p.earlier = p.earlier, p.now
+		clear(p.now)
 		p.timer.Reset(paceTime)
 	}
 	p.mu.Unlock()
-	if len(list) > 0 {
-		p.yield(list)
+	if len(list) == 0 {
+		return
 	}
+	p.yield(list)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.spare = list[:0]
 }
 
 // stop passes on what is held.

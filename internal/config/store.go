@@ -47,7 +47,7 @@ type storeFlags struct {
 func (f *storeFlags) register(fs *pflag.FlagSet) {
 	f.fs = fs
 	fs.StringVar(&f.url, "store", "", "keep services, endpoints, rules and other objects that all nodes share in etcd: etcd://HOST:PORT[,HOST:PORT][/PREFIX]; routes, addresses, roles and BGP stay on each node")
-	fs.StringVar(&f.ca, "store-ca", "", "file with the CA certificates (PEM) that certify the servers of --store; without it, connections are not encrypted")
+	fs.StringVar(&f.ca, "store-ca", "", "file with the CA certificates (PEM) that certify the servers of --store, reloaded for each connection; without it, connections are not encrypted")
 	fs.StringVar(&f.cert, "store-cert", "", "client certificate (PEM) for --store; reloaded for each connection")
 	fs.StringVar(&f.key, "store-cert-key", "", "private key of --store-cert (PEM)")
 	fs.StringVar(&f.login, "store-login", "", "file with NAME:PASSWORD of a user of etcd")

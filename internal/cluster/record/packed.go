@@ -29,7 +29,21 @@ const (
 )
 
 // Packer encodes the records of one frame.
-type Packer struct{ paths map[path]byte }
+type Packer struct{ paths map[pathKey]byte }
+
+// pathKey is a path in one piece of memory, which maps hash several times as fast.
+type pathKey [2*(16+2) + 16]byte
+
+func (p *path) key() (k pathKey) {
+	const vipPort, endpoint, endpointPort, source = 16, 18, 34, 36
+	a, b, c := p.vip.Addr().As16(), p.endpoint.Addr().As16(), p.source.As16()
+	copy(k[:], a[:])
+	binary.BigEndian.PutUint16(k[vipPort:], p.vip.Port())
+	copy(k[endpoint:], b[:])
+	binary.BigEndian.PutUint16(k[endpointPort:], p.endpoint.Port())
+	copy(k[source:], c[:])
+	return k
+}
 
 // Append appends the record of a connection to a frame.
 func (p *Packer) Append(b []byte, c *report.ConnectionCopy) []byte {
@@ -57,17 +71,18 @@ func (p *Packer) Append(b []byte, c *report.ConnectionCopy) []byte {
 // appendPath appends the number of a path, or the path if the frame does not have it, and the
 // source port.
 func (p *Packer) appendPath(b []byte, c *report.ConnectionCopy, is6 bool) []byte {
-	key := path{vip: c.VIP, endpoint: c.Endpoint}
+	to := path{vip: c.VIP, endpoint: c.Endpoint}
 	kind := byte(sourceKept)
 	if c.Source != c.Client {
-		key.source, kind = c.Source.Addr(), sourceOther
+		to.source, kind = c.Source.Addr(), sourceOther
 	}
+	key := to.key()
 	if number, known := p.paths[key]; known {
 		b = append(b, number)
 	} else {
 		if len(p.paths) < pathsMost {
 			if p.paths == nil {
-				p.paths = map[path]byte{}
+				p.paths = map[pathKey]byte{}
 			}
 			p.paths[key] = byte(len(p.paths) + 1)
 		}

@@ -7,10 +7,17 @@ import (
 	"io"
 	"net"
 	"sync"
+	"time"
+
+	"loxilb/internal/host/monotime"
 )
 
 // greetingMost bounds concurrent handshakes, separately for addresses of nodes and for others.
 const greetingMost = 16
+
+// acceptPause is the pause after a connection could not be accepted, for example because the
+// process has too many open files.
+const acceptPause = 100 * time.Millisecond
 
 // Host describes the local node to its server.
 type Host struct {
@@ -20,6 +27,7 @@ type Host struct {
 	Judge       func(from string, peer *Hello) error // returns why the node refuses a compatible peer
 	Handle      func(*Conn)                          // exchanges connections with a node
 	Refused     func(from string, err error)         // gets connections that were turned away
+	Failing     func(err error)                      // called when no connection can be accepted for now
 }
 
 // Serve accepts nodes at a listener until ctx ends. Places are reserved for the addresses of nodes,
@@ -30,14 +38,23 @@ func (h *Host) Serve(ctx context.Context, l net.Listener) error {
 	var running sync.WaitGroup
 	defer running.Wait()
 	places := map[bool]chan struct{}{true: make(chan struct{}, greetingMost), false: make(chan struct{}, greetingMost)}
-	for {
+	for failing := false; ; {
 		plain, err := l.Accept()
 		if ctx.Err() != nil {
 			return nil
 		}
-		if err != nil {
+		if errors.Is(err, net.ErrClosed) {
 			return fmt.Errorf("accept nodes: %w", err)
 		}
+		if err != nil {
+			if !failing {
+				h.Failing(err)
+			}
+			failing = true
+			monotime.Sleep(ctx, acceptPause)
+			continue
+		}
+		failing = false
 		host, _, _ := net.SplitHostPort(plain.RemoteAddr().String())
 		greeting := places[h.IsNode(host)]
 		select {

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -76,6 +77,9 @@ type sharing struct {
 	applied int64             // revision
 	contact time.Time         // when the shared store answered last
 	nodes   map[string]*RemoteNode
+	boot    string        // random, of this process
+	shown   bool          // this process has written the entry of this node
+	twin    time.Time     // when another one did afterwards; zero: never
 	latest  int64         // revision of the head
 	changes time.Time     // when latest last changed
 	why     error         // why it is not ready; nil: it has not been tried yet
@@ -109,13 +113,14 @@ type RemoteStatus struct {
 	Problems []RemoteProblem
 	Latest   int64        // revision of the last change of a node that arrived here
 	Nodes    []RemoteNode // by name, with this one once it has joined
+	Twin     bool         // another node has this one's name
 }
 
 // Share makes shared kinds the same on all nodes that use remote. Call it before the store is used,
 // and then Follow.
 func (s *Store) Share(remote Remote, node string, join Join) error {
 	sh := &sharing{
-		remote: remote, node: node, join: join, log: s.log, loop: retry.New("shared objects follow the shared store", s.log),
+		remote: remote, node: node, boot: rand.Text(), join: join, log: s.log, loop: retry.New("shared objects follow the shared store", s.log),
 		turn: make(chan struct{}, 1), waiting: map[string]*remoteCommit{}, problems: map[string]*RemoteProblem{}, nodes: map[string]*RemoteNode{}, changed: make(chan struct{}),
 	}
 	var err error
@@ -147,7 +152,7 @@ func (s *Store) Remote() (RemoteStatus, bool) {
 		out.Problems = append(out.Problems, *p)
 	}
 	slices.SortFunc(out.Problems, func(a, b RemoteProblem) int { return strings.Compare(a.Path, b.Path) })
-	out.Latest, out.Nodes = sh.latest, sh.nodesNow()
+	out.Latest, out.Nodes, out.Twin = sh.latest, sh.nodesNow(), sh.hasTwin()
 	return out, true
 }
 

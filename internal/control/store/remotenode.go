@@ -9,11 +9,12 @@ import (
 )
 
 const (
-	nodePrefix = "node/"         // of the paths of nodes
-	maxNodes   = 64              // that are remembered
-	nodeLag    = 5 * time.Second // after a change, nodes may not have said yet that they have it
-	nodePause  = 5 * time.Second // before a node's entry is written again after a failure
-	nodeMemory = 24 * time.Hour  // for which a node that is away is shown
+	nodePrefix = "node/"          // of the paths of nodes
+	maxNodes   = 64               // that are remembered
+	nodeLag    = 5 * time.Second  // after a change, nodes may not have said yet that they have it
+	nodePause  = 5 * time.Second  // before a node's entry is written again after a failure
+	nodeMemory = 24 * time.Hour   // for which a node that is away is shown
+	twinTime   = 10 * time.Minute // for which another node with this one's name is reported
 )
 
 // RemoteNode is a node that uses the shared store, as it describes itself.
@@ -25,6 +26,7 @@ type RemoteNode struct {
 	Maintenance string    `json:"maintenance,omitempty"` // draining or drained; empty: it is in service
 	Connections int       `json:"connections"`
 	Started     time.Time `json:"started"`
+	Boot        string    `json:"boot,omitempty"` // random, of the process; older nodes have none
 
 	Behind bool      `json:"-"` // it has not applied the last change for a while
 	Gone   time.Time `json:"-"` // when it stopped describing itself; zero: it does
@@ -65,7 +67,7 @@ func (sh *sharing) describe() []byte {
 		return nil
 	}
 	now := about()
-	now.Revision = latest
+	now.Revision, now.Boot = latest, sh.boot
 	value, err := json.Marshal(now)
 	if err != nil {
 		return nil
@@ -89,10 +91,29 @@ func (sh *sharing) takeNodes(entries []RemoteEntry) (others []RemoteEntry) {
 			known.Gone = time.Now()
 		case e.Value != nil && json.Unmarshal(e.Value, &node) == nil && (known != nil || sh.hasRoom()):
 			sh.nodes[name] = &node
+			sh.findTwin(&node)
 		}
 	}
 	return others
 }
+
+// findTwin records that another process has written the entry of this node, once this one has. The
+// entry of an earlier process is older. The caller holds mu.
+func (sh *sharing) findTwin(n *RemoteNode) {
+	switch {
+	case n.Name != sh.node || n.Boot == "":
+	case n.Boot == sh.boot:
+		sh.shown = true
+	case sh.shown:
+		if !sh.hasTwin() {
+			sh.log.Warn("another node of the shared store has this node's name", "name", sh.node)
+		}
+		sh.twin = time.Now()
+	}
+}
+
+// hasTwin reports whether another node has this one's name. The caller holds mu.
+func (sh *sharing) hasTwin() bool { return !sh.twin.IsZero() && time.Since(sh.twin) < twinTime }
 
 // hasRoom reports whether another node can be remembered. Without room, it forgets the node that
 // has been away for longest: nodes may be short-lived pods.

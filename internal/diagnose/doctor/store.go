@@ -11,6 +11,7 @@ type SharedStore struct {
 	Err     error     // why objects may be old; nil: they are not
 	Since   time.Time // when Err began
 	Entries []Problem // that are no objects
+	Twin    string    // name of this node, if another one has it, too; empty: none has
 }
 
 // sharedStore reports that shared objects are old, and entries that are not served.
@@ -24,6 +25,12 @@ func sharedStore(m *Machine) (out []Finding, err error) {
 			About: s.Servers, What: fmt.Sprintf("%s cannot be used since %s: %v", s.Servers, s.Since.Format(time.TimeOnly), s.Err), Sure: Certain,
 			Why:     "services, endpoints and rules stay as they are, and cannot be changed at this node",
 			Command: "etcdctl endpoint status on the servers of --store; let firewalls pass their port; docs/cluster.md (One configuration for all nodes)",
+		})
+	}
+	if s.Twin != "" {
+		out = append(out, Finding{
+			About: "node " + s.Twin, What: fmt.Sprintf("another node that uses %s is named %q, too", s.Servers, s.Twin), Sure: Certain,
+			Why: "get node shows one of them, and each takes the changes of the other for its own", Command: "give each node its own name: --cluster-node, by default the host name",
 		})
 	}
 	for _, e := range s.Entries {

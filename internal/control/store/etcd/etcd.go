@@ -4,13 +4,9 @@ package etcd
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
-	"sync"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -35,54 +31,39 @@ type Config struct {
 	Servers        []string // HOST:PORT
 	Prefix         string   // of all keys, without a slash at its end
 	TLS            bool
-	CA, Cert, Key  string // files; Cert and Key are read again for each connection
+	CA, Cert, Key  string // files, read again for each connection
 	User, Password string // empty: none
 }
 
 // Store is the entries below a prefix.
 type Store struct {
 	Config
-	prefix string // with a slash
-	tls    *tls.Config
+	prefix string       // with a slash
+	files  *credentials // nil: connections are not encrypted
 
-	mu     sync.Mutex
+	ctx    context.Context // of the client
+	cancel context.CancelFunc
+	turn   chan struct{}    // capacity 1: holds a token while client is used or made
 	client *clientv3.Client // nil: not made yet
 }
 
 // New makes a store. It connects with the first call: the servers may be away.
-func New(c Config) (*Store, error) {
-	s := &Store{Config: c, prefix: c.Prefix + "/"}
-	if !c.TLS {
-		return s, nil
-	}
-	s.tls = &tls.Config{MinVersion: tls.VersionTLS12}
-	if c.CA != "" {
-		pem, err := os.ReadFile(c.CA)
-		if err != nil {
+func New(c Config) (s *Store, err error) {
+	s = &Store{Config: c, prefix: c.Prefix + "/", turn: make(chan struct{}, 1)}
+	if c.TLS {
+		if s.files, err = newCredentials(c.CA, c.Cert, c.Key); err != nil {
 			return nil, err
 		}
-		s.tls.RootCAs = x509.NewCertPool()
-		if !s.tls.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("%s has no certificate", c.CA)
-		}
 	}
-	if c.Cert != "" {
-		read := func() (*tls.Certificate, error) {
-			own, err := tls.LoadX509KeyPair(c.Cert, c.Key)
-			return &own, err
-		}
-		if _, err := read(); err != nil {
-			return nil, err
-		}
-		s.tls.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return read() }
-	}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s, nil
 }
 
-// Close ends the connections.
+// Close ends the connections, and a login that a server does not answer.
 func (s *Store) Close() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.cancel()
+	s.turn <- struct{}{}
+	defer func() { <-s.turn }()
 	if s.client == nil {
 		return nil
 	}
@@ -92,33 +73,40 @@ func (s *Store) Close() error {
 // String names the servers.
 func (s *Store) String() string { return "etcd at " + strings.Join(s.Servers, ", ") }
 
-// connect returns the client. With a user it asks a server for a token, which may fail.
-func (s *Store) connect() (*clientv3.Client, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// connect returns the client. With a user it asks a server for a token, which may fail, or take
+// callTimeout: others wait until their ctx ends.
+func (s *Store) connect(ctx context.Context) (*clientv3.Client, error) {
+	select {
+	case s.turn <- struct{}{}:
+		defer func() { <-s.turn }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 	if s.client != nil {
 		return s.client, nil
 	}
 	scheme := "http://"
+	options := []grpc.DialOption{grpc.WithChainUnaryInterceptor(failFast), grpc.WithConnectParams(grpc.ConnectParams{
+		// Objects follow soon after the servers are back: gRPC would wait for up to two minutes.
+		Backoff:           backoff.Config{BaseDelay: callTimeout / 10, Multiplier: 1.6, Jitter: 0.2, MaxDelay: callTimeout / 2},
+		MinConnectTimeout: callTimeout,
+	})}
 	if s.TLS {
-		scheme = "https://"
+		scheme, options = "https://", append(options, grpc.WithTransportCredentials(s.files))
 	}
 	c := clientv3.Config{
-		TLS: s.tls, Username: s.User, Password: s.Password, DialTimeout: callTimeout, MaxUnaryRetries: retries,
-		DialKeepAliveTime: callTimeout, DialKeepAliveTimeout: callTimeout, Logger: zap.NewNop(),
-		DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(failFast), grpc.WithConnectParams(grpc.ConnectParams{
-			// Objects follow soon after the servers are back: gRPC would wait for up to two
-			// minutes.
-			Backoff:           backoff.Config{BaseDelay: callTimeout / 10, Multiplier: 1.6, Jitter: 0.2, MaxDelay: callTimeout / 2},
-			MinConnectTimeout: callTimeout,
-		})},
+		Context: s.ctx, Username: s.User, Password: s.Password, DialTimeout: callTimeout, MaxUnaryRetries: retries,
+		DialKeepAliveTime: callTimeout, DialKeepAliveTimeout: callTimeout, Logger: zap.NewNop(), DialOptions: options,
 	}
 	for _, server := range s.Servers {
 		c.Endpoints = append(c.Endpoints, scheme+server)
 	}
-	var err error
-	s.client, err = clientv3.New(c)
-	return s.client, err
+	client, err := clientv3.New(c)
+	if err != nil {
+		return nil, err
+	}
+	s.client = client
+	return client, nil
 }
 
 // failFast has a call fail when no server can be reached, with the reason. The client would wait
@@ -129,14 +117,17 @@ func failFast(ctx context.Context, method string, req, reply any, cc *grpc.Clien
 
 // call makes one call, within callTimeout.
 func (s *Store) call(ctx context.Context, do func(context.Context, *clientv3.Client) error) error {
-	client, err := s.connect()
-	if err != nil {
-		return plain(err)
+	connecting, connected := context.WithTimeout(ctx, callTimeout)
+	client, err := s.connect(connecting)
+	late := connecting.Err() != nil
+	connected()
+	if err == nil {
+		short, cancel := context.WithTimeout(ctx, callTimeout)
+		defer cancel()
+		err = do(short, client)
+		late = short.Err() != nil
 	}
-	short, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	err = do(short, client)
-	if err != nil && ctx.Err() == nil && short.Err() != nil {
+	if err != nil && ctx.Err() == nil && late {
 		return fmt.Errorf("no answer within %s", callTimeout)
 	}
 	return plain(err)
@@ -191,7 +182,7 @@ func (s *Store) Read(ctx context.Context, yield func(store.RemoteEntry)) (revisi
 
 // Watch implements store.Remote.
 func (s *Store) Watch(ctx context.Context, after int64, changed func([]store.RemoteEntry) error) error {
-	client, err := s.connect()
+	client, err := s.connect(ctx)
 	if err != nil {
 		return plain(err)
 	}

@@ -1,8 +1,13 @@
 package etcd
 
 import (
+	"net"
 	"strings"
+	"sync"
 	"testing"
+	"time"
+
+	"loxilb/test/await"
 )
 
 // TestRefused checks that the error says why no server can be reached.
@@ -16,4 +21,42 @@ func TestRefused(t *testing.T) {
 	if _, err = s.Revision(t.Context(), "head"); err == nil || !strings.Contains(err.Error(), "connection refused") {
 		t.Errorf("%v", err)
 	}
+}
+
+// TestSlowLogin checks that calls do not wait for the login of another one for longer than their
+// own time, and that the store can be closed meanwhile.
+func TestSlowLogin(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0") // it accepts connections, and does not answer
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	s, err := New(Config{Servers: []string{l.Addr().String()}, Prefix: "/test", User: "node", Password: "secret"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	var calls sync.WaitGroup
+	for range 4 {
+		calls.Go(func() {
+			if _, err := s.Revision(t.Context(), "head"); err == nil {
+				t.Error("a server that does not answer has answered")
+			}
+		})
+	}
+	calls.Wait()
+	if took := time.Since(began); took > 3*callTimeout { // one after the other, they take 4 times as long
+		t.Errorf("four calls at once took %v, want %v at most", took, 2*callTimeout)
+	}
+	calls.Go(func() { _, _ = s.Revision(t.Context(), "head") })
+	await.True(t, patience, "a login", func() bool { return len(s.turn) == 1 })
+	began = time.Now()
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(began); took > callTimeout/2 {
+		t.Errorf("the store was closed after %v", took)
+	}
+	calls.Wait()
 }

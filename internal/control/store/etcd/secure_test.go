@@ -110,7 +110,7 @@ func (a *authority) addUser(s *Store, name, password, prefix string) {
 	a.t.Helper()
 	ctx, cancel := context.WithTimeout(a.t.Context(), patience)
 	defer cancel()
-	c, err := clientv3.New(clientv3.Config{Endpoints: []string{"https://" + s.Servers[0]}, TLS: s.tls, Logger: zap.NewNop()})
+	c, err := clientv3.New(clientv3.Config{Endpoints: []string{"https://" + s.Servers[0]}, TLS: s.files.config(), Logger: zap.NewNop()})
 	a.must(err)
 	defer c.Close()
 	_, err = c.UserAdd(ctx, "root", "of the test")
@@ -167,10 +167,34 @@ func TestSecure(t *testing.T) {
 	a.watches(right)
 	renewed := a.open(right)
 	a.issueLeaf("client", 5)
-	if got, err := renewed.tls.GetClientCertificate(&tls.CertificateRequestInfo{}); err != nil || serial(got) != 5 {
+	if got, err := renewed.files.config().GetClientCertificate(&tls.CertificateRequestInfo{}); err != nil || serial(got) != 5 {
 		t.Errorf("certificate %d is used: %v", serial(got), err)
 	}
 	a.must(put(renewed, "renewed", "1"))
+	a.renewsCA(right, other)
+}
+
+// renewsCA checks that a replaced CA is used without a restart, and that a damaged file does not
+// take the effect of the one before.
+func (a *authority) renewsCA(right Config, other *authority) {
+	a.t.Helper()
+	read := func(path string) []byte {
+		b, err := os.ReadFile(path)
+		a.must(err)
+		return b
+	}
+	c := right
+	c.CA = a.file("renewed-ca.pem")
+	a.must(os.WriteFile(c.CA, read(other.file("ca.pem")), 0o600))
+	s := a.open(c)
+	if err := put(s, "renewed-ca", "1"); err == nil || !strings.Contains(err.Error(), "unknown authority") {
+		a.t.Errorf("with another CA: %v", err)
+	}
+	a.must(os.WriteFile(c.CA, read(right.CA), 0o600))
+	a.eventually(func() error { return put(s, "renewed-ca", "1") })
+	s = a.open(c)
+	a.must(os.WriteFile(c.CA, []byte("half a cert"), 0o600))
+	a.must(put(s, "damaged-ca", "1"))
 }
 
 func serial(c *tls.Certificate) int64 {

@@ -35,6 +35,7 @@ type Copies struct {
 	own      *ebpf.Collection
 	programs map[string]*ebpf.Program // nil: not loaded yet
 	scanned  *ringbuf.Reader
+	room     room
 	batch    batch
 	places   map[target]place // of recent copies
 	placesAt time.Time        // when they were read
@@ -42,7 +43,7 @@ type Copies struct {
 
 // New loads nothing yet.
 func New(c *loader.Collection, services *tables.Tables, t *connections.Table) *Copies {
-	return &Copies{shared: c, tables: services, table: t}
+	return &Copies{shared: c, tables: services, table: t, room: room{grow: t.MakeRoom, log: c.Log}}
 }
 
 // LoadCopies loads the programs.

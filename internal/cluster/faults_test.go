@@ -1,0 +1,49 @@
+package cluster
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"loxilb/internal/lb/report"
+)
+
+// TestFaults checks that a node which cannot exchange connections says so, and that other nodes do
+// not wait for it.
+func TestFaults(t *testing.T) {
+	t.Parallel()
+	all := newNodes(t, 2)
+	broken := newTable()
+	broken.broken = errors.New("the kernel refuses a program")
+	node, _ := all.start(0, broken, nil)
+	<-node.Joined()
+	if list := node.Status().Problems; len(list) != 1 || list[0] != noExchange+": the kernel refuses a program" {
+		t.Errorf("the problems are %q", list)
+	}
+	other, _ := all.start(1, newTable(), nil)
+	<-other.Joined()
+	eventually(t, "the node is not found to be absent", func() bool {
+		for _, p := range other.Status().Peers {
+			if p.State == report.PeerDown && strings.Contains(p.Reason, "connection refused") {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// TestWatchFault checks that a node whose new connections wait for a refresh says so, until they
+// are sent again.
+func TestWatchFault(t *testing.T) {
+	t.Parallel()
+	all := newNodes(t, 1)
+	f := newTable()
+	f.unwatched.Store(true)
+	node, _ := all.start(0, f, nil)
+	eventually(t, "the fault is not shown", func() bool {
+		list := node.Status().Problems
+		return len(list) == 1 && list[0] == noWatch+": no memory for a ring"
+	})
+	f.unwatched.Store(false)
+	eventually(t, "the fault is shown for ever", func() bool { return len(node.Status().Problems) == 0 })
+}

@@ -1,0 +1,82 @@
+package transport
+
+import (
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"loxilb/test/await"
+)
+
+// shortListener is a listener whose process has too many open files at first.
+type shortListener struct {
+	net.Listener
+	failures atomic.Int32
+}
+
+func (l *shortListener) Accept() (net.Conn, error) {
+	if l.failures.Add(-1) >= 0 {
+		return nil, &net.OpError{Op: "accept", Err: os.NewSyscallError("accept4", syscall.EMFILE)}
+	}
+	return l.Listener.Accept()
+}
+
+// TestAcceptFails checks that nodes can connect again after the process had too many open files.
+func TestAcceptFails(t *testing.T) {
+	t.Parallel()
+	plain, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &shortListener{Listener: plain}
+	l.failures.Store(3)
+	key := filepath.Join(t.TempDir(), "key")
+	if err := os.WriteFile(key, []byte(strings.Repeat("k", 64)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	node := func(name string) (*Hello, *Credentials) {
+		c, err := KeyFile(key, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &Hello{Version: Version, Oldest: Oldest, Node: name, Boot: name, Self: -1}, c
+	}
+	own, credentials := node("one")
+	var failing atomic.Int32
+	h := &Host{
+		Hello: func() *Hello { return own }, Credentials: credentials, IsNode: func(string) bool { return true },
+		Judge: func(string, *Hello) error { return nil }, Handle: func(*Conn) {}, Refused: func(string, error) {},
+		Failing: func(err error) {
+			failing.Add(1)
+			if !errors.Is(err, syscall.EMFILE) {
+				t.Errorf("%v", err)
+			}
+		},
+	}
+	go func() {
+		if err := h.Serve(t.Context(), l); err != nil {
+			t.Errorf("the server has ended: %v", err)
+		}
+	}()
+	other, theirs := node("two")
+	await.True(t, 20*time.Second, "a node connects", func() bool { return greets(t, plain.Addr().String(), other, theirs) })
+	if n := failing.Load(); n != 1 {
+		t.Errorf("three failures in a row were reported %d times", n)
+	}
+}
+
+// greets reports whether a node that connects to an address is greeted.
+func greets(t *testing.T, address string, own *Hello, credentials *Credentials) bool {
+	t.Helper()
+	c, err := Dial(t.Context(), address, own, credentials)
+	if err == nil {
+		_ = c.Close()
+	}
+	return err == nil
+}
