@@ -42,6 +42,7 @@ static __always_inline enum verdict admit_packet(struct packet *p,
 						 const struct service *svc)
 {
 	enum verdict v;
+	bool hashed;
 
 	if (is_martian_source(p))
 		return drop(p, DROP_MARTIAN_SOURCE);
@@ -50,12 +51,13 @@ static __always_inline enum verdict admit_packet(struct packet *p,
 		return v;
 	if (likely(protocol_opens(p)))
 		return VERDICT_CONTINUE;
-	/* a copy knows the endpoint; the hash may not */
-	if (unlikely(is_quiet(p->now)))
+	/* A copy knows the endpoint; the hash may not. So segments wait for their copy for
+	 * a moment before the hash decides. */
+	hashed = service_allows_midstream(p, svc);
+	if (unlikely(is_quiet(p->now, hashed)))
 		return drop(p, DROP_NO_CONNECTION);
-	return service_allows_midstream(p, svc) ?
-		       VERDICT_CONTINUE :
-		       service_refuse(p, svc, DROP_NO_CONNECTION);
+	return hashed ? VERDICT_CONTINUE :
+			service_refuse(p, svc, DROP_NO_CONNECTION);
 }
 
 /* Checks that the service allows its source. */

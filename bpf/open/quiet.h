@@ -14,12 +14,14 @@
 /* The longest time. A more distant one is from before jiffies wrapped around. */
 #define QUIET_SECONDS 10
 
-/* Until when, in jiffies; 0: not. Written by user. */
+/* Until when, in jiffies; 0: not. quiet_hashed_until is for segments that their service
+ * passes on by their hash. Written by user. */
 volatile __u32 quiet_until SEC(".data.runtime") = 0;
+volatile __u32 quiet_hashed_until SEC(".data.runtime") = 0;
 
-static __always_inline bool is_quiet(__u32 now)
+static __always_inline bool is_quiet(__u32 now, bool hashed)
 {
-	const __u32 until = quiet_until;
+	const __u32 until = hashed ? quiet_hashed_until : quiet_until;
 
 	return until && until - now <= QUIET_SECONDS * hz;
 }

@@ -27,7 +27,9 @@ type Table interface {
 	ScanClients(ctx context.Context, yield func([]report.ClientCopy) error) error
 	PutClients(ctx context.Context, list []report.ClientCopy, unknown []bool) error
 	PutCopies(ctx context.Context, list []report.ConnectionCopy, results []report.CopyResult) error
-	KeepQuiet(d time.Duration) error
+	// KeepQuiet leaves segments of unknown connections unanswered for a while, and those that a
+	// service passes on by their hash for a shorter while.
+	KeepQuiet(d, hashed time.Duration) error
 	// ExpectCopies makes room for so many connections in total.
 	ExpectCopies(ctx context.Context, connections int) error
 	CountConnections() int

@@ -41,6 +41,7 @@ type table struct {
 	quieted  int   // calls of KeepQuiet
 	broken   error // of LoadCopies
 
+	hashed    time.Duration // by the last call of KeepQuiet
 	unwatched atomic.Bool   // WatchCopies fails
 	scanned   time.Duration // the longest of Since of scans for lost copies
 }
@@ -58,10 +59,11 @@ func (f *table) ExpectCopies(_ context.Context, connections int) error {
 	return nil
 }
 func (f *table) NewTable() bool { return f.fresh }
-func (f *table) KeepQuiet(time.Duration) error {
+func (f *table) KeepQuiet(_, hashed time.Duration) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.quieted++
+	f.hashed = hashed
 	return nil
 }
 

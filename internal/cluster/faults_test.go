@@ -4,7 +4,9 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
+	"loxilb/internal/cluster/transport"
 	"loxilb/internal/lb/report"
 )
 
@@ -46,4 +48,26 @@ func TestWatchFault(t *testing.T) {
 	})
 	f.unwatched.Store(false)
 	eventually(t, "the fault is shown for ever", func() bool { return len(node.Status().Problems) == 0 })
+}
+
+// TestHashedQuiet checks that segments which their service passes on by their hash wait for a
+// moment when a node has gone, and for longer while a node sends all its connections.
+func TestHashedQuiet(t *testing.T) {
+	t.Parallel()
+	f := newTable()
+	n := &Node{Config: Config{Table: f}, sources: map[string]*source{}}
+	want := func(when string, d time.Duration) {
+		t.Helper()
+		if n.quiet(); f.hashed != d {
+			t.Errorf("%s, segments wait for %v, not %v", when, f.hashed, d)
+		}
+	}
+	want("alone", hashedQuiet)
+	s := &source{live: &transport.Conn{}}
+	n.sources["other"] = s
+	want("while a node sends all its connections", Quiet)
+	s.complete = true
+	want("afterwards", hashedQuiet)
+	s.leave(s.live)
+	want("once the node has gone", hashedQuiet)
 }

@@ -71,26 +71,37 @@ func limited(l *lab.Lab, line, reason string, packets, rate int) error {
 // cluster have just changed, and refused before and afterwards.
 func TestQuiet(t *testing.T) {
 	t.Parallel()
-	inLab(t, "10.0.0.1:80/tcp endpoints=192.168.1.10:8080", quietly("no-connection"))
+	inLab(t, "10.0.0.1:80/tcp endpoints=192.168.1.10:8080", quietly("no-connection", func(d time.Duration) (all, hashed time.Duration) { return d, 0 }))
 }
 
-// TestQuietMidstream checks that it is not passed on to an endpoint by its hash then, either: the
-// connection may be at another one.
+// TestQuietMidstream checks that it is not passed on to an endpoint by its hash at first, either:
+// the connection may be at another one. It is passed on while other segments are still unanswered.
 func TestQuietMidstream(t *testing.T) {
 	t.Parallel()
-	inLab(t, "10.0.0.1:80/tcp mode=dsr select=hash endpoints=192.168.1.10:80", quietly(""))
+	const line = "10.0.0.1:80/tcp mode=dsr select=hash endpoints=192.168.1.10:80"
+	inLab(t, line, quietly("", func(d time.Duration) (all, hashed time.Duration) { return d, d }))
+	inLab(t, line, func(l *lab.Lab) error {
+		if err := l.Datapath.KeepQuiet(5*time.Second, 0); err != nil {
+			return err
+		}
+		res, err := sendLine(l, "tcp 1.1.1.1:4000 > 10.0.0.1:80 A ack 7")
+		if err == nil && res.Verdict != "out" {
+			err = fmt.Errorf("%s %s instead of out", res.Verdict, res.Reason)
+		}
+		return err
+	})
 }
 
 // quietly returns a test of a segment without a connection, which leaves with this reason, unless
-// unknown connections are left unanswered.
-func quietly(reason string) func(l *lab.Lab) error {
+// unknown connections are left unanswered. times returns for how long which ones are.
+func quietly(reason string, times func(time.Duration) (all, hashed time.Duration)) func(l *lab.Lab) error {
 	return func(l *lab.Lab) error {
 		for n, c := range []struct {
 			quiet time.Duration
 			want  string
 			why   string
 		}{{0, "out", reason}, {5 * time.Second, "drop", "no-connection"}, {0, "out", reason}} {
-			if err := l.Datapath.KeepQuiet(c.quiet); err != nil {
+			if err := l.Datapath.KeepQuiet(times(c.quiet)); err != nil {
 				return err
 			}
 			res, err := sendLine(l, fmt.Sprintf("tcp 1.1.1.1:%d > 10.0.0.1:80 A ack 7", 4000+n))

@@ -95,3 +95,37 @@ func cpuTime(b *testing.B) time.Duration {
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
+
+// BenchmarkScanCopies measures how long it takes to find connections, to read them from a ring and
+// to describe them for other nodes: CPU time of the thread per connection. New connections come by
+// a ring, too.
+func BenchmarkScanCopies(b *testing.B) {
+	const many = 20_000
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	o := newOpener(b, "10.0.0.1:80/tcp endpoints=192.0.2.1:8080")
+	list, results := make([]report.ConnectionCopy, many), make([]report.CopyResult, many)
+	for i := range list {
+		client := netip.AddrPortFrom(netip.AddrFrom4([4]byte{198, byte(i >> 16), byte(i >> 8), byte(i)}), 40000)
+		list[i] = report.ConnectionCopy{
+			Protocol: lb.TCP, Client: client, VIP: netip.MustParseAddrPort("10.0.0.1:80"), Source: client, Endpoint: netip.MustParseAddrPort("192.0.2.1:8080"),
+			Flags: 6, Generation: 1, Numbers: report.TCPNumbers{Sent: 1, ReplySent: 2, ReplyAcked: 1, Acked: 2},
+		}
+	}
+	if err := o.d.PutCopies(b.Context(), list, results); err != nil {
+		b.Fatal(err)
+	}
+	cpu, found := time.Duration(0), 0
+	for b.Loop() {
+		before := cpuTime(b)
+		err := o.d.ScanCopies(b.Context(), report.CopySelection{Copies: true}, func(part []report.ConnectionCopy) error {
+			found += len(part)
+			return nil
+		})
+		cpu += cpuTime(b) - before
+		if err != nil || found == 0 {
+			b.Fatal(found, err)
+		}
+	}
+	b.ReportMetric(float64(cpu.Nanoseconds())/float64(found), "cpu-ns/copy")
+}

@@ -1625,6 +1625,7 @@ const (
 	TcVarPortStripeBits         = "port_stripe_bits"
 	TcVarPortsAttached          = "ports_attached"
 	TcVarProbeTypes             = "probe_types"
+	TcVarQuietHashedUntil       = "quiet_hashed_until"
 	TcVarQuietUntil             = "quiet_until"
 	TcVarRangeServices          = "range_services"
 	TcVarReclaimPass            = "reclaim_pass"
@@ -1822,6 +1823,7 @@ type TcVariableSpecs struct {
 	PortStripeBits         *ebpf.VariableSpec `ebpf:"port_stripe_bits"`
 	PortsAttached          *ebpf.VariableSpec `ebpf:"ports_attached"`
 	ProbeTypes             *ebpf.VariableSpec `ebpf:"probe_types"`
+	QuietHashedUntil       *ebpf.VariableSpec `ebpf:"quiet_hashed_until"`
 	QuietUntil             *ebpf.VariableSpec `ebpf:"quiet_until"`
 	RangeServices          *ebpf.VariableSpec `ebpf:"range_services"`
 	ReclaimPass            *ebpf.VariableSpec `ebpf:"reclaim_pass"`
@@ -2059,6 +2061,7 @@ type TcVariables struct {
 	PortStripeBits         *ebpf.Variable `ebpf:"port_stripe_bits"`
 	PortsAttached          *ebpf.Variable `ebpf:"ports_attached"`
 	ProbeTypes             *ebpf.Variable `ebpf:"probe_types"`
+	QuietHashedUntil       *ebpf.Variable `ebpf:"quiet_hashed_until"`
 	QuietUntil             *ebpf.Variable `ebpf:"quiet_until"`
 	RangeServices          *ebpf.Variable `ebpf:"range_services"`
 	ReclaimPass            *ebpf.Variable `ebpf:"reclaim_pass"`

@@ -503,6 +503,7 @@ const (
 	TcProxyVarPortStripeBits         = "port_stripe_bits"
 	TcProxyVarPortsAttached          = "ports_attached"
 	TcProxyVarProbeTypes             = "probe_types"
+	TcProxyVarQuietHashedUntil       = "quiet_hashed_until"
 	TcProxyVarQuietUntil             = "quiet_until"
 	TcProxyVarRangeServices          = "range_services"
 	TcProxyVarReclaimPass            = "reclaim_pass"
@@ -700,6 +701,7 @@ type TcProxyVariableSpecs struct {
 	PortStripeBits         *ebpf.VariableSpec `ebpf:"port_stripe_bits"`
 	PortsAttached          *ebpf.VariableSpec `ebpf:"ports_attached"`
 	ProbeTypes             *ebpf.VariableSpec `ebpf:"probe_types"`
+	QuietHashedUntil       *ebpf.VariableSpec `ebpf:"quiet_hashed_until"`
 	QuietUntil             *ebpf.VariableSpec `ebpf:"quiet_until"`
 	RangeServices          *ebpf.VariableSpec `ebpf:"range_services"`
 	ReclaimPass            *ebpf.VariableSpec `ebpf:"reclaim_pass"`
@@ -937,6 +939,7 @@ type TcProxyVariables struct {
 	PortStripeBits         *ebpf.Variable `ebpf:"port_stripe_bits"`
 	PortsAttached          *ebpf.Variable `ebpf:"ports_attached"`
 	ProbeTypes             *ebpf.Variable `ebpf:"probe_types"`
+	QuietHashedUntil       *ebpf.Variable `ebpf:"quiet_hashed_until"`
 	QuietUntil             *ebpf.Variable `ebpf:"quiet_until"`
 	RangeServices          *ebpf.Variable `ebpf:"range_services"`
 	ReclaimPass            *ebpf.Variable `ebpf:"reclaim_pass"`

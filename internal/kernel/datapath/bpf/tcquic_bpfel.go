@@ -543,6 +543,7 @@ const (
 	TcQUICVarPortStripeBits         = "port_stripe_bits"
 	TcQUICVarPortsAttached          = "ports_attached"
 	TcQUICVarProbeTypes             = "probe_types"
+	TcQUICVarQuietHashedUntil       = "quiet_hashed_until"
 	TcQUICVarQuietUntil             = "quiet_until"
 	TcQUICVarRangeServices          = "range_services"
 	TcQUICVarReclaimPass            = "reclaim_pass"
@@ -742,6 +743,7 @@ type TcQUICVariableSpecs struct {
 	PortStripeBits         *ebpf.VariableSpec `ebpf:"port_stripe_bits"`
 	PortsAttached          *ebpf.VariableSpec `ebpf:"ports_attached"`
 	ProbeTypes             *ebpf.VariableSpec `ebpf:"probe_types"`
+	QuietHashedUntil       *ebpf.VariableSpec `ebpf:"quiet_hashed_until"`
 	QuietUntil             *ebpf.VariableSpec `ebpf:"quiet_until"`
 	RangeServices          *ebpf.VariableSpec `ebpf:"range_services"`
 	ReclaimPass            *ebpf.VariableSpec `ebpf:"reclaim_pass"`
@@ -983,6 +985,7 @@ type TcQUICVariables struct {
 	PortStripeBits         *ebpf.Variable `ebpf:"port_stripe_bits"`
 	PortsAttached          *ebpf.Variable `ebpf:"ports_attached"`
 	ProbeTypes             *ebpf.Variable `ebpf:"probe_types"`
+	QuietHashedUntil       *ebpf.Variable `ebpf:"quiet_hashed_until"`
 	QuietUntil             *ebpf.Variable `ebpf:"quiet_until"`
 	RangeServices          *ebpf.Variable `ebpf:"range_services"`
 	ReclaimPass            *ebpf.Variable `ebpf:"reclaim_pass"`

@@ -511,6 +511,7 @@ const (
 	TcSCTPVarPortStripeBits         = "port_stripe_bits"
 	TcSCTPVarPortsAttached          = "ports_attached"
 	TcSCTPVarProbeTypes             = "probe_types"
+	TcSCTPVarQuietHashedUntil       = "quiet_hashed_until"
 	TcSCTPVarQuietUntil             = "quiet_until"
 	TcSCTPVarRangeServices          = "range_services"
 	TcSCTPVarReclaimPass            = "reclaim_pass"
@@ -709,6 +710,7 @@ type TcSCTPVariableSpecs struct {
 	PortStripeBits         *ebpf.VariableSpec `ebpf:"port_stripe_bits"`
 	PortsAttached          *ebpf.VariableSpec `ebpf:"ports_attached"`
 	ProbeTypes             *ebpf.VariableSpec `ebpf:"probe_types"`
+	QuietHashedUntil       *ebpf.VariableSpec `ebpf:"quiet_hashed_until"`
 	QuietUntil             *ebpf.VariableSpec `ebpf:"quiet_until"`
 	RangeServices          *ebpf.VariableSpec `ebpf:"range_services"`
 	ReclaimPass            *ebpf.VariableSpec `ebpf:"reclaim_pass"`
@@ -948,6 +950,7 @@ type TcSCTPVariables struct {
 	PortStripeBits         *ebpf.Variable `ebpf:"port_stripe_bits"`
 	PortsAttached          *ebpf.Variable `ebpf:"ports_attached"`
 	ProbeTypes             *ebpf.Variable `ebpf:"probe_types"`
+	QuietHashedUntil       *ebpf.Variable `ebpf:"quiet_hashed_until"`
 	QuietUntil             *ebpf.Variable `ebpf:"quiet_until"`
 	RangeServices          *ebpf.Variable `ebpf:"range_services"`
 	ReclaimPass            *ebpf.Variable `ebpf:"reclaim_pass"`

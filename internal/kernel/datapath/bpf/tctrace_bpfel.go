@@ -503,6 +503,7 @@ const (
 	TcTraceVarPortStripeBits         = "port_stripe_bits"
 	TcTraceVarPortsAttached          = "ports_attached"
 	TcTraceVarProbeTypes             = "probe_types"
+	TcTraceVarQuietHashedUntil       = "quiet_hashed_until"
 	TcTraceVarQuietUntil             = "quiet_until"
 	TcTraceVarRangeServices          = "range_services"
 	TcTraceVarReclaimPass            = "reclaim_pass"
@@ -700,6 +701,7 @@ type TcTraceVariableSpecs struct {
 	PortStripeBits         *ebpf.VariableSpec `ebpf:"port_stripe_bits"`
 	PortsAttached          *ebpf.VariableSpec `ebpf:"ports_attached"`
 	ProbeTypes             *ebpf.VariableSpec `ebpf:"probe_types"`
+	QuietHashedUntil       *ebpf.VariableSpec `ebpf:"quiet_hashed_until"`
 	QuietUntil             *ebpf.VariableSpec `ebpf:"quiet_until"`
 	RangeServices          *ebpf.VariableSpec `ebpf:"range_services"`
 	ReclaimPass            *ebpf.VariableSpec `ebpf:"reclaim_pass"`
@@ -937,6 +939,7 @@ type TcTraceVariables struct {
 	PortStripeBits         *ebpf.Variable `ebpf:"port_stripe_bits"`
 	PortsAttached          *ebpf.Variable `ebpf:"ports_attached"`
 	ProbeTypes             *ebpf.Variable `ebpf:"probe_types"`
+	QuietHashedUntil       *ebpf.Variable `ebpf:"quiet_hashed_until"`
 	QuietUntil             *ebpf.Variable `ebpf:"quiet_until"`
 	RangeServices          *ebpf.Variable `ebpf:"range_services"`
 	ReclaimPass            *ebpf.Variable `ebpf:"reclaim_pass"`

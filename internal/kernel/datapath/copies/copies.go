@@ -108,20 +108,25 @@ func (c *Copies) Close() error {
 }
 
 // KeepQuiet leaves segments of unknown TCP connections unanswered for a while: copies of their
-// connections may be about to arrive (bpf/open/quiet.h). 0 ends that.
-func (c *Copies) KeepQuiet(d time.Duration) error {
-	until := uint32(0)
-	if d > 0 {
-		at, err := c.clock.In(d, &c.shared.Settings)
-		if err != nil {
-			return err
-		}
-		until = max(at, 1)
-	}
-	if err := c.shared.Variables.QuietUntil.Set(until); err != nil {
+// connections may be about to arrive (bpf/open/quiet.h). Segments that a service passes on by their
+// hash wait for hashed. 0 ends that.
+func (c *Copies) KeepQuiet(d, hashed time.Duration) error {
+	until, err := c.untilAfter(d)
+	hashedUntil, err2 := c.untilAfter(hashed)
+	v := &c.shared.Variables
+	if err := errors.Join(err, err2, v.QuietHashedUntil.Set(hashedUntil), v.QuietUntil.Set(until)); err != nil {
 		return fmt.Errorf("leave unknown connections unanswered: %w", err)
 	}
 	return nil
+}
+
+// untilAfter returns the end of a time in jiffies; 0: there is none.
+func (c *Copies) untilAfter(d time.Duration) (uint32, error) {
+	if d <= 0 {
+		return 0, nil
+	}
+	at, err := c.clock.In(d, &c.shared.Settings)
+	return max(at, 1), err
 }
 
 // NewTable reports whether this process made the connection table, so it has no connections of an
