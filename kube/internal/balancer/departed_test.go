@@ -6,6 +6,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"loxilb/internal/api/httpapi"
 )
 
 // TestDeparted has the pod of the MASTER deleted. Its VIPs stay while its node answers, as its
@@ -42,6 +44,28 @@ func TestDeparted(t *testing.T) {
 		if stays := elected.masters["llb-inst0"] == before; stays != tc.stays {
 			t.Errorf("%s: the VIPs stay: %v", what, stays)
 		}
+	}
+}
+
+// TestAbsent starts a controller while the pod of the MASTER is replaced, so the list has only a
+// BACKUP. That becomes MASTER only if no other balancer comes for a while.
+func TestAbsent(t *testing.T) {
+	t.Parallel()
+	r := newRemote(t, nil, plain)
+	r.Call("POST", httpapi.BaseURL+"/config/cistate", `{"instance":"llb-inst0","state":"BACKUP"}`, "Content-Type", "application/json")
+	f := newFleet(t, Options{Roles: Roles{VIP: netip.IPv4Unspecified(), Instances: 1}}, Access{}, r)
+	if err := f.round(t); err != nil {
+		t.Fatal(err)
+	}
+	elected := newElection()
+	f.electOnce(t.Context(), elected)
+	if got := masters(t, f, []*remote{r}); got != "" {
+		t.Errorf("while the MASTER may be absent, MASTERs are %q", got)
+	}
+	elected.backups = time.Now().Add(-absence)
+	f.electOnce(t.Context(), elected)
+	if got := masters(t, f, []*remote{r}); got != "0:0" {
+		t.Errorf("after its absence, MASTERs are %q", got)
 	}
 }
 

@@ -47,6 +47,7 @@ type election struct {
 	masters map[string]string    // URLs, by instance
 	away    map[string]time.Time // since when MASTERs are, by URL
 	unheard map[string]int       // consecutive silences of departed MASTERs' nodes, by URL
+	backups time.Time            // of the first election after a start that found only BACKUPs
 }
 
 func newElection() *election {
@@ -86,7 +87,7 @@ func (f *Fleet) electOnce(ctx context.Context, e *election) {
 	slow := newSlowMembers()
 	for i := range max(1, f.Roles.Instances) {
 		instance := translate.Instance(f.Zone, i)
-		if e.masters[instance] == "" && (!known || states.hasBackup(instance) && (e.mayBeMaster(all, candidates, states) || hasReturned(all, members))) {
+		if e.masters[instance] == "" && (!known || states.hasBackup(instance) && (e.mayBeMaster(all, candidates, states) || hasReturned(all, members) || e.mayBeAbsent(all, states, instance))) {
 			continue // after a start: a balancer that has not told its roles yet may well be MASTER
 		}
 		elected := e.chosen(all, candidates, states, instance)
