@@ -234,8 +234,9 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestLongRelease checks that objects of a release with the longest name that helm allows have valid
-// names. Jobs, Services and labels allow 63 characters: with more, the hooks of helm uninstall fail.
+// TestLongRelease checks that objects of a release with the longest name that helm allows have
+// valid names. Jobs, Services and labels allow 63 characters: with more, the hooks of helm
+// uninstall fail.
 func TestLongRelease(t *testing.T) {
 	needHelm(t)
 	release := strings.Repeat("r", 53)

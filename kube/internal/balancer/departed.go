@@ -48,9 +48,9 @@ func hasReturned(all, answered []*member) bool {
 	return slices.ContainsFunc(all, func(m *member) bool { return m.answers() && !slices.Contains(answered, m) })
 }
 
-// mayBeAbsent reports whether the MASTER of an instance may have no pod just now, as in an upgrade of
-// this controller and of the balancers: all others answer, and are BACKUP. A dead node still has its
-// pod, and does not answer.
+// mayBeAbsent reports whether the MASTER of an instance may have no pod just now, as in an upgrade
+// of this controller and of the balancers: all others answer, and are BACKUP. A dead node still has
+// its pod, and does not answer.
 func (e *election) mayBeAbsent(all []*member, states roleStates, instance string) bool {
 	if slices.ContainsFunc(all, func(m *member) bool { return states[m.URL][instance] != backup }) {
 		return false

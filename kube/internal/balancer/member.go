@@ -420,8 +420,8 @@ func (m *member) refuse(e entry, why string, touched map[types.NamespacedName]bo
 	touched[e.service] = true
 }
 
-// report adds the state of entries on the balancer, and reports whether the balancer answers. What a
-// silent one had or refused counts no longer.
+// report adds the state of entries on the balancer, and reports whether the balancer answers. What
+// a silent one had or refused counts no longer.
 func (m *member) report(entries []translate.Entry, seed maphash.Seed, have map[string]bool, failures map[string]string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -144,8 +144,8 @@ func (e *election) chosen(all, candidates []*member, states roleStates, instance
 }
 
 // returns reports whether a balancer that does not answer may be back soon: its node refuses
-// connections or accepts them for a daemon that hangs, also after its pod was deleted. Meanwhile that
-// node's kernel balances and answers for the VIPs, so a second MASTER would break connections.
+// connections or accepts them for a daemon that hangs, also after its pod was deleted. Meanwhile
+// that node's kernel balances and answers for the VIPs, so a second MASTER would break connections.
 func (e *election) returns(url string, all []*member) bool {
 	began := time.Now()
 	if e.unheard[url] >= missedPolls {

@@ -361,8 +361,8 @@ func (r *Services) cleanUp(ctx context.Context, s *corev1.Service) (reconcile.Re
 	return reconcile.Result{}, nil
 }
 
-// unmark removes finalizer and status of a Service, unless another controller has taken it over. The
-// conditions go last: a controller that dies in between finds the Service by them again.
+// unmark removes finalizer and status of a Service, unless another controller has taken it over.
+// The conditions go last: a controller that dies in between finds the Service by them again.
 func (r *Services) unmark(ctx context.Context, s *corev1.Service) error {
 	others := s.Spec.Type == corev1.ServiceTypeLoadBalancer && !r.ofClass(s)
 	changed := s.DeepCopy()

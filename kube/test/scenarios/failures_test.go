@@ -16,8 +16,8 @@ import (
 
 // TestFailures kills the leading controller, the daemon with the VIPs, and its node, and keeps the
 // controller from the MASTER, under load. Each time the cluster converges: requests are answered, a
-// changed Service is served, its address stays, and one node is MASTER. Only the death of a node may
-// cost requests.
+// changed Service is served, its address stays, and one node is MASTER. Only the death of a node
+// may cost requests.
 func TestFailures(t *testing.T) {
 	t.Parallel()
 	f := newFailures(t)

@@ -13,8 +13,8 @@ import (
 const (
 	shortHang = 8 * time.Second  // some polls of the controller
 	roleLease = 30 * time.Second // of a MASTER, as the controller sets it
-	// nobody is for how long nobody may answer for the VIPs of a daemon that hangs: see ADR 122. The
-	// rest is for a busy machine.
+	// nobody is for how long nobody may answer for the VIPs of a daemon that hangs: see ADR 122.
+	// The rest is for a busy machine.
 	nobody = 4*time.Second + 2*time.Second
 )
 

@@ -15,7 +15,8 @@ import (
 // slack is what a busy machine adds to detection times.
 const slack = 700 * time.Millisecond
 
-// longEnough is how many answers take longer than the detection time: they come every labtest.AskEvery.
+// longEnough is how many answers take longer than the detection time: they come every
+// labtest.AskEvery.
 const longEnough = int64(4 * detection / labtest.AskEvery)
 
 // during observes the VIP while something happens, and until both nodes agree on the next MASTER.
