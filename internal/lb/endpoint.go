@@ -280,7 +280,7 @@ func ParseDrain(text string) (Drain, error) {
 	}
 	a, err := netip.ParseAddr(text)
 	if err != nil || a.Zone() != "" {
-		return Drain{}, &FieldError{Field: FieldEndpoint, Value: text, Reason: "is not an endpoint", Allowed: "IP or IP:PORT, IPv6 in brackets before a port"}
+		return Drain{}, NewFieldError(FieldEndpoint, text, "is not an endpoint", "IP or IP:PORT, IPv6 in brackets before a port")
 	}
 	return Drain{Addr: a.Unmap()}, nil
 }
@@ -288,10 +288,10 @@ func ParseDrain(text string) (Drain, error) {
 // Validate checks all fields.
 func (d Drain) Validate() error {
 	if !d.Addr.IsValid() {
-		return &FieldError{Field: FieldEndpoint, Reason: "is missing", Allowed: "IP or IP:PORT"}
+		return NewFieldError(FieldEndpoint, "", "is missing", "IP or IP:PORT")
 	}
 	if d.Rate < 1 || d.Rate > EndRateMax {
-		return &FieldError{Field: FieldRate, Value: strconv.Itoa(d.Rate), Reason: "is out of range", Allowed: "1 to " + strconv.Itoa(EndRateMax)}
+		return NewFieldError(FieldRate, strconv.Itoa(d.Rate), "is out of range", "1 to "+strconv.Itoa(EndRateMax))
 	}
 	return nil
 }

@@ -27,6 +27,30 @@ func runParse[T any](t *testing.T, parse func(string) (T, error), write func(T) 
 	}
 }
 
+// TestParseHostPort checks that mistyped addresses are not taken for DNS names.
+func TestParseHostPort(t *testing.T) {
+	t.Parallel()
+	refused := func(s string) string {
+		return `address "` + s + `" is not IP, HOST:PORT, [IPv6]:PORT or a DNS name`
+	}
+	runParse(t, func(s string) (string, error) { return ParseHostPort(s, "22222") }, strings.Clone, []parseCase{
+		{in: "10.0.0.2", want: "10.0.0.2:22222"}, {in: "[2001:db8::2]:7", want: "[2001:db8::2]:7"},
+		{in: "node2", want: "node2:22222"}, {in: "node2.example.:7", want: "node2.example.:7"},
+		{in: "999.1.1.1", err: refused("999.1.1.1")}, {in: "01.2.3.4:80", err: refused("01.2.3.4:80")},
+		{in: "10.0.0", err: refused("10.0.0")}, {in: "7", err: refused("7")},
+	})
+}
+
+// TestParseDrain checks that errors are one short line, whatever the text is.
+func TestParseDrain(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{"\n", strings.Repeat("a", 1<<20)} {
+		if _, err := ParseDrain(text); err == nil || len(err.Error()) > 300 || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%.20q: %.300v", text, err)
+		}
+	}
+}
+
 func TestParseWords(t *testing.T) {
 	t.Parallel()
 	const modes = "(allowed: default, onearm, fullnat, dsr, hostonearm or auto)"

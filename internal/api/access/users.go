@@ -345,7 +345,7 @@ func (c *content) trimSessions(id int64, now time.Time) {
 
 func checkName(name string) error {
 	if !regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9._@-]{0,63}$`).MatchString(name) {
-		return fmt.Errorf("username %q %w: 1 to 64 letters, digits, and . _ @ - after the first", name, ErrInvalid)
+		return fmt.Errorf("username %.80q %w: 1 to 64 letters, digits, and . _ @ - after the first", name, ErrInvalid)
 	}
 	return nil
 }

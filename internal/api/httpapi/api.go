@@ -176,6 +176,10 @@ func (o *Options) off(kind string) string {
 		if o.BGP == nil {
 			return "BGP is off: start loxilb with --bgp"
 		}
+	case kinds.ClusterNodeName:
+		if o.Cluster != nil && o.Cluster() == nil {
+			return "this node exchanges no connections: start loxilb with --cluster-key, or --cluster-ca"
+		}
 	}
 	return ""
 }

@@ -127,7 +127,7 @@ func (v *jsonValue) elements() (list []value, ok bool) {
 }
 
 func (v *jsonValue) json(r *reader) json.RawMessage {
-	if name, offset := duplicateKey(v.raw); offset >= 0 {
+	if name, offset := DuplicateName(v.raw); offset >= 0 {
 		line, column := placeOf(v.file, v.start+offset)
 		r.failed(line, column, "%s is given twice", name)
 	}
@@ -147,9 +147,9 @@ func fold(name string) string {
 	}, name)
 }
 
-// duplicateKey finds a property that occurs twice in an object, and the end of the second one; -1:
-// there is none. The decoder would silently use the last one.
-func duplicateKey(raw []byte) (name string, offset int) {
+// DuplicateName finds a property that occurs twice in an object of JSON, and the end of the second
+// one; -1: there is none. The decoder would silently use the last one.
+func DuplicateName(raw []byte) (name string, offset int) {
 	type open struct {
 		names map[string]bool // nil: a list
 		value bool            // of a name, comes next

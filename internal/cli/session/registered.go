@@ -193,6 +193,38 @@ func (o *Options) CreateAt(ctx context.Context, k kinds.Any, body any) error {
 	})
 }
 
+// ApplyAt creates or removes several objects of a registered kind: all of them, or none. One is
+// sent as the existing loxilb's clients send it.
+func (o *Options) ApplyAt(ctx context.Context, k kinds.Any, bodies []any, remove bool) error {
+	verb := Create
+	if remove {
+		verb = Delete
+	}
+	request := v1.ApplyRequest{
+		Remove: remove, Objects: make([]v1.Object, len(bodies)), Doing: string(verb) + " " + k.About().Command,
+	}
+	for i, body := range bodies {
+		spec, err := json.Marshal(body)
+		if err != nil {
+			return err
+		}
+		request.Objects[i] = v1.Object{Kind: k.About().Document, Spec: spec}
+	}
+	client, err := o.Client()
+	if err != nil {
+		return err
+	}
+	answer, err := o.Answer(client.ApplyObjects(ctx, request))
+	if err != nil {
+		return err
+	}
+	var r v1.ApplyResult
+	if err := Decode(answer, &r); err == nil && len(r.Changes) == 0 {
+		return o.printResult(answer, "unchanged")
+	}
+	return o.Done(answer)
+}
+
 // DeleteAt deletes an object of a registered kind by its key.
 func DeleteAt(ctx context.Context, c *v1.Client, k kinds.Any, key string, query url.Values) (*http.Response, error) {
 	path, one := k.Paths()

@@ -2,6 +2,7 @@ package traffic
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -56,6 +57,9 @@ func tunnelEnd(flag, text string) (teid uint32, addr string, err error) {
 	return uint32(n), addr, nil
 }
 
+// errNoFlow refuses an empty list of addresses.
+var errNoFlow = errors.New("--ulclArgs is empty: list the addresses, comma-separated")
+
 func createSessionFlow(o *session.Options) *cobra.Command {
 	var list []string
 	cmd := &cobra.Command{
@@ -67,7 +71,7 @@ func createSessionFlow(o *session.Options) *cobra.Command {
 		Example: "  loxicmd create sessionulcl user1 --ulclArgs=16:192.168.33.1\n  loxicmd create sessionulcl user1 --ulclArgs=16:192.168.33.1,9:192.168.33.2",
 		Args:    session.Exactly("the name of a session, as in: loxicmd create sessionulcl user1 --ulclArgs=16:192.168.33.1"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			var bodies []*v1.SessionUlCl
+			var bodies []any
 			for _, one := range list {
 				number, addr, found := strings.Cut(one, ":")
 				qfi, err := strconv.Atoi(number)
@@ -76,12 +80,13 @@ func createSessionFlow(o *session.Options) *cobra.Command {
 				}
 				bodies = append(bodies, &v1.SessionUlCl{UlclIdent: args[0], UlclArgument: v1.UlClArgument{Qfi: qfi, UlclIP: addr}})
 			}
-			for _, body := range bodies {
-				if err := o.CreateAt(cmd.Context(), kinds.SessionFlow(), body); err != nil {
-					return err
-				}
+			switch len(bodies) {
+			case 0:
+				return errNoFlow
+			case 1:
+				return o.CreateAt(cmd.Context(), kinds.SessionFlow(), bodies[0])
 			}
-			return nil
+			return o.ApplyAt(cmd.Context(), kinds.SessionFlow(), bodies, false)
 		},
 	}
 	cmd.Flags().StringSliceVar(&list, "ulclArgs", nil, "QFI:IP of each address, with commas between")
@@ -98,15 +103,19 @@ func deleteSessionFlow(o *session.Options) *cobra.Command {
 		Example: "  loxicmd delete sessionulcl user1 --ulclArgs=192.168.33.1",
 		Args:    session.Exactly("the name of a session, as in: loxicmd delete sessionulcl user1 --ulclArgs=192.168.33.1"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			for _, addr := range list {
-				err := o.Change(cmd.Context(), func(ctx context.Context, c *v1.Client) (*http.Response, error) {
-					return session.DeleteAt(ctx, c, kinds.SessionFlow(), args[0]+"/"+addr, nil)
+			switch len(list) {
+			case 0:
+				return errNoFlow
+			case 1:
+				return o.Change(cmd.Context(), func(ctx context.Context, c *v1.Client) (*http.Response, error) {
+					return session.DeleteAt(ctx, c, kinds.SessionFlow(), args[0]+"/"+list[0], nil)
 				})
-				if err != nil {
-					return err
-				}
 			}
-			return nil
+			var bodies []any
+			for _, addr := range list {
+				bodies = append(bodies, &v1.SessionUlCl{UlclIdent: args[0], UlclArgument: v1.UlClArgument{UlclIP: addr}})
+			}
+			return o.ApplyAt(cmd.Context(), kinds.SessionFlow(), bodies, true)
 		},
 	}
 	cmd.Flags().StringSliceVar(&list, "ulclArgs", nil, "IP of each address, with commas between")

@@ -42,8 +42,8 @@ func (k netKind[T]) haveOf(key string) (map[string][]T, error) {
 }
 
 // createNet creates the object that parse makes of a body in the kernel. An existing object of
-// another owner stays theirs and is not stored. If the kernel refuses the object, it is removed
-// from the store: a refused request changes nothing.
+// another owner stays theirs and is not stored. If the kernel refuses the object, the
+// store gets the former one back, or none: a refused request changes nothing.
 func createNet[T netobj.Object[T], Body any](a *API, w http.ResponseWriter, r *http.Request, k netKind[T], parse func(*Body) (T, error)) {
 	o, p := rest.DecodeLenient(a.Reader, w, r, func(data []byte) (o T, p *rest.Problem) {
 		body, p := rest.Unmarshal[Body](data)
@@ -64,13 +64,13 @@ func createNet[T netobj.Object[T], Body any](a *API, w http.ResponseWriter, r *h
 		return
 	}
 	id := k.table.ID(o.Key())
-	created := false
+	var before T
+	had := false
 	p = a.Objects.Change(w, r, true, func(tx *store.Tx, pre *objects.Precondition) error {
 		if err := pre.Check(tx, k.table, o.Key()); err != nil {
 			return err
 		}
-		_, had := k.table.Meta(tx, o.Key())
-		created = !had
+		before, had = k.table.Get(tx, o.Key())
 		if err := k.table.Put(tx, o); err != nil {
 			return err
 		}
@@ -80,8 +80,13 @@ func createNet[T netobj.Object[T], Body any](a *API, w http.ResponseWriter, r *h
 		return nil
 	})
 	var refused *objects.Unapplied
-	if p != nil && created && errors.As(p, &refused) {
-		p = a.undo(r.Context(), id, refused, p)
+	if p != nil && errors.As(p, &refused) {
+		p = a.undo(r.Context(), id, refused, p, func(tx *store.Tx) error {
+			if had {
+				return k.table.Put(tx, before)
+			}
+			return tx.Delete(id)
+		})
 	}
 	if p != nil {
 		p.Write(w)
@@ -90,10 +95,12 @@ func createNet[T netobj.Object[T], Body any](a *API, w http.ResponseWriter, r *h
 	rest.Success(w)
 }
 
-// putProblem refuses objects that the kernel already has, and objects on missing interfaces.
+// putProblem refuses objects that the kernel already has, and objects on missing interfaces. The
+// interfaces of a stored object may be missing for a while: it is made when they appear.
 func (k netKind[T]) putProblem(a *API, o T) *rest.Problem {
-	if _, wanted := k.table.Get(a.Store.Snapshot(), o.Key()); wanted {
-		return nil
+	if stored, wanted := k.table.Get(a.Store.Snapshot(), o.Key()); wanted {
+		has := stored.Needs()
+		return a.needsDevices(slices.DeleteFunc(o.Needs(), func(dev string) bool { return slices.Contains(has, dev) }))
 	}
 	if p := a.needsDevices(o.Needs()); p != nil {
 		return p
@@ -136,21 +143,21 @@ func (a *API) needsDevices(names []string) *rest.Problem {
 	return nil
 }
 
-// undo takes back an object that the kernel did not take, and answers why.
-func (a *API) undo(ctx context.Context, id store.ID, refused *objects.Unapplied, p *rest.Problem) *rest.Problem {
+// undo takes back an object that the kernel did not take, by restore, and answers why.
+func (a *API) undo(ctx context.Context, id store.ID, refused *objects.Unapplied, p *rest.Problem, restore func(*store.Tx) error) *rest.Problem {
 	why := refused.Failed.Failures[0].Err
 	revision, _, err := a.Store.Commit(objects.Owner, func(tx *store.Tx) error {
 		if err := tx.Expect(id, refused.Revision); err != nil {
 			return err
 		}
-		return tx.Delete(id)
+		return restore(tx)
 	})
 	if err != nil {
 		return p // it was changed meanwhile
 	}
 	ctx, cancel := context.WithTimeout(ctx, a.Objects.ApplyWait)
 	defer cancel()
-	_ = a.Objects.Statuses.Wait(ctx, revision, []status.ID{status.ID(id)}) // there was nothing to be taken back
+	_ = a.Objects.Statuses.Wait(ctx, revision, []status.ID{status.ID(id)}) // why it was refused matters more
 	return objects.KernelProblem(why)
 }
 

@@ -110,6 +110,7 @@ func TestBridgeRequests(t *testing.T) {
 		{"POST", "/config/fdb", `{"dev":"vlan100","macAddress":"02:00:00:00:00:01"}`, ok},
 		{"POST", "/config/tunnel/vxlan", `{"vxlanID":78,"epIntf":"eth0"}`, ok},
 		{"POST", "/config/tunnel/vxlan", `{"vxlanID":79,"epIntf":"eth9"}`, "404 there is no interface eth9"},
+		{"POST", "/config/tunnel/vxlan", `{"vxlanID":78,"epIntf":"eth9"}`, "404 there is no interface eth9"},
 		{"POST", "/config/tunnel/vxlan/78/peer", `{"peerIP":"10.0.0.2"}`, ok},
 		{"POST", "/config/tunnel/vxlan/79/peer", `{"peerIP":"10.0.0.2"}`, "404 there is no interface vxlan79"},
 		{"DELETE", "/config/tunnel/vxlan/78/peer/10.0.0.3", "", "200 vxlanpeer 78 10.0.0.3 does not exist"},
@@ -159,6 +160,17 @@ func TestNetObjectRefusedByKernel(t *testing.T) {
 		if n := b.Store.Routes.Len(b.Store.Snapshot()); n != 0 {
 			t.Errorf("%v: it is remembered", err)
 		}
+	}
+	b.Fake.ApplyErr = nil
+	if got := b.Answer("POST", "/config/route", `{"destinationIPNet":"10.1.0.0/16","gateway":"10.0.0.254"}`); !strings.HasPrefix(got, "200") {
+		t.Fatal(got)
+	}
+	b.Fake.ApplyErr = &status.Error{Failures: []status.Status{{ID: status.ID{Kind: "route", Key: "10.1.0.0/16"}, Err: unix.ENETUNREACH, Next: time.Now()}}}
+	if got := b.Answer("POST", "/config/route", `{"destinationIPNet":"10.1.0.0/16","gateway":"10.7.0.1"}`); got != "400 network is unreachable" {
+		t.Errorf("a change that the kernel refuses: %s", got)
+	}
+	if kept, ok := b.Store.Routes.Get(b.Store.Snapshot(), "10.1.0.0/16"); !ok || kept.Gateway.String() != "10.0.0.254" {
+		t.Errorf("after a change that the kernel refused, the store has %v, %t", kept, ok)
 	}
 	b.Fake.ApplyErr = nil
 	b.Routes.Err = errors.New("list routes: no memory")

@@ -89,7 +89,7 @@ func TestApplyRefused(t *testing.T) {
 	code, _, e := b.Apply(`{"objects":[` + strings.Join([]string{
 		good,
 		apitest.Object(2, `,"mode":9`, "10.0.0.1"),
-		apitest.Object(3, `,"port":"x","colour":1,"name":"a"`, "10.0.0.1"),
+		strings.Replace(apitest.Object(3, `,"colour":1,"name":"a"`, "10.0.0.1"), `"port":80`, `"port":"x"`, 1),
 		apitest.Object(4, `,"shade":1,"hue":2`, "10.0.0.1"),
 		`{"kind":"Unicorn","spec":{}}`,
 		`{"kind":"ep","spec":{"hostName":"nowhere"}}`,

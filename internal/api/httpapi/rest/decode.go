@@ -9,8 +9,10 @@ import (
 	"net/http"
 	"reflect"
 	"strings"
+	"unicode/utf8"
 
 	v1 "loxilb/api/v1"
+	"loxilb/internal/api/manifest"
 )
 
 // Unmarshal decodes an object of the API. Property names may have any case; unknown ones with
@@ -57,6 +59,9 @@ func unmarshalNew(data []byte, fresh func() any) (any, *Problem) {
 	}
 	if err == nil {
 		if _, err = dec.Token(); errors.Is(err, io.EOF) {
+			if p := UnclearProblem(data); p != nil {
+				return nil, p
+			}
 			return req, nil
 		}
 		return nil, syntaxProblem(data, dec.InputOffset(), "there is something after the end of the object")
@@ -91,6 +96,40 @@ const MaxUnknown = 1 << 20
 
 // unknownField is the prefix of the decoder's error for an unknown property.
 const unknownField = "json: unknown field "
+
+// UnclearProblem refuses a body that the decoder accepts, but which may mean something else: null,
+// which would be an object without properties, text that is not UTF-8, and a property that is given
+// twice. Large bodies are not searched for these, as for unknown properties.
+func UnclearProblem(data []byte) *Problem {
+	switch {
+	case string(bytes.TrimSpace(data)) == "null":
+		return Refuse(http.StatusBadRequest, "the body is null: a JSON object is expected")
+	case !utf8.Valid(data):
+		return Refuse(http.StatusBadRequest, "the body is not UTF-8 %s", position(data, validPrefix(data)+1))
+	case len(data) > MaxUnknown:
+		return nil
+	}
+	name, offset := manifest.DuplicateName(data)
+	if offset < 0 {
+		return nil
+	}
+	name = Shorten(name)
+	p := Refuse(http.StatusBadRequest, "property %q is given twice %s", name, position(data, int64(offset)))
+	p.Body.Field, p.Body.Reason = name, "is given twice"
+	return p
+}
+
+// validPrefix returns the number of bytes before the first one that is not UTF-8.
+func validPrefix(data []byte) (n int64) {
+	for len(data) > 0 {
+		r, size := utf8.DecodeRune(data)
+		if r == utf8.RuneError && size == 1 {
+			break
+		}
+		data, n = data[size:], n+int64(size)
+	}
+	return n
+}
 
 // decodeJSON decodes the first value of data.
 func decodeJSON(data []byte, into any, strict bool) (*json.Decoder, error) {

@@ -67,7 +67,7 @@ func (c *codec) decodeServices(data []byte) ([]request, bool, *rest.Problem) {
 		return nil, false, p
 	}
 	if list, ok := c.decodeParts(&o); ok {
-		return list, true, nil
+		return list, true, rest.UnclearProblem(data)
 	}
 	req, p := rest.UnmarshalObject[v1.LoadbalanceRequest](data)
 	if p != nil {

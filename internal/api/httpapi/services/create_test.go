@@ -104,8 +104,14 @@ func TestCreate(t *testing.T) {
 
 func TestRefuse(t *testing.T) {
 	t.Parallel()
-	arg := func(s string) string {
-		return `{"serviceArguments":{"externalIP":"20.20.20.1","port":80,"protocol":"tcp"` + s + `},"endpoints":[{"endpointIP":"10.0.0.1","targetPort":8080,"weight":1}]}`
+	arg := func(s string) string { // in place of the usual ones of the same name
+		rest := ""
+		for _, usual := range []string{`,"externalIP":"20.20.20.1"`, `,"port":80`, `,"protocol":"tcp"`} {
+			if name, _, _ := strings.Cut(usual, ":"); !strings.Contains(s, name+":") {
+				rest += usual
+			}
+		}
+		return `{"serviceArguments":{` + strings.TrimPrefix(rest+s, ",") + `},"endpoints":[{"endpointIP":"10.0.0.1","targetPort":8080,"weight":1}]}`
 	}
 	ep := func(s string) string {
 		return `{"serviceArguments":{"externalIP":"20.20.20.1","port":80,"protocol":"tcp"},"endpoints":[{"endpointIP":"10.0.0.9","targetPort":8080,"weight":1},` + s + `]}`
@@ -193,6 +199,10 @@ func TestRefuse(t *testing.T) {
 		{`{"lbAttr":[` + apitest.Demo + `,` + ep(`{"endpointIP":"x","targetPort":8080,"weight":1}`) + `]}`, "lbAttr[1].endpoints[1].endpointIP", `is not an IP address`},
 		{`{"lbAttr":[` + apitest.Demo + `,` + apitest.Demo + `]}`, "lbAttr[1].serviceArguments", `"20.20.20.1:2020/tcp" is given twice, in lbAttr[0] and lbAttr[1]`},
 		{`{"lbAttr":[` + apitest.Demo + `,` + arg(`,"security":1`) + `]}`, "lbAttr[1].serviceArguments.security", `not part of this build`},
+		{` null `, "", "the body is null: a JSON object is expected"},
+		{arg(",\"name\":\"a\xff\""), "", `the body is not UTF-8 (line 1, column 84)`},
+		{arg(`,"name":"a","name":"b"`), "name", `property "name" is given twice (line 1, column `},
+		{arg(`,"bgp":false,"BGP":true`), "BGP", `property "BGP" is given twice`},
 	} {
 		b := apitest.New(t, nil)
 		w := b.Post(tc.body)
