@@ -43,7 +43,7 @@ func contenders() []contender {
 	all := []contender{
 		{name: baseline, about: "no load balancer: the client speaks to one endpoint, the balancer's namespace routes", endpoints: 1, routes: true, setup: routing},
 		{name: "loxilb-one", about: "loxilb with that endpoint alone: plain routing's fair pair", endpoints: 1, observe: observeLoxilb, setup: loxilb("default")},
-		{name: "loxilb-other", about: "the loxilb of another build, in the directory LOXILB_OTHER, with that endpoint alone", endpoints: 1, missing: noOther, observe: observeLoxilb, setup: loxilbOther},
+		{name: "loxilb-other", about: "the loxilb of another build, in the directory LOXILB_OTHER, with that endpoint alone", endpoints: 1, missing: checkOtherBuild, observe: observeLoxilb, setup: loxilbOther},
 		{name: "loxilb", about: "loxilb over three endpoints", endpoints: 3, observe: observeLoxilb, setup: loxilb("default")},
 		{name: "nft", about: "nftables DNAT and conntrack, as kube-proxy writes it", endpoints: 3, routes: true, missing: needs("nft"), observe: observeConntrack, setup: nft},
 		{name: "ipvs", about: "IPVS, masquerading, round robin", endpoints: 3, routes: true, missing: noIPVS, setup: ipvs},

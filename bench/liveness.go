@@ -28,29 +28,29 @@ func freeRegisters(program asm.Instructions) [][]asm.Register {
 		}
 	}
 	before := make([]registers, len(program))
-	behind := make([]registers, len(program))
+	after := make([]registers, len(program))
 	for changed := true; changed; {
 		changed = false
 		for i := len(program) - 1; i >= 0; i-- {
 			ins := &program[i]
-			behind[i] = 0
+			after[i] = 0
 			if !returns(ins) {
 				if !jumpsAlways(ins) && i+1 < len(program) && btf.FuncMetadata(&program[i+1]) == nil {
-					behind[i] |= before[i+1]
+					after[i] |= before[i+1]
 				}
 				if ends(ins) {
-					behind[i] |= before[at[ins.Reference()]]
+					after[i] |= before[at[ins.Reference()]]
 				}
 			}
 			used, set := usedBy(ins)
-			if b := behind[i]&^set | used; b != before[i] {
+			if b := after[i]&^set | used; b != before[i] {
 				before[i], changed = b, true
 			}
 		}
 	}
 	free := make([][]asm.Register, len(program))
 	for i := range program {
-		live := behind[i]
+		live := after[i]
 		if ends(&program[i]) {
 			live = before[i]
 		}

@@ -32,7 +32,7 @@ func loxilbOther(ctx context.Context, r *rig, s service) (netip.AddrPort, error)
 	return loxilbOf(os.Getenv("LOXILB_OTHER"), "default")(ctx, r, s)
 }
 
-func noOther() error {
+func checkOtherBuild() error {
 	dir := os.Getenv("LOXILB_OTHER")
 	if dir == "" {
 		return fmt.Errorf("%w: LOXILB_OTHER is not set to a directory with loxilb and loxicmd", errMissing)

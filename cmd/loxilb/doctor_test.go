@@ -22,7 +22,7 @@ func TestUnprobedEndpoints(t *testing.T) {
 	t.Parallel()
 	first, second := netip.MustParseAddr("31.31.31.1"), netip.MustParseAddr("32.32.32.1")
 	s := &lb.Service{Endpoints: []lb.Endpoint{{Addr: first, Port: 80, Weight: 1}, {Addr: second, Port: 80, Weight: 1}}}
-	stats := &report.ServiceStats{Endpoints: []report.EndpointStats{{}, {Takes: true, Handshakes: report.Handshakes{Opened: 3, Repeated: 4}}}}
+	stats := &report.ServiceStats{Endpoints: []report.EndpointStats{{}, {Available: true, Handshakes: report.Handshakes{Opened: 3, Repeated: 4}}}}
 	list := unprobedOf(s, stats, nil, ejectedOf(first))
 	if len(list) != 1 || list[0].At != netip.AddrPortFrom(second, 80) || list[0].SYNs != 7 {
 		t.Errorf("%+v", list)

@@ -32,7 +32,7 @@ type view struct {
 }
 
 // Census leaves out unreadable counts.
-func (v view) Census(keys []lb.Key, yield func(place int, s *report.ServiceStats)) report.EndpointStats {
+func (v view) Census(keys []lb.Key, yield func(index int, s *report.ServiceStats)) report.EndpointStats {
 	all, err := v.Datapath.Census(compiled(keys), yield)
 	if err != nil {
 		v.log.Error("counters cannot be read", "error", err)
@@ -41,7 +41,7 @@ func (v view) Census(keys []lb.Key, yield func(place int, s *report.ServiceStats
 }
 
 // EachServiceStats leaves out unreadable services.
-func (v view) EachServiceStats(keys []lb.Key, yield func(place int, s *report.ServiceStats)) {
+func (v view) EachServiceStats(keys []lb.Key, yield func(index int, s *report.ServiceStats)) {
 	if err := v.Datapath.EachServiceStats(compiled(keys), yield); err != nil {
 		v.log.Error("counters cannot be read", "error", err)
 	}

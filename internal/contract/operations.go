@@ -8,11 +8,11 @@ func Operations() []Section[Operation] {
 	return slices.Concat(balancing(), filtering(), network(), clustering(), daemon(), access())
 }
 
-// gone is the answer of every DELETE for a missing object.
-const gone = "a missing one is success with a header Warning"
+// missingSucceeds is the answer of every DELETE for a missing object.
+const missingSucceeds = "a missing one is success with a header Warning"
 
 func balancing() []Section[Operation] {
-	const exact = "deletes the service with exactly this key; " + gone
+	const exact = "deletes the service with exactly this key; " + missingSucceeds
 	return []Section[Operation]{
 		{"Services", []Operation{
 			{"POST", "/config/loadbalancer", Differs, "unsupported and unknown properties are refused by name ([Properties](#properties)), not ignored; the 409 says if an existing service is not applied; sel 6 is n2det and 7 n3, as in kube-loxilb; lbAttr takes many services in one transaction; mode 3 takes every selection; round robin follows the written order; a service that would intercept connections of the machine itself, such as the request's, needs force=true"},
@@ -28,7 +28,7 @@ func balancing() []Section[Operation] {
 		{"Endpoints", []Operation{
 			{"GET", "/config/endpoint/all", Better, "also returns since when, why, and the previous states"},
 			{"POST", "/config/endpoint", Differs, "by default probed every 2 s and down after 3 failures, not 60 s and 2"},
-			{"DELETE", "/config/endpoint/epipaddress/{ip_address}", Better, gone},
+			{"DELETE", "/config/endpoint/epipaddress/{ip_address}", Better, missingSucceeds},
 			{"POST", "/config/endpointhoststate", Same, ""},
 			{"POST", "/config/endpointweight", Ours, "changes a weight in all services at once"},
 			{"POST", "/config/drain", Ours, "stops new connections; ends remaining ones at a deadline"},
@@ -48,26 +48,26 @@ func filtering() []Section[Operation] {
 		{"Firewall rules", []Operation{
 			{"GET", "/config/firewall/all", Better, "in order of precedence, with exact ports"},
 			{"POST", "/config/firewall", Differs, "record writes a file on the machine instead of copying to an interface; toPort is not supported, as source ports are assigned; a mark with drop is refused; ranges of protocols; many rules at once in fwAttr; the same arguments with other opts change the rule; other connections are unaffected"},
-			{"DELETE", "/config/firewall", Better, "selected by all arguments; " + gone},
+			{"DELETE", "/config/firewall", Better, "selected by all arguments; " + missingSucceeds},
 			{"DELETE", "/config/firewall/all", Ours, ""},
 		}},
 		{"Policers", []Operation{
 			{"GET", "/config/policy/all", Better, "counters of each color"},
 			{"POST", "/config/policy", Better, "also for services, clients and firewall rules, from 1 kbit/s, and packet rates; default bursts are 100 ms of the rate, not 30 MB; the meaningless peak rate of type 1 is not kept"},
-			{"DELETE", "/config/policy/ident/{ident}", Better, gone},
+			{"DELETE", "/config/policy/ident/{ident}", Better, missingSucceeds},
 		}},
 		{"Mirrors", []Operation{
 			{"GET", "/config/mirror/all", Better, "counters"},
 			{"POST", "/config/mirror", Better, "also ERSPAN and VXLAN, for services, clients and firewall rules, with sampling"},
-			{"DELETE", "/config/mirror/ident/{ident}", Better, gone},
+			{"DELETE", "/config/mirror/ident/{ident}", Better, missingSucceeds},
 		}},
 		{"Sessions of mobile networks", []Operation{
 			{"GET", "/config/session/all", Same, ""},
 			{"POST", "/config/session", Same, ""},
-			{"DELETE", "/config/session/ident/{ident}", Better, gone},
+			{"DELETE", "/config/session/ident/{ident}", Better, missingSucceeds},
 			{"GET", "/config/sessionulcl/all", Same, ""},
 			{"POST", "/config/sessionulcl", Better, "IPv6 addresses too"},
-			{"DELETE", "/config/sessionulcl/ident/{ident}/ulclAddress/{ip_address}", Better, gone},
+			{"DELETE", "/config/sessionulcl/ident/{ident}/ulclAddress/{ip_address}", Better, missingSucceeds},
 		}},
 	}
 }
@@ -80,36 +80,36 @@ func network() []Section[Operation] {
 		{"VLANs", []Operation{
 			{"GET", "/config/vlan/all", Better, "the members' counters"},
 			{"POST", "/config/vlan", Better, "kept over restarts, recreated when it vanishes; refusals give the reason, with 400, 404 or 409; the MTU is the members', not 9000"},
-			{"DELETE", "/config/vlan/{vlan_id}", Better, "deletes requested members, too; " + gone},
+			{"DELETE", "/config/vlan/{vlan_id}", Better, "deletes requested members, too; " + missingSucceeds},
 			{"POST", "/config/vlan/{vlan_id}/member", Better, "kept over restarts, recreated when it vanishes; an interface of another bridge is refused with 409"},
-			{"DELETE", "/config/vlan/{vlan_id}/member/{if_name}/tagged/{tagged}", Better, gone},
+			{"DELETE", "/config/vlan/{vlan_id}/member/{if_name}/tagged/{tagged}", Better, missingSucceeds},
 		}},
 		{"VXLAN tunnels", []Operation{
 			{"GET", "/config/tunnel/vxlan/all", Same, ""},
 			{"POST", "/config/tunnel/vxlan", Better, "over IPv6 too; kept over restarts, recreated when it vanishes; refusals give the reason, with 400, 404 or 409; it learns, and its MTU fits the lower interface instead of 9000"},
-			{"DELETE", "/config/tunnel/vxlan/{vxlanID}", Better, "deletes requested members, too; " + gone},
+			{"DELETE", "/config/tunnel/vxlan/{vxlanID}", Better, "deletes requested members, too; " + missingSucceeds},
 			{"POST", "/config/tunnel/vxlan/{vxlanID}/peer", Better, "kept over restarts, recreated when it vanishes"},
-			{"DELETE", "/config/tunnel/vxlan/{vxlanID}/peer/{PeerIP}", Better, gone},
+			{"DELETE", "/config/tunnel/vxlan/{vxlanID}/peer/{PeerIP}", Better, missingSucceeds},
 		}},
 		{"Forwarding entries", []Operation{
 			{"GET", "/config/fdb/all", Same, ""},
 			{"POST", "/config/fdb", Better, "in the table of the interface's bridge; kept over restarts, recreated when it vanishes"},
-			{"DELETE", "/config/fdb/{mac_address}/dev/{if_name}", Better, gone},
+			{"DELETE", "/config/fdb/{mac_address}/dev/{if_name}", Better, missingSucceeds},
 		}},
 		{"Neighbours", []Operation{
 			{"GET", "/config/neighbor/all", Same, ""},
 			{"POST", "/config/neighbor", Better, "IPv6 too; kept over restarts, recreated when it vanishes; refusals give the reason, with 400, 404 or 409"},
-			{"DELETE", "/config/neighbor/{ip_address}/dev/{if_name}", Better, gone},
+			{"DELETE", "/config/neighbor/{ip_address}/dev/{if_name}", Better, missingSucceeds},
 		}},
 		{"Routes", []Operation{
 			{"GET", "/config/route/all", Better, "also interface and metric; counters are 0, as the kernel has none"},
 			{"POST", "/config/route", Better, "IPv6 too; kept over restarts, recreated when it vanishes; a repetition with another gateway changes it; protocol is a name, GET returns the kernel's number"},
-			{"DELETE", "/config/route/destinationIPNet/{ip_address}/{mask}", Better, gone},
+			{"DELETE", "/config/route/destinationIPNet/{ip_address}/{mask}", Better, missingSucceeds},
 		}},
 		{"Addresses", []Operation{
 			{"GET", "/config/ipv4address/all", Better, "IPv6 addresses too"},
 			{"POST", "/config/ipv4address", Better, "IPv6 too; kept over restarts, recreated when it vanishes; 409 if the interface has it"},
-			{"DELETE", "/config/ipv4address/{ip_address}/{mask}/dev/{if_name}", Better, gone + "; one that carries connections of the machine itself, such as the request's, needs force=true"},
+			{"DELETE", "/config/ipv4address/{ip_address}/{mask}/dev/{if_name}", Better, missingSucceeds + "; one that carries connections of the machine itself, such as the request's, needs force=true"},
 		}},
 	}
 }
@@ -130,25 +130,25 @@ func clustering() []Section[Operation] {
 		{"BFD", []Operation{
 			{"GET", "/config/bfd/all", Better, "also the role, why, the last error, and counters"},
 			{"POST", "/config/bfd", Better, "IPv6; also priority, preempt and multihop; several instances with one peer; no existing loxilb can be the peer"},
-			{"DELETE", "/config/bfd/remoteIP/{remote_ip}", Better, gone},
+			{"DELETE", "/config/bfd/remoteIP/{remote_ip}", Better, missingSucceeds},
 		}},
 		{"BGP", []Operation{
 			{"GET", "/config/bgp/neigh/all", Better, "also options, prefixes sent and received, flaps and the last error"},
 			{"POST", "/config/bgp/neigh", Better, "also password, times, source, passive, BFD, and neighbors without an address; needs --bgp"},
-			{"DELETE", "/config/bgp/neigh/{ip_address}", Better, "a neighbor with another remoteAs stays, and a header Warning says so; " + gone},
+			{"DELETE", "/config/bgp/neigh/{ip_address}", Better, "a neighbor with another remoteAs stays, and a header Warning says so; " + missingSucceeds},
 			{"POST", "/config/bgp/global", Better, "also graceful restart; an empty routerId is an address of the node; needs --bgp"},
 			{"GET", "/config/bgp/global/all", Ours, ""},
 			{"DELETE", "/config/bgp/global", Ours, ""},
 			{"POST", "/config/bgp/policy/definedsets/{defineset_type}", Better, "the same content again is refused with 409; needs --bgp"},
 			{"GET", "/config/bgp/policy/definedsets/{defineset_type}/{type_name}", Same, ""},
-			{"DELETE", "/config/bgp/policy/definedsets/{defineset_type}/{type_name}", Better, gone},
+			{"DELETE", "/config/bgp/policy/definedsets/{defineset_type}/{type_name}", Better, missingSucceeds},
 			{"POST", "/config/bgp/policy/definedsets", Ours, "the type is in the body"},
 			{"GET", "/config/bgp/policy/definedsets/all", Ours, ""},
 			{"GET", "/config/bgp/policy/definitions/all", Same, ""},
 			{"POST", "/config/bgp/policy/definitions", Better, "a policy that exists is changed; its sets may be created later; needs --bgp"},
-			{"DELETE", "/config/bgp/policy/definitions/{policy_name}", Better, gone},
+			{"DELETE", "/config/bgp/policy/definitions/{policy_name}", Better, missingSucceeds},
 			{"POST", "/config/bgp/policy/apply", Better, "ipAddress global is all neighbors; needs --bgp"},
-			{"DELETE", "/config/bgp/policy/apply", Better, "without policies, all of them; " + gone},
+			{"DELETE", "/config/bgp/policy/apply", Better, "without policies, all of them; " + missingSucceeds},
 			{"GET", "/config/bgp/policy/apply/all", Ours, ""},
 			{"DELETE", "/config/bgp/policy/apply/{ip_address}/{policy_type}", Ours, ""},
 		}},

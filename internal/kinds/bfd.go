@@ -19,7 +19,7 @@ const BFDName = "bfd"
 // BFD registers BFD sessions between nodes.
 func BFD() Kind[netobj.BFDSession, v1.BfdSession] {
 	stored := asJSON(func(s netobj.BFDSession) string { return s.Key() }, func(s netobj.BFDSession) error { return s.Validate() })
-	stored.Most, stored.Plural = 32, "BFD sessions" // the number of claims that fit into a packet
+	stored.Max, stored.Plural = 32, "BFD sessions" // the number of claims that fit into a packet
 	stored.Places = func(s netobj.BFDSession) []string { return []string{lb.InstanceKey(s.Instance)} }
 	stored.Taken = func(s netobj.BFDSession, other string) error {
 		return lb.NewFieldError(lb.FieldInstance, cmp.Or(s.Instance, "default"), "already has BFD session "+other, "one for each instance")

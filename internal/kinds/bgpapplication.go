@@ -14,7 +14,7 @@ func BGPApplication() Kind[bgp.Application, v1.BgpPolicyApplication] {
 		a.Policies = slices.Clone(a.Policies)
 		return a
 	})
-	stored.Most, stored.Plural = 2048, "applications of BGP policies"
+	stored.Max, stored.Plural = 2048, "applications of BGP policies"
 	return Kind[bgp.Application, v1.BgpPolicyApplication]{
 		Words: Words{
 			Name: BGPApplicationName, Document: "BGPPolicyApply", Command: "bgpapply", List: "bgpPolicyApplyAttr", Exported: true, Verified: true,

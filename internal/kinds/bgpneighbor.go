@@ -15,7 +15,7 @@ import (
 // BGPNeighbor registers BGP neighbors.
 func BGPNeighbor() Kind[bgp.Neighbor, v1.BgpNeighbor] {
 	stored := asJSON(bgp.Neighbor.Key, bgp.Neighbor.Validate)
-	stored.Most, stored.Plural = 1024, "BGP neighbors"
+	stored.Max, stored.Plural = 1024, "BGP neighbors"
 	stored.Keep = bgp.Neighbor.KeepPassword
 	return Kind[bgp.Neighbor, v1.BgpNeighbor]{
 		Words: Words{

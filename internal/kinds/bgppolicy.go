@@ -18,7 +18,7 @@ func BGPPolicy() Kind[bgp.Policy, v1.BgpPolicy] {
 		p.Statements = slices.Clone(p.Statements)
 		return p
 	})
-	stored.Most, stored.Plural = 1024, "BGP policies"
+	stored.Max, stored.Plural = 1024, "BGP policies"
 	return Kind[bgp.Policy, v1.BgpPolicy]{
 		Words:  Words{Name: BGPPolicyName, Document: "BGPPolicy", Command: "bgppolicy", List: "bgpPolicyAttr", Exported: true, Verified: true},
 		Stored: stored,

@@ -14,7 +14,7 @@ func BGPSet() Kind[bgp.DefinedSet, v1.BgpDefinedSet] {
 		d.Members, d.Prefixes = slices.Clone(d.Members), slices.Clone(d.Prefixes)
 		return d
 	})
-	stored.Most, stored.Plural = 1024, "sets of BGP policies"
+	stored.Max, stored.Plural = 1024, "sets of BGP policies"
 	return Kind[bgp.DefinedSet, v1.BgpDefinedSet]{
 		Words:  Words{Name: BGPSetName, Document: "BGPDefinedSet", Command: "bgpset", List: "definedsetsAttr", Exported: true, Verified: true},
 		Stored: stored,

@@ -25,7 +25,7 @@ func Drain() Kind[lb.Drain, v1.Drain] {
 			Format:   2,
 			Encode:   encodeDrain,
 			Decode:   decodeDrain,
-			Most:     1024, // each service that is applied is compared with all
+			Max:      1024, // each service that is applied is compared with all
 			Plural:   "endpoints that are drained",
 			Shared:   true,
 		},

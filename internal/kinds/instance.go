@@ -11,7 +11,7 @@ const InstanceName = "instance"
 // Instance registers the roles of this node for the services of instances.
 func Instance() Kind[lb.Instance, v1.InstanceState] {
 	stored := asJSON(func(i lb.Instance) string { return i.Key() }, func(i lb.Instance) error { return i.Validate() })
-	stored.Most = 1024 // a change of one visits all VIPs
+	stored.Max = 1024 // a change of one visits all VIPs
 	stored.Plural = "instances"
 	stored.Urgent = true // a peer gives or takes VIPs meanwhile
 	return Kind[lb.Instance, v1.InstanceState]{

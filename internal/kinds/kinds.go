@@ -105,7 +105,7 @@ type Stored[T any] struct {
 	// zero value stands for no object.
 	Keep func(wanted, stored T) (T, error)
 
-	Most   int    // maximum number of objects; 0: any
+	Max    int    // maximum number of objects; 0: any
 	Plural string // their name in the refusal of more
 	Urgent bool   // they change even while the disk refuses to store that: see store.Kind
 	Shared bool   // with --store, the same on all nodes; otherwise local to the node

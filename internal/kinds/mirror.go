@@ -18,7 +18,7 @@ func Mirror() Kind[policy.Mirror, v1.Mirror] {
 		List: "mirrAttr", Exported: true, Verified: true,
 	}
 	stored := asJSON(func(m policy.Mirror) string { return m.Name }, policy.Mirror.Validate)
-	stored.Most, stored.Shared = 1024, true
+	stored.Max, stored.Shared = 1024, true
 	return Kind[policy.Mirror, v1.Mirror]{
 		Words:  words,
 		Stored: attached(stored, words.Name, func(m policy.Mirror) policy.Attachment { return m.Attachment }),

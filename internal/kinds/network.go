@@ -8,7 +8,7 @@ import (
 // netObject registers a kind of objects of the kernel's network.
 func netObject[T netobj.Object[T], B any](words Words) Kind[T, B] {
 	stored := asJSON(func(o T) string { return o.Key() }, func(o T) error { return o.Validate() })
-	stored.Most = 65536 // they are compared with the kernel's together
+	stored.Max = 65536 // they are compared with the kernel's together
 	stored.Plural = "objects of kind " + words.Name
 	return Kind[T, B]{Words: words, Stored: stored}
 }

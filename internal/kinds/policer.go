@@ -16,7 +16,7 @@ func Policer() Kind[policy.Policer, v1.Policy] {
 		List: "polAttr", Exported: true, Verified: true,
 	}
 	stored := asJSON(func(p policy.Policer) string { return p.Name }, policy.Policer.Validate)
-	stored.Most, stored.Shared = 8192, true // the existing loxilb's limit
+	stored.Max, stored.Shared = 8192, true // the existing loxilb's limit
 	return Kind[policy.Policer, v1.Policy]{
 		Words:  words,
 		Stored: attached(stored, words.Name, func(p policy.Policer) policy.Attachment { return p.Attachment }),

@@ -28,7 +28,7 @@ func Rule() Kind[policy.Rule, v1.FirewallRule] {
 				return 1, b, err
 			},
 			Decode: func(_ int, object []byte) (policy.Rule, error) { return policy.UnmarshalRule(object) },
-			Most:   policy.MaxRules,
+			Max:    policy.MaxRules,
 			Plural: "firewall rules",
 			Shared: true,
 		},

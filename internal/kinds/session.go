@@ -13,7 +13,7 @@ const SessionName = "session"
 // Session registers sessions of mobile users.
 func Session() Kind[lb.Session, v1.Session] {
 	stored := asJSON(func(s lb.Session) string { return s.Name }, lb.Session.Validate)
-	stored.Most, stored.Plural, stored.Shared = 20_000, "sessions", true
+	stored.Max, stored.Plural, stored.Shared = 20_000, "sessions", true
 	stored.Places = func(s lb.Session) []string {
 		return []string{fmt.Sprintf("tunnel %d:%s", s.Core.TEID, s.Core.Addr)}
 	}

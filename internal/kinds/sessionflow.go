@@ -13,7 +13,7 @@ const SessionFlowName = "sessionulcl"
 // SessionFlow registers classifiers of sessions.
 func SessionFlow() Kind[lb.SessionFlow, v1.SessionUlCl] {
 	stored := asJSON(lb.SessionFlow.Key, lb.SessionFlow.Validate)
-	stored.Most, stored.Plural, stored.Shared = 60_000, "session classifiers", true
+	stored.Max, stored.Plural, stored.Shared = 60_000, "session classifiers", true
 	return Kind[lb.SessionFlow, v1.SessionUlCl]{
 		Words: Words{
 			Name: SessionFlowName, Document: SessionFlowDocument, Command: "sessionulcl", Aliases: []string{"ulcl", "ulcls", "sessionulcls"},

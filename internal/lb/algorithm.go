@@ -105,15 +105,15 @@ const MaxBackup = 9
 const maxPercent = 100
 
 // Level returns the last level of endpoints that gets new connections: levels are added from the
-// first one on until they have enough weight. takes has the endpoints' weights for new connections;
-// 0 means none.
-func (s *Service) Level(takes []uint32) (level uint8) {
+// first one on until they have enough weight. weights has the endpoints' weights for new
+// connections; 0 means none.
+func (s *Service) Level(weights []uint32) (level uint8) {
 	for _, level = range s.levels() {
 		var has, all uint64
 		for i, e := range s.Endpoints {
 			if e.Backup == level {
 				all += uint64(e.Weight)
-				if takes[i] > 0 {
+				if weights[i] > 0 {
 					has += uint64(e.Weight)
 				}
 			}

@@ -11,7 +11,7 @@ func TestLevel(t *testing.T) {
 	for _, tc := range []struct {
 		endpoints string
 		below     uint8
-		takes     []uint32
+		available []uint32
 		want      uint8
 	}{
 		{"10.0.0.1:80,10.0.0.2:80", 0, []uint32{0, 0}, 0},
@@ -32,8 +32,8 @@ func TestLevel(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.FailoverBelow = tc.below
-		if got := s.Level(tc.takes); got != tc.want {
-			t.Errorf("%s below %d, %v take connections: level %d, want %d", tc.endpoints, tc.below, tc.takes, got, tc.want)
+		if got := s.Level(tc.available); got != tc.want {
+			t.Errorf("%s below %d, %v take connections: level %d, want %d", tc.endpoints, tc.below, tc.available, got, tc.want)
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"loxilb/test/await"
 	"loxilb/test/net/rig"
 	"loxilb/test/netnstest"
 	"loxilb/test/netnstest/labtest"
@@ -118,10 +119,12 @@ func (m *machine) getsStuck() {
 	m.t.Helper()
 	m.run("sh", "-c", "mkdir -p /run/systemd/system/loxilb.service.d && printf '[Service]\\nWatchdogSec=1s\\n' >/run/systemd/system/loxilb.service.d/soon.conf && systemctl daemon-reload && systemctl restart loxilb")
 	pid := m.property("MainPID")
-	time.Sleep(2 * time.Second) // longer than the watchdog's timeout
-	if now := m.property("MainPID"); now != pid {
-		m.t.Errorf("the watchdog has ended a daemon that was well")
-	}
+	await.Steady(m.t, 2*time.Second, func() error { // longer than the watchdog's timeout
+		if now := m.property("MainPID"); now != pid {
+			return fmt.Errorf("the watchdog has ended a daemon that was well: process %s, want %s", now, pid)
+		}
+		return nil
+	})
 	m.run("sh", "-c", "kill -STOP "+pid)
 	labtest.Eventually(m.t, bootPatience, func(context.Context) error {
 		if now := m.property("MainPID"); now == pid || now == "0" || m.property("ActiveState") != "active" {

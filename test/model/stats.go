@@ -18,7 +18,7 @@ func (m *Model) Stats(key lb.Key) (report.ServiceStats, error) {
 		one := m.statsOf(e)
 		s.EndpointStats = add(s.EndpointStats, one)
 		if svc.Endpoints[i].Weight > 0 {
-			one.Takes, one.Share = true, 1 // no endpoint of the model comes slowly
+			one.Available, one.Share = true, 1 // no endpoint of the model comes slowly
 		}
 		s.Endpoints = append(s.Endpoints, one)
 	}

@@ -7,10 +7,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// names returns the steps: system calls whose changes outlive the process or are visible to others.
-// Calls that only read are not steps: a process that is killed anywhere between two steps leaves
-// the same state.
-func names() map[uint32]string {
+// stepCalls returns the system calls that are steps: their changes outlive the process or are
+// visible to others. Calls that only read are not steps: a process that is killed anywhere between
+// two steps leaves the same state.
+func stepCalls() map[uint32]string {
 	return map[uint32]string{
 		unix.SYS_PWRITE64: "pwrite64", unix.SYS_FSYNC: "fsync", unix.SYS_FDATASYNC: "fdatasync", unix.SYS_FTRUNCATE: "ftruncate",
 		unix.SYS_RENAMEAT: "renameat", unix.SYS_RENAMEAT2: "renameat2", unix.SYS_LINKAT: "linkat", unix.SYS_UNLINKAT: "unlinkat",
@@ -18,9 +18,9 @@ func names() map[uint32]string {
 	}
 }
 
-// commands returns the commands of bpf(2) that are steps. Creating maps and programs is none:
+// stepCommands returns the commands of bpf(2) that are steps. Creating maps and programs is none:
 // without pins they end with the process.
-func commands() map[uint32]string {
+func stepCommands() map[uint32]string {
 	return map[uint32]string{unix.BPF_MAP_UPDATE_ELEM: "MAP_UPDATE_ELEM", unix.BPF_MAP_DELETE_ELEM: "MAP_DELETE_ELEM",
 		unix.BPF_MAP_LOOKUP_AND_DELETE_ELEM:  "MAP_LOOKUP_AND_DELETE_ELEM",
 		unix.BPF_MAP_LOOKUP_AND_DELETE_BATCH: "MAP_LOOKUP_AND_DELETE_BATCH", unix.BPF_MAP_UPDATE_BATCH: "MAP_UPDATE_BATCH",
@@ -42,19 +42,19 @@ func filter() []unix.SockFilter {
 		return unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: offset}
 	}
 	end := func(action uint32) unix.SockFilter { return unix.SockFilter{Code: unix.BPF_RET, K: action} }
-	skip := func(test uint16, value uint32, otherwise int) unix.SockFilter { // continues if the test holds
+	jumpUnless := func(test uint16, value uint32, otherwise int) unix.SockFilter { // continues if the test holds
 		return unix.SockFilter{Code: unix.BPF_JMP | test | unix.BPF_K, K: value, Jf: uint8(otherwise)}
 	}
 	stop, pass := end(unix.SECCOMP_RET_USER_NOTIF), end(unix.SECCOMP_RET_ALLOW)
 
 	program := []unix.SockFilter{load(offsetNumber)}
-	for number := range names() {
-		program = append(program, skip(unix.BPF_JEQ, number, 1), stop)
+	for number := range stepCalls() {
+		program = append(program, jumpUnless(unix.BPF_JEQ, number, 1), stop)
 	}
-	program = append(program, skip(unix.BPF_JEQ, unix.SYS_WRITE, 4), load(offsetArgument), skip(unix.BPF_JGT, uint32(unix.Stderr), 1), stop, pass)
-	program = append(program, skip(unix.BPF_JEQ, unix.SYS_BPF, 2*len(commands())+1), load(offsetArgument))
-	for command := range commands() {
-		program = append(program, skip(unix.BPF_JEQ, command, 1), stop)
+	program = append(program, jumpUnless(unix.BPF_JEQ, unix.SYS_WRITE, 4), load(offsetArgument), jumpUnless(unix.BPF_JGT, uint32(unix.Stderr), 1), stop, pass)
+	program = append(program, jumpUnless(unix.BPF_JEQ, unix.SYS_BPF, 2*len(stepCommands())+1), load(offsetArgument))
+	for command := range stepCommands() {
+		program = append(program, jumpUnless(unix.BPF_JEQ, command, 1), stop)
 	}
 	return append(program, pass)
 }

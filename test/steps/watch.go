@@ -174,7 +174,7 @@ func release(fd int, id uint64) error {
 func nameOf(n notice) string {
 	switch n.number {
 	case unix.SYS_BPF:
-		return "bpf " + commands()[uint32(n.args[0])]
+		return "bpf " + stepCommands()[uint32(n.args[0])]
 	case unix.SYS_WRITE:
 		file, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/%d", n.thread, int32(n.args[0])))
 		if err != nil || strings.HasPrefix(file, "anon_inode:") || strings.HasPrefix(file, "pipe:") {
@@ -185,5 +185,5 @@ func nameOf(n notice) string {
 		}
 		return "write " + file
 	}
-	return names()[n.number]
+	return stepCalls()[n.number]
 }

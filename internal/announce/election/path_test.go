@@ -20,8 +20,8 @@ func (noGuard) Keep([]string)         {}
 func (noGuard) Record(Lease)          {}
 func (noGuard) Recorded() (l Lease)   { return l }
 
-// listening returns a manager with one election, whose path hears what the test tells it, and a
-// function for its role.
+// listening returns the path of a manager's only election, which the test calls in place of a BFD
+// session, and a function for the role.
 func listening(t *testing.T, stored lb.Role) (*path, func() lb.Role) {
 	t.Helper()
 	m := NewManager(noGuard{}, func(f func() error) error { return f() }, func() bool { return false })

@@ -135,29 +135,29 @@ func TestMalformed(t *testing.T) {
 	c := startChild(t, l.node)
 	c.call("Start", bgp.Speaker{ASN: nodeASN})
 	keepalive := message(keepaliveMessage)
-	cut := func(b []byte, at int, value ...byte) []byte {
+	patched := func(b []byte, at int, value ...byte) []byte {
 		b = append([]byte(nil), b...)
 		copy(b[at:], value)
 		return b
 	}
-	up := open(longHold, goodCapabilities...)
+	goodOpen := open(longHold, goodCapabilities...)
 	attacks := map[string][][]byte{
-		"marker":                  {cut(up, 0, 0)},
-		"message too short":       {cut(up, 16, 0, 1)},
-		"message too long":        {cut(up, 16, 0xff, 0xff)},
-		"message of no type":      {cut(up, 18, 77)},
-		"version":                 {cut(up, headerSize, 3)},
+		"marker":                  {patched(goodOpen, 0, 0)},
+		"message too short":       {patched(goodOpen, 16, 0, 1)},
+		"message too long":        {patched(goodOpen, 16, 0xff, 0xff)},
+		"message of no type":      {patched(goodOpen, 18, 77)},
+		"version":                 {patched(goodOpen, headerSize, 3)},
 		"another AS":              {open(longHold, 1, 4, 0, 1, 0, 1, 65, 4, 0, 0, 1, 1)},
-		"hold time of 1 s":        {cut(up, headerSize+3, 0, 1)},
-		"no router id":            {cut(up, headerSize+5, 0, 0, 0, 0)},
-		"parameters too long":     {cut(up, headerSize+9, 0xff)},
-		"capability too long":     {cut(up, headerSize+13, 0xff)},
+		"hold time of 1 s":        {patched(goodOpen, headerSize+3, 0, 1)},
+		"no router id":            {patched(goodOpen, headerSize+5, 0, 0, 0, 0)},
+		"parameters too long":     {patched(goodOpen, headerSize+9, 0xff)},
+		"capability too long":     {patched(goodOpen, headerSize+13, 0xff)},
 		"capability without data": {open(longHold, 65, 0)},
 		"UPDATE first":            {update(goodAttributes...)},
-		"withdrawn too long":      {up, keepalive, message(updateMessage, 0xff, 0xff, 0, 0)},
-		"attributes too long":     {up, keepalive, message(updateMessage, 0, 0, 0xff, 0xff)},
-		"prefix of 33 bits":       {up, keepalive, message(updateMessage, append([]byte{0, 0, 0, byte(len(goodAttributes))}, append(goodAttributes, 33, 1, 2, 3, 4, 5)...)...)},
-		"UPDATE without a body":   {up, keepalive, message(updateMessage)},
+		"withdrawn too long":      {goodOpen, keepalive, message(updateMessage, 0xff, 0xff, 0, 0)},
+		"attributes too long":     {goodOpen, keepalive, message(updateMessage, 0, 0, 0xff, 0xff)},
+		"prefix of 33 bits":       {goodOpen, keepalive, message(updateMessage, append([]byte{0, 0, 0, byte(len(goodAttributes))}, append(goodAttributes, 33, 1, 2, 3, 4, 5)...)...)},
+		"UPDATE without a body":   {goodOpen, keepalive, message(updateMessage)},
 	}
 	number := 0
 	broken := map[string]string{}
@@ -168,7 +168,7 @@ func TestMalformed(t *testing.T) {
 	var good []*attacker
 	for what, messages := range map[string][][]byte{
 		"unknown capabilities": {open(longHold, append([]byte{200, 3, 1, 2, 3, 255, 0}, goodCapabilities...)...), keepalive},
-		"unknown attribute":    {up, keepalive, update(append(goodAttributes, 0xc0, 200, 2, 1, 2)...)},
+		"unknown attribute":    {goodOpen, keepalive, update(append(goodAttributes, 0xc0, 200, 2, 1, 2)...)},
 	} {
 		a := l.attack(t, c, number, longHold, messages...)
 		t.Log(what)

@@ -27,14 +27,14 @@ const (
 
 // peer is a neighbor that gobgp has.
 type peer struct {
-	key    string
-	addr   string // without an address: of the router on its link
-	config bgp.Neighbor
-	place  place       // of a link-local address
-	hasBFD bool        // BFD is enabled in gobgp
-	link   int         // index of the interface that leads to it, while established; 0: several hops
-	pause  *time.Timer // until a session that received too many prefixes begins again; nil: none
-	status status
+	key       string
+	addr      string // without an address: of the router on its link
+	config    bgp.Neighbor
+	linkLocal linkLocalAddr // zero: addr is not link-local
+	hasBFD    bool          // BFD is enabled in gobgp
+	link      int           // index of the interface that leads to it, while established; 0: several hops
+	pause     *time.Timer   // until a session that received too many prefixes begins again; nil: none
+	status    status
 }
 
 // applyPeers passes changed neighbors to gobgp.
@@ -67,11 +67,11 @@ func (e *engine) addPeer(k string, n bgp.Neighbor) error {
 		}
 		e.owner.again() // policies may name the neighbor
 	}
-	on, err := placeOf(addr)
+	on, err := linkLocalOf(addr)
 	if err != nil {
 		return e.refuse(k, err)
 	}
-	p := &peer{key: k, addr: addr.String(), config: n, place: on, status: status{since: time.Now()}}
+	p := &peer{key: k, addr: addr.String(), config: n, linkLocal: on, status: status{since: time.Now()}}
 	if err := e.server.AddPeer(context.Background(), &api.AddPeerRequest{Peer: e.apiPeer(p)}); err != nil {
 		return e.refuse(k, err)
 	}
@@ -145,8 +145,8 @@ func (e *engine) apiPeer(p *peer) *api.Peer {
 	}
 	if n.Source.IsValid() {
 		a.Transport.LocalAddress = n.Source.String()
-	} else if p.place.local.IsValid() { // otherwise gobgp refuses changes while the interface is away
-		a.Transport.LocalAddress = p.place.local.String()
+	} else if p.linkLocal.local.IsValid() { // otherwise gobgp refuses changes while the interface is away
+		a.Transport.LocalAddress = p.linkLocal.local.String()
 	}
 	if n.Multihop > 0 {
 		a.EbgpMultihop = &api.EbgpMultihop{Enabled: true, MultihopTtl: uint32(n.Multihop)}

@@ -150,28 +150,28 @@ func (e *engine) unnumbered() map[string]bool {
 	return links
 }
 
-// place is the interface of a link-local neighbor, and this node's address there. gobgp keeps both
-// as they were when the neighbor was added.
-type place struct {
+// linkLocalAddr is the interface of a link-local neighbor, and this node's address there. gobgp
+// keeps both as they were when the neighbor was added.
+type linkLocalAddr struct {
 	index int
 	local netip.Addr
 }
 
-// placeOf returns the place of an address; zero: it is not link-local.
-func placeOf(addr netip.Addr) (place, error) {
+// linkLocalOf returns the interface and local address for a neighbor; zero: it is not link-local.
+func linkLocalOf(addr netip.Addr) (linkLocalAddr, error) {
 	if addr.Zone() == "" {
-		return place{}, nil
+		return linkLocalAddr{}, nil
 	}
 	i, err := net.InterfaceByName(addr.Zone())
 	if err != nil {
-		return place{}, fmt.Errorf("interface %s: %w", addr.Zone(), err)
+		return linkLocalAddr{}, fmt.Errorf("interface %s: %w", addr.Zone(), err)
 	}
 	local, err := linkLocal(i)
 	if err != nil {
-		return place{}, err
+		return linkLocalAddr{}, err
 	}
 	forgetZones()
-	return place{i.Index, local}, nil
+	return linkLocalAddr{i.Index, local}, nil
 }
 
 // moved reports whether a link-local neighbor must be added again: the router has another address,
@@ -186,8 +186,8 @@ func (p *peer) moved() bool {
 			return false
 		}
 	}
-	on, err := placeOf(addr)
-	return err == nil && (addr.String() != p.addr || on != p.place)
+	on, err := linkLocalOf(addr)
+	return err == nil && (addr.String() != p.addr || on != p.linkLocal)
 }
 
 // forgetZones makes the package net read the numbers of interfaces again. It keeps them for a

@@ -219,7 +219,7 @@ func New(o Options) *API {
 	a.Observation = observation.New(observation.Options{
 		Store: o.Store, DataPath: o.DataPath, Health: o.Health, Sampler: o.Sampler,
 		Sync: func(now *store.Snapshot, key lb.Key) servicestate.Sync {
-			return servicestate.SyncOf(a.AppliedOf(now, key))
+			return servicestate.SyncOf(a.AppliedStatus(now, key))
 		},
 		Explainer: o.Explainer, Verifier: o.Verifier, Doctor: o.Doctor,
 		Events: o.Events, Metrics: o.Metrics, MetricsOff: o.MetricsOff, Ready: o.Ready, Version: o.Version, Roles: a.InstanceStates, Drain: o.Drain, Cluster: o.Cluster, Nodes: o.Nodes, Announcements: o.AllAnnouncements, Sessions: o.BGP,

@@ -21,7 +21,7 @@ const (
 // yamlValue is a part of a YAML document, and the line where the document begins.
 type yamlValue struct {
 	*yaml.Node
-	above int
+	lineOffset int
 }
 
 // yamlDocuments parses the documents of a file separately, so that an error in one does not hide
@@ -36,13 +36,13 @@ func yamlDocuments(data []byte, r *reader) iter.Seq[value] {
 			var doc yaml.Node
 			if err := yaml.Unmarshal(part.text, &doc); err != nil {
 				line, text := syntaxOf(err)
-				r.failed(part.above+line, columnOf(part.text, line), "it is not YAML: %s", text)
+				r.failed(part.lineOffset+line, columnOf(part.text, line), "it is not YAML: %s", text)
 				if r.full() {
 					return
 				}
 				continue
 			}
-			if doc.Kind == yaml.DocumentNode && !yield(yamlValue{doc.Content[0], part.above}) {
+			if doc.Kind == yaml.DocumentNode && !yield(yamlValue{doc.Content[0], part.lineOffset}) {
 				return
 			}
 		}
@@ -65,8 +65,8 @@ func nodes(data []byte) (n int) {
 }
 
 type yamlPart struct {
-	text  []byte
-	above int
+	text       []byte
+	lineOffset int
 }
 
 // split cuts at lines that begin with three dashes or dots, which no document can have within it.
@@ -126,7 +126,7 @@ func (v yamlValue) node() *yaml.Node {
 	return v.Node
 }
 
-func (v yamlValue) place() (line, column int) { return v.above + v.Line, v.Column }
+func (v yamlValue) place() (line, column int) { return v.lineOffset + v.Line, v.Column }
 func (v yamlValue) null() bool                { return v.node().ShortTag() == "!!null" }
 func (v yamlValue) object() bool              { return v.node().Kind == yaml.MappingNode }
 func (v yamlValue) text() string              { return v.node().Value }
@@ -145,7 +145,7 @@ func (v yamlValue) member(name string) (value, bool) {
 		content := v.node().Content
 		for i := 0; i+1 < len(content); i += 2 {
 			if strings.EqualFold(content[i].Value, name) {
-				return yamlValue{content[i+1], v.above}, true
+				return yamlValue{content[i+1], v.lineOffset}, true
 			}
 		}
 	}
@@ -157,13 +157,13 @@ func (v yamlValue) elements() (list []value, ok bool) {
 		return nil, false
 	}
 	for _, e := range v.node().Content {
-		list = append(list, yamlValue{e, v.above})
+		list = append(list, yamlValue{e, v.lineOffset})
 	}
 	return list, true
 }
 
 func (v yamlValue) json(r *reader) json.RawMessage {
-	w := &yamlWriter{reader: r, above: v.above}
+	w := &yamlWriter{reader: r, lineOffset: v.lineOffset}
 	w.write(v.Node, 0)
 	r.written += w.out.Len()
 	return w.out.Bytes()
@@ -172,13 +172,13 @@ func (v yamlValue) json(r *reader) json.RawMessage {
 // yamlWriter writes YAML as JSON.
 type yamlWriter struct {
 	*reader
-	above int
-	out   bytes.Buffer
-	full  bool
+	lineOffset int
+	out        bytes.Buffer
+	full       bool
 }
 
 func (w *yamlWriter) addError(n *yaml.Node, format string, args ...any) {
-	w.failed(w.above+n.Line, n.Column, format, args...)
+	w.failed(w.lineOffset+n.Line, n.Column, format, args...)
 }
 
 func (w *yamlWriter) write(n *yaml.Node, depth int) {

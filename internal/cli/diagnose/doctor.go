@@ -46,20 +46,20 @@ func doctorCommand(o *session.Options) *cobra.Command {
 	return cmd
 }
 
-// patientOf returns a diagnosis: the daemon's, or one made from here.
-type patientOf interface {
+// A diagnoser runs the checks of doctor: in the daemon, or in this process.
+type diagnoser interface {
 	check(context.Context) (v1.Diagnosis, error)
 	fix(ctx context.Context, id string) ([]string, error)
 }
 
 func examine(ctx context.Context, o *session.Options, fix, yes bool) error {
-	var who patientOf = &remote{o}
-	d, err := who.check(ctx)
+	var source diagnoser = &remote{o}
+	d, err := source.check(ctx)
 	var failed *session.Failure
 	if errors.As(err, &failed) && failed.Code == session.ExitUnreachable && !o.IsRemote() {
 		fmt.Fprintln(o.Env.Stderr, "No daemon answers in this network namespace: services, endpoints and VIPs are not checked.")
-		who = localRunner{}
-		d, err = who.check(ctx)
+		source = localRunner{}
+		d, err = source.check(ctx)
 	}
 	if err != nil {
 		return err
@@ -79,7 +79,7 @@ func examine(ctx context.Context, o *session.Options, fix, yes bool) error {
 		}
 	}
 	if fix {
-		if d, err = mendAll(ctx, o, who, d, yes); err != nil {
+		if d, err = fixAll(ctx, o, source, d, yes); err != nil {
 			return err
 		}
 	}
@@ -91,8 +91,8 @@ func examine(ctx context.Context, o *session.Options, fix, yes bool) error {
 	return nil
 }
 
-// mendAll repairs findings that the user confirms, and returns the remaining ones.
-func mendAll(ctx context.Context, o *session.Options, who patientOf, d v1.Diagnosis, yes bool) (v1.Diagnosis, error) {
+// fixAll repairs findings that the user confirms, and returns the remaining ones.
+func fixAll(ctx context.Context, o *session.Options, source diagnoser, d v1.Diagnosis, yes bool) (v1.Diagnosis, error) {
 	answers := bufio.NewReader(o.Env.Stdin)
 	for _, f := range d.Findings {
 		if !f.Fixable {
@@ -106,7 +106,7 @@ func mendAll(ctx context.Context, o *session.Options, who patientOf, d v1.Diagno
 				continue
 			}
 		}
-		done, err := who.fix(ctx, f.Id)
+		done, err := source.fix(ctx, f.Id)
 		if err != nil {
 			return d, err
 		}
@@ -114,10 +114,10 @@ func mendAll(ctx context.Context, o *session.Options, who patientOf, d v1.Diagno
 			return d, err
 		}
 	}
-	return who.check(ctx)
+	return source.check(ctx)
 }
 
-// remote is the daemon's.
+// remote asks the daemon to run the checks.
 type remote struct{ o *session.Options }
 
 func (r *remote) check(ctx context.Context) (d v1.Diagnosis, err error) {
@@ -148,7 +148,7 @@ func (localRunner) fix(_ context.Context, id string) ([]string, error) {
 	if os.Geteuid() != 0 {
 		return nil, session.Refused("only root can apply fixes")
 	}
-	done, err := doctor.Here(doctor.Facts{}).Mend(id)
+	done, err := doctor.Here(doctor.Facts{}).Fix(id)
 	if err != nil {
 		return nil, session.Refused("%v", err)
 	}

@@ -24,7 +24,7 @@ func Key(k lb.Key) bpf.TcServiceKey {
 // the same endpoints. path returns the path to an endpoint, if known; it may be nil. The service
 // must have passed lb.Service.Validate.
 func Service(s lb.Service, up func(lb.Endpoint) bool, seed uint64, path func(netip.Addr) Path) bpf.ServiceTable {
-	return Weighted(s, Weights{Takes: EffectiveWeights(&s, up)}, seed, path)
+	return Weighted(s, Weights{Current: EffectiveWeights(&s, up)}, seed, path)
 }
 
 // Weighted is Service with these weights for new connections.
@@ -70,7 +70,7 @@ func Weighted(s lb.Service, w Weights, seed uint64, path func(netip.Addr) Path) 
 	}
 	for i, e := range s.Endpoints {
 		t.Endpoints[i] = bpf.EndpointTable{
-			Addr: bpf.Addr(e.Addr), Port: bpf.Port(e.Port), Shift: e.PortMax != 0, Weight: e.Weight, Takes: w.row(&s, i),
+			Addr: bpf.Addr(e.Addr), Port: bpf.Port(e.Port), Shift: e.PortMax != 0, Weight: e.Weight, CurrentWeight: w.row(&s, i),
 			ServerID: serverID(e.ServerID),
 		}
 		if NeedsPath(s, e) {

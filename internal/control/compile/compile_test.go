@@ -88,7 +88,7 @@ func TestAllDown(t *testing.T) {
 			t.Errorf("%s: slots: -want +got:\n%s", text, diff)
 		}
 		one := Service(s, func(e lb.Endpoint) bool { return e.Addr == s.Endpoints[2].Addr }, 1, nil)
-		if diff := cmp.Diff([]uint32{2}, one.Slots); diff != "" || one.Endpoints[1].Takes != 0 || one.Endpoints[1].Weight != 1 {
+		if diff := cmp.Diff([]uint32{2}, one.Slots); diff != "" || one.Endpoints[1].CurrentWeight != 0 || one.Endpoints[1].Weight != 1 {
 			t.Errorf("%s, one up: slots: -want +got:\n%s", text, diff)
 		}
 	}

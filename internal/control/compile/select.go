@@ -20,15 +20,15 @@ func places(s lb.Service, w *Weights, seed uint64) []uint32 {
 	case lb.LayoutConsistent:
 		return MaglevTable(seed, nodes(s.Endpoints, w))
 	case lb.LayoutWeighted:
-		return slots(w.scaled(w.Takes))
+		return slots(w.scaled(w.Current))
 	case lb.LayoutCompared:
-		if count(w.Takes) > scan {
-			return slots(w.scaled(w.Takes))
+		if count(w.Current) > scan {
+			return slots(w.scaled(w.Current))
 		}
 	}
-	once := make([]uint32, len(w.Takes))
-	for i, takes := range w.Takes {
-		once[i] = min(takes, 1)
+	once := make([]uint32, len(w.Current))
+	for i, weight := range w.Current {
+		once[i] = min(weight, 1)
 	}
 	if layout == lb.LayoutCompared {
 		return slots(once) // its rows have the weights
@@ -46,7 +46,7 @@ func nodes(endpoints []lb.Endpoint, w *Weights) []MaglevNode {
 		nodes[i] = MaglevNode{
 			Name:   string(binary.BigEndian.AppendUint16(addr[:], e.Port)),
 			Weight: uint32(e.Weight),
-			Down:   w.Takes[i] == 0,
+			Down:   w.Current[i] == 0,
 		}
 		if w.Fractions != nil {
 			nodes[i].Tenths = w.Fractions[i]

@@ -119,17 +119,17 @@ const Tenths = 10
 
 // Weights are the weights of endpoints for new connections.
 type Weights struct {
-	Takes     []uint32 // weight of each endpoint for new connections; 0: none
+	Current   []uint32 // weight of each endpoint for new connections; 0: none
 	Fractions []uint8  // current tenths of each weight; nil: all full
 }
 
 // scaled returns the weights in tenths, or unchanged if none is reduced.
-func (w *Weights) scaled(takes []uint32) []uint32 {
+func (w *Weights) scaled(weights []uint32) []uint32 {
 	if w.Fractions == nil {
-		return takes
+		return weights
 	}
-	scaled := make([]uint32, len(takes))
-	for i, t := range takes {
+	scaled := make([]uint32, len(weights))
+	for i, t := range weights {
 		scaled[i] = t * uint32(w.Fractions[i])
 	}
 	return scaled
@@ -140,20 +140,20 @@ func (w *Weights) scaled(takes []uint32) []uint32 {
 func (w *Weights) row(s *lb.Service, i int) uint32 {
 	switch {
 	case s.SlowStart == 0:
-		return w.Takes[i]
+		return w.Current[i]
 	case w.Fractions == nil:
-		return w.Takes[i] * Tenths
+		return w.Current[i] * Tenths
 	}
-	return w.Takes[i] * uint32(w.Fractions[i])
+	return w.Current[i] * uint32(w.Fractions[i])
 }
 
 // EffectiveWeights returns the weights of a service's endpoints for new connections. up reports
 // whether an endpoint is eligible; nil means all are. An endpoint has weight 0 if it is down, or a
 // backup that is not needed. While none is up, all count as up if the service asks for that.
 func EffectiveWeights(s *lb.Service, up func(lb.Endpoint) bool) []uint32 {
-	takes := HealthyWeights(s, up)
-	ClearBackups(s, takes, s.Level(takes))
-	return takes
+	weights := HealthyWeights(s, up)
+	ClearBackups(s, weights, s.Level(weights))
+	return weights
 }
 
 // HealthyWeights is EffectiveWeights with all backups included.
@@ -172,10 +172,10 @@ func HealthyWeights(s *lb.Service, up func(lb.Endpoint) bool) []uint32 {
 }
 
 // ClearBackups sets the weights of backups above a level to 0.
-func ClearBackups(s *lb.Service, takes []uint32, level uint8) {
+func ClearBackups(s *lb.Service, weights []uint32, level uint8) {
 	for i, e := range s.Endpoints {
 		if e.Backup > level {
-			takes[i] = 0
+			weights[i] = 0
 		}
 	}
 }

@@ -32,14 +32,14 @@ func TestBackups(t *testing.T) {
 				t.Fatal(err)
 			}
 			table := Service(s, func(e lb.Endpoint) bool { return tc.up[e.Addr.As4()[3]-1] == '1' }, 1, nil)
-			got, takes := make([]bool, len(s.Endpoints)), make([]bool, len(s.Endpoints))
+			got, available := make([]bool, len(s.Endpoints)), make([]bool, len(s.Endpoints))
 			for _, slot := range table.Slots {
 				got[slot] = true
 			}
-			for i := range takes {
-				takes[i] = table.Endpoints[i].Takes > 0
+			for i := range available {
+				available[i] = table.Endpoints[i].CurrentWeight > 0
 			}
-			if diff := cmp.Diff(tc.want, got) + cmp.Diff(tc.want, takes); diff != "" {
+			if diff := cmp.Diff(tc.want, got) + cmp.Diff(tc.want, available); diff != "" {
 				t.Errorf("%s%s, up %s: -want +got:\n%s", algorithm, tc.flags, tc.up, diff)
 			}
 		}

@@ -105,10 +105,10 @@ func TestTooManyEndpoints(t *testing.T) {
 			return nil
 		}
 	}
-	mustCommit(t, s, "rest", many(0, kinds.Endpoint().Stored.Most))
-	if _, _, err := s.Commit("rest", many(kinds.Endpoint().Stored.Most, kinds.Endpoint().Stored.Most+1)); !errors.Is(err, store.ErrLimit) {
+	mustCommit(t, s, "rest", many(0, kinds.Endpoint().Stored.Max))
+	if _, _, err := s.Commit("rest", many(kinds.Endpoint().Stored.Max, kinds.Endpoint().Stored.Max+1)); !errors.Is(err, store.ErrLimit) {
 		t.Errorf("one more: %v", err)
 	}
 	mustCommit(t, s, "rest", func(tx *store.Tx) error { return s.Endpoints.Delete(tx, "e0") })
-	mustCommit(t, s, "rest", many(kinds.Endpoint().Stored.Most, kinds.Endpoint().Stored.Most+1))
+	mustCommit(t, s, "rest", many(kinds.Endpoint().Stored.Max, kinds.Endpoint().Stored.Max+1))
 }

@@ -24,7 +24,7 @@ func storeKind[T, B any](k kinds.Kind[T, B]) store.Kind[T] {
 	stored := &k.Stored
 	kind := store.Kind[T]{
 		Name: k.Name, Key: stored.Key, Equal: stored.Equal, Validate: stored.Validate, Clone: stored.Clone,
-		Format: stored.Format, Encode: stored.Encode, Decode: stored.Decode, Most: stored.Most, Plural: stored.Plural,
+		Format: stored.Format, Encode: stored.Encode, Decode: stored.Decode, Max: stored.Max, Plural: stored.Plural,
 		Urgent: stored.Urgent, Shared: stored.Shared,
 	}
 	if stored.Places != nil {

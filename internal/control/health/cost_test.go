@@ -15,6 +15,7 @@ import (
 
 	"loxilb/internal/control/health/probe"
 	"loxilb/internal/lb"
+	"loxilb/test/await"
 	"loxilb/test/netnstest"
 	"loxilb/test/netnstest/faulty"
 	"loxilb/test/netnstest/labtest"
@@ -139,9 +140,18 @@ func cost(t *testing.T, target func(i int) netip.Addr, port uint16) {
 	for i := range targets {
 		m.Set(fmt.Sprint(i), Target{Addr: target(i), Port: port, Probe: lb.Probe{Type: lb.ProbeTCP}})
 	}
-	time.Sleep(5 * time.Second)
+	probed := func(successes int) { // the last target stands for all: reading each would cost CPU time
+		t.Helper()
+		await.NoError(t, time.Minute, func() error {
+			if st, _ := m.Status(fmt.Sprint(targets - 1)); st.Successes < successes {
+				return fmt.Errorf("the last target has %d successes, want %d", st.Successes, successes)
+			}
+			return nil
+		})
+	}
+	probed(2)
 	before, began := used(t), time.Now()
-	time.Sleep(20 * time.Second)
+	probed(12)
 	share := float64(used(t)-before) / float64(time.Since(began))
 	whole := time.Duration(share / rate * float64(time.Second))
 	t.Logf("%.1f %% of a CPU, %v for each probe, of which a connector alone takes %v; %d goroutines", share*100, whole, kernel, runtime.NumGoroutine())

@@ -29,9 +29,9 @@ type Comparer interface {
 }
 
 // Audit compiles the services again and compares them with the data path, including slots; with
-// mend, all are applied again. Services that are due anyway, in slow start, or whose endpoints have
-// just become up or down, count as unsettled.
-func (s *Services) Audit(ctx context.Context, data Comparer, mend bool) report.Compared {
+// repair, all are applied again. Services that are due anyway, in slow start, or whose endpoints
+// have just become up or down, count as unsettled.
+func (s *Services) Audit(ctx context.Context, data Comparer, repair bool) report.Compared {
 	out := report.Compared{Table: "services as desired"}
 	have := s.Tables.Services() // before reading the store: any service that is added meanwhile is in the store
 	var keys []lb.Key
@@ -58,7 +58,7 @@ func (s *Services) Audit(ctx context.Context, data Comparer, mend bool) report.C
 			out.Differences = append(out.Differences, report.Difference{Table: out.Table, Row: row.String(), What: "is in the data path, but not configured"})
 		}
 	}
-	if mend {
+	if repair {
 		s.Mark(keys...) // only differing ones are written
 	}
 	return out

@@ -20,12 +20,12 @@ const failRate = 1000
 func (s *Services) setEnds(service *lb.Service, table *bpf.ServiceTable) {
 	serves := false
 	for _, e := range table.Endpoints {
-		serves = serves || e.Takes > 0
+		serves = serves || e.CurrentWeight > 0
 	}
 	f := endDecision{probes: s.Health.probes, service: service}
 	for i, e := range service.Endpoints {
 		row := &table.Endpoints[i]
-		if row.Takes > 0 {
+		if row.CurrentWeight > 0 {
 			continue
 		}
 		if serves || f.isRefused(e) {

@@ -33,7 +33,7 @@ type Ledger interface {
 	Has(kind, key string) []byte // the object as JSON; nil: not made by loxilb
 	Keys(kind string) []string
 	Note(kind string, objects map[string]any) error
-	Cross(kind string, keys ...string) error
+	Forget(kind string, keys ...string) error
 }
 
 // NetObjects keeps the objects of one kind in the kernel's network. An object of another owner
@@ -249,7 +249,7 @@ func (p *pass[T]) removeAll() {
 			gone = append(gone, key)
 		}
 	}
-	p.fail(gone, p.ledger.Cross(p.kind, gone...))
+	p.fail(gone, p.ledger.Forget(p.kind, gone...))
 }
 
 func (p *pass[T]) createAll() {
@@ -274,7 +274,7 @@ func (p *pass[T]) createAll() {
 		}
 	}
 	p.fail(slices.Sorted(maps.Keys(again)), p.ledger.Note(p.kind, again))
-	p.fail(failed, p.ledger.Cross(p.kind, failed...))
+	p.fail(failed, p.ledger.Forget(p.kind, failed...))
 }
 
 // fail adds an error to the outcomes of keys.

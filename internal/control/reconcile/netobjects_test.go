@@ -27,16 +27,16 @@ import (
 
 // routeKernel is a kernel with routes, and the ledger of those that were made here.
 type routeKernel struct {
-	mu     sync.Mutex
-	routes map[string]netobj.Route
-	notes  map[string][]byte
-	fail   func(netobj.Route) error // error of Make
-	made   int
-	read   int // calls of All
-	looks  int // calls of Lookup
+	mu      sync.Mutex
+	routes  map[string]netobj.Route
+	notes   map[string][]byte
+	fail    func(netobj.Route) error // error of Make
+	made    int
+	read    int // calls of All
+	lookups int // calls of Lookup
 }
 
-// Absent looks one route up.
+// Absent lookups one route up.
 func (k *routeKernel) Absent(r netobj.Route) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -48,7 +48,7 @@ func (k *routeKernel) Absent(r netobj.Route) bool {
 func (k *routeKernel) Lookup(r netobj.Route) (have []netobj.Route, known bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.looks++
+	k.lookups++
 	if was, there := k.routes[r.Key()]; there {
 		have = append(have, was)
 	}
@@ -113,7 +113,7 @@ func (k *routeKernel) Note(_ string, objects map[string]any) error {
 	return nil
 }
 
-func (k *routeKernel) Cross(_ string, keys ...string) error {
+func (k *routeKernel) Forget(_ string, keys ...string) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, key := range keys {
@@ -122,10 +122,11 @@ func (k *routeKernel) Cross(_ string, keys ...string) error {
 	return nil
 }
 
-func (k *routeKernel) set(change func()) {
+// locked runs f while no method of the kernel runs.
+func (k *routeKernel) locked(f func()) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	change()
+	f()
 }
 
 // text returns the kernel's routes, and which of them were made here.
@@ -157,7 +158,7 @@ type routeBench struct {
 	loop     *NetObjects[netobj.Route]
 }
 
-// newRouteBench makes one whose loop runs.
+// newRouteBench returns a bench whose loop runs.
 func newRouteBench(t *testing.T, prepare func(*routeKernel)) *routeBench {
 	t.Helper()
 	b := newStillRouteBench(t, prepare)
@@ -168,7 +169,7 @@ func newRouteBench(t *testing.T, prepare func(*routeKernel)) *routeBench {
 	return b
 }
 
-// newStillRouteBench makes one whose loop does not run.
+// newStillRouteBench returns a bench whose loop does not run.
 func newStillRouteBench(t *testing.T, prepare func(*routeKernel)) *routeBench {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
@@ -218,7 +219,8 @@ func (b *routeBench) delete(r netobj.Route) error {
 	return b.want(func(tx *store.Tx) error { return b.state.Routes.Delete(tx, r.Key()) })
 }
 
-func (b *routeBench) has(want string) {
+// wantRoutes waits until the kernel has these routes.
+func (b *routeBench) wantRoutes(want string) {
 	b.t.Helper()
 	labtest.Eventually(b.t, 10*time.Second, func(context.Context) error {
 		if got := b.text(); got != want {
@@ -242,22 +244,22 @@ func TestNetObjectsOwn(t *testing.T) {
 	if err := b.put(route(t, "10.9.0.0/16", "10.0.0.9")); err != nil {
 		t.Fatal(err)
 	}
-	b.has("10.1.0.0/16 via 10.0.0.1 ours, 10.9.0.0/16 via 10.0.0.9")
+	b.wantRoutes("10.1.0.0/16 via 10.0.0.1 ours, 10.9.0.0/16 via 10.0.0.9")
 	ours.Gateway = route(t, "10.1.0.0/16", "10.0.0.2").Gateway
 	if err := b.put(ours); err != nil {
 		t.Fatal(err)
 	}
-	b.has("10.1.0.0/16 via 10.0.0.2 ours, 10.9.0.0/16 via 10.0.0.9")
-	b.set(func() { delete(b.routes, ours.Key()); delete(b.routes, foreign.Key()) })
+	b.wantRoutes("10.1.0.0/16 via 10.0.0.2 ours, 10.9.0.0/16 via 10.0.0.9")
+	b.locked(func() { delete(b.routes, ours.Key()); delete(b.routes, foreign.Key()) })
 	b.loop.KernelChanged(nil)
-	b.has("10.1.0.0/16 via 10.0.0.2 ours, 10.9.0.0/16 via 10.0.0.9 ours") // a route that someone else has removed is ours now
-	b.set(func() { b.routes[foreign.Key()] = foreign; delete(b.notes, foreign.Key()) })
+	b.wantRoutes("10.1.0.0/16 via 10.0.0.2 ours, 10.9.0.0/16 via 10.0.0.9 ours") // a route that someone else has removed is ours now
+	b.locked(func() { b.routes[foreign.Key()] = foreign; delete(b.notes, foreign.Key()) })
 	for _, r := range []netobj.Route{ours, foreign} {
 		if err := b.delete(r); err != nil {
 			t.Fatal(err)
 		}
 	}
-	b.has("10.9.0.0/16 via 10.0.0.9")
+	b.wantRoutes("10.9.0.0/16 via 10.0.0.9")
 }
 
 // TestNetObjectsInTheWay checks that another route to the same network is left alone and reported,
@@ -282,10 +284,10 @@ func TestNetObjectsInTheWay(t *testing.T) {
 	if err := b.put(route(t, "10.1.0.0/16", "10.0.0.1")); err == nil {
 		t.Error("what the kernel refuses is applied")
 	}
-	b.has("10.9.0.0/16 via 10.0.0.9")
-	b.set(func() { b.fail = nil; delete(b.routes, foreign.Key()) })
+	b.wantRoutes("10.9.0.0/16 via 10.0.0.9")
+	b.locked(func() { b.fail = nil; delete(b.routes, foreign.Key()) })
 	b.loop.KernelChanged(nil)
-	b.has("10.1.0.0/16 via 10.0.0.1 ours, 10.9.0.0/16 via 10.0.0.1 ours")
+	b.wantRoutes("10.1.0.0/16 via 10.0.0.1 ours, 10.9.0.0/16 via 10.0.0.1 ours")
 }
 
 // TestNetObjectsCrash checks a start after a process that died before it deleted an unwanted route,
@@ -297,7 +299,7 @@ func TestNetObjectsCrash(t *testing.T) {
 		k.routes[stray.Key()] = stray
 		_ = k.Note("", map[string]any{stray.Key(): stray, "10.7.0.0/16": route(t, "10.7.0.0/16", "10.0.0.1")})
 	})
-	b.has("")
+	b.wantRoutes("")
 }
 
 // TestNetObjectsRouter checks that on a router whose other routes change all the time an existing
@@ -310,28 +312,28 @@ func TestNetObjectsRouter(t *testing.T) {
 	if err := b.put(ours); err != nil {
 		t.Fatal(err)
 	}
-	b.has("10.1.0.0/16 via 10.0.0.1 ours")
+	b.wantRoutes("10.1.0.0/16 via 10.0.0.1 ours")
 	var before int
-	b.set(func() { before = b.looks })
+	b.locked(func() { before = b.lookups })
 	for i := range 10_000 {
 		b.loop.KernelChanged([]string{fmt.Sprintf("20.%d.%d.0/24", i/256, i%256)})
 	}
-	b.set(func() {
-		if b.looks != before || b.read != 0 {
-			t.Errorf("changes of other routes: %d looked up, all read %d times", b.looks-before, b.read)
+	b.locked(func() {
+		if b.lookups != before || b.read != 0 {
+			t.Errorf("changes of other routes: %d looked up, all read %d times", b.lookups-before, b.read)
 		}
 		delete(b.routes, ours.Key())
 	})
 	b.loop.KernelChanged([]string{ours.Key()})
 	labtest.Eventually(t, 10*time.Second, func(context.Context) (err error) {
-		b.set(func() {
+		b.locked(func() {
 			if b.made != 2 {
 				err = fmt.Errorf("the route was made %d times", b.made)
 			}
 		})
 		return err
 	})
-	b.set(func() {
+	b.locked(func() {
 		if b.read > 1 {
 			t.Errorf("all routes were read %d times", b.read)
 		}
@@ -422,7 +424,7 @@ func TestNetObjectsStorm(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.set(func() {
+	b.locked(func() {
 		if b.read != 0 {
 			t.Errorf("all routes were read %d times for new ones", b.read)
 		}
@@ -431,14 +433,14 @@ func TestNetObjectsStorm(t *testing.T) {
 		b.loop.KernelChanged(nil)
 	}
 	labtest.Eventually(t, 10*time.Second, func(context.Context) (err error) {
-		b.set(func() {
+		b.locked(func() {
 			if b.read == 0 {
 				err = errors.New("nobody has looked")
 			}
 		})
 		return err
 	})
-	b.set(func() {
+	b.locked(func() {
 		if len(b.routes) != 1000 || b.made != 1000 || b.read > 2 {
 			t.Errorf("%d routes, %d made, all read %d times", len(b.routes), b.made, b.read)
 		}

@@ -347,13 +347,13 @@ func (r *Routes) serving(s *lb.Service, drains servicestate.Drains, before bool)
 	}
 	var stats report.ServiceStats
 	stats.Endpoints = make([]report.EndpointStats, len(receiving))
-	for i, takes := range receiving {
-		stats.Endpoints[i].Takes = takes
+	for i, available := range receiving {
+		stats.Endpoints[i].Available = available
 	}
 	endpoints := servicestate.Gather(s, &stats, drains, r.Health)
 	states := servicestate.Of(endpoints, servicestate.Applied)
 	for i, state := range states.Endpoints {
-		if !endpoints[i].Takes {
+		if !endpoints[i].Available {
 			continue
 		}
 		switch {

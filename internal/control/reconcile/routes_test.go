@@ -80,11 +80,11 @@ type taken struct {
 func (k *taken) wrote(c datapath.Change) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	takes := make([]bool, len(c.Table.Endpoints))
+	available := make([]bool, len(c.Table.Endpoints))
 	for i, e := range c.Table.Endpoints {
-		takes[i] = e.Takes > 0
+		available[i] = e.CurrentWeight > 0
 	}
-	k.services[c.Key] = takes
+	k.services[c.Key] = available
 }
 
 // routeRig is a rig whose routes are announced to routers.

@@ -31,9 +31,9 @@ type Tables interface {
 	// SetDrains sets the drained endpoints, before Apply stops new connections to them.
 	SetDrains([]lb.Drain)
 	Services() []bpf.TcServiceKey
-	// Takes returns the weights for new connections of a service's endpoints, or nil without such a
-	// service.
-	Takes(bpf.TcServiceKey) map[netip.AddrPort]uint32
+	// CurrentWeights returns the weights for new connections of a service's endpoints, or nil
+	// without such a service.
+	CurrentWeights(bpf.TcServiceKey) map[netip.AddrPort]uint32
 }
 
 // Services applies the services that the store has: it compiles them, writes their tables, and has
@@ -385,7 +385,7 @@ func (s *Services) writeTables(items []*item) (released []netip.Addr) {
 
 // tableOf returns the current table of a service.
 func (s *Services) tableOf(service *lb.Service) bpf.ServiceTable {
-	before := func() map[netip.AddrPort]uint32 { return s.Tables.Takes(compile.Key(service.Key)) }
+	before := func() map[netip.AddrPort]uint32 { return s.Tables.CurrentWeights(compile.Key(service.Key)) }
 	weights := s.slowStart.weights(service, s.Health.probes.up(service), before)
 	table := compile.Weighted(*service, weights, s.Seed, s.sources.get)
 	s.setEnds(service, &table)

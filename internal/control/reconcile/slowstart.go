@@ -54,23 +54,23 @@ func (t *slowStart) weights(s *lb.Service, up func(lb.Endpoint) bool, before fun
 	previous := t.ramps[s.Key]
 	t.forget(s.Key)
 	if s.SlowStart == 0 && !s.HasBackups() {
-		return compile.Weights{Takes: compile.EffectiveWeights(s, up)}
+		return compile.Weights{Current: compile.EffectiveWeights(s, up)}
 	}
 	current := &ramp{}
 	t.ramps[s.Key] = current
 	since := t.eligibleSince(s, previous, before)
-	takes := compile.HealthyWeights(s, up)
-	current.backupLevel = t.backupLevel(s, previous, takes, since)
-	compile.ClearBackups(s, takes, current.backupLevel)
-	w := compile.Weights{Takes: takes}
+	weights := compile.HealthyWeights(s, up)
+	current.backupLevel = t.backupLevel(s, previous, weights, since)
+	compile.ClearBackups(s, weights, current.backupLevel)
+	w := compile.Weights{Current: weights}
 	if s.SlowStart == 0 {
 		return w
 	}
 	current.eligibleSince = map[netip.AddrPort]time.Time{}
-	fractions, wait := make([]uint8, len(takes)), time.Duration(0)
+	fractions, wait := make([]uint8, len(weights)), time.Duration(0)
 	for i, e := range s.Endpoints {
 		fractions[i] = compile.Tenths
-		if takes[i] == 0 {
+		if weights[i] == 0 {
 			continue
 		}
 		eligible := since(e)
@@ -151,12 +151,12 @@ func weightFraction(s *lb.Service, age time.Duration) (tenths uint8, next time.D
 
 // backupLevel returns the level up to which backups receive connections. Backups that are no longer
 // needed stay in use while all endpoints that replace them are ramping up.
-func (t *slowStart) backupLevel(s *lb.Service, previous *ramp, takes []uint32, since func(lb.Endpoint) time.Time) uint8 {
-	level, before := s.Level(takes), uint8(0)
+func (t *slowStart) backupLevel(s *lb.Service, previous *ramp, weights []uint32, since func(lb.Endpoint) time.Time) uint8 {
+	level, before := s.Level(weights), uint8(0)
 	if previous != nil {
 		before = previous.backupLevel
 	}
-	if level < before && t.allRamping(s, takes, level, since) {
+	if level < before && t.allRamping(s, weights, level, since) {
 		return before
 	}
 	switch {
@@ -169,9 +169,9 @@ func (t *slowStart) backupLevel(s *lb.Service, previous *ramp, takes []uint32, s
 }
 
 // allRamping reports whether every endpoint up to a level is still below its full weight.
-func (t *slowStart) allRamping(s *lb.Service, takes []uint32, level uint8, since func(lb.Endpoint) time.Time) bool {
+func (t *slowStart) allRamping(s *lb.Service, weights []uint32, level uint8, since func(lb.Endpoint) time.Time) bool {
 	for i, e := range s.Endpoints {
-		if takes[i] == 0 || e.Backup > level {
+		if weights[i] == 0 || e.Backup > level {
 			continue
 		}
 		if fraction, _ := weightFraction(s, t.now().Sub(since(e))); fraction == compile.Tenths {

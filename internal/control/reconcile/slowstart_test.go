@@ -60,7 +60,7 @@ func (c *clockedSlowStart) want(up string, weights ...uint32) {
 	c.rows = map[netip.AddrPort]uint32{}
 	got := make([]uint32, len(weights))
 	for i := range got {
-		got[i] = table.Endpoints[i].Takes
+		got[i] = table.Endpoints[i].CurrentWeight
 		c.rows[c.s.Endpoints[i].AddrPort()] = got[i]
 	}
 	if diff := cmp.Diff(weights, got); diff != "" {
@@ -196,7 +196,7 @@ func TestCombinations(t *testing.T) {
 			table = compile.Weighted(c.s, w, 1, nil)
 			c.rows = map[netip.AddrPort]uint32{}
 			for i, e := range c.s.Endpoints {
-				c.rows[e.AddrPort()] = table.Endpoints[i].Takes
+				c.rows[e.AddrPort()] = table.Endpoints[i].CurrentWeight
 			}
 			return table
 		}
@@ -205,8 +205,8 @@ func TestCombinations(t *testing.T) {
 			t.Fatalf("%v are up of %v, and the table is %v", up, c.s.Endpoints, table)
 		}
 		for i, e := range table.Endpoints {
-			if e.Takes > 0 && (!up[i] || c.s.Endpoints[i].Weight == 0) {
-				t.Fatalf("endpoint %d takes %d: %v are up of %v", i, e.Takes, up, c.s.Endpoints)
+			if e.CurrentWeight > 0 && (!up[i] || c.s.Endpoints[i].Weight == 0) {
+				t.Fatalf("endpoint %d takes %d: %v are up of %v", i, e.CurrentWeight, up, c.s.Endpoints)
 			}
 		}
 		c.clock = c.clock.Add(time.Duration(r.IntN(4)) * time.Second)
@@ -216,16 +216,16 @@ func TestCombinations(t *testing.T) {
 		apply()
 		c.clock = c.clock.Add(9 * time.Second)
 		table = apply()
-		takes := make([]uint32, len(up))
+		weights := make([]uint32, len(up))
 		for i, e := range c.s.Endpoints {
 			if up[i] {
-				takes[i] = uint32(e.Weight)
+				weights[i] = uint32(e.Weight)
 			}
 		}
-		compile.ClearBackups(&c.s, takes, c.s.Level(takes))
+		compile.ClearBackups(&c.s, weights, c.s.Level(weights))
 		for i, e := range table.Endpoints {
-			if e.Takes != takes[i]*compile.Tenths {
-				t.Fatalf("endpoint %d takes %d after a while, want %d tenths: %v are up of %v", i, e.Takes, takes[i], up, c.s.Endpoints)
+			if e.CurrentWeight != weights[i]*compile.Tenths {
+				t.Fatalf("endpoint %d takes %d after a while, want %d tenths: %v are up of %v", i, e.CurrentWeight, weights[i], up, c.s.Endpoints)
 			}
 		}
 	}

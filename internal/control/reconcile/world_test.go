@@ -94,7 +94,7 @@ func (w *world) Apply(changes []datapath.Change) []error {
 			source = " from " + a.Netip().String()
 		}
 		for _, e := range c.Table.Endpoints {
-			if e.Takes == 0 && e.Weight > 0 {
+			if e.CurrentWeight == 0 && e.Weight > 0 {
 				source += " without " + e.Addr.Netip().String()
 			}
 		}
@@ -110,7 +110,7 @@ func (w *world) Apply(changes []datapath.Change) []error {
 
 func (w *world) Expect(int, int) {}
 
-func (w *world) Takes(bpf.TcServiceKey) map[netip.AddrPort]uint32 { return nil }
+func (w *world) CurrentWeights(bpf.TcServiceKey) map[netip.AddrPort]uint32 { return nil }
 
 func (w *world) Services() []bpf.TcServiceKey {
 	w.mu.Lock()

@@ -48,14 +48,14 @@ func TestXDPChoice(t *testing.T) {
 		attached string
 		targets  string
 	}{
-		"auto":                {config.XDPAuto, known, "eth0", "eth0 eth2 mgmt0 veth0"},
-		"auto, untold":        {config.XDPAuto, nil, "", ""},
-		"auto, no card of it": {config.XDPAuto, map[int]netdev.XDPFeatures{3: runs, 4: forwards, 5: forwards}, "", ""},
-		"native":              {config.XDPNative, known, "eth0 eth1 eth2 veth0 veth1", "eth0 eth2 mgmt0 veth0"},
-		"native, untold":      {config.XDPNative, nil, "eth0 eth1 eth2 veth0 veth1", "eth0 eth1 eth2"},
-		"generic":             {config.XDPGeneric, known, "eth0 eth1 eth2 veth0 veth1", "eth0 eth1 eth2 mgmt0 veth0 veth1"},
-		"generic, untold":     {config.XDPGeneric, nil, "eth0 eth1 eth2 veth0 veth1", "eth0 eth1 eth2 mgmt0 veth0 veth1"},
-		"off":                 {config.XDPOff, known, "", ""},
+		"auto":                      {config.XDPAuto, known, "eth0", "eth0 eth2 mgmt0 veth0"},
+		"auto, unknown features":    {config.XDPAuto, nil, "", ""},
+		"auto, no card of it":       {config.XDPAuto, map[int]netdev.XDPFeatures{3: runs, 4: forwards, 5: forwards}, "", ""},
+		"native":                    {config.XDPNative, known, "eth0 eth1 eth2 veth0 veth1", "eth0 eth2 mgmt0 veth0"},
+		"native, unknown features":  {config.XDPNative, nil, "eth0 eth1 eth2 veth0 veth1", "eth0 eth1 eth2"},
+		"generic":                   {config.XDPGeneric, known, "eth0 eth1 eth2 veth0 veth1", "eth0 eth1 eth2 mgmt0 veth0 veth1"},
+		"generic, unknown features": {config.XDPGeneric, nil, "eth0 eth1 eth2 veth0 veth1", "eth0 eth1 eth2 mgmt0 veth0 veth1"},
+		"off":                       {config.XDPOff, known, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -221,9 +221,9 @@ func TestXDPHiddenTags(t *testing.T) {
 				if want := slices.Contains(c.want, name); attached != want {
 					t.Errorf("%s: attached %t, want %t", name, attached, want)
 				}
-				told := err != nil && strings.Contains(err.Error(), "XDP is not attached to "+name+": it has VLAN interfaces")
-				if want := c.choice != config.XDPAuto && !slices.Contains(c.want, name); told != want {
-					t.Errorf("%s: told %t, want %t: %v", name, told, want, err)
+				isReported := err != nil && strings.Contains(err.Error(), "XDP is not attached to "+name+": it has VLAN interfaces")
+				if want := c.choice != config.XDPAuto && !slices.Contains(c.want, name); isReported != want {
+					t.Errorf("%s: the error names it: %t, want %t: %v", name, isReported, want, err)
 				}
 				report, wanted := x.Reports()[name]
 				off := strings.HasPrefix(report, "off: it has VLAN interfaces")

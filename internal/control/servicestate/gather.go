@@ -37,7 +37,7 @@ func Gather(s *lb.Service, stats *report.ServiceStats, drains Drains, h Health) 
 	for i, e := range s.Endpoints {
 		out[i] = Endpoint{Verdict: h.EndpointVerdict(s, e), Weight: e.Weight, Drained: drains.Has(e.AddrPort()), Backup: e.Backup > 0}
 		if i < len(stats.Endpoints) {
-			out[i].Takes, out[i].Open = stats.Endpoints[i].Takes, stats.Endpoints[i].Active
+			out[i].Available, out[i].Open = stats.Endpoints[i].Available, stats.Endpoints[i].Active
 		}
 	}
 	return out

@@ -51,10 +51,10 @@ func TestGather(t *testing.T) {
 		e.Addr = netip.MustParseAddr("10.1.0.1")
 		service.Endpoints = append(service.Endpoints, e)
 	}
-	stats := &report.ServiceStats{Endpoints: []report.EndpointStats{{Takes: true, Active: 5}, {Active: 6}}}
+	stats := &report.ServiceStats{Endpoints: []report.EndpointStats{{Available: true, Active: 5}, {Active: 6}}}
 	drains := DrainsOf(slices.Values([]lb.Drain{{Addr: netip.MustParseAddr("10.1.0.1"), Port: 82}}))
 	want := []Endpoint{
-		{Weight: 2, Takes: true, Open: 5},
+		{Weight: 2, Available: true, Open: 5},
 		{Weight: 3, Open: 6, Backup: true, Verdict: report.Verdict{Failing: true}},
 		{Weight: 4, Backup: true, Drained: true}, // not in the data path yet
 	}

@@ -40,11 +40,11 @@ const (
 // Endpoint is the input for the state of an endpoint of a service.
 type Endpoint struct {
 	report.Verdict
-	Weight  uint16
-	Drained bool   // an order to drain exists
-	Backup  bool   // it takes connections only while others are missing
-	Takes   bool   // the data path gives it new connections
-	Open    uint64 // connections that are open
+	Weight    uint16
+	Drained   bool   // an order to drain exists
+	Backup    bool   // it takes connections only while others are missing
+	Available bool   // the data path gives it new connections
+	Open      uint64 // connections that are open
 }
 
 // State returns the state of the endpoint. Users' orders come first: a drained endpoint may fail as
@@ -55,11 +55,11 @@ func (e Endpoint) State() State {
 		return Draining
 	case e.Drained || e.Weight == 0:
 		return Drained
-	case e.Failing, e.Refused, e.NoRoute, e.Down() && !e.Takes:
+	case e.Failing, e.Refused, e.NoRoute, e.Down() && !e.Available:
 		return Down
 	case e.Down():
 		return Panic
-	case e.Backup && !e.Takes:
+	case e.Backup && !e.Available:
 		return Standby
 	case e.Probe == report.HealthUp:
 		return Up
@@ -70,7 +70,7 @@ func (e Endpoint) State() State {
 // serves reports whether new connections go to the endpoint and no fault is known.
 func (e Endpoint) serves() bool {
 	s := e.State()
-	return e.Takes && (s == Up || s == Unprobed)
+	return e.Available && (s == Up || s == Unprobed)
 }
 
 // Sync is whether the data path has the desired version of a service.
@@ -108,7 +108,7 @@ func Of(endpoints []Endpoint, sync Sync) Service {
 		if e.serves() {
 			out.Serving++
 		}
-		if e.Takes {
+		if e.Available {
 			out.Receiving++
 		}
 	}

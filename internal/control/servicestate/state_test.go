@@ -15,7 +15,7 @@ func combinations(f func(Endpoint)) {
 	for _, probe := range []report.HealthState{report.HealthUnknown, report.HealthUp, report.HealthDown} {
 		for bits := range 1 << 9 {
 			on := func(n int) bool { return bools[bits>>n&1] }
-			e := Endpoint{Verdict: report.Verdict{Probe: probe, Agent: on(0), Ejected: on(1), Failing: on(2), NoRoute: on(8)}, Weight: 1, Drained: on(3), Backup: on(5), Takes: on(6)}
+			e := Endpoint{Verdict: report.Verdict{Probe: probe, Agent: on(0), Ejected: on(1), Failing: on(2), NoRoute: on(8)}, Weight: 1, Drained: on(3), Backup: on(5), Available: on(6)}
 			if on(4) {
 				e.Weight = 0
 			}
@@ -38,11 +38,11 @@ func TestEndpointStates(t *testing.T) {
 		holds := map[State]bool{
 			Draining: ordered && e.Open > 0,
 			Drained:  ordered && e.Open == 0,
-			Down:     !ordered && e.Down() && (e.Failing || e.NoRoute || !e.Takes),
-			Panic:    !ordered && e.Down() && !e.Failing && !e.NoRoute && e.Takes,
-			Standby:  !ordered && !e.Down() && e.Backup && !e.Takes,
-			Up:       !ordered && !e.Down() && (!e.Backup || e.Takes) && e.Probe == report.HealthUp,
-			Unprobed: !ordered && !e.Down() && (!e.Backup || e.Takes) && e.Probe == report.HealthUnknown,
+			Down:     !ordered && e.Down() && (e.Failing || e.NoRoute || !e.Available),
+			Panic:    !ordered && e.Down() && !e.Failing && !e.NoRoute && e.Available,
+			Standby:  !ordered && !e.Down() && e.Backup && !e.Available,
+			Up:       !ordered && !e.Down() && (!e.Backup || e.Available) && e.Probe == report.HealthUp,
+			Unprobed: !ordered && !e.Down() && (!e.Backup || e.Available) && e.Probe == report.HealthUnknown,
 		}
 		for state, is := range holds {
 			if is != (state == s) {
@@ -59,20 +59,20 @@ func TestEndpointStates(t *testing.T) {
 
 // one returns an endpoint in a state.
 func one(s State) Endpoint {
-	e := Endpoint{Weight: 1, Takes: true, Verdict: report.Verdict{Probe: report.HealthUp}}
+	e := Endpoint{Weight: 1, Available: true, Verdict: report.Verdict{Probe: report.HealthUp}}
 	switch s {
 	case Unprobed:
 		e.Probe = report.HealthUnknown
 	case Standby:
-		e.Backup, e.Takes = true, false
+		e.Backup, e.Available = true, false
 	case Draining:
-		e.Drained, e.Takes, e.Open = true, false, 1
+		e.Drained, e.Available, e.Open = true, false, 1
 	case Drained:
-		e.Weight, e.Takes = 0, false
+		e.Weight, e.Available = 0, false
 	case Panic:
 		e.Ejected = true
 	case Down:
-		e.Probe, e.Takes = report.HealthDown, false
+		e.Probe, e.Available = report.HealthDown, false
 	}
 	return e
 }
@@ -80,7 +80,7 @@ func one(s State) Endpoint {
 // TestReceiving checks that a service that is down can still give new connections to an endpoint.
 func TestReceiving(t *testing.T) {
 	t.Parallel()
-	kept := Endpoint{Weight: 1, Takes: true, Verdict: report.Verdict{Failing: true}}
+	kept := Endpoint{Weight: 1, Available: true, Verdict: report.Verdict{Failing: true}}
 	s := Of([]Endpoint{kept, one(Down)}, Applied)
 	if s.State != Down || s.Serving != 0 || s.Receiving != 1 {
 		t.Errorf("one is kept in rotation: %+v", s)
@@ -103,8 +103,8 @@ func TestServiceStates(t *testing.T) {
 	line("no endpoint", Of(nil, Applied))
 	line("not applied", Of([]Endpoint{one(Up)}, NotYet))
 	line("refused", Of([]Endpoint{one(Up)}, Refused))
-	line("failing, taken", Of([]Endpoint{{Weight: 1, Takes: true, Verdict: report.Verdict{Failing: true}}}, Applied))
-	line("no route, taken", Of([]Endpoint{{Weight: 1, Takes: true, Verdict: report.Verdict{NoRoute: true}}}, Applied))
+	line("failing, taken", Of([]Endpoint{{Weight: 1, Available: true, Verdict: report.Verdict{Failing: true}}}, Applied))
+	line("no route, taken", Of([]Endpoint{{Weight: 1, Available: true, Verdict: report.Verdict{NoRoute: true}}}, Applied))
 	for i, x := range EndpointStates() {
 		if got := one(x).State(); got != x {
 			t.Errorf("%s is %s", x, got)

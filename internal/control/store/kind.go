@@ -83,7 +83,7 @@ type Kind[T any] struct {
 
 	Indexes []Index[T]    // optional
 	Totals  []func(T) int // optional: values that are summed over all objects
-	Most    int           // maximum number of objects; 0: any
+	Max     int           // maximum number of objects; 0: any
 	Plural  string        // their name in the refusal of more
 	// Check refuses the state that a commit would make; changed are all objects, of any kind, that
 	// it would create, change or delete. Files are read without it: an earlier state can be

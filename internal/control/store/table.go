@@ -245,8 +245,8 @@ func (t *Table[T]) decode(format int, data []byte) (row, error) {
 }
 
 func (t *Table[T]) check(before, after *Snapshot, changed []ID) error {
-	if n := t.Len(after); t.kind.Most > 0 && n > t.kind.Most && n > t.Len(before) {
-		return fmt.Errorf("a total of %d %s %w of %d", n, t.kind.Plural, ErrLimit, t.kind.Most)
+	if n := t.Len(after); t.kind.Max > 0 && n > t.kind.Max && n > t.Len(before) {
+		return fmt.Errorf("a total of %d %s %w of %d", n, t.kind.Plural, ErrLimit, t.kind.Max)
 	}
 	for _, index := range t.kind.Indexes {
 		if index.Taken == nil {

@@ -175,8 +175,8 @@ func (m *Machine) Examine() (findings []Finding, made []Examined) {
 	return findings, made
 }
 
-// Mend repairs the finding with an id, if it still exists, and describes the repair.
-func (m *Machine) Mend(id string) ([]string, error) {
+// Fix repairs the finding with an id, if it still exists, and describes the repair.
+func (m *Machine) Fix(id string) ([]string, error) {
 	findings, _ := m.Examine()
 	for i := range findings {
 		f := &findings[i]

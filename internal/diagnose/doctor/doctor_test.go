@@ -292,7 +292,7 @@ func TestChecks(t *testing.T) {
 		if !c.mends {
 			continue
 		}
-		done, err := m.Mend(c.id)
+		done, err := m.Fix(c.id)
 		left, _ := m.Examine()
 		if err != nil || len(done) != 1 || len(left) > 0 {
 			t.Errorf("%s: mended %v, %v; left is %+v", name, done, err, left)
@@ -405,7 +405,7 @@ func TestMendUnknown(t *testing.T) {
 	files["proc/meminfo"] = "MemTotal: 1000 kB\nMemAvailable: 10 kB"
 	m.at(t, files)
 	for _, id := range []string{"", "jit:enable", "memory:available", "../../etc/passwd"} {
-		if done, err := m.Mend(id); err == nil || done != nil {
+		if done, err := m.Fix(id); err == nil || done != nil {
 			t.Errorf("%q is mended: %v", id, done)
 		}
 	}

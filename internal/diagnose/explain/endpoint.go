@@ -143,7 +143,7 @@ func (i *inquiry) ineligibleNote(s *lb.Service, at netip.AddrPort) string {
 		switch {
 		case e.AddrPort() != at:
 			continue
-		case !endpoints[n].Takes:
+		case !endpoints[n].Available:
 			return "; it receives no new connections: " + i.ineligibleReason(s, n, endpoints[n])
 		}
 		return ""

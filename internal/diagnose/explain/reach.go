@@ -71,7 +71,7 @@ func (i *inquiry) path(s lb.Service, e lb.Endpoint) (*Answer, error) {
 	a.Service, a.Endpoint = s.Key.String(), e.AddrPort()
 	states, endpoints := i.states(&s)
 	for n := range s.Endpoints {
-		if s.Endpoints[n] == e && states.State != servicestate.Pending && !endpoints[n].Takes {
+		if s.Endpoints[n] == e && states.State != servicestate.Pending && !endpoints[n].Available {
 			why := i.ineligibleReason(&s, n, endpoints[n])
 			a.add("service", OK, "%s, mode %s, state %s", s.Key, s.Mode, states.State)
 			a.add("endpoint", Failed, "%s is not available: %s", e.AddrPort(), why)

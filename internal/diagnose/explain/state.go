@@ -25,7 +25,7 @@ func isDown(s servicestate.State) bool { return s == servicestate.Down || s == s
 func (i *inquiry) eligible(s *lb.Service) (eligible []lb.Endpoint, ineligible []string) {
 	_, endpoints := i.states(s)
 	for n, e := range s.Endpoints {
-		if endpoints[n].Takes {
+		if endpoints[n].Available {
 			eligible = append(eligible, e)
 			continue
 		}

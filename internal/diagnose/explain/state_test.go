@@ -32,7 +32,7 @@ func TestDownReason(t *testing.T) {
 	t.Parallel()
 	e := lb.Endpoint{Addr: netip.MustParseAddr("50.1.1.1"), Port: 80, Weight: 1}
 	s := &lb.Service{Endpoints: []lb.Endpoint{e}}
-	known := servicestate.Endpoint{Weight: 1, Takes: true, Verdict: report.Verdict{NoRoute: true}}
+	known := servicestate.Endpoint{Weight: 1, Available: true, Verdict: report.Verdict{NoRoute: true}}
 	i := &inquiry{Explainer: New(Explainer{Health: silentHealth{}})}
 	if got := i.downReason(s, e, known); !strings.Contains(got, "it has no route") {
 		t.Error(got)
@@ -43,7 +43,7 @@ func TestDownReason(t *testing.T) {
 	if got := i.downReason(s, e, known); got != "it is down: connection refused" {
 		t.Error(got)
 	}
-	known.Takes = false
+	known.Available = false
 	if got := i.ineligibleReason(s, 0, known); got != "it is down: connection refused" {
 		t.Error(got)
 	}

@@ -10,16 +10,16 @@ import (
 	"github.com/cenkalti/backoff/v5"
 )
 
-// first and last bound the wait after a failure; it grows from one to the other, with jitter.
+// minWait and maxWait bound the wait after a failure; it grows from one to the other, with jitter.
 const (
-	first = 250 * time.Millisecond
-	last  = 30 * time.Second
+	minWait = 250 * time.Millisecond
+	maxWait = 30 * time.Second
 )
 
 // Loop is the state of one loop. It is safe for concurrent use.
 type Loop struct {
-	does string // its effect, for the log: "VIPs are announced"
-	log  *slog.Logger
+	effect string // its effect, for the log: "VIPs are announced"
+	log    *slog.Logger
 
 	mu    sync.Mutex
 	wait  *backoff.ExponentialBackOff
@@ -27,11 +27,11 @@ type Loop struct {
 	since time.Time
 }
 
-// New makes a loop that has not failed yet. does describes it in a sentence.
-func New(does string, log *slog.Logger) *Loop {
+// New makes a loop that has not failed yet. effect describes it in a sentence.
+func New(effect string, log *slog.Logger) *Loop {
 	wait := backoff.NewExponentialBackOff()
-	wait.InitialInterval, wait.MaxInterval, wait.Multiplier = first, last, 2
-	return &Loop{does: does, log: log, wait: wait}
+	wait.InitialInterval, wait.MaxInterval, wait.Multiplier = minWait, maxWait, 2
+	return &Loop{effect: effect, log: log, wait: wait}
 }
 
 // Failed records a failure, and returns the wait before the next attempt. It logs a failure that
@@ -44,7 +44,7 @@ func (l *Loop) Failed(err error) time.Duration {
 		l.since = time.Now()
 	}
 	if l.err == nil || l.err.Error() != err.Error() {
-		l.log.Error("not working; trying again", "what", l.does, "error", err)
+		l.log.Error("not working; trying again", "what", l.effect, "error", err)
 	}
 	l.err = err
 	return wait
@@ -57,7 +57,7 @@ func (l *Loop) Worked() {
 	if l.err == nil {
 		return
 	}
-	l.log.Info("working again", "what", l.does, "after", time.Since(l.since).Round(time.Millisecond))
+	l.log.Info("working again", "what", l.effect, "after", time.Since(l.since).Round(time.Millisecond))
 	l.err, l.since = nil, time.Time{}
 	l.wait.Reset()
 }

@@ -23,12 +23,12 @@ func TestLoop(t *testing.T) {
 	var waited time.Duration
 	for range 20 {
 		wait := l.Failed(errors.New("broken"))
-		if wait <= 0 || wait > 2*last {
+		if wait <= 0 || wait > 2*maxWait {
 			t.Errorf("waits %v", wait)
 		}
 		waited += wait
 	}
-	if waited < 5*last {
+	if waited < 5*maxWait {
 		t.Errorf("20 tries take %v: the wait does not grow", waited)
 	}
 	since, err := l.LastError()
@@ -43,7 +43,7 @@ func TestLoop(t *testing.T) {
 	if _, err := l.LastError(); err != nil {
 		t.Error(err)
 	}
-	if wait := l.Failed(errors.New("broken")); wait > 2*first {
+	if wait := l.Failed(errors.New("broken")); wait > 2*minWait {
 		t.Errorf("the first failure after a success waits %v", wait)
 	}
 	if n := strings.Count(out.String(), "\n"); n != 4 {

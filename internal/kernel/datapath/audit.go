@@ -9,32 +9,32 @@ import (
 )
 
 // Audit compares everything that this process has written into the kernel with its present content;
-// with mend, it repairs differences.
-func (d *Datapath) Audit(mend bool) []report.Compared {
-	out := d.Tables.Audit(mend)
-	out = append(out, d.firewall.Audit(mend)...)
-	out = append(out, d.policies.Audit(mend)...)
-	out = append(out, d.Attached.Audit(mend)...)
-	out = append(out, d.Routing.Audit(mend)...)
-	out = append(out, d.Leases.Audit(mend), d.AuditHostPorts(mend), d.auditLocal(mend), d.Hooks.Audit(mend))
-	out = append(out, d.XDP.Audit(mend)...)
-	return append(out, d.collection.AuditPins(mend))
+// with repair, it repairs differences.
+func (d *Datapath) Audit(repair bool) []report.Compared {
+	out := d.Tables.Audit(repair)
+	out = append(out, d.firewall.Audit(repair)...)
+	out = append(out, d.policies.Audit(repair)...)
+	out = append(out, d.Attached.Audit(repair)...)
+	out = append(out, d.Routing.Audit(repair)...)
+	out = append(out, d.Leases.Audit(repair), d.AuditHostPorts(repair), d.auditLocal(repair), d.Hooks.Audit(repair))
+	out = append(out, d.XDP.Audit(repair)...)
+	return append(out, d.collection.AuditPins(repair))
 }
 
 // auditLocal checks whether the packet path knows of endpoints on this machine.
-func (d *Datapath) auditLocal(mend bool) report.Compared {
+func (d *Datapath) auditLocal(repair bool) report.Compared {
 	d.localMu.Lock()
 	defer d.localMu.Unlock()
 	var want uint32
 	if d.local {
 		want = 1
 	}
-	return rows.CheckVariables(mend, rows.Variable{Name: "local_endpoints", In: d.collection.Variables.LocalEndpoints, Want: want})
+	return rows.CheckVariables(repair, rows.Variable{Name: "local_endpoints", In: d.collection.Variables.LocalEndpoints, Want: want})
 }
 
 // AuditConnections looks whether connections hang together: the sample of a number, or all.
-func (d *Datapath) AuditConnections(ctx context.Context, sample uint64, whole, mend bool) report.Compared {
-	return d.Table.Audit(ctx, sample, whole, mend)
+func (d *Datapath) AuditConnections(ctx context.Context, sample uint64, whole, repair bool) report.Compared {
+	return d.Table.Audit(ctx, sample, whole, repair)
 }
 
 // Compare returns the differences between a service of the data path and its table, or nil.

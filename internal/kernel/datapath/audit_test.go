@@ -72,9 +72,9 @@ func newAudited(t *testing.T) *audited {
 }
 
 // differences returns the tables that differ.
-func (a *audited) differences(t *testing.T, mend bool) (tables []string) {
+func (a *audited) differences(t *testing.T, repair bool) (tables []string) {
 	t.Helper()
-	for _, c := range a.Audit(mend) {
+	for _, c := range a.Audit(repair) {
 		if c.Err != nil {
 			t.Errorf("%s: %v", c.Table, c.Err)
 		}

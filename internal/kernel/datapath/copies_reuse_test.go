@@ -10,9 +10,9 @@ import (
 	"loxilb/test/dptest"
 )
 
-// ahead is how much higher the numbers of the next connection of a port are: what the clock of RFC
-// 6528 adds in a second.
-const ahead = 1_000_000 * 16
+// numbersAhead is how much higher the sequence numbers of the next connection of a port are: what
+// the clock of RFC 6528 adds in a second.
+const numbersAhead = 1_000_000 * 16
 
 // TestCopiesOfReusedPorts checks that a node that has missed the end of a connection takes the next
 // one of the same client's port, and of the same source port.
@@ -39,15 +39,15 @@ const (
 	finClientFlag = uint8(bpf.TcConnectionFlagCONN_FIN_CLIENT)
 )
 
-// next returns the copy of the next connection of the same ports.
-func next(one report.ConnectionCopy, generations uint8) report.ConnectionCopy {
+// successor returns the copy of the next connection of the same ports.
+func successor(one report.ConnectionCopy, generations uint8) report.ConnectionCopy {
 	one.Generation += generations
 	one.Idle = 0
 	one.Flags &^= resetFlag | finClientFlag
-	one.Numbers.Sent += ahead
-	one.Numbers.ReplySent += ahead
-	one.Numbers.Acked += ahead
-	one.Numbers.ReplyAcked += ahead
+	one.Numbers.Sent += numbersAhead
+	one.Numbers.ReplySent += numbersAhead
+	one.Numbers.Acked += numbersAhead
+	one.Numbers.ReplyAcked += numbersAhead
 	return one
 }
 
@@ -83,7 +83,7 @@ func (c *copied) reopened() {
 	one := c.wait(2)[1]
 	over := one
 	over.Flags |= resetFlag
-	later := next(one, 0)
+	later := successor(one, 0)
 	c.putAll("reset", []report.ConnectionCopy{one, over, later, one}, report.CopyInserted, report.CopyMerged, report.CopyInserted, report.CopyMerged)
 	c.checkRows(2, resetFlag, later)
 }
@@ -96,7 +96,7 @@ func (c *copied) halfClosed() {
 	last := over // the ACK of the endpoint's data, which another node has seen
 	last.Flags &^= finClientFlag
 	last.Numbers.Acked += 100
-	later := next(one, 0)
+	later := successor(one, 0)
 	c.putAll("FIN", []report.ConnectionCopy{one, over, last, later}, report.CopyInserted, report.CopyMerged, report.CopyMerged, report.CopyInserted)
 	c.checkRows(2, finClientFlag, later)
 }
@@ -109,7 +109,7 @@ func (c *copied) reopenedDSR() {
 	one := c.wait(2)[1]
 	over := one
 	over.Flags |= finClientFlag
-	later := next(one, 0)
+	later := successor(one, 0)
 	c.putAll("FIN", []report.ConnectionCopy{over, later}, report.CopyInserted, report.CopyInserted)
 	c.checkRows(1, finClientFlag, later)
 }
@@ -118,12 +118,12 @@ func (c *copied) reopenedDSR() {
 func (c *copied) usedByNext() {
 	c.open(reusingClient, reusingVIP, reusingEndpoint)
 	one := c.wait(2)[1]
-	later := next(one, 2)
+	later := successor(one, 2)
 	c.putAll("before", []report.ConnectionCopy{one}, report.CopyInserted)
 	c.run(c.two, dptest.Segment(reusingClient, reusingVIP, 0x10, later.Numbers.Sent, later.Numbers.Acked))
 	c.putAll("after", []report.ConnectionCopy{later}, report.CopyInserted)
 	c.run(c.two, dptest.Segment(reusingClient, reusingVIP, 0x10, later.Numbers.Sent, later.Numbers.Acked))
-	closed := next(later, 1)
+	closed := successor(later, 1)
 	closed.Flags |= resetFlag
 	c.putAll("another one, closed, and the earlier one", []report.ConnectionCopy{closed, one}, report.CopyOld, report.CopyOld)
 	c.checkRows(2, resetFlag, c.seenBy(later))
@@ -141,7 +141,7 @@ func (c *copied) sourceReused() {
 	c.open(reusingClient, netip.MustParseAddrPort("10.0.0.3:80"), reusingEndpoint)
 	one := c.wait(2)[1]
 	one.Idle = time.Second
-	later := next(one, 1)
+	later := successor(one, 1)
 	later.Client = netip.MustParseAddrPort("198.51.100.2:40001")
 	earlier := later
 	earlier.Client = netip.MustParseAddrPort("198.51.100.3:40001")
@@ -149,7 +149,7 @@ func (c *copied) sourceReused() {
 	c.putAll("before", []report.ConnectionCopy{one, earlier, later, one}, report.CopyInserted, report.CopyConflict, report.CopyInserted, report.CopyConflict)
 	c.checkRows(2, 0, later)
 	c.run(c.two, dptest.Segment(later.Client, later.VIP, 0x10, later.Numbers.Sent, later.Numbers.Acked))
-	used := next(later, 1)
+	used := successor(later, 1)
 	used.Client = netip.MustParseAddrPort("198.51.100.4:40001")
 	c.putAll("after a packet", []report.ConnectionCopy{used}, report.CopyInserted)
 	c.checkRows(2, 0, used)

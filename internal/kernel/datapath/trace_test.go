@@ -2,9 +2,11 @@ package datapath
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,6 +15,7 @@ import (
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/lb"
 	"loxilb/internal/lb/report"
+	"loxilb/test/await"
 	"loxilb/test/dptest"
 )
 
@@ -157,25 +160,22 @@ func TestTraceSample(t *testing.T) {
 	defer p.Close()
 	frame := dptest.UDPFrame(netip.MustParseAddr("198.51.100.1"), netip.MustParseAddr("10.0.0.9"), 1, 2)
 	const packets = 40_000
-	counts := [2]chan int{make(chan int, 1), make(chan int, 1)}
+	var shown [2]atomic.Int64
+	ended := make(chan error, 2)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	begun := make(chan bool, 2)
 	for i, share := range []float64{0.02, 0.005} {
 		go func() {
-			n, first := 0, true
-			err := o.d.TracePackets(ctx, report.TraceFilter{Sample: share}, func(list []report.PacketTrace, u report.Omitted) bool {
+			first := true
+			ended <- o.d.TracePackets(ctx, report.TraceFilter{Sample: share}, func(list []report.PacketTrace, u report.Omitted) bool {
 				if first {
 					first = false
 					begun <- true
 				}
-				n += len(list) + int(u.Lost)
+				shown[i].Add(int64(len(list)) + int64(u.Lost))
 				return true
 			})
-			if err != nil {
-				t.Error(err)
-			}
-			counts[i] <- n
 		}()
 	}
 	<-begun
@@ -185,10 +185,14 @@ func TestTraceSample(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	time.Sleep(50 * time.Millisecond) // several times the interval at which the rings are read
+	// several times the interval at which the rings are read
+	await.Quiet(t, 20*time.Second, 50*time.Millisecond, func() int64 { return shown[0].Load() + shown[1].Load() })
 	cancel()
-	for i, want := range []int{packets * 2 / 100, packets / 200} {
-		if n := <-counts[i]; n < want/2 || n > want*2 {
+	if err := errors.Join(<-ended, <-ended); err != nil {
+		t.Error(err)
+	}
+	for i, want := range []int64{packets * 2 / 100, packets / 200} {
+		if n := shown[i].Load(); n < want/2 || n > want*2 {
 			t.Errorf("%d packets were shown, want about %d", n, want)
 		}
 	}

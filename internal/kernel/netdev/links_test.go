@@ -29,7 +29,7 @@ func TestSelect(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			var got []string
-			for _, l := range Select(links, maybe(tt.whitelist), maybe(tt.blacklist)) {
+			for _, l := range Select(links, pattern(tt.whitelist), pattern(tt.blacklist)) {
 				got = append(got, l.Name)
 			}
 			if diff := cmp.Diff(tt.want, got); diff != "" {
@@ -39,7 +39,7 @@ func TestSelect(t *testing.T) {
 	}
 }
 
-func maybe(re string) *regexp.Regexp {
+func pattern(re string) *regexp.Regexp {
 	if re == "" {
 		return nil
 	}

@@ -19,7 +19,7 @@ type EndpointStats struct {
 	Inactive    uint64  // closed, but still in the connection table for late packets or a source port in quarantine
 	In          Traffic // client to endpoint
 	Out         Traffic // endpoint to client
-	Takes       bool    // new connections, as its service is applied now
+	Available   bool    // it gets new connections, as its service is applied now
 	Share       float64 // current fraction of its weight for new connections: less than 1 during slow start, 0 if it takes none
 	Source      string  // in mode auto: this machine's address that the endpoint sees; "": clients' own; "none": no route; "several": it is a service itself
 	Handshakes  Handshakes

@@ -59,8 +59,8 @@ func New(source Source, rate int, log *slog.Logger, sinks ...Sink) *Logger {
 func (l *Logger) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		var last uint64
-		err := l.source.WatchConnections(ctx, l.rate, func(events []report.ConnectionEvent, untold report.Omitted) bool {
-			last = untold.Sampled + untold.Lost
+		err := l.source.WatchConnections(ctx, l.rate, func(events []report.ConnectionEvent, omitted report.Omitted) bool {
+			last = omitted.Sampled + omitted.Lost
 			l.busy = false
 			l.write(time.Now(), events, l.missed+last)
 			return true
@@ -83,9 +83,9 @@ func (l *Logger) Run(ctx context.Context) {
 }
 
 // write hands events to all sinks.
-func (l *Logger) write(now time.Time, events []report.ConnectionEvent, untold uint64) {
+func (l *Logger) write(now time.Time, events []report.ConnectionEvent, omitted uint64) {
 	for _, o := range l.outlets {
-		err := o.Write(now, events, untold+o.lost)
+		err := o.Write(now, events, omitted+o.lost)
 		if err == nil {
 			if o.failing && len(events) > 0 {
 				l.log.Info("connections are logged again", "to", o.Name(), "lost", o.lost)

@@ -175,7 +175,7 @@ func endpointFamilies() []family {
 			}
 		}},
 		{Metric{"loxilb_endpoint_available", Gauge, of, "1 if the endpoint takes new connections of the service, 0 if it is down, drained, of weight 0, or a backup that is not needed.", OfEndpoint},
-			ofEndpoints(func(r *row, at string, s *report.EndpointStats, p *page) { p.add(boolValue(s.Takes), r.key, at) })},
+			ofEndpoints(func(r *row, at string, s *report.EndpointStats, p *page) { p.add(boolValue(s.Available), r.key, at) })},
 		{Metric{"loxilb_endpoint_connections_active", Gauge, of, "Open connections of the endpoint; closed ones that are still tracked are not counted.", OfEndpoint},
 			ofEndpoints(func(r *row, at string, s *report.EndpointStats, p *page) { p.add(float64(s.Active), r.key, at) })},
 		{Metric{"loxilb_endpoint_connections_inactive", Gauge, of, "Closed connections of the endpoint that are still tracked, for late packets.", OfEndpoint},

@@ -21,7 +21,7 @@ import (
 type Source interface {
 	// Census yields the counters of the listed services that the data path has, by their index in
 	// the list, and returns the sums of all present and former endpoints.
-	Census(keys []lb.Key, yield func(place int, s *report.ServiceStats)) report.EndpointStats
+	Census(keys []lb.Key, yield func(index int, s *report.ServiceStats)) report.EndpointStats
 	// RuleHits returns the packets decided by a firewall rule, and whether the data path has the
 	// rule.
 	RuleHits(r *policy.Rule) (report.Traffic, bool)
@@ -187,13 +187,13 @@ func (v *view) lookAtServices() (services []*lb.Service) {
 		keys, services = append(keys, s.Key), append(services, s)
 		v.rows = append(v.rows, row{key: s.Key.String(), of: s.Key, name: s.Name, protocol: s.Protocol, limit: s.MaxConnections})
 	}
-	v.machine = v.src.Census(keys, func(place int, s *report.ServiceStats) {
-		r := &v.rows[place]
+	v.machine = v.src.Census(keys, func(index int, s *report.ServiceStats) {
+		r := &v.rows[index]
 		r.stats, r.known = *s, true
 		r.stats.Endpoints = nil
-		r.states = servicestate.Of(servicestate.Gather(services[place], s, drains, v.src), servicestate.Applied)
-		for i, e := range services[place].Endpoints[:min(len(services[place].Endpoints), len(s.Endpoints))] {
-			if !s.Endpoints[i].Takes {
+		r.states = servicestate.Of(servicestate.Gather(services[index], s, drains, v.src), servicestate.Applied)
+		for i, e := range services[index].Endpoints[:min(len(services[index].Endpoints), len(s.Endpoints))] {
+			if !s.Endpoints[i].Available {
 				r.unavailable++
 			}
 			v.countDrained(e.AddrPort(), s.Endpoints[i].Active)

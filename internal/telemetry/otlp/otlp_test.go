@@ -269,8 +269,8 @@ func TestSilentCollector(t *testing.T) {
 // headers, and that one line is kept of a response of megabytes.
 func TestOddCollector(t *testing.T) {
 	t.Parallel()
-	var led atomic.Int32
-	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { led.Add(1) }))
+	var redirected atomic.Int32
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { redirected.Add(1) }))
 	defer elsewhere.Close()
 	for name, answer := range map[string]http.HandlerFunc{
 		"moved": func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, elsewhere.URL, http.StatusFound) },
@@ -303,7 +303,7 @@ func TestOddCollector(t *testing.T) {
 		stop()
 		<-done
 	}
-	if n := led.Load(); n > 0 {
+	if n := redirected.Load(); n > 0 {
 		t.Errorf("%d requests were led elsewhere", n)
 	}
 }

@@ -116,7 +116,7 @@ func TestUndrainLeft(t *testing.T) {
 	allReset(t, others, deadline+time.Second+rig.Patience)
 	for _, c := range here {
 		if err := rig.Exchange(c, "still here"); err != nil {
-			t.Errorf("after the deadline of what is no longer drained: %v", err)
+			t.Errorf("after the deadline of a drain that was undone: %v", err)
 		}
 	}
 	r.Loxicmd("drain endpoint 31.31.31.1:7 --deadline=1s")

@@ -63,10 +63,10 @@ func TestDrainUnderLoad(t *testing.T) {
 		}
 		return err
 	})
-	if broken := broken(direct); broken != 0 {
-		t.Errorf("dsr: %d of %d held connections are broken", broken, len(direct))
+	if n := countBroken(direct); n != 0 {
+		t.Errorf("dsr: %d of %d held connections are broken", n, len(direct))
 	}
-	broken := broken(translated)
+	broken := countBroken(translated)
 	t.Logf("onearm: %d of %d held connections are broken; the node had %d", broken, len(translated), open)
 	if broken > open {
 		t.Errorf("onearm: more connections are broken than the node had")
@@ -112,7 +112,7 @@ func (n *node) connections(vip string) (count int) {
 	return count / 2
 }
 
-// answerLines answers each line with it.
+// answerLines echoes each line.
 func answerLines(c *net.TCPConn) {
 	r := bufio.NewReader(c)
 	for {
@@ -126,7 +126,7 @@ func answerLines(c *net.TCPConn) {
 	}
 }
 
-// hold opens connections.
+// hold opens connections, and keeps them open until the test ends.
 func hold(t *testing.T, from *netnstest.Host, address string, count int) (list []net.Conn) {
 	t.Helper()
 	for range count {
@@ -141,8 +141,8 @@ func hold(t *testing.T, from *netnstest.Host, address string, count int) (list [
 	return list
 }
 
-// broken counts the connections that no longer answer.
-func broken(list []net.Conn) int {
+// countBroken counts the connections that no longer answer.
+func countBroken(list []net.Conn) int {
 	var failed atomic.Int64
 	var all sync.WaitGroup
 	until := time.Now().Add(5 * time.Second)

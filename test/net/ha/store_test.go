@@ -139,8 +139,8 @@ func (s *shared) put(m *member, vip, name string) string {
 	return h.Get("ETag")
 }
 
-// shows waits until a node shows texts in the answer of a path.
-func (s *shared) shows(m *member, path string, want ...string) {
+// awaitShown waits until a node shows texts in the answer of a path.
+func (s *shared) awaitShown(m *member, path string, want ...string) {
 	s.t.Helper()
 	await.NoError(s.t, patience, func() error {
 		_, answer, _, err := m.request(http.MethodGet, path, "")
@@ -153,8 +153,8 @@ func (s *shared) shows(m *member, path string, want ...string) {
 	})
 }
 
-// serves checks that the client reaches services through a.
-func (s *shared) serves(vips ...string) {
+// wantServed checks that the client reaches services through a.
+func (s *shared) wantServed(vips ...string) {
 	s.t.Helper()
 	for _, vip := range vips {
 		await.NoError(s.t, patience, func() error {
@@ -176,22 +176,23 @@ func TestSharedStore(t *testing.T) {
 	t.Parallel()
 	s := newShared(t)
 	a, b := s.nodes[0], s.nodes[1]
-	s.writable(a) // etcd may have been slower than the daemons
-	s.writable(b)
+	s.awaitWritable(a) // etcd may have been slower than the daemons
+	s.awaitWritable(b)
 	tag := s.put(a, "20.20.20.1", "first")
-	s.shows(b, allServices, `"first"`)
+	s.awaitShown(b, allServices, `"first"`)
 	s.put(b, "20.20.20.2", "second")
-	s.shows(a, allServices, `"first"`, `"second"`)
-	s.serves("20.20.20.1", "20.20.20.2")
-	s.shows(a, "/status/node", `"name":"b"`, `"version":"`)
-	s.races(tag)
-	s.loses(a, b)
-	s.damages(a, b)
-	s.cuts(a, b)
+	s.awaitShown(a, allServices, `"first"`, `"second"`)
+	s.wantServed("20.20.20.1", "20.20.20.2")
+	s.awaitShown(a, "/status/node", `"name":"b"`, `"version":"`)
+	s.raceChanges(tag)
+	s.loseEtcd(a, b)
+	s.damageEntries(a, b)
+	s.cutLink(a, b)
 }
 
-// races changes one version of a service at both nodes at the same time: one of them is refused.
-func (s *shared) races(tag string) {
+// raceChanges changes one version of a service at both nodes at the same time: one of them is
+// refused.
+func (s *shared) raceChanges(tag string) {
 	s.t.Helper()
 	var codes [2]int
 	var tags [2]string
@@ -215,13 +216,13 @@ func (s *shared) races(tag string) {
 		}
 		tag = tags[winner]
 		for _, m := range s.nodes {
-			s.shows(m, allServices, fmt.Sprintf(`"round%d%s"`, round, s.nodes[winner].host.Name))
+			s.awaitShown(m, allServices, fmt.Sprintf(`"round%d%s"`, round, s.nodes[winner].host.Name))
 		}
 	}
 }
 
-// loses kills etcd, and starts a node without it.
-func (s *shared) loses(a, b *member) {
+// loseEtcd kills etcd, and starts a node without it.
+func (s *shared) loseEtcd(a, b *member) {
 	s.t.Helper()
 	dir := strings.TrimPrefix(s.etcdArgs(), "--data-dir=")
 	s.server.Kill()
@@ -235,13 +236,13 @@ func (s *shared) loses(a, b *member) {
 	if code, answer, h, err := b.request(http.MethodGet, allServices, ""); err != nil || code != http.StatusOK || h.Get("Age") == "" || !strings.Contains(h.Get("Warning"), "etcd at 10.3.1.2:2379") {
 		s.t.Errorf("a read without etcd: %v %d %v %s", err, code, h, answer)
 	}
-	s.shows(b, "/status/objects?failed=true", `"shared store"`)
+	s.awaitShown(b, "/status/objects?failed=true", `"shared store"`)
 	a.Kill()
 	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
 	defer cancel()
 	must(s.t, a.Start(ctx))
-	s.shows(a, allServices, `"round4`, `"second"`)
-	s.serves("20.20.20.1", "20.20.20.2")
+	s.awaitShown(a, allServices, `"round4`, `"second"`)
+	s.wantServed("20.20.20.1", "20.20.20.2")
 	if code, answer, _, err := a.request(http.MethodPost, "/config/vlan", `{"vid":7}`); err != nil || code != http.StatusOK {
 		s.t.Errorf("an object of the node without etcd: %v %d %s", err, code, answer)
 	}
@@ -253,7 +254,7 @@ func (s *shared) loses(a, b *member) {
 		}
 		return err
 	})
-	s.shows(b, allServices, `"fourth"`)
+	s.awaitShown(b, allServices, `"fourth"`)
 	if _, answer, _, _ := b.request(http.MethodGet, allServices, ""); strings.Contains(answer, `"lost"`) {
 		s.t.Error("a refused service is there")
 	}
@@ -267,8 +268,8 @@ func (s *shared) etcdArgs() string {
 	return strings.Split(out, "\x00")[1]
 }
 
-// writable waits until a node can change shared objects again.
-func (s *shared) writable(m *member) {
+// awaitWritable waits until a node can change shared objects again.
+func (s *shared) awaitWritable(m *member) {
 	s.t.Helper()
 	await.NoError(s.t, patience, func() error {
 		_, _, h, err := m.request(http.MethodGet, allServices, "")
@@ -279,18 +280,18 @@ func (s *shared) writable(m *member) {
 	})
 }
 
-// damages writes entries that are no objects.
-func (s *shared) damages(a, b *member) {
+// damageEntries writes entries that are no objects.
+func (s *shared) damageEntries(a, b *member) {
 	s.t.Helper()
 	s.etcdctl("put", "/test/service/20.20.20.2:80/tcp", "garbage")
 	s.etcdctl("put", "/test/strange", "x")
 	for _, m := range s.nodes {
-		s.shows(m, "/status/objects?failed=true", `"service/20.20.20.2:80/tcp"`, "its value is not an object of loxilb", `"strange"`)
-		s.shows(m, allServices, `"second"`, `"fourth"`)
+		s.awaitShown(m, "/status/objects?failed=true", `"service/20.20.20.2:80/tcp"`, "its value is not an object of loxilb", `"strange"`)
+		s.awaitShown(m, allServices, `"second"`, `"fourth"`)
 	}
-	s.serves("20.20.20.2")
+	s.wantServed("20.20.20.2")
 	s.put(b, "20.20.20.2", "repaired")
-	s.shows(a, allServices, `"repaired"`)
+	s.awaitShown(a, allServices, `"repaired"`)
 	s.etcdctl("del", "/test/service/20.20.20.4:80/tcp")
 	await.NoError(s.t, patience, func() error {
 		_, answer, _, err := a.request(http.MethodGet, allServices, "")
@@ -301,19 +302,19 @@ func (s *shared) damages(a, b *member) {
 	})
 }
 
-// cuts takes the link of b to etcd down for a while.
-func (s *shared) cuts(a, b *member) {
+// cutLink takes the link of b to etcd down for a while.
+func (s *shared) cutLink(a, b *member) {
 	s.t.Helper()
 	rig.MustRun(s.t, s.etcd, "ip", "link", "set", "dev", "b", "down")
-	s.shows(b, "/status/objects?failed=true", `"shared store"`)
+	s.awaitShown(b, "/status/objects?failed=true", `"shared store"`)
 	s.put(a, "20.20.20.5", "meanwhile")
 	start := time.Now()
 	if code, answer, _, err := b.request(http.MethodPost, "/config/loadbalancer", service("20.20.20.6", "cut")); err != nil || code != http.StatusServiceUnavailable || time.Since(start) > 2*time.Second {
 		s.t.Errorf("a write of a node that is cut off, after %v: %v %d %s", time.Since(start), err, code, answer)
 	}
 	rig.MustRun(s.t, s.etcd, "ip", "link", "set", "dev", "b", "up")
-	s.shows(b, allServices, `"meanwhile"`)
-	s.writable(b)
+	s.awaitShown(b, allServices, `"meanwhile"`)
+	s.awaitWritable(b)
 	s.put(b, "20.20.20.6", "back")
-	s.shows(a, allServices, `"back"`)
+	s.awaitShown(a, allServices, `"back"`)
 }

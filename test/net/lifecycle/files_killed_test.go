@@ -13,7 +13,7 @@ import (
 	"loxilb/test/steps"
 )
 
-// keeper is a daemon whose files are checked after it was killed: users, revisions and pending
+// keeper is a victim whose files are checked after each kill: users, revisions and pending
 // confirmations, boot files.
 type keeper struct {
 	*victim
@@ -79,7 +79,7 @@ func (k *keeper) recover(done int) {
 	for _, tc := range []struct {
 		what        string
 		is          bool
-		from, until int // is so for sure once so many were answered, and until one that undoes it was asked for
+		from, until int // certain after this many answers, and until the command of this number is sent, which undoes it
 	}{{"a change waits", waits, 2, 2}, {"the change is there", applied, 2, 3}, {"the user is there", ann, 1, 4}} {
 		if sure := done >= tc.from && done < tc.until; sure && !tc.is || done > tc.until && tc.is || done < tc.from-1 && tc.is {
 			k.T.Errorf("%d commands were answered, and %s: %v\n%s%s%s", done, tc.what, tc.is, services, users, revisions)

@@ -192,13 +192,13 @@ func (v *victim) unplug() error {
 	return v.whileAlive(func(status string) bool { return !strings.Contains(status, "| "+lateInterface) })
 }
 
-// whileAlive waits until so reports true for the interface's status. It returns an error if the
+// whileAlive waits until isDone reports true for the interface's status. It returns an error if the
 // daemon dies first.
-func (v *victim) whileAlive(so func(status string) bool) error {
+func (v *victim) whileAlive(isDone func(status string) bool) error {
 	var status string
 	for deadline := time.Now().Add(rig.Patience); time.Now().Before(deadline); {
 		var err error
-		if status, err = v.Command("get", "status", "--kind=interface"); err == nil && so(status) {
+		if status, err = v.Command("get", "status", "--kind=interface"); err == nil && isDone(status) {
 			return nil
 		}
 		select {

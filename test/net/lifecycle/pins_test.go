@@ -17,9 +17,9 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// lone returns a host with one link to another, and a daemon without an API whose pins are in a
-// folder that several daemons of the test share.
-func lone(t *testing.T, l *netnstest.Lab, parent, name string) (*netnstest.Host, *netnstest.Daemon) {
+// hostWithDaemon returns a host with one link, and its daemon, which has no API and keeps its pins
+// in a folder that several daemons of the test share.
+func hostWithDaemon(t *testing.T, l *netnstest.Lab, parent, name string) (*netnstest.Host, *netnstest.Daemon) {
 	t.Helper()
 	host, err := l.Host(name)
 	if err != nil {
@@ -73,12 +73,12 @@ func TestNamespacesThatAreGone(t *testing.T) {
 	parent := pinParent(t)
 	var gone []ebpf.MapID
 	for i := range 3 {
-		ends, err := netnstest.New()
+		ended, err := netnstest.New()
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { _ = ends.Close() })
-		host, d := lone(t, ends, parent, fmt.Sprintf("gone%d", i))
+		t.Cleanup(func() { _ = ended.Close() })
+		host, d := hostWithDaemon(t, ended, parent, fmt.Sprintf("gone%d", i))
 		dir := filepath.Join(parent, fmt.Sprintf("gone%d", i))
 		gone = append(gone, mapIDs(t, dir)...)
 		link, err := host.Netlink().LinkByName("eth0")
@@ -95,15 +95,15 @@ func TestNamespacesThatAreGone(t *testing.T) {
 			return nil
 		})
 		d.Kill()
-		if err := ends.Close(); err != nil {
+		if err := ended.Close(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	_, killed := lone(t, l, parent, "killed")
+	_, killed := hostWithDaemon(t, l, parent, "killed")
 	alive := mapIDs(t, filepath.Join(parent, "killed"))
 	killed.Kill()
 
-	_, next := lone(t, l, parent, "next")
+	_, next := hostWithDaemon(t, l, parent, "next")
 	labtest.Eventually(t, rig.Patience, func(ctx context.Context) error {
 		for _, id := range gone {
 			m, err := ebpf.NewMapFromID(id)

@@ -223,15 +223,17 @@ func (c *ipsecCase) check(t *testing.T, r *rig.Rig, vip string, args []any, ours
 		return n
 	})
 	leaked, told := ours.frames.Load(), theirs.frames.Load()
-	time.Sleep(1500 * time.Millisecond) // nothing may leave meanwhile
+	await.Steady(t, 1500*time.Millisecond, func() error {
+		if n := ours.frames.Load() - leaked; n != 0 && c.forbidsPackets() {
+			return fmt.Errorf("%s: %d packets to the endpoint left in clear text, such as %s", c.name, n, *ours.last.Load())
+		}
+		if n := theirs.frames.Load() - told; n != 0 && c.answers {
+			return fmt.Errorf("%s: %d packets to the client left in clear text, such as %s", c.name, n, *theirs.last.Load())
+		}
+		return nil
+	})
 	t.Logf("%s: the last packets to the endpoint and the client %v and %v after the policy was added", c.name,
 		time.Duration(ours.lastAt.Load()-added), time.Duration(theirs.lastAt.Load()-added))
-	if n := ours.frames.Load() - leaked; n != 0 && c.forbidsPackets() {
-		t.Errorf("%s: %d packets to the endpoint left in clear text, such as %s", c.name, n, *ours.last.Load())
-	}
-	if n := theirs.frames.Load() - told; n != 0 && c.answers {
-		t.Errorf("%s: %d packets to the client left in clear text, such as %s", c.name, n, *theirs.last.Load())
-	}
 	if c.partial || strings.Contains(c.name, "answers") {
 		if n := r.Metric("drops_total", "reason=ipsec-policy"); n == dropped {
 			t.Errorf("%s: nothing was dropped as ipsec-policy", c.name)

@@ -144,7 +144,7 @@ func TestFloodTraced(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(trace.Stop)
-	told := func(word string) {
+	awaitOutput := func(word string) {
 		t.Helper()
 		labtest.Eventually(t, rig.Patience, func(context.Context) error {
 			if out := trace.Output(); !strings.Contains(out, word) {
@@ -153,7 +153,7 @@ func TestFloodTraced(t *testing.T) {
 			return nil
 		})
 	}
-	told("tracing")
+	awaitOutput("tracing")
 	before, began := cpuTime(t, r.Pid()), time.Now()
 	ctx, end := context.WithCancel(t.Context())
 	defer end()
@@ -176,7 +176,7 @@ func TestFloodTraced(t *testing.T) {
 	if used := r.Metric("connections"); used > size/2 {
 		t.Errorf("%v of %d connections are in the table", used, size)
 	}
-	told("events lost") // on a busy machine, after more than floodTime
+	awaitOutput("events lost") // on a busy machine, after more than floodTime
 	<-time.After(time.Until(began.Add(floodTime)))
 	end()
 	if err := <-flood; err != nil {

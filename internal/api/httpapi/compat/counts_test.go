@@ -27,7 +27,7 @@ func counted(t *testing.T) *apitest.Bench {
 	web.Connections, web.Active = 10, 2
 	web.In, web.Out = report.Traffic{Packets: 20, Bytes: 200}, report.Traffic{Packets: 10, Bytes: 100}
 	web.Endpoints[0].In.Bytes, web.Endpoints[1].Out.Bytes = 225, 75
-	web.Endpoints[0].Active, web.Endpoints[0].Takes, web.Endpoints[1].Takes = 2, true, true
+	web.Endpoints[0].Active, web.Endpoints[0].Available, web.Endpoints[1].Available = 2, true, true
 	var dns report.ServiceStats
 	dns.Connections, dns.Active, dns.In = 5, 1, report.Traffic{Packets: 1, Bytes: 100}
 	dns.Endpoints = []report.EndpointStats{{Active: 1, In: dns.In}}

@@ -70,7 +70,7 @@ func colorOf(e *servicestate.Endpoint) string {
 	switch state := e.State(); {
 	case state == servicestate.Down, state == servicestate.Panic:
 		return "red"
-	case e.Takes:
+	case e.Available:
 		return "green"
 	}
 	return "gray"

@@ -85,13 +85,13 @@ func (a *API) nameOf(now *store.Snapshot, id status.ID) string {
 
 // ServiceStatus returns the status of a service in a snapshot.
 func (a *API) ServiceStatus(now *store.Snapshot, key lb.Key) *v1.Status {
-	s := a.AppliedOf(now, key)
+	s := a.AppliedStatus(now, key)
 	return a.statusIn(now, &s)
 }
 
-// AppliedOf returns the status of a service in a snapshot. A service that the reconciler has not
-// handled yet is pending.
-func (a *API) AppliedOf(now *store.Snapshot, key lb.Key) status.Status {
+// AppliedStatus returns the status of a service in a snapshot. A service that the reconciler has
+// not handled yet is pending.
+func (a *API) AppliedStatus(now *store.Snapshot, key lb.Key) status.Status {
 	id := desired.ServiceID(key)
 	meta, _ := now.Meta(id)
 	s, ok := a.Statuses.Get(status.ID(id))

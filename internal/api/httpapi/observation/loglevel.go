@@ -7,7 +7,7 @@ import (
 	"loxilb/internal/api/httpapi/rest"
 )
 
-// LogLevel is the name of the log's level.
+// LogLevel is the level of the log, by name.
 type LogLevel interface {
 	String() string
 	Set(word string) error

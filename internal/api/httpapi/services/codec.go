@@ -209,7 +209,7 @@ func (c *codec) answer(s *lb.Service, stats *report.ServiceStats, endpoints []se
 		if i < len(stats.Endpoints) {
 			e.Endpoints[i].Source = sourceWord(s, &s.Endpoints[i], t.Source)
 		}
-		e.Endpoints[i].Standby = s.Endpoints[i].Backup > 0 && !t.Takes
+		e.Endpoints[i].Standby = s.Endpoints[i].Backup > 0 && !t.Available
 		e.Endpoints[i].Drained = endpoints[i].Drained
 		e.Endpoints[i].Panic = states.Endpoints[i] == servicestate.Panic
 		e.Endpoints[i].ObservedState = string(states.Endpoints[i])

@@ -213,7 +213,7 @@ func TestShare(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stats := &report.ServiceStats{Endpoints: []report.EndpointStats{{Takes: true, Share: 0.3}, {Takes: true, Share: 1}, {}}}
+	stats := &report.ServiceStats{Endpoints: []report.EndpointStats{{Available: true, Share: 0.3}, {Available: true, Share: 1}, {}}}
 	endpoints := servicestate.Gather(&s, stats, nil, noHealth{})
 	states := servicestate.Of(endpoints, servicestate.Applied)
 	for i, want := range []int{30, 0, 0} {

@@ -46,7 +46,7 @@ func (a *API) GetLoadbalancers(w http.ResponseWriter, r *http.Request, params v1
 			case "serviceArguments.port":
 				return []string{strconv.Itoa(int(s.Port))}
 			case "status.state":
-				applied := a.Objects.AppliedOf(now, s.Key)
+				applied := a.Objects.AppliedStatus(now, s.Key)
 				return []string{string(applied.State())}
 			case "status.key":
 				return []string{s.Key.String()}
@@ -135,7 +135,7 @@ func (a *API) Entry(now *store.Snapshot, s *lb.Service) *v1.LoadbalanceEntry {
 func (a *API) entryIn(now *store.Snapshot, s *lb.Service, drains servicestate.Drains) *v1.LoadbalanceEntry {
 	stats, _ := a.DataPath.ServiceStats(s.Key)
 	endpoints := servicestate.Gather(s, &stats, drains, a.Health)
-	states := servicestate.Of(endpoints, servicestate.SyncOf(a.Objects.AppliedOf(now, s.Key)))
+	states := servicestate.Of(endpoints, servicestate.SyncOf(a.Objects.AppliedStatus(now, s.Key)))
 	e := a.codec.answer(s, &stats, endpoints, &states)
 	e.Status = a.Objects.ServiceStatus(now, s.Key)
 	return e

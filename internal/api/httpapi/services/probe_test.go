@@ -66,11 +66,11 @@ func TestPanic(t *testing.T) {
 	down := &report.EndpointHealth{State: report.HealthDown}
 	down.Addr, down.Probe.Port = netip.MustParseAddr("31.31.31.1"), 5001
 	b.Fake.Health = []*report.EndpointHealth{down}
-	for _, takes := range []bool{false, true} {
-		b.Fake.Stats[apitest.DemoKey()] = report.ServiceStats{Endpoints: []report.EndpointStats{{Takes: takes}}}
+	for _, available := range []bool{false, true} {
+		b.Fake.Stats[apitest.DemoKey()] = report.ServiceStats{Endpoints: []report.EndpointStats{{Available: available}}}
 		body := b.Call("GET", httpapi.BaseURL+"/config/loadbalancer/all", "").Body.String()
-		if !strings.Contains(body, `"state":"inactive"`) || strings.Contains(body, `"panic":true`) != takes {
-			t.Errorf("takes connections: %t: %s", takes, body)
+		if !strings.Contains(body, `"state":"inactive"`) || strings.Contains(body, `"panic":true`) != available {
+			t.Errorf("takes connections: %t: %s", available, body)
 		}
 	}
 }

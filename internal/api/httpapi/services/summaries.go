@@ -174,7 +174,7 @@ func (a *API) GetServiceStatus(w http.ResponseWriter, _ *http.Request, params v1
 func (a *summarizer) endpoint(s *lb.Service, e *lb.Endpoint, state servicestate.State, counted *report.EndpointStats) v1.EndpointStatus {
 	out := v1.EndpointStatus{
 		Endpoint: e.AddrPort().String(), State: string(state), Weight: int(e.Weight), Backup: int(e.Backup),
-		Standby: e.Backup > 0 && !counted.Takes, Drained: a.drains.Has(e.AddrPort()),
+		Standby: e.Backup > 0 && !counted.Available, Drained: a.drains.Has(e.AddrPort()),
 		Connections: counted.Active, Opened: counted.Connections,
 		ActiveConnections: counted.Active, InactiveConnections: counted.Inactive,
 		Attempts: counted.Attempts(), Refused: counted.Refusals.Sum(), RefusedBy: rest.RefusedBy(&counted.Refusals),

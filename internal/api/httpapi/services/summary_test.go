@@ -61,9 +61,9 @@ func TestSummaries(t *testing.T) {
 	}
 	first := b.Fake.Health[2]
 	first.Checked, first.Downs, first.Downtime, first.AvgDelay = time.Unix(1e9, 0), 3, 40*time.Second, 5*time.Millisecond
-	both := []report.EndpointStats{{Takes: true}, {Takes: true}}
+	both := []report.EndpointStats{{Available: true}, {Available: true}}
 	b.Fake.Stats = map[lb.Key]report.ServiceStats{key(4): {EndpointStats: report.EndpointStats{Active: 7, Connections: 9}, Endpoints: both}, key(5): {EndpointStats: report.EndpointStats{Active: 8}, Endpoints: both},
-		key(1): {Endpoints: both}, key(3): {Endpoints: []report.EndpointStats{{}, {Takes: true}}}}
+		key(1): {Endpoints: both}, key(3): {Endpoints: []report.EndpointStats{{}, {Available: true}}}}
 	for n := 2; n <= 5; n++ {
 		b.Fake.Want(status.ID(desired.ServiceID(key(n))), 99)
 		b.Fake.Succeeded(status.ID(desired.ServiceID(key(n))), 99)

@@ -32,7 +32,7 @@ func (a *API) SetEndpointWeight(w http.ResponseWriter, r *http.Request) {
 		defer notes.Write(w)
 		found := false
 		for s := range a.Store.Services.All(tx) {
-			if !c.isFor(&s) {
+			if !c.appliesTo(&s) {
 				continue
 			}
 			found = true
@@ -83,8 +83,8 @@ func decodeWeight(data []byte) (c weightChange, p *rest.Problem) {
 	return c, nil
 }
 
-// isFor reports whether a service has the endpoint, and is meant.
-func (c *weightChange) isFor(s *lb.Service) bool {
+// appliesTo reports whether the service has the endpoint, and is one of those requested.
+func (c *weightChange) appliesTo(s *lb.Service) bool {
 	return (c.service == nil || *c.service == s.Key) && (c.name == "" || c.name == s.Name) &&
 		slices.ContainsFunc(s.Endpoints, func(e lb.Endpoint) bool { return c.endpoint.Has(e.Addr, e.Port) })
 }

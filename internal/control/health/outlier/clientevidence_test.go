@@ -23,8 +23,7 @@ func (r *rig) tickFor(d time.Duration, each func(turn int)) {
 	}
 }
 
-// ejected reports whether the first news is that endpoint 0 is out for a reason that contains
-// words.
+// ejected reports whether endpoint 0 was taken out for a reason that contains words.
 func (r *rig) ejected(words string) bool {
 	for _, news := range r.news {
 		if strings.HasPrefix(news, "out 0 ") && strings.Contains(news, words) {

@@ -107,7 +107,7 @@ func TestAssociation(t *testing.T) {
 			if strings.HasPrefix(tc.want, "no answer") {
 				q.Probe.Timeout = 300 * time.Millisecond
 			}
-			a, err := ask(t, q)
+			a, err := probeOnce(t, q)
 			switch {
 			case tc.want == "" && (err != nil || a.Delay <= 0):
 				t.Errorf("%s: %+v, %v", tc.name, a, err)

@@ -104,7 +104,7 @@ func TestSource(t *testing.T) {
 		from <- c.RemoteAddr().String()
 		c.Write([]byte("x"))
 	})
-	good(t, q, "answered")
+	wantAnswer(t, q, "answered")
 	if got := <-from; !strings.HasPrefix(got, "127.0.0.77:") {
 		t.Errorf("the probe came from %s", got)
 	}
@@ -119,7 +119,7 @@ func TestSource(t *testing.T) {
 	}
 	for _, kind := range []lb.ProbeType{lb.ProbeTCP, lb.ProbeUDP, lb.ProbeHTTP, lb.ProbeHTTPS, lb.ProbeGRPC, lb.ProbeDNS, lb.ProbePing} {
 		q.Probe.Type = kind
-		bad(t, q, nobody)
+		wantError(t, q, nobody)
 	}
 }
 
@@ -133,7 +133,7 @@ func TestNoRoute(t *testing.T) {
 		}
 		for _, kind := range []lb.ProbeType{lb.ProbePing, lb.ProbeTCP, lb.ProbeUDP, lb.ProbeHTTP, lb.ProbeHTTPS, lb.ProbeGRPC, lb.ProbeDNS} {
 			q.Probe.Type = kind
-			bad(t, q, "network is unreachable")
+			wantError(t, q, "network is unreachable")
 		}
 	}
 }
@@ -149,7 +149,7 @@ func TestNoTimeWait(t *testing.T) {
 		})
 		c := connector(t)
 		for range 20 {
-			good(t, q, "answered")
+			wantAnswer(t, q, "answered")
 			connect(t, c, q)
 		}
 		for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {

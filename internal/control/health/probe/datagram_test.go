@@ -44,15 +44,15 @@ func TestDatagram(t *testing.T) {
 		})
 		silent := packets(t, loopback, func([]byte) [][]byte { return nil })
 		p := lb.Probe{Type: lb.ProbeUDP, Request: "ping", Response: "PING", Timeout: 500 * time.Millisecond}
-		good(t, Question{To: upper, Probe: p}, "answered")
-		bad(t, Question{To: silent, Probe: p}, "no answer within 500ms")
-		bad(t, Question{To: closed(loopback), Probe: p}, "connection refused")
+		wantAnswer(t, Question{To: upper, Probe: p}, "answered")
+		wantError(t, Question{To: silent, Probe: p}, "no answer within 500ms")
+		wantError(t, Question{To: closed(loopback), Probe: p}, "connection refused")
 		p.Response = "PONG"
-		bad(t, Question{To: upper, Probe: p}, `the answer has no "PONG" in it`)
+		wantError(t, Question{To: upper, Probe: p}, `the answer has no "PONG" in it`)
 		p.Response = ""
-		good(t, Question{To: upper, Probe: p}, "answered")
-		bad(t, Question{To: closed(loopback), Probe: p}, "connection refused")
-		if a, err := ask(t, Question{To: silent, Probe: p}); err != nil || a.Delay != 0 ||
+		wantAnswer(t, Question{To: upper, Probe: p}, "answered")
+		wantError(t, Question{To: closed(loopback), Probe: p}, "connection refused")
+		if a, err := probeOnce(t, Question{To: silent, Probe: p}); err != nil || a.Delay != 0 ||
 			a.What != "nothing came back for 500ms, not even that the port is unreachable" {
 			t.Errorf("%+v, %v", a, err)
 		}

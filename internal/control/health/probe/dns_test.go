@@ -57,13 +57,13 @@ func TestDNS(t *testing.T) {
 		} {
 			q := Question{To: server, Probe: lb.Probe{Type: lb.ProbeDNS, Request: c.name, Response: c.response}}
 			if c.want == "" {
-				good(t, q, "answered")
+				wantAnswer(t, q, "answered")
 			} else {
-				bad(t, q, c.want)
+				wantError(t, q, c.want)
 			}
 		}
 		q := Question{To: closed(loopback), Probe: lb.Probe{Type: lb.ProbeDNS, Request: "www.example.com"}}
-		bad(t, q, "connection refused")
+		wantError(t, q, "connection refused")
 	})
 }
 
@@ -86,8 +86,8 @@ func TestDNSStrangers(t *testing.T) {
 		}
 		q := Question{Probe: lb.Probe{Type: lb.ProbeDNS, Request: "www.example.com", Timeout: 500 * time.Millisecond}}
 		q.To = records(t, loopback, strange)
-		bad(t, q, "no answer within 500ms")
+		wantError(t, q, "no answer within 500ms")
 		q.To = records(t, loopback, func(m *dns.Msg) [][]byte { return append(strange(m), packed(t, m)) })
-		good(t, q, "answered")
+		wantAnswer(t, q, "answered")
 	})
 }

@@ -38,21 +38,21 @@ func TestGRPC(t *testing.T) {
 		h.SetServingStatus("shop", grpc_health_v1.HealthCheckResponse_SERVING)
 		h.SetServingStatus("till", grpc_health_v1.HealthCheckResponse_NOT_SERVING)
 		q := Question{To: calls(t, loopback, h), Probe: lb.Probe{Type: lb.ProbeGRPC, Timeout: 5 * time.Second}}
-		good(t, q, "SERVING")
+		wantAnswer(t, q, "SERVING")
 		q.Probe.Request = "shop"
-		good(t, q, "SERVING")
+		wantAnswer(t, q, "SERVING")
 		q.Probe.Request = "till"
-		bad(t, q, "NOT_SERVING")
+		wantError(t, q, "NOT_SERVING")
 		q.Probe.Request = "bank"
-		bad(t, q, `service "bank" is not known there`)
+		wantError(t, q, `service "bank" is not known there`)
 		q.To = calls(t, loopback, nil)
-		bad(t, q, "the endpoint does not serve grpc.health.v1")
+		wantError(t, q, "the endpoint does not serve grpc.health.v1")
 		q.To = closed(loopback)
-		bad(t, q, "connection refused")
+		wantError(t, q, "connection refused")
 		q.To, q.Probe.Timeout = serve(t, loopback, hold), 500*time.Millisecond
-		bad(t, q, "connected, but no answer within 500ms")
+		wantError(t, q, "connected, but no answer within 500ms")
 		q.To = deaf(t, loopback)
-		bad(t, q, "no answer within 500ms")
+		wantError(t, q, "no answer within 500ms")
 	})
 }
 
@@ -67,10 +67,10 @@ func TestGRPCTLS(t *testing.T) {
 		client := ca.issue(t, "loxilb")
 		q := Question{To: calls(t, loopback, health.NewServer(), grpc.Creds(credentials.NewTLS(config)))}
 		q.Probe = lb.Probe{Type: lb.ProbeGRPC, Host: "www.example.com", CA: ca.file, Certificate: client.certificate, Key: client.key}
-		good(t, q, "SERVING")
+		wantAnswer(t, q, "SERVING")
 		q.Probe.CA = ""
-		good(t, q, "SERVING")
+		wantAnswer(t, q, "SERVING")
 		q.Probe.CA = other.file
-		bad(t, q, "certificate is not trusted: x509: certificate signed by unknown authority")
+		wantError(t, q, "certificate is not trusted: x509: certificate signed by unknown authority")
 	})
 }

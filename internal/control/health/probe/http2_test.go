@@ -111,7 +111,7 @@ func TestHTTP2Attacks(t *testing.T) {
 					}
 					frames(c, attack.f)
 				})
-				a, err := ask(t, q)
+				a, err := probeOnce(t, q)
 				if err == nil || !strings.Contains(err.Error(), want) {
 					t.Errorf("%q, %v; want %q", a.What, err, want)
 				}

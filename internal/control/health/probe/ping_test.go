@@ -31,7 +31,7 @@ func TestPing(t *testing.T) {
 				q.From = netip.MustParseAddr("127.0.0.77")
 			}
 			all.Go(func() {
-				if a, err := New(q, &shared, temporary).Probe(t.Context()); err != nil || a.What != "answered" || a.Delay <= 0 {
+				if a, err := New(q, &shared, testFiles).Probe(t.Context()); err != nil || a.What != "answered" || a.Delay <= 0 {
 					t.Errorf("%v: %+v, %v", q.To, a, err)
 				}
 			})
@@ -140,6 +140,6 @@ func TestPingStrangers(t *testing.T) {
 func TestPingSilence(t *testing.T) {
 	t.Parallel()
 	for _, to := range silent(t) {
-		bad(t, Question{To: to, Probe: lb.Probe{Type: lb.ProbePing, Timeout: 200 * time.Millisecond}}, "no answer within 200ms")
+		wantError(t, Question{To: to, Probe: lb.Probe{Type: lb.ProbePing, Timeout: 200 * time.Millisecond}}, "no answer within 200ms")
 	}
 }

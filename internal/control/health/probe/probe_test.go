@@ -24,8 +24,8 @@ func TestMain(m *testing.M) { os.Exit(labtest.OwnNetwork(m)) }
 
 var loopbacks = []string{"127.0.0.1", "::1"}
 
-// temporary reads the files of tests.
-var temporary = Files{Dir: os.TempDir(), Log: slog.New(slog.DiscardHandler)}
+// testFiles reads files of the temporary folder.
+var testFiles = Files{Dir: os.TempDir(), Log: slog.New(slog.DiscardHandler)}
 
 // both runs a test over both IP versions.
 func both(t *testing.T, f func(t *testing.T, loopback netip.Addr)) {
@@ -38,8 +38,8 @@ func both(t *testing.T, f func(t *testing.T, loopback netip.Addr)) {
 	}
 }
 
-// ask probes once, as a Monitor does.
-func ask(t *testing.T, q Question) (Answer, error) {
+// probeOnce probes once, as a Monitor does.
+func probeOnce(t *testing.T, q Question) (Answer, error) {
 	t.Helper()
 	if q.Probe.Timeout == 0 {
 		q.Probe.Timeout = 10 * time.Second
@@ -49,26 +49,26 @@ func ask(t *testing.T, q Question) (Answer, error) {
 	ctx, cancel := context.WithTimeout(t.Context(), q.Probe.Timeout)
 	defer cancel()
 	began := time.Now()
-	a, err := New(q, &shared, temporary).Probe(ctx)
+	a, err := New(q, &shared, testFiles).Probe(ctx)
 	if took := time.Since(began); took > q.Probe.Timeout+5*time.Second {
 		t.Errorf("the probe took %v, and had %v", took, q.Probe.Timeout)
 	}
 	return a, err
 }
 
-// good checks that a probe succeeds with an answer.
-func good(t *testing.T, q Question, want string) {
+// wantAnswer checks that a probe succeeds with this answer.
+func wantAnswer(t *testing.T, q Question, want string) {
 	t.Helper()
-	a, err := ask(t, q)
+	a, err := probeOnce(t, q)
 	if err != nil || a.What != want || a.Delay <= 0 {
 		t.Errorf("%q after %v, %v; want %q", a.What, a.Delay, err, want)
 	}
 }
 
-// bad checks that a probe fails with this error.
-func bad(t *testing.T, q Question, want string) {
+// wantError checks that a probe fails with this error.
+func wantError(t *testing.T, q Question, want string) {
 	t.Helper()
-	a, err := ask(t, q)
+	a, err := probeOnce(t, q)
 	switch {
 	case err == nil:
 		t.Errorf("%q, want %q", a.What, want)
@@ -206,7 +206,7 @@ func silent(t *testing.T) (out []netip.AddrPort) {
 // TestUnknownType checks that an unknown type of probe gives no verdict about the endpoint.
 func TestUnknownType(t *testing.T) {
 	t.Parallel()
-	bad(t, Question{Probe: lb.Probe{Type: lb.ProbeAuto}}, "cannot be asked: no probe of type auto")
+	wantError(t, Question{Probe: lb.Probe{Type: lb.ProbeAuto}}, "cannot be asked: no probe of type auto")
 }
 
 // TestStream checks that the expected text is found anywhere in the answer.
@@ -219,15 +219,15 @@ func TestStream(t *testing.T) {
 			}
 			hold(c)
 		})
-		good(t, q, "answered")
+		wantAnswer(t, q, "answered")
 		q.Probe.Response = ""
-		good(t, q, "answered")
+		wantAnswer(t, q, "answered")
 		q.Probe.Response, q.Probe.Timeout = "PANG", time.Second
-		bad(t, q, `no answer within 1s after 4100 bytes without "PANG"`)
+		wantError(t, q, `no answer within 1s after 4100 bytes without "PANG"`)
 		q.To = closed(loopback)
-		bad(t, q, "connection refused")
+		wantError(t, q, "connection refused")
 		q.To, q.Probe.Timeout = deaf(t, loopback), 300*time.Millisecond
-		bad(t, q, "no answer within 300ms")
+		wantError(t, q, "no answer within 300ms")
 	})
 }
 
@@ -236,7 +236,7 @@ func TestBanner(t *testing.T) {
 	both(t, func(t *testing.T, loopback netip.Addr) {
 		q := Question{Probe: lb.Probe{Type: lb.ProbeTCP, Response: "SSH-2.0"}}
 		q.To = serve(t, loopback, func(c net.Conn) { io.WriteString(c, "SSH-2.0-x\r\n") })
-		good(t, q, "answered")
+		wantAnswer(t, q, "answered")
 	})
 }
 
@@ -256,7 +256,7 @@ func TestStreamAttacks(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				q := Question{To: serve(t, loopback, attack.f), Probe: lb.Probe{Type: lb.ProbeTCP, Request: "PING", Response: "PONG", Timeout: 500 * time.Millisecond}}
-				a, err := ask(t, q)
+				a, err := probeOnce(t, q)
 				if err == nil || !strings.HasSuffix(err.Error(), attack.want) {
 					t.Errorf("%q, %v; want %q", a.What, err, attack.want)
 				}

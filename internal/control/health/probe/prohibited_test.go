@@ -30,7 +30,7 @@ func TestProhibited(t *testing.T) {
 	for loopback, want := range map[string]string{"127.0.0.1": "no route to host", "::1": "permission denied"} {
 		to := netip.AddrPortFrom(netip.MustParseAddr(loopback), port)
 		for _, kind := range []lb.ProbeType{lb.ProbeHTTP, lb.ProbeUDP, lb.ProbeGRPC} {
-			bad(t, Question{To: to, Probe: lb.Probe{Type: kind, Timeout: 10 * time.Second}}, want)
+			wantError(t, Question{To: to, Probe: lb.Probe{Type: kind, Timeout: 10 * time.Second}}, want)
 		}
 		if o := connect(t, c, Question{To: to}); o.err == nil || o.err.Error() != want {
 			t.Errorf("%+v, want %s", o, want)

@@ -57,24 +57,24 @@ func TestHTTP(t *testing.T) {
 		})
 		q := Question{To: to, Probe: lb.Probe{Type: lb.ProbeHTTP}}
 		q.Probe.Response = "root of " + to.String()
-		good(t, q, "status 200")
+		wantAnswer(t, q, "status 200")
 		q.Probe.Host, q.Probe.Response = "www.example.com", "root of www.example.com"
-		good(t, q, "status 200")
+		wantAnswer(t, q, "status 200")
 		q.Probe.Request, q.Probe.Response = "/health?full=1", "is well"
-		good(t, q, "status 200")
+		wantAnswer(t, q, "status 200")
 		q.Probe.Response = "is ill"
-		bad(t, q, `status 200, but the answer has no "is ill" in it`)
+		wantError(t, q, `status 200, but the answer has no "is ill" in it`)
 		q.Probe.Request, q.Probe.Response = "/elsewhere", ""
-		bad(t, q, "status 302")
+		wantError(t, q, "status 302")
 		q.Probe.Statuses = []lb.StatusRange{{First: 200, Last: 204}, {First: 300, Last: 399}}
-		good(t, q, "status 302")
+		wantAnswer(t, q, "status 302")
 		q.Probe.Request = "nothing"
-		bad(t, q, "status 404")
+		wantError(t, q, "status 404")
 		if connections.Load() != 2 {
 			t.Errorf("%d probes came to /health: a redirect was followed", connections.Load())
 		}
 		q.To = closed(loopback)
-		bad(t, q, "connection refused")
+		wantError(t, q, "connection refused")
 	})
 }
 
@@ -84,7 +84,7 @@ func TestHTTPNoProxy(t *testing.T) {
 		t.Setenv(name, "http://127.0.0.1:1")
 	}
 	to := site(t, netip.MustParseAddr("127.0.0.1"), nil, func(http.ResponseWriter, *http.Request) {})
-	good(t, Question{To: to, Probe: lb.Probe{Type: lb.ProbeHTTP, Host: "www.example.com"}}, "status 200")
+	wantAnswer(t, Question{To: to, Probe: lb.Probe{Type: lb.ProbeHTTP, Host: "www.example.com"}}, "status 200")
 }
 
 // TestHTTPS checks both versions of HTTP. Certificates are verified if there is a CA file, and
@@ -102,19 +102,19 @@ func TestHTTPS(t *testing.T) {
 			})
 			q := Question{To: to, Probe: lb.Probe{Type: lb.ProbeHTTPS}}
 			q.Probe.Response = protocol + " for " + to.String() + ` by ""`
-			good(t, q, "status 200")
+			wantAnswer(t, q, "status 200")
 			q.Probe.CA = ca.file
-			good(t, q, "status 200")
+			wantAnswer(t, q, "status 200")
 			q.Probe.Host, q.Probe.Response = "www.example.com", protocol+` for www.example.com by "www.example.com"`
-			good(t, q, "status 200")
+			wantAnswer(t, q, "status 200")
 			q.Probe.Host, q.Probe.Response = "www.example.com:8443", protocol+` for www.example.com:8443 by "www.example.com"`
-			good(t, q, "status 200")
+			wantAnswer(t, q, "status 200")
 			q.Probe.Host = "www.example.net"
-			bad(t, q, "certificate is not trusted: x509: certificate is valid for www.example.com, not www.example.net")
+			wantError(t, q, "certificate is not trusted: x509: certificate is valid for www.example.com, not www.example.net")
 			q.Probe.Host, q.Probe.CA = "www.example.com", other.file
-			bad(t, q, "certificate is not trusted: x509: certificate signed by unknown authority")
+			wantError(t, q, "certificate is not trusted: x509: certificate signed by unknown authority")
 			q.Probe.CA = "/etc/ssl/ca.pem"
-			bad(t, q, "cannot be asked: the file of the probe CA is not below "+temporary.Dir)
+			wantError(t, q, "cannot be asked: the file of the probe CA is not below "+testFiles.Dir)
 		}
 	})
 }
@@ -134,7 +134,7 @@ func TestCertificateTime(t *testing.T) {
 			pair := ca.issueFor(t, c.from, c.until, loopback.String()).pair
 			q := Question{Probe: lb.Probe{Type: lb.ProbeHTTPS, CA: ca.file}}
 			q.To = site(t, loopback, &tls.Config{Certificates: []tls.Certificate{pair}}, func(http.ResponseWriter, *http.Request) {})
-			_, err := ask(t, q)
+			_, err := probeOnce(t, q)
 			if err == nil || !strings.HasPrefix(err.Error(), c.want+", and this machine's clock says 2") {
 				t.Errorf("%v, want %q", err, c.want)
 			}
@@ -154,10 +154,10 @@ func TestClientCertificate(t *testing.T) {
 		q.To = site(t, loopback, config, func(w http.ResponseWriter, r *http.Request) {
 			io.WriteString(w, r.TLS.PeerCertificates[0].Subject.CommonName)
 		})
-		bad(t, q, "tls: certificate required")
+		wantError(t, q, "tls: certificate required")
 		shown := other.issue(t, "loxilb")
 		q.Probe.Certificate, q.Probe.Key = shown.certificate, shown.key
-		p := newWeb(q, temporary)
+		p := newWeb(q, testFiles)
 		if a, err := p.Probe(t.Context()); err == nil {
 			t.Errorf("%+v by a certificate of another authority", a)
 		}
@@ -200,7 +200,7 @@ func TestHTTPAttacks(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				q := Question{To: serve(t, loopback, attack.f), Probe: lb.Probe{Type: lb.ProbeHTTP, Response: "well", Timeout: 500 * time.Millisecond}}
-				a, err := ask(t, q)
+				a, err := probeOnce(t, q)
 				if err == nil || !strings.HasSuffix(err.Error(), attack.plain) {
 					t.Errorf("%q, %v; want %q", a.What, err, attack.plain)
 				}
@@ -209,11 +209,11 @@ func TestHTTPAttacks(t *testing.T) {
 		t.Run("no handshake", func(t *testing.T) {
 			t.Parallel()
 			q := Question{To: serve(t, loopback, hold), Probe: lb.Probe{Type: lb.ProbeHTTPS, Timeout: 500 * time.Millisecond}}
-			bad(t, q, "connected, but no TLS handshake within 500ms")
+			wantError(t, q, "connected, but no TLS handshake within 500ms")
 			q.To = serve(t, loopback, func(c net.Conn) { drip(c, "\x16\x03\x03\x3f\xff\x02\x00\x3f\xfb") })
-			bad(t, q, "connected, but no TLS handshake within 500ms")
+			wantError(t, q, "connected, but no TLS handshake within 500ms")
 			q.To = serve(t, loopback, func(c net.Conn) { head(c); io.WriteString(c, "HTTP/1.0 400 Bad Request\r\n\r\n"); hold(c) })
-			bad(t, q, "tls: first record does not look like a TLS handshake")
+			wantError(t, q, "tls: first record does not look like a TLS handshake")
 		})
 	})
 }

@@ -13,9 +13,9 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// Audit checks whether the programs are still attached where this process attached them; with mend,
-// it attaches missing ones.
-func (h *Hooks) Audit(mend bool) report.Compared {
+// Audit checks whether the programs are still attached where this process attached them; with
+// repair, it attaches missing ones.
+func (h *Hooks) Audit(repair bool) report.Compared {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	out := report.Compared{Table: "attachments"}
@@ -32,7 +32,7 @@ func (h *Hooks) Audit(mend bool) report.Compared {
 					Table: out.Table, Row: fmt.Sprintf("the program at %s of %s", at, a.Name), What: fault.Error(),
 				})
 			}
-			if fault != nil && mend {
+			if fault != nil && repair {
 				err = errors.Join(err, h.repair(a, at, fault))
 			}
 			out.Err = errors.Join(out.Err, err)
@@ -113,8 +113,8 @@ func (h *Hooks) repair(a *attached, at side, fault error) error {
 }
 
 // Audit compares the XDP program's interfaces and attachments with those written by this process;
-// with mend, it repairs differences. Without the program there is nothing to compare.
-func (x *XDP) Audit(mend bool) []report.Compared {
+// with repair, it repairs differences. Without the program there is nothing to compare.
+func (x *XDP) Audit(repair bool) []report.Compared {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.programs == nil {
@@ -126,7 +126,7 @@ func (x *XDP) Audit(mend bool) []report.Compared {
 		targets[uint32(index)] = i.Target
 	}
 	m := x.programs.Maps["xdp_addresses"]
-	sheet := rows.Sheet[uint32, bpf.XdpLinkAddress]{
+	comparison := rows.Comparison[uint32, bpf.XdpLinkAddress]{
 		Table: "xdp_addresses", Map: m, Want: addresses, Name: rows.Numbered[uint32]("interface"),
 		Each: func(f func(uint32, bpf.XdpLinkAddress)) error {
 			return rows.EachBatch(m, int(m.MaxEntries()), func(ids []uint32, list []bpf.XdpLinkAddress) {
@@ -138,12 +138,12 @@ func (x *XDP) Audit(mend bool) []report.Compared {
 		Others: func(_ uint32, a bpf.XdpLinkAddress) bool { return a == bpf.XdpLinkAddress{} },
 		Put:    func(index uint32, a bpf.XdpLinkAddress) error { return m.Put(index, a) },
 	}
-	return []report.Compared{sheet.Check(mend), x.auditTargets(targets, mend), x.auditLinks(mend)}
+	return []report.Compared{comparison.Check(repair), x.auditTargets(targets, repair), x.auditLinks(repair)}
 }
 
 // auditTargets checks the interfaces to which the program redirects. A map of devices shows nothing
 // else.
-func (x *XDP) auditTargets(want map[uint32]bool, mend bool) report.Compared {
+func (x *XDP) auditTargets(want map[uint32]bool, repair bool) report.Compared {
 	out := report.Compared{Table: "xdp_targets", Rows: len(want)}
 	m := x.programs.Maps["xdp_targets"]
 	for index, wanted := range want {
@@ -157,14 +157,14 @@ func (x *XDP) auditTargets(want map[uint32]bool, mend bool) report.Compared {
 			what = "is there, and should not be"
 		}
 		out.Differences = append(out.Differences, report.Difference{Table: out.Table, Row: fmt.Sprintf("interface %d", index), What: what})
-		if mend {
+		if repair {
 			out.Err = errors.Join(out.Err, x.describe(x.described[int(index)]))
 		}
 	}
 	return out
 }
 
-func (x *XDP) auditLinks(mend bool) report.Compared {
+func (x *XDP) auditLinks(repair bool) report.Compared {
 	out := report.Compared{Table: "attachments", Rows: len(x.attached)}
 	prog, err := x.program()
 	if err != nil {
@@ -177,7 +177,7 @@ func (x *XDP) auditLinks(mend bool) report.Compared {
 			continue
 		}
 		out.Differences = append(out.Differences, report.Difference{Table: out.Table, Row: "the XDP program at " + a.name, What: fault.Error()})
-		if !mend {
+		if !repair {
 			continue
 		}
 		if !errors.Is(fault, ErrDetached) {

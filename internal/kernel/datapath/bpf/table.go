@@ -32,7 +32,7 @@ type ServiceTable struct {
 	PersistPrefix uint8
 	QUIC          []QUICConfig    // of connection IDs
 	Endpoints     []EndpointTable // in the user's order, without duplicates
-	Tenths        bool            // Takes of endpoints is in tenths of their weights
+	Tenths        bool            // CurrentWeight of endpoints is in tenths of their weights
 	Parents       []uint32        // for each of Endpoints, the index of the user's endpoint to which its counters belong; nil: its own index
 	Denied        []netip.Prefix  // that may not connect, sorted, each once
 	Sources       []netip.Prefix  // that may connect, sorted, each once; none: all
@@ -79,7 +79,7 @@ type EndpointTable struct {
 	// answers to clients there bypass this machine. 0: unknown.
 	SourceBits, AddrBits uint8
 	SNAT                 bool     // in mode default: it sees Source instead of any client
-	Takes                uint32   // current weight for new connections: 0 for none, regardless of Weight
+	CurrentWeight        uint32   // current weight for new connections: 0 for none, regardless of Weight
 	Ends                 Ends     // of its connections, because it is down; drains are set separately
 	ServerID             ServerID // in connection IDs of QUIC; zero: none
 	Failed               bool     // down while others are up: unanswered SYNs, and flows of this machine's own sockets, move to another endpoint

@@ -22,9 +22,9 @@ const (
 
 // Audit checks the consistency of connections: both directions have an entry of one known endpoint,
 // and their next hops exist. It checks the sample with a number, which starts at a place of the
-// table, or the whole table. It checks each finding twice. With mend, it ends connections whose
+// table, or the whole table. It checks each finding twice. With repair, it ends connections whose
 // client's entry is faulty; others end when they are silent.
-func (t *Table) Audit(ctx context.Context, sample uint64, whole, mend bool) report.Compared {
+func (t *Table) Audit(ctx context.Context, sample uint64, whole, repair bool) report.Compared {
 	out := report.Compared{Table: "connections"}
 	groups, err := t.shared.Conntrack.Groups()
 	if err != nil {
@@ -50,7 +50,7 @@ func (t *Table) Audit(ctx context.Context, sample uint64, whole, mend bool) repo
 			out.Err = err
 			return false
 		}
-		if what != "" && mend && r.Flags&uint8(bpf.TcConnectionFlagCONN_REPLY_DIRECTION) == 0 {
+		if what != "" && repair && r.Flags&uint8(bpf.TcConnectionFlagCONN_REPLY_DIRECTION) == 0 {
 			out.Err = t.endSilently(k, r.Endpoint, wordOf(&r), &report.Ended{})
 		}
 		if what != "" {

@@ -134,13 +134,13 @@ func set(row *bpf.TcHostPorts, first, last string) error {
 	return nil
 }
 
-// AuditHostPorts compares the map with the content written by this process; with mend, it writes it
-// again.
-func (p *Ports) AuditHostPorts(mend bool) report.Compared {
+// AuditHostPorts compares the map with the content written by this process; with repair, it writes
+// it again.
+func (p *Ports) AuditHostPorts(repair bool) report.Compared {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	sheet := rows.Sheet[uint32, bpf.TcHostPorts]{
+	comparison := rows.Comparison[uint32, bpf.TcHostPorts]{
 		Table: "kept_ports", Map: p.shared.Maps.KeptPorts, Want: map[uint32]bpf.TcHostPorts{0: p.written}, Name: rows.Numbered[uint32]("row"),
 	}
-	return sheet.Check(mend)
+	return comparison.Check(repair)
 }

@@ -13,8 +13,8 @@ import (
 )
 
 // AuditPins checks whether the maps in use are the pinned ones: otherwise the next daemon would
-// start without their content. With mend, it pins them again.
-func (c *Collection) AuditPins(mend bool) report.Compared {
+// start without their content. With repair, it pins them again.
+func (c *Collection) AuditPins(repair bool) report.Compared {
 	out := report.Compared{Table: "pins"}
 	if !c.Pinned() {
 		return out
@@ -36,7 +36,7 @@ func (c *Collection) AuditPins(mend bool) report.Compared {
 		out.Differences = append(out.Differences, report.Difference{
 			Table: out.Table, Row: "the map " + name, What: "is not pinned at " + path + ": the next daemon would begin without it",
 		})
-		if mend {
+		if repair {
 			out.Err = errors.Join(out.Err, pinAgain(m, path))
 		}
 	}

@@ -172,7 +172,7 @@ func (t *Tracer) write() error {
 		t.filters[i].Sample = sampleOf(t.shares[i], largest)
 	}
 	v := &t.shared.Variables
-	err := errors.Join(v.TraceFilters.Set(t.filters), v.TraceTurnMost.Set(turnOf(largest)), v.TraceTurns.Set([bpf.TcTraceLimitTRACE_CPUS]bpf.TcTraceTurn{}))
+	err := errors.Join(v.TraceFilters.Set(t.filters), v.TraceTurnMost.Set(largestGap(largest)), v.TraceTurns.Set([bpf.TcTraceLimitTRACE_CPUS]bpf.TcTraceTurn{}))
 	if err != nil {
 		return fmt.Errorf("write the trace's filter: %w", err)
 	}

@@ -12,7 +12,7 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// filter returns one in the packet path's terms.
+// filter returns a filter as the packet path reads it.
 func (t *Tracer) filter(f *report.TraceFilter) (out bpf.TcTraceFilter, err error) {
 	out = bpf.TcTraceFilter{
 		On: 1, Ifindex: uint32(f.Interface), Port: bpf.Port(f.Port), Protocol: uint8(f.Protocol),
@@ -47,8 +47,8 @@ func (t *Tracer) reason(name string) (uint8, error) {
 	return 0, lb.NewFieldError("reason", name, "is none for which packets are dropped", strings.Join(slices.Sorted(maps.Values(names)), ", "))
 }
 
-// turnOf returns the largest distance between sampled packets, so that 1/share is the mean.
-func turnOf(share float64) uint32 {
+// largestGap returns the largest distance between sampled packets, so that 1/share is the mean.
+func largestGap(share float64) uint32 {
 	if share <= 0 {
 		return math.MaxUint32
 	}

@@ -9,9 +9,9 @@ import (
 )
 
 // Audit compares the rules in force, and their attachments, with those written by this process;
-// with mend, it writes differences again. It skips rules of an earlier process, which are unknown
+// with repair, it writes differences again. It skips rules of an earlier process, which are unknown
 // until SetRules.
-func (f *Firewall) Audit(mend bool) []report.Compared {
+func (f *Firewall) Audit(repair bool) []report.Compared {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	rules := report.Compared{Table: "rule_sets", Rows: len(f.table.Rules)}
@@ -21,7 +21,7 @@ func (f *Firewall) Audit(mend bool) []report.Compared {
 			rules.Err = err
 		} else if what != "" {
 			rules.Differences = append(rules.Differences, report.Difference{Table: rules.Table, Row: "the set of firewall rules", What: what})
-			if mend {
+			if repair {
 				rules.Err = f.write(&f.table, f.counters, f.sources)
 			}
 		}
@@ -29,10 +29,10 @@ func (f *Firewall) Audit(mend bool) []report.Compared {
 			variables = append(variables, rows.Variable{Name: "rule_count", In: v, Want: uint32(len(f.table.Rules))})
 		}
 	}
-	attached := rows.Sheet[uint32, bpf.TcAttachments]{
+	attached := rows.Comparison[uint32, bpf.TcAttachments]{
 		Table: "attached_rules", Map: f.shared.Maps.AttachedRules, Want: f.attached.rows, Name: rows.Numbered[uint32]("the rule with counter"),
 	}
-	return []report.Compared{rules, attached.Check(mend), rows.CheckVariables(mend, variables...)}
+	return []report.Compared{rules, attached.Check(repair), rows.CheckVariables(repair, variables...)}
 }
 
 // unequal describes how the set in force differs from the written one; "": not at all.

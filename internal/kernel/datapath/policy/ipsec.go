@@ -64,8 +64,9 @@ func (p *IPsecPolicies) Follow(count *ebpf.Variable) error {
 	return p.inForce.follow(count, n)
 }
 
-// Audit compares the set with the one written by this process; with mend, it corrects a difference.
-func (p *IPsecPolicies) Audit(mend bool) []report.Compared {
+// Audit compares the set with the one written by this process; with repair, it corrects a
+// difference.
+func (p *IPsecPolicies) Audit(repair bool) []report.Compared {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	out := report.Compared{Table: "ipsec_policies", Rows: len(p.table.Rules)}
@@ -80,7 +81,7 @@ func (p *IPsecPolicies) Audit(mend bool) []report.Compared {
 	empty := len(p.table.Rules) == 0
 	if (have == nil) != empty || have != nil && *have != *p.table.Set() {
 		out.Differences = []report.Difference{{Table: out.Table, Row: "the set of policies", What: "is another one"}}
-		if mend {
+		if repair {
 			out.Err = p.write(&p.table)
 		}
 	}
@@ -88,7 +89,7 @@ func (p *IPsecPolicies) Audit(mend bool) []report.Compared {
 	for _, v := range p.inForce.counts {
 		counts = append(counts, rows.Variable{Name: "ipsec_count", In: v, Want: uint32(len(p.table.Rules))})
 	}
-	return []report.Compared{out, rows.CheckVariables(mend, counts...)}
+	return []report.Compared{out, rows.CheckVariables(repair, counts...)}
 }
 
 func (p *IPsecPolicies) write(t *bpf.RuleTable) error {

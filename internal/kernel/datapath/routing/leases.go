@@ -164,13 +164,13 @@ func (l *Leases) remove(key bpf.TcLeaseKey) error {
 	return nil
 }
 
-// Audit compares the table with the rows that this process has written; with mend, differing rows
+// Audit compares the table with the rows that this process has written; with repair, differing rows
 // are written again.
-func (l *Leases) Audit(mend bool) report.Compared {
+func (l *Leases) Audit(repair bool) report.Compared {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	sheet := rows.Sheet[bpf.TcLeaseKey, bpf.TcLease]{Table: "leases", Map: l.table.Table(), Want: l.have, Name: nameOf}
-	return sheet.Check(mend)
+	comparison := rows.Comparison[bpf.TcLeaseKey, bpf.TcLease]{Table: "leases", Map: l.table.Table(), Want: l.have, Name: nameOf}
+	return comparison.Check(repair)
 }
 
 func nameOf(k bpf.TcLeaseKey) string {

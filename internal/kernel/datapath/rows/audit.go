@@ -12,8 +12,8 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// Sheet compares a map with the rows that it should have.
-type Sheet[K, V comparable] struct {
+// Comparison compares a map with the rows that it should have.
+type Comparison[K, V comparable] struct {
 	Table string
 	Map   *ebpf.Map // nil: the map does not exist while there is no row
 	Want  map[K]V
@@ -25,8 +25,8 @@ type Sheet[K, V comparable] struct {
 	Others func(K, V) bool
 }
 
-// Check compares the rows; with mend, it writes differing ones again.
-func (s *Sheet[K, V]) Check(mend bool) report.Compared {
+// Check compares the rows; with repair, it writes differing ones again.
+func (s *Comparison[K, V]) Check(repair bool) report.Compared {
 	out := report.Compared{Table: s.Table, Rows: len(s.Want)}
 	if s.Map == nil && s.Each == nil && len(s.Want) == 0 {
 		return out
@@ -60,20 +60,20 @@ func (s *Sheet[K, V]) Check(mend bool) report.Compared {
 		wrong[k] = true
 		differ(k, "is missing")
 	}
-	if mend {
+	if repair {
 		out.Err = s.repair(wrong, stale)
 	}
 	return out
 }
 
-func (s *Sheet[K, V]) masked(v V) V {
+func (s *Comparison[K, V]) masked(v V) V {
 	if s.Mask != nil {
 		s.Mask(&v)
 	}
 	return v
 }
 
-func (s *Sheet[K, V]) each(f func(K, V)) error {
+func (s *Comparison[K, V]) each(f func(K, V)) error {
 	switch {
 	case s.Each != nil:
 		return s.Each(f)
@@ -89,7 +89,7 @@ func (s *Sheet[K, V]) each(f func(K, V)) error {
 	return Each(s.Map, f)
 }
 
-func (s *Sheet[K, V]) repair(wrong, stale map[K]bool) error {
+func (s *Comparison[K, V]) repair(wrong, stale map[K]bool) error {
 	var errs []error
 	put := s.Put
 	if put == nil {
@@ -119,8 +119,8 @@ type Variable struct {
 	Want uint32
 }
 
-// CheckVariables compares the variables; with mend, it writes differing ones again.
-func CheckVariables(mend bool, list ...Variable) report.Compared {
+// CheckVariables compares the variables; with repair, it writes differing ones again.
+func CheckVariables(repair bool, list ...Variable) report.Compared {
 	out := report.Compared{Table: "variables", Rows: len(list)}
 	for _, v := range list {
 		var have uint32
@@ -132,7 +132,7 @@ func CheckVariables(mend bool, list ...Variable) report.Compared {
 			continue
 		}
 		out.Differences = append(out.Differences, report.Difference{Table: out.Table, Row: v.Name, What: Unequal(have, v.Want)})
-		if mend {
+		if repair {
 			out.Err = errors.Join(out.Err, v.In.Set(v.Want))
 		}
 	}

@@ -1,6 +1,6 @@
 // Package rows handles rows of the kernel's maps: it reads whole maps, grows arrays (Array),
-// allocates rows (IDs, Slots), compares maps with their expected rows (Sheet), and keeps the filter
-// of addresses and ports (Filter). It does not know services.
+// allocates rows (IDs, Slots), compares maps with their expected rows (Comparison), and keeps the
+// filter of addresses and ports (Filter). It does not know services.
 package rows
 
 import (

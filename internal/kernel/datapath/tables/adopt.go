@@ -36,7 +36,7 @@ func Open(c *loader.Collection) (*Tables, error) {
 		localChanged: make(chan struct{}, 1),
 		handshakes:   handshakes{arrays: c.Handshakes, bell: c.Bell, cpus: cpus},
 		egress:       map[bpf.TcEgressKey][]egress{},
-		helped:       map[*service]uint16{},
+		helperOf:     map[*service]uint16{},
 		countSets: []map[string]*ebpf.Variable{{
 			"range_services": c.Variables.RangeServices, "marked_services": c.Variables.MarkedServices, "host_services": c.Variables.HostServices,
 		}},
@@ -142,7 +142,7 @@ func (t *Tables) adoptEndpoint(id uint32, row bpf.TcEndpoint, byID map[uint32]*s
 		t.serviceIDs.Take(row.Service)
 	}
 	e := &endpoint{
-		id: id, addr: row.Addr, port: row.Port, takes: row.Weight, service: s,
+		id: id, addr: row.Addr, port: row.Port, currentWeight: row.Weight, service: s,
 		source: row.Source, sourceBits: row.SourceBits, addrBits: row.AddrBits, flags: row.Flags & (endpointShift | endpointFailed | endpointSNAT | endpointCompared),
 	}
 	t.enterEndpoint(e)

@@ -11,31 +11,31 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// Audit compares the maps with the rows written by this process; with mend, it writes differing
+// Audit compares the maps with the rows written by this process; with repair, it writes differing
 // rows again. It locks one map at a time; between two maps changes continue. Compare checks the
 // rows of slots, with a service's table.
-func (t *Tables) Audit(mend bool) (out []report.Compared) {
+func (t *Tables) Audit(repair bool) (out []report.Compared) {
 	for _, check := range []func(bool) report.Compared{
 		t.auditServices, t.auditEndpoints, t.auditVIPs, t.auditRanges, t.auditSources, t.auditSNAT, t.auditQUICConfigs, t.auditQUICServers, t.auditSCTPVIPs, t.auditEgress, t.auditAttached, t.auditLocal,
-		func(mend bool) report.Compared {
-			return t.auditNumbers("idle_timeouts", t.maps.IdleTimeouts, func(s *service) uint32 { return s.idle }, mend)
+		func(repair bool) report.Compared {
+			return t.auditNumbers("idle_timeouts", t.maps.IdleTimeouts, func(s *service) uint32 { return s.idle }, repair)
 		},
-		func(mend bool) report.Compared {
-			return t.auditNumbers("persist_timeouts", t.maps.PersistTimeouts, func(s *service) uint32 { return s.persist }, mend)
+		func(repair bool) report.Compared {
+			return t.auditNumbers("persist_timeouts", t.maps.PersistTimeouts, func(s *service) uint32 { return s.persist }, repair)
 		},
-		func(mend bool) report.Compared {
-			return t.auditNumbers("mss_limits", t.maps.MssLimits, func(s *service) uint32 { return s.mss }, mend)
+		func(repair bool) report.Compared {
+			return t.auditNumbers("mss_limits", t.maps.MssLimits, func(s *service) uint32 { return s.mss }, repair)
 		},
 		t.auditFilter, t.auditVariables,
 	} {
 		t.mu.Lock() // readers of counters wait, as for a change
-		out = append(out, check(mend))
+		out = append(out, check(repair))
 		t.mu.Unlock()
 	}
 	return out
 }
 
-func (t *Tables) auditServices(mend bool) report.Compared {
+func (t *Tables) auditServices(repair bool) report.Compared {
 	want := make(map[bpf.TcServiceKey]bpf.TcService, len(t.services)+len(t.secondary))
 	for key, s := range t.services {
 		want[key] = s.row
@@ -45,11 +45,11 @@ func (t *Tables) auditServices(mend bool) report.Compared {
 		row.Flags |= serviceSecondary
 		want[key] = row
 	}
-	sheet := rows.Sheet[bpf.TcServiceKey, bpf.TcService]{Table: "services", Map: t.maps.Services, Want: want, Name: bpf.TcServiceKey.String}
-	return sheet.Check(mend)
+	comparison := rows.Comparison[bpf.TcServiceKey, bpf.TcService]{Table: "services", Map: t.maps.Services, Want: want, Name: bpf.TcServiceKey.String}
+	return comparison.Check(repair)
 }
 
-func (t *Tables) auditEndpoints(mend bool) report.Compared {
+func (t *Tables) auditEndpoints(repair bool) report.Compared {
 	want := make(map[uint32]bpf.TcEndpoint, len(t.endpoints))
 	for id, e := range t.endpoints {
 		if e == nil || e.service.key == (bpf.TcServiceKey{}) { // of a service removed by an earlier process: its first port is unknown
@@ -61,7 +61,7 @@ func (t *Tables) auditEndpoints(mend bool) report.Compared {
 		}
 		want[uint32(id)] = endpointRow(e, flags)
 	}
-	sheet := rows.Sheet[uint32, bpf.TcEndpoint]{
+	comparison := rows.Comparison[uint32, bpf.TcEndpoint]{
 		Table: "endpoints", Want: want,
 		Name: func(id uint32) string {
 			e := t.endpoint(id)
@@ -80,27 +80,27 @@ func (t *Tables) auditEndpoints(mend bool) report.Compared {
 		Others: func(id uint32, row bpf.TcEndpoint) bool { return row.Flags&endpointInUse == 0 || t.endpoint(id) != nil },
 		Put:    func(id uint32, row bpf.TcEndpoint) error { return t.arrays.Endpoints.Put(id, row) },
 	}
-	return sheet.Check(mend)
+	return comparison.Check(repair)
 }
 
-func (t *Tables) auditVIPs(mend bool) report.Compared {
-	sheet := rows.Sheet[bpf.TcIpAddr, bpf.TcVip]{Table: "vips", Map: t.maps.Vips, Want: t.vips, Name: addrName}
-	return sheet.Check(mend)
+func (t *Tables) auditVIPs(repair bool) report.Compared {
+	comparison := rows.Comparison[bpf.TcIpAddr, bpf.TcVip]{Table: "vips", Map: t.maps.Vips, Want: t.vips, Name: addrName}
+	return comparison.Check(repair)
 }
 
 func addrName(a bpf.TcIpAddr) string { return a.Netip().String() }
 
-func (t *Tables) auditRanges(mend bool) report.Compared {
-	sheet := rows.Sheet[bpf.TcRangeKey, uint32]{
+func (t *Tables) auditRanges(repair bool) report.Compared {
+	comparison := rows.Comparison[bpf.TcRangeKey, uint32]{
 		Table: "service_ranges", Map: t.maps.ServiceRanges, Want: t.wantedRanges(),
 		Name: func(k bpf.TcRangeKey) string {
 			return fmt.Sprintf("ports from %d on of %s", bpf.Port(k.Port), k.Vip.Netip())
 		},
 	}
-	return sheet.Check(mend)
+	return comparison.Check(repair)
 }
 
-func (t *Tables) auditSources(mend bool) report.Compared {
+func (t *Tables) auditSources(repair bool) report.Compared {
 	want := map[bpf.TcSourceKey]uint8{}
 	for _, s := range t.services {
 		for _, l := range []sourceList{allowedSources, deniedSources} {
@@ -110,57 +110,57 @@ func (t *Tables) auditSources(mend bool) report.Compared {
 			}
 		}
 	}
-	sheet := rows.Sheet[bpf.TcSourceKey, uint8]{
+	comparison := rows.Comparison[bpf.TcSourceKey, uint8]{
 		Table: "allowed_sources", Map: t.maps.AllowedSources, Want: want,
 		Name: func(k bpf.TcSourceKey) string {
 			id, _ := listOf(k)
 			return fmt.Sprintf("%s of service %s", prefixOf(k), t.serviceName(id))
 		},
 	}
-	return sheet.Check(mend)
+	return comparison.Check(repair)
 }
 
-func (t *Tables) auditSNAT(mend bool) report.Compared {
+func (t *Tables) auditSNAT(repair bool) report.Compared {
 	want := map[bpf.TcSnatSourceKey]bpf.TcIpAddr{}
 	for _, s := range t.services {
 		for place, a := range s.extras().snat {
 			want[bpf.TcSnatSourceKey{Service: s.id, Place: uint32(place)}] = a
 		}
 	}
-	sheet := rows.Sheet[bpf.TcSnatSourceKey, bpf.TcIpAddr]{
+	comparison := rows.Comparison[bpf.TcSnatSourceKey, bpf.TcIpAddr]{
 		Table: "snat_sources", Map: t.maps.SnatSources, Want: want,
 		Name: func(k bpf.TcSnatSourceKey) string {
 			return fmt.Sprintf("source address %d of %s", k.Place, t.serviceName(k.Service))
 		},
 	}
-	return sheet.Check(mend)
+	return comparison.Check(repair)
 }
 
-func (t *Tables) auditEgress(mend bool) report.Compared {
+func (t *Tables) auditEgress(repair bool) report.Compared {
 	want := make(map[bpf.TcEgressKey]bpf.TcEgressEndpoint, len(t.egress))
 	for key, list := range t.egress {
 		if len(list) > 0 {
 			want[key] = list[0].row
 		}
 	}
-	sheet := rows.Sheet[bpf.TcEgressKey, bpf.TcEgressEndpoint]{
+	comparison := rows.Comparison[bpf.TcEgressKey, bpf.TcEgressEndpoint]{
 		Table: "egress_endpoints", Map: t.arrays.EgressEndpoints.Table(), Want: want,
 		Name: func(k bpf.TcEgressKey) string { return k.Addr.Netip().String() },
 	}
-	return sheet.Check(mend)
+	return comparison.Check(repair)
 }
 
-func (t *Tables) auditAttached(mend bool) report.Compared {
-	sheet := rows.Sheet[uint32, bpf.TcAttachments]{
+func (t *Tables) auditAttached(repair bool) report.Compared {
+	comparison := rows.Comparison[uint32, bpf.TcAttachments]{
 		Table: "attached_services", Map: t.maps.AttachedServices, Want: t.attached.rows,
 		Name: func(id uint32) string { return "the row of " + t.serviceName(id) },
 	}
-	return sheet.Check(mend)
+	return comparison.Check(repair)
 }
 
-func (t *Tables) auditLocal(mend bool) report.Compared {
-	sheet := rows.Sheet[bpf.TcIpAddr, uint8]{Table: "local_addresses", Map: t.maps.LocalAddresses, Want: t.local, Name: addrName}
-	return sheet.Check(mend)
+func (t *Tables) auditLocal(repair bool) report.Compared {
+	comparison := rows.Comparison[bpf.TcIpAddr, uint8]{Table: "local_addresses", Map: t.maps.LocalAddresses, Want: t.local, Name: addrName}
+	return comparison.Check(repair)
 }
 
 // serviceName returns the name of an id's service: only for rows that differ.
@@ -175,12 +175,12 @@ func (t *Tables) serviceName(id uint32) string {
 
 // auditNumbers compares an array by service id. Rows of removed services are written when their ids
 // are reused.
-func (t *Tables) auditNumbers(table string, m *ebpf.Map, of func(*service) uint32, mend bool) report.Compared {
+func (t *Tables) auditNumbers(table string, m *ebpf.Map, of func(*service) uint32, repair bool) report.Compared {
 	want := make(map[uint32]uint32, len(t.services))
 	for _, s := range t.services {
 		want[s.id] = of(s)
 	}
-	sheet := rows.Sheet[uint32, uint32]{
+	comparison := rows.Comparison[uint32, uint32]{
 		Table: table, Map: m, Want: want,
 		Name: func(id uint32) string { return "the row of " + t.serviceName(id) },
 		Each: func(f func(uint32, uint32)) error {
@@ -192,11 +192,11 @@ func (t *Tables) auditNumbers(table string, m *ebpf.Map, of func(*service) uint3
 		},
 		Others: func(uint32, uint32) bool { return true },
 	}
-	return sheet.Check(mend)
+	return comparison.Check(repair)
 }
 
 // auditFilter finds missing bits: packets without them bypass their service.
-func (t *Tables) auditFilter(mend bool) report.Compared {
+func (t *Tables) auditFilter(repair bool) report.Compared {
 	out := report.Compared{Table: "bloom_filter"}
 	t.filterKeys(func(k rows.FilterKey) {
 		out.Rows++
@@ -206,14 +206,14 @@ func (t *Tables) auditFilter(mend bool) report.Compared {
 		out.Differences = append(out.Differences, report.Difference{
 			Table: out.Table, Row: "the bit of " + k.String(), What: "is missing: its packets are passed to the kernel",
 		})
-		if mend {
+		if repair {
 			t.filter.Add(k)
 		}
 	})
 	return out
 }
 
-func (t *Tables) auditVariables(mend bool) report.Compared {
+func (t *Tables) auditVariables(repair bool) report.Compared {
 	list := []rows.Variable{
 		{Name: "mss_services", In: t.vars.MssServices, Want: t.counts.clamped},
 		{Name: "egress_count", In: t.vars.EgressCount, Want: t.egressCount},
@@ -231,7 +231,7 @@ func (t *Tables) auditVariables(mend bool) report.Compared {
 			list = append(list, rows.Variable{Name: name, In: set[name], Want: n})
 		}
 	}
-	return rows.CheckVariables(mend, list...)
+	return rows.CheckVariables(repair, list...)
 }
 
 // Compare returns the differences between a service of the data path and its table, including its
@@ -258,7 +258,7 @@ func (t *Tables) Compare(want *bpf.ServiceTable) (differences []string) {
 		{"time in ticks for which clients are remembered", s.persist, t.ticks(want.Persist)},
 		{"largest segment", s.mss, uint32(want.MSS)},
 		{"last port", s.portMax, want.PortMax},
-		{"further VIPs", fmt.Sprint(namesOf(s.furtherVIPs())), fmt.Sprint(namesOf(want.Secondary))},
+		{"further VIPs", fmt.Sprint(namesOf(s.secondaryVIPs())), fmt.Sprint(namesOf(want.Secondary))},
 		{"source addresses", fmt.Sprint(namesOf(s.extras().snat)), fmt.Sprint(namesOf(want.SNAT))},
 		{"allowed sources", fmt.Sprint(s.extras().sources), fmt.Sprint(want.Sources)},
 		{"denied sources", fmt.Sprint(s.extras().denied), fmt.Sprint(want.Denied)},
@@ -288,7 +288,7 @@ func unequalEndpoints(have []*endpoint, want []bpf.EndpointTable) string {
 	}
 	for i, e := range have {
 		is := bpf.EndpointTable{
-			Addr: e.addr, Port: e.port, Shift: e.has(endpointShift), Source: e.source, SourceBits: e.sourceBits, AddrBits: e.addrBits, Takes: e.takes,
+			Addr: e.addr, Port: e.port, Shift: e.has(endpointShift), Source: e.source, SourceBits: e.sourceBits, AddrBits: e.addrBits, CurrentWeight: e.currentWeight,
 			Failed: e.has(endpointFailed), SNAT: e.has(endpointSNAT),
 		}
 		w := want[i]

@@ -18,7 +18,7 @@ import (
 func census(t *testing.T, d *world, keys ...bpf.TcServiceKey) (map[int]report.ServiceStats, report.EndpointStats) {
 	t.Helper()
 	out := map[int]report.ServiceStats{}
-	all, err := d.Census(keys, func(place int, s *report.ServiceStats) { out[place] = *s })
+	all, err := d.Census(keys, func(index int, s *report.ServiceStats) { out[index] = *s })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,17 +60,17 @@ func TestCensus(t *testing.T) {
 	if _, there := before[0]; there || len(before) != len(keys)-1 {
 		t.Errorf("%d services, one that is not there among them: %v", len(before), there)
 	}
-	for place, got := range before {
-		if want, ok := d.ServiceStats(keys[place]); !ok || !cmp.Equal(want, got) {
-			t.Errorf("service %d: %s", place, cmp.Diff(want, got))
+	for index, got := range before {
+		if want, ok := d.ServiceStats(keys[index]); !ok || !cmp.Equal(want, got) {
+			t.Errorf("service %d: %s", index, cmp.Diff(want, got))
 		}
 	}
 	for name, asked := range map[string][]bpf.TcServiceKey{"few": keys, "many": slices.Repeat(keys, services)} {
 		seen := 0
-		err := d.EachServiceStats(asked, func(place int, got *report.ServiceStats) {
+		err := d.EachServiceStats(asked, func(index int, got *report.ServiceStats) {
 			seen++
-			if want := before[place%len(keys)]; !cmp.Equal(want, *got) {
-				t.Errorf("%s, service %d: %s", name, place, cmp.Diff(want, *got))
+			if want := before[index%len(keys)]; !cmp.Equal(want, *got) {
+				t.Errorf("%s, service %d: %s", name, index, cmp.Diff(want, *got))
 			}
 		})
 		if err != nil || seen != len(asked)/len(keys)*len(before) {

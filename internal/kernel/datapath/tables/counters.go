@@ -128,7 +128,7 @@ func (t *Tables) serviceStats(s *service, read func(id uint32) (counters, error)
 	stats.Endpoints = make([]report.EndpointStats, len(own))
 	for i := range own {
 		stats.Endpoints[i] = own[i].stats()
-		stats.Endpoints[i].Takes, stats.Endpoints[i].Share = shares[i].takes > 0, shares[i].fraction(extras.tenths)
+		stats.Endpoints[i].Available, stats.Endpoints[i].Share = shares[i].currentWeight > 0, shares[i].fraction(extras.tenths)
 		stats.Endpoints[i].Source = shares[i].source
 	}
 	for _, e := range s.ending {
@@ -158,9 +158,9 @@ func (t *Tables) sourceOf(e *endpoint) string {
 
 // share returns the current fraction of the weights of an endpoint's rows, and their source.
 type share struct {
-	takes, weight uint64
-	rows          int
-	source        string
+	currentWeight, weight uint64
+	rows                  int
+	source                string
 }
 
 func (s *share) add(e *endpoint, source string) {
@@ -169,7 +169,7 @@ func (s *share) add(e *endpoint, source string) {
 	} else if s.source != source {
 		s.source = "several"
 	}
-	s.takes += uint64(e.takes)
+	s.currentWeight += uint64(e.currentWeight)
 	s.weight += uint64(e.weight)
 }
 
@@ -177,14 +177,14 @@ func (s *share) add(e *endpoint, source string) {
 // applied.
 func (s *share) fraction(tenths bool) float64 {
 	switch {
-	case s.takes == 0:
+	case s.currentWeight == 0:
 		return 0
 	case s.weight == 0:
 		return 1
 	case tenths:
-		return float64(s.takes) / float64(10*s.weight)
+		return float64(s.currentWeight) / float64(10*s.weight)
 	}
-	return float64(s.takes) / float64(s.weight)
+	return float64(s.currentWeight) / float64(s.weight)
 }
 
 // Tracked returns the number of connections of all endpoints, including closed ones that are not

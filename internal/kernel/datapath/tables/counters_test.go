@@ -10,12 +10,12 @@ func TestShareOfWeight(t *testing.T) {
 		tenths bool
 		want   float64
 	}{
-		"all":                     {[]endpoint{{weight: 7, takes: 7}}, false, 1},
-		"all of tenths":           {[]endpoint{{weight: 7, takes: 70}}, true, 1},
-		"it comes":                {[]endpoint{{weight: 7, takes: 21}}, true, 0.3},
+		"all":                     {[]endpoint{{weight: 7, currentWeight: 7}}, false, 1},
+		"all of tenths":           {[]endpoint{{weight: 7, currentWeight: 70}}, true, 1},
+		"it comes":                {[]endpoint{{weight: 7, currentWeight: 21}}, true, 0.3},
 		"none":                    {[]endpoint{{weight: 7}}, true, 0},
-		"a service":               {[]endpoint{{weight: 6, takes: 6}, {weight: 2}}, false, 0.75},
-		"it was not applied yet":  {[]endpoint{{takes: 30}}, false, 1},
+		"a service":               {[]endpoint{{weight: 6, currentWeight: 6}, {weight: 2}}, false, 0.75},
+		"it was not applied yet":  {[]endpoint{{currentWeight: 30}}, false, 1},
 		"a weight of 0, of a row": {[]endpoint{{}}, false, 0},
 	} {
 		var s share

@@ -39,8 +39,8 @@ func TestDrains(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { d.Close() }()
-	idle := func(b *bpf.ServiceTable) { b.Endpoints[len(b.Endpoints)-1].Takes = 0 }
-	d.put(t, 2, func(b *bpf.ServiceTable) { b.Endpoints[1].Takes = 1 })
+	idle := func(b *bpf.ServiceTable) { b.Endpoints[len(b.Endpoints)-1].CurrentWeight = 0 }
+	d.put(t, 2, func(b *bpf.ServiceTable) { b.Endpoints[1].CurrentWeight = 1 })
 	setActive(t, d, 1, 1)
 	later, sooner := drained(2*time.Hour, d, 0), drained(time.Hour, d, 1)
 	both := []lb.Drain{later, sooner}

@@ -70,7 +70,7 @@ func (t *Tables) roomFor(s *service, want *bpf.ServiceTable, have map[netip.Addr
 // addEndpoint reuses an endpoint that was ending, or makes one. Its row is not written yet.
 func (t *Tables) addEndpoint(s *service, at netip.AddrPort, row bpf.EndpointTable, compared bool) (*endpoint, error) {
 	if e, ok := s.ending[at]; ok {
-		e.takes = row.Takes
+		e.currentWeight = row.CurrentWeight
 		e.setTarget(row, compared)
 		if compared {
 			t.newlyCompared = append(t.newlyCompared, e.id)
@@ -93,7 +93,7 @@ func (t *Tables) addEndpoint(s *service, at netip.AddrPort, row bpf.EndpointTabl
 			return nil, err
 		}
 	}
-	e := &endpoint{id: id, addr: row.Addr, port: row.Port, takes: row.Takes, service: s}
+	e := &endpoint{id: id, addr: row.Addr, port: row.Port, currentWeight: row.CurrentWeight, service: s}
 	e.setTarget(row, compared)
 	t.enterEndpoint(e)
 	t.countLocal(e, 1)
@@ -166,7 +166,7 @@ func (t *Tables) writeEndpoint(e *endpoint) error {
 func endpointRow(e *endpoint, flags uint16) bpf.TcEndpoint {
 	row := bpf.TcEndpoint{
 		Addr: e.addr, Port: e.port, Flags: endpointInUse | e.flags | flags, Service: e.service.id,
-		Weight: e.takes, Source: e.source, SourceBits: e.sourceBits, AddrBits: e.addrBits,
+		Weight: e.currentWeight, Source: e.source, SourceBits: e.sourceBits, AddrBits: e.addrBits,
 	}
 	if e.has(endpointShift) {
 		row.PortShift = bpf.Port(e.port) - bpf.Port(e.service.key.Port) // modulo 65,536, as the packet path adds it
@@ -229,15 +229,15 @@ func (t *Tables) replaceOrder(s *service, order []*endpoint, want *bpf.ServiceTa
 // client away from an endpoint that accepts no connections.
 func (t *Tables) putWeights(order []*endpoint, want *bpf.ServiceTable, undo *undoLog) error {
 	for i, e := range order {
-		was := e.takes
-		if want.Endpoints[i].Takes == was {
+		was := e.currentWeight
+		if want.Endpoints[i].CurrentWeight == was {
 			continue
 		}
 		undo.add(func() error {
-			e.takes = was
+			e.currentWeight = was
 			return t.writeEndpoint(e)
 		})
-		e.takes = want.Endpoints[i].Takes
+		e.currentWeight = want.Endpoints[i].CurrentWeight
 		if err := t.writeEndpoint(e); err != nil {
 			return err
 		}
@@ -271,7 +271,7 @@ func (t *Tables) addToFilter(want *bpf.ServiceTable) {
 func (t *Tables) filterKeys(add func(rows.FilterKey)) {
 	for _, s := range t.services {
 		keysOfVIP(s.key, s.portMax, add)
-		for _, o := range s.extras().further {
+		for _, o := range s.extras().secondary {
 			keysOfVIP(o.key, o.portMax, add)
 			keysOfHelper(o.key, s.row.Flags, add)
 		}

@@ -159,7 +159,7 @@ func (t *Tables) noteEnds(list []*endpoint, ends bpf.Ends) error {
 func (t *Tables) putEnds(order []*endpoint, want *bpf.ServiceTable) error {
 	for i, e := range order {
 		ends := endings{failed: want.Endpoints[i].Ends}
-		if want.Endpoints[i].Takes == 0 {
+		if want.Endpoints[i].CurrentWeight == 0 {
 			ends.drained = t.drains.ends(e.at())
 		}
 		t.setEnds(e.id, ends)

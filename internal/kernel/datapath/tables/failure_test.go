@@ -32,7 +32,7 @@ func rich(n, size int) Change {
 	for i := range t.Endpoints {
 		e := &t.Endpoints[i]
 		e.Addr = bpf.Addr(netip.AddrFrom4([4]byte{10, byte(n), 0, byte(i)}))
-		e.Shift, e.Takes, e.Source = size > 1, uint32(size), bpf.Addr(netip.AddrFrom4([4]byte{60, 0, 0, byte(size)}))
+		e.Shift, e.CurrentWeight, e.Source = size > 1, uint32(size), bpf.Addr(netip.AddrFrom4([4]byte{60, 0, 0, byte(size)}))
 	}
 	return Change{Key: t.Key, Table: t}
 }

@@ -102,7 +102,7 @@ func (t *Tables) Handshakes(key bpf.TcServiceKey, out []report.HandshakeRow) ([]
 		if err != nil {
 			return out, err
 		}
-		row := report.HandshakeRow{At: e.at(), ID: e.id, Idle: e.weight == 0, Off: e.takes == 0, Count: count, Outcomes: t.handshakes.bell.Outcomes(e.id)}
+		row := report.HandshakeRow{At: e.at(), ID: e.id, Idle: e.weight == 0, Off: e.currentWeight == 0, Count: count, Outcomes: t.handshakes.bell.Outcomes(e.id)}
 		row.Completed = uint32(steps.Completed)
 		out = append(out, row)
 	}

@@ -13,7 +13,7 @@ func opensConnections(flags uint16) bool { return flags&(serviceEgress|serviceHe
 // putHelpers makes the packet path expect related connections of a service if these flags have a
 // helper. order are its endpoints.
 func (t *Tables) putHelpers(s *service, flags uint16, order []*endpoint, undo *undoLog) error {
-	was, is := t.helped[s], flags&serviceHelpers
+	was, is := t.helperOf[s], flags&serviceHelpers
 	if was == 0 && is == 0 {
 		return nil
 	}
@@ -21,28 +21,28 @@ func (t *Tables) putHelpers(s *service, flags uint16, order []*endpoint, undo *u
 		order = nil
 	}
 	undo.add(func() error {
-		t.setHelped(s, was)
+		t.setHelper(s, was)
 		return t.writeHelpers(nil)
 	})
-	t.setHelped(s, is)
+	t.setHelper(s, is)
 	return t.writeHelpers(order)
 }
 
 // dropHelpers removes the helpers of a deleted service.
 func (t *Tables) dropHelpers(s *service) error {
-	if t.helped[s] == 0 {
+	if t.helperOf[s] == 0 {
 		return nil
 	}
-	t.setHelped(s, 0)
+	t.setHelper(s, 0)
 	return t.writeHelpers(nil)
 }
 
-// setHelped records which helper a service has, or 0.
-func (t *Tables) setHelped(s *service, helper uint16) {
+// setHelper records which helper a service has, or 0.
+func (t *Tables) setHelper(s *service, helper uint16) {
 	if helper != 0 {
-		t.helped[s] = helper
+		t.helperOf[s] = helper
 	} else {
-		delete(t.helped, s)
+		delete(t.helperOf, s)
 	}
 }
 
@@ -53,7 +53,7 @@ func (t *Tables) writeHelpers(more []*endpoint) error {
 		return err
 	}
 	var services uint32
-	for _, helper := range t.helped {
+	for _, helper := range t.helperOf {
 		if helper == serviceFTP {
 			services++
 		}
@@ -75,7 +75,7 @@ func (t *Tables) writeTFTPPorts(more []*endpoint) error {
 			ports = append(ports, e.port)
 		}
 	}
-	for s, helper := range t.helped {
+	for s, helper := range t.helperOf {
 		if helper != serviceTFTP {
 			continue
 		}
@@ -111,7 +111,7 @@ const tftpPorts = int(bpf.TcHelperLimitTFTP_PORTS)
 // adoptHelpers does what putHelpers does, for the services of an earlier process.
 func (t *Tables) adoptHelpers() error {
 	for _, s := range t.services {
-		t.setHelped(s, s.row.Flags&serviceHelpers)
+		t.setHelper(s, s.row.Flags&serviceHelpers)
 	}
 	return t.writeHelpers(nil)
 }

@@ -117,7 +117,7 @@ func (t *Tables) SetLocalAddresses(list []netip.Addr) error {
 // share everything that the row refers to: endpoints, order, counters. Called after the service's
 // own row is written.
 func (t *Tables) putSecondary(s *service, vips []bpf.TcIpAddr, undo *undoLog) error {
-	was := s.furtherVIPs()
+	was := s.secondaryVIPs()
 	if len(vips)+len(was) == 0 {
 		return nil
 	}
@@ -137,11 +137,11 @@ func (t *Tables) putSecondary(s *service, vips []bpf.TcIpAddr, undo *undoLog) er
 	return nil
 }
 
-// furtherVIPs returns the service's secondary VIPs.
-func (s *service) furtherVIPs() []bpf.TcIpAddr {
-	further := s.extras().further
-	vips := make([]bpf.TcIpAddr, len(further))
-	for i, o := range further {
+// secondaryVIPs returns the service's secondary VIPs.
+func (s *service) secondaryVIPs() []bpf.TcIpAddr {
+	copies := s.extras().secondary
+	vips := make([]bpf.TcIpAddr, len(copies))
+	for i, o := range copies {
 		vips[i] = o.key.Vip
 	}
 	return vips
@@ -160,7 +160,7 @@ func (t *Tables) addSecondary(s *service, vip bpf.TcIpAddr, undo *undoLog) error
 		if err := t.dropSecondary(key, undo); err != nil {
 			return err
 		}
-		if _, ok := t.services[key]; ok { // it goes first, or later in this very pass
+		if _, ok := t.services[key]; ok { // of a service that is deleted first, or later in this pass
 			if err := t.deleteService(key); err != nil {
 				return err
 			}
@@ -172,16 +172,16 @@ func (t *Tables) addSecondary(s *service, vip bpf.TcIpAddr, undo *undoLog) error
 		return fmt.Errorf("write service: %w", full(err))
 	}
 	extra := s.makeExtras()
-	at := slices.IndexFunc(extra.further, func(o *service) bool { return o.key == key })
+	at := slices.IndexFunc(extra.secondary, func(o *service) bool { return o.key == key })
 	if at < 0 {
-		at = len(extra.further)
+		at = len(extra.secondary)
 		t.secondary[key] = s
-		extra.further = append(extra.further, &service{key: key, id: s.id})
+		extra.secondary = append(extra.secondary, &service{key: key, id: s.id})
 		if err := t.countService(key, 1); err != nil {
 			return err
 		}
 	}
-	return t.putRange(extra.further[at], uint16(row.PortMax), undo)
+	return t.putRange(extra.secondary[at], uint16(row.PortMax), undo)
 }
 
 // dropSecondary removes a secondary VIP from its service, if it has one.
@@ -196,9 +196,9 @@ func (t *Tables) dropSecondary(key bpf.TcServiceKey, undo *undoLog) error {
 	}
 	delete(t.secondary, key)
 	extra := s.makeExtras()
-	at := slices.IndexFunc(extra.further, func(o *service) bool { return o.key == key })
-	old := extra.further[at]
-	extra.further = slices.Delete(extra.further, at, at+1)
+	at := slices.IndexFunc(extra.secondary, func(o *service) bool { return o.key == key })
+	old := extra.secondary[at]
+	extra.secondary = slices.Delete(extra.secondary, at, at+1)
 	return errors.Join(t.countService(key, -1), t.putRange(old, 0, &undoLog{}))
 }
 
@@ -214,7 +214,7 @@ func (t *Tables) adoptSecondary(found map[bpf.TcServiceKey]bpf.TcService, byID m
 		}
 		t.secondary[key] = s
 		extra := s.makeExtras()
-		extra.further = append(extra.further, &service{key: key, id: s.id, portMax: uint16(row.PortMax)})
+		extra.secondary = append(extra.secondary, &service{key: key, id: s.id, portMax: uint16(row.PortMax)})
 		t.count(key, 1)
 	}
 	return nil

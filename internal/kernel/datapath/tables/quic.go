@@ -63,7 +63,7 @@ func (t *Tables) putQUIC(s *service, want quic, undo *undoLog) error {
 // adoptQUIC reads the rows of an earlier process, and removes rows of deleted services.
 func (t *Tables) adoptQUIC(byID map[uint32]*service) error {
 	var errs []error
-	stays := func(id uint32) *quic {
+	rowsOf := func(id uint32) *quic {
 		s := byID[id]
 		if s == nil || s.deleted {
 			return nil
@@ -78,7 +78,7 @@ func (t *Tables) adoptQUIC(byID map[uint32]*service) error {
 		all, err := rows.Read[bpf.TcQuicConfigKey, bpf.TcQuicConfig](m)
 		errs = append(errs, err)
 		for key, row := range all {
-			if q := stays(key.Service); q != nil {
+			if q := rowsOf(key.Service); q != nil {
 				q.configs[key] = row
 				continue
 			}
@@ -89,7 +89,7 @@ func (t *Tables) adoptQUIC(byID map[uint32]*service) error {
 		all, err := rows.Read[bpf.TcQuicServerKey, uint32](m)
 		errs = append(errs, err)
 		for key, id := range all {
-			if q := stays(key.Service); q != nil {
+			if q := rowsOf(key.Service); q != nil {
 				q.servers[key] = id
 				continue
 			}
@@ -102,32 +102,32 @@ func (t *Tables) adoptQUIC(byID map[uint32]*service) error {
 	return nil
 }
 
-func (t *Tables) auditQUICConfigs(mend bool) report.Compared {
+func (t *Tables) auditQUICConfigs(repair bool) report.Compared {
 	want := map[bpf.TcQuicConfigKey]bpf.TcQuicConfig{}
 	for _, s := range t.services {
 		maps.Copy(want, s.extras().quic.configs)
 	}
-	sheet := rows.Sheet[bpf.TcQuicConfigKey, bpf.TcQuicConfig]{
+	comparison := rows.Comparison[bpf.TcQuicConfigKey, bpf.TcQuicConfig]{
 		Table: "quic_configs", Map: t.arrays.QUICConfigs.Table(), Want: want,
 		Name: func(k bpf.TcQuicConfigKey) string {
 			return fmt.Sprintf("configuration %d of service %d", k.Config, k.Service)
 		},
 	}
-	return sheet.Check(mend)
+	return comparison.Check(repair)
 }
 
-func (t *Tables) auditQUICServers(mend bool) report.Compared {
+func (t *Tables) auditQUICServers(repair bool) report.Compared {
 	want := map[bpf.TcQuicServerKey]uint32{}
 	for _, s := range t.services {
 		maps.Copy(want, s.extras().quic.servers)
 	}
-	sheet := rows.Sheet[bpf.TcQuicServerKey, uint32]{
+	comparison := rows.Comparison[bpf.TcQuicServerKey, uint32]{
 		Table: "quic_servers", Map: t.arrays.QUICServers.Table(), Want: want,
 		Name: func(k bpf.TcQuicServerKey) string {
 			return fmt.Sprintf("server ID %s of service %d", bpf.ServerID(k.Id), k.Service)
 		},
 	}
-	return sheet.Check(mend)
+	return comparison.Check(repair)
 }
 
 // unequalQUIC compares a service's rows with its table.

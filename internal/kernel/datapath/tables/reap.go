@@ -174,7 +174,7 @@ func (t *Tables) endEndpoints(list []*endpoint, ends bpf.Ends) error {
 			s.ending = map[netip.AddrPort]*endpoint{}
 		}
 		e.ended = now
-		e.takes = 0
+		e.currentWeight = 0
 		s.ending[e.at()] = e
 		t.ending[e.id] = e
 	}

@@ -66,16 +66,16 @@ func (t *Tables) adoptSCTPVIPs(byID map[uint32]*service) error {
 	return nil
 }
 
-func (t *Tables) auditSCTPVIPs(mend bool) report.Compared {
+func (t *Tables) auditSCTPVIPs(repair bool) report.Compared {
 	want := map[uint32]bpf.TcSctpVipList{}
 	for _, s := range t.services {
 		if vips := s.extras().vips; vips != (bpf.TcSctpVipList{}) {
 			want[s.id] = vips
 		}
 	}
-	sheet := rows.Sheet[uint32, bpf.TcSctpVipList]{
+	comparison := rows.Comparison[uint32, bpf.TcSctpVipList]{
 		Table: "sctp_vips", Map: t.arrays.SCTPVIPs.Table(), Want: want,
 		Name: func(id uint32) string { return fmt.Sprintf("VIPs of service %d", id) },
 	}
-	return sheet.Check(mend)
+	return comparison.Check(repair)
 }

@@ -84,20 +84,20 @@ func (t *Tables) Services() []bpf.TcServiceKey {
 	return keys
 }
 
-// Takes returns the current weights for new connections of a service's endpoints, or nil without
+// CurrentWeights returns the weights for new connections of a service's endpoints, or nil without
 // such a service.
-func (t *Tables) Takes(key bpf.TcServiceKey) map[netip.AddrPort]uint32 {
+func (t *Tables) CurrentWeights(key bpf.TcServiceKey) map[netip.AddrPort]uint32 {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	s := t.services[key]
 	if s == nil {
 		return nil
 	}
-	takes := make(map[netip.AddrPort]uint32, len(s.order))
+	weights := make(map[netip.AddrPort]uint32, len(s.order))
 	for _, e := range s.order {
-		takes[e.at()] = e.takes
+		weights[e.at()] = e.currentWeight
 	}
-	return takes
+	return weights
 }
 
 // Receiving returns which endpoints of a service get new connections, in the user's order; false:
@@ -118,7 +118,7 @@ func (t *Tables) Receiving(key bpf.TcServiceKey) (receiving []bool, ok bool) {
 		for i >= len(receiving) {
 			receiving = append(receiving, false)
 		}
-		receiving[i] = receiving[i] || e.takes > 0
+		receiving[i] = receiving[i] || e.currentWeight > 0
 	}
 	return receiving, true
 }
@@ -283,7 +283,7 @@ func (t *Tables) putRow(s *service, row bpf.TcService, there bool, undo *undoLog
 		if !there {
 			return t.deleteRow(s.key)
 		}
-		return errors.Join(t.maps.Services.Put(s.key, old), t.putSecondary(s, s.furtherVIPs(), &undoLog{}))
+		return errors.Join(t.maps.Services.Put(s.key, old), t.putSecondary(s, s.secondaryVIPs(), &undoLog{}))
 	})
 	if err := t.expectDirectAnswers(row); err != nil {
 		return err

@@ -248,7 +248,7 @@ func (t *Tables) wantedRanges() map[bpf.TcRangeKey]uint32 {
 		for _, k := range rangeKeys(s.key, s.portMax) {
 			want[k] = uint32(bpf.Port(s.key.Port))
 		}
-		for _, o := range s.extras().further {
+		for _, o := range s.extras().secondary {
 			for _, k := range rangeKeys(o.key, o.portMax) {
 				want[k] = uint32(bpf.Port(o.key.Port))
 			}

@@ -120,7 +120,7 @@ func (t *Tables) putRows(s *service, row bpf.TcService, undo *undoLog) error {
 	if err := t.putRow(s, row, true, undo); err != nil {
 		return err
 	}
-	return t.putSecondary(s, s.furtherVIPs(), undo)
+	return t.putSecondary(s, s.secondaryVIPs(), undo)
 }
 
 // keepSources removes all but list, which the service's list has.

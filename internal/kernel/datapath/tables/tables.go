@@ -65,7 +65,7 @@ type Tables struct {
 	localChanged  chan struct{}                // capacity 1: there is a first one, or none any more
 	egress        map[bpf.TcEgressKey][]egress // claims of an address; the first one has it
 	egressCount   uint32                       // as written
-	helped        map[*service]uint16          // services with a helper: which
+	helperOf      map[*service]uint16          // services with a helper: which
 	tftpPorts     uint32                       // as written
 	ftpServices   uint32                       // as written
 	vips          map[bpf.TcIpAddr]bpf.TcVip
@@ -126,16 +126,16 @@ func (s *service) slots() rows.Range {
 
 // extras are members that few services use.
 type extras struct {
-	sources []netip.Prefix // as the trie has them
-	denied  []netip.Prefix // prefixes of denied sources
-	snat    []bpf.TcIpAddr // as in snat_sources
-	parents []uint32       // as in the table
-	further []*service     // copies for secondary VIPs: only their key and portMax count
-	claims  map[bpf.TcEgressKey]egress
-	removed counters // of endpoints that are gone
-	quic    quic
-	vips    bpf.TcSctpVipList // as sctp_vips has them
-	tenths  bool              // endpoints' weights are in tenths
+	sources   []netip.Prefix // as the trie has them
+	denied    []netip.Prefix // prefixes of denied sources
+	snat      []bpf.TcIpAddr // as in snat_sources
+	parents   []uint32       // as in the table
+	secondary []*service     // copies for secondary VIPs: only their key and portMax count
+	claims    map[bpf.TcEgressKey]egress
+	removed   counters // of endpoints that are gone
+	quic      quic
+	vips      bpf.TcSctpVipList // as sctp_vips has them
+	tenths    bool              // endpoints' weights are in tenths
 }
 
 // extras returns the service's, for reading.
@@ -156,15 +156,15 @@ func (s *service) makeExtras() *extras {
 
 // endpoint is a row of the endpoints map.
 type endpoint struct { // there are many: 64 bytes
-	addr    bpf.TcIpAddr
-	source  bpf.TcIpAddr // our address towards it; zero: none
-	service *service
-	ended   time.Duration // when it was removed from its service, since the tables were opened
-	id      uint32
-	takes   uint32 // weight for new connections
-	port    uint16 // as in the row: network byte order
-	weight  uint16
-	flags   uint16 // as in the row: endpointShift, endpointFailed, endpointSNAT, endpointCompared
+	addr          bpf.TcIpAddr
+	source        bpf.TcIpAddr // our address towards it; zero: none
+	service       *service
+	ended         time.Duration // when it was removed from its service, since the tables were opened
+	id            uint32
+	currentWeight uint32 // for new connections; 0: none
+	port          uint16 // as in the row: network byte order
+	weight        uint16
+	flags         uint16 // as in the row: endpointShift, endpointFailed, endpointSNAT, endpointCompared
 
 	sourceBits, addrBits uint8 // as in bpf.EndpointTable
 }

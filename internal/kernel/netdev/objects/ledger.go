@@ -156,8 +156,8 @@ func (l *Ledger) Note(kind string, objects map[string]any) error {
 	return l.write(lines)
 }
 
-// Cross removes objects from the ledger that were deleted, or not made.
-func (l *Ledger) Cross(kind string, keys ...string) error {
+// Forget removes objects from the ledger that were deleted, or not made.
+func (l *Ledger) Forget(kind string, keys ...string) error {
 	var lines []line
 	for _, key := range keys {
 		if l.Has(kind, key) != nil {

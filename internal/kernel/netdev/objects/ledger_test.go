@@ -38,7 +38,7 @@ func TestLedger(t *testing.T) {
 	if err := l.Note("route", map[string]any{"a": map[string]string{"via": "x"}, "b": 2}); err != nil {
 		t.Fatal(err)
 	}
-	if err := l.Cross("route", "b", "never noted"); err != nil {
+	if err := l.Forget("route", "b", "never noted"); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 3000 {
@@ -46,7 +46,7 @@ func TestLedger(t *testing.T) {
 		if err := l.Note("fdb", map[string]any{key: i}); err != nil {
 			t.Fatal(err)
 		}
-		if err := l.Cross("fdb", key); err != nil {
+		if err := l.Forget("fdb", key); err != nil {
 			t.Fatal(err)
 		}
 	}
