@@ -487,6 +487,7 @@ enum link_flag {
 	LINK_LAYER3 = 2, /* no link-layer header: tun, wireguard */
 	LINK_BRIDGE = 4,
 	LINK_BRIDGE_PORT = 8, /* of a bridge or Open vSwitch */
+	LINK_QUEUES = 16, /* with LINK_PEER: packets may also be queued at it: no program at its egress would see them */
 };
 
 /* What identifies a way. */
@@ -497,7 +498,7 @@ struct way_key {
 	__u16 mtu; /* of packets as they arrive, before anything is added to them; at most 65,535 */
 	__u8 smac[6]; /* of the interface */
 	__u8 kind; /* enum hop_kind */
-	__u8 pad;
+	__u8 queues; /* of HOP_PEER: LINK_QUEUES, or 0 */
 	__u16 rule; /* counter of the firewall rule whose policers and mirrors packets have, plus one; 0: none */
 } __attribute__((aligned(8)));
 _Static_assert(sizeof(struct way_key) == 32, "ABI");

@@ -10,11 +10,21 @@
 #include "observe/trace.h"
 #include "packet/ctx.h"
 #include "packet/packet.h"
+#include "route/bulk.h"
 
 /* Return codes. NEXT leaves the packet to other programs at the hook, and then
  * to the kernel. The numbers are the same for tcx and clsact. */
 #define TC_NEXT (-1)
 #define TC_SHOT 2
+
+/* Queues a long segment at a veth, released from its socket: as a copy, since no helper
+ * releases the original, which is dropped. */
+static __noinline int bulk_send(ctx_t *ctx, __u32 ifindex)
+{
+	if (bpf_clone_redirect(ctx, ifindex, 0) < 0)
+		return bpf_redirect(ifindex, 0);
+	return TC_SHOT;
+}
 
 /* Returns tc's return code for a verdict, and counts drops. */
 static __always_inline int conclude(ctx_t *ctx, struct packet *p,
@@ -22,6 +32,8 @@ static __always_inline int conclude(ctx_t *ctx, struct packet *p,
 {
 	switch (v) {
 	case VERDICT_REDIRECT:
+		if (unlikely(p->action & BULK_ACTION))
+			return bulk_send(ctx, p->action & ~BULK_ACTION);
 		return p->action;
 	case VERDICT_DROP:
 		count_drop(p->drop, p->length);

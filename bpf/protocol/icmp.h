@@ -57,13 +57,15 @@ static __always_inline __u8 family_protocol(__u8 protocol)
 }
 
 /* Parses an echo. The identifier stands for the port of the requesting side; the
- * replying side has none. Not inlined, since few packets are echoes. */
-static __noinline enum verdict echo_parse(ctx_t *ctx, struct packet *p)
+ * replying side has none. A frame's padding is not part of the message. Not inlined,
+ * since few packets are echoes. */
+static __noinline enum verdict echo_parse(ctx_t *ctx, struct packet *p,
+					  __u32 l4_length)
 {
 	struct echo_header *echo = ctx_header(ctx, p->l4, sizeof(*echo));
 
-	if (!echo)
-		return VERDICT_PASS;
+	if (!echo || l4_length < sizeof(*echo))
+		return packet_is_short(p);
 	if (echo->type == (p->ipv6 ? ECHO6_REQUEST : ECHO_REQUEST)) {
 		p->tuple.sport = echo->id;
 		p->tuple.dport = 0;

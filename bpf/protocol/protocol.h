@@ -73,9 +73,9 @@ static __always_inline enum verdict protocol_parse(ctx_t *ctx, struct packet *p,
 	case IPPROTO_UDP:
 		return udp_parse(ctx, p, l4_length);
 	case IPPROTO_ICMP:
-		return p->ipv6 ? VERDICT_OTHER : echo_parse(ctx, p);
+		return p->ipv6 ? VERDICT_OTHER : echo_parse(ctx, p, l4_length);
 	case IPPROTO_ICMPV6:
-		return p->ipv6 ? echo_parse(ctx, p) : VERDICT_OTHER;
+		return p->ipv6 ? echo_parse(ctx, p, l4_length) : VERDICT_OTHER;
 	default:
 		return VERDICT_OTHER;
 	}

@@ -16,17 +16,22 @@
 #include "packet/packet.h"
 #include "path/fib.h"
 #include "path/way.h"
+#include "route/bulk.h"
+
+/* Returns how packets are sent by an interface with these flags. */
+static __always_inline __u8 hop_kind_of(__u32 flags)
+{
+	if (flags & LINK_LAYER3)
+		return HOP_LAYER3;
+	return redirect_peer && (flags & LINK_PEER) ? HOP_PEER : HOP_REDIRECT;
+}
 
 /* Returns how packets are sent by an interface. */
 static __always_inline __u8 link_hop_kind(const struct packet *p, __u32 ifindex)
 {
 	__u32 *flags = bpf_map_lookup_elem(&links, &ifindex);
 
-	if (!flags)
-		return HOP_REDIRECT;
-	if (*flags & LINK_LAYER3)
-		return HOP_LAYER3;
-	return redirect_peer && (*flags & LINK_PEER) ? HOP_PEER : HOP_REDIRECT;
+	return flags ? hop_kind_of(*flags) : HOP_REDIRECT;
 }
 
 /* Returns the program's return code for a packet that leaves by an
@@ -37,35 +42,21 @@ static __always_inline int hop_redirect(__u8 kind, __u32 ifindex)
 				  bpf_redirect(ifindex, 0);
 }
 
-/* Packets above this length are segments that travel as one (GSO): no MTU is as large. */
-#define BULK_LENGTH 16384
-
-/* Copies the headers of a long packet for a namespace behind a veth, if they are shared. A
- * sender on this machine keeps a clone of each TCP segment until it is acknowledged, and
- * a receiver merges only segments in its queue that are not shared. Without the copy it
- * wakes up more often, for less data. The kernel's own forwarding copies, too. Without
- * memory, the packet is sent shared. */
-static __always_inline void unshare_bulk(ctx_t *ctx, const struct packet *p,
-					 __u8 kind)
-{
-	if (unlikely(p->length > BULK_LENGTH) && kind == HOP_PEER)
-		bpf_skb_change_head(ctx, 0, 0);
-}
-
 /* Sends a packet as an Ethernet frame. It may be translated before or after: it
- * leaves when the program returns. */
+ * leaves in conclude(), or when the program returns. */
 static __always_inline enum verdict forward(ctx_t *ctx, struct packet *p,
 					    const struct way *w)
 {
-	__u8 *mac;
+	__u8 *mac = ctx_header(ctx, 0, ETH_HLEN);
 
-	unshare_bulk(ctx, p, w->key.kind);
-	mac = ctx_header(ctx, 0, ETH_HLEN);
 	if (!mac)
 		return drop(p, DROP_NOT_LINEAR);
 	macs_write(mac, w);
 	trace_out(p, w->key.ifindex);
-	p->action = hop_redirect(w->key.kind, w->key.ifindex);
+	if (unlikely(bulk_concerns(p)) && w->key.kind == HOP_PEER)
+		p->action = bulk_redirect(ctx, p, w);
+	else
+		p->action = hop_redirect(w->key.kind, w->key.ifindex);
 	return VERDICT_REDIRECT;
 }
 

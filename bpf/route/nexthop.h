@@ -85,9 +85,14 @@ static __always_inline void way_describe(const struct packet *p,
 					 const struct bpf_fib_lookup *fib,
 					 struct way_key *way)
 {
-	way->ifindex = fib->ifindex;
+	__u32 ifindex = fib->ifindex;
+	__u32 *flags = bpf_map_lookup_elem(&links, &ifindex);
+
+	way->ifindex = ifindex;
 	way->mtu = mtu_before(c, target, way->mtu);
-	way->kind = link_hop_kind(p, fib->ifindex);
+	way->kind = flags ? hop_kind_of(*flags) : HOP_REDIRECT;
+	if (way->kind == HOP_PEER && flags)
+		way->queues = *flags & LINK_QUEUES;
 	way->rule = p->rule;
 	if (way->kind == HOP_LAYER3)
 		return;

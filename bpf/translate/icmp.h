@@ -124,8 +124,17 @@ static __always_inline bool quote_is_echo(const struct quote *q)
 	return q->p.tuple.protocol == icmp_protocol(q->p.ipv6);
 }
 
-/* Reads the quoted packet's headers. RFC 792 promises 8 bytes after the IP
- * header. Global (verifier: globals). */
+/* RFC 792 promises this many bytes after the quoted IP header. */
+#define QUOTE_LEAST 8
+
+/* Reports whether the error itself has them: a frame's padding is not part of it. */
+static __always_inline bool quote_is_within(const struct quote *q,
+					    const struct packet *p)
+{
+	return q->p.l4 + QUOTE_LEAST <= p->l3 + p->length;
+}
+
+/* Reads the quoted packet's headers. Global (verifier: globals). */
 __noinline bool quote_read(ctx_t *ctx, struct quote *q)
 {
 	if (!q || !quote_ip(ctx, q))
@@ -135,7 +144,7 @@ __noinline bool quote_read(ctx_t *ctx, struct quote *q)
 	if (!protocol_of(q->p.tuple.protocol).has_ports)
 		return false;
 	if (bpf_skb_load_bytes(ctx, q->p.l4, q->ports, sizeof(q->ports)) ||
-	    ctx_length(ctx) < q->p.l4 + 8U)
+	    ctx_length(ctx) < q->p.l4 + QUOTE_LEAST)
 		return false;
 	q->p.tuple.sport = q->ports[1];
 	q->p.tuple.dport = q->ports[0];
@@ -284,7 +293,7 @@ static __noinline enum verdict icmp_translate(ctx_t *ctx, struct packet *p,
 
 	if (!q || bpf_skb_load_bytes(ctx, p->l4, &icmp, sizeof(icmp)) ||
 	    p->fault == DROP_FRAGMENT || !icmp_is_error(p->ipv6, icmp.type) ||
-	    !quote_read(ctx, q) ||
+	    !quote_read(ctx, q) || !quote_is_within(q, p) ||
 	    !same_addr(&q->p.tuple.daddr, &p->tuple.daddr) ||
 	    is_foreign_noinline(&q->p))
 		return VERDICT_PASS;

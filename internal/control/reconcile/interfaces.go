@@ -25,6 +25,8 @@ type Hooks interface {
 	// SetEgress attaches the program for leaving answers of endpoints on this machine, if there are
 	// any.
 	SetEgress(index int) error
+	// HasEgress reports whether other owners' programs see what leaves by an interface.
+	HasEgress(index int) bool
 	Detach(index int) error
 	DetachOrphans(keep func(index int) bool) error
 }
@@ -45,7 +47,12 @@ type Interfaces struct {
 	current    map[int]described // as in the data path
 	orphans    bool              // interfaces of an earlier process that are no longer selected may still be attached
 	retryTimer *time.Timer       // of the next attempt to detach orphans
+	egress     *time.Timer       // of the next look at programs of other owners
 }
+
+// egressInterval is how often interfaces are looked at for programs of other owners: the kernel
+// does not report that one is attached.
+const egressInterval = 30 * time.Second
 
 // described is the data path's description of an interface.
 type described struct {
@@ -97,6 +104,10 @@ func (i *Interfaces) Apply(_ context.Context, keys []int) (outcomes []Outcome[in
 		outcomes = append(outcomes, i.follow(link, chosen[index], bridges(present[link.Master])))
 	}
 	i.detachOrphans(present, chosen)
+	if i.egress == nil {
+		i.egress = time.AfterFunc(egressInterval, i.MarkAll)
+	}
+	i.egress.Reset(egressInterval)
 	return outcomes
 }
 
@@ -147,6 +158,7 @@ func (i *Interfaces) follow(l netdev.Link, chosen, bridged bool) Outcome[int] {
 	}
 	d := Describe(l)
 	d.BridgePort = bridged
+	d.Queues = d.Peer && l.Qdisc == "noqueue" && !i.Hooks.HasEgress(l.Index)
 	if !k.set || k.Interface != d {
 		err := i.Hooks.SetLink(d)
 		o.Err = errors.Join(o.Err, err)

@@ -47,7 +47,8 @@ func (h *hooks) SetEgress(index int) error {
 	}
 	return nil
 }
-func (h *hooks) Detach(index int) error { return h.note("detach %d", index) }
+func (h *hooks) HasEgress(index int) bool { return h.broken[fmt.Sprintf("egress program %d", index)] }
+func (h *hooks) Detach(index int) error   { return h.note("detach %d", index) }
 func (h *hooks) DetachOrphans(keep func(index int) bool) error {
 	return h.note("detach all but %v", kept(keep))
 }

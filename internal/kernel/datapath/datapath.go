@@ -228,7 +228,7 @@ func (d *Datapath) Close() error {
 
 // SetLink sets the kind of next hop of an interface, attached or not. ForgetLink undoes it.
 func (d *Datapath) SetLink(i Interface) error {
-	return d.Routing.SetLink(i.Index, routing.Link{Peer: i.Peer, Layer3: i.Layer3, Bridge: i.Bridge, BridgePort: i.BridgePort})
+	return d.Routing.SetLink(i.Index, routing.Link{Peer: i.Peer, Layer3: i.Layer3, Bridge: i.Bridge, BridgePort: i.BridgePort, Queues: i.Queues})
 }
 
 // Jiffy returns the length of one tick of the packet path's clock.

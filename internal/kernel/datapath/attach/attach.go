@@ -25,6 +25,7 @@ type Interface struct {
 	Peer       bool // a veth whose other end is in another network namespace
 	Bridge     bool
 	BridgePort bool
+	Queues     bool // of a Peer: as in routing.Link
 }
 
 // Hooks attaches the programs to interfaces, and tracks where they are attached. Methods are safe

@@ -50,6 +50,29 @@ func (h *Hooks) Others() (out []report.OtherProgram) {
 	return out
 }
 
+// HasEgress reports whether other owners' programs may see what leaves by an interface. Where that
+// cannot be read, and without tcx, it is true.
+func (h *Hooks) HasEgress(index int) bool {
+	if h.hook != HookTCX {
+		return true
+	}
+	q, err := link.QueryPrograms(link.QueryOptions{Target: index, Attach: ebpf.AttachTCXEgress})
+	if err != nil {
+		return true
+	}
+	for _, p := range q.Programs {
+		if !strings.HasPrefix(programName(p.ID), ownPrefix) {
+			return true
+		}
+	}
+	l, err := netlink.LinkByIndex(index)
+	if err != nil {
+		return true
+	}
+	filters, err := netlink.FilterList(l, netlink.HANDLE_MIN_EGRESS)
+	return err != nil || len(filters) > 0
+}
+
 // othersAtTCX: the kernel lists programs in the order in which they run.
 func othersAtTCX(a *attached) (out []report.OtherProgram) {
 	q, err := link.QueryPrograms(link.QueryOptions{Target: a.Index, Attach: ebpf.AttachTCXIngress})

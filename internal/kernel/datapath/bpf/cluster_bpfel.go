@@ -416,7 +416,7 @@ type ClusterWay struct {
 		Mtu     uint16
 		Smac    [6]uint8
 		Kind    uint8
-		Pad     uint8
+		Queues  uint8
 		Rule    uint16
 	}
 	Macs       uint64

@@ -643,6 +643,7 @@ const (
 	TcLinkFlagLINK_LAYER3      TcLinkFlag = 2
 	TcLinkFlagLINK_BRIDGE      TcLinkFlag = 4
 	TcLinkFlagLINK_BRIDGE_PORT TcLinkFlag = 8
+	TcLinkFlagLINK_QUEUES      TcLinkFlag = 16
 )
 
 type TcMirror struct {
@@ -1504,7 +1505,7 @@ type TcWayKey struct {
 	Mtu     uint16
 	Smac    [6]uint8
 	Kind    uint8
-	Pad     uint8
+	Queues  uint8
 	Rule    uint16
 }
 
@@ -1592,6 +1593,9 @@ const (
 	TcProgLoxilbLayer3          = "loxilb_layer3"
 	TcProgLoxilbLayer3Out       = "loxilb_layer3_out"
 	TcVarAbiEnums               = "abi_enums"
+	TcVarBulkConnection         = "bulk_connection"
+	TcVarBulkQueued             = "bulk_queued"
+	TcVarBulkSeen               = "bulk_seen"
 	TcVarChallengeFirst         = "challenge_first"
 	TcVarChallengeSurge         = "challenge_surge"
 	TcVarCopiesUnproven         = "copies_unproven"
@@ -1790,6 +1794,9 @@ type TcMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type TcVariableSpecs struct {
 	AbiEnums               *ebpf.VariableSpec `ebpf:"abi_enums"`
+	BulkConnection         *ebpf.VariableSpec `ebpf:"bulk_connection"`
+	BulkQueued             *ebpf.VariableSpec `ebpf:"bulk_queued"`
+	BulkSeen               *ebpf.VariableSpec `ebpf:"bulk_seen"`
 	ChallengeFirst         *ebpf.VariableSpec `ebpf:"challenge_first"`
 	ChallengeSurge         *ebpf.VariableSpec `ebpf:"challenge_surge"`
 	CopiesUnproven         *ebpf.VariableSpec `ebpf:"copies_unproven"`
@@ -2028,6 +2035,9 @@ func (m *TcMaps) Close() error {
 // It can be passed to LoadTcObjects or ebpf.CollectionSpec.LoadAndAssign.
 type TcVariables struct {
 	AbiEnums               *ebpf.Variable `ebpf:"abi_enums"`
+	BulkConnection         *ebpf.Variable `ebpf:"bulk_connection"`
+	BulkQueued             *ebpf.Variable `ebpf:"bulk_queued"`
+	BulkSeen               *ebpf.Variable `ebpf:"bulk_seen"`
 	ChallengeFirst         *ebpf.Variable `ebpf:"challenge_first"`
 	ChallengeSurge         *ebpf.Variable `ebpf:"challenge_surge"`
 	CopiesUnproven         *ebpf.Variable `ebpf:"copies_unproven"`

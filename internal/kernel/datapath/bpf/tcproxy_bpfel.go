@@ -385,7 +385,7 @@ type TcProxyWay struct {
 		Mtu     uint16
 		Smac    [6]uint8
 		Kind    uint8
-		Pad     uint8
+		Queues  uint8
 		Rule    uint16
 	}
 	Macs       uint64
@@ -470,6 +470,9 @@ const (
 	TcProxyProgLoxilbLayer3          = "loxilb_layer3"
 	TcProxyProgLoxilbLayer3Out       = "loxilb_layer3_out"
 	TcProxyVarAbiEnums               = "abi_enums"
+	TcProxyVarBulkConnection         = "bulk_connection"
+	TcProxyVarBulkQueued             = "bulk_queued"
+	TcProxyVarBulkSeen               = "bulk_seen"
 	TcProxyVarChallengeFirst         = "challenge_first"
 	TcProxyVarChallengeSurge         = "challenge_surge"
 	TcProxyVarCopiesUnproven         = "copies_unproven"
@@ -668,6 +671,9 @@ type TcProxyMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type TcProxyVariableSpecs struct {
 	AbiEnums               *ebpf.VariableSpec `ebpf:"abi_enums"`
+	BulkConnection         *ebpf.VariableSpec `ebpf:"bulk_connection"`
+	BulkQueued             *ebpf.VariableSpec `ebpf:"bulk_queued"`
+	BulkSeen               *ebpf.VariableSpec `ebpf:"bulk_seen"`
 	ChallengeFirst         *ebpf.VariableSpec `ebpf:"challenge_first"`
 	ChallengeSurge         *ebpf.VariableSpec `ebpf:"challenge_surge"`
 	CopiesUnproven         *ebpf.VariableSpec `ebpf:"copies_unproven"`
@@ -906,6 +912,9 @@ func (m *TcProxyMaps) Close() error {
 // It can be passed to LoadTcProxyObjects or ebpf.CollectionSpec.LoadAndAssign.
 type TcProxyVariables struct {
 	AbiEnums               *ebpf.Variable `ebpf:"abi_enums"`
+	BulkConnection         *ebpf.Variable `ebpf:"bulk_connection"`
+	BulkQueued             *ebpf.Variable `ebpf:"bulk_queued"`
+	BulkSeen               *ebpf.Variable `ebpf:"bulk_seen"`
 	ChallengeFirst         *ebpf.Variable `ebpf:"challenge_first"`
 	ChallengeSurge         *ebpf.Variable `ebpf:"challenge_surge"`
 	CopiesUnproven         *ebpf.Variable `ebpf:"copies_unproven"`

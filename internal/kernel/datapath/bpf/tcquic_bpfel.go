@@ -423,7 +423,7 @@ type TcQUICWay struct {
 		Mtu     uint16
 		Smac    [6]uint8
 		Kind    uint8
-		Pad     uint8
+		Queues  uint8
 		Rule    uint16
 	}
 	Macs       uint64
@@ -510,6 +510,9 @@ const (
 	TcQUICProgLoxilbLayer3          = "loxilb_layer3"
 	TcQUICProgLoxilbLayer3Out       = "loxilb_layer3_out"
 	TcQUICVarAbiEnums               = "abi_enums"
+	TcQUICVarBulkConnection         = "bulk_connection"
+	TcQUICVarBulkQueued             = "bulk_queued"
+	TcQUICVarBulkSeen               = "bulk_seen"
 	TcQUICVarChallengeFirst         = "challenge_first"
 	TcQUICVarChallengeSurge         = "challenge_surge"
 	TcQUICVarCopiesUnproven         = "copies_unproven"
@@ -710,6 +713,9 @@ type TcQUICMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type TcQUICVariableSpecs struct {
 	AbiEnums               *ebpf.VariableSpec `ebpf:"abi_enums"`
+	BulkConnection         *ebpf.VariableSpec `ebpf:"bulk_connection"`
+	BulkQueued             *ebpf.VariableSpec `ebpf:"bulk_queued"`
+	BulkSeen               *ebpf.VariableSpec `ebpf:"bulk_seen"`
 	ChallengeFirst         *ebpf.VariableSpec `ebpf:"challenge_first"`
 	ChallengeSurge         *ebpf.VariableSpec `ebpf:"challenge_surge"`
 	CopiesUnproven         *ebpf.VariableSpec `ebpf:"copies_unproven"`
@@ -952,6 +958,9 @@ func (m *TcQUICMaps) Close() error {
 // It can be passed to LoadTcQUICObjects or ebpf.CollectionSpec.LoadAndAssign.
 type TcQUICVariables struct {
 	AbiEnums               *ebpf.Variable `ebpf:"abi_enums"`
+	BulkConnection         *ebpf.Variable `ebpf:"bulk_connection"`
+	BulkQueued             *ebpf.Variable `ebpf:"bulk_queued"`
+	BulkSeen               *ebpf.Variable `ebpf:"bulk_seen"`
 	ChallengeFirst         *ebpf.Variable `ebpf:"challenge_first"`
 	ChallengeSurge         *ebpf.Variable `ebpf:"challenge_surge"`
 	CopiesUnproven         *ebpf.Variable `ebpf:"copies_unproven"`

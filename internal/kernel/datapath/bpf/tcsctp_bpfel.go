@@ -392,7 +392,7 @@ type TcSCTPWay struct {
 		Mtu     uint16
 		Smac    [6]uint8
 		Kind    uint8
-		Pad     uint8
+		Queues  uint8
 		Rule    uint16
 	}
 	Macs       uint64
@@ -478,6 +478,9 @@ const (
 	TcSCTPProgLoxilbLayer3          = "loxilb_layer3"
 	TcSCTPProgLoxilbLayer3Out       = "loxilb_layer3_out"
 	TcSCTPVarAbiEnums               = "abi_enums"
+	TcSCTPVarBulkConnection         = "bulk_connection"
+	TcSCTPVarBulkQueued             = "bulk_queued"
+	TcSCTPVarBulkSeen               = "bulk_seen"
 	TcSCTPVarChallengeFirst         = "challenge_first"
 	TcSCTPVarChallengeSurge         = "challenge_surge"
 	TcSCTPVarCopiesUnproven         = "copies_unproven"
@@ -677,6 +680,9 @@ type TcSCTPMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type TcSCTPVariableSpecs struct {
 	AbiEnums               *ebpf.VariableSpec `ebpf:"abi_enums"`
+	BulkConnection         *ebpf.VariableSpec `ebpf:"bulk_connection"`
+	BulkQueued             *ebpf.VariableSpec `ebpf:"bulk_queued"`
+	BulkSeen               *ebpf.VariableSpec `ebpf:"bulk_seen"`
 	ChallengeFirst         *ebpf.VariableSpec `ebpf:"challenge_first"`
 	ChallengeSurge         *ebpf.VariableSpec `ebpf:"challenge_surge"`
 	CopiesUnproven         *ebpf.VariableSpec `ebpf:"copies_unproven"`
@@ -917,6 +923,9 @@ func (m *TcSCTPMaps) Close() error {
 // It can be passed to LoadTcSCTPObjects or ebpf.CollectionSpec.LoadAndAssign.
 type TcSCTPVariables struct {
 	AbiEnums               *ebpf.Variable `ebpf:"abi_enums"`
+	BulkConnection         *ebpf.Variable `ebpf:"bulk_connection"`
+	BulkQueued             *ebpf.Variable `ebpf:"bulk_queued"`
+	BulkSeen               *ebpf.Variable `ebpf:"bulk_seen"`
 	ChallengeFirst         *ebpf.Variable `ebpf:"challenge_first"`
 	ChallengeSurge         *ebpf.Variable `ebpf:"challenge_surge"`
 	CopiesUnproven         *ebpf.Variable `ebpf:"copies_unproven"`

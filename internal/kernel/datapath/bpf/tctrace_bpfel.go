@@ -385,7 +385,7 @@ type TcTraceWay struct {
 		Mtu     uint16
 		Smac    [6]uint8
 		Kind    uint8
-		Pad     uint8
+		Queues  uint8
 		Rule    uint16
 	}
 	Macs       uint64
@@ -470,6 +470,9 @@ const (
 	TcTraceProgLoxilbLayer3          = "loxilb_layer3"
 	TcTraceProgLoxilbLayer3Out       = "loxilb_layer3_out"
 	TcTraceVarAbiEnums               = "abi_enums"
+	TcTraceVarBulkConnection         = "bulk_connection"
+	TcTraceVarBulkQueued             = "bulk_queued"
+	TcTraceVarBulkSeen               = "bulk_seen"
 	TcTraceVarChallengeFirst         = "challenge_first"
 	TcTraceVarChallengeSurge         = "challenge_surge"
 	TcTraceVarCopiesUnproven         = "copies_unproven"
@@ -668,6 +671,9 @@ type TcTraceMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type TcTraceVariableSpecs struct {
 	AbiEnums               *ebpf.VariableSpec `ebpf:"abi_enums"`
+	BulkConnection         *ebpf.VariableSpec `ebpf:"bulk_connection"`
+	BulkQueued             *ebpf.VariableSpec `ebpf:"bulk_queued"`
+	BulkSeen               *ebpf.VariableSpec `ebpf:"bulk_seen"`
 	ChallengeFirst         *ebpf.VariableSpec `ebpf:"challenge_first"`
 	ChallengeSurge         *ebpf.VariableSpec `ebpf:"challenge_surge"`
 	CopiesUnproven         *ebpf.VariableSpec `ebpf:"copies_unproven"`
@@ -906,6 +912,9 @@ func (m *TcTraceMaps) Close() error {
 // It can be passed to LoadTcTraceObjects or ebpf.CollectionSpec.LoadAndAssign.
 type TcTraceVariables struct {
 	AbiEnums               *ebpf.Variable `ebpf:"abi_enums"`
+	BulkConnection         *ebpf.Variable `ebpf:"bulk_connection"`
+	BulkQueued             *ebpf.Variable `ebpf:"bulk_queued"`
+	BulkSeen               *ebpf.Variable `ebpf:"bulk_seen"`
 	ChallengeFirst         *ebpf.Variable `ebpf:"challenge_first"`
 	ChallengeSurge         *ebpf.Variable `ebpf:"challenge_surge"`
 	CopiesUnproven         *ebpf.Variable `ebpf:"copies_unproven"`

@@ -23,6 +23,7 @@ const (
 	linkLayer3 = uint32(bpf.TcLinkFlagLINK_LAYER3)
 	linkBridge = uint32(bpf.TcLinkFlagLINK_BRIDGE)
 	linkPort   = uint32(bpf.TcLinkFlagLINK_BRIDGE_PORT)
+	linkQueues = uint32(bpf.TcLinkFlagLINK_QUEUES)
 )
 
 // DefaultRoute is a next hop of a default route.
@@ -70,6 +71,7 @@ type Link struct {
 	Layer3     bool // without link-layer header
 	Bridge     bool
 	BridgePort bool // its frames may be for other hosts behind the bridge
+	Queues     bool // of a Peer: packets may also be queued at it, as no program at its egress would see them
 }
 
 // SetLink sets the kind of an interface, attached or not.
@@ -86,6 +88,9 @@ func (r *Routing) SetLink(index int, l Link) error {
 	}
 	if l.BridgePort {
 		flags |= linkPort
+	}
+	if l.Queues {
+		flags |= linkQueues
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
