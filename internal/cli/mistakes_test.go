@@ -109,7 +109,7 @@ var commandMistakes = []mistake{
 }
 
 var bodyMistakes = []mistake{
-	{`bfd null`, `remoteIp "" is missing (allowed: the address of the other node)`},
+	{`bfd null`, `the body is null: a JSON object is expected`},
 	{`bfd []`, `body "array" is of the wrong type (line 1, column 1) (allowed: an object)`},
 	{`bfd {`, "the body is not JSON (line 1, column 1): it ends too early"},
 	{`bfd {"remoteIp":1}`, `remoteIp "number" is of the wrong type`},
@@ -118,7 +118,7 @@ var bodyMistakes = []mistake{
 	{`bfd {"remoteIp":"10.0.0.2","interval":1.5}`, `interval "number 1.5" is of the wrong type`},
 	{`bfd {"remoteIp":"10.0.0.2","intervall":300000}`, `unknown property "intervall"`},
 	{`bfd {"remoteIp":"10.0.0.2"} {}`, "there is something after the end of the object"},
-	{`bgp/neigh null`, `remoteAs "0"` + notASN},
+	{`bgp/neigh null`, `the body is null: a JSON object is expected`},
 	{`bgp/neigh []`, `body "array" is of the wrong type`},
 	{`bgp/neigh {"ipAddress":"10.0.0.7","remoteAs":null}`, `remoteAs "0"` + notASN},
 	{`bgp/neigh {"ipAddress":"10.0.0.7","remoteAs":-1}`, `remoteAs "-1"` + notASN},

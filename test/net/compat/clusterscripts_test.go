@@ -30,6 +30,7 @@ func TestClusterScripts(t *testing.T) {
 		}
 		return strings.TrimSpace(out)
 	}
+	r.EventuallyShows("get hastate", "MASTER") // the peer of --ka is silent; scripts decide from then on
 	const asJSON = " -H 'accept: application/json' -H 'Content-Type: application/json'"
 	for _, role := range []string{"BACKUP", "MASTER"} { // as keepalived's script calls, without a VIP
 		shell("curl -sSf -X 'POST' '" + api + "cistate'" + asJSON + ` -d '{ "instance": "default", "state" : "` + role + `" }'`)
