@@ -487,7 +487,8 @@ enum link_flag {
 	LINK_LAYER3 = 2, /* no link-layer header: tun, wireguard */
 	LINK_BRIDGE = 4,
 	LINK_BRIDGE_PORT = 8, /* of a bridge or Open vSwitch */
-	LINK_QUEUES = 16, /* with LINK_PEER: packets may also be queued at it: no program at its egress would see them */
+	LINK_QUEUES =
+		16, /* of a peer: no program sees packets leave by it (bulk.h) */
 };
 
 /* What identifies a way. */

@@ -41,7 +41,8 @@ volatile __u32 bulk_queued SEC(".data.runtime") = 0;
 volatile __u32 bulk_connection SEC(".data.runtime") = 0;
 volatile __u32 bulk_seen SEC(".data.runtime") = 0;
 
-static __always_inline bool bulk_is_recent(const struct packet *p, __u32 jiffies)
+static __always_inline bool bulk_is_recent(const struct packet *p,
+					   __u32 jiffies)
 {
 	return p->now - jiffies <= BULK_TIME;
 }
@@ -56,9 +57,8 @@ static __always_inline bool bulk_concerns(const struct packet *p)
  * just sent one. Variables are written only if they change, since CPUs share them. */
 static __always_inline bool bulk_begins(const struct packet *p)
 {
-	const __u32 connection =
-		p->tuple.saddr.word[3] ^
-		((__u32)p->tuple.sport << 16 | p->tuple.dport);
+	const __u32 connection = p->tuple.saddr.word[3] ^
+				 ((__u32)p->tuple.sport << 16 | p->tuple.dport);
 	bool same = bulk_connection == connection;
 	bool begins = !same && bulk_is_recent(p, bulk_seen);
 

@@ -32,8 +32,8 @@ func TestBulkIsMerged(t *testing.T) {
 }
 
 // TestBulkIsQueued checks that long segments of several connections are queued at the veth to their
-// endpoint, in order with the short segments between them, unless the veth has a queueing discipline
-// or a program that would see only a part of the packets.
+// endpoint, in order with the short segments between them, unless the veth has a queueing
+// discipline or a program that would see only a part of the packets.
 func TestBulkIsQueued(t *testing.T) {
 	for name, c := range map[string]struct {
 		prepare func(testing.TB, *netnstest.Standard) // before the balancer starts
