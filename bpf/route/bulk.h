@@ -5,10 +5,10 @@
  * A segment of a sender on this machine stays charged to its socket, and is a clone of
  * the one kept for retransmission: receivers merge only segments that are not. So the
  * headers of long segments are copied, as the kernel does when it forwards. While several
- * connections of a CPU send long segments, packets are also queued at the veth, and long
- * ones released from their sockets. That costs a packet more, but sender and receiver
- * wake up less often: 100 streams gain a tenth. One stream would lose 6 %, small packets
- * a fifth.
+ * connections send long segments, packets are also queued at the veth, and long ones are
+ * released from their sockets. That costs more time for each packet, but sender and
+ * receiver wake up less often: 100 streams gain 15 %. One stream would lose 6 %, small
+ * packets a fifth (docs/adr/0119-long-segments.md).
  *
  * From the first queued segment until none was for BULK_TIME, all packets to peers are
  * queued: one that took the direct way would overtake those in the queue. Another CPU
@@ -36,7 +36,7 @@
 /* Jiffies of the last queued segment. */
 volatile __u32 bulk_queued SEC(".data.runtime") = 0;
 
-/* The last long segment before that: a hash of its tuple, and jiffies. CPUs overwrite
+/* The last long segment while none is queued: a hash of its tuple, and jiffies. CPUs overwrite
  * each other's, which at worst delays the queue. */
 volatile __u32 bulk_connection SEC(".data.runtime") = 0;
 volatile __u32 bulk_seen SEC(".data.runtime") = 0;

@@ -60,7 +60,7 @@ func TestManyPods(t *testing.T) {
 
 	began = time.Now()
 	c.startPods(t, perService, nodes, 100) // of the first Service
-	for node := range perService { // each pod has its own; their EndpointSlice may change in several steps
+	for node := range perService {         // each pod has its own; their EndpointSlice may change in several steps
 		c.wantBalancer(fmt.Sprintf(`"10.128.%d.100"`, node), true)
 	}
 	t.Logf("pods under other addresses: served after %v", time.Since(began).Round(time.Millisecond))

@@ -14,18 +14,11 @@ import (
 // daemon is being replaced. They move if the node dies in that time, as one that is shut down.
 func TestDeparted(t *testing.T) {
 	t.Parallel()
-	ended, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := ended.Close(); err != nil {
-		t.Fatal(err)
-	}
 	for what, tc := range map[string]struct {
 		node  string
 		stays bool
 	}{
-		"its node refuses connections": {ended.Addr().String(), true},
+		"its node refuses connections": {refusingNode(t), true},
 		"its node is dead":             {deadNode(t), false},
 	} {
 		other := newRemote(t, nil, plain)
@@ -67,6 +60,19 @@ func TestAbsent(t *testing.T) {
 	if got := masters(t, f, []*remote{r}); got != "0:0" {
 		t.Errorf("after its absence, MASTERs are %q", got)
 	}
+}
+
+// refusingNode returns an address that refuses connections.
+func refusingNode(t *testing.T) string {
+	t.Helper()
+	ended, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := ended.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return ended.Addr().String()
 }
 
 // deadNode returns an address that answers no connections, as that of a machine without power: the

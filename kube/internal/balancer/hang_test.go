@@ -72,19 +72,12 @@ func TestDeadNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = hangs.Close() })
-	ended, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := ended.Close(); err != nil {
-		t.Fatal(err)
-	}
 	for what, tc := range map[string]struct {
 		address        string
 		alive, hanging bool
 	}{
 		"accepts connections": {hangs.Addr().String(), true, true},
-		"refuses connections": {ended.Addr().String(), true, false},
+		"refuses connections": {refusingNode(t), true, false},
 		"answers nothing":     {deadNode(t), false, false},
 	} {
 		c, err := NewClient(&url.URL{Scheme: "http", Host: tc.address}, Access{})

@@ -65,11 +65,8 @@ func (h *Hooks) HasEgress(index int) bool {
 			return true
 		}
 	}
-	l, err := netlink.LinkByIndex(index)
-	if err != nil {
-		return true
-	}
-	filters, err := netlink.FilterList(l, netlink.HANDLE_MIN_EGRESS)
+	at := &netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Index: index}} // only the index is used
+	filters, err := netlink.FilterList(at, netlink.HANDLE_MIN_EGRESS)
 	return err != nil || len(filters) > 0
 }
 
