@@ -149,7 +149,7 @@ type BfdSession struct {
 	// Instance The instance whose MASTER both nodes elect; none: default.
 	Instance string `json:"instance,omitempty"`
 
-	// Interval Microseconds between packets: 100000 to 60000000; 0: 200000.
+	// Interval Microseconds between packets: 100000 to 60000000; 0: as stored, at first 200000.
 	Interval int64 `json:"interval,omitempty"`
 
 	// LastError Why the session is not up.
@@ -167,7 +167,7 @@ type BfdSession struct {
 	// Preempt Take over from a MASTER of lower priority or address.
 	Preempt bool `json:"preempt,omitempty"`
 
-	// Priority 1 to 255; 0: 100. If two nodes start together, the node with the higher priority becomes MASTER; at equal priorities, the higher address.
+	// Priority 1 to 255; 0: as stored, at first 100. If two nodes start together, the node with the higher priority becomes MASTER; at equal priorities, the higher address.
 	Priority int `json:"priority,omitempty"`
 
 	// Reason Why the node has this role.
@@ -179,7 +179,7 @@ type BfdSession struct {
 	// RemoteIp Address of the other node.
 	RemoteIp string `json:"remoteIp"`
 
-	// RetryCount Packets that may be missing before the peer is down: 1 to 255; 0: 3.
+	// RetryCount Packets that may be missing before the peer is down: 1 to 255; 0: as stored, at first 3.
 	RetryCount int `json:"retryCount,omitempty"`
 
 	// Role Role of this node in the instance.

@@ -62,11 +62,21 @@ func bfdName(remote, instance string) string {
 	return netobj.BFDKey(a, instance)
 }
 
-// addBFD keeps the stored source if the body has none: answers contain the address in use instead,
-// so a client that reads and changes an object cannot know it. 0.0.0.0 removes it.
+// addBFD keeps stored values that the body lacks, also numbers that are 0. The source would
+// otherwise be lost by a client that changes an answer and sends it back: answers contain the
+// address in use instead. 0.0.0.0 removes it.
 func addBFD(stored, posted netobj.BFDSession, body *v1.BfdSession) netobj.BFDSession {
 	if body.SourceIp == "" && body.SourceIP == "" {
 		posted.Source = stored.Source
+	}
+	if body.Interval == 0 {
+		posted.Interval = stored.Interval
+	}
+	if body.RetryCount == 0 {
+		posted.Retry = stored.Retry
+	}
+	if body.Priority == 0 {
+		posted.Priority = stored.Priority
 	}
 	return posted
 }

@@ -78,15 +78,15 @@ func (f *fakeSpeaker) String() string {
 	return fmt.Sprint(f.speaker.ASN, " ", len(f.neighbors), f.policies)
 }
 
-// bgpRig is a store, with loops of BGP.
-type bgpRig struct {
+// objectRig is a store, with loops of some kinds.
+type objectRig struct {
 	*desired.State
 	t        *testing.T
 	statuses *status.Table
 	stop     func()
 }
 
-func newBGPRig(t *testing.T, speaker BGPSpeaker) *bgpRig {
+func newBGPRig(t *testing.T, speaker BGPSpeaker) *objectRig {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	state, err := desired.Open(t.TempDir(), log)
@@ -94,17 +94,21 @@ func newBGPRig(t *testing.T, speaker BGPSpeaker) *bgpRig {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = state.Close() })
-	r := &bgpRig{State: state, t: t, statuses: status.NewTable()}
-	b := NewBGP(state, speaker, Observers{Statuses: r.statuses, Events: event.NewHub(), Log: log})
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() { defer close(done); b.Run(ctx) }()
-	r.stop = func() { cancel(); <-done }
-	t.Cleanup(r.stop)
+	r := &objectRig{State: state, t: t, statuses: status.NewTable()}
+	r.run(NewBGP(state, speaker, Observers{Statuses: r.statuses, Events: event.NewHub(), Log: log}).Run)
 	return r
 }
 
-func (r *bgpRig) commit(edit func(tx *store.Tx) error) {
+// run runs loops until the test ends, or until stop.
+func (r *objectRig) run(loops func(ctx context.Context)) {
+	ctx, cancel := context.WithCancel(r.t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); loops(ctx) }()
+	r.stop = func() { cancel(); <-done }
+	r.t.Cleanup(r.stop)
+}
+
+func (r *objectRig) commit(edit func(tx *store.Tx) error) {
 	r.t.Helper()
 	if _, _, err := r.CommitBy(store.CommitOptions{Owner: "test"}, edit); err != nil {
 		r.t.Fatal(err)
@@ -112,7 +116,7 @@ func (r *bgpRig) commit(edit func(tx *store.Tx) error) {
 }
 
 // want waits until an object has this status: "" is applied, "none" that it has none.
-func (r *bgpRig) want(kind, key, problem string) {
+func (r *objectRig) want(kind, key, problem string) {
 	r.t.Helper()
 	await.NoError(r.t, 10*time.Second, func() error {
 		s, known := r.statuses.Get(status.ID{Kind: kind, Key: key})

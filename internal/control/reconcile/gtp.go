@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"loxilb/internal/control/desired"
+	"loxilb/internal/control/status"
 	"loxilb/internal/control/store"
 	"loxilb/internal/kernel/datapath"
 	"loxilb/internal/kernel/netdev"
@@ -27,8 +28,8 @@ type TunnelLinks interface {
 	MakeGTP(users []netdev.MobileUser) (near, far int, name string, err error)
 }
 
-// GTP applies sessions of mobile users and their classifiers, all at once: a classifier without
-// session, or a session without classifiers, counts as applied.
+// GTP applies sessions of mobile users and their classifiers, all at once. A session without
+// classifiers counts as applied; a classifier without session fails until the session exists.
 type GTP struct {
 	desired *desired.State
 	tunnels Tunnels
@@ -81,7 +82,7 @@ func (l *gtpLoop[T]) Apply(_ context.Context, keys []string) (out []Outcome[stri
 	l.gtp.mu.Lock()
 	defer l.gtp.mu.Unlock()
 	now := l.desired.Snapshot()
-	twice, err := l.gtp.apply(now)
+	problems, err := l.gtp.apply(now)
 	for _, key := range keys {
 		meta, there := l.table.Meta(now, key)
 		o := Outcome[string]{Key: key, Version: meta.Version}
@@ -89,17 +90,33 @@ func (l *gtpLoop[T]) Apply(_ context.Context, keys []string) (out []Outcome[stri
 			o.Err = err
 		}
 		if there && err == nil && l.table.Name() == l.gtp.flows.table.Name() {
-			o.Err = twice[key]
+			o.Err = problems[key]
 		}
 		out = append(out, o)
+	}
+	if err == nil && l.table.Name() == l.gtp.sessions.table.Name() {
+		l.gtp.retryFlows(now, keys, problems)
 	}
 	return out
 }
 
-// apply applies the desired state. twice has errors of classifiers whose user and address another
-// classifier has already.
-func (g *GTP) apply(now *store.Snapshot) (twice map[string]error, err error) {
-	flows, users, twice := g.wanted(now)
+// retryFlows tries the classifiers of these sessions again if their statuses are outdated.
+func (g *GTP) retryFlows(now *store.Snapshot, sessions []string, problems map[string]error) {
+	for f := range g.desired.SessionFlows.All(now) {
+		if !slices.Contains(sessions, f.Session) {
+			continue
+		}
+		s, _ := g.flows.Statuses.Get(status.ID(g.flows.table.ID(f.Key())))
+		if (s.Err == nil) != (problems[f.Key()] == nil) {
+			g.flows.Mark(f.Key())
+		}
+	}
+}
+
+// apply applies the desired state. problems has errors of classifiers without session, and of those
+// whose user and address another classifier has already.
+func (g *GTP) apply(now *store.Snapshot) (problems map[string]error, err error) {
+	flows, users, problems := g.wanted(now)
 	if len(flows) == 0 { // first the programs, then the interfaces
 		if err := g.tunnels.SetGTP(nil, datapath.GTPLinks{}); err != nil {
 			return nil, err
@@ -107,26 +124,27 @@ func (g *GTP) apply(now *store.Snapshot) (twice map[string]error, err error) {
 	}
 	near, far, name, err := g.links.MakeGTP(users)
 	if err != nil || len(flows) == 0 {
-		return twice, err
+		return problems, err
 	}
-	return twice, g.tunnels.SetGTP(flows, datapath.GTPLinks{Near: near, Far: datapath.Interface{Index: far, Name: name}})
+	return problems, g.tunnels.SetGTP(flows, datapath.GTPLinks{Near: near, Far: datapath.Interface{Index: far, Name: name}})
 }
 
 // wanted returns the classifiers that have a session, and their users. Users of several sessions
 // have the smallest packets of all.
-func (g *GTP) wanted(now *store.Snapshot) (flows []datapath.GTPFlow, users []netdev.MobileUser, twice map[string]error) {
+func (g *GTP) wanted(now *store.Snapshot) (flows []datapath.GTPFlow, users []netdev.MobileUser, problems map[string]error) {
 	type pair struct{ user, peer netip.Addr }
 	seen := map[pair]string{}
 	outer6 := map[netip.Addr]bool{}
-	twice = map[string]error{}
+	problems = map[string]error{}
 	list := slices.SortedFunc(g.desired.SessionFlows.All(now), func(a, b lb.SessionFlow) int { return cmp.Compare(a.Key(), b.Key()) })
 	for _, f := range list {
 		s, there := g.desired.Sessions.Get(now, f.Session)
 		if !there {
+			problems[f.Key()] = fmt.Errorf("session %q does not exist: create it, or delete the classifier", f.Session)
 			continue
 		}
 		if other, is := seen[pair{s.User, f.Peer}]; is {
-			twice[f.Key()] = fmt.Errorf("packets between user %s and %s belong to session %q: delete one of both classifiers", s.User, f.Peer, other)
+			problems[f.Key()] = fmt.Errorf("packets between user %s and %s belong to session %q: delete one of both classifiers", s.User, f.Peer, other)
 			continue
 		}
 		seen[pair{s.User, f.Peer}] = f.Session
@@ -136,5 +154,5 @@ func (g *GTP) wanted(now *store.Snapshot) (flows []datapath.GTPFlow, users []net
 	for user, is := range outer6 {
 		users = append(users, netdev.MobileUser{Addr: user, Outer6: is})
 	}
-	return flows, users, twice
+	return flows, users, problems
 }

@@ -13,7 +13,11 @@ import (
 )
 
 // GetRevisions replies with the available revisions, the newest first.
-func (a *API) GetRevisions(w http.ResponseWriter, _ *http.Request) {
+func (a *API) GetRevisions(w http.ResponseWriter, r *http.Request) {
+	if p := rest.RefuseUnknownParameters(r, nil); p != nil {
+		p.Write(w)
+		return
+	}
 	out := rest.NewList(w, "revisionAttr")
 	for _, r := range a.Store.Revisions() {
 		one := v1.Revision{

@@ -32,6 +32,11 @@ type Statuses interface {
 
 // GetStatuses replies with the statuses of all objects, or of the requested ones.
 func (a *API) GetStatuses(w http.ResponseWriter, r *http.Request, params v1.GetStatusesParams) {
+	p := rest.RefuseUnknownParameters(r, params)
+	if p != nil {
+		p.Write(w)
+		return
+	}
 	q, p := rest.ParseQuery(statusFields(), params.Name, params.Selector, params.SortBy, params.Limit, params.Continue)
 	if p != nil {
 		p.Write(w)

@@ -96,6 +96,41 @@ func TestStatuses(t *testing.T) {
 	}
 }
 
+// TestUnknownParameters checks that lists that the existing loxilb lacks refuse unknown parameters.
+func TestUnknownParameters(t *testing.T) {
+	t.Parallel()
+	b := apitest.New(t, nil)
+	for path, want := range map[string]string{
+		"/status/objects?state=failed": `parameter "state" is not known (allowed: kind, name, failed, selector, sortBy, limit, continue)`,
+		"/config/revisions?limit=-1":   `parameter "limit" is not known (allowed: no parameters)`,
+	} {
+		w := b.Call("GET", httpapi.BaseURL+path, "")
+		if e := apitest.ProblemOf(t, w); w.Code != 400 || e.Message != want {
+			t.Errorf("GET %s: %d %q, want 400 %q", path, w.Code, e.Message, want)
+		}
+	}
+}
+
+// TestPostKeepsBFD checks that POST keeps numbers of a BFD session that the body lacks.
+func TestPostKeepsBFD(t *testing.T) {
+	t.Parallel()
+	b := apitest.New(t, nil)
+	for _, body := range []string{
+		`{"remoteIp":"10.0.0.2","interval":300000,"retryCount":5,"priority":7}`,
+		`{"remoteIp":"10.0.0.2","interval":0,"preempt":true}`,
+	} {
+		if w := b.Call("POST", httpapi.BaseURL+"/config/bfd", body); w.Code != 200 {
+			t.Fatalf("POST %s: %d %s, want 200", body, w.Code, w.Body)
+		}
+	}
+	got := b.Call("GET", httpapi.BaseURL+"/config/bfd/all", "").Body.String()
+	for _, want := range []string{`"interval":300000`, `"retryCount":5`, `"priority":7`, `"preempt":true`} {
+		if !strings.Contains(got, want) {
+			t.Errorf("GET config/bfd/all: %s, want %s", got, want)
+		}
+	}
+}
+
 // TestPrecondition checks that a change can be made conditional on the version that its author saw.
 func TestPrecondition(t *testing.T) {
 	t.Parallel()

@@ -16,6 +16,11 @@ import (
 
 // GetEvents replies with recent events, or streams events as they happen.
 func (a *API) GetEvents(w http.ResponseWriter, r *http.Request, params v1.GetEventsParams) {
+	p := rest.RefuseUnknownParameters(r, params)
+	if p != nil {
+		p.Write(w)
+		return
+	}
 	f, p := newEventFilter(&params)
 	if p != nil {
 		p.Write(w)

@@ -56,7 +56,7 @@ func TestListEvents(t *testing.T) {
 			t.Errorf("%q: %v, want %s", query, got, want)
 		}
 	}
-	for query, field := range map[string]string{"?limit=-1": "limit", "?kind=weather": "kind", "?kind=link,": "kind"} {
+	for query, field := range map[string]string{"?limit=-1": "limit", "?kind=weather": "kind", "?kind=link,": "kind", "?since=1": "parameter"} {
 		w := b.Call("GET", httpapi.BaseURL+"/events"+query, "")
 		if e := apitest.ProblemOf(t, w); w.Code != 400 || e.Field != field || strings.ContainsAny(e.Allowed, "[]") {
 			t.Errorf("%q: %d %+v", query, w.Code, e)

@@ -67,8 +67,8 @@ func Window(b listing.Bounds, offset, limit int) (listing.Window, *Problem) {
 	return part, nil
 }
 
-// RefuseUnknownParameters refuses a query parameter that the operation lacks. Lists ignore such a
-// parameter, like the existing loxilb; a deletion with a misspelt filter would delete too much.
+// RefuseUnknownParameters refuses a query parameter that the operation lacks: a deletion with a
+// misspelt filter would delete too much. Lists of the existing loxilb ignore such a parameter.
 // params is the generated structure of the operation's parameters; nil if it has none. force is
 // valid for any change.
 func RefuseUnknownParameters(r *http.Request, params any) *Problem {

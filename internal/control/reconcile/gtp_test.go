@@ -1,0 +1,71 @@
+package reconcile
+
+import (
+	"log/slog"
+	"net/netip"
+	"sync"
+	"testing"
+
+	"loxilb/internal/control/desired"
+	"loxilb/internal/control/status"
+	"loxilb/internal/control/store"
+	"loxilb/internal/event"
+	"loxilb/internal/kernel/datapath"
+	"loxilb/internal/kernel/netdev"
+	"loxilb/internal/kinds"
+	"loxilb/internal/lb"
+)
+
+// fakeTunnels has the flows that it was given, and no interfaces.
+type fakeTunnels struct {
+	mu    sync.Mutex
+	flows int
+}
+
+func (f *fakeTunnels) SetGTP(flows []datapath.GTPFlow, _ datapath.GTPLinks) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.flows = len(flows)
+	return nil
+}
+
+func (*fakeTunnels) MakeGTP([]netdev.MobileUser) (near, far int, name string, err error) {
+	return 1, 2, "llbgtp0", nil
+}
+
+func (f *fakeTunnels) want(t *testing.T, flows int) {
+	t.Helper()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.flows != flows {
+		t.Errorf("%d classifiers in the data path, want %d", f.flows, flows)
+	}
+}
+
+// TestClassifierWithoutSession checks that the status of a classifier reports a session that does
+// not exist, until it does.
+func TestClassifierWithoutSession(t *testing.T) {
+	t.Parallel()
+	state, err := desired.Open(t.TempDir(), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = state.Close() })
+	r := &objectRig{State: state, t: t, statuses: status.NewTable()}
+	f := &fakeTunnels{}
+	r.run(NewGTP(state, f, f, Observers{Statuses: r.statuses, Events: event.NewHub(), Log: slog.New(slog.DiscardHandler)}).Run)
+	peer, user := netip.MustParseAddr("192.168.33.1"), netip.MustParseAddr("88.88.88.88")
+	tunnel := func(addr string) lb.TunnelEnd { return lb.TunnelEnd{TEID: 1, Addr: netip.MustParseAddr(addr)} }
+
+	r.commit(func(tx *store.Tx) error { return r.SessionFlows.Put(tx, lb.SessionFlow{Session: "user1", Peer: peer}) })
+	r.want(kinds.SessionFlowName, "user1/192.168.33.1", `session "user1" does not exist`)
+	f.want(t, 0)
+	r.commit(func(tx *store.Tx) error {
+		return r.Sessions.Put(tx, lb.Session{Name: "user1", User: user, Access: tunnel("10.10.10.56"), Core: tunnel("10.10.10.59")})
+	})
+	r.want(kinds.SessionFlowName, "user1/192.168.33.1", "")
+	f.want(t, 1)
+	r.commit(func(tx *store.Tx) error { return r.Sessions.Delete(tx, "user1") })
+	r.want(kinds.SessionFlowName, "user1/192.168.33.1", `session "user1" does not exist`)
+	f.want(t, 0)
+}
