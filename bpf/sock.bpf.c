@@ -305,15 +305,21 @@ int loxilb_sock_release(struct bpf_sock *sk)
 	return SOCK_ALLOW;
 }
 
-struct bpf_iter__bpf_sk_storage_map {
+struct sock_common;
+struct udp_sock;
+
+struct bpf_iter__tcp {
 	struct bpf_iter_meta *meta;
-	struct bpf_map *map;
-	struct sock *sk;
-	void *value;
+	struct sock_common *sk_common;
+} __attribute__((preserve_access_index));
+
+struct bpf_iter__udp {
+	struct bpf_iter_meta *meta;
+	struct udp_sock *udp_sk;
 } __attribute__((preserve_access_index));
 
 /* endpoint id -> flows of the existing sockets. Emptied by user, written by
- * loxilb_find_sockets. */
+ * loxilb_find_tcp and loxilb_find_udp. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -334,18 +340,37 @@ static __noinline void sock_find(__u32 endpoint, __u32 used)
 		__sync_fetch_and_add(n, 1);
 }
 
-/* Visits all sockets that use a VIP. */
-SEC("iter/bpf_sk_storage_map")
-int loxilb_find_sockets(struct bpf_iter__bpf_sk_storage_map *ctx)
+static __always_inline int sock_find_all(const struct sock_flows *s)
 {
-	struct sock_flows *s = ctx->value;
-
 	if (!s)
 		return 0;
 	sock_find(s->connected.endpoint, s->connected.used);
 	for (int i = 0; i < SOCK_FLOWS; i++)
 		sock_find(s->flows[i].endpoint, s->flows[i].used);
 	return 0;
+}
+
+/* These visit all sockets of a protocol in the network namespace of the process that reads.
+ * An iterator of sock_flows would visit fewer, but some kernels refuse to load it. A TCP
+ * socket whose connection is over is not visited, although it may still be open. */
+SEC("iter/tcp")
+int loxilb_find_tcp(struct bpf_iter__tcp *ctx)
+{
+	struct sock_common *sk = ctx->sk_common;
+
+	return sk ? sock_find_all(bpf_sk_storage_get(&sock_flows, sk, NULL,
+						     0)) :
+		    0;
+}
+
+SEC("iter/udp")
+int loxilb_find_udp(struct bpf_iter__udp *ctx)
+{
+	struct udp_sock *sk = ctx->udp_sk;
+
+	return sk ? sock_find_all(bpf_sk_storage_get(&sock_flows, sk, NULL,
+						     0)) :
+		    0;
 }
 
 /* Stops counting so many flows (cb[0]) of an endpoint (the mark): their sockets were

@@ -31,26 +31,11 @@
 #define SWEEP_SLICE_BUCKETS 128
 #define SWEEP_SLICE_ENDED 256
 
-/* How many entries of a hash table are visited before user space may pause. */
-#define SWEEP_VISITED_PER_MARK 256
+/* How many keys of a hash table user space passes at most at once (sweptKeys). */
+#define SWEPT_KEYS 64
 
 /* How many groups are moved at a time, each in 5 to 50 us. */
 #define GROW_SLICE 32
-
-struct seq_file;
-
-struct bpf_iter_meta {
-	struct seq_file *seq;
-	__u64 session_id;
-	__u64 seq_num;
-} __attribute__((preserve_access_index));
-
-struct bpf_iter__bpf_map_elem {
-	struct bpf_iter_meta *meta;
-	struct bpf_map *map;
-	void *key;
-	void *value;
-} __attribute__((preserve_access_index));
 
 /* Ends the connection of an entry if it is over. Returns whether it was. */
 static __always_inline bool sweep_entry(const struct connection_key *key,
@@ -291,38 +276,53 @@ static __always_inline bool persist_is_removable(const struct persist_key *key,
 	return persist_expired(e, key->service, now, SWEEP_SLACK);
 }
 
-SEC("iter/bpf_map_elem")
-int loxilb_sweep_persists(struct bpf_iter__bpf_map_elem *ctx)
+/* Reads key n of those that user space passes. They follow an Ethernet header, and the
+ * packet's mark is their number. An iterator of the map would need no keys, but some
+ * kernels refuse to load one (docs/adr/0069-expiry.md). */
+static __always_inline bool swept_key(struct __sk_buff *ctx, __u32 n, void *key,
+				      __u32 size)
 {
-	struct persist_key *found = ctx->key, key;
-	struct persist_entry *e = ctx->value;
-	void *table = lazy_hash_get(&persists);
-	__u8 zero = 0;
+	return n < ctx->mark &&
+	       !bpf_skb_load_bytes(ctx, ETH_HLEN + n * size, key, size);
+}
 
-	if (!found || !e || !table)
+/* Removes those of the clients that services need not remember any more. */
+SEC("tc")
+int loxilb_sweep_persists(struct __sk_buff *ctx)
+{
+	void *table = lazy_hash_get(&persists);
+	struct persist_entry *e;
+	struct persist_key key;
+
+	if (!table)
 		return 0;
-	key = *found;
-	if (persist_is_removable(&key, e))
-		bpf_map_delete_elem(table, &key);
-	if (!(ctx->meta->seq_num % SWEEP_VISITED_PER_MARK))
-		bpf_seq_write(ctx->meta->seq, &zero, 1);
+	NO_UNROLL
+	for (__u32 n = 0;
+	     n < SWEPT_KEYS && swept_key(ctx, n, &key, sizeof(key)); n++) {
+		e = bpf_map_lookup_elem(table, &key);
+		if (e && persist_is_removable(&key, e))
+			bpf_map_delete_elem(table, &key);
+	}
 	return 0;
 }
 
-/* Removes rows of snat_usages without connections. */
-SEC("iter/bpf_map_elem")
-int loxilb_sweep_snat(struct bpf_iter__bpf_map_elem *ctx)
+/* Removes those of the rows of snat_usages that count no connection. */
+SEC("tc")
+int loxilb_sweep_snat(struct __sk_buff *ctx)
 {
-	struct snat_pair *found = ctx->key, key;
 	void *usages = lazy_hash_get(&snat_usages);
 	struct snat_usage *u;
+	struct snat_pair key;
 
-	if (!found || !usages)
+	if (!usages)
 		return 0;
-	key = *found;
-	u = bpf_map_lookup_elem(usages, &key);
-	if (u && !u->count)
-		snat_usage_retire(usages, &key, u);
+	NO_UNROLL
+	for (__u32 n = 0;
+	     n < SWEPT_KEYS && swept_key(ctx, n, &key, sizeof(key)); n++) {
+		u = bpf_map_lookup_elem(usages, &key);
+		if (u && !u->count)
+			snat_usage_retire(usages, &key, u);
+	}
 	return 0;
 }
 

@@ -493,7 +493,8 @@ const (
 	SockMapWhereabouts            = "whereabouts"
 	SockProgLoxilbConnect4        = "loxilb_connect4"
 	SockProgLoxilbConnect6        = "loxilb_connect6"
-	SockProgLoxilbFindSockets     = "loxilb_find_sockets"
+	SockProgLoxilbFindTcp         = "loxilb_find_tcp"
+	SockProgLoxilbFindUdp         = "loxilb_find_udp"
 	SockProgLoxilbForgetSockets   = "loxilb_forget_sockets"
 	SockProgLoxilbGetpeername4    = "loxilb_getpeername4"
 	SockProgLoxilbGetpeername6    = "loxilb_getpeername6"
@@ -592,7 +593,8 @@ type SockSpecs struct {
 type SockProgramSpecs struct {
 	LoxilbConnect4      *ebpf.ProgramSpec `ebpf:"loxilb_connect4"`
 	LoxilbConnect6      *ebpf.ProgramSpec `ebpf:"loxilb_connect6"`
-	LoxilbFindSockets   *ebpf.ProgramSpec `ebpf:"loxilb_find_sockets"`
+	LoxilbFindTcp       *ebpf.ProgramSpec `ebpf:"loxilb_find_tcp"`
+	LoxilbFindUdp       *ebpf.ProgramSpec `ebpf:"loxilb_find_udp"`
 	LoxilbForgetSockets *ebpf.ProgramSpec `ebpf:"loxilb_forget_sockets"`
 	LoxilbGetpeername4  *ebpf.ProgramSpec `ebpf:"loxilb_getpeername4"`
 	LoxilbGetpeername6  *ebpf.ProgramSpec `ebpf:"loxilb_getpeername6"`
@@ -940,7 +942,8 @@ type SockVariables struct {
 type SockPrograms struct {
 	LoxilbConnect4      *ebpf.Program `ebpf:"loxilb_connect4"`
 	LoxilbConnect6      *ebpf.Program `ebpf:"loxilb_connect6"`
-	LoxilbFindSockets   *ebpf.Program `ebpf:"loxilb_find_sockets"`
+	LoxilbFindTcp       *ebpf.Program `ebpf:"loxilb_find_tcp"`
+	LoxilbFindUdp       *ebpf.Program `ebpf:"loxilb_find_udp"`
 	LoxilbForgetSockets *ebpf.Program `ebpf:"loxilb_forget_sockets"`
 	LoxilbGetpeername4  *ebpf.Program `ebpf:"loxilb_getpeername4"`
 	LoxilbGetpeername6  *ebpf.Program `ebpf:"loxilb_getpeername6"`
@@ -955,7 +958,8 @@ func (p *SockPrograms) Close() error {
 	return _SockClose(
 		p.LoxilbConnect4,
 		p.LoxilbConnect6,
-		p.LoxilbFindSockets,
+		p.LoxilbFindTcp,
+		p.LoxilbFindUdp,
 		p.LoxilbForgetSockets,
 		p.LoxilbGetpeername4,
 		p.LoxilbGetpeername6,

@@ -2,19 +2,21 @@ package connections
 
 import (
 	"context"
+	"encoding/binary"
+	"errors"
 	"fmt"
-	"io"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
 	"loxilb/internal/host/monotime"
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/kernel/datapath/conntrack"
 	"loxilb/internal/kernel/datapath/loader"
+	"loxilb/internal/kernel/datapath/rows"
 	"loxilb/internal/kernel/datapath/testrun"
 	"loxilb/internal/lb/report"
 )
@@ -29,8 +31,9 @@ type SweepStats struct {
 }
 
 const (
-	// sliceMarks is the number of marks that a slice of a hash table reads: 4,096 rows.
-	sliceMarks = 16
+	// sweptKeys is the number of keys of a hash table that a program sweeps at once: SWEPT_KEYS in
+	// bpf/sweep.bpf.c.
+	sweptKeys = 64
 	// pause between slices lets packets and other programs have the CPU.
 	pause = 500 * time.Microsecond
 )
@@ -66,7 +69,7 @@ func (t *Table) sweep(ctx context.Context) error {
 		t.shared.Log.Error("loads of endpoints are compared inexactly until the next sweep", "error", err)
 	}
 	if usages := t.tables.SNATUsages(); usages != nil {
-		if _, _, err := t.sweepMap(ctx, sweepSNAT, usages); err != nil {
+		if _, _, err := sweepMap[bpf.TcSnatPair, bpf.TcSnatUsage](ctx, t, sweepSNAT, usages); err != nil {
 			return fmt.Errorf("sweep source ports: %w", err)
 		}
 	}
@@ -86,7 +89,7 @@ func (t *Table) forgetClients(ctx context.Context) (total, longest time.Duration
 	if persists == nil {
 		return 0, 0, nil
 	}
-	if total, longest, err = t.sweepMap(ctx, sweepPersists, persists); err != nil {
+	if total, longest, err = sweepMap[bpf.TcPersistKey, bpf.TcPersistEntry](ctx, t, sweepPersists, persists); err != nil {
 		err = fmt.Errorf("sweep clients: %w", err)
 	}
 	return total, longest, err
@@ -131,44 +134,32 @@ func rest(ctx context.Context) error {
 	return nil
 }
 
-// sweepMap runs the program on each row of a hash table.
-func (t *Table) sweepMap(ctx context.Context, program string, m *ebpf.Map) (total, longest time.Duration, err error) {
-	p, err := t.programs.Program(program)
-	if err != nil {
-		return 0, 0, err
-	}
-	it, err := link.AttachIter(link.IterOptions{Program: p, Map: m})
-	if err != nil {
-		return 0, 0, err
-	}
-	defer it.Close()
-	r, err := it.Open()
-	if err != nil {
-		return 0, 0, err
-	}
-	defer r.Close()
-	return readSlices(ctx, r)
+// sweepMap runs the program for the keys of a hash table. It pauses after some thousand.
+func sweepMap[K, V any](ctx context.Context, t *Table, program string, m *ebpf.Map) (total, longest time.Duration, err error) {
+	start := cpuTime()
+	read := rows.EachBatch(m, rows.All, func(keys []K, _ []V) {
+		for some := range slices.Chunk(keys, sweptKeys) {
+			if err != nil {
+				return
+			}
+			began := cpuTime()
+			err = sweepKeys(t, program, some)
+			longest = max(longest, cpuTime()-began)
+		}
+		if err == nil {
+			err = rest(ctx)
+		}
+	})
+	return cpuTime() - start, longest, errors.Join(err, read)
 }
 
-// readSlices reads to the end; each read is a slice.
-func readSlices(ctx context.Context, r io.Reader) (total, longest time.Duration, err error) {
-	buf := make([]byte, sliceMarks)
-	for {
-		start := cpuTime()
-		_, err := r.Read(buf)
-		took := cpuTime() - start
-		total += took
-		longest = max(longest, took)
-		if err == io.EOF {
-			return total, longest, nil
-		}
-		if err != nil {
-			return total, longest, err
-		}
-		if err := rest(ctx); err != nil {
-			return total, longest, err
-		}
+// sweepKeys runs the program for at most sweptKeys keys.
+func sweepKeys[K any](t *Table, program string, keys []K) error {
+	data, err := binary.Append(make([]byte, etherBytes), binary.NativeEndian, keys)
+	if err == nil {
+		_, err = t.programs.run(program, &ebpf.RunOptions{Data: data, Context: testrun.SKB{Mark: uint32(len(keys))}})
 	}
+	return err
 }
 
 // cpuTime returns the thread's CPU time so far, in user space and in the kernel.

@@ -127,8 +127,10 @@ func (s *Sockets) find() (map[uint32]uint64, error) {
 	for _, endpoint := range stale {
 		err = errors.Join(err, found.Delete(endpoint))
 	}
-	if err == nil {
-		err = iterate(s.programs.Programs["loxilb_find_sockets"], s.programs.Maps[socketsMap])
+	for _, visit := range []string{"loxilb_find_tcp", "loxilb_find_udp"} {
+		if err == nil {
+			err = iterate(s.programs.Programs[visit])
+		}
 	}
 	out := map[uint32]uint64{}
 	if err == nil {
@@ -140,8 +142,8 @@ func (s *Sockets) find() (map[uint32]uint64, error) {
 	return out, nil
 }
 
-func iterate(p *ebpf.Program, m *ebpf.Map) error {
-	it, err := link.AttachIter(link.IterOptions{Program: p, Map: m})
+func iterate(p *ebpf.Program) error {
+	it, err := link.AttachIter(link.IterOptions{Program: p})
 	if err != nil {
 		return err
 	}
