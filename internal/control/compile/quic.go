@@ -33,12 +33,15 @@ func words(b [block]byte) [2]uint64 {
 	return [2]uint64{binary.LittleEndian.Uint64(b[:]), binary.LittleEndian.Uint64(b[8:])}
 }
 
-// quicConfigs returns the rows of a service's configurations.
+// quicConfigs returns the rows of a service's configurations; none if no endpoint has a server ID.
 func quicConfigs(s *lb.Service) (list []bpf.QUICConfig) {
-	if len(s.Endpoints) == 0 {
+	length := 0
+	for _, e := range s.Endpoints {
+		length = max(length, len(e.ServerID)/2)
+	}
+	if length == 0 {
 		return nil
 	}
-	length := len(s.Endpoints[0].ServerID) / 2
 	for _, c := range s.QUICConfigs() {
 		list = append(list, bpf.QUICConfig{Number: uint32(c.Number), Row: quicConfig(c, length)})
 	}

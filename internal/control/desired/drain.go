@@ -3,6 +3,7 @@ package desired
 import (
 	"net/netip"
 	"slices"
+	"time"
 
 	"loxilb/internal/control/store"
 	"loxilb/internal/kinds"
@@ -12,7 +13,8 @@ import (
 // Drains is the table of endpoints that take no new connections.
 type Drains struct{ *store.Table[lb.Drain] }
 
-// Weigh returns the service with weight 0 for drained endpoints.
+// Weigh returns the service with weight 0 for drained endpoints. After the deadline, they have no
+// server ID either: otherwise, each QUIC connection would return with its client's next packet.
 func (d *Drains) Weigh(snapshot *store.Snapshot, s lb.Service) lb.Service {
 	own := false
 	for drain := range d.All(snapshot) {
@@ -24,9 +26,24 @@ func (d *Drains) Weigh(snapshot *store.Snapshot, s lb.Service) lb.Service {
 				s.Endpoints, own = slices.Clone(s.Endpoints), true
 			}
 			s.Endpoints[i].Weight = 0
+			if !drain.Deadline.IsZero() && time.Until(drain.Deadline) <= 0 {
+				s.Endpoints[i].ServerID = ""
+			}
 		}
 	}
 	return s
+}
+
+// NextDeadline returns the time until the next deadline of a service's endpoints; 0: there is none.
+func (d *Drains) NextDeadline(snapshot *store.Snapshot, s *lb.Service) (next time.Duration) {
+	for drain := range d.All(snapshot) {
+		left := time.Until(drain.Deadline)
+		if left > 0 && (next == 0 || left < next) &&
+			slices.ContainsFunc(s.Endpoints, func(e lb.Endpoint) bool { return drain.Has(e.Addr, e.Port) }) {
+			next = left
+		}
+	}
+	return next
 }
 
 // DrainedAddr returns the address of a drain's ID, whether or not the drain exists; false: another

@@ -16,7 +16,8 @@ import (
 const failRate = 1000
 
 // setEnds sets when connections of a service's failed endpoints end, as the service configures it.
-// An endpoint that is eligible for new connections keeps all of its connections.
+// An endpoint that is eligible for new connections keeps all of its connections. At the deadline of
+// a drain, the service is applied again, without the endpoint's server ID of QUIC.
 func (s *Services) setEnds(service *lb.Service, table *bpf.ServiceTable) {
 	serves := false
 	for _, e := range table.Endpoints {
@@ -32,7 +33,13 @@ func (s *Services) setEnds(service *lb.Service, table *bpf.ServiceTable) {
 			row.Ends, row.Failed = f.ends(e)
 		}
 	}
-	s.pending.schedule(service.Key, f.wait)
+	wait := f.wait
+	if service.Algorithm == lb.QUIC {
+		if left := s.Desired.Drains.NextDeadline(s.Desired.Snapshot(), service); wait == 0 || left > 0 && left < wait {
+			wait = left
+		}
+	}
+	s.pending.schedule(service.Key, wait)
 }
 
 // endDecision decides when connections of failed endpoints of a service end, while others serve.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/netip"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -11,6 +13,9 @@ import (
 
 	"loxilb/internal/control/health"
 	"loxilb/internal/control/health/probe"
+	"loxilb/internal/control/store"
+	"loxilb/internal/kernel/datapath"
+	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/lb"
 )
 
@@ -233,4 +238,34 @@ func TestPending(t *testing.T) {
 	if ends, failed := f.ends(s.Endpoints[0]); ends.Rate != 0 || !failed || f.wait != time.Second {
 		t.Errorf("%+v, %t, again after %s", ends, failed, f.wait)
 	}
+}
+
+// TestQUICDrainDeadline checks that the server ID of a drained endpoint names it until the deadline
+// of the drain, and again when the drain is over. The IDs of the others stay readable.
+func TestQUICDrainDeadline(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	var ids []bool // the endpoints that have one
+	configs := 0
+	w.wrote = func(c datapath.Change) {
+		ids = nil
+		for _, e := range c.Table.Endpoints {
+			ids = append(ids, e.ServerID != bpf.ServerID{})
+		}
+		configs = len(c.Table.QUIC)
+	}
+	r := newRig(t, w, "10.0.0.1:443/udp select=quic endpoints=10.2.0.1:443:1#0a,10.2.0.2:443:1#0b")
+	has := func(first bool) func() bool {
+		return func() bool { return slices.Equal(ids, []bool{first, true}) && configs == 1 }
+	}
+	r.eventually("both have server IDs", has(true))
+	drain := lb.Drain{Addr: netip.MustParseAddr("10.2.0.1"), Rate: 1, Deadline: time.Now().Add(time.Hour)}
+	put := func() { r.wait(r.commit(func(tx *store.Tx) error { return r.state.Drains.Put(tx, drain) })) }
+	put()
+	r.eventually("it has its server ID before the deadline", has(true))
+	drain.Deadline = time.Now().Add(100 * time.Millisecond)
+	put()
+	r.eventually("it has none after the deadline", has(false))
+	r.wait(r.commit(func(tx *store.Tx) error { return tx.Delete(r.state.Drains.ID(drain.Key())) }))
+	r.eventually("it has its server ID again", has(true))
 }
