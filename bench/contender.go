@@ -141,6 +141,7 @@ type service struct {
 	endpoints    int      // 0: all that the contender can use
 	held         int      // number of simultaneous connections, if large
 	options      []string // of loxilb's service
+	helper       string   // the kernel's helper for related connections; empty: none
 	serverIDs    bool     // endpoints have server IDs of QUIC: serverID()
 	serve        func(context.Context, *rig, *netnstest.Host) error
 }

@@ -43,11 +43,11 @@ func programWorks(s setting) []work {
 	}
 	ftp := service{
 		name: "ftp", protocol: "tcp", port: ftpPort, target: ftpPort,
-		options: []string{"--helper=ftp"}, serve: serveFTP,
+		options: []string{"--helper=ftp"}, helper: "ftp", serve: serveFTP,
 	}
 	tftp := service{
 		name: "tftp", protocol: "udp", port: tftpPort, target: tftpPort,
-		options: []string{"--helper=tftp"}, serve: serveTFTP,
+		options: []string{"--helper=tftp"}, helper: "tftp", serve: serveTFTP,
 	}
 	sctp := service{name: "sctp", protocol: "sctp", port: 87, target: sctpPort, serve: serveSCTP}
 	quic := service{

@@ -65,6 +65,13 @@ func nftRules(s service, endpoints []netip.Addr) string {
 	p("    meta mark set meta mark xor 0x4000")
 	p("    masquerade fully-random")
 	p("  }")
+	if s.helper != "" {
+		p("  ct helper related { type %q protocol %s; }", s.helper, s.protocol)
+		p("  chain helpers {")
+		p("    type filter hook prerouting priority filter")
+		p("    %s dport %d ct helper set related", s.protocol, s.target)
+		p("  }")
+	}
 	p("  chain nat-prerouting { type nat hook prerouting priority dstnat; jump services; }")
 	p("  chain nat-output { type nat hook output priority -100; jump services; }")
 	p("  chain nat-postrouting { type nat hook postrouting priority srcnat; jump masquerading; }")
@@ -129,6 +136,11 @@ func (r *rig) raiseConntrack(n int) error {
 func ipvs(_ context.Context, r *rig, s service) (netip.AddrPort, error) {
 	if err := r.ownVIP(s); err != nil {
 		return netip.AddrPort{}, err
+	}
+	if s.helper != "" { // its helpers need conntrack
+		if err := r.LB.Sysctl("net/ipv4/vs/conntrack", "1"); err != nil {
+			return netip.AddrPort{}, err
+		}
 	}
 	for _, p := range s.ports() {
 		flag, address := map[string]string{"tcp": "-t", "udp": "-u", "sctp": "--sctp-service"}[p.protocol], netip.AddrPortFrom(s.vip(), uint16(p.port)).String()
