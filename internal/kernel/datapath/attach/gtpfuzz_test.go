@@ -2,6 +2,7 @@ package attach_test
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/hex"
 	"net/netip"
 	"testing"
@@ -45,6 +46,56 @@ func FuzzGTP(f *testing.F) {
 		const changes = 14 + 12 // the Ethernet header, and the beginning of the IP header: ECN and checksum
 		if len(got) <= changes || len(got) >= len(frame) || !bytes.HasSuffix(frame, got[changes:]) {
 			t.Fatalf("%x became %x", frame, got)
+		}
+	})
+}
+
+// FuzzGTPBalanced sends any datagram to a service with --select=n3, over both IP versions. At most
+// its source port changes, to the one of the tunnel that its header names, and its checksum with it.
+func FuzzGTPBalanced(f *testing.F) {
+	g := loadGTP(f)
+	outers := []string{"udp 10.10.10.56:2152 > 20.20.20.9:2152", "udp [2001:db8:10::56]:2152 > [2001:db8:20::9]:2152"}
+	for _, header := range []string{
+		gtpHeader(0x30, 255, 9, ""), gtpHeader(0x34, 255, 9, "00000085"+"01101000"), gtpHeader(0x30, 254, 1<<31, ""),
+		gtpHeader(0x32, 1, 0, "00010000"), gtpHeader(0x32, 26, 0, "00010000"),
+		gtpHeader(0x50, 255, 9, ""), gtpHeader(0x20, 255, 9, ""),
+	} {
+		frame := build(f, outers[0]+" data "+header)
+		for _, six := range []bool{false, true} {
+			f.Add(frame[34:], uint8(0), six)
+			f.Add(frame[34:], uint8(1), six)
+			f.Add(frame[34:46], uint8(0), six)
+		}
+	}
+	f.Fuzz(func(t *testing.T, datagram []byte, fragment uint8, six bool) {
+		if len(datagram) > 1400 {
+			return
+		}
+		outer := build(t, outers[0]+" len 0")[:34]
+		switch {
+		case six:
+			outer = build(t, outers[1]+" len 0")[:54]
+		case fragment > 0: // the offset, in units of eight bytes
+			outer[21] = fragment - 1
+			outer[20] |= 0x20
+		}
+		frame := append(bytes.Clone(outer), datagram...)
+		verdict, got := runGTP(t, g, bytes.Clone(frame))
+		if verdict != testrun.Next {
+			t.Fatalf("%x: verdict %d", frame, verdict)
+		}
+		if bytes.Equal(got, frame) {
+			return
+		}
+		if len(datagram) < 16 || fragment > 1 && !six {
+			t.Fatalf("%x became %x: it has no whole header", frame, got)
+		}
+		udp, teid := datagram[:8], binary.BigEndian.Uint32(datagram[12:])
+		if udp[2] != 2152>>8 || udp[3] != 2152&0xff || datagram[8]&0xf0 != 0x30 || datagram[9] < 254 {
+			t.Fatalf("%x became %x: it is not in a tunnel", frame, got)
+		}
+		if want := withSource(frame, 0xc000|gtpClass(teid)); !bytes.Equal(got, want) {
+			t.Fatalf("%x became %x, want %x", frame, got, want)
 		}
 	})
 }

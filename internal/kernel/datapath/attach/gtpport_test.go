@@ -77,6 +77,9 @@ func withSource(frame []byte, port uint16) []byte {
 		sum = (^sum & 0xffff) + (^old & 0xffff) + uint32(port)
 		sum = sum&0xffff + sum>>16
 		sum = sum&0xffff + sum>>16
+		if sum == 0xffff {
+			sum = 0 // a checksum of 0 means that there is none
+		}
 		frame[at+6], frame[at+7] = byte(^sum>>8), byte(^sum)
 	}
 	return frame
