@@ -15,13 +15,9 @@ import (
 // why neither a condition (test/await) nor a fake clock (testing/synctest) will do.
 func sleeps() map[string]int {
 	return map[string]int{
-		"internal/kernel/datapath/ends_test.go":  1, // keeps the table at a size for a while
-		"internal/kernel/datapath/trace_test.go": 1, // a client that does not read
-		"test/net/api/apply_test.go":             1, // a deadline passes while no daemon runs
-		"test/net/lifecycle/soak_ends_test.go":   1, // generates traffic
-		"test/net/network/fulltable_test.go":     2, // measures CPU time at rest
-		"test/net/network/ipsec_test.go":         1, // the second of a promise
-		"test/net/page/scene_test.go":            1, // plots fill, for screenshots
+		"test/net/lifecycle/soak_ends_test.go": 1, // generates traffic
+		"test/net/network/fulltable_test.go":   2, // measures CPU time at rest
+		"test/net/page/scene_test.go":          1, // plots fill, for screenshots
 	}
 }
 

@@ -87,7 +87,12 @@ func TestEndsOnce(t *testing.T) {
 	var all sync.WaitGroup
 	end := time.Now().Add(length)
 	var rounds [4]int
-	grow := func() error { return s.grow(length / (stressGroups - stressFirstGroups)) }
+	pace := time.NewTicker(length / (stressGroups - stressFirstGroups))
+	defer pace.Stop()
+	grow := func() error {
+		<-pace.C
+		return s.grow()
+	}
 	for i, step := range []func() error{s.openAndClose, s.sendLate, s.sweep, grow} {
 		all.Go(func() {
 			for time.Now().Before(end) {
@@ -308,9 +313,8 @@ func shrinkTable(t *testing.T, d *Datapath) {
 	}
 }
 
-// grow grows the table by one group after a pause, unless it has all of its groups.
-func (s *stress) grow(pause time.Duration) error {
-	time.Sleep(pause)
+// grow grows the table by one group, unless it has all of its groups.
+func (s *stress) grow() error {
 	if s.groups == stressGroups {
 		return nil
 	}

@@ -86,7 +86,7 @@ func TestLocationMap(t *testing.T) {
 	}
 	known("when they were opened", true)
 	for s.groups < stressGroups {
-		if err := s.grow(0); err != nil {
+		if err := s.grow(); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -42,8 +42,11 @@ func TestNotedWhileMoved(t *testing.T) {
 	defer failed.Store(true)
 	mover.Go(func() {
 		defer grown.Store(true)
+		pace := time.NewTicker(time.Millisecond)
+		defer pace.Stop()
 		for s.groups < stressGroups && !failed.Load() {
-			if err := s.grow(time.Millisecond); err != nil {
+			<-pace.C
+			if err := s.grow(); err != nil {
 				t.Error(err)
 				return
 			}

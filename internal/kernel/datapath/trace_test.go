@@ -89,7 +89,13 @@ func TestTraceUnread(t *testing.T) {
 			return
 		}
 		waited = true
-		time.Sleep(7 * time.Second) // longer than the remains of an ended process last
+		var end uint32
+		if err := o.d.collection.Variables.TraceUntil.Get(&end); err != nil {
+			t.Error(err)
+		}
+		await.True(t, 15*time.Second, "the trace is older than that of an ended process becomes", func() bool {
+			return int32(dptest.Jiffies(t)-end) > 0
+		})
 		if _, _, err := p.Benchmark(frame, 1, nil); err != nil {
 			t.Error(err)
 		}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"loxilb/test/await"
 	"loxilb/test/net/rig"
 	"loxilb/test/netnstest/labtest"
 )
@@ -36,7 +37,11 @@ func TestConfirmKilled(t *testing.T) {
 	r.Loxicmd("apply -f %s --confirm=2s", second)
 	due := time.Now().Add(2 * time.Second)
 	r.Kill()
-	time.Sleep(time.Until(due)) // the deadline passes while no daemon runs
+	// The deadline passes while no daemon runs: until then, the change serves clients.
+	await.Steady(t, time.Until(due), func() error {
+		_, err := r.Ask("20.20.20.2:2020")
+		return err
+	})
 	r.Restart()
 	if out := r.Loxicmd("get lb"); !strings.Contains(out, "20.20.20.1") || strings.Contains(out, "20.20.20.2") {
 		t.Errorf("after the start:\n%s", out)
