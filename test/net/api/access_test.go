@@ -21,7 +21,7 @@ func newDaemon(t *testing.T, lab *netnstest.Lab, name string, args ...string) (*
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), rig.StartPatience)
 	defer cancel()
 	d, err := h.StartDaemon(ctx, netnstest.DaemonOptions{Bin: rig.Bin(), Args: args})
 	if err != nil {

@@ -74,7 +74,7 @@ func TestAllServices(t *testing.T) {
 	}
 	wantSmall(r)
 	r.Stop()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), rig.StartPatience)
 	defer cancel()
 	start := time.Now()
 	if err := r.Start(ctx); err != nil {

@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
+	"loxilb/test/net/rig"
 	"loxilb/test/netnstest/labtest"
 )
 
@@ -58,7 +58,7 @@ func TestUserService(t *testing.T) {
 	}
 	check("at first")
 	d.Kill()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), rig.StartPatience)
 	defer cancel()
 	if err := d.Start(ctx); err != nil {
 		t.Fatal(err)

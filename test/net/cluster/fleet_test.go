@@ -266,7 +266,7 @@ func (f *fleet) routerConfig(number int) string {
 // create starts a node for the first time, and creates its services.
 func (m *member) create() {
 	m.f.t.Helper()
-	ctx, cancel := context.WithTimeout(m.f.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(m.f.t.Context(), rig.StartPatience)
 	defer cancel()
 	var err error
 	m.Daemon, err = m.host.StartDaemon(ctx, netnstest.DaemonOptions{Bin: m.f.bin, Args: m.args()})
@@ -354,7 +354,7 @@ func (m *member) loxicmd(line string) string {
 // restart starts a node again after Stop or Kill.
 func (m *member) restart() {
 	m.f.t.Helper()
-	ctx, cancel := context.WithTimeout(m.f.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(m.f.t.Context(), rig.StartPatience)
 	defer cancel()
 	m.SetArgs(m.args()...)
 	must(m.f.t, m.Start(ctx))

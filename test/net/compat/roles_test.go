@@ -77,7 +77,7 @@ func newPair(t *testing.T, args ...string) *pair {
 		own := fmt.Sprint(253 - i)
 		plug(h, "eth0", "front", "100.100.100."+own+"/24", "2001:db8:100::"+own+"/64")
 		plug(h, "eth1", "back", "31.31.31."+own+"/24", "2001:db8:31::"+own+"/64")
-		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), rig.StartPatience)
 		defer cancel()
 		d, err := h.StartDaemon(ctx, netnstest.DaemonOptions{Bin: rig.Bin(), Args: args})
 		if err != nil {

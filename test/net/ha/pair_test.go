@@ -126,7 +126,7 @@ func (p *pair) startRouter(lab *netnstest.Lab) {
 
 func (n *node) start() {
 	n.t.Helper()
-	ctx, cancel := context.WithTimeout(n.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(n.t.Context(), rig.StartPatience)
 	defer cancel()
 	var err error
 	n.Daemon, err = n.host.StartDaemon(ctx, netnstest.DaemonOptions{Bin: rig.Bin(), Args: []string{"--bgp"}})

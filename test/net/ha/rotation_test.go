@@ -49,7 +49,7 @@ func newCouple(t *testing.T) *couple {
 	must(t, lab.Link(ends[0], ends[1], 0))
 	for i, peer := range []string{pairName, "10.4.0.1"} {
 		m := p.nodes[i]
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		ctx, cancel := context.WithTimeout(t.Context(), rig.StartPatience)
 		defer cancel()
 		var err error
 		m.Daemon, err = m.host.StartDaemon(ctx, netnstest.DaemonOptions{Bin: rig.Bin(), Args: []string{"--cluster=" + peer, "--cluster-node=" + m.host.Name, "--cluster-key=" + p.keys[i]}})

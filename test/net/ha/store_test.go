@@ -59,7 +59,7 @@ func newShared(t *testing.T) *shared {
 	var starting sync.WaitGroup
 	for i, m := range s.nodes {
 		starting.Go(func() {
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			ctx, cancel := context.WithTimeout(t.Context(), rig.StartPatience)
 			defer cancel()
 			var err error
 			m.Daemon, err = m.host.StartDaemon(ctx, netnstest.DaemonOptions{Bin: rig.Bin(), Args: []string{
@@ -238,7 +238,7 @@ func (s *shared) loseEtcd(a, b *member) {
 	}
 	s.awaitShown(b, "/status/objects?failed=true", `"shared store"`)
 	a.Kill()
-	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(s.t.Context(), rig.StartPatience)
 	defer cancel()
 	must(s.t, a.Start(ctx))
 	s.awaitShown(a, allServices, `"round4`, `"second"`)

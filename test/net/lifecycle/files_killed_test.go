@@ -40,7 +40,7 @@ func (k *keeper) live(kill int) (life steps.Life, done int) {
 		k.T.Fatal(err)
 	}
 	life = k.watched(kill, func() error {
-		ctx, cancel := context.WithTimeout(k.T.Context(), 30*time.Second)
+		ctx, cancel := context.WithTimeout(k.T.Context(), rig.StartPatience)
 		defer cancel()
 		if err := k.Start(ctx); err != nil {
 			return err

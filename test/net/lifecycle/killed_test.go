@@ -137,7 +137,7 @@ func (v *victim) live(kill int) (steps.Life, []map[int]string) {
 	done := 0
 	list := changes()
 	life := v.watched(kill, func() error {
-		ctx, cancel := context.WithTimeout(v.T.Context(), 30*time.Second)
+		ctx, cancel := context.WithTimeout(v.T.Context(), rig.StartPatience)
 		defer cancel()
 		if err := v.Start(ctx); err != nil {
 			return err

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"loxilb/test/net/rig"
 	"loxilb/test/netnstest/labtest"
@@ -62,7 +61,7 @@ func TestKilledObjects(t *testing.T) {
 	r.Stop()
 	live := func(kill int, work func() error) steps.Life {
 		return v.watched(kill, func() error {
-			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), rig.StartPatience)
 			defer cancel()
 			if err := v.Start(ctx); err != nil {
 				return err

@@ -85,7 +85,7 @@ func (u *ulcl) route(host, to, via string) {
 
 func (u *ulcl) start(name string) {
 	u.t.Helper()
-	ctx, cancel := context.WithTimeout(u.t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(u.t.Context(), rig.StartPatience)
 	defer cancel()
 	d, err := u.hosts[name].StartDaemon(ctx, netnstest.DaemonOptions{Bin: rig.Bin()})
 	if err != nil {
@@ -203,7 +203,7 @@ func (u *ulcl) counted() {
 		}
 		d := u.daemons[name]
 		d.Kill()
-		ctx, cancel := context.WithTimeout(u.t.Context(), time.Minute)
+		ctx, cancel := context.WithTimeout(u.t.Context(), rig.StartPatience)
 		err := d.Start(ctx)
 		cancel()
 		if err != nil {

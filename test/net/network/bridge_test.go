@@ -134,7 +134,7 @@ func (c *cluster) start(args ...string) {
 			c.t.Fatal(err)
 		}
 	}
-	ctx, cancel := context.WithTimeout(c.t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(c.t.Context(), rig.StartPatience)
 	defer cancel()
 	var err error
 	if c.Daemon, err = c.hosts["node1"].StartDaemon(ctx, netnstest.DaemonOptions{Bin: rig.Bin(), Args: args}); err != nil {

@@ -21,9 +21,9 @@ import (
 // Patience is how long anything may take that should happen at once.
 const Patience = 10 * time.Second
 
-// startPatience is how long a daemon may take to load its programs. An emulated kernel 6.1 takes
+// StartPatience is how long a daemon may take to load its programs. An emulated kernel 6.1 takes
 // half a minute to verify them.
-const startPatience = 2 * time.Minute
+const StartPatience = 2 * time.Minute
 
 // Rig is the standard topology with a daemon in the balancer's namespace.
 type Rig struct {
@@ -64,7 +64,7 @@ func New(t testing.TB, o Options) *Rig {
 
 // start starts the daemon for the first time.
 func (r *Rig) start(args []string) (err error) {
-	ctx, cancel := context.WithTimeout(r.T.Context(), startPatience)
+	ctx, cancel := context.WithTimeout(r.T.Context(), StartPatience)
 	defer cancel()
 	r.Daemon, err = r.LB.StartDaemon(ctx, netnstest.DaemonOptions{Bin: Bin(), Args: args})
 	return err
@@ -84,7 +84,7 @@ func (r *Rig) Loxicmd(line string, args ...any) string {
 // Restart starts the daemon again after Stop or Kill.
 func (r *Rig) Restart() {
 	r.T.Helper()
-	ctx, cancel := context.WithTimeout(r.T.Context(), startPatience)
+	ctx, cancel := context.WithTimeout(r.T.Context(), StartPatience)
 	defer cancel()
 	if err := r.Start(ctx); err != nil {
 		r.T.Fatal(err)

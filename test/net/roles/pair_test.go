@@ -67,7 +67,7 @@ func newPairOver(t testing.TB, form string, flags ...string) *pair {
 		p.nodes[i] = &node{Rig: r, name: name, address: fmt.Sprintf(form, i+1), mac: mac.String()}
 	}
 	for i, n := range p.nodes {
-		ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), rig.StartPatience)
 		defer cancel()
 		args := append([]string{fmt.Sprintf("--ka=%s:%s:%d", bracketed(p.nodes[1-i].address), bracketed(n.address), interval.Microseconds())}, flags...)
 		d, err := n.LB.StartDaemon(ctx, netnstest.DaemonOptions{Bin: rig.Bin(), Args: args})
@@ -212,7 +212,7 @@ func (p *pair) elected() (master, backup *node) {
 // start starts a daemon again.
 func (n *node) start() {
 	n.T.Helper()
-	ctx, cancel := context.WithTimeout(n.T.Context(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(n.T.Context(), rig.StartPatience)
 	defer cancel()
 	if err := n.Start(ctx); err != nil {
 		n.T.Fatal(err)
