@@ -19,6 +19,8 @@ func (m *Model) timeout(c *connection) time.Duration {
 		return cmp.Or(idle, 300*time.Second)
 	case c.proto == lb.UDP && c.replied:
 		return cmp.Or(idle, 30*time.Second)
+	case c.proto == lb.ICMP && c.open && c.snat && m.now < m.short:
+		return min(cmp.Or(idle, 3*time.Second), 3*time.Second)
 	case c.proto != lb.TCP && idle > 0:
 		return min(idle, 30*time.Second)
 	case c.proto != lb.TCP:
