@@ -257,7 +257,7 @@ func (m *member) list(ctx context.Context, v *view) error {
 		service := types.NamespacedName{Namespace: namespace, Name: name}
 		it, wanted := v.items[key]
 		switch {
-		case s.Managed && s.Owner == m.fleet.Owner,
+		case s.Managed && s.Owner == m.fleet.Owner && (!m.fleet.isOfOtherZone(s.Name) || wanted && it.service == service),
 			s.Managed && s.Owner == "" && named && wanted && it.service == service,
 			s.Managed && s.Owner == "" && named && m.fleet.TakeOver && strings.Contains(s.Name, ":"+m.fleet.Zone+"-inst"):
 			existing.put(key, present{service: service})
@@ -271,6 +271,14 @@ func (m *member) list(ctx context.Context, v *view) error {
 	m.existing = existing
 	clear(m.refused)
 	return nil
+}
+
+// isOfOtherZone reports whether a service's name has another zone. Controllers of one cluster have
+// one owner, and those of different zones may share balancers: none must take the services of
+// another for its garbage.
+func (f *Fleet) isOfOtherZone(name string) bool {
+	_, instance, ok := strings.Cut(name, ":")
+	return ok && !strings.HasPrefix(instance, f.Zone+"-inst")
 }
 
 func ownerOf(s *v1.ServiceArguments) string {
