@@ -40,6 +40,29 @@ func TestDeparted(t *testing.T) {
 	}
 }
 
+// TestGoneForgotten checks that elections remember no balancers that have left for good: they would
+// add up over the years of a cluster whose nodes come and go.
+func TestGoneForgotten(t *testing.T) {
+	t.Parallel()
+	r := newRemote(t, nil, plain)
+	f := newFleet(t, Options{Roles: Roles{VIP: netip.IPv4Unspecified(), Instances: 1}}, Access{}, r)
+	if err := f.round(t); err != nil {
+		t.Fatal(err)
+	}
+	elected := newElection()
+	gone := "http://" + refusingNode(t)
+	elected.masters["llb-inst0"] = gone
+	f.electOnce(t.Context(), elected)
+	if len(elected.away) != 1 {
+		t.Fatalf("a MASTER that may be restarting is not waited for: %v", elected.away)
+	}
+	elected.away[gone] = time.Now().Add(-restartTime)
+	f.electOnce(t.Context(), elected)
+	if elected.masters["llb-inst0"] == gone || len(elected.away) > 0 {
+		t.Errorf("MASTERs are %v, and %v is remembered", elected.masters, elected.away)
+	}
+}
+
 // TestAbsent starts a controller while the pod of the MASTER is replaced, so the list has only a
 // BACKUP. That becomes MASTER only if no other balancer comes for a while.
 func TestAbsent(t *testing.T) {

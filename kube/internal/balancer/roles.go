@@ -85,6 +85,7 @@ func (f *Fleet) electOnce(ctx context.Context, e *election) {
 	}
 	states := statesOf(ctx, candidates, e.masters, f.Roles.Instances)
 	slow := newSlowMembers()
+	defer e.forgetGone(all)
 	for i := range max(1, f.Roles.Instances) {
 		instance := translate.Instance(f.Zone, i)
 		if e.masters[instance] == "" && (!known || states.hasBackup(instance) && (e.mayBeMaster(all, candidates, states) || hasReturned(all, members) || e.mayBeAbsent(all, states, instance))) {
@@ -170,6 +171,15 @@ func (e *election) waitsFor(url string, began time.Time) bool {
 		e.away[url] = began
 	}
 	return time.Since(e.away[url]) < restartTime
+}
+
+// forgetGone forgets balancers that are in the list no longer and MASTER of nothing: nodes come and
+// go for years.
+func (e *election) forgetGone(all []*member) {
+	counts := instancesOf(e.masters)
+	maps.DeleteFunc(e.away, func(url string, _ time.Time) bool {
+		return counts[url] == 0 && !slices.ContainsFunc(all, func(m *member) bool { return m.URL == url })
+	})
 }
 
 // mayBeMaster reports whether a balancer that has not told its roles may be MASTER: it may be
