@@ -22,7 +22,7 @@ func serviceValues() []Section[Value] {
 	)
 	return []Section[Value]{
 		{"Bodies of any POST or PUT", []Value{
-			{`"novelty":1`, Differs, "an unknown property is refused unless it is empty. With --compat it is ignored, with a header Warning and a log line, in files and in POST (bodies up to 1 MiB) of services, endpoints, endpointhoststate, cistate, policies, mirrors, cors, network objects and opts of firewall rules. Other requests (users, params, lists of keys, config/import and loxilb's own: apply, rollback, drain, endpointweight ...), and ruleArguments of firewall rules, always refuse it"},
+			{`"novelty":1`, Differs, "an unknown property is refused unless it is empty. With --compat it is ignored, with a header Warning and a log line, in files and in POST (bodies up to 1 MiB) of services, endpoints, endpointhoststate, cistate, policies, mirrors, cors, network objects and opts of firewall rules. Other requests, and ruleArguments of firewall rules, always refuse it"},
 			{`{"name":"a","name":"b"}`, Differs, "a property that is given twice is refused (in bodies up to 1 MiB), not the last value taken"},
 		}},
 		{"serviceArguments of POST /config/loadbalancer", []Value{
