@@ -279,7 +279,7 @@ func header(b *strings.Builder, r *result) {
 	slices.Sort(versions)
 	line("commit", m.Commit+", "+m.Date)
 	line("versions", strings.Join(versions, ", "))
-	line("method", fmt.Sprintf("%d rounds of %v s, contenders by turns, each set up anew after a warm-up; median (least to most)", s.Rounds, s.Seconds))
+	line("method", fmt.Sprintf("%d rounds of %v s, contenders alternate, each set up again after a warm-up; median (least to most)", s.Rounds, s.Seconds))
 	line("", "ratios are of one round each, and their median; \"routing\" is the client without a balancer")
 	w.Flush()
 }

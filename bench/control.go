@@ -180,7 +180,7 @@ func (res *controlResult) sweep(ctx context.Context) error {
 				slice = append(slice, milliseconds(l.Datapath.Swept().Longest))
 			}
 			if n := l.Datapath.Swept().Ended; n > 0 {
-				return fmt.Errorf("the sweep ended %d of the connections that it was to find alive", n)
+				return fmt.Errorf("the sweep ended %d of the connections, which are alive", n)
 			}
 			res.add("sweep of 1,000,000 living connections: CPU time", "ms", whole...)
 			res.add("sweep of 1,000,000 living connections: longest slice", "ms", slice...)

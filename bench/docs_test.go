@@ -19,7 +19,7 @@ func TestDocumentsShowResults(t *testing.T) {
 			t.Fatal(err)
 		}
 		if n := strings.Count(string(b), "<!-- results "); n == 0 || n != len(block.FindAllString(string(b), -1)) {
-			t.Errorf("%s has %d blocks of results, of which not all end", path, n)
+			t.Errorf("%s has %d blocks of results, and not all of them end", path, n)
 		}
 		want, err := fillBlocks(string(b), filepath.Dir(path), "results")
 		if err != nil {
@@ -39,7 +39,7 @@ func TestMarkdownSaysWhatIsBetter(t *testing.T) {
 	}
 	got := markdown(r)
 	if !strings.Contains(got, "one CPU (less is better) | 11,000 us | 0.91x (0.90 to 0.92) |") {
-		t.Error(got)
+		t.Errorf(`got %v, want "one CPU (less is better) | 11,000 us | 0.91x (0.90 to 0.92) |" in got`, got)
 	}
 	r.Samples = slices.DeleteFunc(r.Samples, func(s sample) bool { return s.Contender == baseline })
 	if got := markdown(r); strings.Contains(got, "less is better") {

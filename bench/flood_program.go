@@ -102,10 +102,10 @@ func mix() asm.Instructions {
 	}
 }
 
-// odd are multipliers, each without pattern: the golden ratio's bits, turned.
+// odd returns a multiplier without a pattern: the bits of the golden ratio, rotated.
 func odd(n int) uint64 { return bits.RotateLeft64(0x9e3779b97f4a7c15, 7*n) | 1 }
 
-// write writes a frame, fills its holes and makes its sums right.
+// write writes a frame, fills its holes and corrects its checksums.
 func (t template) write(frame []byte) (p asm.Instructions) {
 	at := 0
 	for ; at+4 <= len(frame); at += 4 {

@@ -48,7 +48,7 @@ func TestFloodFrames(t *testing.T) {
 						t.Errorf("%s: %s has no SYN before it", name, line)
 					}
 				} else if seen[from] {
-					t.Errorf("%s: %s comes again", name, from)
+					t.Errorf("%s: %s is repeated", name, from)
 				}
 				seen[from] = true
 			}
@@ -82,7 +82,7 @@ func TestStandIn(t *testing.T) {
 		}
 		want := fmt.Sprintf("tcp %v > %v SA seq %d ack %d", syn.DstAddr(), syn.SrcAddr(), syn.Num(pkt.Seq), syn.Num(pkt.Seq)+1)
 		if got := pkt.Decode(answer).String(); !strings.HasPrefix(got, want) || strings.Contains(got, "csum") {
-			t.Errorf("the answer is %s\nand not %s", got, want)
+			t.Errorf("got answer %s\nwant %s", got, want)
 		}
 		if got := runOn(t, p, frames[1], nil); got != dropped {
 			t.Errorf("an ACK: %d", got)

@@ -55,7 +55,7 @@ func wrkDuration(seconds float64) string { return "-d" + whole(seconds) + "s" }
 
 func whole(seconds float64) string { return strconv.Itoa(int(math.Ceil(seconds))) }
 
-// balances asks until every endpoint has answered, as many times as chance may take.
+// balances sends requests until every endpoint has answered. It allows for a random choice.
 func (r *rig) balances(ctx context.Context, to netip.AddrPort) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()

@@ -30,7 +30,7 @@ loxilb_endpoints 3
 	}
 	for _, bad := range []string{"", "loxilb_connections_max many\n"} {
 		if _, err := parseMetrics(bad); err == nil {
-			t.Errorf("%q passes for metrics", bad)
+			t.Errorf("%q is parsed as metrics", bad)
 		}
 	}
 }

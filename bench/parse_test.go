@@ -40,7 +40,7 @@ func TestParseWrk(t *testing.T) {
 		}
 	}
 	if _, err := parseWrk("unable to connect to 20.20.20.1:80 Connection refused\n"); err == nil {
-		t.Error("what wrk says when it measured nothing passes for a result")
+		t.Error("output of wrk without a measurement is parsed as a result")
 	}
 }
 
@@ -50,21 +50,21 @@ func TestParseIperf(t *testing.T) {
 		t.Error(err, d)
 	}
 	if _, err := parseIperf(`{"error":"unable to connect to server: Connection refused"}`); err == nil {
-		t.Error("an error of iperf3 is none of ours")
+		t.Error("an error of iperf3 is not reported")
 	}
 	if got, _ := parseIperf(`{"end":{}}`); got.Invalid == "" {
-		t.Error("a test that moved nothing is valid")
+		t.Error("a test without any transfer is valid")
 	}
 }
 
 func TestParseQperf(t *testing.T) {
 	got, err := parseQperfLatency("tcp_lat:\n    latency  =  12322.7 ns\n")
 	if math.Abs(got-12.3227) > 1e-9 || err != nil {
-		t.Error(got, err)
+		t.Errorf("got %v %v, want math.Abs(got-12.3227) <= 1e-9, no error", got, err)
 	}
 	got, err = parseQperfBandwidth("tcp_bw:\n    bw  =  2502819840 bytes/sec\n")
 	if math.Abs(got-20.02255872) > 1e-9 || err != nil {
-		t.Error(got, err)
+		t.Errorf("got %v %v, want math.Abs(got-20.02255872) <= 1e-9, no error", got, err)
 	}
 	for _, bad := range []string{"20.20.20.1: failed to connect\n", "tcp_lat:\n    latency  =  12.3 us\n", "tcp_bw:\n    bw  =  0 bytes/sec\n"} {
 		if v, err := parseQperfLatency(bad); err == nil {
@@ -76,7 +76,7 @@ func TestParseQperf(t *testing.T) {
 	}
 	// latencies are one way: 10 us allow 50,000 exchanges per second
 	if got := qperfExchanges(10, 1); got != 50_000 {
-		t.Error(got)
+		t.Errorf("got %v, want 50_000", got)
 	}
 }
 
@@ -101,11 +101,11 @@ func TestServicePorts(t *testing.T) {
 func TestSNMP(t *testing.T) {
 	const text = "Ip: Forwarding DefaultTTL\nIp: 2 64\nTcp: ActiveOpens RetransSegs InErrs\nTcp: 12 345 0\n"
 	if n, err := snmp(text, "Tcp", "RetransSegs"); n != 345 || err != nil {
-		t.Error(n, err)
+		t.Errorf("got %v %v, want n == 345, no error", n, err)
 	}
 	for _, missing := range [][2]string{{"Tcp", "OutRsts"}, {"Udp", "RetransSegs"}} {
 		if _, err := snmp(text, missing[0], missing[1]); err == nil {
-			t.Errorf("%v is found", missing)
+			t.Errorf("%v was found, although it is missing", missing)
 		}
 	}
 }
@@ -136,7 +136,7 @@ func TestLayout(t *testing.T) {
 		n    int
 	}{{"pinned", 1}, {"two", 4}} {
 		if _, err := layoutNamed(bad.name, bad.n); err == nil {
-			t.Errorf("%+v is taken", bad)
+			t.Errorf("%+v is accepted", bad)
 		}
 	}
 	for want, cpus := range map[string][]int{"1": {0}, "6": {1, 2}, "1,00000001": {0, 32}} {
@@ -156,6 +156,6 @@ PASS
 		t.Error(err, d)
 	}
 	if _, err := parseRings("FAIL\n"); err == nil {
-		t.Error("a failed benchmark passes for a result")
+		t.Error("a failed benchmark is parsed as a result")
 	}
 }

@@ -12,7 +12,7 @@ const instructionsFile = "testdata/instructions.txt"
 
 // TestInstructions compares the BPF instructions of each path with those in a file. They are exact,
 // whatever else the machine does: a change that makes packets more expensive shows here, and is
-// either mended, or accepted by UPDATE=1. A search for a free source port takes as
+// either fixed, or accepted by UPDATE=1. A search for a free source port takes as
 // many as it needs, so a fiftieth is allowed.
 func TestInstructions(t *testing.T) {
 	if os.Geteuid() != 0 {
@@ -85,7 +85,7 @@ func compareInstructions(t *testing.T, got, want string) {
 			t.Errorf("path %q, in %s %q", line[6:], instructionsFile, wants[i][6:])
 		}
 		if diff := now - then; diff > then/50 || -diff > then/50 {
-			t.Errorf("%s: %d instructions, not %d: mend it, or run with UPDATE=1", line[6:], now, then)
+			t.Errorf("%s: %d instructions, not %d: fix it, or run with UPDATE=1", line[6:], now, then)
 		}
 	}
 }

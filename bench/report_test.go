@@ -89,7 +89,7 @@ func golden(t *testing.T, name, got string) {
 func TestRatioIsOfOneRound(t *testing.T) {
 	r := example(1)
 	if got := r.ratio("rps", "loxilb", baseline); math.Abs(got.Median-1.01) > 1e-3 || math.Abs(got.Max-1.02) > 1e-3 {
-		t.Errorf("%+v", got)
+		t.Errorf("got %+v, want math.Abs(got.Median-1.01) <= 1e-3, math.Abs(got.Max-1.02) <= 1e-3", got)
 	}
 	if got := r.ratio("rps", "nft", baseline); got.Rounds != 2 {
 		t.Errorf("a round that is not valid counts: %+v", got)
@@ -150,7 +150,7 @@ func TestUsedAll(t *testing.T) {
 		{[]uint64{100, 0, 90}, false, true},
 	} {
 		if got := usedAll(c.counts, c.evenly); (got != "") != c.want {
-			t.Errorf("%v: %q", c.counts, got)
+			t.Errorf(`%v: got %q, want got != "" == c.want`, c.counts, got)
 		}
 	}
 }
@@ -165,10 +165,10 @@ func TestCatalogue(t *testing.T) {
 		t.Error(err, d)
 	}
 	if _, err := worksNamed(setting{Works: []string{"rsp"}}); err == nil || !strings.Contains(err.Error(), "rps, cps") {
-		t.Error(err)
+		t.Errorf(`got %v, want an error, "rps, cps" in the error`, err)
 	}
 	if _, err := contendersNamed([]string{"envoy"}); err == nil || !strings.Contains(err.Error(), "routing, loxilb-one") {
-		t.Error(err)
+		t.Errorf(`got %v, want an error, "routing, loxilb-one" in the error`, err)
 	}
 	seen := map[string]bool{}
 	for _, c := range contenders() {

@@ -64,7 +64,7 @@ func parseResult(from string, b []byte) (*result, error) {
 	return r, nil
 }
 
-// values returns a contender's, by round, of a work; invalid ones are not among them.
+// values returns a contender's valid values of a work, by round.
 func (r *result) values(work, contender string) map[int]float64 {
 	out := map[int]float64{}
 	for _, s := range r.Samples {

@@ -30,7 +30,7 @@ func TestLinks(t *testing.T) {
 				to = path.Join(path.Dir(file), name)
 			}
 			if _, err := os.Stat(filepath.Join("..", to)); err != nil {
-				t.Errorf("%s: %s is not there", file, target)
+				t.Errorf("%s: %s is missing", file, target)
 				continue
 			}
 			if anchor == "" || path.Ext(to) != ".md" {

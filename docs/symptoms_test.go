@@ -33,7 +33,7 @@ func TestSymptoms(t *testing.T) {
 			phrases++
 			for part := range strings.SplitSeq(phrase, "...") {
 				if part = strings.TrimSpace(strings.Trim(part, " ,:")); !strings.Contains(code, part) {
-					t.Errorf("nothing says %q", part)
+					t.Errorf("the code has no sentence with %q", part)
 				}
 			}
 		}
@@ -41,7 +41,7 @@ func TestSymptoms(t *testing.T) {
 	for _, m := range regexp.MustCompile("`([a-z]+(?:[ ;,]+[a-z]+){2,})`").FindAllStringSubmatch(log, -1) {
 		phrases++
 		if !strings.Contains(code, m[1]) {
-			t.Errorf("nothing logs %q", m[1])
+			t.Errorf("the code logs nothing like %q", m[1])
 		}
 	}
 	if phrases < 18 {

@@ -33,7 +33,7 @@ func TestProperties(t *testing.T) {
 	}
 	q, ep := PropertiesOf[Endpoint](), Endpoint{}
 	if v, given := q.Get(&ep, "weight"); v != nil || given {
-		t.Errorf("a weight that nobody wrote is %v", v)
+		t.Errorf("an unset weight is %v", v)
 	}
 	q.Set(&ep, "weight", 0)
 	if v, given := q.Get(&ep, "weight"); v != 0 || !given {

@@ -17,7 +17,7 @@ func TestOwnDrops(t *testing.T) {
 	t.Parallel()
 	for _, name := range ownDrops() {
 		if r, known := report.DropReasonOf(name); !known || r.Remedy == "" {
-			t.Errorf("%s: %+v", name, r)
+			t.Errorf("%s: got %+v, want known, r.Remedy not empty", name, r)
 		}
 	}
 }
@@ -120,6 +120,6 @@ func TestManyServicesDrop(t *testing.T) {
 		t.Errorf("%d lines, %d services:\n%s", n, len(b.named), b.out.String())
 	}
 	if !strings.Contains(b.out.String(), `services="95 more" reason=no-endpoint`) {
-		t.Error(b.out.String())
+		t.Errorf("got %v, want `services=\"95 more\" reason=no-endpoint` in b.out", b.out.String())
 	}
 }

@@ -17,7 +17,7 @@ func TestRestartJob(t *testing.T) {
 		"1 a.service restart waiting\n2 loxilb.service stop running\n": false,
 	} {
 		if got := restartJob(jobs); got != want {
-			t.Errorf("%q: %t", jobs, got)
+			t.Errorf("%q: got %t, want %t", jobs, got, want)
 		}
 	}
 }
@@ -35,7 +35,7 @@ func TestLease(t *testing.T) {
 		t.Fatal(err)
 	}
 	if lease := first.Recorded(); lease != (election.Lease{}) {
-		t.Errorf("%+v", lease)
+		t.Errorf("got %+v, want election.Lease{}", lease)
 	}
 	second, err := openLeaseFile(path)
 	if err != nil {
@@ -50,6 +50,6 @@ func TestLease(t *testing.T) {
 	}
 	second.Record(election.Lease{})
 	if lease := first.Recorded(); lease != (election.Lease{}) {
-		t.Errorf("%+v", lease)
+		t.Errorf("got %+v, want election.Lease{}", lease)
 	}
 }

@@ -79,7 +79,7 @@ func TestGoBack(t *testing.T) {
 				t.Errorf("went back %d times, forward %d, kept %d; want %d, %d, %d", d.back, d.forward, d.kept, c.back, c.forward, c.kept)
 			}
 			if d.back > d.forward && d.followed < 100 {
-				t.Errorf("the former programs were told what changes %d times", d.followed)
+				t.Errorf("the former programs were notified of changes %d times", d.followed)
 			}
 			list := w.statuses()
 			if c.status == "" && len(list) > 0 || c.status != "" && (len(list) != 1 || !strings.Contains(list[0].Err.Error(), c.status)) {

@@ -41,7 +41,7 @@ neighbors:
 		t.Errorf("%+v, %d neighbors\n%s", s, state.BGPNeighbors.Len(now), lines.String())
 	}
 	if !strings.Contains(lines.String(), `key=224.0.0.1 error="ipAddress`) {
-		t.Error(lines.String())
+		t.Errorf("got %v, want `key=224.0.0.1 error=\"ipAddress` in lines", lines.String())
 	}
 	loadGobgpFile(state, dir, "node1", log)
 	if state.Snapshot().Revision() != 1 {

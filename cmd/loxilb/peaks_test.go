@@ -34,7 +34,8 @@ func TestPeaks(t *testing.T) {
 		p.update(10*n, func(lb.Key) uint64 { return n })
 	}
 	if p.Table() != 90 || p.Service(limited.Key) != 9 || p.Service(lb.Key{}) != 0 {
-		t.Errorf("%d, %d", p.Table(), p.Service(limited.Key))
+		t.Errorf("got %d, %d, want p.Table() == 90, p.Service(limited.Key) == 9, p.Service(lb.Key{}) == 0",
+			p.Table(), p.Service(limited.Key))
 	}
 	limited.MaxConnections = 0
 	change(func(tx *store.Tx) error { return state.Services.Put(tx, limited) })

@@ -57,7 +57,7 @@ func TestRun(t *testing.T) {
 		t.Errorf("%q, %v, want %q", got, err, want)
 	}
 	if strings.Count(log, "role hook was run") != 2 || !strings.Contains(log, "output=done") {
-		t.Error(log)
+		t.Errorf(`got %v, want strings.Count(log, "role hook was run") == 2, "output=done" in log`, log)
 	}
 }
 
@@ -127,7 +127,8 @@ func TestNames(t *testing.T) {
 	for _, name := range []string{"", "-rf", "a b", "$(id)", "a;b", "../a", "a\nb", "\u00e4", "a\x00"} {
 		log := runs(t, file, false, RoleChange{name, "MASTER", "0.0.0.0"}, RoleChange{name, "BACKUP", "0.0.0.0"})
 		if strings.Count(log, "role hook is not run: the name of the instance") != 1 {
-			t.Errorf("%q: %s", name, log)
+			t.Errorf(`%q: got %s, want strings.Count(log, "role hook is not run: the name of the instance") == 1`,
+				name, log)
 		}
 	}
 	if got, err := os.ReadFile(out); err == nil {
@@ -165,7 +166,9 @@ func TestBackground(t *testing.T) {
 	h.backlog.Store(maxLeft)
 	run("b")
 	if got := log.String(); strings.Count(got, "role hook was run") != 2 || strings.Count(got, "output=done") != 1 || strings.Contains(got, "failed") {
-		t.Error(got)
+		t.Errorf(`got %v, want strings.Count(got, "role hook was run") == 2, `+
+			`strings.Count(got, "output=done") == 1, no "failed" in got`,
+			got)
 	}
 }
 
@@ -210,7 +213,7 @@ func TestLinks(t *testing.T) {
 	}
 	for _, name := range []string{"good", "relative", "sticky/good"} {
 		if got, err := ownedByRoot(at(name)); err != nil || got != program {
-			t.Errorf("%s: %s, %v", name, got, err)
+			t.Errorf("%s: got %s, %v, want no error, got == program", name, got, err)
 		}
 	}
 	for name, want := range map[string]string{

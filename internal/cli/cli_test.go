@@ -79,7 +79,7 @@ func TestRequests(t *testing.T) {
 		s := clitest.NewServer(t, 200, clitest.Success)
 		got := clitest.Run(t, "", s.Args(tc.args)...)
 		if want := (clitest.Result{Stdout: "success\n"}); got != want {
-			t.Errorf("%s: %+v", tc.args, got)
+			t.Errorf("%s: got %+v, want %+v", tc.args, got, want)
 		}
 		if diff := cmp.Diff(tc.want, s.Requests); diff != "" {
 			t.Errorf("%s:\n%s", tc.args, diff)
@@ -244,11 +244,12 @@ func TestUnchanged(t *testing.T) {
 	const body = `{"code":409,"message":"service 1.1.1.1:1/tcp exists already with the same content","result":"lbrule-exists error"}`
 	s := clitest.NewServer(t, 409, body)
 	if got := clitest.Run(t, "", s.Args("create lb 1.1.1.1 --tcp=1:1 --endpoints=2.2.2.2:1")...); got != (clitest.Result{Stdout: "unchanged\n"}) {
-		t.Errorf("%+v", got)
+		t.Errorf(`got %+v, want clitest.Result{Stdout: "unchanged\n"}`, got)
 	}
 	got := clitest.Run(t, "", s.Args("create lb 1.1.1.1 --tcp=1:1 --endpoints=2.2.2.2:1 -o json")...)
 	if got.Code != session.ExitOK || got.Stderr != "" || !strings.Contains(got.Stdout, `"result": "lbrule-exists error"`) {
-		t.Errorf("%+v", got)
+		t.Errorf("got %+v, want got.Code == session.ExitOK, no got.Stderr, `\"result\": \"lbrule-exists error\"` in got.Stdout",
+			got)
 	}
 	if got := clitest.Run(t, "", s.Args("delete lb --all")...); got.Code != session.ExitRefused {
 		t.Errorf("delete: %+v", got)
@@ -270,11 +271,12 @@ func TestUnreachable(t *testing.T) {
 	s.Close()
 	got := clitest.Run(t, "", args...)
 	if got.Code != session.ExitUnreachable || !strings.Contains(got.Stderr, ": connect: connection refused") {
-		t.Errorf("%+v", got)
+		t.Errorf(`got %+v, want got.Code == session.ExitUnreachable, ": connect: connection refused" in got.Stderr`,
+			got)
 	}
 	got = clitest.Run(t, "", "get", "lb", "--socket", filepath.Join(t.TempDir(), "s"))
 	if got.Code != session.ExitUnreachable || !strings.Contains(got.Stderr, ": connect: no such file") {
-		t.Errorf("%+v", got)
+		t.Errorf(`got %+v, want got.Code == session.ExitUnreachable, ": connect: no such file" in got.Stderr`, got)
 	}
 	stop := make(chan struct{})
 	slow := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-stop }))
@@ -283,7 +285,9 @@ func TestUnreachable(t *testing.T) {
 	begin := time.Now()
 	got = clitest.Run(t, "", (&clitest.Server{Server: slow}).Args("get lb -t 1")...)
 	if got.Code != session.ExitUnreachable || !strings.Contains(got.Stderr, "did not answer within 1s") || time.Since(begin) > 9*time.Second {
-		t.Errorf("%v %+v", time.Since(begin), got)
+		t.Errorf("got %v %+v, want got.Code == session.ExitUnreachable, "+
+			`"did not answer within 1s" in got.Stderr, time.Since(begin) <= 9*time.Second`,
+			time.Since(begin), got)
 	}
 }
 
@@ -291,15 +295,19 @@ func TestVersion(t *testing.T) {
 	t.Parallel()
 	for _, word := range []string{"version", "--version", "-v"} {
 		if got := clitest.Run(t, "", word); got != (clitest.Result{Stdout: "loxicmd 1.2.3\n  commit       0123abc\n  Go           go1.26\n"}) {
-			t.Errorf("%s: %+v", word, got)
+			t.Errorf(`%s: got %+v, want clitest.Result{Stdout: "loxicmd 1.2.3\n commit 0123abc\n Go go1.26\n"}`,
+				word, got)
 		}
 	}
 	if got := clitest.Run(t, "", "version", "-o", "json"); got != (clitest.Result{Stdout: "{\n    \"version\": \"1.2.3\",\n    \"commit\": \"0123abc\",\n    \"go\": \"go1.26\"\n}\n"}) {
-		t.Errorf("%+v", got)
+		t.Errorf("got %+v, "+
+			`want clitest.Result{Stdout: "{\n \"version\": \"1.2.3\",\n \"commit\": \"0123abc\",\n \"go\": \"go1.26\"\n}\n"}`,
+			got)
 	}
 	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
 		if got := clitest.Run(t, "", "completion", shell); got.Code != session.ExitOK || len(got.Stdout) < 1000 || got.Stderr != "" {
-			t.Errorf("%s: %+v", shell, got)
+			t.Errorf("%s: got %+v, want got.Code == session.ExitOK, len(got.Stdout) >= 1000, no got.Stderr",
+				shell, got)
 		}
 	}
 }
@@ -389,11 +397,13 @@ func TestOptions(t *testing.T) {
 	for _, line := range []string{"get lb --help", "create lb --help", "get --help", "help apply"} {
 		got := clitest.Run(t, "", strings.Fields(line)...)
 		if got.Code != session.ExitOK || strings.Contains(got.Stdout, "--apiserver") || !strings.Contains(got.Stdout, `Use "loxicmd options"`) {
-			t.Errorf("%s: %+v", line, got)
+			t.Errorf("%s: got %+v, want got.Code == session.ExitOK, "+
+				"no \"--apiserver\" in got.Stdout, `Use \"loxicmd options\"` in got.Stdout",
+				line, got)
 		}
 	}
 	if got := clitest.Run(t, "", "--help"); strings.Count(got.Stdout, "--apiserver") != 1 {
-		t.Errorf("%+v", got)
+		t.Errorf(`got %+v, want strings.Count(got.Stdout, "--apiserver") == 1`, got)
 	}
 }
 
@@ -403,7 +413,7 @@ func TestCompletedWords(t *testing.T) {
 	for line, absent := range map[string][]string{"create lb --mode=": {"fullproxy"}, "create lb --select=": {"n2"}} {
 		got := clitest.Run(t, "", append([]string{"__complete"}, strings.Fields(line)...)...)
 		if strings.Count(got.Stdout, "\n") < 5 {
-			t.Errorf("%s: %+v", line, got)
+			t.Errorf(`%s: got %+v, want strings.Count(got.Stdout, "\n") >= 5`, line, got)
 		}
 		for _, word := range absent {
 			if strings.Contains("\n"+got.Stdout, "\n"+word) {
@@ -423,7 +433,7 @@ func TestDeleteAll(t *testing.T) {
 		"delete fw --all": "success: 1 firewall rule deleted\n",
 	} {
 		if got := clitest.Run(t, "", s.Args(line)...); got != (clitest.Result{Stdout: want}) {
-			t.Errorf("%s: %+v", line, got)
+			t.Errorf("%s: got %+v, want clitest.Result{Stdout: want}", line, got)
 		}
 	}
 	deletes := 0
@@ -433,7 +443,7 @@ func TestDeleteAll(t *testing.T) {
 		}
 	}
 	if deletes != 3 || len(s.Requests) != 6 {
-		t.Errorf("%q", s.Requests)
+		t.Errorf("got %q, want deletes == 3, len(s.Requests) == 6", s.Requests)
 	}
 }
 
@@ -448,7 +458,7 @@ func TestWeightLikeAPort(t *testing.T) {
 		"10.0.0.1:256":    "", "10.0.0.1:9090:9090": "",
 	} {
 		if got := clitest.Run(t, "", s.Args("create lb 20.20.20.1 --tcp=80:80 --endpoints="+endpoint)...); got != (clitest.Result{Stdout: "success\n", Stderr: warning}) {
-			t.Errorf("%s: %+v", endpoint, got)
+			t.Errorf(`%s: got %+v, want clitest.Result{Stdout: "success\n", Stderr: warning}`, endpoint, got)
 		}
 	}
 }
@@ -460,10 +470,12 @@ func TestNoSuchService(t *testing.T) {
 	s := clitest.NewServer(t, 200, `{"matched":0,"seconds":5,"services":[],"time":"2020-01-02T03:04:05Z"}`)
 	for _, line := range []string{"stats nosuch", "rate nosuch", "stats nosuch -o json"} {
 		if got := clitest.Run(t, "", s.Args(line)...); got.Code != session.ExitRefused || got.Stdout != "" || !strings.Contains(got.Stderr, `service "nosuch" not found`) {
-			t.Errorf("%s: %+v", line, got)
+			t.Errorf("%s: got %+v, want got.Code == session.ExitRefused, "+
+				"no got.Stdout, `service \"nosuch\" not found` in got.Stderr",
+				line, got)
 		}
 	}
 	if got := clitest.Run(t, "", s.Args("stats")...); got.Code != session.ExitOK {
-		t.Errorf("%+v", got)
+		t.Errorf("got %+v, want got.Code == session.ExitOK", got)
 	}
 }

@@ -25,7 +25,7 @@ func TestContract(t *testing.T) {
 		for _, name := range row.Names() {
 			cmd := find(root, append(slices.Clone(words[:len(words)-1]), name))
 			if (cmd != nil) != (row.State != contract.NotThere) {
-				t.Errorf("%s, as %s: the table says it is %s, and that is not so", row.Path, name, row.State)
+				t.Errorf("%s, as %s: the table says %s, but the command differs", row.Path, name, row.State)
 			}
 			known[cmd] = true
 		}
@@ -66,16 +66,16 @@ func checkFlags(t *testing.T, row contract.Command, cmd *cobra.Command) {
 		missing := slices.Contains(without, name)
 		switch {
 		case missing && flag != nil:
-			t.Errorf("%s: the table says it is without --%s, and it has it", row.Path, name)
+			t.Errorf("%s: the table says it lacks --%s, but it has it", row.Path, name)
 		case !missing && flag == nil:
-			t.Errorf("%s: the table says that it has --%s, and it hasn't", row.Path, name)
+			t.Errorf("%s: the table says it has --%s, but it lacks it", row.Path, name)
 		case !missing && flag.Shorthand != short && flag.Name == name && short != "":
-			t.Errorf("%s: --%s has not the short form -%s", row.Path, name, short)
+			t.Errorf("%s: --%s lacks the short form -%s", row.Path, name, short)
 		}
 	}
 	for _, name := range without {
 		if !slices.ContainsFunc(strings.Fields(row.Flags), func(f string) bool { return f == name || strings.HasPrefix(f, name+",") }) {
-			t.Errorf("%s: is without --%s, and the contract's flags have none of that name", row.Path, name)
+			t.Errorf("%s: lacks --%s, and the contract has no flag of that name", row.Path, name)
 		}
 	}
 }
@@ -98,7 +98,7 @@ func TestContractColumns(t *testing.T) {
 			for _, c := range strings.Split(columns, ",") {
 				i := slices.Index(printed[next:], strings.ToUpper(c))
 				if i < 0 {
-					t.Errorf("%s%s: column %s is missing, or stands elsewhere, in %q %s", row.Path, flag, c, printed, got.Stderr)
+					t.Errorf("%s%s: column %s is missing or in the wrong place in %q %s", row.Path, flag, c, printed, got.Stderr)
 					continue
 				}
 				next += i + 1

@@ -154,7 +154,7 @@ func TestMistakes(t *testing.T) {
 	}
 	for _, line := range []string{"create bfd 10.0.0.2", "create bgpneighbor 10.0.0.2 1"} {
 		if r := run(line); r.Code != 0 {
-			t.Fatal(r)
+			t.Fatalf("got %v, want code 0", r)
 		}
 	}
 	revision, stored := b.Store.Snapshot().Revision(), b.Stored()

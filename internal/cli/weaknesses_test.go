@@ -107,7 +107,7 @@ func TestTokenOfBefore(t *testing.T) {
 		t.Errorf("%+v with %q", got, s.Auth)
 	}
 	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("%v %v", info.Mode(), err)
+		t.Errorf("got %v %v, want no error, info.Mode().Perm() == 0o600", info.Mode(), err)
 	}
 	// A file of another user, or something other than a file, is not read.
 	link := filepath.Join(t.TempDir(), "link")
@@ -133,7 +133,8 @@ func TestCertificate(t *testing.T) {
 	for flag, want := range map[string]int{"--cacert=" + ca: session.ExitOK, "--insecure": session.ExitOK, "--insecure=false": session.ExitUnreachable} {
 		got := clitest.Run(t, "", "get", "lbversion", "--protocol=https", "-s", "127.0.0.1", "-p", port, flag)
 		if got.Code != want || want != session.ExitOK && !strings.Contains(got.Stderr, "certificate") {
-			t.Errorf("%s: %+v", flag, got)
+			t.Errorf(`%s: got %+v, want got.Code == want, want == session.ExitOK or "certificate" in got.Stderr`,
+				flag, got)
 		}
 	}
 }
@@ -147,11 +148,11 @@ func TestApplyLosesNothing(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "lbconfig.txt")
 	got := clitest.Run(t, "", shown.Args("get lb -o json")...)
 	if err := os.WriteFile(file, []byte(got.Stdout), 0o600); err != nil || got.Code != session.ExitOK {
-		t.Fatal(err, got)
+		t.Fatalf("got %v %v, want no error, got.Code == session.ExitOK", err, got)
 	}
 	s := clitest.NewServer(t, 200, clitest.Success)
 	if got := clitest.Run(t, "", s.Args("apply -l "+file)...); got.Code != session.ExitOK {
-		t.Errorf("%+v", got)
+		t.Errorf("got %+v, want got.Code == session.ExitOK", got)
 	}
 	if want := `"objects":[{"kind":"Loadbalancer","spec":` + entry + `}]}`; len(s.Requests) != 1 || !strings.HasSuffix(s.Requests[0], want) {
 		t.Errorf("sent\n%s, want\n%s", s.Requests, want)

@@ -187,7 +187,7 @@ func TestAuthorityRotation(t *testing.T) {
 	f.exchanges()
 }
 
-// TestOneSided checks a node whose new certificate no other one accepts: it is told so, still knows
+// TestOneSided checks a node whose new certificate no other one accepts: it gets the reason, still knows
 // its own address, and the others show that it sends nothing. When it starts again, it announces no
 // VIPs.
 func TestOneSided(t *testing.T) {

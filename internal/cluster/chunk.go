@@ -33,9 +33,9 @@ func chunksOf(list []report.ConnectionCopy, packed bool) (parts []chunk) {
 // encode encodes copies for peers with a feature, or for all.
 func encode(list []report.ConnectionCopy, needs transport.Feature) (parts []chunk) {
 	for len(list) > 0 {
-		c := chunk{needs: needs, data: make([]byte, 0, min(len(list)*record.MaxLength, transport.FrameMost))}
+		c := chunk{needs: needs, data: make([]byte, 0, min(len(list)*record.MaxLength, transport.MaxFrame))}
 		var frame record.Packer
-		for len(list) > 0 && len(c.data) <= transport.FrameMost-record.MaxPackedLength {
+		for len(list) > 0 && len(c.data) <= transport.MaxFrame-record.MaxPackedLength {
 			if needs == transport.FeaturePacked {
 				c.data = frame.Append(c.data, &list[0])
 			} else {

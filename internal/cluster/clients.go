@@ -17,8 +17,8 @@ import (
 func (n *Node) scanClients(ctx context.Context, yield func(chunk) error) error {
 	return n.Table.ScanClients(ctx, func(list []report.ClientCopy) error {
 		for len(list) > 0 {
-			c := chunk{clients: true, data: make([]byte, 0, min(len(list)*record.MaxClientLength, transport.FrameMost))}
-			for len(list) > 0 && len(c.data) <= transport.FrameMost-record.MaxClientLength {
+			c := chunk{clients: true, data: make([]byte, 0, min(len(list)*record.MaxClientLength, transport.MaxFrame))}
+			for len(list) > 0 && len(c.data) <= transport.MaxFrame-record.MaxClientLength {
 				c.data = record.AppendClient(c.data, &list[0])
 				list = list[1:]
 			}

@@ -261,7 +261,7 @@ func eventually(t *testing.T, what string, f func() bool) {
 	t.Helper()
 	for end := time.Now().Add(patience); !f(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatal(what)
+			t.Fatalf("%v: want not time.Now().After(end)", what)
 		}
 	}
 }
@@ -376,10 +376,10 @@ func TestSlowPeer(t *testing.T) {
 	eventually(t, "the queue does not fill, nor is the peer given up", func() bool {
 		p := node.Status().Peers[0]
 		queued = max(queued, p.Queued)
-		return queued > QueueMost/2 || p.State != report.PeerUp
+		return queued > MaxQueue/2 || p.State != report.PeerUp
 	})
-	if queued > QueueMost {
-		t.Errorf("%d bytes are queued, more than %d", queued, QueueMost)
+	if queued > MaxQueue {
+		t.Errorf("%d bytes are queued, more than %d", queued, MaxQueue)
 	}
 	close(release)
 	eventually(t, "the peer does not catch up", func() bool { return slow.len() == most })

@@ -12,7 +12,7 @@ import (
 // TestFlapper checks what a node that comes and goes costs seven others: no goroutine and no memory
 // is left of it, and the CPU time of a return is that of copying its connections.
 func TestFlapper(t *testing.T) {
-	const many, connections, returns = 8, 2000, shortMost - 1
+	const many, connections, returns = 8, 2000, maxShort - 1
 	all := newNodes(t, many)
 	var tables [many]*table
 	for i := range tables[:many-1] {

@@ -58,16 +58,16 @@ func TestHostilePeer(t *testing.T) {
 	head := func(kind, length uint32) []byte { return binary.BigEndian.AppendUint32(nil, kind<<24|length) }
 	const records, clients, state = 3, 7, 8
 	for name, bytes := range map[string][]byte{
-		"a kind that is unknown":        head(200, 0),
-		"a second greeting":             append(head(1, 2), "{}"...),
-		"a frame of 16 MiB":             append(head(records, 1<<24-1), make([]byte, 1<<17)...),
-		"records of random bytes":       append(head(records, 64), strings.Repeat("\xa5\x5a\xff\x01", 16)...),
-		"half a record":                 append(head(records, 3), 4, 0, 1),
-		"half a frame, then silence":    append(head(records, 64), 4, 0, 1),
-		"silence":                       {},
-		"a state of random bytes":       append(head(state, 64), strings.Repeat("\xff\x00\x7f\x80", 16)...),
-		"clients of random bytes":       append(head(clients, 64), strings.Repeat("\xff\x00\x7f\x80", 16)...),
-		"an acknowledgment of nobody's": append(head(6, 8), make([]byte, 8)...),
+		"a kind that is unknown":               head(200, 0),
+		"a second greeting":                    append(head(1, 2), "{}"...),
+		"a frame of 16 MiB":                    append(head(records, 1<<24-1), make([]byte, 1<<17)...),
+		"records of random bytes":              append(head(records, 64), strings.Repeat("\xa5\x5a\xff\x01", 16)...),
+		"half a record":                        append(head(records, 3), 4, 0, 1),
+		"half a frame, then silence":           append(head(records, 64), 4, 0, 1),
+		"silence":                              {},
+		"a state of random bytes":              append(head(state, 64), strings.Repeat("\xff\x00\x7f\x80", 16)...),
+		"clients of random bytes":              append(head(clients, 64), strings.Repeat("\xff\x00\x7f\x80", 16)...),
+		"an acknowledgment by an unknown node": append(head(6, 8), make([]byte, 8)...),
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := all.intrude(t, `{"version":2,"oldest":1,"node":"evil","self":-1,"boot":"x","seed":"`+transport.Fingerprint(0)+`","slots":509,"connections":-9000000000000000000}`)

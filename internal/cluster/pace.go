@@ -13,9 +13,9 @@ const (
 	// paceTime is how long later copies of a connection wait for each other. A short connection has
 	// three events: its first copy is sent at once, and the others then cost one more record.
 	paceTime = 100 * time.Millisecond
-	// paceMost bounds the connections of a period that are remembered; copies of others are sent at
+	// maxPace bounds the connections of a period that are remembered; copies of others are sent at
 	// once.
-	paceMost = 1 << 15
+	maxPace = 1 << 15
 )
 
 // pace delays a copy of a connection if an earlier copy was sent a moment ago. The first copy is
@@ -84,7 +84,7 @@ func (p *pace) hold(list []report.ConnectionCopy) []report.ConnectionCopy {
 		case isRecent && before.batch == p.batch:
 			due[before.due] = record.Merge(due[before.due], *c)
 			continue
-		case !isRecent && len(p.now) >= paceMost:
+		case !isRecent && len(p.now) >= maxPace:
 			due = append(due, *c)
 			continue
 		}

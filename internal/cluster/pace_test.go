@@ -92,14 +92,14 @@ func TestPace(t *testing.T) {
 func TestPaceBounds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		const many = 2*paceMost + 100
+		const many = 2*maxPace + 100
 		p := newPaced()
 		for _, flags := range []uint8{answered, proven} {
 			for i := range many {
 				p.add(state(i, flags, 1))
 			}
 		}
-		if len(p.held) > paceMost || len(p.now) > paceMost {
+		if len(p.held) > maxPace || len(p.now) > maxPace {
 			t.Errorf("%d copies are held, of %d connections", len(p.held), len(p.now))
 		}
 		p.stop()

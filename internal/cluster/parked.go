@@ -6,7 +6,7 @@ import (
 )
 
 const (
-	parkedMost  = 65_536 // records, of all nodes together
+	maxParked   = 65_536 // records, of all nodes together
 	parkedTime  = 10 * time.Second
 	parkedRetry = 250 * time.Millisecond
 	// parkedCost bounds the share of a core that retries take: one in parkedCost.
@@ -35,7 +35,7 @@ func (p *parked[T]) add(s *source, record T) bool {
 	defer p.mu.Unlock()
 	own := p.each[s]
 	others := len(p.list) + p.taken - own
-	if own >= (parkedMost-others+1)/2 {
+	if own >= (maxParked-others+1)/2 {
 		return false
 	}
 	if p.each == nil {

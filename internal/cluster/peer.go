@@ -10,19 +10,19 @@ import (
 )
 
 const (
-	retryFirst = 250 * time.Millisecond
-	retryMost  = time.Second // tables are equal soon after a partition
-	// refusedMost is the longest pause between attempts if one of two nodes refuses the other:
+	minRetry = 250 * time.Millisecond
+	maxRetry = time.Second // tables are equal soon after a partition
+	// maxRefusedRetry is the longest pause between attempts if one of two nodes refuses the other:
 	// incompatible nodes stay so until their configuration changes.
-	refusedMost = 5 * time.Second
+	maxRefusedRetry = 5 * time.Second
 	// ownEvery is how often an address is tried that was this node's own, or another one of a
 	// connected node: another node may have it by then.
 	ownEvery = 10 * time.Second
-	// A connection that ends within shortTime is short. Only shortMost of them in a row are made
+	// A connection that ends within shortTime is short. Only maxShort of them in a row are made
 	// again at once: each one costs a copy of all connections. Further ones wait for shortWait, so
 	// tables are equal within seconds after a partition.
 	shortTime = 10 * time.Second
-	shortMost = 5
+	maxShort  = 5
 	shortWait = 2 * time.Second
 )
 
@@ -68,7 +68,7 @@ func (p *peer) run(ctx context.Context) {
 			p.failed(err)
 		}
 		failures++
-		if time.Since(began) > retryMost {
+		if time.Since(began) > maxRetry {
 			failures = 0
 		}
 		wait, again := p.pause(failures)
@@ -88,14 +88,14 @@ func (p *peer) run(ctx context.Context) {
 func (p *peer) pause(failures int) (wait time.Duration, again <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	wait = min(retryFirst<<min(failures, 10), retryMost)
+	wait = min(minRetry<<min(failures, 10), maxRetry)
 	switch {
 	case p.own || p.alias:
 		wait = ownEvery
 	case p.now.State == report.PeerRefused:
-		wait = max(wait, min(time.Since(p.now.Since)/8, refusedMost))
-	case p.short > shortMost:
-		return min(retryFirst<<min(p.short, 10), shortWait), nil
+		wait = max(wait, min(time.Since(p.now.Since)/8, maxRefusedRetry))
+	case p.short > maxShort:
+		return min(minRetry<<min(p.short, 10), shortWait), nil
 	}
 	return wait, p.again
 }

@@ -52,7 +52,7 @@ func (p *peer) send(ctx context.Context, c *transport.Conn) error {
 		case <-p.queue.ready:
 			list, dropped := p.queue.take()
 			if dropped && bulk == nil {
-				p.node.Log.Warn("a node of the cluster is too slow: it gets all connections again", "node", c.Peer.Node, "queue", QueueMost)
+				p.node.Log.Warn("a node of the cluster is too slow: it gets all connections again", "node", c.Peer.Node, "queue", MaxQueue)
 				p.setState(report.PeerCopying)
 				bulk = p.beginBulk(ctx, c, false)
 			} else if dropped {
@@ -88,8 +88,8 @@ func (p *peer) setState(s report.PeerState) {
 const (
 	// markEvery is the least time between two marks.
 	markEvery = 10 * time.Millisecond
-	// marksMost bounds the marks of a peer that is alive and applies nothing.
-	marksMost = 1000
+	// maxMarks bounds the marks of a peer that is alive and applies nothing.
+	maxMarks = 1000
 	// bulkChunks is how many chunks of a copy of everything wait for the connection.
 	bulkChunks = 4
 )
@@ -112,7 +112,7 @@ func (p *peer) sendChunk(c *transport.Conn, part chunk) error {
 	defer p.mu.Unlock()
 	p.now.Sent += uint64(part.count)
 	p.sent += uint64(part.count)
-	if last := len(p.unread) - 1; last > 0 && (time.Since(p.unread[last].at) < markEvery || last > marksMost) {
+	if last := len(p.unread) - 1; last > 0 && (time.Since(p.unread[last].at) < markEvery || last > maxMarks) {
 		p.unread[last].records = p.sent
 	} else {
 		p.unread = append(p.unread, mark{p.sent, time.Now()})

@@ -38,7 +38,7 @@ func TestQueueMemory(t *testing.T) {
 			most = max(most, heap()-before)
 		}
 	}
-	if limit := QueueMost + QueueMost/4; most > limit || most < QueueMost/4 {
+	if limit := MaxQueue + MaxQueue/4; most > limit || most < MaxQueue/4 {
 		t.Errorf("the queue takes %d bytes, want at most %d", most, limit)
 	}
 	if _, stale := q.take(); !stale {
@@ -53,20 +53,20 @@ func TestParkedPlaces(t *testing.T) {
 	var p parked[int]
 	bad, good := &source{}, &source{}
 	for range 20 {
-		for i := range 2 * parkedMost {
+		for i := range 2 * maxParked {
 			p.add(bad, i)
 		}
 		p.putBack(p.take())
-		for i := range 2 * parkedMost {
+		for i := range 2 * maxParked {
 			p.add(bad, i)
 		}
 		list := p.take()
-		for i := range 2 * parkedMost {
+		for i := range 2 * maxParked {
 			p.add(bad, i)
 		}
 		p.putBack(list)
-		if len(p.list) > parkedMost/2 {
-			t.Fatalf("a node has parked %d records, of at most %d", len(p.list), parkedMost/2)
+		if len(p.list) > maxParked/2 {
+			t.Fatalf("a node has parked %d records, of at most %d", len(p.list), maxParked/2)
 		}
 	}
 	for i := range 1000 {
@@ -87,7 +87,7 @@ func TestManyServices(t *testing.T) {
 	t.Parallel()
 	var s source
 	var err error
-	for i := 0; err == nil && i < servicesMost; i++ {
+	for i := 0; err == nil && i < maxServices; i++ {
 		err = s.takeState(fmt.Appendf(nil, `{"services":{"%d%s":"x"}}`, i, strings.Repeat("n", 60_000)))
 	}
 	if err == nil || len(s.arriving) > servicesBytes/60_000 {
@@ -98,7 +98,7 @@ func TestManyServices(t *testing.T) {
 		other[fmt.Sprint(i)] = "x"
 	}
 	count, list := differences(map[string]string{"0": "y", "own": "x"}, other)
-	if count != 10_001 || len(list) != differencesMost || list[0] != "0 has another mode, algorithm or other endpoints there" || list[1] != "1 is missing here" {
+	if count != 10_001 || len(list) != maxDifferences || list[0] != "0 has another mode, algorithm or other endpoints there" || list[1] != "1 is missing here" {
 		t.Errorf("%d services differ: %q", count, list)
 	}
 }
@@ -110,7 +110,7 @@ func TestManyNames(t *testing.T) {
 	all := newNodes(t, 2)
 	node, _ := all.start(0, newTable(), nil)
 	refused := ""
-	for i := range sourcesMost + 2 {
+	for i := range maxSources + 2 {
 		c, answer := all.intrudeFrom(t, "127.0.0.9", fmt.Sprintf(`{"version":2,"oldest":1,"node":"evil","self":-1,"boot":"%d","seed":%q,"slots":509}`, i, transport.Fingerprint(0)))
 		if strings.Contains(answer, `"refused"`) {
 			refused = answer
@@ -119,7 +119,7 @@ func TestManyNames(t *testing.T) {
 		if _, err := c.Write(ping()); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "the node is not there", func() bool {
+		eventually(t, "the node has left", func() bool {
 			node.mu.Lock()
 			defer node.mu.Unlock()
 			s := node.sources["evil"]

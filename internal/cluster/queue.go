@@ -6,9 +6,9 @@ import (
 	"loxilb/internal/cluster/transport"
 )
 
-// QueueMost is the most bytes that wait for a peer, and as many may be on their way to it. A peer
+// MaxQueue is the most bytes that wait for a peer, and as many may be on their way to it. A peer
 // that is slower gets all connections instead, once it reads again.
-const QueueMost = 8 << 20
+const MaxQueue = 8 << 20
 
 // chunkCost is the memory of a chunk besides its data: the chunk itself, its place in the list, and
 // the allocator's rounding. A node with few connections has a chunk for each record.
@@ -23,7 +23,7 @@ type queue struct {
 	ready  chan struct{}
 }
 
-// chunk is some records, of FrameMost bytes at most.
+// chunk is some records, of MaxFrame bytes at most.
 type chunk struct {
 	data    []byte
 	count   int
@@ -41,7 +41,7 @@ func (q *queue) put(c chunk) {
 	q.mu.Lock()
 	switch {
 	case q.stale:
-	case q.bytes+c.cost() > QueueMost:
+	case q.bytes+c.cost() > MaxQueue:
 		q.chunks, q.bytes, q.stale = nil, 0, true
 	default:
 		q.chunks = append(q.chunks, c)

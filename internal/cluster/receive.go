@@ -155,9 +155,9 @@ func (n *Node) receive(ctx context.Context, c *transport.Conn) {
 	}
 }
 
-// sourcesMost is how many nodes may send their connections. Addresses that are configured are
+// maxSources is how many nodes may send their connections. Addresses that are configured are
 // always accepted.
-const sourcesMost = 64
+const maxSources = 64
 
 const (
 	// twinTime is how long a second node of a name waits for its verdict: the first one would be
@@ -190,8 +190,8 @@ func (n *Node) judge(from string, peer *transport.Hello) error {
 	s, known := n.sources[peer.Node], len(n.sources)
 	n.mu.Unlock()
 	if s == nil {
-		if known >= sourcesMost && !configured {
-			return fmt.Errorf("node %q exchanges connections with %d nodes, of which %q is none", n.Hello.Node, known, peer.Node)
+		if known >= maxSources && !configured {
+			return fmt.Errorf("node %q exchanges connections with %d other nodes, and not with %q", n.Hello.Node, known, peer.Node)
 		}
 		return nil
 	}

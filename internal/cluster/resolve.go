@@ -19,8 +19,8 @@ const (
 	// at most.
 	resolveEvery = 10 * time.Second
 	resolveTime  = 5 * time.Second
-	// addressesMost is how many addresses of a name are used: each one may have a queue.
-	addressesMost = 64
+	// maxAddresses is how many addresses of a name are used: each one may have a queue.
+	maxAddresses = 64
 )
 
 // name is a configured node, by its name or address.
@@ -136,9 +136,9 @@ func (n *Node) foundName(f *found) {
 		if problem != one.problem {
 			n.Log.Warn("the name of a node of the cluster cannot be resolved", "name", f.name, "error", f.err)
 		}
-	case len(f.addresses) > addressesMost:
-		one.problem = fmt.Sprintf("has %d addresses: the first %d are used", len(f.addresses), addressesMost)
-		one.addresses = f.addresses[:addressesMost]
+	case len(f.addresses) > maxAddresses:
+		one.problem = fmt.Sprintf("has %d addresses: the first %d are used", len(f.addresses), maxAddresses)
+		one.addresses = f.addresses[:maxAddresses]
 	default:
 		one.addresses = f.addresses
 	}

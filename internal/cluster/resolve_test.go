@@ -118,14 +118,14 @@ func TestForgetSources(t *testing.T) {
 func TestManyAddresses(t *testing.T) {
 	t.Parallel()
 	var all []string
-	for i := range addressesMost + 1 {
+	for i := range maxAddresses + 1 {
 		all = append(all, fmt.Sprintf("192.0.2.%d:22222", i))
 	}
 	n := &Node{named: map[string]*name{"many:22222": {}}}
 	n.foundName(&found{name: "many:22222", addresses: all})
 	_, problems := n.unresolved()
 	want := []string{"the name many:22222 has 65 addresses: the first 64 are used"}
-	if !slices.Equal(problems, want) || len(n.named["many:22222"].addresses) != addressesMost {
+	if !slices.Equal(problems, want) || len(n.named["many:22222"].addresses) != maxAddresses {
 		t.Errorf("%q, want %q", problems, want)
 	}
 }

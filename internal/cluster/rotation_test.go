@@ -154,18 +154,18 @@ func TestDamagedKey(t *testing.T) {
 func TestRefusedPause(t *testing.T) {
 	t.Parallel()
 	p := &peer{now: report.ClusterPeer{State: report.PeerRefused, Since: time.Now()}}
-	for _, c := range []struct{ since, want time.Duration }{{0, retryMost}, {8 * time.Second, time.Second}, {24 * time.Second, 3 * time.Second}, {time.Hour, refusedMost}} {
+	for _, c := range []struct{ since, want time.Duration }{{0, maxRetry}, {8 * time.Second, time.Second}, {24 * time.Second, 3 * time.Second}, {time.Hour, maxRefusedRetry}} {
 		p.now.Since = time.Now().Add(-c.since)
 		wait, again := p.pause(9)
 		if wait.Round(100*time.Millisecond) != c.want || again != p.again {
 			t.Errorf("after %v the next attempt is in %v, want %v", c.since, wait, c.want)
 		}
 	}
-	p.now.State, p.short = report.PeerDown, shortMost
-	if wait, _ := p.pause(0); wait != retryFirst {
-		t.Errorf("a peer that was lost is tried in %v, want %v", wait, retryFirst)
+	p.now.State, p.short = report.PeerDown, maxShort
+	if wait, _ := p.pause(0); wait != minRetry {
+		t.Errorf("a peer that was lost is tried in %v, want %v", wait, minRetry)
 	}
-	p.short, p.again = shortMost+1, make(chan struct{})
+	p.short, p.again = maxShort+1, make(chan struct{})
 	if wait, again := p.pause(0); wait != shortWait || again != nil {
 		t.Errorf("a peer that comes and goes is tried in %v, want %v", wait, shortWait)
 	}

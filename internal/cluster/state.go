@@ -21,14 +21,14 @@ const (
 	// driftTime is how long services differ before that is a problem: users change one node after
 	// the other.
 	driftTime = 10 * time.Second
-	// differencesMost bounds the differing services that are listed by name.
-	differencesMost = 10
-	// statePart is the number of services in a frame. servicesMost bounds the services that a node
+	// maxDifferences bounds the differing services that are listed by name.
+	maxDifferences = 10
+	// statePart is the number of services in a frame. maxServices bounds the services that a node
 	// remembers of another node.
-	statePart    = 400
-	servicesMost = 1 << 16
-	// rolesMost bounds the roles that are remembered of a node.
-	rolesMost = 100
+	statePart   = 400
+	maxServices = 1 << 16
+	// maxRoles bounds the roles that are remembered of a node.
+	maxRoles = 100
 	// servicesBytes bounds the total length of their names and fingerprints.
 	servicesBytes = 8 << 20
 )
@@ -143,15 +143,15 @@ func (s *source) takeState(b []byte) error {
 	for name, settings := range frame.Services {
 		s.arrivingBytes += len(name) + len(settings)
 	}
-	if len(s.arriving)+len(frame.Services) > servicesMost || s.arrivingBytes > servicesBytes {
-		return fmt.Errorf("the peer has more than %d services, or %d bytes of their names", servicesMost, servicesBytes)
+	if len(s.arriving)+len(frame.Services) > maxServices || s.arrivingBytes > servicesBytes {
+		return fmt.Errorf("the peer has more than %d services, or %d bytes of their names", maxServices, servicesBytes)
 	}
 	maps.Copy(s.arriving, frame.Services)
 	if frame.Last {
 		s.services, s.arriving = s.arriving, nil
 		s.version++
 	}
-	frame.Services, frame.Roles = nil, frame.Roles[:min(len(frame.Roles), rolesMost)]
+	frame.Services, frame.Roles = nil, frame.Roles[:min(len(frame.Roles), maxRoles)]
 	s.state = &frame
 	return nil
 }
@@ -198,7 +198,7 @@ func (s *source) compare(own ownState, warn func(services int, first string)) {
 }
 
 // differences counts the services that differ between two nodes, and describes the first
-// differencesMost of them.
+// maxDifferences of them.
 func differences(own, other map[string]string) (count int, list []string) {
 	var names []string
 	for name, settings := range own {
@@ -212,7 +212,7 @@ func differences(own, other map[string]string) (count int, list []string) {
 		}
 	}
 	slices.Sort(names)
-	for _, name := range names[:min(len(names), differencesMost)] {
+	for _, name := range names[:min(len(names), maxDifferences)] {
 		_, here := own[name]
 		_, there := other[name]
 		switch {

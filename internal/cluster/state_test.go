@@ -90,7 +90,7 @@ func TestStateHostile(t *testing.T) {
 		}
 	}
 	s := &source{arriving: map[string]string{}}
-	for i := range servicesMost {
+	for i := range maxServices {
 		s.arriving[fmt.Sprint(i)] = ""
 	}
 	if err := s.takeState([]byte(`{"services":{"one more":""}}`)); err == nil {

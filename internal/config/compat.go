@@ -26,7 +26,7 @@ func (f *flags) asExisting(fs *pflag.FlagSet) error {
 	given := func(flag string) bool { return fs.Lookup(flag).Value.String() == "true" }
 	f.bootFiles = fs.Lookup("config-path").Value.String()
 	f.metrics = given("prometheus")
-	f.aside = given("proxyonlymode")
+	f.withoutDataPath = given("proxyonlymode")
 	return nil
 }
 
@@ -37,7 +37,7 @@ func (f *flags) existing(c *Config) {
 		c.RoleHook, c.RoleHookOptional = existingRoleHook, true
 	}
 	c.Compat, c.BootFiles, c.MetricsOff = f.compat, f.bootFiles, f.compat && !f.metrics
-	if f.aside || f.peer {
+	if f.withoutDataPath || f.peer {
 		c.Whitelist, c.LocalSockets, c.ClusterInterface = regexp.MustCompile("^$"), false, ""
 	}
 }

@@ -33,7 +33,7 @@ func TestManifests(t *testing.T) {
 	for _, line := range manifests {
 		c, code, msg := run(map[string]string{"LOXILB_COMPAT": "1"}, strings.Fields(line)...)
 		if code != ExitOK {
-			t.Errorf("%s: %s", line, msg)
+			t.Errorf("%s: got %s, want code ExitOK", line, msg)
 			continue
 		}
 		aside := strings.Contains(line, "--peer") || strings.Contains(line, "--proxyonlymode")
@@ -43,7 +43,9 @@ func TestManifests(t *testing.T) {
 		}
 		if c.API.Plain.String() != "0.0.0.0:11111" || c.BootFiles != "/etc/loxilb/" || c.MetricsOff == strings.Contains(line, "-p ") ||
 			c.Open != "anyone who can reach 0.0.0.0:11111 can change everything without a token" {
-			t.Errorf("%s: %+v", line, c)
+			t.Errorf(`%s: got %+v, want c.API.Plain == "0.0.0.0:11111", c.BootFiles == "/etc/loxilb/", c.MetricsOff != strings.Contains(line, `+
+				`"-p "), c.Open == "anyone who can reach 0.0.0.0:11111 can change everything without a token"`,
+				line, c)
 		}
 	}
 }
@@ -62,7 +64,8 @@ func TestCompat(t *testing.T) {
 		}
 		c, code, msg := run(nil, "--compat", value)
 		if code != ExitOK || len(c.Notes) != 1 || c.Notes[0] != "--"+f.Name+" has no effect: "+f.Note {
-			t.Errorf("%s: %d %s", value, code, msg)
+			t.Errorf(`%s: got %d %s, want code ExitOK, len(c.Notes) == 1, c.Notes[0] == "--"+f.Name+" has no effect: "+f.Note`,
+				value, code, msg)
 		}
 	}
 	dir := t.TempDir()
@@ -83,7 +86,9 @@ func TestCompat(t *testing.T) {
 		}
 		c, code, msg := run(env, append(strings.Fields(tc.args), "--compat")...)
 		if code != ExitOK || c.API.Plain.String() != tc.plain || c.LogLevel.String() != tc.level || c.BootFiles != tc.files || c.Open != tc.open {
-			t.Errorf("%s %s: %d %s %+v", tc.env, tc.args, code, msg, c)
+			t.Errorf("got %s %s: %d %s %+v, want code ExitOK, c.API.Plain == tc.plain, "+
+				"c.LogLevel == tc.level, c.BootFiles == tc.files, c.Open == tc.open",
+				tc.env, tc.args, code, msg, c)
 		}
 	}
 	for line, want := range map[string]string{
@@ -92,10 +97,10 @@ func TestCompat(t *testing.T) {
 		"--compat --attach=x":        "is unknown (allowed: auto",
 	} {
 		if _, code, msg := run(nil, strings.Fields(line)...); code != ExitUsage || !strings.Contains(msg, want) {
-			t.Errorf("%s: %d %s", line, code, msg)
+			t.Errorf("%s: got %d %s, want code ExitUsage, want in msg", line, code, msg)
 		}
 	}
 	if c, code, msg := run(map[string]string{"LOXILB_COMPAT": "0"}); code != ExitOK || c.BootFiles != "" || c.Open != "" || c.MetricsOff {
-		t.Errorf("%d %s %+v", code, msg, c)
+		t.Errorf("got %d %s %+v, want code ExitOK, no c.BootFiles, no c.Open, not c.MetricsOff", code, msg, c)
 	}
 }

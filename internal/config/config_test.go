@@ -32,7 +32,7 @@ func TestDefaults(t *testing.T) {
 	t.Parallel()
 	got, code, msg := run(nil)
 	if code != ExitOK {
-		t.Fatal(msg)
+		t.Fatalf("got %v, want code ExitOK", msg)
 	}
 	socket, err := apisocket.Path()
 	if err != nil {
@@ -54,14 +54,14 @@ func TestAPIHosts(t *testing.T) {
 	t.Parallel()
 	c, code, msg := run(nil, "--api-hosts=LB.example.com,node-1")
 	if code != ExitOK {
-		t.Fatal(msg)
+		t.Fatalf("got %v, want code ExitOK", msg)
 	}
 	if diff := cmp.Diff([]string{"lb.example.com", "node-1"}, c.API.Hosts); diff != "" {
 		t.Error(diff)
 	}
 	for _, wrong := range []string{"http://lb", "lb:11111", "*.example.com", "a..b", "-"} {
 		if _, code, msg := run(nil, "--api-hosts="+wrong); code == ExitOK || !strings.Contains(msg, "is not a DNS name") {
-			t.Errorf("%s: %d %s", wrong, code, msg)
+			t.Errorf(`%s: got %d %s, want code != ExitOK, "is not a DNS name" in msg`, wrong, code, msg)
 		}
 	}
 }
@@ -70,7 +70,7 @@ func TestAPIUsers(t *testing.T) {
 	t.Parallel()
 	c, code, msg := run(nil, "--api-users=root,4711,@0", "--api-users=@root,nobody")
 	if code != ExitOK {
-		t.Fatal(msg)
+		t.Fatalf("got %v, want code ExitOK", msg)
 	}
 	if diff := cmp.Diff([]uint32{0, 4711, 65534}, c.API.UIDs); diff != "" {
 		t.Error(diff)
@@ -105,7 +105,7 @@ func TestFlags(t *testing.T) {
 		"--flow-log=/l", "--flow-log-size=1", "--flow-log-files=2", "--flow-log-rate=3", "--ipfix=[::1]:4739", "--ipfix-domain=4", "--metrics-detail=endpoint",
 		"--socket=", "--vip-adv-repeat=5", "--state-dir=/s", "--probe-files=/p", "--config-path=/c", "--cpuprofile=/x", "-p", "--fallback", "--cluster=none", "--bgp=false")
 	if code != ExitOK {
-		t.Fatal(msg)
+		t.Fatalf("got %v, want code ExitOK", msg)
 	}
 	want := &Config{
 		API: API{
@@ -134,7 +134,7 @@ func TestNoAPI(t *testing.T) {
 	for _, flag := range []string{"-a", "--detach"} {
 		got, code, msg := run(map[string]string{"HOST": "0.0.0.0"}, flag)
 		if code != ExitOK || !got.API.Disabled {
-			t.Errorf("%s: %d %s %+v", flag, code, msg, got)
+			t.Errorf("%s: got %d %s %+v, want code ExitOK, got.API.Disabled", flag, code, msg, got)
 		}
 	}
 }
@@ -146,7 +146,7 @@ func TestBesideADaemon(t *testing.T) {
 	for _, flag := range []string{"--check-upgrade", "--detach"} {
 		got, code, msg := run(map[string]string{"CPUPROF": "/x"}, flag, "--end-connections")
 		if code != ExitOK || got.CPUProfile != "" {
-			t.Errorf("%s: %d %s %+v", flag, code, msg, got)
+			t.Errorf("%s: got %d %s %+v, want code ExitOK, no got.CPUProfile", flag, code, msg, got)
 		}
 	}
 }
@@ -239,7 +239,7 @@ func TestUserService(t *testing.T) {
 	t.Parallel()
 	pem := file(t, t.TempDir(), "pem", "x", 0o600)
 	if c, _, msg := run(nil, "--userservice", "--databasehost=10.0.0.1", "--tls", "--tls-certificate="+pem, "--tls-key="+pem); c == nil || !c.API.Users || c.API.Insecure || !c.API.TLS.Addr().IsUnspecified() {
-		t.Error(msg)
+		t.Errorf("got %v, want c != nil, c.API.Users, not c.API.Insecure, c.API.TLS.Addr().IsUnspecified()", msg)
 	} else if len(c.Notes) != 1 || !strings.Contains(c.Notes[0], "no database server is needed") {
 		t.Errorf("notes: %q", c.Notes)
 	}
@@ -252,10 +252,10 @@ func TestInsecure(t *testing.T) {
 	t.Parallel()
 	pem := file(t, t.TempDir(), "pem", "x", 0o600)
 	if c, _, msg := run(nil, "--host=0.0.0.0", "--insecure"); c == nil || c.API.Plain.String() != "0.0.0.0:11111" || !c.API.Insecure {
-		t.Error(msg)
+		t.Errorf(`got %v, want c != nil, c.API.Plain == "0.0.0.0:11111", c.API.Insecure`, msg)
 	}
 	if c, _, msg := run(nil, "--tls", "--tls-certificate="+pem, "--tls-key="+pem, "--insecure"); c == nil || c.API.TLS.String() != "0.0.0.0:8091" {
-		t.Error(msg)
+		t.Errorf(`got %v, want c != nil, c.API.TLS == "0.0.0.0:8091"`, msg)
 	}
 }
 
@@ -267,7 +267,7 @@ func TestHelp(t *testing.T) {
 		var stdout, stderr bytes.Buffer
 		cmd := Command(nil, os.LookupEnv, func(context.Context, *Config) error { t.Error("it ran"); return nil })
 		if code := execute(t.Context(), cmd, []string{flag}, &stdout, &stderr); code != ExitOK || stderr.Len() > 0 {
-			t.Errorf("%s: %d %s", flag, code, stderr.String())
+			t.Errorf("%s: got %d %s, want code ExitOK, no stderr", flag, code, stderr.String())
 		}
 		return stdout.String()
 	}
@@ -331,7 +331,8 @@ func FuzzFlags(f *testing.F) {
 		switch {
 		case code == ExitUsage && c == nil && msg != "":
 		case code != ExitOK || c == nil || !c.API.Plain.Addr().IsLoopback():
-			t.Fatalf("%q %q %q %q: %d %s %+v", host, port, expression, level, code, msg, c)
+			t.Fatalf("got %q %q %q %q: %d %s %+v, want code ExitOK, c != nil, c.API.Plain.Addr().IsLoopback()",
+				host, port, expression, level, code, msg, c)
 		}
 	})
 }
@@ -343,7 +344,8 @@ func TestCluster(t *testing.T) {
 	c, code, msg := run(nil, "--cluster=10.0.0.1, 10.0.0.2:7,node-3.example,fd00::1,[fd00::2]:9,10.0.0.1:22222", "--cluster-key=/k", "--self=2")
 	want := []string{"10.0.0.1:22222", "10.0.0.2:7", "node-3.example:22222", "[fd00::1]:22222", "[fd00::2]:9"}
 	if code != ExitOK || !slices.Equal(c.Cluster.Peers, want) || c.Cluster.Self != 2 || c.Cluster.Listen != ":22222" {
-		t.Errorf("%d %s %+v", code, msg, c)
+		t.Errorf(`got %d %s %+v, want code ExitOK, c.Cluster.Peers == want, c.Cluster.Self == 2, c.Cluster.Listen == ":22222"`,
+			code, msg, c)
 	}
 	if c, code, msg = run(nil, "--cluster=10.0.0.1", "--cluster-key=/k"); code != ExitOK || c.Cluster.Self != -1 {
 		t.Errorf("without --self: %d %s", code, msg)

@@ -23,7 +23,7 @@ func TestContract(t *testing.T) {
 		case flag == nil:
 			t.Errorf("--%s: the table says it is %s, and there is no such flag", row.Name, row.State)
 		case flag.Shorthand != row.Short && row.Short != "":
-			t.Errorf("--%s has not the short form -%s", row.Name, row.Short)
+			t.Errorf("--%s lacks the short form -%s", row.Name, row.Short)
 		case row.State == contract.Same && flag.DefValue != row.Default:
 			t.Errorf("--%s is %q by default, and the contract's is %q", row.Name, flag.DefValue, row.Default)
 		}
@@ -35,7 +35,7 @@ func TestContract(t *testing.T) {
 			value = "--" + row.Name
 		}
 		if c, code, msg := run(nil, value); c != nil || code != ExitUsage || msg == "" {
-			t.Errorf("%s: the table says it is not there, and it is taken: %d %s", value, code, msg)
+			t.Errorf("%s: the table says it is missing, but it is accepted: %d %s", value, code, msg)
 		}
 	}
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {

@@ -61,7 +61,7 @@ type flags struct {
 	compat           bool
 	bootFiles        string // --config-path
 	metrics          bool   // --prometheus
-	aside            bool   // --peer or --proxyonlymode: without a data path
+	withoutDataPath  bool   // --peer or --proxyonlymode
 	cpuProfile       string
 }
 

@@ -52,12 +52,12 @@ func TestOTLP(t *testing.T) {
 		got, code, msg := run(nil, c.args...)
 		if c.msg != "" {
 			if code != ExitUsage || !strings.Contains(msg, c.msg) {
-				t.Errorf("%s: %d %s", name, code, msg)
+				t.Errorf("%s: got %d %s, want code ExitUsage, c.msg in msg", name, code, msg)
 			}
 			continue
 		}
 		if code != ExitOK {
-			t.Errorf("%s: %s", name, msg)
+			t.Errorf("%s: got %s, want code ExitOK", name, msg)
 			continue
 		}
 		if diff := cmp.Diff(c.want, got.OTLP); diff != "" {
@@ -73,7 +73,7 @@ func TestOTLPCertificate(t *testing.T) {
 	cert, key := pair(t, dir, "pair")
 	got, code, msg := run(nil, "--otlp-endpoint=https://x", "--otlp-cert="+cert, "--otlp-key="+key)
 	if code != ExitOK {
-		t.Fatal(msg)
+		t.Fatalf("got %v, want code ExitOK", msg)
 	}
 	var before []byte
 	for range 2 {

@@ -31,10 +31,10 @@ const (
 )
 
 const (
-	etcdPort    = "2379"
-	etcdMost    = 16 // servers that may be named
-	storePrefix = "/loxilb"
-	maxLogin    = 4096 // bytes of the file that are read
+	etcdPort       = "2379"
+	maxEtcdServers = 16 // servers that may be named
+	storePrefix    = "/loxilb"
+	maxLogin       = 4096 // bytes of the file that are read
 )
 
 // storeFlags are the flags of the shared store.
@@ -88,8 +88,8 @@ func (f *storeFlags) check() (s Store, err error) {
 			s.Servers = append(s.Servers, server)
 		}
 	}
-	if len(s.Servers) > etcdMost {
-		return s, &Error{"--store", f.url, fmt.Sprintf("has %d servers (allowed: %d)", len(s.Servers), etcdMost)}
+	if len(s.Servers) > maxEtcdServers {
+		return s, &Error{"--store", f.url, fmt.Sprintf("has %d servers (allowed: %d)", len(s.Servers), maxEtcdServers)}
 	}
 	if s.Join = f.join; f.join != "" && f.join != JoinStore && f.join != JoinLocal {
 		return s, &Error{"--store-join", f.join, "is unknown (allowed: store, local)"}

@@ -90,7 +90,7 @@ func (c Command) Names() []string {
 	return append(words[max(0, len(words)-1):], strings.Fields(c.Aliases)...)
 }
 
-// Missing returns the sentence about a command that is not there, by its verb and its object.
+// Missing returns the sentence about a missing command, by its verb and its object.
 func Missing(verb, object string) (string, bool) {
 	for _, c := range AllCommands() {
 		if c.State == NotThere && strings.HasPrefix(c.Path, verb+" ") && slices.Contains(c.Names(), object) {

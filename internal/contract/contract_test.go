@@ -12,17 +12,17 @@ func TestRows(t *testing.T) {
 		seen, contract := map[string]bool{}, 0
 		add(func(key string, s State, note string) {
 			if seen[key] {
-				t.Errorf("%s %q stands twice", kind, key)
+				t.Errorf("%s %q is listed twice", kind, key)
 			}
 			seen[key] = true
 			if s != Ours {
 				contract++
 			}
 			if s == Differs && note == "" {
-				t.Errorf("%s %q differs, and nobody says how", kind, key)
+				t.Errorf("%s %q differs, and has no note", kind, key)
 			}
 			if s == NotThere && !strings.ContainsAny(note, ":,") {
-				t.Errorf("%s %q is not there: %q does not say what to use instead", kind, key, note)
+				t.Errorf("%s %q is missing: %q does not say what to use instead", kind, key, note)
 			}
 		})
 		if contract != want {
@@ -53,7 +53,7 @@ func TestValues(t *testing.T) {
 	seen := map[string]bool{}
 	for _, v := range AllValues() {
 		if seen[v.Property] || v.Note == "" {
-			t.Errorf("%s stands twice, or says nothing", v.Property)
+			t.Errorf("%s is listed twice, or has no note", v.Property)
 		}
 		seen[v.Property] = true
 	}

@@ -25,7 +25,7 @@ func TestOrderAndFilter(t *testing.T) {
 		}
 	}
 	if e, _, ok := links.Poll(); !ok || e.Object() != "eth0" {
-		t.Errorf("%+v", e)
+		t.Errorf(`got %+v, want ok, e.Object() == "eth0"`, e)
 	}
 	if e, _, ok := links.Poll(); ok {
 		t.Errorf("more than there is: %+v", e)
@@ -79,7 +79,7 @@ func TestNextWaits(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
 	if _, _, err := h.Subscribe().Next(ctx); !errors.Is(err, context.DeadlineExceeded) {
-		t.Error(err)
+		t.Errorf("got %v, want error context.DeadlineExceeded", err)
 	}
 }
 
@@ -108,7 +108,7 @@ func TestWaitersSeeWhatTheyWant(t *testing.T) {
 		}
 		h.Publish(object("x"), Link{Name: "eth0"}, object("x"))
 		if e := <-done; e.Object() != "eth0" || e.Seq != Kept+3 {
-			t.Errorf("%+v", e)
+			t.Errorf(`got %+v, want e.Object() == "eth0", e.Seq == Kept+3`, e)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()

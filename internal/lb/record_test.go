@@ -34,7 +34,7 @@ func TestRecordKeepsItsBytes(t *testing.T) {
 	}
 	none := Service{IdleTimeout: time.Second}
 	if _, got, err := NewSchema().MarshalRecord(none); err != nil || !strings.Contains(string(got), `"endpoints":[],"idle":1}`) {
-		t.Errorf("%s, %v", got, err)
+		t.Errorf("got %s, %v, want no error, `\"endpoints\":[],\"idle\":1}` in string(got)", got, err)
 	}
 }
 

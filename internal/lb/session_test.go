@@ -16,7 +16,7 @@ func TestSession(t *testing.T) {
 		t.Fatal(err)
 	}
 	if flow.Key() != "user1/2001:db8::1" {
-		t.Error(flow.Key())
+		t.Errorf(`got %v, want "user1/2001:db8::1"`, flow.Key())
 	}
 	session := func(change func(*Session)) error { s := good; change(&s); return s.Validate() }
 	classifier := func(change func(*SessionFlow)) error { f := flow; change(&f); return f.Validate() }

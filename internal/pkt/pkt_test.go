@@ -258,7 +258,7 @@ func TestMerge(t *testing.T) {
 	in, err1 := Parse("udp 1.1.1.1:1 > 2.2.2.2:2 tos 0x4 len 9 ttl 9")
 	change, err2 := Parse("udp *:* > 3.3.3.3:3 ttl 8 data 00")
 	if err1 != nil || err2 != nil {
-		t.Fatal(err1, err2)
+		t.Fatalf("got %v %v, want no error", err1, err2)
 	}
 	if got, want := in.Merge(change).String(), "udp 1.1.1.1:1 > 3.3.3.3:3 ttl 8 tos 0x4 data 00"; got != want {
 		t.Errorf("\n got %s\nwant %s", got, want)
@@ -270,7 +270,7 @@ func TestDiffIsReadable(t *testing.T) {
 	want, err1 := Parse("tcp 1.1.1.1:1 > 2.2.2.2:2 S")
 	other, err2 := Parse("tcp 1.1.1.1:1 > 2.2.2.3:2 S csum bad")
 	if err1 != nil || err2 != nil {
-		t.Fatal(err1, err2)
+		t.Fatalf("got %v %v, want no error", err1, err2)
 	}
 	var marked []string
 	for _, line := range strings.Split(Match(want, Decode(other.Build()), nil), "\n") {

@@ -142,7 +142,7 @@ func (b *Bench) Upload(field, file string) (code int, out v1.ApplyResult, messag
 		b.T.Fatal(err)
 	}
 	if _, err := part.Write([]byte(file)); err != nil || w.Close() != nil {
-		b.T.Fatal(err)
+		b.T.Fatalf("got %v, want no error, w.Close() == nil", err)
 	}
 	r := httptest.NewRequest("POST", "http://127.0.0.1:11111"+httpapi.BaseURL+"/config/import", &form)
 	r = r.WithContext(transport.WithPeer(r.Context(), b.Peer))
@@ -182,7 +182,7 @@ func (b *Bench) Addresses(t *testing.T, query string) (out []string) {
 	}
 	w := b.Call("GET", httpapi.BaseURL+"/"+strings.ReplaceAll(query, " ", "+"), "")
 	if err := json.Unmarshal(w.Body.Bytes(), &list); err != nil || w.Code != 200 {
-		t.Fatalf("%s: %v %s", query, err, w.Body)
+		t.Fatalf("%s: got %v %s, want no error, code 200", query, err, w.Body)
 	}
 	for _, e := range list.LbAttr {
 		out = append(out, e.ServiceArguments.ExternalIP)
@@ -276,7 +276,9 @@ func (b *Bench) SummaryOfOne() {
 	}
 	if one.Summary.State != "degraded" || one.Summary.Up != 1 || one.Service.ServiceArguments.Name != "web-3" || len(one.Endpoints) != 2 ||
 		one.Endpoints[0].State != "down" || one.Endpoints[0].Evidence != "said down" || one.Endpoints[1].State != "up" {
-		b.T.Errorf("%s", w.Body)
+		b.T.Errorf(`got %s, want one.Summary.State == "degraded", one.Summary.Up == 1, one.Service.ServiceArguments.Name == "web-3", `+
+			`len(one.Endpoints) == 2, one.Endpoints[0].State == "down", one.Endpoints[0].Evidence == "said down", one.Endpoints[1].State == "up"`,
+			w.Body)
 	}
 	times := v1.HandshakeTimes{Count: 2, Median: 0.001, P99: 0.002}
 	if e := one.Endpoints[0]; e.Checked.Unix() != 1e9 || e.Downs != 3 || e.Downtime != 40 || e.ProbeTime != 0.005 || *e.Handshakes != times || *one.Summary.Handshakes != times {
@@ -284,7 +286,7 @@ func (b *Bench) SummaryOfOne() {
 	}
 	for query, want := range map[string]int{"": 400, "?key=x": 400, "?key=20.20.20.9:80/tcp": 404} {
 		if w := b.Call("GET", httpapi.BaseURL+"/status/service"+query, ""); w.Code != want {
-			b.T.Errorf("%s: %d %s", query, w.Code, w.Body)
+			b.T.Errorf("%s: got %d %s, want code want", query, w.Code, w.Body)
 		}
 	}
 }

@@ -45,7 +45,7 @@ func whole(t testing.TB, dir string) v1.ImageIndex {
 	}
 	m, err := top.IndexManifest()
 	if err != nil || len(m.Manifests) != 1 {
-		t.Fatalf("%v: %+v", err, m)
+		t.Fatalf("got %v: %+v, want no error, len(m.Manifests) == 1", err, m)
 	}
 	index, err := top.ImageIndex(m.Manifests[0].Digest)
 	if err != nil {
@@ -168,7 +168,7 @@ func TestBill(t *testing.T) {
 	needImage(t)
 	files, err := filepath.Glob(filepath.Join(layouts()[0], "*_linux_"+goArch+".cdx.json"))
 	if err != nil || len(files) != 1 {
-		t.Fatalf("%v: %v", err, files)
+		t.Fatalf("got %v: %v, want no error, len(files) == 1", err, files)
 	}
 	text, err := os.ReadFile(files[0])
 	if err != nil {

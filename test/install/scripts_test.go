@@ -73,6 +73,6 @@ func TestPurgeOfMount(t *testing.T) {
 	purge.Args = []string{purge.Args[0], "--mount", "sh", "-ec", `mkdir "$1" && mount -t tmpfs state "$1" && touch "$1/users.json" && "$2" purge && ls -A "$1"`, "sh", state, purge.Args[2]}
 	out, err := purge.CombinedOutput()
 	if err != nil || !strings.HasSuffix(string(out), "group loxilb is gone\n") {
-		t.Errorf("%v: %s", err, out)
+		t.Errorf(`got %v: %s, want no error, string(out) ends with "group loxilb is gone\n"`, err, out)
 	}
 }

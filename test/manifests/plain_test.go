@@ -132,11 +132,15 @@ func wantRollout(t *testing.T, d daemonSet) {
 		t.Errorf("it is replaced by %+v, and waits for %d s", update, d.Spec.MinReadySeconds)
 	}
 	if !pod.HostNetwork || pod.HostPID || pod.PriorityClassName != "system-node-critical" || *pod.AutomountServiceAccountToken {
-		t.Errorf("%+v", pod)
+		t.Errorf("got %+v, want pod.HostNetwork, not pod.HostPID, "+
+			`pod.PriorityClassName == "system-node-critical", not *pod.AutomountServiceAccountToken`,
+			pod)
 	}
 	c := pod.Containers[0]
 	if c.ReadinessProbe.HTTPGet.Path != "/readyz" || c.LivenessProbe.HTTPGet.Path != "/healthz" || c.Resources.Requests["memory"] == "" {
-		t.Errorf("%+v", c)
+		t.Errorf(`got %+v, want c.ReadinessProbe.HTTPGet.Path == "/readyz", `+
+			`c.LivenessProbe.HTTPGet.Path == "/healthz", c.Resources.Requests["memory"] not empty`,
+			c)
 	}
 }
 
@@ -146,7 +150,9 @@ func wantRights(t *testing.T, c container) {
 	t.Helper()
 	s := c.SecurityContext
 	if *s.Privileged || *s.AllowPrivilegeEscalation || !*s.ReadOnlyRootFilesystem || !slices.Equal(s.Capabilities.Drop, []string{"ALL"}) {
-		t.Errorf("%+v", s)
+		t.Errorf("got %+v, want not *s.Privileged, not *s.AllowPrivilegeEscalation, "+
+			`*s.ReadOnlyRootFilesystem, s.Capabilities.Drop == []string{"ALL"}`,
+			s)
 	}
 	document := regexp.MustCompile("(?m)^\\| `([A-Z_]+)` \\|").FindAllStringSubmatch(file(t, "docs/container.md"), -1)
 	unit := regexp.MustCompile(`(?m)^CapabilityBoundingSet=(.*)$`).FindStringSubmatch(file(t, "deploy/package/loxilb.service"))
@@ -189,15 +195,19 @@ func wantAccess(t *testing.T, c container, access string) {
 	case "open":
 		asked = node
 		if got.API.Plain.Addr().String() != node || !got.API.Insecure || got.API.TLS.IsValid() {
-			t.Errorf("%+v", got.API)
+			t.Errorf("got %+v, want got.API.Plain.Addr() == node, got.API.Insecure, not got.API.TLS.IsValid()",
+				got.API)
 		}
 	case "token":
 		if !got.API.TLS.IsValid() || got.API.Token == "" || got.API.Insecure || got.API.Plain.Addr().String() != asked {
-			t.Errorf("%+v", got.API)
+			t.Errorf("got %+v, want got.API.TLS.IsValid(), got.API.Token not empty, "+
+				"not got.API.Insecure, got.API.Plain.Addr() == asked",
+				got.API)
 		}
 	case "node":
 		if got.API.TLS.IsValid() || got.API.Insecure || got.API.Plain.Addr().String() != asked {
-			t.Errorf("%+v", got.API)
+			t.Errorf("got %+v, want not got.API.TLS.IsValid(), not got.API.Insecure, got.API.Plain.Addr() == asked",
+				got.API)
 		}
 	default:
 		t.Errorf("nobody knows what %q is to be", access)

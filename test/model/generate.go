@@ -131,7 +131,7 @@ func (g *generator) do(o Op) {
 	}
 	o.Do(g.m)
 	g.ops = append(g.ops, o)
-	for g.m.Close() {
+	for g.m.NearTimeout() {
 		o := Op{Advance: 7 * time.Second}
 		o.Do(g.m)
 		g.ops = append(g.ops, o)

@@ -20,18 +20,18 @@ import (
 type Model struct {
 	Flood bool // SYNs are challenged before their connection is looked up
 
-	began    time.Time // when the program's clock was at 0
-	doubt    bool      // the clocks are too far apart to predict the program
-	now      time.Duration
-	mark     uint32 // of packets
-	lot      uint16 // the source port that the program drew at random; 0: the model draws itself
-	services map[lb.Key]*service
-	table    map[tuple]entry                // two entries a connection, one for each direction; but one if answers go another way
-	known    map[netip.Prefix]time.Duration // clients that have shown that they are there, and until when that counts
-	answered map[netip.Prefix]time.Duration // clients that have sent again after an answer, without TCP, and until when that counts
-	short    time.Duration                  // until when source ports are short; 0: they were not yet
-	numbers  map[tuple]uint32               // of challenges
-	number   uint32                         // of the challenge that the program has just sent; 0: none
+	began     time.Time // when the program's clock was at 0
+	doubt     bool      // the clocks are too far apart to predict the program
+	now       time.Duration
+	mark      uint32 // of packets
+	drawnPort uint16 // the source port that the program drew at random; 0: the model draws itself
+	services  map[lb.Key]*service
+	table     map[tuple]entry                // two entries a connection, one for each direction; but one if answers go another way
+	known     map[netip.Prefix]time.Duration // clients that have shown that they are there, and until when that counts
+	answered  map[netip.Prefix]time.Duration // clients that have sent again after an answer, without TCP, and until when that counts
+	short     time.Duration                  // until when source ports are short; 0: they were not yet
+	numbers   map[tuple]uint32               // of challenges
+	number    uint32                         // of the challenge that the program has just sent; 0: none
 }
 
 type service struct {
@@ -78,7 +78,7 @@ type connection struct {
 	source        netip.AddrPort // the source that the endpoint sees: the client, or one of the load balancer's addresses
 	snat          bool           // source is one of the load balancer's addresses
 	oneWay        bool           // the endpoint answers the client directly
-	resting       bool           // it is gone, and keeps its source port from others
+	resting       bool           // it has ended, and still reserves its source port
 	proto         lb.Protocol
 	replied, open bool   // open: the handshake is complete; other protocols: the client has sent after an answer
 	redial        uint32 // TCP: what acknowledges a SYN that the endpoint has not answered; valid iff redialled
@@ -199,7 +199,7 @@ func (m *Model) Sweep() {
 // ending reports whether the endpoint was removed.
 func (c *connection) ending() bool { return slices.Contains(c.service.ending, c.endpoint) }
 
-// Verdict is what becomes of a packet.
+// Verdict is the decision about a packet.
 type Verdict struct {
 	Name     string // out, pass or drop
 	Reason   string
@@ -317,7 +317,7 @@ func (m *Model) Packet(p *pkt.Packet, length int) Verdict {
 	return e.count(uint64(length))
 }
 
-// admit returns what becomes of a packet that would open a connection of the service; ok: it may.
+// admit decides about a packet that would open a connection of the service. ok: it may.
 func (m *Model) admit(svc *service, key tuple, p *pkt.Packet, closed *connection) (v Verdict, ok bool) {
 	if svc.denies(key.src.Addr()) {
 		return svc.drop("source-denied"), false
@@ -442,9 +442,9 @@ func (e entry) count(bytes uint64) Verdict {
 	return Verdict{Name: "out", Src: c.source, Dst: c.to, Hop: c.endpoint.addr.Addr()}
 }
 
-// Close reports whether some connection is within a few seconds of its timeout: then the model,
+// NearTimeout reports whether some connection is within a few seconds of its timeout: then the model,
 // whose clock stands still between calls of Advance, does not know whether it is alive.
-func (m *Model) Close() bool {
+func (m *Model) NearTimeout() bool {
 	if m.doubt {
 		return true
 	}

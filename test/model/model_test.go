@@ -150,7 +150,7 @@ func runOnce(l *lab.Lab, flood bool, ops []Op) error {
 		if err := step(l, m, o.Resolve(m)); err != nil {
 			return fmt.Errorf("after line %d: %w", i+1, err)
 		}
-		if m.Close() {
+		if m.NearTimeout() {
 			return nil
 		}
 		if o.Sweep && i%3 == 0 || i == len(ops)-1 { // reading the table is the most expensive
@@ -186,13 +186,13 @@ func step(l *lab.Lab, m *Model, o Op) error {
 	if err != nil {
 		return err
 	}
-	m.lot, m.number = 1, 0 // not free
+	m.drawnPort, m.number = 1, 0 // not free
 	if res.Reason == "challenged" {
 		m.number = uint32(pkt.Decode(res.Frame).Num(pkt.Ack))
 	}
 	if res.Verdict == "out" {
-		if m.lot = uint16(pkt.Decode(res.Frame).Num(pkt.SrcPort)); p.Has(pkt.Type) {
-			m.lot = uint16(pkt.Decode(res.Frame).Num(pkt.EchoID))
+		if m.drawnPort = uint16(pkt.Decode(res.Frame).Num(pkt.SrcPort)); p.Has(pkt.Type) {
+			m.drawnPort = uint16(pkt.Decode(res.Frame).Num(pkt.EchoID))
 		}
 	}
 	want := o.Do(m)

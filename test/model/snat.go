@@ -62,14 +62,14 @@ func (m *Model) choosePortAt(c *connection, addr netip.Addr) (reason string) {
 	if c.client.Port() >= 1024 && !itself && m.vacate(c.reply(), c.client) {
 		return ""
 	}
-	c.source = netip.AddrPortFrom(addr, m.lot)
-	for port := uint16(50000); m.lot == 0; port++ {
+	c.source = netip.AddrPortFrom(addr, m.drawnPort)
+	for port := uint16(50000); m.drawnPort == 0; port++ {
 		c.source = netip.AddrPortFrom(addr, port)
 		if _, taken := m.table[c.reply()]; !taken {
 			return ""
 		}
 	}
-	if _, taken := m.table[c.reply()]; taken || m.lot < 1024 {
+	if _, taken := m.table[c.reply()]; taken || m.drawnPort < 1024 {
 		return "a source port that is not free"
 	}
 	return ""

@@ -17,7 +17,8 @@ func TestScriptConfig(t *testing.T) {
 		"advance 1s\n# size 4":                           {},
 	} {
 		if got, err := (script{lines: strings.Split(text, "\n")}).config(lab.Config{}); err != nil || got.Connections != want.Connections || got.HalfOpen != want.HalfOpen {
-			t.Errorf("%q: %d, %d, %v", text, got.Connections, got.HalfOpen, err)
+			t.Errorf("%q: got %d, %d, %v, want no error, got.Connections == want.Connections, got.HalfOpen == want.HalfOpen",
+				text, got.Connections, got.HalfOpen, err)
 		}
 	}
 	if _, err := (script{lines: []string{"size 4", "advance 1s", "half-open 25"}}).config(lab.Config{}); err == nil || !strings.Contains(err.Error(), `"half-open 25" is a setting`) {

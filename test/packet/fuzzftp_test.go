@@ -106,7 +106,7 @@ func ftpSegment(l *lab.Lab, part []byte, at int, reply bool) error {
 		return err
 	}
 	if res.Verdict != "out" {
-		return fmt.Errorf("%s: %s %s", line, res.Verdict, res.Reason)
+		return fmt.Errorf(`%s: got %s %s, want res.Verdict == "out"`, line, res.Verdict, res.Reason)
 	}
 	out, got := pkt.Decode(res.Frame), dataOf(res.Frame)
 	if err := sameHeader(in, out, pkt.Seq, pkt.Ack, pkt.Flags); err != nil {

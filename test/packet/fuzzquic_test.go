@@ -65,7 +65,7 @@ func fuzzQUIC(l *lab.Lab, data []byte, ipv6 bool) error {
 				return err
 			}
 			if res.Verdict != "out" {
-				return fmt.Errorf("%s: %s %s", line, res.Verdict, res.Reason)
+				return fmt.Errorf(`%s: got %s %s, want res.Verdict == "out"`, line, res.Verdict, res.Reason)
 			}
 			out := pkt.Decode(res.Frame)
 			in, err := pkt.Parse(line)

@@ -59,6 +59,6 @@ func TestVersion(t *testing.T) {
 	refused := exec.CommandContext(t.Context(), "tools/release")
 	refused.Dir = dir
 	if out, err := refused.CombinedOutput(); err == nil || !strings.Contains(string(out), "v1.2_4 is no version") {
-		t.Errorf("%v: %s", err, out)
+		t.Errorf(`got %v: %s, want an error, "v1.2_4 is no version" in string(out)`, err, out)
 	}
 }

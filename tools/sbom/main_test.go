@@ -57,7 +57,7 @@ func TestBill(t *testing.T) {
 	for _, d := range b.Dependencies {
 		for _, ref := range append(d.On, d.Ref) {
 			if !slices.Contains(refs, ref) {
-				t.Errorf("%s is not there", ref)
+				t.Errorf("%s is missing", ref)
 			}
 		}
 	}

@@ -70,7 +70,7 @@ func is(t *testing.T, p *Peer, state State) {
 	t.Helper()
 	await.NoError(t, patience, func() error {
 		if s := p.Status(); s.State != state {
-			return fmt.Errorf("%+v", s)
+			return fmt.Errorf("got %+v, want s.State == state", s)
 		}
 		return nil
 	})
@@ -115,7 +115,7 @@ exit
 		t.Errorf("detected after %.0f ms", took)
 	}
 	if s := p4.Status(); !strings.HasPrefix(s.Reason, "no packet from 10.0.0.2 for 300ms") || s.Failures != 1 {
-		t.Errorf("%+v", s)
+		t.Errorf(`got %+v, want s.Reason begins with "no packet from 10.0.0.2 for 300ms", s.Failures == 1`, s)
 	}
 	f.Daemon("bfdd").Signal(syscall.SIGCONT)
 	is(t, p4, Up)
@@ -228,7 +228,7 @@ func TestSharedPort(t *testing.T) {
 	}
 	for _, p := range ours {
 		if s := p.Status(); s.State != Up || s.Discarded > 0 {
-			t.Errorf("%+v", s)
+			t.Errorf("got %+v, want s.State == Up, s.Discarded <= 0", s)
 		}
 	}
 }
@@ -268,7 +268,7 @@ func TestStrangers(t *testing.T) {
 	}
 	await.True(t, patience, "all are discarded", func() bool { return p.Status().Discarded >= 10 })
 	if s := p.Status(); s.State != Up || s.Failures > 0 {
-		t.Errorf("%+v", s)
+		t.Errorf("got %+v, want s.State == Up, s.Failures <= 0", s)
 	}
 }
 

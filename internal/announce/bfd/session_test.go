@@ -23,7 +23,9 @@ func TestPacket(t *testing.T) {
 	}
 	got, err := Parse(data)
 	if err != nil || !bytes.Equal(got.Extra, p.Extra) || got.My != p.My || got.MinRx != p.MinRx || !got.Poll || got.Final {
-		t.Errorf("%+v, %v", got, err)
+		t.Errorf("got %+v, %v, want no error, got.Extra == p.Extra, "+
+			"got.My == p.My, got.MinRx == p.MinRx, got.Poll, not got.Final",
+			got, err)
 	}
 	for name, change := range map[string]func(b []byte) []byte{
 		"short": func(b []byte) []byte { return b[:23] }, "length": func(b []byte) []byte { b[3] = 29; return b },
@@ -50,7 +52,8 @@ func pairUp(t *testing.T, now time.Time) (a, b *session) {
 		}
 	}
 	if a.state != Up || b.state != Up || a.polling || b.polling {
-		t.Fatalf("%v %t, %v %t", a.state, a.polling, b.state, b.polling)
+		t.Fatalf("got %v %t, %v %t, want a.state == Up, b.state == Up, not a.polling, not b.polling",
+			a.state, a.polling, b.state, b.polling)
 	}
 	return a, b
 }
@@ -66,28 +69,29 @@ func TestHandshake(t *testing.T) {
 	p := a.packet()
 	b.receive(&p, now)
 	if b.state != Init {
-		t.Error(b.state)
+		t.Errorf("got %v, want %v", b.state, Init)
 	}
 	p = b.packet()
 	a.receive(&p, now)
 	if a.state != Up || a.detection != 5*time.Second { // b is slow until it is up
-		t.Errorf("%v, %s", a.state, a.detection)
+		t.Errorf("got %v, %s, want a.state == Up, a.detection == 5*time.Second", a.state, a.detection)
 	}
 	p = a.packet()
 	if !p.Poll || p.MinTx != 100*ms {
-		t.Errorf("%+v", p)
+		t.Errorf("got %+v, want p.Poll, p.MinTx == 100*ms", p)
 	}
 	b.receive(&p, now)
 	if b.state != Up || !b.reply || b.detection != 300*ms {
-		t.Errorf("%v, %s", b.state, b.detection)
+		t.Errorf("got %v, %s, want b.state == Up, b.reply, b.detection == 300*ms", b.state, b.detection)
 	}
 	p = b.packet()
 	if !p.Final || p.Poll {
-		t.Errorf("%+v", p)
+		t.Errorf("got %+v, want p.Final, not p.Poll", p)
 	}
 	a.receive(&p, now)
 	if a.polling || a.detection != 500*ms || a.interval() != 100*ms || b.interval() != 100*ms {
-		t.Errorf("%+v", a)
+		t.Errorf("got %+v, want not a.polling, a.detection == 500*ms, a.interval() == 100*ms, b.interval() == 100*ms",
+			a)
 	}
 	a.expire(now.Add(499 * ms))
 	if a.state != Up {
@@ -95,12 +99,12 @@ func TestHandshake(t *testing.T) {
 	}
 	a.expire(now.Add(500 * ms))
 	if a.state != Down || a.diagnostic != TimeExpired || a.remoteDiscr != 0 {
-		t.Errorf("%+v", a)
+		t.Errorf("got %+v, want a.state == Down, a.diagnostic == TimeExpired, a.remoteDiscr == 0", a)
 	}
 	p = a.packet()
 	b.receive(&p, now) // its discriminator is that of the session
 	if b.state != Down || b.diagnostic != NeighborDown {
-		t.Errorf("%+v", b)
+		t.Errorf("got %+v, want b.state == Down, b.diagnostic == NeighborDown", b)
 	}
 }
 
@@ -115,13 +119,13 @@ func TestForged(t *testing.T) {
 		{State: Down, Multiplier: 3, My: b.localDiscr, Your: a.localDiscr + 1, MinTx: ms, MinRx: ms},
 	} {
 		if a.receive(&p, now) || a.state != Up {
-			t.Errorf("%+v: %v", p, a.state)
+			t.Errorf("%+v: got %v, want not a.receive(&p, now), a.state == Up", p, a.state)
 		}
 	}
 	b.become(AdminDown, AdminDownDiagn)
 	p := b.packet()
 	if !a.receive(&p, now) || a.state != Down || a.diagnostic != NeighborDown {
-		t.Errorf("%+v", a)
+		t.Errorf("got %+v, want a.receive(&p, now), a.state == Down, a.diagnostic == NeighborDown", a)
 	}
 }
 
@@ -142,7 +146,8 @@ func TestForgedBeginning(t *testing.T) {
 		b.receive(&p, now)
 	}
 	if a.state != Up || b.state != Up || a.detection != 300*ms {
-		t.Errorf("%v, %v, %s", a.state, b.state, a.detection)
+		t.Errorf("got %v, %v, %s, want a.state == Up, b.state == Up, a.detection == 300*ms",
+			a.state, b.state, a.detection)
 	}
 }
 
@@ -160,7 +165,8 @@ func TestConfigure(t *testing.T) {
 	p = b.packet()
 	a.receive(&p, now)
 	if a.interval() != 400*ms || b.detection != 1200*ms || b.interval() != 400*ms {
-		t.Errorf("%s, %s, %s", a.interval(), b.detection, b.interval())
+		t.Errorf("got %s, %s, %s, want a.interval() == 400*ms, b.detection == 1200*ms, b.interval() == 400*ms",
+			a.interval(), b.detection, b.interval())
 	}
 	a.configure(100*ms, 3)
 	p = b.packet()

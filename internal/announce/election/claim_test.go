@@ -14,7 +14,9 @@ func TestMessage(t *testing.T) {
 	data := m.Append(nil)
 	got, ok := Parse(data)
 	if !ok || got.Restart != m.Restart || len(got.Entries) != 2 || got.Entries[0] != m.Entries[0] || got.Entries[1] != m.Entries[1] {
-		t.Errorf("%+v", got)
+		t.Errorf("got %+v, want ok, got.Restart == m.Restart, len(got.Entries) == 2, "+
+			"got.Entries[0] == m.Entries[0], got.Entries[1] == m.Entries[1]",
+			got)
 	}
 	for i := range data {
 		if _, ok := Parse(data[:i]); ok {

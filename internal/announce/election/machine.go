@@ -203,7 +203,7 @@ func (m *Machine) giveUp(why string, now time.Time) {
 	m.peer.up = false // until a packet has the peer's new state
 }
 
-// extendAlone extends the lease of a MASTER whose peer is not there: it depends on this process
+// extendAlone extends the lease of a MASTER without a peer: it depends on this process
 // alone. It ends no later than a peer that starts becomes MASTER.
 func (m *Machine) extendAlone(now time.Time) {
 	m.alone = time.Time{}

@@ -260,7 +260,7 @@ func TestPartition(t *testing.T) {
 	w.cut = [2]bool{true, true}
 	w.advance(time.Second)
 	if !w.owns(0) || !w.owns(1) {
-		t.Error("a node gave up its VIPs, with nobody to take them")
+		t.Error("a node gave up its VIPs, and no other node took over")
 	}
 	w.cut = [2]bool{}
 	w.advance(2 * time.Second)
@@ -291,7 +291,7 @@ func TestUnplugged(t *testing.T) {
 		}
 		w.advance(time.Second)
 		if !w.owns(0) || !w.owns(1) {
-			t.Error("a node gave up its VIPs, with nobody to take them")
+			t.Error("a node gave up its VIPs, and no other node took over")
 		}
 		w.cut = [2]bool{}
 		w.advance(2 * time.Second)
@@ -330,7 +330,7 @@ func TestOneWay(t *testing.T) {
 	w.cut[0] = true
 	w.advance(3 * time.Second)
 	if w.owns(0) || !w.owns(1) {
-		t.Errorf("%t, %t", w.owns(0), w.owns(1))
+		t.Errorf("got %t, %t, want not w.owns(0), w.owns(1)", w.owns(0), w.owns(1))
 	}
 	w.cut[0] = false
 	w.advance(3 * time.Second)

@@ -68,7 +68,7 @@ func TestBIRD(t *testing.T) {
 	bfdUp(t, c, "2001:db8::2")
 	out, err := b.Birdc("show", "bfd", "sessions")
 	if err != nil || strings.Count(out, " Up ") != 2 {
-		t.Errorf("%v: %s", err, out)
+		t.Errorf(`got %v: %s, want no error, strings.Count(out, " Up ") == 2`, err, out)
 	}
 	t.Log(out)
 

@@ -60,7 +60,7 @@ func TestRead(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	if got := FindFile(dir, "node1"); got != "" {
-		t.Error(got)
+		t.Errorf("got %v, want nothing", got)
 	}
 	for _, name := range []string{"gobgp_loxilb.yaml", "gobgp.conf", "gobgpnode1.conf"} {
 		path := filepath.Join(dir, name)
@@ -68,7 +68,7 @@ func TestRead(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := FindFile(dir, "node1"); got != path {
-			t.Errorf("%s: %s", name, got)
+			t.Errorf("%s: got %s, want %s", name, got, path)
 		}
 	}
 	got, err := ReadFile(filepath.Join(dir, "gobgp.conf"))

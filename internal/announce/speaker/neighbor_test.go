@@ -132,11 +132,11 @@ func TestTimers(t *testing.T) {
 	c.established("10.0.0.2")
 	text, err := f.Ask("bgpd", "show bgp neighbors 10.0.0.1")
 	if err != nil || !strings.Contains(text, "Hold time is 12") {
-		t.Errorf("%v: %s", err, text)
+		t.Errorf(`got %v: %s, want no error, "Hold time is 12" in text`, err, text)
 	}
 }
 
-// TestStop checks that neighbors are told why sessions end, and that a stopped speaker starts again
+// TestStop checks that neighbors are notified why sessions end, and that a stopped speaker starts again
 // with the same neighbors and routes, and leaves no goroutines.
 func TestStop(t *testing.T) {
 	t.Parallel()
@@ -155,7 +155,7 @@ func TestStop(t *testing.T) {
 		seen(t, f)
 		s, err := f.Neighbor("10.0.0.1")
 		if err != nil || s.LastMessage != "node is being drained" {
-			t.Errorf("FRR was not told: %+v, %v", s, err)
+			t.Errorf("FRR was not notified: %+v, %v", s, err)
 		}
 	}
 	for range 10 { // while sessions come up
@@ -233,7 +233,7 @@ func TestUnnumbered(t *testing.T) {
 	routes := seen(t, f, vip, "2001:db8:1::1/128")
 	for prefix, paths := range routes {
 		if !paths[0].Valid || !strings.HasPrefix(paths[0].NextHops[0], "fe80::") {
-			t.Errorf("%v: %+v", prefix, paths)
+			t.Errorf(`%v: got %+v, want paths[0].Valid, paths[0].NextHops[0] begins with "fe80::"`, prefix, paths)
 		}
 	}
 	inKernel(t, l.router, vip, "2001:db8:1::1/128")
@@ -266,7 +266,7 @@ func TestRouterID(t *testing.T) {
 			c.established(n)
 			text, err := f.Ask("bgpd", "show bgp neighbors "+node)
 			if err != nil || !strings.Contains(text, "remote router ID 10.0.0.1,") {
-				t.Errorf("%v: %s", err, text)
+				t.Errorf(`got %v: %s, want no error, "remote router ID 10.0.0.1," in text`, err, text)
 			}
 		})
 	}

@@ -111,7 +111,7 @@ func TestAnnounce(t *testing.T) {
 	for prefix, next := range map[string]string{"100.64.0.1/32": "10.0.0.1", "2001:db8:1::1/128": "2001:db8::1"} {
 		p := routes[netip.MustParsePrefix(prefix)][0]
 		if p.NextHops[0] != next || p.ASPath != fmt.Sprint(nodeASN) || !p.Valid {
-			t.Errorf("%s: %+v", prefix, p)
+			t.Errorf("%s: got %+v, want p.NextHops[0] == next, p.ASPath == fmt.Sprint(nodeASN), p.Valid", prefix, p)
 		}
 	}
 	c.established("10.0.0.2")

@@ -38,7 +38,7 @@ type Entry struct {
 	Error    string    `json:"error,omitempty"`    // why it was refused
 	Revision uint64    `json:"revision,omitempty"` // that the change has made
 	Unsaid   int       `json:"unsaid,omitempty"`   // number of preceding requests of strangers and viewers that were not recorded
-	Stranger bool      `json:"-"`                  // refused for want of a token, or of rights
+	Stranger bool      `json:"-"`                  // refused for lack of a token or of rights
 }
 
 // Audit is the audit log.

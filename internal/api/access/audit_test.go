@@ -28,7 +28,7 @@ func TestAudit(t *testing.T) {
 	}
 	path := filepath.Join(dir, auditName)
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("%v %v", info.Mode(), err)
+		t.Errorf("got %v %v, want no error, info.Mode().Perm() == 0o600", info.Mode(), err)
 	}
 	// A crash has truncated the last line.
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
@@ -47,7 +47,9 @@ func TestAudit(t *testing.T) {
 	}
 	list, err := a.Last(3)
 	if err != nil || len(list) != 3 || list[0].Path != "3" || list[2].Who != "bob" || list[2].Time.IsZero() {
-		t.Errorf("%v %+v", err, list)
+		t.Errorf(`got %v %+v, want no error, len(list) == 3, list[0].Path == "3", `+
+			`list[2].Who == "bob", not list[2].Time.IsZero()`,
+			err, list)
 	}
 }
 
@@ -74,7 +76,7 @@ func TestAuditRotates(t *testing.T) {
 	}
 	files, err := os.ReadDir(dir)
 	if err != nil || len(files) != 2 {
-		t.Errorf("%v %v", files, err)
+		t.Errorf("got %v %v, want no error, len(files) == 2", files, err)
 	}
 	for _, f := range files {
 		if info, err := f.Info(); err != nil || info.Size() > auditSize {
@@ -133,7 +135,9 @@ func TestAuditOfViewers(t *testing.T) {
 		count[e.Who]++
 	}
 	if err != nil || count["vic"] != aMinute || count["val"] != aMinute || count["opa"] != aMinute+5 || list[2*aMinute].Unsaid != 5 {
-		t.Errorf("%v, %v", err, count)
+		t.Errorf(`got %v, %v, want no error, count["vic"] == aMinute, count["val"] == aMinute, `+
+			`count["opa"] == aMinute+5, list[2*aMinute].Unsaid == 5`,
+			err, count)
 	}
 }
 
@@ -153,7 +157,7 @@ func TestAuditFails(t *testing.T) {
 		t.Error(err)
 	}
 	if list, err := a.Last(10); err != nil || len(list) != 1 {
-		t.Errorf("%v %v", list, err)
+		t.Errorf("got %v %v, want no error, len(list) == 1", list, err)
 	}
 	if err := os.Remove(filepath.Join(dir, auditName)); err != nil {
 		t.Fatal(err)
@@ -162,7 +166,7 @@ func TestAuditFails(t *testing.T) {
 		t.Error(err)
 	}
 	if list, err := a.Last(10); err != nil || len(list) != 1 || list[0].Path != "after" {
-		t.Errorf("%v %v", list, err)
+		t.Errorf(`got %v %v, want no error, len(list) == 1, list[0].Path == "after"`, list, err)
 	}
 }
 

@@ -50,7 +50,7 @@ func TestKept(t *testing.T) {
 		t.Errorf("the file: %v %s", err, text)
 	}
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("%v %v", info.Mode(), err)
+		t.Errorf("got %v %v, want no error, info.Mode().Perm() == 0o600", info.Mode(), err)
 	}
 	again := Open(dir)
 	if again.Err() != nil {
@@ -76,7 +76,7 @@ func TestLogin(t *testing.T) {
 	ann := add(t, u, "ann", Admin)
 	for _, tc := range []struct{ name, password string }{{"ann", "wrong"}, {"ann", ""}, {"", ""}, {"nobody", secret}, {"ann", strings.Repeat("x", 1<<20)}, {"ann", secret + "\x00"}} {
 		if token, _, err := u.Login(t.Context(), tc.name, tc.password, false); !errors.Is(err, ErrLogin) || token != "" {
-			t.Errorf("%q: %v", tc.name, err)
+			t.Errorf("%q: got %v, want error ErrLogin, no token", tc.name, err)
 		}
 	}
 	now := time.Now()
@@ -132,16 +132,16 @@ func TestRefused(t *testing.T) {
 		}
 	}
 	if _, err := u.Add(t.Context(), "ann", secret, View); !errors.Is(err, ErrExists) {
-		t.Error(err)
+		t.Errorf("got %v, want error ErrExists", err)
 	}
 	if err := u.Update(t.Context(), ann.ID, bob.Name, "", 0); !errors.Is(err, ErrExists) {
-		t.Error(err)
+		t.Errorf("got %v, want error ErrExists", err)
 	}
 	if err := u.Update(t.Context(), 99, "x", "", 0); !errors.Is(err, ErrNotFound) {
-		t.Error(err)
+		t.Errorf("got %v, want error ErrNotFound", err)
 	}
 	if err := u.Delete(99); !errors.Is(err, ErrNotFound) {
-		t.Error(err)
+		t.Errorf("got %v, want error ErrNotFound", err)
 	}
 	if n := len(u.List()); n != 2 {
 		t.Errorf("%d users", n)
@@ -150,7 +150,7 @@ func TestRefused(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, _, err := u.Login(ctx, "ann", secret, false); !errors.Is(err, errBusy) {
-		t.Error(err)
+		t.Errorf("got %v, want error errBusy", err)
 	}
 	ctx, cancel = context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -204,7 +204,7 @@ func TestHash(t *testing.T) {
 		kept: true, other: true, "": false, "$argon2id$": false, kept[:len(kept)-1]: false, kept + "A": false, "$argon2id$v=19$m=4294967295,t=2,p=1$AAAAAAAAAAAAAAAAAAAAAA$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA": false,
 	} {
 		if got, err := h.matches(t.Context(), text, secret, false); err != nil || got != want {
-			t.Errorf("%s: %v %v", text, got, err)
+			t.Errorf("%s: got %v %v, want no error, got == want", text, got, err)
 		}
 	}
 }
@@ -225,7 +225,7 @@ func TestRoles(t *testing.T) {
 	}
 	for word, want := range map[string]Role{"": View, "viewer": View, "Admin": Admin, "operator": Operate, "king": 0} {
 		if got, err := ParseRole(word); got != want || (err == nil) != (want != 0) {
-			t.Errorf("%q: %v %v", word, got, err)
+			t.Errorf("%q: got %v %v, want got == want, err == nil == want != 0", word, got, err)
 		}
 	}
 	for _, r := range []Role{View, Operate, Admin} {
@@ -260,7 +260,7 @@ func TestWhile(t *testing.T) {
 			t.Fatalf("%s: it goes on", what)
 		}
 		if !errors.Is(context.Cause(good), ErrEnded) {
-			t.Errorf("%s: %v", what, context.Cause(good))
+			t.Errorf("%s: got %v, want error ErrEnded", what, context.Cause(good))
 		}
 	}
 	ends("another role", func() error { return u.Update(t.Context(), ann.ID, "", "", View) })
@@ -283,6 +283,6 @@ func TestReadersDoNotWait(t *testing.T) {
 	u.writing.Lock() // as during a write
 	defer u.writing.Unlock()
 	if _, ok := u.UserOf(token); !ok || len(u.List()) != 1 {
-		t.Error("the user is not there")
+		t.Error("the user is missing")
 	}
 }

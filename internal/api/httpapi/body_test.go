@@ -78,7 +78,7 @@ func TestBodiesAtOnce(t *testing.T) {
 	}
 	w := b.Post(apitest.Demo)
 	if e := apitest.ProblemOf(t, w); w.Code != 503 || !strings.Contains(e.Message, "8 other requests with a body") {
-		t.Errorf("%d %+v", w.Code, e)
+		t.Errorf(`got %d %+v, want code 503, "8 other requests with a body" in e.Message`, w.Code, e)
 	}
 	if len(b.List()) != 0 {
 		t.Error("a request without a body waited, or the refused one was done")

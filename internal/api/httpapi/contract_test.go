@@ -28,10 +28,10 @@ func TestContract(t *testing.T) {
 		if o.State == contract.NotThere {
 			w := b.Call(o.Method, path, "{}", "Content-Type", "application/json")
 			if e := apitest.ProblemOf(t, w); w.Code != 501 || !strings.Contains(e.Message, o.Note) {
-				t.Errorf("%s %s: the table says it is not there, the answer is %d %s", o.Method, o.Path, w.Code, w.Body)
+				t.Errorf("%s %s: the table says it is missing, but the answer is %d %s", o.Method, o.Path, w.Code, w.Body)
 			}
 		} else if _, pattern := b.API.Mux().Handler(httptest.NewRequest(o.Method, path, nil)); pattern == "" {
-			t.Errorf("%s %s: the table says it is %s, and nobody answers it", o.Method, o.Path, o.State)
+			t.Errorf("%s %s: the table says it is %s, but no handler answers it", o.Method, o.Path, o.State)
 		}
 	}
 	text, err := os.ReadFile("../../../api/openapi.yaml")
@@ -109,7 +109,7 @@ func TestCleanPaths(t *testing.T) {
 	} {
 		method, path, _ := strings.Cut(request, " ")
 		if w := b.Call(method, httpapi.BaseURL+path, ""); w.Code != 200 {
-			t.Errorf("%s: %d %s %s", request, w.Code, w.Header().Get("Location"), w.Body)
+			t.Errorf("%s: got %d %s %s, want code 200", request, w.Code, w.Header().Get("Location"), w.Body)
 		}
 	}
 	if w := b.Call("DELETE", httpapi.BaseURL+"/config/loadbalancer/name/http%3A%2F%2Fa.example/", ""); !strings.Contains(w.Header().Get("Warning"), "http://a.example") {

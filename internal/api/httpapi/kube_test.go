@@ -129,7 +129,7 @@ func TestKubeEgress(t *testing.T) {
 		return b.Call("POST", at, rule, "Content-Type", "application/json")
 	}
 	if w := post(); !apitest.KubeChanged(w) {
-		t.Fatalf("%d %s", w.Code, w.Body)
+		t.Fatalf("got %d %s, want apitest.KubeChanged(w)", w.Code, w.Body)
 	}
 	if w := post(); w.Code != 409 || apitest.ProblemOf(t, w).Result != "fwrule-exists error" {
 		t.Errorf("again: %d %s", w.Code, w.Body)
@@ -168,10 +168,12 @@ func TestKubeWithoutBGP(t *testing.T) {
 		word := strings.SplitN(request, " ", 3)
 		w := b.Call(word[0], httpapi.BaseURL+word[1], word[2], "Content-Type", "application/json")
 		if w.Code != code || code == 501 && apitest.ProblemOf(t, w).Message == "" {
-			t.Errorf("%s: %d %s", request, w.Code, w.Body)
+			t.Errorf("%s: got %d %s, want code code, code != 501 or apitest.ProblemOf(t, w).Message not empty",
+				request, w.Code, w.Body)
 		}
 		if code == 501 && strings.Contains(request, "bgp") && !strings.Contains(w.Body.String(), "BGP is off: start loxilb with --bgp") {
-			t.Errorf("%s: %s", request, w.Body)
+			t.Errorf(`%s: got %s, want code != 501 or no "bgp" in request or "BGP is off: start loxilb with --bgp" in w.Body`,
+				request, w.Body)
 		}
 	}
 }
@@ -185,15 +187,16 @@ func TestConditions(t *testing.T) {
 	b.MustPost(apitest.Demo)
 	list := b.List()
 	if got := list[0].Status.Conditions; len(got) != 2 || got[0].Type != "BGP" || got[1].Type != "Egress" || list[0].Status.Error != "" {
-		t.Errorf("%+v", list[0].Status)
+		t.Errorf(`got %+v, want len(got) == 2, got[0].Type == "BGP", got[1].Type == "Egress", no list[0].Status.Error`,
+			list[0].Status)
 	}
 	if got := list[1].Status.Conditions; len(got) != 0 {
-		t.Errorf("%+v", list[1].Status)
+		t.Errorf("got %+v, want no got", list[1].Status)
 	}
 	b.Fake.Update(func(w *status.Writer) { w.Want(status.ID{Kind: "service", Key: "0.0.0.0:80/tcp"}, 1) })
 	for name, id := range map[string]string{"0.0.0.0:80/tcp": "BGP", "default_web:llb-inst0": "Egress"} {
 		if w := b.Call("GET", httpapi.BaseURL+"/status/objects?name="+name, ""); !strings.Contains(w.Body.String(), `"type":"`+id+`"`) {
-			t.Errorf("%s: %s", name, w.Body)
+			t.Errorf("%s: got %s, want `\"type\":\"`+id+`\"` in w.Body", name, w.Body)
 		}
 	}
 }

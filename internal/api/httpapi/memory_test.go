@@ -115,7 +115,7 @@ func peakOfProcess(t *testing.T) int {
 	text, err := os.ReadFile("/proc/self/status")
 	m := regexp.MustCompile(`VmHWM:\s+(\d+) kB`).FindSubmatch(text)
 	if err != nil || m == nil {
-		t.Fatal(err)
+		t.Fatalf("got %v, want no error, m != nil", err)
 	}
 	n, _ := strconv.Atoi(string(m[1]))
 	return n >> 10
@@ -176,7 +176,7 @@ func TestMemoryOfWorstBodies(t *testing.T) {
 			out, err := cmd.CombinedOutput()
 			m := regexp.MustCompile(`took (\d+) MiB: .*`).FindSubmatch(out)
 			if err != nil || m == nil {
-				t.Errorf("%s %s: %v %.2000s", way, name, err, out)
+				t.Errorf("got %s %s: %v %.2000s, want no error, m != nil", way, name, err, out)
 				continue
 			}
 			t.Logf("%-6s %-26s %s", way, name, m[0])

@@ -82,13 +82,13 @@ func TestWholly(t *testing.T) {
 	}
 	for _, path := range []string{"/config/export", "/nodegraph/all"} {
 		if w := b.Call("GET", httpapi.BaseURL+path, ""); w.Code != 503 {
-			t.Errorf("%s: %d", path, w.Code)
+			t.Errorf("%s: got %d, want 503", path, w.Code)
 		}
 	}
 	<-b.API.Objects.Whole
 	for range 2 {
 		if w := b.Call("GET", httpapi.BaseURL+"/config/export", ""); w.Code != 200 {
-			t.Errorf("%d %s", w.Code, w.Body)
+			t.Errorf("got %d %s, want code 200", w.Code, w.Body)
 		}
 	}
 }

@@ -80,7 +80,7 @@ func TestSelect(t *testing.T) {
 			if path, e := fields.Find(where[i].Field); e == nil {
 				where[i].Field = path
 			} else if want != "" {
-				t.Errorf("%s: %v", text, e)
+				t.Errorf("%s: got %v, want no want", text, e)
 			}
 		}
 		if got := page(list(fields), &Query{Where: where}); err != nil || got != want {
@@ -92,13 +92,14 @@ func TestSelect(t *testing.T) {
 	}
 	for text, says := range map[string]string{"=": "is none of", "a in b)": "is none of", "a in (b": "is none of", "in (a)": "is none of", "a b=c": "is none of"} {
 		if _, err := ParseSelector(text); err == nil || !strings.Contains(err.Error(), says) {
-			t.Errorf("%s: %v", text, err)
+			t.Errorf("%s: got %v, want an error, says in the error", text, err)
 		}
 	}
 	for name, says := range map[string]string{"state": `field "state" may be any of parts.state, deep.state: write which`, "nope": "there are Args"} {
 		_, err := fields.Find(name)
 		if err == nil || !strings.Contains(strings.ToLower(err.Error()), strings.ToLower(says[:min(len(says), 12)])) {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: got %v, want an error, strings.ToLower(says[:min(len(says), 12)]) in strings.ToLower(err.Error())",
+				name, err)
 		}
 	}
 }
@@ -139,10 +140,10 @@ func TestPages(t *testing.T) {
 		}
 	}
 	if got := page(list(fields), &Query{Names: []string{"x", "eth1"}}); got != "eth10 eth1" {
-		t.Error(got)
+		t.Errorf(`got %v, want "eth10 eth1"`, got)
 	}
 	if err := (&Query{Continue: "x"}).Check(); err == nil || !strings.Contains(err.Error(), "is not where a page has ended") {
-		t.Error(err)
+		t.Errorf(`got %v, want an error, "is not where a page has ended" in the error`, err)
 	}
 	for _, pair := range [][2]string{{"9", "10"}, {"10.0.0.9", "10.0.0.10"}, {"10.0.0.1:9", "10.0.0.1:80"}, {"", "a"}, {"a09", "a9x"}, {"::2", "::10"}, {"a", "b"}} {
 		if Compare(pair[0], pair[1]) >= 0 || Compare(pair[1], pair[0]) <= 0 {
@@ -179,7 +180,7 @@ func TestSelectorIsBounded(t *testing.T) {
 		"name in (" + strings.Repeat("x,", maxValues-1) + "x)": true, "name in (" + strings.Repeat("x,", maxValues) + "x)": false,
 	} {
 		if _, err := ParseSelector(text); (err == nil) != ok {
-			t.Errorf("%.40s: %v", text, err)
+			t.Errorf("%.40s: got %v, want err == nil == ok", text, err)
 		}
 	}
 }
@@ -189,22 +190,24 @@ func TestNames(t *testing.T) {
 	t.Parallel()
 	names := []string{"a,b", "a", "b c", `say "hi"`, `"`, "x)", "(", "a=b", "in (c)", "ü,ö", "!", " spaced ", "a, b"}
 	if got, err := SplitNames(JoinNames(names)); err != nil || !slices.Equal(got, names) {
-		t.Errorf("%q, %v", got, err)
+		t.Errorf("got %q, %v, want no error, got == names", got, err)
 	}
 	for _, name := range names {
 		for _, r := range []Requirement{{Field: "name", Values: []string{name}}, {Field: "name", Values: []string{"z", name}, Not: true}, {Field: "name", Values: []string{name}, Prefix: true}} {
 			got, err := ParseSelector(Selector{r, {Field: "on"}}.String())
 			if err != nil || len(got) != 2 || !slices.Equal(got[0].Values, r.Values) || got[0].Not != r.Not || got[0].Prefix != r.Prefix {
-				t.Errorf("%s: %+v, %v", r, got, err)
+				t.Errorf("%s: got %+v, %v, want no error, len(got) == 2, got[0].Values == r.Values, "+
+					"got[0].Not == r.Not, got[0].Prefix == r.Prefix",
+					r, got, err)
 			}
 		}
 	}
 	if got, err := ParseSelector(`name="a,b",state!="(x)"`); err != nil || got.String() != `name in ("a,b"),state notin ("(x)")` {
-		t.Errorf("%v, %v", got, err)
+		t.Errorf("got %v, %v, want no error, got == `name in (\"a,b\"),state notin (\"(x)\")`", got, err)
 	}
 	for _, text := range []string{`name="a`, `name in ("a,b)`, `name="a"b`} {
 		if got, err := ParseSelector(text); err == nil {
-			t.Errorf("%s: %v", text, got)
+			t.Errorf("%s: got %v, want an error", text, got)
 		}
 	}
 }
@@ -232,7 +235,7 @@ func TestResolveSort(t *testing.T) {
 	for sort, want := range map[string]string{"": "", "Count": "count", "-args.STATE": "-args.state"} {
 		q := &Query{Sort: sort}
 		if err := q.ResolveSort(fields); err != nil || q.Sort != want {
-			t.Errorf("%q: %q, %v", sort, q.Sort, err)
+			t.Errorf("%q: got %q, %v, want no error, q.Sort == want", sort, q.Sort, err)
 		}
 	}
 	if err := (&Query{Sort: "nosuch"}).ResolveSort(fields); err == nil {

@@ -17,18 +17,18 @@ type Window struct {
 
 // Bounds are the limits of windows.
 type Bounds struct {
-	Limit      int // by default; 0: all
-	LimitMost  int // 0: any
-	OffsetMost int // 0: any
+	Limit     int // by default; 0: all
+	MaxLimit  int // 0: any
+	MaxOffset int // 0: any
 }
 
 // Window checks an offset and a limit.
 func (b Bounds) Window(offset, limit int) (Window, error) {
-	if offset < 0 || b.OffsetMost > 0 && offset > b.OffsetMost {
-		return Window{}, lb.NewFieldError("offset", strconv.Itoa(offset), "is out of range", span(0, b.OffsetMost))
+	if offset < 0 || b.MaxOffset > 0 && offset > b.MaxOffset {
+		return Window{}, lb.NewFieldError("offset", strconv.Itoa(offset), "is out of range", span(0, b.MaxOffset))
 	}
-	if limit < 0 || b.LimitMost > 0 && limit > b.LimitMost {
-		return Window{}, lb.NewFieldError("limit", strconv.Itoa(limit), "is out of range", span(min(b.Limit, 1), b.LimitMost))
+	if limit < 0 || b.MaxLimit > 0 && limit > b.MaxLimit {
+		return Window{}, lb.NewFieldError("limit", strconv.Itoa(limit), "is out of range", span(min(b.Limit, 1), b.MaxLimit))
 	}
 	return Window{offset, cmp.Or(limit, b.Limit)}, nil
 }

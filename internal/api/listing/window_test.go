@@ -10,7 +10,7 @@ import (
 // the error for an invalid one names the allowed range.
 func TestWindow(t *testing.T) {
 	t.Parallel()
-	bounded := Bounds{Limit: 2, LimitMost: 3, OffsetMost: 9}
+	bounded := Bounds{Limit: 2, MaxLimit: 3, MaxOffset: 9}
 	for _, tc := range []struct {
 		bounds        Bounds
 		offset, limit int
@@ -36,7 +36,7 @@ func TestWindow(t *testing.T) {
 			continue
 		}
 		if got := Cut([]int{1, 2, 3, 4, 5}, w); err != nil || !slices.Equal(got, tc.want) {
-			t.Errorf("%+v: %v, %v", tc, got, err)
+			t.Errorf("%+v: got %v, %v, want no error, got == tc.want", tc, got, err)
 		}
 	}
 }

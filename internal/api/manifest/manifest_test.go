@@ -53,10 +53,10 @@ func TestRead(t *testing.T) {
 		}
 	}
 	if got := read(`{"Attr":[{"x":1}]}`, kinds.BFDDocument); got != "BFD  {\"x\":1}\n" {
-		t.Error(got)
+		t.Errorf(`got %v, want "BFD  {\"x\":1}\n"`, got)
 	}
 	if got := read(`{"x":1}`, kinds.SessionDocument); got != "Session  {\"x\":1}\n" {
-		t.Error(got)
+		t.Errorf(`got %v, want "Session  {\"x\":1}\n"`, got)
 	}
 }
 
@@ -70,7 +70,8 @@ func TestAliasBomb(t *testing.T) {
 		b.WriteString("  a" + string(rune('1'+i)) + ": &a" + string(rune('1'+i)) + " [" + strings.Repeat("*a"+string(rune('0'+i))+",", 99) + "1]\n")
 	}
 	if got := read(b.String(), ""); !strings.Contains(got, "it is too large, or too deep") && !strings.Contains(got, "excessive aliasing") {
-		t.Error(got[:min(len(got), 200)])
+		t.Errorf(`got %v, want "it is too large, or too deep" in got or "excessive aliasing" in got`,
+			got[:min(len(got), 200)])
 	}
 }
 
@@ -83,16 +84,17 @@ func FuzzRead(f *testing.F) {
 		objects, errs := Read("f", []byte(file), "")
 		for _, e := range errs {
 			if e.Line < 1 || e.Column < 1 || e.Text == "" {
-				t.Fatalf("%q: %v", file, e)
+				t.Fatalf("%q: got %v, want e.Line >= 1, e.Column >= 1, e.Text not empty", file, e)
 			}
 		}
 		for _, o := range objects {
 			if !json.Valid(o.Spec) || o.Metadata != nil && !json.Valid(o.Metadata) {
-				t.Fatalf("%q: %s %s", file, o.Metadata, o.Spec)
+				t.Fatalf("%q: got %s %s, want json.Valid(o.Spec), o.Metadata == nil or json.Valid(o.Metadata)",
+					file, o.Metadata, o.Spec)
 			}
 			for _, field := range []string{"", "a.b[0].c", "metadata.x", "[3].[", "a[99999999999999999999]"} {
 				if p := o.Locate(field); p.Line < 1 || p.Column < 1 {
-					t.Fatalf("%q: %s: %v", file, field, p)
+					t.Fatalf("%q: got %s: %v, want p.Line >= 1, p.Column >= 1", file, field, p)
 				}
 			}
 		}

@@ -42,7 +42,7 @@ func TestYAML(t *testing.T) {
 	}
 	text, err := YAML([]json.RawMessage{json.RawMessage(`{"kind":"lb","spec":{"port":80,"name":"web","list":[{"ip":"10.0.0.1"}]}}`)})
 	if want := "kind: lb\nspec:\n  port: 80\n  name: web\n  list:\n    - ip: 10.0.0.1\n"; err != nil || string(text) != want {
-		t.Errorf("%v\n%s", err, text)
+		t.Errorf("got %v\n%s, want no error, string(text) == want", err, text)
 	}
 }
 

@@ -33,7 +33,9 @@ func TestFiles(t *testing.T) {
 	t.Parallel()
 	index := ask("GET", "/")
 	if index.Code != 200 || index.Header().Get("Cache-Control") != "no-cache" || !strings.HasPrefix(index.Header().Get("Content-Type"), "text/html") {
-		t.Fatalf("%d %v", index.Code, index.Header())
+		t.Fatalf(`got %d %v, want index.Code == 200, index.Header().Get("Cache-Control") == "no-cache", `+
+			`index.Header().Get("Content-Type") begins with "text/html"`,
+			index.Code, index.Header())
 	}
 	if again := ask("GET", "/", "If-None-Match", index.Header().Get("ETag")); again.Code != 304 || again.Body.Len() > 0 {
 		t.Errorf("the same again: %d, %d bytes", again.Code, again.Body.Len())
@@ -47,7 +49,9 @@ func TestFiles(t *testing.T) {
 		named[m[2]] = true
 		plain, small := ask("GET", m[1]), ask("GET", m[1], "Accept-Encoding", "gzip, br")
 		if plain.Code != 200 || !strings.HasPrefix(plain.Header().Get("Content-Type"), kinds[filepath.Ext(m[2])]) || !strings.Contains(plain.Header().Get("Cache-Control"), "immutable") {
-			t.Errorf("%s: %d %v", m[1], plain.Code, plain.Header())
+			t.Errorf(`%s: got %d %v, want plain.Code == 200, plain.Header().Get("Content-Type") begins with kinds[filepath.Ext(m[2])], `+
+				`"immutable" in plain.Header().Get("Cache-Control")`,
+				m[1], plain.Code, plain.Header())
 		}
 		z, err := gzip.NewReader(small.Body)
 		if err != nil {
@@ -81,10 +85,12 @@ func TestPolicy(t *testing.T) {
 			}
 		}
 		if strings.Contains(policy, "unsafe") || w.Header().Get("X-Content-Type-Options") != "nosniff" {
-			t.Errorf("%s: %v", path, w.Header())
+			t.Errorf(`%s: got %v, want no "unsafe" in policy, w.Header().Get("X-Content-Type-Options") == "nosniff"`,
+				path, w.Header())
 		}
 		if w.Code != want || want == 404 && w.Header().Get("Cache-Control") != "no-store" {
-			t.Errorf("%s: %d %v", path, w.Code, w.Header())
+			t.Errorf(`%s: got %d %v, want code want, want != 404 or w.Header().Get("Cache-Control") == "no-store"`,
+				path, w.Code, w.Header())
 		}
 	}
 }

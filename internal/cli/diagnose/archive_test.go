@@ -106,7 +106,9 @@ func TestWrite(t *testing.T) {
 		t.Errorf("there are %s", got)
 	}
 	if files["x/a.txt"] != "token=[removed] from 7.7.7.7" || files["x/b/c.txt"] != "from [address]" || len(files["x/long"]) != partBytes {
-		t.Errorf("%q %q %d", files["x/a.txt"], files["x/b/c.txt"], len(files["x/long"]))
+		t.Errorf(`got %q %q %d, want files["x/a.txt"] == "token=[removed] from 7.7.7.7", `+
+			`files["x/b/c.txt"] == "from [address]", len(files["x/long"]) == partBytes`,
+			files["x/a.txt"], files["x/b/c.txt"], len(files["x/long"]))
 	}
 	for _, words := range []string{"broken", "failed: password=[removed] is wrong", "failed: not done in 1ms", "cut: it is longer"} {
 		if !strings.Contains(files["x/MANIFEST"], words) {
@@ -114,7 +116,8 @@ func TestWrite(t *testing.T) {
 		}
 	}
 	if !strings.Contains(files["x/README"], "Client addresses are replaced") || !strings.Contains(files["x/README"], "the first") {
-		t.Error(files["x/README"])
+		t.Errorf(`got %v, want "Client addresses are replaced" in files["x/README"], "the first" in files["x/README"]`,
+			files["x/README"])
 	}
 	if all := archive.String(); strings.Contains(all, "p1anted") {
 		t.Error("a secret is in the archive")

@@ -60,10 +60,10 @@ func TestBundle(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := clitest.RunWith(t, token, "", s.Args("support-bundle -o "+file)...); got.Code != 0 || !strings.Contains(got.Stdout, "x.tar.gz has ") {
-		t.Fatalf("%+v", got)
+		t.Fatalf(`got %+v, want got.Code == 0, "x.tar.gz has " in got.Stdout`, got)
 	}
 	if info, err := os.Stat(file); err != nil || info.Mode() != 0o600 {
-		t.Errorf("%v %v", info.Mode(), err)
+		t.Errorf("got %v %v, want no error, info.Mode() == 0o600", info.Mode(), err)
 	}
 	parts := unpack(t, file)
 	for name, text := range parts {
@@ -83,7 +83,7 @@ func TestBundle(t *testing.T) {
 	}
 	before, _ := os.ReadFile(file)
 	if got := clitest.Run(t, "", s.Args("support-bundle -o "+file)...); got.Code != 1 || !strings.Contains(got.Stderr, "already exists") {
-		t.Errorf("%+v", got)
+		t.Errorf(`got %+v, want got.Code == 1, "already exists" in got.Stderr`, got)
 	}
 	if after, _ := os.ReadFile(file); string(after) != string(before) {
 		t.Error("the file was written over")

@@ -104,7 +104,7 @@ type layout struct{ key, name, trend int }
 const (
 	narrow    = 80
 	nameWidth = 16
-	trendMost = 40
+	maxTrend  = 40
 )
 
 func newLayout(width int, columns []column) layout {
@@ -118,7 +118,7 @@ func newLayout(width int, columns []column) layout {
 		l.key -= nameWidth + 1
 	}
 	if wanted := 26; l.key > wanted+10 {
-		l.trend = min(l.key-wanted-1, trendMost)
+		l.trend = min(l.key-wanted-1, maxTrend)
 		l.key -= l.trend + 1
 	}
 	return l

@@ -23,7 +23,7 @@ func TestStatsAndRate(t *testing.T) {
 		}
 	}
 	if r := clitest.Run(t, "", s.Args("rate --limit=-1")...); r.Code != session.ExitUsage || !strings.Contains(r.Stderr, "--limit") {
-		t.Errorf("%+v", r)
+		t.Errorf(`got %+v, want code session.ExitUsage, "--limit" in r.Stderr`, r)
 	}
 }
 
@@ -37,21 +37,23 @@ func TestTopPrints(t *testing.T) {
 	r := clitest.Run(t, "", s.Args("top --once web --limit=7")...)
 	for _, want := range []string{"9 services", "conn/s      50", "so far: no-route 7", " 20.20.20.1:80/tcp", "2/2", "3.4M"} {
 		if !strings.Contains(r.Stdout, want) || strings.Contains(r.Stdout, "\x1b") || strings.Count(r.Stdout, "SERVICE") != 1 || r.Code != session.ExitOK {
-			t.Errorf("%q: %+v", want, r)
+			t.Errorf(`%q: got %+v, want want in r.Stdout, no "\x1b" in r.Stdout, `+
+				`strings.Count(r.Stdout, "SERVICE") == 1, code session.ExitOK`,
+				want, r)
 		}
 	}
 	if !strings.Contains(s.Requests[0], "limit=7") || !strings.Contains(s.Requests[0], "match=web") {
-		t.Error(s.Requests[0])
+		t.Errorf(`got %v, want "limit=7" in s.Requests[0], "match=web" in s.Requests[0]`, s.Requests[0])
 	}
 	if r = clitest.Run(t, "", s.Args("top -b -n 2")...); strings.Count(r.Stdout, "SERVICE") != 2 || r.Code != session.ExitOK {
-		t.Errorf("%+v", r)
+		t.Errorf(`got %+v, want strings.Count(r.Stdout, "SERVICE") == 2, code session.ExitOK`, r)
 	}
 	if r = clitest.Run(t, "", s.Args("top -o json")...); strings.Count(r.Stdout, `"seconds": 1`) != 1 || r.Code != session.ExitOK {
-		t.Errorf("%+v", r)
+		t.Errorf("got %+v, want strings.Count(r.Stdout, `\"seconds\": 1`) == 1, code session.ExitOK", r)
 	}
 	for _, args := range []string{"top --limit=-1", "top --once --limit=1001", "top -b -n -1", "top --once -n 3", "top --sort=speed --once", "rate --sort=speed", "stats --limit=-1", "top a b"} {
 		if r := clitest.Run(t, "", s.Args(args)...); r.Code != session.ExitUsage || r.Stderr == "" {
-			t.Errorf("%s: %+v", args, r)
+			t.Errorf("%s: got %+v, want code session.ExitUsage, r.Stderr not empty", args, r)
 		}
 	}
 }

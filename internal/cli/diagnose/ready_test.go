@@ -28,7 +28,8 @@ func TestReady(t *testing.T) {
 		s.Code, s.Body = test.code, test.body
 		got := clitest.Run(t, "", s.Args("ready")...)
 		if got.Code != test.exit || got.Stdout != test.out || got.Stderr != test.err {
-			t.Errorf("%d %q: %+v", test.code, test.body, got)
+			t.Errorf("got %d %q: %+v, want got.Code == test.exit, got.Stdout == test.out, got.Stderr == test.err",
+				test.code, test.body, got)
 		}
 	}
 	if !slices.Equal(s.Requests, slices.Repeat([]string{"GET /readyz"}, 3)) {

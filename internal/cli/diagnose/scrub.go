@@ -32,7 +32,7 @@ func secrets() []replacement {
 	}
 }
 
-// hints returns words of which a text must contain at least one to match a pattern.
+// hints returns words. A text that matches the pattern contains at least one of them.
 func hints(pattern string) []string {
 	switch {
 	case strings.Contains(pattern, secretWord):

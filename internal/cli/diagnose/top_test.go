@@ -150,12 +150,12 @@ func (b *screenBench) hears() {
 				return
 			}
 		case <-time.After(10 * time.Second):
-			b.t.Fatal("nothing is told")
+			b.t.Fatal("no update")
 		}
 	}
 }
 
-// types presses keys, by name or letter, each of which may cause a request.
+// types presses keys, by name or letter. Each may cause a request.
 func (b *screenBench) types(keys ...string) {
 	b.t.Helper()
 	codes := map[string]rune{
@@ -212,7 +212,7 @@ func TestTopKeys(t *testing.T) {
 	b.shows("services 3-18 of 10000", ">20.0.0.16:80/tcp")
 	b.types("f", "<")
 	if q := d.asked(); q.Get("sort") != "repeatedSyns" || q.Get("offset") != "0" {
-		t.Errorf("%v", q)
+		t.Errorf(`got %v, want q.Get("sort") == "repeatedSyns", q.Get("offset") == "0"`, q)
 	}
 	b.types(">", ">", "b")
 	b.shows("by bytes")
@@ -221,12 +221,14 @@ func TestTopKeys(t *testing.T) {
 	b.types("enter")
 	b.shows("services 1-1 of 1, by bytes, with wb")
 	if q := d.asked(); q.Get("match") != "wb" {
-		t.Errorf("%v", q)
+		t.Errorf(`got %v, want q.Get("match") == "wb"`, q)
 	}
 	b.types("enter")
 	b.shows("ENDPOINT", "STATE", ">31.1.1.1:8080", "20.0.0.0:80/tcp", "esc services")
 	if q := d.asked(); q.Get("service") != "20.0.0.0:80/tcp" || q.Get("endpoints") != "true" || q.Has("match") && q.Get("match") != "" {
-		t.Errorf("%v", q)
+		t.Errorf(`got %v, want q.Get("service") == "20.0.0.0:80/tcp", `+
+			`q.Get("endpoints") == "true", not q.Has("match") or no q.Get("match")`,
+			q)
 	}
 	b.types("down", "enter", "n")
 	b.shows(">31.1.1.2:8080", "down")
@@ -331,7 +333,7 @@ func TestTopProgram(t *testing.T) {
 	select {
 	case err := <-done:
 		if err != nil || b.failed != nil {
-			t.Error(err, b.failed)
+			t.Errorf("got %v %v, want no error, b.failed == nil", err, b.failed)
 		}
 	case <-time.After(10 * time.Second):
 		t.Fatal("q does not end it")
@@ -384,10 +386,10 @@ func TestShort(t *testing.T) {
 	}
 	g := utf8Glyphs()
 	if got := g.sparkline([]float32{9, 0, 1, 4, 8}, 4); got != " ▂▅█" {
-		t.Errorf("%q", got)
+		t.Errorf(`got %q, want " ▂▅█"`, got)
 	}
 	if got := g.sparkline([]float32{0, 0}, 4); got != "    " {
-		t.Errorf("%q", got)
+		t.Errorf(`got %q, want "    "`, got)
 	}
 }
 
@@ -396,6 +398,6 @@ func TestShort(t *testing.T) {
 func TestOneWord(t *testing.T) {
 	t.Parallel()
 	if got := oneWord("a\x1b[31m\u009b2J\u202eb\n\x7fc"); got != "a[31m2Jbc" {
-		t.Errorf("%q", got)
+		t.Errorf(`got %q, want "a[31m2Jbc"`, got)
 	}
 }

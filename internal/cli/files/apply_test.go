@@ -35,7 +35,7 @@ func TestApplyNothingToConfirm(t *testing.T) {
 	s := clitest.NewServer(t, 200, `{"result":"Success","revision":7,"unchanged":1,"changes":[]}`)
 	got := clitest.Run(t, oneYAML, s.Args("apply -f - --confirm=5")...)
 	if want := (clitest.Result{Stdout: "unchanged: there is no change to confirm\n"}); got != want {
-		t.Errorf("%+v", got)
+		t.Errorf("got %+v, want %+v", got, want)
 	}
 }
 
@@ -44,7 +44,7 @@ func TestConfirmed(t *testing.T) {
 	t.Parallel()
 	s := clitest.NewServer(t, 200, `{"result":"Success","message":"revision 9 confirmed by root"}`)
 	if got := clitest.Run(t, "", s.Args("confirm")...); got != (clitest.Result{Stdout: "revision 9 confirmed by root\n"}) {
-		t.Errorf("%+v", got)
+		t.Errorf(`got %+v, want clitest.Result{Stdout: "revision 9 confirmed by root\n"}`, got)
 	}
 }
 
@@ -70,7 +70,9 @@ func TestApply(t *testing.T) {
 		s := clitest.NewServer(t, 200, applied)
 		got := clitest.Run(t, tc.stdin, s.Args(tc.args)...)
 		if got != (clitest.Result{Stdout: "success: revision 7: 1 added, 0 changed, 0 removed, 1 unchanged\n"}) || len(s.Requests) != 1 {
-			t.Errorf("%s: %+v %q", tc.args, got, s.Requests)
+			t.Errorf(`%s: got %+v %q, want got == clitest.Result{Stdout: "success: revision 7: 1 added, `+
+				`0 changed, 0 removed, 1 unchanged\n"}, len(s.Requests) == 1`,
+				tc.args, got, s.Requests)
 			continue
 		}
 		if diff := cmp.Diff("POST /netlox/v1/config/apply "+tc.want, s.Requests[0]); diff != "" {
@@ -113,7 +115,7 @@ func TestApplyRefused(t *testing.T) {
 		}
 	}
 	if got := clitest.Run(t, "", s.Args("apply -f /nowhere")...); got.Code != session.ExitUsage || !strings.Contains(got.Stderr, "/nowhere: no such file") {
-		t.Errorf("%+v", got)
+		t.Errorf(`got %+v, want got.Code == session.ExitUsage, "/nowhere: no such file" in got.Stderr`, got)
 	}
 	if len(s.Requests) > 0 {
 		t.Errorf("requests were made: %q", s.Requests)
@@ -169,15 +171,15 @@ func TestPlan(t *testing.T) {
 		t.Error(diff)
 	}
 	if len(s.Requests) != 1 || !strings.Contains(s.Requests[0], `"dryRun":true`) {
-		t.Errorf("%q", s.Requests)
+		t.Errorf("got %q, want len(s.Requests) == 1, `\"dryRun\":true` in s.Requests[0]", s.Requests)
 	}
 	s = clitest.NewServer(t, 200, `{"result":"Success","unchanged":1,"changes":[]}`)
 	if got := clitest.Run(t, oneYAML, s.Args("plan -f -")...); got != (clitest.Result{Stdout: "nothing to do\n"}) {
-		t.Errorf("%+v", got)
+		t.Errorf(`got %+v, want clitest.Result{Stdout: "nothing to do\n"}`, got)
 	}
 	for _, args := range []string{"plan", "plan -f /nowhere", "plan --no-such-flag", "plan -f - -p 0"} {
 		if got := clitest.Run(t, "", s.Args(args)...); got.Code != session.ExitRefused {
-			t.Errorf("%s: %+v", args, got)
+			t.Errorf("%s: got %+v, want got.Code == session.ExitRefused", args, got)
 		}
 	}
 }
@@ -187,7 +189,7 @@ func TestRevisions(t *testing.T) {
 	s := clitest.NewServer(t, 200, `{"revisionAttr":[{"revision":9,"time":"2026-01-02T03:04:05Z","who":"ann","from":"10.0.0.1","doing":"apply","created":1,"confirm":"2026-01-02T03:05:05Z"}]}`)
 	got := clitest.Run(t, "", s.Args("get revisions")...)
 	if got.Code != session.ExitOK || !strings.Contains(got.Stdout, "| ann | 10.0.0.1 |") {
-		t.Errorf("%+v", got)
+		t.Errorf(`got %+v, want got.Code == session.ExitOK, "| ann | 10.0.0.1 |" in got.Stdout`, got)
 	}
 	for args, want := range map[string]string{
 		"rollback 7 --managed": `POST /netlox/v1/config/rollback {"managed":true,"revision":7}`,
@@ -199,10 +201,10 @@ func TestRevisions(t *testing.T) {
 		s.Requests = nil
 		got := clitest.Run(t, "", s.Args(args)...)
 		if last := s.Requests[len(s.Requests)-1]; got.Code != session.ExitOK || last != want {
-			t.Errorf("%s: %+v %s", args, got, last)
+			t.Errorf("%s: got %+v %s, want got.Code == session.ExitOK, last == want", args, got, last)
 		}
 	}
 	if got := clitest.Run(t, "", s.Args("rollback x")...); got.Code != session.ExitUsage {
-		t.Errorf("%+v", got)
+		t.Errorf("got %+v, want got.Code == session.ExitUsage", got)
 	}
 }

@@ -44,17 +44,17 @@ spec:
 	}
 	note := path + ":4: a service of the firewall mark 7 has no address: create one for each VIP, with --mark\n"
 	if got := clitest.Run(t, "", "import", "ipvsadm", path); got != (clitest.Result{Stdout: want, Stderr: note}) {
-		t.Errorf("%+v", got)
+		t.Errorf("got %+v, want clitest.Result{Stdout: want, Stderr: note}", got)
 	}
 	if got := clitest.Run(t, "", "import", "ipvsadm", path, "--strict"); got.Code != session.ExitRefused || got.Stdout != "" || !strings.HasPrefix(got.Stderr, note) {
-		t.Errorf("%+v", got)
+		t.Errorf("got %+v, want got.Code == session.ExitRefused, no got.Stdout, got.Stderr begins with note", got)
 	}
 	for args, says := range map[string]string{
 		"import nginx -": "is unknown", "import nft -": "contains no service", "import ipvsadm /nowhere": "no such file", "import nft": "accepts 2 arg",
 		"export nginx": "is unknown (allowed: ipvsadm)",
 	} {
 		if got := clitest.Run(t, "", strings.Fields(args)...); got.Code == session.ExitOK || got.Stdout != "" || !strings.Contains(got.Stderr, says) {
-			t.Errorf("%s: %+v", args, got)
+			t.Errorf("%s: got %+v, want got.Code != session.ExitOK, no got.Stdout, says in got.Stderr", args, got)
 		}
 	}
 }
@@ -67,9 +67,9 @@ func TestExport(t *testing.T) {
 	const text, note = "-A -t 10.0.0.1:80 -s wlc\n-a -t 10.0.0.1:80 -r 192.168.0.1:8080 -m -w 3\n",
 		"3: service 10.0.0.1:90-99/tcp: IPVS has no ranges of ports: skipped\n"
 	if got := clitest.Run(t, "", s.Args("export ipvsadm")...); got != (clitest.Result{Stdout: text, Stderr: note}) {
-		t.Errorf("%+v", got)
+		t.Errorf("got %+v, want clitest.Result{Stdout: text, Stderr: note}", got)
 	}
 	if got := clitest.Run(t, "", s.Args("export ipvsadm --strict")...); got.Code != session.ExitRefused || got.Stdout != "" {
-		t.Errorf("%+v", got)
+		t.Errorf("got %+v, want got.Code == session.ExitRefused, no got.Stdout", got)
 	}
 }

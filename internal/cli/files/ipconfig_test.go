@@ -32,7 +32,8 @@ func TestInterfaces(t *testing.T) {
 	}
 	for range 3 {
 		if got := clitest.Run(t, "", s.Args("save -i -c "+dir)...); got != (clitest.Result{Stdout: "success: 3 lines of 2 interfaces in " + path + "\n"}) {
-			t.Fatalf("%+v", got)
+			t.Fatalf(`got %+v, want clitest.Result{Stdout: "success: 3 lines of 2 interfaces in " + path + "\n"}`,
+				got)
 		}
 	}
 	for _, at := range []string{"ipconfig/", "ipconfig.bk/"} {
@@ -53,7 +54,8 @@ func TestInterfaces(t *testing.T) {
 	} {
 		got := clitest.Run(t, "", applied.Args(args)...)
 		if request := applied.Requests[len(applied.Requests)-1]; got.Code != session.ExitOK || !strings.Contains(request, `"objects":`+want) {
-			t.Errorf("%s: %+v, %s", args, got, request)
+			t.Errorf("%s: got %+v, %s, want got.Code == session.ExitOK, `\"objects\":`+want in request",
+				args, got, request)
 		}
 	}
 	if err := os.WriteFile(filepath.Join(path, "eth0", "ipv4addr"), []byte("ip addr add 10.0.0.1/24 dev eth0\nreboot\n"), 0o600); err != nil {
@@ -72,7 +74,7 @@ func TestInterfaces(t *testing.T) {
 		"save -i -a": "none of the others can be",
 	} {
 		if got := clitest.Run(t, "", applied.Args(args)...); got.Code == session.ExitOK || !strings.Contains(got.Stderr, want) {
-			t.Errorf("%s: %+v", args, got)
+			t.Errorf("%s: got %+v, want got.Code != session.ExitOK, want in got.Stderr", args, got)
 		}
 	}
 	if all := strings.Join(applied.Requests[sent:], "\n"); strings.Contains(all, "POST") {
@@ -80,10 +82,10 @@ func TestInterfaces(t *testing.T) {
 	}
 	evil := clitest.NewServer(t, 200, `{"ipAttr":[{"dev":"../../x","ipAddress":["10.0.0.1/24"]}]}`)
 	if got := clitest.Run(t, "", evil.Args("save -i -c "+dir)...); got.Code == session.ExitOK || content("ipconfig/vlan100/type") == "" {
-		t.Errorf("%+v", got)
+		t.Errorf(`got %+v, want got.Code != session.ExitOK, content("ipconfig/vlan100/type") not empty`, got)
 	}
 	if list, err := os.ReadDir(dir); err != nil || len(list) != 2 {
-		t.Errorf("%v %v", list, err)
+		t.Errorf("got %v %v, want no error, len(list) == 2", list, err)
 	}
 }
 
@@ -97,7 +99,7 @@ func TestInterfacesLeftOut(t *testing.T) {
 		Stderr: "Warning: routes not saved: 1, which have a link-local gateway, such as fe80::1: routes of loxilb name no interface\n" +
 			"Warning: routes not saved: 1, which have a metric: routes of loxilb have the default one\n"}
 	if got := clitest.Run(t, "", s.Args("save -i -c "+dir)...); got != want {
-		t.Errorf("%+v", got)
+		t.Errorf("got %+v, want %+v", got, want)
 	}
 }
 
@@ -117,7 +119,8 @@ func TestInterfacesThatNeedOthers(t *testing.T) {
 	s := clitest.NewServer(t, 200, `{"result":"Success","changes":[]}`)
 	got := clitest.Run(t, "", s.Args("apply --ip "+dir)...)
 	if request := s.Requests[len(s.Requests)-1]; got.Code != session.ExitOK || !strings.Contains(request, `"spec":{"dev":"eth0","tagged":true}`) {
-		t.Errorf("%+v, %s", got, request)
+		t.Errorf("got %+v, %s, want got.Code == session.ExitOK, `\"spec\":{\"dev\":\"eth0\",\"tagged\":true}` in request",
+			got, request)
 	}
 }
 
@@ -140,7 +143,8 @@ func TestInterfaceFilesThatAreNone(t *testing.T) {
 		}
 		for _, args := range []string{"apply --per-intf eth0 -c " + dir, "apply -i " + dir} {
 			if got := clitest.Run(t, "", s.Args(args)...); got.Code == session.ExitOK || !strings.Contains(got.Stderr, dir+"/eth0/ipv4addr") {
-				t.Errorf("%s, %s: %+v", name, args, got)
+				t.Errorf(`got %s, %s: %+v, want got.Code != session.ExitOK, dir+"/eth0/ipv4addr" in got.Stderr`,
+					name, args, got)
 			}
 		}
 		if err := make(dir + "/one.yaml"); err != nil {

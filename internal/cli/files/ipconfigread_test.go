@@ -124,7 +124,8 @@ func TestTunnelFrom(t *testing.T) {
 		r.Read("f", c.text)
 		r.Finish()
 		if good := len(r.Wrong) == 0; good != c.good || !good && !strings.HasPrefix(r.Wrong.Error(), "f:1:1: local ") {
-			t.Errorf("%s: %v", c.text, r.Wrong)
+			t.Errorf(`%s: got %v, want good == c.good, good or r.Wrong.Error() begins with "f:1:1: local "`,
+				c.text, r.Wrong)
 		}
 	}
 }
@@ -148,7 +149,7 @@ func TestLines(t *testing.T) {
 		r := &interfaceReader{}
 		r.Read("f", line+"\n\n")
 		if got := strings.Join(said(r), "; "); got != want || len(r.Wrong) > 0 {
-			t.Errorf("%s: %s, %v", line, got, r.Wrong)
+			t.Errorf("%s: got %s, %v, want got == want, no r.Wrong", line, got, r.Wrong)
 		}
 	}
 	for line, want := range map[string]string{
@@ -200,7 +201,7 @@ func FuzzRead(f *testing.F) {
 		r.Read("f", text)
 		for _, o := range r.Objects {
 			if !json.Valid(o.Spec) {
-				t.Errorf("%s", o.Spec)
+				t.Errorf("got %s, want json.Valid(o.Spec)", o.Spec)
 			}
 		}
 	})

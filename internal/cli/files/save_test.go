@@ -25,37 +25,44 @@ func TestSave(t *testing.T) {
 	}
 	for range 3 {
 		if got := clitest.Run(t, "", s.Args("save -l -c "+dir)...); got != (clitest.Result{Stdout: "success: 1 object saved to " + dir + "/lbconfig.txt\n"}) {
-			t.Fatalf("%+v", got)
+			t.Fatalf(`got %+v, want clitest.Result{Stdout: "success: 1 object saved to " + dir + "/lbconfig.txt\n"}`,
+				got)
 		}
 	}
 	if want := `{"lbAttr":[` + spec + "]}\n"; content("lbconfig.txt") != want || content("lbconfig.txt.bk") != want {
-		t.Errorf("%q", content("lbconfig.txt"))
+		t.Errorf(`got %q, want content("lbconfig.txt") == want, content("lbconfig.txt.bk") == want`,
+			content("lbconfig.txt"))
 	}
 	if !strings.HasPrefix(s.Requests[0], "GET /netlox/v1/config/objects?kind=Loadbalancer") {
-		t.Errorf("%q", s.Requests)
+		t.Errorf(`got %q, want s.Requests[0] begins with "GET /netlox/v1/config/objects?kind=Loadbalancer"`,
+			s.Requests)
 	}
 	if got := clitest.Run(t, "", s.Args("save -a --config-path="+dir)...); got.Code != session.ExitOK || strings.Count(got.Stdout, "success") != 7 || !strings.HasPrefix(content("FWconfig.txt"), `{"fwAttr":[`) || !strings.HasPrefix(content("EPconfig.txt"), `{"Attr":[`) {
-		t.Errorf("%+v", got)
+		t.Errorf(`got %+v, want got.Code == session.ExitOK, strings.Count(got.Stdout, "success") == 7, `+
+			"content(\"FWconfig.txt\") begins with `{\"fwAttr\":[`, content(\"EPconfig.txt\") begins with `{\"Attr\":[`",
+			got)
 	}
 	if got := clitest.Run(t, "", s.Args("save -f "+dir+"/all.yaml")...); got.Code != session.ExitOK || !strings.HasPrefix(content("all.yaml"), "apiVersion: netlox/v1\nkind: Loadbalancer\nspec:\n") {
-		t.Errorf("%+v %s", got, content("all.yaml"))
+		t.Errorf("got %+v %s, want got.Code == session.ExitOK, "+
+			`content("all.yaml") begins with "apiVersion: netlox/v1\nkind: Loadbalancer\nspec:\n"`,
+			got, content("all.yaml"))
 	}
 	if !strings.HasPrefix(content("BFDconfig.txt"), `{"Attr":[`) {
-		t.Error(content("BFDconfig.txt"))
+		t.Errorf("got %v, want content(\"BFDconfig.txt\") begins with `{\"Attr\":[`", content("BFDconfig.txt"))
 	}
 	if info, err := os.Stat(dir + "/all.yaml"); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("%v %v", info.Mode(), err)
+		t.Errorf("got %v %v, want no error, info.Mode().Perm() == 0o600", info.Mode(), err)
 	}
 	for args, want := range map[string]string{
 		"save": "at least one of the flags", "save -a -l": "none of the others can be",
 		"save -l -c /dev/null/x": "cannot create the folder of the files: mkdir /dev/null: not a directory", "save -l -c /proc": "/proc/lbconfig.txt is unchanged",
 	} {
 		if got := clitest.Run(t, "", s.Args(args)...); got.Code == session.ExitOK || !strings.Contains(got.Stderr, want) {
-			t.Errorf("%s: %+v", args, got)
+			t.Errorf("%s: got %+v, want got.Code != session.ExitOK, want in got.Stderr", args, got)
 		}
 	}
 	if got := clitest.Run(t, "", s.Args("save -a -c "+dir+"/new/folder")...); got.Code != session.ExitOK {
-		t.Errorf("%+v", got)
+		t.Errorf("got %+v, want got.Code == session.ExitOK", got)
 	}
 	if content("new/folder/lbconfig.txt") != content("lbconfig.txt") {
 		t.Error("the new folder has something else")
@@ -63,9 +70,9 @@ func TestSave(t *testing.T) {
 	refusing := clitest.NewServer(t, 503, `{"code":503,"message":"x","result":"x"}`)
 	before := content("lbconfig.txt")
 	if got := clitest.Run(t, "", refusing.Args("save -l -c "+dir)...); got.Code != session.ExitRefused || content("lbconfig.txt") != before {
-		t.Errorf("%+v", got)
+		t.Errorf(`got %+v, want got.Code == session.ExitRefused, content("lbconfig.txt") == before`, got)
 	}
 	if list, err := os.ReadDir(dir); err != nil || len(list) != 10 {
-		t.Errorf("%v %v", list, err)
+		t.Errorf("got %v %v, want no error, len(list) == 10", list, err)
 	}
 }

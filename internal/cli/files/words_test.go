@@ -84,7 +84,7 @@ func TestSavedWords(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "all.yaml")
 	s := clitest.NewServer(t, 200, savedNumbers)
 	if got := clitest.Run(t, "", s.Args("save -f "+file)...); got.Code != session.ExitOK {
-		t.Fatalf("%+v", got)
+		t.Fatalf("got %+v, want got.Code == session.ExitOK", got)
 	}
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -95,7 +95,7 @@ func TestSavedWords(t *testing.T) {
 	}
 	s = clitest.NewServer(t, 200, `{"result":"Success","changes":[]}`)
 	if got := clitest.Run(t, "", s.Args("apply -f "+file)...); got != (clitest.Result{Stdout: "unchanged\n"}) {
-		t.Fatalf("%+v", got)
+		t.Fatalf(`got %+v, want clitest.Result{Stdout: "unchanged\n"}`, got)
 	}
 	type object struct {
 		Kind string         `json:"kind"`
@@ -126,7 +126,9 @@ func TestWrongWords(t *testing.T) {
 	s := clitest.NewServer(t, 200, `{"result":"Success","changes":[]}`)
 	got := clitest.Run(t, "apiVersion: netlox/v1\nkind: Firewall\nspec:\n  ruleArguments:\n    Protocol: tpc\n", s.Args("apply -f -")...)
 	if got.Code != session.ExitRefused || len(s.Requests) != 0 || !strings.Contains(got.Stderr, `-:5:15: protocol "tpc" is not a protocol`) {
-		t.Errorf("%+v %q", got, s.Requests)
+		t.Errorf("got %+v %q, want got.Code == session.ExitRefused, no s.Requests, "+
+			"`-:5:15: protocol \"tpc\" is not a protocol` in got.Stderr",
+			got, s.Requests)
 	}
 }
 

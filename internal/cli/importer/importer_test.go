@@ -120,11 +120,11 @@ func TestIPVSRoundTrip(t *testing.T) {
 	}
 	text, notes := IPVS(services)
 	if len(notes) > 0 {
-		t.Errorf("%v", notes)
+		t.Errorf("got %v, want no notes", notes)
 	}
 	r, err := Read("ipvsadm", text)
 	if err != nil || len(r.Services) != len(services) {
-		t.Fatalf("%v %s\n%s", err, text, dump(r))
+		t.Fatalf("got %v %s\n%s, want no error, len(r.Services) == len(services)", err, text, dump(r))
 	}
 	for i := range services {
 		if got, want := r.Services[i].String(), services[i].String(); got != want {
@@ -145,7 +145,7 @@ func TestIPVSLeavesOut(t *testing.T) {
 	}
 	text, notes := IPVS([]lb.Service{s, one})
 	if want := "-A -t 10.0.0.1:80 -s wrr\n-a -t 10.0.0.1:80 -r 192.168.0.1:80 -m -w 1\n"; text != want {
-		t.Error(text)
+		t.Errorf("got %v, want %v", text, want)
 	}
 	got := fmt.Sprint(notes)
 	for _, want := range []string{"ranges of ports", "no algorithm random", "keeps the client's address", "no probes", "no backups"} {
@@ -176,7 +176,7 @@ func FuzzRead(f *testing.F) {
 		}
 		for _, n := range r.Notes {
 			if n.Line < 0 || n.Text == "" {
-				t.Fatalf("%+v", n)
+				t.Fatalf("got %+v, want n.Line >= 0, n.Text not empty", n)
 			}
 		}
 	})

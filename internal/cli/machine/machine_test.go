@@ -29,7 +29,8 @@ func TestMachine(t *testing.T) {
 	} {
 		s := clitest.NewServer(t, 200, tc.body)
 		if got := clitest.Run(t, "", s.Args(tc.args)...); got != (clitest.Result{Stdout: tc.want}) {
-			t.Errorf("%s: %d %s\n%s", tc.args, got.Code, got.Stderr, got.Stdout)
+			t.Errorf("%s: got %d %s\n%s, want got == clitest.Result{Stdout: tc.want}",
+				tc.args, got.Code, got.Stderr, got.Stdout)
 		}
 		if want := "GET /netlox/v1/" + tc.path; len(s.Requests) != 1 || s.Requests[0] != want {
 			t.Errorf("%s asked %q", tc.args, s.Requests)
@@ -44,10 +45,12 @@ func TestSetLogLevel(t *testing.T) {
 	t.Parallel()
 	s := clitest.NewServer(t, 200, clitest.Success)
 	if got := clitest.Run(t, "", s.Args("set log-level critical")...); got != (clitest.Result{Stdout: "success\n"}) {
-		t.Errorf("%+v", got)
+		t.Errorf(`got %+v, want clitest.Result{Stdout: "success\n"}`, got)
 	}
 	if got := clitest.Run(t, "", s.Args("set loglevel loud")...); got.Code != session.ExitUsage || !strings.Contains(got.Stderr, `log level "loud" is unknown (allowed: trace, debug`) {
-		t.Errorf("%+v", got)
+		t.Errorf("got %+v, want got.Code == session.ExitUsage, "+
+			"`log level \"loud\" is unknown (allowed: trace, debug` in got.Stderr",
+			got)
 	}
 	if want := `POST /netlox/v1/config/params {"logLevel":"critical"}`; len(s.Requests) != 1 || s.Requests[0] != want {
 		t.Errorf("asked %q", s.Requests)

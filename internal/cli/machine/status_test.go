@@ -56,7 +56,7 @@ func TestStatusOfNothing(t *testing.T) {
 	} {
 		r := clitest.Run(t, "", s.Args(args)...)
 		if (r.Code == session.ExitRefused) != (want != "") || !strings.Contains(r.Stderr, want) {
-			t.Errorf("%s: %+v", args, r)
+			t.Errorf(`%s: got %+v, want r.Code == session.ExitRefused == want != "", want in r.Stderr`, args, r)
 		}
 	}
 }
@@ -82,25 +82,27 @@ func TestWatchEvents(t *testing.T) {
 		done <- cli.Main(ctx, session.Env{Stdout: out, Stderr: &errs}, s.Args("get events -w --kind=link"))
 	}()
 	if line := <-out.Out; line != "2020-01-02T03:04:05Z  link       interface eth0 (2) added\n" {
-		t.Errorf("%q", line)
+		t.Errorf(`got %q, want "2020-01-02T03:04:05Z  link       interface eth0 (2) added\n"`, line)
 	}
 	hold <- struct{}{} // ended by the server
 	if code := <-done; code != session.ExitUnreachable || !strings.Contains(errs.String(), "3 events lost") || !strings.Contains(errs.String(), "the event stream ended: the token has ended\n") {
-		t.Errorf("%d %s", code, errs.String())
+		t.Errorf(`got %d %s, want code session.ExitUnreachable, "3 events lost" in errs, `+
+			`"the event stream ended: the token has ended\n" in errs`,
+			code, errs.String())
 	}
 	if accept != "text/event-stream kind=link&limit=0" {
-		t.Error(accept)
+		t.Errorf(`got %v, want "text/event-stream kind=link&limit=0"`, accept)
 	}
 	errs.Reset()
 	go func() {
 		done <- cli.Main(ctx, session.Env{Stdout: out, Stderr: &errs}, s.Args("get events -w -o json"))
 	}()
 	if line := <-out.Out; !strings.HasPrefix(line, `{"seq":7`) || strings.Count(line, "\n") != 1 {
-		t.Errorf("%q", line)
+		t.Errorf("got %q, want line begins with `{\"seq\":7`, strings.Count(line, \"\\n\") == 1", line)
 	}
 	cancel() // ended by the user
 	if code := <-done; code != session.ExitOK {
-		t.Errorf("%d %s", code, errs.String())
+		t.Errorf("got %d %s, want code session.ExitOK", code, errs.String())
 	}
 	close(hold)
 }

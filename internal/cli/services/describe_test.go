@@ -24,7 +24,9 @@ func TestProblemOfEndpoint(t *testing.T) {
 	twice.Name = "10.0.0.1_none_80"
 	if got := problemsOf(e, nil, append(down, twice)); got != "Problems:\n"+session.Clock(at)+"  endpoint 10.0.0.1:80 is down: connection refused, 3 of 3; last check "+
 		session.Clock(at.Add(time.Second))+": accepts connections, 1 of 2\n" {
-		t.Errorf("%q", got)
+		t.Errorf(`got %q, want "Problems:\n"+session.Clock(at)+" endpoint 10.0.0.1:80 is down: connection refused, `+
+			`3 of 3; last check "+ session.Clock(at.Add(time.Second))+": accepts connections, 1 of 2\n"`,
+			got)
 	}
 	down[0].Evidence = "connection refused, 1 of 3"
 	if got := problemsOf(e, nil, down); strings.Contains(got, "last check") {

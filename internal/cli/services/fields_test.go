@@ -46,7 +46,7 @@ func TestFieldFlags(t *testing.T) {
 		s := clitest.NewServer(t, 200, clitest.Success)
 		args := append(s.Args("create lb 1.1.1.1 --tcp=1:1 --endpoints=2.2.2.2:1"), "--"+field.Flag+"="+want[0])
 		if got := clitest.Run(t, "", args...); got.Code != session.ExitOK {
-			t.Errorf("%v: %+v", args, got)
+			t.Errorf("%v: got %+v, want got.Code == session.ExitOK", args, got)
 			continue
 		}
 		_, body, _ := strings.Cut(s.Requests[0], "{")
@@ -74,6 +74,8 @@ func TestFieldFlags(t *testing.T) {
 	s := clitest.NewServer(t, 200, clitest.Success)
 	clitest.Run(t, "", s.Args("create lb 1.1.1.1 --tcp=1:1 --endpoints=2.2.2.2:1 --snat=10.0.0.1 --snat=10.0.0.2,10.0.0.3 --egress --name=")...)
 	if len(s.Requests) != 1 || !strings.Contains(s.Requests[0], `"snatIPs":["10.0.0.1","10.0.0.2","10.0.0.3"]`) || !strings.Contains(s.Requests[0], `"egress":true`) {
-		t.Errorf("%q", s.Requests)
+		t.Errorf("got %q, want len(s.Requests) == 1, `\"snatIPs\":[\"10.0.0.1\",\"10.0.0.2\",\"10.0.0.3\"]` in s.Requests[0], "+
+			"`\"egress\":true` in s.Requests[0]",
+			s.Requests)
 	}
 }

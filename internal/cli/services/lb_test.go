@@ -57,7 +57,7 @@ func TestDescribe(t *testing.T) {
 		t.Error(diff) // one request for any number of services, and none to a server without status
 	}
 	if r := clitest.Run(t, "", s.Args("describe lb none")...); r.Code != session.ExitRefused || !strings.Contains(r.Stderr, `service "none" not found`) || r.Stdout != "" {
-		t.Errorf("%+v", r)
+		t.Errorf("got %+v, want code session.ExitRefused, `service \"none\" not found` in r.Stderr, no r.Stdout", r)
 	}
 }
 
@@ -68,7 +68,7 @@ func TestCreateLeniently(t *testing.T) {
 	s := clitest.NewServer(t, 200, clitest.Success)
 	got := clitest.Run(t, "", s.Args("create lb 1.1.1.1 --tcp=1:1 --mode= --select= --endpoints=2.2.2.2:1,3.3.3.3:1,2.2.2.2:1,")...)
 	if want := (clitest.Result{Stdout: "success\n", Stderr: "Warning: endpoint 2.2.2.2 weight 1 is given twice\n"}); got != want {
-		t.Errorf("%+v", got)
+		t.Errorf("got %+v, want %+v", got, want)
 	}
 	if n := strings.Count(s.Requests[0], "endpointIP"); n != 2 {
 		t.Errorf("%d endpoints: %s", n, s.Requests[0])

@@ -72,16 +72,21 @@ func TestListed(t *testing.T) {
 		Continue string
 	}
 	if got := clitest.Run(t, "", s.Args("get lb --limit=2 -o json")...); json.Unmarshal([]byte(got.Stdout), &list) != nil || len(list.LbAttr) != 2 || list.Continue == "" {
-		t.Errorf("%+v", got)
+		t.Errorf("got %+v, want json.Unmarshal([]byte(got.Stdout), &list) == nil, len(list.LbAttr) == 2, list.Continue not empty",
+			got)
 	}
 	if got := clitest.Run(t, "", s.Args("get lb nope dns")...); got.Code != session.ExitRefused || !strings.Contains(got.Stderr, `service "nope" not found: give its name, or its key`) || got.Stdout != "" {
-		t.Errorf("%+v", got)
+		t.Errorf("got %+v, want got.Code == session.ExitRefused, "+
+			"`service \"nope\" not found: give its name, or its key` in got.Stderr, no got.Stdout",
+			got)
 	}
 	// The server gets the whole query, so it can return less.
 	s.Requests = nil
 	clitest.Run(t, "", s.Args("get lb web -l mode=dsr --sort-by=-port --limit=5")...)
 	if len(s.Requests) != 1 || !strings.Contains(s.Requests[0], "limit=5&name=web&selector=serviceArguments.mode+in+%283%29&sortBy=-serviceArguments.port") {
-		t.Errorf("%q", s.Requests)
+		t.Errorf("got %q, want len(s.Requests) == 1, "+
+			`"limit=5&name=web&selector=serviceArguments.mode+in+%%283%%29&sortBy=-serviceArguments.port" in s.Requests[0]`,
+			s.Requests)
 	}
 }
 
@@ -102,7 +107,8 @@ func TestCompletion(t *testing.T) {
 		got := clitest.Run(t, "", line...)
 		text := strings.Join(strings.Fields(got.Stdout), " ")
 		if !strings.HasPrefix(text, strings.TrimSuffix(want, ":4")) || !strings.Contains(text, ":4") {
-			t.Errorf("%s: %s %s", args, text, got.Stderr)
+			t.Errorf(`%s: got %s %s, want text begins with strings.TrimSuffix(want, ":4"), ":4" in text`,
+				args, text, got.Stderr)
 		}
 	}
 }

@@ -49,7 +49,9 @@ func TestRatesOfEndpoint(t *testing.T) {
 	text := strings.Join(strings.Fields(got.Stdout), " ")
 	if !strings.Contains(text, "Rates over the last 5 s:") || !strings.Contains(text, "20.20.20.1:80/tcp > 31.31.31.1:80 | 7 | 12 |") ||
 		!strings.Contains(text, "20.20.20.2:80/tcp > 31.31.31.1:80 | 7 | 12 |") || strings.Contains(text, "31.31.31.9") {
-		t.Errorf("%+v", got)
+		t.Errorf(`got %+v, want "Rates over the last 5 s:" in text, "20.20.20.1:80/tcp > 31.31.31.1:80 | 7 | 12 |" in text, `+
+			`"20.20.20.2:80/tcp > 31.31.31.1:80 | 7 | 12 |" in text, no "31.31.31.9" in text`,
+			got)
 	}
 }
 
@@ -60,7 +62,8 @@ func TestSinceOfDrain(t *testing.T) {
 	s := clitest.NewServer(t, 200, `{"Attr":[{"hostName":"31.31.31.1","name":"31.31.31.1_tcp_80","probeType":"tcp","probePort":80,"currState":"ok","observedState":"drained","since":"2020-01-02T03:04:05Z"}]}`)
 	for _, args := range []string{"get endpoint", "describe endpoint 31.31.31.1"} {
 		if got := clitest.Run(t, "", s.Args(args)...); got.Code != 0 || strings.Contains(got.Stdout, "2020-01-02") || !strings.Contains(got.Stdout, "drained") {
-			t.Errorf("%s: %+v", args, got)
+			t.Errorf(`%s: got %+v, want got.Code == 0, no "2020-01-02" in got.Stdout, "drained" in got.Stdout`,
+				args, got)
 		}
 	}
 	s.Body = `{"drainAttr":[{"endpoint":"31.31.31.1:80","connections":3,"sockets":0,"rate":200}]}`

@@ -35,7 +35,7 @@ func (f *FieldFlags[T, O]) Register(cmd *cobra.Command) {
 					names = append(names, w.Word+"\t"+w.Help)
 				}
 			}
-			_ = cmd.RegisterFlagCompletionFunc(field.Flag, cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp)) // fails for a flag that is not there
+			_ = cmd.RegisterFlagCompletionFunc(field.Flag, cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp)) // fails for a missing flag
 		}
 	}
 }

@@ -194,7 +194,7 @@ func (k *Kind[L, T]) checkWords(where listing.Selector) error {
 type page[T any] struct {
 	whole []byte            // the answer
 	items []json.RawMessage // the selected ones
-	list  []T               // likewise
+	list  []T               // the selected ones, decoded
 	all   bool              // that is all
 	next  string            // where the next page begins
 }

@@ -18,12 +18,12 @@ func TestOddTemplates(t *testing.T) {
 		t.Fatal(err)
 	}
 	if out, err := f.execute(document); err == nil || !strings.Contains(err.Error(), "invalid template") {
-		t.Errorf("%q %v", out, err)
+		t.Errorf(`got %q %v, want an error, "invalid template" in the error`, out, err)
 	}
 	if f, err = parseFormat("custom-columns=A:"+odd, true); err != nil {
 		t.Fatal(err)
 	}
 	if cells, err := f.row(document); err == nil || !strings.Contains(err.Error(), "invalid template") {
-		t.Errorf("%q %v", cells, err)
+		t.Errorf(`got %q %v, want an error, "invalid template" in the error`, cells, err)
 	}
 }

@@ -68,7 +68,7 @@ func TestConntrackStreams(t *testing.T) {
 			t.Errorf("%s: ended too early: %s", tc.args, errs.String())
 		case more <- struct{}{}:
 			if code := <-done; code != session.ExitOK {
-				t.Errorf("%s: %d %s", tc.args, code, errs.String())
+				t.Errorf("%s: got %d %s, want code session.ExitOK", tc.args, code, errs.String())
 			}
 		}
 	}
@@ -80,15 +80,16 @@ func TestConntrackBreaksOff(t *testing.T) {
 	t.Parallel()
 	s := clitest.NewServer(t, 200, `{"ctAttr":[`+fmt.Sprintf(connection, 1)+",")
 	if r := clitest.Run(t, "", s.Args("get ct -o json")...); r.Code != session.ExitUnreachable || !strings.Contains(r.Stdout, `"sourcePort": 1`) || !strings.Contains(r.Stderr, "ended early") {
-		t.Errorf("%+v", r)
+		t.Errorf("got %+v, want code session.ExitUnreachable, `\"sourcePort\": 1` in r.Stdout, \"ended early\" in r.Stderr",
+			r)
 	}
 	s = clitest.NewServer(t, 200, `{"result":"Error: not now"}`)
 	if r := clitest.Run(t, "", s.Args("get ct")...); r.Code != session.ExitRefused || r.Stderr != "Error: Error: not now\n" {
-		t.Errorf("%+v", r)
+		t.Errorf(`got %+v, want code session.ExitRefused, r.Stderr == "Error: Error: not now\n"`, r)
 	}
 	s = clitest.NewServer(t, 503, `{"code":503,"message":"not now","result":"not now"}`)
 	if r := clitest.Run(t, "", s.Args("get ct")...); r.Code != session.ExitRefused || r.Stderr != "Error: not now\n" {
-		t.Errorf("%+v", r)
+		t.Errorf(`got %+v, want code session.ExitRefused, r.Stderr == "Error: not now\n"`, r)
 	}
 }
 
@@ -107,9 +108,13 @@ func TestWatchConntracks(t *testing.T) {
 	const want = "2020-01-02T03:04:05Z  opened   tcp   10.0.0.1:1000 > 20.20.20.1:80  31.31.31.1:8080 from 30.30.30.1:1000  web\n" +
 		"2020-01-02T03:04:06Z  ended    tcp   10.0.0.1:1000 > 20.20.20.1:80  31.31.31.1:8080  web  reset by client  in 5 packets, 500 bytes  out 4 packets, 400 bytes  (sampled 1 of 16 connections)\n"
 	if r.Code != session.ExitUnreachable || r.Stdout != want || !strings.Contains(r.Stderr, "3 events not shown because of sampling, and 2 lost") {
-		t.Errorf("%+v", r)
+		t.Errorf("got %+v, want code session.ExitUnreachable, r.Stdout == want, "+
+			`"3 events not shown because of sampling, and 2 lost" in r.Stderr`,
+			r)
 	}
 	if !strings.HasPrefix(asked, "text/event-stream /netlox/v1/config/conntrack/events ") || !strings.Contains(asked, "vip=20.20.20.1") || !strings.Contains(asked, "rate=500") {
-		t.Error(asked)
+		t.Errorf(`got %v, want asked begins with "text/event-stream /netlox/v1/config/conntrack/events ", `+
+			`"vip=20.20.20.1" in asked, "rate=500" in asked`,
+			asked)
 	}
 }

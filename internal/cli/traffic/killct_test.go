@@ -29,14 +29,16 @@ func TestKillCT(t *testing.T) {
 			s := &clitest.Server{Server: httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				q := r.URL.Query()
 				if r.Method != http.MethodDelete || q.Get("source") != "10.0.0.1" || q.Get("rate") != "50" {
-					t.Errorf("%s %s", r.Method, r.URL)
+					t.Errorf("got %s %s, want r.Method == http.MethodDelete, "+
+						`q.Get("source") == "10.0.0.1", q.Get("rate") == "50"`,
+						r.Method, r.URL)
 				}
 				_, _ = io.WriteString(w, answers[q.Get("from")])
 			}))}
 			t.Cleanup(s.Close)
 			r := clitest.Run(t, "", s.Args("kill ct --source=10.0.0.1 --rate=50 -o "+output)...)
 			if r.Code != session.ExitOK || r.Stdout != want {
-				t.Errorf("%+v", r)
+				t.Errorf("got %+v, want code session.ExitOK, r.Stdout == want", r)
 			}
 		})
 	}

@@ -23,14 +23,14 @@ func TestLogin(t *testing.T) {
 	s := clitest.NewServer(t, 200, `{"token":"s3cret-token"}`)
 	got := clitest.RunWith(t, file, "ann\nmy password\n", s.WithoutToken("set login")...)
 	if got != (clitest.Result{Stdout: "Login Success\n", Stderr: "Enter ID: Enter Password: "}) {
-		t.Errorf("%+v", got)
+		t.Errorf(`got %+v, want clitest.Result{Stdout: "Login Success\n", Stderr: "Enter ID: Enter Password: "}`, got)
 	}
 	if want := `POST /netlox/v1/auth/login {"password":"my password","username":"ann"}`; len(s.Requests) != 1 || s.Requests[0] != want {
 		t.Errorf("asked %q", s.Requests)
 	}
 	info, err := os.Stat(file)
 	if err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("%v %v", info.Mode(), err)
+		t.Errorf("got %v %v, want no error, info.Mode().Perm() == 0o600", info.Mode(), err)
 	}
 	s.Body = `{"version":"1"}`
 	if got := clitest.RunWith(t, file, "", s.WithoutToken("get lbversion")...); got.Code != session.ExitOK || s.Auth != "s3cret-token" {
@@ -44,14 +44,14 @@ func TestLogin(t *testing.T) {
 		t.Errorf("the token is still there: %v", err)
 	}
 	if got := clitest.RunWith(t, file, "given\n", "set", "login", "--provider=manual"); got.Code != session.ExitOK {
-		t.Errorf("%+v", got)
+		t.Errorf("got %+v, want got.Code == session.ExitOK", got)
 	}
 	if data, err := os.ReadFile(file); err != nil || string(data) != "given\n" {
-		t.Errorf("%q %v", data, err)
+		t.Errorf(`got %q %v, want no error, string(data) == "given\n"`, data, err)
 	}
 	s.Code, s.Body = 401, `{"code":401,"message":"the request has no valid token"}`
 	if got := clitest.RunWith(t, file, "", s.WithoutToken("set logout")...); got.Code != session.ExitRefused || !strings.Contains(got.Stderr, "no valid token") {
-		t.Errorf("%+v", got)
+		t.Errorf(`got %+v, want got.Code == session.ExitRefused, "no valid token" in got.Stderr`, got)
 	}
 	if _, err := os.Stat(file); !os.IsNotExist(err) {
 		t.Errorf("a token that is over is still there: %v", err)
@@ -68,7 +68,7 @@ func TestLoginReplaces(t *testing.T) {
 	}
 	s := clitest.NewServer(t, 200, `{"token":"s3cret-token"}`)
 	if got := clitest.RunWith(t, file, "secret\n", s.WithoutToken("set login --user=ann --password-file=-")...); got.Code != session.ExitOK {
-		t.Errorf("%+v", got)
+		t.Errorf("got %+v, want got.Code == session.ExitOK", got)
 	}
 	if _, err := os.Stat(elsewhere); !os.IsNotExist(err) {
 		t.Errorf("the token went through the link: %v", err)
@@ -95,7 +95,7 @@ func TestLoginRefused(t *testing.T) {
 		{"set user ann", "", "nothing to change", session.ExitUsage},
 	} {
 		if got := clitest.RunWith(t, file, tc.stdin, s.WithoutToken(tc.args)...); got.Code != tc.code || !strings.Contains(got.Stderr, tc.message) || got.Stdout != "" {
-			t.Errorf("%s: %+v", tc.args, got)
+			t.Errorf("%s: got %+v, want got.Code == tc.code, tc.message in got.Stderr, no got.Stdout", tc.args, got)
 		}
 	}
 	if _, err := os.Stat(file); !os.IsNotExist(err) {
@@ -108,7 +108,7 @@ func TestUserCommands(t *testing.T) {
 	s := clitest.NewServer(t, 200, clitest.Success)
 	for _, args := range []string{"create user ann --role=operate", "set user 7 --role=admin", "set user 7 --password", "delete user 7"} {
 		if got := clitest.Run(t, "my password\n", s.Args(args)...); got.Code != session.ExitOK || got.Stdout != "success\n" {
-			t.Errorf("%s: %+v", args, got)
+			t.Errorf(`%s: got %+v, want got.Code == session.ExitOK, got.Stdout == "success\n"`, args, got)
 		}
 	}
 	if diff := cmp.Diff([]string{
@@ -122,10 +122,10 @@ func TestUserCommands(t *testing.T) {
 	s = clitest.NewServer(t, 200, `[{"id":3,"username":"ann","role":"view","created_at":"2026-01-02T03:04:05Z"}]`)
 	want := "| ID | NAME | ROLE |       CREATED        |\n|----|------|------|----------------------|\n|  3 | ann  | view | 2026-01-02T03:04:05Z |\n"
 	if got := clitest.Run(t, "", s.Args("get users")...); got != (clitest.Result{Stdout: want}) {
-		t.Errorf("%+v", got)
+		t.Errorf("got %+v, want clitest.Result{Stdout: want}", got)
 	}
 	if got := clitest.Run(t, "", s.Args("delete user bob")...); got.Code != session.ExitRefused || !strings.Contains(got.Stderr, `user "bob" not found`) {
-		t.Errorf("%+v", got)
+		t.Errorf("got %+v, want got.Code == session.ExitRefused, `user \"bob\" not found` in got.Stderr", got)
 	}
 	if clitest.Run(t, "", s.Args("delete user ann")...); s.Requests[len(s.Requests)-1] != "DELETE /netlox/v1/auth/users/3" {
 		t.Errorf("asked %q", s.Requests)
@@ -139,7 +139,9 @@ func TestGetAudit(t *testing.T) {
 	got := clitest.Run(t, "", s.Args("get audit --limit=2")...)
 	if got.Code != session.ExitOK || !strings.Contains(got.Stdout, "| ann | operate | 10.0.0.1:5 | POST /x. | service a, service b |    200 |        7 | -        |") ||
 		!strings.Contains(got.Stdout, "| -   | -       | socket     | GET /y   | -                    |    401 | -        | no token |") {
-		t.Errorf("%+v", got)
+		t.Errorf(`got %+v, want got.Code == session.ExitOK, "| ann | operate | 10.0.0.1:5 | POST /x. | service a, `+
+			`service b | 200 | 7 | - |" in got.Stdout, "| - | - | socket | GET /y | - | 401 | - | no token |" in got.Stdout`,
+			got)
 	}
 	if s.Requests[0] != "GET /netlox/v1/audit?limit=2" {
 		t.Errorf("asked %q", s.Requests)

@@ -20,7 +20,7 @@ type path struct {
 }
 
 const (
-	pathsMost   = 255 // of a frame
+	maxPaths    = 255 // of a frame
 	pathInline  = 0   // instead of a number: the path follows
 	sourceKept  = 0
 	sourceOther = 1
@@ -80,7 +80,7 @@ func (p *Packer) appendPath(b []byte, c *report.ConnectionCopy, is6 bool) []byte
 	if number, known := p.paths[key]; known {
 		b = append(b, number)
 	} else {
-		if len(p.paths) < pathsMost {
+		if len(p.paths) < maxPaths {
 			if p.paths == nil {
 				p.paths = map[pathKey]byte{}
 			}
@@ -159,7 +159,7 @@ func (u *Unpacker) decodePath(r *reader, c *report.ConnectionCopy) error {
 		default:
 			return fmt.Errorf("%w: path of kind %d", ErrMalformed, kind)
 		}
-		if len(u.paths) < pathsMost {
+		if len(u.paths) < maxPaths {
 			u.paths = append(u.paths, p)
 		}
 	}
@@ -203,7 +203,7 @@ func (r *reader) address() netip.AddrPort {
 // ahead reads how far a number is ahead of another one.
 func (r *reader) ahead() uint32 {
 	d, n := binary.Varint(r.rest)
-	if n <= 0 || d < aheadLeast || d > aheadMost {
+	if n <= 0 || d < minAhead || d > maxAhead {
 		r.rest, r.short = nil, true
 		return 0
 	}

@@ -108,7 +108,7 @@ func FuzzPacked(f *testing.F) {
 			c, rest, err := unpacker.Decode(b)
 			if err != nil {
 				if !errors.Is(err, ErrShort) && !errors.Is(err, ErrMalformed) {
-					t.Errorf("the error is %v", err)
+					t.Errorf("got %v, want error ErrShort or error ErrMalformed", err)
 				}
 				return
 			}

@@ -241,11 +241,11 @@ func readAddress(b []byte, is6 bool) (netip.AddrPort, []byte) {
 // ahead is a signed number of 24 bits: how far one TCP number is ahead of another. Larger distances
 // are saturated: the packet path treats more than 4 MiB as unknown.
 const (
-	aheadMost  = 1<<23 - 1
-	aheadLeast = -1 << 23
+	maxAhead = 1<<23 - 1
+	minAhead = -1 << 23
 )
 
-func clampAhead(difference uint32) int32 { return min(max(int32(difference), aheadLeast), aheadMost) }
+func clampAhead(difference uint32) int32 { return min(max(int32(difference), minAhead), maxAhead) }
 
 func appendAhead(b []byte, difference uint32) []byte {
 	d := clampAhead(difference)

@@ -20,9 +20,9 @@ func claimOf(c *tls.Config, own *Hello) *tls.Config {
 	return c
 }
 
-// asking returns a configuration with which a client learns that, even if it then rejects the
-// server's certificate. selected receives the protocol that the server has selected.
-func asking(c *tls.Config, selected *string) *tls.Config {
+// readClaim returns a configuration with which a client learns the server's claim, even if it then
+// rejects its certificate. selected receives the protocol that the server has selected.
+func readClaim(c *tls.Config, selected *string) *tls.Config {
 	c = c.Clone()
 	c.NextProtos = []string{protocolServing, protocolJoining}
 	verify := c.VerifyConnection

@@ -26,10 +26,10 @@ const (
 	writeTime = 5 * time.Second
 	// PingEvery is the interval of signs of life. Without them, a peer is suspected after
 	// suspectAfter: sooner than routers leave it at BFD's usual 3 x 100 ms. It is lost after
-	// silenceMost.
+	// maxSilence.
 	PingEvery    = 100 * time.Millisecond
 	suspectAfter = 250 * time.Millisecond
-	silenceMost  = 4 * time.Second
+	maxSilence   = 4 * time.Second
 	// socketBuffer bounds the data that the kernel holds for a peer; the queue is in user space.
 	socketBuffer = 1 << 20
 )
@@ -55,7 +55,7 @@ type Conn struct {
 }
 
 func newConn(c *tls.Conn) *Conn {
-	return &Conn{conn: c, read: bufio.NewReaderSize(c, FrameMost), buf: make([]byte, FrameMost)}
+	return &Conn{conn: c, read: bufio.NewReaderSize(c, MaxFrame), buf: make([]byte, MaxFrame)}
 }
 
 // Close ends the connection.
@@ -77,7 +77,7 @@ func Dial(ctx context.Context, address string, own *Hello, credentials *Credenti
 	deadline, _ := ctx.Deadline()
 	_ = plain.SetDeadline(deadline)
 	selected := ""
-	secured := tls.Client(plain, asking(credentials.Config(), &selected))
+	secured := tls.Client(plain, readClaim(credentials.Config(), &selected))
 	c := newConn(secured)
 	if err := c.greet(ctx, own, credentials); err != nil {
 		_ = plain.Close()
@@ -117,8 +117,8 @@ func (c *Conn) greet(ctx context.Context, own *Hello, credentials *Credentials) 
 	if err := c.readJSON(kindWelcome, &w); err != nil {
 		return describeDial(err)
 	}
-	c.Peer, w.Refused = w.Hello, clip(w.Refused, sentenceMost)
-	c.Peer.Build = clip(c.Peer.Build, buildMost)
+	c.Peer, w.Refused = w.Hello, clip(w.Refused, maxSentence)
+	c.Peer.Build = clip(c.Peer.Build, maxBuild)
 	if c.Peer.Boot == own.Boot {
 		return ErrSelf
 	}
@@ -159,7 +159,7 @@ func accept(ctx context.Context, plain net.Conn, h *Host) (*Conn, error) {
 	if err := c.readJSON(kindHello, &c.Peer); err != nil {
 		return nil, describeAlert(err)
 	}
-	c.Peer.Build = clip(c.Peer.Build, buildMost)
+	c.Peer.Build = clip(c.Peer.Build, maxBuild)
 	judged := own.Judge(&c.Peer)
 	if judged == nil {
 		judged = c.Certified(h.Credentials)
@@ -217,13 +217,13 @@ func (c *Conn) send(k kind, payload []byte) error {
 	return err
 }
 
-// SendRecords sends records, of FrameMost bytes at most.
+// SendRecords sends records, of MaxFrame bytes at most.
 func (c *Conn) SendRecords(records []byte) error { return c.send(kindRecords, records) }
 
-// SendPacked sends packed records, of FrameMost bytes at most, to nodes with FeaturePacked.
+// SendPacked sends packed records, of MaxFrame bytes at most, to nodes with FeaturePacked.
 func (c *Conn) SendPacked(records []byte) error { return c.send(kindPacked, records) }
 
-// SendClients sends records of clients, of FrameMost bytes at most.
+// SendClients sends records of clients, of MaxFrame bytes at most.
 func (c *Conn) SendClients(records []byte) error { return c.send(kindClients, records) }
 
 // SendState sends this node's state to nodes with FeatureState.
@@ -267,7 +267,7 @@ func (c *Conn) ReadAcks(yield func(applied uint64)) error {
 
 // next reads a frame of a peer that sends some each PingEvery.
 func (c *Conn) next() (kind, []byte, error) {
-	_ = c.conn.SetReadDeadline(time.Now().Add(silenceMost))
+	_ = c.conn.SetReadDeadline(time.Now().Add(maxSilence))
 	return readFrame(c.read, c.buf)
 }
 

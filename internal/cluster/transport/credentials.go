@@ -118,8 +118,8 @@ func (c *Credentials) Config() *tls.Config {
 	}
 }
 
-// variantsMost bounds the certificates of one key that a peer may show.
-const variantsMost = 8
+// maxVariants bounds the certificates of one key that a peer may show.
+const maxVariants = 8
 
 // verify returns the certificate of a peer that this node accepts. A peer may send several
 // certificates of its key, by different authorities: nodes with either of two cluster keys accept a
@@ -138,7 +138,7 @@ func (i *identity) verify(chain []*x509.Certificate) (*x509.Certificate, error) 
 		if !bytes.Equal(c.RawSubjectPublicKeyInfo, chain[0].RawSubjectPublicKeyInfo) {
 			continue
 		}
-		if variants++; variants > variantsMost {
+		if variants++; variants > maxVariants {
 			break
 		}
 		_, err := c.Verify(x509.VerifyOptions{

@@ -22,8 +22,8 @@ const (
 	kindPacked                  // records that may refer to earlier ones; FeaturePacked
 )
 
-// FrameMost is the most bytes that a frame holds.
-const FrameMost = 64 << 10
+// MaxFrame is the most bytes that a frame holds.
+const MaxFrame = 64 << 10
 
 const frameHead = 4 // the kind, and the length in 3 bytes
 
@@ -33,7 +33,7 @@ func appendFrame(b []byte, k kind, payload []byte) []byte {
 	return append(b, payload...)
 }
 
-// readFrame reads a frame into buf, of FrameMost bytes.
+// readFrame reads a frame into buf, of MaxFrame bytes.
 func readFrame(r *bufio.Reader, buf []byte) (kind, []byte, error) {
 	var head [frameHead]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {

@@ -71,8 +71,8 @@ func Fingerprint(seed uint64) string {
 }
 
 const (
-	buildMost    = 100 // characters
-	sentenceMost = 500
+	maxBuild    = 100 // characters
+	maxSentence = 500
 )
 
 // clip shortens a peer's text, which is shown in tables and logs.

@@ -20,10 +20,10 @@ import (
 const (
 	// leastKey is how long a key must be, in bytes: 128 bits in hexadecimal digits.
 	leastKey = 32
-	// keysMost is how many keys a file may have: a node shows a certificate by each.
-	keysMost = 4
-	// keyFileMost is how long the file may be.
-	keyFileMost = 64 << 10
+	// maxKeys is how many keys a file may have: a node shows a certificate by each.
+	maxKeys = 4
+	// maxKeyFile is how long the file may be.
+	maxKeyFile = 64 << 10
 )
 
 // keyFile has the keys of a cluster, one per line. They replace certificate authorities: a holder
@@ -48,12 +48,12 @@ func (f keyFile) read() ([][]byte, error) {
 	if info.Mode().Perm()&0o077 != 0 {
 		return nil, fmt.Errorf("has mode %04o: others can read the key (chmod 600)", info.Mode().Perm())
 	}
-	data, err := io.ReadAll(io.LimitReader(file, keyFileMost+1))
+	data, err := io.ReadAll(io.LimitReader(file, maxKeyFile+1))
 	if err != nil {
 		return nil, fmt.Errorf("cannot be read: %w", cause(err))
 	}
-	if len(data) > keyFileMost {
-		return nil, fmt.Errorf("has more than %d bytes: this is not a key file", keyFileMost)
+	if len(data) > maxKeyFile {
+		return nil, fmt.Errorf("has more than %d bytes: this is not a key file", maxKeyFile)
 	}
 	return [][]byte{data}, nil
 }
@@ -102,8 +102,8 @@ func keysOf(data []byte) (keys [][]byte, err error) {
 	if len(keys) == 0 {
 		return nil, errors.New("has no key: openssl rand -hex 32")
 	}
-	if len(keys) > keysMost {
-		return nil, fmt.Errorf("has %d keys, a line each (allowed: %d)", len(keys), keysMost)
+	if len(keys) > maxKeys {
+		return nil, fmt.Errorf("has %d keys, a line each (allowed: %d)", len(keys), maxKeys)
 	}
 	return keys, nil
 }

@@ -12,8 +12,8 @@ import (
 	"loxilb/internal/host/monotime"
 )
 
-// greetingMost bounds concurrent handshakes, separately for addresses of nodes and for others.
-const greetingMost = 16
+// maxGreetings bounds concurrent handshakes, separately for addresses of nodes and for others.
+const maxGreetings = 16
 
 // acceptPause is the pause after a connection could not be accepted, for example because the
 // process has too many open files.
@@ -37,7 +37,7 @@ func (h *Host) Serve(ctx context.Context, l net.Listener) error {
 	defer stop()
 	var running sync.WaitGroup
 	defer running.Wait()
-	places := map[bool]chan struct{}{true: make(chan struct{}, greetingMost), false: make(chan struct{}, greetingMost)}
+	places := map[bool]chan struct{}{true: make(chan struct{}, maxGreetings), false: make(chan struct{}, maxGreetings)}
 	for failing := false; ; {
 		plain, err := l.Accept()
 		if ctx.Err() != nil {

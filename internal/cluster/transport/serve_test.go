@@ -55,7 +55,7 @@ func TestAcceptFails(t *testing.T) {
 		Failing: func(err error) {
 			failing.Add(1)
 			if !errors.Is(err, syscall.EMFILE) {
-				t.Errorf("%v", err)
+				t.Errorf("got %v, want error syscall.EMFILE", err)
 			}
 		},
 	}

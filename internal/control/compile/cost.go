@@ -57,7 +57,7 @@ func slotCount(s *lb.Service) int {
 			nodes[i].Weight = w
 		}
 		return MaglevSize(nodes)
-	case layout == lb.LayoutWeighted, layout == lb.LayoutCompared && up > scan:
+	case layout == lb.LayoutWeighted, layout == lb.LayoutCompared && up > scanLimit:
 		_, total := scale(weights)
 		return min(total*fractionFactor(s), maxSlots)
 	}

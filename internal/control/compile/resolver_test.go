@@ -242,7 +242,7 @@ func (c *counted) Reach(k lb.Key) (lb.Service, bool) {
 	return c.Services.Reach(k)
 }
 
-// doubled returns services each of which has two paths to the next one: its own VIP, and a further
+// doubled returns services. Each has two paths to the next one: its own VIP, and a further
 // one.
 func doubled(depth int) (list []lb.Service) {
 	for n := range depth {

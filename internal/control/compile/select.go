@@ -8,10 +8,10 @@ import (
 	"loxilb/internal/lb"
 )
 
-// scan is the number of endpoints up to which the data path compares all of them to find the
+// scanLimit is the most endpoints of which the data path compares all to find the
 // endpoint with the fewest connections (SELECT_SCAN in bpf/service/select.h). Of more endpoints, it
 // compares two random ones.
-const scan = 64
+const scanLimit = 64
 
 // places returns the slots of the service's algorithm. An endpoint of weight 0 has none.
 func places(s lb.Service, w *Weights, seed uint64) []uint32 {
@@ -22,7 +22,7 @@ func places(s lb.Service, w *Weights, seed uint64) []uint32 {
 	case lb.LayoutWeighted:
 		return slots(w.scaled(w.Current))
 	case lb.LayoutCompared:
-		if count(w.Current) > scan {
+		if count(w.Current) > scanLimit {
 			return slots(w.scaled(w.Current))
 		}
 	}

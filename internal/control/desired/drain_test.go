@@ -46,7 +46,8 @@ func TestDrains(t *testing.T) {
 		got, ok := s.Drains.Get(now, d.Key())
 		steady := got.Deadline.IsZero() || got.Deadline != got.Deadline.Round(0) // the wall clock may be set
 		if !ok || got.Key() != d.Key() || got.Rate != d.Rate || !got.Deadline.Equal(d.Deadline) || !steady {
-			t.Errorf("%s: %+v, %v", d.Key(), got, ok)
+			t.Errorf("%s: got %+v, %v, want ok, got.Key() == d.Key(), got.Rate == d.Rate, got.Deadline.Equal(d.Deadline), steady",
+				d.Key(), got, ok)
 		}
 		if a, ok := DrainedAddr(s.Drains.ID(d.Key())); !ok || a != d.Addr {
 			t.Errorf("%s is of %v, %v", d.Key(), a, ok)

@@ -12,7 +12,7 @@ type Instances struct {
 	node  *Maintenance
 }
 
-// Put notes the role of an instance, as of here.
+// Put stores the role of an instance, as set at this place.
 func (i *Instances) Put(tx *store.Tx, one lb.Instance) error {
 	one.Place = i.place
 	return i.Table.Put(tx, one)

@@ -51,10 +51,10 @@ func TestGoBackIfDue(t *testing.T) {
 	again = open(t, killed)
 	again.RollBackIfDue(slog.New(slog.DiscardHandler))
 	if n := len(again.Services.ByName(again.Snapshot(), "x")); n != 0 {
-		t.Errorf("after its time: %d services have what nobody confirmed", n)
+		t.Errorf("after the deadline: %d services have an unconfirmed change", n)
 	}
 	if n := again.Services.Len(again.Snapshot()); n != 2 {
-		t.Errorf("what was confirmed is gone: %d services", n)
+		t.Errorf("a confirmed change was rolled back: %d services", n)
 	}
 	if w, waits := again.Waiting(); waits {
 		t.Errorf("%+v still waits", w)
@@ -80,7 +80,7 @@ func TestGoBackWhenDue(t *testing.T) {
 				t.Fatalf("%s, want %d %d", got, number, want)
 			}
 		case <-time.After(10 * time.Second):
-			t.Fatalf("nothing is told, want %d %d", number, want)
+			t.Fatalf("no event, want %d %d", number, want)
 		}
 	}
 	commitWaiting(t, s, kept, time.Now().Add(time.Hour))
@@ -90,19 +90,19 @@ func TestGoBackWhenDue(t *testing.T) {
 	}
 	told(1, Resolved)
 	if r, ok := s.LastRollback(); ok {
-		t.Errorf("%+v has undone something", r)
+		t.Errorf("%+v rolled back a change", r)
 	}
 	commitWaiting(t, s, undone, time.Now().Add(100*time.Millisecond))
 	told(2, Waiting)
 	told(2, RolledBack)
 	if r, ok := s.LastRollback(); !ok || r.Number != 3 {
-		t.Errorf("%+v has undone it", r)
+		t.Errorf("%+v rolled it back", r)
 	}
 	list := 0
 	for one := range s.Services.All(s.Snapshot()) {
 		list++
 		if one.String() != kept {
-			t.Errorf("%s is there", one)
+			t.Errorf("%s was not rolled back", one)
 		}
 	}
 	if list != 1 {

@@ -265,7 +265,7 @@ func TestOrderOfAll(t *testing.T) {
 		keys = append(keys, one.Key)
 	}
 	if len(keys) != 6 || !slices.IsSortedFunc(keys, lb.Key.Compare) {
-		t.Errorf("%v", keys)
+		t.Errorf("got %v, want len(keys) == 6, slices.IsSortedFunc(keys, lb.Key.Compare)", keys)
 	}
 }
 
@@ -286,11 +286,13 @@ func TestLimits(t *testing.T) {
 	one := service(t, "10.0.0.1:80/tcp endpoints=1.1.1.1:1")
 	_, _, err := s.Commit("rest", put(s, one))
 	if !errors.Is(err, store.ErrLimit) || err.Error() != "a total of 65537 services is over the limit of 65536" {
-		t.Error(err)
+		t.Errorf(`got %v, want error store.ErrLimit, the error == "a total of 65537 services is over the limit of 65536"`,
+			err)
 	}
 	_, _, err = s.Commit("rest", put(s, numbered(0, 5)))
 	if !errors.Is(err, store.ErrLimit) || err.Error() != "a total of 262145 endpoints is over the limit of 262144" {
-		t.Error(err)
+		t.Errorf(`got %v, want error store.ErrLimit, the error == "a total of 262145 endpoints is over the limit of 262144"`,
+			err)
 	}
 	mustCommit(t, s, "rest", func(tx *store.Tx) error {
 		return errors.Join(s.Services.Put(tx, one), s.Services.Delete(tx, numbered(7, 0).Key))

@@ -92,7 +92,7 @@ func TestOlderFiles(t *testing.T) {
 			version = 1
 		}
 		if meta, _ := s.Snapshot().Meta(ServiceID(service(t, web).Key)); meta != (store.Meta{Owner: "rest", Version: version}) {
-			t.Errorf("%s: %+v", c.golden, meta)
+			t.Errorf(`%s: got %+v, want store.Meta{Owner: "rest", Version: version}`, c.golden, meta)
 		}
 	}
 }

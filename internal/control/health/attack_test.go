@@ -71,7 +71,7 @@ func deaf(t *testing.T) uint16 {
 	port := where.(*unix.SockaddrInet4).Port
 	for range 3 {
 		if err := unix.Connect(open(), &unix.SockaddrInet4{Port: port, Addr: [4]byte{127, 0, 0, 1}}); err != nil && !errors.Is(err, unix.EINPROGRESS) {
-			t.Fatal(err)
+			t.Fatalf("got %v, want no error or error unix.EINPROGRESS", err)
 		}
 	}
 	return uint16(port)
@@ -307,7 +307,7 @@ func TestStorm(t *testing.T) {
 				m.Set(key, at(to, lb.Probe{Type: lb.ProbeTCP, Interval: 100 * time.Millisecond}))
 				s := becomes(t, m, key, want)
 				if !strings.HasPrefix(s.Evidence, "tcp "+to.String()+": ") {
-					t.Errorf("%s, want it of %v", s.Evidence, to)
+					t.Errorf("%s, want evidence of %v", s.Evidence, to)
 				}
 			}
 		})

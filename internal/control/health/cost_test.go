@@ -87,7 +87,7 @@ func bare(t *testing.T, target func(i int) netip.Addr, port uint16) time.Duratio
 // part. docs/health.md has the numbers.
 func TestCost(t *testing.T) {
 	if !*long {
-		t.Skip("takes half a minute, and CPUs that nobody else needs: make test-long")
+		t.Skip("takes half a minute, and idle CPUs: make test-long")
 	}
 	server := exec.Command("/proc/self/exe", "-test.run=^TestServer$")
 	server.Env = append(os.Environ(), "HEALTH_SERVER=1")
@@ -108,7 +108,7 @@ func TestCost(t *testing.T) {
 // of the link, which only answers SYNs. The result is what probes cost the machine that sends them.
 func TestOwnCost(t *testing.T) {
 	if !*long {
-		t.Skip("takes half a minute, and CPUs that nobody else needs: make test-long")
+		t.Skip("takes half a minute, and idle CPUs: make test-long")
 	}
 	if os.Getenv("HEALTH_COST") != "" {
 		cost(t, func(i int) netip.Addr { return netip.AddrFrom4([4]byte{10, 9, byte(i >> 8), byte(i)}) }, 80)
@@ -154,7 +154,7 @@ func cost(t *testing.T, target func(i int) netip.Addr, port uint16) {
 	probed(12)
 	share := float64(used(t)-before) / float64(time.Since(began))
 	whole := time.Duration(share / rate * float64(time.Second))
-	t.Logf("%.1f %% of a CPU, %v for each probe, of which a connector alone takes %v; %d goroutines", share*100, whole, kernel, runtime.NumGoroutine())
+	t.Logf("%.1f %% of a CPU, %v for each probe, %v of it by a connector alone; %d goroutines", share*100, whole, kernel, runtime.NumGoroutine())
 	failed := 0
 	for i := range targets {
 		if st, _ := m.Status(fmt.Sprint(i)); st.State != Up || st.Successes < 10 {

@@ -102,10 +102,10 @@ func TestFallRise(t *testing.T) {
 			t.Errorf("history %+v since %v", st.History, st.Since)
 		}
 		if n := changes.count(); n != 3 {
-			t.Errorf("told of %d changes, want 3", n)
+			t.Errorf("notified of %d changes, want 3", n)
 		}
 		if st.Successes != 3 || st.Failures != 0 || time.Since(st.Checked) > time.Second {
-			t.Errorf("%+v", st)
+			t.Errorf("got %+v, want st.Successes == 3, st.Failures == 0, time.Since(st.Checked) <= time.Second", st)
 		}
 	})
 }
@@ -120,7 +120,7 @@ func TestFirstDown(t *testing.T) {
 		m.Set("a", at(two, every(100, 100)))
 		want(t, s.next(t, m), Down, "http [2001:db8::2]:80: bad, 1 of 1")
 		if st, _ := m.Status("a"); st.Since != st.History[0].At {
-			t.Errorf("%+v", st)
+			t.Errorf("got %+v, want st.Since == st.History[0].At", st)
 		}
 	})
 }
@@ -219,11 +219,11 @@ func TestEject(t *testing.T) {
 		st := s.next(t, m)
 		want(t, st, Down, "passive: 3 SYNs")
 		if st.ProbeState != Up || len(st.History) != 2 {
-			t.Errorf("%+v", st)
+			t.Errorf("got %+v, want st.ProbeState == Up, len(st.History) == 2", st)
 		}
 		m.Eject("a", "passive: 4 SYNs") // no change
 		if st = s.next(t, m); st.Evidence != "passive: 4 SYNs" || len(st.History) != 2 {
-			t.Errorf("%+v", st)
+			t.Errorf(`got %+v, want st.Evidence == "passive: 4 SYNs", len(st.History) == 2`, st)
 		}
 		m.Set("a", at(two, every(1, 1)))
 		want(t, s.next(t, m), Down, "passive: 4 SYNs")
@@ -259,14 +259,14 @@ func TestEjectedAndDown(t *testing.T) {
 		before, start := changes.count(), time.Now()
 		s.next(t, m)
 		if st := s.next(t, m); st.ProbeState != Down || st.State != Down || !st.ProbeSince.After(start) || st.Since.After(start) {
-			t.Errorf("%+v", st)
+			t.Errorf("got %+v, want it down since before, and by its probe since %v", st, start)
 		}
 		if n := changes.count() - before; n != 1 {
-			t.Errorf("told %d times", n)
+			t.Errorf("notified %d times", n)
 		}
 		m.Override("a", Down, "agent x: red") // the same state from another agent
 		if synctest.Wait(); changes.count()-before != 1 {
-			t.Error("told of no change")
+			t.Error("not notified of a change")
 		}
 	})
 }
@@ -299,7 +299,7 @@ func TestInPlace(t *testing.T) {
 		st, _ = m.Status("a")
 		want(t, st, Unknown, "http [2001:db8::2]:80: not probed yet")
 		if synctest.Wait(); len(st.History) != 0 || changes.count() != before+1 {
-			t.Errorf("history %+v, told of %d changes", st.History, changes.count()-before)
+			t.Errorf("history %+v, notified of %d changes", st.History, changes.count()-before)
 		}
 		want(t, s.next(t, m), Down, "http [2001:db8::2]:80: bad, 1 of 1")
 		m.Set("a", at(two, lb.Probe{Type: lb.ProbeNone}))

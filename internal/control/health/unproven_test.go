@@ -31,7 +31,7 @@ func TestUnproven(t *testing.T) {
 			t.Errorf("four probes took %s", took)
 		}
 		if n := changes.count(); n != 2 {
-			t.Errorf("told of %d changes, want down and confirmed", n)
+			t.Errorf("notified of %d changes, want down and confirmed", n)
 		}
 		time.Sleep(10*time.Second - time.Since(begun))
 		if n := s.probes.Load(); n < 25 || n > 40 {

@@ -160,7 +160,7 @@ func TestBGP(t *testing.T) {
 	r.want(kinds.BGPPolicyName, "low", "set prefix/vips does not exist")
 	r.want(kinds.BGPApplicationName, "global/export", "policy low: set prefix/vips does not exist")
 	if got := f.String(); got != "65000 1" {
-		t.Error(got)
+		t.Errorf(`got %v, want "65000 1"`, got)
 	}
 	r.commit(func(tx *store.Tx) error {
 		return r.BGPSets.Put(tx, bgp.DefinedSet{Type: bgp.PrefixSet, Name: "vips", Prefixes: []bgp.PrefixRule{{Prefix: "20.20.20.0/24"}}})
@@ -169,7 +169,7 @@ func TestBGP(t *testing.T) {
 	r.want(kinds.BGPPolicyName, "low", "")
 	r.want(kinds.BGPApplicationName, "global/export", "")
 	if got := f.String(); got != "65000 1 prefix/vips low global/export" {
-		t.Error(got)
+		t.Errorf(`got %v, want "65000 1 prefix/vips low global/export"`, got)
 	}
 	r.commit(func(tx *store.Tx) error {
 		if err := r.Speakers.Delete(tx, bgp.SpeakerKey); err != nil {
@@ -181,7 +181,8 @@ func TestBGP(t *testing.T) {
 	r.want(kinds.BGPNeighborName, "10.0.0.2", "none")
 	r.stop()
 	if got := f.String(); !strings.HasPrefix(got, "0 0") || strings.Join(f.stops, ", ") != "BGP is switched off, " {
-		t.Errorf("%s, %q", got, f.stops)
+		t.Errorf(`got %s, %q, want got begins with "0 0", strings.Join(f.stops, ", ") == "BGP is switched off, "`,
+			got, f.stops)
 	}
 }
 

@@ -42,7 +42,7 @@ func TestEjected(t *testing.T) {
 		}
 	}
 	if got := r.health.EndpointVerdict(service(t, off), s.Endpoints[0]); got.Down() {
-		t.Error("a service that is not to heed it does")
+		t.Error("a service that ignores handshakes considers the ejection")
 	}
 	// A service that is applied for another reason still considers it, and so does a new service.
 	r.wait(r.put(plain+" mss=1400", "10.0.0.9:80/tcp endpoints=192.168.1.1:80,192.168.1.2:80"))
@@ -192,7 +192,8 @@ func TestKept(t *testing.T) {
 		s := service(t, text)
 		h, known := r.health.EndpointHealth(s, s.Endpoints[0])
 		if v := r.health.EndpointVerdict(s, s.Endpoints[0]); !known || h.State != report.HealthDown || !v.Failing || v.Ejected {
-			t.Errorf("%s: %+v, %+v", text, h, v)
+			t.Errorf("%s: got %+v, %+v, want known, h.State == report.HealthDown, v.Failing, not v.Ejected",
+				text, h, v)
 		}
 		r.health.markServices(r.health.probes.readmit(ejected))
 		r.applied("put 10.0.0.1:80/tcp")

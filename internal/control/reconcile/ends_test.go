@@ -142,7 +142,7 @@ func TestEndsByWord(t *testing.T) {
 	fake.states[p.keyOf(s, s.Endpoints[0])] = health.Status{State: health.Down, ProbeState: health.Down, Overridden: true, Successes: 9}
 	f := endDecision{probes: p, service: s}
 	if ends, failed := f.ends(s.Endpoints[0]); ends.Rate == 0 || !failed {
-		t.Errorf("%+v, %t", ends, failed)
+		t.Errorf("got %+v, %t, want ends.Rate != 0, failed", ends, failed)
 	}
 	if f.wait != 0 {
 		t.Errorf("more is to be known after %s", f.wait)

@@ -46,7 +46,7 @@ func TestNewServiceThatFails(t *testing.T) {
 	r.wantVIPs()
 	r.wait(r.delete("10.0.0.1:80/tcp"))
 	if list := r.statuses.List("service", false); len(list) > 0 {
-		t.Errorf("%+v", list)
+		t.Errorf("got %+v, want no list", list)
 	}
 }
 
@@ -91,7 +91,7 @@ func TestAddressOfDeletedService(t *testing.T) {
 	}
 	r.wait(r.delete("10.0.0.1:80/tcp"))
 	if events := r.drainEvents(); !slices.Contains(events, "give up [10.0.0.1]") {
-		t.Errorf("%q", events)
+		t.Errorf(`got %q, want "give up [10.0.0.1]" in events`, events)
 	}
 }
 
@@ -107,7 +107,7 @@ func TestAddressIsWantedAgain(t *testing.T) {
 	r.wait(r.put(web))
 	r.eventually("owned again", func() bool { return slices.Contains(r.events, "own [10.0.0.1]") })
 	if list := r.statuses.List(vipKind, false); len(list) > 0 {
-		t.Errorf("%+v", list)
+		t.Errorf("got %+v, want no list", list)
 	}
 }
 

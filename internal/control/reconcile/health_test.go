@@ -141,7 +141,7 @@ func TestTakenToBeUp(t *testing.T) {
 	const of = " (192.168.1.1_none_0, of 10.0.0.1:80/tcp)"
 	for _, want := range []string{"endpoint 192.168.1.1 is down: seen" + of, "endpoint 192.168.1.1 is up: seen" + of} {
 		if e, _, ok := news.Poll(); !ok || e.String() != want {
-			t.Errorf("%v is told, want %s", e, want)
+			t.Errorf("got event %v, want %s", e, want)
 		}
 	}
 }
@@ -191,7 +191,7 @@ func TestHealth(t *testing.T) {
 		"endpoint 192.168.1.1:80 is up: seen" + of1, "endpoint 192.168.1.1:80 is down: seen" + of1, "endpoint 192.168.1.2:80 is down: seen" + of2, "endpoint 192.168.1.1:80 is up: seen" + of1,
 	} {
 		if e, _, ok := news.Poll(); !ok || e.String() != want {
-			t.Errorf("%v is told, want %s", e, want)
+			t.Errorf("got event %v, want %s", e, want)
 		}
 	}
 	// A service that is applied for another reason still considers the state.
@@ -298,7 +298,7 @@ func TestEndpointObject(t *testing.T) {
 	r.becomes("192.168.1.1_tcp_80", health.Up)
 	r.eventually("it is used again", func() bool { return slices.Contains(r.events, "put 10.0.0.1:443/tcp") })
 	if s := r.status(kinds.Endpoint().Name, "192.168.1.1_tcp_80"); s.Applied == 0 || s.Applied != s.Desired {
-		t.Errorf("%+v", s)
+		t.Errorf("got %+v, want s.Applied != 0, s.Applied == s.Desired", s)
 	}
 	// An object without a service is probed too.
 	put(lb.EndpointProbe{Addr: netip.MustParseAddr("192.168.9.9"), Probe: lb.Probe{Type: lb.ProbeTCP, Port: 22}})
@@ -375,7 +375,7 @@ func TestAdoptedAvoidsWhatWasDown(t *testing.T) {
 	r.becomes(probe, health.Down)
 	r.wait(c)
 	if events := r.drainEvents(); !slices.Equal(events[:1], []string{"put 10.0.0.1:443/tcp without 192.168.1.1"}) {
-		t.Errorf("%q", events)
+		t.Errorf(`got %q, want events[:1] == []string{"put 10.0.0.1:443/tcp without 192.168.1.1"}`, events)
 	}
 	// Later, and without an earlier data path, a service does not wait.
 	start := time.Now()

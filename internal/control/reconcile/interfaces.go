@@ -25,8 +25,8 @@ type Hooks interface {
 	// SetEgress attaches the program for leaving answers of endpoints on this machine, if there are
 	// any.
 	SetEgress(index int) error
-	// HasEgress reports whether other owners' programs see what leaves by an interface.
-	HasEgress(index int) bool
+	// HasOthersAtEgress reports whether other owners' programs see what leaves by an interface.
+	HasOthersAtEgress(index int) bool
 	Detach(index int) error
 	DetachOrphans(keep func(index int) bool) error
 }
@@ -158,7 +158,7 @@ func (i *Interfaces) follow(l netdev.Link, chosen, bridged bool) Outcome[int] {
 	}
 	d := Describe(l)
 	d.BridgePort = bridged
-	d.Queues = d.Peer && l.Qdisc == "noqueue" && !i.Hooks.HasEgress(l.Index)
+	d.Queues = d.Peer && l.Qdisc == "noqueue" && !i.Hooks.HasOthersAtEgress(l.Index)
 	if !k.set || k.Interface != d {
 		err := i.Hooks.SetLink(d)
 		o.Err = errors.Join(o.Err, err)

@@ -47,8 +47,10 @@ func (h *hooks) SetEgress(index int) error {
 	}
 	return nil
 }
-func (h *hooks) HasEgress(index int) bool { return h.broken[fmt.Sprintf("egress program %d", index)] }
-func (h *hooks) Detach(index int) error   { return h.note("detach %d", index) }
+func (h *hooks) HasOthersAtEgress(index int) bool {
+	return h.broken[fmt.Sprintf("egress program %d", index)]
+}
+func (h *hooks) Detach(index int) error { return h.note("detach %d", index) }
 func (h *hooks) DetachOrphans(keep func(index int) bool) error {
 	return h.note("detach all but %v", kept(keep))
 }
@@ -193,6 +195,6 @@ func TestInterfaces(t *testing.T) {
 		names = append(names, s.Key+" "+string(s.State()))
 	}
 	if got := strings.Join(names, ", "); got != "eth0 applied, eth9 applied, tun0 applied, veth1 applied" {
-		t.Error(got)
+		t.Errorf(`got %v, want "eth0 applied, eth9 applied, tun0 applied, veth1 applied"`, got)
 	}
 }

@@ -72,7 +72,7 @@ func TestEndpointsFound(t *testing.T) {
 	check("chosen", "192.168.1.1_tcp_80")
 	fake.states["mine"], fake.states["192.168.1.2_tcp_80"] = health.Status{State: health.Down}, health.Status{State: health.Up}
 	if c := h.EndpointCount(); c.Up != 1 || c.Down != 1 || c.Unknown != 2 {
-		t.Errorf("%+v", c)
+		t.Errorf("got %+v, want c.Up == 1, c.Down == 1, c.Unknown == 2", c)
 	}
 	p.setObject("mine", &lb.EndpointProbe{Name: "mine", Addr: netip.MustParseAddr("192.168.1.9"), Probe: lb.Probe{Type: lb.ProbePing}})
 	p.remove(web)

@@ -97,7 +97,7 @@ func TestLoopRetriesWhatFailed(t *testing.T) {
 		time.Sleep(2 * lastRetry)
 		synctest.Wait()
 		if s, _ := o.Statuses.Get(status.ID{Kind: "number", Key: "13"}); s.State() != status.Applied {
-			t.Errorf("%+v", s)
+			t.Errorf("got %+v, want s.State() == status.Applied", s)
 		}
 		var told []string
 		for e, _, ok := events.Poll(); ok; e, _, ok = events.Poll() {
@@ -105,7 +105,7 @@ func TestLoopRetriesWhatFailed(t *testing.T) {
 		}
 		want := []string{"number 12 applied", "number 13 failed: it is broken", "number 14 applied", "number 13 applied"}
 		if !slices.Equal(told, want) {
-			t.Errorf("%q", told)
+			t.Errorf("got %q, want %q", told, want)
 		}
 	})
 }

@@ -92,7 +92,7 @@ func TestDrainUntilIdle(t *testing.T) {
 		t.Error("it is drained, and packets arrive")
 	}
 	if got := b.m.Stage(); got != lb.Drained {
-		t.Error(got)
+		t.Errorf("got %v, want %v", got, lb.Drained)
 	}
 	b.maintainNone()
 	b.called("decline true", "decline true", "pause: maintenance", "exit", "decline false", "resume")
@@ -161,7 +161,7 @@ func TestDrainHandover(t *testing.T) {
 	b.put(lb.Maintenance{Since: time.Now()})
 	await.True(t, 10*time.Second, "idle", func() bool { return b.m.Progress().Idle > idleTime+drainLook })
 	if got := b.m.Stage(); got != lb.Draining {
-		t.Errorf("%s, although nobody has taken over", got)
+		t.Errorf("%s, although no node has taken over", got)
 	}
 	role(lb.RoleBackup)
 	await.True(t, handoverTime/2, "drained", func() bool { return b.m.Stage() == lb.Drained })

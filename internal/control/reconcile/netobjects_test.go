@@ -435,7 +435,7 @@ func TestNetObjectsStorm(t *testing.T) {
 	labtest.Eventually(t, 10*time.Second, func(context.Context) (err error) {
 		b.locked(func() {
 			if b.read == 0 {
-				err = errors.New("nobody has looked")
+				err = errors.New("not read yet")
 			}
 		})
 		return err

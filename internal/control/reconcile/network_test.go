@@ -102,7 +102,7 @@ func TestNetwork(t *testing.T) {
 				t.Errorf("%s: tried %d times in ten minutes", what, n)
 			}
 			if s, _ := o.Statuses.Get(status.ID{Kind: TaskKind, Key: what}); s.State() != status.Failed {
-				t.Errorf("%+v", s)
+				t.Errorf("got %+v, want s.State() == status.Failed", s)
 			}
 		}
 		p.mu.Lock()
@@ -110,10 +110,10 @@ func TestNetwork(t *testing.T) {
 		p.mu.Unlock()
 		want("well again", 1, 1, 1, 1)
 		if list := o.Statuses.List("", true); len(list) != 0 {
-			t.Errorf("%+v", list)
+			t.Errorf("got %+v, want no list", list)
 		}
 		if !slices.Equal(told[:8], []event.Kind{"link", "address", "route", "route", "route", "route", "route", "address"}) {
-			t.Errorf("others were told of %v", told)
+			t.Errorf("others were notified of %v", told)
 		}
 	})
 }

@@ -77,7 +77,7 @@ func TestPolicers(t *testing.T) {
 	p := NewPolicers(s, NewAttached(s, table, links), Observers{Statuses: status.NewTable(), Events: event.NewHub(), Log: log})
 	for _, o := range p.Apply(t.Context(), []string{"a", "b", "d"}) {
 		if (o.Err != nil) != (o.Key == "b") || o.Version != s.Snapshot().Revision() {
-			t.Errorf("%+v", o)
+			t.Errorf(`got %+v, want o.Err != nil == o.Key == "b", o.Version == s.Snapshot().Revision()`, o)
 		}
 	}
 	a, b, c, e := bpf.NameKey("a"), bpf.NameKey("b"), bpf.NameKey("c"), bpf.NameKey("e")

@@ -75,7 +75,7 @@ func TestObjectMeetsPass(t *testing.T) {
 		p.add(b)
 		p.applyRequests()
 		if p.up(b)(b.Endpoints[0]) {
-			t.Errorf("%s, %v to %v: the endpoint is not known to be down any more: %q", tc.name, tc.before, tc.after, fake.calls())
+			t.Errorf("%s, %v to %v: the endpoint is no longer known to be down: %q", tc.name, tc.before, tc.after, fake.calls())
 		}
 	}
 }
@@ -92,13 +92,13 @@ func TestWordsInOrder(t *testing.T) {
 		told++
 		if p.mu.TryLock() {
 			p.mu.Unlock()
-			t.Error("another word may come in between")
+			t.Error("another report may come in between")
 		}
 	}
 	h.SetHostState(s.Endpoints[0].Addr, 80, lb.ProbeTCP, true)
 	h.SetHostState(s.Endpoints[0].Addr, 0, lb.ProbeAuto, false)
 	if told != 2 {
-		t.Errorf("the prober was told %d times", told)
+		t.Errorf("the prober was notified %d times", told)
 	}
 }
 
@@ -131,7 +131,7 @@ func TestWordLasts(t *testing.T) {
 			}
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("%s: the prober was told: -want +got\n%s", what, diff)
+			t.Errorf("%s: the prober was notified: -want +got\n%s", what, diff)
 		}
 	}
 	h.SetHostState(host, 0, lb.ProbeAuto, true)
@@ -168,11 +168,11 @@ func TestWordsAreBounded(t *testing.T) {
 		ws.add(host, agentReport{port: 1000 + port, red: true}, there)
 	}
 	if n := len(ws[host]); n > maxIdleReports || !isRed() {
-		t.Errorf("%d words, and the one that is heeded says %t", n, isRed())
+		t.Errorf("%d reports, and the one in use has red %t", n, isRed())
 	}
 	ws.add(host, agentReport{}, there)
 	if len(ws) > 0 {
-		t.Errorf("%v is left after all is green", ws)
+		t.Errorf("%v is left after all reports are green", ws)
 	}
 }
 

@@ -66,7 +66,7 @@ func TestRoles(t *testing.T) {
 	told := strings.Join(r.told, ", ")
 	r.mu.Unlock()
 	if want := "llb-inst0 BACKUP, one BACKUP, two STOP, one MASTER, two NOT_DEFINED, llb-inst0 MASTER"; told != want {
-		t.Errorf("told of roles: %s\nwant %s", told, want)
+		t.Errorf("notified of roles: %s\nwant %s", told, want)
 	}
 	for _, e := range r.drainEvents() {
 		if strings.HasPrefix(e, "put 10.0.0.1:80") {
@@ -74,7 +74,7 @@ func TestRoles(t *testing.T) {
 		}
 	}
 	if s := r.status("instance", lb.DefaultInstance); s.Err != nil || s.Applied == 0 {
-		t.Errorf("%+v", s)
+		t.Errorf("got %+v, want s.Err == nil, s.Applied != 0", s)
 	}
 }
 
@@ -181,7 +181,7 @@ func TestDependents(t *testing.T) {
 		w.mu.Lock()
 		for key, has := range done {
 			if !has {
-				t.Errorf("%s %s: service %s is without", c.kind, c.key, key)
+				t.Errorf("%s %s: service %s lacks it", c.kind, c.key, key)
 			}
 		}
 		if len(done) != services || late > 0 {
@@ -190,6 +190,6 @@ func TestDependents(t *testing.T) {
 		w.mu.Unlock()
 	}
 	if _, known := r.statuses.Get(status.ID{Kind: kinds.DrainName, Key: drain.Key()}); known {
-		t.Error("the drain that is gone has a status")
+		t.Error("the deleted drain has a status")
 	}
 }

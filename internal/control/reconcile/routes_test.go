@@ -188,7 +188,7 @@ func TestRoutes(t *testing.T) {
 	r.becomes("192.168.1.2_tcp_80", health.Down)
 	r.want("")
 	if got := r.why(routed); got != "10.0.0.1/32 false: no endpoint takes connections" {
-		t.Error(got)
+		t.Errorf(`got %v, want "10.0.0.1/32 false: no endpoint takes connections"`, got)
 	}
 	r.wait(r.put(routed443))
 	r.want("10.0.0.1/32 1:2")
@@ -241,7 +241,7 @@ func TestRoutesHeld(t *testing.T) {
 	<-r.routes.Current()
 	r.want("")
 	if all := r.routes.All(); len(all) != 1 || all[0].Announced || all[0].Why != why {
-		t.Errorf("%+v", all)
+		t.Errorf("got %+v, want len(all) == 1, not all[0].Announced, all[0].Why == why", all)
 	}
 	hold(nil)
 	r.want("10.0.0.1/32 1:2")

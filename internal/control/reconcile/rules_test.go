@@ -169,7 +169,7 @@ func TestRulesEndingFails(t *testing.T) {
 	select {
 	case line := <-lines:
 		if !strings.Contains(line, "do not end") || !strings.Contains(line, "no memory") {
-			t.Error(line)
+			t.Errorf(`got %v, want "do not end" in line, "no memory" in line`, line)
 		}
 	case <-time.After(10 * time.Second):
 		t.Error("the failure is not logged")
@@ -208,7 +208,7 @@ func TestRulesWithoutAddress(t *testing.T) {
 	r.nextBatch(time.Now())
 	r.LinksChanged()
 	if due := r.nextBatch(time.Now()); len(due) == 0 {
-		t.Error("an interface that has come is not heeded")
+		t.Error("a new interface is ignored")
 	}
 	for _, err := range []error{refused, nil} {
 		r.world.fail = func(string) error { return err }

@@ -55,7 +55,7 @@ func TestOrder(t *testing.T) {
 		got = append(got, s.String()+" "+string(s.State()))
 	}
 	if !slices.Equal(got, want) {
-		t.Errorf("%q", got)
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 
@@ -96,7 +96,7 @@ func TestStart(t *testing.T) {
 	select {
 	case <-r.swept:
 	default:
-		t.Error("nobody was told to sweep")
+		t.Error("no sweep was requested")
 	}
 	r.eventually("VIPs of the earlier process are given up", func() bool {
 		return len(r.vips) == 2 && !r.vips[netip.MustParseAddr("10.0.0.9")]
@@ -114,7 +114,7 @@ func TestOrphansStay(t *testing.T) {
 	r.start()
 	r.wait(c)
 	if s := r.status(TaskKind, "services of an earlier start"); s.State() != status.Failed {
-		t.Errorf("%+v", s)
+		t.Errorf("got %+v, want s.State() == status.Failed", s)
 	}
 	r.breaks("", nil)
 	r.eventually("tried again", func() bool { return len(w.services) == 1 })
@@ -131,10 +131,10 @@ func TestBadServiceDisturbsNobody(t *testing.T) {
 	both := r.put(web, dns)
 	var failed *status.Error
 	if err := r.try(both); !errors.As(err, &failed) || len(failed.Failures) != 1 || !errors.Is(failed.Failures[0].Err, errBroken) {
-		t.Fatalf("the error is %v", err)
+		t.Fatalf("got %v, want errors.As(err, &failed), len(failed.Failures) == 1, error errBroken", err)
 	}
 	if s := r.status("service", "10.0.0.1:80/tcp"); s.State() != status.Failed || s.Applied != 0 || s.Desired != both.revision {
-		t.Errorf("%+v", s)
+		t.Errorf("got %+v, want s.State() == status.Failed, s.Applied == 0, s.Desired == both.revision", s)
 	}
 	r.wait(commit{both.revision, []status.ID{{Kind: "service", Key: "10.0.0.2:53/udp"}}})
 	r.drainEvents()
@@ -148,7 +148,7 @@ func TestBadServiceDisturbsNobody(t *testing.T) {
 	}
 	r.wait(r.delete("10.0.0.1:80/tcp"))
 	if list := r.statuses.List("", true); len(list) != 0 {
-		t.Errorf("%+v", list)
+		t.Errorf("got %+v, want no list", list)
 	}
 }
 
@@ -167,7 +167,7 @@ func TestRetry(t *testing.T) {
 			c = r.put(web, dns)
 		}
 		if failed := (*status.Error)(nil); !errors.As(r.try(c), &failed) || !errors.Is(failed.Failures[0].Err, errBroken) {
-			t.Errorf("%v", failed)
+			t.Errorf("got %v, want errors.As(r.try(c), &failed), error errBroken", failed)
 		}
 		r.breaks("", nil)
 		r.eventually("applied", func() bool { s := r.status("service", "10.0.0.2:53/udp"); return s.State() == status.Applied })
@@ -191,7 +191,7 @@ func TestRetryOfAddresses(t *testing.T) {
 	vip := netip.MustParseAddr("10.0.0.1")
 	r.breaks("own [10.0.0.1]", errBroken)
 	if err := r.try(r.put(web)); err == nil || !strings.Contains(err.Error(), "own VIP 10.0.0.1: no memory") {
-		t.Errorf("the error is %v", err)
+		t.Errorf(`got %v, want an error, "own VIP 10.0.0.1: no memory" in the error`, err)
 	}
 	r.breaks("", nil)
 	r.eventually("owned", func() bool { return r.vips[vip] })
@@ -200,7 +200,7 @@ func TestRetryOfAddresses(t *testing.T) {
 	r.breaks("give up [10.0.0.1]", errBroken)
 	r.wait(r.delete("10.0.0.1:80/tcp"))
 	if s := r.status(vipKind, "10.0.0.1"); s.State() != status.Failed {
-		t.Errorf("%+v", s)
+		t.Errorf("got %+v, want s.State() == status.Failed", s)
 	}
 	r.breaks("", nil)
 	r.eventually("given up", func() bool { return !r.vips[vip] })
@@ -238,7 +238,7 @@ func TestWaitEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
 	if err := r.statuses.Wait(ctx, c.revision, c.ids); !errors.Is(err, status.ErrWaiting) {
-		t.Errorf("the error is %v", err)
+		t.Errorf("got %v, want error status.ErrWaiting", err)
 	}
 	close(hold)
 	r.wait(c)
@@ -410,7 +410,7 @@ func TestSourceLookupHoldsNobodyUp(t *testing.T) {
 		r.eventually("the look-up has begun", func() bool { return w.lookups > before })
 		r.wait(r.put(nat))
 		close(release)
-		r.eventually("its failure is told", func() bool { s := r.status(TaskKind, "source addresses"); return s.State() == status.Failed })
+		r.eventually("its failure is reported", func() bool { s := r.status(TaskKind, "source addresses"); return s.State() == status.Failed })
 		r.wait(r.put(nat2))
 		time.Sleep(firstRetry)
 		r.mu.Lock()
@@ -432,7 +432,8 @@ func TestSourceLookupFails(t *testing.T) {
 	err := r.try(c)
 	var failed *status.Error
 	if !errors.As(err, &failed) || len(failed.Failures) != 1 || failed.Failures[0].Key != "10.0.0.5:80/tcp" {
-		t.Errorf("the error is %v", err)
+		t.Errorf(`got %v, want errors.As(err, &failed), len(failed.Failures) == 1, failed.Failures[0].Key == "10.0.0.5:80/tcp"`,
+			err)
 	}
 	r.mu.Lock()
 	w.lookup, w.source = nil, netip.MustParseAddr("192.168.1.100")
@@ -440,9 +441,9 @@ func TestSourceLookupFails(t *testing.T) {
 	r.eventually("applied", func() bool { s := r.status("service", "10.0.0.5:80/tcp"); return s.State() == status.Applied })
 }
 
-// TestMisfit checks that an endpoint behind a router has a status that says why mode dsr cannot
+// TestUnreachableInDSR checks that an endpoint behind a router has a status that says why mode dsr cannot
 // reach it, until the route or the service changes. The service is applied.
-func TestMisfit(t *testing.T) {
+func TestUnreachableInDSR(t *testing.T) {
 	t.Parallel()
 	const direct = "10.0.0.6:80/tcp mode=dsr endpoints=192.168.1.1:80"
 	w := newWorld()
@@ -455,11 +456,11 @@ func TestMisfit(t *testing.T) {
 	said := func() bool { s := r.status("endpoint", "192.168.1.1"); return s.Err != nil }
 	r.wait(r.put(direct + " tunnel=ipip"))
 	if said() {
-		t.Error("the endpoint is still said to be out of reach, with a tunnel")
+		t.Error("the endpoint is still reported as unreachable, although a tunnel reaches it")
 	}
 	r.wait(r.put(direct))
 	if !said() {
-		t.Error("nothing is said of the endpoint without the tunnel")
+		t.Error("the endpoint is not reported as unreachable without the tunnel")
 	}
 	r.mu.Lock()
 	w.routed = false
@@ -477,7 +478,7 @@ func TestIdle(t *testing.T) {
 		time.Sleep(200 * time.Millisecond)
 		synctest.Wait()
 		if n := r.looks.Load() - before; n > 0 {
-			t.Errorf("it looked for changes %d times in 0.2 s", n)
+			t.Errorf("the idle loop looked for changes %d times in 0.2 s", n)
 		}
 	})
 }

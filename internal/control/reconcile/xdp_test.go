@@ -152,7 +152,9 @@ func TestXDPTagged(t *testing.T) {
 	for range 3 {
 		err := x.Sync([]netdev.Link{link(2, "eth0"), link(3, "eth1"), vlan})
 		if err == nil || err.Error() != "XDP is not attached to eth1: "+errTagged.Error()+"; its packets go through tc only" {
-			t.Errorf("the error is %v", err)
+			t.Errorf("got %v, want an error, "+
+				`the error == "XDP is not attached to eth1: "+errTagged.Error()+"; its packets go through tc only"`,
+				err)
 		}
 	}
 	if err := x.Sync([]netdev.Link{link(2, "eth0"), link(3, "mgmt")}); err != nil {

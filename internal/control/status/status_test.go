@@ -39,7 +39,7 @@ func TestStates(t *testing.T) {
 	}
 	want(Failed, 101)
 	if s, _ := table.Get(a); s.Attempts != 2 || s.Applied != 0 || s.Desired != 5 {
-		t.Errorf("%+v", s)
+		t.Errorf("got %+v, want s.Attempts == 2, s.Applied == 0, s.Desired == 5", s)
 	}
 	clock = clock.Add(time.Second)
 	if !table.Succeeded(a, 5) || table.Succeeded(a, 5) {
@@ -69,16 +69,17 @@ func TestListAndCounts(t *testing.T) {
 		all = append(all, s.String()+" "+string(s.State()))
 	}
 	if got := strings.Join(all, ", "); got != "interface eth0 failed, service a applied, service b pending" {
-		t.Error(got)
+		t.Errorf(`got %v, want "interface eth0 failed, service a applied, service b pending"`, got)
 	}
 	if list := table.List("", true); len(list) != 1 || list[0].Key != "eth0" {
-		t.Errorf("%+v", list)
+		t.Errorf(`got %+v, want len(list) == 1, list[0].Key == "eth0"`, list)
 	}
 	if list := table.List("service", true); len(list) != 0 {
-		t.Errorf("%+v", list)
+		t.Errorf("got %+v, want no list", list)
 	}
 	if c := table.Counts(); c["service"][Applied] != 1 || c["service"][Pending] != 1 || c["interface"][Failed] != 1 {
-		t.Errorf("%v", c)
+		t.Errorf(`got %v, want c["service"][Applied] == 1, c["service"][Pending] == 1, c["interface"][Failed] == 1`,
+			c)
 	}
 }
 
@@ -206,18 +207,18 @@ func TestUpdate(t *testing.T) {
 		u.Want(service("b"), 1)
 		u.Succeeded(service("a"), 1)
 		if told(changed) {
-			t.Error("told before the end")
+			t.Error("notified before the end")
 		}
 	})
 	if !told(changed) {
-		t.Error("not told")
+		t.Error("not notified")
 	}
 	changed = look(2)
 	table.Want(service("b"), 2)
 	table.Want(service("c"), 1)
 	table.Seen("service", 1)
 	if told(changed) {
-		t.Error("told though nothing is decided")
+		t.Error("notified although nothing is decided")
 	}
 	table.Failed(service("c"), 1, errBroken, time.Time{})
 	look(2)
@@ -238,17 +239,17 @@ func TestUpdate(t *testing.T) {
 	changed = look(2)
 	table.Seen("service", 4)
 	if !told(changed) {
-		t.Error("not told of a revision that may be without the object")
+		t.Error("not notified of a revision that may be without the object")
 	}
 	changed = look(2)
 	table.Seen("service", 5)
 	if !told(changed) {
-		t.Error("not told that the object is gone")
+		t.Error("not notified that the object is gone")
 	}
 	changed = look(1)
 	table.Forget(service("e"))
 	if !told(changed) {
-		t.Error("not told that the other object is gone")
+		t.Error("not notified that the other object is gone")
 	}
 }
 
@@ -261,7 +262,7 @@ func TestErrorIsShort(t *testing.T) {
 	err := &Error{table.List("service", true)}
 	const want = "service a: it is broken; service b: it is broken; service c: it is broken; and 2 more"
 	if err.Error() != want {
-		t.Error(err)
+		t.Errorf("got %v, want the error == want", err)
 	}
 }
 
@@ -273,11 +274,14 @@ func TestFollow(t *testing.T) {
 	id := ID{"network", "neighbours"}
 	table.Follow(id, func() (time.Time, error) { return time.Unix(7, 0), failure })
 	if s, ok := table.Get(id); !ok || s.State() != Applied || len(table.List("", true)) != 0 || table.Counts()["network"][Applied] != 1 {
-		t.Errorf("%+v", s)
+		t.Errorf(`got %+v, want ok, s.State() == Applied, no table.List("", true), table.Counts()["network"][Applied] == 1`,
+			s)
 	}
 	failure = errBroken
 	if s, _ := table.Get(id); s.State() != Failed || s.Since.Unix() != 7 || len(table.List("network", true)) != 1 || table.Counts()["network"][Failed] != 1 {
-		t.Errorf("%+v", s)
+		t.Errorf("got %+v, want s.State() == Failed, s.Since.Unix() == 7, "+
+			`len(table.List("network", true)) == 1, table.Counts()["network"][Failed] == 1`,
+			s)
 	}
 }
 
@@ -288,10 +292,10 @@ func TestInclude(t *testing.T) {
 	kept := Status{ID: service("kept"), Desired: 3, Err: errBroken}
 	table.Include(func() []Status { return []Status{kept} })
 	if s, ok := table.Get(kept.ID); !ok || s != kept {
-		t.Errorf("%+v", s)
+		t.Errorf("got %+v, want ok, s == kept", s)
 	}
 	table.Want(kept.ID, 4)
 	if s, _ := table.Get(kept.ID); s.State() != Pending || len(table.List("", false)) != 1 {
-		t.Errorf("%+v", s)
+		t.Errorf(`got %+v, want s.State() == Pending, len(table.List("", false)) == 1`, s)
 	}
 }

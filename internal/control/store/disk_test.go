@@ -85,7 +85,8 @@ func TestOpenFailsClearly(t *testing.T) {
 	writeFile(t, filepath.Dir(file), "file", "")
 	_, err := Open(file, slog.Default(), NewTable(itemKind()))
 	if err == nil || !strings.Contains(err.Error(), "make the state directory: mkdir "+file+": not a directory") {
-		t.Error(err)
+		t.Errorf(`got %v, want an error, "make the state directory: mkdir "+file+": not a directory" in the error`,
+			err)
 	}
 }
 

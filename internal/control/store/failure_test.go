@@ -116,7 +116,7 @@ func TestCompactionFails(t *testing.T) {
 		s.disk.background.Wait()
 		want = dump(s.Snapshot())
 		if names := files(t, dir); len(names) != 2 || names[0] != journalName(4) {
-			t.Errorf("%v", names)
+			t.Errorf("got %v, want len(names) == 2, names[0] == journalName(4)", names)
 		}
 		closeStore(t, s)
 		wantDump(t, openStore(t, dir).Snapshot(), want)
@@ -151,7 +151,7 @@ func TestFullDisk(t *testing.T) {
 		}
 		refused++
 		if !errors.Is(err, syscall.ENOSPC) || s.Snapshot() != before {
-			t.Fatal(err)
+			t.Fatalf("got %v, want error syscall.ENOSPC, s.Snapshot() == before", err)
 		}
 	}
 	if refused == 0 || items(s.Snapshot()).Len(s.Snapshot()) == 0 {
@@ -163,7 +163,7 @@ func TestFullDisk(t *testing.T) {
 	wantDump(t, s.Snapshot(), want)
 	for range 2 {
 		if _, _, err := s.Commit("rest", put(numbered(500, 1000))); !errors.Is(err, syscall.ENOSPC) {
-			t.Error(err)
+			t.Errorf("got %v, want error syscall.ENOSPC", err)
 		}
 	}
 	if err := syscall.Mount("none", dir, "", syscall.MS_REMOUNT, "size=4m"); err != nil {

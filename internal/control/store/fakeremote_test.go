@@ -124,7 +124,7 @@ func (f *fakeRemote) Keep(ctx context.Context, path string, value func() []byte)
 	return ctx.Err()
 }
 
-// set changes an entry as somebody else does.
+// set changes an entry as another client does.
 func (f *fakeRemote) set(path, value string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -142,7 +142,7 @@ func (x *trial) commit(edit func(*Tx) error) {
 		x.t.Fatalf("%s at call %d: a commit that failed is served", x.files.hit, x.files.at)
 	case x.files.hit == "":
 		x.attempts = attempts
-		x.t.Fatal(err)
+		x.t.Fatalf("got %v, want x.files.hit not empty", err)
 	}
 	release()
 	x.store.disk.background.Wait()

@@ -38,7 +38,8 @@ func TestSecondKind(t *testing.T) {
 		return errors.Join(putRules(ten, two)(tx), put(web2())(tx))
 	})
 	if err != nil || revision != 2 || !slices.Equal(changed, []ID{web().id(), ten.id(), two.id()}) {
-		t.Fatalf("%d, %v, %v", revision, changed, err)
+		t.Fatalf("got %d, %v, %v, want no error, revision == 2, changed == []ID{web().id(), ten.id(), two.id()}",
+			revision, changed, err)
 	}
 	check := func() {
 		t.Helper()

@@ -26,7 +26,7 @@ func compareIDs(a, b ID) int {
 type Meta struct {
 	Owner   string // only the owner may change it
 	Version uint64 // revision of the commit that last changed it
-	Remote  int64  // revision of the shared store that last changed it; 0: it is not there, or that is not known yet
+	Remote  int64  // revision of the shared store that last changed it; 0: none, or not known yet
 }
 
 // Tag names the object's version. For shared objects it is the same on all nodes, while Version is

@@ -92,7 +92,7 @@ func (m *model) step(t *testing.T, s *Store, r *rand.Rand) {
 				next[one.Name] = modelEntry{owner, m.revision + 1, one}
 			}
 			if (err == nil) != mine {
-				t.Errorf("%v: %v", one, err)
+				t.Errorf("%v: got %v, want err == nil == mine", one, err)
 			}
 			if err != nil {
 				refused = true

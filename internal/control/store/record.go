@@ -36,7 +36,7 @@ const (
 type headerRecord struct {
 	File     string `json:"file"` // snapshot or journal
 	Version  int    `json:"version"`
-	Revision uint64 `json:"revision"`           // of the snapshot; that which the journal's first commit follows
+	Revision uint64 `json:"revision"`           // of the snapshot, before the first commit of the journal
 	Services int    `json:"services,omitempty"` // lines of a snapshot up to version 2
 	Objects  int    `json:"objects,omitempty"`  // lines of a snapshot of version 3
 	// Versions of the objects of a snapshot up to version 2, line by line; none: all are of the

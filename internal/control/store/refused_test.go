@@ -38,7 +38,7 @@ func TestCommitWithoutRevision(t *testing.T) {
 	}
 	unreadable = true
 	if err := put(item{Name: "a", Label: "new"}); err == nil {
-		t.Error("committed without what undoes it")
+		t.Error("committed without an undo record")
 	}
 	before := s.Snapshot().Revision()
 	if err := put(item{Name: "b", Label: "other"}); err != nil {
@@ -51,7 +51,7 @@ func TestCommitWithoutRevision(t *testing.T) {
 	s, table = open()
 	defer s.Close() //nolint:errcheck // of a test
 	if one, _ := table.Get(s.Snapshot(), "a"); one.Label != "old" {
-		t.Errorf("after a start, the refused change is there: %+v", one)
+		t.Errorf("after a start, the refused change exists: %+v", one)
 	}
 	if _, ok := table.Get(s.Snapshot(), "b"); !ok || s.Snapshot().Revision() != before+1 {
 		t.Errorf("after a start, the revision is %d, want %d", s.Snapshot().Revision(), before+1)

@@ -154,7 +154,7 @@ func TestShared(t *testing.T) {
 		}
 		_, changed, err := a.Commit("rest", func(tx *Tx) error { return tx.Delete(web().id()) })
 		if err != nil || len(changed) != 1 {
-			t.Fatal(changed, err)
+			t.Fatalf("got %v %v, want no error, len(changed) == 1", changed, err)
 		}
 		b.want("dns=1")
 		if _, _, err := b.Commit("kube", func(tx *Tx) error { return tx.Delete(dns().id()) }); !errors.Is(err, ErrOwner) {
@@ -213,7 +213,7 @@ func TestSharedRace(t *testing.T) {
 		a.want("web=b+a")
 		b.want("web=b+a")
 
-		// somebody with etcdctl does not replace the head
+		// a user of etcdctl does not replace the head
 		remote.before = func() {
 			remote.set("item/web", `{"format":2,"owner":"rest","object":{"item":"web","label":"etcdctl"}}`)
 		}
@@ -375,7 +375,7 @@ func TestSharedJoin(t *testing.T) {
 				} else {
 					b.want("web=2 x=1")
 					if err := b.put(labeled("y", "1")); !errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), test.err) {
-						t.Errorf("%v", err)
+						t.Errorf("got %v, want error ErrUnavailable, test.err in the error", err)
 					}
 				}
 			})
@@ -384,7 +384,7 @@ func TestSharedJoin(t *testing.T) {
 }
 
 // TestSharedFirst copies the objects of the first node, in parts, also when it is interrupted; and
-// again after somebody has emptied the shared store.
+// again after the shared store was emptied.
 func TestSharedFirst(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -454,7 +454,8 @@ func TestSharedLarge(t *testing.T) {
 			return a.rules.Put(tx, rule{Number: 7})
 		})
 		if err != nil || len(changed) != 251 || revision != a.Snapshot().Revision() {
-			t.Fatal(revision, len(changed), err)
+			t.Fatalf("got %v %v %v, want no error, len(changed) == 251, revision == a.Snapshot().Revision()",
+				revision, len(changed), err)
 		}
 		synctest.Wait()
 		if n := b.items.Len(b.Snapshot()); n != 250 || b.rules.Len(b.Snapshot()) != 0 {

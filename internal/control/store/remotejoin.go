@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// joinedName is the file that names the shared store of which the local files are a cache.
+// joinedName is the file that names the shared store; the local files are its cache.
 const joinedName = "shared.json"
 
 type joinedRecord struct {

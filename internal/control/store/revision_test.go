@@ -115,7 +115,9 @@ func TestUndo(t *testing.T) {
 	for range 2 { // also after a restart
 		w, ok := s.Waiting()
 		if !ok || w.Number != number || !w.Confirm.Equal(deadline) || w.Who != "ann" || w.Created+w.Changed+w.Deleted != 3 {
-			t.Fatalf("%+v %v", w, ok)
+			t.Fatalf("got %+v %v, want ok, w.Number == number, w.Confirm.Equal(deadline), "+
+				`w.Who == "ann", w.Created+w.Changed+w.Deleted == 3`,
+				w, ok)
 		}
 		closeStore(t, s)
 		s = openStore(t, dir)
@@ -164,7 +166,7 @@ func TestConfirm(t *testing.T) {
 		t.Errorf("another one: %v", err)
 	}
 	if got, err := s.Confirm(0); err != nil || got != number {
-		t.Errorf("%d %v", got, err)
+		t.Errorf("got %d %v, want no error, got == number", got, err)
 	}
 	for range 2 {
 		if w, ok := s.Waiting(); ok {
@@ -198,7 +200,7 @@ func TestRevisionsDamaged(t *testing.T) {
 		s = openStore(t, dir)
 		wantDump(t, s.Snapshot(), want)
 		if _, _, err := s.Commit("rest", goBack(0)); !errors.Is(err, ErrForgotten) {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: got %v, want error ErrForgotten", name, err)
 		}
 		mustCommit(t, s, "rest", put(web2()))
 		if _, _, err := s.Commit("rest", goBack(2)); err != nil {
@@ -214,7 +216,9 @@ func TestPreview(t *testing.T) {
 	want := dump(s.Snapshot())
 	before, after, changed, err := s.Preview(CommitOptions{Owner: "rest"}, func(tx *Tx) error { return errors.Join(put(web2())(tx), tx.Delete(dns().id())) })
 	if err != nil || fmt.Sprint(changed) != "[item dns item web]" || dump(before) != want || dump(after) == want {
-		t.Errorf("%v %v %s %s", err, changed, dump(before), dump(after))
+		t.Errorf(`got %v %v %s %s, want no error, fmt.Sprint(changed) == "[item dns item web]", `+
+			"dump(before) == want, dump(after) != want",
+			err, changed, dump(before), dump(after))
 	}
 	wantDump(t, s.Snapshot(), want)
 	if n := len(s.Revisions()); n != 1 {
@@ -247,12 +251,12 @@ func TestRevisionsWhileOneWaits(t *testing.T) {
 		}
 	}
 	if most := commits / (2 * maxRevisions); anew > most {
-		t.Errorf("the file was written anew %d times by %d commits", anew, commits)
+		t.Errorf("the whole file was written %d times by %d commits", anew, commits)
 	}
 	last := s.Snapshot().Revision()
 	for range 2 {
 		if w, ok := s.Waiting(); !ok || w.Number != number {
-			t.Fatalf("%+v %v", w, ok)
+			t.Fatalf("got %+v %v, want ok, w.Number == number", w, ok)
 		}
 		want := fmt.Sprintf("revision %d not found (available: %d-%d)", number, last-maxRevisions+1, last)
 		if _, _, _, err := s.Preview(CommitOptions{Owner: "rest"}, goBack(number)); err == nil || err.Error() != want {
@@ -265,7 +269,7 @@ func TestRevisionsWhileOneWaits(t *testing.T) {
 		s = openStore(t, dir)
 	}
 	if _, changed, err := s.Commit("rest", func(tx *Tx) error { _, err := tx.Undo(number); return err }); err != nil || fmt.Sprint(changed) != "[item web]" {
-		t.Errorf("%v %v", changed, err)
+		t.Errorf(`got %v %v, want no error, fmt.Sprint(changed) == "[item web]"`, changed, err)
 	}
 	if w, ok := s.Waiting(); ok {
 		t.Errorf("%+v still waits", w)
@@ -293,7 +297,7 @@ func TestOlderWhileOneWaits(t *testing.T) {
 	for range 2 {
 		s = openStore(t, dir)
 		if w, ok := s.Waiting(); !ok || w.Number != number {
-			t.Fatalf("%+v %v", w, ok)
+			t.Fatalf("got %+v %v, want ok, w.Number == number", w, ok)
 		}
 		mustCommit(t, s, "rest", put(numbered(2, int(s.Snapshot().Revision()))))
 		closeStore(t, s)

@@ -95,7 +95,7 @@ func TestCommitOfNothing(t *testing.T) {
 	// an object that a change deletes and creates again keeps its version
 	mustCommit(t, s, "rest", func(tx *Tx) error { return errors.Join(thereAndBack(tx), put(numbered(1, 0))(tx)) })
 	if meta, _ := s.Snapshot().Meta(web().id()); meta != (Meta{Owner: "rest", Version: 1}) {
-		t.Errorf("%+v", meta)
+		t.Errorf(`got %+v, want Meta{Owner: "rest", Version: 1}`, meta)
 	}
 }
 

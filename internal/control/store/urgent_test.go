@@ -135,7 +135,7 @@ func TestUrgentOnAFullDisk(t *testing.T) {
 		t.Fatalf("%d rules and %d items, want 20 and %d", rules, items, count)
 	}
 	if _, err := s.Unwritten(); !errors.Is(err, syscall.ENOSPC) {
-		t.Errorf("the state is said to be stored: %v", err)
+		t.Errorf("the state is reported as stored: %v", err)
 	}
 	if got := s.Revisions()[0].Number; got != now.Revision() {
 		t.Errorf("revision %d is the last that is remembered, and %d is current", got, now.Revision())

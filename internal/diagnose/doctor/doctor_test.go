@@ -295,7 +295,7 @@ func TestChecks(t *testing.T) {
 		done, err := m.Fix(c.id)
 		left, _ := m.Examine()
 		if err != nil || len(done) != 1 || len(left) > 0 {
-			t.Errorf("%s: mended %v, %v; left is %+v", name, done, err, left)
+			t.Errorf("%s: fixed %v, %v; left is %+v", name, done, err, left)
 		}
 	}
 	for _, c := range checks() {
@@ -304,10 +304,10 @@ func TestChecks(t *testing.T) {
 		}
 	}
 	if len(clockJump(-3*time.Second)) != 1 || len(clockJump(time.Second)) != 0 || len(unsynchronised(true)) != 1 {
-		t.Error("a clock that jumps, or that nobody keeps, is not told, or a good one is")
+		t.Error("a jumping or unsynchronized clock is not reported, or a good one is")
 	}
 	if len(diskFindings("/", 1<<20, 1<<30, 5, 1000)) != 2 || len(diskFindings("/", 1<<30, 1<<40, 0, 0)) != 0 {
-		t.Error("a disk that is full is not told, or a good one is")
+		t.Error("a full disk is not reported, or a good one is")
 	}
 }
 
@@ -334,7 +334,7 @@ func TestMachineMount(t *testing.T) {
 	files["proc/self/mounts"], files["proc/2/mounts"] = "lb1 /sys sysfs rw 0 0", "bpf /sys/fs/bpf bpf rw 0 0"
 	m.at(t, files)
 	if list, err := bpffs(m); err != nil || list != nil {
-		t.Errorf("%v, %+v", err, list)
+		t.Errorf("got %v, %+v, want no error, list == nil", err, list)
 	}
 }
 
@@ -348,27 +348,31 @@ func TestManyDown(t *testing.T) {
 	}
 	list, err := endpoints(m)
 	if err != nil || len(list) != maxListed+1 || list[0].About != "31.31.31.1:5001" || list[maxListed].What != "12 more endpoints are down" || !strings.Contains(list[0].Why, "it answers ping") {
-		t.Errorf("%v, %+v", err, list)
+		t.Errorf(`got %v, %+v, want no error, len(list) == maxListed+1, list[0].About == "31.31.31.1:5001", `+
+			`list[maxListed].What == "12 more endpoints are down", "it answers ping" in list[0].Why`,
+			err, list)
 	}
 	n := m.Network.(*fakeNetwork)
 	m.Facts.Down[19].Evidence = "3 client SYNs refused or undeliverable in 0.2 s; loxilb's own check: connection refused"
 	if list, _ = endpoints(m); !strings.Contains(list[0].Why, "nothing listens") {
-		t.Errorf("%+v", list[0])
+		t.Errorf(`got %+v, want "nothing listens" in list[0].Why`, list[0])
 	}
 	for _, d := range m.Facts.Down {
 		m.Facts.Unprobed = append(m.Facts.Unprobed, Unprobed{At: d.At})
 	}
 	n.refuses = errors.New("no")
 	if list, _ = unprobed(m); len(list) != maxListed+1 || list[1].About != "31.31.31.1:5002" || list[maxListed].What != "12 more endpoints have the same problem" {
-		t.Errorf("%+v", list)
+		t.Errorf(`got %+v, want len(list) == maxListed+1, list[1].About == "31.31.31.1:5002", `+
+			`list[maxListed].What == "12 more endpoints have the same problem"`,
+			list)
 	}
 	n.answers, m.Facts.Down = 0, m.Facts.Down[:1]
 	if list, _ = endpoints(m); !strings.Contains(list[0].Why, "its machine is off") {
-		t.Errorf("%+v", list)
+		t.Errorf(`got %+v, want "its machine is off" in list[0].Why`, list)
 	}
 	n.neighbours = []Neighbour{{Addr: endpoint, Link: 2, MAC: "02::2", Valid: true}}
 	if list, _ = endpoints(m); !strings.Contains(list[0].Why, "answers ARP") {
-		t.Errorf("%+v", list)
+		t.Errorf(`got %+v, want "answers ARP" in list[0].Why`, list)
 	}
 }
 
@@ -385,7 +389,9 @@ func TestUnservedServices(t *testing.T) {
 	m.Facts.Unserved[3] = Unserved{Service: "c", State: "down", Endpoints: "2 down", Receiving: true}
 	list, err := services(m)
 	if err != nil || len(list) != maxListed+1 || list[maxListed].What != "2 more services serve no clients" {
-		t.Fatalf("%+v, %v", list, err)
+		t.Fatalf("got %+v, %v, want no error, len(list) == maxListed+1, "+
+			`list[maxListed].What == "2 more services serve no clients"`,
+			list, err)
 	}
 	for i, want := range []string{"refuses all new clients" + "loxicmd describe lb", "are down, so", "loxicmd undrain endpoint", "are down, so"} {
 		if got := list[i].Why + list[i].Command; !strings.Contains(got, want) {
@@ -393,7 +399,7 @@ func TestUnservedServices(t *testing.T) {
 		}
 	}
 	if got := list[0].What; got != "service 20.20.20.1:80/tcp is down: 2 down" {
-		t.Error(got)
+		t.Errorf(`got %v, want "service 20.20.20.1:80/tcp is down: 2 down"`, got)
 	}
 }
 
@@ -406,7 +412,7 @@ func TestMendUnknown(t *testing.T) {
 	m.at(t, files)
 	for _, id := range []string{"", "jit:enable", "memory:available", "../../etc/passwd"} {
 		if done, err := m.Fix(id); err == nil || done != nil {
-			t.Errorf("%q is mended: %v", id, done)
+			t.Errorf("%q is fixed: %v", id, done)
 		}
 	}
 }
@@ -453,11 +459,11 @@ func inNamespace(t *testing.T) error {
 	m := Here(Facts{VIPs: []netip.Addr{vip}})
 	links, err := m.Network.Links()
 	if err != nil || len(links) != 3 {
-		t.Errorf("%v, %v", links, err)
+		t.Errorf("got %v, %v, want no error, len(links) == 3", links, err)
 	}
 	list, err := duplicateVIPs(m)
 	if err != nil || len(list) != 1 || list[0].About != "20.20.20.1" {
-		t.Errorf("%+v, %v", list, err)
+		t.Errorf(`got %+v, %v, want no error, len(list) == 1, list[0].About == "20.20.20.1"`, list, err)
 	}
 	if err := m.Network.SetFeature("v0", gro, true); err != nil {
 		return err
@@ -466,7 +472,7 @@ func inNamespace(t *testing.T) error {
 		t.Error("GRO of v0 is not on")
 	}
 	if got, err := (setFeature{"v0", gro, false}).do(m); err != nil || !strings.Contains(got, "gro of v0") {
-		t.Errorf("%s, %v", got, err)
+		t.Errorf(`got %s, %v, want no error, "gro of v0" in got`, got, err)
 	}
 	if on, _ := m.Network.Feature("v0", gro); on {
 		t.Error("GRO of v0 is still on")

@@ -11,7 +11,8 @@ func TestSysctl(t *testing.T) {
 		"net/ipv4/conf/eth0.100/rp_filter": "sysctl -w net/ipv4/conf/eth0.100/rp_filter=2",
 	} {
 		if got, fix := sysctl(name, "2"); got != want || fix != (write{path: "proc/sys/" + name, value: "2"}) {
-			t.Errorf("%s: %s, %v", name, got, fix)
+			t.Errorf(`%s: got %s, %v, want got == want, fix == write{path: "proc/sys/" + name, value: "2"}`,
+				name, got, fix)
 		}
 	}
 }
@@ -27,7 +28,9 @@ func TestQueueMask(t *testing.T) {
 		m.at(t, files)
 		list, err := queues(m)
 		if err != nil || len(list) != 1 || list[0].Fix != (write{"sys/class/net/eth0/queues/rx-0/rps_cpus", want}) {
-			t.Errorf("%s: %+v, %v", online, list, err)
+			t.Errorf("%s: got %+v, %v, want no error, len(list) == 1, "+
+				`list[0].Fix == write{"sys/class/net/eth0/queues/rx-0/rps_cpus", want}`,
+				online, list, err)
 		}
 	}
 }

@@ -218,7 +218,7 @@ func (i *inquiry) segment(p *pkt.Packet) {
 }
 
 // shortHeader fills in a packet of QUIC with the connection ID, as it comes from a client's new
-// address. Packet number and content follow, which nobody here can read.
+// address. Packet number and content follow, encrypted.
 func (i *inquiry) shortHeader(p *pkt.Packet) {
 	const form, content = 0x40, 20 // the fixed bit (RFC 9000 section 17.3.1); the least that is protected
 	data := append([]byte{form}, i.ConnectionID...)

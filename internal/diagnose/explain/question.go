@@ -49,7 +49,7 @@ func Parse(from, to, protocol, iface string) (*Question, error) {
 	return q, err
 }
 
-// ParseReverse parses a client and an endpoint, for the question of which services connect them.
+// ParseReverse parses a client and an endpoint, to ask which services connect them.
 func ParseReverse(client, endpoint, protocol, iface string) (*Question, error) {
 	q, err := Parse(client, endpoint, protocol, iface)
 	if fe := (*lb.FieldError)(nil); err != nil {

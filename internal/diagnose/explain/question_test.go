@@ -35,11 +35,11 @@ func TestQuestions(t *testing.T) {
 			got = err.Error()
 		}
 		if got != c.want {
-			t.Errorf("%+v: %s", c, got)
+			t.Errorf("%+v: got %s, want %s", c, got, c.want)
 		}
 	}
 	if _, err := ParseReverse("1.1.1.1", "x", "", ""); err == nil || !strings.HasPrefix(err.Error(), `endpoint "x" is not an address`) {
-		t.Error(err)
+		t.Errorf("got %v, want an error, the error begins with `endpoint \"x\" is not an address`", err)
 	}
 	for length, ok := range map[int]bool{0: true, 59: false, 60: true, 3500: true, 3501: false, -1: false} {
 		q := Question{Length: length}
@@ -72,7 +72,9 @@ func TestConnectionID(t *testing.T) {
 			got = err.Error()
 		}
 		if got != c.want || got == "" && c.id != "" && (q.Protocol != lb.UDP || hex.EncodeToString(q.ConnectionID) != c.id) {
-			t.Errorf("%+v: %s, %+v", c, got, q)
+			t.Errorf("%+v: got %s, %+v, want got == c.want, "+
+				"got not empty or no c.id or (q.Protocol == lb.UDP and hex.EncodeToString(q.ConnectionID) == c.id)",
+				c, got, q)
 		}
 	}
 	q, err := ParseReverse("1.1.1.1", "31.31.31.1", "", "")
@@ -80,7 +82,9 @@ func TestConnectionID(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := q.SetConnectionID("00", ""); err == nil || err.Error() != `connectionID "00" does not go with client and endpoint (allowed: from and to)` {
-		t.Error(err)
+		t.Errorf("got %v, want an error, "+
+			"the error == `connectionID \"00\" does not go with client and endpoint (allowed: from and to)`",
+			err)
 	}
 }
 
@@ -102,7 +106,7 @@ func TestAim(t *testing.T) {
 	gone, leave := context.WithCancel(t.Context())
 	leave()
 	if _, _, err := (&inquiry{ctx: gone}).findPort(&lb.Service{}, lb.Endpoint{}); !errors.Is(err, context.Canceled) {
-		t.Error(err)
+		t.Errorf("got %v, want error context.Canceled", err)
 	}
 	for places, want := range map[int]uint16{0: 65000, 535: 65535, 536: 1024, 537: 1025} {
 		if got := portFrom(65000, places); got != want {

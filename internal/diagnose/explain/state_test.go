@@ -35,17 +35,17 @@ func TestDownReason(t *testing.T) {
 	known := servicestate.Endpoint{Weight: 1, Available: true, Verdict: report.Verdict{NoRoute: true}}
 	i := &inquiry{Explainer: New(Explainer{Health: silentHealth{}})}
 	if got := i.downReason(s, e, known); !strings.Contains(got, "it has no route") {
-		t.Error(got)
+		t.Errorf(`got %v, want "it has no route" in got`, got)
 	}
 	probed := &report.EndpointHealth{State: report.HealthDown, Evidence: "connection refused"}
 	probed.Addr = e.Addr
 	i.Health = silentHealth{probed}
 	if got := i.downReason(s, e, known); got != "it is down: connection refused" {
-		t.Error(got)
+		t.Errorf(`got %v, want "it is down: connection refused"`, got)
 	}
 	known.Available = false
 	if got := i.ineligibleReason(s, 0, known); got != "it is down: connection refused" {
-		t.Error(got)
+		t.Errorf(`got %v, want "it is down: connection refused"`, got)
 	}
 }
 
@@ -60,7 +60,7 @@ func TestMissingRoute(t *testing.T) {
 		unix.ENETUNREACH: "no route to 50.1.1.1: network is unreachable",
 	} {
 		if got := missingRoute(to, err); got != want {
-			t.Errorf("%v: %s", err, got)
+			t.Errorf("got %v: %s, want got == want", err, got)
 		}
 	}
 }

@@ -122,16 +122,20 @@ func TestRates(t *testing.T) {
 	want := Rates{Connections: 11, BytesIn: 1100, RepeatedSYNs: 2, FailedHandshakes: 3}
 	now, window := b.Now()
 	if now.Rates != want || now.Drops["no-route"] != (Drop{1e9 + 20, 4}) || now.Dropped != 4 || now.Challenged != 6 || now.Tracked != 7 || now.HalfOpen != 3 {
-		t.Errorf("%+v", now)
+		t.Errorf(`got %+v, want now.Rates == want, now.Drops["no-route"] == Drop{1e9 + 20, 4}, `+
+			"now.Dropped == 4, now.Challenged == 6, now.Tracked == 7, now.HalfOpen == 3",
+			now)
 	}
 	if window.Length != 5*time.Second || !window.End.Equal(b.clock) {
-		t.Errorf("%+v", window)
+		t.Errorf("got %+v, want window.Length == 5*time.Second, window.End.Equal(b.clock)", window)
 	}
 	if got := b.Service(key(1)); got != (Load{Rates: want, Active: 2}) {
-		t.Errorf("%+v", got)
+		t.Errorf("got %+v, want Load{Rates: want, Active: 2}", got)
 	}
 	if got := b.Endpoints(key(1), 2); got[0].Rates[Connections] != 10 || got[1].Rates != (Rates{Connections: 1, BytesIn: 100, RepeatedSYNs: 2, FailedHandshakes: 3}) {
-		t.Errorf("%+v", got)
+		t.Errorf("got %+v, want got[0].Rates[Connections] == 10, got[1].Rates == Rates{Connections: 1, "+
+			"BytesIn: 100, RepeatedSYNs: 2, FailedHandshakes: 3}",
+			got)
 	}
 	b.after(5 * time.Second)
 	if got := b.total(); got != (Rates{}) || b.Service(key(1)) != (Load{Active: 2}) {
@@ -197,7 +201,7 @@ func TestNeverWrong(t *testing.T) {
 			t.Errorf("%s: %v connections a second, want %v", what, got, want)
 		}
 		if now, _ := b.Now(); now.Dropped < 0 || now.Dropped > 1 || now.Challenged != 0 {
-			t.Errorf("%s: %+v", what, now)
+			t.Errorf("%s: got %+v, want now.Dropped >= 0, now.Dropped <= 1, now.Challenged == 0", what, now)
 		}
 	}
 	b.f.rows[0].In.Bytes -= 1e14
@@ -298,7 +302,9 @@ func TestHistory(t *testing.T) {
 	h := b.History()
 	connections, drops := h.Values[Connections], h.Drops["no-route"]
 	if len(connections) != 3 || connections[0] != 10 || connections[1] != 10 || connections[2] != 10 || len(drops) != 3 || drops[2] != 2 {
-		t.Errorf("%v, %v", connections, drops)
+		t.Errorf("got %v, %v, want len(connections) == 3, connections[0] == 10, "+
+			"connections[1] == 10, connections[2] == 10, len(drops) == 3, drops[2] == 2",
+			connections, drops)
 	}
 	if h.Step != 5*time.Second || !h.Start.Equal(b.clock.Add(-12*time.Second)) {
 		t.Errorf("%v from %v on", h.Step, h.Start)
@@ -318,7 +324,9 @@ func TestHistory(t *testing.T) {
 	}
 	one, kept := b.ServiceHistory(key(1))
 	if n := one.Values[Connections]; !kept || len(n) != serviceSteps || n[0] < 9.99 || n[serviceSteps-1] > 10.01 || one.Step != 15*time.Second {
-		t.Errorf("%v, %v", n, kept)
+		t.Errorf("got %v, %v, want kept, len(n) == serviceSteps, n[0] >= 9.99, "+
+			"n[serviceSteps-1] <= 10.01, one.Step == 15*time.Second",
+			n, kept)
 	}
 	if none, kept := b.ServiceHistory(key(2)); !kept || none.Values[Connections][0] != 0 {
 		t.Errorf("a service without connections: %v, %v", none, kept)
@@ -358,7 +366,7 @@ func TestBounded(t *testing.T) {
 		t.Errorf("%d services, %d histories", len(b.services), b.histories)
 	}
 	if _, kept := b.ServiceHistory(key(services - 1)); kept && b.services[key(services-1)].history == nil {
-		t.Error("a history that is not kept is said to be")
+		t.Error("the answer claims a history that is not kept")
 	}
 	b.f.rows = b.f.rows[:services/2] // deletes the others
 	b.after(time.Minute)
@@ -393,7 +401,7 @@ func TestLately(t *testing.T) {
 			l.follow(&counts{Connections: w.made, RepeatedSYNs: w.failed})
 		}
 		if l != c.want {
-			t.Errorf("%v: %+v", c.windows, l)
+			t.Errorf("%v: got %+v, want %+v", c.windows, l, c.want)
 		}
 	}
 	e := endpoint{identity: 1, window: 1, recent: Recent{Made: 9}}

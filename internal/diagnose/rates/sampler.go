@@ -15,7 +15,7 @@ import (
 const (
 	everyUnwatched, restUnwatched = 5 * time.Second, 200
 	everyWatched, restWatched     = time.Second, 10
-	everyAtMost                   = time.Minute
+	maxEvery                      = time.Minute
 )
 
 // The resolution of the last hour.
@@ -141,9 +141,9 @@ func (s *Sampler) pause(cost time.Duration) time.Duration {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	if s.watchers > 0 {
-		return min(max(everyWatched, cost*restWatched), everyAtMost)
+		return min(max(everyWatched, cost*restWatched), maxEvery)
 	}
-	return min(max(everyUnwatched, cost*restUnwatched), everyAtMost)
+	return min(max(everyUnwatched, cost*restUnwatched), maxEvery)
 }
 
 // sample reads all counters once. The lock is not held during calls of the source: it has its own

@@ -81,7 +81,7 @@ func TestSample(t *testing.T) {
 	v.between = time.Millisecond
 	for range 2 {
 		if r := v.Run(t.Context(), Options{Repair: true}); r.Verdict != Differs {
-			t.Errorf("%+v", r)
+			t.Errorf("got %+v, want r.Verdict == Differs", r)
 		}
 	}
 	if n := len(slices.Compact(looked)); n != 2 {
@@ -98,6 +98,6 @@ func TestRepair(t *testing.T) {
 	v.between = time.Millisecond
 	r := v.Run(t.Context(), Options{Repair: true})
 	if r.Verdict != Same || len(r.Findings) != 2 || !r.Findings[0].Repaired {
-		t.Errorf("%+v", r)
+		t.Errorf("got %+v, want r.Verdict == Same, len(r.Findings) == 2, r.Findings[0].Repaired", r)
 	}
 }

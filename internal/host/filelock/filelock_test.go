@@ -152,7 +152,7 @@ func TestHolderIsNamed(t *testing.T) {
 	dir := openDir(t)
 	pid, line := asNobody(t, dir)
 	if line != "<nil>" {
-		t.Fatal(line)
+		t.Fatalf(`got %v, want "<nil>"`, line)
 	}
 	d, err := os.Open(dir)
 	if err != nil {
@@ -168,7 +168,8 @@ func TestHolderIsNamed(t *testing.T) {
 			t.Errorf("%s: %v, the holder is %d", name, err, pid)
 		}
 		if err != nil && !strings.Contains(err.Error(), fmt.Sprintf("%s is locked by process %d (", dir, pid)) {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf(`%s: got %v, want no error or fmt.Sprintf("%%s is locked by process %%d (", dir, pid) in the error`,
+				name, err)
 		}
 	}
 	if time.Since(begun) > time.Minute {

@@ -14,14 +14,16 @@ func TestProcesses(t *testing.T) {
 	}
 	i := slices.IndexFunc(list, func(p Process) bool { return p.PID == os.Getpid() })
 	if i < 0 {
-		t.Fatal("this process is not among them")
+		t.Fatal("this process is missing")
 	}
 	own := list[i]
 	if own.Command == "" || own.User == "" || own.State == "" || own.Virtual < own.Resident || own.Resident == 0 || own.Memory <= 0 || own.Memory > 100 {
-		t.Errorf("%+v", own)
+		t.Errorf("got %+v, want own.Command not empty, own.User not empty, own.State not empty, "+
+			"own.Virtual >= own.Resident, own.Resident != 0, own.Memory > 0, own.Memory <= 100",
+			own)
 	}
 	if !slices.IsSortedFunc(list, func(a, b Process) int { return a.PID - b.PID }) {
-		t.Error("they are not in the order of their numbers")
+		t.Error("the processes are not in the order of their numbers")
 	}
 }
 
@@ -33,7 +35,9 @@ func TestDescribe(t *testing.T) {
 	}
 	host, _ := os.Hostname()
 	if d.Host != host || d.Kernel == "" || d.Architecture == "" || d.OS == "" || d.Uptime <= 0 || len(d.BootID) != 36 {
-		t.Errorf("%+v", d)
+		t.Errorf("got %+v, want d.Host == host, d.Kernel not empty, d.Architecture not empty, "+
+			"d.OS not empty, d.Uptime > 0, len(d.BootID) == 36",
+			d)
 	}
 }
 
@@ -46,15 +50,15 @@ func TestFileSystems(t *testing.T) {
 	seen := map[string]bool{}
 	for _, f := range list {
 		if seen[f.MountedOn] {
-			t.Errorf("%s stands twice", f.MountedOn)
+			t.Errorf("%s is listed twice", f.MountedOn)
 		}
 		seen[f.MountedOn] = true
 		if f.Asked && (f.Size == 0 || f.Used > f.Size || f.UsedPercent() > 100) {
-			t.Errorf("%+v", f)
+			t.Errorf("got %+v, want not f.Asked or (f.Size != 0 and f.Used <= f.Size and f.UsedPercent() <= 100)", f)
 		}
 	}
 	if !seen["/"] {
-		t.Error("/ is not among them")
+		t.Error("/ is missing")
 	}
 }
 
@@ -62,7 +66,7 @@ func TestUse(t *testing.T) {
 	t.Parallel()
 	now, err := CPUTimes()
 	if busy, ok := now.BusySince(CPUTime{}); err != nil || !ok || busy < 0 || busy > 100 {
-		t.Errorf("%+v: %v %v, %v", now, busy, ok, err)
+		t.Errorf("%+v: got %v %v, %v, want no error, ok, busy >= 0, busy <= 100", now, busy, ok, err)
 	}
 	for _, tc := range []struct {
 		now, before CPUTime
@@ -85,6 +89,6 @@ func TestUse(t *testing.T) {
 		t.Errorf("disk: %v, %v", used, err)
 	}
 	if _, err := DiskUsed("/nowhere"); err == nil {
-		t.Error("a path that is not there has a size")
+		t.Error("a missing path has a size")
 	}
 }

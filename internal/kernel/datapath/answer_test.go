@@ -54,7 +54,7 @@ func limited(l *lab.Lab, line, reason string, packets, rate int) error {
 			return err
 		}
 		if res.Reason != reason {
-			return fmt.Errorf("%s %s", res.Verdict, res.Reason)
+			return fmt.Errorf("got %s %s, want res.Reason == reason", res.Verdict, res.Reason)
 		}
 		if res.Verdict == "out" {
 			answers++

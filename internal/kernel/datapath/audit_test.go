@@ -191,7 +191,7 @@ func TestAudit(t *testing.T) {
 			}
 			a.differences(t, true)
 			if got := a.differences(t, false); got != nil {
-				t.Errorf("%s is mended, and these differ: %v", name, got)
+				t.Errorf("%s is fixed, and these differ: %v", name, got)
 			}
 		}
 		a.damageSlots(t)

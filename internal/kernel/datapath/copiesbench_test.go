@@ -91,7 +91,7 @@ func cpuTime(b *testing.B) time.Duration {
 	b.Helper()
 	var u unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_THREAD, &u); err != nil {
-		b.Fatal(fmt.Errorf("read the CPU time: %w", err))
+		b.Fatalf("got %v, want no error", fmt.Errorf("read the CPU time: %w", err))
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
@@ -124,7 +124,7 @@ func BenchmarkScanCopies(b *testing.B) {
 		})
 		cpu += cpuTime(b) - before
 		if err != nil || found == 0 {
-			b.Fatal(found, err)
+			b.Fatalf("got %v %v, want no error, found != 0", found, err)
 		}
 	}
 	b.ReportMetric(float64(cpu.Nanoseconds())/float64(found), "cpu-ns/copy")

@@ -205,7 +205,7 @@ func restarted(t *testing.T, d *Datapath, dir string) *Datapath {
 	t.Helper()
 	for _, c := range d.Audit(false) {
 		if len(c.Differences) > 0 || c.Err != nil {
-			t.Errorf("%+v", c)
+			t.Errorf("got %+v, want no c.Differences, c.Err == nil", c)
 		}
 	}
 	if err := d.Close(); err != nil {

@@ -122,7 +122,7 @@ func TestEgressOfOneInterface(t *testing.T) {
 			t.Error(err)
 		}
 		if d.LocalAnswersWanted() || egressPrograms(t, good.Index) != 0 {
-			t.Error("what leaves is looked at without a reason")
+			t.Error("egress packets are examined without a reason")
 		}
 		table := &bpf.ServiceTable{
 			Key:       bpf.TcServiceKey{Vip: bpf.Addr(netip.MustParseAddr("20.0.0.1")), Port: bpf.Port(80), Protocol: 6},
@@ -145,7 +145,7 @@ func TestEgressOfOneInterface(t *testing.T) {
 		}
 		free()
 		if err := d.SetEgress(bad.Index); err != nil {
-			t.Errorf("tried again: %v", err)
+			t.Errorf("the retry failed: %v", err)
 		}
 		if n := egressPrograms(t, bad.Index); n != 1 {
 			t.Errorf("%d programs after it was tried again", n)
@@ -174,16 +174,16 @@ func wantChanged(t testing.TB, d *Datapath, wanted bool) {
 	select {
 	case <-d.LocalAnswersChanged():
 	default:
-		t.Errorf("nobody is told that it is %v now", wanted)
+		t.Errorf("there was no notification that egress changed to %v", wanted)
 	}
 	if d.LocalAnswersWanted() != wanted {
-		t.Errorf("it is not %v", wanted)
+		t.Errorf("egress is not %v", wanted)
 	}
 	var told uint32
 	if err := d.collection.Variables.LocalEndpoints.Get(&told); err != nil {
 		t.Error(err)
 	}
 	if told != 1 { // the last program is detached after the packet path is notified
-		t.Errorf("the packet path was told %d", told)
+		t.Errorf("the packet path has %d", told)
 	}
 }

@@ -102,7 +102,7 @@ func police(t testing.TB, d *Datapath, p policy.Policer) {
 		Ports:    map[int]bpf.TcAttachments{1: {Policers: [2]uint64{bpf.NameKey(p.Name)}}},
 	}
 	if failed, err := d.SetAttached(want); err != nil || len(failed.Policers) > 0 {
-		t.Fatal(failed, err)
+		t.Fatalf("got %v %v, want no error, no failed.Policers", failed, err)
 	}
 }
 

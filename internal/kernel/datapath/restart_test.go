@@ -37,7 +37,9 @@ func TestAnotherLayout(t *testing.T) {
 	}
 	_, err = Load(Config{Connections: 1024, PinDir: dir})
 	if !errors.Is(err, pins.ErrLayout) || !strings.Contains(err.Error(), "; to start without them, by --end-connections, means that the connections that are tracked end, that all counters begin") {
-		t.Errorf("the error is %v", err)
+		t.Errorf(`got %v, want error pins.ErrLayout, "; to start without them, by --end-connections, `+
+			`means that the connections that are tracked end, that all counters begin" in the error`,
+			err)
 	}
 	if _, err := os.Stat(path); err != nil {
 		t.Error(err)
@@ -75,7 +77,7 @@ func TestChangedLayout(t *testing.T) {
 	const want = "the pinned maps have another layout: keys or values of endpoints were laid out differently by the build that made them; " +
 		"to start without them, by --end-connections, means that the 10 connections that are tracked end, that all counters begin at 0, and that no client is known, nor which endpoint it had; services stay as they are stored; or start the version that made them"
 	if !errors.Is(err, pins.ErrLayout) || !strings.Contains(err.Error(), want) {
-		t.Errorf("the error is %v", err)
+		t.Errorf("got %v, want error pins.ErrLayout, want in the error", err)
 	}
 
 	if err := os.Remove(filepath.Join(cfg.PinDir, "layouts")); err != nil {

@@ -31,7 +31,9 @@ func TestNobodyTraces(t *testing.T) {
 			for i := range p.Instructions {
 				ins := &p.Instructions[i]
 				if ins.IsFunctionReference() && strings.HasPrefix(ins.Reference(), "trace_") || ins.Reference() == "trace_turns" {
-					t.Errorf("%s: %v", name, ins)
+					t.Errorf(`%s: got %v, want not ins.IsFunctionReference() or ins.Reference() does not begin with "trace_", `+
+						`ins.Reference() != "trace_turns"`,
+						name, ins)
 				}
 			}
 		}
@@ -54,7 +56,7 @@ func TestTwins(t *testing.T) {
 		one, err1 := c.one()
 		other, err2 := c.other()
 		if err1 != nil || err2 != nil {
-			t.Fatal(err1, err2)
+			t.Fatalf("got %v %v, want no error", err1, err2)
 		}
 		found := 0
 		for name, v := range one.Variables {
@@ -143,14 +145,17 @@ func TestTraceProgram(t *testing.T) {
 	}
 	got := traced(t, o, report.TraceFilter{Sample: 1, VIP: netip.MustParseAddr("10.0.0.1"), VIPPorts: [2]uint16{80, 80}, Protocol: lb.TCP}, send("10.0.0.1:80"))
 	if got.Verdict != report.TraceDrop || got.Reason != "no-route" && got.Reason != "forwarding-off" || got.In != 1 || got.Point != "ingress" || got.Took <= 0 || len(got.After.Data) > 0 {
-		t.Errorf("%+v", got)
+		t.Errorf(`got %+v, want got.Verdict == report.TraceDrop, got.Reason == "no-route" or got.Reason == "forwarding-off", `+
+			`got.In == 1, got.Point == "ingress", got.Took > 0, no got.After.Data`,
+			got)
 	}
 	if want := segment(client, netip.MustParseAddrPort("10.0.0.1:80"), tcpSYN, isn, 0); string(got.Before.Data) != string(want) || got.Before.Length != len(want) {
 		t.Errorf("before: %x, want %x", got.Before.Data, want)
 	}
 	got = traced(t, o, report.TraceFilter{Sample: 1, Verdict: report.TracePass, Host: netip.MustParsePrefix("198.51.100.0/24"), Port: 81}, func() { send("10.0.0.1:80")(); send("10.0.0.1:81")() })
 	if got.Verdict != report.TracePass || string(got.Before.Data) != string(got.After.Data) {
-		t.Errorf("%+v", got)
+		t.Errorf("got %+v, want got.Verdict == report.TracePass, string(got.Before.Data) == string(got.After.Data)",
+			got)
 	}
 }
 

@@ -140,7 +140,9 @@ func TestWatch(t *testing.T) {
 				got = append(got, text)
 				if e.Client != client || e.VIP != vip || e.Source != client || e.Endpoint != endpoint || e.Protocol != lb.TCP ||
 					e.Service != "10.0.0.1:80/tcp" || e.OneOf != 1 || time.Since(e.Time).Abs() > time.Minute {
-					t.Errorf("%+v", e)
+					t.Errorf("got %+v, want e.Client == client, e.VIP == vip, e.Source == client, e.Endpoint == endpoint, "+
+						`e.Protocol == lb.TCP, e.Service == "10.0.0.1:80/tcp", e.OneOf == 1, time.Since(e.Time).Abs() <= time.Minute`,
+						e)
 				}
 			}
 			if !slices.Equal(got, c.want) {
@@ -164,7 +166,7 @@ func TestWatchEnds(t *testing.T) {
 	}
 	events, _ := w.wait(t, 2)
 	if e := events[1]; e.Act != "ended" || e.Reason != "removed" || e.By != "" {
-		t.Errorf("%+v", e)
+		t.Errorf(`got %+v, want e.Act == "ended", e.Reason == "removed", no e.By`, e)
 	}
 }
 
@@ -204,7 +206,7 @@ func TestWatchPressure(t *testing.T) {
 		t.Errorf("%d events, %+v not told", len(events), untold)
 	}
 	if last := events[len(events)-1]; last.OneOf == 1 {
-		t.Errorf("%+v", last)
+		t.Errorf("got %+v, want last.OneOf != 1", last)
 	}
 }
 

@@ -15,25 +15,27 @@ func TestCompare(t *testing.T) {
 	one, two := Problem{What: "one"}, Problem{What: "two"}
 	appeared, gone := d.compare([]Problem{one})
 	if !slices.Equal(appeared, []Problem{one}) || gone != nil {
-		t.Error(appeared, gone)
+		t.Errorf("got %v %v, want appeared == []Problem{one}, gone == nil", appeared, gone)
 	}
 	appeared, gone = d.compare([]Problem{one, two})
 	if !slices.Equal(appeared, []Problem{two}) || gone != nil {
-		t.Error(appeared, gone)
+		t.Errorf("got %v %v, want appeared == []Problem{two}, gone == nil", appeared, gone)
 	}
 	if known := d.Known(); len(known) != 2 || known[0].Since.IsZero() {
 		t.Errorf("known: %+v", known)
 	}
 	appeared, gone = d.compare(nil)
 	if appeared != nil || len(gone) != 2 {
-		t.Error(appeared, gone)
+		t.Errorf("got %v %v, want appeared == nil, len(gone) == 2", appeared, gone)
 	}
 	var many []Problem
 	for i := range 20 {
 		many = append(many, Problem{What: fmt.Sprintf("%02d", i)})
 	}
 	if got := BoundedProblems(many, len(many), "thing", "things"); len(got) != ProblemsShown+1 || got[ProblemsShown] != (Problem{"thing", "others", "12 more things", got[ProblemsShown].Hint}) {
-		t.Errorf("%+v", got)
+		t.Errorf(`got %+v, want len(got) == ProblemsShown+1, got[ProblemsShown] == Problem{"thing", `+
+			`"others", "12 more things", got[ProblemsShown].Hint}`,
+			got)
 	}
 }
 

@@ -186,8 +186,8 @@ func (n *Net) Diagnose() []Problem {
 	return out
 }
 
-// Include includes the problems that f returns; not while Run runs. Call soon to have them looked
-// at.
+// Include adds the problems that f returns. It must not be called while Run runs. soon requests a
+// check.
 func (n *Net) Include(f func() []Problem) (soon func()) {
 	n.more = f
 	return n.doctor.Soon

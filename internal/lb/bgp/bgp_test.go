@@ -88,10 +88,12 @@ func TestNeighbor(t *testing.T) {
 		refused(t, c.n, c.want)
 	}
 	if got := (bgp.Neighbor{Interface: "eth0"}).Key(); got != "eth0" {
-		t.Error(got)
+		t.Errorf(`got %v, want "eth0"`, got)
 	}
 	if _, err := bgp.ParseNeighborAddr("10.0.0.300"); err == nil || err.Error() != `ipAddress "10.0.0.300" is not an IP address (allowed: an IPv4 or IPv6 address)` {
-		t.Error(err)
+		t.Errorf("got %v, want an error, "+
+			"the error == `ipAddress \"10.0.0.300\" is not an IP address (allowed: an IPv4 or IPv6 address)`",
+			err)
 	}
 }
 
@@ -103,14 +105,14 @@ func TestKeepPassword(t *testing.T) {
 	} {
 		got, err := bgp.Neighbor{Password: c.wanted}.KeepPassword(bgp.Neighbor{Password: c.stored})
 		if got.Password != c.want || err != nil {
-			t.Errorf("%+v: %q, %v", c, got.Password, err)
+			t.Errorf("%+v: got %q, %v, want got.Password == c.want, no error", c, got.Password, err)
 		}
 	}
 	_, err := bgp.Neighbor{Addr: addr("10.0.0.2"), Password: bgp.HiddenPassword}.KeepPassword(bgp.Neighbor{})
 	const want = `password "********" stands for a stored password, and neighbor 10.0.0.2 has none ` +
 		`(allowed: up to 80 printable ASCII characters, other than ********)`
 	if err == nil || err.Error() != want {
-		t.Error(err)
+		t.Errorf("got %v, want an error, the error == want", err)
 	}
 }
 
@@ -196,7 +198,7 @@ func TestPolicy(t *testing.T) {
 	}
 	refs := one(bgp.Conditions{Prefix: bgp.SetMatch{Set: "a"}, ASPath: bgp.SetMatch{Set: "b"}}, bgp.Actions{}).Sets()
 	if len(refs) != 2 || refs[0].Key() != "prefix/a" || refs[1].Key() != "aspath/b" {
-		t.Errorf("%v", refs)
+		t.Errorf(`got %v, want len(refs) == 2, refs[0].Key() == "prefix/a", refs[1].Key() == "aspath/b"`, refs)
 	}
 }
 
@@ -227,9 +229,9 @@ func TestApplication(t *testing.T) {
 	}
 	a := bgp.Application{Neighbor: "global", Policies: []string{"p", "q"}}
 	if got := a.With(bgp.Application{Policies: []string{"q", "r"}, Reject: true}); strings.Join(got.Policies, " ") != "p q r" || !got.Reject {
-		t.Errorf("%+v", got)
+		t.Errorf(`got %+v, want strings.Join(got.Policies, " ") == "p q r", got.Reject`, got)
 	}
 	if got := a.Without([]string{"p"}); strings.Join(got.Policies, " ") != "q" || got.Key() != "global/export" {
-		t.Errorf("%+v", got)
+		t.Errorf(`got %+v, want strings.Join(got.Policies, " ") == "q", got.Key() == "global/export"`, got)
 	}
 }

@@ -22,7 +22,7 @@ func TestKeepalive(t *testing.T) {
 	} {
 		got, err := ParseKeepalive(text)
 		if want = want.Normal(); err != nil || got != want {
-			t.Errorf("%s: %+v, %v", text, got, err)
+			t.Errorf("%s: got %+v, %v, want no error, got == want", text, got, err)
 		}
 	}
 	for text, want := range map[string]string{

@@ -40,7 +40,8 @@ func TestMirrorValidate(t *testing.T) {
 		err := m.Validate()
 		var field *lb.FieldError
 		if errors.As(err, &field); (err == nil) != (c.field == "") || field != nil && field.Field != c.field {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf(`%s: got %v, want err == nil == c.field == "", field == nil or field.Field == c.field`,
+				name, err)
 		}
 		if m.Tunneled() && (m.Port != "" || m.VLAN != 0) || !m.Tunneled() && (m.Remote.IsValid() || m.TunnelID != 0) || m.OneOf == 1 {
 			t.Errorf("%s keeps what it does not use: %+v", name, m)

@@ -66,7 +66,7 @@ func TestPolicerValidate(t *testing.T) {
 		change.f(&p)
 		var err *lb.FieldError
 		if !errors.As(p.Validate(), &err) || err.Field != change.field {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: got %v, want errors.As(p.Validate(), &err), err.Field == change.field", name, err)
 		}
 	}
 }

@@ -67,7 +67,7 @@ type Cluster struct {
 type Node struct {
 	Name        string
 	Own         bool      // it is this node
-	Lost        string    // why it is not there; empty: it is
+	Lost        string    // why it is missing; empty: it is not
 	Since       time.Time // of Lost, or when its daemon has started
 	Build       string    // its version of loxilb
 	Roles       []string

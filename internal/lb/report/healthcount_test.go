@@ -26,6 +26,6 @@ func TestHealthCount(t *testing.T) {
 		c.Add(e)
 	}
 	if c.Up != 2 || c.Down != 2 || c.Unknown != 1 {
-		t.Errorf("%+v", c)
+		t.Errorf("got %+v, want c.Up == 2, c.Down == 2, c.Unknown == 1", c)
 	}
 }

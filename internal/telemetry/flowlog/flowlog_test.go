@@ -105,7 +105,7 @@ func TestFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	if text, err := os.ReadFile(name); err != nil || string(text) != string(line(99)) {
-		t.Errorf("%q, %v", text, err)
+		t.Errorf("got %q, %v, want no error, string(text) == string(line(99))", text, err)
 	}
 	link := filepath.Join(t.TempDir(), "link")
 	if err := os.Symlink(name, link); err != nil {

@@ -74,11 +74,13 @@ func TestFiles(t *testing.T) {
 		link layers.LinkType
 	}{{"preference:0", layers.LinkTypeEthernet}, {"portName:eth0", layers.LinkTypeRaw}} {
 		if about, err := read.Interface(i); err != nil || about.Name != "eth0" || about.Filter != want.rule || about.Description != "firewall rule, drop" || about.LinkType != want.link {
-			t.Errorf("%+v, %v", about, err)
+			t.Errorf(`got %+v, %v, want no error, about.Name == "eth0", about.Filter == want.rule, `+
+				`about.Description == "firewall rule, drop", about.LinkType == want.link`,
+				about, err)
 		}
 	}
 	if info, err := os.Stat(filepath.Join(dir, "firewall.pcapng")); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("%v %v", info, err)
+		t.Errorf("got %v %v, want no error, info.Mode().Perm() == 0o600", info, err)
 	}
 }
 
@@ -101,12 +103,12 @@ func TestBounded(t *testing.T) {
 	}
 	list, err := os.ReadDir(dir)
 	if err != nil || len(list) != 1+keptFiles {
-		t.Errorf("%v %v", list, err)
+		t.Errorf("got %v %v, want no error, len(list) == 1+keptFiles", list, err)
 	}
 	for _, e := range list {
 		info, err := e.Info()
 		if err != nil || info.Size() > 4096+200 {
-			t.Errorf("%v %v", info, err)
+			t.Errorf("got %v %v, want no error, info.Size() <= 4096+200", info, err)
 		}
 		if n, _ := contents(t, filepath.Join(dir, e.Name())); n == 0 {
 			t.Errorf("%s has no packet", e.Name())

@@ -6,8 +6,8 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// downMost bounds the endpoints that have series only while they are down.
-const downMost = 1000
+// maxDown bounds the endpoints that have series only while they are down.
+const maxDown = 1000
 
 // healthFamilies are about probes, which services share; GET config/endpoint/all lists the services
 // that consider each.
@@ -81,20 +81,20 @@ func addUp(v *view, p *page) {
 	})(v, p)
 }
 
-// drainMost bounds the drains with series.
-const drainMost = 1000
+// maxDrains bounds the drains with series.
+const maxDrains = 1000
 
 // drainFamilies are about endpoints that users drain.
 func drainFamilies() []family {
 	of := []string{"endpoint"}
 	return []family{
 		{Metric{"loxilb_drain_connections", Gauge, of, "Remaining connections of a drained endpoint (its address, or address and port); of the first 1,000.", Always}, func(v *view, p *page) {
-			for _, d := range v.drains[:min(len(v.drains), drainMost)] {
+			for _, d := range v.drains[:min(len(v.drains), maxDrains)] {
 				p.add(float64(d.connections), d.Key())
 			}
 		}},
 		{Metric{"loxilb_drain_deadline_timestamp_seconds", Gauge, of, "Unix time at which remaining connections of a drained endpoint are ended. No series: never.", Always}, func(v *view, p *page) {
-			for _, d := range v.drains[:min(len(v.drains), drainMost)] {
+			for _, d := range v.drains[:min(len(v.drains), maxDrains)] {
 				if !d.Deadline.IsZero() {
 					p.add(float64(d.Deadline.UnixMilli())/1000, d.Key())
 				}

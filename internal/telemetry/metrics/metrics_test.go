@@ -183,7 +183,7 @@ func scrapeAll(t *testing.T, m *Metrics) string {
 	w := httptest.NewRecorder()
 	m.ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 	if w.Code != 200 {
-		t.Fatalf("%d %s", w.Code, w.Body)
+		t.Fatalf("got %d %s, want code 200", w.Code, w.Body)
 	}
 	return "\n" + w.Body.String()
 }
@@ -215,7 +215,7 @@ func TestScrape(t *testing.T) {
 		}
 		problems, err := promlint.New(strings.NewReader(got)).Lint()
 		if err != nil || len(problems) > 0 {
-			t.Errorf("%s: %v %v", path, err, problems)
+			t.Errorf("%s: got %v %v, want no error, no problems", path, err, problems)
 		}
 	}
 }
@@ -297,17 +297,22 @@ func TestNativeHistograms(t *testing.T) {
 				count += uint64(bucket)
 			}
 			if h.GetSchema() != 0 || count != h.GetSampleCount() || count%5 != 0 || int(h.GetPositiveSpan()[0].GetLength()) != len(h.GetPositiveDelta()) {
-				t.Errorf("%s: %v", f.GetName(), h)
+				t.Errorf("%s: got %v, want h.GetSchema() == 0, count == h.GetSampleCount(), count%%5 == 0, "+
+					"int(h.GetPositiveSpan()[0].GetLength()) == len(h.GetPositiveDelta())",
+					f.GetName(), h)
 			}
 			// a tick is 4 ms: less than one is below 2^-8 s, and one or more but less than two is
 			// below 2^-7 s
 			if h.GetZeroThreshold() != 1.0/256 || h.GetPositiveSpan()[0].GetOffset() != -7 || h.GetPositiveDelta()[0] != int64(h.GetZeroCount()/3) {
-				t.Errorf("%s: %v", f.GetName(), h)
+				t.Errorf("%s: got %v, want h.GetZeroThreshold() == 1.0/256, h.GetPositiveSpan()[0].GetOffset() == -7, "+
+					"h.GetPositiveDelta()[0] == int64(h.GetZeroCount()/3)",
+					f.GetName(), h)
 			}
 		}
 	}
 	if found["loxilb_handshake_seconds"] != 1 || found["loxilb_service_handshake_seconds"] != 2 {
-		t.Errorf("%v", found)
+		t.Errorf(`got %v, want found["loxilb_handshake_seconds"] == 1, found["loxilb_service_handshake_seconds"] == 2`,
+			found)
 	}
 }
 
@@ -345,7 +350,7 @@ func TestLegacyNames(t *testing.T) {
 		"endpoint_load_dists_per_service": `{service="20.20.20.1:2020/tcp",name="web",dip="31.31.31.1:5001"} 1` + "\n",
 	} {
 		if got := valuesOf(name); !slices.Contains(got, want) {
-			t.Errorf("%s: %q", name, got)
+			t.Errorf("%s: got %q, want want in got", name, got)
 		}
 	}
 	for _, metric := range contract.AllMetrics() { // every metric of the contract's table
@@ -354,10 +359,10 @@ func TestLegacyNames(t *testing.T) {
 		}
 	}
 	if got := valuesOf("active_conntrack_count"); len(got) != 1 || got[0] != " 2\n" {
-		t.Errorf("%q", got)
+		t.Errorf(`got %q, want len(got) == 1, got[0] == " 2\n"`, got)
 	}
 	if got := valuesOf("lb_rule_count"); len(got) != 1 || got[0] != " 4\n" {
-		t.Errorf("%q", got)
+		t.Errorf(`got %q, want len(got) == 1, got[0] == " 4\n"`, got)
 	}
 }
 
@@ -365,7 +370,7 @@ func TestApplySucceeded(t *testing.T) {
 	t.Parallel()
 	m := newMetrics(t, healthy{}, Options{})
 	if got := scrape(t, m); !strings.Contains(got, "loxilb_config_last_apply_success 1\n") {
-		t.Error(got)
+		t.Errorf(`got %v, want "loxilb_config_last_apply_success 1\n" in got`, got)
 	}
 }
 
@@ -389,7 +394,7 @@ func TestCompressed(t *testing.T) {
 	}
 	text, err := io.ReadAll(zip)
 	if err != nil || !strings.Contains(string(text), "loxilb_lb_rules 4\n") {
-		t.Errorf("%v %s", err, text)
+		t.Errorf(`got %v %s, want no error, "loxilb_lb_rules 4\n" in string(text)`, err, text)
 	}
 }
 
@@ -402,7 +407,7 @@ func TestTooManyScrapes(t *testing.T) {
 	w := httptest.NewRecorder()
 	m.ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 	if w.Code != 503 {
-		t.Errorf("%d %s", w.Code, w.Body)
+		t.Errorf("got %d %s, want code 503", w.Code, w.Body)
 	}
 }
 
@@ -478,6 +483,6 @@ func TestScales(t *testing.T) {
 		}
 	}
 	if first, last := lifeScale.bound(lifeScale.first), bytesScale.bound(bytesScale.last); first != 1.0/1024 || last != 1<<40 {
-		t.Errorf("%v %v", first, last)
+		t.Errorf("got %v %v, want first == 1.0/1024, last == 1<<40", first, last)
 	}
 }

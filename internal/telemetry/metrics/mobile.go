@@ -6,7 +6,7 @@ const gtpHelp = "Packets of mobile users, by outcome: decapsulated from a GTP-U 
 	"from a sender that ignores congestion marks (congestion), without route to the base station or memory (failed). " +
 	"No series before the first session or service with --select=n3."
 
-// mobileFamilies are of mobile users' packets.
+// mobileFamilies are the metrics of mobile users' packets.
 func mobileFamilies() []family {
 	return []family{{Metric{"loxilb_gtp_packets_total", Counter, []string{"outcome"}, gtpHelp, Always}, func(v *view, p *page) {
 		counts := v.src.GTPCounts()

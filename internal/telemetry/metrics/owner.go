@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// vipMost bounds the VIPs with series without --metrics-detail=endpoint.
-const vipMost = 1000
+// maxVIPs bounds the VIPs with series without --metrics-detail=endpoint.
+const maxVIPs = 1000
 
 // CertificateFile is a file of certificates that is in use.
 type CertificateFile struct {
@@ -60,7 +60,7 @@ func addOwners(v *view, p *page) {
 	}
 	slices.SortFunc(list, netip.Addr.Compare)
 	if !v.Endpoints {
-		list = list[:min(len(list), vipMost)]
+		list = list[:min(len(list), maxVIPs)]
 	}
 	for _, a := range list {
 		p.add(boolValue(owned[a]), a.String())

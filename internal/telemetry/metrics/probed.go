@@ -12,17 +12,17 @@ const mostFiles = 100
 
 // probed is the result of one walk through all probed addresses, which may be very many.
 type probed struct {
-	troubles map[troubleOf]trouble // zeros included: an endpoint without failures has not just come
+	troubles map[troubleKey]trouble // zeros included: an endpoint without failures has not just come
 	files    []CertificateFile
-	down     []*report.EndpointHealth // at most downMost; none if all endpoints have series
+	down     []*report.EndpointHealth // at most maxDown; none if all endpoints have series
 }
 
 func newProbed(all bool, endpoints func(func(*report.EndpointHealth) bool)) probed {
-	p := probed{troubles: map[troubleOf]trouble{}}
+	p := probed{troubles: map[troubleKey]trouble{}}
 	seen := map[CertificateFile]bool{}
 	for e := range endpoints {
 		for _, service := range e.Services {
-			of := troubleOf{service, netip.AddrPortFrom(e.Addr, e.Probe.Port)}
+			of := troubleKey{service, netip.AddrPortFrom(e.Addr, e.Probe.Port)}
 			one := p.troubles[of]
 			p.troubles[of] = trouble{one.failed + e.Failed, max(one.downtime, e.Downtime)}
 		}
@@ -32,7 +32,7 @@ func newProbed(all bool, endpoints func(func(*report.EndpointHealth) bool)) prob
 				p.files = append(p.files, of)
 			}
 		}
-		if !all && e.State == report.HealthDown && len(p.down) < downMost {
+		if !all && e.State == report.HealthDown && len(p.down) < maxDown {
 			p.down = append(p.down, e)
 		}
 	}

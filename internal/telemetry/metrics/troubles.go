@@ -9,8 +9,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// troubleOf identifies an endpoint of a service.
-type troubleOf struct {
+// troubleKey identifies an endpoint of a service.
+type troubleKey struct {
 	service  lb.Key
 	endpoint netip.AddrPort
 }
@@ -25,13 +25,13 @@ type trouble struct {
 // endpoint that leaves a service still count, and those before an endpoint joined do not.
 type troubles struct {
 	mu       sync.Mutex
-	last     map[troubleOf]trouble
-	services map[lb.Key]*lb.Service // of the last look
+	last     map[troubleKey]trouble
+	services map[lb.Key]*lb.Service // at the last update
 	total    map[lb.Key]trouble     // that are not zero
 }
 
 // update adds new failures of endpoints, and returns the sums of current services.
-func (t *troubles) update(services []*lb.Service, now map[troubleOf]trouble) map[lb.Key]trouble {
+func (t *troubles) update(services []*lb.Service, now map[troubleKey]trouble) map[lb.Key]trouble {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	total, current := map[lb.Key]trouble{}, make(map[lb.Key]*lb.Service, len(services))
@@ -61,7 +61,7 @@ func (t *troubles) update(services []*lb.Service, now map[troubleOf]trouble) map
 
 // wasIn reports whether an endpoint belonged to the service at the last update. One without a probe
 // has counts only from its first failure on.
-func (t *troubles) wasIn(of troubleOf) bool {
+func (t *troubles) wasIn(of troubleKey) bool {
 	s := t.services[of.service]
 	return s != nil && slices.ContainsFunc(s.Endpoints, func(e lb.Endpoint) bool { return e.AddrPort() == of.endpoint })
 }

@@ -36,7 +36,7 @@ func TestTroubles(t *testing.T) {
 		}
 		have := sums.update(services, newProbed(false, slices.Values(list)).troubles)
 		if have[of] != (trouble{failed, down * time.Second}) {
-			t.Errorf("%s: %+v", what, have[of])
+			t.Errorf("%s: got %+v, want trouble{failed, down * time.Second}", what, have[of])
 		}
 	}
 	both := []lb.Key{web, other}

@@ -32,10 +32,10 @@ func TestChurn(t *testing.T) {
 			for range rounds {
 				s := service(fmt.Sprint("s", i), 80)
 				if err := c.Create(t.Context(), s); err != nil && !apierrors.IsAlreadyExists(err) {
-					t.Error(err)
+					t.Errorf("got %v, want no error or apierrors.IsAlreadyExists(err)", err)
 				}
 				if err := c.Delete(t.Context(), s); err != nil && !apierrors.IsNotFound(err) {
-					t.Error(err)
+					t.Errorf("got %v, want no error or apierrors.IsNotFound(err)", err)
 				}
 			}
 		})

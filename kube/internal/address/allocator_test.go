@@ -86,7 +86,7 @@ func TestAllocation(t *testing.T) {
 	gold.Labels = map[string]string{"tier": "gold"}
 	want(t, a, gold, nil, "10.3.0.1")
 	if !a.Release("d/b") || a.Release("d/b") {
-		t.Error("a release does not report what it did")
+		t.Error("a release does not report the change")
 	}
 	want(t, a, web("d/d"), nil, "10.0.0.1")
 
@@ -163,7 +163,7 @@ func TestOverlap(t *testing.T) {
 	}
 	first.Conflict = "not used"
 	if why := second.Overlap([]Pool{first}); why != "" {
-		t.Error(why)
+		t.Errorf("got %v, want nothing", why)
 	}
 	second.Ranges = append(second.Ranges, mustRange(t, "10.0.1.7"))
 	if second.Overlap(nil) == "" {

@@ -39,7 +39,7 @@ func TestValues(t *testing.T) {
 			}
 			for _, v := range bad[short] {
 				if _, err := r.Read(map[string]string{name: v}, "ns", Settings{}); err == nil || !strings.Contains(err.Error(), name) {
-					t.Errorf("%s: %q: %v", name, v, err)
+					t.Errorf("%s: got %q: %v, want an error, name in the error", name, v, err)
 				}
 			}
 		}

@@ -174,12 +174,16 @@ func (c *Client) Instances(ctx context.Context) ([]v1.InstanceState, error) {
 // accepts reports whether the balancer's node accepts a connection, which its kernel does for a
 // daemon that hangs.
 func (c *Client) accepts(ctx context.Context) bool {
-	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", c.address)
-	if err != nil {
-		return false
+	return connect(ctx, c.address) == nil
+}
+
+// connect opens a TCP connection, and closes it.
+func connect(ctx context.Context, address string) error {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
+	if err == nil {
+		_ = conn.Close()
 	}
-	_ = conn.Close()
-	return true
+	return err
 }
 
 func (c *Client) do(ctx context.Context, method, path string, body, out any) error {

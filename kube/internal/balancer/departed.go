@@ -2,7 +2,6 @@ package balancer
 
 import (
 	"context"
-	"net"
 	"net/url"
 	"slices"
 	"sync"
@@ -67,10 +66,6 @@ func isAlive(ctx context.Context, balancer string) bool {
 	if err != nil {
 		return false
 	}
-	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", u.Host)
-	if err != nil {
-		return isRefusal(err)
-	}
-	_ = conn.Close()
-	return true
+	err = connect(ctx, u.Host)
+	return err == nil || isRefusal(err)
 }

@@ -58,12 +58,12 @@ func TestRetries(t *testing.T) {
 	for tried := time.Duration(0); tried < time.Hour; {
 		tried += o.RateLimiter.When(request)
 	}
-	if wait := o.RateLimiter.When(request); wait > retryMost {
-		t.Errorf("it waits for %v, want %v at most", wait, retryMost)
+	if wait := o.RateLimiter.When(request); wait > maxRetry {
+		t.Errorf("it waits for %v, want %v at most", wait, maxRetry)
 	}
 	o.RateLimiter.Forget(request)
-	if wait := o.RateLimiter.When(request); wait > retryFirst {
-		t.Errorf("after a success, it waits for %v, want %v", wait, retryFirst)
+	if wait := o.RateLimiter.When(request); wait > minRetry {
+		t.Errorf("after a success, it waits for %v, want %v", wait, minRetry)
 	}
 }
 

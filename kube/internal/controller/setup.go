@@ -28,18 +28,18 @@ const (
 	workers   = 16              // Services reconciled at a time: most of that is waiting for the API
 	poolDelay = time.Second / 2 // statuses of pools follow after that time, several changes at once
 
-	// What has failed is tried again after a pause that doubles up to retryMost. controller-runtime
+	// What has failed is tried again after a pause that doubles up to maxRetry. controller-runtime
 	// goes to 1,000 s: after ten minutes in which a webhook refuses writes, a Service would wait
 	// for up to ten minutes more.
-	retryFirst = 5 * time.Millisecond
-	retryMost  = 15 * time.Second
+	minRetry = 5 * time.Millisecond
+	maxRetry = 15 * time.Second
 )
 
 // options returns the options of a controller that works on so many requests at a time.
 func options(workers int) controller.Options {
 	return controller.Options{
 		MaxConcurrentReconciles: workers,
-		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](retryFirst, retryMost),
+		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minRetry, maxRetry),
 	}
 }
 

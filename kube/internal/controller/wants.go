@@ -67,8 +67,8 @@ func checkSources(s *corev1.Service) error {
 	return nil
 }
 
-// checkInstance returns why a Service cannot have its instance. Nobody has a role in one that does
-// not exist, so all balancers would answer for its VIPs.
+// checkInstance returns why a Service cannot have its instance. No balancer has a role in an
+// instance that does not exist, so all balancers would answer for its VIPs.
 func (r *Services) checkInstance(a *annotation.Settings) error {
 	roles := &r.Fleet.Roles
 	if n := max(1, roles.Instances); roles.Enabled() && a.Instance >= n {

@@ -39,7 +39,7 @@ type Options struct {
 
 	Class, Owner, IPMode, Service, Scheme, Port string
 	DefaultClass, TakeOver, LeaderElect         bool
-	Uninstall                                   bool // not a flag: Services are given up
+	Uninstall                                   bool // not a flag: release all Services
 	Namespace, Metrics, Probes, LogLevel        string
 	Access                                      balancer.Access
 

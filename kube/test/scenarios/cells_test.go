@@ -126,7 +126,8 @@ func request(t testing.TB, c *rig.Cluster, method, path string, body any) []byte
 	defer answer.Body.Close()
 	out, err := io.ReadAll(answer.Body)
 	if err != nil || answer.StatusCode/100 != 2 {
-		t.Fatalf("%s %s: %s %s %v", method, path, answer.Status, out, err)
+		t.Fatalf("got %s %s: %s %s %v, want no error, answer.StatusCode/100 == 2",
+			method, path, answer.Status, out, err)
 	}
 	return out
 }

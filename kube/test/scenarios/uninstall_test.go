@@ -89,7 +89,7 @@ func removal(t testing.TB) string {
 	return commands
 }
 
-// probeARP asks who has an address, by a neighbour entry that is not there yet.
+// probeARP asks who has an address, by a new neighbour entry.
 func probeARP(run func(...string) (string, error), address string) error {
 	if net.ParseIP(address) == nil {
 		return fmt.Errorf("%q is not an address", address)

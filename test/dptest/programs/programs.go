@@ -108,7 +108,7 @@ func (r *Runner) PromiseAge() (uint32, error) {
 	return now - due, err
 }
 
-// ForgetPromise makes it rely on sweeps without a promise, as tests run them.
+// ForgetPromise makes the packet path rely on sweeps without a promise, as tests run them.
 func (r *Runner) ForgetPromise() error { return r.Collection.Variables.SweepDue.Set(uint32(0)) }
 
 // HoldReclaim prevents packets that find no room from freeing expired connections for a second.
@@ -143,7 +143,7 @@ func (r *Runner) ageFragments(ticks uint32) error {
 	return nil
 }
 
-// AgePersists does the same to the records of clients of select=persist.
+// AgePersists ages the records of clients of select=persist.
 func (r *Runner) AgePersists(by time.Duration) error {
 	ticks := r.Collection.Jiffies(by)
 	all := map[bpf.TcPersistKey]bpf.TcPersistEntry{}
@@ -169,7 +169,7 @@ func (r *Runner) AgePersists(by time.Duration) error {
 	return nil
 }
 
-// AgeKnown does the same to known clients.
+// AgeKnown ages known clients.
 func (r *Runner) AgeKnown(by time.Duration) error {
 	ticks := r.Collection.Jiffies(by)
 	return r.changeKnown(func(row uint64) uint64 { return row&^(1<<32-1) | uint64(uint32(row)-ticks) })

@@ -125,7 +125,7 @@ func TestAPIInsecure(t *testing.T) {
 	t.Parallel()
 	h, _ := newDaemon(t, labtest.New(t), "lb", "--insecure")
 	if out, err := h.Run(strings.Fields(asNobody + askCode + versionURL)...); out != "200" {
-		t.Errorf("%q %v", out, err)
+		t.Errorf(`got %q %v, want out == "200"`, out, err)
 	}
 }
 
@@ -150,7 +150,9 @@ func TestSocketOfNamespace(t *testing.T) {
 		out, err := loxicmd("get lbversion -o json")
 		var v struct{ Namespace string }
 		if err != nil || json.Unmarshal([]byte(out), &v) != nil || !strings.HasSuffix(v.Namespace, " ("+h.Namespace+")") {
-			t.Errorf("%s: %s %v", name, out, err)
+			t.Errorf("%s: got %s %v, want no error, json.Unmarshal([]byte(out), "+
+				`&v) == nil, v.Namespace ends with " ("+h.Namespace+")"`,
+				name, out, err)
 		}
 		if !strings.Contains(d.Output(), h.Namespace) {
 			t.Errorf("%s does not say in its log which namespace it serves", name)
@@ -190,7 +192,7 @@ func TestOrphanSocket(t *testing.T) {
 		out, err := d.Command("get", "lbversion", "-o", "json")
 		var v struct{ Namespace string }
 		if err != nil || json.Unmarshal([]byte(out), &v) != nil {
-			t.Fatal(out, err)
+			t.Fatalf("got %v %v, want no error, json.Unmarshal([]byte(out), &v) == nil", out, err)
 		}
 		cookie, _, _ := strings.Cut(v.Namespace, " ")
 		return filepath.Join("/run/loxilb", cookie+".sock")
@@ -216,6 +218,6 @@ func TestCommandOfNobody(t *testing.T) {
 	h, _ := newDaemon(t, labtest.New(t), "lb", "--socket=auto")
 	out, err := h.Run(append(strings.Fields(asNobody), rig.Program("loxicmd"), "get", "lb")...)
 	if err == nil || !strings.Contains(out, "user nobody (65534) may not use the API") {
-		t.Errorf("%s %v", out, err)
+		t.Errorf(`got %s %v, want an error, "user nobody (65534) may not use the API" in out`, out, err)
 	}
 }

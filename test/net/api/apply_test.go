@@ -48,7 +48,7 @@ func TestConfirmKilled(t *testing.T) {
 	}
 	r.WantAnswers("20.20.20.1:2020", "ep1")
 	if out := r.Loxicmd("get revisions"); !strings.Contains(out, "automatic rollback") || !strings.Contains(out, "root") {
-		t.Error(out)
+		t.Errorf(`got %v, want "automatic rollback" in out, "root" in out`, out)
 	}
 
 	r.Loxicmd("apply -f %s --confirm=3s", second)
@@ -71,15 +71,15 @@ func TestConfirmKilled(t *testing.T) {
 	}
 	start := time.Now()
 	if out := r.Loxicmd("apply -f %s", lots); !strings.Contains(out, "10000 added") {
-		t.Error(out)
+		t.Errorf(`got %v, want "10000 added" in out`, out)
 	}
 	t.Logf("10,000 services applied in %v", time.Since(start).Round(time.Millisecond))
 	r.Loxicmd("save -f %s", saved)
 	if out := r.Loxicmd("plan -f %s --prune", saved); out != "nothing to do\n" {
-		t.Error(out[:min(len(out), 500)])
+		t.Errorf(`got %v, want out == "nothing to do\n"`, out[:min(len(out), 500)])
 	}
 	r.Loxicmd("rollback")
 	if out := r.Loxicmd("get lb"); strings.Contains(out, "20.21.") || !strings.Contains(out, "20.20.20.1") {
-		t.Error(out[:min(len(out), 500)])
+		t.Errorf(`got %v, want no "20.21." in out, "20.20.20.1" in out`, out[:min(len(out), 500)])
 	}
 }

@@ -39,7 +39,7 @@ func TestImpossibleServices(t *testing.T) {
 	}
 	for _, s := range failed.StatusAttr {
 		if !rings[s.Key] || !strings.Contains(s.Error, "lead back to the service itself") {
-			t.Errorf("%+v", s)
+			t.Errorf(`got %+v, want rings[s.Key], "lead back to the service itself" in s.Error`, s)
 		}
 	}
 	if len(failed.StatusAttr) != len(rings) {
@@ -56,7 +56,7 @@ func TestImpossibleServices(t *testing.T) {
 		r.Loxicmd("delete lb %s --tcp=80", vip)
 	}
 	if out := r.Loxicmd("get status --failed --kind=service -o json"); strings.Contains(out, `"failed"`) {
-		t.Error(out)
+		t.Errorf("got %v, want no `\"failed\"` in out", out)
 	}
 }
 

@@ -50,7 +50,7 @@ func (a *api) call(method, path string, body []byte) (time.Duration, []byte) {
 	status, answer := a.answer(method, path, body)
 	took := time.Since(start)
 	if status != http.StatusOK {
-		a.t.Fatalf("%s %s: %d %.300s", method, path, status, answer)
+		a.t.Fatalf("got %s %s: %d %.300s, want status == 200", method, path, status, answer)
 	}
 	return took, answer
 }

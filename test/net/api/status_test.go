@@ -62,6 +62,6 @@ func TestStatusAndEvents(t *testing.T) {
 	}
 	defer resp.Body.Close() //nolint:errcheck // of a test
 	if resp.StatusCode != http.StatusOK {
-		t.Error(resp.Status)
+		t.Errorf("got %v, want code 200", resp.Status)
 	}
 }

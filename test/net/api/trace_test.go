@@ -103,7 +103,7 @@ func attached(t testing.TB, r *rig.Rig) (ids []ebpf.ProgramID) {
 		return err
 	})
 	if err != nil || len(ids) == 0 {
-		t.Fatal(ids, err)
+		t.Fatalf("got %v %v, want no error, len(ids) != 0", ids, err)
 	}
 	return ids
 }
@@ -213,7 +213,7 @@ func TestTraceBounds(t *testing.T) {
 	}
 	ask(r)
 	if err := counted.Wait(); err != nil || strings.Count(counted.Output(), "\nin ") != 2 {
-		t.Errorf("%v: %s", err, counted.Output())
+		t.Errorf(`got %v: %s, want no error, strings.Count(counted.Output(), "\nin ") == 2`, err, counted.Output())
 	}
 	prints(t, four[2], "^out ")
 	during := attached(t, r)
@@ -282,12 +282,12 @@ func TestTraceCapture(t *testing.T) {
 		t.Fatalf("%v: %s", err, p.Output())
 	}
 	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("%v %v", info, err)
+		t.Errorf("got %v %v, want no error, info.Mode().Perm() == 0o600", info, err)
 	}
 	out, err := r.LB.Run("tshark", "-r", file, "-T", "fields", "-e", "frame.interface_name", "-e", "ip.src", "-e", "tcp.flags.str", "-e", "frame.comment", "-e", "_ws.expert.message")
 	want := regexp.MustCompile(`(?m)^client\t100\.100\.100\.1\t·+S·\tanswer \(no-endpoint\) by client, at ingress, after .*\n` +
 		`client\t20\.20\.20\.1\t·+A·R··\tanswer: as it left`)
 	if err != nil || !want.MatchString(out) {
-		t.Errorf("%v: %s", err, out)
+		t.Errorf("got %v: %s, want no error, want.MatchString(out)", err, out)
 	}
 }

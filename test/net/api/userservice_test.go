@@ -81,7 +81,7 @@ func TestLogs(t *testing.T) {
 	}
 	out, err := d.Command("get", "log-level", "-o", "json")
 	if err != nil || !strings.Contains(out, `"logLevel": "error"`) {
-		t.Errorf("%s %v", out, err)
+		t.Errorf("got %s %v, want no error, `\"logLevel\": \"error\"` in out", out, err)
 	}
 	if log := d.Log(); !strings.Contains(log, "before=info now=debug") || strings.Contains(log, "before=debug now=error") {
 		t.Errorf("the change of the level is not in the log, or lines below it are:\n%s", log)

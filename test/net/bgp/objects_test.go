@@ -79,10 +79,12 @@ func TestObjects(t *testing.T) {
 	r.Loxicmd("set bgp --asn=%s --router-id=%s", nodeASN, node())
 	got := awaitState(t, r, true)
 	if got.Password == nil || *got.Password != "********" || got.Updowntime == "never" || got.RemoteAs != 4200000001 || got.HoldTime != "9s" {
-		t.Errorf("%+v", got)
+		t.Errorf(`got %+v, want got.Password != nil, *got.Password == "********", `+
+			`got.Updowntime != "never", got.RemoteAs == 4200000001, got.HoldTime == "9s"`,
+			got)
 	}
 	if out := r.Loxicmd("get bgpnei"); !strings.Contains(out, "| "+router()) || !strings.Contains(out, "Established |") {
-		t.Error(out)
+		t.Errorf(`got %v, want "| "+router() in out, "Established |" in out`, out)
 	}
 	r.EventuallyMetric(1, "bgp_session_up", "neighbor="+router())
 
@@ -93,10 +95,10 @@ func TestObjects(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !strings.Contains(text, "kind: BGPNeighbor") || strings.Contains(text, "secret") || !strings.Contains(text, "********") {
-		t.Error(text)
+		t.Errorf(`got %v, want "kind: BGPNeighbor" in text, no "secret" in text, "********" in text`, text)
 	}
 	if out := r.Loxicmd("apply -f %s", saved); !strings.Contains(out, "unchanged") {
-		t.Error(out)
+		t.Errorf(`got %v, want "unchanged" in out`, out)
 	}
 	if again := awaitState(t, r, true); again.Flaps != 0 || !again.Since.Equal(got.Since) {
 		t.Errorf("the session was restarted: %+v", again)
@@ -108,7 +110,7 @@ func TestObjects(t *testing.T) {
 	}
 	down := awaitState(t, r, false)
 	if down.Flaps != 1 || down.LastError == "" {
-		t.Errorf("%+v", down)
+		t.Errorf("got %+v, want down.Flaps == 1, down.LastError not empty", down)
 	}
 	for _, event := range []string{"the session is established", "the session is down"} {
 		r.EventuallyShows("describe bgpneighbor "+router(), event)
@@ -120,7 +122,7 @@ func TestObjects(t *testing.T) {
 		return nil
 	})
 	if out, _ := r.Command("doctor"); !strings.Contains(out, "BGP neighbor "+router()) {
-		t.Error(out)
+		t.Errorf(`got %v, want "BGP neighbor "+router() in out`, out)
 	}
 	if err := frr.Configure("router bgp "+routerASN, "no neighbor "+node()+" shutdown"); err != nil {
 		t.Fatal(err)
@@ -139,7 +141,7 @@ func TestObjects(t *testing.T) {
 	})
 	r.Loxicmd("delete bgpneighbor %s %s", router(), routerASN)
 	if list := neighbors(t, r).BgpNeiAttr; len(list) != 0 {
-		t.Errorf("%+v", list)
+		t.Errorf("got %+v, want no list", list)
 	}
 
 	withoutFlag(t, r)
@@ -163,16 +165,16 @@ func withoutFlag(t *testing.T, r *rig.Rig) {
 		return nil
 	})
 	if out, err := r.Command("create", "bgpneighbor", "10.0.0.9", routerASN); err == nil || !strings.Contains(err.Error(), off) {
-		t.Error(out, err)
+		t.Errorf("got %v %v, want an error, off in the error", out, err)
 	}
 	if list := neighbors(t, r).BgpNeiAttr; len(list) != 1 || list[0].State != "" {
-		t.Errorf("%+v", list)
+		t.Errorf("got %+v, want len(list) == 1, no list[0].State", list)
 	}
 	r.Loxicmd("delete bgpset community/low")
 	r.Stop()
 	r.SetArgs("--bgp")
 	r.Restart()
 	if out := r.Loxicmd("get bgpset"); !strings.Contains(out, "20.20.20.0/24 32..32") || strings.Contains(out, "low") {
-		t.Error(out)
+		t.Errorf(`got %v, want "20.20.20.0/24 32..32" in out, no "low" in out`, out)
 	}
 }

@@ -67,7 +67,7 @@ func TestCauses(t *testing.T) {
 	rig.MustRun(t, second, "ip", "route", "replace", "default", "via", "32.32.32.254")
 	labtest.Eventually(t, 30*time.Second, func(context.Context) error {
 		if out, _ := r.Command("get", "status", "--failed"); strings.Contains(out, words) {
-			return fmt.Errorf("it is mended: %s", out)
+			return fmt.Errorf("it is fixed: %s", out)
 		}
 		return nil
 	})

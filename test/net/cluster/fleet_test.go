@@ -412,7 +412,7 @@ func (f *fleet) awaitPeers() {
 			}
 			for _, p := range s.Peers {
 				if p.State != "up" || p.Lag > 1 {
-					return fmt.Errorf("%s: %+v", m.host.Name, p)
+					return fmt.Errorf(`%s: got %+v, want p.State == "up", p.Lag <= 1`, m.host.Name, p)
 				}
 			}
 			if len(s.Peers) != fleetSize-1 {

@@ -21,8 +21,8 @@ const (
 	messageLength = 16
 	// quiet is how long a flow of datagrams waits for an answer before it repeats itself.
 	quiet = 200 * time.Millisecond
-	// silenceMost is the time without an answer after which a connection counts as broken.
-	silenceMost = 15 * time.Second
+	// maxSilence is the time without an answer after which a connection counts as broken.
+	maxSilence = 15 * time.Second
 	// young is an age below which a connection may break: its record is on the way.
 	young = 10 * time.Millisecond
 	// notable is the time for an answer that is noted.
@@ -240,7 +240,7 @@ func (c *crowd) hold(to target) *talk {
 }
 
 func (c *crowd) dial(to target) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(c.ctx, silenceMost)
+	ctx, cancel := context.WithTimeout(c.ctx, maxSilence)
 	defer cancel()
 	network := 0
 	if to.mode == "default" {
@@ -298,7 +298,7 @@ func (c *crowd) exchange(k *talk, conn net.Conn, born birth, messages int) *loss
 		binary.BigEndian.PutUint64(out, id)
 		binary.BigEndian.PutUint64(out[8:], n)
 		began := time.Now()
-		_ = conn.SetDeadline(began.Add(silenceMost))
+		_ = conn.SetDeadline(began.Add(maxSilence))
 		_, err := conn.Write(out)
 		if err == nil {
 			_, err = io.ReadFull(conn, in)
@@ -344,7 +344,7 @@ func (c *crowd) flow(k *talk, conn net.Conn) *loss {
 			if err == nil { // the answer to a repetition
 				continue
 			}
-			if since := time.Since(began); since > silenceMost || c.ctx.Err() != nil {
+			if since := time.Since(began); since > maxSilence || c.ctx.Err() != nil {
 				return &loss{k.target, born, last.Sub(born.opened), true, fmt.Errorf("no answer for %v: %w", since, err)}
 			}
 		}
@@ -409,7 +409,7 @@ func (c *crowd) goOn() {
 	for i, k := range all {
 		before[i] = k.heard.Load()
 	}
-	await.NoError(c.f.t, 2*silenceMost, func() error {
+	await.NoError(c.f.t, 2*maxSilence, func() error {
 		silent := 0
 		for i, k := range all {
 			if !k.broken.Load() && k.heard.Load() < before[i]+3 {
@@ -456,8 +456,8 @@ type observation struct {
 	Slowest string   `json:"slowest"`
 }
 
-// lossesMost is how many losses are described.
-const lossesMost = 20
+// maxLosses is how many losses are described.
+const maxLosses = 20
 
 // observe returns what has happened since begin.
 func (c *crowd) observe() (o observation) {
@@ -477,7 +477,7 @@ func (c *crowd) observe() (o observation) {
 		default:
 			o.Broken++
 		}
-		if len(o.Losses) < lossesMost {
+		if len(o.Losses) < maxLosses {
 			o.Losses = append(o.Losses, fmt.Sprintf("%s: %s, %v old: %v", kind, l.target, l.age.Round(time.Millisecond), l.err))
 		}
 	}

@@ -41,7 +41,7 @@ func TestClusterScripts(t *testing.T) {
 		}
 	}
 	if out := r.Loxicmd("get bgpneigh"); strings.Contains(out, "rror") {
-		t.Error(out)
+		t.Errorf(`got %v, want no "rror" in out`, out)
 	}
 	if log := r.Log(); !strings.Contains(log, "give all nodes the same --cluster-key") {
 		t.Errorf("the log does not say why connections are not exchanged:\n%s", log)

@@ -92,7 +92,7 @@ func TestContractScript(t *testing.T) {
 		text := read(t, dir, name)
 		var saved map[string][]map[string]any
 		if err := json.Unmarshal([]byte(text), &saved); err != nil || len(saved[key]) == 0 {
-			t.Errorf("%s: %v\n%s", name, err, text)
+			t.Errorf("%s: got %v\n%s, want no error, len(saved[key]) != 0", name, err, text)
 		}
 	}
 	r.Stop()

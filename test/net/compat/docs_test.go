@@ -190,7 +190,7 @@ func (c command) run(t *testing.T, r *rig.Rig, dir string) {
 		return
 	}
 	if out, err := host.Run("sh", "-c", shell); err != nil && !c.found(err) {
-		t.Errorf("%s: %v: %s", c.line, err, out)
+		t.Errorf("%s: got %v: %s, want no error or c.found(err)", c.line, err, out)
 	}
 }
 

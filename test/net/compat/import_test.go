@@ -29,12 +29,12 @@ func TestImportPage(t *testing.T) {
 			if err := os.WriteFile(file, []byte(m[2]), 0o644); err != nil {
 				t.Fatal(err)
 			}
-			isRight(t, r, m[1], file)
+			checkSyntax(t, r, m[1], file)
 			formats, files = append(formats, m[1]), append(files, file)
 			continue
 		}
 		if len(files) == 0 {
-			t.Fatalf("nothing stands above %s", m[3])
+			t.Fatalf("no block precedes %s", m[3])
 		}
 		for i, file := range files {
 			sameService(t, r, formats[i], file, m[3])
@@ -47,8 +47,8 @@ func TestImportPage(t *testing.T) {
 	}
 }
 
-// isRight has the file checked by the program that it is for; by IPVS only where the kernel has it.
-func isRight(t *testing.T, r *rig.Rig, format, file string) {
+// checkSyntax lets the program of a file check it; IPVS only where the kernel has it.
+func checkSyntax(t *testing.T, r *rig.Rig, format, file string) {
 	t.Helper()
 	check := map[string][]string{"nft": {"nft", "-c", "-f", file}, "haproxy": {"haproxy", "-c", "-f", file}, "keepalived": {"keepalived", "-t", "-f", file}}[format]
 	if check == nil {

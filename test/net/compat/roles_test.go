@@ -237,7 +237,7 @@ func TestKeepalived(t *testing.T) {
 		rig.MustRun(t, p.router, "ip", "neigh", "replace", vip, "lladdr", mac.String(), "nud", "permanent", "dev", "eth0")
 		c, own, err := p.through(t.Context(), p.router, vip)
 		if err != nil || own != a.own {
-			t.Fatalf("%s: .%s: %v", vip, own, err)
+			t.Fatalf("%s: got .%s: %v, want no error, own == a.own", vip, own, err)
 		}
 		through = append(through, c)
 	}
@@ -313,6 +313,6 @@ func TestInstances(t *testing.T) {
 	}
 	has(true, true)
 	if out := r.Loxicmd("get ha"); !strings.Contains(out, "llb-inst0 | NOT_DEFINED") || strings.Contains(out, "llb-inst1") {
-		t.Error(out)
+		t.Errorf(`got %v, want "llb-inst0 | NOT_DEFINED" in out, no "llb-inst1" in out`, out)
 	}
 }

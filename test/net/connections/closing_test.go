@@ -27,7 +27,7 @@ func TestDeleteTells(t *testing.T) {
 	r.Loxicmd("delete lb %s --tcp=%s", rig.VIP4, "80,81,82,85,87")
 	r.Loxicmd("delete lb %s --tcp=%s", rig.VIP6, "83,84,86")
 	if took := allReset(t, all, rig.Patience); took > rig.Patience/2 {
-		t.Errorf("%d ends were told after %v", len(all), took)
+		t.Errorf("%d ends were notified after %v", len(all), took)
 	}
 	ended.want(t, len(all))
 	stop()

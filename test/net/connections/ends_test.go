@@ -24,7 +24,7 @@ func (e *ends) want(t *testing.T, n int) {
 	t.Helper()
 	labtest.Eventually(t, rig.Patience, func(context.Context) error {
 		if reset, other := int(e.reset.Load()), e.other.Load(); reset != n || other != 0 {
-			return fmt.Errorf("%d endpoints were told by a RST, want %d; %d connections ended otherwise", reset, n, other)
+			return fmt.Errorf("%d endpoints got a RST, want %d; %d connections ended otherwise", reset, n, other)
 		}
 		return nil
 	})

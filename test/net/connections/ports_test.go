@@ -60,7 +60,7 @@ func TestHeldPorts(t *testing.T) {
 			waitFor(t, p, "alive", 3*time.Minute)
 			var h, r, ms, alive int
 			if _, err := fmt.Sscanf(p.Output(), "tried %d %d %d <nil>\nalive %d", &h, &r, &ms, &alive); err != nil || alive != h {
-				t.Errorf("%s: %q: %v", c.flags, p.Output(), err)
+				t.Errorf("%s: got %q: %v, want no error, alive == h", c.flags, p.Output(), err)
 			}
 			held, refused = held+h, refused+r
 		}

@@ -152,7 +152,7 @@ func manyAtOnce(t *testing.T, r *rig.Rig) {
 			if err == nil {
 				answered <- a.Endpoint
 			} else if !strings.Contains(err.Error(), "too many explain requests") {
-				t.Error(err)
+				t.Errorf(`got %v, want "too many explain requests" in the error`, err)
 			}
 		})
 	}
@@ -168,7 +168,7 @@ func manyAtOnce(t *testing.T, r *rig.Rig) {
 		t.Error("none was answered")
 	}
 	if out := r.Loxicmd("explain --from 100.100.100.1:4000 --to 20.20.20.1:80"); !strings.Contains(out, "to 31.31.31.1:5001") {
-		t.Error(out)
+		t.Errorf(`got %v, want "to 31.31.31.1:5001" in out`, out)
 	}
 	r.WantAnswers(rig.Join(rig.VIP4, 80), "ep1")
 }
@@ -220,7 +220,7 @@ func ofVLAN(t *testing.T, r *rig.Rig) {
 	t.Helper()
 	if out, err := r.LB.Run("ip", "link", "add", "link", "client", "name", "client.7", "type", "vlan", "id", "7"); err != nil {
 		if !strings.Contains(out, "Unknown device type") {
-			t.Fatal(out, err)
+			t.Fatalf(`got %v %v, want "Unknown device type" in out`, out, err)
 		}
 		t.Log("the kernel has no 8021q")
 		return

@@ -198,7 +198,7 @@ func (n *node) request(method, path, body string) {
 	must(n.t, err)
 	defer resp.Body.Close() //nolint:errcheck // of a test
 	if answer, err := io.ReadAll(resp.Body); err != nil || resp.StatusCode != http.StatusOK {
-		n.t.Fatalf("%s %s %s: %s %s, %v", method, path, body, resp.Status, answer, err)
+		n.t.Fatalf("got %s %s %s: %s %s, %v, want no error, code 200", method, path, body, resp.Status, answer, err)
 	}
 }
 

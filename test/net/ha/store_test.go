@@ -134,7 +134,7 @@ func (s *shared) put(m *member, vip, name string) string {
 	s.t.Helper()
 	code, answer, h, err := m.request(http.MethodPost, "/config/loadbalancer", service(vip, name))
 	if err != nil || code != http.StatusOK {
-		s.t.Fatalf("%s: %v %d %s", m.host.Name, err, code, answer)
+		s.t.Fatalf("%s: got %v %d %s, want no error, code 200", m.host.Name, err, code, answer)
 	}
 	return h.Get("ETag")
 }
@@ -202,7 +202,8 @@ func (s *shared) raceChanges(tag string) {
 			both.Go(func() {
 				code, answer, h, err := m.request(http.MethodPost, "/config/loadbalancer", service("20.20.20.1", fmt.Sprintf("round%d%s", round, m.host.Name)), "If-Match", tag)
 				if codes[i], tags[i] = code, h.Get("ETag"); err != nil || code != http.StatusOK && code != http.StatusPreconditionFailed {
-					s.t.Errorf("%s: %v %d %s", m.host.Name, err, code, answer)
+					s.t.Errorf("%s: got %v %d %s, want no error, code 200 or code 412",
+						m.host.Name, err, code, answer)
 				}
 			})
 		}

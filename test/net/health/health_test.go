@@ -316,7 +316,8 @@ func setHostState(r *rig.Rig, address, state string) {
 	}
 	defer resp.Body.Close() //nolint:errcheck // of a test
 	if body, err := io.ReadAll(resp.Body); err != nil || resp.StatusCode != http.StatusOK || strings.TrimSpace(string(body)) != `{"result":"Success"}` {
-		r.T.Errorf("%s: %s %s, %v", state, resp.Status, body, err)
+		r.T.Errorf("%s: got %s %s, %v, want no error, code 200, strings.TrimSpace(string(body)) == `{\"result\":\"Success\"}`",
+			state, resp.Status, body, err)
 	}
 }
 

@@ -187,7 +187,7 @@ func stuck(r *rig.Rig, endpoint, backlog int) net.Listener {
 		r.T.Fatal(err)
 	}
 	if e := raw.Control(func(fd uintptr) { err = unix.Listen(int(fd), backlog) }); e != nil || err != nil {
-		r.T.Fatal(e, err)
+		r.T.Fatalf("got %v %v, want e == nil, no error", e, err)
 	}
 	return l
 }

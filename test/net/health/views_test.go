@@ -71,7 +71,7 @@ func TestViewsAgree(t *testing.T) {
 			stop()
 		}
 		if t.Failed() {
-			t.Fatal(c.name)
+			t.Fatalf("%v: want not t.Failed()", c.name)
 		}
 	}
 }
@@ -151,7 +151,7 @@ func ask(r *rig.Rig, path string, out any) error {
 	}
 	defer resp.Body.Close() //nolint:errcheck // of a test
 	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s: %s", path, resp.Status)
+		return fmt.Errorf("%s: got %s, want code 200", path, resp.Status)
 	}
 	return json.NewDecoder(resp.Body).Decode(out)
 }

@@ -139,7 +139,7 @@ func TestFullDisk(t *testing.T) {
 	before, _ := v.confirm(100, 2)
 	filler := filepath.Join(state, "filler")
 	if err := os.WriteFile(filler, make([]byte, 1<<20), 0o600); !errors.Is(err, syscall.ENOSPC) {
-		t.Fatal(err)
+		t.Fatalf("got %v, want error syscall.ENOSPC", err)
 	}
 	during, refused := v.confirm(200, 5)
 	if len(during) == 5 || !strings.Contains(refused, "no space left on device") {
@@ -222,7 +222,7 @@ func (v *victim) createLarge(port int) error {
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
 		text, _ := io.ReadAll(resp.Body)
-		return fmt.Errorf("%s: %s", resp.Status, text)
+		return fmt.Errorf("%s: got %s, want code 200", resp.Status, text)
 	}
 	return nil
 }

@@ -91,7 +91,7 @@ func (v *victim) watched(kill int, f func() error) steps.Life {
 		v.T.Fatal(errors.Join(life.err, failed))
 	}
 	if failed != nil && !life.Kill {
-		v.T.Fatal(failed)
+		v.T.Fatalf("got %v, want failed == nil or life.Kill", failed)
 	}
 	if life.Kill {
 		v.kills[life.Last]++
@@ -271,7 +271,7 @@ func (v *victim) changed() map[int]string {
 		}
 	}
 	if err := json.NewDecoder(resp.Body).Decode(&all); err != nil || resp.StatusCode != http.StatusOK {
-		v.T.Fatal(resp.Status, err)
+		v.T.Fatalf("got %v %v, want no error, code 200", resp.Status, err)
 	}
 	out := map[int]string{}
 	for _, s := range all.LbAttr {

@@ -96,13 +96,13 @@ func TestKilledObjects(t *testing.T) {
 	for i := range kills {
 		kill := started - 2 + (whole-started)*i/kills
 		life := live(kill, work)
-		v.mended(fmt.Sprintf("killed before step %d, %s", kill, life.Last))
+		v.configured(fmt.Sprintf("killed before step %d, %s", kill, life.Last))
 	}
 	t.Logf("%d steps of the start, %d in all; killed before %v", started, whole, v.kills)
 }
 
-// mended starts the daemon, and checks that the kernel has the configured objects.
-func (v *victim) mended(when string) {
+// configured starts the daemon, and checks that the kernel has the configured objects.
+func (v *victim) configured(when string) {
 	v.T.Helper()
 	v.Restart()
 	labtest.Eventually(v.T, rig.Patience, func(context.Context) error {

@@ -27,7 +27,7 @@ func TestCheckUpgrade(t *testing.T) {
 	before := pinnedIDs(t, r)
 	out, err := r.LB.Run(check...)
 	if err != nil || !strings.Contains(out, "can take over") {
-		t.Errorf("beside the same version: %v, %s", err, out)
+		t.Errorf("while the same version runs: got %v, %s", err, out)
 	}
 
 	layouts, err := ebpf.LoadPinnedMap(filepath.Join(netnstest.PinPath(r.Dir()), "layouts"), nil)
@@ -42,7 +42,7 @@ func TestCheckUpgrade(t *testing.T) {
 	}
 	const want = "keys or values of links were laid out differently by the build that made them; to start without them, by --end-connections, means that the 10 connections that are tracked end, of 20.20.20.1:7/tcp (10), that all counters begin at 0"
 	if out, err := r.LB.Run(check...); err == nil || !strings.Contains(out, want) {
-		t.Errorf("beside another version: %v, %s", err, out)
+		t.Errorf("while another version runs: got %v, %s", err, out)
 	}
 	r.Stop()
 	if err := r.Start(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
@@ -50,7 +50,7 @@ func TestCheckUpgrade(t *testing.T) {
 	}
 	c.Flows()
 	if after := pinnedIDs(t, r); len(after) != len(before) || after["connections"] != before["connections"] {
-		t.Errorf("pinned were %v, are %v", before, after)
+		t.Errorf("pins before %v, after %v", before, after)
 	}
 	if err := c.Finish(); err != nil {
 		t.Error(err)

@@ -98,7 +98,7 @@ func dashboards(t *testing.T) map[string]dashboard {
 	t.Helper()
 	files, err := filepath.Glob(deploy + "/grafana/*.json")
 	if err != nil || len(files) != 4 {
-		t.Fatal(files, err)
+		t.Fatalf("got %v %v, want no error, len(files) == 4", files, err)
 	}
 	list := map[string]dashboard{}
 	for _, file := range files {
@@ -108,7 +108,7 @@ func dashboards(t *testing.T) map[string]dashboard {
 		}
 		var d dashboard
 		if err := json.Unmarshal(text, &d); err != nil || d.UID == "" {
-			t.Fatalf("%s: %v", file, err)
+			t.Fatalf("%s: got %v, want no error, d.UID not empty", file, err)
 		}
 		list[filepath.Base(file)] = d
 	}

@@ -35,7 +35,7 @@ func watchRates(t *testing.T, r *rig.Rig) *rates {
 	}
 	resp, err := r.LB.HTTPClient(time.Minute).Do(req)
 	if err != nil || resp.StatusCode != http.StatusOK {
-		t.Fatal(resp, err)
+		t.Fatalf("got %v %v, want no error, code 200", resp, err)
 	}
 	w := &rates{t: t, lines: bufio.NewScanner(resp.Body), of: map[string]float64{}, close: func() { cancel(); _ = resp.Body.Close() }}
 	w.next() // skips the window before
@@ -74,7 +74,7 @@ func (w *rates) check(of string, r *v1.Rates) {
 	w.t.Helper()
 	for _, n := range [...]float32{r.Connections, r.PacketsIn, r.PacketsOut, r.BytesIn, r.BytesOut, r.RepeatedSyns, r.FailedHandshakes} {
 		if n < 0 || n > 1e6 {
-			w.t.Errorf("%s: %+v", of, *r)
+			w.t.Errorf("%s: got %+v, want n >= 0, n <= 1e6", of, *r)
 			return
 		}
 	}
@@ -88,7 +88,7 @@ func (w *rates) want(what string, connections float64) {
 	}
 	w.next() // the sum must not grow further
 	if math.Abs(w.sum-connections) > 0.01 {
-		w.t.Errorf("%s: %.2f connections were told of, want %v", what, w.sum, connections)
+		w.t.Errorf("%s: %.2f connections were reported, want %v", what, w.sum, connections)
 	}
 }
 

@@ -85,7 +85,7 @@ func peerName(t *testing.T, c net.Conn) string {
 	var name syscall.Sockaddr
 	var named error
 	if err := raw.Control(func(fd uintptr) { name, named = syscall.Getpeername(int(fd)) }); err != nil || named != nil {
-		t.Fatal(err, named)
+		t.Fatalf("got %v %v, want no error, named == nil", err, named)
 	}
 	switch a := name.(type) {
 	case *syscall.SockaddrInet4:

@@ -69,7 +69,7 @@ func TestSessions(t *testing.T) {
 		}
 	}
 	if wrong := station.faults(); wrong != "" {
-		t.Error(wrong)
+		t.Errorf("got %v, want nothing", wrong)
 	}
 
 	t.Log("segments are cut before they get the header of the tunnel")

@@ -53,7 +53,7 @@ func TestSavedInterfaces(t *testing.T) {
 	text := kernel()
 	for _, o := range objects {
 		if !strings.Contains(text, o[2]) {
-			t.Errorf("%s is not there:\n%s", o[0], text)
+			t.Errorf("%s is missing:\n%s", o[0], text)
 		}
 	}
 	now := r.Loxicmd("save -f -")

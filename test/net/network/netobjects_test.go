@@ -63,7 +63,7 @@ func TestNetObjects(t *testing.T) {
 	}
 	for _, o := range objects {
 		if out := r.Loxicmd("%s", o.create); !strings.Contains(out, "success") {
-			t.Errorf("%s: %s", o.create, out)
+			t.Errorf(`%s: got %s, want "success" in out`, o.create, out)
 		}
 		if out := r.Loxicmd("%s", o.create); !strings.Contains(out, "unchanged") {
 			t.Errorf("%s again: %s", o.create, out)
@@ -91,7 +91,7 @@ func TestNetObjects(t *testing.T) {
 	// objects of others
 	rig.MustRun(t, r.LB, "ip", "route", "add", "10.7.0.0/16", "via", via)
 	if s := refusal(r, "create route 10.7.0.0/16 31.31.31.2"); !strings.Contains(s, "10.7.0.0/16 via "+via+" in its place, which loxilb has not made") {
-		t.Error(s)
+		t.Errorf(`got %v, want "10.7.0.0/16 via "+via+" in its place, which loxilb has not made" in s`, s)
 	}
 	if out := r.Loxicmd("create route 10.7.0.0/16 %s", via); !strings.Contains(out, "unchanged") {
 		t.Errorf("a route that the kernel has: %s", out)

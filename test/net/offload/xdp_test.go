@@ -262,7 +262,7 @@ func TestXDPOfOthers(t *testing.T) {
 		t.Error(err)
 	}
 	if page, err := r.Metrics(); err != nil || strings.Contains(page, `interface_xdp{interface="client"`) {
-		t.Errorf("it is said to be ours (%v)", err)
+		t.Errorf("it is reported as ours (%v)", err)
 	}
 	if log := r.Log(); strings.Count(log, "another XDP program is there and is left alone") != 1 || !strings.Contains(log, "XDP is not attached to client") {
 		t.Errorf("the log does not tell, or tells again")

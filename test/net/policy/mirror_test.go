@@ -38,7 +38,7 @@ func TestMirror(t *testing.T) {
 		tick := time.NewTicker(20 * time.Millisecond)
 		for done := false; !done; {
 			if got, err := rig.Datagram(c, "hello"); err != nil || got != "ep1: hello" {
-				t.Errorf("%s: %q, %v", m.info, got, err)
+				t.Errorf(`%s: got %q, %v, want no error, got == "ep1: hello"`, m.info, got, err)
 			}
 			select {
 			case err := <-seen:
@@ -57,10 +57,11 @@ func TestMirror(t *testing.T) {
 		}
 		var list v1.MirrorList
 		if err := json.Unmarshal([]byte(r.Loxicmd("get mirror -o json")), &list); err != nil || len(list.MirrAttr) != 1 {
-			t.Fatalf("%+v, %v", list, err)
+			t.Fatalf("got %+v, %v, want no error, len(list.MirrAttr) == 1", list, err)
 		}
 		if got := list.MirrAttr[0]; got.Packets < 6 || got.Lost > 0 || got.Attached != 1 || got.Sync == nil || *got.Sync != 0 {
-			t.Errorf("%s: %+v", m.info, got)
+			t.Errorf("%s: got %+v, want got.Packets >= 6, got.Lost <= 0, got.Attached == 1, got.Sync != nil, *got.Sync == 0",
+				m.info, got)
 		}
 	}
 	r.Loxicmd("delete mirror m")

@@ -28,12 +28,12 @@ func TestPolicer(t *testing.T) {
 		t.Helper()
 		var list v1.PolicyList
 		if err := json.Unmarshal([]byte(r.Loxicmd("get policy -o json")), &list); err != nil || len(list.PolAttr) != 1 {
-			t.Fatalf("%+v, %v", list, err)
+			t.Fatalf("got %+v, %v, want no error, len(list.PolAttr) == 1", list, err)
 		}
 		return list.PolAttr[0]
 	}
 	if p := policed(); p.Attached != 1 {
-		t.Errorf("%+v", p)
+		t.Errorf("got %+v, want p.Attached == 1", p)
 	}
 	began := time.Now()
 	sent, before := flood(t, c, time.Second), policed()
@@ -96,7 +96,8 @@ func TestRuleAttached(t *testing.T) {
 		var mirrors v1.MirrorList
 		err := errors.Join(json.Unmarshal([]byte(r.Loxicmd("get policy -o json")), &policies), json.Unmarshal([]byte(r.Loxicmd("get mirror -o json")), &mirrors))
 		if err != nil || len(policies.PolAttr) != 1 || len(mirrors.MirrAttr) != 1 {
-			t.Fatalf("%+v, %+v, %v", policies, mirrors, err)
+			t.Fatalf("got %+v, %+v, %v, want no error, len(policies.PolAttr) == 1, len(mirrors.MirrAttr) == 1",
+				policies, mirrors, err)
 		}
 		return policies.PolAttr[0], mirrors.MirrAttr[0]
 	}

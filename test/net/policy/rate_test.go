@@ -30,7 +30,7 @@ func TestRateOfRealTraffic(t *testing.T) {
 				t.Helper()
 				var list v1.PolicyList
 				if err := json.Unmarshal([]byte(r.Loxicmd("get policy -o json")), &list); err != nil || len(list.PolAttr) != 1 {
-					t.Fatalf("%+v, %v", list, err)
+					t.Fatalf("got %+v, %v, want no error, len(list.PolAttr) == 1", list, err)
 				}
 				return list.PolAttr[0].Green.Bytes + list.PolAttr[0].Yellow.Bytes
 			}
@@ -63,7 +63,7 @@ func TestRateOfRealTraffic(t *testing.T) {
 				t.Errorf("%s %v: %.0f bytes in %v to %v, want %.0f to %.0f", name, how, n, t3.Sub(t2), t4.Sub(t1), least, most)
 			}
 			if err1, err2 := <-sent, <-served; err1 != nil || err2 != nil {
-				t.Errorf("%s %v: %v, %v", name, how, err1, err2)
+				t.Errorf("got %s %v: %v, %v, want no error", name, how, err1, err2)
 			}
 			r.Loxicmd("delete policy %s", name)
 		}

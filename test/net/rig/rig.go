@@ -101,7 +101,7 @@ func (r *Rig) Pinned() []string {
 		return err
 	})
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		r.T.Fatal(err)
+		r.T.Fatalf("got %v, want no error or error os.ErrNotExist", err)
 	}
 	return out
 }

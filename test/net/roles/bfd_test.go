@@ -55,7 +55,7 @@ func TestBFDLink(t *testing.T) {
 		rig.MustRun(t, p.lan, "ip", "link", "set", "to-"+a.name, "up")
 	})
 	if v.Took > detection+slack || v.Both > detection+slack {
-		t.Errorf("%+v", v)
+		t.Errorf("got %+v, want v.Took <= detection+slack, v.Both <= detection+slack", v)
 	}
 }
 
@@ -72,7 +72,7 @@ func TestBFDKilled(t *testing.T) {
 		a.start()
 	})
 	if v.Took > detection+slack || v.Both > detection || v.Last != b.mac {
-		t.Errorf("%+v", v)
+		t.Errorf("got %+v, want v.Took <= detection+slack, v.Both <= detection, v.Last == b.mac", v)
 	}
 }
 
@@ -88,7 +88,7 @@ func TestBFDStopped(t *testing.T) {
 		a.Signal(syscall.SIGCONT)
 	})
 	if v.Took > detection+slack || v.Both > detection || v.Last != b.mac {
-		t.Errorf("%+v", v)
+		t.Errorf("got %+v, want v.Took <= detection+slack, v.Both <= detection, v.Last == b.mac", v)
 	}
 }
 
@@ -110,7 +110,7 @@ func TestBFDTogether(t *testing.T) {
 	<-done
 	master, _ := p.elected()
 	if v := o.End(began); v.Last != master.mac || v.Both > detection+slack {
-		t.Errorf("%+v", v)
+		t.Errorf("got %+v, want v.Last == master.mac, v.Both <= detection+slack", v)
 	}
 }
 
@@ -126,7 +126,7 @@ func TestBFDPartition(t *testing.T) {
 	higher := p.nodes[1]
 	v := p.during(higher, func() { p.partition(false) })
 	if v.Both > detection+slack || v.Last != higher.mac {
-		t.Errorf("%+v", v)
+		t.Errorf("got %+v, want v.Both <= detection+slack, v.Last == higher.mac", v)
 	}
 }
 
@@ -143,7 +143,7 @@ func TestBFDHandOver(t *testing.T) {
 		a.start()
 	})
 	if v.Both > detection || v.Silent > detection+slack || v.Last != a.mac {
-		t.Errorf("%+v", v)
+		t.Errorf("got %+v, want v.Both <= detection, v.Silent <= detection+slack, v.Last == a.mac", v)
 	}
 }
 
@@ -155,7 +155,7 @@ func TestBFDOperator(t *testing.T) {
 	for range 2 {
 		v := p.during(b, func() { b.Loxicmd("set hastate MASTER") })
 		if v.Both > detection+slack || v.Last != b.mac {
-			t.Errorf("%+v", v)
+			t.Errorf("got %+v, want v.Both <= detection+slack, v.Last == b.mac", v)
 		}
 		a, b = b, a
 	}

@@ -19,21 +19,21 @@ func TestBFDCommands(t *testing.T) {
 		}
 	}
 	if strings.Contains(out, "sourceIp") {
-		t.Error(out)
+		t.Errorf(`got %v, want no "sourceIp" in out`, out)
 	}
 	if out := a.Loxicmd("get bfd -o wide"); !strings.Contains(out, a.address) { // the source stays
-		t.Error(out)
+		t.Errorf("got %v, want a.address in out", out)
 	}
 	a.Loxicmd("create bfd 2001:db8::7 --instance=blue")
 	a.Loxicmd("delete bfd 2001:db8::7 --instance=blue")
 	if out := a.Loxicmd("get bfd -o wide"); strings.Contains(out, "blue") || !strings.Contains(out, "150000 us") {
-		t.Error(out)
+		t.Errorf(`got %v, want no "blue" in out, "150000 us" in out`, out)
 	}
 	a.Loxicmd("delete bfd %s", b.address)
 	b.becomes("MASTER")
 	b.Loxicmd("node drain --deadline=1s --wait")
 	b.becomes("BACKUP")
 	if out := b.Loxicmd("get bfd -o wide"); !strings.Contains(out, "BACKUP") || !strings.Contains(out, "the node is drained until") {
-		t.Error(out)
+		t.Errorf(`got %v, want "BACKUP" in out, "the node is drained until" in out`, out)
 	}
 }

@@ -19,7 +19,8 @@ func TestVIPOfLiveHost(t *testing.T) {
 	const create = "create lb 31.31.31.1 --tcp=%s --endpoints=32.32.32.1:1"
 	out, err := r.Command(strings.Fields(strings.ReplaceAll(create, "%s", "90:5001"))...)
 	if err == nil || !strings.Contains(out+err.Error(), `"31.31.31.1" is the address of a live host`) {
-		t.Fatalf("%v, %s", err, out)
+		t.Fatalf("got %v, %s, want an error, `\"31.31.31.1\" is the address of a live host` in out+err.Error()",
+			err, out)
 	}
 	if out := r.Loxicmd("get lb"); strings.Contains(out, "31.31.31.1") {
 		t.Errorf("the service is there:\n%s", out)

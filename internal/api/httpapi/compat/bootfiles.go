@@ -80,7 +80,7 @@ func (a *API) LoadBootFiles(dir string, unread *store.Unread) {
 	}
 }
 
-// readBootFile returns nil for a file that is not there or does not count.
+// readBootFile returns nil for a file that is missing or ignored.
 func (a *API) readBootFile(path string, stored time.Time) ([]byte, error) {
 	info, err := os.Stat(path)
 	switch {
@@ -148,7 +148,7 @@ func bootEntries(data []byte, name string) (entries []json.RawMessage, err error
 	return nil, fmt.Errorf("property %q is missing", name)
 }
 
-// missingReason returns why an operation is not there.
+// missingReason returns why an operation is missing.
 func missingReason(path string) string {
 	all := contract.AllOperations()
 	return all[slices.IndexFunc(all, func(o contract.Operation) bool { return o.Path == path && o.Method == http.MethodPost })].Note

@@ -85,7 +85,7 @@ func TestBootFiles(t *testing.T) {
 		t.Errorf("%d errors:\n%s", n, log)
 	}
 	if one, ok := b.Store.BFD.Get(b.Store.Snapshot(), "10.0.0.2"); !ok || one.Source.String() != "10.0.0.1" {
-		t.Errorf("%+v, %t", one, ok)
+		t.Errorf(`got %+v, %t, want ok, one.Source == "10.0.0.1"`, one, ok)
 	}
 	s, ok := b.Store.Services.Get(b.Store.Snapshot(), lb.Key{VIP: apitest.DemoKey().VIP, Port: 80, Protocol: lb.TCP})
 	if want := "20.20.20.1:80/tcp mode=default select=rr"; !ok || !strings.HasPrefix(s.String(), want) || !s.Monitored() || s.Name != "web" {
@@ -114,7 +114,7 @@ func TestBootFilesWrong(t *testing.T) {
 		b, log := logged(t)
 		b.API.LoadBootFiles(bootDir(t, "lbconfig.txt", text, "FWconfig.txt", savedFW), unread(t, time.Time{}))
 		if got := b.Counts(); got != "0 0 2 revision 1" {
-			t.Errorf("%.40s: %s", text, got)
+			t.Errorf(`%.40s: got %s, want "0 0 2 revision 1"`, text, got)
 		}
 		if !strings.Contains(log.String(), want) || want == "" && strings.Contains(log.String(), "ERROR") {
 			t.Errorf("%.40s: the log has no %s: %.999s", text, want, log)
@@ -128,7 +128,7 @@ func TestBootFilesWrong(t *testing.T) {
 	b.API.LoadBootFiles(dir, unread(t, time.Time{}))
 	b.API.LoadBootFiles(filepath.Join(dir, "none"), unread(t, time.Time{}))
 	if n := strings.Count(log.String(), "level="); n != 1 || !strings.Contains(log.String(), "not a regular file") {
-		t.Error(log)
+		t.Errorf(`got %v, want n == 1, "not a regular file" in log`, log)
 	}
 }
 
@@ -158,7 +158,9 @@ func TestBootFilesRefusedByStore(t *testing.T) {
 		t.Errorf("%d services", n)
 	}
 	if strings.Count(log.String(), "level=ERROR") != 1 || !strings.Contains(log.String(), `at=lbAttr[49] error="`) || !strings.Contains(log.String(), "no room for port 50") {
-		t.Errorf("%.2000s", log)
+		t.Errorf(`got %.2000s, want strings.Count(log.String(), "level=ERROR") == 1, `+
+			"`at=lbAttr[49] error=\"` in log, \"no room for port 50\" in log",
+			log)
 	}
 }
 
@@ -174,10 +176,10 @@ func TestBootFilesAge(t *testing.T) {
 	}
 	b.API.LoadBootFiles(dir, unread(t, info.ModTime().Add(time.Hour))) // opens the directory once, without a file to read
 	if got := b.Counts(); got != "0 0 2 revision 1" {
-		t.Fatal(got)
+		t.Fatalf(`got %v, want "0 0 2 revision 1"`, got)
 	}
 	if w := b.Call("DELETE", httpapi.BaseURL+"/config/firewall?sourceIP=192.0.2.0/24", ""); w.Code != 200 {
-		t.Fatal(w.Body)
+		t.Fatalf("got %v, want code 200", w.Body)
 	}
 	b.API.LoadBootFiles(dir, unread(t, info.ModTime()))
 	if got := b.Counts(); got != "0 0 1 revision 2" || !strings.Contains(log.String(), "older than the stored objects") {
@@ -200,7 +202,7 @@ func TestBootFilesOfOurs(t *testing.T) {
 		"/config/firewall": `{"ruleArguments":{"sourceIP":"192.0.2.0/24"},"opts":{"drop":true}}`,
 	} {
 		if w := b.Call("POST", httpapi.BaseURL+path, body, "Content-Type", "application/json"); w.Code != 200 {
-			t.Fatal(w.Body)
+			t.Fatalf("got %v, want code 200", w.Body)
 		}
 	}
 	get := func(path string) string { return b.Call("GET", httpapi.BaseURL+path, "").Body.String() }
@@ -209,7 +211,7 @@ func TestBootFilesOfOurs(t *testing.T) {
 	again, log := logged(t)
 	again.API.LoadBootFiles(dir, unread(t, time.Time{}))
 	if got := again.Counts(); got != "2 1 1 revision 1" || strings.Contains(log.String(), "ERROR") {
-		t.Errorf("%s %s", got, log)
+		t.Errorf(`got %s %s, want got == "2 1 1 revision 1", no "ERROR" in log`, got, log)
 	}
 	for s := range b.Store.Services.All(b.Store.Snapshot()) {
 		if same, _ := again.Store.Services.Get(again.Store.Snapshot(), s.Key); same.String() != s.String() {
@@ -231,7 +233,7 @@ func TestBootFilesKinds(t *testing.T) {
 		}
 	}
 	if got := store.LastWritten(t.TempDir()); !got.IsZero() {
-		t.Error(got)
+		t.Errorf("got %v, want got.IsZero()", got)
 	}
 }
 
@@ -244,7 +246,7 @@ func TestBootFilesTolerant(t *testing.T) {
 	b.API.LoadBootFiles(bootDir(t, "lbconfig.txt", text), unread(t, time.Time{}))
 	s, there := b.Store.Services.Get(b.Store.Snapshot(), lb.Key{VIP: netip.MustParseAddr("20.20.20.1"), Port: 80, Protocol: lb.TCP})
 	if !there || s.IdleTimeout != 0 {
-		t.Errorf("%v: %s", there, &s)
+		t.Errorf("%v: got %s, want there, s.IdleTimeout == 0", there, &s)
 	}
 	for _, want := range []string{`property \"serviceArguments.newer\" is unknown and ignored`, "serviceArguments.inactiveTimeOut 99999 is above 86400 seconds: it is the default"} {
 		if !strings.Contains(log.String(), want) {

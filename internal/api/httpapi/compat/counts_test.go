@@ -109,7 +109,7 @@ func TestClientsBounded(t *testing.T) {
 	b.Fake.ConnErr = apitest.ErrDataPath
 	for _, path := range []string{"reqcountperclient", "lbprocessedtraffic"} {
 		if w := b.Call("GET", httpapi.BaseURL+"/metrics/"+path, ""); w.Code != 503 {
-			t.Errorf("%s: %d", path, w.Code)
+			t.Errorf("%s: got %d, want 503", path, w.Code)
 		}
 	}
 }
@@ -122,15 +122,15 @@ func TestMetricSwitch(t *testing.T) {
 		on     bool
 	}{{"DELETE", false}, {"DELETE", false}, {"POST", true}, {"POST", true}} {
 		if w := b.Call(step.method, httpapi.BaseURL+"/config/metrics", ""); w.Code != 200 {
-			t.Fatal(w.Code, w.Body)
+			t.Fatalf("got %v %v, want code 200", w.Code, w.Body)
 		}
 		if got := apitest.GetAs[v1.MetricsConfig](b, "/config/metrics").Prometheus; got != step.on {
-			t.Errorf("%s: %v", step.method, got)
+			t.Errorf("%s: got %v, want %v", step.method, got, step.on)
 		}
 		want := map[bool]int{true: 200, false: 503}[step.on]
 		for _, path := range []string{"/metrics", httpapi.BaseURL + "/metrics"} {
 			if w := b.Call("GET", path, ""); w.Code != want {
-				t.Errorf("%s, %s: %d", step.method, path, w.Code)
+				t.Errorf("got %s, %s: %d, want code want", step.method, path, w.Code)
 			}
 		}
 	}
@@ -160,7 +160,8 @@ func TestNodeGraph(t *testing.T) {
 	}
 	for _, service := range []string{"dns", "20.20.20.1:53%2Fudp"} {
 		if g := apitest.GetAs[v1.NodeGraph](b, "/nodegraph/"+service); len(g.Nodes) != 2 || len(g.Edges) != 1 || g.Meta.PreferredVisualisationType != "nodeGraph" {
-			t.Errorf("%s: %+v", service, g)
+			t.Errorf(`%s: got %+v, want len(g.Nodes) == 2, len(g.Edges) == 1, g.Meta.PreferredVisualisationType == "nodeGraph"`,
+				service, g)
 		}
 	}
 	if w := b.Call("GET", httpapi.BaseURL+"/nodegraph/nobody", ""); w.Code != 404 {
@@ -179,10 +180,10 @@ func TestMeta(t *testing.T) {
 	arguments, _ := service.Fields["serviceArguments"].(map[string]any)
 	ip, _ := arguments["externalIP"].(map[string]any)
 	if service.Method != "POST" || ip["type"] != "string" || ip["required"] != true {
-		t.Errorf("%+v", service)
+		t.Errorf(`got %+v, want service.Method == "POST", ip["type"] == "string", ip["required"] == true`, service)
 	}
 	if params := meta["/config/params"]; params.Method != "POST" || len(params.Fields) != 1 {
-		t.Errorf("%+v", params)
+		t.Errorf(`got %+v, want params.Method == "POST", len(params.Fields) == 1`, params)
 	}
 	if _, there := meta["/version"]; there {
 		t.Error("a path that changes nothing is there")

@@ -103,7 +103,7 @@ func TestPassword(t *testing.T) {
 	}
 	const none = `stands for a stored password, and neighbor 10.0.0.2 has none`
 	if got := apply(strings.Replace(object, "%", "", 1)); !strings.Contains(got, none) {
-		t.Error(got)
+		t.Errorf("got %v, want none in got", got)
 	}
 	run(t, b, []exchange{
 		{"POST", "/neigh", `{"ipAddress":"10.0.0.2","remoteAs":1,"password":"secret"}`, 200, ""},
@@ -111,10 +111,10 @@ func TestPassword(t *testing.T) {
 		{"POST", "/neigh", `{"ipAddress":"10.0.0.2","remoteAs":1,"password":"********"}`, 409, "exists already with the same content"},
 	})
 	if got := apply(strings.Replace(object, "%", "", 1)); !strings.Contains(got, `"unchanged":1`) {
-		t.Error(got)
+		t.Errorf("got %v, want `\"unchanged\":1` in got", got)
 	}
 	if got := apply(strings.Replace(object, "%", `,"holdTime":30`, 1)); strings.Contains(got, "secret") || !strings.Contains(got, `"action":"change"`) {
-		t.Error(got)
+		t.Errorf("got %v, want no \"secret\" in got, `\"action\":\"change\"` in got", got)
 	}
 	for _, c := range []struct{ member, want string }{
 		{``, "secret"}, {`,"password":null`, "secret"}, {`,"password":"new"`, "new"}, {`,"password":""`, ""}, {``, ""}, {`,"password":"secret"`, "secret"},
@@ -130,12 +130,12 @@ func TestPassword(t *testing.T) {
 	run(t, b, []exchange{{"POST", "/neigh", `{"ipAddress":"10.0.0.2","remoteAs":1,"password":"secret","holdTime":30}`, 200, ""}})
 	for _, path := range []string{"/config/objects", "/config/bgp/neigh/all", "/config/revisions"} {
 		if w := b.Call("GET", httpapi.BaseURL+path, ""); w.Code != http.StatusOK || strings.Contains(w.Body.String(), "secret") {
-			t.Errorf("%s: %d %s", path, w.Code, w.Body)
+			t.Errorf(`%s: got %d %s, want code 200, no "secret" in w.Body`, path, w.Code, w.Body)
 		}
 	}
 	n, _ := b.Store.BGPNeighbors.Get(b.Store.Snapshot(), "10.0.0.2")
 	if n.Password != "secret" || n.Hold != 30*time.Second {
-		t.Errorf("%+v", n)
+		t.Errorf(`got %+v, want n.Password == "secret", n.Hold == 30*time.Second`, n)
 	}
 }
 
@@ -148,7 +148,7 @@ func TestOff(t *testing.T) {
 	off := apitest.New(t, nil)
 	run(t, off, []exchange{{"POST", "/neigh", `{"ipAddress":"10.0.0.2","remoteAs":1}`, 501, "BGP is off: start loxilb with --bgp"}})
 	if len(n) != 1 || len(slices.Collect(off.Store.BGPNeighbors.All(off.Store.Snapshot()))) != 0 {
-		t.Errorf("%+v", n)
+		t.Errorf("got %+v, want len(n) == 1, no slices.Collect(off.Store.BGPNeighbors.All(off.Store.Snapshot()))", n)
 	}
 }
 
@@ -159,7 +159,7 @@ func TestExport(t *testing.T) {
 	run(t, b, []exchange{{"POST", "/neigh", `{"ipAddress":"10.0.0.2","remoteAs":1,"password":"secret"}`, 200, ""}})
 	w := b.Call("GET", httpapi.BaseURL+"/config/export", "")
 	if !strings.Contains(w.Body.String(), "********") || strings.Contains(w.Body.String(), "secret") {
-		t.Error(w.Body)
+		t.Errorf(`got %v, want "********" in w.Body, no "secret" in w.Body`, w.Body)
 	}
 	var form bytes.Buffer
 	m := multipart.NewWriter(&form)
@@ -172,6 +172,6 @@ func TestExport(t *testing.T) {
 	w = b.Call("POST", httpapi.BaseURL+"/config/import", form.String(), "Content-Type", m.FormDataContentType())
 	n, _ := b.Store.BGPNeighbors.Get(b.Store.Snapshot(), "10.0.0.2")
 	if w.Code != http.StatusOK || n.Password != "secret" {
-		t.Errorf("%d %s, %+v", w.Code, w.Body, n)
+		t.Errorf(`got %d %s, %+v, want code 200, n.Password == "secret"`, w.Code, w.Body, n)
 	}
 }

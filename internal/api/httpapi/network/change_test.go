@@ -163,7 +163,7 @@ func TestNetObjectRefusedByKernel(t *testing.T) {
 	}
 	b.Fake.ApplyErr = nil
 	if got := b.Answer("POST", "/config/route", `{"destinationIPNet":"10.1.0.0/16","gateway":"10.0.0.254"}`); !strings.HasPrefix(got, "200") {
-		t.Fatal(got)
+		t.Fatalf(`got %v, want got begins with "200"`, got)
 	}
 	b.Fake.ApplyErr = &status.Error{Failures: []status.Status{{ID: status.ID{Kind: "route", Key: "10.1.0.0/16"}, Err: unix.ENETUNREACH, Next: time.Now()}}}
 	if got := b.Answer("POST", "/config/route", `{"destinationIPNet":"10.1.0.0/16","gateway":"10.7.0.1"}`); got != "400 network is unreachable" {
@@ -176,7 +176,7 @@ func TestNetObjectRefusedByKernel(t *testing.T) {
 	b.Routes.Err = errors.New("list routes: no memory")
 	for method, path := range map[string]string{"GET": "/config/route/all", "DELETE": "/config/route/destinationIPNet/10.1.0.0/16"} {
 		if got := b.Answer(method, path, ""); got != "503 list routes: no memory" {
-			t.Errorf("%s: %s", method, got)
+			t.Errorf(`%s: got %s, want "503 list routes: no memory"`, method, got)
 		}
 	}
 }
@@ -199,7 +199,7 @@ func TestOwnAddress(t *testing.T) {
 		r = r.WithContext(transport.WithPeer(contextAt(r, "10.0.0.1:11111"), b.Peer))
 		w := httptest.NewRecorder()
 		if b.Http.ServeHTTP(w, r); w.Code != c.code {
-			t.Errorf("%q: %d %s", c.query, w.Code, w.Body)
+			t.Errorf("%q: got %d %s, want code c.code", c.query, w.Code, w.Body)
 		}
 	}
 }

@@ -38,13 +38,13 @@ func TestApplyNetwork(t *testing.T) {
 	}
 	saved := b.Call("GET", httpapi.BaseURL+"/config/objects", "").Body.String()
 	if strings.Contains(saved, "10.0.0.9") || strings.Count(saved, `"kind"`) != 5 {
-		t.Error(saved)
+		t.Errorf("got %v, want no \"10.0.0.9\" in saved, strings.Count(saved, `\"kind\"`) == 5", saved)
 	}
 	if code, r, e := b.Apply(saved); code != 200 || apitest.Said(r) != "5 unchanged" {
-		t.Errorf("%d %s %+v", code, apitest.Said(r), e)
+		t.Errorf(`got %d %s %+v, want code 200, apitest.Said(r) == "5 unchanged"`, code, apitest.Said(r), e)
 	}
 	if code, r, _ := b.Apply(`{"remove":true,"objects":[` + all + `]}`); code != 200 || len(r.Changes) != 5 {
-		t.Errorf("%d %s", code, apitest.Said(r))
+		t.Errorf("got %d %s, want code 200, len(r.Changes) == 5", code, apitest.Said(r))
 	}
 	for spec, want := range map[string]string{
 		`{"kind":"ip","spec":{"dev":"eth9","ipAddress":"10.0.0.1/24"}}`:                               " there is no interface eth9",
@@ -72,7 +72,9 @@ func TestApplyRefusedByKernel(t *testing.T) {
 	}}}
 	code, _, e := b.Apply(`{"objects":[` + apitest.Object(1, "", "10.0.0.1") + `,{"kind":"route","spec":{"destinationIPNet":"10.1.0.0/16","gateway":"10.0.0.254"}}]}`)
 	if code != 400 || len(e.Errors) != 1 || e.Errors[0].Index != 1 || e.Errors[0].Message != "the kernel refuses it: operation not supported" {
-		t.Errorf("%d %+v", code, e)
+		t.Errorf("got %d %+v, want code 400, len(e.Errors) == 1, e.Errors[0].Index == 1, "+
+			`e.Errors[0].Message == "the kernel refuses it: operation not supported"`,
+			code, e)
 	}
 	if n := strings.Count(b.Call("GET", httpapi.BaseURL+"/config/objects", "").Body.String(), "kind"); n != 0 {
 		t.Errorf("%d objects are left", n)
@@ -109,7 +111,9 @@ func TestUndoLeavesWhatOthersChanged(t *testing.T) {
 	}
 	last := b.Store.Revisions()[0]
 	if last.Who != "root" || last.Doing != "undo of revision 1, which the kernel refused" || last.Deleted != 1 || b.Store.Routes.Len(b.Store.Snapshot()) != 0 {
-		t.Errorf("%+v", last)
+		t.Errorf(`got %+v, want last.Who == "root", last.Doing == "undo of revision 1, `+
+			`which the kernel refused", last.Deleted == 1, b.Store.Routes.Len(b.Store.Snapshot()) == 0`,
+			last)
 	}
 }
 
@@ -119,12 +123,12 @@ func TestRollbackKeepsRoles(t *testing.T) {
 	b := apitest.New(t, nil)
 	b.Apply(`{"objects":[` + apitest.Object(1, "", "10.0.0.1") + `]}`)
 	if w := b.Call("POST", httpapi.BaseURL+"/config/cistate", `{"instance":"default","state":"BACKUP"}`); w.Code != 200 {
-		t.Fatal(w.Body)
+		t.Fatalf("got %v, want code 200", w.Body)
 	}
 	if w := b.Call("POST", httpapi.BaseURL+"/config/rollback", `{"revision":0,"managed":true}`); w.Code != 200 || len(b.List()) != 0 {
-		t.Errorf("%d %s", w.Code, w.Body)
+		t.Errorf("got %d %s, want code 200, no b.List()", w.Code, w.Body)
 	}
 	if got := b.Call("GET", httpapi.BaseURL+"/config/cistate/all", "").Body.String(); !strings.Contains(got, "BACKUP") {
-		t.Error(got)
+		t.Errorf(`got %v, want "BACKUP" in got`, got)
 	}
 }

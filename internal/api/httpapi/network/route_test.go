@@ -38,7 +38,7 @@ func TestRoutePages(t *testing.T) {
 			Continue  string          `json:"continue"`
 		}
 		if err := json.Unmarshal([]byte(body), &page); err != nil || len(page.RouteAttr) != 1 {
-			t.Fatalf("%s: %v", body, err)
+			t.Fatalf("%s: got %v, want no error, len(page.RouteAttr) == 1", body, err)
 		}
 		got = append(got, page.RouteAttr[0].DestinationIPNet+" "+page.RouteAttr[0].Gateway)
 		if next = page.Continue; next == "" {
@@ -62,11 +62,11 @@ func TestRouteReaders(t *testing.T) {
 		_ = b.API.RouteReaders.Enter(&rest.Principal{Role: access.Admin})
 	}
 	if got := b.Answer("GET", "/config/route/all", ""); !strings.HasPrefix(got, "503 8 clients read routes already") {
-		t.Error(got)
+		t.Errorf(`got %v, want got begins with "503 8 clients read routes already"`, got)
 	}
 	b.API.RouteReaders.Leave(&rest.Principal{Role: access.Admin})
 	if got := b.Answer("GET", "/config/route/all", ""); !strings.HasPrefix(got, "200") || b.API.RouteReaders.Held() != network.RouteReads().All-1 {
-		t.Error(got)
+		t.Errorf(`got %v, want got begins with "200", b.API.RouteReaders.Held() == network.RouteReads().All-1`, got)
 	}
 }
 
@@ -79,11 +79,11 @@ func BenchmarkLastRoutePage(b *testing.B) {
 	_, body, _ := strings.Cut(n.Answer("GET", "/config/route/all?limit=99990", ""), " ")
 	var page struct{ Continue string }
 	if err := json.Unmarshal([]byte(body), &page); err != nil || page.Continue == "" {
-		b.Fatal(err)
+		b.Fatalf("got %v, want no error, page.Continue not empty", err)
 	}
 	for b.Loop() {
 		if got := n.Answer("GET", "/config/route/all?limit=99&continue="+page.Continue, ""); strings.Count(got, "destinationIPNet") != 10 {
-			b.Fatal(got)
+			b.Fatalf(`got %v, want strings.Count(got, "destinationIPNet") == 10`, got)
 		}
 	}
 }

@@ -21,11 +21,11 @@ func TestVIPOfAnotherHost(t *testing.T) {
 	const path, taken = "/config/loadbalancer", `409 externalIP "10.0.0.7" is the address of a live host (02:00:00:00:00:07 on eth0)`
 	for _, body := range []string{service("10.0.0.7", ""), `{"lbAttr":[` + service("10.0.0.8", "") + `,` + service("10.0.0.7", "") + `]}`} {
 		if got := b.Answer("POST", path, body); !strings.HasPrefix(got, taken) || !strings.Contains(got, "force=true") {
-			t.Errorf("%s: %s", body, got)
+			t.Errorf(`%s: got %s, want got begins with taken, "force=true" in got`, body, got)
 		}
 	}
 	if got := b.Answer("POST", "/config/apply", `{"objects":[{"kind":"Loadbalancer","spec":`+service("10.0.0.7", "")+`}]}`); !strings.HasPrefix(got, taken) {
-		t.Error(got)
+		t.Errorf("got %v, want got begins with taken", got)
 	}
 	if n := b.Store.Services.Len(b.Store.Snapshot()); n != 0 {
 		t.Errorf("%d services are there", n)
@@ -36,13 +36,13 @@ func TestVIPOfAnotherHost(t *testing.T) {
 		{path, strings.Replace(service("10.0.0.7", ""), `"port":80`, `"port":81`, 1)}, // the VIP is owned by loxilb now
 	} {
 		if got := b.Answer("POST", c[0], c[1]); !strings.HasPrefix(got, "200") {
-			t.Errorf("%s %s: %s", c[0], c[1], got)
+			t.Errorf(`got %s %s: %s, want got begins with "200"`, c[0], c[1], got)
 		}
 	}
 	controlled := apitest.NewNet(t)
 	controlled.Neighbors.Answering = b.Neighbors.Answering
 	if got := controlled.Answer("POST", path, service("10.0.0.7", `,"managed":true`)); !strings.HasPrefix(got, "200") {
-		t.Error(got)
+		t.Errorf(`got %v, want got begins with "200"`, got)
 	}
 }
 
@@ -59,7 +59,7 @@ func TestVIPOfMaster(t *testing.T) {
 	post := func(path, body, want string) {
 		t.Helper()
 		if got := b.Answer("POST", path, body); !strings.HasPrefix(got, want) {
-			t.Errorf("%s: %s", body, got)
+			t.Errorf("%s: got %s, want got begins with want", body, got)
 		}
 	}
 	b.Neighbors.Answering = host

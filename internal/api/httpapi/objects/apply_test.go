@@ -39,10 +39,12 @@ func TestApply(t *testing.T) {
 	}
 	if code, r, _ := b.Apply(`{"remove":true,"objects":[` + apitest.Object(1, "") + "," + apitest.Object(9, "") + "," + endpoint + `]}`); code != 200 ||
 		apitest.Said(r) != "remove Endpoint 10.0.0.9_ping_0; remove Loadbalancer 20.20.20.1:80/tcp; 1 unchanged" {
-		t.Errorf("%d %s", code, apitest.Said(r))
+		t.Errorf("got %d %s, want code 200, "+
+			`apitest.Said(r) == "remove Endpoint 10.0.0.9_ping_0; remove Loadbalancer 20.20.20.1:80/tcp; 1 unchanged"`,
+			code, apitest.Said(r))
 	}
 	if list := b.List(); len(list) != 1 || list[0].ServiceArguments.ExternalIP != "20.20.20.2" {
-		t.Errorf("%+v", list)
+		t.Errorf(`got %+v, want len(list) == 1, list[0].ServiceArguments.ExternalIP == "20.20.20.2"`, list)
 	}
 }
 
@@ -75,7 +77,7 @@ func TestApplyMetadata(t *testing.T) {
 		`{"kind":"Vlan","metadata":{"vid":"x"}}`: "metadata.vid", `{"kind":"Vlan"}`: "metadata.vid", `{"kind":"Vlan","metadata":{"vid":5000}}`: "vid",
 	} {
 		if code, _, e := b.Apply(`{"objects":[` + bad + `]}`); code != 400 || len(e.Errors) != 1 || e.Errors[0].Field != field {
-			t.Errorf("%s: %d %+v", bad, code, e)
+			t.Errorf("%s: got %d %+v, want code 400, len(e.Errors) == 1, e.Errors[0].Field == field", bad, code, e)
 		}
 	}
 }
@@ -123,14 +125,14 @@ func TestApplyRefused(t *testing.T) {
 		`{"objects":[` + good + `],"doing":"` + strings.Repeat("x", 201) + `"}`: "doing", `{"objects":[` + good + `],"x":1}`: "x",
 	} {
 		if code, _, e := b.Apply(body); code != 400 || e.Field != field {
-			t.Errorf("%s: %d %+v", body, code, e)
+			t.Errorf("%s: got %d %+v, want code 400, e.Field == field", body, code, e)
 		}
 	}
 	// Errors that show only during the attempt: a range over another one.
 	over := `{"kind":"lb","spec":{"serviceArguments":{"externalIP":"20.20.20.1","port":70,"portMax":%d,"protocol":"tcp"},"endpoints":[{"endpointIP":"10.0.0.1","targetPort":80,"weight":1}]}}`
 	code, _, e = b.Apply(`{"objects":[` + fmt.Sprintf(over, 90) + "," + good + "," + fmt.Sprintf(over, 91) + `]}`)
 	if code != 400 || len(e.Errors) != 1 || e.Errors[0].Index != 2 || len(b.List()) != 0 {
-		t.Errorf("%d %+v", code, e)
+		t.Errorf("got %d %+v, want code 400, len(e.Errors) == 1, e.Errors[0].Index == 2, no b.List()", code, e)
 	}
 }
 
@@ -163,7 +165,9 @@ func TestPlan(t *testing.T) {
 	// The same, applied: the managed service and other kinds stay.
 	_, r, _ = b.Apply(`{"prune":["all"],"objects":[` + apitest.Object(1, "", "10.0.0.1", "10.0.0.2") + `]}`)
 	if got := apitest.Said(r); got != "remove Loadbalancer 20.20.20.2:80/tcp pruned; remove Loadbalancer 20.20.20.4:80/tcp pruned; 1 unchanged" {
-		t.Error(got)
+		t.Errorf("got %v, "+
+			`want "remove Loadbalancer 20.20.20.2:80/tcp pruned; remove Loadbalancer 20.20.20.4:80/tcp pruned; 1 unchanged"`,
+			got)
 	}
 }
 
@@ -187,10 +191,10 @@ func confirmTwice(t *testing.T, b *apitest.Bench) {
 	t.Helper()
 	b.Apply(`{"objects":[` + apitest.Object(8, "", "10.0.0.1") + `],"confirm":3600}`)
 	if w := b.Call("POST", httpapi.BaseURL+"/config/confirm", "{}"); w.Code != 200 {
-		t.Fatalf("%d %s", w.Code, w.Body)
+		t.Fatalf("got %d %s, want code 200", w.Code, w.Body)
 	}
 	if w := b.Call("POST", httpapi.BaseURL+"/config/confirm", "{}"); w.Code != 404 || strings.Contains(w.Body.String(), "undone") {
-		t.Errorf("%d %s", w.Code, w.Body)
+		t.Errorf(`got %d %s, want code 404, no "undone" in w.Body`, w.Code, w.Body)
 	}
 }
 
@@ -200,29 +204,32 @@ func TestConfirmAndRollback(t *testing.T) {
 	b.Apply(`{"objects":[` + apitest.Object(1, "", "10.0.0.1") + `],"doing":"first"}`)
 	_, r, _ := b.Apply(`{"objects":[` + apitest.Object(1, "", "10.0.0.2") + "," + apitest.Object(2, "", "10.0.0.2") + "," + apitest.Object(3, `,"managed":true`, "10.0.0.2") + `],"confirm":3600}`)
 	if r.Revision != 2 || r.Confirm == nil {
-		t.Fatalf("%+v", r)
+		t.Fatalf("got %+v, want r.Revision == 2, r.Confirm != nil", r)
 	}
 	if code, _, e := b.Apply(`{"objects":[` + apitest.Object(1, "", "10.0.0.3") + `],"confirm":60}`); code != 409 || !strings.HasPrefix(e.Message, "revision 2 waits for confirmation until ") {
-		t.Errorf("%d %+v", code, e)
+		t.Errorf(`got %d %+v, want code 409, e.Message begins with "revision 2 waits for confirmation until "`,
+			code, e)
 	}
 	post := func(path, body string, code int) string {
 		t.Helper()
 		w := b.Call("POST", httpapi.BaseURL+path, body)
 		if w.Code != code {
-			t.Errorf("%s %s: %d %s", path, body, w.Code, w.Body)
+			t.Errorf("got %s %s: %d %s, want code code", path, body, w.Code, w.Body)
 		}
 		return w.Body.String()
 	}
 	if got := b.Call("GET", httpapi.BaseURL+"/config/revisions", "").Body.String(); !strings.Contains(got, `"revision":2`) || !strings.Contains(got, `"confirm"`) ||
 		!strings.Contains(got, `"who":"root","from":"192.0.2.1"`) && !strings.Contains(got, `"who":"root"`) {
-		t.Error(got)
+		t.Errorf("got %v, want `\"revision\":2` in got, `\"confirm\"` in got, "+
+			"`\"who\":\"root\",\"from\":\"192.0.2.1\"` in got or `\"who\":\"root\"` in got",
+			got)
 	}
 	post("/config/confirm", `{"revision":1}`, 404)
 	if got := post("/config/confirm", `{}`, 200); !strings.Contains(got, `"message":"revision 2 confirmed`) {
 		t.Errorf("confirm: %s", got)
 	}
 	if got := post("/config/confirm", `{}`, 404); strings.Contains(got, "undone") {
-		t.Error(got)
+		t.Errorf(`got %v, want no "undone" in got`, got)
 	}
 	lateConfirm(t, b)
 	var plan v1.ApplyResult
@@ -235,19 +242,19 @@ func TestConfirmAndRollback(t *testing.T) {
 	}
 	post("/config/rollback", `{"revision":1}`, 200)
 	if list := b.List(); len(list) != 2 || list[0].Endpoints[0].EndpointIP != "10.0.0.1" {
-		t.Errorf("%+v", list)
+		t.Errorf(`got %+v, want len(list) == 2, list[0].Endpoints[0].EndpointIP == "10.0.0.1"`, list)
 	}
 	post("/config/rollback", `{"revision":1,"managed":true}`, 200)
 	if list := b.List(); len(list) != 1 {
-		t.Errorf("%+v", list)
+		t.Errorf("got %+v, want len(list) == 1", list)
 	}
 	post("/config/rollback", `{"revision":2}`, 200) // rolls the rollback back
 	if list := b.List(); len(list) != 2 {
-		t.Errorf("%+v", list)
+		t.Errorf("got %+v, want len(list) == 2", list)
 	}
 	post("/config/rollback", `{}`, 400)
 	if got := post("/config/rollback", `{"revision":99}`, 404); !strings.Contains(got, "revision 99 not found (available: 1-7)") {
-		t.Error(got)
+		t.Errorf(`got %v, want "revision 99 not found (available: 1-7)" in got`, got)
 	}
 }
 
@@ -290,7 +297,7 @@ func TestObjectsRoundTrip(t *testing.T) {
 		t.Error(diff)
 	}
 	if !strings.Contains(saved, `"probeDuration":2,"probeInterval":"1.5s"`) { // the form that the existing loxilb reads
-		t.Error(saved)
+		t.Errorf("got %v, want `\"probeDuration\":2,\"probeInterval\":\"1.5s\"` in saved", saved)
 	}
 	schema := lb.NewSchema()
 	for s := range b.Store.Services.All(b.Store.Snapshot()) {
@@ -299,13 +306,13 @@ func TestObjectsRoundTrip(t *testing.T) {
 		}
 	}
 	if code, r, _ := b.Apply(saved); code != 200 || apitest.Said(r) != "302 unchanged" {
-		t.Errorf("%d %s", code, apitest.Said(r))
+		t.Errorf(`got %d %s, want code 200, apitest.Said(r) == "302 unchanged"`, code, apitest.Said(r))
 	}
 	if w := b.Call("GET", httpapi.BaseURL+"/config/objects?kind=ep,drain", ""); strings.Count(w.Body.String(), `"kind"`) != 2 {
-		t.Error(w.Body)
+		t.Errorf("got %v, want strings.Count(w.Body.String(), `\"kind\"`) == 2", w.Body)
 	}
 	if w := b.Call("GET", httpapi.BaseURL+"/config/objects?kind=x", ""); w.Code != 400 {
-		t.Error(w.Body)
+		t.Errorf("got %v, want code 400", w.Body)
 	}
 }
 

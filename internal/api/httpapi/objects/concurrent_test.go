@@ -60,7 +60,7 @@ func TestConcurrentChanges(t *testing.T) {
 				w := b.Call("POST", httpapi.BaseURL+path, body, "Content-Type", "application/json")
 				var r v1.ApplyResult
 				if err := json.Unmarshal(w.Body.Bytes(), &r); err != nil || w.Code != 200 {
-					t.Errorf("%s %s: %d %s", path, body, w.Code, w.Body)
+					t.Errorf("got %s %s: %d %s, want no error, code 200", path, body, w.Code, w.Body)
 					return
 				}
 				if a.revision = r.Revision; a.revision > 0 { // 0: no change was needed

@@ -20,11 +20,12 @@ func TestExportImport(t *testing.T) {
 		`{"kind":"Firewall","spec":{"ruleArguments":{"sourceIP":"10.9.0.0/16"},"opts":{"drop":true}}}`,
 	}, ",")
 	if code, _, e := b.Apply(`{"objects":[` + objects + `]}`); code != 200 {
-		t.Fatalf("%d %+v", code, e)
+		t.Fatalf("got %d %+v, want code 200", code, e)
 	}
 	w := b.Call("GET", httpapi.BaseURL+"/config/export", "")
 	if w.Code != 200 || !strings.Contains(w.Header().Get("Content-Disposition"), `attachment; filename=loxilb-config-`) {
-		t.Fatal(w.Code, w.Header())
+		t.Fatalf("got %v %v, want code 200, `attachment; filename=loxilb-config-` in w.Header().Get(\"Content-Disposition\")",
+			w.Code, w.Header())
 	}
 	file := w.Body.String()
 	var parts map[string]any
@@ -48,7 +49,7 @@ func TestExportImport(t *testing.T) {
 	}
 	only := b.Call("GET", httpapi.BaseURL+"/config/export?components=endpoint", "").Body.String()
 	if strings.Contains(only, "loadbalancer") || !strings.Contains(only, "10.0.0.9") {
-		t.Error(only)
+		t.Errorf(`got %v, want no "loadbalancer" in only, "10.0.0.9" in only`, only)
 	}
 	if code, out, message = b.Upload("configuration", `{"endpoint":[]}`); code != 200 || apitest.Said(out) != "remove Endpoint 10.0.0.9_ping_0; 0 unchanged" {
 		t.Errorf("a file of endpoints: %d %s%s", code, apitest.Said(out), message)
@@ -74,13 +75,13 @@ func TestImportRefused(t *testing.T) {
 		}
 	}
 	if code, _, message := b.Upload("file", `{}`); code != 400 || !strings.Contains(message, "configuration") {
-		t.Errorf("%d %s", code, message)
+		t.Errorf(`got %d %s, want code 400, "configuration" in message`, code, message)
 	}
 	if w := b.Call("POST", httpapi.BaseURL+"/config/import", `{"endpoint":[]}`); w.Code != 415 {
-		t.Error(w.Code, w.Body)
+		t.Errorf("got %v %v, want code 415", w.Code, w.Body)
 	}
 	if w := b.Call("GET", httpapi.BaseURL+"/config/export?components=endpoint,x", ""); w.Code != 400 {
-		t.Error(w.Code, w.Body)
+		t.Errorf("got %v %v, want code 400", w.Code, w.Body)
 	}
 	if n := len(b.List()); n != 1 {
 		t.Errorf("%d services", n)

@@ -22,11 +22,13 @@ func TestOwnObjects(t *testing.T) {
 	w := b.Post(bad)
 	if e := apitest.ProblemOf(t, w); w.Code != 503 || !strings.Contains(e.Message, "stored as version 1, but the data path could not take it: service 20.20.20.1:666/tcp: "+apitest.ErrDataPath.Error()) ||
 		!strings.Contains(e.Message, ": trying again in 4s") {
-		t.Errorf("%d %+v", w.Code, e)
+		t.Errorf(`got %d %+v, want code 503, "stored as version 1, `+
+			`but the data path could not take it: service 20.20.20.1:666/tcp: "+apitest.ErrDataPath.Error() in e.Message, ": trying again in 4s" in e.Message`,
+			w.Code, e)
 	}
 	b.MustPost(apitest.Demo)
 	if w := b.Call("DELETE", httpapi.BaseURL+"/config/loadbalancer/externalipaddress/20.20.20.1/port/2020/protocol/tcp", ""); w.Code != 200 {
-		t.Errorf("%d %s", w.Code, w.Body)
+		t.Errorf("got %d %s, want code 200", w.Code, w.Body)
 	}
 	if w := b.Call("DELETE", httpapi.BaseURL+"/config/loadbalancer/externalipaddress/20.20.20.1/port/666/protocol/tcp", ""); w.Code != 200 {
 		t.Errorf("what failed can't be deleted: %d %s", w.Code, w.Body)
@@ -39,7 +41,9 @@ func TestStillAtWork(t *testing.T) {
 	b.Fake.Waits = true
 	w := b.Post(apitest.Demo)
 	if e := apitest.ProblemOf(t, w); w.Code != 503 || e.Message != "stored as version 1, but not applied yet: the data path is still processing it" {
-		t.Errorf("%d %+v", w.Code, e)
+		t.Errorf(`got %d %+v, want code 503, e.Message == "stored as version 1, `+
+			`but not applied yet: the data path is still processing it"`,
+			w.Code, e)
 	}
 }
 
@@ -73,11 +77,15 @@ func TestStatuses(t *testing.T) {
 		s := e.Status
 		switch {
 		case s == nil || s.Since.IsZero() || s.Desired == 0:
-			t.Errorf("%+v", s)
+			t.Errorf("got %+v, want s != nil, not s.Since.IsZero(), s.Desired != 0", s)
 		case s.State == "failed" && (s.Error != apitest.ErrDataPath.Error() || s.Applied != 0 || s.Attempts != 1 || s.NextTry.IsZero()):
-			t.Errorf("%+v", s)
+			t.Errorf("got %+v, "+
+				`want s.State != "failed" or (s.Error == apitest.ErrDataPath.Error() and s.Applied == 0 and s.Attempts == 1 and not s.NextTry.IsZero())`,
+				s)
 		case s.State == "applied" && (s.Error != "" || s.Applied != s.Desired || s.Attempts != 0 || !s.NextTry.IsZero()):
-			t.Errorf("%+v", s)
+			t.Errorf("got %+v, "+
+				`want s.State != "applied" or (no s.Error and s.Applied == s.Desired and s.Attempts == 0 and s.NextTry.IsZero())`,
+				s)
 		}
 	}
 	// The output of GET, including its status, can be sent back, and is no change.
@@ -89,7 +97,7 @@ func TestStatuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	if w := b.Post(string(one)); w.Code != 409 {
-		t.Errorf("%d %s", w.Code, w.Body)
+		t.Errorf("got %d %s, want code 409", w.Code, w.Body)
 	}
 	if r := b.Store.Snapshot().Revision(); r != revision {
 		t.Errorf("the same again made revision %d of %d", r, revision)
@@ -150,7 +158,7 @@ func TestPrecondition(t *testing.T) {
 			}
 		}
 		if code != wantCode {
-			t.Errorf("%s: %d %s", step, code, body)
+			t.Errorf("%s: got %d %s, want code wantCode", step, code, body)
 		}
 	}
 	code, body := post(apitest.Demo, "If-Match", "*")

@@ -57,7 +57,7 @@ func (a *API) GetDoctor(w http.ResponseWriter, _ *http.Request) {
 func (a *API) FixFinding(w http.ResponseWriter, _ *http.Request, p v1.FixFindingParams) {
 	done, err := a.Doctor().Fix(p.Finding)
 	if err != nil {
-		rest.RefuseError(http.StatusConflict, lb.NewFieldError("finding", p.Finding, "is not mended: "+err.Error(), "the id of a finding that is fixable")).Write(w)
+		rest.RefuseError(http.StatusConflict, lb.NewFieldError("finding", p.Finding, "is not fixed: "+err.Error(), "the id of a finding that is fixable")).Write(w)
 		return
 	}
 	rest.JSON(w, v1.Fixed{Done: done})

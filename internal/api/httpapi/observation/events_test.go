@@ -45,7 +45,7 @@ func TestListEvents(t *testing.T) {
 		w := b.Call("GET", httpapi.BaseURL+"/events"+query, "")
 		var list v1.EventList
 		if err := json.Unmarshal(w.Body.Bytes(), &list); err != nil || w.Code != 200 {
-			t.Errorf("%q: %d %v %s", query, w.Code, err, w.Body)
+			t.Errorf("%q: got %d %v %s, want no error, code 200", query, w.Code, err, w.Body)
 			continue
 		}
 		var got []string
@@ -59,7 +59,7 @@ func TestListEvents(t *testing.T) {
 	for query, field := range map[string]string{"?limit=-1": "limit", "?kind=weather": "kind", "?kind=link,": "kind", "?since=1": "parameter"} {
 		w := b.Call("GET", httpapi.BaseURL+"/events"+query, "")
 		if e := apitest.ProblemOf(t, w); w.Code != 400 || e.Field != field || strings.ContainsAny(e.Allowed, "[]") {
-			t.Errorf("%q: %d %+v", query, w.Code, e)
+			t.Errorf(`%q: got %d %+v, want code 400, e.Field == field, no one of "[]" in e.Allowed`, query, w.Code, e)
 		}
 	}
 }
@@ -71,7 +71,7 @@ func TestStreamEvents(t *testing.T) {
 	hub.Publish(applied("before"))
 	s := b.Events(server, "", "")
 	if ct := s.Header.Get("Content-Type"); ct != "text/event-stream" || s.StatusCode != 200 {
-		t.Fatalf("%s %s", s.Status, ct)
+		t.Fatalf(`got %s %s, want ct == "text/event-stream", s.StatusCode == 200`, s.Status, ct)
 	}
 	objects := b.Events(server, "?kind=object&object=service+mine", "")
 	hub.Publish(event.Link{Index: 2, Name: "eth0", Action: event.Added})
@@ -83,7 +83,7 @@ func TestStreamEvents(t *testing.T) {
 		}
 	}
 	if got := objects.Next(t); got != "id: 4 event: object service mine" {
-		t.Errorf("%q", got)
+		t.Errorf(`got %q, want "id: 4 event: object service mine"`, got)
 	}
 	// A client that reconnects gets the events that it missed; one with a number of an earlier
 	// daemon gets all.
@@ -93,17 +93,17 @@ func TestStreamEvents(t *testing.T) {
 		}
 	}
 	if s := b.Events(server, "", "x"); s.StatusCode != 400 {
-		t.Error(s.Status)
+		t.Errorf("got %v, want s.StatusCode == 400", s.Status)
 	}
 	for range event.Kept {
 		hub.Publish(applied("many"))
 	}
 	again := b.Events(server, "", "2")
 	if got := again.Next(t); got != `event: lost data: {"lost":2}` {
-		t.Errorf("%q", got)
+		t.Errorf(`got %q, want event: lost data: {"lost":2}`, got)
 	}
 	if got := again.Next(t); got != "id: 5 event: object service many" {
-		t.Errorf("%q", got)
+		t.Errorf(`got %q, want "id: 5 event: object service many"`, got)
 	}
 }
 
@@ -126,13 +126,14 @@ func TestStreamLimit(t *testing.T) {
 	defer resp.Body.Close() //nolint:errcheck // of a test
 	for range rest.EventStreams().All - 1 {
 		if s := b.Events(server, "", ""); s.StatusCode != 200 {
-			t.Fatal(s.Status)
+			t.Fatalf("got %v, want s.StatusCode == 200", s.Status)
 		}
 	}
 	s := b.Events(server, "", "")
 	var e v1.Error
 	if err := json.NewDecoder(s.Body).Decode(&e); err != nil || s.StatusCode != 503 || !strings.Contains(e.Message, "64 clients follow events already") {
-		t.Errorf("%s %v %+v", s.Status, err, e)
+		t.Errorf(`got %s %v %+v, want no error, s.StatusCode == 503, "64 clients follow events already" in e.Message`,
+			s.Status, err, e)
 	}
 	cancel()
 	deadline := time.Now().Add(10 * time.Second)
@@ -191,7 +192,7 @@ func TestStreamOfEndedToken(t *testing.T) {
 		req.Header.Set("Authorization", token)
 		resp, err := server.Client().Do(req)
 		if err != nil || resp.StatusCode != 200 {
-			t.Fatal(err, resp)
+			t.Fatalf("got %v %v, want no error, code 200", err, resp)
 		}
 		end := make(chan string, 1)
 		go func() {

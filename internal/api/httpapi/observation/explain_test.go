@@ -46,7 +46,7 @@ func TestExplain(t *testing.T) {
 	}
 	var got v1.Explanation
 	if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || w.Code != 200 {
-		t.Fatal(w.Code, err)
+		t.Fatalf("got %v %v, want no error, code 200", w.Code, err)
 	}
 	if diff := cmp.Diff(v1.Explanation{
 		Question: "tcp", Verdict: "forwarded", Summary: "forwarded", Endpoint: "31.31.31.1:80", Gateway: "31.31.31.1",
@@ -55,7 +55,7 @@ func TestExplain(t *testing.T) {
 		t.Error(diff)
 	}
 	if call(v1.ExplainParams{Client: "1.1.1.1", Endpoint: "31.31.31.1"}); !a.question.Reverse || a.question.To.Port() != 0 {
-		t.Errorf("%+v", a.question)
+		t.Errorf("got %+v, want a.question.Reverse, a.question.To.Port() == 0", a.question)
 	}
 
 	for sentence, p := range map[string]v1.ExplainParams{
@@ -69,11 +69,11 @@ func TestExplain(t *testing.T) {
 		w := call(p)
 		var e v1.Error
 		if err := json.Unmarshal(w.Body.Bytes(), &e); err != nil || w.Code != 400 || e.Message != sentence {
-			t.Errorf("%+v: %d %s", p, w.Code, w.Body)
+			t.Errorf("%+v: got %d %s, want no error, code 400, e.Message == sentence", p, w.Code, w.Body)
 		}
 	}
 	a.err = explain.ErrBusy
 	if w := call(v1.ExplainParams{From: "1.1.1.1", To: "10.0.0.1:80"}); w.Code != 503 || w.Header().Get("Retry-After") == "" {
-		t.Errorf("%d %s", w.Code, w.Body)
+		t.Errorf(`got %d %s, want code 503, w.Header().Get("Retry-After") not empty`, w.Code, w.Body)
 	}
 }

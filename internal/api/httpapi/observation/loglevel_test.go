@@ -24,7 +24,7 @@ func TestParams(t *testing.T) {
 		"error": slog.LevelError, "critical": slog.LevelError, "alert": slog.LevelError, "emergency": slog.LevelError,
 	} {
 		if code := set(`{"logLevel":"` + word + `"}`); code != 200 {
-			t.Errorf("%s: %d", word, code)
+			t.Errorf("%s: got %d, want 200", word, code)
 		}
 		if got := apitest.GetAs[v1.Params](b, "/config/params").LogLevel; got != word || level.Level() != want {
 			t.Errorf("%s is shown as %s, and is %s", word, got, level.Level())
@@ -33,7 +33,7 @@ func TestParams(t *testing.T) {
 	set(`{"logLevel":"info"}`)
 	for _, body := range []string{`{"logLevel":"loud"}`, `{"logLevel":""}`, `{}`, `{"logLevel":1}`, `{"level":"info"}`, ``, `[]`} {
 		if code := set(body); code != 400 {
-			t.Errorf("%s: %d", body, code)
+			t.Errorf("%s: got %d, want 400", body, code)
 		}
 	}
 	if level.String() != "info" {

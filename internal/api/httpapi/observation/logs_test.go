@@ -25,11 +25,13 @@ func TestLogs(t *testing.T) {
 	}
 	first := apitest.GetAs[v1.Logs](b, "/logs")
 	if len(first.Logs) != observation.DefaultLines || !first.HasMore || first.LogFile != logs.CurrentFile || !strings.HasSuffix(first.Logs[0], `"line 0"`) {
-		t.Errorf("%+v", first)
+		t.Errorf("got %+v, want len(first.Logs) == observation.DefaultLines, first.HasMore, "+
+			"first.LogFile == logs.CurrentFile, first.Logs[0] ends with `\"line 0\"`",
+			first)
 	}
 	next := apitest.GetAs[v1.Logs](b, fmt.Sprintf("/logs?lines=1&cursor=%d", first.NextCursor))
 	if len(next.Logs) != 1 || !strings.HasSuffix(next.Logs[0], `"line 100"`) {
-		t.Errorf("%+v", next)
+		t.Errorf("got %+v, want len(next.Logs) == 1, next.Logs[0] ends with `\"line 100\"`", next)
 	}
 	for query, want := range map[string]int{"level=debug": 50, "level=TRACE": 50, "level=error": 50, "level=warning": 50, "keyword=line+24": 11, "level=info&keyword=line+24": 2, "file=loxilb.log": 250} {
 		if got := apitest.GetAs[v1.Logs](b, "/logs?lines=1000&"+query); got.LogCount != want || len(got.Logs) != want || got.HasMore {
@@ -38,7 +40,7 @@ func TestLogs(t *testing.T) {
 	}
 	for query, want := range map[string]int{"lines=-1": 400, "lines=10001": 400, "lines=x": 400, "level=loud": 400, "cursor=x": 400, "file=..%2Fetc%2Fpasswd": 404} {
 		if w := b.Call("GET", httpapi.BaseURL+"/logs?"+query, ""); w.Code != want {
-			t.Errorf("%s: %d %s", query, w.Code, w.Body)
+			t.Errorf("%s: got %d %s, want code want", query, w.Code, w.Body)
 		}
 	}
 	for range 100 {
@@ -46,7 +48,9 @@ func TestLogs(t *testing.T) {
 	}
 	archives := apitest.GetAs[v1.LogArchives](b, "/log-archives")
 	if len(archives.Archives) == 0 || len(archives.ArchiveInfo) != len(archives.Archives) || archives.ArchiveInfo[0].SizeBytes == 0 {
-		t.Fatalf("%+v", archives)
+		t.Fatalf("got %+v, want len(archives.Archives) != 0, "+
+			"len(archives.ArchiveInfo) == len(archives.Archives), archives.ArchiveInfo[0].SizeBytes != 0",
+			archives)
 	}
 	w := b.Call("GET", httpapi.BaseURL+"/log-archives/"+archives.Archives[0], "")
 	if w.Code != 200 || int64(w.Body.Len()) != archives.ArchiveInfo[0].SizeBytes {

@@ -97,7 +97,7 @@ func (q *rateQuery) bound(p *v1.WatchRatesParams) *rest.Problem {
 		most = watchedWithEndpoints
 	}
 	var err error
-	if q.window, err = (listing.Bounds{Limit: most, LimitMost: most}).Window(p.Offset, p.Limit); err != nil {
+	if q.window, err = (listing.Bounds{Limit: most, MaxLimit: most}).Window(p.Offset, p.Limit); err != nil {
 		return rest.RefuseError(http.StatusBadRequest, err)
 	}
 	return nil

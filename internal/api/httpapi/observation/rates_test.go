@@ -145,7 +145,7 @@ func services(t testing.TB, a *API, params v1.GetServiceRatesParams) (out v1.Ser
 	w := httptest.NewRecorder()
 	a.GetServiceRates(w, nil, params)
 	if err := json.Unmarshal(w.Body.Bytes(), &out); err != nil || w.Code != 200 {
-		t.Fatalf("%d %s: %v", w.Code, w.Body, err)
+		t.Fatalf("got %d %s: %v, want no error, code 200", w.Code, w.Body, err)
 	}
 	return out
 }
@@ -198,7 +198,7 @@ func TestServices(t *testing.T) {
 		} {
 			w := httptest.NewRecorder()
 			if ask(w); w.Code != tc.code || !strings.Contains(w.Body.String(), tc.says) {
-				t.Errorf("%+v: %d %s", tc.params, w.Code, w.Body)
+				t.Errorf("%+v: got %d %s, want code tc.code, tc.says in w.Body", tc.params, w.Code, w.Body)
 			}
 		}
 	}
@@ -211,7 +211,9 @@ func TestCounters(t *testing.T) {
 	a, _ := newRates(t, 2)
 	list := services(t, a, v1.GetServiceRatesParams{Service: "20.0.0.1:80/tcp"})
 	if s := list.Services[0]; s.Counters != nil || s.Endpoints != nil || s.EndpointCount != 2 || s.EndpointsUp != 0 || s.Rates.Connections != 1 || s.Active != 2 || s.RefusedRate != 3 || s.Name != "Web1" {
-		t.Errorf("%+v", s)
+		t.Errorf("got %+v, want s.Counters == nil, s.Endpoints == nil, s.EndpointCount == 2, s.EndpointsUp == 0, "+
+			`s.Rates.Connections == 1, s.Active == 2, s.RefusedRate == 3, s.Name == "Web1"`,
+			s)
 	}
 	list = services(t, a, v1.GetServiceRatesParams{Service: "20.0.0.2:80/tcp", Counters: true, Endpoints: true})
 	s := list.Services[0]
@@ -220,18 +222,21 @@ func TestCounters(t *testing.T) {
 		RefusedBy: []v1.RefusedCount{{Reason: "no-endpoint", Count: 4}, {Reason: "tuple-in-use", Count: 1}},
 	}
 	if !reflect.DeepEqual(*s.Counters, want) || s.EndpointsDown != 2 || len(s.Endpoints) != 2 {
-		t.Errorf("%+v", s)
+		t.Errorf("got %+v, want *s.Counters == want, s.EndpointsDown == 2, len(s.Endpoints) == 2", s)
 	}
 	first, second := s.Endpoints[0], s.Endpoints[1]
 	if first.Endpoint != "31.31.31.1:8080" || first.State != "down" || first.Rates.Connections != 2 || first.Counters.PacketsIn != 8 || first.Counters.FailedHandshakes != 2 || first.Counters.Attempts != 8 {
-		t.Errorf("%+v", first)
+		t.Errorf(`got %+v, want first.Endpoint == "31.31.31.1:8080", first.State == "down", first.Rates.Connections == 2, `+
+			"first.Counters.PacketsIn == 8, first.Counters.FailedHandshakes == 2, first.Counters.Attempts == 8",
+			first)
 	}
 	list = services(t, a, v1.GetServiceRatesParams{Service: "20.0.0.2:80/tcp", Endpoints: true, Sort: "active", Limit: 1, Offset: 1})
 	if all := list.Services[0]; all.EndpointCount != 2 || len(all.Endpoints) != 1 || all.Endpoints[0].Endpoint != second.Endpoint {
-		t.Errorf("%+v", all)
+		t.Errorf("got %+v, want all.EndpointCount == 2, len(all.Endpoints) == 1, all.Endpoints[0].Endpoint == second.Endpoint",
+			all)
 	}
 	if second.Weight != 2 || second.Counters.Attempts+second.Counters.Refused != 0 {
-		t.Errorf("%+v", second)
+		t.Errorf("got %+v, want second.Weight == 2, second.Counters.Attempts+second.Counters.Refused == 0", second)
 	}
 }
 
@@ -242,7 +247,9 @@ func TestCountersOfAll(t *testing.T) {
 	a, _ := newRates(t, 2)
 	list := services(t, a, v1.GetServiceRatesParams{Counters: true, Endpoints: true}).Services
 	if list[0].Counters.Connections != 0 || list[0].Endpoints[0].Counters == nil || list[1].Counters.Connections != 70 || list[1].Endpoints[0].Counters.Connections != 7 {
-		t.Errorf("%+v, %+v", list[0], list[1])
+		t.Errorf("got %+v, %+v, want list[0].Counters.Connections == 0, list[0].Endpoints[0].Counters != nil, "+
+			"list[1].Counters.Connections == 70, list[1].Endpoints[0].Counters.Connections == 7",
+			list[0], list[1])
 	}
 }
 
@@ -259,7 +266,9 @@ func TestTotals(t *testing.T) {
 	}
 	if total.Services != 3 || total.Endpoints != 6 || total.EndpointsDown != 1 || total.Rates.PacketsIn != 5 || total.Connections != 6 || total.RefusedRate != 4 ||
 		len(total.Drops) != 2 || total.Drops[0].Reason != "b" || total.Drops[1].Packets != 9 {
-		t.Errorf("%+v", total)
+		t.Errorf("got %+v, want total.Services == 3, total.Endpoints == 6, total.EndpointsDown == 1, total.Rates.PacketsIn == 5, "+
+			`total.Connections == 6, total.RefusedRate == 4, len(total.Drops) == 2, total.Drops[0].Reason == "b", total.Drops[1].Packets == 9`,
+			total)
 	}
 	for service, columns := range map[string][2]float32{"": {7, 11}, "20.0.0.1:80/tcp": {8, 9}} {
 		w = httptest.NewRecorder()
@@ -269,7 +278,9 @@ func TestTotals(t *testing.T) {
 			t.Fatal(err)
 		}
 		if h.Series["connectionsActive"][0] != columns[0] || h.Series["refused"][0] != columns[1] || !h.Kept || (h.Drops == nil) != (service != "") {
-			t.Errorf("%q: %+v", service, h)
+			t.Errorf(`%q: got %+v, want h.Series["connectionsActive"][0] == columns[0], `+
+				`h.Series["refused"][0] == columns[1], h.Kept, h.Drops == nil == service != ""`,
+				service, h)
 		}
 	}
 }
@@ -290,7 +301,9 @@ func TestWatch(t *testing.T) {
 		if data, ok := strings.CutPrefix(lines.Text(), "data: "); ok {
 			var u v1.RatesUpdate
 			if err := json.Unmarshal([]byte(data), &u); err != nil || u.List.Services[0].Service != "20.0.0.3:80/tcp" || len(u.List.Services[0].Endpoints) != 2 || u.Total.Services != 3 {
-				t.Errorf("%v: %s", err, data)
+				t.Errorf(`got %v: %s, want no error, u.List.Services[0].Service == "20.0.0.3:80/tcp", `+
+					"len(u.List.Services[0].Endpoints) == 2, u.Total.Services == 3",
+					err, data)
 			}
 			updates++
 		}

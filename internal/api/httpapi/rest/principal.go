@@ -19,7 +19,7 @@ type Principal struct {
 	Role     access.Role
 	User     int64  // number in access.Users; 0: none
 	Why      string // it has no role
-	Stranger bool   // was refused for want of a token, or of rights
+	Stranger bool   // was refused for lack of a token or of rights
 
 	Revision uint64
 	Objects  []string

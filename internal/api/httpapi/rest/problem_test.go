@@ -66,7 +66,8 @@ func TestParameterProblem(t *testing.T) {
 		_, err := strconv.ParseBool(value)
 		p := ParameterProblem(&v1.InvalidParamFormatError{ParamName: "failed", Err: fmt.Errorf("error binding string parameter: %w", err)})
 		if p.Body.Message != want || p.Body.Code != 400 || p.Body.Field != "failed" || p.Body.Value != value {
-			t.Errorf("%+v", p.Body)
+			t.Errorf(`got %+v, want p.Body.Message == want, p.Body.Code == 400, p.Body.Field == "failed", p.Body.Value == value`,
+				p.Body)
 		}
 	}
 	for value, want := range map[string]string{
@@ -75,11 +76,11 @@ func TestParameterProblem(t *testing.T) {
 	} {
 		_, err := strconv.ParseInt(value, 10, 64)
 		if p := ParameterProblem(&v1.InvalidParamFormatError{ParamName: "limit", Err: err}); p.Body.Message != want {
-			t.Errorf("%+v", p.Body)
+			t.Errorf("got %+v, want p.Body.Message == want", p.Body)
 		}
 	}
 	p := ParameterProblem(&v1.InvalidParamFormatError{ParamName: "limit", Err: errors.New("multiple values for single value parameter 'limit'")})
 	if want := "parameter limit is not of its form: multiple values for single value parameter 'limit'"; p.Body.Message != want {
-		t.Error(p.Body.Message)
+		t.Errorf("got %v, want %v", p.Body.Message, want)
 	}
 }

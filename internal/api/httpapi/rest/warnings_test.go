@@ -40,7 +40,8 @@ func TestManyWarnings(t *testing.T) {
 	}
 	notes.Write(w)
 	if got := w.Header().Values("Warning"); len(got) != MaxWarnings || got[MaxWarnings-1] != `299 loxilb "and 199993 more of the kind"` {
-		t.Errorf("%q", got)
+		t.Errorf("got %q, want len(got) == MaxWarnings, got[MaxWarnings-1] == `299 loxilb \"and 199993 more of the kind\"`",
+			got)
 	}
 	if took := time.Since(begun); took > 20*time.Second { // pairwise comparison would take minutes
 		t.Errorf("it takes %v", took)

@@ -258,7 +258,7 @@ func TestNamesAreShared(t *testing.T) {
 	b.MustPost(strings.Replace(named, "2020", "2021", 1))
 	b.MustPost(strings.Replace(apitest.Demo, "2020", "2022", 1))
 	if w := b.Call("DELETE", httpapi.BaseURL+"/config/loadbalancer/name/web", ""); w.Code != 200 {
-		t.Errorf("%d %s", w.Code, w.Body)
+		t.Errorf("got %d %s, want code 200", w.Code, w.Body)
 	}
 	if left := b.List(); len(left) != 1 || left[0].ServiceArguments.Port != 2022 {
 		t.Errorf("left: %+v", left)
@@ -271,7 +271,7 @@ func TestBulkIsAllOrNothing(t *testing.T) {
 	other := strings.Replace(apitest.Demo, "2020", "2021", 1)
 	bad := strings.Replace(apitest.Demo, "2020", "0", 1)
 	if w := b.Post(`{"lbAttr":[` + apitest.Demo + `,` + other + `,` + bad + `]}`); w.Code != 400 {
-		t.Errorf("%d %s", w.Code, w.Body)
+		t.Errorf("got %d %s, want code 400", w.Code, w.Body)
 	}
 	if n := b.Store.Services.Len(b.Store.Snapshot()); n != 0 {
 		t.Errorf("%d services were left", n)
@@ -294,7 +294,8 @@ func TestDataPathRefuses(t *testing.T) {
 	b.Fake.ApplyErr = apitest.ErrDataPath
 	w := b.Post(apitest.Demo)
 	if e := apitest.ProblemOf(t, w); w.Code != 503 || !strings.Contains(e.Message, "stored as version 1") || !strings.Contains(e.Message, apitest.ErrDataPath.Error()) {
-		t.Errorf("%d %+v", w.Code, e)
+		t.Errorf(`got %d %+v, want code 503, "stored as version 1" in e.Message, apitest.ErrDataPath.Error() in e.Message`,
+			w.Code, e)
 	}
 }
 
@@ -305,7 +306,7 @@ func TestStoreClosed(t *testing.T) {
 		t.Fatal(err)
 	}
 	if w := b.Post(apitest.Demo); w.Code != 503 {
-		t.Errorf("%d %s", w.Code, w.Body)
+		t.Errorf("got %d %s, want code 503", w.Code, w.Body)
 	}
 }
 
@@ -363,7 +364,9 @@ func TestRangeOfOnePort(t *testing.T) {
 	b := apitest.New(t, nil)
 	w := b.Post(strings.Replace(apitest.Demo, `2020`, `2020,"portMax":1`, 1))
 	if got := w.Header().Get("Warning"); w.Code != 200 || !strings.Contains(got, "serviceArguments.portMax 1 is below port 2020: the service has the one port") {
-		t.Errorf("%d %s, %s", w.Code, w.Body, got)
+		t.Errorf("got %d %s, %s, want code 200, "+
+			`"serviceArguments.portMax 1 is below port 2020: the service has the one port" in got`,
+			w.Code, w.Body, got)
 	}
 	if _, there := b.Store.Services.Get(b.Store.Snapshot(), apitest.DemoKey()); !there {
 		t.Error("there is no service of the one port")
@@ -395,6 +398,8 @@ func TestExistsNotApplied(t *testing.T) {
 	b.Fake.Failed(id, 1, apitest.ErrDataPath, time.Now())
 	w := b.Post(apitest.Demo)
 	if e := apitest.ProblemOf(t, w); w.Code != 409 || !strings.Contains(e.Message, "exists already with the same content, and is not applied yet: "+apitest.ErrDataPath.Error()) {
-		t.Errorf("%d %+v", w.Code, e)
+		t.Errorf(`got %d %+v, want code 409, "exists already with the same content, `+
+			`and is not applied yet: "+apitest.ErrDataPath.Error() in e.Message`,
+			w.Code, e)
 	}
 }

@@ -89,7 +89,7 @@ func TestDeleteMisspelt(t *testing.T) {
 			b := apitest.New(t, func(o *httpapi.Options) { o.Compat = compat })
 			w := b.Call("DELETE", httpapi.BaseURL+path, "")
 			if e := apitest.ProblemOf(t, w); w.Code != 400 || e.Field != "parameter" {
-				t.Errorf("%s: %d %s", path, w.Code, e.Message)
+				t.Errorf(`%s: got %d %s, want code 400, e.Field == "parameter"`, path, w.Code, e.Message)
 			}
 		}
 	}
@@ -169,7 +169,7 @@ func TestDeleteList(t *testing.T) {
 	}
 	w := b.Call("DELETE", httpapi.BaseURL+"/config/loadbalancer?bgp=true", `{"lbAttr":[`+key+`,`+other+`,`+ranged+gone+`]}`)
 	if w.Code != 200 {
-		t.Errorf("%d %s", w.Code, w.Body)
+		t.Errorf("got %d %s, want code 200", w.Code, w.Body)
 	}
 	if got := w.Header().Values("Warning"); len(got) != rest.MaxWarnings || got[0] != `299 loxilb "service 20.20.20.1:5000/tcp does not exist"` ||
 		got[rest.MaxWarnings-1] != `299 loxilb "and 9 more of the kind"` {

@@ -31,7 +31,7 @@ func TestDrainRequests(t *testing.T) {
 		`{"endpoint":"31.31.31.1:5001","within":31536001}`: "within",
 	} {
 		if e := apitest.ProblemOf(t, b.Call("POST", path, body)); e.Code != 400 || e.Field != field {
-			t.Errorf("%s: %+v", body, e)
+			t.Errorf("%s: got %+v, want e.Code == 400, e.Field == field", body, e)
 		}
 	}
 	if w := b.Call("POST", path, `{"endpoint":"31.31.31.1:5001"}`); w.Code != 404 {
@@ -54,15 +54,15 @@ func TestDrainRequests(t *testing.T) {
 	}
 	for _, within := range []string{"", `,"within":60,"rate":2`} {
 		if w := b.Call("POST", path, `{"endpoint":"31.31.31.1:5001"`+within+`}`); w.Code != 200 {
-			t.Fatalf("%d %s", w.Code, w.Body)
+			t.Fatalf("got %d %s, want code 200", w.Code, w.Body)
 		}
 		var list v1.DrainList
 		if err := json.Unmarshal(b.Call("GET", path+"/all", "").Body.Bytes(), &list); err != nil || len(list.DrainAttr) != 1 {
-			t.Fatalf("%+v, %v", list, err)
+			t.Fatalf("got %+v, %v, want no error, len(list.DrainAttr) == 1", list, err)
 		}
 		d := list.DrainAttr[0]
 		if d.Endpoint != "31.31.31.1:5001" || d.Connections != 1 || d.Sockets != 3 {
-			t.Errorf("%+v", d)
+			t.Errorf(`got %+v, want d.Endpoint == "31.31.31.1:5001", d.Connections == 1, d.Sockets == 3`, d)
 		}
 		switch {
 		case within == "" && (d.Rate != services.DrainRate || d.Deadline != nil || d.Done != nil):
@@ -81,7 +81,7 @@ func TestDrainRequests(t *testing.T) {
 		t.Errorf("drained one of two endpoints: %q", warned)
 	}
 	if w := b.Call("DELETE", path+"?endpoint=31.31.31.1:5001", ""); w.Code != 200 {
-		t.Errorf("%d %s", w.Code, w.Body)
+		t.Errorf("got %d %s, want code 200", w.Code, w.Body)
 	}
 	const not = "endpoint 31.31.31.1:5001 is not drained: loxicmd get drain lists drained endpoints"
 	const unchanged = `{"message":"unchanged","result":"Success"}`

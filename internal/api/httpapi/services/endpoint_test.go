@@ -42,7 +42,7 @@ func TestCreateEndpoint(t *testing.T) {
 	} {
 		b := apitest.New(t, nil)
 		if w := b.Call("POST", endpointPath, tc.body, "Content-Type", "application/json"); w.Code != 200 {
-			t.Fatalf("%s: %d %s", tc.body, w.Code, w.Body)
+			t.Fatalf("%s: got %d %s, want code 200", tc.body, w.Code, w.Body)
 		}
 		if diff := cmp.Diff([]string{tc.want}, b.Stored()); diff != "" {
 			t.Error(diff)
@@ -107,7 +107,7 @@ func TestDeleteEndpoint(t *testing.T) {
 		`{"hostName":"31.31.31.1"}`, `{"hostName":"31.31.31.1","probeType":"tcp","probePort":80}`, `{"hostName":"31.31.31.1","name":"mine","probeType":"tcp","probePort":81}`,
 	} {
 		if w := b.Call("POST", endpointPath, body, "Content-Type", "application/json"); w.Code != 200 {
-			t.Fatalf("%s: %d %s", body, w.Code, w.Body)
+			t.Fatalf("%s: got %d %s, want code 200", body, w.Code, w.Body)
 		}
 	}
 	remove := endpointPath + "/epipaddress/"
@@ -166,7 +166,7 @@ func TestGetEndpoints(t *testing.T) {
 	w := b.Call("GET", endpointsPath, "")
 	var list struct{ Attr []json.RawMessage }
 	if err := json.Unmarshal(w.Body.Bytes(), &list); err != nil || len(list.Attr) != 4 {
-		t.Fatalf("%v %s", err, w.Body)
+		t.Fatalf("got %v %s, want no error, len(list.Attr) == 4", err, w.Body)
 	}
 	const want = `{"avgDelay":"1.3ms","checked":"2026-01-02T03:04:06Z","currState":"nok","evidence":"tcp 31.31.31.1:5001: connection refused, 3 of 3",` +
 		`"history":[{"evidence":"x","from":"up","time":"2026-01-02T03:04:05Z","to":"down"}],"hostName":"31.31.31.1","inactiveReTries":3,"maxDelay":"1.235ms","minDelay":"1.2ms",` +
@@ -177,7 +177,7 @@ func TestGetEndpoints(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, err := json.Marshal(sorted); err != nil || string(got) != want {
-		t.Errorf("%v %s", err, cmp.Diff(want, string(got)))
+		t.Errorf("got %v %s, want no error, string(got) == want", err, cmp.Diff(want, string(got)))
 	}
 	for i, want := range []string{"nok", "ok", "unknown", "red"} {
 		if !strings.Contains(string(list.Attr[i]), `"currState":"`+want+`"`) {
@@ -226,10 +226,10 @@ func TestEndpointHostState(t *testing.T) {
 		w := b.Call("POST", statePath, tc.body, "Content-Type", "application/json")
 		switch {
 		case w.Code != tc.code:
-			t.Errorf("%s: %d %s", tc.body, w.Code, w.Body)
+			t.Errorf("%s: got %d %s, want code tc.code", tc.body, w.Code, w.Body)
 		case w.Code == 200:
 			if got := b.Fake.Said[before:]; fmt.Sprint(got) != "["+tc.want+"]" {
-				t.Errorf("%s: %q", tc.body, got)
+				t.Errorf(`%s: got %q, want fmt.Sprint(got) == "["+tc.want+"]"`, tc.body, got)
 			}
 		case !strings.Contains(apitest.ProblemOf(t, w).Message, tc.want):
 			t.Errorf("%s: %s\nwant %s", tc.body, w.Body, tc.want)

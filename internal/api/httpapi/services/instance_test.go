@@ -25,18 +25,18 @@ func TestInstanceStates(t *testing.T) {
 	wantStates(unknown)
 	for range 2 { // kube-loxilb sends it again at each start
 		if w := b.Call("POST", at, `{"instance":"default","state":"MASTER","vip":"0.0.0.0"}`, "Content-Type", "application/json"); !apitest.KubeChanged(w) {
-			t.Errorf("%d %s", w.Code, w.Body)
+			t.Errorf("got %d %s, want apitest.KubeChanged(w)", w.Code, w.Body)
 		}
 	}
 	b.Call("POST", at, `{"instance":"llb-inst1","state":"BACKUP","vip":"123.123.123.9"}`)
 	const second = `{"instance":"llb-inst1","state":"BACKUP","sync":0,"vip":"123.123.123.9"}`
 	wantStates(`{"instance":"default","state":"MASTER","sync":0,"vip":"0.0.0.0"},` + second)
 	if one, ok := b.Store.Instances.Get(b.Store.Snapshot(), lb.DefaultInstance); !ok || one.Role != lb.RoleMaster {
-		t.Errorf("%+v", one)
+		t.Errorf("got %+v, want ok, one.Role == lb.RoleMaster", one)
 	}
 	for range 2 {
 		if w := b.Call("POST", at, `{"state":"NOT_DEFINED"}`); !apitest.KubeChanged(w) {
-			t.Errorf("%d %s", w.Code, w.Body)
+			t.Errorf("got %d %s, want apitest.KubeChanged(w)", w.Code, w.Body)
 		}
 	}
 	wantStates(unknown + "," + second)

@@ -110,7 +110,7 @@ func TestConntrack(t *testing.T) {
 	} {
 		w := b.Call("GET", httpapi.BaseURL+"/config/conntrack/all"+query, "")
 		if e := apitest.ProblemOf(t, w); w.Code != 400 || e.Field != field {
-			t.Errorf("%q: %d %+v", query, w.Code, e)
+			t.Errorf("%q: got %d %+v, want code 400, e.Field == field", query, w.Code, e)
 		}
 	}
 }
@@ -126,7 +126,7 @@ func TestConntrackPages(t *testing.T) {
 	for range 9 {
 		var page v1.ConntrackList
 		if err := json.Unmarshal(b.Call("GET", httpapi.BaseURL+"/config/conntrack/all?limit=1&continue="+next, "").Body.Bytes(), &page); err != nil || len(page.CtAttr) != 1 {
-			t.Fatalf("%v %+v", err, page)
+			t.Fatalf("got %v %+v, want no error, len(page.CtAttr) == 1", err, page)
 		}
 		ports = append(ports, page.CtAttr[0].SourcePort)
 		if next = page.Continue; next == "" {
@@ -196,7 +196,8 @@ func TestPages(t *testing.T) {
 		"config/endpoint/all?continue=x": "is not where", "status/objects?selector=x": `selector: field "x"`,
 	} {
 		if w := b.Call("GET", httpapi.BaseURL+"/"+query, ""); w.Code != 400 || !strings.Contains(w.Body.String(), strings.ReplaceAll(says, `"`, `\"`)) {
-			t.Errorf("%s: %d %s", query, w.Code, w.Body)
+			t.Errorf("%s: got %d %s, want code 400, strings.ReplaceAll(says, `\"`, `\\\"`) in w.Body",
+				query, w.Code, w.Body)
 		}
 	}
 }
@@ -231,7 +232,7 @@ func TestConntrackFails(t *testing.T) {
 	b.Fake.ConnErr = apitest.ErrDataPath
 	w := b.Call("GET", httpapi.BaseURL+"/config/conntrack/all", "")
 	if e := apitest.ProblemOf(t, w); w.Code != 503 || !strings.Contains(e.Message, apitest.ErrDataPath.Error()) {
-		t.Errorf("%d %+v", w.Code, e)
+		t.Errorf("got %d %+v, want code 503, apitest.ErrDataPath.Error() in e.Message", w.Code, e)
 	}
 	// After the first byte was sent, a failing response must not look complete.
 	b.Fake.Conns = apitest.Connections()

@@ -20,7 +20,7 @@ func TestNodeDrain(t *testing.T) {
 		t.Helper()
 		w := b.Call(method, httpapi.BaseURL+path, body)
 		if w.Code != http.StatusOK {
-			t.Fatalf("%s %s: %d %s", method, path, w.Code, w.Body)
+			t.Fatalf("got %s %s: %d %s, want code 200", method, path, w.Code, w.Body)
 		}
 		return w.Body.String()
 	}
@@ -31,10 +31,11 @@ func TestNodeDrain(t *testing.T) {
 	call("POST", "/config/node/drain", `{"within":60,"exit":true}`)
 	first := here()
 	if first.Stage() != lb.Draining || !first.Exit || first.Deadline.Sub(first.Since) != time.Minute {
-		t.Errorf("%+v", first)
+		t.Errorf("got %+v, want first.Stage() == lb.Draining, first.Exit, first.Deadline.Sub(first.Since) == time.Minute",
+			first)
 	}
 	if got := call("GET", "/status/node", ""); !strings.Contains(got, `"stage":"draining"`) {
-		t.Error(got)
+		t.Errorf("got %v, want `\"stage\":\"draining\"` in got", got)
 	}
 	if w := b.Call("GET", "/readyz", ""); w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), "loxicmd node resume") {
 		t.Errorf("readyz: %d %s", w.Code, w.Body)
@@ -48,7 +49,7 @@ func TestNodeDrain(t *testing.T) {
 		t.Errorf("resumed: %+v", here())
 	}
 	if got := call("POST", "/config/node/resume", ""); !strings.Contains(got, "unchanged") {
-		t.Error(got)
+		t.Errorf(`got %v, want "unchanged" in got`, got)
 	}
 	if w := b.Call("POST", httpapi.BaseURL+"/config/node/drain", `{"within":-1}`); w.Code != http.StatusBadRequest {
 		t.Errorf("a negative time: %d %s", w.Code, w.Body)

@@ -24,7 +24,9 @@ func TestElementsOfBody(t *testing.T) {
 		runtime.ReadMemStats(&before)
 		_, _, p := newCodec(false).decodeServices([]byte(body))
 		if p == nil || p.Body.Code != http.StatusRequestEntityTooLarge || !strings.Contains(p.Body.Message, "more than the") {
-			t.Errorf("%s: %+v", name, p)
+			t.Errorf("%s: got %+v, want p != nil, p.Body.Code == http.StatusRequestEntityTooLarge, "+
+				`"more than the" in p.Body.Message`,
+				name, p)
 		}
 		runtime.ReadMemStats(&after)
 		if got := after.TotalAlloc - before.TotalAlloc; got > 10*uint64(len(body)) {

@@ -29,7 +29,7 @@ func TestProbeFiles(t *testing.T) {
 			w := b.Call("POST", r.path, r.body, "Content-Type", "application/json")
 			if below {
 				if w.Code != 200 {
-					t.Errorf("%s: %d %s", name, w.Code, w.Body)
+					t.Errorf("%s: got %d %s, want code 200", name, w.Code, w.Body)
 				}
 				continue
 			}

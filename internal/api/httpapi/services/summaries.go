@@ -14,7 +14,7 @@ import (
 )
 
 // summaryBounds are the limits of a page.
-func summaryBounds() listing.Bounds { return listing.Bounds{Limit: 100, LimitMost: 1000} }
+func summaryBounds() listing.Bounds { return listing.Bounds{Limit: 100, MaxLimit: 1000} }
 
 // summaryQuery is the query for the list.
 type summaryQuery struct {

@@ -95,7 +95,7 @@ func TestSummaries(t *testing.T) {
 		var list v1.ServiceSummaryList
 		if w.Code != 200 {
 			if p := apitest.ProblemOf(t, w); w.Code != 400 || p.Field != want || p.Allowed == "" {
-				t.Errorf("%s: %d %s", query, w.Code, w.Body)
+				t.Errorf("%s: got %d %s, want code 400, p.Field == want, p.Allowed not empty", query, w.Code, w.Body)
 			}
 			continue
 		}
@@ -139,7 +139,9 @@ func TestConnectionsAndDrops(t *testing.T) {
 	b.Fake.Dropped = map[string]uint64{"no-endpoint": 5}
 	w := b.Call("GET", httpapi.BaseURL+"/status/drops", "")
 	if !strings.Contains(w.Body.String(), `"packets":5,"reason":"no-endpoint","remedy":"undrain or add an endpoint`) || !strings.Contains(w.Body.String(), `"reason":"rule"`) {
-		t.Errorf("%d %s", w.Code, w.Body)
+		t.Errorf("got %d %s, want `\"packets\":5,\"reason\":\"no-endpoint\",\"remedy\":\"undrain or add an endpoint` in w.Body, "+
+			"`\"reason\":\"rule\"` in w.Body",
+			w.Code, w.Body)
 	}
 }
 
@@ -220,7 +222,7 @@ func TestNode(t *testing.T) {
 	b := apitest.New(t, func(o *httpapi.Options) { o.Version = v1.Version{Version: "1.2.3"} })
 	role := `{"instance":"blue","state":"MASTER","vip":"9.9.9.9"}`
 	if w := b.Call("POST", httpapi.BaseURL+"/config/cistate", role); w.Code != 200 {
-		t.Fatal(w.Body)
+		t.Fatalf("got %v, want code 200", w.Body)
 	}
 	w := b.Call("GET", httpapi.BaseURL+"/status/node", "")
 	var node v1.Node
@@ -229,7 +231,9 @@ func TestNode(t *testing.T) {
 	}
 	host, _ := os.Hostname()
 	if node.HostName != host || node.Version != "1.2.3" || node.Uptime <= 0 || time.Since(node.Started) > time.Minute {
-		t.Errorf("%s", w.Body)
+		t.Errorf(`got %s, want node.HostName == host, node.Version == "1.2.3", `+
+			"node.Uptime > 0, time.Since(node.Started) <= time.Minute",
+			w.Body)
 	}
 	blue := v1.InstanceState{Instance: "blue", State: "MASTER", Vip: "9.9.9.9"}
 	if len(node.Instances) != 2 || node.Instances[0] != blue {

@@ -31,7 +31,7 @@ func TestSetWeight(t *testing.T) {
 	want := func(body string, list ...int) {
 		t.Helper()
 		if w := b.Call("POST", path, body); w.Code != 200 {
-			t.Fatalf("%s: %d %s", body, w.Code, w.Body)
+			t.Fatalf("%s: got %d %s, want code 200", body, w.Code, w.Body)
 		}
 		got := weights()
 		for i := range list {
@@ -57,14 +57,14 @@ func TestSetWeight(t *testing.T) {
 		`{"endpoint":"31.31.31.1:80","weight":1,"service":"x","servName":"web"}`: "servName",
 	} {
 		if e := apitest.ProblemOf(t, b.Call("POST", path, body)); e.Code != 400 || e.Field != field {
-			t.Errorf("%s: %+v", body, e)
+			t.Errorf("%s: got %+v, want e.Code == 400, e.Field == field", body, e)
 		}
 	}
 	for _, body := range []string{
 		`{"endpoint":"9.9.9.9","weight":1}`, `{"endpoint":"31.31.31.1","weight":1,"servName":"c"}`, `{"endpoint":"31.31.31.1","weight":1,"service":"20.20.20.1:83/tcp"}`,
 	} {
 		if w := b.Call("POST", path, body); w.Code != 404 {
-			t.Errorf("%s: %d %s", body, w.Code, w.Body)
+			t.Errorf("%s: got %d %s, want code 404", body, w.Code, w.Body)
 		}
 	}
 }

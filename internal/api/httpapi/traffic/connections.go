@@ -15,7 +15,7 @@ import (
 
 // connectionBounds are the limits of a page.
 func connectionBounds() listing.Bounds {
-	return listing.Bounds{Limit: 100, LimitMost: 1000, OffsetMost: 1_000_000}
+	return listing.Bounds{Limit: 100, MaxLimit: 1000, MaxOffset: 1_000_000}
 }
 
 // GetConnections replies with a page of the connections that pass the filters.

@@ -36,7 +36,7 @@ func TestSought(t *testing.T) {
 		"sortBy=bytes&limit=3&vip=::1": {VIP: netip.MustParseAddr("::1")},
 	} {
 		if w := b.Call("GET", httpapi.BaseURL+"/config/conntrack/all?"+query, ""); w.Code != 200 {
-			t.Errorf("%s: %d %s", query, w.Code, w.Body)
+			t.Errorf("%s: got %d %s, want code 200", query, w.Code, w.Body)
 		}
 		if diff := cmp.Diff(want, b.Fake.Sought, cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})); diff != "" {
 			t.Errorf("%s: %s", query, diff)

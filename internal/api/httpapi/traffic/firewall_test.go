@@ -49,7 +49,8 @@ func TestFirewall(t *testing.T) {
 	} {
 		b := apitest.New(t, nil)
 		if code, text := b.PostRule(tc.body); code != 200 || strings.TrimSpace(text) != `{"result":"Success"}` {
-			t.Fatalf("%s: %d %s", tc.body, code, text)
+			t.Fatalf("%s: got %d %s, want code 200, strings.TrimSpace(text) == `{\"result\":\"Success\"}`",
+				tc.body, code, text)
 		}
 		if diff := cmp.Diff([]string{tc.want}, b.Rules()); diff != "" {
 			t.Error(diff)
@@ -59,14 +60,14 @@ func TestFirewall(t *testing.T) {
 		}
 		var list v1.FirewallList
 		if err := json.Unmarshal(b.Call("GET", firewallPath+"/all", "").Body.Bytes(), &list); err != nil || len(list.FwAttr) != 1 {
-			t.Fatalf("%v %v", list, err)
+			t.Fatalf("got %v %v, want no error, len(list.FwAttr) == 1", list, err)
 		}
 		back, err := json.Marshal(list.FwAttr[0])
 		if err != nil {
 			t.Fatal(err)
 		}
 		if code, text := b.PostRule(string(back)); code != 409 {
-			t.Errorf("%s: %d %s", back, code, text)
+			t.Errorf("%s: got %d %s, want code 409", back, code, text)
 		}
 		for range 2 { // deleting a missing rule succeeds
 			if w := b.Call("DELETE", firewallPath+"?"+tc.query, ""); w.Code != 200 || len(b.Rules()) != 0 {
@@ -100,17 +101,17 @@ func TestFirewallRefused(t *testing.T) {
 		body := fmt.Sprintf(`{"ruleArguments":{%s},"opts":{%s}}`, tc.args, tc.opts)
 		w := b.Call("POST", firewallPath, body, "Content-Type", "application/json")
 		if p := apitest.ProblemOf(t, w); w.Code != 400 || p.Field != tc.field || !strings.Contains(p.Message, tc.want) {
-			t.Errorf("%s: %d %+v", body, w.Code, p)
+			t.Errorf("%s: got %d %+v, want code 400, p.Field == tc.field, tc.want in p.Message", body, w.Code, p)
 		}
 		bulk := `{"fwAttr":[{"ruleArguments":{"preference":1},"opts":{}},` + body + `]}`
 		w = b.Call("POST", firewallPath, bulk, "Content-Type", "application/json")
 		if p := apitest.ProblemOf(t, w); w.Code != 400 || p.Field != "fwAttr[1]."+tc.field {
-			t.Errorf("%s: %d %+v", bulk, w.Code, p)
+			t.Errorf(`%s: got %d %+v, want code 400, p.Field == "fwAttr[1]."+tc.field`, bulk, w.Code, p)
 		}
 	}
 	for _, query := range []string{"sourceIP=x", "preference=x", "protocol=999"} {
 		if w := b.Call("DELETE", firewallPath+"?"+query, ""); w.Code != 400 {
-			t.Errorf("%s: %d %s", query, w.Code, w.Body)
+			t.Errorf("%s: got %d %s, want code 400", query, w.Code, w.Body)
 		}
 	}
 	if list := b.Rules(); len(list) != 0 {
@@ -133,7 +134,7 @@ func TestFirewallEnds(t *testing.T) {
 	reply.Reply, over.State, dropped.Src = true, "closed", netip.MustParseAddrPort("198.51.100.1:5000")
 	b.Fake.Conns = []report.Connection{live, live, reply, over, dropped}
 	if code, text := b.PostRule(`{"ruleArguments":{"sourceIP":"198.51.100.0/24","preference":9},"opts":{"drop":true}}`); code != 200 {
-		t.Fatal(code, text)
+		t.Fatalf("got %v %v, want code 200", code, text)
 	}
 	for body, want := range map[string]string{
 		`{"objects":[{"kind":"Firewall","spec":{"ruleArguments":{},"opts":{"drop":true}}}],"dryRun":true}`:                        `"ruleCut":2`,
@@ -154,32 +155,34 @@ func TestFirewallCuts(t *testing.T) {
 	b.Fake.Accepted = []policy.Session{{Remote: netip.MustParseAddrPort("203.0.113.9:5000"), Local: netip.MustParseAddrPort("10.0.0.1:22"), Interface: "eth0"}}
 	const all = `{"ruleArguments":{},"opts":{"drop":true}}`
 	if code, text := b.PostRule(all); code != 409 || !strings.Contains(text, "the ssh session from 203.0.113.9:5000 to 10.0.0.1:22") || len(b.Rules()) != 0 {
-		t.Errorf("%d %s %v", code, text, b.Rules())
+		t.Errorf(`got %d %s %v, want code 409, "the ssh session from 203.0.113.9:5000 to 10.0.0.1:22" in text, no b.Rules()`,
+			code, text, b.Rules())
 	}
 	const list = `{"objects":[{"kind":"Firewall","spec":` + all + `}]`
 	for body, want := range map[string]string{list + `}`: "409 ", list + `,"dryRun":true}`: `200 "cuts":["the ssh session from 203.0.113.9:5000 to 10.0.0.1:22"]`} {
 		w := b.Call("POST", httpapi.BaseURL+"/config/apply", body, "Content-Type", "application/json")
 		if code, text, _ := strings.Cut(want, " "); fmt.Sprint(w.Code) != code || !strings.Contains(w.Body.String(), text) || len(b.Rules()) != 0 {
-			t.Errorf("%s: %d %s", body, w.Code, w.Body)
+			t.Errorf("%s: got %d %s, want fmt.Sprint(w.Code) == code, text in w.Body, no b.Rules()",
+				body, w.Code, w.Body)
 		}
 	}
 	for _, body := range []string{`{"ruleArguments":{"sourceIP":"203.0.113.0/24","preference":9},"opts":{"allow":true}}`, all} {
 		if code, text := b.PostRule(body); code != 200 {
-			t.Fatal(code, text)
+			t.Fatalf("got %v %v, want code 200", code, text)
 		}
 	}
 	const allow = firewallPath + "?sourceIP=203.0.113.0/24&preference=9"
 	if w := b.Call("DELETE", allow, ""); w.Code != 409 || len(b.Rules()) != 2 {
-		t.Errorf("%d %s", w.Code, w.Body)
+		t.Errorf("got %d %s, want code 409, len(b.Rules()) == 2", w.Code, w.Body)
 	}
 	if w := b.Call("DELETE", allow+"&force=true", ""); w.Code != 200 || len(b.Rules()) != 1 {
-		t.Errorf("%d %s", w.Code, w.Body)
+		t.Errorf("got %d %s, want code 200, len(b.Rules()) == 1", w.Code, w.Body)
 	}
 	if w := b.Call("DELETE", firewallPath+"/all", ""); w.Code != 200 {
-		t.Errorf("%d %s", w.Code, w.Body)
+		t.Errorf("got %d %s, want code 200", w.Code, w.Body)
 	}
 	if w := b.Call("POST", firewallPath+"?force=true", all, "Content-Type", "application/json"); w.Code != 200 {
-		t.Errorf("%d %s", w.Code, w.Body)
+		t.Errorf("got %d %s, want code 200", w.Code, w.Body)
 	}
 }
 
@@ -192,7 +195,7 @@ func TestFirewallAsks(t *testing.T) {
 	b.Fake.Accepted = []policy.Session{{Remote: netip.MustParseAddrPort("203.0.113.9:5000"), Local: netip.MustParseAddrPort("10.0.0.1:22"), Interface: "eth0"}}
 	const allow, all = `{"ruleArguments":{"sourceIP":"203.0.113.0/24","preference":9},"opts":{"allow":true}}`, `{"ruleArguments":{},"opts":{"drop":true}}`
 	if code, text := b.PostRule(allow); code != 200 || b.Fake.Asked.Load() != 0 {
-		t.Fatal(code, text, b.Fake.Asked.Load())
+		t.Fatalf("got %v %v %v, want code 200, b.Fake.Asked.Load() == 0", code, text, b.Fake.Asked.Load())
 	}
 	b.Fake.Asking = func() {
 		_, _, err := b.Store.Commit(objects.Owner, func(tx *store.Tx) error {
@@ -211,7 +214,7 @@ func TestFirewallAsks(t *testing.T) {
 	b.Fake.Asking = nil
 	b.Fake.Asked.Store(0)
 	if w := b.Call("POST", firewallPath+"?force=true", all, "Content-Type", "application/json"); w.Code != 200 {
-		t.Fatal(w.Code, w.Body)
+		t.Fatalf("got %v %v, want code 200", w.Code, w.Body)
 	}
 	for _, dry := range []string{"true", "false"} {
 		body := `{"dryRun":` + dry + `,"objects":[{"kind":"Firewall","spec":` + all + `},{"kind":"Policy","spec":{"policyIdent":"p","policyInfo":{"type":0,"peakInfoRate":100,"committedInfoRate":100},"targetObject":{"polObjName":"eth0","attachment":1}}}]}`
@@ -229,7 +232,7 @@ func TestFirewallBulk(t *testing.T) {
 	b.Fake.Hits = map[string]report.Traffic{"preference:0": {Packets: 3, Bytes: 120}}
 	const body = `{"fwAttr":[{"ruleArguments":{},"opts":{"drop":true}},{"ruleArguments":{"preference":5},"opts":{"allow":true}}]}`
 	if code, text := b.PostRule(body); code != 200 {
-		t.Fatal(code, text)
+		t.Fatalf("got %v %v, want code 200", code, text)
 	}
 	if code, text := b.PostRule(body); code != 200 {
 		t.Errorf("the whole again: %d %s", code, text)
@@ -239,13 +242,15 @@ func TestFirewallBulk(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(list.FwAttr) != 2 || list.FwAttr[0].RuleArguments.Preference != 5 || list.FwAttr[1].Opts.Counter != "3:120" {
-		t.Errorf("%+v", list)
+		t.Errorf("got %+v, want len(list.FwAttr) == 2, list.FwAttr[0].RuleArguments.Preference == 5, "+
+			`list.FwAttr[1].Opts.Counter == "3:120"`,
+			list)
 	}
 	if code, text := b.PostRule(strings.Replace(body, `"preference":5`, `"preference":0`, 1)); code != 400 || !strings.Contains(text, "is given twice, in fwAttr[0] and fwAttr[1]") {
 		t.Errorf("one twice: %d %s", code, text)
 	}
 	if w := b.Call("DELETE", firewallPath+"/all", ""); w.Code != 200 || len(b.Rules()) != 0 {
-		t.Errorf("%d %s", w.Code, w.Body)
+		t.Errorf("got %d %s, want code 200, no b.Rules()", w.Code, w.Body)
 	}
 	if w := b.Call("DELETE", firewallPath+"?sourceIP="+url.QueryEscape("10.0.0.0/8"), ""); w.Code != 200 {
 		t.Errorf("one that was never there: %d %s", w.Code, w.Body)

@@ -45,7 +45,7 @@ func TestEndConntracks(t *testing.T) {
 	} {
 		w := b.Call("DELETE", httpapi.BaseURL+"/config/conntrack"+query, "")
 		if e := apitest.ProblemOf(t, w); w.Code != 400 || e.Field != field {
-			t.Errorf("%q: %d %+v", query, w.Code, e)
+			t.Errorf("%q: got %d %+v, want code 400, e.Field == field", query, w.Code, e)
 		}
 	}
 }

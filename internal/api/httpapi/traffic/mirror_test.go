@@ -31,7 +31,7 @@ func TestMirrorRequests(t *testing.T) {
 		`{"mirrorIdent":"m","mirrorInfo":{"type":0,"port":"hs0"},"targetObject":{"attachment":3,"mirrObjName":"10.0.0.0/40"}}`:            "mirrObjName",
 	} {
 		if e := apitest.ProblemOf(t, b.Call("POST", path, body)); e.Code != 400 || e.Field != field {
-			t.Errorf("%s: %+v", body, e)
+			t.Errorf("%s: got %+v, want e.Code == 400, e.Field == field", body, e)
 		}
 	}
 	const first = `{"mirrorIdent":"mirr-1","mirrorInfo":{"type":0,"port":"hs0","vlan":0,"remoteIP":"","sourceIP":"","tunnelID":0},` + target + `}`
@@ -43,14 +43,18 @@ func TestMirrorRequests(t *testing.T) {
 	b.Call("POST", path, `{"mirrorIdent":"tunnel","mirrorInfo":{"type":3,"remoteIP":"10.0.0.2","sourceIP":"10.0.0.1","tunnelID":7,"sample":100},"targetObject":{"attachment":2,"mirrObjName":"web"}}`)
 	var list v1.MirrorList
 	if err := json.Unmarshal(b.Call("GET", path+"/all", "").Body.Bytes(), &list); err != nil || len(list.MirrAttr) != 2 {
-		t.Fatalf("%+v, %v", list, err)
+		t.Fatalf("got %+v, %v, want no error, len(list.MirrAttr) == 2", list, err)
 	}
 	if m := list.MirrAttr[0]; m.MirrorInfo != (v1.MirrorInfo{Port: "hs0"}) || m.TargetObject != (v1.MirrorTarget{Attachment: 1, MirrObjName: "hs1", Direction: "in"}) || m.Sync == nil || *m.Sync != 0 || m.Lost != 3 {
-		t.Errorf("%+v", m)
+		t.Errorf(`got %+v, want m.MirrorInfo == v1.MirrorInfo{Port: "hs0"}, m.TargetObject == v1.MirrorTarget{Attachment: 1, `+
+			`MirrObjName: "hs1", Direction: "in"}, m.Sync != nil, *m.Sync == 0, m.Lost == 3`,
+			m)
 	}
 	m := list.MirrAttr[1]
 	if m.MirrorInfo != (v1.MirrorInfo{Type: 3, RemoteIP: "10.0.0.2", SourceIP: "10.0.0.1", TunnelID: 7, Sample: 100}) || m.TargetObject.Direction != "both" {
-		t.Errorf("%+v", m)
+		t.Errorf(`got %+v, want m.MirrorInfo == v1.MirrorInfo{Type: 3, RemoteIP: "10.0.0.2", `+
+			`SourceIP: "10.0.0.1", TunnelID: 7, Sample: 100}, m.TargetObject.Direction == "both"`,
+			m)
 	}
 	again, err := json.Marshal(m)
 	if err != nil {
@@ -61,7 +65,8 @@ func TestMirrorRequests(t *testing.T) {
 	}
 	for gone := range 2 { // the second time it no longer exists
 		if w := b.Call("DELETE", path+"/ident/tunnel", ""); w.Code != 200 || len(w.Header().Values("Warning")) != gone {
-			t.Errorf("%d %s, %q", w.Code, w.Body, w.Header())
+			t.Errorf(`got %d %s, %q, want code 200, len(w.Header().Values("Warning")) == gone`,
+				w.Code, w.Body, w.Header())
 		}
 	}
 }

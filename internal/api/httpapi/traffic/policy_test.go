@@ -32,7 +32,7 @@ func TestPolicyRequests(t *testing.T) {
 		`{"policyIdent":"p","policyInfo":{"type":1,"committedInfoRate":1,"committedBlkSize":99999999999},` + target + `}`: "committedBlkSize",
 	} {
 		if e := apitest.ProblemOf(t, b.Call("POST", path, body)); e.Code != 400 || e.Field != field {
-			t.Errorf("%s: %+v", body, e)
+			t.Errorf("%s: got %+v, want e.Code == 400, e.Field == field", body, e)
 		}
 	}
 	const first = `{"policyIdent":"pol-hs0","policyInfo":{"type":0,"colorAware":false,"committedInfoRate":100,"peakInfoRate":100,"committedBlkSize":6000,"excessBlkSize":12000},` + target + `}`
@@ -48,7 +48,9 @@ func TestPolicyRequests(t *testing.T) {
 	b.Call("POST", path, `{"policyIdent":"ruled","policyInfo":{"type":1,"committedInfoRate":1},"targetObject":{"attachment":4,"polObjName":"preference:7,sourceIP:10.1.2.3/8"}}`)
 	list := b.Policies()
 	if len(list) != 3 || list[1].TargetObject != (v1.PolicyTarget{Attachment: 4, PolObjName: "sourceIP:10.0.0.0/8,preference:7", Direction: "in"}) {
-		t.Fatalf("%+v", list)
+		t.Fatalf("got %+v, want len(list) == 3, list[1].TargetObject == v1.PolicyTarget{Attachment: 4, "+
+			`PolObjName: "sourceIP:10.0.0.0/8,preference:7", Direction: "in"}`,
+			list)
 	}
 	list = slices.Delete(list, 1, 2)
 	p := list[0]
@@ -57,7 +59,9 @@ func TestPolicyRequests(t *testing.T) {
 		t.Errorf("%+v", p)
 	}
 	if p := list[1]; p.PolicyInfo != (v1.PolicyInfo{Type: 1, CommittedInfoRate: 0.01, CommittedRate: "10kbit", CommittedBlkSize: 15000, ExcessBlkSize: 30000}) {
-		t.Errorf("%+v", p)
+		t.Errorf("got %+v, want p.PolicyInfo == v1.PolicyInfo{Type: 1, CommittedInfoRate: 0.01, "+
+			`CommittedRate: "10kbit", CommittedBlkSize: 15000, ExcessBlkSize: 30000}`,
+			p)
 	}
 	again, err := json.Marshal(p)
 	if err != nil {
@@ -68,10 +72,11 @@ func TestPolicyRequests(t *testing.T) {
 	}
 	for gone := range 2 { // the second time it no longer exists
 		if w := b.Call("DELETE", path+"/ident/slow", ""); w.Code != 200 || len(w.Header().Values("Warning")) != gone {
-			t.Errorf("%d %s, %q", w.Code, w.Body, w.Header())
+			t.Errorf(`got %d %s, %q, want code 200, len(w.Header().Values("Warning")) == gone`,
+				w.Code, w.Body, w.Header())
 		}
 	}
 	if left := b.Policies(); len(left) != 2 {
-		t.Errorf("%+v", left)
+		t.Errorf("got %+v, want len(left) == 2", left)
 	}
 }

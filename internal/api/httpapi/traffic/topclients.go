@@ -64,7 +64,7 @@ func (a *API) GetClients(w http.ResponseWriter, r *http.Request, params v1.GetCl
 	f, p := a.newFilter(&v1.GetConntracksParams{Service: params.Service, Endpoint: params.Endpoint})
 	var part listing.Window
 	if p == nil {
-		part, p = rest.Window(listing.Bounds{Limit: 100, LimitMost: 1000}, 0, params.Limit)
+		part, p = rest.Window(listing.Bounds{Limit: 100, MaxLimit: 1000}, 0, params.Limit)
 	}
 	order := byConnections
 	if p == nil && params.Sort != "" {

@@ -48,14 +48,14 @@ func TestSlowReadersHoldNoWalk(t *testing.T) {
 			w := stuckWriter{httptest.NewRecorder(), writing, may}
 			b.Http.ServeHTTP(w, r.WithContext(transport.WithPeer(r.Context(), b.Peer)))
 			if w.Code != 200 {
-				t.Errorf("%s: %d %s", r.URL, w.Code, w.Body)
+				t.Errorf("%s: got %d %s, want code 200", r.URL, w.Code, w.Body)
 			}
 		}()
 		<-writing
 	}
 	for _, path := range walkPaths() {
 		if w := b.Call("GET", path, ""); w.Code != 200 {
-			t.Errorf("%s: %d %s", path, w.Code, w.Body)
+			t.Errorf("%s: got %d %s, want code 200", path, w.Code, w.Body)
 		}
 	}
 	read()
@@ -74,7 +74,8 @@ func TestWalksAreBounded(t *testing.T) {
 		t.Helper()
 		for _, path := range walkPaths() {
 			if w := b.Call("GET", path, ""); w.Code != 503 || w.Header().Get("Retry-After") == "" {
-				t.Errorf("%s: %d %s", path, w.Code, w.Body)
+				t.Errorf(`%s: got %d %s, want code 503, w.Header().Get("Retry-After") not empty`,
+					path, w.Code, w.Body)
 			}
 		}
 	}
@@ -101,7 +102,7 @@ func TestWalksAreBounded(t *testing.T) {
 	b.API.WalkWait = traffic.WalkWait
 	for _, path := range walkPaths() {
 		if w := b.Call("GET", path, ""); w.Code != 200 {
-			t.Errorf("%s: %d %s", path, w.Code, w.Body)
+			t.Errorf("%s: got %d %s, want code 200", path, w.Code, w.Body)
 		}
 	}
 }

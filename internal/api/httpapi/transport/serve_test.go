@@ -72,7 +72,7 @@ func TestServe(t *testing.T) {
 			continue
 		}
 		if resp.StatusCode != 200 {
-			t.Errorf("%s: %s", url, resp.Status)
+			t.Errorf("%s: got %s, want code 200", url, resp.Status)
 		}
 		_ = resp.Body.Close()
 		tr.CloseIdleConnections()
@@ -157,7 +157,7 @@ func TestSocketIsBornClosed(t *testing.T) {
 	defer ln.Close() //nolint:errcheck // of a test
 	info, err := os.Stat(path)
 	if err != nil || info.Mode().Perm() != ownerMode {
-		t.Errorf("%v %v", info, err)
+		t.Errorf("got %v %v, want no error, info.Mode().Perm() == ownerMode", info, err)
 	}
 	if n, err := unix.Read(watch, make([]byte, 4096)); err != unix.EAGAIN {
 		t.Errorf("the mode was changed after the socket was made: %d %v", n, err)

@@ -30,14 +30,14 @@ func TestCors(t *testing.T) {
 		t.Errorf("a page of an origin that is not in the list: %d", code)
 	}
 	if code := preflight(page); code == 204 {
-		t.Error("its browser is told to go on")
+		t.Error("a preflight request is allowed")
 	}
 	if w := b.Call("POST", httpapi.BaseURL+"/config/cors", `{"cors":[" HTTPS://UI.example.org:8443/ ","http://other"]}`, auth...); w.Code != 200 {
-		t.Fatal(w.Code, w.Body)
+		t.Fatalf("got %v %v, want code 200", w.Code, w.Body)
 	}
 	list := b.Call("GET", httpapi.BaseURL+"/config/cors/all", "", auth...).Body.String()
 	if strings.TrimSpace(list) != `{"corsAttr":["http://other","`+page+`"]}` {
-		t.Error(list)
+		t.Errorf("got %v, want strings.TrimSpace(list) == `{\"corsAttr\":[\"http://other\",\"`+page+`\"]}`", list)
 	}
 	if code := change(); code != 200 {
 		t.Errorf("a page of an origin in the list: %d", code)
@@ -54,7 +54,7 @@ func TestCors(t *testing.T) {
 	}
 	del := httpapi.BaseURL + "/config/cors/https:%2F%2Fui.example.org:8443"
 	if w := b.Call("DELETE", del, "", auth...); w.Code != 200 {
-		t.Error(w.Code, w.Body)
+		t.Errorf("got %v %v, want code 200", w.Code, w.Body)
 	}
 	if w := b.Call("DELETE", del, "", auth...); w.Code != 404 {
 		t.Errorf("deleted twice: %d", w.Code)
@@ -74,7 +74,7 @@ func TestCorsRefused(t *testing.T) {
 	}
 	for _, text := range []string{"", "*", "https://*", "null", "ui.example.org", "ftp://x", "https://x/path", "https://x?q", "https://u@x", "https://", "https://x#y", `https://x\u0000`} {
 		if code := post(text); code != 400 {
-			t.Errorf("%q: %d", text, code)
+			t.Errorf("%q: got %d, want 400", text, code)
 		}
 	}
 	if list := apitest.GetAs[v1.CorsList](b, "/config/cors/all").CorsAttr; len(list) != 0 {

@@ -84,7 +84,8 @@ func TestWhoami(t *testing.T) {
 		tokens["view"]: `{"name":"view","role":"view"}`, tokens["admin"]: `{"name":"admin","role":"admin"}`,
 	} {
 		if w := b.Json(token, "GET", "/auth/whoami", ""); w.Code != 200 || !strings.HasPrefix(w.Body.String(), want) || w.Header().Get("Cache-Control") != "no-store" {
-			t.Errorf("%.4q: %d %s", token, w.Code, w.Body)
+			t.Errorf(`%.4q: got %d %s, want code 200, w.Body begins with want, w.Header().Get("Cache-Control") == "no-store"`,
+				token, w.Code, w.Body)
 		}
 	}
 	if w := b.Json("", "HEAD", "/auth/whoami", ""); w.Code != 200 {
@@ -109,12 +110,15 @@ func TestUserRequests(t *testing.T) {
 		}
 	}
 	if w := b.Json(admin, "POST", "/auth/users", `{"username":"ann","password":"12345678","role":"viewer","id":9,"created_at":"x"}`); w.Code != 200 || !strings.Contains(w.Body.String(), `"id":4,"role":"viewer","username":"ann"`) {
-		t.Error(w.Code, w.Body)
+		t.Errorf("got %v %v, want code 200, `\"id\":4,\"role\":\"viewer\",\"username\":\"ann\"` in w.Body",
+			w.Code, w.Body)
 	}
 	bob := b.Json(admin, "POST", "/auth/users", `{"username":"bob","password":"12345678","role":"operate"}`)
 	var made v1.User
 	if err := json.Unmarshal(bob.Body.Bytes(), &made); err != nil || made.Username != "bob" || made.Role != "operate" || made.CreatedAt == "" || strings.Contains(bob.Body.String(), "12345678") {
-		t.Errorf("%v %s", err, bob.Body)
+		t.Errorf(`got %v %s, want no error, made.Username == "bob", made.Role == "operate", `+
+			`made.CreatedAt not empty, no "12345678" in bob.Body`,
+			err, bob.Body)
 	}
 	want(200, admin, fmt.Sprint("DELETE /auth/users/", made.Id), "")
 	want(409, admin, "POST /auth/users", `{"username":"ann","password":"12345678"}`)
@@ -129,7 +133,9 @@ func TestUserRequests(t *testing.T) {
 	var list []v1.User
 	if err := json.Unmarshal(w.Body.Bytes(), &list); err != nil || len(list) != 4 || list[3].Id != 4 || list[3].Username != "ann" || list[3].Role != "viewer" || list[3].CreatedAt == "" ||
 		strings.Contains(w.Body.String(), "argon2") {
-		t.Errorf("%v %s", err, w.Body)
+		t.Errorf(`got %v %s, want no error, len(list) == 4, list[3].Id == 4, list[3].Username == "ann", `+
+			`list[3].Role == "viewer", list[3].CreatedAt not empty, no "argon2" in w.Body`,
+			err, w.Body)
 	}
 	if w := b.Json(view, "GET", "/auth/users", ""); w.Code != 200 || strings.Count(w.Body.String(), `"username"`) != 1 || !strings.Contains(w.Body.String(), `"username":"view"`) {
 		t.Errorf("who is no admin sees %d %s", w.Code, w.Body)
@@ -261,13 +267,14 @@ func TestAudit(t *testing.T) {
 	w := b.Json(tokens["admin"], "GET", "/audit?limit=5", "")
 	var list v1.AuditList
 	if err := json.Unmarshal(w.Body.Bytes(), &list); err != nil || strings.Contains(w.Body.String(), "guessed") {
-		t.Fatal(err, w.Body)
+		t.Fatalf(`got %v %v, want no error, no "guessed" in w.Body`, err, w.Body)
 	}
 	var got []string
 	for _, e := range list.AuditAttr {
 		got = append(got, fmt.Sprintf("%s %s %s %d %d %v", e.Who, e.Role, e.Method, e.Result, e.Revision, e.Objects))
 		if e.From == "" || len(e.Path) > rest.MaxTold+3 || (e.Result >= 400) != (e.Error != "") {
-			t.Errorf("%+v", e)
+			t.Errorf(`got %+v, want e.From not empty, len(e.Path) <= rest.MaxTold+3, e.Result >= 400 == e.Error != ""`,
+				e)
 		}
 	}
 	if diff := cmp.Diff([]string{
@@ -306,15 +313,17 @@ func TestSocketIsRoots(t *testing.T) {
 	}, DisableKeepAlives: true}}
 	resp, err := client.Post("http://x"+httpapi.BaseURL+"/auth/users", "application/json", strings.NewReader(`{"username":"first","password":"12345678","role":"admin"}`))
 	if err != nil || resp.StatusCode != 200 {
-		t.Fatal(err, resp)
+		t.Fatalf("got %v %v, want no error, code 200", err, resp)
 	}
 	_ = resp.Body.Close()
 	list, err := b.API.Audit.Last(1)
 	if err != nil || len(list) != 1 || list[0].Who != "root" || list[0].From != "socket" || list[0].Role != "admin" {
-		t.Errorf("%v %+v", err, list)
+		t.Errorf(`got %v %+v, want no error, len(list) == 1, list[0].Who == "root", `+
+			`list[0].From == "socket", list[0].Role == "admin"`,
+			err, list)
 	}
 	if !slices.ContainsFunc(b.API.Access.List(), func(u access.User) bool { return u.Name == "first" }) {
-		t.Error("the user is not there")
+		t.Error("the user is missing")
 	}
 }
 

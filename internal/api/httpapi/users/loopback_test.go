@@ -35,18 +35,19 @@ func TestUsers(t *testing.T) {
 		b.Peer = func() (uint32, error) { return tc.uid, nil }
 		w := b.Call("GET", httpapi.BaseURL+"/version", "")
 		if w.Code != tc.code {
-			t.Errorf("%s: %d %s", name, w.Code, w.Body)
+			t.Errorf("%s: got %d %s, want code tc.code", name, w.Code, w.Body)
 		}
 		if w.Code == 403 {
 			if e := apitest.ProblemOf(t, w); !strings.Contains(e.Message, strconv.Itoa(int(tc.uid))) || !strings.Contains(e.Message, "--api-users=") {
-				t.Errorf("%s: %s", name, e.Message)
+				t.Errorf(`%s: got %s, want strconv.Itoa(int(tc.uid)) in e.Message, "--api-users=" in e.Message`,
+					name, e.Message)
 			}
 		}
 	}
 	b := apitest.New(t, nil)
 	b.Peer = func() (uint32, error) { return 0, transport.ErrNoPeer }
 	if w := b.Call("GET", httpapi.BaseURL+"/version", ""); w.Code != 403 {
-		t.Errorf("nobody knows who: %d %s", w.Code, w.Body)
+		t.Errorf("the user is unknown: got %d %s", w.Code, w.Body)
 	}
 	b = apitest.New(t, func(o *httpapi.Options) { o.Token = "s3cret" })
 	b.Peer = func() (uint32, error) { return nobody, nil }
@@ -67,7 +68,7 @@ func TestHealth(t *testing.T) {
 	want := func(path string, code int, body string) {
 		t.Helper()
 		if w := b.Call("GET", path, "", "Host", "lb.example"); w.Code != code || w.Body.String() != body+"\n" {
-			t.Errorf("%s: %d %s", path, w.Code, w.Body)
+			t.Errorf(`%s: got %d %s, want code code, w.Body == body+"\n"`, path, w.Code, w.Body)
 		}
 	}
 	want(observation.HealthPath, 200, "ok")

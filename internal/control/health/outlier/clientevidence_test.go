@@ -76,7 +76,7 @@ func TestAnswersElsewhere(t *testing.T) {
 				attempt(r, i, 100, 100)
 			}
 		}, false},
-		{"a flood at one endpoint, and siblings that nobody uses", 3, func(r *rig, _ int) { attempt(r, 0, 100, 100) }, false},
+		{"a flood at one endpoint, and unused siblings", 3, func(r *rig, _ int) { attempt(r, 0, 100, 100) }, false},
 		{"a flood, and few clients", 3, func(r *rig, turn int) {
 			for i := range 3 {
 				attempt(r, i, 20, 20)
@@ -116,7 +116,7 @@ func TestAnswersElsewhere(t *testing.T) {
 			if !c.out {
 				r.tickFor(10*time.Minute, func(turn int) { c.each(r, turn) })
 				if r.ejected("") {
-					t.Errorf("%q", r.news)
+					t.Errorf(`got %q, want not r.ejected("")`, r.news)
 				}
 			}
 		})
@@ -135,7 +135,7 @@ func TestTrial(t *testing.T) {
 		r.serve(2, 1)
 	})
 	if !r.ejected("") {
-		t.Fatalf("%q", r.news)
+		t.Fatalf(`got %q, want r.ejected("")`, r.news)
 	}
 	r.news, r.tries = nil, 0
 	r.tickFor(time.Minute, func(int) {
@@ -266,7 +266,7 @@ func TestAllHang(t *testing.T) {
 		s.judge(turn)
 	})
 	if len(s.news) > 0 {
-		t.Errorf("%q", s.news)
+		t.Errorf("got %q, want no s.news", s.news)
 	}
 }
 
@@ -327,7 +327,7 @@ func TestStallsThatClientsChoose(t *testing.T) {
 				r.d.Observe(other, others)
 			})
 			if r.ejected("without an answer for 3 s") != c.out {
-				t.Errorf("%q", r.news)
+				t.Errorf(`got %q, want r.ejected("without an answer for 3 s") == c.out`, r.news)
 			}
 		})
 	}

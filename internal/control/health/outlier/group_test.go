@@ -37,7 +37,7 @@ func TestManyFail(t *testing.T) {
 	for range 10 {
 		now = now.Add(Pace)
 		if a := d.Decide(now); len(a) > 0 {
-			t.Fatalf("%v", a[0])
+			t.Fatalf("got %v, want no a", a[0])
 		}
 	}
 	if took := threadTime(t) - start; took > 10*Pace {
@@ -100,7 +100,7 @@ func TestIdle(t *testing.T) {
 	r.tick()
 	fail(0)
 	if len(r.news) != 1 {
-		t.Errorf("%q", r.news)
+		t.Errorf("got %q, want len(r.news) == 1", r.news)
 	}
 	fail(1)
 	if len(r.news) != 2 || !strings.HasPrefix(r.news[1], "kept 1 ") {

@@ -42,7 +42,7 @@ func TestKept(t *testing.T) {
 				count[news[:strings.IndexByte(news, ' ')]]++
 			}
 			if len(count) > 2 || count["out"] != c.out || count["kept"] != c.kept {
-				t.Fatalf("%q", r.news)
+				t.Fatalf(`got %q, want len(count) <= 2, count["out"] == c.out, count["kept"] == c.kept`, r.news)
 			}
 			r.news = nil
 			if c.clientSucceeds {
@@ -61,7 +61,7 @@ func TestKept(t *testing.T) {
 				}
 			}
 			if back != c.kept && back != c.endpoints { // the endpoint that is out is probed, too
-				t.Errorf("%q", r.news)
+				t.Errorf("got %q, want back == c.kept or back == c.endpoints", r.news)
 			}
 		})
 	}
@@ -80,13 +80,14 @@ func TestKeptLeaves(t *testing.T) {
 		r.answer(i, "no answer")
 	}
 	if len(r.news) != 2 || !strings.HasPrefix(r.news[0], "out 0 ") || !strings.HasPrefix(r.news[1], "kept 1 ") {
-		t.Fatalf("%q", r.news)
+		t.Fatalf(`got %q, want len(r.news) == 2, r.news[0] begins with "out 0 ", r.news[1] begins with "kept 1 "`,
+			r.news)
 	}
 	r.news = nil
 	r.take(r.d.ProbeSucceeded(at(0), r.now))
 	r.tick()
 	if len(r.news) != 2 || r.news[0] != "back 0" || !strings.HasPrefix(r.news[1], "out 1 ") {
-		t.Fatalf("%q", r.news)
+		t.Fatalf(`got %q, want len(r.news) == 2, r.news[0] == "back 0", r.news[1] begins with "out 1 "`, r.news)
 	}
 	r.rows[2].Count.Opened += 3
 	for len(r.asks) == 0 {
@@ -97,7 +98,7 @@ func TestKeptLeaves(t *testing.T) {
 	r.d.Watch(nil)
 	r.take(r.d.Decide(r.now))
 	if len(r.news) != 2 {
-		t.Errorf("%q", r.news)
+		t.Errorf("got %q, want len(r.news) == 2", r.news)
 	}
 }
 
@@ -147,11 +148,11 @@ func TestUnserved(t *testing.T) {
 				if strings.HasPrefix(news, "kept ") && strings.Contains(news, "of several clients") {
 					kept++
 				} else if !strings.HasPrefix(news, "unheard ") {
-					t.Errorf("%q", news)
+					t.Errorf(`got %q, want news begins with "unheard "`, news)
 				}
 			}
 			if kept != c.kept {
-				t.Fatalf("%q", r.news)
+				t.Fatalf("got %q, want kept == c.kept", r.news)
 			}
 			r.news = nil
 			r.serve(0, 1)
@@ -190,7 +191,7 @@ func TestUnservedWhileDead(t *testing.T) {
 		}
 	}
 	if len(r.news) != 2 || !strings.HasPrefix(r.news[0], "kept 0 ") || r.news[1] != "back 0" {
-		t.Errorf("%q", r.news)
+		t.Errorf(`got %q, want len(r.news) == 2, r.news[0] begins with "kept 0 ", r.news[1] == "back 0"`, r.news)
 	}
 }
 
@@ -220,7 +221,7 @@ func TestUnservedExpires(t *testing.T) {
 	}
 	r.tickFor(8*time.Second, attempt(500*time.Millisecond))
 	if count("kept") != 2 || count("unheard") != 2 {
-		t.Fatalf("%q", r.news)
+		t.Fatalf(`got %q, want count("kept") == 2, count("unheard") == 2`, r.news)
 	}
 	r.news = nil
 	r.tickFor(5*time.Minute, attempt(attemptMemory/2))

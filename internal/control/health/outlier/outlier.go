@@ -31,7 +31,7 @@ const (
 	askAgain                             = time.Second                             // after an answer
 	window                               = 10 * time.Second                        // half-life of the counts that shares are computed from
 	leastFailures                        = 3
-	mostShare, mostAboveMedian           = 0.5, 0.3 // of failures: from there on an endpoint is suspect
+	suspectShare, suspectAboveMedian     = 0.5, 0.3 // of failures: from there on an endpoint is suspect
 	firstBackOff, longestBackOff         = 5 * time.Second, 5 * time.Minute
 	calm                                 = 2 * time.Minute    // after this long in service, the back-off restarts
 	minUnansweredSYNs, minUnansweredTime = 3, 2 * time.Second // beyond these, SYNs that stay unanswered although it answers us are reported
@@ -104,7 +104,7 @@ func (d *Detector) Watch(services []Service) (unknown []lb.Key) {
 	}
 	for key, g := range d.groups {
 		if !g.seen {
-			d.part(g, nil)
+			d.leave(g, nil)
 			delete(d.groups, key)
 		}
 	}
@@ -120,9 +120,9 @@ func (d *Detector) Slept(calls int) { d.reading += uint32(calls) }
 // Idle reports whether there is nothing to decide before the next observation.
 func (d *Detector) Idle() bool { return len(d.targets) == 0 && len(d.due) == 0 }
 
-// part removes a service from the endpoints that are not in its rows, and forgets endpoints without
+// leave removes a service from the endpoints that are not in its rows, and forgets endpoints without
 // another service.
-func (d *Detector) part(g *group, rows []report.HandshakeRow) {
+func (d *Detector) leave(g *group, rows []report.HandshakeRow) {
 	if len(g.members) == 0 {
 		return
 	}
@@ -177,7 +177,7 @@ func (d *Detector) Observe(key lb.Key, rows []report.HandshakeRow) {
 		for i := range rows {
 			g.last[i] = newReading(&rows[i])
 		}
-		d.part(g, rows)
+		d.leave(g, rows)
 		d.join(g, rows)
 		return
 	}

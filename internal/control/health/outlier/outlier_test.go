@@ -240,7 +240,7 @@ func TestShare(t *testing.T) {
 	}
 	r.answer(0, "connection refused")
 	if len(r.news) != 1 || !strings.Contains(r.news[0], " client SYNs ") || !strings.Contains(r.news[0], "failed") {
-		t.Errorf("%q", r.news)
+		t.Errorf(`got %q, want len(r.news) == 1, " client SYNs " in r.news[0], "failed" in r.news[0]`, r.news)
 	}
 }
 
@@ -330,7 +330,7 @@ func TestBackOff(t *testing.T) {
 		r.answer(0, "no answer")
 	}
 	if n := len(r.news); n != 8 || !strings.HasSuffix(r.news[7], "loxilb's own check: no answer (9 tries)") {
-		t.Errorf("%q", r.news)
+		t.Errorf(`got %q, want n == 8, r.news[7] ends with "loxilb's own check: no answer (9 tries)"`, r.news)
 	}
 	r.news = nil
 	for len(r.asks) == 0 {
@@ -387,7 +387,7 @@ func TestRows(t *testing.T) {
 		r.tick()
 	}
 	if len(r.asks) > 0 {
-		t.Errorf("%v", r.asks)
+		t.Errorf("got %v, want no r.asks", r.asks)
 	}
 	r.rows[0].Count.Opened += 3
 	r.until()
@@ -462,7 +462,7 @@ func TestAsymmetricReply(t *testing.T) {
 		news   []string
 	}{{1, false, nil}, {2, false, nil}, {3, false, []string{"unheard 0"}}, {4, false, []string{"unheard 0"}}, {4, true, nil}} {
 		if r := begin(c.syns, c.refuse); !slices.Equal(r.news, c.news) {
-			t.Errorf("%+v: %v", c, r.news)
+			t.Errorf("%+v: got %v, want %v", c, r.news, c.news)
 		}
 	}
 	r := begin(4, false)

@@ -218,12 +218,12 @@ func (t *target) failsNow(m moment) bool {
 // endpoints of a service.
 func (t *target) failsTooOften(number uint32, kind func(*tally) uint64) bool {
 	r := &t.recent
-	if n := kind(r); n < leastFailures || float64(n) < mostShare*float64(r.opened) {
+	if n := kind(r); n < leastFailures || float64(n) < suspectShare*float64(r.opened) {
 		return false
 	}
 	return slices.ContainsFunc(t.groups, func(g *group) bool {
 		median, ok := g.medianWithout(t, number)
-		return ok && r.share() >= median+mostAboveMedian
+		return ok && r.share() >= median+suspectAboveMedian
 	})
 }
 

@@ -110,7 +110,7 @@ func TestAssociation(t *testing.T) {
 			a, err := probeOnce(t, q)
 			switch {
 			case tc.want == "" && (err != nil || a.Delay <= 0):
-				t.Errorf("%s: %+v, %v", tc.name, a, err)
+				t.Errorf("%s: got %+v, %v, want tc.want not empty or (no error and a.Delay > 0)", tc.name, a, err)
 			case tc.want != "" && (err == nil || err.Error() != tc.want || errors.Is(err, ErrNotAsked)):
 				t.Errorf("%s: %v, want %s", tc.name, err, tc.want)
 			}

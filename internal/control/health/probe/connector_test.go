@@ -60,17 +60,18 @@ func TestConnector(t *testing.T) {
 		c := connector(t)
 		for range 50 {
 			if o := connect(t, c, Question{To: open}); o.err != nil || o.What != "accepts connections" || o.Delay <= 0 || o.Delay > 5*time.Second {
-				t.Fatalf("%+v", o)
+				t.Fatalf(`got %+v, want o.err == nil, o.What == "accepts connections", o.Delay > 0, o.Delay <= 5*time.Second`,
+					o)
 			}
 		}
 		if n := len(accepted); n > 25 { // a few if this machine is too busy to collect for 200 ms
 			t.Errorf("the endpoint's program has seen %d of 50 connections", n)
 		}
 		if o := connect(t, c, Question{To: closed(loopback)}); o.err == nil || o.err.Error() != "connection refused" {
-			t.Errorf("%+v", o)
+			t.Errorf(`got %+v, want o.err != nil, o.err.Error() == "connection refused"`, o)
 		}
 		if o := connect(t, c, Question{To: deaf(t, loopback), Probe: lb.Probe{Timeout: 200 * time.Millisecond}}); o.err == nil || o.err.Error() != "no answer within 200ms" {
-			t.Errorf("%+v", o)
+			t.Errorf(`got %+v, want o.err != nil, o.err.Error() == "no answer within 200ms"`, o)
 		}
 		if c.Running() != 0 {
 			t.Errorf("%d attempts are left", c.Running())

@@ -54,7 +54,9 @@ func TestDatagram(t *testing.T) {
 		wantError(t, Question{To: closed(loopback), Probe: p}, "connection refused")
 		if a, err := probeOnce(t, Question{To: silent, Probe: p}); err != nil || a.Delay != 0 ||
 			a.What != "nothing came back for 500ms, not even that the port is unreachable" {
-			t.Errorf("%+v, %v", a, err)
+			t.Errorf("got %+v, %v, want no error, a.Delay == 0, "+
+				`a.What == "nothing came back for 500ms, not even that the port is unreachable"`,
+				a, err)
 		}
 	})
 }
@@ -77,11 +79,13 @@ func TestDatagramDoubt(t *testing.T) {
 			t.Errorf("%+v, %v before any error", a, err)
 		}
 		if _, err := asked(closed(loopback)); err == nil || err.Error() != "connection refused" {
-			t.Error(err)
+			t.Errorf(`got %v, want an error, the error == "connection refused"`, err)
 		}
 		if a, err := asked(quiet); !errors.Is(err, ErrUndecided) ||
 			err.Error() != "nothing came back for 100ms, which says nothing yet: less than 10s ago it was unreachable" {
-			t.Errorf("%+v, %v", a, err)
+			t.Errorf(`got %+v, %v, want error ErrUndecided, the error == "nothing came back for 100ms, `+
+				`which says nothing yet: less than 10s ago it was unreachable"`,
+				a, err)
 		}
 		before := d
 		d = newDatagram(before.q) // another request from here on
@@ -90,7 +94,7 @@ func TestDatagramDoubt(t *testing.T) {
 			t.Errorf("%+v, %v of another question", a, err)
 		}
 		if a, err := asked(echo); err != nil || a.What != "answered" {
-			t.Errorf("%+v, %v", a, err)
+			t.Errorf(`got %+v, %v, want no error, a.What == "answered"`, a, err)
 		}
 		long := time.Now().Add(-doubt)
 		d.refused.Store(&long)

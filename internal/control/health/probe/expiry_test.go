@@ -57,7 +57,7 @@ func TestCache(t *testing.T) {
 	read := func() ([]byte, error) { reads++; return text, failure }
 	then := time.Unix(1000, 0)
 	if _, err := c.Of("a", then, 1, read); !errors.Is(err, failure) {
-		t.Error(err)
+		t.Errorf("got %v, want error failure", err)
 	}
 	failure = nil
 	for _, one := range []struct {

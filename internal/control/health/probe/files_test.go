@@ -94,7 +94,7 @@ func TestFiles(t *testing.T) {
 			t.Errorf("%s %s %s: %v, want %q", tc.p.CA, tc.p.Certificate, tc.p.Key, err, tc.want)
 		}
 		if errors.Is(err, ErrNotAsked) != strings.HasPrefix(tc.want, ErrNotAsked.Error()) {
-			t.Errorf("%v is said to be the fault of this machine: %v", err, errors.Is(err, ErrNotAsked))
+			t.Errorf("error %v counts as the fault of this machine: %v", err, errors.Is(err, ErrNotAsked))
 		}
 		if !strings.Contains(log.String(), tc.log) || tc.log == "" && log.Len() > 0 {
 			t.Errorf("the log says %q, want %q", log.String(), tc.log)

@@ -32,7 +32,7 @@ func TestPing(t *testing.T) {
 			}
 			all.Go(func() {
 				if a, err := New(q, &shared, testFiles).Probe(t.Context()); err != nil || a.What != "answered" || a.Delay <= 0 {
-					t.Errorf("%v: %+v, %v", q.To, a, err)
+					t.Errorf(`%v: got %+v, %v, want no error, a.What == "answered", a.Delay > 0`, q.To, a, err)
 				}
 			})
 		}

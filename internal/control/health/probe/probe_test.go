@@ -75,7 +75,7 @@ func wantError(t *testing.T, q Question, want string) {
 	case err.Error() != want:
 		t.Errorf("%q, want %q", err, want)
 	case errors.Is(err, ErrNotAsked) != strings.HasPrefix(want, ErrNotAsked.Error()):
-		t.Errorf("%q is said to be the fault of this machine: %v", err, errors.Is(err, ErrNotAsked))
+		t.Errorf("error %q counts as the fault of this machine: %v", err, errors.Is(err, ErrNotAsked))
 	}
 }
 
@@ -161,7 +161,7 @@ func deaf(t *testing.T, loopback netip.Addr) netip.AddrPort {
 	a := netip.AddrPortFrom(loopback, uint16(port))
 	for range 3 {
 		if err := unix.Connect(open(), sockaddr(a)); err != nil && !errors.Is(err, unix.EINPROGRESS) {
-			t.Fatal(err)
+			t.Fatalf("got %v, want no error or error unix.EINPROGRESS", err)
 		}
 	}
 	return a

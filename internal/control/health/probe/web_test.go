@@ -46,7 +46,9 @@ func TestHTTP(t *testing.T) {
 				fmt.Fprintf(w, "root of %s", r.Host)
 			case "/health?full=1":
 				if connections.Add(1); r.Header.Get("Connection") != "close" || r.Header.Get("User-Agent") != "loxilb" || r.Method != http.MethodGet || r.Proto != "HTTP/1.1" {
-					t.Errorf("%s %s %v", r.Method, r.Proto, r.Header)
+					t.Errorf(`got %s %s %v, want r.Header.Get("Connection") == "close", `+
+						`r.Header.Get("User-Agent") == "loxilb", r.Method == http.MethodGet, r.Proto == "HTTP/1.1"`,
+						r.Method, r.Proto, r.Header)
 				}
 				io.WriteString(w, "all is well")
 			case "/elsewhere":

@@ -19,7 +19,7 @@ func TestRefused(t *testing.T) {
 	}
 	defer s.Close()
 	if _, err = s.Revision(t.Context(), "head"); err == nil || !strings.Contains(err.Error(), "connection refused") {
-		t.Errorf("%v", err)
+		t.Errorf(`got %v, want an error, "connection refused" in the error`, err)
 	}
 }
 

@@ -1,6 +1,7 @@
 package attach
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/cilium/ebpf"
@@ -50,27 +51,23 @@ func (h *Hooks) Others() (out []report.OtherProgram) {
 	return out
 }
 
-// HasEgress reports whether other owners' programs may see what leaves by an interface. Where that
-// cannot be read, and without tcx, it is true.
-func (h *Hooks) HasEgress(index int) bool {
+// HasOthersAtEgress reports whether other owners' programs may see what leaves by an interface. It
+// is true if that cannot be read, and without tcx.
+func (h *Hooks) HasOthersAtEgress(index int) bool {
 	if h.hook != HookTCX {
 		return true
 	}
 	q, err := link.QueryPrograms(link.QueryOptions{Target: index, Attach: ebpf.AttachTCXEgress})
-	if err != nil {
+	if err != nil || slices.ContainsFunc(q.Programs, func(p link.AttachedProgram) bool { return !isOwn(programName(p.ID)) }) {
 		return true
-	}
-	for _, p := range q.Programs {
-		if !strings.HasPrefix(programName(p.ID), ownPrefix) {
-			return true
-		}
 	}
 	at := &netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Index: index}} // only the index is used
 	filters, err := netlink.FilterList(at, netlink.HANDLE_MIN_EGRESS)
 	return err != nil || len(filters) > 0
 }
 
-// othersAtTCX: the kernel lists programs in the order in which they run.
+// othersAtTCX returns other owners' programs at tcx ingress. The kernel lists programs in the order
+// in which they run.
 func othersAtTCX(a *attached) (out []report.OtherProgram) {
 	q, err := link.QueryPrograms(link.QueryOptions{Target: a.Index, Attach: ebpf.AttachTCXIngress})
 	if err != nil {
@@ -78,7 +75,7 @@ func othersAtTCX(a *attached) (out []report.OtherProgram) {
 	}
 	before := true
 	for _, p := range q.Programs {
-		if strings.HasPrefix(programName(p.ID), ownPrefix) {
+		if isOwn(programName(p.ID)) {
 			before = false
 			continue
 		}
@@ -89,11 +86,13 @@ func othersAtTCX(a *attached) (out []report.OtherProgram) {
 
 func appendOther(out []report.OtherProgram, at, hook string, id ebpf.ProgramID, before bool) []report.OtherProgram {
 	name := programName(id)
-	if strings.HasPrefix(name, ownPrefix) {
+	if isOwn(name) {
 		return out
 	}
 	return append(out, report.OtherProgram{Interface: at, Hook: hook, Name: name, Before: before})
 }
+
+func isOwn(name string) bool { return strings.HasPrefix(name, ownPrefix) }
 
 func programName(id ebpf.ProgramID) string {
 	p, err := ebpf.NewProgramFromID(id)

@@ -17,7 +17,7 @@ const (
 	growPeriod = 50 * time.Millisecond
 	growAhead  = time.Second
 	growTimes  = 4
-	growAtMost = 8 // an eighth
+	growShare  = 8 // an eighth
 )
 
 // growRest is the interval while no connection arrives, but many exist: 160,000 a second may start
@@ -100,7 +100,7 @@ func expectedGrowth(before, now uint64, since, ahead time.Duration) uint64 {
 	if now <= before || since <= 0 {
 		return 0
 	}
-	return min(uint64(float64(now-before)*float64(ahead)/float64(since)), max(now/growAtMost, spareEntries))
+	return min(uint64(float64(now-before)*float64(ahead)/float64(since)), max(now/growShare, spareEntries))
 }
 
 // grow grows the table if this many entries would nearly fill it, or continues an earlier process's
@@ -145,7 +145,7 @@ func (t *Table) MakeRoom(ctx context.Context, connections int) error {
 	if _, growing, err := t.shared.Conntrack.GroupsFor(needed); err != nil || !growing {
 		return err
 	}
-	return t.grow(ctx, needed+max(entries/growAtMost, spareEntries))
+	return t.grow(ctx, needed+max(entries/growShare, spareEntries))
 }
 
 // MakeTotalRoom makes room for so many connections in total. In an empty table, nothing needs to be

@@ -127,7 +127,7 @@ func TestLateEnd(t *testing.T) {
 		d := newDialer(t)
 		found, err := d.walk(t.Context(), []tables.End{{ID: 0, Tracked: 1}})
 		if err != nil || len(found[0]) != 1 {
-			t.Fatalf("%v, %v", found, err)
+			t.Fatalf("got %v, %v, want no error, len(found[0]) == 1", found, err)
 		}
 		if again {
 			d.age()

@@ -50,7 +50,7 @@ type Programs struct {
 	loaded  map[string]*ebpf.Program
 }
 
-// LoadSweep makes their maps and loads the first.
+// LoadSweep makes the maps of all programs, and loads those that a start needs.
 func LoadSweep(c *loader.Collection) (*Programs, error) {
 	p := &Programs{shared: c, maps: SharedMaps(c), loaded: map[string]*ebpf.Program{}}
 	spec, err := p.spec()
@@ -94,7 +94,7 @@ func (p *Programs) loadFirst(spec *ebpf.CollectionSpec) error {
 	return errors.Join(err, p.load(spec, sweepRows))
 }
 
-// readRing makes a reader that waits for nothing.
+// readRing makes a reader that never blocks.
 func readRing(ring *ebpf.Map) (*ringbuf.Reader, error) {
 	r, err := ringbuf.NewReader(ring)
 	if err != nil {

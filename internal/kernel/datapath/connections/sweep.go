@@ -322,12 +322,12 @@ func (t *Table) keepPromise() {
 }
 
 func (p *promise) renew(c *loader.Collection, d time.Duration) error {
-	due, err := p.clock.In(min(d, sweepPromiseMost), &c.Settings)
+	due, err := p.clock.In(min(d, maxSweepPromise), &c.Settings)
 	if err != nil {
 		return err
 	}
 	return c.Variables.SweepDue.Set(max(due, 1)) // a write to memory; 0 would mean no promise
 }
 
-// sweepPromiseMost is less than SWEEP_PROMISE_MOST ticks (bpf/shared.h), whatever their length.
-const sweepPromiseMost = 15 * time.Minute
+// maxSweepPromise is less than SWEEP_PROMISE_MOST ticks (bpf/shared.h), whatever their length.
+const maxSweepPromise = 15 * time.Minute

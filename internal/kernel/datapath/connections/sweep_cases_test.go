@@ -104,7 +104,7 @@ func TestSweepPass(t *testing.T) {
 	want("before", 0)
 	next, err := d.runMarked(sweepRows, 0)
 	if err != nil || next == 0 {
-		t.Fatal(next, err)
+		t.Fatalf("got %v %v, want no error, next != 0", next, err)
 	}
 	want("after a slice", 2*connections)
 	if err := d.Sweep(t.Context()); err != nil {

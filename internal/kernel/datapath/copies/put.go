@@ -38,8 +38,8 @@ type place struct {
 }
 
 const (
-	placesAge  = time.Second // for how long places are believed; the program checks them
-	placesMost = 65_536
+	placesAge = time.Second // for how long places are believed; the program checks them
+	maxPlaces = 65_536
 )
 
 // ExpectCopies makes room for another node's connections. Nodes share their connections, so those
@@ -117,7 +117,7 @@ func (c *Copies) putBatch(ctx context.Context, list []report.ConnectionCopy, res
 // place finds the endpoint of a copy. Most copies of a moment are of few endpoints.
 func (c *Copies) place(in *report.ConnectionCopy, now time.Time) place {
 	key := targetOf(in)
-	if now.Sub(c.placesAt) > placesAge || len(c.places) >= placesMost {
+	if now.Sub(c.placesAt) > placesAge || len(c.places) >= maxPlaces {
 		c.places, c.placesAt = map[target]place{}, now
 	}
 	at, known := c.places[key]

@@ -321,7 +321,8 @@ func TestMeetsWhatIsThere(t *testing.T) {
 			return err
 		}
 		if !r.Existing || r.Outcome != dryrun.Forwards || r.Entry.Endpoint.String() != "192.168.1.10:8080" {
-			t.Errorf("%s: %+v", packets[0], r)
+			t.Errorf(`%s: got %+v, want r.Existing, r.Outcome == dryrun.Forwards, r.Entry.Endpoint == "192.168.1.10:8080"`,
+				packets[0], r)
 		}
 		r, err = try(l, "tcp 1.1.1.9:4000 > 10.0.0.1:80 S")
 		if err != nil {

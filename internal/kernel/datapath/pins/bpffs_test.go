@@ -152,7 +152,7 @@ func TestRootOfFirst(t *testing.T) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	if out != "/proc/1/root/sys/fs/bpf its own <nil> true" {
-		t.Error(out)
+		t.Errorf(`got %v, want "/proc/1/root/sys/fs/bpf its own <nil> true"`, out)
 	}
 }
 

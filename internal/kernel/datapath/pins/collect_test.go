@@ -163,7 +163,7 @@ func TestCollectWithoutWitness(t *testing.T) {
 	}
 	dead.stays(t, "where not all can be found")
 	if c, err := sure.collect(filepath.Join(parent, "own")); err != nil || c.Directories != 1 {
-		t.Errorf("%+v, %v", c, err)
+		t.Errorf("got %+v, %v, want no error, c.Directories == 1", c, err)
 	}
 	eventually(t, "what the namespace that is gone has left is removed", dead.gone)
 	unnamed.stays(t, "of an unknown namespace")
@@ -244,7 +244,7 @@ func TestCollectAttached(t *testing.T) {
 	})
 	c := collector{live: func() (map[uint64]bool, error) { return map[uint64]bool{}, nil }}
 	if done, err := c.collect(filepath.Join(parent, "own")); err != nil || done.Directories != 0 {
-		t.Errorf("%+v, %v", done, err)
+		t.Errorf("got %+v, %v, want no error, done.Directories == 0", done, err)
 	}
 	l.stays(t, "attached")
 	_ = ns.Close()

@@ -99,7 +99,7 @@ func TestSharedPinDirectory(t *testing.T) {
 		}
 	}
 	if _, err := Acquire(dir); err == nil || !strings.Contains(err.Error(), "open to other users") {
-		t.Error(err)
+		t.Errorf(`got %v, want an error, "open to other users" in the error`, err)
 	}
 	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o755 {
 		t.Errorf("the mode is changed: %v, %v", info.Mode(), err)

@@ -85,6 +85,6 @@ func TestVisibleCookies(t *testing.T) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	if out != "4 made, not found: [] gone, but found: false" {
-		t.Error(out)
+		t.Errorf(`got %v, want "4 made, not found: [] gone, but found: false"`, out)
 	}
 }

@@ -43,7 +43,7 @@ func TestForeignDirectory(t *testing.T) {
 	}
 	missing := filepath.Join(t.TempDir(), "a", "b")
 	if _, err := Acquire(missing); err == nil || !strings.Contains(err.Error(), outside) {
-		t.Error(err)
+		t.Errorf("got %v, want an error, outside in the error", err)
 	}
 	if _, err := os.Stat(filepath.Dir(missing)); !os.IsNotExist(err) {
 		t.Errorf("a refused directory is made: %v", err)

@@ -46,7 +46,7 @@ func TestKept(t *testing.T) {
 	set := func() {
 		t.Helper()
 		if failed, err := a.SetAttached(want); err != nil || len(failed.Policers) > 0 {
-			t.Fatal(failed, err)
+			t.Fatalf("got %v %v, want no error, no failed.Policers", failed, err)
 		}
 	}
 	set()
@@ -76,7 +76,7 @@ func TestKept(t *testing.T) {
 	want = &bpf.Attached{}
 	set()
 	if n, err := a.Policed("a"); err != nil || n.Packets[0] > 0 || len(a.ports) > 0 {
-		t.Errorf("%+v, %v, %v", n, err, a.ports)
+		t.Errorf("got %+v, %v, %v, want no error, n.Packets[0] <= 0, no a.ports", n, err, a.ports)
 	}
 }
 
@@ -92,6 +92,8 @@ func TestPutFull(t *testing.T) {
 	have := map[uint32]bpf.TcAttachments{}
 	_, err = put(m, have, map[uint32]bpf.TcAttachments{1: row, 2: row}, "clients")
 	if err == nil || !strings.Contains(err.Error(), "to clients: there is room for 1 with policers or mirrors") || len(have) != 1 {
-		t.Errorf("%v, %v", err, have)
+		t.Errorf("got %v, %v, want an error, "+
+			`"to clients: there is room for 1 with policers or mirrors" in the error, len(have) == 1`,
+			err, have)
 	}
 }

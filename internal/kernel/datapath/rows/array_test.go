@@ -80,7 +80,7 @@ func TestReleased(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := a.Open(most); err == nil {
-		t.Error("a segment that is not there was opened")
+		t.Error("a missing segment was opened")
 	}
 }
 

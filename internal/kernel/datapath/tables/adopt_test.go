@@ -130,7 +130,8 @@ func TestAdoptSecondary(t *testing.T) {
 		key := one.Key
 		key.Vip = vip(n)
 		if row, ok := have.services[key]; ok != want || want && row.Id != have.services[one.Key].Id {
-			t.Errorf("%s: %+v, %v", key, row, ok)
+			t.Errorf("%s: got %+v, %v, want ok == want, not want or row.Id == have.services[one.Key].Id",
+				key, row, ok)
 		}
 		if _, ok := have.vips[vip(n)]; ok != want {
 			t.Errorf("%s counts as VIP: %v", key, ok)

@@ -58,7 +58,7 @@ func TestCensus(t *testing.T) {
 	keys := []bpf.TcServiceKey{serviceKey(services), serviceKey(0), serviceKey(1), serviceKey(2), serviceKey(services - 1)}
 	before, all := census(t, d, keys...)
 	if _, there := before[0]; there || len(before) != len(keys)-1 {
-		t.Errorf("%d services, one that is not there among them: %v", len(before), there)
+		t.Errorf("%d services, and a missing one: %v", len(before), there)
 	}
 	for index, got := range before {
 		if want, ok := d.ServiceStats(keys[index]); !ok || !cmp.Equal(want, got) {
@@ -78,10 +78,12 @@ func TestCensus(t *testing.T) {
 		}
 	}
 	if all.Connections != 21 || all.In.Bytes != uint64(3*100*cpus) || all.In.Packets != uint64((1+12+services*endpoints)*cpus) || all.Handshakes.Answered[2] != 18 {
-		t.Errorf("%+v", all)
+		t.Errorf("got %+v, want all.Connections == 21, all.In.Bytes == uint64(3*100*cpus), "+
+			"all.In.Packets == uint64((1+12+services*endpoints)*cpus), all.Handshakes.Answered[2] == 18",
+			all)
 	}
 	if one := before[1]; one.Handshakes.Answered[2] != 6 || one.Out.Bytes != uint64(50*cpus) {
-		t.Errorf("%+v", one)
+		t.Errorf("got %+v, want one.Handshakes.Answered[2] == 6, one.Out.Bytes == uint64(50*cpus)", one)
 	}
 
 	smaller := table(0, endpoints)

@@ -55,7 +55,9 @@ func TestEachCount(t *testing.T) {
 	key := lb.Key{VIP: netip.MustParseAddr("20.0.1.243"), Port: 80, Protocol: lb.TCP}
 	got, cpus := read(), uint64(ebpf.MustPossibleCPU())
 	if c := got[ids[3]]; len(got) != 2 || c.Service != key || c.Connections != 5 || c.Active != 1 || c.Inactive != 2 || c.In.Packets != cpus || c.Out.Bytes != 2000*cpus {
-		t.Errorf("%+v", got)
+		t.Errorf("got %+v, want len(got) == 2, c.Service == key, c.Connections == 5, "+
+			"c.Active == 1, c.Inactive == 2, c.In.Packets == cpus, c.Out.Bytes == 2000*cpus",
+			got)
 	}
 	const many = 4096 / fewOfASlice * 2 // endpoints of the first segment, which are read in batches
 	for id := range uint32(many) {

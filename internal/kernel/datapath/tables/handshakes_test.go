@@ -18,7 +18,8 @@ func TestHandshakes(t *testing.T) {
 	last := serviceKey(services - 1)
 	rows, err := d.Handshakes(last, nil)
 	if err != nil || len(rows) != endpoints || rows[9].ID < d.arrays.Handshakes.Shared.PerSegment() {
-		t.Fatalf("%v, %v", rows, err)
+		t.Fatalf("got %v, %v, want no error, len(rows) == endpoints, rows[9].ID >= d.arrays.Handshakes.Shared.PerSegment()",
+			rows, err)
 	}
 	want := report.Handshakes{Opened: 9, Answered: [report.HandshakeBuckets]uint64{1, 10: 2}, Repeated: 3, Refused: 4, Reset: 5, Unreachable: 6}
 	put := bpf.TcHandshakeCounts{OpenedBefore: 5, Answered: [report.HandshakeBuckets]uint64{10: 2}, Repeated: 3, Refused: 4, Reset: 5, Unreachable: 6}
@@ -29,20 +30,21 @@ func TestHandshakes(t *testing.T) {
 		t.Fatal(err)
 	}
 	if rows, err = d.Handshakes(last, rows[:0]); err != nil || rows[9].Count != want || rows[9].Completed != 2 {
-		t.Errorf("%+v, %v", rows[9], err)
+		t.Errorf("got %+v, %v, want no error, rows[9].Count == want, rows[9].Completed == 2", rows[9], err)
 	}
 	stats, _ := d.ServiceStats(last)
 	if stats.Endpoints[9].Handshakes != want || stats.Handshakes != want {
-		t.Errorf("%+v", stats)
+		t.Errorf("got %+v, want stats.Endpoints[9].Handshakes == want, stats.Handshakes == want", stats)
 	}
 	if err := d.clearEndpoint(rows[9].ID); err != nil {
 		t.Fatal(err)
 	}
 	if rows, err = d.Handshakes(last, rows[:0]); err != nil || rows[9].Count != (report.Handshakes{}) || rows[9].Completed != 0 {
-		t.Errorf("%+v, %v", rows[9], err)
+		t.Errorf("got %+v, %v, want no error, rows[9].Count == report.Handshakes{}, rows[9].Completed == 0",
+			rows[9], err)
 	}
 	if rows, err = d.Handshakes(serviceKey(services), nil); err != nil || len(rows) != 0 {
-		t.Errorf("a service that is not there: %v, %v", rows, err)
+		t.Errorf("a missing service: %v, %v", rows, err)
 	}
 }
 

@@ -49,7 +49,7 @@ func TestSubscriptionDies(t *testing.T) {
 			m := openHost(t, a, subscriptionBytes)
 			var failed error
 			if err := m.subscription.Socket().Control(func(fd uintptr) { failed = kill(int(fd)) }); err != nil || failed != nil {
-				t.Fatal(err, failed)
+				t.Fatalf("got %v %v, want no error, failed == nil", err, failed)
 			}
 			g := follow(t, m)
 			for _, name := range []string{"while0", "after0"} {
@@ -62,7 +62,7 @@ func TestSubscriptionDies(t *testing.T) {
 							return nil
 						}
 					}
-					return fmt.Errorf("nobody was told of %s", name)
+					return fmt.Errorf("there was no notification of %s", name)
 				})
 			}
 		})
@@ -243,7 +243,7 @@ func TestOverrun(t *testing.T) {
 	}
 	for _, l := range m.Links() {
 		if strings.HasPrefix(l.Name, "d") && !shown[l.Name] {
-			t.Errorf("%s is there, and no event said so", l.Name)
+			t.Errorf("%s exists, but no event reported it", l.Name)
 		}
 	}
 }

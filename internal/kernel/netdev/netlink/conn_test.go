@@ -86,6 +86,6 @@ func TestLookUp(t *testing.T) {
 	cancel()
 	err = c.LookUp(ctx, hosts, func(int, Route, error) { t.Error("looked up after the context ended") })
 	if !errors.Is(err, context.Canceled) {
-		t.Error(err)
+		t.Errorf("got %v, want error context.Canceled", err)
 	}
 }

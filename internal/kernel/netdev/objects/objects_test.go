@@ -99,7 +99,7 @@ func TestKinds(t *testing.T) {
 	}
 	err := Addresses{k}.Make(must(netobj.ParseAddress("eth9", "10.5.0.1/24")))
 	if !errors.As(err, new(*netobj.NoDeviceError)) {
-		t.Errorf("an address of an interface that is not there: %v", err)
+		t.Errorf("an address of a missing interface: %v", err)
 	}
 	if err := (Addresses{k}).Remove(must(netobj.ParseAddress("eth9", "10.5.0.1/24"))); err != nil {
 		t.Errorf("an address that went with its interface: %v", err)
@@ -184,7 +184,8 @@ func TestBridgeKinds(t *testing.T) {
 	tagged := must(netobj.ParseVLANMember("100", "port2", true))
 	if err := (VLANMembers{k}).Make(tagged); errors.Is(err, unix.EOPNOTSUPP) {
 		if !strings.Contains(err.Error(), "the kernel refuses port2.100, for which it needs the module 8021q") {
-			t.Error(err)
+			t.Errorf(`got %v, want "the kernel refuses port2.100, for which it needs the module 8021q" in the error`,
+				err)
 		}
 		t.Log("the kernel has no 8021q:", err)
 	} else {
