@@ -143,6 +143,23 @@ __noinline int sctp_find_association(ctx_t *ctx, struct packet *p)
 	return true;
 }
 
+/* Reports whether a packet has the tag of another association than a client's half-open
+ * entry. Anyone can forge the INIT that opens such an entry, from a client's address to
+ * another VIP: its association must keep that path. */
+static __noinline bool sctp_is_of_another(const struct packet *p,
+					  const struct connection *c,
+					  __u32 word)
+{
+	const struct endpoint *ep;
+
+	if (word & (CONN_ASSURED | CONN_REPLY_DIRECTION |
+		    STATE_TRAIT(CONN_ONE_WAY)) ||
+	    !p->ack || p->ack == c->seq_end || p->reflected)
+		return false;
+	ep = endpoint_find(c->endpoint);
+	return ep && sctp_vips_of(ep->service);
+}
+
 /* Lets a packet look as if it came by the first path of its association. */
 static __always_inline void sctp_enter_path(struct packet *p)
 {
@@ -291,6 +308,13 @@ sctp_entry(const struct packet *p, struct connection *c, bool by_path)
 }
 
 #else
+static __always_inline bool sctp_is_of_another(const struct packet *p,
+					       const struct connection *c,
+					       __u32 word)
+{
+	return false;
+}
+
 static __always_inline void sctp_record_tag(const struct packet *p,
 					    const struct connection *c)
 {

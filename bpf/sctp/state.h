@@ -193,7 +193,8 @@ sctp_single_entry(struct packet *p, struct connection *c, __u32 word)
 }
 
 /* Handles a packet with a chunk that may change the state. Returns MISS if the
- * association is closed and the packet opens another one. Global (verifier: globals). */
+ * association is closed and the packet opens another one, or has the tag of another one.
+ * Global (verifier: globals). */
 __noinline enum verdict sctp_transition(struct packet *p, struct connection *c,
 					__u64 hash)
 {
@@ -206,6 +207,8 @@ __noinline enum verdict sctp_transition(struct packet *p, struct connection *c,
 	word = state_read(c);
 	if (word & STATE_TRAIT(CONN_RESTING | CONN_ENDED) ||
 	    (connection_is_closed(word) && p->chunk == SCTP_INIT))
+		return VERDICT_MISS;
+	if (!sctp_has_tag(p, c) && sctp_is_of_another(p, c, word))
 		return VERDICT_MISS;
 	if (unlikely(sctp_init_moves(p, c, word))) {
 		connection_end(&p->tuple, c, word, port_fate(word));
@@ -247,7 +250,13 @@ sctp_update(struct packet *p, struct connection *c, __u64 hash)
 
 	if (unlikely(p->chunk || word & STATE_TRAIT(CONN_RESTING | CONN_ENDED)))
 		return sctp_transition(p, c, hash);
-	if (likely(sctp_is_sign_of_life(p, c, word)))
+	if (likely(sctp_has_tag(p, c))) {
+		c->seen = p->now;
+		return VERDICT_CONTINUE;
+	}
+	if (sctp_is_of_another(p, c, word))
+		return VERDICT_MISS;
+	if (sctp_is_sign_of_life(p, c, word))
 		c->seen = p->now;
 	return VERDICT_CONTINUE;
 }
