@@ -136,9 +136,9 @@ func sameCopy(m policy.Mirror, before func([]byte) []byte, frame, got []byte) er
 			copy(want[34:36], got[34:36]) // ... and the port, by a hash of the packet
 			copy(want[40:42], got[40:42]) // its checksum is left to the device
 		} else {
-			copy(want[38:42], got[38:42]) // sequence number: the second of two copies, or the first
-			if n := binary.BigEndian.Uint32(got[38:]); n > 2 {
-				return fmt.Errorf("sequence number %d", n)
+			copy(want[38:42], got[38:42]) // sequence number: other packets of the device count, such as router solicitations
+			if n := binary.BigEndian.Uint32(got[38:]); n > 100 {
+				return fmt.Errorf("got sequence number %d, want a small one", n)
 			}
 		}
 		if sum := headerSum(got[14:34]); sum != 0xffff {
