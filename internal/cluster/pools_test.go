@@ -131,7 +131,7 @@ func TestManyNames(t *testing.T) {
 			return true
 		})
 	}
-	if !strings.Contains(refused, "exchanges connections with 64 nodes") {
+	if !strings.Contains(refused, "exchanges connections with 64 other nodes") {
 		t.Errorf("the last one gets %q", refused)
 	}
 	all.start(1, newTable(), nil)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/kernel/datapath/rows"
 	"loxilb/internal/lb/report"
 	"loxilb/test/dptest"
 )
@@ -79,4 +80,43 @@ func (c *copied) chosen(o *opener, client, vip netip.AddrPort) (endpoint netip.A
 		c.t.Fatalf("%v has no connection to %v", client, vip)
 	}
 	return endpoint
+}
+
+// TestManyClientsExpire checks that a sweep forgets those of many clients whose time is over, and no
+// others.
+func TestManyClientsExpire(t *testing.T) {
+	t.Parallel()
+	c := newCopied(t, persistCopies)
+	client := report.ClientCopy{Protocol: 6, Ranged: true, VIP: netip.MustParseAddrPort("10.0.0.7:80"), Endpoint: netip.MustParseAddrPort("192.0.2.1:8080")}
+	var clients []report.ClientCopy
+	for i := range 600 {
+		client.Client = netip.AddrFrom4([4]byte{100, byte(i >> 8), byte(i), 0})
+		clients = append(clients, client)
+	}
+	if err := c.one.d.PutClients(t.Context(), clients, make([]bool, len(clients))); err != nil {
+		t.Fatal(err)
+	}
+	remembered := func() (keys []bpf.TcPersistKey, entries []bpf.TcPersistEntry) {
+		err := rows.EachBatch(c.one.d.Tables.Persists(), rows.All, func(k []bpf.TcPersistKey, e []bpf.TcPersistEntry) {
+			keys, entries = append(keys, k...), append(entries, e...)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return keys, entries
+	}
+	const day = 24 * 3600 * 1000 // jiffies, at the highest rate
+	keys, entries := remembered()
+	for i := 0; i < len(keys); i += 2 {
+		entries[i].Seen -= day
+		if err := c.one.d.Tables.Persists().Put(keys[i], entries[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := c.one.d.Sweep(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if left, _ := remembered(); len(keys) != len(clients) || len(left) != len(clients)/2 {
+		t.Errorf("got %d clients before the sweep and %d after, want %d and %d", len(keys), len(left), len(clients), len(clients)/2)
+	}
 }
