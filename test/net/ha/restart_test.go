@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"loxilb/test/await"
+	"loxilb/test/net/rig"
 )
 
 // TestRestartKeepsRoutes restarts a daemon with SIGTERM: the router keeps its route throughout. A
@@ -58,7 +59,12 @@ func TestRestartKeepsRoutes(t *testing.T) {
 	if err := n.Start(short); err == nil {
 		t.Error("a drained node is ready")
 	}
-	if out := n.loxicmd("get node"); !strings.Contains(out, "drained since") {
+	var out string
+	await.NoError(t, rig.StartPatience, func() (err error) { // it may still load its programs
+		out, err = n.Command("get", "node")
+		return err
+	})
+	if !strings.Contains(out, "drained since") {
 		t.Errorf("get node says:\n%s", out)
 	}
 	if s, err := p.frr.Neighbor(n.addr); err != nil || s.State == "Established" {

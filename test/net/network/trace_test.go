@@ -56,7 +56,7 @@ func startTrace(t testing.TB, r *rig.Rig, words string) *netnstest.Process {
 func shows(t testing.TB, p *netnstest.Process, patterns ...string) {
 	t.Helper()
 	for _, pattern := range patterns {
-		labtest.Eventually(t, rig.Patience, func(context.Context) error {
+		labtest.Eventually(t, 3*rig.Patience, func(context.Context) error {
 			if out := p.Output(); !regexp.MustCompile("(?m)" + pattern).MatchString(out) {
 				return fmt.Errorf("no %s:\n%.4000s", pattern, out)
 			}

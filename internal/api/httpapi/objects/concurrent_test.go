@@ -58,6 +58,9 @@ func TestConcurrentChanges(t *testing.T) {
 					body = `{"objects":[` + list[1:] + `]}`
 				}
 				w := b.Call("POST", httpapi.BaseURL+path, body, "Content-Type", "application/json")
+				if a.back && w.Code == 404 {
+					continue // the others have made so many revisions meanwhile that this one has left the history
+				}
 				var r v1.ApplyResult
 				if err := json.Unmarshal(w.Body.Bytes(), &r); err != nil || w.Code != 200 {
 					t.Errorf("got %s %s: %d %s, want no error, code 200", path, body, w.Code, w.Body)
