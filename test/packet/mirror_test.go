@@ -85,8 +85,8 @@ func mirrorLab() (*lab.Lab, error) {
 	return l, err
 }
 
-// copiesOf sends two packets, and compares the copy of the second with the expected one: during the
-// first the neighbour may not be resolved yet.
+// copiesOf sends packets until one leaves with its copy, and compares that with the expected one: the
+// neighbour may not be resolved yet, for longer on a slow machine.
 func copiesOf(l *lab.Lab, m policy.Mirror, before func([]byte) []byte) error {
 	m.Name, m.Attachment = "m", policy.Attachment{To: policy.AttachService, Name: "10.0.0.1:53/udp"}
 	if err := l.MirrorTo(m); err != nil {
@@ -97,17 +97,17 @@ func copiesOf(l *lab.Lab, m policy.Mirror, before func([]byte) []byte) error {
 		return err
 	}
 	frame := l.Arriving(l.Client, p).Build()
+	payload := frame[len(frame)-16:]
 	var left [][]byte
-	for range 2 {
+	for n := 0; n < 100 && len(left) != 2; n++ {
 		if err := l.Deliver(l.Client, frame); err != nil {
 			return err
 		}
 		if left, err = l.Left(l.Server); err != nil {
 			return err
 		}
+		left = slices.DeleteFunc(left, func(f []byte) bool { return !bytes.Contains(f, payload) }) // removes the tunnel's own IPv6 multicast packets
 	}
-	payload := frame[len(frame)-16:]
-	left = slices.DeleteFunc(left, func(f []byte) bool { return !bytes.Contains(f, payload) }) // removes the tunnel's own IPv6 multicast packets
 	original := func(f []byte) bool { return bytes.Contains(f, []byte{192, 168, 1, 11}) && len(f) == len(frame) }
 	if n := len(left); n != 2 || !slices.ContainsFunc(left, original) {
 		return fmt.Errorf("%d frames have left: %x", n, left)
@@ -137,7 +137,7 @@ func sameCopy(m policy.Mirror, before func([]byte) []byte, frame, got []byte) er
 			copy(want[40:42], got[40:42]) // its checksum is left to the device
 		} else {
 			copy(want[38:42], got[38:42]) // sequence number: other packets of the device count, such as router solicitations
-			if n := binary.BigEndian.Uint32(got[38:]); n > 100 {
+			if n := binary.BigEndian.Uint32(got[38:]); n > 300 {
 				return fmt.Errorf("got sequence number %d, want a small one", n)
 			}
 		}
