@@ -358,8 +358,8 @@ int loxilb_find_tcp(struct bpf_iter__tcp *ctx)
 {
 	struct sock_common *sk = ctx->sk_common;
 
-	return sk ? sock_find_all(bpf_sk_storage_get(&sock_flows, sk, NULL,
-						     0)) :
+	return sk ? sock_find_all(
+			    bpf_sk_storage_get(&sock_flows, sk, NULL, 0)) :
 		    0;
 }
 
@@ -368,8 +368,8 @@ int loxilb_find_udp(struct bpf_iter__udp *ctx)
 {
 	struct udp_sock *sk = ctx->udp_sk;
 
-	return sk ? sock_find_all(bpf_sk_storage_get(&sock_flows, sk, NULL,
-						     0)) :
+	return sk ? sock_find_all(
+			    bpf_sk_storage_get(&sock_flows, sk, NULL, 0)) :
 		    0;
 }
 

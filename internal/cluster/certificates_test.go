@@ -187,9 +187,9 @@ func TestAuthorityRotation(t *testing.T) {
 	f.exchanges()
 }
 
-// TestOneSided checks a node whose new certificate no other one accepts: it gets the reason, still knows
-// its own address, and the others show that it sends nothing. When it starts again, it announces no
-// VIPs.
+// TestOneSided checks a node whose new certificate no other one accepts: it gets the reason, still
+// knows its own address, and the others show that it sends nothing. When it starts again, it
+// announces no VIPs.
 func TestOneSided(t *testing.T) {
 	t.Parallel()
 	before, after := newAuthority(t, "before"), newAuthority(t, "after")

@@ -442,8 +442,8 @@ func (e entry) count(bytes uint64) Verdict {
 	return Verdict{Name: "out", Src: c.source, Dst: c.to, Hop: c.endpoint.addr.Addr()}
 }
 
-// NearTimeout reports whether some connection is within a few seconds of its timeout: then the model,
-// whose clock stands still between calls of Advance, does not know whether it is alive.
+// NearTimeout reports whether some connection is within a few seconds of its timeout: then the
+// model, whose clock stands still between calls of Advance, does not know whether it is alive.
 func (m *Model) NearTimeout() bool {
 	if m.doubt {
 		return true

@@ -85,8 +85,8 @@ func mirrorLab() (*lab.Lab, error) {
 	return l, err
 }
 
-// copiesOf sends packets until one leaves with its copy, and compares that with the expected one: the
-// neighbour may not be resolved yet, for longer on a slow machine.
+// copiesOf sends packets until one leaves with its copy, and compares that with the expected one:
+// the neighbour may not be resolved yet, for longer on a slow machine.
 func copiesOf(l *lab.Lab, m policy.Mirror, before func([]byte) []byte) error {
 	m.Name, m.Attachment = "m", policy.Attachment{To: policy.AttachService, Name: "10.0.0.1:53/udp"}
 	if err := l.MirrorTo(m); err != nil {

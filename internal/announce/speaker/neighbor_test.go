@@ -136,8 +136,8 @@ func TestTimers(t *testing.T) {
 	}
 }
 
-// TestStop checks that neighbors are notified why sessions end, and that a stopped speaker starts again
-// with the same neighbors and routes, and leaves no goroutines.
+// TestStop checks that neighbors are notified why sessions end, and that a stopped speaker starts
+// again with the same neighbors and routes, and leaves no goroutines.
 func TestStop(t *testing.T) {
 	t.Parallel()
 	l := newLink(t)

@@ -441,8 +441,8 @@ func TestSourceLookupFails(t *testing.T) {
 	r.eventually("applied", func() bool { s := r.status("service", "10.0.0.5:80/tcp"); return s.State() == status.Applied })
 }
 
-// TestUnreachableInDSR checks that an endpoint behind a router has a status that says why mode dsr cannot
-// reach it, until the route or the service changes. The service is applied.
+// TestUnreachableInDSR checks that an endpoint behind a router has a status that says why mode dsr
+// cannot reach it, until the route or the service changes. The service is applied.
 func TestUnreachableInDSR(t *testing.T) {
 	t.Parallel()
 	const direct = "10.0.0.6:80/tcp mode=dsr endpoints=192.168.1.1:80"

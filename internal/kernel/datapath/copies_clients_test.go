@@ -82,8 +82,8 @@ func (c *copied) chosen(o *opener, client, vip netip.AddrPort) (endpoint netip.A
 	return endpoint
 }
 
-// TestManyClientsExpire checks that a sweep forgets those of many clients whose time is over, and no
-// others.
+// TestManyClientsExpire checks that a sweep forgets those of many clients whose time is over, and
+// no others.
 func TestManyClientsExpire(t *testing.T) {
 	t.Parallel()
 	c := newCopied(t, persistCopies)

@@ -120,8 +120,8 @@ func (d *Detector) Slept(calls int) { d.reading += uint32(calls) }
 // Idle reports whether there is nothing to decide before the next observation.
 func (d *Detector) Idle() bool { return len(d.targets) == 0 && len(d.due) == 0 }
 
-// leave removes a service from the endpoints that are not in its rows, and forgets endpoints without
-// another service.
+// leave removes a service from the endpoints that are not in its rows, and forgets endpoints
+// without another service.
 func (d *Detector) leave(g *group, rows []report.HandshakeRow) {
 	if len(g.members) == 0 {
 		return

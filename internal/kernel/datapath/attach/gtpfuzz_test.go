@@ -51,7 +51,8 @@ func FuzzGTP(f *testing.F) {
 }
 
 // FuzzGTPBalanced sends any datagram to a service with --select=n3, over both IP versions. At most
-// its source port changes, to the one of the tunnel that its header names, and its checksum with it.
+// its source port changes, to the one of the tunnel that its header names, and its checksum with
+// it.
 func FuzzGTPBalanced(f *testing.F) {
 	g := loadGTP(f)
 	outers := []string{"udp 10.10.10.56:2152 > 20.20.20.9:2152", "udp [2001:db8:10::56]:2152 > [2001:db8:20::9]:2152"}
