@@ -34,7 +34,7 @@ func TestApart(t *testing.T) {
 		{"the same", spread{1, 0.9, 1.1, 5}, spread{1, 0.9, 1.1, 5}, false},
 	} {
 		if got := c.a.isDistinct(c.b); got != c.want || c.b.isDistinct(c.a) != c.want {
-			t.Errorf("%s: got %v, want got == c.want, c.b.isDistinct(c.a) == c.want", c.what, got)
+			t.Errorf("%s: got %v, want %v, c.b.isDistinct(c.a) == c.want", c.what, got, c.want)
 		}
 	}
 }

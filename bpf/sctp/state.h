@@ -250,13 +250,9 @@ sctp_update(struct packet *p, struct connection *c, __u64 hash)
 
 	if (unlikely(p->chunk || word & STATE_TRAIT(CONN_RESTING | CONN_ENDED)))
 		return sctp_transition(p, c, hash);
-	if (likely(sctp_has_tag(p, c))) {
-		c->seen = p->now;
-		return VERDICT_CONTINUE;
-	}
-	if (sctp_is_of_another(p, c, word))
+	if (unlikely(!sctp_has_tag(p, c)) && sctp_is_of_another(p, c, word))
 		return VERDICT_MISS;
-	if (sctp_is_sign_of_life(p, c, word))
+	if (likely(sctp_is_sign_of_life(p, c, word)))
 		c->seen = p->now;
 	return VERDICT_CONTINUE;
 }

@@ -22,7 +22,7 @@ func TestUndetected(t *testing.T) {
 		{bgp.Session{Neighbor: "10.0.0.2", State: "Active", BFD: "Down"}, "the session is down (Active)"},
 	} {
 		if got := b.why(&c.Session); !strings.Contains(got, c.want) || c.Undetected() != c.Up() {
-			t.Errorf("%+v: got %s, want c.want in got, c.Undetected() == c.Up()", c.Session, got)
+			t.Errorf("%+v: got %s, want %q in it, c.Undetected() == c.Up()", c.Session, got, c.want)
 		}
 	}
 	for _, s := range []bgp.Session{{State: bgp.Established}, {State: bgp.Established, BFD: "Up"}} {

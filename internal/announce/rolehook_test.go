@@ -213,7 +213,7 @@ func TestLinks(t *testing.T) {
 	}
 	for _, name := range []string{"good", "relative", "sticky/good"} {
 		if got, err := ownedByRoot(at(name)); err != nil || got != program {
-			t.Errorf("%s: got %s, %v, want no error, got == program", name, got, err)
+			t.Errorf("%s: got %s, %v, want no error, %s", name, got, err, program)
 		}
 	}
 	for name, want := range map[string]string{

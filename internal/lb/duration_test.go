@@ -11,7 +11,7 @@ func TestParseDuration(t *testing.T) {
 		"60": time.Minute, "60s": time.Minute, "1m": time.Minute, "1.5": 1500 * time.Millisecond, "500ms": 500 * time.Millisecond, "0": 0,
 	} {
 		if got, err := ParseDuration(text); err != nil || got != want {
-			t.Errorf("%q: got %v, %v, want no error, got == want", text, got, err)
+			t.Errorf("%q: got %v, %v, want no error, %v", text, got, err, want)
 		}
 	}
 	for _, text := range []string{"", "s", "1.2.3", "60x", "99999999999999999999", "one"} {

@@ -39,7 +39,7 @@ func TestInstanceValidate(t *testing.T) {
 	}
 	for text, want := range map[string]Role{"master": RoleMaster, "BACKUP": RoleBackup, "Fault": RoleFault, "stop": RoleStop, "NOT_DEFINED": RoleUnknown} {
 		if got, err := ParseRole(text); got != want || err != nil {
-			t.Errorf("%s: got %s, %v, want got == want, no error", text, got, err)
+			t.Errorf("%s: got %s, %v, want %s, no error", text, got, err, want)
 		}
 	}
 }

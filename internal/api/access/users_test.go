@@ -204,7 +204,7 @@ func TestHash(t *testing.T) {
 		kept: true, other: true, "": false, "$argon2id$": false, kept[:len(kept)-1]: false, kept + "A": false, "$argon2id$v=19$m=4294967295,t=2,p=1$AAAAAAAAAAAAAAAAAAAAAA$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA": false,
 	} {
 		if got, err := h.matches(t.Context(), text, secret, false); err != nil || got != want {
-			t.Errorf("%s: got %v %v, want no error, got == want", text, got, err)
+			t.Errorf("%s: got %v %v, want no error, %v", text, got, err, want)
 		}
 	}
 }
@@ -225,7 +225,7 @@ func TestRoles(t *testing.T) {
 	}
 	for word, want := range map[string]Role{"": View, "viewer": View, "Admin": Admin, "operator": Operate, "king": 0} {
 		if got, err := ParseRole(word); got != want || (err == nil) != (want != 0) {
-			t.Errorf("%q: got %v %v, want got == want, err == nil == want != 0", word, got, err)
+			t.Errorf("%q: got %v %v, want %v, err == nil == want != 0", word, got, err, want)
 		}
 	}
 	for _, r := range []Role{View, Operate, Admin} {

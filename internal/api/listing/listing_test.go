@@ -190,7 +190,7 @@ func TestNames(t *testing.T) {
 	t.Parallel()
 	names := []string{"a,b", "a", "b c", `say "hi"`, `"`, "x)", "(", "a=b", "in (c)", "ü,ö", "!", " spaced ", "a, b"}
 	if got, err := SplitNames(JoinNames(names)); err != nil || !slices.Equal(got, names) {
-		t.Errorf("got %q, %v, want no error, got == names", got, err)
+		t.Errorf("got %q, %v, want no error, %q", got, err, names)
 	}
 	for _, name := range names {
 		for _, r := range []Requirement{{Field: "name", Values: []string{name}}, {Field: "name", Values: []string{"z", name}, Not: true}, {Field: "name", Values: []string{name}, Prefix: true}} {

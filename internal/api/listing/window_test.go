@@ -36,7 +36,7 @@ func TestWindow(t *testing.T) {
 			continue
 		}
 		if got := Cut([]int{1, 2, 3, 4, 5}, w); err != nil || !slices.Equal(got, tc.want) {
-			t.Errorf("%+v: got %v, %v, want no error, got == tc.want", tc, got, err)
+			t.Errorf("%+v: got %v, %v, want no error, %v", tc, got, err, tc.want)
 		}
 	}
 }

@@ -23,7 +23,7 @@ func TestStatsAndRate(t *testing.T) {
 		}
 	}
 	if r := clitest.Run(t, "", s.Args("rate --limit=-1")...); r.Code != session.ExitUsage || !strings.Contains(r.Stderr, "--limit") {
-		t.Errorf(`got %+v, want code session.ExitUsage, "--limit" in r.Stderr`, r)
+		t.Errorf(`got %+v, want code %d, "--limit" in r.Stderr`, r, session.ExitUsage)
 	}
 }
 
@@ -46,14 +46,14 @@ func TestTopPrints(t *testing.T) {
 		t.Errorf(`got %v, want "limit=7" in s.Requests[0], "match=web" in s.Requests[0]`, s.Requests[0])
 	}
 	if r = clitest.Run(t, "", s.Args("top -b -n 2")...); strings.Count(r.Stdout, "SERVICE") != 2 || r.Code != session.ExitOK {
-		t.Errorf(`got %+v, want strings.Count(r.Stdout, "SERVICE") == 2, code session.ExitOK`, r)
+		t.Errorf(`got %+v, want strings.Count(r.Stdout, "SERVICE") == 2, code %d`, r, session.ExitOK)
 	}
 	if r = clitest.Run(t, "", s.Args("top -o json")...); strings.Count(r.Stdout, `"seconds": 1`) != 1 || r.Code != session.ExitOK {
-		t.Errorf("got %+v, want strings.Count(r.Stdout, `\"seconds\": 1`) == 1, code session.ExitOK", r)
+		t.Errorf("got %+v, want strings.Count(r.Stdout, `\"seconds\": 1`) == 1, code %d", r, session.ExitOK)
 	}
 	for _, args := range []string{"top --limit=-1", "top --once --limit=1001", "top -b -n -1", "top --once -n 3", "top --sort=speed --once", "rate --sort=speed", "stats --limit=-1", "top a b"} {
 		if r := clitest.Run(t, "", s.Args(args)...); r.Code != session.ExitUsage || r.Stderr == "" {
-			t.Errorf("%s: got %+v, want code session.ExitUsage, r.Stderr not empty", args, r)
+			t.Errorf("%s: got %+v, want code %d, r.Stderr not empty", args, r, session.ExitUsage)
 		}
 	}
 }

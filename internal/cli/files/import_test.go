@@ -54,7 +54,7 @@ spec:
 		"export nginx": "is unknown (allowed: ipvsadm)",
 	} {
 		if got := clitest.Run(t, "", strings.Fields(args)...); got.Code == session.ExitOK || got.Stdout != "" || !strings.Contains(got.Stderr, says) {
-			t.Errorf("%s: got %+v, want got.Code != session.ExitOK, no got.Stdout, says in got.Stderr", args, got)
+			t.Errorf("%s: got %+v, want got.Code != session.ExitOK, no got.Stdout, %q in it", args, got, says)
 		}
 	}
 }

@@ -74,7 +74,7 @@ func TestInterfaces(t *testing.T) {
 		"save -i -a": "none of the others can be",
 	} {
 		if got := clitest.Run(t, "", applied.Args(args)...); got.Code == session.ExitOK || !strings.Contains(got.Stderr, want) {
-			t.Errorf("%s: got %+v, want got.Code != session.ExitOK, want in got.Stderr", args, got)
+			t.Errorf("%s: got %+v, want got.Code != session.ExitOK, %q in it", args, got, want)
 		}
 	}
 	if all := strings.Join(applied.Requests[sent:], "\n"); strings.Contains(all, "POST") {

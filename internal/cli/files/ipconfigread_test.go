@@ -149,7 +149,7 @@ func TestLines(t *testing.T) {
 		r := &interfaceReader{}
 		r.Read("f", line+"\n\n")
 		if got := strings.Join(said(r), "; "); got != want || len(r.Wrong) > 0 {
-			t.Errorf("%s: got %s, %v, want got == want, no r.Wrong", line, got, r.Wrong)
+			t.Errorf("%s: got %s, %v, want %s, no r.Wrong", line, got, r.Wrong, want)
 		}
 	}
 	for line, want := range map[string]string{

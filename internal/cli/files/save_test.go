@@ -58,7 +58,7 @@ func TestSave(t *testing.T) {
 		"save -l -c /dev/null/x": "cannot create the folder of the files: mkdir /dev/null: not a directory", "save -l -c /proc": "/proc/lbconfig.txt is unchanged",
 	} {
 		if got := clitest.Run(t, "", s.Args(args)...); got.Code == session.ExitOK || !strings.Contains(got.Stderr, want) {
-			t.Errorf("%s: got %+v, want got.Code != session.ExitOK, want in got.Stderr", args, got)
+			t.Errorf("%s: got %+v, want got.Code != session.ExitOK, %q in it", args, got, want)
 		}
 	}
 	if got := clitest.Run(t, "", s.Args("save -a -c "+dir+"/new/folder")...); got.Code != session.ExitOK {

@@ -102,7 +102,7 @@ func TestWatchEvents(t *testing.T) {
 	}
 	cancel() // ended by the user
 	if code := <-done; code != session.ExitOK {
-		t.Errorf("got %d %s, want code session.ExitOK", code, errs.String())
+		t.Errorf("got %d %s, want code %d", code, errs.String(), session.ExitOK)
 	}
 	close(hold)
 }

@@ -57,7 +57,7 @@ func TestDescribe(t *testing.T) {
 		t.Error(diff) // one request for any number of services, and none to a server without status
 	}
 	if r := clitest.Run(t, "", s.Args("describe lb none")...); r.Code != session.ExitRefused || !strings.Contains(r.Stderr, `service "none" not found`) || r.Stdout != "" {
-		t.Errorf("got %+v, want code session.ExitRefused, `service \"none\" not found` in r.Stderr, no r.Stdout", r)
+		t.Errorf("got %+v, want code %d, `service \"none\" not found` in r.Stderr, no r.Stdout", r, session.ExitRefused)
 	}
 }
 

@@ -68,7 +68,7 @@ func TestConntrackStreams(t *testing.T) {
 			t.Errorf("%s: ended too early: %s", tc.args, errs.String())
 		case more <- struct{}{}:
 			if code := <-done; code != session.ExitOK {
-				t.Errorf("%s: got %d %s, want code session.ExitOK", tc.args, code, errs.String())
+				t.Errorf("%s: got %d %s, want code %d", tc.args, code, errs.String(), session.ExitOK)
 			}
 		}
 	}
@@ -85,11 +85,11 @@ func TestConntrackBreaksOff(t *testing.T) {
 	}
 	s = clitest.NewServer(t, 200, `{"result":"Error: not now"}`)
 	if r := clitest.Run(t, "", s.Args("get ct")...); r.Code != session.ExitRefused || r.Stderr != "Error: Error: not now\n" {
-		t.Errorf(`got %+v, want code session.ExitRefused, r.Stderr == "Error: Error: not now\n"`, r)
+		t.Errorf(`got %+v, want code %d, r.Stderr == "Error: Error: not now\n"`, r, session.ExitRefused)
 	}
 	s = clitest.NewServer(t, 503, `{"code":503,"message":"not now","result":"not now"}`)
 	if r := clitest.Run(t, "", s.Args("get ct")...); r.Code != session.ExitRefused || r.Stderr != "Error: not now\n" {
-		t.Errorf(`got %+v, want code session.ExitRefused, r.Stderr == "Error: not now\n"`, r)
+		t.Errorf(`got %+v, want code %d, r.Stderr == "Error: not now\n"`, r, session.ExitRefused)
 	}
 }
 

@@ -48,7 +48,7 @@ func TestConnectionsOfNoService(t *testing.T) {
 		"get ct -w --servName=nosuch",
 	} {
 		if r := clitest.Run(t, "", gone.Args(args)...); r.Code != session.ExitRefused || r.Stdout != "" || !strings.Contains(r.Stderr, "\" not found") {
-			t.Errorf(`%s: got %+v, want code session.ExitRefused, no r.Stdout, "\" not found" in r.Stderr`, args, r)
+			t.Errorf(`%s: got %+v, want code %d, no r.Stdout, "\" not found" in r.Stderr`, args, r, session.ExitRefused)
 		}
 	}
 	last := clitest.NewServer(t, 200, `{"lbAttr":[],"ctAttr":[`+fmt.Sprintf(connection, 1)+`]}`)
@@ -56,7 +56,7 @@ func TestConnectionsOfNoService(t *testing.T) {
 	for _, s := range []*clitest.Server{last, idle} {
 		for _, args := range []string{"get ct --servName=web", "get ct --service=20.20.20.1:80/tcp"} {
 			if r := clitest.Run(t, "", s.Args(args)...); r.Code != session.ExitOK {
-				t.Errorf("%s: got %+v, want code session.ExitOK", args, r)
+				t.Errorf("%s: got %+v, want code %d", args, r, session.ExitOK)
 			}
 		}
 	}

@@ -38,7 +38,7 @@ func TestKillCT(t *testing.T) {
 			t.Cleanup(s.Close)
 			r := clitest.Run(t, "", s.Args("kill ct --source=10.0.0.1 --rate=50 -o "+output)...)
 			if r.Code != session.ExitOK || r.Stdout != want {
-				t.Errorf("got %+v, want code session.ExitOK, r.Stdout == want", r)
+				t.Errorf("got %+v, want code %d, r.Stdout == want", r, session.ExitOK)
 			}
 		})
 	}

@@ -95,7 +95,7 @@ func TestLoginRefused(t *testing.T) {
 		{"set user ann", "", "nothing to change", session.ExitUsage},
 	} {
 		if got := clitest.RunWith(t, file, tc.stdin, s.WithoutToken(tc.args)...); got.Code != tc.code || !strings.Contains(got.Stderr, tc.message) || got.Stdout != "" {
-			t.Errorf("%s: got %+v, want got.Code == tc.code, tc.message in got.Stderr, no got.Stdout", tc.args, got)
+			t.Errorf("%s: got %+v, want got.Code == tc.code, %q in it, no got.Stdout", tc.args, got, tc.message)
 		}
 	}
 	if _, err := os.Stat(file); !os.IsNotExist(err) {

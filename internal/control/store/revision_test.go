@@ -166,7 +166,7 @@ func TestConfirm(t *testing.T) {
 		t.Errorf("another one: %v", err)
 	}
 	if got, err := s.Confirm(0); err != nil || got != number {
-		t.Errorf("got %d %v, want no error, got == number", got, err)
+		t.Errorf("got %d %v, want no error, %d", got, err, number)
 	}
 	for range 2 {
 		if w, ok := s.Waiting(); ok {

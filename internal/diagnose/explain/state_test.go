@@ -60,7 +60,7 @@ func TestMissingRoute(t *testing.T) {
 		unix.ENETUNREACH: "no route to 50.1.1.1: network is unreachable",
 	} {
 		if got := missingRoute(to, err); got != want {
-			t.Errorf("got %v: %s, want got == want", err, got)
+			t.Errorf("got %v: %s, want %v", err, got, want)
 		}
 	}
 }

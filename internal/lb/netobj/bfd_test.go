@@ -22,7 +22,7 @@ func TestKeepalive(t *testing.T) {
 	} {
 		got, err := ParseKeepalive(text)
 		if want = want.Normal(); err != nil || got != want {
-			t.Errorf("%s: got %+v, %v, want no error, got == want", text, got, err)
+			t.Errorf("%s: got %+v, %v, want no error, %+v", text, got, err, want)
 		}
 	}
 	for text, want := range map[string]string{

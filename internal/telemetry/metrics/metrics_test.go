@@ -350,7 +350,7 @@ func TestLegacyNames(t *testing.T) {
 		"endpoint_load_dists_per_service": `{service="20.20.20.1:2020/tcp",name="web",dip="31.31.31.1:5001"} 1` + "\n",
 	} {
 		if got := valuesOf(name); !slices.Contains(got, want) {
-			t.Errorf("%s: got %q, want want in got", name, got)
+			t.Errorf("%s: got %q, want %q in it", name, got, want)
 		}
 	}
 	for _, metric := range contract.AllMetrics() { // every metric of the contract's table

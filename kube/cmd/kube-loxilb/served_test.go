@@ -40,7 +40,7 @@ func TestIsServed(t *testing.T) {
 		{"no answer", failingMapper{without, lost}, false, lost},
 	} {
 		if got, err := isServed(tc.mapper, kind); got != tc.served || !errors.Is(err, tc.err) {
-			t.Errorf("%s: got %v, %v, want got == tc.served, error tc.err", tc.what, got, err)
+			t.Errorf("%s: got %v, %v, want %v, error %v", tc.what, got, err, tc.served, tc.err)
 		}
 	}
 }

@@ -259,7 +259,7 @@ func (m *member) list(ctx context.Context, v *view) error {
 		switch {
 		case s.Managed && s.Owner == m.fleet.Owner && (!m.fleet.isOfOtherZone(s.Name) || wanted && it.service == service),
 			s.Managed && s.Owner == "" && named && wanted && it.service == service,
-			s.Managed && s.Owner == "" && named && m.fleet.TakeOver && strings.Contains(s.Name, ":"+m.fleet.Zone+"-inst"):
+			s.Managed && s.Owner == "" && named && m.fleet.TakeOver && m.fleet.isOfZone(s.Name):
 			existing.put(key, present{service: service})
 		default:
 			foreign[key] = fmt.Sprintf("service %q of %s", s.Name, ownerOf(s))
@@ -277,8 +277,12 @@ func (m *member) list(ctx context.Context, v *view) error {
 // one owner, and those of different zones may share balancers: none must take the services of
 // another for its garbage.
 func (f *Fleet) isOfOtherZone(name string) bool {
-	_, instance, ok := strings.Cut(name, ":")
-	return ok && !strings.HasPrefix(instance, f.Zone+"-inst")
+	return strings.Contains(name, ":") && !f.isOfZone(name)
+}
+
+// isOfZone reports whether a service's name has the zone of this controller.
+func (f *Fleet) isOfZone(name string) bool {
+	return strings.Contains(name, ":"+f.Zone+"-inst")
 }
 
 func ownerOf(s *v1.ServiceArguments) string {

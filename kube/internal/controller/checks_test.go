@@ -81,6 +81,7 @@ func TestSelections(t *testing.T) {
 	if got := b.balancers[0].List()[0].ServiceArguments.Sel; got != "7" { // its number in the API
 		t.Errorf("the algorithm is %q", got)
 	}
+	b.wantStatus(s, "20.20.20.1", reasonProgrammed)
 	b.change(s, func() { s.Spec.Ports[0].Port = 2153 })
 	b.wantStatus(s, "20.20.20.1", reasonRefused)
 	c := meta.FindStatusCondition(s.Status.Conditions, conditionProgrammed)

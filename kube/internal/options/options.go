@@ -252,7 +252,7 @@ func (o *Options) others(p *Parsed) error {
 	case o.BGPPort < 1 || o.BGPPort > 65535:
 		return fmt.Errorf("--listenBGPPort %d is out of range 1-65535", o.BGPPort)
 	case o.Zone == "" || len(o.Zone) > 63 || strings.ContainsAny(o.Zone, `:/\ `):
-		return fmt.Errorf("--zone %q is empty, has more than 63 characters, or a colon, slash or space", o.Zone)
+		return fmt.Errorf("--zone %q is empty, or has more than 63 characters, a colon, slash or space", o.Zone)
 	case o.Scheme != "http" && o.Scheme != "https":
 		return fmt.Errorf("--balancer-scheme must be http or https, not %q", o.Scheme)
 	case o.LogLevel != "info" && o.LogLevel != "debug":

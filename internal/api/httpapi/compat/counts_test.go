@@ -130,7 +130,7 @@ func TestMetricSwitch(t *testing.T) {
 		want := map[bool]int{true: 200, false: 503}[step.on]
 		for _, path := range []string{"/metrics", httpapi.BaseURL + "/metrics"} {
 			if w := b.Call("GET", path, ""); w.Code != want {
-				t.Errorf("got %s, %s: %d, want code want", step.method, path, w.Code)
+				t.Errorf("got %s, %s: %d, want code %d", step.method, path, w.Code, want)
 			}
 		}
 	}

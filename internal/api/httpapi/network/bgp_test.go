@@ -103,7 +103,7 @@ func TestPassword(t *testing.T) {
 	}
 	const none = `stands for a stored password, and neighbor 10.0.0.2 has none`
 	if got := apply(strings.Replace(object, "%", "", 1)); !strings.Contains(got, none) {
-		t.Errorf("got %v, want none in got", got)
+		t.Errorf("got %v, want %q in it", got, none)
 	}
 	run(t, b, []exchange{
 		{"POST", "/neigh", `{"ipAddress":"10.0.0.2","remoteAs":1,"password":"secret"}`, 200, ""},

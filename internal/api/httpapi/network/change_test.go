@@ -199,7 +199,7 @@ func TestOwnAddress(t *testing.T) {
 		r = r.WithContext(transport.WithPeer(contextAt(r, "10.0.0.1:11111"), b.Peer))
 		w := httptest.NewRecorder()
 		if b.Http.ServeHTTP(w, r); w.Code != c.code {
-			t.Errorf("%q: got %d %s, want code c.code", c.query, w.Code, w.Body)
+			t.Errorf("%q: got %d %s, want code %d", c.query, w.Code, w.Body, c.code)
 		}
 	}
 }

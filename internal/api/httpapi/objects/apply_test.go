@@ -214,7 +214,7 @@ func TestConfirmAndRollback(t *testing.T) {
 		t.Helper()
 		w := b.Call("POST", httpapi.BaseURL+path, body)
 		if w.Code != code {
-			t.Errorf("got %s %s: %d %s, want code code", path, body, w.Code, w.Body)
+			t.Errorf("got %s %s: %d %s, want code %d", path, body, w.Code, w.Body, code)
 		}
 		return w.Body.String()
 	}

@@ -158,7 +158,7 @@ func TestPrecondition(t *testing.T) {
 			}
 		}
 		if code != wantCode {
-			t.Errorf("%s: got %d %s, want code wantCode", step, code, body)
+			t.Errorf("%s: got %d %s, want code %d", step, code, body, wantCode)
 		}
 	}
 	code, body := post(apitest.Demo, "If-Match", "*")

@@ -40,7 +40,7 @@ func TestLogs(t *testing.T) {
 	}
 	for query, want := range map[string]int{"lines=-1": 400, "lines=10001": 400, "lines=x": 400, "level=loud": 400, "cursor=x": 400, "file=..%2Fetc%2Fpasswd": 404} {
 		if w := b.Call("GET", httpapi.BaseURL+"/logs?"+query, ""); w.Code != want {
-			t.Errorf("%s: got %d %s, want code want", query, w.Code, w.Body)
+			t.Errorf("%s: got %d %s, want code %d", query, w.Code, w.Body, want)
 		}
 	}
 	for range 100 {

@@ -198,7 +198,7 @@ func TestServices(t *testing.T) {
 		} {
 			w := httptest.NewRecorder()
 			if ask(w); w.Code != tc.code || !strings.Contains(w.Body.String(), tc.says) {
-				t.Errorf("%+v: got %d %s, want code tc.code, tc.says in w.Body", tc.params, w.Code, w.Body)
+				t.Errorf("%+v: got %d %s, want code %d, %q in it", tc.params, w.Code, w.Body, tc.code, tc.says)
 			}
 		}
 	}

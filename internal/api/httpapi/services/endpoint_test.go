@@ -226,7 +226,7 @@ func TestEndpointHostState(t *testing.T) {
 		w := b.Call("POST", statePath, tc.body, "Content-Type", "application/json")
 		switch {
 		case w.Code != tc.code:
-			t.Errorf("%s: got %d %s, want code tc.code", tc.body, w.Code, w.Body)
+			t.Errorf("%s: got %d %s, want code %d", tc.body, w.Code, w.Body, tc.code)
 		case w.Code == 200:
 			if got := b.Fake.Said[before:]; fmt.Sprint(got) != "["+tc.want+"]" {
 				t.Errorf(`%s: got %q, want fmt.Sprint(got) == "["+tc.want+"]"`, tc.body, got)

@@ -35,7 +35,7 @@ func TestUsers(t *testing.T) {
 		b.Peer = func() (uint32, error) { return tc.uid, nil }
 		w := b.Call("GET", httpapi.BaseURL+"/version", "")
 		if w.Code != tc.code {
-			t.Errorf("%s: got %d %s, want code tc.code", name, w.Code, w.Body)
+			t.Errorf("%s: got %d %s, want code %d", name, w.Code, w.Body, tc.code)
 		}
 		if w.Code == 403 {
 			if e := apitest.ProblemOf(t, w); !strings.Contains(e.Message, strconv.Itoa(int(tc.uid))) || !strings.Contains(e.Message, "--api-users=") {
@@ -68,7 +68,7 @@ func TestHealth(t *testing.T) {
 	want := func(path string, code int, body string) {
 		t.Helper()
 		if w := b.Call("GET", path, "", "Host", "lb.example"); w.Code != code || w.Body.String() != body+"\n" {
-			t.Errorf(`%s: got %d %s, want code code, w.Body == body+"\n"`, path, w.Code, w.Body)
+			t.Errorf(`%s: got %d %s, want code %d, w.Body == body+"\n"`, path, w.Code, w.Body, code)
 		}
 	}
 	want(observation.HealthPath, 200, "ok")
