@@ -10,7 +10,9 @@
  * the tag of each direction's packets. connection.seq_end has another one, of a handshake
  * whose COOKIE ECHO is still to come: the client has restarted, or the endpoint has
  * answered a repeated INIT with another tag. COOKIE ECHO proves that its client has seen
- * the INIT ACK, so it decides which tags count; a forged INIT changes nothing.
+ * the INIT ACK, so it decides which tag counts in its direction. In the first handshake, the
+ * endpoint's COOKIE ACK decides the other one: of two INITs, one may be forged, and changes
+ * nothing. Afterwards, both tags of a restart count from its COOKIE ECHO on.
  *
  * Where answers are not seen, COOKIE ECHO shows the client's tag. A client that restarts
  * there continues in its endpoint's sight only: its connection here expires, the next
@@ -39,12 +41,16 @@ static __always_inline bool sctp_may_end(const struct packet *p,
 	return peer && p->ack && p->ack == peer->ack;
 }
 
-/* Records a client's further INIT. */
+/* Records a client's further INIT. Later, a tag of the endpoint is for that INIT only. */
 static __always_inline void sctp_init(const struct packet *p,
+				      struct connection *c, __u32 word,
 				      struct connection *peer)
 {
-	if (p->seq != peer->ack)
-		peer->seq_end = p->seq;
+	if (p->seq == peer->ack || p->seq == peer->seq_end)
+		return;
+	peer->seq_end = p->seq;
+	if (word & SCTP_ESTABLISHED)
+		c->seq_end = 0;
 }
 
 /* Records the tag that an endpoint's INIT ACK announces. Returns the events. */
@@ -64,21 +70,43 @@ static __always_inline __u8 sctp_init_ack(const struct packet *p,
 	return 0;
 }
 
-/* Decides by a COOKIE ECHO which tags count. Returns the events. */
+/* Decides by a packet which tag of its direction counts. Returns whether it has one of the
+ * two. */
+static __always_inline bool sctp_confirm_tag(const struct packet *p,
+					     struct connection *c)
+{
+	if (!p->ack || (p->ack != c->ack && p->ack != c->seq_end))
+		return false;
+	c->ack = p->ack;
+	c->seq_end = 0;
+	return true;
+}
+
+/* Records a COOKIE ECHO. Returns the events. */
 static __always_inline __u8 sctp_cookie_echo(const struct packet *p,
-					     struct connection *c,
+					     struct connection *c, __u32 word,
 					     struct connection *peer)
 {
-	if (!sctp_has_tag(p, c)) {
-		if (!p->ack || p->ack != c->seq_end)
-			return 0;
-		c->ack = p->ack;
-		if (peer->seq_end)
-			peer->ack = peer->seq_end;
+	const bool restarts = word & SCTP_ESTABLISHED && !sctp_has_tag(p, c);
+
+	if (!sctp_confirm_tag(p, c))
+		return 0;
+	if (restarts && peer->seq_end) {
+		peer->ack = peer->seq_end;
+		peer->seq_end = 0;
 	}
-	c->seq_end = 0;
-	peer->seq_end = 0;
 	return CONN_ASSURED;
+}
+
+/* Records a COOKIE ACK. Returns the events. */
+static __always_inline __u8 sctp_cookie_ack(const struct packet *p,
+					    struct connection *c, __u32 word)
+{
+	if (!(word & CONN_ASSURED))
+		return 0;
+	if (word & SCTP_ESTABLISHED)
+		return sctp_has_tag(p, c) ? SCTP_ESTABLISHED : 0;
+	return sctp_confirm_tag(p, c) ? SCTP_ESTABLISHED : 0;
 }
 
 /* Returns the events of chunks that both sides send. side: the sender's FIN flag. */
@@ -111,17 +139,17 @@ static __always_inline __u8 sctp_events(const struct packet *p,
 		if (p->chunk == SCTP_INIT_ACK)
 			return sctp_init_ack(p, c, peer);
 		if (p->chunk == SCTP_COOKIE_ACK)
-			return word & CONN_ASSURED && sctp_has_tag(p, c) ?
-				       SCTP_ESTABLISHED :
-				       0;
+			return sctp_cookie_ack(p, c, word);
 		return sctp_end(p, c, peer, word, CONN_FIN_ENDPOINT);
 	}
 	if (p->chunk == SCTP_INIT) {
-		sctp_init(p, peer);
+		sctp_init(p, c, word, peer);
 		return 0;
 	}
 	if (p->chunk == SCTP_COOKIE_ECHO)
-		return word & CONN_REPLIED ? sctp_cookie_echo(p, c, peer) : 0;
+		return word & CONN_REPLIED ?
+			       sctp_cookie_echo(p, c, word, peer) :
+			       0;
 	return sctp_end(p, c, peer, word, CONN_FIN_CLIENT);
 }
 
