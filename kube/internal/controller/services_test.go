@@ -318,3 +318,51 @@ func TestRestart(t *testing.T) {
 	b.want("after a restart", kept)
 	b.wantStatus(other, "20.20.20.5", reasonProgrammed)
 }
+
+// TestOtherControllers checks that a controller, also one that is uninstalled, leaves alone what
+// controllers of another class or zone have written into their Services: each would undo the
+// other's writes for ever.
+func TestOtherControllers(t *testing.T) {
+	t.Parallel()
+	foreign := "example.org/other"
+	for _, tc := range []struct {
+		what string
+		edit func(*corev1.Service)
+	}{
+		{"class", func(s *corev1.Service) { s.Spec.LoadBalancerClass = &foreign }},
+		{"no class", func(s *corev1.Service) { s.Spec.LoadBalancerClass = nil }},
+		{"zone", func(s *corev1.Service) { s.Annotations["loxilb.io/zoneselect"] = "aws" }},
+	} {
+		s := service("other")
+		tc.edit(s)
+		s.Finalizers = []string{finalizer}
+		s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "198.51.100.1"}}
+		for _, kind := range []string{conditionAccepted, conditionProgrammed} {
+			meta.SetStatusCondition(&s.Status.Conditions, metav1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: "Made"})
+		}
+		mine := service("web")
+		b := newBench(t, s, mine, slice(mine, "10.1.0.1@n1"))
+		b.want(tc.what, "20.20.20.1:80=10.1.0.1:8080")
+		check := func(by string) {
+			t.Helper()
+			b.reconcile()
+			var now corev1.Service
+			if err := b.Get(t.Context(), client.ObjectKeyFromObject(s), &now); err != nil {
+				t.Fatal(err)
+			}
+			if len(now.Finalizers) != 1 || addressesOf(&now) != "198.51.100.1" || len(now.Status.Conditions) != 2 {
+				t.Errorf("%s, %s: the Service has finalizers %q, addresses %q and conditions %+v, want them as they were",
+					tc.what, by, now.Finalizers, addressesOf(&now), now.Status.Conditions)
+			}
+		}
+		check("controller")
+		b.services.Uninstall = true
+		await.NoError(t, patience, func() error {
+			check("uninstaller")
+			if left, err := b.services.Left(t.Context()); left != "" || err != nil {
+				return fmt.Errorf("%s: the uninstaller waits for %q (%w)", tc.what, left, err)
+			}
+			return nil
+		})
+	}
+}

@@ -12,8 +12,13 @@ import (
 )
 
 // marked reports whether a Service that is no longer served still has traces of this controller.
-// Before the first condition, the only trace is the finalizer.
+// Before the first condition, the only trace is the finalizer. Conditions do not name a controller,
+// so those of a Service of another class or zone count as traces of that class's or zone's
+// controller: two controllers would undo each other's writes for ever.
 func (r *Services) marked(s *corev1.Service) bool {
+	if s.Spec.Type == corev1.ServiceTypeLoadBalancer && !(r.ofClass(s) && r.ofZone(s)) {
+		return false
+	}
 	if meta.FindStatusCondition(s.Status.Conditions, conditionAccepted) != nil {
 		return true
 	}
