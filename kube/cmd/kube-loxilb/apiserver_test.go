@@ -8,14 +8,12 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"strings"
 	"sync/atomic"
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/rest"
 
-	"loxilb/kube/internal/options"
 	"loxilb/test/await"
 )
 
@@ -93,41 +91,5 @@ func TestAbsence(t *testing.T) {
 		if got := isAbsence(tc.err); got != tc.want {
 			t.Errorf("%v: %v, want %v", tc.err, got, tc.want)
 		}
-	}
-}
-
-// TestIdentity checks that a replica has the name of its pod, and one without a pod a name of its
-// own.
-func TestIdentity(t *testing.T) {
-	t.Setenv(podName, "controller-1")
-	if got, err := identity(); got != "controller-1" || err != nil {
-		t.Errorf("in a pod: %q, %v", got, err)
-	}
-	t.Setenv(podName, "")
-	host, err := os.Hostname()
-	if err != nil {
-		t.Fatal(err)
-	}
-	first, err1 := identity()
-	second, err2 := identity()
-	if err1 != nil || err2 != nil || first == second || !strings.HasPrefix(first, host+"_") {
-		t.Errorf("elsewhere: %q and %q, %v, %v", first, second, err1, err2)
-	}
-}
-
-// TestLease checks that requests for the Lease have a timeout, and no others: watches last.
-func TestLease(t *testing.T) {
-	t.Parallel()
-	config := &rest.Config{Host: "https://192.0.2.1"}
-	o := &options.Options{LeaderElect: true, Namespace: "kube-system", Zone: "llb"}
-	if lease, err := newLease(config, o); err != nil || lease == nil {
-		t.Fatalf("no Lease: %v, %v", lease, err)
-	}
-	if config.Timeout != 0 || config.UserAgent != "" {
-		t.Errorf("all requests have timeout %v and user agent %q", config.Timeout, config.UserAgent)
-	}
-	o.LeaderElect = false
-	if lease, err := newLease(config, o); err != nil || lease != nil {
-		t.Errorf("without election: %v, %v", lease, err)
 	}
 }

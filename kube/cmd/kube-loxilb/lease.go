@@ -1,11 +1,16 @@
 package main
 
 import (
+	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/apimachinery/pkg/util/validation"
 	coordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
@@ -31,8 +36,59 @@ func newLease(config *rest.Config, o *options.Options) (resourcelock.Interface, 
 	if err != nil {
 		return nil, err
 	}
-	return resourcelock.New(resourcelock.LeasesResourceLock, o.Namespace, "kube-loxilb-"+o.Zone, nil, leases,
-		resourcelock.ResourceLockConfig{Identity: id})
+	name := leaseName(o.Zone)
+	lease, err := resourcelock.New(resourcelock.LeasesResourceLock, o.Namespace, name, nil, leases,
+		resourcelock.ResourceLockConfig{Identity: id + classSeparator + o.Class})
+	if err != nil {
+		return nil, err
+	}
+	return &zoneLease{Interface: lease, class: o.Class, log: slog.New(logHandler).With("lease", name, "zone", o.Zone)}, nil
+}
+
+// leaseName returns the name of a zone's Lease. A zone that Kubernetes does not allow in names, such
+// as "West_1", has a derived name that no other zone has.
+func leaseName(zone string) string {
+	const prefix = "kube-loxilb-"
+	if len(validation.IsDNS1123Subdomain(prefix+zone)) == 0 {
+		return prefix + zone
+	}
+	allowed := strings.Map(func(r rune) rune {
+		if 'a' <= r && r <= 'z' || '0' <= r && r <= '9' {
+			return r
+		}
+		return '-'
+	}, strings.ToLower(zone))
+	sum := sha256.Sum256([]byte(zone))
+	return fmt.Sprintf("%s%s-%x", prefix, allowed, sum[:4])
+}
+
+// classSeparator divides a holder's name from its class. Neither may have it.
+const classSeparator = "@"
+
+// zoneLease is the Lease of a zone. The controllers of several classes share it: names and roles on
+// balancers have the zone, so two at a time would delete each other's services. Its holder names its
+// class, so that a controller of another class says why it waits.
+type zoneLease struct {
+	resourcelock.Interface
+	class string
+	log   *slog.Logger
+	known string // the last holder of another class
+}
+
+// Get returns the record of the Lease, and warns once of each holder that has another class. Holders
+// of former versions name no class.
+func (l *zoneLease) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	record, raw, err := l.Interface.Get(ctx)
+	if err != nil {
+		return record, raw, err
+	}
+	holder, class, named := strings.Cut(record.HolderIdentity, classSeparator)
+	if named && class != l.class && holder != l.known {
+		l.known = holder
+		l.log.Warn("a controller of another class works in this zone: give each controller a --zone of its own",
+			"class", l.class, "holder", holder, "holder's class", class)
+	}
+	return record, raw, nil
 }
 
 // identity returns the name of this replica in the Lease: that of its pod, so that a container

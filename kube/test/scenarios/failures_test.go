@@ -203,7 +203,7 @@ func (f *failures) change() {
 func (f *failures) leader() *rig.Node {
 	f.t.Helper()
 	holder := kubectl(f.t, f.c, "--namespace=kube-system", "get", "lease", "kube-loxilb-llb", "--output=jsonpath={.spec.holderIdentity}")
-	pod, _, _ := strings.Cut(holder, "_")
+	pod, _, _ := strings.Cut(holder, "@")
 	return f.nodeOf(kubectl(f.t, f.c, "--namespace=kube-system", "get", "pod", pod, "--output=jsonpath={.spec.nodeName}"))
 }
 
