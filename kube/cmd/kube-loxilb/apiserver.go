@@ -34,7 +34,7 @@ func awaitAPI(ctx context.Context, config *rest.Config, probes string) error {
 		return err
 	}
 	log, began := slog.New(logHandler), time.Now()
-	err = ask(client)
+	err = ask(ctx, client)
 	if err == nil {
 		return nil
 	}
@@ -50,16 +50,17 @@ func awaitAPI(ctx context.Context, config *rest.Config, probes string) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
-		if err := ask(client); err == nil {
+		if err := ask(ctx, client); err == nil {
 			log.Info("the apiserver answers again", "after", time.Since(began).Round(time.Millisecond))
 			return nil
 		}
 	}
 }
 
-// ask returns nil if the apiserver answers, even if it does so by a refusal.
-func ask(client *discovery.DiscoveryClient) error {
-	_, err := client.ServerVersion()
+// ask returns nil if the apiserver answers, even if it does so by a refusal. It does not retry, as
+// the client would do for 10 s without probes of kubelet being answered.
+func ask(ctx context.Context, client *discovery.DiscoveryClient) error {
+	err := client.RESTClient().Get().AbsPath("/version").MaxRetries(0).Do(ctx).Error()
 	if apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) {
 		return nil
 	}
