@@ -10,7 +10,10 @@ import (
 	"net/netip"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"loxilb/test/await"
 	"loxilb/test/netnstest"
@@ -247,9 +250,9 @@ func (c *crowd) dial(to target) (net.Conn, error) {
 		network = clientsOfDefault
 	}
 	from := netip.AddrPortFrom(netip.MustParseAddr(address(to.is6, network, 2)), 0)
-	d := &net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(from)}
+	d := &net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(from), Control: portByConnect}
 	if to.network == "udp" {
-		d.LocalAddr = net.UDPAddrFromAddrPort(from)
+		d.LocalAddr, d.Control = net.UDPAddrFromAddrPort(from), nil
 	}
 	var conn net.Conn
 	err := c.f.client.Do(func() (err error) {
@@ -257,6 +260,17 @@ func (c *crowd) dial(to target) (net.Conn, error) {
 		return err
 	})
 	return conn, err
+}
+
+// portByConnect has connect choose the port, which may reuse one whose former connection has ended a
+// second ago. bind would choose among ports that no connection had within a minute: once half of
+// them were used up, each call would search tens of thousands, and all clients would wait.
+func portByConnect(_, _ string, c syscall.RawConn) error {
+	var failed error
+	err := c.Control(func(fd uintptr) {
+		failed = unix.SetsockoptInt(int(fd), unix.SOL_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1)
+	})
+	return errors.Join(err, failed)
 }
 
 func (c *crowd) lost(l loss) {
