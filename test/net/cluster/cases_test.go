@@ -321,7 +321,7 @@ func (p *proof) upgraded(bin string) {
 func (p *proof) refused(node int) {
 	p.t.Helper()
 	other := p.t.TempDir() + "/other"
-	must(p.t, os.WriteFile(other, []byte(strings.Repeat("fedcba9876543210", 4)), 0o600))
+	must(p.t, os.WriteFile(other, []byte(wrongKey), 0o600))
 	m := p.f.nodes[node]
 	kept := m.opts
 	for _, one := range []struct{ args, want string }{
