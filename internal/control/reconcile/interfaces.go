@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"time"
 
@@ -104,10 +105,12 @@ func (i *Interfaces) Apply(_ context.Context, keys []int) (outcomes []Outcome[in
 		outcomes = append(outcomes, i.follow(link, chosen[index], bridges(present[link.Master])))
 	}
 	i.detachOrphans(present, chosen)
-	if i.egress == nil {
-		i.egress = time.AfterFunc(egressInterval, i.MarkAll)
+	if slices.Contains(keys, allInterfaces) { // a change of one interface must not delay the look at others
+		if i.egress == nil {
+			i.egress = time.AfterFunc(egressInterval, i.MarkAll)
+		}
+		i.egress.Reset(egressInterval)
 	}
-	i.egress.Reset(egressInterval)
 	return outcomes
 }
 

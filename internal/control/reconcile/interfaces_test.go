@@ -110,6 +110,36 @@ func TestOrphansAreTriedOnceASecond(t *testing.T) {
 	})
 }
 
+// TestEgressIsLookedAt checks that an interface where another owner attaches a program is noticed
+// within half a minute, although other interfaces change all the time.
+func TestEgressIsLookedAt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &hooks{broken: map[string]bool{}}
+		veth := link(3, "veth1")
+		veth.Qdisc = "noqueue"
+		i := NewInterfaces(InterfacesConfig{Observers: quiet(), Hooks: h, Links: func() []netdev.Link { return []netdev.Link{veth, link(4, "veth2")} }})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { i.Run(ctx); close(done) }()
+		synctest.Wait()
+		if !i.current[3].Queues {
+			t.Error("packets are not queued at a veth without programs of others")
+		}
+		h.broken["egress program 3"] = true
+		for range 4 {
+			time.Sleep(10 * time.Second)
+			i.Mark(4)
+			synctest.Wait()
+		}
+		if i.current[3].Queues {
+			t.Error("packets are still queued at a veth with another owner's program")
+		}
+		cancel()
+		<-done
+		i.egress.Stop()
+	})
+}
+
 func TestInterfaces(t *testing.T) {
 	t.Parallel()
 	h := &hooks{broken: map[string]bool{}}
