@@ -74,7 +74,8 @@ type Link struct {
 	Queues     bool // of a Peer: packets may also be queued at it, as no program at its egress would see them
 }
 
-// SetLink sets the kind of an interface, attached or not.
+// SetLink sets the kind of an interface, attached or not. If it was of another kind, every connection
+// resolves its next hop again: cached next hops have the former kind.
 func (r *Routing) SetLink(index int, l Link) error {
 	var flags uint32
 	if l.Peer {
@@ -94,10 +95,19 @@ func (r *Routing) SetLink(index int, l Link) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err := r.links.Put(uint32(index), flags); err != nil {
+	var before uint32
+	err := r.links.Lookup(uint32(index), &before)
+	changed := err == nil && before != flags
+	if err == nil || errors.Is(err, ebpf.ErrKeyNotExist) {
+		err = r.links.Put(uint32(index), flags)
+	}
+	if err != nil {
 		return fmt.Errorf("describe interface %d: %w", index, err)
 	}
 	r.kinds[uint32(index)] = flags
+	if changed {
+		return r.bumpNextHops()
+	}
 	return nil
 }
 
@@ -135,6 +145,10 @@ func (r *Routing) ForgetOtherLinks(keep func(index int) bool) error {
 func (r *Routing) BumpNextHops() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	return r.bumpNextHops()
+}
+
+func (r *Routing) bumpNextHops() error {
 	r.epochs.routes++
 	r.epochs.neighbours++
 	return r.epochs.write()

@@ -170,3 +170,28 @@ func TestForgetOtherLinks(t *testing.T) {
 		t.Errorf("known are %v, want %v", left, want)
 	}
 }
+
+// TestLinkOfAnotherKind checks that connections resolve their next hops again if an interface is of
+// another kind than before, and only then.
+func TestLinkOfAnotherKind(t *testing.T) {
+	t.Parallel()
+	r := open(t)
+	for _, step := range []struct {
+		what    string
+		link    Link
+		resolve bool
+	}{
+		{"a new interface", Link{Peer: true, Queues: true}, false},
+		{"no change", Link{Peer: true, Queues: true}, false},
+		{"packets are no longer queued", Link{Peer: true}, true},
+		{"no longer a peer", Link{}, true},
+	} {
+		before, _ := r.Generations()
+		if err := r.SetLink(1, step.link); err != nil {
+			t.Fatal(err)
+		}
+		if after, _ := r.Generations(); (after != before) != step.resolve {
+			t.Errorf("%s: generation %d after %d, want another one: %v", step.what, after, before, step.resolve)
+		}
+	}
+}
