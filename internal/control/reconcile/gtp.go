@@ -74,6 +74,7 @@ type gtpLoop[T any] struct {
 func newGTPLoop[T any](g *GTP, table *store.Table[T], o Observers) *gtpLoop[T] {
 	l := &gtpLoop[T]{gtp: g}
 	l.objectLoop = newObjectLoop(l, g.desired, table, o)
+	l.together = true
 	return l
 }
 
@@ -94,23 +95,28 @@ func (l *gtpLoop[T]) Apply(_ context.Context, keys []string) (out []Outcome[stri
 		}
 		out = append(out, o)
 	}
-	if err == nil && l.table.Name() == l.gtp.sessions.table.Name() {
-		l.gtp.retryFlows(now, keys, problems)
+	if err == nil {
+		l.gtp.retryFlows(now, problems, out)
 	}
 	return out
 }
 
-// retryFlows tries the classifiers of these sessions again if their statuses are outdated.
-func (g *GTP) retryFlows(now *store.Snapshot, sessions []string, problems map[string]error) {
+// retryFlows tries classifiers again whose statuses are outdated, except those just applied: a
+// session or another classifier has come or gone.
+func (g *GTP) retryFlows(now *store.Snapshot, problems map[string]error, applied []Outcome[string]) {
+	fresh := make(map[string]bool, len(applied))
+	for i := range applied {
+		fresh[applied[i].Key] = true // keys of sessions are none of classifiers: they have no slash
+	}
+	var outdated []string
 	for f := range g.desired.SessionFlows.All(now) {
-		if !slices.Contains(sessions, f.Session) {
-			continue
-		}
-		s, _ := g.flows.Statuses.Get(status.ID(g.flows.table.ID(f.Key())))
-		if (s.Err == nil) != (problems[f.Key()] == nil) {
-			g.flows.Mark(f.Key())
+		key := f.Key()
+		s, _ := g.flows.Statuses.Get(status.ID(g.flows.table.ID(key)))
+		if (s.Err == nil) != (problems[key] == nil) && !fresh[key] {
+			outdated = append(outdated, key)
 		}
 	}
+	g.flows.Mark(outdated...)
 }
 
 // apply applies the desired state. problems has errors of classifiers without session, and of those

@@ -69,3 +69,38 @@ func TestClassifierWithoutSession(t *testing.T) {
 	r.want(kinds.SessionFlowName, "user1/192.168.33.1", `session "user1" does not exist`)
 	f.want(t, 0)
 }
+
+// TestClassifierOfTwoSessions checks that the status of a classifier reports another session of the
+// same user that has the packets, from when its classifier is created until it is deleted.
+func TestClassifierOfTwoSessions(t *testing.T) {
+	t.Parallel()
+	state, err := desired.Open(t.TempDir(), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = state.Close() })
+	r := &objectRig{State: state, t: t, statuses: status.NewTable()}
+	f := &fakeTunnels{}
+	r.run(NewGTP(state, f, f, Observers{Statuses: r.statuses, Events: event.NewHub(), Log: slog.New(slog.DiscardHandler)}).Run)
+	peer, user := netip.MustParseAddr("192.168.33.1"), netip.MustParseAddr("88.88.88.88")
+	end := func(teid uint32) lb.TunnelEnd {
+		return lb.TunnelEnd{TEID: teid, Addr: netip.MustParseAddr("10.10.10.56")}
+	}
+
+	r.commit(func(tx *store.Tx) error {
+		for i, name := range []string{"a", "b"} {
+			if err := r.Sessions.Put(tx, lb.Session{Name: name, User: user, Access: end(uint32(i + 1)), Core: end(uint32(i + 1))}); err != nil {
+				return err
+			}
+		}
+		return r.SessionFlows.Put(tx, lb.SessionFlow{Session: "b", Peer: peer})
+	})
+	r.want(kinds.SessionFlowName, "b/192.168.33.1", "")
+	r.commit(func(tx *store.Tx) error { return r.SessionFlows.Put(tx, lb.SessionFlow{Session: "a", Peer: peer}) })
+	r.want(kinds.SessionFlowName, "a/192.168.33.1", "")
+	r.want(kinds.SessionFlowName, "b/192.168.33.1", `belong to session "a"`)
+	f.want(t, 1)
+	r.commit(func(tx *store.Tx) error { return r.SessionFlows.Delete(tx, "a/192.168.33.1") })
+	r.want(kinds.SessionFlowName, "b/192.168.33.1", "")
+	f.want(t, 1)
+}
