@@ -153,8 +153,17 @@ func iterate(p *ebpf.Program) error {
 		return err
 	}
 	defer r.Close()
-	_, err = io.Copy(io.Discard, r)
-	return err
+	return readAll(r)
+}
+
+// readAll reads an iterator to its end. Its program writes nothing: the kernel visits a million
+// sockets for each call, and then returns EAGAIN.
+func readAll(r io.Reader) error {
+	for {
+		if _, err := io.Copy(io.Discard, r); !errors.Is(err, unix.EAGAIN) {
+			return err
+		}
+	}
 }
 
 // forget subtracts flows from the count of an endpoint.
