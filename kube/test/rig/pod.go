@@ -51,6 +51,13 @@ func (c *Cluster) Pods(selector string) ([]Pod, error) {
 	return pods, nil
 }
 
+// Find finds the pod's network, which takes seconds on a busy machine. Otherwise, the first
+// connection takes them.
+func (p Pod) Find() error {
+	_, err := p.process()
+	return err
+}
+
 // DialContext opens a connection from the pod's network.
 func (p Pod) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	process, err := p.process()

@@ -25,7 +25,7 @@ func TestFailures(t *testing.T) {
 		{"controller killed", false, func() error { return f.killProgram(f.leader(), "kube-loxilb") }, nil},
 		{"daemon killed", false, func() error { return f.killProgram(f.master(), "loxilb") }, nil},
 		{"way to the MASTER cut", false, f.hideMaster, f.showMaster},
-		{"node killed", true, func() error { return f.killNode(f.master()) }, f.startNodes},
+		{"node killed", true, f.killMaster, f.startNodes},
 	} {
 		f.survive(one)
 	}
@@ -311,6 +311,57 @@ func (f *failures) killNode(n *rig.Node) error {
 	n.Kill()
 	return nil
 }
+
+// killMaster kills the node with the VIPs. A host of the LAN that knows its MAC address, and sends
+// nothing, learns that of the other node by its announcements: gratuitous ARP, and unsolicited
+// neighbor advertisements.
+func (f *failures) killMaster() error {
+	f.t.Helper()
+	apply(f.t, f.c, serviceOfIPv6)
+	vips := []string{f.vip, ingressOf(f.t, f.c, "shop6")}
+	dead := f.master()
+	other := f.c.Nodes[0]
+	if other == dead {
+		other = f.c.Nodes[1]
+	}
+	before, err1 := dead.MAC("eth0")
+	after, err2 := other.MAC("eth0")
+	if err := errors.Join(err1, err2); err != nil {
+		return err
+	}
+	for _, vip := range vips {
+		if out, err := f.c.LAN.Run("ip", "neighbour", "replace", vip, "lladdr", before.String(), "nud", "stale", "dev", "eth0"); err != nil {
+			return fmt.Errorf("neighbor %s: %w: %s", vip, err, out)
+		}
+	}
+	if err := f.killNode(dead); err != nil {
+		return err
+	}
+	began := time.Now()
+	for _, vip := range vips {
+		await.NoError(f.t, patience, func() error {
+			out, err := f.c.LAN.Run("ip", "neighbour", "show", "to", vip)
+			if err == nil && !strings.Contains(out, after.String()) {
+				err = fmt.Errorf("the neighbor is %q, want MAC address %s of %s", out, after, other.Name)
+			}
+			return err
+		})
+		f.t.Logf("a silent host has the MAC address of %s for %s after %v", other.Name, vip, time.Since(began).Round(time.Millisecond))
+	}
+	kubectl(f.t, f.c, "delete", "service", "shop6", "--wait=false")
+	return nil
+}
+
+const serviceOfIPv6 = `
+apiVersion: v1
+kind: Service
+metadata: {name: shop6}
+spec:
+  type: LoadBalancer
+  ipFamilies: [IPv6]
+  selector: {app: shop}
+  ports: [{port: 80, targetPort: 8080}]
+`
 
 // startNodes starts the nodes that were killed.
 func (f *failures) startNodes(ctx context.Context) (err error) {

@@ -2,7 +2,6 @@ package scenarios
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -39,16 +38,7 @@ func TestEndpointStates(t *testing.T) {
 	kubectl(t, c, "uncordon", "n1", "n2")
 
 	apply(t, c, neverReady)
-	address := func(name string) (out string) {
-		await.NoError(t, patience, func() (err error) {
-			out, err = c.Kubectl("get", "service", name, "--output=jsonpath={.status.loadBalancer.ingress[0].ip}")
-			if err == nil && out == "" {
-				err = errors.New("the Service has no address")
-			}
-			return err
-		})
-		return net.JoinHostPort(out, "80")
-	}
+	address := func(name string) string { return net.JoinHostPort(ingressOf(t, c, name), "80") }
 	published, unpublished := address("published"), address("unpublished")
 	await.NoError(t, patience, func() error { return all(t.Context(), outside, published) })
 	if n, err := get(t.Context(), outside, unpublished); n > 0 || err == nil || !strings.Contains(err.Error(), "refused") {

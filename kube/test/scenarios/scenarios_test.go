@@ -48,6 +48,7 @@ func clusterWith(t *testing.T, o rig.ClusterOptions, more ...rig.Image) *rig.Clu
 	if err != nil {
 		t.Fatal(err)
 	}
+	began := time.Now()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	o.Images = []string{images, loxilb, controller}
@@ -55,6 +56,7 @@ func clusterWith(t *testing.T, o rig.ClusterOptions, more ...rig.Image) *rig.Clu
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Logf("%6.1f s  the cluster is ready", time.Since(began).Seconds())
 	t.Cleanup(func() {
 		if t.Failed() {
 			report(t, c)
@@ -148,6 +150,9 @@ func runWeb(t testing.TB, c *rig.Cluster) map[string]rig.Pod {
 	byNode := map[string]rig.Pod{}
 	for _, pod := range pods {
 		byNode[pod.Node] = pod
+		if err := pod.Find(); err != nil {
+			t.Fatalf("pod %s: %v", pod.Name, err)
+		}
 	}
 	if len(byNode) != 2 {
 		t.Fatal("there is not one pod on each node")

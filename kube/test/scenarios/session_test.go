@@ -2,7 +2,6 @@ package scenarios
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -100,12 +99,18 @@ func install(t testing.TB, c *rig.Cluster, values ...string) {
 }
 
 // ingress waits for the address of the Service shop.
-func ingress(t testing.TB, c *rig.Cluster) (address string) {
+func ingress(t testing.TB, c *rig.Cluster) string {
+	t.Helper()
+	return ingressOf(t, c, "shop")
+}
+
+// ingressOf waits for the first address of a Service.
+func ingressOf(t testing.TB, c *rig.Cluster, name string) (address string) {
 	t.Helper()
 	await.NoError(t, patience, func() (err error) {
-		address, err = c.Kubectl("get", "service", "shop", "--output=jsonpath={.status.loadBalancer.ingress[0].ip}")
+		address, err = c.Kubectl("get", "service", name, "--output=jsonpath={.status.loadBalancer.ingress[0].ip}")
 		if err == nil && address == "" {
-			err = errors.New("the Service has no address")
+			err = fmt.Errorf("Service %s has no address", name)
 		}
 		return err
 	})
