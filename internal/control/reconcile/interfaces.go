@@ -26,8 +26,9 @@ type Hooks interface {
 	// SetEgress attaches the program for leaving answers of endpoints on this machine, if there are
 	// any.
 	SetEgress(index int) error
-	// HasOthersAtEgress reports whether other owners' programs see what leaves by an interface.
-	HasOthersAtEgress(index int) bool
+	// MayQueue reports whether no queueing discipline, and no program of another owner, sees what
+	// leaves by an interface.
+	MayQueue(index int) bool
 	Detach(index int) error
 	DetachOrphans(keep func(index int) bool) error
 }
@@ -48,11 +49,11 @@ type Interfaces struct {
 	current    map[int]described // as in the data path
 	orphans    bool              // interfaces of an earlier process that are no longer selected may still be attached
 	retryTimer *time.Timer       // of the next attempt to detach orphans
-	egress     *time.Timer       // of the next look at programs of other owners
+	egress     *time.Timer       // of the next look at what leaving packets meet
 }
 
-// egressInterval is how often interfaces are looked at for programs of other owners: the kernel
-// does not report that one is attached.
+// egressInterval is how often interfaces are looked at for programs of other owners and queueing
+// disciplines: the kernel does not report them as changes of the interface.
 const egressInterval = 30 * time.Second
 
 // described is the data path's description of an interface.
@@ -161,7 +162,7 @@ func (i *Interfaces) follow(l netdev.Link, chosen, bridged bool) Outcome[int] {
 	}
 	d := Describe(l)
 	d.BridgePort = bridged
-	d.Queues = d.Peer && l.Qdisc == "noqueue" && !i.Hooks.HasOthersAtEgress(l.Index)
+	d.Queues = d.Peer && i.Hooks.MayQueue(l.Index)
 	if !k.set || k.Interface != d {
 		err := i.Hooks.SetLink(d)
 		o.Err = errors.Join(o.Err, err)

@@ -47,10 +47,8 @@ func (h *hooks) SetEgress(index int) error {
 	}
 	return nil
 }
-func (h *hooks) HasOthersAtEgress(index int) bool {
-	return h.broken[fmt.Sprintf("egress program %d", index)]
-}
-func (h *hooks) Detach(index int) error { return h.note("detach %d", index) }
+func (h *hooks) MayQueue(index int) bool { return !h.broken[fmt.Sprintf("queue %d", index)] }
+func (h *hooks) Detach(index int) error  { return h.note("detach %d", index) }
 func (h *hooks) DetachOrphans(keep func(index int) bool) error {
 	return h.note("detach all but %v", kept(keep))
 }
@@ -115,9 +113,7 @@ func TestOrphansAreTriedOnceASecond(t *testing.T) {
 func TestEgressIsLookedAt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &hooks{broken: map[string]bool{}}
-		veth := link(3, "veth1")
-		veth.Qdisc = "noqueue"
-		i := NewInterfaces(InterfacesConfig{Observers: quiet(), Hooks: h, Links: func() []netdev.Link { return []netdev.Link{veth, link(4, "veth2")} }})
+		i := NewInterfaces(InterfacesConfig{Observers: quiet(), Hooks: h, Links: func() []netdev.Link { return []netdev.Link{link(3, "veth1"), link(4, "veth2")} }})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { i.Run(ctx); close(done) }()
@@ -125,7 +121,7 @@ func TestEgressIsLookedAt(t *testing.T) {
 		if !i.current[3].Queues {
 			t.Error("packets are not queued at a veth without programs of others")
 		}
-		h.broken["egress program 3"] = true
+		h.broken["queue 3"] = true
 		for range 4 {
 			time.Sleep(10 * time.Second)
 			i.Mark(4)

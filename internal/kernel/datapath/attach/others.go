@@ -1,12 +1,15 @@
 package attach
 
 import (
+	"bytes"
 	"slices"
 	"strings"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
 
 	"loxilb/internal/lb/report"
 )
@@ -51,19 +54,38 @@ func (h *Hooks) Others() (out []report.OtherProgram) {
 	return out
 }
 
-// HasOthersAtEgress reports whether other owners' programs may see what leaves by an interface. It
-// is true if that cannot be read, and without tcx.
-func (h *Hooks) HasOthersAtEgress(index int) bool {
+// MayQueue reports whether packets may be queued at an interface, or sent to its peer without that:
+// it has no queueing discipline and no program of another owner for what leaves. It is false if that
+// cannot be read, and without tcx.
+func (h *Hooks) MayQueue(index int) bool {
 	if h.hook != HookTCX {
-		return true
+		return false
 	}
 	q, err := link.QueryPrograms(link.QueryOptions{Target: index, Attach: ebpf.AttachTCXEgress})
 	if err != nil || slices.ContainsFunc(q.Programs, func(p link.AttachedProgram) bool { return !isOwn(programName(p.ID)) }) {
-		return true
+		return false
 	}
 	at := &netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Index: index}} // only the index is used
 	filters, err := netlink.FilterList(at, netlink.HANDLE_MIN_EGRESS)
-	return err != nil || len(filters) > 0
+	return err == nil && len(filters) == 0 && disciplineOf(index) == "noqueue"
+}
+
+// disciplineOf returns the queueing discipline of an interface; "" if it cannot be read. The kernel
+// does not report a change of it as one of the interface.
+func disciplineOf(index int) string {
+	about := nl.NewIfInfomsg(unix.AF_UNSPEC)
+	about.Index = int32(index)
+	request := nl.NewNetlinkRequest(unix.RTM_GETLINK, 0)
+	request.AddData(about)
+	answers, err := request.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWLINK)
+	if err != nil || len(answers) != 1 {
+		return ""
+	}
+	attributes, err := nl.ParseRouteAttrAsMap(answers[0][unix.SizeofIfInfomsg:])
+	if err != nil {
+		return ""
+	}
+	return string(bytes.TrimRight(attributes[unix.IFLA_QDISC].Value, "\x00"))
 }
 
 // othersAtTCX returns other owners' programs at tcx ingress. The kernel lists programs in the order

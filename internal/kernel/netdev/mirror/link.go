@@ -22,7 +22,6 @@ type Link struct {
 	Kind   string           // "veth", "bridge", ...; empty for hardware
 	Bus    string           // of the device that the link is: "pci", "virtio", ...; empty for links of software alone
 	Master int              // index of its bridge, bond or VRF; 0: none
-	Qdisc  string           // queueing discipline of leaving packets: "noqueue", "fq_codel", ...
 
 	// PeerIndex is the index of the other end of a veth, or of the link below a stacked one, in its
 	// own namespace; 0: none.
@@ -77,7 +76,7 @@ func (l Link) looksOther(o Link) bool {
 // same reports whether nothing that matters changed.
 func (l Link) same(o Link) bool {
 	return l.Index == o.Index && l.Name == o.Name && bytes.Equal(l.MAC, o.MAC) && l.MTU == o.MTU && l.Up == o.Up &&
-		l.Type == o.Type && l.Kind == o.Kind && l.Bus == o.Bus && l.Master == o.Master && l.Qdisc == o.Qdisc && l.PeerIndex == o.PeerIndex &&
+		l.Type == o.Type && l.Kind == o.Kind && l.Bus == o.Bus && l.Master == o.Master && l.PeerIndex == o.PeerIndex &&
 		l.PeerElsewhere == o.PeerElsewhere && l.Generation == o.Generation && (l.Flags^o.Flags)&(unix.IFF_NOARP|unix.IFF_RUNNING) == 0
 }
 
@@ -101,8 +100,6 @@ func parseLink(body []byte) (Link, bool) {
 			if l.Ethernet() {
 				l.MAC = bytes.Clone(v)
 			}
-		case unix.IFLA_QDISC:
-			l.Qdisc = string(bytes.TrimRight(v, "\x00"))
 		case unix.IFLA_MTU:
 			l.MTU = int(netlink.Uint32(v))
 		case unix.IFLA_PARENT_DEV_BUS_NAME:
