@@ -34,12 +34,16 @@ func (d *Drains) Weigh(snapshot *store.Snapshot, s lb.Service) lb.Service {
 	return s
 }
 
-// NextDeadline returns the time until the next deadline of a service's endpoints; 0: there is none.
+// NextDeadline returns the time until Weigh takes the next server ID from a service that it has
+// returned; 0: none is left to take. A deadline may have passed since then.
 func (d *Drains) NextDeadline(snapshot *store.Snapshot, s *lb.Service) (next time.Duration) {
 	for drain := range d.All(snapshot) {
-		left := time.Until(drain.Deadline)
-		if left > 0 && (next == 0 || left < next) &&
-			slices.ContainsFunc(s.Endpoints, func(e lb.Endpoint) bool { return drain.Has(e.Addr, e.Port) }) {
+		if drain.Deadline.IsZero() {
+			continue
+		}
+		left := max(time.Until(drain.Deadline), 1)
+		if (next == 0 || left < next) &&
+			slices.ContainsFunc(s.Endpoints, func(e lb.Endpoint) bool { return e.ServerID != "" && drain.Has(e.Addr, e.Port) }) {
 			next = left
 		}
 	}

@@ -66,3 +66,53 @@ func TestDrains(t *testing.T) {
 		}
 	}
 }
+
+// TestNextDeadline checks that server IDs are due at the deadline of their endpoint's drain, also if
+// that has passed since the service was weighed, and none once they are taken.
+func TestNextDeadline(t *testing.T) {
+	t.Parallel()
+	s, err := Open(t.TempDir(), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	past, future, never := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2"), netip.MustParseAddr("192.0.2.3")
+	_, _, err = s.Commit("test", func(tx *store.Tx) error {
+		for _, d := range []lb.Drain{
+			{Addr: past, Rate: 1, Deadline: time.Now().Add(-time.Second)}, {Addr: future, Rate: 1, Deadline: time.Now().Add(time.Hour)}, {Addr: never, Rate: 1},
+		} {
+			if err := s.Drains.Put(tx, d); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := s.Snapshot()
+	service := func(list ...netip.Addr) lb.Service {
+		var out lb.Service
+		for _, a := range list {
+			out.Endpoints = append(out.Endpoints, lb.Endpoint{Addr: a, Port: 443, Weight: 1, ServerID: "0a"})
+		}
+		return out
+	}
+	weighed, plain := s.Drains.Weigh(now, service(past)), service(past, future)
+	plain.Endpoints[0].ServerID, plain.Endpoints[1].ServerID = "", ""
+	for _, c := range []struct {
+		what      string
+		service   lb.Service
+		from, end time.Duration
+	}{
+		{"weighed before a deadline that has passed", service(past, future), 1, time.Second},
+		{"weighed after it", weighed, 0, 0},
+		{"a later deadline", service(future, never), 50 * time.Minute, time.Hour},
+		{"no deadline", service(never), 0, 0},
+		{"no server ID", plain, 0, 0},
+	} {
+		if next := s.Drains.NextDeadline(now, &c.service); next < c.from || next > c.end {
+			t.Errorf("%s: due after %v, want %v to %v", c.what, next, c.from, c.end)
+		}
+	}
+}
