@@ -110,8 +110,8 @@ func (a *attacker) target(s service, to netip.AddrPort) (t target, err error) {
 	return t, err
 }
 
-// readTaken returns how many of the attacker's packets the balancer's interface received.
-func (a *attacker) readTaken() (uint64, error) {
+// readReceived returns how many of the attacker's packets the balancer's interface received.
+func (a *attacker) readReceived() (uint64, error) {
 	link, err := a.rig.LB.Netlink().LinkByName(a.Name)
 	if err != nil {
 		return 0, fmt.Errorf("find the interface to the attacker: %w", err)
@@ -123,8 +123,8 @@ func (a *attacker) readTaken() (uint64, error) {
 const chunk = 20_000
 
 // flood sends packets for a while, and returns the rates of sent and received packets per second.
-func (a *attacker) flood(g *generator, d time.Duration) (sent, taken float64, err error) {
-	before, err := a.readTaken()
+func (a *attacker) flood(g *generator, d time.Duration) (sent, received float64, err error) {
+	before, err := a.readReceived()
 	if err != nil {
 		return 0, 0, err
 	}
@@ -136,6 +136,6 @@ func (a *attacker) flood(g *generator, d time.Duration) (sent, taken float64, er
 		frames += chunk
 	}
 	seconds := time.Since(start).Seconds()
-	after, err := a.readTaken()
+	after, err := a.readReceived()
 	return float64(frames) / seconds, float64(after-before) / seconds, err
 }

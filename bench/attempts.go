@@ -69,8 +69,8 @@ func between(all []attempt, kind string, from, to time.Time) (out []attempt) {
 	return out
 }
 
-// atWork returns the time since the first new connection. Held connections do not count.
-func atWork(all []attempt, now time.Time) (d time.Duration) {
+// sinceFirst returns the time since the first new connection. Held connections do not count.
+func sinceFirst(all []attempt, now time.Time) (d time.Duration) {
 	for _, a := range all {
 		if a.Kind == attemptKnown || a.Kind == attemptFirst {
 			d = max(d, now.Sub(a.At))
@@ -130,9 +130,9 @@ func exchangesOf(held []attempt) (late, broken int) {
 	return late, broken
 }
 
-// backAfter returns the time from the end of a flood until service is normal: the end of the last
-// half second with too few successful connections.
-func backAfter(all []attempt, end time.Time) (back time.Duration) {
+// recoveryAfter returns the time from the end of a flood until service is normal: the end of the
+// last half second with too few successful connections.
+func recoveryAfter(all []attempt, end time.Time) (recovery time.Duration) {
 	const slot = 500 * time.Millisecond
 	tried, made := map[time.Duration]int{}, map[time.Duration]int{}
 	for _, a := range all {
@@ -147,10 +147,10 @@ func backAfter(all []attempt, end time.Time) (back time.Duration) {
 	}
 	for at, n := range tried {
 		if float64(made[at]) < servedShare*float64(n) {
-			back = max(back, (at+1)*slot)
+			recovery = max(recovery, (at+1)*slot)
 		}
 	}
-	return back
+	return recovery
 }
 
 // served reports whether enough new connections are made.

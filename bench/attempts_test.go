@@ -38,15 +38,14 @@ func TestAttempts(t *testing.T) {
 	}
 }
 
-// TestAtWork checks that held connections are opened before the measurement, however long lost SYNs
-// delay them.
-func TestAtWork(t *testing.T) {
+// TestSinceFirst checks that held connections do not count: lost SYNs may delay their opening.
+func TestSinceFirst(t *testing.T) {
 	held := attempt{attemptHeld, at(0), millis(1), attemptOK}
-	if got := atWork([]attempt{held}, at(5000)); got != 0 {
+	if got := sinceFirst([]attempt{held}, at(5000)); got != 0 {
 		t.Errorf("held connections alone: %v", got)
 	}
 	later := attempt{attemptKnown, at(4100), millis(1), attemptOK}
-	if got := atWork([]attempt{held, later, {attemptFirst, at(4000), millis(1500), "timeout"}}, at(5000)); got != time.Second {
+	if got := sinceFirst([]attempt{held, later, {attemptFirst, at(4000), millis(1500), "timeout"}}, at(5000)); got != time.Second {
 		t.Errorf("the first began a second ago: %v", got)
 	}
 }
@@ -64,7 +63,7 @@ func TestConnectsOf(t *testing.T) {
 		t.Error(d)
 	}
 	if got := connectsOf(nil).percent(); got != 0 {
-		t.Errorf("of nothing %v %% is made", got)
+		t.Errorf("without attempts: got %v %%, want 0", got)
 	}
 }
 
@@ -81,9 +80,9 @@ func TestExchangesOf(t *testing.T) {
 	}
 }
 
-// TestBackAfter checks that one failure among many connections is ignored, and that many failures
-// in half a second count, as do retransmitted SYNs.
-func TestBackAfter(t *testing.T) {
+// TestRecoveryAfter checks that one failure among many connections is ignored, and that many
+// failures in half a second count, as do retransmitted SYNs.
+func TestRecoveryAfter(t *testing.T) {
 	end := at(1000)
 	attempts := func(bad func(ms int) bool, took float64, result string) (all []attempt) {
 		for ms := 0; ms < 6000; ms += 10 {
@@ -108,7 +107,7 @@ func TestBackAfter(t *testing.T) {
 		{"for two seconds", func(ms int) bool { return ms < 2900 }, 1500, "timeout", 2 * time.Second},
 		{"repeated", func(ms int) bool { return ms < 1700 }, 1002, attemptOK, time.Second},
 	} {
-		if got := backAfter(attempts(c.bad, c.took, c.result), end); got != c.want {
+		if got := recoveryAfter(attempts(c.bad, c.took, c.result), end); got != c.want {
 			t.Errorf("%s: after %v, want %v", c.name, got, c.want)
 		}
 	}

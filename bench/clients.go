@@ -235,13 +235,13 @@ func resultOf(err error) string {
 	return "other"
 }
 
-// honestWork is the load of well-behaved clients: connect, request, close, as fast as possible.
-func honestWork() work {
-	return work{
+// honestWorkload is the load of well-behaved clients: connect, request, close, as fast as possible.
+func honestWorkload() workload {
+	return workload{
 		name: "flood-honest", title: "honest load for twice as long: connect, request, response, close, 50 streams of " + strconv.Itoa(knownClients) + " addresses",
-		unit: "connections/s", asked: true, columns: honestColumns(),
-		usual:   []string{baseline, "loxilb", "loxilb-onearm", "loxilb-fullnat", "loxilb-hostonearm", "loxilb-dsr", "nft", "haproxy"},
-		service: service{name: "crr", protocol: "tcp", port: 5005, target: 5005, udp: 5006, serve: serves("crr", 5005)}, run: honest,
+		unit: "connections/s", onRequest: true, columns: honestColumns(),
+		defaults: []string{baseline, "loxilb", "loxilb-onearm", "loxilb-fullnat", "loxilb-hostonearm", "loxilb-dsr", "nft", "haproxy"},
+		service:  service{name: "crr", protocol: "tcp", port: 5005, target: 5005, udp: 5006, serve: serves("crr", 5005)}, run: honest,
 	}
 }
 

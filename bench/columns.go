@@ -9,13 +9,13 @@ import (
 	"text/tabwriter"
 )
 
-// column is a column in the table of a work with more results than a rate.
+// column is a column in the table of a workload with more results than a rate.
 type column struct {
 	title string
 	cell  func(detailed) string // "": nothing is known
 }
 
-// detailed finds the spread of a detail of a work's contender; "" is the work's own value.
+// detailed finds the spread of a detail of a workload's contender; "" is the workload's own value.
 type detailed func(name string) spread
 
 // number shows a detail unchanged, share as percent.
@@ -100,8 +100,8 @@ func backText(seconds float64) string {
 	return fmt.Sprintf("%.1f s", seconds)
 }
 
-// rows returns the cells of a work's contenders that have a valid result, the contender first.
-func (r *result) rows(w work) (out [][]string) {
+// rows returns the cells of a workload's contenders that have a valid result, the contender first.
+func (r *result) rows(w workload) (out [][]string) {
 	for _, c := range r.contenders(w.name) {
 		if r.of(w.name, c).Rounds == 0 {
 			continue
@@ -120,7 +120,7 @@ func (r *result) rows(w work) (out [][]string) {
 	return out
 }
 
-func (w work) head() []string {
+func (w workload) head() []string {
 	out := []string{"contender"}
 	for _, c := range w.columns {
 		out = append(out, c.title)
@@ -128,8 +128,8 @@ func (w work) head() []string {
 	return out
 }
 
-// columnTable is the table of a work with columns, as text.
-func columnTable(b *strings.Builder, r *result, w work) {
+// columnTable is the table of a workload with columns, as text.
+func columnTable(b *strings.Builder, r *result, w workload) {
 	t := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
 	for _, row := range append([][]string{w.head()}, r.rows(w)...) {
 		for i := range row {
@@ -152,7 +152,7 @@ func columnTable(b *strings.Builder, r *result, w work) {
 
 // columnMarkdown writes works with columns as Markdown. Works share a table if their columns are
 // the same, apart from additional columns at the end. Empty columns are left out.
-func columnMarkdown(b *strings.Builder, r *result, works []work) {
+func columnMarkdown(b *strings.Builder, r *result, works []workload) {
 	for len(works) > 0 {
 		head := works[0].head()
 		n := 1
@@ -167,7 +167,7 @@ func columnMarkdown(b *strings.Builder, r *result, works []work) {
 		}
 		table := [][]string{append([]string{""}, head...)}
 		_, common, _ := strings.Cut(works[0].title, ": ")
-		if slices.ContainsFunc(works[:n], func(w work) bool { return !strings.HasSuffix(w.title, ": "+common) }) {
+		if slices.ContainsFunc(works[:n], func(w workload) bool { return !strings.HasSuffix(w.title, ": "+common) }) {
 			common = ""
 		}
 		if common != "" {
@@ -210,15 +210,15 @@ func markdownTable(b *strings.Builder, table [][]string) {
 }
 
 // dropped returns a contender's drops by reason, the most frequent first.
-func (r *result) dropped(work, contender string) string {
+func (r *result) dropped(workload, contender string) string {
 	reasons := map[string]float64{}
 	for _, s := range r.Samples {
-		if s.Work != work || s.Contender != contender || s.Invalid != "" {
+		if s.Work != workload || s.Contender != contender || s.Invalid != "" {
 			continue
 		}
 		for name := range s.Details {
 			if reason, ok := strings.CutPrefix(name, dropDetail); ok {
-				reasons[reason] = r.detail(work, contender, name).Median
+				reasons[reason] = r.detail(workload, contender, name).Median
 			}
 		}
 	}
@@ -284,8 +284,8 @@ func header(b *strings.Builder, r *result) {
 	w.Flush()
 }
 
-// table writes the table of a work, with a line for each contender.
-func table(b *strings.Builder, r *result, w work) {
+// table writes the table of a workload, with a line for each contender.
+func table(b *strings.Builder, r *result, w workload) {
 	fmt.Fprintf(b, "%s: %s, %s", w.name, w.title, w.unit)
 	if w.less {
 		b.WriteString(" (less is better)")
@@ -324,10 +324,10 @@ func times(s spread, itself bool) string {
 	return fmt.Sprintf("%.2fx (%.2f to %.2f)", s.Median, s.Min, s.Max)
 }
 
-func latency(r *result, work, contender string) string {
+func latency(r *result, workload, contender string) string {
 	var out []string
 	for _, name := range []string{"min", "mean", "p50", "p99"} {
-		if d := r.detail(work, contender, name+"_us"); d.Rounds > 0 {
+		if d := r.detail(workload, contender, name+"_us"); d.Rounds > 0 {
 			out = append(out, name+" "+micro(d.Median))
 		}
 	}

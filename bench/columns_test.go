@@ -61,8 +61,8 @@ func TestFloodsByName(t *testing.T) {
 		t.Errorf("flood is %d works, want %d: %v", len(named), want, err)
 	}
 	for _, w := range named {
-		if _, err := contendersNamed(nil); err != nil || len(w.usual) == 0 || len(w.columns) == 0 {
-			t.Errorf("%s: got %v, want no error, len(w.usual) != 0, len(w.columns) != 0", w.name, err)
+		if _, err := contendersNamed(nil); err != nil || len(w.defaults) == 0 || len(w.columns) == 0 {
+			t.Errorf("%s: got %v, want no error, len(w.defaults) != 0, len(w.columns) != 0", w.name, err)
 		}
 	}
 	for want, works := range map[string][]string{"flood": {"flood-syn", "flood-honest"}, "flood-honest": {"flood-honest"}, "net-one-1500": {"rps", "flood-syn"}} {

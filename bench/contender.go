@@ -130,7 +130,7 @@ func (r *rig) file(name, content string) (string, error) {
 	return path, os.WriteFile(path, []byte(content), 0o644)
 }
 
-// service is the service that a contender balances for a work.
+// service is the service that a contender balances for a workload.
 type service struct {
 	name         string
 	protocol     string   // tcp, udp or sctp
@@ -267,12 +267,12 @@ func (r *rig) bareWay(from, to *netnstest.Host) error {
 func bareProgram(macs net.HardwareAddr, ifindex int) asm.Instructions {
 	p := append(packetOf(34),
 		asm.LoadMem(asm.R1, asm.R7, 12, asm.Half),
-		asm.JNE.Imm(asm.R1, 0x0008, goesOn), // 0x0800 as a little-endian machine reads it
+		asm.JNE.Imm(asm.R1, 0x0008, toHost), // 0x0800 as a little-endian machine reads it
 	)
 	for i, b := range macs {
 		p = append(p, asm.StoreImm(asm.R7, int16(i), int64(b), asm.Byte))
 	}
 	return append(p,
 		asm.Mov.Imm(asm.R1, int32(ifindex)), asm.Mov.Imm(asm.R2, 0), asm.FnRedirectPeer.Call(), asm.Return(),
-		asm.Mov.Imm(asm.R0, -1).WithSymbol(goesOn), asm.Return()) // TCX_NEXT
+		asm.Mov.Imm(asm.R0, -1).WithSymbol(toHost), asm.Return()) // TCX_NEXT
 }

@@ -248,7 +248,7 @@ func controlEntry(n int) v1.LoadbalanceEntry {
 func (res *controlResult) write(dir string) error {
 	var b strings.Builder
 	m := res.Machine
-	fmt.Fprintf(&b, "What configuration costs, over the REST API. Median (least to most; of %d changes, 10th to 90th percentile).\n\n", controlChanges)
+	fmt.Fprintf(&b, "Cost of configuration requests over the REST API: median (minimum to maximum; for series of %d changes, 10th to 90th percentile).\n\n", controlChanges)
 	fmt.Fprintf(&b, "machine  %d CPUs, %s, %s; load average at the start %s\nkernel   %s\ncommit   %s, %s\n\n", m.CPUs, m.CPU, m.Memory, m.Load, m.Kernel, m.Commit, m.Date)
 	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	for _, r := range res.Rows {

@@ -108,16 +108,16 @@ func blockOf(path, link string) (string, error) {
 }
 
 // markdown returns a table of plain routing's rates and loxilb's ratios to its rivals, and a table
-// for each work with columns.
+// for each workload with columns.
 func markdown(r *result) string {
 	var b strings.Builder
 	m := r.Machine
 	fmt.Fprintf(&b, "%d CPUs, %s; Linux %s; commit %s, %s; medians of %d rounds (least to most).\n\n", m.CPUs, m.CPU, m.Kernel, m.Commit, m.Date, r.Setting.Rounds)
-	rates := slices.DeleteFunc(r.works(), func(w work) bool { return len(w.columns) > 0 })
+	rates := slices.DeleteFunc(r.works(), func(w workload) bool { return len(w.columns) > 0 })
 	if len(rates) > 0 {
 		rateTable(&b, r, rates)
 	}
-	var works []work
+	var works []workload
 	for _, w := range r.works() {
 		if len(w.columns) > 0 {
 			works = append(works, w)
@@ -127,8 +127,8 @@ func markdown(r *result) string {
 	return b.String()
 }
 
-// rateTable is a line for each work.
-func rateTable(b *strings.Builder, r *result, works []work) {
+// rateTable is a line for each workload.
+func rateTable(b *strings.Builder, r *result, works []workload) {
 	rivals := []string{"bare", "nft-one", "nft", "ipvs-one", "ipvs", "haproxy-one", "haproxy", "nginx-one", "nginx"}
 	b.WriteString("| measure | plain routing | loxilb to it, same endpoint |")
 	line := "\n|---|---|---|"
@@ -187,8 +187,8 @@ const (
 	baseColour   = "#444c56"
 )
 
-// chart draws a result as SVG, with a panel for each work. The length of a contender's bar is its
-// ratio to plain routing; a line shows the range of the rounds.
+// chart draws a result as SVG, with a panel for each workload. The length of a contender's bar is
+// its ratio to plain routing; a line shows the range of the rounds.
 func chart(out io.Writer, r *result) error {
 	var body strings.Builder
 	x, y, row := chartMargin, chartTop, 0
@@ -209,7 +209,7 @@ func chart(out io.Writer, r *result) error {
 }
 
 // drawn returns the works that have a ratio to show.
-func drawn(r *result) (out []work) {
+func drawn(r *result) (out []workload) {
 	for _, w := range r.works() {
 		if len(r.values(w.name, baseline)) > 0 && !w.less && len(w.columns) == 0 {
 			out = append(out, w)
@@ -226,8 +226,8 @@ func chartHead(r *result) string {
 `, html.EscapeString(r.Name), html.EscapeString(fmt.Sprintf("%d CPUs, %s; Linux %s; MTU %d, layout %s; commit %s", m.CPUs, m.CPU, m.Kernel, s.MTU, s.Layout, m.Commit)), s.Rounds)
 }
 
-// panel draws a work and returns its height.
-func panel(b *strings.Builder, r *result, w work, x, y int) int {
+// panel draws a workload and returns its height.
+func panel(b *strings.Builder, r *result, w workload, x, y int) int {
 	fmt.Fprintf(b, `<g transform="translate(%d,%d)">`+"\n", x, y)
 	fmt.Fprintf(b, `<text x="0" y="16" font-weight="bold">%s</text>`+"\n", html.EscapeString(w.title))
 	names := r.contenders(w.name)
@@ -247,7 +247,7 @@ func panel(b *strings.Builder, r *result, w work, x, y int) int {
 	return at + panelBottom
 }
 
-func bar(b *strings.Builder, r *result, w work, contender string, y int, scale float64) {
+func bar(b *strings.Builder, r *result, w workload, contender string, y int, scale float64) {
 	middle := float64(y) + barHeight/2
 	fmt.Fprintf(b, `<text x="%d" y="%.0f" text-anchor="end">%s</text>`, labelWidth-6, middle+4, html.EscapeString(contender))
 	ratio, value := r.ratio(w.name, contender, baseline), r.of(w.name, contender)

@@ -23,25 +23,25 @@ const (
 	floodLimit  = 40 * time.Second                // give up waiting for service to recover
 )
 
-// floodWorks returns a work for each kind of flood and IP version, and a work without a flood.
-func floodWorks() (out []work) {
+// floodWorkloads returns a workload for each kind of flood and IP version, and one without a flood.
+func floodWorkloads() (out []workload) {
 	for _, v6 := range []bool{false, true} {
 		suffix, family := "", "IPv4"
 		if v6 {
 			suffix, family = "6", "IPv6"
 		}
 		for _, f := range floods() {
-			out = append(out, work{
+			out = append(out, workload{
 				name: "flood-" + f.name + suffix, title: f.title + " from random addresses, " + family + ": new connections of others",
-				unit: "% made", asked: true, spared: true, usual: []string{baseline, "loxilb-one", "nft-one", "nft-synproxy", "haproxy-one"},
+				unit: "% made", onRequest: true, sparesCPU: true, defaults: []string{baseline, "loxilb-one", "nft-one", "nft-synproxy", "haproxy-one"},
 				columns: floodColumns(f), service: floodService(v6), run: runUnderFlood(f),
 			})
 		}
 	}
-	return append(out, honestWork())
+	return append(out, honestWorkload())
 }
 
-// floodService is TCP and UDP; the ports stay, as dsr wants it.
+// floodService is a TCP and a UDP service. They do not translate ports: dsr cannot.
 func floodService(v6 bool) service {
 	return service{name: "echo", protocol: "tcp", port: 5005, target: 5005, udp: 5006, v6: v6, serve: func(ctx context.Context, r *rig, h *netnstest.Host) error {
 		if err := h.ServeUDPEcho(":5006"); err != nil {
@@ -93,7 +93,7 @@ func runUnderFlood(f flood) run {
 		if f.large {
 			args = []string{"-udp", strconv.Itoa(r.service.udp), to.String()}
 		}
-		story, err := r.story(ctx, g, w, s, args...)
+		seen, err := r.underFlood(ctx, g, w, s, args...)
 		details, failed := w.end()
 		if err != nil {
 			return nil, err
@@ -101,22 +101,23 @@ func runUnderFlood(f flood) run {
 		if failed != nil {
 			return nil, failed
 		}
-		return []sample{story.sample(details)}, nil
+		return []sample{seen.sample(details)}, nil
 	}
 }
 
-// floodStory is the clients' results over time.
-type floodStory struct {
-	attempts    []attempt
-	start, end  time.Time     // of the flood
-	sent, taken float64       // packets a second
-	back        time.Duration // after the end, all was as before
-	cost        float64       // of a packet in the program, ns; 0: unknown
+// floodResult is what clients experienced before, during and after a flood.
+type floodResult struct {
+	attempts   []attempt
+	start, end time.Time     // of the flood
+	sent       float64       // packets per second
+	received   float64       // packets per second that reached the balancer
+	recovery   time.Duration // from the end of the flood until service was normal
+	cost       float64       // of a packet in the program, ns; 0: unknown
 }
 
-// story runs clients with arguments, starts the flood, and waits until clients are served as
+// underFlood runs clients with arguments, starts the flood, and waits until clients are served as
 // before.
-func (r *rig) story(ctx context.Context, g *generator, w *watch, s setting, args ...string) (st floodStory, err error) {
+func (r *rig) underFlood(ctx context.Context, g *generator, w *watch, s setting, args ...string) (st floodResult, err error) {
 	p, err := r.start(r.Client, append([]string{filepath.Join(r.bin, "bench"), "clients"}, args...)...)
 	if err != nil {
 		return st, err
@@ -139,7 +140,7 @@ func (r *rig) story(ctx context.Context, g *generator, w *watch, s setting, args
 }
 
 // recover waits until clients have been served as before for a while.
-func (st *floodStory) recover(ctx context.Context, p *netnstest.Process, w *watch) (err error) {
+func (st *floodResult) recover(ctx context.Context, p *netnstest.Process, w *watch) (err error) {
 	tick := time.NewTicker(250 * time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -152,12 +153,12 @@ func (st *floodStory) recover(ctx context.Context, p *netnstest.Process, w *watc
 			return err
 		}
 		since := time.Since(st.end)
-		st.back = max(backAfter(st.attempts, st.end), w.lastFull(st.end).Sub(st.end))
+		st.recovery = max(recoveryAfter(st.attempts, st.end), w.lastFull(st.end).Sub(st.end))
 		if since > floodLimit {
-			st.back = floodLimit
+			st.recovery = floodLimit
 			return nil
 		}
-		if since > st.back+floodQuiet {
+		if since > st.recovery+floodQuiet {
 			return nil
 		}
 	}
@@ -177,7 +178,7 @@ func (r *rig) served(ctx context.Context, p *netnstest.Process, start time.Time)
 		if err != nil {
 			return err
 		}
-		if atWork(all, time.Now()) < floodBefore {
+		if sinceFirst(all, time.Now()) < floodBefore {
 			continue
 		}
 		for _, kind := range []string{attemptKnown, attemptFirst} {
@@ -191,13 +192,13 @@ func (r *rig) served(ctx context.Context, p *netnstest.Process, start time.Time)
 
 // sample returns the share of new connections that succeeded during the flood, and the other
 // measurements as details.
-func (st floodStory) sample(details map[string]float64) sample {
+func (st floodResult) sample(details map[string]float64) sample {
 	known := connectsOf(between(st.attempts, attemptKnown, st.start, st.end))
 	first := connectsOf(between(st.attempts, attemptFirst, st.start, st.end))
 	late, broken := exchangesOf(between(st.attempts, attemptHeld, st.start, time.Now()))
-	details["taken"], details["sent"] = st.taken, st.sent
+	details["taken"], details["sent"] = st.received, st.sent
 	details["held_late"], details["held_broken"] = float64(late), float64(broken)
-	details["back_s"] = st.back.Seconds()
+	details["back_s"] = st.recovery.Seconds()
 	if st.cost > 0 {
 		details["program_ns"] = st.cost
 	}
@@ -240,7 +241,7 @@ func standInProgram(count *ebpf.Map, v6 bool, ifindex int) asm.Instructions {
 	ours := asm.Instructions{
 		asm.LoadMem(asm.R1, asm.R7, 26, asm.Byte),
 		asm.And.Imm(asm.R1, 0xc0),
-		asm.JNE.Imm(asm.R1, 0x80, goesOn),
+		asm.JNE.Imm(asm.R1, 0x80, toHost),
 	}
 	if v6 {
 		l4, protocol, etherType, addresses = 54, 20, 0x86dd, nil
@@ -250,14 +251,14 @@ func standInProgram(count *ebpf.Map, v6 bool, ifindex int) asm.Instructions {
 		ours = asm.Instructions{
 			asm.LoadMem(asm.R1, asm.R7, 22, asm.Half),
 			asm.HostTo(asm.BE, asm.R1, asm.Half),
-			asm.JNE.Imm(asm.R1, 0x2a00, goesOn),
+			asm.JNE.Imm(asm.R1, 0x2a00, toHost),
 		}
 	}
 	flags, sum := l4+13, l4+16
 	p := append(packetOf(int32(l4+20)),
 		asm.LoadMem(asm.R1, asm.R7, 12, asm.Half),
 		asm.HostTo(asm.BE, asm.R1, asm.Half),
-		asm.JNE.Imm(asm.R1, etherType, goesOn),
+		asm.JNE.Imm(asm.R1, etherType, toHost),
 	)
 	p = append(p, ours...)
 	p = append(p, countOne(count)...)
@@ -267,7 +268,7 @@ func standInProgram(count *ebpf.Map, v6 bool, ifindex int) asm.Instructions {
 		asm.LoadMem(asm.R1, asm.R7, flags, asm.Byte),
 		asm.JNE.Imm(asm.R1, 2, drop), // SYN
 		asm.StoreImm(asm.R7, flags, 0x12, asm.Byte),
-		asm.LoadMem(asm.R1, asm.R7, l4+4, asm.Word), // acknowledges the SYN's number, and uses the same number
+		asm.LoadMem(asm.R1, asm.R7, l4+4, asm.Word), // acknowledges the SYN; the own sequence number is the SYN's, already in place
 		asm.HostTo(asm.BE, asm.R1, asm.Word),
 		asm.Add.Imm32(asm.R1, 1),
 		asm.HostTo(asm.BE, asm.R1, asm.Word),
@@ -287,5 +288,5 @@ func standInProgram(count *ebpf.Map, v6 bool, ifindex int) asm.Instructions {
 	return append(p,
 		asm.Mov.Imm(asm.R1, int32(ifindex)), asm.Mov.Imm(asm.R2, 0), asm.FnRedirect.Call(), asm.Return(),
 		asm.Mov.Imm(asm.R0, 2).WithSymbol(drop), asm.Return(), // TC_ACT_SHOT
-		asm.Mov.Imm(asm.R0, -1).WithSymbol(goesOn), asm.Return()) // TCX_NEXT
+		asm.Mov.Imm(asm.R0, -1).WithSymbol(toHost), asm.Return()) // TCX_NEXT
 }

@@ -32,8 +32,8 @@ type template struct {
 // hole is a field of two or four bytes that differs in each frame.
 type hole struct {
 	at, size  int
-	number    int    // index of the numbers: frames with the same index share them
-	keep, set uint32 // of the number's bits, in the order of the wire
+	number    int    // index of the random number: both frames of a handshake have the same numbers
+	keep, set uint32 // bit masks in network byte order: random bits, and bits that are always 1; keep 0: all are random
 }
 
 // checksum is the offset of a checksum, and the holes that it covers.
@@ -42,7 +42,7 @@ type checksum struct {
 	covers []hole
 }
 
-// The numbers that a frame has.
+// Indexes of the random numbers of a frame.
 const (
 	numberAddress = iota
 	numberAddressLow
@@ -76,9 +76,9 @@ func (t target) l4() int {
 
 func (t target) v6() bool { return t.address.Addr().Is6() }
 
-// source returns a random address, in 128.0.0.0/2 or 2a00::/16, for the address at an offset, and
-// the template's bytes there.
-func (t target) source(at int) (holes []hole, written netip.Addr) {
+// source returns the holes that make the address at an offset a random one, in 128.0.0.0/2 or
+// 2a00::/16, and the placeholder that the template has there.
+func (t target) source(at int) (holes []hole, placeholder netip.Addr) {
 	if t.v6() {
 		return []hole{
 			{at: at + 2, size: 4, number: numberAddress},
@@ -119,8 +119,8 @@ func (t target) frameLine(protocol string, source, to netip.AddrPort, rest strin
 	return fmt.Sprintf("%s %v > %v %s from %v to %v", protocol, source, to, rest, t.from, t.to)
 }
 
-// written returns the template's bytes in place of a source.
-func (t target) written() netip.AddrPort {
+// placeholder returns the address and port that the template has in place of a random source.
+func (t target) placeholder() netip.AddrPort {
 	_, a := t.source(0)
 	return netip.AddrPortFrom(a, 0)
 }
@@ -143,7 +143,7 @@ func (t target) tcp(flags string, seq *hole) template {
 	if !t.v6() {
 		pad = " pad 6" // to the smallest frame that Ethernet has
 	}
-	return t.packet(t.frameLine("tcp", t.written(), t.address, flags+" seq 0 ack 0 win 64240"+pad), l4+16, holes...)
+	return t.packet(t.frameLine("tcp", t.placeholder(), t.address, flags+" seq 0 ack 0 win 64240"+pad), l4+16, holes...)
 }
 
 // handshake follows the SYN by an ACK of the same source with the next sequence number.
@@ -161,7 +161,7 @@ func (t target) datagram(to uint16) template {
 	if to == 0 {
 		holes = append(holes, hole{at: l4 + 2, size: 2, number: numberTarget})
 	}
-	return t.packet(t.frameLine("udp", t.written(), netip.AddrPortFrom(t.address.Addr(), to), "len 18"), l4+6, holes...)
+	return t.packet(t.frameLine("udp", t.placeholder(), netip.AddrPortFrom(t.address.Addr(), to), "len 18"), l4+6, holes...)
 }
 
 // fragment returns the first fragment of a datagram to the UDP service. Its checksum is never
@@ -170,11 +170,11 @@ func (t target) fragment() []template {
 	to := netip.AddrPortFrom(t.address.Addr(), t.udp)
 	if t.v6() {
 		const id, l4 = 58, 62
-		line := t.frameLine("udp", t.written(), to, "ext frag:0+:0 len 24 udplen 2000")
+		line := t.frameLine("udp", t.placeholder(), to, "ext frag:0+:0 len 24 udplen 2000")
 		return []template{t.packet(line, 0, hole{at: id, size: 4, number: numberID}, port(l4))}
 	}
 	const id, l4 = 18, 34
-	line := t.frameLine("udp", t.written(), to, "len 24 udplen 2000 mf ipid 0")
+	line := t.frameLine("udp", t.placeholder(), to, "len 24 udplen 2000 mf ipid 0")
 	return []template{t.packet(line, 0, hole{at: id, size: 2, number: numberID}, port(l4))}
 }
 
@@ -186,16 +186,16 @@ func (t target) icmpError() []template {
 	if t.v6() {
 		protocol, rest, header, destination = "icmp6", "unreach address", 40, inner+24
 	}
-	line := fmt.Sprintf("%s %v > %v %s from %v to %v / tcp %v > %v A seq 0 ack 0", protocol, t.written().Addr(), t.address.Addr(), rest, t.from, t.to,
-		t.address, t.written())
+	line := fmt.Sprintf("%s %v > %v %s from %v to %v / tcp %v > %v A seq 0 ack 0", protocol, t.placeholder().Addr(), t.address.Addr(), rest, t.from, t.to,
+		t.address, t.placeholder())
 	quoted, _ := t.source(destination)
 	more := []hole{port(inner + header + 2), {at: inner + header + 4, size: 4, number: numberSeq}}
 	out := t.packet(line, l4+2, append(quoted, more...)...)
 	if t.v6() {
 		return []template{out}
 	}
-	// Only ports and numbers change the error's checksum: the quoted IP header has its own, so its
-	// sum is constant, and the error's address is not covered.
+	// Only ports and numbers change the error's checksum: the quoted IP header has its own, so
+	// its sum is constant, and the error's address is not covered.
 	out.sums = []checksum{{24, covered(out.holes, 14, 34)}, {inner + 10, quoted}, {l4 + 2, more}}
 	return []template{out}
 }

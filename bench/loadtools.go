@@ -15,7 +15,7 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// wrkName is how reports call the load: wrk -t2 -c100.
+// wrkName returns the name of the load in reports: wrk -t2 -c100.
 func wrkName(args string) string { return "wrk " + args }
 
 // wrk measures HTTP requests, over kept connections or a new one for each.
@@ -65,11 +65,11 @@ func (r *rig) balances(ctx context.Context, to netip.AddrPort) error {
 	for range 200 {
 		resp, err := ask.Get("http://" + to.String() + "/")
 		if err != nil {
-			return fmt.Errorf("ask through it: %w", err)
+			return fmt.Errorf("send a request through the balancer: %w", err)
 		}
 		_ = resp.Body.Close()
 		if resp.StatusCode != 200 {
-			return fmt.Errorf("ask through it: %s", resp.Status)
+			return fmt.Errorf("send a request through the balancer: %s", resp.Status)
 		}
 		if counts, err = r.counts(ctx); err != nil {
 			return err
@@ -78,7 +78,7 @@ func (r *rig) balances(ctx context.Context, to netip.AddrPort) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("it does not balance: %s", usedAll(counts, true))
+	return fmt.Errorf("the requests are not balanced: %s", usedAll(counts, true))
 }
 
 var (
@@ -119,8 +119,8 @@ func parseWrk(text string) (sample, error) {
 	return s, nil
 }
 
-// iperfPort is iperf3's own. One endpoint serves: the control connection and all streams must meet
-// at one.
+// iperfPort is iperf3's default port. Only one endpoint serves: the control connection and all
+// streams must reach the same endpoint.
 const iperfPort = 5201
 
 func serveIperf(ctx context.Context, r *rig, h *netnstest.Host) error {

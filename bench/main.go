@@ -26,7 +26,7 @@ type options struct {
 	check  string // file of an earlier result to compare with; "": none
 	json   bool   // write the result to standard output only, as JSON
 	commit string
-	clock  string // the unit of the machine's clock, if not time
+	clock  string // what the machine's clock counts, such as instructions; "": time
 
 	bin   string // directory of this program, loxilb and loxicmd
 	cpus  layout
@@ -84,19 +84,19 @@ func parseOptions(args []string) (options, error) {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	works := flags.String("works", "", "what to measure: names or groups such as \"rps cps crr\"; all by default")
 	contenders := flags.String("contenders", "", "which contenders: names such as \"routing loxilb nft\"; by default, all that are installed")
-	flags.IntVar(&o.Rounds, "rounds", 5, "how often")
-	flags.Float64Var(&o.Seconds, "seconds", 3, "how long each time; wrk and iperf3 count whole seconds")
+	flags.IntVar(&o.Rounds, "rounds", 5, "number of rounds")
+	flags.Float64Var(&o.Seconds, "seconds", 3, "seconds of each measurement; wrk and iperf3 round up to whole seconds")
 	flags.Float64Var(&o.Warmup, "warmup", 1, "seconds of load before each measurement")
 	flags.IntVar(&o.MTU, "mtu", 1500, "MTU of every link")
 	flags.StringVar(&o.Layout, "layout", "one", "one: all share the CPUs; pinned: client, balancer and endpoints have their own")
 	flags.StringVar(&o.Wrk, "wrk", "-t2 -c100", "threads and connections of wrk")
-	flags.IntVar(&o.Table, "table", 0, "connections that loxilb is given room for: a small table is full soon; 0: its default")
-	flags.StringVar(&o.name, "name", "", "name of the result's files (default net-LAYOUT-MTU, of floods flood)")
+	flags.IntVar(&o.Table, "table", 0, "size of loxilb's connection table, in connections; a small one fills soon; 0: the default size")
+	flags.StringVar(&o.name, "name", "", "name of the result's files (default net-LAYOUT-MTU; flood for floods)")
 	flags.StringVar(&o.out, "out", "bench/results", "directory for NAME.txt, NAME.json and NAME.svg")
-	flags.StringVar(&o.check, "check", "", "fail if it is worse than this earlier result (a JSON file)")
+	flags.StringVar(&o.check, "check", "", "fail if the result is worse than this earlier one (a JSON file)")
 	flags.BoolVar(&o.json, "json", false, "print the result as JSON and write no files")
 	flags.StringVar(&o.commit, "commit", commitHere(), "commit to name in the result")
-	flags.StringVar(&o.clock, "clock", "", "unit of the clock, if not time")
+	flags.StringVar(&o.clock, "clock", "", "what the clock counts, such as instructions, if not time")
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}
@@ -104,7 +104,7 @@ func parseOptions(args []string) (options, error) {
 		return o, fmt.Errorf("unknown argument %q", flags.Arg(0))
 	}
 	if o.Table < 0 {
-		return o, fmt.Errorf("table %d: at least 0 is needed", o.Table)
+		return o, fmt.Errorf("table %d is negative", o.Table)
 	}
 	if o.Rounds < 1 || o.Seconds < 0.1 || o.Warmup < 0 || o.MTU < 1280 {
 		return o, fmt.Errorf("rounds %d, seconds %v, warmup %v, mtu %d: at least 1, 0.1, 0 and 1280 are needed", o.Rounds, o.Seconds, o.Warmup, o.MTU)

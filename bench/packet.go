@@ -30,8 +30,8 @@ import (
 // pathRuns is the number of runs of a path. Each run has its own connection.
 const pathRuns = 300
 
-// manyRuns are enough for the program to notice that packets of a kind are many
-// (bpf/filter/foreign.h).
+// manyRuns is a number of packets of a kind at which the program detects a surge of them
+// (bpf/filter/surge.h).
 const manyRuns = 1000
 
 // pathCost is the cost of a packet. Own is the part beyond an empty program.
@@ -40,7 +40,7 @@ type pathCost struct {
 	Services    int     `json:"services"`
 	Connections int     `json:"connections"`
 	Empty       float64 `json:"empty"` // median, ns, or instructions where the clock counts those
-	Own         spread  `json:"own"`   // least and most are the 10th and 90th percentile: one in some is interrupted
+	Own         spread  `json:"own"`   // least and most are the 10th and 90th percentile: some runs are interrupted
 	Lookups     int     `json:"lookups"`
 	Helpers     int     `json:"helpers"`
 }
@@ -50,7 +50,7 @@ type packetResult struct {
 	Machine        machine    `json:"machine"`
 	Costs          []pathCost `json:"costs"`
 	Instructions   []pathCost `json:"instructions,omitempty"` // of the guest whose clock counts instructions
-	Rings          []ring     `json:"rings,omitempty"`
+	FlowCosts      []flowCost `json:"rings,omitempty"`
 	ConnectionSize float64    `json:"connection_bytes,omitempty"` // of kernel memory, for each of 1,000,000
 }
 
@@ -61,7 +61,7 @@ func packetMain(args []string) error {
 	small := flags.Bool("small", false, "only with few services and connections")
 	asJSON := flags.Bool("json", false, "print JSON and write no files")
 	commit := flags.String("commit", commitHere(), "commit to name")
-	clock := flags.String("clock", "", "unit of the clock, if not time")
+	clock := flags.String("clock", "", "what the clock counts, such as instructions, if not time")
 	out := flags.String("out", "bench/results", "directory for packet.txt and packet.json")
 	instructions := flags.String("instructions", "", "result whose clock counts instructions, for another column")
 	established := flags.String("established", "", "output of BenchmarkEstablished, for another column")
@@ -102,7 +102,7 @@ func (res *packetResult) readOthers(instructions, established string) error {
 	if established != "" {
 		b, err := os.ReadFile(established)
 		if err == nil {
-			res.Rings, err = parseRings(string(b))
+			res.FlowCosts, err = parseFlowCosts(string(b))
 		}
 		if err != nil {
 			return fmt.Errorf("read %s: %w", established, err)
@@ -125,7 +125,7 @@ func (res *packetResult) measure(small bool) (err error) {
 	defer func() { err = errors.Join(err, l.Close()) }()
 	stats, err := ebpf.EnableStats(unix.BPF_STATS_RUN_TIME)
 	if err != nil {
-		return fmt.Errorf("have the kernel time programs: %w", err)
+		return fmt.Errorf("enable run-time statistics of BPF programs: %w", err)
 	}
 	defer stats.Close()
 	p, err := findPrograms()
@@ -376,14 +376,14 @@ func (res *packetResult) write(dir string) error {
 func (res *packetResult) text() string {
 	var b strings.Builder
 	m := res.Machine
-	fmt.Fprintf(&b, `What a packet costs in the program, beyond an empty one's time: single packets, between system calls, so that little of
-what they need is in a cache. Median (10th to 90th percentile) of %d connections.
+	fmt.Fprintf(&b, `Time of a packet in the program, beyond that of an empty program. Each packet is sent alone, between system calls, so
+little of its data is cached. Median (10th to 90th percentile) of %d connections.
 
 machine  %d CPUs, %s, %s; load average at the start %s
 kernel   %s
 commit   %s, %s
-method   BPF_PROG_TEST_RUN, timed by the kernel (BPF_ENABLE_STATS); look-ups and calls of other helpers are counted by a
-         copy of the program, those left out that the kernel turns into a few instructions
+method   BPF_PROG_TEST_RUN, timed by the kernel (BPF_ENABLE_STATS); a copy of the program counts look-ups and calls of
+         other helpers, except helpers that the kernel inlines
 `, pathRuns, m.CPUs, m.CPU, m.Memory, m.Load, m.Kernel, m.Commit, m.Date)
 	if len(res.Instructions) > 0 {
 		b.WriteString("         instructions: the kernel's too; a guest whose clock counts them (make bench-packet)\n")
@@ -399,10 +399,10 @@ method   BPF_PROG_TEST_RUN, timed by the kernel (BPF_ENABLE_STATS); look-ups and
 	if len(res.Costs) > 0 {
 		fmt.Fprintf(&b, "\nempty program: %.0f ns\n", res.Costs[0].Empty)
 	}
-	if len(res.Rings) > 0 {
+	if len(res.FlowCosts) > 0 {
 		b.WriteString("\nBack-to-back established packets of this many flows in turn: ns more than an empty program\n")
 		t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-		for _, r := range res.Rings {
+		for _, r := range res.FlowCosts {
 			fmt.Fprintf(t, "%s\t%.0f\t(empty: %.0f)\n", r.Flows, r.Own, r.Empty)
 		}
 		t.Flush()

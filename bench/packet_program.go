@@ -27,7 +27,7 @@ type programs struct {
 	live, counting, empty *ebpf.Program
 	maps                  map[string]*ebpf.Map    // by the kernel's names, which have 15 letters
 	counts                *ebpf.Map               // helper -> calls
-	numbers               map[asm.BuiltinFunc]int // of helpers, in counts
+	indexes               map[asm.BuiltinFunc]int // helper -> index of its counter in counts
 }
 
 // findPrograms finds the program that this process has loaded, since the data path does not export
@@ -98,15 +98,15 @@ func programOf(process string) (*ebpf.Program, error) {
 	return nil, fmt.Errorf("process %s has no program %s", process, programName)
 }
 
-// loadCounting loads a copy of the program with code after each call of a helper that counts it.
+// loadCounting loads a copy of the program that counts its calls of each helper.
 func (p *programs) loadCounting() (err error) {
 	p.counting, err = p.loadCopy(func(program asm.Instructions) (asm.Instructions, error) {
-		p.numbers = calledHelpers(program)
-		p.counts, err = ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: uint32(8 * len(p.numbers)), MaxEntries: 1})
+		p.indexes = calledHelpers(program)
+		p.counts, err = ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: uint32(8 * len(p.indexes)), MaxEntries: 1})
 		if err != nil {
 			return nil, err
 		}
-		return countCalls(program, p.counts, p.numbers), nil
+		return countCalls(program, p.counts, p.indexes), nil
 	})
 	return err
 }
@@ -151,8 +151,8 @@ func (p *programs) loadCopy(rewrite func(asm.Instructions) (asm.Instructions, er
 	return c.DetachProgram(programName), nil
 }
 
-// leftOut is a function that the counting copy does without, so that there is room for its map: a
-// program may use 64. No packet of the benchmark calls it.
+// leftOut is a function that the counting copy omits. Its maps make room for the map of counters: a
+// program may use 64 maps. No packet of the benchmark calls the function.
 const leftOut = "lease_refuses"
 
 // withoutFunction makes a function of a program return 0 at once.
@@ -193,12 +193,12 @@ func calledHelpers(program asm.Instructions) map[asm.BuiltinFunc]int {
 }
 
 // countCalls adds a counter after each call, where registers 1 to 5 are free.
-func countCalls(program asm.Instructions, counts *ebpf.Map, numbers map[asm.BuiltinFunc]int) (out asm.Instructions) {
+func countCalls(program asm.Instructions, counts *ebpf.Map, indexes map[asm.BuiltinFunc]int) (out asm.Instructions) {
 	for _, i := range nameTargets(program) {
 		out = append(out, i)
 		if i.IsBuiltinCall() {
 			out = append(out,
-				asm.LoadMapValue(asm.R1, counts.FD(), uint32(8*numbers[asm.BuiltinFunc(i.Constant)])),
+				asm.LoadMapValue(asm.R1, counts.FD(), uint32(8*indexes[asm.BuiltinFunc(i.Constant)])),
 				asm.Mov.Imm(asm.R2, 1),
 				asm.StoreXAdd(asm.R1, asm.R2, asm.DWord),
 			)
@@ -236,15 +236,15 @@ func nameTargets(program asm.Instructions) asm.Instructions {
 // calls runs the counting copy on a packet, and returns its map look-ups and its calls of other
 // helpers. Helpers that the kernel inlines (the number of the CPU, the clock) do not count.
 func (p *programs) calls(frame []byte, ifindex int) (lookups, helpers int, err error) {
-	before, err := p.read(len(p.numbers))
+	before, err := p.read(len(p.indexes))
 	if err != nil {
 		return 0, 0, err
 	}
 	if err := runOnce(p.counting, frame, ifindex); err != nil {
 		return 0, 0, err
 	}
-	after, err := p.read(len(p.numbers))
-	for f, n := range p.numbers {
+	after, err := p.read(len(p.indexes))
+	for f, n := range p.indexes {
 		c := int(after[n] - before[n])
 		switch f {
 		case asm.FnMapLookupElem:
@@ -280,8 +280,8 @@ func runOften(p *ebpf.Program, frame []byte, ifindex int, times uint32) error {
 	return err
 }
 
-// timeOf runs a program once and returns the kernel's measurement in nanoseconds. Statistics are
-// enabled.
+// timeOf runs a program once and returns the kernel's measurement in nanoseconds. The kernel's
+// statistics must be enabled.
 func timeOf(p *ebpf.Program, frame []byte, ifindex int) (float64, error) {
 	before, err := p.Stats()
 	if err != nil {
@@ -310,19 +310,19 @@ func (p *programs) close() error {
 	return errors.Join(errs...)
 }
 
-// ring is a result of BenchmarkEstablished of internal/kernel/datapath: consecutive packets of a
-// number of flows. 2 flows are in the cache, 200,000 are not.
-type ring struct {
+// flowCost is a result of BenchmarkEstablished of internal/kernel/datapath: the cost of a packet
+// when flows take turns. 2 flows fit into the CPU cache, 200,000 do not.
+type flowCost struct {
 	Flows string  `json:"flows"` // v4/200k
 	Empty float64 `json:"empty"` // ns
 	Own   float64 `json:"own"`
 }
 
-var ringLine = regexp.MustCompile(`(?m)^BenchmarkEstablished/(\S+?)(?:-\d+)?\s+\d+\s+([\d.]+) empty-ns\s+(-?[\d.]+) own-ns`)
+var flowCostLine = regexp.MustCompile(`(?m)^BenchmarkEstablished/(\S+?)(?:-\d+)?\s+\d+\s+([\d.]+) empty-ns\s+(-?[\d.]+) own-ns`)
 
-// parseRings parses the output of the Go benchmark.
-func parseRings(text string) (out []ring, err error) {
-	for _, m := range ringLine.FindAllStringSubmatch(text, -1) {
+// parseFlowCosts parses the output of the Go benchmark.
+func parseFlowCosts(text string) (out []flowCost, err error) {
+	for _, m := range flowCostLine.FindAllStringSubmatch(text, -1) {
 		empty, err := strconv.ParseFloat(m[2], 64)
 		if err != nil {
 			return nil, err
@@ -331,7 +331,7 @@ func parseRings(text string) (out []ring, err error) {
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, ring{m[1], empty, own})
+		out = append(out, flowCost{m[1], empty, own})
 	}
 	if len(out) == 0 {
 		return nil, fmt.Errorf("no line of BenchmarkEstablished in %.200q", text)

@@ -80,8 +80,8 @@ func TestParseQperf(t *testing.T) {
 	}
 }
 
-// TestServicePorts checks that every contender balances all ports of a work with several, and that
-// a proxy skips UDP.
+// TestServicePorts checks that every contender balances all ports of a workload with several, and
+// that a proxy skips UDP.
 func TestServicePorts(t *testing.T) {
 	s := service{protocol: "tcp", port: 80, target: 8080, tcp: 81, udp: 82}
 	rules := nftRules(s, []netip.Addr{netip.MustParseAddr("31.31.31.1"), netip.MustParseAddr("32.32.32.1")})
@@ -147,15 +147,15 @@ func TestLayout(t *testing.T) {
 }
 
 func TestParseRings(t *testing.T) {
-	got, err := parseRings(`goos: linux
+	got, err := parseFlowCosts(`goos: linux
 BenchmarkEstablished/v4/2-2         	     300	        31.00 empty-ns	        66.00 own-ns
 BenchmarkEstablished/v6/200k-2      	     300	        39.00 empty-ns	       561.0 own-ns
 PASS
 `)
-	if d := cmp.Diff([]ring{{"v4/2", 31, 66}, {"v6/200k", 39, 561}}, got); d != "" || err != nil {
+	if d := cmp.Diff([]flowCost{{"v4/2", 31, 66}, {"v6/200k", 39, 561}}, got); d != "" || err != nil {
 		t.Error(err, d)
 	}
-	if _, err := parseRings("FAIL\n"); err == nil {
+	if _, err := parseFlowCosts("FAIL\n"); err == nil {
 		t.Error("a failed benchmark is parsed as a result")
 	}
 }

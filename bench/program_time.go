@@ -32,7 +32,7 @@ func startProgramTime(pid int) (*programTime, error) {
 	}
 	stats, err := ebpf.EnableStats(unix.BPF_STATS_RUN_TIME)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("have the kernel measure programs: %w", err), t.close())
+		return nil, errors.Join(fmt.Errorf("enable run-time statistics of BPF programs: %w", err), t.close())
 	}
 	t.stop = stats.Close
 	before, err := live.Stats()
@@ -76,9 +76,9 @@ func (t *programTime) close() error {
 
 // flood starts the flood and meanwhile measures the cost of a packet in the balancer's program, if
 // that is loxilb.
-func (st *floodStory) flood(r *rig, g *generator, s setting) (err error) {
+func (st *floodResult) flood(r *rig, g *generator, s setting) (err error) {
 	if r.daemonPid == 0 {
-		st.sent, st.taken, err = r.attacker.flood(g, duration(s.Seconds))
+		st.sent, st.received, err = r.attacker.flood(g, duration(s.Seconds))
 		return err
 	}
 	t, err := startProgramTime(r.daemonPid)
@@ -86,7 +86,7 @@ func (st *floodStory) flood(r *rig, g *generator, s setting) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, t.close()) }()
-	if st.sent, st.taken, err = r.attacker.flood(g, duration(s.Seconds)); err != nil {
+	if st.sent, st.received, err = r.attacker.flood(g, duration(s.Seconds)); err != nil {
 		return err
 	}
 	st.cost, err = t.mean()

@@ -21,22 +21,22 @@ const (
 	ftpPort   = 21
 	tftpPort  = 69
 	gtpPort   = 2152
-	proxyPort = 5011 // expects the header; the next one does not, for plain routing
+	proxyPort = 5011 // expects a PROXY header; port 5012 expects none, for plain routing
 	sctpPort  = 5013
 	quicPort  = 5014
 )
 
-// protocolWorks are end-to-end rates of protocols, by real programs, and exchanges by the kernel's
-// SCTP where it has one (make bench-guest).
-func protocolWorks(s setting) []work {
-	all := append(programWorks(s), kernelSCTPWorks(s)...)
+// protocolWorkloads returns workloads of protocols end to end: with real clients and servers, and
+// with the kernel's SCTP if it has one (make bench-guest).
+func protocolWorkloads(s setting) []workload {
+	all := append(programWorkloads(s), kernelSCTPWorkloads(s)...)
 	for i := range all {
-		all[i].asked, all[i].usual = true, []string{baseline, "loxilb-one"}
+		all[i].onRequest, all[i].defaults = true, []string{baseline, "loxilb-one"}
 	}
 	return all
 }
 
-func programWorks(s setting) []work {
+func programWorkloads(s setting) []workload {
 	proxy := service{
 		name: "proxy", protocol: "tcp", port: 86, target: proxyPort,
 		options: []string{"--ppv2en"}, serve: serveProxied,
@@ -58,7 +58,7 @@ func programWorks(s setting) []work {
 		name: "gtp", protocol: "udp", port: gtpPort, target: gtpPort,
 		options: []string{"--select=n3"}, serve: noServer,
 	}
-	return []work{
+	return []workload{
 		{
 			name: "protocol-proxy-rps", title: "PROXY protocol: requests to nginx, kept connections (" + wrkName(s.Wrk) + ")",
 			unit: "requests/s", service: proxy, run: wrkProxied(true),
@@ -85,7 +85,7 @@ func programWorks(s setting) []work {
 		},
 		{
 			name: "protocol-quic", title: "QUIC: requests in 16 streams of a connection, quic-go",
-			unit: "requests/s", service: quic, run: quicAsks,
+			unit: "requests/s", service: quic, run: quicRequests,
 		},
 		{
 			name: "protocol-gtp", title: "GTP-U: smallest packets of 256 tunnels through one CPU",
@@ -94,7 +94,7 @@ func programWorks(s setting) []work {
 	}
 }
 
-func kernelSCTPWorks(s setting) []work {
+func kernelSCTPWorkloads(s setting) []workload {
 	crr := service{
 		name: "sctp-crr", protocol: "sctp", port: 88,
 		target: 5007, serve: serves("sctp-crr", 5007),
@@ -103,7 +103,7 @@ func kernelSCTPWorks(s setting) []work {
 		name: "sctp-rr", protocol: "sctp", port: 89,
 		target: 5008, serve: serves("sctp-rr", 5008),
 	}
-	return []work{
+	return []workload{
 		{
 			name: "sctp-crr-1", title: "SCTP of the kernel: associate, request, response, shutdown: 1 stream" + alone(s),
 			unit: "exchanges/s", single: true, service: crr, run: exchange(1, false),
@@ -115,7 +115,8 @@ func kernelSCTPWorks(s setting) []work {
 	}
 }
 
-// throughput repeats a job of so many units until the time is over, after one that does not count.
+// throughput repeats a job for some seconds, and returns the rate of its units. The first job warms
+// up and does not count.
 func throughput(seconds, units float64, job func() error) ([]sample, error) {
 	if err := job(); err != nil {
 		return nil, err
@@ -133,7 +134,8 @@ func throughput(seconds, units float64, job func() error) ([]sample, error) {
 // isBalanced reports whether an address is the service's VIP, rather than an endpoint's.
 func (r *rig) isBalanced(to netip.AddrPort) bool { return to.Addr() == r.service.vip() }
 
-// proxiedNginx is a server that expects the PROXY protocol at a port, and nothing at the next one.
+// proxiedNginx is a server that expects the PROXY protocol at a port, and plain HTTP at the next
+// one.
 const proxiedNginx = `user root;
 daemon off;
 master_process off;
@@ -160,7 +162,8 @@ func serveProxied(ctx context.Context, r *rig, h *netnstest.Host) error {
 	return r.serveListening(ctx, h, proxyPort, "nginx", "-e", "stderr", "-p", r.dir, "-c", path)
 }
 
-// wrkProxied measures requests; by plain routing, without the header.
+// wrkProxied measures requests. With plain routing, no balancer adds the header, so it uses the
+// port that expects none.
 func wrkProxied(keep bool) run {
 	return func(_ context.Context, r *rig, s setting, to netip.AddrPort) ([]sample, error) {
 		if !r.isBalanced(to) {
@@ -181,8 +184,8 @@ func wrkProxied(keep bool) run {
 // largeFile is the size of a file of a bulk transfer, in MB.
 const largeFile = 256
 
-// files makes the files that clients fetch, and returns their directory. Servers give up their
-// rights.
+// files makes the files that clients fetch, and returns their directory. Servers drop root
+// privileges, so everybody may read the files.
 func (r *rig) files() (dir string, err error) {
 	dir = filepath.Join(r.dir, "files")
 	if err := errors.Join(os.MkdirAll(filepath.Join(dir, "empty"), 0o755), os.Chmod(r.dir, 0o755)); err != nil {
@@ -248,7 +251,7 @@ func serveTFTP(ctx context.Context, r *rig, h *netnstest.Host) error {
 	})
 }
 
-// fetch measures downloads of files: units in each run of curl.
+// fetch measures downloads of files. Each run of curl downloads so many units.
 func fetch(scheme, files string, units float64) run {
 	return func(_ context.Context, r *rig, s setting, to netip.AddrPort) ([]sample, error) {
 		return throughput(s.Seconds, units, func() error {

@@ -35,8 +35,8 @@ func serveQUIC(ctx context.Context, r *rig, h *netnstest.Host) error {
 	return printed(ctx, p, "listening")
 }
 
-// quicAsks measures requests of one connection.
-func quicAsks(_ context.Context, r *rig, s setting, to netip.AddrPort) ([]sample, error) {
+// quicRequests measures requests of one connection.
+func quicRequests(_ context.Context, r *rig, s setting, to netip.AddrPort) ([]sample, error) {
 	text, err := r.load(filepath.Join(r.bin, "bench"), "quic", "-seconds", fmt.Sprint(s.Seconds), to.String())
 	if err != nil {
 		return nil, err

@@ -35,12 +35,12 @@ type setting struct {
 	Contenders []string `json:"contenders"`
 }
 
-// sample is one measurement: a work, by a contender, in a round.
+// sample is one measurement: a workload, by a contender, in a round.
 type sample struct {
 	Round           int                `json:"round"` // from 1
 	Work            string             `json:"work"`
 	Contender       string             `json:"contender"`
-	Value           float64            `json:"value"`             // in the work's unit
+	Value           float64            `json:"value"`             // in the workload's unit
 	Details         map[string]float64 `json:"details,omitempty"` // what else was measured, units in the names
 	Answers         float64            `json:"answers,omitempty"` // by which retransmissions are judged
 	Retransmissions uint64             `json:"retransmissions"`   // of TCP, in all namespaces
@@ -64,11 +64,11 @@ func parseResult(from string, b []byte) (*result, error) {
 	return r, nil
 }
 
-// values returns a contender's valid values of a work, by round.
-func (r *result) values(work, contender string) map[int]float64 {
+// values returns a contender's valid values of a workload, by round.
+func (r *result) values(workload, contender string) map[int]float64 {
 	out := map[int]float64{}
 	for _, s := range r.Samples {
-		if s.Work == work && s.Contender == contender && s.Invalid == "" {
+		if s.Work == workload && s.Contender == contender && s.Invalid == "" {
 			out[s.Round] = s.Value
 		}
 	}
@@ -76,9 +76,9 @@ func (r *result) values(work, contender string) map[int]float64 {
 }
 
 // of returns the spread of a contender's values.
-func (r *result) of(work, contender string) spread {
+func (r *result) of(workload, contender string) spread {
 	var all []float64
-	for _, v := range r.values(work, contender) {
+	for _, v := range r.values(workload, contender) {
 		all = append(all, v)
 	}
 	return spreadOf(all)
@@ -86,10 +86,10 @@ func (r *result) of(work, contender string) spread {
 
 // ratio returns the spread of a contender's values relative to another contender's in the same
 // rounds.
-func (r *result) ratio(work, contender, to string) spread {
+func (r *result) ratio(workload, contender, to string) spread {
 	var all []float64
-	base := r.values(work, to)
-	for round, v := range r.values(work, contender) {
+	base := r.values(workload, to)
+	for round, v := range r.values(workload, contender) {
 		if b := base[round]; b > 0 {
 			all = append(all, v/b)
 		}
@@ -98,10 +98,10 @@ func (r *result) ratio(work, contender, to string) spread {
 }
 
 // detail returns the spread of a contender's value with this name.
-func (r *result) detail(work, contender, name string) spread {
+func (r *result) detail(workload, contender, name string) spread {
 	var all []float64
 	for _, s := range r.Samples {
-		if v, ok := s.Details[name]; ok && s.Work == work && s.Contender == contender && s.Invalid == "" {
+		if v, ok := s.Details[name]; ok && s.Work == workload && s.Contender == contender && s.Invalid == "" {
 			all = append(all, v)
 		}
 	}
@@ -109,14 +109,14 @@ func (r *result) detail(work, contender, name string) spread {
 }
 
 // works lists the measured works in the order of the catalogue, and contenders the contenders of a
-// work.
-func (r *result) works() []work {
-	return slices.DeleteFunc(works(r.Setting), func(w work) bool { return len(r.contenders(w.name)) == 0 })
+// workload.
+func (r *result) works() []workload {
+	return slices.DeleteFunc(works(r.Setting), func(w workload) bool { return len(r.contenders(w.name)) == 0 })
 }
 
-func (r *result) contenders(work string) (out []string) {
+func (r *result) contenders(workload string) (out []string) {
 	for _, name := range r.Setting.Contenders {
-		if slices.ContainsFunc(r.Samples, func(s sample) bool { return s.Work == work && s.Contender == name }) {
+		if slices.ContainsFunc(r.Samples, func(s sample) bool { return s.Work == workload && s.Contender == name }) {
 			out = append(out, name)
 		}
 	}
@@ -124,9 +124,9 @@ func (r *result) contenders(work string) (out []string) {
 }
 
 // invalid returns the distinct reasons why samples of a contender are invalid.
-func (r *result) invalid(work, contender string) (out []string) {
+func (r *result) invalid(workload, contender string) (out []string) {
 	for _, s := range r.Samples {
-		if s.Work == work && s.Contender == contender && s.Invalid != "" && !slices.Contains(out, s.Invalid) {
+		if s.Work == workload && s.Contender == contender && s.Invalid != "" && !slices.Contains(out, s.Invalid) {
 			out = append(out, s.Invalid)
 		}
 	}
@@ -146,12 +146,12 @@ func usedAll(counts []uint64, evenly bool) string {
 }
 
 // judgeRetransmissions marks samples with more retransmissions, per answer, than plain routing had
-// in its worst round, and some more as the work allows. It needs all rounds; without plain routing
-// there is nothing to judge by.
+// in its worst round, and some more as the workload allows. It needs all rounds; without plain
+// routing there is nothing to judge by.
 func (r *result) judgeRetransmissions() {
 	worst, seen, more := map[string]float64{}, map[string]bool{}, map[string]float64{}
 	for _, w := range works(r.Setting) {
-		more[w.name] = w.again
+		more[w.name] = w.maxRetransmissions
 	}
 	for _, s := range r.Samples {
 		if s.Contender == baseline && s.Invalid == "" && s.Answers > 0 {
@@ -174,10 +174,10 @@ func (r *result) judgeRetransmissions() {
 // errRegression reports a result that is worse than an earlier one.
 var errRegression = errors.New("worse than the earlier result")
 
-// regression is a work at which one of loxilb's contenders has become worse.
+// regression is a workload at which one of loxilb's contenders has become worse.
 type regression struct {
-	work, contender string
-	before, now     spread // of the ratio to plain routing
+	workload, contender string
+	before, now         spread // of the ratio to plain routing
 }
 
 // regressions compares loxilb's ratios to plain routing with those of an earlier result, never
@@ -221,7 +221,7 @@ func reportCheck(out io.Writer, earlier, now *result) error {
 	worse := regressions(earlier, now)
 	fmt.Fprintf(out, "\ncompared with commit %s: %d ratios to plain routing, %d worse\n", earlier.Machine.Commit, n, len(worse))
 	for _, g := range worse {
-		fmt.Fprintf(out, "  %s %s: %s before, %s now\n", g.work, g.contender, times(g.before, false), times(g.now, false))
+		fmt.Fprintf(out, "  %s %s: %s before, %s now\n", g.workload, g.contender, times(g.before, false), times(g.now, false))
 	}
 	if len(worse) > 0 {
 		return errRegression

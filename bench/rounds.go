@@ -11,8 +11,8 @@ import (
 // patience is the additional time that a measurement may take.
 const patience = 2 * time.Minute
 
-// measureAll measures every work with every contender in every round. The order of contenders is
-// reversed in every other round (A B C, C B A), so a machine that slows down affects all of them
+// measureAll measures every workload with every contender in every round. The order of contenders
+// is reversed in every other round (A B C, C B A), so a machine that slows down affects all of them
 // equally.
 func measureAll(ctx context.Context, o options, progress io.Writer) (*result, error) {
 	cs, err := contendersNamed(o.Contenders)
@@ -28,7 +28,7 @@ func measureAll(ctx context.Context, o options, progress io.Writer) (*result, er
 	for round := 1; round <= o.Rounds; round++ {
 		for _, w := range ws {
 			for _, c := range turn(cs, round) {
-				if !w.fits(c) || len(o.Contenders) == 0 && len(w.usual) > 0 && !slices.Contains(w.usual, c.name) {
+				if !w.fits(c) || len(o.Contenders) == 0 && len(w.defaults) > 0 && !slices.Contains(w.defaults, c.name) {
 					continue
 				}
 				samples := measure(ctx, o, c, w, &res.Machine)
@@ -53,7 +53,7 @@ func measureAll(ctx context.Context, o options, progress io.Writer) (*result, er
 	return res, nil
 }
 
-func names(ws []work, cs []contender) (works, contenders []string) {
+func names(ws []workload, cs []contender) (works, contenders []string) {
 	for _, w := range ws {
 		works = append(works, w.name)
 	}
@@ -74,7 +74,7 @@ func turn(cs []contender, round int) []contender {
 
 // measure configures a contender, checks that it balances, measures, and removes it. A failure
 // makes an invalid sample, so other samples are kept.
-func measure(ctx context.Context, o options, c contender, w work, m *machine) []sample {
+func measure(ctx context.Context, o options, c contender, w workload, m *machine) []sample {
 	ctx, cancel := context.WithTimeout(ctx, patience+4*duration(o.Seconds))
 	defer cancel()
 	failed := func(what string, err error) []sample {
@@ -83,7 +83,7 @@ func measure(ctx context.Context, o options, c contender, w work, m *machine) []
 	if w.single && !o.cpus.steered {
 		o.cpus = together()
 	}
-	if w.spared {
+	if w.sparesCPU {
 		o.cpus = spareCPU(o.cpus)
 	}
 	s := w.service

@@ -21,8 +21,8 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// goesOn is the label in tc programs where a packet is left to the host.
-const goesOn = "goes-on"
+// toHost is the label in tc programs that passes a packet to the host.
+const toHost = "to-host"
 
 // sink is a tc program at a host's interface that counts the generator's packets. It drops them or
 // returns them to their sender; the host's own stack does not receive them.
@@ -76,7 +76,7 @@ func sinkProgram(count *ebpf.Map, echo bool, ifindex int) asm.Instructions {
 	p := append(packetOf(42),
 		asm.LoadMem(asm.R1, asm.R7, 18, asm.Half),
 		asm.HostTo(asm.BE, asm.R1, asm.Half),
-		asm.JNE.Imm(asm.R1, frameMark, goesOn),
+		asm.JNE.Imm(asm.R1, frameMark, toHost),
 	)
 	p = append(p, countOne(count)...)
 	if echo {
@@ -88,7 +88,7 @@ func sinkProgram(count *ebpf.Map, echo bool, ifindex int) asm.Instructions {
 	} else {
 		p = append(p, asm.Mov.Imm(asm.R0, 2), asm.Return()) // TC_ACT_SHOT
 	}
-	return append(p, asm.Mov.Imm(asm.R0, -1).WithSymbol(goesOn), asm.Return()) // TCX_NEXT
+	return append(p, asm.Mov.Imm(asm.R0, -1).WithSymbol(toHost), asm.Return()) // TCX_NEXT
 }
 
 // silenceProgram counts and drops IP packets, and passes others.
@@ -98,13 +98,13 @@ func silenceProgram(count *ebpf.Map) asm.Instructions {
 		asm.LoadMem(asm.R1, asm.R7, 12, asm.Half),
 		asm.HostTo(asm.BE, asm.R1, asm.Half),
 		asm.JEq.Imm(asm.R1, 0x0800, ip),
-		asm.JNE.Imm(asm.R1, 0x86dd, goesOn),
+		asm.JNE.Imm(asm.R1, 0x86dd, toHost),
 	)
 	counting := countOne(count)
 	counting[0] = counting[0].WithSymbol(ip)
 	return append(append(p, counting...),
 		asm.Mov.Imm(asm.R0, 2), asm.Return(), // TC_ACT_SHOT
-		asm.Mov.Imm(asm.R0, -1).WithSymbol(goesOn), asm.Return()) // TCX_NEXT
+		asm.Mov.Imm(asm.R0, -1).WithSymbol(toHost), asm.Return()) // TCX_NEXT
 }
 
 // countOne adds one to a counter.
@@ -115,13 +115,13 @@ func countOne(count *ebpf.Map) asm.Instructions {
 		asm.Mov.Reg(asm.R2, asm.R10),
 		asm.Add.Imm(asm.R2, -4),
 		asm.FnMapLookupElem.Call(),
-		asm.JEq.Imm(asm.R0, 0, goesOn),
+		asm.JEq.Imm(asm.R0, 0, toHost),
 		asm.Mov.Imm(asm.R1, 1),
 		asm.StoreXAdd(asm.R0, asm.R1, asm.DWord),
 	}
 }
 
-// packetOf loads the start of the packet into R7, from the context in R1, and jumps to goesOn if it
+// packetOf loads the start of the packet into R7, from the context in R1, and jumps to toHost if it
 // is shorter.
 func packetOf(bytes int32) asm.Instructions {
 	return asm.Instructions{
@@ -129,7 +129,7 @@ func packetOf(bytes int32) asm.Instructions {
 		asm.LoadMem(asm.R3, asm.R1, 80, asm.Word), // data_end
 		asm.Mov.Reg(asm.R2, asm.R7),
 		asm.Add.Imm(asm.R2, bytes),
-		asm.JGT.Reg(asm.R2, asm.R3, goesOn),
+		asm.JGT.Reg(asm.R2, asm.R3, toHost),
 	}
 }
 

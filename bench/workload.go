@@ -10,38 +10,38 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// work is a kind of measurement. Its unit is a rate, unless less is better.
-type work struct {
-	name    string
-	group   string // also selects it: crr for crr-1 and crr-50
-	title   string
-	unit    string
-	less    bool     // less is better
-	extra   bool     // measured along with another work of its group, which has the run
-	single  bool     // run one at a time: several would make CPUs wake each other
-	packets bool     // made of single packets: nothing for proxies and lo
-	again   float64  // retransmissions per answer that it may have beyond plain routing's
-	asked   bool     // only when it is named
-	spared  bool     // clients and endpoints leave the generator its CPU
-	usual   []string // contenders when none is named; empty: all
-	columns []column // of its table, if it has more results than a rate
-	service service
-	run     run
+// workload is a kind of measurement. Its unit is a rate, unless less is better.
+type workload struct {
+	name               string
+	group              string // also selects it: crr for crr-1 and crr-50
+	title              string
+	unit               string
+	less               bool     // less is better
+	extra              bool     // measured along with another workload of its group, which has the run
+	single             bool     // run one at a time: several would make CPUs wake each other
+	packets            bool     // made of single packets: nothing for proxies and lo
+	maxRetransmissions float64  // per answer, beyond those of plain routing
+	onRequest          bool     // run only when it is named
+	sparesCPU          bool     // clients and endpoints do not use the CPU of the generator
+	defaults           []string // contenders if none is named; empty: all
+	columns            []column // of its table, if it has more results than a rate
+	service            service
+	run                run
 }
 
-// run measures through an address of a rig's service. It may return more samples than the work's
-// own.
+// run measures through an address of a rig's service. It may return more samples than the
+// workload's own.
 type run func(context.Context, *rig, setting, netip.AddrPort) ([]sample, error)
 
 // One retransmission in 10,000 answers is far below a loss that affects a rate. Bulk transfer loses
 // segments by design when TCP probes for bandwidth; half a percent does not slow it.
 const (
-	againAnswers  = 1e-4
-	againSegments = 5e-3
+	retransmissionsPerAnswer  = 1e-4
+	retransmissionsPerSegment = 5e-3
 )
 
 // works returns the catalogue, in the order of reports.
-func works(s setting) []work {
+func works(s setting) []workload {
 	http := service{name: "http", protocol: "tcp", port: 80, target: 5001, serve: serves("http", 5001)}
 	crr := service{name: "crr", protocol: "tcp", port: 81, target: 5003, serve: serves("crr", 5003)}
 	rr := service{name: "rr", protocol: "tcp", port: 82, target: 5004, serve: serves("rr", 5004)}
@@ -51,7 +51,7 @@ func works(s setting) []work {
 	udp := service{name: "udp", protocol: "udp", port: 84, target: 5006, serve: noServer}
 	held := udp
 	held.held = heldConnections
-	all := []work{
+	all := []workload{
 		{name: "rps", title: "HTTP requests, kept connections (" + wrkName(s.Wrk) + ")", unit: "requests/s", service: http, run: wrk(true)},
 		{name: "cps", title: "HTTP requests, a new connection each (" + wrkName(s.Wrk) + ")", unit: "requests/s", service: http, run: wrk(false)},
 		{name: "crr-1", title: "connect, request, response, close: 1 stream" + alone(s), unit: "exchanges/s", single: true, service: crr, run: exchange(1, false)},
@@ -71,13 +71,13 @@ func works(s setting) []work {
 		{name: "held-pps", title: "packets of 256 connections, while 1,000,000 are held", unit: "packets/s", packets: true, extra: true},
 		{name: "held-pps-all", title: "packets of all 1,000,000 in turn", unit: "packets/s", packets: true, extra: true},
 	}
-	all = append(all, protocolWorks(s)...)
-	all = append(all, floodWorks()...)
+	all = append(all, protocolWorkloads(s)...)
+	all = append(all, floodWorkloads()...)
 	for i := range all {
 		all[i].group, _, _ = strings.Cut(all[i].name, "-")
-		all[i].again = againAnswers
+		all[i].maxRetransmissions = retransmissionsPerAnswer
 		if strings.HasSuffix(all[i].unit, "bit/s") {
-			all[i].again = againSegments
+			all[i].maxRetransmissions = retransmissionsPerSegment
 		}
 	}
 	return all
@@ -93,21 +93,21 @@ func alone(s setting) string {
 
 // worksNamed returns works named alone or by group, or all if no name is given. Extras are part of
 // their group.
-func worksNamed(s setting) ([]work, error) {
+func worksNamed(s setting) ([]workload, error) {
 	all := works(s)
 	for _, n := range s.Works {
-		if !slices.ContainsFunc(all, func(w work) bool { return !w.extra && (w.name == n || w.group == n) }) {
-			return nil, fmt.Errorf("work %q is unknown (allowed: %s)", n, list(all, func(w work) string { return w.name }))
+		if !slices.ContainsFunc(all, func(w workload) bool { return !w.extra && (w.name == n || w.group == n) }) {
+			return nil, fmt.Errorf("workload %q is unknown (allowed: %s)", n, list(all, func(w workload) string { return w.name }))
 		}
 	}
-	return slices.DeleteFunc(all, func(w work) bool {
-		return w.extra || w.asked && len(s.Works) == 0 || len(s.Works) > 0 && !slices.Contains(s.Works, w.name) && !slices.Contains(s.Works, w.group)
+	return slices.DeleteFunc(all, func(w workload) bool {
+		return w.extra || w.onRequest && len(s.Works) == 0 || len(s.Works) > 0 && !slices.Contains(s.Works, w.name) && !slices.Contains(s.Works, w.group)
 	}), nil
 }
 
-// fits reports whether a contender can do a work.
-func (w work) fits(c contender) bool {
-	if c.floods && !w.asked {
+// fits reports whether a contender can do a workload.
+func (w workload) fits(c contender) bool {
+	if c.floods && !w.onRequest {
 		return false
 	}
 	if w.service.held > 0 && !slices.Contains([]string{baseline, "loxilb", "nft"}, c.name) {
