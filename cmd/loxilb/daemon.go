@@ -120,7 +120,7 @@ func assemble(c *config.Config, log *slog.Logger, lines *logs.Ring, network *net
 	}
 	statuses := p.newStatuses(users, p.began)
 	o := reconcile.Observers{Statuses: statuses, Events: p.hub, Log: log}
-	p.monitor = health.New(health.Config{Log: log, Files: c.ProbeFiles, Lead: p.leadProbe, Changed: func(key string) { p.health.Changed(key) }})
+	p.monitor = health.New(health.Config{Log: log, Files: c.ProbeFiles, Redirect: p.redirectProbe, Changed: func(key string) { p.health.Changed(key) }})
 	p.health = reconcile.NewHealth(p.monitor, o)
 	vips := announce.Share(owner{p.announcer})
 	p.leases = reconcile.NewLeases(d, network.HasOwn, o)
@@ -408,9 +408,9 @@ func (p *daemon) started() []<-chan struct{} {
 	return append(append(p.follower.Idle(), p.mobile.Idle()...), p.interfaces.Idle(), p.xdp.Idle(), p.sockets.Idle(), p.policers.Idle(), p.mirrors.Idle(), p.rules.Idle())
 }
 
-// leadProbe redirects a probe socket's packets to the VIP at an endpoint in mode dsr. An endpoint
-// on this machine, or without a route, is probed by its own address.
-func (p *daemon) leadProbe(fd int, t health.Target) error {
+// redirectProbe redirects a probe socket's packets to the VIP at an endpoint in mode dsr. An
+// endpoint on this machine, or without a route, is probed by its own address.
+func (p *daemon) redirectProbe(fd int, t health.Target) error {
 	out, ok, err := p.network.Sources().Out(context.Background(), t.Addr)
 	if err != nil || !ok {
 		return err

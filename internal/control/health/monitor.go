@@ -18,12 +18,14 @@ type Config struct {
 	// time and without locks, so it may call the Monitor, and may be slow. Several changes of a
 	// target meanwhile may be one call; a target that was removed may get one, too.
 	Changed func(key string)
-	// Descriptors bounds concurrent probes; 0: the process's limit of open files, less an eighth.
+	// Descriptors bounds concurrent probes; 0: the process's limit of open files, less an
+	// eighth.
 	Descriptors int
 	// Files is the directory that files of probes (CA, certificate, key) are below.
 	Files string
-	// Lead redirects packets of a socket from a target's Addr to its VIP; for targets with a VIP.
-	Lead func(fd int, t Target) error
+	// Redirect redirects packets of a socket from a target's Addr to its VIP; for targets with
+	// a VIP.
+	Redirect func(fd int, t Target) error
 	// Prober replaces probe.New, for tests.
 	Prober func(probe.Question) probe.Prober
 }
@@ -126,8 +128,8 @@ func (m *Monitor) Set(key string, wanted Target) {
 // question returns a target's question.
 func (m *Monitor) question(t Target) probe.Question {
 	q := t.question()
-	if t.VIP.IsValid() && m.config.Lead != nil {
-		q.At, q.Lead = t.Addr, func(fd int) error { return m.config.Lead(fd, t) }
+	if t.VIP.IsValid() && m.config.Redirect != nil {
+		q.Endpoint, q.Redirect = t.Addr, func(fd int) error { return m.config.Redirect(fd, t) }
 	}
 	return q
 }

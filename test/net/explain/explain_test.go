@@ -87,7 +87,7 @@ func TestBrokenNetworks(t *testing.T) {
 		}
 		dialling.Wait()
 	}
-	eventually(t, r, example{"answers that take another way", from4 + "85", []string{
+	eventually(t, r, example{"replies that bypass the balancer", from4 + "85", []string{
 		"not answered at all", "the endpoint's answers to 100.100.100.1 bypass this machine", "where many are not answered",
 	}}, dial)
 	manyAtOnce(t, r)

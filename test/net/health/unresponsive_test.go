@@ -93,7 +93,7 @@ func TestAnswersElsewhere(t *testing.T) {
 	stop := clients(r.Rig, address, "hello", 30*time.Millisecond, several)
 	route("add")
 	begun := time.Now()
-	r.EventuallyShows("get ep", "32.32.32.1_none_5001", " down ", "its answers take another way")
+	r.EventuallyShows("get ep", "32.32.32.1_none_5001", " down ", "its replies bypass this machine")
 	t.Logf("it is out after %s", time.Since(begun).Round(100*time.Millisecond))
 	r.EventuallyShows("get ep", "32.32.32.1_tcp_5001", " down ", "accepts connections")
 	route("del")

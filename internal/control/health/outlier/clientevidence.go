@@ -92,7 +92,7 @@ func (t *target) answersElsewhere(now time.Time) (reason string) {
 		base, known := u.siblings[g]
 		siblings, completed := g.eligible-g.countOut()-1, g.completed-base
 		if known && siblings > 0 && completed >= uint64(leastCompleted*siblings) && 2*completed >= u.attempts {
-			return fmt.Sprintf("none of %d handshakes of several clients completed in %.1f s, and %d with other endpoints; it accepts our own connections: its answers take another way",
+			return fmt.Sprintf("none of %d handshakes of several clients completed in %.1f s, and %d with other endpoints; it accepts our own connections: its replies bypass this machine",
 				u.attempts, now.Sub(u.begun).Seconds(), completed)
 		}
 	}
@@ -115,7 +115,7 @@ func (t *target) leavesAllUnserved() bool {
 }
 
 func (t *target) unservedReason(now time.Time) string {
-	return fmt.Sprintf("none of %d handshakes of several clients completed in %.1f s, nor any other of its services; it accepts our own connections: its answers take another way; kept in rotation",
+	return fmt.Sprintf("none of %d handshakes of several clients completed in %.1f s, nor any other of its services; it accepts our own connections: its replies bypass this machine; kept in rotation",
 		t.attempts, now.Sub(t.begun).Seconds())
 }
 

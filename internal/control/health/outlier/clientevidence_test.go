@@ -10,7 +10,7 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// tickFor ticks for d. Endpoints accept every connection of our own.
+// tickFor ticks for d. Endpoints accept every check of the daemon.
 func (r *rig) tickFor(d time.Duration, each func(turn int)) {
 	for turn := range int(d / Pace) {
 		each(turn)
@@ -33,7 +33,7 @@ func (r *rig) ejected(words string) bool {
 	return false
 }
 
-// TestAnswersElsewhere checks that an endpoint that accepts our own connections is taken out when
+// TestAnswersElsewhere checks that an endpoint that accepts the daemon's checks is taken out when
 // none of its handshakes with several clients completes, while those of the other endpoints do. A
 // flood of SYNs from forged addresses cannot do that to an endpoint that sometimes completes a
 // handshake.
@@ -87,9 +87,7 @@ func TestAnswersElsewhere(t *testing.T) {
 		}, false},
 		{"a flood at one endpoint, and few clients", 3, func(r *rig, turn int) {
 			attempt(r, 0, 100, 100)
-			if i := turn % 3; turn%3 == i {
-				r.serve(i, 1)
-			}
+			r.serve(turn%3, 1)
 		}, false},
 		{"no sibling completes any", 3, func(r *rig, _ int) {
 			for i := range 3 {
@@ -110,7 +108,7 @@ func TestAnswersElsewhere(t *testing.T) {
 			r := newRig(t, c.endpoints)
 			begun := r.now
 			r.tickFor(3*time.Second, func(turn int) { c.each(r, turn) })
-			if r.ejected("its answers take another way") != c.out {
+			if r.ejected("its replies bypass this machine") != c.out {
 				t.Errorf("after %s: %q", r.now.Sub(begun), r.news)
 			}
 			if !c.out {
@@ -151,12 +149,12 @@ func TestTrial(t *testing.T) {
 	r.want("back 0")
 }
 
-// sampled is a service whose connections are watched in eight places for each endpoint, as in the
-// data path.
+// sampled is a service of which up to eight connections to each endpoint are watched at a time, as
+// in the data path.
 type sampled struct {
 	*rig
-	places [][]watched
-	rand   *rand.Rand
+	watched [][]watched // by endpoint
+	rand    *rand.Rand
 }
 
 // watched is a watched connection: when it is judged, and with which result.
@@ -175,7 +173,7 @@ func newSampled(t *testing.T, endpoints int, seed uint64) *sampled {
 // after answers, both from now on; -1 means never.
 func (s *sampled) connect(i int, asks, answers time.Duration) {
 	s.serve(i, 1)
-	if len(s.places[i]) >= 8 || s.rand.IntN(8) < len(s.places[i]) {
+	if len(s.watched[i]) >= 8 || s.rand.IntN(8) < len(s.watched[i]) {
 		return
 	}
 	w := watched{none: true, at: s.now.Add(2 * time.Second)}
@@ -186,7 +184,7 @@ func (s *sampled) connect(i int, asks, answers time.Duration) {
 	case stalls:
 		w = watched{at: s.now.Add(asks + 3*time.Second)}
 	}
-	s.places[i] = append(s.places[i], w)
+	s.watched[i] = append(s.watched[i], w)
 }
 
 // judge counts the connections that are due, twice a second.
@@ -194,9 +192,9 @@ func (s *sampled) judge(turn int) {
 	if turn%5 > 0 {
 		return
 	}
-	for i := range s.places {
-		left := s.places[i][:0]
-		for _, w := range s.places[i] {
+	for i := range s.watched {
+		left := s.watched[i][:0]
+		for _, w := range s.watched[i] {
 			switch {
 			case w.at.After(s.now):
 				left = append(left, w)
@@ -207,13 +205,13 @@ func (s *sampled) judge(turn int) {
 				s.rows[i].Stalled++
 			}
 		}
-		s.places[i] = left
+		s.watched[i] = left
 	}
 }
 
-// TestHangs checks that an endpoint that accepts connections and never answers is out within three
-// seconds of the first that had no answer for three seconds, while the other endpoints answer, and
-// returns after answering one.
+// TestHangs checks that an endpoint that accepts connections and never answers is out within six
+// seconds: the first unanswered connection counts after three. The other endpoints answer. The
+// endpoint returns after answering one connection.
 func TestHangs(t *testing.T) {
 	t.Parallel()
 	for _, endpoints := range []int{2, 3, 10} {
@@ -270,10 +268,10 @@ func TestAllHang(t *testing.T) {
 	}
 }
 
-// TestStallsThatClientsChoose checks services in which clients choose the endpoint. Several clients
-// without an answer take it out, but no number of connections of one or a few does: these could
-// leave requests unfinished on purpose. Such a service is also no reference for stalls of another
-// one.
+// TestStallsThatClientsChoose checks services in which clients choose the endpoint. An endpoint is
+// taken out if it does not answer many clients, but not because of a few clients, however many
+// connections they open: these could leave requests unfinished on purpose. Such a service is also
+// no reference for stalls of another one.
 func TestStallsThatClientsChoose(t *testing.T) {
 	t.Parallel()
 	other := web
@@ -333,7 +331,8 @@ func TestStallsThatClientsChoose(t *testing.T) {
 	}
 }
 
-// stallOf has a connection of one of several clients stall at the first endpoint.
+// stallOf records a stalled connection at the first endpoint. It is of a new client in each of the
+// first turns, and of one of these clients later.
 func stallOf(rows []report.HandshakeRow, clients, turn int) {
 	rows[0].Stalled++
 	if turn < clients {
@@ -346,25 +345,27 @@ func stallOf(rows []report.HandshakeRow, clients, turn int) {
 func TestHourOfSilence(t *testing.T) {
 	t.Parallel()
 	const never = time.Duration(-1)
-	second := func(s *sampled, most float64) time.Duration { return time.Duration(s.rand.Float64() * most * 1e9) }
+	upTo := func(s *sampled, seconds float64) time.Duration {
+		return time.Duration(s.rand.Float64() * seconds * 1e9)
+	}
 	for name, connection := range map[string]func(s *sampled) (asks, answers time.Duration){
-		"long poll":        func(s *sampled) (time.Duration, time.Duration) { return 0, second(s, 60) },
-		"server push":      func(s *sampled) (time.Duration, time.Duration) { return never, second(s, 0.05) }, // SMTP, MySQL
-		"slow server push": func(s *sampled) (time.Duration, time.Duration) { return never, second(s, 30) },   // greylisting
+		"long poll":        func(s *sampled) (time.Duration, time.Duration) { return 0, upTo(s, 60) },
+		"server push":      func(s *sampled) (time.Duration, time.Duration) { return never, upTo(s, 0.05) }, // SMTP, MySQL
+		"slow server push": func(s *sampled) (time.Duration, time.Duration) { return never, upTo(s, 30) },   // greylisting
 		"idle":             func(*sampled) (time.Duration, time.Duration) { return never, never },
-		"keep-alive":       func(s *sampled) (time.Duration, time.Duration) { return 0, second(s, 0.2) },
+		"keep-alive":       func(s *sampled) (time.Duration, time.Duration) { return 0, upTo(s, 0.2) },
 		"log shipping":     func(*sampled) (time.Duration, time.Duration) { return 0, never },
 		"half of it long poll": func(s *sampled) (time.Duration, time.Duration) {
 			if s.rand.IntN(2) == 0 {
-				return 0, second(s, 60)
+				return 0, upTo(s, 60)
 			}
-			return 0, second(s, 0.1)
+			return 0, upTo(s, 0.1)
 		},
 		"a tenth of it uploads": func(s *sampled) (time.Duration, time.Duration) {
 			if s.rand.IntN(10) == 0 {
-				return 0, 5*time.Second + second(s, 60)
+				return 0, 5*time.Second + upTo(s, 60)
 			}
-			return 0, second(s, 0.1)
+			return 0, upTo(s, 0.1)
 		},
 	} {
 		for _, endpoints := range []int{2, 5} {

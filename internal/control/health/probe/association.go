@@ -28,7 +28,7 @@ func (a association) Probe(ctx context.Context) (Answer, error) {
 	if err != nil {
 		return Answer{}, fmt.Errorf("%w: %w", ErrNotAsked, err)
 	}
-	if a.q.Lead != nil {
+	if a.q.Redirect != nil {
 		defer s.Close()
 	}
 	delay, err := s.exchange(ctx, a.q)
@@ -36,16 +36,16 @@ func (a association) Probe(ctx context.Context) (Answer, error) {
 		return Answer{}, err
 	}
 	if err != nil {
-		return Answer{}, plain(a.q, errors.Join(notOurs(a.q.From, err), err))
+		return Answer{}, shorten(a.q, errors.Join(notOurs(a.q.From, err), err))
 	}
 	return Answer{What: "accepts associations", Delay: delay}, nil
 }
 
 func (a association) socket() (*associator, error) {
-	if a.q.Lead == nil {
+	if a.q.Redirect == nil {
 		return a.shared.associator(a.q.To.Addr().Is6())
 	}
-	return newAssociator(a.q.To.Addr().Is6(), a.shared.identifier(), a.q.Lead)
+	return newAssociator(a.q.To.Addr().Is6(), a.shared.identifier(), a.q.Redirect)
 }
 
 const (

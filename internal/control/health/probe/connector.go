@@ -30,9 +30,9 @@ type Connector struct {
 
 	mu     sync.Mutex
 	open   map[int32]*Attempt // by descriptor
-	late   Queue[*Attempt]
-	idle   map[origin][]int // descriptors
-	idles  int              // length of the list
+	expiry Queue[*Attempt]    // of timeouts
+	idle   map[origin][]int   // descriptors kept for reuse
+	nIdle  int                // number of descriptors in idle
 	closed bool
 }
 
@@ -54,10 +54,10 @@ type Attempt struct {
 	done      func(Answer, error)
 }
 
-// Due returns its place in the queue of timeouts.
+// Due returns the attempt's item in the queue of timeouts.
 func (a *Attempt) Due() *QueueItem { return &a.QueueItem }
 
-// NewConnector makes one.
+// NewConnector returns a Connector without attempts.
 func NewConnector() (*Connector, error) {
 	epoll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
@@ -71,19 +71,19 @@ func (c *Connector) Start(q Question, done func(Answer, error)) (*Attempt, error
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
-		return nil, plain(q, net.ErrClosed)
+		return nil, shorten(q, net.ErrClosed)
 	}
 	fd, err := c.socket(q)
 	if err != nil {
-		return nil, plain(q, err)
+		return nil, shorten(q, err)
 	}
 	a := &Attempt{question: q, fd: fd, start: time.Now(), done: done}
 	if err := a.connect(); err != nil {
 		unix.Close(fd)
-		return nil, plain(q, err)
+		return nil, shorten(q, err)
 	}
 	c.open[int32(fd)] = a
-	c.late.Push(a, a.start.Add(q.Probe.Timeout))
+	c.expiry.Push(a, a.start.Add(q.Probe.Timeout))
 	return a, nil
 }
 
@@ -91,9 +91,9 @@ func (c *Connector) Start(q Question, done func(Answer, error)) (*Attempt, error
 // connections once.
 func (c *Connector) socket(q Question) (fd int, err error) {
 	o := origin{q.target().Addr().Is6(), q.From}
-	if idle := c.idle[o]; len(idle) > 0 && q.Lead == nil {
+	if idle := c.idle[o]; len(idle) > 0 && q.Redirect == nil {
 		c.idle[o] = idle[:len(idle)-1]
-		c.idles--
+		c.nIdle--
 		return idle[len(idle)-1], nil
 	}
 	family := unix.AF_INET
@@ -163,14 +163,14 @@ func (c *Connector) close(a *Attempt, accepted bool) bool {
 		return false
 	}
 	delete(c.open, int32(a.fd))
-	c.late.Remove(a)
-	if err := disconnect(a.fd); err != nil || !accepted || a.question.Lead != nil || c.idles == mostIdle {
+	c.expiry.Remove(a)
+	if err := disconnect(a.fd); err != nil || !accepted || a.question.Redirect != nil || c.nIdle == mostIdle {
 		unix.Close(a.fd)
 		return true
 	}
 	o := origin{a.question.target().Addr().Is6(), a.question.From}
 	c.idle[o] = append(c.idle[o], a.fd)
-	c.idles++
+	c.nIdle++
 	return true
 }
 
@@ -178,7 +178,7 @@ func (c *Connector) close(a *Attempt, accepted bool) bool {
 func (c *Connector) Idle() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.idles
+	return c.nIdle
 }
 
 // DropIdle closes an idle socket.
@@ -189,7 +189,7 @@ func (c *Connector) DropIdle() {
 		if n := len(idle); n > 0 {
 			unix.Close(idle[n-1])
 			c.idle[o] = idle[:n-1]
-			c.idles--
+			c.nIdle--
 			return
 		}
 	}
@@ -220,7 +220,7 @@ func (c *Connector) Collect() {
 	now := time.Now()
 	for {
 		c.mu.Lock()
-		a, ok := c.late.Pop(now)
+		a, ok := c.expiry.Pop(now)
 		if ok {
 			c.close(a, false)
 		}
@@ -243,7 +243,7 @@ func (c *Connector) handleEvent(e unix.EpollEvent) {
 	c.close(a, err == nil)
 	c.mu.Unlock()
 	if err != nil {
-		a.done(Answer{}, plain(a.question, err))
+		a.done(Answer{}, shorten(a.question, err))
 		return
 	}
 	a.done(Answer{What: "accepts connections", Delay: delay}, nil)

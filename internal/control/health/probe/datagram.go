@@ -21,11 +21,11 @@ func newDatagram(q Question) *datagram { return &datagram{q, &atomic.Pointer[tim
 
 const (
 	// doubt is the least time after an ICMP error for which silence is no evidence. Hosts limit
-	// ICMP errors (Linux: about one per second and peer), so a dead endpoint leaves most frequent
-	// probes unanswered.
+	// ICMP errors (Linux: about one per second and peer), so a dead endpoint leaves most
+	// frequent probes unanswered.
 	doubt = 10 * time.Second
-	// An ICMP error that proves nothing must be repeated for this many datagrams from other ports,
-	// at once, within this time each. An attacker who tries all ports does not hit them.
+	// An ICMP error that proves nothing must be repeated for this many datagrams from other
+	// ports, at once, within this time each. An attacker who tries all ports does not hit them.
 	confirmations = 2
 	confirmation  = 100 * time.Millisecond
 )
@@ -37,7 +37,7 @@ func (d *datagram) Probe(ctx context.Context) (Answer, error) {
 	start := time.Now()
 	i, err := d.send(ctx, d.q.Probe.Request)
 	if err != nil {
-		return Answer{}, plain(d.q, err)
+		return Answer{}, shorten(d.q, err)
 	}
 	defer i.Close()
 	defer interrupt(ctx, i)()
@@ -65,7 +65,7 @@ func (d *datagram) Probe(ctx context.Context) (Answer, error) {
 		case !over:
 			return d.unreachable(err)
 		default:
-			return Answer{}, plain(d.q, err)
+			return Answer{}, shorten(d.q, err)
 		}
 	}
 }
@@ -74,7 +74,7 @@ func (d *datagram) Probe(ctx context.Context) (Answer, error) {
 func (d *datagram) unreachable(err error) (Answer, error) {
 	now := time.Now()
 	d.refused.Store(&now)
-	return Answer{}, plain(d.q, err)
+	return Answer{}, shorten(d.q, err)
 }
 
 // confirmed reports whether datagrams from other ports get the same ICMP error, which proves that

@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dial connects; the caller must end the connection by ctx. A TCP connection is reset on close, so
-// that neither side keeps its port busy for a minute. It delivers no more bytes than any answer
-// needs.
+// dial connects. Later calls of the connection ignore ctx: the caller must end them. Closing a TCP
+// connection resets it, so neither side keeps its port in TIME_WAIT for a minute. Reading more than
+// mostRead bytes from a TCP connection fails.
 func dial(ctx context.Context, network string, q Question) (net.Conn, error) {
 	d := net.Dialer{
 		LocalAddr: local(network, q.From),
@@ -75,7 +75,7 @@ func control(c syscall.RawConn, q Question) (err error) {
 }
 
 func options(fd int, q Question) error {
-	if q.From.IsValid() && q.Lead == nil {
+	if q.From.IsValid() && q.Redirect == nil {
 		if err := choosePort(fd); err != nil {
 			return err
 		}
@@ -84,7 +84,7 @@ func options(fd int, q Question) error {
 	if err != nil {
 		return err
 	}
-	if q.Lead != nil {
+	if q.Redirect != nil {
 		if err := redirectToVIP(fd, kind, q); err != nil {
 			return err
 		}
@@ -95,17 +95,17 @@ func options(fd int, q Question) error {
 	return allErrors(fd, q.To.Addr().Is6())
 }
 
-// ledSegment is the largest segment that fits any link (RFC 8200) with two outer headers.
-const ledSegment = 1280 - 2*(20+40)
+// redirectedMSS is the largest segment that fits any link (RFC 8200) with two outer headers.
+const redirectedMSS = 1280 - 2*(20+40)
 
 // redirectToVIP redirects a socket's packets to a VIP. The socket's port is unique: it alone
 // identifies answers from the VIP.
 func redirectToVIP(fd, kind int, q Question) error {
-	if err := q.Lead(fd); err != nil {
+	if err := q.Redirect(fd); err != nil {
 		return fmt.Errorf("%w: %w", ErrNotAsked, err)
 	}
 	if kind == unix.SOCK_STREAM {
-		if err := unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_MAXSEG, ledSegment); err != nil {
+		if err := unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_MAXSEG, redirectedMSS); err != nil {
 			return err
 		}
 	}
@@ -113,13 +113,13 @@ func redirectToVIP(fd, kind int, q Question) error {
 		return nil // it is bound to that
 	}
 	from := netip.IPv4Unspecified()
-	if q.At.Is6() {
+	if q.Endpoint.Is6() {
 		from = netip.IPv6Unspecified()
 	}
 	return unix.Bind(fd, sockaddr(netip.AddrPortFrom(from, 0)))
 }
 
-// choosePort makes the kernel choose the port after the destination, as without a source address:
+// choosePort delays the choice of the source port until connect, as without a source address: then
 // sockets with different endpoints can share a port.
 func choosePort(fd int) error {
 	return unix.SetsockoptInt(fd, unix.SOL_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1)

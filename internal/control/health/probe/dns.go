@@ -27,13 +27,13 @@ func (n name) Probe(ctx context.Context) (Answer, error) {
 	start := time.Now()
 	c, err := dial(ctx, "udp", n.q)
 	if err != nil {
-		return Answer{}, plain(n.q, err)
+		return Answer{}, shorten(n.q, err)
 	}
 	defer c.Close()
 	defer interrupt(ctx, c)()
 	answer, err := exchange(&dns.Conn{Conn: c, UDPSize: chunk}, query)
 	if err != nil {
-		return Answer{}, plain(n.q, err)
+		return Answer{}, shorten(n.q, err)
 	}
 	a := Answer{What: "answered", Delay: time.Since(start)}
 	switch {

@@ -72,7 +72,7 @@ func (c call) Probe(ctx context.Context) (Answer, error) {
 // failed returns the error of the connection, or the endpoint's answer.
 func (c call) failed(dialed *error, err error) error {
 	if dialed != nil && *dialed != nil {
-		return plain(c.q, *dialed)
+		return shorten(c.q, *dialed)
 	}
 	s := status.Convert(err)
 	switch s.Code() {

@@ -18,8 +18,9 @@ import (
 	"loxilb/internal/lb"
 )
 
-// frames uses HTTP/2, and lets f answer the first request of each connection.
-func frames(c net.Conn, f func(net.Conn, *http2.Framer)) {
+// serveHTTP2 serves one HTTP/2 connection. It ignores all frames but the first request, which f
+// answers.
+func serveHTTP2(c net.Conn, f func(net.Conn, *http2.Framer)) {
 	defer c.Close()
 	if _, err := io.ReadFull(c, make([]byte, len(http2.ClientPreface))); err != nil {
 		return
@@ -56,8 +57,8 @@ func withoutEnd(f func() error) {
 	}
 }
 
-// TestHTTP2Attacks checks that a probe ends with a reason, has connected once, and has read a
-// bounded amount, whatever an endpoint does by HTTP/2.
+// TestHTTP2Attacks checks that a probe fails with a reason, connects at most twice, and reads a
+// bounded amount, whatever HTTP/2 frames an endpoint sends.
 //
 // P54 A probe ends in its time and reads 1 MiB at most, whatever the endpoint sends over TCP
 func TestHTTP2Attacks(t *testing.T) {
@@ -69,31 +70,31 @@ func TestHTTP2Attacks(t *testing.T) {
 	}
 	const endless = "no answer in the first 1048576 bytes"
 	for name, attack := range map[string]struct {
-		f         func(net.Conn, *http2.Framer)
-		web, call string // part of the evidence
+		f           func(net.Conn, *http2.Framer)
+		https, grpc string // part of the error of an HTTPS and a gRPC probe
 	}{
 		"silence":          {func(net.Conn, *http2.Framer) {}, "connected, but no answer within 2s", "connected, but no answer within 2s"},
 		"no body":          {func(_ net.Conn, fr *http2.Framer) { _ = headers(fr, head(), true) }, "status 200, but no answer within 2s", "connected, but no answer within 2s"},
 		"refuses":          {func(_ net.Conn, fr *http2.Framer) { _ = fr.WriteRSTStream(1, http2.ErrCodeRefusedStream) }, errEnded.Error(), "no answer within 2s"},
-		"goes away":        {func(c net.Conn, fr *http2.Framer) { _ = fr.WriteGoAway(0, http2.ErrCodeNo, nil); c.Close() }, errEnded.Error(), "draining"},
-		"asks without end": {func(_ net.Conn, fr *http2.Framer) { withoutEnd(func() error { return fr.WritePing(false, [8]byte{}) }) }, endless, endless},
-		"sets without end": {func(_ net.Conn, fr *http2.Framer) { withoutEnd(func() error { return fr.WriteSettings() }) }, endless, endless},
-		"sends nothing without end": {func(_ net.Conn, fr *http2.Framer) {
+		"GOAWAY":           {func(c net.Conn, fr *http2.Framer) { _ = fr.WriteGoAway(0, http2.ErrCodeNo, nil); c.Close() }, errEnded.Error(), "draining"},
+		"endless PINGs":    {func(_ net.Conn, fr *http2.Framer) { withoutEnd(func() error { return fr.WritePing(false, [8]byte{}) }) }, endless, endless},
+		"endless SETTINGS": {func(_ net.Conn, fr *http2.Framer) { withoutEnd(func() error { return fr.WriteSettings() }) }, endless, endless},
+		"endless empty DATA": {func(_ net.Conn, fr *http2.Framer) {
 			_ = headers(fr, head("content-type", "application/grpc"), true)
 			withoutEnd(func() error { return fr.WriteData(1, false, nil) })
 		}, endless, endless},
-		"a head without end": {func(_ net.Conn, fr *http2.Framer) {
+		"an endless header block": {func(_ net.Conn, fr *http2.Framer) {
 			_ = headers(fr, head(), false)
 			more := head("x", strings.Repeat("y", 10000))
 			withoutEnd(func() error { return fr.WriteContinuation(1, false, more) })
 		}, "PROTOCOL_ERROR", "PROTOCOL_ERROR"},
-		"four gigabytes": {func(_ net.Conn, fr *http2.Framer) {
+		"a message of 4 GiB": {func(_ net.Conn, fr *http2.Framer) {
 			_ = headers(fr, head("content-type", "application/grpc"), true)
 			_ = fr.WriteData(1, false, []byte{0, 255, 255, 255, 255})
 			withoutEnd(func() error { return fr.WriteData(1, false, make([]byte, 16384)) })
 		}, `status 200, but no "well" in the first 65536 bytes of the answer`, "received message larger than max"},
 	} {
-		for kind, want := range map[lb.ProbeType]string{lb.ProbeHTTPS: attack.web, lb.ProbeGRPC: attack.call} {
+		for kind, want := range map[lb.ProbeType]string{lb.ProbeHTTPS: attack.https, lb.ProbeGRPC: attack.grpc} {
 			t.Run(name+" "+kind.String(), func(t *testing.T) {
 				t.Parallel()
 				var connections atomic.Int32
@@ -109,7 +110,7 @@ func TestHTTP2Attacks(t *testing.T) {
 					if kind == lb.ProbeHTTPS {
 						c = tls.Server(c, config)
 					}
-					frames(c, attack.f)
+					serveHTTP2(c, attack.f)
 				})
 				a, err := probeOnce(t, q)
 				if err == nil || !strings.Contains(err.Error(), want) {

@@ -27,7 +27,7 @@ type ping struct {
 
 func (p ping) Probe(ctx context.Context) (Answer, error) {
 	e, err := p.echoer()
-	if err == nil && p.q.Lead != nil {
+	if err == nil && p.q.Redirect != nil {
 		defer e.Close()
 	}
 	if err != nil {
@@ -35,16 +35,16 @@ func (p ping) Probe(ctx context.Context) (Answer, error) {
 	}
 	delay, err := e.exchange(ctx, p.q)
 	if err != nil {
-		return Answer{}, plain(p.q, errors.Join(notOurs(p.q.From, err), err))
+		return Answer{}, shorten(p.q, errors.Join(notOurs(p.q.From, err), err))
 	}
 	return Answer{What: "answered", Delay: delay}, nil
 }
 
 func (p ping) echoer() (*echoer, error) {
-	if p.q.Lead == nil {
+	if p.q.Redirect == nil {
 		return p.shared.echoer(p.q.To.Addr().Is6())
 	}
-	return newEchoer(p.q.To.Addr().Is6(), p.shared.identifier(), p.q.Lead)
+	return newEchoer(p.q.To.Addr().Is6(), p.shared.identifier(), p.q.Redirect)
 }
 
 // notOurs reports whether a request could not be sent because this machine lacks its source
@@ -202,16 +202,16 @@ func (e *echoer) deliver(from netip.Addr, reply *icmp.Echo, came time.Time) {
 
 // Sockets are shared by probers. They are opened when the first probe needs them.
 type Sockets struct {
-	mu     sync.Mutex
-	echo   [2]*echoer     // IPv4, IPv6
-	sctp   [2]*associator // IPv4, IPv6
-	closed bool
-	led    atomic.Uint32 // number of sockets redirected to a VIP
+	mu         sync.Mutex
+	echo       [2]*echoer     // IPv4, IPv6
+	sctp       [2]*associator // IPv4, IPv6
+	closed     bool
+	redirected atomic.Uint32 // number of sockets redirected to a VIP
 }
 
 // identifier returns an identifier, or port, for a socket whose answers come from a VIP. No
 // client's connection has the VIP as its endpoint.
-func (s *Sockets) identifier() uint16 { return uint16(s.led.Add(1)) }
+func (s *Sockets) identifier() uint16 { return uint16(s.redirected.Add(1)) }
 
 // ownIdentifier returns an identifier that no client's connection has: connections with this
 // machine's own address as source get no ports that the kernel assigns to sockets, and echo

@@ -16,20 +16,20 @@ import (
 type Question struct {
 	To   netip.AddrPort
 	From netip.Addr // zero: the kernel's choice
-	// In mode dsr, To is a VIP, and At is the endpoint's own address, which determines the route.
-	// Lead redirects a socket's packets, so packets to the VIP reach At; nil: To is the endpoint's
-	// own address.
-	At    netip.Addr
-	Lead  func(fd int) error
-	Probe lb.Probe
+	// In mode dsr, To is a VIP. The socket is connected to Endpoint, the endpoint's own
+	// address, so the kernel routes its packets there; Redirect makes them carry the VIP as
+	// destination. In other modes, Redirect is nil, and To is the endpoint.
+	Endpoint netip.Addr
+	Redirect func(fd int) error
+	Probe    lb.Probe
 }
 
 // target returns the address that a socket is connected to.
 func (q Question) target() netip.AddrPort {
-	if q.Lead == nil {
+	if q.Redirect == nil {
 		return q.To
 	}
-	return netip.AddrPortFrom(q.At, q.To.Port())
+	return netip.AddrPortFrom(q.Endpoint, q.To.Port())
 }
 
 // Answer is a successful result. A Prober returns an error for any other result.
@@ -40,8 +40,8 @@ type Answer struct {
 
 // Prober repeats one probe.
 type Prober interface {
-	// Probe probes once, until ctx ends at the latest. An error is no evidence about the endpoint
-	// if it wraps ErrNotAsked or ErrUndecided.
+	// Probe probes once, until ctx ends at the latest. An error is no evidence about the
+	// endpoint if it wraps ErrNotAsked or ErrUndecided.
 	Probe(ctx context.Context) (Answer, error)
 }
 

@@ -22,12 +22,12 @@ func (s stream) Probe(ctx context.Context) (Answer, error) {
 	start := time.Now()
 	c, err := dial(ctx, "tcp", s.q)
 	if err != nil {
-		return Answer{}, plain(s.q, err)
+		return Answer{}, shorten(s.q, err)
 	}
 	defer c.Close()
 	defer interrupt(ctx, c)()
 	if _, err := io.WriteString(c, s.q.Probe.Request); err != nil {
-		return Answer{}, plain(s.q, err)
+		return Answer{}, shorten(s.q, err)
 	}
 	if err := readUntil(s.q, c, s.q.Probe.Response); err != nil {
 		return Answer{}, err
@@ -61,9 +61,9 @@ func readUntil(q Question, r io.Reader, want string) error {
 		case errors.Is(err, io.EOF):
 			return fmt.Errorf("the answer has no %q in it", want)
 		case err != nil && total > 0:
-			return fmt.Errorf("%w after %d bytes without %q", plain(q, err), total, want)
+			return fmt.Errorf("%w after %d bytes without %q", shorten(q, err), total, want)
 		case err != nil:
-			return plain(q, err)
+			return shorten(q, err)
 		case total >= most:
 			return fmt.Errorf("no %q in the first %d bytes of the answer", want, most)
 		}
@@ -79,7 +79,7 @@ func Handshake(ctx context.Context, to netip.AddrPort, timeout, hold time.Durati
 	defer cancel()
 	const attempts = 2
 	ended := make(chan error, attempts)
-	try := func() { ended <- plain(q, connectAndHold(ctx, q, hold)) }
+	try := func() { ended <- shorten(q, connectAndHold(ctx, q, hold)) }
 	go try()
 	half := time.NewTimer(timeout / attempts)
 	defer half.Stop()

@@ -112,7 +112,7 @@ func (w *web) request(ctx context.Context, stage *atomic.Int32) (*http.Request, 
 
 // failed describes how far the probe got.
 func (w *web) failed(stage int32, err error) error {
-	err = plain(w.q, err)
+	err = shorten(w.q, err)
 	switch {
 	case !errors.Is(err, errLate) || stage == nothing:
 		return err

@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// plain shortens an error to one clause, without the addresses that evidence begins with. It wraps
-// ErrNotAsked if this machine caused it.
-func plain(q Question, err error) error {
+// shorten shortens an error to one clause, without the addresses that evidence begins with. It
+// wraps ErrNotAsked if this machine caused it.
+func shorten(q Question, err error) error {
 	var (
 		errno   syscall.Errno
 		timeout net.Error
@@ -59,7 +59,7 @@ func untrusted(err error, now time.Time) error {
 var errLate = errors.New("no answer")
 
 func timeoutError(q Question) error {
-	if q.Lead != nil {
+	if q.Redirect != nil {
 		return fmt.Errorf("%w within %v: in mode dsr the endpoint has to have %s itself", errLate, q.Probe.Timeout, q.To.Addr())
 	}
 	return fmt.Errorf("%w within %v", errLate, q.Probe.Timeout)
