@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// Properties finds the properties of T, an object of the API, by name. A property of an inner
-// object has both names: "serviceArguments.mode". Code for any property thus needs no line per
-// property.
+// Properties finds the properties of T, an object of the API, by name. The name of a nested
+// property is its path: "serviceArguments.mode". Code that handles properties by name needs no
+// change for a new one.
 //
 // A value is a bool, an int, a string or a []string. A list of objects that have one property each,
 // such as allowedSources, is the list of these properties' values.
@@ -60,16 +60,16 @@ func (p Properties[T]) Of(name string) Property[T] {
 	return Property[T]{index}
 }
 
-// Get is Property.Get of the property of that name.
+// Get calls Property.Get for the property of that name.
 func (p Properties[T]) Get(object *T, name string) (value any, given bool) {
 	return p.Of(name).Get(object)
 }
 
-// Set is Property.Set of the property of that name.
+// Set calls Property.Set for the property of that name.
 func (p Properties[T]) Set(object *T, name string, value any) { p.Of(name).Set(object, value) }
 
 // Given reports whether the object's property differs from its default.
-func (p Property[T]) Given(object *T) bool { return given(p.of(object)) }
+func (p Property[T]) Given(object *T) bool { return given(p.field(object)) }
 
 func given(v reflect.Value) bool {
 	if v.Kind() == reflect.Slice {
@@ -78,10 +78,10 @@ func given(v reflect.Value) bool {
 	return !v.IsZero()
 }
 
-// Get returns the value of the property and whether it is given. The value is nil if the property
-// is certainly not given.
+// Get returns the value of the property, and whether it differs from its default. The value of a
+// pointer that is not set is nil.
 func (p Property[T]) Get(object *T) (value any, ok bool) {
-	v := p.of(object)
+	v := p.field(object)
 	ok = given(v)
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -101,7 +101,7 @@ func (p Property[T]) Get(object *T) (value any, ok bool) {
 
 // Set sets the property. A Choice accepts a number or a word.
 func (p Property[T]) Set(object *T, value any) {
-	v := p.of(object)
+	v := p.field(object)
 	switch value := value.(type) {
 	case bool:
 		v.SetBool(value)
@@ -121,7 +121,7 @@ func (p Property[T]) Set(object *T, value any) {
 	}
 }
 
-func (p Property[T]) of(object *T) reflect.Value {
+func (p Property[T]) field(object *T) reflect.Value {
 	v := reflect.ValueOf(object).Elem()
 	for _, i := range p.index {
 		v = v.Field(i)

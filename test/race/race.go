@@ -1,4 +1,4 @@
-// Package race skips tests with the race detector if it only slows them.
+// Package race skips slow tests under the race detector.
 package race
 
 import (
@@ -6,10 +6,10 @@ import (
 	"testing"
 )
 
-// Skip skips a test under the race detector, which makes it several times slower: its work is done
-// by one goroutine at a time, and other tests cover what runs concurrently. tools/tests runs it
-// without the race detector, and make test-long with it. Tests call it themselves, not in helpers:
-// tools/tests reads their names from the source.
+// Skip skips a test under the race detector. It is for long tests in which one goroutine runs at a
+// time: the detector would only slow them, and other tests cover concurrent code. tools/tests runs
+// them without the race detector, and make test-long with it. Tests call Skip themselves, not in
+// helpers: tools/tests reads their names from the source.
 func Skip(t *testing.T) {
 	t.Helper()
 	if enabled && os.Getenv("RACE_ALL") == "" {

@@ -86,7 +86,7 @@ func (e *engine) describe(x *Session, running map[string]*api.Peer) {
 // countSent returns how many routes a neighbor has been announced.
 func (e *engine) countSent(p *peer) (n int) {
 	if e.policyOf.mayReject() {
-		return e.sent.of[p.addr]
+		return e.sent.byNeighbor[p.addr]
 	}
 	for _, f := range families(p.config) {
 		for prefix := range e.routes {

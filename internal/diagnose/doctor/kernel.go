@@ -68,14 +68,14 @@ func jit(m *Machine) (out []Finding, err error) {
 	return out, nil
 }
 
-// bpffs checks whether a BPF file system is mounted, below the process's own /sys or the machine's:
-// ip netns exec mounts a /sys without one.
+// bpffs checks whether a BPF file system is mounted, in this process's mount namespace or the
+// host's: ip netns exec mounts a /sys without one.
 func bpffs(m *Machine) ([]Finding, error) {
 	mounts, ok := m.read("proc/self/mounts")
 	if !ok {
 		return nil, errors.New("/proc/self/mounts cannot be read")
 	}
-	for _, process := range []string{"1", "2"} { // 1 is the first process of a container, if it has one; 2 is the kernel's
+	for _, process := range []string{"1", "2"} { // 1 is init, or the container's first process; 2 is kthreadd, in the host's mount namespace
 		others, _ := m.read("proc", process, "mounts")
 		mounts += "\n" + others
 	}
