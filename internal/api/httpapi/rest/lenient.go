@@ -16,8 +16,8 @@ import (
 
 // The existing loxilb ignores unknown properties. With --compat, so does this one for requests and
 // files of the existing clients. It reports them: to the client in a header Warning, in the log
-// once per name. New requests are read strictly: a misspelt dry_run or deadline would cause what it
-// should prevent.
+// once per name. Requests that the existing loxilb does not have are read strictly: if a misspelt
+// dry_run were ignored, the request would be carried out.
 
 // maxIgnored bounds the logged names, which clients choose.
 const maxIgnored = 100
@@ -33,8 +33,8 @@ type ignored struct {
 // known.
 func (rd *Reader) IsLenient() bool { return rd.ignored != nil }
 
-// first reports whether a name is new, and there is room for it.
-func (o *ignored) first(name string) bool {
+// add keeps a name, and reports whether it is new and there was room for it.
+func (o *ignored) add(name string) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if len(o.names) == maxIgnored || slices.Contains(o.names, name) {
@@ -51,9 +51,9 @@ func DecodeLenient[T any](rd *Reader, w http.ResponseWriter, r *http.Request, de
 	return Decode(rd, w, r, func(data []byte) (T, *Problem) { return Lenient(rd, data, &notes, decode) })
 }
 
-// exact are the objects of the existing loxilb whose unknown properties are refused nevertheless:
-// in a firewall rule, one may select packets, and ignoring it would select all.
-var exact = []reflect.Type{reflect.TypeFor[v1.FirewallRequest](), reflect.TypeFor[v1.FirewallRule](), reflect.TypeFor[v1.FirewallArguments]()}
+// strictTypes are objects of the existing loxilb whose unknown properties are refused nevertheless.
+// A property that selects packets must not be ignored: the firewall rule would match all packets.
+var strictTypes = []reflect.Type{reflect.TypeFor[v1.FirewallRequest](), reflect.TypeFor[v1.FirewallRule](), reflect.TypeFor[v1.FirewallArguments]()}
 
 // Lenient decodes a body. With --compat, it ignores unknown properties, like the existing loxilb.
 func Lenient[T any](rd *Reader, data []byte, notes *Warnings, decode func([]byte) (T, *Problem)) (T, *Problem) {
@@ -67,15 +67,16 @@ func Lenient[T any](rd *Reader, data []byte, notes *Warnings, decode func([]byte
 	}
 	for _, name := range names {
 		notes.Add("property %q is unknown and ignored", name)
-		if rd.ignored.first(name) {
+		if rd.ignored.add(name) {
 			rd.ignored.log.Warn("unknown property ignored because of --compat", "property", name)
 		}
 	}
 	return out, nil
 }
 
-// knownOnly returns a body with blanks instead of properties that t lacks, which keeps the position
-// of all others, and the names of those with content. The body was decoded as a t before.
+// knownOnly returns a copy of a body in which blanks replace the properties that t lacks, so all
+// others keep their positions. names are the replaced properties that have content. The body was
+// decoded as a t before.
 func knownOnly(data []byte, t reflect.Type) (known []byte, names []string) {
 	known = bytes.Clone(data)
 	blankUnknown(data, known, t, "", &names)
@@ -97,7 +98,7 @@ func blankUnknown(data, known []byte, t reflect.Type, at string, names *[]string
 		case t.Kind() == reflect.Slice && path[0] == '[':
 			blankUnknown(data[start:end], known[start:end], t.Elem(), at, names)
 		case t.Kind() == reflect.Struct && path[0] == '.':
-			if member, ok := MemberOf(t, path[1:]); !ok && !slices.Contains(exact, t) {
+			if member, ok := MemberOf(t, path[1:]); !ok && !slices.Contains(strictTypes, t) {
 				blank(known[from:end]) // with the comma before it
 				name := lb.Printable(strings.TrimPrefix(at+path, "."))
 				if isNonEmpty(part) && !slices.Contains(*names, name) && len(*names) <= maxIgnored {

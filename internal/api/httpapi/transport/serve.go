@@ -107,7 +107,7 @@ func wayTo(at netip.AddrPort) Kind {
 
 func (s *Server) add(ln net.Listener, w Kind) {
 	server := &http.Server{
-		Handler:           servePlaced(s.parts.Handler(w)),
+		Handler:           trackRequests(s.parts.Handler(w)),
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       30 * time.Second,
 		IdleTimeout:       2 * time.Minute,
@@ -125,11 +125,10 @@ func (s *Server) add(ln net.Listener, w Kind) {
 	s.ports = append(s.ports, port{ln, server})
 }
 
-// connContext lets requests find the place of their connection and, on loopback, the user at its
-// other end.
+// connContext lets requests find their connection and, on loopback, the user at its other end.
 func (s *Server) connContext(w Kind) func(context.Context, net.Conn) context.Context {
 	return func(ctx context.Context, c net.Conn) context.Context {
-		ctx, c = withPlace(ctx, c)
+		ctx, c = withLimitedConn(ctx, c)
 		if w == ByLoopback {
 			ctx = s.peers.connContext(ctx, c)
 		}
@@ -139,7 +138,7 @@ func (s *Server) connContext(w Kind) func(context.Context, net.Conn) context.Con
 
 // addTCP serves a TCP port; secure, if not nil, configures TLS.
 func (s *Server) addTCP(ln net.Listener, at netip.AddrPort, secure *tls.Config) {
-	ln = newPlaces(ln, maxConns, maxSourceConns)
+	ln = newLimitedListener(ln, maxConns, maxSourceConns)
 	if secure != nil {
 		ln = tls.NewListener(ln, secure)
 	}

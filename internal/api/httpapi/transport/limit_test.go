@@ -79,7 +79,7 @@ func TestIdleSocketsMakeRoom(t *testing.T) {
 		t.Error("a request is not answered")
 	}
 	if !closed(idle[0]) {
-		t.Error("the socket that waits longest is still open")
+		t.Error("the socket that is idle longest is still open")
 	}
 	cancel()
 	if err := <-done; err != nil {
@@ -87,9 +87,9 @@ func TestIdleSocketsMakeRoom(t *testing.T) {
 	}
 }
 
-// TestPlacesOfRequestsAtWork checks that running requests keep their places: the next connection is
-// closed, and the UNIX socket answers.
-func TestPlacesOfRequestsAtWork(t *testing.T) {
+// TestLimitWithRequestsInProgress checks that connections with a request in progress are not closed
+// for others: the next connection is closed, and the UNIX socket answers.
+func TestLimitWithRequestsInProgress(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	begun, end := make(chan struct{}), make(chan struct{})
@@ -117,7 +117,7 @@ func TestPlacesOfRequestsAtWork(t *testing.T) {
 		working = append(working, c)
 	}
 	if !closed(d.dial()) {
-		t.Errorf("one more than %d requests at work has a place", maxSourceConns)
+		t.Errorf("one more than %d requests in progress was accepted", maxSourceConns)
 	}
 	socket := dialer{t, srv.Addrs()[1]}
 	c := socket.dial()
@@ -150,57 +150,57 @@ func (c *conn) LocalAddr() net.Addr {
 }
 func (c *conn) Close() error { c.closed = true; return nil }
 
-// TestShareOfSource checks that a source has a share and others the rest, and that a place that is
-// returned twice is free once.
+// TestShareOfSource checks that a source cannot exceed its limit, that other sources can use the
+// rest, and that a connection that is closed twice is counted once.
 func TestShareOfSource(t *testing.T) {
 	t.Parallel()
-	p := newPlaces(nil, 4, 2)
-	place := func(from string) (*conn, *placed) {
+	p := newLimitedListener(nil, 4, 2)
+	admit := func(from string) (*conn, *limitedConn) {
 		c := &conn{from: from}
-		w := p.place(c)
+		w := p.admit(c)
 		return c, w
 	}
-	first, _ := place("127.0.0.1:1")
-	_, second := place("127.9.9.9:2")
-	if _, w := place("[::1]:3"); w == nil || !first.closed {
-		t.Error("loopback is one source: the oldest of it makes room")
+	first, _ := admit("127.0.0.1:1")
+	_, second := admit("127.9.9.9:2")
+	if _, w := admit("[::1]:3"); w == nil || !first.closed {
+		t.Error("loopback is one source: its oldest idle connection was not closed")
 	}
-	if p.all != 0 || p.sources[thisMachine()] != 2 {
-		t.Errorf("%d places of others, of sources %v", p.all, p.sources)
+	if p.remote != 0 || p.sources[thisMachine()] != 2 {
+		t.Errorf("%d connections of others, of sources %v", p.remote, p.sources)
 	}
 	second.begin()
-	_, a := place("10.0.0.1:1")
-	_, b := place("[2001:db8::1]:1")
-	_, w := place("10.0.0.2:1")
-	oldest, _ := place("10.0.0.2:2")
+	_, a := admit("10.0.0.1:1")
+	_, b := admit("[2001:db8::1]:1")
+	_, w := admit("10.0.0.2:1")
+	oldest, _ := admit("10.0.0.2:2")
 	a.begin()
 	b.begin()
 	w.begin()
-	if _, w := place("10.0.0.3:1"); w == nil || !oldest.closed || p.all != 4 {
-		t.Errorf("a waiting socket does not make room: %d places", p.all)
+	if _, w := admit("10.0.0.3:1"); w == nil || !oldest.closed || p.remote != 4 {
+		t.Errorf("an idle connection was not closed for a new one: %d connections", p.remote)
 	} else {
 		w.begin()
 	}
-	if _, w := place("10.0.0.4:1"); w != nil {
-		t.Error("a place of a request at work was taken")
+	if _, w := admit("10.0.0.4:1"); w != nil {
+		t.Error("a connection was accepted instead of one with a request in progress")
 	}
 	_ = second.Close()
-	if oldest, w := place("10.9.9.9:3"); w == nil || oldest.closed || p.all != 4 || p.sources[thisMachine()] != 2 {
-		t.Errorf("this machine has no place of its own beside others: %d places, of sources %v", p.all, p.sources)
+	if oldest, w := admit("10.9.9.9:3"); w == nil || oldest.closed || p.remote != 4 || p.sources[thisMachine()] != 2 {
+		t.Errorf("connections of others keep out this machine: %d connections, of sources %v", p.remote, p.sources)
 	}
 	_ = a.Close()
 	_ = a.Close()
 	a.end()
-	if p.all != 3 || p.waiting.Len() != 2 {
-		t.Errorf("%d places, %d wait", p.all, p.waiting.Len())
+	if p.remote != 3 || p.idle.Len() != 2 {
+		t.Errorf("%d connections, %d idle", p.remote, p.idle.Len())
 	}
 	b.end()
 	for i := range 3 {
-		if _, w := place(fmt.Sprintf("[2001:db8::%d]:1", i+2)); w == nil {
-			t.Errorf("%d: the network has no place", i)
+		if _, w := admit(fmt.Sprintf("[2001:db8::%d]:1", i+2)); w == nil {
+			t.Errorf("%d: the network's connection was not accepted", i)
 		}
 	}
-	if p.all > 4 || p.sources[netip.MustParsePrefix("2001:db8::/64")] > 2 {
-		t.Errorf("%d places, of sources %v", p.all, p.sources)
+	if p.remote > 4 || p.sources[netip.MustParsePrefix("2001:db8::/64")] > 2 {
+		t.Errorf("%d connections, of sources %v", p.remote, p.sources)
 	}
 }
