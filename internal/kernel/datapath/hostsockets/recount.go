@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"runtime"
 	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
+	"loxilb/internal/host/monotime"
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/kernel/datapath/rows"
 	"loxilb/internal/kernel/datapath/testrun"
@@ -20,6 +22,9 @@ import (
 // recountPeriod is the interval of recounting sockets. It is far longer than a system call takes
 // between counting a flow and storing it with the socket.
 const recountPeriod = 5 * time.Second
+
+// recountRest keeps recounts below one percent of a core.
+const recountRest = 100
 
 // leak is the number of flows by which a count is too high, and the count's number of changes at
 // that time.
@@ -31,19 +36,29 @@ type leak struct {
 // RecountSockets corrects the counts until ctx ends. Sockets may be closed unnoticed while the
 // programs are detached, or attached to another cgroup.
 func (s *Sockets) RecountSockets(ctx context.Context) {
-	tick := time.NewTicker(recountPeriod)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+	runtime.LockOSThread() // for cpuTime
+	defer runtime.UnlockOSThread()
+	for pause := recountPeriod; monotime.Sleep(ctx, pause); {
+		began := cpuTime()
 		if err := s.Recount(); err != nil {
 			s.shared.Log.Error("sockets of this machine cannot be counted", "error", err)
 		}
+		pause = recountPause(cpuTime() - began)
 	}
 }
+
+// cpuTime returns the thread's CPU time so far, in user space and in the kernel.
+func cpuTime() time.Duration {
+	var now unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &now) != nil {
+		return 0
+	}
+	return time.Duration(now.Nano())
+}
+
+// recountPause returns the time from a recount to the next one: it visits all sockets, of which a
+// proxy next to the load balancer may have a million.
+func recountPause(took time.Duration) time.Duration { return max(recountPeriod, recountRest*took) }
 
 // Recount compares the counts with the existing sockets. It corrects a difference that it finds
 // twice without a change in between: a socket that is being opened or closed is counted shortly

@@ -5,6 +5,7 @@ import (
 	"io"
 	"io/fs"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -32,5 +33,15 @@ func TestMillionsOfSockets(t *testing.T) {
 	}
 	if err := readAll(&iterator{left: []error{again, unix.ENOMEM}}); !errors.Is(err, unix.ENOMEM) {
 		t.Errorf("got %v, want %v", err, unix.ENOMEM)
+	}
+}
+
+// TestRecountPause checks that recounts take at most a hundredth of a core.
+func TestRecountPause(t *testing.T) {
+	t.Parallel()
+	for took, want := range map[time.Duration]time.Duration{0: 5 * time.Second, 50 * time.Millisecond: 5 * time.Second, 200 * time.Millisecond: 20 * time.Second} {
+		if pause := recountPause(took); pause != want {
+			t.Errorf("after %v: got %v, want %v", took, pause, want)
+		}
 	}
 }
