@@ -140,6 +140,7 @@ func sweepMap[K, V any](ctx context.Context, t *Table, program string, m *ebpf.M
 	began, frame := start, make([]byte, etherBytes)
 	read := rows.EachBatch(m, rows.All, func(keys []K, _ []V) {
 		longest = max(longest, cpuTime()-began) // of reading the keys
+		t.keepPromise()
 		for some := range slices.Chunk(keys, sweptKeys) {
 			if err != nil {
 				return
