@@ -13,13 +13,21 @@ import (
 	"loxilb/test/await"
 )
 
-// TestEndpointStates checks two choices of Services about their endpoints: with the policy Local,
-// nodes are probed at healthCheckNodePort, which follows a pod from node to node; and with
-// publishNotReadyAddresses pods serve that are not ready.
-func TestEndpointStates(t *testing.T) {
+// TestEndpoints checks how Services follow their endpoints. Its parts share a cluster.
+func TestEndpoints(t *testing.T) {
 	t.Parallel()
 	c := cluster(t, "bridge")
 	install(t, c)
+	t.Run("states", func(t *testing.T) { testEndpointStates(t, c) })
+	kubectl(t, c, "delete", "services,deployments", "--all", "--timeout=60s")
+	t.Run("rollouts", func(t *testing.T) { testRollouts(t, c) })
+}
+
+// testEndpointStates checks two choices of Services about their endpoints: with the policy Local,
+// nodes are probed at healthCheckNodePort, which follows a pod from node to node; and with
+// publishNotReadyAddresses pods serve that are not ready.
+func testEndpointStates(t *testing.T, c *rig.Cluster) {
+	t.Helper()
 	outside := client{"outside", c.Outside.DialContext}
 
 	apply(t, c, strings.Replace(sessionDeployment, "replicas: 2", "replicas: 1", 1))

@@ -9,13 +9,11 @@ import (
 	"loxilb/test/await"
 )
 
-// TestRollouts replaces all pods of a Deployment, twice, under load on Services of each kind: by
+// testRollouts replaces all pods of a Deployment, twice, under load on Services of each kind: by
 // node ports and by pods, with and without probes, and with the policy Local. No request fails, with
 // the rule of docs/kubernetes.md: connections of loxilb and of kube-proxy lead to the same pods.
-func TestRollouts(t *testing.T) {
-	t.Parallel()
-	c := cluster(t, "bridge")
-	install(t, c)
+func testRollouts(t *testing.T, c *rig.Cluster) {
+	t.Helper()
 	step := stopwatch(t)
 	for _, n := range c.Nodes {
 		if out, err := n.Run("nft", ruleOfDocs(t)); err != nil {
