@@ -9,7 +9,6 @@ import (
 	"sync"
 
 	"loxilb/internal/control/desired"
-	"loxilb/internal/control/status"
 	"loxilb/internal/control/store"
 	"loxilb/internal/kernel/datapath"
 	"loxilb/internal/kernel/netdev"
@@ -35,14 +34,15 @@ type GTP struct {
 	tunnels Tunnels
 	links   TunnelLinks
 
-	mu       sync.Mutex // the loops of both kinds apply
+	mu       sync.Mutex        // the loops of both kinds apply
+	failing  map[string]string // why classifiers were not applied, by their keys
 	sessions *gtpLoop[lb.Session]
 	flows    *gtpLoop[lb.SessionFlow]
 }
 
 // NewGTP makes the loops of both kinds.
 func NewGTP(s *desired.State, t Tunnels, l TunnelLinks, o Observers) *GTP {
-	g := &GTP{desired: s, tunnels: t, links: l}
+	g := &GTP{desired: s, tunnels: t, links: l, failing: map[string]string{}}
 	g.sessions, g.flows = newGTPLoop(g, s.Sessions, o), newGTPLoop(g, s.SessionFlows, o)
 	g.sessions.applied = func() []string { return []string{leftover} }
 	g.sessions.Loop.name = func(key string) string { return cmp.Or(key, "all") }
@@ -90,30 +90,39 @@ func (l *gtpLoop[T]) Apply(_ context.Context, keys []string) (out []Outcome[stri
 		if there || key == leftover {
 			o.Err = err
 		}
-		if there && err == nil && l.table.Name() == l.gtp.flows.table.Name() {
-			o.Err = problems[key]
+		if err == nil && l.table.Name() == l.gtp.flows.table.Name() {
+			o.Err, o.Waits = problems[key], true
+			l.gtp.record(key, o.Err)
 		}
 		out = append(out, o)
 	}
 	if err == nil {
-		l.gtp.retryFlows(now, problems, out)
+		l.gtp.markOutdated(problems)
 	}
 	return out
 }
 
-// retryFlows tries classifiers again whose statuses are outdated, except those just applied: a
-// session or another classifier has come or gone.
-func (g *GTP) retryFlows(now *store.Snapshot, problems map[string]error, applied []Outcome[string]) {
-	fresh := make(map[string]bool, len(applied))
-	for i := range applied {
-		fresh[applied[i].Key] = true // keys of sessions are none of classifiers: they have no slash
+// record notes why a classifier was not applied; nil: it was, or was deleted.
+func (g *GTP) record(flow string, problem error) {
+	if problem == nil {
+		delete(g.failing, flow)
+		return
 	}
+	g.failing[flow] = problem.Error()
+}
+
+// markOutdated marks classifiers whose statuses are outdated: a session or another classifier has
+// come or gone.
+func (g *GTP) markOutdated(problems map[string]error) {
 	var outdated []string
-	for f := range g.desired.SessionFlows.All(now) {
-		key := f.Key()
-		s, _ := g.flows.Statuses.Get(status.ID(g.flows.table.ID(key)))
-		if (s.Err == nil) != (problems[key] == nil) && !fresh[key] {
-			outdated = append(outdated, key)
+	for flow, problem := range problems {
+		if g.failing[flow] != problem.Error() {
+			outdated = append(outdated, flow)
+		}
+	}
+	for flow := range g.failing {
+		if problems[flow] == nil {
+			outdated = append(outdated, flow)
 		}
 	}
 	g.flows.Mark(outdated...)

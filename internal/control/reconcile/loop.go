@@ -37,6 +37,7 @@ type Outcome[K comparable] struct {
 	Key     K
 	Version uint64 // applied or tried version; 0: the object was deleted
 	Err     error  // nil: applied
+	Waits   bool   // Err is about another object: the worker marks the key when that changes
 }
 
 // Worker applies objects of one kind.
@@ -81,6 +82,7 @@ type Loop[K comparable] struct {
 
 	// touched by Run only
 	retries  map[K]*retry
+	waiting  map[K]struct{} // for other objects
 	starting map[K]struct{} // due at the start and not tried yet; nil: Run has not begun
 	idle     chan struct{}
 }
@@ -94,7 +96,7 @@ type retry struct {
 func newLoop[K comparable](kind string, name func(K) string, w Worker[K], o Observers) *Loop[K] {
 	return &Loop[K]{
 		kind: kind, name: name, worker: w, statuses: o.Statuses, hub: o.Events, log: o.Log,
-		dirty: map[K]struct{}{}, wake: make(chan struct{}, 1), calls: make(chan func()), retries: map[K]*retry{}, idle: make(chan struct{}),
+		dirty: map[K]struct{}{}, wake: make(chan struct{}, 1), calls: make(chan func()), retries: map[K]*retry{}, waiting: map[K]struct{}{}, idle: make(chan struct{}),
 	}
 }
 
@@ -293,7 +295,7 @@ func (l *Loop[K]) report(ctx context.Context, outcomes []Outcome[K]) {
 	l.hub.Publish(n.events...)
 	for _, f := range n.failed[:min(len(n.failed), loggedOutcomes)] {
 		l.log.Error("object is not in the data path as it should be; trying again", "kind", f.ObjectKind, "key", f.Key,
-			"error", f.Error, "next_try", f.next.Format(time.RFC3339))
+			"error", f.Error, "next_try", nextTry(f.next))
 	}
 	if more := len(n.failed) - loggedOutcomes; more > 0 {
 		l.log.Error("more objects are not in the data path as they should be", "kind", l.kind, "count", more,
@@ -305,6 +307,13 @@ func (l *Loop[K]) report(ctx context.Context, outcomes []Outcome[K]) {
 	if more := len(n.recovered) - loggedOutcomes; more > 0 {
 		l.log.Info("more objects are in the data path again", "kind", l.kind, "count", more)
 	}
+}
+
+func nextTry(at time.Time) string {
+	if at.IsZero() {
+		return "when another object changes"
+	}
+	return at.Format(time.RFC3339)
 }
 
 // passReport collects the events and log entries of a pass.
@@ -327,15 +336,23 @@ func (l *Loop[K]) recordOutcome(w *status.Writer, report *passReport, o *Outcome
 	}
 	e := event.Object{ObjectKind: id.Kind, Key: id.Key, Version: o.Version, Action: event.Applied}
 	if o.Err != nil {
-		next := l.scheduleRetry(o.Key)
+		var next time.Time
+		if o.Waits {
+			delete(l.retries, o.Key) // thousands may wait
+			l.waiting[o.Key] = struct{}{}
+		} else {
+			next = l.scheduleRetry(o.Key)
+		}
 		if w.Failed(id, o.Version, o.Err, next) {
 			e.Action, e.Error = event.Failed, o.Err.Error()
 			report.events, report.failed = append(report.events, e), append(report.failed, failedObject{e, next})
 		}
 		return
 	}
-	if _, failed := l.retries[o.Key]; failed {
+	_, failed := l.retries[o.Key]
+	if _, waited := l.waiting[o.Key]; failed || waited {
 		delete(l.retries, o.Key)
+		delete(l.waiting, o.Key)
 		report.recovered = append(report.recovered, id.Key)
 	}
 	if o.Version != 0 {
@@ -350,6 +367,7 @@ func (l *Loop[K]) recordOutcome(w *status.Writer, report *passReport, o *Outcome
 
 // scheduleRetry returns when an object that failed is tried next.
 func (l *Loop[K]) scheduleRetry(k K) time.Time {
+	delete(l.waiting, k)
 	r := l.retries[k]
 	if r == nil {
 		b := backoff.NewExponentialBackOff()

@@ -62,7 +62,7 @@ func services() []message {
 		{"backups get new connections: too few endpoints before them are up", "The service now uses its next level of backups.", "loxicmd get endpoint shows which are down"},
 		{"probes are late, as there are no descriptors for all; raise the limit of open files (LimitNOFILE), or probe less often", "", "raise LimitNOFILE of the unit, or probe less often (--period)"},
 		{"a file of a probe cannot be used", "A CA, certificate or key of an https probe is missing or invalid.", "fix the file below --probe-files; it is read again"},
-		{"object is not in the data path as it should be; trying again", "error is the reason, next_try the time of the next attempt.", "loxicmd get status --failed; fix what error names, or delete the object"},
+		{"object is not in the data path as it should be; trying again", "error is the reason, next_try the time of the next attempt, if it does not wait for another object.", "loxicmd get status --failed; fix what error names, or delete the object"},
 		{"more objects are not in the data path as they should be", "", "loxicmd get status --failed lists them"},
 		{"services of an earlier start are still in the data path; trying again", "Deleted services could not be removed, and still balance.", ifItGoesOn},
 		{"VIP cannot be removed; trying again", "", "if it stays: ip address del VIP dev INTERFACE"},
