@@ -190,12 +190,12 @@ func (f *fake) EndConnections(_ context.Context, from, rate int, matches func(*r
 		if c.Reply || !matches(&c) {
 			return false
 		}
-		if done.Told+done.Silent == 2 {
+		if done.Reset+done.Silent == 2 {
 			err, done.Next = context.DeadlineExceeded, from+1
 			return false
 		}
 		if c.Protocol == lb.TCP {
-			done.Told++
+			done.Reset++
 		} else {
 			done.Silent++
 		}

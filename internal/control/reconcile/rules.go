@@ -209,8 +209,8 @@ func (r *Rules) endDropped(ctx context.Context) {
 			return
 		case j := <-r.judged:
 			done, err := r.table.EndConnections(j.valid, 0, ruleEndRate, j.ends)
-			if n := done.Told + done.Silent; n > 0 {
-				r.Log.Info("firewall rules have ended connections", "connections", n, "reset", done.Told)
+			if n := done.Reset + done.Silent; n > 0 {
+				r.Log.Info("firewall rules have ended connections", "connections", n, "reset", done.Reset)
 			}
 			if err != nil && j.valid.Err() == nil {
 				r.Log.Error("connections that firewall rules drop do not end", "error", err)

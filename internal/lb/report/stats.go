@@ -53,12 +53,12 @@ type Pressure struct {
 	HalfOpenTCP    int64 // connections without a complete handshake
 	HalfOpenOthers int64 // of other protocols: the client has not sent again after an answer
 	HalfOpenMax    int64 // limit of each, beyond which unknown clients are challenged or refused; a service may have half of it; 0: unlimited
-	Entries        int64 // of the table: two for each connection, one for a source port at rest
+	Entries        int64 // of the table: two for each connection, one for a source port in quarantine
 	EntriesMax     int64
 	PortsShort     bool   // a pool of source ports has less than an eighth free, or had lately
 	Challenged     uint64 // SYNs of unknown clients that were challenged
 	Answered       uint64 // challenges
-	KnownClients   uint64 // addresses, of IPv6 networks of 64 bits
+	KnownClients   uint64 // IPv4 addresses, and IPv6 networks of 64 bits
 }
 
 // Urgency is the urgency of removing entries of the connection table.
@@ -195,15 +195,15 @@ func (r *Refusals) Each(yield func(reason RefusalReason, n uint64)) {
 	}
 }
 
-// IdleEnds counts TCP connections that were established and silent for too long.
+// IdleEnds counts established TCP connections that ended because they were idle for too long.
 type IdleEnds struct {
-	Told   uint64 // both ends got a RST
-	Untold uint64 // ended silently: too many at once
+	Reset  uint64 // both ends got a RST
+	Silent uint64 // neither end got a RST: too many ended at once
 }
 
 // Ended counts connections that were ended on demand.
 type Ended struct {
-	Told   int // TCP: both ends got a RST
+	Reset  int // TCP: both ends got a RST
 	Silent int // all others: the next packet opens another connection, or is refused
 	Next   int // position to continue from, if some may be left
 }

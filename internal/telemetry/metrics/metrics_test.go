@@ -108,7 +108,7 @@ func (fake) GTPCounts() map[string]uint64 { return map[string]uint64{"taken": 8,
 func (fake) FTPExpectations() report.FTPExpectations {
 	return report.FTPExpectations{Expected: 3, Rows: 9, Max: 8192, Refused: map[string]uint64{"client": 4, "port": 1, "tls": 2}}
 }
-func (fake) IdleEnds() report.IdleEnds              { return report.IdleEnds{Told: 6, Untold: 7} }
+func (fake) IdleEnds() report.IdleEnds              { return report.IdleEnds{Reset: 6, Silent: 7} }
 func (fake) XDP() ([]string, string, uint64)        { return []string{"eth0"}, "native", 12 }
 func (fake) Drops() map[string]uint64               { return map[string]uint64{"no-endpoint": 5, "bad-checksum": 0} }
 func (fake) Occupancy() (connections, limit uint64) { return 2, 262144 }
@@ -301,8 +301,8 @@ func TestNativeHistograms(t *testing.T) {
 					"int(h.GetPositiveSpan()[0].GetLength()) == len(h.GetPositiveDelta())",
 					f.GetName(), h)
 			}
-			// a tick is 4 ms: less than one is below 2^-8 s, and one or more but less than two is
-			// below 2^-7 s
+			// a tick is 4 ms: less than one is below 2^-8 s, and one or more but less
+			// than two is below 2^-7 s
 			if h.GetZeroThreshold() != 1.0/256 || h.GetPositiveSpan()[0].GetOffset() != -7 || h.GetPositiveDelta()[0] != int64(h.GetZeroCount()/3) {
 				t.Errorf("%s: got %v, want h.GetZeroThreshold() == 1.0/256, h.GetPositiveSpan()[0].GetOffset() == -7, "+
 					"h.GetPositiveDelta()[0] == int64(h.GetZeroCount()/3)",

@@ -9,10 +9,11 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// Source ports have series for pairs of addresses with many ports in use, as far as there is room.
+// Pools of source ports have series if at least minPortsUsed of their ports are in use: the
+// maxPortPools with the most ports.
 const (
-	portsLeast = 1000
-	portsPairs = 100
+	minPortsUsed = 1000
+	maxPortPools = 100
 )
 
 // tableFamilies returns the metrics of the connection table, and of its protection.
@@ -38,22 +39,22 @@ func tableFamilies() []family {
 		}},
 		number("loxilb_syn_challenges_total", Counter, "Challenged SYNs of unknown clients.", func(v *view) float64 { return float64(v.pressure.Challenged) }),
 		number("loxilb_syn_challenges_answered_total", Counter, "Challenges that the client has answered.", func(v *view) float64 { return float64(v.pressure.Answered) }),
-		number("loxilb_known_clients", Gauge, "Known clients, which have recently shown that their address is not forged: addresses, for IPv6 networks of 64 bits.", func(v *view) float64 { return float64(v.pressure.KnownClients) }),
-		{Metric{"loxilb_half_open_connections", Gauge, []string{"protocol"}, "Connections without a complete handshake (tcp), or whose client has not sent again after an answer (others).", Always},
+		number("loxilb_known_clients", Gauge, "Known clients: IPv4 addresses, and IPv6 networks of 64 bits, that have recently proven not to be forged.", func(v *view) float64 { return float64(v.pressure.KnownClients) }),
+		{Metric{"loxilb_half_open_connections", Gauge, []string{"protocol"}, "Half-open connections: without a complete handshake (tcp), or whose client has sent nothing since the first answer (others).", Always},
 			func(v *view, p *page) {
 				p.add(float64(v.pressure.HalfOpenTCP), "tcp")
 				p.add(float64(v.pressure.HalfOpenOthers), "others")
 			}},
-		number("loxilb_half_open_max_connections", Gauge, "Limit of half-open connections, for each of both, beyond which unknown clients are challenged or refused; 0: unlimited. A service may have half of it.",
+		number("loxilb_half_open_max_connections", Gauge, "Limit of half-open connections, for tcp and others each; beyond it, unknown clients are challenged or refused. A service may use half of it; 0: unlimited.",
 			func(v *view) float64 { return float64(v.pressure.HalfOpenMax) }),
-		{Metric{"loxilb_snat_ports_used", Gauge, []string{"source", "endpoint", "protocol"}, "Source ports in use, or at rest, of an address of ours towards an endpoint; of the 100 pairs that have the most, if they have 1,000 or more.", Always},
+		{Metric{"loxilb_snat_ports_used", Gauge, []string{"source", "endpoint", "protocol"}, "Source ports of a local address that are in use, or in quarantine, towards an endpoint: for the 100 pairs with the most ports, if at least 1,000.", Always},
 			func(v *view, p *page) {
 				for _, one := range v.ports {
 					p.add(float64(one.Used), one.Source.String(), one.Endpoint.String(), one.Protocol.String())
 				}
 			}},
 		{Metric{"loxilb_snat_ports_max", Gauge, []string{"source", "endpoint", "protocol"},
-			"Source ports that each of these pairs has; the last eighth is for known clients.", Always},
+			"Source ports that each of these pairs has; the last eighth is reserved for known clients.", Always},
 			func(v *view, p *page) {
 				for _, one := range v.ports {
 					p.add(float64(one.Max), one.Source.String(), one.Endpoint.String(), one.Protocol.String())
@@ -70,7 +71,7 @@ func tableFamilies() []family {
 		number("loxilb_sweep_visited_total", Counter, "Entries of the connection table that sweeps have visited.", func(v *view) float64 { return float64(v.src.Sweeps().Visited) }),
 		number("loxilb_sweep_ended_total", Counter, "Expired connections that sweeps have removed.", func(v *view) float64 { return float64(v.src.Sweeps().Ended) }),
 		number("loxilb_sweep_seconds", Gauge, "CPU time of the last sweep of the connection table.", func(v *view) float64 { return v.src.Sweeps().Last.Seconds() }),
-		{Metric{"loxilb_interface_xdp", Gauge, []string{"interface", "mode"}, "1 for an interface that the XDP program is attached to, by how: native or generic.", Always}, func(v *view, p *page) {
+		{Metric{"loxilb_interface_xdp", Gauge, []string{"interface", "mode"}, "1 for each interface with the XDP program, by mode: native or generic.", Always}, func(v *view, p *page) {
 			interfaces, mode, _ := v.src.XDP()
 			for _, name := range interfaces {
 				p.add(1, name, mode)
@@ -80,15 +81,15 @@ func tableFamilies() []family {
 			_, _, forwarded := v.src.XDP()
 			return float64(forwarded)
 		}),
-		number("loxilb_next_hops_full_packets_total", Counter, "Packets whose next hop was looked up for them alone, as the table of next hops had no room.", func(v *view) float64 { return float64(v.src.NextHopsFull()) }),
-		number("loxilb_idle_resets_total", Counter, "Established TCP connections that were silent for their timeout and ended by RSTs to both ends, since the daemon began.", func(v *view) float64 { return float64(v.src.IdleEnds().Told) }),
-		number("loxilb_idle_silent_ends_total", Counter, "Connections that ended silently, as too many ended at once.", func(v *view) float64 { return float64(v.src.IdleEnds().Untold) }),
+		number("loxilb_next_hops_full_packets_total", Counter, "Packets that needed a route lookup of their own, because the table of next hops was full.", func(v *view) float64 { return float64(v.src.NextHopsFull()) }),
+		number("loxilb_idle_resets_total", Counter, "Idle TCP connections that timed out and ended with RSTs to both ends, since the daemon started.", func(v *view) float64 { return float64(v.src.IdleEnds().Reset) }),
+		number("loxilb_idle_silent_ends_total", Counter, "Idle TCP connections that ended without RSTs, because too many timed out at once.", func(v *view) float64 { return float64(v.src.IdleEnds().Silent) }),
 	}
 }
 
 // trafficFamilies returns the metrics of the whole machine: of all present and former endpoints.
 func trafficFamilies() []family {
-	const of = " of all services, those that are deleted included"
+	const of = " of all services, including deleted ones"
 	list := []family{
 		number("loxilb_connections_created_total", Counter, "Connections made"+of+".", func(v *view) float64 { return float64(v.machine.Connections) }),
 		{Metric{"loxilb_packets_total", Counter, []string{"dir"}, "Packets" + of + ", in (from clients) and out (to clients).", Always}, func(v *view, p *page) {
@@ -112,17 +113,17 @@ func trafficFamilies() []family {
 // lifetimeFamilies describe ended connections. For averages per service, its counters suffice (a
 // recording rule in deploy/prometheus computes them).
 func lifetimeFamilies() []family {
-	const those = " that are over; of TCP, of those whose handshake was complete. sctp and icmp from their first one on."
+	const those = "; TCP connections count only with a complete handshake. Series for sctp and icmp begin with their first connection."
 	always := func(l *report.Lifetimes) bool { return l.Protocol == lb.TCP.String() || l.Protocol == lb.UDP.String() }
 	return []family{
-		{Metric{"loxilb_connection_duration_seconds", Histogram, []string{"protocol"}, "Time from the first packet to the last one, of connections" + those, Always}, func(v *view, p *page) {
+		{Metric{"loxilb_connection_duration_seconds", Histogram, []string{"protocol"}, "Time from the first to the last packet of ended connections" + those, Always}, func(v *view, p *page) {
 			for i := range v.lifetimes {
 				if one := &v.lifetimes[i]; always(one) || one.Life.Count() > 0 {
 					p.addHistogram(&one.Life, lifeScale, one.Protocol)
 				}
 			}
 		}},
-		{Metric{"loxilb_connection_bytes", Histogram, []string{"protocol", "dir"}, "Bytes of IP packets, in (from the client) and out (to the client, where answers pass by here), of connections" + those, Always}, func(v *view, p *page) {
+		{Metric{"loxilb_connection_bytes", Histogram, []string{"protocol", "dir"}, "Bytes of IP packets of ended connections, in (from the client) and out (to the client, if replies pass through this machine)" + those, Always}, func(v *view, p *page) {
 			for i := range v.lifetimes {
 				if one := &v.lifetimes[i]; always(one) || one.In.Count()+one.Out.Count() > 0 {
 					p.addHistogram(&one.In, bytesScale, one.Protocol, "in")
@@ -133,7 +134,7 @@ func lifetimeFamilies() []family {
 	}
 }
 
-// mapFamilies are of the kernel's maps.
+// mapFamilies returns the metrics of the kernel's maps.
 func mapFamilies() []family {
 	of := []string{"map"}
 	fillable := func(value func(*report.MapUse) uint64) func(*view, *page) {
@@ -157,9 +158,9 @@ func mapFamilies() []family {
 }
 
 const (
-	handshakeEvents = "SYNs of new connections (opened), what came back (answered, refused by a RST, unreachable by ICMP), " +
-		"SYNs that came again before an answer (repeated), connections that the endpoint reset before it sent data (reset)."
-	handshakePrecision = "To one tick of the kernel's clock; the sum is an estimate from the buckets."
+	handshakeEvents = "SYNs of new connections (opened), replies (answered, refused by a RST, unreachable by ICMP), " +
+		"SYNs repeated before an answer (repeated), connections that the endpoint reset before it sent data (reset)."
+	handshakePrecision = "Resolution: one tick of the kernel's clock; the sum is an estimate from the buckets."
 )
 
 func eachHandshakeEvent(h *report.Handshakes, f func(event string, n uint64)) {

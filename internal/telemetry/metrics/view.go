@@ -19,11 +19,11 @@ import (
 
 // Source has the data that a scrape reads.
 type Source interface {
-	// Census yields the counters of the listed services that the data path has, by their index in
-	// the list, and returns the sums of all present and former endpoints.
+	// Census yields the counters of the listed services that the data path has, by their index
+	// in the list, and returns the sums of all present and former endpoints.
 	Census(keys []lb.Key, yield func(index int, s *report.ServiceStats)) report.EndpointStats
-	// RuleHits returns the packets decided by a firewall rule, and whether the data path has the
-	// rule.
+	// RuleHits returns the packets decided by a firewall rule, and whether the data path has
+	// the rule.
 	RuleHits(r *policy.Rule) (report.Traffic, bool)
 	// RuleCost returns the highest cost of a packet to find its firewall rule.
 	RuleCost() policy.RuleCost
@@ -144,7 +144,7 @@ type drain struct {
 func newView(o Options, st *desired.State, src Source) *view {
 	v := &view{Options: o, store: st, src: src, snap: st.Snapshot(), jiffy: src.Jiffy(), drops: src.Drops(), maps: src.MapUses(), lifetimes: src.Lifetimes()}
 	v.ftp = src.FTPExpectations()
-	v.pressure, v.ports = src.Pressure(), src.SourcePorts(portsLeast, portsPairs)
+	v.pressure, v.ports = src.Pressure(), src.SourcePorts(minPortsUsed, maxPortPools)
 	if o.Sessions != nil {
 		v.sessions = o.Sessions()
 	}

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// endWork bounds how long a request ends connections: less than the 10 s that loxicmd waits for
-	// an answer.
+	// endWork bounds how long a request ends connections: less than the 10 s that loxicmd waits
+	// for an answer.
 	endWork = 4 * time.Second
 	// EndRate is the default number of connections ended per second.
 	EndRate = 1000
@@ -56,5 +56,5 @@ func (a *API) EndConntracks(w http.ResponseWriter, r *http.Request, params v1.En
 		rest.Refuse(http.StatusServiceUnavailable, "connections can't be ended: %v", err).Write(w)
 		return
 	}
-	rest.JSON(w, v1.ConntracksEnded{Told: done.Told, Silent: done.Silent, More: more, Next: done.Next})
+	rest.JSON(w, v1.ConntracksEnded{Told: done.Reset, Silent: done.Silent, More: more, Next: done.Next})
 }

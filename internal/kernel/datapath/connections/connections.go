@@ -31,7 +31,7 @@ type Table struct {
 
 	walking   sync.Mutex // ends.go
 	ends      map[uint32]*ending
-	idleTold  atomic.Uint64 // idle connections whose ends both got a RST
+	idleReset atomic.Uint64 // idle connections whose ends both got a RST
 	finding   sync.Mutex    // a slice of a search
 	searching *search       // the search of the last slice; guarded by finding
 	judging   sync.Mutex

@@ -12,15 +12,15 @@ import (
 )
 
 const (
-	// endTick is the interval at which connections are ended, within the rates of their endpoints.
-	// endTurn is the interval at which the list of ending endpoints is renewed.
+	// endTick is the interval at which connections are ended, within the rates of their
+	// endpoints. endTurn is the interval at which the list of ending endpoints is renewed.
 	endTick = 10 * time.Millisecond
 	endTurn = 100 * time.Millisecond
 	// endsPerTick limits all endpoints together to the maximum rate.
 	endsPerTick = int(lb.EndRateMax * endTick / time.Second)
-	// An endpoint for which a walk has found connections is checked again after lookAgain, since a
-	// RST may be lost; otherwise after lookRarely: its remaining connections are closed, and wait
-	// for the sweep.
+	// An endpoint for which a walk has found connections is checked again after lookAgain,
+	// since a RST may be lost; otherwise after lookRarely: its remaining connections are
+	// closed, and wait for the sweep.
 	lookAgain  = time.Second
 	lookRarely = 10 * time.Second
 	endsIdle   = time.Minute
@@ -123,7 +123,7 @@ func (t *Table) endQueued(e *ending, n int) error {
 	e.pace.taken += n
 	if n > 0 && len(e.queue) == 0 {
 		t.shared.Log.Info("ended connections of an endpoint", "endpoint", e.Addr, "why", e.Why,
-			"reset", e.done.Told, "removed", e.done.Silent)
+			"reset", e.done.Reset, "removed", e.done.Silent)
 		e.queue, e.done = nil, report.Ended{}
 		e.look = time.Now().Add(lookAgain)
 	}

@@ -35,7 +35,7 @@ func (t *Table) resetIdle() {
 		}
 		notified, err := t.resetRecord(record.RawSample)
 		if notified {
-			t.idleTold.Add(1)
+			t.idleReset.Add(1)
 		}
 		fail(err)
 	}
@@ -55,6 +55,6 @@ func (t *Table) IdleEnds() report.IdleEnds {
 	if err := t.programs.idleReports.Lookup(uint32(0), &r); err != nil {
 		t.shared.Log.Error("ends of idle connections cannot be counted", "error", err)
 	}
-	notified := min(t.idleTold.Load(), r.Told)
-	return report.IdleEnds{Told: notified, Untold: r.Untold + r.Told - notified}
+	notified := min(t.idleReset.Load(), r.Told)
+	return report.IdleEnds{Reset: notified, Silent: r.Untold + r.Told - notified}
 }

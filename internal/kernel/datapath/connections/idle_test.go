@@ -65,7 +65,7 @@ func TestIdleEnds(t *testing.T) {
 			if err := d.programs.idleReports.Lookup(uint32(0), &got); err != nil {
 				t.Fatal(err)
 			}
-			if counted := d.IdleEnds(); counted != (report.IdleEnds{Untold: got.Told + got.Untold}) {
+			if counted := d.IdleEnds(); counted != (report.IdleEnds{Silent: got.Told + got.Untold}) {
 				t.Errorf("%+v, and no interface is there to tell anybody", counted)
 			}
 			if !c.told {

@@ -28,7 +28,7 @@ func (t *Table) EndConnections(ctx context.Context, from, rate int, matches func
 		if err = t.end(k, r, &done); err != nil {
 			return false
 		}
-		due := time.Duration(done.Told+done.Silent) * time.Second / time.Duration(rate)
+		due := time.Duration(done.Reset+done.Silent) * time.Second / time.Duration(rate)
 		stopped = !monotime.Sleep(ctx, due-time.Since(start))
 		return !stopped
 	})
@@ -58,7 +58,7 @@ func (t *Table) endBoth(e foundEnd, done *report.Ended) error {
 		return err
 	}
 	if sent {
-		done.Told++
+		done.Reset++
 		return nil
 	}
 	return t.endSilently(e.client, e.endpoint, e.word, done)

@@ -27,10 +27,10 @@ func TestEndInPieces(t *testing.T) {
 		if err != nil && !errors.Is(err, context.DeadlineExceeded) {
 			t.Fatalf("got %v, want no error or error context.DeadlineExceeded", err)
 		}
-		if err != nil && done.Told+done.Silent == 0 && done.Next == next {
+		if err != nil && done.Reset+done.Silent == 0 && done.Next == next {
 			t.Fatalf("call %d has done nothing", calls)
 		}
-		ended, next, more = ended+done.Told+done.Silent, done.Next, err != nil
+		ended, next, more = ended+done.Reset+done.Silent, done.Next, err != nil
 	}
 	if left := len(dptest.Connections(t, d.shared)); ended != n || left != 0 || calls < 2 {
 		t.Errorf("%d of %d connections ended in %d calls, %d entries are left", ended, n, calls, left)
