@@ -113,7 +113,7 @@ func (b *bgpSessions) failing() (list []bgp.Session) {
 		if since.IsZero() {
 			since = b.started
 		}
-		if (!s.Up() || s.Undetected()) && time.Since(since) > bgpGrace {
+		if (!s.Up() || s.UpWithoutBFD()) && time.Since(since) > bgpGrace {
 			list = append(list, s)
 		}
 	}
@@ -123,9 +123,9 @@ func (b *bgpSessions) failing() (list []bgp.Session) {
 // why returns the problem of a session, as a sentence.
 func (b *bgpSessions) why(s *bgp.Session) string {
 	switch {
-	case s.Undetected() && b.hasRole(s.Neighbor):
+	case s.UpWithoutBFD() && b.hasRole(s.Neighbor):
 		return "BFD does not run, so a silent neighbor is noticed late: the BFD session for roles (loxicmd get bfd) gets the packets of this address"
-	case s.Undetected():
+	case s.UpWithoutBFD():
 		return "BFD is " + s.BFD + ", so a silent neighbor is noticed late: enable BFD there, and let firewalls pass UDP port 3784"
 	case s.LastError == "":
 		return "the session is down (" + s.State + ")"

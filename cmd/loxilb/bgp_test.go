@@ -9,8 +9,8 @@ import (
 	"loxilb/internal/lb/bgp"
 )
 
-// TestUndetected checks that a session without the BFD that it should have is explained.
-func TestUndetected(t *testing.T) {
+// TestUpWithoutBFD checks that a session without the BFD that it should have is explained.
+func TestUpWithoutBFD(t *testing.T) {
 	t.Parallel()
 	b := newBGPSessions(slog.New(slog.DiscardHandler), event.NewHub(), func(neighbor string) bool { return neighbor == "10.0.0.2" })
 	for _, c := range []struct {
@@ -21,12 +21,12 @@ func TestUndetected(t *testing.T) {
 		{bgp.Session{Neighbor: "10.0.0.3", State: bgp.Established, BFD: "Init"}, "BFD is Init, so a silent neighbor is noticed late"},
 		{bgp.Session{Neighbor: "10.0.0.2", State: "Active", BFD: "Down"}, "the session is down (Active)"},
 	} {
-		if got := b.why(&c.Session); !strings.Contains(got, c.want) || c.Undetected() != c.Up() {
-			t.Errorf("%+v: got %s, want %q in it, c.Undetected() == c.Up()", c.Session, got, c.want)
+		if got := b.why(&c.Session); !strings.Contains(got, c.want) || c.UpWithoutBFD() != c.Up() {
+			t.Errorf("%+v: got %s, want %q in it, c.UpWithoutBFD() == c.Up()", c.Session, got, c.want)
 		}
 	}
 	for _, s := range []bgp.Session{{State: bgp.Established}, {State: bgp.Established, BFD: "Up"}} {
-		if s.Undetected() {
+		if s.UpWithoutBFD() {
 			t.Errorf("%+v is undetected", s)
 		}
 	}

@@ -106,7 +106,7 @@ type daemon struct {
 func assemble(c *config.Config, log *slog.Logger, lines *logs.Ring, network *netdev.Net, state *desired.State, d *datapath.Datapath, lock *pins.Lock) (*daemon, error) {
 	p := &daemon{
 		config: c, log: log, network: network, state: state, datapath: d, hub: event.NewHub(), ends: make(chan struct{}, 1), began: time.Now(),
-		announcer: announce.New(network, network.VIPs(), d, c.Announcements, log),
+		announcer: announce.New(network, network.VIPs(), d, c.VIPAnnouncements, log),
 	}
 	if c.RoleHook != "" {
 		p.roleHook = announce.NewRoleHook(c.RoleHook, c.RoleHookOptional, log)
@@ -176,8 +176,8 @@ func assemble(c *config.Config, log *slog.Logger, lines *logs.Ring, network *net
 		Explainer: p.explainer(source),
 		Sampler:   p.rates, Interfaces: func() map[int]string { return interfaceNames(network) }, XDP: p.xdpReports, Dropper: p.rules.Dropper, Metrics: measured, Observe: measured.Observe,
 		Token: c.API.Token, Users: httpapi.Loopback{Everyone: c.API.Insecure, UIDs: c.API.UIDs, GIDs: c.API.GIDs},
-		Hosts:     append(c.API.Hosts, strings.ToLower(hostname())),
-		AskTokens: c.API.Users, Access: users, Audit: access.NewAudit(c.StateDir), Ready: p.ready,
+		Hosts:         append(c.API.Hosts, strings.ToLower(hostname())),
+		RequireTokens: c.API.Users, Access: users, Audit: access.NewAudit(c.StateDir), Ready: p.ready,
 		Version: apiVersion(d.ABI()), Log: log, LogLevel: c.LogLevel, Lines: lines, ProbeFiles: c.ProbeFiles, MetricsOff: c.MetricsOff, Compat: c.Compat,
 		BGP: p.bgpNow(), Announcements: p.announcements(), Drain: p.maintenance.Progress, Cluster: p.clusterNow, Nodes: p.nodes, Verifier: p.verifier(statuses), Doctor: p.doctor(p.began), NoPage: !c.Page,
 		Own: p.isOwn, AllAnnouncements: p.allAnnouncements(),

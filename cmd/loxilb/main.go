@@ -58,8 +58,8 @@ func run(ctx context.Context, c *config.Config) error {
 	for _, note := range c.Notes {
 		log.Warn("flag without effect", "note", note)
 	}
-	if c.Open != "" {
-		log.Warn("the API is open because of --compat", "note", c.Open)
+	if c.OpenAccess != "" {
+		log.Warn("the API is open because of --compat", "note", c.OpenAccess)
 	}
 	if c.CPUProfile != "" {
 		stop, err := profile(c.CPUProfile, log)
@@ -143,7 +143,7 @@ func loading(c *config.Config, dir string, log *slog.Logger) datapath.Config {
 	}
 	return datapath.Config{
 		PinDir: dir, Connections: int(c.CTMax), HalfOpen: c.HalfOpen, IdleResets: idleResets, HashSeed: c.HashSeed, PortStripe: portStripe(&c.Cluster), NoRedirectPeer: !c.RedirectPeer, Hook: datapath.Hook(c.Attach),
-		XDP: reconcile.XDPMode(c.XDP), EndConnections: c.End, Log: log,
+		XDP: reconcile.XDPMode(c.XDP), EndConnections: c.EndConnections, Log: log,
 	}
 }
 

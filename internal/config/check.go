@@ -32,7 +32,7 @@ const maxToken = 4096 // bytes of a token file that are read
 func (f *flags) check(name func(flag string) string) (*Config, error) {
 	c := &Config{
 		RedirectPeer: f.redirectPeer, LocalSockets: f.localSockets, Cgroup: f.cgroup, CTMax: f.ctMax, HalfOpen: f.halfOpen, IdleRST: f.idleRST, Page: f.page, BGP: f.bgp || f.peer, HashSeed: f.hashSeed, PinPath: f.pinPath,
-		StateDir: f.stateDir, ProbeFiles: f.probeFiles, RoleHook: f.roleHook, ClusterInterface: f.clusterInterface, Announcements: f.vipAdvRepeat, Detach: f.detach, Force: f.force, End: f.endConnections, CheckUpgrade: f.checkUpgrade, Attach: Attach(f.attach), XDP: XDP(f.xdp), IPsec: IPsec(f.ipsec),
+		StateDir: f.stateDir, ProbeFiles: f.probeFiles, RoleHook: f.roleHook, ClusterInterface: f.clusterInterface, VIPAnnouncements: f.vipAdvRepeat, Detach: f.detach, Force: f.force, EndConnections: f.endConnections, CheckUpgrade: f.checkUpgrade, Attach: Attach(f.attach), XDP: XDP(f.xdp), IPsec: IPsec(f.ipsec),
 	}
 	// these run next to a daemon with the same flags, which writes that file
 	if f.cpuProfile != "none" && !f.checkUpgrade && !f.detach {
@@ -108,7 +108,7 @@ func (f *flags) check(name func(flag string) string) (*Config, error) {
 		return nil, err
 	}
 	if f.compat {
-		c.Open = c.API.open()
+		c.OpenAccess = c.API.open()
 	}
 	return c, nil
 }

@@ -42,9 +42,9 @@ func TestManifests(t *testing.T) {
 			t.Errorf("%s: attached %t, own sockets %t", line, attached, c.LocalSockets)
 		}
 		if c.API.Plain.String() != "0.0.0.0:11111" || c.BootFiles != "/etc/loxilb/" || c.MetricsOff == strings.Contains(line, "-p ") ||
-			c.Open != "anyone who can reach 0.0.0.0:11111 can change everything without a token" {
+			c.OpenAccess != "anyone who can reach 0.0.0.0:11111 can change everything without a token" {
 			t.Errorf(`%s: got %+v, want c.API.Plain == "0.0.0.0:11111", c.BootFiles == "/etc/loxilb/", c.MetricsOff != strings.Contains(line, `+
-				`"-p "), c.Open == "anyone who can reach 0.0.0.0:11111 can change everything without a token"`,
+				`"-p "), c.OpenAccess == "anyone who can reach 0.0.0.0:11111 can change everything without a token"`,
 				line, c)
 		}
 	}
@@ -85,9 +85,9 @@ func TestCompat(t *testing.T) {
 			env[k] = v
 		}
 		c, code, msg := run(env, append(strings.Fields(tc.args), "--compat")...)
-		if code != ExitOK || c.API.Plain.String() != tc.plain || c.LogLevel.String() != tc.level || c.BootFiles != tc.files || c.Open != tc.open {
+		if code != ExitOK || c.API.Plain.String() != tc.plain || c.LogLevel.String() != tc.level || c.BootFiles != tc.files || c.OpenAccess != tc.open {
 			t.Errorf("got %s %s: %d %s %+v, want code ExitOK, c.API.Plain == tc.plain, "+
-				"c.LogLevel == tc.level, c.BootFiles == tc.files, c.Open == tc.open",
+				"c.LogLevel == tc.level, c.BootFiles == tc.files, c.OpenAccess == tc.open",
 				tc.env, tc.args, code, msg, c)
 		}
 	}
@@ -100,7 +100,7 @@ func TestCompat(t *testing.T) {
 			t.Errorf("%s: got %d %s, want code ExitUsage, want in msg", line, code, msg)
 		}
 	}
-	if c, code, msg := run(map[string]string{"LOXILB_COMPAT": "0"}); code != ExitOK || c.BootFiles != "" || c.Open != "" || c.MetricsOff {
-		t.Errorf("got %d %s %+v, want code ExitOK, no c.BootFiles, no c.Open, not c.MetricsOff", code, msg, c)
+	if c, code, msg := run(map[string]string{"LOXILB_COMPAT": "0"}); code != ExitOK || c.BootFiles != "" || c.OpenAccess != "" || c.MetricsOff {
+		t.Errorf("got %d %s %+v, want code ExitOK, no c.BootFiles, no c.OpenAccess, not c.MetricsOff", code, msg, c)
 	}
 }

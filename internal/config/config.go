@@ -29,7 +29,7 @@ type Config struct {
 	PinPath          string         // directory of pinned maps and links; empty: chosen by the daemon
 	StateDir         string         // desired state
 	BGP              bool           // announce VIPs by BGP
-	Announcements    int            // of a VIP, when this node begins to own it
+	VIPAnnouncements int            // number of gratuitous ARPs (IPv6: neighbor advertisements) per VIP when this node takes it over
 	Cluster          Cluster        // nodes that exchange connections
 	Store            Store          // shared with other nodes
 	ClusterInterface string         // leads to other nodes, for egress gateways; empty: none
@@ -39,8 +39,8 @@ type Config struct {
 	OTLP             OTLP           // collector of metrics and events
 	FlowLog          FlowLog        // logs of connections
 	Detach           bool           // remove everything and exit
-	Force            bool           // Detach while a daemon runs, too
-	End              bool           // start without pinned maps of another layout
+	Force            bool           // Detach even while a daemon runs
+	EndConnections   bool           // if pinned maps have another layout, start without them and their connections
 	CheckUpgrade     bool           // only check whether a start could take over
 	LogLevel         *LogLevel
 	CPUProfile       string // file of a profile; empty: none
@@ -52,8 +52,8 @@ type Config struct {
 
 	Keepalive *netobj.BFDSession // elects the MASTER with another node; nil: none
 
-	Notes []string // flags without effect, one sentence each: log them at start
-	Open  string   // permissions that --compat leaves open, a sentence: log it as a warning; empty: none
+	Notes      []string // flags without effect, one sentence each: log them at start
+	OpenAccess string   // what anyone may do because of --compat, a sentence: log it as a warning; empty: nothing
 }
 
 // FlowLog is the destination of connection logs; the zero value: none.
@@ -66,7 +66,7 @@ type FlowLog struct {
 	Rate   int    // maximum events per second
 }
 
-// Wanted reports whether it has a destination.
+// Wanted reports whether connections are logged: there is a destination.
 func (f FlowLog) Wanted() bool { return f.File != "" || f.IPFIX != "" }
 
 // Metrics configures the metrics for Prometheus.

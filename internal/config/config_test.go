@@ -40,7 +40,7 @@ func TestDefaults(t *testing.T) {
 	}
 	want := &Config{
 		API:    API{Plain: netip.MustParseAddrPort("127.0.0.1:11111"), Socket: socket},
-		Attach: AttachAuto, XDP: XDPAuto, IPsec: IPsecRefuse, RedirectPeer: true, LocalSockets: true, StateDir: "/var/lib/loxilb", ProbeFiles: "/etc/loxilb/probes", Announcements: 3, LogLevel: logLevel("info"), HalfOpen: 25, IdleRST: true, Page: true,
+		Attach: AttachAuto, XDP: XDPAuto, IPsec: IPsecRefuse, RedirectPeer: true, LocalSockets: true, StateDir: "/var/lib/loxilb", ProbeFiles: "/etc/loxilb/probes", VIPAnnouncements: 3, LogLevel: logLevel("info"), HalfOpen: 25, IdleRST: true, Page: true,
 	}
 	if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.AddrPort{}), noGroup, sameLevel); diff != "" {
 		t.Error(diff)
@@ -115,7 +115,7 @@ func TestFlags(t *testing.T) {
 		Attach: AttachClsact, XDP: XDPNative, IPsec: IPsecIgnore, Whitelist: regexp.MustCompile("^eth"), CTMax: 1000, HalfOpen: 10, PinPath: "/sys/fs/bpf/x",
 		Metrics: Metrics{Endpoints: true},
 		FlowLog: FlowLog{File: "/l", Size: 1_000_000, Files: 2, Rate: 3, IPFIX: "[::1]:4739", Domain: 4},
-		Cgroup:  "/sys/fs/cgroup/x", StateDir: "/s", Announcements: 5, ProbeFiles: "/p", LogLevel: logLevel("trace"), CPUProfile: "/x",
+		Cgroup:  "/sys/fs/cgroup/x", StateDir: "/s", VIPAnnouncements: 5, ProbeFiles: "/p", LogLevel: logLevel("trace"), CPUProfile: "/x",
 		Notes: []string{
 			"--prometheus has no effect: metrics are always served; with --compat only if it is given, or POST config/metrics",
 			"--egr-hooks has no effect: this machine's own sockets are led to endpoints where they connect (--localsockpolicy)",

@@ -20,7 +20,7 @@ import (
 // Flags in the first byte of a record.
 const (
 	formIPv6   = 0x01 // addresses have 16 bytes
-	formTCP    = 0x02 // with numbers; otherwise UDP, or SCTP by flagSCTP
+	formTCP    = 0x02 // TCP, with sequence numbers; otherwise SCTP if flagSCTP is set, or UDP
 	formMark   = 0x04 // with the mark of its service
 	formSNAT   = 0x08 // traits and hop, of bpf/abi.h
 	formOneWay = 0x10
@@ -39,14 +39,14 @@ const (
 	hopProxy    = 0x10
 )
 
-// flagProxy stands for hopProxy in a record: the flags of bpf/abi.h have this bit for entries of
-// replies only, and a record describes both.
+// flagProxy is hopProxy in the flags of a TCP record. In bpf/abi.h this bit marks entries of
+// replies, which records do not need: a record describes both directions.
 const flagProxy = 0x01
 
-// flagSCTP is the same bit in a record that is not TCP: the record is SCTP, with tags.
+// flagSCTP is the same bit in other records: the record is of SCTP, with verification tags.
 const flagSCTP = flagProxy
 
-// bitPairs are the forms of traits and hop flags.
+// bitPairs maps bits of the form to traits and hop flags.
 var bitPairs = [...]struct{ form, trait, hop byte }{
 	{form: formSNAT, trait: traitSNAT}, {form: formOneWay, trait: traitOneWay},
 	{form: formFamily, hop: hopFamily}, {form: formIPIP, hop: hopIPIP}, {form: formGUE, hop: hopGUE},
@@ -195,13 +195,13 @@ func decodeHead(c *report.ConnectionCopy, b []byte) (form byte, sctp bool, rest 
 
 // check returns why a decoded record is not one that Append makes, or nil.
 func check(c *report.ConnectionCopy, form byte) error {
-	if form&formIPv6 != 0 && !isIPv6(c) || form&formMark != 0 && c.Mark == 0 || !hasSense(c) {
+	if form&formIPv6 != 0 && !isIPv6(c) || form&formMark != 0 && c.Mark == 0 || !isPlausible(c) {
 		return fmt.Errorf("%w: form %#x, %s > %s", ErrMalformed, form, c.Client, c.VIP)
 	}
 	return nil
 }
 
-// lengthOf returns the length of a record by its first byte, and whether it is of SCTP.
+// lengthOf returns the length of a record with a form; sctp: the record is of SCTP.
 func lengthOf(form byte, sctp bool) int {
 	n := headLength + pairs*(4+2)
 	if form&formIPv6 != 0 {
@@ -219,8 +219,9 @@ func lengthOf(form byte, sctp bool) int {
 	return n
 }
 
-// hasSense reports whether each address is possible in a connection.
-func hasSense(c *report.ConnectionCopy) bool {
+// isPlausible reports whether each address, and the combination of flags, can occur in a
+// connection.
+func isPlausible(c *report.ConnectionCopy) bool {
 	for _, a := range [pairs]netip.AddrPort{c.Client, c.VIP, c.Source, c.Endpoint} {
 		if a.Addr().IsUnspecified() || a.Addr().IsMulticast() {
 			return false

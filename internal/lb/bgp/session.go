@@ -20,11 +20,11 @@ const Established = "Established"
 // Up reports whether the session exchanges routes.
 func (s *Session) Up() bool { return s.State == Established }
 
-// Undetected reports whether the session is up although its BFD session is not, so a failure is
-// noticed late.
-func (s *Session) Undetected() bool { return s.Up() && s.BFD != "" && s.BFD != "Up" }
+// UpWithoutBFD reports whether the session is up although its BFD session is not: failures are
+// detected late.
+func (s *Session) UpWithoutBFD() bool { return s.Up() && s.BFD != "" && s.BFD != "Up" }
 
-// Lasted returns how long the session has been up or down, as text for users.
+// Lasted returns how long the session has been up or down, as text; "never" if it was never up.
 func (s *Session) Lasted(now time.Time) string {
 	if s.Since.IsZero() {
 		return "never"
