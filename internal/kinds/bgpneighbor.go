@@ -16,7 +16,7 @@ import (
 func BGPNeighbor() Kind[bgp.Neighbor, v1.BgpNeighbor] {
 	stored := asJSON(bgp.Neighbor.Key, bgp.Neighbor.Validate)
 	stored.Max, stored.Plural = 1024, "BGP neighbors"
-	stored.Keep = bgp.Neighbor.KeepPassword
+	stored.KeepHidden = bgp.Neighbor.KeepPassword
 	return Kind[bgp.Neighbor, v1.BgpNeighbor]{
 		Words: Words{
 			Name: BGPNeighborName, Document: "BGPNeighbor", Command: "bgpneighbor", Aliases: []string{"bgpnei", "bgpneigh"},

@@ -56,7 +56,8 @@ type Any interface {
 	About() Words
 	// Paths returns the path of requests about all objects, and the suffix for a single object.
 	Paths() (all, one string)
-	// Only returns the key of the only object of a kind that has at most one; "": it may have many.
+	// Only returns the key of the only object of a kind that has at most one; "": it may have
+	// many.
 	Only() string
 	// NewBody returns a body to decode JSON into.
 	NewBody() any
@@ -68,7 +69,8 @@ type Any interface {
 	Add(stored, posted, body any) (object any)
 	// DeletedKey returns the key of the object that a DELETE names by its path and parameters.
 	DeletedKey(name string, parameters url.Values) string
-	// Peer returns the address of another node that an object names, and its field; invalid: none.
+	// Peer returns the address of another node that an object names, and its field; invalid:
+	// none.
 	Peer(object any) (field string, peer netip.Addr)
 	// Spare returns why a DELETE with these parameters keeps an object; "": it does not.
 	Spare(object any, parameters url.Values) (why string)
@@ -101,9 +103,9 @@ type Stored[T any] struct {
 	Encode   func(T) (format int, object []byte, err error) // in the lowest format that can express it
 	Decode   func(format int, object []byte) (T, error)
 
-	// Keep restores properties that Show hides, from the stored object; nil: none are hidden. The
-	// zero value stands for no object.
-	Keep func(wanted, stored T) (T, error)
+	// KeepHidden restores properties that Show hides, from the stored object; nil: none are
+	// hidden. The zero value stands for no object.
+	KeepHidden func(wanted, stored T) (T, error)
 
 	Max    int    // maximum number of objects; 0: any
 	Plural string // their name in the refusal of more

@@ -39,7 +39,8 @@ func (p *Packet) Build() []byte {
 	return p.truncate(b)
 }
 
-// Offset returns the offset of the transport header, or of its substitute, in Build's result.
+// Offset returns the offset of the transport header in Build's result, or of the payload if the
+// packet has no such header.
 func (p *Packet) Offset() int {
 	if p.Proto == Raw || p.Proto == Eth {
 		return 0

@@ -92,7 +92,7 @@ func Said(r v1.ApplyResult) string {
 func Secured(t *testing.T) (b *Bench, tokens map[string]string) {
 	t.Helper()
 	dir := t.TempDir()
-	b = New(t, func(o *httpapi.Options) { o.AskTokens, o.Audit = true, access.NewAudit(dir) })
+	b = New(t, func(o *httpapi.Options) { o.RequireTokens, o.Audit = true, access.NewAudit(dir) })
 	tokens = map[string]string{}
 	for _, role := range []string{"view", "operate", "admin"} {
 		r, _ := access.ParseRole(role)

@@ -41,7 +41,7 @@ func (m *Model) knows(key tuple) bool {
 	return known && m.now <= until && key.proto != lb.TCP
 }
 
-// challenge asks the client of a SYN. Its number is noted.
+// challenge answers a SYN with a challenge, and records the number that the RST must have.
 func (m *Model) challenge(key tuple) Verdict {
 	m.numbers[key] = max(m.number, 1)
 	return Verdict{Name: "out", Reason: "challenged"}
@@ -68,9 +68,9 @@ func (m *Model) protect(svc *service, key tuple, p *pkt.Packet) (v Verdict, ok b
 	return m.challenge(key), false
 }
 
-// inFlood returns the verdict on a SYN or a RST before the connection lookup; ok: the verdict
-// is final.
-func (m *Model) inFlood(key tuple, p *pkt.Packet) (v Verdict, ok bool) {
+// beforeLookup returns the verdict that a SYN or a RST gets during a flood, before the connection
+// lookup; ok: the verdict is final.
+func (m *Model) beforeLookup(key tuple, p *pkt.Packet) (v Verdict, ok bool) {
 	if m.answersChallenge(key, p) {
 		return drop("challenge-answered"), true
 	}
@@ -82,7 +82,8 @@ func (m *Model) inFlood(key tuple, p *pkt.Packet) (v Verdict, ok bool) {
 	return v, !ok && v.Reason == "challenged"
 }
 
-// answersChallenge reports whether the packet is the answer to a challenge, and takes it.
+// answersChallenge reports whether the packet is the answer to a challenge. If so, the client is
+// known from now on.
 func (m *Model) answersChallenge(key tuple, p *pkt.Packet) bool {
 	number, asked := m.numbers[key]
 	if !asked || p.Num(pkt.Flags)&pkt.FlagRST == 0 || p.Num(pkt.TTL) <= 1 ||

@@ -245,7 +245,7 @@ func (m *Model) Packet(p *pkt.Packet, length int) Verdict {
 	key := tupleOf(p)
 	expired := p.Num(pkt.TTL) <= 1
 	if m.Flood && !expired && key.proto == lb.TCP {
-		if v, ok := m.inFlood(key, p); ok {
+		if v, ok := m.beforeLookup(key, p); ok {
 			return v
 		}
 	}

@@ -61,41 +61,42 @@ type Loopback = users.Loopback
 // Options are the dependencies of the API. All but Explainer, Dropper, Observe, Events, Lines and
 // Ready are needed.
 type Options struct {
-	Store      *desired.State
-	Statuses   objects.Statuses
-	DataPath   DataPath
-	Health     Health
-	Network    *netobj.Network
-	Sampler    observation.Sampler
-	Explainer  observation.Explainer         // explains the handling of packets; nil: unavailable
-	Interfaces func() map[int]string         // names, by index
-	XDP        func() map[string]string      // how XDP is attached to interfaces, or why not, by name; nil: no interface
-	Dropper    objects.Dropper               // nil: connections that rules end are unknown
-	Events     *event.Hub                    // nil: no events
-	Metrics    http.Handler                  // answers GET metrics
-	Observe    func(method string, code int) // called for every answer
-	Token      string                        // asked of every request over TCP; empty: none
-	Users      users.Loopback                // may use loopback without a token
-	Hosts      []string                      // names by which requests without a token may come, in lower case
-	AskTokens  bool                          // require Token, or a token of Access, for every request over TCP
-	Ready      func() (bool, string)         // whether the start is complete, or else the answer of GET readyz; nil: it is
-	Version    v1.Version
-	Log        *slog.Logger
-	LogLevel   observation.LogLevel
-	Access     *access.Users          // by name and password
-	Audit      *access.Audit          // nil: no audit log
-	Lines      *logs.Ring             // recent log lines; nil: none are kept
-	MetricsOff bool                   // until a request switches them on
-	Compat     bool                   // ignore unknown properties, like the existing loxilb
-	NoPage     bool                   // for browsers at /
-	ProbeFiles string                 // the directory that files of probes are below; empty: any
-	Verifier   *verify.Verifier       // compares desired state with the kernel
-	Doctor     func() *doctor.Machine // what doctor checks; nil: the machine, without the daemon's knowledge
-	BGP        func() []bgp.Session   // sessions with all BGP neighbors; nil: objects of BGP cannot be created or changed
-	ApplyWait  time.Duration          // how long a change waits for the data path; 0: 8 s
-	BodyWait   time.Duration          // how long a request with a body waits for its turn; 0: 10 s
+	Store         *desired.State
+	Statuses      objects.Statuses
+	DataPath      DataPath
+	Health        Health
+	Network       *netobj.Network
+	Sampler       observation.Sampler
+	Explainer     observation.Explainer         // explains the handling of packets; nil: unavailable
+	Interfaces    func() map[int]string         // names, by index
+	XDP           func() map[string]string      // how XDP is attached to interfaces, or why not, by name; nil: no interface
+	Dropper       objects.Dropper               // nil: connections that rules end are unknown
+	Events        *event.Hub                    // nil: no events
+	Metrics       http.Handler                  // answers GET metrics
+	Observe       func(method string, code int) // called for every answer
+	Token         string                        // asked of every request over TCP; empty: none
+	Users         users.Loopback                // may use loopback without a token
+	Hosts         []string                      // names by which requests without a token may come, in lower case
+	RequireTokens bool                          // require Token, or a token of Access, for every request over TCP
+	Ready         func() (bool, string)         // whether the start is complete, or else the answer of GET readyz; nil: it is
+	Version       v1.Version
+	Log           *slog.Logger
+	LogLevel      observation.LogLevel
+	Access        *access.Users          // by name and password
+	Audit         *access.Audit          // nil: no audit log
+	Lines         *logs.Ring             // recent log lines; nil: none are kept
+	MetricsOff    bool                   // until a request switches them on
+	Compat        bool                   // ignore unknown properties, like the existing loxilb
+	NoPage        bool                   // for browsers at /
+	ProbeFiles    string                 // the directory that files of probes are below; empty: any
+	Verifier      *verify.Verifier       // compares desired state with the kernel
+	Doctor        func() *doctor.Machine // what doctor checks; nil: the machine, without the daemon's knowledge
+	BGP           func() []bgp.Session   // sessions with all BGP neighbors; nil: objects of BGP cannot be created or changed
+	ApplyWait     time.Duration          // how long a change waits for the data path; 0: 8 s
+	BodyWait      time.Duration          // how long a request with a body waits for its turn; 0: 10 s
 
-	// Announcements returns whether the VIPs of a service are announced by BGP; nil: BGP is off.
+	// Announcements returns whether the VIPs of a service are announced by BGP; nil: BGP is
+	// off.
 	Announcements func(*lb.Service) []report.Announcement
 
 	// Own reports whether an address is one of this machine; nil: none is known.
@@ -213,7 +214,7 @@ func New(o Options) *API {
 	})
 	a.Register(slices.Concat(a.Services.ObjectKinds(), a.Traffic.ObjectKinds(), a.Network.ObjectKinds())...)
 	a.Users = users.New(users.Options{
-		Access: o.Access, Audit: o.Audit, Loopback: o.Users, Token: o.Token, AskTokens: o.AskTokens, Hosts: o.Hosts,
+		Access: o.Access, Audit: o.Audit, Loopback: o.Users, Token: o.Token, RequireTokens: o.RequireTokens, Hosts: o.Hosts,
 		Open: []string{observation.HealthPath, observation.ReadyPath}, Pattern: a.pattern, Reader: reader, Log: o.Log,
 	})
 	a.Observation = observation.New(observation.Options{

@@ -58,9 +58,9 @@ func (o objectsOf[T, B]) All(v store.View) iter.Seq[any] {
 
 func (o objectsOf[T, B]) Put(tx *store.Tx, object any) error {
 	wanted := object.(T)
-	if keep := o.Stored.Keep; keep != nil {
+	if keepHidden := o.Stored.KeepHidden; keepHidden != nil {
 		stored, _ := o.table.Get(tx, o.table.Key(wanted))
-		kept, err := keep(wanted, stored)
+		kept, err := keepHidden(wanted, stored)
 		if err != nil {
 			return o.Rename(err)
 		}

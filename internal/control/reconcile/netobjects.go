@@ -113,7 +113,7 @@ func (n *NetObjects[T]) markMissing(all bool, keys map[string]struct{}) {
 	}
 	r := n.reader(wanted)
 	for _, o := range wanted {
-		if have, err := r.find(o, false); err != nil || !slices.ContainsFunc(have, o.MetBy) {
+		if have, err := r.find(o, false); err != nil || !slices.ContainsFunc(have, o.SatisfiedBy) {
 			n.Mark(o.Key())
 		}
 	}
@@ -203,7 +203,7 @@ func (p *pass[T]) plan(now *store.Snapshot, key string) error {
 	switch {
 	case err != nil:
 		return err
-	case ours && slices.Contains(have, want), !ours && slices.ContainsFunc(have, want.MetBy):
+	case ours && slices.Contains(have, want), !ours && slices.ContainsFunc(have, want.SatisfiedBy):
 	case ours && len(have) > 0:
 		p.remove[key], p.create[key] = made, want
 	case ours:

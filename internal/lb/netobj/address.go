@@ -42,8 +42,8 @@ func (a Address) Validate() error {
 // Needs returns the address's interface.
 func (a Address) Needs() []string { return []string{a.Dev} }
 
-// MetBy reports whether both are equal.
-func (a Address) MetBy(have Address) bool { return a == have }
+// SatisfiedBy reports whether both are equal.
+func (a Address) SatisfiedBy(have Address) bool { return a == have }
 
 // String identifies the object.
 func (a Address) String() string {

@@ -32,8 +32,8 @@ func (f FDB) Validate() error {
 // Needs returns the interface.
 func (f FDB) Needs() []string { return []string{f.Dev} }
 
-// MetBy reports whether both are equal.
-func (f FDB) MetBy(have FDB) bool { return f == have }
+// SatisfiedBy reports whether both are equal.
+func (f FDB) SatisfiedBy(have FDB) bool { return f == have }
 
 // String identifies the object.
 func (f FDB) String() string {

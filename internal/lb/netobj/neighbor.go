@@ -52,8 +52,8 @@ func (n Neighbor) Validate() error {
 // Needs returns the interface.
 func (n Neighbor) Needs() []string { return []string{n.Dev} }
 
-// MetBy reports whether both are equal.
-func (n Neighbor) MetBy(have Neighbor) bool { return n == have }
+// SatisfiedBy reports whether both are equal.
+func (n Neighbor) SatisfiedBy(have Neighbor) bool { return n == have }
 
 // String identifies the object.
 func (n Neighbor) String() string {

@@ -78,8 +78,8 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestMetBy checks that a route's metric matters, and not who made it.
-func TestMetBy(t *testing.T) {
+// TestSatisfiedBy checks that a route's metric matters, and not who made it.
+func TestSatisfiedBy(t *testing.T) {
 	t.Parallel()
 	want, err := ParseRoute("10.1.0.0/16", "10.0.0.1", "static")
 	if err != nil {
@@ -87,11 +87,11 @@ func TestMetBy(t *testing.T) {
 	}
 	have := want
 	have.Protocol = 16
-	if !want.MetBy(have) {
+	if !want.SatisfiedBy(have) {
 		t.Error("a route of DHCP is not as good")
 	}
 	have.Metric = 100
-	if want.MetBy(have) || have.Key() != "10.1.0.0/16 metric 100" {
+	if want.SatisfiedBy(have) || have.Key() != "10.1.0.0/16 metric 100" {
 		t.Error("a route of another metric is the same", have.Key())
 	}
 }

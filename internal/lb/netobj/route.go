@@ -101,8 +101,8 @@ func (r Route) Validate() error {
 // Needs returns nothing: the kernel finds the interface by the gateway.
 func (r Route) Needs() []string { return nil }
 
-// MetBy ignores the owner of the route.
-func (r Route) MetBy(have Route) bool {
+// SatisfiedBy ignores the owner of the route.
+func (r Route) SatisfiedBy(have Route) bool {
 	have.Protocol = r.Protocol
 	return r == have
 }

@@ -49,8 +49,8 @@ func (v VLAN) Validate() error { return checkVLAN("vid", v.ID) }
 // Needs returns nothing.
 func (v VLAN) Needs() []string { return nil }
 
-// MetBy reports whether both are equal.
-func (v VLAN) MetBy(have VLAN) bool { return v == have }
+// SatisfiedBy reports whether both are equal.
+func (v VLAN) SatisfiedBy(have VLAN) bool { return v == have }
 
 // String identifies the object.
 func (v VLAN) String() string {
@@ -117,8 +117,8 @@ func (m VLANMember) Validate() error {
 // Needs returns the bridge and the interface.
 func (m VLANMember) Needs() []string { return []string{m.Bridge(), m.Dev} }
 
-// MetBy reports whether both are equal.
-func (m VLANMember) MetBy(have VLANMember) bool { return m == have }
+// SatisfiedBy reports whether both are equal.
+func (m VLANMember) SatisfiedBy(have VLANMember) bool { return m == have }
 
 // String identifies the object.
 func (m VLANMember) String() string { return m.Key() }

@@ -66,8 +66,8 @@ func (v VXLAN) Validate() error {
 // Needs returns the interface below the tunnel.
 func (v VXLAN) Needs() []string { return []string{v.Dev} }
 
-// MetBy reports whether both are equal.
-func (v VXLAN) MetBy(have VXLAN) bool { return v == have }
+// SatisfiedBy reports whether both are equal.
+func (v VXLAN) SatisfiedBy(have VXLAN) bool { return v == have }
 
 // String identifies the object.
 func (v VXLAN) String() string {
@@ -112,8 +112,8 @@ func (p VXLANPeer) Validate() error {
 // Needs returns the tunnel.
 func (p VXLANPeer) Needs() []string { return []string{p.Device()} }
 
-// MetBy reports whether both are equal.
-func (p VXLANPeer) MetBy(have VXLANPeer) bool { return p == have }
+// SatisfiedBy reports whether both are equal.
+func (p VXLANPeer) SatisfiedBy(have VXLANPeer) bool { return p == have }
 
 // String identifies the object.
 func (p VXLANPeer) String() string { return p.Key() }

@@ -364,7 +364,7 @@ func TestNewBalancers(t *testing.T) {
 // TestAccess checks that balancers are asked over TLS with a token that may change.
 func TestAccess(t *testing.T) {
 	t.Parallel()
-	r := newRemote(t, func(o *httpapi.Options) { o.Token, o.AskTokens = "second token", true }, (*httptest.Server).StartTLS)
+	r := newRemote(t, func(o *httpapi.Options) { o.Token, o.RequireTokens = "second token", true }, (*httptest.Server).StartTLS)
 	dir := t.TempDir()
 	access := Access{CAFile: filepath.Join(dir, "ca.crt"), TokenFile: filepath.Join(dir, "token"), ServerName: "example.com"}
 	certificate := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: r.Certificate().Raw})

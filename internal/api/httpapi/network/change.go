@@ -122,7 +122,7 @@ func (k netKind[T]) metBy(o T, there []T) (bool, *rest.Problem) {
 	switch {
 	case k.inUse != nil && k.inUse(o):
 		return false, nil
-	case slices.ContainsFunc(there, o.MetBy):
+	case slices.ContainsFunc(there, o.SatisfiedBy):
 		return true, nil
 	case len(there) > 0:
 		return false, objects.KernelProblem(&netobj.ForeignError{Kind: k.table.Name(), Has: there[0].String()})

@@ -50,12 +50,13 @@ func decodeNodeDrain(data []byte) (one lb.Maintenance, p *rest.Problem) {
 	now := time.Now()
 	one.Since, one.Exit = now.Round(0), body.Exit
 	if body.Within > 0 {
-		one.Deadline = now.Add(time.Duration(body.Within) * time.Second) // the clock may be set meanwhile
+		one.Deadline = now.Add(time.Duration(body.Within) * time.Second) // now has a monotonic reading: the deadline is right even if the clock is set
 	}
 	return one, nil
 }
 
-// ResumeNode puts this node into service. It succeeds if it is, so a script may run twice.
+// ResumeNode puts this node back into service. Resuming a node in service succeeds, so a script may
+// run twice.
 func (a *API) ResumeNode(w http.ResponseWriter, r *http.Request) {
 	var unchanged bool
 	p := a.Objects.Change(w, r, true, func(tx *store.Tx, pre *objects.Precondition) error {

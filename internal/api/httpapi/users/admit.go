@@ -21,8 +21,8 @@ func (a *API) Admit(r *http.Request, who *rest.Principal) *rest.Problem {
 	case slices.Contains(a.Open, r.URL.Path) && (r.Method == http.MethodGet || r.Method == http.MethodHead):
 		return nil
 	case page.Serves(r) && who.By == transport.BySocket:
-		// Otherwise a foreign page could have the same origin, with root's rights: its name may
-		// resolve to the address where the socket is forwarded.
+		// Otherwise a foreign page could have the same origin, with root's rights: its name
+		// may resolve to the address where the socket is forwarded.
 		return rest.Refuse(http.StatusNotFound, "the page is served over TCP, and not by the UNIX socket")
 	case page.Serves(r):
 		return nil
@@ -54,4 +54,4 @@ func byOtherSite(r *http.Request) bool {
 }
 
 // asksToken reports whether every request over TCP needs a token.
-func (a *API) asksToken() bool { return a.Token != "" || a.AskTokens }
+func (a *API) asksToken() bool { return a.Token != "" || a.RequireTokens }

@@ -5,8 +5,8 @@ import (
 	"math/bits"
 )
 
-// The tables and keys with which the packet path runs AES-128 (bpf/quic/aes.h). Words are as a
-// little-endian machine reads the bytes of a column.
+// The tables and keys with which the packet path runs AES-128 (bpf/quic/aes.h). A word holds a
+// column of four bytes in little-endian order.
 
 // AESTables returns the tables of both directions.
 func AESTables() *TcQuicAes {

@@ -2,7 +2,6 @@ package observe
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/bits"
 	"sync"
@@ -17,8 +16,8 @@ import (
 const (
 	// watchPeriod is how often a ring is read: the packet path does not wake readers.
 	watchPeriod = 10 * time.Millisecond
-	// eventRoom is for how long a ring can hold events at the watcher's declared rate before it is
-	// half full and connections are omitted.
+	// eventRoom is the time after which a ring without a reader is half full, at the watcher's
+	// declared rate. From then on, connections are omitted.
 	eventRoom = 125 * time.Millisecond
 	// eventBatch is the number of events passed on at a time.
 	eventBatch = 256
@@ -31,7 +30,7 @@ const (
 const WatchRateMax = 1_000_000
 
 // ErrTooManyWatchers reports that the maximum number of watchers exists.
-var ErrTooManyWatchers = errors.New("as many watch the connections already as can")
+var ErrTooManyWatchers = fmt.Errorf("connections are watched by the maximum of %d clients already", bpf.TcRingMAX_WATCHERS)
 
 // Watchers report connections as they are opened, assured, closing and ended
 // (bpf/observe/event.h).
@@ -39,23 +38,23 @@ type Watchers struct {
 	shared *loader.Collection
 	tables *tables.Tables
 	mu     sync.Mutex
-	now    uint32 // a bit for each
+	active uint32 // bit mask of the numbers in use
 }
 
-// NewWatchers watches nothing yet.
+// NewWatchers returns Watchers without a watcher.
 func NewWatchers(c *loader.Collection, services *tables.Tables) *Watchers {
 	return &Watchers{shared: c, tables: services}
 }
 
 // WatchConnections calls yield with events of connections, and the numbers omitted since the watch
-// began, until ctx ends or yield returns false. It does so frequently, even without events. The
-// events are valid until yield returns.
+// began, until ctx ends or yield returns false. It calls yield at short intervals even without
+// events, so yield can end the watch. The events are valid until yield returns.
 //
 // All events are reported while there are fewer than rate per second, and yield keeps up. Otherwise
 // all events of some connections are reported, and no events of others.
 func (w *Watchers) WatchConnections(ctx context.Context, rate int, yield func([]report.ConnectionEvent, report.Omitted) bool) error {
 	if rate < 1 || rate > WatchRateMax {
-		return fmt.Errorf("a rate of %d events a second is out of range: it is 1 to %d", rate, WatchRateMax)
+		return fmt.Errorf("a rate of %d events per second is out of range (allowed: 1 to %d)", rate, WatchRateMax)
 	}
 	number, err := w.take()
 	if err != nil {
@@ -94,8 +93,8 @@ func (w *Watchers) take() (uint32, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for number := range uint32(bpf.TcRingMAX_WATCHERS) {
-		if w.now>>number&1 == 0 {
-			w.now |= 1 << number
+		if w.active>>number&1 == 0 {
+			w.active |= 1 << number
 			return number, nil
 		}
 	}
@@ -105,7 +104,7 @@ func (w *Watchers) take() (uint32, error) {
 func (w *Watchers) giveBack(number uint32) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.now &^= 1 << number
+	w.active &^= 1 << number
 }
 
 // set starts or stops the packet path's reports to a watcher.

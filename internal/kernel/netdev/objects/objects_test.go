@@ -49,7 +49,7 @@ func comes[T netobj.Object[T]](t *testing.T, k netobj.Kernel[T], o T) {
 			t.Fatal(err)
 		}
 		for _, have := range all[o.Key()] {
-			if o.MetBy(have) {
+			if o.SatisfiedBy(have) {
 				return true
 			}
 		}
