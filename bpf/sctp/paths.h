@@ -70,13 +70,13 @@ static __always_inline bool sctp_is_address_set(const struct ip_addr *a)
 
 /* Makes the key by which a tag finds an association. */
 static __always_inline void sctp_key_by_tag(struct sctp_path_key *key,
-					    const struct packet *p,
-					    __u32 service)
+					    __be16 sport, __be16 dport,
+					    __u32 tag, __u32 service)
 {
 	__builtin_memset(key, 0, sizeof(*key));
-	key->sport = p->tuple.sport;
-	key->dport = p->tuple.dport;
-	key->tag = p->ack;
+	key->sport = sport;
+	key->dport = dport;
+	key->tag = tag;
 	key->service = service;
 }
 
@@ -103,9 +103,9 @@ static __always_inline bool sctp_same_path(const struct ip_addr *client,
 	return same_addr(client, other_client) && same_addr(vip, other_vip);
 }
 
-/* Records the tag of an association, once COOKIE ECHO has proven it. */
-static __noinline void sctp_record_tag(const struct packet *p,
-				       const struct connection *c)
+/* Records the tag of an association, once a COOKIE ECHO or COOKIE ACK has proven it. */
+static __noinline void sctp_record_tag(const struct connection *c,
+				       const struct connection *reply)
 {
 	const struct endpoint *ep = endpoint_find(c->endpoint);
 	struct sctp_scratch *s = sctp_scratch_get();
@@ -113,10 +113,11 @@ static __noinline void sctp_record_tag(const struct packet *p,
 
 	if (!s || !ep || !paths || !sctp_vips_of(ep->service))
 		return;
-	sctp_key_by_tag(&s->key, p, ep->service);
+	sctp_key_by_tag(&s->key, reply->dport, reply->sport, c->ack,
+			ep->service);
 	__builtin_memset(&s->path, 0, sizeof(s->path));
-	s->path.client = p->tuple.saddr;
-	s->path.vip = p->tuple.daddr;
+	s->path.client = reply->daddr;
+	s->path.vip = reply->saddr;
 	bpf_map_update_elem(paths, &s->key, &s->path, BPF_ANY);
 }
 
@@ -134,7 +135,8 @@ __noinline int sctp_find_association(ctx_t *ctx, struct packet *p)
 	    !lazy_hash_get(&sctp_paths) ||
 	    !service_copy(p, ctx_mark(ctx), &o->service))
 		return false;
-	sctp_key_by_tag(&s->key, p, o->service.id);
+	sctp_key_by_tag(&s->key, p->tuple.sport, p->tuple.dport, p->ack,
+			o->service.id);
 	first = lazy_hash_find(&sctp_paths, &s->key);
 	if (!first || !sctp_is_address_set(&first->vip))
 		return false;
@@ -154,7 +156,8 @@ static __noinline bool sctp_is_of_another(const struct packet *p,
 
 	if (word & (CONN_ASSURED | CONN_REPLY_DIRECTION |
 		    STATE_TRAIT(CONN_ONE_WAY)) ||
-	    !p->ack || p->ack == c->seq_end || p->reflected)
+	    !p->ack || p->ack == c->seq_end || p->reflected ||
+	    p->chunk == SCTP_COOKIE_ECHO)
 		return false;
 	ep = endpoint_find(c->endpoint);
 	return ep && sctp_vips_of(ep->service);
@@ -315,8 +318,8 @@ static __always_inline bool sctp_is_of_another(const struct packet *p,
 	return false;
 }
 
-static __always_inline void sctp_record_tag(const struct packet *p,
-					    const struct connection *c)
+static __always_inline void sctp_record_tag(const struct connection *c,
+					    const struct connection *reply)
 {
 }
 #endif

@@ -82,15 +82,19 @@ static __always_inline bool sctp_confirm_tag(const struct packet *p,
 	return true;
 }
 
-/* Records a COOKIE ECHO. Returns the events. */
+/* Records a COOKIE ECHO. The endpoint may have announced more tags than are kept, in answers
+ * to forged INITs: COOKIE ACK shows whether this one counts. Returns the events. */
 static __always_inline __u8 sctp_cookie_echo(const struct packet *p,
 					     struct connection *c, __u32 word,
 					     struct connection *peer)
 {
 	const bool restarts = word & SCTP_ESTABLISHED && !sctp_has_tag(p, c);
 
-	if (!sctp_confirm_tag(p, c))
+	if (!sctp_confirm_tag(p, c)) {
+		if (!(word & CONN_ASSURED))
+			c->seq_end = p->ack;
 		return 0;
+	}
 	if (restarts && peer->seq_end) {
 		peer->ack = peer->seq_end;
 		peer->seq_end = 0;
@@ -98,15 +102,23 @@ static __always_inline __u8 sctp_cookie_echo(const struct packet *p,
 	return CONN_ASSURED;
 }
 
-/* Records a COOKIE ACK. Returns the events. */
+/* Records a COOKIE ACK. If the tag of COOKIE ECHO was unknown, the client's next packet
+ * shows that the client exists. Returns the events. */
 static __always_inline __u8 sctp_cookie_ack(const struct packet *p,
-					    struct connection *c, __u32 word)
+					    struct connection *c, __u32 word,
+					    struct connection *peer)
 {
-	if (!(word & CONN_ASSURED))
-		return 0;
 	if (word & SCTP_ESTABLISHED)
 		return sctp_has_tag(p, c) ? SCTP_ESTABLISHED : 0;
-	return sctp_confirm_tag(p, c) ? SCTP_ESTABLISHED : 0;
+	if (word & CONN_ASSURED)
+		return sctp_confirm_tag(p, c) ? SCTP_ESTABLISHED : 0;
+	if (!(word & CONN_REPLIED) || !p->ack || !peer->seq_end)
+		return 0;
+	c->ack = p->ack;
+	c->seq_end = 0;
+	peer->ack = peer->seq_end;
+	peer->seq_end = 0;
+	return SCTP_ESTABLISHED;
 }
 
 /* Returns the events of chunks that both sides send. side: the sender's FIN flag. */
@@ -139,7 +151,7 @@ static __always_inline __u8 sctp_events(const struct packet *p,
 		if (p->chunk == SCTP_INIT_ACK)
 			return sctp_init_ack(p, c, peer);
 		if (p->chunk == SCTP_COOKIE_ACK)
-			return sctp_cookie_ack(p, c, word);
+			return sctp_cookie_ack(p, c, word, peer);
 		return sctp_end(p, c, peer, word, CONN_FIN_ENDPOINT);
 	}
 	if (p->chunk == SCTP_INIT) {
@@ -149,6 +161,10 @@ static __always_inline __u8 sctp_events(const struct packet *p,
 	if (p->chunk == SCTP_COOKIE_ECHO)
 		return word & CONN_REPLIED ?
 			       sctp_cookie_echo(p, c, word, peer) :
+			       0;
+	if (!p->chunk)
+		return word & SCTP_ESTABLISHED && sctp_has_tag(p, c) ?
+			       CONN_ASSURED :
 			       0;
 	return sctp_end(p, c, peer, word, CONN_FIN_CLIENT);
 }
@@ -220,9 +236,9 @@ sctp_single_entry(struct packet *p, struct connection *c, __u32 word)
 	return VERDICT_CONTINUE;
 }
 
-/* Handles a packet with a chunk that may change the state. Returns MISS if the
- * association is closed and the packet opens another one, or has the tag of another one.
- * Global (verifier: globals). */
+/* Handles a packet that may change the state: by its chunk, or since the client is not
+ * known to exist. Returns MISS if the association is closed and the packet opens another
+ * one, or has the tag of another one. Global (verifier: globals). */
 __noinline enum verdict sctp_transition(struct packet *p, struct connection *c,
 					__u64 hash)
 {
@@ -253,13 +269,15 @@ __noinline enum verdict sctp_transition(struct packet *p, struct connection *c,
 	events = sctp_events(p, c, word, peer);
 	if (sctp_is_sign_of_life(p, c, word))
 		c->seen = p->now;
-	if (unlikely(p->chunk == SCTP_COOKIE_ECHO) && events & CONN_ASSURED)
-		sctp_record_tag(p, c);
 	if (word & CONN_REPLY_DIRECTION) {
+		if (events & SCTP_ESTABLISHED && !(word & CONN_ASSURED))
+			sctp_record_tag(peer, c);
 		peer_word = connection_record_both(peer, peer_word, c, word,
 						   events);
 		sctp_notify_closing(NULL, peer, c, peer_word, events);
 	} else {
+		if (events & CONN_ASSURED)
+			sctp_record_tag(c, peer);
 		peer_word = connection_record_both(c, word, peer, peer_word,
 						   events);
 		sctp_notify_closing(&p->tuple, c, peer, peer_word, events);
@@ -274,13 +292,13 @@ __noinline enum verdict sctp_transition(struct packet *p, struct connection *c,
 static __always_inline enum verdict
 sctp_update(struct packet *p, struct connection *c, __u64 hash)
 {
+	const __u32 settled =
+		STATE_TRAIT(CONN_RESTING | CONN_ENDED) | CONN_ASSURED;
 	const __u32 word = state_read(c);
 
-	if (unlikely(p->chunk || word & STATE_TRAIT(CONN_RESTING | CONN_ENDED)))
+	if (unlikely(p->chunk || (word & settled) != CONN_ASSURED))
 		return sctp_transition(p, c, hash);
-	if (unlikely(!sctp_has_tag(p, c)) && sctp_is_of_another(p, c, word))
-		return VERDICT_MISS;
-	if (likely(sctp_is_sign_of_life(p, c, word)))
+	if (likely(sctp_has_tag(p, c)))
 		c->seen = p->now;
 	return VERDICT_CONTINUE;
 }
