@@ -150,15 +150,15 @@ func (i *inquiry) ends() (from, to netip.AddrPort) {
 	return i.From, i.To
 }
 
-// try runs the program on the packet; aim: an endpoint to choose, if possible.
-func (i *inquiry) try(aim netip.AddrPort) (*dryrun.Result, error) {
+// try runs the program on the packet; prefer: the endpoint that the algorithm chooses, if possible.
+func (i *inquiry) try(prefer netip.AddrPort) (*dryrun.Result, error) {
 	from, to := i.ends()
 	var err error
 	if i.tracked, err = i.DataPath.Lookup(i.protocol(), from, to); err != nil {
 		return nil, err
 	}
 	return i.DataPath.DryRun().Try(&dryrun.Packet{
-		Frame: i.frame(), Ifindex: i.in.Index, Layer3: i.layer3, Mark: i.Mark, Protocol: i.protocol(), From: from, To: to, Aim: aim,
+		Frame: i.frame(), Ifindex: i.in.Index, Layer3: i.layer3, Mark: i.Mark, Protocol: i.protocol(), From: from, To: to, Prefer: prefer,
 	})
 }
 

@@ -9,7 +9,7 @@ import (
 
 // MapUses returns the use of the data path's maps, by name.
 func (d *Datapath) MapUses() (list []report.MapUse, err error) {
-	err = d.Tables.Steady(func() error {
+	err = d.Tables.WithRowsLocked(func() error {
 		list, err = d.collection.MapUses()
 		return err
 	})

@@ -53,12 +53,12 @@ const algorithmN3 = uint8(bpf.TcAlgorithmALGORITHM_N3)
 // serve until these services are applied.
 func (d *Datapath) adoptTails() error {
 	if !d.HasProtocol(uint8(lb.SCTP)) {
-		if err := d.collection.LeaveSCTP(); err != nil {
+		if err := d.collection.RemoveOldSCTP(); err != nil {
 			return err
 		}
 	}
 	if !d.HasFlag(serviceProxy) {
-		if err := d.collection.LeaveProxy(); err != nil {
+		if err := d.collection.RemoveOldProxy(); err != nil {
 			return err
 		}
 	}
@@ -66,5 +66,5 @@ func (d *Datapath) adoptTails() error {
 	if d.HasAlgorithm(uint8(bpf.TcAlgorithmALGORITHM_QUIC)) {
 		return nil
 	}
-	return d.collection.LeaveQUIC()
+	return d.collection.RemoveOldQUIC()
 }

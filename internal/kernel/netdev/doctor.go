@@ -39,7 +39,7 @@ func (p Problem) Error() string { return p.What + " (" + p.Hint + ")" }
 
 // Doctor looks for problems, and logs them when they appear and when they are gone.
 type Doctor struct {
-	look func(ctx context.Context, regular bool) []Problem
+	look func(ctx context.Context, periodic bool) []Problem
 	log  *slog.Logger
 	soon chan struct{} // capacity 1
 
@@ -47,9 +47,9 @@ type Doctor struct {
 	known map[Problem]time.Time // present problems, and since when
 }
 
-// newDoctor makes a doctor. look returns the current problems; regular is true for the periodic
+// newDoctor makes a doctor. look returns the current problems; periodic is true for the periodic
 // checks, every 10 s.
-func newDoctor(look func(ctx context.Context, regular bool) []Problem, log *slog.Logger) *Doctor {
+func newDoctor(look func(ctx context.Context, periodic bool) []Problem, log *slog.Logger) *Doctor {
 	return &Doctor{look: look, log: log, soon: make(chan struct{}, 1), known: map[Problem]time.Time{}}
 }
 
@@ -74,18 +74,18 @@ func (d *Doctor) Known() []Known {
 
 // Run looks for problems until ctx ends, and reports each that appears or disappears.
 func (d *Doctor) Run(ctx context.Context, tell func(p Problem, gone bool)) {
-	regular := time.NewTicker(doctorEvery) // not a new timer for each look: an endlessly queried neighbour would keep it from firing
-	defer regular.Stop()
+	periodic := time.NewTicker(doctorEvery) // not a new timer for each look: an endlessly queried neighbour would keep it from firing
+	defer periodic.Stop()
 	for {
-		isRegular := false
+		isPeriodic := false
 		select {
 		case <-ctx.Done():
 			return
 		case <-d.soon:
-		case <-regular.C:
-			isRegular = true
+		case <-periodic.C:
+			isPeriodic = true
 		}
-		appeared, gone := d.compare(d.look(ctx, isRegular))
+		appeared, gone := d.compare(d.look(ctx, isPeriodic))
 		for _, p := range appeared {
 			d.log.Warn("problem", "what", p.What, "hint", p.Hint)
 			tell(p, false)

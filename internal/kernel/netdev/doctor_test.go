@@ -39,19 +39,19 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// TestRegularLook checks that endless changes, as of a next hop that never resolves, do not prevent
+// TestPeriodicCheck checks that endless changes, as of a next hop that never resolves, do not prevent
 // retries.
-func TestRegularLook(t *testing.T) {
+func TestPeriodicCheck(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		looks, regular := 0, 0
+		checks, periodic := 0, 0
 		var d *Doctor
-		d = newDoctor(func(_ context.Context, isRegular bool) []Problem {
-			looks++
-			if isRegular {
-				regular++
+		d = newDoctor(func(_ context.Context, isPeriodic bool) []Problem {
+			checks++
+			if isPeriodic {
+				periodic++
 			}
-			d.Soon() // there is always news by the next check
+			d.Soon() // something has changed again by the next check
 			return nil
 		}, nil)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -59,8 +59,8 @@ func TestRegularLook(t *testing.T) {
 		time.Sleep(10*doctorEvery + doctorGap)
 		cancel()
 		synctest.Wait()
-		if regular < 5 || looks < 50 {
-			t.Errorf("%d of %d looks in %v were regular", regular, looks, 10*doctorEvery)
+		if periodic < 5 || checks < 50 {
+			t.Errorf("%d of %d checks in %v were periodic", periodic, checks, 10*doctorEvery)
 		}
 	})
 }

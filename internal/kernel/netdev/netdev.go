@@ -196,8 +196,8 @@ func (n *Net) Include(f func() []Problem) (soon func()) {
 // Problems returns the problems at the last check, and since when.
 func (n *Net) Problems() []Known { return n.doctor.Known() }
 
-func (n *Net) check(ctx context.Context, regular bool) []Problem {
-	if regular {
+func (n *Net) check(ctx context.Context, periodic bool) []Problem {
+	if periodic {
 		n.vips.Retry(ctx)
 	}
 	return n.Diagnose()

@@ -9,28 +9,28 @@ import (
 	"loxilb/internal/kernel/datapath/bpf"
 )
 
-// Double replaces a table: programs see the same size and load, but it has only a few given
+// Replica replaces a table: programs see the same size and load, but it has only a few given
 // entries. All of its groups share a few buckets.
-type Double struct {
+type Replica struct {
 	outer, state, counts *ebpf.Map
 	group                *ebpf.Map
 	groups               int // of outer that are there
 }
 
-// NewDouble makes a Double of three empty maps; inner is the spec of its groups.
-func NewDouble(outer, state, counts *ebpf.Map, inner *ebpf.MapSpec) (*Double, error) {
+// NewReplica makes a Replica of three empty maps; inner is the spec of its groups.
+func NewReplica(outer, state, counts *ebpf.Map, inner *ebpf.MapSpec) (*Replica, error) {
 	group, err := ebpf.NewMap(inner)
 	if err != nil {
-		return nil, fmt.Errorf("make a double of the connection table: %w", err)
+		return nil, fmt.Errorf("make a replica of the connection table: %w", err)
 	}
-	return &Double{outer: outer, state: state, counts: counts, group: group}, nil
+	return &Replica{outer: outer, state: state, counts: counts, group: group}, nil
 }
 
 // Close releases it.
-func (d *Double) Close() error { return d.group.Close() }
+func (d *Replica) Close() error { return d.group.Close() }
 
 // Set makes it stand for the table's current state, with these entries.
-func (d *Double) Set(of *Table, entries []Entry) error {
+func (d *Replica) Set(of *Table, entries []Entry) error {
 	s, err := of.read()
 	if err != nil {
 		return err
@@ -39,12 +39,12 @@ func (d *Double) Set(of *Table, entries []Entry) error {
 		return err
 	}
 	if err := d.extend(s.inUse()); err != nil {
-		return fmt.Errorf("make a double of the connection table: %w", err)
+		return fmt.Errorf("make a replica of the connection table: %w", err)
 	}
 	buckets := make([]element, perGroup)
 	for i := range entries {
 		if !put(buckets, s.homes(&entries[i].Key)[0], &entries[i], false) {
-			return fmt.Errorf("make a double of the connection table: no room for %d entries", len(entries))
+			return fmt.Errorf("make a replica of the connection table: no room for %d entries", len(entries))
 		}
 	}
 	var errs []error
@@ -54,7 +54,7 @@ func (d *Double) Set(of *Table, entries []Entry) error {
 	own := make([]int64, ebpf.MustPossibleCPU())
 	errs = append(errs, d.state.Put(uint32(0), (*bpf.TcTableState)(s)), d.counts.Put(uint32(0), own))
 	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("write the double of the connection table: %w", err)
+		return fmt.Errorf("write the replica of the connection table: %w", err)
 	}
 	return nil
 }
@@ -66,7 +66,7 @@ func countExactly(t *Table) (int64, error) {
 }
 
 // extend gives the outer map as many groups as the table has.
-func (d *Double) extend(groups int) error {
+func (d *Replica) extend(groups int) error {
 	if groups <= d.groups {
 		return nil
 	}
@@ -82,11 +82,11 @@ func (d *Double) extend(groups int) error {
 }
 
 // Entries returns its current entries.
-func (d *Double) Entries() (entries []Entry, err error) {
+func (d *Replica) Entries() (entries []Entry, err error) {
 	for i := range perGroup {
 		var e element
 		if err := d.group.Lookup(i, &e); err != nil {
-			return nil, fmt.Errorf("read the double of the connection table: %w", err)
+			return nil, fmt.Errorf("read the replica of the connection table: %w", err)
 		}
 		eachRow(bucketIn(&e), func(k bpf.TcConnectionKey, c bpf.TcConnection) bool {
 			entries = append(entries, Entry{k, c})

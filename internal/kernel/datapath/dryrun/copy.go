@@ -26,7 +26,7 @@ type needs struct {
 
 // copyConnection finds the entries of the packet's own connection, of the connection that it
 // answers, and of connections to which it may be related.
-func (d *double) copyConnection(n *needs) error {
+func (d *replica) copyConnection(n *needs) error {
 	reversed := bpf.TcConnectionKey{Saddr: n.key.Daddr, Daddr: n.key.Saddr, Sport: n.key.Dport, Dport: n.key.Sport, Protocol: n.key.Protocol}
 	keys := []bpf.TcConnectionKey{n.key, reversed}
 	if lb.Protocol(n.key.Protocol) == lb.UDP {
@@ -46,7 +46,7 @@ func (d *double) copyConnection(n *needs) error {
 
 // requests returns the keys of requests that the packet may answer from a new port:
 // tftp_find_service() of bpf/helper/tftp.h.
-func (d *double) requests(key bpf.TcConnectionKey) (list []bpf.TcConnectionKey, err error) {
+func (d *replica) requests(key bpf.TcConnectionKey) (list []bpf.TcConnectionKey, err error) {
 	var ports uint32
 	if err := d.live.Variables.TftpPorts.Get(&ports); err != nil {
 		return nil, fmt.Errorf("read ports of TFTP servers: %w", err)
@@ -60,7 +60,7 @@ func (d *double) requests(key bpf.TcConnectionKey) (list []bpf.TcConnectionKey, 
 
 // add adds the entry of a key, and that of the other direction; false: there is none, or it was
 // added already.
-func (d *double) add(n *needs, key bpf.TcConnectionKey) (bool, error) {
+func (d *replica) add(n *needs, key bpf.TcConnectionKey) (bool, error) {
 	if n.has(key) {
 		return false, nil
 	}
@@ -90,7 +90,7 @@ func reverseKey(e *conntrack.Entry) bpf.TcConnectionKey {
 	return key
 }
 
-func (d *double) copyWay(i uint16) error {
+func (d *replica) copyWay(i uint16) error {
 	var w bpf.TcWay
 	if err := d.live.Maps.Ways.Lookup(uint32(i), &w); err != nil {
 		return fmt.Errorf("read a next hop: %w", err)
@@ -98,8 +98,8 @@ func (d *double) copyWay(i uint16) error {
 	return d.Maps.Ways.Put(uint32(i), w)
 }
 
-// fill fills the double with the data that the packet needs.
-func (d *double) fill(n *needs) error {
+// fill fills the replica with the data that the packet needs.
+func (d *replica) fill(n *needs) error {
 	if err := d.connections.Set(d.live.Conntrack, n.entries); err != nil {
 		return err
 	}
@@ -140,7 +140,7 @@ func copied[K, V any](from, to *ebpf.Map, key K) error {
 }
 
 // copyClient copies the client's number of connections to a service with limits.
-func (d *double) copyClient(n *needs) error {
+func (d *replica) copyClient(n *needs) error {
 	table := d.live.ServiceLimits.Table()
 	if table == nil || n.service.Flags&uint16(bpf.TcServiceFlagSERVICE_LIMITED) == 0 {
 		return nil
@@ -158,7 +158,7 @@ func (n *needs) persistKey() bpf.TcPersistKey {
 }
 
 // copyPersist copies which endpoint the client has.
-func (d *double) copyPersist(n *needs) error {
+func (d *replica) copyPersist(n *needs) error {
 	if bpf.TcAlgorithm(n.service.Algorithm) != bpf.TcAlgorithmALGORITHM_PERSIST {
 		return nil
 	}
@@ -166,7 +166,7 @@ func (d *double) copyPersist(n *needs) error {
 }
 
 // copyPairs copies the numbers of used source ports.
-func (d *double) copyPairs(n *needs) error {
+func (d *replica) copyPairs(n *needs) error {
 	for _, pair := range n.pairs {
 		if err := copied[bpf.TcSnatPair, bpf.TcSnatUsage](d.live.SNATUsages.Table(), d.usages.Table(), pair); err != nil {
 			return err
@@ -176,7 +176,7 @@ func (d *double) copyPairs(n *needs) error {
 }
 
 // copyLoads copies the endpoints' numbers of connections, if the service needs them.
-func (d *double) copyLoads(n *needs) error {
+func (d *replica) copyLoads(n *needs) error {
 	if bpf.TcAlgorithm(n.service.Algorithm) != bpf.TcAlgorithmALGORITHM_LC {
 		return nil
 	}
@@ -199,8 +199,8 @@ func (d *double) copyLoads(n *needs) error {
 
 // steer makes the service's algorithm choose the requested endpoint, if it depends on data that
 // packets change.
-func (d *double) steer(n *needs, state *bpf.TcServiceState) error {
-	if !n.packet.Aim.IsValid() {
+func (d *replica) steer(n *needs, state *bpf.TcServiceState) error {
+	if !n.packet.Prefer.IsValid() {
 		return nil
 	}
 	places, ids, err := d.places(n)
@@ -229,7 +229,7 @@ func (d *double) steer(n *needs, state *bpf.TcServiceState) error {
 
 // places returns the places of the requested endpoint in the service's table; ids are all of the
 // table.
-func (d *double) places(n *needs) (places []int, ids []uint32, err error) {
+func (d *replica) places(n *needs) (places []int, ids []uint32, err error) {
 	const per = uint32(bpf.TcLimitSLOTS_PER_BLOCK)
 	segments := d.live.Slots.Segments()
 	if int(n.service.SlotSegment) >= len(segments) {
@@ -250,7 +250,7 @@ func (d *double) places(n *needs) (places []int, ids []uint32, err error) {
 			if err := d.live.Endpoints.Lookup(id, &row); err != nil {
 				return nil, nil, err
 			}
-			is[id] = bpf.AddrPort(row.Addr, row.Port) == n.packet.Aim
+			is[id] = bpf.AddrPort(row.Addr, row.Port) == n.packet.Prefer
 		}
 		if ids = append(ids, id); is[id] {
 			places = append(places, int(i))

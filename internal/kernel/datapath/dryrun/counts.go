@@ -16,7 +16,7 @@ type counts struct {
 	challenges    uint64
 }
 
-func (d *double) counts() (c counts, err error) {
+func (d *replica) counts() (c counts, err error) {
 	if c.drops, err = totals(d.Maps.Drops); err != nil {
 		return c, err
 	}
@@ -100,7 +100,7 @@ func first(rows map[uint32]uint64) (uint32, bool) {
 }
 
 // reason returns the name of the reason for a drop that was counted. "": none was.
-func (d *effects) reason(of *double) string {
+func (d *effects) reason(of *replica) string {
 	if i, counted := first(d.counted.drops); counted {
 		return of.live.DropReasons()[i]
 	}

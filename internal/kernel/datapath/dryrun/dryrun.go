@@ -1,6 +1,6 @@
-// Package dryrun predicts how a packet would be handled. It runs a second instance of the data
-// path's program. This shares the configuration of the real one, and has copies of the rows that
-// the packet could read and change. So the answer is the program's own, and no packet, counter or
+// Package dryrun predicts how a packet would be handled. It runs a replica of the data path's
+// program, which shares the configuration of the live program and has copies of the rows that the
+// packet could read and change. The program itself gives the answer, and no packet, counter or
 // connection of the network is affected.
 //
 // The program itself shows which rows it needs: it runs, the rows that it missed are copied, and it
@@ -28,12 +28,13 @@ type Packet struct {
 	Mark     uint32 // skb->mark
 	Protocol lb.Protocol
 	From, To netip.AddrPort // of an echo request, the identifier is the port of From
-	// Aim is an endpoint to choose, if the service's algorithm depends on data that packets change:
-	// its turn has come, it has the fewest connections, or it is the client's previous one.
-	Aim netip.AddrPort
+	// Prefer is the endpoint that the service's algorithm chooses if its choice depends on data
+	// that packets change: the turn, numbers of connections, or the client's previous endpoint. The
+	// zero value leaves that data as it is now.
+	Prefer netip.AddrPort
 }
 
-// keep is how long the second program stays loaded: loading takes a third of a second of CPU.
+// keep is how long the replica stays loaded after a run: loading takes a third of a second of CPU.
 const keep = 10 * time.Second
 
 // Runner tries packets. Methods are safe for concurrent use; one packet is tried at a time.
@@ -42,18 +43,18 @@ type Runner struct {
 	services Services
 	rules    Rules
 
-	mu     sync.Mutex
-	double *double
-	closer *time.Timer
-	closed bool
+	mu      sync.Mutex
+	replica *replica
+	closer  *time.Timer
+	closed  bool
 }
 
 // Services are the services in the tables.
 type Services interface {
 	// ServiceOf returns the key of the service with an id.
 	ServiceOf(id uint32) (bpf.TcServiceKey, bool)
-	// Steady calls f while no rows are made or released; f must not use the services.
-	Steady(f func() error) error
+	// WithRowsLocked calls f while no rows are made or released; f must not use the services.
+	WithRowsLocked(f func() error) error
 }
 
 // Rules are the firewall rules of packets.
@@ -76,29 +77,29 @@ func (r *Runner) Try(p *Packet) (*Result, error) {
 	if r.closed {
 		return nil, errors.New("the data path is being closed")
 	}
-	if r.double == nil {
-		d, err := newDouble(r.live, r.rules)
+	if r.replica == nil {
+		d, err := newReplica(r.live, r.rules)
 		if err != nil {
-			return nil, fmt.Errorf("load the program a second time: %w", err)
+			return nil, fmt.Errorf("load a replica of the program: %w", err)
 		}
-		r.double = d
+		r.replica = d
 		r.closer = time.AfterFunc(keep, r.unload)
 	}
 	r.closer.Reset(keep)
 	return r.try(p)
 }
 
-// unload releases the second program.
+// unload releases the replica.
 func (r *Runner) unload() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.double == nil {
+	if r.replica == nil {
 		return
 	}
-	if err := r.double.close(); err != nil {
+	if err := r.replica.close(); err != nil {
 		r.live.Log.Error("maps of a dry run cannot be closed", "error", err)
 	}
-	r.double = nil
+	r.replica = nil
 }
 
 // Close releases the loaded programs and maps.

@@ -12,7 +12,7 @@ import (
 
 // copyExpectations copies the data connections of FTP that the packet may open: ftp_find_service()
 // of bpf/helper/ftp_data.h.
-func (d *double) copyExpectations(key bpf.TcConnectionKey) error {
+func (d *replica) copyExpectations(key bpf.TcConnectionKey) error {
 	for _, e := range []bpf.TcExpectationKey{
 		{Client: key.Saddr, Server: key.Daddr, Port: key.Dport, Kind: uint8(bpf.TcExpectationKindEXPECT_PASSIVE)},
 		{Client: key.Daddr, Server: key.Saddr, Port: key.Dport, Kind: uint8(bpf.TcExpectationKindEXPECT_ACTIVE)},
@@ -25,7 +25,7 @@ func (d *double) copyExpectations(key bpf.TcConnectionKey) error {
 }
 
 // copyExpectation copies a row, or deletes that of an earlier dry run.
-func (d *double) copyExpectation(key bpf.TcExpectationKey) error {
+func (d *replica) copyExpectation(key bpf.TcExpectationKey) error {
 	var row bpf.TcExpectation
 	err := d.live.Maps.Fragments.Lookup(key, &row)
 	if err == nil {

@@ -26,19 +26,19 @@ func shared() []string {
 // few is the size of hashes in which a packet makes one row.
 const few = 64
 
-// double is the sandboxed program and the rows of its maps.
-type double struct {
+// replica is the sandboxed program and the rows of its maps.
+type replica struct {
 	*loader.Sandbox
 	live        *loader.Collection
 	rules       Rules
-	connections *conntrack.Double
+	connections *conntrack.Replica
 	// Maps in maps.
 	states, perCPU, persists, usages, clients, hits *rows.Array
 	cpus                                            int
 	known                                           *known
 }
 
-func newDouble(live *loader.Collection, rules Rules) (*double, error) {
+func newReplica(live *loader.Collection, rules Rules) (*replica, error) {
 	cpus, err := ebpf.PossibleCPU()
 	if err != nil {
 		return nil, err
@@ -50,14 +50,14 @@ func newDouble(live *loader.Collection, rules Rules) (*double, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &double{Sandbox: sandbox, live: live, rules: rules, cpus: cpus}
+	d := &replica{Sandbox: sandbox, live: live, rules: rules, cpus: cpus}
 	if err := d.open(); err != nil {
 		return nil, errors.Join(err, d.close())
 	}
 	return d, nil
 }
 
-func (d *double) open() (err error) {
+func (d *replica) open() (err error) {
 	array := func(name string, m *ebpf.Map) *rows.Array { return rows.NewArray(name, m, d.Spec(name).InnerMap) }
 	d.perCPU = array("connection_counts", d.Maps.ConnectionCounts)
 	d.states, d.hits = array("endpoint_states", d.Maps.EndpointStates), array("rule_hits", d.Maps.RuleHits)
@@ -65,14 +65,14 @@ func (d *double) open() (err error) {
 	if err := rows.Grow(1, d.usages, d.persists, d.clients); err != nil {
 		return err
 	}
-	if d.connections, err = conntrack.NewDouble(d.Maps.Connections, d.Maps.TableStates, d.Maps.TableCounts, d.Spec("connections").InnerMap); err != nil {
+	if d.connections, err = conntrack.NewReplica(d.Maps.Connections, d.Maps.TableStates, d.Maps.TableCounts, d.Spec("connections").InnerMap); err != nil {
 		return err
 	}
 	d.known, err = openKnown(d.live.Maps.KnownClients, d.Maps.KnownClients)
 	return err
 }
 
-func (d *double) close() error {
+func (d *replica) close() error {
 	var err error
 	if d.connections != nil {
 		err = d.connections.Close()
@@ -89,7 +89,7 @@ func (d *double) close() error {
 }
 
 // grow grows the rows to the data path's number.
-func (d *double) grow() error {
+func (d *replica) grow() error {
 	return errors.Join(
 		rows.Grow(max(0, d.live.EndpointStates.Shared.Count()-d.states.Count()), d.states, d.perCPU),
 		rows.Grow(max(0, d.rules.CounterSegments()-d.hits.Count()), d.hits),
@@ -100,7 +100,7 @@ func (d *double) grow() error {
 const none = ^uint32(0)
 
 // clear resets all that runs change to its value in the data path, or empties it.
-func (d *double) clear() error {
+func (d *replica) clear() error {
 	if err := errors.Join(d.grow(), d.CopyVariables(d.live)); err != nil {
 		return err
 	}
@@ -125,7 +125,7 @@ func (d *double) clear() error {
 }
 
 // clearHashes removes rows of earlier packets.
-func (d *double) clearHashes() error {
+func (d *replica) clearHashes() error {
 	return errors.Join(emptied[bpf.TcSnatPair, bpf.TcSnatUsage](d.usages.Table()),
 		emptied[bpf.TcPersistKey, bpf.TcPersistEntry](d.persists.Table()), emptied[bpf.TcLimitKey, bpf.TcLimitRow](d.clients.Table()))
 }
@@ -144,7 +144,7 @@ func emptied[K, V any](m *ebpf.Map) error {
 }
 
 // copyPolicers copies how full they are. Mirrors are not copied: a copy of a packet would leave.
-func (d *double) copyPolicers() (err error) {
+func (d *replica) copyPolicers() (err error) {
 	var some uint64
 	if d.live.Maps.Policers.NextKey(nil, &some) != nil {
 		return nil // none

@@ -81,7 +81,7 @@ type Way struct {
 
 // result describes the outcome of the last run.
 func (r *Runner) result(n *needs, effects *effects) (*Result, error) {
-	d := r.double
+	d := r.replica
 	out := &Result{Frame: effects.frame, Reason: effects.reason(d)}
 	if counter, counted := first(effects.counted.rules); counted {
 		out.Rule, out.HasRule = r.rules.RuleOf(counter)
@@ -161,7 +161,7 @@ func (r *Runner) opened(effects *effects, out *Result) error {
 }
 
 func (r *Runner) endpoint(id uint32) (row bpf.TcEndpoint, err error) {
-	err = r.services.Steady(func() error { return r.live.Endpoints.Lookup(id, &row) })
+	err = r.services.WithRowsLocked(func() error { return r.live.Endpoints.Lookup(id, &row) })
 	if err != nil {
 		err = fmt.Errorf("read an endpoint: %w", err)
 	}
@@ -184,7 +184,7 @@ func (r *Runner) entered(e *conntrack.Entry, out *Result) error {
 	}
 	out.Entry.Endpoint = bpf.AddrPort(endpoint.Addr, endpoint.Port)
 	out.Entry.Service, out.Entry.OfService = r.services.ServiceOf(endpoint.Service)
-	return r.double.wayOf(row, out)
+	return r.replica.wayOf(row, out)
 }
 
 // Of enum hop_flag.
@@ -198,7 +198,7 @@ const (
 const epochShift = 13
 
 // wayOf records the next hop of an entry, if it is of the current epoch.
-func (d *double) wayOf(row *bpf.TcConnection, out *Result) error {
+func (d *replica) wayOf(row *bpf.TcConnection, out *Result) error {
 	var generation uint32
 	if err := d.Variables.HopGeneration.Get(&generation); err != nil {
 		return err

@@ -19,7 +19,7 @@ const maxRuns = 24
 
 // try runs the program until all that it needs was copied.
 func (r *Runner) try(p *Packet) (*Result, error) {
-	d := r.double
+	d := r.replica
 	n := &needs{packet: p, key: bpf.TcConnectionKey{
 		Saddr: bpf.Addr(p.From.Addr()), Daddr: bpf.Addr(p.To.Addr()), Sport: bpf.Port(p.From.Port()), Dport: bpf.Port(p.To.Port()), Protocol: uint8(p.Protocol),
 	}}
@@ -55,7 +55,7 @@ func (r *Runner) try(p *Packet) (*Result, error) {
 	for range maxRuns {
 		var effects *effects
 		missing := false
-		err := r.services.Steady(func() (err error) {
+		err := r.services.WithRowsLocked(func() (err error) {
 			if effects, err = d.run(n); err == nil {
 				missing, err = d.missing(n, effects)
 			}
@@ -84,7 +84,7 @@ type effects struct {
 }
 
 // run runs the program once.
-func (d *double) run(n *needs) (*effects, error) {
+func (d *replica) run(n *needs) (*effects, error) {
 	if err := errors.Join(d.clear(), d.fill(n)); err != nil {
 		return nil, err
 	}
@@ -113,7 +113,7 @@ func (d *double) run(n *needs) (*effects, error) {
 }
 
 // opening returns the program's data about opening a connection; nil: it did not try.
-func (d *double) opening() (*bpf.TcOpening, error) {
+func (d *replica) opening() (*bpf.TcOpening, error) {
 	var all []bpf.TcPacketScratch
 	if err := d.Maps.PacketScratches.Lookup(uint32(bpf.TcPacketScratchUseSCRATCH_OPENING), &all); err != nil {
 		return nil, fmt.Errorf("read the program's notes: %w", err)
@@ -130,7 +130,7 @@ func (d *double) opening() (*bpf.TcOpening, error) {
 func openingIn(s *bpf.TcPacketScratch) *bpf.TcOpening { return (*bpf.TcOpening)(unsafe.Pointer(s)) }
 
 // missing adds the data that the run used and did not have, and reports whether there is any.
-func (d *double) missing(n *needs, effects *effects) (missing bool, err error) {
+func (d *replica) missing(n *needs, effects *effects) (missing bool, err error) {
 	if !n.known && (effects.counted.challenges > 0 || slices.ContainsFunc([]string{"unknown-source", "half-open-full"}, func(why string) bool { return effects.reason(d) == why })) {
 		n.known, missing = true, true
 		if err := d.known.copy(); err != nil {

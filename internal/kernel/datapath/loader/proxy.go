@@ -11,7 +11,7 @@ func proxyTail() tail {
 	return tail{
 		packets: "PROXY protocol",
 		read:    bpf.LoadTcProxy,
-		places: map[string]uint32{
+		indexes: map[string]uint32{
 			programName(false, false): uint32(bpf.TcTailProgramTAIL_PROXY_ETHER),
 			programName(true, false):  uint32(bpf.TcTailProgramTAIL_PROXY_LAYER3),
 			programName(false, true):  uint32(bpf.TcTailProgramTAIL_PROXY_ETHER_OUT),
@@ -31,8 +31,8 @@ func (c *Collection) HandlesProxy() bool {
 	return c.proxy.all != nil
 }
 
-// LeaveProxy removes the programs of an earlier process.
-func (c *Collection) LeaveProxy() error { return c.leave(proxyTail()) }
+// RemoveOldProxy removes the programs of an earlier process.
+func (c *Collection) RemoveOldProxy() error { return c.removeOld(proxyTail()) }
 
 // HandleProxy makes the sandbox send PROXY headers, for interfaces with or without a link layer.
 func (s *Sandbox) HandleProxy(layer3 bool) error { return s.handle(&s.proxy, proxyTail(), layer3) }

@@ -9,13 +9,13 @@ import (
 	"loxilb/internal/kernel/datapath/bpf"
 )
 
-// quicTail describes the programs that choose the endpoints of QUIC connections. Packets arrive at
+// quicTail describes the programs that choose the endpoints of QUIC connections. They run at
 // ingress only.
 func quicTail() tail {
 	return tail{
 		packets: "QUIC",
 		read:    bpf.LoadTcQUIC,
-		places: map[string]uint32{
+		indexes: map[string]uint32{
 			programName(false, false): uint32(bpf.TcTailProgramTAIL_QUIC_ETHER),
 			programName(true, false):  uint32(bpf.TcTailProgramTAIL_QUIC_LAYER3),
 		},
@@ -44,8 +44,8 @@ func (c *Collection) HandlesQUIC() bool {
 	return c.quic.all != nil
 }
 
-// LeaveQUIC removes the programs of an earlier process.
-func (c *Collection) LeaveQUIC() error { return c.leave(quicTail()) }
+// RemoveOldQUIC removes the programs of an earlier process.
+func (c *Collection) RemoveOldQUIC() error { return c.removeOld(quicTail()) }
 
 // HandleQUIC makes the sandbox read connection IDs, for interfaces with or without a link layer.
 func (s *Sandbox) HandleQUIC(layer3 bool) error { return s.handle(&s.quic, quicTail(), layer3) }

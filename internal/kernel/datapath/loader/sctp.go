@@ -11,7 +11,7 @@ func sctpTail() tail {
 	return tail{
 		packets: "SCTP",
 		read:    bpf.LoadTcSCTP,
-		places: map[string]uint32{
+		indexes: map[string]uint32{
 			programName(false, false): uint32(bpf.TcTailProgramTAIL_SCTP_ETHER),
 			programName(true, false):  uint32(bpf.TcTailProgramTAIL_SCTP_LAYER3),
 			programName(false, true):  uint32(bpf.TcTailProgramTAIL_SCTP_ETHER_OUT),
@@ -35,8 +35,8 @@ func (c *Collection) HandlesSCTP() bool {
 	return c.sctp.all != nil
 }
 
-// LeaveSCTP leaves SCTP packets to the kernel: an earlier process may have handled them.
-func (c *Collection) LeaveSCTP() error { return c.leave(sctpTail()) }
+// RemoveOldSCTP leaves SCTP packets to the kernel: an earlier process may have handled them.
+func (c *Collection) RemoveOldSCTP() error { return c.removeOld(sctpTail()) }
 
 // HandleSCTP makes the sandbox balance SCTP packets, for interfaces with or without a link layer.
 func (s *Sandbox) HandleSCTP(layer3 bool) error { return s.handle(&s.sctp, sctpTail(), layer3) }

@@ -17,7 +17,7 @@ import (
 type tail struct {
 	packets string // whose they are
 	read    func() (*ebpf.CollectionSpec, error)
-	places  map[string]uint32                                        // in the map tail_programs, by the name of the program that hands packets over
+	indexes map[string]uint32                                        // in the map tail_programs, by the name of the program that hands packets over
 	make    func(*ebpf.CollectionSpec) (map[string]*ebpf.Map, error) // the maps that only these programs have
 }
 
@@ -51,7 +51,7 @@ func (t *tails) open(of tail, all map[string]*ebpf.Map) error {
 // put loads the program to which another one hands packets over, and hands them over from now on.
 // The kernel keeps it in the map.
 func (t *tails) put(name string) error {
-	place, ok := t.places[name]
+	index, ok := t.indexes[name]
 	if t.all == nil || !ok || t.handed[name] {
 		return nil
 	}
@@ -60,7 +60,7 @@ func (t *tails) put(name string) error {
 		return err
 	}
 	defer p.Close()
-	if err := t.all["tail_programs"].Put(place, p); err != nil {
+	if err := t.all["tail_programs"].Put(index, p); err != nil {
 		return fmt.Errorf("hand %s packets over: %w", t.packets, err)
 	}
 	t.handed[name] = true
@@ -100,7 +100,7 @@ func (c *Collection) Rewrite(change func(asm.Instructions) (asm.Instructions, er
 		}
 		p, err := LoadProgram(spec, t.all, name)
 		if err == nil {
-			err = errors.Join(t.all["tail_programs"].Put(t.places[name], p), p.Close())
+			err = errors.Join(t.all["tail_programs"].Put(t.indexes[name], p), p.Close())
 		}
 		if err != nil {
 			return fmt.Errorf("rewrite the program of %s packets: %w", t.packets, err)
@@ -138,10 +138,10 @@ func (c *Collection) handle(t *tails, of tail) error {
 	return nil
 }
 
-// leave removes the programs of an earlier process.
-func (c *Collection) leave(of tail) error {
-	for _, place := range of.places {
-		if err := c.Maps.TailPrograms.Delete(place); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+// removeOld removes the programs of an earlier process.
+func (c *Collection) removeOld(of tail) error {
+	for _, index := range of.indexes {
+		if err := c.Maps.TailPrograms.Delete(index); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 			return fmt.Errorf("remove the programs of %s packets: %w", of.packets, err)
 		}
 	}

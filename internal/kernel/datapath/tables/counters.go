@@ -337,8 +337,8 @@ func (t *Tables) HasFlag(flag uint16) bool {
 	return false
 }
 
-// Steady calls f while no rows are made or released. f must not use the tables.
-func (t *Tables) Steady(f func() error) error {
+// WithRowsLocked calls f while no rows are made or released. f must not use the tables.
+func (t *Tables) WithRowsLocked(f func() error) error {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	return f()
