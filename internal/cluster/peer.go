@@ -12,15 +12,15 @@ import (
 const (
 	minRetry = 250 * time.Millisecond
 	maxRetry = time.Second // tables are equal soon after a partition
-	// maxRefusedRetry is the longest pause between attempts if one of two nodes refuses the other:
-	// incompatible nodes stay so until their configuration changes.
+	// maxRefusedRetry is the longest pause between attempts if one of two nodes refuses the
+	// other: incompatible nodes stay so until their configuration changes.
 	maxRefusedRetry = 5 * time.Second
 	// ownEvery is how often an address is tried that was this node's own, or another one of a
 	// connected node: another node may have it by then.
 	ownEvery = 10 * time.Second
 	// A connection that ends within shortTime is short. Only maxShort of them in a row are made
-	// again at once: each one costs a copy of all connections. Further ones wait for shortWait, so
-	// tables are equal within seconds after a partition.
+	// again at once: each one costs a copy of all connections. Further ones wait for shortWait,
+	// so tables are equal within seconds after a partition.
 	shortTime = 10 * time.Second
 	maxShort  = 5
 	shortWait = 2 * time.Second
@@ -28,31 +28,31 @@ const (
 
 // peer is an address that this node sends its connections to.
 type peer struct {
-	node    *Node
-	address string
-	queue   *queue
-	cancel  context.CancelFunc
-	again   chan struct{} // an attempt is due at once
-	moved   chan struct{} // capacity 1: routers may have begun to send this node's packets to the peer
+	node     *Node
+	address  string
+	queue    *queue
+	cancel   context.CancelFunc
+	retryNow chan struct{} // an attempt is due at once
+	moved    chan struct{} // capacity 1: routers may have begun to send this node's packets to the peer
 
-	mu      sync.Mutex
-	abort   context.CancelFunc      // of the attempt to connect; nil: there is none
-	dialed  time.Time               // when the attempt began
-	end     context.CancelCauseFunc // of the connection; nil: there is none
-	own     bool                    // the address is this node's
-	alias   bool                    // it is a further address of a node that is connected
-	short   int                     // connections in a row that have ended soon
-	boot    string                  // of the process that it is connected to
-	begun   time.Time               // when the connection began
-	packs   bool                    // the process understands packed records
-	tried   bool
-	gone    bool      // no node runs there, or it wants nothing from this one
-	serves  bool      // it announced its VIPs when it connected
-	refused time.Time // when a node that announces VIPs has refused this one last, there
-	known   bool      // and whether that node has proven that it is one
-	now     report.ClusterPeer
-	unread  []mark // sent, and not applied yet
-	sent    uint64 // records over this connection
+	mu        sync.Mutex
+	abort     context.CancelFunc      // of the attempt to connect; nil: there is none
+	dialed    time.Time               // when the attempt began
+	end       context.CancelCauseFunc // of the connection; nil: there is none
+	own       bool                    // the address is this node's
+	alias     bool                    // it is a further address of a node that is connected
+	shortRuns int                     // number of short connections in a row
+	boot      string                  // of the process that it is connected to
+	begun     time.Time               // when the connection began
+	packs     bool                    // the process understands packed records
+	tried     bool
+	gone      bool      // no node runs there, or it wants nothing from this one
+	serves    bool      // it announced its VIPs when it connected
+	refused   time.Time // when a node that announces VIPs has refused this one last, there
+	known     bool      // and whether that node has proven that it is one
+	now       report.ClusterPeer
+	unread    []mark // sent, and not applied yet
+	sent      uint64 // records over this connection
 }
 
 // run connects again and again until ctx ends.
@@ -71,12 +71,12 @@ func (p *peer) run(ctx context.Context) {
 		if time.Since(began) > maxRetry {
 			failures = 0
 		}
-		wait, again := p.pause(failures)
+		wait, retryNow := p.pause(failures)
 		timer := time.NewTimer(wait)
 		select {
 		case <-ctx.Done():
 		case <-timer.C:
-		case <-again:
+		case <-retryNow:
 			failures = 0
 		}
 		timer.Stop()
@@ -85,7 +85,7 @@ func (p *peer) run(ctx context.Context) {
 
 // pause returns how long to wait for the next attempt after so many failures in a row, and the
 // channel that may end that.
-func (p *peer) pause(failures int) (wait time.Duration, again <-chan struct{}) {
+func (p *peer) pause(failures int) (wait time.Duration, retryNow <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	wait = min(minRetry<<min(failures, 10), maxRetry)
@@ -94,10 +94,10 @@ func (p *peer) pause(failures int) (wait time.Duration, again <-chan struct{}) {
 		wait = ownEvery
 	case p.now.State == report.PeerRefused:
 		wait = max(wait, min(time.Since(p.now.Since)/8, maxRefusedRetry))
-	case p.short > maxShort:
-		return min(minRetry<<min(p.short, 10), shortWait), nil
+	case p.shortRuns > maxShort:
+		return min(minRetry<<min(p.shortRuns, 10), shortWait), nil
 	}
-	return wait, p.again
+	return wait, p.retryNow
 }
 
 // isHidden reports whether the address belongs to this node, or is another address of a connected

@@ -28,7 +28,7 @@ func (p *peer) hurry() {
 		p.abort()
 	}
 	select {
-	case p.again <- struct{}{}:
+	case p.retryNow <- struct{}{}:
 	default:
 	}
 }
@@ -70,7 +70,7 @@ func (p *peer) reconnect(why error) {
 		p.abort()
 	}
 	select {
-	case p.again <- struct{}{}:
+	case p.retryNow <- struct{}{}:
 	default:
 	}
 }
@@ -205,9 +205,9 @@ func (p *peer) failed(err error) {
 		}
 	}
 	if before.State.Exchanges() && !planned {
-		p.short++
+		p.shortRuns++
 		if time.Since(p.begun) > shortTime {
-			p.short = 0
+			p.shortRuns = 0
 		}
 	}
 	if state != before.State {

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// resolveEvery is how often names of peers are looked up, and resolveTime how long that takes
-	// at most.
+	// resolveEvery is how often names of peers are looked up, and resolveTime how long that
+	// takes at most.
 	resolveEvery = 10 * time.Second
 	resolveTime  = 5 * time.Second
 	// maxAddresses is how many addresses of a name are used: each one may have a queue.
@@ -171,7 +171,7 @@ func (n *Node) setPeers(ctx context.Context, running *sync.WaitGroup) {
 	}
 	for _, address := range slices.Sorted(maps.Keys(wanted)) {
 		own, cancel := context.WithCancel(ctx)
-		p := &peer{node: n, address: address, queue: newQueue(), cancel: cancel, again: make(chan struct{}, 1), moved: make(chan struct{}, 1)}
+		p := &peer{node: n, address: address, queue: newQueue(), cancel: cancel, retryNow: make(chan struct{}, 1), moved: make(chan struct{}, 1)}
 		p.now = report.ClusterPeer{Address: address, State: report.PeerDown, Reason: "not connected yet", Since: time.Now()}
 		kept = append(kept, p)
 		running.Go(func() { p.run(own) })

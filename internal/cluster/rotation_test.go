@@ -57,7 +57,7 @@ func (f *fleet) write(i int, keys ...string) {
 	})
 }
 
-// exchanges checks that a new connection of each node arrives at all.
+// exchanges checks that a new connection of each node arrives at all nodes.
 func (f *fleet) exchanges() {
 	f.t.Helper()
 	for i := range f.tables {
@@ -102,8 +102,8 @@ func TestRotation(t *testing.T) {
 	}
 }
 
-// TestReplacedKey checks that nodes without a common key say so at once, also of the connection
-// that they had, and exchange connections again once both have the new one.
+// TestReplacedKey checks that nodes without a common key report it immediately, even if they were
+// connected, and exchange connections again once both have the new key.
 func TestReplacedKey(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 2)
@@ -123,7 +123,7 @@ func TestReplacedKey(t *testing.T) {
 	f.exchanges()
 }
 
-// TestDamagedKey checks that a file that cannot be used is named, and changes nothing.
+// TestDamagedKey checks that a bad key file is reported, and that the keys in use stay.
 func TestDamagedKey(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 2)
@@ -150,23 +150,23 @@ func TestDamagedKey(t *testing.T) {
 	f.exchanges()
 }
 
-// TestRefusedPause checks that nodes which do not fit each other try more and more seldom.
+// TestRefusedPause checks that incompatible nodes retry ever less often.
 func TestRefusedPause(t *testing.T) {
 	t.Parallel()
 	p := &peer{now: report.ClusterPeer{State: report.PeerRefused, Since: time.Now()}}
 	for _, c := range []struct{ since, want time.Duration }{{0, maxRetry}, {8 * time.Second, time.Second}, {24 * time.Second, 3 * time.Second}, {time.Hour, maxRefusedRetry}} {
 		p.now.Since = time.Now().Add(-c.since)
-		wait, again := p.pause(9)
-		if wait.Round(100*time.Millisecond) != c.want || again != p.again {
+		wait, retryNow := p.pause(9)
+		if wait.Round(100*time.Millisecond) != c.want || retryNow != p.retryNow {
 			t.Errorf("after %v the next attempt is in %v, want %v", c.since, wait, c.want)
 		}
 	}
-	p.now.State, p.short = report.PeerDown, maxShort
+	p.now.State, p.shortRuns = report.PeerDown, maxShort
 	if wait, _ := p.pause(0); wait != minRetry {
-		t.Errorf("a peer that was lost is tried in %v, want %v", wait, minRetry)
+		t.Errorf("a lost peer is retried after %v, want %v", wait, minRetry)
 	}
-	p.short, p.again = maxShort+1, make(chan struct{})
-	if wait, again := p.pause(0); wait != shortWait || again != nil {
-		t.Errorf("a peer that comes and goes is tried in %v, want %v", wait, shortWait)
+	p.shortRuns, p.retryNow = maxShort+1, make(chan struct{})
+	if wait, retryNow := p.pause(0); wait != shortWait || retryNow != nil {
+		t.Errorf("a flapping peer is retried after %v, want %v", wait, shortWait)
 	}
 }

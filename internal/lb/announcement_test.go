@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestAnnouncement checks which announcements are refused, and which prefixes the others ask for.
+// TestAnnouncement checks which BGP options are refused, and which prefixes the others announce.
 func TestAnnouncement(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{

@@ -233,7 +233,7 @@ func TestMatchVerifiesChecksums(t *testing.T) {
 		wrong := bytes.Clone(frame)
 		wrong[i] ^= 1
 		if Match(p, Decode(wrong), Vars{}) == "" {
-			t.Errorf("byte %d is wrong and nobody noticed: %x", i, wrong)
+			t.Errorf("byte %d is wrong, but the frame matches: %x", i, wrong)
 		}
 	}
 }
@@ -289,11 +289,11 @@ func TestBadSumIsOneOfTwoZeros(t *testing.T) {
 	s := sums{right: 0xfffe, partial: 0x1234}
 	for _, got := range []uint16{0, 0xffff} {
 		if v, wrong := s.explain(got); !wrong || v.Text != "bad" {
-			t.Errorf("%#x beside the right sum 0xfffe is %+v, want bad", got, v)
+			t.Errorf("checksum %#x: got %+v, want bad: the right one is 0xfffe", got, v)
 		}
 	}
 	s.udp = true
 	if v, wrong := s.explain(0); !wrong || v.Text != "zero" {
-		t.Errorf("no checksum of UDP is %+v, want zero", v)
+		t.Errorf("UDP checksum 0: got %+v, want zero", v)
 	}
 }

@@ -46,7 +46,7 @@ func verifyCommand(o *session.Options) *cobra.Command {
 			if err != nil {
 				return session.Exit(exitUnknown, err)
 			}
-			if o.AsIs() {
+			if o.IsRaw() {
 				err = o.PrintRaw(body)
 			} else {
 				err = o.Print(verifiedText(report, all))

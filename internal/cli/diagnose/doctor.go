@@ -65,7 +65,7 @@ func examine(ctx context.Context, o *session.Options, fix, yes bool) error {
 		return err
 	}
 	switch {
-	case o.AsIs():
+	case o.IsRaw():
 		body, err := json.Marshal(d)
 		if err == nil {
 			err = o.PrintRaw(body)

@@ -41,7 +41,7 @@ func explainCommand(o *session.Options) *cobra.Command {
 			if err := session.Decode(body, &answer); err != nil {
 				return err
 			}
-			if o.AsIs() {
+			if o.IsRaw() {
 				err = o.PrintRaw(body)
 			} else {
 				var b strings.Builder

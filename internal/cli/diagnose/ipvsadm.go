@@ -99,7 +99,7 @@ func (l *listing) run(cmd *cobra.Command) error {
 	if err := noMatch(l.params.Match, list.Matched); err != nil {
 		return err
 	}
-	if l.session.AsIs() {
+	if l.session.IsRaw() {
 		return l.session.PrintRaw(body)
 	}
 	return l.session.Print(l.text(&list))

@@ -68,7 +68,7 @@ func (t *topOptions) run(ctx context.Context) error {
 		return errors.New("--once cannot be combined with --iterations")
 	}
 	out, in := terminal(t.session.Env.Stdout), terminal(t.session.Env.Stdin)
-	if t.batch || t.once || t.session.AsIs() || out == nil || in == nil {
+	if t.batch || t.once || t.session.IsRaw() || out == nil || in == nil {
 		return t.print(ctx)
 	}
 	feeding, stop := context.WithCancel(ctx)
@@ -130,7 +130,7 @@ func (t *topOptions) print(ctx context.Context) error {
 }
 
 func (t *topOptions) printOne(v *view, u *v1.RatesUpdate, printed int) error {
-	if t.session.AsIs() {
+	if t.session.IsRaw() {
 		return t.session.PrintRaw(session.Raw(u))
 	}
 	v.remember(u)

@@ -242,7 +242,7 @@ func printConfirmable(o *session.Options, answer []byte) error {
 	if err := session.Decode(answer, &r); err != nil {
 		return err
 	}
-	if len(r.Changes) == 0 && !o.AsIs() {
+	if len(r.Changes) == 0 && !o.IsRaw() {
 		return o.Print("unchanged: there is no change to confirm\n")
 	}
 	return printResult(o, answer, false)
@@ -257,7 +257,7 @@ func printResult(o *session.Options, answer []byte, plan bool) error {
 	if plan {
 		return printPlan(o, answer, &r)
 	}
-	if o.AsIs() {
+	if o.IsRaw() {
 		return o.PrintRaw(answer)
 	}
 	if len(r.Changes) == 0 {
@@ -298,7 +298,7 @@ type ErrPlanned struct{}
 func (ErrPlanned) Error() string { return "" }
 
 func printPlan(o *session.Options, answer []byte, r *v1.ApplyResult) error {
-	if o.AsIs() {
+	if o.IsRaw() {
 		if err := o.PrintRaw(answer); err != nil {
 			return err
 		}

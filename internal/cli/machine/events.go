@@ -37,7 +37,7 @@ func getEvents(o *session.Options) *cobra.Command {
 				return err
 			}
 			resp, err := client.GetEvents(cmd.Context(), params)
-			if o.AsIs() {
+			if o.IsRaw() {
 				return o.PrintList(resp, err, "eventAttr", nil)
 			}
 			_, err = o.EachOf(resp, err, "eventAttr", eventPrinter(o))

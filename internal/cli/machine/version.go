@@ -16,7 +16,7 @@ func versionCommand(o *session.Options) *cobra.Command {
 		Example: "  loxicmd version\n  loxicmd version -o json",
 		Args:    cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			if !o.AsIs() {
+			if !o.IsRaw() {
 				return o.Print("loxicmd " + o.Env.Build.Version + "\n" + o.Env.Build.Lines())
 			}
 			body, err := json.Marshal(o.Env.Build)

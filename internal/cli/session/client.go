@@ -239,14 +239,14 @@ func (o *Options) Deleted(body []byte, count int, what string) error {
 
 // printResult prints one word, or the answer unchanged.
 func (o *Options) printResult(body []byte, word string) error {
-	if o.AsIs() {
+	if o.IsRaw() {
 		return o.PrintRaw(body)
 	}
 	return o.Print(word + "\n")
 }
 
-// AsIs reports whether answers are printed unchanged.
-func (o *Options) AsIs() bool { return o.Output == "json" || o.Output == "yaml" }
+// IsRaw reports whether answers are printed unchanged.
+func (o *Options) IsRaw() bool { return o.Output == "json" || o.Output == "yaml" }
 
 // PrintRaw prints a JSON answer unchanged, indented, or as YAML.
 func (o *Options) PrintRaw(body []byte) error {

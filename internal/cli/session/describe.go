@@ -43,7 +43,7 @@ func (k Kind[L, T]) Describe(o *Options) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if o.AsIs() {
+		if o.IsRaw() {
 			return o.PrintRaw(k.completeOutput(&p))
 		}
 		full := k.Full

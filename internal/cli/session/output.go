@@ -233,7 +233,7 @@ func Show[T any](o *Options, ask func(*v1.Client, context.Context, ...v1.Request
 		if err != nil {
 			return err
 		}
-		if o.AsIs() {
+		if o.IsRaw() {
 			return o.PrintRaw(body)
 		}
 		object := new(T)

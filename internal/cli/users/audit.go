@@ -28,7 +28,7 @@ func getAudit(o *session.Options) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if o.AsIs() {
+			if o.IsRaw() {
 				return o.PrintRaw(body)
 			}
 			var list v1.AuditList

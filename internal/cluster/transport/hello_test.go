@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestClip checks that what a peer says is shortened between characters.
+// TestClip checks that texts of a peer are cut between UTF-8 characters.
 func TestClip(t *testing.T) {
 	t.Parallel()
 	for in, want := range map[string]string{"": "", "short": "short", "größer": "größe...", strings.Repeat("x", 60_000): "xxxxx..."} {

@@ -47,7 +47,7 @@ func TestImportPage(t *testing.T) {
 	}
 }
 
-// checkSyntax lets the program of a file check it; IPVS only where the kernel has it.
+// checkSyntax checks a file by the program whose format it has. ipvsadm cannot check files.
 func checkSyntax(t *testing.T, r *rig.Rig, format, file string) {
 	t.Helper()
 	check := map[string][]string{"nft": {"nft", "-c", "-f", file}, "haproxy": {"haproxy", "-c", "-f", file}, "keepalived": {"keepalived", "-t", "-f", file}}[format]
