@@ -8,8 +8,8 @@
 #include "abi.h"
 #include "packet/packet.h"
 
-/* Keeps types of abi.h in the object's BTF, from which the Go types are made: the
- * code uses only the values of enums, and the kernel's memory for events. */
+/* Keeps these types in the object's BTF, from which the Go types are made. Clang omits
+ * types without a variable: enums used for their values, and events in ring buffers. */
 const struct {
 	struct connection_event told;
 	struct packet_record record;
