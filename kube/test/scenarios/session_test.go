@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"os"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -21,14 +24,14 @@ func TestSession(t *testing.T) {
 	c := cluster(t, "bridge", rig.Image{Name: "localhost/coredns:1", Program: artifact(t, "LOXILB_KUBE_DNS")})
 	runDNS(t, c)
 	step := stopwatch(t)
-	install(t, c)
-	step("helm install: balancers and controller are ready")
+	installByDocs(t, c, step)
 
 	apply(t, c, sessionDeployment)
 	kubectl(t, c, "rollout", "status", "deployment/shop", "--timeout=120s")
 	step("deployment with two pods is ready")
 
-	kubectl(t, c, "expose", "deployment", "shop", "--type=LoadBalancer", "--port=80", "--target-port=8080")
+	kubectl(t, c, "expose", "deployment", "shop", "--type=LoadBalancer", "--port=80", "--target-port=8080",
+		`--overrides={"spec":{"loadBalancerClass":"loxilb.io/loxilb"}}`)
 	vip := ingress(t, c)
 	step("kubectl expose: the Service has address " + vip)
 
@@ -80,6 +83,42 @@ func TestSession(t *testing.T) {
 		clean(t, node)
 	}
 	step("helm uninstall: nothing is left")
+}
+
+// installByDocs runs the commands of docs/kubernetes.md that install balancers and controller, with
+// the images and addresses of this cluster.
+func installByDocs(t testing.TB, c *rig.Cluster, step func(string)) {
+	t.Helper()
+	text, err := os.ReadFile("../../../docs/kubernetes.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(text), "\n## Install\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	repository, tag, _ := strings.Cut(artifact(t, "LOXILB_KUBE_IMAGE_NAME"), ":")
+	here := strings.NewReplacer("deploy/helm", "../../../deploy/helm", "20.20.20.0/24", "10.77.0.128/28",
+		"image.repository=registry.example.org/loxilb --set-string image.tag=1", "image.repository="+repository+" --set-string image.tag="+tag,
+		"registry.example.org/kube-loxilb", "localhost/kube-loxilb")
+	var ran []string
+	for _, block := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(section, -1) {
+		commands := block[1]
+		words := strings.Fields(commands)
+		switch {
+		case words[0] != "helm" && !strings.Contains(commands, "rollout status"):
+			continue // images, the installation without Helm, and the Service
+		case words[0] == "helm":
+			shell(t, c, here.Replace(commands))
+		default:
+			if out := shell(t, c, commands); strings.Count(out, "\n|") != 2 {
+				t.Errorf("the daemon lists failures: %s", out)
+			}
+		}
+		ran = append(ran, strings.Join(words[:2], " "))
+		step(fmt.Sprintf("docs/kubernetes.md: %.60s...", commands))
+	}
+	if !slices.Equal(ran, []string{"helm install", "kubectl --namespace", "helm upgrade"}) {
+		t.Fatalf("docs/kubernetes.md installs by %q", ran)
+	}
 }
 
 // install installs the chart with balancers on both nodes, and the controller.
