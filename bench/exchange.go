@@ -31,7 +31,7 @@ func exchange(streams int, keep bool) run {
 			return nil, err
 		}
 		if warm.Invalid != "" {
-			return nil, fmt.Errorf("it does not balance: %s", warm.Invalid)
+			return nil, fmt.Errorf("the connections are not balanced: %s", warm.Invalid)
 		}
 		out, err := r.counted(ctx, !keep, func() (sample, error) {
 			return exchangeReport(r.load(append(args, "-seconds", fmt.Sprint(s.Seconds), to.String())...))

@@ -278,7 +278,7 @@ func printed(ctx context.Context, p *netnstest.Process, line string) error {
 	return until(ctx, func() error {
 		select {
 		case <-p.Done():
-			return fmt.Errorf("it ended: %s", p.Output())
+			return fmt.Errorf("the program ended: %s", p.Output())
 		default:
 		}
 		if strings.Contains("\n"+p.Output(), "\n"+line+"\n") {

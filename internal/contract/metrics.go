@@ -12,8 +12,8 @@ func Metrics() []Section[Metric] {
 	const (
 		newFlows = "connections opened since the services exist, not found by a sweep of 10 s: use its increase"
 		shares   = "of bytes since the services exist, not of 10 s"
-		pairs    = "there is a series of each client and endpoint, of which there are any number: GET /metrics/lbprocessedtraffic has the connections that there are in at most 10,000 groups"
-		clients  = "there is a series of each client, of whom there are any number: GET /metrics/reqcountperclient has at most 10,000"
+		pairs    = "one series per client and endpoint would be unbounded: GET /metrics/lbprocessedtraffic has the connections that there are in at most 10,000 groups"
+		clients  = "one series per client would be unbounded: GET /metrics/reqcountperclient has at most 10,000"
 		sweeps   = "it counts what sweeps of the connection table find, and there are none here: connections are counted by their packets"
 	)
 	return []Section[Metric]{

@@ -46,7 +46,7 @@ func TestPeerLeaves(t *testing.T) {
 	p, role := listening(t, lb.RoleBackup)
 	p.Heard(bfd.Status{State: bfd.Up, Remote: bfd.Up}, claimOfMaster())
 	if role() != lb.RoleBackup {
-		t.Fatalf("it is %s beside a MASTER", role())
+		t.Fatalf("the node is %s although another one is MASTER", role())
 	}
 	p.Heard(bfd.Status{State: bfd.Down, Remote: bfd.AdminDown}, claimOfMaster())
 	if role() != lb.RoleMaster {

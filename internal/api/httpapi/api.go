@@ -74,7 +74,7 @@ type Options struct {
 	Events        *event.Hub                    // nil: no events
 	Metrics       http.Handler                  // answers GET metrics
 	Observe       func(method string, code int) // called for every answer
-	Token         string                        // asked of every request over TCP; empty: none
+	Token         string                        // required for every request over TCP; empty: none
 	Users         users.Loopback                // may use loopback without a token
 	Hosts         []string                      // names by which requests without a token may come, in lower case
 	RequireTokens bool                          // require Token, or a token of Access, for every request over TCP

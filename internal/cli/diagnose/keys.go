@@ -185,18 +185,18 @@ func (m *model) helpScreen() []string {
   esc, left          back to the services; without a filter
   up down k j        choose; pgup pgdown home end g G go further
   /                  only services with a text in their key or name
-  c p b a s f d n 1  sort by connections, packets, bytes, active, SYNs that came
-                     again, failed handshakes, endpoints down, name, key
-  < >                sort by the column beside
+  c p b a s f d n 1  sort by connections, packets, bytes, active, repeated SYNs,
+                     failed handshakes, endpoints down, name, key
+  < >                sort by the previous or next column
   space              pause                 q  quit
 Columns
-  UP       endpoints that serve, of all; the state of a service of which none does
+  UP       serving endpoints, of all; the service's state if none serves
   ACTIVE   open connections
-  CONN/S   connections made a second       PKT/S  packets, both directions
-  IN OUT   bits a second from clients, to clients (IP packets)
-  RESYN    SYNs a second that came again before an answer: lost, or nobody there
-  FAIL     handshakes a second that were refused, reset or not delivered
-  REFUSED  packets of clients that asked for a connection in vain, so far; only if there were any
+  CONN/S   new connections per second      PKT/S  packets, both directions
+  IN OUT   bits per second from clients, to clients (IP packets)
+  RESYN    SYNs per second that were repeated: no answer, or it was lost
+  FAIL     handshakes per second that were refused, reset or not delivered
+  REFUSED  packets whose new connections were refused, in total; shown only if there are any
 
 Press any key.`
 	out := strings.Split(text, "\n")

@@ -369,7 +369,7 @@ func TestAdmissionCost(t *testing.T) {
 		return looked.n
 	}
 	if few, many := look(10), look(5000); many > few {
-		t.Errorf("%d looks beside 5,000 services, %d beside 10", many, few)
+		t.Errorf("%d lookups with 5,000 services, %d with 10", many, few)
 	}
 }
 

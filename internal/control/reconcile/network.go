@@ -43,7 +43,7 @@ type Network struct {
 	others     func(event.Body) // further parts that follow the network
 }
 
-// NewNetwork makes it. others is called for each event of the network.
+// NewNetwork returns a Network. others is called for each event of the network.
 func NewNetwork(p NetworkPath, v NetworkView, o Observers, others func(event.Body)) *Network {
 	return &Network{
 		events: o.Events, others: others,

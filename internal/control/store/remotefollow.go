@@ -73,15 +73,15 @@ func (s *Store) followOnce(ctx context.Context) error {
 func (s *Store) watchRemote(ctx context.Context, after int64) error {
 	watching, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	var beside sync.WaitGroup
-	beside.Go(func() { s.checkRemote(watching, cancel) })
-	beside.Go(func() { s.sharing.showNode(watching) })
+	var helpers sync.WaitGroup
+	helpers.Go(func() { s.checkRemote(watching, cancel) })
+	helpers.Go(func() { s.sharing.showNode(watching) })
 	err := s.sharing.remote.Watch(watching, after, s.applyChanges)
 	if cause := context.Cause(watching); cause != nil {
 		err = cause
 	}
 	cancel(err)
-	beside.Wait()
+	helpers.Wait()
 	return err
 }
 

@@ -239,19 +239,19 @@ func TestRevisionsWhileOneWaits(t *testing.T) {
 		t.Fatal(err)
 	}
 	const commits = 1000
-	anew, lines := 0, 0
+	rewritten, lines := 0, 0
 	for i := range commits {
 		mustCommit(t, s, "kube", put(numbered(3, i+1)))
 		if s.past.lines < lines {
-			anew++
+			rewritten++
 		}
 		lines = s.past.lines
 		if n := len(s.past.list); n > maxRevisions+1 {
 			t.Fatalf("%d revisions are kept after %d commits", n, i+1)
 		}
 	}
-	if most := commits / (2 * maxRevisions); anew > most {
-		t.Errorf("the whole file was written %d times by %d commits", anew, commits)
+	if most := commits / (2 * maxRevisions); rewritten > most {
+		t.Errorf("the whole file was written %d times by %d commits", rewritten, commits)
 	}
 	last := s.Snapshot().Revision()
 	for range 2 {

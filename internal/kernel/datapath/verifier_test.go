@@ -16,7 +16,7 @@ import (
 	"loxilb/internal/kernel/datapath/bpf"
 )
 
-var updateBudget = flag.Bool("update-budget", false, "write test/verifier/budget.txt anew")
+var updateBudget = flag.Bool("update-budget", false, "rewrite test/verifier/budget.txt")
 
 // budgetFile has the cost of loading each program: how many instructions the verifier of one series
 // of kernels processes. Its limit is 1,000,000.

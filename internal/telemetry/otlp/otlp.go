@@ -53,7 +53,7 @@ type Exporter struct {
 	trouble [2]*exportState // with metrics, with events
 }
 
-// New makes one. It sends nothing before Run.
+// New returns an Exporter. It sends nothing before Run.
 func New(c Config, metrics prometheus.Gatherer, hub *event.Hub, log *slog.Logger) *Exporter {
 	return &Exporter{
 		config: c, metrics: metrics, hub: hub, log: log,

@@ -64,9 +64,9 @@ const (
 // spoof is a service that redirects root's DNS queries to an endpoint of the attacker.
 const spoof = `{"serviceArguments":{"externalIP":"8.8.8.8","port":53,"protocol":"udp"},"endpoints":[{"endpointIP":"10.0.0.1","targetPort":53,"weight":1}]}`
 
-// TestAPIUsers checks that only root can change and see services, whichever way others try.
+// TestAPIUsers checks that only root can see and change services, whatever other users try.
 //
-// P17 Only root, and users whom root has named, change or see services
+// P17 Only root, and users that root has named, can see or change services
 func TestAPIUsers(t *testing.T) {
 	t.Parallel()
 	lab := labtest.New(t)

@@ -57,7 +57,7 @@ type API struct {
 	meta func() ([]byte, error) // metaOfRequests, made once
 }
 
-// New makes the area.
+// New returns an API.
 func New(o Options) *API {
 	return &API{Options: o, meta: sync.OnceValues(metaOfRequests)}
 }

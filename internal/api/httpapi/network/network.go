@@ -17,7 +17,7 @@ type Statuses interface {
 	Get(id status.ID) (status.Status, bool)
 }
 
-// Options are the parts that the area stands on. All but XDP and BGP are needed.
+// Options are the dependencies of API. All but XDP and BGP are required.
 type Options struct {
 	Objects  *objects.API
 	Store    *desired.State
@@ -34,7 +34,7 @@ type API struct {
 	RouteReaders *rest.Shares // requests that read the routes of the kernel
 }
 
-// New makes the area.
+// New returns an API.
 func New(o Options) *API {
 	a := &API{Options: o, RouteReaders: rest.NewShares(RouteReads())}
 	if o.BGP != nil {

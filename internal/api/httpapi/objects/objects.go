@@ -61,7 +61,7 @@ type API struct {
 	registered map[string]*registered // by name
 }
 
-// New makes the area, which serves the registered kinds. Register adds kinds with their own
+// New returns an API that serves the registered kinds. Register adds kinds with their own
 // handlers.
 func New(o Options) *API {
 	a := &API{Options: o}

@@ -36,7 +36,7 @@ type Health interface {
 	EndpointCount() report.HealthCount
 }
 
-// Options are the parts that the area stands on. All but Explainer and Ready are needed.
+// Options are the dependencies of API. All but Explainer and Ready are required.
 type Options struct {
 	Store    *desired.State
 	DataPath DataPath
@@ -75,7 +75,7 @@ type API struct {
 	longRates  chan struct{} // holds a value for each answer with rates that may be large
 }
 
-// New makes the area.
+// New returns an API.
 func New(o Options) *API {
 	a := &API{Options: o, started: time.Now(), longRates: make(chan struct{}, manyAtOnce)}
 	a.metricsOff.Store(o.MetricsOff)

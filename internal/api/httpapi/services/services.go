@@ -45,7 +45,7 @@ type Health interface {
 	SetHostState(a netip.Addr, port uint16, t lb.ProbeType, out bool) (found int)
 }
 
-// Options are the parts that the area stands on.
+// Options are the dependencies of API.
 type Options struct {
 	Objects    *objects.API
 	Store      *desired.State
@@ -63,12 +63,12 @@ type API struct {
 	codec *codec
 }
 
-// New makes the area.
+// New returns an API.
 func New(o Options) *API {
 	return &API{Options: o, codec: newCodec(o.Compat)}
 }
 
-// ObjectKinds returns the kinds of object of this area.
+// ObjectKinds returns the kinds of object of this package.
 func (a *API) ObjectKinds() []objects.Kind {
 	return []objects.Kind{
 		a.serviceObjects(),

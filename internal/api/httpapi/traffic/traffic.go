@@ -40,7 +40,7 @@ type DataPath interface {
 	MirrorStats(name string) policy.MirrorStats
 }
 
-// Options are the parts that the area stands on.
+// Options are the dependencies of API.
 type Options struct {
 	Objects    *objects.API
 	Interfaces func() map[int]string // the names of this network namespace, by index
@@ -60,7 +60,7 @@ type API struct {
 	Watchers *rest.Shares  // of connections
 }
 
-// New makes the area.
+// New returns an API.
 func New(o Options) *API {
 	a := &API{
 		Options: o, Walks: make(chan struct{}, WholeWalks), WalkWait: WalkWait,
@@ -70,7 +70,7 @@ func New(o Options) *API {
 	return a
 }
 
-// ObjectKinds returns the kinds of object of this area.
+// ObjectKinds returns the kinds of object of this package.
 func (a *API) ObjectKinds() []objects.Kind {
 	return []objects.Kind{
 		objects.KindOf(kinds.Rule().Words, a.Store.Rules, objects.Plain(readRule), showRule, func(err error) *rest.Problem { return ruleProblem("", err) }),

@@ -80,7 +80,7 @@ type Action struct {
 	Hold     time.Duration // of Ask: how long an established connection is held, to see whether it is reset
 }
 
-// New makes one. Times of handshakes are in jiffies.
+// New returns a Detector without services. Times of handshakes are in jiffies.
 func New(jiffy time.Duration) *Detector {
 	return &Detector{jiffy: jiffy, targets: map[netip.AddrPort]*target{}, groups: map[lb.Key]*group{}}
 }
