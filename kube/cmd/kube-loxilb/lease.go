@@ -86,7 +86,7 @@ func (l *zoneLease) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord
 	if named && class != l.class && holder != l.known {
 		l.known = holder
 		l.log.Warn("a controller of another class works in this zone: give each controller a --zone of its own",
-			"class", l.class, "holder", holder, "holder's class", class)
+			"class", l.class, "holder", holder, "holder_class", class)
 	}
 	return record, raw, nil
 }
