@@ -121,6 +121,25 @@ static __always_inline __u8 sctp_cookie_ack(const struct packet *p,
 	return SCTP_ESTABLISHED;
 }
 
+/* Reports whether a client's ABORT ends only one of two first handshakes, since the INIT
+ * whose tag it returns may be forged. The other handshake continues. */
+static __always_inline bool sctp_ends_handshake(const struct packet *p,
+						struct connection *c,
+						__u32 word,
+						struct connection *peer)
+{
+	if (p->chunk != SCTP_ABORT || !p->reflected ||
+	    word & SCTP_ESTABLISHED || !peer->seq_end || p->ack != peer->ack)
+		return false;
+	peer->ack = peer->seq_end;
+	peer->seq_end = 0;
+	if (!(word & CONN_ASSURED) && c->seq_end) {
+		c->ack = c->seq_end;
+		c->seq_end = 0;
+	}
+	return true;
+}
+
 /* Returns the events of chunks that both sides send. side: the sender's FIN flag. */
 static __always_inline __u8 sctp_end(const struct packet *p,
 				     const struct connection *c,
@@ -166,6 +185,8 @@ static __always_inline __u8 sctp_events(const struct packet *p,
 		return word & SCTP_ESTABLISHED && sctp_has_tag(p, c) ?
 			       CONN_ASSURED :
 			       0;
+	if (sctp_ends_handshake(p, c, word, peer))
+		return 0;
 	return sctp_end(p, c, peer, word, CONN_FIN_CLIENT);
 }
 
