@@ -190,6 +190,11 @@ func (f *fleet) build(lab *netnstest.Lab) {
 	f.routeDefault()
 }
 
+// The client has several addresses in each network. A port rests for a minute after its connection:
+// with one address, 500 connections per second would use up half of the ports in that time, and each
+// further one search tens of thousands while all others wait.
+const firstClient, clientAddresses = 2, 4
+
 // clientsOfDefault is the network of clients of mode default. Nodes announce it, too, so replies
 // pass the node that has the VIP of this mode.
 const clientsOfDefault = 5
@@ -198,8 +203,11 @@ func (f *fleet) routeDefault() {
 	f.t.Helper()
 	for _, is6 := range []bool{false, true} {
 		family := map[bool]string{false: "-4", true: "-6"}[is6]
-		clients := prefix(is6, clientsOfDefault, 2)
-		must(f.t, f.client.AddAddress("eth0", clients))
+		clients := prefix(is6, clientsOfDefault, firstClient)
+		for n := range clientAddresses {
+			must(f.t, f.client.AddAddress("eth0", prefix(is6, 0, firstClient+n)))
+			must(f.t, f.client.AddAddress("eth0", prefix(is6, clientsOfDefault, firstClient+n)))
+		}
 		rig.MustRun(f.t, f.router, "ip", family, "route", "add", clients.Masked().String(), "dev", "client", "table", "100")
 		rig.MustRun(f.t, f.router, "ip", family, "rule", "add", "from", vip(is6, "default"), "lookup", "100")
 	}

@@ -10,10 +10,7 @@ import (
 	"net/netip"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"loxilb/test/await"
 	"loxilb/test/netnstest"
@@ -93,6 +90,7 @@ type crowd struct {
 	running sync.WaitGroup
 	number  atomic.Uint64
 	opened  atomic.Uint64
+	dialed  atomic.Uint64
 	removed atomic.Uint32 // number of the endpoint that was removed last
 	held    [2][]*talk    // TCP, UDP
 
@@ -249,10 +247,11 @@ func (c *crowd) dial(to target) (net.Conn, error) {
 	if to.mode == "default" {
 		network = clientsOfDefault
 	}
-	from := netip.AddrPortFrom(netip.MustParseAddr(address(to.is6, network, 2)), 0)
-	d := &net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(from), Control: portByConnect}
+	number := firstClient + int(c.dialed.Add(1)%clientAddresses)
+	from := netip.AddrPortFrom(netip.MustParseAddr(address(to.is6, network, number)), 0)
+	d := &net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(from)}
 	if to.network == "udp" {
-		d.LocalAddr, d.Control = net.UDPAddrFromAddrPort(from), nil
+		d.LocalAddr = net.UDPAddrFromAddrPort(from)
 	}
 	var conn net.Conn
 	err := c.f.client.Do(func() (err error) {
@@ -260,17 +259,6 @@ func (c *crowd) dial(to target) (net.Conn, error) {
 		return err
 	})
 	return conn, err
-}
-
-// portByConnect has connect choose the port, which may reuse one whose former connection has ended a
-// second ago. bind would choose among ports that no connection had within a minute: once half of
-// them were used up, each call would search tens of thousands, and all clients would wait.
-func portByConnect(_, _ string, c syscall.RawConn) error {
-	var failed error
-	err := c.Control(func(fd uintptr) {
-		failed = unix.SetsockoptInt(int(fd), unix.SOL_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1)
-	})
-	return errors.Join(err, failed)
 }
 
 func (c *crowd) lost(l loss) {
