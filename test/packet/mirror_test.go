@@ -120,7 +120,8 @@ func copiesOf(l *lab.Lab, m policy.Mirror, before func([]byte) []byte) error {
 	return sameCopy(m, before, frame, left[0], sent)
 }
 
-// ownPackets is what a tunnel's device may send itself before the copy, such as router solicitations.
+// ownPackets is what a tunnel's device may send itself before the copy, such as router
+// solicitations.
 const ownPackets = 8
 
 // sameCopy compares a copy of one of the packets that were sent with the expected one.

@@ -67,8 +67,8 @@ func TestDrains(t *testing.T) {
 	}
 }
 
-// TestNextDeadline checks that server IDs are due at the deadline of their endpoint's drain, also if
-// that has passed since the service was weighed, and none once they are taken.
+// TestNextDeadline checks that server IDs are due at the deadline of their endpoint's drain, also
+// if that has passed since the service was weighed, and none once they are taken.
 func TestNextDeadline(t *testing.T) {
 	t.Parallel()
 	s, err := Open(t.TempDir(), slog.New(slog.DiscardHandler))

@@ -41,7 +41,8 @@ type IPsec struct {
 	current followedPolicies
 }
 
-// NewIPsec returns an IPsec. table writes the policies for the data path. ignores: nothing is refused.
+// NewIPsec returns an IPsec. table writes the policies for the data path. ignores: nothing is
+// refused.
 func NewIPsec(r PolicyReader, table func(bpf.RuleTable) error, ignores bool, s *desired.State, h *Health, o Observers) *IPsec {
 	i := &IPsec{reader: r, table: table, ignores: ignores, desired: s, health: h}
 	i.current.source = h.probes.policies.source

@@ -28,9 +28,9 @@ func (f *attacherFake) SetAttached(all *bpf.Attached) (bpf.NotAttached, error) {
 	return f.failed, nil
 }
 
-// TestPolicers checks that all policers together make one row for each object that they are attached
-// to, that services are found by name and by key, that a policer may be attached to an object that
-// does not exist yet, and that a failing policer does not affect others.
+// TestPolicers checks that all policers together make one row for each object that they are
+// attached to, that services are found by name and by key, that a policer may be attached to an
+// object that does not exist yet, and that a failing policer does not affect others.
 func TestPolicers(t *testing.T) {
 	t.Parallel()
 	log := slog.New(slog.DiscardHandler)

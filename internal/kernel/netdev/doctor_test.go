@@ -39,8 +39,8 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// TestPeriodicCheck checks that endless changes, as of a next hop that never resolves, do not prevent
-// retries.
+// TestPeriodicCheck checks that endless changes, as of a next hop that never resolves, do not
+// prevent retries.
 func TestPeriodicCheck(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -45,8 +45,8 @@ func newLease(config *rest.Config, o *options.Options) (resourcelock.Interface, 
 	return &zoneLease{Interface: lease, class: o.Class, log: slog.New(logHandler).With("lease", name, "zone", o.Zone)}, nil
 }
 
-// leaseName returns the name of a zone's Lease. A zone that Kubernetes does not allow in names, such
-// as "West_1", has a derived name that no other zone has.
+// leaseName returns the name of a zone's Lease. A zone that Kubernetes does not allow in names,
+// such as "West_1", has a derived name that no other zone has.
 func leaseName(zone string) string {
 	const prefix = "kube-loxilb-"
 	if len(validation.IsDNS1123Subdomain(prefix+zone)) == 0 {
@@ -66,8 +66,8 @@ func leaseName(zone string) string {
 const classSeparator = "@"
 
 // zoneLease is the Lease of a zone. The controllers of several classes share it: names and roles on
-// balancers have the zone, so two at a time would delete each other's services. Its holder names its
-// class, so that a controller of another class says why it waits.
+// balancers have the zone, so two at a time would delete each other's services. Its holder names
+// its class, so that a controller of another class says why it waits.
 type zoneLease struct {
 	resourcelock.Interface
 	class string
@@ -75,8 +75,8 @@ type zoneLease struct {
 	known string // the last holder of another class
 }
 
-// Get returns the record of the Lease, and warns once of each holder that has another class. Holders
-// of former versions name no class.
+// Get returns the record of the Lease, and warns once of each holder that has another class.
+// Holders of former versions name no class.
 func (l *zoneLease) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	record, raw, err := l.Interface.Get(ctx)
 	if err != nil {

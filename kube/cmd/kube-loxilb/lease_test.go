@@ -50,8 +50,8 @@ func TestLease(t *testing.T) {
 	}
 }
 
-// TestLeaseName checks that each zone has a valid Lease of its own, and that valid zones keep theirs:
-// the replicas of a former version hold it during an upgrade.
+// TestLeaseName checks that each zone has a valid Lease of its own, and that valid zones keep
+// theirs: the replicas of a former version hold it during an upgrade.
 func TestLeaseName(t *testing.T) {
 	t.Parallel()
 	zones := map[string]string{}

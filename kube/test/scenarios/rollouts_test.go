@@ -10,8 +10,9 @@ import (
 )
 
 // testRollouts replaces all pods of a Deployment, twice, under load on Services of each kind: by
-// node ports and by pods, with and without probes, and with the policy Local. No request fails, with
-// the rule of docs/kubernetes.md: connections of loxilb and of kube-proxy lead to the same pods.
+// node ports and by pods, with and without probes, and with the policy Local. No request fails,
+// with the rule of docs/kubernetes.md: connections of loxilb and of kube-proxy lead to the same
+// pods.
 func testRollouts(t *testing.T, c *rig.Cluster) {
 	t.Helper()
 	step := stopwatch(t)

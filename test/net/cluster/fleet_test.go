@@ -191,8 +191,8 @@ func (f *fleet) build(lab *netnstest.Lab) {
 }
 
 // The client has several addresses in each network. A port rests for a minute after its connection:
-// with one address, 500 connections per second would use up half of the ports in that time, and each
-// further one search tens of thousands while all others wait.
+// with one address, 500 connections per second would use up half of the ports in that time, and
+// each further one search tens of thousands while all others wait.
 const firstClient, clientAddresses = 2, 4
 
 // clientsOfDefault is the network of clients of mode default. Nodes announce it, too, so replies

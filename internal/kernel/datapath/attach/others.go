@@ -55,8 +55,8 @@ func (h *Hooks) Others() (out []report.OtherProgram) {
 }
 
 // MayQueue reports whether packets may be queued at an interface, or sent to its peer without that:
-// it has no queueing discipline and no program of another owner for what leaves. It is false if that
-// cannot be read, and without tcx.
+// it has no queueing discipline and no program of another owner for what leaves. It is false if
+// that cannot be read, and without tcx.
 func (h *Hooks) MayQueue(index int) bool {
 	if h.hook != HookTCX {
 		return false

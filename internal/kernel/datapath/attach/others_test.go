@@ -12,8 +12,8 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// TestMayQueue checks that a queueing discipline and a program of another owner are noticed while an
-// interface has them: the kernel reports neither as a change of the interface.
+// TestMayQueue checks that a queueing discipline and a program of another owner are noticed while
+// an interface has them: the kernel reports neither as a change of the interface.
 func TestMayQueue(t *testing.T) {
 	t.Parallel()
 	hooks := attach.New(nil, attach.HookAuto, nil)

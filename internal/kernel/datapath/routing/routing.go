@@ -74,8 +74,8 @@ type Link struct {
 	Queues     bool // of a Peer: packets may also be queued at it, as no program at its egress would see them
 }
 
-// SetLink sets the kind of an interface, attached or not. If it was of another kind, every connection
-// resolves its next hop again: cached next hops have the former kind.
+// SetLink sets the kind of an interface, attached or not. If it was of another kind, every
+// connection resolves its next hop again: cached next hops have the former kind.
 func (r *Routing) SetLink(index int, l Link) error {
 	var flags uint32
 	if l.Peer {
