@@ -41,10 +41,11 @@ volatile __u32 bulk_queued SEC(".data.runtime") = 0;
 volatile __u32 bulk_connection SEC(".data.runtime") = 0;
 volatile __u32 bulk_seen SEC(".data.runtime") = 0;
 
+/* Another CPU's packet may be a jiffy later. */
 static __always_inline bool bulk_is_recent(const struct packet *p,
 					   __u32 jiffies)
 {
-	return p->now - jiffies <= BULK_TIME;
+	return p->now + 1 - jiffies <= BULK_TIME + 1;
 }
 
 /* Reports whether bulk_redirect() sends a packet to a peer. */
