@@ -136,6 +136,9 @@ func rest(ctx context.Context) error {
 
 // sweepMap runs the program for the keys of a hash table. It pauses after some thousand.
 func sweepMap[K, V any](ctx context.Context, t *Table, program string, m *ebpf.Map) (total, longest time.Duration, err error) {
+	if _, err := t.programs.Program(program); err != nil { // loading it is no slice
+		return 0, 0, err
+	}
 	start := cpuTime()
 	began, frame := start, make([]byte, etherBytes)
 	read := rows.EachBatch(m, rows.All, func(keys []K, _ []V) {
