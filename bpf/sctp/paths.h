@@ -119,6 +119,10 @@ static __noinline void sctp_record_tag(const struct connection *c,
 	s->path.client = reply->daddr;
 	s->path.vip = reply->saddr;
 	bpf_map_update_elem(paths, &s->key, &s->path, BPF_ANY);
+	/* an earlier association from this port may have left its present path */
+	sctp_key_of_present(&s->key, &reply->daddr, &reply->saddr, reply->dport,
+			    reply->sport);
+	bpf_map_delete_elem(paths, &s->key);
 }
 
 /* Finds the association of a client's packet on a path without entry. sctp_enter_path()
