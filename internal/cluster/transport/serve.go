@@ -30,17 +30,28 @@ type Host struct {
 	Failing     func(err error)                      // called when no connection can be accepted for now
 }
 
-// Serve accepts nodes at a listener until ctx ends. Places are reserved for the addresses of nodes,
-// so silent strangers cannot keep nodes out.
+// Serve accepts nodes at a listener until ctx ends, and closes it. Places are reserved for the
+// addresses of nodes, so silent strangers cannot keep nodes out.
 func (h *Host) Serve(ctx context.Context, l net.Listener) error {
-	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
-	defer stop()
+	closed := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(closed)
+		_ = l.Close()
+	})
+	defer func() {
+		if !stop() {
+			<-closed // Accept may return before the port is free
+		}
+	}()
 	var running sync.WaitGroup
 	defer running.Wait()
 	places := map[bool]chan struct{}{true: make(chan struct{}, maxGreetings), false: make(chan struct{}, maxGreetings)}
 	for failing := false; ; {
 		plain, err := l.Accept()
 		if ctx.Err() != nil {
+			if err == nil {
+				_ = plain.Close()
+			}
 			return nil
 		}
 		if errors.Is(err, net.ErrClosed) {

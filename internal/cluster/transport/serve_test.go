@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"context"
 	"errors"
 	"net"
 	"os"
@@ -9,6 +10,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"loxilb/test/await"
@@ -79,4 +81,37 @@ func greets(t *testing.T, address string, own *Hello, credentials *Credentials) 
 		_ = c.Close()
 	}
 	return err == nil
+}
+
+// slowListener is a listener whose port is free only a second after Accept has returned.
+type slowListener struct {
+	net.Listener
+	closing chan struct{}
+	free    atomic.Bool
+}
+
+func (l *slowListener) Accept() (net.Conn, error) {
+	<-l.closing
+	return nil, net.ErrClosed
+}
+
+func (l *slowListener) Close() error {
+	close(l.closing)
+	time.Sleep(time.Second)
+	l.free.Store(true)
+	return nil
+}
+
+// TestServeFreesPort checks that the port is free once Serve returns: the next node may listen
+// there.
+func TestServeFreesPort(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := &slowListener{closing: make(chan struct{})}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := new(Host).Serve(ctx, l); err != nil || !l.free.Load() {
+			t.Errorf("got %v, free: %v, want no error, a free port", err, l.free.Load())
+		}
+	})
 }
