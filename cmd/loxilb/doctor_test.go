@@ -25,7 +25,7 @@ func TestUnprobedEndpoints(t *testing.T) {
 	stats := &report.ServiceStats{Endpoints: []report.EndpointStats{{}, {Available: true, Handshakes: report.Handshakes{Opened: 3, Repeated: 4}}}}
 	list := unprobedOf(s, stats, nil, ejectedOf(first))
 	if len(list) != 1 || list[0].At != netip.AddrPortFrom(second, 80) || list[0].SYNs != 7 {
-		t.Errorf("got %+v, want len(list) == 1, list[0].At == netip.AddrPortFrom(second, 80), list[0].SYNs == 7",
+		t.Errorf("got %+v, want 1 element, list[0].At == netip.AddrPortFrom(second, 80), list[0].SYNs == 7",
 			list)
 	}
 	stats.Endpoints = stats.Endpoints[:1] // the data path lags behind the store

@@ -443,7 +443,7 @@ func TestDeleteAll(t *testing.T) {
 		}
 	}
 	if deletes != 3 || len(s.Requests) != 6 {
-		t.Errorf("got %q, want deletes == 3, len(s.Requests) == 6", s.Requests)
+		t.Errorf("got %q, want 3 deletions in 6 requests", s.Requests)
 	}
 }
 

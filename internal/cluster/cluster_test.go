@@ -261,7 +261,7 @@ func eventually(t *testing.T, what string, f func() bool) {
 	t.Helper()
 	for end := time.Now().Add(patience); !f(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("%v: want not time.Now().After(end)", what)
+			t.Fatalf("%s, within %v", what, patience)
 		}
 	}
 }

@@ -47,7 +47,7 @@ func TestAudit(t *testing.T) {
 	}
 	list, err := a.Last(3)
 	if err != nil || len(list) != 3 || list[0].Path != "3" || list[2].Who != "bob" || list[2].Time.IsZero() {
-		t.Errorf(`got %v %+v, want no error, len(list) == 3, list[0].Path == "3", `+
+		t.Errorf(`got %v %+v, want no error, 3 elements, list[0].Path == "3", `+
 			`list[2].Who == "bob", not list[2].Time.IsZero()`,
 			err, list)
 	}
@@ -157,7 +157,7 @@ func TestAuditFails(t *testing.T) {
 		t.Error(err)
 	}
 	if list, err := a.Last(10); err != nil || len(list) != 1 {
-		t.Errorf("got %v %v, want no error, len(list) == 1", list, err)
+		t.Errorf("got %v %v, want no error, 1 element", list, err)
 	}
 	if err := os.Remove(filepath.Join(dir, auditName)); err != nil {
 		t.Fatal(err)
@@ -166,7 +166,7 @@ func TestAuditFails(t *testing.T) {
 		t.Error(err)
 	}
 	if list, err := a.Last(10); err != nil || len(list) != 1 || list[0].Path != "after" {
-		t.Errorf(`got %v %v, want no error, len(list) == 1, list[0].Path == "after"`, list, err)
+		t.Errorf(`got %v %v, want no error, 1 element, list[0].Path == "after"`, list, err)
 	}
 }
 

@@ -187,7 +187,7 @@ func TestConditions(t *testing.T) {
 	b.MustPost(apitest.Demo)
 	list := b.List()
 	if got := list[0].Status.Conditions; len(got) != 2 || got[0].Type != "BGP" || got[1].Type != "Egress" || list[0].Status.Error != "" {
-		t.Errorf(`got %+v, want len(got) == 2, got[0].Type == "BGP", got[1].Type == "Egress", no list[0].Status.Error`,
+		t.Errorf(`got %+v, want 2 elements, got[0].Type == "BGP", got[1].Type == "Egress", no list[0].Status.Error`,
 			list[0].Status)
 	}
 	if got := list[1].Status.Conditions; len(got) != 0 {

@@ -171,7 +171,7 @@ func TestPlan(t *testing.T) {
 		t.Error(diff)
 	}
 	if len(s.Requests) != 1 || !strings.Contains(s.Requests[0], `"dryRun":true`) {
-		t.Errorf("got %q, want len(s.Requests) == 1, `\"dryRun\":true` in s.Requests[0]", s.Requests)
+		t.Errorf("got %q, want 1 element, `\"dryRun\":true` in s.Requests[0]", s.Requests)
 	}
 	s = clitest.NewServer(t, 200, `{"result":"Success","unchanged":1,"changes":[]}`)
 	if got := clitest.Run(t, oneYAML, s.Args("plan -f -")...); got != (clitest.Result{Stdout: "nothing to do\n"}) {

@@ -82,6 +82,6 @@ func TestReplaceFolderKeepsTheFormer(t *testing.T) {
 		t.Errorf("there are %q and %q", content(path), content(path+".bk"))
 	}
 	if list, err := os.ReadDir(filepath.Dir(path)); err != nil || len(list) != 2 {
-		t.Errorf("got %v, %v, want no error, len(list) == 2", list, err)
+		t.Errorf("got %v, %v, want no error, 2 elements", list, err)
 	}
 }

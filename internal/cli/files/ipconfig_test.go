@@ -85,7 +85,7 @@ func TestInterfaces(t *testing.T) {
 		t.Errorf(`got %+v, want got.Code != session.ExitOK, content("ipconfig/vlan100/type") not empty`, got)
 	}
 	if list, err := os.ReadDir(dir); err != nil || len(list) != 2 {
-		t.Errorf("got %v %v, want no error, len(list) == 2", list, err)
+		t.Errorf("got %v %v, want no error, 2 elements", list, err)
 	}
 }
 

@@ -73,6 +73,6 @@ func TestSave(t *testing.T) {
 		t.Errorf(`got %+v, want got.Code == session.ExitRefused, content("lbconfig.txt") == before`, got)
 	}
 	if list, err := os.ReadDir(dir); err != nil || len(list) != 10 {
-		t.Errorf("got %v %v, want no error, len(list) == 10", list, err)
+		t.Errorf("got %v %v, want no error, 10 elements", list, err)
 	}
 }

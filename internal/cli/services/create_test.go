@@ -26,7 +26,7 @@ func FuzzCreate(f *testing.F) {
 		for _, e := range list {
 			p := e.ServiceArguments.Port
 			if len(e.Endpoints) != 1 || p < 1 || p > 65535 || e.Endpoints[0].TargetPort < 1 || e.Endpoints[0].TargetPort > 65535 {
-				t.Fatalf("got %q %q %q: %+v, want len(e.Endpoints) == 1, p >= 1, p <= 65535, "+
+				t.Fatalf("got %q %q %q: %+v, want 1 endpoint, p >= 1, p <= 65535, "+
 					"e.Endpoints[0].TargetPort >= 1, e.Endpoints[0].TargetPort <= 65535",
 					vip, ports, endpoint, e)
 			}

@@ -74,7 +74,7 @@ func TestFieldFlags(t *testing.T) {
 	s := clitest.NewServer(t, 200, clitest.Success)
 	clitest.Run(t, "", s.Args("create lb 1.1.1.1 --tcp=1:1 --endpoints=2.2.2.2:1 --snat=10.0.0.1 --snat=10.0.0.2,10.0.0.3 --egress --name=")...)
 	if len(s.Requests) != 1 || !strings.Contains(s.Requests[0], `"snatIPs":["10.0.0.1","10.0.0.2","10.0.0.3"]`) || !strings.Contains(s.Requests[0], `"egress":true`) {
-		t.Errorf("got %q, want len(s.Requests) == 1, `\"snatIPs\":[\"10.0.0.1\",\"10.0.0.2\",\"10.0.0.3\"]` in s.Requests[0], "+
+		t.Errorf("got %q, want 1 element, `\"snatIPs\":[\"10.0.0.1\",\"10.0.0.2\",\"10.0.0.3\"]` in s.Requests[0], "+
 			"`\"egress\":true` in s.Requests[0]",
 			s.Requests)
 	}

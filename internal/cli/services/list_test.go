@@ -84,7 +84,7 @@ func TestListed(t *testing.T) {
 	s.Requests = nil
 	clitest.Run(t, "", s.Args("get lb web -l mode=dsr --sort-by=-port --limit=5")...)
 	if len(s.Requests) != 1 || !strings.Contains(s.Requests[0], "limit=5&name=web&selector=serviceArguments.mode+in+%283%29&sortBy=-serviceArguments.port") {
-		t.Errorf("got %q, want len(s.Requests) == 1, "+
+		t.Errorf("got %q, want 1 element, "+
 			`"limit=5&name=web&selector=serviceArguments.mode+in+%%283%%29&sortBy=-serviceArguments.port" in s.Requests[0]`,
 			s.Requests)
 	}

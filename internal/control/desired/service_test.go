@@ -265,7 +265,7 @@ func TestOrderOfAll(t *testing.T) {
 		keys = append(keys, one.Key)
 	}
 	if len(keys) != 6 || !slices.IsSortedFunc(keys, lb.Key.Compare) {
-		t.Errorf("got %v, want len(keys) == 6, slices.IsSortedFunc(keys, lb.Key.Compare)", keys)
+		t.Errorf("got %v, want 6 elements, slices.IsSortedFunc(keys, lb.Key.Compare)", keys)
 	}
 }
 

@@ -30,6 +30,6 @@ func TestIPsecSource(t *testing.T) {
 		t.Fatal(err)
 	}
 	if list := i.Refused(10); len(list) != 1 || !list[0].Whole {
-		t.Errorf("got %+v, want len(list) == 1, list[0].Whole", list)
+		t.Errorf("got %+v, want 1 element, list[0].Whole", list)
 	}
 }

@@ -241,7 +241,7 @@ func TestRoutesHeld(t *testing.T) {
 	<-r.routes.Current()
 	r.want("")
 	if all := r.routes.All(); len(all) != 1 || all[0].Announced || all[0].Why != why {
-		t.Errorf("got %+v, want len(all) == 1, not all[0].Announced, all[0].Why == why", all)
+		t.Errorf("got %+v, want 1 element, not all[0].Announced, all[0].Why == why", all)
 	}
 	hold(nil)
 	r.want("10.0.0.1/32 1:2")

@@ -72,7 +72,7 @@ func TestListAndCounts(t *testing.T) {
 		t.Errorf(`got %v, want "interface eth0 failed, service a applied, service b pending"`, got)
 	}
 	if list := table.List("", true); len(list) != 1 || list[0].Key != "eth0" {
-		t.Errorf(`got %+v, want len(list) == 1, list[0].Key == "eth0"`, list)
+		t.Errorf(`got %+v, want 1 element, list[0].Key == "eth0"`, list)
 	}
 	if list := table.List("service", true); len(list) != 0 {
 		t.Errorf("got %+v, want no list", list)

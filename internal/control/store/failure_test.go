@@ -116,7 +116,7 @@ func TestCompactionFails(t *testing.T) {
 		s.disk.background.Wait()
 		want = dump(s.Snapshot())
 		if names := files(t, dir); len(names) != 2 || names[0] != journalName(4) {
-			t.Errorf("got %v, want len(names) == 2, names[0] == journalName(4)", names)
+			t.Errorf("got %v, want 2 elements, names[0] == journalName(4)", names)
 		}
 		closeStore(t, s)
 		wantDump(t, openStore(t, dir).Snapshot(), want)

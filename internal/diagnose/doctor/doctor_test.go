@@ -463,7 +463,7 @@ func inNamespace(t *testing.T) error {
 	}
 	list, err := duplicateVIPs(m)
 	if err != nil || len(list) != 1 || list[0].About != "20.20.20.1" {
-		t.Errorf(`got %+v, %v, want no error, len(list) == 1, list[0].About == "20.20.20.1"`, list, err)
+		t.Errorf(`got %+v, %v, want no error, 1 element, list[0].About == "20.20.20.1"`, list, err)
 	}
 	if err := m.Network.SetFeature("v0", gro, true); err != nil {
 		return err

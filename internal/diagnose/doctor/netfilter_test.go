@@ -13,7 +13,7 @@ func TestIPsecIgnored(t *testing.T) {
 	m.Facts.IPsec = []IPsecRefusal{{About: "31.31.31.1", Packets: "packets", Whole: true, Ignored: true}}
 	list, err := ipsec(m)
 	if err != nil || len(list) != 1 || !strings.Contains(list[0].What, "in clear text") || !strings.Contains(list[0].Why, "--ipsec=ignore") {
-		t.Errorf(`got %+v, %v, want no error, len(list) == 1, "in clear text" in list[0].What, "--ipsec=ignore" in list[0].Why`,
+		t.Errorf(`got %+v, %v, want no error, 1 element, "in clear text" in list[0].What, "--ipsec=ignore" in list[0].Why`,
 			list, err)
 	}
 }

@@ -28,7 +28,7 @@ func TestQueueMask(t *testing.T) {
 		m.at(t, files)
 		list, err := queues(m)
 		if err != nil || len(list) != 1 || list[0].Fix != (write{"sys/class/net/eth0/queues/rx-0/rps_cpus", want}) {
-			t.Errorf("%s: got %+v, %v, want no error, len(list) == 1, "+
+			t.Errorf("%s: got %+v, %v, want no error, 1 element, "+
 				`list[0].Fix == write{"sys/class/net/eth0/queues/rx-0/rps_cpus", want}`,
 				online, list, err)
 		}

@@ -302,7 +302,7 @@ func TestHistory(t *testing.T) {
 	h := b.History()
 	connections, drops := h.Values[Connections], h.Drops["no-route"]
 	if len(connections) != 3 || connections[0] != 10 || connections[1] != 10 || connections[2] != 10 || len(drops) != 3 || drops[2] != 2 {
-		t.Errorf("got %v, %v, want len(connections) == 3, connections[0] == 10, "+
+		t.Errorf("got %v, %v, want 3 elements, connections[0] == 10, "+
 			"connections[1] == 10, connections[2] == 10, len(drops) == 3, drops[2] == 2",
 			connections, drops)
 	}

@@ -198,7 +198,7 @@ func TestPolicy(t *testing.T) {
 	}
 	refs := one(bgp.Conditions{Prefix: bgp.SetMatch{Set: "a"}, ASPath: bgp.SetMatch{Set: "b"}}, bgp.Actions{}).Sets()
 	if len(refs) != 2 || refs[0].Key() != "prefix/a" || refs[1].Key() != "aspath/b" {
-		t.Errorf(`got %v, want len(refs) == 2, refs[0].Key() == "prefix/a", refs[1].Key() == "aspath/b"`, refs)
+		t.Errorf(`got %v, want 2 elements, refs[0].Key() == "prefix/a", refs[1].Key() == "aspath/b"`, refs)
 	}
 }
 

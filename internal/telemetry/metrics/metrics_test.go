@@ -359,10 +359,10 @@ func TestLegacyNames(t *testing.T) {
 		}
 	}
 	if got := valuesOf("active_conntrack_count"); len(got) != 1 || got[0] != " 2\n" {
-		t.Errorf(`got %q, want len(got) == 1, got[0] == " 2\n"`, got)
+		t.Errorf(`got %q, want 1 element, got[0] == " 2\n"`, got)
 	}
 	if got := valuesOf("lb_rule_count"); len(got) != 1 || got[0] != " 4\n" {
-		t.Errorf(`got %q, want len(got) == 1, got[0] == " 4\n"`, got)
+		t.Errorf(`got %q, want 1 element, got[0] == " 4\n"`, got)
 	}
 }
 

@@ -168,7 +168,7 @@ func withoutFlag(t *testing.T, r *rig.Rig) {
 		t.Errorf("got %v %v, want an error, off in the error", out, err)
 	}
 	if list := neighbors(t, r).BgpNeiAttr; len(list) != 1 || list[0].State != "" {
-		t.Errorf("got %+v, want len(list) == 1, no list[0].State", list)
+		t.Errorf("got %+v, want 1 element, no list[0].State", list)
 	}
 	r.Loxicmd("delete bgpset community/low")
 	r.Stop()

@@ -148,7 +148,7 @@ func TestOff(t *testing.T) {
 	off := apitest.New(t, nil)
 	run(t, off, []exchange{{"POST", "/neigh", `{"ipAddress":"10.0.0.2","remoteAs":1}`, 501, "BGP is off: start loxilb with --bgp"}})
 	if len(n) != 1 || len(slices.Collect(off.Store.BGPNeighbors.All(off.Store.Snapshot()))) != 0 {
-		t.Errorf("got %+v, want len(n) == 1, no slices.Collect(off.Store.BGPNeighbors.All(off.Store.Snapshot()))", n)
+		t.Errorf("got %+v, want 1 element, no slices.Collect(off.Store.BGPNeighbors.All(off.Store.Snapshot()))", n)
 	}
 }
 

@@ -44,7 +44,7 @@ func TestApply(t *testing.T) {
 			code, apitest.Said(r))
 	}
 	if list := b.List(); len(list) != 1 || list[0].ServiceArguments.ExternalIP != "20.20.20.2" {
-		t.Errorf(`got %+v, want len(list) == 1, list[0].ServiceArguments.ExternalIP == "20.20.20.2"`, list)
+		t.Errorf(`got %+v, want 1 element, list[0].ServiceArguments.ExternalIP == "20.20.20.2"`, list)
 	}
 }
 
@@ -242,15 +242,15 @@ func TestConfirmAndRollback(t *testing.T) {
 	}
 	post("/config/rollback", `{"revision":1}`, 200)
 	if list := b.List(); len(list) != 2 || list[0].Endpoints[0].EndpointIP != "10.0.0.1" {
-		t.Errorf(`got %+v, want len(list) == 2, list[0].Endpoints[0].EndpointIP == "10.0.0.1"`, list)
+		t.Errorf(`got %+v, want 2 elements, list[0].Endpoints[0].EndpointIP == "10.0.0.1"`, list)
 	}
 	post("/config/rollback", `{"revision":1,"managed":true}`, 200)
 	if list := b.List(); len(list) != 1 {
-		t.Errorf("got %+v, want len(list) == 1", list)
+		t.Errorf("got %+v, want 1 element", list)
 	}
 	post("/config/rollback", `{"revision":2}`, 200) // rolls the rollback back
 	if list := b.List(); len(list) != 2 {
-		t.Errorf("got %+v, want len(list) == 2", list)
+		t.Errorf("got %+v, want 2 elements", list)
 	}
 	post("/config/rollback", `{}`, 400)
 	if got := post("/config/rollback", `{"revision":99}`, 404); !strings.Contains(got, "revision 99 not found (available: 1-7)") {

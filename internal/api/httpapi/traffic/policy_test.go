@@ -48,7 +48,7 @@ func TestPolicyRequests(t *testing.T) {
 	b.Call("POST", path, `{"policyIdent":"ruled","policyInfo":{"type":1,"committedInfoRate":1},"targetObject":{"attachment":4,"polObjName":"preference:7,sourceIP:10.1.2.3/8"}}`)
 	list := b.Policies()
 	if len(list) != 3 || list[1].TargetObject != (v1.PolicyTarget{Attachment: 4, PolObjName: "sourceIP:10.0.0.0/8,preference:7", Direction: "in"}) {
-		t.Fatalf("got %+v, want len(list) == 3, list[1].TargetObject == v1.PolicyTarget{Attachment: 4, "+
+		t.Fatalf("got %+v, want 3 elements, list[1].TargetObject == v1.PolicyTarget{Attachment: 4, "+
 			`PolObjName: "sourceIP:10.0.0.0/8,preference:7", Direction: "in"}`,
 			list)
 	}
@@ -77,6 +77,6 @@ func TestPolicyRequests(t *testing.T) {
 		}
 	}
 	if left := b.Policies(); len(left) != 2 {
-		t.Errorf("got %+v, want len(left) == 2", left)
+		t.Errorf("got %+v, want 2 elements", left)
 	}
 }

@@ -133,7 +133,7 @@ func TestUserRequests(t *testing.T) {
 	var list []v1.User
 	if err := json.Unmarshal(w.Body.Bytes(), &list); err != nil || len(list) != 4 || list[3].Id != 4 || list[3].Username != "ann" || list[3].Role != "viewer" || list[3].CreatedAt == "" ||
 		strings.Contains(w.Body.String(), "argon2") {
-		t.Errorf(`got %v %s, want no error, len(list) == 4, list[3].Id == 4, list[3].Username == "ann", `+
+		t.Errorf(`got %v %s, want no error, 4 elements, list[3].Id == 4, list[3].Username == "ann", `+
 			`list[3].Role == "viewer", list[3].CreatedAt not empty, no "argon2" in w.Body`,
 			err, w.Body)
 	}
@@ -318,7 +318,7 @@ func TestSocketIsRoots(t *testing.T) {
 	_ = resp.Body.Close()
 	list, err := b.API.Audit.Last(1)
 	if err != nil || len(list) != 1 || list[0].Who != "root" || list[0].From != "socket" || list[0].Role != "admin" {
-		t.Errorf(`got %v %+v, want no error, len(list) == 1, list[0].Who == "root", `+
+		t.Errorf(`got %v %+v, want no error, 1 element, list[0].Who == "root", `+
 			`list[0].From == "socket", list[0].Role == "admin"`,
 			err, list)
 	}

@@ -100,7 +100,7 @@ func TestIdle(t *testing.T) {
 	r.tick()
 	fail(0)
 	if len(r.news) != 1 {
-		t.Errorf("got %q, want len(r.news) == 1", r.news)
+		t.Errorf("got %q, want 1 element", r.news)
 	}
 	fail(1)
 	if len(r.news) != 2 || !strings.HasPrefix(r.news[1], "kept 1 ") {

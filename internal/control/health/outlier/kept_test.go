@@ -80,14 +80,14 @@ func TestKeptLeaves(t *testing.T) {
 		r.answer(i, "no answer")
 	}
 	if len(r.news) != 2 || !strings.HasPrefix(r.news[0], "out 0 ") || !strings.HasPrefix(r.news[1], "kept 1 ") {
-		t.Fatalf(`got %q, want len(r.news) == 2, r.news[0] begins with "out 0 ", r.news[1] begins with "kept 1 "`,
+		t.Fatalf(`got %q, want 2 elements, r.news[0] begins with "out 0 ", r.news[1] begins with "kept 1 "`,
 			r.news)
 	}
 	r.news = nil
 	r.take(r.d.ProbeSucceeded(at(0), r.now))
 	r.tick()
 	if len(r.news) != 2 || r.news[0] != "back 0" || !strings.HasPrefix(r.news[1], "out 1 ") {
-		t.Fatalf(`got %q, want len(r.news) == 2, r.news[0] == "back 0", r.news[1] begins with "out 1 "`, r.news)
+		t.Fatalf(`got %q, want 2 elements, r.news[0] == "back 0", r.news[1] begins with "out 1 "`, r.news)
 	}
 	r.rows[2].Count.Opened += 3
 	for len(r.asks) == 0 {
@@ -98,7 +98,7 @@ func TestKeptLeaves(t *testing.T) {
 	r.d.Watch(nil)
 	r.take(r.d.Decide(r.now))
 	if len(r.news) != 2 {
-		t.Errorf("got %q, want len(r.news) == 2", r.news)
+		t.Errorf("got %q, want 2 elements", r.news)
 	}
 }
 
@@ -191,7 +191,7 @@ func TestUnservedWhileDead(t *testing.T) {
 		}
 	}
 	if len(r.news) != 2 || !strings.HasPrefix(r.news[0], "kept 0 ") || r.news[1] != "back 0" {
-		t.Errorf(`got %q, want len(r.news) == 2, r.news[0] begins with "kept 0 ", r.news[1] == "back 0"`, r.news)
+		t.Errorf(`got %q, want 2 elements, r.news[0] begins with "kept 0 ", r.news[1] == "back 0"`, r.news)
 	}
 }
 

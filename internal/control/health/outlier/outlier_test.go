@@ -240,7 +240,7 @@ func TestShare(t *testing.T) {
 	}
 	r.answer(0, "connection refused")
 	if len(r.news) != 1 || !strings.Contains(r.news[0], " client SYNs ") || !strings.Contains(r.news[0], "failed") {
-		t.Errorf(`got %q, want len(r.news) == 1, " client SYNs " in r.news[0], "failed" in r.news[0]`, r.news)
+		t.Errorf(`got %q, want 1 element, " client SYNs " in r.news[0], "failed" in r.news[0]`, r.news)
 	}
 }
 

@@ -230,7 +230,7 @@ func (a *authority) eventually(do func() error) {
 			return
 		}
 		if time.Now().After(end) {
-			a.t.Fatalf("got %v, want not time.Now().After(end)", err)
+			a.t.Fatalf("after %v: %v", patience, err)
 		}
 	}
 }

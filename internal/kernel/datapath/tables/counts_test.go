@@ -55,7 +55,7 @@ func TestEachCount(t *testing.T) {
 	key := lb.Key{VIP: netip.MustParseAddr("20.0.1.243"), Port: 80, Protocol: lb.TCP}
 	got, cpus := read(), uint64(ebpf.MustPossibleCPU())
 	if c := got[ids[3]]; len(got) != 2 || c.Service != key || c.Connections != 5 || c.Active != 1 || c.Inactive != 2 || c.In.Packets != cpus || c.Out.Bytes != 2000*cpus {
-		t.Errorf("got %+v, want len(got) == 2, c.Service == key, c.Connections == 5, "+
+		t.Errorf("got %+v, want 2 elements, c.Service == key, c.Connections == 5, "+
 			"c.Active == 1, c.Inactive == 2, c.In.Packets == cpus, c.Out.Bytes == 2000*cpus",
 			got)
 	}
