@@ -322,11 +322,11 @@ func (p *proof) refused(node int) {
 	p.t.Helper()
 	other := p.t.TempDir() + "/other"
 	must(p.t, os.WriteFile(other, []byte(wrongKey), 0o600))
-	m := p.f.nodes[node]
+	m, twin := p.f.nodes[node], p.f.nodes[(node+1)%fleetSize]
 	kept := m.opts
 	for _, one := range []struct{ args, want string }{
-		{"--self=1", "both have --self=1: give each its own number"},
-		{"--cluster-node=a", `both nodes are named "a"`},
+		{fmt.Sprintf("--self=%d", twin.number), fmt.Sprintf("both have --self=%d: give each its own number", twin.number)},
+		{"--cluster-node=" + twin.host.Name, fmt.Sprintf("both nodes are named %q", twin.host.Name)},
 		{"--hash-seed=7", "have different values of --hash-seed"},
 		{"--cluster-key=" + other, "the peer has another --cluster-key"},
 	} {
