@@ -326,7 +326,7 @@ func (p *proof) refused(node int) {
 	kept := m.opts
 	for _, one := range []struct{ args, want string }{
 		{fmt.Sprintf("--self=%d", twin.number), fmt.Sprintf("both have --self=%d: give each its own number", twin.number)},
-		{"--cluster-node=" + twin.host.Name, fmt.Sprintf("both nodes are named %q", twin.host.Name)},
+		{"--cluster-node=" + twin.host.Name, fmt.Sprintf("named %q", twin.host.Name)},
 		{"--hash-seed=7", "have different values of --hash-seed"},
 		{"--cluster-key=" + other, "the peer has another --cluster-key"},
 	} {
