@@ -43,9 +43,7 @@ func TestFlapper(t *testing.T) {
 		t.Errorf("a return costs %v of CPU", spent)
 	}
 	eventually(t, "goroutines are left", func() bool { return runtime.NumGoroutine() <= goroutines+many })
-	if more := heap() - before; more > 8<<20 {
-		t.Errorf("%d bytes more are in use after %d returns", more, returns)
-	}
+	eventually(t, "more than 8 MiB are left in use", func() bool { return heap()-before <= 8<<20 }) // what was on its way is freed, too
 }
 
 // cpuTime returns the CPU time that this process has used.
