@@ -332,6 +332,7 @@ func TestClients(t *testing.T) {
 	for _, vip := range []netip.AddrPort{c.VIP, later} {
 		one.clients = append(one.clients, report.ClientCopy{Protocol: lb.TCP, Client: c.Client.Addr(), VIP: vip, Endpoint: c.Endpoint, Idle: time.Hour})
 	}
+	want := one.clients[0]
 	two.unknown[later] = true
 	all.start(0, one, nil)
 	node, _ := all.start(1, two, nil)
@@ -350,8 +351,8 @@ func TestClients(t *testing.T) {
 	eventually(t, "a client does not wait for its service", func() bool { return known() == 2 })
 	two.mu.Lock()
 	defer two.mu.Unlock()
-	if got := two.clients[0]; got != one.clients[0] {
-		t.Errorf("%+v has become %+v", one.clients[0], got)
+	if got := two.clients[0]; got != want {
+		t.Errorf("got %+v, want %+v", got, want)
 	}
 }
 
