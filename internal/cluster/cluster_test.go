@@ -24,7 +24,7 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // table is a connection table by client.
 type table struct {
