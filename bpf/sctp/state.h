@@ -70,6 +70,13 @@ static __always_inline __u8 sctp_init_ack(const struct packet *p,
 	return 0;
 }
 
+/* Makes the other tag of a direction the one that counts. */
+static __always_inline void sctp_use_other_tag(struct connection *c)
+{
+	c->ack = c->seq_end;
+	c->seq_end = 0;
+}
+
 /* Decides by a packet which tag of its direction counts. Returns whether it has one of the
  * two. */
 static __always_inline bool sctp_confirm_tag(const struct packet *p,
@@ -96,8 +103,7 @@ static __always_inline __u8 sctp_cookie_echo(const struct packet *p,
 		return 0;
 	}
 	if (restarts && peer->seq_end) {
-		peer->ack = peer->seq_end;
-		peer->seq_end = 0;
+		sctp_use_other_tag(peer);
 	}
 	return CONN_ASSURED;
 }
@@ -116,8 +122,7 @@ static __always_inline __u8 sctp_cookie_ack(const struct packet *p,
 		return 0;
 	c->ack = p->ack;
 	c->seq_end = 0;
-	peer->ack = peer->seq_end;
-	peer->seq_end = 0;
+	sctp_use_other_tag(peer);
 	return SCTP_ESTABLISHED;
 }
 
@@ -131,11 +136,9 @@ static __always_inline bool sctp_ends_handshake(const struct packet *p,
 	if (p->chunk != SCTP_ABORT || !p->reflected ||
 	    word & SCTP_ESTABLISHED || !peer->seq_end || p->ack != peer->ack)
 		return false;
-	peer->ack = peer->seq_end;
-	peer->seq_end = 0;
+	sctp_use_other_tag(peer);
 	if (!(word & CONN_ASSURED) && c->seq_end) {
-		c->ack = c->seq_end;
-		c->seq_end = 0;
+		sctp_use_other_tag(c);
 	}
 	return true;
 }

@@ -43,7 +43,8 @@ func TestFlapper(t *testing.T) {
 		t.Errorf("a return costs %v of CPU", spent)
 	}
 	eventually(t, "goroutines are left", func() bool { return runtime.NumGoroutine() <= goroutines+many })
-	eventually(t, "more than 8 MiB are left in use", func() bool { return heap()-before <= 8<<20 }) // what was on its way is freed, too
+	// buffers of the last return may be in use for a moment longer
+	eventually(t, "more than 8 MiB are left in use", func() bool { return heap()-before <= 8<<20 })
 }
 
 // cpuTime returns the CPU time that this process has used.

@@ -42,10 +42,9 @@ func (f *fakeTunnels) want(t *testing.T, flows int) {
 	}
 }
 
-// TestClassifierWithoutSession checks that the status of a classifier reports a session that does
-// not exist, until it does.
-func TestClassifierWithoutSession(t *testing.T) {
-	t.Parallel()
+// newGTPRig returns a rig whose sessions and classifiers are applied to tunnels.
+func newGTPRig(t *testing.T) (*objectRig, *fakeTunnels) {
+	t.Helper()
 	state, err := desired.Open(t.TempDir(), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
@@ -54,6 +53,14 @@ func TestClassifierWithoutSession(t *testing.T) {
 	r := &objectRig{State: state, t: t, statuses: status.NewTable()}
 	f := &fakeTunnels{}
 	r.run(NewGTP(state, f, f, Observers{Statuses: r.statuses, Events: event.NewHub(), Log: slog.New(slog.DiscardHandler)}).Run)
+	return r, f
+}
+
+// TestClassifierWithoutSession checks that the status of a classifier reports a session that does
+// not exist, until it does.
+func TestClassifierWithoutSession(t *testing.T) {
+	t.Parallel()
+	r, f := newGTPRig(t)
 	peer, user := netip.MustParseAddr("192.168.33.1"), netip.MustParseAddr("88.88.88.88")
 	tunnel := func(addr string) lb.TunnelEnd { return lb.TunnelEnd{TEID: 1, Addr: netip.MustParseAddr(addr)} }
 
@@ -77,14 +84,7 @@ func TestClassifierWithoutSession(t *testing.T) {
 // same user that has the packets, from when its classifier is created until it is deleted.
 func TestClassifierOfTwoSessions(t *testing.T) {
 	t.Parallel()
-	state, err := desired.Open(t.TempDir(), slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = state.Close() })
-	r := &objectRig{State: state, t: t, statuses: status.NewTable()}
-	f := &fakeTunnels{}
-	r.run(NewGTP(state, f, f, Observers{Statuses: r.statuses, Events: event.NewHub(), Log: slog.New(slog.DiscardHandler)}).Run)
+	r, f := newGTPRig(t)
 	peer, user := netip.MustParseAddr("192.168.33.1"), netip.MustParseAddr("88.88.88.88")
 	end := func(teid uint32) lb.TunnelEnd {
 		return lb.TunnelEnd{TEID: teid, Addr: netip.MustParseAddr("10.10.10.56")}

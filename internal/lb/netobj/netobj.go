@@ -18,8 +18,8 @@ type Object[T any] interface {
 	Key() string     // as users write it; two objects of a kind never share one
 	Validate() error // *lb.FieldError
 	Needs() []string // the interfaces that must exist first
-	// SatisfiedBy reports whether the kernel's object with this key satisfies it, whoever made
-	// it.
+	// SatisfiedBy reports whether the kernel's object with this key satisfies it. Any program may
+	// have made that object.
 	SatisfiedBy(have T) bool
 	String() string // also differs between objects of the same key
 }

@@ -52,10 +52,10 @@ func (t *Table) Sweep(ctx context.Context) error {
 func (t *Table) sweep(ctx context.Context) error {
 	t.sweeping.Lock()
 	defer t.sweeping.Unlock()
-	runtime.LockOSThread() // for cpuTime
+	runtime.LockOSThread() // for ThreadCPU
 	defer runtime.UnlockOSThread()
-	start := cpuTime()
-	defer func() { t.cost = cpuTime() - start }()
+	start := monotime.ThreadCPU()
+	defer func() { t.cost = monotime.ThreadCPU() - start }()
 	t.tables.BeginSweep(t.quiesce)
 	total, longest, err := t.sweepTable(ctx)
 	if err != nil {
@@ -106,9 +106,9 @@ func (t *Table) sweepTable(ctx context.Context) (total, longest time.Duration, e
 			return total, longest, nil
 		}
 		t.keepPromise()
-		start := cpuTime()
+		start := monotime.ThreadCPU()
 		next, err = t.runMarked(sweepRows, next)
-		took := cpuTime() - start
+		took := monotime.ThreadCPU() - start
 		total += took
 		longest = max(longest, took)
 		if err != nil {
@@ -139,41 +139,32 @@ func sweepMap[K, V any](ctx context.Context, t *Table, program string, m *ebpf.M
 	if _, err := t.programs.Program(program); err != nil { // loading it is no slice
 		return 0, 0, err
 	}
-	start := cpuTime()
+	start := monotime.ThreadCPU()
 	began, frame := start, make([]byte, etherBytes)
 	read := rows.EachBatch(m, rows.All, func(keys []K, _ []V) {
-		longest = max(longest, cpuTime()-began) // of reading the keys
+		longest = max(longest, monotime.ThreadCPU()-began) // of reading the keys
 		t.keepPromise()
 		for some := range slices.Chunk(keys, sweptKeys) {
 			if err != nil {
 				return
 			}
-			began = cpuTime()
+			began = monotime.ThreadCPU()
 			frame = appendKeys(frame[:etherBytes], some)
 			_, err = t.programs.run(program, &ebpf.RunOptions{Data: frame, Context: testrun.SKB{Mark: uint32(len(some))}})
-			longest = max(longest, cpuTime()-began)
+			longest = max(longest, monotime.ThreadCPU()-began)
 		}
 		if err == nil {
 			err = rest(ctx)
 		}
-		began = cpuTime()
+		began = monotime.ThreadCPU()
 	})
-	return cpuTime() - start, longest, errors.Join(err, read)
+	return monotime.ThreadCPU() - start, longest, errors.Join(err, read)
 }
 
 // appendKeys appends keys to a frame as they are in memory: encoding/binary would take longer than
 // the program does.
 func appendKeys[K any](frame []byte, keys []K) []byte {
 	return append(frame, unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(keys))), len(keys)*int(unsafe.Sizeof(*new(K))))...)
-}
-
-// cpuTime returns the thread's CPU time so far, in user space and in the kernel.
-func cpuTime() time.Duration {
-	var now unix.Timespec
-	if unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &now) != nil {
-		return 0
-	}
-	return time.Duration(now.Nano())
 }
 
 func (t *Table) noteSweep(total, longest time.Duration) error {

@@ -36,27 +36,18 @@ type leak struct {
 // RecountSockets corrects the counts until ctx ends. Sockets may be closed unnoticed while the
 // programs are detached, or attached to another cgroup.
 func (s *Sockets) RecountSockets(ctx context.Context) {
-	runtime.LockOSThread() // for cpuTime
+	runtime.LockOSThread() // for ThreadCPU
 	defer runtime.UnlockOSThread()
 	for pause := recountPeriod; monotime.Sleep(ctx, pause); {
-		began := cpuTime()
+		began := monotime.ThreadCPU()
 		if err := s.Recount(); err != nil {
 			s.shared.Log.Error("sockets of this machine cannot be counted", "error", err)
 		}
-		pause = recountPause(cpuTime() - began)
+		pause = recountPause(monotime.ThreadCPU() - began)
 	}
 }
 
-// cpuTime returns the thread's CPU time so far, in user space and in the kernel.
-func cpuTime() time.Duration {
-	var now unix.Timespec
-	if unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &now) != nil {
-		return 0
-	}
-	return time.Duration(now.Nano())
-}
-
-// recountPause returns the time from a recount to the next one: it visits all sockets, of which a
+// recountPause returns the time from a recount to the next one. A recount visits all sockets: a
 // proxy next to the load balancer may have a million.
 func recountPause(took time.Duration) time.Duration { return max(recountPeriod, recountRest*took) }
 
