@@ -14,7 +14,7 @@ import (
 // readHAProxy reads the parts in mode tcp of a haproxy.cfg. Servers see the proxy there, and an
 // address of the load balancer here: mode onearm.
 func readHAProxy(c *collector, text string) {
-	r := &haproxyReader{collector: c, backends: map[string]*haproxySection{}}
+	r := &haproxyReader{collector: c, backends: map[string]*haproxySection{}, defaults: haproxySection{pool: weighted()}}
 	number := 0
 	for line := range strings.Lines(text) {
 		number++
@@ -35,10 +35,14 @@ type haproxySection struct {
 	mode       string
 	binds      []haproxyBind
 	backend    string
-	pool       lb.Service // algorithm, endpoints, probe, timeout
-	check      bool       // a server is checked
-	server     []string   // default-server
+	pool       lb.Service    // algorithm, endpoints, probe, timeout
+	tunnel     time.Duration // replaces the timeouts of client and server; 0: it does not
+	check      bool          // a server is checked
+	server     []string      // default-server
 }
+
+// weighted is a pool without balance, whose servers have weights.
+func weighted() lb.Service { return lb.Service{Algorithm: lb.Priority} }
 
 type haproxyBind struct {
 	line int
@@ -64,7 +68,7 @@ func (r *haproxyReader) line(number int, words []string) {
 		r.now = nil
 		return
 	case "defaults":
-		r.defaults = haproxySection{kind: words[0], line: number}
+		r.defaults = haproxySection{kind: words[0], line: number, pool: weighted()}
 		r.now = &r.defaults
 		return
 	case "frontend", "backend", "listen":
@@ -141,7 +145,7 @@ func (r *haproxyReader) balance(number int, s *haproxySection, name string) {
 }
 
 func (r *haproxyReader) timeout(number int, s *haproxySection, words []string) {
-	if len(words) < 3 || words[1] != "client" && words[1] != "server" {
+	if len(words) < 3 || !slices.Contains([]string{"client", "server", "tunnel"}, words[1]) {
 		return // of the proxy's own connections
 	}
 	d, err := haproxyTime(words[2])
@@ -149,7 +153,10 @@ func (r *haproxyReader) timeout(number int, s *haproxySection, words []string) {
 		r.addNote(number, "timeout %q is not a duration", words[2])
 		return
 	}
-	if d = min(max(d.Round(time.Second), time.Second), 24*time.Hour); s.pool.IdleTimeout == 0 || d < s.pool.IdleTimeout {
+	d = min(max(d.Round(time.Second), time.Second), 24*time.Hour)
+	if words[1] == "tunnel" {
+		s.tunnel = d
+	} else if s.pool.IdleTimeout == 0 || d < s.pool.IdleTimeout {
 		s.pool.IdleTimeout = d
 	}
 }
@@ -177,6 +184,7 @@ func (r *haproxyReader) option(number int, s *haproxySection, words []string) {
 		s.pool.Probe.Type = lb.ProbeTCP
 	case "httpchk":
 		s.pool.Probe.Type, s.pool.Probe.Request = lb.ProbeHTTP, "/"
+		s.pool.Probe.Statuses = []lb.StatusRange{{First: 200, Last: 399}}
 		if len(words) > 2 {
 			s.pool.Probe.Request = words[2]
 		} else if len(words) == 2 {
@@ -293,6 +301,9 @@ func (r *haproxyReader) services(s *haproxySection) {
 		one.Name, one.Mode, one.Protocol, one.Monitor = s.name, lb.ModeOneArm, lb.TCP, pool.check
 		if t := s.pool.IdleTimeout; t != 0 && (one.IdleTimeout == 0 || t < one.IdleTimeout) {
 			one.IdleTimeout = t
+		}
+		if pool.tunnel != 0 {
+			one.IdleTimeout = pool.tunnel
 		}
 		if !pool.check {
 			one.Probe = lb.Probe{}

@@ -118,8 +118,12 @@ func portOf(text, protocol string) (uint16, error) {
 	if n, err := strconv.ParseUint(text, 10, 16); err == nil {
 		return uint16(n), nil
 	}
+	// LookupPort also takes signs: +1000 is 1000 there, an offset in HAProxy.
+	if text == "" || strings.ContainsRune("+-", rune(text[0])) {
+		return 0, fmt.Errorf("%q is not a port", text)
+	}
 	n, err := net.LookupPort(protocol, text)
-	if err != nil || text == "" {
+	if err != nil {
 		return 0, fmt.Errorf("%q is not a port", text)
 	}
 	return uint16(n), nil

@@ -71,6 +71,21 @@ func TestRead(t *testing.T) {
 	}
 }
 
+// TestKeepalivedDefaults checks a virtual server without protocol and scheduler, at which
+// keepalived -t complains.
+func TestKeepalivedDefaults(t *testing.T) {
+	t.Parallel()
+	r, err := Read("keepalived", "virtual_server 10.0.0.1 53 {\n real_server 192.168.0.1 53 {\n }\n}\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "10.0.0.1:53/udp mode=default select=lc endpoints=192.168.0.1:53\n" +
+		"1: protocol is missing: UDP, as keepalived since 2.0\n"
+	if diff := cmp.Diff(want, dump(r)); diff != "" {
+		t.Errorf("-want +got\n%s", diff)
+	}
+}
+
 // TestProgramsTakeThem checks that the programs themselves accept the files.
 func TestProgramsTakeThem(t *testing.T) {
 	if os.Geteuid() != 0 {

@@ -153,6 +153,12 @@ func prefixOf(mask string) uint8 {
 	return uint8(n)
 }
 
+// guePort is the only port of loxilb's GUE.
+const (
+	guePort = "6080"
+	gueNote = "GUE uses port " + guePort + ", not %s: let the server listen on " + guePort
+)
+
 func (r *ipvsReader) server(number int, f *found, opts map[string]string) {
 	e := lb.Endpoint{Weight: 1}
 	var err error
@@ -174,8 +180,8 @@ func (r *ipvsReader) server(number int, f *found, opts map[string]string) {
 		case "", "ipip":
 		case "gue":
 			tunnel = lb.TunnelGUE
-			if p := opts["--tun-port"]; p != "6080" {
-				r.addNote(number, "GUE uses port 6080, not %s: let the server listen on 6080", p)
+			if p := opts["--tun-port"]; p != guePort {
+				r.addNote(number, gueNote, p)
 			}
 		default:
 			r.addNote(number, "a server behind a tunnel of type %s is skipped: loxilb supports ipip and gue", opts["--tun-type"])

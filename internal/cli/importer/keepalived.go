@@ -1,6 +1,7 @@
 package importer
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -98,26 +99,28 @@ type virtualServer struct {
 	*collector
 	*block
 	service lb.Service
-	kind    string
+	kind    *block
+	persist bool
 	sorry   *block
 	checks  []lb.Probe // of each server
+	checker lb.Probe   // settings of checks without their own
 	delay   time.Duration
 }
 
 func (v *virtualServer) read(groups map[string]*block) {
-	v.service.Protocol = lb.TCP
+	v.service.Protocol, v.service.Algorithm = lb.UDP, lb.LeastConnections // keepalived's defaults
 	for _, b := range v.lines {
 		v.option(b)
 	}
-	switch v.kind {
-	case "", "NAT":
-		v.service.Mode = lb.ModeDefault
-	case "DR":
-		v.service.Mode = lb.ModeDSR
-	case "TUN":
-		v.service.Mode, v.service.Tunnel = lb.ModeDSR, lb.TunnelIPIP
-	default:
-		v.addNote(v.line, "lb_kind %s is unknown: NAT is used", v.kind)
+	named := slices.ContainsFunc(v.lines, func(b *block) bool { return b.words[0] == "protocol" })
+	if !named && v.argument(1) != "fwmark" {
+		v.addNote(v.line, "protocol is missing: UDP, as keepalived since 2.0")
+	}
+	if v.persist {
+		v.service.Algorithm = lb.Persist
+	}
+	if !v.method() {
+		return
 	}
 	if v.sorry != nil {
 		if e, err := v.endpoint(v.sorry); err != nil {
@@ -129,6 +132,49 @@ func (v *virtualServer) read(groups map[string]*block) {
 	}
 	v.probe()
 	v.addresses(groups)
+}
+
+// method sets the mode, and reports whether loxilb has one.
+func (v *virtualServer) method() bool {
+	if v.kind == nil {
+		return true
+	}
+	switch v.kind.argument(1) {
+	case "NAT":
+	case "DR":
+		v.service.Mode = lb.ModeDSR
+	case "TUN":
+		v.service.Mode, v.service.Tunnel = lb.ModeDSR, lb.TunnelIPIP
+		return v.tunnel()
+	default:
+		v.addNote(v.kind.line, "lb_kind %s is unknown: NAT is used", v.kind.argument(1))
+	}
+	return true
+}
+
+// tunnel reads the words after TUN: type gue port 6080.
+func (v *virtualServer) tunnel() bool {
+	kind, port := "ipip", ""
+	for i, word := range v.kind.words {
+		switch word {
+		case "type":
+			kind = v.kind.argument(i + 1)
+		case "port":
+			port = v.kind.argument(i + 1)
+		}
+	}
+	switch kind {
+	case "ipip":
+	case "gue":
+		v.service.Tunnel = lb.TunnelGUE
+		if port != guePort {
+			v.addNote(v.kind.line, gueNote, port)
+		}
+	default:
+		v.addNote(v.kind.line, "a virtual server with a tunnel of type %s is skipped: loxilb supports ipip and gue", kind)
+		return false
+	}
+	return true
 }
 
 // addresses makes a service for each address of the virtual server.
@@ -177,7 +223,7 @@ func (v *virtualServer) option(b *block) {
 			v.addNote(b.line, "%s %s: %s", b.words[0], value, why)
 		}
 	case "lb_kind", "lvs_method":
-		v.kind = value
+		v.kind = b
 	case "protocol":
 		p, err := lb.ParseProtocol(strings.ToLower(value))
 		if err != nil {
@@ -189,7 +235,7 @@ func (v *virtualServer) option(b *block) {
 		if err != nil {
 			n = 360 // keepalived's own
 		}
-		v.service.Algorithm, v.service.PersistTimeout = lb.Persist, time.Duration(n)*time.Second
+		v.persist, v.service.PersistTimeout = true, time.Duration(n)*time.Second
 	case "persistence_granularity":
 		v.service.PersistPrefix = prefixOf(value)
 	case "virtualhost":
@@ -198,7 +244,9 @@ func (v *virtualServer) option(b *block) {
 		v.sorry = &block{line: b.line, words: append([]string{""}, b.words[1:]...)}
 	case "real_server":
 		v.server(b)
-	case "alpha", "retry", "delay_before_retry", "inhibit_on_failure", "warmup", "connect_timeout", "sorry_server_inhibit", "no_alpha":
+	case "connect_timeout", "retry":
+		checkerTimes(b, &v.checker)
+	case "alpha", "delay_before_retry", "inhibit_on_failure", "warmup", "sorry_server_inhibit", "no_alpha":
 	default:
 		v.addNote(b.line, "%s is ignored: not supported by loxilb", b.words[0])
 	}
@@ -260,14 +308,8 @@ func (v *virtualServer) check(b *block) lb.Probe {
 			if p.Port, err = portOf(value, "tcp"); err != nil {
 				v.addNote(o.line, "%v", err)
 			}
-		case "connect_timeout":
-			if n, err := strconv.ParseFloat(value, 32); err == nil {
-				p.Timeout = time.Duration(n * float64(time.Second))
-			}
-		case "retry", "nb_get_retry":
-			if n, err := strconv.Atoi(value); err == nil {
-				p.Fall = n + 1
-			}
+		case "connect_timeout", "retry", "nb_get_retry":
+			checkerTimes(o, &p)
 		case "virtualhost":
 			p.Host = value
 		case "name":
@@ -279,7 +321,22 @@ func (v *virtualServer) check(b *block) lb.Probe {
 			v.addNote(o.line, "%s of %s is ignored: not supported by loxilb", o.words[0], b.words[0])
 		}
 	}
+	if len(p.Statuses) == 0 && (p.Type == lb.ProbeHTTP || p.Type == lb.ProbeHTTPS) {
+		p.Statuses = []lb.StatusRange{{First: 200, Last: 299}}
+	}
 	return p
+}
+
+// checkerTimes reads connect_timeout or retry.
+func checkerTimes(b *block, p *lb.Probe) {
+	value := b.argument(1)
+	if b.words[0] == "connect_timeout" {
+		if n, err := strconv.ParseFloat(value, 32); err == nil {
+			p.Timeout = time.Duration(n * float64(time.Second))
+		}
+	} else if n, err := strconv.Atoi(value); err == nil {
+		p.Fall = n + 1
+	}
 }
 
 func (v *virtualServer) url(b *block, p *lb.Probe) {
@@ -327,6 +384,7 @@ func (v *virtualServer) probe() {
 		v.service.Probe = lb.Probe{}
 		return
 	}
+	p.Timeout, p.Fall = cmp.Or(p.Timeout, v.checker.Timeout), cmp.Or(p.Fall, v.checker.Fall)
 	if v.delay > 0 {
 		p.Interval = min(max(v.delay, 100*time.Millisecond), 24*time.Hour)
 	}

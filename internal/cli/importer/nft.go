@@ -91,27 +91,22 @@ func nftStatements(c *collector, text string) (list []nftStatement) {
 }
 
 // nftWords splits a line into words. Braces, commas, semicolons and a colon between spaces are
-// separate words.
-func nftWords(line string) []string {
-	if i := commentAt(line); i >= 0 {
-		line = line[:i]
-	}
+// separate words; text in quotes is one.
+func nftWords(line string) (words []string) {
+	separate := strings.NewReplacer("{", " { ", "}", " } ", ",", " , ", ";", " ; ")
 	line = strings.TrimSuffix(strings.TrimSpace(line), `\`)
-	return strings.Fields(strings.NewReplacer("{", " { ", "}", " } ", ",", " , ", ";", " ; ").Replace(line))
-}
-
-// commentAt returns where # begins a comment, outside of quotes; -1: nowhere.
-func commentAt(line string) int {
-	quoted := false
-	for i, c := range line {
-		switch {
-		case c == '"':
-			quoted = !quoted
-		case c == '#' && !quoted:
-			return i
+	for i, part := range strings.Split(line, `"`) {
+		if i%2 == 1 {
+			words = append(words, `"`+part+`"`)
+			continue
+		}
+		part, _, comment := strings.Cut(part, "#")
+		words = append(words, strings.Fields(separate.Replace(part))...)
+		if comment {
+			break
 		}
 	}
-	return -1
+	return words
 }
 
 // element reads the elements of a map: in its block, or from add element.
