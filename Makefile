@@ -55,7 +55,7 @@ test-long: build ## tests that take minutes, and a gigabyte: held connections, a
 	$(if $(RUN),,CGO_ENABLED=1 $(GO) test -count=1 -timeout 30m -race ./bench ./cmd/... ./internal/cli/... ./internal/telemetry/otlp)
 	$(if $(RUN),,$(GO) test -count=1 -timeout 10m -v ./internal/api/httpapi -run TestMemoryOfWorstBodies -long)
 
-test-cluster: build ## three nodes behind an ECMP router: what survives when nodes, links and processes fail; ROUNDS=10, BEFORE=directory of the previous version's programs, LOAD="-held=3000 -new=500 -pace=400ms"
+test-cluster: build ## three nodes behind an ECMP router: what survives when nodes, links and processes fail; ROUNDS=10, BEFORE=directory of the previous version's programs, LOAD="-held=3000 -new=500 -pace=400ms -certificates"
 	@tools/setup test
 	$(GO) test -count=1 -timeout 4h -v ./test/net/cluster -run 'TestProof|TestTwoRouters|TestConntrackd' -long -rounds=$(if $(filter file,$(origin ROUNDS)),1,$(ROUNDS)) -before='$(BEFORE)' -out=$(CURDIR)/$(OUT) $(LOAD)
 

@@ -2,15 +2,10 @@ package cluster
 
 import (
 	"bytes"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/pem"
 	"fmt"
-	"math/big"
 	"os"
 	"path/filepath"
 	"slices"
@@ -20,68 +15,8 @@ import (
 
 	"loxilb/internal/cluster/transport"
 	"loxilb/internal/lb/report"
+	"loxilb/test/certtest"
 )
-
-// authority certifies nodes.
-type authority struct {
-	t    *testing.T
-	key  *ecdsa.PrivateKey
-	cert *x509.Certificate
-	file []byte // PEM
-}
-
-func newAuthority(t *testing.T, name string) *authority {
-	t.Helper()
-	a := &authority{t: t}
-	a.cert = &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(30 * 24 * time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	}
-	var der []byte
-	der, a.key = a.sign(a.cert)
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	a.cert, a.file = cert, encodePEM("CERTIFICATE", der)
-	return a
-}
-
-// sign makes a key, and a certificate for it.
-func (a *authority) sign(template *x509.Certificate) ([]byte, *ecdsa.PrivateKey) {
-	a.t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	by := a.key
-	if by == nil {
-		by = key
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, key.Public(), by)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	return der, key
-}
-
-// certify returns a certificate of a node, and its key: PEM.
-func (a *authority) certify(node string) (cert, key []byte) {
-	a.t.Helper()
-	der, private := a.sign(&x509.Certificate{
-		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: node}, DNSNames: []string{node}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(20 * 24 * time.Hour),
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	})
-	secret, err := x509.MarshalPKCS8PrivateKey(private)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	return encodePEM("CERTIFICATE", der), encodePEM("PRIVATE KEY", secret)
-}
-
-func encodePEM(kind string, der []byte) []byte {
-	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
-}
 
 // certified is nodes with certificates.
 type certified struct {
@@ -90,12 +25,12 @@ type certified struct {
 	stops []func()
 }
 
-func newCertified(t *testing.T, n int, by *authority) *certified {
+func newCertified(t *testing.T, n int, by *certtest.Authority) *certified {
 	t.Helper()
 	f := &certified{fleet: &fleet{nodes: newNodes(t, n), t: t}}
 	for i := range n {
 		f.names, f.files, f.tables = append(f.names, fmt.Sprintf("node%d", i)), append(f.files, t.TempDir()), append(f.tables, newTable())
-		f.replace(i, by.file, by)
+		f.replace(i, by.Cert, by)
 		f.running, f.stops = append(f.running, nil), append(f.stops, nil)
 		f.launch(i)
 	}
@@ -118,11 +53,12 @@ func (f *certified) launch(i int) {
 func (f *certified) path(i int, name string) string { return filepath.Join(f.files[i], name) }
 
 // replace replaces the authorities that a node accepts, and if by is not nil its certificate.
-func (f *certified) replace(i int, accepts []byte, by *authority) {
+func (f *certified) replace(i int, accepts []byte, by *certtest.Authority) {
 	f.t.Helper()
 	files := map[string][]byte{"ca": accepts}
 	if by != nil {
-		files["cert"], files["key"] = by.certify(f.names[i])
+		pair := by.Issue(f.t, f.names[i])
+		files["cert"], files["key"] = pair.Cert, pair.Key
 	}
 	for name, data := range files {
 		if err := os.WriteFile(f.path(i, name), data, 0o600); err != nil {
@@ -145,15 +81,9 @@ func (f *certified) settle(i int) {
 }
 
 // accepts waits until a node accepts certificates of an authority, or no longer does.
-func (f *certified) accepts(i int, by *authority, want bool) {
+func (f *certified) accepts(i int, by *certtest.Authority, want bool) {
 	f.t.Helper()
-	file, _ := by.certify("any")
-	block, _ := pem.Decode(file)
-	cert, err := x509.ParseCertificate(block.Bytes)
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	shown := tls.ConnectionState{PeerCertificates: []*x509.Certificate{cert}}
+	shown := tls.ConnectionState{PeerCertificates: []*x509.Certificate{by.Issue(f.t, "any").Leaf}}
 	eventually(f.t, "the node does not read its authorities", func() bool {
 		return (f.running[i].Credentials.Config().VerifyConnection(shown) == nil) == want
 	})
@@ -163,22 +93,22 @@ func (f *certified) accepts(i int, by *authority, want bool) {
 // docs/cluster.md says: all accept both, get new certificates, and then accept the new one only.
 func TestAuthorityRotation(t *testing.T) {
 	t.Parallel()
-	before, after := newAuthority(t, "before"), newAuthority(t, "after")
+	before, after := certtest.NewAuthority(t, "before"), certtest.NewAuthority(t, "after")
 	f := newCertified(t, 3, before)
 	for i := range f.files {
-		f.replace(i, slices.Concat(before.file, after.file), nil)
+		f.replace(i, slices.Concat(before.Cert, after.Cert), nil)
 		f.exchanges()
 	}
 	for i := range f.files {
 		f.accepts(i, after, true)
 	}
 	for i := range f.files {
-		f.replace(i, slices.Concat(before.file, after.file), after)
+		f.replace(i, slices.Concat(before.Cert, after.Cert), after)
 		f.settle(i)
 		f.exchanges()
 	}
 	for i := range f.files {
-		f.replace(i, after.file, nil)
+		f.replace(i, after.Cert, nil)
 		f.exchanges()
 	}
 	for i := range f.files {
@@ -192,14 +122,14 @@ func TestAuthorityRotation(t *testing.T) {
 // announces no VIPs.
 func TestOneSided(t *testing.T) {
 	t.Parallel()
-	before, after := newAuthority(t, "before"), newAuthority(t, "after")
+	before, after := certtest.NewAuthority(t, "before"), certtest.NewAuthority(t, "after")
 	f := newCertified(t, 2, before)
 	const refused = "the peer does not accept this node's certificate"
 	isRefused := func() bool {
 		list := f.running[0].Status().Peers
 		return len(list) == 1 && list[0].State == report.PeerRefused && strings.Contains(list[0].Reason, refused)
 	}
-	f.replace(0, before.file, after)
+	f.replace(0, before.Cert, after)
 	f.settle(0)
 	eventually(t, "the node does not say why it is refused", isRefused)
 	eventually(t, "the other node does not show that it gets nothing", func() bool {

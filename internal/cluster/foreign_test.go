@@ -8,17 +8,14 @@ import (
 	"testing"
 
 	"loxilb/internal/lb/report"
+	"loxilb/test/certtest"
 )
 
 // TestForeignServers checks that a node describes a server of something else at the address of a
 // node, and exchanges connections with the others meanwhile.
 func TestForeignServers(t *testing.T) {
 	t.Parallel()
-	cert, key := newAuthority(t, "elsewhere").certify("elsewhere")
-	pair, err := tls.X509KeyPair(cert, key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pair := certtest.NewAuthority(t, "elsewhere").Issue(t, "elsewhere").TLS(t)
 	secured := func(c net.Conn, protocols ...string) {
 		s := tls.Server(c, &tls.Config{Certificates: []tls.Certificate{pair}, NextProtos: protocols})
 		_, _ = io.Copy(io.Discard, s)

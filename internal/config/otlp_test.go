@@ -2,26 +2,25 @@ package config
 
 import (
 	"bytes"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"encoding/pem"
-	"math/big"
 	"os"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"loxilb/test/certtest"
 )
 
 func TestOTLP(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
+	issue := func(name string) (cert, key string) {
+		return certtest.SelfSigned(t, time.Now().Add(time.Hour)).Write(t, dir, name)
+	}
 	secret := file(t, dir, "headers", "# of the collector\nauthorization: Bearer a:b\n\nX-Scope:  one\n", 0o600)
-	cert, key := pair(t, dir, "first")
-	_, other := pair(t, dir, "other")
+	cert, key := issue("first")
+	_, other := issue("other")
 	for name, c := range map[string]struct {
 		args []string
 		want OTLP
@@ -70,7 +69,10 @@ func TestOTLP(t *testing.T) {
 func TestOTLPCertificate(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	cert, key := pair(t, dir, "pair")
+	issue := func(name string) (cert, key string) {
+		return certtest.SelfSigned(t, time.Now().Add(time.Hour)).Write(t, dir, name)
+	}
+	cert, key := issue("pair")
 	got, code, msg := run(nil, "--otlp-endpoint=https://x", "--otlp-cert="+cert, "--otlp-key="+key)
 	if code != ExitOK {
 		t.Fatalf("got %v, want code ExitOK", msg)
@@ -85,7 +87,7 @@ func TestOTLPCertificate(t *testing.T) {
 			t.Error("the certificate of before is used")
 		}
 		before = c.Certificate[0]
-		pair(t, dir, "pair")
+		issue("pair")
 	}
 	if err := os.Remove(key); err != nil {
 		t.Fatal(err)
@@ -93,26 +95,4 @@ func TestOTLPCertificate(t *testing.T) {
 	if _, err := got.OTLP.TLS.GetClientCertificate(nil); err == nil {
 		t.Error("no error without a key")
 	}
-}
-
-// pair writes a certificate and its key.
-func pair(t *testing.T, dir, name string) (cert, key string) {
-	t.Helper()
-	secret, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(time.Now().UnixNano()), NotAfter: time.Now().Add(time.Hour)}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &secret.PublicKey, secret)
-	if err != nil {
-		t.Fatal(err)
-	}
-	raw, err := x509.MarshalPKCS8PrivateKey(secret)
-	if err != nil {
-		t.Fatal(err)
-	}
-	text := func(kind string, b []byte) string {
-		return string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: b}))
-	}
-	return file(t, dir, name+".crt", text("CERTIFICATE", der), 0o600), file(t, dir, name+".key", text("PRIVATE KEY", raw), 0o600)
 }

@@ -2,23 +2,16 @@ package api_test
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"encoding/pem"
 	"fmt"
 	"io"
-	numbers "math/big"
 	"net"
 	"net/http"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"slices"
 	"testing"
 	"time"
 
+	"loxilb/test/certtest"
 	"loxilb/test/net/rig"
 	"loxilb/test/netnstest"
 )
@@ -29,7 +22,7 @@ import (
 func TestIdleStrangers(t *testing.T) {
 	t.Parallel()
 	const perSource = 350 // of each of six sources
-	cert, key := selfSigned(t)
+	cert, key := certtest.SelfSigned(t, time.Now().Add(time.Hour), "lb").Write(t, t.TempDir(), "lb")
 	r := rig.New(t, rig.Options{Args: []string{
 		"--host=::", "--insecure", "--tls", "--tls-host=::", "--tls-port=8091", "--tls-certificate=" + cert, "--tls-key=" + key,
 	}})
@@ -116,30 +109,4 @@ func healthy(t *testing.T, h *netnstest.Host, address string) error {
 		return fmt.Errorf("the answer is %s", res.Status)
 	}
 	return nil
-}
-
-// selfSigned writes files of a self-signed certificate and its key.
-func selfSigned(t *testing.T) (cert, key string) {
-	t.Helper()
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{SerialNumber: numbers.NewInt(1), DNSNames: []string{"lb"}, NotAfter: time.Now().Add(time.Hour)}
-	public, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	secret, err := x509.MarshalECPrivateKey(private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	write := func(name, kind string, der []byte) string {
-		path := filepath.Join(t.TempDir(), name)
-		if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return path
-	}
-	return write("cert.pem", "CERTIFICATE", public), write("key.pem", "EC PRIVATE KEY", secret)
 }

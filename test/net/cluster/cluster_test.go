@@ -29,6 +29,7 @@ var (
 	perSecond = flag.Int("new", 500, "new TCP connections per second")
 	pace      = flag.Duration("pace", 400*time.Millisecond, "time between two messages of a connection")
 	out       = flag.String("out", "", "directory for the result of TestProof: cluster.json and cluster.txt")
+	certified = flag.Bool("certificates", false, "nodes of TestProof have certificates instead of a key")
 	before    = flag.String("before", "", "directory with loxilb and loxicmd of the previous version, with which the nodes of TestProof start, before they are upgraded")
 )
 
@@ -39,13 +40,18 @@ func fullLoad() load {
 // TestProof runs all cases of docs/cluster.md, with many connections.
 func TestProof(t *testing.T) {
 	rig.Long(t)
-	const upgrade = "rolling upgrade from the previous version, with another key"
+	const (
+		upgrade   = "rolling upgrade from the previous version, with another key"
+		downgrade = "rolling return to the previous version, with another key"
+	)
 	upgrades, first := *before != "" && chosen.MatchString(upgrade), rig.Bin()
 	if upgrades {
 		first = *before
 	}
-	p := newProof(t, options{bfd: 100 * time.Millisecond, bin: first}, fullLoad())
+	p := newProof(t, options{bfd: 100 * time.Millisecond, bin: first, certified: *certified}, fullLoad())
 	if upgrades {
+		p.run(upgrade, func() { p.upgraded(rig.Bin()) })
+		p.run(downgrade, func() { p.upgraded(*before) })
 		p.run(upgrade, func() { p.upgraded(rig.Bin()) })
 	}
 	for n := range *rounds {

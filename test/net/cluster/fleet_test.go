@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -41,7 +42,8 @@ type fleet struct {
 	frr            *routers.FRR
 	second         *netnstest.Host // router; nil: there is one
 	etcd           etcd
-	key            string // path that files of keys begin with
+	key            string        // path that files of keys begin with
+	certificates   *certificates // nil: nodes have a key
 	options
 }
 
@@ -51,6 +53,7 @@ type options struct {
 	bin        string        // programs of the nodes
 	twoRouters bool
 	store      bool // nodes have their services in etcd: those of mode dsr
+	certified  bool // nodes have certificates instead of a key
 }
 
 // member is a node of a fleet. Its number is that in its addresses, from 1.
@@ -106,6 +109,9 @@ func newFleet(t *testing.T, o options) *fleet {
 	f.build(lab)
 	for _, m := range f.nodes {
 		m.writeKeys(clusterKeys[0])
+	}
+	if o.certified {
+		f.certificates = f.newCertificates()
 	}
 	f.serve()
 	if o.store {
@@ -298,10 +304,14 @@ func (m *member) args() []string {
 	if m.f.store {
 		opts = append([]string{"--store=" + storeURL()}, opts...)
 	}
-	return append([]string{
+	credentials := []string{"--cluster-key=" + m.keyFile()}
+	if m.f.certificates != nil {
+		credentials = m.f.certificates.args(m)
+	}
+	return slices.Concat([]string{
 		"--bgp", "--ct-max=1000000", fmt.Sprintf("--cluster=%s,%s,%s", address(false, 2, 1), address(false, 2, 2), address(false, 2, 3)),
-		"--cluster-node=" + m.host.Name, fmt.Sprintf("--self=%d", m.number), "--cluster-key=" + m.keyFile(),
-	}, opts...)
+		"--cluster-node=" + m.host.Name, fmt.Sprintf("--self=%d", m.number),
+	}, credentials, opts)
 }
 
 // neighbors returns the commands that configure BGP.

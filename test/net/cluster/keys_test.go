@@ -25,14 +25,20 @@ func (m *member) writeKeys(keys ...string) {
 // replaceKeys writes the keys of a node, and waits until it uses them.
 func (m *member) replaceKeys(keys ...string) {
 	m.f.t.Helper()
+	m.awaitNewCredentials(func() { m.writeKeys(keys...) })
+}
+
+// awaitNewCredentials writes other keys or certificates, and waits until the node uses them.
+func (m *member) awaitNewCredentials(write func()) {
+	m.f.t.Helper()
 	replaced := func() int {
 		return strings.Count(m.Log(), "the key or certificates of the cluster have been replaced")
 	}
 	before := replaced()
-	m.writeKeys(keys...)
+	write()
 	await.NoError(m.f.t, patience, func() error {
 		if replaced() == before {
-			return fmt.Errorf("%s does not read its keys", m.host.Name)
+			return fmt.Errorf("%s does not read its new keys or certificates", m.host.Name)
 		}
 		return nil
 	})
@@ -42,6 +48,10 @@ func (m *member) replaceKeys(keys ...string) {
 // mistake of giving one node a key that no other one has. Nodes may be of two builds.
 func (p *proof) keysReplaced() {
 	p.t.Helper()
+	if p.f.certificates != nil {
+		p.authorityReplaced()
+		return
+	}
 	first, second := p.keys[0], p.keys[1]
 	defer func() { p.keys = [2]string{second, first} }()
 	round := func(keys ...string) {

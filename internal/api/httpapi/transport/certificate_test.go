@@ -3,10 +3,11 @@ package transport
 import (
 	"log/slog"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"loxilb/test/certtest"
 )
 
 // TestCertificateIsReadAgain checks that a certificate is used as soon as its files are replaced,
@@ -14,7 +15,7 @@ import (
 func TestCertificateIsReadAgain(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	certFile, keyFile := makeCertificate(t, dir)
+	certFile, keyFile := certtest.SelfSigned(t, time.Now().Add(time.Hour)).Write(t, dir, "lb")
 	var log strings.Builder
 	c, err := newCertificate(certFile, keyFile, slog.New(slog.NewTextHandler(&log, nil)))
 	if err != nil {
@@ -41,20 +42,8 @@ func TestCertificateIsReadAgain(t *testing.T) {
 		}
 	}
 	first := current()
-	other := filepath.Join(dir, "other")
-	if err := os.Mkdir(other, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	newCert, newKey := makeCertificate(t, other)
-	cert, err := os.ReadFile(newCert)
-	if err != nil {
-		t.Fatal(err)
-	}
-	key, err := os.ReadFile(newKey)
-	if err != nil {
-		t.Fatal(err)
-	}
-	replace(certFile, cert, 1)
+	renewed := certtest.SelfSigned(t, time.Now().Add(time.Hour))
+	replace(certFile, renewed.Cert, 1)
 	if current() != first {
 		t.Error("the files were looked at twice in a second")
 	}
@@ -67,7 +56,7 @@ func TestCertificateIsReadAgain(t *testing.T) {
 	if n := strings.Count(log.String(), "new certificate not used"); n != 1 {
 		t.Errorf("said %d times:\n%s", n, log.String())
 	}
-	replace(keyFile, key, 2)
+	replace(keyFile, renewed.Key, 2)
 	clock = clock.Add(2 * time.Second)
 	if current() == first {
 		t.Error("the new certificate is not used")

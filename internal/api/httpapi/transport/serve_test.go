@@ -2,14 +2,8 @@ package transport
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"encoding/pem"
 	"log/slog"
-	"math/big"
 	"net"
 	"net/http"
 	"net/netip"
@@ -21,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"loxilb/test/certtest"
 )
 
 // parts returns handlers that answer every request.
@@ -37,7 +33,7 @@ func TestServe(t *testing.T) {
 	}
 	t.Parallel()
 	dir := t.TempDir()
-	cert, key := makeCertificate(t, dir)
+	cert, key := certtest.SelfSigned(t, time.Now().Add(time.Hour)).Write(t, dir, "lb")
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	l := Listen{
@@ -162,32 +158,4 @@ func TestSocketIsBornClosed(t *testing.T) {
 	if n, err := unix.Read(watch, make([]byte, 4096)); err != unix.EAGAIN {
 		t.Errorf("the mode was changed after the socket was made: %d %v", n, err)
 	}
-}
-
-// makeCertificate makes a self-signed certificate.
-func makeCertificate(t *testing.T, dir string) (cert, key string) {
-	t.Helper()
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pkcs8, err := x509.MarshalPKCS8PrivateKey(private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert, key = filepath.Join(dir, "crt"), filepath.Join(dir, "key")
-	for path, block := range map[string]*pem.Block{
-		cert: {Type: "CERTIFICATE", Bytes: der},
-		key:  {Type: "PRIVATE KEY", Bytes: pkcs8},
-	} {
-		if err := os.WriteFile(path, pem.EncodeToMemory(block), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return cert, key
 }

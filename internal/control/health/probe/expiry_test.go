@@ -2,33 +2,14 @@ package probe_test
 
 import (
 	"bytes"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
 	"encoding/pem"
 	"errors"
-	"math/big"
 	"testing"
 	"time"
 
 	"loxilb/internal/control/health/probe"
+	"loxilb/test/certtest"
 )
-
-// certificate returns a certificate that ends at a time.
-func certificate(t *testing.T, end time.Time) []byte {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: end}
-	raw, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: raw})
-}
 
 // TestOf checks that the earliest end in a file counts, at any position, and that keys in the file
 // are ignored.
@@ -36,7 +17,7 @@ func TestOf(t *testing.T) {
 	t.Parallel()
 	soon, late := time.Now().Add(time.Hour).Truncate(time.Second), time.Now().Add(time.Hour*24).Truncate(time.Second)
 	key := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: []byte{1}})
-	got, err := probe.ExpiryOf(bytes.Join([][]byte{key, certificate(t, late), certificate(t, soon)}, []byte("text\n")))
+	got, err := probe.ExpiryOf(bytes.Join([][]byte{key, certtest.SelfSigned(t, late).Cert, certtest.SelfSigned(t, soon).Cert}, []byte("text\n")))
 	if err != nil || !got.Equal(soon) {
 		t.Errorf("%v, %v, want %v", got, err, soon)
 	}
@@ -53,7 +34,7 @@ func TestCache(t *testing.T) {
 	t.Parallel()
 	var c probe.ExpiryCache
 	end := time.Now().Add(time.Hour).Truncate(time.Second)
-	text, failure, reads := certificate(t, end), errors.New("no memory"), 0
+	text, failure, reads := certtest.SelfSigned(t, end).Cert, errors.New("no memory"), 0
 	read := func() ([]byte, error) { reads++; return text, failure }
 	then := time.Unix(1000, 0)
 	if _, err := c.Of("a", then, 1, read); !errors.Is(err, failure) {

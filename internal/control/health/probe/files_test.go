@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"loxilb/internal/lb"
+	"loxilb/test/certtest"
 )
 
 // never is a limit for reading a wrong file: a read that blocks exceeds it.
@@ -45,11 +46,10 @@ func askFiles(t *testing.T, files Files, p lb.Probe) error {
 // say what a file is; the log does.
 func TestFiles(t *testing.T) {
 	t.Parallel()
-	ca := newAuthority(t)
-	right, wrong := ca.issue(t, "loxilb"), ca.issue(t, "loxilb")
+	ca := certtest.NewAuthority(t, "ca")
 	outside := t.TempDir()
 	secret := filepath.Join(outside, "secret.pem")
-	copyFile(t, secret, ca.file)
+	copyFile(t, secret, ca.File(t))
 	dir := filepath.Join(t.TempDir(), "probes")
 	in := func(name string) string { return filepath.Join(dir, name) }
 	large := func(name string) error {
@@ -60,16 +60,15 @@ func TestFiles(t *testing.T) {
 		os.Symlink("/dev/zero", in("to-zero")), os.Symlink(secret, in("to-secret")), os.Symlink("ca", in("to-ca"))); err != nil {
 		t.Fatal(err)
 	}
-	copyFile(t, in("ca"), ca.file)
-	copyFile(t, in("certificate"), right.certificate)
-	copyFile(t, in("key"), right.key)
-	copyFile(t, in("other-key"), wrong.key)
+	copyFile(t, in("ca"), ca.File(t))
+	ca.Issue(t, "loxilb").Write(t, dir, "client")
+	ca.Issue(t, "loxilb").Write(t, dir, "other")
 	const unreadable = "cannot be asked: the file of the probe CA cannot be read"
 	for _, tc := range []struct {
 		p         lb.Probe
 		want, log string
 	}{
-		{lb.Probe{CA: in("ca"), Certificate: in("certificate"), Key: in("key")}, "connection refused", ""},
+		{lb.Probe{CA: in("ca"), Certificate: in("client.pem"), Key: in("client.key")}, "connection refused", ""},
 		{lb.Probe{CA: in("to-ca")}, "connection refused", ""},
 		{lb.Probe{CA: in("none")}, unreadable, "no such file"},
 		{lb.Probe{CA: in("pipe")}, unreadable, "not a regular file"},
@@ -82,11 +81,11 @@ func TestFiles(t *testing.T) {
 		{lb.Probe{CA: in("../probes/../secret.pem")}, "cannot be asked: the file of the probe CA is not below " + dir, "secret.pem"},
 		{lb.Probe{CA: "/dev/zero"}, "cannot be asked: the file of the probe CA is not below " + dir, "/dev/zero"},
 		{lb.Probe{CA: in("text")}, "cannot be asked: the file of the probe CA is not PEM", in("text")},
-		{lb.Probe{CA: in("key")}, "cannot be asked: the file of the probe CA is not PEM", in("key")},
-		{lb.Probe{Certificate: in("certificate"), Key: secret}, "cannot be asked: the file of the probe key is not below " + dir, secret},
-		{lb.Probe{Certificate: in("certificate"), Key: in("pipe")}, "cannot be asked: the file of the probe key cannot be read", "not a regular file"},
-		{lb.Probe{Certificate: in("text"), Key: in("key")}, "cannot be asked: the file of the probe certificate is not PEM", in("text")},
-		{lb.Probe{Certificate: in("certificate"), Key: in("other-key")}, "cannot be asked: the probe key does not match the probe certificate", "does not match"},
+		{lb.Probe{CA: in("client.key")}, "cannot be asked: the file of the probe CA is not PEM", in("client.key")},
+		{lb.Probe{Certificate: in("client.pem"), Key: secret}, "cannot be asked: the file of the probe key is not below " + dir, secret},
+		{lb.Probe{Certificate: in("client.pem"), Key: in("pipe")}, "cannot be asked: the file of the probe key cannot be read", "not a regular file"},
+		{lb.Probe{Certificate: in("text"), Key: in("client.key")}, "cannot be asked: the file of the probe certificate is not PEM", in("text")},
+		{lb.Probe{Certificate: in("client.pem"), Key: in("other.key")}, "cannot be asked: the probe key does not match the probe certificate", "does not match"},
 	} {
 		var log bytes.Buffer
 		err := askFiles(t, Files{Dir: dir, Log: slog.New(slog.NewTextHandler(&log, nil))}, tc.p)

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/health/grpc_health_v1"
 
 	"loxilb/internal/lb"
+	"loxilb/test/certtest"
 )
 
 // calls serves grpc.health.v1, or no service if h is nil.
@@ -59,18 +60,18 @@ func TestGRPC(t *testing.T) {
 // TestGRPCTLS checks that TLS is used if there are files for it.
 func TestGRPCTLS(t *testing.T) {
 	both(t, func(t *testing.T, loopback netip.Addr) {
-		ca, other := newAuthority(t), newAuthority(t)
+		ca, other := certtest.NewAuthority(t, "ca"), certtest.NewAuthority(t, "other")
 		config := &tls.Config{
-			Certificates: []tls.Certificate{ca.issue(t, "www.example.com").pair},
-			ClientAuth:   tls.RequireAndVerifyClientCert, ClientCAs: ca.pool,
+			Certificates: []tls.Certificate{ca.Issue(t, "www.example.com").TLS(t)},
+			ClientAuth:   tls.RequireAndVerifyClientCert, ClientCAs: ca.Pool(),
 		}
-		client := ca.issue(t, "loxilb")
+		cert, key := ca.Issue(t, "loxilb").Write(t, t.TempDir(), "client")
 		q := Question{To: calls(t, loopback, health.NewServer(), grpc.Creds(credentials.NewTLS(config)))}
-		q.Probe = lb.Probe{Type: lb.ProbeGRPC, Host: "www.example.com", CA: ca.file, Certificate: client.certificate, Key: client.key}
+		q.Probe = lb.Probe{Type: lb.ProbeGRPC, Host: "www.example.com", CA: ca.File(t), Certificate: cert, Key: key}
 		wantAnswer(t, q, "SERVING")
 		q.Probe.CA = ""
 		wantAnswer(t, q, "SERVING")
-		q.Probe.CA = other.file
+		q.Probe.CA = other.File(t)
 		wantError(t, q, "certificate is not trusted: x509: certificate signed by unknown authority")
 	})
 }

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 
 	"loxilb/internal/lb"
+	"loxilb/test/certtest"
 )
 
 // serveHTTP2 serves one HTTP/2 connection. It ignores all frames but the first request, which f
@@ -63,8 +64,8 @@ func withoutEnd(f func() error) {
 // P54 A probe ends in its time and reads 1 MiB at most, whatever the endpoint sends over TCP
 func TestHTTP2Attacks(t *testing.T) {
 	t.Parallel()
-	ca, loopback := newAuthority(t), netip.MustParseAddr("127.0.0.1")
-	config := &tls.Config{Certificates: []tls.Certificate{ca.issue(t, "127.0.0.1").pair}, NextProtos: []string{"h2"}}
+	ca, loopback := certtest.NewAuthority(t, "ca"), netip.MustParseAddr("127.0.0.1")
+	config := &tls.Config{Certificates: []tls.Certificate{ca.Issue(t, "127.0.0.1").TLS(t)}, NextProtos: []string{"h2"}}
 	headers := func(fr *http2.Framer, block []byte, end bool) error {
 		return fr.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block, EndHeaders: end})
 	}

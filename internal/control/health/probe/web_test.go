@@ -8,13 +8,13 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"loxilb/internal/lb"
+	"loxilb/test/certtest"
 )
 
 // site serves HTTP, or HTTPS with a configuration.
@@ -93,9 +93,9 @@ func TestHTTPNoProxy(t *testing.T) {
 // client certificates are presented.
 func TestHTTPS(t *testing.T) {
 	both(t, func(t *testing.T, loopback netip.Addr) {
-		ca, other := newAuthority(t), newAuthority(t)
+		ca, other := certtest.NewAuthority(t, "ca"), certtest.NewAuthority(t, "other")
 		for _, protocol := range []string{"HTTP/1.1", "HTTP/2.0"} {
-			config := &tls.Config{Certificates: []tls.Certificate{ca.issue(t, "www.example.com", loopback.String()).pair}, NextProtos: []string{"http/1.1"}}
+			config := &tls.Config{Certificates: []tls.Certificate{ca.Issue(t, "www.example.com", loopback.String()).TLS(t)}, NextProtos: []string{"http/1.1"}}
 			if protocol == "HTTP/2.0" {
 				config.NextProtos = []string{"h2"}
 			}
@@ -105,7 +105,7 @@ func TestHTTPS(t *testing.T) {
 			q := Question{To: to, Probe: lb.Probe{Type: lb.ProbeHTTPS}}
 			q.Probe.Response = protocol + " for " + to.String() + ` by ""`
 			wantAnswer(t, q, "status 200")
-			q.Probe.CA = ca.file
+			q.Probe.CA = ca.File(t)
 			wantAnswer(t, q, "status 200")
 			q.Probe.Host, q.Probe.Response = "www.example.com", protocol+` for www.example.com by "www.example.com"`
 			wantAnswer(t, q, "status 200")
@@ -113,7 +113,7 @@ func TestHTTPS(t *testing.T) {
 			wantAnswer(t, q, "status 200")
 			q.Probe.Host = "www.example.net"
 			wantError(t, q, "certificate is not trusted: x509: certificate is valid for www.example.com, not www.example.net")
-			q.Probe.Host, q.Probe.CA = "www.example.com", other.file
+			q.Probe.Host, q.Probe.CA = "www.example.com", other.File(t)
 			wantError(t, q, "certificate is not trusted: x509: certificate signed by unknown authority")
 			q.Probe.CA = "/etc/ssl/ca.pem"
 			wantError(t, q, "cannot be asked: the file of the probe CA is not below "+testFiles.Dir)
@@ -125,7 +125,7 @@ func TestHTTPS(t *testing.T) {
 // yet, says so, with the clock's time.
 func TestCertificateTime(t *testing.T) {
 	both(t, func(t *testing.T, loopback netip.Addr) {
-		ca, now := newAuthority(t), time.Now().Truncate(time.Second)
+		ca, now := certtest.NewAuthority(t, "ca"), time.Now().Truncate(time.Second)
 		for _, c := range []struct {
 			from, until time.Time
 			want        string
@@ -133,8 +133,8 @@ func TestCertificateTime(t *testing.T) {
 			{now.Add(time.Hour), now.Add(2 * time.Hour), "certificate is not valid yet: it begins at " + now.Add(time.Hour).UTC().Format(time.RFC3339)},
 			{now.Add(-2 * time.Hour), now.Add(-time.Hour), "certificate has expired: it ended at " + now.Add(-time.Hour).UTC().Format(time.RFC3339)},
 		} {
-			pair := ca.issueFor(t, c.from, c.until, loopback.String()).pair
-			q := Question{Probe: lb.Probe{Type: lb.ProbeHTTPS, CA: ca.file}}
+			pair := ca.IssueFor(t, c.from, c.until, loopback.String()).TLS(t)
+			q := Question{Probe: lb.Probe{Type: lb.ProbeHTTPS, CA: ca.File(t)}}
 			q.To = site(t, loopback, &tls.Config{Certificates: []tls.Certificate{pair}}, func(http.ResponseWriter, *http.Request) {})
 			_, err := probeOnce(t, q)
 			if err == nil || !strings.HasPrefix(err.Error(), c.want+", and this machine's clock says 2") {
@@ -147,32 +147,25 @@ func TestCertificateTime(t *testing.T) {
 // TestClientCertificate checks that it is presented, and read again after its file changes.
 func TestClientCertificate(t *testing.T) {
 	both(t, func(t *testing.T, loopback netip.Addr) {
-		ca, other := newAuthority(t), newAuthority(t)
+		ca, other := certtest.NewAuthority(t, "ca"), certtest.NewAuthority(t, "other")
 		config := &tls.Config{
-			Certificates: []tls.Certificate{ca.issue(t, "www.example.com").pair},
-			ClientAuth:   tls.RequireAndVerifyClientCert, ClientCAs: ca.pool, NextProtos: []string{"http/1.1"},
+			Certificates: []tls.Certificate{ca.Issue(t, "www.example.com").TLS(t)},
+			ClientAuth:   tls.RequireAndVerifyClientCert, ClientCAs: ca.Pool(), NextProtos: []string{"http/1.1"},
 		}
 		q := Question{Probe: lb.Probe{Type: lb.ProbeHTTPS, Response: "loxilb", Timeout: 10 * time.Second}}
 		q.To = site(t, loopback, config, func(w http.ResponseWriter, r *http.Request) {
 			io.WriteString(w, r.TLS.PeerCertificates[0].Subject.CommonName)
 		})
 		wantError(t, q, "tls: certificate required")
-		shown := other.issue(t, "loxilb")
-		q.Probe.Certificate, q.Probe.Key = shown.certificate, shown.key
+		dir := t.TempDir()
+		q.Probe.Certificate, q.Probe.Key = other.Issue(t, "loxilb").Write(t, dir, "client")
 		p := newWeb(q, testFiles)
 		if a, err := p.Probe(t.Context()); err == nil {
 			t.Errorf("%+v by a certificate of another authority", a)
 		}
-		right := ca.issue(t, "loxilb")
-		for to, from := range map[string]string{shown.certificate: right.certificate, shown.key: right.key} {
-			pem, err := os.ReadFile(from)
-			if err == nil {
-				err = os.WriteFile(to, append(pem, '\n'), 0o600)
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
+		renewed := ca.Issue(t, "loxilb")
+		renewed.Cert = append(renewed.Cert, '\n') // another size: the time may be the same
+		renewed.Write(t, dir, "client")
 		if a, err := p.Probe(t.Context()); err != nil {
 			t.Errorf("%+v, %v after the certificate is renewed", a, err)
 		}

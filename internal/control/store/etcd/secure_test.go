@@ -1,16 +1,11 @@
 package etcd
 
 import (
+	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"errors"
-	"math/big"
 	"net"
 	"os"
 	"os/exec"
@@ -23,54 +18,31 @@ import (
 	"go.uber.org/zap"
 
 	"loxilb/internal/control/store"
+	"loxilb/test/certtest"
 )
 
 const patience = 20 * time.Second
 
-// authority makes certificates in a directory.
+// authority issues certificates, in files of a directory.
 type authority struct {
-	t    *testing.T
-	dir  string
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
+	*certtest.Authority
+	t   *testing.T
+	dir string
 }
 
 func newAuthority(t *testing.T) *authority {
 	t.Helper()
-	a := &authority{t: t, dir: t.TempDir()}
-	a.cert = &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority"}, NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	}
-	a.key = a.issue("ca", a.cert)
+	a := &authority{Authority: certtest.NewAuthority(t, "authority"), t: t, dir: t.TempDir()}
+	a.Write(t, a.dir, "ca")
 	return a
 }
 
-// issue writes NAME.pem and NAME.key, certified by the authority, or by itself if it has no key
-// yet.
-func (a *authority) issue(name string, c *x509.Certificate) *ecdsa.PrivateKey {
+// issue writes NAME.pem and NAME.key, and returns the certificate.
+func (a *authority) issue(name string) *x509.Certificate {
 	a.t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	a.must(err)
-	by := a.key
-	if by == nil {
-		by = key
-	}
-	cert, err := x509.CreateCertificate(rand.Reader, c, a.cert, key.Public(), by)
-	a.must(err)
-	private, err := x509.MarshalECPrivateKey(key)
-	a.must(err)
-	a.must(os.WriteFile(a.file(name+".pem"), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert}), 0o600))
-	a.must(os.WriteFile(a.file(name+".key"), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: private}), 0o600))
-	return key
-}
-
-func (a *authority) issueLeaf(name string, number int64) {
-	a.t.Helper()
-	a.issue(name, &x509.Certificate{
-		SerialNumber: big.NewInt(number), Subject: pkix.Name{CommonName: name}, NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	})
+	pair := a.Issue(a.t, name, "127.0.0.1")
+	pair.Write(a.t, a.dir, name)
+	return pair.Leaf
 }
 
 func (a *authority) file(name string) string { return filepath.Join(a.dir, name) }
@@ -137,9 +109,9 @@ func TestSecure(t *testing.T) {
 		t.Skip("etcd is not installed (apt install etcd-server)")
 	}
 	a, other := newAuthority(t), newAuthority(t)
-	a.issueLeaf("server", 2)
-	a.issueLeaf("client", 3)
-	other.issueLeaf("client", 4)
+	a.issue("server")
+	a.issue("client")
+	other.issue("client")
 	right := Config{Servers: []string{a.startEtcd()}, Prefix: "/test", TLS: true, CA: a.file("ca.pem"), Cert: a.file("client.pem"), Key: a.file("client.key")}
 	first := a.open(right)
 	a.eventually(func() error { return put(first, "before", "1") })
@@ -166,9 +138,9 @@ func TestSecure(t *testing.T) {
 	}
 	a.watches(right)
 	renewed := a.open(right)
-	a.issueLeaf("client", 5)
-	if got, err := renewed.files.config().GetClientCertificate(&tls.CertificateRequestInfo{}); err != nil || serial(got) != 5 {
-		t.Errorf("certificate %d is used: %v", serial(got), err)
+	leaf := a.issue("client")
+	if got, err := renewed.files.config().GetClientCertificate(&tls.CertificateRequestInfo{}); err != nil || !bytes.Equal(got.Certificate[0], leaf.Raw) {
+		t.Errorf("a renewed certificate is not used: %v", err)
 	}
 	a.must(put(renewed, "renewed", "1"))
 	a.renewsCA(right, other)
@@ -195,14 +167,6 @@ func (a *authority) renewsCA(right Config, other *authority) {
 	s = a.open(c)
 	a.must(os.WriteFile(c.CA, []byte("half a cert"), 0o600))
 	a.must(put(s, "damaged-ca", "1"))
-}
-
-func serial(c *tls.Certificate) int64 {
-	leaf, err := x509.ParseCertificate(c.Certificate[0])
-	if err != nil {
-		return 0
-	}
-	return leaf.SerialNumber.Int64()
 }
 
 func (a *authority) open(c Config) *Store {
