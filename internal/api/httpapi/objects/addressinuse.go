@@ -1,6 +1,7 @@
 package objects
 
 import (
+	"cmp"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -8,12 +9,19 @@ import (
 	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/control/store"
 	"loxilb/internal/lb"
+	"loxilb/internal/lb/policy"
 )
 
-// newVIPs returns the VIPs that a transaction adds. Controllers and the existing loxilb's clients
-// choose VIPs by themselves and would repeat a refused request forever, so their VIPs are left out.
-// So are VIPs that this node does not own: another node has them.
-func (a *API) newVIPs(tx *store.Tx) (list []netip.Addr) {
+// announced is an address that this node answers for, with the property that names it.
+type announced struct {
+	addr  netip.Addr
+	field string
+}
+
+// newAddresses returns the VIPs and source addresses that a transaction adds. Controllers and the
+// existing loxilb's clients choose VIPs by themselves and would repeat a refused request forever, so
+// their VIPs are left out. So are addresses that this node does not own: another node has them.
+func (a *API) newAddresses(tx *store.Tx) (list []announced) {
 	if a.AnyVIP {
 		return nil
 	}
@@ -28,33 +36,72 @@ func (a *API) newVIPs(tx *store.Tx) (list []netip.Addr) {
 		if !roles[after.Instance()].Role.Owns() {
 			continue
 		}
-		for _, key := range append(after.SecondaryKeys(), after.Key) {
-			isNew := before == nil || key != before.Key && !slices.Contains(before.Secondary, key.VIP)
-			if isNew && !key.VIP.IsUnspecified() {
-				list = append(list, key.VIP)
+		for _, addr := range after.OwnAddresses() {
+			if before == nil || !slices.Contains(before.OwnAddresses(), addr) {
+				list = append(list, announced{addr, serviceField(after, addr)})
 			}
 		}
 	}
-	slices.SortFunc(list, netip.Addr.Compare)
+	for before, after := range a.Store.Rules.Differences(tx) {
+		if after == nil || after.Action != policy.RuleSNAT || before != nil && before.ToSource == after.ToSource {
+			continue
+		}
+		if lb.OwnsSource(after.ToSource, a.Store.Instances.OfThisNode(tx)) {
+			list = append(list, announced{after.ToSource, policy.FieldRuleToSource})
+		}
+	}
+	slices.SortFunc(list, func(x, y announced) int {
+		return cmp.Or(x.addr.Compare(y.addr), cmp.Compare(x.field, y.field))
+	})
 	return list
 }
 
-// addressInUse refuses VIPs that a host in a connected network has: announcing one would take that
-// host off the network.
-func (a *API) addressInUse(vips []netip.Addr) *rest.Problem {
-	if len(vips) == 0 || a.Network == nil || a.Network.Neighbors == nil {
+// serviceField returns the property of a service that names one of its addresses.
+func serviceField(s *lb.Service, addr netip.Addr) string {
+	if slices.Contains(s.SNAT, addr) {
+		return "snatIPs"
+	}
+	return "externalIP"
+}
+
+// addressInUse refuses addresses that a host in a connected network has: announcing one would take
+// that host off the network.
+func (a *API) addressInUse(list []announced) *rest.Problem {
+	if len(list) == 0 || a.Network == nil || a.Network.Neighbors == nil {
 		return nil
 	}
 	known, err := a.Network.Neighbors.Confirmed()
 	if err != nil {
-		return nil // without permission to read neighbors, services are created unchecked
+		return nil // without permission to read neighbors, objects are created unchecked
 	}
 	for _, n := range known {
-		if _, is := slices.BinarySearchFunc(vips, n.Addr, netip.Addr.Compare); is && !a.Store.Services.HasVIP(a.Store.Snapshot(), n.Addr) {
-			return rest.RefuseField(http.StatusConflict, "externalIP", n.Addr.String(),
+		i, is := slices.BinarySearchFunc(list, n.Addr, func(one announced, addr netip.Addr) int {
+			return one.addr.Compare(addr)
+		})
+		if is && !a.answersFor(n.Addr) {
+			return rest.RefuseField(http.StatusConflict, list[i].field, n.Addr.String(),
 				"is the address of a live host ("+n.MAC.String()+" on "+n.Dev+"), which would be taken off the network",
 				"an unused address; or force=true (loxicmd --force)")
 		}
 	}
 	return nil
+}
+
+// answersFor reports whether stored services or rules have the address already.
+func (a *API) answersFor(addr netip.Addr) bool {
+	at := a.Store.Snapshot()
+	if a.Store.Services.HasVIP(at, addr) {
+		return true
+	}
+	for s := range a.Store.Services.EachShared(at) {
+		if slices.Contains(s.SNAT, addr) {
+			return true
+		}
+	}
+	for r := range a.Store.Rules.EachShared(at) {
+		if r.Action == policy.RuleSNAT && r.ToSource == addr {
+			return true
+		}
+	}
+	return false
 }

@@ -46,6 +46,28 @@ func TestVIPOfAnotherHost(t *testing.T) {
 	}
 }
 
+// TestSourceOfAnotherHost checks that a source address of services and firewall rules is refused like
+// a VIP, as this node announces it, too.
+func TestSourceOfAnotherHost(t *testing.T) {
+	t.Parallel()
+	b := apitest.NewNet(t)
+	b.Neighbors.Answering = []netobj.Neighbor{{Addr: netip.MustParseAddr("10.0.0.7"), Dev: "eth0", MAC: netobj.MAC{2, 0, 0, 0, 0, 7}}}
+	const rule = `{"ruleArguments":{"preference":%s},"opts":{"doSnat":true,"toIP":"10.0.0.7"}}`
+	const service = `{"serviceArguments":{"externalIP":"10.0.0.8","port":%s,"protocol":"tcp","mode":1,"snatIPs":["10.0.0.7"]},` +
+		`"endpoints":[{"endpointIP":"31.31.31.1","targetPort":80,"weight":1}]}`
+	for _, c := range []struct{ path, body, number, want string }{
+		{"/config/firewall", rule, "1", `409 toIP "10.0.0.7" is the address of a live host`},
+		{"/config/loadbalancer", service, "80", `409 snatIPs "10.0.0.7" is the address of a live host`},
+		{"/config/firewall?force=true", rule, "1", "200"},
+		{"/config/firewall", rule, "2", "200"}, // the address is owned by loxilb now
+		{"/config/loadbalancer", service, "80", "200"},
+	} {
+		if got := b.Answer("POST", c.path, strings.Replace(c.body, "%s", c.number, 1)); !strings.HasPrefix(got, c.want) {
+			t.Errorf("%s %s %s: got %s, want it to begin with %s", c.path, c.body, c.number, got, c.want)
+		}
+	}
+}
+
 // TestVIPOfMaster checks that a VIP of an instance whose master is another node, and an address
 // without a known live host, are accepted.
 func TestVIPOfMaster(t *testing.T) {

@@ -148,16 +148,16 @@ func (a *API) committer(force bool) func(store.CommitOptions, func(*store.Tx) er
 // block the store: the transaction aborts with errNeedsSessions, and runs again once they are
 // known.
 func (a *API) commitUnlessLockout(by store.CommitOptions, edit func(*store.Tx) error) (revision uint64, changed []store.ID, err error) {
-	known, checked := (*lockout)(nil), []netip.Addr(nil) // the checked lockout, and VIPs that no host has
+	known, checked := (*lockout)(nil), []announced(nil) // checked lockout and addresses
 	for {
 		var found *lockout
-		var vips []netip.Addr
+		var addresses []announced
 		revision, changed, err = a.Store.CommitBy(by, func(tx *store.Tx) error {
 			if err := edit(tx); err != nil {
 				return err
 			}
-			found, vips = a.lockoutOf(tx), a.newVIPs(tx)
-			if (found == nil || found.same(known)) && slices.Equal(vips, checked) {
+			found, addresses = a.lockoutOf(tx), a.newAddresses(tx)
+			if (found == nil || found.same(known)) && slices.Equal(addresses, checked) {
 				return nil
 			}
 			return errNeedsSessions
@@ -170,10 +170,10 @@ func (a *API) commitUnlessLockout(by store.CommitOptions, edit func(*store.Tx) e
 				return 0, nil, p
 			}
 		}
-		if p := a.addressInUse(vips); p != nil {
+		if p := a.addressInUse(addresses); p != nil {
 			return 0, nil, p
 		}
-		known, checked = found, vips
+		known, checked = found, addresses
 	}
 }
 
