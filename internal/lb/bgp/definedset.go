@@ -146,9 +146,10 @@ func validateMember(field string, kind SetType, member string) error {
 	if member == "" || len(member) > maxMemberSize {
 		return lb.NewFieldError(field, member, "is empty or too long", "1 to "+strconv.Itoa(maxMemberSize)+" characters")
 	}
+	pattern := member
 	switch kind {
 	case NeighborSet:
-		if _, err := netip.ParseAddr(member); err == nil {
+		if addr, err := netip.ParseAddr(member); err == nil && addr.Zone() == "" {
 			return nil
 		}
 		if _, err := netip.ParsePrefix(member); err != nil {
@@ -156,12 +157,14 @@ func validateMember(field string, kind SetType, member string) error {
 		}
 		return nil
 	case ExtCommunitySet:
-		subtype, _, found := strings.Cut(strings.ToLower(member), ":")
-		if !found || !slices.Contains([]string{"rt", "soo", "encap", "lb"}, subtype) {
+		subtype, rest, found := strings.Cut(member, ":")
+		if pattern = rest; !found || !slices.Contains([]string{"rt", "soo", "encap", "lb"}, strings.ToLower(subtype)) {
 			return lb.NewFieldError(field, member, "is not an extended community", "rt, soo, encap or lb, as in rt:65000:100")
 		}
+	case ASPathSet:
+		pattern = strings.ReplaceAll(member, "_", "(^|[,{}() ]|$)") // as the speaker reads it
 	}
-	if _, err := regexp.Compile(member); err != nil {
+	if _, err := regexp.Compile(pattern); err != nil {
 		return lb.NewFieldError(field, member, "is neither a value nor a regular expression", "values such as 65000:100, or regular expressions")
 	}
 	return nil

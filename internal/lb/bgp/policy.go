@@ -195,7 +195,7 @@ func (c *Conditions) validate(at string) error {
 		return err
 	}
 	for _, hop := range c.NextHops {
-		if _, err := netip.ParseAddr(hop); err != nil {
+		if addr, err := netip.ParseAddr(hop); err != nil || addr.Zone() != "" {
 			if _, err := netip.ParsePrefix(hop); err != nil {
 				return lb.NewFieldError(at+"bgpConditions.nextHopInList", hop, "is not an address or prefix", "IPv4 or IPv6 addresses and prefixes")
 			}
@@ -218,12 +218,16 @@ func (a *Actions) validate(at string) error {
 	}
 	at += "bgpActions."
 	if a.MED != "" {
-		if _, err := strconv.ParseUint(strings.TrimPrefix(strings.TrimPrefix(a.MED, "+"), "-"), 10, 32); err != nil {
+		number := a.MED
+		if strings.ContainsAny(number[:1], "+-") {
+			number = number[1:]
+		}
+		if _, err := strconv.ParseUint(number, 10, 32); err != nil {
 			return lb.NewFieldError(at+"setMed", a.MED, "is not a metric", "0 to 4294967295, +N or -N")
 		}
 	}
 	if a.NextHop != "" && a.NextHop != "self" && a.NextHop != "unchanged" && a.NextHop != "peer-address" {
-		if _, err := netip.ParseAddr(a.NextHop); err != nil {
+		if addr, err := netip.ParseAddr(a.NextHop); err != nil || addr.Zone() != "" || addr.IsUnspecified() || addr.IsMulticast() {
 			return lb.NewFieldError(at+"setNextHop", a.NextHop, "is not a next hop", "an IP address, self, unchanged or peer-address")
 		}
 	}
@@ -249,8 +253,12 @@ func (s *SetCommunity) validate(at string, kind SetType) error {
 	if err := oneOf(at+".options", []string{s.Option}, Add, Remove, Replace); err != nil {
 		return err
 	}
+	validate := validateValue
+	if s.Option == Remove {
+		validate = validateMember // also patterns
+	}
 	for _, value := range s.Values {
-		if err := validateMember(at+".setCommunityMethod", kind, value); err != nil {
+		if err := validate(at+".setCommunityMethod", kind, value); err != nil {
 			return err
 		}
 	}
