@@ -148,14 +148,17 @@ func (s *Speaker) SetRoutes(_ context.Context, routes []bgp.Route) error {
 // error changes nothing.
 func (s *Speaker) SetPolicies(_ context.Context, sets []bgp.DefinedSet, policies []bgp.Policy, apps []bgp.Application) error {
 	p := &policy{sets, policies, apps}
+	s.mu.Lock()
+	same := p.same(s.wanted.policy)
+	s.mu.Unlock()
+	if same {
+		return nil
+	}
 	if err := p.check(); err != nil {
 		return fmt.Errorf("set BGP policies: %w", err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if p.same(s.wanted.policy) {
-		return nil
-	}
 	s.wanted.policy = p
 	s.apply()
 	return nil

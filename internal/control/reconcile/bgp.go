@@ -102,7 +102,10 @@ func (b *BGP) applySpeaker(ctx context.Context, keys []string) []Outcome[string]
 	})
 }
 
+// applyNeighbors applies policies first: a session that began without them would leak routes. The
+// loops of policies report their errors.
 func (b *BGP) applyNeighbors(ctx context.Context, keys []string) []Outcome[string] {
+	_ = b.setPolicies(ctx, b.neighbors.desired)
 	return applyEach(b.neighbors, keys, func(n bgp.Neighbor, there bool, key string) error {
 		switch {
 		case b.speaker == nil:

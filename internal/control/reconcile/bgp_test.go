@@ -186,6 +186,32 @@ func TestBGP(t *testing.T) {
 	}
 }
 
+// TestPoliciesBeforeNeighbors checks that a neighbor is set after the policies of the same snapshot:
+// its session would begin without them.
+func TestPoliciesBeforeNeighbors(t *testing.T) {
+	t.Parallel()
+	state, err := desired.Open(t.TempDir(), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer state.Close() //nolint:errcheck // the test is over
+	_, _, err = state.CommitBy(store.CommitOptions{Owner: "test"}, func(tx *store.Tx) error {
+		if err := state.Applications.Put(tx, bgp.Application{Neighbor: bgp.AllNeighbors, Reject: true}); err != nil {
+			return err
+		}
+		return state.BGPNeighbors.Put(tx, bgp.Neighbor{Addr: netip.MustParseAddr("10.0.0.2"), ASN: 65001})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &fakeSpeaker{neighbors: map[string]bgp.Neighbor{}}
+	b := NewBGP(state, f, Observers{Statuses: status.NewTable(), Events: event.NewHub(), Log: slog.New(slog.DiscardHandler)})
+	b.applyNeighbors(t.Context(), []string{"10.0.0.2"})
+	if got := f.String(); got != "0 1 global/export" {
+		t.Errorf(`got %v, want "0 1 global/export"`, got)
+	}
+}
+
 // TestBGPOff checks that without a speaker statuses say that BGP is off, and that objects can be
 // deleted.
 func TestBGPOff(t *testing.T) {
