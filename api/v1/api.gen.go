@@ -2620,8 +2620,8 @@ type ServiceArguments struct {
 	Proberesp string `json:"proberesp,omitempty"`
 
 	// Probetype tcp (it accepts a connection), udp (it answers, or does not refuse, a datagram), ping, http, https, grpc
-	// (grpc.health.v1), dns, or none (it is up, until POST config/endpointhoststate says otherwise); sctp is not available
-	// yet. Absent, or auto: as the protocol is.
+	// (grpc.health.v1), dns, sctp (it accepts an association), or none (it is up, until POST config/endpointhoststate says
+	// otherwise). Absent, or auto: as the protocol is.
 	Probetype string `json:"probetype,omitempty"`
 
 	// Protocol tcp, udp, sctp or icmp (echo requests; port, targetPort 0).

@@ -19,7 +19,7 @@ var manifests = []string{
 	"--peer",
 	"-b",
 	"--bgp --cluster=172.17.0.3 --self=0 --ka=172.17.0.3:172.17.0.2",
-	"--cluster=none --self=1 --ka=none --rpc=grpc --vip-adv-repeat=5",
+	"--cluster=none --self=1 --ka=none --rpc=grpc --vip-adv-repeat=5 --vip-adv-dev vlan11",
 	"--whitelist=eth1|eth2 --loglevel=trace -p --disable-crc32 --rss-enable --passive-probe",
 	"--proxyonlymode --sockmapsupport --log-max-size=10 --log-no-compress",
 	"--cloud=aws --cloudcidrblock=123.123.123.0/24 --cloudinstance=a --k8s-api=cluster -n",

@@ -40,7 +40,7 @@ func TestRows(t *testing.T) {
 			add(c.Path, c.State, c.Note)
 		}
 	})
-	once("flag", 57, func(add func(string, State, string)) {
+	once("flag", 58, func(add func(string, State, string)) {
 		for _, f := range AllFlags() {
 			add(f.Name, f.State, f.Note)
 		}

@@ -99,6 +99,7 @@ func otherFlags() []Section[Flag] {
 			{Name: "k8s-api", Default: "none", State: NotThere, Note: "no Kubernetes API is watched by this build: kube-loxilb tells it what it needs"},
 			{Name: "clusterinterface", State: Differs, Note: "one VXLAN tunnel for each source address of rules with --snat --egress, instead of vxlan999; nodes need no addresses in it and no list of each other"},
 			{Name: "vip-adv-repeat", Default: "3"},
+			{Name: "vip-adv-dev", State: Differs, Inert: true, Note: "a VIP is announced on every interface with an address in the VIP's network"},
 		}},
 		{"BGP and BFD", []Flag{
 			{Name: "bgp", Short: "b", Default: "false", State: Better, Note: "the speaker is part of the daemon: there is no gobgpd"},

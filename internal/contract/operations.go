@@ -26,7 +26,7 @@ func balancing() []Section[Operation] {
 			{"DELETE", "/config/loadbalancer", Ours, "many services in one transaction"},
 		}},
 		{"Endpoints", []Operation{
-			{"GET", "/config/endpoint/all", Better, "also returns since when, why, and the previous states"},
+			{"GET", "/config/endpoint/all", Differs, "only probed endpoints, so those of a service without monitor are missing; also returns since when, why, and the previous states"},
 			{"POST", "/config/endpoint", Differs, "by default probed every 2 s and down after 3 failures, not 60 s and 2"},
 			{"DELETE", "/config/endpoint/epipaddress/{ip_address}", Better, missingSucceeds},
 			{"POST", "/config/endpointhoststate", Same, ""},

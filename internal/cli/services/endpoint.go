@@ -124,7 +124,9 @@ func endpointKind(o *session.Options) session.Kind[v1.EndpointProbeList, v1.Endp
 		Also:   func(e *v1.EndpointProbe) []string { return []string{e.HostName} },
 		Fields: map[string]string{"state": "observedState", "host": "hostName", "service": "services", "port": "probePort"},
 		Words:  map[string][]string{"observedState": {"up", "unprobed", "standby", "draining", "drained", "panic", "down"}},
-		Draw:   func(l *v1.EndpointProbeList) *session.Table { return endpointTable(l.Attr, o.Output == "wide") },
+		Draw: func(l *v1.EndpointProbeList) *session.Table {
+			return endpointTable(l.Attr, o.Output == "wide", o.Compat())
+		},
 		Correct: func(e *v1.EndpointProbe, shown map[string]any) {
 			if !sinceKnown(e) {
 				shown["since"] = "-"
@@ -167,8 +169,8 @@ func sinceCell(e *v1.EndpointProbe) string {
 }
 
 // endpointTable has the existing loxilb's columns, and columns that explain the state. Wide, it
-// adds the last changes of each endpoint.
-func endpointTable(list []v1.EndpointProbe, wide bool) *session.Table {
+// adds the last changes of each endpoint. With compat, cells are the existing loxilb's too.
+func endpointTable(list []v1.EndpointProbe, wide, compat bool) *session.Table {
 	header := []string{"Host", "Name", "ptype", "port", "duration", "retries", "minDelay", "avgDelay", "maxDelay", "State", "Since", "Evidence"}
 	if wide {
 		header = append(header, "Services", "History")
@@ -183,9 +185,13 @@ func endpointTable(list []v1.EndpointProbe, wide bool) *session.Table {
 	}
 	for i := range list {
 		e := &list[i]
+		period, state := cmp.Or(string(e.ProbeInterval), e.ProbeDuration.String()+"s"), probeState(e)
+		if compat {
+			period, state = e.ProbeDuration.String(), e.CurrState
+		}
 		row := []string{
-			e.HostName, e.Name, probeCell(e), strconv.Itoa(e.ProbePort), cmp.Or(string(e.ProbeInterval), e.ProbeDuration.String()+"s"),
-			strconv.Itoa(e.InactiveReTries), e.MinDelay, e.AvgDelay, e.MaxDelay, probeState(e), sinceCell(e), evidenceCell(e, e.Evidence),
+			e.HostName, e.Name, probeCell(e), strconv.Itoa(e.ProbePort), period,
+			strconv.Itoa(e.InactiveReTries), e.MinDelay, e.AvgDelay, e.MaxDelay, state, sinceCell(e), evidenceCell(e, e.Evidence),
 		}
 		if !wide {
 			t.Add(row...)

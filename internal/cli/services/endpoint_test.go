@@ -53,6 +53,15 @@ func TestGetEndpoint(t *testing.T) {
 	if got := clitest.Run(t, "", s.Args("get ep -o json --name=31.31.31.1")...); !strings.Contains(got.Stdout, `"history"`) || strings.Contains(got.Stdout, "mine") {
 		t.Errorf("got %+v, want `\"history\"` in got.Stdout, no \"mine\" in got.Stdout", got)
 	}
+	// Scripts for the existing loxilb read seconds, and its three words for a state.
+	old := session.Env{Getenv: func(name string) string { return map[string]string{"LOXILB_COMPAT": "1"}[name] }}
+	unknown := clitest.NewServer(t, 200, strings.Replace(endpointList, `"currState":"nok"`, `"currState":"ok","observedState":"unknown"`, 1))
+	got := squeeze(clitest.RunIn(t, old, "", unknown.Args("get ep")...).Stdout)
+	for _, want := range []string{"| 31.31.31.1 | 31.31.31.1_http_80 | http:/health | 80 | 1 | 3 | | | | ok |", "| 32.32.32.1 | mine | ping: | 0 | 60 | 2 | 1ms | 2ms | 3ms | ok |"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("LOXILB_COMPAT=1: got %s, want %s", got, want)
+		}
+	}
 	exists := clitest.NewServer(t, 409, `{"code":409,"message":"endpoint x exists already with the same content","result":"x"}`)
 	if got := clitest.Run(t, "", exists.Args("create ep 31.31.31.1")...); got != (clitest.Result{Stdout: "unchanged\n"}) {
 		t.Errorf(`got %+v, want clitest.Result{Stdout: "unchanged\n"}`, got)
