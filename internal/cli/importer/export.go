@@ -41,8 +41,8 @@ func IPVS(services []lb.Service) (text string, notes []Note) {
 		if s.Mode.TranslatesSource() {
 			note("IPVS masquerading keeps the client's address, mode %s does not", s.Mode)
 		}
-		if s.Monitored() || len(s.Sources)+len(s.Denied)+len(s.Secondary) > 0 || s.ConnectionLimits != (lb.ConnectionLimits{}) {
-			note("IPVS has no probes, source lists, additional VIPs and limits: ignored")
+		if names := onlyOurs(s); len(names) > 0 {
+			note("IPVS does not have these settings, which are ignored: %s", strings.Join(names, ", "))
 		}
 		for _, e := range s.Endpoints {
 			if e.Backup != 0 {
@@ -77,6 +77,24 @@ func beyondIPVS(s *lb.Service) string {
 		}
 	}
 	return ""
+}
+
+// onlyOurs returns the settings of a service that are lost.
+func onlyOurs(s *lb.Service) (names []string) {
+	for _, f := range lb.Fields() {
+		switch f.Name {
+		case lb.FieldMode, lb.FieldSelect, lb.FieldEndpoints, lb.FieldPersistTimeout, lb.FieldPersistPrefix, lb.FieldTunnel,
+			lb.FieldName, lb.FieldManaged, lb.FieldOwner, lb.FieldOwnerTime: // exported, or of no effect on packets
+		default:
+			if !f.IsDefault(s) {
+				names = append(names, f.Text)
+			}
+		}
+	}
+	if s.Monitored() && !s.Monitor {
+		names = append(names, "monitor") // by its mode
+	}
+	return names
 }
 
 func ipvsScheduler(s *lb.Service, note func(string, ...any)) string {

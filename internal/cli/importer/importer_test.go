@@ -154,7 +154,7 @@ func TestIPVSLeavesOut(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	one, err := lb.ParseService("10.0.0.1:80/tcp mode=onearm select=random endpoints=192.168.0.1:80,192.168.0.2:80@1 monitor=true")
+	one, err := lb.ParseService("10.0.0.1:80/tcp mode=onearm select=random endpoints=192.168.0.1:80,192.168.0.2:80@1 idle=60s monitor=true proxy-protocol=true")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,7 +163,7 @@ func TestIPVSLeavesOut(t *testing.T) {
 		t.Errorf("got %v, want %v", text, want)
 	}
 	got := fmt.Sprint(notes)
-	for _, want := range []string{"ranges of ports", "no algorithm random", "keeps the client's address", "no probes", "no backups"} {
+	for _, want := range []string{"ranges of ports", "no algorithm random", "keeps the client's address", "ignored: idle, proxy-protocol, monitor", "no backups"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("%q is not in %s", want, got)
 		}
