@@ -34,3 +34,31 @@ func TestAnsweringLinksBelow(t *testing.T) {
 		}
 	}
 }
+
+// TestSilentNeighbours checks that a neighbour that has failed counts as silent while the kernel
+// requests it again, also when events were lost meanwhile and all tables are read again: every few
+// seconds "problem" and "problem is gone" would fill the log.
+func TestSilentNeighbours(t *testing.T) {
+	t.Parallel()
+	hop := Hop{Link: 2, Via: netip.MustParseAddr("31.31.31.1")}
+	for _, tc := range []struct {
+		before, now uint16
+		want        bool
+	}{
+		{unix.NUD_FAILED, unix.NUD_INCOMPLETE, true},
+		{unix.NUD_FAILED, unix.NUD_FAILED, true},
+		{unix.NUD_FAILED, unix.NUD_REACHABLE, false},
+		{unix.NUD_REACHABLE, unix.NUD_INCOMPLETE, false},
+		{0, unix.NUD_INCOMPLETE, false},
+		{unix.NUD_REACHABLE, unix.NUD_FAILED, true},
+	} {
+		m := &Mirror{tables: newTables()}
+		m.tables.neighbours[hop] = neighbour{state: tc.before, silent: tc.before == unix.NUD_FAILED}
+		fresh := newTables()
+		fresh.neighbours[hop] = neighbour{state: tc.now, silent: tc.now == unix.NUD_FAILED}
+		m.tables.adoptNeighbours(fresh)
+		if got := m.Neighbour(hop).Silent; got != tc.want {
+			t.Errorf("state %#x, then %#x: silent %v, want %v", tc.before, tc.now, got, tc.want)
+		}
+	}
+}

@@ -34,6 +34,16 @@ func (t *tables) adoptLinks(fresh *tables) (events []event.Body) {
 	return events
 }
 
+// adoptNeighbours adopts the neighbours of the fresh tables. One that has failed, and is being
+// requested again, still does not answer.
+func (t *tables) adoptNeighbours(fresh *tables) {
+	for key, n := range fresh.neighbours {
+		n.silent = n.silent || n.isRequested() && t.neighbours[key].silent
+		fresh.neighbours[key] = n
+	}
+	t.neighbours, t.gone = fresh.neighbours, 0
+}
+
 // compareAddresses returns the added and removed addresses of others.
 func (t *tables) compareAddresses(fresh *tables) (events []event.Body) {
 	foreign := func(places []address) bool {

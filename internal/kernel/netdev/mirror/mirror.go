@@ -171,7 +171,7 @@ func (m *Mirror) resync() (Change, error) {
 		}
 	}
 	t.addresses, t.networks = fresh.addresses, fresh.networks
-	t.neighbours, t.gone = fresh.neighbours, 0
+	t.adoptNeighbours(fresh)
 	t.routing.markLost()
 	return c, nil
 }

@@ -32,6 +32,9 @@ type neighbour struct {
 	ours    bool   // added or adopted by us (NDA_PROTOCOL is OwnProtocol)
 }
 
+// isRequested reports whether the kernel has asked for the MAC address and waits for the answer.
+func (n neighbour) isRequested() bool { return n.state&unix.NUD_INCOMPLETE != 0 }
+
 // address is an address of a link: prefix has the host bits.
 type address struct {
 	link   int
@@ -251,7 +254,7 @@ func (t *tables) applyNeighbour(m netlink.Message) Change {
 	if n.mac == "" || n.state&(unix.NUD_INCOMPLETE|unix.NUD_FAILED) != 0 {
 		n.mac = old.mac
 	}
-	n.silent = n.state&unix.NUD_FAILED != 0 || (old.silent && n.state&unix.NUD_INCOMPLETE != 0)
+	n.silent = n.state&unix.NUD_FAILED != 0 || (old.silent && n.isRequested())
 	t.neighbours[key] = n
 	c := Change{MACs: old.mac != "" && n.mac != old.mac, Unmanaged: old.managed && old.ours && !n.managed}
 	action := event.Changed
