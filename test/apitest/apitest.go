@@ -60,9 +60,10 @@ type fake struct {
 	Events      []report.ConnectionEvent // all at once, and then nothing
 	Untold      report.Omitted
 	WatchErr    error
-	WatchLasts  bool // until its context ends
-	WatchRate   int  // that was asked for
-	EndRate     int  // likewise
+	WatchLasts  bool          // until its context ends
+	TraceBegins time.Duration // traces begin after this time, and last until their context ends
+	WatchRate   int           // that was asked for
+	EndRate     int           // likewise
 	Health      []*report.EndpointHealth
 	Built       int      // of health, for answers
 	Said        []string // by SetHostState
@@ -217,9 +218,15 @@ func (f *fake) WatchConnections(ctx context.Context, rate int, yield func([]repo
 	return f.WatchErr
 }
 
-func (f *fake) TracePackets(_ context.Context, _ report.TraceFilter, yield func([]report.PacketTrace, report.Omitted) bool) error {
+func (f *fake) TracePackets(ctx context.Context, _ report.TraceFilter, yield func([]report.PacketTrace, report.Omitted) bool) error {
+	if f.TraceBegins != 0 {
+		<-time.After(f.TraceBegins)
+	}
 	if f.WatchErr == nil {
 		yield(nil, report.Omitted{})
+	}
+	if f.TraceBegins != 0 {
+		<-ctx.Done()
 	}
 	return f.WatchErr
 }

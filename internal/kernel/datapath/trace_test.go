@@ -13,6 +13,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/kernel/datapath/observe"
 	"loxilb/internal/lb"
 	"loxilb/internal/lb/report"
 	"loxilb/test/await"
@@ -102,6 +103,42 @@ func TestTraceUnread(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// slowPrograms takes some jiffies to exchange programs.
+type slowPrograms struct {
+	t     *testing.T
+	ended uint32 // jiffies
+}
+
+func (p *slowPrograms) Trace(bool) error {
+	began := dptest.Jiffies(p.t)
+	await.True(p.t, 15*time.Second, "jiffies do not pass", func() bool {
+		p.ended = dptest.Jiffies(p.t)
+		return p.ended-began > 20
+	})
+	return nil
+}
+
+// TestTraceBegins checks that packets are shown from the beginning of the stream on, however long
+// it took to exchange the programs.
+func TestTraceBegins(t *testing.T) {
+	t.Parallel()
+	o := newOpener(t, "10.0.0.1:80/tcp endpoints=192.0.2.1:8080")
+	slow := &slowPrograms{t: t}
+	err := observe.NewTracer(o.d.collection, slow).TracePackets(t.Context(), report.TraceFilter{Sample: 1}, func([]report.PacketTrace, report.Omitted) bool {
+		var until uint32
+		if err := o.d.collection.Variables.TraceUntil.Get(&until); err != nil {
+			t.Error(err)
+		}
+		if left, want := int32(until-slow.ended), int32(o.d.collection.Jiffies(5*time.Second))-5; left < want {
+			t.Errorf("programs trace for %d jiffies after their exchange, want %d", left, want)
+		}
+		return false
+	})
+	if err != nil {
+		t.Error(err)
+	}
 }
 
 // traced runs a frame through a program until it is shown, and returns the first result.

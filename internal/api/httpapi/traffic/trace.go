@@ -20,6 +20,8 @@ const (
 	lostEvery = time.Second
 )
 
+var errTimeOver = errors.New("the time of the trace is over")
+
 // TracePackets streams packets while the data path handles them.
 func (a *API) TracePackets(w http.ResponseWriter, r *http.Request, params v1.TracePacketsParams) {
 	q, no := a.newTraceQuery(&params)
@@ -28,9 +30,10 @@ func (a *API) TracePackets(w http.ResponseWriter, r *http.Request, params v1.Tra
 		return
 	}
 	a.Streams.Follow(w, r, func(ctx context.Context, s *rest.EventStream) {
-		ctx, cancel := context.WithTimeout(ctx, q.lasts)
-		defer cancel()
-		t := &packetStream{EventStream: s, query: q, names: a.Interfaces(), last: time.Now()}
+		ctx, cancel := context.WithCancelCause(ctx)
+		defer cancel(nil)
+		t := &packetStream{EventStream: s, query: q, names: a.Interfaces(), last: time.Now(), over: cancel}
+		defer t.stop()
 		err := a.DataPath.TracePackets(ctx, q.filter, t.send)
 		var field *lb.FieldError
 		switch {
@@ -42,7 +45,7 @@ func (a *API) TracePackets(w http.ResponseWriter, r *http.Request, params v1.Tra
 			rest.RefuseError(http.StatusServiceUnavailable, fmt.Errorf("packets can't be traced: %w", err)).Write(w)
 		case err != nil:
 			a.Log.Error("tracing packets failed", "error", err)
-		case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		case errors.Is(context.Cause(ctx), errTimeOver):
 			t.End("the time is over: \"seconds\" asks for more")
 		}
 	})
@@ -53,6 +56,8 @@ type packetStream struct {
 	*rest.EventStream
 	query          *traceQuery
 	names          map[int]string
+	over           context.CancelCauseFunc // ends the trace
+	timer          *time.Timer             // calls over
 	begun          bool
 	count          int
 	last           time.Time // when something was written
@@ -63,7 +68,10 @@ type packetStream struct {
 // send writes packets. It returns false when the client has left, or has the count it asked for.
 func (t *packetStream) send(list []report.PacketTrace, omitted report.Omitted) bool {
 	now, wrote := time.Now(), !t.begun
-	t.begun = true
+	if !t.begun { // the time begins with the stream: exchanging the programs takes a while
+		t.begun = true
+		t.timer = time.AfterFunc(t.query.lasts, func() { t.over(errTimeOver) })
+	}
 	for i := range list {
 		if t.count == t.query.count {
 			break
@@ -90,6 +98,12 @@ func (t *packetStream) send(list []report.PacketTrace, omitted report.Omitted) b
 		t.last = now
 	}
 	return t.Err() == nil
+}
+
+func (t *packetStream) stop() {
+	if t.timer != nil {
+		t.timer.Stop()
+	}
 }
 
 func (t *packetStream) write(p *report.PacketTrace) {

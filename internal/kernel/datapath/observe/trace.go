@@ -119,7 +119,6 @@ func (t *Tracer) begin(f bpf.TcTraceFilter, share float64, r *ring) (number int,
 		return 0, err
 	}
 	t.filters[number], t.shares[number] = f, share
-	t.live()
 	err = t.write()
 	if err == nil && first {
 		err = t.exchange(true)
@@ -127,6 +126,7 @@ func (t *Tracer) begin(f bpf.TcTraceFilter, share float64, r *ring) (number int,
 	if err != nil {
 		return 0, errors.Join(err, t.endLocked(number, r))
 	}
+	t.live() // not before: the exchange may take longer than this lasts
 	return number, nil
 }
 
