@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"time"
 
@@ -97,9 +96,8 @@ func elements(template int) []element {
 
 // IPFIX sends opened and ended connections to a collector by UDP (RFC 7011).
 type IPFIX struct {
-	collector      string
+	collector      collector
 	domain         uint32
-	conn           net.Conn
 	sequence       uint32 // data records sent so far
 	described      time.Time
 	lossReportedAt time.Time // when a loss was last reported
@@ -113,29 +111,24 @@ type IPFIX struct {
 
 // NewIPFIX returns a sink that sends to a collector, HOST:PORT, under the number of an observation
 // domain. It connects with the first event.
-func NewIPFIX(collector string, domain uint32) *IPFIX {
-	return &IPFIX{collector: collector, domain: domain}
+func NewIPFIX(address string, domain uint32) *IPFIX {
+	return &IPFIX{collector: newCollector(address), domain: domain}
 }
 
 // Name returns the address of the collector.
-func (x *IPFIX) Name() string { return "ipfix://" + x.collector }
+func (x *IPFIX) Name() string { return "ipfix://" + x.collector.address }
 
 // Close closes the socket.
-func (x *IPFIX) Close() error {
-	if x.conn == nil {
-		return nil
-	}
-	return x.conn.Close()
-}
+func (x *IPFIX) Close() error { return x.collector.close() }
 
 // Write sends events.
 func (x *IPFIX) Write(now time.Time, events []report.ConnectionEvent, lost uint64) error {
-	if x.conn == nil {
-		conn, err := net.Dial("udp", x.collector)
-		if err != nil {
-			return fmt.Errorf("connect to the collector: %w", err)
-		}
-		x.conn, x.described = conn, time.Time{}
+	isNew, err := x.collector.connect(now)
+	if err != nil {
+		return fmt.Errorf("connect to the collector: %w", err)
+	}
+	if isNew { // sequence numbers and templates are of a socket
+		x.described, x.sequence = time.Time{}, 0
 	}
 	x.begin()
 	if now.Sub(x.described) >= templatesEvery {
@@ -173,11 +166,12 @@ func (x *IPFIX) flush(now time.Time) error {
 	binary.BigEndian.PutUint32(h[8:], x.sequence)
 	binary.BigEndian.PutUint32(h[12:], x.domain)
 	x.sequence += x.records // including lost ones, by which the collector notices the loss
-	if err := x.conn.SetWriteDeadline(time.Now().Add(ipfixWriteTimeout)); err != nil {
+	if err := x.collector.conn.SetWriteDeadline(time.Now().Add(ipfixWriteTimeout)); err != nil {
 		return err
 	}
-	if _, err := x.conn.Write(h); err != nil {
+	if _, err := x.collector.conn.Write(h); err != nil {
 		x.described = time.Time{} // a restarted collector may have lost the templates
+		x.collector.failed(now)
 		return fmt.Errorf("send to the collector: %w", err)
 	}
 	return nil
