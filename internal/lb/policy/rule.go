@@ -170,7 +170,7 @@ func (r Rule) Validate() error {
 
 // hasPorts reports whether a packet of the rule's protocols may have ports.
 func (r *Rule) hasPorts() bool {
-	if r.Protocol == 0 {
+	if r.Protocol == 0 && r.ProtocolMax == 0 {
 		return true
 	}
 	for _, p := range lb.Protocols() {
@@ -284,9 +284,10 @@ func (p RulePorts) count() int {
 
 func (r *Rule) protocols() int {
 	switch {
+	case r.ProtocolMax != 0:
 	case r.Protocol == 0:
 		return 256
-	case r.ProtocolMax == 0:
+	default:
 		return 1
 	}
 	return int(r.ProtocolMax) - int(r.Protocol) + 1

@@ -37,6 +37,7 @@ func TestParseRule(t *testing.T) {
 		{in: "minSourcePort:9,maxSourcePort:5 drop", err: `maxSourcePort "5" is less than the first port, 9 (allowed: that or more, or 0 for that port alone)`},
 		{in: "minSourcePort:65536 drop", err: `minSourcePort "65536" is out of range (allowed: 0 to 65535)`},
 		{in: "minSourcePort:9,protocol:1 drop", err: `protocol "1" has no ports, and the rule asks for some (allowed: 6 (TCP), 17 (UDP), 132 (SCTP), or 0 for any)`},
+		{in: "minSourcePort:9,maxProtocol:5 drop", err: `protocol "0" has no ports, and the rule asks for some (allowed: 6 (TCP), 17 (UDP), 132 (SCTP), or 0 for any)`},
 		{in: "protocol:256 drop", err: `protocol "256" is not a protocol (allowed: 0 (any) to 255, or tcp, udp, sctp, icmp, icmp6)`},
 		{in: "protocol:58,maxProtocol:1 drop", err: `maxProtocol "1" is less than the first protocol, 58 (allowed: that or more, or 0 for that protocol alone)`},
 		{in: "portName:averyveryverylongname drop", err: `portName "averyveryverylongname" is not the name of an interface (allowed: 1 to 15 characters without spaces, slashes, colons and commas)`},
@@ -89,7 +90,7 @@ func TestRuleOrder(t *testing.T) {
 		"preference:9", "sourceIP:10.0.0.1/32,minDestinationPort:80,maxDestinationPort:80", "sourceIP:10.0.0.1/32,minDestinationPort:80,maxDestinationPort:90",
 		"sourceIP:10.0.0.0/8,destinationIP:10.0.0.0/8",
 		"sourceIP:2001:db8::/64", "destinationIP:10.0.0.0/8,protocol:6,portName:eth0", "destinationIP:10.0.0.0/8,protocol:6", "destinationIP:10.0.0.0/8", "sourceIP:10.0.0.0/8",
-		"sourceIP:0.0.0.0/0", "portName:eth0", "preference:0",
+		"sourceIP:0.0.0.0/0", "maxProtocol:6", "protocol:2,maxProtocol:255", "portName:eth0", "preference:0",
 	}
 	list := make([]Rule, len(want))
 	for i, text := range want {

@@ -37,11 +37,14 @@ func (s *Session) At(k lb.Key) bool {
 	return at && k.Protocol == lb.TCP && k.Port <= port && port <= max(k.Port, k.PortMax)
 }
 
+// Disconnects reports whether packets to this machine do not arrive: a redirected packet leaves, too.
+func (r Rule) Disconnects() bool { return r.Action == RuleDrop || r.Action == RuleRedirect }
+
 // Disconnected returns the sessions that the rules drop after a change, and did not drop before. If
 // the interface of a session is unknown, a rule with an interface may drop it and does not allow
 // it.
 func Disconnected(before, after []Rule, sessions []Session) (disconnected []Session) {
-	if len(sessions) == 0 || !slices.ContainsFunc(after, func(r Rule) bool { return r.Action == RuleDrop }) {
+	if len(sessions) == 0 || !slices.ContainsFunc(after, Rule.Disconnects) {
 		return nil
 	}
 	old, now, changed := inOrder(before), inOrder(after), changedRules(before, after)
@@ -105,14 +108,14 @@ func inOrder(list []Rule) []*Rule {
 func (s *Session) droppedBy(rules []*Rule) bool {
 	for _, r := range rules {
 		if s.matches(r) {
-			return r.Action == RuleDrop
+			return r.Disconnects()
 		}
 	}
 	return false
 }
 
 func (s *Session) matches(r *Rule) bool {
-	if r.Interface != "" && r.Interface != s.Interface && (s.Interface != "" || r.Action != RuleDrop) {
+	if r.Interface != "" && r.Interface != s.Interface && (s.Interface != "" || !r.Disconnects()) {
 		return false
 	}
 	return in(r.Source, s.Remote.Addr()) && in(r.Destination, s.Local.Addr()) &&

@@ -33,6 +33,8 @@ func TestCut(t *testing.T) {
 		{nil, []string{"portName:eth1,preference:1 allow", "preference:0 drop"}, 2},
 		{nil, []string{"portName:eth0,preference:1 allow", "preference:0 drop"}, 1},
 		{nil, []string{"preference:0 trap"}, 0},
+		{nil, []string{"preference:0 redirect=eth2"}, 2},
+		{[]string{"preference:0 drop"}, []string{"preference:0 redirect=eth2"}, 0},
 	} {
 		read := func(texts []string) (list []Rule) {
 			for _, text := range texts {

@@ -22,7 +22,7 @@ var errNeedsSessions = errors.New("this machine's sessions must be known first")
 // lockout describes how a change could disconnect sessions of this machine, such as the caller's
 // SSH.
 type lockout struct {
-	before, after []policy.Rule // firewall rules; nil: no rule drops packets, or none changes
+	before, after []policy.Rule // firewall rules; nil: no rule drops or redirects packets, or none changes
 	paths         []AccessPath
 	vips          []netip.Addr // not nil: only services of these VIPs count
 }
@@ -52,7 +52,7 @@ func (a *API) lockoutOf(tx *store.Tx) *lockout {
 		l.before, l.after = slices.Collect(a.Store.Rules.All(tx.Before())), slices.Collect(a.Store.Rules.All(tx))
 		break
 	}
-	if !slices.ContainsFunc(l.after, func(r policy.Rule) bool { return r.Action == policy.RuleDrop }) {
+	if !slices.ContainsFunc(l.after, policy.Rule.Disconnects) {
 		l.before, l.after = nil, nil
 	} else {
 		l.vips = nil

@@ -154,9 +154,11 @@ func TestFirewallCuts(t *testing.T) {
 	b := apitest.New(t, nil)
 	b.Fake.Accepted = []policy.Session{{Remote: netip.MustParseAddrPort("203.0.113.9:5000"), Local: netip.MustParseAddrPort("10.0.0.1:22"), Interface: "eth0"}}
 	const all = `{"ruleArguments":{},"opts":{"drop":true}}`
-	if code, text := b.PostRule(all); code != 409 || !strings.Contains(text, "the ssh session from 203.0.113.9:5000 to 10.0.0.1:22") || len(b.Rules()) != 0 {
-		t.Errorf(`got %d %s %v, want code 409, "the ssh session from 203.0.113.9:5000 to 10.0.0.1:22" in text, no b.Rules()`,
-			code, text, b.Rules())
+	for _, body := range []string{all, `{"ruleArguments":{},"opts":{"redirect":true,"redirectPortName":"eth1"}}`} {
+		if code, text := b.PostRule(body); code != 409 || !strings.Contains(text, "the ssh session from 203.0.113.9:5000 to 10.0.0.1:22") || len(b.Rules()) != 0 {
+			t.Errorf(`got %d %s %v, want code 409, "the ssh session from 203.0.113.9:5000 to 10.0.0.1:22" in text, no b.Rules()`,
+				code, text, b.Rules())
+		}
 	}
 	const list = `{"objects":[{"kind":"Firewall","spec":` + all + `}]`
 	for body, want := range map[string]string{list + `}`: "409 ", list + `,"dryRun":true}`: `200 "cuts":["the ssh session from 203.0.113.9:5000 to 10.0.0.1:22"]`} {
