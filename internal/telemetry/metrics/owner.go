@@ -4,6 +4,9 @@ import (
 	"net/netip"
 	"slices"
 	"time"
+
+	"loxilb/internal/lb"
+	"loxilb/internal/lb/policy"
 )
 
 // maxVIPs bounds the VIPs with series without --metrics-detail=endpoint.
@@ -47,6 +50,11 @@ func addOwners(v *view, p *page) {
 		role := v.instances[s.Instance()].Role
 		for _, a := range s.OwnAddresses() {
 			owned[a] = owned[a] || role.Owns()
+		}
+	}
+	for r := range v.store.Rules.EachShared(v.snap) {
+		if r.Action == policy.RuleSNAT {
+			owned[r.ToSource] = owned[r.ToSource] || lb.OwnsSource(r.ToSource, v.instances)
 		}
 	}
 	for _, one := range v.instances {
