@@ -5,6 +5,11 @@
 {{- $name | trunc 52 | trimSuffix "-" }}
 {{- end }}
 
+{{- /* Not empty if nodes run the daemon: balancers outside of the cluster replace it. */ -}}
+{{- define "loxilb.hasDaemon" -}}
+{{ if not (and .Values.controller.enabled .Values.controller.loxiURL) }}yes{{ end }}
+{{- end }}
+
 {{- define "loxilb.selector" -}}
 app.kubernetes.io/name: loxilb
 app.kubernetes.io/instance: {{ .Release.Name }}
