@@ -194,6 +194,7 @@ func dataPath() []message {
 		{"the service manager cannot be notified", "NOTIFY_SOCKET names a socket that does not accept messages.", "see systemctl status loxilb; a container needs the socket of its manager, or no NOTIFY_SOCKET"},
 		{"flag without effect", "", "remove it"},
 		{"the API is open because of --compat", "Anyone who can reach the API can change everything.", "close it with --api-users, --manualtoken or --tls; docs/replace-loxilb.md"},
+		{"outer headers are not taken off; trying again", "An interface of loxilb agent is missing: packets of services in mode dsr with a tunnel are lost.", "create the interface again, or restart the agent with another --interface"},
 		{"the CPU profile is incomplete", "", "see error; check free disk space"},
 	}
 }

@@ -19,7 +19,13 @@ type DecapConfig struct {
 // pinned, and is attached until Close.
 type Decap struct {
 	obj      bpf.DecapObjects
-	attached []Attachment
+	attached map[string]decapAt // by name of the interface
+}
+
+// decapAt is an attachment to the interface of an index.
+type decapAt struct {
+	Attachment
+	index int
 }
 
 // LoadDecap loads the program.
@@ -31,7 +37,7 @@ func LoadDecap(c DecapConfig) (*Decap, error) {
 	if err != nil {
 		return nil, fmt.Errorf("prepare decap: %w", err)
 	}
-	d := &Decap{}
+	d := &Decap{attached: map[string]decapAt{}}
 	if err := spec.LoadAndAssign(&d.obj, nil); err != nil {
 		return nil, fmt.Errorf("load decap: %w", err)
 	}
@@ -53,8 +59,13 @@ func LoadDecap(c DecapConfig) (*Decap, error) {
 	return d, nil
 }
 
-// Attach attaches the program to the interface's ingress, in front of others.
+// Attach attaches the program to the interface's ingress, in front of others. It ends the attachment
+// to a former interface of the name, which may have been renamed.
 func (d *Decap) Attach(i Interface, hook Hook) error {
+	former, had := d.attached[i.Name]
+	if former.index == i.Index {
+		return nil
+	}
 	prog := d.obj.LoxilbDecapEther
 	if i.Layer3 {
 		prog = d.obj.LoxilbDecapLayer3
@@ -63,7 +74,11 @@ func (d *Decap) Attach(i Interface, hook Hook) error {
 	if err != nil {
 		return fmt.Errorf("attach %s: %w", i.Name, err)
 	}
-	d.attached = append(d.attached, a)
+	d.attached[i.Name] = decapAt{a, i.Index}
+	if had {
+		_ = former.Detach() // it fails if the interface was deleted
+		_ = former.Close()
+	}
 	return nil
 }
 
@@ -87,7 +102,7 @@ func (d *Decap) Counts() (map[string]uint64, error) {
 func (d *Decap) Close() error {
 	var errs []error
 	for _, a := range d.attached {
-		errs = append(errs, Remove(a))
+		errs = append(errs, Remove(a.Attachment))
 	}
 	return errors.Join(append(errs, d.obj.Close())...)
 }
