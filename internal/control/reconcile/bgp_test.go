@@ -186,8 +186,8 @@ func TestBGP(t *testing.T) {
 	}
 }
 
-// TestPoliciesBeforeNeighbors checks that a neighbor is set after the policies of the same snapshot:
-// its session would begin without them.
+// TestPoliciesBeforeNeighbors checks that a neighbor is set after the policies of the same
+// snapshot: its session would begin without them.
 func TestPoliciesBeforeNeighbors(t *testing.T) {
 	t.Parallel()
 	state, err := desired.Open(t.TempDir(), slog.New(slog.DiscardHandler))

@@ -37,7 +37,8 @@ func (s *Session) At(k lb.Key) bool {
 	return at && k.Protocol == lb.TCP && k.Port <= port && port <= max(k.Port, k.PortMax)
 }
 
-// Disconnects reports whether packets to this machine do not arrive: a redirected packet leaves, too.
+// Disconnects reports whether packets to this machine do not arrive: a redirected packet leaves,
+// too.
 func (r Rule) Disconnects() bool { return r.Action == RuleDrop || r.Action == RuleRedirect }
 
 // Disconnected returns the sessions that the rules drop after a change, and did not drop before. If

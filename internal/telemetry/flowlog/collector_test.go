@@ -65,8 +65,8 @@ func TestCollectorMoves(t *testing.T) {
 	})
 }
 
-// TestCollectorUnresolved checks that events do not wait for the resolver, and that it is asked once
-// at a time.
+// TestCollectorUnresolved checks that events do not wait for the resolver, and that it is asked
+// once at a time.
 func TestCollectorUnresolved(t *testing.T) {
 	t.Parallel()
 	dials, never := make(chan bool, 10), make(chan bool)

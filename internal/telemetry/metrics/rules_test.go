@@ -37,7 +37,8 @@ func TestRulesBounded(t *testing.T) {
 	}
 }
 
-// TestOwnedSources checks that source addresses of rules have owners, by the role of their instance.
+// TestOwnedSources checks that source addresses of rules have owners, by the role of their
+// instance.
 func TestOwnedSources(t *testing.T) {
 	t.Parallel()
 	m := newMetrics(t, fake{}, Options{})

@@ -19,8 +19,8 @@ type announced struct {
 }
 
 // newAddresses returns the VIPs and source addresses that a transaction adds. Controllers and the
-// existing loxilb's clients choose VIPs by themselves and would repeat a refused request forever, so
-// their VIPs are left out. So are addresses that this node does not own: another node has them.
+// existing loxilb's clients choose VIPs by themselves and would repeat a refused request forever,
+// so their VIPs are left out. So are addresses that this node does not own: another node has them.
 func (a *API) newAddresses(tx *store.Tx) (list []announced) {
 	if a.AnyVIP {
 		return nil

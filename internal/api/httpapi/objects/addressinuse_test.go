@@ -46,8 +46,8 @@ func TestVIPOfAnotherHost(t *testing.T) {
 	}
 }
 
-// TestSourceOfAnotherHost checks that a source address of services and firewall rules is refused like
-// a VIP, as this node announces it, too.
+// TestSourceOfAnotherHost checks that a source address of services and firewall rules is refused
+// like a VIP, as this node announces it, too.
 func TestSourceOfAnotherHost(t *testing.T) {
 	t.Parallel()
 	b := apitest.NewNet(t)

@@ -59,8 +59,8 @@ func LoadDecap(c DecapConfig) (*Decap, error) {
 	return d, nil
 }
 
-// Attach attaches the program to the interface's ingress, in front of others. It ends the attachment
-// to a former interface of the name, which may have been renamed.
+// Attach attaches the program to the interface's ingress, in front of others. It ends the
+// attachment to a former interface of the name, which may have been renamed.
 func (d *Decap) Attach(i Interface, hook Hook) error {
 	former, had := d.attached[i.Name]
 	if former.index == i.Index {
