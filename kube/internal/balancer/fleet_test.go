@@ -21,6 +21,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -33,6 +34,7 @@ import (
 	lbbgp "loxilb/internal/lb/bgp"
 	"loxilb/kube/internal/translate"
 	"loxilb/test/apitest"
+	"loxilb/test/await"
 )
 
 // remote is the API of a balancer over HTTP. While it is down, connections end without an answer.
@@ -464,5 +466,32 @@ func TestThousandServices(t *testing.T) {
 	}
 	if n := len(r.List()); n != 1000 {
 		t.Errorf("the balancer has %d services", n)
+	}
+}
+
+// TestBatches checks that Services that change one after the other share requests: one for each
+// would cost a balancer four times the processor time of a few.
+func TestBatches(t *testing.T) {
+	t.Parallel()
+	r := newRemote(t, nil, plain)
+	f := newFleet(t, Options{}, Access{}, r)
+	f.Complete()
+	ctx, cancel := context.WithCancel(t.Context())
+	began := time.Now()
+	var ended sync.WaitGroup
+	ended.Go(func() { _ = f.Start(ctx) })
+	const services = 300
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for i := range services {
+		<-tick.C
+		f.Set(named(i, 1))
+	}
+	await.True(t, time.Minute, "the balancer has all services", func() bool { return len(r.List()) == services })
+	cancel()
+	ended.Wait()
+	took := time.Since(began)
+	if got, most := int(r.applied.Load()), int(took/batchPause)+2; got > most {
+		t.Errorf("there were %d requests with services in %v, want %d at most", got, took, most)
 	}
 }

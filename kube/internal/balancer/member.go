@@ -24,7 +24,8 @@ const (
 	fullInterval = 5 * time.Second // at least between comparisons with all that a balancer has
 	retryRefused = 15 * time.Second
 	firstBackoff = 250 * time.Millisecond
-	longestPause = time.Second // a MASTER that was overtaken must hear of it soon after it is back
+	batchPause   = 50 * time.Millisecond // between synchronizations: changes meanwhile share a request
+	longestPause = time.Second           // a MASTER that was overtaken must hear of it soon after it is back
 )
 
 // member is a balancer and its known state.
@@ -114,6 +115,7 @@ func (m *member) loop(ctx context.Context) {
 		for service := range touched {
 			m.fleet.Changed(service)
 		}
+		ended := time.Now()
 		timer := time.NewTimer(wait)
 		if err != nil {
 			select {
@@ -125,6 +127,10 @@ func (m *member) loop(ctx context.Context) {
 		select {
 		case <-timer.C:
 		case <-m.waker:
+			select {
+			case <-time.After(batchPause - time.Since(ended)):
+			case <-ctx.Done():
+			}
 		case <-ctx.Done():
 		}
 		timer.Stop()
