@@ -23,6 +23,7 @@ type Cluster struct {
 	Outside *netnstest.Host // behind the router
 	Router  *netnstest.Host
 
+	lab    *netnstest.Lab
 	fabric *netnstest.Host // the switch of the LAN
 	dir    string
 }
@@ -52,7 +53,7 @@ func clustersDir() string { return filepath.Join(os.TempDir(), "clusters") }
 // StartCluster starts a cluster and waits until its nodes are ready. It ends with the lab.
 func StartCluster(ctx context.Context, lab *netnstest.Lab, o ClusterOptions) (*Cluster, error) {
 	removeLeftovers()
-	c := &Cluster{}
+	c := &Cluster{lab: lab}
 	hosts, err := c.network(lab)
 	if err != nil {
 		return nil, err

@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -40,6 +42,8 @@ type ControlPlane struct {
 	dir     string
 	program string
 	ca      *authority
+	config  string       // kubeconfig of an administrator
+	admin   *http.Client // of the API
 
 	apiserver *netnstest.Process
 	others    map[string]*netnstest.Process // by component
@@ -86,7 +90,8 @@ func StartControlPlane(ctx context.Context, host *netnstest.Host, o ControlPlane
 	return p, err
 }
 
-// credentials makes the CA, the apiserver's certificate and the key of service accounts.
+// credentials makes the CA, the apiserver's certificate, an administrator's credentials and the key
+// of service accounts.
 func (p *ControlPlane) credentials() (err error) {
 	if p.ca, err = newAuthority(filepath.Join(p.dir, "pki")); err != nil {
 		return err
@@ -100,7 +105,54 @@ func (p *ControlPlane) credentials() (err error) {
 	if err != nil {
 		return err
 	}
+	if p.config, err = p.Kubeconfig("admin", Admins); err != nil {
+		return err
+	}
+	if p.admin, err = p.administrator(); err != nil {
+		return err
+	}
 	return errors.Join(p.ca.write("apiserver.crt", server.cert), p.ca.write("apiserver.key", server.key), p.ca.write("accounts.key", accounts.key))
+}
+
+// administrator returns a client that may do everything.
+func (p *ControlPlane) administrator() (*http.Client, error) {
+	id, err := p.ca.issue(pkix.Name{CommonName: "admin", Organization: []string{Admins}})
+	if err != nil {
+		return nil, err
+	}
+	pair, err := tls.X509KeyPair(id.cert, id.key)
+	if err != nil {
+		return nil, err
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(p.ca.cert)
+	return &http.Client{Timeout: getTimeout, Transport: &http.Transport{
+		DialContext: p.DialContext, TLSClientConfig: &tls.Config{Certificates: []tls.Certificate{pair}, RootCAs: roots},
+	}}, nil
+}
+
+// getTimeout is how long the apiserver may take for an answer.
+const getTimeout = 10 * time.Second
+
+// Get reads an object or a list of the API, such as /api/v1/nodes/n1. Tests that ask repeatedly use
+// it instead of kubectl, whose process takes more time than the answer.
+func (p *ControlPlane) Get(ctx context.Context, path string, out any) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, p.Server()+path, nil)
+	if err != nil {
+		return err
+	}
+	answer, err := p.admin.Do(request)
+	if err != nil {
+		return err
+	}
+	text, err := io.ReadAll(answer.Body)
+	if err := errors.Join(err, answer.Body.Close()); err != nil {
+		return err
+	}
+	if answer.StatusCode != http.StatusOK {
+		return fmt.Errorf("get %s: %s: %s", path, answer.Status, text)
+	}
+	return json.Unmarshal(text, out)
 }
 
 // start starts a component, which logs into a file of its name.
@@ -269,19 +321,22 @@ func (p *ControlPlane) Kubeconfig(user string, groups ...string) (string, error)
 	return p.ca.kubeconfig(p.Server(), user, groups...)
 }
 
+// Certificate issues the certificate of a server at an address by the cluster's CA, and returns it
+// with its key and the CA's certificate, as PEM.
+func (p *ControlPlane) Certificate(address netip.Addr) (cert, key, ca []byte, err error) {
+	id, err := p.ca.issue(pkix.Name{CommonName: address.String()}, address)
+	return id.cert, id.key, p.ca.pem, err
+}
+
 // Kubectl runs kubectl as an administrator and returns its output.
 func (p *ControlPlane) Kubectl(args ...string) (string, error) {
-	return p.Run(append([]string{p.program, "kubectl"}, args...)...)
+	return p.Run(append([]string{kubectl()}, args...)...)
 }
 
 // Run runs a program next to the apiserver, with an administrator's kubeconfig in its environment,
 // and returns its output.
 func (p *ControlPlane) Run(args ...string) (string, error) {
-	config, err := p.Kubeconfig("admin", Admins)
-	if err != nil {
-		return "", err
-	}
-	process, err := p.host.Start(netnstest.Command{Args: args, Env: []string{"KUBECONFIG=" + config}})
+	process, err := p.host.Start(netnstest.Command{Args: args, Env: []string{"KUBECONFIG=" + p.config}})
 	if err != nil {
 		return "", err
 	}
@@ -291,5 +346,10 @@ func (p *ControlPlane) Run(args ...string) (string, error) {
 	return process.Output(), nil
 }
 
-// Program is the path of the program that is all of Kubernetes, also kubectl.
-func (p *ControlPlane) Program() string { return p.program }
+// Processes returns the apiserver and etcd.
+func (p *ControlPlane) Processes() []*netnstest.Process {
+	return []*netnstest.Process{p.apiserver, p.others["etcd"]}
+}
+
+// KubectlProgram is the path of kubectl.
+func (p *ControlPlane) KubectlProgram() string { return kubectl() }

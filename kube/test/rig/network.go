@@ -49,11 +49,31 @@ func (c *Cluster) network(lab *netnstest.Lab) (hosts, error) {
 	return h, errors.Join(c.routes(made), c.forward(made["n1"], made["n2"], c.Router))
 }
 
+// AddHost adds a host to the nodes' network, which reaches pods and forwards packets like a node.
+func (c *Cluster) AddHost(name, address string) (*netnstest.Host, error) {
+	host, err := c.lab.Host(name)
+	if err != nil {
+		return nil, err
+	}
+	if err := plug(c.lab, c.fabric, host, address); err != nil {
+		return nil, err
+	}
+	err = errors.Join(c.forward(host), addRoutes(host, everything(), routerAddress))
+	for i := 1; i <= 2; i++ {
+		err = errors.Join(err, addRoutes(host, podNetworksOf(i), fmt.Sprintf(nodeAddress, i)))
+	}
+	return host, err
+}
+
+// everything returns the default routes.
+func everything() []netip.Prefix {
+	return []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
+}
+
 // routes sends everything unknown to the router, and packets for pods to their nodes.
 func (c *Cluster) routes(made map[string]*netnstest.Host) (err error) {
-	everything := []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
 	for name, gateway := range map[string]string{"cp": routerAddress, "n1": routerAddress, "n2": routerAddress, "lan": routerAddress, "outside": routerOutside} {
-		err = errors.Join(err, addRoutes(made[name], everything, gateway))
+		err = errors.Join(err, addRoutes(made[name], everything(), gateway))
 	}
 	for _, name := range []string{"cp", "n1", "n2", "lan", "router"} {
 		for i := 1; i <= 2; i++ {

@@ -68,18 +68,36 @@ func (n *Node) Addresses() []string {
 // waitReady waits until Kubernetes reports the node as ready.
 func (n *Node) waitReady(ctx context.Context) error {
 	for {
-		out, err := n.cluster.Kubectl("get", "node", n.Name, `--output=jsonpath={.status.conditions[?(@.type=="Ready")].status}`)
-		if err == nil && out == "True" {
+		ready, err := n.isReady(ctx)
+		if err == nil && ready {
 			return nil
 		}
 		select {
 		case <-n.process.Done():
 			return fmt.Errorf("node %s ended before it was ready: %s", n.Name, n.process.Output())
 		case <-ctx.Done():
-			return fmt.Errorf("node %s is not ready (%q, %w); its logs are in %s", n.Name, out, err, n.dir)
+			return fmt.Errorf("node %s is not ready (%w); its logs are in %s", n.Name, errors.Join(ctx.Err(), err), n.dir)
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
+}
+
+// isReady reports whether Kubernetes takes the node for ready.
+func (n *Node) isReady(ctx context.Context) (bool, error) {
+	var node struct {
+		Status struct {
+			Conditions []struct{ Type, Status string }
+		}
+	}
+	if err := n.cluster.Get(ctx, "/api/v1/nodes/"+n.Name, &node); err != nil {
+		return false, err
+	}
+	for _, c := range node.Status.Conditions {
+		if c.Type == "Ready" {
+			return c.Status == "True", nil
+		}
+	}
+	return false, nil
 }
 
 // Kill ends everything of the node at once, as a power failure would. Its interfaces stay, without

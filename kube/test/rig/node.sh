@@ -21,9 +21,12 @@ serve() { # NAME COMMAND...
 
 serve containerd containerd --config "$DIR/containerd.toml"
 until ctr --address "$DIR/containerd.sock" version >/dev/null 2>&1; do sleep 0.1; done
-for image in $IMAGES; do
-	ctr --address "$DIR/containerd.sock" --namespace k8s.io images import --all-platforms=false "$image"
-done >>"$DIR/log/images.log" 2>&1
+if [ ! -e "$DIR/imported" ]; then # they outlast a restart of the node
+	for image in $IMAGES; do
+		ctr --address "$DIR/containerd.sock" --namespace k8s.io images import --all-platforms=false "$image"
+	done >>"$DIR/log/images.log" 2>&1
+	: >"$DIR/imported"
+fi
 serve kubelet "$PROGRAM" kubelet --config "$DIR/kubelet.yaml" --kubeconfig "$KUBELET_CONFIG" --hostname-override "$NODE" --node-ip "$ADDRESSES" \
 	--root-dir "$DIR/kubelet" --cert-dir "$DIR/pki"
 serve kube-proxy "$PROGRAM" kube-proxy --config "$DIR/proxy.yaml"

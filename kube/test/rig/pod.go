@@ -2,10 +2,10 @@ package rig
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
+	"net/url"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -25,10 +25,6 @@ type Pod struct {
 
 // Pods returns the pods that match a selector such as app=web, in any order.
 func (c *Cluster) Pods(selector string) ([]Pod, error) {
-	out, err := c.Kubectl("get", "pods", "--selector", selector, "--output=json")
-	if err != nil {
-		return nil, err
-	}
 	var list struct {
 		Items []struct {
 			Metadata struct{ Name, UID string }
@@ -36,8 +32,8 @@ func (c *Cluster) Pods(selector string) ([]Pod, error) {
 			Status   struct{ PodIPs []struct{ IP string } }
 		}
 	}
-	if err := json.Unmarshal([]byte(out), &list); err != nil {
-		return nil, fmt.Errorf("list pods: %w: %s", err, out)
+	if err := c.Get(context.Background(), "/api/v1/namespaces/default/pods?labelSelector="+url.QueryEscape(selector), &list); err != nil {
+		return nil, err
 	}
 	pods := make([]Pod, 0, len(list.Items))
 	for _, i := range list.Items {

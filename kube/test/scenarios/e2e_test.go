@@ -53,7 +53,7 @@ func TestKubernetesE2E(t *testing.T) {
 	runDNS(t, c)
 	install(t, c, "controller.mode=auto")
 	s := suite{t: t, c: c, program: program, dir: cmp.Or(os.Getenv("E2E_LOGS"), t.TempDir())}
-	if err := os.Symlink(c.Program(), filepath.Join(s.dir, "kubectl")); err != nil {
+	if err := os.Symlink(c.KubectlProgram(), filepath.Join(s.dir, "kubectl")); err != nil {
 		t.Fatal(err)
 	}
 	results := s.runAll(s.list())

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -223,23 +225,33 @@ func (f *failures) master() (node *rig.Node) {
 
 // masters returns the names of the nodes that believe to have the VIPs, without asking some.
 func (f *failures) masters(unasked ...*rig.Node) (nodes []string) {
-	pods, err := f.c.Kubectl("--namespace=kube-system", "get", "pods", "--selector=app.kubernetes.io/name=loxilb",
-		"--output=jsonpath={range .items[*]}{.metadata.name} {.spec.nodeName}{\"\\n\"}{end}")
-	if err != nil {
-		return nil
-	}
-	for line := range strings.Lines(pods) {
-		pod, on, _ := strings.Cut(strings.TrimSpace(line), " ")
-		if slices.ContainsFunc(unasked, func(n *rig.Node) bool { return n.Name == on }) {
-			continue
-		}
-		roles, err := f.c.Kubectl("--namespace=kube-system", "exec", pod, "--", "loxicmd", "get", "hastate")
-		if err == nil && strings.Contains(roles, "MASTER") {
-			nodes = append(nodes, on)
+	for _, n := range f.c.Nodes {
+		if !slices.Contains(unasked, n) && isMaster(f.t.Context(), n) {
+			nodes = append(nodes, n.Name)
 		}
 	}
 	return nodes
 }
+
+// isMaster asks the daemon of a node, on that node: others may not reach it.
+func isMaster(ctx context.Context, n *rig.Node) bool {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+n.Addresses()[0]+":11111/netlox/v1/config/cistate/all", nil)
+	if err != nil {
+		return false
+	}
+	answer, err := (&http.Client{Transport: &http.Transport{DialContext: n.DialContext, DisableKeepAlives: true}}).Do(r)
+	if err != nil {
+		return false
+	}
+	defer answer.Body.Close()
+	roles, err := io.ReadAll(answer.Body)
+	return err == nil && strings.Contains(string(roles), "MASTER")
+}
+
+// askTimeout is how long a daemon may take for an answer.
+const askTimeout = 5 * time.Second
 
 // hideMaster lets nobody reach the API of the MASTER, and waits until there is a second one: the
 // first cannot be told.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -13,14 +14,22 @@ import (
 	"loxilb/test/await"
 )
 
-// TestEndpoints checks how Services follow their endpoints. Its parts share a cluster.
+// TestEndpoints checks how Services follow their endpoints, and an upgrade. Its parts share a
+// cluster, which has the custom resource of the existing controller.
 func TestEndpoints(t *testing.T) {
 	t.Parallel()
 	c := cluster(t, "bridge")
+	resource, err := os.ReadFile("../../../deploy/helm/loxilb/files/crds/loxiurls.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	apply(t, c, string(resource))
 	install(t, c)
 	t.Run("states", func(t *testing.T) { testEndpointStates(t, c) })
 	kubectl(t, c, "delete", "services,deployments", "--all", "--timeout=60s")
 	t.Run("rollouts", func(t *testing.T) { testRollouts(t, c) })
+	kubectl(t, c, "delete", "services,deployments", "--all", "--timeout=60s")
+	t.Run("upgrade", func(t *testing.T) { testUpgrade(t, c) })
 }
 
 // testEndpointStates checks two choices of Services about their endpoints: with the policy Local,

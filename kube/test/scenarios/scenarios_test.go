@@ -110,7 +110,7 @@ func helm(t testing.TB, c *rig.Cluster, args ...string) string {
 // shell runs commands of a user, who has kubectl and helm; a failure ends the test.
 func shell(t testing.TB, c *rig.Cluster, commands string) string {
 	t.Helper()
-	out, err := c.Run("sh", "-euc", fmt.Sprintf("kubectl() { %s kubectl \"$@\"; }\nhelm() { %s \"$@\"; }\n%s", c.Program(), artifact(t, "LOXILB_HELM"), commands))
+	out, err := c.Run("sh", "-euc", fmt.Sprintf("kubectl() { %s \"$@\"; }\nhelm() { %s \"$@\"; }\n%s", c.KubectlProgram(), artifact(t, "LOXILB_HELM"), commands))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -146,12 +146,20 @@ func ingress(t testing.TB, c *rig.Cluster) string {
 // ingressOf waits for the first address of a Service.
 func ingressOf(t testing.TB, c *rig.Cluster, name string) (address string) {
 	t.Helper()
-	await.NoError(t, patience, func() (err error) {
-		address, err = c.Kubectl("get", "service", name, "--output=jsonpath={.status.loadBalancer.ingress[0].ip}")
-		if err == nil && address == "" {
-			err = fmt.Errorf("Service %s has no address", name)
+	await.NoError(t, patience, func() error {
+		var s struct {
+			Status struct {
+				LoadBalancer struct{ Ingress []struct{ IP string } }
+			}
 		}
-		return err
+		if err := c.Get(t.Context(), "/api/v1/namespaces/default/services/"+name, &s); err != nil {
+			return err
+		}
+		if len(s.Status.LoadBalancer.Ingress) == 0 || s.Status.LoadBalancer.Ingress[0].IP == "" {
+			return fmt.Errorf("Service %s has no address", name)
+		}
+		address = s.Status.LoadBalancer.Ingress[0].IP
+		return nil
 	})
 	return address
 }

@@ -17,6 +17,7 @@ import (
 // on nodes and Services, also if somebody has deleted its workloads before: VIPs, ARP answers,
 // programs, pins, statuses and finalizers. A service that somebody has made on one node has an
 // instance of its own: in the default one, which is the controller's, only a MASTER answers for it.
+// Then balancers outside of the cluster serve it.
 func TestUninstall(t *testing.T) {
 	t.Parallel()
 	c := cluster(t, "bridge")
@@ -49,6 +50,7 @@ func TestUninstall(t *testing.T) {
 			}
 		})
 	}
+	t.Run("outside", func(t *testing.T) { testOutside(t, c) })
 }
 
 // uninstalled reports what the cluster has of the chart.

@@ -7,25 +7,18 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"testing"
 	"time"
 
+	"loxilb/kube/test/rig"
 	"loxilb/test/await"
 )
 
-// TestUpgrade checks that helm upgrade replaces balancers and controller without a failed request,
+// testUpgrade checks that helm upgrade replaces balancers and controller without a failed request,
 // a broken connection or another address. The chart leaves the custom resource of the existing
 // controller alone.
-func TestUpgrade(t *testing.T) {
-	t.Parallel()
-	c := cluster(t, "bridge")
-	resource, err := os.ReadFile("../../../deploy/helm/loxilb/files/crds/loxiurls.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	apply(t, c, string(resource))
-	install(t, c)
+func testUpgrade(t *testing.T, c *rig.Cluster) {
+	t.Helper()
 	apply(t, c, sessionDeployment)
 	kubectl(t, c, "rollout", "status", "deployment/shop", "--timeout=120s")
 	kubectl(t, c, "expose", "deployment", "shop", "--type=LoadBalancer", "--port=80", "--target-port=8080")
