@@ -86,6 +86,7 @@ enum drop_reason {
 	DROP_IPSEC_POLICY, /* a policy of the kernel's IPsec blocks or encrypts packets of this connection or their answers; loxilb would send them in clear text */
 	DROP_LEASE_ENDED, /* an ARP request or neighbor solicitation for a VIP that another node may own by now: this node's daemon died, hangs or was silent for the detection time */
 	DROP_OTHER_NETWORK, /* an ARP request for a VIP at an interface whose networks do not hold it, while other interfaces' networks do */
+	DROP_UNPROVEN_ADDRESS, /* a packet of an SCTP association by a further address of its client, which has not answered a HEARTBEAT of loxilb there yet; or that answer. The sender repeats the packet */
 	DROP_REASONS
 };
 _Static_assert((int)DROP_REASONS <= (int)MAX_REASONS, "ABI");

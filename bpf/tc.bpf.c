@@ -42,6 +42,7 @@
 #include "route/forward.h"
 #include "route/nexthop.h"
 #include "sctp/list.h"
+#include "sctp/proof.h"
 #include "sctp/state.h"
 #include "translate/icmp.h"
 #include "translate/nat.h"
@@ -229,6 +230,9 @@ sctp_track_path(ctx_t *ctx, struct packet *p, struct connection **c)
 		v = admit_source(p, &o->service);
 	if (v != VERDICT_CONTINUE)
 		return v;
+	v = sctp_judge_address(ctx, p);
+	if (v != VERDICT_CONTINUE)
+		return v;
 	sctp_enter_path(p);
 	v = connection_track(ctx, p, c, false);
 	if (v == VERDICT_MISS)
@@ -236,8 +240,21 @@ sctp_track_path(ctx_t *ctx, struct packet *p, struct connection **c)
 	return v;
 }
 
-/* Handles a packet without entry, if it came by a further path of an association. MISS: it did
- * not. Global (verifier: globals). */
+/* Finds the half-open entry of a packet whose tag is unknown: INIT ACK may have passed another
+ * node, or INITs were forged meanwhile. Its receiver judges the packet. */
+static __noinline struct connection *sctp_find_half_open(const struct packet *p)
+{
+	struct connection *c = p->ack ? entry_find(&p->tuple) : NULL;
+	__u32 word = c ? state_read(c) : 0;
+
+	if (!c || word & STATE_TRAIT(CONN_RESTING | CONN_ENDED) ||
+	    !sctp_is_of_another(p, c, word))
+		return NULL;
+	return c;
+}
+
+/* Handles a packet without entry, or with another one's tag, if it came by a further path of an
+ * association. MISS: it did not. Global (verifier: globals). */
 __noinline enum verdict sctp_balance_path(ctx_t *ctx, struct packet *p)
 {
 	struct connection *c = NULL;
@@ -246,9 +263,16 @@ __noinline enum verdict sctp_balance_path(ctx_t *ctx, struct packet *p)
 	if (!p) /* verifier: null */
 		return VERDICT_DROP;
 	v = sctp_track_path(ctx, p, &c);
-	if (v != VERDICT_CONTINUE || !c)
+	if (v == VERDICT_MISS) {
+		c = sctp_find_half_open(p);
+		if (!c)
+			return v;
+		v = forward_if_allowed(ctx, p, c);
+	} else if (v == VERDICT_CONTINUE && c) {
+		v = forward_if_allowed(ctx, p, sctp_entry(p, c, true));
+	} else {
 		return v;
-	v = forward_if_allowed(ctx, p, sctp_entry(p, c, true));
+	}
 	if (is_forwarded(v))
 		count(p, c);
 	return v;

@@ -23,6 +23,7 @@
 #include "route/forward.h"
 #include "route/nexthop.h"
 #include "rules/ipsec.h"
+#include "sctp/proof.h"
 #include "table/bucket.h"
 #include "translate/icmp.h"
 
@@ -45,6 +46,8 @@ static __noinline bool answer_allowed(const struct packet *p, bool reset)
 {
 	if (!reset)
 		return answer_is_within(LIMIT_ICMP_ERRORS, icmp_rate, p->now);
+	if (ONLY_SCTP && p->drop == DROP_UNPROVEN_ADDRESS)
+		return answer_is_within(LIMIT_RESETS, reset_rate, p->now);
 	return p->drop != DROP_NO_CONNECTION ||
 	       answer_is_within(LIMIT_RESETS, reset_rate, p->now);
 }
@@ -229,7 +232,11 @@ __noinline enum verdict answer(ctx_t *ctx, struct packet *p)
 		src = p->tuple.daddr;
 	if (unlikely(ipsec_count) && answer_is_stopped(p, &src, reset))
 		return drop(p, DROP_IPSEC_POLICY);
-	made = reset ? protocol_reset(ctx, p) : answer_icmp(ctx, p, &src);
+	if (ONLY_SCTP && p->drop == DROP_UNPROVEN_ADDRESS)
+		made = sctp_challenge(ctx, p);
+	else
+		made = reset ? protocol_reset(ctx, p) :
+			       answer_icmp(ctx, p, &src);
 	if (!made)
 		return VERDICT_DROP;
 	return answer_send(ctx, p, &fib, code);

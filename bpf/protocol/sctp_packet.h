@@ -180,18 +180,34 @@ sctp_translate(ctx_t *ctx, struct packet *p, struct connection *c)
 	return VERDICT_CONTINUE;
 }
 
+/* Rewrites a packet into an answer to its sender, whose own checksum is 0. length: a
+ * constant. */
+static __always_inline bool sctp_answer(ctx_t *ctx, struct packet *p,
+					struct sctp_header *answer,
+					const __u32 length)
+{
+	__u32 l4 = p->l3 +
+		   (p->ipv6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr));
+	bool partial = ctx_checksum_is_partial(ctx, p->l4 + SCTP_SUM_OFFSET);
+	const struct sctp_crc *t = sctp_crc_get();
+	struct ip_addr src = p->tuple.daddr;
+
+	/* the device would write the checksum to the old place */
+	if (!t || (partial && l4 != p->l4) || ctx_resize(ctx, l4 + length))
+		return false;
+	if (!partial)
+		answer->check = sctp_crc_of(t, (void *)answer, length);
+	return !ctx_store(ctx, l4, answer, length) &&
+	       answer_ip(ctx, p, &src, IPPROTO_SCTP, length);
+}
+
 /* Rewrites a packet into its refusal: ABORT, or SHUTDOWN COMPLETE if the sender waits
  * for it. It has the tag that INIT announces, or the packet's own tag and flag T (RFC
  * 9260 section 8.4). */
 static __noinline __maybe_unused bool sctp_reset_sender(ctx_t *ctx,
 							struct packet *p)
 {
-	__u32 l4 = p->l3 +
-		   (p->ipv6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr));
-	bool partial = ctx_checksum_is_partial(ctx, p->l4 + SCTP_SUM_OFFSET);
 	bool opens = p->chunk == SCTP_INIT;
-	const struct sctp_crc *t = sctp_crc_get();
-	struct ip_addr src = p->tuple.daddr;
 	struct {
 		struct sctp_header h;
 		__u8 type;
@@ -206,13 +222,7 @@ static __noinline __maybe_unused bool sctp_reset_sender(ctx_t *ctx,
 		.length = bpf_htons(SCTP_CHUNK_LEAST),
 	};
 
-	/* the device would write the checksum to the old place */
-	if (!t || (partial && l4 != p->l4) || ctx_resize(ctx, l4 + sizeof(a)))
-		return false;
-	if (!partial)
-		a.h.check = sctp_crc_of(t, (void *)&a, sizeof(a));
-	return !ctx_store(ctx, l4, &a, sizeof(a)) &&
-	       answer_ip(ctx, p, &src, IPPROTO_SCTP, sizeof(a));
+	return sctp_answer(ctx, p, &a.h, sizeof(a));
 }
 
 #endif

@@ -6,8 +6,8 @@
  * The two entries of an association belong to its first path. INIT ACK lists all VIPs
  * of the service, so the client also sends to these, from any of its addresses. Such a
  * packet has no entry. Its verification tag, which only the two sides know, finds the
- * association: no path must be known in advance, and none can be forged. The endpoint
- * sees one path.
+ * association, so no path must be known in advance. The client proves that it receives at
+ * its address (proof.h). The endpoint sees one path.
  *
  * Answers take the path of the client's last packet, so they leave a path that has failed as
  * soon as the client does. HEARTBEATs probe a path, and do not move answers to it, unless the
@@ -35,6 +35,12 @@ static __always_inline bool sctp_has_tag(const struct packet *p,
 					 const struct connection *c)
 {
 	return p->ack && p->ack == c->ack;
+}
+
+/* Reports whether a packet ends its association, from whatever address. */
+static __always_inline bool sctp_is_last(const struct packet *p)
+{
+	return p->chunk == SCTP_ABORT || p->chunk == SCTP_SHUTDOWN_COMPLETE;
 }
 
 #if ONLY_SCTP
@@ -240,7 +246,7 @@ static __noinline void sctp_follow(const struct packet *p, struct connection *c)
 	void *paths = lazy_hash_get(&sctp_paths);
 	struct sctp_path *present;
 
-	if (!s || !paths || !sctp_has_tag(p, c))
+	if (!s || !paths || !sctp_has_tag(p, c) || sctp_is_last(p))
 		return;
 	sctp_key_of_present(&s->key, &p->tuple.saddr, &p->tuple.daddr,
 			    p->tuple.sport, p->tuple.dport);

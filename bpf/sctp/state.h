@@ -116,8 +116,12 @@ static __always_inline __u8 sctp_cookie_ack(const struct packet *p,
 {
 	if (word & SCTP_ESTABLISHED)
 		return sctp_has_tag(p, c) ? SCTP_ESTABLISHED : 0;
-	if (word & CONN_ASSURED)
+	if (word & CONN_ASSURED) {
+		/* of more INITs than are kept, one was the client's */
+		if (p->ack && c->seq_end)
+			c->seq_end = p->ack;
 		return sctp_confirm_tag(p, c) ? SCTP_ESTABLISHED : 0;
+	}
 	if (!(word & CONN_REPLIED) || !p->ack || !peer->seq_end)
 		return 0;
 	c->ack = p->ack;

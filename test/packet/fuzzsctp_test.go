@@ -18,6 +18,12 @@ const (
 	sctpToClient   = 111
 )
 
+// Those of the attacker's association.
+const (
+	sctpOfAttackerToEndpoint = 444
+	sctpToAttacker           = 333
+)
+
 // sctpWay is how a packet of FuzzSCTP comes to the balancer.
 type sctpWay uint8
 
@@ -26,13 +32,14 @@ const (
 	sctpForged                    // from the victim's address
 	sctpFurther                   // from the attacker's address to another VIP, with the victim's ports
 	sctpAnswer                    // from the endpoint to the attacker
+	sctpElsewhere                 // of the attacker's association, from another host's address
 	sctpWays
 )
 
 // FuzzSCTP sends packets of SCTP with any tag and chunks: from an attacker with an association of
 // its own, forged from the address of a client with one, by a further path, and from the endpoint.
-// Without the right tag, they change nothing of that client's association. Packets that leave have
-// the right checksum, and INIT and INIT ACK list no address but those of VIPs.
+// Without the right tag, they change nothing of that client's association. The attacker's own
+// association sends nothing to another host. Packets that leave have the right checksum, and INIT and INIT ACK list no address but those of VIPs.
 func FuzzSCTP(f *testing.F) {
 	lane := newFuzzLane(f, lab.Config{}, "10.0.0.1:2020/sctp secips=10.0.0.2,10.0.0.3 endpoints=192.168.1.10:5001")
 	for _, name := range scriptFiles(f, "testdata") {
@@ -69,6 +76,9 @@ func fuzzSCTP(l *lab.Lab, tag uint32, chunks []byte, way sctpWay, fragment bool)
 	if (tag == sctpToEndpoint || tag == sctpToClient) && (way == sctpForged || way == sctpFurther) {
 		return nil // only the client and its endpoint know the tags
 	}
+	if way == sctpElsewhere {
+		tag = sctpOfAttackerToEndpoint
+	}
 	err := victimKept(l, func() error {
 		return sctpSend(l, tag, chunks, way, fragment)
 	})
@@ -86,14 +96,24 @@ func fuzzSCTP(l *lab.Lab, tag uint32, chunks []byte, way sctpWay, fragment bool)
 	if err == nil && from.SrcAddr().String() != "10.0.0.1:2020" {
 		err = fmt.Errorf("the victim is answered from %s", from.SrcAddr())
 	}
-	return err
+	if err != nil || way != sctpElsewhere {
+		return err
+	}
+	res, err := sendText(l, l.Server, "sctp 192.168.1.10:5001 > 1.1.1.1:4000 tag %d chunks data:4", sctpToAttacker)
+	if err != nil || res.Verdict != "out" {
+		return err
+	}
+	if to := pkt.Decode(res.Frame).DstAddr().String(); to != "1.1.1.1:4000" {
+		return fmt.Errorf("data of the attacker's association are led to %s", to)
+	}
+	return nil
 }
 
 // associate opens an association from port 4000.
 func associate(l *lab.Lab, client string) error {
 	tag, toEndpoint := sctpToClient, sctpToEndpoint
 	if client != victim {
-		tag, toEndpoint = 333, 444
+		tag, toEndpoint = sctpToAttacker, sctpOfAttackerToEndpoint
 	}
 	_, err := wantOut(l, l.Client, "sctp %s:4000 > 10.0.0.1:2020 chunks init=%d", client, tag)
 	if err == nil {
@@ -116,6 +136,8 @@ func sctpSend(l *lab.Lab, tag uint32, chunks []byte, way sctpWay, fragment bool)
 		from = victim + ":4000"
 	case sctpFurther:
 		to = "10.0.0.2:2020"
+	case sctpElsewhere:
+		from, to = "1.1.9.9:4000", "10.0.0.2:2020"
 	case sctpAnswer:
 		link, from, to = l.Server, "192.168.1.10:5001", "1.1.1.1:4000"
 	}

@@ -48,6 +48,9 @@ import (
 //	                       the counters of policers, mirrors or firewall rules; the expected output follows
 //	                       a line of dashes and ends with an empty line
 //
+// In packets of SCTP, `data proof` is the balancer's HEARTBEAT to a client's further address, and
+// the HEARTBEAT ACK that answers the last one.
+//
 // A comment starts with #; `# V43` means that the step below is this vector of the checklist.
 type script struct {
 	name  string

@@ -1,6 +1,7 @@
 package sctp_test
 
 import (
+	"strings"
 	"testing"
 
 	"loxilb/test/net/rig"
@@ -35,7 +36,8 @@ func TestModes(t *testing.T) {
 }
 
 // TestPaths checks that an association of a client with two addresses goes on by the service's
-// other VIP when the first path fails, and by the first one when the second fails.
+// other VIP and from its other address when the first path fails, and by the first one when the
+// second fails. libusrsctp proves the other address by its answer to loxilb's HEARTBEAT.
 func TestPaths(t *testing.T) {
 	t.Parallel()
 	const messages, second = 200, "100.100.100.2"
@@ -48,6 +50,10 @@ func TestPaths(t *testing.T) {
 	serve(t, r)
 	client := sctptest.Connect(t, r.Client)
 	r.Loxicmd("create lb %s --sctp=2020:%d --secips=20.20.21.1 --mode=fullnat --endpoints=%s", rig.VIP4, port, rig.Endpoints4())
+	// libusrsctp sends everything from one of its addresses
+	rig.MustRun(t, r.Client, "nft", "add table ip other; add chain ip other out { type filter hook output priority 0; };"+
+		"add rule ip other out ip protocol sctp ip daddr 20.20.21.1 ip saddr set 100.100.100.1;"+
+		"add rule ip other out ip protocol sctp ip daddr 20.20.20.1 ip saddr set "+second)
 	client.Open(0, rig.VIP4, 2020, "100.100.100.1", second)
 	client.Bulk(0, messages)
 	client.BulkDone(0, messages)
@@ -56,6 +62,9 @@ func TestPaths(t *testing.T) {
 		rig.MustRun(t, r.Client, "nft", "flush chain ip broken out; add rule ip broken out ip daddr "+vip+" drop")
 		client.Bulk(0, messages)
 		client.BulkDone(0, (i+2)*messages)
+	}
+	if out := r.Loxicmd("get drops"); !strings.Contains(out, "unproven-address") {
+		t.Errorf("no address was proven:\n%s", out)
 	}
 	if client.Has(0, "aborted") {
 		t.Error("the association has ended by ABORT")

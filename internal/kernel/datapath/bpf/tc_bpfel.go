@@ -295,7 +295,8 @@ const (
 	TcDropReasonDROP_IPSEC_POLICY         TcDropReason = 34
 	TcDropReasonDROP_LEASE_ENDED          TcDropReason = 35
 	TcDropReasonDROP_OTHER_NETWORK        TcDropReason = 36
-	TcDropReasonDROP_REASONS              TcDropReason = 37
+	TcDropReasonDROP_UNPROVEN_ADDRESS     TcDropReason = 37
+	TcDropReasonDROP_REASONS              TcDropReason = 38
 )
 
 type TcEgressEndpoint struct {

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * proof.h - proves that a client receives at a further address, before answers go there
+ * (RFC 9260 section 5.4).
+ *
+ * A client could otherwise forge another host's address, and direct the endpoint's data
+ * there. A packet from an address without proof is answered with a HEARTBEAT, and dropped; the
+ * client repeats it. The HEARTBEAT has a hash with a secret key, which HEARTBEAT ACK
+ * returns. The answer is hardly larger than the smallest packet. The endpoint sees neither:
+ * it would not know the hash.
+ */
+#ifndef LOXILB_SCTP_PROOF_H
+#define LOXILB_SCTP_PROOF_H
+
+#include "packet/ctx.h"
+#include "packet/packet.h"
+
+#if ONLY_SCTP
+#include "conntrack/conntrack.h"
+#include "limit/known.h"
+#include "packet/answer_ip.h"
+#include "packet/siphash.h"
+#include "protocol/sctp_packet.h"
+#include "sctp/paths.h"
+
+#define SCTP_HEARTBEAT_INFO 1 /* type of a parameter */
+#define SCTP_PROOF_MAGIC 0x626c786c
+
+/* HEARTBEAT, or HEARTBEAT ACK. */
+struct sctp_proof {
+	__u8 type;
+	__u8 flags;
+	__be16 length;
+	struct sctp_parameter info;
+	__u32 magic;
+	__u32 hash[2];
+};
+
+/* Makes the proof for a packet's address. It holds for its association only. */
+static __noinline void sctp_proof_make(const struct packet *p,
+				       struct sctp_proof *proof, __u8 type)
+{
+	const struct secret_keys *secret = secrets_get();
+	const __u32 ports = p->tuple.sport | (__u32)p->tuple.dport << 16;
+	struct siphash s;
+	__u64 hash;
+
+	siphash_begin(&s, &secret->challenge);
+	siphash_word(&s, ip_addr_high(&p->tuple.saddr));
+	siphash_word(&s, ip_addr_low(&p->tuple.saddr));
+	siphash_word(&s, (__u64)p->ack << 32 | ports);
+	hash = siphash_end(&s, 24);
+	proof->type = type;
+	proof->flags = 0;
+	proof->length = bpf_htons(sizeof(*proof));
+	proof->info.type = bpf_htons(SCTP_HEARTBEAT_INFO);
+	proof->info.length = bpf_htons(
+		sizeof(*proof) - __builtin_offsetof(struct sctp_proof, info));
+	proof->magic = SCTP_PROOF_MAGIC;
+	proof->hash[0] = hash;
+	proof->hash[1] = hash >> 32;
+}
+
+/* Reports whether a packet answers a HEARTBEAT of this machine, or of another node. *valid:
+ * by the right hash. */
+static __noinline bool sctp_is_proof(ctx_t *ctx, const struct packet *p,
+				     bool *valid)
+{
+	struct sctp_proof got, want;
+
+	if (p->seq_end != SCTP_HEARTBEAT_ACK ||
+	    bpf_skb_load_bytes(ctx, p->l4 + sizeof(struct sctp_header), &got,
+			       sizeof(got)))
+		return false;
+	sctp_proof_make(p, &want, SCTP_HEARTBEAT_ACK);
+	*valid = got.hash[0] == want.hash[0] && got.hash[1] == want.hash[1];
+	return got.length == want.length && got.info.type == want.info.type &&
+	       got.info.length == want.info.length && got.magic == want.magic;
+}
+
+/* Returns the tag of packets to the client of the association by whose further path a packet
+ * has come. 0: it has another tag itself, so it moves no answers. */
+static __noinline __u32 sctp_tag_of_client(struct packet *p)
+{
+	const struct connection *c, *peer;
+
+	sctp_enter_path(p);
+	c = entry_find(&p->tuple);
+	sctp_leave_path(p);
+	peer = c && sctp_has_tag(p, c) ? connection_peer(c, IPPROTO_SCTP) :
+					 NULL;
+	return peer ? peer->ack : 0;
+}
+
+/* Judges a packet that sctp_find_association() has found. CONTINUE: its client has proven its
+ * address, or no answer follows from it. */
+static __noinline enum verdict sctp_judge_address(ctx_t *ctx, struct packet *p)
+{
+	struct sctp_scratch *s = sctp_scratch_get();
+	void *paths = lazy_hash_get(&sctp_paths);
+	bool known, valid = false;
+	__u32 tag;
+
+	if (!s || !paths || same_addr(&p->tuple.saddr, &s->path.client))
+		return VERDICT_CONTINUE;
+	s->key.client = p->tuple.saddr;
+	known = bpf_map_lookup_elem(paths, &s->key);
+	if (unlikely(sctp_is_proof(ctx, p, &valid))) {
+		if (valid && !known)
+			bpf_map_update_elem(paths, &s->key, &s->path, BPF_ANY);
+		return drop(p, DROP_UNPROVEN_ADDRESS);
+	}
+	tag = known || sctp_is_last(p) ? 0 : sctp_tag_of_client(p);
+	if (!tag)
+		return VERDICT_CONTINUE;
+	p->seq = tag;
+	return drop_and_answer(p, DROP_UNPROVEN_ADDRESS, ANSWER_REFUSE);
+}
+
+/* Rewrites a packet into the HEARTBEAT that asks its sender for a proof. */
+static __noinline bool sctp_challenge(ctx_t *ctx, struct packet *p)
+{
+	struct {
+		struct sctp_header h;
+		struct sctp_proof proof;
+	} a = {
+		.h.ports = p->tuple.dport | (__u32)p->tuple.sport << 16,
+		.h.tag = bpf_htonl(p->seq),
+	};
+
+	sctp_proof_make(p, &a.proof, SCTP_HEARTBEAT);
+	return sctp_answer(ctx, p, &a.h, sizeof(a));
+}
+#else
+static __always_inline bool sctp_challenge(ctx_t *ctx, struct packet *p)
+{
+	return false;
+}
+#endif
+
+#endif
