@@ -41,6 +41,17 @@ func TestRefusedMachines(t *testing.T) {
 	}
 }
 
+// TestOnly checks that a word of no check ends a run before it boots a guest without a check.
+func TestOnly(t *testing.T) {
+	t.Parallel()
+	run := exec.Command("./run", "amd64")
+	run.Env = append(os.Environ(), "ONLY=every  program")
+	out, err := run.CombinedOutput()
+	if err == nil || !strings.HasPrefix(string(out), `ONLY="every  program" is in no check's name:`) || !strings.Contains(string(out), "\nevery program loads\n") {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
 // TestArm64 type-checks both programs for arm64, where fields of the kernel's structs have other
 // types. A build would take minutes.
 func TestArm64(t *testing.T) {
